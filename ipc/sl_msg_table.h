@@ -391,6 +391,12 @@
       "on a peer's word: digest of the key of a block that is held, low half; 0, 0: on ours") \
     F(U64, keys_high, 0, UINT64_MAX, "high half")
 
+/* coordinator -> registrar: one that was started anew asks whether prefill had committed */
+#define SL_BODY_HOLD_ASK(F, L)                                          \
+    F(U64, hold_id, 1, UINT64_MAX, "as in RESERVE")                     \
+    F(U64, keys_low, 0, UINT64_MAX, "digest of the last key, low half") \
+    F(U64, keys_high, 0, UINT64_MAX, "high half")
+
 /* Device memory of pools, one owner each (DESIGN 5.6). client -> registrar */
 #define SL_BODY_POOL_TAKE(F, L)                                          \
     F(TEXT, name, 1, 63, "deployment: what one model replica is called") \
@@ -485,7 +491,9 @@
       "one a rank: its blocks are read when the event is over; none: the engine has waited")                         \
     F(U64S, ordered_blocks, 0, SL_BATCH_MAX,                                                                         \
       "with events: device_blocks or layered_blocks, which are empty then: who does not know events stores nothing") \
-    SL_FIELDS_HASHED(F)
+    SL_FIELDS_HASHED(F)                                                                                              \
+    F(BOOL, direct, 0, 1,                                                                                            \
+      "of a hand-over, without a ticket: the one that decode has offered, if any")
 #define SL_BODY_STORE_REPLY(F, L)                                                          \
     F(U64, block_count, 0, UINT32_MAX, "blocks asked for")                                 \
     F(BIN, stored, 0, SL_BATCH_MAX, "bitmap, bit i & 7 of byte i >> 3: stored by this op") \
@@ -511,7 +519,8 @@
       "one a rank: its blocks are written when the event is over; none: the engine has waited")  \
     F(U64S, ordered_blocks, 0, SL_BATCH_MAX,                                                     \
       "with events: device_blocks, which is empty then: who does not know events loads nothing") \
-    SL_FIELDS_HASHED(F)
+    SL_FIELDS_HASHED(F)                                                                          \
+    F(TEXT, prefill_node, 0, 31, "of a hand-over: who is asked for it; empty: nobody")
 #define SL_BODY_LOAD_REPLY(F, L)                                    \
     F(U64, block_count, 0, UINT32_MAX,                              \
       "blocks loaded: the longest prefix all ranks and pools have") \
@@ -530,6 +539,17 @@
 #define SL_BODY_HANDOVER_RELEASE(F, L)                                          \
     F(TEXT, from, 0, 31, "node whose word it is; empty: the sender's own node") \
     L(items, receipt, 64, "of hand-overs that decode has, or that failed there")
+/* What the nodes of a hand-over tell each other: coordinator -> its transporter (PEER_WORD) -> the
+ * other node's -> its coordinator. A word that is lost is said again. */
+#define SL_FIELDS_WORD(F, L)                                                                       \
+    F(U64, handover_id, 1, UINT64_MAX, "hand-over")                                                \
+    F(U64, state, 1, 4, "1 decode waits for it, 2 it is committed, 3 it failed, 4 decode gave up") \
+    L(receipt, receipt, 4, "committed: one; decode waits: of what, when it knows")                 \
+    L(ticket, ticket, 4, "decode waits, direct: one, when there is one")                           \
+    F(TEXT, reason, 0, 159, "failed: why, for people")
+#define SL_BODY_HANDOVER_WORD(F, L)                                                          \
+    F(TEXT, node, 1, 31, "to the transporter: who is told; from a transporter: whose it is") \
+    SL_FIELDS_WORD(F, L)
 #define SL_BODY_OP(F, L) F(U64, target_op, 1, UINT64_MAX, "op id of the op meant")
 #define SL_BODY_OP_REPLY(F, L) \
     F(BOOL, fenced, 0, 1, "nothing touches the op's device blocks any more")
@@ -652,6 +672,7 @@
     F(TEXT, text, 0, 240, "why, for people")
 #define SL_BODY_PEER_RELEASE(F, L) \
     L(items, receipt, 64, "of hand-overs of the receiver's that the sender's decode is done with")
+#define SL_BODY_PEER_WORD(F, L) SL_FIELDS_WORD(F, L)
 #define SL_BODY_NODES_REPLY(F, L)                                 \
     F(TEXT, name, 0, 31, "this node")                             \
     F(TEXT, listen, 0, 128, "where peers ask it; empty: nowhere") \
@@ -819,6 +840,12 @@
     X(HANDOVER_RELEASE, handover_release, 118, SL_BODY_HANDOVER_RELEASE,                           \
       "decode is done with them: what is held goes")                                               \
     X(HANDOVER_RELEASE_REPLY, handover_release_reply, 119, SL_BODY_CODES, "told, or ended")        \
+    X(HANDOVER_WORD, handover_word, 120, SL_BODY_HANDOVER_WORD, "one side to the other's node")    \
+    X(HANDOVER_WORD_REPLY, handover_word_reply, 121, SL_BODY_EMPTY, "on its way, or taken")        \
+    X(PEER_WORD, peer_word, 122, SL_BODY_PEER_WORD, "of a hand-over between us")                   \
+    X(PEER_WORD_REPLY, peer_word_reply, 123, SL_BODY_EMPTY, "passed on")                           \
+    X(HOLD_ASK, hold_ask, 124, SL_BODY_HOLD_ASK, "is all of a hand-over committed, and held")      \
+    X(HOLD_ASK_REPLY, hold_ask_reply, 125, SL_BODY_EMPTY, "it is")                                 \
     X(POOL_TAKE, pool_take, 130, SL_BODY_POOL_TAKE, "become a pool's owner, or have it made")      \
     X(POOL_TAKE_REPLY, pool_take_reply, 131, SL_BODY_POOL_STATE,                                   \
       "SL_ERR_EXISTS: it is ready; SL_ERR_BUSY: another owner makes it")                           \

@@ -73,7 +73,7 @@ struct request { /* what STORE and LOAD have in common */
     struct sl_u64s device_blocks;
     const struct sl_item_event *events;
     uint64_t event_count;
-    bool partial;
+    bool partial, handover;
     struct sl_bytes hashes;
     uint64_t hash_bytes, block_count;
     struct sl_u64s pool_blocks;
@@ -104,6 +104,7 @@ static struct request request_of(const struct sl_msg *msg)
                                   .events = store->events.at,
                                   .event_count = store->events.count,
                                   .partial = store->partial,
+                                  .handover = store->handover_id != 0,
                                   .hashes = store->hashes,
                                   .hash_bytes = store->hash_bytes,
                                   .pool_blocks = store->pool_blocks};
@@ -119,6 +120,7 @@ static struct request request_of(const struct sl_msg *msg)
                               .events = load->events.at,
                               .event_count = load->events.count,
                               .partial = load->partial,
+                              .handover = load->handover_id != 0,
                               .hashes = load->hashes,
                               .hash_bytes = load->hash_bytes,
                               .pool_blocks = load->pool_blocks};
@@ -141,15 +143,16 @@ static sl_err hashes_check(const struct request *request, struct sl_error *why)
                    : sl_fail(why, SL_ERR_INVALID, "pool_blocks: without hashes");
     }
     uint64_t table_blocks = request->device_blocks.count + request->pool_blocks.count;
+    bool lone_partial = request->partial && !request->handover;
     /* No table has more entries than a message takes: nor are there more blocks. */
     if (each == 0 || length % each != 0 || length / each != request->block_count ||
         request->block_count > table_blocks ||
-        (request->device_blocks.count > 0 && request->pool_blocks.count > 0) || request->partial) {
+        (request->device_blocks.count > 0 && request->pool_blocks.count > 0) || lone_partial) {
         return sl_fail(why, SL_ERR_INVALID,
                        "hashes: %" PRIu64 " bytes, %" PRIu64 " each, for %" PRIu64
                        " device_blocks and %" PRIu64 " pool_blocks%s",
                        length, each, request->device_blocks.count, request->pool_blocks.count,
-                       request->partial ? ", partial" : "");
+                       lone_partial ? ", partial without a hand-over" : "");
     }
     return SL_OK;
 }

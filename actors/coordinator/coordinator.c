@@ -46,6 +46,7 @@ static const struct sl_metric_row metric_rows[] = {
     SL_METRIC_ROW(coordinator, metric.handover_pushed_count, "handovers_pushed"),
     SL_METRIC_ROW(coordinator, metric.handover_fallback_count, "handovers_fallen_back"),
     SL_METRIC_ROW(coordinator, metric.handover_released_count, "handovers_released_by_peers"),
+    SL_METRIC_ROW(coordinator, metric.word_refused_count, "words_refused"),
     SL_METRIC_ROW(coordinator, metric.release_refused_count, "releases_refused"),
     SL_METRIC_ROW(coordinator, metric.layered_count, "ops_by_layers"),
     SL_METRIC_ROW(coordinator, metric.layers_copied_count, "layers_copied"),
@@ -86,7 +87,7 @@ static sl_err coordinator_init(void *state, struct sl_env *env, struct sl_error 
     if (err == SL_OK) {
         /* An op has one call, or one for each rank; an ABORT may outlive it. */
         uint32_t call_count = self->op_max * (3 + self->rank_count) + self->engine_max +
-                              2 * self->handover_max + CO_RANKS_MAX + 1;
+                              4 * self->handover_max + CO_RANKS_MAX + 1;
         err = sl_calls_create(env, call_count, &self->calls, why);
     }
     if (err == SL_OK) {
@@ -208,6 +209,12 @@ static void call_ended(struct coordinator *self, const struct sl_call *call,
     case CO_CALL_CLOSE:
         co_handover_ticket_closed(self, index, reply);
         break;
+    case CO_CALL_WORD:
+        co_word_answered(self, index, reply);
+        break;
+    case CO_CALL_HELD:
+        co_word_held(self, index, reply);
+        break;
     case CO_CALL_NOBODY:
         break;
     }
@@ -248,6 +255,7 @@ static const struct {
     {SL_MSG_ARRIVED, co_handover_arrived},
     {SL_MSG_HANDOVER_END, co_handover_end},
     {SL_MSG_HANDOVER_RELEASE, co_release_handle},
+    {SL_MSG_HANDOVER_WORD, co_word_handle},
     {SL_MSG_TICKET, co_handover_ticket},
     {SL_MSG_PUSH_ARRIVED, co_handover_push_arrived},
     {SL_MSG_LOCAL_DIED, process_died},

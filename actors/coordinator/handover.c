@@ -48,7 +48,7 @@ void co_handovers_fini(struct coordinator *self)
 
 /* ---- table ---- */
 
-static struct co_handover *handover_find(const struct coordinator *self, uint64_t id)
+struct co_handover *co_handover_find(const struct coordinator *self, uint64_t id)
 {
     return SL_TABLE_FIRST(&self->handover_by_id, sl_table_hash(id), struct co_handover, node);
 }
@@ -57,6 +57,14 @@ static void handover_count(struct coordinator *self, uint32_t count)
 {
     self->handover_count = count;
     sl_metric_set(self->env->metrics, self->metric.handover_active_count, count);
+}
+
+void co_handover_look_at(struct coordinator *self, uint64_t at_ns)
+{
+    if (at_ns < self->handover_next_ns) {
+        self->handover_next_ns = at_ns;
+        self->env->ops->wake_at(self->env, at_ns);
+    }
 }
 
 /* The state is a new one: its deadline counts, and whoever traces hears of it. */
@@ -68,13 +76,10 @@ static void handover_entered(struct coordinator *self, struct co_handover *row)
     sl_trace_event(self->env->metrics, self->env->now_ns, row->trace_id, texts[row->machine.state],
                    row->machine.code != SL_OK ? sl_err_name(row->machine.code) : "",
                    row->receipt.block_end);
-    if (row->machine.deadline_ns < self->handover_next_ns) {
-        self->handover_next_ns = row->machine.deadline_ns;
-        self->env->ops->wake_at(self->env, self->handover_next_ns);
-    }
+    co_handover_look_at(self, row->machine.deadline_ns);
 }
 
-static struct co_handover *handover_new(struct coordinator *self, uint64_t id, uint64_t trace_id)
+struct co_handover *co_handover_new(struct coordinator *self, uint64_t id, uint64_t trace_id)
 {
     const struct sl_config *config = self->env->config;
     uint64_t wait_ns = sl_config_u64(config, SL_SET_handover_wait);
@@ -116,7 +121,7 @@ static sl_err handover_step(struct coordinator *self, struct co_handover *row,
 }
 
 /* Ops that are not answered find out in their next turn: nobody ends another's op. */
-static void sides_wake(struct coordinator *self, struct co_handover *row)
+void co_handover_sides_wake(struct coordinator *self, struct co_handover *row)
 {
     struct co_op *sides[] = {row->send, row->receive};
     for (uint32_t i = 0; i < SL_COUNT(sides); i++) {
@@ -134,7 +139,8 @@ static void handover_aborted(struct coordinator *self, struct co_handover *row, 
                  row->trace_id, "hand-over %016" PRIx64 " failed while it was %s: %s", row->id,
                  sl_handover_state_text(row->machine.aborted_in), row->reason);
     handover_entered(self, row);
-    sides_wake(self, row);
+    co_handover_sides_wake(self, row);
+    co_word_tell(self, row);
 }
 
 static void handover_abort(struct coordinator *self, struct co_handover *row, sl_err code,
@@ -255,7 +261,7 @@ static bool receipt_equal(const struct co_receipt *a, const struct co_receipt *b
 }
 
 /* What a receipt means on a node where prefill is not: it has committed. */
-static void receipt_commits(struct coordinator *self, struct co_handover *row)
+void co_handover_commits(struct coordinator *self, struct co_handover *row)
 {
     (void)handover_step(self, row, SL_HANDOVER_ALLOCATE);
     (void)handover_step(self, row, SL_HANDOVER_PRODUCE);
@@ -335,11 +341,15 @@ static sl_err receive_begin(struct coordinator *self, struct co_op *op, struct c
     (void)handover_step(self, row, SL_HANDOVER_ALLOCATE);
     sl_handover_lend(&row->machine, SL_HANDOVER_TARGET);
     row->receive = op;
+    if (body->prefill_node.length > 0 && strcmp(body->prefill_node.at, self->node) != 0) {
+        (void)snprintf(row->prefill_node, sizeof(row->prefill_node), "%s", body->prefill_node.at);
+    }
     if (body->receipt.count > 0 && row->send == NULL &&
         row->machine.state < SL_HANDOVER_COMMITTED) {
         receipt_keep(&row->receipt, &body->receipt.at[0]);
-        receipt_commits(self, row);
+        co_handover_commits(self, row);
     }
+    co_word_ask(self, row);
     return SL_OK;
 }
 
@@ -350,16 +360,20 @@ sl_err co_handover_begin(struct coordinator *self, struct co_op *op, const struc
     if (op->handover_id == 0) {
         return SL_OK;
     }
-    if (store && msg->body.store.ticket.count > 0) {
-        sl_err kept = ticket_keep(op, &msg->body.store.ticket.at[0]);
-        if (kept != SL_OK) {
-            return kept;
-        }
-    } else if (op->block_count == 0) {
+    struct co_handover *row = co_handover_find(self, op->handover_id);
+    struct sl_item_ticket ticket;
+    if (store && row != NULL && msg->body.store.direct && co_word_offered(row, &ticket)) {
+        co_op_become(op, &co_push_out_type);
+    } else if (store && msg->body.store.ticket.count > 0) {
+        ticket = msg->body.store.ticket.at[0];
+    } else if (store || op->block_count == 0) {
         co_op_become(op, store ? &co_store_type : &co_load_type); /* nothing is to be pushed */
     }
-    struct co_handover *row = handover_find(self, op->handover_id);
-    row = row != NULL ? row : handover_new(self, op->handover_id, msg->trace_id);
+    sl_err kept = op->type == &co_push_out_type ? ticket_keep(op, &ticket) : SL_OK;
+    if (kept != SL_OK) {
+        return kept;
+    }
+    row = row != NULL ? row : co_handover_new(self, op->handover_id, msg->trace_id);
     if (row == NULL) {
         co_reason(op, "%u hand-overs are under way", self->handover_count);
         return SL_ERR_LIMIT;
@@ -376,7 +390,7 @@ void co_handover_again(struct coordinator *self, struct co_op *op, const struct 
     if (op->type->kind == CO_LOAD && !op->answered && msg->body.load.receipt.count > 0 &&
         row->send == NULL && row->machine.state < SL_HANDOVER_COMMITTED) {
         receipt_keep(&row->receipt, &msg->body.load.receipt.at[0]);
-        receipt_commits(self, row);
+        co_handover_commits(self, row);
         co_wake(self, op, self->env->now_ns);
     }
 }
@@ -384,7 +398,10 @@ void co_handover_again(struct coordinator *self, struct co_op *op, const struct 
 bool co_handover_is_tail(const struct co_op *op, uint32_t block)
 {
     uint64_t end = ((uint64_t)op->first_block + block + 1) * op->engine->block_tokens;
-    return op->handover != NULL && !op->keyed && end > op->token_count;
+    if (op->keyed) {
+        return op->handover != NULL && op->partial && block + 1 == op->block_count;
+    }
+    return op->handover != NULL && end > op->token_count;
 }
 
 /* The last key speaks for all: each follows from the one before. */
@@ -467,7 +484,8 @@ static sl_err send_ended(struct coordinator *self, struct co_op *op, sl_err code
         /* What was pushed is committed by its arrival, perhaps before we hear of it. */
         if (err == SL_OK || (err == SL_ERR_EXISTS && op->type->push)) {
             sl_metric_add(self->env->metrics, self->metric.handover_committed_count, 1);
-            sides_wake(self, row);
+            co_handover_sides_wake(self, row);
+            co_word_tell(self, row);
             if (op->type->push && !row->received) { /* decode has it, elsewhere */
                 (void)handover_step(self, row, SL_HANDOVER_CONSUME);
             }
@@ -506,6 +524,7 @@ static sl_err receive_ended(struct coordinator *self, struct co_op *op, sl_err c
     } else {
         co_reason(op, "%s", sl_err_text(code));
     }
+    co_word_give_up(self, row);
     /* Nobody decodes on part of it. */
     op->at = 0;
     op->from_memory = op->from_disk = op->from_remote = 0;
@@ -569,10 +588,10 @@ static bool failed_already(const struct coordinator *self, const struct co_hando
     return false;
 }
 
-static sl_err arrived_one(struct coordinator *self, const struct sl_item_receipt *item,
-                          uint64_t trace_id)
+sl_err co_handover_arrived_one(struct coordinator *self, const struct sl_item_receipt *item,
+                               uint64_t trace_id)
 {
-    struct co_handover *row = handover_find(self, item->handover_id);
+    struct co_handover *row = co_handover_find(self, item->handover_id);
     struct co_receipt receipt;
     receipt_keep(&receipt, item);
     if (row != NULL ? row->machine.state == SL_HANDOVER_CONSUMED
@@ -593,7 +612,7 @@ static sl_err arrived_one(struct coordinator *self, const struct sl_item_receipt
         return SL_ERR_BUSY; /* prefill is here and has not committed */
     }
     row->receipt = receipt;
-    receipt_commits(self, row);
+    co_handover_commits(self, row);
     co_wake(self, row->receive, self->env->now_ns);
     return SL_OK;
 }
@@ -604,18 +623,28 @@ void co_handover_arrived(struct coordinator *self, const struct sl_msg *msg)
     uint64_t codes[1024];
     uint64_t count = SL_MIN(msg->body.arrived.items.count, SL_COUNT(codes));
     for (uint64_t i = 0; i < count; i++) {
-        codes[i] = (uint64_t)arrived_one(self, &msg->body.arrived.items.at[i], msg->trace_id);
+        codes[i] =
+            (uint64_t)co_handover_arrived_one(self, &msg->body.arrived.items.at[i], msg->trace_id);
     }
     struct sl_msg reply = {.code = SL_OK};
     reply.body.arrived_reply.codes = (struct sl_u64s){.at = codes, .count = count};
     sl_reply(self->env, msg, &reply);
 }
 
+sl_err co_handover_failed_there(struct coordinator *self, struct co_handover *row, sl_err code,
+                                const char *reason)
+{
+    if (row->machine.state < SL_HANDOVER_COMMITTED) {
+        handover_abort(self, row, code, reason);
+    }
+    return SL_OK;
+}
+
 /* ---- direct ---- */
 
 void co_handover_ticket(struct coordinator *self, const struct sl_msg *msg)
 {
-    const struct co_handover *row = handover_find(self, msg->body.ticket.handover_id);
+    const struct co_handover *row = co_handover_find(self, msg->body.ticket.handover_id);
     struct sl_msg reply = {.code = SL_OK};
     struct sl_item_ticket ticket;
     if (row == NULL || row->receive == NULL) {
@@ -623,11 +652,7 @@ void co_handover_ticket(struct coordinator *self, const struct sl_msg *msg)
     } else if (row->ticket_bytes == 0) {
         reply.code = row->receive->type->push ? SL_ERR_BUSY : SL_ERR_UNSUPPORTED;
     } else {
-        ticket = (struct sl_item_ticket){.bytes = {row->ticket, row->ticket_bytes},
-                                         .first_block = row->receive->first_block,
-                                         .block_end = row->receive->receipt.block_end,
-                                         .keys_low = row->receive->receipt.keys.low,
-                                         .keys_high = row->receive->receipt.keys.high};
+        ticket = co_word_ticket_of(row);
         reply.body.ticket_reply.ticket.at = &ticket;
         reply.body.ticket_reply.ticket.count = 1;
     }
@@ -676,7 +701,7 @@ void co_handover_push_arrived(struct coordinator *self, const struct sl_msg *msg
 
 static sl_err end_one(struct coordinator *self, uint64_t id, uint64_t trace_id)
 {
-    struct co_handover *row = handover_find(self, id);
+    struct co_handover *row = co_handover_find(self, id);
     if (row == NULL || (row->machine.loans & SL_HANDOVER_HELD) == 0) {
         /* A coordinator before us may have known it. */
         (void)hold_end_send(self, id, (struct sl_digest){0}, trace_id,
@@ -694,7 +719,7 @@ static sl_err end_one(struct coordinator *self, uint64_t id, uint64_t trace_id)
 sl_err co_handover_taken(struct coordinator *self, const struct sl_item_receipt *item,
                          uint64_t trace_id)
 {
-    struct co_handover *row = handover_find(self, item->handover_id);
+    struct co_handover *row = co_handover_find(self, item->handover_id);
     struct co_receipt receipt;
     receipt_keep(&receipt, item);
     if (row == NULL) { /* a coordinator before us may have known it: the registrar judges */
@@ -752,16 +777,18 @@ void co_handovers_tick(struct coordinator *self, uint64_t now_ns)
     if (now_ns < self->handover_next_ns) {
         return;
     }
-    for (uint32_t i = 0; i < self->handover_max; i++) {
-        if (self->handovers[i].id != 0) {
-            handover_expire(self, &self->handovers[i], now_ns);
-        }
-    }
     self->handover_next_ns = SL_NEVER_NS;
     for (uint32_t i = 0; i < self->handover_max; i++) {
-        if (self->handovers[i].id != 0) {
-            self->handover_next_ns =
-                SL_MIN(self->handover_next_ns, self->handovers[i].machine.deadline_ns);
+        struct co_handover *row = &self->handovers[i];
+        if (row->id != 0) {
+            handover_expire(self, row, now_ns);
+        }
+        if (row->id != 0 && co_word_due(row) <= now_ns) {
+            co_word_ask(self, row);
+        }
+        if (row->id != 0) {
+            uint64_t next_ns = SL_MIN(row->machine.deadline_ns, co_word_due(row));
+            self->handover_next_ns = SL_MIN(self->handover_next_ns, next_ns);
         }
     }
 }

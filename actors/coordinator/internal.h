@@ -129,6 +129,40 @@ void co_handover_push_arrived(struct coordinator *self,
 void co_handover_ticket_closed(struct coordinator *self, uint32_t index,
                                const struct sl_msg *reply);
 
+struct co_handover *co_handover_find(const struct coordinator *self, uint64_t id);
+/* NULL: handovers_max are under way. */
+struct co_handover *co_handover_new(struct coordinator *self, uint64_t id, uint64_t trace_id);
+/* At that time at the latest co_handovers_tick looks at all rows. */
+void co_handover_look_at(struct coordinator *self, uint64_t at_ns);
+/* A receipt came. Codes as of ARRIVED. */
+sl_err co_handover_arrived_one(struct coordinator *self, const struct sl_item_receipt *item,
+                               uint64_t trace_id);
+/* The states up to committed, as far as they are not passed. */
+void co_handover_commits(struct coordinator *self, struct co_handover *row);
+/* Prefill failed at its node, or (announced here) decode gave up at its own. */
+sl_err co_handover_failed_there(struct coordinator *self, struct co_handover *row, sl_err code,
+                                const char *reason);
+void co_handover_sides_wake(struct coordinator *self, struct co_handover *row);
+
+/* ---- word.c: the nodes of a hand-over tell each other ---- */
+void co_word_handle(struct coordinator *self, const struct sl_msg *msg); /* HANDOVER_WORD */
+/* Decode, while prefill has not committed: asks prefill's node, or, where that is this one, after a
+ * while the registrar, in case that a coordinator before us answered it. */
+void co_word_ask(struct coordinator *self, struct co_handover *row);
+void co_word_answered(struct coordinator *self, uint32_t index, const struct sl_msg *reply);
+/* HOLD_ASK's answer. */
+void co_word_held(struct coordinator *self, uint32_t index, const struct sl_msg *reply);
+/* Decode, which ends without prefill's commit, tells its node. */
+void co_word_give_up(struct coordinator *self, const struct co_handover *row);
+/* When it is to be asked again; SL_NEVER_NS: not. */
+uint64_t co_word_due(const struct co_handover *row);
+/* Decode's ticket, which is open. */
+struct sl_item_ticket co_word_ticket_of(const struct co_handover *row);
+/* Prefill: the ticket that decode, here or elsewhere, has offered by now. */
+bool co_word_offered(const struct co_handover *row, struct sl_item_ticket *ticket);
+/* Prefill: tells decode's node how it went, if that is known and somebody waits. */
+void co_word_tell(struct coordinator *self, const struct co_handover *row);
+
 /* ---- release.c: a hold at prefill's node ends when decode at another is done with it ---- */
 /* Tells prefill's node, if it is another one. A lost word costs the time of the hold. */
 void co_release_send(struct coordinator *self, const struct co_receipt *receipt,

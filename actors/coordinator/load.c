@@ -8,6 +8,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#define FETCH_AGAIN_NS (1500 * SL_NS_PER_MS) /* an actor is back within a second */
+
 /* Blocks that are nowhere end a load with SL_OK: that is a miss. Blocks that are there and could
  * not be brought in end it with SL_ERR_INCOMPLETE, so that nobody takes them for lost. Both answers
  * carry the prefix that was loaded. */
@@ -295,6 +297,20 @@ static bool load_fetch(struct coordinator *self, struct co_op *op, uint32_t bloc
     return true;
 }
 
+/* Prefill has said that all is there: its node may just be starting an actor anew. */
+static bool fetch_again(const struct coordinator *self, struct co_op *op)
+{
+    uint64_t now_ns = self->env->now_ns;
+    if (op->handover == NULL || !op->fetched) {
+        return false;
+    }
+    if (op->fetch_until_ns == 0) {
+        op->fetch_until_ns = sl_deadline_ns(now_ns, FETCH_AGAIN_NS);
+    }
+    op->fetched = now_ns >= op->fetch_until_ns;
+    return !op->fetched;
+}
+
 /* Without an answer it goes on with what is here. */
 static void load_fetched(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
 {
@@ -327,6 +343,10 @@ static void load_decide(struct coordinator *self, struct co_op *op, const struct
     bool ends = look->hole <= look->short_of_pins && look->hole < op->slice_count;
     if (ends && !op->fetched && sl_index_view_remote(self->view) &&
         load_fetch(self, op, look->hole)) {
+        return;
+    }
+    if (ends && fetch_again(self, op)) {
+        co_op_enter(self, op, CO_LOOK);
         return;
     }
     slice_cut(self, op, SL_MIN(look->hole, look->short_of_pins));

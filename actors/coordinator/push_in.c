@@ -95,6 +95,7 @@ static void ticket_opened(struct coordinator *self, struct co_op *op, const stru
     } else {
         row->ticket_bytes = (uint32_t)SL_MIN(ticket->length, sizeof(row->ticket));
         memcpy(row->ticket, ticket->at, row->ticket_bytes);
+        co_word_ask(self, row); /* now with the ticket */
     }
     co_push_in_await(self, op);
 }

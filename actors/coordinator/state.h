@@ -239,11 +239,12 @@ struct co_op {
     uint32_t rounds, stale_rounds;
     uint32_t *asked; /* load: parts of the PROMOTE in flight */
     uint32_t asked_count;
-    bool fetched;       /* load: other nodes were asked for what this slice lacks */
-    bool last;          /* load: nothing follows this slice */
-    bool many;          /* more than one slice was needed */
-    uint64_t poll_ns;   /* grows while waiting */
-    uint64_t unsettled; /* ranks whose COPY may have been asked for twice */
+    bool fetched;            /* load: other nodes were asked for what this slice lacks */
+    uint64_t fetch_until_ns; /* load of a hand-over: they are asked again until then; 0: not yet */
+    bool last;               /* load: nothing follows this slice */
+    bool many;               /* more than one slice was needed */
+    uint64_t poll_ns;        /* grows while waiting */
+    uint64_t unsettled;      /* ranks whose COPY may have been asked for twice */
     struct co_share shares[CO_RANKS_MAX];
     uint32_t shares_open;
     struct co_layers layers;
@@ -266,6 +267,12 @@ struct co_op {
     uint32_t waiter_count;
 };
 
+struct co_offer {                                  /* a ticket that came before prefill */
+    uint32_t length_bytes, first_block, block_end; /* length_bytes 0: none came */
+    struct sl_digest keys;
+    unsigned char bytes[128];
+};
+
 /* ---- hand-overs: what prefill's store and decode's load of one request have in common ---- */
 struct co_handover {
     uint64_t id, trace_id; /* id 0: free */
@@ -283,7 +290,12 @@ struct co_handover {
     uint64_t push_id; /* of the ticket: the place of this row in the low 16 bits; 0: none */
     uint32_t claim_count, ticket_bytes;
     unsigned char ticket[128];
-    bool ending; /* HOLD_END is in flight */
+    bool ending;               /* HOLD_END is in flight */
+    char prefill_node[32];     /* decode: who is asked; "": nobody */
+    uint64_t word_ns;          /* when, the next time */
+    char decode_node[32];      /* prefill: who waits for it; "": nobody at another node */
+    struct co_receipt awaited; /* prefill: of what, as decode says */
+    struct co_offer offer;     /* prefill, direct: that node's ticket */
     char reason[CO_REASON_BYTES];
 };
 
@@ -303,6 +315,8 @@ enum co_call {
     CO_CALL_GREET,
     CO_CALL_HOLD,
     CO_CALL_CLOSE,
+    CO_CALL_WORD,
+    CO_CALL_HELD,
     CO_CALL_NOBODY, /* the answer changes nothing */
 };
 static inline uint64_t co_cookie(enum co_call call, uint32_t rank, uint32_t index)
@@ -322,7 +336,7 @@ struct co_metrics {
         length_mismatch_count, client_died_count;
     sl_metric handover_active_count, handover_committed_count, handover_consumed_count,
         handover_aborted_count, handover_recomputed_count, handover_gone_count,
-        handover_pushed_count, handover_fallback_count, handover_released_count,
+        handover_pushed_count, handover_fallback_count, handover_released_count, word_refused_count,
         release_refused_count, layered_count, layers_copied_count;
     sl_histogram store_ns, load_ns, handover_ns;
 };

@@ -396,6 +396,7 @@ static const struct frame {
     {SL_MSG_PEER_UNPIN, tr_holder_unpin},    {SL_MSG_PEER_UNPIN_REPLY, NULL},
     {SL_MSG_PEER_SEEK, tr_seek_asked},       {SL_MSG_PEER_SEEK_REPLY, seek_answered},
     {SL_MSG_PEER_RELEASE, tr_release_frame}, {SL_MSG_PEER_RELEASE_REPLY, NULL},
+    {SL_MSG_PEER_WORD, tr_word_frame},       {SL_MSG_PEER_WORD_REPLY, NULL},
     {SL_MSG_PEER_TICKET, tr_push_frame},     {SL_MSG_PEER_TICKET_REPLY, tr_push_frame},
     {SL_MSG_PEER_PUSH, tr_push_frame},       {SL_MSG_PEER_PUSH_REPLY, tr_push_frame},
     {SL_MSG_PEER_TICKET_END, tr_push_frame}, {SL_MSG_PEER_TICKET_END_REPLY, tr_push_frame},
@@ -510,6 +511,7 @@ static const struct {
     {SL_MSG_FETCH, true, tr_fetch},  {SL_MSG_SEEK, true, tr_seek},
     {SL_MSG_FENCE, false, tr_fence}, {SL_MSG_REGIONS, false, tr_regions},
     {SL_MSG_NODES, false, tr_nodes}, {SL_MSG_HANDOVER_RELEASE, false, tr_release},
+    {SL_MSG_HANDOVER_WORD, false, tr_word},
 };
 
 static void request_handle(struct transporter *self, const struct sl_msg *msg)

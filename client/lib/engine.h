@@ -47,7 +47,8 @@ struct sl_handover_side {
     uint64_t id, hold_ns;
     const struct sl_item_receipt *receipt; /* decode's; NULL: it comes later */
     const struct sl_item_ticket *ticket;   /* prefill's; NULL: through storage */
-    bool direct;                           /* decode's */
+    bool direct;                           /* prefill's without a ticket: takes what was offered */
+    struct sl_text from;                   /* decode's: who is asked */
 };
 sl_err sl_client_handover_start(struct sl_engine *engine, const struct sl_op_request *request,
                                 bool store, const struct sl_handover_side *side, struct sl_op **op,

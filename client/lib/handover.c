@@ -78,10 +78,8 @@ sl_err sl_handover_send_start(struct sl_engine *engine, const struct sl_op_reque
 {
     struct sl_handover_side side = {.id = options->id, .hold_ns = options->hold_ns};
     struct sl_item_ticket item = {0};
-    bool direct = false;
-    sl_err err = options_check(options, &direct, why);
-    /* Without a ticket decode waits for it through storage. */
-    if (err == SL_OK && direct && options->ticket != NULL) {
+    sl_err err = options_check(options, &side.direct, why);
+    if (err == SL_OK && side.direct && options->ticket != NULL) {
         err = ticket_check(options->ticket, &item, why);
         side.ticket = &item;
     }
@@ -92,9 +90,14 @@ sl_err sl_handover_receive_start(struct sl_engine *engine, const struct sl_op_re
                                  const struct sl_handover_options *options, struct sl_op **op,
                                  struct sl_error *why)
 {
-    struct sl_handover_side side = {.id = options->id};
+    struct sl_handover_side side = {.id = options->id,
+                                    .from = sl_text_of(options->from != NULL ? options->from : "")};
     struct sl_item_receipt item = {0};
     sl_err err = options_check(options, &side.direct, why);
+    if (err == SL_OK && side.from.length >= sizeof((struct sl_receipt){0}.node)) {
+        err = sl_fail(why, SL_ERR_INVALID, "hand-over: a node's name of %" PRIu64 " bytes",
+                      side.from.length);
+    }
     if (err == SL_OK && options->receipt != NULL) {
         err = receipt_check(options->receipt, &item, why);
         if (err == SL_OK && item.handover_id != options->id) {

@@ -155,14 +155,14 @@ static sl_err events_check(const struct sl_engine *engine, const struct sl_op_re
 
 /* Of a request by the engine's own keys. */
 static sl_err hashed_check(const struct sl_engine *engine, const struct sl_op_request *request,
-                           struct sl_error *why)
+                           bool handover, struct sl_error *why)
 {
     uint32_t tables = request->pool_blocks != NULL ? engine->pool_count : 1;
     if (request->hash_bytes < 1 || request->hash_bytes > SL_HASH_BYTES_MAX) {
         return sl_fail(why, SL_ERR_INVALID, "op: keys of 1 to %u bytes, not %u", SL_HASH_BYTES_MAX,
                        request->hash_bytes);
     }
-    if (request->token_count != 0 || request->partial || request->extras != NULL) {
+    if (request->token_count != 0 || (request->partial && !handover) || request->extras != NULL) {
         return sl_fail(why, SL_ERR_INVALID, "op: tokens, partial and extras do not go with hashes");
     }
     if (request->device_block_count == 0 ||
@@ -181,10 +181,10 @@ static sl_err hashed_check(const struct sl_engine *engine, const struct sl_op_re
 }
 
 static sl_err request_check(const struct sl_engine *engine, const struct sl_op_request *request,
-                            struct sl_error *why)
+                            bool handover, struct sl_error *why)
 {
     if (request->hashes != NULL) {
-        return hashed_check(engine, request, why);
+        return hashed_check(engine, request, handover, why);
     }
     if (request->pool_blocks != NULL) {
         return sl_fail(why, SL_ERR_INVALID, "op: pool_blocks without hashes");
@@ -230,6 +230,7 @@ static void op_message(struct sl_op *op, const struct sl_op_request *request,
         msg->type = SL_MSG_STORE;
         msg->body.store = body;
         msg->body.store.layer_ends = ends;
+        msg->body.store.direct = side != NULL && side->direct && side->ticket == NULL;
         if (op->layers.count > 0) {
             msg->body.store.layered_blocks = body.device_blocks;
             msg->body.store.device_blocks.count = 0;
@@ -261,6 +262,10 @@ static void op_message(struct sl_op *op, const struct sl_op_request *request,
                                                .hash_bytes = body.hash_bytes,
                                                .pool_blocks = body.pool_blocks,
                                                .layer_ends = ends};
+        if (side != NULL) {
+            (void)snprintf(op->prefill_node, sizeof op->prefill_node, "%s", side->from.at);
+            msg->body.load.prefill_node = sl_text_of(op->prefill_node);
+        }
         if (op->event_count > 0) {
             msg->body.load.events.at = op->events;
             msg->body.load.events.count = op->event_count;
@@ -279,7 +284,7 @@ static sl_err op_start(struct sl_engine *engine, const struct sl_op_request *req
                        struct sl_error *why)
 {
     uint64_t deadline_ns = sl_client_deadline(engine->client, request->timeout_ns);
-    sl_err err = request_check(engine, request, why);
+    sl_err err = request_check(engine, request, side != NULL, why);
     if (err == SL_OK) {
         err = sl_engine_ready(engine, deadline_ns, why);
     }

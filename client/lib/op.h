@@ -31,6 +31,7 @@ struct sl_op {
     uint64_t handover_id;           /* 0: none */
     struct sl_item_receipt receipt; /* store: what came with the answer; load: what it waits for */
     char receipt_node[32];
+    char prefill_node[32];        /* decode: who is asked */
     struct sl_item_ticket ticket; /* store: where to push; in ticket_bytes */
     unsigned char ticket_bytes[128];
     struct sl_op_event *event_handles; /* event_count; NULL: none */

@@ -685,7 +685,8 @@ struct sl_op_request {
     uint32_t event_count;
     /* Instead of tokens: keys that the engine made, hash_bytes each (1 to 64), one a block from
      * first_block on. The same key names the same bytes for all who have this model identity.
-     * Copied. token_count is 0 then, and so is partial. */
+     * Copied. token_count is 0 then, and so is partial, but in a hand-over: there it says that the
+     * last block is incomplete. Its key is of that part alone, and it is kept for a while only. */
     const unsigned char *hashes;
     uint32_t hash_bytes;
     /* With hashes, [pools]: a table of device blocks for each pool, device_block_count entries.
@@ -830,12 +831,14 @@ sl_err sl_op_layer_wait(struct sl_op *op, uint32_t layer, uint64_t timeout_ns,
  *   decode    sl_handover_arrived(receipts of a batch of first tokens); sl_op_poll
  *             SL_OK: all blocks are there; SL_ERR_HANDOVER: answer 502, after sl_op_wait_fenced the
  *             blocks are free. When it ends, decode alone stores what it added (sl_store_start).
+ *   Where the engines pass nothing on with the first token, decode names prefill's node (`from`)
+ *   and is told by that; hand-over and node may be announced before prefill has stored anything.
  *   prefill   nothing: what its node holds goes when decode's node, a peer of it, says that decode
  *             has it or failed, and at the latest by its time. sl_handover_end ends it by hand.
  *
- * Direct: decode's node makes a ticket (sl_op_ticket) that travels with the announcement; prefill's
- * node writes under it into memory of decode's node, and has handed over when decode's node has
- * acknowledged all. A push that fails goes on through storage when the node's setting
+ * Direct: decode's node makes a ticket that travels with the announcement (sl_op_ticket), or goes to
+ * prefill's node by itself (`from`); prefill's node writes under it into memory of decode's node,
+ * and has handed over when decode's node has acknowledged all. A push that fails goes on through storage when the node's setting
  * handover_push_fallback says so; so the receipt travels with the first token in both modes.
  *
  * Both sides may be by layers, each for itself: prefill's so that layers go while others are
@@ -868,9 +871,14 @@ struct sl_handover_options {
     enum sl_handover_mode mode;
     uint64_t hold_ns; /* prefill: how long decode may take; 0: setting handover_hold */
     const struct sl_receipt *receipt; /* decode: when it is there already; NULL: it comes */
-    const struct sl_ticket *ticket;   /* prefill, direct: decode's; NULL: through storage */
+    const struct sl_ticket *ticket;   /* prefill, direct: decode's; NULL: what its node has said */
+    /* Decode: prefill's node_name where that is another node, which is asked until it has committed
+     * and told of a direct one's ticket; no receipt need come. NULL or "": prefill is on this node,
+     * or a receipt comes. */
+    const char *from;
 };
-/* Prefill. The request's blocks are the input from first_block to its end; `partial` is implied.
+/* Prefill. The request's blocks are the input from first_block to its end; with tokens `partial` is
+ * implied. Blocks that are stored already are held, and not copied.
  * The op ends with SL_OK when every block is acknowledged and held, all of it or nothing. Errors:
  * as sl_store_start; SL_ERR_INVALID (id 0), SL_ERR_UNSUPPORTED (SL_HANDOVER_DIRECT), SL_ERR_CONFIG
  * (the environment). The op's: SL_ERR_CANCELLED (decode gave up), SL_ERR_LIMIT in its text

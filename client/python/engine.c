@@ -617,13 +617,17 @@ static PyMethodDef engine_methods[] = {
            "extras=None, timeout=None, trace_id=0, "
            "layer_count=0, events=None)\n--\n\nPrefill hands over: an Op, whose "
            "receipt() travels with the first "
-           "token."),
+           "token, or nothing does where decode says node. Direct without a ticket: takes what "
+           "decode's node has offered by then, else it goes through storage. By hashes and blocks "
+           "as store; blocks that are stored already are held, and not copied; partial: the last "
+           "block is incomplete."),
     METHOD("receive", sl_py_receive, WORDS,
            "receive(id, tokens, device_blocks, *, first_block=0, mode=HANDOVER_BY_ENVIRONMENT, "
-           "receipt=None, "
+           "receipt=None, node=None, "
            "extras=None, timeout=None, trace_id=0, "
            "layer_count=0, events=None)\n--\n\nDecode waits for prefill, then loads: an "
-           "Op."),
+           "Op. node: prefill's, which is asked: then no receipt need come. By hashes and blocks, "
+           "and partial, as send."),
     METHOD("__enter__", sl_py_with, METH_NOARGS, NULL),
     METHOD("__exit__", sl_py_exit, METH_VARARGS, NULL),
     {NULL, NULL, 0, NULL},

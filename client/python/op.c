@@ -308,16 +308,18 @@ static bool handover_take(const struct words *words, struct sl_handover_options 
 
 PyObject *sl_py_send(PyObject *self, PyObject *args, PyObject *names)
 {
-    static char *keywords[] = {
-        "id",     "tokens",  "device_blocks", "first_block", "mode",   "ticket", "hold",
-        "extras", "timeout", "trace_id",      "layer_count", "events", NULL};
+    static char *keywords[] = {"id",          "tokens", "device_blocks", "first_block", "mode",
+                               "ticket",      "hold",   "extras",        "timeout",     "trace_id",
+                               "layer_count", "events", "hashes",        "hash_bytes",  "blocks",
+                               "partial",     NULL};
     struct words words = {.ticket = Py_None};
     struct sl_handover_options options = {.id = 0};
     struct sl_ticket ticket;
-    if (!PyArg_ParseTupleAndKeywords(args, names, "OOO|$OOOOzOOOO:send", keywords, &words.id,
-                                     &words.tokens, &words.blocks, &words.first_block, &words.mode,
-                                     &words.ticket, &words.hold, &words.extras, &words.timeout,
-                                     &words.trace_id, &words.layer_count, &words.events) ||
+    if (!PyArg_ParseTupleAndKeywords(
+            args, names, "O|OO$OOOOzOOOOOOOp:send", keywords, &words.id, &words.tokens,
+            &words.blocks, &words.first_block, &words.mode, &words.ticket, &words.hold,
+            &words.extras, &words.timeout, &words.trace_id, &words.layer_count, &words.events,
+            &words.hashes, &words.hash_bytes, &words.tables, &words.partial) ||
         !handover_take(&words, &options)) {
         return NULL;
     }
@@ -332,16 +334,18 @@ PyObject *sl_py_send(PyObject *self, PyObject *args, PyObject *names)
 
 PyObject *sl_py_receive(PyObject *self, PyObject *args, PyObject *names)
 {
-    static char *keywords[] = {"id",       "tokens",      "device_blocks", "first_block",
-                               "mode",     "receipt",     "extras",        "timeout",
-                               "trace_id", "layer_count", "events",        NULL};
+    static char *keywords[] = {"id",          "tokens", "device_blocks", "first_block", "mode",
+                               "receipt",     "node",   "extras",        "timeout",     "trace_id",
+                               "layer_count", "events", "hashes",        "hash_bytes",  "blocks",
+                               "partial",     NULL};
     struct words words = {.receipt = Py_None};
     struct sl_handover_options options = {.id = 0};
     struct sl_receipt receipt;
-    if (!PyArg_ParseTupleAndKeywords(args, names, "OOO|$OOOzOOOO:receive", keywords, &words.id,
-                                     &words.tokens, &words.blocks, &words.first_block, &words.mode,
-                                     &words.receipt, &words.extras, &words.timeout, &words.trace_id,
-                                     &words.layer_count, &words.events) ||
+    if (!PyArg_ParseTupleAndKeywords(
+            args, names, "O|OO$OOOzzOOOOOOOp:receive", keywords, &words.id, &words.tokens,
+            &words.blocks, &words.first_block, &words.mode, &words.receipt, &options.from,
+            &words.extras, &words.timeout, &words.trace_id, &words.layer_count, &words.events,
+            &words.hashes, &words.hash_bytes, &words.tables, &words.partial) ||
         !handover_take(&words, &options)) {
         return NULL;
     }

@@ -1,5 +1,6 @@
 """Several real nodes, each in a network namespace of its own, joined by a bridge. Everything goes with its processes."""
 
+import json
 import os
 import signal
 import socket
@@ -19,6 +20,19 @@ REDIS_PORT = 7413
 
 def run(*command):
     return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+
+
+def counter(node, actor, name):
+    status = json.loads(node.ctl("status", "--metrics", "--json").stdout)
+    return next(row for row in status["actors"] if row["name"] == actor)["counters"][name]
+
+
+def wait_alive(node, name):
+    def state():
+        done = node.ctl("nodes", "--json", check=False)
+        rows = json.loads(done.stdout)["nodes"] if done.returncode == 0 else []
+        return any(row["name"] == name and row["state"] == "alive" for row in rows)
+    wait_until(state, 10, f"{name} alive at {node.name}")
 
 
 class Namespace:

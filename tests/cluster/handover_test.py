@@ -8,20 +8,7 @@ import sys
 import threading
 import unittest
 
-from cluster_support import CTL, PACE, PATIENCE, Cluster, main, missing, wait_until
-
-
-def counter(node, actor, name):
-    status = json.loads(node.ctl("status", "--metrics", "--json").stdout)
-    return next(row for row in status["actors"] if row["name"] == actor)["counters"][name]
-
-
-def wait_alive(node, name):
-    def state():
-        done = node.ctl("nodes", "--json", check=False)
-        rows = json.loads(done.stdout)["nodes"] if done.returncode == 0 else []
-        return any(row["name"] == name and row["state"] == "alive" for row in rows)
-    wait_until(state, 10, f"{name} alive at {node.name}")
+from cluster_support import CTL, PACE, PATIENCE, Cluster, counter, main, missing, wait_alive, wait_until
 
 
 def config_of(node):

@@ -347,6 +347,33 @@ static void hold_end(struct registrar *self, const struct sl_msg *msg)
     sl_reply_code(self->env, msg, SL_OK, NULL);
 }
 
+/* All of a hand-over is there when its last block and all others that are held for it are
+ * committed: blocks are reserved, and held, in order. */
+static bool hold_is_whole(const struct registrar *self, const struct reg_hold *hold)
+{
+    struct sl_group_info info;
+    for (uint32_t at = hold->first; at != REG_NONE; at = self->holds->held[at].hold_next) {
+        const struct reg_held *held = &self->holds->held[at];
+        if (!held_stands(self, held)) {
+            return false;
+        }
+        sl_index_group_info(self->index, held->group, &info);
+        if (info.state != SL_GROUP_COMMITTED) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void hold_ask(struct registrar *self, const struct sl_msg *msg)
+{
+    const struct sl_body_hold_ask *body = &msg->body.hold_ask;
+    const struct reg_hold *hold = hold_find(self, body->hold_id);
+    struct sl_digest keys = {.low = body->keys_low, .high = body->keys_high};
+    bool whole = hold != NULL && hold_is_known(self, hold, keys) && hold_is_whole(self, hold);
+    sl_reply_code(self->env, msg, whole ? SL_OK : SL_ERR_NOT_FOUND, NULL);
+}
+
 static void holds_expire(struct registrar *self)
 {
     uint64_t now_ns = self->env->now_ns;
@@ -416,6 +443,7 @@ static const struct sl_metric_row metrics[] = {
 
 static const struct reg_handler handlers[] = {
     {SL_MSG_HOLD_END, hold_end},
+    {SL_MSG_HOLD_ASK, hold_ask},
 };
 
 const struct reg_part reg_holds_part = {

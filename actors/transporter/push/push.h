@@ -28,4 +28,8 @@ uint32_t tr_push_fence(struct transporter *self, const struct sl_msg *msg, uint3
 void tr_release(struct transporter *self, const struct sl_msg *msg);
 void tr_release_frame(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg);
 
+/* ---- word.c ---- */
+void tr_word(struct transporter *self, const struct sl_msg *msg);
+void tr_word_frame(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg);
+
 #endif

@@ -344,14 +344,29 @@ class Engine:
     def look_there(
         self, hashes: Hashes, *, hash_bytes: int = 0, window: int = 0, hold: Timeout = None
     ) -> Tuple[int, bytes]: ...
+    @overload
     def send(
         self, id: int, tokens: Numbers, device_blocks: Numbers, *, first_block: int = 0, mode: int = 0,
         ticket: Optional[bytes] = None, hold: Timeout = None, extras: Optional[str] = None, timeout: Timeout = None,
         trace_id: int = 0, layer_count: int = 0, events: Events = None,
     ) -> Op: ...
+    @overload
+    def send(
+        self, id: int, *, hashes: Hashes, blocks: Tables, hash_bytes: int = 0, first_block: int = 0, partial: bool = False,
+        mode: int = 0, ticket: Optional[bytes] = None, hold: Timeout = None, timeout: Timeout = None, trace_id: int = 0,
+        layer_count: int = 0, events: Events = None,
+    ) -> Op: ...
+    @overload
     def receive(
         self, id: int, tokens: Numbers, device_blocks: Numbers, *, first_block: int = 0, mode: int = 0,
-        receipt: Optional[bytes] = None, extras: Optional[str] = None, timeout: Timeout = None, trace_id: int = 0, layer_count: int = 0, events: Events = None,
+        receipt: Optional[bytes] = None, node: Optional[str] = None, extras: Optional[str] = None, timeout: Timeout = None,
+        trace_id: int = 0, layer_count: int = 0, events: Events = None,
+    ) -> Op: ...
+    @overload
+    def receive(
+        self, id: int, *, hashes: Hashes, blocks: Tables, hash_bytes: int = 0, first_block: int = 0, partial: bool = False,
+        mode: int = 0, receipt: Optional[bytes] = None, node: Optional[str] = None, timeout: Timeout = None, trace_id: int = 0,
+        layer_count: int = 0, events: Events = None,
     ) -> Op: ...
     def __enter__(self) -> Engine: ...
     def __exit__(self, *args: Any) -> None: ...

@@ -1,0 +1,274 @@
+/* actors/coordinator/word.c - what the nodes of a hand-over tell each other, where decode names
+ * prefill's node instead of being given a receipt.
+ *
+ * Decode's coordinator says that it waits, to prefill's, by way of both transporters, and brings the
+ * ticket of a direct one. Prefill's says when it has committed or failed. Decode says it again
+ * until it knows, so a word that is lost, or a coordinator that forgot, costs WORD_AGAIN_NS. */
+#include "actors/coordinator/internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define WORD_AGAIN_NS (500 * SL_NS_PER_MS)
+#define WORD_SOON_NS  (20 * SL_NS_PER_MS) /* the other node could not be asked */
+
+enum word { WORD_WAITS = 1, WORD_COMMITTED = 2, WORD_FAILED = 3, WORD_GAVE_UP = 4 };
+
+static sl_err word_send(struct coordinator *self, const struct co_handover *row,
+                        struct sl_body_handover_word *body)
+{
+    struct sl_msg word = {.type = SL_MSG_HANDOVER_WORD, .trace_id = row->trace_id};
+    body->handover_id = row->id;
+    word.body.handover_word = *body;
+    return sl_calls_send(self->calls, "transporter.0", &word,
+                         sl_deadline_ns(self->env->now_ns, CO_CALL_NS),
+                         co_cookie(CO_CALL_WORD, 0, (uint32_t)(row - self->handovers)), NULL);
+}
+
+/* ---- tickets ---- */
+
+struct sl_item_ticket co_word_ticket_of(const struct co_handover *row)
+{
+    const struct co_op *decode = row->receive;
+    return (struct sl_item_ticket){.bytes = {row->ticket, row->ticket_bytes},
+                                   .first_block = decode->first_block,
+                                   .block_end = decode->receipt.block_end,
+                                   .keys_low = decode->receipt.keys.low,
+                                   .keys_high = decode->receipt.keys.high};
+}
+
+bool co_word_offered(const struct co_handover *row, struct sl_item_ticket *ticket)
+{
+    const struct co_offer *offer = &row->offer;
+    if (row->receive != NULL && row->ticket_bytes > 0) {
+        *ticket = co_word_ticket_of(row);
+        return true;
+    }
+    *ticket = (struct sl_item_ticket){.bytes = {offer->bytes, offer->length_bytes},
+                                      .first_block = offer->first_block,
+                                      .block_end = offer->block_end,
+                                      .keys_low = offer->keys.low,
+                                      .keys_high = offer->keys.high};
+    return offer->length_bytes > 0;
+}
+
+/* ---- decode's side ---- */
+
+/* For a prefill that this coordinator knows nothing of. */
+static bool waits(const struct co_handover *row)
+{
+    return row->receive != NULL && !row->sent_here && row->machine.state < SL_HANDOVER_COMMITTED;
+}
+
+uint64_t co_word_due(const struct co_handover *row)
+{
+    return waits(row) ? row->word_ns : SL_NEVER_NS;
+}
+
+static struct sl_item_receipt item_of(const struct co_handover *row,
+                                      const struct co_receipt *receipt)
+{
+    return (struct sl_item_receipt){.handover_id = row->id,
+                                    .block_end = receipt->block_end,
+                                    .keys_low = receipt->keys.low,
+                                    .keys_high = receipt->keys.high,
+                                    .node = sl_text_of(receipt->node)};
+}
+
+/* A coordinator before us may have answered prefill: then the registrar holds all of it. */
+static void held_ask(struct coordinator *self, const struct co_handover *row,
+                     const struct co_receipt *receipt)
+{
+    struct sl_msg ask = {.type = SL_MSG_HOLD_ASK, .trace_id = row->trace_id};
+    ask.body.hold_ask = (struct sl_body_hold_ask){
+        .hold_id = row->id, .keys_low = receipt->keys.low, .keys_high = receipt->keys.high};
+    (void)sl_calls_send(self->calls, "registrar", &ask,
+                        sl_deadline_ns(self->env->now_ns, CO_CALL_NS),
+                        co_cookie(CO_CALL_HELD, 0, (uint32_t)(row - self->handovers)), NULL);
+}
+
+void co_word_held(struct coordinator *self, uint32_t index, const struct sl_msg *reply)
+{
+    struct co_handover *row = &self->handovers[index];
+    if (row->id == 0 || reply == NULL || reply->code != SL_OK || row->sent_here ||
+        row->machine.state >= SL_HANDOVER_COMMITTED) {
+        return;
+    }
+    const struct co_receipt *receipt =
+        row->receive != NULL ? &row->receive->receipt : &row->awaited;
+    if (receipt->known) {
+        row->receipt = *receipt;
+        (void)snprintf(row->receipt.node, sizeof(row->receipt.node), "%s", self->node);
+        row->sent_here = true;
+        sl_handover_lend(&row->machine, SL_HANDOVER_HELD);
+        co_handover_commits(self, row);
+        co_handover_sides_wake(self, row);
+        co_word_tell(self, row);
+    }
+}
+
+static sl_err node_ask(struct coordinator *self, struct co_handover *row)
+{
+    struct sl_body_handover_word body = {
+        .node = sl_text_of(row->prefill_node), .state = WORD_WAITS, .reason = sl_text_of("")};
+    struct sl_item_receipt receipt = item_of(row, &row->receive->receipt);
+    struct sl_item_ticket ticket;
+    if (row->receive->receipt.known) {
+        body.receipt.at = &receipt;
+        body.receipt.count = 1;
+    }
+    if (row->ticket_bytes > 0) {
+        ticket = co_word_ticket_of(row);
+        body.ticket.at = &ticket;
+        body.ticket.count = 1;
+    }
+    return word_send(self, row, &body);
+}
+
+void co_word_ask(struct coordinator *self, struct co_handover *row)
+{
+    sl_err err = SL_OK;
+    if (!waits(row)) {
+        return;
+    }
+    if (row->prefill_node[0] != '\0') {
+        err = node_ask(self, row);
+    } else if (row->word_ns != 0 && row->receive->receipt.known) {
+        held_ask(self, row, &row->receive->receipt);
+    }
+    row->word_ns = sl_deadline_ns(self->env->now_ns, err == SL_OK ? WORD_AGAIN_NS : WORD_SOON_NS);
+    co_handover_look_at(self, row->word_ns);
+}
+
+void co_word_give_up(struct coordinator *self, const struct co_handover *row)
+{
+    struct sl_body_handover_word body = {
+        .node = sl_text_of(row->prefill_node), .state = WORD_GAVE_UP, .reason = sl_text_of("")};
+    if (row->prefill_node[0] != '\0' && !row->receipt.known) {
+        (void)word_send(self, row, &body); /* one that is lost costs the time of the hold */
+    }
+}
+
+void co_word_answered(struct coordinator *self, uint32_t index, const struct sl_msg *reply)
+{
+    struct co_handover *row = &self->handovers[index];
+    if (row->id != 0 && waits(row) && (reply == NULL || reply->code != SL_OK)) {
+        row->word_ns = SL_MIN(row->word_ns, sl_deadline_ns(self->env->now_ns, WORD_SOON_NS));
+        co_handover_look_at(self, row->word_ns);
+    }
+}
+
+/* Only prefill's node says how it went. */
+static sl_err heard(struct coordinator *self, const struct sl_msg *msg)
+{
+    const struct sl_body_handover_word *body = &msg->body.handover_word;
+    struct co_handover *row = co_handover_find(self, body->handover_id);
+    if (row != NULL && strcmp(row->prefill_node, body->node.at) != 0) {
+        return SL_ERR_PERMISSION;
+    }
+    if (body->state == WORD_FAILED) {
+        char text[CO_REASON_BYTES];
+        (void)snprintf(text, sizeof(text), "prefill's node: %.120s", body->reason.at);
+        return row != NULL ? co_handover_failed_there(self, row, SL_ERR_HANDOVER, text) : SL_OK;
+    }
+    const struct sl_item_receipt *receipt = body->receipt.count > 0 ? &body->receipt.at[0] : NULL;
+    if (receipt == NULL || receipt->handover_id != body->handover_id ||
+        receipt->node.length != body->node.length ||
+        memcmp(receipt->node.at, body->node.at, body->node.length) != 0) {
+        return SL_ERR_INVALID;
+    }
+    return co_handover_arrived_one(self, receipt, msg->trace_id);
+}
+
+/* ---- prefill's side ---- */
+
+void co_word_tell(struct coordinator *self, const struct co_handover *row)
+{
+    bool known = row->receipt.known && row->sent_here;
+    bool failed = row->machine.state == SL_HANDOVER_ABORTED;
+    if (row->decode_node[0] == '\0' || (!known && !failed)) {
+        return;
+    }
+    const struct sl_item_receipt item = item_of(row, &row->receipt);
+    struct sl_body_handover_word body = {.node = sl_text_of(row->decode_node),
+                                         .state = failed ? WORD_FAILED : WORD_COMMITTED,
+                                         .reason = sl_text_of(failed ? row->reason : "")};
+    if (!failed) {
+        body.receipt.at = &item;
+        body.receipt.count = 1;
+    }
+    (void)word_send(self, row, &body); /* one that is lost is asked for again */
+}
+
+static sl_err offer_keep(struct co_offer *offer, const struct sl_item_ticket *ticket)
+{
+    if (ticket->bytes.length > sizeof(offer->bytes)) {
+        return SL_ERR_INVALID;
+    }
+    *offer = (struct co_offer){.length_bytes = (uint32_t)ticket->bytes.length,
+                               .first_block = (uint32_t)ticket->first_block,
+                               .block_end = (uint32_t)ticket->block_end,
+                               .keys = {.low = ticket->keys_low, .high = ticket->keys_high}};
+    memcpy(offer->bytes, ticket->bytes.at, ticket->bytes.length);
+    return SL_OK;
+}
+
+static sl_err waited_for(struct coordinator *self, const struct sl_msg *msg)
+{
+    const struct sl_body_handover_word *body = &msg->body.handover_word;
+    struct co_handover *row = co_handover_find(self, body->handover_id);
+    if (row == NULL) {
+        /* Peers alone do not fill the table. */
+        row = self->handover_count < self->handover_max / 2
+                  ? co_handover_new(self, body->handover_id, msg->trace_id)
+                  : NULL;
+    }
+    if (row == NULL) {
+        return SL_ERR_LIMIT;
+    }
+    if (row->received ||
+        (row->decode_node[0] != '\0' && strcmp(row->decode_node, body->node.at) != 0)) {
+        return SL_ERR_PERMISSION; /* it has another decode */
+    }
+    (void)snprintf(row->decode_node, sizeof(row->decode_node), "%s", body->node.at);
+    sl_err err = body->ticket.count > 0 ? offer_keep(&row->offer, &body->ticket.at[0]) : SL_OK;
+    co_word_tell(self, row);
+    if (!row->sent_here && body->receipt.count > 0) {
+        row->awaited = (struct co_receipt){
+            .known = true,
+            .block_end = (uint32_t)body->receipt.at[0].block_end,
+            .keys = {.low = body->receipt.at[0].keys_low, .high = body->receipt.at[0].keys_high}};
+        held_ask(self, row, &row->awaited);
+    }
+    return err;
+}
+
+/* What prefill holds for it, or will, nobody fetches. */
+static sl_err given_up(struct coordinator *self, const struct sl_msg *msg)
+{
+    const struct sl_body_handover_word *body = &msg->body.handover_word;
+    struct co_handover *row = co_handover_find(self, body->handover_id);
+    if (row == NULL) {
+        return SL_OK;
+    }
+    if (strcmp(row->decode_node, body->node.at) != 0) {
+        return SL_ERR_PERMISSION;
+    }
+    return co_handover_failed_there(self, row, SL_ERR_CANCELLED, "decode gave up");
+}
+
+void co_word_handle(struct coordinator *self, const struct sl_msg *msg)
+{
+    const struct sl_body_handover_word *body = &msg->body.handover_word;
+    sl_err code = body->state == WORD_WAITS     ? waited_for(self, msg)
+                  : body->state == WORD_GAVE_UP ? given_up(self, msg)
+                                                : heard(self, msg);
+    if (code == SL_ERR_PERMISSION || code == SL_ERR_INVALID) {
+        sl_metric_add(self->env->metrics, self->metric.word_refused_count, 1);
+        sl_log_write(self->env->log, SL_LOG_WARN, msg->trace_id,
+                     "word %" PRIu64 " of node %.31s on hand-over %016" PRIx64 " refused: %s",
+                     body->state, body->node.at, body->handover_id, sl_err_text(code));
+    }
+    sl_reply_code(self->env, msg, code, NULL);
+}

@@ -10,7 +10,7 @@ import threading
 import time
 import unittest
 
-from python_support import client, sluice
+from python_support import client, fork, sluice
 from node_support import PACE, PATIENCE, Node, main, wait_until
 
 MIB = 1 << 20
@@ -214,7 +214,7 @@ class Refusing(OnNode):
 
     def test_a_child_has_none(self):
         batches = self.batches()
-        pid = os.fork()
+        pid = fork()
         if pid == 0:
             try:
                 batches.drain()

@@ -11,7 +11,7 @@ import threading
 import time
 import unittest
 
-from python_support import client, sluice
+from python_support import client, fork, sluice
 from node_support import BIN, PATIENCE, Node, main, wait_until
 
 BLOCKS, PIECE, LAYERS, TOKENS = 16, 4096, 2, 4
@@ -546,7 +546,7 @@ class DevicePools(OnNode):
 
     def test_the_owners_death_is_heard(self):
         here, there = os.pipe()
-        child = os.fork()
+        child = fork()
         if child == 0:
             try:
                 own = client(self.node)
@@ -672,7 +672,7 @@ class Lifetimes(OnNode):
     def test_a_child_leaves_the_parents_engine_alone(self):
         engine = self.register()
         op = engine.store(range(4), [0])
-        child = os.fork()
+        child = fork()
         if child == 0:
             status = 1
             try:

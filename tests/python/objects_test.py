@@ -9,7 +9,7 @@ import threading
 import time
 import unittest
 
-from python_support import client, sluice
+from python_support import client, fork, sluice
 from node_support import PATIENCE, Node, main, wait_until
 
 KIB = 1024
@@ -387,7 +387,7 @@ class Forks(OnNode):
     def test_a_child_is_refused_and_harms_nobody(self):
         self.client.put("k", b"x" * 5000)
         view = self.client.get_pinned("k")
-        child = os.fork()
+        child = fork()
         if child == 0:
             status = 1
             try:

@@ -320,7 +320,7 @@ class MetadataService(unittest.TestCase):
         connection = http.client.HTTPConnection("127.0.0.1", self.server.server_port, timeout=10 * PATIENCE)
         connection.request("GET", "/metadata?key=a")
         self.assertEqual((connection.getresponse().read() != b"", connection.sock is not None), (True, True))
-        child = os.fork()
+        child = python_support.fork()
         if child == 0:
             self.server.server_close()
             os._exit(7)

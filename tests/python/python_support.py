@@ -2,7 +2,10 @@
 that pip installed), and clients of a test's node."""
 
 import os
+import signal
 import sys
+import threading
+import time
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
 sys.path.insert(0, os.path.join(ROOT, "tests", "node"))
@@ -32,6 +35,52 @@ def environment():
     """Of a process that uses the package too."""
     preload = {"SLUICE_TEST_PRELOAD": LIBASAN} if LIBASAN else {}
     return {**os.environ, **preload, "SLUICE_TEST_PACKAGE": PACKAGE}
+
+
+def _others_at_rest(but):
+    """{thread: how often it was switched} of all other threads of this process, which sleep; None: one of them does not."""
+    switches = {}
+    for thread in os.listdir("/proc/self/task"):
+        if int(thread) not in (threading.get_native_id(), but):
+            try:
+                with open(f"/proc/self/task/{thread}/status", encoding="utf-8") as status:
+                    rows = dict(line.split(":\t", 1) for line in status)
+            except OSError:
+                return None
+            if not rows["State"].startswith("S"):
+                return None
+            switches[thread] = rows["voluntary_ctxt_switches"] + rows["nonvoluntary_ctxt_switches"]
+    return switches
+
+
+def fork(but=0):
+    """os.fork() for processes with threads. libc takes its allocator's locks for a fork, a sanitizer's runtime does not: its child waits
+    for ever for a lock that another thread held. So with a sanitizer the child goes on only when no other thread ran meanwhile, and
+    there is another fork else. but: native id of a thread that may run, since it hardly ever allocates."""
+    if not LIBASAN:
+        return os.fork()
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        before = _others_at_rest(but)
+        if before is None:
+            time.sleep(0.001)
+            continue
+        here, there = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(there)
+            if os.read(here, 1) != b"g":
+                os._exit(0)
+            os.close(here)
+            return 0
+        os.close(here)
+        with open(there, "wb", buffering=0) as gate:
+            if _others_at_rest(but) == before:
+                gate.write(b"g")
+                return child
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    raise AssertionError("other threads never rested during a fork")
 
 
 def client(node, **options):

@@ -11,7 +11,7 @@ import threading
 import time
 import unittest
 
-from python_support import PACKAGE  # noqa: F401  (puts the built package on the path)
+from python_support import PACKAGE, fork  # noqa: F401  (puts the built package on the path)
 from node_support import PATIENCE, Node, free_port, main, wait_until
 
 import mooncake.store as mooncake
@@ -217,7 +217,7 @@ class Life(OnNode):
     def test_a_child_of_a_fork_leaves_the_parents_store_alone(self):
         self.store.put("k", b"v")
         handle = self.store.get_buffer("k")
-        child = os.fork()
+        child = fork()
         if child == 0:
             del handle
             self.store.close()
@@ -239,7 +239,7 @@ class Life(OnNode):
         thread.start()
         for _ in range(10):  # in one of the forks the thread is at the session
             time.sleep(0.01)
-            children.append(os.fork())
+            children.append(fork(but=thread.native_id))
             if children[-1] == 0:
                 self.store.close()
                 os._exit(0)
@@ -764,7 +764,7 @@ class Segments(OnNode):
 
     def test_values_of_a_process_that_was_killed_go(self):
         reads, writes = os.pipe()
-        child = os.fork()
+        child = fork()
         if child == 0:
             store = MooncakeDistributedStore()
             fine = store.setup("localhost", "P2PHANDSHAKE", MIB, MIB, "tcp", "", MASTER) == 0
@@ -889,7 +889,7 @@ class Segments(OnNode):
         self.assertEqual(self.store.batch_replica_clear(["b"], self.store.get_hostname()), [])
         self.assertEqual(self.store.batch_replica_clear(["b"], "nobody:1"), [])
         self.assertEqual(self.store.batch_replica_clear(["b"], other.get_hostname()), ["b"])
-        child = os.fork()
+        child = fork()
         if child == 0:
             store = MooncakeDistributedStore()
             store.setup("localhost", "P2PHANDSHAKE", 0, MIB, "tcp", "", MASTER)

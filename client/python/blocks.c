@@ -20,7 +20,7 @@ static bool looking_take(struct py_state *state, PyObject *args, PyObject *names
     if (!PyArg_ParseTupleAndKeywords(args, names, format, words, &hashes, &hash_bytes, &window,
                                      &hold) ||
         (window != NULL && !sl_py_u32(window, &out->look.window)) ||
-        !sl_py_timeout(hold, &hold_ns) ||
+        !sl_py_seconds(hold, &hold_ns) ||
         !sl_py_hashes_take(state, hashes, hash_bytes, &out->hashes)) {
         return false;
     }

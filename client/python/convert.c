@@ -7,7 +7,7 @@
 #define NS_PER_S      1e9
 #define TIMEOUT_S_MAX 1e9 /* 30 years: longer is as long */
 
-bool sl_py_timeout(PyObject *seconds, uint64_t *ns)
+bool sl_py_seconds(PyObject *seconds, uint64_t *ns)
 {
     *ns = 0;
     if (seconds == NULL || seconds == Py_None) {
@@ -18,13 +18,20 @@ bool sl_py_timeout(PyObject *seconds, uint64_t *ns)
         return false;
     }
     if (!(value >= 0)) { /* no number either */
-        PyErr_SetString(PyExc_ValueError, "a timeout is in seconds, 0 or more");
+        PyErr_SetString(PyExc_ValueError, "a time is in seconds, 0 or more");
         return false;
     }
     value = value > TIMEOUT_S_MAX ? TIMEOUT_S_MAX : value;
     *ns = (uint64_t)(value * NS_PER_S);
-    *ns = *ns == 0 ? 1 : *ns;
+    *ns = *ns == 0 && value > 0 ? 1 : *ns;
     return true;
+}
+
+bool sl_py_timeout(PyObject *seconds, uint64_t *ns)
+{
+    bool fine = sl_py_seconds(seconds, ns);
+    *ns = *ns == 0 && seconds != NULL && seconds != Py_None ? 1 : *ns;
+    return fine;
 }
 
 /* libsluice takes any bytes without NUL; a key that is no text could never be listed or named in a

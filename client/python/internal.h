@@ -74,6 +74,8 @@ PyObject *sl_py_closed(PyObject *object, void *none);
 /* ---- convert.c: false or NULL with an exception ---- */
 /* Seconds; None is 0 (the default of the call), 0 the shortest there is. */
 bool sl_py_timeout(PyObject *seconds, uint64_t *ns);
+/* Seconds; None and 0 are 0, and all else is more. */
+bool sl_py_seconds(PyObject *seconds, uint64_t *ns);
 /* str, or bytes in UTF-8; borrowed from the object. */
 bool sl_py_key(struct py_state *state, PyObject *object, struct sl_object_key *key);
 /* A sequence as a tuple of at most count_max; what names it in errors. */

@@ -306,6 +306,20 @@ class Keys(OnNode):
         self.assertRaises(TypeError, engine.look)
         self.assertRaises(ValueError, engine.look, keys, hold=-1)
 
+    def test_a_hold_of_0_is_none(self):
+        """Only a look-up that holds maps the leases."""
+        def maps_leases():
+            with open("/proc/self/maps", encoding="utf-8") as maps:
+                return node.shm + "/leases" in maps.read()
+
+        with Node(ranks=1, memory="16MiB") as node, client(node) as one:
+            engine = one.engine("e", pools=[pool()], block_tokens=4, block_count=BLOCKS)
+            engine.store(hashes=[b"key"], blocks=[0]).wait()
+            for hold, held in ((None, False), (0, False), (0.0, False), (1e-9, True), (1, True)):
+                self.assertEqual(engine.look([b"key"], hold=hold), 1)
+                self.assertEqual(engine.look_there([b"key"], hold=hold)[0], 1)
+                self.assertEqual(maps_leases(), held, hold)
+
     def test_what_is_held_is_not_evicted(self):
         with Node(ranks=1, memory="16MiB", settings=["--block-lease", "60s"]) as node, client(node) as one:
             layers = [sluice.Layer(0, 64 << 20, 1 << 20, 1 << 20)]

@@ -130,10 +130,11 @@ static PyObject *batches_new(PyTypeObject *type, PyObject *args, PyObject *names
     static char *words[] = {"client", "threads", "depth", "timeout", "prefix", NULL};
     struct py_state *state = PyType_GetModuleState(type);
     PyObject *of, *timeout = NULL, *prefix = NULL;
-    unsigned threads = THREADS_DEFAULT, depth = DEPTH_DEFAULT;
+    uint32_t threads = THREADS_DEFAULT, depth = DEPTH_DEFAULT;
     uint64_t timeout_ns;
-    if (!PyArg_ParseTupleAndKeywords(args, names, "O!|$IIOO:Batches", words, state->client, &of,
-                                     &threads, &depth, &timeout, &prefix) ||
+    if (!PyArg_ParseTupleAndKeywords(args, names, "O!|$O&O&OO:Batches", words, state->client, &of,
+                                     sl_py_u32_into, &threads, sl_py_u32_into, &depth, &timeout,
+                                     &prefix) ||
         !sl_py_timeout(timeout, &timeout_ns)) {
         return NULL;
     }

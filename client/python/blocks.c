@@ -101,10 +101,10 @@ PyObject *sl_py_look_prefix(PyObject *module, PyObject *args)
     for (; fine && taken < (uint32_t)number; taken++) {
         const char *bits = NULL;
         Py_ssize_t length = 0;
-        unsigned int window = 0;
+        uint32_t window = 0;
         PyObject *pair = PyList_GetItem(list, (Py_ssize_t)taken);
         fine = PyTuple_Check(pair) &&
-               PyArg_ParseTuple(pair, "y#I:look_prefix", &bits, &length, &window);
+               PyArg_ParseTuple(pair, "y#O&:look_prefix", &bits, &length, sl_py_u32_into, &window);
         if (!fine && PyErr_Occurred() == NULL) {
             PyErr_SetString(PyExc_TypeError, "pairs of bytes and a window are needed");
         } else if (fine && (uint64_t)length < ((uint64_t)count + 7) / 8) {

@@ -114,6 +114,16 @@ bool sl_py_u32(PyObject *number, uint32_t *out)
     return true;
 }
 
+int sl_py_u64_into(PyObject *number, void *out)
+{
+    return sl_glue_u64(number, out) ? 1 : 0;
+}
+
+int sl_py_u32_into(PyObject *number, void *out)
+{
+    return sl_py_u32(number, out) ? 1 : 0;
+}
+
 PyObject *sl_py_struct(PyTypeObject *type, PyObject *const *fields, Py_ssize_t count)
 {
     PyObject *result = PyStructSequence_New(type);

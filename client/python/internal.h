@@ -82,6 +82,10 @@ bool sl_py_key(struct py_state *state, PyObject *object, struct sl_object_key *k
 PyObject *sl_py_items(struct py_state *state, PyObject *sequence, Py_ssize_t count_max,
                       const char *what);
 bool sl_py_u32(PyObject *number, uint32_t *out);
+/* For "O&" of PyArg_Parse...: ints into a uint64_t, a uint32_t. Its own "K" and "I" cut what does
+ * not fit. */
+int sl_py_u64_into(PyObject *number, void *out);
+int sl_py_u32_into(PyObject *number, void *out);
 /* A struct sequence. Takes each field, also on failure; one that is NULL is a failure. */
 PyObject *sl_py_struct(PyTypeObject *type, PyObject *const *fields, Py_ssize_t count);
 /* A list of ints from codes. */

@@ -31,10 +31,10 @@ PyObject *sl_py_pool_creator(PyObject *module, PyObject *args, PyObject *names)
 {
     static char *words[] = {"profiling", "host_blocks", "storage", "split", NULL};
     int profiling = 0, storage = 0, split = 0;
-    unsigned long long host_blocks = 0;
+    uint64_t host_blocks = 0;
     (void)module;
-    if (!PyArg_ParseTupleAndKeywords(args, names, "|$pKpp:pool_creator", words, &profiling,
-                                     &host_blocks, &storage, &split)) {
+    if (!PyArg_ParseTupleAndKeywords(args, names, "|$pO&pp:pool_creator", words, &profiling,
+                                     sl_py_u64_into, &host_blocks, &storage, &split)) {
         return NULL;
     }
     const struct sl_pool_situation situation = {.profiling = profiling != 0,
@@ -59,9 +59,10 @@ PyObject *sl_py_required_bytes(PyObject *module, PyObject *buffers)
     }
     bool fine = true;
     for (Py_ssize_t i = 0; fine && i < count; i++) {
-        unsigned long long start = 0, length = 0;
+        uint64_t start = 0, length = 0;
         PyObject *pair = PyList_GetItem(list, i);
-        fine = PyTuple_Check(pair) && PyArg_ParseTuple(pair, "KK:required_bytes", &start, &length);
+        fine = PyTuple_Check(pair) && PyArg_ParseTuple(pair, "O&O&:required_bytes", sl_py_u64_into,
+                                                       &start, sl_py_u64_into, &length);
         if (fine) {
             spans[i] = (struct sl_pool_buffer){.start_addr = start, .length_bytes = length};
         } else if (PyErr_Occurred() == NULL) {
@@ -108,9 +109,9 @@ PyObject *sl_py_contribute(PyObject *self, PyObject *args, PyObject *names)
     static char *words[] = {"name", "length", "timeout", NULL};
     PyObject *timeout = NULL;
     const char *name;
-    unsigned long long length;
-    if (!PyArg_ParseTupleAndKeywords(args, names, "sK|$O:contribute", words, &name, &length,
-                                     &timeout)) {
+    uint64_t length;
+    if (!PyArg_ParseTupleAndKeywords(args, names, "sO&|$O:contribute", words, &name, sl_py_u64_into,
+                                     &length, &timeout)) {
         return NULL;
     }
     if (length == 0) {

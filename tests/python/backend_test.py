@@ -86,6 +86,14 @@ class Rules(unittest.TestCase):
         self.assertRaises(TypeError, sluice.required_bytes, [5])
         self.assertRaises(TypeError, sluice.required_bytes, 5)
 
+    def test_numbers_that_do_not_fit_are_refused(self):
+        for wrong in (-1, 1 << 64, (1 << 64) + 4096):
+            self.assertRaises(OverflowError, sluice.pool_creator, host_blocks=wrong)
+            self.assertRaises(OverflowError, sluice.required_bytes, [(wrong, 100)])
+            self.assertRaises(OverflowError, sluice.required_bytes, [(4096, wrong)])
+        for wrong in (-1, 1 << 32, (1 << 32) + 1):
+            self.assertRaises(OverflowError, sluice.look_prefix, [(b"\1", wrong)], 1)
+
 
 class Memory(unittest.TestCase):
     def test_an_embedded_back_end_lends_memory_as_long_as_it_lives(self):
@@ -102,6 +110,8 @@ class Memory(unittest.TestCase):
                     other.contribute("by hand", 4 << 20)
                     other.put("lent", bytes(1 << 20))
                     self.assertRaises(sluice.InvalidError, other.contribute, "none", 0)
+                    for wrong in (-1, (1 << 64) + (4 << 20)):
+                        self.assertRaises(OverflowError, other.contribute, "wrong", wrong)
                     other.withdraw("by hand")
                     self.assertFalse(other.exists("lent"))
 

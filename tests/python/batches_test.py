@@ -190,6 +190,9 @@ class Refusing(OnNode):
         for options in ({"threads": 0}, {"threads": 65}, {"depth": 0}, {"depth": 65537}, {"prefix": "x" * 1025}):
             with self.assertRaises(sluice.InvalidError, msg=options):
                 sluice.Batches(self.client, **options)
+        for options in ({"threads": (1 << 32) + 3}, {"depth": (1 << 32) + 3}, {"threads": -1}, {"depth": -1}):
+            with self.assertRaises(OverflowError, msg=options):
+                sluice.Batches(self.client, **options)
         with self.assertRaises(TypeError):
             sluice.Batches("client")
 

@@ -40,6 +40,24 @@ def wait_until(condition, seconds, what):
     raise AssertionError(f"not within {seconds} s: {what}")
 
 
+class Slept:
+    """How long this thread slept in a `with`, as .seconds: the time without what it ran, or waited for a core. So it shows on a loaded
+    machine, too, whether a call waited for something."""
+
+    @staticmethod
+    def _now():
+        with open("/proc/thread-self/schedstat", encoding="utf-8") as stat:
+            ran, queued, _ = stat.read().split()
+        return time.monotonic() - (int(ran) + int(queued)) / 1e9
+
+    def __enter__(self):
+        self._began = self._now()
+        return self
+
+    def __exit__(self, *_):
+        self.seconds = self._now() - self._began
+
+
 def lives(pid):
     """Whether the process runs; one that has ended and was not collected yet does not."""
     try:

@@ -11,7 +11,7 @@ import time
 import unittest
 
 from python_support import client, fork, sluice
-from node_support import PACE, PATIENCE, Node, main, wait_until
+from node_support import PACE, PATIENCE, Node, Slept, main, wait_until
 
 MIB = 1 << 20
 
@@ -256,12 +256,13 @@ class Suffering(OnNode):
         with self.batches(timeout=0.5 * PACE) as batches:
             go_on = self.stopped()
             began = time.monotonic()
-            numbers = [batches.put([f"s{i}/{j}" for j in range(3)], [os.urandom(3 * MIB)] * 3) for i in range(20)]
-            self.assertLess(time.monotonic() - began, 0.4 * PACE, "submitting waited")
+            with Slept() as slept:
+                numbers = [batches.put([f"s{i}/{j}" for j in range(3)], [os.urandom(3 * MIB)] * 3) for i in range(20)]
+            self.assertLess(slept.seconds, 0.4 * PACE, "submitting waited")
             buffer = bytearray(5)
             read = batches.get(["there"], [buffer])
             results = self.results(batches, 21, 4)
-            self.assertLess(time.monotonic() - began, 1.5 * PACE, "a job outlived its deadline")
+            self.assertLess(time.monotonic() - began, 4 * PACE, "a job outlived its deadline")  # less than a call without one would take
             self.assertEqual((results[read], bytes(buffer)), ((True, "", [True]), b"value"))
             for number in numbers:
                 self.assertEqual((results[number][0], results[number][2]), (False, [False] * 3))
@@ -272,26 +273,26 @@ class Suffering(OnNode):
     def test_reads_do_not_wait_for_writes_that_stand_still(self):
         self.client.put("there", b"value")
         for threads in (2, 3):
-            with self.batches(threads=threads, timeout=3 * PACE) as batches:
+            with self.batches(threads=threads, timeout=20 * PACE) as batches:
                 go_on = self.stopped()
                 for i in range(10):
                     batches.put([f"r{threads}/{i}"], [os.urandom(3 * MIB)])
                 began, buffer = time.monotonic(), bytearray(5)
                 for _ in range(5):
                     self.assertEqual(self.result(batches, batches.get(["there"], [buffer])), (True, "", [True]))
-                self.assertLess(time.monotonic() - began, 1 * PACE, "reads waited for writes")
+                self.assertLess(time.monotonic() - began, 10 * PACE, "reads waited for writes")
                 self.assertEqual(batches.pending, 10)
                 go_on()
                 self.results(batches, 10, 10)
                 self.node.wait_ready()
 
     def test_more_than_depth_end_at_once(self):
-        with self.batches(depth=2, timeout=1 * PACE) as batches:
+        with self.batches(depth=2, timeout=20 * PACE) as batches:
             go_on = self.stopped()
             numbers = [batches.put([f"d{i}"], [b"v"]) for i in range(5)]
             began = time.monotonic()
             results = self.results(batches, 3)
-            self.assertLess(time.monotonic() - began, 0.5 * PACE)
+            self.assertLess(time.monotonic() - began, 10 * PACE)
             self.assertEqual(results, {number: (False, "a limit is reached", [False]) for number in numbers[2:]})
             self.assertEqual(batches.pending, 2)
             go_on()
@@ -305,7 +306,7 @@ class Suffering(OnNode):
             batches.put([f"c{i}"], [target])
         began = time.monotonic()
         batches.close()
-        self.assertLess(time.monotonic() - began, 2 * PACE)
+        self.assertLess(time.monotonic() - began, 5 * PACE)
         for target in targets:
             target.append(0)
         go_on()

@@ -21,6 +21,7 @@ from .linking import ROWS, Link, Said
 
 FAILED_SECONDS = 10.0   # a key whose load failed is a miss for so long: vLLM would ask for it again and again
 FAILED_MAX = 65536
+DRAIN_TURNS = 6         # of so many times the deadline of a job
 
 
 class Lookups(AsyncLookupManager):
@@ -143,10 +144,15 @@ class SluiceTier(SecondaryTierManager):
         return results
 
     def drain_jobs(self):
-        """Each job ends by its deadline."""
+        """Each job ends by its deadline. Raises TimeoutError when one is at vLLM's memory long after that: vLLM takes the memory for
+        free when this returns."""
         held = self._link.open()
-        while held is not None and not held[1].wait(self._timeout):
+        for _ in range(DRAIN_TURNS if held is not None else 0):
+            if held[1].wait(self._timeout):
+                return
             self._said.warn("jobs outlive their deadline, and are waited for")
+        if held is not None:
+            raise TimeoutError(f"jobs with a deadline of {self._timeout:g} s are not over after {DRAIN_TURNS * self._timeout:g} s")
 
     def take_events(self):
         if self._events:

@@ -89,13 +89,14 @@ class Elsewhere(unittest.TestCase):
     def test_vllms_tier_asks_by_its_own_thread(self):
         memory = (ctypes.c_byte * ROW_BYTES * 4)()
         view = memoryview(memory)
-        spec = types.SimpleNamespace(blocks_per_chunk=1, kv_events_config=types.SimpleNamespace(enable_kv_cache_events=False))
+        spec = types.SimpleNamespace(blocks_per_chunk=1, kv_events_config=types.SimpleNamespace(enable_kv_cache_events=False),
+                                     config=types.SimpleNamespace(kv_cache_layout=None))
         with at(self.b):
             tier = vllm_tier.SluiceTier(offloading_spec=spec, primary_kv_view=view, tier_type="SluiceTier")
         self.addCleanup(tier.shutdown)
         keys, value = [b"\x01" * 8, b"\x02" * 8], os.urandom(ROW_BYTES)
         with client(self.a) as there:
-            there.put(f"vllm-tier/model_0123456789ab_r0/{keys[0].hex()}", value)
+            there.put(f"vllm-tier/model_0123456789ab_r0/{ROW_BYTES}/{keys[0].hex()}", value)
         asked = []
         with mock.patch.object(tier._lookups, "lookup", create=True, side_effect=lambda key, request: asked.append(key)):
             self.assertIs(tier.lookup(keys[0], types.SimpleNamespace(req_id="r")), stubs.LookupResult.RETRY)

@@ -18,11 +18,13 @@ from node_support import PACE, Node, Slept, main, wait_until
 from sluice import vllm_tier
 
 ROW_BYTES, ROWS = 16 << 10, 64
+PREFIX = f"vllm-tier/model_0123456789ab_r0/NHD-{ROW_BYTES}/"
 QUICK_SECONDS = 0.2 * PACE  # asleep, of calls that wait for nothing
 
 
-def spec(events=True):
-    return types.SimpleNamespace(blocks_per_chunk=1, kv_events_config=types.SimpleNamespace(enable_kv_cache_events=events))
+def spec(events=True, layout="NHD"):
+    return types.SimpleNamespace(blocks_per_chunk=1, kv_events_config=types.SimpleNamespace(enable_kv_cache_events=events),
+                                 config=types.SimpleNamespace(kv_cache_layout=layout))
 
 
 def keys_of(count, salt=0):
@@ -51,9 +53,9 @@ class Tier(unittest.TestCase):
         self.client.remove_all()
         self.request = types.SimpleNamespace(req_id="r")
 
-    def tier(self, **options):
-        memory = (ctypes.c_byte * ROW_BYTES * ROWS)()
-        made = vllm_tier.SluiceTier(offloading_spec=spec(), primary_kv_view=memoryview(memory), tier_type="SluiceTier", **options)
+    def tier(self, layout="NHD", row_bytes=ROW_BYTES, **options):
+        memory = (ctypes.c_byte * row_bytes * ROWS)()
+        made = vllm_tier.SluiceTier(offloading_spec=spec(layout=layout), primary_kv_view=memoryview(memory), tier_type="SluiceTier", **options)
         self.addCleanup(made.shutdown)
         return made, memoryview(memory).cast("B")
 
@@ -84,7 +86,7 @@ class Tier(unittest.TestCase):
         event, = tier.take_events()
         self.assertEqual((event.keys, event.removed, event.locality), (keys, False, stubs.Locality.LOCAL))
         self.assertEqual(list(tier.take_events()), [])
-        self.assertEqual({info.key for info in self.client.list()}, {f"vllm-tier/model_0123456789ab_r0/{one.hex()}" for one in keys})
+        self.assertEqual({info.key for info in self.client.list()}, {f"{PREFIX}{one.hex()}" for one in keys})
         self.assertEqual([tier.lookup(one, self.request) for one in keys], [stubs.LookupResult.HIT] * 8)
         before = bytes(flat)
         tier.submit_load(job(2, keys, range(8)))
@@ -93,6 +95,16 @@ class Tier(unittest.TestCase):
         self.assertEqual([bytes(self.row(flat, at)) for at in range(8)], wanted)
         self.assertEqual(bytes(flat[8 * ROW_BYTES:]), before[8 * ROW_BYTES:], "other rows were touched")
         self.assertIsInstance(tier.on_new_request(self.request), types.SimpleNamespace)
+
+    def test_engines_whose_bytes_differ_do_not_meet(self):
+        hit, miss, keys = stubs.LookupResult.HIT, stubs.LookupResult.MISS, keys_of(2)
+        first, _ = self.tier()
+        first.submit_store(job(1, keys, [0, 1]))
+        self.finished(first)
+        for same, options in ((True, {}), (False, {"layout": "HND"}), (False, {"layout": None}), (False, {"row_bytes": 2 * ROW_BYTES}),
+                              (False, {"model": "in fp8"})):
+            other, _ = self.tier(**options)
+            self.assertEqual([other.lookup(one, self.request) for one in keys], [hit if same else miss] * 2, options)
 
     def test_what_is_missing_is_named_and_a_miss_for_a_while(self):
         tier, _ = self.tier()
@@ -113,7 +125,7 @@ class Tier(unittest.TestCase):
     def test_a_chunk_of_another_size_is_no_hit(self):
         tier, _ = self.tier()
         one, = keys_of(1)
-        self.client.put(f"vllm-tier/model_0123456789ab_r0/{one.hex()}", bytes(ROW_BYTES - 1))
+        self.client.put(f"{PREFIX}{one.hex()}", bytes(ROW_BYTES - 1))
         tier.submit_load(job(1, [one], [0]))
         loaded = self.finished(tier)[1]
         self.assertEqual((loaded.success, loaded.successful_keys), (False, None))

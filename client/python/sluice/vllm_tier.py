@@ -16,7 +16,7 @@ from vllm.v1.kv_offload.tiering.async_lookup import AsyncLookupManager
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 
 from . import SluiceError
-from .backend import Options, one_of, switch
+from .backend import Options, one_of, switch, text
 from .linking import ROWS, Link, Said
 
 FAILED_SECONDS = 10.0   # a key whose load failed is a miss for so long: vLLM would ask for it again and again
@@ -46,7 +46,7 @@ class SluiceTier(SecondaryTierManager):
 
     def __init__(self, offloading_spec, primary_kv_view, tier_type, backpressure_detector=None, **given):
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
-        rows = {**ROWS, "enable_kv_events": (switch, False), "locality": (one_of("LOCAL", "REMOTE"), None)}
+        rows = {**ROWS, "enable_kv_events": (switch, False), "locality": (one_of("LOCAL", "REMOTE"), None), "model": (text, None)}
         options = Options(given, rows, where=f"secondary tier {tier_type}: ")
         self.locality = None if options.locality is None else Locality(options.locality)
         self._timeout = options.timeout
@@ -57,7 +57,9 @@ class SluiceTier(SecondaryTierManager):
         self._jobs = {}                            # number of the batch: Job
         self._ended = []                           # results of what could not begin
         self._failed = collections.OrderedDict()   # key: until when it is a miss
-        self._link = Link(options, prefix=f"{named.base_path}_r{named.rank}/")
+        # vLLM's name says neither in which order the attention back end keeps a block's bytes, nor how many there are.
+        told = (options.model, offloading_spec.config.kv_cache_layout, str(self.block_size_bytes))
+        self._link = Link(options, prefix=f"{named.base_path}_r{named.rank}/{'-'.join(one for one in told if one)}/")
         self._lookups = Lookups(self)
 
     # ---- look-ups ----

@@ -8,7 +8,9 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -90,7 +92,17 @@ int sl_door_connect(int fd, const char *path, uint64_t deadline_ns)
     }
 }
 
-/* A socket at which nobody listens any more was left by a process that was killed. */
+/* Whether the process of "kind-PID.NUMBER" is gone. Nobody listens there yet, so that only its
+ * process can tell whether it was left. */
+static bool maker_gone(const char *pid_and_number)
+{
+    char *end = NULL;
+    long pid = strtol(pid_and_number, &end, 10);
+    return pid > 0 && pid <= INT32_MAX && *end == '.' && kill((pid_t)pid, 0) != 0 && errno == ESRCH;
+}
+
+/* A socket at which nobody listens any more was left by a process that was killed, and so was one
+ * that was never finished by a process that is gone. */
 static void leftovers_remove(const char *runtime_dir, const char *kind)
 {
     DIR *directory = opendir(runtime_dir);
@@ -98,7 +110,9 @@ static void leftovers_remove(const char *runtime_dir, const char *kind)
     const struct dirent *entry;
     while (directory != NULL && (entry = readdir(directory)) != NULL) {
         struct sockaddr_un address = {.sun_family = AF_UNIX};
-        if (strncmp(entry->d_name, kind, length) != 0 || entry->d_name[length] != '.') {
+        if (strncmp(entry->d_name, kind, length) != 0 ||
+            (entry->d_name[length] != '.' &&
+             (entry->d_name[length] != '-' || !maker_gone(&entry->d_name[length + 1])))) {
             continue;
         }
         int used = snprintf(address.sun_path, sizeof(address.sun_path), "%s/%.60s", runtime_dir,

@@ -13,9 +13,9 @@ struct sl_door {
     char path[SL_DOOR_PATH_BYTES];
 };
 
-/* Listens; sockets of this kind that dead processes left in the directory are removed. Errors:
- * SL_ERR_INVALID (runtime_dir is too long for a socket), SL_ERR_NOT_FOUND (it is not there),
- * SL_ERR_OS. */
+/* Listens; sockets of this kind that dead processes left in the directory, finished or not
+ * (KIND-PID.NUMBER), are removed. Errors: SL_ERR_INVALID (runtime_dir is too long for a socket),
+ * SL_ERR_NOT_FOUND (it is not there), SL_ERR_OS. */
 sl_err sl_door_open(const char *runtime_dir, const char *kind, struct sl_door *out,
                     struct sl_error *why);
 void sl_door_close(struct sl_door *door); /* also one that is closed */

@@ -1,6 +1,7 @@
 /* tests/unit/descriptors_test.c - memory handed over as descriptors over a socket. */
 #include "runtime/sl_clock.h"
 #include "runtime/sl_descriptors.h"
+#include "runtime/sl_door.h"
 #include "tests/support/tmpdir.h"
 
 #include <check.h>
@@ -284,6 +285,41 @@ START_TEST(no_right_to_trace_the_giver_is_needed)
     }
 END_TEST
 
+/* A socket as it is named until somebody listens. */
+static void half_made(pid_t pid, char path[SL_DOOR_PATH_BYTES])
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    (void)snprintf(path, SL_DOOR_PATH_BYTES, "%s/memory-%d.%016x", directory.path, (int)pid, 7u);
+    memcpy(address.sun_path, path, SL_DOOR_PATH_BYTES);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    (void)close(fd);
+}
+
+START_TEST(a_socket_that_a_killed_process_had_not_finished_goes)
+    {
+        char dead[SL_DOOR_PATH_BYTES], living[SL_DOOR_PATH_BYTES], other[SL_DOOR_PATH_BYTES];
+        struct sl_descriptors *next = NULL;
+        pid_t child = fork();
+        if (child == 0) {
+            _exit(0);
+        }
+        ck_assert_int_eq(waitpid(child, NULL, 0), child);
+        half_made(child, dead);
+        half_made(getpid(), living);
+        (void)snprintf(other, sizeof(other), "%s/memory-of-somebody", directory.path);
+        ck_assert_int_eq(close(creat(other, 0600)), 0);
+
+        ck_assert_int_eq(sl_descriptors_serve(directory.path, giver_give, &giver, &next, NULL),
+                         SL_OK);
+
+        ck_assert_int_ne(access(dead, F_OK), 0);
+        ck_assert_int_eq(unlink(living), 0);
+        ck_assert_int_eq(unlink(other), 0);
+        sl_descriptors_stop(&next);
+    }
+END_TEST
+
 /* Ranks of an engine start at a time: each looks for what dead processes left. */
 static void *starts_and_stops(void *count_missing)
 {
@@ -387,6 +423,7 @@ int main(void)
     tcase_add_test(all, a_taker_that_is_slow_costs_the_deadline);
     tcase_add_test(all, packets_that_are_no_question_are_left);
     tcase_add_test(all, a_socket_that_is_just_made_is_no_leftover);
+    tcase_add_test(all, a_socket_that_a_killed_process_had_not_finished_goes);
     tcase_add_test(all, a_giver_with_a_queue_is_waited_for);
     tcase_add_test(all, a_directory_that_is_too_long_is_refused);
     suite_add_tcase(suite, all);

@@ -102,15 +102,42 @@ static uint32_t prefix_of(const struct sl_look_class *class, uint32_t count)
     return end;
 }
 
+/* What the classes with this window leave of a prefix of count blocks. */
+static uint32_t prefix_of_window(const struct sl_look_class *classes, uint32_t class_count,
+                                 uint32_t window, uint32_t count)
+{
+    for (uint32_t i = 0; i < class_count; i++) {
+        count = classes[i].window == window ? prefix_of(&classes[i], count) : count;
+    }
+    return count;
+}
+
+/* The smallest window above this one; 0: there is none. */
+static uint32_t window_after(const struct sl_look_class *classes, uint32_t class_count,
+                             uint32_t window)
+{
+    uint32_t next = 0;
+    for (uint32_t i = 0; i < class_count; i++) {
+        bool nearer = next == 0 || classes[i].window < next;
+        next = classes[i].window > window && nearer ? classes[i].window : next;
+    }
+    return next;
+}
+
+/* Each class gives its longest within what the others leave. Classes that want all blocks suit any
+ * shorter prefix, too, and are asked once. A window is asked when all smaller ones agree, and when
+ * it makes the prefix shorter again, then by more than itself: what it suited before has no gap. So
+ * the smaller ones, which are asked anew, read no more bits than the prefix loses: the time is
+ * linear in count. */
 uint32_t sl_look_prefix(const struct sl_look_class *classes, uint32_t class_count, uint32_t count)
 {
-    uint32_t before;
-    do { /* each class gives its longest within what the others leave */
-        before = count;
-        for (uint32_t i = 0; i < class_count; i++) {
-            count = prefix_of(&classes[i], count);
-        }
-    } while (count != before);
+    count = prefix_of_window(classes, class_count, 0, count);
+    uint32_t window = window_after(classes, class_count, 0);
+    while (window != 0) {
+        uint32_t before = count;
+        count = prefix_of_window(classes, class_count, window, count);
+        window = window_after(classes, class_count, count == before ? window : 0);
+    }
     return count;
 }
 

@@ -308,17 +308,22 @@ static bool suits(const unsigned char *there, uint32_t window, uint32_t prefix)
     return true;
 }
 
+#define CLASSES 5
+#define BITS    320
 START_TEST(a_prefix_of_classes_is_the_longest_that_suits_all)
     {
-        static const uint32_t sizes[] = {0, 1, 2, 5, 64};
-        unsigned char there[3][8];
+        static const uint32_t sizes[] = {0, 1, 2, 3, 5, 17, 64, 100, UINT32_MAX};
+        unsigned char there[CLASSES][BITS / 8];
         srand(4711);
         for (uint32_t round = 0; round < 20000; round++) {
-            struct sl_look_class classes[3];
-            uint32_t class_count = (uint32_t)rand() % 4, count = (uint32_t)rand() % 65;
+            struct sl_look_class classes[CLASSES];
+            uint32_t class_count = (uint32_t)rand() % (CLASSES + 1);
+            uint32_t count = (uint32_t)rand() % (round % 2 == 0 ? 65 : BITS + 1);
+            uint32_t holes = (uint32_t)rand() % 8 + 1; /* none to some: one of so many */
             for (uint32_t i = 0; i < class_count; i++) {
-                for (uint32_t k = 0; k < 8; k++) { /* mostly there */
+                for (uint32_t k = 0; k < BITS / 8; k++) {
                     there[i][k] = (unsigned char)(rand() | rand() | rand());
+                    there[i][k] = (uint32_t)rand() % holes == 0 ? there[i][k] : 0xff;
                 }
                 classes[i] = (struct sl_look_class){
                     .there = there[i], .window = sizes[(uint32_t)rand() % SL_COUNT(sizes)]};
@@ -332,6 +337,28 @@ START_TEST(a_prefix_of_classes_is_the_longest_that_suits_all)
             }
 
             ck_assert_uint_eq(sl_look_prefix(classes, class_count, count), want);
+        }
+    }
+END_TEST
+
+/* Of the classes with long windows, and those that want all, few bits are read again while others
+ * argue. */
+static const uint32_t patient_windows[] = {0, 1u << 21, (1u << 22) - 1, UINT32_MAX};
+START_TEST(a_prefix_of_many_blocks_is_found_in_time)
+    {
+        enum { COUNT = 1 << 22 };
+        static unsigned char all[COUNT / 8], even[COUNT / 8], odd[COUNT / 8];
+        memset(all, 0xff, sizeof all);
+        memset(even, 0x55, sizeof even);
+        memset(odd, 0xaa, sizeof odd);
+        even[1] = odd[1] = 0x30; /* blocks 12 and 13 are in both */
+        const struct sl_look_class patient = {.there = all, .window = patient_windows[_i]};
+        const struct sl_look_class evens = {.there = even, .window = 1};
+        const struct sl_look_class odds = {.there = odd, .window = 1};
+        const struct sl_look_class orders[][3] = {
+            {patient, evens, odds}, {evens, patient, odds}, {odds, evens, patient}};
+        for (uint32_t i = 0; i < SL_COUNT(orders); i++) {
+            ck_assert_uint_eq(sl_look_prefix(orders[i], 3, COUNT), 14);
         }
     }
 END_TEST
@@ -415,6 +442,8 @@ int main(void)
     tcase_add_loop_test(tcase, a_look_up_that_is_wrong_is_named, 0, (int)SL_COUNT(wrong));
     tcase_add_test(tcase, a_node_that_was_stopped_has_no_blocks);
     tcase_add_test(tcase, a_prefix_of_classes_is_the_longest_that_suits_all);
+    tcase_add_loop_test(tcase, a_prefix_of_many_blocks_is_found_in_time, 0,
+                        (int)SL_COUNT(patient_windows));
     tcase_add_loop_test(tcase, threads_miss_no_block_that_stays, 0, 2 * (int)SL_COUNT(crowds));
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

@@ -24,6 +24,7 @@
 #define LOOK        2000u
 #define ROUNDS      301u
 #define THREADS_MAX 8u
+#define FIRST       6u
 #define LINE_WORDS  8u
 
 static uint64_t block_count = 200000;
@@ -136,31 +137,49 @@ static double median(double us[ROUNDS])
     return us[ROUNDS / 2];
 }
 
+/* Gives how long a look-up of LOOK blocks took, which round and seed choose. */
+static double look_us(const struct looker *self, uint32_t round)
+{
+    static _Thread_local unsigned char hashes[LOOK * HASH_BYTES];
+    struct sl_error why = {0};
+    struct sl_looked out;
+    for (uint32_t i = 0; i < LOOK; i++) {
+        uint64_t number = mix(self->seed + round * LOOK + i) % block_count;
+        hash_make(&hashes[i * HASH_BYTES], number);
+    }
+    struct sl_look look = {
+        .hashes = hashes, .hash_bytes = HASH_BYTES, .count = LOOK, .hold_ns = self->hold_ns};
+    uint64_t began_ns = sl_clock_monotonic_ns();
+    if (sl_engine_look(self->engine, &look, &out, NULL, &why) != SL_OK) {
+        fail("look-up", &why);
+    }
+    double us = (double)(sl_clock_monotonic_ns() - began_ns) / 1e3;
+    if (out.prefix_count != LOOK || (out.held_until_ns != 0) != (self->hold_ns != 0)) {
+        fail("a block was missed, or not held", NULL);
+    }
+    return us;
+}
+
 static void *looker_run(void *context)
 {
     struct looker *self = context;
-    static _Thread_local unsigned char hashes[LOOK * HASH_BYTES];
     double us[ROUNDS];
     for (uint32_t round = 0; round < ROUNDS; round++) {
-        struct sl_error why = {0};
-        struct sl_looked out;
-        for (uint32_t i = 0; i < LOOK; i++) {
-            uint64_t number = mix(self->seed + round * LOOK + i) % block_count;
-            hash_make(&hashes[i * HASH_BYTES], number);
-        }
-        struct sl_look look = {
-            .hashes = hashes, .hash_bytes = HASH_BYTES, .count = LOOK, .hold_ns = self->hold_ns};
-        uint64_t began_ns = sl_clock_monotonic_ns();
-        if (sl_engine_look(self->engine, &look, &out, NULL, &why) != SL_OK) {
-            fail("look-up", &why);
-        }
-        us[round] = (double)(sl_clock_monotonic_ns() - began_ns) / 1e3;
-        if (out.prefix_count != LOOK || (out.held_until_ns != 0) != (self->hold_ns != 0)) {
-            fail("a block was missed, or not held", NULL);
-        }
+        us[round] = look_us(self, round);
     }
     self->median_us = median(us);
     return NULL;
+}
+
+/* The first look-ups of a process, which has mapped nothing yet: other blocks each time. */
+static void first_print(struct sl_engine *engine, uint64_t hold_ns)
+{
+    struct looker one = {.engine = engine, .hold_ns = hold_ns, .seed = hold_ns | 1};
+    printf("first look-ups, %s hold:", hold_ns == 0 ? "without a" : "with a");
+    for (uint32_t round = 0; round < FIRST; round++) {
+        printf(" %.0f", look_us(&one, round));
+    }
+    printf(" us\n");
 }
 
 static double lookers_run(struct sl_engine *engine, uint32_t threads, uint64_t hold_ns)
@@ -234,6 +253,8 @@ static void figures_print(void)
     printf("%" PRIu64 " blocks of %u parts; %u looked up at a time\n", block_count, part_count,
            LOOK);
     printf("floor: %u lines read  %7.1f us\n", LOOK, least_us);
+    first_print(&engine, 0);
+    first_print(&engine, SL_NS_PER_S);
     for (uint32_t threads = 1; threads <= THREADS_MAX; threads *= 2) {
         double plain_us = lookers_run(&engine, threads, 0);
         double held_us = lookers_run(&engine, threads, SL_NS_PER_S);

@@ -351,6 +351,7 @@ static int bench_command(struct ctl *ctl, int argc, char **argv)
                                          {.name = "blocks", .count = &engine.blocks},
                                          {.name = "part-bytes", .size = &engine.part_bytes},
                                          {.name = "layers", .count = &engine.layers},
+                                         {.name = "plain", .flag = &engine.plain},
                                          {.name = "ops", .count = &engine.ops}};
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         return code;
@@ -416,7 +417,7 @@ const struct ctl_command ctl_bench = {
             "       sluicectl bench get|put|exists [--size N] [--batch N] [--keys N] [--pieces N]\n"
             "                                      [--seconds S]\n"
             "       sluicectl bench engine [--ranks N] [--blocks N] [--part-bytes N] [--layers N]\n"
-            "                              [--ops N] [--seconds S]\n"
+            "                              [--plain] [--ops N] [--seconds S]\n"
             "       sluicectl bench queue [--size N] [--seconds S]\n"
             "       sluicectl bench disk [--size N] [--total SIZE]\n"
             "       sluicectl bench gpu [--rank GPU] [--total SIZE] [--seconds S] [--sizes N,N] [--counts N,N]\n"
@@ -463,6 +464,8 @@ const struct ctl_command ctl_bench = {
             "  --blocks N        engine: blocks an op (default 64)\n"
             "  --part-bytes N    engine: bytes of a block that a rank has (default 1MiB)\n"
             "  --layers N        engine: pieces of these bytes (default 1)\n"
+            "  --plain           engine: memory of this process that swappers cannot map, as tensors of an\n"
+            "                    engine on CPUs are, instead of shared memory\n"
             "  --ops N           engine: so many ops of each kind, at least (default: as --seconds allow)\n"
             "  --total SIZE      disk: bytes stored; gpu: memory of each side, larger rows are left out\n"
             "                    (default 7GiB)\n"

@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -89,7 +90,7 @@ static uint64_t stamps_walk(struct engine_bench *bench, uint64_t number, uint64_
 {
     uint64_t sum = 0;
     for (uint32_t rank = 0; rank < bench->ranks; rank++) {
-        unsigned char *base = sl_engine_memory(bench->engine, rank, 0);
+        unsigned char *base = bench->memories[rank];
         for (uint64_t i = 0; i < bench->blocks * bench->layer_count; i++) {
             const struct sl_engine_layer *layer = &bench->layers[i % bench->layer_count];
             uint64_t block = set_blocks(bench, set)[i / bench->layer_count];
@@ -444,6 +445,36 @@ static sl_err limits_open(struct engine_bench *bench, struct sl_error *why)
     return err == SL_OK ? probe_open(bench, why) : err;
 }
 
+/* Plain memory of each rank, and its address for every layer. */
+static sl_err plain_make(struct engine_bench *bench, struct sl_error *why)
+{
+    for (uint32_t rank = 0; rank < bench->ranks; rank++) {
+        void *at = mmap(NULL, bench->memory_bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        uint64_t *addresses = calloc(bench->layer_count, sizeof *addresses);
+        bench->memories[rank] = at == MAP_FAILED ? NULL : at;
+        bench->addresses[rank] = addresses;
+        if (bench->memories[rank] == NULL || addresses == NULL) {
+            return sl_fail(why, SL_ERR_NO_MEMORY, "bench of %" PRIu64 " bytes a rank",
+                           bench->memory_bytes);
+        }
+        for (uint64_t i = 0; i < bench->layer_count; i++) {
+            addresses[i] = (uintptr_t)at;
+        }
+    }
+    return SL_OK;
+}
+
+static void plain_free(struct engine_bench *bench)
+{
+    for (uint32_t rank = 0; bench->plain && rank < bench->ranks; rank++) {
+        free(bench->addresses[rank]);
+        if (bench->memories[rank] != NULL) {
+            (void)munmap(bench->memories[rank], bench->memory_bytes);
+        }
+    }
+}
+
 static sl_err engine_register(struct engine_bench *bench, struct sl_error *why)
 {
     uint64_t block_count = bench->sets * bench->blocks;
@@ -451,13 +482,15 @@ static sl_err engine_register(struct engine_bench *bench, struct sl_error *why)
     if (bench->layers == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "bench of %" PRIu64 " layers", bench->layer_count);
     }
-    uint64_t memory_bytes =
+    bench->memory_bytes =
         replay_layers(bench->layer_count, bench->part_bytes, block_count, bench->layers);
-    const struct sl_engine_pool pool = {.name = POOL_NAME,
-                                        .kind = SL_POOL_ATTENTION,
-                                        .layer_count = (uint32_t)bench->layer_count,
-                                        .layers = bench->layers,
-                                        .memory_bytes = memory_bytes};
+    const struct sl_engine_pool pool = {
+        .name = POOL_NAME,
+        .kind = SL_POOL_ATTENTION,
+        .layer_count = (uint32_t)bench->layer_count,
+        .layers = bench->layers,
+        .memory_bytes = bench->memory_bytes,
+        .device = bench->plain ? (const uint64_t *const *)bench->addresses : NULL};
     const struct sl_engine_options options = {
         .name = "bench engine",
         .model = {.name = "bench", .revision = "1", .dtype = "u8", .layout = "layer-first"},
@@ -468,9 +501,13 @@ static sl_err engine_register(struct engine_bench *bench, struct sl_error *why)
         .pool_count = 1,
         .pools = &pool,
     };
-    sl_err err = sl_engine_register(bench->client, &options, 0, &bench->engine, why);
+    sl_err err = bench->plain ? plain_make(bench, why) : SL_OK;
+    err = err == SL_OK ? sl_engine_register(bench->client, &options, 0, &bench->engine, why) : err;
     for (uint32_t rank = 0; err == SL_OK && rank < bench->ranks; rank++) {
-        memset(sl_engine_memory(bench->engine, rank, 0), 0x5a, memory_bytes);
+        if (!bench->plain) {
+            bench->memories[rank] = sl_engine_memory(bench->engine, rank, 0);
+        }
+        memset(bench->memories[rank], 0x5a, bench->memory_bytes);
     }
     return err;
 }
@@ -478,6 +515,7 @@ static sl_err engine_register(struct engine_bench *bench, struct sl_error *why)
 static void bench_close(struct engine_bench *bench)
 {
     sl_engine_end(&bench->engine);
+    plain_free(bench);
     sl_client_close(&bench->client);
     bench_limit_close(&bench->rows[ENGINE_STORE].limit); /* ENGINE_LOAD borrows it */
     bench_limit_close(&bench->rows[ENGINE_LOOK].limit);
@@ -541,6 +579,7 @@ int ctl_bench_engine(struct ctl *ctl, const struct bench_engine_asked *asked)
     bench->blocks = blocks;
     bench->part_bytes = part_bytes;
     bench->layer_count = layers;
+    bench->plain = asked->plain;
     bench->ops = asked->ops;
     bench->measure_ns = asked->measure_ns;
     bench->seed = sl_clock_wall_ns() ^ (uint64_t)getpid() << 48;

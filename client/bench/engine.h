@@ -43,8 +43,12 @@ struct engine_bench {
     struct sl_client *client;
     struct sl_engine *engine;
     struct sl_engine_layer *layers;
-    unsigned char *hashes; /* of one op's blocks */
-    char *key_texts;       /* of one op's blocks, to remove them */
+    bool plain;                                /* memory of this process that nobody can map */
+    unsigned char *memories[ENGINE_RANKS_MAX]; /* plain: owned, else the engine's */
+    uint64_t *addresses[ENGINE_RANKS_MAX];     /* plain: of each layer; owned */
+    uint64_t memory_bytes;                     /* of a rank */
+    unsigned char *hashes;                     /* of one op's blocks */
+    char *key_texts;                           /* of one op's blocks, to remove them */
     struct sl_object_key *keys;
     sl_err *codes;
     uint32_t *device_blocks; /* [sets][blocks] */

@@ -19,6 +19,7 @@ struct bench_engine_asked {
     uint64_t ranks, blocks, part_bytes, layers;
     uint64_t ops;        /* of each kind, at least; 0: as many as measure_ns allows */
     uint64_t measure_ns; /* without ops */
+    bool plain;          /* memory that swappers cannot map */
 };
 int ctl_bench_engine(struct ctl *ctl, const struct bench_engine_asked *asked);
 /* Frames of size_bytes (0: 64), measured for measure_ns in all. */

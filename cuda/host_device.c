@@ -492,6 +492,7 @@ sl_err sl_device_host_open(const struct sl_device_options *options, struct sl_de
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for device host");
     }
     host->base.ops = &host_ops;
+    host->copy_threads = options->copy_threads;
     host->base.staging_bytes = options->staging_bytes;
     host->base.slice_bytes = HOST_SLICE_BYTES;
     host->base.slice_moves = HOST_BATCH_BLOCKS;

@@ -3,6 +3,7 @@
 #define SL_HOST_INTERNAL_H
 
 #include "cuda/device_internal.h"
+#include "cuda/host_crew.h"
 #include "cuda/sl_plan.h"
 
 /* Tables in use at once: engines x pools x parts of one rank. */
@@ -30,7 +31,11 @@ struct host_device {
     void (*copy_in)(void *to, const void *from, uint64_t length_bytes);
     struct host_process *processes; /* number n of a mapping is n - 1 here */
     uint32_t process_count, process_capacity;
-    struct host_batch *batch; /* NULL until a process is opened */
+    struct host_crew *crew;                    /* NULL until a process is opened */
+    uint32_t copy_threads;                     /* the caller is one of them */
+    struct host_batch *batches[HOST_CREW_MAX]; /* of each thread */
+    uint64_t *hashes;                          /* of chunks of a call's moves */
+    uint64_t hash_capacity;
 };
 
 static inline struct host_device *host_of(struct sl_device *device)
@@ -50,7 +55,7 @@ void host_processes_close(struct host_device *host);
 /* Reads the first and the last byte of each layer. Errors: as above. */
 sl_err host_process_probe(struct host_device *host, const struct sl_layer_table *table,
                           struct sl_error *why);
-/* Moves of the same layers. Errors: as above; moves before the failure are done. */
+/* Moves of the same layers, by all threads. Errors: as above; moves that are whole are done. */
 sl_err host_process_move(struct host_device *host, const struct sl_layer_table *table,
                          const struct sl_plan_range *range, struct sl_move *moves, uint32_t count,
                          bool to_host, bool digests, struct sl_error *why);

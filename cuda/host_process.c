@@ -1,5 +1,6 @@
 /* cuda/host_process.c - plain memory of another process: copied by process_vm_readv and
- * process_vm_writev, many runs a call, with the rights of a debugger.
+ * process_vm_writev, many runs a call, with the rights of a debugger. The kernel looks each page up and
+ * copies it by itself, at half of what memcpy does, so some threads share a call's moves.
  *
  * These name the process by its number. Before each call its descriptor says that it lives, and
  * after the last read once more, so what was read is its own. A write could hit another process
@@ -12,6 +13,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +21,10 @@
 #include <unistd.h>
 
 #define BATCH_RUNS 1024u /* IOV_MAX */
-/* Of a call: its bytes are still in the cache when they are hashed. */
+/* Of a task, which a thread does: its bytes are still in the cache when they are hashed. Whole chunks
+ * of a digest. */
+#define TASK_BYTES (256 * SL_KIB)
+/* Of a call to the kernel, with the gaps between runs. */
 #define BATCH_BYTES (512 * SL_KIB)
 
 /* Runs that lie so close are read with the gaps between them, and picked out here: a run by itself
@@ -209,7 +214,9 @@ static uint64_t batch_add_piece(struct host_batch *batch, const struct sl_swap_l
                                 unsigned char *block, uint64_t length_bytes, bool to_host)
 {
     unsigned char *remote = block + at->offset_bytes;
-    if (to_host && layer->fragment_bytes != 0 &&
+    /* A task may begin or end within a run. */
+    bool whole = at->left_bytes == layer->fragment_bytes && length_bytes >= layer->fragment_bytes;
+    if (to_host && whole && layer->fragment_bytes != 0 &&
         layer->fragment_stride_bytes <= SPAN_STRIDE_BYTES_MAX) {
         return batch_add_span(batch, layer, local, remote, length_bytes);
     }
@@ -219,21 +226,36 @@ static uint64_t batch_add_piece(struct host_batch *batch, const struct sl_swap_l
 
 /* ---- processes ---- */
 
-static sl_err batch_make(struct host_device *host, struct sl_error *why)
+/* Threads and their room, when the first process is opened. Threads that do not start are done
+ * without. */
+static sl_err crew_make(struct host_device *host, struct sl_error *why)
 {
-    if (host->batch == NULL) {
-        host->batch = calloc(1, sizeof(*host->batch));
+    if (host->crew != NULL) {
+        return SL_OK;
     }
-    return host->batch != NULL ? SL_OK : sl_fail(why, SL_ERR_NO_MEMORY, "no memory for runs");
+    uint32_t wanted = SL_MIN(SL_MAX(host->copy_threads, 1u), HOST_CREW_MAX);
+    for (uint32_t i = 0; i < wanted; i++) {
+        if (host->batches[i] == NULL) {
+            host->batches[i] = calloc(1, sizeof(*host->batches[i]));
+        }
+        if (host->batches[i] == NULL) {
+            return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for runs");
+        }
+    }
+    sl_err err = host_crew_create(wanted - 1, &host->crew, why);
+    err = err == SL_OK ? SL_OK : host_crew_create(0, &host->crew, why);
+    host->base.stats.copy_threads = err == SL_OK ? host_crew_workers(host->crew) : 0;
+    return err;
 }
 
 static sl_err probe_byte(struct host_device *host, const struct host_process *process,
                          unsigned char *at, struct sl_error *why)
 {
     unsigned char byte;
-    SL_ASSERT(host->batch->remote_count == 0);
-    (void)batch_add(host->batch, &byte, at, 1);
-    return batch_send(host->batch, process, true, why);
+    struct host_batch *batch = host->batches[0];
+    SL_ASSERT(batch->remote_count == 0);
+    (void)batch_add(batch, &byte, at, 1);
+    return batch_send(batch, process, true, why);
 }
 
 sl_err host_process_open(struct host_device *host, const struct sl_memory_handle *handle,
@@ -256,7 +278,7 @@ sl_err host_process_open(struct host_device *host, const struct sl_memory_handle
     if (!SL_ARRAY_ROOM(host->processes, host->process_capacity, slot + 1)) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for process %u", id.pid);
     }
-    sl_err err = batch_make(host, why);
+    sl_err err = crew_make(host, why);
     if (err == SL_OK) {
         err = sl_proc_open(id, &process.pidfd, why);
     }
@@ -290,8 +312,12 @@ void host_processes_close(struct host_device *host)
             (void)close(host->processes[i].pidfd);
         }
     }
+    host_crew_destroy(&host->crew);
+    for (uint32_t i = 0; i < HOST_CREW_MAX; i++) {
+        free(host->batches[i]);
+    }
     free(host->processes);
-    free(host->batch);
+    free(host->hashes);
 }
 
 static const struct host_process *process_of(const struct host_device *host, uint32_t number,
@@ -328,39 +354,130 @@ sl_err host_process_probe(struct host_device *host, const struct sl_layer_table 
 
 /* ---- moves ---- */
 
-/* A move that is being moved, and how far its digest has come. */
-struct progress {
-    struct sl_digest_stream stream;
-    uint64_t fed_bytes;
-    bool begun;
+/* Moves of the same layers, cut into tasks: some whole moves, or some of the bytes of one. */
+struct moves_call {
+    struct host_device *host;
+    const struct host_process *process;
+    const struct sl_layer_table *table;
+    const struct sl_plan_range *range;
+    struct sl_move *moves;
+    uint32_t count;
+    bool to_host, digests;
+    uint32_t moves_per_task; /* 0: a move is more than one task */
+    uint32_t tasks_per_move; /* then; `done` of a move counts those that went well */
+    uint64_t *hashes;        /* then, with digests: of the moves' chunks */
+    pthread_mutex_t lock;    /* of what follows */
+    sl_err err;              /* the first one */
+    struct sl_error why;
 };
 
-/* What was sent is there: moves [first, next) as a whole, and next up to `sent_bytes`. */
-static void moves_over(const struct sl_plan_range *range, struct sl_move *moves, uint32_t first,
-                       uint32_t next, uint64_t sent_bytes, bool digests, struct progress *progress)
+/* Copies bytes [from, end) of the range of a move. What is sent early makes room for the rest. */
+static sl_err move_add(const struct moves_call *call, struct host_batch *batch,
+                       const struct sl_move *move, uint64_t from, uint64_t end,
+                       struct sl_error *why)
+{
+    const struct sl_plan_range *range = call->range;
+    for (uint32_t l = range->first_layer; l < range->layer_end && from < end; l++) {
+        const struct sl_swap_layer *layer = &call->table->layers[l];
+        uint64_t layer_from = layer->value_offset_bytes - range->offset_bytes;
+        uint64_t layer_end = SL_MIN(layer_from + layer->piece_bytes, end);
+        unsigned char *block = layer->base + move->device_block * layer->stride_bytes;
+        while (from < layer_end) {
+            struct sl_swap_cursor at = sl_swap_cursor_of(layer, from - layer_from);
+            uint64_t taken =
+                batch_add_piece(batch, layer, &at, move->host + range->offset_bytes + from, block,
+                                layer_end - from, call->to_host);
+            from += taken;
+            if (taken == 0) {
+                sl_err err = batch_send(batch, call->process, call->to_host, why);
+                if (err != SL_OK) {
+                    return err;
+                }
+            }
+        }
+    }
+    return SL_OK;
+}
+
+/* The bytes are still in the cache. */
+static void moves_digest(const struct moves_call *call, uint32_t first, uint32_t next)
 {
     for (uint32_t i = first; i < next; i++) {
-        const unsigned char *value = moves[i].host + range->offset_bytes;
-        if (digests && progress->begun) {
-            sl_digest_feed(&progress->stream, value + progress->fed_bytes,
-                           range->length_bytes - progress->fed_bytes);
-            moves[i].digest = sl_digest_finish(&progress->stream);
-        } else if (digests) {
-            moves[i].digest = sl_digest_of(value, range->length_bytes);
+        struct sl_move *move = &call->moves[i];
+        if (call->digests) {
+            move->digest =
+                sl_digest_of(move->host + call->range->offset_bytes, call->range->length_bytes);
         }
-        progress->begun = false;
-        moves[i].done = 1;
+        move->done = 1;
     }
-    if (digests && sent_bytes > 0) {
-        if (!progress->begun) {
-            sl_digest_start(&progress->stream);
-            progress->begun = true;
-            progress->fed_bytes = 0;
+}
+
+static void chunks_digest(const struct moves_call *call, uint32_t i, uint64_t from, uint64_t end)
+{
+    const unsigned char *value = call->moves[i].host + call->range->offset_bytes;
+    uint64_t chunks = sl_digest_chunks(call->range->length_bytes);
+    for (uint64_t at = from; call->digests && at < end; at += SL_DIGEST_CHUNK_BYTES) {
+        call->hashes[i * chunks + at / SL_DIGEST_CHUNK_BYTES] =
+            sl_digest_chunk(value + at, SL_MIN(end - at, (uint64_t)SL_DIGEST_CHUNK_BYTES));
+    }
+    (void)__atomic_fetch_add(&call->moves[i].done, 1, __ATOMIC_RELAXED); /* read when all is over */
+}
+
+static bool call_failed(struct moves_call *call, sl_err err, const struct sl_error *why)
+{
+    (void)pthread_mutex_lock(&call->lock);
+    if (err != SL_OK && call->err == SL_OK) {
+        call->err = err;
+        call->why = *why;
+    }
+    bool failed = call->err != SL_OK;
+    (void)pthread_mutex_unlock(&call->lock);
+    return failed;
+}
+
+static void moves_task(void *context, uint32_t worker, uint32_t task)
+{
+    struct moves_call *call = context;
+    struct host_batch *batch = call->host->batches[worker];
+    struct sl_error why = {0};
+    sl_err err = SL_OK;
+    uint64_t length = call->range->length_bytes;
+    if (call_failed(call, SL_OK, NULL)) {
+        return;
+    }
+    if (call->moves_per_task == 0) {
+        uint32_t i = task / call->tasks_per_move;
+        uint64_t from = task % call->tasks_per_move * TASK_BYTES;
+        uint64_t end = SL_MIN(from + TASK_BYTES, length);
+        err = move_add(call, batch, &call->moves[i], from, end, &why);
+        err = err == SL_OK ? batch_send(batch, call->process, call->to_host, &why) : err;
+        if (err == SL_OK) {
+            chunks_digest(call, i, from, end);
         }
-        sl_digest_feed(&progress->stream,
-                       moves[next].host + range->offset_bytes + progress->fed_bytes,
-                       sent_bytes - progress->fed_bytes);
-        progress->fed_bytes = sent_bytes;
+    } else {
+        uint32_t first = task * call->moves_per_task;
+        uint32_t next = SL_MIN(first + call->moves_per_task, call->count);
+        for (uint32_t i = first; err == SL_OK && i < next; i++) {
+            err = move_add(call, batch, &call->moves[i], 0, length, &why);
+        }
+        err = err == SL_OK ? batch_send(batch, call->process, call->to_host, &why) : err;
+        if (err == SL_OK) {
+            moves_digest(call, first, next);
+        }
+    }
+    (void)call_failed(call, err, &why);
+}
+
+/* Of moves that were more than one task. */
+static void moves_over(const struct moves_call *call)
+{
+    uint64_t chunks = sl_digest_chunks(call->range->length_bytes);
+    for (uint32_t i = 0; i < call->count; i++) {
+        struct sl_move *move = &call->moves[i];
+        move->done = move->done == call->tasks_per_move;
+        if (call->digests && move->done != 0) {
+            move->digest = sl_digest_of_chunks(&call->hashes[i * chunks], chunks);
+        }
     }
 }
 
@@ -368,40 +485,36 @@ sl_err host_process_move(struct host_device *host, const struct sl_layer_table *
                          const struct sl_plan_range *range, struct sl_move *moves, uint32_t count,
                          bool to_host, bool digests, struct sl_error *why)
 {
-    const struct host_process *process = process_of(host, table->remote, why);
-    struct progress progress = {.begun = false};
-    struct host_batch *batch = host->batch;
-    uint32_t first = 0; /* not over */
-    if (process == NULL) {
+    struct moves_call call = {.host = host,
+                              .process = process_of(host, table->remote, why),
+                              .table = table,
+                              .range = range,
+                              .moves = moves,
+                              .count = count,
+                              .to_host = to_host,
+                              .digests = digests,
+                              .lock = PTHREAD_MUTEX_INITIALIZER};
+    uint64_t length = range->length_bytes;
+    if (call.process == NULL) {
         return SL_ERR_INVALID;
     }
-    for (uint32_t i = 0; i < count; i++) {
-        uint64_t done_bytes = 0; /* of the range, in a batch */
-        for (uint32_t l = range->first_layer; l < range->layer_end; l++) {
-            const struct sl_swap_layer *layer = &table->layers[l];
-            unsigned char *block = layer->base + moves[i].device_block * layer->stride_bytes;
-            for (uint64_t in_piece = 0; in_piece < layer->piece_bytes;) {
-                struct sl_swap_cursor at = sl_swap_cursor_of(layer, in_piece);
-                uint64_t taken = batch_add_piece(batch, layer, &at,
-                                                 moves[i].host + range->offset_bytes + done_bytes,
-                                                 block, layer->piece_bytes - in_piece, to_host);
-                if (taken > 0) {
-                    in_piece += taken;
-                    done_bytes += taken;
-                    continue;
-                }
-                sl_err err = batch_send(batch, process, to_host, why);
-                if (err != SL_OK) {
-                    return err;
-                }
-                moves_over(range, moves, first, i, done_bytes, digests, &progress);
-                first = i;
-            }
+    if (length <= TASK_BYTES) {
+        call.moves_per_task = (uint32_t)(TASK_BYTES / length);
+        host_crew_run(host->crew, (count + call.moves_per_task - 1) / call.moves_per_task,
+                      moves_task, &call);
+    } else {
+        uint64_t hash_count = digests ? count * sl_digest_chunks(length) : 0;
+        if (!SL_ARRAY_ROOM(host->hashes, host->hash_capacity, hash_count)) {
+            return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %" PRIu64 " hashes", hash_count);
         }
+        call.hashes = host->hashes;
+        call.tasks_per_move = (uint32_t)((length + TASK_BYTES - 1) / TASK_BYTES);
+        host_crew_run(host->crew, count * call.tasks_per_move, moves_task, &call);
+        moves_over(&call);
     }
-    sl_err err = batch_send(batch, process, to_host, why);
-    if (err == SL_OK) {
-        moves_over(range, moves, first, count, 0, digests, &progress);
+    (void)pthread_mutex_destroy(&call.lock);
+    if (call.err != SL_OK && why != NULL) {
+        *why = call.why;
     }
-    return err;
+    return call.err;
 }

@@ -133,7 +133,8 @@ struct sl_device_stats {
     uint64_t kernels;
     uint64_t waits;    /* for what was on its way, and not over when it was looked at */
     uint64_t drains;   /* waits for all of it: the GPU has nothing to do until the next move */
-    uint64_t computes; /* 1: another process was seen to compute on the GPU just now */
+    uint64_t copy_threads; /* that copy plain memory of processes; 0: none was there yet */
+    uint64_t computes;     /* 1: another process was seen to compute on the GPU just now */
 };
 #define SL_DEVICE_SLICE_MOVES_MAX 1024u
 /* Runs of a block in all layers of a table, and of the moves of a slice. A GPU without kernels
@@ -176,6 +177,9 @@ struct sl_device_options {
     const char *cache_directory;   /* where measured crossovers are kept; NULL: nowhere */
     bool measure;                  /* find them when they are not there, in sl_device_work */
     uint64_t probe_bytes;          /* moved for a figure: a power of two from 1 MiB; 0: 16 MiB */
+    /* host: threads that copy plain memory of processes, the caller of a move among them; up to 64.
+     * Those besides it run only within a move. 0: the caller alone. */
+    uint32_t copy_threads;
     const char *driver_path;       /* tests: instead of libcuda.so.1 */
     const void *kernels;           /* tests: instead of the images that are built in */
 };

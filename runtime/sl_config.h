@@ -111,6 +111,8 @@ enum sl_setting_kind {
       "kernels beside an engine that computes: always, never, auto: where there is MPS")          \
     X(swap_rate, SIZE, "0", 0, 1125899906842624,                                                  \
       "bytes a second that a swapper copies, so that others have the bus too; 0: no limit")       \
+    X(swap_threads, COUNT, "0", 0, 64,                                                            \
+      "threads of a swapper that copy plain memory of processes; 0: cores/ranks, at most 4")      \
     X(load_verify, TEXT, "sample", 3, 6,                                                          \
       "what is read again after it was copied to a device: sample: 1 byte of 32, all, off")       \
     X(swap_measure, BOOL, "true", 0, 1, "measure once which way of copying is fastest on a GPU")  \

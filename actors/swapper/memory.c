@@ -1,6 +1,7 @@
 /* actors/swapper/memory.c - the device, and the arenas as they are mapped here and known to it. */
 #include "actors/swapper/memory.h"
 #include "actors/swapper/gpu.h"
+#include "runtime/sl_spin.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,6 +11,8 @@
 /* An arena that grows is looked at so often, one that is pinned or not there less often. */
 #define LOOK_GROWING_NS (50 * SL_NS_PER_MS)
 #define LOOK_NS         SL_NS_PER_S
+/* From here on memory is the limit, and cores are the engine's. */
+#define COPY_THREADS_MAX UINT64_C(4)
 /* A swapper that says nothing for a second is killed without a reason; so there is one before. */
 #define GPU_WAIT_NS (800 * SL_NS_PER_MS)
 
@@ -42,6 +45,16 @@ static sl_err beside_of(const char *text, enum sl_beside *out, struct sl_error *
                    text);
 }
 
+/* That copy plain memory of processes: they have the cores of the node together, since all ranks are
+ * asked at a time. */
+static uint32_t copy_threads(const struct sl_env *env)
+{
+    uint64_t wanted = sl_config_u64(env->config, SL_SET_swap_threads);
+    uint64_t ranks = sl_config_u64(env->config, SL_SET_ranks);
+    uint64_t share = SL_MIN(sl_spin_cores() / ranks, COPY_THREADS_MAX);
+    return (uint32_t)(wanted != 0 ? wanted : SL_MAX(share, UINT64_C(1)));
+}
+
 sl_err sw_memory_open(struct sw_memory *memory, struct sl_env *env, uint64_t rank,
                       struct sl_error *why)
 {
@@ -59,6 +72,7 @@ sl_err sw_memory_open(struct sw_memory *memory, struct sl_env *env, uint64_t ran
         .staging_bytes = sl_config_u64(env->config, SL_SET_swap_staging),
         .multiprocessors = (uint32_t)sl_config_u64(env->config, SL_SET_swap_multiprocessors),
         .beside = beside,
+        .copy_threads = copy_threads(env),
         .wait_ns = GPU_WAIT_NS,
         .cache_directory = cache,
         .runtime_directory = env->paths->runtime_dir,
@@ -228,4 +242,5 @@ void sw_memory_publish(struct sw_memory *memory)
     sl_metric_set(page, memory->kernels, stats->kernels);
     sl_metric_set(page, memory->drains, stats->drains);
     sl_metric_set(page, memory->computes, stats->computes);
+    sl_metric_set(page, memory->threads, stats->copy_threads);
 }

@@ -16,7 +16,7 @@ struct sw_memory {
     uint64_t look_ns;                        /* when the arena is looked at again */
     bool lent;                               /* slices on their way name arenas: none is unmapped */
     bool told;                               /* status shows which device it is */
-    sl_metric pinned, bounced, copies, batches, kernels, drains, computes;
+    sl_metric pinned, bounced, copies, batches, kernels, drains, computes, threads;
 };
 
 /* Opens the device that the settings name, and says which it is. Errors: those of the device. */

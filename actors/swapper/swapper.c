@@ -32,6 +32,7 @@ static const struct sl_metric_row metric_rows[] = {
     SL_METRIC_ROW(swapper, memory.kernels, "kernels"),
     SL_METRIC_ROW(swapper, memory.drains, "drains"),
     SL_METRIC_ROW(swapper, memory.computes, "engine_computes"),
+    SL_METRIC_ROW(swapper, memory.threads, "copy_threads"),
 };
 
 static sl_err swapper_init(void *state, struct sl_env *env, struct sl_error *why)

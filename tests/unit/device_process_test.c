@@ -21,6 +21,8 @@
 #define PAGE_BYTES   4096u
 #define NOBODY       65534u
 
+static uint32_t copy_threads; /* of the device; 0: the caller alone */
+
 struct bed {
     struct sl_device *device;
     unsigned char *memory, *memory_copy; /* the other's */
@@ -96,7 +98,9 @@ static void bed_open(struct bed *bed, prepare_fn prepare)
     memcpy(bed->memory_copy, bed->memory, MEMORY_BYTES);
     memcpy(bed->arena_copy, bed->arena, ARENA_BYTES);
     other_start(bed, prepare);
-    ck_assert_int_eq(sl_device_open("host", 0, 65536, &bed->device, NULL), SL_OK);
+    const struct sl_device_options options = {
+        .name = "host", .staging_bytes = 65536, .copy_threads = copy_threads};
+    ck_assert_int_eq(sl_device_open_with(&options, &bed->device, NULL), SL_OK);
 }
 
 static void bed_close(struct bed *bed)
@@ -423,6 +427,54 @@ START_TEST(a_stopped_process_is_copied_from_all_the_same)
     }
 END_TEST
 
+static void hole_in_a_block(unsigned char *memory)
+{
+    if (munmap(memory + 5 * SL_MIB + SL_MIB / 2, PAGE_BYTES) != 0) {
+        _exit(1);
+    }
+}
+
+START_TEST(what_is_said_to_be_done_is_there_when_others_fail)
+    {
+        struct bed bed;
+        struct sl_error why = {0};
+        struct sl_move moves[8];
+        bed_open(&bed, hole_in_a_block);
+        ck_assert_int_eq(bed_map(&bed, &why), SL_OK);
+        uint32_t index = one_layer(&bed);
+        for (uint32_t i = 0; i < 8; i++) {
+            moves[i] = (struct sl_move){
+                .host = bed.arena + i * SL_MIB, .device_block = i, .layers_index = index};
+        }
+
+        sl_err err = bed.device->ops->move(bed.device, moves, 8, true, true, &why);
+
+        ck_assert_int_eq(err, SL_ERR_STALE);
+        ck_assert_uint_eq(moves[5].done, 0);
+        for (uint32_t i = 0; i < 8; i++) {
+            const unsigned char *source = bed.memory_copy + i * SL_MIB;
+            ck_assert_uint_le(moves[i].done, 1);
+            ck_assert(moves[i].done == 0 || memcmp(moves[i].host, source, SL_MIB) == 0);
+            ck_assert(moves[i].done == 0 ||
+                      sl_digest_equal(moves[i].digest, sl_digest_of(source, SL_MIB)));
+        }
+        bed_close(&bed);
+    }
+END_TEST
+
+START_TEST(as_many_threads_copy_as_were_asked_for)
+    {
+        struct bed bed;
+        bed_open(&bed, NULL);
+        ck_assert_uint_eq(bed.device->stats.copy_threads, 0);
+
+        ck_assert_int_eq(bed_map(&bed, NULL), SL_OK);
+
+        ck_assert_uint_eq(bed.device->stats.copy_threads, SL_MAX(copy_threads, 1u));
+        bed_close(&bed);
+    }
+END_TEST
+
 START_TEST(a_process_that_is_killed_ends_the_copy)
     {
         struct bed bed;
@@ -454,19 +506,38 @@ START_TEST(a_process_that_is_killed_ends_the_copy)
     }
 END_TEST
 
-int main(void)
+static void alone(void)
 {
-    Suite *suite = suite_create("device_process");
-    TCase *cases = tcase_create("process");
+    copy_threads = 0;
+}
+
+static void together(void)
+{
+    copy_threads = 3;
+}
+
+static void cases_add(Suite *suite, const char *name, SFun threads)
+{
+    TCase *cases = tcase_create(name);
     tcase_set_timeout(cases, 60);
+    tcase_add_checked_fixture(cases, threads, NULL);
     tcase_add_loop_test(cases, random_layers_equal_the_plain_loop, 0, 8);
     tcase_add_test(cases, a_process_that_is_not_the_one_meant_is_not_opened);
     tcase_add_test(cases, a_process_that_does_not_let_us_is_told_at_once);
     tcase_add_loop_test(cases, memory_that_is_not_there_is_found_before_a_copy, 0, 2);
     tcase_add_loop_test(cases, a_copy_ends_where_memory_ends, 0, 2);
+    tcase_add_test(cases, what_is_said_to_be_done_is_there_when_others_fail);
+    tcase_add_test(cases, as_many_threads_copy_as_were_asked_for);
     tcase_add_test(cases, a_stopped_process_is_copied_from_all_the_same);
     tcase_add_loop_test(cases, a_process_that_is_killed_ends_the_copy, 0, 8);
     suite_add_tcase(suite, cases);
+}
+
+int main(void)
+{
+    Suite *suite = suite_create("device_process");
+    cases_add(suite, "one thread", alone);
+    cases_add(suite, "three threads", together);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
     int failed = srunner_ntests_failed(runner);

@@ -481,19 +481,26 @@ START_TEST(a_process_that_is_killed_ends_the_copy)
         struct sl_error why = {0};
         struct sl_move moves[8];
         bool to_host = _i % 2 == 0;
+        int begun[2];
+        char byte = 0;
         bed_open(&bed, NULL);
+        ck_assert_int_eq(pipe(begun), 0);
+        pid_t killer = fork(); /* before there are threads */
+        if (killer == 0) {
+            (void)close(begun[1]);
+            (void)!read(begun[0], &byte, 1);
+            (void)usleep(500u * (unsigned)(_i / 2)); /* somewhere in the middle of it */
+            (void)kill((pid_t)bed.other.pid, SIGKILL);
+            _exit(0);
+        }
         ck_assert_int_eq(bed_map(&bed, &why), SL_OK);
         uint32_t index = one_layer(&bed);
         for (uint32_t i = 0; i < 8; i++) {
             moves[i] = (struct sl_move){
                 .host = bed.arena + i * SL_MIB, .device_block = i, .layers_index = index};
         }
-        pid_t killer = fork(); /* somewhere in the middle of it */
-        if (killer == 0) {
-            (void)usleep(500u * (unsigned)(_i / 2));
-            (void)kill((pid_t)bed.other.pid, SIGKILL);
-            _exit(0);
-        }
+        (void)close(begun[0]);
+        (void)close(begun[1]);
         sl_err err = SL_OK;
         for (unsigned round = 0; err == SL_OK && round < 100000; round++) {
             err = bed.device->ops->move(bed.device, moves, 8, to_host, to_host, &why);

@@ -874,6 +874,9 @@
     X(WITHDRAW_REPLY, withdraw_reply, 153, SL_BODY_EMPTY, "gone")                                  \
     X(CONTRIBUTIONS, contributions, 154, SL_BODY_EMPTY, "who lends what")                          \
     X(CONTRIBUTIONS_REPLY, contributions_reply, 155, SL_BODY_CONTRIBUTIONS_REPLY, "all of them")   \
+    X(ENGINE_OVER, engine_over, 156, SL_BODY_ENGINE_ID,                                            \
+      "registrar to swappers and coordinator: its registration ended, its process lives")          \
+    X(ENGINE_OVER_REPLY, engine_over_reply, 157, SL_BODY_EMPTY, "its memory is used here no more") \
     X(SEEK, seek, 160, SL_BODY_SEEK, "what other nodes have of these, or remove it there")         \
     X(SEEK_REPLY, seek_reply, 161, SL_BODY_SEEK_REPLY, "what they said")                           \
     X(PEER_SEEK, peer_seek, 162, SL_BODY_SEEK, "what you have of these, or remove it")             \

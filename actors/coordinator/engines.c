@@ -374,6 +374,28 @@ static void engine_died(struct coordinator *self, struct co_engine *engine)
     }
 }
 
+/* A rank of a team has memory no more that we know of. The next op asks for the team anew, instead of
+ * the swapper. */
+void co_engine_over(struct coordinator *self, const struct sl_msg *msg)
+{
+    uint64_t id = msg->body.engine_over.engine_id;
+    for (uint32_t i = 0; i < self->engine_max; i++) {
+        struct co_engine *engine = &self->engines[i];
+        bool has = false;
+        for (uint32_t rank = 0; rank < engine->world; rank++) {
+            has |= engine->members[rank] == id;
+        }
+        if (engine->state != CO_ENGINE_KNOWN || !engine->team || !has) {
+            continue;
+        }
+        engine->stale = true;
+        if (engine->ops == 0) {
+            engine_clear(engine);
+        }
+    }
+    sl_reply_code(self->env, msg, SL_OK, NULL);
+}
+
 void co_process_died(struct coordinator *self, const struct sl_body_local_died *died)
 {
     struct sl_proc_id proc = {.pid = (uint32_t)died->pid, .start_time = died->start_time};

@@ -18,6 +18,8 @@ void co_engines_fini(struct coordinator *self);
 sl_err co_engine_want(struct coordinator *self, uint64_t id, uint64_t trace_id,
                       struct co_engine **out);
 void co_engine_release(struct co_op *op);
+/* A registration ended, its process lives: answered at once. */
+void co_engine_over(struct coordinator *self, const struct sl_msg *msg);
 /* reply NULL: nobody answered. */
 void co_engine_answered(struct coordinator *self, uint32_t index, const struct sl_msg *reply);
 void co_engine_forget(struct coordinator *self, struct co_engine *engine);

@@ -76,6 +76,7 @@ const struct reg_part *const reg_parts[] = {
     &reg_holds_part,
     /* engines */
     &reg_engines_part,
+    &reg_ends_part,
     &reg_pools_part,
     &reg_pool_notes_part,
     &reg_pool_requests_part,

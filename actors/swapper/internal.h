@@ -63,6 +63,8 @@ void sw_engine_want(struct swapper *self, struct sw_job *job);
 /* An ENGINE_GET_REPLY. A result other than SL_OK ends the actor: the device is lost. */
 sl_err sw_engine_answered(struct swapper *self, const struct sl_msg *msg);
 void sw_engine_died(struct swapper *self, const struct sl_body_local_died *died);
+/* Its registration ended: its COPYs end, and its memory is unmapped. */
+void sw_engine_over(struct swapper *self, uint64_t engine_id);
 /* The memory of this epoch was revoked: engines in it end. */
 void sw_engines_revoke(struct swapper *self, uint64_t epoch);
 /* Questions about engines that nobody answered: asked again while jobs wait, else forgotten. */

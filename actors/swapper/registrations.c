@@ -186,6 +186,18 @@ void sw_engine_died(struct swapper *self, const struct sl_body_local_died *died)
     }
 }
 
+/* Also one that is asked for: the answer on its way finds it no more. */
+void sw_engine_over(struct swapper *self, uint64_t engine_id)
+{
+    struct sw_engine *engine = sw_engine_find(self, engine_id);
+    if (engine != NULL) {
+        struct sl_error why = {0};
+        (void)sl_fail(&why, SL_ERR_NOT_FOUND, "engine %" PRIu64 ": its registration ended",
+                      engine_id);
+        engine_end(self, engine, SL_ERR_NOT_FOUND, &why);
+    }
+}
+
 void sw_engines_revoke(struct swapper *self, uint64_t epoch)
 {
     for (uint32_t i = 0; i < self->engine_count; i++) {

@@ -118,6 +118,18 @@ static sl_err pool_drop(struct swapper *self, const struct sl_msg *msg)
     return SL_OK;
 }
 
+/* The engine may unmap the memory, or use it for something else, once this is answered. */
+static sl_err engine_over(struct swapper *self, const struct sl_msg *msg)
+{
+    sw_slices_end(self, true);
+    if (self->fatal != SL_OK) {
+        return self->fatal;
+    }
+    sw_engine_over(self, msg->body.engine_over.engine_id);
+    sl_reply_code(self->env, msg, SL_OK, NULL);
+    return SL_OK;
+}
+
 static sl_err engine_died(struct swapper *self, const struct sl_msg *msg)
 {
     sw_engine_died(self, &msg->body.local_died);
@@ -133,6 +145,7 @@ static const struct {
     {SL_MSG_FENCE, sw_fence},
     {SL_MSG_POOL_MAKE, pool_make},
     {SL_MSG_POOL_DROP, pool_drop},
+    {SL_MSG_ENGINE_OVER, engine_over},
     {SL_MSG_ENGINE_GET_REPLY, sw_engine_answered},
     {SL_MSG_LOCAL_DIED, engine_died},
 };

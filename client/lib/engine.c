@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define ENGINE_END_NS    (200 * SL_NS_PER_MS)
+#define ENGINE_END_NS    (1500 * SL_NS_PER_MS) /* a swapper that is stopped is killed after 1 s */
 #define WORLD_MAX        64u
 #define POOLS_MAX        8u
 #define LAYERS_MAX       4096u

@@ -602,8 +602,8 @@ struct sl_engine_pool {
      * is, is found out (sl_engine_memory_kind): memory of cudaMalloc and of torch's caching
      * allocator, also a part of an allocation; memory of many handles (expandable_segments). It
      * stays where it is until the engine ended. What an engine unmaps (sleep mode) it ends before,
-     * and registers after it was mapped again; swappers let go of it within two seconds after the
-     * end. An op on memory that was unmapped or made anew since is SL_ERR_STALE.
+     * and registers after it was mapped again; swappers have let go of it when
+     * sl_engine_end returns. An op on memory that was unmapped or made anew since is SL_ERR_STALE.
      * Host memory that is not shared works as well (tensors of an engine on CPUs): its swapper
      * copies with the rights of a debugger. */
     const uint64_t *const *device;
@@ -643,8 +643,9 @@ struct sl_engine_options {
  * SL_ERR_LIMIT (engines_max), SL_ERR_NO_MEMORY, SL_ERR_UNREACHABLE, SL_ERR_TIMEOUT. */
 sl_err sl_engine_register(struct sl_client *client, const struct sl_engine_options *options,
                           uint64_t timeout_ns, struct sl_engine **out, struct sl_error *why);
-void sl_engine_end(
-    struct sl_engine **engine); /* ends the registration; all its ops are released before */
+/* Ends the registration; all its ops are released before. Returns when no swapper touches the memory
+ * any more, or after 1.5 s: a swapper that is stopped for so long is killed. */
+void sl_engine_end(struct sl_engine **engine);
 /* Host address of a pool that was allocated here, or mapped from fds. */
 void *sl_engine_memory(struct sl_engine *engine, uint32_t rank, uint32_t pool);
 /* What the memory is, for people: "shared memory", "cuda ipc", "cuda descriptor", "cuda memory of

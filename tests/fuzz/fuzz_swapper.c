@@ -10,7 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes);
 
 static const uint32_t requests[] = {
     SL_MSG_COPY,        SL_MSG_COPY, SL_MSG_COPY,      SL_MSG_FENCE,     SL_MSG_ENGINE_END,
-    SL_MSG_HELLO_REPLY, SL_MSG_PING, SL_MSG_POOL_MAKE, SL_MSG_POOL_DROP,
+    SL_MSG_HELLO_REPLY, SL_MSG_PING, SL_MSG_POOL_MAKE, SL_MSG_POOL_DROP, SL_MSG_ENGINE_OVER,
 };
 
 static void prepare(struct hostile *hostile)

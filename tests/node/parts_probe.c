@@ -5,6 +5,7 @@
  *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR team|plain    one process a rank; plain: in its own memory
  *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR closed        the same, and nobody may look into it
  *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR death         a rank is killed, and comes back
+ *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR again         ranks register other memory while they live
  *
  * A model of four KV heads, of which ranks have four, two or one, or two ranks the same one. Its
  * pages have heads side by side for each token, or one after the other. A second pool has the same
@@ -334,9 +335,29 @@ struct rank { /* a child; orders go through one pipe, what it did through the ot
     int order, done;
 };
 
+/* Ends the registration and registers other memory. What nobody may write to any more stays. */
+static void side_again(struct side *side, struct side *former)
+{
+    poison(side);
+    *former = *side;
+    sl_engine_end(&former->engine);
+    side_open(side, former->client, former->shape);
+    poison(side);
+}
+
+static void former_check(const struct side *former)
+{
+    for (uint32_t pool = 0; pool < 2; pool++) {
+        const unsigned char *memory = former->plain[0][pool];
+        for (uint64_t i = 0; i < memory_bytes(&former->shape, pool); i++) {
+            CHECK(memory[i] == POISON);
+        }
+    }
+}
+
 static void rank_main(struct shape shape, int order, int done)
 {
-    struct side side;
+    struct side side, former;
     unsigned char asked[3]; /* what, seed, first block */
     CHECK(!shape.closed || prctl(PR_SET_DUMPABLE, 0) == 0);
     side_open(&side, client_open(), shape);
@@ -346,6 +367,10 @@ static void rank_main(struct shape shape, int order, int done)
         blocks_choose(&side, asked[2]);
         if (asked[0] == 'p') {
             poison(&side);
+        } else if (asked[0] == 'a') {
+            side_again(&side, &former);
+        } else if (asked[0] == 'f') {
+            former_check(&former);
         } else {
             bytes_walk(&side, asked[1], asked[0] == 'w' ? byte_compute : byte_check);
         }
@@ -491,13 +516,36 @@ static void death(void)
     ranks_end(ranks, 1);
 }
 
+/* Loads behind the end of a registration go to the memory that was registered next, at once. */
+static void again(void)
+{
+    struct shape shape = team_shape(4, 2, BY_TOKEN, PLAIN);
+    struct rank ranks[2] = {rank_start(shape, 0), rank_start(shape, 1)};
+    shape.plain = false;
+    struct sl_client *client = client_open();
+    struct side side;
+    side_open(&side, client, shape);
+    blocks_choose(&side, 1);
+    ranks_do(ranks, 2, 'w', 40, 1);
+    store_all(&side, 40);
+    for (uint32_t round = 0; round < 5; round++) {
+        load_all(&side, 40); /* swappers and coordinator know the team */
+        ranks_do(ranks + round % 2, 1, 'a', 0, 1);
+        load_all(&side, 40);
+        ranks_do(ranks + round % 2, 1, 'c', 40, 1);
+        ranks_do(ranks + round % 2, 1, 'f', 0, 1);
+    }
+    side_end(&side);
+    sl_client_close(&client);
+    ranks_end(ranks, 2);
+}
+
 int main(int argc, char **argv)
 {
     static char texts[3][4200];
     if (argc != 5) {
-        (void)fprintf(
-            stderr,
-            "usage: parts_probe INSTANCE RUNTIME_DIR SHM_DIR matrix|team|plain|closed|lent|death\n");
+        (void)fprintf(stderr, "usage: parts_probe INSTANCE RUNTIME_DIR SHM_DIR "
+                              "matrix|team|plain|closed|lent|death|again\n");
         return 2;
     }
     (void)snprintf(texts[0], sizeof texts[0], "instance=%s", argv[1]);
@@ -511,6 +559,8 @@ int main(int argc, char **argv)
         matrix();
     } else if (strcmp(argv[4], "death") == 0) {
         death();
+    } else if (strcmp(argv[4], "again") == 0) {
+        again();
     } else {
         team(strcmp(argv[4], "closed") == 0  ? CLOSED
              : strcmp(argv[4], "plain") == 0 ? PLAIN

@@ -48,6 +48,10 @@ class Parts(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("OK", done.stderr)
 
+    def test_ranks_register_other_memory_while_they_live(self):
+        """Swappers let go of the former one before sl_engine_end returns."""
+        self.probe("again", ranks=2)
+
     def test_a_rank_dies_and_comes_back(self):
         self.probe("death", ranks=2)
 

@@ -142,6 +142,91 @@ START_TEST(registering_again_gives_the_same_engine_and_ids_are_not_reused)
     }
 END_TEST
 
+/* Gives what was told, in *over; false: nothing was. */
+static bool over_told(struct node *node, const char *to, uint64_t id, struct sl_msg *over)
+{
+    bool told = fake_take(&node->fake, to, SL_MSG_ENGINE_OVER, over);
+    ck_assert(!told || over->body.engine_over.engine_id == id);
+    return told;
+}
+
+static struct node *node_with_swappers(uint64_t *id)
+{
+    struct node *node = node_with_engine_process();
+    struct engine *engine = engine_good();
+    node_client(node, "client.1", 50);
+    ck_assert_int_eq(node_hello(node, "swapper.0", "swapper", 60), SL_OK);
+    ck_assert_int_eq(node_hello(node, "swapper.1", "swapper", 61), SL_OK);
+    ck_assert_int_eq(node_hello(node, "swapper.2", "swapper", 62), SL_OK);
+    ck_assert_int_eq(engine_register(node, engine, NULL, id, NULL), SL_OK);
+    free(engine);
+    return node;
+}
+
+START_TEST(an_end_is_answered_when_swappers_have_let_go)
+    {
+        uint64_t id;
+        struct node *node = node_with_swappers(&id);
+        struct sl_msg end = {.type = SL_MSG_ENGINE_END}, reply, over;
+        end.body.engine_end.engine_id = id;
+
+        fake_give(&node->fake, "client.1", &end);
+
+        ck_assert(!over_told(node, "swapper.2", id, &over)); /* it has no rank of it */
+        ck_assert(over_told(node, "swapper.0", id, &over));
+        ck_assert_int_eq(engine_get(node, id, &reply), SL_ERR_NOT_FOUND); /* nobody maps it anew */
+        struct sl_msg done = {.code = SL_OK};
+        fake_answer(&node->fake, "swapper.0", &over, &done);
+        ck_assert(!fake_take_reply(&node->fake, "client.1", end.seq, &reply));
+        fake_give(&node->fake, "client.1", &end); /* sent again: nobody is told twice */
+        ck_assert(!fake_take_reply(&node->fake, "client.1", end.seq, &reply));
+        ck_assert(over_told(node, "swapper.1", id, &over));
+        struct sl_msg unknown = {.code = SL_ERR_UNSUPPORTED}; /* of the release before */
+        fake_answer(&node->fake, "swapper.1", &over, &unknown);
+        ck_assert(fake_take_reply(&node->fake, "client.1", end.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert(!over_told(node, "swapper.0", id, &over));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_swapper_that_does_not_answer_costs_the_deadline)
+    {
+        uint64_t id;
+        struct node *node = node_with_swappers(&id);
+        struct sl_msg end = {.type = SL_MSG_ENGINE_END, .budget_ns = SL_NS_PER_S}, reply, over;
+        end.body.engine_end.engine_id = id;
+        fake_give(&node->fake, "client.1", &end);
+        ck_assert(over_told(node, "swapper.1", id, &over));
+
+        fake_pass(&node->fake, SL_NS_PER_S + SL_NS_PER_MS);
+
+        ck_assert(fake_take_reply(&node->fake, "client.1", end.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_ERR_TIMEOUT);
+        fake_give(&node->fake, "client.1", &end); /* of one that is over: all are told */
+        while (!over_told(node, "swapper.2", id, &over)) {
+        }
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(dead_swappers_are_not_waited_for)
+    {
+        uint64_t id;
+        struct node *node = node_with_swappers(&id);
+        struct sl_msg end = {.type = SL_MSG_ENGINE_END}, reply;
+        fake_die(&node->fake, proc_of(60));
+        fake_die(&node->fake, proc_of(61));
+        end.body.engine_end.engine_id = id;
+
+        fake_give(&node->fake, "client.1", &end);
+
+        ck_assert(fake_take_reply(&node->fake, "client.1", end.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_OK);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(only_who_registered_ends_a_registration)
     {
         struct node *node = node_with_engine_process();
@@ -620,6 +705,9 @@ static Suite *engine_suite(void)
     tcase_add_test(engines, a_registration_is_given_back_as_it_was);
     tcase_add_test(engines, registering_again_gives_the_same_engine_and_ids_are_not_reused);
     tcase_add_test(engines, only_who_registered_ends_a_registration);
+    tcase_add_test(engines, an_end_is_answered_when_swappers_have_let_go);
+    tcase_add_test(engines, a_swapper_that_does_not_answer_costs_the_deadline);
+    tcase_add_test(engines, dead_swappers_are_not_waited_for);
     tcase_add_test(engines, the_death_of_the_engine_process_ends_its_registrations);
     tcase_add_test(engines, registrations_survive_a_restart_of_the_registrar);
     tcase_add_test(engines, more_engines_than_engines_max_are_refused);

@@ -414,6 +414,43 @@ START_TEST(nothing_is_read_again_when_it_is_off)
     }
 END_TEST
 
+static void engine_over(uint64_t engine_id)
+{
+    struct sl_msg over = {.type = SL_MSG_ENGINE_OVER}, reply;
+    over.body.engine_over.engine_id = engine_id;
+    ck_assert_int_eq(stepped_give(&bed, "registrar", &over), SL_OK);
+    do { /* answers of its COPYs come first */
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert(reply.type == SL_MSG_ENGINE_OVER_REPLY || reply.code == SL_ERR_NOT_FOUND);
+    } while (reply.type != SL_MSG_ENGINE_OVER_REPLY);
+    ck_assert_int_eq(reply.code, SL_OK);
+}
+
+START_TEST(a_registration_that_is_over_is_not_copied_to)
+    {
+        struct sl_msg reply, asked;
+        unsigned char before[VALUE], after[VALUE];
+        load_large(); /* a COPY is under way when it ends */
+        device_value(7, before);
+
+        engine_over(ENGINE);
+
+        reserve(&items[0], 0, 7, VALUE);
+        struct sl_msg msg = copy_request(false, 1);
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+        ck_assert(stepped_take(&bed, &asked, NULL)); /* nothing is known of it any more */
+        ck_assert_uint_eq(asked.type, SL_MSG_ENGINE_GET);
+        struct sl_msg gone = {
+            .type = SL_MSG_ENGINE_GET_REPLY, .code = SL_ERR_NOT_FOUND, .reply_to = asked.seq};
+        ck_assert_int_eq(stepped_give(&bed, "registrar", &gone), SL_OK);
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_int_eq(reply.code, SL_ERR_NOT_FOUND);
+        device_value(7, after);
+        ck_assert_int_eq(memcmp(before, after, VALUE), 0);
+        engine_over(12345); /* one that was never here */
+    }
+END_TEST
+
 static void deep_value(uint64_t block, unsigned char out[DEEP_VALUE])
 {
     for (uint64_t l = 0; l < DEEP_LAYERS; l++) {
@@ -1149,6 +1186,7 @@ int main(void)
     tcase_add_test(all, what_arrived_right_is_done);
     tcase_add_test(all, large_loads_are_read_again_in_turns);
     tcase_add_test(all, a_fence_ends_a_load_that_is_read_again);
+    tcase_add_test(all, a_registration_that_is_over_is_not_copied_to);
     suite_add_tcase(suite, all);
     TCase *off = tcase_create("verify off");
     tcase_add_checked_fixture(off, setup_off, teardown);

@@ -77,6 +77,7 @@ struct registrar {
     struct reg_transients *transients;
     struct reg_holds *holds;
     struct reg_engines *engines;
+    struct reg_ends *ends;
     struct reg_pools *pools;
 };
 
@@ -89,6 +90,7 @@ enum reg_call_kind {
     REG_CALL_DISK_FENCE,
     REG_CALL_MEMBERS,
     REG_CALL_POOL,
+    REG_CALL_ENGINE_OVER,
     REG_CALL_COUNT
 };
 static inline uint64_t reg_cookie(enum reg_call_kind kind, uint32_t index)

@@ -314,11 +314,18 @@ static void engine_end(struct registrar *self, const struct sl_msg *msg)
         sl_reply_fail(self->env, msg, SL_ERR_PERMISSION, "%s registered it", engine->sender);
         return;
     }
+    /* One that is gone has ended too. Perhaps a registrar before this one had not told all. */
+    uint64_t ranks = UINT64_MAX;
+    struct sl_msg kept;
+    if (engine != NULL && reg_engine_body(self, engine, &kept)) {
+        struct sl_body_engine_register body;
+        memcpy(&body, &kept.body.engine_get_reply, sizeof(body));
+        ranks = reg_engine_ranks(&body);
+    }
     if (engine != NULL) {
         engine_remove(self, engine);
     }
-    struct sl_msg reply = {.code = SL_OK}; /* one that is gone has ended too */
-    sl_reply(self->env, msg, &reply);
+    reg_engine_over(self, msg, ranks);
 }
 
 static void engines_died(struct registrar *self, struct sl_proc_id proc)

@@ -41,9 +41,18 @@ sl_err reg_team_check(struct registrar *self, const struct sl_body_engine_regist
                       struct sl_error *why);
 void reg_team_get(struct registrar *self, const struct sl_msg *msg); /* ENGINE_GET of a team */
 
+/* ---- ends.c: what follows when a registration ends and its process lives ---- */
+/* Answers the ENGINE_END when the swappers of these ranks (a bit each), and the coordinator, use the
+ * engine no more, or at its deadline (SL_ERR_TIMEOUT). Errors, answered: SL_ERR_LIMIT. */
+void reg_engine_over(struct registrar *self, const struct sl_msg *msg, uint64_t ranks);
+
+/* Ranks of which regions are registered here: a bit each. */
+uint64_t reg_engine_ranks(const struct sl_body_engine_register *engine);
+
 /* An engine registered with memory that is being revoked is over. */
 void reg_engines_pool_over(struct registrar *self, uint64_t epoch);
 
 extern const struct reg_part reg_engines_part;
+extern const struct reg_part reg_ends_part;
 
 #endif

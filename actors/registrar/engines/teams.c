@@ -14,7 +14,7 @@ static bool texts_equal(struct sl_text a, struct sl_text b)
     return a.length == b.length && (a.length == 0 || memcmp(a.at, b.at, a.length) == 0);
 }
 
-static uint64_t ranks_of(const struct sl_body_engine_register *engine)
+uint64_t reg_engine_ranks(const struct sl_body_engine_register *engine)
 {
     uint64_t ranks = 0;
     for (uint64_t i = 0; i < engine->regions.count; i++) {
@@ -56,7 +56,7 @@ static bool is_of_team(struct registrar *self, const struct reg_engine *engine, 
 sl_err reg_team_check(struct registrar *self, const struct sl_body_engine_register *engine,
                       struct sl_error *why)
 {
-    uint64_t ranks = ranks_of(engine);
+    uint64_t ranks = reg_engine_ranks(engine);
     for (uint32_t i = 0; engine->team != 0 && i < self->engines->max; i++) {
         const struct reg_engine *other = &self->engines->all[i];
         struct sl_msg kept;
@@ -66,7 +66,7 @@ sl_err reg_team_check(struct registrar *self, const struct sl_body_engine_regist
         sl_err err = team_fits(engine, &kept.body.engine_get_reply, why);
         struct sl_body_engine_register theirs;
         memcpy(&theirs, &kept.body.engine_get_reply, sizeof(theirs));
-        uint64_t both = ranks & ranks_of(&theirs);
+        uint64_t both = ranks & reg_engine_ranks(&theirs);
         if (err == SL_OK && both != 0) {
             err = sl_fail(why, SL_ERR_EXISTS,
                           "ENGINE_REGISTER.team: rank %u is registered by process %u",

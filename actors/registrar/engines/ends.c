@@ -1,0 +1,124 @@
+/* actors/registrar/engines/ends.c - the end of a registration whose process lives on. It may unmap
+ * the memory, or register another, as soon as it is answered. So who copies there is told, and the
+ * answer waits until they have let go of it. */
+#include "actors/registrar/base/part.h"
+#include "actors/registrar/engines/engines.h"
+#include "actors/registrar/presence/peers.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RANKS_MAX 64u              /* of the message table */
+#define TOLD_MAX  (RANKS_MAX + 1u) /* and the coordinator */
+#define ENDS_MAX  64u
+
+struct engine_end {
+    uint64_t engine_id;    /* 0: free */
+    struct sl_return back; /* who waits for it */
+    uint32_t open;         /* who was told and has not answered */
+    bool late;             /* one of them did not, in time */
+};
+struct reg_ends {
+    struct engine_end all[ENDS_MAX];
+};
+
+static void name_of(uint32_t told, char out[REG_NAME_BYTES])
+{
+    if (told == RANKS_MAX) {
+        (void)snprintf(out, REG_NAME_BYTES, "coordinator");
+    } else {
+        (void)snprintf(out, REG_NAME_BYTES, "swapper.%u", told);
+    }
+}
+
+/* Dead ones have let go of it; their successors ask anew. */
+static void end_tell(struct registrar *self, uint32_t row, uint32_t told)
+{
+    struct engine_end *end = &self->ends->all[row];
+    char to[REG_NAME_BYTES];
+    name_of(told, to);
+    uint32_t peer = reg_peer_find(self, to, strlen(to));
+    if (peer == REG_NONE || !reg_peer_alive(self, peer)) {
+        return;
+    }
+    struct sl_msg msg = {.type = SL_MSG_ENGINE_OVER, .trace_id = end->back.trace_id};
+    msg.body.engine_over.engine_id = end->engine_id;
+    if (sl_calls_send(self->calls, to, &msg, end->back.deadline_ns,
+                      reg_cookie(REG_CALL_ENGINE_OVER, row * TOLD_MAX + told), NULL) == SL_OK) {
+        end->open++;
+    } else {
+        end->late = true;
+    }
+}
+
+static void end_answer(struct registrar *self, struct engine_end *end)
+{
+    struct sl_msg reply = {.code = end->late ? SL_ERR_TIMEOUT : SL_OK};
+    if (end->open > 0) {
+        return;
+    }
+    sl_return_reply(self->env, &end->back, &reply);
+    *end = (struct engine_end){0};
+}
+
+void reg_engine_over(struct registrar *self, const struct sl_msg *msg, uint64_t ranks)
+{
+    uint64_t id = msg->body.engine_end.engine_id;
+    uint32_t row = ENDS_MAX;
+    for (uint32_t i = 0; i < ENDS_MAX; i++) {
+        struct engine_end *end = &self->ends->all[i];
+        if (end->engine_id == id) { /* sent again: one answer, to the last */
+            sl_return_keep(msg, &end->back);
+            return;
+        }
+        row = end->engine_id == 0 ? i : row;
+    }
+    if (row == ENDS_MAX) { /* asked again, it finds room */
+        sl_reply_fail(self->env, msg, SL_ERR_LIMIT, "%u registrations are ending", ENDS_MAX);
+        return;
+    }
+    struct engine_end *end = &self->ends->all[row];
+    end->engine_id = id;
+    sl_return_keep(msg, &end->back);
+    for (uint32_t rank = 0; rank < RANKS_MAX; rank++) {
+        if ((ranks >> rank & 1) != 0) {
+            end_tell(self, row, rank);
+        }
+    }
+    end_tell(self, row, RANKS_MAX);
+    end_answer(self, end);
+}
+
+/* An actor of the release before knows no ENGINE_OVER, and finds out by itself within 2 s. */
+static void over_replied(struct registrar *self, uint32_t index, const struct sl_msg *msg)
+{
+    struct engine_end *end = &self->ends->all[index / TOLD_MAX];
+    (void)msg;
+    end->open--;
+    end_answer(self, end);
+}
+
+static void over_expired(struct registrar *self, uint32_t index)
+{
+    struct engine_end *end = &self->ends->all[index / TOLD_MAX];
+    char name[REG_NAME_BYTES];
+    name_of(index % TOLD_MAX, name);
+    reg_log(self, SL_LOG_WARN, end->back.trace_id,
+            "engine %" PRIu64 " ended, and %s has not said that it uses its memory no more",
+            end->engine_id, name);
+    end->open--;
+    end->late = true;
+    end_answer(self, end);
+}
+
+static const struct reg_call calls[] = {
+    {.kind = REG_CALL_ENGINE_OVER, .reply = over_replied, .expired = over_expired},
+};
+
+const struct reg_part reg_ends_part = {
+    .name = "ends",
+    REG_STATE(ends, reg_ends),
+    REG_CALLS(calls),
+};

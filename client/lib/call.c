@@ -183,9 +183,8 @@ static void call_send(struct sl_client *client, struct sl_client_call *call, uin
     }
 }
 
-/* A line of its own for what a caller may only count: the actor's log has the other side. The file
- * is all clients', beside the actors' logs. */
-static void timeout_log(struct sl_client *client, const struct sl_client_call *call)
+/* The file of all clients, beside the actors' logs. NULL: said often enough; or a node without logs. */
+static struct sl_log *log_of(struct sl_client *client)
 {
     char path[1100];
     struct stat status;
@@ -194,10 +193,30 @@ static void timeout_log(struct sl_client *client, const struct sl_client_call *c
         .path = path, .actor = client->name, .level = SL_LOG_WARN, .lines_per_s = LOG_LINES_PER_S};
     if ((stat(path, &status) == 0 && status.st_size > LOG_BYTES_MAX) ||
         (client->log == NULL && sl_log_open(&options, &client->log, NULL) != SL_OK)) {
-        return; /* said often enough; or a node without logs */
+        return NULL;
+    }
+    return client->log;
+}
+
+void sl_client_warn(struct sl_client *client, const char *text)
+{
+    (void)pthread_mutex_lock(&client->lock);
+    struct sl_log *log = log_of(client);
+    if (log != NULL) {
+        sl_log_write(log, SL_LOG_WARN, 0, "%s", text);
+    }
+    (void)pthread_mutex_unlock(&client->lock);
+}
+
+/* A line of its own for what a caller may only count: the actor's log has the other side. */
+static void timeout_log(struct sl_client *client, const struct sl_client_call *call)
+{
+    struct sl_log *log = log_of(client);
+    if (log == NULL) {
+        return;
     }
     uint64_t waited_ns = sl_clock_monotonic_ns() - call->began_ns;
-    sl_log_write(client->log, SL_LOG_WARN, call->msg.trace_id,
+    sl_log_write(log, SL_LOG_WARN, call->msg.trace_id,
                  "%s %" PRIu64 ": %s after %" PRIu64 " ms (sent: %s, calls in flight: %u)",
                  sl_msg_name(call->msg.type), call->seq, call->why.text, waited_ns / SL_NS_PER_MS,
                  call->ever_sent ? "yes" : "no", client->call_count);

@@ -384,7 +384,8 @@ static sl_err row_handle(struct sl_engine *engine, struct sl_engine_row *row,
         memcpy(row->name, &name, sizeof name);
     }
     if (row->kind == SL_MEMORY_PROCESS) {
-        const struct sl_memory_name name = {.number = sl_copier_number(engine->copier)};
+        const struct sl_memory_name name = {
+            .number = engine->copier != NULL ? sl_copier_number(engine->copier) : 0};
         memcpy(row->name, &name, sizeof name);
         *region = (struct sl_item_region){.handle_kind = row->kind,
                                           .pid = engine->client->self.pid,
@@ -403,7 +404,8 @@ static sl_err row_handle(struct sl_engine *engine, struct sl_engine_row *row,
     return SL_OK;
 }
 
-/* The thread that copies plain memory for swappers which the kernel does not let reach in. */
+/* The thread that copies plain memory for swappers which the kernel does not let reach in. Where it
+ * does, nobody misses one that cannot be: sl_engine_memory_kind and the clients' log say so. */
 static sl_err copier_start(struct sl_engine *engine, struct sl_error *why)
 {
     uint32_t count = 0, memory_count = engine->rank_count * engine->pool_count;
@@ -425,11 +427,18 @@ static sl_err copier_start(struct sl_engine *engine, struct sl_error *why)
             }
         }
     }
-    sl_err err = plain == 0 ? SL_OK
-                            : sl_copier_start(engine->client->paths.runtime_dir, ranges, plain,
-                                              &engine->copier, why);
+    struct sl_error cause = {0};
+    if (plain > 0 && sl_copier_start(engine->client->paths.runtime_dir, ranges, plain,
+                                     &engine->copier, &cause) != SL_OK) {
+        char text[sizeof cause.text + sizeof engine->name + 120];
+        (void)snprintf(text, sizeof text,
+                       "engine %s: without a copier of its own, where swappers may not copy its "
+                       "memory its ops fail: %s",
+                       engine->name, cause.text);
+        sl_client_warn(engine->client, text);
+    }
     free(ranges);
-    return err;
+    return SL_OK;
 }
 
 sl_err sl_engine_memory_check(const struct sl_engine *engine, struct sl_error *why)
@@ -708,6 +717,8 @@ const char *sl_engine_memory_kind(const struct sl_engine *engine, uint32_t rank,
         kind = l == 0 || memory->rows[l].kind == SL_MEMORY_CUDA_PARTS ? memory->rows[l].kind : kind;
     }
     return kind == SL_MEMORY_CUDA_PARTS ? "cuda memory of many handles"
+           : kind == SL_MEMORY_PROCESS && engine->copier == NULL
+               ? "memory of the process, which has no copier"
            : kind == SL_MEMORY_PROCESS  ? "memory of the process"
            : kind == SL_MEMORY_CUDA_IPC ? "cuda ipc"
            : kind == SL_MEMORY_CUDA_FD  ? "cuda descriptor"

@@ -4,6 +4,7 @@
  *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR matrix        all ranks of an engine in one process
  *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR team|plain    one process a rank; plain: in its own memory
  *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR closed        the same, and nobody may look into it
+ *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR alone         as plain, and ranks cannot listen at a socket
  *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR death         a rank is killed, and comes back
  *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR again         ranks register other memory while they live
  *
@@ -12,12 +13,17 @@
  * bytes on all ranks. Every byte is checked. Exit code 0: all of it held. */
 #include "client/lib/sluice.h"
 
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -52,7 +58,7 @@ struct shape {
     enum layout layout;
     uint64_t team;
     uint32_t first_rank, rank_count;
-    bool plain, closed, lent; /* lent: of the table of pools */
+    bool plain, closed, lent, alone; /* lent: of the table of pools */
 };
 struct side {
     struct shape shape;
@@ -355,12 +361,32 @@ static void former_check(const struct side *former)
     }
 }
 
+/* From here on listen() fails in this process: it gets no copier. */
+static void listen_never(void)
+{
+    struct sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_listen, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOBUFS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog program = {.len = sizeof rules / sizeof *rules, .filter = rules};
+    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
 static void rank_main(struct shape shape, int order, int done)
 {
     struct side side, former;
     unsigned char asked[3]; /* what, seed, first block */
     CHECK(!shape.closed || prctl(PR_SET_DUMPABLE, 0) == 0);
-    side_open(&side, client_open(), shape);
+    struct sl_client *client = client_open();
+    if (shape.alone) {
+        listen_never();
+    }
+    side_open(&side, client, shape);
+    CHECK(!shape.alone || strstr(sl_engine_memory_kind(side.engine, shape.first_rank, 0),
+                                 "which has no copier") != NULL);
     poison(&side);
     CHECK(write(done, "r", 1) == 1);
     while (read(order, asked, sizeof asked) == (ssize_t)sizeof asked && asked[0] != 'q') {
@@ -426,7 +452,7 @@ static void ranks_end(struct rank *ranks, uint32_t count)
     }
 }
 
-enum memory { SHARED, PLAIN, CLOSED, LENT };
+enum memory { SHARED, PLAIN, CLOSED, LENT, ALONE };
 static struct shape team_shape(uint32_t number, uint32_t world, enum layout layout,
                                enum memory memory)
 {
@@ -434,8 +460,9 @@ static struct shape team_shape(uint32_t number, uint32_t world, enum layout layo
     int length = snprintf(name, sizeof name, "%s team %u", instance, number);
     return (struct shape){.world = world,
                           .layout = layout,
-                          .plain = memory == PLAIN || memory == CLOSED,
+                          .plain = memory == PLAIN || memory == CLOSED || memory == ALONE,
                           .closed = memory == CLOSED,
+                          .alone = memory == ALONE,
                           .lent = memory == LENT,
                           .team = sl_team_number(name, (uint64_t)length)};
 }
@@ -545,7 +572,7 @@ int main(int argc, char **argv)
     static char texts[3][4200];
     if (argc != 5) {
         (void)fprintf(stderr, "usage: parts_probe INSTANCE RUNTIME_DIR SHM_DIR "
-                              "matrix|team|plain|closed|lent|death|again\n");
+                              "matrix|team|plain|closed|lent|alone|death|again\n");
         return 2;
     }
     (void)snprintf(texts[0], sizeof texts[0], "instance=%s", argv[1]);
@@ -564,6 +591,7 @@ int main(int argc, char **argv)
     } else {
         team(strcmp(argv[4], "closed") == 0  ? CLOSED
              : strcmp(argv[4], "plain") == 0 ? PLAIN
+             : strcmp(argv[4], "alone") == 0 ? ALONE
              : strcmp(argv[4], "lent") == 0  ? LENT
                                              : SHARED);
     }

@@ -17,6 +17,11 @@ class Parts(unittest.TestCase):
             done = subprocess.run([PROBE, node.instance, node.directory + "/run", node.shm, what], capture_output=True, text=True,
                                   timeout=60 * PATIENCE)
             self.assertEqual(done.returncode, 0, done.stderr + node.logs())
+            try:
+                with open(node.directory + "/run/log/clients.jsonl", encoding="utf-8") as lines:
+                    return lines.read()
+            except FileNotFoundError:
+                return ""
 
     def test_what_some_ranks_wrote_any_number_reads(self):
         """64 pairs of 1, 2, 4, 8 ranks and two layouts."""
@@ -27,6 +32,9 @@ class Parts(unittest.TestCase):
 
     def test_one_process_a_rank_in_plain_memory(self):
         self.probe("plain", ranks=4)
+
+    def test_ranks_that_cannot_have_a_copier_are_copied_where_that_is_allowed(self):
+        self.assertIn("without a copier of its own", self.probe("alone", ranks=4))
 
     def test_one_process_a_rank_in_pools_of_the_node(self):
         self.probe("lent", ranks=4)

@@ -70,8 +70,9 @@ static bool image_refused(sl_cu_result result)
 static sl_err image_load(struct sl_driver *driver, const struct sl_kernel_image *image,
                          struct sl_kernels *out, sl_cu_result *result, struct sl_error *why)
 {
-    static const char *const names[] = {SL_KERNEL_GATHER, SL_KERNEL_SCATTER, SL_KERNEL_HASH};
-    sl_cu_function *functions[] = {&out->gather, &out->scatter, &out->hash};
+    static const char *const names[] = {SL_KERNEL_GATHER, SL_KERNEL_SCATTER, SL_KERNEL_HASH,
+                                        SL_KERNEL_HASH_RUNS};
+    sl_cu_function *functions[] = {&out->gather, &out->scatter, &out->hash, &out->hash_runs};
     *result = driver->module_load(&out->module, image->data);
     if (*result != 0) {
         out->module = NULL;
@@ -84,7 +85,7 @@ static sl_err image_load(struct sl_driver *driver, const struct sl_kernel_image 
                                       image->name);
             (void)driver->module_unload(out->module);
             out->module = NULL;
-            out->gather = out->scatter = out->hash = NULL;
+            out->gather = out->scatter = out->hash = out->hash_runs = NULL;
             return err;
         }
     }

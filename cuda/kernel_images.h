@@ -16,7 +16,7 @@ const struct sl_kernel_image *sl_cuda_kernels(uint32_t *count);
 
 struct sl_kernels {
     sl_cu_module module; /* NULL: the driver takes none of the images */
-    sl_cu_function gather, scatter, hash;
+    sl_cu_function gather, scatter, hash, hash_runs;
     char text[160]; /* which image runs, or why none does */
 };
 /* Loads the first image that the driver takes, for a GPU of this capability (90: sm_90), into the

@@ -12,6 +12,7 @@ find_program(SL_PTXAS NAMES ptxas HINTS ${SL_PTXAS_FOLDER} NO_DEFAULT_PATH
 set(SL_KERNEL_ROWS "")
 set(SL_KERNEL_FILES "")
 set(sources ${CMAKE_CURRENT_SOURCE_DIR}/kernels.cu ${CMAKE_CURRENT_SOURCE_DIR}/sl_digest_body.h
+    ${CMAKE_CURRENT_SOURCE_DIR}/sl_digest_runs_body.h
     ${CMAKE_CURRENT_SOURCE_DIR}/sl_kernel_body.h ${CMAKE_CURRENT_SOURCE_DIR}/sl_kernels.h)
 
 # A row: symbol, capability of machine code (90 is sm_90; 0: the driver chooses), name for people, file.

@@ -24,21 +24,41 @@ extern "C" __global__ void __launch_bounds__(SL_KERNEL_THREADS, SL_KERNEL_BLOCKS
     sl_scatter_body(&swap, worker_index(), worker_count());
 }
 
-/* Four neighbouring threads a chunk; they stay together, so that their terms can be summed. */
+/* Four neighbouring threads share a chunk; they stay together, so that their terms can be summed. */
+static __device__ __forceinline__ uint64_t terms_sum(uint64_t sum)
+{
+    unsigned mates = 0xfu << (threadIdx.x % 32 / SL_HASH_TERMS * SL_HASH_TERMS);
+    sum += __shfl_xor_sync(mates, sum, 1);
+    sum += __shfl_xor_sync(mates, sum, 2);
+    return sum;
+}
+
 extern "C" __global__ void __launch_bounds__(SL_KERNEL_THREADS, SL_KERNEL_BLOCKS)
     sl_hash_kernel(const __grid_constant__ struct sl_hash_job job)
 {
     uint64_t chunks = job.swap.block_count * job.value_chunks;
     uint32_t term = threadIdx.x % SL_HASH_TERMS;
-    unsigned mates = 0xfu << (threadIdx.x % 32 / SL_HASH_TERMS * SL_HASH_TERMS);
     for (uint64_t i = worker_index() / SL_HASH_TERMS; i < chunks;
          i += worker_count() / SL_HASH_TERMS) {
         struct sl_hash_chunk chunk = sl_hash_locate(&job, i);
-        uint64_t sum = sl_hash_chunk_term(&chunk, term);
-        sum += __shfl_xor_sync(mates, sum, 1);
-        sum += __shfl_xor_sync(mates, sum, 2);
+        uint64_t sum = terms_sum(sl_hash_chunk_term(&chunk, term));
         if (term == 0) {
-            job.hashes[i] = sl_hash_chunk_finish(&chunk, sum);
+            job.hashes[i] = sl_hash_chunk_finish(chunk.length_bytes, sum);
+        }
+    }
+}
+
+/* The same of chunks whose bytes lie in several runs. */
+extern "C" __global__ void __launch_bounds__(SL_KERNEL_THREADS, SL_KERNEL_BLOCKS)
+    sl_hash_runs_kernel(const __grid_constant__ struct sl_hash_job job)
+{
+    uint64_t chunks = job.swap.block_count * job.value_chunks;
+    uint32_t term = threadIdx.x % SL_HASH_TERMS, length_bytes;
+    for (uint64_t i = worker_index() / SL_HASH_TERMS; i < chunks;
+         i += worker_count() / SL_HASH_TERMS) {
+        uint64_t sum = terms_sum(sl_hash_runs_chunk(&job, i, term, &length_bytes));
+        if (term == 0) {
+            job.hashes[i] = sl_hash_chunk_finish(length_bytes, sum);
         }
     }
 }

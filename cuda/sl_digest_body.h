@@ -254,7 +254,9 @@ SL_HD uint64_t sl_hash_of_terms(uint64_t sum, uint32_t length)
 struct sl_hash_job {
     struct sl_swap swap;
     uint64_t *hashes;      /* [block_count][value_chunks] */
-    uint64_t value_chunks; /* of a value */
+    uint64_t value_chunks; /* of a value, from first_chunk on */
+    uint64_t first_chunk;
+    uint64_t words; /* sl_hash_runs_words, for the kernel that reads runs */
 };
 
 struct sl_hash_chunk {
@@ -266,7 +268,7 @@ SL_HD struct sl_hash_chunk sl_hash_locate(const struct sl_hash_job *job, uint64_
 {
     const struct sl_swap *swap = &job->swap;
     uint64_t block = i / job->value_chunks;
-    uint64_t at_bytes = i % job->value_chunks * SL_HASH_CHUNK_BYTES;
+    uint64_t at_bytes = (job->first_chunk + i % job->value_chunks) * SL_HASH_CHUNK_BYTES;
     uint64_t left_bytes = swap->value_bytes - at_bytes;
     struct sl_hash_chunk found;
     if (swap->values != NULL) {
@@ -301,9 +303,9 @@ SL_HD uint64_t sl_hash_chunk_term(const struct sl_hash_chunk *chunk, uint32_t te
                : sl_hash_term(chunk->at, chunk->length_bytes, term, false);
 }
 
-SL_HD uint64_t sl_hash_chunk_finish(const struct sl_hash_chunk *chunk, uint64_t sum)
+SL_HD uint64_t sl_hash_chunk_finish(uint32_t length_bytes, uint64_t sum)
 {
-    return chunk->length_bytes < SL_HASH_LONG ? sum : sl_hash_of_terms(sum, chunk->length_bytes);
+    return length_bytes < SL_HASH_LONG ? sum : sl_hash_of_terms(sum, length_bytes);
 }
 
 #endif

@@ -27,7 +27,8 @@ ABI_OLD = 7       # the latest that drivers below 580 take
 PTX_OLD = (7, 8)  # of CUDA 11.8: driver 520
 PTX_NEW = (9, 0)  # of CUDA 13.0: driver 580
 #          kernel              loads, stores of 16 bytes at least: four of a tile go out together
-WANTED = {"sl_gather_kernel": (4, 4), "sl_scatter_kernel": (4, 4), "sl_hash_kernel": (16, 0)}
+WANTED = {"sl_gather_kernel": (4, 4), "sl_scatter_kernel": (4, 4), "sl_hash_kernel": (16, 0),
+          "sl_hash_runs_kernel": (8, 0)}
 
 
 def cubins(data):

@@ -189,7 +189,36 @@ static uint64_t chunk_hash(const struct sl_hash_chunk *chunk)
     for (uint32_t term = 0; term < SL_HASH_TERMS; term++) {
         sum += sl_hash_chunk_term(chunk, term);
     }
-    return sl_hash_chunk_finish(chunk, sum);
+    return sl_hash_chunk_finish(chunk->length_bytes, sum);
+}
+
+/* Of the blocks where they lie: the reference gathers and hashes the value as one run. */
+static void runs_check(const struct ptx_kernels *kernels, struct bed *bed, size_t shape)
+{
+    uint64_t chunks = (bed->swap.value_bytes + SL_HASH_CHUNK_BYTES - 1) / SL_HASH_CHUNK_BYTES;
+    struct sl_hash_job want = {.swap = bed->swap, .value_chunks = chunks};
+    sl_gather_body(&bed->swap, 0, 1);
+    memcpy(bed->values_copy, bed->values, bed->values_bytes);
+    for (uint64_t first = 0; first < chunks; first++) { /* also those from a later one on */
+        struct sl_hash_job job = {.swap = bed->swap,
+                                  .value_chunks = chunks - first,
+                                  .first_chunk = first,
+                                  .words = sl_hash_runs_words(bed->table.layers, LAYERS)};
+        uint64_t count = BLOCKS * job.value_chunks, *got = calloc(count + 1, sizeof(*got));
+        job.swap.values = NULL;
+        job.hashes = got;
+        got[count] = 77;
+        run_mates(kernels->hash_runs, &job, 1, 32);
+        for (uint64_t i = 0; i < count; i++) {
+            uint64_t whole = i / job.value_chunks * chunks + first + i % job.value_chunks;
+            struct sl_hash_chunk chunk = sl_hash_locate(&want, whole);
+            ck_assert_msg(got[i] == chunk_hash(&chunk), "%s: chunk %lu of %u bytes, shape %zu",
+                          kernels->name, (unsigned long)whole, chunk.length_bytes, shape);
+        }
+        ck_assert_uint_eq(got[count], 77);
+        ck_assert_int_eq(memcmp(bed->pool, bed->pool_copy, bed->pool_bytes), 0);
+        free(got);
+    }
 }
 
 static void hashes_check(const struct ptx_kernels *kernels, struct sl_hash_job *job, size_t shape)
@@ -223,6 +252,7 @@ START_TEST(hashes_are_those_of_the_bodies)
                 job.swap.values = NULL;
                 hashes_check(&ptx_kernels[k], &job, shape);
             }
+            runs_check(&ptx_kernels[k], &bed, shape);
             bed_close(&bed);
         }
     }

@@ -23,7 +23,7 @@ struct lane {
 typedef void (*ptx_kernel_fn)(const unsigned char *param, struct lane *t);
 struct ptx_kernels {
     const char *name;
-    ptx_kernel_fn gather, scatter, hash;
+    ptx_kernel_fn gather, scatter, hash, hash_runs;
 };
 extern const struct ptx_kernels ptx_kernels[];
 extern const unsigned ptx_kernel_count;

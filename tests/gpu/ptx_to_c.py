@@ -12,7 +12,7 @@ import sys
 
 MAGIC_FATBIN = b"\x50\xed\x55\xba"
 FATBIN_PTX = 1
-KERNELS = ("sl_gather_kernel", "sl_scatter_kernel", "sl_hash_kernel")
+KERNELS = ("sl_gather_kernel", "sl_scatter_kernel", "sl_hash_kernel", "sl_hash_runs_kernel")
 UNSIGNED = {8: "uint8_t", 16: "uint16_t", 32: "uint32_t", 64: "uint64_t"}
 SIGNED = {8: "int8_t", 16: "int16_t", 32: "int32_t", 64: "int64_t"}
 CLASSES = {"p": "pred", "rs": "b16", "r": "b32", "rd": "b64"}
@@ -159,6 +159,10 @@ class Translator:
         if register:
             kind = "bool" if register[1] == "pred" else UNSIGNED[int(register[1][1:])]
             return f"{kind} {register[2]}[{register[3]}] = {{0}};" if register[3] else f"{kind} v_{register[2]};"
+        local = re.fullmatch(r"\.local \.align (\d+) \.b8\s+(\w+)\[(\d+)\];", text)
+        if local:
+            self.symbols[local[2]] = local[2]
+            return f"_Alignas({local[1]}) unsigned char {local[2]}[{local[3]}];"
         label = re.fullmatch(r"([$\w]+):", text)
         if label:
             return f"{label[1].replace('$', 'D')}:;"
@@ -181,7 +185,7 @@ class Translator:
         yield f"static void {self.prefix}_{name}(const unsigned char *param, struct lane *t)"
         for raw in self.text[at:].split("\n"):
             text = re.sub(r"//.*", "", raw).strip()
-            if not text or text.startswith((".loc", ".pragma")):
+            if not text or text.startswith((".loc ", ".loc\t", ".pragma")):
                 continue
             yield self.line(text)
             depth += (text == "{") - (text == "}")

@@ -156,7 +156,8 @@ sl_cu_result fake_module_unload(sl_cu_module module)
 
 sl_cu_result fake_module_function(sl_cu_function *function, sl_cu_module module, const char *name)
 {
-    static const char *const names[] = {SL_KERNEL_GATHER, SL_KERNEL_SCATTER, SL_KERNEL_HASH};
+    static const char *const names[] = {SL_KERNEL_GATHER, SL_KERNEL_SCATTER, SL_KERNEL_HASH,
+                                        SL_KERNEL_HASH_RUNS};
     const struct image *image = module;
     TAKES();
     bool any = strcmp((const char *)image->data, FAKE_CUDA_IMAGE) == 0;

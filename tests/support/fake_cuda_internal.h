@@ -22,7 +22,7 @@ struct range {
     struct physical *memory; /* of MAPPED */
 };
 struct op {
-    enum { COPY, FILL, SWAP_OUT, SWAP_IN, HASH, EVENT } kind;
+    enum { COPY, FILL, SWAP_OUT, SWAP_IN, HASH, HASH_RUNS, EVENT } kind;
     uintptr_t to, from;
     size_t length;
     uint64_t workers;

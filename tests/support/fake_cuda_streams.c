@@ -49,7 +49,17 @@ static void op_run(const struct op *op)
             for (uint32_t term = 0; term < SL_HASH_TERMS; term++) {
                 sum += sl_hash_chunk_term(&chunk, term);
             }
-            op->job.hashes[i] = sl_hash_chunk_finish(&chunk, sum);
+            op->job.hashes[i] = sl_hash_chunk_finish(chunk.length_bytes, sum);
+        }
+        break;
+    case HASH_RUNS:
+        for (uint64_t i = 0; i < op->job.swap.block_count * op->job.value_chunks; i++) {
+            uint32_t length = 0;
+            uint64_t sum = 0;
+            for (uint32_t term = 0; term < SL_HASH_TERMS; term++) {
+                sum += sl_hash_runs_chunk(&op->job, i, term, &length);
+            }
+            op->job.hashes[i] = sl_hash_chunk_finish(length, sum);
         }
         break;
     }
@@ -211,8 +221,9 @@ sl_cu_result fake_launch(sl_cu_function function, unsigned grid_x, unsigned grid
     }
     struct op *op = fake_stream_add(stream);
     op->workers = (uint64_t)grid_x * block_x;
-    if (strcmp(function, SL_KERNEL_HASH) == 0) {
-        op->kind = HASH;
+    bool runs = strcmp(function, SL_KERNEL_HASH_RUNS) == 0;
+    if (runs || strcmp(function, SL_KERNEL_HASH) == 0) {
+        op->kind = runs ? HASH_RUNS : HASH;
         memcpy(&op->job, parameters[0], sizeof(op->job));
     } else {
         op->kind = strcmp(function, SL_KERNEL_GATHER) == 0 ? SWAP_OUT : SWAP_IN;

@@ -49,7 +49,7 @@ static struct sl_device *device_open(const void *kernels)
 
 /* ---- images ---- */
 
-#define NAMES      SL_KERNEL_GATHER " " SL_KERNEL_SCATTER " " SL_KERNEL_HASH
+#define NAMES      SL_KERNEL_GATHER " " SL_KERNEL_SCATTER " " SL_KERNEL_HASH " " SL_KERNEL_HASH_RUNS
 #define CODE_BYTES 256u
 
 /* Machine code as far as a driver looks at it: the head of an ELF file, and the kernels' names. */

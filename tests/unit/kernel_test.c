@@ -1,5 +1,5 @@
 /* tests/unit/kernel_test.c - the body of the digest kernel against libxxhash and sl_digest_of. */
-#include "cuda/sl_digest_body.h"
+#include "cuda/sl_digest_runs_body.h"
 #include "cuda/sl_plan.h"
 #include "runtime/sl_digest.h"
 
@@ -26,7 +26,7 @@ static uint64_t chunk_hash(const unsigned char *at, uint32_t length)
     for (uint32_t term = 0; term < SL_HASH_TERMS; term++) {
         sum += sl_hash_chunk_term(&chunk, term);
     }
-    return sl_hash_chunk_finish(&chunk, sum);
+    return sl_hash_chunk_finish(length, sum);
 }
 
 START_TEST(hash_of_every_length_is_that_of_the_library)
@@ -117,6 +117,87 @@ START_TEST(blocks_are_digested_where_they_lie)
     }
 END_TEST
 
+static const struct {
+    uint64_t piece_bytes[LAYERS]; /* layers need not be alike */
+    uint64_t fragment_bytes, fragment_gap, skew;
+} scattered[] = {
+    {{1, 1, 1}, 0, 0, 0},
+    {{80, 80, 80}, 0, 0, 0},
+    {{5000, 5000, 5000}, 0, 0, 0},
+    {{8192, 8192, 8192}, 0, 0, 0},
+    {{16, 16384, 48}, 0, 0, 0},
+    {{16384, 16384, 16384}, 256, 256, 0},
+    {{40960, 512, 16384}, 256, 16, 0},
+    {{1001, 1001, 2002}, 77, 3, 5},
+    {{300, 7, 1}, 1, 2, 0},
+    {{65536, 65536, 65536}, 4096, 4096, 16},
+    {{1024, 1024, 1024}, 16, 16, 0},
+    {{24000, 24000, 24}, 24, 8, 8},
+    {{49152, 16, 16384}, 0, 0, 4},
+    {{100000, 33333, 16387}, 0, 0, 1},
+};
+
+/* Chunks cross layers, pieces are runs; the digest is that of the value in one run. */
+START_TEST(blocks_are_digested_wherever_their_bytes_lie)
+    {
+        uint64_t run = scattered[_i].fragment_bytes, step = run + scattered[_i].fragment_gap;
+        uint64_t at_bytes = scattered[_i].skew, pool_bytes = 1 << 21;
+        unsigned char *pool = aligned_alloc(64, pool_bytes), *pool_copy = malloc(pool_bytes);
+        uint64_t ids[BLOCKS] = {4, 0, 2, 2, 1};
+        struct sl_layer layers[LAYERS];
+        struct sl_layer_table table;
+        fill(pool, pool_bytes, (uint64_t)_i);
+        memcpy(pool_copy, pool, pool_bytes);
+        for (uint32_t l = 0; l < LAYERS; l++) {
+            uint64_t piece = scattered[_i].piece_bytes[l];
+            uint64_t span = run == 0 ? piece : piece / run * step;
+            layers[l] = (struct sl_layer){.base = pool + at_bytes,
+                                          .block_stride_bytes = span,
+                                          .piece_bytes = piece,
+                                          .block_count = BLOCKS,
+                                          .fragment_bytes = run,
+                                          .fragment_stride_bytes = run == 0 ? 0 : step};
+            at_bytes += BLOCKS * span;
+        }
+        ck_assert_uint_le(at_bytes, pool_bytes);
+        ck_assert_int_eq(sl_layer_table_init(&table, layers, LAYERS, 512, NULL), SL_OK);
+        for (uint32_t first = 0; first < LAYERS; first++) { /* also of some of the layers */
+            struct sl_swap swap = sl_plan_swap(&table, first, LAYERS - first, ids, BLOCKS, NULL);
+            uint64_t chunks = sl_digest_chunks(swap.value_bytes);
+            unsigned char *values = malloc(BLOCKS * swap.value_bytes);
+            uint64_t *hashes = calloc(chunks, sizeof(*hashes));
+            struct sl_hash_job job = {
+                .swap = swap,
+                .value_chunks = chunks,
+                .words = sl_hash_runs_words(table.layers + first, LAYERS - first),
+            };
+            swap.values = values;
+            sl_gather_body(&swap, 0, 1);
+
+            for (uint64_t i = 0; i < BLOCKS * chunks; i++) {
+                uint32_t length = 0;
+                uint64_t sum = 0;
+                for (uint32_t term = 0; term < SL_HASH_TERMS; term++) {
+                    sum += sl_hash_runs_chunk(&job, i, term, &length);
+                }
+                hashes[i % chunks] = sl_hash_chunk_finish(length, sum);
+                if (i % chunks == chunks - 1) {
+                    ck_assert(sl_digest_equal(
+                        sl_digest_of_chunks(hashes, chunks),
+                        sl_digest_of(values + i / chunks * swap.value_bytes, swap.value_bytes)));
+                }
+            }
+
+            free(hashes);
+            free(values);
+        }
+        ck_assert_int_eq(memcmp(pool, pool_copy, pool_bytes), 0);
+        sl_layer_table_fini(&table);
+        free(pool);
+        free(pool_copy);
+    }
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("kernel");
@@ -125,6 +206,8 @@ int main(void)
     tcase_add_loop_test(cases, hash_does_not_depend_on_alignment, 0, 9);
     tcase_add_loop_test(cases, digests_of_values_follow_from_their_chunks, 0, SL_COUNT(pieces));
     tcase_add_loop_test(cases, blocks_are_digested_where_they_lie, 0, 3);
+    tcase_add_loop_test(cases, blocks_are_digested_wherever_their_bytes_lie, 0,
+                        SL_COUNT(scattered));
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

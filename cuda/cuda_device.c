@@ -125,6 +125,7 @@ sl_err cuda_layers_add(struct sl_device *device, const struct sl_layer *layers,
         return err;
     }
     table->hash_in_place = hash_in_place(&table->host);
+    table->words = sl_hash_runs_words(table->host.layers, layer_count);
     err = table_upload(cuda, table, why);
     if (err != SL_OK) {
         table_free(cuda, table);
@@ -173,6 +174,7 @@ static void cuda_destroy(struct sl_device *device)
         table_free(cuda, &cuda->tables[i]);
     }
     free(cuda->tables);
+    free(cuda->check.hashes);
     cuda_memory_close(cuda);
     free(cuda->maps);
     if (cuda->kernels.module != NULL) {
@@ -197,6 +199,8 @@ static const struct sl_device_ops cuda_ops = {
     .move = cuda_move,
     .move_begin = cuda_move_begin,
     .move_end = cuda_move_end,
+    .digest_begin = cuda_digest_begin,
+    .digests = cuda_digests,
     .memory_create = cuda_memory_create,
     .memory_export = cuda_memory_export,
     .memory_free = cuda_memory_free,

@@ -27,6 +27,7 @@ struct cuda_table {
     struct sl_layer_table host; /* a free one has no layers */
     sl_cu_ptr device;           /* its layers, and one that stands for a contiguous block */
     bool hash_in_place;         /* no chunk of a value crosses layers on the device */
+    bool words;                 /* sl_hash_runs_words */
 };
 
 /* What was opened once for several mappings. */
@@ -69,7 +70,9 @@ struct cuda_item {
 struct cuda_slot {
     enum cuda_slot_state state;
     bool to_host, digests;
-    bool failed;    /* to be waited for */
+    bool check;  /* digests of blocks: nothing is moved */
+    bool failed; /* to be waited for */
+    uint64_t sent_ns;
     uint64_t slice; /* whose moves are in it */
     sl_cu_stream stream;
     sl_cu_event done;
@@ -97,6 +100,16 @@ struct cuda_job {
     enum sl_way way;
     bool to_host, digests;
     bool copies_alone; /* no kernel, not even for digests */
+    bool check;        /* digests of the blocks alone */
+};
+
+/* Of slices that digest blocks. */
+struct cuda_check {
+    uint64_t *hashes; /* of a value whose hashes come in parts; owned */
+    uint64_t hashes_max;
+    struct sl_digest_stream stream; /* of one that the processor digests in parts */
+    uint64_t over_ns;               /* when a slot was over last */
+    int64_t room_ns;                /* what they may take: a twentieth of moves, less their own */
 };
 
 /* Whether another process computes. */
@@ -122,6 +135,7 @@ struct cuda_device {
     bool mps; /* its kernels and those of other processes run at the same time */
     enum sl_beside beside;
     struct cuda_watch watch;
+    struct cuda_check check;
     bool host_pointers; /* pinned memory has one address for both */
     bool batch_works;
     uint64_t half_bytes;
@@ -157,6 +171,14 @@ sl_err cuda_slot_take(struct cuda_device *cuda, const struct cuda_job *job, stru
 /* Starts what is in the slot. */
 sl_err cuda_slot_send(struct cuda_device *cuda, struct cuda_slot *slot, const struct cuda_job *job,
                       const struct sl_swap *swap, struct sl_error *why);
+/* Runs a kernel in the slot's stream. */
+sl_err cuda_slot_launch(struct cuda_device *cuda, struct cuda_slot *slot, sl_cu_function function,
+                        void *argument, uint64_t workers, const char *name, struct sl_error *why);
+/* The GPU gets the first so many words of the slot's ring. */
+sl_err cuda_slot_ring(struct cuda_device *cuda, struct cuda_slot *slot, uint32_t words,
+                      struct sl_error *why);
+/* All of the slot was sent: it is IN_FLIGHT. */
+sl_err cuda_slot_sent(struct cuda_device *cuda, struct cuda_slot *slot, struct sl_error *why);
 /* Ends what is over, in its order; wait: waits for all. Moves of it are done. */
 sl_err cuda_slots_finish(struct cuda_device *cuda, bool wait, struct sl_error *why);
 /* After an error: waits, and nothing is on its way any more. What was sent before the failure is
@@ -171,11 +193,30 @@ sl_err cuda_move(struct sl_device *device, struct sl_move *moves, uint32_t count
 sl_err cuda_move_begin(struct sl_device *device, struct sl_move *moves, uint32_t count,
                        bool to_host, bool digests, struct sl_error *why);
 sl_err cuda_move_end(struct sl_device *device, bool wait, struct sl_error *why);
+/* Moves, or digests of blocks alone (check). */
+sl_err cuda_slice_begin(struct cuda_device *cuda, struct sl_move *moves, uint32_t count,
+                        const struct cuda_job *like, struct sl_error *why);
 /* The same, a known way. */
 sl_err cuda_move_by(struct cuda_device *cuda, struct cuda_job *job, struct sl_error *why);
 void cuda_ways(const struct cuda_device *cuda, const struct cuda_job *job, bool *possible);
 /* Sets the fastest way of the job, all of which is still to be moved. */
 void cuda_job_way(const struct cuda_device *cuda, struct cuda_job *job);
+
+/* Whether the digest kernel can read the blocks of the job as runs of whole chunks: of a block in one
+ * run only all of it. */
+bool cuda_hash_where_it_lies(const struct cuda_job *job);
+
+/* cuda_digest.c */
+sl_err cuda_digest_begin(struct sl_device *device, struct sl_move *moves, uint32_t count,
+                         struct sl_error *why);
+bool cuda_digests(struct sl_device *device);
+/* The job's blocks are digested by the GPU, or read and digested by the processor. */
+sl_err cuda_check_by(struct cuda_device *cuda, struct cuda_job *job, struct sl_error *why);
+/* What an item of such a slot has found. */
+void cuda_check_finish(struct cuda_device *cuda, const struct cuda_slot *slot,
+                       const struct cuda_item *item);
+/* A slot is over: what it took is charged. */
+void cuda_check_charge(struct cuda_device *cuda, const struct cuda_slot *slot);
 
 /* cuda_memory.c */
 sl_err cuda_map(struct sl_device *device, const struct sl_memory_handle *handle,

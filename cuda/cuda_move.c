@@ -58,7 +58,7 @@ static struct cuda_item *item_add(struct cuda_device *cuda, struct cuda_slot *sl
                                   uint64_t bounce_offset_bytes)
 {
     struct cuda_item *item = &slot->items[slot->item_count++];
-    bool direct = cuda_host_pinned(cuda, move->host + from_bytes, length_bytes);
+    bool direct = !slot->check && cuda_host_pinned(cuda, move->host + from_bytes, length_bytes);
     *item = (struct cuda_item){
         .move = move,
         .from_bytes = from_bytes,
@@ -87,8 +87,7 @@ static bool hash_fits(const struct cuda_device *cuda, const struct cuda_slot *sl
            (slot->hash_count + 1) * chunks <= cuda->hash_count_max;
 }
 
-/* Whether the device can digest the blocks themselves: of a block in one run only all of it. */
-static bool hash_where_it_lies(const struct cuda_job *job)
+bool cuda_hash_where_it_lies(const struct cuda_job *job)
 {
     const struct sl_layer_table *table = &job->table->host;
     return job->table->hash_in_place &&
@@ -241,7 +240,8 @@ static sl_err copied(struct cuda_device *cuda, struct cuda_slot *slot, struct cu
         }
         item->length_bytes = taken;
         slot->used_bytes += taken;
-        if (hash_where_it_lies(job) && taken == range->length_bytes && hash_fits(cuda, slot, job)) {
+        if (cuda_hash_where_it_lies(job) && taken == range->length_bytes &&
+            hash_fits(cuda, slot, job)) {
             slot->ring[slot->hash_count] = move->device_block;
             item->hash_index = slot->hash_count++;
         }
@@ -270,7 +270,7 @@ static sl_err mapped(struct cuda_device *cuda, struct cuda_slot *slot, struct cu
             item_add(cuda, slot, move, range->offset_bytes, range->length_bytes, slot->used_bytes);
         slot->ring[CUDA_SLOT_ITEMS + slot->item_count - 1] = (uintptr_t)item_host(slot, item);
         item->last = true;
-        if (hash_where_it_lies(job) && hash_fits(cuda, slot, job)) {
+        if (cuda_hash_where_it_lies(job) && hash_fits(cuda, slot, job)) {
             item->hash_index = slot->hash_count++;
         }
         slot->used_bytes += stride_bytes;
@@ -291,7 +291,8 @@ void cuda_ways(const struct cuda_device *cuda, const struct cuda_job *job, bool 
     /* Where the GPU cannot digest a block that is only copied, the detour over staging costs less
      * than a processor that digests. Beside an engine that computes it costs the engine more. */
     bool kernels = cuda->kernels.module != NULL;
-    bool plain = !job->digests || !kernels || job->copies_alone || hash_where_it_lies(job) || !fits;
+    bool plain =
+        !job->digests || !kernels || job->copies_alone || cuda_hash_where_it_lies(job) || !fits;
     possible[SL_WAY_COPIES] = plain;
     possible[SL_WAY_BATCH] = plain && cuda->batch_works;
     possible[SL_WAY_STAGED] = kernels && (fits || job->table->host.path != SL_PLAN_RUNS);
@@ -389,19 +390,20 @@ static sl_err moves_check(const struct cuda_device *cuda, struct sl_move *moves,
 
 /* Moves of the same layers together, up to where all of them are on their way. */
 static sl_err moves_send(struct cuda_device *cuda, struct sl_move *moves, uint32_t count,
-                         bool to_host, bool digests, struct sl_error *why)
+                         const struct cuda_job *like, struct sl_error *why)
 {
     bool copies_alone = cuda_watch_computes(cuda);
     sl_err err = SL_OK;
     for (uint32_t i = 0; err == SL_OK && i < count;) {
-        struct cuda_job job = {.table = &cuda->tables[moves[i].layers_index],
-                               .moves = moves + i,
-                               .count = sl_plan_same(moves + i, count - i),
-                               .to_host = to_host,
-                               .digests = digests && to_host,
-                               .copies_alone = copies_alone};
+        struct cuda_job job = *like;
+        job.table = &cuda->tables[moves[i].layers_index];
+        job.moves = moves + i;
+        job.count = sl_plan_same(moves + i, count - i);
+        job.copies_alone = copies_alone;
         err = sl_plan_range_of(&job.table->host, &moves[i], &job.range, why);
-        if (err == SL_OK) {
+        if (err == SL_OK && job.check) {
+            err = cuda_check_by(cuda, &job, why);
+        } else if (err == SL_OK) {
             cuda_job_way(cuda, &job);
             err = cuda_move_by(cuda, &job, why);
         }
@@ -421,10 +423,9 @@ static sl_err late_error(struct cuda_device *cuda, struct sl_error *why)
     return err;
 }
 
-sl_err cuda_move_begin(struct sl_device *device, struct sl_move *moves, uint32_t count,
-                       bool to_host, bool digests, struct sl_error *why)
+sl_err cuda_slice_begin(struct cuda_device *cuda, struct sl_move *moves, uint32_t count,
+                        const struct cuda_job *like, struct sl_error *why)
 {
-    struct cuda_device *cuda = cuda_of(device);
     sl_err err = late_error(cuda, why);
     sl_err checked = moves_check(cuda, moves, count, err == SL_OK ? why : NULL);
     if (err == SL_OK) {
@@ -434,7 +435,7 @@ sl_err cuda_move_begin(struct sl_device *device, struct sl_move *moves, uint32_t
         err = cuda_enter(cuda, why);
     }
     if (err == SL_OK) {
-        err = moves_send(cuda, moves, count, to_host, digests, why);
+        err = moves_send(cuda, moves, count, like, why);
     }
     if (err == SL_OK) {
         err = cuda_slots_finish(cuda, false, why);
@@ -443,6 +444,13 @@ sl_err cuda_move_begin(struct sl_device *device, struct sl_move *moves, uint32_t
         cuda_slots_drop(cuda, &err, why);
     }
     return err;
+}
+
+sl_err cuda_move_begin(struct sl_device *device, struct sl_move *moves, uint32_t count,
+                       bool to_host, bool digests, struct sl_error *why)
+{
+    struct cuda_job like = {.to_host = to_host, .digests = digests && to_host};
+    return cuda_slice_begin(cuda_of(device), moves, count, &like, why);
 }
 
 sl_err cuda_move_end(struct sl_device *device, bool wait, struct sl_error *why)

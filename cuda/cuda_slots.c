@@ -114,8 +114,13 @@ void cuda_slots_close(struct cuda_device *cuda)
 
 /* ---- the end of a slot's work ---- */
 
-static void item_finish(const struct cuda_slot *slot, const struct cuda_item *item)
+static void item_finish(struct cuda_device *cuda, const struct cuda_slot *slot,
+                        const struct cuda_item *item)
 {
+    if (slot->check) {
+        cuda_check_finish(cuda, slot, item);
+        return;
+    }
     struct sl_move *move = item->move;
     const struct sl_plan_range *range = &slot->range;
     bool digested = !slot->digests;
@@ -142,11 +147,12 @@ static void item_finish(const struct cuda_slot *slot, const struct cuda_item *it
 }
 
 /* What was sent is over. */
-static void slot_over(struct cuda_slot *slot)
+static void slot_over(struct cuda_device *cuda, struct cuda_slot *slot)
 {
     SL_ASSERT(slot->state == CUDA_SLOT_IN_FLIGHT);
+    cuda_check_charge(cuda, slot);
     for (uint32_t i = 0; i < slot->item_count; i++) {
-        item_finish(slot, &slot->items[i]);
+        item_finish(cuda, slot, &slot->items[i]);
     }
     slot->state = CUDA_SLOT_FREE;
 }
@@ -175,7 +181,7 @@ static sl_err slot_finish(struct cuda_device *cuda, struct cuda_slot *slot, stru
     sl_err err = slot_wait(cuda, slot, why);
     slot->failed = err != SL_OK;
     if (err == SL_OK) {
-        slot_over(slot);
+        slot_over(cuda, slot);
     }
     return err;
 }
@@ -193,6 +199,7 @@ sl_err cuda_slot_take(struct cuda_device *cuda, const struct cuda_job *job, stru
     slot->failed = false;
     slot->to_host = job->to_host;
     slot->digests = job->digests;
+    slot->check = job->check;
     slot->slice = cuda->base.slices_begun;
     slot->range = job->range;
     slot->used_bytes = 0;
@@ -266,7 +273,7 @@ void cuda_slots_drop(struct cuda_device *cuda, sl_err *err, struct sl_error *why
         whole &= slot->state == CUDA_SLOT_FREE ||
                  (slot->state == CUDA_SLOT_IN_FLIGHT && result == 0 && !slot->failed);
         if (slot->state == CUDA_SLOT_IN_FLIGHT && whole) {
-            slot_over(slot);
+            slot_over(cuda, slot);
         }
         slot->state = CUDA_SLOT_FREE;
     }
@@ -336,8 +343,8 @@ static sl_err copies_send(struct cuda_device *cuda, struct cuda_slot *slot, bool
     return copies_single(cuda, slot, to_host, why);
 }
 
-static sl_err launch(struct cuda_device *cuda, struct cuda_slot *slot, sl_cu_function function,
-                     void *argument, uint64_t workers, const char *name, struct sl_error *why)
+sl_err cuda_slot_launch(struct cuda_device *cuda, struct cuda_slot *slot, sl_cu_function function,
+                        void *argument, uint64_t workers, const char *name, struct sl_error *why)
 {
     uint64_t blocks = (workers + SL_KERNEL_THREADS - 1) / SL_KERNEL_THREADS;
     /* Two blocks fill a multiprocessor's registers, so the grid bounds how many are used. */
@@ -355,8 +362,8 @@ static sl_err swap_launch(struct cuda_device *cuda, struct cuda_slot *slot,
 {
     struct sl_swap argument = *swap;
     uint64_t tiles = swap->block_count * swap->value_tiles;
-    return launch(cuda, slot, to_host ? cuda->kernels.gather : cuda->kernels.scatter, &argument,
-                  tiles * SL_TILE_LANES, to_host ? "gather" : "scatter", why);
+    return cuda_slot_launch(cuda, slot, to_host ? cuda->kernels.gather : cuda->kernels.scatter,
+                            &argument, tiles * SL_TILE_LANES, to_host ? "gather" : "scatter", why);
 }
 
 /* Digests of the values in the staging, or of the blocks where they lie; what the ring has first.
@@ -382,8 +389,8 @@ static sl_err hash_launch(struct cuda_device *cuda, struct cuda_slot *slot,
         }
     }
     uint64_t chunks = slot->hash_count * argument.value_chunks;
-    sl_err err = launch(cuda, slot, cuda->kernels.hash, &argument, chunks * SL_HASH_TERMS,
-                        "the digest", why);
+    sl_err err = cuda_slot_launch(cuda, slot, cuda->kernels.hash, &argument, chunks * SL_HASH_TERMS,
+                                  "the digest", why);
     if (err == SL_OK) {
         err = sl_fail_cuda(&cuda->driver, why,
                            cuda->driver.to_host(slot->hashes, slot->hashes_device,
@@ -404,10 +411,31 @@ static void bounce_fill(struct cuda_slot *slot)
     }
 }
 
+sl_err cuda_slot_ring(struct cuda_device *cuda, struct cuda_slot *slot, uint32_t words,
+                      struct sl_error *why)
+{
+    struct sl_driver *driver = &cuda->driver;
+    return sl_fail_cuda(
+        driver, why,
+        driver->to_device(slot->ring_device, slot->ring, words * sizeof(uint64_t), slot->stream),
+        "copy %u block ids to the device", slot->item_count);
+}
+
+sl_err cuda_slot_sent(struct cuda_device *cuda, struct cuda_slot *slot, struct sl_error *why)
+{
+    sl_err err =
+        sl_fail_cuda(&cuda->driver, why, cuda->driver.event_record(slot->done, slot->stream),
+                     "record the end of %u copies", slot->copy_count);
+    if (err == SL_OK) {
+        slot->state = CUDA_SLOT_IN_FLIGHT;
+        slot->sent_ns = sl_clock_monotonic_ns();
+    }
+    return err;
+}
+
 sl_err cuda_slot_send(struct cuda_device *cuda, struct cuda_slot *slot, const struct cuda_job *job,
                       const struct sl_swap *swap, struct sl_error *why)
 {
-    struct sl_driver *driver = &cuda->driver;
     bool kernel = job->way == SL_WAY_STAGED || job->way == SL_WAY_MAPPED;
     bool batch = job->way != SL_WAY_COPIES;
     sl_err err = SL_OK;
@@ -417,10 +445,7 @@ sl_err cuda_slot_send(struct cuda_device *cuda, struct cuda_slot *slot, const st
     }
     if (kernel || slot->hash_count > 0) {
         uint32_t words = job->way == SL_WAY_MAPPED ? 2 * CUDA_SLOT_ITEMS : slot->item_count;
-        err = sl_fail_cuda(driver, why,
-                           driver->to_device(slot->ring_device, slot->ring,
-                                             words * sizeof(uint64_t), slot->stream),
-                           "copy %u block ids to the device", slot->item_count);
+        err = cuda_slot_ring(cuda, slot, words, why);
     }
     if (err == SL_OK && !job->to_host) {
         err = copies_send(cuda, slot, false, batch, why);
@@ -434,12 +459,5 @@ sl_err cuda_slot_send(struct cuda_device *cuda, struct cuda_slot *slot, const st
     if (err == SL_OK && job->to_host) {
         err = copies_send(cuda, slot, true, batch, why);
     }
-    if (err == SL_OK) {
-        err = sl_fail_cuda(driver, why, driver->event_record(slot->done, slot->stream),
-                           "record the end of %u copies", slot->copy_count);
-    }
-    if (err == SL_OK) {
-        slot->state = CUDA_SLOT_IN_FLIGHT;
-    }
-    return err;
+    return err == SL_OK ? cuda_slot_sent(cuda, slot, why) : err;
 }

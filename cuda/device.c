@@ -85,6 +85,21 @@ sl_err sl_device_move_end(struct sl_device *device, bool wait, struct sl_error *
     return device->ops->move_end == NULL ? SL_OK : device->ops->move_end(device, wait, why);
 }
 
+sl_err sl_device_digest_begin(struct sl_device *device, struct sl_move *moves, uint32_t count,
+                              struct sl_error *why)
+{
+    device->slices_begun++;
+    if (device->ops->move_begin == NULL) {
+        device->slices_done = device->slices_begun;
+    }
+    return device->ops->digest_begin(device, moves, count, why);
+}
+
+bool sl_device_digests(struct sl_device *device)
+{
+    return device->ops->digests != NULL && device->ops->digests(device);
+}
+
 sl_err sl_device_memory_create(struct sl_device *device, uint64_t length_bytes,
                                struct sl_device_memory *out, struct sl_error *why)
 {

@@ -459,6 +459,47 @@ static sl_err host_move(struct sl_device *device, struct sl_move *moves, uint32_
     return err;
 }
 
+/* What lies in the block, chunk by chunk. */
+static struct sl_digest host_digest_block(struct host_device *host,
+                                          const struct sl_layer_table *table,
+                                          const struct sl_plan_range *range, uint64_t device_block)
+{
+    struct sl_digest_stream stream;
+    uint32_t l = range->first_layer;
+    sl_digest_start(&stream);
+    for (uint64_t at = 0; at < range->length_bytes; at += SL_DIGEST_CHUNK_BYTES) {
+        uint64_t part = SL_MIN(range->length_bytes - at, SL_DIGEST_CHUNK_BYTES);
+        sl_digest_feed(&stream,
+                       value_gather(host, table, &l, device_block, host->staging,
+                                    range->offset_bytes + at, part),
+                       part);
+    }
+    return sl_digest_finish(&stream);
+}
+
+static sl_err host_digest_begin(struct sl_device *device, struct sl_move *moves, uint32_t count,
+                                struct sl_error *why)
+{
+    struct host_device *host = host_of(device);
+    host->copy_in = copy_cached;
+    for (uint32_t i = 0; i < count; i++) {
+        moves[i].done = 0;
+    }
+    sl_err err = host_moves_check(host, moves, count, why);
+    for (uint32_t i = 0; err == SL_OK && i < count; i++) {
+        const struct sl_layer_table *table = &host->tables[moves[i].layers_index];
+        struct sl_plan_range range;
+        err = sl_plan_range_of(table, &moves[i], &range, why);
+        if (err == SL_OK && table->remote != 0) {
+            err = host_process_digest(host, table, &range, &moves[i], why);
+        } else if (err == SL_OK) {
+            moves[i].digest = host_digest_block(host, table, &range, moves[i].device_block);
+        }
+        moves[i].done = err == SL_OK;
+    }
+    return err;
+}
+
 static void host_destroy(struct sl_device *device)
 {
     struct host_device *host = host_of(device);
@@ -481,6 +522,7 @@ static const struct sl_device_ops host_ops = {
     .layers_add = host_layers_add,
     .layers_remove = host_layers_remove,
     .move = host_move,
+    .digest_begin = host_digest_begin,
     .destroy = host_destroy,
 };
 

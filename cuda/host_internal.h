@@ -59,5 +59,9 @@ sl_err host_process_probe(struct host_device *host, const struct sl_layer_table 
 sl_err host_process_move(struct host_device *host, const struct sl_layer_table *table,
                          const struct sl_plan_range *range, struct sl_move *moves, uint32_t count,
                          bool to_host, bool digests, struct sl_error *why);
+/* The digest of what lies in a move's block, by way of the staging. Errors: as above. */
+sl_err host_process_digest(struct host_device *host, const struct sl_layer_table *table,
+                           const struct sl_plan_range *range, struct sl_move *move,
+                           struct sl_error *why);
 
 #endif

@@ -518,3 +518,54 @@ sl_err host_process_move(struct host_device *host, const struct sl_layer_table *
     }
     return call.err;
 }
+
+/* What of a piece is taken at a time at least: a run that is read with its gaps comes whole. */
+static uint64_t piece_step(const struct sl_swap_layer *layer)
+{
+    bool spans =
+        layer->fragment_bytes != 0 && layer->fragment_stride_bytes <= SPAN_STRIDE_BYTES_MAX;
+    return spans ? layer->fragment_bytes : 1;
+}
+
+sl_err host_process_digest(struct host_device *host, const struct sl_layer_table *table,
+                           const struct sl_plan_range *range, struct sl_move *move,
+                           struct sl_error *why)
+{
+    const struct host_process *process = process_of(host, table->remote, why);
+    struct host_batch *batch = host->batch;
+    struct sl_digest_stream stream;
+    uint64_t held_bytes = 0; /* in the staging */
+    if (process == NULL) {
+        return SL_ERR_INVALID;
+    }
+    sl_digest_start(&stream);
+    for (uint32_t l = range->first_layer; l < range->layer_end; l++) {
+        const struct sl_swap_layer *layer = &table->layers[l];
+        unsigned char *block = layer->base + move->device_block * layer->stride_bytes;
+        for (uint64_t in_piece = 0; in_piece < layer->piece_bytes;) {
+            struct sl_swap_cursor at = sl_swap_cursor_of(layer, in_piece);
+            uint64_t some = SL_MIN(layer->piece_bytes - in_piece, host->half_bytes - held_bytes);
+            uint64_t taken = some < piece_step(layer)
+                                 ? 0
+                                 : batch_add_piece(batch, layer, &at, host->staging + held_bytes,
+                                                   block, some, true);
+            in_piece += taken;
+            held_bytes += taken;
+            if (taken > 0) {
+                continue;
+            }
+            sl_err err = batch_send(batch, process, true, why);
+            if (err != SL_OK) {
+                return err;
+            }
+            sl_digest_feed(&stream, host->staging, held_bytes);
+            held_bytes = 0;
+        }
+    }
+    sl_err err = batch_send(batch, process, true, why);
+    if (err == SL_OK) {
+        sl_digest_feed(&stream, host->staging, held_bytes);
+        move->digest = sl_digest_finish(&stream);
+    }
+    return err;
+}

@@ -109,6 +109,10 @@ struct sl_device_ops {
     sl_err (*move_begin)(struct sl_device *device, struct sl_move *moves, uint32_t count,
                          bool to_host, bool digests, struct sl_error *why);
     sl_err (*move_end)(struct sl_device *device, bool wait, struct sl_error *why);
+    /* See sl_device_digest_begin; a back end without slices digests all at once. */
+    sl_err (*digest_begin)(struct sl_device *device, struct sl_move *moves, uint32_t count,
+                           struct sl_error *why);
+    bool (*digests)(struct sl_device *device); /* see sl_device_digests; NULL: never */
     /* Work of another process on this device: opens the event that its IPC handle names, and asks
      * whether the work before it is over. Close what was opened; the other process keeps the event
      * until then. NULL, all three: the back end knows no events. Errors: SL_ERR_INVALID (no such
@@ -211,6 +215,15 @@ sl_err sl_device_move_begin(struct sl_device *device, struct sl_move *moves, uin
 /* Ends the slices that are over; wait: waits for all. Errors: as above; also those of slices that
  * another call has waited for. */
 sl_err sl_device_move_end(struct sl_device *device, bool wait, struct sl_error *why);
+/* Begins a slice that moves nothing: each move's digest becomes that of its value (of its layers) as
+ * it lies in the device block now; `host` is not looked at. Whatever writes to the blocks is over
+ * before. Numbered and ended as a slice of moves; errors as above. */
+sl_err sl_device_digest_begin(struct sl_device *device, struct sl_move *moves, uint32_t count,
+                              struct sl_error *why);
+/* Whether such slices cost little now: the device digests its memory by itself, no byte comes to the
+ * host, and all of them together have taken less than a twentieth of the time of moves to the
+ * device. False: without kernels, beside an engine that computes, or over that share. */
+bool sl_device_digests(struct sl_device *device);
 /* Whether a slice that has so much is full: one more move has next_bytes. */
 static inline bool sl_device_slice_full(const struct sl_device *device, uint32_t moves,
                                         uint64_t bytes, uint64_t next_bytes)

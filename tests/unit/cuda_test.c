@@ -256,6 +256,38 @@ static void assert_out(const struct bed *bed, const struct shape *shape)
     }
 }
 
+/* Whether the GPU digests, or the processor what comes to the host. */
+enum digester { BY_KERNEL, BY_COPIES, DIGESTERS };
+
+/* Digests of the blocks are those of the values, and nothing else is touched: host memory is not
+ * even told. */
+static void assert_digests(struct bed *bed, const struct shape *shape)
+{
+    for (int by = 0; by < DIGESTERS; by++) {
+        struct sl_move moves[MOVES];
+        struct sl_error why = {0};
+        for (uint32_t i = 0; i < MOVES; i++) {
+            moves[i] = bed->moves[i];
+            moves[i].host = NULL;
+            moves[i].digest = (struct sl_digest){0};
+        }
+        cuda_of(bed->device)->beside = by == BY_COPIES ? SL_BESIDE_COPIES : SL_BESIDE_KERNELS;
+        uint64_t kernels = bed->device->stats.kernels;
+        uint64_t bounced = bed->device->stats.bounced_bytes;
+        ck_assert_msg(sl_device_digest_begin(bed->device, moves, MOVES, &why) == SL_OK, "%s: %s",
+                      shape->name, why.text);
+        ck_assert_msg(sl_device_move_end(bed->device, true, &why) == SL_OK, "%s", why.text);
+        for (uint32_t i = 0; i < MOVES; i++) {
+            ck_assert_uint_eq(moves[i].done, 1);
+            ck_assert_msg(sl_digest_equal(moves[i].digest, bed->moves[i].digest),
+                          "%s: digest of block %u", shape->name, i);
+        }
+        ck_assert((bed->device->stats.kernels > kernels) == (by == BY_KERNEL));
+        ck_assert((bed->device->stats.bounced_bytes > bounced) == (by == BY_COPIES));
+    }
+    cuda_of(bed->device)->beside = SL_BESIDE_WATCH;
+}
+
 /* The order in which halves of values are moved: the same layers in moves that follow each other.
  */
 static void halves(struct bed *bed, const struct shape *shape, bool first)
@@ -295,6 +327,7 @@ static void run_way(const struct shape *shape, enum sl_way way, enum pinning pin
         ck_assert_uint_eq(bed.moves[i].done, 1);
     }
     assert_out(&bed, shape);
+    assert_digests(&bed, shape);
     ck_assert_int_eq(memcmp(pool, bed.pool_copy, bed.pool_bytes), 0);
 
     for (uint32_t i = 0; i < MOVES; i++) {
@@ -353,6 +386,9 @@ START_TEST(ranges_of_layers_go_to_their_place)
                 ck_assert_uint_eq(bed.moves[i].done, 1);
                 ck_assert(sl_digest_equal(bed.moves[i].digest, sl_digest_of(from, length)));
                 ck_assert(part == 0 || bed.moves[i].host[0] + bed.moves[i].host[1] == 0);
+            }
+            assert_digests(&bed, shape);
+            for (uint32_t i = 0; i < MOVES; i++) {
                 bed.moves[i].digest = sl_digest_of(bed.moves[i].host, bed.value_bytes);
             }
         }
@@ -386,6 +422,11 @@ static sl_err life(struct bed *bed, const struct shape *shape, struct sl_error *
     }
     if (err == SL_OK) {
         err = bed->device->ops->move(bed->device, bed->moves, MOVES, false, false, why);
+    }
+    if (err == SL_OK) {
+        err = sl_device_digest_begin(bed->device, bed->moves, MOVES, why);
+        err = err == SL_OK ? sl_device_move_end(bed->device, true, why) : err;
+        assert_out(bed, shape);
     }
     return err;
 }

@@ -203,6 +203,101 @@ START_TEST(while_others_compute_no_kernel_runs)
     }
 END_TEST
 
+static sl_err digest(struct bed *bed, uint32_t count)
+{
+    struct sl_error why = {0};
+    sl_err err = sl_device_digest_begin(bed->device, bed->moves, count, &why);
+    return err == SL_OK ? sl_device_move_end(bed->device, true, &why) : err;
+}
+
+/* Beside an engine that computes, blocks are digested without a kernel, and the device says that this is
+ * not for nothing. */
+START_TEST(while_others_compute_digests_are_not_cheap)
+    {
+        struct bed bed;
+        bed_open(&bed);
+        struct cuda_watch *watch = &cuda_of(bed.device)->watch;
+        move(&bed, BLOCKS, true);
+        ck_assert(sl_device_digests(bed.device));
+        bed.fake->kernel_queries = UINT64_MAX;
+        watch->next_ns = 0;
+
+        ck_assert(!sl_device_digests(bed.device));
+        uint64_t kernels = bed.device->stats.kernels;
+        ck_assert_int_eq(digest(&bed, BLOCKS), SL_OK);
+
+        ck_assert_uint_eq(bed.device->stats.kernels, kernels);
+        for (uint32_t i = 0; i < BLOCKS; i++) {
+            ck_assert(sl_digest_equal(bed.moves[i].digest, sl_digest_of(bed.moves[i].host, VALUE)));
+        }
+        bed.fake->kernel_queries = 0;
+        bed_close(&bed);
+    }
+END_TEST
+
+/* What digests take is charged against a twentieth of what loads take. */
+START_TEST(digests_have_a_share_of_the_time_of_loads)
+    {
+        struct bed bed;
+        bed_open(&bed);
+        struct cuda_check *check = &cuda_of(bed.device)->check;
+        ck_assert(sl_device_digests(bed.device)); /* nothing was charged yet */
+        ck_assert_int_eq(digest(&bed, BLOCKS), SL_OK);
+        int64_t charged_ns = check->room_ns;
+        ck_assert_int_lt(charged_ns, 0);
+        ck_assert(!sl_device_digests(bed.device));
+
+        move(&bed, BLOCKS, true); /* stores are no loads */
+        ck_assert_int_eq(check->room_ns, charged_ns);
+        for (uint32_t n = 0; n < 1000000 && !sl_device_digests(bed.device); n++) {
+            move(&bed, BLOCKS, false);
+        }
+
+        ck_assert(sl_device_digests(bed.device));
+        ck_assert_int_gt(check->room_ns, charged_ns);
+        bed_close(&bed);
+    }
+END_TEST
+
+/* A value of more chunks than a slot has hashes for comes in parts. */
+START_TEST(a_value_of_many_chunks_is_digested_in_parts)
+    {
+        struct bed bed;
+        struct sl_error why = {0};
+        bed_open(&bed);
+        struct cuda_device *cuda = cuda_of(bed.device);
+        cuda->hash_count_max = 7; /* as if the staging were smaller */
+        uint64_t chunks = 3 * cuda->hash_count_max + 5;
+        uint64_t bytes = chunks * SL_DIGEST_CHUNK_BYTES - 77;
+        sl_cu_ptr large = 0;
+        ck_assert_int_eq(bed.engine.memory_get(&large, 2 * bytes), 0);
+        unsigned char *memory = (unsigned char *)(uintptr_t)large;
+        for (uint64_t i = 0; i < 2 * bytes; i++) {
+            memory[i] = (unsigned char)(i * 31 + i / 16411);
+        }
+        struct sl_layer layer = {
+            .base = memory, .block_stride_bytes = bytes, .piece_bytes = bytes, .block_count = 2};
+        struct sl_move moves[3] = {
+            {.device_block = 1}, bed.moves[5], {.device_block = 0}}; /* a small one between */
+        uint32_t index = 0;
+        ck_assert_int_eq(bed.device->ops->layers_add(bed.device, &layer, 1, &index, &why), SL_OK);
+        moves[0].layers_index = moves[2].layers_index = index;
+
+        sl_err err = sl_device_digest_begin(bed.device, moves, 3, &why);
+
+        ck_assert_msg(err == SL_OK, "%s", why.text);
+        ck_assert_int_eq(sl_device_move_end(bed.device, true, &why), SL_OK);
+        ck_assert(sl_digest_equal(moves[0].digest, sl_digest_of(memory + bytes, bytes)));
+        ck_assert(sl_digest_equal(moves[2].digest, sl_digest_of(memory, bytes)));
+        cuda->hash_count_max = 64;
+        move(&bed, BLOCKS, true);
+        ck_assert(sl_digest_equal(moves[1].digest, bed.moves[5].digest));
+        bed.device->ops->layers_remove(bed.device, index);
+        ck_assert_int_eq(bed.engine.memory_free(large), 0);
+        bed_close(&bed);
+    }
+END_TEST
+
 START_TEST(a_pause_of_the_others_is_not_their_end)
     {
         struct bed bed;
@@ -585,6 +680,9 @@ int main(void)
     TCase *beside = tcase_create("beside others"), *slices = tcase_create("slices");
     tcase_add_checked_fixture(beside, setup, NULL);
     tcase_add_test(beside, while_others_compute_no_kernel_runs);
+    tcase_add_test(beside, while_others_compute_digests_are_not_cheap);
+    tcase_add_test(beside, digests_have_a_share_of_the_time_of_loads);
+    tcase_add_test(beside, a_value_of_many_chunks_is_digested_in_parts);
     tcase_add_test(beside, a_pause_of_the_others_is_not_their_end);
     tcase_add_test(beside, with_mps_kernels_run_beside_others);
     tcase_add_test(beside, mps_is_found_by_its_pipe);

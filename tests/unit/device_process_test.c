@@ -243,6 +243,17 @@ START_TEST(random_layers_equal_the_plain_loop)
                     range_digest_check(&bed, &plan, &plan.moves[i]);
                 }
             }
+            for (uint32_t i = 0; i < plan.move_count; i++) {
+                plan.moves[i].digest = (struct sl_digest){0};
+            }
+            ck_assert_int_eq(sl_device_digest_begin(bed.device, plan.moves, plan.move_count, &why),
+                             SL_OK);
+            for (uint32_t i = 0; i < plan.move_count; i++) {
+                ck_assert_uint_eq(plan.moves[i].done, 1);
+                range_digest_check(&bed, &plan, &plan.moves[i]);
+            }
+            ck_assert_int_eq(memcmp(bed.memory, bed.memory_copy, MEMORY_BYTES), 0);
+            ck_assert_int_eq(memcmp(bed.arena, bed.arena_copy, ARENA_BYTES), 0);
             bed.device->ops->layers_remove(bed.device, plan.layers_index);
             for (size_t i = 0; i < ARENA_BYTES; i += 8) {
                 uint64_t word = random_next(&seed);

@@ -250,6 +250,21 @@ static void move_and_compare(const struct shape *shape, bool to_host, bool diges
             ck_assert_msg(sl_digest_equal(moves[i].digest, want), "%s: digest of move %u", what, i);
         }
     }
+    for (uint32_t i = 0; i < shape->move_count; i++) { /* what lies in the blocks now */
+        moves[i].host = NULL;
+        moves[i].digest = (struct sl_digest){0};
+    }
+    ck_assert(!sl_device_digests(device)); /* the processor reads every byte */
+    ck_assert_int_eq(sl_device_digest_begin(device, moves, shape->move_count, &why), SL_OK);
+    ck_assert_uint_eq(device->slices_done, device->slices_begun);
+    for (uint32_t i = 0; i < shape->move_count; i++) {
+        struct sl_digest want =
+            sl_digest_of(bed->host_copy + bed->host_offsets[i] + bed_bytes(bed, 0, first),
+                         bed_bytes(bed, first, end));
+        ck_assert_uint_eq(moves[i].done, 1);
+        ck_assert_msg(sl_digest_equal(moves[i].digest, want), "%s: digest of block %u", what, i);
+    }
+    bed_assert_equal(bed, what);
     free(moves);
     bed_free(bed);
     sl_device_close(&device);

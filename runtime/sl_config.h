@@ -115,6 +115,9 @@ enum sl_setting_kind {
       "threads of a swapper that copy plain memory of processes; 0: cores/ranks, at most 4")      \
     X(load_verify, TEXT, "sample", 3, 6,                                                          \
       "what is read again after it was copied to a device: sample: 1 byte of 32, all, off")       \
+    X(load_verify, TEXT, "auto", 3, 6,                                                            \
+      "what of a load is digested again on its device: all, sample (1 byte of 32), off, or auto:" \
+      " all where the GPU does it in under 5 %, else sample")                                     \
     X(swap_measure, BOOL, "true", 0, 1, "measure once which way of copying is fastest on a GPU")  \
     X(device, TEXT, "host", 4, 4, "device back end: host, cuda, or auto: cuda where it can run")  \
     X(trace_events, COUNT, "65536", 64, 16777216, "events the flight recorder of an actor keeps") \

@@ -200,6 +200,10 @@ static sl_err job_slice(struct swapper *self, struct sw_job *job, struct sw_engi
                        job->out ? "copy out" : "copy in", job->back.to, job->item_count);
     }
     engine->used_ns = env->now_ns;
+    if (job->next_item == job->item_count) {
+        *bytes = sw_verify_begin(self, job, engine, why);
+        return SL_OK;
+    }
     return engine->served != NULL ? sw_served_begin(self, job, engine, bytes, why)
                                   : sw_slice_begin(self, job, engine, bytes, why);
 }
@@ -212,8 +216,8 @@ static struct sw_job *job_next(struct swapper *self, struct sw_engine **engine)
     uint32_t cursor = 0;
     for (struct sw_job *job; (job = sw_jobs_each(self->jobs, &cursor)) != NULL;) {
         struct sw_engine *its = sw_engine_find(self, job->engine_id);
-        bool left = !job->checked || job->next_item < job->item_count;
-        if (left && job->code == SL_OK && its != NULL && its->state == SW_ENGINE_READY &&
+        bool moves = job->code == SL_OK && (!job->checked || job->next_item < job->item_count);
+        if ((moves || sw_verify_left(self, job)) && its != NULL && its->state == SW_ENGINE_READY &&
             job->event_state == SW_EVENT_OVER && !sw_served_busy(its) &&
             (next == NULL || job->turn < next->turn)) {
             next = job;
@@ -251,15 +255,12 @@ static void job_turn(struct swapper *self, struct sw_job *job, struct sw_engine 
 static void jobs_answer(struct swapper *self)
 {
     uint32_t cursor = 0;
-    self->verify.left = false;
     for (struct sw_job *job; (job = sw_jobs_each(self->jobs, &cursor)) != NULL;) {
         bool whole = job->checked && job->next_item == job->item_count;
         if (job->slices > 0 || (!whole && job->code == SL_OK)) {
             continue;
         }
-        bool begun = job->verified > 0; /* one that is wrong does not spare the others */
-        if (!job->out && (job->code == SL_OK || begun) && !sw_verify(self, job)) {
-            self->verify.left = true;
+        if (sw_verify_left(self, job)) {
             continue;
         }
         sw_job_answer(self, job, job->code, NULL);
@@ -279,7 +280,7 @@ sl_err sw_step(struct swapper *self)
     self->fatal = self->fatal == SL_OK ? asked : self->fatal;
     struct sw_job *job = job_next(self, &engine);
     bool begins = job != NULL && env->now_ns >= self->paced_ns;
-    bool idle = job == NULL && !self->verify.left;
+    bool idle = job == NULL;
     if (begins) {
         job_turn(self, job, engine);
         idle = ++self->turns % IDLE_TURNS == 0;
@@ -301,7 +302,7 @@ sl_err sw_step(struct swapper *self)
     if (job != NULL) {
         env->ops->wake_at(env, SL_MAX(env->now_ns, self->paced_ns));
     }
-    if (self->slice_count > 0 || self->verify.left) {
+    if (self->slice_count > 0) {
         env->ops->wake_at(env, env->now_ns);
     }
     if (SL_MIN(event_ns, served_ns) != SL_NEVER_NS) {

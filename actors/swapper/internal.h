@@ -19,6 +19,7 @@ struct sw_slice_part {
 /* Parts of one COPY that are moved together. */
 struct sw_slice {
     struct sw_job *job;
+    bool check;      /* what lies in the blocks is digested: verify.c */
     uint64_t number; /* the device's */
     uint32_t count;
     struct sl_move moves[SL_DEVICE_SLICE_MOVES_MAX]; /* lent to the device until it is over */
@@ -43,11 +44,9 @@ struct swapper {
     struct sw_slice slices[SL_DEVICE_SLICES_MAX + 1];
     uint32_t first_slice, slice_count;
     struct {
+        bool automatic;     /* all of a COPY where that is cheap, else the share */
         uint32_t share;     /* one byte of so many is read again; 0: none */
         uint64_t due_bytes; /* loaded since */
-        void *scratch;      /* owned; the largest part so far */
-        uint64_t scratch_bytes;
-        bool left; /* a job has parts to be read again */
     } verify;
     struct {
         sl_metric verified, verified_bytes, corrupt;
@@ -99,6 +98,11 @@ uint64_t sw_slice_pick(struct swapper *self, struct sw_slice *slice, struct sw_j
                        const struct sw_engine *engine);
 /* Gives the job what was done; err: why not all. */
 void sw_slice_over(struct sw_slice *slice, sl_err err, const struct sl_error *why);
+/* A free slice, to be picked into and sent. */
+struct sw_slice *sw_slice_next(struct swapper *self);
+/* Begins what was picked for the job; nothing when that is nothing. */
+void sw_slice_send(struct swapper *self, struct sw_slice *slice, struct sw_job *job,
+                   struct sl_error *why);
 /* Begins the next slice of a job that was checked; its bytes. An error of the device is noted in
  * each job that lost something by it, and in `fatal`. */
 sl_err sw_slice_begin(struct swapper *self, struct sw_job *job, const struct sw_engine *engine,
@@ -112,10 +116,16 @@ void sw_slices_end(struct swapper *self, bool wait);
 /* ---- verify.c: what arrived on the device is what was stored ---- */
 /* Errors: SL_ERR_CONFIG. */
 sl_err sw_verify_init(struct swapper *self, struct sl_error *why);
-void sw_verify_fini(struct swapper *self);
-/* Of a load whose parts are all there: checks those whose turn it is, some of them at a time. One that
- * is wrong is not done, and fails the job (SL_ERR_CORRUPT). False: some are left, for the next step. */
-bool sw_verify(struct swapper *self, struct sw_job *job);
+/* Whether parts of a load are to be read again before it is answered. All of them are there, and no
+ * slice that moves is on its way. */
+bool sw_verify_left(struct swapper *self, struct sw_job *job);
+/* Begins the next slice of these; the bytes that come over the bus for it. */
+uint64_t sw_verify_begin(struct swapper *self, struct sw_job *job, const struct sw_engine *engine,
+                         struct sl_error *why);
+/* Such a slice is over. A part that is wrong is not done, and fails the job (SL_ERR_CORRUPT). */
+void sw_verify_over(struct swapper *self, struct sw_slice *slice, sl_err err,
+                    const struct sl_error *why);
+
 /* ---- served.c: copies by the process that has the memory ---- */
 /* Whether the engine's copier has not ended what it was asked for. */
 bool sw_served_busy(const struct sw_engine *engine);

@@ -188,6 +188,7 @@ sl_err sw_jobs_add(struct sw_jobs *jobs, const struct sl_msg *msg, struct sw_job
     job->item_count = count;
     job->next_item = 0;
     job->verified = 0;
+    job->verify_due = job->verify_all = false;
     job->slices = 0;
     job->done_count = 0;
     job->bytes = 0;

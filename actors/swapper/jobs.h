@@ -33,6 +33,8 @@ struct sw_job {
     uint32_t next_item;
     uint32_t slices;   /* on their way */
     uint32_t verified; /* items that need not be looked at again: verify.c */
+    bool verify_due;   /* the next of them is to be read */
+    bool verify_all;   /* each of them */
     uint32_t done_count;
     uint64_t bytes;
     enum sw_event_state event_state; /* no slice is done before SW_EVENT_OVER */

@@ -135,26 +135,40 @@ static void slice_order(struct sw_slice *slice)
     }
 }
 
-sl_err sw_slice_begin(struct swapper *self, struct sw_job *job, const struct sw_engine *engine,
-                      uint64_t *bytes, struct sl_error *why)
+struct sw_slice *sw_slice_next(struct swapper *self)
 {
-    struct sl_device *device = self->memory.device;
     SL_ASSERT(self->slice_count < SL_DEVICE_SLICES_MAX + 1);
     struct sw_slice *slice =
         &self->slices[(self->first_slice + self->slice_count) % SL_COUNT(self->slices)];
-    *bytes = sw_slice_pick(self, slice, job, engine);
+    slice->check = false;
+    return slice;
+}
+
+void sw_slice_send(struct swapper *self, struct sw_slice *slice, struct sw_job *job,
+                   struct sl_error *why)
+{
+    struct sl_device *device = self->memory.device;
     if (slice->count == 0) {
-        return SL_OK;
+        return;
     }
     slice_order(slice);
     slice->job = job;
     job->slices++;
     self->slice_count++;
     self->memory.lent = true;
-    sl_err err = sl_device_move_begin(device, slice->moves, slice->count, job->out,
-                                      job->out && !job->chunked, why);
+    sl_err err = slice->check ? sl_device_digest_begin(device, slice->moves, slice->count, why)
+                              : sl_device_move_begin(device, slice->moves, slice->count, job->out,
+                                                     job->out && !job->chunked, why);
     slice->number = device->slices_begun;
     sw_slices_over(self, err, why);
+}
+
+sl_err sw_slice_begin(struct swapper *self, struct sw_job *job, const struct sw_engine *engine,
+                      uint64_t *bytes, struct sl_error *why)
+{
+    struct sw_slice *slice = sw_slice_next(self);
+    *bytes = sw_slice_pick(self, slice, job, engine);
+    sw_slice_send(self, slice, job, why);
     return SL_OK; /* an error is that of each job which lost something by it */
 }
 
@@ -220,7 +234,11 @@ void sw_slices_over(struct swapper *self, sl_err err, const struct sl_error *why
         if (slice->number > self->memory.device->slices_done) {
             break;
         }
-        sw_slice_over(slice, err, why);
+        if (slice->check) {
+            sw_verify_over(self, slice, err, why);
+        } else {
+            sw_slice_over(slice, err, why);
+        }
         self->first_slice = (self->first_slice + 1) % SL_COUNT(self->slices);
         self->slice_count--;
     }

@@ -189,7 +189,6 @@ static void swapper_fini(void *state)
 {
     struct swapper *self = state;
     sw_events_fini(self);
-    sw_verify_fini(self);
     sw_engines_fini(self);
     sw_pools_fini(&self->pools, self->memory.device);
     sw_memory_close(&self->memory);

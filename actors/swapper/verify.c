@@ -1,59 +1,46 @@
-/* actors/swapper/verify.c - what a load has brought is read again from the device, and its digest
- * compared with the one that was stored: all of it, or a share (setting load_verify). It finds what
- * no checksum on the way can: a copy that went wrong or elsewhere, or memory that does not keep it. */
+/* actors/swapper/verify.c - what a load has brought is digested again where it lies on the device, and
+ * compared with what was stored (setting load_verify). It finds what no checksum on the way can: a
+ * copy that went wrong or elsewhere, or memory that does not keep it. */
 #include "actors/swapper/internal.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
-#define SAMPLE_SHARE   32u           /* one byte of so many */
-#define PART_BYTES_MAX (64 * SL_MIB) /* larger ones are not read again */
+#define SAMPLE_SHARE 32u /* one byte of so many */
 
 sl_err sw_verify_init(struct swapper *self, struct sl_error *why)
 {
     static const struct {
         const char *name;
         uint32_t share;
-    } ways[] = {{"off", 0}, {"all", 1}, {"sample", SAMPLE_SHARE}};
+        bool automatic;
+    } ways[] = {{"off", 0, false},
+                {"all", 1, false},
+                {"sample", SAMPLE_SHARE, false},
+                {"auto", SAMPLE_SHARE, true}};
     const char *text = sl_config_text(self->env->config, SL_SET_load_verify);
     for (size_t i = 0; i < SL_COUNT(ways); i++) {
         if (strcmp(text, ways[i].name) == 0) {
             self->verify.share = ways[i].share;
+            self->verify.automatic = ways[i].automatic;
             return SL_OK;
         }
     }
-    return sl_fail(why, SL_ERR_CONFIG, "load_verify '%.16s': sample, all and off are known", text);
-}
-
-void sw_verify_fini(struct swapper *self)
-{
-    free(self->verify.scratch);
-    self->verify.scratch = NULL;
-}
-
-/* Room for a part that is read again; false: there is none, and it is not. */
-static bool scratch_room(struct swapper *self, uint64_t bytes)
-{
-    if (bytes <= self->verify.scratch_bytes) {
-        return true;
-    }
-    void *grown = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
-    if (grown == NULL) {
-        return false;
-    }
-    free(self->verify.scratch);
-    self->verify.scratch = grown;
-    self->verify.scratch_bytes = bytes;
-    return true;
+    return sl_fail(why, SL_ERR_CONFIG, "load_verify '%.16s': auto, sample, all and off are known",
+                   text);
 }
 
 /* Whether the item's turn has come: shares add up over jobs. */
-static bool item_is_due(struct swapper *self, const struct sl_item_piece *item)
+static bool item_is_due(struct swapper *self, const struct sw_job *job, uint32_t i)
 {
+    const struct sl_item_piece *item = &job->items[i];
+    bool done = ((uint32_t)job->done[i >> 3] >> (i & 7) & 1u) != 0;
     bool told = (item->digest_low | item->digest_high) != 0 && item->layer_end == 0;
-    if (!told || self->verify.share == 0 || item->length_bytes > PART_BYTES_MAX) {
+    if (!done || !told || self->verify.share == 0) {
         return false;
+    }
+    if (job->verify_all) {
+        return true;
     }
     self->verify.due_bytes += item->length_bytes;
     if (self->verify.due_bytes < item->length_bytes * self->verify.share) {
@@ -63,72 +50,100 @@ static bool item_is_due(struct swapper *self, const struct sl_item_piece *item)
     return true;
 }
 
-/* Reads the part back, and compares. Errors: SL_ERR_CORRUPT; those of the device. */
-static sl_err item_check(struct swapper *self, const struct sw_engine *engine,
-                         const struct sl_item_piece *item, struct sl_error *why)
+/* To the next item that is due. Each is asked once. */
+static bool verify_next(struct swapper *self, struct sw_job *job)
 {
-    const struct sw_part *part = sw_item_part(engine, item);
-    if (part == NULL || !scratch_room(self, item->length_bytes)) {
-        return SL_OK;
+    if (job->verified == 0 && !job->verify_due) {
+        job->verify_all = self->verify.automatic && sl_device_digests(self->memory.device);
     }
-    struct sl_move move = {.host = self->verify.scratch,
-                           .device_block = item->device_block,
-                           .layers_index = part->layers_index};
-    struct sl_device *device = self->memory.device;
-    sl_err err = device->ops->move(device, &move, 1, true, true, why);
-    if (err != SL_OK) {
-        return err;
+    while (!job->verify_due && job->verified < job->item_count) {
+        job->verify_due = item_is_due(self, job, job->verified);
+        job->verified += !job->verify_due;
     }
-    sl_metric_add(self->env->metrics, self->metrics.verified, 1);
-    sl_metric_add(self->env->metrics, self->metrics.verified_bytes, item->length_bytes);
-    return move.digest.low == item->digest_low && move.digest.high == item->digest_high
-               ? SL_OK
-               : sl_fail(why, SL_ERR_CORRUPT,
-                         "device block %" PRIu64 ", pool %" PRIu64
-                         ": what arrived is not what was stored",
-                         item->device_block, item->pool);
+    return job->verify_due;
 }
 
-static void item_verify(struct swapper *self, struct sw_job *job, const struct sw_engine *engine,
-                        uint32_t i)
+bool sw_verify_left(struct swapper *self, struct sw_job *job)
 {
-    struct sl_error why = {0};
-    sw_slices_end(self, true); /* of others: this is no slice */
-    sl_err err = item_check(self, engine, &job->items[i], &why);
-    if (sl_err_class(err) == SL_CLASS_RESTART) {
-        self->fatal = err;
+    bool moved = job->checked && job->next_item == job->item_count;
+    bool begun = job->verified > 0 || job->verify_due; /* only then its slices are of checks */
+    if (job->out || !moved || (!begun && (job->slices > 0 || job->code != SL_OK)) ||
+        self->fatal != SL_OK) { /* one that is wrong does not spare the others */
+        return false;
     }
-    if (err == SL_OK) {
-        return;
+    const struct sw_engine *engine = sw_engine_find(self, job->engine_id);
+    return engine != NULL && engine->served == NULL && verify_next(self, job);
+}
+
+uint64_t sw_verify_begin(struct swapper *self, struct sw_job *job, const struct sw_engine *engine,
+                         struct sl_error *why)
+{
+    struct sl_device *device = self->memory.device;
+    struct sw_slice *slice = sw_slice_next(self);
+    uint64_t bytes = 0, runs = 0, bounced_bytes = device->stats.bounced_bytes;
+    slice->check = true;
+    slice->count = 0;
+    while (verify_next(self, job)) {
+        const struct sl_item_piece *item = &job->items[job->verified];
+        const struct sw_part *part = sw_item_part(engine, item);
+        SL_ASSERT(part != NULL); /* the COPY was checked */
+        if (sl_device_slice_full(device, slice->count, bytes, item->length_bytes) ||
+            (runs > 0 && runs + part->runs > SL_DEVICE_SLICE_RUNS_MAX)) {
+            break;
+        }
+        bytes += item->length_bytes;
+        runs += part->runs;
+        slice->parts[slice->count] =
+            (struct sw_slice_part){.item = job->verified, .bytes = item->length_bytes};
+        slice->moves[slice->count++] = (struct sl_move){.device_block = item->device_block,
+                                                        .layers_index = part->layers_index};
+        job->verify_due = false;
+        job->verified++;
     }
-    if (err == SL_ERR_CORRUPT) {
-        sl_metric_add(self->env->metrics, self->metrics.corrupt, 1);
-        sl_log_write(self->env->log, SL_LOG_ERROR, job->back.trace_id, "%s", why.text);
-    }
+    sw_slice_send(self, slice, job, why);
+    return device->stats.bounced_bytes - bounced_bytes;
+}
+
+/* The part does not count. */
+static void part_fail(struct sw_job *job, uint32_t i, sl_err err, const struct sl_error *why)
+{
     job->done[i >> 3] = (unsigned char)((uint32_t)job->done[i >> 3] & ~(1u << (i & 7)));
     job->done_count--;
     if (job->code == SL_OK) {
         job->code = err;
-        job->why = why;
+        if (why != NULL) {
+            job->why = *why;
+        }
     }
 }
 
-bool sw_verify(struct swapper *self, struct sw_job *job)
+void sw_verify_over(struct swapper *self, struct sw_slice *slice, sl_err err,
+                    const struct sl_error *why)
 {
-    const struct sw_engine *engine = sw_engine_find(self, job->engine_id);
-    uint64_t read_bytes = 0;
-    engine = engine != NULL && engine->served != NULL ? NULL : engine; /* not mapped here */
-    for (; engine != NULL && job->verified < job->item_count && self->fatal == SL_OK;
-         job->verified++) {
-        uint32_t i = job->verified;
-        bool done = ((uint32_t)job->done[i >> 3] >> (i & 7) & 1u) != 0;
-        if (read_bytes >= self->memory.device->slice_bytes) {
-            return false; /* a FENCE and other jobs are not kept waiting for all */
+    struct sw_job *job = slice->job;
+    struct sl_env *env = self->env;
+    job->slices--;
+    for (uint32_t k = 0; k < slice->count; k++) {
+        const struct sl_move *move = &slice->moves[k];
+        uint32_t i = slice->parts[k].item;
+        const struct sl_item_piece *item = &job->items[i];
+        struct sl_digest stored = {.low = item->digest_low, .high = item->digest_high};
+        if (move->done == 0) {
+            SL_ASSERT(err != SL_OK);
+            part_fail(job, i, err, why);
+            continue;
         }
-        if (done && item_is_due(self, &job->items[i])) {
-            read_bytes += job->items[i].length_bytes;
-            item_verify(self, job, engine, i);
+        sl_metric_add(env->metrics, self->metrics.verified, 1);
+        sl_metric_add(env->metrics, self->metrics.verified_bytes, item->length_bytes);
+        if (!sl_digest_equal(move->digest, stored)) {
+            struct sl_error wrong = {0};
+            sl_err corrupt = sl_fail(&wrong, SL_ERR_CORRUPT,
+                                     "device block %" PRIu64 ", pool %" PRIu64
+                                     ": what arrived is not what was stored",
+                                     item->device_block, item->pool);
+            sl_metric_add(env->metrics, self->metrics.corrupt, 1);
+            sl_log_write(env->log, SL_LOG_ERROR, job->back.trace_id, "%s", wrong.text);
+            part_fail(job, i, corrupt, &wrong);
         }
     }
-    return true;
 }

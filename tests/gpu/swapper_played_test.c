@@ -60,12 +60,11 @@ static void arena_make(void)
     }
 }
 
-static void setup(void)
+static void setup_with(const char *kernels, const char *verify)
 {
-    static const char *const settings[] = {
-        "device", "cuda",         "swap_staging", "256KiB", "swap_measure",
-        "false",  "swap_kernels", "always", /* nothing else records events */
-        NULL};
+    const char *const settings[] = {
+        "device", "cuda",        "swap_staging", "256KiB", "swap_measure", "false", "swap_kernels",
+        kernels,  "load_verify", verify,         NULL};
     struct sl_error why = {0};
     bool created = false;
     engine_start();
@@ -76,12 +75,43 @@ static void setup(void)
         .shm_dir = shm_dir, .index_bytes_max = 16 * SL_MIB, .arena = arena};
     ck_assert_msg(sl_index_open(&index_options, &created, &node_index, &why) == SL_OK, "%s",
                   why.text);
-    stepped_start(&bed, &sl_swapper_actor, shm_dir, settings, true);
+    stepped_start(&bed, &sl_swapper_actor, shm_dir, settings, false);
+    const struct sl_metrics_options page = {
+        .actor = "swapper", .self = sl_proc_id_self(), .trace_events = 64};
+    ck_assert_int_eq(sl_metrics_open(&page, &bed.env.metrics, &why), SL_OK);
+    ck_assert_msg(sl_swapper_actor.init(bed.state, &bed.env, &why) == SL_OK, "%s", why.text);
+}
+
+static void setup(void)
+{
+    setup_with("always", "auto"); /* nothing else records events */
+}
+
+static void setup_all(void)
+{
+    setup_with("always", "all");
+}
+
+static void setup_copies(void)
+{
+    setup_with("never", "all");
+}
+
+static void setup_copies_auto(void)
+{
+    setup_with("never", "auto");
+}
+
+static void setup_off(void)
+{
+    setup_with("always", "off");
 }
 
 static void teardown(void)
 {
+    struct sl_metrics *metrics = bed.env.metrics;
     stepped_end(&bed);
+    sl_metrics_close(&metrics);
     ck_assert_int_eq(fake->contexts + fake->streams + fake->ipc_opens, 0);
     ck_assert_int_eq(fake->registrations, left_pinned);
     ck_assert_int_eq(fake->allocations, 1 + left_allocated); /* the engine's pool */
@@ -218,6 +248,144 @@ START_TEST(blocks_of_a_gpu_go_out_and_in)
         ck_assert(stepped_take(&bed, &reply, NULL));
         ck_assert_int_eq(reply.code, SL_OK);
         ck_assert_int_eq(memcmp(bytes, copy, sizeof(copy)), 0);
+    }
+END_TEST
+
+/* ---- what arrived is what was stored ---- */
+
+/* Stores all blocks, and asks for them with the digests that were answered. */
+static struct sl_msg stored(void)
+{
+    struct sl_msg reply, msg = copy_request(true);
+    ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+    ck_assert_int_eq(engine_answer(), SL_OK);
+    (void)stepped_run(&bed, 100);
+    ck_assert(stepped_take(&bed, &reply, NULL));
+    ck_assert_int_eq(reply.code, SL_OK);
+    unsigned char digests[BLOCKS * 16];
+    ck_assert_uint_eq(reply.body.copy_reply.digests.length, sizeof(digests));
+    memcpy(digests, reply.body.copy_reply.digests.at, sizeof(digests));
+    msg = copy_request(false);
+    for (uint64_t i = 0; i < BLOCKS; i++) {
+        memcpy(&items[i].digest_low, digests + 16 * i, 8);
+        memcpy(&items[i].digest_high, digests + 16 * i + 8, 8);
+    }
+    return msg;
+}
+
+static struct sl_msg loaded(struct sl_msg *msg)
+{
+    struct sl_msg reply;
+    ck_assert_int_eq(stepped_give(&bed, "coordinator", msg), SL_OK);
+    (void)stepped_run(&bed, 100);
+    ck_assert(stepped_take(&bed, &reply, NULL));
+    return reply;
+}
+
+/* The value is another one by now. */
+static void value_spoil(unsigned item, uint64_t at)
+{
+    unsigned char *value = sl_arena_at(arena, items[item].offset_bytes, VALUE);
+    value[at] ^= 1;
+}
+
+static uint64_t counted(const char *name)
+{
+    return sl_metric_get(bed.env.metrics, sl_metric_define(bed.env.metrics, name));
+}
+
+/* _i: how many values are others by now. Every part is digested on the device, by a kernel that
+ * brings nothing but hashes back. */
+START_TEST(loads_are_checked_on_the_gpu)
+    {
+        (void)stepped_run(&bed, 100);
+        struct sl_msg msg = stored();
+        uint64_t kernels = counted("kernels"), bounced = counted("bounced_bytes");
+        for (int n = 0; n < _i; n++) {
+            value_spoil(3 + (unsigned)n, VALUE - 1 - (unsigned)n);
+        }
+
+        struct sl_msg reply = loaded(&msg);
+
+        ck_assert_int_eq(reply.code, _i == 0 ? SL_OK : SL_ERR_CORRUPT);
+        for (uint64_t i = 0; i < BLOCKS; i++) {
+            unsigned done = ((const unsigned char *)reply.body.copy_reply.done.at)[i / 8];
+            ck_assert_uint_eq(done >> i % 8 & 1, i < 3 || i >= 3 + (uint64_t)_i);
+        }
+        if (_i > 0) {
+            char block[64];
+            snprintf(block, sizeof(block), "device block %d, pool 0", (int)items[3].device_block);
+            ck_assert_ptr_nonnull(strstr(reply.text.at, block));
+        }
+        ck_assert_uint_eq(counted("parts_verified"), BLOCKS);
+        ck_assert_uint_eq(counted("verified_bytes"), BLOCKS * VALUE);
+        ck_assert_uint_eq(counted("parts_corrupt"), (uint64_t)_i);
+        ck_assert_uint_gt(counted("kernels"), kernels);
+        ck_assert_uint_eq(counted("bounced_bytes"), bounced);
+    }
+END_TEST
+
+/* Without kernels `all` reads everything over the bus again. */
+START_TEST(loads_are_checked_by_the_processor)
+    {
+        (void)stepped_run(&bed, 100);
+        struct sl_msg msg = stored();
+        value_spoil(7, 0);
+
+        struct sl_msg reply = loaded(&msg);
+
+        ck_assert_int_eq(reply.code, SL_ERR_CORRUPT);
+        ck_assert_uint_eq(counted("parts_verified"), BLOCKS);
+        ck_assert_uint_eq(counted("bounced_bytes"), BLOCKS * VALUE);
+        ck_assert_uint_eq(counted("kernels"), 0);
+    }
+END_TEST
+
+/* 16 parts of a size: a share of one in 32 comes to none of the first load, and one of two. */
+START_TEST(without_kernels_a_share_is_checked)
+    {
+        (void)stepped_run(&bed, 100);
+        struct sl_msg msg = stored();
+        ck_assert_int_eq(loaded(&msg).code, SL_OK);
+        ck_assert_uint_eq(counted("parts_verified"), 0);
+        msg.seq = 0; /* another COPY */
+        ck_assert_int_eq(loaded(&msg).code, SL_OK);
+        ck_assert_uint_eq(counted("parts_verified"), 1);
+    }
+END_TEST
+
+START_TEST(nothing_is_checked_when_it_is_off)
+    {
+        (void)stepped_run(&bed, 100);
+        struct sl_msg msg = stored();
+        value_spoil(7, 0);
+
+        ck_assert_int_eq(loaded(&msg).code, SL_OK);
+
+        ck_assert_uint_eq(counted("parts_verified"), 0);
+    }
+END_TEST
+
+/* A FENCE while blocks are digested: it is answered behind the COPY, and nothing is on its way. */
+START_TEST(a_fence_waits_for_a_check)
+    {
+        struct sl_msg reply, fence = {.type = SL_MSG_FENCE, .op_id = 77};
+        (void)stepped_run(&bed, 100);
+        struct sl_msg msg = stored();
+        uint64_t kernels = counted("kernels");
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+        fake->event_queries = 1000000; /* no slice is over by itself */
+        for (int n = 0; n < 100 && counted("kernels") < kernels + 2; n++) { /* scatter, digest */
+            (void)stepped_run(&bed, 1);
+        }
+
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &fence), SL_OK);
+
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_uint_eq(reply.type, SL_MSG_COPY_REPLY);
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_uint_eq(reply.type, SL_MSG_FENCE_REPLY);
+        ck_assert_uint_eq(fake->undone, 0);
     }
 END_TEST
 
@@ -667,6 +835,25 @@ int main(void)
     tcase_add_test(cases, stale_and_foreign_events_are_named);
     tcase_add_test(cases, event_of_a_copy_in_the_queue_is_closed_at_the_end);
     suite_add_tcase(suite, cases);
+    const struct {
+        const char *name;
+        void (*setup)(void);
+        const TTest *test;
+        int end;
+    } verify[] = {
+        {"verify auto", setup, loads_are_checked_on_the_gpu, 3},
+        {"verify all", setup_all, loads_are_checked_on_the_gpu, 3},
+        {"verify by copies", setup_copies, loads_are_checked_by_the_processor, 1},
+        {"verify a share", setup_copies_auto, without_kernels_a_share_is_checked, 1},
+        {"verify off", setup_off, nothing_is_checked_when_it_is_off, 1},
+        {"verify and fence", setup_all, a_fence_waits_for_a_check, 1},
+    };
+    for (size_t i = 0; i < SL_COUNT(verify); i++) {
+        TCase *some = tcase_create(verify[i].name);
+        tcase_add_checked_fixture(some, verify[i].setup, teardown);
+        tcase_add_loop_test(some, verify[i].test, 0, verify[i].end);
+        suite_add_tcase(suite, some);
+    }
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
     int failures = srunner_ntests_failed(runner);

@@ -84,6 +84,11 @@ static void setup_all(void)
     setup_with("all");
 }
 
+static void setup_auto(void)
+{
+    setup_with("auto"); /* device host: the processor digests, so it is a sample */
+}
+
 static void setup_off(void)
 {
     setup_with("off");
@@ -314,6 +319,7 @@ static struct sl_msg load_told(uint64_t count, uint64_t wrong)
     }
     struct sl_msg msg = copy_request(false, count);
     ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+    (void)stepped_run(&bed, 100); /* moved, then read again */
     ck_assert(stepped_take(&bed, &reply, NULL));
     return reply;
 }
@@ -1188,6 +1194,10 @@ int main(void)
     tcase_add_test(all, a_fence_ends_a_load_that_is_read_again);
     tcase_add_test(all, a_registration_that_is_over_is_not_copied_to);
     suite_add_tcase(suite, all);
+    TCase *automatic = tcase_create("verify auto");
+    tcase_add_checked_fixture(automatic, setup_auto, teardown);
+    tcase_add_test(automatic, one_byte_of_32_is_read_again);
+    suite_add_tcase(suite, automatic);
     TCase *off = tcase_create("verify off");
     tcase_add_checked_fixture(off, setup_off, teardown);
     tcase_add_test(off, nothing_is_read_again_when_it_is_off);

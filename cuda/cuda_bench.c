@@ -354,8 +354,8 @@ static sl_err by_way(struct bench *bench, enum sl_way way, struct sl_error *why)
     return err;
 }
 
-/* As a swapper does it. */
-static sl_err in_slices(struct bench *bench, bool digests, struct sl_error *why)
+/* As a swapper does it. check: the blocks are digested where they lie, and nothing is moved. */
+static sl_err in_slices(struct bench *bench, bool digests, bool check, struct sl_error *why)
 {
     struct sl_device *device = &bench->cuda->base;
     sl_err err = SL_OK;
@@ -367,8 +367,10 @@ static sl_err in_slices(struct bench *bench, bool digests, struct sl_error *why)
                    !sl_device_slice_full(device, count, count * part_bytes, part_bytes)) {
                 count++;
             }
-            err = sl_device_move_begin(device, bench->passes[pass].moves + at, count,
-                                       bench->row.to_host, digests, why);
+            struct sl_move *moves = bench->passes[pass].moves + at;
+            err = check ? sl_device_digest_begin(device, moves, count, why)
+                        : sl_device_move_begin(device, moves, count, bench->row.to_host, digests,
+                                               why);
         }
     }
     return err == SL_OK ? sl_device_move_end(device, true, why) : err;
@@ -383,7 +385,7 @@ static sl_err once(struct bench *bench, uint32_t what, struct sl_error *why)
         return single(bench, why);
     case MOVE:
     case DIGESTED:
-        return in_slices(bench, what == DIGESTED, why);
+        return in_slices(bench, what == DIGESTED, what == DIGESTED && !bench->row.to_host, why);
     default:
         return by_way(bench, (enum sl_way)(what - WAYS), why);
     }
@@ -433,7 +435,7 @@ static sl_err row_measure(struct bench *bench, struct sl_error *why)
     for (uint32_t round = 0;
          round <= rounds && (done == 0 || sl_clock_monotonic_ns() - row_ns < ROW_NS); round++) {
         for (uint32_t what = 0; what < WAYS + SL_WAY_COUNT; what++) {
-            if ((what == DIGESTED && !row->to_host) || (what >= WAYS && !wanted[what - WAYS])) {
+            if (what >= WAYS && !wanted[what - WAYS]) {
                 continue;
             }
             uint64_t drains = bench->cuda->base.stats.drains;
@@ -522,6 +524,12 @@ static sl_err row_check(struct bench *bench, struct sl_gpu_bench_result *result,
         values_fill(bench, way);
         bench->row.to_host = false;
         err = by_way(bench, (enum sl_way)way, why);
+        if (err == SL_OK) { /* where they landed */
+            err = once(bench, DIGESTED, why);
+        }
+        if (err == SL_OK) {
+            err = values_check(bench, way, true, "digested in its block", why);
+        }
         memset(bench->host, 0, bytes);
         bench->row.to_host = true;
         if (err == SL_OK) {

@@ -36,7 +36,8 @@ struct sl_gpu_bench_row {
     double whole;    /* one copy of all bytes, pinned: the limit */
     double single;   /* an asynchronous copy a piece */
     double move;     /* in slices, as a swapper: the device's own choice, without digests */
-    double digested; /* the same with digests; 0: to the device */
+    double digested; /* out: the same with digests; in: the digest pass over the blocks that were
+                        loaded, by itself */
     double ways[SL_WAY_COUNT]; /* 0: cannot be used, or was not asked for */
     enum sl_way chosen;        /* for the first slice */
     uint64_t drains;           /* of one move in slices: at most 1 when they follow each other */

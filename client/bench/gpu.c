@@ -28,6 +28,12 @@ static double share(double part, double of)
     return of > 0 ? part / of : 0;
 }
 
+/* Out: what digests take away from the rate. In: the digest pass beside the load, of the load's time. */
+static double digest_cost(const struct sl_gpu_bench_row *row)
+{
+    return row->to_host ? 1 - share(row->digested, row->move) : share(row->move, row->digested);
+}
+
 static void row_print(void *context, const struct sl_gpu_bench_row *row)
 {
     struct gpu_bench *bench = context;
@@ -49,8 +55,7 @@ static void row_print(void *context, const struct sl_gpu_bench_row *row)
                 (json_int_t)row->pieces, "gb_per_s", row->move, "limit_gb_per_s", row->whole,
                 "of_limit", of_limit, "single_gb_per_s", row->single, "times_single",
                 share(row->move, row->single), "digested_gb_per_s", row->digested, "digest_cost",
-                row->digested > 0 ? 1 - share(row->digested, row->move) : 0.0, "chosen",
-                sl_way_name(row->chosen), "ways", ways));
+                digest_cost(row), "chosen", sl_way_name(row->chosen), "ways", ways));
         return;
     }
     if (bench->printed++ == 0) {
@@ -62,11 +67,7 @@ static void row_print(void *context, const struct sl_gpu_bench_row *row)
                  sl_gpu_memory_name(row->memory), sl_gpu_values_name(row->values),
                  row->to_host ? "out" : "in", row->piece_bytes / 1024, row->pieces, row->move,
                  row->whole, of_limit, row->single, share(row->move, row->single));
-    if (row->digested > 0) {
-        (void)printf("%8.2f %5.1f%%", row->digested, 100 * (1 - share(row->digested, row->move)));
-    } else {
-        (void)printf("%8s %6s", "-", "-");
-    }
+    (void)printf("%8.2f %5.1f%%", row->digested, 100 * digest_cost(row));
     (void)printf("  %-7s", sl_way_name(row->chosen));
     for (unsigned way = 0; way < SL_WAY_COUNT; way++) {
         (void)printf(" %7.2f", row->ways[way]);
@@ -256,6 +257,9 @@ int ctl_bench_gpu(struct ctl *ctl, const struct bench_gpu_asked *asked)
     }
     json_decref(bench.rows);
     crossover_print(&result.crossover);
+    (void)printf(
+        "\nDIGESTED, COST: out with digests, and what they take off the rate; in: the digest "
+        "pass over the blocks after the load, and its share of the load's time\n");
     (void)printf("\n%s\n%" PRIu64
                  " bytes went there and back and were compared; %u rows left out for want of "
                  "--total, %u of --seconds; least share of the limit %.2f\n%s%s",

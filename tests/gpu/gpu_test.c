@@ -181,6 +181,38 @@ static void piece_copy(const struct bed *bed, const struct sl_move *move, uint32
     }
 }
 
+/* The digests of the blocks are those of the values, by the kernel and by the processor; of all layers,
+ * and of the last ones. */
+static void blocks_digest(struct bed *bed, size_t shape)
+{
+    enum sl_beside beside = bed->cuda->beside;
+    for (uint32_t way = 0; way < 3; way++) {
+        struct sl_move moves[BLOCKS];
+        struct sl_error why = {0};
+        uint32_t first = way == 1 ? 1 : 0;
+        uint64_t from_bytes = first * bed->piece_bytes, kernels = bed->device->stats.kernels;
+        for (uint32_t i = 0; i < bed->move_count; i++) {
+            moves[i] = (struct sl_move){.device_block = bed->moves[i].device_block,
+                                        .layers_index = bed->layers_index,
+                                        .first_layer = first,
+                                        .layer_end = LAYERS};
+        }
+        bed->cuda->beside = way == 2 ? SL_BESIDE_COPIES : SL_BESIDE_KERNELS;
+        ck_assert_msg(sl_device_digest_begin(bed->device, moves, bed->move_count, &why) == SL_OK &&
+                          sl_device_move_end(bed->device, true, &why) == SL_OK,
+                      "%s", why.text);
+        ck_assert((bed->device->stats.kernels > kernels) == (way < 2));
+        for (uint32_t i = 0; i < bed->move_count; i++) {
+            struct sl_digest want =
+                sl_digest_of(bed->moves[i].host + from_bytes, bed->value_bytes - from_bytes);
+            ck_assert_uint_eq(moves[i].done, 1);
+            ck_assert_msg(sl_digest_equal(moves[i].digest, want), "shape %zu, block %u, way %u",
+                          shape, i, way);
+        }
+    }
+    bed->cuda->beside = beside;
+}
+
 static void out_and_in(struct bed *bed, size_t shape)
 {
     struct sl_error why = {0};
@@ -198,6 +230,7 @@ static void out_and_in(struct bed *bed, size_t shape)
         }
         ck_assert(sl_digest_equal(move->digest, sl_digest_of(move->host, bed->value_bytes)));
     }
+    blocks_digest(bed, shape);
     for (uint32_t i = 0; i < bed->move_count; i++) {
         struct sl_move *move = &bed->moves[i];
         for (uint64_t k = 0; k < bed->value_bytes; k++) {
@@ -212,6 +245,7 @@ static void out_and_in(struct bed *bed, size_t shape)
                   "%s", why.text);
     ck_assert(device_bytes(bed->cuda, bed->pool, pool_now, bed->pool_bytes, true));
     ck_assert_msg(memcmp(pool_now, bed->pool_copy, bed->pool_bytes) == 0, "shape %zu", shape);
+    blocks_digest(bed, shape); /* what a load has brought */
     free(pool_now);
     free(piece);
 }
@@ -355,7 +389,7 @@ static void row_seen(void *context, const struct sl_gpu_bench_row *row)
 {
     uint32_t *seen = context;
     ck_assert(row->whole > 0 && row->single > 0 && row->move > 0);
-    ck_assert(!row->to_host || row->digested > 0);
+    ck_assert(row->digested > 0);
     ck_assert_uint_le(row->drains, 1); /* its slices follow each other */
     ck_assert(row->ways[SL_WAY_COPIES] == 0 && row->ways[SL_WAY_BATCH] > 0);
     (*seen)++;

@@ -82,7 +82,8 @@ def bench_lines(rows):
             for row in rows]
     return columns("pieces between the GPU and pinned memory, GB/s", flat, [
         ("", "direction"), ("cap", "cap"), ("host", "host"), ("values", "values"), ("piece", "piece_bytes"), ("pieces", "pieces"), ("GB/s", "gb_per_s"),
-        ("pinned", "limit_gb_per_s"), ("ratio", "of_limit"), ("single", "single_gb_per_s"), ("digested", "digested"), ("chosen", "chosen"),
+        ("pinned", "limit_gb_per_s"), ("ratio", "of_limit"), ("single", "single_gb_per_s"), ("digested", "digested"),
+        ("cost", "digest_cost"), ("chosen", "chosen"),
         *((way, f"way {way}") for way in ways)])
 
 

@@ -124,6 +124,15 @@ sl_err cuda_layers_add(struct sl_device *device, const struct sl_layer *layers,
     if (err != SL_OK) {
         return err;
     }
+    if (table->host.remote != 0) {
+        err = cuda_plain_layers_add(cuda, layers, table, why);
+        if (err != SL_OK) {
+            table_free(cuda, table);
+        } else {
+            *layers_index = slot;
+        }
+        return err;
+    }
     table->hash_in_place = hash_in_place(&table->host);
     table->words = sl_hash_runs_words(table->host.layers, layer_count);
     err = table_upload(cuda, table, why);
@@ -139,6 +148,9 @@ void cuda_layers_remove(struct sl_device *device, uint32_t layers_index)
 {
     struct cuda_device *cuda = cuda_of(device);
     SL_ASSERT(layers_index < cuda->table_count);
+    if (cuda->tables[layers_index].host.remote != 0) {
+        cuda_plain_layers_remove(cuda, &cuda->tables[layers_index]);
+    }
     (void)cuda_enter(cuda, NULL);
     cuda_slots_settle(cuda);
     table_free(cuda, &cuda->tables[layers_index]);
@@ -175,6 +187,7 @@ static void cuda_destroy(struct sl_device *device)
     }
     free(cuda->tables);
     free(cuda->check.hashes);
+    sl_device_close(&cuda->plain);
     cuda_memory_close(cuda);
     free(cuda->maps);
     if (cuda->kernels.module != NULL) {

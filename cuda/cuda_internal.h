@@ -28,6 +28,7 @@ struct cuda_table {
     sl_cu_ptr device;           /* its layers, and one that stands for a contiguous block */
     bool hash_in_place;         /* no chunk of a value crosses layers on the device */
     bool words;                 /* sl_hash_runs_words */
+    uint32_t plain_index;       /* host.remote: of the table on the device `host` */
 };
 
 /* What was opened once for several mappings. */
@@ -136,7 +137,8 @@ struct cuda_device {
     enum sl_beside beside;
     struct cuda_watch watch;
     struct cuda_check check;
-    bool host_pointers; /* pinned memory has one address for both */
+    struct sl_device *plain; /* the device `host`; NULL: no plain memory was mapped */
+    bool host_pointers;      /* pinned memory has one address for both */
     bool batch_works;
     uint64_t half_bytes;
     uint64_t hash_count_max; /* chunks of a slot */
@@ -217,6 +219,16 @@ void cuda_check_finish(struct cuda_device *cuda, const struct cuda_slot *slot,
                        const struct cuda_item *item);
 /* A slot is over: what it took is charged. */
 void cuda_check_charge(struct cuda_device *cuda, const struct cuda_slot *slot);
+
+/* cuda_plain.c */
+/* Errors of all: those of the device `host`. */
+sl_err cuda_plain_map(struct cuda_device *cuda, const struct sl_memory_handle *handle,
+                      uint64_t length_bytes, struct sl_mapping *out, struct sl_error *why);
+sl_err cuda_plain_layers_add(struct cuda_device *cuda, const struct sl_layer *layers,
+                             struct cuda_table *table, struct sl_error *why);
+void cuda_plain_layers_remove(struct cuda_device *cuda, const struct cuda_table *table);
+/* Moves or digests all of the job, and has ended then. */
+sl_err cuda_plain_by(struct cuda_device *cuda, const struct cuda_job *job, struct sl_error *why);
 
 /* cuda_memory.c */
 sl_err cuda_map(struct sl_device *device, const struct sl_memory_handle *handle,

@@ -253,11 +253,16 @@ sl_err cuda_map(struct sl_device *device, const struct sl_memory_handle *handle,
     struct cuda_device *cuda = cuda_of(device);
     struct cuda_map *map = NULL;
     uint64_t end_bytes = 0;
+    if (handle->kind == SL_MEMORY_PROCESS) {
+        return cuda_plain_map(cuda, handle, length_bytes, out, why);
+    }
     if (handle->kind != SL_MEMORY_CUDA_IPC && handle->kind != SL_MEMORY_CUDA_FD &&
         handle->kind != SL_MEMORY_CUDA_PARTS) {
-        return sl_fail(why, SL_ERR_UNSUPPORTED,
-                       "memory kind %d: device cuda maps IPC handles and shareable descriptors",
-                       (int)handle->kind);
+        return sl_fail(
+            why, SL_ERR_UNSUPPORTED,
+            "memory kind %d: device cuda maps IPC handles and shareable descriptors, and "
+            "copies from plain memory of processes",
+            (int)handle->kind);
     }
     if (length_bytes == 0 ||
         __builtin_add_overflow(handle->offset_bytes, length_bytes, &end_bytes) ||
@@ -294,7 +299,9 @@ void cuda_unmap(struct sl_device *device, struct sl_mapping *mapping)
 {
     struct cuda_device *cuda = cuda_of(device);
     struct cuda_map *map = mapping->private_data;
-    if (map != NULL) {
+    if (mapping->remote != 0) {
+        cuda->plain->ops->unmap(cuda->plain, mapping);
+    } else if (map != NULL) {
         SL_ASSERT(map->users > 0);
         if (--map->users == 0) {
             (void)cuda_enter(cuda, NULL);

@@ -401,7 +401,9 @@ static sl_err moves_send(struct cuda_device *cuda, struct sl_move *moves, uint32
         job.count = sl_plan_same(moves + i, count - i);
         job.copies_alone = copies_alone;
         err = sl_plan_range_of(&job.table->host, &moves[i], &job.range, why);
-        if (err == SL_OK && job.check) {
+        if (err == SL_OK && job.table->host.remote != 0) {
+            err = cuda_plain_by(cuda, &job, why);
+        } else if (err == SL_OK && job.check) {
             err = cuda_check_by(cuda, &job, why);
         } else if (err == SL_OK) {
             cuda_job_way(cuda, &job);

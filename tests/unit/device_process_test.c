@@ -100,6 +100,11 @@ static void bed_open(struct bed *bed, prepare_fn prepare)
     other_start(bed, prepare);
     const struct sl_device_options options = {
         .name = "host", .staging_bytes = 65536, .copy_threads = copy_threads};
+    const char *driver = getenv("SLUICE_TEST_DRIVER"); /* that plays a GPU: the same by `cuda` */
+    struct sl_device_options options = {.name = driver == NULL ? "host" : "cuda",
+                                        .staging_bytes = 65536,
+                                        .driver_path = driver,
+                                        .kernels = "image"};
     ck_assert_int_eq(sl_device_open_with(&options, &bed->device, NULL), SL_OK);
 }
 

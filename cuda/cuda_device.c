@@ -410,6 +410,7 @@ sl_err sl_device_cuda_open(const struct sl_device_options *options, struct sl_de
     cuda->base.staging_bytes = options->staging_bytes;
     cuda->base.slice_bytes = CUDA_SLICE_BYTES;
     cuda->wait_ns = options->wait_ns;
+    cuda->copy_threads = options->copy_threads;
     cuda->base.slice_moves = SL_DEVICE_SLICE_MOVES_MAX;
     cuda->half_bytes = options->staging_bytes / 2 / CUDA_HALF_UNIT * CUDA_HALF_UNIT;
     cuda->hash_count_max = cuda->half_bytes / SL_DIGEST_CHUNK_BYTES + CUDA_SLOT_ITEMS;

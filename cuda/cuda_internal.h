@@ -138,6 +138,7 @@ struct cuda_device {
     struct cuda_watch watch;
     struct cuda_check check;
     struct sl_device *plain; /* the device `host`; NULL: no plain memory was mapped */
+    uint32_t copy_threads;   /* of that */
     bool host_pointers;      /* pinned memory has one address for both */
     bool batch_works;
     uint64_t half_bytes;

@@ -8,7 +8,8 @@
 /* Opened with the first process. */
 static sl_err plain_open(struct cuda_device *cuda, struct sl_error *why)
 {
-    struct sl_device_options options = {.name = "host", .staging_bytes = PLAIN_STAGING_BYTES};
+    struct sl_device_options options = {
+        .name = "host", .staging_bytes = PLAIN_STAGING_BYTES, .copy_threads = cuda->copy_threads};
     return cuda->plain != NULL ? SL_OK : sl_device_host_open(&options, &cuda->plain, why);
 }
 
@@ -16,7 +17,11 @@ sl_err cuda_plain_map(struct cuda_device *cuda, const struct sl_memory_handle *h
                       uint64_t length_bytes, struct sl_mapping *out, struct sl_error *why)
 {
     sl_err err = plain_open(cuda, why);
-    return err == SL_OK ? cuda->plain->ops->map(cuda->plain, handle, length_bytes, out, why) : err;
+    if (err == SL_OK) {
+        err = cuda->plain->ops->map(cuda->plain, handle, length_bytes, out, why);
+        cuda->base.stats.copy_threads = cuda->plain->stats.copy_threads;
+    }
+    return err;
 }
 
 sl_err cuda_plain_layers_add(struct cuda_device *cuda, const struct sl_layer *layers,

@@ -532,7 +532,7 @@ sl_err host_process_digest(struct host_device *host, const struct sl_layer_table
                            struct sl_error *why)
 {
     const struct host_process *process = process_of(host, table->remote, why);
-    struct host_batch *batch = host->batch;
+    struct host_batch *batch = host->batches[0]; /* the caller alone digests */
     struct sl_digest_stream stream;
     uint64_t held_bytes = 0; /* in the staging */
     if (process == NULL) {

@@ -113,8 +113,6 @@ enum sl_setting_kind {
       "bytes a second that a swapper copies, so that others have the bus too; 0: no limit")       \
     X(swap_threads, COUNT, "0", 0, 64,                                                            \
       "threads of a swapper that copy plain memory of processes; 0: cores/ranks, at most 4")      \
-    X(load_verify, TEXT, "sample", 3, 6,                                                          \
-      "what is read again after it was copied to a device: sample: 1 byte of 32, all, off")       \
     X(load_verify, TEXT, "auto", 3, 6,                                                            \
       "what of a load is digested again on its device: all, sample (1 byte of 32), off, or auto:" \
       " all where the GPU does it in under 5 %, else sample")                                     \

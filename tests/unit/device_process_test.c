@@ -98,13 +98,12 @@ static void bed_open(struct bed *bed, prepare_fn prepare)
     memcpy(bed->memory_copy, bed->memory, MEMORY_BYTES);
     memcpy(bed->arena_copy, bed->arena, ARENA_BYTES);
     other_start(bed, prepare);
-    const struct sl_device_options options = {
-        .name = "host", .staging_bytes = 65536, .copy_threads = copy_threads};
     const char *driver = getenv("SLUICE_TEST_DRIVER"); /* that plays a GPU: the same by `cuda` */
     struct sl_device_options options = {.name = driver == NULL ? "host" : "cuda",
                                         .staging_bytes = 65536,
                                         .driver_path = driver,
-                                        .kernels = "image"};
+                                        .kernels = "image",
+                                        .copy_threads = copy_threads};
     ck_assert_int_eq(sl_device_open_with(&options, &bed->device, NULL), SL_OK);
 }
 

@@ -8,10 +8,10 @@ import signal
 import sys
 import threading
 import time
-import unittest
 
+import python_support
 from python_support import client, fork, sluice
-from node_support import PACE, PATIENCE, Node, Slept, main, wait_until
+from node_support import PACE, PATIENCE, Slept, main, wait_until
 
 MIB = 1 << 20
 
@@ -22,19 +22,8 @@ def rows_of(count, row_bytes):
     return memory, memoryview(memory).cast("B")
 
 
-class OnNode(unittest.TestCase):
+class OnNode(python_support.OnNode):
     settings = {"ranks": 1, "memory": "256MiB"}
-
-    @classmethod
-    def setUpClass(cls):
-        cls.node = Node(**cls.settings)
-        cls.node.__enter__()
-        cls.addClassCleanup(cls.node.__exit__)
-
-    def setUp(self):
-        self.client = client(self.node)
-        self.addCleanup(self.client.close)
-        self.client.remove_all()
 
     def batches(self, **options):
         made = sluice.Batches(self.client, **options)

@@ -11,6 +11,7 @@ import threading
 import time
 import unittest
 
+import python_support
 from python_support import client, fork, sluice
 from node_support import BIN, PATIENCE, Node, main, wait_until
 
@@ -30,17 +31,9 @@ def blocks_of(engine, rank=0, number=0):
     return [[memory[(layer * BLOCKS + block) * STRIDE:][:PIECE] for block in range(BLOCKS)] for layer in range(LAYERS)]
 
 
-class OnNode(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.node = Node(ranks=2, memory="64MiB", settings=["--op-timeout", f"{10 * PATIENCE}s"])
-        cls.node.__enter__()
-        cls.addClassCleanup(cls.node.__exit__)
-
-    def setUp(self):
-        self.client = client(self.node, settings={"op_timeout": f"{10 * PATIENCE}s"})
-        self.addCleanup(self.client.close)
-        self.client.remove_all()
+class OnNode(python_support.OnNode):
+    settings = {"ranks": 2, "memory": "64MiB", "settings": ["--op-timeout", f"{10 * PATIENCE}s"]}
+    client_settings = {"op_timeout": f"{10 * PATIENCE}s"}
 
     def register(self, name="e", **options):
         words = {"pools": [pool()], "block_tokens": TOKENS, "block_count": BLOCKS, "model": {"name": "m"}, **options}

@@ -14,7 +14,8 @@ import unittest
 from unittest import mock
 
 import engine_stubs as stubs
-from python_support import client, sluice
+import python_support
+from python_support import sluice
 from node_support import PACE, PATIENCE, ROOT, Node, Slept, main, wait_until
 
 from sluice import lmcache, lmcache_l2
@@ -58,12 +59,10 @@ def config(**extra):
                                  extra_config={f"sluice.{name}": value for name, value in extra.items()})
 
 
-class OnNode(unittest.TestCase):
+class OnNode(python_support.OnNode):
     @classmethod
     def setUpClass(cls):
-        cls.node = Node(ranks=1, memory="64MiB")
-        cls.node.__enter__()
-        cls.addClassCleanup(cls.node.__exit__)
+        super().setUpClass()
         cls.enter(cls.node)
 
     @classmethod
@@ -75,9 +74,7 @@ class OnNode(unittest.TestCase):
 
     def setUp(self):
         self.node.wait_ready()
-        self.client = client(self.node)
-        self.addCleanup(self.client.close)
-        self.client.remove_all()
+        super().setUp()
 
     def loop(self):
         """As LMCache's storage manager has it."""

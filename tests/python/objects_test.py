@@ -9,26 +9,14 @@ import threading
 import time
 import unittest
 
+import python_support
 from python_support import client, fork, sluice
-from node_support import PATIENCE, Node, main, wait_until
+from node_support import PATIENCE, main, wait_until
 
 KIB = 1024
 
 
-class OnNode(unittest.TestCase):
-    settings = {"ranks": 1, "memory": "64MiB"}
-
-    @classmethod
-    def setUpClass(cls):
-        cls.node = Node(**cls.settings)
-        cls.node.__enter__()
-        cls.addClassCleanup(cls.node.__exit__)
-
-    def setUp(self):
-        self.client = client(self.node)
-        self.addCleanup(self.client.close)
-        self.client.remove_all()
-
+class OnNode(python_support.OnNode):
     def raises(self, error, call, *args, **names):
         """The error, whose code is that of its class."""
         with self.assertRaises(error) as caught:

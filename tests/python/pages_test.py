@@ -6,10 +6,10 @@ import ctypes
 import os
 import sys
 import tracemalloc
-import unittest
 
-from python_support import client, sluice
-from node_support import Node, main
+import python_support
+from python_support import sluice
+from node_support import main
 
 PAGE, PAGES, PIECE = 4, 8, 512
 
@@ -42,18 +42,7 @@ class Pool:
                 "strides": numbers(PIECE, PIECE), "lengths": numbers(PIECE, PIECE)}
 
 
-class Pages(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.node = Node(ranks=1, memory="64MiB")
-        cls.node.__enter__()
-        cls.addClassCleanup(cls.node.__exit__)
-
-    def setUp(self):
-        self.client = client(self.node)
-        self.addCleanup(self.client.close)
-        self.client.remove_all()
-
+class Pages(python_support.OnNode):
     def refused(self, call, **changed):
         pool = Pool()
         told = {"keys": ["a"], "indices": indices(0), **pool.arrays(), **changed}

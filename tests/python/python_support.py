@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 import time
+import unittest
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
 sys.path.insert(0, os.path.join(ROOT, "tests", "node"))
@@ -29,6 +30,7 @@ if PACKAGE != "installed":
     sys.path.insert(0, PACKAGE)
 
 import sluice  # noqa: E402
+from node_support import Node  # noqa: E402
 
 
 def environment():
@@ -87,3 +89,21 @@ def client(node, **options):
     """A client of the node of a test."""
     settings = {"runtime_dir": node.directory + "/run", "shm_dir": node.shm, **options.pop("settings", {})}
     return sluice.Client(node.instance, settings=settings, **options)
+
+
+class OnNode(unittest.TestCase):
+    """Tests on one node a class, which is empty when a test begins; self.client is for that test alone."""
+
+    settings = {"ranks": 1, "memory": "64MiB"}  # of the node
+    client_settings = {}
+
+    @classmethod
+    def setUpClass(cls):
+        cls.node = Node(**cls.settings)
+        cls.node.__enter__()
+        cls.addClassCleanup(cls.node.__exit__)
+
+    def setUp(self):
+        self.client = client(self.node, settings=self.client_settings)
+        self.addCleanup(self.client.close)
+        self.client.remove_all()

@@ -5,9 +5,9 @@ import os
 import threading
 import time
 import types
-import unittest
 
-from python_support import client, sluice
+import python_support
+from python_support import sluice
 from node_support import Node, PATIENCE, main, wait_until
 from sglang_standin import PoolHitPolicy, PoolName, PoolTransfer, array, linker as standin, Tensor
 
@@ -31,17 +31,9 @@ def indices(pages, page=PAGE):
     return Tensor(array.array("q", [number * page + i for number in pages for i in range(page)]))
 
 
-class OnNode(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.node = Node(ranks=1, memory="64MiB")
-        cls.node.__enter__()
-        cls.addClassCleanup(cls.node.__exit__)
-
+class OnNode(python_support.OnNode):
     def setUp(self):
-        self.client = client(self.node)
-        self.addCleanup(self.client.close)
-        self.client.remove_all()
+        super().setUp()
         self.linker = self.make()
 
     def make(self, node=None, counters=None, **extra):

@@ -5,9 +5,9 @@ import logging
 import os
 import signal
 import time
-import unittest
 
-from python_support import client, sluice
+import python_support
+from python_support import sluice
 import sglang_standin as standin
 from node_support import Node, PATIENCE, free_port, main, wait_until
 
@@ -49,18 +49,7 @@ def heads_of(pool, page, first, count):
     return cells
 
 
-class OnNode(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.node = Node(ranks=1, memory="64MiB")
-        cls.node.__enter__()
-        cls.addClassCleanup(cls.node.__exit__)
-
-    def setUp(self):
-        self.client = client(self.node)
-        self.addCleanup(self.client.close)
-        self.client.remove_all()
-
+class OnNode(python_support.OnNode):
     def where(self, node=None):
         node = node or self.node
         return {"instance": node.instance, "settings": {"runtime_dir": node.directory + "/run", "shm_dir": node.shm}, "interface_v1": 1}

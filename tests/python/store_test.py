@@ -11,6 +11,7 @@ import threading
 import time
 import unittest
 
+import python_support
 from python_support import PACKAGE, fork  # noqa: F401  (puts the built package on the path)
 from node_support import PATIENCE, Node, free_port, main, wait_until
 
@@ -46,16 +47,13 @@ class Memory:
         return len(self.bytes)
 
 
-class OnNode(unittest.TestCase):
-    settings = {"ranks": 1, "memory": "64MiB"}
+class OnNode(python_support.OnNode):
     segment = 16 * MIB
     buffer = 16 * MIB
 
     @classmethod
     def setUpClass(cls):
-        cls.node = Node(**cls.settings)
-        cls.node.__enter__()
-        cls.addClassCleanup(cls.node.__exit__)
+        super().setUpClass()
         use(cls.node)
 
     def open(self, host="localhost", segment=None, buffer=None, **more):

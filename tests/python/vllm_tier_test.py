@@ -8,12 +8,11 @@ import signal
 import sys
 import time
 import types
-import unittest
 from unittest import mock
 
 import engine_stubs as stubs
-from python_support import client
-from node_support import PACE, Node, Slept, main, wait_until
+import python_support
+from node_support import PACE, Slept, main, wait_until
 
 from sluice import vllm_tier
 
@@ -35,22 +34,14 @@ def job(number, keys, rows):
     return types.SimpleNamespace(job_id=number, keys=keys, chunk_ids=array.array("I", rows))
 
 
-class Tier(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.node = Node(ranks=1, memory="64MiB")
-        cls.node.__enter__()
-        cls.addClassCleanup(cls.node.__exit__)
-
+class Tier(python_support.OnNode):
     def setUp(self):
         self.node.wait_ready()
         where = {"SLUICE_INSTANCE": self.node.instance, "SLUICE_RUNTIME_DIR": self.node.directory + "/run", "SLUICE_SHM_DIR": self.node.shm}
         patched = mock.patch.dict(os.environ, where)
         patched.start()
         self.addCleanup(patched.stop)
-        self.client = client(self.node)
-        self.addCleanup(self.client.close)
-        self.client.remove_all()
+        super().setUp()
         self.request = types.SimpleNamespace(req_id="r")
 
     def tier(self, layout="NHD", row_bytes=ROW_BYTES, **options):

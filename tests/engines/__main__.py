@@ -6,15 +6,13 @@
 import argparse
 import fnmatch
 import importlib
-import os
 import signal
-import subprocess
 import sys
 import time
 import traceback
 
 import environment
-from harness import ROOT, Run, Watchdog
+from harness import ROOT, Run, Watchdog, wheel_make
 from reasons import Skipped
 from report import Report, Result
 
@@ -37,20 +35,13 @@ def options_read():
     return options
 
 
-def wheel_make():
-    made = subprocess.run([os.path.join(ROOT, "deploy", "wheel"), "mooncake"], stdout=subprocess.PIPE, text=True)
-    if made.returncode != 0:
-        raise Skipped("deploy/wheel mooncake failed (above)")
-    return made.stdout.strip().splitlines()[-1]
-
-
 def engine_run(name, options, report):
     module = importlib.import_module(name + "_engine")
     began = time.monotonic()
     try:
         made = environment.prepare(module.RECIPE, environment.engines_directory(ROOT))
         report.environments[name] = made
-        run = Run(name, made, options.wheel or wheel_make(), options)
+        run = Run(name, made, options.wheel or wheel_make("mooncake"), options)
     except Skipped as reason:
         report.add(Result(name, "environment", "skipped", time.monotonic() - began, note=str(reason)))
         return

@@ -102,6 +102,14 @@ def session_pids(session):
     return pids
 
 
+def wheel_make(package):
+    """The wheel of `sluice` or `mooncake`, of the programs that were built here. Skipped where that fails."""
+    made = subprocess.run([os.path.join(ROOT, "deploy", "wheel"), package], stdout=subprocess.PIPE, text=True)
+    if made.returncode != 0:
+        raise Skipped(f"deploy/wheel {package} failed (above)")
+    return made.stdout.strip().splitlines()[-1]
+
+
 class Run:
     """One engine's scenarios: its environment, a directory, and all that was started."""
 
@@ -122,6 +130,13 @@ class Run:
                                "--target", target, package], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if done.returncode != 0:
             raise Skipped(f"pip install {package}: {(done.stdout.strip().splitlines() or ['no output'])[-1]}")
+
+    def sluice_package(self):
+        """The package sluice, for PYTHONPATH."""
+        target = os.path.join(self.directory, "sluice")
+        if not os.path.isdir(target):
+            self.pip_target(target, wheel_make("sluice"))
+        return target
 
     def mooncake_wheel(self):
         """Mooncake's own package and the CUDA runtime that it is linked with, kept beside the environments: (for PYTHONPATH,
@@ -351,6 +366,13 @@ class Node:
             if process is not None:
                 end(process, 30)
         self.client = self.master = None
+
+
+class NativeNode(Node):
+    """A node whose clients have the package sluice, and not mooncake."""
+
+    def client_variables(self):
+        return {**self.settings, "PYTHONPATH": self.run.sluice_package()}
 
 
 class Watchdog:

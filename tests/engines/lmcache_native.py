@@ -4,13 +4,11 @@ connector of its multi-process server, and the secondary tier. Every byte that c
 import json
 import os
 import statistics
-import subprocess
 
 import kills
 import lmcache_package
-from harness import HERE, ROOT, Node, Outcome, Scenario, Table, Worker, check, progress, wait_until
+from harness import HERE, NativeNode, Node, Outcome, Scenario, Table, Worker, check, progress, wait_until
 from lmcache_engine import COUNT, VARIABLES, WORK_SECONDS, Lmcache
-from reasons import Skipped
 
 TIER_WORKER = os.path.join(HERE, "vllm_tier_worker.py")
 SPEED_CHUNKS, SPEED_COUNT, TOKEN_BYTES = (128, 2048), 32768, 2048  # tokens of a chunk, of a prompt: 256 KiB and 4 MiB, 64 MiB
@@ -22,24 +20,6 @@ SCHEDULER_SECONDS = 0.25  # of one call in a scheduler; a machine that does othe
 ENGINES_KILLED = 6
 PLUGIN = {"storage_plugin.sluice.module_path": "sluice.lmcache", "storage_plugin.sluice.class_name": "SluiceBackend",
           "sluice.timeout": TIMEOUT}
-
-
-def package_of(run):
-    """Sluice's wheel, unpacked for PYTHONPATH."""
-    target = os.path.join(run.directory, "sluice")
-    if not os.path.isdir(target):
-        made = subprocess.run([os.path.join(ROOT, "deploy", "wheel"), "sluice"], stdout=subprocess.PIPE, text=True)
-        if made.returncode != 0:
-            raise Skipped("deploy/wheel sluice failed (above)")
-        run.pip_target(target, made.stdout.strip().splitlines()[-1])
-    return target
-
-
-class NativeNode(Node):
-    """A node whose clients have the package sluice, and not mooncake."""
-
-    def client_variables(self):
-        return {**self.settings, "PYTHONPATH": package_of(self.run)}
 
 
 class Native(Lmcache):
@@ -228,7 +208,7 @@ class Native(Lmcache):
                       ("chunk", "side", "put", "get, handed over", "get, copied on", "memcpy"))
         for tokens in SPEED_CHUNKS:
             node = Node(self.run, memory_bytes=SPEED_GIB << 30)  # the connector removes nothing
-            sides = {"native": {**node.settings, "PYTHONPATH": package_of(self.run)}, "drop-in": node.client_variables()}
+            sides = {"native": {**node.settings, "PYTHONPATH": self.run.sluice_package()}, "drop-in": node.client_variables()}
             answers = {name: [] for name in sides}
             workers = {name: self.speed_worker(node, variables, tokens, name) for name, variables in sides.items()}
             for _ in range(SPEED_TURNS):

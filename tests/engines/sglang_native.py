@@ -3,12 +3,11 @@ stored, whatever the layout, the number of ranks and what happens to the node.""
 
 import os
 import signal
-import subprocess
 import time
 
 import kills
-from harness import HERE, ROOT, Node, Outcome, Scenario, Table, Worker, check, wait_until
-from reasons import Failed, Skipped
+from harness import HERE, Node, Outcome, Scenario, Table, Worker, check, wait_until
+from reasons import Failed
 from things import Things
 
 WORKER = os.path.join(HERE, "sglang_native_worker.py")
@@ -27,19 +26,9 @@ class Native(Things):
     script, name, start_seconds = WORKER, "sglang-native", 240
     settings = {"HF_HUB_OFFLINE": "1", "SGLANG_LOG_LEVEL": "info"}
 
-    def package(self):
-        """The directory of the package sluice, which pip installed."""
-        directory = os.path.join(self.run.directory, "sluice")
-        if not os.path.isdir(directory):
-            made = subprocess.run([os.path.join(ROOT, "deploy", "wheel"), "sluice"], stdout=subprocess.PIPE, text=True)
-            if made.returncode != 0:
-                raise Skipped("deploy/wheel sluice failed (above)")
-            self.run.pip_target(directory, made.stdout.strip().splitlines()[-1])
-        return directory
-
     def worker_start(self, node, **told):
         variables = {**node.client_variables(), **self.settings}
-        variables["PYTHONPATH"] = self.package() + os.pathsep + variables["PYTHONPATH"]
+        variables["PYTHONPATH"] = self.run.sluice_package() + os.pathsep + variables["PYTHONPATH"]
         worker = Worker(self.run, self.script, self.name, self.run.variables(**variables), {"master": node.address, "node": {}, **told})
         worker.answer(self.start_seconds)
         return worker

@@ -2,38 +2,23 @@
 
 import os
 import signal
-import subprocess
 import time
 
-from harness import GIB, ROOT, Node, Outcome, Scenario, check, wait_until
-from reasons import Skipped
+import harness
+from harness import GIB, Outcome, Scenario, check, wait_until
 from vllm_engine import KILLS, Vllm, prompts_of
 from vllm_parts import Engine
 
 STOPPED_SECONDS = 60  # that answers may take while a part of the node stands still or is gone
 
 
-def package_of(run):
-    """Sluice's wheel, unpacked for PYTHONPATH."""
-    target = os.path.join(run.directory, "sluice")
-    if not os.path.isdir(target):
-        made = subprocess.run([os.path.join(ROOT, "deploy", "wheel"), "sluice"], stdout=subprocess.PIPE, text=True)
-        if made.returncode != 0:
-            raise Skipped("deploy/wheel sluice failed (above)")
-        run.pip_target(target, made.stdout.strip().splitlines()[-1])
-    return target
-
-
-class NativeNode(Node):
-    """A node whose clients have the package sluice, and not mooncake. One swapper a rank."""
+class NativeNode(harness.NativeNode):
+    """With one swapper a rank."""
 
     connector = "native"
 
     def __init__(self, run, **options):
         super().__init__(run, **{"SLUICE_RANKS": 2, **options})
-
-    def client_variables(self):
-        return {**self.settings, "PYTHONPATH": package_of(self.run)}
 
 
 class Native(Vllm):

@@ -115,7 +115,7 @@ class Layout(unittest.TestCase):
 
 class Settings(unittest.TestCase):
     def test_what_is_half_right_is_refused(self):
-        for given in ({"part": 1}, {"parts": -1}, {"load": "later"}, {"save": "maybe"}, {"stores_max": 0}):
+        for given in ({"part": 1}, {"parts": -1}, {"load": "later"}, {"save": "maybe"}, {"stores_max": -1}):
             with self.subTest(given=given), self.assertRaisesRegex(ValueError, "kv_connector_extra_config: " + next(iter(given))):
                 settings.parse(given)
 
@@ -493,18 +493,36 @@ class Stores(unittest.TestCase):
         stage.end()
         self.assertEqual([op.hashes for op in stage.node.stores], [one.block_hashes[:3], one.block_hashes[3:6]])
 
-    def test_no_more_stores_than_allowed(self):
-        stage = Stage(stores_max=1)
-        for name in ("a", "b"):
-            one = hashable(name, 32)
+    def test_stores_keep_no_more_blocks_than_allowed(self):
+        for name, tokens, most, stores, blocks in (("short", 32, 1, 1, 2), ("small", 16, 3, 3, 3), ("even", 32, 4, 2, 4), ("long", 160, 4, 1, 10)):
+            with self.subTest(name):
+                stage = Stage(stores_max=most)
+                for number in range(6):
+                    one = hashable(name + str(number), tokens)
+                    stage.match(one)
+                    stage.begin({one: tokens})
+                    stage.end()
+                self.assertEqual((len(stage.node.stores), len(stage.pool.held)), (stores, blocks))
+                stage.node.end(stage.node.stores[0])
+                stage.begin()
+                stage.end()
+                one = hashable(name, tokens)
+                stage.match(one)
+                stage.begin({one: tokens})
+                stage.end()
+                self.assertEqual((len(stage.node.stores), len(stage.pool.held)), (stores + 1, blocks))
+
+    def test_stores_keep_a_quarter_of_the_pool_when_nothing_else_is_said(self):
+        stage = Stage()
+        for number in range(40):
+            one = hashable(str(number), 160)
             stage.match(one)
-            stage.begin({one: 32})
+            stage.begin({one: 160})
             stage.end()
-        self.assertEqual(len(stage.node.stores), 1)
-        self.assertEqual(len(stage.pool.held), 2)
+        self.assertEqual((len(stage.pool.blocks), len(stage.pool.held)), (1000, 250))
 
     def test_stores_that_are_not_fenced_count_as_under_way(self):
-        stage = Stage(stores_max=2)
+        stage = Stage(stores_max=4)
         for number in range(6):  # a swapper stands still: each store takes its deadline
             one = hashable(str(number), 32)
             stage.match(one)

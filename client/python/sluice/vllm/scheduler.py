@@ -113,7 +113,8 @@ class Scheduler:
         self.loads_new = []       # not started
         self.loads_again = []     # (load, chunk index, when): the node was started anew and hears of its ranks only now
         self.ops = {}             # op -> (Store or Load, chunk index)
-        self.store_count = self.load_count = 0
+        self.store_count = 0      # blocks that stores under way keep
+        self.load_count = 0
         self.unfenced = []        # (op, blocks, when it is asked again, until when the engine steps for it)
         self.events = None        # [(class, hashes)] of what was stored, when a list
         self.told = Told()
@@ -265,7 +266,7 @@ class Scheduler:
             self.let_go(chunk.held)
             return
         self.ops[op] = (Store(chunk, hashes, self.now()), 0)
-        self.store_count += 1
+        self.store_count += len(chunk.held)
 
     def start(self, call, at, hashes, tables, timeout):
         """The op, or None."""
@@ -392,7 +393,7 @@ class Scheduler:
         self.fences_ask()
 
     def store_ended(self, op, store, result):
-        self.store_count -= 1
+        self.store_count -= len(store.chunk.held)
         self.count(stores=1, store_seconds=self.now() - store.began, stored_blocks=result.stored_count, existed_blocks=result.existed_count,
                    store_failures=result.code != sluice.Code.OK)
         self.node_lost(result.code, result.why)
@@ -439,9 +440,20 @@ class Scheduler:
     # ---- the rest ----
 
     @property
+    def pool(self):
+        """vLLM's blocks. Where nothing else was set, stores may keep a quarter of them."""
+        return self._pool
+
+    @pool.setter
+    def pool(self, pool):
+        self._pool = pool
+        if pool is not None and self.settings.stores_max == 0:
+            self.settings.stores_max = max(1, len(pool.blocks) // 4)
+
+    @property
     def stuck(self):
-        """Ops that keep blocks though they have ended. They are bounded: else a node that hangs would take all of vLLM's blocks."""
-        return len(self.unfenced)
+        """Blocks that ops keep though they have ended. They are bounded: else a node that hangs would take all of vLLM's."""
+        return sum(len(held) for _, held, _, _ in self.unfenced)
 
     @property
     def busy(self):

@@ -9,7 +9,7 @@ ROWS = {
     "save": (switch, True),                         # whether blocks that were computed are stored
     "store_timeout": (number(0.001, 3600, float), 30.0),  # seconds; `timeout` is that of loads
     "hold": (number(0, 3600, float), 2.0),          # seconds from the look-up to the load during which nothing of it is evicted
-    "stores_max": (number(1, 4096), 64),            # under way; more are not stored
+    "stores_max": (number(0, 1 << 30), 0),          # blocks of vLLM's that stores may keep; 0: a quarter of them
 }
 
 

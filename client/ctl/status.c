@@ -7,11 +7,14 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define STUCK_NS (2 * SL_NS_PER_S)
 #define STARTING_PATIENCE \
     10u /* an actor that starts has no loop that turns, only steps that it tells */
 #define COUNTERS_IN_TABLE 4u
+#define READY_PAUSE_NS    (10 * SL_NS_PER_MS)
+#define WITHIN_MS_MAX     UINT64_C(3600000)
 
 static const char *health_text(enum sl_health health)
 {
@@ -30,7 +33,7 @@ struct status {
     const struct ctl *ctl;
     uint64_t now_ns;
     bool metrics, silent_asked;
-    uint64_t silent_ms;
+    uint64_t silent_ms, within_ms;
     json_t *actors;
     uint32_t shown;
     bool ready[CTL_PAGES_MAX]; /* of the names asked for with --not-ready */
@@ -182,10 +185,26 @@ static bool page_ready(void *context, struct sl_metrics_view *view)
     return true;
 }
 
+/* Whether all of the names are; status->ready has each. */
+static bool all_ready(struct status *status)
+{
+    bool all = true;
+    memset(status->ready, 0, sizeof status->ready);
+    (void)ctl_pages(status->ctl, page_ready, status);
+    for (int i = 0; i < status->ctl->word_count && i < (int)CTL_PAGES_MAX; i++) {
+        all = all && status->ready[i];
+    }
+    return all;
+}
+
 /* Answers with names also when there is no node at all: none of them is ready then. */
 static int not_ready(struct status *status)
 {
-    (void)ctl_pages(status->ctl, page_ready, status);
+    const struct timespec pause = {.tv_nsec = (long)READY_PAUSE_NS};
+    uint64_t deadline_ns = sl_deadline_ns(status->now_ns, status->within_ms * SL_NS_PER_MS);
+    while (!all_ready(status) && sl_clock_monotonic_ns() < deadline_ns) {
+        (void)nanosleep(&pause, NULL);
+    }
     for (int i = 0; i < status->ctl->word_count && i < (int)CTL_PAGES_MAX; i++) {
         if (!status->ready[i]) {
             (void)printf("%s\n", status->ctl->words[i]);
@@ -201,12 +220,16 @@ static int status_command(struct ctl *ctl, int argc, char **argv)
     struct status status = {.ctl = ctl, .silent_ms = UINT64_MAX, .now_ns = sl_clock_monotonic_ns()};
     const struct ctl_option options[] = {{.name = "metrics", .flag = &status.metrics},
                                          {.name = "not-ready", .flag = &names_asked},
-                                         {.name = "silent-ms", .count = &status.silent_ms}};
+                                         {.name = "silent-ms", .count = &status.silent_ms},
+                                         {.name = "within-ms", .count = &status.within_ms}};
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         return code;
     }
     if (ctl->word_count > 0 && !names_asked) {
         return ctl_wrong(ctl, "names go with --not-ready");
+    }
+    if (status.within_ms > WITHIN_MS_MAX || (status.within_ms > 0 && !names_asked)) {
+        return ctl_wrong(ctl, "--within-ms goes with --not-ready, and is an hour at most");
     }
     if (names_asked) {
         return not_ready(&status);
@@ -234,12 +257,13 @@ static int status_command(struct ctl *ctl, int argc, char **argv)
 const struct ctl_command ctl_status = {
     .name = "status",
     .summary = "actors, health, counters",
-    .help = "status [--metrics] [--not-ready NAME...] [--silent-ms N]\n"
+    .help = "status [--metrics] [--not-ready NAME... [--within-ms N]] [--silent-ms N]\n"
             "\n"
             "Reads the actors' metrics pages and disturbs nobody. A loop that has not turned for 2 s is called stuck.\n"
             "\n"
             "  --metrics         all counters and histograms\n"
             "  --not-ready NAME...   print those of the names that are not alive and ready, one a line\n"
+            "  --within-ms N     of --not-ready: wait so long until all of them are (0)\n"
             "  --silent-ms N     print the living actors whose loop has not turned for N ms, one a line"
             CTL_HELP_COMMON,
     .run = status_command,

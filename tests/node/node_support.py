@@ -141,7 +141,7 @@ class Node:
 
     def wait_ready(self, seconds=5):
         names = list(self.processes())
-        wait_until(lambda: self.ctl("status", "--not-ready", *names, check=False).stdout.strip() == b"", seconds,
+        wait_until(lambda: self.ctl("status", "--not-ready", "--within-ms", "1000", *names, check=False).stdout.strip() == b"", seconds,
                    "all actors ready")
 
     def logs(self):

@@ -233,6 +233,11 @@ class ObjectApi(unittest.TestCase):
             self.assertEqual(shown[name]["pid"], self.node.processes[name].pid)
         self.assertIn(b"registrar", self.fine("status", "--metrics"))
         self.assertEqual(self.fine("status", "--not-ready", "registrar", "nobody"), b"nobody\n")
+        started = time.monotonic()
+        self.assertEqual(self.fine("status", "--not-ready", "--within-ms", "300", "registrar", "nobody"), b"nobody\n")
+        self.assertGreaterEqual(time.monotonic() - started, 0.3)
+        self.assertEqual(self.fine("status", "--not-ready", "--within-ms", "3600000", "registrar"), b"")  # else it hangs
+        self.assertEqual([self.code("status", *words) for words in (["--within-ms", "5"], ["--not-ready", "--within-ms", "3600001", "registrar"])], [2, 2])
 
     def test_readers_need_no_actor(self):
         self.fine("put", "kept", stdin=b"value")

@@ -335,6 +335,9 @@
       "the items are a chain, head first: the tail is the older one in LRU") \
     L(items, claim, SL_BATCH_MAX, "reservations whose bytes are in place")
 #define SL_BODY_ABORT(F, L) L(items, claim, SL_BATCH_MAX, "reservations whose writer has stopped")
+/* swapper -> registrar: bytes that it has loaded; nobody shall read them again */
+#define SL_BODY_DAMAGED(F, L) \
+    L(items, claim, SL_BATCH_MAX, "committed values that are not what their digests say")
 #define SL_BODY_CODES(F, L) F(U64S, codes, 0, SL_BATCH_MAX, "one sl_err for each item asked")
 /* client -> registrar: values in extents that were granted ahead of use, and a wish for more */
 #define SL_BODY_PUBLISH(F, L)                                                               \
@@ -877,6 +880,8 @@
     X(ENGINE_OVER, engine_over, 156, SL_BODY_ENGINE_ID,                                            \
       "registrar to swappers and coordinator: its registration ended, its process lives")          \
     X(ENGINE_OVER_REPLY, engine_over_reply, 157, SL_BODY_EMPTY, "its memory is used here no more") \
+    X(DAMAGED, damaged, 158, SL_BODY_DAMAGED, "values in memory are not what was stored")          \
+    X(DAMAGED_REPLY, damaged_reply, 159, SL_BODY_CODES, "SL_ERR_NOT_FOUND: it was gone already")   \
     X(SEEK, seek, 160, SL_BODY_SEEK, "what other nodes have of these, or remove it there")         \
     X(SEEK_REPLY, seek_reply, 161, SL_BODY_SEEK_REPLY, "what they said")                           \
     X(PEER_SEEK, peer_seek, 162, SL_BODY_SEEK, "what you have of these, or remove it")             \

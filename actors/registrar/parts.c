@@ -1,6 +1,7 @@
 /* actors/registrar/parts.c - the table of parts: one row each. */
 #include "actors/registrar/parts.h"
 #include "actors/registrar/base/part.h"
+#include "actors/registrar/disk/damaged.h"
 #include "actors/registrar/disk/disks.h"
 #include "actors/registrar/disk/flush.h"
 #include "actors/registrar/disk/forget.h"
@@ -58,6 +59,7 @@ const struct reg_part *const reg_parts[] = {
     &reg_charges_part,
     /* disk */
     &reg_disks_part,
+    &reg_damaged_part,
     &reg_members_part,
     &reg_scan_part,
     &reg_segments_part,

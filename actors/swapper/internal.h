@@ -33,7 +33,7 @@ struct swapper {
     struct sl_index_view *view; /* NULL until first needed: the registrar makes it */
     uint64_t paced_ns;          /* no slice before: swap_rate */
     uint64_t turns;             /* slices so far */
-    struct sl_calls *calls;     /* ENGINE_GET, cookie = engine id */
+    struct sl_calls *calls;     /* ENGINE_GET, cookie = engine id; DAMAGED, cookie 0 */
     struct sw_engine *engines;  /* owned */
     uint32_t engine_count;
     struct sw_jobs *jobs;
@@ -49,7 +49,7 @@ struct swapper {
         uint64_t due_bytes; /* loaded since */
     } verify;
     struct {
-        sl_metric verified, verified_bytes, corrupt;
+        sl_metric verified, verified_bytes, corrupt, damaged;
         sl_metric copies, refused, repeated, parts_out, parts_in, bytes_out, bytes_in, claims_gone,
             fences, queued, engines_mapped, pools_made, pool_bytes;
     } metrics;

@@ -8,6 +8,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#define DAMAGED_MAX 64u /* that are told to the registrar at a time */
+
 static const struct sl_metric_row metric_rows[] = {
     SL_METRIC_ROW(swapper, metrics.copies, "copies"),
     SL_METRIC_ROW(swapper, metrics.refused, "copies_refused"),
@@ -20,6 +22,7 @@ static const struct sl_metric_row metric_rows[] = {
     SL_METRIC_ROW(swapper, metrics.verified, "parts_verified"),
     SL_METRIC_ROW(swapper, metrics.verified_bytes, "verified_bytes"),
     SL_METRIC_ROW(swapper, metrics.corrupt, "parts_corrupt"),
+    SL_METRIC_ROW(swapper, metrics.damaged, "values_damaged"),
     SL_METRIC_ROW(swapper, metrics.fences, "fences"),
     SL_METRIC_ROW(swapper, metrics.queued, "copies_queued"),
     SL_METRIC_ROW(swapper, metrics.engines_mapped, "engines_mapped"),
@@ -51,7 +54,7 @@ static sl_err swapper_init(void *state, struct sl_env *env, struct sl_error *why
         err = sw_jobs_create(&self->jobs, why);
     }
     if (err == SL_OK) {
-        err = sl_calls_create(env, 2 * self->engine_count, &self->calls, why);
+        err = sl_calls_create(env, 2 * self->engine_count + DAMAGED_MAX, &self->calls, why);
     }
     if (err == SL_OK) {
         err = sw_memory_open(&self->memory, env, self->rank, why);
@@ -130,6 +133,13 @@ static sl_err engine_over(struct swapper *self, const struct sl_msg *msg)
     return SL_OK;
 }
 
+static sl_err damaged_told(struct swapper *self, const struct sl_msg *msg)
+{
+    struct sl_call call;
+    (void)sl_calls_match(self->calls, msg, &call);
+    return SL_OK;
+}
+
 static sl_err engine_died(struct swapper *self, const struct sl_msg *msg)
 {
     sw_engine_died(self, &msg->body.local_died);
@@ -147,6 +157,7 @@ static const struct {
     {SL_MSG_POOL_DROP, pool_drop},
     {SL_MSG_ENGINE_OVER, engine_over},
     {SL_MSG_ENGINE_GET_REPLY, sw_engine_answered},
+    {SL_MSG_DAMAGED_REPLY, damaged_told},
     {SL_MSG_LOCAL_DIED, engine_died},
 };
 

@@ -104,6 +104,38 @@ uint64_t sw_verify_begin(struct swapper *self, struct sw_job *job, const struct 
     return device->stats.bounced_bytes - bounced_bytes;
 }
 
+/* Whether the value itself is wrong, and not the copy of it. Its reader has pinned it. */
+static bool value_is_damaged(struct swapper *self, const struct sl_item_piece *item)
+{
+    const struct sl_arena *arena = self->memory.arenas[item->arena];
+    const unsigned char *value =
+        arena == NULL ? NULL : sl_arena_at(arena, item->offset_bytes, item->length_bytes);
+    if (value == NULL || item->ref == 0) {
+        return false;
+    }
+    struct sl_digest digest = sl_digest_of(value, item->length_bytes);
+    return digest.low != item->digest_low || digest.high != item->digest_high;
+}
+
+/* The registrar takes it out, so that the next load is a miss and a store writes it anew. Not told,
+ * with the table of calls full, it is found again. */
+static void damaged_tell(struct swapper *self, const struct sw_job *job,
+                         const struct sl_item_piece *item)
+{
+    struct sl_env *env = self->env;
+    struct sl_item_claim claim = {.ref = item->ref,
+                                  .generation = item->generation,
+                                  .digest_low = item->digest_low,
+                                  .digest_high = item->digest_high};
+    struct sl_msg msg = {.type = SL_MSG_DAMAGED, .trace_id = job->back.trace_id};
+    msg.body.damaged.items.at = &claim;
+    msg.body.damaged.items.count = 1;
+    uint64_t timeout_ns = sl_config_u64(env->config, SL_SET_op_timeout);
+    (void)sl_calls_send(self->calls, "registrar", &msg, sl_deadline_ns(env->now_ns, timeout_ns), 0,
+                        NULL);
+    sl_metric_add(env->metrics, self->metrics.damaged, 1);
+}
+
 /* The part does not count. */
 static void part_fail(struct sw_job *job, uint32_t i, sl_err err, const struct sl_error *why)
 {
@@ -142,7 +174,12 @@ void sw_verify_over(struct swapper *self, struct sw_slice *slice, sl_err err,
                                      ": what arrived is not what was stored",
                                      item->device_block, item->pool);
             sl_metric_add(env->metrics, self->metrics.corrupt, 1);
-            sl_log_write(env->log, SL_LOG_ERROR, job->back.trace_id, "%s", wrong.text);
+            bool damaged = value_is_damaged(self, item);
+            sl_log_write(env->log, SL_LOG_ERROR, job->back.trace_id, "%s%s", wrong.text,
+                         damaged ? "; nor is the value in memory" : "");
+            if (damaged) {
+                damaged_tell(self, job, item);
+            }
             part_fail(job, i, corrupt, &wrong);
         }
     }

@@ -7,6 +7,7 @@
  *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR alone         as plain, and ranks cannot listen at a socket
  *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR death         a rank is killed, and comes back
  *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR again         ranks register other memory while they live
+ *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR damage        what is stored is spoilt in memory
  *
  * A model of four KV heads, of which ranks have four, two or one, or two ranks the same one. Its
  * pages have heads side by side for each token, or one after the other. A second pool has the same
@@ -14,6 +15,7 @@
 #include "client/lib/sluice.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <signal.h>
@@ -23,6 +25,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -567,12 +570,67 @@ static void again(void)
     ranks_end(ranks, 2);
 }
 
+/* Spoils the first piece of every part of the request's blocks in the arena. Gives how many were
+ * found. */
+static uint32_t arena_spoil(uint32_t seed)
+{
+    char path[4300];
+    struct stat status;
+    uint32_t found = 0;
+    (void)snprintf(path, sizeof path, "%s/arena.0", settings[2] + strlen("shm_dir="));
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    CHECK(fd >= 0 && fstat(fd, &status) == 0);
+    size_t length = (size_t)status.st_size;
+    unsigned char *arena = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    CHECK(arena != MAP_FAILED);
+    for (uint32_t i = 0; i < BLOCKS * HEADS; i++) {
+        unsigned char piece[TOKENS * HEAD_BYTES];
+        for (uint32_t k = 0; k < sizeof piece; k++) {
+            piece[k] = byte_of(seed, i % HEADS, 0, i / HEADS, k);
+        }
+        unsigned char *at = memmem(arena, length, piece, sizeof piece);
+        if (at != NULL) {
+            at[sizeof piece / 2] ^= 1;
+            found++;
+        }
+    }
+    (void)munmap(arena, length);
+    (void)close(fd);
+    return found;
+}
+
+/* What is wrong in memory is found by loads that read all again, is a miss then, and stored anew. */
+static void damage(void)
+{
+    struct sl_client *client = client_open();
+    struct side side;
+    side_open(&side, client, (struct shape){.world = 2, .layout = BY_TOKEN});
+    blocks_choose(&side, 3);
+    bytes_walk(&side, 50, byte_compute);
+    store_all(&side, 50);
+    CHECK(arena_spoil(50) == BLOCKS * HEADS);
+    struct sl_op_result result = run(&side, 50, false, PATIENT);
+    CHECK(result.code != SL_OK && result.block_count == 0);
+    for (uint32_t tries = 0; result.code != SL_OK && tries < 600; tries++) {
+        (void)usleep(10000);
+        result = run(&side, 50, false, PATIENT);
+    }
+    CHECK(result.code == SL_OK && result.block_count == 0);
+    bytes_walk(&side, 50, byte_compute);
+    store_all(&side, 50);
+    poison(&side);
+    load_all(&side, 50);
+    bytes_walk(&side, 50, byte_check);
+    side_end(&side);
+    sl_client_close(&client);
+}
+
 int main(int argc, char **argv)
 {
     static char texts[3][4200];
     if (argc != 5) {
         (void)fprintf(stderr, "usage: parts_probe INSTANCE RUNTIME_DIR SHM_DIR "
-                              "matrix|team|plain|closed|lent|alone|death|again\n");
+                              "matrix|team|plain|closed|lent|alone|death|again|damage\n");
         return 2;
     }
     (void)snprintf(texts[0], sizeof texts[0], "instance=%s", argv[1]);
@@ -586,6 +644,8 @@ int main(int argc, char **argv)
         matrix();
     } else if (strcmp(argv[4], "death") == 0) {
         death();
+    } else if (strcmp(argv[4], "damage") == 0) {
+        damage();
     } else if (strcmp(argv[4], "again") == 0) {
         again();
     } else {

@@ -60,6 +60,9 @@ class Parts(unittest.TestCase):
         """Swappers let go of the former one before sl_engine_end returns."""
         self.probe("again", ranks=2)
 
+    def test_what_is_spoilt_in_memory_is_a_miss_and_stored_anew(self):
+        self.probe("damage", ranks=2, settings=["--load-verify", "all"])
+
     def test_a_rank_dies_and_comes_back(self):
         self.probe("death", ranks=2)
 

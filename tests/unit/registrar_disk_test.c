@@ -543,6 +543,62 @@ START_TEST(a_bad_copy_on_disk_is_a_miss_and_forgotten)
     }
 END_TEST
 
+/* As a swapper tells it that has read the value; spoilt: something in that differs. */
+static sl_err damaged_tell(struct node *node, const char *key, uint64_t spoilt)
+{
+    struct sl_entry entry;
+    struct sl_msg msg = {.type = SL_MSG_DAMAGED}, reply;
+    ck_assert(node_entry(node, key, &entry));
+    struct sl_item_claim claim = {.ref = entry.ref,
+                                  .generation = entry.extent.generation + (spoilt & 1),
+                                  .digest_low = entry.digest.low + (spoilt >> 1 & 1),
+                                  .digest_high = entry.digest.high};
+    msg.body.damaged.items.at = &claim;
+    msg.body.damaged.items.count = 1;
+    fake_give(&node->fake, "swapper.0", &msg);
+    ck_assert(fake_take_reply(&node->fake, "swapper.0", msg.seq, &reply));
+    ck_assert_uint_eq(reply.body.damaged_reply.codes.count, 1);
+    return (sl_err)reply.body.damaged_reply.codes.at[0];
+}
+
+START_TEST(a_block_that_is_damaged_in_memory_is_a_miss_and_can_be_stored)
+    {
+        struct node *node = node_start(NULL);
+        node_client(node, "client.1", 11);
+        node_put_block(node, "client.1", "m/b", 2, 5000, 0);
+
+        ck_assert_int_eq(damaged_tell(node, "m/b/1", 1), SL_ERR_NOT_FOUND); /* written anew since */
+        ck_assert_int_eq(damaged_tell(node, "m/b/1", 2), SL_ERR_NOT_FOUND);
+        ck_assert(node_sees(node, "m/b/0") && node_sees(node, "m/b/1"));
+        ck_assert_int_eq(damaged_tell(node, "m/b/1", 0), SL_OK);
+
+        ck_assert(!node_sees(node, "m/b/0") && !node_sees(node, "m/b/1"));
+        ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
+        node_put_block(node, "client.1", "m/b", 2, 5000, 0);
+        ck_assert(node_sees(node, "m/b/0") && node_sees(node, "m/b/1"));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_value_that_is_damaged_in_memory_is_read_from_disk)
+    {
+        struct node *node = node_disk();
+        fill_durable(node);
+
+        ck_assert_int_eq(damaged_tell(node, "k1", 0), SL_OK);
+
+        ck_assert(on_disk(node, "k1") && !in_memory(node, "k1"));
+        ck_assert(in_memory(node, "k0") && in_memory(node, "k2"));
+        ck_assert_uint_eq(tierer_forget(node, SL_OK), 0);
+        const char *const keys[] = {"k1"};
+        uint64_t seq = promote_ask(node, "client.1", keys, 1);
+        ck_assert_uint_eq(tierer_read(node, SL_OK), 1);
+        ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), SL_OK);
+        ck_assert(in_memory(node, "k1"));
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(a_busy_tierer_costs_no_place)
     {
         struct node *node = node_with_k0_on_disk();
@@ -1323,6 +1379,8 @@ static Suite *disk_suite(void)
     tcase_add_loop_test(promote, a_bad_copy_on_disk_is_a_miss_and_forgotten, 0,
                         SL_COUNT(lost_codes));
     tcase_add_test(promote, a_busy_tierer_costs_no_place);
+    tcase_add_test(promote, a_block_that_is_damaged_in_memory_is_a_miss_and_can_be_stored);
+    tcase_add_test(promote, a_value_that_is_damaged_in_memory_is_read_from_disk);
     tcase_add_test(promote, extents_of_a_dead_tierer_stay_out_for_io_grace);
     tcase_add_test(promote, successor_of_a_tierer_frees_its_extents);
     tcase_add_test(promote, promotion_does_not_wait_for_a_tierer_that_is_away_for_long);

@@ -303,6 +303,9 @@ START_TEST(in_writes_the_device_blocks_and_nothing_else)
     }
 END_TEST
 
+static struct sl_item_claim damaged[ITEMS_MAX]; /* told to the registrar since the last load */
+static uint32_t damaged_count;
+
 /* Values to be loaded into blocks 100, 101, ... Their digests are told, that of each `wrong`-th is
  * another value's: so it is when something else arrives. */
 static struct sl_msg load_told(uint64_t count, uint64_t wrong)
@@ -320,8 +323,17 @@ static struct sl_msg load_told(uint64_t count, uint64_t wrong)
     struct sl_msg msg = copy_request(false, count);
     ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
     (void)stepped_run(&bed, 100); /* moved, then read again */
-    ck_assert(stepped_take(&bed, &reply, NULL));
-    return reply;
+    damaged_count = 0;
+    for (;;) {
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        if (reply.type != SL_MSG_DAMAGED) {
+            return reply;
+        }
+        const struct sl_item_claim *claim = &reply.body.damaged.items.at[0];
+        ck_assert_uint_eq(reply.body.damaged.items.count, 1);
+        ck_assert(damaged_count < ITEMS_MAX);
+        damaged[damaged_count++] = *claim;
+    }
 }
 
 static uint64_t not_done(const struct sl_msg *reply, uint64_t count)
@@ -341,6 +353,21 @@ START_TEST(what_arrived_wrong_is_not_done)
         ck_assert_ptr_nonnull(strstr(reply.text.at, "device block 102, pool 0"));
         ck_assert(!bit(&reply, 2) && !bit(&reply, 5));
         ck_assert_uint_eq(not_done(&reply, 6), 2);
+    }
+END_TEST
+
+START_TEST(a_value_that_is_wrong_in_memory_is_told_to_the_registrar)
+    {
+        (void)load_told(6, 3);
+
+        ck_assert_uint_eq(damaged_count, 2);
+        for (uint32_t i = 0; i < damaged_count; i++) {
+            const struct sl_item_piece *item = &items[2 + 3 * i];
+            ck_assert_uint_eq(damaged[i].ref, item->ref);
+            ck_assert_uint_eq(damaged[i].generation, item->generation);
+            ck_assert_uint_eq(damaged[i].digest_low, item->digest_low);
+            ck_assert_uint_eq(damaged[i].digest_high, item->digest_high);
+        }
     }
 END_TEST
 
@@ -1189,6 +1216,7 @@ int main(void)
     TCase *all = tcase_create("verify all");
     tcase_add_checked_fixture(all, setup_all, teardown);
     tcase_add_test(all, what_arrived_wrong_is_not_done);
+    tcase_add_test(all, a_value_that_is_wrong_in_memory_is_told_to_the_registrar);
     tcase_add_test(all, what_arrived_right_is_done);
     tcase_add_test(all, large_loads_are_read_again_in_turns);
     tcase_add_test(all, a_fence_ends_a_load_that_is_read_again);

@@ -49,6 +49,9 @@ void reg_reply_codes(struct registrar *self, const struct sl_return *to, uint64_
     case SL_MSG_PREFETCH:
         reply.body.prefetch_reply.codes = list;
         break;
+    case SL_MSG_DAMAGED:
+        reply.body.damaged_reply.codes = list;
+        break;
     case SL_MSG_DISK_FOUND:
         reply.body.disk_found_reply.codes = list;
         break;

@@ -6,6 +6,7 @@
 #include "actors/registrar/disk/write_behind.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
+#include "actors/registrar/disk/damaged.h"
 #include "actors/registrar/disk/disks.h"
 #include "actors/registrar/disk/flush.h"
 #include "actors/registrar/disk/forget.h"
@@ -422,20 +423,6 @@ static void item_durable(struct registrar *self, const struct reg_write_item *it
     }
 }
 
-static void item_corrupt(struct registrar *self, const struct reg_write_item *item)
-{
-    struct sl_entry entry;
-    struct reg_drop how = {.reason = REG_GHOST_CORRUPT, .forget = true};
-    sl_index_read(self->index, item->ref, &entry);
-    sl_metric_add(self->env->metrics, self->tier->metric.corrupt_count, 1);
-    reg_log(self, SL_LOG_ERROR, 0,
-            "object %016" PRIx64 ": its bytes do not match their digest: dropped",
-            reg_hash(entry.key, entry.key_length));
-    uint64_t from = self->retired->count;
-    (void)reg_unit_drop(self, reg_unit_of(&entry), &how);
-    reg_retired_scan(self, from);
-}
-
 static void disk_fails(struct registrar *self, struct reg_disk *disk)
 {
     if (disk->failing_since_ns == 0) {
@@ -516,7 +503,7 @@ static void write_item_end(struct registrar *self, struct reg_write *write, uint
         self->units->written_bytes += entry.extent.length_bytes;
         item_durable(self, &item, &place);
     } else if (code == SL_ERR_CORRUPT) {
-        item_corrupt(self, &item);
+        reg_memory_damaged(self, item.ref);
     } else {
         item_failed(self, &item, write->disk, code, spilled != NULL && write->count == 1);
     }

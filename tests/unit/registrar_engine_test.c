@@ -697,6 +697,65 @@ START_TEST(who_does_not_fit_the_team_is_refused)
     }
 END_TEST
 
+/* Rank `rank` of `world`, with so many layers of a pool, whose handles are as long as they get. */
+static struct engine *engine_wide(uint32_t rank, uint32_t world, uint32_t layers)
+{
+    static const unsigned char handle[64] = {1};
+    struct engine *engine = engine_of_rank(0);
+    ck_assert_uint_le(layers, SL_COUNT(engine->regions));
+    engine->body.world = world;
+    engine->body.pools.count = 1;
+    engine->body.regions.count = layers;
+    for (uint32_t i = 0; i < layers; i++) {
+        engine->regions[i] = engine->regions[0];
+        engine->regions[i].rank = rank;
+        engine->regions[i].layer = i;
+        engine->regions[i].handle = (struct sl_bytes){.at = handle, .length = sizeof(handle)};
+        engine->regions[i].offset_bytes = UINT64_C(1) << 40;
+    }
+    return engine;
+}
+
+static const struct {
+    uint32_t world, layers;
+    const char *message_bytes_max, *refused; /* NULL: all of it is taken, and told */
+} wide_teams[] = {
+    {64, 1024, "32MiB", NULL},
+    {64, 1025, "32MiB", "65600 with those of the team's other ranks, at most 65536"},
+    {8, 60, "128KiB", NULL},
+    {8, 200, "128KiB", "setting message_bytes_max is 131072"},
+    {2, 1000, "128KiB", ""},
+};
+
+START_TEST(a_team_that_no_message_can_tell_is_refused_when_it_registers)
+    {
+        const char *const settings[] = {"message_bytes_max", wide_teams[_i].message_bytes_max,
+                                        "index_memory", "128MiB", NULL};
+        struct node *node = node_start(settings);
+        sl_err err = SL_OK;
+        char text[256] = "";
+        node_client(node, "client.1", 50);
+
+        for (uint32_t rank = 0; err == SL_OK && rank < wide_teams[_i].world; rank++) {
+            struct engine *engine = engine_wide(rank, wide_teams[_i].world, wide_teams[_i].layers);
+            err = engine_register(node, engine, NULL, NULL, text);
+            free(engine);
+        }
+
+        if (wide_teams[_i].refused != NULL) {
+            ck_assert_int_eq(err, SL_ERR_LIMIT);
+            ck_assert_msg(strstr(text, wide_teams[_i].refused) != NULL, "'%s'", text);
+        } else {
+            struct sl_msg reply;
+            ck_assert_msg(err == SL_OK, "%d: '%s'", (int)err, text);
+            ck_assert_int_eq(engine_get(node, TEAM, &reply), SL_OK);
+            ck_assert_uint_eq(reply.body.engine_get_reply.regions.count,
+                              wide_teams[_i].world * (uint64_t)wide_teams[_i].layers);
+        }
+        node_end(node);
+    }
+END_TEST
+
 static Suite *engine_suite(void)
 {
     Suite *suite = suite_create("registrar_engine");
@@ -716,6 +775,8 @@ static Suite *engine_suite(void)
     tcase_add_test(engines, a_team_loses_and_regains_a_rank);
     tcase_add_test(engines, a_rank_that_is_dead_is_in_nobodys_way);
     tcase_add_loop_test(engines, who_does_not_fit_the_team_is_refused, 0, SL_COUNT(unlike));
+    tcase_add_loop_test(engines, a_team_that_no_message_can_tell_is_refused_when_it_registers, 0,
+                        SL_COUNT(wide_teams));
     suite_add_tcase(suite, engines);
     return suite;
 }

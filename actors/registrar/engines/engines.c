@@ -253,7 +253,10 @@ static void engine_register_asked(struct registrar *self, const struct sl_msg *m
         if (again != NULL) {
             id = again->id;
         } else {
-            err = reg_team_check(self, body, &why);
+            const void *frame;
+            size_t length = 0;
+            err = engine_encode(self, body, UINT64_MAX, &frame, &length, &why);
+            err = err == SL_OK ? reg_team_check(self, body, length, &why) : err;
             err = err == SL_OK ? reg_pools_lend(self, body, proc, &why) : err;
             err = err == SL_OK ? engine_add(self, msg, proc, &id, &why) : err;
         }

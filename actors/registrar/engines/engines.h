@@ -35,10 +35,11 @@ bool reg_engine_body(struct registrar *self, const struct reg_engine *engine, st
 sl_err reg_engine_check(const struct sl_body_engine_register *engine, struct sl_error *why);
 
 /* ---- teams.c: registrations of several processes that are one engine ---- */
-/* Whether it can be of the team that it names. Errors: SL_ERR_INVALID (others of it say otherwise),
- * SL_ERR_EXISTS (a rank is registered). */
+/* Whether it can be of the team that it names; frame_bytes: of the registration when it is kept.
+ * Errors: SL_ERR_INVALID (others of it say otherwise), SL_ERR_EXISTS (a rank is registered),
+ * SL_ERR_LIMIT (no message could tell of all of it). */
 sl_err reg_team_check(struct registrar *self, const struct sl_body_engine_register *engine,
-                      struct sl_error *why);
+                      uint64_t frame_bytes, struct sl_error *why);
 void reg_team_get(struct registrar *self, const struct sl_msg *msg); /* ENGINE_GET of a team */
 
 /* ---- ends.c: what follows when a registration ends and its process lives ---- */

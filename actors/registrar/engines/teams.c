@@ -6,8 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HANDLE_BYTES 64u /* of the message table */
-#define REGION_BYTES (HANDLE_BYTES + 16u)
+#define HANDLE_BYTES   64u /* of the message table */
+#define REGION_BYTES   (HANDLE_BYTES + 16u)
+#define ENVELOPE_BYTES 128u /* what numbers of a request may add to that of an answer */
+#define MEMBER_BYTES   8u   /* a number in a message: 9 bytes, and 1 for the 0 in a registration */
 
 static bool texts_equal(struct sl_text a, struct sl_text b)
 {
@@ -53,9 +55,39 @@ static bool is_of_team(struct registrar *self, const struct reg_engine *engine, 
            reg_engine_body(self, engine, kept);
 }
 
-sl_err reg_team_check(struct registrar *self, const struct sl_body_engine_register *engine,
-                      struct sl_error *why)
+struct team_size { /* of the answer that tells the whole team */
+    uint64_t regions, bytes;
+};
+
+static void size_add(struct team_size *size, uint64_t regions, uint64_t frame_bytes)
 {
+    size->regions += regions;
+    size->bytes += frame_bytes + regions * MEMBER_BYTES; /* which each region says in addition */
+}
+
+static sl_err size_check(const struct registrar *self, const struct team_size *size,
+                         struct sl_error *why)
+{
+    if (size->regions > SL_BATCH_MAX) {
+        return sl_fail(why, SL_ERR_LIMIT,
+                       "ENGINE_REGISTER.regions: %" PRIu64 " with those of the team's other ranks, "
+                       "at most %u: fewer layers, pools or parts a rank",
+                       size->regions, SL_BATCH_MAX);
+    }
+    if (size->bytes > self->set.message_bytes_max) {
+        return sl_fail(why, SL_ERR_LIMIT,
+                       "ENGINE_REGISTER.regions: %" PRIu64 " bytes with those of the team's other "
+                       "ranks, setting message_bytes_max is %" PRIu64,
+                       size->bytes, self->set.message_bytes_max);
+    }
+    return SL_OK;
+}
+
+sl_err reg_team_check(struct registrar *self, const struct sl_body_engine_register *engine,
+                      uint64_t frame_bytes, struct sl_error *why)
+{
+    struct team_size size = {.bytes = ENVELOPE_BYTES};
+    size_add(&size, engine->regions.count, frame_bytes);
     uint64_t ranks = reg_engine_ranks(engine);
     for (uint32_t i = 0; engine->team != 0 && i < self->engines->max; i++) {
         const struct reg_engine *other = &self->engines->all[i];
@@ -64,6 +96,7 @@ sl_err reg_team_check(struct registrar *self, const struct sl_body_engine_regist
             continue;
         }
         sl_err err = team_fits(engine, &kept.body.engine_get_reply, why);
+        size_add(&size, kept.body.engine_get_reply.regions.count, other->frame_bytes);
         struct sl_body_engine_register theirs;
         memcpy(&theirs, &kept.body.engine_get_reply, sizeof(theirs));
         uint64_t both = ranks & reg_engine_ranks(&theirs);
@@ -76,7 +109,7 @@ sl_err reg_team_check(struct registrar *self, const struct sl_body_engine_regist
             return err;
         }
     }
-    return SL_OK;
+    return engine->team == 0 ? SL_OK : size_check(self, &size, why);
 }
 
 struct merged { /* regions of a team, with what they point at */

@@ -68,7 +68,8 @@ void fake_live(struct fake_env *fake, struct sl_proc_id proc);
 void fake_die(struct fake_env *fake, struct sl_proc_id proc);
 bool fake_is_watched(const struct fake_env *fake, struct sl_proc_id proc);
 
-/* A message of sender goes to the actor; seq 0: the next number (written back), budget 0: 2 s. */
+/* A message of sender goes to the actor; seq 0: the next number (written back), budget 0: 2 s; version
+ * 0: today's. */
 void fake_give(struct fake_env *fake, const char *sender, struct sl_msg *msg);
 /* Takes the oldest frame to `to` of this type (0: any), decoded; borrowed until the next take.
  * False: there is none. */

@@ -15,9 +15,17 @@ from node_support import BIN, Node, wait_until  # noqa: E402
 PLAYED = sys.argv.pop(1) if len(sys.argv) > 1 and not sys.argv[1].startswith("-") else None
 
 
-def swapper(node):
+def swapper(node, rank=0):
     pages = json.loads(node.ctl("status", "--json", check=False).stdout)["actors"]
-    return next((page for page in pages if page["name"] == "swapper.0"), None)
+    return next((page for page in pages if page["name"] == f"swapper.{rank}"), None)
+
+
+def gpus():
+    """How many the driver has, up to four, as a power of two; in a process of its own."""
+    code = ("import ctypes; cuda = ctypes.CDLL('libcuda.so.1'); count = ctypes.c_int(0)\n"
+            "print(count.value if cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0 else 0)")
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False).stdout.strip()
+    return next(count for count in (4, 2, 1, 0) if int(said or 0) >= count)
 
 
 class Device(unittest.TestCase):
@@ -48,6 +56,27 @@ class Device(unittest.TestCase):
             print(counters)
             self.assertEqual(counters["parts_out"], 80)
             self.assertEqual(counters["parts_in"], 80)
+
+    def test_one_process_a_rank_each_on_its_gpu(self):
+        """What half of the ranks wrote all of them read: memory of an allocation's middle, runs of heads, whole checks of loads."""
+        ranks = 4 if PLAYED else gpus()
+        if ranks == 0:
+            self.skipTest("no driver with a GPU here")
+        node = Node(ranks=ranks, memory="64MiB", settings=("--device", "auto", "--swap-measure", "false", "--load-verify", "all"))
+        if PLAYED:
+            node.environment.update(LD_LIBRARY_PATH=PLAYED, FAKE_CUDA_SHARED="1", FAKE_CUDA_GPUS="4")
+        with node:
+            probe = subprocess.run([os.path.join(BIN, "..", "tests", "parts_probe"), node.instance, node.directory + "/run", node.shm,
+                                    f"gpu{ranks}"], env=node.environment, capture_output=True, text=True, timeout=120, check=False)
+            self.assertEqual(probe.returncode, 0, probe.stderr + node.logs())
+            for rank in range(ranks):
+                page = swapper(node, rank)
+                self.assertRegex(page["reason"], rf"^device cuda: GPU {rank} ")
+                counters = page["counters"]
+                print(rank, counters)
+                self.assertEqual(counters["parts_verified"], counters["parts_in"])
+                self.assertGreater(counters["parts_in"], 0)
+                self.assertEqual(counters["parts_corrupt"], 0)
 
     @unittest.skipUnless(PLAYED, "no driver that plays a GPU, or no kernels")
     def test_older_drivers_and_gpus_get_what_they_take(self):

@@ -263,45 +263,90 @@ END_TEST
 
 /* ---- memory of another process ---- */
 
+/* As torch hands it out: tensors lie somewhere in a large allocation, at multiples of 512, and the
+ * handle names the allocation. Two of them here: K, and V with runs of heads. */
+#define SEGMENT_BYTES (UINT64_C(20) * SL_MIB)
+#define TENSOR_BYTES  UINT64_C(262144)
+#define TENSOR_BLOCKS 4u
+#define RUN_BYTES     256u
+static const uint64_t tensors[2] = {512 * 2049, 512 * 12345};
+
+static unsigned char *segment_make(void)
+{
+    unsigned char *bytes = malloc(SEGMENT_BYTES);
+    for (size_t i = 0; bytes != NULL && i < SEGMENT_BYTES; i++) {
+        bytes[i] = pattern(i);
+    }
+    return bytes;
+}
+
+/* Where byte `at` of a block's value lies in the segment: all of K's block, then of V's every other
+ * run. */
+static uint64_t segment_place(uint64_t block, uint64_t at)
+{
+    uint64_t piece = TENSOR_BYTES / TENSOR_BLOCKS, in_v = at - piece;
+    return at < piece
+               ? tensors[0] + block * piece + at
+               : tensors[1] + block * piece + in_v / RUN_BYTES * 2 * RUN_BYTES + in_v % RUN_BYTES;
+}
+#define TENSOR_VALUE (TENSOR_BYTES / TENSOR_BLOCKS * 3 / 2)
+
 static int engine(int said, int heard)
 {
     struct sl_device_options options = options_make();
     struct sl_device *device = NULL;
     struct sl_error why = {0};
     struct sl_cu_ipc ipc;
-    sl_cu_ptr pool = 0;
-    unsigned char bytes[8192], word;
+    sl_cu_ptr segment = 0;
+    unsigned char word;
     if (sl_device_open_with(&options, &device, &why) != SL_OK) {
         fprintf(stderr, "%s\n", why.text);
         return 1;
     }
     struct cuda_device *cuda = cuda_of(device);
-    for (size_t i = 0; i < sizeof(bytes); i++) {
-        bytes[i] = pattern(i);
-    }
-    if (cuda->driver.memory_get(&pool, sizeof(bytes)) != 0 ||
-        cuda->driver.ipc_get(&ipc, pool) != 0) {
+    unsigned char *bytes = segment_make(), *back = malloc(SEGMENT_BYTES);
+    if (bytes == NULL || back == NULL || cuda->driver.memory_get(&segment, SEGMENT_BYTES) != 0 ||
+        cuda->driver.ipc_get(&ipc, segment) != 0) {
         return 1;
     }
-    if (!device_bytes(cuda, pool, bytes, sizeof(bytes), false) ||
+    if (!device_bytes(cuda, segment, bytes, SEGMENT_BYTES, false) ||
         write(said, &ipc, sizeof(ipc)) != (ssize_t)sizeof(ipc) || read(heard, &word, 1) != 1) {
         return 1;
     }
-    /* What the other has written. */
-    bool right = device_bytes(cuda, pool, bytes, sizeof(bytes), true);
-    for (size_t i = 0; i < sizeof(bytes); i++) {
-        right &= bytes[i] == (unsigned char)(pattern(i) ^ 0xff);
+    /* What the other has written, and nothing else. */
+    for (uint64_t block = 0; block < TENSOR_BLOCKS; block++) {
+        for (uint64_t at = 0; at < TENSOR_VALUE; at++) {
+            bytes[segment_place(block, at)] ^= 0xff;
+        }
     }
-    (void)cuda->driver.memory_free(pool);
+    bool right = device_bytes(cuda, segment, back, SEGMENT_BYTES, true) &&
+                 memcmp(back, bytes, SEGMENT_BYTES) == 0;
+    free(bytes);
+    free(back);
+    (void)cuda->driver.memory_free(segment);
     sl_device_close(&device);
     return right ? 0 : 2;
+}
+
+/* What lies in the blocks, as the GPU digests it, is what the values have. */
+static void engine_blocks_check(struct sl_device *device, const struct sl_move *moves)
+{
+    struct sl_error why = {0};
+    struct sl_move blocks[TENSOR_BLOCKS];
+    memcpy(blocks, moves, sizeof(blocks));
+    ck_assert_msg(sl_device_digest_begin(device, blocks, TENSOR_BLOCKS, &why) == SL_OK &&
+                      sl_device_move_end(device, true, &why) == SL_OK,
+                  "%s", why.text);
+    for (uint32_t b = 0; b < TENSOR_BLOCKS; b++) {
+        ck_assert(sl_digest_equal(blocks[b].digest, sl_digest_of(moves[b].host, TENSOR_VALUE)));
+    }
 }
 
 START_TEST(memory_of_another_process_is_read_and_written)
     {
         int out[2], in[2], status = -1;
         struct sl_error why = {0};
-        struct sl_mapping mapping;
+        struct sl_mapping mappings[2];
         char said[16], heard[16];
         ck_assert_int_eq(pipe(out) + pipe(in), 0);
         snprintf(said, sizeof(said), "%d", out[1]);
@@ -316,32 +361,47 @@ START_TEST(memory_of_another_process_is_read_and_written)
         ck_assert_int_eq(read(out[0], handle.ipc, sizeof(handle.ipc)), sizeof(handle.ipc));
         struct sl_device *device = device_open();
 
-        ck_assert_msg(device->ops->map(device, &handle, 8192, &mapping, &why) == SL_OK, "%s",
+        struct sl_layer layers[2];
+        for (uint32_t t = 0; t < 2; t++) {
+            handle.offset_bytes = tensors[t];
+            ck_assert_msg(device->ops->map(device, &handle, TENSOR_BYTES, &mappings[t], &why) ==
+                              SL_OK,
+                          "%s", why.text);
+            layers[t] = (struct sl_layer){.base = mappings[t].base,
+                                          .block_stride_bytes = TENSOR_BYTES / TENSOR_BLOCKS,
+                                          .piece_bytes = TENSOR_BYTES / TENSOR_BLOCKS / (t + 1),
+                                          .block_count = TENSOR_BLOCKS,
+                                          .fragment_bytes = t == 0 ? 0 : RUN_BYTES,
+                                          .fragment_stride_bytes = t == 0 ? 0 : 2 * RUN_BYTES};
+        }
+        unsigned char *host = malloc(TENSOR_BLOCKS * TENSOR_VALUE);
+        struct sl_move moves[TENSOR_BLOCKS];
+        uint32_t index = 0;
+        ck_assert_msg(device->ops->layers_add(device, layers, 2, &index, &why) == SL_OK, "%s",
                       why.text);
-        struct sl_layer layer = {.base = mapping.base,
-                                 .block_stride_bytes = 4096,
-                                 .piece_bytes = 4096,
-                                 .block_count = 2};
-        unsigned char *host = malloc(8192);
-        struct sl_move moves[] = {{.host = host}, {.host = host + 4096, .device_block = 1}};
-        ck_assert_int_eq(device->ops->layers_add(device, &layer, 1, &moves[0].layers_index, &why),
-                         SL_OK);
-        moves[1].layers_index = moves[0].layers_index;
-        ck_assert_int_eq(device->ops->move(device, moves, 2, true, true, &why), SL_OK);
+        for (uint32_t b = 0; b < TENSOR_BLOCKS; b++) {
+            moves[b] = (struct sl_move){
+                .host = host + b * TENSOR_VALUE, .device_block = b, .layers_index = index};
+        }
+        ck_assert_int_eq(device->ops->move(device, moves, TENSOR_BLOCKS, true, true, &why), SL_OK);
+        engine_blocks_check(device, moves);
         bool right = true;
-        for (size_t i = 0; i < 8192; i++) {
-            right &= host[i] == pattern(i);
+        for (size_t i = 0; i < TENSOR_BLOCKS * TENSOR_VALUE; i++) {
+            right &= host[i] == pattern(segment_place(i / TENSOR_VALUE, i % TENSOR_VALUE));
             host[i] = (unsigned char)(host[i] ^ 0xff);
         }
         ck_assert(right);
-        ck_assert_int_eq(device->ops->move(device, moves, 2, false, false, &why), SL_OK);
+        ck_assert_int_eq(device->ops->move(device, moves, TENSOR_BLOCKS, false, false, &why),
+                         SL_OK);
+        engine_blocks_check(device, moves);
         ck_assert_int_eq(write(in[1], "x", 1), 1);
         ck_assert_int_eq(waitpid(child, &status, 0), child);
 
         ck_assert(WIFEXITED(status));
         ck_assert_int_eq(WEXITSTATUS(status), 0);
-        device->ops->layers_remove(device, moves[0].layers_index);
-        device->ops->unmap(device, &mapping);
+        device->ops->layers_remove(device, index);
+        device->ops->unmap(device, &mappings[0]);
+        device->ops->unmap(device, &mappings[1]);
         sl_device_close(&device);
         free(host);
     }

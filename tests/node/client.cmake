@@ -19,8 +19,11 @@ set_target_properties(layers_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_B
 sl_node_test(layers LABEL node SCRIPT node/layers_test.py TIMEOUT 600)
 # Parts of blocks that are no ranks, and ranks that are processes.
 add_executable(parts_probe ${CMAKE_CURRENT_LIST_DIR}/parts_probe.c)
-target_link_libraries(parts_probe PRIVATE sl_flags sluice)
-set_target_properties(parts_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+target_link_libraries(parts_probe PRIVATE sl_flags sluice sluice_driver)
+# Also in the check-up's archive, as gpu.cmake says.
+target_link_options(parts_probe PRIVATE -Wl,--disable-new-dtags)
+set_target_properties(parts_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests
+    INSTALL_RPATH "$ORIGIN/../lib" BUILD_WITH_INSTALL_RPATH ON)
 sl_node_test(parts LABEL node SCRIPT node/parts_test.py TIMEOUT 600)
 # Values from and into pieces of memory.
 add_executable(pieces_probe ${CMAKE_CURRENT_LIST_DIR}/pieces_probe.c)

@@ -5,6 +5,7 @@
  *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR team|plain    one process a rank; plain: in its own memory
  *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR closed        the same, and nobody may look into it
  *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR alone         as plain, and ranks cannot listen at a socket
+ *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR gpu1|gpu2|gpu4  one process a rank, each on a GPU of its own
  *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR death         a rank is killed, and comes back
  *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR again         ranks register other memory while they live
  *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR damage        what is stored is spoilt in memory
@@ -13,6 +14,7 @@
  * pages have heads side by side for each token, or one after the other. A second pool has the same
  * bytes on all ranks. Every byte is checked. Exit code 0: all of it held. */
 #include "client/lib/sluice.h"
+#include "cuda/driver.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -49,8 +51,10 @@
 #define HASH_BYTES  32u
 #define WORLD_MAX   8u
 #define POISON      0xa5
-#define S           1000000000ull
-#define PATIENT     (60 * S)
+#define SEGMENT \
+    2560u /* where a pool begins in an allocation on a GPU, as torch cuts them: by 512 */
+#define S       1000000000ull
+#define PATIENT (60 * S)
 
 static struct sl_error why;
 static const char *settings[4], *instance;
@@ -62,6 +66,7 @@ struct shape {
     uint64_t team;
     uint32_t first_rank, rank_count;
     bool plain, closed, lent, alone; /* lent: of the table of pools */
+    bool gpu;                 /* a plain copy of each pool here, the pool on the rank's GPU */
 };
 struct side {
     struct shape shape;
@@ -69,6 +74,9 @@ struct side {
     struct sl_engine *engine;
     unsigned char *plain[WORLD_MAX][2];
     struct sl_pool *lent[WORLD_MAX][2];
+    struct sl_driver driver; /* gpu: one rank */
+    sl_cu_stream stream;
+    sl_cu_ptr device[2];
     uint32_t blocks[2][BLOCKS]; /* of each pool */
 };
 
@@ -131,6 +139,47 @@ static struct sl_pool *pool_make(struct sl_client *client, const struct shape *s
     return made;
 }
 
+/* ---- memory on a GPU ---- */
+
+static void gpu_open(struct side *side)
+{
+    struct sl_driver *driver = &side->driver;
+    sl_cu_device gpu = 0;
+    sl_cu_context context = NULL;
+    CHECK(side->shape.rank_count == 1 && sl_driver_open(driver, NULL, &why) == SL_OK);
+    CHECK(driver->device_get(&gpu, (int)side->shape.first_rank) == 0 &&
+          driver->context_retain(&context, gpu) == 0 && driver->context_set(context) == 0 &&
+          driver->stream_create(&side->stream, SL_CU_STREAM_NON_BLOCKING, 0) == 0);
+    for (uint32_t pool = 0; pool < 2; pool++) {
+        void *pinned = NULL;
+        uint64_t bytes = memory_bytes(&side->shape, pool);
+        CHECK(driver->memory_get(&side->device[pool], SEGMENT + bytes + SEGMENT) == 0 &&
+              driver->host_get(&pinned, bytes, SL_CU_HOST_PORTABLE) == 0);
+        side->plain[0][pool] = pinned;
+    }
+}
+
+/* Both pools, between the GPU and their copy here. */
+static void gpu_copy(struct side *side, bool to_host)
+{
+    for (uint32_t pool = 0; side->shape.gpu && pool < 2; pool++) {
+        sl_cu_ptr here = (uintptr_t)side->plain[0][pool], there = side->device[pool] + SEGMENT;
+        CHECK(sl_driver_copy(&side->driver, to_host ? here : there, to_host ? there : here,
+                             memory_bytes(&side->shape, pool), to_host, side->stream) == 0);
+    }
+    CHECK(!side->shape.gpu || side->driver.stream_wait(side->stream) == 0);
+}
+
+static void gpu_close(struct side *side)
+{
+    for (uint32_t pool = 0; pool < 2; pool++) {
+        CHECK(side->driver.memory_free(side->device[pool]) == 0 &&
+              side->driver.host_free(side->plain[0][pool]) == 0);
+        side->plain[0][pool] = NULL;
+    }
+    CHECK(side->driver.stream_destroy(side->stream) == 0);
+}
+
 static void side_open(struct side *side, struct sl_client *client, struct shape shape)
 {
     struct sl_engine_layer pages[HEADS * LAYERS], same[SAME_LAYERS];
@@ -139,6 +188,9 @@ static void side_open(struct side *side, struct sl_client *client, struct shape 
     const struct sl_pool *lent[2][WORLD_MAX];
     *side = (struct side){.shape = shape, .client = client};
     uint32_t page_count = pages_make(&shape, pages);
+    if (shape.gpu) {
+        gpu_open(side);
+    }
     for (uint64_t i = 0; i < SAME_LAYERS; i++) {
         same[i] = (struct sl_engine_layer){.offset_bytes = i * DEVICE * SAME_BYTES,
                                            .length_bytes = (uint64_t)DEVICE * SAME_BYTES,
@@ -147,10 +199,13 @@ static void side_open(struct side *side, struct sl_client *client, struct shape 
     }
     for (uint32_t rank = 0; shape.plain && rank < shape.rank_count; rank++) {
         for (uint32_t pool = 0; pool < 2; pool++) {
-            side->plain[rank][pool] = malloc(memory_bytes(&shape, pool));
+            if (!shape.gpu) {
+                side->plain[rank][pool] = malloc(memory_bytes(&shape, pool));
+            }
             CHECK(side->plain[rank][pool] != NULL);
             for (uint32_t i = 0; i < page_count; i++) {
-                rows[rank][pool][i] = (uint64_t)(uintptr_t)side->plain[rank][pool];
+                rows[rank][pool][i] = shape.gpu ? side->device[pool] + SEGMENT
+                                                : (uint64_t)(uintptr_t)side->plain[rank][pool];
             }
             tables[pool][rank] = rows[rank][pool];
         }
@@ -191,6 +246,9 @@ static void side_open(struct side *side, struct sl_client *client, struct shape 
 static void side_end(struct side *side)
 {
     sl_engine_end(&side->engine);
+    if (side->shape.gpu) {
+        gpu_close(side);
+    }
     for (uint32_t i = 0; i < 2 * WORLD_MAX; i++) {
         free(side->plain[i / 2][i % 2]);
         sl_pool_release(&side->lent[i / 2][i % 2]);
@@ -391,6 +449,7 @@ static void rank_main(struct shape shape, int order, int done)
     CHECK(!shape.alone || strstr(sl_engine_memory_kind(side.engine, shape.first_rank, 0),
                                  "which has no copier") != NULL);
     poison(&side);
+    gpu_copy(&side, false);
     CHECK(write(done, "r", 1) == 1);
     while (read(order, asked, sizeof asked) == (ssize_t)sizeof asked && asked[0] != 'q') {
         blocks_choose(&side, asked[2]);
@@ -401,7 +460,13 @@ static void rank_main(struct shape shape, int order, int done)
         } else if (asked[0] == 'f') {
             former_check(&former);
         } else {
+            if (asked[0] == 'c') {
+                gpu_copy(&side, true);
+            }
             bytes_walk(&side, asked[1], asked[0] == 'w' ? byte_compute : byte_check);
+        }
+        if (asked[0] != 'c') {
+            gpu_copy(&side, false);
         }
         CHECK(write(done, "d", 1) == 1);
     }
@@ -456,6 +521,7 @@ static void ranks_end(struct rank *ranks, uint32_t count)
 }
 
 enum memory { SHARED, PLAIN, CLOSED, LENT, ALONE };
+enum memory { SHARED, PLAIN, CLOSED, LENT, GPU };
 static struct shape team_shape(uint32_t number, uint32_t world, enum layout layout,
                                enum memory memory)
 {
@@ -464,6 +530,8 @@ static struct shape team_shape(uint32_t number, uint32_t world, enum layout layo
     return (struct shape){.world = world,
                           .layout = layout,
                           .plain = memory == PLAIN || memory == CLOSED || memory == ALONE,
+                          .plain = memory == PLAIN || memory == CLOSED || memory == GPU,
+                          .gpu = memory == GPU,
                           .closed = memory == CLOSED,
                           .alone = memory == ALONE,
                           .lent = memory == LENT,
@@ -471,35 +539,37 @@ static struct shape team_shape(uint32_t number, uint32_t world, enum layout layo
 }
 
 /* Children before threads: each team is forked before this process has a client. */
-static void team(enum memory memory)
+static void team(enum memory memory, uint32_t writing, uint32_t reading)
 {
-    struct rank writers[2], readers[4];
-    struct shape from = team_shape(1, 2, BY_TOKEN, memory), to = team_shape(2, 4, BY_HEAD, memory);
-    for (uint32_t i = 0; i < 2; i++) {
+    struct rank writers[4], readers[4];
+    struct shape from = team_shape(1, writing, BY_TOKEN, memory);
+    struct shape to = team_shape(2, reading, BY_HEAD, memory);
+    for (uint32_t i = 0; i < writing; i++) {
         writers[i] = rank_start(from, i);
     }
-    for (uint32_t i = 0; i < 4; i++) {
+    for (uint32_t i = 0; i < reading; i++) {
         readers[i] = rank_start(to, i);
     }
     struct sl_client *client = client_open();
     struct side store, load;
-    from.plain = to.plain = from.lent = to.lent = false; /* here is no rank, and no memory */
+    from.plain = to.plain = from.lent = to.lent = from.gpu = to.gpu =
+        false; /* here is no rank, and no memory */
     side_open(&store, client, from);
     side_open(&load, client, to);
     for (uint32_t seed = 20; seed < 24; seed++) {
         blocks_choose(&store, 2);
         blocks_choose(&load, 6);
-        ranks_do(writers, 2, 'w', seed, 2);
+        ranks_do(writers, writing, 'w', seed, 2);
         store_all(&store, seed);
-        ranks_do(readers, 4, 'p', seed, 6);
+        ranks_do(readers, reading, 'p', seed, 6);
         load_all(&load, seed);
-        ranks_do(readers, 4, 'c', seed, 6);
+        ranks_do(readers, reading, 'c', seed, 6);
     }
     side_end(&store);
     side_end(&load);
     sl_client_close(&client);
-    ranks_end(writers, 2);
-    ranks_end(readers, 4);
+    ranks_end(writers, writing);
+    ranks_end(readers, reading);
 }
 
 /* A rank that is gone costs its blocks; a load says so at once, and a new one in its place serves. */
@@ -631,6 +701,7 @@ int main(int argc, char **argv)
     if (argc != 5) {
         (void)fprintf(stderr, "usage: parts_probe INSTANCE RUNTIME_DIR SHM_DIR "
                               "matrix|team|plain|closed|lent|alone|death|again|damage\n");
+                              "matrix|team|plain|closed|lent|gpu1|gpu2|gpu4|death\n");
         return 2;
     }
     (void)snprintf(texts[0], sizeof texts[0], "instance=%s", argv[1]);
@@ -648,12 +719,16 @@ int main(int argc, char **argv)
         damage();
     } else if (strcmp(argv[4], "again") == 0) {
         again();
+    } else if (strncmp(argv[4], "gpu", 3) == 0) {
+        uint32_t gpus = (uint32_t)atoi(argv[4] + 3);
+        team(GPU, gpus > 1 ? gpus / 2 : 1, gpus);
     } else {
         team(strcmp(argv[4], "closed") == 0  ? CLOSED
              : strcmp(argv[4], "plain") == 0 ? PLAIN
              : strcmp(argv[4], "alone") == 0 ? ALONE
              : strcmp(argv[4], "lent") == 0  ? LENT
-                                             : SHARED);
+                                             : SHARED,
+             2, 4);
     }
     return 0;
 }

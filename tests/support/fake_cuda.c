@@ -169,7 +169,7 @@ sl_cu_result fake_error_text(sl_cu_result result, const char **text)
 sl_cu_result fake_device_count(int *count)
 {
     TAKES();
-    *count = SL_MAX(fake_state.gpus, 1);
+    *count = fake_setting("FAKE_CUDA_GPUS", fake_state.gpus, 1);
     return 0;
 }
 
@@ -177,7 +177,9 @@ sl_cu_result fake_device_get(sl_cu_device *device, int index)
 {
     TAKES();
     *device = index;
-    return index >= 0 && index < SL_MAX(fake_state.gpus, 1) ? 0 : SL_CU_INVALID_VALUE;
+    return index >= 0 && index < fake_setting("FAKE_CUDA_GPUS", fake_state.gpus, 1)
+               ? 0
+               : SL_CU_INVALID_VALUE;
 }
 
 sl_cu_result fake_device_name(char *name, int length, sl_cu_device device)
@@ -227,7 +229,6 @@ sl_cu_result fake_device_attribute(int *value, int attribute, sl_cu_device devic
 
 sl_cu_result fake_context_retain(sl_cu_context *context, sl_cu_device device)
 {
-    (void)device;
     TAKES();
     int mode = fake_setting("FAKE_CUDA_MODE", fake_state.compute_mode, 0);
     if (mode == SL_CU_MODE_PROHIBITED) {
@@ -235,6 +236,9 @@ sl_cu_result fake_context_retain(sl_cu_context *context, sl_cu_device device)
     }
     if (mode == SL_CU_MODE_EXCLUSIVE && fake_state.taken && fake_state.mps <= 0) {
         return SL_CU_UNAVAILABLE;
+    }
+    if (getenv("FAKE_CUDA_GPUS") != NULL) { /* a process uses one of them */
+        fake_state.pointer_gpu = device;
     }
     fake_state.contexts++;
     *context = &fake_state;

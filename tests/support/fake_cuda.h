@@ -40,7 +40,7 @@ struct fake_cuda {
     /* What it is; 0: as the environment says, else the usual. */
     int number;       /* of the driver; FAKE_CUDA_NUMBER */
     int capability;   /* of its GPU, 90 is sm_90; FAKE_CUDA_CAPABILITY */
-    int gpus;         /* 1 */
+    int gpus;         /* 1; FAKE_CUDA_GPUS */
     int pointer_gpu;  /* which of them all memory lies on */
     int uuid;         /* each byte of the UUID of GPU 0, the next has one more; FAKE_CUDA_UUID */
     int compute_mode; /* 2 prohibited, 3 exclusive; FAKE_CUDA_MODE */

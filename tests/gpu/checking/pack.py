@@ -19,6 +19,7 @@ LIMIT_BYTES = 60 << 20
 TARGET = "checkup_programs"
 PROGRAMS = ("bin/sluice-registrar", "bin/sluice-keyer", "bin/sluice-swapper", "bin/sluice-transporter", "bin/sluice-tierer",
             "bin/sluice-coordinator", "bin/sluicectl", "tests/gpu_test", "tests/engine_probe", "tests/engine_speed",
+            "tests/parts_probe",
             "tests/fake/libcuda.so.1")
 MODULES = ("python/sluice", "python/mooncake")  # where CPython's headers are
 SCRIPTS = ("deploy/sluice-node", "tests/gpu/checkup", "tests/gpu/checking", "tests/gpu/device_node_test.py", "tests/node/node_support.py",

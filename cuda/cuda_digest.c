@@ -31,6 +31,7 @@ static sl_err check_send(struct cuda_device *cuda, struct cuda_slot *slot,
         .value_chunks = value_chunks,
         .first_chunk = first_chunk,
         .words = job->table->words,
+        .tails = (unsigned char *)(uintptr_t)slot->staging, /* nothing else is in it */
     };
     uint64_t chunks = slot->item_count * value_chunks;
     /* The host's table was read for sizes; the kernel reads the device's. */
@@ -89,7 +90,8 @@ static sl_err check_step(struct cuda_device *cuda, struct cuda_job *job, struct 
                   SL_MIN(job->range.length_bytes - job->next_bytes, some * SL_DIGEST_CHUNK_BYTES));
         return check_send(cuda, slot, job, first, some, why);
     }
-    while (job->next < job->count && slot->item_count < CUDA_SLOT_ITEMS &&
+    uint64_t items_max = SL_MIN(cuda->half_bytes / SL_HASH_TAIL_BYTES, (uint64_t)CUDA_SLOT_ITEMS);
+    while (job->next < job->count && slot->item_count < items_max &&
            slot->hash_count + chunks <= cuda->hash_count_max) {
         check_add(slot, job, job->range.length_bytes);
     }

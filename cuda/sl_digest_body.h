@@ -16,6 +16,7 @@
 #define SL_HASH_STRIPE      64u
 #define SL_HASH_STRIPES     16u  /* between two scrambles, with the standard secret */
 #define SL_HASH_LONG        241u /* from so many bytes on */
+#define SL_HASH_TAIL_BYTES  256u
 
 #define SL_HASH_PRIME32_1 UINT64_C(0x9E3779B1)
 #define SL_HASH_PRIME32_2 UINT64_C(0x85EBCA77)
@@ -257,6 +258,8 @@ struct sl_hash_job {
     uint64_t value_chunks; /* of a value, from first_chunk on */
     uint64_t first_chunk;
     uint64_t words; /* sl_hash_runs_words, for the kernel that reads runs */
+    unsigned char
+        *tails; /* for that kernel, SL_HASH_TAIL_BYTES a block: a last chunk that is short */
 };
 
 struct sl_hash_chunk {

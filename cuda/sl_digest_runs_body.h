@@ -7,6 +7,13 @@
 
 #include "cuda/sl_digest_body.h"
 
+/* A loop that is inlined often, and would be unrolled each time. */
+#ifdef __CUDACC__
+#define SL_KEEP_LOOP _Pragma("unroll 1")
+#else
+#define SL_KEEP_LOOP
+#endif
+
 /* Loads of a worker that are on their way together. More would not fit the registers. */
 #define SL_HASH_RUNS_LOADS 8u
 
@@ -43,6 +50,7 @@ SL_HD void sl_hash_runs_seek(struct sl_hash_runs *runs, uint64_t at_bytes)
     const struct sl_swap_layer *layers = runs->swap->layers;
     uint32_t low = 0, high = (uint32_t)runs->swap->layer_count;
     uint64_t base = layers[0].value_offset_bytes;
+    SL_KEEP_LOOP
     while (high - low > 1) {
         uint32_t middle = low + (high - low) / 2;
         if (layers[middle].value_offset_bytes - base <= at_bytes) {
@@ -57,6 +65,7 @@ SL_HD void sl_hash_runs_seek(struct sl_hash_runs *runs, uint64_t at_bytes)
 /* So many bytes further, over the ends of runs and pieces; up to the end of the value. */
 SL_HD void sl_hash_runs_step(struct sl_hash_runs *runs, uint32_t bytes)
 {
+    SL_KEEP_LOOP
     while (bytes >= runs->run_bytes) {
         const struct sl_swap_layer *layer = &runs->swap->layers[runs->layer];
         bytes -= runs->run_bytes;
@@ -89,6 +98,7 @@ SL_HD struct sl_hash_lanes sl_hash_runs_load(struct sl_hash_runs *runs, bool wor
         return data;
     }
     data.first = data.second = 0;
+    SL_KEEP_LOOP
     for (uint32_t i = 0; i < 16; i++) {
         uint64_t byte = *runs->at;
         data.first |= i < 8 ? byte << (8u * i) : 0;
@@ -127,8 +137,10 @@ SL_HD void sl_hash_runs_words_term(struct sl_hash_runs *runs, struct sl_hash_lan
         keys[i] = sl_hash_secret((i + 2 * term) * 8);
     }
     for (uint32_t done = 0; done < stripes; done += SL_HASH_STRIPES) {
-        sl_hash_runs_stripes(runs, sums, keys, 0, stripes - done);
-        sl_hash_runs_stripes(runs, sums, keys, SL_HASH_RUNS_LOADS, stripes - done);
+        SL_UNROLL
+        for (uint32_t first = 0; first < SL_HASH_STRIPES; first += SL_HASH_RUNS_LOADS) {
+            sl_hash_runs_stripes(runs, sums, keys, first, stripes - done);
+        }
         if (stripes - done >= SL_HASH_STRIPES) {
             sums->first = sl_hash_scramble(sums->first, sl_hash_secret(128 + 16 * term));
             sums->second = sl_hash_scramble(sums->second, sl_hash_secret(136 + 16 * term));
@@ -140,6 +152,7 @@ SL_HD void sl_hash_runs_words_term(struct sl_hash_runs *runs, struct sl_hash_lan
 SL_HD void sl_hash_runs_bytes_term(struct sl_hash_runs *runs, struct sl_hash_lanes *sums,
                                    uint32_t stripes, uint32_t term)
 {
+    SL_KEEP_LOOP
     for (uint32_t i = 0; i < stripes; i++) {
         uint32_t key_at = (i % SL_HASH_STRIPES + 2 * term) * 8;
         sl_hash_add(sums, sl_hash_runs_load(runs, false), sl_hash_secret(key_at),
@@ -174,11 +187,13 @@ SL_HD uint64_t sl_hash_runs_term(struct sl_hash_runs *runs, uint64_t at_bytes, u
                         sums.second ^ sl_hash_secret(19 + 16 * term));
 }
 
-/* A chunk of up to 240 bytes: put together first. */
-SL_HD uint64_t sl_hash_runs_short(struct sl_hash_runs *runs, uint64_t at_bytes, uint32_t length)
+/* A chunk of up to 240 bytes is put together first. Not in an array of the worker: for that a driver
+ * takes device memory for all threads that a GPU could run, which an engine may have left nothing of. */
+SL_HD uint64_t sl_hash_runs_short(struct sl_hash_runs *runs, uint64_t at_bytes, uint32_t length,
+                                  unsigned char *held)
 {
-    unsigned char held[SL_HASH_LONG];
     sl_hash_runs_seek(runs, at_bytes);
+    SL_KEEP_LOOP
     for (uint32_t i = 0; i < length; i++) {
         held[i] = *runs->at;
         sl_hash_runs_step(runs, 1);
@@ -211,7 +226,8 @@ SL_HD uint64_t sl_hash_runs_chunk(const struct sl_hash_job *job, uint64_t i, uin
     runs.swap = &job->swap;
     runs.device_block = job->swap.block_ids[i / job->value_chunks];
     if (length < SL_HASH_LONG) {
-        return term == 0 ? sl_hash_runs_short(&runs, at_bytes, length) : 0;
+        unsigned char *held = job->tails + i / job->value_chunks * SL_HASH_TAIL_BYTES;
+        return term == 0 ? sl_hash_runs_short(&runs, at_bytes, length, held) : 0;
     }
     return sl_hash_runs_term(&runs, at_bytes, length, term, job->words != 0);
 }

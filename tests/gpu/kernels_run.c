@@ -197,13 +197,15 @@ static void runs_check(const struct ptx_kernels *kernels, struct bed *bed, size_
 {
     uint64_t chunks = (bed->swap.value_bytes + SL_HASH_CHUNK_BYTES - 1) / SL_HASH_CHUNK_BYTES;
     struct sl_hash_job want = {.swap = bed->swap, .value_chunks = chunks};
+    unsigned char tails[BLOCKS * SL_HASH_TAIL_BYTES];
     sl_gather_body(&bed->swap, 0, 1);
     memcpy(bed->values_copy, bed->values, bed->values_bytes);
     for (uint64_t first = 0; first < chunks; first++) { /* also those from a later one on */
         struct sl_hash_job job = {.swap = bed->swap,
                                   .value_chunks = chunks - first,
                                   .first_chunk = first,
-                                  .words = sl_hash_runs_words(bed->table.layers, LAYERS)};
+                                  .words = sl_hash_runs_words(bed->table.layers, LAYERS),
+                                  .tails = tails};
         uint64_t count = BLOCKS * job.value_chunks, *got = calloc(count + 1, sizeof(*got));
         job.swap.values = NULL;
         job.hashes = got;

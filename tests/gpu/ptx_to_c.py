@@ -159,10 +159,6 @@ class Translator:
         if register:
             kind = "bool" if register[1] == "pred" else UNSIGNED[int(register[1][1:])]
             return f"{kind} {register[2]}[{register[3]}] = {{0}};" if register[3] else f"{kind} v_{register[2]};"
-        local = re.fullmatch(r"\.local \.align (\d+) \.b8\s+(\w+)\[(\d+)\];", text)
-        if local:
-            self.symbols[local[2]] = local[2]
-            return f"_Alignas({local[1]}) unsigned char {local[2]}[{local[3]}];"
         label = re.fullmatch(r"([$\w]+):", text)
         if label:
             return f"{label[1].replace('$', 'D')}:;"
@@ -185,7 +181,7 @@ class Translator:
         yield f"static void {self.prefix}_{name}(const unsigned char *param, struct lane *t)"
         for raw in self.text[at:].split("\n"):
             text = re.sub(r"//.*", "", raw).strip()
-            if not text or text.startswith((".loc ", ".loc\t", ".pragma")):
+            if not text or text.startswith((".loc", ".pragma")):
                 continue
             yield self.line(text)
             depth += (text == "{") - (text == "}")

@@ -143,6 +143,7 @@ START_TEST(blocks_are_digested_wherever_their_bytes_lie)
         uint64_t run = scattered[_i].fragment_bytes, step = run + scattered[_i].fragment_gap;
         uint64_t at_bytes = scattered[_i].skew, pool_bytes = 1 << 21;
         unsigned char *pool = aligned_alloc(64, pool_bytes), *pool_copy = malloc(pool_bytes);
+        unsigned char tails[BLOCKS * SL_HASH_TAIL_BYTES];
         uint64_t ids[BLOCKS] = {4, 0, 2, 2, 1};
         struct sl_layer layers[LAYERS];
         struct sl_layer_table table;
@@ -170,6 +171,7 @@ START_TEST(blocks_are_digested_wherever_their_bytes_lie)
                 .swap = swap,
                 .value_chunks = chunks,
                 .words = sl_hash_runs_words(table.layers + first, LAYERS - first),
+                .tails = tails,
             };
             swap.values = values;
             sl_gather_body(&swap, 0, 1);

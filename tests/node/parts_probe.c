@@ -66,7 +66,7 @@ struct shape {
     uint64_t team;
     uint32_t first_rank, rank_count;
     bool plain, closed, lent, alone; /* lent: of the table of pools */
-    bool gpu;                 /* a plain copy of each pool here, the pool on the rank's GPU */
+    bool gpu; /* a plain copy of each pool here, the pool on the rank's GPU */
 };
 struct side {
     struct shape shape;
@@ -520,8 +520,7 @@ static void ranks_end(struct rank *ranks, uint32_t count)
     }
 }
 
-enum memory { SHARED, PLAIN, CLOSED, LENT, ALONE };
-enum memory { SHARED, PLAIN, CLOSED, LENT, GPU };
+enum memory { SHARED, PLAIN, CLOSED, LENT, ALONE, GPU };
 static struct shape team_shape(uint32_t number, uint32_t world, enum layout layout,
                                enum memory memory)
 {
@@ -529,8 +528,8 @@ static struct shape team_shape(uint32_t number, uint32_t world, enum layout layo
     int length = snprintf(name, sizeof name, "%s team %u", instance, number);
     return (struct shape){.world = world,
                           .layout = layout,
-                          .plain = memory == PLAIN || memory == CLOSED || memory == ALONE,
-                          .plain = memory == PLAIN || memory == CLOSED || memory == GPU,
+                          .plain = memory == PLAIN || memory == CLOSED || memory == ALONE ||
+                                   memory == GPU,
                           .gpu = memory == GPU,
                           .closed = memory == CLOSED,
                           .alone = memory == ALONE,
@@ -700,8 +699,8 @@ int main(int argc, char **argv)
     static char texts[3][4200];
     if (argc != 5) {
         (void)fprintf(stderr, "usage: parts_probe INSTANCE RUNTIME_DIR SHM_DIR "
-                              "matrix|team|plain|closed|lent|alone|death|again|damage\n");
-                              "matrix|team|plain|closed|lent|gpu1|gpu2|gpu4|death\n");
+                              "matrix|team|plain|closed|lent|alone|gpu1|gpu2|gpu4|death|"
+                              "again|damage\n");
         return 2;
     }
     (void)snprintf(texts[0], sizeof texts[0], "instance=%s", argv[1]);

@@ -135,8 +135,8 @@ struct sl_device_stats {
     uint64_t batches;         /* calls that copy many pieces */
     uint64_t batches_refused; /* by the driver; done as single copies */
     uint64_t kernels;
-    uint64_t waits;    /* for what was on its way, and not over when it was looked at */
-    uint64_t drains;   /* waits for all of it: the GPU has nothing to do until the next move */
+    uint64_t waits;        /* for what was on its way, and not over when it was looked at */
+    uint64_t drains;       /* waits for all of it: the GPU has nothing to do until the next move */
     uint64_t copy_threads; /* that copy plain memory of processes; 0: none was there yet */
     uint64_t computes;     /* 1: another process was seen to compute on the GPU just now */
 };
@@ -184,8 +184,8 @@ struct sl_device_options {
     /* host: threads that copy plain memory of processes, the caller of a move among them; up to 64.
      * Those besides it run only within a move. 0: the caller alone. */
     uint32_t copy_threads;
-    const char *driver_path;       /* tests: instead of libcuda.so.1 */
-    const void *kernels;           /* tests: instead of the images that are built in */
+    const char *driver_path; /* tests: instead of libcuda.so.1 */
+    const void *kernels;     /* tests: instead of the images that are built in */
 };
 /* Errors: SL_ERR_UNSUPPORTED (there is none here, the text says why; `auto` takes host then),
  * SL_ERR_INVALID, SL_ERR_NO_MEMORY; of the back end. SL_ERR_UNREACHABLE: the GPU is not ready yet,

@@ -438,7 +438,7 @@ static void listen_never(void)
 
 static void rank_main(struct shape shape, int order, int done)
 {
-    struct side side, former;
+    struct side side, former = {.engine = NULL};
     unsigned char asked[3]; /* what, seed, first block */
     CHECK(!shape.closed || prctl(PR_SET_DUMPABLE, 0) == 0);
     struct sl_client *client = client_open();

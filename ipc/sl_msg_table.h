@@ -559,10 +559,16 @@
 #define SL_BODY_OP(F, L) F(U64, target_op, 1, UINT64_MAX, "op id of the op meant")
 #define SL_BODY_OP_REPLY(F, L) \
     F(BOOL, fenced, 0, 1, "nothing touches the op's device blocks any more")
-/* of ops by layers: told once and not waited for; the STORE says it too when it comes again */
-#define SL_BODY_LAYERS(F, L)                                  \
-    F(U64, target_op, 1, UINT64_MAX, "op id of the op meant") \
-    F(U64, layers, 1, 4096, "the first so many layers")
+/* Of ops by layers. LAYER_READY is told once and not waited for; the STORE says it too when it comes
+ * again. One process a rank: each speaks for its own, with layers 0, which a coordinator that does
+ * not know it refuses. */
+#define SL_BODY_LAYERS(F, L)                                                          \
+    F(U64, target_op, 1, UINT64_MAX, "op id of the op meant")                         \
+    F(U64, layers, 0, 4096, "the first so many layers, of all ranks; 0: rank_layers") \
+    F(U64, rank_layers, 0, 4096,                                                      \
+      "the first so many layers, of rank; the sender may be another client")          \
+    F(U64, rank, 0, 63, "with rank_layers: whose they are")                           \
+    F(U64, member, 0, UINT64_MAX, "with rank_layers: engine id of the rank's registration")
 #define SL_BODY_LAYER_WAIT_REPLY(F, L)        \
     F(U64, layers, 0, 4096, "so many are in") \
     F(U64, block_count, 0, UINT32_MAX,        \

@@ -151,6 +151,50 @@ static bool ends_fit(const struct co_op *op)
     return true;
 }
 
+/* ---- words of single ranks ---- */
+
+static bool is_member(const struct co_op *op, uint64_t rank, uint64_t member)
+{
+    return rank < op->engine->world && op->engine->members[rank] == member;
+}
+
+/* Words that came before the engine was known: those of others count for nothing. */
+static void words_check(struct co_op *op)
+{
+    for (uint32_t rank = 0; op->layers.words != NULL && rank < CO_RANKS_MAX; rank++) {
+        struct co_layer_word *word = &op->layers.words[rank];
+        word->layers =
+            is_member(op, rank, word->member) ? SL_MIN(word->layers, op->layers.count) : 0;
+    }
+}
+
+/* What all ranks have said. */
+static uint32_t words_ready(const struct co_op *op)
+{
+    uint32_t ready = op->layers.words == NULL || !op->layers.checked ? 0 : UINT32_MAX;
+    for (uint32_t rank = 0; ready > 0 && rank < op->engine->world; rank++) {
+        ready = SL_MIN(ready, op->layers.words[rank].layers);
+    }
+    return ready;
+}
+
+static sl_err word_keep(struct co_op *op, const struct sl_body_layer_ready *body,
+                        struct sl_error *why)
+{
+    struct co_layers *layers = &op->layers;
+    if (layers->words == NULL) {
+        layers->words = co_memory_take(&op->life, CO_RANKS_MAX, sizeof(*layers->words));
+    }
+    if (layers->words == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for what ranks say");
+    }
+    struct co_layer_word *word = &layers->words[body->rank];
+    uint32_t before = word->member == body->member ? word->layers : 0;
+    *word = (struct co_layer_word){.member = body->member,
+                                   .layers = SL_MAX(before, (uint32_t)body->rank_layers)};
+    return SL_OK;
+}
+
 bool co_layers_check(struct coordinator *self, struct co_op *op)
 {
     struct co_layers *layers = &op->layers;
@@ -169,6 +213,8 @@ bool co_layers_check(struct coordinator *self, struct co_op *op)
     layers->in = SL_MIN(layers->in, layers->count);
     layers->done = layers->asked = layers->in;
     layers->checked = true;
+    words_check(op);
+    layers->ready = SL_MAX(layers->ready, words_ready(op));
     sl_metric_add(self->env->metrics, self->metric.layered_count, 1);
     return true;
 }
@@ -544,11 +590,18 @@ void co_layers_expire(struct coordinator *self, struct co_op *op, uint64_t now_n
     layers->waiter_count = kept;
 }
 
-static sl_err waiter_add(struct co_op *op, const struct sl_msg *msg, struct sl_error *why)
+static sl_err waiter_add(struct co_op *op, const struct sl_msg *msg, uint64_t count,
+                         struct sl_error *why)
 {
     struct co_layers *layers = &op->layers;
-    struct co_layer_waiter fresh = {.layers = (uint32_t)msg->body.layer_wait.layers};
+    struct co_layer_waiter fresh = {.layers = (uint32_t)count};
     uint32_t at = 0;
+    if (layers->waiters == NULL) {
+        layers->waiters = co_memory_take(&op->life, CO_LAYER_WAITERS_MAX, sizeof(*layers->waiters));
+    }
+    if (layers->waiters == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for who waits for layers");
+    }
     sl_return_keep(msg, &fresh.back);
     while (at < layers->waiter_count && (layers->waiters[at].back.seq != fresh.back.seq ||
                                          strcmp(layers->waiters[at].back.to, fresh.back.to) != 0)) {
@@ -562,15 +615,18 @@ static sl_err waiter_add(struct co_op *op, const struct sl_msg *msg, struct sl_e
     return SL_OK;
 }
 
-/* The op that is meant, by layers and of this kind. NULL: why says what is wrong. */
+/* The op that is meant, by layers and of this kind. Whoever speaks for a rank names its
+ * registration: the client of the op is another process. NULL: why says what is wrong. */
 static struct co_op *op_meant(struct coordinator *self, const struct sl_msg *msg,
                               const struct sl_body_layer_ready *body, enum co_kind kind,
                               struct sl_error *why)
 {
     struct co_op *op = co_op_find(self, body->target_op);
+    bool of_rank = body->layers == 0;
+    uint64_t count = of_rank ? body->rank_layers : body->layers;
     bool mine = op != NULL && op->type->kind != CO_UNKNOWN &&
-                msg->sender.length == strlen(op->back.to) &&
-                memcmp(msg->sender.at, op->back.to, msg->sender.length) == 0;
+                (of_rank || (msg->sender.length == strlen(op->back.to) &&
+                             memcmp(msg->sender.at, op->back.to, msg->sender.length) == 0));
     if (!mine) {
         (void)sl_fail(why, SL_ERR_NOT_FOUND, "no op %016" PRIx64 " of this client is known",
                       body->target_op);
@@ -581,9 +637,16 @@ static struct co_op *op_meant(struct coordinator *self, const struct sl_msg *msg
                       kind == CO_STORE ? "store" : "load");
         return NULL;
     }
-    if (op->layers.checked && body->layers > op->layers.count) {
-        (void)sl_fail(why, SL_ERR_INVALID, "layers: %" PRIu64 ", op %016" PRIx64 " has %u",
-                      body->layers, body->target_op, op->layers.count);
+    if (count == 0 || (op->layers.checked && count > op->layers.count)) {
+        (void)sl_fail(why, SL_ERR_INVALID, "layers: %" PRIu64 ", op %016" PRIx64 " has %u", count,
+                      body->target_op, op->layers.count);
+        return NULL;
+    }
+    if (of_rank && op->layers.checked && !op->answered &&
+        !is_member(op, body->rank, body->member)) {
+        (void)sl_fail(why, SL_ERR_PERMISSION,
+                      "engine %" PRIu64 " is not rank %" PRIu64 " of the engine of op %016" PRIx64,
+                      body->member, body->rank, body->target_op);
         return NULL;
     }
     return op;
@@ -594,21 +657,31 @@ void co_layer_ready(struct coordinator *self, const struct sl_msg *msg)
     struct sl_error why = {0};
     const struct sl_body_layer_ready *body = &msg->body.layer_ready;
     struct co_op *op = op_meant(self, msg, body, CO_STORE, &why);
-    sl_reply_code(self->env, msg, op != NULL ? SL_OK : why.code, op != NULL ? NULL : &why);
-    if (op != NULL && !op->answered) {
-        layers_are_ready(self, op, (uint32_t)body->layers);
+    sl_err err = op != NULL ? SL_OK : why.code;
+    bool counts = op != NULL && !op->answered;
+    if (counts && body->layers == 0) {
+        err = word_keep(op, body, &why);
+    }
+    sl_reply_code(self->env, msg, err, err != SL_OK ? &why : NULL);
+    if (counts && err == SL_OK) {
+        layers_are_ready(self, op, body->layers != 0 ? (uint32_t)body->layers : words_ready(op));
     }
 }
 
 void co_layer_wait(struct coordinator *self, const struct sl_msg *msg)
 {
     struct sl_error why = {0};
-    const struct sl_body_layer_ready body = {.target_op = msg->body.layer_wait.target_op,
-                                             .layers = msg->body.layer_wait.layers};
+    const struct sl_body_layer_wait *wait = &msg->body.layer_wait;
+    const struct sl_body_layer_ready body = {.target_op = wait->target_op,
+                                             .layers = wait->layers,
+                                             .rank_layers = wait->rank_layers,
+                                             .rank = wait->rank,
+                                             .member = wait->member};
     struct co_op *op = op_meant(self, msg, &body, CO_LOAD, &why);
     sl_err err = op != NULL ? SL_OK : why.code;
-    if (op != NULL && !op->answered && body.layers > op->layers.in) {
-        err = waiter_add(op, msg, &why);
+    uint64_t count = body.layers != 0 ? body.layers : body.rank_layers;
+    if (op != NULL && !op->answered && count > op->layers.in) {
+        err = waiter_add(op, msg, count, &why);
         self->env->ops->wake_at(self->env, sl_deadline_ns(msg->received_ns, msg->budget_ns));
     } else if (op != NULL) {
         struct sl_msg reply = wait_answer(op);

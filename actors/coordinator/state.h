@@ -26,7 +26,7 @@
 #define CO_CALL_NS           (10 * SL_NS_PER_S) /* of calls that belong to no op; asked again after it */
 #define CO_REASON_BYTES      240u               /* as long as the text of an error */
 #define CO_LAYERS_MAX        4096u
-#define CO_LAYER_WAITERS_MAX 4u
+#define CO_LAYER_WAITERS_MAX (2 * CO_RANKS_MAX) /* each rank's, and the one it gave up before */
 
 /* ---- memory.c: what an op allocates while it lives, in recycled chunks ---- */
 struct co_chunk;
@@ -165,6 +165,10 @@ struct co_layer_waiter { /* LAYER_WAIT */
     struct sl_return back;
     uint32_t layers;
 };
+struct co_layer_word { /* LAYER_READY of one rank */
+    uint64_t member;   /* engine id of its registration, as the sender says */
+    uint32_t layers;
+};
 /* Of an op by layers. A layer is one of the forward pass; what of each pool belongs to it the
  * request says. Layers are counted from the first: "3" is the first three. */
 struct co_layers {
@@ -183,8 +187,9 @@ struct co_layers {
     uint32_t block_count;        /* of so many blocks */
     struct sl_item_piece *items; /* scratch of COPYs */
     uint32_t item_room;
-    struct sl_item_pushed *pieces; /* scratch of PUSH_SENDs */
-    struct co_layer_waiter waiters[CO_LAYER_WAITERS_MAX];
+    struct sl_item_pushed *pieces;   /* scratch of PUSH_SENDs */
+    struct co_layer_word *words;     /* [CO_RANKS_MAX], from the first one on; in the op's memory */
+    struct co_layer_waiter *waiters; /* [CO_LAYER_WAITERS_MAX], likewise */
     uint32_t waiter_count;
 };
 

@@ -9,7 +9,7 @@
 #define ID                UINT64_C(0x5115)
 #define OP                UINT64_C(7)
 #define BLOCKS            2u
-#define CO_WAITERS        4u /* of one op */
+#define CO_WAITERS        128u /* of one op */
 #define HASH(part, chunk) (UINT64_C(1000) * (part) + (chunk) + 1)
 
 static const uint64_t all_layers[] = {1, 2, 3, 4};
@@ -115,6 +115,22 @@ static void ready(struct bed *bed, uint64_t layers)
     ck_assert_int_eq(ready_of(bed, OP, layers, "client.1.0"), SL_OK);
 }
 
+/* The same from the process of a rank, which is registered as `member`. */
+static sl_err word_of(struct bed *bed, uint64_t rank, uint64_t member, uint64_t layers)
+{
+    struct sl_msg msg = {.type = SL_MSG_LAYER_READY}, reply;
+    msg.body.layer_ready = (struct sl_body_layer_ready){
+        .target_op = OP, .rank_layers = layers, .rank = rank, .member = member};
+    fake_give(&bed->fake, "client.9.0", &msg);
+    ck_assert(fake_take_reply(&bed->fake, "client.9.0", msg.seq, &reply));
+    return reply.code;
+}
+
+static void rank_ready(struct bed *bed, uint64_t rank, uint64_t layers)
+{
+    ck_assert_int_eq(word_of(bed, rank, ENGINE_ID, layers), SL_OK);
+}
+
 /* LAYER_WAIT for the first so many; its sequence. */
 static uint64_t wait_for(struct bed *bed, uint64_t layers)
 {
@@ -122,6 +138,15 @@ static uint64_t wait_for(struct bed *bed, uint64_t layers)
     msg.body.layer_wait.target_op = OP;
     msg.body.layer_wait.layers = layers;
     fake_give(&bed->fake, "client.1.0", &msg);
+    return msg.seq;
+}
+
+static uint64_t rank_wait(struct bed *bed, const char *sender, uint64_t rank, uint64_t layers)
+{
+    struct sl_msg msg = {.type = SL_MSG_LAYER_WAIT};
+    msg.body.layer_wait = (struct sl_body_layer_wait){
+        .target_op = OP, .rank_layers = layers, .rank = rank, .member = ENGINE_ID};
+    fake_give(&bed->fake, sender, &msg);
     return msg.seq;
 }
 
@@ -368,6 +393,100 @@ START_TEST(a_swapper_killed_between_layers_costs_a_fence)
     }
 END_TEST
 
+START_TEST(a_layer_is_ready_when_all_ranks_have_said_so)
+    {
+        struct bed *bed = bed_make(NULL);
+        uint64_t seq = begin(bed, SL_MSG_STORE, (struct ask){0});
+        answer_reserve(bed, UINT32_MAX, SL_OK);
+
+        rank_ready(bed, 0, 3);
+        rank_ready(bed, 0, 3); /* said again: still one rank */
+        nothing_is_copied(bed);
+        rank_ready(bed, 1, 2);
+        rank_ready(bed, 1, 1); /* came late */
+        all_copied(bed, 0, 2);
+        nothing_is_copied(bed);
+        rank_ready(bed, 1, LAYERS);
+        all_copied(bed, 2, 3);
+        ready(bed, LAYERS); /* its own client speaks for all */
+        all_copied(bed, 3, LAYERS);
+
+        answer_commit(bed);
+        ck_assert_int_eq(reply_to(bed, seq).code, SL_OK);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(a_rank_that_says_nothing_costs_the_store_its_deadline)
+    {
+        struct bed *bed = bed_make(NULL);
+        uint64_t seq = begin(bed, SL_MSG_STORE, (struct ask){0});
+        answer_reserve(bed, UINT32_MAX, SL_OK);
+        rank_ready(bed, 0, LAYERS);
+        rank_ready(bed, 1, 2); /* and dies */
+        all_copied(bed, 0, 2);
+
+        fake_pass(&bed->fake, 2 * SL_NS_PER_S);
+
+        struct sl_msg reply = reply_to(bed, seq);
+        ck_assert_int_eq(reply.code, SL_ERR_TIMEOUT);
+        ck_assert(reply.body.store_reply.fenced);
+        ck_assert_uint_eq(claims_given_back(bed), BLOCKS * RANKS);
+        rank_ready(bed, 1, LAYERS);
+        nothing_is_copied(bed);
+        bed_end(bed);
+    }
+END_TEST
+
+static const struct {
+    uint64_t rank, member, layers;
+    sl_err want;
+} bad_words[] = {
+    {0, ENGINE_ID + 1, 1, SL_ERR_PERMISSION}, /* not registered as this rank */
+    {0, 0, 1, SL_ERR_PERMISSION},
+    {RANKS, ENGINE_ID, 1, SL_ERR_PERMISSION}, /* no such rank */
+    {0, ENGINE_ID, LAYERS + 1, SL_ERR_INVALID},
+    {0, ENGINE_ID, 0, SL_ERR_INVALID},
+};
+
+START_TEST(words_of_others_are_refused)
+    {
+        struct bed *bed = bed_make(NULL);
+        ck_assert_int_eq(word_of(bed, 0, ENGINE_ID, 1), SL_ERR_NOT_FOUND);
+        (void)begin(bed, SL_MSG_STORE, (struct ask){0});
+        answer_reserve(bed, UINT32_MAX, SL_OK);
+        rank_ready(bed, 1, LAYERS);
+
+        sl_err got = word_of(bed, bad_words[_i].rank, bad_words[_i].member, bad_words[_i].layers);
+
+        ck_assert_int_eq(got, bad_words[_i].want);
+        nothing_is_copied(bed);
+        bed_end(bed);
+    }
+END_TEST
+
+/* The first op of an engine: who its ranks are is asked of the registrar. */
+START_TEST(words_before_the_engine_is_known_count_for_its_ranks_alone)
+    {
+        struct bed *bed = bed_make(NULL);
+        struct sl_msg msg = request_of(SL_MSG_STORE, (struct ask){0});
+        fake_give(&bed->fake, "client.1.0", &msg);
+        rank_ready(bed, 0, 3);
+        ck_assert_int_eq(word_of(bed, 1, ENGINE_ID + 1, LAYERS), SL_OK);
+
+        answer_deep_engine(bed);
+        answer_keys(bed);
+        answer_reserve(bed, UINT32_MAX, SL_OK);
+
+        nothing_is_copied(bed);
+        rank_ready(bed, 1, 1);
+        all_copied(bed, 0, 1);
+        rank_ready(bed, 1, 3);
+        all_copied(bed, 1, 3);
+        bed_end(bed);
+    }
+END_TEST
+
 START_TEST(layers_of_other_ops_are_refused)
     {
         struct bed *bed = bed_make(NULL);
@@ -443,6 +562,35 @@ START_TEST(layers_are_told_when_all_blocks_have_them)
         ck_assert_uint_eq(reply.body.load_reply.block_count, BLOCKS);
         ck_assert_uint_eq(pins(bed), 0);
         told(bed, wait_for(bed, 2), LAYERS, BLOCKS); /* also when it is over */
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(ranks_wait_for_layers_of_another_clients_load)
+    {
+        struct bed *bed = bed_make(NULL);
+        struct sl_msg reply;
+        index_put_all(bed, BLOCKS);
+        uint64_t seq = begin(bed, SL_MSG_LOAD, (struct ask){.blocks = BLOCKS});
+        uint64_t first = rank_wait(bed, "client.8.0", 0, 1);
+        uint64_t second = rank_wait(bed, "client.9.0", 1, LAYERS);
+
+        copied(bed, 0, 0, 1, UINT64_MAX);
+        ck_assert(!fake_take_reply(&bed->fake, "client.8.0", first, &reply)); /* rank 1 has not */
+        copied(bed, 1, 0, 1, UINT64_MAX);
+        ck_assert(fake_take_reply(&bed->fake, "client.8.0", first, &reply));
+        ck_assert_uint_eq(reply.body.layer_wait_reply.layers, 1);
+        ck_assert_uint_eq(reply.body.layer_wait_reply.block_count, BLOCKS);
+        ck_assert(!fake_take_reply(&bed->fake, "client.9.0", second, &reply));
+        all_copied(bed, 1, LAYERS);
+
+        ck_assert(fake_take_reply(&bed->fake, "client.9.0", second, &reply));
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(reply.body.layer_wait_reply.layers, LAYERS);
+        ck_assert_int_eq(reply_to(bed, seq).code, SL_OK);
+        first = rank_wait(bed, "client.8.0", 0, 2); /* when it is over */
+        ck_assert(fake_take_reply(&bed->fake, "client.8.0", first, &reply));
+        ck_assert_uint_eq(reply.body.layer_wait_reply.layers, LAYERS);
         bed_end(bed);
     }
 END_TEST
@@ -833,12 +981,17 @@ int main(void)
     tcase_add_test(store, an_engine_that_dies_between_layers_takes_its_store_along);
     tcase_add_test(store, a_store_cancelled_in_a_layer_is_fenced_before_it_gives_back);
     tcase_add_test(store, a_swapper_killed_between_layers_costs_a_fence);
+    tcase_add_test(store, a_layer_is_ready_when_all_ranks_have_said_so);
+    tcase_add_test(store, a_rank_that_says_nothing_costs_the_store_its_deadline);
+    tcase_add_loop_test(store, words_of_others_are_refused, 0, SL_COUNT(bad_words));
+    tcase_add_test(store, words_before_the_engine_is_known_count_for_its_ranks_alone);
     tcase_add_test(store, layers_of_other_ops_are_refused);
     tcase_add_loop_test(store, layers_that_do_not_fit_the_engine_are_refused, 0,
                         SL_COUNT(bad_ends));
     suite_add_tcase(suite, store);
     TCase *load = tcase_create("load");
     tcase_add_test(load, layers_are_told_when_all_blocks_have_them);
+    tcase_add_test(load, ranks_wait_for_layers_of_another_clients_load);
     tcase_add_test(load, a_load_that_fails_behind_a_told_layer_brings_nothing);
     tcase_add_test(load, waits_end_by_their_deadline_and_with_the_op);
     tcase_add_test(load, a_load_that_comes_again_goes_on_behind_what_was_told);

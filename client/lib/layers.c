@@ -1,14 +1,26 @@
 /* client/lib/layers.c - stores and loads by layers. */
 #include "client/lib/op.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
-/* The layers of a pool: those of rank 0, as of all. */
+/* A process that has never spoken to the coordinator: so long the first word may take. */
+#define FIRST_WORD_NS (100 * SL_NS_PER_MS)
+/* An op that the coordinator does not know is on its way, or comes again to one that was started
+ * anew; later it is over. */
+#define UNKNOWN_NS SL_NS_PER_S
+
+/* The layers of a part of the pool, as those of all. 0: no rank of it is in this process. */
 static uint32_t pool_layers(const struct sl_engine *engine, uint32_t pool)
 {
+    const struct sl_item_region *first = NULL;
     uint32_t count = 0;
     for (uint32_t i = 0; i < engine->region_count; i++) {
-        count += engine->regions[i].rank == 0 && engine->regions[i].pool == pool ? 1u : 0u;
+        const struct sl_item_region *region = &engine->regions[i];
+        if (region->pool == pool) {
+            first = first == NULL ? region : first;
+            count += region->rank == first->rank && region->part == first->part ? 1u : 0u;
+        }
     }
     return count;
 }
@@ -33,7 +45,7 @@ sl_err sl_op_layers_make(struct sl_op *op, const struct sl_op_request *request,
     layers->entry_count = (uint64_t)request->layer_count * engine->pool_count;
     for (uint32_t pool = 0; pool < engine->pool_count; pool++) {
         uint32_t have = pool_layers(engine, pool);
-        if (request->layer_ends == NULL && have % layers->count != 0) {
+        if (request->layer_ends == NULL && (have == 0 || have % layers->count != 0)) {
             return sl_fail(why, SL_ERR_INVALID,
                            "op: the %u layers of pool %s do not go evenly into %u: say layer_ends",
                            have, engine->pool_names[pool], layers->count);
@@ -67,42 +79,72 @@ static sl_err layer_op_ended(struct sl_op *op, struct sl_error *why)
     return op->result.code;
 }
 
-sl_err sl_op_layer_ready(struct sl_op *op, uint32_t layer, struct sl_error *why)
+/* The first so many layers are ready: the STORE says so, too, when it comes again. */
+static sl_err layers_tell(struct sl_op *op, uint32_t layers, struct sl_error *why)
 {
     struct sl_client *client = op->engine->client;
     struct sl_msg ready = {.type = SL_MSG_LAYER_READY};
-    sl_err err = layer_check(op, layer, true, why);
-    if (err != SL_OK) {
-        return err;
-    }
     pthread_mutex_lock(&client->lock);
-    uint32_t next = op->layers.ready;
-    if (layer == next) { /* the STORE says so too, when it comes again */
-        op->layers.ready = layer + 1;
-        op->call.msg.body.store.layers_ready = layer + 1;
-    }
+    bool said = layers <= op->layers.ready;
+    op->layers.ready = SL_MAX(op->layers.ready, layers);
+    op->call.msg.body.store.layers_ready = op->layers.ready;
     bool done = op->call.done, sent = op->call.ever_sent;
     pthread_mutex_unlock(&client->lock);
-    if (layer != next) {
-        return layer < next
-                   ? sl_fail(why, SL_ERR_EXISTS, "layer %u was ready before", layer)
-                   : sl_fail(why, SL_ERR_INVALID, "layer %u: layer %u comes first", layer, next);
-    }
     if (done) {
         return layer_op_ended(op, why);
     }
     ready.op_id = op->result.op_id;
     ready.trace_id = op->result.trace_id;
     ready.body.layer_ready.target_op = op->result.op_id;
-    ready.body.layer_ready.layers = layer + 1;
-    if (!sent || !sl_client_tell(client, "coordinator", &ready,
-                                 sl_budget_ns(sl_clock_monotonic_ns(), op->call.deadline_ns))) {
+    ready.body.layer_ready.layers = layers;
+    if (!said &&
+        (!sent || !sl_client_tell(client, "coordinator", &ready,
+                                  sl_budget_ns(sl_clock_monotonic_ns(), op->call.deadline_ns)))) {
         pthread_mutex_lock(&client->lock);
         op->call.next_send_ns = 0;
         pthread_mutex_unlock(&client->lock);
         (void)sl_client_call_wait(client, &op->call, 0);
     }
     return SL_OK;
+}
+
+sl_err sl_op_layer_ready(struct sl_op *op, uint32_t layer, struct sl_error *why)
+{
+    struct sl_client *client = op->engine->client;
+    sl_err err = layer_check(op, layer, true, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    pthread_mutex_lock(&client->lock);
+    uint32_t next = op->layers.ready;
+    pthread_mutex_unlock(&client->lock);
+    if (layer != next) {
+        return layer < next
+                   ? sl_fail(why, SL_ERR_EXISTS, "layer %u was ready before", layer)
+                   : sl_fail(why, SL_ERR_INVALID, "layer %u: layer %u comes first", layer, next);
+    }
+    return layers_tell(op, layer + 1, why);
+}
+
+sl_err sl_op_layers_ready(struct sl_op *op, uint32_t layers, struct sl_error *why)
+{
+    sl_err err = layers == 0 ? SL_OK : layer_check(op, layers - 1, true, why);
+    return err != SL_OK || layers == 0 ? err : layers_tell(op, layers, why);
+}
+
+uint64_t sl_op_number(struct sl_op *op)
+{
+    struct sl_client *client = op->engine->client;
+    uint64_t now_ns = sl_clock_monotonic_ns(), until_ns = sl_deadline_ns(now_ns, FIRST_WORD_NS);
+    for (bool unsent = true; unsent && now_ns < until_ns; now_ns = sl_clock_monotonic_ns()) {
+        pthread_mutex_lock(&client->lock);
+        unsent = !op->call.done && !op->call.ever_sent;
+        pthread_mutex_unlock(&client->lock);
+        if (unsent) {
+            (void)sl_client_call_wait(client, &op->call, now_ns + SL_NS_PER_MS);
+        }
+    }
+    return op->result.op_id;
 }
 
 /* Under the client's lock. A LOAD that comes again says what was told of it. */
@@ -173,4 +215,122 @@ sl_err sl_op_layer_wait(struct sl_op *op, uint32_t layer, uint64_t timeout_ns,
             (void)sl_client_call_wait(client, &op->call, SL_MIN(until_ns, now_ns + FENCE_PAUSE_NS));
         }
     }
+}
+
+/* ---- of an op that another process began ---- */
+
+static sl_err rank_check(const struct sl_engine *engine, const struct sl_rank_layers *what,
+                         struct sl_error *why)
+{
+    if (what->op_number == 0 || what->layers == 0 || what->layers > SL_LAYERS_MAX) {
+        return sl_fail(why, SL_ERR_INVALID, "the first %u layers of op %016" PRIx64, what->layers,
+                       what->op_number);
+    }
+    return what->rank >= engine->first_rank && what->rank - engine->first_rank < engine->rank_count
+               ? SL_OK
+               : sl_fail(why, SL_ERR_INVALID, "rank %u is not in this process: ranks %u to %u are",
+                         what->rank, engine->first_rank, engine->first_rank + engine->rank_count);
+}
+
+static struct sl_msg rank_message(const struct sl_engine *engine, enum sl_msg_type type,
+                                  const struct sl_rank_layers *what)
+{
+    uint64_t member = atomic_load_explicit(&engine->registration, memory_order_acquire);
+    struct sl_msg msg = {.type = type, .op_id = what->op_number};
+    if (type == SL_MSG_LAYER_READY) {
+        msg.body.layer_ready = (struct sl_body_layer_ready){.target_op = what->op_number,
+                                                            .rank_layers = what->layers,
+                                                            .rank = what->rank,
+                                                            .member = member};
+    } else {
+        msg.body.layer_wait = (struct sl_body_layer_wait){.target_op = what->op_number,
+                                                          .rank_layers = what->layers,
+                                                          .rank = what->rank,
+                                                          .member = member};
+    }
+    return msg;
+}
+
+/* Under the client's lock. */
+static void rank_answered(void *context, const struct sl_msg *reply)
+{
+    struct sl_layers_in *out = context;
+    if (reply->code == SL_OK && out != NULL) {
+        out->layers = (uint32_t)reply->body.layer_wait_reply.layers;
+        out->block_count = (uint32_t)reply->body.layer_wait_reply.block_count;
+    }
+}
+
+/* Asks until it is answered. */
+static sl_err rank_ask(struct sl_engine *engine, enum sl_msg_type type,
+                       const struct sl_rank_layers *what, uint64_t deadline_ns,
+                       struct sl_layers_in *out, struct sl_error *why)
+{
+    struct sl_client *client = engine->client;
+    struct sl_error refused = {0}; /* the last answer: it says more than that time is over */
+    uint64_t unknown_until_ns = 0;
+    for (;;) {
+        struct sl_error reason = {0};
+        struct sl_client_call call = {.to = "coordinator",
+                                      .deadline_ns = deadline_ns,
+                                      .answered = rank_answered,
+                                      .context = out,
+                                      .msg = rank_message(engine, type, what)};
+        sl_err err = sl_client_call(client, &call, &reason);
+        bool again = err == SL_ERR_NOT_FOUND || err == SL_ERR_LIMIT || err == SL_ERR_BUSY;
+        uint64_t now_ns = sl_clock_monotonic_ns();
+        refused = again ? reason : refused;
+        if (err == SL_ERR_NOT_FOUND && unknown_until_ns == 0) {
+            unknown_until_ns = sl_deadline_ns(now_ns, UNKNOWN_NS);
+        }
+        if (!again || now_ns + FENCE_PAUSE_NS >= deadline_ns ||
+            (err == SL_ERR_NOT_FOUND && now_ns >= unknown_until_ns)) {
+            bool over = err == SL_ERR_TIMEOUT && refused.code != SL_OK;
+            return err == SL_OK ? SL_OK
+                                : sl_fail(why, over ? refused.code : err, "%s",
+                                          over ? refused.text : reason.text);
+        }
+        sl_client_sleep(FENCE_PAUSE_NS);
+    }
+}
+
+sl_err sl_layers_ready(struct sl_engine *engine, const struct sl_rank_layers *what,
+                       uint64_t timeout_ns, struct sl_error *why)
+{
+    uint64_t now_ns = sl_clock_monotonic_ns();
+    uint64_t until_ns = sl_deadline_ns(now_ns, timeout_ns != 0 ? timeout_ns : FIRST_WORD_NS);
+    sl_err err = rank_check(engine, what, why);
+    if (err == SL_OK) {
+        err = sl_engine_ready(engine, until_ns, why);
+    }
+    if (err != SL_OK) {
+        return err;
+    }
+    struct sl_msg ready = rank_message(engine, SL_MSG_LAYER_READY, what);
+    if (timeout_ns == 0 && sl_client_tell(engine->client, "coordinator", &ready, FIRST_WORD_NS)) {
+        return SL_OK;
+    }
+    return rank_ask(engine, SL_MSG_LAYER_READY, what, until_ns, NULL, why);
+}
+
+sl_err sl_layers_wait(struct sl_engine *engine, const struct sl_rank_layers *what,
+                      uint64_t timeout_ns, struct sl_layers_in *out, struct sl_error *why)
+{
+    uint64_t until_ns = sl_client_deadline(engine->client, timeout_ns);
+    struct sl_layers_in in = {0};
+    sl_err err = rank_check(engine, what, why);
+    if (err == SL_OK) {
+        err = sl_engine_ready(engine, until_ns, why);
+    }
+    if (err == SL_OK) {
+        err = rank_ask(engine, SL_MSG_LAYER_WAIT, what, until_ns, &in, why);
+    }
+    if (err == SL_OK && in.layers < what->layers) {
+        err = sl_fail(why, SL_ERR_PROTOCOL, "%u layers are in, %u were waited for", in.layers,
+                      what->layers);
+    }
+    if (err == SL_OK) {
+        *out = in;
+    }
+    return err;
 }

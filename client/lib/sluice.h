@@ -817,6 +817,38 @@ sl_err sl_op_layer_ready(struct sl_op *op, uint32_t layer, struct sl_error *why)
  * was told before counts for nothing. */
 sl_err sl_op_layer_wait(struct sl_op *op, uint32_t layer, uint64_t timeout_ns,
                         uint32_t *block_count, struct sl_error *why);
+/* All ranks have computed the first so many layers, whatever was said before of each: for a
+ * scheduler that knows so when a step is over. Errors: SL_ERR_INVALID, the op's code. */
+sl_err sl_op_layers_ready(struct sl_op *op, uint32_t layers, struct sl_error *why);
+
+/* One process a rank: the process that began the op gives the others its number, and each speaks
+ * for its own rank with the engine that it registered. A layer of a store is ready when all ranks
+ * have said so, or sl_op_layers_ready has. A rank that says nothing costs the op its deadline. */
+/* The op's number: not 0, and no other op of the node has it. Also sees to it that the request has
+ * left this process, which has no thread that would: 100 ms at most, with the first one alone. */
+uint64_t sl_op_number(struct sl_op *op);
+struct sl_rank_layers {
+    uint64_t op_number;
+    uint32_t rank;   /* of this process */
+    uint32_t layers; /* the first so many: 1 to SL_LAYERS_MAX */
+};
+/* This rank has computed them. timeout_ns 0: it is said and not waited for, and what comes before
+ * its op is lost: the next word says it too. Else it waits until the coordinator has noted it. Any
+ * thread. Errors: SL_ERR_INVALID (rank, layers, no store by layers), SL_ERR_TIMEOUT,
+ * SL_ERR_UNREACHABLE, SL_ERR_NOT_FOUND (no such op, for a second), SL_ERR_PERMISSION (the op is
+ * of another engine). */
+sl_err sl_layers_ready(struct sl_engine *engine, const struct sl_rank_layers *what,
+                       uint64_t timeout_ns, struct sl_error *why);
+struct sl_layers_in {
+    uint32_t layers;      /* the first so many are on the devices of all ranks */
+    uint32_t block_count; /* of so many blocks */
+};
+/* Waits until all ranks have them. The load may have fewer blocks than were asked for, also than
+ * were told of layers before: whoever counts on blocks compares. timeout_ns 0: the setting
+ * op_timeout. Any thread. Errors: as sl_layers_ready, and the op's code when it has failed: then
+ * what was told before counts for nothing. */
+sl_err sl_layers_wait(struct sl_engine *engine, const struct sl_rank_layers *what,
+                      uint64_t timeout_ns, struct sl_layers_in *out, struct sl_error *why);
 
 /* ---- prefill -> decode ----
  *

@@ -580,7 +580,7 @@ static PyMethodDef engine_methods[] = {
         "store", sl_py_store, WORDS,
         "store(tokens, device_blocks, *, first_block=0, partial=False, extras=None, "
         "timeout=None, trace_id=0, "
-        "layer_count=0, events=None)\n--\n\n"
+        "layer_count=0, layer_ends=None, events=None)\n--\n\n"
         "Begins to store the blocks of tokens, counted from the start of the prompt, that lie "
         "in device_blocks: an Op.\n\n"
         "The swapper reads them on a stream of its own. Without events the engine has waited, "
@@ -591,11 +591,14 @@ static PyMethodDef engine_methods[] = {
         "ended. Until it is fenced nobody writes the blocks.\n\n"
         "Instead of tokens and device_blocks: hashes=..., blocks=..., keys that the engine made, "
         "as a sequence of bytes of one length or as one buffer with hash_bytes, and their "
-        "blocks, in one table or a table for each pool."),
+        "blocks, in one table or a table for each pool.\n\n"
+        "By layers with layer_count, where the layers of every pool go evenly into so many, or "
+        "with layer_ends: for each layer of the forward pass, for each pool, how many of the "
+        "pool's layers belong to it or to those before. So a process without a rank says it."),
     METHOD("load", sl_py_load, WORDS,
            "load(tokens, device_blocks, *, first_block=0, partial=False, extras=None, "
            "timeout=None, trace_id=0, "
-           "layer_count=0, events=None)\n--\n\n"
+           "layer_count=0, layer_ends=None, events=None)\n--\n\n"
            "Begins to load the longest prefix that is known into device_blocks: an Op.\n\n"
            "Without events the engine has waited, before this call, for all work that touches "
            "these blocks; with events (as of store) they are written when that of their rank is "
@@ -611,6 +614,17 @@ static PyMethodDef engine_methods[] = {
     METHOD("look_there", sl_py_look_there, WORDS,
            "look_there(hashes, *, hash_bytes=0, window=0, hold=None)\n--\n\nThe same number, and a "
            "bitmap of all blocks: bit i & 7 of byte i >> 3."),
+    METHOD(
+        "layers_ready", sl_py_layers_ready, WORDS,
+        "layers_ready(ops, rank, layers, timeout=None)\n--\n\nThis rank has computed the first "
+        "so many layers of stores by layers that another process of the engine began. ops: their "
+        "numbers (Op.number), or one. None: it is said and not waited for. A layer is ready when "
+        "all ranks have said so."),
+    METHOD("layers_wait", sl_py_layers_wait, WORDS,
+           "layers_wait(op, rank, layers, timeout=None)\n--\n\nWaits until the first so many "
+           "layers of a load by layers that another process of the engine began are on the devices "
+           "of all ranks: (how many are, of how many blocks). Whoever counts on blocks compares "
+           "their number each time."),
     METHOD("send", sl_py_send, WORDS,
            "send(id, tokens, device_blocks, *, first_block=0, mode=HANDOVER_BY_ENVIRONMENT, "
            "ticket=None, hold=None, "

@@ -41,6 +41,13 @@ struct py_engine {
     uint32_t world, pool_count;
 };
 
+struct py_op {
+    struct py_life life;
+    struct py_engine *engine; /* a use of it, until released */
+    struct sl_op *op;
+    bool starting; /* it has no life yet, though it may have ended */
+};
+
 /* ---- module.c ---- */
 /* The state of the module that the object's type comes from. No type may be subclassed, so there is
  * no other. */
@@ -114,6 +121,14 @@ struct py_u32s {
 bool sl_py_u32s_take(struct py_state *state, PyObject *object, Py_ssize_t count_max,
                      const char *what, struct py_u32s *out);
 void sl_py_u32s_release(struct py_u32s *numbers);
+
+/* ---- layers.c: methods of the op, of the engine ---- */
+PyObject *sl_py_op_layer_ready(PyObject *self, PyObject *layer);
+PyObject *sl_py_op_layers_ready(PyObject *self, PyObject *layers);
+PyObject *sl_py_op_layer_wait(PyObject *self, PyObject *args, PyObject *names);
+PyObject *sl_py_op_number(PyObject *self, void *none);
+PyObject *sl_py_layers_ready(PyObject *self, PyObject *args, PyObject *names);
+PyObject *sl_py_layers_wait(PyObject *self, PyObject *args, PyObject *names);
 
 /* ---- client.c ---- */
 extern PyType_Spec sl_py_client_spec;

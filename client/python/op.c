@@ -10,13 +10,6 @@
 #define EVENTS_MAX 64 /* ranks */
 #define ENDED_MAX  256
 
-struct py_op {
-    struct py_life life;
-    struct py_engine *engine; /* a use of it, until released */
-    struct sl_op *op;
-    bool starting; /* it has no life yet, though it may have ended */
-};
-
 /* ---- results ---- */
 
 static PyStructSequence_Field op_result_fields[] = {
@@ -73,7 +66,7 @@ static PyObject *result_give(struct py_state *state, const struct sl_op_result *
 /* What the four ways to start have in common. */
 struct request {
     struct sl_op_request request;
-    struct py_u32s tokens, blocks;
+    struct py_u32s tokens, blocks, layer_ends;
     struct py_hashes hashes;
     struct py_tables tables;
     struct sl_op_event events[EVENTS_MAX];
@@ -82,7 +75,7 @@ struct request {
 struct words {
     PyObject *id, *tokens, *blocks, *first_block, *timeout, *trace_id, *layer_count;
     PyObject *mode, *hold, *ticket, *receipt, *events;
-    PyObject *hashes, *hash_bytes, *tables;
+    PyObject *hashes, *hash_bytes, *tables, *layer_ends;
     const char *extras;
     int partial;
 };
@@ -157,7 +150,30 @@ static bool blocks_take(struct py_state *state, const struct words *words, struc
     return true;
 }
 
-static bool request_take(struct py_state *state, const struct words *words, struct request *out)
+/* Its length says how many layers there are. */
+static bool layer_ends_take(struct py_state *state, const struct py_engine *engine,
+                            const struct words *words, struct request *out)
+{
+    uint32_t pool_count = engine->pool_count;
+    if (words->layer_ends == NULL || words->layer_ends == Py_None) {
+        return true;
+    }
+    if (!sl_py_u32s_take(state, words->layer_ends, (Py_ssize_t)SL_LAYERS_MAX * pool_count,
+                         "layer_ends", &out->layer_ends)) {
+        return false;
+    }
+    uint32_t count = out->layer_ends.count, asked = out->request.layer_count;
+    if (count == 0 || count % pool_count != 0 || (asked != 0 && asked != count / pool_count)) {
+        sl_py_raise_text(state, SL_ERR_INVALID, "layer_ends: one a layer and pool");
+        return false;
+    }
+    out->request.layer_count = count / pool_count;
+    out->request.layer_ends = out->layer_ends.at;
+    return true;
+}
+
+static bool request_take(struct py_state *state, const struct py_engine *engine,
+                         const struct words *words, struct request *out)
 {
     *out = (struct request){.request = {.extras = words->extras, .partial = words->partial != 0}};
     struct sl_op_request *request = &out->request;
@@ -165,7 +181,8 @@ static bool request_take(struct py_state *state, const struct words *words, stru
                 optional_u32(words->first_block, &request->first_block) &&
                 optional_u32(words->layer_count, &request->layer_count) &&
                 (words->trace_id == NULL || sl_glue_u64(words->trace_id, &request->trace_id)) &&
-                blocks_take(state, words, out) && events_take(words->events, out);
+                blocks_take(state, words, out) && events_take(words->events, out) &&
+                layer_ends_take(state, engine, words, out);
     request->tokens = out->tokens.at;
     request->token_count = out->tokens.count;
     bool hashed = request->hashes != NULL;
@@ -178,6 +195,7 @@ static void request_release(struct request *request)
 {
     sl_py_u32s_release(&request->tokens);
     sl_py_u32s_release(&request->blocks);
+    sl_py_u32s_release(&request->layer_ends);
     sl_py_hashes_release(&request->hashes);
     sl_py_tables_release(&request->tables);
 }
@@ -247,7 +265,7 @@ static PyObject *op_start(PyObject *object, enum way way, const struct words *wo
     struct sl_error why = {.code = SL_OK};
     sl_err err = SL_ERR_INVALID;
     bool started = false;
-    if (request_take(state, words, &request) && sl_py_enter(engine)) {
+    if (request_take(state, engine, words, &request) && sl_py_enter(engine)) {
         started = true;
         self->starting = true;
         request.request.context = self; /* borrowed: the op ends with it */
@@ -275,24 +293,24 @@ static PyObject *plain_start(PyObject *self, PyObject *args, PyObject *names, co
 {
     static char *keywords[] = {"tokens",     "device_blocks", "first_block", "partial", "extras",
                                "timeout",    "trace_id",      "layer_count", "events",  "hashes",
-                               "hash_bytes", "blocks",        NULL};
+                               "hash_bytes", "blocks",        "layer_ends",  NULL};
     struct words words = {.partial = 0};
     return PyArg_ParseTupleAndKeywords(
                args, names, format, keywords, &words.tokens, &words.blocks, &words.first_block,
                &words.partial, &words.extras, &words.timeout, &words.trace_id, &words.layer_count,
-               &words.events, &words.hashes, &words.hash_bytes, &words.tables)
+               &words.events, &words.hashes, &words.hash_bytes, &words.tables, &words.layer_ends)
                ? op_start(self, way, &words, NULL)
                : NULL;
 }
 
 PyObject *sl_py_store(PyObject *self, PyObject *args, PyObject *names)
 {
-    return plain_start(self, args, names, "|OO$OpzOOOOOOO:store", WAY_STORE);
+    return plain_start(self, args, names, "|OO$OpzOOOOOOOO:store", WAY_STORE);
 }
 
 PyObject *sl_py_load(PyObject *self, PyObject *args, PyObject *names)
 {
-    return plain_start(self, args, names, "|OO$OpzOOOOOOO:load", WAY_LOAD);
+    return plain_start(self, args, names, "|OO$OpzOOOOOOOO:load", WAY_LOAD);
 }
 
 /* ---- hand-over ---- */
@@ -622,43 +640,6 @@ static PyObject *op_block_loaded(PyObject *self, PyObject *block)
     return block_ask(self, block, sl_op_block_loaded);
 }
 
-static PyObject *op_layer_ready(PyObject *object, PyObject *layer)
-{
-    struct py_op *self = (struct py_op *)object;
-    uint32_t number = 0;
-    if (!sl_py_u32(layer, &number) || !sl_py_enter(self)) {
-        return NULL;
-    }
-    struct sl_error why = {.code = SL_OK};
-    sl_err err;
-    PyThreadState *unlocked = PyEval_SaveThread();
-    err = sl_op_layer_ready(self->op, number, &why);
-    PyEval_RestoreThread(unlocked);
-    sl_py_leave(self);
-    return err == SL_OK ? Py_NewRef(Py_None) : sl_py_raise(sl_py_state(object), err, &why);
-}
-
-static PyObject *op_layer_wait(PyObject *object, PyObject *args, PyObject *names)
-{
-    static char *keywords[] = {"layer", "timeout", NULL};
-    struct py_op *self = (struct py_op *)object;
-    PyObject *layer, *timeout = NULL;
-    uint64_t timeout_ns;
-    uint32_t number = 0, block_count = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, names, "O|O:layer_wait", keywords, &layer, &timeout) ||
-        !sl_py_u32(layer, &number) || !sl_py_timeout(timeout, &timeout_ns) || !sl_py_enter(self)) {
-        return NULL;
-    }
-    struct sl_error why = {.code = SL_OK};
-    sl_err err;
-    PyThreadState *unlocked = PyEval_SaveThread();
-    err = sl_op_layer_wait(self->op, number, timeout_ns, &block_count, &why);
-    PyEval_RestoreThread(unlocked);
-    sl_py_leave(self);
-    return err == SL_OK ? PyLong_FromUnsignedLong(block_count)
-                        : sl_py_raise(sl_py_state(object), err, &why);
-}
-
 static PyObject *op_receipt(PyObject *object, PyObject *none)
 {
     struct py_op *self = (struct py_op *)object;
@@ -726,10 +707,13 @@ static PyMethodDef op_methods[] = {
     METHOD("block_loaded", op_block_loaded, METH_O,
            "block_loaded(block)\n--\n\nOf an ended load: whether the block is in its device block. "
            "Blocks count from first_block."),
-    METHOD("layer_ready", op_layer_ready, METH_O,
+    METHOD("layer_ready", sl_py_op_layer_ready, METH_O,
            "layer_ready(layer)\n--\n\nOf a store by layers (layer_count): this layer is computed. "
            "In order."),
-    METHOD("layer_wait", op_layer_wait, WORDS,
+    METHOD("layers_ready", sl_py_op_layers_ready, METH_O,
+           "layers_ready(layers)\n--\n\nOf a store by layers: all ranks have computed the first "
+           "so many, whatever was said before."),
+    METHOD("layer_wait", sl_py_op_layer_wait, WORDS,
            "layer_wait(layer, timeout=None)\n--\n\nOf a load by layers: waits until the layer is "
            "on the device; the number "
            "of blocks, the same for all layers."),
@@ -749,6 +733,7 @@ static PyMethodDef op_methods[] = {
 };
 static PyGetSetDef op_attributes[] = {
     {"released", sl_py_closed, NULL, "Whether release() was called.", NULL},
+    {"number", sl_py_op_number, NULL, "By which other processes of the engine know it.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyType_Slot op_slots[] = {

@@ -12,7 +12,7 @@ from vllm.v1.kv_cache_interface import get_kv_cache_spec_kind
 
 import sluice
 
-from . import facts
+from . import facts, layers
 from .layout import classes_of, first_part, layers_apart, layers_of, parts_of
 from .node import Node, Registered
 from .scheduler import Scheduler, Told
@@ -27,6 +27,7 @@ class Models(KVConnectorHandshakeMetadata):
     """What workers register, {class: model}, and the scheduler, too: it does not see the tensors."""
 
     of: dict
+    layer_ends: list = dataclasses.field(default_factory=list)  # layers.ends_of, where something goes by layers
 
 
 @dataclasses.dataclass
@@ -57,6 +58,7 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
         else:
             self.worker = Registered(self.settings, transfer.engine_id)
             self.models = {}
+            self.by_layers, self.layer_ends = None, []
 
     def pool(self, group, layers=(), addresses=None, base_bytes=0):
         rank_parts = [first_part(group, self.parts[group.index], rank, self.ranks) for rank in range(self.ranks)]
@@ -70,8 +72,8 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
         count = self._kv_cache_config.num_blocks
         made = {group.index: layers_of(group, self.parts[group.index], caches, count) for group in self.groups}
         interiors = {group.index: self.interior(group, caches[group.layers[0]]) for group in self.groups}
-        layers = {group.index: len(layers_apart(group, caches)) for group in self.groups}
-        self.models = {group.name: facts.model_of(self._vllm_config, self.settings, group, self.parts, layers, interiors)
+        counts = {group.index: len(layers_apart(group, caches)) for group in self.groups}
+        self.models = {group.name: facts.model_of(self._vllm_config, self.settings, group, self.parts, counts, interiors)
                        for group in self.classes}
         bytes_of = {group.index: caches[group.layers[0]].base_bytes for group in self.groups}
 
@@ -79,7 +81,13 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
             return [self.pool(group, made[group.index][0], [made[group.index][1]], bytes_of[group.index]) for group in members.groups]
 
         from vllm.distributed.parallel_state import get_tensor_model_parallel_rank
-        self.worker.register(self.classes, pools, self.models, count, self.ranks, get_tensor_model_parallel_rank(), 1)
+        rank = get_tensor_model_parallel_rank()
+        if layers.wanted(self.settings):
+            group = self.groups[0]
+            self.layer_ends = layers.ends_of(group, self.parts[group.index], caches, count)
+            self.by_layers = layers.Worker(self.worker, rank, layers.numbers_of(group, caches), len(self.layer_ends), self.settings.timeout,
+                                           facts.mark_of(kv_caches[group.layers[0]]))
+        self.worker.register(self.classes, pools, self.models, count, self.ranks, rank, 1)
 
     def interior(self, group, cache):
         """The order of bytes within the states of a head, which its attention back end decides."""
@@ -88,27 +96,36 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
         return f"{backend} {getattr(getattr(layer, 'impl', None), 'isa', '')} {cache.shape[2]} {cache.shape[3]}"
 
     def get_handshake_metadata(self):
-        return Models(self.models)
+        return Models(self.models, self.layer_ends)
 
     def start_load_kv(self, forward_context, **kwargs):
         if self.worker.ready and self.has_connector_metadata() and self._get_connector_metadata().told.register:
             self.worker.nudge()
 
     def wait_for_layer_load(self, layer_name):
-        pass
+        if self.by_layers is not None:
+            self.by_layers.wait(self._get_connector_metadata().told, layer_name)
 
     def save_kv_layer(self, layer_name, kv_layer, attn_metadata, **kwargs):
-        pass
+        if self.by_layers is not None:
+            self.by_layers.saved(self._get_connector_metadata().told, layer_name)
 
     def wait_for_save(self):
-        pass
+        if self.by_layers is not None:
+            self.by_layers.end(self._get_connector_metadata().told)
 
     def get_transfer_results(self, finished_req_ids):
         told = self._get_connector_metadata().told
         return KVConnectorTransferResults(finished_recving=set(told.finished), failed_recving=set(told.failed))
 
     def get_block_ids_with_load_errors(self):
-        return set(self._get_connector_metadata().told.invalid)
+        told = self._get_connector_metadata().told
+        return told.invalid | self.by_layers.failed(told) if self.by_layers is not None else set(told.invalid)
+
+    @classmethod
+    def requires_piecewise_for_cudagraph(cls, extra_config):
+        """A graph of the whole step would be replayed without the calls for its layers."""
+        return layers.wanted(parse(extra_config))
 
     def build_connector_worker_meta(self):
         return Awake() if self._get_connector_metadata().told.pending else None
@@ -124,6 +141,8 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
             log.warning("kv_load_failure_policy is %r: a load that fails ends its request; 'recompute' does not",
                         transfer.kv_load_failure_policy)
         facts.load_check(self.settings, self.groups)
+        layers.check(self.settings, self.groups, getattr(self._kv_cache_config, "needs_kv_cache_zeroing", False),
+                     getattr(self._vllm_config, "speculative_config", None) is not None)
         self.settings.save = self.settings.save and transfer.is_kv_producer
         self.loads = transfer.is_kv_consumer
         self.node = Node(self.settings, transfer.engine_id)
@@ -135,6 +154,7 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
 
     def set_xfer_handshake_metadata(self, metadata):
         models = metadata[min(metadata)].of
+        self.scheduler.layer_ends = metadata[min(metadata)].layer_ends
 
         def pools(_, members):
             return [self.pool(group) for group in members.groups]
@@ -159,6 +179,7 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
         return Step(self.scheduler.step_begin(scheduler_output.num_scheduled_tokens, self._kv_cache_manager.get_block_ids))
 
     def update_connector_output(self, connector_output):
+        self.scheduler.blocks_failed(connector_output.invalid_block_ids)
         finished = self.scheduler.take_finished()
         if finished:
             connector_output.finished_recving = (connector_output.finished_recving or set()) | finished
@@ -194,7 +215,8 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
             return False
 
     def get_kv_connector_stats(self):
-        data = self.scheduler.take_stats() if self.scheduler is not None else {}
+        counts = self.scheduler if self.scheduler is not None else self.by_layers
+        data = counts.take_stats() if counts is not None else {}
         return SluiceStats(data=data) if data else None
 
     def shutdown(self):

@@ -5,6 +5,7 @@ import json
 
 import sluice
 
+from .layers import Computed
 from .layout import Cache, Group
 
 KINDS = {"full_attention": "full", "mla_attention": "full", "sink_full_attention": "full", "sliding_window": "window",
@@ -67,6 +68,20 @@ def caches_of(groups, tensors):
             caches[name] = Cache(name, storage.data_ptr(), storage.nbytes(), tensor.data_ptr() - storage.data_ptr(),
                                  (*tensor.shape[:3], tensor.shape[3] * item), tuple(stride * item for stride in tensor.stride()[:3]))
     return caches
+
+
+def mark_of(tensor):
+    """What tells whether the work that was submitted so far is done (layers.Worker): on a CPU it is when the call returns."""
+    if not tensor.is_cuda:
+        return Computed
+    import torch
+
+    def mark():
+        event = torch.cuda.Event()
+        event.record()
+        return event
+
+    return mark
 
 
 def model_of(vllm_config, settings, group, parts, layers, interiors):

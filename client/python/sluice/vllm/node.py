@@ -122,11 +122,11 @@ class Node(Registered):
     def look_there(self, at, hashes, window):
         return self.engines[at].look_there(hashes, window=window)[1]
 
-    def store(self, at, hashes, tables, timeout):
-        return self.engines[at].store(hashes=hashes, blocks=tables, timeout=timeout)
+    def store(self, at, hashes, tables, timeout, layer_ends=None):
+        return self.engines[at].store(hashes=hashes, blocks=tables, timeout=timeout, layer_ends=layer_ends)
 
-    def load(self, at, hashes, tables, timeout):
-        return self.engines[at].load(hashes=hashes, blocks=tables, timeout=timeout)
+    def load(self, at, hashes, tables, timeout, layer_ends=None):
+        return self.engines[at].load(hashes=hashes, blocks=tables, timeout=timeout, layer_ends=layer_ends)
 
     def ended(self):
         return self.client.ended_ops() if self.client is not None else ()

@@ -11,6 +11,8 @@ from typing import Any, Optional
 
 import sluice
 
+from .layers import ByLayers
+
 log = logging.getLogger("vllm.sluice")  # shown where vLLM's lines are
 FENCE_PAUSE_SECONDS = 0.2
 AGAIN_SECONDS = 0.05       # until a load is tried again whose ranks the node did not know
@@ -33,6 +35,8 @@ class Tracker:
     computed: int = 0           # tokens that the engine itself had at the last look-up
     failed: bool = False        # a load of it failed: nothing more is loaded
     next: Optional[list] = None  # a class: the first block that has not been thought of to be stored
+    unsure: int = 0             # by layers: the last step with a load of it that may fail yet
+    wrong: int = 0              # up to this step what is computed counts for nothing: a load had failed
 
 
 @dataclasses.dataclass
@@ -43,6 +47,8 @@ class Chunk:
     first: int
     tables: list  # a group: blocks, NULL_BLOCK where a window left one
     held: list    # vLLM's blocks
+    op: Any = None  # a store by layers of it, which has taken over what is held
+    stored: bool = False
 
     @property
     def count(self):
@@ -74,6 +80,7 @@ class Load:
     end: int
     step: int     # the last one that was scheduled before
     sync: bool = False
+    told: bool = False  # by layers: the workers say what did not come
     ops: int = 0  # under way
     good: Optional[list] = None  # a chunk: blocks that came, from its first on
     unfenced: bool = False
@@ -95,11 +102,13 @@ class Told:
     finished: set = dataclasses.field(default_factory=set)
     failed: set = dataclasses.field(default_factory=set)    # requests, of finished
     invalid: set = dataclasses.field(default_factory=set)   # blocks
+    loads: list = dataclasses.field(default_factory=list)   # by layers, of this step: layers.Coming
+    saves: list = dataclasses.field(default_factory=list)   # numbers of stores
     pending: bool = False   # loads are under way: a step without work is told, too
     register: bool = False  # the node does not know the ranks
 
 
-class Scheduler:
+class Scheduler(ByLayers):
     """One of an engine; one thread. Times in seconds."""
 
     def __init__(self, classes, hash_tokens, settings, node, window_blocks_move=False, now=time.monotonic):
@@ -118,6 +127,7 @@ class Scheduler:
         self.unfenced = []        # (op, blocks, when it is asked again, until when the engine steps for it)
         self.events = None        # [(class, hashes)] of what was stored, when a list
         self.told = Told()
+        self.layered = []         # (step, load by layers) whose output was not processed
         self.finished = set()     # loads that ended well, not told to vLLM
         self.paused_until = 0.0
         self.register_at = 0.0
@@ -185,7 +195,7 @@ class Scheduler:
             return
         tracker = self.trackers[request.request_id]
         start, end = tracker.computed, tracker.computed + tokens
-        load = Load(request.request_id, tracker, [], start, end, self.scheduled, self.settings.load == "sync")
+        load = Load(request.request_id, tracker, [], start, end, self.scheduled, self.settings.load != "async")
         for at, group in enumerate(self.classes):
             first, last = start // group.block_tokens, end // group.block_tokens
             if group.window_blocks:
@@ -221,11 +231,14 @@ class Scheduler:
         if not tokens_of and self.busy:
             self.node.wait(IDLE_WAIT_SECONDS)
         self.poll()
+        self.stores_begin()
         told, self.told = self.told, Told()
         told.pending = self.load_count > 0 or bool(self.loads_new) or bool(self.finished)
         return told
 
     def fill(self, filled, tracker, end, tables_of):
+        if self.steps and self.steps[0].number <= tracker.wrong:
+            return
         if tracker.next is None:
             tracker.next = [0] * len(self.classes)
         tables, chunks = None, []
@@ -242,7 +255,9 @@ class Scheduler:
         """The output of the oldest step was processed: what it computed is there."""
         if not self.steps:
             return
-        for filled in self.steps.pop(0).filled:
+        step = self.steps.pop(0)
+        self.layers_processed(step.number)
+        for filled in step.filled:
             request = filled.tracker.request
             end = filled.end
             if request.num_preemptions == filled.preemptions:  # tokens may have been taken back: drafts, loads that failed
@@ -255,6 +270,8 @@ class Scheduler:
     def store(self, tracker, chunk, count):
         if count < chunk.count:  # what was taken back is computed and thought of again
             tracker.next[chunk.at] = min(tracker.next[chunk.at], chunk.first + count)
+        if chunk.op is not None and self.store_finish(chunk, count):
+            return
         gone = max((leading(table, NULL_BLOCK) for table in chunk.tables), default=0)  # left by the window before they were full
         if count <= gone or self.store_count + self.stuck >= self.settings.stores_max or self.now() < self.paused_until:
             self.let_go(chunk.held)
@@ -265,13 +282,16 @@ class Scheduler:
         if op is None:
             self.let_go(chunk.held)
             return
+        self.store_keep(op, chunk, hashes)
+
+    def store_keep(self, op, chunk, hashes):
         self.ops[op] = (Store(chunk, hashes, self.now()), 0)
         self.store_count += len(chunk.held)
 
-    def start(self, call, at, hashes, tables, timeout):
+    def start(self, call, *told):
         """The op, or None."""
         try:
-            return call(at, hashes, tables, timeout)
+            return call(*told)
         except sluice.SluiceError as error:
             self.count(start_errors=1)
             self.node_lost(error.code, f"not started: {error}")
@@ -279,7 +299,7 @@ class Scheduler:
 
     def node_lost(self, code, why):
         """An op has failed; nothing when it has not."""
-        if code != sluice.Code.OK and self.now() >= self.say_at:
+        if code not in (sluice.Code.OK, sluice.Code.CANCELLED) and self.now() >= self.say_at:
             log.warning("a load or store has failed (%s): %s", sluice.Code(code).name, why)
             self.say_at = self.now() + SAY_SECONDS
         if code == sluice.Code.NOT_FOUND:  # of its ranks the node knows nothing: it was started anew
@@ -312,15 +332,18 @@ class Scheduler:
             load.ops += 1
         if load.ops == 0:
             self.load_ended(load)
-        while load.sync and load.ops > 0:  # each op ends by its deadline
+        while load.sync and not load.told and load.ops > 0:  # each op ends by its deadline
             self.node.wait(SYNC_WAIT_SECONDS)
             self.poll()
 
     def chunk_load(self, load, i):
         chunk = load.chunks[i]
-        op = self.start(self.node.load, chunk.at, self.chunk_hashes(load, i), chunk.tables, self.settings.timeout)
+        by_layers = [self.layer_ends] if self.settings.load == "layers" and self.layer_ends else []
+        op = self.start(self.node.load, chunk.at, self.chunk_hashes(load, i), chunk.tables, self.settings.timeout, *by_layers)
         if op is not None:
             self.ops[op] = (load, i)
+            if by_layers:
+                self.load_told(load, op)
         return op is not None
 
     def chunk_hashes(self, load, i):
@@ -355,6 +378,8 @@ class Scheduler:
         if whole:
             if not load.sync:
                 self.finished.add(load.request_id)
+        elif load.told:
+            load.tracker.failed = True  # what did not come the workers say
         else:
             load.tracker.failed = True
             if load.sync:
@@ -371,12 +396,20 @@ class Scheduler:
         self.let_go(held)
 
     def unfill(self, tracker):
-        """What the step that begins computes of this request is wrong, whatever becomes of the request before its output is there."""
-        for filled in self.steps[-1].filled:
-            if filled.tracker is tracker:
-                for chunk in filled.chunks:
-                    self.let_go(chunk.held)
-                filled.chunks = []
+        """What steps under way compute of this request is wrong, whatever becomes of the request before their output is there."""
+        tracker.wrong = self.scheduled
+        for step in self.steps:
+            for filled in step.filled:
+                if filled.tracker is tracker:
+                    self.chunks_drop(filled)
+
+    def chunks_drop(self, filled):
+        for chunk in filled.chunks:
+            if chunk.op is not None:
+                self.cancel(chunk.op)
+            else:
+                self.let_go(chunk.held)
+        filled.chunks = []
 
     # ---- ends of ops ----
 
@@ -397,6 +430,7 @@ class Scheduler:
         self.count(stores=1, store_seconds=self.now() - store.began, stored_blocks=result.stored_count, existed_blocks=result.existed_count,
                    store_failures=result.code != sluice.Code.OK)
         self.node_lost(result.code, result.why)
+        store.chunk.stored = result.code == sluice.Code.OK
         if self.events is not None and result.code == sluice.Code.OK:
             self.events.append((store.chunk.at, store.hashes))
         self.fenced_or_later(op, store.chunk.held, result)
@@ -470,8 +504,7 @@ class Scheduler:
         """Nothing of what was computed so far is stored any more. Whether stores under way have ended within so long."""
         for step in self.steps:
             for filled in step.filled:
-                for chunk in filled.chunks:
-                    self.let_go(chunk.held)
+                self.chunks_drop(filled)
             step.filled = []
         end = self.now() + seconds
         while self.store_count > 0 and self.now() < end:

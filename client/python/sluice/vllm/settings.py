@@ -2,11 +2,16 @@
 
 from sluice.backend import Options, number, one_of, switch, text
 
+
+def saved(name, value):
+    return value if value == "layers" else switch(name, value)
+
+
 ROWS = {
     "model": (text, None),                          # name under which blocks are stored; None: vLLM's model
     "parts": (number(0, 64), 0),                    # slices of KV heads; 0: as many as there are KV heads, 64 at most
-    "load": (one_of("async", "sync"), "async"),     # async: other requests run meanwhile; sync: the step waits
-    "save": (switch, True),                         # whether blocks that were computed are stored
+    "load": (one_of("async", "layers", "sync"), "async"),  # async: other requests run meanwhile; sync: the step waits; layers: its layers do
+    "save": (saved, True),                          # whether blocks that were computed are stored; layers: while the step computes the rest
     "store_timeout": (number(0.001, 3600, float), 30.0),  # seconds; `timeout` is that of loads
     "hold": (number(0, 3600, float), 2.0),          # seconds from the look-up to the load during which nothing of it is evicted
     "stores_max": (number(0, 1 << 30), 0),          # blocks of vLLM's that stores may keep; 0: a quarter of them

@@ -19,6 +19,8 @@ COUNTERS = {
     "stored_blocks": "Blocks that were stored.",
     "existed_blocks": "Blocks that were stored already.",
     "dropped_blocks": "Blocks that were not stored: too many stores under way, or no node.",
+    "layer_waits": "Waits of ranks for a layer that was not in.",
+    "layer_wait_seconds": "Time that these took.",
     "start_errors": "Loads and stores that could not be started.",
 }
 

@@ -1,14 +1,19 @@
 """vLLM with Sluice's own connector: the scenarios of the other one, and those that only it has."""
 
+import json
 import os
 import signal
+import statistics
 import time
 
 import harness
-from harness import GIB, Outcome, Scenario, check, wait_until
+from harness import GIB, Outcome, Scenario, Table, check, wait_until
 from vllm_engine import KILLS, Vllm, prompts_of
-from vllm_parts import Engine
+from vllm_parts import Engine, prompts_make
 
+LOADS = ("async", "sync", "layers")
+LENGTHS, ROUNDS = (2000, 4000, 8000), 7
+BY_LAYERS = {"load": "layers", "save": "layers"}
 STOPPED_SECONDS = 60  # that answers may take while a part of the node stands still or is gone
 
 
@@ -51,6 +56,66 @@ class Native(Vllm):
         self.engine("sync").worker.stop()
         del self.things["engine sync"]
         return found
+
+    def layers(self, ranks):
+        """Layer by layer, both ways; then what is stored is damaged, and what did not come is computed."""
+
+        def scenario():
+            name, which = f"layers {ranks}", {"model": "llama", "ranks": ranks}
+            at = f"node of {name}"
+            self.want(**which)
+            engine, node = self.engine(name, at, extra=BY_LAYERS, **which), self.node(at)
+            self.filled("base", engine, at, **which)
+            stores = self.by_layers(node)
+            check(stores > 0, "nothing was stored by layers")
+            found = self.hit("base", engine, **which)
+            check(self.by_layers(node) > stores, "nothing was loaded by layers")
+            self.on_disk_alone("disk", engine, at, **which)
+            check(node.disk_damage() > 0, "there is nothing on disk to damage")
+            node.start()
+            self.connected(engine)
+            engine.reset()
+            answer = engine.generate(prompts_of("disk"))
+            self.same(["disk"], answer, **which)
+            check(answer["failed_keys"] > 0, "no load failed: nothing was shown")
+            self.filled("disk", engine, at, **which)
+            again = self.hit("disk", engine, **which)
+            engine.worker.stop()
+            node.stop()
+            del self.things[f"engine {name}"], self.things[at]
+            return Outcome(found.hits + again.hits, found.queried + again.queried,
+                           f"{found.note}, {again.note}; {answer['failed_keys']} loads failed, recomputed")
+
+        return scenario
+
+    def loads(self):
+        """Time to the first token with each way of loading, by turns: three engines, one node."""
+        self.run.stop()
+        node = NativeNode(self.run, memory_bytes=2 * GIB)
+        engines = {load: Engine(self.run, self.model("llama"), node, extra={"load": load}, length=LENGTHS[-1] + 64) for load in LOADS}
+        took, hits, queried = {(load, length): [] for load in LOADS for length in LENGTHS}, 0, 0
+        for length in LENGTHS:
+            (prompt,) = prompts_make(f"loads {length}", 1, length)
+            engines[LOADS[0]].generate([prompt], tokens=1)
+            engines[LOADS[0]].worker.ask(60, do="rest", lasting_s=2)
+            for _ in range(ROUNDS):
+                for load, engine in engines.items():
+                    engine.reset()
+                    answer = engine.generate([prompt], tokens=1)
+                    took[load, length].append(answer["first_token_s"][0])
+                    hits, queried = hits + answer["hits"], queried + answer["queried"]
+        table = Table(f"vLLM: ms to the first token of a prompt in the node, by the setting load (median of {ROUNDS}, by turns)",
+                      ("load", *map(str, LENGTHS)))
+        table.rows += [(load, *(f"{statistics.median(took[load, length]) * 1e3:.0f}" for length in LENGTHS)) for load in LOADS]
+        self.run.tables.append(table)
+        self.run.stop()
+        return Outcome(hits, queried, f"{ROUNDS} rounds")
+
+    def by_layers(self, node):
+        """Ops so far."""
+        asked = node.ctl("status", "--metrics", "--json")
+        check(asked.returncode == 0, f"sluicectl status: {asked.stderr.strip()}")
+        return next(actor["counters"]["ops_by_layers"] for actor in json.loads(asked.stdout)["actors"] if actor["name"] == "coordinator")
 
     def share(self):
         """What one rank stored two read, and the other way round."""
@@ -132,7 +197,8 @@ def scenarios(run, vllm):
     native = Native(run, vllm)
     rows = [
         ("cold", native.cold), ("warm", native.warm), ("other process", native.other_process), ("two engines", native.two_engines),
-        ("load before the step", native.sync), *[(f"kill {actor}", native.kill(actor)) for actor in KILLS],
+        ("load before the step", native.sync), ("layers TP=1", native.layers(1)), ("layers TP=2", native.layers(2)),
+        ("loads compared", native.loads), *[(f"kill {actor}", native.kill(actor)) for actor in KILLS],
         ("kill engine", native.kill_engine), ("node stopped and started", native.node_gone),
         *[(f"{actor} stands still", native.standing(actor)) for actor in ("registrar", "coordinator", "swapper")],
         ("restart from disk", native.disk), ("load fails: damaged on disk", native.digest), ("load fails: silent tierer", native.silent),

@@ -12,7 +12,7 @@ from serve import serve
 HIT_COUNTERS = {"vllm:external_prefix_cache_hits": "hits", "vllm:external_prefix_cache_queries": "queried",
                 "vllm:prefix_cache_hits": "local_hits", "vllm:mooncake_store_operation_failed_keys": "failed_keys",
                 "vllm:sluice_load_failures": "failed_keys", "vllm:sluice_stored_blocks": "stored_blocks", "vllm:sluice_loaded_blocks": "loaded_blocks",
-                "vllm:sluice_dropped_blocks": "dropped_blocks"}
+                "vllm:sluice_dropped_blocks": "dropped_blocks", "vllm:sluice_layer_waits": "layer_waits"}
 RESET_SECONDS = 30
 VOCABULARY = 1000
 SIZES = {"vocab_size": VOCABULARY, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4, "num_attention_heads": 4,

@@ -316,12 +316,12 @@ class Facts(unittest.TestCase):
         full, window = HYBRID[0].groups, HYBRID[1].groups
         for given in ({"load": "layers"}, {"save": "layers"}):
             parsed = settings.parse(given)
-            layers.check(parsed, full, False, False)
-            for groups, zeroed, drafts, said in ((full + window, False, False, "one group"), (window, False, False, "window"),
-                                                 (full, True, False, "clears"), (full, False, True, "speculative")):
+            layers.check(parsed, full)
+            for groups, more, said in ((full + window, {}, "one group"), (window, {}, "window"), (full, {"zeroed": True}, "clears"),
+                                       (full, {"drafts": True}, "speculative"), (full, {"stages": 2}, "pipeline")):
                 with self.assertRaisesRegex(ValueError, f"{next(iter(given))}: 'layers'.*{said}"):
-                    layers.check(parsed, groups, zeroed, drafts)
-        layers.check(settings.parse({}), full + window, True, True)
+                    layers.check(parsed, groups, **more)
+        layers.check(settings.parse({}), full + window, True, True, 2)
 
     def test_settings(self):
         for given, want in (("layers", "layers"), (True, True), ("off", False)):

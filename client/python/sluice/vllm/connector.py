@@ -142,7 +142,8 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
                         transfer.kv_load_failure_policy)
         facts.load_check(self.settings, self.groups)
         layers.check(self.settings, self.groups, getattr(self._kv_cache_config, "needs_kv_cache_zeroing", False),
-                     getattr(self._vllm_config, "speculative_config", None) is not None)
+                     getattr(self._vllm_config, "speculative_config", None) is not None,
+                     getattr(self._vllm_config.parallel_config, "pipeline_parallel_size", 1))
         self.settings.save = self.settings.save and transfer.is_kv_producer
         self.loads = transfer.is_kv_consumer
         self.node = Node(self.settings, transfer.engine_id)

@@ -19,14 +19,15 @@ BLOCKS_MIN = 2      # of a store by layers; smaller ones are one copy behind the
 SAY_SECONDS = 10.0  # between two lines of failures
 
 
-def check(settings, groups, zeroed, drafts):
+def check(settings, groups, zeroed=False, drafts=False, stages=1):
     """Raises ValueError where a model cannot go layer by layer. zeroed: vLLM clears blocks when a step begins; drafts: a draft
-    model runs behind the step's end."""
+    model runs behind the step's end; stages: of a pipeline, which do not have the same layers."""
     for name in ("load", "save"):
         if getattr(settings, name) != "layers":
             continue
         reasons = [(len(groups) > 1 or groups[0].kind == "window", "serves models with one group of caches alone, without a window"),
-                   (zeroed, "does not serve caches whose blocks vLLM clears"), (drafts, "does not serve speculative decoding")]
+                   (zeroed, "does not serve caches whose blocks vLLM clears"), (drafts, "does not serve speculative decoding"),
+                   (stages > 1, "does not serve pipeline parallelism")]
         for refused, why in reasons:
             if refused:
                 raise ValueError(f"kv_connector_extra_config: {name}: 'layers' {why}")

@@ -1,147 +1,6 @@
 /* tests/unit/coordinator_handover_test.c - hand-overs from prefill to decode through storage, on
  * one node and on two. */
-#include "tests/unit/coordinator_support.h"
-
-#define ID   UINT64_C(0x5115)
-#define SEND UINT64_C(1)
-#define RECV UINT64_C(2)
-
-struct side {
-    uint64_t op_id, id;
-    uint32_t blocks, tokens; /* tokens 0: whole blocks */
-    const struct sl_item_receipt *receipt;
-    const struct sl_item_ticket *ticket;
-    bool direct;
-};
-
-/* Sends the STORE or LOAD of one side. Gives its sequence. */
-static uint64_t side_send(struct bed *bed, uint32_t type, struct side side)
-{
-    static uint32_t tokens[BLOCKS_MAX * 4];
-    static uint64_t device[BLOCKS_MAX];
-    uint64_t bytes = 4ull * (side.tokens != 0 ? side.tokens : 4 * side.blocks);
-    for (uint64_t i = 0; i < BLOCKS_MAX; i++) {
-        device[i] = 10 + i;
-    }
-    struct sl_msg msg = {.type = type, .op_id = side.op_id, .trace_id = side.op_id};
-    if (type == SL_MSG_STORE) {
-        msg.body.store = (struct sl_body_store){.engine_id = ENGINE_ID,
-                                                .tokens = {tokens, bytes},
-                                                .partial = true,
-                                                .device_blocks = {device, side.blocks},
-                                                .handover_id = side.id};
-        msg.body.store.ticket.at = side.ticket;
-        msg.body.store.ticket.count = side.ticket != NULL ? 1 : 0;
-    } else {
-        msg.body.load = (struct sl_body_load){.engine_id = ENGINE_ID,
-                                              .tokens = {tokens, bytes},
-                                              .partial = true,
-                                              .device_blocks = {device, side.blocks},
-                                              .handover_id = side.id,
-                                              .direct = side.direct};
-        msg.body.load.receipt.at = side.receipt;
-        msg.body.load.receipt.count = side.receipt != NULL ? 1 : 0;
-    }
-    fake_give(&bed->fake, "client.1.0", &msg);
-    return msg.seq;
-}
-
-/* The keyer's answer with a key for an incomplete last block. */
-static void keys_known(struct bed *bed, uint32_t blocks)
-{
-    struct sl_msg keys = take(bed, "keyer", SL_MSG_KEYS);
-    static char texts[BLOCKS_MAX][8];
-    struct sl_text list[BLOCKS_MAX];
-    for (uint32_t i = 0; i < blocks; i++) {
-        (void)snprintf(texts[i], sizeof(texts[i]), "b%u", i % BLOCKS_MAX);
-        list[i] = sl_text_of(texts[i]);
-    }
-    answer(bed, "keyer", &keys, (struct sl_msg){.body.keys_reply.keys = {list, blocks}});
-}
-
-static uint64_t side_begin(struct bed *bed, uint32_t type, struct side side, bool first)
-{
-    uint64_t seq = side_send(bed, type, side);
-    if (first) {
-        answer_engine(bed);
-    }
-    keys_known(bed, side.blocks);
-    return seq;
-}
-
-static bool answered(struct bed *bed, uint64_t seq, struct sl_msg *out)
-{
-    return fake_take_reply(&bed->fake, "client.1.0", seq, out);
-}
-
-/* Prefill's side up to its answer, and the blocks in the index as the registrar would have them. */
-static struct sl_msg commit(struct bed *bed, uint64_t seq, uint32_t blocks)
-{
-    answer_reserve(bed, UINT32_MAX, SL_OK);
-    (void)answer_copy(bed, 0, UINT64_MAX);
-    (void)answer_copy(bed, 1, UINT64_MAX);
-    for (uint32_t i = 0; i < blocks; i++) {
-        index_put(bed, i, true, PART_BYTES);
-    }
-    answer_commit(bed);
-    return reply_to(bed, seq);
-}
-
-static void load_copied(struct bed *bed)
-{
-    (void)answer_copy(bed, 0, UINT64_MAX);
-    (void)answer_copy(bed, 1, UINT64_MAX);
-}
-
-static bool hold_ended(struct bed *bed)
-{
-    struct sl_msg end;
-    if (!fake_take(&bed->fake, "registrar", SL_MSG_HOLD_END, &end)) {
-        return false;
-    }
-    ck_assert_uint_eq(end.body.hold_end.hold_id, ID);
-    answer(bed, "registrar", &end, (struct sl_msg){.code = SL_OK});
-    return true;
-}
-
-static uint64_t metric(struct bed *bed, const char *name)
-{
-    return sl_metric_get(bed->fake.env.metrics, sl_metric_define(bed->fake.env.metrics, name));
-}
-
-static sl_err arrived(struct bed *bed, const struct sl_item_receipt *receipts, uint32_t count,
-                      uint32_t which)
-{
-    struct sl_msg msg = {.type = SL_MSG_ARRIVED}, reply;
-    msg.body.arrived.items.at = receipts;
-    msg.body.arrived.items.count = count;
-    fake_give(&bed->fake, "client.1.0", &msg);
-    ck_assert(fake_take_reply(&bed->fake, "client.1.0", msg.seq, &reply));
-    ck_assert_int_eq(reply.code, SL_OK);
-    ck_assert_uint_eq(reply.body.arrived_reply.codes.count, count);
-    sl_err code = (sl_err)reply.body.arrived_reply.codes.at[which];
-    fake_pass(&bed->fake, 0);
-    return code;
-}
-
-static sl_err given_back(struct bed *bed, uint64_t id)
-{
-    struct sl_msg msg = {.type = SL_MSG_HANDOVER_END}, reply;
-    msg.body.handover_end.handover_ids = (struct sl_u64s){&id, 1};
-    fake_give(&bed->fake, "client.1.0", &msg);
-    ck_assert(fake_take_reply(&bed->fake, "client.1.0", msg.seq, &reply));
-    return (sl_err)reply.body.handover_end_reply.codes.at[0];
-}
-
-/* What prefill on another node would have said. */
-static struct sl_item_receipt receipt_of(const char *last_key, uint32_t block_end)
-{
-    char text[80];
-    int length = snprintf(text, sizeof(text), MODEL "/%s", last_key);
-    struct sl_digest keys = sl_digest_of(text, (uint64_t)length);
-    return (struct sl_item_receipt){
-        .handover_id = ID, .block_end = block_end, .keys_low = keys.low, .keys_high = keys.high};
-}
+#include "tests/unit/coordinator_handover_support.h"
 
 START_TEST(prefill_holds_all_blocks_and_gets_a_receipt)
     {
@@ -246,34 +105,6 @@ END_TEST
 
 /* ---- what is held elsewhere ---- */
 
-static const char *const named[] = {"node_name", "d", NULL};
-
-static struct sl_item_receipt receipt_of_node(const char *node, const char *last_key,
-                                              uint32_t block_end)
-{
-    struct sl_item_receipt receipt = receipt_of(last_key, block_end);
-    receipt.node = sl_text_of(node);
-    return receipt;
-}
-
-/* Whether prefill's node is told that this hand-over is done with. */
-static bool release_told(struct bed *bed, const struct sl_item_receipt *receipt)
-{
-    struct sl_msg release;
-    if (!fake_take(&bed->fake, "transporter.0", SL_MSG_HANDOVER_RELEASE, &release)) {
-        return false;
-    }
-    ck_assert_uint_eq(release.body.handover_release.items.count, 1);
-    const struct sl_item_receipt *item = release.body.handover_release.items.at;
-    ck_assert_uint_eq(item->handover_id, receipt->handover_id);
-    ck_assert_uint_eq(item->block_end, receipt->block_end);
-    ck_assert_uint_eq(item->keys_low, receipt->keys_low);
-    ck_assert_uint_eq(item->keys_high, receipt->keys_high);
-    ck_assert_str_eq(item->node.at, receipt->node.at);
-    answer(bed, "transporter.0", &release, (struct sl_msg){.code = SL_OK});
-    return true;
-}
-
 START_TEST(decode_tells_prefills_node_when_all_is_loaded)
     {
         struct bed *bed = bed_make(named);
@@ -346,19 +177,6 @@ START_TEST(nobody_else_is_told_of_what_is_held_here)
         bed_end(bed);
     }
 END_TEST
-
-static sl_err peer_releases(struct bed *bed, const struct sl_item_receipt *receipt)
-{
-    struct sl_msg msg = {.type = SL_MSG_HANDOVER_RELEASE}, reply;
-    msg.body.handover_release.from = sl_text_of("decodes-node");
-    msg.body.handover_release.items.at = receipt;
-    msg.body.handover_release.items.count = 1;
-    fake_give(&bed->fake, "transporter.0", &msg);
-    ck_assert(fake_take_reply(&bed->fake, "transporter.0", msg.seq, &reply));
-    ck_assert_int_eq(reply.code, SL_OK);
-    ck_assert_uint_eq(reply.body.handover_release_reply.codes.count, 1);
-    return (sl_err)reply.body.handover_release_reply.codes.at[0];
-}
 
 START_TEST(a_peers_word_ends_the_hold_of_its_receipt_alone)
     {
@@ -626,63 +444,6 @@ END_TEST
 
 /* ---- direct ---- */
 
-static uint64_t push_id; /* of the last PUSH_OPEN */
-
-/* Decode's side up to where prefill is waited for. */
-static uint64_t direct_begin(struct bed *bed, uint32_t blocks)
-{
-    uint64_t seq =
-        side_begin(bed, SL_MSG_LOAD,
-                   (struct side){.op_id = RECV, .id = ID, .blocks = blocks, .direct = true}, true);
-    struct sl_msg reserve = take(bed, "registrar", SL_MSG_RESERVE), open;
-    struct sl_item_grant grants[BLOCKS_MAX];
-    uint64_t count = reserve.body.reserve.items.count;
-    ck_assert_uint_eq(count, blocks * RANKS);
-    ck_assert_uint_eq(reserve.body.reserve.groups.count, 0);
-    ck_assert_str_eq(reserve.body.reserve.items.at[0].writer.at, "transporter.0");
-    for (uint64_t i = 0; i < count; i++) {
-        grants[i] = (struct sl_item_grant){
-            .ref = 1 + i, .generation = 100 + i, .offset_bytes = i * PART_BYTES};
-    }
-    answer(bed, "registrar", &reserve,
-           (struct sl_msg){.body.reserve_reply.items = {grants, count}});
-    open = take(bed, "transporter.0", SL_MSG_PUSH_OPEN);
-    push_id = open.body.push_open.handover;
-    ck_assert_uint_eq(open.body.push_open.parts.count, count);
-    ck_assert_uint_eq(open.body.push_open.parts.at[1].generation, 101);
-    ck_assert_uint_eq(open.body.push_open.parts.at[1].length_bytes, PART_BYTES);
-    answer(bed, "transporter.0", &open,
-           (struct sl_msg){.body.push_open_reply = {.ticket = {"secret", 6}}});
-    return seq;
-}
-
-static sl_err pushed(struct bed *bed, uint64_t state, sl_err code)
-{
-    struct sl_msg msg = {.type = SL_MSG_PUSH_ARRIVED}, reply;
-    msg.body.push_arrived.handover = push_id;
-    msg.body.push_arrived.state = state;
-    msg.body.push_arrived.code = (uint64_t)code;
-    fake_give(&bed->fake, "transporter.0", &msg);
-    ck_assert(fake_take_reply(&bed->fake, "transporter.0", msg.seq, &reply));
-    fake_pass(&bed->fake, 0);
-    return reply.code;
-}
-
-static void closed(struct bed *bed, bool taken)
-{
-    struct sl_msg close = take(bed, "transporter.0", SL_MSG_PUSH_CLOSE);
-    ck_assert_uint_eq(close.body.push_close.handover, push_id);
-    ck_assert(close.body.push_close.taken == taken);
-    answer(bed, "transporter.0", &close, (struct sl_msg){.code = SL_OK});
-}
-
-static uint64_t claims_given_back(struct bed *bed)
-{
-    struct sl_msg abort;
-    return fake_take(&bed->fake, "registrar", SL_MSG_ABORT, &abort) ? abort.body.abort.items.count
-                                                                    : 0;
-}
-
 START_TEST(what_was_pushed_is_loaded_when_nothing_can_write_there_any_more)
     {
         struct bed *bed = bed_make(NULL);
@@ -784,27 +545,6 @@ START_TEST(extents_stay_reserved_until_the_ticket_has_ended)
         bed_end(bed);
     }
 END_TEST
-
-static struct sl_item_ticket ticket_of(const char *last_key, uint32_t block_end)
-{
-    struct sl_item_receipt receipt = receipt_of(last_key, block_end);
-    return (struct sl_item_ticket){.bytes = {"secret", 6},
-                                   .block_end = block_end,
-                                   .keys_low = receipt.keys_low,
-                                   .keys_high = receipt.keys_high};
-}
-
-/* Prefill's side up to the push. */
-static uint64_t push_begin(struct bed *bed, const struct sl_item_ticket *ticket)
-{
-    uint64_t send =
-        side_begin(bed, SL_MSG_STORE,
-                   (struct side){.op_id = SEND, .id = ID, .blocks = 2, .ticket = ticket}, true);
-    answer_reserve(bed, UINT32_MAX, SL_OK);
-    (void)answer_copy(bed, 0, UINT64_MAX);
-    (void)answer_copy(bed, 1, UINT64_MAX);
-    return send;
-}
 
 START_TEST(prefill_has_handed_over_when_decode_acknowledged)
     {

@@ -362,7 +362,8 @@ sl_err co_handover_begin(struct coordinator *self, struct co_op *op, const struc
     }
     struct co_handover *row = co_handover_find(self, op->handover_id);
     struct sl_item_ticket ticket;
-    if (store && row != NULL && msg->body.store.direct && co_word_offered(row, &ticket)) {
+    bool offered = store && row != NULL && msg->body.store.direct && co_word_offered(row, &ticket);
+    if (offered) {
         co_op_become(op, &co_push_out_type);
     } else if (store && msg->body.store.ticket.count > 0) {
         ticket = msg->body.store.ticket.at[0];
@@ -371,6 +372,9 @@ sl_err co_handover_begin(struct coordinator *self, struct co_op *op, const struc
     }
     sl_err kept = op->type == &co_push_out_type ? ticket_keep(op, &ticket) : SL_OK;
     if (kept != SL_OK) {
+        if (offered && row->send == NULL) { /* decode need not wait */
+            (void)co_handover_failed_there(self, row, kept, op->reason);
+        }
         return kept;
     }
     row = row != NULL ? row : co_handover_new(self, op->handover_id, msg->trace_id);

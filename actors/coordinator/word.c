@@ -11,7 +11,8 @@
 #include <string.h>
 
 #define WORD_AGAIN_NS (500 * SL_NS_PER_MS)
-#define WORD_SOON_NS  (20 * SL_NS_PER_MS) /* the other node could not be asked */
+#define WORD_SOON_NS  (20 * SL_NS_PER_MS) /* the other node could not be asked; then twice that */
+#define REASON_BYTES  160u                /* of the message table, and a zero */
 
 enum word { WORD_WAITS = 1, WORD_COMMITTED = 2, WORD_FAILED = 3, WORD_GAVE_UP = 4 };
 
@@ -183,8 +184,20 @@ static sl_err heard(struct coordinator *self, const struct sl_msg *msg)
 
 /* ---- prefill's side ---- */
 
+/* A reason may be longer than a word, and be cut in the middle of a character. */
+static struct sl_text reason_of(const struct co_handover *row, char room[REASON_BYTES])
+{
+    (void)snprintf(room, REASON_BYTES, "%.*s", (int)REASON_BYTES - 1, row->reason);
+    uint64_t length = strlen(room);
+    for (uint32_t cut = 0; cut < 3 && length > 0 && !sl_text_is_clean(room, length); cut++) {
+        room[--length] = '\0';
+    }
+    return sl_text_of(sl_text_is_clean(room, length) ? room : sl_err_text(row->machine.code));
+}
+
 void co_word_tell(struct coordinator *self, const struct co_handover *row)
 {
+    char room[REASON_BYTES];
     bool known = row->receipt.known && row->sent_here;
     bool failed = row->machine.state == SL_HANDOVER_ABORTED;
     if (row->decode_node[0] == '\0' || (!known && !failed)) {
@@ -193,7 +206,7 @@ void co_word_tell(struct coordinator *self, const struct co_handover *row)
     const struct sl_item_receipt item = item_of(row, &row->receipt);
     struct sl_body_handover_word body = {.node = sl_text_of(row->decode_node),
                                          .state = failed ? WORD_FAILED : WORD_COMMITTED,
-                                         .reason = sl_text_of(failed ? row->reason : "")};
+                                         .reason = failed ? reason_of(row, room) : sl_text_of("")};
     if (!failed) {
         body.receipt.at = &item;
         body.receipt.count = 1;

@@ -462,6 +462,35 @@ START_TEST(decode_that_waits_is_told_of_the_failure)
     }
 END_TEST
 
+/* Reasons are cut to what a word takes, also in the middle of a character. */
+START_TEST(a_failure_with_a_long_reason_is_told_too)
+    {
+        struct bed *bed = bed_make(named);
+        char text[201];
+        for (uint32_t i = 0; i < 200; i++) { /* two bytes a character */
+            text[i] = (char)((i + (uint32_t)_i) % 2 == 0 ? 0xc3 : 0xa4);
+        }
+        text[200] = '\0';
+        if (_i == 1) {
+            text[0] = 'x';
+            text[199] = 'x';
+        }
+        ck_assert_int_eq(hears(bed, (struct heard){.node = "q", .state = WAITS}), SL_OK);
+        uint64_t send =
+            side_send(bed, SL_MSG_STORE, (struct side){.op_id = SEND, .id = ID, .blocks = 2});
+        answer_engine(bed);
+        struct sl_msg keys = take(bed, "keyer", SL_MSG_KEYS);
+
+        answer(bed, "keyer", &keys,
+               (struct sl_msg){.code = SL_ERR_INVALID, .text = sl_text_of(text)});
+
+        ck_assert_int_eq(reply_to(bed, send).code, SL_ERR_INVALID);
+        struct sl_msg word = word_to(bed, "q", FAILED);
+        ck_assert_ptr_nonnull(strstr(word.body.handover_word.reason.at, "keys: "));
+        bed_end(bed);
+    }
+END_TEST
+
 START_TEST(rows_of_peers_words_alone_are_bounded_and_end)
     {
         const char *const settings[] = {"node_name", "d", "handovers_max", "4", "handover_wait",
@@ -621,6 +650,29 @@ START_TEST(without_a_ticket_or_a_wish_it_goes_through_storage)
         if (by_storage[_i].waits) {
             told(bed, "q", COMMITTED);
         }
+        bed_end(bed);
+    }
+END_TEST
+
+/* Decode wants blocks that prefill does not bring, or other ones: both end, and at once. */
+START_TEST(an_offer_that_does_not_fit_fails_both)
+    {
+        struct bed *bed = bed_make(named);
+        struct sl_item_ticket tickets[] = {ticket_of("b1", 2), ticket_of("other", 2)};
+        tickets[0].first_block = 2;
+        ck_assert_int_eq(
+            hears(bed, (struct heard){.node = "q", .state = WAITS, .ticket = &tickets[_i]}), SL_OK);
+
+        uint64_t send = side_send(
+            bed, SL_MSG_STORE, (struct side){.op_id = SEND, .id = ID, .blocks = 2, .direct = true});
+        if (_i == 1) {
+            answer_engine(bed);
+            keys_known(bed, 2);
+        }
+
+        ck_assert_int_eq(reply_to(bed, send).code, SL_ERR_INVALID);
+        struct sl_msg word = word_to(bed, "q", FAILED);
+        ck_assert_ptr_nonnull(strstr(word.body.handover_word.reason.at, "ticket"));
         bed_end(bed);
     }
 END_TEST
@@ -861,6 +913,7 @@ int main(void)
     TCase *prefills = tcase_create("prefill");
     tcase_add_loop_test(prefills, decode_that_waits_is_told_of_the_commit, 0, WHENS);
     tcase_add_loop_test(prefills, decode_that_waits_is_told_of_the_failure, 0, WHENS);
+    tcase_add_loop_test(prefills, a_failure_with_a_long_reason_is_told_too, 0, 2);
     tcase_add_test(prefills, rows_of_peers_words_alone_are_bounded_and_end);
     tcase_add_test(prefills, a_hand_over_has_one_decode);
     tcase_add_loop_test(prefills, decode_that_gave_up_at_its_node_ends_prefill, 0, AFTER);
@@ -869,6 +922,7 @@ int main(void)
     tcase_add_test(prefills, a_direct_prefill_takes_the_ticket_of_this_node);
     tcase_add_loop_test(prefills, without_a_ticket_or_a_wish_it_goes_through_storage, 0,
                         SL_COUNT(by_storage));
+    tcase_add_loop_test(prefills, an_offer_that_does_not_fit_fails_both, 0, 2);
     suite_add_tcase(suite, prefills);
     TCase *anew = tcase_create("anew");
     tcase_add_test(anew, decode_here_finds_what_a_coordinator_before_had_committed);

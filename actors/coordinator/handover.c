@@ -104,6 +104,7 @@ struct co_handover *co_handover_new(struct coordinator *self, uint64_t id, uint6
 static void handover_forget(struct coordinator *self, struct co_handover *row)
 {
     SL_ASSERT(row->send == NULL && row->receive == NULL && row->claims == NULL);
+    co_word_forget(self, row);
     sl_table_remove(&self->handover_by_id, &row->node);
     *row = (struct co_handover){.free_next = self->handover_free};
     self->handover_free = row;

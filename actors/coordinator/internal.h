@@ -152,6 +152,8 @@ void co_word_handle(struct coordinator *self, const struct sl_msg *msg); /* HAND
  * while the registrar, in case that a coordinator before us answered it. */
 void co_word_ask(struct coordinator *self, struct co_handover *row);
 void co_word_answered(struct coordinator *self, uint32_t index, const struct sl_msg *reply);
+/* The row is another's from now on: nothing that was asked for it is waited for. */
+void co_word_forget(struct coordinator *self, struct co_handover *row);
 /* HOLD_ASK's answer. */
 void co_word_held(struct coordinator *self, uint32_t index, const struct sl_msg *reply);
 /* Decode, which ends without prefill's commit, tells its node. */

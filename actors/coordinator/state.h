@@ -295,12 +295,14 @@ struct co_handover {
     uint64_t push_id; /* of the ticket: the place of this row in the low 16 bits; 0: none */
     uint32_t claim_count, ticket_bytes;
     unsigned char ticket[128];
-    bool ending;               /* HOLD_END is in flight */
-    char prefill_node[32];     /* decode: who is asked; "": nobody */
-    uint64_t word_ns;          /* when, the next time */
-    char decode_node[32];      /* prefill: who waits for it; "": nobody at another node */
-    struct co_receipt awaited; /* prefill: of what, as decode says */
-    struct co_offer offer;     /* prefill, direct: that node's ticket */
+    bool ending;                 /* HOLD_END is in flight */
+    char prefill_node[32];       /* decode: who is asked; "": nobody */
+    uint64_t word_ns;            /* when, the next time */
+    uint64_t word_pause_ns;      /* when nobody could be asked; 0: the first time */
+    uint64_t word_seq, held_seq; /* the word and the HOLD_ASK in flight; 0: none */
+    char decode_node[32];        /* prefill: who waits for it; "": nobody at another node */
+    struct co_receipt awaited;   /* of what HOLD_ASK is */
+    struct co_offer offer;       /* prefill, direct: that node's ticket */
     char reason[CO_REASON_BYTES];
 };
 

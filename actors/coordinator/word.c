@@ -5,6 +5,7 @@
  * ticket of a direct one. Prefill's says when it has committed or failed. Decode says it again
  * until it knows, so a word that is lost, or a coordinator that forgot, costs WORD_AGAIN_NS. */
 #include "actors/coordinator/internal.h"
+#include "runtime/sl_backoff.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,14 +18,27 @@
 enum word { WORD_WAITS = 1, WORD_COMMITTED = 2, WORD_FAILED = 3, WORD_GAVE_UP = 4 };
 
 static sl_err word_send(struct coordinator *self, const struct co_handover *row,
-                        struct sl_body_handover_word *body)
+                        struct sl_body_handover_word *body, uint64_t cookie, uint64_t *seq)
 {
     struct sl_msg word = {.type = SL_MSG_HANDOVER_WORD, .trace_id = row->trace_id};
     body->handover_id = row->id;
     word.body.handover_word = *body;
     return sl_calls_send(self->calls, "transporter.0", &word,
-                         sl_deadline_ns(self->env->now_ns, CO_CALL_NS),
-                         co_cookie(CO_CALL_WORD, 0, (uint32_t)(row - self->handovers)), NULL);
+                         sl_deadline_ns(self->env->now_ns, CO_CALL_NS), cookie, seq);
+}
+
+static void call_forget(struct coordinator *self, uint64_t *seq)
+{
+    if (*seq != 0) {
+        sl_calls_forget(self->calls, *seq);
+    }
+    *seq = 0;
+}
+
+void co_word_forget(struct coordinator *self, struct co_handover *row)
+{
+    call_forget(self, &row->word_seq);
+    call_forget(self, &row->held_seq);
 }
 
 /* ---- tickets ---- */
@@ -77,36 +91,38 @@ static struct sl_item_receipt item_of(const struct co_handover *row,
                                     .node = sl_text_of(receipt->node)};
 }
 
-/* A coordinator before us may have answered prefill: then the registrar holds all of it. */
-static void held_ask(struct coordinator *self, const struct co_handover *row,
+/* A coordinator before us may have answered prefill: then the registrar holds all of it. One
+ * question at a time, however often the other node says that it waits. */
+static void held_ask(struct coordinator *self, struct co_handover *row,
                      const struct co_receipt *receipt)
 {
     struct sl_msg ask = {.type = SL_MSG_HOLD_ASK, .trace_id = row->trace_id};
+    if (row->held_seq != 0) {
+        return;
+    }
+    row->awaited = *receipt;
     ask.body.hold_ask = (struct sl_body_hold_ask){
         .hold_id = row->id, .keys_low = receipt->keys.low, .keys_high = receipt->keys.high};
-    (void)sl_calls_send(self->calls, "registrar", &ask,
-                        sl_deadline_ns(self->env->now_ns, CO_CALL_NS),
-                        co_cookie(CO_CALL_HELD, 0, (uint32_t)(row - self->handovers)), NULL);
+    (void)sl_calls_send(
+        self->calls, "registrar", &ask, sl_deadline_ns(self->env->now_ns, CO_CALL_NS),
+        co_cookie(CO_CALL_HELD, 0, (uint32_t)(row - self->handovers)), &row->held_seq);
 }
 
 void co_word_held(struct coordinator *self, uint32_t index, const struct sl_msg *reply)
 {
     struct co_handover *row = &self->handovers[index];
-    if (row->id == 0 || reply == NULL || reply->code != SL_OK || row->sent_here ||
+    row->held_seq = 0;
+    if (reply == NULL || reply->code != SL_OK || row->sent_here ||
         row->machine.state >= SL_HANDOVER_COMMITTED) {
         return;
     }
-    const struct co_receipt *receipt =
-        row->receive != NULL ? &row->receive->receipt : &row->awaited;
-    if (receipt->known) {
-        row->receipt = *receipt;
-        (void)snprintf(row->receipt.node, sizeof(row->receipt.node), "%s", self->node);
-        row->sent_here = true;
-        sl_handover_lend(&row->machine, SL_HANDOVER_HELD);
-        co_handover_commits(self, row);
-        co_handover_sides_wake(self, row);
-        co_word_tell(self, row);
-    }
+    row->receipt = row->awaited;
+    (void)snprintf(row->receipt.node, sizeof(row->receipt.node), "%s", self->node);
+    row->sent_here = true;
+    sl_handover_lend(&row->machine, SL_HANDOVER_HELD);
+    co_handover_commits(self, row);
+    co_handover_sides_wake(self, row);
+    co_word_tell(self, row);
 }
 
 static sl_err node_ask(struct coordinator *self, struct co_handover *row)
@@ -124,7 +140,16 @@ static sl_err node_ask(struct coordinator *self, struct co_handover *row)
         body.ticket.at = &ticket;
         body.ticket.count = 1;
     }
-    return word_send(self, row, &body);
+    call_forget(self, &row->word_seq); /* this one says more */
+    return word_send(self, row, &body,
+                     co_cookie(CO_CALL_WORD, 0, (uint32_t)(row - self->handovers)), &row->word_seq);
+}
+
+/* It could not be said: soon, and then less and less often. */
+static uint64_t pause_ns(struct co_handover *row)
+{
+    row->word_pause_ns = SL_MAX(row->word_pause_ns, WORD_SOON_NS);
+    return sl_backoff_next(&row->word_pause_ns, WORD_AGAIN_NS);
 }
 
 void co_word_ask(struct coordinator *self, struct co_handover *row)
@@ -138,7 +163,7 @@ void co_word_ask(struct coordinator *self, struct co_handover *row)
     } else if (row->word_ns != 0 && row->receive->receipt.known) {
         held_ask(self, row, &row->receive->receipt);
     }
-    row->word_ns = sl_deadline_ns(self->env->now_ns, err == SL_OK ? WORD_AGAIN_NS : WORD_SOON_NS);
+    row->word_ns = sl_deadline_ns(self->env->now_ns, err == SL_OK ? WORD_AGAIN_NS : pause_ns(row));
     co_handover_look_at(self, row->word_ns);
 }
 
@@ -147,15 +172,20 @@ void co_word_give_up(struct coordinator *self, const struct co_handover *row)
     struct sl_body_handover_word body = {
         .node = sl_text_of(row->prefill_node), .state = WORD_GAVE_UP, .reason = sl_text_of("")};
     if (row->prefill_node[0] != '\0' && !row->receipt.known) {
-        (void)word_send(self, row, &body); /* one that is lost costs the time of the hold */
+        /* One that is lost costs the time of the hold. */
+        (void)word_send(self, row, &body, co_cookie(CO_CALL_NOBODY, 0, 0), NULL);
     }
 }
 
 void co_word_answered(struct coordinator *self, uint32_t index, const struct sl_msg *reply)
 {
     struct co_handover *row = &self->handovers[index];
-    if (row->id != 0 && waits(row) && (reply == NULL || reply->code != SL_OK)) {
-        row->word_ns = SL_MIN(row->word_ns, sl_deadline_ns(self->env->now_ns, WORD_SOON_NS));
+    row->word_seq = 0;
+    if (reply != NULL && reply->code == SL_OK) {
+        row->word_pause_ns = 0;
+    } else if (waits(row)) {
+        uint64_t again_ns = sl_deadline_ns(self->env->now_ns, pause_ns(row));
+        row->word_ns = SL_MIN(row->word_ns, again_ns);
         co_handover_look_at(self, row->word_ns);
     }
 }
@@ -211,7 +241,8 @@ void co_word_tell(struct coordinator *self, const struct co_handover *row)
         body.receipt.at = &item;
         body.receipt.count = 1;
     }
-    (void)word_send(self, row, &body); /* one that is lost is asked for again */
+    /* One that is lost is asked for again. */
+    (void)word_send(self, row, &body, co_cookie(CO_CALL_NOBODY, 0, 0), NULL);
 }
 
 static sl_err offer_keep(struct co_offer *offer, const struct sl_item_ticket *ticket)
@@ -248,11 +279,11 @@ static sl_err waited_for(struct coordinator *self, const struct sl_msg *msg)
     sl_err err = body->ticket.count > 0 ? offer_keep(&row->offer, &body->ticket.at[0]) : SL_OK;
     co_word_tell(self, row);
     if (!row->sent_here && body->receipt.count > 0) {
-        row->awaited = (struct co_receipt){
+        struct co_receipt awaited = {
             .known = true,
             .block_end = (uint32_t)body->receipt.at[0].block_end,
             .keys = {.low = body->receipt.at[0].keys_low, .high = body->receipt.at[0].keys_high}};
-        held_ask(self, row, &row->awaited);
+        held_ask(self, row, &awaited);
     }
     return err;
 }

@@ -142,6 +142,32 @@ START_TEST(decode_says_that_it_waits_until_it_knows)
     }
 END_TEST
 
+START_TEST(what_could_not_be_passed_on_is_said_again_soon_and_then_less_often)
+    {
+        struct bed *bed = bed_make(named);
+        uint32_t count = 0;
+        struct sl_msg word;
+        (void)decode_from(bed, "p");
+        word = word_to(bed, "p", WAITS);
+        passed_on(bed, &word, SL_ERR_UNREACHABLE);
+        fake_pass(&bed->fake, 20 * SL_NS_PER_MS);
+        word = word_to(bed, "p", WAITS);
+        passed_on(bed, &word, SL_ERR_UNREACHABLE);
+
+        for (uint32_t i = 0; i < 1000; i++) { /* ten seconds */
+            fake_pass(&bed->fake, 10 * SL_NS_PER_MS);
+            if (says(bed, &word)) {
+                count++;
+                passed_on(bed, &word, SL_ERR_UNREACHABLE);
+            }
+        }
+
+        ck_assert_uint_ge(count, 20);
+        ck_assert_uint_le(count, 30);
+        bed_end(bed);
+    }
+END_TEST
+
 START_TEST(decode_brings_its_ticket_when_it_is_open)
     {
         struct bed *bed = bed_make(named);
@@ -759,6 +785,44 @@ START_TEST(a_prefill_that_is_here_need_not_be_asked_for)
     }
 END_TEST
 
+START_TEST(an_answer_of_another_hand_over_is_not_taken_for_this_one)
+    {
+        struct bed *bed = bed_make(named);
+        struct sl_msg cancel = {.type = SL_MSG_CANCEL};
+        blocks_put(bed);
+        uint64_t recv = decode_from(bed, NULL);
+        fake_pass(&bed->fake, AGAIN_NS);
+        struct sl_msg ask = held_asked(bed);
+        cancel.body.cancel.target_op = RECV;
+        fake_give(&bed->fake, "client.1.0", &cancel);
+        ck_assert_int_eq(reply_to(bed, recv).code, SL_ERR_CANCELLED);
+        (void)side_begin(bed, SL_MSG_LOAD, (struct side){.op_id = 3, .id = ID + 1, .blocks = 2},
+                         false);
+
+        answer(bed, "registrar", &ask, (struct sl_msg){.code = SL_OK});
+        fake_pass(&bed->fake, 0);
+
+        ck_assert(!sent(bed, "swapper.0", SL_MSG_COPY));
+        bed_end(bed);
+    }
+END_TEST
+
+/* A registrar that is slow, and a peer that is not. */
+START_TEST(peers_words_do_not_pile_up)
+    {
+        struct bed *bed = bed_make(named);
+        struct sl_item_receipt expected = receipt_of("b1", 2);
+        for (uint32_t i = 0; i < 100; i++) {
+            ck_assert_int_eq(
+                hears(bed, (struct heard){.node = "q", .state = WAITS, .receipt = &expected}),
+                SL_OK);
+        }
+        (void)held_asked(bed);
+        ck_assert(!sent(bed, "registrar", SL_MSG_HOLD_ASK));
+        bed_end(bed);
+    }
+END_TEST
+
 /* ---- what is not there yet ---- */
 
 static void fetched(struct bed *bed, sl_err code)
@@ -898,6 +962,7 @@ int main(void)
     Suite *suite = suite_create("coordinator_word");
     TCase *decode = tcase_create("decode");
     tcase_add_test(decode, decode_says_that_it_waits_until_it_knows);
+    tcase_add_test(decode, what_could_not_be_passed_on_is_said_again_soon_and_then_less_often);
     tcase_add_test(decode, decode_brings_its_ticket_when_it_is_open);
     tcase_add_test(decode, a_push_that_has_arrived_ends_the_words_too);
     tcase_add_test(decode, prefills_failure_ends_decode_with_its_reason);
@@ -928,6 +993,8 @@ int main(void)
     tcase_add_test(anew, decode_here_finds_what_a_coordinator_before_had_committed);
     tcase_add_test(anew, a_node_that_waits_hears_what_a_coordinator_before_had_committed);
     tcase_add_test(anew, a_prefill_that_is_here_need_not_be_asked_for);
+    tcase_add_test(anew, an_answer_of_another_hand_over_is_not_taken_for_this_one);
+    tcase_add_test(anew, peers_words_do_not_pile_up);
     tcase_add_test(anew, what_prefill_has_said_is_there_is_fetched_again);
     tcase_add_test(anew, what_stays_away_is_fetched_for_a_while_only);
     tcase_add_test(anew, what_no_prefill_has_promised_is_fetched_once);

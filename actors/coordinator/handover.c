@@ -286,7 +286,9 @@ static sl_err send_begin(struct coordinator *self, struct co_op *op, struct co_h
         return SL_ERR_CANCELLED;
     }
     (void)handover_step(self, row, SL_HANDOVER_ALLOCATE); /* decode allocated before it asked */
-    if (handover_step(self, row, SL_HANDOVER_PRODUCE) != SL_OK) {
+    /* What was found committed its own request says again. */
+    bool found = row->found && row->machine.state == SL_HANDOVER_COMMITTED;
+    if (!found && handover_step(self, row, SL_HANDOVER_PRODUCE) != SL_OK) {
         co_reason(op, "hand-over %016" PRIx64 " is %s already", op->handover_id,
                   sl_handover_state_text(row->machine.state));
         return SL_ERR_EXISTS;
@@ -487,7 +489,7 @@ static sl_err send_ended(struct coordinator *self, struct co_op *op, sl_err code
         row->receipt = op->receipt;
         sl_err err = handover_step(self, row, SL_HANDOVER_COMMIT);
         /* What was pushed is committed by its arrival, perhaps before we hear of it. */
-        if (err == SL_OK || (err == SL_ERR_EXISTS && op->type->push)) {
+        if (err == SL_OK || (err == SL_ERR_EXISTS && (op->type->push || row->found))) {
             sl_metric_add(self->env->metrics, self->metric.handover_committed_count, 1);
             co_handover_sides_wake(self, row);
             co_word_tell(self, row);

@@ -289,6 +289,7 @@ struct co_handover {
     uint64_t started_ns;
     bool received;                /* a decode was here */
     bool sent_here;               /* a prefill was */
+    bool found;                   /* it was at a coordinator before: the registrar holds all */
     bool arrived;                 /* direct: all is in the extents */
     bool closing;                 /* PUSH_CLOSE without an op is in flight */
     struct sl_item_claim *claims; /* decode's extents; owned */

@@ -118,7 +118,7 @@ void co_word_held(struct coordinator *self, uint32_t index, const struct sl_msg 
     }
     row->receipt = row->awaited;
     (void)snprintf(row->receipt.node, sizeof(row->receipt.node), "%s", self->node);
-    row->sent_here = true;
+    row->sent_here = row->found = true;
     sl_handover_lend(&row->machine, SL_HANDOVER_HELD);
     co_handover_commits(self, row);
     co_handover_sides_wake(self, row);
@@ -258,10 +258,24 @@ static sl_err offer_keep(struct co_offer *offer, const struct sl_item_ticket *ti
     return SL_OK;
 }
 
+/* Prefill's request ended well; with no row of it, all that it held is given back. */
+static bool sent_already(const struct coordinator *self, uint64_t id)
+{
+    for (const struct co_op *op = self->done_last; op != NULL; op = op->older) {
+        if (op->type->kind == CO_STORE && op->handover_id == id) {
+            return op->code == SL_OK;
+        }
+    }
+    return false;
+}
+
 static sl_err waited_for(struct coordinator *self, const struct sl_msg *msg)
 {
     const struct sl_body_handover_word *body = &msg->body.handover_word;
     struct co_handover *row = co_handover_find(self, body->handover_id);
+    if (row == NULL && sent_already(self, body->handover_id)) {
+        return SL_OK; /* it crossed what it asks for, and all is given back */
+    }
     if (row == NULL) {
         /* Peers alone do not fill the table. */
         row = self->handover_count < self->handover_max / 2

@@ -629,6 +629,10 @@ START_TEST(a_direct_prefill_takes_the_ticket_that_a_node_offered)
         ck_assert_int_eq(reply_to(bed, send).code, SL_OK);
         told(bed, "q", COMMITTED);
         ck_assert_uint_eq(metric(bed, "handovers_active"), 0);
+        /* A word that crossed the push is of a hand-over that is over. */
+        ck_assert_int_eq(hears(bed, (struct heard){.node = "q", .state = WAITS, .ticket = &ticket}),
+                         SL_OK);
+        ck_assert_uint_eq(metric(bed, "handovers_active"), 0);
         bed_end(bed);
     }
 END_TEST
@@ -781,6 +785,38 @@ START_TEST(a_prefill_that_is_here_need_not_be_asked_for)
         ck_assert(!sent(bed, "registrar", SL_MSG_HOLD_ASK));
         ck_assert_int_eq(commit(bed, send, 2).code, SL_OK);
         told(bed, "q", COMMITTED);
+        bed_end(bed);
+    }
+END_TEST
+
+/* Prefill's request comes again too: the answer of the coordinator before was lost. */
+START_TEST(prefill_that_comes_again_finds_its_hand_over_committed)
+    {
+        struct bed *bed = bed_make(named);
+        struct sl_item_receipt expected = receipt_of("b1", 2);
+        ck_assert_int_eq(
+            hears(bed, (struct heard){.node = "q", .state = WAITS, .receipt = &expected}), SL_OK);
+        struct sl_msg ask = held_asked(bed);
+        answer(bed, "registrar", &ask, (struct sl_msg){.code = SL_OK});
+        told(bed, "q", COMMITTED);
+
+        uint64_t send = prefill(bed);
+
+        struct sl_msg reserve = take(bed, "registrar", SL_MSG_RESERVE);
+        ck_assert_uint_eq(reserve.body.reserve.hold_id, ID);
+        struct sl_item_grant grants[2 * RANKS];
+        for (uint64_t i = 0; i < SL_COUNT(grants); i++) {
+            grants[i] = (struct sl_item_grant){.code = SL_ERR_EXISTS};
+        }
+        answer(bed, "registrar", &reserve,
+               (struct sl_msg){.body.reserve_reply.items = {grants, SL_COUNT(grants)}});
+        struct sl_msg reply = reply_to(bed, send);
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(reply.body.store_reply.receipt.count, 1);
+        struct sl_item_receipt right = receipt_of_node("d", "b1", 2);
+        ck_assert_int_eq(peer_releases(bed, &right), SL_OK);
+        ck_assert(hold_ended(bed));
+        ck_assert_uint_eq(metric(bed, "handovers_active"), 0);
         bed_end(bed);
     }
 END_TEST
@@ -993,6 +1029,7 @@ int main(void)
     tcase_add_test(anew, decode_here_finds_what_a_coordinator_before_had_committed);
     tcase_add_test(anew, a_node_that_waits_hears_what_a_coordinator_before_had_committed);
     tcase_add_test(anew, a_prefill_that_is_here_need_not_be_asked_for);
+    tcase_add_test(anew, prefill_that_comes_again_finds_its_hand_over_committed);
     tcase_add_test(anew, an_answer_of_another_hand_over_is_not_taken_for_this_one);
     tcase_add_test(anew, peers_words_do_not_pile_up);
     tcase_add_test(anew, what_prefill_has_said_is_there_is_fetched_again);

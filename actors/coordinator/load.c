@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define FETCH_AGAIN_NS (1500 * SL_NS_PER_MS) /* an actor is back within a second */
+#define FETCH_PAUSE_NS (50 * SL_NS_PER_MS)
 
 /* Blocks that are nowhere end a load with SL_OK: that is a miss. Blocks that are there and could
  * not be brought in end it with SL_ERR_INCOMPLETE, so that nobody takes them for lost. Both answers
@@ -347,6 +348,7 @@ static void load_decide(struct coordinator *self, struct co_op *op, const struct
     }
     if (ends && fetch_again(self, op)) {
         co_op_enter(self, op, CO_LOOK);
+        co_wake(self, op, self->env->now_ns + FETCH_PAUSE_NS);
         return;
     }
     slice_cut(self, op, SL_MIN(look->hole, look->short_of_pins));

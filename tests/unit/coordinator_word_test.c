@@ -896,6 +896,7 @@ START_TEST(what_prefill_has_said_is_there_is_fetched_again)
             }
         }
         ck_assert_uint_ge(count, 5);
+        ck_assert_uint_le(count, 60);
         ck_assert(!answered(bed, recv, &reply));
         blocks_put(bed); /* its actor is back */
         fake_pass(&bed->fake, 100 * SL_NS_PER_MS);

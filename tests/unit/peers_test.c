@@ -149,13 +149,16 @@ static const struct {
     {"b", SL_MSG_PEER_PIN, false, false}, /* no greeting before it */
     {"b", SL_MSG_PEER_UNPIN, false, false},
     {"b", SL_MSG_PEER_RELEASE, false, false},
+    {"b", SL_MSG_PEER_WORD, false, false},
     {"c", SL_MSG_PEER_HELLO, false, false}, /* another's name */
     {"a", SL_MSG_PEER_HELLO, false, false}, /* our own */
     {"b", SL_MSG_FENCE, true, false},       /* the node's own messages */
     {"b", SL_MSG_DRAIN, true, false},
     {"b", SL_MSG_FETCH, true, false},
     {"b", SL_MSG_HANDOVER_RELEASE, true, false},
+    {"b", SL_MSG_HANDOVER_WORD, true, false},
     {"b", SL_MSG_HOLD_END, true, false},
+    {"b", SL_MSG_HOLD_ASK, true, false},
     {"b", SL_MSG_SEEK, true, false},
     {"b", SL_MSG_REMOVE, true, false},
     {"b", SL_MSG_PEER_PIN_REPLY, true, false}, /* answers that nobody asked for, */
@@ -179,6 +182,13 @@ START_TEST(what_is_not_for_a_peer_to_say_gets_nothing)
             msg.body.peer_unpin.pin_ids = (struct sl_u64s){.at = &id, .count = 1};
         } else if (msg.type == SL_MSG_HOLD_END) {
             msg.body.hold_end.hold_id = 1;
+        } else if (msg.type == SL_MSG_HOLD_ASK) {
+            msg.body.hold_ask.hold_id = 1;
+        } else if (msg.type == SL_MSG_HANDOVER_WORD) {
+            msg.body.handover_word = (struct sl_body_handover_word){
+                .node = sl_text_of("b"), .handover_id = 1, .state = 3};
+        } else if (msg.type == SL_MSG_PEER_WORD) {
+            msg.body.peer_word = (struct sl_body_peer_word){.handover_id = 1, .state = 3};
         }
 
         peer_says("b", foreign[_i].sender, msg, foreign[_i].answer);
@@ -186,6 +196,8 @@ START_TEST(what_is_not_for_a_peer_to_say_gets_nothing)
         ck_assert_uint_eq(bed.net.out_count, sent);
         ck_assert_uint_eq(bed.self->peer_count, known);
         ck_assert(!bed.fake.finished);
+        fake_pass(&bed.fake, 10 * SL_NS_PER_MS);
+        ck_assert(!fake_take(&bed.fake, "coordinator", 0, &msg));
         bed_close();
     }
 END_TEST
@@ -375,6 +387,128 @@ START_TEST(what_a_peer_is_done_with_goes_to_the_coordinator)
         ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_RELEASE_REPLY, &reply));
         ck_assert_uint_eq(reply.reply_to, seq);
         ck_assert_int_eq(reply.code, SL_OK);
+        bed_close();
+    }
+END_TEST
+
+/* ---- what the nodes of a hand-over tell each other ---- */
+
+static const struct sl_item_ticket offered = {
+    .bytes = {"secret", 6}, .first_block = 1, .block_end = 3, .keys_low = 5, .keys_high = 6};
+static const struct {
+    uint64_t state;
+    bool receipt, ticket;
+    const char *reason;
+} said[] = {{1, false, false, ""}, {1, true, true, ""},          {2, true, false, ""},
+            {3, false, false, ""}, {3, false, false, "no room"}, {4, false, false, ""}};
+
+/* The fields of both messages. */
+#define WORD_FILL(body, i)                              \
+    do {                                                \
+        (body).handover_id = 77;                        \
+        (body).state = said[i].state;                   \
+        (body).receipt.at = &done_with;                 \
+        (body).receipt.count = said[i].receipt ? 1 : 0; \
+        (body).ticket.at = &offered;                    \
+        (body).ticket.count = said[i].ticket ? 1 : 0;   \
+        (body).reason = sl_text_of(said[i].reason);     \
+    } while (0)
+#define WORD_IS(body, i)                                                  \
+    do {                                                                  \
+        ck_assert_uint_eq((body).handover_id, 77);                        \
+        ck_assert_uint_eq((body).state, said[i].state);                   \
+        ck_assert_uint_eq((body).receipt.count, said[i].receipt ? 1 : 0); \
+        ck_assert_uint_eq((body).ticket.count, said[i].ticket ? 1 : 0);   \
+        ck_assert_str_eq((body).reason.at, said[i].reason);               \
+        if (said[i].receipt) {                                            \
+            receipt_is((body).receipt.at);                                \
+        }                                                                 \
+        if (said[i].ticket) {                                             \
+            ticket_is((body).ticket.at);                                  \
+        }                                                                 \
+    } while (0)
+
+static void ticket_is(const struct sl_item_ticket *got)
+{
+    ck_assert_uint_eq(got->bytes.length, offered.bytes.length);
+    ck_assert_mem_eq(got->bytes.at, offered.bytes.at, offered.bytes.length);
+    ck_assert_uint_eq(got->first_block, offered.first_block);
+    ck_assert_uint_eq(got->block_end, offered.block_end);
+    ck_assert_uint_eq(got->keys_low, offered.keys_low);
+    ck_assert_uint_eq(got->keys_high, offered.keys_high);
+}
+
+START_TEST(a_word_goes_to_the_other_node_as_it_is)
+    {
+        struct sl_msg msg = {.type = SL_MSG_HANDOVER_WORD, .trace_id = 8}, reply, told;
+        bed_open("b@host:1");
+        WORD_FILL(msg.body.handover_word, _i);
+        msg.body.handover_word.node = sl_text_of("b");
+
+        fake_give(&bed.fake, "coordinator", &msg);
+
+        ck_assert(fake_take_reply(&bed.fake, "coordinator", msg.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(letters_of(SL_MSG_PEER_WORD), 1);
+        ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_WORD, &told));
+        ck_assert_uint_eq(told.trace_id, 8);
+        WORD_IS(told.body.peer_word, _i);
+        bed_close();
+    }
+END_TEST
+
+START_TEST(a_word_of_a_peer_goes_to_the_coordinator_with_its_name)
+    {
+        struct sl_msg msg = {.type = SL_MSG_PEER_WORD, .trace_id = 8}, told, reply;
+        bed_open("");
+        WORD_FILL(msg.body.peer_word, _i);
+        (void)peer_says("b", "b", hello_of("b", 3), false);
+
+        uint64_t seq = peer_says("b", "b", msg, false);
+
+        ck_assert(fake_take(&bed.fake, "coordinator", SL_MSG_HANDOVER_WORD, &told));
+        ck_assert_str_eq(told.body.handover_word.node.at, "b");
+        ck_assert_uint_eq(told.trace_id, 8);
+        WORD_IS(told.body.handover_word, _i);
+        ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_WORD_REPLY, &reply));
+        ck_assert_uint_eq(reply.reply_to, seq);
+        ck_assert_int_eq(reply.code, SL_OK);
+        bed_close();
+    }
+END_TEST
+
+static const char *const not_asked[] = {"stranger", "a", "asks"};
+
+START_TEST(a_word_for_a_node_that_cannot_be_asked_is_answered_so)
+    {
+        struct sl_msg msg = {.type = SL_MSG_HANDOVER_WORD}, reply;
+        bed_open("b@host:1");
+        (void)peer_says("asks", "asks", hello_of("asks", 3), false); /* its address is not known */
+        WORD_FILL(msg.body.handover_word, 1);
+        msg.body.handover_word.node = sl_text_of(not_asked[_i]);
+
+        fake_give(&bed.fake, "coordinator", &msg);
+
+        ck_assert(fake_take_reply(&bed.fake, "coordinator", msg.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_ERR_UNREACHABLE);
+        ck_assert_ptr_nonnull(strstr(reply.text.at, not_asked[_i]));
+        ck_assert_uint_eq(letters_of(SL_MSG_PEER_WORD), 0);
+        bed_close();
+    }
+END_TEST
+
+START_TEST(a_word_that_cannot_be_sent_is_answered_so)
+    {
+        struct sl_msg msg = {.type = SL_MSG_HANDOVER_WORD}, reply;
+        bed_open("b@host:1");
+        WORD_FILL(msg.body.handover_word, 1);
+        msg.body.handover_word.node = sl_text_of("b");
+        bed.net.cut = true;
+
+        fake_give(&bed.fake, "coordinator", &msg);
+
+        ck_assert(fake_take_reply(&bed.fake, "coordinator", msg.seq, &reply));
+        ck_assert_int_ne(reply.code, SL_OK);
         bed_close();
     }
 END_TEST
@@ -1598,6 +1732,12 @@ int main(void)
     tcase_add_test(tests, pins_end_by_their_owners_word_alone);
     tcase_add_test(tests, prefills_node_is_told_that_decode_is_done);
     tcase_add_test(tests, what_a_peer_is_done_with_goes_to_the_coordinator);
+    tcase_add_loop_test(tests, a_word_goes_to_the_other_node_as_it_is, 0, SL_COUNT(said));
+    tcase_add_loop_test(tests, a_word_of_a_peer_goes_to_the_coordinator_with_its_name, 0,
+                        SL_COUNT(said));
+    tcase_add_loop_test(tests, a_word_for_a_node_that_cannot_be_asked_is_answered_so, 0,
+                        SL_COUNT(not_asked));
+    tcase_add_test(tests, a_word_that_cannot_be_sent_is_answered_so);
     tcase_add_test(tests, pins_expire_by_our_limit_not_the_readers);
     tcase_add_test(tests, pins_end_with_the_life_of_their_reader);
     tcase_add_test(tests, an_earlier_life_counts_once_the_later_one_is_silent);

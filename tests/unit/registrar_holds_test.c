@@ -69,6 +69,18 @@ static sl_err hold_end(struct node *node, uint64_t hold_id)
     return hold_end_as(node, hold_id, (struct sl_digest){0});
 }
 
+/* Whether all of a hand-over is there, as a coordinator asks that was started anew. */
+static sl_err hold_ask(struct node *node, uint64_t hold_id, const char *last)
+{
+    struct sl_digest keys = sl_digest_of(last, strlen(last));
+    struct sl_msg msg = {.type = SL_MSG_HOLD_ASK}, reply;
+    msg.body.hold_ask =
+        (struct sl_body_hold_ask){.hold_id = hold_id, .keys_low = keys.low, .keys_high = keys.high};
+    fake_give(&node->fake, "coordinator", &msg);
+    ck_assert(fake_take_reply(&node->fake, "coordinator", msg.seq, &reply));
+    return reply.code;
+}
+
 static struct node *node_with_client(void)
 {
     struct node *node = node_start(NULL);
@@ -161,6 +173,64 @@ START_TEST(a_key_that_is_gone_is_known_to_nobody)
         ck_assert_int_eq(hold_end_as(node, 5, sl_digest_of("m/a", 3)), SL_ERR_PERMISSION);
 
         ck_assert_int_eq(hold_end(node, 5), SL_OK);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_hand_over_is_whole_when_its_last_block_is_held_and_all_are_committed)
+    {
+        struct node *node = node_with_client();
+        ck_assert_int_eq(hold_ask(node, 5, "m/b"), SL_ERR_NOT_FOUND);
+        ck_assert(block_reserve(node, "m/a", 5, 0));
+        struct grants first = grants;
+        ck_assert_int_eq(hold_ask(node, 5, "m/a"), SL_ERR_NOT_FOUND); /* it is being written */
+        ck_assert(block_reserve(node, "m/b", 5, 0));
+        block_commit(node, "m/b");
+        ck_assert_int_eq(hold_ask(node, 5, "m/b"), SL_ERR_NOT_FOUND); /* a is not committed */
+        grants = first;
+        block_commit(node, "m/a");
+        ck_assert_int_eq(hold_ask(node, 5, "m/c"), SL_ERR_NOT_FOUND); /* it has not come to c */
+
+        ck_assert_int_eq(hold_ask(node, 5, "m/b"), SL_OK);
+
+        ck_assert_int_eq(hold_ask(node, 6, "m/b"), SL_ERR_NOT_FOUND);
+        ck_assert_uint_eq(node_metric(node, "held_count"), 2); /* to ask changes nothing */
+        ck_assert_int_eq(hold_ask(node, 5, "m/b"), SL_OK);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(what_others_stored_is_part_of_a_whole_hand_over)
+    {
+        struct node *node = node_with_client();
+        block_hand_over(node, "m/a", 0);
+        ck_assert(!block_reserve(node, "m/a", 5, 0));
+        ck_assert_int_eq(hold_ask(node, 5, "m/a"), SL_OK);
+        node_end(node);
+    }
+END_TEST
+
+enum { REMOVED, ENDED, LAPSED, RESTARTED, LOSSES };
+
+/* A restart keeps the blocks, and forgets whose they are. */
+START_TEST(what_is_not_held_any_more_is_not_whole)
+    {
+        struct node *node = node_with_client();
+        block_hand_over(node, "m/a", 5);
+        block_hand_over(node, "m/b", 5);
+        ck_assert_int_eq(hold_ask(node, 5, "m/b"), SL_OK);
+
+        if (_i == REMOVED) {
+            ck_assert_int_eq(node_remove(node, "client.1", "m/a"), SL_OK);
+        } else if (_i == ENDED) {
+            ck_assert_int_eq(hold_end(node, 5), SL_OK);
+        } else if (_i == LAPSED) {
+            fake_pass(&node->fake, HOLD_NS);
+        } else {
+            node_restart(node);
+        }
+
+        ck_assert_int_eq(hold_ask(node, 5, "m/b"), SL_ERR_NOT_FOUND);
         node_end(node);
     }
 END_TEST
@@ -299,6 +369,9 @@ int main(void)
     tcase_add_test(holds, a_block_of_two_hand_overs_is_held_until_both_have_ended);
     tcase_add_test(holds, a_peers_word_ends_a_hold_whose_keys_it_knows);
     tcase_add_test(holds, a_key_that_is_gone_is_known_to_nobody);
+    tcase_add_test(holds, a_hand_over_is_whole_when_its_last_block_is_held_and_all_are_committed);
+    tcase_add_test(holds, what_others_stored_is_part_of_a_whole_hand_over);
+    tcase_add_loop_test(holds, what_is_not_held_any_more_is_not_whole, 0, LOSSES);
     tcase_add_test(holds, a_hold_ends_by_its_time);
     tcase_add_test(holds, a_restart_keeps_what_is_held);
     tcase_add_test(holds, a_block_with_a_time_to_live_lives_while_it_is_held);

@@ -256,7 +256,7 @@ static const struct {
     {SL_MSG_HANDOVER_END, co_handover_end},
     {SL_MSG_HANDOVER_RELEASE, co_release_handle},
     {SL_MSG_HANDOVER_WORD, co_word_handle},
-    {SL_MSG_TICKET, co_handover_ticket},
+    {SL_MSG_TICKET, co_word_ticket},
     {SL_MSG_PUSH_ARRIVED, co_handover_push_arrived},
     {SL_MSG_ENGINE_OVER, co_engine_over},
     {SL_MSG_LOCAL_DIED, process_died},

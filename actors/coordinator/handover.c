@@ -649,23 +649,6 @@ sl_err co_handover_failed_there(struct coordinator *self, struct co_handover *ro
 
 /* ---- direct ---- */
 
-void co_handover_ticket(struct coordinator *self, const struct sl_msg *msg)
-{
-    const struct co_handover *row = co_handover_find(self, msg->body.ticket.handover_id);
-    struct sl_msg reply = {.code = SL_OK};
-    struct sl_item_ticket ticket;
-    if (row == NULL || row->receive == NULL) {
-        reply.code = SL_ERR_NOT_FOUND;
-    } else if (row->ticket_bytes == 0) {
-        reply.code = row->receive->type->push ? SL_ERR_BUSY : SL_ERR_UNSUPPORTED;
-    } else {
-        ticket = co_word_ticket_of(row);
-        reply.body.ticket_reply.ticket.at = &ticket;
-        reply.body.ticket_reply.ticket.count = 1;
-    }
-    sl_reply(self->env, msg, &reply);
-}
-
 /* Pieces that came, the last of them, or the end of the ticket before that. */
 static sl_err push_arrived(struct coordinator *self, const struct sl_body_push_arrived *body)
 {

@@ -125,7 +125,6 @@ sl_err co_handover_taken(struct coordinator *self, const struct sl_item_receipt 
 void co_handover_hold_ended(struct coordinator *self, uint32_t index);
 void co_handovers_tick(struct coordinator *self, uint64_t now_ns);
 
-void co_handover_ticket(struct coordinator *self, const struct sl_msg *msg); /* TICKET */
 void co_handover_push_arrived(struct coordinator *self,
                               const struct sl_msg *msg); /* PUSH_ARRIVED */
 void co_handover_ticket_closed(struct coordinator *self, uint32_t index,
@@ -160,6 +159,7 @@ void co_word_held(struct coordinator *self, uint32_t index, const struct sl_msg 
 void co_word_give_up(struct coordinator *self, const struct co_handover *row);
 /* When it is to be asked again; SL_NEVER_NS: not. */
 uint64_t co_word_due(const struct co_handover *row);
+void co_word_ticket(struct coordinator *self, const struct sl_msg *msg); /* TICKET */
 /* Decode's ticket, which is open. */
 struct sl_item_ticket co_word_ticket_of(const struct co_handover *row);
 /* Prefill: the ticket that decode, here or elsewhere, has offered by now. */

@@ -68,6 +68,23 @@ bool co_word_offered(const struct co_handover *row, struct sl_item_ticket *ticke
     return offer->length_bytes > 0;
 }
 
+void co_word_ticket(struct coordinator *self, const struct sl_msg *msg)
+{
+    const struct co_handover *row = co_handover_find(self, msg->body.ticket.handover_id);
+    struct sl_msg reply = {.code = SL_OK};
+    struct sl_item_ticket ticket;
+    if (row == NULL || row->receive == NULL) {
+        reply.code = SL_ERR_NOT_FOUND;
+    } else if (row->ticket_bytes == 0) {
+        reply.code = row->receive->type->push ? SL_ERR_BUSY : SL_ERR_UNSUPPORTED;
+    } else {
+        ticket = co_word_ticket_of(row);
+        reply.body.ticket_reply.ticket.at = &ticket;
+        reply.body.ticket_reply.ticket.count = 1;
+    }
+    sl_reply(self->env, msg, &reply);
+}
+
 /* ---- decode's side ---- */
 
 /* For a prefill that this coordinator knows nothing of. */

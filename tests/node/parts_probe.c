@@ -577,8 +577,9 @@ static void death(void)
     struct shape shape = team_shape(3, 2, BY_TOKEN, PLAIN);
     struct rank ranks[2] = {rank_start(shape, 0), rank_start(shape, 1)};
     int status = 0;
-    int order[2];
-    CHECK(pipe(order) == 0);
+    int order[2], begun[2];
+    char byte;
+    CHECK(pipe(order) == 0 && pipe(begun) == 0);
     pid_t spare = fork(); /* becomes the new rank 1 when it is told */
     CHECK(spare >= 0);
     if (spare == 0) {
@@ -586,6 +587,7 @@ static void death(void)
         (void)close(order[1]);
         CHECK(read(order[0], &go, 1) == 1);
         struct rank again = rank_start(shape, 1);
+        CHECK(write(begun[1], "b", 1) == 1);
         CHECK(read(order[0], &go, 1) == 0);
         ranks_do(&again, 1, 'c', 30, 1);
         ranks_end(&again, 1);
@@ -608,6 +610,8 @@ static void death(void)
         result = run(&side, 30, false, 20 * S);
     }
     CHECK(result.code == SL_OK && result.block_count == BLOCKS);
+    CHECK(read(begun[0], &byte, 1) == 1); /* it has poisoned its memory, after it registered */
+    load_all(&side, 30);
     (void)close(order[1]); /* the new rank checks its bytes */
     CHECK(waitpid(spare, &status, 0) == spare && WIFEXITED(status) && WEXITSTATUS(status) == 0);
     side_end(&side);

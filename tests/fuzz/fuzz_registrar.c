@@ -37,7 +37,7 @@ static const uint32_t requests[] = {
 /* Where memory is contributed: the same, and what belongs to that. */
 static const uint32_t requests_contributed[] = {
     SL_MSG_RESERVE,    SL_MSG_RESERVE,  SL_MSG_RESERVE,       SL_MSG_COMMIT,       SL_MSG_COMMIT,
-    SL_MSG_ABORT,      SL_MSG_REMOVE,   SL_MSG_REMOVE,        SL_MSG_PROMOTE,      SL_MSG_PREFETCH,
+    SL_MSG_ABORT,      SL_MSG_REMOVE,   SL_MSG_HOLD_ASK,      SL_MSG_PROMOTE,      SL_MSG_PREFETCH,
     SL_MSG_PUBLISH,    SL_MSG_PUBLISH,  SL_MSG_CONTRIBUTE,    SL_MSG_CONTRIBUTE,   SL_MSG_WITHDRAW,
     SL_MSG_DISK_FOUND, SL_MSG_HOLD_END, SL_MSG_CONTRIBUTIONS, SL_MSG_DISK_RECLAIM, SL_MSG_EXPLAIN,
 };

@@ -12,9 +12,10 @@ from node_support import PATIENCE, main
 
 import sluice
 from sluice.vllm import layout, node, scheduler, settings
+from sluice.vllm import stages as stages_of
 from vllm_native_test import Pool, hashable
 
-HEADS, STATES, STATE_BYTES, BLOCKS, LAYERS = 4, 16, 8, 64, 3
+HEADS, STATES, STATE_BYTES, BLOCKS, LAYERS = 4, 16, 8, 64, 5
 PAGE = HEADS * STATES * STATE_BYTES
 
 
@@ -23,20 +24,20 @@ def told(real):
 
 
 class Rank:
-    """A rank's caches: layers of [blocks][heads][states] or, side by side, [blocks][states][heads]."""
+    """A rank's caches: layers of [blocks][heads][states] or, side by side, [blocks][states][heads]. layers: those of its stage."""
 
-    def __init__(self, rank, ranks, order):
+    def __init__(self, rank, ranks, order, layers=range(LAYERS)):
         self.rank, self.heads, self.order = rank, HEADS // ranks, order
         self.page = PAGE // ranks
         self.memory = ctypes.create_string_buffer(LAYERS * BLOCKS * self.page)
         inner = {"HN": (STATES * STATE_BYTES, STATE_BYTES), "NH": (STATE_BYTES, self.heads * STATE_BYTES)}[order]
-        names = [f"layer {i}" for i in range(LAYERS)]
-        self.caches = {name: layout.Cache(name, ctypes.addressof(self.memory), len(self.memory.raw), i * BLOCKS * self.page,
-                                          (BLOCKS, self.heads, STATES, STATE_BYTES), (self.page, *inner)) for i, name in enumerate(names)}
+        names = [f"layers.{i}.attn" for i in layers]
+        self.caches = {name: (layout.Cache(name, ctypes.addressof(self.memory), len(self.memory.raw), i * BLOCKS * self.page,
+                                           (BLOCKS, self.heads, STATES, STATE_BYTES), (self.page, *inner)),) for i, name in enumerate(names)}
         self.group = layout.Group(0, "full", STATES, 0, tuple(names), self.heads, ranks)
 
     def at(self, name, block, head, state):
-        cache = self.caches[name]
+        (cache,) = self.caches[name]
         return cache.offset + block * cache.strides[0] + head * cache.strides[1] + state * cache.strides[2]
 
     def cells(self, block):
@@ -63,27 +64,33 @@ def hash_of(text):
 class Played:
     """One vLLM: its ranks and its scheduler, told of a node."""
 
-    def __init__(self, real, name, ranks, order="HN"):
-        self.ranks = [Rank(i, ranks, order) for i in range(ranks)]
+    def __init__(self, real, name, ranks, order="HN", pipeline=1, stages=0):
+        """pipeline: its stages, of `ranks` ranks each; stages: the setting."""
+        ends = [0, *stages_of.stage_ends(LAYERS, pipeline)]
+        self.ranks = [Rank(i, ranks, order, range(first, end)) for first, end in zip(ends, ends[1:]) for i in range(ranks)]
         self.classes = layout.classes_of([self.ranks[0].group])
+        told_by = [{0: (rank.group.layers,)} for rank in self.ranks[::ranks]]
+        self.split = stages_of.splits_of([self.ranks[0].group], told_by, {0: HEADS}, stages_of.cuts_of(LAYERS, pipeline, stages))[0]
         models = {group.name: {"name": "played"} for group in self.classes}
+        world = len(self.ranks)
+        firsts = [layout.first_part(rank.group, self.split, rank.rank, ranks, stages_of.first_slice(self.split, rank.group.layers))
+                  for rank in self.ranks]
+
+        def pool(layers, addresses, memory_bytes):
+            return sluice.Pool("full-0", sluice.POOL_ATTENTION, layers, memory_bytes=memory_bytes, device=addresses,
+                               part_count=self.split.parts, first_parts=firsts)
+
         self.registered = []
-        for rank in self.ranks:
-            layers, addresses = layout.layers_of(rank.group, HEADS, rank.caches, BLOCKS)
+        for number, rank in enumerate(self.ranks):
+            layers, addresses = layout.layers_of(rank.group, self.split, rank.caches, BLOCKS)
             one = node.Registered(told(real), name)
-            one.register(self.classes, lambda *_, at=(layers, addresses, len(rank.memory.raw)): [self.pool(at[0], [at[1]], at[2])], models, BLOCKS,
-                         ranks, rank.rank, 1)
+            one.register(self.classes, lambda *_, at=(layers, [addresses], len(rank.memory.raw)): [pool(*at)], models, BLOCKS, world, number, 1)
             self.registered.append(one)
         self.node = node.Node(told(real), name)
-        self.node.register(self.classes, lambda *_: [self.pool((), None, 0)], models, BLOCKS, ranks)
+        self.node.register(self.classes, lambda *_: [pool((), None, 0)], models, BLOCKS, world)
         self.scheduler = scheduler.Scheduler(self.classes, STATES, told(real), self.node)
         self.scheduler.pool = Pool(BLOCKS)
         self.next = 1
-
-    def pool(self, layers, addresses, memory_bytes):
-        group = self.ranks[0].group
-        return sluice.Pool("full-0", sluice.POOL_ATTENTION, layers, memory_bytes=memory_bytes, device=addresses, part_count=HEADS,
-                           first_parts=[layout.first_part(group, HEADS, rank, len(self.ranks)) for rank in range(len(self.ranks))])
 
     def blocks(self, count):
         self.next += count
@@ -160,6 +167,33 @@ class Ranks(unittest.TestCase):
                     self.assertEqual(reader.scheduler.pool.held, set())
                     writer.close()
                     reader.close()
+
+    def test_what_some_stages_wrote_others_read(self):
+        """Pipelines of 1, 2 and 4 stages times 1 and 2 ranks; 5 layers, so stages have 2, 1, 1, 1 or 3 and 2."""
+        with RealNode(ranks=8, memory="64MiB") as real:
+            shapes = [(1, 1), (1, 2), (2, 1), (2, 2), (4, 1), (4, 2)]
+            for i, (pipeline, ranks) in enumerate(shapes):
+                readers = [shapes[i - 1], shapes[i - 2], shapes[i - 3]]
+                name = f"{pipeline} {ranks}"
+                writer = self.played(real, f"writer of {name}, 16 bytes", ranks, pipeline=pipeline, stages=4)
+                self.assertEqual(writer.answer(request(name))[0], 0)
+                self.assertEqual(writer.scheduler.stats["stored_blocks"], 5)
+                writer.close()
+                for stages, count in readers:
+                    with self.subTest(writer=(pipeline, ranks), reader=(stages, count)):
+                        reader = self.played(real, f"reader {stages} {count} of {name}, 16 bytes", count, "NH", stages, 4)
+                        one = request(name)
+                        loaded, blocks = reader.answer(one)
+                        self.assertEqual(loaded, 4 * STATES)  # the last block is computed
+                        self.check(reader, one, blocks, 4)
+                        reader.close()
+
+    def test_stages_that_do_not_share_find_nothing_of_each_other(self):
+        with RealNode(ranks=2, memory="64MiB") as real:
+            writer = self.played(real, "writer, 16 bytes at least", 1)
+            writer.answer(request("a"))
+            reader = self.played(real, "reader, 16 bytes at least", 1, pipeline=2)
+            self.assertEqual(reader.answer(request("a"))[0], 0)
 
     def test_a_node_that_was_started_anew_has_what_is_on_disk(self):
         with RealNode(ranks=1, memory="64MiB", disk="64MiB") as real:

@@ -8,15 +8,16 @@ import python_support  # noqa: F401  the package that was built
 from node_support import main
 
 import sluice
-from sluice.vllm import facts, layout, node, scheduler, settings
+from sluice.vllm import facts, layout, node, scheduler, settings, stages
 from sluice.vllm.layout import Cache, Class, Group
+from sluice.vllm.stages import Split
 
 
 def cache(name, blocks, heads, states, state_bytes, order="HN", offset=0, block_stride=None):
     """A layer's cache, dense within a block. order: what lies outside of what there."""
     inner = {"HN": (states * state_bytes, state_bytes), "NH": (state_bytes, heads * state_bytes)}[order]
     stride = block_stride or heads * states * state_bytes
-    return Cache(name, 1 << 20, offset + blocks * stride, offset, (blocks, heads, states, state_bytes), (stride, *inner))
+    return (Cache(name, 1 << 20, offset + blocks * stride, offset, (blocks, heads, states, state_bytes), (stride, *inner)),)
 
 
 def stored_bytes(memory, layers, block):
@@ -34,14 +35,14 @@ class Layout(unittest.TestCase):
     def test_heads_outside_of_tokens_are_one_run(self):
         group = Group(0, "full", 16, 0, ("a", "b"), 4, 1)
         caches = {name: cache(name, 8, 4, 16, 64, "HN", i * 32768) for i, name in enumerate(group.layers)}
-        layers, addresses = layout.layers_of(group, 4, caches, 8)
+        layers, addresses = layout.layers_of(group, Split(4, (group.layers,)), caches, 8)
         self.assertEqual(len(layers), 8)
         self.assertEqual({layer[3:] for layer in layers if layer.part == 0}, {(1024, 0, 0, 0)})
         self.assertEqual(addresses, [1 << 20] * 8)
 
     def test_heads_side_by_side_are_runs_of_a_token(self):
         group = Group(0, "full", 16, 0, ("a",), 4, 1)
-        layers, _ = layout.layers_of(group, 4, {"a": cache("a", 8, 4, 16, 64, "NH")}, 8)
+        layers, _ = layout.layers_of(group, Split(4, (("a",),)), {"a": cache("a", 8, 4, 16, 64, "NH")}, 8)
         self.assertEqual(layers[1], sluice.Layer(64, 7 * 4096 + 15 * 256 + 64, 4096, 1024, 1, 64, 256))
 
     def test_stored_bytes_do_not_depend_on_layout_or_ranks(self):
@@ -55,7 +56,7 @@ class Layout(unittest.TestCase):
             found = {}
             for rank in range(shards):
                 here = heads // shards
-                one = cache("a", blocks * kernel, here, states // kernel, size, order)
+                (one,) = caches = cache("a", blocks * kernel, here, states // kernel, size, order)
                 memory = bytearray(one.base_bytes)
                 for block in range(blocks):
                     for head in range(here):
@@ -64,8 +65,8 @@ class Layout(unittest.TestCase):
                                   one.strides[2] * (state % (states // kernel)))
                             memory[at:at + size] = bytes(byte(block, rank * here + head, state, i) for i in range(size))
                 group = Group(0, "full", states, 0, ("a",), here, shards)
-                layers, _ = layout.layers_of(group, parts, {"a": one}, blocks)
-                first = layout.first_part(group, parts, rank, shards)
+                layers, _ = layout.layers_of(group, Split(parts, (("a",),)), {"a": caches}, blocks)
+                first = layout.first_part(group, Split(parts, (("a",),)), rank, shards)
                 found.update({first + part: run for part, run in stored_bytes(memory, layers, 3).items()})
             return found
 
@@ -82,13 +83,13 @@ class Layout(unittest.TestCase):
         group = Group(0, "full", 16, 0, ("a", "b", "c"), 1, 1)
         caches = {"a": cache("a", 8, 1, 16, 64), "b": cache("b", 8, 1, 16, 64), "c": cache("c", 8, 1, 16, 64, offset=8192)}
         self.assertEqual(layout.layers_apart(group, caches), ["a", "c"])
-        self.assertEqual(len(layout.layers_of(group, 1, caches, 8)[0]), 2)
+        self.assertEqual(len(layout.layers_of(group, Split(1, (("a", "c"),)), caches, 8)[0]), 2)
 
     def test_blocks_behind_the_memory_are_refused(self):
         group = Group(0, "full", 16, 0, ("a",), 1, 1)
-        short = cache("a", 8, 1, 16, 64)._replace(base_bytes=8 * 1024 - 1)
+        short = (cache("a", 8, 1, 16, 64)[0]._replace(base_bytes=8 * 1024 - 1),)
         with self.assertRaisesRegex(ValueError, "1 bytes behind its memory"):
-            layout.layers_of(group, 1, {"a": short}, 8)
+            layout.layers_of(group, Split(1, (("a",),)), {"a": short}, 8)
 
     def test_parts_are_the_heads_of_the_model(self):
         for heads, shards, wanted, want in ((8, 1, 0, 8), (2, 4, 0, 8), (1, 1, 0, 1), (1, 8, 0, 8), (128, 1, 0, 64), (6, 1, 3, 3),
@@ -103,14 +104,70 @@ class Layout(unittest.TestCase):
 
     def test_ranks_with_the_same_heads_have_the_same_parts(self):
         group = Group(0, "full", 16, 0, (), 1, 2)
-        self.assertEqual([layout.first_part(group, 2, rank, 8) for rank in range(8)], [0] * 4 + [1] * 4)
+        self.assertEqual([layout.first_part(group, Split(2, ((),)), rank, 8) for rank in range(8)], [0] * 4 + [1] * 4)
         latent = Group(0, "full", 16, 0, (), 1, 1)
-        self.assertEqual([layout.first_part(latent, 1, rank, 4) for rank in range(4)], [0] * 4)
+        self.assertEqual([layout.first_part(latent, Split(1, ((),)), rank, 4) for rank in range(4)], [0] * 4)
+
+    def test_all_slices_of_layers_have_64_parts_at_most(self):
+        for heads, slices, want in ((8, 8, 8), (8, 9, 4), (128, 2, 32), (1, 64, 1)):
+            with self.subTest(heads=heads, slices=slices):
+                self.assertEqual(layout.parts_of(Group(0, "full", 16, 0, (), heads, 1), 0, slices), want)
+        with self.assertRaisesRegex(ValueError, "64 parts"):
+            layout.parts_of(Group(0, "full", 16, 0, (), 1, 8), 0, 9)
 
     def test_groups_of_one_rule_are_a_class(self):
         groups = [Group(i, "window" if i else "full", 16, 256 if i else 0, (), 1, 1) for i in range(10)]
         self.assertEqual([(one.name, one.window_blocks, len(one.groups)) for one in layout.classes_of(groups)],
                          [("full16", 0, 1), ("window16x16", 16, 8), ("window16x16-1", 16, 1)])
+
+
+class Stages(unittest.TestCase):
+    def test_layers_are_given_out_as_vllm_does(self):
+        for layers, count, want in ((32, 2, [16, 32]), (61, 2, [31, 61]), (61, 4, [15, 30, 46, 61]), (5, 4, [1, 2, 4, 5]), (7, 4, [2, 4, 6, 7])):
+            with self.subTest(layers=layers, stages=count):
+                self.assertEqual(stages.stage_ends(layers, count), want)
+
+    def test_layers_are_cut_wherever_a_stage_may_end(self):
+        self.assertEqual(stages.cuts_of(32, 1), ())
+        self.assertEqual(stages.cuts_of(32, 2), (16,))
+        self.assertEqual(stages.cuts_of(61, 1, 4), (15, 30, 31, 46))
+        for pipeline in (1, 2, 4):
+            self.assertEqual(stages.cuts_of(61, pipeline, 4), stages.cuts_of(61, 1, 4))
+        self.assertEqual(stages.cuts_of(61, 2, 0, [40, 61]), (40,))  # VLLM_PP_LAYER_PARTITION
+        for layers, pipeline, wanted in ((32, 3, 4), (32, 4, 2), (3, 1, 4)):
+            with self.assertRaisesRegex(ValueError, f"stages: {wanted}"):
+                stages.cuts_of(layers, pipeline, wanted)
+
+    def test_slices_have_the_layers_of_all_stages(self):
+        names = [f"model.layers.{i}.attn" for i in (0, 1, 2, 3, 4)]  # 4: of a draft, behind the model's
+        self.assertEqual(stages.slices_of(names, (2,)), (tuple(names[:2]), tuple(names[2:])))
+        self.assertEqual(stages.slices_of(names[2:], (2,)), (tuple(names[2:]),))  # a group that begins late has no empty slice
+        split = Split(2, stages.slices_of(names, (1, 2)))
+        self.assertEqual(split.parts, 6)
+        self.assertEqual([number for number, _ in stages.slices_here(split, names[:2])], [0, 1])
+        self.assertEqual([stages.first_slice(split, some) for some in (names[2:], [])], [2, 0])
+
+    def test_a_stage_that_ends_within_a_slice_is_refused(self):
+        split = Split(1, (("layers.0", "layers.1"),))
+        with self.assertRaisesRegex(ValueError, "between layers.0 and layers.1"):
+            stages.slices_here(split, ["layers.0"])
+
+    def test_parts_of_a_rank_with_all_slices_are_counted_from_its_first(self):
+        """TP=2: the second rank has heads 1 of both slices, that is parts 1 and 3."""
+        names = ("layers.0", "layers.1")
+        group, split = Group(0, "full", 16, 0, names, 1, 2), Split(2, (names[:1], names[1:]))
+        layers, _ = layout.layers_of(group, split, {name: cache(name, 8, 1, 16, 64) for name in names}, 8)
+        self.assertEqual(layout.first_part(group, split, 1, 2), 1)
+        self.assertEqual([layer.part for layer in layers], [0, 2])
+        # of the second stage alone
+        layers, _ = layout.layers_of(group._replace(layers=names[1:]), split, {"layers.1": cache("layers.1", 8, 1, 16, 64)}, 8)
+        self.assertEqual((layout.first_part(group, split, 1, 2, 1), [layer.part for layer in layers]), (3, [0]))
+
+    def test_a_stage_without_a_layer_of_a_class_is_refused(self):
+        classes = layout.classes_of([Group(0, "full", 16, 0, (), 1, 1), Group(1, "window", 16, 64, (), 1, 1)])
+        facts.stages_check(classes, [{0: (["a"],), 1: (["b"],)}, {0: (["c"],), 1: (["d"],)}])
+        with self.assertRaisesRegex(ValueError, "stage 1 of the pipeline has no layer of the class window"):
+            facts.stages_check(classes, [{0: (["a"],), 1: (["b"],)}, {0: (["c"],), 1: ([],)}])
 
 
 class Settings(unittest.TestCase):
@@ -155,8 +212,7 @@ class Facts(unittest.TestCase):
         self.assertEqual([(one.name, one.window_blocks) for one in layout.classes_of([full, window])], [("full16", 0), ("window7x16", 7)])
 
     def test_what_is_not_served_is_refused(self):
-        for configured, said in ((configuration(specs=[spec("mamba")]), "mamba"), (configuration(pipeline_parallel_size=2), "pipeline"),
-                                 (configuration(decode_context_parallel_size=2), "decode_context")):
+        for configured, said in ((configuration(specs=[spec("mamba")]), "mamba"), (configuration(decode_context_parallel_size=2), "decode_context")):
             with self.assertRaisesRegex(ValueError, said):
                 groups_of(*configured)
 
@@ -174,8 +230,8 @@ class Facts(unittest.TestCase):
         def model(ranks=1, interior="CPU 16 512", **given):
             configured = configuration(ranks)
             groups = groups_of(*configured)
-            return facts.model_of(configured[0], settings.parse(given), layout.classes_of(groups)[0], {0: layout.parts_of(groups[0])}, {0: 2},
-                                  {0: interior})
+            return facts.model_of(configured[0], settings.parse(given), layout.classes_of(groups)[0],
+                                  {0: Split(layout.parts_of(groups[0]), (("0.a", "0.b"),))}, {0: interior})
 
         self.assertEqual(model(1), model(2))
         self.assertNotEqual(model(1), model(1, interior="CPU 32 512"))
@@ -190,7 +246,7 @@ class Facts(unittest.TestCase):
             configured.model_config.hf_config.__dict__.update(max_position_embeddings=131072, rope_parameters=rope)
             configured.speculative_config = drafts
             configured.cache_config.kv_cache_dtype_skip_layers = skipped
-            return facts.model_of(configured, settings.parse({}), layout.classes_of(groups)[0], {0: 4}, {0: 2}, {0: ""})
+            return facts.model_of(configured, settings.parse({}), layout.classes_of(groups)[0], {0: Split(4, (("0.a", "0.b"),))}, {0: ""})
 
         def drafts(name, revision=None):
             return types.SimpleNamespace(draft_model_config=types.SimpleNamespace(model=name, revision=revision))

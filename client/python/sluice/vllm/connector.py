@@ -17,6 +17,7 @@ from .layout import classes_of, first_part, layers_apart, layers_of, parts_of
 from .node import Node, Registered
 from .scheduler import Scheduler, Told
 from .settings import parse
+from .stages import first_slice, splits_of
 from .stats import SluicePromMetrics, SluiceStats
 
 log = logging.getLogger("vllm.sluice")
@@ -24,9 +25,10 @@ log = logging.getLogger("vllm.sluice")
 
 @dataclasses.dataclass
 class Models(KVConnectorHandshakeMetadata):
-    """What workers register, {class: model}, and the scheduler, too: it does not see the tensors."""
+    """What workers register, and the scheduler, too: it sees neither tensors nor the layers of all stages."""
 
-    of: dict
+    of: dict      # class: model
+    splits: dict  # group: Split
 
 
 @dataclasses.dataclass
@@ -49,46 +51,60 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
         self.settings = parse(transfer.kv_connector_extra_config)
         self.groups = facts.groups_of(vllm_config, kv_cache_config, get_kv_cache_spec_kind)
         self.classes = classes_of(self.groups)
-        self.parts = {group.index: parts_of(group, self.settings.parts) for group in self.groups}
-        self.ranks = vllm_config.parallel_config.tensor_parallel_size
+        self.cuts = facts.cuts_of(vllm_config, self.settings)
+        self.heads = {group.index: parts_of(group, self.settings.parts, len(self.cuts) + 1) for group in self.groups}
+        self.ranks = vllm_config.parallel_config.tensor_parallel_size  # of a stage
+        self.stages = vllm_config.parallel_config.pipeline_parallel_size
         self.scheduler = self.worker = None
         if role == KVConnectorRole.SCHEDULER:
             self.scheduler_begin(transfer)
         else:
             self.worker = Registered(self.settings, transfer.engine_id)
-            self.models = {}
+            self.models = Models({}, {})
 
-    def pool(self, group, layers=(), addresses=None, base_bytes=0):
-        rank_parts = [first_part(group, self.parts[group.index], rank, self.ranks) for rank in range(self.ranks)]
+    def pool(self, group, split, layers=(), addresses=None, base_bytes=0, first_slices=None):
+        """first_slices: of each stage the number of its first slice; the scheduler does not need them."""
+        rank_parts = [first_part(group, split, rank, self.ranks, first) for first in first_slices or [0] * self.stages
+                      for rank in range(self.ranks)]
         return sluice.Pool(facts.pool_name(group), facts.pool_kind(), layers, memory_bytes=base_bytes, device=addresses,
-                           part_count=self.parts[group.index], first_parts=rank_parts)
+                           part_count=split.parts, first_parts=rank_parts)
 
     # ---- workers ----
 
     def register_kv_caches(self, kv_caches):
+        from vllm.distributed.parallel_state import get_pp_group, get_tensor_model_parallel_rank
+
         caches = facts.caches_of(self.groups, kv_caches)
         count = self._kv_cache_config.num_blocks
-        made = {group.index: layers_of(group, self.parts[group.index], caches, count) for group in self.groups}
-        interiors = {group.index: self.interior(group, caches[group.layers[0]]) for group in self.groups}
-        layers = {group.index: len(layers_apart(group, caches)) for group in self.groups}
-        self.models = {group.name: facts.model_of(self._vllm_config, self.settings, group, self.parts, layers, interiors)
-                       for group in self.classes}
-        bytes_of = {group.index: caches[group.layers[0]].base_bytes for group in self.groups}
+        here = {group.index: (layers_apart(group, caches), self.interior(group, caches)) for group in self.groups}
+        told = facts.of_all_stages(here, self.stages, get_pp_group)
+        facts.stages_check(self.classes, told)
+        splits = splits_of(self.groups, told, self.heads, self.cuts)
+        interiors = {group.index: next(stage[group.index][1] for stage in told if stage[group.index][0]) for group in self.groups}
+        made = {group.index: layers_of(group, splits[group.index], caches, count) for group in self.groups}
+        self.models = Models({group.name: facts.model_of(self._vllm_config, self.settings, group, splits, interiors)
+                              for group in self.classes}, splits)
 
         def pools(_, members):
-            return [self.pool(group, made[group.index][0], [made[group.index][1]], bytes_of[group.index]) for group in members.groups]
+            return [self.pool(group, splits[group.index], made[group.index][0], [made[group.index][1]],
+                              max((caches[name][0].base_bytes for name in group.layers), default=0),
+                              [first_slice(splits[group.index], stage[group.index][0]) for stage in told])
+                    for group in members.groups]
 
-        from vllm.distributed.parallel_state import get_tensor_model_parallel_rank
-        self.worker.register(self.classes, pools, self.models, count, self.ranks, get_tensor_model_parallel_rank(), 1)
+        rank = get_pp_group().rank_in_group * self.ranks + get_tensor_model_parallel_rank()
+        self.worker.register(self.classes, pools, self.models.of, count, self.ranks * self.stages, rank, 1)
 
-    def interior(self, group, cache):
+    def interior(self, group, caches):
         """The order of bytes within the states of a head, which its attention back end decides."""
+        if not group.layers:
+            return ""
+        cache = caches[group.layers[0]][0]
         layer = self._vllm_config.compilation_config.static_forward_context.get(group.layers[0])
         backend = layer.get_attn_backend().get_name() if hasattr(layer, "get_attn_backend") else ""
         return f"{backend} {getattr(getattr(layer, 'impl', None), 'isa', '')} {cache.shape[2]} {cache.shape[3]}"
 
     def get_handshake_metadata(self):
-        return Models(self.models)
+        return self.models
 
     def start_load_kv(self, forward_context, **kwargs):
         if self.worker.ready and self.has_connector_metadata() and self._get_connector_metadata().told.register:
@@ -133,13 +149,13 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
         if events is not None and events.enable_kv_cache_events:
             self.scheduler.events = []
 
-    def set_xfer_handshake_metadata(self, metadata):
-        models = metadata[min(metadata)].of
+    def set_xfer_handshake_metadata_pp_aware(self, metadata):
+        told = metadata[min(metadata)]  # all ranks tell the same
 
         def pools(_, members):
-            return [self.pool(group) for group in members.groups]
+            return [self.pool(group, told.splits[group.index]) for group in members.groups]
 
-        self.node.register(self.classes, pools, models, self._kv_cache_config.num_blocks, self.ranks)
+        self.node.register(self.classes, pools, told.of, self._kv_cache_config.num_blocks, self.ranks * self.stages)
 
     def bind_gpu_block_pool(self, gpu_block_pool):
         self.scheduler.pool = gpu_block_pool

@@ -5,6 +5,7 @@ from sluice.backend import Options, number, one_of, switch, text
 ROWS = {
     "model": (text, None),                          # name under which blocks are stored; None: vLLM's model
     "parts": (number(0, 64), 0),                    # slices of KV heads; 0: as many as there are KV heads, 64 at most
+    "stages": (number(0, 64), 0),                   # pipelines of so many stages share blocks; 0: those with as many as this engine
     "load": (one_of("async", "sync"), "async"),     # async: other requests run meanwhile; sync: the step waits
     "save": (switch, True),                         # whether blocks that were computed are stored
     "store_timeout": (number(0.001, 3600, float), 30.0),  # seconds; `timeout` is that of loads

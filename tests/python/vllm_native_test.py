@@ -212,7 +212,7 @@ class Facts(unittest.TestCase):
         self.assertEqual([(one.name, one.window_blocks) for one in layout.classes_of([full, window])], [("full16", 0), ("window7x16", 7)])
 
     def test_what_is_not_served_is_refused(self):
-        for configured, said in ((configuration(specs=[spec("mamba")]), "mamba"), (configuration(decode_context_parallel_size=2), "decode_context")):
+        for configured, said in ((configuration(specs=[spec("cross_attention")]), "cross_attention"), (configuration(decode_context_parallel_size=2), "decode_context")):
             with self.assertRaisesRegex(ValueError, said):
                 groups_of(*configured)
 
@@ -459,12 +459,13 @@ class Stage:
         one.num_computed_tokens = computed + tokens
         return tokens
 
-    def begin(self, tokens=None):
-        """{request: tokens} are scheduled."""
+    def begin(self, tokens=None, states=None):
+        """{request: tokens} are scheduled; states: {request: [(group, block, tokens)]}, as vLLM offers them."""
         tokens = tokens or {}
         for one, count in tokens.items():
             self.allocate(one, one.num_computed_tokens + count)
-        told = self.scheduler.step_begin({one.request_id: count for one, count in tokens.items()}, lambda name: self.tables[name])
+        told = self.scheduler.step_begin({one.request_id: count for one, count in tokens.items()}, lambda name: self.tables[name],
+                                         {one.request_id: told for one, told in (states or {}).items()})
         for one, count in tokens.items():
             one.num_computed_tokens += count
             one.num_in_flight_tokens += count
@@ -868,6 +869,117 @@ class Hybrid(unittest.TestCase):
         self.assertEqual(scheduler.hit_tokens([("1111", 0, 32), ("00111101", 2, 16)]), 96)
         self.assertEqual(scheduler.hit_tokens([("1100", 0, 32), ("00110000", 2, 16)]), 64)
         self.assertEqual(scheduler.hit_tokens([("1100", 0, 32), ("00010000", 2, 16)]), 0)
+
+
+STATE = FULL + [Class("state32", 32, 1, (Group(1, "state", 32, 0, ("b",), 1, 1), Group(2, "state", 32, 0, ("c",), 1, 1)))]
+
+
+class States(unittest.TestCase):
+    """Mamba and linear attention: a state at checkpoints."""
+
+    def test_the_longest_prefix_with_a_state_at_its_end(self):
+        for full, states, want in ((12, (5,), 192), (12, (0, 3), 128), (7, (1, 3), 64), (12, (), 0), (1, (0,), 0)):
+            with self.subTest(full=full, states=states):
+                stage, one = Stage(STATE), hashable("a", 200)
+                stage.node.keys[0].update(one.block_hashes[:full])
+                stage.node.keys[1].update(one.block_hashes[2 * i + 1] for i in states)
+                self.assertEqual(stage.match(one)[0], want)
+
+    def test_the_state_alone_is_loaded_into_its_block(self):
+        stage, one = Stage(STATE), hashable("a", 200)
+        stage.node.keys[0].update(one.block_hashes)
+        stage.node.keys[1].update(one.block_hashes[7:8])
+        tables = [stage.allocate(one, 200)[0], [0, 0, 0, 901], [0, 0, 0, 902]]
+        stage.tables["a"] = tables
+        self.assertEqual(stage.match(one)[0], 128)
+        stage.scheduler.allocated(one, tables, 128)
+        stage.begin()
+        full, state = stage.node.loads
+        self.assertEqual((len(full.hashes), state.hashes, state.tables), (8, one.block_hashes[7:8], [[901], [902]]))
+
+    def test_without_a_block_for_its_state_a_load_fails(self):
+        stage, one = Stage(STATE), hashable("a", 200)
+        stage.node.keys[0].update(one.block_hashes)
+        stage.node.keys[1].update(one.block_hashes[7:8])
+        tables = [stage.allocate(one, 200)[0], [0, 0, 0, 901], [0, 0, 0, 0]]
+        stage.match(one)
+        stage.scheduler.allocated(one, tables, 128)
+        stage.begin()
+        (full,) = stage.node.loads  # nothing is written to the block that stands for none
+        stage.node.end(full)
+        stage.end()
+        told = stage.begin()
+        self.assertEqual((told.failed, stage.pool.held), ({"a"}, set()))
+
+    def test_states_are_stored_from_the_blocks_that_are_offered(self):
+        stage, one = Stage(STATE), hashable("a", 200)
+        stage.match(one)
+        stage.begin({one: 64}, {one: [(1, 701, 64), (2, 702, 64)]})
+        self.assertEqual([store.at for store in stage.node.stores], [])
+        self.assertTrue({701, 702} <= stage.pool.held)
+        stage.end()
+        full, state = stage.node.stores
+        self.assertEqual((full.at, len(full.hashes)), (0, 4))
+        self.assertEqual((state.at, state.hashes, state.tables), (1, one.block_hashes[3:4], [[701], [702]]))
+        for store in (full, state):
+            stage.node.end(store)
+        stage.begin()
+        self.assertEqual(stage.pool.held, set())
+
+    def test_states_that_cannot_be_found_are_not_stored(self):
+        """Within a block, of one group alone, behind the hashes, and what is there already."""
+        stage, one = Stage(STATE), hashable("a", 100)
+        stage.node.keys[0].update(one.block_hashes)
+        stage.node.keys[1].update(one.block_hashes[1:2])
+        stage.load(one)
+        stage.begin({one: 68}, {one: [(1, 701, 16), (2, 702, 16), (1, 703, 64), (1, 704, 128), (2, 705, 128), (1, 706, 32), (2, 707, 32),
+                                      (1, 0, 96), (2, 708, 96)]})
+        stage.end()
+        self.assertEqual([store.at for store in stage.node.stores], [0])
+
+    def test_states_of_tokens_that_were_taken_back_are_not_stored(self):
+        stage, one = Stage(STATE), hashable("a", 200)
+        stage.match(one)
+        stage.begin({one: 64}, {one: [(1, 701, 64), (2, 702, 64)]})
+        one.num_computed_tokens -= 1
+        stage.end()
+        self.assertEqual([(store.at, len(store.hashes)) for store in stage.node.stores], [(0, 3)])
+        self.assertFalse({701, 702} & stage.pool.held)
+        stage.begin({one: 1}, {one: [(1, 703, 64), (2, 704, 64)]})
+        stage.end()
+        self.assertEqual(stage.node.stores[-1].tables, [[703], [704]])
+
+    def test_every_block_has_a_state_where_vllm_says_so(self):
+        """mamba_cache_mode "all": blocks are stored by their place."""
+        classes = FULL + [Class("states16", 16, 1, (Group(1, "states", 16, 0, ("b",), 1, 1),))]
+        stage, one = Stage(classes), hashable("a", 200)
+        stage.match(one)
+        stage.begin({one: 64})
+        stage.end()
+        self.assertEqual([(store.at, len(store.hashes)) for store in stage.node.stores], [(0, 4), (1, 4)])
+
+    def test_states_are_a_rule_of_their_own(self):
+        def mamba(mode="align", **more):
+            return types.SimpleNamespace(**{"kind": "mamba", "block_size": 16, "mamba_cache_mode": mode, "mamba_type": "mamba2",
+                                            "shapes": ((3, 8), (2, 4, 4)), "dtypes": ("float32", "float32"), "tp_replicated": False, **more})
+
+        configured = configuration(2, specs=[spec(), mamba(), mamba(), mamba("all", tp_replicated=True), spec("sliding_window", window=16)])
+        groups = groups_of(*configured)
+        self.assertEqual([(one.name, one.window_blocks, one.offered, len(one.groups)) for one in layout.classes_of(groups)],
+                         [("full16", 0, False, 1), ("window1x16", 1, False, 1), ("state16", 1, True, 2), ("states16", 1, False, 1)])
+        self.assertEqual([(one.heads, one.shards, layout.parts_of(one)) for one in groups[1:4]], [(1, 2, 2), (1, 2, 2), (1, 1, 1)])
+        self.assertEqual(facts.pool_kind(groups[1]), sluice.POOL_MAMBA_STATE)
+
+        def model(one):
+            configured = configuration(2, specs=[one])
+            (group,) = groups_of(*configured)
+            return facts.model_of(configured[0], settings.parse({}), layout.classes_of([group])[0], {0: Split(2, (("0.a",),))}, {0: ""})
+
+        self.assertEqual(model(mamba()), model(mamba()))
+        self.assertNotEqual(model(mamba()), model(mamba(shapes=((3, 8), (4, 2, 4)))))  # as many bytes
+        self.assertNotEqual(model(mamba()), model(mamba(dtypes=("float32", "int32"))))
+        with self.assertRaisesRegex(ValueError, "mamba_cache_mode 'none'"):
+            groups_of(*configuration(specs=[mamba("none")]))
 
 
 if __name__ == "__main__":

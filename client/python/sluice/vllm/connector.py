@@ -66,7 +66,7 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
         """first_slices: of each stage the number of its first slice; the scheduler does not need them."""
         rank_parts = [first_part(group, split, rank, self.ranks, first) for first in first_slices or [0] * self.stages
                       for rank in range(self.ranks)]
-        return sluice.Pool(facts.pool_name(group), facts.pool_kind(), layers, memory_bytes=base_bytes, device=addresses,
+        return sluice.Pool(facts.pool_name(group), facts.pool_kind(group), layers, memory_bytes=base_bytes, device=addresses,
                            part_count=split.parts, first_parts=rank_parts)
 
     # ---- workers ----
@@ -144,7 +144,7 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
         self.loads = transfer.is_kv_consumer
         self.node = Node(self.settings, transfer.engine_id)
         self.scheduler = Scheduler(self.classes, hash_tokens, self.settings, self.node,
-                                   any(group.kind == "window" for group in self.groups))
+                                   any(group.kind != "full" for group in self.groups))
         events = self._vllm_config.kv_events_config
         if events is not None and events.enable_kv_cache_events:
             self.scheduler.events = []
@@ -172,7 +172,9 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
             self.scheduler.allocated(request, blocks.get_block_ids(), num_external_tokens)
 
     def build_connector_meta(self, scheduler_output):
-        return Step(self.scheduler.step_begin(scheduler_output.num_scheduled_tokens, self._kv_cache_manager.get_block_ids))
+        there = scheduler_output.kv_connector_block_state
+        return Step(self.scheduler.step_begin(scheduler_output.num_scheduled_tokens, self._kv_cache_manager.get_block_ids,
+                                              there.boundary_state_offloads if there is not None else None))
 
     def update_connector_output(self, connector_output):
         finished = self.scheduler.take_finished()

@@ -5,11 +5,12 @@ import json
 
 import sluice
 
-from .layout import Cache, Group
+from .layout import STATES, Cache, Group
 from .stages import cuts_of as stages_apart
 
 KINDS = {"full_attention": "full", "mla_attention": "full", "sink_full_attention": "full", "sliding_window": "window",
          "sliding_window_mla": "window"}
+STATE_MODES = {"align": "state", "all": "states"}  # of mamba_cache_mode
 
 
 def groups_of(vllm_config, kv_cache_config, kind_of):
@@ -27,7 +28,11 @@ def groups_of(vllm_config, kv_cache_config, kind_of):
         spec = group.kv_cache_spec
         layers = getattr(spec, "kv_cache_specs", None)
         specs = [layers[name] for name in group.layer_names or layers] if layers else [spec]  # a stage may have none of them
-        kind = KINDS.get(getattr(kind_of(spec), "value", kind_of(spec)))
+        told = getattr(kind_of(spec), "value", kind_of(spec))
+        if told == "mamba":
+            groups.append(states_of(index, group, specs[0], ranks))
+            continue
+        kind = KINDS.get(told)
         if kind is None:
             raise ValueError(f"SluiceConnector: caches of the kind {kind_of(spec)} are not served")
         heads = {one.num_heads for one in specs}
@@ -40,11 +45,20 @@ def groups_of(vllm_config, kv_cache_config, kind_of):
     return groups
 
 
+def states_of(index, group, spec, ranks):
+    """Of Mamba and linear attention. What a rank has of a state is a part: convolutions are not cut at heads alone."""
+    kind = STATE_MODES.get(spec.mamba_cache_mode)
+    if kind is None:
+        raise ValueError(f"SluiceConnector: mamba_cache_mode {spec.mamba_cache_mode!r} keeps no states of prefixes; 'align' and 'all' do")
+    form = f"{getattr(spec.mamba_type, 'value', spec.mamba_type)} {spec.shapes} {spec.dtypes}"
+    return Group(index, kind, spec.block_size, 0, tuple(group.layer_names), 1, 1 if spec.tp_replicated else ranks, form)
+
+
 def load_check(settings, groups):
     """Raises ValueError where a step cannot wait for its loads: with several groups vLLM could not be told which blocks failed, and
     with a window the load itself waits for steps that run."""
-    if settings.load == "sync" and (len(groups) > 1 or groups[0].kind == "window"):
-        raise ValueError("kv_connector_extra_config: load: 'sync' serves models with one group of caches alone, without a window")
+    if settings.load == "sync" and (len(groups) > 1 or groups[0].kind != "full"):
+        raise ValueError("kv_connector_extra_config: load: 'sync' serves models with one group of caches alone, of full attention")
 
 
 def shards_of(spec, ranks, model_heads):
@@ -108,7 +122,7 @@ def model_of(vllm_config, settings, group, splits, interiors):
     Split}; interiors: {group: the order of bytes within a head}."""
     model, cache = vllm_config.model_config, vllm_config.cache_config
     stored = [[one.kind, one.window, [len(names) for names in splits[one.index].slices], one.heads * one.shards, splits[one.index].heads,
-               interiors[one.index]] for one in group.groups]
+               interiors[one.index], *([one.form] if one.form else [])] for one in group.groups]
     says = json.dumps([cache.cache_dtype, getattr(cache, "prefix_caching_hash_algo", ""), stored, *told_apart(vllm_config)], sort_keys=True,
                       default=str)
     shape = getattr(model, "hf_text_config", None) or model.hf_config
@@ -150,5 +164,5 @@ def pool_name(group):
     return f"{group.kind}-{group.index}"
 
 
-def pool_kind():
-    return sluice.POOL_ATTENTION
+def pool_kind(group):
+    return sluice.POOL_MAMBA_STATE if group.kind in STATES else sluice.POOL_ATTENTION

@@ -13,6 +13,7 @@ from .stages import slices_here
 
 PARTS_MAX = 64
 POOLS_MAX = 8
+STATES = ("state", "states")  # kinds of groups: Mamba, linear attention
 
 
 class Cache(NamedTuple):
@@ -30,12 +31,13 @@ class Group(NamedTuple):
     """A group of layers with one table of blocks."""
 
     index: int        # among vLLM's groups
-    kind: str         # "full" or "window"
+    kind: str         # "full", "window", "state" (vLLM says which block has one at which boundary) or "states" (every block has one)
     block_tokens: int
     window: int       # tokens; 0 of full attention
     layers: tuple     # names
     heads: int        # KV heads on a rank; 1 of latent attention
     shards: int       # ranks with bytes of their own; other ranks have the same as one of these
+    form: str = ""    # of states: what gives their bytes a meaning
 
 
 class Class(NamedTuple):
@@ -43,20 +45,26 @@ class Class(NamedTuple):
 
     name: str
     block_tokens: int
-    window_blocks: int  # 0: a prefix needs all blocks; else its last ones
+    window_blocks: int  # 0: a prefix needs all blocks; else its last ones, 1 of states
     groups: tuple
+
+    @property
+    def offered(self):
+        """Whether vLLM tells which blocks can be stored: those of a position change."""
+        return self.groups[0].kind == "state"
 
 
 def classes_of(groups):
     """[Class], those of full attention first. A registration has POOLS_MAX pools at most, a pool a group."""
     rules = {}
     for group in groups:
-        window = -(-(group.window - 1) // group.block_tokens) if group.kind == "window" else 0
-        rules.setdefault((window, group.block_tokens), []).append(group)
+        state = group.kind if group.kind in STATES else ""
+        window = 1 if state else -(-(group.window - 1) // group.block_tokens) if group.kind == "window" else 0
+        rules.setdefault((window, group.block_tokens, state), []).append(group)
     classes = []
-    for (window, tokens), members in sorted(rules.items()):
+    for (window, tokens, state), members in sorted(rules.items()):
         for first in range(0, len(members), POOLS_MAX):
-            name = f"window{window}x{tokens}" if window else f"full{tokens}"
+            name = f"{state}{tokens}" if state else f"window{window}x{tokens}" if window else f"full{tokens}"
             classes.append(Class(f"{name}-{first // POOLS_MAX}" if first else name, tokens, window,
                                  tuple(members[first:first + POOLS_MAX])))
     return classes

@@ -205,9 +205,10 @@ class Scheduler:
 
     # ---- steps ----
 
-    def step_begin(self, tokens_of, tables_of):
+    def step_begin(self, tokens_of, tables_of, states=None):
         """A step was scheduled. tokens_of: {request: tokens that it computes in it}; tables_of(request): its blocks, a list a group.
-        Gives what the workers are told."""
+        states: {request: [(group, block, tokens)]}, blocks that have a state of so many tokens when the step is over. Gives what the
+        workers are told."""
         self.scheduled += 1
         filled = []
         if self.settings.save and self.node.ready:
@@ -215,6 +216,10 @@ class Scheduler:
                 tracker = self.trackers.get(request_id)
                 if tracker is not None:
                     self.fill(filled, tracker, tracker.request.num_computed_tokens + count, tables_of)
+            for request_id, told in (states or {}).items():
+                tracker = self.trackers.get(request_id)
+                if tracker is not None:
+                    self.fill_states(filled, tracker, tracker.request.num_computed_tokens + tokens_of.get(request_id, 0), told)
         self.steps.append(Step(self.scheduled, filled))
         self.loads_start()
         if not tokens_of and self.busy:
@@ -230,10 +235,25 @@ class Scheduler:
         tables, chunks = None, []
         for at, group in enumerate(self.classes):
             last = min(end, len(tracker.request.block_hashes) * self.hash_tokens) // group.block_tokens
-            if last > tracker.next[at]:
+            if last > tracker.next[at] and not group.offered:
                 tables = tables or tables_of(tracker.request.request_id)
                 chunks.append(self.chunk(at, tables, tracker.next[at], last))
                 tracker.next[at] = last
+        if chunks:
+            filled.append(Filled(tracker, end, tracker.request.num_preemptions, chunks))
+
+    def fill_states(self, filled, tracker, end, told):
+        """A block a state, where all groups of its class have one at the same boundary."""
+        if tracker.next is None:
+            tracker.next = [0] * len(self.classes)
+        chunks = []
+        for at, group in enumerate(self.classes):
+            for last, table in states_at(group, told) if group.offered else ():
+                if tracker.next[at] < last and last * group.block_tokens <= min(end, len(tracker.request.block_hashes) * self.hash_tokens):
+                    held = [self.pool.blocks[block] for block in table]
+                    self.pool.touch(held)
+                    chunks.append(Chunk(at, last - 1, [[block] for block in table], held))
+                    tracker.next[at] = last
         if chunks:
             filled.append(Filled(tracker, end, tracker.request.num_preemptions, chunks))
 
@@ -317,6 +337,8 @@ class Scheduler:
 
     def chunk_load(self, load, i):
         chunk = load.chunks[i]
+        if any(NULL_BLOCK in table for table in chunk.tables):
+            return False  # vLLM has given no block for what the prefix needs
         op = self.start(self.node.load, chunk.at, self.chunk_hashes(load, i), chunk.tables, self.settings.timeout)
         if op is not None:
             self.ops[op] = (load, i)
@@ -477,6 +499,16 @@ class Scheduler:
     def take_stats(self):
         stats, self.stats = self.stats, {}
         return stats
+
+
+def states_at(group, told):
+    """[(number of blocks before a boundary and at it, a block for each group of the class)], of [(group, block, tokens)]."""
+    found = {}
+    for index, block, tokens in told:
+        if block != NULL_BLOCK and tokens > 0 and tokens % group.block_tokens == 0:
+            found.setdefault(tokens // group.block_tokens, {})[index] = block
+    members = [member.index for member in group.groups]
+    return [(last, [blocks[index] for index in members]) for last, blocks in sorted(found.items()) if all(index in blocks for index in members)]
 
 
 def leading(table, value):

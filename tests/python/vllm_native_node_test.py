@@ -36,6 +36,12 @@ class Rank:
                                            (BLOCKS, self.heads, STATES, STATE_BYTES), (self.page, *inner)),) for i, name in enumerate(names)}
         self.group = layout.Group(0, "full", STATES, 0, tuple(names), self.heads, ranks)
 
+    def away(self):
+        """Its memory goes, and other memory comes."""
+        self.memory, gone = ctypes.create_string_buffer(len(self.memory.raw)), self.memory
+        self.caches = {name: (cache._replace(base=ctypes.addressof(self.memory)),) for name, (cache,) in self.caches.items()}
+        ctypes.memset(gone, 0xee, len(gone.raw))
+
     def at(self, name, block, head, state):
         (cache,) = self.caches[name]
         return cache.offset + block * cache.strides[0] + head * cache.strides[1] + state * cache.strides[2]
@@ -82,15 +88,18 @@ class Played:
 
         self.registered = []
         for number, rank in enumerate(self.ranks):
-            layers, addresses = layout.layers_of(rank.group, self.split, rank.caches, BLOCKS)
             one = node.Registered(told(real), name)
-            one.register(self.classes, lambda *_, at=(layers, [addresses], len(rank.memory.raw)): [pool(*at)], models, BLOCKS, world, number, 1)
+            one.register(self.classes, lambda *_, rank=rank: [pool(*self.memory(rank))], models, BLOCKS, world, number, 1)
             self.registered.append(one)
         self.node = node.Node(told(real), name)
         self.node.register(self.classes, lambda *_: [pool((), None, 0)], models, BLOCKS, world)
         self.scheduler = scheduler.Scheduler(self.classes, STATES, told(real), self.node)
         self.scheduler.pool = Pool(BLOCKS)
         self.next = 1
+
+    def memory(self, rank):
+        layers, addresses = layout.layers_of(rank.group, self.split, rank.caches, BLOCKS)
+        return layers, [addresses], len(rank.memory.raw)
 
     def blocks(self, count):
         self.next += count
@@ -236,6 +245,34 @@ class Ranks(unittest.TestCase):
                     played.next = 1
                     self.assertEqual(played.scheduler.pool.held, set())
                     self.assertEqual(played.answer(request("a"))[0], 4 * STATES)
+
+    def test_memory_that_slept_is_another_one(self):
+        """Nothing is stored from what is away, and what comes back is loaded into where it is then."""
+        with RealNode(ranks=2, memory="64MiB") as real:
+            played = self.played(real, "one engine, 16 bytes", 2)
+            played.answer(request("a"))
+            for one in played.registered:
+                one.rest()
+            before = [rank.memory for rank in played.ranks]
+            self.assertEqual(played.answer(request("b"))[0], 0)
+            self.assertEqual((played.scheduler.stats["store_failures"], played.scheduler.stats["stored_blocks"]), (1, 5))
+            for rank, one in zip(played.ranks, played.registered):
+                rank.away()
+                self.assertTrue(one.wake())
+            one = request("a")
+            loaded, blocks = played.answer(one)
+            self.assertEqual(loaded, 4 * STATES)
+            self.check(played, one, blocks, 4)
+            self.assertEqual({byte for memory in before for byte in memory.raw}, {0xee})  # nothing was written there
+            # Memory that went without a word.
+            for rank in played.ranks:
+                rank.away()
+            for one in played.registered:
+                one.anew()
+            one = request("a")
+            loaded, blocks = played.answer(one)
+            self.assertEqual(loaded, 4 * STATES)
+            self.check(played, one, blocks, 4)
 
     def test_a_reset_forgets_the_model(self):
         with RealNode(ranks=1, memory="64MiB") as real:

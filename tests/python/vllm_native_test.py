@@ -8,7 +8,7 @@ import python_support  # noqa: F401  the package that was built
 from node_support import main
 
 import sluice
-from sluice.vllm import facts, layout, node, scheduler, settings, stages
+from sluice.vllm import facts, layout, node, scheduler, settings, sleep, stages
 from sluice.vllm.layout import Cache, Class, Group
 from sluice.vllm.stages import Split
 
@@ -314,6 +314,36 @@ class Registrations(unittest.TestCase):
         self.assertFalse(one.forget())
         del codes["m/3"]
         self.assertTrue(one.forget())
+
+    def test_nothing_is_registered_of_memory_that_is_away(self):
+        one, made = self.registered(*[None] * 4), []
+        one.register(FULL, lambda *_: made.append("pools") or [], {"full16": {"name": "tiny"}}, 8, 1)
+        calls = []
+
+        class Backend:
+            def suspend(self, level=1):
+                calls.append(("suspend", level, one.ready))
+
+            def discard(self, tags):
+                calls.append(("discard", tags, one.ready))
+
+            def resume(self, tags=None):
+                calls.append(("resume", tags, one.ready))
+
+        sleep.watch(Backend, one.rest, one.wake)
+        backend = Backend()
+        backend.suspend(2)
+        backend.resume(["weights"])
+        self.assertFalse(one.ready)
+        backend.resume(["kv_cache"])
+        self.assertTrue(one.ready)
+        backend.discard(("weights",))
+        backend.discard(("kv_cache",))
+        one.anew()  # told by a step that was late: it still sleeps
+        backend.resume()
+        self.assertEqual(calls, [("suspend", 2, False), ("resume", ["weights"], False), ("resume", ["kv_cache"], False),
+                                 ("discard", ("weights",), True), ("discard", ("kv_cache",), False), ("resume", None, False)])
+        self.assertEqual((one.ready, len(made)), (True, 3))  # where the memory lies is looked at each time
 
     def test_a_node_that_does_not_answer_costs_steps_little(self):
         def refuse(seconds):
@@ -643,6 +673,69 @@ class Stores(unittest.TestCase):
         self.assertTrue(stage.scheduler.drain(1))
         stage.end()
         self.assertEqual((len(stage.node.stores), stage.pool.held), (1, set()))
+
+    def test_a_drained_scheduler_waits_for_fences(self):
+        stage, one = Stage(), hashable("a", 32)
+        stage.match(one)
+        stage.begin({one: 32})
+        stage.end()
+        (store,) = stage.node.stores
+
+        def wait(seconds):
+            stage.clock += 0.1
+            if stage.clock > 0.5:
+                stage.node.fence.add(store)
+
+        stage.node.wait = wait
+        stage.node.end(store, code=sluice.Code.TIMEOUT, fenced=False)
+        self.assertTrue(stage.scheduler.drain(5))
+        self.assertEqual(stage.pool.held, set())
+        stage.node.fence.clear()
+        two = hashable("b", 32)
+        stage.clock += 100.0
+        stage.match(two)
+        stage.begin({two: 32})
+        stage.end()
+        stage.node.end(stage.node.stores[1], code=sluice.Code.TIMEOUT, fenced=False)
+        stage.node.wait = lambda seconds: setattr(stage, "clock", stage.clock + 0.1)
+        self.assertFalse(stage.scheduler.drain(5))
+
+    def test_vllm_resets_its_blocks_when_they_were_stored(self):
+        stage, one = Stage(), hashable("a", 64)
+        tried = []
+        stage.pool.reset_prefix_cache = lambda: tried.append(set(stage.pool.held)) or not stage.pool.held
+        stage.scheduler.bind(stage.pool)
+        stage.match(one)
+        stage.begin({one: 32})
+        stage.end()
+        stage.begin({one: 32})  # what is under way is preempted, and its output dropped
+        stage.node.wait = lambda seconds: stage.node.end(stage.node.stores[0])
+        self.assertTrue(stage.pool.reset_prefix_cache())
+        self.assertEqual(tried, [set()])
+
+    def test_a_request_that_begins_anew_stores_what_was_dropped(self):
+        """As after a reset that preempts what runs."""
+        stage, one = Stage(), hashable("a", 64)
+        stage.match(one)
+        stage.begin({one: 64})
+        stage.scheduler.drain(1)
+        one.num_preemptions, one.num_computed_tokens = 1, 0
+        stage.end()
+        self.assertEqual((stage.node.stores, stage.pool.held), ([], set()))
+        stage.match(one)
+        stage.begin({one: 64})
+        stage.end()
+        self.assertEqual([len(store.hashes) for store in stage.node.stores], [4])
+
+    def test_ranks_whose_memory_is_another_one_register_anew(self):
+        stage, one = Stage(), hashable("a", 32)
+        stage.match(one)
+        stage.begin({one: 32})
+        stage.end()
+        stage.node.end(stage.node.stores[0], code=sluice.Code.STALE)
+        told = stage.begin()
+        self.assertEqual((told.anew, told.register), (True, False))
+        self.assertFalse(stage.begin().anew)
 
     def test_a_node_that_knows_no_ranks_makes_them_register(self):
         stage, one = Stage(), hashable("a", 32)

@@ -81,18 +81,19 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
         facts.stages_check(self.classes, told)
         splits = splits_of(self.groups, told, self.heads, self.cuts)
         interiors = {group.index: next(stage[group.index][1] for stage in told if stage[group.index][0]) for group in self.groups}
-        made = {group.index: layers_of(group, splits[group.index], caches, count) for group in self.groups}
         self.models = Models({group.name: facts.model_of(self._vllm_config, self.settings, group, splits, interiors)
                               for group in self.classes}, splits)
 
-        def pools(_, members):
-            return [self.pool(group, splits[group.index], made[group.index][0], [made[group.index][1]],
-                              max((caches[name][0].base_bytes for name in group.layers), default=0),
-                              [first_slice(splits[group.index], stage[group.index][0]) for stage in told])
-                    for group in members.groups]
+        def pool(group):
+            layers, addresses = layers_of(group, splits[group.index], facts.caches_of([group], kv_caches), count)
+            most = max((cache.base_bytes for name in group.layers for cache in caches[name]), default=0)
+            first_slices = [first_slice(splits[group.index], stage[group.index][0]) for stage in told]
+            return self.pool(group, splits[group.index], layers, [addresses], most, first_slices)
 
         rank = get_pp_group().rank_in_group * self.ranks + get_tensor_model_parallel_rank()
-        self.worker.register(self.classes, pools, self.models.of, count, self.ranks * self.stages, rank, 1)
+        self.worker.register(self.classes, lambda _, members: [pool(group) for group in members.groups], self.models.of, count,
+                             self.ranks * self.stages, rank, 1)
+        facts.sleep_watch(self._vllm_config.model_config, self.worker)
 
     def interior(self, group, caches):
         """The order of bytes within the states of a head, which its attention back end decides."""
@@ -107,8 +108,12 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
         return self.models
 
     def start_load_kv(self, forward_context, **kwargs):
-        if self.worker.ready and self.has_connector_metadata() and self._get_connector_metadata().told.register:
-            self.worker.nudge()
+        told = self._get_connector_metadata().told if self.has_connector_metadata() else None
+        if self.worker.ready and told is not None:
+            if told.anew:
+                self.worker.anew()
+            elif told.register:
+                self.worker.nudge()
 
     def wait_for_layer_load(self, layer_name):
         pass
@@ -158,7 +163,7 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
         self.node.register(self.classes, pools, told.of, self._kv_cache_config.num_blocks, self.ranks * self.stages)
 
     def bind_gpu_block_pool(self, gpu_block_pool):
-        self.scheduler.pool = gpu_block_pool
+        self.scheduler.bind(gpu_block_pool)
 
     @property
     def requires_kv_delivery(self):

@@ -6,6 +6,7 @@ import json
 import sluice
 
 from .layout import STATES, Cache, Group
+from .sleep import watch
 from .stages import cuts_of as stages_apart
 
 KINDS = {"full_attention": "full", "mla_attention": "full", "sink_full_attention": "full", "sliding_window": "window",
@@ -115,6 +116,14 @@ def stages_check(classes, told):
         for number, stage in enumerate(told):
             if not any(stage[member.index][0] for member in group.groups):
                 raise ValueError(f"SluiceConnector: stage {number} of the pipeline has no layer of the class {group.name}: not served")
+
+
+def sleep_watch(model_config, registered):
+    """The registration rests while vLLM sleeps."""
+    if getattr(model_config, "enable_sleep_mode", False):
+        from vllm.device_allocator.sleep_mode_backend import SleepModeBackendFactory
+
+        watch(SleepModeBackendFactory.get_backend_class(model_config.sleep_mode_backend), registered.rest, registered.wake)
 
 
 def model_of(vllm_config, settings, group, splits, interiors):

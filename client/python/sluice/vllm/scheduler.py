@@ -33,6 +33,7 @@ class Tracker:
     computed: int = 0           # tokens that the engine itself had at the last look-up
     failed: bool = False        # a load of it failed: nothing more is loaded
     next: Optional[list] = None  # a class: the first block that has not been thought of to be stored
+    preemptions: int = 0        # of the request when it was looked up
 
 
 @dataclasses.dataclass
@@ -97,6 +98,7 @@ class Told:
     invalid: set = dataclasses.field(default_factory=set)   # blocks
     pending: bool = False   # loads are under way: a step without work is told, too
     register: bool = False  # the node does not know the ranks
+    anew: bool = False      # it knows other memory of theirs than they have now
 
 
 class Scheduler:
@@ -123,6 +125,17 @@ class Scheduler:
         self.say_at = 0.0
         self.stats = {}
 
+    def bind(self, pool):
+        """vLLM's block pool. It is reset only when no block is referenced, and does not ask for those that are stored: now it does."""
+        self.pool = pool
+        reset = pool.reset_prefix_cache
+
+        def reset_when_stored():
+            self.drain(self.settings.timeout)
+            return reset()
+
+        pool.reset_prefix_cache = reset_when_stored
+
     # ---- look-up ----
 
     def hashes(self, at, request, first, last):
@@ -137,6 +150,8 @@ class Scheduler:
         if tracker is None:
             tracker = self.trackers[request.request_id] = Tracker(request)
         tracker.request, tracker.computed = request, computed
+        if tracker.preemptions != request.num_preemptions:  # it begins anew; what it has computed may have been dropped meanwhile
+            tracker.next, tracker.preemptions = None, request.num_preemptions
         if not wanted or tracker.failed or self.now() < self.paused_until or self.stuck >= self.settings.stores_max or not self.node.ready:
             return 0, False
         began = self.now()
@@ -304,6 +319,10 @@ class Scheduler:
         if code == sluice.Code.NOT_FOUND:  # of its ranks the node knows nothing: it was started anew
             if self.now() >= self.register_at:
                 self.told.register = True
+                self.register_at = self.now() + self.settings.retry
+        elif code == sluice.Code.STALE:
+            if self.now() >= self.register_at:
+                self.told.anew = True
                 self.register_at = self.now() + self.settings.retry
         elif code in AWAY:
             pause = self.settings.timeout if code == sluice.Code.TIMEOUT else self.settings.retry
@@ -477,17 +496,18 @@ class Scheduler:
         return any(isinstance(what, Store) and self.now() - what.began < FREE_SECONDS for what, _ in self.ops.values())
 
     def drain(self, seconds):
-        """Nothing of what was computed so far is stored any more. Whether stores under way have ended within so long."""
+        """Nothing of what was computed so far is stored any more. Whether stores under way have ended within so long, and their blocks are
+        let go of."""
         for step in self.steps:
             for filled in step.filled:
                 for chunk in filled.chunks:
                     self.let_go(chunk.held)
             step.filled = []
         end = self.now() + seconds
-        while self.store_count > 0 and self.now() < end:
+        while (self.store_count > 0 or self.stuck) and self.now() < end:
             self.node.wait(IDLE_WAIT_SECONDS)
             self.poll()
-        return self.store_count == 0
+        return self.store_count == 0 and not self.stuck
 
     def request_end(self, request_id):
         self.trackers.pop(request_id, None)

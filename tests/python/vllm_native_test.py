@@ -8,7 +8,7 @@ import python_support  # noqa: F401  the package that was built
 from node_support import main
 
 import sluice
-from sluice.vllm import facts, layout, node, scheduler, settings, sleep, stages
+from sluice.vllm import events, facts, layout, node, scheduler, settings, sleep, stages
 from sluice.vllm.layout import Cache, Class, Group
 from sluice.vllm.stages import Split
 
@@ -655,13 +655,34 @@ class Stores(unittest.TestCase):
 
     def test_what_was_stored_is_told_to_who_wants_events(self):
         stage, one = Stage(), hashable("a", 32)
-        stage.scheduler.events = []
+        stage.scheduler.announce()
         stage.match(one)
         stage.begin({one: 32})
         stage.end()
         stage.node.end(stage.node.stores[0])
         stage.begin()
-        self.assertEqual(stage.scheduler.events, [(0, one.block_hashes[:2])])
+        self.assertEqual(stage.scheduler.take_events(), [(0, one.block_hashes[:2], True)])
+        self.assertEqual(stage.scheduler.take_events(), [])
+
+    def test_what_is_gone_is_told_to_who_wants_events(self):
+        stage, one = Stage(), hashable("a", 64)
+        stage.scheduler.announce()
+        stage.match(one)
+        stage.begin({one: 64})
+        stage.end()
+        stage.node.end(stage.node.stores[0])
+        stage.begin()
+        stage.scheduler.take_events()
+        gone = one.block_hashes[1:3]
+        stage.node.keys[0].difference_update(gone)
+        self.assertEqual(stage.scheduler.take_events(), [])  # not yet looked at
+        stage.clock += 1.0
+        stage.node.ready = False
+        self.assertEqual(stage.scheduler.take_events(), [])  # nobody knows
+        stage.node.ready = True
+        self.assertEqual(stage.scheduler.take_events(), [(0, gone, False)])
+        stage.clock += 1.0
+        self.assertEqual(stage.scheduler.take_events(), [])  # once
 
     def test_a_drained_scheduler_stores_nothing_of_before(self):
         stage, one = Stage(), hashable("a", 64)
@@ -753,6 +774,54 @@ class Stores(unittest.TestCase):
         stage.begin({one: 36})
         stage.end()
         self.assertEqual(stage.node.stores[0].hashes, one.block_hashes[3:6])
+
+
+class Events(unittest.TestCase):
+    """Blocks that are announced, of a node with a set a class."""
+
+    def setUp(self):
+        self.clock, self.there, self.looks = 0.0, [set(), set()], []
+
+    def announced(self, kept):
+        def look(at, hashes):
+            self.looks.append(len(hashes))
+            return "".join("1" if key in self.there[at] else "0" for key in hashes)
+
+        return events.Announced(2, kept, look, lambda: self.clock)
+
+    def test_all_are_looked_at_in_turn(self):
+        one, keys = self.announced(10000), list(range(2000))
+        one.stored(0, keys)
+        one.stored(1, [7])
+        one.take()
+        self.there[0] = set(keys[:1990])
+        found = []
+        for _ in range(18):
+            self.clock += events.PAUSE_SECONDS
+            one.check()
+            one.check()  # not so soon
+            found += one.take()
+        self.assertEqual(sorted((at, sorted(hashes)) for at, hashes, there in found if not there), [(0, keys[1990:]), (1, [7])])
+        self.assertEqual(max(self.looks), events.LOOK_COUNT)
+        self.assertEqual(len(one.blocks[0]), 1990)
+
+    def test_what_is_looked_after_no_more_is_announced_as_removed(self):
+        one = self.announced(4)
+        one.stored(0, [1, 2, 3])
+        one.stored(0, [1, 4, 5])
+        self.assertEqual(one.take(), [(0, [1, 2, 3], True), (0, [1, 4, 5], True), (0, [2], False)])
+        self.assertEqual(len(one.blocks[0]), 4)
+
+    def test_without_an_answer_nothing_is_removed(self):
+        def look(at, hashes):
+            raise sluice.UnreachableError("gone")
+
+        one = events.Announced(1, 4, look, lambda: self.clock)
+        one.stored(0, [1, 2])
+        one.take()
+        self.clock = 1.0
+        one.check()
+        self.assertEqual((one.take(), list(one.blocks[0])), ([], [1, 2]))
 
 
 class Loads(unittest.TestCase):

@@ -6,7 +6,7 @@ import logging
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1, KVConnectorHandshakeMetadata, KVConnectorMetadata, KVConnectorRole, KVConnectorTransferResults,
     KVConnectorWorkerMetadata, SupportsHMA)
-from vllm.distributed.kv_events import BlockStored
+from vllm.distributed.kv_events import BlockRemoved, BlockStored
 from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash, resolve_kv_cache_block_sizes
 from vllm.v1.kv_cache_interface import get_kv_cache_spec_kind
 
@@ -152,7 +152,7 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
                                    any(group.kind != "full" for group in self.groups))
         events = self._vllm_config.kv_events_config
         if events is not None and events.enable_kv_cache_events:
-            self.scheduler.events = []
+            self.scheduler.announce()
 
     def set_xfer_handshake_metadata_pp_aware(self, metadata):
         told = metadata[min(metadata)]  # all ranks tell the same
@@ -195,12 +195,15 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
 
     def take_events(self):
         self.scheduler.step_end()  # the last call of each step whose output was processed
-        if not self.scheduler.events:
-            return ()
-        events, self.scheduler.events = self.scheduler.events, []
-        return [BlockStored(block_hashes=[maybe_convert_block_hash(key) for key in hashes], parent_block_hash=None, token_ids=[],
-                            block_size=self.classes[at].block_tokens, lora_id=None, medium="SLUICE", lora_name=None, group_idx=group.index)
-                for at, hashes in events for group in self.classes[at].groups]
+        return [self.event(group.index, self.classes[at].block_tokens, [maybe_convert_block_hash(key) for key in hashes], stored)
+                for at, hashes, stored in self.scheduler.take_events() for group in self.classes[at].groups]
+
+    @staticmethod
+    def event(group_index, block_tokens, hashes, stored):
+        if not stored:
+            return BlockRemoved(block_hashes=hashes, medium="SLUICE", group_idx=group_index)
+        return BlockStored(block_hashes=hashes, parent_block_hash=None, token_ids=[], block_size=block_tokens, lora_id=None, medium="SLUICE",
+                           lora_name=None, group_idx=group_index)
 
     def has_pending_push_work(self):
         return self.scheduler.busy

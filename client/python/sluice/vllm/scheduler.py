@@ -11,6 +11,8 @@ from typing import Any, Optional
 
 import sluice
 
+from .events import Announced
+
 log = logging.getLogger("vllm.sluice")  # shown where vLLM's lines are
 FENCE_PAUSE_SECONDS = 0.2
 AGAIN_SECONDS = 0.05       # until a load is tried again whose ranks the node did not know
@@ -117,7 +119,7 @@ class Scheduler:
         self.ops = {}             # op -> (Store or Load, chunk index)
         self.store_count = self.load_count = 0
         self.unfenced = []        # (op, blocks, when it is asked again, until when the engine steps for it)
-        self.events = None        # [(class, hashes)] of what was stored, when a list
+        self.announced = None     # events.Announced, where somebody wants events
         self.told = Told()
         self.finished = set()     # loads that ended well, not told to vLLM
         self.paused_until = 0.0
@@ -437,8 +439,8 @@ class Scheduler:
         self.count(stores=1, store_seconds=self.now() - store.began, stored_blocks=result.stored_count, existed_blocks=result.existed_count,
                    store_failures=result.code != sluice.Code.OK)
         self.node_lost(result.code, result.why)
-        if self.events is not None and result.code == sluice.Code.OK:
-            self.events.append((store.chunk.at, store.hashes))
+        if self.announced is not None and result.code == sluice.Code.OK:
+            self.announced.stored(store.chunk.at, store.hashes)
         self.fenced_or_later(op, store.chunk.held, result)
 
     def load_op_ended(self, op, load, at, result):
@@ -476,6 +478,23 @@ class Scheduler:
         self.poll()
         finished, self.finished = self.finished, set()
         return finished
+
+    # ---- events ----
+
+    def announce(self):
+        """Events are wanted from now on."""
+        def look(at, hashes):
+            return bits_text(self.node.look_there(at, hashes, 0), len(hashes))
+
+        self.announced = Announced(len(self.classes), self.settings.events_kept, look, self.now)
+
+    def take_events(self):
+        """[(class, hashes, whether they are stored)]"""
+        if self.announced is None:
+            return []
+        if self.node.ready:
+            self.announced.check()
+        return self.announced.take()
 
     # ---- the rest ----
 

@@ -11,6 +11,7 @@ ROWS = {
     "store_timeout": (number(0.001, 3600, float), 30.0),  # seconds; `timeout` is that of loads
     "hold": (number(0, 3600, float), 2.0),          # seconds from the look-up to the load during which nothing of it is evicted
     "stores_max": (number(1, 4096), 64),            # under way; more are not stored
+    "events_kept": (number(1, 1 << 24), 65536),     # blocks of a class that are announced as stored and looked after, where vLLM has KV events
 }
 
 

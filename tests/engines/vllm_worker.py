@@ -29,8 +29,10 @@ def model_make(kind, directory):
     if kind == "llama":
         model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES))
     elif kind == "states":
+        sizes = {name: size for name, size in SIZES.items() if name != "head_dim"}
         model = transformers.Lfm2ForCausalLM(transformers.Lfm2Config(
-            **{name: size for name, size in SIZES.items() if name != "head_dim"}, conv_bias=False, conv_L_cache=3, block_auto_adjust_ff_dim=False,
+            **{**sizes, "tie_word_embeddings": True}, conv_bias=False, conv_L_cache=3, block_auto_adjust_ff_dim=False,
+            block_dim=SIZES["hidden_size"], conv_dim=SIZES["hidden_size"],  # vLLM asks for these
             layer_types=["conv", "full_attention"] * 2))
     else:
         model = transformers.Gemma3ForCausalLM(transformers.Gemma3TextConfig(

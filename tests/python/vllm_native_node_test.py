@@ -11,7 +11,7 @@ from node_support import Node as RealNode
 from node_support import PATIENCE, main
 
 import sluice
-from sluice.vllm import layout, node, scheduler, settings
+from sluice.vllm import facts, layout, node, scheduler, settings
 from sluice.vllm import stages as stages_of
 from vllm_native_test import Pool, hashable
 
@@ -141,6 +141,59 @@ class Played:
     def close(self):
         for one in [*self.registered, self.node]:
             one.close()
+
+
+STATE_PAGE, STATE_USED = 256, 200  # a page is padded to that of the attention
+
+
+class Stateful:
+    """One vLLM of one rank with a layer of attention and two with states, whose blocks it offers at the end of each step."""
+
+    def __init__(self, real, name):
+        self.memory = [ctypes.create_string_buffer(BLOCKS * size) for size in (PAGE, STATE_PAGE, STATE_PAGE)]
+        groups = [layout.Group(0, "full", STATES, 0, ("layers.0.attn",), HEADS, 1),
+                  *(layout.Group(i, "state", STATES, 0, (f"layers.{i}.mixer",), 1, 1, "form") for i in (1, 2))]
+        shapes = [(BLOCKS, HEADS, STATES, STATE_BYTES), *[(BLOCKS, 1, 1, STATE_USED)] * 2]
+        strides = [(PAGE, STATES * STATE_BYTES, STATE_BYTES), *[(STATE_PAGE, STATE_USED, STATE_USED)] * 2]
+        self.caches = {group.layers[0]: (layout.Cache(group.layers[0], ctypes.addressof(memory), len(memory.raw), 0, shape, stride),)
+                       for group, memory, shape, stride in zip(groups, self.memory, shapes, strides)}
+        self.classes = layout.classes_of(groups)
+        splits = {group.index: stages_of.Split(layout.parts_of(group), (group.layers,)) for group in groups}
+        models = {group.name: {"name": "states"} for group in self.classes}
+
+        def pools(_, members, here=True):
+            made = {group.index: layout.layers_of(group, splits[group.index], self.caches, BLOCKS) for group in members.groups}
+            return [sluice.Pool(facts.pool_name(group), facts.pool_kind(group), made[group.index][0] if here else (),
+                                memory_bytes=len(self.memory[group.index].raw), device=[made[group.index][1]] if here else None,
+                                part_count=splits[group.index].parts, first_parts=[0]) for group in members.groups]
+
+        self.rank, self.node = node.Registered(told(real), name), node.Node(told(real), name)
+        self.rank.register(self.classes, pools, models, BLOCKS, 1, 0, 1)
+        self.node.register(self.classes, lambda at, members: pools(at, members, False), models, BLOCKS, 1)
+        self.scheduler = scheduler.Scheduler(self.classes, STATES, told(real), self.node, True)
+        self.scheduler.pool = Pool(BLOCKS)
+
+    def page(self, group, block):
+        used, page = (PAGE, PAGE) if group == 0 else (STATE_USED, STATE_PAGE)
+        return self.memory[group][block * page:block * page + used]
+
+    def fill(self, group, block, key):
+        page = PAGE if group == 0 else STATE_PAGE
+        ctypes.memmove(ctypes.addressof(self.memory[group]) + block * page, state_of(group, key), PAGE if group == 0 else STATE_USED)
+
+    def steps(self, until):
+        end = time.monotonic() + 10 * PATIENCE
+        while not until() and time.monotonic() < end:
+            self.scheduler.step_begin({}, None)
+            self.scheduler.step_end()
+
+    def close(self):
+        self.rank.close()
+        self.node.close()
+
+
+def state_of(group, key):
+    return (f"{group} {key}".encode() * PAGE)[:PAGE if group == 0 else STATE_USED]
 
 
 def request(name, blocks=5):
@@ -273,6 +326,39 @@ class Ranks(unittest.TestCase):
             loaded, blocks = played.answer(one)
             self.assertEqual(loaded, 4 * STATES)
             self.check(played, one, blocks, 4)
+
+    def test_states_are_stored_at_checkpoints_and_read_where_one_is(self):
+        with RealNode(ranks=1, memory="64MiB") as real:
+            writer, one = Stateful(real, "writer, 16 bytes at least"), request("a", 6)
+            self.addCleanup(writer.close)
+            writer.scheduler.match(one, 0)
+            table = list(range(1, 7))
+            for first, last, block in ((0, 4, 30), (4, 6, 31)):  # two steps, that end at boundaries
+                for i in range(first, last):
+                    writer.fill(0, table[i], one.block_hashes[i])
+                for group in (1, 2):
+                    writer.fill(group, block + 10 * group, one.block_hashes[last - 1])
+                writer.scheduler.step_begin({one.request_id: (last - first) * STATES}, lambda _: [table, [], []],
+                                            {one.request_id: [(group, block + 10 * group, last * STATES) for group in (1, 2)]})
+                one.num_computed_tokens = last * STATES
+                writer.scheduler.step_end()
+            writer.steps(lambda: not writer.scheduler.busy)
+            self.assertEqual(writer.scheduler.stats["stored_blocks"], 6 + 2)
+
+            reader, one = Stateful(real, "reader, 16 bytes at least"), request("a", 6)
+            self.addCleanup(reader.close)
+            # The last token is computed: of the two states the first one counts.
+            self.assertEqual(reader.scheduler.match(one, 0), (4 * STATES, True))
+            tables = [[11, 12, 13, 14], [0, 0, 0, 21], [0, 0, 0, 22]]
+            reader.scheduler.allocated(one, tables, 4 * STATES)
+            reader.steps(lambda: bool(reader.scheduler.finished))
+            self.assertEqual(reader.scheduler.take_finished(), {one.request_id})
+            for i, block in enumerate(tables[0]):
+                self.assertEqual(reader.page(0, block), state_of(0, one.block_hashes[i]))
+            for group in (1, 2):
+                self.assertEqual(reader.page(group, tables[group][3]), state_of(group, one.block_hashes[3]))
+                self.assertEqual(reader.memory[group].raw.count(0), len(reader.memory[group].raw) - STATE_USED)
+            self.assertEqual(reader.scheduler.pool.held, set())
 
     def test_a_reset_forgets_the_model(self):
         with RealNode(ranks=1, memory="64MiB") as real:

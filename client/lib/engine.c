@@ -99,7 +99,9 @@ static sl_err pool_check(const struct sl_engine_options *options, uint32_t numbe
     if (ranks_here(options) == 0) {
         return SL_OK;
     }
-    if (pool->layer_count == 0 || pool->layer_count > LAYERS_MAX || pool->layers == NULL) {
+    bool none = pool->layer_count == 0 && options->team != 0; /* other ranks have its layers */
+    if (!none &&
+        (pool->layer_count == 0 || pool->layer_count > LAYERS_MAX || pool->layers == NULL)) {
         return sl_fail(why, SL_ERR_INVALID, "pool %s: 1 to %u layers, not %u", pool->name,
                        LAYERS_MAX, pool->layer_count);
     }
@@ -158,9 +160,9 @@ static sl_err options_check(const struct sl_engine_options *options, struct sl_e
         }
         region_count += (uint64_t)options->pools[i].layer_count * ranks_here(options);
     }
-    if (region_count > REGIONS_MAX) {
+    if (region_count > REGIONS_MAX || (region_count == 0 && ranks_here(options) > 0)) {
         return sl_fail(why, SL_ERR_INVALID,
-                       "engine: %" PRIu64 " regions of ranks, pools and layers, at most %u",
+                       "engine: %" PRIu64 " regions of ranks, pools and layers, 1 to %u",
                        region_count, REGIONS_MAX);
     }
     return SL_OK;
@@ -252,6 +254,9 @@ static sl_err memory_of_device(const struct sl_engine_pool *pool, const uint64_t
 static sl_err memory_open(const struct sl_engine *engine, const struct sl_engine_pool *pool,
                           uint32_t rank, struct sl_engine_memory *memory, struct sl_error *why)
 {
+    if (pool->layer_count == 0) {
+        return SL_OK;
+    }
     memory->length_bytes = pool->memory_bytes;
     if (pool->device != NULL) {
         return memory_of_device(pool, pool->device[rank], memory, why);

@@ -589,7 +589,8 @@ struct sl_engine_layer {
 struct sl_engine_pool {
     const char *name; /* [a-z0-9_-]{1,31} */
     enum sl_pool_kind kind;
-    uint32_t layer_count;
+    uint32_t layer_count; /* of a team's rank 0, where a pipeline stage has nothing of the pool, but
+                             not of all pools */
     const struct sl_engine_layer *layers; /* the same for all ranks */
     uint64_t memory_bytes;                /* of one rank */
     /* Host device: a descriptor of shared memory per rank, or NULL: allocated here (memfd). */

@@ -33,7 +33,8 @@ HIT_SHARE = 0.9      # of queried tokens, where all was stored: the last block o
 KILLS = ("registrar", "keyer", "coordinator", "swapper", "transporter", "tierer")
 SETS = {"base": (4, 1500), "pair": (4, 1500), "embedded": (4, 1500), "disk": (4, 1500), "digest": (4, 1500), "silent": (2, 1500),
         "master": (8, 1500), "client": (8, 1500), "engine": (8, 1500), **{actor: (8, 1500) for actor in KILLS}}
-SETS_OF = {("llama", 1): tuple(SETS), ("llama", 2): ("base", "disk"), ("hybrid", 1): ("base", "disk")}
+SETS_OF = {("llama", 1, 1): tuple(SETS)}  # model, ranks, stages
+SETS_OF_OTHERS = ("base", "disk")
 KILLS_MAX = 3        # of one actor during a set
 KILL_PAUSE_S = 0.4
 DISK_ROUNDS = 4
@@ -51,7 +52,7 @@ class Vllm(Things):
 
     def __init__(self, run):
         super().__init__(run)
-        self.expected = {}  # (model, ranks) -> {set: tokens}
+        self.expected = {}  # (model, ranks, stages) -> {set: tokens}
         self.models = {}
 
     def model(self, kind):
@@ -63,23 +64,24 @@ class Vllm(Things):
             self.models[kind] = path
         return self.models[kind]
 
-    def want(self, model="llama", ranks=1):
+    def want(self, model="llama", ranks=1, stages=1, more=None):
         """The tokens of an engine without a connector; it answers all sets and ends."""
-        if (model, ranks) not in self.expected:
-            engine = Engine(self.run, self.model(model), ranks=ranks)
+        which = (model, ranks, stages)
+        if which not in self.expected:
+            engine = Engine(self.run, self.model(model), ranks=ranks, stages=stages, more=more)
             found = {}
-            for name in SETS_OF[model, ranks]:
+            for name in SETS_OF.get(which, SETS_OF_OTHERS):
                 answer = engine.generate(prompts_of(name))
                 check(answer["queried"] == 0, "an engine without a connector asked one")
                 found[name] = answer["tokens"]
             engine.worker.stop()
             answers = sum(found.values(), [])
             check(len({tuple(tokens) for tokens in answers}) > len(answers) // 2, "the model answers too many prompts alike to tell")
-            self.expected[model, ranks] = found
-        return self.expected[model, ranks]
+            self.expected[which] = found
+        return self.expected[which]
 
-    def same(self, names, answer, model="llama", ranks=1):
-        want = sum((self.want(model, ranks)[name] for name in names), [])
+    def same(self, names, answer, **which):
+        want = sum((self.want(**which)[name] for name in names), [])
         differ = [at for at, tokens in enumerate(answer["tokens"]) if tokens != want[at]]
         check(not differ and len(want) == len(answer["tokens"]),
               f"other tokens than without the connector for prompts {differ} of {', '.join(names)}")
@@ -87,8 +89,8 @@ class Vllm(Things):
     def node(self, name="node"):
         return self.shared(name, lambda: Node(self.run, disk_bytes=2 * GIB))
 
-    def engine(self, name="first", node="node", model="llama", ranks=1, **more):
-        return self.shared(f"engine {name}", lambda: Engine(self.run, self.model(model), self.node(node), ranks=ranks, **more))
+    def engine(self, name="first", node="node", model="llama", **more):
+        return self.shared(f"engine {name}", lambda: Engine(self.run, self.model(model), self.node(node), **more))
 
     def filled(self, name, engine, node="node", **which):
         """The node has the set. Gives the answer."""

@@ -34,8 +34,8 @@ class Native(Vllm):
     def model(self, kind):
         return self.other.model(kind)
 
-    def want(self, model="llama", ranks=1):
-        return self.other.want(model, ranks)
+    def want(self, **which):
+        return self.other.want(**which)
 
     def node(self, name="node"):
         return self.shared(name, lambda: NativeNode(self.run, disk_bytes=2 * GIB))
@@ -117,20 +117,38 @@ class Native(Vllm):
         check(asked.returncode == 0, f"sluicectl status: {asked.stderr.strip()}")
         return next(actor["counters"]["ops_by_layers"] for actor in json.loads(asked.stdout)["actors"] if actor["name"] == "coordinator")
 
-    def share(self):
-        """What one rank stored two read, and the other way round."""
-        which = {"model": "llama", "ranks": 2}
-        one = self.engine("one", "node to share")
-        self.filled("base", one, "node to share")
-        two = self.engine("two", "node to share", **which)
-        there = self.hit("base", two, **which)
-        self.filled("disk", two, "node to share", **which)
-        two.worker.stop()
-        back = self.hit("disk", one)
-        one.worker.stop()
-        self.node("node to share").stop()
-        del self.things["engine one"], self.things["engine two"], self.things["node to share"]
-        return Outcome(there.hits + back.hits, there.queried + back.queried, f"TP=1 to 2 {there.note}, 2 to 1 {back.note}")
+    def share(self, what, extra=None, **which):
+        """What one rank stored two read, and the other way round. which: how the two are made."""
+
+        def scenario():
+            two_are = {"model": "llama", **which}
+            one = self.engine("one", "node to share", extra=extra)
+            self.filled("base", one, "node to share")
+            two = self.engine("two", "node to share", extra=extra, **two_are)
+            there = self.hit("base", two, **two_are)
+            self.filled("disk", two, "node to share", **two_are)
+            two.worker.stop()
+            back = self.hit("disk", one)
+            one.worker.stop()
+            self.node("node to share").stop()
+            del self.things["engine one"], self.things["engine two"], self.things["node to share"]
+            return Outcome(there.hits + back.hits, there.queried + back.queried, f"{what}=1 to 2 {there.note}, 2 to 1 {back.note}")
+
+        return scenario
+
+    def states(self):
+        """Every other layer is a convolution, whose state is kept at boundaries of blocks."""
+        which = {"model": "states"}
+        self.filled("base", self.engine("states", "node of states", **which), "node of states", **which)
+        self.hit("base", self.engine("states", "node of states", **which), **which)
+        self.engine("states", "node of states", **which).worker.stop()
+        del self.things["engine states"]
+        engine = self.engine("states", "node of states", **which)
+        found = self.hit("base", engine, **which)
+        engine.worker.stop()
+        self.node("node of states").stop()
+        del self.things["engine states"], self.things["node of states"]
+        return found
 
     def node_gone(self):
         """The node is stopped while the engine answers, and started again: the same tokens, and hits again."""
@@ -202,6 +220,8 @@ def scenarios(run, vllm):
         ("kill engine", native.kill_engine), ("node stopped and started", native.node_gone),
         *[(f"{actor} stands still", native.standing(actor)) for actor in ("registrar", "coordinator", "swapper")],
         ("restart from disk", native.disk), ("load fails: damaged on disk", native.digest), ("load fails: silent tierer", native.silent),
-        ("the node comes later", native.late), ("TP=2", native.ranks), ("TP=1 and TP=2", native.share), ("hybrid", native.hybrid),
+        ("the node comes later", native.late), ("TP=2", native.ranks), ("TP=1 and TP=2", native.share("TP", ranks=2)),
+        ("PP=1 and PP=2", native.share("PP", {"stages": 2}, stages=2)), ("hybrid", native.hybrid),
+        ("states", native.states),
     ]
     return [Scenario("native " + name, action, 900) for name, action in rows]

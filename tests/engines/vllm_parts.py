@@ -22,14 +22,16 @@ def prompts_make(seed, count, length):
 class Engine:
     """One vLLM. node: what its connector uses; without one it has no connector."""
 
-    def __init__(self, run, model, node=None, ranks=1, segment_bytes=0, extra=None, length=6144):
-        variables = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "0|1" if ranks == 2 else "0-1",
+    def __init__(self, run, model, node=None, ranks=1, segment_bytes=0, extra=None, length=6144, stages=1, more=None):
+        variables = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "0|1" if ranks * stages == 2 else "0-1",
                      "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_DO_NOT_TRACK": "1"}
+        if stages > 1:
+            variables["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"  # a function is sent to the workers
         if node is not None:
             variables.update(node.client_variables(), MOONCAKE_CONFIG_PATH=self.config_write(run, node, segment_bytes))
         connector = getattr(node, "connector", node is not None)
         self.worker = Worker(run, WORKER, "vllm" if node else "vllm-off", run.variables(**variables),
-                             {"model": model, "connector": connector, "ranks": ranks, "extra": extra or {}, "length": length})
+                             {"model": model, "connector": connector, "ranks": ranks, "extra": extra or {}, "length": length, "stages": stages, "more": more or {}})
         self.start_s = self.worker.answer(START_SECONDS)["seconds"]
 
     def config_write(self, run, node, segment_bytes):

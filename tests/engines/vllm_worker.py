@@ -21,13 +21,19 @@ SIZES = {"vocab_size": VOCABULARY, "hidden_size": 256, "intermediate_size": 512,
 
 
 def model_make(kind, directory):
-    """A model with random weights. hybrid: every other layer sees a sliding window."""
+    """A model with random weights. hybrid: every other layer sees a sliding window; states: has a convolution."""
     import torch
     import transformers
 
     torch.manual_seed(1)
     if kind == "llama":
         model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES))
+    elif kind == "states":
+        sizes = {name: size for name, size in SIZES.items() if name != "head_dim"}
+        model = transformers.Lfm2ForCausalLM(transformers.Lfm2Config(
+            **{**sizes, "tie_word_embeddings": True}, conv_bias=False, conv_L_cache=3, block_auto_adjust_ff_dim=False,
+            block_dim=SIZES["hidden_size"], conv_dim=SIZES["hidden_size"],  # vLLM asks for these
+            layer_types=["conv", "full_attention"] * 2))
     else:
         model = transformers.Gemma3ForCausalLM(transformers.Gemma3TextConfig(
             **{**SIZES, "tie_word_embeddings": True}, query_pre_attn_scalar=64, sliding_window=256,
@@ -51,9 +57,17 @@ def engine_make(told):
     if told.get("connector") == "native":
         transfer.update(kv_connector="SluiceConnector", kv_connector_module_path="sluice.vllm")
     # float32 and greedy: a prefix that was loaded gives the tokens of one that was computed.
-    return LLM(model=told["model"], skip_tokenizer_init=True, dtype="float32", enforce_eager=True, max_model_len=told.get("length", 6144),
-               max_num_seqs=16, tensor_parallel_size=told.get("ranks", 1), kv_transfer_config=transfer, disable_log_stats=False,
-               enable_prefix_caching=True, seed=1)
+    engine = LLM(model=told["model"], skip_tokenizer_init=True, dtype="float32", enforce_eager=True, max_model_len=told.get("length", 6144),
+                 max_num_seqs=16, tensor_parallel_size=told.get("ranks", 1), kv_transfer_config=transfer, disable_log_stats=False,
+                 pipeline_parallel_size=told.get("stages", 1), enable_prefix_caching=True, seed=1, **told.get("more", {}))
+    if told.get("stages", 1) > 1:
+        engine.collective_rpc(stage_warm)
+    return engine
+
+
+def stage_warm(worker):
+    """On CPUs vLLM makes the tensors that a stage gets from the one before only in a run that it leaves out with enforce_eager."""
+    worker.model_runner.profile_run()
 
 
 def counters(engine):

@@ -235,6 +235,34 @@ class Keys(OnNode):
         layers = [sluice.Layer(8 * part, STRIDE * BLOCKS - 8 * part, STRIDE, 32, part, 8, 16) for part in range(2)]
         return sluice.Pool("attention", sluice.POOL_ATTENTION, layers, memory_bytes=STRIDE * BLOCKS, part_count=2, first_parts=[0])
 
+    def test_a_rank_of_a_team_may_have_nothing_of_a_pool(self):
+        """So is a pipeline stage without a layer of a kind that the other stages have."""
+        team = sluice.team_number("stages of which one has no window")
+
+        def pool(name, parts, first, layers):
+            return sluice.Pool(name, sluice.POOL_ATTENTION, layers, part_count=parts, first_parts=[0, first])
+
+        def register(rank, *pools):
+            engine = self.client.engine(f"stage {rank}", pools=pools, block_tokens=4, block_count=BLOCKS, world=2, model={"name": "tiny"}, team=team,
+                                        first_rank=rank, rank_count=1)
+            self.addCleanup(engine.end)
+            return engine
+
+        layer = [sluice.Layer(0, STRIDE * BLOCKS, STRIDE, STRIDE)]
+        first = register(0, pool("full", 2, 1, layer), pool("window", 1, 0, layer))
+        second = register(1, pool("full", 2, 1, layer), pool("window", 1, 0, []))
+        first.memory(0, "full")[:STRIDE] = b"a" * STRIDE
+        first.memory(0, "window")[:STRIDE] = b"b" * STRIDE
+        second.memory(1, "full")[:STRIDE] = b"c" * STRIDE
+        self.assertEqual(first.store(hashes=[b"k" * 32], blocks=[0]).wait().stored_count, 1)
+        self.assertEqual(second.load(hashes=[b"k" * 32], blocks=[1]).wait().block_count, 1)
+        for engine, rank, name, byte in ((first, 0, "full", b"a"), (first, 0, "window", b"b"), (second, 1, "full", b"c")):
+            self.assertEqual(bytes(engine.memory(rank, name)[STRIDE:2 * STRIDE]), byte * STRIDE)
+        with self.assertRaisesRegex(sluice.InvalidError, "0 regions"):
+            register(1, pool("full", 2, 1, []), pool("window", 1, 0, []))
+        with self.assertRaisesRegex(sluice.InvalidError, "layers, not 0"):
+            self.client.engine("no team", pools=[pool("full", 2, 1, [])], block_tokens=4, block_count=BLOCKS, world=2, model={"name": "tiny"})
+
     def test_every_form_of_keys_and_blocks(self):
         engine = self.register(world=2)
         for rank in range(2):

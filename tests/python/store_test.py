@@ -981,6 +981,81 @@ class Dummy(OnNode):
         self.assertEqual(self.dummy.health_check(), 0)
         self.assertEqual(self.store.alloc_from_mem_pool(4096), 0)
 
+    def hybrid_pools(self):
+        """The host pools of a model with attention, states and an indexer that it lacks, as an engine makes them: {name: (where, bytes)}.
+        K and V are halves of one allocation, the two tensors of a convolution parts of another."""
+        allocator = mooncake.MooncakeHostMemAllocator()
+        kv, states, conv = (allocator.alloc(size) for size in (4 * MIB, 3 * MIB, 2 * MIB))
+        for at in (kv, states, conv):
+            self.addCleanup(allocator.free, at)
+        return {"k": (kv, 2 * MIB), "v": (kv + 2 * MIB, 2 * MIB), "temporal": (states, 3 * MIB), "conv_0": (conv, MIB // 2),
+                "conv_1": (conv + MIB // 2, MIB), "indexer": (0, 0)}
+
+    def front(self, pool_bytes):
+        dummy = MooncakeDistributedStore()
+        with Environment(XDG_RUNTIME_DIR=self.base, SLUICE_INSTANCE=None):
+            self.assertEqual(dummy.setup_dummy(pool_bytes, MIB, "127.0.0.1:" + self.port), 0)
+        self.addCleanup(dummy.close)
+        return dummy
+
+    def test_pools_of_a_hybrid_model(self):
+        """Pages of all pools of a model whose memory is that of the engine, the sum of its buffers announced."""
+        pools = self.hybrid_pools()
+        dummy = self.front(sum(size for _, size in pools.values()))
+        for at, size in pools.values():
+            if size > 0:
+                self.assertEqual(dummy.register_buffer(at, size), 0)
+        page, keys, places, sizes = 4096, [], [], []
+        for number, (name, (at, size)) in enumerate(pools.items()):
+            for index in range(3 if size else 0):
+                ctypes.memset(at + index * page, 16 * number + index + 1, page)
+                keys.append(f"page {index}_{name}")
+                places.append(at + index * page)
+                sizes.append(page)
+        self.assertEqual(dummy.batch_put_from(keys, places, sizes), [0] * len(keys))
+        # A state is one value of several tensors.
+        state = [pools[name][0] for name in ("temporal", "conv_0", "conv_1")]
+        self.assertEqual(dummy.batch_put_from_multi_buffers(["state"], [state], [[page, 64, 100]]), [0])
+        want = [ctypes.string_at(at, page) for at in places]
+        want_state = b"".join(ctypes.string_at(at, size) for at, size in zip(state, (page, 64, 100)))
+        for at, size in pools.values():
+            if size > 0:
+                ctypes.memset(at, 0, size)
+        self.assertEqual(dummy.batch_get_into(keys, places, sizes), sizes)
+        self.assertEqual([ctypes.string_at(at, page) for at in places], want)
+        later = [at + 64 * 1024 for at in state]
+        self.assertEqual(dummy.batch_get_into_multi_buffers(["state"], [later], [[page, 64, 100]]), [page + 164])
+        self.assertEqual(b"".join(ctypes.string_at(at, size) for at, size in zip(later, (page, 64, 100))), want_state)
+        self.assertEqual(dummy.batch_is_exist(["page 0_temporal", "page 0_indexer"]), [1, 0])
+        for at, size in pools.values():
+            if size > 0:
+                self.assertEqual(dummy.unregister_buffer(at), 0)
+
+    def test_what_pools_may_share(self):
+        """The same start with other lengths is one buffer, of which the longest counts; a missing one is none; two that share some of
+        their bytes are an error, and so is what lies behind the memory."""
+        pools = self.hybrid_pools()
+        dummy = self.front(9 * MIB)
+        at, _ = pools["temporal"]
+        for size in (MIB, 3 * MIB, 2 * MIB):
+            self.assertEqual(dummy.register_buffer(at, size), 0, size)
+        self.assertEqual(dummy.register_buffer(0, MIB), -600)
+        self.assertEqual(dummy.register_buffer(at, 0), -600)
+        conv, _ = pools["conv_0"]
+        self.assertEqual(dummy.register_buffer(conv, MIB), 0)
+        self.assertEqual(dummy.register_buffer(conv + MIB // 2, MIB), -600)
+        self.assertEqual(dummy.register_buffer(conv + MIB, MIB), 0)  # beside it
+        gone = mooncake.MooncakeHostMemAllocator()
+        late_at = gone.alloc(MIB)
+        self.assertEqual(dummy.register_buffer(late_at, MIB), 0)  # beyond what was announced: it is mapped all the same
+        self.assertEqual(dummy.unregister_buffer(late_at), 0)
+        self.assertEqual(gone.free(late_at), 0)
+        for late, size in ((conv + MIB, MIB + 1), (at, 3 * MIB + 1), (late_at, MIB)):
+            self.assertEqual(dummy.register_buffer(late, size), -1, (late, size))
+        ctypes.memset(at, 7, 3 * MIB)
+        self.assertEqual(dummy.put_from("whole", at, 3 * MIB), 0)
+        self.assertEqual(self.store.get("whole"), b"\7" * (3 * MIB))
+
     def test_without_a_client_there_is_no_front(self):
         with Environment(XDG_RUNTIME_DIR=self.base, SLUICE_INSTANCE=None):
             for address in ("127.0.0.1:1", "192.0.2.1:" + self.port, "nonsense:x", ""):

@@ -13,6 +13,7 @@ from node_support import Node as RealNode
 
 import sluice
 from sluice.vllm import facts, layers, layout, settings
+from sluice.vllm.stages import Split
 from vllm_native_node_test import HEADS, STATES, Played, value
 from vllm_native_node_test import request as real_request
 from vllm_native_test import HYBRID, Node, Op, Stage, cache, hashable
@@ -317,7 +318,7 @@ class Facts(unittest.TestCase):
         for given in ({"load": "layers"}, {"save": "layers"}):
             parsed = settings.parse(given)
             layers.check(parsed, full)
-            for groups, more, said in ((full + window, {}, "one group"), (window, {}, "window"), (full, {"zeroed": True}, "clears"),
+            for groups, more, said in ((full + window, {}, "one group"), (window, {}, "full attention"), (full, {"zeroed": True}, "clears"),
                                        (full, {"drafts": True}, "speculative"), (full, {"stages": 2}, "pipeline")):
                 with self.assertRaisesRegex(ValueError, f"{next(iter(given))}: 'layers'.*{said}"):
                     layers.check(parsed, groups, **more)
@@ -332,12 +333,13 @@ class Facts(unittest.TestCase):
 
     def test_ends_and_numbers(self):
         group = layout.Group(0, "full", 16, 0, ("a", "b", "c"), 4, 1)
+        split = Split(4, (group.layers,))
         caches = {name: cache(name, 8, 4, 16, 64, "HN", i * 32768) for i, name in enumerate("abc")}
-        self.assertEqual(layers.ends_of(group, 4, caches, 8), [1, 2, 3])
+        self.assertEqual(layers.ends_of(group, split, caches, 8), [1, 2, 3])
         caches["b"] = caches["a"]
-        self.assertEqual((layers.ends_of(group, 4, caches, 8), layers.numbers_of(group, caches)), ([1, 2], {"a": 0, "b": 0, "c": 1}))
+        self.assertEqual((layers.ends_of(group, split, caches, 8), layers.numbers_of(group, caches)), ([1, 2], {"a": 0, "b": 0, "c": 1}))
         wide = {name: cache(name, 8, 4, 4, 64, "NH", i * 32768, 8192) for i, name in enumerate("abc")}  # blocks of the kernel in one
-        self.assertEqual(layers.ends_of(group, 4, wide, 4)[-1], len(layout.layers_of(group, 4, wide, 4)[0]) // 4)
+        self.assertEqual(layers.ends_of(group, split, wide, 4)[-1], len(layout.layers_of(group, split, wide, 4)[0]) // 4)
 
     def test_work_on_a_cpu_is_done_when_the_call_returns(self):
         self.assertTrue(facts.mark_of(types.SimpleNamespace(is_cuda=False))().query())
@@ -350,7 +352,7 @@ class Layered(Played):
         super().__init__(real, name, ranks, order)
         self.scheduler.settings.load = self.scheduler.settings.save = "layers"
         group = self.ranks[0].group
-        self.scheduler.layer_ends = layers.ends_of(group, HEADS, self.ranks[0].caches, 64)
+        self.scheduler.layer_ends = layers.ends_of(group, self.split, self.ranks[0].caches, 64)
         count = len(self.scheduler.layer_ends)
         self.workers = [layers.Worker(one, rank.rank, layers.numbers_of(rank.group, rank.caches), count, 5.0 * PATIENCE)
                         for one, rank in zip(self.registered, self.ranks)]

@@ -8,15 +8,16 @@ import python_support  # noqa: F401  the package that was built
 from node_support import main
 
 import sluice
-from sluice.vllm import facts, layout, node, scheduler, settings
+from sluice.vllm import events, facts, layout, node, scheduler, settings, sleep, stages
 from sluice.vllm.layout import Cache, Class, Group
+from sluice.vllm.stages import Split
 
 
 def cache(name, blocks, heads, states, state_bytes, order="HN", offset=0, block_stride=None):
     """A layer's cache, dense within a block. order: what lies outside of what there."""
     inner = {"HN": (states * state_bytes, state_bytes), "NH": (state_bytes, heads * state_bytes)}[order]
     stride = block_stride or heads * states * state_bytes
-    return Cache(name, 1 << 20, offset + blocks * stride, offset, (blocks, heads, states, state_bytes), (stride, *inner))
+    return (Cache(name, 1 << 20, offset + blocks * stride, offset, (blocks, heads, states, state_bytes), (stride, *inner)),)
 
 
 def stored_bytes(memory, layers, block):
@@ -34,14 +35,14 @@ class Layout(unittest.TestCase):
     def test_heads_outside_of_tokens_are_one_run(self):
         group = Group(0, "full", 16, 0, ("a", "b"), 4, 1)
         caches = {name: cache(name, 8, 4, 16, 64, "HN", i * 32768) for i, name in enumerate(group.layers)}
-        layers, addresses = layout.layers_of(group, 4, caches, 8)
+        layers, addresses = layout.layers_of(group, Split(4, (group.layers,)), caches, 8)
         self.assertEqual(len(layers), 8)
         self.assertEqual({layer[3:] for layer in layers if layer.part == 0}, {(1024, 0, 0, 0)})
         self.assertEqual(addresses, [1 << 20] * 8)
 
     def test_heads_side_by_side_are_runs_of_a_token(self):
         group = Group(0, "full", 16, 0, ("a",), 4, 1)
-        layers, _ = layout.layers_of(group, 4, {"a": cache("a", 8, 4, 16, 64, "NH")}, 8)
+        layers, _ = layout.layers_of(group, Split(4, (("a",),)), {"a": cache("a", 8, 4, 16, 64, "NH")}, 8)
         self.assertEqual(layers[1], sluice.Layer(64, 7 * 4096 + 15 * 256 + 64, 4096, 1024, 1, 64, 256))
 
     def test_stored_bytes_do_not_depend_on_layout_or_ranks(self):
@@ -55,7 +56,7 @@ class Layout(unittest.TestCase):
             found = {}
             for rank in range(shards):
                 here = heads // shards
-                one = cache("a", blocks * kernel, here, states // kernel, size, order)
+                (one,) = caches = cache("a", blocks * kernel, here, states // kernel, size, order)
                 memory = bytearray(one.base_bytes)
                 for block in range(blocks):
                     for head in range(here):
@@ -64,8 +65,8 @@ class Layout(unittest.TestCase):
                                   one.strides[2] * (state % (states // kernel)))
                             memory[at:at + size] = bytes(byte(block, rank * here + head, state, i) for i in range(size))
                 group = Group(0, "full", states, 0, ("a",), here, shards)
-                layers, _ = layout.layers_of(group, parts, {"a": one}, blocks)
-                first = layout.first_part(group, parts, rank, shards)
+                layers, _ = layout.layers_of(group, Split(parts, (("a",),)), {"a": caches}, blocks)
+                first = layout.first_part(group, Split(parts, (("a",),)), rank, shards)
                 found.update({first + part: run for part, run in stored_bytes(memory, layers, 3).items()})
             return found
 
@@ -82,13 +83,13 @@ class Layout(unittest.TestCase):
         group = Group(0, "full", 16, 0, ("a", "b", "c"), 1, 1)
         caches = {"a": cache("a", 8, 1, 16, 64), "b": cache("b", 8, 1, 16, 64), "c": cache("c", 8, 1, 16, 64, offset=8192)}
         self.assertEqual(layout.layers_apart(group, caches), ["a", "c"])
-        self.assertEqual(len(layout.layers_of(group, 1, caches, 8)[0]), 2)
+        self.assertEqual(len(layout.layers_of(group, Split(1, (("a", "c"),)), caches, 8)[0]), 2)
 
     def test_blocks_behind_the_memory_are_refused(self):
         group = Group(0, "full", 16, 0, ("a",), 1, 1)
-        short = cache("a", 8, 1, 16, 64)._replace(base_bytes=8 * 1024 - 1)
+        short = (cache("a", 8, 1, 16, 64)[0]._replace(base_bytes=8 * 1024 - 1),)
         with self.assertRaisesRegex(ValueError, "1 bytes behind its memory"):
-            layout.layers_of(group, 1, {"a": short}, 8)
+            layout.layers_of(group, Split(1, (("a",),)), {"a": short}, 8)
 
     def test_parts_are_the_heads_of_the_model(self):
         for heads, shards, wanted, want in ((8, 1, 0, 8), (2, 4, 0, 8), (1, 1, 0, 1), (1, 8, 0, 8), (128, 1, 0, 64), (6, 1, 3, 3),
@@ -103,14 +104,70 @@ class Layout(unittest.TestCase):
 
     def test_ranks_with_the_same_heads_have_the_same_parts(self):
         group = Group(0, "full", 16, 0, (), 1, 2)
-        self.assertEqual([layout.first_part(group, 2, rank, 8) for rank in range(8)], [0] * 4 + [1] * 4)
+        self.assertEqual([layout.first_part(group, Split(2, ((),)), rank, 8) for rank in range(8)], [0] * 4 + [1] * 4)
         latent = Group(0, "full", 16, 0, (), 1, 1)
-        self.assertEqual([layout.first_part(latent, 1, rank, 4) for rank in range(4)], [0] * 4)
+        self.assertEqual([layout.first_part(latent, Split(1, ((),)), rank, 4) for rank in range(4)], [0] * 4)
+
+    def test_all_slices_of_layers_have_64_parts_at_most(self):
+        for heads, slices, want in ((8, 8, 8), (8, 9, 4), (128, 2, 32), (1, 64, 1)):
+            with self.subTest(heads=heads, slices=slices):
+                self.assertEqual(layout.parts_of(Group(0, "full", 16, 0, (), heads, 1), 0, slices), want)
+        with self.assertRaisesRegex(ValueError, "64 parts"):
+            layout.parts_of(Group(0, "full", 16, 0, (), 1, 8), 0, 9)
 
     def test_groups_of_one_rule_are_a_class(self):
         groups = [Group(i, "window" if i else "full", 16, 256 if i else 0, (), 1, 1) for i in range(10)]
         self.assertEqual([(one.name, one.window_blocks, len(one.groups)) for one in layout.classes_of(groups)],
                          [("full16", 0, 1), ("window16x16", 16, 8), ("window16x16-1", 16, 1)])
+
+
+class Stages(unittest.TestCase):
+    def test_layers_are_given_out_as_vllm_does(self):
+        for layers, count, want in ((32, 2, [16, 32]), (61, 2, [31, 61]), (61, 4, [15, 30, 46, 61]), (5, 4, [1, 2, 4, 5]), (7, 4, [2, 4, 6, 7])):
+            with self.subTest(layers=layers, stages=count):
+                self.assertEqual(stages.stage_ends(layers, count), want)
+
+    def test_layers_are_cut_wherever_a_stage_may_end(self):
+        self.assertEqual(stages.cuts_of(32, 1), ())
+        self.assertEqual(stages.cuts_of(32, 2), (16,))
+        self.assertEqual(stages.cuts_of(61, 1, 4), (15, 30, 31, 46))
+        for pipeline in (1, 2, 4):
+            self.assertEqual(stages.cuts_of(61, pipeline, 4), stages.cuts_of(61, 1, 4))
+        self.assertEqual(stages.cuts_of(61, 2, 0, [40, 61]), (40,))  # VLLM_PP_LAYER_PARTITION
+        for layers, pipeline, wanted in ((32, 3, 4), (32, 4, 2), (3, 1, 4)):
+            with self.assertRaisesRegex(ValueError, f"stages: {wanted}"):
+                stages.cuts_of(layers, pipeline, wanted)
+
+    def test_slices_have_the_layers_of_all_stages(self):
+        names = [f"model.layers.{i}.attn" for i in (0, 1, 2, 3, 4)]  # 4: of a draft, behind the model's
+        self.assertEqual(stages.slices_of(names, (2,)), (tuple(names[:2]), tuple(names[2:])))
+        self.assertEqual(stages.slices_of(names[2:], (2,)), (tuple(names[2:]),))  # a group that begins late has no empty slice
+        split = Split(2, stages.slices_of(names, (1, 2)))
+        self.assertEqual(split.parts, 6)
+        self.assertEqual([number for number, _ in stages.slices_here(split, names[:2])], [0, 1])
+        self.assertEqual([stages.first_slice(split, some) for some in (names[2:], [])], [2, 0])
+
+    def test_a_stage_that_ends_within_a_slice_is_refused(self):
+        split = Split(1, (("layers.0", "layers.1"),))
+        with self.assertRaisesRegex(ValueError, "between layers.0 and layers.1"):
+            stages.slices_here(split, ["layers.0"])
+
+    def test_parts_of_a_rank_with_all_slices_are_counted_from_its_first(self):
+        """TP=2: the second rank has heads 1 of both slices, that is parts 1 and 3."""
+        names = ("layers.0", "layers.1")
+        group, split = Group(0, "full", 16, 0, names, 1, 2), Split(2, (names[:1], names[1:]))
+        layers, _ = layout.layers_of(group, split, {name: cache(name, 8, 1, 16, 64) for name in names}, 8)
+        self.assertEqual(layout.first_part(group, split, 1, 2), 1)
+        self.assertEqual([layer.part for layer in layers], [0, 2])
+        # of the second stage alone
+        layers, _ = layout.layers_of(group._replace(layers=names[1:]), split, {"layers.1": cache("layers.1", 8, 1, 16, 64)}, 8)
+        self.assertEqual((layout.first_part(group, split, 1, 2, 1), [layer.part for layer in layers]), (3, [0]))
+
+    def test_a_stage_without_a_layer_of_a_class_is_refused(self):
+        classes = layout.classes_of([Group(0, "full", 16, 0, (), 1, 1), Group(1, "window", 16, 64, (), 1, 1)])
+        facts.stages_check(classes, [{0: (["a"],), 1: (["b"],)}, {0: (["c"],), 1: (["d"],)}])
+        with self.assertRaisesRegex(ValueError, "stage 1 of the pipeline has no layer of the class window"):
+            facts.stages_check(classes, [{0: (["a"],), 1: (["b"],)}, {0: (["c"],), 1: ([],)}])
 
 
 class Settings(unittest.TestCase):
@@ -155,8 +212,7 @@ class Facts(unittest.TestCase):
         self.assertEqual([(one.name, one.window_blocks) for one in layout.classes_of([full, window])], [("full16", 0), ("window7x16", 7)])
 
     def test_what_is_not_served_is_refused(self):
-        for configured, said in ((configuration(specs=[spec("mamba")]), "mamba"), (configuration(pipeline_parallel_size=2), "pipeline"),
-                                 (configuration(decode_context_parallel_size=2), "decode_context")):
+        for configured, said in ((configuration(specs=[spec("cross_attention")]), "cross_attention"), (configuration(decode_context_parallel_size=2), "decode_context")):
             with self.assertRaisesRegex(ValueError, said):
                 groups_of(*configured)
 
@@ -174,8 +230,8 @@ class Facts(unittest.TestCase):
         def model(ranks=1, interior="CPU 16 512", **given):
             configured = configuration(ranks)
             groups = groups_of(*configured)
-            return facts.model_of(configured[0], settings.parse(given), layout.classes_of(groups)[0], {0: layout.parts_of(groups[0])}, {0: 2},
-                                  {0: interior})
+            return facts.model_of(configured[0], settings.parse(given), layout.classes_of(groups)[0],
+                                  {0: Split(layout.parts_of(groups[0]), (("0.a", "0.b"),))}, {0: interior})
 
         self.assertEqual(model(1), model(2))
         self.assertNotEqual(model(1), model(1, interior="CPU 32 512"))
@@ -190,7 +246,7 @@ class Facts(unittest.TestCase):
             configured.model_config.hf_config.__dict__.update(max_position_embeddings=131072, rope_parameters=rope)
             configured.speculative_config = drafts
             configured.cache_config.kv_cache_dtype_skip_layers = skipped
-            return facts.model_of(configured, settings.parse({}), layout.classes_of(groups)[0], {0: 4}, {0: 2}, {0: ""})
+            return facts.model_of(configured, settings.parse({}), layout.classes_of(groups)[0], {0: Split(4, (("0.a", "0.b"),))}, {0: ""})
 
         def drafts(name, revision=None):
             return types.SimpleNamespace(draft_model_config=types.SimpleNamespace(model=name, revision=revision))
@@ -258,6 +314,36 @@ class Registrations(unittest.TestCase):
         self.assertFalse(one.forget())
         del codes["m/3"]
         self.assertTrue(one.forget())
+
+    def test_nothing_is_registered_of_memory_that_is_away(self):
+        one, made = self.registered(*[None] * 4), []
+        one.register(FULL, lambda *_: made.append("pools") or [], {"full16": {"name": "tiny"}}, 8, 1)
+        calls = []
+
+        class Backend:
+            def suspend(self, level=1):
+                calls.append(("suspend", level, one.ready))
+
+            def discard(self, tags):
+                calls.append(("discard", tags, one.ready))
+
+            def resume(self, tags=None):
+                calls.append(("resume", tags, one.ready))
+
+        sleep.watch(Backend, one.rest, one.wake)
+        backend = Backend()
+        backend.suspend(2)
+        backend.resume(["weights"])
+        self.assertFalse(one.ready)
+        backend.resume(["kv_cache"])
+        self.assertTrue(one.ready)
+        backend.discard(("weights",))
+        backend.discard(("kv_cache",))
+        one.anew()  # told by a step that was late: it still sleeps
+        backend.resume()
+        self.assertEqual(calls, [("suspend", 2, False), ("resume", ["weights"], False), ("resume", ["kv_cache"], False),
+                                 ("discard", ("weights",), True), ("discard", ("kv_cache",), False), ("resume", None, False)])
+        self.assertEqual((one.ready, len(made)), (True, 3))  # where the memory lies is looked at each time
 
     def test_a_node_that_does_not_answer_costs_steps_little(self):
         def refuse(seconds):
@@ -403,12 +489,13 @@ class Stage:
         one.num_computed_tokens = computed + tokens
         return tokens
 
-    def begin(self, tokens=None):
-        """{request: tokens} are scheduled."""
+    def begin(self, tokens=None, states=None):
+        """{request: tokens} are scheduled; states: {request: [(group, block, tokens)]}, as vLLM offers them."""
         tokens = tokens or {}
         for one, count in tokens.items():
             self.allocate(one, one.num_computed_tokens + count)
-        told = self.scheduler.step_begin({one.request_id: count for one, count in tokens.items()}, lambda name: self.tables[name])
+        told = self.scheduler.step_begin({one.request_id: count for one, count in tokens.items()}, lambda name: self.tables[name],
+                                         {one.request_id: told for one, told in (states or {}).items()})
         for one, count in tokens.items():
             one.num_computed_tokens += count
             one.num_in_flight_tokens += count
@@ -586,13 +673,34 @@ class Stores(unittest.TestCase):
 
     def test_what_was_stored_is_told_to_who_wants_events(self):
         stage, one = Stage(), hashable("a", 32)
-        stage.scheduler.events = []
+        stage.scheduler.announce()
         stage.match(one)
         stage.begin({one: 32})
         stage.end()
         stage.node.end(stage.node.stores[0])
         stage.begin()
-        self.assertEqual(stage.scheduler.events, [(0, one.block_hashes[:2])])
+        self.assertEqual(stage.scheduler.take_events(), [(0, one.block_hashes[:2], True)])
+        self.assertEqual(stage.scheduler.take_events(), [])
+
+    def test_what_is_gone_is_told_to_who_wants_events(self):
+        stage, one = Stage(), hashable("a", 64)
+        stage.scheduler.announce()
+        stage.match(one)
+        stage.begin({one: 64})
+        stage.end()
+        stage.node.end(stage.node.stores[0])
+        stage.begin()
+        stage.scheduler.take_events()
+        gone = one.block_hashes[1:3]
+        stage.node.keys[0].difference_update(gone)
+        self.assertEqual(stage.scheduler.take_events(), [])  # not yet looked at
+        stage.clock += 1.0
+        stage.node.ready = False
+        self.assertEqual(stage.scheduler.take_events(), [])  # nobody knows
+        stage.node.ready = True
+        self.assertEqual(stage.scheduler.take_events(), [(0, gone, False)])
+        stage.clock += 1.0
+        self.assertEqual(stage.scheduler.take_events(), [])  # once
 
     def test_a_drained_scheduler_stores_nothing_of_before(self):
         stage, one = Stage(), hashable("a", 64)
@@ -604,6 +712,69 @@ class Stores(unittest.TestCase):
         self.assertTrue(stage.scheduler.drain(1))
         stage.end()
         self.assertEqual((len(stage.node.stores), stage.pool.held), (1, set()))
+
+    def test_a_drained_scheduler_waits_for_fences(self):
+        stage, one = Stage(), hashable("a", 32)
+        stage.match(one)
+        stage.begin({one: 32})
+        stage.end()
+        (store,) = stage.node.stores
+
+        def wait(seconds):
+            stage.clock += 0.1
+            if stage.clock > 0.5:
+                stage.node.fence.add(store)
+
+        stage.node.wait = wait
+        stage.node.end(store, code=sluice.Code.TIMEOUT, fenced=False)
+        self.assertTrue(stage.scheduler.drain(5))
+        self.assertEqual(stage.pool.held, set())
+        stage.node.fence.clear()
+        two = hashable("b", 32)
+        stage.clock += 100.0
+        stage.match(two)
+        stage.begin({two: 32})
+        stage.end()
+        stage.node.end(stage.node.stores[1], code=sluice.Code.TIMEOUT, fenced=False)
+        stage.node.wait = lambda seconds: setattr(stage, "clock", stage.clock + 0.1)
+        self.assertFalse(stage.scheduler.drain(5))
+
+    def test_vllm_resets_its_blocks_when_they_were_stored(self):
+        stage, one = Stage(), hashable("a", 64)
+        tried = []
+        stage.pool.reset_prefix_cache = lambda: tried.append(set(stage.pool.held)) or not stage.pool.held
+        stage.scheduler.bind(stage.pool)
+        stage.match(one)
+        stage.begin({one: 32})
+        stage.end()
+        stage.begin({one: 32})  # what is under way is preempted, and its output dropped
+        stage.node.wait = lambda seconds: stage.node.end(stage.node.stores[0])
+        self.assertTrue(stage.pool.reset_prefix_cache())
+        self.assertEqual(tried, [set()])
+
+    def test_a_request_that_begins_anew_stores_what_was_dropped(self):
+        """As after a reset that preempts what runs."""
+        stage, one = Stage(), hashable("a", 64)
+        stage.match(one)
+        stage.begin({one: 64})
+        stage.scheduler.drain(1)
+        one.num_preemptions, one.num_computed_tokens = 1, 0
+        stage.end()
+        self.assertEqual((stage.node.stores, stage.pool.held), ([], set()))
+        stage.match(one)
+        stage.begin({one: 64})
+        stage.end()
+        self.assertEqual([len(store.hashes) for store in stage.node.stores], [4])
+
+    def test_ranks_whose_memory_is_another_one_register_anew(self):
+        stage, one = Stage(), hashable("a", 32)
+        stage.match(one)
+        stage.begin({one: 32})
+        stage.end()
+        stage.node.end(stage.node.stores[0], code=sluice.Code.STALE)
+        told = stage.begin()
+        self.assertEqual((told.anew, told.register), (True, False))
+        self.assertFalse(stage.begin().anew)
 
     def test_a_node_that_knows_no_ranks_makes_them_register(self):
         stage, one = Stage(), hashable("a", 32)
@@ -621,6 +792,54 @@ class Stores(unittest.TestCase):
         stage.begin({one: 36})
         stage.end()
         self.assertEqual(stage.node.stores[0].hashes, one.block_hashes[3:6])
+
+
+class Events(unittest.TestCase):
+    """Blocks that are announced, of a node with a set a class."""
+
+    def setUp(self):
+        self.clock, self.there, self.looks = 0.0, [set(), set()], []
+
+    def announced(self, kept):
+        def look(at, hashes):
+            self.looks.append(len(hashes))
+            return "".join("1" if key in self.there[at] else "0" for key in hashes)
+
+        return events.Announced(2, kept, look, lambda: self.clock)
+
+    def test_all_are_looked_at_in_turn(self):
+        one, keys = self.announced(10000), list(range(2000))
+        one.stored(0, keys)
+        one.stored(1, [7])
+        one.take()
+        self.there[0] = set(keys[:1990])
+        found = []
+        for _ in range(18):
+            self.clock += events.PAUSE_SECONDS
+            one.check()
+            one.check()  # not so soon
+            found += one.take()
+        self.assertEqual(sorted((at, sorted(hashes)) for at, hashes, there in found if not there), [(0, keys[1990:]), (1, [7])])
+        self.assertEqual(max(self.looks), events.LOOK_COUNT)
+        self.assertEqual(len(one.blocks[0]), 1990)
+
+    def test_what_is_looked_after_no_more_is_announced_as_removed(self):
+        one = self.announced(4)
+        one.stored(0, [1, 2, 3])
+        one.stored(0, [1, 4, 5])
+        self.assertEqual(one.take(), [(0, [1, 2, 3], True), (0, [1, 4, 5], True), (0, [2], False)])
+        self.assertEqual(len(one.blocks[0]), 4)
+
+    def test_without_an_answer_nothing_is_removed(self):
+        def look(at, hashes):
+            raise sluice.UnreachableError("gone")
+
+        one = events.Announced(1, 4, look, lambda: self.clock)
+        one.stored(0, [1, 2])
+        one.take()
+        self.clock = 1.0
+        one.check()
+        self.assertEqual((one.take(), list(one.blocks[0])), ([], [1, 2]))
 
 
 class Loads(unittest.TestCase):
@@ -830,6 +1049,117 @@ class Hybrid(unittest.TestCase):
         self.assertEqual(scheduler.hit_tokens([("1111", 0, 32), ("00111101", 2, 16)]), 96)
         self.assertEqual(scheduler.hit_tokens([("1100", 0, 32), ("00110000", 2, 16)]), 64)
         self.assertEqual(scheduler.hit_tokens([("1100", 0, 32), ("00010000", 2, 16)]), 0)
+
+
+STATE = FULL + [Class("state32", 32, 1, (Group(1, "state", 32, 0, ("b",), 1, 1), Group(2, "state", 32, 0, ("c",), 1, 1)))]
+
+
+class States(unittest.TestCase):
+    """Mamba and linear attention: a state at checkpoints."""
+
+    def test_the_longest_prefix_with_a_state_at_its_end(self):
+        for full, states, want in ((12, (5,), 192), (12, (0, 3), 128), (7, (1, 3), 64), (12, (), 0), (1, (0,), 0)):
+            with self.subTest(full=full, states=states):
+                stage, one = Stage(STATE), hashable("a", 200)
+                stage.node.keys[0].update(one.block_hashes[:full])
+                stage.node.keys[1].update(one.block_hashes[2 * i + 1] for i in states)
+                self.assertEqual(stage.match(one)[0], want)
+
+    def test_the_state_alone_is_loaded_into_its_block(self):
+        stage, one = Stage(STATE), hashable("a", 200)
+        stage.node.keys[0].update(one.block_hashes)
+        stage.node.keys[1].update(one.block_hashes[7:8])
+        tables = [stage.allocate(one, 200)[0], [0, 0, 0, 901], [0, 0, 0, 902]]
+        stage.tables["a"] = tables
+        self.assertEqual(stage.match(one)[0], 128)
+        stage.scheduler.allocated(one, tables, 128)
+        stage.begin()
+        full, state = stage.node.loads
+        self.assertEqual((len(full.hashes), state.hashes, state.tables), (8, one.block_hashes[7:8], [[901], [902]]))
+
+    def test_without_a_block_for_its_state_a_load_fails(self):
+        stage, one = Stage(STATE), hashable("a", 200)
+        stage.node.keys[0].update(one.block_hashes)
+        stage.node.keys[1].update(one.block_hashes[7:8])
+        tables = [stage.allocate(one, 200)[0], [0, 0, 0, 901], [0, 0, 0, 0]]
+        stage.match(one)
+        stage.scheduler.allocated(one, tables, 128)
+        stage.begin()
+        (full,) = stage.node.loads  # nothing is written to the block that stands for none
+        stage.node.end(full)
+        stage.end()
+        told = stage.begin()
+        self.assertEqual((told.failed, stage.pool.held), ({"a"}, set()))
+
+    def test_states_are_stored_from_the_blocks_that_are_offered(self):
+        stage, one = Stage(STATE), hashable("a", 200)
+        stage.match(one)
+        stage.begin({one: 64}, {one: [(1, 701, 64), (2, 702, 64)]})
+        self.assertEqual([store.at for store in stage.node.stores], [])
+        self.assertTrue({701, 702} <= stage.pool.held)
+        stage.end()
+        full, state = stage.node.stores
+        self.assertEqual((full.at, len(full.hashes)), (0, 4))
+        self.assertEqual((state.at, state.hashes, state.tables), (1, one.block_hashes[3:4], [[701], [702]]))
+        for store in (full, state):
+            stage.node.end(store)
+        stage.begin()
+        self.assertEqual(stage.pool.held, set())
+
+    def test_states_that_cannot_be_found_are_not_stored(self):
+        """Within a block, of one group alone, behind the hashes, and what is there already."""
+        stage, one = Stage(STATE), hashable("a", 100)
+        stage.node.keys[0].update(one.block_hashes)
+        stage.node.keys[1].update(one.block_hashes[1:2])
+        stage.load(one)
+        stage.begin({one: 68}, {one: [(1, 701, 16), (2, 702, 16), (1, 703, 64), (1, 704, 128), (2, 705, 128), (1, 706, 32), (2, 707, 32),
+                                      (1, 0, 96), (2, 708, 96)]})
+        stage.end()
+        self.assertEqual([store.at for store in stage.node.stores], [0])
+
+    def test_states_of_tokens_that_were_taken_back_are_not_stored(self):
+        stage, one = Stage(STATE), hashable("a", 200)
+        stage.match(one)
+        stage.begin({one: 64}, {one: [(1, 701, 64), (2, 702, 64)]})
+        one.num_computed_tokens -= 1
+        stage.end()
+        self.assertEqual([(store.at, len(store.hashes)) for store in stage.node.stores], [(0, 3)])
+        self.assertFalse({701, 702} & stage.pool.held)
+        stage.begin({one: 1}, {one: [(1, 703, 64), (2, 704, 64)]})
+        stage.end()
+        self.assertEqual(stage.node.stores[-1].tables, [[703], [704]])
+
+    def test_every_block_has_a_state_where_vllm_says_so(self):
+        """mamba_cache_mode "all": blocks are stored by their place."""
+        classes = FULL + [Class("states16", 16, 1, (Group(1, "states", 16, 0, ("b",), 1, 1),))]
+        stage, one = Stage(classes), hashable("a", 200)
+        stage.match(one)
+        stage.begin({one: 64})
+        stage.end()
+        self.assertEqual([(store.at, len(store.hashes)) for store in stage.node.stores], [(0, 4), (1, 4)])
+
+    def test_states_are_a_rule_of_their_own(self):
+        def mamba(mode="align", **more):
+            return types.SimpleNamespace(**{"kind": "mamba", "block_size": 16, "mamba_cache_mode": mode, "mamba_type": "mamba2",
+                                            "shapes": ((3, 8), (2, 4, 4)), "dtypes": ("float32", "float32"), "tp_replicated": False, **more})
+
+        configured = configuration(2, specs=[spec(), mamba(), mamba(), mamba("all", tp_replicated=True), spec("sliding_window", window=16)])
+        groups = groups_of(*configured)
+        self.assertEqual([(one.name, one.window_blocks, one.offered, len(one.groups)) for one in layout.classes_of(groups)],
+                         [("full16", 0, False, 1), ("window1x16", 1, False, 1), ("state16", 1, True, 2), ("states16", 1, False, 1)])
+        self.assertEqual([(one.heads, one.shards, layout.parts_of(one)) for one in groups[1:4]], [(1, 2, 2), (1, 2, 2), (1, 1, 1)])
+        self.assertEqual(facts.pool_kind(groups[1]), sluice.POOL_MAMBA_STATE)
+
+        def model(one):
+            configured = configuration(2, specs=[one])
+            (group,) = groups_of(*configured)
+            return facts.model_of(configured[0], settings.parse({}), layout.classes_of([group])[0], {0: Split(2, (("0.a",),))}, {0: ""})
+
+        self.assertEqual(model(mamba()), model(mamba()))
+        self.assertNotEqual(model(mamba()), model(mamba(shapes=((3, 8), (4, 2, 4)))))  # as many bytes
+        self.assertNotEqual(model(mamba()), model(mamba(dtypes=("float32", "int32"))))
+        with self.assertRaisesRegex(ValueError, "mamba_cache_mode 'none'"):
+            groups_of(*configuration(specs=[mamba("none")]))
 
 
 if __name__ == "__main__":

@@ -68,8 +68,9 @@ struct sl_store_setup {         /* texts: NULL is "" */
  * is), no such master; SL_STORE_INTERNAL: no free port. */
 int sl_store_setup(struct sl_store *store, const struct sl_store_setup *setup,
                    struct sl_error *why);
-/* The front of the node that a `mooncake_client` of this machine serves ("host:port"). SL_STORE_
- * INTERNAL: there is none. */
+/* The front of the node that a `mooncake_client` of this machine serves ("host:port"). pool_bytes:
+ * what the engine's pools have together; it bounds nothing, since each is mapped when it is made,
+ * also one that comes later. SL_STORE_INTERNAL: there is no such client. */
 int sl_store_setup_dummy(struct sl_store *store, uint64_t pool_bytes, uint64_t local_buffer_bytes,
                          const char *server_address, struct sl_error *why);
 /* Withdraws all contributions; buffers that were handed out stay readable. Always SL_STORE_OK. */

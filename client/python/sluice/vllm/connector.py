@@ -6,7 +6,7 @@ import logging
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1, KVConnectorHandshakeMetadata, KVConnectorMetadata, KVConnectorRole, KVConnectorTransferResults,
     KVConnectorWorkerMetadata, SupportsHMA)
-from vllm.distributed.kv_events import BlockStored
+from vllm.distributed.kv_events import BlockRemoved, BlockStored
 from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash, resolve_kv_cache_block_sizes
 from vllm.v1.kv_cache_interface import get_kv_cache_spec_kind
 
@@ -17,6 +17,7 @@ from .layout import classes_of, first_part, layers_apart, layers_of, parts_of
 from .node import Node, Registered
 from .scheduler import Scheduler, Told
 from .settings import parse
+from .stages import first_slice, splits_of
 from .stats import SluicePromMetrics, SluiceStats
 
 log = logging.getLogger("vllm.sluice")
@@ -24,9 +25,10 @@ log = logging.getLogger("vllm.sluice")
 
 @dataclasses.dataclass
 class Models(KVConnectorHandshakeMetadata):
-    """What workers register, {class: model}, and the scheduler, too: it does not see the tensors."""
+    """What workers register, and the scheduler, too: it sees neither tensors nor the layers of all stages."""
 
-    of: dict
+    of: dict      # class: model
+    splits: dict  # group: Split
     layer_ends: list = dataclasses.field(default_factory=list)  # layers.ends_of, where something goes by layers
 
 
@@ -50,57 +52,75 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
         self.settings = parse(transfer.kv_connector_extra_config)
         self.groups = facts.groups_of(vllm_config, kv_cache_config, get_kv_cache_spec_kind)
         self.classes = classes_of(self.groups)
-        self.parts = {group.index: parts_of(group, self.settings.parts) for group in self.groups}
-        self.ranks = vllm_config.parallel_config.tensor_parallel_size
+        self.cuts = facts.cuts_of(vllm_config, self.settings)
+        self.heads = {group.index: parts_of(group, self.settings.parts, len(self.cuts) + 1) for group in self.groups}
+        self.ranks = vllm_config.parallel_config.tensor_parallel_size  # of a stage
+        self.stages = vllm_config.parallel_config.pipeline_parallel_size
         self.scheduler = self.worker = None
         if role == KVConnectorRole.SCHEDULER:
             self.scheduler_begin(transfer)
         else:
             self.worker = Registered(self.settings, transfer.engine_id)
-            self.models = {}
-            self.by_layers, self.layer_ends = None, []
+            self.models = Models({}, {})
+            self.by_layers = None
 
-    def pool(self, group, layers=(), addresses=None, base_bytes=0):
-        rank_parts = [first_part(group, self.parts[group.index], rank, self.ranks) for rank in range(self.ranks)]
-        return sluice.Pool(facts.pool_name(group), facts.pool_kind(), layers, memory_bytes=base_bytes, device=addresses,
-                           part_count=self.parts[group.index], first_parts=rank_parts)
+    def pool(self, group, split, layers=(), addresses=None, base_bytes=0, first_slices=None):
+        """first_slices: of each stage the number of its first slice; the scheduler does not need them."""
+        rank_parts = [first_part(group, split, rank, self.ranks, first) for first in first_slices or [0] * self.stages
+                      for rank in range(self.ranks)]
+        return sluice.Pool(facts.pool_name(group), facts.pool_kind(group), layers, memory_bytes=base_bytes, device=addresses,
+                           part_count=split.parts, first_parts=rank_parts)
 
     # ---- workers ----
 
     def register_kv_caches(self, kv_caches):
+        from vllm.distributed.parallel_state import get_pp_group, get_tensor_model_parallel_rank
+
         caches = facts.caches_of(self.groups, kv_caches)
         count = self._kv_cache_config.num_blocks
-        made = {group.index: layers_of(group, self.parts[group.index], caches, count) for group in self.groups}
-        interiors = {group.index: self.interior(group, caches[group.layers[0]]) for group in self.groups}
-        counts = {group.index: len(layers_apart(group, caches)) for group in self.groups}
-        self.models = {group.name: facts.model_of(self._vllm_config, self.settings, group, self.parts, counts, interiors)
-                       for group in self.classes}
-        bytes_of = {group.index: caches[group.layers[0]].base_bytes for group in self.groups}
+        here = {group.index: (layers_apart(group, caches), self.interior(group, caches)) for group in self.groups}
+        told = facts.of_all_stages(here, self.stages, get_pp_group)
+        facts.stages_check(self.classes, told)
+        splits = splits_of(self.groups, told, self.heads, self.cuts)
+        interiors = {group.index: next(stage[group.index][1] for stage in told if stage[group.index][0]) for group in self.groups}
+        self.models = Models({group.name: facts.model_of(self._vllm_config, self.settings, group, splits, interiors)
+                              for group in self.classes}, splits)
 
-        def pools(_, members):
-            return [self.pool(group, made[group.index][0], [made[group.index][1]], bytes_of[group.index]) for group in members.groups]
+        def pool(group):
+            layers, addresses = layers_of(group, splits[group.index], facts.caches_of([group], kv_caches), count)
+            most = max((cache.base_bytes for name in group.layers for cache in caches[name]), default=0)
+            first_slices = [first_slice(splits[group.index], stage[group.index][0]) for stage in told]
+            return self.pool(group, splits[group.index], layers, [addresses], most, first_slices)
 
-        from vllm.distributed.parallel_state import get_tensor_model_parallel_rank
-        rank = get_tensor_model_parallel_rank()
+        rank = get_pp_group().rank_in_group * self.ranks + get_tensor_model_parallel_rank()
         if layers.wanted(self.settings):
             group = self.groups[0]
-            self.layer_ends = layers.ends_of(group, self.parts[group.index], caches, count)
-            self.by_layers = layers.Worker(self.worker, rank, layers.numbers_of(group, caches), len(self.layer_ends), self.settings.timeout,
-                                           facts.mark_of(kv_caches[group.layers[0]]))
-        self.worker.register(self.classes, pools, self.models, count, self.ranks, rank, 1)
+            self.models.layer_ends = layers.ends_of(group, splits[group.index], caches, count)
+            self.by_layers = layers.Worker(self.worker, rank, layers.numbers_of(group, caches), len(self.models.layer_ends),
+                                           self.settings.timeout, facts.mark_of(kv_caches[group.layers[0]]))
+        self.worker.register(self.classes, lambda _, members: [pool(group) for group in members.groups], self.models.of, count,
+                             self.ranks * self.stages, rank, 1)
+        facts.sleep_watch(self._vllm_config.model_config, self.worker)
 
-    def interior(self, group, cache):
+    def interior(self, group, caches):
         """The order of bytes within the states of a head, which its attention back end decides."""
+        if not group.layers:
+            return ""
+        cache = caches[group.layers[0]][0]
         layer = self._vllm_config.compilation_config.static_forward_context.get(group.layers[0])
         backend = layer.get_attn_backend().get_name() if hasattr(layer, "get_attn_backend") else ""
         return f"{backend} {getattr(getattr(layer, 'impl', None), 'isa', '')} {cache.shape[2]} {cache.shape[3]}"
 
     def get_handshake_metadata(self):
-        return Models(self.models, self.layer_ends)
+        return self.models
 
     def start_load_kv(self, forward_context, **kwargs):
-        if self.worker.ready and self.has_connector_metadata() and self._get_connector_metadata().told.register:
-            self.worker.nudge()
+        told = self._get_connector_metadata().told if self.has_connector_metadata() else None
+        if self.worker.ready and told is not None:
+            if told.anew:
+                self.worker.anew()
+            elif told.register:
+                self.worker.nudge()
 
     def wait_for_layer_load(self, layer_name):
         if self.by_layers is not None:
@@ -143,27 +163,27 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
         facts.load_check(self.settings, self.groups)
         layers.check(self.settings, self.groups, getattr(self._kv_cache_config, "needs_kv_cache_zeroing", False),
                      getattr(self._vllm_config, "speculative_config", None) is not None,
-                     getattr(self._vllm_config.parallel_config, "pipeline_parallel_size", 1))
+                     max(self.stages, self.settings.stages))
         self.settings.save = self.settings.save and transfer.is_kv_producer
         self.loads = transfer.is_kv_consumer
         self.node = Node(self.settings, transfer.engine_id)
         self.scheduler = Scheduler(self.classes, hash_tokens, self.settings, self.node,
-                                   any(group.kind == "window" for group in self.groups))
+                                   any(group.kind != "full" for group in self.groups))
         events = self._vllm_config.kv_events_config
         if events is not None and events.enable_kv_cache_events:
-            self.scheduler.events = []
+            self.scheduler.announce()
 
-    def set_xfer_handshake_metadata(self, metadata):
-        models = metadata[min(metadata)].of
-        self.scheduler.layer_ends = metadata[min(metadata)].layer_ends
+    def set_xfer_handshake_metadata_pp_aware(self, metadata):
+        told = metadata[min(metadata)]  # all ranks tell the same
+        self.scheduler.layer_ends = told.layer_ends
 
         def pools(_, members):
-            return [self.pool(group) for group in members.groups]
+            return [self.pool(group, told.splits[group.index]) for group in members.groups]
 
-        self.node.register(self.classes, pools, models, self._kv_cache_config.num_blocks, self.ranks)
+        self.node.register(self.classes, pools, told.of, self._kv_cache_config.num_blocks, self.ranks * self.stages)
 
     def bind_gpu_block_pool(self, gpu_block_pool):
-        self.scheduler.pool = gpu_block_pool
+        self.scheduler.bind(gpu_block_pool)
 
     @property
     def requires_kv_delivery(self):
@@ -177,7 +197,9 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
             self.scheduler.allocated(request, blocks.get_block_ids(), num_external_tokens)
 
     def build_connector_meta(self, scheduler_output):
-        return Step(self.scheduler.step_begin(scheduler_output.num_scheduled_tokens, self._kv_cache_manager.get_block_ids))
+        there = scheduler_output.kv_connector_block_state
+        return Step(self.scheduler.step_begin(scheduler_output.num_scheduled_tokens, self._kv_cache_manager.get_block_ids,
+                                              there.boundary_state_offloads if there is not None else None))
 
     def update_connector_output(self, connector_output):
         self.scheduler.blocks_failed(connector_output.invalid_block_ids)
@@ -194,12 +216,15 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
 
     def take_events(self):
         self.scheduler.step_end()  # the last call of each step whose output was processed
-        if not self.scheduler.events:
-            return ()
-        events, self.scheduler.events = self.scheduler.events, []
-        return [BlockStored(block_hashes=[maybe_convert_block_hash(key) for key in hashes], parent_block_hash=None, token_ids=[],
-                            block_size=self.classes[at].block_tokens, lora_id=None, medium="SLUICE", lora_name=None, group_idx=group.index)
-                for at, hashes in events for group in self.classes[at].groups]
+        return [self.event(group.index, self.classes[at].block_tokens, [maybe_convert_block_hash(key) for key in hashes], stored)
+                for at, hashes, stored in self.scheduler.take_events() for group in self.classes[at].groups]
+
+    @staticmethod
+    def event(group_index, block_tokens, hashes, stored):
+        if not stored:
+            return BlockRemoved(block_hashes=hashes, medium="SLUICE", group_idx=group_index)
+        return BlockStored(block_hashes=hashes, parent_block_hash=None, token_ids=[], block_size=block_tokens, lora_id=None, medium="SLUICE",
+                           lora_name=None, group_idx=group_index)
 
     def has_pending_push_work(self):
         return self.scheduler.busy

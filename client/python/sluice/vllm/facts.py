@@ -6,27 +6,35 @@ import json
 import sluice
 
 from .layers import Computed
-from .layout import Cache, Group
+from .layout import STATES, Cache, Group
+from .sleep import watch
+from .stages import cuts_of as stages_apart
 
 KINDS = {"full_attention": "full", "mla_attention": "full", "sink_full_attention": "full", "sliding_window": "window",
          "sliding_window_mla": "window"}
+STATE_MODES = {"align": "state", "all": "states"}  # of mamba_cache_mode
 
 
 def groups_of(vllm_config, kv_cache_config, kind_of):
     """[Group] of the groups that can be found by hashes. kind_of: vLLM's get_kv_cache_spec_kind. Raises ValueError for what is
     not served: then nothing of the model could be loaded."""
     parallel = vllm_config.parallel_config
-    for name in ("pipeline_parallel_size", "decode_context_parallel_size", "prefill_context_parallel_size"):
+    for name in ("decode_context_parallel_size", "prefill_context_parallel_size"):
         if getattr(parallel, name, 1) > 1:
-            raise ValueError(f"SluiceConnector: {name} {getattr(parallel, name)} is not served")
+            raise ValueError(f"SluiceConnector: {name} {getattr(parallel, name)} is not served: a rank has some tokens of each block then, "
+                             "and a part is a slice of heads and layers")
     ranks = parallel.tensor_parallel_size
     groups = []
     for index in kv_cache_config.prefix_cacheable_group_ids:
         group = kv_cache_config.kv_cache_groups[index]
         spec = group.kv_cache_spec
         layers = getattr(spec, "kv_cache_specs", None)
-        specs = [layers[name] for name in group.layer_names] if layers else [spec]
-        kind = KINDS.get(getattr(kind_of(spec), "value", kind_of(spec)))
+        specs = [layers[name] for name in group.layer_names or layers] if layers else [spec]  # a stage may have none of them
+        told = getattr(kind_of(spec), "value", kind_of(spec))
+        if told == "mamba":
+            groups.append(states_of(index, group, specs[0], ranks))
+            continue
+        kind = KINDS.get(told)
         if kind is None:
             raise ValueError(f"SluiceConnector: caches of the kind {kind_of(spec)} are not served")
         heads = {one.num_heads for one in specs}
@@ -39,11 +47,20 @@ def groups_of(vllm_config, kv_cache_config, kind_of):
     return groups
 
 
+def states_of(index, group, spec, ranks):
+    """Of Mamba and linear attention. What a rank has of a state is a part: convolutions are not cut at heads alone."""
+    kind = STATE_MODES.get(spec.mamba_cache_mode)
+    if kind is None:
+        raise ValueError(f"SluiceConnector: mamba_cache_mode {spec.mamba_cache_mode!r} keeps no states of prefixes; 'align' and 'all' do")
+    form = f"{getattr(spec.mamba_type, 'value', spec.mamba_type)} {spec.shapes} {spec.dtypes}"
+    return Group(index, kind, spec.block_size, 0, tuple(group.layer_names), 1, 1 if spec.tp_replicated else ranks, form)
+
+
 def load_check(settings, groups):
     """Raises ValueError where a step cannot wait for its loads: with several groups vLLM could not be told which blocks failed, and
     with a window the load itself waits for steps that run."""
-    if settings.load == "sync" and (len(groups) > 1 or groups[0].kind == "window"):
-        raise ValueError("kv_connector_extra_config: load: 'sync' serves models with one group of caches alone, without a window")
+    if settings.load == "sync" and (len(groups) > 1 or groups[0].kind != "full"):
+        raise ValueError("kv_connector_extra_config: load: 'sync' serves models with one group of caches alone, of full attention")
 
 
 def shards_of(spec, ranks, model_heads):
@@ -56,7 +73,7 @@ def shards_of(spec, ranks, model_heads):
 
 
 def caches_of(groups, tensors):
-    """{name: Cache} of torch's tensors [blocks, heads, states, content]."""
+    """{name: (Cache, ...)} of torch's tensors [blocks, heads, states, content]."""
     caches = {}
     for group in groups:
         for name in group.layers:
@@ -65,8 +82,8 @@ def caches_of(groups, tensors):
                 raise ValueError(f"{name}: a cache of the shape {tuple(tensor.shape)}, strides {tensor.stride()}, is not served")
             item = tensor.element_size()
             storage = tensor.untyped_storage()
-            caches[name] = Cache(name, storage.data_ptr(), storage.nbytes(), tensor.data_ptr() - storage.data_ptr(),
-                                 (*tensor.shape[:3], tensor.shape[3] * item), tuple(stride * item for stride in tensor.stride()[:3]))
+            caches[name] = (Cache(name, storage.data_ptr(), storage.nbytes(), tensor.data_ptr() - storage.data_ptr(),
+                                  (*tensor.shape[:3], tensor.shape[3] * item), tuple(stride * item for stride in tensor.stride()[:3])),)
     return caches
 
 
@@ -84,12 +101,52 @@ def mark_of(tensor):
     return mark
 
 
-def model_of(vllm_config, settings, group, parts, layers, interiors):
-    """All that gives the bytes of a class their meaning, whatever the ranks. Adapters and pictures are in the hashes. layers: {group:
-    how many}; interiors: {group: the order of bytes within a head}."""
+def cuts_of(vllm_config, settings):
+    """Where slices of layers begin, but for the first."""
+    stages = vllm_config.parallel_config.pipeline_parallel_size
+    layers = vllm_config.model_config.get_total_num_hidden_layers()
+    own = None
+    if stages > 1:
+        from vllm.distributed.utils import get_pp_indices  # VLLM_PP_LAYER_PARTITION may have its own
+
+        own = [get_pp_indices(layers, stage, stages)[1] for stage in range(stages)]
+    return stages_apart(layers, stages, settings.stages, own)
+
+
+def of_all_stages(here, stages, group_of_stages):
+    """What each stage has to say, in their order; each calls it. group_of_stages: vLLM's get_pp_group."""
+    if stages == 1:
+        return [here]
+    import torch
+
+    told = [None] * stages
+    torch.distributed.all_gather_object(told, here, group=group_of_stages().cpu_group)
+    return told
+
+
+def stages_check(classes, told):
+    """Raises ValueError where a stage has no layer of a class: then it could not register, and no op of the class would begin. told:
+    for each stage {group: (names, ...)}."""
+    for group in classes:
+        for number, stage in enumerate(told):
+            if not any(stage[member.index][0] for member in group.groups):
+                raise ValueError(f"SluiceConnector: stage {number} of the pipeline has no layer of the class {group.name}: not served")
+
+
+def sleep_watch(model_config, registered):
+    """The registration rests while vLLM sleeps."""
+    if getattr(model_config, "enable_sleep_mode", False):
+        from vllm.device_allocator.sleep_mode_backend import SleepModeBackendFactory
+
+        watch(SleepModeBackendFactory.get_backend_class(model_config.sleep_mode_backend), registered.rest, registered.wake)
+
+
+def model_of(vllm_config, settings, group, splits, interiors):
+    """All that gives the bytes of a class their meaning, whatever the ranks. Adapters and pictures are in the hashes. splits: {group:
+    Split}; interiors: {group: the order of bytes within a head}."""
     model, cache = vllm_config.model_config, vllm_config.cache_config
-    stored = [[one.kind, one.window, layers[one.index], one.heads * one.shards, parts[one.index], interiors[one.index]]
-              for one in group.groups]
+    stored = [[one.kind, one.window, [len(names) for names in splits[one.index].slices], one.heads * one.shards, splits[one.index].heads,
+               interiors[one.index], *([one.form] if one.form else [])] for one in group.groups]
     says = json.dumps([cache.cache_dtype, getattr(cache, "prefix_caching_hash_algo", ""), stored, *told_apart(vllm_config)], sort_keys=True,
                       default=str)
     shape = getattr(model, "hf_text_config", None) or model.hf_config
@@ -131,5 +188,5 @@ def pool_name(group):
     return f"{group.kind}-{group.index}"
 
 
-def pool_kind():
-    return sluice.POOL_ATTENTION
+def pool_kind(group):
+    return sluice.POOL_MAMBA_STATE if group.kind in STATES else sluice.POOL_ATTENTION

@@ -25,7 +25,7 @@ def check(settings, groups, zeroed=False, drafts=False, stages=1):
     for name in ("load", "save"):
         if getattr(settings, name) != "layers":
             continue
-        reasons = [(len(groups) > 1 or groups[0].kind == "window", "serves models with one group of caches alone, without a window"),
+        reasons = [(len(groups) > 1 or groups[0].kind != "full", "serves models with one group of caches alone, of full attention"),
                    (zeroed, "does not serve caches whose blocks vLLM clears"), (drafts, "does not serve speculative decoding"),
                    (stages > 1, "does not serve pipeline parallelism")]
         for refused, why in reasons:
@@ -37,20 +37,21 @@ def wanted(settings):
     return "layers" in (settings.load, settings.save)
 
 
-def ends_of(group, parts, caches, block_count):
+def ends_of(group, split, caches, block_count):
     """[layers of the pool up to each layer of the model], as a store or load by layers says it: of a part, which all have alike."""
-    heads = group.heads // (parts // group.shards)
+    heads = group.heads // (split.heads // group.shards)
     ends, end = [], 0
     for name in layers_apart(group, caches):
-        end += len(pieces_of(caches[name], block_count, 0, heads))
+        end += sum(len(pieces_of(cache, block_count, 0, heads)) for cache in caches[name])
         ends.append(end)
     return ends
 
 
 def numbers_of(group, caches):
     """{name of a layer: its number}: one that shows the cache of another has that one's."""
-    number = {(caches[name].base, caches[name].offset): i for i, name in enumerate(layers_apart(group, caches))}
-    return {name: number[caches[name].base, caches[name].offset] for name in group.layers}
+    first = {name: (caches[name][0].base, caches[name][0].offset) for name in group.layers}
+    number = {first[name]: i for i, name in enumerate(layers_apart(group, caches))}
+    return {name: number[first[name]] for name in group.layers}
 
 
 @dataclasses.dataclass

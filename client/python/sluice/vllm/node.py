@@ -26,9 +26,11 @@ class Registered:
         self.engines = []
         self.retry_at = 0.0
         self.said = None
+        self.asleep = False  # the memory is away
 
     def register(self, classes, make, models, block_count, world, first_rank=0, rank_count=0):
-        """Raises what no time makes better. Gives whether all is registered; when it is not, there is no node yet."""
+        """Raises what no time makes better. Gives whether all is registered; when it is not, there is no node yet. make is called whenever
+        they are made."""
         self.wanted = (classes, make, models, block_count, world, first_rank, rank_count)
         try:
             return self.attempt(self.settings.timeout)
@@ -41,7 +43,7 @@ class Registered:
     def ready(self):
         """Whether all is registered; tries it, at most once in the setting `retry` and in a tenth of the time. Raises nothing: a node
         that comes late and refuses is one that is not there."""
-        if self.wanted is None:
+        if self.wanted is None or self.asleep:
             return False
         if len(self.engines) == len(self.wanted[0]):
             return True
@@ -96,13 +98,32 @@ class Registered:
             except sluice.SluiceError as error:
                 self.say(error)
 
+    def rest(self):
+        """The memory goes away: when this is over nothing is loaded into it or stored from it, and no swapper maps it."""
+        self.asleep = True
+        self.engines_end()
+
+    def wake(self):
+        """It is there again. Gives whether all is registered."""
+        self.asleep, self.retry_at = False, 0.0
+        return self.ready
+
+    def anew(self):
+        """What is registered is not what lies there now."""
+        if not self.asleep:
+            self.rest()
+            self.wake()
+
     def pools(self, engine):
         return len(self.wanted[0][self.engines.index(engine)].groups)
 
-    def close(self):
+    def engines_end(self):
         for engine in self.engines:
             engine.end()
         self.engines = []
+
+    def close(self):
+        self.engines_end()
         if self.client is not None:
             self.client.close()
             self.client = None

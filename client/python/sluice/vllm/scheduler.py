@@ -11,6 +11,7 @@ from typing import Any, Optional
 
 import sluice
 
+from .events import Announced
 from .layers import ByLayers
 
 log = logging.getLogger("vllm.sluice")  # shown where vLLM's lines are
@@ -37,6 +38,7 @@ class Tracker:
     next: Optional[list] = None  # a class: the first block that has not been thought of to be stored
     unsure: int = 0             # by layers: the last step with a load of it that may fail yet
     wrong: int = 0              # up to this step what is computed counts for nothing: a load had failed
+    preemptions: int = 0        # of the request when it was looked up
 
 
 @dataclasses.dataclass
@@ -106,6 +108,7 @@ class Told:
     saves: list = dataclasses.field(default_factory=list)   # numbers of stores
     pending: bool = False   # loads are under way: a step without work is told, too
     register: bool = False  # the node does not know the ranks
+    anew: bool = False      # it knows other memory of theirs than they have now
 
 
 class Scheduler(ByLayers):
@@ -125,7 +128,7 @@ class Scheduler(ByLayers):
         self.store_count = 0      # blocks that stores under way keep
         self.load_count = 0
         self.unfenced = []        # (op, blocks, when it is asked again, until when the engine steps for it)
-        self.events = None        # [(class, hashes)] of what was stored, when a list
+        self.announced = None     # events.Announced, where somebody wants events
         self.told = Told()
         self.layered = []         # (step, load by layers) whose output was not processed
         self.finished = set()     # loads that ended well, not told to vLLM
@@ -133,6 +136,17 @@ class Scheduler(ByLayers):
         self.register_at = 0.0
         self.say_at = 0.0
         self.stats = {}
+
+    def bind(self, pool):
+        """vLLM's block pool. It is reset only when no block is referenced, and does not ask for those that are stored: now it does."""
+        self.pool = pool
+        reset = pool.reset_prefix_cache
+
+        def reset_when_stored():
+            self.drain(self.settings.timeout)
+            return reset()
+
+        pool.reset_prefix_cache = reset_when_stored
 
     # ---- look-up ----
 
@@ -148,6 +162,8 @@ class Scheduler(ByLayers):
         if tracker is None:
             tracker = self.trackers[request.request_id] = Tracker(request)
         tracker.request, tracker.computed = request, computed
+        if tracker.preemptions != request.num_preemptions:  # it begins anew; what it has computed may have been dropped meanwhile
+            tracker.next, tracker.preemptions = None, request.num_preemptions
         if not wanted or tracker.failed or self.now() < self.paused_until or self.stuck >= self.settings.stores_max or not self.node.ready:
             return 0, False
         began = self.now()
@@ -216,9 +232,10 @@ class Scheduler(ByLayers):
 
     # ---- steps ----
 
-    def step_begin(self, tokens_of, tables_of):
+    def step_begin(self, tokens_of, tables_of, states=None):
         """A step was scheduled. tokens_of: {request: tokens that it computes in it}; tables_of(request): its blocks, a list a group.
-        Gives what the workers are told."""
+        states: {request: [(group, block, tokens)]}, blocks that have a state of so many tokens when the step is over. Gives what the
+        workers are told."""
         self.scheduled += 1
         filled = []
         if self.settings.save and self.node.ready:
@@ -226,6 +243,10 @@ class Scheduler(ByLayers):
                 tracker = self.trackers.get(request_id)
                 if tracker is not None:
                     self.fill(filled, tracker, tracker.request.num_computed_tokens + count, tables_of)
+            for request_id, told in (states or {}).items():
+                tracker = self.trackers.get(request_id)
+                if tracker is not None:
+                    self.fill_states(filled, tracker, tracker.request.num_computed_tokens + tokens_of.get(request_id, 0), told)
         self.steps.append(Step(self.scheduled, filled))
         self.loads_start()
         if not tokens_of and self.busy:
@@ -244,10 +265,25 @@ class Scheduler(ByLayers):
         tables, chunks = None, []
         for at, group in enumerate(self.classes):
             last = min(end, len(tracker.request.block_hashes) * self.hash_tokens) // group.block_tokens
-            if last > tracker.next[at]:
+            if last > tracker.next[at] and not group.offered:
                 tables = tables or tables_of(tracker.request.request_id)
                 chunks.append(self.chunk(at, tables, tracker.next[at], last))
                 tracker.next[at] = last
+        if chunks:
+            filled.append(Filled(tracker, end, tracker.request.num_preemptions, chunks))
+
+    def fill_states(self, filled, tracker, end, told):
+        """A block a state, where all groups of its class have one at the same boundary."""
+        if tracker.next is None:
+            tracker.next = [0] * len(self.classes)
+        chunks = []
+        for at, group in enumerate(self.classes):
+            for last, table in states_at(group, told) if group.offered else ():
+                if tracker.next[at] < last and last * group.block_tokens <= min(end, len(tracker.request.block_hashes) * self.hash_tokens):
+                    held = [self.pool.blocks[block] for block in table]
+                    self.pool.touch(held)
+                    chunks.append(Chunk(at, last - 1, [[block] for block in table], held))
+                    tracker.next[at] = last
         if chunks:
             filled.append(Filled(tracker, end, tracker.request.num_preemptions, chunks))
 
@@ -306,6 +342,10 @@ class Scheduler(ByLayers):
             if self.now() >= self.register_at:
                 self.told.register = True
                 self.register_at = self.now() + self.settings.retry
+        elif code == sluice.Code.STALE:
+            if self.now() >= self.register_at:
+                self.told.anew = True
+                self.register_at = self.now() + self.settings.retry
         elif code in AWAY:
             pause = self.settings.timeout if code == sluice.Code.TIMEOUT else self.settings.retry
             self.paused_until = max(self.paused_until, self.now() + pause)
@@ -338,6 +378,8 @@ class Scheduler(ByLayers):
 
     def chunk_load(self, load, i):
         chunk = load.chunks[i]
+        if any(NULL_BLOCK in table for table in chunk.tables):
+            return False  # vLLM has given no block for what the prefix needs
         by_layers = [self.layer_ends] if self.settings.load == "layers" and self.layer_ends else []
         op = self.start(self.node.load, chunk.at, self.chunk_hashes(load, i), chunk.tables, self.settings.timeout, *by_layers)
         if op is not None:
@@ -431,8 +473,8 @@ class Scheduler(ByLayers):
                    store_failures=result.code != sluice.Code.OK)
         self.node_lost(result.code, result.why)
         store.chunk.stored = result.code == sluice.Code.OK
-        if self.events is not None and result.code == sluice.Code.OK:
-            self.events.append((store.chunk.at, store.hashes))
+        if self.announced is not None and result.code == sluice.Code.OK:
+            self.announced.stored(store.chunk.at, store.hashes)
         self.fenced_or_later(op, store.chunk.held, result)
 
     def load_op_ended(self, op, load, at, result):
@@ -471,6 +513,23 @@ class Scheduler(ByLayers):
         finished, self.finished = self.finished, set()
         return finished
 
+    # ---- events ----
+
+    def announce(self):
+        """Events are wanted from now on."""
+        def look(at, hashes):
+            return bits_text(self.node.look_there(at, hashes, 0), len(hashes))
+
+        self.announced = Announced(len(self.classes), self.settings.events_kept, look, self.now)
+
+    def take_events(self):
+        """[(class, hashes, whether they are stored)]"""
+        if self.announced is None:
+            return []
+        if self.node.ready:
+            self.announced.check()
+        return self.announced.take()
+
     # ---- the rest ----
 
     @property
@@ -501,16 +560,17 @@ class Scheduler(ByLayers):
         return any(isinstance(what, Store) and self.now() - what.began < FREE_SECONDS for what, _ in self.ops.values())
 
     def drain(self, seconds):
-        """Nothing of what was computed so far is stored any more. Whether stores under way have ended within so long."""
+        """Nothing of what was computed so far is stored any more. Whether stores under way have ended within so long, and their blocks are
+        let go of."""
         for step in self.steps:
             for filled in step.filled:
                 self.chunks_drop(filled)
             step.filled = []
         end = self.now() + seconds
-        while self.store_count > 0 and self.now() < end:
+        while (self.store_count > 0 or self.stuck) and self.now() < end:
             self.node.wait(IDLE_WAIT_SECONDS)
             self.poll()
-        return self.store_count == 0
+        return self.store_count == 0 and not self.stuck
 
     def request_end(self, request_id):
         self.trackers.pop(request_id, None)
@@ -522,6 +582,16 @@ class Scheduler(ByLayers):
     def take_stats(self):
         stats, self.stats = self.stats, {}
         return stats
+
+
+def states_at(group, told):
+    """[(number of blocks before a boundary and at it, a block for each group of the class)], of [(group, block, tokens)]."""
+    found = {}
+    for index, block, tokens in told:
+        if block != NULL_BLOCK and tokens > 0 and tokens % group.block_tokens == 0:
+            found.setdefault(tokens // group.block_tokens, {})[index] = block
+    members = [member.index for member in group.groups]
+    return [(last, [blocks[index] for index in members]) for last, blocks in sorted(found.items()) if all(index in blocks for index in members)]
 
 
 def leading(table, value):

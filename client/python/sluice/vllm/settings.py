@@ -10,11 +10,13 @@ def saved(name, value):
 ROWS = {
     "model": (text, None),                          # name under which blocks are stored; None: vLLM's model
     "parts": (number(0, 64), 0),                    # slices of KV heads; 0: as many as there are KV heads, 64 at most
+    "stages": (number(0, 64), 0),                   # pipelines of so many stages share blocks; 0: those with as many as this engine
     "load": (one_of("async", "layers", "sync"), "async"),  # async: other requests run meanwhile; sync: the step waits; layers: each layer
     "save": (saved, True),                          # whether blocks that were computed are stored; layers: while the rest is computed
     "store_timeout": (number(0.001, 3600, float), 30.0),  # seconds; `timeout` is that of loads
     "hold": (number(0, 3600, float), 2.0),          # seconds from the look-up to the load during which nothing of it is evicted
     "stores_max": (number(0, 1 << 30), 0),          # blocks of vLLM's that stores may keep; 0: a quarter of them
+    "events_kept": (number(1, 1 << 24), 65536),     # blocks of a class that are announced as stored and looked after, where vLLM has KV events
 }
 
 

@@ -1,0 +1,54 @@
+"""What was announced as stored, and whether it still is. The node tells nobody what it evicts: so its index is asked, some blocks at a
+time, as look-ups do. Pure."""
+
+import collections
+
+import sluice
+
+PAUSE_SECONDS = 0.05  # between two looks, while the engine steps
+LOOK_COUNT = 256      # blocks of one of them: 0.13 ms
+
+
+class Announced:
+    """At most `kept` blocks of each class. What is pushed out is announced as removed: nobody looks at it any more. look(at, hashes)
+    gives one text of 0 and 1. One thread; times in seconds."""
+
+    def __init__(self, class_count, kept, look, now):
+        self.kept, self.look, self.now = kept, look, now
+        self.blocks = [collections.OrderedDict() for _ in range(class_count)]  # the one that was seen longest ago first
+        self.told = []  # (class, hashes, whether they are there)
+        self.next_at, self.turn = 0.0, 0
+
+    def stored(self, at, hashes):
+        blocks = self.blocks[at]
+        self.told.append((at, list(hashes), True))
+        for key in hashes:
+            blocks[key] = None
+            blocks.move_to_end(key)
+        self.removed(at, [blocks.popitem(last=False)[0] for _ in range(len(blocks) - self.kept)])
+
+    def removed(self, at, hashes):
+        if hashes:
+            self.told.append((at, hashes, False))
+
+    def check(self):
+        """Looks at some, when it is time."""
+        if self.now() < self.next_at:
+            return
+        self.next_at = self.now() + PAUSE_SECONDS
+        at = self.turn = (self.turn + 1) % len(self.blocks)
+        blocks = self.blocks[at]
+        hashes = [blocks.popitem(last=False)[0] for _ in range(min(LOOK_COUNT, len(blocks)))]
+        if not hashes:
+            return
+        try:
+            there = self.look(at, hashes)
+        except sluice.SluiceError:  # no node: nobody knows
+            there = "1" * len(hashes)
+        blocks.update((key, None) for key, bit in zip(hashes, there) if bit == "1")
+        self.removed(at, [key for key, bit in zip(hashes, there) if bit == "0"])
+
+    def take(self):
+        """[(class, hashes, whether they are there)] since the last call, in their order."""
+        told, self.told = self.told, []
+        return told

@@ -9,6 +9,8 @@ ROWS = {
     "save": (switch, True),                         # whether blocks that were computed are stored
     "store_timeout": (number(0.001, 3600, float), 30.0),  # seconds; `timeout` is that of loads
     "hold": (number(0, 3600, float), 2.0),          # seconds from the look-up to the load during which nothing of it is evicted
+    "handover": (one_of("storage", "direct"), None),  # from prefill to decode; None: as FD_PD_TRANSFER_VIA_STORAGE says
+    "handover_timeout": (number(0.001, 3600, float), 30.0),  # seconds that decode waits for prefill's blocks
     "stores_max": (number(1, 4096), 64),            # under way; more are not stored
 }
 

@@ -358,6 +358,7 @@ class Vllm(Things):
 
 def scenarios(run):
     import vllm_native  # made of this
+    import vllm_pd
 
     vllm = Vllm(run)
     return [
@@ -372,5 +373,6 @@ def scenarios(run):
         Scenario("TP=2", vllm.ranks, 900), Scenario("TP=1 and TP=2, store_tp_size", vllm.share, 900),
         Scenario("TP=1 and TP=2, same keys", vllm.collide, 900), Scenario("hybrid", vllm.hybrid, 900),
         *vllm_native.scenarios(run, vllm),
+        *vllm_pd.scenarios(run, vllm),
         *vllm_speed.scenarios(run, vllm),
     ]

@@ -12,6 +12,8 @@ START_SECONDS = 240
 ANSWER_SECONDS = 180
 VOCABULARY = 1000
 TOKENS = 8  # of each answer
+VARIABLES = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "0-1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
+             "VLLM_DO_NOT_TRACK": "1"}
 
 
 def prompts_make(seed, count, length):
@@ -20,18 +22,22 @@ def prompts_make(seed, count, length):
 
 
 class Engine:
-    """One vLLM. node: what its connector uses; without one it has no connector."""
+    """One vLLM. node: what its connector uses; without one it has no connector. Who does not wait calls started() before all else."""
 
-    def __init__(self, run, model, node=None, ranks=1, segment_bytes=0, extra=None, length=6144, stages=1, more=None):
-        variables = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "0|1" if ranks * stages == 2 else "0-1",
-                     "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_DO_NOT_TRACK": "1"}
+    def __init__(self, run, model, node=None, ranks=1, segment_bytes=0, extra=None, length=6144, stages=1, more=None, wait=True):
+        variables = {**VARIABLES, "VLLM_CPU_OMP_THREADS_BIND": "0|1" if ranks * stages == 2 else "0-1"}
         if stages > 1:
             variables["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"  # a function is sent to the workers
         if node is not None:
             variables.update(node.client_variables(), MOONCAKE_CONFIG_PATH=self.config_write(run, node, segment_bytes))
         connector = getattr(node, "connector", node is not None)
         self.worker = Worker(run, WORKER, "vllm" if node else "vllm-off", run.variables(**variables),
-                             {"model": model, "connector": connector, "ranks": ranks, "extra": extra or {}, "length": length, "stages": stages, "more": more or {}})
+                             {"model": model, "connector": connector, "ranks": ranks, "extra": extra or {}, "length": length, "stages": stages,
+                              "more": more or {}})
+        if wait:
+            self.started()
+
+    def started(self):
         self.start_s = self.worker.answer(START_SECONDS)["seconds"]
 
     def config_write(self, run, node, segment_bytes):

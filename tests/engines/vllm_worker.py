@@ -12,7 +12,11 @@ from serve import serve
 HIT_COUNTERS = {"vllm:external_prefix_cache_hits": "hits", "vllm:external_prefix_cache_queries": "queried",
                 "vllm:prefix_cache_hits": "local_hits", "vllm:mooncake_store_operation_failed_keys": "failed_keys",
                 "vllm:sluice_load_failures": "failed_keys", "vllm:sluice_stored_blocks": "stored_blocks", "vllm:sluice_loaded_blocks": "loaded_blocks",
-                "vllm:sluice_dropped_blocks": "dropped_blocks", "vllm:sluice_layer_waits": "layer_waits"}
+                "vllm:sluice_dropped_blocks": "dropped_blocks", "vllm:sluice_layer_waits": "layer_waits",
+                "vllm:sluice_handovers_sent": "sent", "vllm:sluice_handovers_received": "received",
+                "vllm:sluice_handover_receive_failures": "receive_failures", "vllm:sluice_handovers_refused": "refused",
+                "vllm:sluice_handover_receive_seconds": "receive_ms"}
+SCALES = {"receive_ms": 1000}
 RESET_SECONDS = 30
 VOCABULARY = 1000
 SIZES = {"vocab_size": VOCABULARY, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4, "num_attention_heads": 4,
@@ -44,6 +48,17 @@ def model_make(kind, directory):
             if weights.dim() > 1:
                 weights.normal_(0, 0.06)
     model.float().save_pretrained(directory)
+    tokenizer_make().save_pretrained(directory)
+
+
+def tokenizer_make():
+    """A word for each token: servers cannot do without one."""
+    import tokenizers
+    import transformers
+
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({f"w{i}": i for i in range(VOCABULARY)}, unk_token="w0"))
+    words.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=words, bos_token="w1", eos_token="w2", unk_token="w0")
 
 
 def engine_make(told):
@@ -74,27 +89,31 @@ def counters(engine):
     found = dict.fromkeys(HIT_COUNTERS.values(), 0)
     for metric in engine.get_metrics():
         if metric.name in HIT_COUNTERS:
-            found[HIT_COUNTERS[metric.name]] += int(metric.value)
+            name = HIT_COUNTERS[metric.name]
+            found[name] += int(metric.value * SCALES.get(name, 1))
     return found
 
 
-def sampling(token_count):
+def sampling(token_count, transfer=None):
     from vllm import SamplingParams
 
-    return SamplingParams(temperature=0.0, max_tokens=token_count, ignore_eos=True, detokenize=False)
+    return SamplingParams(temperature=0.0, max_tokens=token_count, ignore_eos=True, detokenize=False,
+                          extra_args={"kv_transfer_params": transfer} if transfer else None)
 
 
-def generate(engine, prompts, tokens=8, together=True, **_):
-    """Answers with the tokens, the time to the first one of each prompt (s), and what the counters say of it."""
+def generate(engine, prompts, tokens=8, together=True, transfer=None, **_):
+    """Answers with the tokens, the time to the first one of each prompt (s), and what the counters say of it. transfer: of each prompt
+    its kv_transfer_params or None; the answer has what the engine gives."""
     before, began = counters(engine), time.monotonic()
-    asked = [{"prompt_token_ids": prompt} for prompt in prompts]
+    asked = [({"prompt_token_ids": prompt}, sampling(tokens, told)) for prompt, told in zip(prompts, transfer or [None] * len(prompts))]
     outputs = []
     for batch in [asked] if together else [[one] for one in asked]:
-        outputs += engine.generate(batch, sampling(tokens), use_tqdm=False)
+        outputs += engine.generate([prompt for prompt, _ in batch], [how for _, how in batch], use_tqdm=False)
     seconds = time.monotonic() - began
     after = counters(engine)
     return {"tokens": [list(output.outputs[0].token_ids) for output in outputs], "seconds": seconds,
             "first_token_s": [output.metrics.first_token_latency for output in outputs],
+            "transfer": [output.kv_transfer_params for output in outputs],
             **{name: after[name] - before[name] for name in after}}
 
 

@@ -449,7 +449,7 @@ class Op:
 
 
 def request(name, tokens, hash_tokens=16):
-    return types.SimpleNamespace(request_id=name, num_tokens=tokens, num_computed_tokens=0, num_in_flight_tokens=0, num_preemptions=0,
+    return types.SimpleNamespace(request_id=name, num_tokens=tokens, num_computed_tokens=0, num_in_flight_tokens=0, num_preemptions=0, kv_transfer_params=None,
                                  block_hashes=[f"{name} {i}".encode() for i in range(tokens // hash_tokens)])
 
 

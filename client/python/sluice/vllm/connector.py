@@ -169,6 +169,7 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
         self.node = Node(self.settings, transfer.engine_id)
         self.scheduler = Scheduler(self.classes, hash_tokens, self.settings, self.node,
                                    any(group.kind != "full" for group in self.groups))
+        self.scheduler.handovers.extra_keys, self.scheduler.handovers.sends = facts.extra_keys, transfer.is_kv_producer
         events = self._vllm_config.kv_events_config
         if events is not None and events.enable_kv_cache_events:
             self.scheduler.announce()
@@ -211,8 +212,11 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
         return self.request_finished_all_groups(request, (block_ids,))
 
     def request_finished_all_groups(self, request, block_ids):
+        params = None
+        if request.status.name in ("FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED"):
+            params = self.scheduler.handovers.send(request, block_ids)
         self.scheduler.request_end(request.request_id)
-        return False, None  # what is being stored is referenced
+        return False, params  # what is being stored is referenced
 
     def take_events(self):
         self.scheduler.step_end()  # the last call of each step whose output was processed

@@ -180,6 +180,13 @@ def long_rope(model, shape):
     return [model.max_model_len > length for length in lengths]
 
 
+def extra_keys(request, first, end):
+    """What vLLM hashes of these tokens' block beside them, as bytes: adapters, pictures, salt."""
+    from vllm.v1.core.kv_cache_utils import generate_block_hash_extra_keys
+
+    return repr(generate_block_hash_extra_keys(request, first, end, 0)[0]).encode()
+
+
 def digest(*texts):
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 

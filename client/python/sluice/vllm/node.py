@@ -22,6 +22,7 @@ class Registered:
     def __init__(self, settings, engine_id, now=time.monotonic):
         self.settings, self.engine_id, self.now = settings, engine_id, now
         self.client = None
+        self.named = None   # the node's name
         self.wanted = None  # arguments of register()
         self.engines = []
         self.retry_at = 0.0
@@ -148,6 +149,26 @@ class Node(Registered):
 
     def load(self, at, hashes, tables, timeout, layer_ends=None):
         return self.engines[at].load(hashes=hashes, blocks=tables, timeout=timeout, layer_ends=layer_ends)
+
+    def send(self, at, hashes, tables, timeout, *, number, first, partial, mode):
+        return self.engines[at].send(number, hashes=hashes, blocks=tables, timeout=timeout, first_block=first, partial=partial, mode=mode)
+
+    def receive(self, at, hashes, tables, timeout, *, number, first, partial, mode, node):
+        return self.engines[at].receive(number, hashes=hashes, blocks=tables, timeout=timeout, first_block=first, partial=partial,
+                                        mode=mode, node=node or None)
+
+    def models(self, classes):
+        """{class: model identity}: who has the same ones reads the same blocks."""
+        return {group.name: engine.model_identity for group, engine in zip(classes, self.engines)}
+
+    def name(self):
+        """Among its peers; "": it has none."""
+        if self.named is None:
+            try:
+                self.named = self.client.nodes(timeout=OPEN_SECONDS)[0].name or ""
+            except sluice.SluiceError:
+                return ""
+        return self.named
 
     def ended(self):
         return self.client.ended_ops() if self.client is not None else ()

@@ -12,6 +12,7 @@ from typing import Any, Optional
 import sluice
 
 from .events import Announced
+from .handover import QUIET, Handovers, Send, span
 from .layers import ByLayers
 
 log = logging.getLogger("vllm.sluice")  # shown where vLLM's lines are
@@ -39,6 +40,8 @@ class Tracker:
     unsure: int = 0             # by layers: the last step with a load of it that may fail yet
     wrong: int = 0              # up to this step what is computed counts for nothing: a load had failed
     preemptions: int = 0        # of the request when it was looked up
+    offer: Any = ...            # of a hand-over (handover.Offer); None: none, or it was taken; ...: not looked at
+    windows: Optional[dict] = None  # {class: Chunk} that are kept to be handed over
 
 
 @dataclasses.dataclass
@@ -88,6 +91,7 @@ class Load:
     unfenced: bool = False
     again: int = 0  # how often it was started again
     began: float = 0.0
+    offer: Any = None  # handover.Offer: prefill hands it over
 
 
 @dataclasses.dataclass
@@ -136,6 +140,7 @@ class Scheduler(ByLayers):
         self.register_at = 0.0
         self.say_at = 0.0
         self.stats = {}
+        self.handovers = Handovers(self)
 
     def bind(self, pool):
         """vLLM's block pool. It is reset only when no block is referenced, and does not ask for those that are stored: now it does."""
@@ -164,8 +169,11 @@ class Scheduler(ByLayers):
         tracker.request, tracker.computed = request, computed
         if tracker.preemptions != request.num_preemptions:  # it begins anew; what it has computed may have been dropped meanwhile
             tracker.next, tracker.preemptions = None, request.num_preemptions
-        if not wanted or tracker.failed or self.now() < self.paused_until or self.stuck >= self.settings.stores_max or not self.node.ready:
+        if not wanted or tracker.failed or not self.free():
             return 0, False
+        tokens = self.handovers.tokens(tracker, computed)
+        if tokens > 0:
+            return tokens, True
         began = self.now()
         tokens = self.prefix(request, computed, request.num_tokens - 1)  # the last token is computed: it gives the next one
         if tracker.next is None:
@@ -175,6 +183,10 @@ class Scheduler(ByLayers):
         queried = max(0, request.num_tokens - 1 - computed)
         self.count(lookups=1, lookup_seconds=self.now() - began, queried_tokens=queried, hit_tokens=tokens)
         return tokens, tokens > 0 and self.settings.load == "async"
+
+    def free(self, under_way=0):
+        """Whether the node may be asked for more, beside ops that keep so many blocks."""
+        return self.now() >= self.paused_until and self.stuck + under_way < self.settings.stores_max and self.node.ready
 
     def prefix(self, request, start, end):
         """Tokens from `start` on, up to `end`, that all classes have."""
@@ -211,14 +223,20 @@ class Scheduler(ByLayers):
             return
         tracker = self.trackers[request.request_id]
         start, end = tracker.computed, tracker.computed + tokens
-        load = Load(request.request_id, tracker, [], start, end, self.scheduled, self.settings.load != "async")
+        offer, tracker.offer = None if tracker.offer is ... else tracker.offer, None
+        load = Load(request.request_id, tracker, [], start, end, self.scheduled, self.settings.load != "async" and offer is None,
+                    offer=offer)
+        if offer is not None and tracker.next is None:
+            tracker.next = [0] * len(self.classes)
         for at, group in enumerate(self.classes):
             first, last = start // group.block_tokens, end // group.block_tokens
-            if group.window_blocks:
+            if offer is not None:
+                first, last = span(group, start, end)
+            elif group.window_blocks:
                 first = max(first, last - group.window_blocks)
             load.chunks.append(self.chunk(at, tables, first, last))
             if tracker.next is not None:
-                tracker.next[at] = max(tracker.next[at], last)
+                tracker.next[at] = max(tracker.next[at], end // group.block_tokens)
         self.loads_new.append(load)
 
     def chunk(self, at, tables, first, last):
@@ -247,6 +265,7 @@ class Scheduler(ByLayers):
                 tracker = self.trackers.get(request_id)
                 if tracker is not None:
                     self.fill_states(filled, tracker, tracker.request.num_computed_tokens + tokens_of.get(request_id, 0), told)
+        self.handovers.step_begins(tokens_of, tables_of)
         self.steps.append(Step(self.scheduled, filled))
         self.loads_start()
         if not tokens_of and self.busy:
@@ -324,10 +343,10 @@ class Scheduler(ByLayers):
         self.ops[op] = (Store(chunk, hashes, self.now()), 0)
         self.store_count += len(chunk.held)
 
-    def start(self, call, *told):
+    def start(self, call, *told, **more):
         """The op, or None."""
         try:
-            return call(*told)
+            return call(*told, **more)
         except sluice.SluiceError as error:
             self.count(start_errors=1)
             self.node_lost(error.code, f"not started: {error}")
@@ -335,13 +354,10 @@ class Scheduler(ByLayers):
 
     def node_lost(self, code, why):
         """An op has failed; nothing when it has not."""
-        if code not in (sluice.Code.OK, sluice.Code.CANCELLED) and self.now() >= self.say_at:
-            log.warning("a load or store has failed (%s): %s", sluice.Code(code).name, why)
-            self.say_at = self.now() + SAY_SECONDS
+        if code not in (sluice.Code.OK, sluice.Code.CANCELLED):
+            self.say("a load or store has failed (%s): %s", sluice.Code(code).name, why)
         if code == sluice.Code.NOT_FOUND:  # of its ranks the node knows nothing: it was started anew
-            if self.now() >= self.register_at:
-                self.told.register = True
-                self.register_at = self.now() + self.settings.retry
+            self.register_again()
         elif code == sluice.Code.STALE:
             if self.now() >= self.register_at:
                 self.told.anew = True
@@ -349,6 +365,17 @@ class Scheduler(ByLayers):
         elif code in AWAY:
             pause = self.settings.timeout if code == sluice.Code.TIMEOUT else self.settings.retry
             self.paused_until = max(self.paused_until, self.now() + pause)
+
+    def register_again(self):
+        if self.now() >= self.register_at:
+            self.told.register = True
+            self.register_at = self.now() + self.settings.retry
+
+    def say(self, *line):
+        """One line of failures in a while."""
+        if self.now() >= self.say_at:
+            log.warning(*line)
+            self.say_at = self.now() + SAY_SECONDS
 
     # ---- loads ----
 
@@ -380,8 +407,9 @@ class Scheduler(ByLayers):
         chunk = load.chunks[i]
         if any(NULL_BLOCK in table for table in chunk.tables):
             return False  # vLLM has given no block for what the prefix needs
-        by_layers = [self.layer_ends] if self.settings.load == "layers" and self.layer_ends else []
-        op = self.start(self.node.load, chunk.at, self.chunk_hashes(load, i), chunk.tables, self.settings.timeout, *by_layers)
+        by_layers = [self.layer_ends] if self.settings.load == "layers" and self.layer_ends and load.offer is None else []
+        op = (self.handovers.receive(load, chunk) if load.offer is not None else
+              self.start(self.node.load, chunk.at, self.chunk_hashes(load, i), chunk.tables, self.settings.timeout, *by_layers))
         if op is not None:
             self.ops[op] = (load, i)
             if by_layers:
@@ -400,7 +428,7 @@ class Scheduler(ByLayers):
 
     def ranks_unknown(self, load, at, result):
         """Whether the load found everything but the engine."""
-        if result.code != sluice.Code.NOT_FOUND or load.sync or load.again >= AGAIN_MAX or not result.fenced:
+        if result.code != sluice.Code.NOT_FOUND or load.sync or load.offer or load.again >= AGAIN_MAX or not result.fenced:
             return False
         try:
             return self.node.look(load.chunks[at].at, self.chunk_hashes(load, at), 0, self.settings.hold) == load.chunks[at].count
@@ -415,7 +443,11 @@ class Scheduler(ByLayers):
     def load_ended(self, load):
         self.load_count -= 1
         whole = all(good == chunk.count for good, chunk in zip(load.good, load.chunks))
-        self.count(loads=1, load_seconds=self.now() - load.began, load_failures=not whole)
+        took = self.now() - load.began
+        if load.offer is None:
+            self.count(loads=1, load_seconds=took, load_failures=not whole)
+        else:
+            self.count(handovers_received=1, handover_receive_seconds=took, handover_receive_failures=not whole)
         held = [block for chunk in load.chunks for block in chunk.held]
         if whole:
             if not load.sync:
@@ -423,13 +455,14 @@ class Scheduler(ByLayers):
         elif load.told:
             load.tracker.failed = True  # what did not come the workers say
         else:
-            load.tracker.failed = True
+            load.tracker.failed = load.offer is None  # behind a hand-over that failed what is stored is looked up
             if load.sync:
                 self.unfill(load.tracker)
             if load.tracker.next is not None:
                 load.tracker.next = [min(at, load.start // group.block_tokens) for at, group in zip(load.tracker.next, self.classes)]
             one = load.chunks[0].tables
-            if load.sync or len(load.chunks) == 1 and len(one) == 1 and not load.unfenced and not self.classes[0].window_blocks:
+            if load.sync or (len(load.chunks) == 1 and len(one) == 1 and not load.unfenced and not self.classes[0].window_blocks and
+                             load.offer is None):
                 self.told.invalid.update(one[0][load.good[0]:])
             else:
                 self.told.failed.add(load.request_id)
@@ -462,6 +495,8 @@ class Scheduler(ByLayers):
                 continue
             if isinstance(what, Store):
                 self.store_ended(op, what, result)
+            elif isinstance(what, Send):
+                self.handovers.send_ended(op, what, result)
             else:
                 self.load_op_ended(op, what, at, result)
         self.loads_try_again()
@@ -483,9 +518,13 @@ class Scheduler(ByLayers):
             self.loads_again.append((load, at, self.now() + AGAIN_SECONDS))
             self.node_lost(result.code, result.why)
             return
-        load.good[at] = min(result.block_count, load.chunks[at].count) if result.code == sluice.Code.OK else 0
+        count = load.chunks[at].count
+        load.good[at] = 0 if result.code != sluice.Code.OK else count if load.offer is not None else min(result.block_count, count)
         self.count(loaded_blocks=load.good[at], loaded_bytes=result.bytes)
-        self.node_lost(result.code, result.why)
+        if load.offer is not None:
+            self.handovers.receive_ended(load, result)
+        if load.offer is None or result.code not in QUIET:
+            self.node_lost(result.code, result.why)
         if not result.fenced:  # still written to, perhaps: the request gets other blocks
             load.unfenced = True
             held = load.chunks[at].held
@@ -557,7 +596,7 @@ class Scheduler(ByLayers):
     def frees_blocks(self):
         """Whether a step or two without a preemption may give blocks back: stores end within milliseconds, or hang. The blocks of loads
         are their requests'."""
-        return any(isinstance(what, Store) and self.now() - what.began < FREE_SECONDS for what, _ in self.ops.values())
+        return any(isinstance(what, (Store, Send)) and self.now() - what.began < FREE_SECONDS for what, _ in self.ops.values())
 
     def drain(self, seconds):
         """Nothing of what was computed so far is stored any more. Whether stores under way have ended within so long, and their blocks are
@@ -567,13 +606,16 @@ class Scheduler(ByLayers):
                 self.chunks_drop(filled)
             step.filled = []
         end = self.now() + seconds
-        while (self.store_count > 0 or self.stuck) and self.now() < end:
+        while (self.store_count + self.handovers.sending > 0 or self.stuck) and self.now() < end:
             self.node.wait(IDLE_WAIT_SECONDS)
             self.poll()
-        return self.store_count == 0 and not self.stuck
+        return self.store_count + self.handovers.sending == 0 and not self.stuck
 
     def request_end(self, request_id):
-        self.trackers.pop(request_id, None)
+        tracker = self.trackers.pop(request_id, None)
+        if tracker is not None:
+            self.handovers.leave(tracker)
+            self.handovers.cancel(request_id)
 
     def count(self, **more):
         for name, value in more.items():

@@ -22,6 +22,13 @@ COUNTERS = {
     "layer_waits": "Waits of ranks for a layer that was not in.",
     "layer_wait_seconds": "Time that these took.",
     "start_errors": "Loads and stores that could not be started.",
+    "handovers_sent": "Hand-overs that ended at prefill, one for each rule of caches.",
+    "handover_send_seconds": "Time from the end of a prefill to that of its hand-over.",
+    "handover_send_failures": "Hand-overs that failed at prefill.",
+    "handovers_received": "Requests whose hand-over ended at decode.",
+    "handover_receive_seconds": "Time that decode waited for hand-overs.",
+    "handover_receive_failures": "Requests that decode began anew because their hand-over failed.",
+    "handovers_refused": "Requests with parameters of a hand-over that were taken for ordinary ones.",
 }
 
 
@@ -36,10 +43,13 @@ class SluiceStats(KVConnectorStats):
 
     def reduce(self):
         data = self.data
-        reduced = {name: data[name] for name in ("stored_blocks", "loaded_blocks", "load_failures", "store_failures") if data.get(name)}
-        for what in ("load", "store", "lookup"):
-            if data.get(what + "s"):
-                reduced[what + " ms"] = round(data[what + "_seconds"] * 1e3 / data[what + "s"], 3)
+        reduced = {name: data[name] for name in ("stored_blocks", "loaded_blocks", "load_failures", "store_failures",
+                                                "handovers_sent", "handovers_received", "handover_send_failures",
+                                                "handover_receive_failures", "handovers_refused") if data.get(name)}
+        for what, ended in (("load", "loads"), ("store", "stores"), ("lookup", "lookups"), ("handover_send", "handovers_sent"),
+                            ("handover_receive", "handovers_received")):
+            if data.get(ended):
+                reduced[what + " ms"] = round(data[what + "_seconds"] * 1e3 / data[ended], 3)
         return reduced
 
     def is_empty(self):

@@ -1,0 +1,221 @@
+"""A proxy before two vLLM servers, one for prefill and one for decode:
+
+    python -m sluice.vllm.proxy --prefill http://HOST:PORT --decode http://HOST:PORT [--port 8080] [--host 127.0.0.1] [--direct]
+
+Clients ask it as they would ask vLLM (/v1/completions, /v1/chat/completions, with stream, too). Prefill is asked first for one token,
+and what it answers about the hand-over goes to decode with the request. With --direct both are asked at once as soon as the first
+answer has named prefill's node. Whatever becomes of prefill, decode answers: it computes what is not handed over. All other paths
+go to decode."""
+
+import argparse
+import http.client
+import http.server
+import json
+import logging
+import secrets
+import socketserver
+import threading
+import urllib.parse
+
+log = logging.getLogger("sluice.vllm.proxy")
+PATHS = ("/v1/completions", "/v1/chat/completions")
+BODY_BYTES_MAX = 64 << 20
+PIECE_BYTES = 1 << 16
+PREFILL_SECONDS = 600.0
+DECODE_SECONDS = 3600.0
+CONNECT_SECONDS = 5.0
+ONE_HOP = {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding", "upgrade", "host",
+           "content-length", "accept-encoding"}
+ASKED = {"do_remote_decode": True, "do_remote_prefill": False, "remote_engine_id": None, "remote_block_ids": None, "remote_host": None,
+         "remote_port": None}
+
+
+class Server:
+    """A vLLM server."""
+
+    def __init__(self, url):
+        parts = urllib.parse.urlsplit(url if "//" in url else f"http://{url}")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise argparse.ArgumentTypeError(f"{url!r}: http://HOST:PORT is needed")
+        self.url, self.base = url, parts.path.rstrip("/")
+        self.kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self.where = (parts.hostname, parts.port)
+
+    def ask(self, method, path, body, headers, seconds):
+        """(connection, response). Raises OSError or http.client.HTTPException."""
+        connection = self.kind(*self.where, timeout=CONNECT_SECONDS)
+        try:
+            connection.connect()
+            connection.sock.settimeout(seconds)
+            connection.request(method, self.base + path, body, headers)
+            return connection, connection.getresponse()
+        except BaseException:
+            connection.close()
+            raise
+
+
+def prefill_body(asked, params):
+    """The request that computes the prompt and one token."""
+    body = {**asked, "stream": False, "max_tokens": 1, "kv_transfer_params": params}
+    if "max_completion_tokens" in body:
+        body["max_completion_tokens"] = 1
+    for name in ("stream_options", "min_tokens"):
+        body.pop(name, None)
+    return body
+
+
+class Proxy(socketserver.ThreadingMixIn, http.server.HTTPServer):
+    daemon_threads = True
+    request_queue_size = 512
+
+    def __init__(self, address, prefill, decode, direct=False):
+        super().__init__(address, Handler)
+        self.prefill, self.decode, self.direct = prefill, decode, direct
+        self.node = None  # prefill's, once it is known
+
+    def prefilled(self, path, asked, params, headers):
+        """What prefill tells decode, or None. Raises Refused when the request itself is at fault."""
+        try:
+            connection, response = self.prefill.ask("POST", path, json.dumps(prefill_body(asked, params)), headers, PREFILL_SECONDS)
+            try:
+                answer = response.read()
+            finally:
+                connection.close()
+            if response.status in (400, 401, 403, 404, 413, 422):
+                raise Refused(response.status, response.getheader("Content-Type", "application/json"), answer)
+            given = json.loads(answer).get("kv_transfer_params") if response.status == 200 else None
+            if not isinstance(given, dict):
+                log.warning("prefill %s answers %d without a hand-over: decode computes", self.prefill.url, response.status)
+                return None
+            self.node = given.get("sluice_node")
+            return given
+        except (OSError, http.client.HTTPException, ValueError, AttributeError) as error:
+            log.warning("prefill %s: %s: decode computes", self.prefill.url, error or type(error).__name__)
+            return None
+
+    def prefilled_beside(self, path, asked, params, headers):
+        try:
+            self.prefilled(path, asked, params, headers)
+        except Refused as refused:
+            log.warning("prefill %s answers %d", self.prefill.url, refused.status)
+
+    def offer(self, path, asked, headers):
+        """kv_transfer_params for decode, or None. Direct: prefill is asked meanwhile."""
+        if not self.direct or self.node is None:
+            return self.prefilled(path, asked, ASKED, headers)
+        number = f"{secrets.randbits(63) + 1:x}"
+        told = {**ASKED, "sluice_handover": number}
+        threading.Thread(target=self.prefilled_beside, args=(path, asked, told, headers), daemon=True).start()
+        return {"do_remote_prefill": True, "do_remote_decode": False, "sluice_handover": number, "sluice_node": self.node}
+
+
+class Refused(Exception):
+    def __init__(self, status, kind, answer):
+        super().__init__(status)
+        self.status, self.kind, self.answer = status, kind, answer
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Proxy
+
+    def do_GET(self):
+        self.pass_on(None)
+
+    def do_POST(self):
+        length = self.headers.get("Content-Length", "")
+        if not length.isdecimal() or int(length) > BODY_BYTES_MAX:
+            self.close_connection = True
+            return self.say(411 if not length else 413, {"error": f"a body of {BODY_BYTES_MAX} bytes at most, with its length, is needed"})
+        body = self.rfile.read(int(length))
+        if urllib.parse.urlsplit(self.path).path not in PATHS:
+            return self.pass_on(body)
+        try:
+            asked = json.loads(body)
+            if not isinstance(asked, dict):
+                raise ValueError("a JSON object is needed")
+        except ValueError as error:
+            return self.say(400, {"error": str(error)})
+        headers = self.passed_headers()
+        headers.setdefault("X-Request-Id", secrets.token_hex(16))
+        asked.pop("kv_transfer_params", None)  # they are ours to say
+        try:
+            offer = self.server.offer(self.path, asked, headers)
+        except Refused as refused:
+            return self.answer(refused.status, refused.kind, refused.answer)
+        return self.pass_on(json.dumps({**asked, "kv_transfer_params": offer} if offer else asked).encode(), headers)
+
+    def passed_headers(self):
+        return {name: value for name, value in self.headers.items() if name.lower() not in ONE_HOP}
+
+    def pass_on(self, body, headers=None):
+        """Decode's answer as it comes. A client that goes away ends decode's request, too."""
+        try:
+            connection, response = self.server.decode.ask(self.command, self.path, body, headers or self.passed_headers(), DECODE_SECONDS)
+        except (OSError, http.client.HTTPException) as error:
+            log.warning("decode %s: %s", self.server.decode.url, error or type(error).__name__)
+            return self.say(502, {"error": "decode cannot be reached"})
+        try:
+            self.stream(response)
+        except (OSError, http.client.HTTPException) as error:
+            self.close_connection = True  # half an answer: the client sees that it is one
+            log.info("an answer was cut off: %s", error or type(error).__name__)
+        finally:
+            connection.close()
+
+    def stream(self, response):
+        length = response.getheader("Content-Length")
+        chunked = length is None and self.request_version != "HTTP/1.0"
+        self.send_response(response.status)
+        for name, value in response.getheaders():
+            if name.lower() not in ONE_HOP | {"date", "server"}:
+                self.send_header(name, value)
+        if length is not None:
+            self.send_header("Content-Length", length)
+        elif chunked:
+            self.send_header("Transfer-Encoding", "chunked")
+        else:
+            self.close_connection = True
+        self.end_headers()
+        left = int(length or 0)
+        while piece := response.read1(PIECE_BYTES):
+            self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
+            left -= len(piece)
+        if chunked:
+            self.wfile.write(b"0\r\n\r\n")
+        if length is not None and left > 0:
+            raise http.client.IncompleteRead(b"", left)
+
+    def say(self, status, what):
+        self.answer(status, "application/json", json.dumps(what).encode())
+
+    def answer(self, status, kind, body):
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format, *arguments):
+        log.debug(format, *arguments)
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog="python -m sluice.vllm.proxy", description=__doc__.split("\n", 1)[0].rstrip(":"))
+    parser.add_argument("--prefill", required=True, type=Server, metavar="URL")
+    parser.add_argument("--decode", required=True, type=Server, metavar="URL")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", default=8080, type=int)
+    parser.add_argument("--direct", action="store_true", help="ask both at once")
+    told = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    with Proxy((told.host, told.port), told.prefill, told.decode, told.direct) as proxy:
+        log.info("listening on %s:%d", *proxy.server_address[:2])
+        try:
+            proxy.serve_forever()
+        except KeyboardInterrupt:
+            pass
+
+
+if __name__ == "__main__":
+    main()

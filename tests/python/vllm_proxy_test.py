@@ -1,0 +1,206 @@
+"""The proxy before prefill and decode, with servers that are played."""
+
+import http.client
+import http.server
+import json
+import threading
+import time
+import unittest
+
+import python_support  # noqa: F401  the package that was built
+from node_support import main
+
+from sluice.vllm import proxy
+
+GIVEN = {"do_remote_prefill": True, "do_remote_decode": False, "sluice_handover": "1234", "sluice_node": "a",
+         "sluice_models": {"full16": "m"}}
+SECONDS = 20
+PIECES = [b"data: {\"a\": 1}\n\n", b"data: [DONE]\n\n"]
+
+
+class Played(http.server.ThreadingHTTPServer):
+    """A vLLM: keeps what it is asked, and answers as it is told."""
+
+    daemon_threads = True
+
+    def __init__(self, answer=None, status=200, pieces=None, cut=False):
+        super().__init__(("127.0.0.1", 0), Played.Handler)
+        self.reply, self.status, self.pieces, self.cut = answer, status, pieces, cut
+        self.asked, self.headers, self.wait = [], [], None
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self):
+            self.say({"path": self.path})
+
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            self.server.asked.append((self.path, json.loads(body)))
+            self.server.headers.append(dict(self.headers.items()))
+            if self.server.wait:
+                self.server.wait.wait(SECONDS)
+            if self.server.pieces is None:
+                return self.say(self.server.reply)
+            self.send_response(self.server.status)
+            self.send_header("Content-Type", "text/event-stream")
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            for piece in self.server.pieces:
+                self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+            if not self.server.cut:
+                self.wfile.write(b"0\r\n\r\n")
+            self.close_connection = True
+
+        def say(self, what):
+            body = json.dumps(what).encode()
+            self.send_response(self.server.status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+
+class Proxied(unittest.TestCase):
+    def started(self, prefill=None, decode=None, direct=False):
+        self.prefill = prefill or Played({"kv_transfer_params": GIVEN})
+        self.decode = decode or Played({"choices": ["text"]})
+        made = proxy.Proxy(("127.0.0.1", 0), proxy.Server(self.prefill.url), proxy.Server(self.decode.url), direct)
+        threading.Thread(target=made.serve_forever, args=(0.01,), daemon=True).start()
+        for server in (made, self.prefill, self.decode):
+            self.addCleanup(server.server_close)
+            self.addCleanup(server.shutdown)
+        proxy.log.setLevel("CRITICAL")
+        self.port = made.server_address[1]
+
+    def ask(self, path="/v1/completions", body=None, method="POST", headers=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
+        self.addCleanup(connection.close)
+        if not isinstance(body, bytes):
+            body = json.dumps(body or {"prompt": "p", "max_tokens": 20})
+        connection.request(method, path, body, headers or {})
+        response = connection.getresponse()
+        return response, response.read()
+
+    def test_prefill_first_then_decode_with_what_it_gave(self):
+        self.started()
+        asked = {"model": "m", "prompt": "p", "max_tokens": 20, "min_tokens": 3, "stream": True, "stream_options": {"include_usage": True}}
+        response, answer = self.ask(body=asked, headers={"Authorization": "Bearer x", "X-Request-Id": "7"})
+        self.assertEqual((response.status, json.loads(answer)), (200, {"choices": ["text"]}))
+        ((path, first),), (second,) = self.prefill.asked, self.decode.asked
+        self.assertEqual(path, "/v1/completions")
+        self.assertEqual(first, {"model": "m", "prompt": "p", "max_tokens": 1, "stream": False, "kv_transfer_params": proxy.ASKED})
+        self.assertEqual(second, ("/v1/completions", {**asked, "kv_transfer_params": GIVEN}))
+        for server in (self.prefill, self.decode):
+            self.assertEqual([server.headers[0][name] for name in ("Authorization", "X-Request-Id")], ["Bearer x", "7"])
+
+    def test_chat(self):
+        self.started()
+        self.ask("/v1/chat/completions", {"messages": [], "max_completion_tokens": 9})
+        self.assertEqual((self.prefill.asked[0][1]["max_tokens"], self.prefill.asked[0][1]["max_completion_tokens"]), (1, 1))
+        self.assertEqual(self.decode.asked[0][1]["max_completion_tokens"], 9)
+
+    def test_both_requests_have_the_same_id(self):
+        self.started()
+        self.ask()
+        self.assertEqual(self.prefill.headers[0]["X-Request-Id"], self.decode.headers[0]["X-Request-Id"])
+
+    def test_streams(self):
+        self.started(decode=Played(pieces=PIECES))
+        response, answer = self.ask(body={"prompt": "p", "stream": True})
+        self.assertEqual((response.getheader("Content-Type"), answer), ("text/event-stream", b"".join(PIECES)))
+
+    def test_pieces_come_before_the_end(self):
+        self.started(decode=Played(pieces=(wait_between(go := threading.Event()))))
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
+        self.addCleanup(connection.close)
+        connection.request("POST", "/v1/completions", b'{"prompt": "p", "stream": true}')
+        response = connection.getresponse()
+        self.assertEqual(response.read1(100), PIECES[0])
+        go.set()
+        self.assertEqual(response.read(), PIECES[1])
+
+    def test_a_stream_that_is_cut_off_does_not_look_whole(self):
+        self.started(decode=Played(pieces=PIECES, cut=True))
+        with self.assertRaises(http.client.IncompleteRead):
+            self.ask(body={"prompt": "p", "stream": True})
+
+    def test_decode_computes_whatever_becomes_of_prefill(self):
+        for prefill in (Played({"error": "busy"}, 503), Played({"kv_transfer_params": None}), Played([1]),
+                        Played({"kv_transfer_params": "x"})):
+            self.started(prefill)
+            response, _ = self.ask()
+            self.assertEqual(response.status, 200)
+            self.assertNotIn("kv_transfer_params", self.decode.asked[0][1])
+        self.started()
+        self.prefill.shutdown()
+        self.prefill.server_close()
+        response, _ = self.ask()
+        self.assertEqual((response.status, "kv_transfer_params" in self.decode.asked[0][1]), (200, False))
+
+    def test_what_prefill_calls_wrong_is_the_answer(self):
+        self.started(Played({"error": "no such model"}, 404))
+        response, answer = self.ask()
+        self.assertEqual((response.status, json.loads(answer), self.decode.asked), (404, {"error": "no such model"}, []))
+
+    def test_decode_that_is_gone(self):
+        self.started()
+        self.decode.shutdown()
+        self.decode.server_close()
+        self.assertEqual(self.ask()[0].status, 502)
+
+    def test_direct_asks_both_at_once(self):
+        self.started(direct=True)
+        self.ask()
+        self.assertEqual(self.decode.asked[0][1]["kv_transfer_params"], GIVEN)  # the first one learns the node's name
+        self.prefill.wait = threading.Event()
+        response, _ = self.ask()  # answered while prefill computes
+        told = self.decode.asked[1][1]["kv_transfer_params"]
+        self.assertEqual((response.status, told["do_remote_prefill"], told["sluice_node"]), (200, True, "a"))
+        end = time.monotonic() + SECONDS
+        while len(self.prefill.asked) < 2 and time.monotonic() < end:
+            time.sleep(0.01)
+        self.assertEqual(self.prefill.asked[1][1]["kv_transfer_params"], {**proxy.ASKED, "sluice_handover": told["sluice_handover"]})
+        self.prefill.wait.set()
+
+    def test_clients_cannot_say_what_is_handed_over(self):
+        self.started(Played({}))
+        self.ask(body={"prompt": "p", "kv_transfer_params": GIVEN})
+        self.assertNotIn("kv_transfer_params", self.decode.asked[0][1])
+
+    def test_other_paths_go_to_decode(self):
+        self.started()
+        self.assertEqual(json.loads(self.ask("/v1/models?a=b", b"", "GET")[1]), {"path": "/v1/models?a=b"})
+        self.ask("/tokenize", {"prompt": "p"})
+        self.assertEqual((self.prefill.asked, self.decode.asked), ([], [("/tokenize", {"prompt": "p"})]))
+
+    def test_requests_that_are_none(self):
+        self.started()
+        self.assertEqual(self.ask(body=b"{")[0].status, 400)
+        self.assertEqual(self.ask(body=b"[]")[0].status, 400)
+        self.assertEqual(self.ask(body=b"{}", headers={"Content-Length": str(1 << 40)})[0].status, 413)
+        self.assertEqual((self.prefill.asked, self.decode.asked), ([], []))
+
+    def test_addresses(self):
+        for url in ("ftp://a", "http://"):
+            with self.assertRaises(proxy.argparse.ArgumentTypeError):
+                proxy.Server(url)
+        self.assertEqual(proxy.Server("host:9").where, ("host", 9))
+
+
+def wait_between(go):
+    yield PIECES[0]
+    go.wait(SECONDS)
+    yield PIECES[1]
+
+
+if __name__ == "__main__":
+    main()

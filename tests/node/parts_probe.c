@@ -406,6 +406,7 @@ struct rank { /* a child; orders go through one pipe, what it did through the ot
 static void side_again(struct side *side, struct side *former)
 {
     poison(side);
+    side_end(former);
     *former = *side;
     sl_engine_end(&former->engine);
     side_open(side, former->client, former->shape);
@@ -470,6 +471,7 @@ static void rank_main(struct shape shape, int order, int done)
         }
         CHECK(write(done, "d", 1) == 1);
     }
+    side_end(&former);
     side_end(&side);
     sl_client_close(&side.client);
     exit(0);

@@ -21,9 +21,10 @@
 
 /* A release that appends a field has another number than the one before: what is missing is refused
  * in messages of the own version. 3: parts, runs and teams of engines; keys of engines. */
-#define SL_WIRE_VERSION       3
-#define SL_WIRE_VERSION_MIN   2
-#define SL_WIRE_VERSION_PARTS 3 /* who speaks an older one takes a part for a rank's, and a piece for one run */
+#define SL_WIRE_VERSION     3
+#define SL_WIRE_VERSION_MIN 2
+#define SL_WIRE_VERSION_PARTS \
+    3 /* who speaks an older one takes a part for a rank's, and a piece for one run */
 #define SL_BATCH_MAX        65536
 #define SL_TEAM_FIRST       (UINT64_C(1) << 63) /* numbers of teams begin here; of engines below */
 #define SL_EVENT_BYTES      64                  /* of an IPC handle of an event */

@@ -508,9 +508,9 @@ static const struct {
     bool cluster; /* only where this process speaks for the node */
     void (*handle)(struct transporter *self, const struct sl_msg *msg);
 } requests[] = {
-    {SL_MSG_FETCH, true, tr_fetch},  {SL_MSG_SEEK, true, tr_seek},
-    {SL_MSG_FENCE, false, tr_fence}, {SL_MSG_REGIONS, false, tr_regions},
-    {SL_MSG_NODES, false, tr_nodes}, {SL_MSG_HANDOVER_RELEASE, false, tr_release},
+    {SL_MSG_FETCH, true, tr_fetch},         {SL_MSG_SEEK, true, tr_seek},
+    {SL_MSG_FENCE, false, tr_fence},        {SL_MSG_REGIONS, false, tr_regions},
+    {SL_MSG_NODES, false, tr_nodes},        {SL_MSG_HANDOVER_RELEASE, false, tr_release},
     {SL_MSG_HANDOVER_WORD, false, tr_word},
 };
 

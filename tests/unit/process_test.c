@@ -461,11 +461,19 @@ START_TEST(drain_is_acknowledged_and_lets_work_end)
     {
         struct node *node = node_made("");
 
-        struct sl_msg reply = asked(node, (struct sl_msg){.type = SL_MSG_DRAIN});
-        ck_assert_int_eq(reply.code, SL_OK);
-        struct sl_msg pong = asked(node, (struct sl_msg){.type = SL_MSG_PING});
+        struct sl_msg reply;
 
-        ck_assert(pong.body.pong.draining);
+        tell(node, (struct sl_msg){.type = SL_MSG_DRAIN});
+        tell(node, (struct sl_msg){.type = SL_MSG_PING}); /* 30 ms later it is gone */
+
+        ck_assert(heard(node, &reply, 5 * SECOND));
+        ck_assert_uint_eq(reply.type, SL_MSG_DRAIN_REPLY);
+        ck_assert_uint_eq(reply.reply_to, node->seq - 1);
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert(heard(node, &reply, 5 * SECOND));
+        ck_assert_uint_eq(reply.type, SL_MSG_PONG);
+        ck_assert_uint_eq(reply.reply_to, node->seq);
+        ck_assert(reply.body.pong.draining);
         ck_assert_int_eq(ended(node), 0);
         node_freed(node);
     }

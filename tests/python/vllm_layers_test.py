@@ -327,6 +327,8 @@ class Facts(unittest.TestCase):
     def test_settings(self):
         for given, want in (("layers", "layers"), (True, True), ("off", False)):
             self.assertEqual(settings.parse({"save": given}).save, want)
+            self.assertEqual(settings.saves(settings.parse({"save": given}), True), want)
+            self.assertIs(settings.saves(settings.parse({"save": given}), False), False)
         for given in ({"save": "layer"}, {"load": "layer"}):
             with self.assertRaisesRegex(ValueError, next(iter(given))):
                 settings.parse(given)

@@ -314,7 +314,7 @@ void fake_give(struct fake_env *fake, const char *sender, struct sl_msg *msg)
     ck_assert_ptr_nonnull(copy);
     memcpy(copy, frame, length);
     if (msg->version != 0) { /* [[version, ...], ...]: one byte each so far */
-        ck_assert_uint_eq(((const unsigned char *)frame)[2], SL_WIRE_VERSION);
+        ck_assert_int_eq(((const unsigned char *)frame)[2], SL_WIRE_VERSION);
         memset((unsigned char *)copy + 2, (int)msg->version, 1);
     }
     ck_assert_msg(sl_codec_decode(fake->give_codec, copy, length, &decoded, &why) == SL_OK, "%s",

@@ -16,7 +16,7 @@ from . import facts, layers
 from .layout import classes_of, first_part, layers_apart, layers_of, parts_of
 from .node import Node, Registered
 from .scheduler import Scheduler, Told
-from .settings import parse
+from .settings import parse, saves
 from .stages import first_slice, splits_of
 from .stats import SluicePromMetrics, SluiceStats
 
@@ -164,7 +164,7 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
         layers.check(self.settings, self.groups, getattr(self._kv_cache_config, "needs_kv_cache_zeroing", False),
                      getattr(self._vllm_config, "speculative_config", None) is not None,
                      max(self.stages, self.settings.stages))
-        self.settings.save = self.settings.save and transfer.is_kv_producer
+        self.settings.save = saves(self.settings, transfer.is_kv_producer)
         self.loads = transfer.is_kv_consumer
         self.node = Node(self.settings, transfer.engine_id)
         self.scheduler = Scheduler(self.classes, hash_tokens, self.settings, self.node,

@@ -25,3 +25,8 @@ ROWS = {
 def parse(given):
     """Options of vLLM's dict. Raises ValueError with source, name and value."""
     return Options(given, rows=ROWS, where="kv_connector_extra_config: ")
+
+
+def saves(options, producer):
+    """What `save` comes to in an engine with this role: as it was set, or False."""
+    return producer and options.save

@@ -13,7 +13,7 @@ import subprocess
 import time
 import urllib.request
 
-from harness import Outcome, Scenario, Table, check, end, free_port, popen, wait_until
+from harness import GIB, Outcome, Scenario, Table, check, end, free_port, popen, wait_until
 from reasons import Failed
 from vllm_engine import KILLS
 from vllm_native import Native, NativeNode
@@ -167,7 +167,7 @@ class Pd(Native):
         check(not differ and len(want) == len(answer["tokens"]), f"other tokens than without the connector for prompts {differ}")
 
     def node(self, name="node"):
-        return self.shared(f"{name} of P/D", lambda: NativeNode(self.run))
+        return self.shared(f"{name} of P/D", lambda: NativeNode(self.run, disk_bytes=2 * GIB))
 
     def pair(self, mode):
         """One at a time: their memory is needed."""

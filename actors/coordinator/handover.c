@@ -364,7 +364,7 @@ sl_err co_handover_begin(struct coordinator *self, struct co_op *op, const struc
         return SL_OK;
     }
     struct co_handover *row = co_handover_find(self, op->handover_id);
-    struct sl_item_ticket ticket;
+    struct sl_item_ticket ticket = {.bytes = {NULL, 0}};
     bool offered = store && row != NULL && msg->body.store.direct && co_word_offered(row, &ticket);
     if (offered) {
         co_op_become(op, &co_push_out_type);

@@ -110,7 +110,10 @@ PyObject *sl_py_layers_ready(PyObject *object, PyObject *args, PyObject *names)
     }
     Py_ssize_t count = PyTuple_Size(items);
     numbers = PyMem_Calloc((size_t)count + 1, sizeof *numbers);
-    bool fine = numbers != NULL || PyErr_NoMemory() != NULL;
+    bool fine = numbers != NULL;
+    if (!fine) {
+        PyErr_NoMemory();
+    }
     for (Py_ssize_t i = 0; fine && i < count; i++) {
         fine = sl_glue_u64(PyTuple_GetItem(items, i), &numbers[i]);
     }

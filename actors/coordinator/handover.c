@@ -305,6 +305,9 @@ static sl_err send_begin(struct coordinator *self, struct co_op *op, struct co_h
 /* The ticket outlives the request. */
 static sl_err ticket_keep(struct co_op *op, const struct sl_item_ticket *ticket)
 {
+    if (ticket->bytes.at == NULL) {
+        return SL_ERR_INVALID;
+    }
     void *bytes = co_memory_take(&op->life, ticket->bytes.length, 1);
     if (bytes == NULL) {
         return SL_ERR_NO_MEMORY;

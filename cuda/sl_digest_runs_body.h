@@ -218,13 +218,11 @@ static inline bool sl_hash_runs_words(const struct sl_swap_layer *layers, uint64
 SL_HD uint64_t sl_hash_runs_chunk(const struct sl_hash_job *job, uint64_t i, uint32_t term,
                                   uint32_t *length_bytes)
 {
-    struct sl_hash_runs runs;
+    struct sl_hash_runs runs = {&job->swap, job->swap.block_ids[i / job->value_chunks], 0, 0, 0, 0};
     uint64_t at_bytes = (job->first_chunk + i % job->value_chunks) * SL_HASH_CHUNK_BYTES;
     uint64_t left_bytes = job->swap.value_bytes - at_bytes;
     uint32_t length = left_bytes < SL_HASH_CHUNK_BYTES ? (uint32_t)left_bytes : SL_HASH_CHUNK_BYTES;
     *length_bytes = length;
-    runs.swap = &job->swap;
-    runs.device_block = job->swap.block_ids[i / job->value_chunks];
     if (length < SL_HASH_LONG) {
         unsigned char *held = job->tails + i / job->value_chunks * SL_HASH_TAIL_BYTES;
         return term == 0 ? sl_hash_runs_short(&runs, at_bytes, length, held) : 0;

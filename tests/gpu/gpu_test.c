@@ -307,6 +307,8 @@ static int engine(int said, int heard)
     unsigned char *bytes = segment_make(), *back = malloc(SEGMENT_BYTES);
     if (bytes == NULL || back == NULL || cuda->driver.memory_get(&segment, SEGMENT_BYTES) != 0 ||
         cuda->driver.ipc_get(&ipc, segment) != 0) {
+        free(bytes);
+        free(back);
         return 1;
     }
     if (!device_bytes(cuda, segment, bytes, SEGMENT_BYTES, false) ||

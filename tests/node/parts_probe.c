@@ -726,6 +726,7 @@ int main(int argc, char **argv)
         again();
     } else if (strncmp(argv[4], "gpu", 3) == 0) {
         uint32_t gpus = (uint32_t)atoi(argv[4] + 3);
+        CHECK(gpus == 1 || gpus == 2 || gpus == 4);
         team(GPU, gpus > 1 ? gpus / 2 : 1, gpus);
     } else {
         team(strcmp(argv[4], "closed") == 0  ? CLOSED

@@ -30,6 +30,8 @@ class Engine:
             variables["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"  # a function is sent to the workers
         if node is not None:
             variables.update(node.client_variables(), MOONCAKE_CONFIG_PATH=self.config_write(run, node, segment_bytes))
+        # LFM2 has other answers in another batch, without a connector, too.
+        self.together = os.path.basename(model) != "states"
         connector = getattr(node, "connector", node is not None)
         self.worker = Worker(run, WORKER, "vllm" if node else "vllm-off", run.variables(**variables),
                              {"model": model, "connector": connector, "ranks": ranks, "extra": extra or {}, "length": length, "stages": stages,
@@ -53,7 +55,7 @@ class Engine:
         return self.generate_end()
 
     def generate_start(self, prompts, **how):
-        self.worker.tell(do="generate", prompts=prompts, **{"tokens": TOKENS, **how})
+        self.worker.tell(do="generate", prompts=prompts, **{"tokens": TOKENS, "together": self.together, **how})
 
     def generate_end(self):
         return self.worker.answer(ANSWER_SECONDS)

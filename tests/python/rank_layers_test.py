@@ -16,6 +16,7 @@ from node_support import Node as RealNode
 
 import sluice
 from sluice.vllm import layout, node
+from sluice.vllm.stages import Split
 from vllm_native_node_test import BLOCKS, HEADS, LAYERS, STATES, Rank, told, value
 
 KEYS = [f"block {i}".encode().ljust(32, b".") for i in range(4)]
@@ -26,7 +27,7 @@ ENDS = list(range(1, LAYERS + 1))
 
 def pool(group, ranks, layers=(), addresses=None, memory_bytes=0):
     return sluice.Pool("full-0", sluice.POOL_ATTENTION, layers, memory_bytes=memory_bytes, device=addresses, part_count=HEADS,
-                       first_parts=[layout.first_part(group, HEADS, rank, ranks) for rank in range(ranks)])
+                       first_parts=[layout.first_part(group, Split(HEADS, (group.layers,)), rank, ranks) for rank in range(ranks)])
 
 
 class Process:
@@ -36,7 +37,7 @@ class Process:
         self.rank = Rank(rank, ranks, "HN" if ranks < 4 else "NH")
         self.names = self.rank.group.layers
         classes = layout.classes_of([self.rank.group])
-        layers, addresses = layout.layers_of(self.rank.group, HEADS, self.rank.caches, BLOCKS)
+        layers, addresses = layout.layers_of(self.rank.group, Split(HEADS, (self.names,)), self.rank.caches, BLOCKS)
         here = type("Where", (), {"instance": instance, "directory": directory, "shm": shm})
         self.node = node.Registered(told(here), "ranks")
         registered = self.node.register(

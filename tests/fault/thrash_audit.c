@@ -6,11 +6,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define QUIET_NS         (20 * SL_NS_PER_S) /* for quarantines, retired extents, write-behind */
-#define FLUSH_NS         (30 * SL_NS_PER_S)
-#define TRIES_MAX        5u
-#define PAUSE_NS         (50 * SL_NS_PER_MS)
-#define DESCRIPTORS_MORE 24u
+#define QUIET_NS  (20 * SL_NS_PER_S) /* for quarantines, retired extents, write-behind */
+#define FLUSH_NS  (30 * SL_NS_PER_S)
+#define TRIES_MAX 5u
+#define PAUSE_NS  (50 * SL_NS_PER_MS)
+/* Peers that an actor first speaks to later: seven each; the registrar has three at the end of a
+ * registration, for coordinator and two swappers. */
+#define DESCRIPTORS_MORE 48u
 
 static void objects_audit(struct driver *driver, struct thrash *thrash)
 {

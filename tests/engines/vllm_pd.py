@@ -26,7 +26,7 @@ LENGTHS = (3, 90, 127, 128, 129, 130, 256, 257, 300, 400, 512, 640)  # blocks ha
 BATCH = 40                 # requests that a proxy has under way
 SPEED_LENGTHS = (500, 2000, 4000)
 SPEED_ROUNDS = 4
-HANDED_SECONDS = 10        # that decode waits for prefill where something is killed
+HANDED_SECONDS = 20        # that decode waits for prefill: both compute on the same two cores
 ANSWER_SECONDS = 120       # in which a batch is answered whatever is killed
 KILLS_MAX = 3
 KILL_PAUSE_S = 0.3
@@ -50,7 +50,7 @@ class Pair:
         told = {"handover": mode, "save": False, "handover_timeout": HANDED_SECONDS, "timeout": 5, **extra}
         self.mode = mode
         self.node_name = None  # prefill's
-        self.start = {what: functools.partial(Engine, pd.run, pd.model("llama"), node, extra=told)
+        self.start = {what: functools.partial(Engine, pd.run, pd.model("llama"), node, extra=told, beside=True)
                       for what, node in zip(("prefill", "decode"), nodes)}
         self.prefill, self.decode = (start(wait=False) for start in self.start.values())
         for engine in (self.prefill, self.decode):

@@ -14,8 +14,6 @@ VOCABULARY = 1000
 TOKENS = 8  # of each answer
 VARIABLES = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "0-1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
              "VLLM_DO_NOT_TRACK": "1"}
-# Two engines on the same cores: threads of one that spin in their barriers keep the other from computing for half a minute.
-WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0", "GOMP_SPINCOUNT": "0"}
 
 
 def prompts_make(seed, count, length):
@@ -24,12 +22,14 @@ def prompts_make(seed, count, length):
 
 
 class Engine:
-    """One vLLM. node: what its connector uses; without one it has no connector. Who does not wait calls started() before all else."""
+    """One vLLM. node: what its connector uses; without one it has no connector. Who does not wait calls started() before all else.
+    core: two engines at the same time have one each. A worker of vLLM that waits for its next step yields its core in a loop for a second:
+    on one core (Linux 6.18) such a one was seen to keep the other from computing for half a minute."""
 
-    def __init__(self, run, model, node=None, ranks=1, segment_bytes=0, extra=None, length=6144, stages=1, more=None, wait=True, beside=False):
+    def __init__(self, run, model, node=None, ranks=1, segment_bytes=0, extra=None, length=6144, stages=1, more=None, wait=True, core=None):
         variables = {**VARIABLES, "VLLM_CPU_OMP_THREADS_BIND": "0|1" if ranks * stages == 2 else "0-1"}
-        if beside:
-            variables.update(WAITING)
+        if core is not None:
+            variables["VLLM_CPU_OMP_THREADS_BIND"] = str(core)
         if stages > 1:
             variables["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"  # a function is sent to the workers
         if node is not None:

@@ -46,12 +46,12 @@ def batches():
 class Pair:
     """Two engines and what stands for the proxy."""
 
-    def __init__(self, pd, mode, nodes, **extra):
-        told = {"handover": mode, "save": False, "handover_timeout": HANDED_SECONDS, "timeout": 5, **extra}
-        self.mode = mode
+    def __init__(self, pd, mode, nodes, model="llama"):
+        told = {"handover": mode, "save": False, "handover_timeout": HANDED_SECONDS, "timeout": 5}
+        self.mode, self.model = mode, model
         self.node_name = None  # prefill's
-        self.start = {what: functools.partial(Engine, pd.run, pd.model("llama"), node, extra=told, beside=True)
-                      for what, node in zip(("prefill", "decode"), nodes)}
+        self.start = {what: functools.partial(Engine, pd.run, pd.model(model), node, extra=told, core=core)
+                      for core, (what, node) in enumerate(zip(("prefill", "decode"), nodes))}
         self.prefill, self.decode = (start(wait=False) for start in self.start.values())
         for engine in (self.prefill, self.decode):
             engine.started()
@@ -150,31 +150,32 @@ class Served:
 class Pd(Native):
     def __init__(self, run, other):
         super().__init__(run, other)
-        self.expected_pd = None  # tokens of all prompts
+        self.expected_pd = {}  # model: tokens of all prompts
 
-    def want_pd(self):
+    def want_pd(self, model="llama"):
         """The tokens of an engine without a connector."""
-        if self.expected_pd is None:
-            engine = Engine(self.run, self.model("llama"))
-            self.expected_pd = sum((engine.generate([prompts_of()[i] for i in batch])["tokens"] for batch in batches()), [])
-            check(len({tuple(tokens) for tokens in self.expected_pd}) > REQUESTS // 2, "the model answers too many prompts alike to tell")
+        if model not in self.expected_pd:
+            engine = Engine(self.run, self.model(model))
+            answers = sum((engine.generate([prompts_of()[i] for i in batch])["tokens"] for batch in batches()), [])
+            check(len({tuple(tokens) for tokens in answers}) > REQUESTS // 2, "the model answers too many prompts alike to tell")
+            self.expected_pd[model] = answers
             engine.worker.stop()
-        return self.expected_pd
+        return self.expected_pd[model]
 
-    def same_pd(self, batch, answer):
-        want = [self.want_pd()[i] for i in batch]
+    def same_pd(self, batch, answer, model="llama"):
+        want = [self.want_pd(model)[i] for i in batch]
         differ = [i for i, got, one in zip(batch, answer["tokens"], want) if got != one]
         check(not differ and len(want) == len(answer["tokens"]), f"other tokens than without the connector for prompts {differ}")
 
     def node(self, name="node"):
         return self.shared(f"{name} of P/D", lambda: NativeNode(self.run, disk_bytes=2 * GIB))
 
-    def pair(self, mode):
+    def pair(self, mode, model="llama"):
         """One at a time: their memory is needed."""
-        name = f"P/D {mode}"
+        name = f"P/D {mode} {model}"
         self.pairs_end(name)
-        self.want_pd()
-        return self.shared(name, lambda: Pair(self, mode, (self.node(), self.node())))
+        self.want_pd(model)
+        return self.shared(name, lambda: Pair(self, mode, (self.node(), self.node()), model))
 
     def pairs_end(self, but=None):
         for other in [other for other in self.things if other.startswith("P/D ") and other != but]:
@@ -188,7 +189,7 @@ class Pd(Native):
         began = time.monotonic()
         for batch in batches_of or batches():
             answer = getattr(pair, how)([prompts_of()[i] for i in batch])
-            self.same_pd(batch, answer)
+            self.same_pd(batch, answer, pair.model)
             received, failures = received + answer["received"], failures + answer["receive_failures"]
             hits, queried, milliseconds = hits + answer["hits"], queried + answer["queried"], milliseconds + answer["receive_ms"]
         seconds = time.monotonic() - began
@@ -196,9 +197,9 @@ class Pd(Native):
         check((received, failures) == (count, 0), f"{received} of {count} requests were handed over, {failures} failed")
         return Outcome(hits, queried, f"{received} hand-overs in {seconds:.1f} s, {milliseconds / received:.1f} ms each at decode")
 
-    def handed(self, mode, how):
+    def handed(self, mode, how, model="llama"):
         def scenario():
-            pair = self.pair(mode)
+            pair = self.pair(mode, model)
             pair.asked([prompts_make("the node's name", 1, 20)[0]])
             return self.requests(pair, how)
 
@@ -359,6 +360,8 @@ def scenarios(run, vllm):
             ("storage, kill actors", pd.kill_actors("storage")), ("speed", pd.speed),
             ("direct, in turn", pd.handed("direct", "in_turn")), ("direct, at once", pd.handed("direct", "at_once")),
             ("direct, kill actors", pd.kill_actors("direct")),
+            ("hybrid, storage, in turn", pd.handed("storage", "in_turn", "hybrid")),
+            ("hybrid, direct, at once", pd.handed("direct", "at_once", "hybrid")),
             ("kill prefill's engine", pd.kill_engine("prefill")), ("kill decode's engine", pd.kill_engine("decode")),
             ("two nodes", pd.two_nodes), ("vllm serve and the proxy", pd.served(False)),
             ("vllm serve and the proxy, direct", pd.served(True))]

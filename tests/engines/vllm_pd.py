@@ -8,12 +8,13 @@ import os
 import random
 import secrets
 import shutil
+import signal
 import statistics
 import subprocess
 import time
 import urllib.request
 
-from harness import GIB, Outcome, Scenario, Table, check, end, free_port, popen, wait_until
+from harness import GIB, Outcome, Scenario, Table, check, end, free_port, popen, session_pids, wait_until
 from reasons import Failed
 from vllm_engine import KILLS
 from vllm_native import Native, NativeNode
@@ -88,22 +89,23 @@ class Pair:
 
 
 class Served:
-    """`vllm serve` twice, and the proxy of the package before them."""
+    """What `vllm serve` runs, twice, and the proxy of the package before them. The command itself asks for a package named vllm, which that
+    of CPUs is not."""
 
     def __init__(self, run, model, node, direct):
         self.run, self.model = run, model
-        variables = run.variables(**VARIABLES, **node.client_variables())
+        variables = [run.variables(**{**VARIABLES, "VLLM_CPU_OMP_THREADS_BIND": str(core)}, **node.client_variables()) for core in range(2)]
         transfer = {"kv_connector": "SluiceConnector", "kv_connector_module_path": "sluice.vllm", "kv_role": "kv_both",
                     "kv_load_failure_policy": "recompute",
                     "kv_connector_extra_config": {"handover": "direct" if direct else "storage", "save": False}}
-        serve = ["-m", "vllm.entrypoints.cli.main", "serve", model, "--dtype", "float32", "--enforce-eager", "--max-model-len", "6144",
+        serve = ["-m", "vllm.entrypoints.openai.api_server", "--model", model, "--dtype", "float32", "--enforce-eager", "--max-model-len", "6144",
                  "--max-num-seqs", "16", "--seed", "1", "--kv-transfer-config", json.dumps(transfer), "--port"]
         self.ports = [free_port() for _ in range(3)]
         prefill, decode, proxy = self.ports
-        self.processes = [self.started(f"serve-{port}", [*serve, str(port)], variables) for port in (prefill, decode)]
+        self.processes = [self.started(f"serve-{port}", [*serve, str(port)], its) for port, its in zip((prefill, decode), variables)]
         asked = ["-m", "sluice.vllm.proxy", "--prefill", f"http://127.0.0.1:{prefill}", "--decode", f"http://127.0.0.1:{decode}",
                  "--port", str(proxy), *["--direct"] * direct]
-        self.processes.append(self.started("proxy", asked, variables))
+        self.processes.append(self.started("proxy", asked, variables[0]))
         run.started_add(self)
         for port in self.ports:
             wait_until(lambda at=port: self.answers(at), START_SECONDS, f"port {port} answers")
@@ -324,11 +326,26 @@ class Pd(Native):
                 asked = [pool.submit(served.streamed if i % 2 else served.tokens, prompts_of()[i]) for i in range(1, count)]
                 self.same_pd(range(count), {"tokens": [first, *(one.result() for one in asked)]})
             received, failures = served.counted("handovers_received"), served.counted("handover_receive_failures")
-            served.stop()
             check((received, failures) == (count, 0), f"{received:.0f} of {count} requests were handed over, {failures:.0f} failed")
-            return Outcome(0, 0, f"{received:.0f} hand-overs")
+            took = self.prefill_dies(served)
+            served.stop()
+            return Outcome(0, 0, f"{received:.0f} hand-overs; answers in {took:.1f} s when prefill died")
 
         return scenario
+
+    def prefill_dies(self, served):
+        """With requests under way: the seconds until all are answered."""
+        batch = range(BATCH, 2 * BATCH)
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            asked = [pool.submit(served.streamed if i % 2 else served.tokens, prompts_of()[i]) for i in batch]
+            time.sleep(KILL_PAUSE_S)
+            began = time.monotonic()
+            for pid in session_pids(served.processes[0].pid):
+                os.kill(pid, signal.SIGKILL)
+            self.same_pd(batch, {"tokens": [one.result() for one in asked]})
+        took = time.monotonic() - began
+        check(took < HANDED_SECONDS, f"the answers took {took:.0f} s after prefill was killed")
+        return took
 
     # ---- figures ----
 

@@ -27,6 +27,7 @@ class Played(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Played.Handler)
         self.reply, self.status, self.pieces, self.cut = answer, status, pieces, cut
         self.asked, self.headers, self.wait = [], [], None
+        self.begins = False  # a stream, before it waits
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
     @property
@@ -43,7 +44,7 @@ class Played(http.server.ThreadingHTTPServer):
             body = self.rfile.read(int(self.headers["Content-Length"]))
             self.server.asked.append((self.path, json.loads(body)))
             self.server.headers.append(dict(self.headers.items()))
-            if self.server.wait:
+            if self.server.wait and not self.server.begins:
                 self.server.wait.wait(SECONDS)
             if self.server.pieces is None:
                 return self.say(self.server.reply)
@@ -51,6 +52,8 @@ class Played(http.server.ThreadingHTTPServer):
             self.send_header("Content-Type", "text/event-stream")
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
+            if self.server.wait and self.server.begins:
+                self.server.wait.wait(SECONDS)
             for piece in self.server.pieces:
                 self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
             if not self.server.cut:
@@ -170,6 +173,54 @@ class Proxied(unittest.TestCase):
             time.sleep(0.01)
         self.assertEqual(self.prefill.asked[1][1]["kv_transfer_params"], {**proxy.ASKED, "sluice_handover": told["sluice_handover"]})
         self.prefill.wait.set()
+
+    def failing_beside(self, reply, **how):
+        """Decode waits for its blocks when prefill answers this; the response and its body."""
+        self.started(direct=True)
+        self.ask()
+        waits = threading.Event()
+        self.addCleanup(waits.set)
+        self.prefill.reply, self.prefill.status = reply
+        self.decode.wait = waits
+        for name, value in how.items():
+            setattr(self.decode, name, value)
+        got = []
+        asking = threading.Thread(target=lambda: got.append(self.ask()), daemon=True)
+        asking.start()
+        end = time.monotonic() + SECONDS
+        while len(self.decode.asked) < 3 and time.monotonic() < end:
+            time.sleep(0.01)
+        self.assertEqual(len(self.decode.asked), 3)  # again, while the one before waits
+        waits.set()
+        asking.join(SECONDS)
+        self.assertTrue(self.decode.asked[1][1]["kv_transfer_params"]["do_remote_prefill"])
+        self.assertNotIn("kv_transfer_params", self.decode.asked[2][1])
+        return got[0]
+
+    def test_direct_asks_decode_again_when_prefill_fails(self):
+        for reply in (({"error": "no"}, 500), ({"no": "hand-over"}, 200), ({"error": "bad"}, 400)):
+            response, answer = self.failing_beside(reply)
+            self.assertEqual((response.status, json.loads(answer)), (200, {"choices": ["text"]}))
+
+    def test_direct_asks_decode_again_for_a_stream_that_has_said_nothing(self):
+        response, answer = self.failing_beside(({"error": "no"}, 500), pieces=PIECES, begins=True)
+        self.assertEqual((response.status, answer), (200, b"".join(PIECES)))
+
+    def test_direct_keeps_an_answer_that_has_begun(self):
+        self.started(direct=True)
+        self.ask()
+        self.prefill.reply, self.prefill.status, self.prefill.wait = {"error": "late"}, 500, threading.Event()
+        self.decode.pieces = wait_between(goes_on := threading.Event())
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
+        self.addCleanup(connection.close)
+        connection.request("POST", "/v1/completions", json.dumps({"prompt": "p"}))
+        response = connection.getresponse()
+        answer = response.read1()
+        self.prefill.wait.set()
+        time.sleep(0.2)  # what would be wrong comes then
+        goes_on.set()
+        answer += response.read()
+        self.assertEqual((response.status, answer, len(self.decode.asked)), (200, b"".join(PIECES), 2))
 
     def test_clients_cannot_say_what_is_handed_over(self):
         self.started(Played({}))

@@ -4,8 +4,8 @@
 
 Clients ask it as they would ask vLLM (/v1/completions, /v1/chat/completions, with stream, too). Prefill is asked first for one token,
 and what it answers about the hand-over goes to decode with the request. With --direct both are asked at once as soon as the first
-answer has named prefill's node. Whatever becomes of prefill, decode answers: it computes what is not handed over. All other paths
-go to decode."""
+answer has named prefill's node. Whatever becomes of prefill, decode answers: it computes what is not handed over. When prefill fails
+while decode waits for its blocks, decode is asked again without them. All other paths go to decode."""
 
 import argparse
 import http.client
@@ -13,6 +13,7 @@ import http.server
 import json
 import logging
 import secrets
+import socket
 import socketserver
 import threading
 import urllib.parse
@@ -41,17 +42,48 @@ class Server:
         self.kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self.where = (parts.hostname, parts.port)
 
-    def ask(self, method, path, body, headers, seconds):
+    def ask(self, method, path, body, headers, seconds, connected=lambda connection: None):
         """(connection, response). Raises OSError or http.client.HTTPException."""
         connection = self.kind(*self.where, timeout=CONNECT_SECONDS)
         try:
             connection.connect()
             connection.sock.settimeout(seconds)
+            connected(connection)
             connection.request(method, self.base + path, body, headers)
             return connection, connection.getresponse()
         except BaseException:
             connection.close()
             raise
+
+
+class Beside:
+    """Decode's request while prefill computes: it is given up when prefill fails before decode has answered anything."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.connection = None
+        self.failed = self.answers = False
+
+    def connected(self, connection):
+        with self.lock:
+            self.connection = connection
+            if self.failed:
+                raise ConnectionAbortedError("prefill has failed")
+
+    def answered(self):
+        """Decode's answer has begun. Whether it is to be passed on."""
+        with self.lock:
+            self.answers = not self.failed
+            return self.answers
+
+    def prefill_failed(self):
+        with self.lock:
+            self.failed = not self.answers
+            if self.failed and self.connection is not None and self.connection.sock is not None:
+                try:
+                    self.connection.sock.shutdown(socket.SHUT_RDWR)  # who waits for its answer hears of it
+                except OSError:
+                    pass  # decode has closed it
 
 
 def prefill_body(asked, params):
@@ -93,20 +125,22 @@ class Proxy(socketserver.ThreadingMixIn, http.server.HTTPServer):
             log.warning("prefill %s: %s: decode computes", self.prefill.url, error or type(error).__name__)
             return None
 
-    def prefilled_beside(self, path, asked, params, headers):
+    def prefilled_beside(self, beside, *request):
         try:
-            self.prefilled(path, asked, params, headers)
+            if self.prefilled(*request) is None:
+                beside.prefill_failed()
         except Refused as refused:
             log.warning("prefill %s answers %d", self.prefill.url, refused.status)
+            beside.prefill_failed()
 
     def offer(self, path, asked, headers):
-        """kv_transfer_params for decode, or None. Direct: prefill is asked meanwhile."""
+        """(kv_transfer_params for decode or None, Beside or None). Direct: prefill is asked meanwhile."""
         if not self.direct or self.node is None:
-            return self.prefilled(path, asked, ASKED, headers)
-        number = f"{secrets.randbits(63) + 1:x}"
+            return self.prefilled(path, asked, ASKED, headers), None
+        number, beside = f"{secrets.randbits(63) + 1:x}", Beside()
         told = {**ASKED, "sluice_handover": number}
-        threading.Thread(target=self.prefilled_beside, args=(path, asked, told, headers), daemon=True).start()
-        return {"do_remote_prefill": True, "do_remote_decode": False, "sluice_handover": number, "sluice_node": self.node}
+        threading.Thread(target=self.prefilled_beside, args=(beside, path, asked, told, headers), daemon=True).start()
+        return {"do_remote_prefill": True, "do_remote_decode": False, "sluice_handover": number, "sluice_node": self.node}, beside
 
 
 class Refused(Exception):
@@ -140,30 +174,45 @@ class Handler(http.server.BaseHTTPRequestHandler):
         headers.setdefault("X-Request-Id", secrets.token_hex(16))
         asked.pop("kv_transfer_params", None)  # they are ours to say
         try:
-            offer = self.server.offer(self.path, asked, headers)
+            offer, beside = self.server.offer(self.path, asked, headers)
         except Refused as refused:
             return self.answer(refused.status, refused.kind, refused.answer)
-        return self.pass_on(json.dumps({**asked, "kv_transfer_params": offer} if offer else asked).encode(), headers)
+        told = {**asked, "kv_transfer_params": offer} if offer else asked
+        if beside is None or not self.pass_on(json.dumps(told).encode(), headers, beside):
+            self.pass_on(json.dumps(told if beside is None else asked).encode(), headers)
 
     def passed_headers(self):
         return {name: value for name, value in self.headers.items() if name.lower() not in ONE_HOP}
 
-    def pass_on(self, body, headers=None):
-        """Decode's answer as it comes. A client that goes away ends decode's request, too."""
+    def pass_on(self, body, headers=None, beside=None):
+        """Decode's answer as it comes. A client that goes away ends decode's request, too. False: prefill has failed beside it, and nothing
+        was passed on."""
+        connection, first, more = None, b"", [beside.connected] if beside is not None else []
         try:
-            connection, response = self.server.decode.ask(self.command, self.path, body, headers or self.passed_headers(), DECODE_SECONDS)
+            connection, response = self.server.decode.ask(self.command, self.path, body, headers or self.passed_headers(), DECODE_SECONDS, *more)
+            if beside is not None:  # vLLM begins a stream before it has anything to say
+                first = response.read1(PIECE_BYTES)
         except (OSError, http.client.HTTPException) as error:
+            if connection is not None:
+                connection.close()
+            if beside is not None and beside.failed:
+                return False
             log.warning("decode %s: %s", self.server.decode.url, error or type(error).__name__)
-            return self.say(502, {"error": "decode cannot be reached"})
+            self.say(502, {"error": "decode cannot be reached"})
+            return True
         try:
-            self.stream(response)
+            if beside is not None and not beside.answered():
+                return False
+            self.stream(response, first)
         except (OSError, http.client.HTTPException) as error:
             self.close_connection = True  # half an answer: the client sees that it is one
             log.info("an answer was cut off: %s", error or type(error).__name__)
         finally:
             connection.close()
+        return True
 
-    def stream(self, response):
+    def stream(self, response, first):
+        """first: what was read of the body."""
         length = response.getheader("Content-Length")
         chunked = length is None and self.request_version != "HTTP/1.0"
         self.send_response(response.status)
@@ -178,7 +227,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.close_connection = True
         self.end_headers()
         left = int(length or 0)
-        while piece := response.read1(PIECE_BYTES):
+        while piece := first or response.read1(PIECE_BYTES):
+            first = b""
             self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
             left -= len(piece)
         if chunked:

@@ -119,7 +119,10 @@ enum sl_setting_kind {
     X(swap_measure, BOOL, "true", 0, 1, "measure once which way of copying is fastest on a GPU")  \
     X(device, TEXT, "host", 4, 4, "device back end: host, cuda, or auto: cuda where it can run")  \
     X(trace_events, COUNT, "65536", 64, 16777216, "events the flight recorder of an actor keeps") \
-    X(nic, TEXT, "", 0, 1023, "RDMA devices: one for all ranks, or a comma list by physical GPU") \
+    X(nic, TEXT, "", 0, 1023,                                                                     \
+      "RDMA devices: one for all ranks, a comma list (nic_by), or auto: nearest to each GPU")     \
+    X(nic_by, TEXT, "gpu", 3, 4,                                                                  \
+      "a list of several goes by gpu (physical index) or by rank (rank modulo entries)")          \
     X(mr_bytes_max, SIZE, "0", 0, 1099511627776,                                                  \
       "largest memory region; 0: MC_MAX_MR_SIZE or 4 GiB")                                        \
     X(fabric, TEXT, "off", 3, 5, "what carries bytes between nodes: off, tcp or verbs")           \

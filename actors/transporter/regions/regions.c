@@ -1,33 +1,10 @@
-/* actors/transporter/regions/regions.c - REGIONS: how arenas become memory regions, and which NIC.
- */
+/* actors/transporter/regions/regions.c - REGIONS: how arenas become memory regions. */
 #include "actors/transporter/regions/regions.h"
-#include "actors/transporter/regions/gpus.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
 #define CHUNKS_MAX 65536u /* of the message table */
-#define GPU_FOLDER "/proc/driver/nvidia/gpus"
-
-static sl_err regions_nic(struct transporter *self, struct sl_error *why)
-{
-    struct sl_env *env = self->env;
-    struct sl_gpu *gpus = calloc(SL_GPUS_MAX, sizeof(*gpus));
-    if (gpus == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the list of GPUs");
-    }
-    struct sl_nic_sources sources = {
-        .list = sl_config_text(env->config, SL_SET_nic),
-        .rank = (uint32_t)sl_config_u64(env->config, SL_SET_rank),
-        .visible_devices = getenv("CUDA_VISIBLE_DEVICES"),
-        .gpus = gpus,
-        .gpu_count = sl_gpus_list(GPU_FOLDER, gpus),
-        .registered_index = -1,
-    };
-    sl_err err = sl_nic_choose(&sources, self->nic, why);
-    free(gpus);
-    return err;
-}
 
 sl_err tr_regions_init(struct transporter *self, struct sl_error *why)
 {
@@ -48,7 +25,7 @@ sl_err tr_regions_init(struct transporter *self, struct sl_error *why)
                      " bytes are used",
                      sources.variable, self->limit.bytes);
     }
-    err = regions_nic(self, why);
+    err = tr_nic_choose(self, why);
     if (err == SL_OK) {
         sl_log_write(env->log, SL_LOG_INFO, 0,
                      "memory regions of at most %" PRIu64 " bytes, nic %s", self->limit.bytes,

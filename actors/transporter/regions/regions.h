@@ -25,4 +25,8 @@ bool tr_arena_looked(struct transporter *self, struct tr_arena_looks *looks, uin
 void tr_memory_registered(struct transporter *self, uint32_t memory, const struct sl_error *why);
 void tr_memory_fini(struct transporter *self);
 
+/* nic.c: sets self->nic from the settings nic and nic_by. Errors: SL_ERR_CONFIG, SL_ERR_UNSUPPORTED
+ * (auto, and no port is usable), SL_ERR_NO_MEMORY. */
+sl_err tr_nic_choose(struct transporter *self, struct sl_error *why);
+
 #endif

@@ -15,6 +15,7 @@
 #include "runtime/directory/directory.h"
 #include "runtime/fabric/core/fabric.h"
 #include "runtime/fabric/core/plan.h"
+#include "runtime/nics/nics.h"
 #include "runtime/sl_actor.h"
 
 #define TR_ARENAS_MAX     64u /* one a rank at most */

@@ -1,5 +1,4 @@
-/* runtime/fabric/core/plan.h - where memory is cut into regions, and which NIC serves a rank. Pure
- * functions. */
+/* runtime/fabric/core/plan.h - where memory is cut into regions. Pure functions. */
 #ifndef SL_FABRIC_CORE_PLAN_H
 #define SL_FABRIC_CORE_PLAN_H
 
@@ -8,7 +7,6 @@
 #define SL_MR_BYTES_STANDARD (4 * SL_GIB)
 #define SL_MR_BYTES_MIN      (1 * SL_GIB) /* accepted range of MC_MAX_MR_SIZE */
 #define SL_MR_BYTES_MAX      (6 * SL_GIB)
-#define SL_NIC_NAME_BYTES    64u
 
 struct sl_mr_sources {
     uint64_t setting_bytes;    /* mr_bytes_max; 0: not set. Ours: taken as it is, not clamped */
@@ -38,23 +36,5 @@ bool sl_mr_next_of_arena(uint64_t total_bytes, uint64_t chunk_bytes, uint64_t li
  * single block over the limit is cut at whole pages (a transfer may span adjacent regions). */
 bool sl_mr_next_of_pool(uint64_t total_bytes, uint64_t stride_bytes, uint64_t limit_bytes,
                         uint64_t *at, struct sl_mr_cut *out);
-
-struct sl_gpu {
-    char uuid[48];  /* "GPU-8a1b..." */
-    uint32_t index; /* physical */
-};
-struct sl_nic_sources {
-    const char *list;            /* setting nic: comma list */
-    uint32_t rank;               /* index into CUDA_VISIBLE_DEVICES */
-    const char *visible_devices; /* text of CUDA_VISIBLE_DEVICES; NULL: not set */
-    const struct sl_gpu *gpus;   /* of this machine, to resolve UUIDs */
-    uint32_t gpu_count;
-    int64_t registered_index; /* physical GPU as the engine registered it; -1: unknown */
-};
-/* One entry serves all ranks; of several, that of the rank's physical GPU. An empty list gives "".
- * Errors: SL_ERR_CONFIG (an empty entry, a list too short, an unknown index with several entries;
- * the text says which). */
-sl_err sl_nic_choose(const struct sl_nic_sources *sources, char out[SL_NIC_NAME_BYTES],
-                     struct sl_error *why);
 
 #endif

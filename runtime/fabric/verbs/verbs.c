@@ -92,7 +92,7 @@ static bool device_usable(struct sl_fabric *fabric, struct ibv_context *context,
 static sl_err device_open(struct sl_fabric *fabric, struct sl_error *why)
 {
     struct verbs *verbs = verbs_of(fabric);
-    char wanted[SL_NIC_NAME_BYTES] = "";
+    char wanted[IBV_SYSFS_NAME_MAX] = "";
     const char *nic = fabric->options.nic == NULL ? "" : fabric->options.nic;
     const char *colon = strchr(nic, ':');
     (void)snprintf(wanted, sizeof(wanted), "%.*s",

@@ -1,0 +1,60 @@
+/* actors/transporter/regions/nic.c - which NIC this transporter uses. */
+#include "actors/transporter/regions/regions.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What sysfs and the driver say of this machine: large, and wanted for a moment only. */
+struct machine {
+    struct sl_gpu gpus[SL_GPUS_MAX];
+    struct sl_nics nics;
+    struct sl_nic_plan plan;
+};
+
+static sl_err nic_by_plan(struct transporter *self, const struct sl_nic_sources *sources,
+                          struct machine *machine, struct sl_error *why)
+{
+    uint32_t ranks = (uint32_t)sl_config_u64(self->env->config, SL_SET_ranks);
+    sl_nics_scan(SL_SYSFS, &machine->nics);
+    sl_err err = sl_nic_plan_make(sources, &machine->nics, ranks, &machine->plan, why);
+    if (err == SL_OK) {
+        const struct sl_nic_plan *plan = &machine->plan;
+        uint32_t rank = SL_MIN(sources->rank, ranks - 1);
+        (void)snprintf(self->nic, sizeof(self->nic), "%s", plan->names[plan->of_rank[rank]]);
+        sl_log_write(self->env->log, SL_LOG_INFO, 0, "nic %s: of %u ports, to the GPU: %s",
+                     self->nic, machine->nics.count, sl_near_text(plan->near_of_rank[rank]));
+    }
+    return err;
+}
+
+sl_err tr_nic_choose(struct transporter *self, struct sl_error *why)
+{
+    const struct sl_config *config = self->env->config;
+    const char *by = sl_config_text(config, SL_SET_nic_by);
+    const char *list = sl_config_text(config, SL_SET_nic);
+    bool by_rank = strcmp(by, "rank") == 0;
+    if (!by_rank && strcmp(by, "gpu") != 0) {
+        return sl_fail(why, SL_ERR_CONFIG, "nic_by: '%.8s' is none of gpu, rank", by);
+    }
+    if (sl_nic_list_is_auto(list) && strcmp(sl_config_text(config, SL_SET_fabric), "verbs") != 0) {
+        return SL_OK; /* without verbs there need not be any */
+    }
+    struct machine *machine = calloc(1, sizeof(*machine));
+    if (machine == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the list of GPUs");
+    }
+    struct sl_nic_sources sources = {
+        .list = list,
+        .by_rank = by_rank,
+        .rank = (uint32_t)sl_config_u64(config, SL_SET_rank),
+        .visible_devices = getenv("CUDA_VISIBLE_DEVICES"),
+        .gpus = machine->gpus,
+        .gpu_count = sl_gpus_list(SL_NVIDIA_GPUS, SL_SYSFS, machine->gpus),
+        .registered_index = -1,
+    };
+    sl_err err = sl_nic_list_is_auto(list) ? nic_by_plan(self, &sources, machine, why)
+                                           : sl_nic_choose(&sources, self->nic, why);
+    free(machine);
+    return err;
+}

@@ -39,7 +39,9 @@ class Side:
             self.block(at)[:] = os.urandom(PIECE)
 
 
-class Words(unittest.TestCase):
+class Case(unittest.TestCase):
+    """Two nodes."""
+
     @classmethod
     def setUpClass(cls):
         cls.cluster = Cluster(2, memory="64MiB", settings=["--handover-wait", f"{20 * PATIENCE}s", "--handover-partial-ttl", "2s"])
@@ -90,6 +92,8 @@ class Words(unittest.TestCase):
         self.assertEqual(receive.wait().block_count, 3)
         self.assert_same([0, 1, 2], decode, [5, 6, 7])
 
+
+class Words(Case):
     def test_both_modes_in_both_orders(self):
         for mode in MODES:
             for decode, node in ((self.decode, "a"), (self.beside, None), (self.beside, "a")):
@@ -158,6 +162,10 @@ class Words(unittest.TestCase):
             receive.wait_fenced()
             self.assertLess(time.monotonic() - began, 5 * PATIENCE)
         self.assertRaises(sluice.InvalidError, self.decode.engine.receive, number(), hashes=self.keys(1), blocks=[6], node="x" * 40, mode=1)
+
+
+class Killed(Case):
+    """Apart: what is left of hand-overs whose actors were killed ends by its time, which nobody waits for here."""
 
     def killed(self, node, actor, mode):
         """SIGKILL in the middle of many hand-overs: each is whole or fails by its deadline, and afterwards all are whole."""

@@ -36,10 +36,10 @@ def wait_alive(node, name):
 
 
 class Namespace:
-    """A network namespace, held by a process that sleeps in it."""
+    """A network namespace, held by a process in it that ends with this one at the latest."""
 
     def __init__(self):
-        self.holder = subprocess.Popen(["unshare", "-n", "sleep", "3600"])
+        self.holder = subprocess.Popen(["unshare", "-n", "cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
         ours = os.readlink("/proc/self/ns/net")
         wait_until(lambda: self.holder.poll() is not None or os.readlink(f"/proc/{self.holder.pid}/ns/net") != ours, 5,
                    "a network namespace")
@@ -58,6 +58,7 @@ class Namespace:
     def close(self):
         self.holder.kill()
         self.holder.wait()
+        self.holder.stdin.close()
 
 
 class Network:

@@ -3,6 +3,7 @@
  * it makes and removes in the directory of the disk tier. */
 #include "client/ctl/doctor.h"
 #include "client/ctl/commands.h"
+#include "client/ctl/nics.h"
 
 #include "ipc/sl_huge.h"
 #include "runtime/sl_clock.h"
@@ -302,14 +303,19 @@ static int doctor_command(struct ctl *ctl, int argc, char **argv)
         doctor_key_files, doctor_cluster,  doctor_directory,  doctor_leftovers,
     };
     int code;
-    if (!ctl_parse(ctl, argc, argv, NULL, 0, &code)) {
+    const char *sysfs = SL_SYSFS;
+    const struct ctl_option options[] = {{.name = "sysfs", .text = &sysfs}};
+    if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         return code;
     }
     if (ctl->word_count != 0) {
         return ctl_wrong(ctl, "'%s' is no option", ctl->words[0]);
     }
-    struct doctor doctor = {
-        .ctl = ctl, .config = ctl->config, .paths = ctl->paths, .lines = json_array()};
+    struct doctor doctor = {.ctl = ctl,
+                            .config = ctl->config,
+                            .paths = ctl->paths,
+                            .lines = json_array(),
+                            .sysfs = sysfs};
     doctor.running = registrar_lives(ctl->paths.shm_dir);
     for (uint32_t i = 0; i < SL_COUNT(checks); i++) {
         checks[i](&doctor);
@@ -331,10 +337,12 @@ static int doctor_command(struct ctl *ctl, int argc, char **argv)
 const struct ctl_command ctl_doctor = {
     .name = "doctor",
     .summary = "check the machine for the node that the settings describe",
-    .help = "doctor\n"
+    .help = "doctor [--sysfs DIR]\n"
             "\n"
             "One line a check: memory, huge pages, limits, io_uring, disk, NICs, ports, key files, keys of nodes, the directory, leftovers;\n"
-            "ok, warn or fail, and how to mend it. Needs no node. Code 0 when nothing failed. Changes nothing."
+            "ok, warn or fail, and how to mend it. Needs no node. Code 0 when nothing failed. Changes nothing.\n"
+            "\n"
+            "  --sysfs DIR       look for NICs below DIR (default /sys)\n"
             CTL_HELP_COMMON,
     .run = doctor_command,
 };

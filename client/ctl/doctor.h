@@ -14,6 +14,7 @@ struct doctor {
     bool as_is;              /* nothing but what the node that runs was given is looked at */
     bool running;            /* this instance's registrar lives: what it uses is its own */
     json_t *lines;
+    const char *sysfs; /* where NICs are looked for */
     uint32_t count[3]; /* by level */
 };
 

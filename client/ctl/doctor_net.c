@@ -1,6 +1,7 @@
 /* client/ctl/doctor_net.c - sluicectl doctor: NICs, ports, the cluster directory. What there is of
  * NICs is read from sysfs, so no library has to be there for it. */
 #include "client/ctl/doctor.h"
+#include "client/ctl/nics.h"
 
 #include "ipc/sl_cluster.h"
 #include "runtime/directory/options.h"
@@ -8,7 +9,6 @@
 #include "runtime/sl_parse.h"
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <ifaddrs.h>
@@ -20,118 +20,97 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define SYSFS     "/sys/class/infiniband"
-#define GIDS_MAX  256u
 #define MTU_SMALL 4200 /* a path MTU of 4096 and its headers fit */
 
-/* First line of a file; "" when there is none. */
-static void line_read(const char *path, char out[64])
+static void port_check_nic(struct doctor *doctor, const struct sl_nic *nic, bool wanted)
 {
-    FILE *file = fopen(path, "re");
-    out[0] = '\0';
-    if (file != NULL) {
-        if (fgets(out, 64, file) == NULL) {
-            out[0] = '\0';
-        }
-        (void)fclose(file);
-    }
-    out[strcspn(out, "\n")] = '\0';
-}
-
-/* Entries of a directory but dot files, each given to fn; gives their count. */
-static uint32_t each_entry(struct doctor *doctor, const char *path,
-                           void (*fn)(struct doctor *doctor, const char *path, const char *name))
-{
-    uint32_t count = 0;
-    DIR *directory = opendir(path);
-    for (struct dirent *entry = directory == NULL ? NULL : readdir(directory); entry != NULL;
-         entry = readdir(directory)) {
-        if (entry->d_name[0] != '.') {
-            fn(doctor, path, entry->d_name);
-            count++;
-        }
-    }
-    if (directory != NULL) {
-        (void)closedir(directory);
-    }
-    return count;
-}
-
-/* Counts the GIDs of a port that a peer can be reached by. */
-static uint32_t gids_usable(const char *port, bool infiniband)
-{
-    char path[512], gid[64], type[64];
-    uint32_t usable = 0;
-    for (uint32_t i = 0; i < GIDS_MAX; i++) {
-        (void)snprintf(path, sizeof(path), "%s/gids/%u", port, i);
-        line_read(path, gid);
-        if (gid[0] == '\0') {
-            break;
-        }
-        (void)snprintf(path, sizeof(path), "%s/gid_attrs/types/%u", port, i);
-        line_read(path, type);
-        bool null = strspn(gid, "0:") == strlen(gid);
-        bool link_local = strncmp(gid, "fe80", 4) == 0;
-        usable += !null && (infiniband || (!link_local && strcmp(type, "RoCE v2") == 0));
-    }
-    return usable;
-}
-
-static void verbs_port(struct doctor *doctor, const char *ports, const char *name)
-{
-    char port[256], path[512], state[64], layer[64], netdev[64], mtu[64];
-    bool wanted = strcmp(sl_config_text(doctor->config, SL_SET_fabric), "verbs") == 0;
+    char speed[32], socket[24] = "";
     enum doctor_level bad = wanted ? DOCTOR_FAIL : DOCTOR_WARN;
-    (void)snprintf(port, sizeof(port), "%.180s/%.60s", ports, name);
-    (void)snprintf(path, sizeof(path), "%s/state", port);
-    line_read(path, state);
-    (void)snprintf(path, sizeof(path), "%s/link_layer", port);
-    line_read(path, layer);
-    (void)snprintf(path, sizeof(path), "%s/gid_attrs/ndevs/0", port);
-    line_read(path, netdev);
-    bool infiniband = strcmp(layer, "InfiniBand") == 0;
-    const char *shown = port + sizeof(SYSFS);
-    if (strstr(state, "ACTIVE") == NULL) {
+    if (nic->place.numa_node >= 0) {
+        (void)snprintf(socket, sizeof(socket), ", socket %d", nic->place.numa_node);
+    }
+    if (!sl_nic_is_active(nic)) {
         doctor_say(doctor, bad, "nic", "connect it, or ip link set DEVICE up", "%s: state '%s'",
-                   shown, state);
+                   nic->name, nic->state);
         return;
     }
-    uint32_t usable = gids_usable(port, infiniband);
-    doctor_say(doctor, usable > 0 ? DOCTOR_OK : bad, "nic",
-               usable > 0 ? "" : "give its network device an address; the NIC must speak RoCE v2",
-               "%s: active, %s, %u usable GIDs", shown, layer, usable);
-    if (infiniband || netdev[0] == '\0') {
+    bool usable = sl_nic_is_usable(nic);
+    doctor_say(doctor, usable ? DOCTOR_OK : bad, "nic",
+               usable ? "" : "give its network device an address; the NIC must speak RoCE v2",
+               "%s: active, %s, %s%s, %u usable GIDs%s", nic->name, nic->layer,
+               ctl_nic_speed(nic, speed), socket, nic->gid_count,
+               nic->virtual_function ? ", virtual function" : "");
+    if (nic->mtu_bytes == 0 || strcmp(nic->layer, "InfiniBand") == 0) {
         return;
     }
-    (void)snprintf(path, sizeof(path), "/sys/class/net/%.60s/mtu", netdev);
-    line_read(path, mtu);
-    bool small = sl_parse_leading(mtu) < MTU_SMALL;
+    bool small = nic->mtu_bytes < MTU_SMALL;
     doctor_say(doctor, small ? DOCTOR_WARN : DOCTOR_OK, "mtu",
                small ? "ip link set DEVICE mtu 9000, on switches and peers too" : "",
-               "%s: %s bytes%s", netdev, mtu,
+               "%s: %u bytes%s", nic->netdev, nic->mtu_bytes,
                small ? ": packets of 1024 bytes instead of 4096" : "");
 }
 
-static void verbs_device(struct doctor *doctor, const char *devices, const char *name)
+/* With verbs: whether every rank has a port that works. */
+static void plan_check(struct doctor *doctor, const struct ctl_nics *nics)
 {
-    char ports[256];
-    (void)snprintf(ports, sizeof(ports), "%.60s/%.100s/ports", devices, name);
-    if (each_entry(doctor, ports, verbs_port) == 0) {
-        doctor_say(doctor, DOCTOR_WARN, "nic", "", "%s has no ports", name);
+    const struct sl_nic_plan *plan = &nics->plan;
+    if (plan->count == 0) {
+        doctor_say(doctor, DOCTOR_FAIL, "nic_plan", "correct the settings nic and nic_by", "%s",
+                   nics->why.text);
+        return;
+    }
+    for (uint32_t i = 0; i < plan->count; i++) {
+        const char *name = plan->names[i];
+        const struct sl_nic *nic = name[0] != '\0' ? sl_nics_find(&nics->nics, name) : NULL;
+        char ranks[200];
+        if (name[0] == '\0') {
+            doctor_say(doctor, DOCTOR_OK, "nic_plan", "",
+                       "the first device with a usable port serves all ranks (nic = auto: nearest "
+                       "to each GPU)");
+        } else if (nic == NULL || !sl_nic_is_usable(nic)) {
+            doctor_say(doctor, DOCTOR_FAIL, "nic_plan", "correct the setting nic, or mend the NIC",
+                       "%s: %s", name,
+                       nic == NULL ? "there is no such RDMA port" : "it is not usable");
+        } else {
+            doctor_say(doctor, DOCTOR_OK, "nic_plan", "", "%s serves ranks %s", name,
+                       ctl_nic_ranks(nics, (uint32_t)(nic - nics->nics.at), ranks, sizeof(ranks)));
+        }
     }
 }
 
-void doctor_verbs(struct doctor *doctor)
+static void nics_check(struct doctor *doctor, const struct ctl_nics *nics)
 {
-    bool wanted = strcmp(sl_config_text(doctor->config, SL_SET_fabric), "verbs") == 0;
-    uint32_t devices = each_entry(doctor, SYSFS, verbs_device);
-    if (devices == 0) {
+    bool wanted = nics->wanted;
+    uint32_t usable = 0;
+    for (uint32_t i = 0; i < nics->nics.count; i++) {
+        usable += sl_nic_is_usable(&nics->nics.at[i]);
+    }
+    for (uint32_t i = 0; i < nics->nics.count; i++) { /* one that is down ends nothing by itself */
+        port_check_nic(doctor, &nics->nics.at[i], wanted && usable == 0);
+    }
+    if (nics->nics.skipped > 0) {
+        doctor_say(doctor, DOCTOR_WARN, "nic", "", "%u RDMA devices or ports have no usable name",
+                   nics->nics.skipped);
+    }
+    if (nics->nics.count == 0) {
         doctor_say(doctor, wanted ? DOCTOR_FAIL : DOCTOR_OK, "nic",
                    wanted ? "load the NIC's driver (modprobe mlx5_ib, or rdma_rxe for a test), or "
                             "set fabric = tcp"
                           : "",
                    "no RDMA device%s", wanted ? ", and fabric = verbs" : "");
+    } else if (wanted) {
+        plan_check(doctor, nics);
     }
+}
+
+void doctor_verbs(struct doctor *doctor)
+{
+    struct ctl_nics *nics = ctl_nics_look(doctor->config, doctor->sysfs, false);
+    bool wanted = nics != NULL && nics->wanted;
+    if (nics != NULL) {
+        nics_check(doctor, nics);
+    }
+    free(nics);
     if (!wanted) {
         return;
     }

@@ -1,8 +1,10 @@
 /* client/ctl/nodes.c - sluicectl nodes: the nodes this one knows. sluicectl keygen: its keys. */
 #include "client/ctl/commands.h"
+#include "client/ctl/nics.h"
 #include "ipc/sl_curve.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 static json_t *node_json(const struct sl_node_info *node)
@@ -18,14 +20,15 @@ static json_t *node_json(const struct sl_node_info *node)
 }
 
 static void nodes_json(const struct sl_cluster_info *self, const struct sl_node_info *nodes,
-                       uint32_t count)
+                       uint32_t count, const struct ctl_nics *nics)
 {
     json_t *rows = json_array();
     for (uint32_t i = 0; i < count; i++) {
         (void)json_array_append_new(rows, node_json(&nodes[i]));
     }
-    ctl_print_json(json_pack("{s:s, s:s, s:s, s:o}", "name", self->name, "listen", self->listen,
-                             "fabric", self->fabric, "nodes", rows));
+    ctl_print_json(json_pack("{s:s, s:s, s:s, s:o, s:o}", "name", self->name, "listen",
+                             self->listen, "fabric", self->fabric, "nodes", rows, "nics",
+                             ctl_nics_json(nics)));
 }
 
 static void nodes_print(const struct sl_cluster_info *self, const struct sl_node_info *nodes,
@@ -60,7 +63,9 @@ static int nodes_command(struct ctl *ctl, int argc, char **argv)
     struct sl_cluster_info self;
     struct sl_node_info nodes[SL_NODES_MAX];
     struct sl_client *client = NULL;
-    if (!ctl_parse(ctl, argc, argv, NULL, 0, &code)) {
+    const char *sysfs = SL_SYSFS;
+    const struct ctl_option options[] = {{.name = "sysfs", .text = &sysfs}};
+    if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         return code;
     }
     if (ctl->word_count > 0) {
@@ -74,11 +79,14 @@ static int nodes_command(struct ctl *ctl, int argc, char **argv)
     if (err != SL_OK) {
         return ctl_failed(ctl, &why);
     }
+    struct ctl_nics *nics = ctl_nics_look(ctl->config, sysfs, true);
     if (ctl->json) {
-        nodes_json(&self, nodes, count);
+        nodes_json(&self, nodes, count, nics);
     } else {
         nodes_print(&self, nodes, count);
+        ctl_nics_print(nics);
     }
+    free(nics);
     return CTL_FINE;
 }
 
@@ -86,11 +94,14 @@ static int nodes_command(struct ctl *ctl, int argc, char **argv)
 const struct ctl_command ctl_nodes = {
     .name = "nodes",
     .summary = "the nodes this one knows",
-    .help = "nodes\n"
+    .help = "nodes [--sysfs DIR]\n"
             "\n"
             "Each peer: state (alive; away: it does not answer; broken: it fails and is left alone for a while; asks: it reads\n"
             "from us, we do not ask it), the link that carries bytes, round trip of the last greeting, bytes and values read from\n"
-            "it, failures, incarnation (when its transporter started)."
+            "it, failures, incarnation (when its transporter started).\n"
+            "Then each RDMA port of this machine: state of its link, speed, socket, what it carries now, and the ranks it serves.\n"
+            "\n"
+            "  --sysfs DIR       look for NICs below DIR (default /sys)\n"
             CTL_HELP_COMMON,
     .run = nodes_command,
 };

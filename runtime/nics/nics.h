@@ -106,9 +106,10 @@ bool sl_nic_list_is_auto(const char *list);
 
 /* ---- the plan of a node ---- */
 struct sl_nic_plan {
-    uint32_t count;                              /* 1..SL_NICS_MAX: the NICs in use, in the order
+    uint32_t count;                             /* 1..SL_NICS_MAX: the NICs in use, in the order
                                                    * of the first rank of each */
-    char names[SL_NICS_MAX][SL_NIC_NAME_BYTES];  /* "": the first with a usable port */
+    char names[SL_NICS_MAX][SL_NIC_NAME_BYTES]; /* "": the first with a usable port */
+    uint32_t rank_count;
     uint32_t of_rank[SL_NIC_RANKS_MAX];          /* into names */
     enum sl_near near_of_rank[SL_NIC_RANKS_MAX]; /* SL_NEAR_ANY where it is not known */
 };

@@ -154,7 +154,7 @@ sl_err sl_nic_plan_make(const struct sl_nic_sources *sources, const struct sl_ni
                         uint32_t rank_count, struct sl_nic_plan *out, struct sl_error *why)
 {
     static_assert(SL_NIC_RANKS_MAX <= SL_NICS_MAX, "a rail for each rank");
-    struct sl_nic_plan plan = {0};
+    struct sl_nic_plan plan = {.rank_count = rank_count};
     if (rank_count == 0 || rank_count > SL_NIC_RANKS_MAX) {
         return sl_fail(why, SL_ERR_INVALID, "nic: %u ranks, 1 to %u are possible", rank_count,
                        SL_NIC_RANKS_MAX);

@@ -1,0 +1,36 @@
+/* client/ctl/nics.h - the NICs of this machine for people and as JSON: what nodes, tiers and doctor
+ * share. */
+#ifndef SL_CLIENT_CTL_NICS_H
+#define SL_CLIENT_CTL_NICS_H
+
+#include "client/command/command.h"
+#include "runtime/nics/nics.h"
+
+struct ctl_nics {
+    struct sl_nics nics;
+    struct sl_gpu gpus[SL_GPUS_MAX];
+    uint32_t gpu_count;
+    bool wanted;             /* fabric = verbs: a plan is made */
+    struct sl_nic_plan plan; /* count 0: there is none, see why */
+    struct sl_error why;
+    uint64_t sent_bytes_s[SL_NICS_MAX],
+        received_bytes_s[SL_NICS_MAX]; /* of the port at this place */
+};
+
+/* Looks at the ports below sysfs, and which of them the settings nic, nic_by and ranks give to which
+ * rank; by this process's CUDA_VISIBLE_DEVICES, which may be another than the node's. With load it
+ * looks at the counters twice, a quarter of a second apart, if there is any port. NULL: no memory.
+ * The caller frees it with free(). */
+struct ctl_nics *ctl_nics_look(const struct sl_config *config, const char *sysfs, bool load);
+/* The share of the port's speed that is in use in its busier direction, per cent; 0: not known. */
+double ctl_nic_load(const struct ctl_nics *nics, uint32_t index);
+/* An array with an object a port. New reference; accepts NULL. */
+json_t *ctl_nics_json(const struct ctl_nics *nics);
+/* A table; nothing where there is no port. Accepts NULL. */
+void ctl_nics_print(const struct ctl_nics *nics);
+/* "0,1,4": the ranks that the plan gives to the port; "": none. */
+const char *ctl_nic_ranks(const struct ctl_nics *nics, uint32_t index, char *out, size_t room);
+/* "200 Gbit/s"; "?" where it is not known. */
+const char *ctl_nic_speed(const struct sl_nic *nic, char out[32]);
+
+#endif

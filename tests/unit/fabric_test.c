@@ -802,6 +802,48 @@ START_TEST(wrong_calls_are_refused)
     }
 END_TEST
 
+START_TEST(memory_goes_region_by_region)
+    {
+        enum { BLOCKS = 9, REGIONS = 5 };
+        struct sl_fabric_memory memory = {.stride_bytes = 12288};
+        struct sl_fabric_stats stats;
+        struct sl_error why = {0};
+        uint32_t pool = 0, key = 0;
+        bool gone = true;
+        options_a.region_bytes_max = 2 * 12288 + 4096; /* two blocks a region */
+        open_both();
+        ck_assert_uint_eq(sl_fabric_region_bytes_max(a.fabric), 2 * 12288 + 4096);
+        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
+        sl_fabric_stats(a.fabric, &stats);
+        uint64_t before = stats.regions;
+        memory.at = a.bytes;
+        memory.length_bytes = BLOCKS * memory.stride_bytes;
+        a.registered = false;
+        ck_assert_int_eq(sl_fabric_memory_add(a.fabric, &memory, &pool, &why), SL_OK);
+        a.memory = pool; /* what registered() is to speak of */
+        PAIR_UNTIL(&a, &b, a.registered);
+        sl_fabric_stats(a.fabric, &stats);
+        ck_assert_uint_eq(stats.regions, before + REGIONS);
+
+        for (uint32_t left = REGIONS; left > 0; left--) {
+            ck_assert_int_eq(sl_fabric_memory_remove_step(a.fabric, pool, &gone), SL_OK);
+            ck_assert(gone == (left == 1));
+            sl_fabric_stats(a.fabric, &stats);
+            ck_assert_uint_eq(stats.regions, before + left - 1);
+            const struct sl_fabric_piece piece = {.memory = pool, .key = key, .length_bytes = 1};
+            const struct sl_fabric_transfer transfer = {.verb = SL_FABRIC_READ,
+                                                        .peer = a.peer,
+                                                        .pieces = &piece,
+                                                        .piece_count = 1,
+                                                        .deadline_ns = SL_NEVER_NS};
+            ck_assert_int_eq(sl_fabric_post(a.fabric, &transfer, NULL),
+                             gone ? SL_ERR_NOT_FOUND : SL_ERR_BUSY);
+        }
+
+        ck_assert_int_eq(sl_fabric_memory_remove_step(a.fabric, pool, &gone), SL_ERR_NOT_FOUND);
+    }
+END_TEST
+
 START_TEST(tables_have_bounds)
     {
         uint32_t key = 0;
@@ -921,6 +963,7 @@ static TCase *all_tests(const char *name, SFun before)
     tcase_add_test(tests, connections_have_a_bound);
     tcase_add_test(tests, what_goes_away_ends_its_transfers);
     tcase_add_test(tests, wrong_calls_are_refused);
+    tcase_add_test(tests, memory_goes_region_by_region);
     tcase_add_test(tests, tables_have_bounds);
     tcase_add_loop_test(tests, a_wrong_address_is_a_wrong_configuration, 0, SL_COUNT(addresses));
     tcase_add_test(tests, without_an_address_nothing_listens);

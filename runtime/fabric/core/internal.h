@@ -22,7 +22,13 @@ struct fabric_region {
     void *handle; /* of the back end */
 };
 
-enum fabric_memory_state { MEMORY_FREE, MEMORY_REGISTERING, MEMORY_READY };
+enum fabric_memory_state {
+    MEMORY_FREE,
+    MEMORY_REGISTERING,
+    MEMORY_FAILED, /* registering: what was registered of it goes again, a region a step */
+    MEMORY_READY,
+    MEMORY_LEAVING /* goes, a region a call */
+};
 struct fabric_memory {
     struct sl_fabric_memory what;
     struct fabric_region *regions;
@@ -32,6 +38,8 @@ struct fabric_memory {
     uint16_t generation;
     uint8_t state; /* enum fabric_memory_state */
     uint64_t cut_at;
+    uint32_t failed_region; /* FAILED: the one that could not be registered, and why */
+    struct sl_error *why;   /* owned; NULL: no memory for it */
 };
 
 struct fabric_unit {

@@ -5,17 +5,29 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void region_drop(struct sl_fabric *fabric, struct fabric_memory *memory)
+{
+    memory->region_count--;
+    fabric->ops->region_remove(fabric, &memory->regions[memory->region_count]);
+    fabric->stats.regions--;
+}
+
 void fabric_memory_clear(struct sl_fabric *fabric, struct fabric_memory *memory)
 {
-    for (uint32_t i = memory->region_count; i-- > 0;) {
-        fabric->ops->region_remove(fabric, &memory->regions[i]);
-        fabric->stats.regions--;
+    while (memory->region_count > 0) {
+        region_drop(fabric, memory);
     }
-    if (memory->state == MEMORY_REGISTERING) {
+    if (memory->state == MEMORY_REGISTERING || memory->state == MEMORY_FAILED) {
         fabric->registering--;
     }
     free(memory->regions);
+    free(memory->why);
     *memory = (struct fabric_memory){.generation = memory->generation};
+}
+
+uint64_t sl_fabric_region_bytes_max(const struct sl_fabric *fabric)
+{
+    return fabric->options.region_bytes_max;
 }
 
 static bool memory_cut(const struct sl_fabric *fabric, const struct fabric_memory *memory,
@@ -79,33 +91,83 @@ sl_err sl_fabric_memory_remove(struct sl_fabric *fabric, uint32_t handle)
     return SL_OK;
 }
 
+sl_err sl_fabric_memory_remove_step(struct sl_fabric *fabric, uint32_t handle, bool *gone)
+{
+    struct fabric_memory *memory = fabric_memory_of(fabric, handle);
+    if (memory == NULL) {
+        return SL_ERR_NOT_FOUND;
+    }
+    if (memory->users > 0) {
+        return SL_ERR_BUSY;
+    }
+    *gone = memory->state != MEMORY_READY && memory->state != MEMORY_LEAVING;
+    if (!*gone) {
+        memory->state = MEMORY_LEAVING;
+        if (memory->region_count > 0) {
+            region_drop(fabric, memory);
+        }
+        *gone = memory->region_count == 0;
+    }
+    if (*gone) {
+        fabric_memory_clear(fabric, memory);
+    }
+    return SL_OK;
+}
+
+static void memory_tell(struct sl_fabric *fabric, uint32_t handle, uint32_t region_index,
+                        const struct sl_error *why)
+{
+    if (fabric->options.events.registered != NULL) {
+        fabric->options.events.registered(fabric->options.events.context, handle, region_index,
+                                          why);
+    }
+}
+
+/* One region less; told when all are gone. */
+static void memory_roll_back(struct sl_fabric *fabric, uint32_t index)
+{
+    struct fabric_memory *memory = &fabric->memories[index];
+    uint32_t handle = fabric_handle_make(memory->generation, index);
+    uint32_t region_index = memory->failed_region;
+    struct sl_error why = {.code = SL_ERR_NO_MEMORY, .text = "a region was not registered"};
+    if (memory->region_count > 0) {
+        region_drop(fabric, memory);
+        return;
+    }
+    if (memory->why != NULL) {
+        why = *memory->why;
+    }
+    fabric_memory_clear(fabric, memory);
+    memory_tell(fabric, handle, region_index, &why);
+}
+
 /* The next region of one memory; the rest of the work goes on in between. */
 static void memory_step(struct sl_fabric *fabric, uint32_t index)
 {
     struct fabric_memory *memory = &fabric->memories[index];
-    uint32_t handle = fabric_handle_make(memory->generation, index),
-             region_index = memory->region_count;
-    struct sl_error why = {0};
+    uint32_t region_index = memory->region_count;
+    struct sl_error why = {.code = SL_OK};
     struct sl_mr_cut cut;
     if (!memory_cut(fabric, memory, &memory->cut_at, &cut)) {
         memory->state = MEMORY_READY;
         fabric->registering--;
-        why.code = SL_OK;
-    } else {
-        struct fabric_region *region = &memory->regions[region_index];
-        *region = (struct fabric_region){.offset_bytes = cut.offset_bytes,
-                                         .length_bytes = cut.length_bytes};
-        void *at = (unsigned char *)memory->what.at + cut.offset_bytes;
-        if (fabric->ops->region_add(fabric, at, cut.length_bytes, region, &why) == SL_OK) {
-            memory->region_count++;
-            fabric->stats.regions++;
-            return;
-        }
-        fabric_memory_clear(fabric, memory); /* what was registered of it is deregistered */
+        memory_tell(fabric, fabric_handle_make(memory->generation, index), region_index, &why);
+        return;
     }
-    if (fabric->options.events.registered != NULL) {
-        fabric->options.events.registered(fabric->options.events.context, handle, region_index,
-                                          &why);
+    struct fabric_region *region = &memory->regions[region_index];
+    *region =
+        (struct fabric_region){.offset_bytes = cut.offset_bytes, .length_bytes = cut.length_bytes};
+    void *at = (unsigned char *)memory->what.at + cut.offset_bytes;
+    if (fabric->ops->region_add(fabric, at, cut.length_bytes, region, &why) == SL_OK) {
+        memory->region_count++;
+        fabric->stats.regions++;
+        return;
+    }
+    memory->state = MEMORY_FAILED;
+    memory->failed_region = region_index;
+    memory->why = malloc(sizeof(*memory->why));
+    if (memory->why != NULL) {
+        *memory->why = why;
     }
 }
 
@@ -115,6 +177,10 @@ void fabric_memories_step(struct sl_fabric *fabric)
         if (fabric->memories[i].state == MEMORY_REGISTERING) {
             memory_step(fabric, i);
             break; /* one a step */
+        }
+        if (fabric->memories[i].state == MEMORY_FAILED) {
+            memory_roll_back(fabric, i);
+            break;
         }
     }
     fabric->work_due |= fabric->registering > 0;

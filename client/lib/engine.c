@@ -528,7 +528,7 @@ static sl_err regions_fill(struct sl_engine *engine, const struct sl_engine_opti
 static void registered(void *context, const struct sl_msg *reply)
 {
     if (reply->code == SL_OK) {
-        *(uint64_t *)context = reply->body.engine_register_reply.engine_id;
+        *(struct sl_body_engine_register_reply *)context = reply->body.engine_register_reply;
     }
 }
 
@@ -554,13 +554,13 @@ static sl_err registration_send(struct sl_engine *engine, uint64_t deadline_ns,
                                          .kind = engine->pool_kinds[i],
                                          .part_count = engine->pool_parts[i]};
     }
-    uint64_t id = 0;
+    struct sl_body_engine_register_reply told = {0};
     if (engine->rank_count == 0) { /* others register */
         atomic_store_explicit(&engine->id, engine->team, memory_order_release);
         return SL_OK;
     }
     struct sl_client_call call = {
-        .to = "registrar", .deadline_ns = deadline_ns, .answered = registered, .context = &id};
+        .to = "registrar", .deadline_ns = deadline_ns, .answered = registered, .context = &told};
     call.msg.type = SL_MSG_ENGINE_REGISTER;
     call.msg.op_id = sl_client_op_id(engine->client);
     call.msg.body.engine_register.pid = engine->client->self.pid;
@@ -581,11 +581,13 @@ static sl_err registration_send(struct sl_engine *engine, uint64_t deadline_ns,
     if (err != SL_OK) {
         return err;
     }
-    if (id == 0) {
+    if (told.engine_id == 0) {
         return sl_fail(why, SL_ERR_PROTOCOL, "registrar gave the engine no id");
     }
-    atomic_store_explicit(&engine->registration, id, memory_order_release);
-    atomic_store_explicit(&engine->id, engine->team != 0 ? engine->team : id, memory_order_release);
+    atomic_store_explicit(&engine->region_bytes_max, told.region_bytes_max, memory_order_relaxed);
+    atomic_store_explicit(&engine->registration, told.engine_id, memory_order_release);
+    atomic_store_explicit(&engine->id, engine->team != 0 ? engine->team : told.engine_id,
+                          memory_order_release);
     return SL_OK;
 }
 
@@ -739,6 +741,11 @@ void *sl_engine_memory(struct sl_engine *engine, uint32_t rank, uint32_t pool)
 uint64_t sl_team_number(const void *at, uint64_t length_bytes)
 {
     return sl_digest_of(at, length_bytes).low | SL_TEAM_FIRST;
+}
+
+uint64_t sl_engine_region_bytes_max(const struct sl_engine *engine)
+{
+    return atomic_load_explicit(&engine->region_bytes_max, memory_order_relaxed);
 }
 
 const char *sl_engine_model_identity(const struct sl_engine *engine)

@@ -227,6 +227,82 @@ START_TEST(dead_swappers_are_not_waited_for)
     }
 END_TEST
 
+/* ---- transporters, which register the memory with a NIC ---- */
+
+static struct sl_msg engines_list(struct node *node, uint64_t region_bytes_max)
+{
+    struct sl_msg msg = {.type = SL_MSG_ENGINES}, reply;
+    msg.body.engines.region_bytes_max = region_bytes_max;
+    fake_give(&node->fake, "transporter.0", &msg);
+    ck_assert(fake_take_reply(&node->fake, "transporter.0", msg.seq, &reply));
+    ck_assert_int_eq(reply.code, SL_OK);
+    return reply;
+}
+
+static uint64_t limit_told(struct node *node, const struct engine *engine)
+{
+    struct sl_msg msg = {.type = SL_MSG_ENGINE_REGISTER}, reply;
+    msg.body.engine_register = engine->body;
+    fake_give(&node->fake, "client.1", &msg);
+    ck_assert(fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
+    ck_assert_int_eq(reply.code, SL_OK);
+    return reply.body.engine_register_reply.region_bytes_max;
+}
+
+START_TEST(a_transporter_hears_of_engines_and_they_of_its_regions)
+    {
+        struct node *node = node_with_engine_process();
+        struct engine *engine = engine_good();
+        uint64_t first = 0, second = 0;
+        ck_assert_uint_eq(limit_told(node, engine), 0);
+        ck_assert_int_eq(engine_register(node, engine, NULL, &first, NULL), SL_OK);
+        engine->body.name = sl_text_of("another");
+        ck_assert_int_eq(engine_register(node, engine, NULL, &second, NULL), SL_OK);
+
+        struct sl_msg reply = engines_list(node, 5 * SL_GIB);
+
+        const struct sl_u64s *ids = &reply.body.engines_reply.engine_ids;
+        ck_assert_uint_eq(ids->count, 2);
+        ck_assert(ids->at[0] + ids->at[1] == first + second && ids->at[0] != ids->at[1]);
+        ck_assert_uint_eq(limit_told(node, engine), 5 * SL_GIB);
+        ck_assert_int_eq(node_hello(node, "transporter.0", "transporter", 70), SL_OK);
+        engine->body.name = sl_text_of("a third");
+        ck_assert_int_eq(engine_register(node, engine, NULL, &second, NULL), SL_OK);
+        ck_assert(fake_take(&node->fake, "transporter.0", SL_MSG_ENGINE_ADDED, &reply));
+        ck_assert_uint_eq(reply.body.engine_added.engine_id, second);
+        fake_die(&node->fake, proc_of(50));
+        reply = engines_list(node, 5 * SL_GIB);
+        ck_assert_uint_eq(reply.body.engines_reply.engine_ids.count, 0);
+        free(engine);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(an_end_is_answered_when_transporters_have_let_go)
+    {
+        uint64_t id;
+        struct node *node = node_with_swappers(&id);
+        struct sl_msg end = {.type = SL_MSG_ENGINE_END}, reply, over;
+        struct sl_msg done = {.code = SL_OK};
+        ck_assert_int_eq(node_hello(node, "transporter.0", "transporter", 70), SL_OK);
+        ck_assert_int_eq(node_hello(node, "transporter.3", "transporter", 73), SL_OK);
+        fake_die(&node->fake, proc_of(60));
+        fake_die(&node->fake, proc_of(61));
+        end.body.engine_end.engine_id = id;
+
+        fake_give(&node->fake, "client.1", &end);
+
+        ck_assert(over_told(node, "transporter.0", id, &over));
+        fake_answer(&node->fake, "transporter.0", &over, &done);
+        ck_assert(!fake_take_reply(&node->fake, "client.1", end.seq, &reply));
+        ck_assert(over_told(node, "transporter.3", id, &over));
+        fake_answer(&node->fake, "transporter.3", &over, &done);
+        ck_assert(fake_take_reply(&node->fake, "client.1", end.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_OK);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(only_who_registered_ends_a_registration)
     {
         struct node *node = node_with_engine_process();
@@ -842,6 +918,8 @@ static Suite *engine_suite(void)
     tcase_add_test(engines, an_end_is_answered_when_swappers_have_let_go);
     tcase_add_test(engines, a_swapper_that_does_not_answer_costs_the_deadline);
     tcase_add_test(engines, dead_swappers_are_not_waited_for);
+    tcase_add_test(engines, a_transporter_hears_of_engines_and_they_of_its_regions);
+    tcase_add_test(engines, an_end_is_answered_when_transporters_have_let_go);
     tcase_add_test(engines, the_death_of_the_engine_process_ends_its_registrations);
     tcase_add_test(engines, registrations_survive_a_restart_of_the_registrar);
     tcase_add_test(engines, more_engines_than_engines_max_are_refused);

@@ -576,11 +576,14 @@ START_TEST(a_revoke_waits_for_every_mapper)
         ck_assert_uint_eq(state_of(node, OTHER, await(node, OTHER, 0)).epoch, epoch);
         uint64_t watching = await(node, OTHER, epoch); /* hears that it is over */
         ck_assert(silent(node, OTHER, watching));
+        ck_assert_int_eq(node_hello(node, "transporter.0", "transporter", 70), SL_OK);
 
         uint64_t asked = revoke(node, ENGINE, epoch);
 
         ck_assert_uint_eq(state_of(node, OTHER, watching).state, 3);
         ck_assert_int_eq(engine_known(node, id), SL_ERR_NOT_FOUND); /* nobody maps it anew */
+        ck_assert(fake_take(&node->fake, "transporter.0", SL_MSG_ENGINE_OVER, &drop));
+        ck_assert_uint_eq(drop.body.engine_over.engine_id, id);
         ck_assert(drop_asked(node, &drop));
         ck_assert_uint_eq(drop.body.pool_drop.epoch, epoch);
         drop_answered(node, &drop);

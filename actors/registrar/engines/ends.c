@@ -10,9 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RANKS_MAX 64u              /* of the message table */
-#define TOLD_MAX  (RANKS_MAX + 1u) /* and the coordinator */
-#define ENDS_MAX  64u
+#define RANKS_MAX        64u /* of the message table; also transporters */
+#define TOLD_COORDINATOR RANKS_MAX
+#define TOLD_TRANSPORTER (RANKS_MAX + 1u) /* the first of them */
+#define TOLD_MAX         (TOLD_TRANSPORTER + RANKS_MAX)
+#define ENDS_MAX         64u
 
 struct engine_end {
     uint64_t engine_id;    /* 0: free */
@@ -26,8 +28,10 @@ struct reg_ends {
 
 static void name_of(uint32_t told, char out[REG_NAME_BYTES])
 {
-    if (told == RANKS_MAX) {
+    if (told == TOLD_COORDINATOR) {
         (void)snprintf(out, REG_NAME_BYTES, "coordinator");
+    } else if (told >= TOLD_TRANSPORTER) {
+        (void)snprintf(out, REG_NAME_BYTES, "transporter.%u", told - TOLD_TRANSPORTER);
     } else {
         (void)snprintf(out, REG_NAME_BYTES, "swapper.%u", told);
     }
@@ -87,8 +91,28 @@ void reg_engine_over(struct registrar *self, const struct sl_msg *msg, uint64_t 
             end_tell(self, row, rank);
         }
     }
-    end_tell(self, row, RANKS_MAX);
+    for (uint32_t told = TOLD_COORDINATOR; told < TOLD_MAX; told++) {
+        end_tell(self, row, told);
+    }
     end_answer(self, end);
+}
+
+void reg_engine_note(struct registrar *self, uint32_t type, uint64_t engine_id)
+{
+    char to[REG_NAME_BYTES];
+    struct sl_msg msg = {.type = type};
+    if (type == SL_MSG_ENGINE_OVER) {
+        msg.body.engine_over.engine_id = engine_id;
+    } else {
+        msg.body.engine_added.engine_id = engine_id;
+    }
+    for (uint32_t told = TOLD_TRANSPORTER; told < TOLD_MAX; told++) {
+        name_of(told, to);
+        uint32_t peer = reg_peer_find(self, to, strlen(to));
+        if (peer != REG_NONE && reg_peer_alive(self, peer)) {
+            (void)sl_send(self->env, to, &msg, NULL); /* lost: within a second it asks */
+        }
+    }
 }
 
 /* An actor of the release before knows no ENGINE_OVER, and finds out by itself within 2 s. */

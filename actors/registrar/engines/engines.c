@@ -212,6 +212,9 @@ static sl_err engine_add(struct registrar *self, const struct sl_msg *msg, struc
     *engine = fresh;
     *id = fresh.id;
     self->engines->count++;
+    if (self->engines->region_bytes_max != 0) {
+        reg_engine_note(self, SL_MSG_ENGINE_ADDED, fresh.id);
+    }
     return SL_OK;
 }
 
@@ -271,6 +274,7 @@ static void engine_register_asked(struct registrar *self, const struct sl_msg *m
             proc.pid, body->world, body->pools.count, memory_text(body, memory, sizeof(memory)));
     struct sl_msg reply = {.code = SL_OK};
     reply.body.engine_register_reply.engine_id = id;
+    reply.body.engine_register_reply.region_bytes_max = self->engines->region_bytes_max;
     sl_reply(self->env, msg, &reply);
 }
 
@@ -324,6 +328,25 @@ static void engine_get(struct registrar *self, const struct sl_msg *msg)
     struct sl_msg reply = {.code = SL_OK};
     reply.body.engine_get_reply = kept.body.engine_get_reply;
     sl_reply(self->env, msg, &reply);
+}
+
+static void engines_list(struct registrar *self, const struct sl_msg *msg)
+{
+    struct sl_msg reply = {.code = SL_OK};
+    uint64_t count = 0, *ids = calloc(self->engines->max, sizeof(*ids));
+    if (ids == NULL) {
+        sl_reply_code(self->env, msg, SL_ERR_NO_MEMORY, NULL);
+        return;
+    }
+    self->engines->region_bytes_max = msg->body.engines.region_bytes_max;
+    for (uint32_t i = 0; i < self->engines->max; i++) {
+        if (self->engines->all[i].used) {
+            ids[count++] = self->engines->all[i].id;
+        }
+    }
+    reply.body.engines_reply.engine_ids = (struct sl_u64s){.at = ids, .count = count};
+    sl_reply(self->env, msg, &reply);
+    free(ids);
 }
 
 static void engine_remove(struct registrar *self, struct reg_engine *engine)
@@ -391,6 +414,7 @@ void reg_engines_pool_over(struct registrar *self, uint64_t epoch)
         if (engine->used && engine_uses(self, engine, epoch)) {
             reg_log(self, SL_LOG_INFO, 0, "engine %" PRIu64 " ended: memory of it is revoked",
                     engine->id);
+            reg_engine_note(self, SL_MSG_ENGINE_OVER, engine->id);
             engine_remove(self, engine);
         }
     }
@@ -510,6 +534,7 @@ static const struct reg_handler handlers[] = {
     {SL_MSG_ENGINE_REGISTER, engine_register_asked},
     {SL_MSG_ENGINE_GET, engine_get},
     {SL_MSG_ENGINE_END, engine_end},
+    {SL_MSG_ENGINES, engines_list},
 };
 
 static const struct reg_blob blobs[] = {

@@ -19,8 +19,9 @@ struct reg_engine {
 struct reg_engines {
     struct reg_engine *all;
     uint32_t count;
-    struct sl_codec *codec; /* of stored frames */
-    uint32_t max;           /* setting */
+    struct sl_codec *codec;    /* of stored frames */
+    uint32_t max;              /* setting */
+    uint64_t region_bytes_max; /* of memory that a transporter registers; 0: none has told */
     struct {
         sl_metric engine_count;
     } metric;
@@ -46,9 +47,13 @@ void reg_team_get(struct registrar *self, const struct sl_msg *msg); /* ENGINE_G
 sl_err reg_reader_check(const struct sl_msg *msg, struct sl_error *why);
 
 /* ---- ends.c: what follows when a registration ends and its process lives ---- */
-/* Answers the ENGINE_END when the swappers of these ranks (a bit each), and the coordinator, use the
- * engine no more, or at its deadline (SL_ERR_TIMEOUT). Errors, answered: SL_ERR_LIMIT. */
+/* Answers the ENGINE_END when the swappers of these ranks (a bit each), the coordinator and the
+ * transporters use the engine no more, or at its deadline (SL_ERR_TIMEOUT). Errors, answered: SL_ERR_LIMIT. */
 void reg_engine_over(struct registrar *self, const struct sl_msg *msg, uint64_t ranks);
+
+/* Tells transporters, who register its memory or have done it: ENGINE_ADDED, ENGINE_OVER. Nothing
+ * waits for them. */
+void reg_engine_note(struct registrar *self, uint32_t type, uint64_t engine_id);
 
 /* Ranks of which regions are registered here: a bit each. */
 uint64_t reg_engine_ranks(const struct sl_body_engine_register *engine);

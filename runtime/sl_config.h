@@ -139,6 +139,8 @@ enum sl_setting_kind {
     X(fabric_zero_copy, TEXT, "measure", 2, 7,                                                    \
       "tcp: send without copying: on, off, or measure and see whether the kernel can")            \
     X(fabric_spin, DURATION, "0", 0, 1000000000, "verbs: poll so long before sleeping")           \
+    X(fabric_pools, BOOL, "false", 0, 1,                                                          \
+      "register engines' pools too, those of shared memory: with verbs they are pinned")          \
     X(directory, TEXT, "embedded", 5, 8, "who holds what: embedded (this node alone) or redis")   \
     X(directory_url, TEXT, "", 0, 1023,                                                           \
       "redis://[USER:PASSWORD@]IP:PORT[/DB] or unix:///PATH[?db=DB]")                             \

@@ -8,6 +8,7 @@
 #include "actors/transporter/publish/service.h"
 #include "actors/transporter/pull/pull.h"
 #include "actors/transporter/push/push.h"
+#include "actors/transporter/regions/pools.h"
 #include "actors/transporter/regions/regions.h"
 #include "ipc/sl_cluster.h"
 #include "runtime/fabric/core/movers.h"
@@ -68,7 +69,9 @@ static void fabric_registered(void *context, uint32_t memory, uint32_t region_in
                               const struct sl_error *why)
 {
     (void)region_index;
-    tr_memory_registered(context, memory, why);
+    if (!tr_pools_registered(context, memory, why)) {
+        tr_memory_registered(context, memory, why);
+    }
 }
 
 static sl_err fabric_options(struct transporter *self, bool *wanted,
@@ -101,6 +104,8 @@ static sl_err fabric_options(struct transporter *self, bool *wanted,
     uint32_t parts = (uint32_t)sl_config_u64(config, SL_SET_ticket_parts_max);
     options->grants_max = SL_MIN(options->grants_max + parts, SL_FABRIC_SLOTS_MAX);
     options->keys_max = SL_MIN(options->keys_max + parts, SL_FABRIC_SLOTS_MAX);
+    options->memories_max =
+        TR_ARENAS_MAX + (sl_config_bool(config, SL_SET_fabric_pools) ? TR_SPANS_MAX : 0);
     options->events = (struct sl_fabric_events){
         .context = self,
         .done = fabric_done,
@@ -136,6 +141,7 @@ static sl_err fabric_open(struct transporter *self, struct sl_error *why)
         err = env->ops->watch_fd(env, sl_fabric_fd(self->fabric), why);
     }
     if (err == SL_OK) {
+        self->limit.bytes = sl_fabric_region_bytes_max(self->fabric); /* of the device, if less */
         sl_log_write(env->log, SL_LOG_INFO, 0, "fabric: %s", sl_fabric_about(self->fabric));
         env->ops->wake_at(env, 0);
     }
@@ -308,8 +314,12 @@ sl_err tr_cluster_init(struct transporter *self, struct sl_error *why)
         err = tr_seek_init(self, why);
     }
     if (err == SL_OK) { /* a trip has one call and may leave an ABORT for each of its units */
-        err = sl_calls_create(env, TR_PIN_SETS_MAX + TR_SEEKS_MAX + self->trip_max * 8,
+        uint32_t engines = (uint32_t)sl_config_u64(env->config, SL_SET_engines_max) + 1;
+        err = sl_calls_create(env, TR_PIN_SETS_MAX + TR_SEEKS_MAX + self->trip_max * 8 + engines,
                               &self->calls, why);
+    }
+    if (err == SL_OK) {
+        err = tr_pools_init(self, why);
     }
     if (err == SL_OK) {
         err = tr_peers_init(self, why);
@@ -481,6 +491,12 @@ void tr_calls_ended(struct transporter *self, const struct sl_call *call,
     case TR_CALL_REMOVAL:
         tr_seek_removed(self, index, reply);
         break;
+    case TR_CALL_ENGINES:
+        tr_pools_listed(self, reply);
+        break;
+    case TR_CALL_ENGINE:
+        tr_pools_described(self, index, reply);
+        break;
     case TR_CALL_NOBODY:
         break;
     }
@@ -508,10 +524,15 @@ static const struct {
     bool cluster; /* only where this process speaks for the node */
     void (*handle)(struct transporter *self, const struct sl_msg *msg);
 } requests[] = {
-    {SL_MSG_FETCH, true, tr_fetch},         {SL_MSG_SEEK, true, tr_seek},
-    {SL_MSG_FENCE, false, tr_fence},        {SL_MSG_REGIONS, false, tr_regions},
-    {SL_MSG_NODES, false, tr_nodes},        {SL_MSG_HANDOVER_RELEASE, false, tr_release},
+    {SL_MSG_FETCH, true, tr_fetch},
+    {SL_MSG_SEEK, true, tr_seek},
+    {SL_MSG_FENCE, false, tr_fence},
+    {SL_MSG_REGIONS, false, tr_regions},
+    {SL_MSG_NODES, false, tr_nodes},
+    {SL_MSG_HANDOVER_RELEASE, false, tr_release},
     {SL_MSG_HANDOVER_WORD, false, tr_word},
+    {SL_MSG_ENGINE_OVER, false, tr_pools_over},
+    {SL_MSG_ENGINE_ADDED, false, tr_pools_added},
 };
 
 static void request_handle(struct transporter *self, const struct sl_msg *msg)
@@ -541,6 +562,7 @@ static void cluster_step(struct transporter *self, uint64_t now_ns)
     next_ns = SL_MIN(next_ns, tr_peers_step(self, now_ns));
     next_ns = SL_MIN(next_ns, tr_holder_step(self, now_ns));
     next_ns = SL_MIN(next_ns, tr_fetch_step(self, now_ns));
+    next_ns = SL_MIN(next_ns, tr_pools_step(self, now_ns));
     env->ops->wake_at(env, next_ns);
 }
 
@@ -549,6 +571,8 @@ static sl_err transporter_handle(void *state, const struct sl_msg *msg)
     struct transporter *self = state;
     if (SL_MSG_IS_REPLY(msg->type)) {
         reply_handle(self, msg);
+    } else if (msg->type == SL_MSG_LOCAL_DIED) {
+        tr_pools_died(self, &msg->body.local_died);
     } else if (msg->type < SL_MSG_LOCAL_IO) {
         request_handle(self, msg);
     }
@@ -602,6 +626,7 @@ static void transporter_fini(void *state)
     }
     tr_push_fini(self);
     tr_cluster_fini(self);
+    tr_pools_fini(self);
     tr_memory_fini(self);
     tr_regions_fini(self);
 }

@@ -49,12 +49,29 @@ class Handover(unittest.TestCase):
             self.assertEqual(counter(a, "coordinator", "releases_refused"), 0)
             self.assertEqual(counter(a, "coordinator", "handovers_aborted"), 0)
 
+    def test_pools_are_registered_while_their_engines_live(self):
+        with Cluster(2, ranks=2, memory="256MiB",
+                     settings=("--fabric-pools", "true", "--mr-bytes-max", "1MiB")) as cluster:
+            a, b = cluster.nodes
+            wait_alive(b, "a")
+            for node in (a, b):
+                wait_until(lambda at=node: counter(at, "transporter.0", "regions_registered") == 256, 10,
+                           f"the arena of {node.name} is registered")
+            report = self.demo(a, b, "--requests", "4000", "--ranks", "2", "--concurrency", "32", "--op-timeout", "30s")
+            self.assertEqual(report["complete"], 4000, report)
+            for node in (a, b):
+                self.assertIn("memories registered with the fabric, 0 bytes are left out", node.logs())
+                wait_until(lambda at=node: counter(at, "transporter.0", "pool_memories") == 0, 10,
+                           f"no pool is registered at {node.name}")
+                self.assertEqual(counter(node, "transporter.0", "pools_refused"), 0)
+                self.assertEqual(counter(node, "transporter.0", "regions_registered"), 256)
+
     def test_a_thousand_requests_pushed(self):
         with Cluster(2, ranks=2, memory="256MiB") as cluster:
             a, b = cluster.nodes
             wait_alive(a, "b")
             wait_alive(b, "a")
-            report = self.demo(a, b, "--mode", "direct", "--requests", "1000", "--ranks", "2", "--concurrency", "32",
+            report = self.demo(a, b, "--mode", "direct", "--requests", "4000", "--ranks", "2", "--concurrency", "32",
                                "--op-timeout", "30s")
             self.assertEqual(report["complete"], 1000, report)
             self.assertGreaterEqual(counter(a, "coordinator", "handovers_pushed"), 990)

@@ -37,6 +37,7 @@
 #define TR_COMMIT_NS      (2 * SL_NS_PER_S)
 
 struct transporter;
+struct tr_pools; /* regions/pools.c */
 
 /* ---- memory.c: this node's index and arenas ---- */
 struct tr_arena {
@@ -212,7 +213,8 @@ struct transporter {
     struct sl_directory_service *directory;
     struct push *push; /* direct hand-over (push.h); NULL: not at this rank */
     bool drained;
-    bool whole_arena; /* a NIC wants every page there before it registers */
+    bool whole_arena;       /* a NIC wants every page there before it registers */
+    struct tr_pools *pools; /* engines' pools; NULL: they are not registered */
 
     char node[TR_NAME_BYTES];
     struct sl_control *control; /* NULL: this node is alone */
@@ -266,7 +268,14 @@ struct transporter {
     struct tr_metrics metric;
 };
 
-enum tr_call { TR_CALL_NOBODY = 1, TR_CALL_TRIP, TR_CALL_PROMOTE, TR_CALL_REMOVAL };
+enum tr_call {
+    TR_CALL_NOBODY = 1,
+    TR_CALL_TRIP,
+    TR_CALL_PROMOTE,
+    TR_CALL_REMOVAL,
+    TR_CALL_ENGINES,
+    TR_CALL_ENGINE
+};
 static inline uint64_t tr_cookie(enum tr_call call, uint32_t index)
 {
     return (uint64_t)call << 32 | index;

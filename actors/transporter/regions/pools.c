@@ -1,0 +1,577 @@
+/* actors/transporter/regions/pools.c - see pools.h. Every number of a registration comes from another
+ * process, and is checked before an address is made of it. */
+#include "actors/transporter/regions/pools.h"
+
+#include "actors/transporter/regions/spans.h"
+#include "cuda/sl_device.h"
+#include "runtime/sl_runs.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define LIST_NS        SL_NS_PER_S /* between two questions for the list of engines */
+#define BUSY_NS        (10 * SL_NS_PER_MS)
+#define POPULATE_BYTES (32 * SL_MIB)        /* a turn */
+#define BUFFERS_MAX    2048u                /* of an engine: a tensor a layer, and rank */
+#define BUFFER_BYTES   (UINT64_C(1) << 47)  /* no address space has more */
+#define STAGING_BYTES  (UINT64_C(64) << 10) /* the least; nothing is moved here */
+
+enum engine_state {
+    ENGINE_FREE,
+    ENGINE_ASKED,   /* its registration is on the way */
+    ENGINE_MAPPING, /* buffers [0, mapped) are there */
+    ENGINE_ADDING,  /* spans [0, added) are registered */
+    ENGINE_READY,
+    ENGINE_ENDING, /* takes all of that back */
+    ENGINE_REFUSED /* not tried again while the registrar knows it */
+};
+struct buffer {
+    struct sl_memory_handle handle;
+    uint64_t length_bytes; /* that must be mapped */
+    struct sl_mapping mapping;
+};
+struct engine {
+    enum engine_state state;
+    bool refused; /* ENDING: for good */
+    bool listed;  /* scratch of a list that is gone through */
+    bool adding;  /* the fabric registers spans[added] */
+    bool watched;
+    bool told; /* somebody waits for its end */
+    struct sl_return over;
+    uint64_t id, call_seq;
+    struct sl_proc_id proc;
+    struct buffer *buffers;
+    uint32_t buffer_count, mapped;
+    struct tr_span *spans;
+    uint32_t *memories; /* of the fabric, one a span */
+    uint32_t span_count, added;
+    uint64_t populated_bytes; /* of spans[added] */
+    uint64_t other_bytes;     /* of regions that cannot be mapped here */
+};
+struct tr_pools {
+    struct sl_device *device; /* maps, nothing else */
+    struct engine *engines;
+    uint32_t engine_max, span_count; /* spans of all engines */
+    uint64_t list_due_ns, list_seq;
+    struct {
+        sl_metric engines, memories, bytes, refused, regions;
+    } metric;
+};
+
+/* ---- what is registered ---- */
+
+static void metrics_show(struct transporter *self)
+{
+    struct sl_metrics *page = self->env->metrics;
+    struct tr_pools *pools = self->pools;
+    uint64_t engines = 0, memories = 0, bytes = 0;
+    struct sl_fabric_stats stats;
+    for (uint32_t i = 0; i < pools->engine_max; i++) {
+        const struct engine *engine = &pools->engines[i];
+        engines += engine->state == ENGINE_READY ? 1 : 0;
+        memories += engine->added;
+        for (uint32_t s = 0; s < engine->added; s++) {
+            bytes += engine->spans[s].length_bytes;
+        }
+    }
+    sl_fabric_stats(self->fabric, &stats);
+    sl_metric_set(page, pools->metric.engines, engines);
+    sl_metric_set(page, pools->metric.memories, memories);
+    sl_metric_set(page, pools->metric.bytes, bytes);
+    sl_metric_set(page, pools->metric.regions, stats.regions);
+}
+
+static struct engine *engine_find(struct tr_pools *pools, uint64_t id)
+{
+    for (uint32_t i = 0; i < pools->engine_max; i++) {
+        if (pools->engines[i].state != ENGINE_FREE && pools->engines[i].id == id) {
+            return &pools->engines[i];
+        }
+    }
+    return NULL;
+}
+
+/* Whether the process is watched for another engine. */
+static bool is_watched(const struct tr_pools *pools, const struct engine *engine)
+{
+    bool watched = false;
+    for (uint32_t i = 0; i < pools->engine_max; i++) {
+        const struct engine *other = &pools->engines[i];
+        watched |= other != engine && other->watched && sl_proc_id_equal(other->proc, engine->proc);
+    }
+    return watched;
+}
+
+static void engine_unwatch(struct transporter *self, struct engine *engine)
+{
+    if (engine->watched && !is_watched(self->pools, engine)) {
+        self->env->ops->unwatch(self->env, engine->proc);
+    }
+    engine->watched = false;
+}
+
+/* Nothing of it is registered or mapped. */
+static void engine_over(struct transporter *self, struct engine *engine)
+{
+    struct sl_msg reply = {.code = SL_OK};
+    bool refused = engine->refused && !engine->told;
+    uint64_t id = engine->id;
+    SL_ASSERT(engine->added == 0 && engine->mapped == 0 && !engine->adding);
+    if (engine->call_seq != 0) {
+        sl_calls_forget(self->calls, engine->call_seq);
+    }
+    engine_unwatch(self, engine);
+    if (engine->told) {
+        sl_return_reply(self->env, &engine->over, &reply);
+    }
+    self->pools->span_count -= engine->span_count;
+    free(engine->buffers);
+    free(engine->spans);
+    free(engine->memories);
+    *engine = (struct engine){.state = refused ? ENGINE_REFUSED : ENGINE_FREE, .id = id};
+    metrics_show(self);
+}
+
+static void engine_end(struct transporter *self, struct engine *engine)
+{
+    engine->state = ENGINE_ENDING;
+    self->env->ops->wake_at(self->env, 0);
+}
+
+/* It stays unregistered, as if the setting were off. */
+static void engine_refuse(struct transporter *self, struct engine *engine,
+                          const struct sl_error *why)
+{
+    sl_log_write(self->env->log, SL_LOG_WARN, 0,
+                 "pools of engine %" PRIu64 " are not registered with the fabric: %s", engine->id,
+                 why->text);
+    sl_metric_add(self->env->metrics, self->pools->metric.refused, 1);
+    engine->refused = true;
+    engine_end(self, engine);
+}
+
+/* ---- what there is to register ---- */
+
+static sl_err region_check(const struct sl_item_region *region, uint64_t number,
+                           uint64_t *block_bytes, struct sl_error *why)
+{
+    uint64_t used_bytes = 0;
+    uint64_t span_bytes =
+        sl_runs_span(region->piece_bytes, region->fragment_bytes, region->fragment_stride_bytes);
+    if (span_bytes == 0 || span_bytes > region->block_stride_bytes || region->block_count == 0 ||
+        region->offset_bytes > BUFFER_BYTES || region->length_bytes > BUFFER_BYTES ||
+        region->block_stride_bytes > BUFFER_BYTES ||
+        __builtin_mul_overflow(region->block_count - 1, region->block_stride_bytes, &used_bytes) ||
+        used_bytes > BUFFER_BYTES || used_bytes + span_bytes > region->length_bytes) {
+        return sl_fail(why, SL_ERR_INVALID, "region %" PRIu64 ": blocks do not fit its length",
+                       number);
+    }
+    *block_bytes = span_bytes;
+    return SL_OK;
+}
+
+/* Gives the number of the buffer that the region lies in; BUFFERS_MAX: there are too many. */
+static uint32_t buffer_of(struct engine *engine, const struct sl_item_region *region)
+{
+    uint32_t at = 0;
+    int32_t fd = region->fd > INT32_MAX ? -1 : (int32_t)region->fd;
+    while (at < engine->buffer_count &&
+           (engine->buffers[at].handle.pid != region->pid || engine->buffers[at].handle.fd != fd)) {
+        at++;
+    }
+    if (at < BUFFERS_MAX) {
+        struct buffer *buffer = &engine->buffers[at];
+        buffer->handle = (struct sl_memory_handle){
+            .kind = SL_MEMORY_SHARED_FD, .pid = (uint32_t)region->pid, .fd = fd};
+        buffer->length_bytes =
+            SL_MAX(buffer->length_bytes, region->offset_bytes + region->length_bytes);
+        engine->buffer_count = SL_MAX(engine->buffer_count, at + 1);
+    }
+    return at;
+}
+
+static sl_err engine_plan(struct tr_pools *pools, struct engine *engine,
+                          const struct sl_body_engine_get_reply *body, struct sl_error *why)
+{
+    uint32_t count = 0;
+    engine->buffers = calloc(BUFFERS_MAX, sizeof(*engine->buffers));
+    engine->spans = calloc(body->regions.count + 1, sizeof(*engine->spans));
+    if (engine->buffers == NULL || engine->spans == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory to plan %" PRIu64 " regions",
+                       body->regions.count);
+    }
+    for (uint64_t i = 0; i < body->regions.count; i++) {
+        const struct sl_item_region *region = &body->regions.at[i];
+        uint64_t block_bytes = 0;
+        if (region->handle_kind != SL_MEMORY_SHARED_FD) {
+            engine->other_bytes += region->length_bytes;
+            continue;
+        }
+        sl_err err = region_check(region, i, &block_bytes, why);
+        if (err != SL_OK) {
+            return err;
+        }
+        uint32_t buffer = buffer_of(engine, region);
+        if (buffer == BUFFERS_MAX) {
+            return sl_fail(why, SL_ERR_LIMIT, "more than %u memory handles", BUFFERS_MAX);
+        }
+        engine->spans[count++] = (struct tr_span){.buffer = buffer,
+                                                  .offset_bytes = region->offset_bytes,
+                                                  .length_bytes = region->length_bytes,
+                                                  .stride_bytes = region->block_stride_bytes,
+                                                  .block_bytes = block_bytes};
+    }
+    sl_err err = tr_spans_join(engine->spans, &count, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    if (count > TR_SPANS_MAX - pools->span_count) {
+        return sl_fail(why, SL_ERR_LIMIT, "%u tensors, with those of other engines more than %u",
+                       count, TR_SPANS_MAX);
+    }
+    engine->memories = calloc(count + 1u, sizeof(*engine->memories));
+    if (engine->memories == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u tensors", count);
+    }
+    engine->span_count = count;
+    pools->span_count += count;
+    return SL_OK;
+}
+
+void tr_pools_described(struct transporter *self, uint32_t index, const struct sl_msg *reply)
+{
+    struct engine *engine = &self->pools->engines[index];
+    struct sl_error why = {0};
+    SL_ASSERT(index < self->pools->engine_max);
+    engine->call_seq = 0;
+    if (engine->state != ENGINE_ASKED) {
+        return; /* it has ended meanwhile */
+    }
+    if (reply == NULL || reply->code != SL_OK) { /* it has ended; else the next list has it again */
+        engine_over(self, engine);
+        return;
+    }
+    const struct sl_body_engine_get_reply *body = &reply->body.engine_get_reply;
+    engine->proc = (struct sl_proc_id){.pid = (uint32_t)body->pid, .start_time = body->start_time};
+    engine->state = ENGINE_MAPPING;
+    if (engine_plan(self->pools, engine, body, &why) != SL_OK) {
+        engine_refuse(self, engine, &why);
+    }
+    self->env->ops->wake_at(self->env, 0);
+}
+
+/* ---- steps ---- */
+
+/* All is mapped. Watched after that: a process that died meanwhile is reported at once, so what a
+ * later process with its number has cannot stay mapped. */
+static void engine_mapped(struct transporter *self, struct engine *engine)
+{
+    struct sl_error why = {0};
+    sl_err err = is_watched(self->pools, engine)
+                     ? SL_OK
+                     : self->env->ops->watch(self->env, engine->proc, engine->id);
+    engine->watched = err == SL_OK;
+    engine->state = ENGINE_ADDING;
+    if (err != SL_OK) {
+        (void)sl_fail(&why, err, "its process %u cannot be watched", engine->proc.pid);
+        engine_refuse(self, engine, &why);
+    }
+}
+
+static void engine_map(struct transporter *self, struct engine *engine)
+{
+    struct sl_device *device = self->pools->device;
+    struct sl_error why = {0};
+    if (engine->mapped == engine->buffer_count) {
+        engine_mapped(self, engine);
+        return;
+    }
+    struct buffer *buffer = &engine->buffers[engine->mapped];
+    if (device->ops->map(device, &buffer->handle, buffer->length_bytes, &buffer->mapping, &why) ==
+        SL_OK) {
+        engine->mapped++;
+    } else {
+        engine_refuse(self, engine, &why);
+    }
+}
+
+static unsigned char *span_at(const struct engine *engine, uint32_t span)
+{
+    unsigned char *base = engine->buffers[engine->spans[span].buffer].mapping.base;
+    return base + engine->spans[span].offset_bytes;
+}
+
+/* A NIC pins what it registers, which takes long where pages are not there yet. True: they are. */
+static bool span_populate(struct transporter *self, struct engine *engine)
+{
+#ifdef MADV_POPULATE_WRITE
+    uint64_t length_bytes = engine->spans[engine->added].length_bytes;
+    if (self->whole_arena && engine->populated_bytes < length_bytes) {
+        uintptr_t at = (uintptr_t)span_at(engine, engine->added) + engine->populated_bytes;
+        uint64_t step_bytes =
+            SL_MIN(length_bytes - engine->populated_bytes, (uint64_t)POPULATE_BYTES);
+        uintptr_t page = at / SL_PAGE_BYTES * SL_PAGE_BYTES;
+        /* It writes nothing. A kernel that cannot do it leaves it to the registration. */
+        (void)madvise((void *)page, step_bytes + (at - page), MADV_POPULATE_WRITE);
+        engine->populated_bytes += step_bytes;
+        return false;
+    }
+#else
+    (void)self;
+    (void)engine;
+#endif
+    return true;
+}
+
+static void engine_add(struct transporter *self, struct engine *engine)
+{
+    struct sl_error why = {0};
+    if (engine->added == engine->span_count) {
+        engine->state = ENGINE_READY;
+        metrics_show(self);
+        sl_log_write(self->env->log, SL_LOG_INFO, 0,
+                     "engine %" PRIu64 " of process %u: %u memories registered with the fabric, "
+                     "%" PRIu64 " bytes are left out",
+                     engine->id, engine->proc.pid, engine->span_count, engine->other_bytes);
+        return;
+    }
+    if (engine->adding || !span_populate(self, engine)) {
+        return;
+    }
+    const struct tr_span *span = &engine->spans[engine->added];
+    const struct sl_fabric_memory memory = {.at = span_at(engine, engine->added),
+                                            .length_bytes = span->length_bytes,
+                                            .stride_bytes = span->stride_bytes};
+    if (sl_fabric_memory_add(self->fabric, &memory, &engine->memories[engine->added], &why) ==
+        SL_OK) {
+        engine->adding = true;
+    } else {
+        engine_refuse(self, engine, &why);
+    }
+}
+
+bool tr_pools_registered(struct transporter *self, uint32_t memory, const struct sl_error *why)
+{
+    for (uint32_t i = 0; self->pools != NULL && i < self->pools->engine_max; i++) {
+        struct engine *engine = &self->pools->engines[i];
+        if (!engine->adding || engine->memories[engine->added] != memory) {
+            continue;
+        }
+        engine->adding = false;
+        engine->populated_bytes = 0;
+        if (why == NULL || why->code == SL_OK) {
+            engine->added++;
+        } else {
+            engine_refuse(self, engine, why);
+        }
+        metrics_show(self);
+        self->env->ops->wake_at(self->env, 0);
+        return true;
+    }
+    return false;
+}
+
+/* False: a transfer or a grant still uses some of it. */
+static bool engine_take_back(struct transporter *self, struct engine *engine)
+{
+    struct sl_device *device = self->pools->device;
+    if (engine->adding) { /* given up half-way */
+        (void)sl_fabric_memory_remove(self->fabric, engine->memories[engine->added]);
+        engine->adding = false;
+    } else if (engine->added > 0) {
+        bool gone = false;
+        sl_err err =
+            sl_fabric_memory_remove_step(self->fabric, engine->memories[engine->added - 1], &gone);
+        engine->added -= gone ? 1 : 0;
+        return err != SL_ERR_BUSY;
+    } else if (engine->mapped > 0) {
+        engine->mapped--;
+        device->ops->unmap(device, &engine->buffers[engine->mapped].mapping);
+    } else {
+        engine_over(self, engine);
+    }
+    return true;
+}
+
+/* Gives when it wants the next turn. */
+static uint64_t engine_step(struct transporter *self, struct engine *engine, uint64_t now_ns)
+{
+    switch (engine->state) {
+    case ENGINE_MAPPING:
+        engine_map(self, engine);
+        return 0;
+    case ENGINE_ADDING:
+        engine_add(self, engine);
+        return engine->adding ? SL_NEVER_NS : 0; /* the fabric says when it has done it */
+    case ENGINE_ENDING:
+        return engine_take_back(self, engine) ? 0 : now_ns + BUSY_NS;
+    case ENGINE_FREE:
+    case ENGINE_ASKED:
+    case ENGINE_READY:
+    case ENGINE_REFUSED:
+        break;
+    }
+    return SL_NEVER_NS;
+}
+
+/* ---- which engines there are ---- */
+
+static void list_ask(struct transporter *self, uint64_t now_ns)
+{
+    struct tr_pools *pools = self->pools;
+    struct sl_msg msg = {.type = SL_MSG_ENGINES};
+    msg.body.engines.region_bytes_max = self->limit.bytes;
+    pools->list_due_ns = sl_deadline_ns(now_ns, LIST_NS);
+    if (pools->list_seq == 0 &&
+        sl_calls_send(self->calls, "registrar", &msg, sl_deadline_ns(now_ns, TR_CALL_NS),
+                      tr_cookie(TR_CALL_ENGINES, 0), &pools->list_seq) != SL_OK) {
+        pools->list_seq = 0;
+    }
+}
+
+/* A full table of calls or engines: the next list has it again. */
+static void engine_ask(struct transporter *self, uint64_t id)
+{
+    struct tr_pools *pools = self->pools;
+    uint32_t at = 0;
+    while (at < pools->engine_max && pools->engines[at].state != ENGINE_FREE) {
+        at++;
+    }
+    if (at == pools->engine_max) {
+        return;
+    }
+    struct sl_msg msg = {.type = SL_MSG_ENGINE_GET};
+    msg.body.engine_get.engine_id = id;
+    struct engine fresh = {.state = ENGINE_ASKED, .id = id, .listed = true};
+    if (sl_calls_send(self->calls, "registrar", &msg, sl_deadline_ns(self->env->now_ns, TR_CALL_NS),
+                      tr_cookie(TR_CALL_ENGINE, at), &fresh.call_seq) == SL_OK) {
+        pools->engines[at] = fresh;
+    }
+}
+
+void tr_pools_listed(struct transporter *self, const struct sl_msg *reply)
+{
+    struct tr_pools *pools = self->pools;
+    pools->list_seq = 0;
+    if (reply == NULL || reply->code != SL_OK) {
+        return;
+    }
+    const struct sl_u64s *ids = &reply->body.engines_reply.engine_ids;
+    for (uint32_t i = 0; i < pools->engine_max; i++) {
+        pools->engines[i].listed = false;
+    }
+    for (uint64_t i = 0; i < ids->count; i++) {
+        struct engine *engine = engine_find(pools, ids->at[i]);
+        if (engine != NULL) {
+            engine->listed = true;
+        } else {
+            engine_ask(self, ids->at[i]);
+        }
+    }
+    for (uint32_t i = 0; i < pools->engine_max; i++) {
+        struct engine *engine = &pools->engines[i];
+        if (engine->state != ENGINE_FREE && !engine->listed) {
+            engine->refused = false;
+            engine_end(self, engine);
+        }
+    }
+    metrics_show(self); /* arenas are registered meanwhile */
+}
+
+void tr_pools_added(struct transporter *self, const struct sl_msg *msg)
+{
+    uint64_t id = msg->body.engine_added.engine_id;
+    if (self->pools != NULL && engine_find(self->pools, id) == NULL) {
+        engine_ask(self, id);
+    }
+    sl_reply_code(self->env, msg, SL_OK, NULL);
+}
+
+void tr_pools_over(struct transporter *self, const struct sl_msg *msg)
+{
+    struct engine *engine =
+        self->pools == NULL ? NULL : engine_find(self->pools, msg->body.engine_over.engine_id);
+    if (engine == NULL) {
+        sl_reply_code(self->env, msg, SL_OK, NULL);
+        return;
+    }
+    engine->told = true; /* again: one answer, to the last */
+    sl_return_keep(msg, &engine->over);
+    engine_end(self, engine);
+}
+
+void tr_pools_died(struct transporter *self, const struct sl_body_local_died *died)
+{
+    struct sl_proc_id proc = {.pid = (uint32_t)died->pid, .start_time = died->start_time};
+    for (uint32_t i = 0; self->pools != NULL && i < self->pools->engine_max; i++) {
+        struct engine *engine = &self->pools->engines[i];
+        if (engine->watched && sl_proc_id_equal(engine->proc, proc)) {
+            engine_end(self, engine);
+        }
+    }
+}
+
+uint64_t tr_pools_step(struct transporter *self, uint64_t now_ns)
+{
+    struct tr_pools *pools = self->pools;
+    if (pools == NULL) {
+        return SL_NEVER_NS;
+    }
+    if (now_ns >= pools->list_due_ns) {
+        list_ask(self, now_ns);
+    }
+    uint64_t next_ns = pools->list_due_ns;
+    for (uint32_t i = 0; i < pools->engine_max; i++) {
+        next_ns = SL_MIN(next_ns, engine_step(self, &pools->engines[i], now_ns));
+    }
+    return next_ns;
+}
+
+/* ---- life ---- */
+
+sl_err tr_pools_init(struct transporter *self, struct sl_error *why)
+{
+    struct sl_env *env = self->env;
+    if (!sl_config_bool(env->config, SL_SET_fabric_pools)) {
+        return SL_OK;
+    }
+    struct tr_pools *pools = calloc(1, sizeof(*pools));
+    if (pools == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for engines' pools");
+    }
+    self->pools = pools;
+    pools->engine_max = (uint32_t)sl_config_u64(env->config, SL_SET_engines_max);
+    pools->engines = calloc(pools->engine_max, sizeof(*pools->engines));
+    if (pools->engines == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u engines", pools->engine_max);
+    }
+    pools->metric.engines = sl_metric_define(env->metrics, "pool_engines");
+    pools->metric.memories = sl_metric_define(env->metrics, "pool_memories");
+    pools->metric.bytes = sl_metric_define(env->metrics, "pool_bytes");
+    pools->metric.refused = sl_metric_define(env->metrics, "pools_refused");
+    pools->metric.regions = sl_metric_define(env->metrics, "regions_registered");
+    return sl_device_open("host", 0, STAGING_BYTES, &pools->device, why);
+}
+
+void tr_pools_fini(struct transporter *self)
+{
+    struct tr_pools *pools = self->pools;
+    if (pools == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; pools->engines != NULL && i < pools->engine_max; i++) {
+        struct engine *engine = &pools->engines[i];
+        for (uint32_t b = 0; b < engine->mapped; b++) {
+            pools->device->ops->unmap(pools->device, &engine->buffers[b].mapping);
+        }
+        free(engine->buffers);
+        free(engine->spans);
+        free(engine->memories);
+    }
+    free(pools->engines);
+    sl_device_close(&pools->device);
+    free(pools);
+    self->pools = NULL;
+}

@@ -1,0 +1,33 @@
+/* actors/transporter/regions/pools.h - engines' pools, registered with the fabric: with the setting
+ * fabric_pools.
+ *
+ * The registrar is asked once a second which engines there are, and tells of new ones. The memory
+ * of a new one is mapped
+ * and registered, a step a turn: all of it or nothing. It goes when the registration ends
+ * (ENGINE_OVER), the process dies, or the registrar knows it no more. What is not shared memory of
+ * this host is left out. */
+#ifndef SL_TRANSPORTER_REGIONS_POOLS_H
+#define SL_TRANSPORTER_REGIONS_POOLS_H
+
+#include "actors/transporter/state/state.h"
+
+#define TR_SPANS_MAX 4096u /* memories of all engines together */
+
+/* Makes self->pools where the setting asks for it; self->fabric is open. Errors: SL_ERR_NO_MEMORY,
+ * SL_ERR_UNSUPPORTED. */
+sl_err tr_pools_init(struct transporter *self, struct sl_error *why);
+/* After the fabric is closed: unmaps. */
+void tr_pools_fini(struct transporter *self);
+/* Takes the next step; gives when it wants to run again. */
+uint64_t tr_pools_step(struct transporter *self, uint64_t now_ns);
+/* Answers to ENGINES and ENGINE_GET; reply NULL: none in time. */
+void tr_pools_listed(struct transporter *self, const struct sl_msg *reply);
+void tr_pools_described(struct transporter *self, uint32_t index, const struct sl_msg *reply);
+/* The fabric's word on a memory. False: it is no pool's. */
+bool tr_pools_registered(struct transporter *self, uint32_t memory, const struct sl_error *why);
+void tr_pools_added(struct transporter *self, const struct sl_msg *msg); /* ENGINE_ADDED */
+/* ENGINE_OVER: answered when nothing of the engine is registered or mapped here. */
+void tr_pools_over(struct transporter *self, const struct sl_msg *msg);
+void tr_pools_died(struct transporter *self, const struct sl_body_local_died *died);
+
+#endif

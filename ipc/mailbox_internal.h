@@ -117,7 +117,14 @@ struct sl_mailbox {
 };
 
 /* What epoll gives: a kind in the upper half, a number in the lower. */
-enum sl_mailbox_tag { SL_TAG_SOURCE, SL_TAG_MONITOR, SL_TAG_LISTEN, SL_TAG_LANE, SL_TAG_BELL };
+enum sl_mailbox_tag {
+    SL_TAG_SOURCE,
+    SL_TAG_MONITOR,
+    SL_TAG_LISTEN,
+    SL_TAG_LANE,
+    SL_TAG_BELL,
+    SL_TAG_LOOP /* not ours: of the loop that waits at our descriptors */
+};
 
 /* ---- sl_mailbox.c ---- */
 /* A request by ZeroMQ; sync may be NULL. frame may be empty when there is a sync. */

@@ -4,13 +4,12 @@
  * The descriptors of ZeroMQ are edge-triggered in effect: any call on a socket, a send too, may
  * swallow the wake-up of a frame that has arrived. So each socket has a mark `hot`: "a frame may
  * wait here without its descriptor saying so". A readable descriptor and every send set it, an
- * empty receive clears it. All descriptors are in one epoll of the mailbox's own, which is the
- * single descriptor a loop sees. */
+ * empty receive clears it. All descriptors are in one epoll of the mailbox's own. It is the single
+ * descriptor that a loop sees, or the place where the loop waits (sl_mailbox_join). */
 #include "ipc/mailbox_internal.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -460,7 +459,7 @@ sl_err sl_mailbox_zmq_request(struct sl_mailbox *mailbox, struct sl_mailbox_peer
     return peer->usable ? SL_ERR_LIMIT : SL_ERR_UNREACHABLE;
 }
 
-static void poll_sources(struct sl_mailbox *mailbox);
+static bool ask_sources(struct sl_mailbox *mailbox, uint64_t wait_ns);
 
 static sl_err send_request(struct sl_mailbox *mailbox, const char *to, const void *frame,
                            size_t length_bytes)
@@ -471,7 +470,7 @@ static sl_err send_request(struct sl_mailbox *mailbox, const char *to, const voi
         return err;
     }
     if (mailbox->ring_bytes != 0 && sl_clock_monotonic_ns() - mailbox->asked_at_ns > ASK_NS) {
-        poll_sources(mailbox);
+        (void)ask_sources(mailbox, 0);
     }
     err = sl_mailbox_lane_request(mailbox, peer, frame, length_bytes);
     return err != SL_ERR_UNSUPPORTED
@@ -492,11 +491,15 @@ sl_err sl_mailbox_send(struct sl_mailbox *mailbox, const char *to, const void *f
 /* --------------------------------------------------- receiving
  * --------------------------------------------------- */
 
-/* Asks the descriptors, marks what is readable. */
-static void poll_sources(struct sl_mailbox *mailbox)
+/* Asks the descriptors, and waits for wait_ns at most until one is readable. Marks what is. True:
+ * the loop's descriptor is (sl_mailbox_join). */
+static bool ask_sources(struct sl_mailbox *mailbox, uint64_t wait_ns)
 {
     struct epoll_event events[EVENTS_MAX];
-    int count = epoll_wait(mailbox->epoll_fd, events, EVENTS_MAX, 0);
+    const struct timespec limit = {.tv_sec = (time_t)(wait_ns / SL_NS_PER_S),
+                                   .tv_nsec = (long)(wait_ns % SL_NS_PER_S)};
+    bool of_loop = false;
+    int count = epoll_pwait2(mailbox->epoll_fd, events, EVENTS_MAX, &limit, NULL);
     for (int i = 0; i < count; i++) {
         enum sl_mailbox_tag tag = (enum sl_mailbox_tag)(events[i].data.u64 >> 32);
         uint32_t number = (uint32_t)events[i].data.u64;
@@ -504,6 +507,8 @@ static void poll_sources(struct sl_mailbox *mailbox)
             peer_hear_monitor(mailbox, &mailbox->peers[number - 1]);
         } else if (tag == SL_TAG_SOURCE) {
             source_at(mailbox, number)->hot = true;
+        } else if (tag == SL_TAG_LOOP) {
+            of_loop = true;
         } else {
             sl_mailbox_lanes_event(mailbox, tag, number);
         }
@@ -513,6 +518,7 @@ static void poll_sources(struct sl_mailbox *mailbox)
         mailbox->asked_at_ns = sl_clock_monotonic_ns();
         sl_mailbox_lanes_tick(mailbox, mailbox->asked_at_ns);
     }
+    return of_loop;
 }
 
 /* Takes the parts behind a frame: a sync of lanes, or what only strangers send. */
@@ -655,13 +661,13 @@ sl_err sl_mailbox_receive(struct sl_mailbox *mailbox, const char **from, const v
     struct taken out = {0};
     sl_mailbox_lanes_awake(mailbox);
     if (mailbox->frames_since_poll++ >= FRAMES_BETWEEN_POLLS) {
-        poll_sources(mailbox);
+        (void)ask_sources(mailbox, 0);
     }
     bool taken = take_next(mailbox, &drops_left, &out);
     if (!taken && !mailbox->polled) {
         /* Once between two SL_ERR_NOT_FOUND: what comes later wakes the loop again. */
         mailbox->polled = true;
-        poll_sources(mailbox);
+        (void)ask_sources(mailbox, 0);
         taken = take_next(mailbox, &drops_left, &out);
     }
     if (!taken) {
@@ -693,14 +699,18 @@ static bool frame_waits(struct sl_mailbox *mailbox)
     return false;
 }
 
-static void sleep_on_sources(struct sl_mailbox *mailbox, uint64_t wait_ns)
+sl_err sl_mailbox_join(struct sl_mailbox *mailbox, int loop_fd, struct sl_error *why)
 {
-    struct pollfd waited = {.fd = mailbox->epoll_fd, .events = POLLIN};
-    const struct timespec limit = {.tv_sec = (time_t)(wait_ns / SL_NS_PER_S),
-                                   .tv_nsec = (long)(wait_ns % SL_NS_PER_S)};
-    if (ppoll(&waited, 1, &limit, NULL) > 0) {
-        poll_sources(mailbox);
-    }
+    return sl_mailbox_watch(mailbox, loop_fd, SL_TAG_LOOP, 0, EPOLLIN) == 0
+               ? SL_OK
+               : sl_fail_os(why, errno, "watch the loop of mailbox '%s'", mailbox->name);
+}
+
+bool sl_mailbox_block(struct sl_mailbox *mailbox, uint64_t wait_ns)
+{
+    /* What comes later ends the next wait: receiving need not ask again. */
+    mailbox->polled = true;
+    return ask_sources(mailbox, wait_ns);
 }
 
 /* Longest single sleep: a lost wake-up would cost this and not a hang. */
@@ -709,7 +719,7 @@ static void sleep_on_sources(struct sl_mailbox *mailbox, uint64_t wait_ns)
 sl_err sl_mailbox_wait(struct sl_mailbox *mailbox, uint64_t budget_ns)
 {
     uint64_t deadline_ns = sl_deadline_ns(sl_clock_monotonic_ns(), budget_ns);
-    poll_sources(mailbox);
+    (void)ask_sources(mailbox, 0);
     for (;;) {
         if (frame_waits(mailbox)) {
             return SL_OK;
@@ -722,7 +732,7 @@ sl_err sl_mailbox_wait(struct sl_mailbox *mailbox, uint64_t budget_ns)
             return SL_OK;
         }
         uint64_t until_ns = SL_MIN(sl_mailbox_sleep(mailbox, now_ns), deadline_ns);
-        sleep_on_sources(mailbox, SL_MIN(sl_budget_ns(now_ns, until_ns), SLEEP_NS_MAX));
+        (void)ask_sources(mailbox, SL_MIN(sl_budget_ns(now_ns, until_ns), SLEEP_NS_MAX));
     }
 }
 
@@ -745,7 +755,7 @@ sl_err sl_mailbox_connect(struct sl_mailbox *mailbox, const char *to, uint64_t b
         if (left_ns == 0) {
             return SL_ERR_UNREACHABLE;
         }
-        sleep_on_sources(mailbox, SL_MIN(left_ns, peer->connected ? SL_NS_PER_MS : SLEEP_NS_MAX));
+        (void)ask_sources(mailbox, SL_MIN(left_ns, peer->connected ? SL_NS_PER_MS : SLEEP_NS_MAX));
     }
     return err;
 }

@@ -91,5 +91,15 @@ void sl_mailbox_stats_get(const struct sl_mailbox *mailbox, struct sl_mailbox_st
 /* Descriptors for a loop (they change when a peer is added: ask again after a send): at most max;
  * readable is a hint, receive until SL_ERR_NOT_FOUND. */
 uint32_t sl_mailbox_fds(struct sl_mailbox *mailbox, int *fds, uint32_t max);
+/* The other way round, for a loop most of whose wake-ups are the mailbox's: it waits in
+ * sl_mailbox_block, at the mailbox's descriptors and at its own one, loop_fd. One system call a
+ * wake-up instead of two, and no epoll inside another for a doorbell to pass. loop_fd (borrowed,
+ * stays open as long as the mailbox) is an epoll, or anything level-triggered. Once a mailbox.
+ * Errors: SL_ERR_OS. */
+sl_err sl_mailbox_join(struct sl_mailbox *mailbox, int loop_fd, struct sl_error *why);
+/* Waits until a descriptor is readable, or wait_ns (0: only asks) has passed; signals may end it
+ * sooner. True: loop_fd is readable. The caller receives until SL_ERR_NOT_FOUND next, and has called
+ * sl_mailbox_sleep before. */
+bool sl_mailbox_block(struct sl_mailbox *mailbox, uint64_t wait_ns);
 
 #endif

@@ -144,11 +144,13 @@ static void drain_mailbox(struct sl_process *process)
     }
 }
 
-static void mailbox_ready(void *context, int fd, uint32_t events)
+/* The loop's wait: nearly all that wakes an actor are frames. */
+static bool wait_at_mailbox(void *context, uint64_t wait_ns)
 {
-    (void)fd;
-    (void)events;
-    drain_mailbox(context);
+    struct sl_process *process = context;
+    bool of_loop = sl_mailbox_block(process->mailbox, wait_ns);
+    drain_mailbox(process);
+    return of_loop;
 }
 
 /* ---------------------------------------------------- turns
@@ -422,10 +424,11 @@ static sl_err open_mailbox(struct sl_process *process, struct sl_error *why)
     if (err == SL_OK) {
         err = sl_mailbox_open(&options, &process->mailbox, why);
     }
-    int fds[8];
-    uint32_t fd_count = err == SL_OK ? sl_mailbox_fds(process->mailbox, fds, SL_COUNT(fds)) : 0;
-    for (uint32_t i = 0; err == SL_OK && i < fd_count; i++) {
-        err = sl_loop_fd_add(process->loop, fds[i], SL_LOOP_READ, mailbox_ready, process, why);
+    if (err == SL_OK) {
+        err = sl_mailbox_join(process->mailbox, sl_loop_fd(process->loop), why);
+    }
+    if (err == SL_OK) {
+        sl_loop_wait_by(process->loop, wait_at_mailbox, process);
     }
     return err;
 }

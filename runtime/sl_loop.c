@@ -51,6 +51,8 @@ struct sl_loop {
     void *wake_context;
     sl_loop_before_wait_fn before_fn;
     void *before_context;
+    sl_loop_wait_fn wait_fn; /* NULL: the loop waits itself */
+    void *wait_context;
     uint64_t now_ns;
 };
 
@@ -408,6 +410,17 @@ void sl_loop_before_wait(struct sl_loop *loop, sl_loop_before_wait_fn fn, void *
     loop->before_context = context;
 }
 
+void sl_loop_wait_by(struct sl_loop *loop, sl_loop_wait_fn fn, void *context)
+{
+    loop->wait_fn = fn;
+    loop->wait_context = context;
+}
+
+int sl_loop_fd(const struct sl_loop *loop)
+{
+    return loop->epoll_fd;
+}
+
 static void signals_read(struct sl_loop *loop, int fd)
 {
     struct signalfd_siginfo info;
@@ -493,6 +506,20 @@ static void timers_run(struct sl_loop *loop, uint64_t due_ns)
     }
 }
 
+/* Gives the number of events, or -1 with errno. */
+static int loop_wait(struct sl_loop *loop, uint64_t wait_ns,
+                     struct epoll_event events[SL_LOOP_EVENTS_MAX])
+{
+    if (loop->wait_fn != NULL) {
+        return loop->wait_fn(loop->wait_context, wait_ns)
+                   ? epoll_wait(loop->epoll_fd, events, (int)SL_LOOP_EVENTS_MAX, 0)
+                   : 0;
+    }
+    struct timespec timeout = {.tv_sec = (time_t)(wait_ns / SL_NS_PER_S),
+                               .tv_nsec = (long)(wait_ns % SL_NS_PER_S)};
+    return epoll_pwait2(loop->epoll_fd, events, (int)SL_LOOP_EVENTS_MAX, &timeout, NULL);
+}
+
 sl_err sl_loop_turn(struct sl_loop *loop, uint64_t budget_ns, struct sl_error *why)
 {
     struct epoll_event events[SL_LOOP_EVENTS_MAX];
@@ -507,11 +534,9 @@ sl_err sl_loop_turn(struct sl_loop *loop, uint64_t budget_ns, struct sl_error *w
     until_ns = loop->gone_count > 0 ? 0 : SL_MIN(until_ns, timers_next_ns(loop));
     uint64_t wait_ns =
         SL_MIN(sl_budget_ns(loop_clock(loop), until_ns), UINT64_C(1000000) * SL_NS_PER_S);
-    struct timespec timeout = {.tv_sec = (time_t)(wait_ns / SL_NS_PER_S),
-                               .tv_nsec = (long)(wait_ns % SL_NS_PER_S)};
-    int count = epoll_pwait2(loop->epoll_fd, events, (int)SL_LOOP_EVENTS_MAX, &timeout, NULL);
+    int count = loop_wait(loop, wait_ns, events);
     if (count < 0 && errno != EINTR) {
-        return sl_fail_os(why, errno, "epoll_pwait2");
+        return sl_fail_os(why, errno, "wait of the event loop");
     }
     uint64_t ended_ns = loop_clock(loop);
     loop->now_ns = ended_ns;

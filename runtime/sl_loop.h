@@ -97,6 +97,15 @@ void sl_loop_wake(struct sl_loop *loop);
 typedef uint64_t (*sl_loop_before_wait_fn)(void *context, uint64_t now_ns);
 void sl_loop_before_wait(struct sl_loop *loop, sl_loop_before_wait_fn fn, void *context);
 
+/* Waits in the loop's place, wait_ns (0 to 1e15) at most: true when the descriptor of sl_loop_fd is
+ * readable. It may do the work of what else it waits for. */
+typedef bool (*sl_loop_wait_fn)(void *context, uint64_t wait_ns);
+/* From now on turns wait with fn, for which the loop's descriptors are one among others. So what the
+ * process is mostly woken by need not pass through an epoll inside another. */
+void sl_loop_wait_by(struct sl_loop *loop, sl_loop_wait_fn fn, void *context);
+/* The descriptor that is readable when anything here is: level-triggered, borrowed. */
+int sl_loop_fd(const struct sl_loop *loop);
+
 /* One turn that waits at most budget_ns. Errors: SL_ERR_OS. */
 sl_err sl_loop_turn(struct sl_loop *loop, uint64_t budget_ns, struct sl_error *why);
 /* Turns until sl_loop_stop; one wait is at most 1 s. Errors: SL_ERR_OS. */

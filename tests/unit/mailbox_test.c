@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -498,6 +500,60 @@ START_TEST(descriptor_wakes_a_loop_for_every_frame)
     }
 END_TEST
 
+/* A loop that waits at the mailbox: frames end its waits, and so does its own descriptor. */
+START_TEST(block_ends_for_every_frame_and_for_the_loop)
+    {
+        directory_make(_i);
+        struct sl_mailbox *actor = opened("registrar", true, 64);
+        struct sl_mailbox *client = opened("client.1.0", false, 64);
+        ck_assert_int_eq(sl_mailbox_connect(client, "registrar", SECOND), SL_OK);
+        int loop_fd = epoll_create1(0), bell = eventfd(0, EFD_NONBLOCK);
+        struct epoll_event event = {.events = EPOLLIN};
+        uint64_t one = 1;
+        ck_assert_int_eq(epoll_ctl(loop_fd, EPOLL_CTL_ADD, bell, &event), 0);
+        ck_assert_int_eq(sl_mailbox_join(actor, loop_fd, NULL), SL_OK);
+        for (uint32_t i = 0; i < 500; i++) {
+            const char *from = NULL;
+            const void *frame = NULL;
+            size_t length_bytes = 0;
+            uint32_t got = 0;
+            bool of_loop = false;
+            if (i % 5 == 0) { /* level-triggered: said as long as it is so */
+                ck_assert_int_eq(write(bell, &one, sizeof one), sizeof one);
+                ck_assert(sl_mailbox_block(actor, SECOND));
+            }
+            ck_assert_int_eq(sl_mailbox_send(client, "registrar", "x", 2, false), SL_OK);
+            uint64_t until_ns = sl_clock_monotonic_ns() + 5 * SECOND;
+            while (got == 0 && sl_clock_monotonic_ns() < until_ns) {
+                uint64_t now_ns = sl_clock_monotonic_ns();
+                if (sl_mailbox_sleep(actor, now_ns) != 0) {
+                    of_loop = sl_mailbox_block(actor, SECOND) || of_loop;
+                    ck_assert_uint_lt(sl_clock_monotonic_ns() - now_ns, SECOND);
+                }
+                while (sl_mailbox_receive(actor, &from, &frame, &length_bytes) == SL_OK) {
+                    got++;
+                    ck_assert_int_eq(sl_mailbox_send(actor, from, "y", 2, true), SL_OK);
+                }
+            }
+            ck_assert_uint_eq(got, 1);
+            if (i % 5 == 0) {
+                ck_assert(sl_mailbox_block(actor, 0));
+                ck_assert_int_eq(read(bell, &one, sizeof one), sizeof one);
+            } else {
+                ck_assert(!of_loop);
+            }
+            ck_assert(!sl_mailbox_block(actor, 0));
+            while (sl_mailbox_receive(client, &from, &frame, &length_bytes) == SL_OK) {
+            }
+        }
+        sl_mailbox_close(&client);
+        sl_mailbox_close(&actor);
+        (void)close(loop_fd);
+        (void)close(bell);
+        directory_remove();
+    }
+END_TEST
+
 #define ROUNDS 2000u
 
 static int compare_u64(const void *a, const void *b)
@@ -548,6 +604,7 @@ int main(void)
     tcase_add_loop_test(one, full_reply_queue_is_a_limit, 0, SL_COUNT(transports));
     tcase_add_loop_test(one, peers_take_turns, 0, SL_COUNT(transports));
     tcase_add_loop_test(one, descriptor_wakes_a_loop_for_every_frame, 0, SL_COUNT(transports));
+    tcase_add_loop_test(one, block_ends_for_every_frame_and_for_the_loop, 0, SL_COUNT(transports));
     suite_add_tcase(suite, one);
     TCase *several = tcase_create("several processes");
     tcase_set_timeout(several, 30);

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -597,6 +598,54 @@ START_TEST(loop_reports_descriptors_signals_and_wakes)
     }
 END_TEST
 
+/* Stands in for a mailbox: one epoll, in which the loop's descriptor is. */
+struct outer {
+    struct sl_loop *loop;
+    int epoll_fd;
+    uint64_t wait_ns; /* of the last wait */
+    uint32_t waits;
+};
+
+static bool outer_wait(void *context, uint64_t wait_ns)
+{
+    struct outer *outer = context;
+    struct epoll_event event;
+    outer->wait_ns = wait_ns;
+    outer->waits++;
+    return epoll_wait(outer->epoll_fd, &event, 1, (int)(wait_ns / SL_NS_PER_MS)) == 1;
+}
+
+START_TEST(loop_that_others_wait_for_hears_what_is_its_own)
+    {
+        struct seen seen = {0};
+        struct outer outer = {.loop = loop_for(&seen, false), .epoll_fd = epoll_create1(0)};
+        struct epoll_event event = {.events = EPOLLIN};
+        struct sl_loop *loop = outer.loop;
+        int ends[2];
+        ck_assert_int_eq(epoll_ctl(outer.epoll_fd, EPOLL_CTL_ADD, sl_loop_fd(loop), &event), 0);
+        sl_loop_wait_by(loop, outer_wait, &outer);
+        ck_assert_int_eq(pipe(ends), 0);
+        ck_assert_int_eq(sl_loop_fd_add(loop, ends[0], SL_LOOP_READ, on_fd, &seen, NULL), SL_OK);
+        sl_loop_on_wake(loop, on_wake, &seen);
+
+        ck_assert_int_eq(sl_loop_turn(loop, 3 * SL_NS_PER_MS, NULL), SL_OK); /* nothing comes */
+        ck_assert_int_eq(seen.fds, 0);
+        ck_assert_uint_le(outer.wait_ns, 3 * SL_NS_PER_MS);
+        ck_assert_uint_gt(outer.wait_ns, 0);
+        ck_assert_int_eq(write(ends[1], "a", 1), 1);
+        sl_loop_wake(loop);
+        ck_assert_int_eq(sl_loop_turn(loop, 5 * SL_NS_PER_S, NULL), SL_OK);
+
+        ck_assert_int_eq(seen.fds, 1);
+        ck_assert_int_eq(seen.wakes, 1);
+        ck_assert_uint_eq(outer.waits, 2);
+        sl_loop_destroy(&loop);
+        (void)close(outer.epoll_fd);
+        (void)close(ends[0]);
+        (void)close(ends[1]);
+    }
+END_TEST
+
 START_TEST(loop_notices_deaths_late_and_early)
     {
         struct seen seen = {0};
@@ -705,6 +754,7 @@ int main(void)
     TCase *loop = tcase_create("loop");
     tcase_set_timeout(loop, 20);
     tcase_add_test(loop, loop_reports_descriptors_signals_and_wakes);
+    tcase_add_test(loop, loop_that_others_wait_for_hears_what_is_its_own);
     tcase_add_test(loop, loop_notices_deaths_late_and_early);
     tcase_add_test(loop, timers_run_when_due_and_once);
     tcase_add_test(loop, full_loop_says_so);

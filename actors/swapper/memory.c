@@ -156,12 +156,11 @@ sl_err sw_arena(struct sw_memory *memory, uint64_t arena, struct sl_error *why)
                        SW_ARENAS_MAX);
     }
     struct sl_arena **mapped = &memory->arenas[arena];
-    sl_err err = SL_OK;
-    if (*mapped != NULL && sl_arena_current(*mapped, directory) == SL_ERR_STALE) {
-        err = arena_leave(memory, arena, why);
-    }
-    if (err == SL_OK) {
-        err = sl_arena_follow(directory, (uint32_t)arena, mapped, why);
+    /* Asked once: it is a system call, of which a small COPY has few. */
+    sl_err err = *mapped == NULL ? SL_ERR_STALE : sl_arena_current(*mapped, directory);
+    if (err == SL_ERR_STALE) {
+        err = *mapped != NULL ? arena_leave(memory, arena, why) : SL_OK;
+        err = err == SL_OK ? sl_arena_follow(directory, (uint32_t)arena, mapped, why) : err;
     }
     if (err != SL_OK) { /* what is not there is the node's, not the caller's */
         return err == SL_ERR_NOT_FOUND

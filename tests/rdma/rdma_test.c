@@ -116,23 +116,29 @@ static int regions_of(const char *device)
 
 #define REGION  (64 * SL_MIB) /* the seam: not clamped to the range of MC_MAX_MR_SIZE */
 #define REGIONS 4u
+#define STRIDE  (48 * SL_KIB) /* of a pool's blocks: no divisor of the region */
 
 START_TEST(a_registration_that_fails_at_region_k_leaves_nothing)
     {
         struct sl_error why = {0};
-        uint32_t k = (uint32_t)_i;
+        uint32_t k = (uint32_t)_i % (REGIONS + 1);
+        bool pool = (uint32_t)_i > REGIONS;
+        uint64_t step = pool ? REGION / STRIDE * STRIDE : REGION; /* whole blocks */
         uint64_t length = REGION * (REGIONS - 1) + REGION / 2;
         unsigned char *at = mmap(NULL, length, PROT_READ | PROT_WRITE,
                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         ck_assert(at != MAP_FAILED);
         if (k < REGIONS) { /* the end of region k cannot be pinned */
-            uint64_t hole = SL_MIN(REGION * (k + 1), length) - SL_PAGE_BYTES;
+            uint64_t hole = SL_MIN(step * (k + 1), length) - SL_PAGE_BYTES;
             ck_assert_int_eq(mprotect(at + hole, SL_PAGE_BYTES, PROT_NONE), 0);
         }
         ours.region_bytes_max = REGION;
         ck_assert_int_eq(end_open(&end, &ours, 0, 0, &why), SL_OK);
         int before = regions_of("rxe0");
-        struct sl_fabric_memory memory = {.at = at, .length_bytes = length, .chunk_bytes = length};
+        struct sl_fabric_memory memory = {.at = at,
+                                          .length_bytes = length,
+                                          .chunk_bytes = pool ? 0 : length,
+                                          .stride_bytes = pool ? STRIDE : 0};
         ck_assert_int_eq(sl_fabric_memory_add(end.fabric, &memory, &end.memory, &why), SL_OK);
         uint64_t give_up_ns = soon();
         while (!end.registered && !end.refused) {
@@ -422,13 +428,18 @@ START_TEST(figures)
             uint64_t length, total;
             const char *tool;
         } rows[] = {
+            {SL_FABRIC_READ, 16 * SL_KIB, 16 * SL_MIB, "ib_read_bw"},
             {SL_FABRIC_READ, 64 * SL_KIB, 32 * SL_MIB, "ib_read_bw"},
             {SL_FABRIC_READ, SL_MIB, 64 * SL_MIB, "ib_read_bw"},
+            {SL_FABRIC_WRITE, 16 * SL_KIB, 16 * SL_MIB, "ib_write_bw"},
             {SL_FABRIC_WRITE, 64 * SL_KIB, 32 * SL_MIB, "ib_write_bw"},
             {SL_FABRIC_WRITE, SL_MIB, 64 * SL_MIB, "ib_write_bw"},
         };
         /* Nobody dies here, and an emulated responder may be away for long on a busy machine. */
         ours.stall_ns = theirs.fabric.stall_ns = 30 * SL_NS_PER_S;
+        /* Pools of two engines, two blocks of a MiB in a region. */
+        ours.region_bytes_max = theirs.fabric.region_bytes_max = 5 * SL_MIB / 2;
+        end.stride_bytes = theirs.stride_bytes = SL_MIB;
         join(MEMORY);
         uint32_t keys[3] = {0};
         keys[SL_FABRIC_READ] = remote_key(&remote, &end, SL_FABRIC_READ, 0, MEMORY);
@@ -453,6 +464,36 @@ START_TEST(figures)
     }
 END_TEST
 
+/* How long nothing else is done while one region is registered, and while it is given up. */
+START_TEST(a_region_takes)
+    {
+        static const uint64_t lengths[] = {64 * SL_MIB, 256 * SL_MIB, 512 * SL_MIB};
+        struct sl_error why = {0};
+        uint64_t length = lengths[_i];
+        unsigned char *at =
+            mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        ck_assert(at != MAP_FAILED);
+        memset(at, 1, length);
+        ck_assert_int_eq(end_open(&end, &ours, 0, 0, &why), SL_OK);
+        const struct sl_fabric_memory memory = {
+            .at = at, .length_bytes = length, .stride_bytes = STRIDE};
+        ck_assert_int_eq(sl_fabric_memory_add(end.fabric, &memory, &end.memory, &why), SL_OK);
+        uint64_t longest_ns = 0;
+        while (!end.registered) {
+            uint64_t start_ns = sl_clock_monotonic_ns();
+            end_step(&end, 0);
+            longest_ns = SL_MAX(longest_ns, sl_clock_monotonic_ns() - start_ns);
+        }
+        uint64_t start_ns = sl_clock_monotonic_ns();
+        ck_assert_int_eq(sl_fabric_memory_remove(end.fabric, end.memory), SL_OK);
+        printf("region of %llu MiB: registered in %.1f ms, given up in %.1f ms\n",
+               (unsigned long long)(length / SL_MIB), (double)longest_ns / 1e6,
+               (double)(sl_clock_monotonic_ns() - start_ns) / 1e6);
+        fflush(stdout);
+        munmap(at, length);
+    }
+END_TEST
+
 int main(int argc, char **argv)
 {
     if (access("/sys/class/infiniband/rxe0", F_OK) != 0 ||
@@ -466,7 +507,7 @@ int main(int argc, char **argv)
     tcase_set_timeout(tests, 400);
     tcase_add_test(tests, it_finds_its_address_by_itself);
     tcase_add_loop_test(tests, a_registration_that_fails_at_region_k_leaves_nothing, 0,
-                        REGIONS + 1);
+                        2 * (REGIONS + 1)); /* an arena, a pool */
     tcase_add_test(tests, bytes_arrive_over_region_edges);
     tcase_add_test(tests, a_wrong_digest_is_found);
     tcase_add_loop_test(tests, an_ended_ticket_writes_nothing, 0, 2);
@@ -481,6 +522,7 @@ int main(int argc, char **argv)
         TCase *speed = tcase_create("figures");
         tcase_add_checked_fixture(speed, setup, teardown);
         tcase_set_timeout(speed, 400);
+        tcase_add_loop_test(speed, a_region_takes, 0, 3);
         tcase_add_test(speed, figures);
         suite_add_tcase(all, speed);
     }

@@ -96,7 +96,10 @@ sl_err end_open(struct fabric_end *end, const struct sl_fabric_options *options,
         struct sl_fabric_memory memory = {
             .at = end->bytes,
             .length_bytes = length_bytes,
-            .chunk_bytes = chunk_bytes == 0 ? length_bytes : chunk_bytes,
+            .chunk_bytes = end->stride_bytes != 0 ? 0
+                           : chunk_bytes == 0     ? length_bytes
+                                                  : chunk_bytes,
+            .stride_bytes = end->stride_bytes,
         };
         err = sl_fabric_memory_add(end->fabric, &memory, &end->memory, why);
         ck_assert_msg(err == SL_OK, "%s", why->text);

@@ -18,6 +18,8 @@ struct fabric_end {
     struct sl_fabric *fabric;
     unsigned char *bytes; /* anonymous shared memory: a child of the test sees it */
     uint64_t length_bytes;
+    uint64_t
+        stride_bytes; /* set before end_open: the memory is a pool of such blocks; 0: an arena */
     uint32_t memory, peer;
     uint64_t *now_ns; /* NULL: the real clock */
     bool registered, refused;

@@ -32,6 +32,7 @@ static const uint32_t requests[] = {
     SL_MSG_ENGINE_GET,  SL_MSG_ENGINE_END,   SL_MSG_PING,         SL_MSG_PREFETCH,
     SL_MSG_DAMAGED,     SL_MSG_POOL_TAKE,    SL_MSG_POOL_AWAIT,   SL_MSG_POOL_READY,
     SL_MSG_POOL_MAPPED, SL_MSG_POOL_RELEASE, SL_MSG_POOL_REVOKE,  SL_MSG_POOLS,
+    SL_MSG_ENGINES,
 };
 
 /* Where memory is contributed: the same, and what belongs to that. */

@@ -23,8 +23,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes);
 #define PLACES_MAX   512u
 
 static const uint32_t requests[] = {
-    SL_MSG_FETCH, SL_MSG_FETCH, SL_MSG_FETCH,   SL_MSG_FETCH,       SL_MSG_HANDOVER_WORD,
-    SL_MSG_FENCE, SL_MSG_NODES, SL_MSG_REGIONS, SL_MSG_HELLO_REPLY, SL_MSG_PING,
+    SL_MSG_FETCH,         SL_MSG_FETCH, SL_MSG_FETCH,        SL_MSG_FETCH,
+    SL_MSG_HANDOVER_WORD, SL_MSG_FENCE, SL_MSG_NODES,        SL_MSG_REGIONS,
+    SL_MSG_HELLO_REPLY,   SL_MSG_PING,  SL_MSG_ENGINE_ADDED, SL_MSG_ENGINE_OVER,
 };
 /* b and c are asked, d asks alone, e is more than the fabric has room for. */
 static const char *const peers[] = {"b", "c", "d", "e", "a"};

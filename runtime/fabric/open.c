@@ -1,5 +1,6 @@
 /* runtime/fabric/open.c - the table of back ends, and which one opens. */
 #include "runtime/fabric/core/internal.h"
+#include "runtime/fabric/core/rails.h"
 #include "runtime/fabric/tcp/tcp.h"
 #include "runtime/fabric/verbs/verbs.h"
 
@@ -45,5 +46,8 @@ sl_err sl_fabric_open(const struct sl_fabric_options *options, struct sl_fabric 
         return err;
     }
     ops = ops == NULL ? backend_find(options->kind) : ops;
+    if (fabric_rails_wanted(options)) {
+        return fabric_rails_open(ops, options, out, why);
+    }
     return sl_fabric_open_with(ops, options, out, why);
 }

@@ -694,10 +694,10 @@ START_TEST(gpus_are_listed_in_the_order_of_their_addresses)
         ck_assert_str_eq(machine->gpus[1].uuid, "GPU-0");
         ck_assert_uint_eq(machine->gpus[1].index, 1);
         ck_assert_int_eq(machine->gpus[1].place.numa_node, 1);
-        ck_assert_uint_eq(sl_gpus_list(machine->tree.gpus, NULL, machine->gpus), 2);
-        ck_assert_uint_eq(machine->gpus[1].place.depth, 0);
-        static struct sl_gpu none[SL_GPUS_MAX];
-        ck_assert_uint_eq(sl_gpus_list("/nowhere", machine->tree.root, none), 0);
+        static struct sl_gpu bare[SL_GPUS_MAX];
+        ck_assert_uint_eq(sl_gpus_list(machine->tree.gpus, NULL, bare), 2);
+        ck_assert_uint_eq(bare[1].place.depth, 0);
+        ck_assert_uint_eq(sl_gpus_list("/nowhere", machine->tree.root, bare), 0);
         machine_free(machine);
     }
 END_TEST

@@ -1,6 +1,6 @@
 /* runtime/fabric/core/fabric.c - a fabric opens, turns and closes, the same for every back end. */
 #include "runtime/fabric/core/movers.h"
-#include "runtime/fabric/core/tables.h"
+#include "runtime/fabric/core/rails.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -8,6 +8,10 @@
 
 void sl_fabric_step(struct sl_fabric *fabric, uint64_t now_ns)
 {
+    if (fabric->rails != NULL) {
+        fabric_rails_step(fabric, now_ns);
+        return;
+    }
     fabric->now_ns = now_ns;
     fabric->work_due = false;
     fabric->ops->step(fabric);
@@ -22,6 +26,9 @@ void sl_fabric_step(struct sl_fabric *fabric, uint64_t now_ns)
 
 uint64_t sl_fabric_wake_at(const struct sl_fabric *fabric)
 {
+    if (fabric->rails != NULL) {
+        return fabric_rails_wake_at(fabric);
+    }
     if (fabric->work_due || fabric->ended_head != FABRIC_NONE || fabric->grants_gone > 0) {
         return 0;
     }
@@ -42,6 +49,10 @@ int sl_fabric_fd(const struct sl_fabric *fabric)
 
 void sl_fabric_stats(const struct sl_fabric *fabric, struct sl_fabric_stats *out)
 {
+    if (fabric->rails != NULL) {
+        fabric_rails_stats(fabric, out);
+        return;
+    }
     *out = fabric->stats;
 }
 
@@ -193,6 +204,11 @@ void sl_fabric_close(struct sl_fabric **at)
         return;
     }
     memset(&fabric->options.events, 0, sizeof(fabric->options.events));
+    if (fabric->rails != NULL) {
+        fabric_rails_close(fabric);
+        *at = NULL;
+        return;
+    }
     if (fabric->backend != NULL) {
         fabric->ops->quiesce(fabric); /* nobody touches memory from here on */
         for (uint32_t i = 0; i < fabric->options.memories_max; i++) {

@@ -70,7 +70,8 @@ enum sl_fabric_zero_copy { SL_FABRIC_COPY, SL_FABRIC_ZERO_COPY, SL_FABRIC_MEASUR
 struct sl_fabric_options {
     const char *kind;    /* of the back ends' names (open.c): "tcp", "verbs"; borrowed */
     const char *address; /* tcp: "IP" or "IP:PORT" to listen at; "": nobody can reach us. */
-    const char *nic;     /* verbs: device or device:port; "": the first with a usable port */
+    const char *nic;     /* verbs: device or device:port; "": the first with a usable port.
+                          * A comma list of either, 16 at most: a rail each (rails.h) */
     int32_t gid_index;   /* verbs; -1: chosen */
     uint32_t lanes;      /* 1..SL_FABRIC_LANES_MAX */
     uint32_t depth;      /* 1..SL_FABRIC_DEPTH_MAX */

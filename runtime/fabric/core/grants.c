@@ -1,5 +1,5 @@
 /* runtime/fabric/core/grants.c - grants that we give, and keys that peers gave us. */
-#include "runtime/fabric/core/tables.h"
+#include "runtime/fabric/core/rails.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -33,6 +33,9 @@ static sl_err grant_check(struct sl_fabric *fabric, const struct sl_fabric_grant
 sl_err sl_fabric_grant_add(struct sl_fabric *fabric, const struct sl_fabric_grant *grant,
                            uint32_t *out, void *key, uint32_t *key_bytes, struct sl_error *why)
 {
+    if (fabric->rails != NULL) {
+        return fabric_rails_grant_add(fabric, grant, out, key, key_bytes, why);
+    }
     sl_err err = grant_check(fabric, grant, why);
     if (err != SL_OK) {
         return err;
@@ -70,6 +73,9 @@ sl_err sl_fabric_grant_add(struct sl_fabric *fabric, const struct sl_fabric_gran
 
 sl_err sl_fabric_grant_end(struct sl_fabric *fabric, uint32_t handle)
 {
+    if (fabric->rails != NULL) {
+        return fabric_rails_grant_end(fabric, handle);
+    }
     struct fabric_grant *grant = fabric_grant_of(fabric, handle);
     if (grant == NULL) {
         return SL_ERR_NOT_FOUND;
@@ -129,6 +135,9 @@ void fabric_grants_tell(struct sl_fabric *fabric)
 sl_err sl_fabric_key_open(struct sl_fabric *fabric, uint32_t peer_handle, const void *blob,
                           uint32_t length_bytes, uint32_t *out, struct sl_error *why)
 {
+    if (fabric->rails != NULL) {
+        return fabric_rails_key_open(fabric, peer_handle, blob, length_bytes, out, why);
+    }
     const struct fabric_peer *peer = fabric_peer_of(fabric, peer_handle);
     if (peer == NULL) {
         return sl_fail(why, SL_ERR_NOT_FOUND, "no such peer");
@@ -145,7 +154,10 @@ sl_err sl_fabric_key_open(struct sl_fabric *fabric, uint32_t peer_handle, const 
         .generation = fabric_generation_next(fabric->keys[index].generation),
         .peer_index = peer->index,
     };
-    sl_err err = fabric->ops->key_parse(fabric, blob, length_bytes, &fresh, why);
+    sl_err err = fabric_rails_first(&blob, &length_bytes, why);
+    if (err == SL_OK) {
+        err = fabric->ops->key_parse(fabric, blob, length_bytes, &fresh, why);
+    }
     if (err != SL_OK) {
         free(fresh.regions);
         free(fresh.lane_rkeys);
@@ -158,6 +170,10 @@ sl_err sl_fabric_key_open(struct sl_fabric *fabric, uint32_t peer_handle, const 
 
 void sl_fabric_key_close(struct sl_fabric *fabric, uint32_t handle)
 {
+    if (fabric->rails != NULL) {
+        fabric_rails_key_close(fabric, handle);
+        return;
+    }
     struct fabric_key *key = fabric_key_of(fabric, handle);
     if (key == NULL) {
         return;

@@ -172,6 +172,8 @@ struct fabric_backend {
 };
 
 struct sl_fabric {
+    struct rails
+        *rails; /* several NICs as one (rails.h); NULL: this is one, and all below counts */
     const struct fabric_backend *ops;
     struct sl_fabric_options options;
     struct sl_fabric_stats stats;

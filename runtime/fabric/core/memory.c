@@ -1,5 +1,5 @@
 /* runtime/fabric/core/memory.c - memories are registered, a region a step. */
-#include "runtime/fabric/core/tables.h"
+#include "runtime/fabric/core/rails.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -43,6 +43,9 @@ static bool memory_cut(const struct sl_fabric *fabric, const struct fabric_memor
 sl_err sl_fabric_memory_add(struct sl_fabric *fabric, const struct sl_fabric_memory *memory,
                             uint32_t *out, struct sl_error *why)
 {
+    if (fabric->rails != NULL) {
+        return fabric_rails_memory_add(fabric, memory, out, why);
+    }
     if (memory->at == NULL || memory->length_bytes == 0 ||
         (memory->chunk_bytes == 0) == (memory->stride_bytes == 0)) {
         return sl_fail(why, SL_ERR_INVALID,
@@ -80,6 +83,9 @@ sl_err sl_fabric_memory_add(struct sl_fabric *fabric, const struct sl_fabric_mem
 
 sl_err sl_fabric_memory_remove(struct sl_fabric *fabric, uint32_t handle)
 {
+    if (fabric->rails != NULL) {
+        return fabric_rails_memory_remove(fabric, handle);
+    }
     struct fabric_memory *memory = fabric_memory_of(fabric, handle);
     if (memory == NULL) {
         return SL_ERR_NOT_FOUND;

@@ -1,6 +1,6 @@
 /* runtime/fabric/core/peers.c - peers and their links: started, up, failed, stopped, started anew.
  */
-#include "runtime/fabric/core/tables.h"
+#include "runtime/fabric/core/rails.h"
 #include "runtime/sl_backoff.h"
 
 #include <inttypes.h>
@@ -20,6 +20,9 @@ static enum sl_fabric_link peer_link(const struct fabric_peer *peer)
 
 sl_err sl_fabric_peer_add(struct sl_fabric *fabric, uint32_t *out, struct sl_error *why)
 {
+    if (fabric->rails != NULL) {
+        return fabric_rails_peer_add(fabric, out, why);
+    }
     uint32_t index = 0;
     while (index < fabric->options.peers_max && fabric->peers[index].state != PEER_FREE) {
         index++;
@@ -56,6 +59,9 @@ sl_err sl_fabric_peer_add(struct sl_fabric *fabric, uint32_t *out, struct sl_err
 
 enum sl_fabric_link sl_fabric_peer_link(const struct sl_fabric *fabric, uint32_t handle)
 {
+    if (fabric->rails != NULL) {
+        return fabric_rails_peer_link(fabric, handle);
+    }
     const struct fabric_peer *peer = fabric_peer_of(fabric, handle);
     return peer == NULL ? SL_FABRIC_DOWN : peer_link(peer);
 }
@@ -63,12 +69,16 @@ enum sl_fabric_link sl_fabric_peer_link(const struct sl_fabric *fabric, uint32_t
 sl_err sl_fabric_peer_address(struct sl_fabric *fabric, uint32_t handle, const void *blob,
                               uint32_t length_bytes, struct sl_error *why)
 {
+    if (fabric->rails != NULL) {
+        return fabric_rails_peer_address(fabric, handle, blob, length_bytes, why);
+    }
     struct fabric_peer *peer = fabric_peer_of(fabric, handle);
     if (peer == NULL) {
         return sl_fail(why, SL_ERR_NOT_FOUND, "no such peer");
     }
     fabric->work_due = true;
-    return fabric->ops->peer_address(peer, blob, length_bytes, why);
+    sl_err err = fabric_rails_first(&blob, &length_bytes, why);
+    return err == SL_OK ? fabric->ops->peer_address(peer, blob, length_bytes, why) : err;
 }
 
 /* Pieces that no lane has begun end at once. */
@@ -148,6 +158,10 @@ void fabric_peer_stopped(struct fabric_peer *peer)
 
 void sl_fabric_peer_remove(struct sl_fabric *fabric, uint32_t handle)
 {
+    if (fabric->rails != NULL) {
+        fabric_rails_peer_remove(fabric, handle);
+        return;
+    }
     struct fabric_peer *peer = fabric_peer_of(fabric, handle);
     if (peer == NULL) {
         return;

@@ -1,0 +1,324 @@
+/* runtime/fabric/core/rails.c - rails open, turn and close; blobs of several rails. */
+#include "runtime/fabric/core/rails.h"
+#include "runtime/fabric/core/wire.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#define MAGIC_RAILS UINT32_C(0x52544c53) /* "SLTR" */
+#define VERSION     1u
+#define HEAD_BYTES  8u
+
+/* ---- blobs ---- */
+
+uint32_t rails_blob_write(const struct rails *rails, unsigned verb,
+                          const void *const parts[RAILS_MAX], const uint32_t lengths[RAILS_MAX],
+                          void *out)
+{
+    unsigned char *at = out;
+    uint32_t used = HEAD_BYTES + 4 * rails->count; /* room for every length comes first */
+    bool any = false;
+    memset(at, 0, HEAD_BYTES);
+    sl_wire_put(at, MAGIC_RAILS, 4);
+    sl_wire_put(at + 4, VERSION, 1);
+    sl_wire_put(at + 5, verb, 1);
+    sl_wire_put(at + 6, rails->count, 1);
+    at += HEAD_BYTES;
+    for (uint32_t i = 0; i < rails->count; i++) {
+        uint32_t length = lengths[i] <= SL_FABRIC_BLOB_MAX - used ? lengths[i] : 0;
+        sl_wire_put(at, length, 4);
+        if (length > 0) {
+            memcpy(at + 4, parts[i], length);
+        }
+        at += 4 + length;
+        used += length;
+        any |= length > 0;
+    }
+    return any ? used : 0;
+}
+
+static bool is_of_rails(const unsigned char *bytes, uint32_t length_bytes)
+{
+    return length_bytes >= HEAD_BYTES && sl_wire_get(bytes, 4) == MAGIC_RAILS;
+}
+
+sl_err rails_blob_read(const void *blob, uint32_t length_bytes, struct rails_blob *out,
+                       struct sl_error *why)
+{
+    const unsigned char *at = blob, *end = at + length_bytes;
+    struct rails_blob read = {0};
+    if (!is_of_rails(at, length_bytes)) {
+        read.parts[0] = blob;
+        read.lengths[0] = length_bytes;
+        *out = read;
+        return SL_OK;
+    }
+    uint32_t count = at[6];
+    read.verb = at[5];
+    if (at[4] != VERSION) {
+        return sl_fail(why, SL_ERR_VERSION, "rails: version %u, not %u", at[4], VERSION);
+    }
+    if (count == 0 || count > RAILS_MAX || read.verb > SL_FABRIC_WRITE) {
+        return sl_fail(why, SL_ERR_PROTOCOL, "rails: %u of them, verb %u", count, read.verb);
+    }
+    at += HEAD_BYTES;
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t left = (uint64_t)(end - at);
+        uint64_t length = left >= 4 ? sl_wire_get(at, 4) : 0;
+        if (left < 4 || length > left - 4) {
+            return sl_fail(why, SL_ERR_PROTOCOL, "rails: the part of rail %u is cut off", i);
+        }
+        read.parts[i] = at + 4;
+        read.lengths[i] = (uint32_t)length;
+        at += 4 + length;
+    }
+    if (at != end) {
+        return sl_fail(why, SL_ERR_PROTOCOL, "rails: %zu bytes too many", (size_t)(end - at));
+    }
+    *out = read;
+    return SL_OK;
+}
+
+sl_err fabric_rails_first(const void **blob, uint32_t *length_bytes, struct sl_error *why)
+{
+    struct rails_blob read = {0};
+    sl_err err = rails_blob_read(*blob, *length_bytes, &read, why);
+    if (err == SL_OK) {
+        *blob = read.parts[0];
+        *length_bytes = read.lengths[0];
+    }
+    return err;
+}
+
+/* ---- life ---- */
+
+/* tcp has addresses, everything else NICs. */
+static const char *list_of(const struct sl_fabric_options *options, bool *by_nic)
+{
+    *by_nic = strcmp(options->kind, "tcp") != 0;
+    const char *list = *by_nic ? options->nic : options->address;
+    return list == NULL ? "" : list;
+}
+
+static uint32_t entries_count(const char *list)
+{
+    uint32_t count = 1;
+    for (const char *at = list; *at != '\0'; at++) {
+        count += *at == ',';
+    }
+    return count;
+}
+
+static sl_err tables_make(struct rails *rails, struct sl_error *why)
+{
+    const struct sl_fabric_options *options = &rails->fabric->options;
+    bool there = true;
+    rails->memories = calloc(options->memories_max, sizeof(*rails->memories));
+    rails->peers = calloc(options->peers_max, sizeof(*rails->peers));
+    rails->grants = calloc(options->grants_max, sizeof(*rails->grants));
+    rails->keys = calloc(options->keys_max, sizeof(*rails->keys));
+    rails->transfers = calloc(options->transfers_max, sizeof(*rails->transfers));
+    rails->pieces = calloc(options->pieces_max, sizeof(*rails->pieces));
+    for (uint32_t i = 0; i < rails->count; i++) {
+        rails->at[i].grant_of = calloc(options->grants_max, sizeof(uint16_t));
+        there = there && rails->at[i].grant_of != NULL;
+    }
+    if (!there || rails->memories == NULL || rails->peers == NULL || rails->grants == NULL ||
+        rails->keys == NULL || rails->transfers == NULL || rails->pieces == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the tables of %u rails", rails->count);
+    }
+    for (uint32_t i = 0; i < options->transfers_max; i++) {
+        rails->transfers[i].next = i + 1 < options->transfers_max ? i + 1 : FABRIC_NONE;
+    }
+    for (uint32_t i = 0; i < options->pieces_max; i++) {
+        rails->pieces[i].next = i + 1 < options->pieces_max ? i + 1 : FABRIC_NONE;
+    }
+    return SL_OK;
+}
+
+static void rails_describe(struct rails *rails, uint32_t index, const char *text)
+{
+    char *about = rails->fabric->about;
+    size_t used = strlen(about), room = sizeof(rails->fabric->about);
+    (void)snprintf(about + used, room - used, "%s%.100s", index > 0 ? "; " : "", text);
+}
+
+/* Its tables are as large as ours: a rail may have to carry all. */
+static sl_err rail_open(struct rail *rail, const struct fabric_backend *ops, struct sl_error *why)
+{
+    struct rails *rails = rail->rails;
+    struct sl_fabric_options options = rails->fabric->options;
+    struct epoll_event event = {.events = EPOLLIN, .data.u32 = rail->index};
+    options.address = rails->by_nic ? options.address : rail->entry;
+    options.nic = rails->by_nic ? rail->entry : options.nic;
+    options.movers = options.movers == 0 ? 0 : SL_MAX(options.movers / rails->count, 1u);
+    options.events = (struct sl_fabric_events){
+        .context = rail,
+        .done = rails_on_done,
+        .registered = rails_on_registered,
+        .address = rails_on_address,
+        .link = rails_on_link,
+        .granted = rails_on_granted,
+        .grant_ended = rails_on_grant_ended,
+    };
+    sl_err err = sl_fabric_open_with(ops, &options, &rail->fabric, why);
+    if (err == SL_OK && epoll_ctl(rails->fabric->fd, EPOLL_CTL_ADD, rail->fabric->fd, &event) < 0) {
+        err = sl_fail_os(why, errno, "watch the descriptor of rail %u", rail->index);
+        sl_fabric_close(&rail->fabric);
+    }
+    rails_describe(rails, rail->index, err == SL_OK ? rail->fabric->about : why->text);
+    return err;
+}
+
+bool fabric_rails_wanted(const struct sl_fabric_options *options)
+{
+    bool by_nic = false;
+    return entries_count(list_of(options, &by_nic)) > 1;
+}
+
+static void entry_take(const char **list, char out[RAILS_ENTRY_BYTES])
+{
+    size_t length = strcspn(*list, ",");
+    const char *at = *list, *end = at + length;
+    while (at < end && *at == ' ') {
+        at++;
+    }
+    while (end > at && end[-1] == ' ') {
+        end--;
+    }
+    (void)snprintf(out, RAILS_ENTRY_BYTES, "%.*s",
+                   (int)SL_MIN(end - at, (ptrdiff_t)RAILS_ENTRY_BYTES), at);
+    *list += length + ((*list)[length] == ',');
+}
+
+static sl_err all_open(struct rails *rails, const struct fabric_backend *ops, const char *list,
+                       struct sl_error *why)
+{
+    struct sl_error first = {0};
+    uint32_t open = 0;
+    for (uint32_t i = 0; i < rails->count; i++) {
+        struct sl_error reason = {0};
+        rails->at[i].rails = rails;
+        rails->at[i].index = i;
+        entry_take(&list, rails->at[i].entry);
+        if (rails->at[i].entry[0] == '\0') {
+            return sl_fail(why, SL_ERR_CONFIG, "fabric: entry %u of a list is empty", i);
+        }
+        if (rail_open(&rails->at[i], ops, &reason) == SL_OK) {
+            open++;
+        } else if (first.code == SL_OK) {
+            first = reason;
+        }
+    }
+    if (open == 0 && why != NULL) {
+        *why = first;
+    }
+    return open == 0 ? first.code : SL_OK;
+}
+
+sl_err fabric_rails_open(const struct fabric_backend *ops, const struct sl_fabric_options *options,
+                         struct sl_fabric **out, struct sl_error *why)
+{
+    bool by_nic = false;
+    const char *list = list_of(options, &by_nic);
+    uint32_t count = entries_count(list);
+    if (count > RAILS_MAX) {
+        return sl_fail(why, SL_ERR_CONFIG, "fabric: a list of %u, at most %u are possible", count,
+                       RAILS_MAX);
+    }
+    struct sl_fabric *fabric = aligned_alloc(64, sl_align_up(sizeof(*fabric), 64));
+    struct rails *rails = calloc(1, sizeof(*rails));
+    if (fabric == NULL || rails == NULL) {
+        free(fabric);
+        free(rails);
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a fabric of rails");
+    }
+    memset(fabric, 0, sizeof(*fabric));
+    fabric->rails = rails;
+    fabric->options = *options;
+    rails->fabric = fabric;
+    rails->count = count;
+    rails->by_nic = by_nic;
+    rails->keys_die = strcmp(ops->name, "verbs") == 0;
+    fabric->fd = epoll_create1(EPOLL_CLOEXEC);
+    sl_err err = fabric->fd < 0 ? sl_fail_os(why, errno, "epoll") : tables_make(rails, why);
+    if (err == SL_OK) {
+        err = all_open(rails, ops, list, why);
+    }
+    if (err != SL_OK) {
+        fabric_rails_close(fabric);
+        return err;
+    }
+    *out = fabric;
+    return SL_OK;
+}
+
+void fabric_rails_close(struct sl_fabric *fabric)
+{
+    struct rails *rails = fabric->rails;
+    for (uint32_t i = 0; i < rails->count; i++) {
+        sl_fabric_close(&rails->at[i].fabric);
+        free(rails->at[i].grant_of);
+    }
+    for (uint32_t p = 0; rails->peers != NULL && p < fabric->options.peers_max; p++) {
+        for (uint32_t i = 0; i < rails->count; i++) {
+            free(rails->peers[p].blobs[i]);
+        }
+    }
+    if (fabric->fd >= 0) {
+        (void)close(fabric->fd);
+    }
+    free(rails->memories);
+    free(rails->peers);
+    free(rails->grants);
+    free(rails->keys);
+    free(rails->transfers);
+    free(rails->pieces);
+    free(rails);
+    free(fabric);
+}
+
+void fabric_rails_step(struct sl_fabric *fabric, uint64_t now_ns)
+{
+    struct rails *rails = fabric->rails;
+    fabric->now_ns = now_ns;
+    for (uint32_t i = 0; i < rails->count; i++) {
+        if (rails->at[i].fabric != NULL) {
+            sl_fabric_step(rails->at[i].fabric, now_ns);
+        }
+    }
+    rails_grants_tell(rails);
+}
+
+uint64_t fabric_rails_wake_at(const struct sl_fabric *fabric)
+{
+    const struct rails *rails = fabric->rails;
+    uint64_t at_ns = rails->grants_gone > 0 ? 0 : SL_NEVER_NS;
+    for (uint32_t i = 0; i < rails->count; i++) {
+        if (rails->at[i].fabric != NULL) {
+            at_ns = SL_MIN(at_ns, sl_fabric_wake_at(rails->at[i].fabric));
+        }
+    }
+    return at_ns;
+}
+
+void fabric_rails_stats(const struct sl_fabric *fabric, struct sl_fabric_stats *out)
+{
+    const struct rails *rails = fabric->rails;
+    uint64_t sum[sizeof(*out) / sizeof(uint64_t)] = {0}, one[SL_COUNT(sum)];
+    static_assert(sizeof(*out) % sizeof(uint64_t) == 0, "stats are numbers of 8 bytes alone");
+    for (uint32_t i = 0; i < rails->count; i++) {
+        if (rails->at[i].fabric != NULL) {
+            memcpy(one, &rails->at[i].fabric->stats, sizeof(one));
+            for (size_t k = 0; k < SL_COUNT(sum); k++) {
+                sum[k] += one[k];
+            }
+        }
+    }
+    memcpy(out, sum, sizeof(*out));
+}

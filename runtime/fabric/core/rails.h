@@ -1,0 +1,159 @@
+/* runtime/fabric/core/rails.h - several NICs (or addresses) as one fabric: a fabric a rail, behind the
+ * interface of one.
+ *
+ * A memory is registered with every rail, a peer has a link on every rail, and a grant's key is a
+ * key of every rail. Rail i of one node speaks to rail i of the other; rails that the other has not
+ * got carry nothing. A transfer's pieces are dealt out over the rails that are up. A rail whose link
+ * breaks ends its pieces, and they go to the others, each rail once a piece. When its link is there
+ * again it takes pieces again. The promises of fabric.h hold: done() comes once, when no rail
+ * touches the local memory any more; grant_ended() comes when nothing lands by any rail.
+ *
+ * Blobs: "SLTR", version, verb of a key or 0, count of rails, 0; then for each rail its length (4
+ * bytes) and its blob, length 0: it has none. A fabric without rails takes the first of such a blob,
+ * and one with rails takes a plain blob for that of its first rail. */
+#ifndef SL_FABRIC_CORE_RAILS_H
+#define SL_FABRIC_CORE_RAILS_H
+
+#include "runtime/fabric/core/tables.h"
+
+#define RAILS_MAX         16u
+#define RAILS_BATCHES_MAX UINT16_MAX
+#define RAILS_ENTRY_BYTES 160u   /* of a list */
+#define RAILS_SPLIT_BYTES SL_MIB /* less than this goes over one rail */
+
+struct rails;
+struct rail {
+    struct rails *rails;
+    struct sl_fabric *fabric; /* NULL: it did not open */
+    uint32_t index;
+    uint64_t out_bytes;            /* posted and not ended */
+    char entry[RAILS_ENTRY_BYTES]; /* of the list */
+    uint16_t *grant_of;            /* by slot of the rail's grant: slot of ours */
+};
+struct rails_memory {
+    bool used;
+    uint16_t generation, ready; /* ready: a bit a rail */
+    uint32_t users;             /* pieces and grants */
+    uint32_t sub[RAILS_MAX];
+};
+struct rails_peer {
+    bool used;
+    uint16_t generation;
+    uint8_t told; /* enum sl_fabric_link */
+    uint32_t sub[RAILS_MAX];
+    uint32_t lives[RAILS_MAX]; /* how often the link went */
+    void *blobs[RAILS_MAX];    /* our addresses for it */
+    uint32_t blob_bytes[RAILS_MAX];
+};
+struct rails_grant {
+    bool used, ending, told, gone, silent;          /* silent: nobody knows its handle */
+    uint16_t generation, added, ready, lost, ended; /* bits of rails */
+    uint32_t peer, memory;                          /* handles */
+    uint32_t sub[RAILS_MAX];
+};
+struct rails_key {
+    bool used, dies; /* dies: with the link, as a verbs window does */
+    uint16_t generation, there;
+    uint32_t peer; /* handle */
+    uint32_t sub[RAILS_MAX], lives[RAILS_MAX];
+};
+struct rails_piece {
+    struct sl_fabric_piece want; /* our handles */
+    struct sl_digest digest;
+    bool check_digest;
+    uint8_t code, rail;
+    uint16_t tried, batch; /* rails; which post to a rail it is part of */
+    uint32_t next;         /* of its transfer, or free */
+};
+struct rails_transfer {
+    bool used, cancelled;
+    enum sl_fabric_verb verb;
+    uint16_t batch_count;
+    uint32_t number; /* of its life */
+    uint32_t peer, piece_count, piece_first, batches_out, next;
+    uint64_t deadline_ns, cookie, moved_bytes;
+};
+struct rails {
+    struct sl_fabric *fabric; /* ours: options, clock, descriptor, what it is called */
+    uint32_t count, turn;
+    bool by_nic;   /* the list is of NICs, not of addresses */
+    bool keys_die; /* with their link */
+    struct rail at[RAILS_MAX];
+    struct rails_memory *memories;
+    struct rails_peer *peers;
+    struct rails_grant *grants;
+    struct rails_key *keys;
+    struct rails_transfer *transfers;
+    struct rails_piece *pieces;
+    uint32_t free_transfer, free_piece, number, grants_gone;
+    struct sl_fabric_piece scratch[SL_FABRIC_PIECES_MAX];
+    uint8_t codes[SL_FABRIC_PIECES_MAX];
+    unsigned char blob[SL_FABRIC_BLOB_MAX], part[SL_FABRIC_BLOB_MAX];
+};
+
+/* ---- rails.c ---- */
+/* Whether the options name several addresses (tcp) or NICs (else): a comma list. */
+bool fabric_rails_wanted(const struct sl_fabric_options *options);
+/* A fabric of all of them, RAILS_MAX at most. Rails that do not open are left out while one does;
+ * about() says why. Errors: SL_ERR_CONFIG (an empty entry, too many), SL_ERR_NO_MEMORY, SL_ERR_OS;
+ * those of the first rail when none opens. */
+sl_err fabric_rails_open(const struct fabric_backend *ops, const struct sl_fabric_options *options,
+                         struct sl_fabric **out, struct sl_error *why);
+void fabric_rails_close(struct sl_fabric *fabric);
+void fabric_rails_step(struct sl_fabric *fabric, uint64_t now_ns);
+uint64_t fabric_rails_wake_at(const struct sl_fabric *fabric);
+void fabric_rails_stats(const struct sl_fabric *fabric, struct sl_fabric_stats *out);
+/* A blob of rails becomes that of its first; others stay. Errors: SL_ERR_PROTOCOL, SL_ERR_VERSION. */
+sl_err fabric_rails_first(const void **blob, uint32_t *length_bytes, struct sl_error *why);
+/* Puts the parts together; 0: they do not fit. Parts that do not fit behind others are left out. */
+uint32_t rails_blob_write(const struct rails *rails, unsigned verb,
+                          const void *const parts[RAILS_MAX], const uint32_t lengths[RAILS_MAX],
+                          void *out);
+/* The parts of a blob, borrowed from it. Errors: SL_ERR_PROTOCOL, SL_ERR_VERSION. */
+struct rails_blob {
+    unsigned verb; /* 0: not told */
+    const void *parts[RAILS_MAX];
+    uint32_t lengths[RAILS_MAX];
+};
+sl_err rails_blob_read(const void *blob, uint32_t length_bytes, struct rails_blob *out,
+                       struct sl_error *why);
+
+/* ---- rails_peers.c ---- */
+struct rails_peer *rails_peer_of(const struct rails *rails, uint32_t handle); /* NULL: none */
+sl_err fabric_rails_peer_add(struct sl_fabric *fabric, uint32_t *out, struct sl_error *why);
+sl_err fabric_rails_peer_address(struct sl_fabric *fabric, uint32_t peer, const void *blob,
+                                 uint32_t length_bytes, struct sl_error *why);
+void fabric_rails_peer_remove(struct sl_fabric *fabric, uint32_t peer);
+enum sl_fabric_link fabric_rails_peer_link(const struct sl_fabric *fabric, uint32_t peer);
+void rails_on_address(void *rail, uint32_t peer, const void *blob, uint32_t length_bytes);
+void rails_on_link(void *rail, uint32_t peer, enum sl_fabric_link link, const struct sl_error *why);
+
+/* ---- rails_keys.c ---- */
+struct rails_memory *rails_memory_of(const struct rails *rails, uint32_t handle); /* NULL: none */
+struct rails_key *rails_key_of(const struct rails *rails, uint32_t handle);
+sl_err fabric_rails_memory_add(struct sl_fabric *fabric, const struct sl_fabric_memory *memory,
+                               uint32_t *out, struct sl_error *why);
+sl_err fabric_rails_memory_remove(struct sl_fabric *fabric, uint32_t memory);
+bool rails_memory_is_ready(const struct rails *rails, const struct rails_memory *memory);
+sl_err fabric_rails_grant_add(struct sl_fabric *fabric, const struct sl_fabric_grant *grant,
+                              uint32_t *out, void *key, uint32_t *key_bytes, struct sl_error *why);
+sl_err fabric_rails_grant_end(struct sl_fabric *fabric, uint32_t grant);
+sl_err fabric_rails_key_open(struct sl_fabric *fabric, uint32_t peer, const void *blob,
+                             uint32_t length_bytes, uint32_t *out, struct sl_error *why);
+void fabric_rails_key_close(struct sl_fabric *fabric, uint32_t key);
+/* The link of a rail to the peer is gone: grants that were to come by it do not. */
+void rails_grants_lost(struct rail *rail, uint32_t peer);
+void rails_keys_drop(struct rails *rails, uint32_t peer);
+void rails_grants_tell(struct rails *rails);
+void rails_on_registered(void *rail, uint32_t memory, uint32_t region_index,
+                         const struct sl_error *why);
+void rails_on_granted(void *rail, uint32_t grant);
+void rails_on_grant_ended(void *rail, uint32_t grant);
+
+/* ---- rails_transfers.c ---- */
+sl_err fabric_rails_post(struct sl_fabric *fabric, const struct sl_fabric_transfer *transfer,
+                         struct sl_error *why);
+uint32_t fabric_rails_cancel(struct sl_fabric *fabric, uint64_t cookie);
+void rails_on_done(void *rail, const struct sl_fabric_done *done);
+
+#endif

@@ -1,0 +1,400 @@
+/* runtime/fabric/core/rails_keys.c - memories, grants and keys of several rails. */
+#include "runtime/fabric/core/rails.h"
+
+#include <string.h>
+
+static uint16_t bit_of(const struct rail *rail)
+{
+    return (uint16_t)(1u << rail->index);
+}
+
+/* Of the rails that are open. */
+static uint16_t all_bits(const struct rails *rails)
+{
+    uint16_t bits = 0;
+    for (uint32_t i = 0; i < rails->count; i++) {
+        bits |= rails->at[i].fabric != NULL ? bit_of(&rails->at[i]) : 0;
+    }
+    return bits;
+}
+
+/* ---- memories ---- */
+
+struct rails_memory *rails_memory_of(const struct rails *rails, uint32_t handle)
+{
+    uint32_t index = handle & 0xffffu;
+    if (index >= rails->fabric->options.memories_max) {
+        return NULL;
+    }
+    struct rails_memory *memory = &rails->memories[index];
+    return memory->used && memory->generation == handle >> 16 ? memory : NULL;
+}
+
+bool rails_memory_is_ready(const struct rails *rails, const struct rails_memory *memory)
+{
+    return memory->ready == all_bits(rails);
+}
+
+/* From every rail but those that have no more of it (bits). */
+static void memory_free(struct rails *rails, struct rails_memory *memory, uint16_t but)
+{
+    for (uint32_t i = 0; i < rails->count; i++) {
+        bool here = (but & bit_of(&rails->at[i])) == 0 && memory->sub[i] != FABRIC_NONE;
+        if (rails->at[i].fabric != NULL && here) {
+            (void)sl_fabric_memory_remove(rails->at[i].fabric, memory->sub[i]);
+        }
+    }
+    *memory = (struct rails_memory){.generation = memory->generation};
+}
+
+sl_err fabric_rails_memory_add(struct sl_fabric *fabric, const struct sl_fabric_memory *what,
+                               uint32_t *out, struct sl_error *why)
+{
+    struct rails *rails = fabric->rails;
+    uint32_t index = 0;
+    while (index < fabric->options.memories_max && rails->memories[index].used) {
+        index++;
+    }
+    if (index == fabric->options.memories_max) {
+        return sl_fail(why, SL_ERR_LIMIT, "more than %u registered memories", index);
+    }
+    struct rails_memory *memory = &rails->memories[index];
+    *memory = (struct rails_memory){.used = true,
+                                    .generation = fabric_generation_next(memory->generation)};
+    memset(memory->sub, 0xff, sizeof(memory->sub));
+    sl_err err = SL_OK;
+    for (uint32_t i = 0; i < rails->count && err == SL_OK; i++) {
+        if (rails->at[i].fabric != NULL) {
+            err = sl_fabric_memory_add(rails->at[i].fabric, what, &memory->sub[i], why);
+        }
+    }
+    if (err != SL_OK) {
+        memory_free(rails, memory, 0);
+        return err;
+    }
+    *out = fabric_handle_make(memory->generation, index);
+    return SL_OK;
+}
+
+sl_err fabric_rails_memory_remove(struct sl_fabric *fabric, uint32_t handle)
+{
+    struct rails_memory *memory = rails_memory_of(fabric->rails, handle);
+    if (memory == NULL) {
+        return SL_ERR_NOT_FOUND;
+    }
+    if (memory->users > 0) {
+        return SL_ERR_BUSY;
+    }
+    memory_free(fabric->rails, memory, 0);
+    return SL_OK;
+}
+
+void rails_on_registered(void *context, uint32_t sub, uint32_t region_index,
+                         const struct sl_error *why)
+{
+    struct rail *rail = context;
+    struct rails *rails = rail->rails;
+    const struct sl_fabric_events *events = &rails->fabric->options.events;
+    for (uint32_t i = 0; i < rails->fabric->options.memories_max; i++) {
+        struct rails_memory *memory = &rails->memories[i];
+        if (!memory->used || memory->sub[rail->index] != sub) {
+            continue;
+        }
+        uint32_t handle = fabric_handle_make(memory->generation, i);
+        if (why->code != SL_OK) { /* on all rails or on none */
+            memory_free(rails, memory, bit_of(rail));
+        } else {
+            memory->ready |= bit_of(rail);
+        }
+        if ((why->code != SL_OK || rails_memory_is_ready(rails, memory)) &&
+            events->registered != NULL) {
+            events->registered(events->context, handle, region_index, why);
+        }
+        return;
+    }
+}
+
+/* ---- grants ---- */
+
+static struct rails_grant *grant_of(const struct rails *rails, uint32_t handle)
+{
+    uint32_t index = handle & 0xffffu;
+    if (index >= rails->fabric->options.grants_max) {
+        return NULL;
+    }
+    struct rails_grant *grant = &rails->grants[index];
+    bool lives = grant->used && !grant->ending;
+    return lives && grant->generation == handle >> 16 ? grant : NULL;
+}
+
+static uint32_t grant_handle(const struct rails *rails, const struct rails_grant *grant)
+{
+    return fabric_handle_make(grant->generation, (uint32_t)(grant - rails->grants));
+}
+
+static sl_err grant_check(const struct rails *rails, const struct sl_fabric_grant *want,
+                          struct sl_error *why)
+{
+    const struct rails_memory *memory = rails_memory_of(rails, want->memory);
+    if (memory == NULL) {
+        return sl_fail(why, SL_ERR_NOT_FOUND, "no such memory");
+    }
+    if (!rails_memory_is_ready(rails, memory)) {
+        return sl_fail(why, SL_ERR_BUSY, "the memory is not registered yet");
+    }
+    return rails_peer_of(rails, want->peer) == NULL ? sl_fail(why, SL_ERR_NOT_FOUND, "no such peer")
+                                                    : SL_OK;
+}
+
+/* On one rail; false: it gives none, and why says the reason. */
+static bool grant_add_on(struct rail *rail, const struct sl_fabric_grant *want,
+                         struct rails_grant *grant, struct rails_blob *parts, uint32_t *used,
+                         struct sl_error *why)
+{
+    struct rails *rails = rail->rails;
+    uint32_t i = rail->index, length = 0;
+    struct sl_fabric_grant on_rail = *want;
+    on_rail.memory = rails_memory_of(rails, want->memory)->sub[i];
+    on_rail.peer = rails_peer_of(rails, want->peer)->sub[i];
+    if (sl_fabric_grant_add(rail->fabric, &on_rail, &grant->sub[i], rails->part, &length, why) !=
+        SL_OK) {
+        return false;
+    }
+    grant->added |= bit_of(rail);
+    rail->grant_of[grant->sub[i] & 0xffffu] = (uint16_t)(grant - rails->grants);
+    if (length > SL_FABRIC_BLOB_MAX - *used) { /* too long beside the others: it is not told */
+        return true;
+    }
+    memcpy(rails->blob + *used, rails->part, length);
+    parts->parts[i] = rails->blob + *used;
+    parts->lengths[i] = length;
+    *used += length;
+    return true;
+}
+
+sl_err fabric_rails_grant_add(struct sl_fabric *fabric, const struct sl_fabric_grant *want,
+                              uint32_t *out, void *key, uint32_t *key_bytes, struct sl_error *why)
+{
+    struct rails *rails = fabric->rails;
+    struct sl_error first = {0};
+    struct rails_blob parts = {0};
+    uint32_t index = 0, used = 0;
+    sl_err err = grant_check(rails, want, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    while (index < fabric->options.grants_max && rails->grants[index].used) {
+        index++;
+    }
+    if (index == fabric->options.grants_max) {
+        return sl_fail(why, SL_ERR_LIMIT, "more than %u grants", index);
+    }
+    struct rails_grant *grant = &rails->grants[index];
+    *grant = (struct rails_grant){.generation = fabric_generation_next(grant->generation),
+                                  .peer = want->peer,
+                                  .memory = want->memory};
+    for (uint32_t i = 0; i < rails->count; i++) {
+        struct sl_error reason = {0};
+        if (rails->at[i].fabric != NULL &&
+            !grant_add_on(&rails->at[i], want, grant, &parts, &used, &reason) &&
+            first.code == SL_OK) {
+            first = reason;
+        }
+    }
+    if (grant->added == 0) {
+        if (why != NULL) {
+            *why = first;
+        }
+        return first.code;
+    }
+    grant->used = true;
+    rails_memory_of(rails, want->memory)->users++;
+    uint32_t length = rails_blob_write(rails, want->verb, parts.parts, parts.lengths, key);
+    if (length == 0) {
+        grant->silent = true;
+        (void)fabric_rails_grant_end(fabric, grant_handle(rails, grant));
+        return sl_fail(why, SL_ERR_LIMIT, "a key of %u rails is too long", rails->count);
+    }
+    *key_bytes = length;
+    *out = grant_handle(rails, grant);
+    return SL_OK;
+}
+
+/* Once every rail has it or has lost it. */
+static void grant_tell(struct rails *rails, struct rails_grant *grant)
+{
+    const struct sl_fabric_events *events = &rails->fabric->options.events;
+    if (grant->used && !grant->told && !grant->ending &&
+        (grant->ready | grant->lost) == grant->added) {
+        grant->told = true;
+        if (events->granted != NULL) {
+            events->granted(events->context, grant_handle(rails, grant));
+        }
+    }
+}
+
+static struct rails_grant *grant_by_sub(const struct rail *rail, uint32_t sub)
+{
+    struct rails_grant *grant = &rail->rails->grants[rail->grant_of[sub & 0xffffu]];
+    return grant->used && grant->sub[rail->index] == sub ? grant : NULL;
+}
+
+void rails_on_granted(void *context, uint32_t sub)
+{
+    struct rail *rail = context;
+    struct rails_grant *grant = grant_by_sub(rail, sub);
+    if (grant != NULL) {
+        grant->ready |= bit_of(rail);
+        grant_tell(rail->rails, grant);
+    }
+}
+
+void rails_grants_lost(struct rail *rail, uint32_t peer)
+{
+    struct rails *rails = rail->rails;
+    for (uint32_t i = 0; i < rails->fabric->options.grants_max; i++) {
+        struct rails_grant *grant = &rails->grants[i];
+        uint16_t waits = grant->added & (uint16_t)~grant->ready & bit_of(rail);
+        if (grant->used && grant->peer == peer && waits != 0) {
+            grant->lost |= waits;
+            grant_tell(rails, grant);
+        }
+    }
+}
+
+static void grant_ended_on(struct rails *rails, struct rails_grant *grant, uint16_t bit)
+{
+    grant->ended |= bit;
+    if (grant->ending && !grant->gone && grant->ended == grant->added) {
+        grant->gone = true;
+        rails->grants_gone++;
+    }
+}
+
+sl_err fabric_rails_grant_end(struct sl_fabric *fabric, uint32_t handle)
+{
+    struct rails *rails = fabric->rails;
+    struct rails_grant *grant = grant_of(rails, handle);
+    if (grant == NULL) {
+        return SL_ERR_NOT_FOUND;
+    }
+    grant->ending = true;
+    for (uint32_t i = 0; i < rails->count; i++) {
+        struct rail *rail = &rails->at[i];
+        if ((grant->added & bit_of(rail)) != 0) { /* grant_ended follows, in a step */
+            sl_err err = sl_fabric_grant_end(rail->fabric, grant->sub[i]);
+            SL_ASSERT(err == SL_OK);
+        }
+    }
+    return SL_OK;
+}
+
+void rails_on_grant_ended(void *context, uint32_t sub)
+{
+    struct rail *rail = context;
+    struct rails_grant *grant = grant_by_sub(rail, sub);
+    if (grant != NULL) {
+        grant_ended_on(rail->rails, grant, bit_of(rail));
+    }
+}
+
+void rails_grants_tell(struct rails *rails)
+{
+    const struct sl_fabric_events *events = &rails->fabric->options.events;
+    for (uint32_t i = 0; rails->grants_gone > 0 && i < rails->fabric->options.grants_max; i++) {
+        struct rails_grant *grant = &rails->grants[i];
+        if (!grant->gone) {
+            continue;
+        }
+        bool silent = grant->silent;
+        uint32_t handle = grant_handle(rails, grant);
+        struct rails_memory *memory = rails_memory_of(rails, grant->memory);
+        SL_ASSERT(memory != NULL && memory->users > 0);
+        memory->users--;
+        *grant = (struct rails_grant){.generation = grant->generation};
+        rails->grants_gone--;
+        if (!silent && events->grant_ended != NULL) {
+            events->grant_ended(events->context, handle);
+        }
+    }
+}
+
+/* ---- keys ---- */
+
+struct rails_key *rails_key_of(const struct rails *rails, uint32_t handle)
+{
+    uint32_t index = handle & 0xffffu;
+    if (index >= rails->fabric->options.keys_max) {
+        return NULL;
+    }
+    struct rails_key *key = &rails->keys[index];
+    return key->used && key->generation == handle >> 16 ? key : NULL;
+}
+
+sl_err fabric_rails_key_open(struct sl_fabric *fabric, uint32_t handle, const void *blob,
+                             uint32_t length_bytes, uint32_t *out, struct sl_error *why)
+{
+    struct rails *rails = fabric->rails;
+    const struct rails_peer *peer = rails_peer_of(rails, handle);
+    struct rails_blob read = {0};
+    uint32_t index = 0;
+    if (peer == NULL) {
+        return sl_fail(why, SL_ERR_NOT_FOUND, "no such peer");
+    }
+    while (index < fabric->options.keys_max && rails->keys[index].used) {
+        index++;
+    }
+    if (index == fabric->options.keys_max) {
+        return sl_fail(why, SL_ERR_LIMIT, "more than %u keys", index);
+    }
+    struct rails_key fresh = {.used = true,
+                              .generation = fabric_generation_next(rails->keys[index].generation),
+                              .peer = handle};
+    sl_err err = rails_blob_read(blob, length_bytes, &read, why);
+    fresh.dies = rails->keys_die && read.verb == SL_FABRIC_WRITE;
+    memcpy(fresh.lives, peer->lives, sizeof(fresh.lives));
+    for (uint32_t i = 0; i < rails->count && err == SL_OK; i++) {
+        struct rail *rail = &rails->at[i];
+        if (rail->fabric != NULL && read.lengths[i] > 0) {
+            err = sl_fabric_key_open(rail->fabric, peer->sub[i], read.parts[i], read.lengths[i],
+                                     &fresh.sub[i], why);
+            fresh.there |= err == SL_OK ? bit_of(rail) : 0;
+        }
+    }
+    if (err == SL_OK && fresh.there == 0) {
+        err = sl_fail(why, SL_ERR_PROTOCOL, "a key of no rail that is open here");
+    }
+    rails->keys[index] = fresh;
+    if (err != SL_OK) {
+        fabric_rails_key_close(fabric, fabric_handle_make(fresh.generation, index));
+        return err;
+    }
+    *out = fabric_handle_make(fresh.generation, index);
+    return SL_OK;
+}
+
+void fabric_rails_key_close(struct sl_fabric *fabric, uint32_t handle)
+{
+    struct rails *rails = fabric->rails;
+    struct rails_key *key = rails_key_of(rails, handle);
+    if (key == NULL) {
+        return;
+    }
+    struct rails_key old = *key;
+    *key = (struct rails_key){.generation = old.generation};
+    for (uint32_t i = 0; i < rails->count; i++) {
+        if ((old.there & bit_of(&rails->at[i])) != 0) {
+            sl_fabric_key_close(rails->at[i].fabric, old.sub[i]);
+        }
+    }
+}
+
+void rails_keys_drop(struct rails *rails, uint32_t peer)
+{
+    for (uint32_t i = 0; i < rails->fabric->options.keys_max; i++) {
+        const struct rails_key *key = &rails->keys[i];
+        if (key->used && key->peer == peer) {
+            fabric_rails_key_close(rails->fabric, fabric_handle_make(key->generation, i));
+        }
+    }
+}

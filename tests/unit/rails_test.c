@@ -1,0 +1,620 @@
+/* tests/unit/rails_test.c - several addresses as one fabric, over tcp on the loopback: pieces are
+ * dealt out, a link that breaks costs time alone, promises hold. The clock is the test's. */
+#include "runtime/fabric/core/rails.h"
+#include "tests/support/fabric_end.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MEMORY   (16 * SL_MIB)
+#define CHUNK    (4 * SL_MIB)
+#define A_SECOND SL_NS_PER_S
+#define TWO      "127.0.0.1,127.0.0.2"
+#define THREE    "127.0.0.1, 127.0.0.2 ,127.0.0.3"
+
+static struct fabric_end a, b; /* a asks, b owns */
+static uint64_t clock_ns;
+static struct sl_fabric_options options_a, options_b;
+
+static void setup(void)
+{
+    clock_ns = 1000 * A_SECOND;
+    end_options(&a, &options_a, "tcp");
+    end_options(&b, &options_b, "tcp");
+    options_a.address = options_b.address = TWO;
+    options_a.stall_ns = options_b.stall_ns = 10 * A_SECOND;
+    options_a.movers = options_b.movers = 0;
+}
+
+static void teardown(void)
+{
+    end_close(&a);
+    end_close(&b);
+}
+
+static struct sl_fabric *rail_of(const struct fabric_end *end, uint32_t index)
+{
+    ck_assert_ptr_nonnull(end->fabric->rails);
+    return end->fabric->rails->at[index].fabric;
+}
+
+static enum sl_fabric_link rail_link(const struct fabric_end *end, uint32_t index)
+{
+    const struct rails_peer *peer = rails_peer_of(end->fabric->rails, end->peer);
+    return sl_fabric_peer_link(rail_of(end, index), peer->sub[index]);
+}
+
+static uint64_t rail_bytes(const struct fabric_end *end, uint32_t index)
+{
+    struct sl_fabric_stats stats;
+    sl_fabric_stats(rail_of(end, index), &stats);
+    return stats.read_bytes + stats.written_bytes;
+}
+
+static void open_both(void)
+{
+    struct sl_error why = {0};
+    a.now_ns = b.now_ns = &clock_ns;
+    ck_assert_int_eq(end_open(&a, &options_a, MEMORY, CHUNK, &why), SL_OK);
+    ck_assert_int_eq(end_open(&b, &options_b, MEMORY, CHUNK, &why), SL_OK);
+    PAIR_UNTIL(&a, &b, a.registered && b.registered);
+    PAIR_UNTIL(&a, &b, a.link == SL_FABRIC_UP && b.link == SL_FABRIC_UP);
+}
+
+/* Both have rails: all of them are up. */
+static void open_all(uint32_t count)
+{
+    open_both();
+    for (uint32_t i = 0; i < count; i++) {
+        PAIR_UNTIL(&a, &b, rail_link(&a, i) == SL_FABRIC_UP && rail_link(&b, i) == SL_FABRIC_UP);
+    }
+}
+
+/* As when a cable is pulled: the link of one rail of a is lost. */
+static void rail_break(uint32_t index)
+{
+    struct sl_error why = {0};
+    (void)sl_fail(&why, SL_ERR_PEER_DIED, "the test broke it");
+    fabric_peer_fail(&rail_of(&a, index)->peers[0], &why);
+}
+
+/* Until the rail's pause is over and its link is there again. */
+static void rail_return(uint32_t index)
+{
+    uint64_t lost = a.fabric->rails->at[index].fabric->stats.links_built;
+    while (a.fabric->rails->at[index].fabric->stats.links_built == lost) {
+        clock_ns += 10 * SL_NS_PER_MS;
+        pair_step(&a, &b);
+        ck_assert_uint_lt(clock_ns, 2000 * A_SECOND);
+    }
+    PAIR_UNTIL(&a, &b, rail_link(&a, index) == SL_FABRIC_UP);
+}
+
+#define PIECES 64u
+#define PIECE  (256 * SL_KIB)
+
+/* All of the memory in pieces, each with its digest. */
+static sl_err post_all(enum sl_fabric_verb verb, uint32_t key, uint64_t cookie)
+{
+    static struct sl_fabric_piece pieces[PIECES];
+    static struct sl_digest digests[PIECES];
+    for (uint32_t i = 0; i < PIECES; i++) {
+        digests[i] = sl_digest_of(b.bytes + i * PIECE, PIECE);
+        pieces[i] = (struct sl_fabric_piece){.memory = a.memory,
+                                             .key = key,
+                                             .offset_bytes = i * PIECE,
+                                             .remote_offset_bytes = i * PIECE,
+                                             .length_bytes = PIECE,
+                                             .digest = verb == SL_FABRIC_READ ? &digests[i] : NULL};
+    }
+    const struct sl_fabric_transfer transfer = {.verb = verb,
+                                                .peer = a.peer,
+                                                .pieces = pieces,
+                                                .piece_count = PIECES,
+                                                .deadline_ns = SL_NEVER_NS,
+                                                .cookie = cookie};
+    return sl_fabric_post(a.fabric, &transfer, NULL);
+}
+
+/* ---- moving ---- */
+
+static const struct {
+    enum sl_fabric_verb verb;
+    const char *addresses;
+    uint32_t rails;
+} moves[] = {
+    {SL_FABRIC_READ, TWO, 2},
+    {SL_FABRIC_WRITE, TWO, 2},
+    {SL_FABRIC_READ, THREE, 3},
+    {SL_FABRIC_WRITE, THREE, 3},
+};
+
+START_TEST(a_large_transfer_goes_over_all_rails)
+    {
+        uint32_t key = 0;
+        struct sl_fabric_stats stats;
+        bool reads = moves[_i].verb == SL_FABRIC_READ;
+        options_a.address = options_b.address = moves[_i].addresses;
+        open_all(moves[_i].rails);
+        struct fabric_end *from = reads ? &b : &a, *to = reads ? &a : &b;
+        pattern_fill(from->bytes, MEMORY, 1);
+        memset(to->bytes, 0x55, MEMORY);
+        pair_grant(&b, &a, moves[_i].verb, 0, MEMORY, &key);
+
+        ck_assert_int_eq(post_all(moves[_i].verb, key, 7), SL_OK);
+        PAIR_UNTIL(&a, &b, a.done_count == 1);
+
+        ck_assert_int_eq(a.dones[0].code, SL_OK);
+        ck_assert_uint_eq(a.dones[0].cookie, 7);
+        ck_assert_uint_eq(a.dones[0].piece_count, PIECES);
+        ck_assert_uint_eq(a.dones[0].moved_bytes, MEMORY);
+        ck_assert(pattern_is(to->bytes, MEMORY, 1));
+        sl_fabric_stats(a.fabric, &stats);
+        ck_assert_uint_eq(stats.read_bytes + stats.written_bytes, MEMORY);
+        for (uint32_t i = 0; i < moves[_i].rails; i++) { /* an even share, to a piece */
+            ck_assert_uint_ge(rail_bytes(&a, i) + PIECE, MEMORY / moves[_i].rails);
+            ck_assert_uint_eq(a.fabric->rails->at[i].out_bytes, 0);
+        }
+    }
+END_TEST
+
+START_TEST(small_transfers_alternate)
+    {
+        uint32_t key = 0;
+        open_all(2);
+        pattern_fill(b.bytes, MEMORY, 2);
+        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
+
+        for (uint32_t i = 0; i < 10; i++) {
+            ck_assert_int_eq(end_post(&a, SL_FABRIC_READ, key, i * 4096, 4096, i, SL_NEVER_NS),
+                             SL_OK);
+            PAIR_UNTIL(&a, &b, a.done_count == i + 1);
+            ck_assert_int_eq(a.dones[i].code, SL_OK);
+        }
+
+        ck_assert_uint_eq(rail_bytes(&a, 0), 5 * 4096);
+        ck_assert_uint_eq(rail_bytes(&a, 1), 5 * 4096);
+        ck_assert_mem_eq(a.bytes, b.bytes, 10 * 4096);
+    }
+END_TEST
+
+/* ---- unlike nodes ---- */
+
+static const struct {
+    const char *ours, *theirs;
+    uint32_t shared; /* rails that both have */
+} pairs[] = {
+    {TWO, "127.0.0.1", 1},
+    {"127.0.0.1", TWO, 1},
+    {THREE, TWO, 2},
+    {TWO, THREE, 2},
+};
+
+START_TEST(nodes_with_unlike_numbers_of_rails_meet)
+    {
+        uint32_t read_key = 0, write_key = 0;
+        options_a.address = pairs[_i].ours;
+        options_b.address = pairs[_i].theirs;
+        open_both();
+        for (uint32_t i = 0; i < pairs[_i].shared && a.fabric->rails != NULL; i++) {
+            PAIR_UNTIL(&a, &b, rail_link(&a, i) == SL_FABRIC_UP);
+        }
+        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &read_key);
+        pair_grant(&b, &a, SL_FABRIC_WRITE, 0, MEMORY, &write_key);
+
+        pattern_fill(b.bytes, MEMORY, 3);
+        ck_assert_int_eq(post_all(SL_FABRIC_READ, read_key, 1), SL_OK);
+        PAIR_UNTIL(&a, &b, a.done_count == 1);
+        ck_assert_int_eq(a.dones[0].code, SL_OK);
+        ck_assert(pattern_is(a.bytes, MEMORY, 3));
+
+        pattern_fill(a.bytes, MEMORY, 4);
+        ck_assert_int_eq(post_all(SL_FABRIC_WRITE, write_key, 2), SL_OK);
+        PAIR_UNTIL(&a, &b, a.done_count == 2);
+        ck_assert_int_eq(a.dones[1].code, SL_OK);
+        ck_assert(pattern_is(b.bytes, MEMORY, 4));
+
+        for (uint32_t i = 0; a.fabric->rails != NULL && i < pairs[_i].shared; i++) {
+            ck_assert_uint_gt(rail_bytes(&a, i), 0);
+        }
+    }
+END_TEST
+
+/* The other's rail is there, but does not open: an address that is none of this machine. */
+START_TEST(a_rail_that_does_not_open_is_left_out)
+    {
+        uint32_t key = 0;
+        options_a.address = "127.0.0.1,192.0.2.77";
+        open_both();
+        ck_assert_ptr_null(rail_of(&a, 1));
+        ck_assert_ptr_nonnull(strstr(sl_fabric_about(a.fabric), "192.0.2.77"));
+        pattern_fill(b.bytes, MEMORY, 5);
+        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
+
+        ck_assert_int_eq(post_all(SL_FABRIC_READ, key, 1), SL_OK);
+        PAIR_UNTIL(&a, &b, a.done_count == 1);
+
+        ck_assert_int_eq(a.dones[0].code, SL_OK);
+        ck_assert(pattern_is(a.bytes, MEMORY, 5));
+    }
+END_TEST
+
+static const struct {
+    const char *addresses;
+    sl_err want;
+} bad_lists[] = {
+    {"127.0.0.1,", SL_ERR_CONFIG},
+    {",", SL_ERR_CONFIG},
+    {"127.0.0.1, ,127.0.0.2", SL_ERR_CONFIG},
+    {"nonsense,more", SL_ERR_CONFIG},
+    {"1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1", SL_ERR_CONFIG},
+};
+
+START_TEST(bad_lists_are_refused)
+    {
+        struct sl_error why = {0};
+        struct sl_fabric *fabric = NULL;
+        options_a.address = bad_lists[_i].addresses;
+
+        ck_assert_int_eq(sl_fabric_open(&options_a, &fabric, &why), bad_lists[_i].want);
+
+        ck_assert_ptr_null(fabric);
+        ck_assert_uint_gt(strlen(why.text), 0);
+    }
+END_TEST
+
+/* ---- links that break ---- */
+
+START_TEST(a_rail_that_breaks_gives_its_pieces_to_the_other)
+    {
+        enum sl_fabric_verb verb = _i == 0 ? SL_FABRIC_READ : SL_FABRIC_WRITE;
+        uint32_t key = 0;
+        open_all(2);
+        struct fabric_end *from = verb == SL_FABRIC_READ ? &b : &a;
+        struct fabric_end *to = verb == SL_FABRIC_READ ? &a : &b;
+        pattern_fill(from->bytes, MEMORY, 6);
+        pair_grant(&b, &a, verb, 0, MEMORY, &key);
+
+        ck_assert_int_eq(post_all(verb, key, 1), SL_OK);
+        pair_step(&a, &b);
+        ck_assert_uint_eq(a.done_count, 0);
+        rail_break(1);
+        PAIR_UNTIL(&a, &b, a.done_count == 1);
+
+        ck_assert_int_eq(a.dones[0].code, SL_OK);
+        ck_assert_uint_eq(a.dones[0].moved_bytes, MEMORY);
+        ck_assert(pattern_is(to->bytes, MEMORY, 6));
+        ck_assert_uint_gt(rail_bytes(&a, 0), MEMORY / 2);
+        ck_assert_uint_eq(a.downs, 0); /* the peer as such was there all the time */
+    }
+END_TEST
+
+START_TEST(a_rail_that_is_back_takes_pieces_again)
+    {
+        uint32_t key = 0;
+        open_all(2);
+        pattern_fill(b.bytes, MEMORY, 7);
+        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
+        rail_break(0);
+        ck_assert_int_eq(post_all(SL_FABRIC_READ, key, 1), SL_OK); /* meanwhile */
+        PAIR_UNTIL(&a, &b, a.done_count == 1);
+        ck_assert_int_eq(a.dones[0].code, SL_OK);
+        ck_assert_uint_eq(rail_bytes(&a, 0), 0);
+
+        rail_return(0);
+        ck_assert_int_eq(post_all(SL_FABRIC_READ, key, 2), SL_OK);
+        PAIR_UNTIL(&a, &b, a.done_count == 2);
+
+        ck_assert_int_eq(a.dones[1].code, SL_OK);
+        ck_assert_uint_ge(rail_bytes(&a, 0) + PIECE, MEMORY / 2);
+    }
+END_TEST
+
+START_TEST(without_any_rail_a_transfer_fails)
+    {
+        uint32_t key = 0;
+        open_all(2);
+        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
+        ck_assert_int_eq(post_all(SL_FABRIC_READ, key, 1), SL_OK);
+
+        rail_break(0);
+        rail_break(1);
+        PAIR_UNTIL(&a, &b, a.done_count == 1);
+
+        ck_assert_int_eq(a.dones[0].code, SL_ERR_PEER_DIED);
+        PAIR_UNTIL(&a, &b, a.downs == 1); /* now the peer is away */
+        ck_assert_int_eq(post_all(SL_FABRIC_READ, key, 2), SL_OK);
+        PAIR_UNTIL(&a, &b, a.done_count == 2);
+        ck_assert_int_eq(a.dones[1].code, SL_ERR_UNREACHABLE);
+        clock_ns += A_SECOND;
+        PAIR_UNTIL(&a, &b, a.ups == 2);
+    }
+END_TEST
+
+/* A key that went with its link, as a verbs window does, is not shown to the next one. */
+START_TEST(keys_that_die_with_their_link_are_not_used_again)
+    {
+        uint32_t key = 0;
+        open_all(2);
+        a.fabric->rails->keys_die = true;
+        pattern_fill(a.bytes, MEMORY, 8);
+        pair_grant(&b, &a, SL_FABRIC_WRITE, 0, MEMORY, &key);
+        rail_break(0);
+        rail_return(0);
+
+        ck_assert_int_eq(post_all(SL_FABRIC_WRITE, key, 1), SL_OK);
+        PAIR_UNTIL(&a, &b, a.done_count == 1);
+
+        ck_assert_int_eq(a.dones[0].code, SL_OK);
+        ck_assert_uint_eq(rail_bytes(&a, 0), 0);
+        ck_assert(pattern_is(b.bytes, MEMORY, 8));
+        rail_break(1);
+        rail_return(1);
+        ck_assert_int_eq(post_all(SL_FABRIC_WRITE, key, 2), SL_ERR_UNREACHABLE);
+        ck_assert_uint_eq(a.done_count, 1);
+    }
+END_TEST
+
+/* Transfers of all sizes while links break at random: each ends once, those that went well are right,
+ * and at the end nothing is in use. */
+START_TEST(links_that_break_at_random_cost_no_byte)
+    {
+        enum { ROUNDS = 60 };
+        uint32_t read_key = 0, good = 0, state = 12345;
+        options_a.address = options_b.address = THREE;
+        open_all(3);
+        pattern_fill(b.bytes, MEMORY, 9);
+        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &read_key);
+        for (uint32_t round = 0; round < ROUNDS; round++) {
+            uint32_t before = a.done_count;
+            memset(a.bytes, 0, MEMORY);
+            ck_assert_int_eq(post_all(SL_FABRIC_READ, read_key, round), SL_OK);
+            while (a.done_count == before) {
+                state = state * 1664525u + 1013904223u;
+                if (state >> 26 == 0) {
+                    rail_break(state >> 8 & 1 ? 1 + (state >> 9 & 1) : 0);
+                }
+                clock_ns += SL_NS_PER_MS;
+                pair_step(&a, &b);
+            }
+            ck_assert_uint_eq(a.done_count, before + 1);
+            if (a.dones[round].code == SL_OK) {
+                ck_assert(pattern_is(a.bytes, MEMORY, 9));
+                good++;
+            }
+        }
+        ck_assert_uint_gt(good, ROUNDS / 2);
+        for (uint32_t i = 0; i < 3; i++) {
+            ck_assert_uint_gt(rail_bytes(&a, i), 0);
+            ck_assert_uint_eq(a.fabric->rails->at[i].out_bytes, 0);
+        }
+        sl_fabric_key_close(a.fabric, read_key);
+        ck_assert_int_eq(sl_fabric_memory_remove(a.fabric, a.memory), SL_OK);
+    }
+END_TEST
+
+/* ---- promises ---- */
+
+START_TEST(a_wrong_digest_costs_its_piece_alone)
+    {
+        uint32_t key = 0;
+        open_all(2);
+        pattern_fill(b.bytes, MEMORY, 10);
+        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
+        ck_assert_int_eq(post_all(SL_FABRIC_READ, key, 1), SL_OK);
+        b.bytes[5 * PIECE + 77] ^= 1; /* after its digest was taken */
+
+        PAIR_UNTIL(&a, &b, a.done_count == 1);
+
+        ck_assert_int_eq(a.dones[0].code, SL_ERR_CORRUPT);
+        for (uint32_t i = 0; i < 8; i++) {
+            ck_assert_uint_eq(a.dones[0].pieces[i], i == 5 ? SL_ERR_CORRUPT : SL_OK);
+        }
+        ck_assert_uint_eq(a.dones[0].moved_bytes, MEMORY - PIECE);
+    }
+END_TEST
+
+START_TEST(cancelled_transfers_end_once)
+    {
+        uint32_t key = 0;
+        open_all(2);
+        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
+        ck_assert_int_eq(post_all(SL_FABRIC_READ, key, 1), SL_OK);
+        ck_assert_int_eq(post_all(SL_FABRIC_READ, key, 2), SL_OK);
+        sl_fabric_step(a.fabric, clock_ns);
+
+        ck_assert_uint_eq(sl_fabric_cancel(a.fabric, 1), 1);
+        ck_assert_uint_eq(sl_fabric_cancel(a.fabric, 1), 0);
+        rail_break(0); /* what was cancelled goes to no other rail */
+        PAIR_UNTIL(&a, &b, a.done_count == 2);
+
+        ck_assert_int_eq(end_done_of(&a, 1)->code, SL_ERR_CANCELLED);
+        ck_assert_int_eq(end_done_of(&a, 2)->code, SL_OK);
+    }
+END_TEST
+
+START_TEST(deadlines_hold)
+    {
+        uint32_t key = 0;
+        open_all(2);
+        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
+        ck_assert_int_eq(end_post(&a, SL_FABRIC_READ, key, 0, MEMORY, 1, clock_ns + A_SECOND),
+                         SL_OK);
+        clock_ns += A_SECOND;
+        while (a.done_count == 0) { /* b does nothing */
+            end_step(&a, 1);
+        }
+        ck_assert_int_eq(a.dones[0].code, SL_ERR_TIMEOUT);
+    }
+END_TEST
+
+START_TEST(an_ended_grant_is_told_once_and_lets_nothing_land)
+    {
+        uint32_t key = 0;
+        open_all(2);
+        memset(b.bytes, 0x55, MEMORY);
+        pattern_fill(a.bytes, MEMORY, 11);
+        uint32_t grant = pair_grant(&b, &a, SL_FABRIC_WRITE, 0, MEMORY, &key);
+        ck_assert_int_eq(sl_fabric_memory_remove(b.fabric, b.memory), SL_ERR_BUSY);
+        ck_assert_int_eq(post_all(SL_FABRIC_WRITE, key, 1), SL_OK);
+        sl_fabric_step(a.fabric, clock_ns);
+
+        ck_assert_int_eq(sl_fabric_grant_end(b.fabric, grant), SL_OK);
+        ck_assert_int_eq(sl_fabric_grant_end(b.fabric, grant), SL_ERR_NOT_FOUND);
+        PAIR_UNTIL(&a, &b, b.grants_ended == 1);
+        ck_assert_uint_eq(b.grant_last, grant);
+        memset(b.bytes, 0x66, MEMORY);
+        PAIR_UNTIL(&a, &b, a.done_count == 1);
+        for (uint32_t i = 0; i < 50; i++) {
+            pair_step(&a, &b);
+        }
+
+        ck_assert_int_eq(a.dones[0].code, SL_ERR_PERMISSION);
+        for (uint64_t i = 0; i < MEMORY; i++) {
+            ck_assert_uint_eq(b.bytes[i], 0x66);
+        }
+        ck_assert_uint_eq(b.grants_ended, 1);
+        ck_assert_int_eq(sl_fabric_memory_remove(b.fabric, b.memory), SL_OK);
+    }
+END_TEST
+
+START_TEST(what_goes_away_ends_its_transfers)
+    {
+        uint32_t key = 0;
+        open_all(2);
+        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
+        ck_assert_int_eq(post_all(SL_FABRIC_READ, key, 1), SL_OK);
+        ck_assert_int_eq(sl_fabric_memory_remove(a.fabric, a.memory), SL_ERR_BUSY);
+        if (_i == 0) {
+            sl_fabric_key_close(a.fabric, key);
+        } else {
+            sl_fabric_peer_remove(a.fabric, a.peer);
+        }
+        while (a.done_count == 0) {
+            end_step(&a, 1);
+            sl_fabric_step(b.fabric, clock_ns);
+        }
+        ck_assert_int_eq(a.dones[0].code, SL_ERR_CANCELLED);
+        ck_assert_int_eq(post_all(SL_FABRIC_READ, key, 2), SL_ERR_NOT_FOUND);
+        ck_assert_int_eq(sl_fabric_memory_remove(a.fabric, a.memory), SL_OK);
+        ck_assert_int_eq(sl_fabric_memory_remove(a.fabric, a.memory), SL_ERR_NOT_FOUND);
+    }
+END_TEST
+
+START_TEST(tables_have_bounds)
+    {
+        struct sl_error why = {0};
+        uint32_t key = 0, other = 0;
+        options_a.pieces_max = PIECES + 10;
+        open_all(2);
+        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
+        ck_assert_int_eq(post_all(SL_FABRIC_READ, key, 1), SL_OK);
+        ck_assert_int_eq(post_all(SL_FABRIC_READ, key, 2), SL_ERR_LIMIT);
+        PAIR_UNTIL(&a, &b, a.done_count == 1);
+        ck_assert_int_eq(a.dones[0].code, SL_OK);
+        ck_assert_int_eq(end_post(&a, SL_FABRIC_READ, key, MEMORY, 1, 3, SL_NEVER_NS),
+                         SL_ERR_INVALID);
+        ck_assert_int_eq(end_post(&a, SL_FABRIC_WRITE, key, 0, 1, 3, SL_NEVER_NS), SL_ERR_INVALID);
+        for (uint32_t i = 1; i < options_a.peers_max; i++) {
+            ck_assert_int_eq(sl_fabric_peer_add(a.fabric, &other, &why), SL_OK);
+        }
+        ck_assert_int_eq(sl_fabric_peer_add(a.fabric, &other, &why), SL_ERR_LIMIT);
+        ck_assert_int_eq(sl_fabric_key_open(a.fabric, other + 77, "", 0, &key, &why),
+                         SL_ERR_NOT_FOUND);
+    }
+END_TEST
+
+/* ---- hostile blobs ---- */
+
+#define HEAD "SLTR\1\1"
+static const struct {
+    const char *bytes;
+    uint32_t length;
+    sl_err want;
+} blobs[] = {
+    {HEAD "\2\0\1\0\0\0x\0\0\0\0", 17, SL_OK}, /* rail 1 has none */
+    {HEAD "\0\0", 8, SL_ERR_PROTOCOL},
+    {HEAD "\21\0", 8, SL_ERR_PROTOCOL}, /* 17 */
+    {HEAD "\1\0", 8, SL_ERR_PROTOCOL},  /* no length */
+    {HEAD "\1\0\1\0\0", 11, SL_ERR_PROTOCOL},
+    {HEAD "\1\0\2\0\0\0x", 13, SL_ERR_PROTOCOL},
+    {HEAD "\1\0\377\377\377\377x", 13, SL_ERR_PROTOCOL},
+    {HEAD "\1\0\1\0\0\0xy", 14, SL_ERR_PROTOCOL},
+    {"SLTR\2\1\1\0\1\0\0\0x", 13, SL_ERR_VERSION},
+    {"SLTR\1\3\1\0\1\0\0\0x", 13, SL_ERR_PROTOCOL}, /* no verb */
+    {"SLTR", 4, SL_OK},                             /* a plain blob, whatever it says */
+    {"plain", 5, SL_OK},
+    {"", 0, SL_OK},
+};
+
+START_TEST(blobs_are_taken_for_hostile)
+    {
+        struct sl_error why = {0};
+        struct rails_blob read = {.verb = 99};
+        unsigned char *exact = malloc(blobs[_i].length + 1); /* a byte too far shows under asan */
+        memcpy(exact + 1, blobs[_i].bytes, blobs[_i].length);
+
+        sl_err err = rails_blob_read(exact + 1, blobs[_i].length, &read, &why);
+
+        ck_assert_int_eq(err, blobs[_i].want);
+        ck_assert_uint_eq(read.verb == 99, err != SL_OK);
+        free(exact);
+    }
+END_TEST
+
+START_TEST(hostile_addresses_and_keys_are_refused)
+    {
+        struct sl_error why = {0};
+        uint32_t key = 0;
+        static const char cut[] = HEAD "\1\0\2\0\0\0x", empty[] = HEAD "\1\0\0\0\0\0";
+        open_all(2);
+        ck_assert_int_eq(sl_fabric_peer_address(a.fabric, a.peer, cut, 13, &why), SL_ERR_PROTOCOL);
+        ck_assert_int_eq(sl_fabric_key_open(a.fabric, a.peer, cut, 13, &key, &why),
+                         SL_ERR_PROTOCOL);
+        ck_assert_int_eq(sl_fabric_key_open(a.fabric, a.peer, empty, 12, &key, &why),
+                         SL_ERR_PROTOCOL);
+        ck_assert_int_eq(sl_fabric_key_open(a.fabric, a.peer, "plain", 5, &key, &why),
+                         SL_ERR_PROTOCOL);
+        ck_assert_int_eq(sl_fabric_peer_address(rail_of(&a, 0),
+                                                (uint32_t)rail_of(&a, 0)->peers[0].generation << 16,
+                                                empty, 12, &why),
+                         SL_ERR_PROTOCOL);                   /* one without rails */
+        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key); /* it goes on */
+        ck_assert_int_eq(post_all(SL_FABRIC_READ, key, 1), SL_OK);
+        PAIR_UNTIL(&a, &b, a.done_count == 1);
+        ck_assert_int_eq(a.dones[0].code, SL_OK);
+    }
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("rails");
+    TCase *cases = tcase_create("rails");
+    tcase_set_timeout(cases, 60);
+    tcase_add_checked_fixture(cases, setup, teardown);
+    tcase_add_loop_test(cases, a_large_transfer_goes_over_all_rails, 0, SL_COUNT(moves));
+    tcase_add_test(cases, small_transfers_alternate);
+    tcase_add_loop_test(cases, nodes_with_unlike_numbers_of_rails_meet, 0, SL_COUNT(pairs));
+    tcase_add_test(cases, a_rail_that_does_not_open_is_left_out);
+    tcase_add_loop_test(cases, bad_lists_are_refused, 0, SL_COUNT(bad_lists));
+    tcase_add_loop_test(cases, a_rail_that_breaks_gives_its_pieces_to_the_other, 0, 2);
+    tcase_add_test(cases, a_rail_that_is_back_takes_pieces_again);
+    tcase_add_test(cases, without_any_rail_a_transfer_fails);
+    tcase_add_test(cases, keys_that_die_with_their_link_are_not_used_again);
+    tcase_add_test(cases, links_that_break_at_random_cost_no_byte);
+    tcase_add_test(cases, a_wrong_digest_costs_its_piece_alone);
+    tcase_add_test(cases, cancelled_transfers_end_once);
+    tcase_add_test(cases, deadlines_hold);
+    tcase_add_test(cases, an_ended_grant_is_told_once_and_lets_nothing_land);
+    tcase_add_loop_test(cases, what_goes_away_ends_its_transfers, 0, 2);
+    tcase_add_test(cases, tables_have_bounds);
+    tcase_add_loop_test(cases, blobs_are_taken_for_hostile, 0, SL_COUNT(blobs));
+    tcase_add_test(cases, hostile_addresses_and_keys_are_refused);
+    suite_add_tcase(suite, cases);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}

@@ -126,7 +126,8 @@ enum sl_setting_kind {
     X(mr_bytes_max, SIZE, "0", 0, 1099511627776,                                                  \
       "largest memory region; 0: MC_MAX_MR_SIZE or 4 GiB")                                        \
     X(fabric, TEXT, "off", 3, 5, "what carries bytes between nodes: off, tcp or verbs")           \
-    X(fabric_address, TEXT, "", 0, 128, "tcp: IP or IP:PORT to listen at; empty: nowhere")        \
+    X(fabric_address, TEXT, "", 0, 1023,                                                          \
+      "tcp: IP or IP:PORT to listen at, several by commas (rails); empty: nowhere")               \
     X(fabric_lanes, COUNT, "4", 1, 16, "connections or queue pairs of a peer")                    \
     X(fabric_depth, COUNT, "16", 1, 64, "requests in flight on a lane")                           \
     X(fabric_unit, SIZE, "1MiB", 16384, 4194304, "largest request; whole 16 KiB")                 \

@@ -183,18 +183,17 @@ static int port_try(const struct sockaddr_storage *address, socklen_t length)
     return os_code;
 }
 
-static void port_check(struct doctor *doctor, enum sl_setting setting, bool control)
+static void port_check(struct doctor *doctor, const char *name, const char *text, bool control)
 {
     struct sockaddr_storage address = {0};
     socklen_t length = 0;
     uint16_t port = 0;
-    const char *name = sl_setting_name(setting), *text = sl_config_text(doctor->config, setting);
     bool good = address_parse(text, &address, &length, &port) ||
                 (control && interface_parse(text, &address, &length, &port));
     if (!good || (control && port == 0)) {
         doctor_say(doctor, DOCTOR_FAIL, "ports",
                    control ? "cluster_listen = IP:PORT, INTERFACE:PORT or *:PORT"
-                           : "fabric_address = IP or IP:PORT",
+                           : "fabric_address = IP or IP:PORT, or several by commas",
                    "%s: '%s' is no address of this machine", name, text);
         return;
     }
@@ -210,6 +209,26 @@ static void port_check(struct doctor *doctor, enum sl_setting setting, bool cont
                own            ? "in use, by this node it seems"
                : os_code == 0 ? "free"
                               : strerror(os_code));
+}
+
+/* One line an address. */
+static void addresses_check(struct doctor *doctor, const char *name, const char *list)
+{
+    for (;;) {
+        char text[160];
+        size_t length = strcspn(list, ",");
+        const char *at = list + strspn(list, " ");
+        int shown = (int)SL_MAX(list + length - at, (ptrdiff_t)0);
+        while (shown > 0 && at[shown - 1] == ' ') {
+            shown--;
+        }
+        (void)snprintf(text, sizeof(text), "%.*s", shown, at);
+        port_check(doctor, name, text, false);
+        if (list[length] == '\0') {
+            return;
+        }
+        list += length + 1;
+    }
 }
 
 /* What the directory tells others of where this node is. */
@@ -233,10 +252,12 @@ void doctor_ports(struct doctor *doctor)
                   sl_config_text(doctor->config, SL_SET_fabric_address)[0] != '\0';
     bool control = sl_config_text(doctor->config, SL_SET_cluster_listen)[0] != '\0';
     if (fabric) {
-        port_check(doctor, SL_SET_fabric_address, false);
+        addresses_check(doctor, sl_setting_name(SL_SET_fabric_address),
+                        sl_config_text(doctor->config, SL_SET_fabric_address));
     }
     if (control) {
-        port_check(doctor, SL_SET_cluster_listen, true);
+        port_check(doctor, sl_setting_name(SL_SET_cluster_listen),
+                   sl_config_text(doctor->config, SL_SET_cluster_listen), true);
         told_check(doctor);
     }
     if (!fabric && !control) {

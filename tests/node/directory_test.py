@@ -153,6 +153,8 @@ class Doctor(unittest.TestCase):
             ("ports", ["--fabric", "tcp", "--fabric-address", f"127.0.0.1:{port}"], "in use"),
             ("ports", ["--fabric", "tcp", "--fabric-address", "192.0.2.1:4000"], "192.0.2.1"),
             ("ports", ["--fabric", "tcp", "--fabric-address", "nonsense"], "no address"),
+            ("ports", ["--fabric", "tcp", "--fabric-address", f"127.0.0.1:{free}, 192.0.2.1:4000"], "192.0.2.1:4000"),
+            ("ports", ["--fabric", "tcp", "--fabric-address", f"127.0.0.1:{free},"], "'' is no address"),
             ("ports", ["--cluster-listen", f"127.0.0.1:{port}"], "in use"),
             ("ports", ["--cluster-listen", f"*:{port}"], "in use"),
             ("ports", ["--cluster-listen", f"lo:{port}"], "in use"),

@@ -1,4 +1,5 @@
-/* tests/unit/transporter_test.c - the transporter reports its plan of memory regions. */
+/* tests/unit/transporter_test.c - the transporter reports its plan of memory regions; its NICs. */
+#include "actors/transporter/regions/regions.h"
 #include "actors/transporter/transporter.h"
 #include "ipc/sl_arena.h"
 #include "tests/unit/stepped_env.h"
@@ -109,6 +110,37 @@ static const struct {
     {"directory", "zooey", "'zooey'", SL_ERR_CONFIG},
     {"directory", "redis", "no descriptors", SL_ERR_UNSUPPORTED},
 };
+/* Which NICs are asked for; what the machine has decides no case. */
+static const struct {
+    const char *settings[9], *nic; /* nic NULL: an error with this text */
+    const char *why;
+} nics[] = {
+    {{"nic", "auto", NULL}, "", NULL}, /* without verbs there need not be any */
+    {{"nic", "auto", "fabric", "tcp", NULL}, "", NULL},
+    {{"nic", "a,b", "nic_by", "rank", "rank", "1", NULL}, "b", NULL},
+    {{"nic", "a,b", "nic_by", "rank", "ranks", "4", "fabric", "verbs", NULL}, "a,b", NULL},
+    {{"nic", "a", "ranks", "4", "fabric", "verbs", NULL}, "a", NULL},
+    {{"ranks", "4", "fabric", "verbs", NULL}, "", NULL},
+    {{"nic", "a,b", "nic_by", "gpus", NULL}, NULL, "'gpus' is none of gpu, rank"},
+    {{"nic", "a,b", "ranks", "2", "fabric", "verbs", NULL}, NULL, "is unknown"},
+};
+START_TEST(nics_are_those_of_all_ranks)
+    {
+        struct sl_error why = {0};
+        unsetenv("CUDA_VISIBLE_DEVICES");
+        stepped_start(&bed, &sl_transporter_actor, shm_dir, nics[_i].settings, false);
+        struct transporter *self = bed.state;
+        self->env = &bed.env;
+
+        sl_err err = tr_nic_choose(self, &why);
+
+        ck_assert_int_eq(err, nics[_i].nic != NULL ? SL_OK : SL_ERR_CONFIG);
+        ck_assert_str_eq(self->nic, nics[_i].nic != NULL ? nics[_i].nic : "");
+        ck_assert(nics[_i].why == NULL || strstr(why.text, nics[_i].why) != NULL);
+        stepped_end(&bed);
+    }
+END_TEST
+
 START_TEST(what_cannot_be_opened_stops_the_start)
     {
         const char *const settings[] = {fabrics[_i].name, fabrics[_i].value, NULL};
@@ -128,6 +160,7 @@ int main(void)
     tcase_add_loop_test(cases, regions_cover_the_arena, 0, SL_COUNT(plans));
     tcase_add_test(cases, without_an_arena_the_plan_is_empty);
     tcase_add_test(cases, bad_surroundings_stop_the_start);
+    tcase_add_loop_test(cases, nics_are_those_of_all_ranks, 0, SL_COUNT(nics));
     tcase_add_loop_test(cases, what_cannot_be_opened_stops_the_start, 0, SL_COUNT(fabrics));
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);

@@ -1,4 +1,4 @@
-/* actors/transporter/regions/nic.c - which NIC this transporter uses. */
+/* actors/transporter/regions/nic.c - which NICs this transporter uses. */
 #include "actors/transporter/regions/regions.h"
 
 #include <stdio.h>
@@ -12,18 +12,38 @@ struct machine {
     struct sl_nic_plan plan;
 };
 
-static sl_err nic_by_plan(struct transporter *self, const struct sl_nic_sources *sources,
-                          struct machine *machine, struct sl_error *why)
+/* "a,b,c". Errors: SL_ERR_CONFIG (too many). */
+static sl_err names_join(struct transporter *self, const struct sl_nic_plan *plan,
+                         struct sl_error *why)
 {
+    size_t used = 0;
+    for (uint32_t i = 0; i < plan->count; i++) {
+        size_t room = sizeof(self->nic) - used;
+        int more = snprintf(self->nic + used, room, "%s%s", i > 0 ? "," : "", plan->names[i]);
+        if (more < 0 || (size_t)more >= room) {
+            self->nic[0] = '\0';
+            return sl_fail(why, SL_ERR_CONFIG, "nic: the names of %u NICs are too long",
+                           plan->count);
+        }
+        used += (size_t)more;
+    }
+    return SL_OK;
+}
+
+/* All NICs that ranks of the node have: one transporter speaks by all of them. */
+static sl_err nics_by_plan(struct transporter *self, const struct sl_nic_sources *sources,
+                           struct machine *machine, struct sl_error *why)
+{
+    const struct sl_nic_plan *plan = &machine->plan;
     uint32_t ranks = (uint32_t)sl_config_u64(self->env->config, SL_SET_ranks);
     sl_nics_scan(SL_SYSFS, &machine->nics);
     sl_err err = sl_nic_plan_make(sources, &machine->nics, ranks, &machine->plan, why);
     if (err == SL_OK) {
-        const struct sl_nic_plan *plan = &machine->plan;
-        uint32_t rank = SL_MIN(sources->rank, ranks - 1);
-        (void)snprintf(self->nic, sizeof(self->nic), "%s", plan->names[plan->of_rank[rank]]);
-        sl_log_write(self->env->log, SL_LOG_INFO, 0, "nic %s: of %u ports, to the GPU: %s",
-                     self->nic, machine->nics.count, sl_near_text(plan->near_of_rank[rank]));
+        err = names_join(self, plan, why);
+    }
+    for (uint32_t rank = 0; rank < ranks && err == SL_OK && self->nic[0] != '\0'; rank++) {
+        sl_log_write(self->env->log, SL_LOG_INFO, 0, "nic of rank %u: %s, to its GPU: %s", rank,
+                     plan->names[plan->of_rank[rank]], sl_near_text(plan->near_of_rank[rank]));
     }
     return err;
 }
@@ -37,7 +57,8 @@ sl_err tr_nic_choose(struct transporter *self, struct sl_error *why)
     if (!by_rank && strcmp(by, "gpu") != 0) {
         return sl_fail(why, SL_ERR_CONFIG, "nic_by: '%.8s' is none of gpu, rank", by);
     }
-    if (sl_nic_list_is_auto(list) && strcmp(sl_config_text(config, SL_SET_fabric), "verbs") != 0) {
+    bool verbs = strcmp(sl_config_text(config, SL_SET_fabric), "verbs") == 0;
+    if (sl_nic_list_is_auto(list) && !verbs) {
         return SL_OK; /* without verbs there need not be any */
     }
     struct machine *machine = calloc(1, sizeof(*machine));
@@ -53,8 +74,8 @@ sl_err tr_nic_choose(struct transporter *self, struct sl_error *why)
         .gpu_count = sl_gpus_list(SL_NVIDIA_GPUS, SL_SYSFS, machine->gpus),
         .registered_index = -1,
     };
-    sl_err err = sl_nic_list_is_auto(list) ? nic_by_plan(self, &sources, machine, why)
-                                           : sl_nic_choose(&sources, self->nic, why);
+    sl_err err = verbs ? nics_by_plan(self, &sources, machine, why)
+                       : sl_nic_choose(&sources, self->nic, why);
     free(machine);
     return err;
 }

@@ -21,6 +21,7 @@
 #define TR_ARENAS_MAX     64u /* one a rank at most */
 #define TR_PEERS_MAX      SL_CONTROL_PEERS_MAX
 #define TR_NAME_BYTES     32u
+#define TR_NICS_BYTES     (16 * SL_NIC_NAME_BYTES)
 #define TR_KEYS_MAX       512u    /* of a trip: the parts of the largest block */
 #define TR_FETCHES_MAX    256u    /* open at once */
 #define TR_PARTS_MAX      131072u /* of all units on their way */
@@ -204,7 +205,7 @@ struct transporter {
     struct sl_env *env;
     struct tr_events events;
     struct sl_mr_limit limit;
-    char nic[SL_NIC_NAME_BYTES];  /* "": none */
+    char nic[TR_NICS_BYTES];      /* a comma list, a rail each; "": the first that is usable */
     struct sl_item_chunk *chunks; /* grown to what a plan needs, kept */
     uint32_t chunk_capacity;
     uint32_t chunk_count;

@@ -1,7 +1,12 @@
 /* tests/bench/net_bench.c - remote blocks over the tcp fabric against send/recv loops between the
  * same two namespaces, with the same number of connections. Prints figures, asserts no times.
  *
+ * Two more ways end in a pool whose blocks are layer-first: values that are read into the arena and
+ * copied from there, as loads are today, and values of which each layer is read to its place in the
+ * pool, and digested there. Copies are those of this side behind the socket's own, bytes a byte.
+ *
  *   net_bench [CONNECTIONS [MIB A MEASUREMENT [ROUNDS [copy|zero|measure]]]] */
+#include "runtime/sl_copy.h"
 #include "tests/support/fabric_remote.h"
 #include "tests/support/netns.h"
 
@@ -13,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -21,12 +27,14 @@
 #define LOOP_PORT  7117
 #define ROUNDS_MAX 32u
 #define CONNS_MAX  16u
+#define LAYERS     32u
 
-enum way { WAY_PLAIN, WAY_HASH, WAY_FABRIC, WAY_FABRIC_BARE, WAY_COUNT };
-static const char *const way_names[] = {"send/recv loop", "send/recv loop, hashed",
-                                        "fabric, verified", "fabric, unverified"};
+enum way { WAY_PLAIN, WAY_HASH, WAY_FABRIC, WAY_FABRIC_BARE, WAY_STAGED, WAY_POOL, WAY_COUNT };
+static const char *const way_names[] = {"send/recv loop",         "send/recv loop, hashed",
+                                        "fabric, verified",       "fabric, unverified",
+                                        "by the arena to a pool", "into the pool"};
 struct figure {
-    double bytes_per_s, cpu_s_per_gb;
+    double bytes_per_s, cpu_s_per_gb, copies;
 };
 
 /* ---- the loops: a thread a connection on both sides ---- */
@@ -155,6 +163,9 @@ struct bench {
     uint32_t connections, key;
     uint64_t total_bytes;
     struct sl_digest *digests; /* of the values of a size */
+    unsigned char *pool;       /* MEMORY bytes: [layer][block][piece] */
+    uint32_t pool_memory;
+    uint64_t copied_bytes; /* behind the socket */
 };
 
 static void fabric_run(struct bench *bench, uint64_t value_bytes, const struct sl_digest *digests)
@@ -195,6 +206,115 @@ static void fabric_run(struct bench *bench, uint64_t value_bytes, const struct s
     }
 }
 
+/* ---- into a pool ---- */
+
+static uint64_t pool_offset(uint64_t value_bytes, uint64_t block, uint32_t layer)
+{
+    uint64_t piece_bytes = value_bytes / LAYERS, blocks = MEMORY / value_bytes;
+    return (layer * blocks + block) * piece_bytes;
+}
+
+/* What a swapper does: the layers of a value, one after the other, go to their places. */
+static void value_copy(struct bench *bench, uint64_t value_bytes, uint64_t block)
+{
+    uint64_t piece_bytes = value_bytes / LAYERS;
+    const unsigned char *value = bench->end.bytes + block * value_bytes;
+    for (uint32_t layer = 0; layer < LAYERS; layer++) {
+        sl_copy(bench->pool + pool_offset(value_bytes, block, layer), value + layer * piece_bytes,
+                piece_bytes);
+    }
+    bench->copied_bytes += value_bytes;
+}
+
+static void value_check(const struct bench *bench, uint64_t value_bytes, uint64_t block)
+{
+    _Alignas(64) struct sl_digest_stream stream;
+    sl_digest_start(&stream);
+    for (uint32_t layer = 0; layer < LAYERS; layer++) {
+        sl_digest_feed(&stream, bench->pool + pool_offset(value_bytes, block, layer),
+                       value_bytes / LAYERS);
+    }
+    ck_assert(sl_digest_equal(sl_digest_finish(&stream), bench->digests[block]));
+}
+
+/* Reads one batch of values: each whole into the arena, or its layers into the pool. */
+static void batch_post(struct bench *bench, uint64_t value_bytes, uint64_t block, uint32_t count,
+                       bool staged)
+{
+    static struct sl_fabric_piece pieces[SL_FABRIC_PIECES_MAX];
+    uint32_t parts = staged ? 1 : LAYERS;
+    uint64_t piece_bytes = value_bytes / parts;
+    struct sl_error why = {0};
+    for (uint32_t i = 0; i < count * parts; i++) {
+        uint64_t value = block + i / parts;
+        uint64_t at = value * value_bytes + i % parts * piece_bytes;
+        pieces[i] = (struct sl_fabric_piece){
+            .memory = staged ? bench->end.memory : bench->pool_memory,
+            .key = bench->key,
+            .offset_bytes = staged ? at : pool_offset(value_bytes, value, i % parts),
+            .remote_offset_bytes = at,
+            .length_bytes = piece_bytes,
+            .digest = staged ? &bench->digests[value] : NULL,
+        };
+    }
+    const struct sl_fabric_transfer transfer = {.verb = SL_FABRIC_READ,
+                                                .peer = bench->end.peer,
+                                                .pieces = pieces,
+                                                .piece_count = count * parts,
+                                                .cookie = block << 32 | count,
+                                                .deadline_ns = SL_NEVER_NS};
+    sl_err err = sl_fabric_post(bench->end.fabric, &transfer, &why);
+    ck_assert_msg(err == SL_OK, "%s", why.text);
+}
+
+static void pool_run(struct bench *bench, uint64_t value_bytes, bool staged)
+{
+    uint64_t batch = SL_MIN(SL_MAX(UINT64_C(1), 16 * SL_MIB / value_bytes),
+                            (uint64_t)SL_FABRIC_PIECES_MAX / LAYERS);
+    uint64_t values = bench->total_bytes / value_bytes, span = MEMORY / value_bytes;
+    uint64_t posted = 0, done = 0;
+    uint32_t before = bench->end.done_count;
+    while (done < values) {
+        while (posted < values && posted - done < 4 * batch) {
+            uint64_t block = posted % span;
+            uint32_t count = (uint32_t)SL_MIN(SL_MIN(batch, values - posted), span - block);
+            batch_post(bench, value_bytes, block, count, staged);
+            posted += count;
+        }
+        remote_step(&bench->remote, &bench->end, 1000);
+        while (before < bench->end.done_count) {
+            const struct end_done *one = &bench->end.dones[before++ % END_DONES_MAX];
+            uint64_t block = one->cookie >> 32, count = one->cookie & UINT32_MAX;
+            ck_assert_int_eq(one->code, SL_OK);
+            for (uint64_t i = block; i < block + count; i++) {
+                if (staged) {
+                    value_copy(bench, value_bytes, i);
+                } else {
+                    value_check(bench, value_bytes, i);
+                }
+            }
+            done += count;
+        }
+    }
+}
+
+static void pool_open(struct bench *bench)
+{
+    struct sl_error why = {0};
+    uint32_t arena = bench->end.memory;
+    bench->pool = mmap(NULL, MEMORY, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ck_assert(bench->pool != MAP_FAILED);
+    memset(bench->pool, 1, MEMORY); /* its pages are there before anything is measured */
+    const struct sl_fabric_memory memory = {
+        .at = bench->pool, .length_bytes = MEMORY, .stride_bytes = SL_MIB};
+    bench->end.registered = false;
+    ck_assert_int_eq(sl_fabric_memory_add(bench->end.fabric, &memory, &bench->pool_memory, &why),
+                     SL_OK);
+    bench->end.memory = bench->pool_memory; /* what registered() is to speak of */
+    REMOTE_UNTIL(&bench->remote, &bench->end, bench->end.registered);
+    bench->end.memory = arena;
+}
+
 /* ---- measuring ---- */
 
 static double cpu_here(void)
@@ -223,17 +343,22 @@ static void loop_run(struct bench *bench, uint64_t value_bytes, bool hash)
 static struct figure measure(struct bench *bench, enum way way, uint64_t value_bytes,
                              const struct sl_digest *digests)
 {
+    bench->copied_bytes = 0;
     double cpu = cpu_here() + (double)remote_cpu_ns(&bench->remote, &bench->end) / 1e9;
     uint64_t start_ns = sl_clock_monotonic_ns();
     if (way == WAY_PLAIN || way == WAY_HASH) {
         loop_run(bench, value_bytes, way == WAY_HASH);
+    } else if (way == WAY_STAGED || way == WAY_POOL) {
+        pool_run(bench, value_bytes, way == WAY_STAGED);
     } else {
         fabric_run(bench, value_bytes, way == WAY_FABRIC ? digests : NULL);
     }
     double seconds = (double)(sl_clock_monotonic_ns() - start_ns) / 1e9;
     cpu = cpu_here() + (double)remote_cpu_ns(&bench->remote, &bench->end) / 1e9 - cpu;
     double bytes = (double)(bench->total_bytes / value_bytes * value_bytes);
-    return (struct figure){.bytes_per_s = bytes / seconds, .cpu_s_per_gb = cpu / (bytes / 1e9)};
+    return (struct figure){.bytes_per_s = bytes / seconds,
+                           .cpu_s_per_gb = cpu / (bytes / 1e9),
+                           .copies = (double)bench->copied_bytes / bytes};
 }
 
 static int by_value(const void *a, const void *b)
@@ -251,7 +376,8 @@ static double median(double *values, uint32_t count)
 static void size_measure(struct bench *bench, uint64_t value_bytes, uint32_t rounds)
 {
     static double speed[WAY_COUNT][ROUNDS_MAX], cpu[WAY_COUNT][ROUNDS_MAX];
-    static double to_plain[ROUNDS_MAX], to_hashed[ROUNDS_MAX];
+    static double to_plain[ROUNDS_MAX], to_hashed[ROUNDS_MAX], to_staged[ROUNDS_MAX];
+    double copies[WAY_COUNT] = {0};
     uint64_t count = MEMORY / value_bytes;
     pattern_fill(bench->end.bytes, MEMORY, 1);
     for (uint64_t i = 0; i < count; i++) { /* the remote holds the same */
@@ -262,18 +388,21 @@ static void size_measure(struct bench *bench, uint64_t value_bytes, uint32_t rou
             struct figure figure = measure(bench, (enum way)way, value_bytes, bench->digests);
             speed[way][round] = figure.bytes_per_s;
             cpu[way][round] = figure.cpu_s_per_gb;
+            copies[way] = figure.copies;
         }
         to_plain[round] = speed[WAY_FABRIC][round] / speed[WAY_PLAIN][round];
+        to_staged[round] = speed[WAY_POOL][round] / speed[WAY_STAGED][round];
         to_hashed[round] = speed[WAY_FABRIC][round] / speed[WAY_HASH][round];
     }
     for (uint32_t way = 0; way < WAY_COUNT; way++) {
-        printf("%5llu KiB  %-24s %7.2f GB/s  %.3f CPU s/GB\n",
+        printf("%5llu KiB  %-24s %7.2f GB/s  %.3f CPU s/GB  %.0f copies\n",
                (unsigned long long)(value_bytes / SL_KIB), way_names[way],
-               median(speed[way], rounds) / 1e9, median(cpu[way], rounds));
+               median(speed[way], rounds) / 1e9, median(cpu[way], rounds), copies[way]);
     }
-    printf("%5llu KiB  verified to hashed loop %.2f, to plain loop %.2f (medians of %u rounds)\n",
+    printf("%5llu KiB  verified to hashed loop %.2f, to plain loop %.2f, "
+           "into the pool to by the arena %.2f (medians of %u rounds)\n",
            (unsigned long long)(value_bytes / SL_KIB), median(to_hashed, rounds),
-           median(to_plain, rounds), rounds);
+           median(to_plain, rounds), median(to_staged, rounds), rounds);
     fflush(stdout);
 }
 
@@ -317,6 +446,7 @@ START_TEST(figures)
         REMOTE_UNTIL(&bench.remote, &bench.end,
                      bench.remote.ready && bench.end.registered && bench.end.link == SL_FABRIC_UP);
         remote_fill(&bench.remote, &bench.end, 1);
+        pool_open(&bench);
         bench.key = remote_key(&bench.remote, &bench.end, SL_FABRIC_READ, 0, MEMORY);
         printf("%s to %s, %u connections, %llu MiB a measurement\n",
                sl_fabric_about(bench.end.fabric), bench.remote.about, bench.connections,
@@ -330,6 +460,7 @@ START_TEST(figures)
                (unsigned long long)bench.remote.stats.zero_copy_fell_back);
         remote_stop(&bench.remote);
         end_close(&bench.end);
+        munmap(bench.pool, MEMORY);
         free(bench.digests);
     }
 END_TEST

@@ -139,7 +139,8 @@ START_TEST(a_registration_that_fails_at_region_k_leaves_nothing)
         struct sl_fabric_memory memory = {.at = at,
                                           .length_bytes = length,
                                           .chunk_bytes = pool ? 0 : length,
-                                          .stride_bytes = pool ? STRIDE : 0};
+                                          .stride_bytes = pool ? STRIDE : 0,
+                                          .unread = pool};
         ck_assert_int_eq(sl_fabric_memory_add(end.fabric, &memory, &end.memory, &why), SL_OK);
         uint64_t give_up_ns = soon();
         while (!end.registered && !end.refused) {
@@ -188,6 +189,39 @@ START_TEST(bytes_arrive_over_region_edges)
         }
         ck_assert_int_eq(move(SL_FABRIC_WRITE, write, 0, 4 * SL_MIB), SL_OK);
         ck_assert(remote_is_pattern(&remote, &end, 4));
+    }
+END_TEST
+
+/* What is read into it and written from it needs no right of a peer's. */
+START_TEST(memory_that_nobody_reads_reads_and_writes)
+    {
+        ours.region_bytes_max = theirs.fabric.region_bytes_max = SL_MIB;
+        end.stride_bytes = STRIDE;
+        end.unread = true;
+        join(4 * SL_MIB);
+        uint32_t reading = remote_key(&remote, &end, SL_FABRIC_READ, 0, 4 * SL_MIB);
+        uint32_t writing = remote_key(&remote, &end, SL_FABRIC_WRITE, 0, 4 * SL_MIB);
+        remote_fill(&remote, &end, 7);
+        ck_assert_int_eq(move(SL_FABRIC_READ, reading, 0, 4 * SL_MIB), SL_OK);
+        ck_assert(pattern_is(end.bytes, 4 * SL_MIB, 7));
+        pattern_fill(end.bytes, 4 * SL_MIB, 8);
+        ck_assert_int_eq(move(SL_FABRIC_WRITE, writing, STRIDE - 5, 2 * SL_MIB), SL_OK);
+        memset(end.bytes, 0, 4 * SL_MIB);
+        ck_assert_int_eq(move(SL_FABRIC_READ, reading, 0, 4 * SL_MIB), SL_OK);
+        uint64_t from = STRIDE - 5, behind = from + 2 * SL_MIB;
+        unsigned char *want = malloc(4 * SL_MIB);
+        pattern_fill(want, 4 * SL_MIB, 8);
+        ck_assert_mem_eq(end.bytes + from, want + from, behind - from);
+        pattern_fill(want, 4 * SL_MIB, 7);
+        ck_assert_mem_eq(end.bytes, want, from);
+        ck_assert_mem_eq(end.bytes + behind, want + behind, 4 * SL_MIB - behind);
+        free(want);
+        const struct sl_fabric_grant grant = {
+            .verb = SL_FABRIC_READ, .memory = end.memory, .peer = end.peer, .length_bytes = SL_MIB};
+        static unsigned char key[SL_FABRIC_BLOB_MAX];
+        uint32_t handle = 0, key_bytes = 0;
+        ck_assert_int_eq(sl_fabric_grant_add(end.fabric, &grant, &handle, key, &key_bytes, NULL),
+                         SL_ERR_PERMISSION);
     }
 END_TEST
 
@@ -510,6 +544,7 @@ int main(int argc, char **argv)
     tcase_add_loop_test(tests, a_registration_that_fails_at_region_k_leaves_nothing, 0,
                         2 * (REGIONS + 1)); /* an arena, a pool */
     tcase_add_test(tests, bytes_arrive_over_region_edges);
+    tcase_add_test(tests, memory_that_nobody_reads_reads_and_writes);
     tcase_add_test(tests, a_wrong_digest_is_found);
     tcase_add_loop_test(tests, an_ended_ticket_writes_nothing, 0, 2);
     tcase_add_test(tests, a_ticket_reaches_no_further_than_its_range);

@@ -100,6 +100,7 @@ sl_err end_open(struct fabric_end *end, const struct sl_fabric_options *options,
                            : chunk_bytes == 0     ? length_bytes
                                                   : chunk_bytes,
             .stride_bytes = end->stride_bytes,
+            .unread = end->unread,
         };
         err = sl_fabric_memory_add(end->fabric, &memory, &end->memory, why);
         ck_assert_msg(err == SL_OK, "%s", why->text);

@@ -20,6 +20,7 @@ struct fabric_end {
     uint64_t length_bytes;
     uint64_t
         stride_bytes; /* set before end_open: the memory is a pool of such blocks; 0: an arena */
+    bool unread;      /* likewise: peers may not read it */
     uint32_t memory, peer;
     uint64_t *now_ns; /* NULL: the real clock */
     bool registered, refused;

@@ -343,7 +343,8 @@ static void engine_add(struct transporter *self, struct engine *engine)
     const struct tr_span *span = &engine->spans[engine->added];
     const struct sl_fabric_memory memory = {.at = span_at(engine, engine->added),
                                             .length_bytes = span->length_bytes,
-                                            .stride_bytes = span->stride_bytes};
+                                            .stride_bytes = span->stride_bytes,
+                                            .unread = true};
     if (sl_fabric_memory_add(self->fabric, &memory, &engine->memories[engine->added], &why) ==
         SL_OK) {
         engine->adding = true;

@@ -119,6 +119,7 @@ struct sl_fabric_memory {
     uint64_t length_bytes;
     uint64_t chunk_bytes;  /* arena: no extent crosses a multiple of it; 0: a pool */
     uint64_t stride_bytes; /* pool: bytes of a block; 0: an arena */
+    bool unread;           /* nobody else reads it: verbs gives it no such right, grants neither */
 };
 /* Registers in the background, a region a step; registered() tells the end. Until then transfers
  * and grants of it are refused (SL_ERR_BUSY). Errors: SL_ERR_LIMIT, SL_ERR_INVALID,
@@ -157,7 +158,7 @@ struct sl_fabric_grant {
 /* Gives a handle and the key, at most SL_FABRIC_BLOB_MAX bytes, that the peer needs; hand it out
  * after granted(). Errors: SL_ERR_NOT_FOUND (memory, peer), SL_ERR_BUSY (memory is not registered
  * yet), SL_ERR_UNREACHABLE (verbs, write: the peer is not up), SL_ERR_LIMIT, SL_ERR_INVALID
- * (range), SL_ERR_OS. */
+ * (range), SL_ERR_PERMISSION (reading of what is unread), SL_ERR_OS. */
 sl_err sl_fabric_grant_add(struct sl_fabric *fabric, const struct sl_fabric_grant *grant,
                            uint32_t *out, void *key, uint32_t *key_bytes, struct sl_error *why);
 /* grant_ended() says when nothing lands any more. Errors: SL_ERR_NOT_FOUND. */

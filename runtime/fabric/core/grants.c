@@ -18,6 +18,9 @@ static sl_err grant_check(struct sl_fabric *fabric, const struct sl_fabric_grant
     if (grant->verb != SL_FABRIC_READ && grant->verb != SL_FABRIC_WRITE) {
         return sl_fail(why, SL_ERR_INVALID, "a grant is for reading or for writing");
     }
+    if (grant->verb == SL_FABRIC_READ && memory->what.unread) {
+        return sl_fail(why, SL_ERR_PERMISSION, "the memory is not for peers to read");
+    }
     if (grant->length_bytes == 0 || grant->offset_bytes > memory->what.length_bytes ||
         grant->length_bytes > memory->what.length_bytes - grant->offset_bytes) {
         return sl_fail(why, SL_ERR_INVALID,

@@ -19,6 +19,7 @@ struct fabric_region {
     uint64_t length_bytes;
     uint64_t addr; /* remote: what the verbs peer calls it */
     uint32_t lkey, rkey;
+    bool unread;  /* as its memory; set before region_add */
     void *handle; /* of the back end */
 };
 

@@ -161,8 +161,9 @@ static void memory_step(struct sl_fabric *fabric, uint32_t index)
         return;
     }
     struct fabric_region *region = &memory->regions[region_index];
-    *region =
-        (struct fabric_region){.offset_bytes = cut.offset_bytes, .length_bytes = cut.length_bytes};
+    *region = (struct fabric_region){.offset_bytes = cut.offset_bytes,
+                                     .length_bytes = cut.length_bytes,
+                                     .unread = memory->what.unread};
     void *at = (unsigned char *)memory->what.at + cut.offset_bytes;
     if (fabric->ops->region_add(fabric, at, cut.length_bytes, region, &why) == SL_OK) {
         memory->region_count++;

@@ -281,12 +281,12 @@ static void verbs_close(struct sl_fabric *fabric)
 
 /* ---- memory ---- */
 
-/* Remote READ alone: what is written from afar is written through a ticket's window. */
+/* Remote READ at most: what is written from afar is written through a ticket's window. */
 static sl_err verbs_region_add(struct sl_fabric *fabric, void *at, uint64_t length_bytes,
                                struct fabric_region *out, struct sl_error *why)
 {
     struct verbs *verbs = verbs_of(fabric);
-    int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ;
+    int access = IBV_ACCESS_LOCAL_WRITE | (out->unread ? 0 : IBV_ACCESS_REMOTE_READ);
     struct ibv_mr *region = verbs->lib.verbs_reg_mr(
         verbs->pd, at, length_bytes, access | (verbs->windows ? IBV_ACCESS_MW_BIND : 0));
     if (region == NULL) {

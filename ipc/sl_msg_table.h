@@ -53,13 +53,16 @@
     F(U64, generation, 1, UINT64_MAX, "generation of the extent")      \
     F(U64, digest_low, 0, UINT64_MAX, "digest of the value, low half") \
     F(U64, digest_high, 0, UINT64_MAX, "digest of the value, high half")
-#define SL_ITEM_PUBLICATION(F, L)                                      \
-    F(TEXT, key, 1, 1024, "object key")                                \
-    F(U64, length_bytes, 1, SL_VALUE_BYTES_MAX, "size of the value")   \
-    F(U64, ref, 1, UINT32_MAX, "record of the grant")                  \
-    F(U64, generation, 1, UINT64_MAX, "generation of the extent")      \
-    F(U64, digest_low, 0, UINT64_MAX, "digest of the value, low half") \
-    F(U64, digest_high, 0, UINT64_MAX, "digest of the value, high half")
+#define SL_ITEM_PUBLICATION(F, L)                                        \
+    F(TEXT, key, 1, 1024, "object key")                                  \
+    F(U64, length_bytes, 1, SL_VALUE_BYTES_MAX, "size of the value")     \
+    F(U64, ref, 1, UINT32_MAX, "record of the grant")                    \
+    F(U64, generation, 1, UINT64_MAX, "generation of the extent")        \
+    F(U64, digest_low, 0, UINT64_MAX, "digest of the value, low half")   \
+    F(U64, digest_high, 0, UINT64_MAX, "digest of the value, high half") \
+    F(U64, group, 0, SL_BATCH_MAX,                                       \
+      "0: none, else 1 + index into groups; parts of one are adjacent")  \
+    F(U64, part_index, 0, 511, "which part of the group")
 #define SL_ITEM_LOCATION(F, L)                                       \
     F(U64, code, 0, 255, "SL_OK or SL_ERR_NOT_FOUND")                \
     F(U64, ref, 0, UINT32_MAX, "record")                             \
@@ -343,14 +346,18 @@
 #define SL_BODY_DAMAGED(F, L) \
     L(items, claim, SL_BATCH_MAX, "committed values that are not what their digests say")
 #define SL_BODY_CODES(F, L) F(U64S, codes, 0, SL_BATCH_MAX, "one sl_err for each item asked")
-/* client -> registrar: values in extents that were granted ahead of use, and a wish for more */
+/* client, coordinator -> registrar: values in extents that were granted ahead of use, and a wish for
+ * more */
 #define SL_BODY_PUBLISH(F, L)                                                               \
     F(U64, ahead_count, 0, SL_BATCH_MAX, "extents wanted ahead of use; fewer may be given") \
     F(U64, ahead_bytes, 0, SL_VALUE_BYTES_MAX, "size of the values they are for")           \
-    L(items, publication, SL_BATCH_MAX, "values whose bytes are in place")
-#define SL_BODY_PUBLISH_REPLY(F, L)                                                           \
-    F(U64S, codes, 0, SL_BATCH_MAX,                                                           \
-      "one sl_err for each item; SL_OK and SL_ERR_STALE end its grant, others leave it open") \
+    L(items, publication, SL_BATCH_MAX, "values whose bytes are in place")                  \
+    L(groups, group, SL_BATCH_MAX, "blocks, all of whose parts are among the items")        \
+    F(TEXT, ahead_writer, 0, 31, "actor that will write to them; empty: the sender")
+#define SL_BODY_PUBLISH_REPLY(F, L)                                                              \
+    F(U64S, codes, 0, SL_BATCH_MAX,                                                              \
+      "one sl_err for each item, the same for all parts of a block; SL_OK and SL_ERR_STALE end " \
+      "the grant of an object, others leave it open; of a block SL_OK alone ends all")           \
     L(ahead, grant, SL_BATCH_MAX, "extents without a key: for PUBLISH alone")
 #define SL_BODY_KEYS_ASKED(F, L) F(TEXTS, keys, 0, SL_BATCH_MAX, "object keys")
 #define SL_BODY_REMOVE(F, L)                                                                 \

@@ -22,6 +22,7 @@ static const struct sl_metric_row metric_rows[] = {
     SL_METRIC_ROW(coordinator, metric.fence_count, "fences"),
     SL_METRIC_ROW(coordinator, metric.killed_count, "swappers_killed"),
     SL_METRIC_ROW(coordinator, metric.settled_count, "copies_settled"),
+    SL_METRIC_ROW(coordinator, metric.ahead_count, "stores_granted_ahead"),
     SL_METRIC_ROW(coordinator, metric.block_stored_count, "blocks_stored"),
     SL_METRIC_ROW(coordinator, metric.block_existed_count, "blocks_existed"),
     SL_METRIC_ROW(coordinator, metric.block_refused_count, "blocks_not_stored"),
@@ -214,6 +215,9 @@ static void call_ended(struct coordinator *self, const struct sl_call *call,
         break;
     case CO_CALL_HELD:
         co_word_held(self, index, reply);
+        break;
+    case CO_CALL_AHEAD:
+        co_ahead_came(self, index, reply);
         break;
     case CO_CALL_NOBODY:
         break;

@@ -71,6 +71,18 @@ void co_op_done(struct coordinator *self, struct co_op *op);
 void co_op_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns);
 const char *co_phase_text(enum co_phase phase);
 
+/* ---- ahead.c: extents granted ahead of use ---- */
+/* Takes one for each part of the slice, where it is small and new. False: nothing was taken. */
+bool co_ahead_take(struct coordinator *self, struct co_op *op);
+/* The slice goes the long way: asks for extents of its sizes, where they come again. */
+void co_ahead_wish(struct coordinator *self, struct co_op *op);
+/* Sends PUBLISH of the blocks that were copied, with a wish for more. */
+void co_ahead_publish(struct coordinator *self, struct co_op *op);
+/* The answer to that; NULL: none came, or none is waited for. */
+void co_ahead_answered(struct coordinator *self, struct co_op *op, const struct sl_msg *reply);
+/* The answer to a wish alone. */
+void co_ahead_came(struct coordinator *self, uint32_t number, const struct sl_msg *reply);
+
 /* ---- copy.c: COPY to the ranks and their answers; fences ---- */
 /* Has the slice copied, all at once or by layers. */
 void co_copy_slice(struct coordinator *self, struct co_op *op);

@@ -2,6 +2,7 @@
 #ifndef SL_COORDINATOR_STATE_H
 #define SL_COORDINATOR_STATE_H
 
+#include "actors/coordinator/ahead.h"
 #include "actors/coordinator/engines.h"
 #include "ipc/sl_cluster.h"
 #include "ipc/sl_index.h"
@@ -248,6 +249,9 @@ struct co_op {
     uint64_t fetch_until_ns; /* load of a hand-over: they are asked again until then; 0: not yet */
     bool last;               /* load: nothing follows this slice */
     bool many;               /* more than one slice was needed */
+    bool ahead;              /* store: the slice lies in extents that were granted ahead of use */
+    bool ahead_barred;       /* store: some of these were gone, the op goes the long way */
+    uint32_t ahead_wish;     /* store: 1 + the class that its PUBLISH asks for more of; 0: none */
     uint64_t poll_ns;        /* grows while waiting */
     uint64_t unsettled;      /* ranks whose COPY may have been asked for twice */
     struct co_share shares[CO_RANKS_MAX];
@@ -325,6 +329,7 @@ enum co_call {
     CO_CALL_CLOSE,
     CO_CALL_WORD,
     CO_CALL_HELD,
+    CO_CALL_AHEAD,  /* and the class */
     CO_CALL_NOBODY, /* the answer changes nothing */
 };
 static inline uint64_t co_cookie(enum co_call call, uint32_t rank, uint32_t index)
@@ -336,7 +341,7 @@ struct co_metrics {
     sl_metric store_count, load_count, op_failed_count, op_timeout_count, op_cancelled_count,
         op_refused_count;
     sl_metric repeated_count, op_active_count, late_reply_count, zombie_count, fence_count,
-        killed_count, settled_count;
+        killed_count, settled_count, ahead_count;
     sl_metric block_stored_count, block_existed_count, block_refused_count, block_from_memory_count;
     sl_metric block_from_disk_count, block_from_remote_count, block_missed_count, stored_bytes,
         loaded_bytes;
@@ -376,6 +381,7 @@ struct coordinator {
     struct co_op *active_first, *active_last;
     struct co_op *done_first, *done_last; /* oldest first */
     struct co_chunks chunks;
+    struct co_ahead ahead[CO_AHEAD_CLASSES];
 
     char node[SL_CLUSTER_NAME_BYTES]; /* of this node; "": it has none that is one */
     struct co_handover *handovers;    /* handover_max */

@@ -49,6 +49,10 @@ static uint32_t slice_choose(struct coordinator *self, struct co_op *op)
 
 static void store_reserve(struct coordinator *self, struct co_op *op)
 {
+    if (co_ahead_take(self, op)) {
+        co_copy_slice(self, op);
+        return;
+    }
     const struct co_engine *engine = op->engine;
     uint32_t part_total = op->slice_count * engine->part_count;
     struct sl_item_want *items = co_memory_take(&op->work, part_total, sizeof(*items));
@@ -96,13 +100,16 @@ static void store_reserve(struct coordinator *self, struct co_op *op)
         reserve.body.reserve.hold_ns =
             sl_deadline_ns(sl_budget_ns(self->env->now_ns, op->deadline_ns), op->hold_ns);
     }
-    (void)co_op_call(self, op, "registrar", &reserve);
+    if (co_op_call(self, op, "registrar", &reserve)) {
+        co_ahead_wish(self, op);
+    }
 }
 
 void co_store_slice(struct coordinator *self, struct co_op *op)
 {
     op->many = op->many || op->slice_total > 0;
     op->slice_count = 0;
+    op->ahead = false;
     co_memory_reset(&op->work);
     while (op->at < op->block_count && op->blocks[op->at].fate != CO_BLOCK_OPEN) {
         op->at++;
@@ -249,6 +256,8 @@ void co_store_copied(struct coordinator *self, struct co_op *op)
     for (uint32_t i = 0; i < op->slice_count; i++) {
         if (op->parts[i * part_count].state == CO_PART_COPIED) {
             whole++;
+        } else if (op->ahead) {
+            op->ahead_barred = true; /* its grant may have been taken back: it stays open */
         } else if (op->blocks[op->slice[i]].fate == CO_BLOCK_OPEN) {
             block_fail(op, op->slice[i], "a rank did not copy its part");
         }
@@ -262,6 +271,10 @@ void co_store_copied(struct coordinator *self, struct co_op *op)
 
 static void commit_send(struct coordinator *self, struct co_op *op)
 {
+    if (op->ahead) {
+        co_ahead_publish(self, op);
+        return;
+    }
     uint32_t part_count = op->engine->part_count;
     struct sl_item_claim *claims =
         co_memory_take(&op->work, (size_t)op->slice_count * part_count, sizeof(*claims));
@@ -289,8 +302,10 @@ static void commit_send(struct coordinator *self, struct co_op *op)
 static void store_committed(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
 {
     uint32_t part_count = op->engine->part_count;
-    const struct sl_u64s *codes = &reply->body.commit_reply.codes;
+    const struct sl_u64s *codes =
+        op->ahead ? &reply->body.publish_reply.codes : &reply->body.commit_reply.codes;
     uint64_t at = 0;
+    co_ahead_answered(self, op, reply);
     for (uint32_t i = 0; i < op->slice_count; i++) {
         struct co_part *parts = &op->parts[i * part_count];
         if (parts[0].state != CO_PART_COPIED) {
@@ -304,6 +319,15 @@ static void store_committed(struct coordinator *self, struct co_op *op, const st
             }
         }
         struct co_block *block = &op->blocks[op->slice[i]];
+        if (op->ahead && code == SL_ERR_EXISTS) { /* another op was faster */
+            block->fate = CO_BLOCK_EXISTED;
+            co_bit_set(op->existed, op->slice[i]);
+            continue;
+        }
+        if (op->ahead && code != SL_OK) {
+            op->ahead_barred = true; /* it stays open: RESERVE finds out what it is */
+            continue;
+        }
         if (code != SL_OK) {
             block_fail(op, op->slice[i],
                        sl_err_text(code)); /* its claims go in the ABORT at the end of the slice */
@@ -326,6 +350,7 @@ static void store_committed(struct coordinator *self, struct co_op *op, const st
 
 void co_store_abort(struct coordinator *self, struct co_op *op)
 {
+    co_ahead_answered(self, op, NULL);    /* no answer is waited for any more */
     abort_broken(self, op, CO_PART_GONE); /* nothing is: all that is held goes */
     op->slice_count = 0;
 }

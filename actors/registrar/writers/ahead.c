@@ -1,12 +1,16 @@
-/* actors/registrar/writers/ahead.c - extents granted to a client ahead of use, and PUBLISH, which
- * makes values in them visible: a put then costs one round trip.
+/* actors/registrar/writers/ahead.c - extents granted ahead of use to a client or a coordinator, and
+ * PUBLISH, which makes values in them visible: a put then costs one round trip.
  *
  * A grant ahead is a claim like any other (record RESERVED with owner, writer and deadline, written
  * before the client hears of it), but for no key: its record has one that no object can have. The
  * client pins the extent's generation before it writes there (sl_pins_take_grant). So a grant whose
  * deadline has passed is taken back without asking: the record becomes QUARANTINED, fence
  * (seq_cst), and what no pin of the owner names is free; what one names stays until the owner
- * publishes (too late), aborts, lets go of the pin or dies. */
+ * publishes (too late), aborts, lets go of the pin or dies.
+ *
+ * A coordinator writes to nothing itself, and so pins nothing: its grants name the swapper that
+ * will. They end as its other reservations do, by a FENCE of that swapper. What it publishes are
+ * whole blocks: the group's record and those of all its parts are made in one go. */
 #include "actors/registrar/writers/ahead.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/memory/contributions.h"
@@ -15,6 +19,7 @@
 #include "actors/registrar/presence/peers.h"
 #include "actors/registrar/records/claims.h"
 #include "actors/registrar/records/fences.h"
+#include "actors/registrar/records/groups.h"
 #include "actors/registrar/records/units.h"
 #include "actors/registrar/writers/reservations.h"
 #include "actors/registrar/writers/reserve.h"
@@ -44,9 +49,17 @@ static uint64_t ahead_bytes_standard(uint64_t memory_bytes)
 
 /* ---- granting ---- */
 
-static sl_err ahead_grant(struct registrar *self, uint32_t peer, uint64_t length_bytes,
+/* Who may have grants ahead, and who writes to them. */
+struct ahead_wish {
+    uint32_t peer, writer;
+    uint64_t length_bytes;
+};
+
+static sl_err ahead_grant(struct registrar *self, const struct ahead_wish *wish,
                           struct sl_item_grant *grant)
 {
+    uint32_t peer = wish->peer;
+    uint64_t length_bytes = wish->length_bytes;
     uint64_t deadline_ns = sl_deadline_ns(self->env->now_ns, self->set.reservation_ttl_ns);
     struct reg_claim claim = {
         .state = REG_CLAIM_RESERVED,
@@ -54,7 +67,7 @@ static sl_err ahead_grant(struct registrar *self, uint32_t peer, uint64_t length
         .extent = {.length_bytes = length_bytes},
         .owner = self->peers->all[peer].proc,
         .owner_peer = peer,
-        .writer_peer = peer,
+        .writer_peer = wish->writer,
         .group = REG_NONE,
     };
     uint64_t charged = 0;
@@ -67,7 +80,7 @@ static sl_err ahead_grant(struct registrar *self, uint32_t peer, uint64_t length
         .kind = SL_RECORD_RESERVED,
         .extent = claim.extent,
         .owner = claim.owner,
-        .writer = claim.owner,
+        .writer = self->peers->all[wish->writer].proc,
         .deadline_ns = deadline_ns,
         .contributions = charged,
         .key = ahead_key,
@@ -127,16 +140,27 @@ static uint64_t ahead_room(struct registrar *self, uint64_t count, uint64_t spac
     return SL_MIN(count, reg_free_bytes(self) / space);
 }
 
-static uint32_t ahead_grants(struct registrar *self, uint32_t peer, uint64_t count,
-                             uint64_t length_bytes)
+/* Whether somebody can tell what of it is being written: a client that writes itself has pins, an
+ * actor answers fences. */
+static bool ahead_is_writer(const struct registrar *self, const struct ahead_wish *wish)
+{
+    if (wish->writer == REG_NONE) {
+        return false;
+    }
+    const struct reg_peer *writer = &self->peers->all[wish->writer];
+    return wish->writer == wish->peer ? writer->client && writer->pins != NULL
+                                      : !writer->client && !writer->tierer;
+}
+
+static uint32_t ahead_grants(struct registrar *self, const struct ahead_wish *wish, uint64_t count)
 {
     uint32_t granted = 0;
-    if (!self->peers->all[peer].client || self->peers->all[peer].pins == NULL ||
-        length_bytes == 0 || length_bytes > self->set.memory_chunk) {
-        return 0; /* without pins nobody could tell what is being written */
+    if (wish->length_bytes == 0 || wish->length_bytes > self->set.memory_chunk ||
+        !ahead_is_writer(self, wish)) {
+        return 0;
     }
-    uint64_t space = sl_extent_space(length_bytes);
-    uint64_t allowed = ahead_allowed(self, peer, count, space);
+    uint64_t space = sl_extent_space(wish->length_bytes);
+    uint64_t allowed = ahead_allowed(self, wish->peer, count, space);
     for (uint32_t i = 0; i < AHEAD_INDEX_ROUNDS && allowed > 0 && sl_index_nearly_full(self->index);
          i++) {
         if (!reg_make_index_room(self)) {
@@ -144,8 +168,7 @@ static uint32_t ahead_grants(struct registrar *self, uint32_t peer, uint64_t cou
         }
     }
     allowed = ahead_room(self, allowed, space);
-    while (granted < allowed &&
-           ahead_grant(self, peer, length_bytes, &self->scratch->grants[granted]) == SL_OK) {
+    while (granted < allowed && ahead_grant(self, wish, &self->scratch->grants[granted]) == SL_OK) {
         granted++;
     }
     return granted;
@@ -172,9 +195,10 @@ static sl_err key_free(struct registrar *self, const struct sl_text *key)
     return claimed ? SL_ERR_BUSY : SL_OK;
 }
 
-/* The object's record counts before the grant's is gone: a restart in between frees the latter. */
-static sl_err ahead_publish(struct registrar *self, uint32_t slot,
-                            const struct sl_item_publication *item)
+/* The value's record counts before the grant's is gone: a restart in between frees the latter.
+ * group: 0, or the record of the block that it is a part of. */
+static sl_err ahead_publish(struct registrar *self, uint32_t slot, sl_ref group,
+                            const struct sl_item_publication *item, sl_ref *out)
 {
     struct reg_claim *claim = &self->claims->all[slot];
     struct sl_entry object = {
@@ -182,6 +206,8 @@ static sl_err ahead_publish(struct registrar *self, uint32_t slot,
         .digest = {.low = item->digest_low, .high = item->digest_high},
         .owner = claim->owner,
         .writer = claim->owner,
+        .group = group,
+        .part_index = (uint16_t)item->part_index,
         .key = item->key.at,
         .key_length = (uint16_t)item->key.length,
     };
@@ -207,18 +233,20 @@ static sl_err ahead_publish(struct registrar *self, uint32_t slot,
         reg_list_remove(self, REG_LIST_PEER, &self->peers->all[claim->owner_peer].owned, slot);
     }
     reg_claim_remove(self, slot);
-    reg_unit_committed(self, ref);
+    *out = ref;
     return SL_OK;
 }
 
-static sl_err publish_one(struct registrar *self, uint32_t peer,
-                          const struct sl_item_publication *item)
+/* Whether the grant is there, is the sender's, and is of this size. SL_OK with *slot REG_NONE: the
+ * value was published before. */
+static sl_err grant_find(struct registrar *self, uint32_t peer,
+                         const struct sl_item_publication *item, uint32_t *slot)
 {
-    uint32_t slot = reg_claim_by_generation(self, item->generation);
-    if (slot == REG_NONE) {
+    *slot = reg_claim_by_generation(self, item->generation);
+    if (*slot == REG_NONE) {
         return reg_recent_has(self, item->generation) ? SL_OK : SL_ERR_STALE;
     }
-    const struct reg_claim *claim = &self->claims->all[slot];
+    const struct reg_claim *claim = &self->claims->all[*slot];
     if (claim->ref != item->ref) {
         return SL_ERR_STALE;
     }
@@ -226,18 +254,226 @@ static sl_err publish_one(struct registrar *self, uint32_t peer,
         return SL_ERR_PERMISSION;
     }
     if (claim->state != REG_CLAIM_RESERVED) {
-        reg_claim_release(self, slot); /* the writer itself says that it is done */
+        if (claim->writer_peer == peer) {
+            reg_claim_release(self, *slot); /* the writer itself says that it is done */
+        }
         return SL_ERR_STALE;
     }
-    if (sl_extent_space(item->length_bytes) != sl_extent_space(claim->extent.length_bytes)) {
-        return SL_ERR_INVALID;
+    return sl_extent_space(item->length_bytes) == sl_extent_space(claim->extent.length_bytes)
+               ? SL_OK
+               : SL_ERR_INVALID;
+}
+
+static sl_err publish_one(struct registrar *self, uint32_t peer,
+                          const struct sl_item_publication *item)
+{
+    uint32_t slot;
+    sl_ref ref = 0;
+    sl_err err = grant_find(self, peer, item, &slot);
+    if (err != SL_OK || slot == REG_NONE) {
+        return err;
     }
-    sl_err err = key_free(self, &item->key);
+    err = key_free(self, &item->key);
     uint64_t hash = reg_hash(item->key.at, item->key.length);
     if (err == SL_OK && !reg_unit_is_admitted(self, hash, item->length_bytes)) {
         return SL_ERR_NO_SPACE;
     }
-    return err == SL_OK ? ahead_publish(self, slot, item) : err;
+    err = err == SL_OK ? ahead_publish(self, slot, 0, item, &ref) : err;
+    if (err == SL_OK) {
+        reg_unit_committed(self, ref);
+    }
+    return err;
+}
+
+/* ---- publishing blocks ---- */
+
+struct block { /* of a PUBLISH */
+    const struct sl_msg *msg;
+    const struct sl_item_group *want;
+    const struct sl_item_publication *items;
+    uint32_t count, peer;
+};
+
+/* A block of which half came up in a scan of the disk, or was published by a registrar that died
+ * over the very same request, gives way. What that used of the grants is gone with it. */
+static void block_clear(struct registrar *self, const struct block *block)
+{
+    const struct sl_text *key = &block->want->key;
+    struct sl_entry there;
+    uint32_t slot = REG_NONE;
+    if (sl_index_find_any(self->index, key->at, (uint32_t)key->length, &there) == SL_OK &&
+        there.kind == SL_RECORD_GROUP) {
+        slot = reg_group_slot(self, there.ref);
+    }
+    const struct reg_group *group = slot == REG_NONE ? NULL : &self->groups->all[slot];
+    if (group != NULL &&
+        (group->found || (group->op_id == block->msg->op_id &&
+                          sl_proc_id_equal(group->owner, self->peers->all[block->peer].proc)))) {
+        reg_group_abandon(self, slot, REG_GHOST_EXPIRED);
+    }
+}
+
+/* What stands in the way of a new block under this key: SL_OK nothing. */
+static sl_err block_free(struct registrar *self, const struct block *block)
+{
+    const struct sl_text *key = &block->want->key;
+    struct sl_entry there;
+    struct sl_group_info info;
+    if (sl_index_find_any(self->index, key->at, (uint32_t)key->length, &there) != SL_OK) {
+        return SL_OK;
+    }
+    if (there.kind != SL_RECORD_GROUP) {
+        return SL_ERR_INVALID; /* an object has this key */
+    }
+    sl_index_group_info(self->index, there.ref, &info);
+    return info.state == SL_GROUP_COMMITTED ? SL_ERR_EXISTS : SL_ERR_BUSY;
+}
+
+/* All grants stand, and no key is taken. *done: it was published before. */
+static sl_err block_check(struct registrar *self, const struct block *block, bool *done)
+{
+    uint64_t parts[REG_PARTS_MAX / 64] = {0};
+    uint32_t done_count = 0;
+    if (block->count != block->want->part_count) {
+        return SL_ERR_INVALID;
+    }
+    for (uint32_t i = 0; i < block->count; i++) {
+        uint64_t part = block->items[i].part_index;
+        if (part >= block->count || (parts[part / 64] >> (part % 64) & 1) != 0) {
+            return SL_ERR_INVALID;
+        }
+        parts[part / 64] |= UINT64_C(1) << (part % 64);
+        uint32_t slot = REG_NONE;
+        sl_err err = grant_find(self, block->peer, &block->items[i], &slot);
+        if (err != SL_OK) {
+            return err;
+        }
+        done_count += slot == REG_NONE ? 1 : 0;
+    }
+    *done = done_count == block->count;
+    if (done_count > 0) { /* some of its parts alone: they were published with another block */
+        return *done ? SL_OK : SL_ERR_STALE;
+    }
+    sl_err err = block_free(self, block);
+    for (uint32_t i = 0; err == SL_OK && i < block->count; i++) {
+        const struct sl_text *key = &block->items[i].key;
+        err = key_free(self, key);
+        err = err == SL_ERR_EXISTS ? SL_ERR_INVALID : err; /* a part of no block, or of another */
+        if (err == SL_OK && !reg_unit_is_admitted(self, reg_hash(key->at, key->length),
+                                                  block->items[i].length_bytes)) {
+            err = SL_ERR_NO_SPACE;
+        }
+    }
+    return err;
+}
+
+static sl_err block_make(struct registrar *self, const struct block *block, uint32_t *group)
+{
+    uint64_t deadline_ns = sl_deadline_ns(self->env->now_ns, self->set.reservation_ttl_ns);
+    struct sl_proc_id owner = self->peers->all[block->peer].proc;
+    const struct sl_group_want make = {
+        .key = {.at = block->want->key.at, .length = (uint32_t)block->want->key.length},
+        .part_count = block->count,
+        .deadline_ns = deadline_ns,
+        .op_id = block->msg->op_id,
+        .transient_ns = block->want->transient_ns,
+        .owner = owner,
+    };
+    struct reg_group fresh = {.owner = owner, .op_id = block->msg->op_id, .seq = block->msg->seq};
+    sl_err err = sl_index_group_create(self->index, &make, &fresh.ref, NULL);
+    for (uint32_t i = 0;
+         err == SL_ERR_NO_SPACE && i < AHEAD_INDEX_ROUNDS && reg_make_index_room(self); i++) {
+        err = sl_index_group_create(self->index, &make, &fresh.ref, NULL);
+    }
+    if (err != SL_OK) {
+        return err;
+    }
+    *group = reg_group_add(self, &fresh, deadline_ns);
+    if (*group == REG_NONE) {
+        sl_index_group_drop(self->index, fresh.ref);
+        sl_index_unlink(self->index, fresh.ref, SL_RECORD_FREE);
+        return SL_ERR_LIMIT;
+    }
+    return SL_OK;
+}
+
+/* Two items may name one grant or one key: the second finds it used. */
+static sl_err part_publish(struct registrar *self, const struct block *block, uint32_t index,
+                           uint32_t group)
+{
+    const struct sl_item_publication *item = &block->items[index];
+    uint32_t slot = REG_NONE;
+    sl_ref part = 0;
+    sl_err err = grant_find(self, block->peer, item, &slot);
+    err = err == SL_OK && slot == REG_NONE ? SL_ERR_STALE : err;
+    err = err == SL_OK ? key_free(self, &item->key) : err;
+    sl_ref record = self->groups->all[group].ref;
+    err = err == SL_OK ? ahead_publish(self, slot, record, item, &part) : err;
+    if (err != SL_OK) {
+        return err;
+    }
+    reg_group_mark(&self->groups->all[group], item->part_index, true);
+    reg_unit_part_join(self, record, part);
+    if (sl_index_group_fill(self->index, record, (uint32_t)item->part_index)) {
+        reg_group_done(self, group);
+    }
+    return SL_OK;
+}
+
+/* One code for all parts. Nobody sees a part before the last one is there. */
+static sl_err publish_block(struct registrar *self, const struct block *block)
+{
+    uint32_t group = REG_NONE;
+    bool done = false;
+    block_clear(self, block);
+    sl_err err = block_check(self, block, &done);
+    if (err != SL_OK || done) {
+        return err;
+    }
+    err = block_make(self, block, &group);
+    if (err != SL_OK) {
+        return err;
+    }
+    for (uint32_t i = block->count; err == SL_OK && i > 0; i--) {
+        err = part_publish(self, block, i - 1, group);
+    }
+    if (err != SL_OK) {
+        reg_group_abandon(self, group, REG_GHOST_REFUSED);
+    }
+    return err;
+}
+
+/* The block that begins with this item, as far as its parts are adjacent. */
+static bool block_at(const struct sl_msg *msg, uint32_t peer, uint64_t at, struct block *out)
+{
+    const struct sl_body_publish *body = &msg->body.publish;
+    uint64_t group = body->items.at[at].group;
+    *out = (struct block){.msg = msg, .items = &body->items.at[at], .peer = peer};
+    while (at + out->count < body->items.count && out->count < REG_PARTS_MAX &&
+           body->items.at[at + out->count].group == group) {
+        out->count++;
+    }
+    if (group > body->groups.count) {
+        return false;
+    }
+    out->want = &body->groups.at[group - 1];
+    return true;
+}
+
+/* Publishes from this item on; gives how many items got their code. */
+static uint32_t publish_from(struct registrar *self, const struct sl_msg *msg, uint32_t peer,
+                             uint64_t at)
+{
+    struct block block;
+    if (msg->body.publish.items.at[at].group == 0) {
+        self->codes[at] = (uint64_t)publish_one(self, peer, &msg->body.publish.items.at[at]);
+        return 1;
+    }
+    sl_err err = block_at(msg, peer, at, &block) ? publish_block(self, &block) : SL_ERR_INVALID;
+    for (uint32_t i = 0; i < block.count; i++) {
+        self->codes[at + i] = (uint64_t)err;
+    }
+    return block.count;
 }
 
 static void publish(struct registrar *self, const struct sl_msg *msg)
@@ -249,10 +485,12 @@ static void publish(struct registrar *self, const struct sl_msg *msg)
         return;
     }
     uint64_t oldest = 0; /* of what is put here */
+    for (uint64_t i = 0; i < body->items.count;) {
+        i += publish_from(self, msg, peer, i);
+    }
     for (uint64_t i = 0; i < body->items.count; i++) {
         uint64_t generation = body->items.at[i].generation;
-        sl_err code = publish_one(self, peer, &body->items.at[i]);
-        self->codes[i] = (uint64_t)code;
+        sl_err code = (sl_err)self->codes[i];
         oldest = code == SL_OK && (oldest == 0 || generation < oldest) ? generation : oldest;
         done += code == SL_OK ? 1 : 0;
         stale += code == SL_ERR_STALE ? 1 : 0;
@@ -263,8 +501,13 @@ static void publish(struct registrar *self, const struct sl_msg *msg)
     /* Where all that is older is leased or pinned, what was just put would be the first to go for a
      * room that nobody needs yet. */
     self->evict->spared_generation = oldest;
-    reply.body.publish_reply.ahead.count =
-        ahead_grants(self, peer, body->ahead_count, body->ahead_bytes);
+    const struct ahead_wish wish = {
+        .peer = peer,
+        .writer = body->ahead_writer.length == 0
+                      ? peer
+                      : reg_peer_find(self, body->ahead_writer.at, body->ahead_writer.length),
+        .length_bytes = body->ahead_bytes};
+    reply.body.publish_reply.ahead.count = ahead_grants(self, &wish, body->ahead_count);
     self->evict->spared_generation = 0;
     reply.body.publish_reply.ahead.at = self->scratch->grants;
     sl_metric_add(self->env->metrics, self->reservations->metric.commit_count, done);

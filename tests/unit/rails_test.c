@@ -360,7 +360,7 @@ END_TEST
  * and at the end nothing is in use. */
 START_TEST(links_that_break_at_random_cost_no_byte)
     {
-        enum { ROUNDS = 60 };
+        enum { ROUNDS = 40 };
         uint32_t read_key = 0, good = 0, state = 12345;
         options_a.address = options_b.address = THREE;
         open_all(3);
@@ -471,9 +471,7 @@ START_TEST(an_ended_grant_is_told_once_and_lets_nothing_land)
         }
 
         ck_assert_int_eq(a.dones[0].code, SL_ERR_PERMISSION);
-        for (uint64_t i = 0; i < MEMORY; i++) {
-            ck_assert_uint_eq(b.bytes[i], 0x66);
-        }
+        ck_assert(b.bytes[0] == 0x66 && memcmp(b.bytes, b.bytes + 1, MEMORY - 1) == 0);
         ck_assert_uint_eq(b.grants_ended, 1);
         ck_assert_int_eq(sl_fabric_memory_remove(b.fabric, b.memory), SL_OK);
     }

@@ -500,6 +500,42 @@ START_TEST(what_goes_away_ends_its_transfers)
     }
 END_TEST
 
+/* Three regions on each of two rails. */
+START_TEST(memory_goes_region_by_region_from_all_rails)
+    {
+        struct sl_fabric_memory memory = {.length_bytes = 5 * 12288, .stride_bytes = 12288};
+        struct sl_fabric_stats stats;
+        struct sl_error why = {0};
+        uint32_t pool = 0, key = 0;
+        bool gone = true;
+        options_a.region_bytes_max = 2 * 12288 + 4096;
+        open_all(2);
+        a.fabric->rails->at[1].fabric->options.region_bytes_max = 2 * 12288; /* its device's */
+        ck_assert_uint_eq(sl_fabric_region_bytes_max(a.fabric), 2 * 12288);
+        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
+        sl_fabric_stats(a.fabric, &stats);
+        uint64_t before = stats.regions;
+        memory.at = a.bytes;
+        a.registered = false;
+        ck_assert_int_eq(sl_fabric_memory_add(a.fabric, &memory, &pool, &why), SL_OK);
+        a.memory = pool; /* what registered() is to speak of */
+        PAIR_UNTIL(&a, &b, a.registered);
+        sl_fabric_stats(a.fabric, &stats);
+        ck_assert_uint_eq(stats.regions, before + 6);
+
+        for (uint32_t left = 6; left > 0; left--) {
+            ck_assert_int_eq(sl_fabric_memory_remove_step(a.fabric, pool, &gone), SL_OK);
+            ck_assert(gone == (left == 1));
+            sl_fabric_stats(a.fabric, &stats);
+            ck_assert_uint_eq(stats.regions, before + left - 1);
+            ck_assert_int_eq(end_post(&a, SL_FABRIC_READ, key, 0, 1, 1, SL_NEVER_NS),
+                             gone ? SL_ERR_NOT_FOUND : SL_ERR_BUSY);
+        }
+
+        ck_assert_int_eq(sl_fabric_memory_remove_step(a.fabric, pool, &gone), SL_ERR_NOT_FOUND);
+    }
+END_TEST
+
 START_TEST(tables_have_bounds)
     {
         struct sl_error why = {0};
@@ -592,6 +628,7 @@ int main(void)
     tcase_set_timeout(cases, 60);
     tcase_add_checked_fixture(cases, setup, teardown);
     tcase_add_loop_test(cases, a_large_transfer_goes_over_all_rails, 0, SL_COUNT(moves));
+    tcase_add_test(cases, memory_goes_region_by_region_from_all_rails);
     tcase_add_test(cases, small_transfers_alternate);
     tcase_add_loop_test(cases, nodes_with_unlike_numbers_of_rails_meet, 0, SL_COUNT(pairs));
     tcase_add_test(cases, a_rail_that_does_not_open_is_left_out);

@@ -27,7 +27,8 @@ void fabric_memory_clear(struct sl_fabric *fabric, struct fabric_memory *memory)
 
 uint64_t sl_fabric_region_bytes_max(const struct sl_fabric *fabric)
 {
-    return fabric->options.region_bytes_max;
+    return fabric->rails != NULL ? fabric_rails_region_bytes_max(fabric)
+                                 : fabric->options.region_bytes_max;
 }
 
 static bool memory_cut(const struct sl_fabric *fabric, const struct fabric_memory *memory,
@@ -99,6 +100,9 @@ sl_err sl_fabric_memory_remove(struct sl_fabric *fabric, uint32_t handle)
 
 sl_err sl_fabric_memory_remove_step(struct sl_fabric *fabric, uint32_t handle, bool *gone)
 {
+    if (fabric->rails != NULL) {
+        return fabric_rails_memory_remove_step(fabric, handle, gone);
+    }
     struct fabric_memory *memory = fabric_memory_of(fabric, handle);
     if (memory == NULL) {
         return SL_ERR_NOT_FOUND;

@@ -134,6 +134,8 @@ struct rails_key *rails_key_of(const struct rails *rails, uint32_t handle);
 sl_err fabric_rails_memory_add(struct sl_fabric *fabric, const struct sl_fabric_memory *memory,
                                uint32_t *out, struct sl_error *why);
 sl_err fabric_rails_memory_remove(struct sl_fabric *fabric, uint32_t memory);
+sl_err fabric_rails_memory_remove_step(struct sl_fabric *fabric, uint32_t memory, bool *gone);
+uint64_t fabric_rails_region_bytes_max(const struct sl_fabric *fabric);
 bool rails_memory_is_ready(const struct rails *rails, const struct rails_memory *memory);
 sl_err fabric_rails_grant_add(struct sl_fabric *fabric, const struct sl_fabric_grant *grant,
                               uint32_t *out, void *key, uint32_t *key_bytes, struct sl_error *why);

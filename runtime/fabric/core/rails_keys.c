@@ -89,6 +89,54 @@ sl_err fabric_rails_memory_remove(struct sl_fabric *fabric, uint32_t handle)
     return SL_OK;
 }
 
+/* Rail after rail. From the first call on it is not ready, so that nothing uses it. */
+sl_err fabric_rails_memory_remove_step(struct sl_fabric *fabric, uint32_t handle, bool *gone)
+{
+    struct rails *rails = fabric->rails;
+    struct rails_memory *memory = rails_memory_of(rails, handle);
+    if (memory == NULL) {
+        return SL_ERR_NOT_FOUND;
+    }
+    if (memory->users > 0) {
+        return SL_ERR_BUSY;
+    }
+    memory->ready = 0;
+    uint32_t i = 0;
+    while (i < rails->count && memory->sub[i] == FABRIC_NONE) {
+        i++;
+    }
+    bool over = true;
+    sl_err err = i == rails->count
+                     ? SL_ERR_NOT_FOUND
+                     : sl_fabric_memory_remove_step(rails->at[i].fabric, memory->sub[i], &over);
+    if (err == SL_ERR_BUSY) {
+        return err;
+    }
+    if (i < rails->count && over) {
+        memory->sub[i] = FABRIC_NONE;
+    }
+    *gone = true;
+    for (uint32_t k = 0; k < rails->count; k++) {
+        *gone = *gone && memory->sub[k] == FABRIC_NONE;
+    }
+    if (*gone) {
+        *memory = (struct rails_memory){.generation = memory->generation};
+    }
+    return SL_OK;
+}
+
+uint64_t fabric_rails_region_bytes_max(const struct sl_fabric *fabric)
+{
+    const struct rails *rails = fabric->rails;
+    uint64_t bytes = fabric->options.region_bytes_max;
+    for (uint32_t i = 0; i < rails->count; i++) {
+        if (rails->at[i].fabric != NULL) {
+            bytes = SL_MIN(bytes, sl_fabric_region_bytes_max(rails->at[i].fabric));
+        }
+    }
+    return bytes;
+}
+
 void rails_on_registered(void *context, uint32_t sub, uint32_t region_index,
                          const struct sl_error *why)
 {

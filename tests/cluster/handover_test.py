@@ -57,8 +57,8 @@ class Handover(unittest.TestCase):
             for node in (a, b):
                 wait_until(lambda at=node: counter(at, "transporter.0", "regions_registered") == 256, 10,
                            f"the arena of {node.name} is registered")
-            report = self.demo(a, b, "--requests", "4000", "--ranks", "2", "--concurrency", "32", "--op-timeout", "30s")
-            self.assertEqual(report["complete"], 4000, report)
+            report = self.demo(a, b, "--requests", "1000", "--ranks", "2", "--concurrency", "32", "--op-timeout", "30s")
+            self.assertEqual(report["complete"], 1000, report)
             for node in (a, b):
                 self.assertIn("memories registered with the fabric, 0 bytes are left out", node.logs())
                 wait_until(lambda at=node: counter(at, "transporter.0", "pool_memories") == 0, 10,
@@ -71,7 +71,7 @@ class Handover(unittest.TestCase):
             a, b = cluster.nodes
             wait_alive(a, "b")
             wait_alive(b, "a")
-            report = self.demo(a, b, "--mode", "direct", "--requests", "4000", "--ranks", "2", "--concurrency", "32",
+            report = self.demo(a, b, "--mode", "direct", "--requests", "1000", "--ranks", "2", "--concurrency", "32",
                                "--op-timeout", "30s")
             self.assertEqual(report["complete"], 1000, report)
             self.assertGreaterEqual(counter(a, "coordinator", "handovers_pushed"), 990)

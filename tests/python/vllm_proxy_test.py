@@ -174,23 +174,30 @@ class Proxied(unittest.TestCase):
         self.assertEqual(self.prefill.asked[1][1]["kv_transfer_params"], {**proxy.ASKED, "sluice_handover": told["sluice_handover"]})
         self.prefill.wait.set()
 
+    def decode_asked(self, count):
+        end = time.monotonic() + SECONDS
+        while len(self.decode.asked) < count and time.monotonic() < end:
+            time.sleep(0.01)
+        self.assertEqual(len(self.decode.asked), count)
+
     def failing_beside(self, reply, **how):
         """Decode waits for its blocks when prefill answers this; the response and its body."""
         self.started(direct=True)
         self.ask()
-        waits = threading.Event()
+        waits, fails = threading.Event(), threading.Event()
         self.addCleanup(waits.set)
+        self.addCleanup(fails.set)
         self.prefill.reply, self.prefill.status = reply
+        self.prefill.wait = fails
         self.decode.wait = waits
         for name, value in how.items():
             setattr(self.decode, name, value)
         got = []
         asking = threading.Thread(target=lambda: got.append(self.ask()), daemon=True)
         asking.start()
-        end = time.monotonic() + SECONDS
-        while len(self.decode.asked) < 3 and time.monotonic() < end:
-            time.sleep(0.01)
-        self.assertEqual(len(self.decode.asked), 3)  # again, while the one before waits
+        self.decode_asked(2)
+        fails.set()
+        self.decode_asked(3)  # again, while the one before waits
         waits.set()
         asking.join(SECONDS)
         self.assertTrue(self.decode.asked[1][1]["kv_transfer_params"]["do_remote_prefill"])
@@ -201,6 +208,14 @@ class Proxied(unittest.TestCase):
         for reply in (({"error": "no"}, 500), ({"no": "hand-over"}, 200), ({"error": "bad"}, 400)):
             response, answer = self.failing_beside(reply)
             self.assertEqual((response.status, json.loads(answer)), (200, {"choices": ["text"]}))
+
+    def test_direct_does_not_ask_decode_to_wait_for_a_prefill_that_has_failed(self):
+        self.started(direct=True)
+        self.ask()
+        beside = proxy.Beside()
+        beside.prefill_failed()
+        self.assertRaises(ConnectionAbortedError, beside.connected, None)
+        self.assertFalse(beside.answered())
 
     def test_direct_asks_decode_again_for_a_stream_that_has_said_nothing(self):
         response, answer = self.failing_beside(({"error": "no"}, 500), pieces=PIECES, begins=True)

@@ -7,6 +7,7 @@
  * empty receive clears it. All descriptors are in one epoll of the mailbox's own. It is the single
  * descriptor that a loop sees, or the place where the loop waits (sl_mailbox_join). */
 #include "ipc/mailbox_internal.h"
+#include "runtime/sl_loop.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -496,10 +497,8 @@ sl_err sl_mailbox_send(struct sl_mailbox *mailbox, const char *to, const void *f
 static bool ask_sources(struct sl_mailbox *mailbox, uint64_t wait_ns)
 {
     struct epoll_event events[EVENTS_MAX];
-    const struct timespec limit = {.tv_sec = (time_t)(wait_ns / SL_NS_PER_S),
-                                   .tv_nsec = (long)(wait_ns % SL_NS_PER_S)};
     bool of_loop = false;
-    int count = epoll_pwait2(mailbox->epoll_fd, events, EVENTS_MAX, &limit, NULL);
+    int count = sl_epoll_wait(mailbox->epoll_fd, events, EVENTS_MAX, wait_ns);
     for (int i = 0; i < count; i++) {
         enum sl_mailbox_tag tag = (enum sl_mailbox_tag)(events[i].data.u64 >> 32);
         uint32_t number = (uint32_t)events[i].data.u64;

@@ -2,8 +2,10 @@
 #include "runtime/sl_loop.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -506,18 +508,34 @@ static void timers_run(struct sl_loop *loop, uint64_t due_ns)
     }
 }
 
+int sl_epoll_wait(int epoll_fd, struct epoll_event *events, int count_max, uint64_t wait_ns)
+{
+    static atomic_bool
+        refused; /* by kernels before 5.11, filters that do not know the call, valgrind */
+    const struct timespec limit = {.tv_sec = (time_t)(wait_ns / SL_NS_PER_S),
+                                   .tv_nsec = (long)(wait_ns % SL_NS_PER_S)};
+    if (wait_ns > 0 && !atomic_load_explicit(&refused, memory_order_relaxed)) {
+        int count = epoll_pwait2(epoll_fd, events, count_max, &limit, NULL);
+        if (count >= 0 || (errno != ENOSYS && errno != EPERM)) {
+            return count;
+        }
+        atomic_store_explicit(&refused, true, memory_order_relaxed);
+    }
+    struct pollfd waited = {.fd = epoll_fd, .events = POLLIN};
+    int ready = wait_ns > 0 ? ppoll(&waited, 1, &limit, NULL) : 1;
+    return ready > 0 ? epoll_wait(epoll_fd, events, count_max, 0) : ready;
+}
+
 /* Gives the number of events, or -1 with errno. */
 static int loop_wait(struct sl_loop *loop, uint64_t wait_ns,
                      struct epoll_event events[SL_LOOP_EVENTS_MAX])
 {
-    if (loop->wait_fn != NULL) {
-        return loop->wait_fn(loop->wait_context, wait_ns)
-                   ? epoll_wait(loop->epoll_fd, events, (int)SL_LOOP_EVENTS_MAX, 0)
-                   : 0;
+    if (loop->wait_fn == NULL) {
+        return sl_epoll_wait(loop->epoll_fd, events, (int)SL_LOOP_EVENTS_MAX, wait_ns);
     }
-    struct timespec timeout = {.tv_sec = (time_t)(wait_ns / SL_NS_PER_S),
-                               .tv_nsec = (long)(wait_ns % SL_NS_PER_S)};
-    return epoll_pwait2(loop->epoll_fd, events, (int)SL_LOOP_EVENTS_MAX, &timeout, NULL);
+    return loop->wait_fn(loop->wait_context, wait_ns)
+               ? epoll_wait(loop->epoll_fd, events, (int)SL_LOOP_EVENTS_MAX, 0)
+               : 0;
 }
 
 sl_err sl_loop_turn(struct sl_loop *loop, uint64_t budget_ns, struct sl_error *why)

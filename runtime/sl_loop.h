@@ -106,6 +106,11 @@ void sl_loop_wait_by(struct sl_loop *loop, sl_loop_wait_fn fn, void *context);
 /* The descriptor that is readable when anything here is: level-triggered, borrowed. */
 int sl_loop_fd(const struct sl_loop *loop);
 
+struct epoll_event;
+/* epoll_wait for wait_ns (up to 1e15), to the nanosecond where the kernel and what filters system
+ * calls allow it, else by ppoll. Gives the number of events, or -1 with errno. From any thread. */
+int sl_epoll_wait(int epoll_fd, struct epoll_event *events, int count_max, uint64_t wait_ns);
+
 /* One turn that waits at most budget_ns. Errors: SL_ERR_OS. */
 sl_err sl_loop_turn(struct sl_loop *loop, uint64_t budget_ns, struct sl_error *why);
 /* Turns until sl_loop_stop; one wait is at most 1 s. Errors: SL_ERR_OS. */

@@ -8,12 +8,18 @@
 
 #include <check.h>
 #include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -646,6 +652,60 @@ START_TEST(loop_that_others_wait_for_hears_what_is_its_own)
     }
 END_TEST
 
+/* As filters of containers do it that are older than the call. */
+static bool pwait2_refuse(int code)
+{
+    struct sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_epoll_pwait2, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (uint32_t)code),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {.len = SL_COUNT(rules), .filter = rules};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+/* 0: a wait without events lasts its time, and one with events gives them; else which was wrong. */
+static int waits_check(void)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.u32 = 7}, got = {0};
+    int epoll_fd = epoll_create1(0), bell = eventfd(0, EFD_NONBLOCK);
+    uint64_t one = 1, began_ns = sl_clock_monotonic_ns();
+    if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, bell, &event) != 0) {
+        return 1;
+    }
+    for (uint64_t wait_ns = 0; wait_ns <= 2 * SL_NS_PER_MS; wait_ns += SL_NS_PER_MS) {
+        if (sl_epoll_wait(epoll_fd, &got, 1, wait_ns) != 0) {
+            return 2;
+        }
+    }
+    if (sl_clock_monotonic_ns() - began_ns < 3 * SL_NS_PER_MS) {
+        return 3;
+    }
+    for (uint64_t wait_ns = 0; wait_ns <= SL_NS_PER_S; wait_ns += SL_NS_PER_S) {
+        if (write(bell, &one, sizeof(one)) != sizeof(one) ||
+            sl_epoll_wait(epoll_fd, &got, 1, wait_ns) != 1 || got.data.u32 != 7) {
+            return 4;
+        }
+    }
+    return sl_clock_monotonic_ns() - began_ns < SL_NS_PER_S ? 0 : 5;
+}
+
+START_TEST(epoll_waits_where_its_newest_call_is_refused)
+    {
+        static const int codes[] = {0, ENOSYS, EPERM};
+        int status = 0;
+        pid_t child = fork();
+        if (child == 0) {
+            bool refused = codes[_i] == 0 || pwait2_refuse(codes[_i]);
+            _exit(refused ? waits_check() : 77);
+        }
+        ck_assert_int_eq(waitpid(child, &status, 0), child);
+        ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status %x", status);
+    }
+END_TEST
+
 START_TEST(loop_notices_deaths_late_and_early)
     {
         struct seen seen = {0};
@@ -755,6 +815,7 @@ int main(void)
     tcase_set_timeout(loop, 20);
     tcase_add_test(loop, loop_reports_descriptors_signals_and_wakes);
     tcase_add_test(loop, loop_that_others_wait_for_hears_what_is_its_own);
+    tcase_add_loop_test(loop, epoll_waits_where_its_newest_call_is_refused, 0, 3);
     tcase_add_test(loop, loop_notices_deaths_late_and_early);
     tcase_add_test(loop, timers_run_when_due_and_once);
     tcase_add_test(loop, full_loop_says_so);

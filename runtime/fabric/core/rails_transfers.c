@@ -78,7 +78,9 @@ static sl_err batch_post(struct rails *rails, struct rails_transfer *transfer, u
             bytes += piece->want.length_bytes;
         }
     }
-    SL_ASSERT(rail != NULL && peer != NULL);
+    if (rail == NULL || peer == NULL) {
+        return sl_fail(why, SL_ERR_INTERNAL, "batch %u of a transfer has no pieces", batch);
+    }
     const struct sl_fabric_transfer post = {
         .verb = transfer->verb,
         .peer = peer->sub[rail->index],

@@ -1,6 +1,7 @@
 /* tests/unit/rails_test.c - several addresses as one fabric, over tcp on the loopback: pieces are
  * dealt out, a link that breaks costs time alone, promises hold. The clock is the test's. */
 #include "runtime/fabric/core/rails.h"
+#include "runtime/fabric/tcp/tcp.h"
 #include "tests/support/fabric_end.h"
 
 #include <check.h>
@@ -237,6 +238,44 @@ START_TEST(a_rail_that_does_not_open_is_left_out)
 
         ck_assert_int_eq(a.dones[0].code, SL_OK);
         ck_assert(pattern_is(a.bytes, MEMORY, 5));
+    }
+END_TEST
+
+static bool none_fits;
+static sl_err address_of_another_kind(struct fabric_peer *peer, const void *blob,
+                                      uint32_t length_bytes, struct sl_error *why)
+{
+    if (none_fits || strcmp(peer->fabric->options.address, "127.0.0.2") == 0) {
+        return sl_fail(why, SL_ERR_UNSUPPORTED, "another link layer");
+    }
+    return sl_fabric_tcp.peer_address(peer, blob, length_bytes, why);
+}
+
+/* As when rail 1 is InfiniBand here and Ethernet there. */
+START_TEST(a_rail_of_another_kind_carries_nothing)
+    {
+        static struct fabric_backend mixed;
+        static const char both[] = "SLTR\1\0\2\0\1\0\0\0x\1\0\0\0y";
+        struct sl_error why = {0};
+        uint32_t key = 0;
+        none_fits = false;
+        mixed = sl_fabric_tcp;
+        mixed.peer_address = address_of_another_kind;
+        options_a.backend = options_b.backend = &mixed;
+        open_both();
+        pattern_fill(b.bytes, MEMORY, 12);
+        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
+
+        ck_assert_int_eq(post_all(SL_FABRIC_READ, key, 1), SL_OK);
+        PAIR_UNTIL(&a, &b, a.done_count == 1);
+
+        ck_assert_int_eq(a.dones[0].code, SL_OK);
+        ck_assert_uint_eq(rail_bytes(&a, 1), 0);
+        ck_assert(pattern_is(a.bytes, MEMORY, 12));
+        none_fits = true;
+        ck_assert_int_eq(sl_fabric_peer_address(a.fabric, a.peer, both, sizeof(both) - 1, &why),
+                         SL_ERR_UNSUPPORTED);
+        ck_assert_ptr_nonnull(strstr(why.text, "another link layer"));
     }
 END_TEST
 
@@ -632,6 +671,7 @@ int main(void)
     tcase_add_test(cases, small_transfers_alternate);
     tcase_add_loop_test(cases, nodes_with_unlike_numbers_of_rails_meet, 0, SL_COUNT(pairs));
     tcase_add_test(cases, a_rail_that_does_not_open_is_left_out);
+    tcase_add_test(cases, a_rail_of_another_kind_carries_nothing);
     tcase_add_loop_test(cases, bad_lists_are_refused, 0, SL_COUNT(bad_lists));
     tcase_add_loop_test(cases, a_rail_that_breaks_gives_its_pieces_to_the_other, 0, 2);
     tcase_add_test(cases, a_rail_that_is_back_takes_pieces_again);

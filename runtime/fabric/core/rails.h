@@ -3,10 +3,11 @@
  *
  * A memory is registered with every rail, a peer has a link on every rail, and a grant's key is a
  * key of every rail. Rail i of one node speaks to rail i of the other; rails that the other has not
- * got carry nothing. A transfer's pieces are dealt out over the rails that are up. A rail whose link
- * breaks ends its pieces, and they go to the others, each rail once a piece. When its link is there
- * again it takes pieces again. The promises of fabric.h hold: done() comes once, when no rail
- * touches the local memory any more; grant_ended() comes when nothing lands by any rail.
+ * got, or has of another kind, carry nothing. A transfer's pieces are dealt out over the rails that
+ * are up. A rail whose link breaks ends its pieces, and they go to the others, each rail once a
+ * piece. When its link is there again it takes pieces again. The promises of fabric.h hold: done()
+ * comes once, when no rail touches the local memory any more; grant_ended() comes when nothing lands
+ * by any rail.
  *
  * Blobs: "SLTR", version, verb of a key or 0, count of rails, 0; then for each rail its length (4
  * bytes) and its blob, length 0: it has none. A fabric without rails takes the first of such a blob,

@@ -83,6 +83,15 @@ void fabric_rails_peer_remove(struct sl_fabric *fabric, uint32_t handle)
     }
 }
 
+static sl_err fail_with(const struct sl_error *reason, struct sl_error *why)
+{
+    if (why != NULL) {
+        *why = *reason;
+    }
+    return reason->code;
+}
+
+/* Refused when no rail can use it. */
 sl_err fabric_rails_peer_address(struct sl_fabric *fabric, uint32_t handle, const void *blob,
                                  uint32_t length_bytes, struct sl_error *why)
 {
@@ -93,13 +102,23 @@ sl_err fabric_rails_peer_address(struct sl_fabric *fabric, uint32_t handle, cons
         return sl_fail(why, SL_ERR_NOT_FOUND, "no such peer");
     }
     sl_err err = rails_blob_read(blob, length_bytes, &read, why);
+    struct sl_error unlike = {0};
+    bool taken = false;
     for (uint32_t i = 0; i < rails->count && err == SL_OK; i++) {
-        if (rails->at[i].fabric != NULL && read.lengths[i] > 0) {
-            err = sl_fabric_peer_address(rails->at[i].fabric, peer->sub[i], read.parts[i],
-                                         read.lengths[i], why);
+        struct sl_error reason = {0};
+        if (rails->at[i].fabric == NULL || read.lengths[i] == 0) {
+            continue;
+        }
+        sl_err one = sl_fabric_peer_address(rails->at[i].fabric, peer->sub[i], read.parts[i],
+                                            read.lengths[i], &reason);
+        taken |= one == SL_OK;
+        if (one == SL_ERR_UNSUPPORTED) { /* a NIC of another kind: the rail carries nothing */
+            unlike = reason;
+        } else if (one != SL_OK) {
+            err = fail_with(&reason, why);
         }
     }
-    return err;
+    return err == SL_OK && !taken && unlike.code != SL_OK ? fail_with(&unlike, why) : err;
 }
 
 /* All that is known of our addresses by now; the others come behind. */

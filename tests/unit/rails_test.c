@@ -241,6 +241,21 @@ START_TEST(a_rail_that_does_not_open_is_left_out)
     }
 END_TEST
 
+/* However many others there are: what a node says of itself has 191 bytes. */
+START_TEST(a_node_says_which_rail_does_not_open)
+    {
+        options_a.address = "127.0.0.1,127.0.0.2,127.0.0.3,127.0.0.4,127.0.0.5,192.0.2.77";
+        open_both();
+        ck_assert_ptr_null(rail_of(&a, 5));
+
+        const char *about = sl_fabric_about(a.fabric);
+
+        ck_assert_msg(strstr(about, "1 of 6 rails") != NULL, "%s", about);
+        ck_assert_msg(strstr(about, "192.0.2.77") != NULL, "%s", about);
+        ck_assert_msg(strstr(about, "127.0.0.1") != NULL, "%s", about);
+    }
+END_TEST
+
 static bool none_fits;
 static sl_err address_of_another_kind(struct fabric_peer *peer, const void *blob,
                                       uint32_t length_bytes, struct sl_error *why)
@@ -671,6 +686,7 @@ int main(void)
     tcase_add_test(cases, small_transfers_alternate);
     tcase_add_loop_test(cases, nodes_with_unlike_numbers_of_rails_meet, 0, SL_COUNT(pairs));
     tcase_add_test(cases, a_rail_that_does_not_open_is_left_out);
+    tcase_add_test(cases, a_node_says_which_rail_does_not_open);
     tcase_add_test(cases, a_rail_of_another_kind_carries_nothing);
     tcase_add_loop_test(cases, bad_lists_are_refused, 0, SL_COUNT(bad_lists));
     tcase_add_loop_test(cases, a_rail_that_breaks_gives_its_pieces_to_the_other, 0, 2);

@@ -141,11 +141,30 @@ static sl_err tables_make(struct rails *rails, struct sl_error *why)
     return SL_OK;
 }
 
-static void rails_describe(struct rails *rails, uint32_t index, const char *text)
+static void about_add(struct rails *rails, const char *text)
 {
     char *about = rails->fabric->about;
     size_t used = strlen(about), room = sizeof(rails->fabric->about);
-    (void)snprintf(about + used, room - used, "%s%.100s", index > 0 ? "; " : "", text);
+    (void)snprintf(about + used, room - used, "%s%.100s", used > 0 ? "; " : "", text);
+}
+
+/* Those that did not open come first: the text has no room for all of many rails. */
+static void rails_describe(struct rails *rails, uint32_t open, const struct sl_error reasons[])
+{
+    if (open < rails->count) {
+        (void)snprintf(rails->fabric->about, sizeof(rails->fabric->about),
+                       "%u of %u rails did not open", rails->count - open, rails->count);
+    }
+    for (uint32_t i = 0; i < rails->count; i++) {
+        if (rails->at[i].fabric == NULL) {
+            about_add(rails, reasons[i].text);
+        }
+    }
+    for (uint32_t i = 0; i < rails->count; i++) {
+        if (rails->at[i].fabric != NULL) {
+            about_add(rails, rails->at[i].fabric->about);
+        }
+    }
 }
 
 /* Its tables are as large as ours: a rail may have to carry all. */
@@ -171,7 +190,6 @@ static sl_err rail_open(struct rail *rail, const struct fabric_backend *ops, str
         err = sl_fail_os(why, errno, "watch the descriptor of rail %u", rail->index);
         sl_fabric_close(&rail->fabric);
     }
-    rails_describe(rails, rail->index, err == SL_OK ? rail->fabric->about : why->text);
     return err;
 }
 
@@ -199,22 +217,22 @@ static void entry_take(const char **list, char out[RAILS_ENTRY_BYTES])
 static sl_err all_open(struct rails *rails, const struct fabric_backend *ops, const char *list,
                        struct sl_error *why)
 {
-    struct sl_error first = {0};
+    struct sl_error first = {0}, reasons[RAILS_MAX] = {0};
     uint32_t open = 0;
     for (uint32_t i = 0; i < rails->count; i++) {
-        struct sl_error reason = {0};
         rails->at[i].rails = rails;
         rails->at[i].index = i;
         entry_take(&list, rails->at[i].entry);
         if (rails->at[i].entry[0] == '\0') {
             return sl_fail(why, SL_ERR_CONFIG, "fabric: entry %u of a list is empty", i);
         }
-        if (rail_open(&rails->at[i], ops, &reason) == SL_OK) {
+        if (rail_open(&rails->at[i], ops, &reasons[i]) == SL_OK) {
             open++;
         } else if (first.code == SL_OK) {
-            first = reason;
+            first = reasons[i];
         }
     }
+    rails_describe(rails, open, reasons);
     if (open == 0 && why != NULL) {
         *why = first;
     }

@@ -844,6 +844,40 @@ START_TEST(memory_goes_region_by_region)
     }
 END_TEST
 
+/* It was being registered: what was, goes as slowly, and nobody is told. */
+START_TEST(memory_that_is_given_up_goes_region_by_region)
+    {
+        struct sl_fabric_memory memory = {.stride_bytes = 12288, .length_bytes = 9 * 12288};
+        struct sl_fabric_stats stats;
+        struct sl_error why = {0};
+        uint32_t pool = 0;
+        bool gone = true;
+        options_a.region_bytes_max = 2 * 12288;
+        open_both();
+        sl_fabric_stats(a.fabric, &stats);
+        uint64_t before = stats.regions;
+        memory.at = a.bytes;
+        a.registered = a.refused = false;
+        ck_assert_int_eq(sl_fabric_memory_add(a.fabric, &memory, &pool, &why), SL_OK);
+        a.memory = pool; /* what registered() would speak of */
+        while (stats.regions < before + 3) {
+            pair_step(&a, &b);
+            sl_fabric_stats(a.fabric, &stats);
+        }
+
+        for (uint32_t left = 3; left > 0; left--) {
+            ck_assert_int_eq(sl_fabric_memory_remove_step(a.fabric, pool, &gone), SL_OK);
+            ck_assert(gone == (left == 1));
+            pair_step(&a, &b);
+            sl_fabric_stats(a.fabric, &stats);
+            ck_assert_uint_eq(stats.regions, before + left - 1);
+        }
+
+        ck_assert(!a.registered && !a.refused);
+        ck_assert_int_eq(sl_fabric_memory_remove_step(a.fabric, pool, &gone), SL_ERR_NOT_FOUND);
+    }
+END_TEST
+
 START_TEST(tables_have_bounds)
     {
         uint32_t key = 0;
@@ -964,6 +998,7 @@ static TCase *all_tests(const char *name, SFun before)
     tcase_add_test(tests, what_goes_away_ends_its_transfers);
     tcase_add_test(tests, wrong_calls_are_refused);
     tcase_add_test(tests, memory_goes_region_by_region);
+    tcase_add_test(tests, memory_that_is_given_up_goes_region_by_region);
     tcase_add_test(tests, tables_have_bounds);
     tcase_add_loop_test(tests, a_wrong_address_is_a_wrong_configuration, 0, SL_COUNT(addresses));
     tcase_add_test(tests, without_an_address_nothing_listens);

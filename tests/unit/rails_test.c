@@ -590,6 +590,40 @@ START_TEST(memory_goes_region_by_region_from_all_rails)
     }
 END_TEST
 
+/* Given up while both rails register it. */
+START_TEST(memory_that_is_given_up_goes_from_all_rails)
+    {
+        struct sl_fabric_memory memory = {.length_bytes = 18 * 12288, .stride_bytes = 12288};
+        struct sl_fabric_stats stats;
+        struct sl_error why = {0};
+        uint32_t pool = 0;
+        bool gone = false;
+        options_a.region_bytes_max = 2 * 12288;
+        open_all(2);
+        sl_fabric_stats(a.fabric, &stats);
+        uint64_t before = stats.regions, most;
+        memory.at = a.bytes;
+        a.registered = a.refused = false;
+        ck_assert_int_eq(sl_fabric_memory_add(a.fabric, &memory, &pool, &why), SL_OK);
+        a.memory = pool;
+        while (stats.regions < before + 6) {
+            pair_step(&a, &b);
+            sl_fabric_stats(a.fabric, &stats);
+        }
+        ck_assert_uint_lt(stats.regions, before + 18);
+
+        for (most = stats.regions; !gone; most--) { /* one less each time */
+            ck_assert_int_eq(sl_fabric_memory_remove_step(a.fabric, pool, &gone), SL_OK);
+            pair_step(&a, &b);
+            sl_fabric_stats(a.fabric, &stats);
+            ck_assert_uint_eq(stats.regions, most - 1);
+        }
+
+        ck_assert_uint_eq(stats.regions, before);
+        ck_assert(!a.registered && !a.refused);
+    }
+END_TEST
+
 START_TEST(tables_have_bounds)
     {
         struct sl_error why = {0};
@@ -683,6 +717,7 @@ int main(void)
     tcase_add_checked_fixture(cases, setup, teardown);
     tcase_add_loop_test(cases, a_large_transfer_goes_over_all_rails, 0, SL_COUNT(moves));
     tcase_add_test(cases, memory_goes_region_by_region_from_all_rails);
+    tcase_add_test(cases, memory_that_is_given_up_goes_from_all_rails);
     tcase_add_test(cases, small_transfers_alternate);
     tcase_add_loop_test(cases, nodes_with_unlike_numbers_of_rails_meet, 0, SL_COUNT(pairs));
     tcase_add_test(cases, a_rail_that_does_not_open_is_left_out);

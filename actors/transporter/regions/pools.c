@@ -378,11 +378,11 @@ bool tr_pools_registered(struct transporter *self, uint32_t memory, const struct
 static bool engine_take_back(struct transporter *self, struct engine *engine)
 {
     struct sl_device *device = self->pools->device;
+    bool gone = false;
     if (engine->adding) { /* given up half-way */
-        (void)sl_fabric_memory_remove(self->fabric, engine->memories[engine->added]);
-        engine->adding = false;
+        (void)sl_fabric_memory_remove_step(self->fabric, engine->memories[engine->added], &gone);
+        engine->adding = !gone;
     } else if (engine->added > 0) {
-        bool gone = false;
         sl_err err =
             sl_fabric_memory_remove_step(self->fabric, engine->memories[engine->added - 1], &gone);
         engine->added -= gone ? 1 : 0;

@@ -130,8 +130,8 @@ sl_err sl_fabric_memory_add(struct sl_fabric *fabric, const struct sl_fabric_mem
  * registered is given up, without registered(). */
 sl_err sl_fabric_memory_remove(struct sl_fabric *fabric, uint32_t memory);
 /* The same, a region a call: a NIC takes long to give up what it has pinned. *gone: all of it is
- * deregistered. From the first call on transfers and grants of it are refused. Errors: as above;
- * after SL_ERR_BUSY nothing has changed. */
+ * deregistered. From the first call on transfers and grants of it are refused, and nothing more of
+ * it is registered. Errors: as above; after SL_ERR_BUSY nothing has changed. */
 sl_err sl_fabric_memory_remove_step(struct sl_fabric *fabric, uint32_t memory, bool *gone);
 /* The largest region that is registered: of the options, or of the device where that is less. */
 uint64_t sl_fabric_region_bytes_max(const struct sl_fabric *fabric);

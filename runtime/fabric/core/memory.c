@@ -98,6 +98,15 @@ sl_err sl_fabric_memory_remove(struct sl_fabric *fabric, uint32_t handle)
     return SL_OK;
 }
 
+void fabric_memory_give_up(struct sl_fabric *fabric, uint32_t handle)
+{
+    struct fabric_memory *memory = fabric_memory_of(fabric, handle);
+    if (memory != NULL && (memory->state == MEMORY_REGISTERING || memory->state == MEMORY_FAILED)) {
+        memory->state = MEMORY_LEAVING;
+        fabric->registering--;
+    }
+}
+
 sl_err sl_fabric_memory_remove_step(struct sl_fabric *fabric, uint32_t handle, bool *gone)
 {
     if (fabric->rails != NULL) {
@@ -110,14 +119,12 @@ sl_err sl_fabric_memory_remove_step(struct sl_fabric *fabric, uint32_t handle, b
     if (memory->users > 0) {
         return SL_ERR_BUSY;
     }
-    *gone = memory->state != MEMORY_READY && memory->state != MEMORY_LEAVING;
-    if (!*gone) {
-        memory->state = MEMORY_LEAVING;
-        if (memory->region_count > 0) {
-            region_drop(fabric, memory);
-        }
-        *gone = memory->region_count == 0;
+    fabric_memory_give_up(fabric, handle);
+    memory->state = MEMORY_LEAVING;
+    if (memory->region_count > 0) {
+        region_drop(fabric, memory);
     }
+    *gone = memory->region_count == 0;
     if (*gone) {
         fabric_memory_clear(fabric, memory);
     }

@@ -101,6 +101,11 @@ sl_err fabric_rails_memory_remove_step(struct sl_fabric *fabric, uint32_t handle
         return SL_ERR_BUSY;
     }
     memory->ready = 0;
+    for (uint32_t k = 0; k < rails->count; k++) { /* none goes on while the others leave */
+        if (memory->sub[k] != FABRIC_NONE) {
+            fabric_memory_give_up(rails->at[k].fabric, memory->sub[k]);
+        }
+    }
     uint32_t i = 0;
     while (i < rails->count && memory->sub[i] == FABRIC_NONE) {
         i++;

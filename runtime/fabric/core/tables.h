@@ -30,6 +30,8 @@ void fabric_peer_pump(struct fabric_peer *peer);
 /* ---- memory.c ---- */
 /* Takes its regions from the back end. */
 void fabric_memory_clear(struct sl_fabric *fabric, struct fabric_memory *memory);
+/* No more of it is registered, and registered() does not come; one that is ready stays so. */
+void fabric_memory_give_up(struct sl_fabric *fabric, uint32_t handle);
 void fabric_memories_step(struct sl_fabric *fabric);
 
 /* ---- peers.c ---- */

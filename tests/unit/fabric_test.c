@@ -844,6 +844,30 @@ START_TEST(memory_goes_region_by_region)
     }
 END_TEST
 
+/* As with verbs, where the peer's new address begins the next link at once. Who counts on what was
+ * granted must hear that it went with the link. */
+START_TEST(a_link_that_is_built_anew_at_once_was_down)
+    {
+        struct sl_error why = {0};
+        open_both();
+        struct fabric_peer *peer = &a.fabric->peers[0];
+        (void)sl_fail(&why, SL_ERR_PEER_DIED, "the test broke it");
+
+        fabric_peer_fail(peer, &why);
+        while (peer->state != PEER_WAITING) { /* without a step of the whole */
+            a.fabric->ops->flush(a.fabric);
+            a.fabric->ops->step(a.fabric);
+        }
+        peer->due_ns = clock_ns;
+        sl_fabric_step(a.fabric, clock_ns);
+
+        ck_assert_uint_eq(a.downs, 1);
+        ck_assert_str_eq(a.link_why, "the test broke it");
+        PAIR_UNTIL(&a, &b, a.ups == 2);
+        ck_assert_uint_eq(a.downs, 1);
+    }
+END_TEST
+
 /* It was being registered: what was, goes as slowly, and nobody is told. */
 START_TEST(memory_that_is_given_up_goes_region_by_region)
     {
@@ -998,6 +1022,7 @@ static TCase *all_tests(const char *name, SFun before)
     tcase_add_test(tests, what_goes_away_ends_its_transfers);
     tcase_add_test(tests, wrong_calls_are_refused);
     tcase_add_test(tests, memory_goes_region_by_region);
+    tcase_add_test(tests, a_link_that_is_built_anew_at_once_was_down);
     tcase_add_test(tests, memory_that_is_given_up_goes_region_by_region);
     tcase_add_test(tests, tables_have_bounds);
     tcase_add_loop_test(tests, a_wrong_address_is_a_wrong_configuration, 0, SL_COUNT(addresses));

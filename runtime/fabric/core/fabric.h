@@ -56,6 +56,7 @@ struct sl_fabric_events {
      * again.
      */
     void (*address)(void *context, uint32_t peer, const void *blob, uint32_t length_bytes);
+    /* A link that was UP is DOWN before it is anything else. */
     void (*link)(void *context, uint32_t peer, enum sl_fabric_link link,
                  const struct sl_error *why);
     /* From here on the peer may use the key (verbs binds windows first). */

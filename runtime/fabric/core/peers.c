@@ -210,11 +210,16 @@ void fabric_links_tell(struct sl_fabric *fabric)
         if (peer->state == PEER_WAITING && peer->due_ns == 0) {
             continue; /* not started yet: that is no loss */
         }
-        peer->told = (uint8_t)peer_link(peer);
+        enum sl_fabric_link link = peer_link(peer);
+        if (peer->told == SL_FABRIC_UP && link == SL_FABRIC_CONNECTING) {
+            link = SL_FABRIC_DOWN; /* what went with it is told, however soon the next one begins */
+            fabric->work_due = true;
+        }
+        peer->told = (uint8_t)link;
         if (fabric->options.events.link != NULL) {
             struct sl_error why = peer->why;
             fabric->options.events.link(fabric->options.events.context, fabric_peer_handle(peer),
-                                        peer_link(peer), &why);
+                                        link, &why);
         }
     }
 }

@@ -194,7 +194,8 @@ struct sl_fabric_transfer {
  * SL_ERR_TIMEOUT, SL_ERR_CANCELLED, SL_ERR_PEER_DIED, SL_ERR_UNREACHABLE (link is down),
  * SL_ERR_PERMISSION (the peer refuses the key or the range), SL_ERR_CORRUPT (digest).
  * Errors: SL_ERR_NOT_FOUND (peer, key, memory), SL_ERR_BUSY (memory is not registered yet),
- * SL_ERR_INVALID (range, count, a key of another peer or verb), SL_ERR_LIMIT (tables are full). */
+ * SL_ERR_INVALID (range, count, a key of another peer or verb), SL_ERR_LIMIT (tables are full),
+ * SL_ERR_UNREACHABLE (several NICs: the key went with the link of each). */
 sl_err sl_fabric_post(struct sl_fabric *fabric, const struct sl_fabric_transfer *transfer,
                       struct sl_error *why);
 /* Transfers with this cookie end with SL_ERR_CANCELLED (or with what came first). Gives their

@@ -320,6 +320,26 @@ START_TEST(nothing_is_granted_without_a_writer_that_answers_fences)
     }
 END_TEST
 
+/* It names an actor that would be killed when it does not know what it is fenced for. */
+START_TEST(client_names_no_actor_as_writer)
+    {
+        static const char *const writers[] = {SWAPPER, "coordinator"};
+        struct node *node = node_with_actors();
+        struct sl_msg msg = {.type = SL_MSG_PUBLISH}, reply;
+        msg.body.publish.ahead_count = 4;
+        msg.body.publish.ahead_bytes = SIZE;
+        msg.body.publish.ahead_writer = sl_text_of(writers[_i]);
+
+        fake_give(&node->fake, "client.1", &msg);
+
+        ck_assert(fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(reply.body.publish_reply.ahead.count, 0);
+        ck_assert_uint_eq(used(node), 0);
+        node_end(node);
+    }
+END_TEST
+
 /* ---- ends ---- */
 
 enum ending { ENDS_BY_TIME, ENDS_BY_DEATH, ENDS_BY_NEED, ENDINGS };
@@ -484,6 +504,7 @@ int main(void)
     tcase_add_loop_test(publishing, one_grant_or_one_key_for_two_parts_makes_no_block, 0, 2);
     tcase_add_test(publishing, grants_of_others_publish_no_block);
     tcase_add_loop_test(publishing, nothing_is_granted_without_a_writer_that_answers_fences, 0, 3);
+    tcase_add_loop_test(publishing, client_names_no_actor_as_writer, 0, 2);
     suite_add_tcase(suite, publishing);
     TCase *ends = tcase_create("ends");
     tcase_add_loop_test(ends, extent_is_free_when_its_swapper_is_fenced, 0, ENDINGS);

@@ -536,6 +536,32 @@ START_TEST(an_unknown_writer_refuses_the_block)
     }
 END_TEST
 
+/* A fence that such a writer does not know would have it killed. */
+START_TEST(client_is_granted_nothing_for_another_writer)
+    {
+        static const struct {
+            const char *writer;
+            sl_err want;
+        } rows[] = {{"swapper.0", SL_ERR_PERMISSION},
+                    {"coordinator", SL_ERR_PERMISSION},
+                    {"client.2", SL_ERR_PERMISSION},
+                    {"client.1", SL_OK}};
+        struct node *node = node_with_swappers();
+        node_client(node, "client.1", 11);
+        node_client(node, "client.2", 12);
+        for (uint32_t i = 0; i < SL_COUNT(rows); i++) {
+            const struct want want = {.key = "x", .length = 100, .writer = rows[i].writer};
+            struct reserve_ask ask = {.sender = "client.1", .wants = &want, .count = 1};
+
+            ck_assert(node_reserve(node, &ask, &grants));
+
+            ck_assert_uint_eq(grants.at[0].code, rows[i].want);
+            ck_assert_uint_eq(node_metric(node, "claim_count"), rows[i].want == SL_OK ? 1 : 0);
+        }
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(items_that_name_no_group_or_part_are_refused_by_name)
     {
         struct node *node = node_with_swappers();
@@ -906,6 +932,7 @@ static Suite *registrar_suite(void)
     tcase_add_test(blocks, a_block_that_takes_the_key_of_a_reserved_object_wins);
     tcase_add_test(blocks, two_keys_for_one_part_are_refused);
     tcase_add_test(blocks, an_unknown_writer_refuses_the_block);
+    tcase_add_test(blocks, client_is_granted_nothing_for_another_writer);
     tcase_add_test(blocks, items_that_name_no_group_or_part_are_refused_by_name);
     tcase_add_loop_test(blocks, removing_a_part_or_the_block_removes_the_block, 0, 2);
     tcase_add_test(blocks, a_transient_block_ends_with_its_time_to_live);

@@ -141,15 +141,16 @@ static uint64_t ahead_room(struct registrar *self, uint64_t count, uint64_t spac
 }
 
 /* Whether somebody can tell what of it is being written: a client that writes itself has pins, an
- * actor answers fences. */
+ * actor answers fences. No client may name an actor: one that refuses its fence is killed. */
 static bool ahead_is_writer(const struct registrar *self, const struct ahead_wish *wish)
 {
     if (wish->writer == REG_NONE) {
         return false;
     }
+    const struct reg_peer *owner = &self->peers->all[wish->peer];
     const struct reg_peer *writer = &self->peers->all[wish->writer];
     return wish->writer == wish->peer ? writer->client && writer->pins != NULL
-                                      : !writer->client && !writer->tierer;
+                                      : !owner->client && !writer->client && !writer->tierer;
 }
 
 static uint32_t ahead_grants(struct registrar *self, const struct ahead_wish *wish, uint64_t count)

@@ -211,7 +211,12 @@ static sl_err item_writer(struct registrar *self, const struct reg_request *req,
     item->writer = want->writer.length == 0
                        ? req->peer
                        : reg_peer_find(self, want->writer.at, want->writer.length);
-    return item->writer != REG_NONE ? SL_OK : SL_ERR_UNREACHABLE;
+    if (item->writer == REG_NONE) {
+        return SL_ERR_UNREACHABLE;
+    }
+    /* An actor that refuses its fence is killed: no client may name one. */
+    bool others = self->peers->all[req->peer].client && item->writer != req->peer;
+    return others ? SL_ERR_PERMISSION : SL_OK;
 }
 
 static sl_err item_classify(struct registrar *self, const struct reg_request *req, uint32_t index,

@@ -340,6 +340,49 @@ START_TEST(client_names_no_actor_as_writer)
     }
 END_TEST
 
+/* ---- order ---- */
+
+/* Without the head of a chain its tail is worth nothing. */
+START_TEST(tail_of_what_is_published_together_leaves_memory_first)
+    {
+        static const char *const names[] = {"b", "c"};
+        struct node *node = node_with_actors();
+        struct sl_item_grant grants[PARTS];
+        struct block blocks[2];
+        struct sl_item_publication items[2 * PARTS];
+        struct sl_item_group groups[2];
+        struct sl_msg msg = {.type = SL_MSG_PUBLISH};
+        for (uint32_t i = 0; i < 2; i++) {
+            grants_take(node, grants);
+            block_make(&blocks[i], names[i], grants);
+            groups[i] = blocks[i].group;
+            for (uint32_t k = 0; k < PARTS; k++) {
+                items[i * PARTS + k] = blocks[i].items[k];
+                items[i * PARTS + k].group = 1 + i;
+            }
+        }
+        msg.body.publish.items.at = items;
+        msg.body.publish.items.count = SL_COUNT(items);
+        msg.body.publish.groups.at = groups;
+        msg.body.publish.groups.count = SL_COUNT(groups);
+        struct answer *answer = publish(node, msg);
+        for (uint32_t i = 0; i < SL_COUNT(items); i++) {
+            ck_assert_int_eq(answer->codes[i], SL_OK);
+        }
+        ck_assert(block_is_there(node, "b") && block_is_there(node, "c"));
+
+        for (uint32_t i = 0; i < 201; i++) { /* 4 MiB hold 204 such values, blocks and all */
+            char key[16];
+            (void)snprintf(key, sizeof(key), "k%u", i);
+            node_put(node, "client.1", key, SIZE);
+        }
+
+        ck_assert(block_is_there(node, "b"));
+        ck_assert(!block_is_there(node, "c"));
+        node_end(node);
+    }
+END_TEST
+
 /* ---- ends ---- */
 
 enum ending { ENDS_BY_TIME, ENDS_BY_DEATH, ENDS_BY_NEED, ENDINGS };
@@ -505,6 +548,7 @@ int main(void)
     tcase_add_test(publishing, grants_of_others_publish_no_block);
     tcase_add_loop_test(publishing, nothing_is_granted_without_a_writer_that_answers_fences, 0, 3);
     tcase_add_loop_test(publishing, client_names_no_actor_as_writer, 0, 2);
+    tcase_add_test(publishing, tail_of_what_is_published_together_leaves_memory_first);
     suite_add_tcase(suite, publishing);
     TCase *ends = tcase_create("ends");
     tcase_add_loop_test(ends, extent_is_free_when_its_swapper_is_fenced, 0, ENDINGS);

@@ -444,37 +444,37 @@ static sl_err publish_block(struct registrar *self, const struct block *block)
     return err;
 }
 
-/* The block that begins with this item, as far as its parts are adjacent. */
-static bool block_at(const struct sl_msg *msg, uint32_t peer, uint64_t at, struct block *out)
+/* Where the run begins that ends before `end`: adjacent items of one block, or of none. */
+static uint64_t run_begin(const struct sl_body_publish *body, uint64_t end)
+{
+    uint64_t at = end - 1;
+    while (at > 0 && body->items.at[at - 1].group == body->items.at[at].group) {
+        at--;
+    }
+    return at;
+}
+
+static void publish_run(struct registrar *self, const struct sl_msg *msg, uint32_t peer,
+                        uint64_t at, uint64_t end)
 {
     const struct sl_body_publish *body = &msg->body.publish;
     uint64_t group = body->items.at[at].group;
-    *out = (struct block){.msg = msg, .items = &body->items.at[at], .peer = peer};
-    while (at + out->count < body->items.count && out->count < REG_PARTS_MAX &&
-           body->items.at[at + out->count].group == group) {
-        out->count++;
+    for (uint64_t i = at; group == 0 && i < end; i++) {
+        self->codes[i] = (uint64_t)publish_one(self, peer, &body->items.at[i]);
     }
-    if (group > body->groups.count) {
-        return false;
+    if (group == 0) {
+        return;
     }
-    out->want = &body->groups.at[group - 1];
-    return true;
-}
-
-/* Publishes from this item on; gives how many items got their code. */
-static uint32_t publish_from(struct registrar *self, const struct sl_msg *msg, uint32_t peer,
-                             uint64_t at)
-{
-    struct block block;
-    if (msg->body.publish.items.at[at].group == 0) {
-        self->codes[at] = (uint64_t)publish_one(self, peer, &msg->body.publish.items.at[at]);
-        return 1;
+    const struct block block = {.msg = msg,
+                                .want = group <= body->groups.count ? &body->groups.at[group - 1]
+                                                                    : NULL,
+                                .items = &body->items.at[at],
+                                .count = (uint32_t)(end - at),
+                                .peer = peer};
+    sl_err err = block.want != NULL ? publish_block(self, &block) : SL_ERR_INVALID;
+    for (uint64_t i = at; i < end; i++) {
+        self->codes[i] = (uint64_t)err;
     }
-    sl_err err = block_at(msg, peer, at, &block) ? publish_block(self, &block) : SL_ERR_INVALID;
-    for (uint32_t i = 0; i < block.count; i++) {
-        self->codes[at + i] = (uint64_t)err;
-    }
-    return block.count;
 }
 
 static void publish(struct registrar *self, const struct sl_msg *msg)
@@ -486,8 +486,10 @@ static void publish(struct registrar *self, const struct sl_msg *msg)
         return;
     }
     uint64_t oldest = 0; /* of what is put here */
-    for (uint64_t i = 0; i < body->items.count;) {
-        i += publish_from(self, msg, peer, i);
+    /* The last block first: when memory runs short, heads of chains are worth more. */
+    for (uint64_t end = body->items.count, at; end > 0; end = at) {
+        at = run_begin(body, end);
+        publish_run(self, msg, peer, at, end);
     }
     for (uint64_t i = 0; i < body->items.count; i++) {
         uint64_t generation = body->items.at[i].generation;

@@ -5,7 +5,10 @@
  * wanted a moment ago, and is filled again by the answer to each PUBLISH. A grant is for one op
  * alone: no COPY of an earlier op can be on its way to it. It ends as every reservation does, by its
  * deadline, by our death, or when the registrar needs the memory: the swapper is fenced then. So an
- * op that finds its grant gone has stored nothing, and goes the long way. */
+ * op that finds its grant gone has stored nothing, and goes the long way.
+ *
+ * What no op has taken by half its time goes back in an ABORT. Nobody was told of it, so nobody has
+ * to be fenced: a swapper that is slow to acknowledge a fence is killed. */
 #include "actors/coordinator/internal.h"
 
 #include <stdio.h>
@@ -37,8 +40,30 @@ static struct co_ahead *class_find(struct coordinator *self, uint32_t rank, uint
     return NULL;
 }
 
-/* Gives the class, in the place of the one that was not used for longest if need be. What that held
- * the registrar takes back by itself. NULL: all are being asked for. */
+static const struct co_extent *extent_oldest(struct co_ahead *class)
+{
+    const struct co_extent *extent = &class->extents[class->first];
+    class->first = (class->first + 1) % CO_AHEAD_EXTENTS;
+    class->count--;
+    return extent;
+}
+
+/* Gives back what is at least so old: nobody was told of it. */
+static void extents_return(struct coordinator *self, struct co_ahead *class, uint64_t age_ns)
+{
+    struct sl_item_claim claims[CO_AHEAD_EXTENTS];
+    uint32_t count = 0;
+    while (class->count > 0 &&
+           self->env->now_ns - class->extents[class->first].asked_ns >= age_ns) {
+        const struct co_extent *extent = extent_oldest(class);
+        claims[count++] =
+            (struct sl_item_claim){.ref = extent->ref, .generation = extent->generation};
+    }
+    co_claims_abort(self, 0, 0, claims, count);
+}
+
+/* Gives the class, in the place of the one that was not used for longest if need be. NULL: all are
+ * being asked for. */
 static struct co_ahead *class_of(struct coordinator *self, uint32_t rank, uint64_t length_bytes)
 {
     struct co_ahead *class = class_find(self, rank, length_bytes);
@@ -53,6 +78,7 @@ static struct co_ahead *class_of(struct coordinator *self, uint32_t rank, uint64
             }
         }
         if (class != NULL) {
+            extents_return(self, class, 0);
             *class = (struct co_ahead){0};
         }
     }
@@ -85,15 +111,18 @@ static bool blocks_are_new(struct coordinator *self, const struct co_op *op)
     return fresh;
 }
 
+/* How long ops may take a grant: what is left of its time is theirs. */
+static uint64_t useful_ns(const struct coordinator *self)
+{
+    return sl_config_u64(self->env->config, SL_SET_reservation_ttl) / 2;
+}
+
 /* The oldest grant of the class that stands and will for a while. False: there is none. */
 static bool extent_take(struct coordinator *self, struct co_ahead *class, struct co_part *part)
 {
-    uint64_t ttl_ns = sl_config_u64(self->env->config, SL_SET_reservation_ttl);
     while (class->count > 0) {
-        const struct co_extent *extent = &class->extents[class->first];
-        class->first = (class->first + 1) % CO_AHEAD_EXTENTS;
-        class->count--;
-        if (self->env->now_ns - extent->asked_ns < ttl_ns / 2 &&
+        const struct co_extent *extent = extent_oldest(class);
+        if (self->env->now_ns - extent->asked_ns < useful_ns(self) &&
             sl_index_claim_stands(self->view, extent->ref, extent->generation)) {
             *part = (struct co_part){.generation = extent->generation,
                                      .offset_bytes = extent->offset_bytes,
@@ -248,6 +277,7 @@ void co_ahead_came(struct coordinator *self, uint32_t number, const struct sl_ms
         if (grant->code != SL_OK || grant->ref == 0 || grant->generation == 0) {
             continue;
         }
+        self->ahead_newest = SL_MAX(self->ahead_newest, grant->generation);
         class->extents[(class->first + class->count++) % CO_AHEAD_EXTENTS] =
             (struct co_extent){.generation = grant->generation,
                                .offset_bytes = grant->offset_bytes,
@@ -255,6 +285,43 @@ void co_ahead_came(struct coordinator *self, uint32_t number, const struct sl_ms
                                .ref = (sl_ref)grant->ref,
                                .arena = (uint16_t)grant->arena};
     }
+    self->ahead_due_ns =
+        SL_MIN(self->ahead_due_ns, sl_deadline_ns(class->asked_ns, useful_ns(self)));
+    self->env->ops->wake_at(self->env, self->ahead_due_ns);
+}
+
+/* Generations rise: what is not newer than all that was taken may be an answer that came twice, and
+ * be written to at this moment. That is left to its deadline. */
+void co_ahead_late(struct coordinator *self, const struct sl_msg *reply)
+{
+    struct sl_item_claim claims[CO_AHEAD_EXTENTS];
+    uint32_t count = 0;
+    for (uint64_t i = 0; i < reply->body.publish_reply.ahead.count && count < CO_AHEAD_EXTENTS;
+         i++) {
+        const struct sl_item_grant *grant = &reply->body.publish_reply.ahead.at[i];
+        if (grant->code == SL_OK && grant->ref != 0 && grant->generation > self->ahead_newest) {
+            claims[count++] =
+                (struct sl_item_claim){.ref = grant->ref, .generation = grant->generation};
+        }
+    }
+    co_claims_abort(self, 0, reply->trace_id, claims, count);
+}
+
+void co_ahead_tick(struct coordinator *self, uint64_t now_ns)
+{
+    uint64_t next_ns = SL_NEVER_NS;
+    if (now_ns < self->ahead_due_ns) {
+        return;
+    }
+    for (uint32_t i = 0; i < CO_AHEAD_CLASSES; i++) {
+        struct co_ahead *class = &self->ahead[i];
+        extents_return(self, class, useful_ns(self));
+        if (class->count > 0) {
+            next_ns = SL_MIN(
+                next_ns, sl_deadline_ns(class->extents[class->first].asked_ns, useful_ns(self)));
+        }
+    }
+    self->ahead_due_ns = next_ns;
 }
 
 void co_ahead_answered(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)

@@ -238,6 +238,8 @@ static void reply_handle(struct coordinator *self, const struct sl_msg *reply)
     sl_metric_add(self->env->metrics, self->metric.late_reply_count, 1);
     if (reply->type == SL_MSG_RESERVE_REPLY && reply->code == SL_OK) {
         co_store_late_grants(self, reply);
+    } else if (reply->type == SL_MSG_PUBLISH_REPLY && reply->code == SL_OK) {
+        co_ahead_late(self, reply);
     }
 }
 
@@ -312,6 +314,7 @@ static sl_err coordinator_tick(void *state, uint64_t now_ns)
     struct coordinator *self = state;
     struct co_op *newer = NULL;
     co_handovers_tick(self, now_ns);
+    co_ahead_tick(self, now_ns);
     for (struct co_op *op = self->active_first; op != NULL; op = newer) {
         newer = op->newer;
         co_op_tick(self, op, now_ns);
@@ -327,7 +330,7 @@ static sl_err coordinator_tick(void *state, uint64_t now_ns)
         }
     }
     uint64_t next_ns = self->hello_seq == 0 ? self->hello_due_ns : SL_NEVER_NS;
-    next_ns = SL_MIN(next_ns, self->handover_next_ns);
+    next_ns = SL_MIN(SL_MIN(next_ns, self->handover_next_ns), self->ahead_due_ns);
     for (const struct co_op *op = self->active_first; op != NULL; op = op->newer) {
         next_ns = SL_MIN(next_ns, op_next(op));
     }

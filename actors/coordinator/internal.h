@@ -82,6 +82,10 @@ void co_ahead_publish(struct coordinator *self, struct co_op *op);
 void co_ahead_answered(struct coordinator *self, struct co_op *op, const struct sl_msg *reply);
 /* The answer to a wish alone. */
 void co_ahead_came(struct coordinator *self, uint32_t number, const struct sl_msg *reply);
+/* An answer that nobody waits for any more: what it grants goes back. */
+void co_ahead_late(struct coordinator *self, const struct sl_msg *reply);
+/* What no op has taken in time goes back. */
+void co_ahead_tick(struct coordinator *self, uint64_t now_ns);
 
 /* ---- copy.c: COPY to the ranks and their answers; fences ---- */
 /* Has the slice copied, all at once or by layers. */

@@ -382,6 +382,8 @@ struct coordinator {
     struct co_op *done_first, *done_last; /* oldest first */
     struct co_chunks chunks;
     struct co_ahead ahead[CO_AHEAD_CLASSES];
+    uint64_t ahead_due_ns; /* when the first of those extents goes back unused, or before */
+    uint64_t ahead_newest; /* generation of all that were taken so far */
 
     char node[SL_CLUSTER_NAME_BYTES]; /* of this node; "": it has none that is one */
     struct co_handover *handovers;    /* handover_max */

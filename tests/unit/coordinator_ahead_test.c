@@ -24,10 +24,11 @@ static struct sl_item_grant grant_make(struct bed *bed)
 
 static struct sl_item_grant first_grants[RANKS]; /* that the last wish of each rank got */
 
+static struct sl_item_grant grants[64]; /* of the last answer to a wish */
+
 /* Answers a wish with so many grants; gives the rank that it is for. */
 static uint32_t wish_answer(struct bed *bed, const struct sl_msg *wish, uint64_t count)
 {
-    static struct sl_item_grant grants[64];
     const struct sl_body_publish *body = &wish->body.publish;
     uint32_t rank = strcmp(body->ahead_writer.at, "swapper.1") == 0 ? 1 : 0;
     ck_assert_uint_eq(body->items.count, 0);
@@ -268,7 +269,7 @@ END_TEST
 /* The extents may be written until the swappers are fenced. */
 START_TEST(deadline_in_a_copy_gives_grants_back_after_the_fence)
     {
-        struct bed *bed = bed_warm(4);
+        struct bed *bed = bed_warm(1);
         uint64_t seq = store_send(bed, 3, 1);
         (void)answer_copy(bed, 0, NOTHING_MISSES);
 
@@ -280,6 +281,56 @@ START_TEST(deadline_in_a_copy_gives_grants_back_after_the_fence)
         answer_fence(bed, 1, 3);
         struct sl_msg abort = take(bed, "registrar", SL_MSG_ABORT);
         ck_assert_uint_eq(abort.body.abort.items.count, RANKS);
+        bed_end(bed);
+    }
+END_TEST
+
+/* Else the registrar would have the swappers fenced, and kill one that is slow to acknowledge it. */
+START_TEST(grants_that_nobody_was_told_of_go_back_by_themselves)
+    {
+        struct bed *bed = bed_warm(4);
+        struct sl_item_grant unused[RANKS] = {first_grants[0], first_grants[1]};
+        uint32_t ranks = 0;
+
+        fake_pass(&bed->fake, SL_NS_PER_S - 2 * SL_NS_PER_MS); /* half of reservation_ttl */
+        ck_assert(!sent(bed, "registrar", SL_MSG_ABORT));
+        fake_pass(&bed->fake, 3 * SL_NS_PER_MS);
+
+        for (uint32_t i = 0; i < RANKS; i++) {
+            struct sl_msg abort = take(bed, "registrar", SL_MSG_ABORT);
+            const struct sl_item_claim *first = &abort.body.abort.items.at[0];
+            uint32_t rank = first->generation == unused[0].generation ? 0 : 1;
+            ck_assert_uint_eq(abort.body.abort.items.count, 4);
+            ck_assert_uint_eq(first->generation, unused[rank].generation);
+            ck_assert_uint_eq(first->ref, unused[rank].ref);
+            answer(bed, "registrar", &abort, (struct sl_msg){.code = SL_OK});
+            ranks |= 1u << rank;
+        }
+        ck_assert_uint_eq(ranks, 3);
+        fake_pass(&bed->fake, 4 * SL_NS_PER_S);
+        ck_assert(!sent(bed, "registrar", SL_MSG_ABORT)); /* once */
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(grants_that_come_late_go_back)
+    {
+        struct bed *bed = bed_make(NULL);
+        long_way(bed, op_begin(bed, SL_MSG_STORE, 1, 1), 1);
+        fake_pass(&bed->fake, SL_NS_PER_MS);
+        uint64_t seq = op_send(bed, SL_MSG_STORE, 2, 1);
+        answer_keys(bed);
+        struct sl_msg wish = take(bed, "registrar", SL_MSG_PUBLISH);
+        (void)wish_answer(bed, &wish, 2);
+        answer(bed, "registrar", &wish, (struct sl_msg){.body.publish_reply.ahead = {grants, 2}});
+        ck_assert(!sent(bed, "registrar", SL_MSG_ABORT)); /* they may be in use */
+
+        uint32_t rank = wish_answer(bed, &wish, 2); /* it was sent again meanwhile */
+
+        struct sl_msg abort = take(bed, "registrar", SL_MSG_ABORT);
+        ck_assert_uint_eq(abort.body.abort.items.count, 2);
+        ck_assert_uint_eq(abort.body.abort.items.at[0].generation, first_grants[rank].generation);
+        long_way(bed, seq, 1);
         bed_end(bed);
     }
 END_TEST
@@ -296,6 +347,8 @@ int main(void)
     tcase_add_test(stores, publish_asks_for_more_before_none_is_left);
     tcase_add_test(stores, refused_wish_is_not_said_again_at_once);
     tcase_add_test(stores, deadline_in_a_copy_gives_grants_back_after_the_fence);
+    tcase_add_test(stores, grants_that_nobody_was_told_of_go_back_by_themselves);
+    tcase_add_test(stores, grants_that_come_late_go_back);
     suite_add_tcase(suite, stores);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -28,6 +28,7 @@ class Played(http.server.ThreadingHTTPServer):
         self.reply, self.status, self.pieces, self.cut = answer, status, pieces, cut
         self.asked, self.headers, self.wait = [], [], None
         self.begins = False  # a stream, before it waits
+        self.closes = False  # says that the connection ends with the answer
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
     @property
@@ -51,6 +52,8 @@ class Played(http.server.ThreadingHTTPServer):
             self.send_response(self.server.status)
             self.send_header("Content-Type", "text/event-stream")
             self.send_header("Transfer-Encoding", "chunked")
+            if self.server.closes:
+                self.send_header("Connection", "close")
             self.end_headers()
             if self.server.wait and self.server.begins:
                 self.server.wait.wait(SECONDS)
@@ -192,10 +195,15 @@ class Proxied(unittest.TestCase):
         self.decode.wait = waits
         for name, value in how.items():
             setattr(self.decode, name, value)
+        if self.decode.begins:
+            self.prefill.wait = threading.Event()
+            self.addCleanup(self.prefill.wait.set)
         got = []
         asking = threading.Thread(target=lambda: got.append(self.ask()), daemon=True)
         asking.start()
         self.decode_asked(2)
+        if self.decode.begins:  # prefill fails when the stream has begun
+            time.sleep(0.2)
         fails.set()
         self.decode_asked(3)  # again, while the one before waits
         waits.set()
@@ -218,8 +226,9 @@ class Proxied(unittest.TestCase):
         self.assertFalse(beside.answered())
 
     def test_direct_asks_decode_again_for_a_stream_that_has_said_nothing(self):
-        response, answer = self.failing_beside(({"error": "no"}, 500), pieces=PIECES, begins=True)
-        self.assertEqual((response.status, answer), (200, b"".join(PIECES)))
+        for closes in (False, True):
+            response, answer = self.failing_beside(({"error": "no"}, 500), pieces=PIECES, begins=True, closes=closes)
+            self.assertEqual((response.status, answer), (200, b"".join(PIECES)))
 
     def test_direct_keeps_an_answer_that_has_begun(self):
         self.started(direct=True)

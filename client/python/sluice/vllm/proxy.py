@@ -61,12 +61,12 @@ class Beside:
 
     def __init__(self):
         self.lock = threading.Lock()
-        self.connection = None
+        self.sock = None  # of decode's connection, which lets go of it when the answer says that nothing follows it
         self.failed = self.answers = False
 
     def connected(self, connection):
         with self.lock:
-            self.connection = connection
+            self.sock = connection.sock
             if self.failed:
                 raise ConnectionAbortedError("prefill has failed")
 
@@ -79,9 +79,9 @@ class Beside:
     def prefill_failed(self):
         with self.lock:
             self.failed = not self.answers
-            if self.failed and self.connection is not None and self.connection.sock is not None:
+            if self.failed and self.sock is not None:
                 try:
-                    self.connection.sock.shutdown(socket.SHUT_RDWR)  # who waits for its answer hears of it
+                    self.sock.shutdown(socket.SHUT_RDWR)  # who waits for its answer hears of it
                 except OSError:
                     pass  # decode has closed it
 

@@ -245,15 +245,14 @@ struct co_op {
     uint32_t rounds, stale_rounds;
     uint32_t *asked; /* load: parts of the PROMOTE in flight */
     uint32_t asked_count;
-    bool fetched;            /* load: other nodes were asked for what this slice lacks */
-    uint64_t fetch_until_ns; /* load of a hand-over: they are asked again until then; 0: not yet */
-    bool last;               /* load: nothing follows this slice */
-    bool many;               /* more than one slice was needed */
-    bool ahead;              /* store: the slice lies in extents that were granted ahead of use */
-    bool ahead_barred;       /* store: some of these were gone, the op goes the long way */
-    uint32_t ahead_wish;     /* store: 1 + the class that its PUBLISH asks for more of; 0: none */
-    uint64_t poll_ns;        /* grows while waiting */
-    uint64_t unsettled;      /* ranks whose COPY may have been asked for twice */
+    bool fetched;             /* load: other nodes were asked for what this slice lacks */
+    uint64_t fetch_until_ns;  /* load of a hand-over: they are asked again until then; 0: not yet */
+    bool last;                /* load: nothing follows this slice */
+    bool many;                /* more than one slice was needed */
+    bool ahead, ahead_barred; /* store: in extents granted ahead of use; some of these were gone */
+    uint32_t ahead_wish;      /* store: 1 + the class that its PUBLISH asks for more of; 0: none */
+    uint64_t poll_ns;         /* grows while waiting */
+    uint64_t unsettled;       /* ranks whose COPY may have been asked for twice */
     struct co_share shares[CO_RANKS_MAX];
     uint32_t shares_open;
     struct co_layers layers;
@@ -382,8 +381,7 @@ struct coordinator {
     struct co_op *done_first, *done_last; /* oldest first */
     struct co_chunks chunks;
     struct co_ahead ahead[CO_AHEAD_CLASSES];
-    uint64_t ahead_due_ns; /* when the first of those extents goes back unused, or before */
-    uint64_t ahead_newest; /* generation of all that were taken so far */
+    uint64_t ahead_due_ns, ahead_newest; /* when the first goes back unused; newest generation */
 
     char node[SL_CLUSTER_NAME_BYTES]; /* of this node; "": it has none that is one */
     struct co_handover *handovers;    /* handover_max */

@@ -195,9 +195,6 @@ class Proxied(unittest.TestCase):
         self.decode.wait = waits
         for name, value in how.items():
             setattr(self.decode, name, value)
-        if self.decode.begins:
-            self.prefill.wait = threading.Event()
-            self.addCleanup(self.prefill.wait.set)
         got = []
         asking = threading.Thread(target=lambda: got.append(self.ask()), daemon=True)
         asking.start()
@@ -222,7 +219,7 @@ class Proxied(unittest.TestCase):
         self.ask()
         beside = proxy.Beside()
         beside.prefill_failed()
-        self.assertRaises(ConnectionAbortedError, beside.connected, None)
+        self.assertRaises(ConnectionAbortedError, beside.connected, http.client.HTTPConnection("127.0.0.1"))
         self.assertFalse(beside.answered())
 
     def test_direct_asks_decode_again_for_a_stream_that_has_said_nothing(self):

@@ -390,8 +390,9 @@ static bool engine_take_back(struct transporter *self, struct engine *engine)
     } else if (engine->mapped > 0) {
         engine->mapped--;
         device->ops->unmap(device, &engine->buffers[engine->mapped].mapping);
-    } else {
-        engine_over(self, engine);
+    }
+    if (!engine->adding && engine->added == 0 && engine->mapped == 0) {
+        engine_over(self, engine); /* in the same turn: somebody waits for it */
     }
     return true;
 }

@@ -66,9 +66,9 @@ class Beside:
 
     def connected(self, connection):
         with self.lock:
-            self.sock = connection.sock
             if self.failed:
                 raise ConnectionAbortedError("prefill has failed")
+            self.sock = connection.sock
 
     def answered(self):
         """Decode's answer has begun. Whether it is to be passed on."""

@@ -121,6 +121,43 @@ START_TEST(a_block_that_exists_is_held_too)
     }
 END_TEST
 
+/* The block that exists is the first to go for the room that the other one needs. */
+START_TEST(a_block_that_leaves_for_another_of_its_hand_over_is_not_said_to_be_there)
+    {
+        struct node *node = node_with_client();
+        block_hand_over(node, "m/a", 0);
+        for (uint32_t i = 0; i < 7; i++) {
+            char group[32];
+            (void)snprintf(group, sizeof(group), "m/younger-%u", i);
+            node_put_block(node, "client.1", group, 1, HALF, 0);
+        }
+        ck_assert(node_sees(node, "m/a/0"));
+        const struct sl_item_want items[] = {
+            {.key = sl_text_of("m/a/0"), .length_bytes = HALF, .group = 1},
+            {.key = sl_text_of("m/b/0"), .length_bytes = HALF, .group = 2},
+        };
+        const struct sl_item_group groups[] = {{.key = sl_text_of("m/a"), .part_count = 1},
+                                               {.key = sl_text_of("m/b"), .part_count = 1}};
+        struct sl_msg msg = {.type = SL_MSG_RESERVE, .op_id = 5}, reply;
+        msg.body.reserve = (struct sl_body_reserve){.wait = true,
+                                                    .ttl_ns = HOLD_NS,
+                                                    .items = {.at = items, .count = 2},
+                                                    .groups = {.at = groups, .count = 2},
+                                                    .hold_id = 5,
+                                                    .hold_ns = HOLD_NS};
+
+        fake_give(&node->fake, "client.1", &msg);
+
+        ck_assert(fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
+        const struct sl_item_grant *told = reply.body.reserve_reply.items.at;
+        ck_assert_uint_eq(told[1].code, SL_OK);
+        ck_assert(!node_sees(node, "m/a/0"));
+        ck_assert_uint_eq(told[0].code, SL_ERR_BUSY);
+        ck_assert_uint_eq(node_metric(node, "held_count"), 1);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(a_block_of_two_hand_overs_is_held_until_both_have_ended)
     {
         struct node *node = node_with_client();
@@ -366,6 +403,7 @@ int main(void)
     tcase_set_timeout(holds, 60);
     tcase_add_test(holds, a_held_block_is_not_evicted_until_its_hold_ends);
     tcase_add_test(holds, a_block_that_exists_is_held_too);
+    tcase_add_test(holds, a_block_that_leaves_for_another_of_its_hand_over_is_not_said_to_be_there);
     tcase_add_test(holds, a_block_of_two_hand_overs_is_held_until_both_have_ended);
     tcase_add_test(holds, a_peers_word_ends_a_hold_whose_keys_it_knows);
     tcase_add_test(holds, a_key_that_is_gone_is_known_to_nobody);

@@ -224,6 +224,20 @@ static void groups_weigh(struct registrar *self, const struct reg_request *req)
     }
 }
 
+/* A block that was there when the request was looked through may have left for the room that its
+ * others needed. It cannot be held, and who asked is to ask again. */
+static void gone_ask_again(struct registrar *self, const struct reg_request *req)
+{
+    struct sl_entry entry;
+    for (uint32_t i = 0; i < req->item_count; i++) {
+        uint64_t group = req->items[i].group;
+        if (group != 0 && self->scratch->grants[i].code == SL_ERR_EXISTS &&
+            !group_entry(self, req, (uint32_t)group - 1, &entry)) {
+            self->scratch->grants[i] = (struct sl_item_grant){.code = SL_ERR_BUSY};
+        }
+    }
+}
+
 sl_err reg_hold_take(struct registrar *self, const struct reg_request *req)
 {
     struct reg_holds *all = self->holds;
@@ -231,6 +245,7 @@ sl_err reg_hold_take(struct registrar *self, const struct reg_request *req)
     struct sl_entry entry;
     uint64_t until_ns = sl_deadline_ns(self->env->now_ns, req->hold_ns), bytes = 0;
     uint32_t fresh = 0, slot = hold != NULL ? (uint32_t)(hold - all->holds) : REG_NONE;
+    gone_ask_again(self, req);
     groups_weigh(self, req);
     for (uint32_t i = 0; i < req->group_count; i++) {
         if (group_entry(self, req, i, &entry) &&

@@ -32,6 +32,14 @@ static sl_err reject(const struct spot *spot, const struct sl_field *field, sl_e
     return sl_fail(spot->why, code, "%s.%s: %s", spot->message, field->name, what);
 }
 
+/* What an older sender does not know yet reads as 0 and empty, and allows that. */
+static sl_err missing(const struct spot *spot, const struct sl_field *field)
+{
+    return spot->may_lack_fields && field->low == 0
+               ? SL_OK
+               : reject(spot, field, SL_ERR_PROTOCOL, "missing");
+}
+
 static sl_err reject_range(const struct spot *spot, const struct sl_field *field, const char *what,
                            uint64_t value)
 {
@@ -159,10 +167,9 @@ static sl_err decode_item(const struct spot *spot, const struct sl_shape *shape,
     const msgpack_object_array *array = &value->via.array;
     for (uint32_t i = 0; i < shape->field_count; i++) {
         const struct sl_field *field = &shape->fields[i];
-        if (i >= array->size) {
-            return spot->may_lack_fields ? SL_OK : reject(spot, field, SL_ERR_PROTOCOL, "missing");
-        }
-        sl_err err = decode_plain(spot, field, &array->ptr[i], to + field->offset_bytes);
+        sl_err err = i < array->size
+                         ? decode_plain(spot, field, &array->ptr[i], to + field->offset_bytes)
+                         : missing(spot, field);
         if (err != SL_OK) {
             return err;
         }
@@ -225,11 +232,9 @@ static sl_err decode_struct(const struct spot *spot, const struct sl_shape *shap
     const msgpack_object_array *array = &value->via.array;
     for (uint32_t i = 0; i < shape->field_count; i++) {
         const struct sl_field *field = &shape->fields[i];
-        if (i >= array->size) {
-            return spot->may_lack_fields ? SL_OK : reject(spot, field, SL_ERR_PROTOCOL, "missing");
-        }
-        sl_err err =
-            decode_field(spot, field, &array->ptr[i], (unsigned char *)to + field->offset_bytes);
+        sl_err err = i < array->size ? decode_field(spot, field, &array->ptr[i],
+                                                    (unsigned char *)to + field->offset_bytes)
+                                     : missing(spot, field);
         if (err != SL_OK) {
             return err;
         }

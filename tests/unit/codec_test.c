@@ -453,6 +453,28 @@ START_TEST(fields_after_the_known_ones_are_ignored)
     }
 END_TEST
 
+START_TEST(an_older_sender_may_lack_only_what_may_be_0)
+    {
+        /* [[2, ENGINE_GET, 3, 4, "c", 11, 0, 5, 0, ""], []] */
+        static const unsigned char no_engine[] = {0x92, 0x9a, 0x02, 0x20, 0x03, 0x04, 0xa1,
+                                                  'c',  0x0b, 0x00, 0x05, 0x00, 0xa0, 0x90};
+        /* [[2, ENGINE_REGISTER_REPLY, 3, 4, "c", 11, 12, 5, 0, ""], [7]] */
+        static const unsigned char no_limit[] = {0x92, 0x9a, 0x02, 0x1f, 0x03, 0x04, 0xa1, 'c',
+                                                 0x0b, 0x0c, 0x05, 0x00, 0xa0, 0x91, 0x07};
+        struct sl_codec *codec = codec_made();
+        struct sl_msg got;
+        struct sl_error why = {0};
+
+        ck_assert_int_eq(sl_codec_decode(codec, no_engine, sizeof(no_engine), &got, &why),
+                         SL_ERR_PROTOCOL);
+        ck_assert_str_eq(why.text, "ENGINE_GET.engine_id: missing");
+        ck_assert_int_eq(sl_codec_decode(codec, no_limit, sizeof(no_limit), &got, &why), SL_OK);
+        ck_assert_uint_eq(got.body.engine_register_reply.engine_id, 7);
+        ck_assert_uint_eq(got.body.engine_register_reply.region_bytes_max, 0);
+        sl_codec_destroy(&codec);
+    }
+END_TEST
+
 /* The sender must hear of it: fields of an envelope are only ever appended, in any version. */
 START_TEST(unknown_version_leaves_an_envelope_to_answer)
     {
@@ -744,6 +766,7 @@ int main(void)
     tcase_add_test(frames, same_message_is_decoded_without_new_storage);
     tcase_add_loop_test(frames, neighbouring_version_is_understood, 0, SL_COUNT(versions));
     tcase_add_test(frames, fields_after_the_known_ones_are_ignored);
+    tcase_add_test(frames, an_older_sender_may_lack_only_what_may_be_0);
     tcase_add_test(frames, unknown_version_leaves_an_envelope_to_answer);
     tcase_add_test(frames, unknown_type_leaves_an_envelope_to_answer);
     tcase_add_test(frames, local_message_does_not_travel);

@@ -267,7 +267,10 @@ START_TEST(a_transporter_hears_of_engines_and_they_of_its_regions)
         ck_assert_uint_eq(limit_told(node, engine), 5 * SL_GIB);
         ck_assert_int_eq(node_hello(node, "transporter.0", "transporter", 70), SL_OK);
         engine->body.name = sl_text_of("a third");
+        (void)snprintf(node->fake.unreachable, sizeof(node->fake.unreachable), "transporter.0");
         ck_assert_int_eq(engine_register(node, engine, NULL, &second, NULL), SL_OK);
+        node->fake.unreachable[0] = '\0'; /* the first connection takes a moment */
+        fake_pass(&node->fake, 10 * SL_NS_PER_MS);
         ck_assert(fake_take(&node->fake, "transporter.0", SL_MSG_ENGINE_ADDED, &reply));
         ck_assert_uint_eq(reply.body.engine_added.engine_id, second);
         fake_die(&node->fake, proc_of(50));

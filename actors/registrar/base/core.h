@@ -91,6 +91,7 @@ enum reg_call_kind {
     REG_CALL_MEMBERS,
     REG_CALL_POOL,
     REG_CALL_ENGINE_OVER,
+    REG_CALL_ENGINE_NOTE,
     REG_CALL_COUNT
 };
 static inline uint64_t reg_cookie(enum reg_call_kind kind, uint32_t index)

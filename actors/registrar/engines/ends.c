@@ -15,6 +15,7 @@
 #define TOLD_TRANSPORTER (RANKS_MAX + 1u) /* the first of them */
 #define TOLD_MAX         (TOLD_TRANSPORTER + RANKS_MAX)
 #define ENDS_MAX         64u
+#define NOTE_NS          SL_NS_PER_S /* by then a transporter asks for the list anyway */
 
 struct engine_end {
     uint64_t engine_id;    /* 0: free */
@@ -110,7 +111,9 @@ void reg_engine_note(struct registrar *self, uint32_t type, uint64_t engine_id)
         name_of(told, to);
         uint32_t peer = reg_peer_find(self, to, strlen(to));
         if (peer != REG_NONE && reg_peer_alive(self, peer)) {
-            (void)sl_send(self->env, to, &msg, NULL); /* lost: within a second it asks */
+            /* A call, since the first message to an actor is sent again when it is connected. */
+            (void)sl_calls_send(self->calls, to, &msg, sl_deadline_ns(self->env->now_ns, NOTE_NS),
+                                reg_cookie(REG_CALL_ENGINE_NOTE, 0), NULL);
         }
     }
 }
@@ -137,8 +140,22 @@ static void over_expired(struct registrar *self, uint32_t index)
     end_answer(self, end);
 }
 
+static void note_replied(struct registrar *self, uint32_t index, const struct sl_msg *msg)
+{
+    (void)self;
+    (void)index;
+    (void)msg;
+}
+
+static void note_expired(struct registrar *self, uint32_t index)
+{
+    (void)self;
+    (void)index;
+}
+
 static const struct reg_call calls[] = {
     {.kind = REG_CALL_ENGINE_OVER, .reply = over_replied, .expired = over_expired},
+    {.kind = REG_CALL_ENGINE_NOTE, .reply = note_replied, .expired = note_expired},
 };
 
 const struct reg_part reg_ends_part = {

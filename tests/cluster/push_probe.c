@@ -2,6 +2,8 @@
  * that does what its standard input says (push_test.py). Numbers are decimal; every command is
  * answered by one line, now or later.
  *
+ *   meet                             its first word to the transporter, which is sent again until the
+ *                                    connection is there: what comes after it stays in order: "met CODE"
  *   open H COUNT BYTES TTL_MS FROM   reserves COUNT extents for the transporter: "ticket H HEX"
  *   close H                          "closed H CODE"
  *   source H COUNT BYTES             extents of our own with the pattern of H: "source H CODE"
@@ -33,7 +35,7 @@
 #define LAYERS_MAX 64u
 #define WAIT_NS    (60 * SL_NS_PER_S)
 
-enum call { CALL_RESERVE, CALL_OPEN, CALL_CLOSE, CALL_PUSH, CALL_ABORT };
+enum call { CALL_RESERVE, CALL_OPEN, CALL_CLOSE, CALL_PUSH, CALL_ABORT, CALL_MEET };
 
 struct set {
     uint64_t number;
@@ -273,6 +275,11 @@ static void command(struct probe *self, const char *line)
     uint64_t h = 0, count = 0, bytes = 0, ms = 0;
     char text[512] = "";
     int byte = 0;
+    if (strcmp(line, "meet") == 0) {
+        struct sl_msg msg = {.type = SL_MSG_PING};
+        call(self, "transporter.0", &msg, WAIT_NS, cookie_of(CALL_MEET, 0, 0));
+        return;
+    }
     if (sscanf(line, "open %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %500s", &h, &count,
                &bytes, &ms, text) >= 4) {
         struct set *fresh = set_reserve(self, h, count, bytes, true);
@@ -371,6 +378,9 @@ static void answered(struct probe *self, const struct sl_call *done, const struc
         break;
     case CALL_PUSH:
         say("pushed %" PRIu64 " %" PRIu64 " %s %s", number, layer, code, text);
+        break;
+    case CALL_MEET:
+        say("met %s", code);
         break;
     case CALL_ABORT:
         say("aborted %" PRIu64 " %s", number, code);

@@ -32,6 +32,9 @@ class Probe:
         self.node, self.lines, self.kept = node, queue.Queue(), []
         threading.Thread(target=self.listen, daemon=True).start()
         self.expect("ready")
+        self.say("meet")
+        code = self.expect("met")
+        assert code == "SL_OK", code
 
     def listen(self):
         for line in self.process.stdout:

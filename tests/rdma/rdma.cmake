@@ -8,4 +8,8 @@ if(SL_VERBS_INCLUDE)
     set_target_properties(rdma_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
     add_test(NAME rdma/rdma_test COMMAND ${CMAKE_CURRENT_LIST_DIR}/run $<TARGET_FILE:rdma_test>)
     set_tests_properties(rdma/rdma_test PROPERTIES LABELS rdma TIMEOUT 900 SKIP_RETURN_CODE 77 RUN_SERIAL ON)
+
+    # Whole nodes, two NICs each: links that go, transporters that are killed and stopped.
+    add_test(NAME rdma/nodes COMMAND ${CMAKE_CURRENT_LIST_DIR}/run -a ${CMAKE_BINARY_DIR}/bin ${CMAKE_CURRENT_LIST_DIR}/nodes ${CMAKE_BINARY_DIR}/bin)
+    set_tests_properties(rdma/nodes PROPERTIES LABELS rdma TIMEOUT 900 SKIP_RETURN_CODE 77 RUN_SERIAL ON)
 endif()

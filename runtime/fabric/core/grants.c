@@ -1,31 +1,29 @@
 /* runtime/fabric/core/grants.c - grants that we give, and keys that peers gave us. */
 #include "runtime/fabric/core/rails.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 static sl_err grant_check(struct sl_fabric *fabric, const struct sl_fabric_grant *grant,
                           struct sl_error *why)
 {
-    const struct fabric_memory *memory = fabric_memory_of(fabric, grant->memory);
-    if (memory == NULL) {
-        return sl_fail(why, SL_ERR_NOT_FOUND, "no such memory");
-    }
-    if (memory->state != MEMORY_READY) {
-        return sl_fail(why, SL_ERR_BUSY, "the memory is not registered yet");
-    }
-    if (grant->verb != SL_FABRIC_READ && grant->verb != SL_FABRIC_WRITE) {
+    const struct sl_fabric_place whole = {.memory = grant->memory,
+                                          .offset_bytes = grant->offset_bytes,
+                                          .length_bytes = grant->length_bytes};
+    bool read = grant->verb == SL_FABRIC_READ;
+    if (!read && grant->verb != SL_FABRIC_WRITE) {
         return sl_fail(why, SL_ERR_INVALID, "a grant is for reading or for writing");
     }
-    if (grant->verb == SL_FABRIC_READ && memory->what.unread) {
-        return sl_fail(why, SL_ERR_PERMISSION, "the memory is not for peers to read");
+    sl_err err = fabric_places_check(fabric, grant->places, grant->place_count, grant->length_bytes,
+                                     read, why);
+    if (err == SL_OK && grant->places == NULL) {
+        err = fabric_range_check(fabric, &whole, read, why);
     }
-    if (grant->length_bytes == 0 || grant->offset_bytes > memory->what.length_bytes ||
-        grant->length_bytes > memory->what.length_bytes - grant->offset_bytes) {
-        return sl_fail(why, SL_ERR_INVALID,
-                       "range %" PRIu64 "+%" PRIu64 " is not within %" PRIu64 " bytes",
-                       grant->offset_bytes, grant->length_bytes, memory->what.length_bytes);
+    if (err != SL_OK) {
+        return err;
+    }
+    if (grant->places != NULL) {
+        return sl_fail(why, SL_ERR_UNSUPPORTED, "places of a grant are not built yet");
     }
     if (fabric_peer_of(fabric, grant->peer) == NULL) {
         return sl_fail(why, SL_ERR_NOT_FOUND, "no such peer");

@@ -189,6 +189,9 @@ static sl_err grant_check(const struct rails *rails, const struct sl_fabric_gran
                           struct sl_error *why)
 {
     const struct rails_memory *memory = rails_memory_of(rails, want->memory);
+    if (want->places != NULL) {
+        return sl_fail(why, SL_ERR_UNSUPPORTED, "places of a grant are not built yet");
+    }
     if (memory == NULL) {
         return sl_fail(why, SL_ERR_NOT_FOUND, "no such memory");
     }

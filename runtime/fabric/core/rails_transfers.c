@@ -147,6 +147,9 @@ static sl_err post_check(struct rails *rails, const struct sl_fabric_transfer *w
                        SL_FABRIC_PIECES_MAX, want->piece_count);
     }
     for (uint32_t i = 0; i < want->piece_count; i++) {
+        if (want->pieces[i].places != NULL) {
+            return sl_fail(why, SL_ERR_UNSUPPORTED, "places of a piece are not built yet");
+        }
         const struct rails_memory *memory = rails_memory_of(rails, want->pieces[i].memory);
         const struct rails_key *key = rails_key_of(rails, want->pieces[i].key);
         if (memory == NULL || key == NULL) {

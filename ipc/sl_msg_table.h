@@ -110,6 +110,14 @@
     F(U64, digest_low, 0, UINT64_MAX,                                                      \
       "in: of the whole part, to check what arrived; 0, 0: not told")                      \
     F(U64, digest_high, 0, UINT64_MAX, "in: high half")
+/* What a rank has of a device block, as it lies there */
+#define SL_ITEM_BLOCK(F, L)                                              \
+    F(U64, pool, 0, 7, "index into the engine's pools")                  \
+    F(U64, part, 0, 63, "of a pool with part_count: which part")         \
+    F(U64, device_block, 0, UINT32_MAX, "block id on the device")        \
+    F(U64, length_bytes, 1, SL_VALUE_BYTES_MAX, "bytes of the part")     \
+    F(U64, first_layer, 0, 4095, "layers [first, end) of it; 0, 0: all") \
+    F(U64, layer_end, 0, 4096, "with first_layer")
 #define SL_ITEM_SPILL(F, L)                                           \
     F(TEXT, key, 1, 1024, "object key")                               \
     F(TEXT, group_key, 0, 1024, "MODEL/BLOCK, empty: none")           \
@@ -286,6 +294,7 @@
     X(pool, SL_ITEM_POOL)                 \
     X(region, SL_ITEM_REGION)             \
     X(piece, SL_ITEM_PIECE)               \
+    X(block, SL_ITEM_BLOCK)               \
     X(spill, SL_ITEM_SPILL)               \
     X(spilled, SL_ITEM_SPILLED)           \
     X(fill, SL_ITEM_FILL)                 \
@@ -616,7 +625,9 @@
     L(items, piece, SL_BATCH_MAX, "parts")                                                   \
     F(BOOL, chunks, 0, 1, "out: answers the hashes of the parts' chunks instead of digests") \
     F(BIN, event, 0, 64,                                                                     \
-      "of cuIpcGetEventHandle: no device block is touched before it is over; empty: none")
+      "of cuIpcGetEventHandle: no device block is touched before it is over; empty: none")   \
+    L(blocks, block, SL_BATCH_MAX,                                                           \
+      "out, instead of items: nothing is copied; answers digests of what lies in them")
 #define SL_BODY_COPY_REPLY(F, L)                                                            \
     F(BIN, done, 0, SL_BATCH_MAX, "bitmap over items")                                      \
     F(BIN, digests, 0, 1048576,                                                             \
@@ -721,7 +732,10 @@
     F(U64, handover, 1, UINT64_MAX, "the sender's number of the hand-over; never used again") \
     F(U64, ttl_ns, 1, UINT64_MAX, "the ticket ends after; setting ticket_ttl_max bounds it")  \
     F(TEXT, from, 0, 31, "node that may use it; empty: the first that shows it")              \
-    L(parts, target, 4096, "extents that are written to")
+    L(parts, target, 4096, "extents that are written to")                                     \
+    F(U64S, lengths, 0, 4096, "instead of parts: bytes of each part, written into pools")     \
+    L(spots, spot, SL_BATCH_MAX,                                                              \
+      "where they lie, part by part: item is the part; the first one is written, others get a copy")
 #define SL_BODY_PUSH_OPEN_REPLY(F, L)                                             \
     F(BIN, ticket, 0, 128, "what the other node shows; whoever has it may write") \
     F(U64, ttl_ns, 0, UINT64_MAX, "it ends after")
@@ -730,11 +744,14 @@
     F(BOOL, taken, 0, 1,                               \
       "all of it is acknowledged: prefill hears so, whichever of the two words comes first")
 /* prefill's coordinator -> its transporter */
-#define SL_BODY_PUSH_SEND(F, L)                                                    \
-    F(BIN, ticket, 1, 128, "of the other node, or of this one")                    \
-    F(U64, layer, 0, 4096, "0: none, else 1 + layer; carried along")               \
-    F(BOOL, last, 0, 1, "nothing follows: every byte of every part has been sent") \
-    L(pieces, pushed, 512, "what goes where")
+#define SL_BODY_PUSH_SEND(F, L)                                                     \
+    F(BIN, ticket, 1, 128, "of the other node, or of this one")                     \
+    F(U64, layer, 0, 4096, "0: none, else 1 + layer; carried along")                \
+    F(BOOL, last, 0, 1, "nothing follows: every byte of every part has been sent")  \
+    L(pieces, pushed, 512, "what goes where")                                       \
+    L(pool_pieces, arrived, 512, "instead of pieces: they are read from pools")     \
+    L(spots, spot, 512, "one for each: where its part lies; item counts on from 0") \
+    F(BOOL, pool_last, 0, 1, "with pool_pieces: last")
 #define SL_BODY_PUSH_ABORT(F, L)                                \
     F(BIN, ticket, 1, 128, "of the other node, or of this one") \
     F(U64, code, 0, 255, "why: sl_err")                         \

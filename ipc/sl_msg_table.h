@@ -706,7 +706,8 @@
 #define SL_BODY_PEER_TICKET_REPLY(F, L)                    \
     F(U64, ttl_ns, 0, UINT64_MAX, "the ticket ends after") \
     F(U64, part_count, 0, 4096, "of the ticket")           \
-    L(doors, door, 512, "parts from first_part on")
+    L(doors, door, 512, "parts from first_part on")        \
+    F(U64S, taken, 0, 512, "parts without a door: all of them has arrived, nobody writes there")
 #define SL_BODY_PEER_PUSH(F, L)                                                            \
     F(BIN, ticket, 1, 128, "of the receiver")                                              \
     F(U64, push, 1, UINT64_MAX, "the sender's number of it: the same when it is repeated") \

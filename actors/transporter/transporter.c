@@ -276,7 +276,8 @@ static void events_set(struct transporter *self)
     self->events = (struct tr_events){
         .peer_renewed = peer_renewed,
         .trip_read = tr_fences_trip_read,
-        .ticket_over = tr_fences_ticket_over,
+        .push_over = tr_fences_push_over,
+        .pools_leave = tr_push_engine_over,
     };
 }
 

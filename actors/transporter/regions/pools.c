@@ -136,7 +136,11 @@ static void engine_over(struct transporter *self, struct engine *engine)
 
 static void engine_end(struct transporter *self, struct engine *engine)
 {
+    bool ready = engine->state == ENGINE_READY;
     engine->state = ENGINE_ENDING;
+    if (ready) { /* nobody begins to use it, and who does ends */
+        self->events.pools_leave(self, engine->id);
+    }
     self->env->ops->wake_at(self->env, 0);
 }
 

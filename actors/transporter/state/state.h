@@ -9,6 +9,7 @@
 
 #include "actors/transporter/control/control.h"
 #include "actors/transporter/control/health.h"
+#include "actors/transporter/state/fenced.h"
 #include "ipc/sl_arena.h"
 #include "ipc/sl_msg.h"
 #include "ipc/sl_pins.h"
@@ -179,16 +180,17 @@ struct tr_batch; /* units whose holders are asked for */
 struct tr_fence {
     bool used;
     struct sl_return back;
-    uint64_t trips;   /* that still read into claims that it ends */
-    uint32_t tickets; /* under which peers may still write into them */
+    uint64_t trips;  /* that still read into claims that it ends */
+    uint32_t pushes; /* tickets under which peers may still write, batches that are still read */
 };
 
 /* What a room tells those above it; transporter.c sets them. */
 struct tr_events {
     void (*peer_renewed)(struct transporter *self, const struct tr_peer *peer); /* a new life */
     void (*trip_read)(struct transporter *self, uint32_t trip); /* it reads no more */
-    /* A ticket is over that the fences of these bits waited for. */
-    void (*ticket_over)(struct transporter *self, uint64_t fences);
+    /* A ticket or a batch is over that the fences of these bits waited for. */
+    void (*push_over)(struct transporter *self, uint64_t fences);
+    void (*pools_leave)(struct transporter *self, uint64_t engine_id); /* an engine's, registered */
 };
 
 struct tr_metrics {
@@ -254,6 +256,7 @@ struct transporter {
     uint32_t trip_max, trips_open;
     struct tr_question *questions; /* open, the oldest first; in trips and seeks */
     struct tr_fence fences[TR_FENCES_MAX];
+    struct tr_fenced fenced;
     struct tr_seek *seeks;       /* TR_SEEKS_MAX */
     struct tr_removal *removals; /* TR_SEEKS_MAX */
     uint32_t seeks_open;

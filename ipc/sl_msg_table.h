@@ -218,6 +218,14 @@
     F(U64, arena, 0, 65535, "arena id")                                              \
     F(U64, offset_bytes, 0, UINT64_MAX, "offset in the arena's data")                \
     F(U64, length_bytes, 1, SL_VALUE_BYTES_MAX, "bytes of the part")
+/* What a rank has of one block, in its memory */
+#define SL_ITEM_SPOT(F, L)                                                             \
+    F(U64, engine_id, 1, UINT64_MAX, "the rank's registration; a team has one a rank") \
+    F(U64, rank, 0, 63, "rank")                                                        \
+    F(U64, pool, 0, 7, "index into the registration's pools")                          \
+    F(U64, part, 0, 63, "of a pool with part_count: which part")                       \
+    F(U64, device_block, 0, UINT32_MAX, "block id on the device")                      \
+    F(U64, item, 0, SL_BATCH_MAX, "index into the list of the message that it is of")
 #define SL_ITEM_PUSHED(F, L)                                                        \
     F(U64, part, 0, 4095, "part of the ticket: place in PUSH_OPEN's list")          \
     F(U64, part_offset_bytes, 0, SL_VALUE_BYTES_MAX, "where in the part")           \
@@ -291,6 +299,7 @@
     X(window, SL_ITEM_WINDOW)             \
     X(node, SL_ITEM_NODE)                 \
     X(target, SL_ITEM_TARGET)             \
+    X(spot, SL_ITEM_SPOT)                 \
     X(pushed, SL_ITEM_PUSHED)             \
     X(arrived, SL_ITEM_ARRIVED)           \
     X(door, SL_ITEM_DOOR)                 \

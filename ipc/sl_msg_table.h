@@ -668,6 +668,19 @@
     L(items, asked, SL_BATCH_MAX, "objects, and all parts of every block")                        \
     L(groups, group, SL_BATCH_MAX, "blocks that the items are parts of")                          \
     F(BOOL, sure, 0, 1, "a peer has said that it has them: whoever had not is asked again")
+/* coordinator -> transporter.0: bring blocks that other nodes hold straight into engines' pools; of the
+ * op in the envelope, as is a FENCE that ends it */
+#define SL_BODY_PULL(F, L)                                                                        \
+    F(BOOL, chain, 0, 1,                                                                          \
+      "the items are a chain of blocks, head first: none is wanted behind one that is not found") \
+    L(items, asked, SL_BATCH_MAX, "all parts of every block")                                     \
+    L(groups, group, SL_BATCH_MAX, "blocks that the items are parts of")                          \
+    F(BOOL, sure, 0, 1, "a peer has said that it has them: whoever had not is asked again")       \
+    L(spots, spot, SL_BATCH_MAX, "where they go: one or more for each item, of disjoint memory")
+#define SL_BODY_PULL_REPLY(F, L)                                                                \
+    F(U64S, codes, 0, SL_BATCH_MAX,                                                             \
+      "one for each item; SL_OK: it lies at all of its spots; else what they hold is not said") \
+    F(U64, copied_bytes, 0, UINT64_MAX, "copied within the node beside what came over the wire")
 /* Between transporters of two nodes. What else comes from a peer is refused. */
 #define SL_BODY_PEER_HELLO(F, L)                                                \
     F(TEXT, node, 1, 31, "the sender, as its key is called at the receiver")    \
@@ -944,6 +957,9 @@
     X(ENGINE_ADDED, engine_added, 166, SL_BODY_ENGINE_ID,                                          \
       "registrar to transporters that have asked ENGINES: its memory may be registered")           \
     X(ENGINE_ADDED_REPLY, engine_added_reply, 167, SL_BODY_EMPTY, "noted")                         \
+    X(PULL, pull, 170, SL_BODY_PULL, "bring blocks of other nodes straight into engines' pools")   \
+    X(PULL_REPLY, pull_reply, 171, SL_BODY_PULL_REPLY,                                             \
+      "nothing is written for it any more; SL_ERR_EXISTS: it is here, on disk perhaps")            \
     X(LOCAL_IO, local_io, 1000, SL_BODY_LOCAL_IO, "a disk request ended")                          \
     X(LOCAL_DIED, local_died, 1002, SL_BODY_LOCAL_DIED, "a watched process is gone")               \
     X(LOCAL_JOB, local_job, 1004, SL_BODY_LOCAL_JOB, "a job ended")

@@ -35,8 +35,8 @@ struct co_op *co_op_new(struct coordinator *self, const struct co_type *type,
 /* The op is in this phase from now on: what that begins with is done, perhaps to the op's end. */
 void co_op_enter(struct coordinator *self, struct co_op *op, enum co_phase phase);
 void co_op_recycle(struct coordinator *self, struct co_op *op); /* forgets a finished one */
-/* Ranks of the op that may still work for a coordinator before us. */
-uint64_t co_op_ungreeted(const struct coordinator *self, const struct co_op *op);
+/* Those of the op that may still work for a coordinator before us. */
+co_workers co_op_ungreeted(const struct coordinator *self, const struct co_op *op);
 /* It goes on as another type, from its keys on. */
 void co_op_become(struct co_op *op, const struct co_type *type);
 /* Phases that are the same for every type. */
@@ -87,15 +87,29 @@ void co_ahead_late(struct coordinator *self, const struct sl_msg *reply);
 /* What no op has taken in time goes back. */
 void co_ahead_tick(struct coordinator *self, uint64_t now_ns);
 
-/* ---- copy.c: COPY to the ranks and their answers; fences ---- */
+/* ---- copy.c: COPY to the ranks and their answers ---- */
 /* Has the slice copied, all at once or by layers. */
 void co_copy_slice(struct coordinator *self, struct co_op *op);
 /* Enters CO_COPY: one COPY for each rank that has parts to copy. None has: they are copied. */
 void co_copy_start(struct coordinator *self, struct co_op *op);
+/* Goes on behind the COPYs of the slice. */
+void co_slice_copied(struct coordinator *self, struct co_op *op);
+void co_copy_answered(struct coordinator *self, struct co_op *op, uint32_t rank,
+                      const struct sl_msg *reply);
+/* The block that the pool has for block `block` of the op. */
+uint32_t co_device_block(const struct co_op *op, uint32_t block, uint32_t pool);
+
+/* ---- fence.c: fences, and who is behind a rank ---- */
+void co_worker_name(uint32_t worker, char name[16]);
+/* Whether who answered is the only one that was asked. */
+bool co_share_is_settled(const struct coordinator *self, const struct co_share *share);
+/* The answer to a COPY, PULL or FENCE; NULL: none came. */
 void co_share_answered(struct coordinator *self, struct co_op *op, uint32_t rank, uint32_t type,
                        const struct sl_msg *reply);
-/* Drops COPYs in flight and asks the ranks for a fence. */
-void co_fence_start(struct coordinator *self, struct co_op *op, uint64_t ranks);
+/* Drops COPYs and PULLs in flight and asks for a fence. */
+void co_fence_start(struct coordinator *self, struct co_op *op, co_workers workers);
+/* Asks one of them, while the op goes on. */
+void co_fence_send(struct coordinator *self, struct co_op *op, uint32_t worker);
 /* Nobody waits for the fences any more. */
 void co_fence_forget(struct coordinator *self, struct co_op *op);
 void co_fence_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns);
@@ -108,6 +122,18 @@ void co_rank_greeted(struct coordinator *self, uint32_t rank, const struct sl_ms
 void co_rank_learn(struct coordinator *self, uint32_t rank);
 void co_rank_pong(struct coordinator *self, uint32_t rank, const struct sl_msg *reply);
 void co_rank_died(struct coordinator *self, struct sl_proc_id proc);
+/* A transporter that is not there has nothing under way. */
+void co_greet_look(struct coordinator *self);
+
+/* ---- pull.c: blocks of other nodes straight into the pools ---- */
+/* Of the slice's blocks from `block` on: as many as one PULL may be of. 0: they go by the arena. */
+uint32_t co_pull_blocks(const struct coordinator *self, const struct co_op *op, uint32_t block);
+/* Asks for all blocks of the slice from `block` on. False: it could not be asked. */
+bool co_pull_start(struct coordinator *self, struct co_op *op, uint32_t block);
+/* reply NULL: none came in time. */
+void co_pull_answered(struct coordinator *self, struct co_op *op, const struct sl_msg *reply);
+/* Nothing of a PULL that was asked for twice is under way any more. */
+void co_pull_settled(struct coordinator *self, struct co_op *op);
 
 /* ---- handover.c ---- */
 sl_err co_handovers_init(struct coordinator *self, struct sl_error *why);
@@ -270,6 +296,19 @@ void co_store_copied(struct coordinator *self, struct co_op *op);
 void co_store_abort(struct coordinator *self, struct co_op *op);
 void co_store_late_grants(struct coordinator *self, const struct sl_msg *reply);
 void co_load_slice(struct coordinator *self, struct co_op *op);
+/* What other nodes are asked for: all parts of the slice's blocks from `block` on. */
+struct co_asked {
+    struct sl_item_asked *items;  /* part_total */
+    struct sl_item_group *groups; /* block_count */
+    uint32_t block_count, part_total;
+    uint64_t until_ns; /* half of the time that is left: what is here can then still be copied */
+};
+/* False: out of memory. */
+bool co_load_asked(struct coordinator *self, struct co_op *op, uint32_t block,
+                   struct co_asked *out);
+/* A part came from another node. */
+void co_load_came(struct co_op *op, uint32_t part);
+void co_load_look(struct coordinator *self, struct co_op *op);
 /* Through storage, as soon as prefill has committed. */
 void co_load_await(struct coordinator *self, struct co_op *op);
 void co_load_copied(struct coordinator *self, struct co_op *op);

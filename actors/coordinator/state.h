@@ -29,6 +29,16 @@
 #define CO_LAYERS_MAX        4096u
 #define CO_LAYER_WAITERS_MAX (2 * CO_RANKS_MAX) /* each rank's, and the one it gave up before */
 
+/* ---- who touches device blocks for an op: the swapper of each rank, and the node's transporter, which
+ * writes blocks of other nodes straight into pools ---- */
+#define CO_TRANSPORTER CO_RANKS_MAX
+#define CO_WORKERS_MAX (CO_RANKS_MAX + 1u)
+__extension__ typedef unsigned __int128 co_workers; /* a bit each */
+static inline co_workers co_worker_bit(uint32_t worker)
+{
+    return (co_workers)1 << worker;
+}
+
 /* ---- memory.c: what an op allocates while it lives, in recycled chunks ---- */
 struct co_chunk;
 struct co_chunks { /* free chunks, shared by all ops; bounded */
@@ -79,6 +89,7 @@ enum co_phase {
     CO_LOOK,   /* load: looks again soon (pins short, entry in motion, registrar not greeted yet) */
     CO_PROMOTE, /* load: the registrar brings parts in from disk */
     CO_FETCH,   /* load: the transporter brings blocks in from other nodes */
+    CO_PULL,    /* load: it brings them straight into the pools */
     CO_RESERVE, /* store: the registrar looks for room */
     CO_COPY,    /* swappers work */
     CO_LAYERS,  /* store by layers: the engine computes the next ones; others may be pushed */
@@ -126,6 +137,7 @@ enum co_part_state {
     CO_PART_ON_DISK,
     CO_PART_GRANTED,
     CO_PART_COPIED,
+    CO_PART_PULLED, /* it lies in the pools, and came from another node */
     CO_PART_BROKEN, /* by layers: granted or pinned, and one of its layers was not copied */
     CO_PART_GONE
 };
@@ -154,11 +166,11 @@ struct co_block {
     uint8_t tier;  /* load: enum co_tier, by first sight, the slowest part counts */
     uint8_t round; /* store: how often it was asked for */
 };
-/* What a rank has to do for an op. */
+/* What a rank, or the transporter, has to do for an op. */
 struct co_share {
-    uint64_t call_seq; /* of the COPY or FENCE in flight; 0: none */
+    uint64_t call_seq; /* of the COPY, PULL or FENCE in flight; 0: none */
     uint64_t sent_ns;
-    struct sl_proc_id proc; /* that the COPY was first sent to; pid 0: not known */
+    struct sl_proc_id proc; /* that it was first sent to; pid 0: not known */
     uint32_t item_count;    /* of the COPY */
 };
 
@@ -245,6 +257,8 @@ struct co_op {
     uint32_t rounds, stale_rounds;
     uint32_t *asked; /* load: parts of the PROMOTE in flight */
     uint32_t asked_count;
+    bool pull_barred;         /* load: other nodes' blocks come by the arena */
+    bool pull_settles;        /* load: CO_SETTLE is that of a PULL */
     bool fetched;             /* load: other nodes were asked for what this slice lacks */
     uint64_t fetch_until_ns;  /* load of a hand-over: they are asked again until then; 0: not yet */
     bool last;                /* load: nothing follows this slice */
@@ -252,8 +266,8 @@ struct co_op {
     bool ahead, ahead_barred; /* store: in extents granted ahead of use; some of these were gone */
     uint32_t ahead_wish;      /* store: 1 + the class that its PUBLISH asks for more of; 0: none */
     uint64_t poll_ns;         /* grows while waiting */
-    uint64_t unsettled;       /* ranks whose COPY may have been asked for twice */
-    struct co_share shares[CO_RANKS_MAX];
+    co_workers unsettled;     /* they may still work on what was asked of them, or work twice */
+    struct co_share shares[CO_WORKERS_MAX];
     uint32_t shares_open;
     struct co_layers layers;
 
@@ -270,7 +284,7 @@ struct co_op {
 
     /* Fences. */
     uint64_t fence_started_ns;
-    uint64_t killed_ranks;
+    co_workers killed;
     struct sl_return waiters[CO_FENCE_WAITERS_MAX];
     uint32_t waiter_count;
 };
@@ -310,7 +324,7 @@ struct co_handover {
     char reason[CO_REASON_BYTES];
 };
 
-/* ---- ranks, as processes ---- */
+/* ---- ranks and the transporter, as processes ---- */
 struct co_rank {
     struct sl_proc_id proc; /* pid 0: not known */
     bool asked;             /* a PING is in flight */
@@ -344,6 +358,7 @@ struct co_metrics {
     sl_metric block_stored_count, block_existed_count, block_refused_count, block_from_memory_count;
     sl_metric block_from_disk_count, block_from_remote_count, block_missed_count, stored_bytes,
         loaded_bytes;
+    sl_metric pull_count, pulled_count, pull_copied_bytes, pull_refused_count;
     sl_metric promote_count, fetch_count, promote_gave_up_count, pin_limit_count,
         length_mismatch_count, client_died_count;
     sl_metric handover_active_count, handover_committed_count, handover_consumed_count,
@@ -367,8 +382,11 @@ struct coordinator {
     uint32_t load_parts_max, store_parts_max;
     uint32_t rank_count;
     bool draining;
-    struct co_rank ranks[CO_RANKS_MAX];
-    uint64_t ungreeted; /* ranks that have not acknowledged the fence of our predecessor's work */
+    bool keeps; /* loads go by the arena */
+    bool pulls; /* the transporter may write into engines' pools: the node's settings say so */
+    struct co_rank ranks[CO_WORKERS_MAX];
+    co_workers ungreeted;     /* they have not acknowledged the fence of our predecessor's work */
+    uint64_t greeted_from_ns; /* when they were first asked for that */
     struct co_engine *engines;
     uint32_t engine_max;
 

@@ -434,10 +434,12 @@ static void unit_ends(struct fabric_lane *lane, uint64_t how)
     sl_err code = how < 192 ? SL_OK : (sl_err)(how % SL_ERR_COUNT);
     memset(content, how % 8 == 7 ? 0 : CONTENT_BYTE, sizeof(content));
     if (code == SL_OK) {
+        struct sl_runs to = unit->local;
         for (uint32_t at = 0; at < unit->length_bytes;) {
             uint32_t bytes = SL_MIN(unit->length_bytes - at, CONTENT_MAX);
             if (unit->piece != FABRIC_NONE) {
-                memcpy(unit->local + at, content, bytes);
+                sl_runs_write(to, content, bytes);
+                sl_runs_skip(&to, bytes);
             }
             struct sl_digest_stream *digest = fabric_unit_digest(lane);
             if (digest != NULL) {

@@ -79,7 +79,7 @@ static void receive(uint32_t pair, uint32_t length_bytes, struct sl_digest_strea
                     void *after, uint32_t after_bytes)
 {
     const struct sl_mover_receive what = {.fd = ends[pair][0],
-                                          .at = target[pair],
+                                          .to = sl_runs_of(target[pair], length_bytes),
                                           .length_bytes = length_bytes,
                                           .after = after,
                                           .after_bytes = after_bytes,
@@ -259,8 +259,9 @@ static uint32_t chain_receive(void)
         sl_digest_start(&chain.digests[i]);
         if (i > 0) {
             struct sl_mover_step *step = &chain.steps[i - 1];
-            *step = (struct sl_mover_step){
-                .at = target[i], .length_bytes = CHAIN_VALUE, .digest = &chain.digests[i]};
+            *step = (struct sl_mover_step){.to = sl_runs_of(target[i], CHAIN_VALUE),
+                                           .length_bytes = CHAIN_VALUE,
+                                           .digest = &chain.digests[i]};
             memset(step->head, (int)i, sizeof(step->head));
             memcpy(chain.stream + bytes, step->head, sizeof(step->head));
             bytes += SL_MOVER_HEAD_BYTES;
@@ -269,7 +270,7 @@ static uint32_t chain_receive(void)
         bytes += CHAIN_VALUE;
     }
     const struct sl_mover_receive what = {.fd = ends[1][0],
-                                          .at = target[0],
+                                          .to = sl_runs_of(target[0], CHAIN_VALUE),
                                           .length_bytes = CHAIN_VALUE,
                                           .after = chain.after,
                                           .after_bytes = SL_MOVER_HEAD_BYTES,

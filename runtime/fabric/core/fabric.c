@@ -151,6 +151,10 @@ static sl_err tables_make(struct sl_fabric *fabric, struct sl_error *why)
         fabric->transfers == NULL || fabric->pieces == NULL || fabric->codes == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the tables of a fabric");
     }
+    sl_err err = fabric_places_open(&fabric->places, options->places_max, why);
+    if (err != SL_OK) {
+        return err;
+    }
     memset(fabric->lanes, 0, lane_count * sizeof(*fabric->lanes));
     for (uint32_t i = 0; i < options->transfers_max; i++) {
         fabric->transfers[i].next = i + 1 < options->transfers_max ? i + 1 : FABRIC_NONE;
@@ -232,6 +236,7 @@ void sl_fabric_close(struct sl_fabric **at)
     free(fabric->transfers);
     free(fabric->pieces);
     free(fabric->codes);
+    fabric_places_close(&fabric->places);
     free(fabric);
     *at = NULL;
 }

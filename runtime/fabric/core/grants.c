@@ -22,13 +22,33 @@ static sl_err grant_check(struct sl_fabric *fabric, const struct sl_fabric_grant
     if (err != SL_OK) {
         return err;
     }
-    if (grant->places != NULL) {
-        return sl_fail(why, SL_ERR_UNSUPPORTED, "places of a grant are not built yet");
-    }
     if (fabric_peer_of(fabric, grant->peer) == NULL) {
         return sl_fail(why, SL_ERR_NOT_FOUND, "no such peer");
     }
     return SL_OK;
+}
+
+struct sl_runs fabric_grant_runs(const struct sl_fabric *fabric, const struct fabric_grant *grant,
+                                 uint64_t offset_bytes)
+{
+    if (grant->places == NULL) {
+        unsigned char *memory = fabric->memories[grant->memory_index].what.at;
+        return sl_runs_of(memory + offset_bytes,
+                          grant->what.length_bytes - (offset_bytes - grant->what.offset_bytes));
+    }
+    struct sl_runs runs = sl_runs_from(&grant->places->run);
+    sl_runs_skip(&runs, offset_bytes);
+    return runs;
+}
+
+static void grant_memory_leave(struct sl_fabric *fabric, struct fabric_grant *grant)
+{
+    if (grant->places != NULL) {
+        fabric_places_leave(fabric, grant->places);
+        grant->places = NULL;
+    } else {
+        fabric->memories[grant->memory_index].users--;
+    }
 }
 
 sl_err sl_fabric_grant_add(struct sl_fabric *fabric, const struct sl_fabric_grant *grant,
@@ -48,6 +68,9 @@ sl_err sl_fabric_grant_add(struct sl_fabric *fabric, const struct sl_fabric_gran
     if (index == fabric->options.grants_max) {
         return sl_fail(why, SL_ERR_LIMIT, "more than %u grants", index);
     }
+    if (grant->place_count > fabric_places_room(&fabric->places)) {
+        return sl_fail(why, SL_ERR_LIMIT, "no room for %u more places", grant->place_count);
+    }
     struct fabric_grant fresh = {
         .what = *grant,
         .index = index,
@@ -57,17 +80,25 @@ sl_err sl_fabric_grant_add(struct sl_fabric *fabric, const struct sl_fabric_gran
         .state = GRANT_LIVE,
         .generation = ++fabric->next_generation,
     };
+    if (grant->places != NULL) {
+        fresh.places = fabric_places_hold(fabric, grant->places, grant->place_count);
+        fresh.what.places = NULL;
+        fresh.what.offset_bytes = 0;
+        fresh.memory_index = FABRIC_NONE;
+    } else {
+        fabric->memories[fresh.memory_index].users++;
+    }
     err = fabric_secret(fresh.token, sizeof(fresh.token), why);
     if (err == SL_OK) {
         err = fabric->ops->grant_add(fabric, &fresh, key, key_bytes, why);
     }
     if (err != SL_OK) {
+        grant_memory_leave(fabric, &fresh);
         return err;
     }
     fabric->grants[index] = fresh;
     fabric->grants_ready |= fresh.ready;
     fabric->work_due |= fresh.ready;
-    fabric->memories[fresh.memory_index].users++;
     *out = fabric_handle_make(fresh.slot_generation, index);
     return SL_OK;
 }
@@ -91,7 +122,7 @@ void fabric_grant_gone(struct sl_fabric *fabric, struct fabric_grant *grant)
 {
     SL_ASSERT(grant->state == GRANT_ENDING);
     grant->state = GRANT_GONE;
-    fabric->memories[grant->memory_index].users--;
+    grant_memory_leave(fabric, grant);
     fabric->grants_gone++;
     fabric->work_due = true;
 }

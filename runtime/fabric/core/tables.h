@@ -28,6 +28,19 @@ sl_err fabric_range_check(struct sl_fabric *fabric, const struct sl_fabric_place
 sl_err fabric_places_check(struct sl_fabric *fabric, const struct sl_fabric_place *places,
                            uint32_t count, uint64_t length_bytes, bool read, struct sl_error *why);
 
+/* Errors: SL_ERR_NO_MEMORY. close accepts a table that is not open. */
+sl_err fabric_places_open(struct fabric_places *table, uint32_t count_max, struct sl_error *why);
+void fabric_places_close(struct fabric_places *table);
+uint32_t fabric_places_room(const struct fabric_places *table);
+/* A list of them, in order; there is room. NULL: count is 0. */
+struct fabric_place *fabric_places_take(struct fabric_places *table,
+                                        const struct sl_fabric_place *places, uint32_t count);
+void fabric_places_give(struct fabric_places *table, struct fabric_place *first);
+/* The same, with addresses, and each a user of its memory. */
+struct fabric_place *fabric_places_hold(struct sl_fabric *fabric,
+                                        const struct sl_fabric_place *places, uint32_t count);
+void fabric_places_leave(struct sl_fabric *fabric, struct fabric_place *first);
+
 /* ---- units.c ---- */
 /* The piece waits for a lane of its peer. */
 void fabric_piece_queue(struct fabric_peer *peer, struct fabric_piece *piece);

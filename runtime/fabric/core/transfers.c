@@ -23,9 +23,6 @@ static sl_err piece_check(struct sl_fabric *fabric, const struct sl_fabric_trans
     if (err != SL_OK) {
         return err;
     }
-    if (piece->places != NULL) {
-        return sl_fail(why, SL_ERR_UNSUPPORTED, "places of a piece are not built yet");
-    }
     if (key->peer_index != (transfer->peer & 0xffffu) || key->verb != transfer->verb) {
         return sl_fail(why, SL_ERR_INVALID,
                        "the key is for another peer or for the other direction");
@@ -64,11 +61,16 @@ static sl_err post_check(struct sl_fabric *fabric, const struct sl_fabric_transf
         return sl_fail(why, SL_ERR_INVALID, "a transfer reads or writes 1..%u pieces, not %u",
                        SL_FABRIC_PIECES_MAX, want->piece_count);
     }
+    uint64_t place_count = 0;
     for (uint32_t i = 0; i < want->piece_count; i++) {
         sl_err err = piece_check(fabric, want, &want->pieces[i], why);
         if (err != SL_OK) {
             return err;
         }
+        place_count += want->pieces[i].place_count;
+    }
+    if (place_count > fabric_places_room(&fabric->places)) {
+        return sl_fail(why, SL_ERR_LIMIT, "no room for %" PRIu64 " more places", place_count);
     }
     if (fabric->free_transfer == FABRIC_NONE ||
         free_pieces(fabric, want->piece_count) < want->piece_count) {
@@ -96,7 +98,16 @@ static uint32_t piece_take(struct sl_fabric *fabric, const struct sl_fabric_piec
         piece->digest = *want->digest;
         piece->want.digest = NULL;
     }
-    fabric->memories[piece->memory_index].users++;
+    if (want->places != NULL) {
+        piece->places = fabric_places_hold(fabric, want->places, want->place_count);
+        piece->uncut = sl_runs_from(&piece->places->run);
+        piece->want.places = NULL;
+    } else {
+        struct fabric_memory *memory = &fabric->memories[piece->memory_index];
+        piece->uncut =
+            sl_runs_of((unsigned char *)memory->what.at + want->offset_bytes, want->length_bytes);
+        memory->users++;
+    }
     fabric->keys[piece->key_index].users++;
     return index;
 }

@@ -48,6 +48,8 @@ static const struct sl_metric_row metric_rows[] = {
     SL_METRIC_ROW(coordinator, metric.handover_aborted_count, "handovers_aborted"),
     SL_METRIC_ROW(coordinator, metric.handover_recomputed_count, "handovers_recomputed"),
     SL_METRIC_ROW(coordinator, metric.handover_gone_count, "handovers_gone"),
+    SL_METRIC_ROW(coordinator, metric.straight_count, "pushes_straight"),
+    SL_METRIC_ROW(coordinator, metric.straight_refused_count, "pushes_straight_refused"),
     SL_METRIC_ROW(coordinator, metric.handover_pushed_count, "handovers_pushed"),
     SL_METRIC_ROW(coordinator, metric.handover_fallback_count, "handovers_fallen_back"),
     SL_METRIC_ROW(coordinator, metric.handover_released_count, "handovers_released_by_peers"),

@@ -130,6 +130,10 @@ void co_greet_look(struct coordinator *self);
 uint32_t co_pull_blocks(const struct coordinator *self, const struct co_op *op, uint32_t block);
 /* Asks for all blocks of the slice from `block` on. False: it could not be asked. */
 bool co_pull_start(struct coordinator *self, struct co_op *op, uint32_t block);
+/* Of the slice's blocks from `block` on, a spot for every rank that has a part, part by part. NULL: out
+ * of memory. */
+struct sl_item_spot *co_spots_make(struct co_op *op, uint32_t block, uint32_t *count);
+uint32_t co_block_spots(const struct co_engine *engine); /* of a block */
 /* reply NULL: none came in time. */
 void co_pull_answered(struct coordinator *self, struct co_op *op, const struct sl_msg *reply);
 /* Nothing of a PULL that was asked for twice is under way any more. */
@@ -272,19 +276,39 @@ void co_layer_wait(struct coordinator *self, const struct sl_msg *msg);  /* LAYE
 bool co_push_falls_back(const struct coordinator *self);
 /* The reason is told and forgotten: the hand-over may be fine yet. */
 void co_push_fallback_note(struct coordinator *self, struct co_op *op);
-/* Reserves extents for the blocks from `first` on, all of them in one slice. */
+/* Takes the blocks from `first` on, all of them in one slice, straight from or into the pools where
+ * that can be tried. */
 void co_push_start(struct coordinator *self, struct co_op *op, uint32_t first);
+/* Has extents reserved for them, or lets the push fail. */
+void co_push_extents(struct coordinator *self, struct co_op *op);
+/* Sends a batch of pieces. False: the op was ended. */
+bool co_push_batch(struct coordinator *self, struct co_op *op, const struct sl_item_pushed *pieces,
+                   uint32_t count, uint32_t layer, bool last);
 void co_push_reserve(struct coordinator *self, struct co_op *op); /* enters CO_RESERVE */
 /* The answer to that. SL_OK: the parts are granted. */
 sl_err co_push_granted(struct co_op *op, const struct sl_msg *reply);
 /* Sends what is next of layers [pushed, push_end). False: the op was ended. */
 bool co_push_layers(struct coordinator *self, struct co_op *op);
+/* PUSH_SEND of layers failed. True: the transporter took none of it; the op goes by extents as soon as no
+ * COPY is in flight (layers.by_extents). */
+bool co_push_layers_refused(struct coordinator *self, struct co_op *op, sl_err code);
 /* All of it was acknowledged. */
 void co_push_done(struct coordinator *self, struct co_op *op);
 /* As soon as prefill has committed; layers of it before. */
 void co_push_in_await(struct coordinator *self, struct co_op *op);
 /* Goes on through storage, or ends. */
 void co_push_out_failed(struct coordinator *self, struct co_op *op, sl_err code);
+
+/* ---- straight.c: pushes between pools, without extents ---- */
+/* Whether to try it for so many blocks. */
+bool co_straight_may(const struct coordinator *self, const struct co_op *op, uint32_t block_count);
+/* Decode: names the pools' parts instead of extents. False: out of memory. */
+bool co_straight_open(struct coordinator *self, struct co_op *op, struct sl_body_push_open *open);
+/* True: the transporter took none of it, and the op goes by extents. */
+bool co_straight_refused(struct coordinator *self, struct co_op *op, sl_err code);
+/* Prefill: pieces of parts, as what lies in the pools. out, spots: as many. */
+void co_straight_pieces(struct co_op *op, const struct sl_item_pushed *pieces, uint32_t count,
+                        struct sl_item_arrived *out, struct sl_item_spot *spots);
 
 /* ---- store.c, load.c ---- */
 /* Gives claims back. */

@@ -138,6 +138,7 @@ void co_op_enter(struct coordinator *self, struct co_op *op, enum co_phase phase
 void co_op_become(struct co_op *op, const struct co_type *type)
 {
     op->type = type;
+    op->push.straight = false;
     op->slice_count = 0;
     op->slice_total = 0;
 }
@@ -382,6 +383,7 @@ void co_op_end(struct coordinator *self, struct co_op *op, sl_err code)
     /* The request may be one that a coordinator before us had begun with. */
     bool fencing = op->phase == CO_SETTLE;
     op->unsettled |= co_op_ungreeted(self, op);
+    op->unsettled |= op->push.lent ? co_worker_bit(CO_TRANSPORTER) : 0;
     op->answered = true;
     op->code = code;
     if (code != SL_OK) {

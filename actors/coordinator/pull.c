@@ -12,7 +12,7 @@
 #define SPOT_MESSAGE_BYTES 64u         /* what a spot takes in a message, at most */
 #define REFUSED_NS         SL_NS_PER_S /* an engine's pools are not tried again for so long */
 
-static uint32_t block_spots(const struct co_engine *engine)
+uint32_t co_block_spots(const struct co_engine *engine)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < engine->part_count; i++) {
@@ -32,17 +32,17 @@ uint32_t co_pull_blocks(const struct coordinator *self, const struct co_op *op, 
     uint64_t spots_max =
         SL_MIN(sl_config_u64(self->env->config, SL_SET_message_bytes_max) / 2 / SPOT_MESSAGE_BYTES,
                (uint64_t)SL_BATCH_MAX);
-    return (uint32_t)SL_MIN(spots_max / SL_MAX(block_spots(engine), 1u),
+    return (uint32_t)SL_MIN(spots_max / SL_MAX(co_block_spots(engine), 1u),
                             (uint64_t)(op->slice_count - block));
 }
 
 /* Every rank that has a part gets it. */
-static struct sl_item_spot *spots_make(struct co_op *op, uint32_t block, uint32_t *count)
+struct sl_item_spot *co_spots_make(struct co_op *op, uint32_t block, uint32_t *count)
 {
     const struct co_engine *engine = op->engine;
     uint32_t first = block * engine->part_count;
     uint32_t part_total = op->slice_count * engine->part_count;
-    uint32_t room = (op->slice_count - block) * block_spots(engine);
+    uint32_t room = (op->slice_count - block) * co_block_spots(engine);
     struct sl_item_spot *spots = co_memory_take(&op->work, room, sizeof(*spots));
     *count = 0;
     for (uint32_t i = first; spots != NULL && i < part_total; i++) {
@@ -67,7 +67,7 @@ bool co_pull_start(struct coordinator *self, struct co_op *op, uint32_t block)
     struct co_asked asked;
     uint32_t spot_count = 0;
     struct sl_item_spot *spots =
-        co_load_asked(self, op, block, &asked) ? spots_make(op, block, &spot_count) : NULL;
+        co_load_asked(self, op, block, &asked) ? co_spots_make(op, block, &spot_count) : NULL;
     if (spots == NULL) {
         return false;
     }

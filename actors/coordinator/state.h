@@ -26,6 +26,7 @@
 #define CO_FENCE_POLL_NS     (20 * SL_NS_PER_MS)
 #define CO_CALL_NS           (10 * SL_NS_PER_S) /* of calls that belong to no op; asked again after it */
 #define CO_REASON_BYTES      240u               /* as long as the text of an error */
+#define CO_BATCH_PIECES      512u               /* of a PUSH_SEND */
 #define CO_LAYERS_MAX        4096u
 #define CO_LAYER_WAITERS_MAX (2 * CO_RANKS_MAX) /* each rank's, and the one it gave up before */
 
@@ -194,13 +195,18 @@ struct co_layers {
     /* direct store: acknowledged by decode, and when the batches in flight are */
     uint32_t pushed, push_end;
     bool pushing;                /* PUSH_SEND is in flight */
+    bool by_extents;             /* direct store: begins anew in extents, when COPYs are done */
     sl_err push_failed;          /* while COPYs are in flight: falls back when they are done */
     bool last;                   /* load: no slice follows this one */
     uint32_t in;                 /* load: told, or may have been */
     uint32_t block_count;        /* of so many blocks */
     struct sl_item_piece *items; /* scratch of COPYs */
     uint32_t item_room;
-    struct sl_item_pushed *pieces;   /* scratch of PUSH_SENDs */
+    struct sl_item_pushed *pieces;       /* scratch of PUSH_SENDs */
+    struct sl_item_arrived *pool_pieces; /* likewise, straight */
+    struct sl_item_spot *spots;
+    struct sl_item_block *blocks; /* scratch of COPYs that look */
+    uint32_t block_room;
     struct co_layer_word *words;     /* [CO_RANKS_MAX], from the first one on; in the op's memory */
     struct co_layer_waiter *waiters; /* [CO_LAYER_WAITERS_MAX], likewise */
     uint32_t waiter_count;
@@ -218,6 +224,10 @@ struct co_push {               /* of the two types that push */
     uint32_t skip;             /* out: blocks that decode has */
     struct sl_bytes ticket;    /* out: in the op's memory */
     struct co_receipt receipt; /* out: of what the ticket is */
+    bool straight;             /* from or into the pools, without extents */
+    bool straight_barred;      /* that was refused */
+    bool begun;                /* out: a batch was acknowledged */
+    bool lent; /* the transporter may read or write the device blocks: fenced before they go back */
 };
 
 struct co_op {
@@ -309,6 +319,7 @@ struct co_handover {
     bool found;                   /* it was at a coordinator before: the registrar holds all */
     bool arrived;                 /* direct: all is in the extents */
     bool closing;                 /* PUSH_CLOSE without an op is in flight */
+    bool straight;                /* direct: the ticket is for decode's pools; claims is NULL */
     struct sl_item_claim *claims; /* decode's extents; owned */
     uint64_t push_id; /* of the ticket: the place of this row in the low 16 bits; 0: none */
     uint32_t claim_count, ticket_bytes;
@@ -363,8 +374,9 @@ struct co_metrics {
         length_mismatch_count, client_died_count;
     sl_metric handover_active_count, handover_committed_count, handover_consumed_count,
         handover_aborted_count, handover_recomputed_count, handover_gone_count,
-        handover_pushed_count, handover_fallback_count, handover_released_count, word_refused_count,
-        release_refused_count, layered_count, layers_copied_count;
+        handover_pushed_count, straight_count, straight_refused_count, handover_fallback_count,
+        handover_released_count, word_refused_count, release_refused_count, layered_count,
+        layers_copied_count;
     sl_histogram store_ns, load_ns, handover_ns;
 };
 

@@ -104,8 +104,9 @@ static sl_err fabric_options(struct transporter *self, bool *wanted,
     uint32_t parts = (uint32_t)sl_config_u64(config, SL_SET_ticket_parts_max);
     options->grants_max = SL_MIN(options->grants_max + parts, SL_FABRIC_SLOTS_MAX);
     options->keys_max = SL_MIN(options->keys_max + parts, SL_FABRIC_SLOTS_MAX);
-    options->memories_max =
-        TR_ARENAS_MAX + (sl_config_bool(config, SL_SET_fabric_pools) ? TR_SPANS_MAX : 0);
+    bool pools = sl_config_bool(config, SL_SET_fabric_pools);
+    options->memories_max = TR_ARENAS_MAX + (pools ? TR_SPANS_MAX : 0);
+    options->places_max = pools ? TR_PLACES_MAX : 0;
     options->events = (struct sl_fabric_events){
         .context = self,
         .done = fabric_done,

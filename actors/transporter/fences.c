@@ -1,5 +1,6 @@
 /* actors/transporter/fences.c - FENCE: the claims that it names have ended, while we may still read
- * into them (pull) or a peer may still write (push). */
+ * into them (pull) or a peer may still write (push). Without claims it is of an op, which may have
+ * PULLs. */
 #include "actors/transporter/internal.h"
 #include "actors/transporter/pull/pull.h"
 #include "actors/transporter/push/push.h"
@@ -51,7 +52,7 @@ static bool fence_waits(const struct transporter *self, const struct sl_msg *msg
     return false;
 }
 
-/* Only reads into extents write here, and peers under tickets; both into claims of our own. */
+/* Reads write here, and peers under tickets: into claims of our own, or into pools for an op. */
 void tr_fence(struct transporter *self, const struct sl_msg *msg)
 {
     if (fence_waits(self, msg)) {
@@ -61,7 +62,7 @@ void tr_fence(struct transporter *self, const struct sl_msg *msg)
     while (at < TR_FENCES_MAX && self->fences[at].used) {
         at++;
     }
-    uint64_t trips = tr_trips_fence(self, msg);
+    uint64_t trips = tr_trips_fence(self, msg) | tr_pulls_fence(self, msg);
     uint32_t tickets = tr_push_fence(self, msg, at);
     sl_metric_add(self->env->metrics, self->metric.fences, 1);
     if (trips == 0 && tickets == 0) {

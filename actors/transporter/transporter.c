@@ -106,6 +106,10 @@ static sl_err fabric_options(struct transporter *self, bool *wanted,
     options->keys_max = SL_MIN(options->keys_max + parts, SL_FABRIC_SLOTS_MAX);
     options->memories_max =
         TR_ARENAS_MAX + (sl_config_bool(config, SL_SET_fabric_pools) ? TR_SPANS_MAX : 0);
+    options->places_max =
+        sl_config_bool(config, SL_SET_fabric_pools)
+            ? (uint32_t)sl_config_u64(config, SL_SET_fetch_trips_max) * TR_TRIP_PLACES_MAX
+            : 0;
     options->events = (struct sl_fabric_events){
         .context = self,
         .done = fabric_done,
@@ -277,6 +281,7 @@ static void events_set(struct transporter *self)
         .peer_renewed = peer_renewed,
         .trip_read = tr_fences_trip_read,
         .ticket_over = tr_fences_ticket_over,
+        .engine_ends = tr_pulls_engine_ends,
     };
 }
 
@@ -322,6 +327,9 @@ sl_err tr_cluster_init(struct transporter *self, struct sl_error *why)
         err = tr_pools_init(self, why);
     }
     if (err == SL_OK) {
+        err = tr_straight_init(self, why);
+    }
+    if (err == SL_OK) {
         err = tr_peers_init(self, why);
     }
     env->ops->wake_at(env, 0);
@@ -337,6 +345,7 @@ void tr_cluster_fini(struct transporter *self)
     tr_seek_fini(self);
     tr_holder_fini(self);
     tr_fetch_fini(self);
+    tr_straight_fini(self);
     tr_peers_fini(self);
     sl_codec_destroy(&self->codec_in);
     sl_codec_destroy(&self->codec_out);
@@ -525,6 +534,7 @@ static const struct {
     void (*handle)(struct transporter *self, const struct sl_msg *msg);
 } requests[] = {
     {SL_MSG_FETCH, true, tr_fetch},
+    {SL_MSG_PULL, true, tr_pull},
     {SL_MSG_SEEK, true, tr_seek},
     {SL_MSG_FENCE, false, tr_fence},
     {SL_MSG_REGIONS, false, tr_regions},

@@ -136,6 +136,9 @@ static void engine_over(struct transporter *self, struct engine *engine)
 
 static void engine_end(struct transporter *self, struct engine *engine)
 {
+    if (engine->state == ENGINE_READY) {
+        self->events.engine_ends(self, engine->id);
+    }
     engine->state = ENGINE_ENDING;
     self->env->ops->wake_at(self->env, 0);
 }

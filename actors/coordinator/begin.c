@@ -503,5 +503,6 @@ void co_op_greet(struct coordinator *self, struct co_op *op)
 void co_op_greet_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns)
 {
     (void)now_ns;
+    co_greet_look(self);
     co_op_go(self, op);
 }

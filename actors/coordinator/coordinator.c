@@ -343,7 +343,6 @@ static sl_err coordinator_tick(void *state, uint64_t now_ns)
         }
         if (self->pulls) {
             co_rank_learn(self, CO_TRANSPORTER);
-            co_greet_look(self);
         }
     }
     uint64_t next_ns = self->hello_seq == 0 ? self->hello_due_ns : SL_NEVER_NS;

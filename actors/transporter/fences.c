@@ -64,7 +64,7 @@ void tr_fence(struct transporter *self, const struct sl_msg *msg)
     if (msg->body.fence.items.count == 0) {
         tr_fenced_note(&self->fenced, msg);
     }
-    uint64_t trips = tr_trips_fence(self, msg);
+    uint64_t trips = tr_trips_fence(self, msg) | tr_pulls_fence(self, msg);
     uint32_t pushes = tr_push_fence(self, msg, at);
     sl_metric_add(self->env->metrics, self->metric.fences, 1);
     if (trips == 0 && pushes == 0) {

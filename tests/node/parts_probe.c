@@ -9,6 +9,9 @@
  *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR death         a rank is killed, and comes back
  *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR again         ranks register other memory while they live
  *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR damage        what is stored is spoilt in memory
+ *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR writers       the matrix's engines that store, and
+ *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR readers       those that load, of another node perhaps:
+ *                                                          each loads behind a line of the input
  *
  * A model of four KV heads, of which ranks have four, two or one, or two ranks the same one. Its
  * pages have heads side by side for each token, or one after the other. A second pool has the same
@@ -395,6 +398,42 @@ static void matrix(void)
     sl_client_close(&client);
 }
 
+/* The two sides of the matrix at nodes of their own. */
+static void writers(void)
+{
+    struct sl_client *client = client_open();
+    for (uint32_t from = 0, seed = 1; from < 4 * LAYOUTS; from++, seed++) {
+        struct side writer;
+        side_open(&writer, client, (struct shape){.world = 1u << from / 2, .layout = from % 2});
+        blocks_choose(&writer, 3);
+        poison(&writer);
+        bytes_walk(&writer, seed, byte_compute);
+        store_all(&writer, seed);
+        side_end(&writer);
+    }
+    sl_client_close(&client);
+}
+
+static void readers(void)
+{
+    struct sl_client *client = client_open();
+    for (uint32_t to = 0; to < 4 * LAYOUTS; to++) {
+        char line[8];
+        struct side reader;
+        side_open(&reader, client, (struct shape){.world = 1u << to / 2, .layout = to % 2});
+        (void)printf("registered\n");
+        CHECK(fflush(stdout) == 0 && fgets(line, sizeof(line), stdin) != NULL);
+        for (uint32_t seed = 1; seed <= 4 * LAYOUTS; seed++) {
+            blocks_choose(&reader, 7);
+            poison(&reader);
+            load_all(&reader, seed);
+            bytes_walk(&reader, seed, byte_check);
+        }
+        side_end(&reader);
+    }
+    sl_client_close(&client);
+}
+
 /* ---- one process a rank ---- */
 
 struct rank { /* a child; orders go through one pipe, what it did through the other */
@@ -706,7 +745,7 @@ int main(int argc, char **argv)
     if (argc != 5) {
         (void)fprintf(stderr, "usage: parts_probe INSTANCE RUNTIME_DIR SHM_DIR "
                               "matrix|team|plain|closed|lent|alone|gpu1|gpu2|gpu4|death|"
-                              "again|damage\n");
+                              "again|damage|writers|readers\n");
         return 2;
     }
     (void)snprintf(texts[0], sizeof texts[0], "instance=%s", argv[1]);
@@ -722,6 +761,10 @@ int main(int argc, char **argv)
         death();
     } else if (strcmp(argv[4], "damage") == 0) {
         damage();
+    } else if (strcmp(argv[4], "writers") == 0) {
+        writers();
+    } else if (strcmp(argv[4], "readers") == 0) {
+        readers();
     } else if (strcmp(argv[4], "again") == 0) {
         again();
     } else if (strncmp(argv[4], "gpu", 3) == 0) {

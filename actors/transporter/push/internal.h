@@ -317,7 +317,7 @@ void push_sends_step(struct push *push, uint64_t now_ns);
 /* Ends batches that the FENCE covers, or that read pools of the engine. Gives how many are still
  * read; fence: that waits for them. */
 uint32_t push_sends_fence(struct push *push, const struct sl_msg *msg, uint32_t fence);
-void push_sends_engine_over(struct push *push, uint64_t engine_id);
+void push_sends_engine_ends(struct push *push, uint64_t engine_id);
 void push_sends_fini(struct push *push);
 
 #endif

@@ -577,7 +577,7 @@ uint32_t push_sends_fence(struct push *push, const struct sl_msg *msg, uint32_t 
     return waiting;
 }
 
-void push_sends_engine_over(struct push *push, uint64_t engine_id)
+void push_sends_engine_ends(struct push *push, uint64_t engine_id)
 {
     for (uint32_t i = 0; push->sends_open > 0 && i < push->push_max; i++) {
         struct push_send *send = &push->sends[i];

@@ -672,7 +672,7 @@ uint32_t tr_push_fence(struct transporter *self, const struct sl_msg *msg, uint3
     return waiting;
 }
 
-void tr_push_engine_over(struct transporter *self, uint64_t engine_id)
+void tr_push_engine_ends(struct transporter *self, uint64_t engine_id)
 {
     struct push *push = self->push;
     for (uint32_t i = 0; push != NULL && push->tickets_open > 0 && i < push->ticket_max; i++) {
@@ -687,7 +687,7 @@ void tr_push_engine_over(struct transporter *self, uint64_t engine_id)
         }
     }
     if (push != NULL) {
-        push_sends_engine_over(push, engine_id);
+        push_sends_engine_ends(push, engine_id);
         push_due(push, 0);
         self->env->ops->wake_at(self->env, 0);
     }

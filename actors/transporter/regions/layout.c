@@ -120,6 +120,8 @@ sl_err tr_layout_make(const struct sl_body_engine_get_reply *body, struct tr_lay
         layer->part_offset_bytes = row->length_bytes;
         row->layer_count++;
         row->length_bytes += layer->piece_bytes;
+        row->run_count +=
+            layer->run_stride_bytes == layer->run_bytes ? 1 : layer->piece_bytes / layer->run_bytes;
         row->block_count = SL_MIN(row->block_count, layer->block_count);
         row->mapped = row->mapped && layer->buffer != TR_NO_SPAN;
     }

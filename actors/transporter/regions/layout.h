@@ -5,20 +5,11 @@
 #define SL_TRANSPORTER_REGIONS_LAYOUT_H
 
 #include "actors/transporter/regions/spans.h"
+#include "actors/transporter/state/spot.h"
 #include "ipc/sl_msg.h"
 
 #define TR_NO_SPAN UINT32_MAX
 
-/* What a rank of a registration has of one block: a part of a pool. In pools without part_count it is
- * part 0, whatever `part` says. */
-struct tr_spot {
-    uint64_t engine_id; /* of the rank's own registration */
-    uint32_t rank, pool, part;
-    uint32_t device_block;
-};
-struct tr_range { /* of the part: its layers one after the other */
-    uint64_t offset_bytes, length_bytes;
-};
 struct tr_layer {
     uint32_t rank, pool, part, layer;
     uint32_t buffer;       /* number of the mapping; TR_NO_SPAN: memory that is not mapped here */
@@ -34,7 +25,8 @@ struct tr_row { /* a part that a rank has */
     uint32_t first_layer, layer_count;
     uint64_t length_bytes;
     uint64_t block_count;
-    bool mapped; /* all of its layers are */
+    uint64_t run_count; /* of a block, at most */
+    bool mapped;        /* all of its layers are */
 };
 struct tr_layout {
     struct tr_layer *layers; /* by rank, pool, part, layer; owned */

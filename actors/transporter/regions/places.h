@@ -13,13 +13,16 @@
 
 struct tr_spot tr_spot_of(const struct sl_item_spot *item);
 
-/* Errors of all three: SL_ERR_NOT_FOUND (the engine is not known, or not registered yet, or ends),
+/* Errors of all of them: SL_ERR_NOT_FOUND (the engine is not known, or not registered yet, or ends),
  * SL_ERR_UNSUPPORTED (without the setting; its memory is none of the fabric's: of a device, plain,
  * refused), SL_ERR_INVALID (it has no such part, block or range). */
 
 /* Bytes of the part. */
 sl_err tr_spot_length(struct transporter *self, const struct tr_spot *spot, uint64_t *length_bytes,
                       struct sl_error *why);
+/* The most places that it lies at, in any block. */
+sl_err tr_spot_places_max(struct transporter *self, const struct tr_spot *spot,
+                          uint64_t *place_count, struct sl_error *why);
 /* Gives the places of the range in the order of the part; adjacent ones are one. place_max:
  * 1..SL_FABRIC_PLACES_MAX. Also SL_ERR_LIMIT (it would be more). */
 sl_err tr_spot_places(struct transporter *self, const struct tr_spot *spot, struct tr_range range,
@@ -35,5 +38,8 @@ sl_err tr_spot_walk_begin(struct transporter *self, const struct tr_spot *spot,
                           struct tr_range range, struct tr_spot_walk *out, struct sl_error *why);
 /* False: the range is over. */
 bool tr_spot_walk_next(struct tr_spot_walk *walk, unsigned char **at, uint64_t *length_bytes);
+/* Copies the range of one part to that of another of the same length. */
+sl_err tr_spot_copy(struct transporter *self, const struct tr_spot *from, const struct tr_spot *to,
+                    struct tr_range range, struct sl_error *why);
 
 #endif

@@ -136,11 +136,10 @@ static void engine_over(struct transporter *self, struct engine *engine)
 
 static void engine_end(struct transporter *self, struct engine *engine)
 {
-    bool ready = engine->state == ENGINE_READY;
-    engine->state = ENGINE_ENDING;
-    if (ready) { /* nobody begins to use it, and who does ends */
-        self->events.pools_leave(self, engine->id);
+    if (engine->state == ENGINE_READY) {
+        self->events.engine_ends(self, engine->id);
     }
+    engine->state = ENGINE_ENDING;
     self->env->ops->wake_at(self->env, 0);
 }
 

@@ -11,8 +11,7 @@
 
 #include "actors/transporter/state/state.h"
 
-#define TR_SPANS_MAX  4096u      /* memories of all engines together */
-#define TR_PLACES_MAX (1u << 18) /* of pieces and grants in them that are open */
+#define TR_SPANS_MAX 4096u /* memories of all engines together */
 
 /* Makes self->pools where the setting asks for it; self->fabric is open. Errors: SL_ERR_NO_MEMORY,
  * SL_ERR_UNSUPPORTED. */

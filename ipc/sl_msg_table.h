@@ -110,6 +110,14 @@
     F(U64, digest_low, 0, UINT64_MAX,                                                      \
       "in: of the whole part, to check what arrived; 0, 0: not told")                      \
     F(U64, digest_high, 0, UINT64_MAX, "in: high half")
+/* What a rank has of a device block, as it lies there */
+#define SL_ITEM_BLOCK(F, L)                                              \
+    F(U64, pool, 0, 7, "index into the engine's pools")                  \
+    F(U64, part, 0, 63, "of a pool with part_count: which part")         \
+    F(U64, device_block, 0, UINT32_MAX, "block id on the device")        \
+    F(U64, length_bytes, 1, SL_VALUE_BYTES_MAX, "bytes of the part")     \
+    F(U64, first_layer, 0, 4095, "layers [first, end) of it; 0, 0: all") \
+    F(U64, layer_end, 0, 4096, "with first_layer")
 #define SL_ITEM_SPILL(F, L)                                           \
     F(TEXT, key, 1, 1024, "object key")                               \
     F(TEXT, group_key, 0, 1024, "MODEL/BLOCK, empty: none")           \
@@ -218,6 +226,14 @@
     F(U64, arena, 0, 65535, "arena id")                                              \
     F(U64, offset_bytes, 0, UINT64_MAX, "offset in the arena's data")                \
     F(U64, length_bytes, 1, SL_VALUE_BYTES_MAX, "bytes of the part")
+/* What a rank has of one block, in its memory */
+#define SL_ITEM_SPOT(F, L)                                                             \
+    F(U64, engine_id, 1, UINT64_MAX, "the rank's registration; a team has one a rank") \
+    F(U64, rank, 0, 63, "rank")                                                        \
+    F(U64, pool, 0, 7, "index into the registration's pools")                          \
+    F(U64, part, 0, 63, "of a pool with part_count: which part")                       \
+    F(U64, device_block, 0, UINT32_MAX, "block id on the device")                      \
+    F(U64, item, 0, SL_BATCH_MAX, "index into the list of the message that it is of")
 #define SL_ITEM_PUSHED(F, L)                                                        \
     F(U64, part, 0, 4095, "part of the ticket: place in PUSH_OPEN's list")          \
     F(U64, part_offset_bytes, 0, SL_VALUE_BYTES_MAX, "where in the part")           \
@@ -278,6 +294,7 @@
     X(pool, SL_ITEM_POOL)                 \
     X(region, SL_ITEM_REGION)             \
     X(piece, SL_ITEM_PIECE)               \
+    X(block, SL_ITEM_BLOCK)               \
     X(spill, SL_ITEM_SPILL)               \
     X(spilled, SL_ITEM_SPILLED)           \
     X(fill, SL_ITEM_FILL)                 \
@@ -291,6 +308,7 @@
     X(window, SL_ITEM_WINDOW)             \
     X(node, SL_ITEM_NODE)                 \
     X(target, SL_ITEM_TARGET)             \
+    X(spot, SL_ITEM_SPOT)                 \
     X(pushed, SL_ITEM_PUSHED)             \
     X(arrived, SL_ITEM_ARRIVED)           \
     X(door, SL_ITEM_DOOR)                 \
@@ -607,7 +625,9 @@
     L(items, piece, SL_BATCH_MAX, "parts")                                                   \
     F(BOOL, chunks, 0, 1, "out: answers the hashes of the parts' chunks instead of digests") \
     F(BIN, event, 0, 64,                                                                     \
-      "of cuIpcGetEventHandle: no device block is touched before it is over; empty: none")
+      "of cuIpcGetEventHandle: no device block is touched before it is over; empty: none")   \
+    L(blocks, block, SL_BATCH_MAX,                                                           \
+      "out, instead of items: nothing is copied; answers digests of what lies in them")
 #define SL_BODY_COPY_REPLY(F, L)                                                            \
     F(BIN, done, 0, SL_BATCH_MAX, "bitmap over items")                                      \
     F(BIN, digests, 0, 1048576,                                                             \
@@ -648,6 +668,19 @@
     L(items, asked, SL_BATCH_MAX, "objects, and all parts of every block")                        \
     L(groups, group, SL_BATCH_MAX, "blocks that the items are parts of")                          \
     F(BOOL, sure, 0, 1, "a peer has said that it has them: whoever had not is asked again")
+/* coordinator -> transporter.0: bring blocks that other nodes hold straight into engines' pools; of the
+ * op in the envelope, as is a FENCE that ends it */
+#define SL_BODY_PULL(F, L)                                                                        \
+    F(BOOL, chain, 0, 1,                                                                          \
+      "the items are a chain of blocks, head first: none is wanted behind one that is not found") \
+    L(items, asked, SL_BATCH_MAX, "all parts of every block")                                     \
+    L(groups, group, SL_BATCH_MAX, "blocks that the items are parts of")                          \
+    F(BOOL, sure, 0, 1, "a peer has said that it has them: whoever had not is asked again")       \
+    L(spots, spot, SL_BATCH_MAX, "where they go: one or more for each item, of disjoint memory")
+#define SL_BODY_PULL_REPLY(F, L)                                                                \
+    F(U64S, codes, 0, SL_BATCH_MAX,                                                             \
+      "one for each item; SL_OK: it lies at all of its spots; else what they hold is not said") \
+    F(U64, copied_bytes, 0, UINT64_MAX, "copied within the node beside what came over the wire")
 /* Between transporters of two nodes. What else comes from a peer is refused. */
 #define SL_BODY_PEER_HELLO(F, L)                                                \
     F(TEXT, node, 1, 31, "the sender, as its key is called at the receiver")    \
@@ -686,7 +719,8 @@
 #define SL_BODY_PEER_TICKET_REPLY(F, L)                    \
     F(U64, ttl_ns, 0, UINT64_MAX, "the ticket ends after") \
     F(U64, part_count, 0, 4096, "of the ticket")           \
-    L(doors, door, 512, "parts from first_part on")
+    L(doors, door, 512, "parts from first_part on")        \
+    F(U64S, taken, 0, 512, "parts without a door: all of them has arrived, nobody writes there")
 #define SL_BODY_PEER_PUSH(F, L)                                                            \
     F(BIN, ticket, 1, 128, "of the receiver")                                              \
     F(U64, push, 1, UINT64_MAX, "the sender's number of it: the same when it is repeated") \
@@ -712,7 +746,10 @@
     F(U64, handover, 1, UINT64_MAX, "the sender's number of the hand-over; never used again") \
     F(U64, ttl_ns, 1, UINT64_MAX, "the ticket ends after; setting ticket_ttl_max bounds it")  \
     F(TEXT, from, 0, 31, "node that may use it; empty: the first that shows it")              \
-    L(parts, target, 4096, "extents that are written to")
+    L(parts, target, 4096, "extents that are written to")                                     \
+    F(U64S, lengths, 0, 4096, "instead of parts: bytes of each part, written into pools")     \
+    L(spots, spot, SL_BATCH_MAX,                                                              \
+      "where they lie, part by part: item is the part; the first one is written, others get a copy")
 #define SL_BODY_PUSH_OPEN_REPLY(F, L)                                             \
     F(BIN, ticket, 0, 128, "what the other node shows; whoever has it may write") \
     F(U64, ttl_ns, 0, UINT64_MAX, "it ends after")
@@ -721,11 +758,14 @@
     F(BOOL, taken, 0, 1,                               \
       "all of it is acknowledged: prefill hears so, whichever of the two words comes first")
 /* prefill's coordinator -> its transporter */
-#define SL_BODY_PUSH_SEND(F, L)                                                    \
-    F(BIN, ticket, 1, 128, "of the other node, or of this one")                    \
-    F(U64, layer, 0, 4096, "0: none, else 1 + layer; carried along")               \
-    F(BOOL, last, 0, 1, "nothing follows: every byte of every part has been sent") \
-    L(pieces, pushed, 512, "what goes where")
+#define SL_BODY_PUSH_SEND(F, L)                                                     \
+    F(BIN, ticket, 1, 128, "of the other node, or of this one")                     \
+    F(U64, layer, 0, 4096, "0: none, else 1 + layer; carried along")                \
+    F(BOOL, last, 0, 1, "nothing follows: every byte of every part has been sent")  \
+    L(pieces, pushed, 512, "what goes where")                                       \
+    L(pool_pieces, arrived, 512, "instead of pieces: they are read from pools")     \
+    L(spots, spot, 512, "one for each: where its part lies; item counts on from 0") \
+    F(BOOL, pool_last, 0, 1, "with pool_pieces: last")
 #define SL_BODY_PUSH_ABORT(F, L)                                \
     F(BIN, ticket, 1, 128, "of the other node, or of this one") \
     F(U64, code, 0, 255, "why: sl_err")                         \
@@ -917,6 +957,9 @@
     X(ENGINE_ADDED, engine_added, 166, SL_BODY_ENGINE_ID,                                          \
       "registrar to transporters that have asked ENGINES: its memory may be registered")           \
     X(ENGINE_ADDED_REPLY, engine_added_reply, 167, SL_BODY_EMPTY, "noted")                         \
+    X(PULL, pull, 170, SL_BODY_PULL, "bring blocks of other nodes straight into engines' pools")   \
+    X(PULL_REPLY, pull_reply, 171, SL_BODY_PULL_REPLY,                                             \
+      "nothing is written for it any more; SL_ERR_EXISTS: it is here, on disk perhaps")            \
     X(LOCAL_IO, local_io, 1000, SL_BODY_LOCAL_IO, "a disk request ended")                          \
     X(LOCAL_DIED, local_died, 1002, SL_BODY_LOCAL_DIED, "a watched process is gone")               \
     X(LOCAL_JOB, local_job, 1004, SL_BODY_LOCAL_JOB, "a job ended")

@@ -479,11 +479,11 @@ void co_op_keys(struct coordinator *self, struct co_op *op, const struct sl_msg 
     op_keyed(self, op, (uint32_t)keys->count);
 }
 
-uint64_t co_op_ungreeted(const struct coordinator *self, const struct co_op *op)
+co_workers co_op_ungreeted(const struct coordinator *self, const struct co_op *op)
 {
     uint32_t world = op->engine != NULL && op->engine->state == CO_ENGINE_KNOWN ? op->engine->world
                                                                                 : CO_RANKS_MAX;
-    return self->ungreeted & (world == CO_RANKS_MAX ? UINT64_MAX : (UINT64_C(1) << world) - 1);
+    return self->ungreeted & (co_worker_bit(CO_TRANSPORTER) | (co_worker_bit(world) - 1));
 }
 
 void co_op_go(struct coordinator *self, struct co_op *op)
@@ -503,5 +503,6 @@ void co_op_greet(struct coordinator *self, struct co_op *op)
 void co_op_greet_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns)
 {
     (void)now_ns;
+    co_greet_look(self);
     co_op_go(self, op);
 }

@@ -34,6 +34,10 @@ static const struct sl_metric_row metric_rows[] = {
     SL_METRIC_ROW(coordinator, metric.loaded_bytes, "loaded_bytes"),
     SL_METRIC_ROW(coordinator, metric.promote_count, "parts_promoted"),
     SL_METRIC_ROW(coordinator, metric.fetch_count, "parts_asked_of_nodes"),
+    SL_METRIC_ROW(coordinator, metric.pull_count, "parts_pulls_asked"),
+    SL_METRIC_ROW(coordinator, metric.pulled_count, "parts_pulled"),
+    SL_METRIC_ROW(coordinator, metric.pull_copied_bytes, "pull_copied_bytes"),
+    SL_METRIC_ROW(coordinator, metric.pull_refused_count, "pulls_refused"),
     SL_METRIC_ROW(coordinator, metric.promote_gave_up_count, "promotes_given_up"),
     SL_METRIC_ROW(coordinator, metric.pin_limit_count, "pin_limits"),
     SL_METRIC_ROW(coordinator, metric.length_mismatch_count, "length_mismatches"),
@@ -44,6 +48,8 @@ static const struct sl_metric_row metric_rows[] = {
     SL_METRIC_ROW(coordinator, metric.handover_aborted_count, "handovers_aborted"),
     SL_METRIC_ROW(coordinator, metric.handover_recomputed_count, "handovers_recomputed"),
     SL_METRIC_ROW(coordinator, metric.handover_gone_count, "handovers_gone"),
+    SL_METRIC_ROW(coordinator, metric.straight_count, "pushes_straight"),
+    SL_METRIC_ROW(coordinator, metric.straight_refused_count, "pushes_straight_refused"),
     SL_METRIC_ROW(coordinator, metric.handover_pushed_count, "handovers_pushed"),
     SL_METRIC_ROW(coordinator, metric.handover_fallback_count, "handovers_fallen_back"),
     SL_METRIC_ROW(coordinator, metric.handover_released_count, "handovers_released_by_peers"),
@@ -77,6 +83,9 @@ static sl_err coordinator_init(void *state, struct sl_env *env, struct sl_error 
     struct coordinator *self = state;
     self->env = env;
     self->rank_count = (uint32_t)sl_config_u64(env->config, SL_SET_ranks);
+    self->keeps = sl_config_bool(env->config, SL_SET_load_keeps);
+    self->pulls = sl_config_bool(env->config, SL_SET_fabric_pools) &&
+                  strcmp(sl_config_text(env->config, SL_SET_fabric), "off") != 0;
     sl_metrics_define(env->metrics, metric_rows, SL_COUNT(metric_rows), self);
     sl_err err = co_engines_init(self, why);
     if (err == SL_OK) {
@@ -87,7 +96,7 @@ static sl_err coordinator_init(void *state, struct sl_env *env, struct sl_error 
     }
     if (err == SL_OK) {
         /* An op has one call, or one for each rank; an ABORT may outlive it. */
-        uint32_t call_count = self->op_max * (3 + self->rank_count) + self->engine_max +
+        uint32_t call_count = self->op_max * (4 + self->rank_count) + self->engine_max +
                               4 * self->handover_max + CO_RANKS_MAX + 1;
         err = sl_calls_create(env, call_count, &self->calls, why);
     }
@@ -96,6 +105,10 @@ static sl_err coordinator_init(void *state, struct sl_env *env, struct sl_error 
     }
     for (uint32_t rank = 0; err == SL_OK && rank < self->rank_count; rank++) {
         co_rank_greet(self, rank);
+    }
+    self->greeted_from_ns = env->now_ns;
+    if (err == SL_OK && self->pulls) {
+        co_rank_greet(self, CO_TRANSPORTER);
     }
     env->ops->wake_at(env, env->now_ns); /* the first HELLO */
     return err;
@@ -327,6 +340,9 @@ static sl_err coordinator_tick(void *state, uint64_t now_ns)
         hello_send(self);
         for (uint32_t rank = 0; rank < self->rank_count; rank++) {
             co_rank_learn(self, rank);
+        }
+        if (self->pulls) {
+            co_rank_learn(self, CO_TRANSPORTER);
         }
     }
     uint64_t next_ns = self->hello_seq == 0 ? self->hello_due_ns : SL_NEVER_NS;

@@ -175,6 +175,7 @@ void co_handover_give(struct coordinator *self, struct co_handover *row)
     free(row->claims);
     row->claims = NULL;
     row->claim_count = 0;
+    row->straight = false;
 }
 
 /* A ticket whose op is over is closed until somebody says that it is. */

@@ -35,8 +35,8 @@ struct co_op *co_op_new(struct coordinator *self, const struct co_type *type,
 /* The op is in this phase from now on: what that begins with is done, perhaps to the op's end. */
 void co_op_enter(struct coordinator *self, struct co_op *op, enum co_phase phase);
 void co_op_recycle(struct coordinator *self, struct co_op *op); /* forgets a finished one */
-/* Ranks of the op that may still work for a coordinator before us. */
-uint64_t co_op_ungreeted(const struct coordinator *self, const struct co_op *op);
+/* Those of the op that may still work for a coordinator before us. */
+co_workers co_op_ungreeted(const struct coordinator *self, const struct co_op *op);
 /* It goes on as another type, from its keys on. */
 void co_op_become(struct co_op *op, const struct co_type *type);
 /* Phases that are the same for every type. */
@@ -87,15 +87,29 @@ void co_ahead_late(struct coordinator *self, const struct sl_msg *reply);
 /* What no op has taken in time goes back. */
 void co_ahead_tick(struct coordinator *self, uint64_t now_ns);
 
-/* ---- copy.c: COPY to the ranks and their answers; fences ---- */
+/* ---- copy.c: COPY to the ranks and their answers ---- */
 /* Has the slice copied, all at once or by layers. */
 void co_copy_slice(struct coordinator *self, struct co_op *op);
 /* Enters CO_COPY: one COPY for each rank that has parts to copy. None has: they are copied. */
 void co_copy_start(struct coordinator *self, struct co_op *op);
+/* Goes on behind the COPYs of the slice. */
+void co_slice_copied(struct coordinator *self, struct co_op *op);
+void co_copy_answered(struct coordinator *self, struct co_op *op, uint32_t rank,
+                      const struct sl_msg *reply);
+/* The block that the pool has for block `block` of the op. */
+uint32_t co_device_block(const struct co_op *op, uint32_t block, uint32_t pool);
+
+/* ---- fence.c: fences, and who is behind a rank ---- */
+void co_worker_name(uint32_t worker, char name[16]);
+/* Whether who answered is the only one that was asked. */
+bool co_share_is_settled(const struct coordinator *self, const struct co_share *share);
+/* The answer to a COPY, PULL or FENCE; NULL: none came. */
 void co_share_answered(struct coordinator *self, struct co_op *op, uint32_t rank, uint32_t type,
                        const struct sl_msg *reply);
-/* Drops COPYs in flight and asks the ranks for a fence. */
-void co_fence_start(struct coordinator *self, struct co_op *op, uint64_t ranks);
+/* Drops COPYs and PULLs in flight and asks for a fence. */
+void co_fence_start(struct coordinator *self, struct co_op *op, co_workers workers);
+/* Asks one of them, while the op goes on. */
+void co_fence_send(struct coordinator *self, struct co_op *op, uint32_t worker);
 /* Nobody waits for the fences any more. */
 void co_fence_forget(struct coordinator *self, struct co_op *op);
 void co_fence_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns);
@@ -108,6 +122,22 @@ void co_rank_greeted(struct coordinator *self, uint32_t rank, const struct sl_ms
 void co_rank_learn(struct coordinator *self, uint32_t rank);
 void co_rank_pong(struct coordinator *self, uint32_t rank, const struct sl_msg *reply);
 void co_rank_died(struct coordinator *self, struct sl_proc_id proc);
+/* A transporter that is not there has nothing under way. */
+void co_greet_look(struct coordinator *self);
+
+/* ---- pull.c: blocks of other nodes straight into the pools ---- */
+/* Of the slice's blocks from `block` on: as many as one PULL may be of. 0: they go by the arena. */
+uint32_t co_pull_blocks(const struct coordinator *self, const struct co_op *op, uint32_t block);
+/* Asks for all blocks of the slice from `block` on. False: it could not be asked. */
+bool co_pull_start(struct coordinator *self, struct co_op *op, uint32_t block);
+/* Of the slice's blocks from `block` on, a spot for every rank that has a part, part by part. NULL: out
+ * of memory. */
+struct sl_item_spot *co_spots_make(struct co_op *op, uint32_t block, uint32_t *count);
+uint32_t co_block_spots(const struct co_engine *engine); /* of a block */
+/* reply NULL: none came in time. */
+void co_pull_answered(struct coordinator *self, struct co_op *op, const struct sl_msg *reply);
+/* Nothing of a PULL that was asked for twice is under way any more. */
+void co_pull_settled(struct coordinator *self, struct co_op *op);
 
 /* ---- handover.c ---- */
 sl_err co_handovers_init(struct coordinator *self, struct sl_error *why);
@@ -246,19 +276,39 @@ void co_layer_wait(struct coordinator *self, const struct sl_msg *msg);  /* LAYE
 bool co_push_falls_back(const struct coordinator *self);
 /* The reason is told and forgotten: the hand-over may be fine yet. */
 void co_push_fallback_note(struct coordinator *self, struct co_op *op);
-/* Reserves extents for the blocks from `first` on, all of them in one slice. */
+/* Takes the blocks from `first` on, all of them in one slice, straight from or into the pools where
+ * that can be tried. */
 void co_push_start(struct coordinator *self, struct co_op *op, uint32_t first);
+/* Has extents reserved for them, or lets the push fail. */
+void co_push_extents(struct coordinator *self, struct co_op *op);
+/* Sends a batch of pieces. False: the op was ended. */
+bool co_push_batch(struct coordinator *self, struct co_op *op, const struct sl_item_pushed *pieces,
+                   uint32_t count, uint32_t layer, bool last);
 void co_push_reserve(struct coordinator *self, struct co_op *op); /* enters CO_RESERVE */
 /* The answer to that. SL_OK: the parts are granted. */
 sl_err co_push_granted(struct co_op *op, const struct sl_msg *reply);
 /* Sends what is next of layers [pushed, push_end). False: the op was ended. */
 bool co_push_layers(struct coordinator *self, struct co_op *op);
+/* PUSH_SEND of layers failed. True: the transporter took none of it; the op goes by extents as soon as no
+ * COPY is in flight (layers.by_extents). */
+bool co_push_layers_refused(struct coordinator *self, struct co_op *op, sl_err code);
 /* All of it was acknowledged. */
 void co_push_done(struct coordinator *self, struct co_op *op);
 /* As soon as prefill has committed; layers of it before. */
 void co_push_in_await(struct coordinator *self, struct co_op *op);
 /* Goes on through storage, or ends. */
 void co_push_out_failed(struct coordinator *self, struct co_op *op, sl_err code);
+
+/* ---- straight.c: pushes between pools, without extents ---- */
+/* Whether to try it for so many blocks. */
+bool co_straight_may(const struct coordinator *self, const struct co_op *op, uint32_t block_count);
+/* Decode: names the pools' parts instead of extents. False: out of memory. */
+bool co_straight_open(struct coordinator *self, struct co_op *op, struct sl_body_push_open *open);
+/* True: the transporter took none of it, and the op goes by extents. */
+bool co_straight_refused(struct coordinator *self, struct co_op *op, sl_err code);
+/* Prefill: pieces of parts, as what lies in the pools. out, spots: as many. */
+void co_straight_pieces(struct co_op *op, const struct sl_item_pushed *pieces, uint32_t count,
+                        struct sl_item_arrived *out, struct sl_item_spot *spots);
 
 /* ---- store.c, load.c ---- */
 /* Gives claims back. */
@@ -270,6 +320,19 @@ void co_store_copied(struct coordinator *self, struct co_op *op);
 void co_store_abort(struct coordinator *self, struct co_op *op);
 void co_store_late_grants(struct coordinator *self, const struct sl_msg *reply);
 void co_load_slice(struct coordinator *self, struct co_op *op);
+/* What other nodes are asked for: all parts of the slice's blocks from `block` on. */
+struct co_asked {
+    struct sl_item_asked *items;  /* part_total */
+    struct sl_item_group *groups; /* block_count */
+    uint32_t block_count, part_total;
+    uint64_t until_ns; /* half of the time that is left: what is here can then still be copied */
+};
+/* False: out of memory. */
+bool co_load_asked(struct coordinator *self, struct co_op *op, uint32_t block,
+                   struct co_asked *out);
+/* A part came from another node. */
+void co_load_came(struct co_op *op, uint32_t part);
+void co_load_look(struct coordinator *self, struct co_op *op);
 /* Through storage, as soon as prefill has committed. */
 void co_load_await(struct coordinator *self, struct co_op *op);
 void co_load_copied(struct coordinator *self, struct co_op *op);

@@ -344,6 +344,14 @@ void co_layers_pushed(struct coordinator *self, struct co_op *op, const struct s
 {
     struct co_layers *layers = &op->layers;
     layers->pushing = false;
+    op->push.begun = op->push.begun || reply->code == SL_OK;
+    if (reply->code != SL_OK && co_push_layers_refused(self, op, reply->code)) {
+        layers->by_extents = true;
+        if (op->phase == CO_LAYERS) {
+            co_op_enter(self, op, CO_LAYERS);
+        }
+        return;
+    }
     if (reply->code != SL_OK) {
         co_reason(op, "push: %s",
                   reply->text.length > 0 ? reply->text.at : sl_err_text(reply->code));
@@ -428,12 +436,15 @@ void co_layers_go_load(struct coordinator *self, struct co_op *op)
 
 void co_layers_go_arriving(struct coordinator *self, struct co_op *op)
 {
-    const struct co_layers *layers = &op->layers;
+    struct co_layers *layers = &op->layers;
     const struct co_handover *row = op->handover;
     bool open = row->machine.state < SL_HANDOVER_COMMITTED ||
                 (row->machine.loans & SL_HANDOVER_TICKET) != 0;
     if (layers->done == layers->count && !open) {
         load_finish(self, op);
+    } else if (layers->done < layers->ready && op->handover->straight) {
+        layers->asked = layers->ready; /* they lie where they belong */
+        co_layers_copied(self, op);
     } else if (layers->done < layers->ready) {
         copy_until(self, op, load_end(op));
     } else { /* the next layers are on their way, or the word of the last */

@@ -26,8 +26,6 @@ static void load_incomplete(struct co_op *op, uint32_t block, const char *why)
     co_reason(op, "block %u: %s", op->first_block + op->at + block, why);
 }
 
-static void load_look(struct coordinator *self, struct co_op *op);
-
 void co_load_slice(struct coordinator *self, struct co_op *op)
 {
     const struct co_engine *engine = op->engine;
@@ -57,7 +55,7 @@ void co_load_slice(struct coordinator *self, struct co_op *op)
         return;
     }
     if (co_slice_make(self, op, count)) {
-        load_look(self, op);
+        co_load_look(self, op);
     }
 }
 
@@ -74,7 +72,7 @@ static void part_unpin(struct coordinator *self, struct co_part *part)
         self->pins_taken--;
     }
     part->pin = 0;
-    part->state = CO_PART_OPEN;
+    part->state = part->state == CO_PART_PULLED ? CO_PART_PULLED : CO_PART_OPEN;
 }
 
 void co_load_unpin(struct coordinator *self, struct co_op *op, uint32_t from_block)
@@ -98,6 +96,11 @@ static void block_tier(struct co_op *op, uint32_t block, enum co_tier tier)
 {
     struct co_block *state = &op->blocks[op->slice[block]];
     state->tier = (uint8_t)SL_MAX((enum co_tier)state->tier, tier);
+}
+
+void co_load_came(struct co_op *op, uint32_t part)
+{
+    block_tier(op, part / op->engine->part_count, CO_TIER_REMOTE);
 }
 
 /* The tier is that of first sight: what was promoted once counts as disk although it is found in
@@ -171,7 +174,7 @@ static struct look slice_look(struct coordinator *self, struct co_op *op)
     uint32_t part_total = op->slice_count * op->engine->part_count;
     uint32_t count = 0;
     for (uint32_t i = 0; i < part_total; i++) {
-        if (op->parts[i].state == CO_PART_PINNED) {
+        if (op->parts[i].state == CO_PART_PINNED || op->parts[i].state == CO_PART_PULLED) {
             continue;
         }
         if (op->parts[i].state == CO_PART_GONE) { /* the registrar said so */
@@ -245,10 +248,7 @@ static void load_promote(struct coordinator *self, struct co_op *op)
     (void)co_op_call(self, op, "registrar", &promote);
 }
 
-/* Asks other nodes for the slice's blocks from `block` on, in one request: a chain, of which
- * nothing is wanted behind a gap. It gets half of the time that is left, so that what is here can
- * still be copied when nobody answers. False: nobody is asked. */
-static bool load_fetch(struct coordinator *self, struct co_op *op, uint32_t block)
+bool co_load_asked(struct coordinator *self, struct co_op *op, uint32_t block, struct co_asked *out)
 {
     const struct co_engine *engine = op->engine;
     uint64_t now_ns = self->env->now_ns;
@@ -256,7 +256,6 @@ static bool load_fetch(struct coordinator *self, struct co_op *op, uint32_t bloc
     uint32_t first = block * part_count, part_total = block_count * part_count;
     struct sl_item_asked *items = co_memory_take(&op->work, part_total, sizeof(*items));
     struct sl_item_group *groups = co_memory_take(&op->work, block_count, sizeof(*groups));
-    op->fetched = true;
     if (items == NULL || groups == NULL) {
         return false;
     }
@@ -277,25 +276,56 @@ static bool load_fetch(struct coordinator *self, struct co_op *op, uint32_t bloc
                                 ? sl_config_u64(self->env->config, SL_SET_handover_partial_ttl)
                                 : 0};
     }
+    *out = (struct co_asked){.items = items,
+                             .groups = groups,
+                             .block_count = block_count,
+                             .part_total = part_total,
+                             .until_ns = now_ns + sl_budget_ns(now_ns, op->deadline_ns) / 2};
+    op->asked_count = first; /* where the answer begins */
+    return true;
+}
+
+/* Asks other nodes for the slice's blocks from `block` on, in one request: a chain, of which
+ * nothing is wanted behind a gap. False: nobody is asked. */
+static bool load_fetch(struct coordinator *self, struct co_op *op, uint32_t block)
+{
+    struct co_asked asked;
+    op->fetched = true;
+    if (!co_load_asked(self, op, block, &asked)) {
+        return false;
+    }
     struct sl_msg fetch = {.type = SL_MSG_FETCH, .op_id = op->id, .trace_id = op->trace_id};
     fetch.body.fetch.chain = true;
     fetch.body.fetch.sure = op->handover != NULL; /* prefill has said so */
-    fetch.body.fetch.items.at = items;
-    fetch.body.fetch.items.count = part_total;
-    fetch.body.fetch.groups.at = groups;
-    fetch.body.fetch.groups.count = block_count;
-    if (sl_calls_send(self->calls, "transporter.0", &fetch,
-                      now_ns + sl_budget_ns(now_ns, op->deadline_ns) / 2,
+    fetch.body.fetch.items.at = asked.items;
+    fetch.body.fetch.items.count = asked.part_total;
+    fetch.body.fetch.groups.at = asked.groups;
+    fetch.body.fetch.groups.count = asked.block_count;
+    if (sl_calls_send(self->calls, "transporter.0", &fetch, asked.until_ns,
                       co_cookie(CO_CALL_OP, 0, (uint32_t)(op - self->ops)),
                       &op->call_seq) != SL_OK) {
         op->call_seq = 0;
         return false;
     }
     co_op_enter(self, op, CO_FETCH);
-    op->asked_count = first; /* where the answer begins */
-    sl_metric_add(self->env->metrics, self->metric.fetch_count, part_total);
-    sl_trace_event(self->env->metrics, now_ns, op->trace_id, "fetch", "transporter", part_total);
+    sl_metric_add(self->env->metrics, self->metric.fetch_count, asked.part_total);
+    sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "fetch", "transporter",
+                   asked.part_total);
     return true;
+}
+
+static void slice_cut(struct coordinator *self, struct co_op *op, uint32_t blocks);
+
+/* The same, straight into the pools where that can be. */
+static bool load_ask(struct coordinator *self, struct co_op *op, uint32_t block)
+{
+    uint32_t pulled = co_pull_blocks(self, op, block);
+    if (pulled == 0) {
+        return load_fetch(self, op, block);
+    }
+    slice_cut(self, op, block + pulled); /* the rest is of the next slice */
+    op->fetched = true;
+    return co_pull_start(self, op, block) || load_fetch(self, op, block);
 }
 
 /* Prefill has said that all is there: its node may just be starting an actor anew. */
@@ -322,7 +352,7 @@ static void load_fetched(struct coordinator *self, struct co_op *op, const struc
     for (uint32_t i = first; codes != NULL && i < part_total && i - first < codes->count; i++) {
         uint64_t code = codes->at[i - first];
         if (code == SL_OK) { /* SL_ERR_EXISTS: it was here, and is of another tier */
-            block_tier(op, i / part_count, CO_TIER_REMOTE);
+            co_load_came(op, i);
             came++;
         }
         if ((code == SL_OK || code == SL_ERR_EXISTS) && op->parts[i].state == CO_PART_GONE) {
@@ -331,7 +361,7 @@ static void load_fetched(struct coordinator *self, struct co_op *op, const struc
     }
     sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "fetched", "transporter",
                    came);
-    load_look(self, op);
+    co_load_look(self, op);
 }
 
 /* Goes on by what a look found. */
@@ -343,7 +373,7 @@ static void load_decide(struct coordinator *self, struct co_op *op, const struct
     }
     bool ends = look->hole <= look->short_of_pins && look->hole < op->slice_count;
     if (ends && !op->fetched && sl_index_view_remote(self->view) &&
-        load_fetch(self, op, look->hole)) {
+        load_ask(self, op, look->hole)) {
         return;
     }
     if (ends && fetch_again(self, op)) {
@@ -368,7 +398,7 @@ static void load_decide(struct coordinator *self, struct co_op *op, const struct
     }
     uint32_t whole = 0;
     while (whole < op->slice_count * op->engine->part_count &&
-           op->parts[whole].state == CO_PART_PINNED) {
+           (op->parts[whole].state == CO_PART_PINNED || op->parts[whole].state == CO_PART_PULLED)) {
         whole++;
     }
     if (look->waiting < op->slice_count) {
@@ -389,7 +419,7 @@ static void load_decide(struct coordinator *self, struct co_op *op, const struct
     co_copy_slice(self, op);
 }
 
-static void load_look(struct coordinator *self, struct co_op *op)
+void co_load_look(struct coordinator *self, struct co_op *op)
 {
     if (!co_may_pin(self) || !co_view(self)) {
         co_op_enter(self, op, CO_LOOK);
@@ -418,13 +448,13 @@ static void load_promoted(struct coordinator *self, struct co_op *op, const stru
     sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "promoted", "registrar",
                    op->asked_count);
     if (squeezed == op->slice_count) {
-        load_look(self, op);
+        co_load_look(self, op);
         return;
     }
     /* No room for all: what is there goes first, its pins then make way. */
     if (squeezed > 0) {
         slice_cut(self, op, squeezed);
-        load_look(self, op);
+        co_load_look(self, op);
     } else if (op->rounds < CO_PROMOTE_ROUNDS) {
         uint32_t count = SL_MAX(op->slice_count / 2, 1u);
         slice_cut(self, op, count);
@@ -432,7 +462,7 @@ static void load_promoted(struct coordinator *self, struct co_op *op, const stru
         op->slice_count = count;
         co_op_enter(self, op, CO_LOOK);
     } else {
-        load_look(self, op);
+        co_load_look(self, op);
     }
 }
 
@@ -451,7 +481,8 @@ void co_load_copied(struct coordinator *self, struct co_op *op)
 {
     uint32_t part_count = op->engine->part_count;
     uint32_t whole = 0;
-    while (whole < op->slice_count * part_count && op->parts[whole].state == CO_PART_COPIED) {
+    while (whole < op->slice_count * part_count &&
+           (op->parts[whole].state == CO_PART_COPIED || op->parts[whole].state == CO_PART_PULLED)) {
         whole++;
     }
     uint32_t loaded = whole / part_count;
@@ -516,7 +547,7 @@ static void await_tick(struct coordinator *self, struct co_op *op, uint64_t now_
 static void look_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns)
 {
     (void)now_ns;
-    load_look(self, op);
+    co_load_look(self, op);
 }
 
 void co_load_done(struct coordinator *self, struct co_op *op)
@@ -531,6 +562,7 @@ static const struct co_phase_ops phases[CO_PHASES] = {
     [CO_LOOK] = {.enter = look_later, .tick = look_tick},
     [CO_PROMOTE] = {.enter = load_promote, .reply = load_promoted},
     [CO_FETCH] = {.reply = load_fetched, .unanswered = true},
+    /* CO_PULL: its answer is that of a share, as of a COPY */
     [CO_COPY] = {.enter = co_copy_start},
 };
 

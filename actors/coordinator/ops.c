@@ -83,6 +83,8 @@ const char *co_phase_text(enum co_phase phase)
         return "waiting for the disk";
     case CO_FETCH:
         return "waiting for other nodes";
+    case CO_PULL:
+        return "waiting for other nodes' blocks";
     case CO_RESERVE:
         return "waiting for room";
     case CO_COPY:
@@ -136,6 +138,7 @@ void co_op_enter(struct coordinator *self, struct co_op *op, enum co_phase phase
 void co_op_become(struct co_op *op, const struct co_type *type)
 {
     op->type = type;
+    op->push.straight = false;
     op->slice_count = 0;
     op->slice_total = 0;
 }
@@ -380,6 +383,7 @@ void co_op_end(struct coordinator *self, struct co_op *op, sl_err code)
     /* The request may be one that a coordinator before us had begun with. */
     bool fencing = op->phase == CO_SETTLE;
     op->unsettled |= co_op_ungreeted(self, op);
+    op->unsettled |= op->push.lent ? co_worker_bit(CO_TRANSPORTER) : 0;
     op->answered = true;
     op->code = code;
     if (code != SL_OK) {
@@ -392,18 +396,18 @@ void co_op_end(struct coordinator *self, struct co_op *op, sl_err code)
     if (co_by_layers(op)) {
         co_layers_tell(self, op);
     }
-    uint64_t ranks = op->unsettled;
-    for (uint32_t rank = 0; rank < CO_RANKS_MAX; rank++) {
-        ranks |= op->shares[rank].call_seq != 0 ? UINT64_C(1) << rank : 0;
+    co_workers workers = op->unsettled;
+    for (uint32_t i = 0; i < CO_WORKERS_MAX; i++) {
+        workers |= op->shares[i].call_seq != 0 ? co_worker_bit(i) : 0;
     }
-    if (ranks == 0) {
+    if (workers == 0) {
         co_op_done(self, op);
         return;
     }
     sl_metric_add(self->env->metrics, self->metric.zombie_count, 1);
     co_op_enter(self, op, CO_ZOMBIE);
     if (!fencing) { /* else they are in flight already */
-        co_fence_start(self, op, ranks);
+        co_fence_start(self, op, workers);
     }
 }
 

@@ -1,5 +1,5 @@
 /* actors/coordinator/push.c - hand-overs without storage: prefill's transporter writes into extents
- * of decode's node.
+ * of decode's node, or straight into decode's pools (straight.c).
  *
  * Decode reserves extents under names of its own that nobody ever sees, opens a ticket for them and
  * waits. Prefill copies its blocks out into such extents too, and has them pushed under the ticket;
@@ -61,13 +61,35 @@ void co_push_reserve(struct coordinator *self, struct co_op *op)
     (void)co_op_call(self, op, "registrar", &reserve);
 }
 
+void co_push_extents(struct coordinator *self, struct co_op *op)
+{
+    if (op->slice_count * op->engine->block_bytes > self->store_bytes_max) {
+        co_reason(op, "%u blocks are too many to be pushed at once", op->slice_count);
+        op->type->push_failed(self, op, SL_ERR_LIMIT);
+        return;
+    }
+    co_op_enter(self, op, CO_RESERVE);
+}
+
+/* What lies in the pools needs no room. */
+static void straight_start(struct coordinator *self, struct co_op *op)
+{
+    if (op->type->kind == CO_LOAD) {
+        co_op_enter(self, op, CO_OPEN);
+        return;
+    }
+    for (uint32_t i = 0; i < op->slice_count * op->engine->part_count; i++) {
+        op->parts[i].state = CO_PART_GRANTED; /* to be looked at */
+    }
+    co_copy_slice(self, op);
+}
+
 void co_push_start(struct coordinator *self, struct co_op *op, uint32_t first)
 {
     const struct co_engine *engine = op->engine;
     uint32_t count = op->block_count - first;
     uint64_t parts = (uint64_t)count * engine->part_count;
-    if (parts > SL_MIN(TICKET_PARTS_MAX, CO_SLICE_PARTS_MAX) ||
-        count * engine->block_bytes > self->store_bytes_max) {
+    if (parts > SL_MIN(TICKET_PARTS_MAX, CO_SLICE_PARTS_MAX)) {
         co_reason(op, "%" PRIu64 " parts are too many to be pushed at once", parts);
         op->type->push_failed(self, op, SL_ERR_LIMIT);
         return;
@@ -81,9 +103,50 @@ void co_push_start(struct coordinator *self, struct co_op *op, uint32_t first)
     for (uint32_t i = 0; i < count; i++) {
         op->slice[i] = first + i;
     }
-    if (co_slice_make(self, op, count)) {
-        co_op_enter(self, op, CO_RESERVE);
+    if (!co_slice_make(self, op, count)) {
+        return;
     }
+    op->push.straight = co_straight_may(self, op, count);
+    if (op->push.straight) {
+        straight_start(self, op);
+    } else {
+        co_push_extents(self, op);
+    }
+}
+
+bool co_push_batch(struct coordinator *self, struct co_op *op, const struct sl_item_pushed *pieces,
+                   uint32_t count, uint32_t layer, bool last)
+{
+    struct co_layers *layers = &op->layers;
+    struct sl_msg push = {.type = SL_MSG_PUSH_SEND};
+    struct sl_body_push_send *body = &push.body.push_send;
+    *body = (struct sl_body_push_send){.ticket = op->push.ticket, .layer = layer};
+    if (!op->push.straight) {
+        body->last = last;
+        body->pieces.at = pieces;
+        body->pieces.count = count;
+        return co_op_call(self, op, "transporter.0", &push);
+    }
+    if (layers->pool_pieces == NULL) {
+        layers->pool_pieces =
+            co_memory_take(&op->life, CO_BATCH_PIECES, sizeof(*layers->pool_pieces));
+        layers->spots = co_memory_take(&op->life, CO_BATCH_PIECES, sizeof(*layers->spots));
+    }
+    if (layers->pool_pieces == NULL || layers->spots == NULL) {
+        co_op_end(self, op, SL_ERR_NO_MEMORY);
+        return false;
+    }
+    co_straight_pieces(op, pieces, count, layers->pool_pieces, layers->spots);
+    body->pool_last = last;
+    body->pool_pieces.at = layers->pool_pieces;
+    body->pool_pieces.count = count;
+    body->spots.at = layers->spots;
+    body->spots.count = count;
+    if (!op->push.lent) {
+        op->push.lent = true;
+        sl_metric_add(self->env->metrics, self->metric.straight_count, 1);
+    }
+    return co_op_call(self, op, "transporter.0", &push);
 }
 
 sl_err co_push_granted(struct co_op *op, const struct sl_msg *reply)

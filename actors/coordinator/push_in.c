@@ -1,5 +1,6 @@
 /* actors/coordinator/push_in.c - the type of a LOAD whose blocks are pushed: decode's side. It
- * reserves extents, opens a ticket for them, waits, closes the ticket and copies in. */
+ * opens a ticket for the blocks of its pools, waits and closes it; or it reserves extents, opens a ticket for
+ * these, and copies in. */
 #include "actors/coordinator/internal.h"
 
 #include <stdlib.h>
@@ -23,7 +24,7 @@ static void extents_return(struct coordinator *self, struct co_op *op)
 static void in_failed(struct coordinator *self, struct co_op *op, sl_err code)
 {
     if (op->parts != NULL && op->slice_count > 0 && op->handover->claims == NULL) {
-        extents_return(self, op);
+        extents_return(self, op); /* of none, where it is straight */
     }
     if (!co_push_falls_back(self)) {
         co_op_end(self, op, code);
@@ -46,7 +47,8 @@ static void in_reserved(struct coordinator *self, struct co_op *op, const struct
 
 /* ---- the ticket ---- */
 
-static void ticket_open(struct coordinator *self, struct co_op *op)
+/* Extents become the parts of a ticket. False: out of memory, the op was ended. */
+static bool extents_open(struct coordinator *self, struct co_op *op, struct sl_body_push_open *open)
 {
     struct co_handover *row = op->handover;
     uint32_t part_total = op->slice_count * op->engine->part_count;
@@ -55,7 +57,7 @@ static void ticket_open(struct coordinator *self, struct co_op *op)
     if (row->claims == NULL) {
         extents_return(self, op);
         co_op_end(self, op, SL_ERR_NO_MEMORY);
-        return;
+        return false;
     }
     row->claim_count = part_total;
     for (uint32_t i = 0; i < part_total; i++) {
@@ -68,13 +70,27 @@ static void ticket_open(struct coordinator *self, struct co_op *op)
         row->claims[i] = (struct sl_item_claim){.ref = part->ref, .generation = part->generation};
         part->state = CO_PART_PINNED; /* as what a load copies in */
     }
+    open->parts.at = targets;
+    open->parts.count = part_total;
+    return true;
+}
+
+static void ticket_open(struct coordinator *self, struct co_op *op)
+{
+    struct co_handover *row = op->handover;
     struct sl_msg open = {.type = SL_MSG_PUSH_OPEN};
+    bool straight = op->push.straight;
+    if (straight && !co_straight_open(self, op, &open.body.push_open)) {
+        co_op_end(self, op, SL_ERR_NO_MEMORY);
+        return;
+    }
+    if (!straight && !extents_open(self, op, &open.body.push_open)) {
+        return;
+    }
     /* Not the hand-over's own: a ticket of a coordinator before us is of other extents. */
     row->push_id = self->env->ops->random_u64(self->env) << 16 | (uint64_t)(row - self->handovers);
     open.body.push_open.handover = row->push_id;
     open.body.push_open.ttl_ns = sl_budget_ns(self->env->now_ns, op->deadline_ns);
-    open.body.push_open.parts.at = targets;
-    open.body.push_open.parts.count = part_total;
     sl_handover_lend(&row->machine, SL_HANDOVER_TICKET);
     (void)co_op_call(self, op, "transporter.0", &open);
 }
@@ -83,6 +99,12 @@ static void ticket_opened(struct coordinator *self, struct co_op *op, const stru
 {
     struct co_handover *row = op->handover;
     const struct sl_bytes *ticket = &reply->body.push_open_reply.ticket;
+    if (co_straight_refused(self, op, reply->code)) {
+        row->straight = false;
+        sl_handover_return(&row->machine, SL_HANDOVER_TICKET); /* there is none */
+        co_push_extents(self, op);
+        return;
+    }
     if (reply->code != SL_OK || ticket->length == 0) {
         co_reason(op, "no ticket: %s",
                   reply->text.length > 0 ? reply->text.at : sl_err_text(reply->code));
@@ -108,6 +130,7 @@ static void ticket_closed(struct coordinator *self, struct co_op *op, const stru
         return;
     }
     sl_handover_return(&op->handover->machine, SL_HANDOVER_TICKET);
+    op->push.lent = false; /* nothing lands any more */
     co_push_in_await(self, op);
 }
 
@@ -124,9 +147,16 @@ static void arrived_copy(struct coordinator *self, struct co_op *op)
     for (uint32_t i = 0; i < op->slice_count; i++) {
         op->blocks[op->slice[i]].tier = op->handover->sent_here ? CO_TIER_MEMORY : CO_TIER_REMOTE;
     }
+    if (op->handover->straight) { /* all of it lies where it belongs */
+        for (uint32_t i = 0; i < op->slice_count * op->engine->part_count; i++) {
+            op->parts[i].state = CO_PART_PULLED;
+        }
+    }
     if (co_by_layers(op)) {
         op->layers.ready = op->layers.count;
         co_layers_go_arriving(self, op);
+    } else if (op->handover->straight) {
+        co_load_copied(self, op);
     } else {
         co_op_enter(self, op, CO_COPY);
     }
@@ -135,7 +165,7 @@ static void arrived_copy(struct coordinator *self, struct co_op *op)
 void co_push_in_await(struct coordinator *self, struct co_op *op)
 {
     struct co_handover *row = op->handover;
-    if (row->claims == NULL) {
+    if (row->claims == NULL && !row->straight) {
         co_push_start(self, op, 0);
         return;
     }

@@ -2,8 +2,6 @@
  * are copied into extents of this node and written from there under decode's ticket. */
 #include "actors/coordinator/internal.h"
 
-#define BATCH_PIECES 512u
-
 static void out_go(struct coordinator *self, struct co_op *op)
 {
     co_push_start(self, op, op->push.skip);
@@ -55,7 +53,7 @@ static void batch_send(struct coordinator *self, struct co_op *op)
 {
     const struct co_engine *engine = op->engine;
     uint32_t part_total = op->slice_count * engine->part_count;
-    uint32_t from = op->asked_count, count = SL_MIN(part_total - from, BATCH_PIECES);
+    uint32_t from = op->asked_count, count = SL_MIN(part_total - from, CO_BATCH_PIECES);
     struct sl_item_pushed *pieces = co_memory_take(&op->work, count, sizeof(*pieces));
     if (pieces == NULL) {
         co_op_end(self, op, SL_ERR_NO_MEMORY);
@@ -71,12 +69,22 @@ static void batch_send(struct coordinator *self, struct co_op *op)
                                             .digest_high = part->digest.high};
     }
     op->asked_count = from + count;
-    struct sl_msg push = {.type = SL_MSG_PUSH_SEND};
-    push.body.push_send.ticket = op->push.ticket;
-    push.body.push_send.last = op->asked_count == part_total;
-    push.body.push_send.pieces.at = pieces;
-    push.body.push_send.pieces.count = count;
-    (void)co_op_call(self, op, "transporter.0", &push);
+    (void)co_push_batch(self, op, pieces, count, 0, op->asked_count == part_total);
+}
+
+/* The transporter cannot read these pools, and nothing was read: all goes by extents. */
+static void out_by_extents(struct coordinator *self, struct co_op *op)
+{
+    for (uint32_t i = 0; i < op->slice_count * op->engine->part_count; i++) {
+        op->parts[i] = (struct co_part){0};
+    }
+    co_push_extents(self, op);
+}
+
+/* Only as long as nothing of it was written. */
+static bool out_refused(struct coordinator *self, struct co_op *op, sl_err code)
+{
+    return !op->push.begun && co_straight_refused(self, op, code);
 }
 
 static void out_copied(struct coordinator *self, struct co_op *op)
@@ -95,7 +103,10 @@ static void out_copied(struct coordinator *self, struct co_op *op)
 
 static void batch_sent(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
 {
-    if (reply->code != SL_OK) {
+    op->push.begun = op->push.begun || reply->code == SL_OK;
+    if (reply->code != SL_OK && out_refused(self, op, reply->code)) {
+        out_by_extents(self, op);
+    } else if (reply->code != SL_OK) {
         co_reason(op, "push: %s",
                   reply->text.length > 0 ? reply->text.at : sl_err_text(reply->code));
         co_push_out_failed(self, op, reply->code);
@@ -108,6 +119,7 @@ static void batch_sent(struct coordinator *self, struct co_op *op, const struct 
 
 void co_push_done(struct coordinator *self, struct co_op *op)
 {
+    op->push.lent = false; /* all was acknowledged: nothing is read any more */
     sl_metric_add(self->env->metrics, self->metric.handover_pushed_count, 1);
     op->bytes = (uint64_t)op->slice_count * op->engine->block_bytes;
     co_op_end(self, op, SL_OK);
@@ -121,7 +133,7 @@ bool co_push_layers(struct coordinator *self, struct co_op *op)
     struct co_layers *layers = &op->layers;
     uint32_t part_total = op->slice_count * engine->part_count, count = 0;
     if (layers->pieces == NULL) {
-        layers->pieces = co_memory_take(&op->life, BATCH_PIECES, sizeof(*layers->pieces));
+        layers->pieces = co_memory_take(&op->life, CO_BATCH_PIECES, sizeof(*layers->pieces));
     }
     if (layers->pieces == NULL) {
         co_op_end(self, op, SL_ERR_NO_MEMORY);
@@ -134,7 +146,7 @@ bool co_push_layers(struct coordinator *self, struct co_op *op)
                                &range)) {
             continue; /* also behind the last piece: a batch is never empty */
         }
-        if (count == BATCH_PIECES) {
+        if (count == CO_BATCH_PIECES) {
             break;
         }
         layers->pieces[count++] =
@@ -146,14 +158,14 @@ bool co_push_layers(struct coordinator *self, struct co_op *op)
                                     .digest_low = part->pushed_digest.low,
                                     .digest_high = part->pushed_digest.high};
     }
-    struct sl_msg push = {.type = SL_MSG_PUSH_SEND};
-    push.body.push_send.ticket = op->push.ticket;
-    push.body.push_send.layer = layers->push_end; /* 1 + the last one in it */
-    push.body.push_send.last = op->asked_count == part_total && layers->push_end == layers->count;
-    push.body.push_send.pieces.at = layers->pieces;
-    push.body.push_send.pieces.count = count;
     layers->pushing = true;
-    return co_op_call(self, op, "transporter.0", &push);
+    return co_push_batch(self, op, layers->pieces, count, layers->push_end, /* 1 + the last in it */
+                         op->asked_count == part_total && layers->push_end == layers->count);
+}
+
+bool co_push_layers_refused(struct coordinator *self, struct co_op *op, sl_err code)
+{
+    return out_refused(self, op, code);
 }
 
 static void layers_enter(struct coordinator *self, struct co_op *op)
@@ -163,7 +175,10 @@ static void layers_enter(struct coordinator *self, struct co_op *op)
         co_reason(op, "a rank did not copy its part");
         failed = SL_ERR_INCOMPLETE;
     }
-    if (failed != SL_OK) {
+    if (op->layers.by_extents) {
+        op->layers.by_extents = false;
+        out_by_extents(self, op);
+    } else if (failed != SL_OK) {
         co_push_out_failed(self, op, failed);
     } else {
         co_layers_go_push(self, op);

@@ -4,6 +4,7 @@
 
 #include "actors/coordinator/ahead.h"
 #include "actors/coordinator/engines.h"
+#include "actors/coordinator/layers.h"
 #include "ipc/sl_cluster.h"
 #include "ipc/sl_index.h"
 #include "ipc/sl_msg.h"
@@ -26,8 +27,16 @@
 #define CO_FENCE_POLL_NS     (20 * SL_NS_PER_MS)
 #define CO_CALL_NS           (10 * SL_NS_PER_S) /* of calls that belong to no op; asked again after it */
 #define CO_REASON_BYTES      240u               /* as long as the text of an error */
-#define CO_LAYERS_MAX        4096u
-#define CO_LAYER_WAITERS_MAX (2 * CO_RANKS_MAX) /* each rank's, and the one it gave up before */
+
+/* ---- who touches device blocks for an op: the swapper of each rank, and the node's transporter, which
+ * writes blocks of other nodes straight into pools ---- */
+#define CO_TRANSPORTER CO_RANKS_MAX
+#define CO_WORKERS_MAX (CO_RANKS_MAX + 1u)
+__extension__ typedef unsigned __int128 co_workers; /* a bit each */
+static inline co_workers co_worker_bit(uint32_t worker)
+{
+    return (co_workers)1 << worker;
+}
 
 /* ---- memory.c: what an op allocates while it lives, in recycled chunks ---- */
 struct co_chunk;
@@ -79,6 +88,7 @@ enum co_phase {
     CO_LOOK,   /* load: looks again soon (pins short, entry in motion, registrar not greeted yet) */
     CO_PROMOTE, /* load: the registrar brings parts in from disk */
     CO_FETCH,   /* load: the transporter brings blocks in from other nodes */
+    CO_PULL,    /* load: it brings them straight into the pools */
     CO_RESERVE, /* store: the registrar looks for room */
     CO_COPY,    /* swappers work */
     CO_LAYERS,  /* store by layers: the engine computes the next ones; others may be pushed */
@@ -126,6 +136,7 @@ enum co_part_state {
     CO_PART_ON_DISK,
     CO_PART_GRANTED,
     CO_PART_COPIED,
+    CO_PART_PULLED, /* it lies in the pools, and came from another node */
     CO_PART_BROKEN, /* by layers: granted or pinned, and one of its layers was not copied */
     CO_PART_GONE
 };
@@ -154,44 +165,12 @@ struct co_block {
     uint8_t tier;  /* load: enum co_tier, by first sight, the slowest part counts */
     uint8_t round; /* store: how often it was asked for */
 };
-/* What a rank has to do for an op. */
+/* What a rank, or the transporter, has to do for an op. */
 struct co_share {
-    uint64_t call_seq; /* of the COPY or FENCE in flight; 0: none */
+    uint64_t call_seq; /* of the COPY, PULL or FENCE in flight; 0: none */
     uint64_t sent_ns;
-    struct sl_proc_id proc; /* that the COPY was first sent to; pid 0: not known */
+    struct sl_proc_id proc; /* that it was first sent to; pid 0: not known */
     uint32_t item_count;    /* of the COPY */
-};
-
-struct co_layer_waiter { /* LAYER_WAIT */
-    struct sl_return back;
-    uint32_t layers;
-};
-struct co_layer_word { /* LAYER_READY of one rank */
-    uint64_t member;   /* engine id of its registration, as the sender says */
-    uint32_t layers;
-};
-/* Of an op by layers. A layer is one of the forward pass; what of each pool belongs to it the
- * request says. Layers are counted from the first: "3" is the first three. */
-struct co_layers {
-    uint32_t count;       /* 0: the op is not by layers */
-    bool checked;         /* count is what it says: the engine is known */
-    uint32_t *ends;       /* [count][pool]: in the pool's layers; in the op's memory */
-    uint64_t entry_count; /* of ends */
-    uint32_t ready;       /* may be copied */
-    uint32_t asked, done; /* copied when the COPYs in flight are done; copied */
-    /* direct store: acknowledged by decode, and when the batches in flight are */
-    uint32_t pushed, push_end;
-    bool pushing;                /* PUSH_SEND is in flight */
-    sl_err push_failed;          /* while COPYs are in flight: falls back when they are done */
-    bool last;                   /* load: no slice follows this one */
-    uint32_t in;                 /* load: told, or may have been */
-    uint32_t block_count;        /* of so many blocks */
-    struct sl_item_piece *items; /* scratch of COPYs */
-    uint32_t item_room;
-    struct sl_item_pushed *pieces;   /* scratch of PUSH_SENDs */
-    struct co_layer_word *words;     /* [CO_RANKS_MAX], from the first one on; in the op's memory */
-    struct co_layer_waiter *waiters; /* [CO_LAYER_WAITERS_MAX], likewise */
-    uint32_t waiter_count;
 };
 
 struct co_receipt { /* what decode must know before it loads */
@@ -206,6 +185,10 @@ struct co_push {               /* of the two types that push */
     uint32_t skip;             /* out: blocks that decode has */
     struct sl_bytes ticket;    /* out: in the op's memory */
     struct co_receipt receipt; /* out: of what the ticket is */
+    bool straight;             /* from or into the pools, without extents */
+    bool straight_barred;      /* that was refused */
+    bool begun;                /* out: a batch was acknowledged */
+    bool lent; /* the transporter may read or write the device blocks: fenced before they go back */
 };
 
 struct co_op {
@@ -245,6 +228,8 @@ struct co_op {
     uint32_t rounds, stale_rounds;
     uint32_t *asked; /* load: parts of the PROMOTE in flight */
     uint32_t asked_count;
+    bool pull_barred;         /* load: other nodes' blocks come by the arena */
+    bool pull_settles;        /* load: CO_SETTLE is that of a PULL */
     bool fetched;             /* load: other nodes were asked for what this slice lacks */
     uint64_t fetch_until_ns;  /* load of a hand-over: they are asked again until then; 0: not yet */
     bool last;                /* load: nothing follows this slice */
@@ -252,8 +237,8 @@ struct co_op {
     bool ahead, ahead_barred; /* store: in extents granted ahead of use; some of these were gone */
     uint32_t ahead_wish;      /* store: 1 + the class that its PUBLISH asks for more of; 0: none */
     uint64_t poll_ns;         /* grows while waiting */
-    uint64_t unsettled;       /* ranks whose COPY may have been asked for twice */
-    struct co_share shares[CO_RANKS_MAX];
+    co_workers unsettled;     /* they may still work on what was asked of them, or work twice */
+    struct co_share shares[CO_WORKERS_MAX];
     uint32_t shares_open;
     struct co_layers layers;
 
@@ -270,7 +255,7 @@ struct co_op {
 
     /* Fences. */
     uint64_t fence_started_ns;
-    uint64_t killed_ranks;
+    co_workers killed;
     struct sl_return waiters[CO_FENCE_WAITERS_MAX];
     uint32_t waiter_count;
 };
@@ -295,6 +280,7 @@ struct co_handover {
     bool found;                   /* it was at a coordinator before: the registrar holds all */
     bool arrived;                 /* direct: all is in the extents */
     bool closing;                 /* PUSH_CLOSE without an op is in flight */
+    bool straight;                /* direct: the ticket is for decode's pools; claims is NULL */
     struct sl_item_claim *claims; /* decode's extents; owned */
     uint64_t push_id; /* of the ticket: the place of this row in the low 16 bits; 0: none */
     uint32_t claim_count, ticket_bytes;
@@ -310,7 +296,7 @@ struct co_handover {
     char reason[CO_REASON_BYTES];
 };
 
-/* ---- ranks, as processes ---- */
+/* ---- ranks and the transporter, as processes ---- */
 struct co_rank {
     struct sl_proc_id proc; /* pid 0: not known */
     bool asked;             /* a PING is in flight */
@@ -344,12 +330,14 @@ struct co_metrics {
     sl_metric block_stored_count, block_existed_count, block_refused_count, block_from_memory_count;
     sl_metric block_from_disk_count, block_from_remote_count, block_missed_count, stored_bytes,
         loaded_bytes;
+    sl_metric pull_count, pulled_count, pull_copied_bytes, pull_refused_count;
     sl_metric promote_count, fetch_count, promote_gave_up_count, pin_limit_count,
         length_mismatch_count, client_died_count;
     sl_metric handover_active_count, handover_committed_count, handover_consumed_count,
         handover_aborted_count, handover_recomputed_count, handover_gone_count,
-        handover_pushed_count, handover_fallback_count, handover_released_count, word_refused_count,
-        release_refused_count, layered_count, layers_copied_count;
+        handover_pushed_count, straight_count, straight_refused_count, handover_fallback_count,
+        handover_released_count, word_refused_count, release_refused_count, layered_count,
+        layers_copied_count;
     sl_histogram store_ns, load_ns, handover_ns;
 };
 
@@ -367,8 +355,11 @@ struct coordinator {
     uint32_t load_parts_max, store_parts_max;
     uint32_t rank_count;
     bool draining;
-    struct co_rank ranks[CO_RANKS_MAX];
-    uint64_t ungreeted; /* ranks that have not acknowledged the fence of our predecessor's work */
+    bool keeps; /* loads go by the arena */
+    bool pulls; /* the transporter may write into engines' pools: the node's settings say so */
+    struct co_rank ranks[CO_WORKERS_MAX];
+    co_workers ungreeted;     /* they have not acknowledged the fence of our predecessor's work */
+    uint64_t greeted_from_ns; /* when they were first asked for that */
     struct co_engine *engines;
     uint32_t engine_max;
 

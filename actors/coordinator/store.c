@@ -212,7 +212,7 @@ static void abort_broken(struct coordinator *self, struct co_op *op, enum co_par
         for (uint32_t k = 0; k < part_count && good < part_count; k++) {
             bool held = parts[k].state == CO_PART_GRANTED || parts[k].state == CO_PART_COPIED ||
                         parts[k].state == CO_PART_BROKEN;
-            if (held && claims != NULL) {
+            if (held && claims != NULL && parts[k].ref != 0) { /* 0: pushed straight */
                 claims[claim_count++] =
                     (struct sl_item_claim){.ref = parts[k].ref, .generation = parts[k].generation};
             }

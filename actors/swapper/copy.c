@@ -71,9 +71,15 @@ void sw_job_answer(struct swapper *self, struct sw_job *job, sl_err code,
                      job->out ? "out" : "in", job->done_count, job->item_count,
                      job->why.text[0] != '\0' ? job->why.text : sl_err_text(code));
     }
-    sl_metric_add(env->metrics, job->out ? self->metrics.parts_out : self->metrics.parts_in,
+    sl_metric_add(env->metrics,
+                  job->looks ? self->metrics.looked
+                  : job->out ? self->metrics.parts_out
+                             : self->metrics.parts_in,
                   job->done_count);
-    sl_metric_add(env->metrics, job->out ? self->metrics.bytes_out : self->metrics.bytes_in,
+    sl_metric_add(env->metrics,
+                  job->looks ? self->metrics.looked_bytes
+                  : job->out ? self->metrics.bytes_out
+                             : self->metrics.bytes_in,
                   job->bytes);
     sw_event_close(self, job);
     job_send_answer(self, job);
@@ -145,6 +151,11 @@ static sl_err job_check(struct swapper *self, struct sw_job *job, const struct s
                         struct sl_error *why)
 {
     uint64_t arena = 0;
+    if (job->looks && engine->served != NULL) {
+        return sl_fail(why, SL_ERR_UNSUPPORTED,
+                       "engine %" PRIu64 " copies by itself: its blocks are not looked at in place",
+                       engine->engine_id);
+    }
     sl_err err = view_follow(self, why);
     for (uint32_t i = 0; err == SL_OK && i < job->item_count; i++) {
         const struct sl_item_piece *item = &job->items[i];
@@ -165,6 +176,9 @@ static sl_err job_check(struct swapper *self, struct sw_job *job, const struct s
         err = item_layers_check(item, part, i, why);
         if (err != SL_OK) {
             return err;
+        }
+        if (job->looks) {
+            continue; /* nothing of it is in an arena */
         }
         if (i == 0 || item->arena != arena) {
             arena = item->arena;

@@ -49,7 +49,7 @@ struct swapper {
         uint64_t due_bytes; /* loaded since */
     } verify;
     struct {
-        sl_metric verified, verified_bytes, corrupt, damaged;
+        sl_metric verified, verified_bytes, corrupt, damaged, looked, looked_bytes;
         sl_metric copies, refused, repeated, parts_out, parts_in, bytes_out, bytes_in, claims_gone,
             fences, queued, engines_mapped, pools_made, pool_bytes;
     } metrics;

@@ -25,6 +25,7 @@ struct sw_job {
     enum sw_job_state state;
     bool out;
     bool chunked; /* hashes of chunks are answered instead of digests */
+    bool looks;   /* out: nothing is copied, what lies in the blocks is digested */
     bool checked; /* items against the engine's pools and the arenas */
     struct sl_return back;
     uint64_t engine_id;

@@ -21,6 +21,8 @@ static const struct sl_metric_row metric_rows[] = {
     SL_METRIC_ROW(swapper, metrics.claims_gone, "claims_gone"),
     SL_METRIC_ROW(swapper, metrics.verified, "parts_verified"),
     SL_METRIC_ROW(swapper, metrics.verified_bytes, "verified_bytes"),
+    SL_METRIC_ROW(swapper, metrics.looked, "parts_looked_at"),
+    SL_METRIC_ROW(swapper, metrics.looked_bytes, "looked_at_bytes"),
     SL_METRIC_ROW(swapper, metrics.corrupt, "parts_corrupt"),
     SL_METRIC_ROW(swapper, metrics.damaged, "values_damaged"),
     SL_METRIC_ROW(swapper, metrics.fences, "fences"),

@@ -1,5 +1,6 @@
 /* actors/transporter/fences.c - FENCE: the claims that it names have ended, while we may still read
- * into them (pull) or a peer may still write (push). */
+ * into them (pull) or a peer may still write (push). Without claims: an op has ended, or all that the
+ * sender asked for, whose device blocks a peer may still write to, or we may still read. */
 #include "actors/transporter/internal.h"
 #include "actors/transporter/pull/pull.h"
 #include "actors/transporter/push/push.h"
@@ -19,19 +20,19 @@ void tr_fences_trip_read(struct transporter *self, uint32_t trip)
         struct tr_fence *fence = &self->fences[i];
         if (fence->used) {
             fence->trips &= ~(UINT64_C(1) << trip);
-            if (fence->trips == 0 && fence->tickets == 0) {
+            if (fence->trips == 0 && fence->pushes == 0) {
                 fence_answer(self, fence);
             }
         }
     }
 }
 
-void tr_fences_ticket_over(struct transporter *self, uint64_t fences)
+void tr_fences_push_over(struct transporter *self, uint64_t fences)
 {
     for (; fences != 0; fences &= fences - 1) {
         struct tr_fence *fence = &self->fences[__builtin_ctzll(fences)];
-        SL_ASSERT(fence->used && fence->tickets > 0);
-        if (--fence->tickets == 0 && fence->trips == 0) {
+        SL_ASSERT(fence->used && fence->pushes > 0);
+        if (--fence->pushes == 0 && fence->trips == 0) {
             fence_answer(self, fence);
         }
     }
@@ -51,7 +52,6 @@ static bool fence_waits(const struct transporter *self, const struct sl_msg *msg
     return false;
 }
 
-/* Only reads into extents write here, and peers under tickets; both into claims of our own. */
 void tr_fence(struct transporter *self, const struct sl_msg *msg)
 {
     if (fence_waits(self, msg)) {
@@ -61,10 +61,13 @@ void tr_fence(struct transporter *self, const struct sl_msg *msg)
     while (at < TR_FENCES_MAX && self->fences[at].used) {
         at++;
     }
-    uint64_t trips = tr_trips_fence(self, msg);
-    uint32_t tickets = tr_push_fence(self, msg, at);
+    if (msg->body.fence.items.count == 0) {
+        tr_fenced_note(&self->fenced, msg);
+    }
+    uint64_t trips = tr_trips_fence(self, msg) | tr_pulls_fence(self, msg);
+    uint32_t pushes = tr_push_fence(self, msg, at);
     sl_metric_add(self->env->metrics, self->metric.fences, 1);
-    if (trips == 0 && tickets == 0) {
+    if (trips == 0 && pushes == 0) {
         sl_reply_code(self->env, msg, SL_OK, NULL);
         return;
     }
@@ -72,6 +75,6 @@ void tr_fence(struct transporter *self, const struct sl_msg *msg)
     if (at == TR_FENCES_MAX) {
         return; /* no place to wait in: it is repeated, and a refusal would be taken for a hang */
     }
-    self->fences[at] = (struct tr_fence){.used = true, .trips = trips, .tickets = tickets};
+    self->fences[at] = (struct tr_fence){.used = true, .trips = trips, .pushes = pushes};
     sl_return_keep(msg, &self->fences[at].back);
 }

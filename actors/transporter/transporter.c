@@ -104,8 +104,10 @@ static sl_err fabric_options(struct transporter *self, bool *wanted,
     uint32_t parts = (uint32_t)sl_config_u64(config, SL_SET_ticket_parts_max);
     options->grants_max = SL_MIN(options->grants_max + parts, SL_FABRIC_SLOTS_MAX);
     options->keys_max = SL_MIN(options->keys_max + parts, SL_FABRIC_SLOTS_MAX);
-    options->memories_max =
-        TR_ARENAS_MAX + (sl_config_bool(config, SL_SET_fabric_pools) ? TR_SPANS_MAX : 0);
+    bool pools = sl_config_bool(config, SL_SET_fabric_pools);
+    uint32_t trips = (uint32_t)sl_config_u64(config, SL_SET_fetch_trips_max);
+    options->memories_max = TR_ARENAS_MAX + (pools ? TR_SPANS_MAX : 0);
+    options->places_max = pools ? trips * TR_TRIP_PLACES_MAX + TR_PUSH_PLACES_MAX : 0;
     options->events = (struct sl_fabric_events){
         .context = self,
         .done = fabric_done,
@@ -265,6 +267,12 @@ static sl_err control_open(struct transporter *self, struct sl_error *why)
     return err;
 }
 
+static void engine_ends(struct transporter *self, uint64_t engine_id)
+{
+    tr_pulls_engine_ends(self, engine_id);
+    tr_push_engine_ends(self, engine_id);
+}
+
 static void peer_renewed(struct transporter *self, const struct tr_peer *peer)
 {
     tr_holder_renewed(self, peer);
@@ -276,7 +284,8 @@ static void events_set(struct transporter *self)
     self->events = (struct tr_events){
         .peer_renewed = peer_renewed,
         .trip_read = tr_fences_trip_read,
-        .ticket_over = tr_fences_ticket_over,
+        .push_over = tr_fences_push_over,
+        .engine_ends = engine_ends,
     };
 }
 
@@ -322,6 +331,9 @@ sl_err tr_cluster_init(struct transporter *self, struct sl_error *why)
         err = tr_pools_init(self, why);
     }
     if (err == SL_OK) {
+        err = tr_straight_init(self, why);
+    }
+    if (err == SL_OK) {
         err = tr_peers_init(self, why);
     }
     env->ops->wake_at(env, 0);
@@ -337,6 +349,7 @@ void tr_cluster_fini(struct transporter *self)
     tr_seek_fini(self);
     tr_holder_fini(self);
     tr_fetch_fini(self);
+    tr_straight_fini(self);
     tr_peers_fini(self);
     sl_codec_destroy(&self->codec_in);
     sl_codec_destroy(&self->codec_out);
@@ -525,6 +538,7 @@ static const struct {
     void (*handle)(struct transporter *self, const struct sl_msg *msg);
 } requests[] = {
     {SL_MSG_FETCH, true, tr_fetch},
+    {SL_MSG_PULL, true, tr_pull},
     {SL_MSG_SEEK, true, tr_seek},
     {SL_MSG_FENCE, false, tr_fence},
     {SL_MSG_REGIONS, false, tr_regions},

@@ -4,6 +4,7 @@
  * pin of a peer ends, and all tables are empty in the end. */
 #include "actors/transporter/control/network.h"
 #include "actors/transporter/internal.h"
+#include "actors/transporter/push/internal.h"
 #include "actors/transporter/transporter.h"
 #include "ipc/msg_internal.h"
 #include "runtime/fabric/core/wire.h"
@@ -21,11 +22,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes);
 #define CONTENT_BYTE 0x5A
 #define CONTENT_MAX  8192u
 #define PLACES_MAX   512u
+#define ENGINE       7u
 
 static const uint32_t requests[] = {
     SL_MSG_FETCH,         SL_MSG_FETCH, SL_MSG_FETCH,        SL_MSG_FETCH,
     SL_MSG_HANDOVER_WORD, SL_MSG_FENCE, SL_MSG_NODES,        SL_MSG_REGIONS,
     SL_MSG_HELLO_REPLY,   SL_MSG_PING,  SL_MSG_ENGINE_ADDED, SL_MSG_ENGINE_OVER,
+    SL_MSG_PULL,          SL_MSG_PULL,
 };
 /* b and c are asked, d asks alone, e is more than the fabric has room for. */
 static const char *const peers[] = {"b", "c", "d", "e", "a"};
@@ -434,10 +437,12 @@ static void unit_ends(struct fabric_lane *lane, uint64_t how)
     sl_err code = how < 192 ? SL_OK : (sl_err)(how % SL_ERR_COUNT);
     memset(content, how % 8 == 7 ? 0 : CONTENT_BYTE, sizeof(content));
     if (code == SL_OK) {
+        struct sl_runs to = unit->local;
         for (uint32_t at = 0; at < unit->length_bytes;) {
             uint32_t bytes = SL_MIN(unit->length_bytes - at, CONTENT_MAX);
             if (unit->piece != FABRIC_NONE) {
-                memcpy(unit->local + at, content, bytes);
+                sl_runs_write(to, content, bytes);
+                sl_runs_skip(&to, bytes);
             }
             struct sl_digest_stream *digest = fabric_unit_digest(lane);
             if (digest != NULL) {
@@ -539,7 +544,136 @@ static void begin(struct hostile *hostile)
         msg_put(&reply, true);
     }
     turn(hostile);
+    (void)hostile_answer_all(hostile); /* its engine, which is mapped and registered by and by */
+    (void)hostile_answer_all(hostile);
+    for (uint32_t i = 0; i < 8; i++) {
+        turn(hostile);
+    }
     world.truth = false;
+}
+
+/* A coordinator's PULL of what a peer may have, into the engine that is there; or nearly so. */
+static void pull_give(struct hostile *hostile)
+{
+    static struct sl_item_asked items[4];
+    static struct sl_item_group groups[2];
+    static struct sl_item_spot spots[6];
+    struct hostile_input *input = &hostile->input;
+    struct sl_msg pull = {.type = SL_MSG_PULL, .budget_ns = SL_NS_PER_S};
+    uint64_t how = hostile_byte(input);
+    for (uint32_t i = 0; i < SL_COUNT(items); i++) { /* blocks b8 and b9: nobody has them here */
+        static const char *const names[] = {NODE_MODEL "/b8/0/kv", NODE_MODEL "/b8/1/kv",
+                                            NODE_MODEL "/b9/0/kv", NODE_MODEL "/b9/1/kv"};
+        items[i] = (struct sl_item_asked){
+            .key = sl_text_of(names[i]), .group = 1 + i / 2, .part_index = i % 2};
+    }
+    groups[0] = (struct sl_item_group){.key = sl_text_of(NODE_MODEL "/b8"), .part_count = 2};
+    groups[1] = (struct sl_item_group){.key = sl_text_of(NODE_MODEL "/b9"), .part_count = 2};
+    for (uint32_t i = 0; i < SL_COUNT(spots); i++) {
+        uint64_t what = how < 192 ? 0 : hostile_byte(input);
+        spots[i] = (struct sl_item_spot){.engine_id = ENGINE + (what >= 240 ? 1 : 0),
+                                         .rank = i % 2,
+                                         .part = what % 8 == 7 ? what % 64 : 0,
+                                         .device_block = what >= 224 ? what * 100 : i,
+                                         .item = i % SL_COUNT(items)};
+    }
+    pull.op_id = 1 + how % 4;
+    pull.body.pull.chain = how % 2 == 0;
+    pull.body.pull.items.at = items;
+    pull.body.pull.items.count = SL_COUNT(items);
+    pull.body.pull.groups.at = groups;
+    pull.body.pull.groups.count = SL_COUNT(groups);
+    pull.body.pull.spots.at = spots;
+    pull.body.pull.spots.count = how % 16 < 12 ? SL_COUNT(items) : SL_COUNT(spots);
+    hostile_give(hostile, "coordinator", &pull);
+    if (how % 8 == 5) {
+        struct sl_msg fence = {.type = SL_MSG_FENCE, .op_id = how % 16 < 8 ? pull.op_id : 0};
+        hostile_give(hostile, "coordinator", &fence);
+    }
+}
+
+/* The ticket of this number, as its engine got it. 0 bytes: there is none. */
+static uint32_t ticket_write(struct hostile *hostile, uint64_t which,
+                             unsigned char out[SL_TICKET_BYTES_MAX])
+{
+    const struct transporter *self = hostile->fake.state;
+    const struct push *push = self->push;
+    if (push == NULL) {
+        return 0;
+    }
+    uint32_t slot = (uint32_t)(which % push->ticket_max);
+    const struct push_ticket *ticket = &push->tickets[slot];
+    struct sl_ticket shown = {.incarnation = self->incarnation,
+                              .number = ticket->number,
+                              .slot = slot,
+                              .part_count = ticket->part_count};
+    memcpy(shown.secret, ticket->secret, sizeof(shown.secret));
+    (void)snprintf(shown.node, sizeof(shown.node), "%s", self->node);
+    return ticket->state == TICKET_FREE ? 0 : sl_ticket_write(&shown, out);
+}
+
+static void spots_make(struct hostile *hostile, struct sl_item_spot *spots, uint32_t count,
+                       bool true_ones)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t what = true_ones ? 0 : hostile_byte(&hostile->input);
+        spots[i] = (struct sl_item_spot){.engine_id = ENGINE + (what >= 240 ? 1 : 0),
+                                         .rank = i % 2,
+                                         .part = what % 8 == 7 ? what % 64 : 0,
+                                         .device_block = what >= 224 ? what * 100 : i,
+                                         .item = what >= 208 ? what : i};
+    }
+}
+
+/* Coordinators of both sides of a hand-over that is within this node: a ticket for blocks of the engine
+ * that is there, a batch under it, and what ends them; or nearly so. */
+static void push_give(struct hostile *hostile)
+{
+    static struct sl_item_spot spots[4];
+    static struct sl_item_arrived pieces[4];
+    static uint64_t lengths[4];
+    static unsigned char ticket[SL_TICKET_BYTES_MAX];
+    struct hostile_input *input = &hostile->input;
+    uint64_t how = hostile_byte(input), which = hostile_byte(input);
+    struct sl_msg msg = {.op_id = 1 + which % 4, .budget_ns = SL_NS_PER_S};
+    spots_make(hostile, spots, SL_COUNT(spots), how % 8 < 6);
+    if (how < 96) {
+        msg.type = SL_MSG_PUSH_OPEN;
+        for (uint32_t i = 0; i < SL_COUNT(lengths); i++) {
+            lengths[i] = NODE_VALUE + (how % 16 == 15 ? i : 0);
+        }
+        msg.body.push_open.handover = 1 + which % 4;
+        msg.body.push_open.ttl_ns = SL_NS_PER_S;
+        msg.body.push_open.lengths = (struct sl_u64s){.at = lengths, .count = SL_COUNT(lengths)};
+        msg.body.push_open.spots.at = spots;
+        msg.body.push_open.spots.count = how % 16 == 13 ? 3 : SL_COUNT(spots);
+    } else if (how < 192) {
+        msg.type = SL_MSG_PUSH_SEND;
+        for (uint32_t i = 0; i < SL_COUNT(pieces); i++) { /* device memory is all zeros, mostly */
+            static const unsigned char zeros[NODE_VALUE];
+            struct sl_digest digest = sl_digest_of(zeros, NODE_VALUE);
+            pieces[i] = (struct sl_item_arrived){.part = i,
+                                                 .part_offset_bytes = how % 16 == 11 ? i : 0,
+                                                 .length_bytes = NODE_VALUE,
+                                                 .digest_low = digest.low ^ (how % 16 == 9),
+                                                 .digest_high = digest.high};
+        }
+        msg.body.push_send.ticket =
+            (struct sl_bytes){.at = ticket, .length = ticket_write(hostile, which, ticket)};
+        msg.body.push_send.pool_last = how % 2 == 0;
+        msg.body.push_send.pool_pieces.at = pieces;
+        msg.body.push_send.pool_pieces.count = SL_COUNT(pieces);
+        msg.body.push_send.spots.at = spots;
+        msg.body.push_send.spots.count = SL_COUNT(spots);
+        if (msg.body.push_send.ticket.length == 0) {
+            return;
+        }
+    } else {
+        msg.type = how < 224 ? SL_MSG_FENCE : SL_MSG_PUSH_CLOSE;
+        msg.op_id = how < 208 ? msg.op_id : 0;
+        msg.body.push_close.handover = msg.type == SL_MSG_PUSH_CLOSE ? 1 + which % 4 : 0;
+    }
+    hostile_give(hostile, "coordinator", &msg);
 }
 
 static void change(struct hostile *hostile)
@@ -568,6 +702,10 @@ static void change(struct hostile *hostile)
         fabric_goes_on();
     } else if (what < 232) {
         hostile_node_change(&world.node, hostile);
+    } else if (what < 236) {
+        pull_give(hostile);
+    } else if (what < 242) {
+        push_give(hostile);
     } else if (what < 248) {
         registrar_greets(hostile);
     } else {
@@ -599,6 +737,12 @@ static void answered(struct hostile *hostile, const struct sl_msg *request, stru
         }
         reply->body.reserve_reply.items.at = grants;
         reply->body.reserve_reply.items.count = count;
+    } else if (request->type == SL_MSG_ENGINES) {
+        static const uint64_t ids[] = {ENGINE};
+        reply->body.engines_reply.engine_ids = (struct sl_u64s){ids, 1};
+    } else if (request->type == SL_MSG_ENGINE_GET) {
+        hostile_node_engine(&world.node, &reply->body.engine_get_reply);
+        reply->body.engine_get_reply.engine_id = request->body.engine_get.engine_id;
     } else if (request->type == SL_MSG_COMMIT) {
         uint64_t count = SL_MIN(request->body.commit.items.count, SL_COUNT(codes));
         memset(codes, 0, sizeof(codes));
@@ -686,6 +830,8 @@ static const char *const settings[] = {"memory",
                                        "64",
                                        "remote_pin_ttl",
                                        "10s",
+                                       "fabric_pools",
+                                       "true",
                                        NULL};
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes)

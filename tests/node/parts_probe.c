@@ -9,6 +9,13 @@
  *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR death         a rank is killed, and comes back
  *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR again         ranks register other memory while they live
  *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR damage        what is stored is spoilt in memory
+ *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR writers       the matrix's engines that store, and
+ *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR readers       those that load, of another node perhaps:
+ *                                                          each loads behind a line of the input
+ *
+ *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR givers        the matrix's engines as prefill, and
+ *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR takers        as decode, of a direct hand-over of each
+ *                                                          pair: takers print a ticket, givers read it
  *
  * A model of four KV heads, of which ranks have four, two or one, or two ranks the same one. Its
  * pages have heads side by side for each token, or one after the other. A second pool has the same
@@ -395,6 +402,144 @@ static void matrix(void)
     sl_client_close(&client);
 }
 
+/* The two sides of the matrix at nodes of their own. */
+static void writers(void)
+{
+    struct sl_client *client = client_open();
+    for (uint32_t from = 0, seed = 1; from < 4 * LAYOUTS; from++, seed++) {
+        struct side writer;
+        side_open(&writer, client, (struct shape){.world = 1u << from / 2, .layout = from % 2});
+        blocks_choose(&writer, 3);
+        poison(&writer);
+        bytes_walk(&writer, seed, byte_compute);
+        store_all(&writer, seed);
+        side_end(&writer);
+    }
+    sl_client_close(&client);
+}
+
+static void readers(void)
+{
+    struct sl_client *client = client_open();
+    for (uint32_t to = 0; to < 4 * LAYOUTS; to++) {
+        char line[8];
+        struct side reader;
+        side_open(&reader, client, (struct shape){.world = 1u << to / 2, .layout = to % 2});
+        (void)printf("registered\n");
+        CHECK(fflush(stdout) == 0 && fgets(line, sizeof(line), stdin) != NULL);
+        for (uint32_t seed = 1; seed <= 4 * LAYOUTS; seed++) {
+            blocks_choose(&reader, 7);
+            poison(&reader);
+            load_all(&reader, seed);
+            bytes_walk(&reader, seed, byte_check);
+        }
+        side_end(&reader);
+    }
+    sl_client_close(&client);
+}
+
+/* ---- hand-overs ---- */
+
+static struct side sides[4 * LAYOUTS];
+
+/* All at once, so that the fabric has all their pools before the first hand-over. */
+static struct sl_client *sides_open(void)
+{
+    char line[8];
+    struct sl_client *client = client_open();
+    for (uint32_t i = 0; i < 4 * LAYOUTS; i++) {
+        side_open(&sides[i], client, (struct shape){.world = 1u << i / 2, .layout = i % 2});
+    }
+    (void)printf("registered\n");
+    CHECK(fflush(stdout) == 0 && fgets(line, sizeof(line), stdin) != NULL);
+    return client;
+}
+
+/* The request of a seed, as one side's; gives the op. */
+static struct sl_op *handover_start(struct side *side, uint32_t seed,
+                                    const struct sl_ticket *ticket)
+{
+    unsigned char hashes[BLOCKS * HASH_BYTES];
+    const uint32_t *tables[2] = {side->blocks[0], side->blocks[1]};
+    for (uint32_t i = 0; i < BLOCKS * HASH_BYTES; i++) {
+        hashes[i] = (unsigned char)(i / HASH_BYTES * 16 + seed + i % HASH_BYTES * 7);
+    }
+    const struct sl_op_request request = {.hashes = hashes,
+                                          .hash_bytes = HASH_BYTES,
+                                          .pool_blocks = tables,
+                                          .device_block_count = BLOCKS,
+                                          .timeout_ns = PATIENT};
+    const struct sl_handover_options options = {
+        .id = 1000 + seed, .mode = SL_HANDOVER_DIRECT, .ticket = ticket};
+    struct sl_op *op = NULL;
+    CHECK((ticket != NULL
+               ? sl_handover_send_start(side->engine, &request, &options, &op, &why)
+               : sl_handover_receive_start(side->engine, &request, &options, &op, &why)) == SL_OK);
+    return op;
+}
+
+static void handover_end(struct sl_op *op)
+{
+    struct sl_op_result result;
+    CHECK(sl_op_wait(op, 0, &result) == SL_OK);
+    why = result.why;
+    CHECK(result.code == SL_OK);
+    CHECK(sl_op_wait_fenced(op, PATIENT, &why) == SL_OK);
+    sl_op_release(&op);
+}
+
+static void sides_end(struct sl_client *client)
+{
+    for (uint32_t i = 0; i < 4 * LAYOUTS; i++) {
+        side_end(&sides[i]);
+    }
+    sl_client_close(&client);
+}
+
+static void givers(void)
+{
+    struct sl_client *client = sides_open();
+    for (uint32_t seed = 0; seed < 16 * LAYOUTS * LAYOUTS; seed++) {
+        struct side *giver = &sides[seed / (4 * LAYOUTS)];
+        struct sl_ticket ticket;
+        unsigned char *bytes = (unsigned char *)&ticket;
+        blocks_choose(giver, 3);
+        poison(giver);
+        bytes_walk(giver, seed, byte_compute);
+        for (size_t i = 0; i < sizeof(ticket); i++) {
+            unsigned byte = 0;
+            CHECK(scanf("%2x", &byte) == 1);
+            bytes[i] = (unsigned char)byte;
+        }
+        handover_end(handover_start(giver, seed, &ticket));
+    }
+    sides_end(client);
+}
+
+static void takers(void)
+{
+    struct sl_client *client = sides_open();
+    for (uint32_t seed = 0; seed < 16 * LAYOUTS * LAYOUTS; seed++) {
+        struct side *taker = &sides[seed % (4 * LAYOUTS)];
+        struct sl_ticket ticket;
+        blocks_choose(taker, 7);
+        poison(taker);
+        struct sl_op *op = handover_start(taker, seed, NULL);
+        sl_err err = SL_ERR_BUSY;
+        while ((err = sl_op_ticket(op, &ticket, PATIENT, &why)) == SL_ERR_BUSY) {
+        }
+        CHECK(err == SL_OK);
+        for (size_t i = 0; i < sizeof(ticket); i++) {
+            (void)printf("%02x", ((const unsigned char *)&ticket)[i]);
+        }
+        (void)printf("\n");
+        CHECK(fflush(stdout) == 0);
+        handover_end(op);
+        bytes_walk(taker, seed, byte_check);
+    }
+    sides_end(client);
+}
+
 /* ---- one process a rank ---- */
 
 struct rank { /* a child; orders go through one pipe, what it did through the other */
@@ -706,7 +851,7 @@ int main(int argc, char **argv)
     if (argc != 5) {
         (void)fprintf(stderr, "usage: parts_probe INSTANCE RUNTIME_DIR SHM_DIR "
                               "matrix|team|plain|closed|lent|alone|gpu1|gpu2|gpu4|death|"
-                              "again|damage\n");
+                              "again|damage|writers|readers|givers|takers\n");
         return 2;
     }
     (void)snprintf(texts[0], sizeof texts[0], "instance=%s", argv[1]);
@@ -722,6 +867,14 @@ int main(int argc, char **argv)
         death();
     } else if (strcmp(argv[4], "damage") == 0) {
         damage();
+    } else if (strcmp(argv[4], "givers") == 0) {
+        givers();
+    } else if (strcmp(argv[4], "takers") == 0) {
+        takers();
+    } else if (strcmp(argv[4], "writers") == 0) {
+        writers();
+    } else if (strcmp(argv[4], "readers") == 0) {
+        readers();
     } else if (strcmp(argv[4], "again") == 0) {
         again();
     } else if (strncmp(argv[4], "gpu", 3) == 0) {

@@ -196,7 +196,8 @@ static void sim_lane_push(struct fabric_lane *lane)
         const struct fabric_key *key = &fabric->keys[unit->key];
         bool writes = unit->verb == SL_FABRIC_WRITE;
         struct sim_packet *ask =
-            sim_packet_make(self->node, PACKET_ASK, unit->local, writes ? unit->length_bytes : 0);
+            sim_packet_make(self->node, PACKET_ASK, NULL, writes ? unit->length_bytes : 0);
+        sl_runs_read(unit->local, ask->bytes, ask->length_bytes);
         ask->lane = lane->index;
         ask->unit = lane->sent;
         ask->ask = (struct sl_wire_request){.verb = writes ? SL_WIRE_WRITE : SL_WIRE_READ,
@@ -216,6 +217,14 @@ static void sim_lane_push(struct fabric_lane *lane)
     }
 }
 
+static void runs_fill(struct sl_runs runs, uint64_t length_bytes, unsigned char with)
+{
+    for (; length_bytes > 0; length_bytes--) {
+        sl_runs_write(runs, &with, 1);
+        sl_runs_skip(&runs, 1);
+    }
+}
+
 /* late_bytes: what was on its way lands before it ends. */
 static void lane_release(struct fabric_lane *lane, bool late_bytes)
 {
@@ -223,7 +232,7 @@ static void lane_release(struct fabric_lane *lane, bool late_bytes)
         struct fabric_unit *unit = fabric_lane_unit(lane, i);
         if (fabric_unit_given_up(lane, unit)) {
             if (late_bytes && unit->verb == SL_FABRIC_READ) {
-                memset(unit->local, LATE_BYTE, unit->length_bytes);
+                runs_fill(unit->local, unit->length_bytes, LATE_BYTE);
             }
             fabric_unit_release(lane, unit, SL_ERR_CANCELLED);
         }
@@ -336,16 +345,18 @@ static void slice_serve(struct sim_fabric *self, struct sim_packet *ask)
     }
     uint64_t left = ask->ask.length_bytes - ask->at_bytes;
     uint64_t length = grant != NULL && !closed ? SL_MIN(left, (uint64_t)SLICE_BYTES) : 0;
-    unsigned char *at = grant == NULL
-                            ? NULL
-                            : (unsigned char *)fabric->memories[grant->memory_index].what.at +
-                                  ask->ask.offset_bytes + ask->at_bytes;
-    if (writes && length > 0) {
-        memcpy(at, ask->bytes + ask->at_bytes, length);
+    struct sl_runs at = {0};
+    if (length > 0) {
+        at = fabric_grant_runs(fabric, grant, ask->ask.offset_bytes + ask->at_bytes);
+    }
+    if (writes) {
+        sl_runs_write(at, ask->bytes + ask->at_bytes, length);
     }
     bool last = grant == NULL || closed || length == left;
     if (!closed && (!writes || last)) {
-        struct sim_packet *data = sim_packet_make(self->node, PACKET_DATA, at, writes ? 0 : length);
+        struct sim_packet *data =
+            sim_packet_make(self->node, PACKET_DATA, NULL, writes ? 0 : length);
+        sl_runs_read(at, data->bytes, data->length_bytes);
         uint32_t corrupt_of = self->node->sim->corrupt_of;
         if (corrupt_of != 0 && data->length_bytes > 0 &&
             sim_random_below(self->node->sim, corrupt_of) == 0) {
@@ -386,7 +397,9 @@ static void data_take(struct sim_fabric *self, const struct sim_packet *data)
     far->progress_ns[data->lane] = now_of(self);
     if (data->length_bytes > 0) {
         if (unit->piece != FABRIC_NONE) {
-            memcpy(unit->local + data->at_bytes, data->bytes, data->length_bytes);
+            struct sl_runs to = unit->local;
+            sl_runs_skip(&to, data->at_bytes);
+            sl_runs_write(to, data->bytes, data->length_bytes);
         }
         struct sl_digest_stream *digest = fabric_unit_digest(lane);
         if (digest != NULL) {

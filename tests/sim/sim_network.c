@@ -114,7 +114,7 @@ struct sim_packet *sim_packet_make(const struct sim_node *from, enum sim_packet_
     packet->from = sim_host_number(from);
     packet->from_life = from->incarnation;
     packet->length_bytes = length_bytes;
-    if (length_bytes > 0) {
+    if (length_bytes > 0 && bytes != NULL) {
         memcpy(packet->bytes, bytes, length_bytes);
     }
     return packet;

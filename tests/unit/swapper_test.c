@@ -272,6 +272,81 @@ START_TEST(out_writes_the_layers_one_after_the_other_with_their_digest)
     }
 END_TEST
 
+/* Blocks 3, 40, ... of the first pool, and what lies in them. */
+static struct sl_msg look_request(struct sl_item_block *blocks, uint64_t count)
+{
+    struct sl_msg msg = copy_request(true, 0);
+    for (uint64_t i = 0; i < count; i++) {
+        blocks[i] = (struct sl_item_block){.device_block = 3 + 37 * i, .length_bytes = VALUE};
+    }
+    msg.body.copy.blocks.at = blocks;
+    msg.body.copy.blocks.count = count;
+    return msg;
+}
+
+START_TEST(blocks_are_digested_where_they_lie_and_nothing_is_written)
+    {
+        unsigned char want[VALUE], *before = malloc(64 * SL_MIB), *after = sl_arena_at(arena, 0, 1);
+        struct sl_item_block blocks[10];
+        struct sl_msg reply;
+        struct sl_msg msg = look_request(blocks, 10);
+        blocks[9].first_layer = 1; /* of the last one some layers alone */
+        blocks[9].layer_end = LAYERS;
+        memcpy(before, after, 64 * SL_MIB);
+
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+        answer_engine(SL_OK);
+
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_uint_eq(reply.type, SL_MSG_COPY_REPLY);
+        ck_assert_msg(reply.code == SL_OK, "%s", reply.text.at);
+        ck_assert_uint_eq(reply.body.copy_reply.digests.length, 160);
+        for (uint64_t i = 0; i < 10; i++) {
+            struct sl_digest digest;
+            uint64_t from = i == 9 ? PIECE : 0;
+            device_value(blocks[i].device_block, want);
+            memcpy(&digest, (const unsigned char *)reply.body.copy_reply.digests.at + 16 * i, 16);
+            ck_assert(bit(&reply, i));
+            ck_assert(sl_digest_equal(digest, sl_digest_of(want + from, VALUE - from)));
+        }
+        ck_assert_int_eq(memcmp(before, after, 64 * SL_MIB), 0);
+        free(before);
+    }
+END_TEST
+
+static const struct {
+    struct sl_item_block block;
+    bool in, chunks, items;
+    const char *text;
+} bad_looks[] = {
+    {{.device_block = 3, .length_bytes = VALUE - 1}, .text = "length_bytes"},
+    {{.device_block = BLOCKS, .length_bytes = VALUE}, .text = "device_block"},
+    {{.pool = 5, .device_block = 3, .length_bytes = VALUE}, .text = "pool"},
+    {{.device_block = 3, .length_bytes = VALUE, .first_layer = 2, .layer_end = 1}, .text = "layer"},
+    {{.device_block = 3, .length_bytes = VALUE}, .in = true, .text = "blocks: only out"},
+    {{.device_block = 3, .length_bytes = VALUE}, .chunks = true, .text = "blocks: only out"},
+    {{.device_block = 3, .length_bytes = VALUE}, .items = true, .text = "blocks: only out"},
+};
+
+START_TEST(blocks_that_cannot_be_digested_are_refused_by_name)
+    {
+        struct sl_item_block block;
+        struct sl_msg reply;
+        with_engine();
+        struct sl_msg msg = look_request(&block, 1);
+        block = bad_looks[_i].block;
+        msg.body.copy.out = !bad_looks[_i].in;
+        msg.body.copy.chunks = bad_looks[_i].chunks;
+        msg.body.copy.items.count = bad_looks[_i].items ? 1 : 0;
+
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
+
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_int_eq(reply.code, SL_ERR_INVALID);
+        ck_assert_msg(strstr(reply.text.at, bad_looks[_i].text) != NULL, "%s", reply.text.at);
+    }
+END_TEST
+
 START_TEST(in_writes_the_device_blocks_and_nothing_else)
     {
         unsigned char want[VALUE], *copy = malloc(POOL_BYTES);
@@ -1182,6 +1257,9 @@ int main(void)
     tcase_set_timeout(cases, 30);
     tcase_add_checked_fixture(cases, setup, teardown);
     tcase_add_test(cases, out_writes_the_layers_one_after_the_other_with_their_digest);
+    tcase_add_test(cases, blocks_are_digested_where_they_lie_and_nothing_is_written);
+    tcase_add_loop_test(cases, blocks_that_cannot_be_digested_are_refused_by_name, 0,
+                        SL_COUNT(bad_looks));
     tcase_add_test(cases, in_writes_the_device_blocks_and_nothing_else);
     tcase_add_test(cases, layers_that_are_copied_leave_the_rest_alone);
     tcase_add_loop_test(cases, hashes_of_chunks_make_the_digest_of_the_value, 0,

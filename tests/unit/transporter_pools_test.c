@@ -3,8 +3,7 @@
  * of tcp; the test counts its regions and lets them fail. */
 #include "actors/transporter/internal.h"
 #include "actors/transporter/peers/peers.h"
-#include "actors/transporter/regions/pools.h"
-#include "actors/transporter/regions/spans.h"
+#include "actors/transporter/regions/places.h"
 #include "actors/transporter/transporter.h"
 #include "runtime/fabric/tcp/tcp.h"
 #include "tests/support/fake_env.h"
@@ -445,8 +444,13 @@ static void over_others(struct sl_item_region *region)
 {
     region->offset_bytes = STRIDE / 2;
 }
+static void layer_twice(struct sl_item_region *region)
+{
+    region->layer = 0;
+}
 static void (*const spoilers[])(struct sl_item_region *) = {
-    bad_length, bad_offset, bad_count, bad_stride, bad_piece, bad_fd, behind_the_end, over_others};
+    bad_length, bad_offset,     bad_count,   bad_stride, bad_piece,
+    bad_fd,     behind_the_end, over_others, layer_twice};
 START_TEST(what_cannot_be_is_refused_as_a_whole)
     {
         bed_open("true");
@@ -586,6 +590,124 @@ START_TEST(memory_that_a_peer_may_use_is_kept_until_it_may_not)
     }
 END_TEST
 
+/* ---- where blocks lie ---- */
+
+static const struct tr_range whole = {.length_bytes = (uint64_t)LAYERS * STRIDE};
+
+START_TEST(a_block_is_at_one_place_a_layer)
+    {
+        struct sl_fabric_place places[SL_FABRIC_PLACES_MAX];
+        struct tr_spot spot = {.engine_id = 7, .rank = 1, .device_block = 4};
+        struct sl_error why = {0};
+        uint64_t length_bytes = 0;
+        uint32_t count = 0;
+        bed_open("true");
+        engine_comes(7);
+        turns(TURNS_MAX);
+
+        ck_assert_int_eq(tr_spot_length(bed.self, &spot, &length_bytes, &why), SL_OK);
+        ck_assert_uint_eq(length_bytes, whole.length_bytes);
+        ck_assert_int_eq(
+            tr_spot_places(bed.self, &spot, whole, places, SL_FABRIC_PLACES_MAX, &count, &why),
+            SL_OK);
+        ck_assert_uint_eq(count, LAYERS);
+        for (uint32_t i = 0; i < LAYERS; i++) {
+            ck_assert_uint_eq(places[i].memory, places[0].memory); /* one tensor is one memory */
+            ck_assert_uint_eq(places[i].offset_bytes, i * LAYER + 4 * STRIDE);
+            ck_assert_uint_eq(places[i].length_bytes, STRIDE);
+        }
+        struct tr_range middle = {.offset_bytes = STRIDE - 1, .length_bytes = STRIDE + 2};
+        ck_assert_int_eq(tr_spot_places(bed.self, &spot, middle, places, 3, &count, &why), SL_OK);
+        ck_assert_uint_eq(count, 3);
+        ck_assert_uint_eq(places[0].length_bytes + places[2].length_bytes, 2);
+        ck_assert_int_eq(tr_spot_places(bed.self, &spot, middle, places, 2, &count, &why),
+                         SL_ERR_LIMIT);
+        bed_close();
+    }
+END_TEST
+
+START_TEST(the_cpu_finds_the_same_bytes)
+    {
+        struct tr_spot spot = {.engine_id = 7, .rank = 1, .device_block = BLOCKS - 1};
+        struct tr_spot_walk walk;
+        unsigned char *at = NULL;
+        uint64_t length_bytes = 0, walked_bytes = 0;
+        bed_open("true");
+        for (uint32_t layer = 0; layer < LAYERS; layer++) {
+            unsigned char piece[STRIDE];
+            memset(piece, (int)(10 + layer), sizeof(piece));
+            ck_assert_int_eq(pwrite(bed.fds[1], piece, sizeof(piece),
+                                    (off_t)(layer * LAYER + (BLOCKS - 1) * STRIDE)),
+                             sizeof(piece));
+        }
+        engine_comes(7);
+        turns(TURNS_MAX);
+
+        ck_assert_int_eq(tr_spot_walk_begin(bed.self, &spot, whole, &walk, NULL), SL_OK);
+        while (tr_spot_walk_next(&walk, &at, &length_bytes)) {
+            for (uint64_t i = 0; i < length_bytes; i++) {
+                ck_assert_uint_eq(at[i], 10 + walked_bytes++ / STRIDE);
+            }
+        }
+        ck_assert_uint_eq(walked_bytes, whole.length_bytes);
+        bed_close();
+    }
+END_TEST
+
+static sl_err asked_for(uint64_t engine_id, uint32_t rank)
+{
+    struct sl_fabric_place places[LAYERS];
+    struct tr_spot spot = {.engine_id = engine_id, .rank = rank};
+    struct tr_spot_walk walk;
+    struct sl_error why = {0};
+    uint64_t length_bytes = 0;
+    uint32_t count = 0;
+    sl_err err = tr_spot_places(bed.self, &spot, whole, places, LAYERS, &count, &why);
+    ck_assert_int_eq(tr_spot_walk_begin(bed.self, &spot, whole, &walk, &why), err);
+    ck_assert_int_eq(tr_spot_length(bed.self, &spot, &length_bytes, &why), err);
+    return err;
+}
+
+START_TEST(only_an_engine_that_is_registered_has_places)
+    {
+        bed_open("true");
+        ck_assert_int_eq(asked_for(7, 0), SL_ERR_NOT_FOUND);
+        engine_comes(7);
+        turns(2);
+        ck_assert_int_eq(asked_for(7, 0), SL_ERR_NOT_FOUND); /* it is being registered */
+        turns(TURNS_MAX);
+        ck_assert_int_eq(asked_for(7, 0), SL_OK);
+        ck_assert_int_eq(asked_for(7, 2), SL_ERR_INVALID);
+        ck_assert_int_eq(asked_for(8, 0), SL_ERR_NOT_FOUND);
+        (void)over_told(7);
+        ck_assert_int_eq(asked_for(7, 0), SL_ERR_NOT_FOUND); /* from the word on */
+        turns(TURNS_MAX);
+        ck_assert_int_eq(asked_for(7, 0), SL_ERR_NOT_FOUND);
+        bed_close();
+    }
+END_TEST
+
+START_TEST(places_of_other_memory_are_unsupported)
+    {
+        bed_open("true");
+        bed.items[LAYERS + 1].handle_kind = 5;
+        engine_comes(7);
+        turns(TURNS_MAX);
+        ck_assert_int_eq(asked_for(7, 0), SL_OK);
+        ck_assert_int_eq(asked_for(7, 1), SL_ERR_UNSUPPORTED);
+        bed_close();
+        bed_open("true");
+        regions.fail_at = 1;
+        engine_comes(7);
+        turns(TURNS_MAX);
+        ck_assert_int_eq(asked_for(7, 0), SL_ERR_UNSUPPORTED);
+        bed_close();
+        bed_open("false");
+        ck_assert_int_eq(asked_for(7, 0), SL_ERR_UNSUPPORTED);
+        bed_close();
+    }
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("transporter_pools");
@@ -603,6 +725,10 @@ int main(void)
     tcase_add_loop_test(cases, a_death_at_any_time_leaves_nothing, 0, 30);
     tcase_add_test(cases, an_engine_that_the_registrar_lacks_goes);
     tcase_add_test(cases, memory_that_a_peer_may_use_is_kept_until_it_may_not);
+    tcase_add_test(cases, a_block_is_at_one_place_a_layer);
+    tcase_add_test(cases, the_cpu_finds_the_same_bytes);
+    tcase_add_test(cases, only_an_engine_that_is_registered_has_places);
+    tcase_add_test(cases, places_of_other_memory_are_unsupported);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -47,6 +47,8 @@ sl_err tr_question_ask(struct transporter *self, struct tr_question *question, u
 /* False: nobody waits for this answer. */
 bool tr_question_answered(struct transporter *self, const struct tr_peer *peer,
                           const struct sl_msg *reply);
+/* Nobody wants the answers any more. */
+void tr_question_end(struct transporter *self, struct tr_question *question);
 /* Ends what waited long enough: the peer has failed. Gives when the next one does. */
 uint64_t tr_questions_step(struct transporter *self, uint64_t now_ns);
 

@@ -75,6 +75,18 @@ bool tr_question_answered(struct transporter *self, const struct tr_peer *peer,
     return false;
 }
 
+void tr_question_end(struct transporter *self, struct tr_question *question)
+{
+    if (question->waited == 0) {
+        return;
+    }
+    for (uint64_t peers = question->waited; peers != 0; peers &= peers - 1) {
+        sl_peer_health_over(&self->peers[__builtin_ctzll(peers)].health);
+    }
+    question->waited = 0;
+    question_close(self, question);
+}
+
 static void question_overdue(struct transporter *self, struct tr_question *question)
 {
     while (question->waited != 0) {

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define UNIT_HEADS    4096u
 #define ANSWER_NS_MAX (10 * SL_NS_PER_MS)
 
 sl_err tr_fetch_init(struct transporter *self, struct sl_error *why)
@@ -14,7 +13,7 @@ sl_err tr_fetch_init(struct transporter *self, struct sl_error *why)
     self->trip_max = (uint32_t)sl_config_u64(config, SL_SET_fetch_trips_max);
     self->fetches = calloc(TR_FETCHES_MAX, sizeof(*self->fetches));
     self->trips = calloc(self->trip_max, sizeof(*self->trips));
-    self->unit_heads = calloc(UNIT_HEADS, sizeof(struct tr_unit *));
+    self->unit_heads = calloc(TR_UNIT_HEADS, sizeof(struct tr_unit *));
     if (self->fetches == NULL || self->trips == NULL || self->unit_heads == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the tables of fetches");
     }
@@ -45,7 +44,7 @@ static void fetch_free(struct transporter *self, struct tr_fetch *fetch)
 
 void tr_fetch_fini(struct transporter *self)
 {
-    for (uint32_t i = 0; self->unit_heads != NULL && i < UNIT_HEADS; i++) {
+    for (uint32_t i = 0; self->unit_heads != NULL && i < TR_UNIT_HEADS; i++) {
         while (self->unit_heads[i] != NULL) {
             struct tr_unit *unit = self->unit_heads[i];
             self->unit_heads[i] = unit->hash_next;
@@ -85,11 +84,16 @@ static void fetch_answer(struct transporter *self, struct tr_fetch *fetch)
         codes[i] = fetch->unit_codes[fetch->unit_of[i]];
         found += codes[i] == SL_OK || codes[i] == SL_ERR_EXISTS ? 1 : 0;
     }
-    reply.body.fetch_reply.codes.at = codes;
-    reply.body.fetch_reply.codes.count = codes != NULL ? fetch->item_count : 0;
+    const struct sl_u64s told = {.at = codes, .count = codes != NULL ? fetch->item_count : 0};
+    if (fetch->pull) {
+        reply.body.pull_reply =
+            (struct sl_body_pull_reply){.codes = told, .copied_bytes = fetch->copied_bytes};
+    } else {
+        reply.body.fetch_reply.codes = told;
+    }
     sl_return_reply(env, &fetch->back, &reply);
-    sl_trace_event(env->metrics, env->now_ns, fetch->back.trace_id, "fetched", fetch->back.to,
-                   (uint32_t)found);
+    sl_trace_event(env->metrics, env->now_ns, fetch->back.trace_id,
+                   fetch->pull ? "pulled" : "fetched", fetch->back.to, (uint32_t)found);
     sl_metric_add(env->metrics, self->metric.keys_found, found);
     sl_metric_add(env->metrics, self->metric.keys_missing, fetch->item_count - found);
     free(codes);
@@ -126,8 +130,9 @@ static bool unit_is(const struct tr_unit *unit, const char *key, uint64_t length
 static struct tr_unit *unit_find(const struct transporter *self, uint64_t hash,
                                  const struct sl_text *key, bool block)
 {
-    struct tr_unit *unit = self->unit_heads[hash % UNIT_HEADS];
-    while (unit != NULL && !(unit->hash == hash && unit_is(unit, key->at, key->length, block))) {
+    struct tr_unit *unit = self->unit_heads[hash % TR_UNIT_HEADS];
+    while (unit != NULL &&
+           !(unit->hash == hash && !unit->pull && unit_is(unit, key->at, key->length, block))) {
         unit = unit->hash_next;
     }
     return unit;
@@ -149,7 +154,7 @@ void tr_unit_queue(struct transporter *self, struct tr_unit *unit)
 void tr_unit_end(struct transporter *self, struct tr_unit *unit, sl_err code)
 {
     SL_ASSERT(!unit->queued);
-    struct tr_unit **link = &self->unit_heads[unit->hash % UNIT_HEADS];
+    struct tr_unit **link = &self->unit_heads[unit->hash % TR_UNIT_HEADS];
     while (*link != unit) {
         link = &(*link)->hash_next;
     }
@@ -166,9 +171,10 @@ void tr_unit_end(struct transporter *self, struct tr_unit *unit, sl_err code)
 }
 
 /* Room for `parts` keys of key_bytes in all, and the group's own. */
-static struct tr_unit *unit_alloc(uint32_t part_count, size_t key_bytes)
+static struct tr_unit *unit_alloc(uint32_t part_count, size_t spot_count, size_t key_bytes)
 {
-    return calloc(1, sizeof(struct tr_unit) + part_count * sizeof(struct tr_part) + key_bytes);
+    return calloc(1, sizeof(struct tr_unit) + part_count * sizeof(struct tr_part) +
+                         spot_count * sizeof(struct tr_spot) + key_bytes);
 }
 
 static bool unit_wait(struct transporter *self, struct tr_unit *unit, const struct tr_fetch *fetch,
@@ -192,6 +198,7 @@ static bool unit_wait(struct transporter *self, struct tr_unit *unit, const stru
 struct request { /* FETCH, taken apart: unit u has the items order[first[u]] .. order[first[u + 1]]
                   */
     const struct sl_body_fetch *body;
+    const struct tr_item_spots *spots; /* PULL; else NULL */
     uint32_t unit_count;
     uint32_t *order;
     uint32_t *first;
@@ -269,6 +276,18 @@ static void text_keep(const struct sl_text *key, char **room, const char **at, u
     *room += key->length;
 }
 
+static void part_spots(const struct tr_item_spots *spots, uint32_t item, struct tr_spot **room,
+                       struct tr_unit *unit, struct tr_part *part)
+{
+    uint32_t first = spots->first[item];
+    part->spots = *room;
+    part->spot_count = spots->first[item + 1] - first;
+    part->spot_bytes = spots->sizes[item].length_bytes;
+    unit->place_count += (uint32_t)spots->sizes[item].place_count;
+    memcpy(*room, &spots->all[first], part->spot_count * sizeof(**room));
+    *room += part->spot_count;
+}
+
 static struct tr_unit *unit_make(const struct request *request, uint32_t unit_index)
 {
     const struct sl_item_asked *items = request->body->items.at;
@@ -276,15 +295,21 @@ static struct tr_unit *unit_make(const struct request *request, uint32_t unit_in
     uint32_t part_count = request->first[unit_index + 1] - first;
     uint64_t number = items[request->order[first]].group;
     const struct sl_item_group *group = number > 0 ? &request->body->groups.at[number - 1] : NULL;
-    size_t key_bytes = group != NULL ? group->key.length : 0;
+    size_t key_bytes = group != NULL ? group->key.length : 0, spot_count = 0;
     for (uint32_t i = 0; i < part_count; i++) {
-        key_bytes += items[request->order[first + i]].key.length;
+        uint32_t item = request->order[first + i];
+        key_bytes += items[item].key.length;
+        spot_count += request->spots != NULL
+                          ? request->spots->first[item + 1] - request->spots->first[item]
+                          : 0;
     }
-    struct tr_unit *unit = unit_alloc(part_count, key_bytes);
+    struct tr_unit *unit = unit_alloc(part_count, spot_count, key_bytes);
     if (unit == NULL) {
         return NULL;
     }
-    char *room = (char *)&unit->parts[part_count];
+    struct tr_spot *spot_room = (struct tr_spot *)&unit->parts[part_count];
+    char *room = (char *)&spot_room[spot_count];
+    unit->pull = request->spots != NULL;
     unit->part_count = part_count;
     unit->chain = request->body->chain;
     unit->code = SL_ERR_NOT_FOUND;
@@ -296,6 +321,9 @@ static struct tr_unit *unit_make(const struct request *request, uint32_t unit_in
         const struct sl_item_asked *item = &items[request->order[first + i]];
         struct tr_part *part = &unit->parts[group != NULL ? item->part_index : 0];
         text_keep(&item->key, &room, &part->key, &part->key_length);
+        if (request->spots != NULL) {
+            part_spots(request->spots, request->order[first + i], &spot_room, unit, part);
+        }
     }
     return unit;
 }
@@ -322,7 +350,7 @@ static void unit_begin(struct transporter *self, struct tr_fetch *fetch,
         unit_settled(self, fetch, unit_index, SL_ERR_EXISTS);
         return;
     }
-    struct tr_unit *unit = unit_find(self, hash, key, block);
+    struct tr_unit *unit = request->spots == NULL ? unit_find(self, hash, key, block) : NULL;
     if (unit != NULL) {
         unit->sure = unit->sure || request->body->sure;
         sl_err err = unit->part_count != part_count             ? SL_ERR_INVALID
@@ -350,13 +378,13 @@ static void unit_begin(struct transporter *self, struct tr_fetch *fetch,
     unit->sure = request->body->sure;
     unit->fetch_number = fetch->number;
     unit->trace_id = fetch->back.trace_id;
-    unit->hash_next = self->unit_heads[hash % UNIT_HEADS];
-    self->unit_heads[hash % UNIT_HEADS] = unit;
+    unit->hash_next = self->unit_heads[hash % TR_UNIT_HEADS];
+    self->unit_heads[hash % TR_UNIT_HEADS] = unit;
     self->parts_open += part_count;
     tr_find(self, unit);
 }
 
-static bool is_repeated(const struct transporter *self, const struct sl_msg *msg)
+bool tr_fetch_is_open(const struct transporter *self, const struct sl_msg *msg)
 {
     for (uint32_t i = 0; i < TR_FETCHES_MAX; i++) {
         const struct tr_fetch *fetch = &self->fetches[i];
@@ -385,7 +413,8 @@ static sl_err fetch_new(struct transporter *self, const struct sl_msg *msg, stru
     sl_return_keep(msg, &fetch->back);
     fetch->used = true;
     fetch->number = ++self->fetch_number;
-    fetch->item_count = (uint32_t)msg->body.fetch.items.count;
+    fetch->pull = request->spots != NULL;
+    fetch->item_count = (uint32_t)request->body->items.count;
     fetch->open = request->unit_count + 1; /* one of our own: it is not over while it begins */
     fetch->unit_of = SL_TAKE(request->unit_of);
     for (uint32_t i = 0; i < request->unit_count; i++) {
@@ -400,12 +429,12 @@ static sl_err fetch_new(struct transporter *self, const struct sl_msg *msg, stru
     return SL_OK;
 }
 
-static sl_err fetch_begin(struct transporter *self, const struct sl_msg *msg,
-                          struct request *request, struct sl_error *why)
+static sl_err request_begin(struct transporter *self, const struct sl_msg *msg,
+                            struct request *request, struct sl_error *why)
 {
     struct tr_fetch *fetch = NULL;
-    uint32_t count = (uint32_t)msg->body.fetch.items.count;
-    request->group_units = calloc(msg->body.fetch.groups.count + 1, sizeof(*request->group_units));
+    uint32_t count = (uint32_t)request->body->items.count;
+    request->group_units = calloc(request->body->groups.count + 1, sizeof(*request->group_units));
     request->order = calloc(count + 1, sizeof(*request->order));
     request->first = calloc((size_t)count + 2, sizeof(*request->first));
     request->unit_of = calloc(count + 1, sizeof(*request->unit_of));
@@ -434,10 +463,23 @@ static sl_err fetch_begin(struct transporter *self, const struct sl_msg *msg,
     return SL_OK;
 }
 
+sl_err tr_fetch_begin(struct transporter *self, const struct sl_msg *msg,
+                      const struct sl_body_fetch *body, const struct tr_item_spots *spots,
+                      struct sl_error *why)
+{
+    struct request request = {.body = body, .spots = spots};
+    sl_err err = request_begin(self, msg, &request, why);
+    free(request.order);
+    free(request.first);
+    free(request.unit_of);
+    free(request.group_units);
+    return err;
+}
+
 void tr_fetch(struct transporter *self, const struct sl_msg *msg)
 {
     struct sl_error why = {0};
-    if (is_repeated(self, msg)) {
+    if (tr_fetch_is_open(self, msg)) {
         return; /* the answer to the first will do */
     }
     sl_metric_add(self->env->metrics, self->metric.fetches, 1);
@@ -446,29 +488,23 @@ void tr_fetch(struct transporter *self, const struct sl_msg *msg)
         sl_reply_fail(self->env, msg, SL_ERR_BUSY, "the node is starting");
         return;
     }
-    struct request request = {.body = &msg->body.fetch};
-    sl_err err = fetch_begin(self, msg, &request, &why);
+    sl_err err = tr_fetch_begin(self, msg, &msg->body.fetch, NULL, &why);
     if (err != SL_OK) {
         sl_reply_code(self->env, msg, err, &why);
     }
-    free(request.order);
-    free(request.first);
-    free(request.unit_of);
-    free(request.group_units);
 }
 
 /* ---- time ---- */
 
-/* Units that nobody waits for any more leave the line. */
-static void queue_expire(struct transporter *self, uint64_t now_ns)
+void tr_queue_expire(struct transporter *self, uint64_t now_ns)
 {
     struct tr_unit *unit = self->queue_first;
     self->queue_first = self->queue_last = NULL;
     while (unit != NULL) {
         struct tr_unit *next = unit->next;
         unit->queued = false;
-        if (unit->deadline_ns <= now_ns) {
-            tr_unit_end(self, unit, SL_ERR_TIMEOUT);
+        if (unit->cancelled != SL_OK || unit->deadline_ns <= now_ns) {
+            tr_unit_end(self, unit, unit->cancelled != SL_OK ? unit->cancelled : SL_ERR_TIMEOUT);
         } else {
             tr_unit_queue(self, unit);
         }
@@ -482,18 +518,22 @@ static uint64_t fetches_expire(struct transporter *self, uint64_t now_ns)
     bool late = false;
     for (uint32_t i = 0; self->fetch_open > 0 && i < TR_FETCHES_MAX; i++) {
         struct tr_fetch *fetch = &self->fetches[i];
-        if (!fetch->used) {
+        if (!fetch->used || (fetch->pull && fetch->cancelled)) {
             continue;
         }
         if (fetch->deadline_ns > now_ns) {
             next_ns = SL_MIN(next_ns, fetch->deadline_ns);
             continue;
         }
+        if (fetch->pull) { /* answered when nothing is written any more */
+            (void)tr_pull_cancel(self, fetch, SL_ERR_TIMEOUT);
+            continue;
+        }
         fetch_answer(self, fetch);
         late = true;
     }
     if (late) {
-        queue_expire(self, now_ns);
+        tr_queue_expire(self, now_ns);
     }
     return next_ns;
 }
@@ -502,6 +542,7 @@ uint64_t tr_fetch_step(struct transporter *self, uint64_t now_ns)
 {
     uint64_t next_ns = fetches_expire(self, now_ns);
     next_ns = SL_MIN(next_ns, tr_questions_step(self, now_ns));
+    next_ns = SL_MIN(next_ns, tr_straight_step(self));
     while (self->queue_first != NULL && self->trips_open < self->trip_max) {
         tr_trip_start(self);
     }

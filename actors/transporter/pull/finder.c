@@ -74,7 +74,9 @@ static void batch_end(struct transporter *self, struct tr_batch *batch,
                     (found != NULL ? named_peers(self, &found[i]) : 0);
         bool nobody = tr_unit_peers(self, unit) == 0;
         bool alone = unit->waits != NULL && unit->waits->next == NULL;
-        if (unit->deadline_ns <= self->env->now_ns) {
+        if (unit->cancelled != SL_OK) {
+            tr_unit_end(self, unit, unit->cancelled);
+        } else if (unit->deadline_ns <= self->env->now_ns) {
             tr_unit_end(self, unit, SL_ERR_TIMEOUT);
         } else if (nobody || (gap_of == unit->fetch_number && alone && !unit->sure)) {
             gap_of = nobody && unit->chain ? unit->fetch_number : gap_of; /* none behind it */

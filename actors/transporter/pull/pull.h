@@ -10,6 +10,24 @@
 sl_err tr_fetch_init(struct transporter *self, struct sl_error *why);
 void tr_fetch_fini(struct transporter *self);
 void tr_fetch(struct transporter *self, const struct sl_msg *msg);
+/* Where the items of a PULL go; item i has the spots all[first[i]] .. all[first[i + 1]]. */
+struct tr_item_size {
+    uint64_t length_bytes, place_count; /* at most, of its first spot */
+};
+struct tr_item_spots {
+    uint32_t *first; /* one more than items */
+    struct tr_spot *all;
+    struct tr_item_size *sizes;
+};
+/* What FETCH and PULL have in common; answered later. spots NULL: into the arena. Errors, with
+ * nothing begun: SL_ERR_INVALID, SL_ERR_LIMIT, SL_ERR_NO_MEMORY. */
+sl_err tr_fetch_begin(struct transporter *self, const struct sl_msg *msg,
+                      const struct sl_body_fetch *body, const struct tr_item_spots *spots,
+                      struct sl_error *why);
+/* Whether it came again and will be answered. */
+bool tr_fetch_is_open(const struct transporter *self, const struct sl_msg *msg);
+/* Units that nobody waits for any more leave the line. */
+void tr_queue_expire(struct transporter *self, uint64_t now_ns);
 /* The unit's fate is known: tells who waits, and frees it. It is in no trip. */
 void tr_unit_end(struct transporter *self, struct tr_unit *unit, sl_err code);
 /* It waits for a trip, at the end of the line. */
@@ -45,9 +63,34 @@ void tr_trip_pinned_late(struct transporter *self, const struct tr_peer *peer,
 /* reply NULL: the registrar did not answer in time. */
 void tr_trip_answered(struct transporter *self, uint32_t index, const struct sl_msg *reply);
 void tr_trip_read(void *context, const struct sl_fabric_done *done);
+/* Its units have gone elsewhere. */
+void tr_trip_end(struct transporter *self, struct tr_trip *trip);
+/* Closes the gaps of units that left. */
+void tr_trip_close_up(struct tr_trip *trip);
 /* Gives up reads into the claims that the FENCE names. Gives the trips that still read into them, a
  * bit each; events.trip_read tells when one of them is through. */
 uint64_t tr_trips_fence(struct transporter *self, const struct sl_msg *msg);
+
+/* ---- straight.c: PULL, straight into engines' pools ---- */
+#define TR_TRIP_PLACES_MAX 16384u /* of the fabric, of one trip */
+/* self->pools is made. Errors: SL_ERR_NO_MEMORY. */
+sl_err tr_straight_init(struct transporter *self, struct sl_error *why);
+void tr_straight_fini(struct transporter *self);
+void tr_pull(struct transporter *self, const struct sl_msg *msg);
+/* Where the parts of a unit go, behind the *used places that others of the trip have. Errors: those
+ * of tr_spot_places. */
+sl_err tr_straight_places(struct transporter *self, struct tr_unit *unit, uint32_t *used);
+void tr_straight_piece(const struct transporter *self, const struct tr_part *part,
+                       struct sl_fabric_piece *piece);
+/* Copies parts that have come to the other ranks that have them, a bounded share; gives when it wants
+ * to run again. */
+uint64_t tr_straight_step(struct transporter *self);
+/* Ends a PULL with this code, as soon as nothing is written for it any more. Gives the trips for
+ * which something still may be, as tr_trips_fence. */
+uint64_t tr_pull_cancel(struct transporter *self, struct tr_fetch *fetch, sl_err code);
+/* A FENCE without claims: ends the PULLs of its op, or of its sender. Gives trips, likewise. */
+uint64_t tr_pulls_fence(struct transporter *self, const struct sl_msg *msg);
+void tr_pulls_engine_ends(struct transporter *self, uint64_t engine_id);
 
 /* ---- holder.c ---- */
 sl_err tr_holder_init(struct transporter *self, struct sl_error *why);

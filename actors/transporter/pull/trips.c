@@ -5,6 +5,9 @@
  *   TR_READ     bytes come one-sidedly into the arena, digests are checked on the way
  *   TR_COMMIT   the registrar makes them visible
  *
+ * A trip of a PULL goes from TR_PIN to TR_READ, into engines' pools, and ends with TR_COPY: parts that
+ * several ranks have are copied from the first to the others (straight.c).
+ *
  * A unit leaves its trip when its fate is known, or goes back to the line for the next peer. Its
  * parts stay together. Nothing is written into an extent whose claim ended (FENCE). */
 #include "actors/transporter/pull/pull.h"
@@ -23,6 +26,10 @@ static uint32_t trip_number(const struct transporter *self, const struct tr_trip
 static bool unit_back(struct transporter *self, struct tr_unit *unit, uint32_t peer, sl_err code)
 {
     unit->asked |= UINT64_C(1) << peer;
+    if (unit->cancelled != SL_OK) {
+        tr_unit_end(self, unit, unit->cancelled);
+        return false;
+    }
     if (code != SL_ERR_CANCELLED) {
         unit->code = code;
     }
@@ -40,8 +47,8 @@ static bool unit_back(struct transporter *self, struct tr_unit *unit, uint32_t p
 
 static void unit_again(struct transporter *self, struct tr_unit *unit)
 {
-    if (unit->deadline_ns <= self->env->now_ns) {
-        tr_unit_end(self, unit, SL_ERR_TIMEOUT);
+    if (unit->cancelled != SL_OK || unit->deadline_ns <= self->env->now_ns) {
+        tr_unit_end(self, unit, unit->cancelled != SL_OK ? unit->cancelled : SL_ERR_TIMEOUT);
     } else {
         tr_unit_queue(self, unit);
     }
@@ -62,7 +69,7 @@ static void trip_unpin(struct transporter *self, struct tr_trip *trip)
     trip->pin_id = 0;
 }
 
-static void trip_end(struct transporter *self, struct tr_trip *trip)
+void tr_trip_end(struct transporter *self, struct tr_trip *trip)
 {
     trip_unpin(self, trip);
     if (trip->call_seq != 0) {
@@ -77,7 +84,7 @@ static void trip_end(struct transporter *self, struct tr_trip *trip)
 }
 
 /* Closes the gaps of units that left. */
-static void trip_close_up(struct tr_trip *trip)
+void tr_trip_close_up(struct tr_trip *trip)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < trip->unit_count; i++) {
@@ -94,7 +101,7 @@ static void trip_fail(struct transporter *self, struct tr_trip *trip, sl_err cod
     for (uint32_t i = 0; i < trip->unit_count; i++) {
         (void)unit_back(self, trip->units[i], trip->peer, code);
     }
-    trip_end(self, trip);
+    tr_trip_end(self, trip);
 }
 
 /* ---- TR_PIN ---- */
@@ -106,27 +113,28 @@ static uint32_t peer_choose(uint64_t peers, uint64_t number)
     return (uint32_t)__builtin_ctzll(after != 0 ? after : peers);
 }
 
-static uint64_t trip_bytes_max(const struct transporter *self)
+static uint64_t trip_bytes_max(const struct transporter *self, bool pull)
 {
-    /* What all trips may reserve together stays below half of the memory. */
+    /* What all trips may reserve together stays below half of the memory. A PULL reserves nothing. */
     const struct sl_config *config = self->env->config;
-    return SL_MIN(sl_config_u64(config, SL_SET_fetch_bytes),
-                  sl_config_u64(config, SL_SET_memory) / 2 / self->trip_max);
+    uint64_t bytes_max = sl_config_u64(config, SL_SET_fetch_bytes);
+    return pull ? bytes_max
+                : SL_MIN(bytes_max, sl_config_u64(config, SL_SET_memory) / 2 / self->trip_max);
 }
 
 /* As many keys as fill a trip with values like the last ones of this peer: the rest goes in trips
  * beside it. */
-static uint32_t trip_parts_max(const struct transporter *self, uint32_t peer)
+static uint32_t trip_parts_max(const struct transporter *self, uint32_t peer, bool pull)
 {
     uint64_t value_bytes = SL_MAX(self->peers[peer].value_bytes, UINT64_C(1));
-    return (uint32_t)SL_MAX(SL_MIN(trip_bytes_max(self) / value_bytes, (uint64_t)TR_KEYS_MAX),
+    return (uint32_t)SL_MAX(SL_MIN(trip_bytes_max(self, pull) / value_bytes, (uint64_t)TR_KEYS_MAX),
                             UINT64_C(1));
 }
 
 /* Takes from the line: the first unit, and those of the same FETCH that the same peer may have. */
 static uint32_t trip_fill(struct transporter *self, struct tr_trip *trip)
 {
-    uint32_t part_count = 0;
+    uint32_t part_count = 0, place_count = 0;
     uint64_t fetch_number = 0;
     uint32_t part_max = TR_KEYS_MAX;
     struct tr_unit **link = &self->queue_first;
@@ -137,12 +145,14 @@ static uint32_t trip_fill(struct transporter *self, struct tr_trip *trip)
         if (first) {
             trip->peer = peers != 0 ? peer_choose(peers, unit->fetch_number) : 0;
             trip->chain = unit->chain;
+            trip->pull = unit->pull;
             trip->trace_id = unit->trace_id;
             fetch_number = unit->fetch_number;
-            part_max = unit->alone ? 1 : trip_parts_max(self, trip->peer);
+            part_max = unit->alone ? 1 : trip_parts_max(self, trip->peer, trip->pull);
         }
         bool fits = unit->fetch_number == fetch_number && !unit->alone &&
-                    part_count + unit->part_count <= part_max;
+                    part_count + unit->part_count <= part_max &&
+                    place_count + unit->place_count <= TR_TRIP_PLACES_MAX;
         if (!first && (!fits || (peers >> trip->peer & 1) == 0)) {
             link = &unit->next;
             if (unit->fetch_number == fetch_number) {
@@ -161,6 +171,7 @@ static uint32_t trip_fill(struct transporter *self, struct tr_trip *trip)
         }
         trip->units[trip->unit_count++] = unit;
         part_count += unit->part_count;
+        place_count += unit->place_count;
         trip->deadline_ns = SL_MAX(trip->deadline_ns, unit->deadline_ns);
     }
     return part_count;
@@ -198,7 +209,8 @@ static void pin_send(struct transporter *self, struct tr_trip *trip, uint32_t pa
     uint64_t left_ns = sl_budget_ns(env->now_ns, trip->deadline_ns);
     pin.body.peer_pin = (struct sl_body_peer_pin){
         .ttl_ns = SL_MAX(left_ns, UINT64_C(1)),
-        .bytes_max = trip->unit_count > 1 ? SL_MAX(trip_bytes_max(self), UINT64_C(1)) : UINT64_MAX,
+        .bytes_max = trip->unit_count > 1 ? SL_MAX(trip_bytes_max(self, trip->pull), UINT64_C(1))
+                                          : UINT64_MAX,
         .chain = trip->chain,
     };
     pin.body.peer_pin.items.at = self->sought;
@@ -249,6 +261,9 @@ static sl_err places_code(const struct tr_unit *unit, const struct tr_peer *peer
         if (places[k].length_bytes == 0) {
             return SL_ERR_PROTOCOL;
         }
+        if (unit->pull && places[k].length_bytes != unit->parts[k].spot_bytes) {
+            return SL_ERR_INVALID; /* of an engine that is laid out otherwise */
+        }
     }
     return SL_OK;
 }
@@ -267,6 +282,7 @@ static void places_keep(struct tr_unit *unit, const struct sl_item_place *places
 }
 
 static void reserve_send(struct transporter *self, struct tr_trip *trip);
+static void read_post(struct transporter *self, struct tr_trip *trip);
 
 static void places_taken(struct transporter *self, struct tr_trip *trip,
                          const struct sl_item_place *places)
@@ -301,7 +317,7 @@ static void places_taken(struct transporter *self, struct tr_trip *trip,
             over = over || (trip->chain && code == SL_ERR_NOT_FOUND && !goes_on);
         }
     }
-    trip_close_up(trip);
+    tr_trip_close_up(trip);
 }
 
 static void trip_pinned(struct transporter *self, struct tr_question *question, uint32_t number,
@@ -328,10 +344,14 @@ static void trip_pinned(struct transporter *self, struct tr_question *question, 
     places_taken(self, trip, body->items.at);
     if (trip->unit_count == 0) { /* it works, it has nothing */
         sl_peer_health_worked(&peer->health);
-        trip_end(self, trip);
+        tr_trip_end(self, trip);
         return;
     }
-    reserve_send(self, trip);
+    if (trip->pull) {
+        read_post(self, trip);
+    } else {
+        reserve_send(self, trip);
+    }
 }
 
 /* Gives back what it pinned. */
@@ -434,8 +454,6 @@ static sl_err grants_keep(struct tr_unit *unit, const struct sl_item_grant *gran
     return existing == unit->part_count ? SL_ERR_EXISTS : SL_ERR_BUSY;
 }
 
-static void read_post(struct transporter *self, struct tr_trip *trip);
-
 static void reserve_answered(struct transporter *self, struct tr_trip *trip,
                              const struct sl_msg *reply)
 {
@@ -451,7 +469,7 @@ static void reserve_answered(struct transporter *self, struct tr_trip *trip,
         for (uint32_t i = 0; i < trip->unit_count; i++) {
             tr_unit_end(self, trip->units[i], code); /* another peer would help nobody */
         }
-        trip_end(self, trip);
+        tr_trip_end(self, trip);
         return;
     }
     const struct sl_item_grant *grants = reply->body.reserve_reply.items.at;
@@ -465,10 +483,10 @@ static void reserve_answered(struct transporter *self, struct tr_trip *trip,
             tr_unit_end(self, unit, code); /* SL_ERR_EXISTS: somebody else brought it */
         }
     }
-    trip_close_up(trip);
+    tr_trip_close_up(trip);
     if (trip->unit_count == 0) {
         sl_peer_health_worked(&self->peers[trip->peer].health);
-        trip_end(self, trip);
+        tr_trip_end(self, trip);
         return;
     }
     read_post(self, trip);
@@ -476,18 +494,20 @@ static void reserve_answered(struct transporter *self, struct tr_trip *trip,
 
 /* ---- TR_READ ---- */
 
-static bool unit_stands(struct transporter *self, struct tr_arena_looks *looks,
-                        const struct tr_unit *unit, uint32_t peer)
+/* Whether what is to be written may be. */
+static sl_err unit_stands(struct transporter *self, struct tr_arena_looks *looks,
+                          const struct tr_unit *unit, uint32_t peer)
 {
     for (uint32_t k = 0; k < unit->part_count; k++) {
         const struct tr_part *part = &unit->parts[k];
-        if (!sl_index_claim_stands(self->view, part->ref, part->generation) ||
-            !self->peers[peer].windows[part->remote_arena].used ||
-            !tr_arena_looked(self, looks, part->arena) || !self->arenas[part->arena].registered) {
-            return false;
+        if (!self->peers[peer].windows[part->remote_arena].used ||
+            (!unit->pull && (!sl_index_claim_stands(self->view, part->ref, part->generation) ||
+                             !tr_arena_looked(self, looks, part->arena) ||
+                             !self->arenas[part->arena].registered))) {
+            return SL_ERR_STALE;
         }
     }
-    return true;
+    return unit->cancelled;
 }
 
 static uint32_t pieces_make(struct transporter *self, const struct tr_trip *trip)
@@ -497,14 +517,19 @@ static uint32_t pieces_make(struct transporter *self, const struct tr_trip *trip
     for (uint32_t i = 0; i < trip->unit_count; i++) {
         for (uint32_t k = 0; k < trip->units[i]->part_count; k++) {
             struct tr_part *part = &trip->units[i]->parts[k];
-            self->pieces[count++] = (struct sl_fabric_piece){
-                .memory = self->arenas[part->arena].memory,
+            self->pieces[count] = (struct sl_fabric_piece){
                 .key = peer->windows[part->remote_arena].key,
-                .offset_bytes = part->offset_bytes,
                 .remote_offset_bytes = part->remote_offset_bytes,
                 .length_bytes = part->length_bytes,
                 .digest = &part->digest,
             };
+            if (trip->pull) {
+                tr_straight_piece(self, part, &self->pieces[count]);
+            } else {
+                self->pieces[count].memory = self->arenas[part->arena].memory;
+                self->pieces[count].offset_bytes = part->offset_bytes;
+            }
+            count++;
         }
     }
     return count;
@@ -522,18 +547,23 @@ static void read_post(struct transporter *self, struct tr_trip *trip)
 {
     struct sl_error why = {0};
     struct tr_arena_looks looks = {0};
+    uint32_t places = 0;
     bool view = tr_view(self);
     for (uint32_t i = 0; i < trip->unit_count; i++) {
         struct tr_unit *unit = trip->units[i];
-        if (!view || !unit_stands(self, &looks, unit, trip->peer)) { /* its claim ended meanwhile */
+        sl_err code = view ? unit_stands(self, &looks, unit, trip->peer) : SL_ERR_STALE;
+        if (code == SL_OK && trip->pull) {
+            code = tr_straight_places(self, unit, &places);
+        }
+        if (code != SL_OK) { /* its claim ended meanwhile, or its engine */
             trip->units[i] = NULL;
             unit_abort(self, trip, unit);
-            tr_unit_end(self, unit, SL_ERR_STALE);
+            tr_unit_end(self, unit, code);
         }
     }
-    trip_close_up(trip);
+    tr_trip_close_up(trip);
     if (trip->unit_count == 0) {
-        trip_end(self, trip);
+        tr_trip_end(self, trip);
         return;
     }
     trip->cookie = self->next_op_id++;
@@ -584,7 +614,7 @@ void tr_trip_read(void *context, const struct sl_fabric_done *done)
     trip_unpin(self, trip);
     for (uint32_t i = 0; i < trip->unit_count; i++) {
         struct tr_unit *unit = trip->units[i];
-        sl_err code = SL_OK;
+        sl_err code = unit->cancelled; /* nothing is copied on then */
         for (uint32_t k = 0; k < unit->part_count; k++) {
             code = code == SL_OK ? (sl_err)codes[k] : code;
         }
@@ -608,10 +638,13 @@ void tr_trip_read(void *context, const struct sl_fabric_done *done)
     } else if (done->code == SL_OK) {
         sl_peer_health_worked(&peer->health);
     }
-    trip_close_up(trip);
+    tr_trip_close_up(trip);
     self->events.trip_read(self, trip_number(self, trip));
     if (trip->unit_count == 0) {
-        trip_end(self, trip);
+        tr_trip_end(self, trip);
+    } else if (trip->pull) {
+        trip->phase = TR_COPY;
+        self->env->ops->wake_at(self->env, 0);
     } else {
         commit_send(self, trip);
     }
@@ -665,7 +698,7 @@ static void commit_answered(struct transporter *self, struct tr_trip *trip,
         }
         tr_unit_end(self, unit, code);
     }
-    trip_end(self, trip);
+    tr_trip_end(self, trip);
 }
 
 void tr_trip_answered(struct transporter *self, uint32_t index, const struct sl_msg *reply)

@@ -2,10 +2,9 @@
  *
  * A notice comes after all completions at the writer. The bytes are hashed where they lie, in the
  * order of the notices and a slice a turn; then the ticket's owner is told, and its word is the
- * acknowledgement. A batch of this node is copied on the way. */
+ * acknowledgement. A batch of this node is copied on the way. What several ranks have in their pools
+ * was written to the first of them, and is copied to the others when its digest was right. */
 #include "actors/transporter/push/internal.h"
-
-#include "runtime/sl_copy.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -237,6 +236,7 @@ void push_arrival_answered(struct push *push, uint32_t index, const struct sl_ms
     char text[SL_ERROR_TEXT_BYTES];
     arrival->call_seq = 0;
     if (reply != NULL && reply->code == SL_OK) {
+        push_parts_taken(push, ticket, arrival->pieces, arrival->piece_count);
         arrival_end(push, arrival, SL_OK, "");
         return;
     }
@@ -352,39 +352,68 @@ sl_err push_arrive_local(struct push *push, struct push_ticket *ticket, struct p
 
 /* ---- checking, a slice a turn ---- */
 
-/* Hashes what is next of its piece; gives how many bytes. 0: it has failed. */
+static struct push_where part_where(const struct push_ticket *ticket, const struct push_part *part,
+                                    uint32_t owner)
+{
+    return (struct push_where){
+        .spot = part->spot_count > 0 ? &ticket->spots[part->spot_first + owner] : NULL,
+        .arena = part->arena,
+        .offset_bytes = part->offset_bytes};
+}
+
+/* From where a batch of this node has it. */
+static sl_err slice_bring(struct push *push, const struct push_arrival *arrival,
+                          const struct push_where *to, struct tr_range range, struct sl_error *why)
+{
+    const struct push_send *send = &push->sends[arrival->send];
+    const struct sl_item_pushed *piece = &send->pieces[arrival->piece_at];
+    const struct push_where from = {.spot = send->spots != NULL ? &send->spots[arrival->piece_at]
+                                                                : NULL,
+                                    .arena = piece->arena,
+                                    .offset_bytes = piece->offset_bytes};
+    /* A part lies in a pool as a whole, a piece in an extent alone. */
+    uint64_t offset_bytes = from.spot != NULL ? range.offset_bytes : arrival->byte_at;
+    sl_metric_add(push->self->env->metrics, push->metric.copied_bytes, range.length_bytes);
+    return push_bytes_copy(push, to, range, &from, offset_bytes, why);
+}
+
+/* Hashes what is next of its piece, or copies it to another owner of the part; gives how many bytes.
+ * 0: it has failed. */
 static uint64_t slice_check(struct push *push, struct push_arrival *arrival, uint64_t bytes_max)
 {
     const struct sl_item_arrived *piece = &arrival->pieces[arrival->piece_at];
     const struct push_ticket *ticket = &push->tickets[arrival->ticket];
     const struct push_part *part = &ticket->parts[piece->part];
     struct sl_error why = {0};
-    uint64_t at = piece->part_offset_bytes + arrival->byte_at;
-    uint64_t length = SL_MIN(piece->length_bytes - arrival->byte_at, bytes_max);
-    unsigned char *to = push_at(push, part->arena, part->offset_bytes + at, length, &why);
-    const unsigned char *from = NULL;
-    if (to != NULL && arrival->local) {
-        const struct sl_item_pushed *source = &push->sends[arrival->send].pieces[arrival->piece_at];
-        from = push_at(push, source->arena, source->offset_bytes + arrival->byte_at, length, &why);
+    const struct tr_range range = {.offset_bytes = piece->part_offset_bytes + arrival->byte_at,
+                                   .length_bytes =
+                                       SL_MIN(piece->length_bytes - arrival->byte_at, bytes_max)};
+    const struct push_where first = part_where(ticket, part, 0);
+    /* What was acknowledged before is not written again. */
+    bool here = sl_cover_within(&part->cover, range.offset_bytes, range.length_bytes) > 0;
+    sl_err err = SL_OK;
+    if (arrival->copy_to > 0) {
+        const struct push_where to = part_where(ticket, part, arrival->copy_to);
+        err = push_bytes_copy(push, &to, range, &first, range.offset_bytes, &why);
+        sl_metric_add(push->self->env->metrics, push->metric.copied_bytes, range.length_bytes);
+    } else {
+        err = arrival->local && !here ? slice_bring(push, arrival, &first, range, &why) : SL_OK;
+        if (arrival->byte_at == 0) {
+            sl_digest_start(&push->digest);
+        }
+        err = err == SL_OK ? push_bytes_digest(push, &first, range, &push->digest, &why) : err;
     }
-    if (to == NULL || (arrival->local && from == NULL)) {
-        arrival_fail(push, arrival, why.code, why.text);
+    if (err != SL_OK) {
+        arrival_fail(push, arrival, err, why.text);
         return 0;
     }
-    if (from != NULL) {
-        sl_copy(to, from, length);
-    }
-    if (arrival->byte_at == 0) {
-        sl_digest_start(&push->digest);
-    }
-    sl_digest_feed(&push->digest, to, length);
-    return length;
+    return range.length_bytes;
 }
 
-static sl_err piece_arrived(struct push *push, struct push_arrival *arrival, struct sl_error *why)
+static sl_err piece_checked(struct push *push, const struct push_arrival *arrival,
+                            struct sl_error *why)
 {
     const struct sl_item_arrived *piece = &arrival->pieces[arrival->piece_at];
-    struct push_part *part = &push->tickets[arrival->ticket].parts[piece->part];
     struct sl_digest want = {.low = piece->digest_low, .high = piece->digest_high};
     if (!sl_digest_equal(sl_digest_finish(&push->digest), want)) {
         sl_metric_add(push->self->env->metrics, push->metric.digests_bad, 1);
@@ -393,11 +422,41 @@ static sl_err piece_arrived(struct push *push, struct push_arrival *arrival, str
                        " do not match their digest",
                        piece->part, piece->length_bytes, piece->part_offset_bytes);
     }
-    sl_metric_add(push->self->env->metrics, push->metric.bytes_in, piece->length_bytes);
+    return SL_OK;
+}
+
+/* It is where all owners of the part have it. */
+static sl_err piece_arrived(struct push *push, const struct push_arrival *arrival,
+                            struct sl_error *why)
+{
+    const struct sl_item_arrived *piece = &arrival->pieces[arrival->piece_at];
+    struct push_part *part = &push->tickets[arrival->ticket].parts[piece->part];
+    struct sl_metrics *page = push->self->env->metrics;
+    sl_metric_add(page, push->metric.bytes_in, piece->length_bytes);
+    sl_metric_add(page, push->metric.pool_bytes_in, part->spot_count > 0 ? piece->length_bytes : 0);
     sl_err err = sl_cover_add(&part->cover, piece->part_offset_bytes, piece->length_bytes);
     return err == SL_OK
                ? SL_OK
                : sl_fail(why, err, "part %" PRIu64 " comes in too many pieces", piece->part);
+}
+
+/* All bytes of the piece were looked at, or copied: goes on to the next owner of its part that has
+ * no copy, then to the next piece. */
+static sl_err piece_next(struct push *push, struct push_arrival *arrival, struct sl_error *why)
+{
+    const struct sl_item_arrived *piece = &arrival->pieces[arrival->piece_at];
+    const struct push_part *part = &push->tickets[arrival->ticket].parts[piece->part];
+    bool here = sl_cover_within(&part->cover, piece->part_offset_bytes, piece->length_bytes) > 0;
+    sl_err err = arrival->copy_to == 0 ? piece_checked(push, arrival, why) : SL_OK;
+    arrival->byte_at = 0;
+    if (err == SL_OK && !here && arrival->copy_to + 1 < part->spot_count) {
+        arrival->copy_to++;
+        return SL_OK;
+    }
+    arrival->copy_to = 0;
+    err = err == SL_OK && !here ? piece_arrived(push, arrival, why) : err;
+    arrival->piece_at += err == SL_OK ? 1 : 0;
+    return err;
 }
 
 /* Goes on with the first of the line; gives how many bytes were looked at. */
@@ -419,13 +478,10 @@ static uint64_t arrival_check(struct push *push, struct push_arrival *arrival, u
     }
     arrival->byte_at += length;
     if (arrival->byte_at == arrival->pieces[arrival->piece_at].length_bytes) {
-        sl_err err = piece_arrived(push, arrival, &why);
+        sl_err err = piece_next(push, arrival, &why);
         if (err != SL_OK) {
             arrival_fail(push, arrival, err, why.text);
-            return length;
         }
-        arrival->piece_at++;
-        arrival->byte_at = 0;
     }
     return length;
 }

@@ -55,6 +55,17 @@ bool sl_cover_whole(const struct sl_cover *cover, uint64_t length_bytes)
     return cover->count == 1 && cover->ranges[0].from == 0 && cover->ranges[0].end >= length_bytes;
 }
 
+uint64_t sl_cover_within(const struct sl_cover *cover, uint64_t from, uint64_t length_bytes)
+{
+    uint64_t end = from + length_bytes, bytes = 0;
+    for (uint32_t i = 0; i < cover->count; i++) {
+        uint64_t low = SL_MAX(cover->ranges[i].from, from);
+        uint64_t high = SL_MIN(cover->ranges[i].end, end);
+        bytes += high > low ? high - low : 0;
+    }
+    return bytes;
+}
+
 uint64_t sl_cover_bytes(const struct sl_cover *cover)
 {
     uint64_t bytes = 0;

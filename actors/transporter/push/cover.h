@@ -16,6 +16,8 @@ struct sl_cover {                  /* zeroed: nothing */
 /* Adds [from, from + length), which may overlap what is there; the caller has checked that it is
  * within the part. Errors: SL_ERR_LIMIT, SL_ERR_NO_MEMORY. */
 sl_err sl_cover_add(struct sl_cover *cover, uint64_t from, uint64_t length_bytes);
+/* How much of [from, from + length) is there. */
+uint64_t sl_cover_within(const struct sl_cover *cover, uint64_t from, uint64_t length_bytes);
 /* Whether all of [0, length) is there. */
 bool sl_cover_whole(const struct sl_cover *cover, uint64_t length_bytes);
 uint64_t sl_cover_bytes(const struct sl_cover *cover);

@@ -1,12 +1,14 @@
 /* actors/transporter/push/internal.h - direct hand-over of blocks: the parts of it.
  *
- * tickets.c  decode: tickets for extents of this node, and their end
+ * tickets.c  decode: tickets for extents and pools of this node, and their end
+ * open.c     decode: what PUSH_OPEN asks for is checked, and becomes the parts of a ticket
  * arrive.c  decode: what was written under them: checked, told, acknowledged
  * send.c    prefill: batches that are written under tickets of other nodes
  * target.c  prefill: such a ticket, its keys, its end
+ * bytes.c   bytes of this node, in an arena or in an engine's pool
  *
- * A ticket ends by PUSH_CLOSE, at its deadline, with its claims (FENCE), with its peer, or when
- * something fails; whatever ends it, "over" is said after nothing lands any more. Both halves work
+ * A ticket ends by PUSH_CLOSE, at its deadline, with its claims or its op (FENCE), with its peer,
+ * with the engine whose pool it is for, or when something fails; whatever ends it, "over" is said after nothing lands any more. Both halves work
  * without any fabric when prefill and decode are one node: then bytes are copied in the arena. */
 #ifndef SL_TRANSPORTER_PUSH_INTERNAL_H
 #define SL_TRANSPORTER_PUSH_INTERNAL_H
@@ -14,22 +16,27 @@
 #include "actors/transporter/push/cover.h"
 #include "actors/transporter/push/push.h"
 #include "actors/transporter/push/ticket.h"
+#include "actors/transporter/regions/places.h"
 #include "actors/transporter/regions/regions.h"
 
-#define PUSH_NONE       UINT32_MAX
-#define PUSH_PIECES_MAX 512u         /* of a batch */
-#define PUSH_SLICE      (4 * SL_MIB) /* checked or copied in a turn */
-#define PUSH_SOON_NS    (5 * SL_NS_PER_MS)
-#define PUSH_LOOK_NS    (50 * SL_NS_PER_MS) /* at the health of peers */
-#define PUSH_ENDED_MAX  4096u /* batches that ended, remembered to know their repetitions */
-#define PUSH_TOLD_MAX   64u   /* the same, of a ticket */
-#define PUSH_COOKIE     (UINT64_C(1) << 63) /* of transfers; those of trips have it not */
+#define PUSH_NONE              UINT32_MAX
+#define PUSH_PIECES_MAX        512u         /* of a batch */
+#define PUSH_SLICE             (4 * SL_MIB) /* checked or copied in a turn */
+#define PUSH_SOON_NS           (5 * SL_NS_PER_MS)
+#define PUSH_LOOK_NS           (50 * SL_NS_PER_MS) /* at the health of peers */
+#define PUSH_ENDED_MAX         4096u /* batches that ended, remembered to know their repetitions */
+#define PUSH_TOLD_MAX          64u   /* the same, of a ticket */
+#define PUSH_TICKET_PLACES_MAX (TR_PUSH_PLACES_MAX / 2) /* of the grants of all tickets */
+#define PUSH_PLACES_MAX        16384u              /* of one transfer: a batch may take several */
+#define PUSH_COOKIE            (UINT64_C(1) << 63) /* of transfers; those of trips have it not */
 
 /* ---- decode ---- */
 enum part_grant { GRANT_NO, GRANT_ASKED, GRANT_READY, GRANT_ENDS };
 struct push_part {
-    sl_ref ref;
+    sl_ref ref; /* 0: in a pool */
     uint32_t arena;
+    uint32_t spot_first, spot_count; /* of the ticket; the first one is written to */
+    bool taken; /* all of it was acknowledged: nobody gets a key for it any more */
     uint64_t generation, offset_bytes, length_bytes;
     struct sl_cover cover;
     uint32_t grant, key_bytes;
@@ -57,6 +64,9 @@ struct push_ticket {
     uint64_t peer_incarnation;
     uint32_t part_count, grants_open; /* live or ending */
     struct push_part *parts;
+    struct tr_spot *spots;                   /* of all parts; NULL: they are extents */
+    uint32_t spot_count, place_count;        /* places: of the fabric */
+    struct sl_return opened;                 /* PUSH_OPEN */
     uint64_t generation_min, generation_max; /* of its parts */
     uint64_t asked_seq;                      /* PEER_TICKET that waits for granted(); 0: none */
     uint32_t asked_first;
@@ -83,7 +93,9 @@ struct push_arrival {
     uint64_t push; /* number of the batch at its sender */
     uint64_t seq, op_id, trace_id, layer, deadline_ns, call_seq;
     uint32_t piece_count, piece_at;
-    uint64_t byte_at; /* of the piece that is being checked */
+    uint32_t
+        copy_to; /* 0: the piece is being checked; else it is copied to that owner of its part */
+    uint64_t byte_at; /* of the piece that is being checked or copied */
     struct sl_item_arrived *pieces;
     uint32_t next; /* in the line of those to be checked */
 };
@@ -91,6 +103,7 @@ struct push_arrival {
 /* ---- prefill ---- */
 struct push_door { /* where to write a part */
     bool used;
+    bool taken; /* all of it is there: it is not written again */
     uint32_t key;
     uint64_t offset_bytes, length_bytes;
 };
@@ -132,8 +145,11 @@ struct push_send {
     uint64_t layer, begun_ns, deadline_ns, due_ns, ticket_number;
     struct sl_return back;
     uint32_t piece_count;
+    uint32_t written, write_end; /* pieces before it; those of the transfer under way */
     struct sl_item_pushed *pieces;
+    struct tr_spot *spots; /* where the part of each piece lies; NULL: pieces are in arenas */
     uint64_t bytes;
+    uint64_t fences; /* a bit each: those that wait until nothing of it is read */
 };
 struct push_ended {
     uint64_t seq;
@@ -143,7 +159,7 @@ struct push_ended {
 
 struct push_metrics {
     sl_metric tickets, expired, fenced, pushes, failed, bytes_out, bytes_in, arrivals, digests_bad,
-        refused;
+        refused, pool_tickets, pool_bytes_out, pool_bytes_in, copied_bytes;
     sl_histogram push_ns;
 };
 
@@ -158,7 +174,7 @@ struct push {
     struct tr_arena_looks looks; /* of that time */
 
     struct push_ticket *tickets;
-    uint32_t ticket_max, tickets_open, parts_open, parts_max;
+    uint32_t ticket_max, tickets_open, parts_open, parts_max, places_open;
     struct push_grant *grants;
     uint32_t grant_max;
     struct push_arrival *arrivals;
@@ -173,8 +189,10 @@ struct push {
 
     /* scratch of messages */
     struct sl_item_door doors[PUSH_PIECES_MAX];
+    uint64_t taken[PUSH_PIECES_MAX];
     struct sl_item_arrived arrived[PUSH_PIECES_MAX];
     struct sl_fabric_piece pieces[PUSH_PIECES_MAX];
+    struct sl_fabric_place places[PUSH_PLACES_MAX];
     struct push_metrics metric;
 };
 
@@ -193,6 +211,19 @@ static inline uint64_t push_now(const struct push *push)
     return push->self->env->now_ns;
 }
 
+/* ---- bytes.c ---- */
+struct push_where {             /* a part, or a piece in an arena */
+    const struct tr_spot *spot; /* NULL: it lies in an arena */
+    uint64_t arena, offset_bytes;
+};
+/* Feeds the range of the part to the digest. Errors of both: those of push_at and tr_spot_walk_begin. */
+sl_err push_bytes_digest(struct push *push, const struct push_where *where, struct tr_range range,
+                         struct sl_digest_stream *stream, struct sl_error *why);
+/* So many bytes, from an offset of one part to a range of another. */
+sl_err push_bytes_copy(struct push *push, const struct push_where *to, struct tr_range to_range,
+                       const struct push_where *from, uint64_t from_offset_bytes,
+                       struct sl_error *why);
+
 /* ---- push.c ---- */
 /* The extent or source in this node's arena; NULL: why says what is wrong with it. */
 void *push_at(struct push *push, uint64_t arena, uint64_t offset_bytes, uint64_t length_bytes,
@@ -203,6 +234,13 @@ bool push_peer_gone(const struct push *push, const struct tr_peer *peer, struct 
 void push_reply(struct push *push, const struct sl_return *back, sl_err code, const char *text);
 void push_peer_reply(struct push *push, struct tr_peer *peer, uint32_t type,
                      const struct sl_msg *msg, sl_err code, const char *text);
+
+/* ---- open.c ---- */
+/* The parts that PUSH_OPEN asks for; gives the arrays, which are the caller's to free. Errors:
+ * SL_ERR_INVALID, SL_ERR_LIMIT (too many tickets, parts or places), SL_ERR_BUSY, SL_ERR_STALE,
+ * SL_ERR_NO_MEMORY; of pools also SL_ERR_NOT_FOUND and SL_ERR_UNSUPPORTED. */
+sl_err push_open_parts(struct push *push, const struct sl_body_push_open *body,
+                       struct push_ticket *out, struct sl_error *why);
 
 /* ---- tickets.c ---- */
 void push_open(struct push *push, const struct sl_msg *msg);
@@ -223,6 +261,9 @@ sl_err push_pieces_check(struct push *push, struct push_ticket *ticket,
                          struct sl_error *why);
 /* It ends, once: the first reason counts. */
 void push_ticket_end(struct push *push, struct push_ticket *ticket, sl_err code, const char *text);
+/* Of a batch that was acknowledged: nobody writes any more to parts that it made whole. */
+void push_parts_taken(struct push *push, struct push_ticket *ticket,
+                      const struct sl_item_arrived *pieces, uint32_t count);
 /* All is there: nothing more is taken. */
 void push_ticket_complete(struct push *push, struct push_ticket *ticket);
 void push_ticket_told(struct push *push, uint32_t index);
@@ -274,6 +315,10 @@ void push_send_done(struct push *push, const struct sl_fabric_done *done);
 void push_send_acknowledged(struct push *push, struct tr_peer *peer, const struct sl_msg *reply);
 /* Batches of this node's own tickets that wait for their turn. */
 void push_sends_step(struct push *push, uint64_t now_ns);
+/* Ends batches that the FENCE covers, or that read pools of the engine. Gives how many are still
+ * read; fence: that waits for them. */
+uint32_t push_sends_fence(struct push *push, const struct sl_msg *msg, uint32_t fence);
+void push_sends_engine_ends(struct push *push, uint64_t engine_id);
 void push_sends_fini(struct push *push);
 
 #endif

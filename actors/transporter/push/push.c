@@ -16,6 +16,10 @@ static const struct sl_metric_row metric_rows[] = {
     SL_METRIC_ROW(push, metric.arrivals, "arrivals"),
     SL_METRIC_ROW(push, metric.digests_bad, "arrivals_bad"),
     SL_METRIC_ROW(push, metric.refused, "tickets_refused"),
+    SL_METRIC_ROW(push, metric.pool_tickets, "pool_tickets"),
+    SL_METRIC_ROW(push, metric.pool_bytes_out, "pushed_pool_bytes"),
+    SL_METRIC_ROW(push, metric.pool_bytes_in, "arrived_pool_bytes"),
+    SL_METRIC_ROW(push, metric.copied_bytes, "copied_bytes"),
     SL_HISTOGRAM_ROW(push, metric.push_ns, "push_ns"),
 };
 

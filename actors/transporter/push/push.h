@@ -4,6 +4,8 @@
 
 #include "actors/transporter/peers/peers.h"
 
+#define TR_PUSH_PLACES_MAX (1u << 18) /* of the fabric, of all tickets and batches */
+
 /* ---- push.c ---- */
 sl_err tr_push_init(struct transporter *self, struct sl_error *why);
 void tr_push_fini(struct transporter *self);
@@ -20,7 +22,9 @@ bool tr_push_grant_ended(struct transporter *self, uint32_t grant);
 void tr_push_link_lost(struct transporter *self, uint32_t fabric_peer);
 /* A new life of the peer. */
 void tr_push_peer_renewed(struct transporter *self, const struct tr_peer *peer);
-/* Ends the tickets of these claims. Gives how many are not over yet; fence: that waits for them, or
+/* An engine's pools leave: tickets for them end, and batches that read them. */
+void tr_push_engine_ends(struct transporter *self, uint64_t engine_id);
+/* Ends the tickets of these claims, or tickets and batches of the op. Gives how many are not over yet; fence: that waits for them, or
  * TR_FENCES_MAX: none does. */
 uint32_t tr_push_fence(struct transporter *self, const struct sl_msg *msg, uint32_t fence);
 

@@ -21,9 +21,14 @@ static struct push_target *target_of(struct push *push, const struct push_send *
 static void send_free(struct push *push, struct push_send *send)
 {
     struct push_target *target = send->local ? NULL : target_of(push, send);
+    uint64_t fences = send->fences;
     free(send->pieces);
+    free(send->spots);
     *send = (struct push_send){0};
     push->sends_open--;
+    if (fences != 0) {
+        push->self->events.push_over(push->self, fences);
+    }
     if (target != NULL) {
         push_target_left(push, target);
     }
@@ -33,6 +38,7 @@ void push_sends_fini(struct push *push)
 {
     for (uint32_t i = 0; push->sends != NULL && i < push->push_max; i++) {
         free(push->sends[i].pieces);
+        free(push->sends[i].spots);
     }
     free(push->sends);
     push->sends = NULL;
@@ -53,6 +59,8 @@ static void ended_count(struct push *push, const struct push_send *send, sl_err 
     struct sl_metrics *page = push->self->env->metrics;
     sl_metric_add(page, push->metric.failed, code == SL_OK ? 0 : 1);
     sl_metric_add(page, push->metric.bytes_out, code == SL_OK ? send->bytes : 0);
+    sl_metric_add(page, push->metric.pool_bytes_out,
+                  code == SL_OK && send->spots != NULL ? send->bytes : 0);
     sl_histogram_add(page, push->metric.push_ns, push_now(push) - send->begun_ns);
 }
 
@@ -163,32 +171,68 @@ static void turn_take(struct push *push, struct push_send *send)
     }
 }
 
-static sl_err pieces_make(struct push *push, const struct push_send *send, struct sl_error *why)
+static sl_err source_in_arena(struct push *push, const struct sl_item_pushed *piece,
+                              struct sl_fabric_piece *out, struct sl_error *why)
+{
+    if (push_at(push, piece->arena, piece->offset_bytes, piece->length_bytes, why) == NULL) {
+        return why->code;
+    }
+    if (!push->self->arenas[piece->arena].registered) {
+        return sl_fail(why, SL_ERR_BUSY, "arena %" PRIu64 " is not registered yet", piece->arena);
+    }
+    out->memory = push->self->arenas[piece->arena].memory;
+    out->offset_bytes = piece->offset_bytes;
+    return SL_OK;
+}
+
+static struct tr_range piece_range(const struct sl_item_pushed *piece)
+{
+    return (struct tr_range){.offset_bytes = piece->part_offset_bytes,
+                             .length_bytes = piece->length_bytes};
+}
+
+/* The next pieces that are not written yet, as many as one transfer takes; gives their count. */
+static sl_err pieces_make(struct push *push, struct push_send *send, uint32_t *count,
+                          struct sl_error *why)
 {
     struct push_target *target = target_of(push, send);
-    for (uint32_t i = 0; i < send->piece_count; i++) {
-        const struct sl_item_pushed *piece = &send->pieces[i];
+    uint32_t places = 0;
+    *count = 0;
+    send->write_end = send->written;
+    for (; send->write_end < send->piece_count; send->write_end++) {
+        const struct sl_item_pushed *piece = &send->pieces[send->write_end];
         const struct push_door *door = &target->doors[piece->part];
+        struct sl_fabric_piece *out = &push->pieces[*count];
+        if (door->taken) {
+            continue; /* all of the part is there: the notice says it again */
+        }
         if (piece->part_offset_bytes > door->length_bytes ||
             piece->length_bytes > door->length_bytes - piece->part_offset_bytes) {
             return sl_fail(why, SL_ERR_INVALID,
                            "%" PRIu64 "+%" PRIu64 " is not within part %" PRIu64 " of the ticket",
                            piece->part_offset_bytes, piece->length_bytes, piece->part);
         }
-        if (push_at(push, piece->arena, piece->offset_bytes, piece->length_bytes, why) == NULL) {
-            return why->code;
+        if (send->spots != NULL && PUSH_PLACES_MAX - places < SL_FABRIC_PLACES_MAX) {
+            break;
         }
-        if (!push->self->arenas[piece->arena].registered) {
-            return sl_fail(why, SL_ERR_BUSY, "arena %" PRIu64 " is not registered yet",
-                           piece->arena);
+        *out = (struct sl_fabric_piece){.key = door->key,
+                                        .remote_offset_bytes =
+                                            door->offset_bytes + piece->part_offset_bytes,
+                                        .length_bytes = piece->length_bytes};
+        sl_err err = SL_OK;
+        if (send->spots != NULL) {
+            out->places = &push->places[places];
+            err =
+                tr_spot_places(push->self, &send->spots[send->write_end], piece_range(piece),
+                               &push->places[places], SL_FABRIC_PLACES_MAX, &out->place_count, why);
+            places += out->place_count;
+        } else {
+            err = source_in_arena(push, piece, out, why);
         }
-        push->pieces[i] = (struct sl_fabric_piece){
-            .memory = push->self->arenas[piece->arena].memory,
-            .key = door->key,
-            .offset_bytes = piece->offset_bytes,
-            .remote_offset_bytes = door->offset_bytes + piece->part_offset_bytes,
-            .length_bytes = piece->length_bytes,
-        };
+        if (err != SL_OK) {
+            return err;
+        }
+        ++*count;
     }
     return SL_OK;
 }
@@ -198,12 +242,17 @@ static void write_post(struct push *push, struct push_send *send)
     struct transporter *self = push->self;
     struct push_target *target = target_of(push, send);
     struct sl_error why = {0};
-    sl_err err = pieces_make(push, send, &why);
+    uint32_t count = 0;
+    sl_err err = pieces_make(push, send, &count, &why);
+    if (err == SL_OK && count == 0) { /* all of it is there */
+        turn_take(push, send);
+        return;
+    }
     const struct sl_fabric_transfer transfer = {
         .verb = SL_FABRIC_WRITE,
         .peer = self->peers[target->peer].fabric_peer,
         .pieces = push->pieces,
-        .piece_count = send->piece_count,
+        .piece_count = count,
         .deadline_ns = send->deadline_ns,
         .cookie = send->number,
     };
@@ -254,12 +303,17 @@ void push_send_done(struct push *push, const struct sl_fabric_done *done)
         send_free(push, send);
     } else if (done->code == SL_OK) {
         target->failures = 0;
-        send->bytes = done->moved_bytes;
-        turn_take(push, send);
+        send->written = send->write_end;
+        if (send->written < send->piece_count) {
+            write_post(push, send);
+        } else {
+            turn_take(push, send);
+        }
     } else if (done->code == SL_ERR_TIMEOUT) {
         push_send_end(push, send, SL_ERR_TIMEOUT, "the bytes could not be written in time");
     } else { /* the link broke, or its keys went with it: the next question tells more */
         send->phase = SEND_KEYS;
+        send->written = 0; /* all of it anew, with fresh keys */
         if (target->door_count > 0) {
             tr_peer_failed(push->self, &push->self->peers[target->peer]);
             push_target_renew(push, target);
@@ -308,20 +362,58 @@ static bool is_known(struct push *push, const struct sl_msg *msg)
     return false;
 }
 
+/* What a piece of an extent or of a pool says, as one. */
+static struct sl_item_pushed piece_of(const struct sl_body_push_send *body, uint64_t i)
+{
+    if (body->pool_pieces.count == 0) {
+        return body->pieces.at[i];
+    }
+    const struct sl_item_arrived *piece = &body->pool_pieces.at[i];
+    return (struct sl_item_pushed){.part = piece->part,
+                                   .part_offset_bytes = piece->part_offset_bytes,
+                                   .length_bytes = piece->length_bytes,
+                                   .digest_low = piece->digest_low,
+                                   .digest_high = piece->digest_high};
+}
+
+static sl_err source_check(struct push *push, const struct sl_body_push_send *body, uint64_t i,
+                           struct sl_error *why)
+{
+    const struct sl_item_pushed piece = piece_of(body, i);
+    uint32_t count = 0;
+    if (body->pool_pieces.count == 0) {
+        void *at = push_at(push, piece.arena, piece.offset_bytes, piece.length_bytes, why);
+        return at != NULL ? SL_OK : why->code;
+    }
+    if (body->spots.at[i].item != i) {
+        return sl_fail(why, SL_ERR_INVALID, "spots[%" PRIu64 "].item: %" PRIu64, i,
+                       body->spots.at[i].item);
+    }
+    const struct tr_spot spot = tr_spot_of(&body->spots.at[i]);
+    return tr_spot_places(push->self, &spot, piece_range(&piece), push->places,
+                          SL_FABRIC_PLACES_MAX, &count, why);
+}
+
 static sl_err send_check(struct push *push, const struct sl_body_push_send *body,
                          const struct sl_ticket *ticket, struct sl_error *why)
 {
-    if (body->pieces.count == 0 && !body->last) {
+    uint64_t count = SL_MAX(body->pieces.count, body->pool_pieces.count);
+    if (count == 0 && !body->last) {
         return sl_fail(why, SL_ERR_INVALID, "neither a piece nor the end");
     }
-    for (uint64_t i = 0; i < body->pieces.count; i++) {
-        const struct sl_item_pushed *piece = &body->pieces.at[i];
-        if (piece->part >= ticket->part_count) {
-            return sl_fail(why, SL_ERR_INVALID, "part %" PRIu64 ": the ticket has %u", piece->part,
+    if (body->pool_pieces.count != body->spots.count ||
+        (body->pool_pieces.count > 0 && (body->pieces.count > 0 || body->last))) {
+        return sl_fail(why, SL_ERR_INVALID, "pool_pieces: a batch is of extents or of pools");
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t part = piece_of(body, i).part;
+        if (part >= ticket->part_count) {
+            return sl_fail(why, SL_ERR_INVALID, "part %" PRIu64 ": the ticket has %u", part,
                            ticket->part_count);
         }
-        if (push_at(push, piece->arena, piece->offset_bytes, piece->length_bytes, why) == NULL) {
-            return why->code;
+        sl_err err = source_check(push, body, i, why);
+        if (err != SL_OK) {
+            return err;
         }
     }
     if (push->sends_open == push->push_max) {
@@ -333,14 +425,21 @@ static sl_err send_check(struct push *push, const struct sl_body_push_send *body
 static struct push_send *send_new(struct push *push, const struct sl_msg *msg, struct sl_error *why)
 {
     const struct sl_body_push_send *body = &msg->body.push_send;
-    uint64_t count = body->pieces.count;
+    bool pools = body->pool_pieces.count > 0;
+    uint64_t count = pools ? body->pool_pieces.count : body->pieces.count;
     struct sl_item_pushed *pieces = calloc(SL_MAX(count, UINT64_C(1)), sizeof(*pieces));
-    if (pieces == NULL) {
+    struct tr_spot *spots = pools ? calloc(count, sizeof(*spots)) : NULL;
+    if (pieces == NULL || (pools && spots == NULL)) {
+        free(pieces);
+        free(spots);
         (void)sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %" PRIu64 " pieces", count);
         return NULL;
     }
-    if (count > 0) {
-        memcpy(pieces, body->pieces.at, count * sizeof(*pieces));
+    for (uint64_t i = 0; i < count; i++) {
+        pieces[i] = piece_of(body, i);
+        if (pools) {
+            spots[i] = tr_spot_of(&body->spots.at[i]);
+        }
     }
     uint32_t index = 0;
     while (push->sends[index].phase != SEND_FREE) {
@@ -349,12 +448,13 @@ static struct push_send *send_new(struct push *push, const struct sl_msg *msg, s
     struct push_send *send = &push->sends[index];
     *send = (struct push_send){
         .phase = SEND_KEYS,
-        .last = body->last,
+        .last = body->last || body->pool_last,
         .number = push->next_push++ | PUSH_COOKIE,
         .layer = body->layer,
         .begun_ns = push_now(push),
         .piece_count = (uint32_t)count,
         .pieces = pieces,
+        .spots = spots,
     };
     sl_return_keep(msg, &send->back);
     send->deadline_ns =
@@ -393,7 +493,9 @@ void push_send(struct push *push, const struct sl_msg *msg)
     if (is_known(push, msg)) {
         return;
     }
-    sl_err err = sl_ticket_read(body->ticket.at, body->ticket.length, &shown, &why);
+    sl_err err = tr_fenced_has(&push->self->fenced, msg)
+                     ? sl_fail(&why, SL_ERR_CANCELLED, "the op was fenced")
+                     : sl_ticket_read(body->ticket.at, body->ticket.length, &shown, &why);
     bool local = err == SL_OK && strcmp(shown.node, push->self->node) == 0;
     err = err == SL_OK ? send_check(push, body, &shown, &why) : err;
     err = err == SL_OK ? way_find(push, &shown, local, &way, &why) : err;
@@ -449,6 +551,44 @@ void push_sends_step(struct push *push, uint64_t now_ns)
         if (send->phase != SEND_FREE) {
             push_due(push, send->deadline_ns);
             push_due(push, send->due_ns > now_ns ? send->due_ns : SL_NEVER_NS);
+        }
+    }
+}
+
+/* ---- who must not be read any more ---- */
+
+uint32_t push_sends_fence(struct push *push, const struct sl_msg *msg, uint32_t fence)
+{
+    uint32_t waiting = 0;
+    if (msg->body.fence.items.count > 0) {
+        return 0; /* claims are written to */
+    }
+    for (uint32_t i = 0; push->sends_open > 0 && i < push->push_max; i++) {
+        struct push_send *send = &push->sends[i];
+        if (send->phase == SEND_FREE || !tr_fence_covers(msg, &send->back)) {
+            continue;
+        }
+        push_send_end(push, send, SL_ERR_CANCELLED, "the op was fenced");
+        if (send->phase == SEND_ENDING) {
+            waiting++;
+            send->fences |= fence < TR_FENCES_MAX ? UINT64_C(1) << fence : 0;
+        }
+    }
+    return waiting;
+}
+
+void push_sends_engine_ends(struct push *push, uint64_t engine_id)
+{
+    for (uint32_t i = 0; push->sends_open > 0 && i < push->push_max; i++) {
+        struct push_send *send = &push->sends[i];
+        bool named = false;
+        for (uint32_t k = 0;
+             send->phase != SEND_FREE && send->spots != NULL && !named && k < send->piece_count;
+             k++) {
+            named = send->spots[k].engine_id == engine_id;
+        }
+        if (named) {
+            push_send_end(push, send, SL_ERR_STALE, "the engine of the blocks has ended");
         }
     }
 }

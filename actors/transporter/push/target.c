@@ -144,7 +144,8 @@ bool push_target_ready(struct push *push, struct push_target *target, const stru
 {
     uint64_t now_ns = push_now(push);
     for (uint32_t i = 0; i < send->piece_count; i++) {
-        if (target->doors[send->pieces[i].part].used) {
+        const struct push_door *door = &target->doors[send->pieces[i].part];
+        if (door->used || door->taken) {
             continue;
         }
         if (target->ask_due_ns <= now_ns) {
@@ -168,7 +169,7 @@ static sl_err door_open(struct push *push, struct push_target *target,
                        item->part);
     }
     struct push_door *door = &target->doors[item->part];
-    if (door->used) {
+    if (door->used || door->taken) {
         return SL_OK;
     }
     if (push->doors_open == push->parts_max) {
@@ -184,6 +185,24 @@ static sl_err door_open(struct push *push, struct push_target *target,
         target->door_count++;
     }
     return err;
+}
+
+static sl_err door_taken(struct push *push, struct push_target *target, uint64_t part,
+                         struct sl_error *why)
+{
+    if (part >= target->ticket.part_count) {
+        return sl_fail(why, SL_ERR_PROTOCOL, "node %s speaks of part %" PRIu64, target->ticket.node,
+                       part);
+    }
+    struct push_door *door = &target->doors[part];
+    if (door->used) {
+        sl_fabric_key_close(push->self->fabric, door->key);
+        door->used = false;
+        push->doors_open--;
+        target->door_count--;
+    }
+    door->taken = true;
+    return SL_OK;
 }
 
 static void sends_advance(struct push *push, const struct push_target *target)
@@ -222,12 +241,16 @@ void push_target_keys(struct push *push, struct tr_peer *peer, const struct sl_m
     sl_err err = reply->code;
     if (err != SL_OK) {
         (void)sl_fail(&why, err, "%s", reply->text.length > 0 ? reply->text.at : sl_err_text(err));
-    } else if (body->part_count != target->ticket.part_count || body->doors.count == 0) {
+    } else if (body->part_count != target->ticket.part_count ||
+               body->doors.count + body->taken.count == 0) {
         err = sl_fail(&why, SL_ERR_PROTOCOL, "node %s gave %" PRIu64 " of %" PRIu64 " parts",
                       target->ticket.node, body->doors.count, body->part_count);
     }
     for (uint64_t i = 0; err == SL_OK && i < body->doors.count; i++) {
         err = door_open(push, target, &body->doors.at[i], &why);
+    }
+    for (uint64_t i = 0; err == SL_OK && i < body->taken.count; i++) {
+        err = door_taken(push, target, body->taken.at[i], &why);
     }
     if (err == SL_OK) {
         target->deadline_ns = sl_deadline_ns(push_now(push), body->ttl_ns);

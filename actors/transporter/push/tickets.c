@@ -1,4 +1,4 @@
-/* actors/transporter/push/tickets.c - tickets for extents of this node: who may write what, and
+/* actors/transporter/push/tickets.c - tickets for extents and pools of this node: who may write what, and
  * that nobody does any more.
  *
  * A ticket is bound to the first node that shows it (or to the one that its owner named), and to
@@ -29,7 +29,9 @@ static void ticket_free(struct push *push, struct push_ticket *ticket)
         free(ticket->parts[i].key);
     }
     push->parts_open -= ticket->part_count;
+    push->places_open -= ticket->place_count;
     free(ticket->parts);
+    free(ticket->spots);
     *ticket = (struct push_ticket){0};
     push->tickets_open--;
     sl_metric_set(push->self->env->metrics, push->metric.tickets, push->tickets_open);
@@ -74,7 +76,7 @@ static void ticket_look(struct push *push, struct push_ticket *ticket)
         uint64_t fences = ticket->fences;
         ticket->fences = 0;
         if (fences != 0) {
-            push->self->events.ticket_over(push->self, fences);
+            push->self->events.push_over(push->self, fences);
         }
         ticket->tell_due_ns = push_now(push);
         push_due(push, 0);
@@ -96,25 +98,45 @@ static struct push_grant *grant_of(struct push *push, uint32_t handle)
     return grant->used && grant->handle == handle ? grant : NULL;
 }
 
+/* Where the part is written: its extent, or what its first owner has of the block. */
+static sl_err part_place(struct push *push, const struct push_ticket *ticket,
+                         const struct push_part *part, struct sl_fabric_grant *want,
+                         struct sl_error *why)
+{
+    struct transporter *self = push->self;
+    const struct tr_arena *arena = &self->arenas[part->arena];
+    want->length_bytes = part->length_bytes;
+    if (part->spot_count > 0) {
+        want->places = push->places;
+        return tr_spot_places(self, &ticket->spots[part->spot_first],
+                              (struct tr_range){.length_bytes = part->length_bytes}, push->places,
+                              SL_FABRIC_PLACES_MAX, &want->place_count, why);
+    }
+    if (!arena->registered) {
+        return sl_fail(why, SL_ERR_BUSY, "arena %u is not registered yet", part->arena);
+    }
+    want->memory = arena->memory;
+    want->offset_bytes = part->offset_bytes;
+    return SL_OK;
+}
+
 static sl_err part_grant(struct push *push, struct push_ticket *ticket, uint32_t index,
                          struct sl_error *why)
 {
     static unsigned char key[SL_FABRIC_BLOB_MAX]; /* too large for the stack */
     struct transporter *self = push->self;
     struct push_part *part = &ticket->parts[index];
-    const struct tr_arena *arena = &self->arenas[part->arena];
-    if (self->fabric == NULL || !arena->registered) {
-        return sl_fail(why, SL_ERR_BUSY, "arena %u is not registered yet", part->arena);
+    if (self->fabric == NULL) {
+        return sl_fail(why, SL_ERR_BUSY, "there is no fabric");
     }
-    const struct sl_fabric_grant want = {
-        .verb = SL_FABRIC_WRITE,
-        .memory = arena->memory,
-        .peer = self->peers[ticket->peer].fabric_peer,
-        .offset_bytes = part->offset_bytes,
-        .length_bytes = part->length_bytes,
-    };
+    struct sl_fabric_grant want = {.verb = SL_FABRIC_WRITE,
+                                   .peer = self->peers[ticket->peer].fabric_peer};
+    sl_err err = part_place(push, ticket, part, &want, why);
+    if (err != SL_OK) {
+        return err;
+    }
     uint32_t key_bytes = 0, handle = 0;
-    sl_err err = sl_fabric_grant_add(self->fabric, &want, &handle, key, &key_bytes, why);
+    err = sl_fabric_grant_add(self->fabric, &want, &handle, key, &key_bytes, why);
     if (err != SL_OK) {
         return err;
     }
@@ -147,10 +169,14 @@ static void page_answer(struct push *push, struct push_ticket *ticket, sl_err co
     if (code != SL_OK) {
         reply.text = sl_text_of(text);
     } else {
-        uint32_t count = 0;
-        for (uint32_t i = ticket->asked_first; i < ticket->part_count && count < PUSH_PIECES_MAX;
-             i++) {
+        uint32_t count = 0, taken = 0;
+        for (uint32_t i = ticket->asked_first;
+             i < ticket->part_count && count + taken < PUSH_PIECES_MAX; i++) {
             const struct push_part *part = &ticket->parts[i];
+            if (part->taken) {
+                push->taken[taken++] = i;
+                continue;
+            }
             push->doors[count++] =
                 (struct sl_item_door){.part = i,
                                       .offset_bytes = part->offset_bytes,
@@ -161,10 +187,21 @@ static void page_answer(struct push *push, struct push_ticket *ticket, sl_err co
         body->part_count = ticket->part_count;
         body->doors.at = push->doors;
         body->doors.count = count;
+        body->taken = (struct sl_u64s){.at = push->taken, .count = taken};
     }
     uint64_t seq = ticket->asked_seq;
     ticket->asked_seq = 0;
     tr_peer_answer(push->self, &push->self->peers[ticket->peer], SL_MSG_PEER_TICKET, seq, &reply);
+}
+
+/* A part that lies at more places than the fabric takes: waiting does not help. */
+static bool is_too_scattered(const struct push *push, const struct push_ticket *ticket, sl_err err)
+{
+    uint32_t grants = 0;
+    for (uint32_t i = 0; i < push->ticket_max; i++) {
+        grants += push->tickets[i].grants_open;
+    }
+    return err == SL_ERR_LIMIT && ticket->spots != NULL && grants == 0;
 }
 
 /* Makes what is missing of the page that is asked for, and answers when all of it may be used. */
@@ -179,16 +216,20 @@ static void page_go(struct push *push, struct push_ticket *ticket)
     }
     for (uint32_t i = ticket->asked_first; i < end; i++) {
         struct push_part *part = &ticket->parts[i];
-        if (part->state == GRANT_NO && !full) {
+        if (part->state == GRANT_NO && !part->taken && !full) {
             sl_err err = part_grant(push, ticket, i, &why);
             full = err == SL_ERR_LIMIT && asked > 0; /* goes on when some are bound */
+            if (is_too_scattered(push, ticket, err)) {
+                push_ticket_end(push, ticket, err, why.text);
+                return;
+            }
             if (err != SL_OK && !full) {
                 page_answer(push, ticket, err == SL_ERR_UNREACHABLE ? SL_ERR_BUSY : err, why.text);
                 return;
             }
         }
         asked += part->state == GRANT_ASKED ? 1 : 0;
-        full = full || part->state == GRANT_ENDS;
+        full = full || (part->state == GRANT_ENDS && !part->taken);
     }
     if (asked == 0 && !full) {
         page_answer(push, ticket, SL_OK, "");
@@ -227,6 +268,23 @@ bool tr_push_grant_ended(struct transporter *self, uint32_t handle)
 }
 
 /* ---- the end ---- */
+
+void push_parts_taken(struct push *push, struct push_ticket *ticket,
+                      const struct sl_item_arrived *pieces, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        struct push_part *part = &ticket->parts[pieces[i].part];
+        if (part->taken || !sl_cover_whole(&part->cover, part->length_bytes)) {
+            continue;
+        }
+        part->taken = true;
+        if (part->state == GRANT_ASKED || part->state == GRANT_READY) {
+            part->state = GRANT_ENDS;
+            (void)sl_fabric_grant_end(push->self->fabric, part->grant);
+            push->self->env->ops->wake_at(push->self->env, 0);
+        }
+    }
+}
 
 void push_ticket_end(struct push *push, struct push_ticket *ticket, sl_err code, const char *text)
 {
@@ -302,76 +360,36 @@ static struct push_ticket *ticket_of(struct push *push, const struct sl_text *ow
     return NULL;
 }
 
-static sl_err open_check(struct push *push, const struct sl_body_push_open *body,
-                         struct sl_error *why)
-{
-    if (body->from.length > 0 && !sl_actor_name_is_clean(body->from.at, body->from.length)) {
-        return sl_fail(why, SL_ERR_INVALID, "from: '%.31s' is no name of a node", body->from.at);
-    }
-    if (body->parts.count == 0) {
-        return sl_fail(why, SL_ERR_INVALID, "a ticket needs a part");
-    }
-    if (push->tickets_open == push->ticket_max ||
-        body->parts.count > push->parts_max - push->parts_open) {
-        return sl_fail(why, SL_ERR_LIMIT,
-                       "%u tickets of %u parts are open, %" PRIu64 " more wanted",
-                       push->tickets_open, push->parts_open, body->parts.count);
-    }
-    if (!tr_view(push->self)) {
-        return sl_fail(why, SL_ERR_BUSY, "the node is starting");
-    }
-    for (uint64_t i = 0; i < body->parts.count; i++) {
-        const struct sl_item_target *item = &body->parts.at[i];
-        if (push_at(push, item->arena, item->offset_bytes, item->length_bytes, why) == NULL) {
-            return why->code;
-        }
-        if (!sl_index_claim_stands(push->self->view, (sl_ref)item->ref, item->generation)) {
-            return sl_fail(why, SL_ERR_STALE, "part %" PRIu64 ": its claim has ended", i);
-        }
-    }
-    return SL_OK;
-}
-
 static struct push_ticket *ticket_new(struct push *push, const struct sl_msg *msg,
                                       struct sl_error *why)
 {
     const struct sl_body_push_open *body = &msg->body.push_open;
-    if (open_check(push, body, why) != SL_OK) {
+    struct push_ticket parts;
+    if (tr_fenced_has(&push->self->fenced, msg)) {
+        (void)sl_fail(why, SL_ERR_CANCELLED, "the op was fenced");
         return NULL;
     }
-    struct push_part *parts = calloc(body->parts.count, sizeof(*parts));
-    if (parts == NULL) {
-        (void)sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a ticket");
+    if (push_open_parts(push, body, &parts, why) != SL_OK) {
         return NULL;
     }
     uint32_t index = 0;
     while (push->tickets[index].state != TICKET_FREE) {
         index++;
     }
-    for (uint64_t i = 0; i < body->parts.count; i++) {
-        const struct sl_item_target *item = &body->parts.at[i];
-        parts[i] = (struct push_part){.ref = (sl_ref)item->ref,
-                                      .arena = (uint32_t)item->arena,
-                                      .generation = item->generation,
-                                      .offset_bytes = item->offset_bytes,
-                                      .length_bytes = item->length_bytes};
-    }
     struct sl_env *env = push->self->env;
     uint64_t ttl_ns = SL_MIN(body->ttl_ns, sl_config_u64(env->config, SL_SET_ticket_ttl_max));
     struct push_ticket *ticket = &push->tickets[index];
-    *ticket = (struct push_ticket){
-        .state = TICKET_OPEN,
-        .number = ++push->next_ticket,
-        .handover = body->handover,
-        .deadline_ns = sl_deadline_ns(env->now_ns, ttl_ns),
-        .trace_id = msg->trace_id,
-        .part_count = (uint32_t)body->parts.count,
-        .parts = parts,
-        .generation_min = UINT64_MAX,
-    };
+    *ticket = parts;
+    ticket->state = TICKET_OPEN;
+    ticket->number = ++push->next_ticket;
+    ticket->handover = body->handover;
+    ticket->deadline_ns = sl_deadline_ns(env->now_ns, ttl_ns);
+    ticket->trace_id = msg->trace_id;
+    ticket->generation_min = UINT64_MAX;
+    sl_return_keep(msg, &ticket->opened);
     for (uint32_t i = 0; i < ticket->part_count; i++) {
-        ticket->generation_min = SL_MIN(ticket->generation_min, parts[i].generation);
-        ticket->generation_max = SL_MAX(ticket->generation_max, parts[i].generation);
+        ticket->generation_min = SL_MIN(ticket->generation_min, ticket->parts[i].generation);
+        ticket->generation_max = SL_MAX(ticket->generation_max, ticket->parts[i].generation);
     }
     for (uint32_t i = 0; i < SL_TICKET_SECRET_BYTES / 8; i++) {
         uint64_t bits = env->ops->random_u64(env);
@@ -382,8 +400,10 @@ static struct push_ticket *ticket_new(struct push *push, const struct sl_msg *ms
                    body->from.length > 0 ? body->from.at : "");
     push->tickets_open++;
     push->parts_open += ticket->part_count;
+    push->places_open += ticket->place_count;
     push_due(push, ticket->deadline_ns);
     sl_metric_set(env->metrics, push->metric.tickets, push->tickets_open);
+    sl_metric_add(env->metrics, push->metric.pool_tickets, ticket->spots != NULL ? 1 : 0);
     return ticket;
 }
 
@@ -500,7 +520,7 @@ sl_err push_ticket_take(struct push *push, struct push_ticket *ticket, const str
 sl_err push_pieces_check(struct push *push, struct push_ticket *ticket,
                          const struct sl_item_arrived *pieces, uint64_t count, struct sl_error *why)
 {
-    if (!tr_view(push->self)) {
+    if (ticket->spots == NULL && !tr_view(push->self)) {
         return sl_fail(why, SL_ERR_BUSY, "the node is starting");
     }
     for (uint64_t i = 0; i < count; i++) {
@@ -512,7 +532,15 @@ sl_err push_pieces_check(struct push *push, struct push_ticket *ticket,
                            "%" PRIu64 "+%" PRIu64 " is not within part %" PRIu64 " of the ticket",
                            pieces[i].part_offset_bytes, pieces[i].length_bytes, pieces[i].part);
         }
-        if (!sl_index_claim_stands(push->self->view, part->ref, part->generation)) {
+        uint64_t there =
+            sl_cover_within(&part->cover, pieces[i].part_offset_bytes, pieces[i].length_bytes);
+        if (there != 0 && there != pieces[i].length_bytes) { /* a repetition has all of it */
+            return sl_fail(why, SL_ERR_INVALID,
+                           "of %" PRIu64 "+%" PRIu64 " of part %" PRIu64 " some is here already",
+                           pieces[i].part_offset_bytes, pieces[i].length_bytes, pieces[i].part);
+        }
+        if (part->spot_count == 0 &&
+            !sl_index_claim_stands(push->self->view, part->ref, part->generation)) {
             return sl_fail(why, SL_ERR_STALE, "the claim of part %" PRIu64 " has ended",
                            pieces[i].part);
         }
@@ -561,6 +589,9 @@ void push_ticket_given_up(struct push *push, struct tr_peer *peer, const struct 
 static void ticket_renew(struct push *push, struct push_ticket *ticket)
 {
     push_arrivals_forget(push, ticket);
+    for (uint32_t i = 0; ticket->spots == NULL && i < ticket->part_count; i++) {
+        ticket->parts[i].taken = false; /* nobody uses an extent yet: it may be written anew */
+    }
     ticket->asked_seq = 0;
     ticket->renewing = ticket->grants_open > 0;
     grants_end(push, ticket);
@@ -618,27 +649,35 @@ static bool ticket_names(const struct push_ticket *ticket, const struct sl_item_
     return false;
 }
 
+/* Whether a claim of it has ended, or the op that it was opened for. */
+static bool ticket_fenced(const struct push_ticket *ticket, const struct sl_msg *fence)
+{
+    uint64_t count = fence->body.fence.items.count;
+    bool named = count == 0 && tr_fence_covers(fence, &ticket->opened);
+    for (uint64_t c = 0; !named && c < count; c++) {
+        named = ticket_names(ticket, &fence->body.fence.items.at[c]);
+    }
+    return named;
+}
+
 uint32_t tr_push_fence(struct transporter *self, const struct sl_msg *msg, uint32_t fence)
 {
     struct push *push = self->push;
-    uint32_t waiting = 0;
-    if (push == NULL || push->tickets_open == 0) {
+    if (push == NULL) {
         return 0;
     }
-    for (uint32_t i = 0; i < push->ticket_max; i++) {
+    uint32_t waiting = push_sends_fence(push, msg, fence);
+    for (uint32_t i = 0; push->tickets_open > 0 && i < push->ticket_max; i++) {
         struct push_ticket *ticket = &push->tickets[i];
-        bool named = false;
-        for (uint64_t c = 0; ticket->state != TICKET_FREE && ticket->state != TICKET_OVER &&
-                             !named && c < msg->body.fence.items.count;
-             c++) {
-            named = ticket_names(ticket, &msg->body.fence.items.at[c]);
-        }
-        if (!named) {
+        if (ticket->state == TICKET_FREE || ticket->state == TICKET_OVER ||
+            !ticket_fenced(ticket, msg)) {
             continue;
         }
         if (ticket->state == TICKET_OPEN) {
             sl_metric_add(self->env->metrics, push->metric.fenced, 1);
-            push_ticket_end(push, ticket, SL_ERR_STALE, "a claim of the ticket has ended");
+            push_ticket_end(push, ticket, SL_ERR_STALE,
+                            ticket->spots != NULL ? "the op of the ticket was fenced"
+                                                  : "a claim of the ticket has ended");
         }
         if (ticket->state == TICKET_ENDING) {
             waiting++;
@@ -647,6 +686,27 @@ uint32_t tr_push_fence(struct transporter *self, const struct sl_msg *msg, uint3
     }
     push_due(push, 0);
     return waiting;
+}
+
+void tr_push_engine_ends(struct transporter *self, uint64_t engine_id)
+{
+    struct push *push = self->push;
+    for (uint32_t i = 0; push != NULL && push->tickets_open > 0 && i < push->ticket_max; i++) {
+        struct push_ticket *ticket = &push->tickets[i];
+        bool named = false;
+        for (uint32_t k = 0; ticket->state == TICKET_OPEN && !named && k < ticket->spot_count;
+             k++) {
+            named = ticket->spots[k].engine_id == engine_id;
+        }
+        if (named) {
+            push_ticket_end(push, ticket, SL_ERR_STALE, "the engine of its blocks has ended");
+        }
+    }
+    if (push != NULL) {
+        push_sends_engine_ends(push, engine_id);
+        push_due(push, 0);
+        self->env->ops->wake_at(self->env, 0);
+    }
 }
 
 static void ticket_step(struct push *push, struct push_ticket *ticket, uint64_t now_ns)

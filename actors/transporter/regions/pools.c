@@ -2,9 +2,8 @@
  * process, and is checked before an address is made of it. */
 #include "actors/transporter/regions/pools.h"
 
-#include "actors/transporter/regions/spans.h"
+#include "actors/transporter/regions/layout.h"
 #include "cuda/sl_device.h"
-#include "runtime/sl_runs.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -15,7 +14,6 @@
 #define BUSY_NS        (10 * SL_NS_PER_MS)
 #define POPULATE_BYTES (32 * SL_MIB)        /* a turn */
 #define BUFFERS_MAX    2048u                /* of an engine: a tensor a layer, and rank */
-#define BUFFER_BYTES   (UINT64_C(1) << 47)  /* no address space has more */
 #define STAGING_BYTES  (UINT64_C(64) << 10) /* the least; nothing is moved here */
 
 enum engine_state {
@@ -45,7 +43,8 @@ struct engine {
     struct buffer *buffers;
     uint32_t buffer_count, mapped;
     struct tr_span *spans;
-    uint32_t *memories; /* of the fabric, one a span */
+    struct tr_layout layout; /* of its blocks in the spans */
+    uint32_t *memories;      /* of the fabric, one a span */
     uint32_t span_count, added;
     uint64_t populated_bytes; /* of spans[added] */
     uint64_t other_bytes;     /* of regions that cannot be mapped here */
@@ -130,12 +129,16 @@ static void engine_over(struct transporter *self, struct engine *engine)
     free(engine->buffers);
     free(engine->spans);
     free(engine->memories);
+    tr_layout_fini(&engine->layout);
     *engine = (struct engine){.state = refused ? ENGINE_REFUSED : ENGINE_FREE, .id = id};
     metrics_show(self);
 }
 
 static void engine_end(struct transporter *self, struct engine *engine)
 {
+    if (engine->state == ENGINE_READY) {
+        self->events.engine_ends(self, engine->id);
+    }
     engine->state = ENGINE_ENDING;
     self->env->ops->wake_at(self->env, 0);
 }
@@ -153,24 +156,6 @@ static void engine_refuse(struct transporter *self, struct engine *engine,
 }
 
 /* ---- what there is to register ---- */
-
-static sl_err region_check(const struct sl_item_region *region, uint64_t number,
-                           uint64_t *block_bytes, struct sl_error *why)
-{
-    uint64_t used_bytes = 0;
-    uint64_t span_bytes =
-        sl_runs_span(region->piece_bytes, region->fragment_bytes, region->fragment_stride_bytes);
-    if (span_bytes == 0 || span_bytes > region->block_stride_bytes || region->block_count == 0 ||
-        region->offset_bytes > BUFFER_BYTES || region->length_bytes > BUFFER_BYTES ||
-        region->block_stride_bytes > BUFFER_BYTES ||
-        __builtin_mul_overflow(region->block_count - 1, region->block_stride_bytes, &used_bytes) ||
-        used_bytes > BUFFER_BYTES || used_bytes + span_bytes > region->length_bytes) {
-        return sl_fail(why, SL_ERR_INVALID, "region %" PRIu64 ": blocks do not fit its length",
-                       number);
-    }
-    *block_bytes = span_bytes;
-    return SL_OK;
-}
 
 /* Gives the number of the buffer that the region lies in; BUFFERS_MAX: there are too many. */
 static uint32_t buffer_of(struct engine *engine, const struct sl_item_region *region)
@@ -192,38 +177,68 @@ static uint32_t buffer_of(struct engine *engine, const struct sl_item_region *re
     return at;
 }
 
+/* Every region as a layer, with the buffer that it lies in, if it is one that can be mapped here. */
+static sl_err engine_layout(struct engine *engine, const struct sl_body_engine_get_reply *body,
+                            struct sl_error *why)
+{
+    struct tr_layer *layers = calloc(body->regions.count + 1, sizeof(*layers));
+    sl_err err = layers != NULL
+                     ? SL_OK
+                     : sl_fail(why, SL_ERR_NO_MEMORY, "no memory to plan %" PRIu64 " regions",
+                               body->regions.count);
+    for (uint64_t i = 0; i < body->regions.count && err == SL_OK; i++) {
+        const struct sl_item_region *region = &body->regions.at[i];
+        err = tr_layout_region(body, i, &layers[i], why);
+        if (err == SL_OK && region->handle_kind == SL_MEMORY_SHARED_FD) {
+            layers[i].buffer = buffer_of(engine, region);
+            if (layers[i].buffer == BUFFERS_MAX) {
+                err = sl_fail(why, SL_ERR_LIMIT, "more than %u memory handles", BUFFERS_MAX);
+            }
+        } else {
+            engine->other_bytes += region->length_bytes;
+        }
+    }
+    if (err != SL_OK) {
+        free(layers);
+        return err;
+    }
+    return tr_layout_make(body, &layers, &engine->layout, why);
+}
+
+static sl_err engine_spans(struct engine *engine, uint32_t *count, struct sl_error *why)
+{
+    const struct tr_layout *layout = &engine->layout;
+    engine->spans = calloc(layout->layer_count + 1u, sizeof(*engine->spans));
+    if (engine->spans == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory to plan %u regions", layout->layer_count);
+    }
+    *count = 0;
+    for (uint32_t i = 0; i < layout->layer_count; i++) {
+        const struct tr_layer *layer = &layout->layers[i];
+        if (layer->buffer != TR_NO_SPAN) {
+            engine->spans[(*count)++] =
+                (struct tr_span){.buffer = layer->buffer,
+                                 .offset_bytes = layer->offset_bytes,
+                                 .length_bytes = layer->length_bytes,
+                                 .stride_bytes = layer->block_stride_bytes,
+                                 .block_bytes = tr_layer_block_bytes(layer)};
+        }
+    }
+    return tr_spans_join(engine->spans, count, why);
+}
+
 static sl_err engine_plan(struct tr_pools *pools, struct engine *engine,
                           const struct sl_body_engine_get_reply *body, struct sl_error *why)
 {
     uint32_t count = 0;
     engine->buffers = calloc(BUFFERS_MAX, sizeof(*engine->buffers));
-    engine->spans = calloc(body->regions.count + 1, sizeof(*engine->spans));
-    if (engine->buffers == NULL || engine->spans == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory to plan %" PRIu64 " regions",
-                       body->regions.count);
+    if (engine->buffers == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u buffers", BUFFERS_MAX);
     }
-    for (uint64_t i = 0; i < body->regions.count; i++) {
-        const struct sl_item_region *region = &body->regions.at[i];
-        uint64_t block_bytes = 0;
-        if (region->handle_kind != SL_MEMORY_SHARED_FD) {
-            engine->other_bytes += region->length_bytes;
-            continue;
-        }
-        sl_err err = region_check(region, i, &block_bytes, why);
-        if (err != SL_OK) {
-            return err;
-        }
-        uint32_t buffer = buffer_of(engine, region);
-        if (buffer == BUFFERS_MAX) {
-            return sl_fail(why, SL_ERR_LIMIT, "more than %u memory handles", BUFFERS_MAX);
-        }
-        engine->spans[count++] = (struct tr_span){.buffer = buffer,
-                                                  .offset_bytes = region->offset_bytes,
-                                                  .length_bytes = region->length_bytes,
-                                                  .stride_bytes = region->block_stride_bytes,
-                                                  .block_bytes = block_bytes};
+    sl_err err = engine_layout(engine, body, why);
+    if (err == SL_OK) {
+        err = engine_spans(engine, &count, why);
     }
-    sl_err err = tr_spans_join(engine->spans, &count, why);
     if (err != SL_OK) {
         return err;
     }
@@ -235,6 +250,7 @@ static sl_err engine_plan(struct tr_pools *pools, struct engine *engine,
     if (engine->memories == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u tensors", count);
     }
+    tr_layout_spans(&engine->layout, engine->spans, count);
     engine->span_count = count;
     pools->span_count += count;
     return SL_OK;
@@ -531,6 +547,32 @@ uint64_t tr_pools_step(struct transporter *self, uint64_t now_ns)
     return next_ns;
 }
 
+/* ---- what lies where ---- */
+
+sl_err tr_pools_view(struct transporter *self, uint64_t engine_id, struct tr_pool_view *out,
+                     struct sl_error *why)
+{
+    const struct engine *engine = self->pools == NULL ? NULL : engine_find(self->pools, engine_id);
+    if (self->pools == NULL || (engine != NULL && engine->state == ENGINE_REFUSED)) {
+        return sl_fail(why, SL_ERR_UNSUPPORTED,
+                       "pools of engine %" PRIu64 " are not registered with the fabric", engine_id);
+    }
+    if (engine == NULL || engine->state != ENGINE_READY) {
+        return sl_fail(why, SL_ERR_NOT_FOUND,
+                       "engine %" PRIu64 " is not known to the fabric yet, or ends", engine_id);
+    }
+    *out = (struct tr_pool_view){
+        .layout = &engine->layout, .memories = engine->memories, .engine = engine};
+    return SL_OK;
+}
+
+unsigned char *tr_pools_at(const struct tr_pool_view *view, uint32_t span)
+{
+    const struct engine *engine = view->engine;
+    SL_ASSERT(span < engine->span_count);
+    return span_at(engine, span);
+}
+
 /* ---- life ---- */
 
 sl_err tr_pools_init(struct transporter *self, struct sl_error *why)
@@ -571,6 +613,7 @@ void tr_pools_fini(struct transporter *self)
         free(engine->buffers);
         free(engine->spans);
         free(engine->memories);
+        tr_layout_fini(&engine->layout);
     }
     free(pools->engines);
     sl_device_close(&pools->device);

@@ -30,4 +30,17 @@ void tr_pools_added(struct transporter *self, const struct sl_msg *msg); /* ENGI
 void tr_pools_over(struct transporter *self, const struct sl_msg *msg);
 void tr_pools_died(struct transporter *self, const struct sl_body_local_died *died);
 
+struct tr_layout;     /* layout.h */
+struct tr_pool_view { /* of an engine that is registered; valid until the turn ends */
+    const struct tr_layout *layout;
+    const uint32_t *memories; /* of the fabric, one a span of the layout */
+    const void *engine;
+};
+/* Errors: SL_ERR_NOT_FOUND (not known, not ready yet, or it ends), SL_ERR_UNSUPPORTED (without the
+ * setting; it was refused). */
+sl_err tr_pools_view(struct transporter *self, uint64_t engine_id, struct tr_pool_view *out,
+                     struct sl_error *why);
+/* Where a span of the layout begins in this process. */
+unsigned char *tr_pools_at(const struct tr_pool_view *view, uint32_t span);
+
 #endif

@@ -9,6 +9,8 @@
 
 #include "actors/transporter/control/control.h"
 #include "actors/transporter/control/health.h"
+#include "actors/transporter/state/fenced.h"
+#include "actors/transporter/state/spot.h"
 #include "ipc/sl_arena.h"
 #include "ipc/sl_msg.h"
 #include "ipc/sl_pins.h"
@@ -22,7 +24,8 @@
 #define TR_PEERS_MAX      SL_CONTROL_PEERS_MAX
 #define TR_NAME_BYTES     32u
 #define TR_NICS_BYTES     (16 * SL_NIC_NAME_BYTES)
-#define TR_KEYS_MAX       512u    /* of a trip: the parts of the largest block */
+#define TR_KEYS_MAX       512u /* of a trip: the parts of the largest block */
+#define TR_UNIT_HEADS     4096u
 #define TR_FETCHES_MAX    256u    /* open at once */
 #define TR_PARTS_MAX      131072u /* of all units on their way */
 #define TR_PIN_SETS_MAX   1024u   /* that peers have with us */
@@ -38,7 +41,8 @@
 #define TR_COMMIT_NS      (2 * SL_NS_PER_S)
 
 struct transporter;
-struct tr_pools; /* regions/pools.c */
+struct tr_pools;    /* regions/pools.c */
+struct tr_straight; /* pull/straight.c */
 
 /* ---- memory.c: this node's index and arenas ---- */
 struct tr_arena {
@@ -111,6 +115,11 @@ struct tr_part {
     sl_ref ref; /* 0: nothing is reserved */
     uint64_t generation, offset_bytes, remote_offset_bytes, length_bytes;
     struct sl_digest digest;
+    /* PULL: it is read into the first spot, and copied from there to the others. */
+    const struct tr_spot *spots;    /* in the unit's memory */
+    uint32_t spot_count;            /* 0: into the arena */
+    uint32_t place_at, place_count; /* of the first one, among the trip's */
+    uint64_t spot_bytes;
 };
 struct tr_wait {
     struct tr_wait *next;
@@ -127,7 +136,12 @@ struct tr_unit {                      /* an object, or a block with all its part
     const char *group_key; /* NULL: an object */
     uint16_t group_key_length;
     bool chain, queued;
-    bool alone;  /* too large for a trip with others */
+    bool alone;           /* too large for a trip with others */
+    bool pull;            /* of a PULL, and of no other request */
+    sl_err cancelled;     /* of a PULL: SL_OK, or it ends so as soon as nothing is written for it */
+    uint32_t place_count; /* at most, of all its parts */
+    uint32_t copied_parts, copied_spots; /* what was copied on */
+    uint64_t copied_bytes;
     sl_err code; /* why it is not here so far */
     uint64_t transient_ns;
     struct tr_wait *waits;
@@ -138,18 +152,20 @@ struct tr_fetch {
     bool used;
     uint64_t number, deadline_ns;
     struct sl_return back;
+    bool pull, cancelled; /* PULL is answered when all of its units have ended */
+    uint64_t copied_bytes;
     uint32_t item_count, open;
     uint32_t *unit_of;    /* item_count */
     uint64_t *unit_codes; /* item_count at most */
 };
-enum tr_phase { TR_FREE, TR_PIN, TR_RESERVE, TR_READ, TR_COMMIT };
+enum tr_phase { TR_FREE, TR_PIN, TR_RESERVE, TR_READ, TR_COPY, TR_COMMIT };
 struct tr_trip {
     struct tr_question question; /* TR_PIN */
     enum tr_phase phase;
     uint32_t peer, unit_count;
     uint64_t call_seq, op_id, cookie, trace_id, pin_id;
     uint64_t deadline_ns, pins_until_ns;
-    bool chain;
+    bool chain, pull;
     struct tr_unit *units[TR_KEYS_MAX];
 };
 /* ---- seek.c ---- */
@@ -179,16 +195,17 @@ struct tr_batch; /* units whose holders are asked for */
 struct tr_fence {
     bool used;
     struct sl_return back;
-    uint64_t trips;   /* that still read into claims that it ends */
-    uint32_t tickets; /* under which peers may still write into them */
+    uint64_t trips;  /* that still read into claims that it ends */
+    uint32_t pushes; /* tickets under which peers may still write, batches that are still read */
 };
 
 /* What a room tells those above it; transporter.c sets them. */
 struct tr_events {
     void (*peer_renewed)(struct transporter *self, const struct tr_peer *peer); /* a new life */
-    void (*trip_read)(struct transporter *self, uint32_t trip); /* it reads no more */
-    /* A ticket is over that the fences of these bits waited for. */
-    void (*ticket_over)(struct transporter *self, uint64_t fences);
+    void (*trip_read)(struct transporter *self, uint32_t trip);        /* it reads no more */
+    void (*engine_ends)(struct transporter *self, uint64_t engine_id); /* its pools go */
+    /* A ticket or a batch is over that the fences of these bits waited for. */
+    void (*push_over)(struct transporter *self, uint64_t fences);
 };
 
 struct tr_metrics {
@@ -214,8 +231,9 @@ struct transporter {
     struct sl_directory_service *directory;
     struct push *push; /* direct hand-over (push.h); NULL: not at this rank */
     bool drained;
-    bool whole_arena;       /* a NIC wants every page there before it registers */
-    struct tr_pools *pools; /* engines' pools; NULL: they are not registered */
+    bool whole_arena;             /* a NIC wants every page there before it registers */
+    struct tr_pools *pools;       /* engines' pools; NULL: they are not registered */
+    struct tr_straight *straight; /* what PULL has of its own; NULL: as pools */
 
     char node[TR_NAME_BYTES];
     struct sl_control *control; /* NULL: this node is alone */
@@ -254,6 +272,7 @@ struct transporter {
     uint32_t trip_max, trips_open;
     struct tr_question *questions; /* open, the oldest first; in trips and seeks */
     struct tr_fence fences[TR_FENCES_MAX];
+    struct tr_fenced fenced;
     struct tr_seek *seeks;       /* TR_SEEKS_MAX */
     struct tr_removal *removals; /* TR_SEEKS_MAX */
     uint32_t seeks_open;

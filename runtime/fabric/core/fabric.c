@@ -78,6 +78,7 @@ void sl_fabric_options_init(struct sl_fabric_options *options, const char *kind)
         .keys_max = 4096,
         .transfers_max = 1024,
         .pieces_max = 16384,
+        .places_max = 65536,
         .connections_max = 512,
         .movers = sl_movers_count(4),
         .unit_bytes = SL_MIB,
@@ -109,6 +110,7 @@ static sl_err options_check(const struct sl_fabric_options *options, struct sl_e
         {"keys_max", options->keys_max, 1, SL_FABRIC_SLOTS_MAX},
         {"transfers_max", options->transfers_max, 1, SL_FABRIC_SLOTS_MAX},
         {"pieces_max", options->pieces_max, 1, 1u << 24},
+        {"places_max", options->places_max, 0, 1u << 24},
         {"connections_max", options->connections_max, 1, SL_FABRIC_SLOTS_MAX},
         {"movers", options->movers, 0, SL_FABRIC_MOVERS_MAX},
         {"unit_bytes", options->unit_bytes, SL_DIGEST_CHUNK_BYTES, SL_FABRIC_UNIT_MAX},
@@ -148,6 +150,10 @@ static sl_err tables_make(struct sl_fabric *fabric, struct sl_error *why)
         fabric->units == NULL || fabric->grants == NULL || fabric->keys == NULL ||
         fabric->transfers == NULL || fabric->pieces == NULL || fabric->codes == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the tables of a fabric");
+    }
+    sl_err err = fabric_places_open(&fabric->places, options->places_max, why);
+    if (err != SL_OK) {
+        return err;
     }
     memset(fabric->lanes, 0, lane_count * sizeof(*fabric->lanes));
     for (uint32_t i = 0; i < options->transfers_max; i++) {
@@ -230,6 +236,7 @@ void sl_fabric_close(struct sl_fabric **at)
     free(fabric->transfers);
     free(fabric->pieces);
     free(fabric->codes);
+    fabric_places_close(&fabric->places);
     free(fabric);
     *at = NULL;
 }

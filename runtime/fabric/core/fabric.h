@@ -30,6 +30,7 @@
 #define SL_FABRIC_UNIT_MAX    (4 * SL_MIB)
 #define SL_FABRIC_PIECES_MAX  1024u /* of one transfer */
 #define SL_FABRIC_REGIONS_MAX 65536u
+#define SL_FABRIC_PLACES_MAX  1024u /* of one piece or grant */
 
 struct sl_fabric;      /* opaque */
 struct fabric_backend; /* fabric_internal.h */
@@ -77,6 +78,7 @@ struct sl_fabric_options {
     uint32_t lanes;      /* 1..SL_FABRIC_LANES_MAX */
     uint32_t depth;      /* 1..SL_FABRIC_DEPTH_MAX */
     uint32_t peers_max, memories_max, grants_max, keys_max, transfers_max, pieces_max;
+    uint32_t places_max;       /* of all pieces and grants that are open; 0: none */
     uint32_t connections_max;  /* tcp: incoming */
     uint32_t movers;           /* tcp: threads that move values; 0: none */
     uint64_t unit_bytes;       /* largest single request; whole 16 KiB up to SL_FABRIC_UNIT_MAX */
@@ -149,17 +151,28 @@ void sl_fabric_peer_remove(struct sl_fabric *fabric, uint32_t peer);
 enum sl_fabric_link sl_fabric_peer_link(const struct sl_fabric *fabric, uint32_t peer);
 
 /* ---- grants: what a peer may do with our memory ---- */
+/* Where some bytes lie; those of a list follow each other in its order, whatever memories they are
+ * in. Places of one list that overlap are the caller's fault: what they hold then is not said. */
+struct sl_fabric_place {
+    uint32_t memory;
+    uint64_t offset_bytes, length_bytes; /* length_bytes: 1.. */
+};
 struct sl_fabric_grant {
     enum sl_fabric_verb verb;
     uint32_t memory;
     uint32_t
         peer; /* who may; a write grant needs an UP peer and lasts at most as long as its link */
     uint64_t offset_bytes, length_bytes;
+    /* Copied; NULL: memory and offset_bytes say where. Else those are not looked at, the lengths add
+     * up to length_bytes, and the key's range is 0..length_bytes in the order of the places. */
+    const struct sl_fabric_place *places;
+    uint32_t place_count; /* NULL: 0; else 1..SL_FABRIC_PLACES_MAX */
 };
 /* Gives a handle and the key, at most SL_FABRIC_BLOB_MAX bytes, that the peer needs; hand it out
  * after granted(). Errors: SL_ERR_NOT_FOUND (memory, peer), SL_ERR_BUSY (memory is not registered
- * yet), SL_ERR_UNREACHABLE (verbs, write: the peer is not up), SL_ERR_LIMIT, SL_ERR_INVALID
- * (range), SL_ERR_PERMISSION (reading of what is unread), SL_ERR_OS. */
+ * yet), SL_ERR_UNREACHABLE (verbs, write: the peer is not up), SL_ERR_LIMIT (also: the places want
+ * more than the key or the NIC holds), SL_ERR_INVALID (range, places), SL_ERR_PERMISSION (reading of
+ * what is unread), SL_ERR_OS. */
 sl_err sl_fabric_grant_add(struct sl_fabric *fabric, const struct sl_fabric_grant *grant,
                            uint32_t *out, void *key, uint32_t *key_bytes, struct sl_error *why);
 /* grant_ended() says when nothing lands any more. Errors: SL_ERR_NOT_FOUND. */
@@ -181,6 +194,11 @@ struct sl_fabric_piece {
     uint64_t remote_offset_bytes; /* in the peer's memory, as the grant's */
     uint64_t length_bytes; /* 1..SL_VALUE_BYTES_MAX; may span adjacent regions on both sides */
     const struct sl_digest *digest; /* READ: what the bytes must be; NULL: not checked. Copied */
+    /* Copied; NULL: memory and offset_bytes say where. Else those are not looked at, the lengths add
+     * up to length_bytes, and the digest is over the bytes in the order of the places. */
+    const struct sl_fabric_place *places;
+    uint32_t place_count; /* NULL: 0; else 1..SL_FABRIC_PLACES_MAX */
+    uint32_t rail; /* several NICs: 1 + the rail that carries it while its link is up; 0: any */
 };
 struct sl_fabric_transfer {
     enum sl_fabric_verb verb;
@@ -194,7 +212,7 @@ struct sl_fabric_transfer {
  * SL_ERR_TIMEOUT, SL_ERR_CANCELLED, SL_ERR_PEER_DIED, SL_ERR_UNREACHABLE (link is down),
  * SL_ERR_PERMISSION (the peer refuses the key or the range), SL_ERR_CORRUPT (digest).
  * Errors: SL_ERR_NOT_FOUND (peer, key, memory), SL_ERR_BUSY (memory is not registered yet),
- * SL_ERR_INVALID (range, count, a key of another peer or verb), SL_ERR_LIMIT (tables are full),
+ * SL_ERR_INVALID (range, places, count, a key of another peer or verb), SL_ERR_LIMIT (tables full),
  * SL_ERR_UNREACHABLE (several NICs: the key went with the link of each). */
 sl_err sl_fabric_post(struct sl_fabric *fabric, const struct sl_fabric_transfer *transfer,
                       struct sl_error *why);

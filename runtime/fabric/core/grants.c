@@ -1,36 +1,54 @@
 /* runtime/fabric/core/grants.c - grants that we give, and keys that peers gave us. */
 #include "runtime/fabric/core/rails.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 static sl_err grant_check(struct sl_fabric *fabric, const struct sl_fabric_grant *grant,
                           struct sl_error *why)
 {
-    const struct fabric_memory *memory = fabric_memory_of(fabric, grant->memory);
-    if (memory == NULL) {
-        return sl_fail(why, SL_ERR_NOT_FOUND, "no such memory");
-    }
-    if (memory->state != MEMORY_READY) {
-        return sl_fail(why, SL_ERR_BUSY, "the memory is not registered yet");
-    }
-    if (grant->verb != SL_FABRIC_READ && grant->verb != SL_FABRIC_WRITE) {
+    const struct sl_fabric_place whole = {.memory = grant->memory,
+                                          .offset_bytes = grant->offset_bytes,
+                                          .length_bytes = grant->length_bytes};
+    bool read = grant->verb == SL_FABRIC_READ;
+    if (!read && grant->verb != SL_FABRIC_WRITE) {
         return sl_fail(why, SL_ERR_INVALID, "a grant is for reading or for writing");
     }
-    if (grant->verb == SL_FABRIC_READ && memory->what.unread) {
-        return sl_fail(why, SL_ERR_PERMISSION, "the memory is not for peers to read");
+    sl_err err = fabric_places_check(fabric, grant->places, grant->place_count, grant->length_bytes,
+                                     read, why);
+    if (err == SL_OK && grant->places == NULL) {
+        err = fabric_range_check(fabric, &whole, read, why);
     }
-    if (grant->length_bytes == 0 || grant->offset_bytes > memory->what.length_bytes ||
-        grant->length_bytes > memory->what.length_bytes - grant->offset_bytes) {
-        return sl_fail(why, SL_ERR_INVALID,
-                       "range %" PRIu64 "+%" PRIu64 " is not within %" PRIu64 " bytes",
-                       grant->offset_bytes, grant->length_bytes, memory->what.length_bytes);
+    if (err != SL_OK) {
+        return err;
     }
     if (fabric_peer_of(fabric, grant->peer) == NULL) {
         return sl_fail(why, SL_ERR_NOT_FOUND, "no such peer");
     }
     return SL_OK;
+}
+
+struct sl_runs fabric_grant_runs(const struct sl_fabric *fabric, const struct fabric_grant *grant,
+                                 uint64_t offset_bytes)
+{
+    if (grant->places == NULL) {
+        unsigned char *memory = fabric->memories[grant->memory_index].what.at;
+        return sl_runs_of(memory + offset_bytes,
+                          grant->what.length_bytes - (offset_bytes - grant->what.offset_bytes));
+    }
+    struct sl_runs runs = sl_runs_from(&grant->places->run);
+    sl_runs_skip(&runs, offset_bytes);
+    return runs;
+}
+
+static void grant_memory_leave(struct sl_fabric *fabric, struct fabric_grant *grant)
+{
+    if (grant->places != NULL) {
+        fabric_places_leave(fabric, grant->places);
+        grant->places = NULL;
+    } else {
+        fabric->memories[grant->memory_index].users--;
+    }
 }
 
 sl_err sl_fabric_grant_add(struct sl_fabric *fabric, const struct sl_fabric_grant *grant,
@@ -50,6 +68,9 @@ sl_err sl_fabric_grant_add(struct sl_fabric *fabric, const struct sl_fabric_gran
     if (index == fabric->options.grants_max) {
         return sl_fail(why, SL_ERR_LIMIT, "more than %u grants", index);
     }
+    if (grant->place_count > fabric_places_room(&fabric->places)) {
+        return sl_fail(why, SL_ERR_LIMIT, "no room for %u more places", grant->place_count);
+    }
     struct fabric_grant fresh = {
         .what = *grant,
         .index = index,
@@ -59,17 +80,25 @@ sl_err sl_fabric_grant_add(struct sl_fabric *fabric, const struct sl_fabric_gran
         .state = GRANT_LIVE,
         .generation = ++fabric->next_generation,
     };
+    if (grant->places != NULL) {
+        fresh.places = fabric_places_hold(fabric, grant->places, grant->place_count);
+        fresh.what.places = NULL;
+        fresh.what.offset_bytes = 0;
+        fresh.memory_index = FABRIC_NONE;
+    } else {
+        fabric->memories[fresh.memory_index].users++;
+    }
     err = fabric_secret(fresh.token, sizeof(fresh.token), why);
     if (err == SL_OK) {
         err = fabric->ops->grant_add(fabric, &fresh, key, key_bytes, why);
     }
     if (err != SL_OK) {
+        grant_memory_leave(fabric, &fresh);
         return err;
     }
     fabric->grants[index] = fresh;
     fabric->grants_ready |= fresh.ready;
     fabric->work_due |= fresh.ready;
-    fabric->memories[fresh.memory_index].users++;
     *out = fabric_handle_make(fresh.slot_generation, index);
     return SL_OK;
 }
@@ -93,7 +122,7 @@ void fabric_grant_gone(struct sl_fabric *fabric, struct fabric_grant *grant)
 {
     SL_ASSERT(grant->state == GRANT_ENDING);
     grant->state = GRANT_GONE;
-    fabric->memories[grant->memory_index].users--;
+    grant_memory_leave(fabric, grant);
     fabric->grants_gone++;
     fabric->work_due = true;
 }

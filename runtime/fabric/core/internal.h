@@ -8,9 +8,11 @@
 
 #include "runtime/fabric/core/fabric.h"
 #include "runtime/fabric/core/plan.h"
+#include "runtime/fabric/core/runs.h"
 
 #define FABRIC_NONE        UINT32_MAX
 #define FABRIC_TOKEN_BYTES 24u
+#define FABRIC_SPANS_MAX   32u /* of a unit, when regions matter */
 
 struct sl_fabric;
 
@@ -43,12 +45,24 @@ struct fabric_memory {
     struct sl_error *why;   /* owned; NULL: no memory for it */
 };
 
+/* One of the places of a piece or grant. Those of one memory that adjoin are one. */
+struct fabric_place {
+    struct sl_run run;     /* first; rails: without an address */
+    uint64_t offset_bytes; /* in its memory */
+    uint32_t memory;       /* handle */
+};
+struct fabric_places { /* a table of them */
+    struct fabric_place *all;
+    uint32_t count_max, used_count, begun_count; /* begun: were used once */
+    struct sl_run *free;
+};
+
 struct fabric_unit {
-    unsigned char *local;
+    struct sl_runs local;         /* .at NULL: it is not touched any more */
     uint64_t remote_offset_bytes; /* in the peer's memory */
     uint64_t remote_addr;
     uint32_t length_bytes;
-    uint32_t lkey, rkey;
+    uint32_t lkey, rkey; /* lkey: of one run; those of several are asked for (fabric_runs_cut) */
     uint32_t piece; /* FABRIC_NONE: nobody waits for it any more; its local memory is not touched */
     uint32_t key;   /* index */
     uint8_t verb;
@@ -88,7 +102,9 @@ struct fabric_peer {
 
 enum fabric_grant_state { GRANT_FREE, GRANT_LIVE, GRANT_ENDING, GRANT_GONE };
 struct fabric_grant {
-    struct sl_fabric_grant what; /* handles */
+    struct sl_fabric_grant
+        what; /* handles; of places: from 0 on, memory and list are not looked at */
+    struct fabric_place *places; /* NULL: one range of one memory */
     uint32_t index;
     uint32_t memory_index, peer_index;
     uint16_t slot_generation;
@@ -116,6 +132,8 @@ struct fabric_key {
 
 struct fabric_piece {
     struct sl_fabric_piece want;
+    struct fabric_place *places; /* NULL: one range of one memory */
+    struct sl_runs uncut;        /* from cut_bytes on */
     struct sl_digest digest;
     bool check_digest;
     uint8_t code;
@@ -192,6 +210,10 @@ struct sl_fabric {
     struct fabric_key *keys;
     struct fabric_transfer *transfers;
     struct fabric_piece *pieces;
+    struct fabric_places places;
+    /* Of a unit that reads or writes (enum sl_fabric_verb): local ranges of which each is in one
+     * region. 0: any number, and regions do not matter. Set by the back end. */
+    uint32_t spans_max[SL_FABRIC_WRITE + 1];
     uint8_t *codes; /* SL_FABRIC_PIECES_MAX, for done() */
     uint32_t free_transfer, free_piece;
     uint32_t ended_head, ended_tail; /* transfers whose done() is due */
@@ -234,6 +256,22 @@ uint32_t fabric_peer_handle(const struct fabric_peer *peer);
 /* The region that holds offset; NULL: none. */
 const struct fabric_region *fabric_region_at(const struct fabric_region *regions, uint32_t count,
                                              uint64_t offset_bytes);
+/* Where the grant's range lies from this offset on (as in its key) to its end. */
+struct sl_runs fabric_grant_runs(const struct sl_fabric *fabric, const struct fabric_grant *grant,
+                                 uint64_t offset_bytes);
+static inline struct fabric_place *fabric_place_of(struct sl_run *run)
+{
+    return (struct fabric_place *)run; /* it comes first in it */
+}
+/* The next length_bytes of a list of places as at most span_max ranges of which each is in one
+ * region. Gives how many bytes those hold. */
+struct fabric_span {
+    unsigned char *at;
+    uint64_t length_bytes;
+    uint32_t lkey;
+};
+uint64_t fabric_runs_cut(const struct sl_fabric *fabric, struct sl_runs runs, uint64_t length_bytes,
+                         struct fabric_span *out, uint32_t span_max, uint32_t *span_count);
 uint64_t fabric_random(struct sl_fabric *fabric); /* jitter, not secrets */
 sl_err fabric_secret(void *out, size_t length_bytes, struct sl_error *why);
 /* Takes the same time whatever the bytes are. */

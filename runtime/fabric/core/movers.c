@@ -14,7 +14,8 @@
 #include <unistd.h>
 
 #define RING_ENTRIES_MAX 4096u
-#define ORDERS_A_SLOT    3u /* a late cancel, then a start and its cancel */
+#define ORDERS_A_SLOT    3u  /* a late cancel, then a start and its cancel */
+#define PARTS_A_SLOT     65u /* of one receive, with what comes behind the value */
 
 enum order_kind { ORDER_RECEIVE, ORDER_SEND, ORDER_CANCEL };
 struct order {
@@ -28,13 +29,12 @@ struct order {
 
 /* What a mover knows of a slot. */
 struct work {
-    struct order order; /* its receive is the one under way */
+    struct order order; /* its receive is the one under way; `to` moves on with what came */
     bool busy, cancelled;
     bool in_head; /* the head of the next step is being received */
     uint32_t head_bytes;
     uint32_t moved_bytes;
-    struct msghdr message; /* the last slice, and what comes behind it */
-    struct iovec parts[2];
+    struct msghdr message; /* a slice of several parts */
 };
 
 /* What the owner knows of a slot. */
@@ -65,6 +65,7 @@ struct mover {
 
     struct order *taken; /* the thread's own: orders as it took them */
     struct work *works;  /* and what is under way, by slot */
+    struct iovec *parts; /* PARTS_A_SLOT of each slot */
 };
 
 struct sl_movers {
@@ -136,15 +137,18 @@ static void receive_submit(struct mover *mover, struct work *work)
     struct io_uring_sqe *sqe = mover_sqe(mover);
     uint32_t left_bytes = receive->length_bytes - work->moved_bytes;
     uint32_t bytes = SL_MIN(left_bytes, mover->movers->slice_bytes);
-    unsigned char *at = (unsigned char *)receive->at + work->moved_bytes;
+    struct iovec *parts = &mover->parts[(size_t)work->order.slot * PARTS_A_SLOT];
+    uint32_t count = 0;
+    bytes = (uint32_t)sl_runs_parts(receive->to, bytes, parts, PARTS_A_SLOT - 1, &count);
     sl_low_water_set(receive->low, receive->fd, bytes);
-    if (bytes < left_bytes || receive->after_bytes == 0) {
-        io_uring_prep_recv(sqe, receive->fd, at, bytes, 0);
-    } else {
-        work->parts[0] = (struct iovec){.iov_base = at, .iov_len = bytes};
-        work->parts[1] =
+    if (bytes == left_bytes && receive->after_bytes > 0) {
+        parts[count++] =
             (struct iovec){.iov_base = receive->after, .iov_len = receive->after_bytes};
-        work->message = (struct msghdr){.msg_iov = work->parts, .msg_iovlen = 2};
+    }
+    if (count == 1) {
+        io_uring_prep_recv(sqe, receive->fd, parts[0].iov_base, bytes, 0);
+    } else {
+        work->message = (struct msghdr){.msg_iov = parts, .msg_iovlen = count};
         io_uring_prep_recvmsg(sqe, receive->fd, &work->message, 0);
     }
     io_uring_sqe_set_data64(sqe, work->order.slot);
@@ -185,7 +189,7 @@ static void step_begin(struct mover *mover, struct work *work)
 {
     struct sl_mover_receive *receive = &work->order.receive;
     const struct sl_mover_step *step = receive->steps;
-    receive->at = step->at;
+    receive->to = step->to;
     receive->length_bytes = step->length_bytes;
     receive->digest = step->digest;
     receive->steps++;
@@ -228,7 +232,7 @@ static void head_moved(struct mover *mover, struct work *work, int32_t result)
 
 static void mover_moved(struct mover *mover, struct work *work, int32_t result)
 {
-    const struct sl_mover_receive *receive = &work->order.receive;
+    struct sl_mover_receive *receive = &work->order.receive;
     if (work->in_head) {
         head_moved(mover, work, result);
         return;
@@ -240,8 +244,9 @@ static void mover_moved(struct mover *mover, struct work *work, int32_t result)
     }
     uint32_t bytes = SL_MIN((uint32_t)result, receive->length_bytes - work->moved_bytes);
     if (receive->digest != NULL) {
-        sl_digest_feed(receive->digest, (unsigned char *)receive->at + work->moved_bytes, bytes);
+        sl_runs_feed(receive->to, bytes, receive->digest);
     }
+    sl_runs_skip(&receive->to, bytes);
     work->moved_bytes += bytes;
     if (work->moved_bytes == receive->length_bytes) {
         value_whole(mover, work, (uint32_t)result - bytes);
@@ -377,8 +382,9 @@ static sl_err mover_open(struct mover *mover, struct sl_error *why)
     }
     mover->dones = calloc(mover->done_capacity, sizeof(*mover->dones));
     mover->works = calloc(slots, sizeof(*mover->works));
+    mover->parts = calloc((size_t)slots * PARTS_A_SLOT, sizeof(*mover->parts));
     if (mover->orders == NULL || mover->taken == NULL || mover->dones == NULL ||
-        mover->works == NULL) {
+        mover->works == NULL || mover->parts == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a mover of %u connections", slots);
     }
     mover->wake_fd = eventfd(0, EFD_CLOEXEC);
@@ -450,6 +456,7 @@ static void mover_close(struct mover *mover)
     free(mover->taken);
     free(mover->dones);
     free(mover->works);
+    free(mover->parts);
 }
 
 void sl_movers_close(struct sl_movers **movers)

@@ -9,7 +9,7 @@
 #ifndef SL_FABRIC_CORE_MOVERS_H
 #define SL_FABRIC_CORE_MOVERS_H
 
-#include "runtime/sl_digest.h"
+#include "runtime/fabric/core/runs.h"
 #include "runtime/sl_error.h"
 
 #include <stdbool.h>
@@ -51,16 +51,16 @@ void sl_low_water_set(struct sl_low_water *low, int fd, uint32_t bytes);
 
 /* A value that follows in a chain, when exactly this head stands before it. */
 struct sl_mover_step {
-    void *at;
+    struct sl_runs to;
     uint32_t length_bytes;
     struct sl_digest_stream *digest; /* NULL: none */
     unsigned char head[SL_MOVER_HEAD_BYTES];
 };
 
-/* A receive. All that is pointed at is lent. */
+/* A receive. All that is pointed at is lent, the lists of runs too. */
 struct sl_mover_receive {
     int fd;
-    void *at;
+    struct sl_runs to;
     uint32_t length_bytes;
     void *after; /* takes up to after_bytes that are there behind it, which are not waited for */
     uint32_t after_bytes;

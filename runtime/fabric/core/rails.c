@@ -118,6 +118,11 @@ static sl_err tables_make(struct rails *rails, struct sl_error *why)
 {
     const struct sl_fabric_options *options = &rails->fabric->options;
     bool there = true;
+    sl_err err = fabric_places_open(&rails->places, options->places_max, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    rails->place_scratch = calloc(SL_MAX(options->places_max, 1u), sizeof(*rails->place_scratch));
     rails->memories = calloc(options->memories_max, sizeof(*rails->memories));
     rails->peers = calloc(options->peers_max, sizeof(*rails->peers));
     rails->grants = calloc(options->grants_max, sizeof(*rails->grants));
@@ -129,7 +134,8 @@ static sl_err tables_make(struct rails *rails, struct sl_error *why)
         there = there && rails->at[i].grant_of != NULL;
     }
     if (!there || rails->memories == NULL || rails->peers == NULL || rails->grants == NULL ||
-        rails->keys == NULL || rails->transfers == NULL || rails->pieces == NULL) {
+        rails->keys == NULL || rails->transfers == NULL || rails->pieces == NULL ||
+        rails->place_scratch == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the tables of %u rails", rails->count);
     }
     for (uint32_t i = 0; i < options->transfers_max; i++) {
@@ -297,6 +303,8 @@ void fabric_rails_close(struct sl_fabric *fabric)
     free(rails->keys);
     free(rails->transfers);
     free(rails->pieces);
+    free(rails->place_scratch);
+    fabric_places_close(&rails->places);
     free(rails);
     free(fabric);
 }

@@ -50,6 +50,7 @@ struct rails_grant {
     bool used, ending, told, gone, silent;          /* silent: nobody knows its handle */
     uint16_t generation, added, ready, lost, ended; /* bits of rails */
     uint32_t peer, memory;                          /* handles */
+    struct fabric_place *places;                    /* NULL: one range of that memory */
     uint32_t sub[RAILS_MAX];
 };
 struct rails_key {
@@ -60,6 +61,7 @@ struct rails_key {
 };
 struct rails_piece {
     struct sl_fabric_piece want; /* our handles */
+    struct fabric_place *places; /* NULL: one range of one memory */
     struct sl_digest digest;
     bool check_digest;
     uint8_t code, rail;
@@ -87,6 +89,8 @@ struct rails {
     struct rails_transfer *transfers;
     struct rails_piece *pieces;
     uint32_t free_transfer, free_piece, number, grants_gone;
+    struct fabric_places places;           /* with our handles */
+    struct sl_fabric_place *place_scratch; /* places_max, with those of a rail */
     struct sl_fabric_piece scratch[SL_FABRIC_PIECES_MAX];
     uint8_t codes[SL_FABRIC_PIECES_MAX];
     unsigned char blob[SL_FABRIC_BLOB_MAX], part[SL_FABRIC_BLOB_MAX];
@@ -138,6 +142,18 @@ sl_err fabric_rails_memory_remove(struct sl_fabric *fabric, uint32_t memory);
 sl_err fabric_rails_memory_remove_step(struct sl_fabric *fabric, uint32_t memory, bool *gone);
 uint64_t fabric_rails_region_bytes_max(const struct sl_fabric *fabric);
 bool rails_memory_is_ready(const struct rails *rails, const struct rails_memory *memory);
+/* The memories of the places (count 0: the one) are there and ready. Errors: SL_ERR_NOT_FOUND,
+ * SL_ERR_BUSY. */
+sl_err rails_memories_check(const struct rails *rails, uint32_t memory,
+                            const struct sl_fabric_place *places, uint32_t count,
+                            struct sl_error *why);
+/* They get a user more, or one less: of the list, or of the one memory where that is NULL. */
+struct fabric_place *rails_memories_hold(struct rails *rails, uint32_t memory,
+                                         const struct sl_fabric_place *places, uint32_t count);
+void rails_memories_leave(struct rails *rails, uint32_t memory, struct fabric_place *places);
+/* The list with the handles of the rail. Gives the count; out has room for all. */
+uint32_t rails_places_on(const struct rail *rail, const struct fabric_place *places,
+                         struct sl_fabric_place *out);
 sl_err fabric_rails_grant_add(struct sl_fabric *fabric, const struct sl_fabric_grant *grant,
                               uint32_t *out, void *key, uint32_t *key_bytes, struct sl_error *why);
 sl_err fabric_rails_grant_end(struct sl_fabric *fabric, uint32_t grant);

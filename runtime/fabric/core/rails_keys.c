@@ -35,6 +35,68 @@ bool rails_memory_is_ready(const struct rails *rails, const struct rails_memory 
     return memory->ready == all_bits(rails);
 }
 
+sl_err rails_memories_check(const struct rails *rails, uint32_t memory,
+                            const struct sl_fabric_place *places, uint32_t count,
+                            struct sl_error *why)
+{
+    for (uint32_t i = 0; i < SL_MAX(count, 1u); i++) {
+        const struct rails_memory *one =
+            rails_memory_of(rails, count == 0 ? memory : places[i].memory);
+        if (one == NULL) {
+            return sl_fail(why, SL_ERR_NOT_FOUND, "no such memory");
+        }
+        if (!rails_memory_is_ready(rails, one)) {
+            return sl_fail(why, SL_ERR_BUSY, "the memory is not registered yet");
+        }
+    }
+    return SL_OK;
+}
+
+struct fabric_place *rails_memories_hold(struct rails *rails, uint32_t memory,
+                                         const struct sl_fabric_place *places, uint32_t count)
+{
+    struct fabric_place *first = fabric_places_take(&rails->places, places, count);
+    for (struct fabric_place *at = first; at != NULL; at = fabric_place_of(at->run.next)) {
+        rails_memory_of(rails, at->memory)->users++;
+    }
+    if (first == NULL) {
+        rails_memory_of(rails, memory)->users++;
+    }
+    return first;
+}
+
+static void memory_leave(const struct rails *rails, uint32_t handle)
+{
+    struct rails_memory *memory = rails_memory_of(rails, handle);
+    SL_ASSERT(memory != NULL && memory->users > 0); /* it cannot go while it is in use */
+    memory->users--;
+}
+
+void rails_memories_leave(struct rails *rails, uint32_t memory, struct fabric_place *places)
+{
+    for (struct fabric_place *at = places; at != NULL; at = fabric_place_of(at->run.next)) {
+        memory_leave(rails, at->memory);
+    }
+    if (places == NULL) {
+        memory_leave(rails, memory);
+    }
+    fabric_places_give(&rails->places, places);
+}
+
+uint32_t rails_places_on(const struct rail *rail, const struct fabric_place *places,
+                         struct sl_fabric_place *out)
+{
+    uint32_t count = 0;
+    for (const struct fabric_place *at = places; at != NULL; at = fabric_place_of(at->run.next)) {
+        const struct rails_memory *memory = rails_memory_of(rail->rails, at->memory);
+        SL_ASSERT(memory != NULL);
+        out[count++] = (struct sl_fabric_place){.memory = memory->sub[rail->index],
+                                                .offset_bytes = at->offset_bytes,
+                                                .length_bytes = at->run.length_bytes};
+    }
+    return count;
+}
+
 /* From every rail but those that have no more of it (bits). */
 static void memory_free(struct rails *rails, struct rails_memory *memory, uint16_t but)
 {
@@ -188,12 +250,16 @@ static uint32_t grant_handle(const struct rails *rails, const struct rails_grant
 static sl_err grant_check(const struct rails *rails, const struct sl_fabric_grant *want,
                           struct sl_error *why)
 {
-    const struct rails_memory *memory = rails_memory_of(rails, want->memory);
-    if (memory == NULL) {
-        return sl_fail(why, SL_ERR_NOT_FOUND, "no such memory");
+    sl_err err =
+        fabric_places_count_check(want->places, want->place_count, want->length_bytes, why);
+    if (err == SL_OK) {
+        err = rails_memories_check(rails, want->memory, want->places, want->place_count, why);
     }
-    if (!rails_memory_is_ready(rails, memory)) {
-        return sl_fail(why, SL_ERR_BUSY, "the memory is not registered yet");
+    if (err != SL_OK) {
+        return err;
+    }
+    if (want->place_count > fabric_places_room(&rails->places)) {
+        return sl_fail(why, SL_ERR_LIMIT, "no room for %u more places", want->place_count);
     }
     return rails_peer_of(rails, want->peer) == NULL ? sl_fail(why, SL_ERR_NOT_FOUND, "no such peer")
                                                     : SL_OK;
@@ -207,7 +273,12 @@ static bool grant_add_on(struct rail *rail, const struct sl_fabric_grant *want,
     struct rails *rails = rail->rails;
     uint32_t i = rail->index, length = 0;
     struct sl_fabric_grant on_rail = *want;
-    on_rail.memory = rails_memory_of(rails, want->memory)->sub[i];
+    if (grant->places == NULL) {
+        on_rail.memory = rails_memory_of(rails, want->memory)->sub[i];
+    } else {
+        on_rail.places = rails->place_scratch;
+        on_rail.place_count = rails_places_on(rail, grant->places, rails->place_scratch);
+    }
     on_rail.peer = rails_peer_of(rails, want->peer)->sub[i];
     if (sl_fabric_grant_add(rail->fabric, &on_rail, &grant->sub[i], rails->part, &length, why) !=
         SL_OK) {
@@ -243,9 +314,11 @@ sl_err fabric_rails_grant_add(struct sl_fabric *fabric, const struct sl_fabric_g
         return sl_fail(why, SL_ERR_LIMIT, "more than %u grants", index);
     }
     struct rails_grant *grant = &rails->grants[index];
-    *grant = (struct rails_grant){.generation = fabric_generation_next(grant->generation),
-                                  .peer = want->peer,
-                                  .memory = want->memory};
+    *grant = (struct rails_grant){
+        .generation = fabric_generation_next(grant->generation),
+        .peer = want->peer,
+        .memory = want->memory,
+        .places = rails_memories_hold(rails, want->memory, want->places, want->place_count)};
     for (uint32_t i = 0; i < rails->count; i++) {
         struct sl_error reason = {0};
         if (rails->at[i].fabric != NULL &&
@@ -255,13 +328,14 @@ sl_err fabric_rails_grant_add(struct sl_fabric *fabric, const struct sl_fabric_g
         }
     }
     if (grant->added == 0) {
+        rails_memories_leave(rails, grant->memory, grant->places);
+        grant->places = NULL;
         if (why != NULL) {
             *why = first;
         }
         return first.code;
     }
     grant->used = true;
-    rails_memory_of(rails, want->memory)->users++;
     uint32_t length = rails_blob_write(rails, want->verb, parts.parts, parts.lengths, key);
     if (length == 0) {
         grant->silent = true;
@@ -361,9 +435,7 @@ void rails_grants_tell(struct rails *rails)
         }
         bool silent = grant->silent;
         uint32_t handle = grant_handle(rails, grant);
-        struct rails_memory *memory = rails_memory_of(rails, grant->memory);
-        SL_ASSERT(memory != NULL && memory->users > 0);
-        memory->users--;
+        rails_memories_leave(rails, grant->memory, grant->places);
         *grant = (struct rails_grant){.generation = grant->generation};
         rails->grants_gone--;
         if (!silent && events->grant_ended != NULL) {

@@ -1,6 +1,7 @@
 /* runtime/fabric/core/rails_transfers.c - transfers dealt out over rails. */
 #include "runtime/fabric/core/rails.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 /* What a rail is told as a cookie: which transfer, which life of it, which post. */
@@ -33,7 +34,16 @@ static enum sl_fabric_link link_of(const struct rail *rail, const struct rails_t
                         : sl_fabric_peer_link(rail->fabric, peer->sub[rail->index]);
 }
 
-/* The least busy rail that is up; with `patient` one that connects or is down where none is.
+/* Whether the piece wants this rail, and that can be now. */
+static bool rail_is_wanted(const struct rail *rail, const struct rails_transfer *transfer,
+                           const struct rails_piece *piece)
+{
+    return piece->want.rail == rail->index + 1 && rail_may(rail, transfer, piece) &&
+           link_of(rail, transfer) == SL_FABRIC_UP;
+}
+
+/* The rail that the piece wants, else the least busy one that is up; with `patient` one that connects or is
+ * down where none is.
  * RAILS_MAX: there is none. The turn decides between equals, so that small transfers alternate. */
 static uint32_t rail_choose(const struct rails *rails, const struct rails_transfer *transfer,
                             const struct rails_piece *piece, bool patient)
@@ -45,6 +55,9 @@ static uint32_t rail_choose(const struct rails *rails, const struct rails_transf
         const struct rail *rail = &rails->at[(rails->turn + n) % rails->count];
         if (!rail_may(rail, transfer, piece)) {
             continue;
+        }
+        if (rail_is_wanted(rail, transfer, piece)) {
+            return rail->index;
         }
         uint32_t rank = rank_of[link_of(rail, transfer)];
         if (rank < best_rank || (rank == best_rank && best != RAILS_MAX &&
@@ -64,7 +77,7 @@ static sl_err batch_post(struct rails *rails, struct rails_transfer *transfer, u
 {
     const struct rails_peer *peer = rails_peer_of(rails, transfer->peer);
     struct rail *rail = NULL;
-    uint32_t count = 0;
+    uint32_t count = 0, place_count = 0;
     uint64_t bytes = 0;
     for (uint32_t i = transfer->piece_first; i != FABRIC_NONE; i = rails->pieces[i].next) {
         const struct rails_piece *piece = &rails->pieces[i];
@@ -72,7 +85,14 @@ static sl_err batch_post(struct rails *rails, struct rails_transfer *transfer, u
             rail = &rails->at[piece->rail];
             struct sl_fabric_piece *out = &rails->scratch[count++];
             *out = piece->want;
-            out->memory = rails_memory_of(rails, piece->want.memory)->sub[rail->index];
+            if (piece->places == NULL) {
+                out->memory = rails_memory_of(rails, piece->want.memory)->sub[rail->index];
+            } else {
+                out->places = &rails->place_scratch[place_count];
+                out->place_count =
+                    rails_places_on(rail, piece->places, &rails->place_scratch[place_count]);
+                place_count += out->place_count;
+            }
             out->key = rails_key_of(rails, piece->want.key)->sub[rail->index];
             out->digest = piece->check_digest ? &piece->digest : NULL;
             bytes += piece->want.length_bytes;
@@ -124,9 +144,8 @@ static void transfer_free(struct rails *rails, struct rails_transfer *transfer)
     for (uint32_t i = transfer->piece_first; i != FABRIC_NONE;) {
         struct rails_piece *piece = &rails->pieces[i];
         uint32_t next = piece->next;
-        struct rails_memory *memory = rails_memory_of(rails, piece->want.memory);
-        SL_ASSERT(memory != NULL && memory->users > 0); /* it cannot go while it is in use */
-        memory->users--;
+        rails_memories_leave(rails, piece->want.memory, piece->places);
+        piece->places = NULL;
         piece->next = rails->free_piece;
         rails->free_piece = i;
         i = next;
@@ -146,18 +165,29 @@ static sl_err post_check(struct rails *rails, const struct sl_fabric_transfer *w
         return sl_fail(why, SL_ERR_INVALID, "a transfer reads or writes 1..%u pieces, not %u",
                        SL_FABRIC_PIECES_MAX, want->piece_count);
     }
+    uint64_t place_count = 0;
     for (uint32_t i = 0; i < want->piece_count; i++) {
-        const struct rails_memory *memory = rails_memory_of(rails, want->pieces[i].memory);
-        const struct rails_key *key = rails_key_of(rails, want->pieces[i].key);
-        if (memory == NULL || key == NULL) {
-            return sl_fail(why, SL_ERR_NOT_FOUND, "no such %s", memory == NULL ? "memory" : "key");
+        const struct sl_fabric_piece *piece = &want->pieces[i];
+        const struct rails_key *key = rails_key_of(rails, piece->key);
+        sl_err err =
+            fabric_places_count_check(piece->places, piece->place_count, piece->length_bytes, why);
+        if (err == SL_OK) {
+            err =
+                rails_memories_check(rails, piece->memory, piece->places, piece->place_count, why);
         }
-        if (!rails_memory_is_ready(rails, memory)) {
-            return sl_fail(why, SL_ERR_BUSY, "the memory is not registered yet");
+        if (err != SL_OK) {
+            return err;
+        }
+        place_count += piece->place_count;
+        if (key == NULL) {
+            return sl_fail(why, SL_ERR_NOT_FOUND, "no such key");
         }
         if (key->peer != want->peer) {
             return sl_fail(why, SL_ERR_INVALID, "the key is for another peer");
         }
+    }
+    if (place_count > fabric_places_room(&rails->places)) {
+        return sl_fail(why, SL_ERR_LIMIT, "no room for %" PRIu64 " more places", place_count);
     }
     uint32_t room = 0;
     for (uint32_t i = rails->free_piece; i != FABRIC_NONE && room < want->piece_count;
@@ -193,7 +223,9 @@ static struct rails_transfer *transfer_take(struct rails *rails,
             piece->check_digest = true;
             piece->want.digest = NULL;
         }
-        rails_memory_of(rails, piece->want.memory)->users++;
+        piece->places = rails_memories_hold(rails, want->pieces[i].memory, want->pieces[i].places,
+                                            want->pieces[i].place_count);
+        piece->want.places = NULL;
         link = &piece->next;
     }
     return transfer;
@@ -214,7 +246,7 @@ static bool transfer_deal(struct rails *rails, struct rails_transfer *transfer,
     }
     for (uint32_t i = transfer->piece_first; i != FABRIC_NONE && all; i = rails->pieces[i].next) {
         struct rails_piece *piece = &rails->pieces[i];
-        bool same = total < RAILS_SPLIT_BYTES && last != RAILS_MAX &&
+        bool same = total < RAILS_SPLIT_BYTES && last != RAILS_MAX && piece->want.rail == 0 &&
                     rail_may(&rails->at[last], transfer, piece);
         uint32_t rail = same ? last : rail_choose(rails, transfer, piece, true);
         all = piece_deal(transfer, piece, rail, batches);

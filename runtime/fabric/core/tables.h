@@ -16,6 +16,31 @@ void fabric_key_free(struct fabric_key *key);
 bool fabric_regions_cover(const struct fabric_region *regions, uint32_t count,
                           uint64_t offset_bytes, uint64_t length_bytes);
 
+/* ---- places.c ---- */
+/* No places, or 1..SL_FABRIC_PLACES_MAX whose lengths add up. Errors: SL_ERR_INVALID. */
+sl_err fabric_places_count_check(const struct sl_fabric_place *places, uint32_t count,
+                                 uint64_t length_bytes, struct sl_error *why);
+/* The range is in memory that is ready. read: for peers to read. Errors: SL_ERR_NOT_FOUND,
+ * SL_ERR_BUSY, SL_ERR_PERMISSION, SL_ERR_INVALID. */
+sl_err fabric_range_check(struct sl_fabric *fabric, const struct sl_fabric_place *range, bool read,
+                          struct sl_error *why);
+/* Both, for all of a list. */
+sl_err fabric_places_check(struct sl_fabric *fabric, const struct sl_fabric_place *places,
+                           uint32_t count, uint64_t length_bytes, bool read, struct sl_error *why);
+
+/* Errors: SL_ERR_NO_MEMORY. close accepts a table that is not open. */
+sl_err fabric_places_open(struct fabric_places *table, uint32_t count_max, struct sl_error *why);
+void fabric_places_close(struct fabric_places *table);
+uint32_t fabric_places_room(const struct fabric_places *table);
+/* A list of them, in order; there is room. NULL: count is 0. */
+struct fabric_place *fabric_places_take(struct fabric_places *table,
+                                        const struct sl_fabric_place *places, uint32_t count);
+void fabric_places_give(struct fabric_places *table, struct fabric_place *first);
+/* The same, with addresses, and each a user of its memory. */
+struct fabric_place *fabric_places_hold(struct sl_fabric *fabric,
+                                        const struct sl_fabric_place *places, uint32_t count);
+void fabric_places_leave(struct sl_fabric *fabric, struct fabric_place *first);
+
 /* ---- units.c ---- */
 /* The piece waits for a lane of its peer. */
 void fabric_piece_queue(struct fabric_peer *peer, struct fabric_piece *piece);

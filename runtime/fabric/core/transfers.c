@@ -8,24 +8,27 @@
 static sl_err piece_check(struct sl_fabric *fabric, const struct sl_fabric_transfer *transfer,
                           const struct sl_fabric_piece *piece, struct sl_error *why)
 {
-    const struct fabric_memory *memory = fabric_memory_of(fabric, piece->memory);
     const struct fabric_key *key = fabric_key_of(fabric, piece->key);
-    if (memory == NULL || key == NULL) {
-        return sl_fail(why, SL_ERR_NOT_FOUND, "no such %s", memory == NULL ? "memory" : "key");
+    const struct sl_fabric_place whole = {.memory = piece->memory,
+                                          .offset_bytes = piece->offset_bytes,
+                                          .length_bytes = piece->length_bytes};
+    if (key == NULL) {
+        return sl_fail(why, SL_ERR_NOT_FOUND, "no such key");
     }
-    if (memory->state != MEMORY_READY) {
-        return sl_fail(why, SL_ERR_BUSY, "the memory is not registered yet");
+    sl_err err = fabric_places_check(fabric, piece->places, piece->place_count, piece->length_bytes,
+                                     false, why);
+    if (err == SL_OK && piece->places == NULL) {
+        err = fabric_range_check(fabric, &whole, false, why);
+    }
+    if (err != SL_OK) {
+        return err;
     }
     if (key->peer_index != (transfer->peer & 0xffffu) || key->verb != transfer->verb) {
         return sl_fail(why, SL_ERR_INVALID,
                        "the key is for another peer or for the other direction");
     }
-    if (piece->length_bytes == 0 || piece->length_bytes > SL_VALUE_BYTES_MAX ||
-        piece->offset_bytes > memory->what.length_bytes ||
-        piece->length_bytes > memory->what.length_bytes - piece->offset_bytes) {
-        return sl_fail(why, SL_ERR_INVALID,
-                       "local range %" PRIu64 "+%" PRIu64 " is not within %" PRIu64 " bytes",
-                       piece->offset_bytes, piece->length_bytes, memory->what.length_bytes);
+    if (piece->length_bytes > SL_VALUE_BYTES_MAX) {
+        return sl_fail(why, SL_ERR_INVALID, "a piece of %" PRIu64 " bytes", piece->length_bytes);
     }
     if (piece->remote_offset_bytes > UINT64_MAX - piece->length_bytes ||
         !fabric_regions_cover(key->regions, key->region_count, piece->remote_offset_bytes,
@@ -58,11 +61,16 @@ static sl_err post_check(struct sl_fabric *fabric, const struct sl_fabric_transf
         return sl_fail(why, SL_ERR_INVALID, "a transfer reads or writes 1..%u pieces, not %u",
                        SL_FABRIC_PIECES_MAX, want->piece_count);
     }
+    uint64_t place_count = 0;
     for (uint32_t i = 0; i < want->piece_count; i++) {
         sl_err err = piece_check(fabric, want, &want->pieces[i], why);
         if (err != SL_OK) {
             return err;
         }
+        place_count += want->pieces[i].place_count;
+    }
+    if (place_count > fabric_places_room(&fabric->places)) {
+        return sl_fail(why, SL_ERR_LIMIT, "no room for %" PRIu64 " more places", place_count);
     }
     if (fabric->free_transfer == FABRIC_NONE ||
         free_pieces(fabric, want->piece_count) < want->piece_count) {
@@ -90,7 +98,16 @@ static uint32_t piece_take(struct sl_fabric *fabric, const struct sl_fabric_piec
         piece->digest = *want->digest;
         piece->want.digest = NULL;
     }
-    fabric->memories[piece->memory_index].users++;
+    if (want->places != NULL) {
+        piece->places = fabric_places_hold(fabric, want->places, want->place_count);
+        piece->uncut = sl_runs_from(&piece->places->run);
+        piece->want.places = NULL;
+    } else {
+        struct fabric_memory *memory = &fabric->memories[piece->memory_index];
+        piece->uncut =
+            sl_runs_of((unsigned char *)memory->what.at + want->offset_bytes, want->length_bytes);
+        memory->users++;
+    }
     fabric->keys[piece->key_index].users++;
     return index;
 }

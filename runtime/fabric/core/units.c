@@ -23,7 +23,12 @@ static void piece_end(struct sl_fabric *fabric, struct fabric_piece *piece)
         piece->lane->piece = FABRIC_NONE;
         piece->lane = NULL;
     }
-    fabric->memories[piece->memory_index].users--;
+    if (piece->places != NULL) {
+        fabric_places_leave(fabric, piece->places);
+        piece->places = NULL;
+    } else {
+        fabric->memories[piece->memory_index].users--;
+    }
     struct fabric_key *key = &fabric->keys[piece->key_index];
     key->users--;
     if (key->closing && key->users == 0) {
@@ -115,7 +120,7 @@ void fabric_unit_release(struct fabric_lane *lane, struct fabric_unit *unit, sl_
     }
     struct fabric_piece *piece = &fabric->pieces[unit->piece];
     unit->piece = FABRIC_NONE;
-    unit->local = NULL;
+    unit->local = (struct sl_runs){0};
     SL_ASSERT(piece->units_out > 0);
     piece->units_out--;
     if (code != SL_OK) {
@@ -198,6 +203,28 @@ static struct fabric_piece *lane_piece(struct fabric_lane *lane)
     return lane->piece == FABRIC_NONE ? NULL : &peer->fabric->pieces[lane->piece];
 }
 
+/* How much of the next length_bytes one unit carries from its local side, and the key of the region
+ * when that is one run. */
+static uint64_t local_cut(const struct sl_fabric *fabric, const struct fabric_piece *piece,
+                          uint64_t length_bytes, uint32_t *lkey)
+{
+    struct fabric_span spans[FABRIC_SPANS_MAX];
+    uint32_t count = 0;
+    uint32_t span_max = fabric->spans_max[fabric->transfers[piece->transfer].verb];
+    if (piece->places != NULL) {
+        return span_max == 0 ? length_bytes
+                             : fabric_runs_cut(fabric, piece->uncut, length_bytes, spans,
+                                               SL_MIN(span_max, FABRIC_SPANS_MAX), &count);
+    }
+    const struct fabric_memory *memory = &fabric->memories[piece->memory_index];
+    uint64_t at = piece->want.offset_bytes + piece->cut_bytes;
+    const struct fabric_region *region =
+        fabric_region_at(memory->regions, memory->region_count, at);
+    SL_ASSERT(region != NULL);
+    *lkey = region->lkey;
+    return SL_MIN(length_bytes, region->length_bytes - (at - region->offset_bytes));
+}
+
 /* Cuts the next unit of the lane's piece; false when there is nothing to do or no room. */
 static bool lane_cut(struct fabric_lane *lane)
 {
@@ -209,25 +236,22 @@ static bool lane_cut(struct fabric_lane *lane)
     if (piece == NULL) {
         return false;
     }
-    const struct fabric_memory *memory = &fabric->memories[piece->memory_index];
     const struct fabric_key *key = &fabric->keys[piece->key_index];
-    uint64_t at = piece->want.offset_bytes + piece->cut_bytes;
+    uint32_t lkey = 0;
     uint64_t remote_at = piece->want.remote_offset_bytes + piece->cut_bytes;
-    const struct fabric_region *local = fabric_region_at(memory->regions, memory->region_count, at);
     const struct fabric_region *remote =
         fabric_region_at(key->regions, key->region_count, remote_at);
-    SL_ASSERT(local != NULL);
     SL_ASSERT(remote != NULL);
     uint64_t length =
         SL_MIN(piece->want.length_bytes - piece->cut_bytes, fabric->options.unit_bytes);
-    length = SL_MIN(length, local->length_bytes - (at - local->offset_bytes));
     length = SL_MIN(length, remote->length_bytes - (remote_at - remote->offset_bytes));
+    length = local_cut(fabric, piece, length, &lkey);
     *fabric_lane_unit(lane, lane->tail++) = (struct fabric_unit){
-        .local = (unsigned char *)memory->what.at + at,
+        .local = piece->uncut,
         .remote_offset_bytes = remote_at,
         .remote_addr = remote->addr + (remote_at - remote->offset_bytes),
         .length_bytes = (uint32_t)length,
-        .lkey = local->lkey,
+        .lkey = lkey,
         .rkey = key->lane_rkeys == NULL
                     ? remote->rkey
                     : key->lane_rkeys[(size_t)(remote - key->regions) * fabric->options.lanes +
@@ -239,6 +263,7 @@ static bool lane_cut(struct fabric_lane *lane)
         .last = piece->cut_bytes + length == piece->want.length_bytes,
     };
     piece->cut_bytes += length;
+    sl_runs_skip(&piece->uncut, length);
     piece->units_out++;
     if (piece->cut_bytes == piece->want.length_bytes) {
         piece->lane = NULL;

@@ -48,6 +48,18 @@ static void tcp_recv_at(struct tcp_conn *conn, void *at, size_t length_bytes)
     conn->ops_out++;
 }
 
+static void tcp_recv_parts(struct tcp_conn *conn, uint32_t part_count)
+{
+    struct tcp *tcp = tcp_of(conn->fabric);
+    SL_ASSERT(!conn->recv_on);
+    struct io_uring_sqe *sqe = tcp_sqe(tcp);
+    conn->recv_message = (struct msghdr){.msg_iov = conn->recv_parts, .msg_iovlen = part_count};
+    io_uring_prep_recvmsg(sqe, conn->fd, &conn->recv_message, 0);
+    tcp_tag(sqe, conn->index, TCP_OP_RECV);
+    conn->recv_on = true;
+    conn->ops_out++;
+}
+
 void tcp_recv(struct tcp_conn *conn, void *at, size_t length_bytes)
 {
     sl_low_water_set(&conn->low, conn->fd, 1);
@@ -72,7 +84,7 @@ void tcp_recv_value(struct tcp_conn *conn, struct sl_digest_stream *digest)
         const struct tcp_chain *chain = conn->chain;
         const struct sl_mover_receive receive = {
             .fd = conn->fd,
-            .at = conn->value,
+            .to = conn->value,
             .length_bytes = conn->value_left,
             .after = conn->heads_in,
             .after_bytes = conn->lane != NULL ? SL_WIRE_ANSWER_BYTES : sizeof(conn->heads_in),
@@ -86,11 +98,23 @@ void tcp_recv_value(struct tcp_conn *conn, struct sl_digest_stream *digest)
         conn->ops_out++;
         return;
     }
-    uint64_t most = discards ? TCP_DISCARD_BYTES : TCP_SLICE_BYTES;
-    uint32_t bytes = (uint32_t)SL_MIN(conn->value_left, most);
-    conn->digest = discards ? NULL : digest;
-    sl_low_water_set(&conn->low, conn->fd, bytes);
-    tcp_recv_at(conn, discards ? tcp->discard : conn->value, bytes);
+    if (discards) {
+        uint32_t bytes = SL_MIN(conn->value_left, TCP_DISCARD_BYTES);
+        conn->digest = NULL;
+        sl_low_water_set(&conn->low, conn->fd, bytes);
+        tcp_recv_at(conn, tcp->discard, bytes);
+        return;
+    }
+    uint32_t count = 0;
+    uint64_t bytes = sl_runs_parts(conn->value, SL_MIN(conn->value_left, TCP_SLICE_BYTES),
+                                   conn->recv_parts, TCP_RECV_PARTS, &count);
+    conn->digest = digest;
+    sl_low_water_set(&conn->low, conn->fd, (uint32_t)bytes);
+    if (count == 1) {
+        tcp_recv_at(conn, conn->recv_parts[0].iov_base, bytes);
+    } else {
+        tcp_recv_parts(conn, count);
+    }
 }
 
 void tcp_recv_cancel(struct tcp_conn *conn)
@@ -124,6 +148,34 @@ void tcp_part(struct tcp_conn *conn, const void *at, size_t length_bytes)
     conn->parts[conn->message.msg_iovlen++] =
         (struct iovec){.iov_base = (void *)(uintptr_t)at, .iov_len = length_bytes};
     conn->message.msg_iov = conn->parts;
+}
+
+void tcp_message_begin(struct tcp_conn *conn)
+{
+    conn->message.msg_iovlen = 0;
+    conn->rest_bytes = 0;
+}
+
+bool tcp_message_has_room(const struct tcp_conn *conn)
+{
+    return conn->rest_bytes == 0 && conn->message.msg_iovlen + 2 <= SL_COUNT(conn->parts);
+}
+
+static void message_fill(struct tcp_conn *conn)
+{
+    while (conn->rest_bytes > 0 && conn->message.msg_iovlen < SL_COUNT(conn->parts)) {
+        struct iovec part = sl_runs_part(&conn->rest, conn->rest_bytes);
+        tcp_part(conn, part.iov_base, part.iov_len);
+        sl_runs_skip(&conn->rest, part.iov_len);
+        conn->rest_bytes -= (uint32_t)part.iov_len;
+    }
+}
+
+void tcp_part_value(struct tcp_conn *conn, struct sl_runs value, uint32_t length_bytes)
+{
+    conn->rest = value;
+    conn->rest_bytes = length_bytes;
+    message_fill(conn);
 }
 
 void tcp_send_more(struct tcp_conn *conn)
@@ -162,7 +214,6 @@ void tcp_send(struct tcp_conn *conn, uint64_t value_bytes)
     tcp_send_more(conn);
 }
 
-/* True when all of the message is out. */
 bool tcp_send_advance(struct tcp_conn *conn, size_t sent_bytes)
 {
     struct msghdr *message = &conn->message;
@@ -174,6 +225,9 @@ bool tcp_send_advance(struct tcp_conn *conn, size_t sent_bytes)
     if (message->msg_iovlen > 0) {
         message->msg_iov->iov_base = (unsigned char *)message->msg_iov->iov_base + sent_bytes;
         message->msg_iov->iov_len -= sent_bytes;
+    }
+    if (message->msg_iovlen == 0) {
+        message_fill(conn); /* its places were more than a send takes */
     }
     return message->msg_iovlen == 0;
 }

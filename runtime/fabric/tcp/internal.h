@@ -17,6 +17,8 @@
 #define TCP_SEND_BATCH    16u            /* frames of one send */
 #define TCP_SEND_BYTES    (2 * SL_MIB)   /* after so many bytes of values a send is full */
 #define TCP_SLICE_BYTES   (256 * SL_KIB) /* of one receive: digested while it is in the L2 cache */
+#define TCP_SEND_PARTS    128u           /* of one send; 2 a frame and more */
+#define TCP_RECV_PARTS    64u            /* of one receive */
 #define TCP_HEADS_IN      16u            /* requests of one receive */
 #define TCP_QUEUE_MAX     SL_FABRIC_DEPTH_MAX /* requests of a served connection */
 #define TCP_DISCARD_BYTES (64 * SL_KIB)
@@ -35,7 +37,7 @@ struct tcp_served {
     uint8_t code;
     uint32_t sequence;
     uint32_t length_bytes; /* of the value */
-    unsigned char *value;
+    struct sl_runs value;
     uint32_t grant;  /* index; FABRIC_NONE: none is held */
     uint64_t notice; /* zero-copy sends that must be noticed before it can go */
     unsigned char head[SL_WIRE_ANSWER_BYTES];
@@ -64,14 +66,18 @@ struct tcp_conn {
     unsigned char heads_in[TCP_HEADS_IN * SL_WIRE_REQUEST_BYTES]; /* being received */
     uint32_t heads_bytes, heads_taken;
     uint32_t after_bytes; /* of heads, came behind the value */
-    unsigned char *value; /* where the value goes */
+    struct sl_runs value; /* where the rest of the value goes */
     uint32_t value_left;
+    struct msghdr recv_message; /* a receive of several parts */
+    struct iovec recv_parts[TCP_RECV_PARTS];
     struct sl_digest_stream *digest; /* to feed with what our own ring receives; NULL: none */
     struct tcp_chain *chain;         /* lane with movers: values received in one go */
     uint64_t rx_due_ns;
 
     struct msghdr message;
-    struct iovec parts[2 * TCP_SEND_BATCH];
+    struct iovec parts[TCP_SEND_PARTS];
+    struct sl_runs rest; /* of the last value of the message: what it had no part left for */
+    uint32_t rest_bytes;
     uint64_t tx_due_ns;
     bool tx_zero, zero_off;
     uint64_t zero_sent, zero_noticed; /* zero-copy sends, and those the kernel is through with */
@@ -125,7 +131,7 @@ void tcp_recv_value(struct tcp_conn *conn, struct sl_digest_stream *digest);
 /* Sends conn->message, of which value_bytes are values; sets the time by which it must be out. */
 void tcp_send(struct tcp_conn *conn, uint64_t value_bytes);
 void tcp_send_more(struct tcp_conn *conn);
-/* Of conn->message so much is out. True: all of it. */
+/* Of conn->message so much is out. True: all of it; else tcp_send_more sends the rest. */
 bool tcp_send_advance(struct tcp_conn *conn, size_t sent_bytes);
 socklen_t tcp_sockaddr(const struct sl_wire_address *address, struct sockaddr_storage *out);
 void tcp_socket_options(const struct sl_fabric *fabric, int fd);
@@ -135,6 +141,12 @@ void tcp_close(struct tcp_conn *conn);
 void tcp_closed(struct tcp_conn *conn);
 void tcp_due(struct tcp_conn *conn, uint64_t *due_ns, uint64_t at_ns);
 void tcp_part(struct tcp_conn *conn, const void *at, size_t length_bytes);
+/* The message begins anew. */
+void tcp_message_begin(struct tcp_conn *conn);
+/* Whether another frame with a value may come behind those of the message. */
+bool tcp_message_has_room(const struct tcp_conn *conn);
+/* A value; what does not fit goes with the next sends of the message. */
+void tcp_part_value(struct tcp_conn *conn, struct sl_runs value, uint32_t length_bytes);
 /* ---- lane.c ---- */
 sl_err tcp_peer_start(struct fabric_peer *peer, struct sl_error *why);
 sl_err tcp_peer_address(struct fabric_peer *peer, const void *blob, uint32_t length_bytes,

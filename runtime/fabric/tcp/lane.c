@@ -63,7 +63,7 @@ static void lane_begin(struct fabric_lane *lane, const struct sl_wire_address *a
     conn->zero_sent = conn->zero_noticed = 0;
     conn->tx_first = 0;
     conn->progress_mark = 0;
-    conn->message.msg_iovlen = 0;
+    tcp_message_begin(conn);
     tcp_due(conn, &conn->tx_due_ns, SL_NEVER_NS);
     conn->rx_due_ns = SL_NEVER_NS;
     conn->progress_ns = conn->fabric->now_ns;
@@ -149,7 +149,7 @@ void tcp_lane_connected(struct tcp_conn *conn, int result)
     memcpy(hello.token, address->secret, sizeof(hello.token));
     sl_wire_request_write(&hello, conn->heads);
     conn->state = CONN_GREETING;
-    conn->message.msg_iovlen = 0;
+    tcp_message_begin(conn);
     tcp_part(conn, conn->heads, SL_WIRE_REQUEST_BYTES);
     tcp_send(conn, 0);
     lane_expect_head(conn);
@@ -238,7 +238,7 @@ static uint64_t push_unit(struct tcp_conn *conn, const struct fabric_unit *unit,
     sl_wire_request_write(&request, head);
     tcp_part(conn, head, SL_WIRE_REQUEST_BYTES);
     if (unit->verb == SL_FABRIC_WRITE) {
-        tcp_part(conn, unit->local, unit->length_bytes);
+        tcp_part_value(conn, unit->local, unit->length_bytes);
         return unit->length_bytes;
     }
     return 0;
@@ -259,9 +259,10 @@ void tcp_lane_push(struct fabric_lane *lane)
     }
     uint64_t value_bytes = 0;
     uint32_t frames = 0;
-    conn->message.msg_iovlen = 0;
+    tcp_message_begin(conn);
     conn->tx_first = lane->sent;
-    while (lane->sent < lane->tail && frames < TCP_SEND_BATCH && value_bytes < TCP_SEND_BYTES) {
+    while (lane->sent < lane->tail && frames < TCP_SEND_BATCH && value_bytes < TCP_SEND_BYTES &&
+           tcp_message_has_room(conn)) {
         struct fabric_unit *unit = fabric_lane_unit(lane, lane->sent);
         if (unit->piece == FABRIC_NONE) {
             unit->skipped = true; /* given up before it was asked for */
@@ -337,7 +338,7 @@ static void chain_make(struct tcp_conn *conn)
         const struct sl_wire_answer head = {
             .verb = SL_WIRE_READ, .sequence = (uint32_t)i, .length_bytes = unit->length_bytes};
         sl_wire_answer_write(&head, step->head);
-        step->at = unit->local;
+        step->to = unit->local;
         step->length_bytes = unit->length_bytes;
         if (unit->first) {
             digest = &chain->digests[chain->count - 1];
@@ -432,7 +433,7 @@ static void lane_got_value(struct tcp_conn *conn, uint32_t got_bytes)
     struct fabric_unit *unit = fabric_lane_unit(lane, lane->head);
     if (conn->rx == RX_VALUE) {
         fabric_unit_arrived(lane, got_bytes);
-        conn->value += got_bytes;
+        sl_runs_skip(&conn->value, got_bytes);
         if (fabric_unit_given_up(lane, unit)) {
             fabric_unit_release(lane, unit, SL_ERR_CANCELLED);
             conn->rx = RX_DISCARD;

@@ -117,8 +117,7 @@ static void served_request(struct tcp_conn *conn, const struct sl_wire_request *
     if (grant == NULL) {
         fabric->stats.refused++;
     } else {
-        unsigned char *memory = fabric->memories[grant->memory_index].what.at;
-        served.value = memory + request->offset_bytes;
+        served.value = fabric_grant_runs(fabric, grant, request->offset_bytes);
         served.grant = grant->index;
         grant->landing++;
     }
@@ -209,7 +208,7 @@ static void served_got_value(struct tcp_conn *conn, uint32_t got_bytes)
 {
     struct sl_fabric *fabric = conn->fabric;
     if (conn->rx == RX_VALUE) {
-        conn->value += got_bytes;
+        sl_runs_skip(&conn->value, got_bytes);
         if (fabric->grants[conn->writing.grant].state == GRANT_ENDING) {
             /* The ticket is over: what was under way has landed or not; the rest goes nowhere. */
             conn->rx = RX_DISCARD;
@@ -233,7 +232,7 @@ static void served_value(struct tcp_conn *conn)
 {
     uint32_t here_bytes = SL_MIN(heads_left(conn), conn->value_left);
     if (conn->rx == RX_VALUE) {
-        memcpy(conn->value, conn->heads_in + conn->heads_taken, here_bytes);
+        sl_runs_write(conn->value, conn->heads_in + conn->heads_taken, here_bytes);
     }
     conn->heads_taken += here_bytes;
     if (heads_left(conn) == 0) { /* what comes behind the value begins anew */
@@ -272,9 +271,9 @@ static void served_push(struct tcp_conn *conn)
     if (conn->send_on || conn->sent_number == conn->tail_number) {
         return;
     }
-    conn->message.msg_iovlen = 0;
+    tcp_message_begin(conn);
     while (conn->sent_number < conn->tail_number && frames < TCP_SEND_BATCH &&
-           value_bytes < TCP_SEND_BYTES) {
+           value_bytes < TCP_SEND_BYTES && tcp_message_has_room(conn)) {
         struct tcp_served *served = served_at(conn, conn->sent_number++);
         bool has_value = served->verb == SL_WIRE_READ && served->code == SL_OK;
         struct sl_wire_answer answer = {
@@ -286,7 +285,7 @@ static void served_push(struct tcp_conn *conn)
         sl_wire_answer_write(&answer, served->head);
         tcp_part(conn, served->head, SL_WIRE_ANSWER_BYTES);
         if (has_value) {
-            tcp_part(conn, served->value, served->length_bytes);
+            tcp_part_value(conn, served->value, served->length_bytes);
             value_bytes += served->length_bytes;
         }
         frames++;

@@ -96,7 +96,7 @@ static void tcp_recv_done(struct tcp_conn *conn, int result)
     }
     conn->progress_ns = conn->fabric->now_ns;
     if (conn->digest != NULL && result > 0) {
-        sl_digest_feed(conn->digest, conn->value, (uint64_t)result);
+        sl_runs_feed(conn->value, (uint64_t)result, conn->digest);
     }
     conn->digest = NULL;
     if (conn->lane != NULL) {

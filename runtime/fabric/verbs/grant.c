@@ -1,8 +1,8 @@
 /* runtime/fabric/verbs/grant.c - who may touch our memory.
  *
- * Reading: the regions' keys, for whoever has them. Writing: for each lane and region of the range
+ * Reading: the regions' keys, for whoever has them. Writing: for each lane and region of each range
  * a memory window of type 2, which works on that lane's queue pair alone; the ticket ends when all
- * are invalidated. A device without windows registers the range for the ticket alone, lets the
+ * are invalidated. A device without windows registers the ranges for the ticket alone, lets the
  * peer's queue pairs take writes only while it has a ticket, and ends the ticket by deregistering.
  * In both cases the device says so only when nothing lands any more. */
 #include "runtime/fabric/core/wire.h"
@@ -101,44 +101,102 @@ sl_err verbs_key_parse(struct sl_fabric *fabric, const void *blob, uint32_t leng
 
 /* ---- ranges ---- */
 
-/* The part of the grant's range in the region; false: none. */
-static bool range_cut(const struct fabric_grant *grant, const struct fabric_region *region,
-                      struct fabric_region *out)
+/* Goes over what a grant covers, in the order of its key. */
+struct range_walk {
+    const struct sl_fabric *fabric;
+    const struct fabric_place *next; /* after the range; NULL: none */
+    uint32_t memory_index;
+    uint64_t offset_bytes, left_bytes; /* of the range */
+    uint64_t key_offset_bytes;
+};
+
+static struct range_walk range_begin(const struct sl_fabric *fabric,
+                                     const struct fabric_grant *grant)
 {
-    uint64_t from = SL_MAX(grant->what.offset_bytes, region->offset_bytes);
-    uint64_t end = SL_MIN(grant->what.offset_bytes + grant->what.length_bytes,
-                          region->offset_bytes + region->length_bytes);
-    if (from >= end) {
+    struct range_walk walk = {.fabric = fabric, .next = grant->places};
+    walk.key_offset_bytes = grant->what.offset_bytes;
+    if (grant->places == NULL) {
+        walk.memory_index = grant->memory_index;
+        walk.offset_bytes = grant->what.offset_bytes;
+        walk.left_bytes = grant->what.length_bytes;
+    }
+    return walk;
+}
+
+/* Goes to the next range when this one is over; false: there is none. */
+static bool range_is_left(struct range_walk *walk)
+{
+    if (walk->left_bytes == 0 && walk->next != NULL) {
+        walk->memory_index = walk->next->memory & 0xffffu;
+        walk->offset_bytes = walk->next->offset_bytes;
+        walk->left_bytes = walk->next->run.length_bytes;
+        walk->next = fabric_place_of(walk->next->run.next);
+    }
+    return walk->left_bytes > 0;
+}
+
+static void range_skip(struct range_walk *walk, uint64_t length_bytes)
+{
+    walk->offset_bytes += length_bytes;
+    walk->key_offset_bytes += length_bytes;
+    walk->left_bytes -= length_bytes;
+}
+
+/* The next part that lies in one region: that region, shortened to it, by its offset in the key. */
+static bool range_cut(struct range_walk *walk, struct fabric_region *out)
+{
+    if (!range_is_left(walk)) {
         return false;
     }
+    const struct fabric_memory *memory = &walk->fabric->memories[walk->memory_index];
+    const struct fabric_region *region =
+        fabric_region_at(memory->regions, memory->region_count, walk->offset_bytes);
+    SL_ASSERT(region != NULL); /* the grant's ranges are within their memories */
+    uint64_t into_bytes = walk->offset_bytes - region->offset_bytes;
     *out = *region;
-    out->offset_bytes = from;
-    out->length_bytes = end - from;
-    out->addr = region->addr + (from - region->offset_bytes);
+    out->offset_bytes = walk->key_offset_bytes;
+    out->length_bytes = SL_MIN(region->length_bytes - into_bytes, walk->left_bytes);
+    out->addr = region->addr + into_bytes;
+    range_skip(walk, out->length_bytes);
     return true;
 }
 
-static uint32_t range_count(const struct fabric_memory *memory, const struct fabric_grant *grant)
+/* The next whole range, by its offset in the key. */
+static bool range_whole(struct range_walk *walk, struct fabric_region *out)
 {
-    uint32_t count = 0;
+    if (!range_is_left(walk)) {
+        return false;
+    }
+    unsigned char *memory = walk->fabric->memories[walk->memory_index].what.at;
+    *out = (struct fabric_region){.offset_bytes = walk->key_offset_bytes,
+                                  .length_bytes = walk->left_bytes,
+                                  .addr = (uintptr_t)(memory + walk->offset_bytes)};
+    range_skip(walk, walk->left_bytes);
+    return true;
+}
+
+static uint32_t range_count(const struct sl_fabric *fabric, const struct fabric_grant *grant,
+                            bool (*step)(struct range_walk *, struct fabric_region *))
+{
+    struct range_walk walk = range_begin(fabric, grant);
     struct fabric_region cut;
-    for (uint32_t i = 0; i < memory->region_count; i++) {
-        count += range_cut(grant, &memory->regions[i], &cut);
+    uint32_t count = 0;
+    while (step(&walk, &cut)) {
+        count++;
     }
     return count;
 }
 
-static sl_err grant_reading(const struct fabric_memory *memory, struct fabric_grant *grant,
+static sl_err grant_reading(const struct sl_fabric *fabric, struct fabric_grant *grant,
                             unsigned char *key)
 {
+    struct range_walk walk = range_begin(fabric, grant);
     unsigned char *at = key + KEY_HEAD;
     struct fabric_region cut;
-    for (uint32_t i = 0; i < memory->region_count; i++) {
-        if (range_cut(grant, &memory->regions[i], &cut)) {
-            at = key_region(at, &cut);
-            sl_wire_put(at, cut.rkey, 4);
-            at += 4;
-        }
+    while (range_cut(&walk, &cut)) {
+        at = key_region(at, &cut);
+        sl_wire_put(at, cut.rkey, 4);
+        at += 4;
     }
     grant->ready = true;
     return SL_OK;
@@ -187,13 +245,8 @@ static sl_err control_post(struct fabric_peer *peer, uint32_t lane, struct ibv_s
 static sl_err window_bind(struct fabric_peer *peer, struct fabric_grant *grant, uint32_t index,
                           uint32_t lane, const struct fabric_region *cut, struct sl_error *why)
 {
-    struct verbs *verbs = verbs_of(peer->fabric);
     struct verbs_grant *held = grant->backend;
     struct verbs_window *window = &held->windows[index];
-    sl_err err = window_take(verbs, &window->mw, why);
-    if (err != SL_OK) {
-        return err;
-    }
     window->lane = lane;
     struct ibv_send_wr work = {
         .wr_id = verbs_id(VERBS_BIND, held->life, grant->index, index),
@@ -231,15 +284,19 @@ static sl_err windows_bind(struct fabric_peer *peer, struct fabric_grant *grant,
                            struct sl_error *why)
 {
     struct sl_fabric *fabric = peer->fabric;
-    const struct fabric_memory *memory = &fabric->memories[grant->memory_index];
+    struct range_walk walk = range_begin(fabric, grant);
     struct verbs_grant *held = grant->backend;
     unsigned char *at = key + KEY_HEAD;
     struct fabric_region cut;
     uint32_t index = 0;
-    for (uint32_t i = 0; i < memory->region_count; i++) {
-        if (!range_cut(grant, &memory->regions[i], &cut)) {
-            continue;
+    for (uint32_t i = 0; i < held->window_count; i++) { /* all are there before one is bound */
+        sl_err err = window_take(verbs_of(fabric), &held->windows[i].mw, why);
+        if (err != SL_OK) {
+            windows_free(held);
+            return err;
         }
+    }
+    while (range_cut(&walk, &cut)) {
         at = key_region(at, &cut);
         for (uint32_t lane = 0; lane < fabric->options.lanes; lane++, index++, at += 4) {
             sl_err err = window_bind(peer, grant, index, lane, &cut, why);
@@ -269,6 +326,16 @@ static void writers_allow(struct fabric_peer *peer)
     }
 }
 
+static void own_free(const struct verbs *verbs, struct verbs_grant *held)
+{
+    for (uint32_t i = 0; i < held->window_count; i++) {
+        if (held->windows[i].own != NULL) {
+            (void)verbs->lib.verbs_dereg_mr(held->windows[i].own);
+            held->windows[i].own = NULL;
+        }
+    }
+}
+
 static sl_err own_register(struct fabric_peer *peer, struct fabric_grant *grant, unsigned char *key,
                            struct sl_error *why)
 {
@@ -276,21 +343,26 @@ static sl_err own_register(struct fabric_peer *peer, struct fabric_grant *grant,
     struct verbs *verbs = verbs_of(fabric);
     struct verbs_peer *state = peer->backend;
     struct verbs_grant *held = grant->backend;
-    unsigned char *at = fabric->memories[grant->memory_index].what.at;
-    at += grant->what.offset_bytes;
-    held->own = verbs->lib.verbs_reg_mr(verbs->pd, at, grant->what.length_bytes,
-                                        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-    if (held->own == NULL) {
-        return sl_fail_os(why, errno, "register %" PRIu64 " bytes for a ticket",
-                          grant->what.length_bytes);
+    struct range_walk walk = range_begin(fabric, grant);
+    struct fabric_region range;
+    unsigned char *out = key + KEY_HEAD;
+    for (uint32_t i = 0; range_whole(&walk, &range); i++) {
+        struct ibv_mr *own =
+            verbs->lib.verbs_reg_mr(verbs->pd, (void *)(uintptr_t)range.addr, range.length_bytes,
+                                    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+        if (own == NULL) {
+            int code = errno;
+            own_free(verbs, held);
+            return sl_fail_os(why, code, "register %" PRIu64 " bytes for a ticket",
+                              range.length_bytes);
+        }
+        held->windows[i].own = own;
+        out = key_region(out, &range);
+        for (uint32_t lane = 0; lane < fabric->options.lanes; lane++, out += 4) {
+            sl_wire_put(out, own->rkey, 4);
+        }
     }
-    struct fabric_region region = {.offset_bytes = grant->what.offset_bytes,
-                                   .length_bytes = grant->what.length_bytes,
-                                   .addr = (uintptr_t)at};
-    unsigned char *rkeys = key_region(key + KEY_HEAD, &region);
-    for (uint32_t i = 0; i < fabric->options.lanes; i++) {
-        sl_wire_put(rkeys + 4 * i, held->own->rkey, 4);
-    }
+    held->writes = true;
     if (++state->writers == 1) {
         writers_allow(peer);
     }
@@ -301,11 +373,11 @@ static sl_err own_register(struct fabric_peer *peer, struct fabric_grant *grant,
 static void own_deregister(struct fabric_peer *peer, struct verbs_grant *held)
 {
     struct verbs_peer *state = peer->backend;
-    if (held->own == NULL) {
+    if (!held->writes) {
         return;
     }
-    (void)verbs_of(peer->fabric)->lib.verbs_dereg_mr(held->own);
-    held->own = NULL;
+    own_free(verbs_of(peer->fabric), held);
+    held->writes = false;
     if (state != NULL && --state->writers == 0) {
         writers_allow(peer);
     }
@@ -313,14 +385,40 @@ static void own_deregister(struct fabric_peer *peer, struct verbs_grant *held)
 
 /* ---- grants ---- */
 
+/* Every lane has to bind all of them, and that at once: more than it has room for is refused, before
+ * anything is bound. */
+static sl_err windows_check(const struct fabric_peer *peer, uint32_t ranges, struct sl_error *why)
+{
+    const struct verbs_peer *state = peer->backend;
+    uint32_t busy = 0;
+    for (uint32_t i = 0; i < peer->fabric->options.lanes; i++) {
+        busy = SL_MAX(busy, state->control_out[i]);
+    }
+    return ranges <= VERBS_CONTROL_MAX - busy
+               ? SL_OK
+               : sl_fail(why, SL_ERR_LIMIT,
+                         "a ticket of %u ranges beside %u windows that are being bound: %u at most",
+                         ranges, busy, VERBS_CONTROL_MAX);
+}
+
 static sl_err grant_writing(struct sl_fabric *fabric, struct fabric_grant *grant, uint32_t regions,
                             unsigned char *key, struct sl_error *why)
 {
     struct verbs *verbs = verbs_of(fabric);
     struct fabric_peer *peer = &fabric->peers[grant->peer_index];
-    uint32_t windows = verbs->windows ? regions * fabric->options.lanes : 0;
+    uint32_t windows = verbs->windows ? regions * fabric->options.lanes : regions;
     if (peer->state != PEER_UP) {
         return sl_fail(why, SL_ERR_UNREACHABLE, "a ticket needs a link, and this one is not up");
+    }
+    sl_err err = SL_OK;
+    if (verbs->windows) {
+        err = windows_check(peer, regions, why);
+    } else if (regions > VERBS_OWN_MAX) {
+        err =
+            sl_fail(why, SL_ERR_LIMIT, "a ticket of %u ranges, %u at most", regions, VERBS_OWN_MAX);
+    }
+    if (err != SL_OK) {
+        return err;
     }
     struct verbs_grant *held = calloc(1, sizeof(*held) + windows * sizeof(held->windows[0]));
     if (held == NULL) {
@@ -329,7 +427,7 @@ static sl_err grant_writing(struct sl_fabric *fabric, struct fabric_grant *grant
     held->window_count = windows;
     held->life = ((struct verbs_peer *)peer->backend)->life;
     grant->backend = held;
-    sl_err err =
+    err =
         verbs->windows ? windows_bind(peer, grant, key, why) : own_register(peer, grant, key, why);
     if (err != SL_OK) {
         free(held);
@@ -341,17 +439,16 @@ static sl_err grant_writing(struct sl_fabric *fabric, struct fabric_grant *grant
 sl_err verbs_grant_add(struct sl_fabric *fabric, struct fabric_grant *grant, void *key,
                        uint32_t *key_bytes, struct sl_error *why)
 {
-    const struct fabric_memory *memory = &fabric->memories[grant->memory_index];
     bool reads = grant->what.verb == SL_FABRIC_READ;
     bool windows = verbs_of(fabric)->windows;
-    uint32_t regions = reads || windows ? range_count(memory, grant) : 1;
+    uint32_t regions = range_count(fabric, grant, reads || windows ? range_cut : range_whole);
     uint32_t rkeys = reads ? 1 : fabric->options.lanes;
     if (regions > (SL_FABRIC_BLOB_MAX - KEY_HEAD) / (KEY_REGION + 4 * rkeys)) {
         return sl_fail(why, SL_ERR_LIMIT, "a key of %u regions is too long", regions);
     }
     key_head(key, grant->what.verb, regions, rkeys);
     sl_err err =
-        reads ? grant_reading(memory, grant, key) : grant_writing(fabric, grant, regions, key, why);
+        reads ? grant_reading(fabric, grant, key) : grant_writing(fabric, grant, regions, key, why);
     if (err == SL_OK) {
         *key_bytes = key_bytes_of(regions, rkeys);
     }

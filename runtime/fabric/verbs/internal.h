@@ -12,7 +12,9 @@
 
 #define VERBS_SIGNAL_EVERY 8u  /* units for one completion, at most */
 #define VERBS_CONTROL_MAX  64u /* binds and invalidations under way on a queue pair */
+#define VERBS_OWN_MAX      64u /* registrations of one ticket, where there are no windows */
 #define VERBS_INLINE_BYTES 64u
+#define VERBS_SGES_MAX     16u /* local places of a unit; fewer where the device has fewer */
 
 struct verbs_address { /* what address() tells */
     uint8_t lanes, mtu, reads, link_layer;
@@ -36,13 +38,14 @@ struct verbs_peer {
 };
 struct verbs_window {
     struct ibv_mw *mw;
+    struct ibv_mr *own; /* without windows: a registration of a range of the ticket */
     uint32_t lane;
     bool bound, busy; /* busy: a bind or an invalidation is under way */
 };
 struct verbs_grant {
     uint32_t window_count, busy_count;
     uint16_t life;
-    struct ibv_mr *own; /* without windows: the ticket's own registration */
+    bool writes; /* without windows: is one of the peer's writers */
     struct verbs_window windows[];
 };
 struct verbs {

@@ -140,6 +140,36 @@ static void qps_destroy(struct fabric_peer *peer)
     state->confirmed = state->say_due = false;
 }
 
+/* As many places a request as the device gives beside the rest: what it says of itself is the most
+ * of any queue pair. From the first that gets fewer on, units are cut for so many. */
+static sl_err qp_create(struct sl_fabric *fabric, uint32_t depth, struct ibv_qp **out,
+                        struct sl_error *why)
+{
+    struct verbs *verbs = verbs_of(fabric);
+    int code = 0;
+    uint32_t sges = fabric->spans_max[SL_FABRIC_WRITE];
+    for (*out = NULL; *out == NULL && sges > 0; sges /= *out == NULL ? 2 : 1) {
+        struct ibv_qp_init_attr init = {
+            .send_cq = verbs->cq,
+            .recv_cq = verbs->cq,
+            .cap = {.max_send_wr = depth,
+                    .max_recv_wr = 1,
+                    .max_send_sge = sges,
+                    .max_recv_sge = 1,
+                    .max_inline_data = VERBS_INLINE_BYTES},
+            .qp_type = IBV_QPT_RC,
+        };
+        *out = verbs->lib.verbs_create_qp(verbs->pd, &init);
+        code = errno;
+    }
+    if (*out == NULL) {
+        return sl_fail_os(why, code, "queue pair of %u", depth);
+    }
+    fabric->spans_max[SL_FABRIC_WRITE] = sges;
+    fabric->spans_max[SL_FABRIC_READ] = SL_MIN(fabric->spans_max[SL_FABRIC_READ], sges);
+    return SL_OK;
+}
+
 static sl_err qp_make(struct fabric_peer *peer, uint32_t lane, struct sl_error *why)
 {
     struct verbs *verbs = verbs_of(peer->fabric);
@@ -148,19 +178,9 @@ static sl_err qp_make(struct fabric_peer *peer, uint32_t lane, struct sl_error *
     if (verbs->cq_room - verbs->cq_used < depth) {
         return sl_fail(why, SL_ERR_LIMIT, "the completion queue has no room for another peer");
     }
-    struct ibv_qp_init_attr init = {
-        .send_cq = verbs->cq,
-        .recv_cq = verbs->cq,
-        .cap = {.max_send_wr = depth,
-                .max_recv_wr = 1,
-                .max_send_sge = 1,
-                .max_recv_sge = 1,
-                .max_inline_data = VERBS_INLINE_BYTES},
-        .qp_type = IBV_QPT_RC,
-    };
-    state->qps[lane] = verbs->lib.verbs_create_qp(verbs->pd, &init);
-    if (state->qps[lane] == NULL) {
-        return sl_fail_os(why, errno, "queue pair of %u", depth);
+    sl_err err = qp_create(peer->fabric, depth, &state->qps[lane], why);
+    if (err != SL_OK) {
+        return err;
     }
     verbs->cq_used += depth;
     state->psn[lane] = (uint32_t)fabric_random(peer->fabric) & 0xffffffu;

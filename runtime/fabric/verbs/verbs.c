@@ -206,6 +206,12 @@ static bool windows_usable(const struct sl_fabric *fabric)
                    (fabric->options.windows == SL_FABRIC_WINDOWS_SOUND && sound));
 }
 
+/* Some devices say nothing of reading: then one place a request. */
+static uint32_t sges_of(int told, uint32_t most)
+{
+    return told < 1 ? 1 : SL_MIN((uint32_t)told, most);
+}
+
 static sl_err verbs_open(struct sl_fabric *fabric, struct sl_error *why)
 {
     struct verbs *verbs = calloc(1, sizeof(*verbs));
@@ -229,6 +235,9 @@ static sl_err verbs_open(struct sl_fabric *fabric, struct sl_error *why)
         fabric->options.region_bytes_max =
             SL_MIN(fabric->options.region_bytes_max, verbs->device.max_mr_size);
     }
+    fabric->spans_max[SL_FABRIC_WRITE] = sges_of(verbs->device.max_sge, VERBS_SGES_MAX);
+    fabric->spans_max[SL_FABRIC_READ] =
+        sges_of(verbs->device.max_sge_rd, fabric->spans_max[SL_FABRIC_WRITE]);
     verbs_describe(fabric);
     return SL_OK;
 }

@@ -6,32 +6,54 @@
 #define POLL_BATCH  16
 #define POLL_ROUNDS 16 /* of a step */
 
+/* Where the unit's bytes lie. Gives the count, VERBS_SGES_MAX at most. */
+static uint32_t unit_sges(const struct sl_fabric *fabric, const struct fabric_unit *unit,
+                          struct ibv_sge *out)
+{
+    struct fabric_span spans[VERBS_SGES_MAX];
+    uint32_t count = 0;
+    if (unit->local.run == NULL) {
+        *out = (struct ibv_sge){
+            .addr = (uintptr_t)unit->local.at, .length = unit->length_bytes, .lkey = unit->lkey};
+        return 1;
+    }
+    uint64_t held_bytes =
+        fabric_runs_cut(fabric, unit->local, unit->length_bytes, spans, VERBS_SGES_MAX, &count);
+    SL_ASSERT(held_bytes == unit->length_bytes); /* it was cut so */
+    for (uint32_t i = 0; i < count; i++) {
+        out[i] = (struct ibv_sge){.addr = (uintptr_t)spans[i].at,
+                                  .length = (uint32_t)spans[i].length_bytes,
+                                  .lkey = spans[i].lkey};
+    }
+    return count;
+}
+
 void verbs_lane_push(struct fabric_lane *lane)
 {
     struct fabric_peer *peer = lane->peer;
     struct verbs *verbs = verbs_of(peer->fabric);
     struct verbs_peer *state = peer->backend;
     struct ibv_send_wr works[SL_FABRIC_DEPTH_MAX], *bad = NULL;
-    struct ibv_sge pieces[SL_FABRIC_DEPTH_MAX];
-    uint32_t count = 0;
+    struct ibv_sge pieces[SL_FABRIC_DEPTH_MAX * VERBS_SGES_MAX];
+    uint32_t count = 0, piece_count = 0;
     for (uint64_t i = lane->sent; i < lane->tail; i++, count++) {
         const struct fabric_unit *unit = fabric_lane_unit(lane, i);
         bool reads = unit->verb == SL_FABRIC_READ;
         bool told = unit->last || i + 1 == lane->tail || i % VERBS_SIGNAL_EVERY == 0;
         bool small = !reads && unit->length_bytes <= VERBS_INLINE_BYTES;
-        pieces[count] = (struct ibv_sge){
-            .addr = (uintptr_t)unit->local, .length = unit->length_bytes, .lkey = unit->lkey};
+        uint32_t sges = unit_sges(peer->fabric, unit, &pieces[piece_count]);
         works[count] = (struct ibv_send_wr){
             .wr_id = verbs_id(VERBS_UNIT, state->life, peer->index,
                               lane->index << 16 | (uint32_t)(i & 0xffff)),
             .next = i + 1 == lane->tail ? NULL : &works[count + 1],
-            .sg_list = &pieces[count],
-            .num_sge = 1,
+            .sg_list = &pieces[piece_count],
+            .num_sge = (int)sges,
             .opcode = reads ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
             .send_flags = (told ? (unsigned)IBV_SEND_SIGNALED : 0u) |
                           (small ? (unsigned)IBV_SEND_INLINE : 0u),
             .wr.rdma = {.remote_addr = unit->remote_addr, .rkey = unit->rkey},
         };
+        piece_count += sges;
     }
     if (count == 0) {
         return;
@@ -83,10 +105,10 @@ static void unit_done(struct sl_fabric *fabric, const struct ibv_wc *wc)
     while (lane->head <= number) {
         const struct fabric_unit *unit = fabric_lane_unit(lane, lane->head);
         sl_err code = lane->head == number ? code_of(wc->status) : SL_OK;
-        if (code == SL_OK && unit->verb == SL_FABRIC_READ && unit->local != NULL) {
+        if (code == SL_OK && unit->verb == SL_FABRIC_READ && unit->local.at != NULL) {
             struct sl_digest_stream *digest = fabric_unit_digest(lane);
             if (digest != NULL) {
-                sl_digest_feed(digest, unit->local, unit->length_bytes);
+                sl_runs_feed(unit->local, unit->length_bytes, digest);
             }
             fabric_unit_arrived(lane, unit->length_bytes);
         }

@@ -1,0 +1,163 @@
+/* actors/coordinator/pull.c - PULL: blocks of other nodes straight into the pools of a load, with the
+ * setting load_keeps false. The transporter is one more worker of the op: what it was asked for and
+ * has not answered is fenced before the blocks are given back.
+ *
+ * Nothing is pulled for a load by layers, nor for one that brings events of its streams: the
+ * transporter knows neither. These go by the arena, as do engines whose pools the fabric does not
+ * have. */
+#include "actors/coordinator/internal.h"
+
+#include <string.h>
+
+#define SPOT_MESSAGE_BYTES 64u         /* what a spot takes in a message, at most */
+#define REFUSED_NS         SL_NS_PER_S /* an engine's pools are not tried again for so long */
+
+uint32_t co_block_spots(const struct co_engine *engine)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < engine->part_count; i++) {
+        count += (uint32_t)__builtin_popcountll(engine->cuts[i].owners);
+    }
+    return count;
+}
+
+uint32_t co_pull_blocks(const struct coordinator *self, const struct co_op *op, uint32_t block)
+{
+    const struct co_engine *engine = op->engine;
+    if (self->keeps || !self->pulls || co_by_layers(op) || op->event_count > 0 || op->pull_barred ||
+        (op->unsettled & co_worker_bit(CO_TRANSPORTER)) != 0 ||
+        engine->pull_again_ns > self->env->now_ns) {
+        return 0;
+    }
+    uint64_t spots_max =
+        SL_MIN(sl_config_u64(self->env->config, SL_SET_message_bytes_max) / 2 / SPOT_MESSAGE_BYTES,
+               (uint64_t)SL_BATCH_MAX);
+    return (uint32_t)SL_MIN(spots_max / SL_MAX(co_block_spots(engine), 1u),
+                            (uint64_t)(op->slice_count - block));
+}
+
+/* Every rank that has a part gets it. */
+struct sl_item_spot *co_spots_make(struct co_op *op, uint32_t block, uint32_t *count)
+{
+    const struct co_engine *engine = op->engine;
+    uint32_t first = block * engine->part_count;
+    uint32_t part_total = op->slice_count * engine->part_count;
+    uint32_t room = (op->slice_count - block) * co_block_spots(engine);
+    struct sl_item_spot *spots = co_memory_take(&op->work, room, sizeof(*spots));
+    *count = 0;
+    for (uint32_t i = first; spots != NULL && i < part_total; i++) {
+        const struct co_cut *cut = co_cut_of(op, i);
+        for (uint64_t owners = cut->owners; owners != 0; owners &= owners - 1) {
+            uint32_t rank = (uint32_t)__builtin_ctzll(owners);
+            spots[(*count)++] = (struct sl_item_spot){
+                .engine_id = engine->members[rank],
+                .rank = rank,
+                .pool = cut->pool,
+                .part = cut->part,
+                .device_block = co_device_block(op, op->slice[i / engine->part_count], cut->pool),
+                .item = i - first};
+        }
+    }
+    return spots;
+}
+
+bool co_pull_start(struct coordinator *self, struct co_op *op, uint32_t block)
+{
+    struct co_share *share = &op->shares[CO_TRANSPORTER];
+    struct co_asked asked;
+    uint32_t spot_count = 0;
+    struct sl_item_spot *spots =
+        co_load_asked(self, op, block, &asked) ? co_spots_make(op, block, &spot_count) : NULL;
+    if (spots == NULL) {
+        return false;
+    }
+    SL_ASSERT(share->call_seq == 0);
+    co_rank_learn(self, CO_TRANSPORTER);
+    struct sl_msg pull = {.type = SL_MSG_PULL, .op_id = op->id, .trace_id = op->trace_id};
+    pull.body.pull.chain = true;
+    pull.body.pull.sure = op->handover != NULL; /* prefill has said so */
+    pull.body.pull.items.at = asked.items;
+    pull.body.pull.items.count = asked.part_total;
+    pull.body.pull.groups.at = asked.groups;
+    pull.body.pull.groups.count = asked.block_count;
+    pull.body.pull.spots.at = spots;
+    pull.body.pull.spots.count = spot_count;
+    if (sl_calls_send(self->calls, "transporter.0", &pull, asked.until_ns,
+                      co_cookie(CO_CALL_SHARE, CO_TRANSPORTER, (uint32_t)(op - self->ops)),
+                      &share->call_seq) != SL_OK) {
+        share->call_seq = 0;
+        return false;
+    }
+    share->proc = self->ranks[CO_TRANSPORTER].proc;
+    share->sent_ns = self->env->now_ns;
+    op->shares_open++;
+    co_op_enter(self, op, CO_PULL);
+    sl_metric_add(self->env->metrics, self->metric.pull_count, asked.part_total);
+    sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "pull", "transporter",
+                   asked.part_total);
+    return true;
+}
+
+/* It takes no such message, or cannot write into these pools: nothing was begun. */
+static void pull_refused(struct coordinator *self, struct co_op *op)
+{
+    sl_metric_add(self->env->metrics, self->metric.pull_refused_count, 1);
+    op->engine->pull_again_ns = self->env->now_ns + REFUSED_NS;
+    op->fetched = false;
+    co_load_look(self, op);
+}
+
+static void pull_taken(struct coordinator *self, struct co_op *op,
+                       const struct sl_body_pull_reply *body)
+{
+    uint32_t first = op->asked_count, part_total = op->slice_count * op->engine->part_count;
+    uint32_t came = 0;
+    for (uint32_t i = first; i < part_total && i - first < body->codes.count; i++) {
+        uint64_t code = body->codes.at[i - first];
+        if (code == SL_OK) {
+            op->parts[i].state = CO_PART_PULLED;
+            co_load_came(op, i);
+            came++;
+        } else if (code == SL_ERR_EXISTS && op->parts[i].state == CO_PART_GONE) {
+            op->parts[i].state = CO_PART_OPEN;
+        }
+    }
+    sl_metric_add(self->env->metrics, self->metric.pulled_count, came);
+    sl_metric_add(self->env->metrics, self->metric.pull_copied_bytes, body->copied_bytes);
+    sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "pulled", "transporter",
+                   came);
+    co_load_look(self, op);
+}
+
+void co_pull_answered(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
+{
+    struct co_share *share = &op->shares[CO_TRANSPORTER];
+    SL_ASSERT(op->phase == CO_PULL && op->shares_open > 0);
+    share->call_seq = 0;
+    op->shares_open--;
+    if (reply == NULL) { /* it goes on with what is here, and does not give these blocks back */
+        op->pull_barred = true;
+        op->unsettled |= co_worker_bit(CO_TRANSPORTER);
+        co_fence_send(self, op, CO_TRANSPORTER);
+        co_load_look(self, op);
+    } else if (!co_share_is_settled(self, share)) {
+        op->pull_barred = true;
+        op->pull_settles = true;
+        op->unsettled |= co_worker_bit(CO_TRANSPORTER);
+        sl_metric_add(self->env->metrics, self->metric.settled_count, 1);
+        co_op_enter(self, op, CO_SETTLE);
+        co_fence_start(self, op, op->unsettled);
+    } else if (reply->code != SL_OK) {
+        pull_refused(self, op);
+    } else {
+        pull_taken(self, op, &reply->body.pull_reply);
+    }
+}
+
+/* What came may have been written over since: the blocks come by the arena. */
+void co_pull_settled(struct coordinator *self, struct co_op *op)
+{
+    op->pull_settles = false;
+    op->fetched = false;
+    co_load_look(self, op);
+}

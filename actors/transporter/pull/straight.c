@@ -1,0 +1,427 @@
+/* actors/transporter/pull/straight.c - PULL: blocks of other nodes straight into the pools of an
+ * engine of this one, with neither RESERVE nor COMMIT.
+ *
+ * Whoever asks lends device blocks until the answer, or until the answer to a FENCE of its op. So a PULL
+ * is answered when nothing is written for it any more: at its deadline its transfers are cancelled
+ * first. One that comes again after its answer is not done again. */
+#include "actors/transporter/pull/pull.h"
+#include "actors/transporter/regions/places.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COPY_BYTES  (4 * SL_MIB) /* a turn */
+#define SENDERS_MAX 4u           /* the node's coordinator is one */
+
+struct sender {
+    char name[32];
+    uint64_t seq; /* of the last PULL or FENCE of its own that came */
+};
+struct tr_straight {
+    struct sl_fabric_place places[TR_TRIP_PLACES_MAX]; /* scratch of a trip */
+    struct sender senders[SENDERS_MAX];
+    struct {
+        sl_metric pulls, refused, cancelled, values, bytes, copied_bytes;
+    } metric;
+};
+
+sl_err tr_straight_init(struct transporter *self, struct sl_error *why)
+{
+    struct sl_metrics *page = self->env->metrics;
+    if (self->pools == NULL) {
+        return SL_OK;
+    }
+    struct tr_straight *straight = calloc(1, sizeof(*straight));
+    if (straight == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u places", TR_TRIP_PLACES_MAX);
+    }
+    self->straight = straight;
+    straight->metric.pulls = sl_metric_define(page, "pulls");
+    straight->metric.refused = sl_metric_define(page, "pulls_refused");
+    straight->metric.cancelled = sl_metric_define(page, "pulls_cancelled");
+    straight->metric.values = sl_metric_define(page, "pulled_values");
+    straight->metric.bytes = sl_metric_define(page, "pulled_bytes");
+    straight->metric.copied_bytes = sl_metric_define(page, "pull_copied_bytes");
+    return SL_OK;
+}
+
+void tr_straight_fini(struct transporter *self)
+{
+    free(self->straight);
+    self->straight = NULL;
+}
+
+/* ---- what was answered is not done again ---- */
+
+/* NULL: too many. */
+static struct sender *sender_of(struct tr_straight *straight, struct sl_text name)
+{
+    for (uint32_t i = 0; i < SENDERS_MAX; i++) {
+        struct sender *sender = &straight->senders[i];
+        if (sender->name[0] == '\0' && name.length < sizeof(sender->name)) {
+            memcpy(sender->name, name.at, name.length);
+        }
+        if (strlen(sender->name) == name.length &&
+            memcmp(sender->name, name.at, name.length) == 0) {
+            return sender;
+        }
+    }
+    return NULL;
+}
+
+/* Numbers of a sender grow, over its lives too, and its messages come in their order. So one that is
+ * not open and not newer than all was answered, or fenced. */
+static sl_err number_take(struct tr_straight *straight, const struct sl_msg *msg,
+                          struct sl_error *why)
+{
+    struct sender *sender = sender_of(straight, msg->sender);
+    if (sender == NULL) {
+        return sl_fail(why, SL_ERR_LIMIT, "%u others pull", SENDERS_MAX);
+    }
+    if (sender->seq != 0 && (int64_t)(msg->seq - sender->seq) <= 0) {
+        return sl_fail(why, SL_ERR_BUSY, "it was answered or fenced before");
+    }
+    sender->seq = msg->seq;
+    return SL_OK;
+}
+
+/* ---- a request ---- */
+
+static void spots_free(struct tr_item_spots *spots)
+{
+    free(spots->first);
+    free(spots->all);
+    free(spots->sizes);
+}
+
+/* Each item has a spot, all of an item are of one length, and the first lies at few enough places. */
+static sl_err item_check(struct transporter *self, const struct tr_item_spots *spots, uint32_t item,
+                         struct sl_error *why)
+{
+    struct tr_item_size *size = &spots->sizes[item];
+    uint32_t first = spots->first[item], end = spots->first[item + 1];
+    if (first == end) {
+        return sl_fail(why, SL_ERR_INVALID, "PULL.items[%u] has no spot", item);
+    }
+    sl_err err = tr_spot_places_max(self, &spots->all[first], &size->place_count, why);
+    if (err == SL_OK && size->place_count > SL_FABRIC_PLACES_MAX) {
+        err = sl_fail(why, SL_ERR_LIMIT, "PULL.items[%u] goes to %" PRIu64 " places, %u at most",
+                      item, size->place_count, SL_FABRIC_PLACES_MAX);
+    }
+    for (uint32_t i = first; err == SL_OK && i < end; i++) {
+        uint64_t length_bytes = 0;
+        err = tr_spot_length(self, &spots->all[i], &length_bytes, why);
+        if (err == SL_OK && i > first && length_bytes != size->length_bytes) {
+            err = sl_fail(why, SL_ERR_INVALID, "PULL.items[%u]: spots of different lengths", item);
+        }
+        size->length_bytes = length_bytes;
+    }
+    return err;
+}
+
+/* A unit goes in one trip. */
+static sl_err groups_check(const struct sl_body_pull *body, const struct tr_item_spots *spots,
+                           struct sl_error *why)
+{
+    uint64_t *counts = calloc(body->groups.count + 1, sizeof(*counts));
+    sl_err err = counts != NULL ? SL_OK : sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a pull");
+    for (uint32_t i = 0; err == SL_OK && i < body->items.count; i++) {
+        uint64_t group = body->items.at[i].group;
+        if (group == 0 || group > body->groups.count) {
+            err = sl_fail(why, SL_ERR_INVALID, "PULL.items[%u].group is not in groups", i);
+            break;
+        }
+        counts[group] += spots->sizes[i].place_count;
+        if (counts[group] > TR_TRIP_PLACES_MAX) {
+            err = sl_fail(why, SL_ERR_LIMIT, "a block goes to more than %u places",
+                          TR_TRIP_PLACES_MAX);
+        }
+    }
+    free(counts);
+    return err;
+}
+
+static sl_err spots_take(struct transporter *self, const struct sl_body_pull *body,
+                         struct tr_item_spots *spots, struct sl_error *why)
+{
+    uint32_t item_count = (uint32_t)body->items.count;
+    spots->first = calloc((size_t)item_count + 2, sizeof(*spots->first));
+    spots->all = calloc(body->spots.count + 1, sizeof(*spots->all));
+    spots->sizes = calloc((size_t)item_count + 1, sizeof(*spots->sizes));
+    if (spots->first == NULL || spots->all == NULL || spots->sizes == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a pull of %u keys", item_count);
+    }
+    for (uint64_t i = 0; i < body->spots.count; i++) {
+        if (body->spots.at[i].item >= item_count) {
+            return sl_fail(why, SL_ERR_INVALID, "PULL.spots[%" PRIu64 "].item is not in items", i);
+        }
+        spots->first[body->spots.at[i].item + 2]++;
+    }
+    for (uint32_t i = 2; i < item_count + 2; i++) {
+        spots->first[i] += spots->first[i - 1];
+    }
+    for (uint64_t i = 0; i < body->spots.count; i++) { /* first[i + 1] goes from start to end */
+        spots->all[spots->first[body->spots.at[i].item + 1]++] = tr_spot_of(&body->spots.at[i]);
+    }
+    sl_err err = SL_OK;
+    for (uint32_t i = 0; err == SL_OK && i < item_count; i++) {
+        err = item_check(self, spots, i, why);
+    }
+    return err == SL_OK ? groups_check(body, spots, why) : err;
+}
+
+static sl_err pull_begin(struct transporter *self, const struct sl_msg *msg, struct sl_error *why)
+{
+    const struct sl_body_pull *body = &msg->body.pull;
+    struct tr_item_spots spots = {0};
+    struct sl_body_fetch asked = {.chain = body->chain, .sure = body->sure};
+    asked.items.at = body->items.at;
+    asked.items.count = body->items.count;
+    asked.groups.at = body->groups.at;
+    asked.groups.count = body->groups.count;
+    sl_err err = spots_take(self, body, &spots, why);
+    if (err == SL_OK) {
+        err = tr_fetch_begin(self, msg, &asked, &spots, why);
+    }
+    spots_free(&spots);
+    return err;
+}
+
+void tr_pull(struct transporter *self, const struct sl_msg *msg)
+{
+    struct sl_env *env = self->env;
+    struct sl_error why = {0};
+    if (self->straight == NULL) {
+        sl_reply_fail(env, msg, SL_ERR_UNSUPPORTED, "fabric_pools is not set");
+        return;
+    }
+    if (tr_fetch_is_open(self, msg)) {
+        return; /* the answer to the first will do */
+    }
+    sl_err err = number_take(self->straight, msg, &why);
+    if (err == SL_OK && !tr_view(self)) {
+        err = sl_fail(&why, SL_ERR_BUSY, "the node is starting");
+    }
+    sl_metric_add(env->metrics, self->straight->metric.pulls, 1);
+    sl_metric_add(env->metrics, self->metric.keys_asked, msg->body.pull.items.count);
+    sl_trace_event(env->metrics, env->now_ns, msg->trace_id, "pull", msg->sender.at,
+                   (uint32_t)msg->body.pull.items.count);
+    if (err == SL_OK) {
+        err = pull_begin(self, msg, &why);
+    }
+    if (err != SL_OK) {
+        sl_metric_add(env->metrics, self->straight->metric.refused, 1);
+        sl_log_write(env->log, SL_LOG_DEBUG, msg->trace_id, "pull refused: %s", why.text);
+        sl_reply_code(env, msg, err, &why);
+    }
+}
+
+/* ---- reading ---- */
+
+sl_err tr_straight_places(struct transporter *self, struct tr_unit *unit, uint32_t *used)
+{
+    struct tr_straight *straight = self->straight;
+    uint32_t at = *used;
+    for (uint32_t k = 0; k < unit->part_count; k++) {
+        struct tr_part *part = &unit->parts[k];
+        struct tr_range all = {.length_bytes = part->spot_bytes};
+        uint32_t room = SL_MIN(TR_TRIP_PLACES_MAX - at, SL_FABRIC_PLACES_MAX);
+        sl_err err = tr_spot_places(self, &part->spots[0], all, &straight->places[at], room,
+                                    &part->place_count, NULL);
+        if (err != SL_OK) {
+            return err;
+        }
+        part->place_at = at;
+        at += part->place_count;
+    }
+    *used = at;
+    return SL_OK;
+}
+
+void tr_straight_piece(const struct transporter *self, const struct tr_part *part,
+                       struct sl_fabric_piece *piece)
+{
+    piece->places = &self->straight->places[part->place_at];
+    piece->place_count = part->place_count;
+}
+
+/* ---- copying ---- */
+
+static void unit_pulled(struct transporter *self, struct tr_unit *unit, sl_err code)
+{
+    uint64_t bytes = 0;
+    for (uint32_t k = 0; k < unit->part_count; k++) {
+        bytes += unit->parts[k].spot_bytes;
+    }
+    if (code == SL_OK) {
+        struct sl_metrics *page = self->env->metrics;
+        sl_metric_add(page, self->metric.values_read, unit->part_count);
+        sl_metric_add(page, self->straight->metric.values, unit->part_count);
+        sl_metric_add(page, self->straight->metric.bytes, bytes);
+    }
+    tr_unit_end(self, unit, code);
+}
+
+static void copied_count(struct transporter *self, const struct tr_unit *unit, uint64_t bytes)
+{
+    struct tr_fetch *fetch = &self->fetches[unit->waits->fetch];
+    sl_metric_add(self->env->metrics, self->straight->metric.copied_bytes, bytes);
+    if (fetch->used && fetch->number == unit->waits->fetch_number) {
+        fetch->copied_bytes += bytes;
+    }
+}
+
+/* False: the unit wants another turn. Else it has ended. */
+static bool unit_copy(struct transporter *self, struct tr_unit *unit, uint64_t *budget_bytes)
+{
+    while (unit->copied_parts < unit->part_count) {
+        const struct tr_part *part = &unit->parts[unit->copied_parts];
+        if (unit->copied_spots + 1 >= part->spot_count) {
+            unit->copied_parts++;
+            unit->copied_spots = 0;
+            continue;
+        }
+        if (*budget_bytes == 0) {
+            return false;
+        }
+        struct tr_range range = {.offset_bytes = unit->copied_bytes,
+                                 .length_bytes =
+                                     SL_MIN(part->spot_bytes - unit->copied_bytes, *budget_bytes)};
+        sl_err err =
+            tr_spot_copy(self, &part->spots[0], &part->spots[unit->copied_spots + 1], range, NULL);
+        if (err != SL_OK) { /* a rank's registration has ended */
+            unit_pulled(self, unit, err);
+            return true;
+        }
+        copied_count(self, unit, range.length_bytes);
+        *budget_bytes -= range.length_bytes;
+        unit->copied_bytes += range.length_bytes;
+        if (unit->copied_bytes == part->spot_bytes) {
+            unit->copied_bytes = 0;
+            unit->copied_spots++;
+        }
+    }
+    unit_pulled(self, unit, SL_OK);
+    return true;
+}
+
+uint64_t tr_straight_step(struct transporter *self)
+{
+    uint64_t budget_bytes = COPY_BYTES;
+    bool more = false;
+    for (uint32_t i = 0; self->straight != NULL && i < self->trip_max; i++) {
+        struct tr_trip *trip = &self->trips[i];
+        for (uint32_t u = 0; trip->phase == TR_COPY && u < trip->unit_count; u++) {
+            if (!unit_copy(self, trip->units[u], &budget_bytes)) {
+                more = true;
+                break;
+            }
+            trip->units[u] = NULL;
+        }
+        if (trip->phase == TR_COPY) {
+            tr_trip_close_up(trip);
+        }
+        if (trip->phase == TR_COPY && trip->unit_count == 0) {
+            tr_trip_end(self, trip);
+        }
+    }
+    return more ? 0 : SL_NEVER_NS;
+}
+
+/* ---- ending ---- */
+
+static void trip_drop(struct transporter *self, struct tr_trip *trip)
+{
+    for (uint32_t i = 0; i < trip->unit_count; i++) {
+        tr_unit_end(self, trip->units[i], trip->units[i]->cancelled);
+    }
+    tr_trip_end(self, trip);
+}
+
+uint64_t tr_pull_cancel(struct transporter *self, struct tr_fetch *fetch, sl_err code)
+{
+    uint64_t number = fetch->number, reading = 0; /* fetch may be over below */
+    SL_ASSERT(fetch->pull && code != SL_OK);
+    sl_metric_add(self->env->metrics, self->straight->metric.cancelled, fetch->cancelled ? 0 : 1);
+    fetch->cancelled = true;
+    for (uint32_t i = 0; i < TR_UNIT_HEADS; i++) {
+        for (struct tr_unit *unit = self->unit_heads[i]; unit != NULL; unit = unit->hash_next) {
+            if (unit->pull && unit->fetch_number == number && unit->cancelled == SL_OK) {
+                unit->cancelled = code;
+            }
+        }
+    }
+    tr_queue_expire(self, self->env->now_ns);
+    for (uint32_t i = 0; i < self->trip_max; i++) {
+        struct tr_trip *trip = &self->trips[i];
+        if (trip->phase == TR_FREE || !trip->pull || trip->units[0]->fetch_number != number) {
+            continue;
+        }
+        if (trip->phase == TR_READ) { /* its end is the fabric's word */
+            reading |= UINT64_C(1) << i;
+            (void)sl_fabric_cancel(self->fabric, trip->cookie);
+            continue;
+        }
+        if (trip->phase == TR_PIN) {
+            tr_question_end(self, &trip->question);
+        }
+        trip_drop(self, trip);
+    }
+    self->env->ops->wake_at(self->env, 0);
+    return reading;
+}
+
+uint64_t tr_pulls_fence(struct transporter *self, const struct sl_msg *msg)
+{
+    uint64_t reading = 0;
+    if (self->straight == NULL || msg->body.fence.items.count > 0) {
+        return 0;
+    }
+    struct sender *sender = sender_of(self->straight, msg->sender);
+    if (sender != NULL && (sender->seq == 0 || (int64_t)(msg->seq - sender->seq) > 0)) {
+        sender->seq = msg->seq;
+    }
+    for (uint32_t i = 0; i < TR_FETCHES_MAX; i++) {
+        struct tr_fetch *fetch = &self->fetches[i];
+        bool named = msg->op_id != 0
+                         ? fetch->back.op_id == msg->op_id
+                         : strlen(fetch->back.to) == msg->sender.length &&
+                               memcmp(fetch->back.to, msg->sender.at, msg->sender.length) == 0;
+        if (fetch->used && fetch->pull && named) {
+            reading |= tr_pull_cancel(self, fetch, SL_ERR_CANCELLED);
+        }
+    }
+    return reading;
+}
+
+/* Whether some of the unit goes to the engine. */
+static bool unit_is_for(const struct tr_unit *unit, uint64_t engine_id)
+{
+    for (uint32_t k = 0; unit->pull && k < unit->part_count; k++) {
+        for (uint32_t i = 0; i < unit->parts[k].spot_count; i++) {
+            if (unit->parts[k].spots[i].engine_id == engine_id) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+void tr_pulls_engine_ends(struct transporter *self, uint64_t engine_id)
+{
+    bool named[TR_FETCHES_MAX] = {false};
+    for (uint32_t i = 0; self->straight != NULL && self->fetch_open > 0 && i < TR_UNIT_HEADS; i++) {
+        for (const struct tr_unit *unit = self->unit_heads[i]; unit != NULL;
+             unit = unit->hash_next) {
+            if (unit_is_for(unit, engine_id)) {
+                named[unit->waits->fetch] = true;
+            }
+        }
+    }
+    for (uint32_t i = 0; i < TR_FETCHES_MAX; i++) {
+        if (named[i] && self->fetches[i].used && self->fetches[i].pull) {
+            (void)tr_pull_cancel(self, &self->fetches[i], SL_ERR_NOT_FOUND);
+        }
+    }
+}

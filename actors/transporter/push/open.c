@@ -1,0 +1,138 @@
+/* actors/transporter/push/open.c - PUSH_OPEN: extents that the sender has reserved, or blocks of an
+ * engine's pool, become the parts of a ticket. Every number is checked before anything is kept. */
+#include "actors/transporter/push/internal.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+static sl_err bounds_check(const struct push *push, const struct sl_body_push_open *body,
+                           uint64_t count, struct sl_error *why)
+{
+    if (body->from.length > 0 && !sl_actor_name_is_clean(body->from.at, body->from.length)) {
+        return sl_fail(why, SL_ERR_INVALID, "from: '%.31s' is no name of a node", body->from.at);
+    }
+    if (body->parts.count > 0 && body->lengths.count > 0) {
+        return sl_fail(why, SL_ERR_INVALID, "lengths: a ticket is for extents or for pools");
+    }
+    if (count == 0) {
+        return sl_fail(why, SL_ERR_INVALID, "a ticket needs a part");
+    }
+    if (push->tickets_open == push->ticket_max || count > push->parts_max - push->parts_open) {
+        return sl_fail(why, SL_ERR_LIMIT,
+                       "%u tickets of %u parts are open, %" PRIu64 " more wanted",
+                       push->tickets_open, push->parts_open, count);
+    }
+    return SL_OK;
+}
+
+static sl_err extents_take(struct push *push, const struct sl_body_push_open *body,
+                           struct push_ticket *out, struct sl_error *why)
+{
+    if (!tr_view(push->self)) {
+        return sl_fail(why, SL_ERR_BUSY, "the node is starting");
+    }
+    for (uint64_t i = 0; i < body->parts.count; i++) {
+        const struct sl_item_target *item = &body->parts.at[i];
+        if (push_at(push, item->arena, item->offset_bytes, item->length_bytes, why) == NULL) {
+            return why->code;
+        }
+        if (!sl_index_claim_stands(push->self->view, (sl_ref)item->ref, item->generation)) {
+            return sl_fail(why, SL_ERR_STALE, "part %" PRIu64 ": its claim has ended", i);
+        }
+        out->parts[i] = (struct push_part){.ref = (sl_ref)item->ref,
+                                           .arena = (uint32_t)item->arena,
+                                           .generation = item->generation,
+                                           .offset_bytes = item->offset_bytes,
+                                           .length_bytes = item->length_bytes};
+    }
+    return SL_OK;
+}
+
+/* The spot is as long as its part, and what a key is made for lies at few enough places. */
+static sl_err spot_check(struct push *push, const struct tr_spot *spot, uint64_t length_bytes,
+                         bool written, uint64_t *places, struct sl_error *why)
+{
+    struct transporter *self = push->self;
+    uint64_t spot_bytes = 0;
+    uint32_t count = 0;
+    sl_err err = tr_spot_length(self, spot, &spot_bytes, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    if (spot_bytes != length_bytes) {
+        return sl_fail(why, SL_ERR_INVALID,
+                       "rank %u of engine %" PRIu64 " has %" PRIu64 " bytes of it, not %" PRIu64,
+                       spot->rank, spot->engine_id, spot_bytes, length_bytes);
+    }
+    if (written) {
+        err = tr_spot_places(self, spot, (struct tr_range){.length_bytes = length_bytes},
+                             push->places, SL_FABRIC_PLACES_MAX, &count, why);
+    }
+    *places += count;
+    return err;
+}
+
+static sl_err spots_take(struct push *push, const struct sl_body_push_open *body,
+                         struct push_ticket *out, struct sl_error *why)
+{
+    uint64_t at = 0, places = 0;
+    for (uint64_t i = 0; i < body->lengths.count; i++) {
+        struct push_part *part = &out->parts[i];
+        uint64_t length_bytes = body->lengths.at[i];
+        if (length_bytes == 0 || length_bytes > SL_VALUE_BYTES_MAX) {
+            return sl_fail(why, SL_ERR_INVALID, "lengths: part %" PRIu64 " of %" PRIu64 " bytes", i,
+                           length_bytes);
+        }
+        *part = (struct push_part){.spot_first = (uint32_t)at, .length_bytes = length_bytes};
+        for (; at < body->spots.count && body->spots.at[at].item == i; at++) {
+            out->spots[at] = tr_spot_of(&body->spots.at[at]);
+            sl_err err = spot_check(push, &out->spots[at], length_bytes, part->spot_count == 0,
+                                    &places, why);
+            if (err != SL_OK) {
+                return err;
+            }
+            part->spot_count++;
+        }
+        if (part->spot_count == 0) {
+            return sl_fail(why, SL_ERR_INVALID, "spots: none for part %" PRIu64, i);
+        }
+    }
+    if (at != body->spots.count) {
+        return sl_fail(why, SL_ERR_INVALID, "spots: %" PRIu64 " of %" PRIu64 " are for no part",
+                       body->spots.count - at, body->spots.count);
+    }
+    if (places > PUSH_TICKET_PLACES_MAX - push->places_open) {
+        return sl_fail(why, SL_ERR_LIMIT,
+                       "the parts lie at %" PRIu64 " places, those of open tickets at %u of %u",
+                       places, push->places_open, PUSH_TICKET_PLACES_MAX);
+    }
+    out->place_count = (uint32_t)places;
+    return SL_OK;
+}
+
+sl_err push_open_parts(struct push *push, const struct sl_body_push_open *body,
+                       struct push_ticket *out, struct sl_error *why)
+{
+    uint64_t count = SL_MAX(body->parts.count, body->lengths.count);
+    bool pools = body->lengths.count > 0;
+    sl_err err = bounds_check(push, body, count, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    struct push_ticket made = {.part_count = (uint32_t)count,
+                               .spot_count = pools ? (uint32_t)body->spots.count : 0};
+    made.parts = calloc(count, sizeof(*made.parts));
+    made.spots = pools ? calloc(body->spots.count + 1, sizeof(*made.spots)) : NULL;
+    if (made.parts == NULL || (pools && made.spots == NULL)) {
+        err = sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a ticket");
+    } else {
+        err = pools ? spots_take(push, body, &made, why) : extents_take(push, body, &made, why);
+    }
+    if (err != SL_OK) {
+        free(made.parts);
+        free(made.spots);
+        return err;
+    }
+    *out = made;
+    return SL_OK;
+}

@@ -1,0 +1,117 @@
+/* actors/transporter/regions/places.c - see places.h. */
+#include "actors/transporter/regions/places.h"
+
+#include <string.h>
+
+struct tr_spot tr_spot_of(const struct sl_item_spot *item)
+{
+    return (struct tr_spot){.engine_id = item->engine_id,
+                            .rank = (uint32_t)item->rank,
+                            .pool = (uint32_t)item->pool,
+                            .part = (uint32_t)item->part,
+                            .device_block = (uint32_t)item->device_block};
+}
+
+/* NULL: err says why. */
+static const struct tr_row *spot_row(struct transporter *self, const struct tr_spot *spot,
+                                     sl_err *err, struct sl_error *why)
+{
+    struct tr_pool_view view;
+    struct tr_runs runs;
+    *err = tr_pools_view(self, spot->engine_id, &view, why);
+    if (*err == SL_OK) {
+        *err = tr_runs_begin(view.layout, spot, (struct tr_range){.length_bytes = 1}, &runs, why);
+    }
+    return *err == SL_OK ? tr_layout_row(view.layout, spot) : NULL;
+}
+
+sl_err tr_spot_length(struct transporter *self, const struct tr_spot *spot, uint64_t *length_bytes,
+                      struct sl_error *why)
+{
+    sl_err err = SL_OK;
+    const struct tr_row *row = spot_row(self, spot, &err, why);
+    *length_bytes = row != NULL ? row->length_bytes : *length_bytes;
+    return err;
+}
+
+sl_err tr_spot_places_max(struct transporter *self, const struct tr_spot *spot,
+                          uint64_t *place_count, struct sl_error *why)
+{
+    sl_err err = SL_OK;
+    const struct tr_row *row = spot_row(self, spot, &err, why);
+    *place_count = row != NULL ? row->run_count : *place_count;
+    return err;
+}
+
+sl_err tr_spot_places(struct transporter *self, const struct tr_spot *spot, struct tr_range range,
+                      struct sl_fabric_place *places, uint32_t place_max, uint32_t *place_count,
+                      struct sl_error *why)
+{
+    struct tr_pool_view view;
+    struct tr_runs runs;
+    struct tr_run run;
+    uint32_t count = 0;
+    SL_ASSERT(place_max <= SL_FABRIC_PLACES_MAX);
+    sl_err err = tr_pools_view(self, spot->engine_id, &view, why);
+    if (err == SL_OK) {
+        err = tr_runs_begin(view.layout, spot, range, &runs, why);
+    }
+    if (err != SL_OK) {
+        return err;
+    }
+    while (tr_runs_next(&runs, &run)) {
+        if (count == place_max) {
+            return sl_fail(why, SL_ERR_LIMIT, "a part of pool %u lies at more than %u places",
+                           spot->pool, place_max);
+        }
+        places[count++] = (struct sl_fabric_place){.memory = view.memories[run.span],
+                                                   .offset_bytes = run.offset_bytes,
+                                                   .length_bytes = run.length_bytes};
+    }
+    *place_count = count;
+    return SL_OK;
+}
+
+sl_err tr_spot_walk_begin(struct transporter *self, const struct tr_spot *spot,
+                          struct tr_range range, struct tr_spot_walk *out, struct sl_error *why)
+{
+    sl_err err = tr_pools_view(self, spot->engine_id, &out->view, why);
+    return err == SL_OK ? tr_runs_begin(out->view.layout, spot, range, &out->runs, why) : err;
+}
+
+bool tr_spot_walk_next(struct tr_spot_walk *walk, unsigned char **at, uint64_t *length_bytes)
+{
+    struct tr_run run;
+    if (!tr_runs_next(&walk->runs, &run)) {
+        return false;
+    }
+    *at = tr_pools_at(&walk->view, run.span) + run.offset_bytes;
+    *length_bytes = run.length_bytes;
+    return true;
+}
+
+sl_err tr_spot_copy(struct transporter *self, const struct tr_spot *from, const struct tr_spot *to,
+                    struct tr_range range, struct sl_error *why)
+{
+    struct tr_spot_walk source, target;
+    unsigned char *source_at = NULL, *target_at = NULL;
+    uint64_t source_bytes = 0, target_bytes = 0;
+    sl_err err = tr_spot_walk_begin(self, from, range, &source, why);
+    if (err == SL_OK) {
+        err = tr_spot_walk_begin(self, to, range, &target, why);
+    }
+    while (err == SL_OK) {
+        if ((source_bytes == 0 && !tr_spot_walk_next(&source, &source_at, &source_bytes)) ||
+            (target_bytes == 0 && !tr_spot_walk_next(&target, &target_at, &target_bytes))) {
+            break; /* both ranges end together */
+        }
+        uint64_t step_bytes = SL_MIN(source_bytes, target_bytes);
+        memmove(target_at, source_at,
+                step_bytes); /* an engine may have told the same memory twice */
+        source_at += step_bytes;
+        target_at += step_bytes;
+        source_bytes -= step_bytes;
+        target_bytes -= step_bytes;
+    }
+    return err;
+}

@@ -1,0 +1,45 @@
+/* actors/transporter/regions/places.h - spots: where a part of a block lies in an engine's pool, for
+ * the fabric and for the CPU. With the setting fabric_pools.
+ *
+ * The engine may end in any turn. A transfer or grant that was given places keeps their memory
+ * registered and mapped until it ends; ENGINE_OVER waits for that. A walk of the CPU keeps nothing:
+ * it must end in the turn in which it began, and what takes longer begins a walk of the rest in each
+ * turn. */
+#ifndef SL_TRANSPORTER_REGIONS_PLACES_H
+#define SL_TRANSPORTER_REGIONS_PLACES_H
+
+#include "actors/transporter/regions/layout.h"
+#include "actors/transporter/regions/pools.h"
+
+struct tr_spot tr_spot_of(const struct sl_item_spot *item);
+
+/* Errors of all of them: SL_ERR_NOT_FOUND (the engine is not known, or not registered yet, or ends),
+ * SL_ERR_UNSUPPORTED (without the setting; its memory is none of the fabric's: of a device, plain,
+ * refused), SL_ERR_INVALID (it has no such part, block or range). */
+
+/* Bytes of the part. */
+sl_err tr_spot_length(struct transporter *self, const struct tr_spot *spot, uint64_t *length_bytes,
+                      struct sl_error *why);
+/* The most places that it lies at, in any block. */
+sl_err tr_spot_places_max(struct transporter *self, const struct tr_spot *spot,
+                          uint64_t *place_count, struct sl_error *why);
+/* Gives the places of the range in the order of the part; adjacent ones are one. place_max:
+ * 1..SL_FABRIC_PLACES_MAX. Also SL_ERR_LIMIT (it would be more). */
+sl_err tr_spot_places(struct transporter *self, const struct tr_spot *spot, struct tr_range range,
+                      struct sl_fabric_place *places, uint32_t place_max, uint32_t *place_count,
+                      struct sl_error *why);
+
+struct tr_spot_walk {
+    struct tr_pool_view view;
+    struct tr_runs runs;
+};
+/* For the CPU: begins a walk over the range, in the order of the part. */
+sl_err tr_spot_walk_begin(struct transporter *self, const struct tr_spot *spot,
+                          struct tr_range range, struct tr_spot_walk *out, struct sl_error *why);
+/* False: the range is over. */
+bool tr_spot_walk_next(struct tr_spot_walk *walk, unsigned char **at, uint64_t *length_bytes);
+/* Copies the range of one part to that of another of the same length. */
+sl_err tr_spot_copy(struct transporter *self, const struct tr_spot *from, const struct tr_spot *to,
+                    struct tr_range range, struct sl_error *why);
+
+#endif

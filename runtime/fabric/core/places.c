@@ -1,0 +1,173 @@
+/* runtime/fabric/core/places.c - bytes of one piece or grant that lie at many places. */
+#include "runtime/fabric/core/tables.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+sl_err fabric_places_count_check(const struct sl_fabric_place *places, uint32_t count,
+                                 uint64_t length_bytes, struct sl_error *why)
+{
+    uint64_t left_bytes = length_bytes;
+    if ((places == NULL) != (count == 0) || count > SL_FABRIC_PLACES_MAX) {
+        return sl_fail(why, SL_ERR_INVALID, "1..%u places, not %u", SL_FABRIC_PLACES_MAX, count);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (places[i].length_bytes == 0 || places[i].length_bytes > left_bytes) {
+            return sl_fail(why, SL_ERR_INVALID,
+                           "place %u of %" PRIu64 " bytes does not fit %" PRIu64 " bytes", i,
+                           places[i].length_bytes, length_bytes);
+        }
+        left_bytes -= places[i].length_bytes;
+    }
+    return count == 0 || left_bytes == 0
+               ? SL_OK
+               : sl_fail(why, SL_ERR_INVALID, "the places lack %" PRIu64 " of %" PRIu64 " bytes",
+                         left_bytes, length_bytes);
+}
+
+sl_err fabric_range_check(struct sl_fabric *fabric, const struct sl_fabric_place *range, bool read,
+                          struct sl_error *why)
+{
+    const struct fabric_memory *memory = fabric_memory_of(fabric, range->memory);
+    if (memory == NULL) {
+        return sl_fail(why, SL_ERR_NOT_FOUND, "no such memory");
+    }
+    if (memory->state != MEMORY_READY) {
+        return sl_fail(why, SL_ERR_BUSY, "the memory is not registered yet");
+    }
+    if (read && memory->what.unread) {
+        return sl_fail(why, SL_ERR_PERMISSION, "the memory is not for peers to read");
+    }
+    if (range->length_bytes == 0 || range->offset_bytes > memory->what.length_bytes ||
+        range->length_bytes > memory->what.length_bytes - range->offset_bytes) {
+        return sl_fail(why, SL_ERR_INVALID,
+                       "range %" PRIu64 "+%" PRIu64 " is not within %" PRIu64 " bytes",
+                       range->offset_bytes, range->length_bytes, memory->what.length_bytes);
+    }
+    return SL_OK;
+}
+
+sl_err fabric_places_check(struct sl_fabric *fabric, const struct sl_fabric_place *places,
+                           uint32_t count, uint64_t length_bytes, bool read, struct sl_error *why)
+{
+    sl_err err = fabric_places_count_check(places, count, length_bytes, why);
+    for (uint32_t i = 0; i < count && err == SL_OK; i++) {
+        err = fabric_range_check(fabric, &places[i], read, why);
+    }
+    return err;
+}
+
+/* ---- the table ---- */
+
+sl_err fabric_places_open(struct fabric_places *table, uint32_t count_max, struct sl_error *why)
+{
+    table->all = calloc(SL_MAX(count_max, 1u), sizeof(*table->all));
+    if (table->all == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u places", count_max);
+    }
+    table->count_max = count_max;
+    return SL_OK;
+}
+
+void fabric_places_close(struct fabric_places *table)
+{
+    free(table->all);
+    *table = (struct fabric_places){0};
+}
+
+uint32_t fabric_places_room(const struct fabric_places *table)
+{
+    return table->count_max - table->used_count;
+}
+
+static struct fabric_place *place_take(struct fabric_places *table)
+{
+    struct fabric_place *place = fabric_place_of(table->free);
+    SL_ASSERT(table->used_count < table->count_max);
+    table->used_count++;
+    if (place == NULL) { /* those that were never used: their pages may not be there yet */
+        return &table->all[table->begun_count++];
+    }
+    table->free = place->run.next;
+    return place;
+}
+
+struct fabric_place *fabric_places_take(struct fabric_places *table,
+                                        const struct sl_fabric_place *places, uint32_t count)
+{
+    struct fabric_place *first = NULL, *last = NULL;
+    for (uint32_t i = 0; i < count; i++) {
+        if (last != NULL && last->memory == places[i].memory &&
+            last->offset_bytes + last->run.length_bytes == places[i].offset_bytes) {
+            last->run.length_bytes += places[i].length_bytes;
+            continue;
+        }
+        struct fabric_place *place = place_take(table);
+        *place = (struct fabric_place){.run = {.length_bytes = places[i].length_bytes},
+                                       .offset_bytes = places[i].offset_bytes,
+                                       .memory = places[i].memory};
+        if (last == NULL) {
+            first = place;
+        } else {
+            last->run.next = &place->run;
+        }
+        last = place;
+    }
+    return first;
+}
+
+void fabric_places_give(struct fabric_places *table, struct fabric_place *first)
+{
+    while (first != NULL) {
+        struct fabric_place *next = fabric_place_of(first->run.next);
+        first->run.next = table->free;
+        table->free = &first->run;
+        table->used_count--;
+        first = next;
+    }
+}
+
+struct fabric_place *fabric_places_hold(struct sl_fabric *fabric,
+                                        const struct sl_fabric_place *places, uint32_t count)
+{
+    struct fabric_place *first = fabric_places_take(&fabric->places, places, count);
+    for (struct fabric_place *at = first; at != NULL; at = fabric_place_of(at->run.next)) {
+        struct fabric_memory *memory = &fabric->memories[at->memory & 0xffffu];
+        at->run.at = (unsigned char *)memory->what.at + at->offset_bytes;
+        memory->users++;
+    }
+    return first;
+}
+
+void fabric_places_leave(struct sl_fabric *fabric, struct fabric_place *first)
+{
+    for (struct fabric_place *at = first; at != NULL; at = fabric_place_of(at->run.next)) {
+        fabric->memories[at->memory & 0xffffu].users--;
+    }
+    fabric_places_give(&fabric->places, first);
+}
+
+/* ---- regions ---- */
+
+uint64_t fabric_runs_cut(const struct sl_fabric *fabric, struct sl_runs runs, uint64_t length_bytes,
+                         struct fabric_span *out, uint32_t span_max, uint32_t *span_count)
+{
+    uint64_t held_bytes = 0;
+    uint32_t count = 0;
+    while (held_bytes < length_bytes && count < span_max) {
+        const struct fabric_place *place = fabric_place_of((struct sl_run *)runs.run);
+        const struct fabric_memory *memory = &fabric->memories[place->memory & 0xffffu];
+        uint64_t offset = place->offset_bytes + (uint64_t)(runs.at - place->run.at);
+        const struct fabric_region *region =
+            fabric_region_at(memory->regions, memory->region_count, offset);
+        SL_ASSERT(region != NULL);
+        uint64_t here = SL_MIN(length_bytes - held_bytes, runs.left_bytes);
+        here = SL_MIN(here, region->length_bytes - (offset - region->offset_bytes));
+        out[count++] =
+            (struct fabric_span){.at = runs.at, .length_bytes = here, .lkey = region->lkey};
+        held_bytes += here;
+        sl_runs_skip(&runs, here);
+    }
+    *span_count = count;
+    return held_bytes;
+}

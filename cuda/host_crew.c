@@ -1,10 +1,25 @@
-/* cuda/host_crew.c - threads that do the tasks of a call beside the thread that calls. */
+/* cuda/host_crew.c - threads that do the tasks of a call beside the thread that calls.
+ *
+ * Calls come one after the other while there is much to copy, and sleepers come late to each. So after
+ * a call all wait awake for a moment, as long as each has a core: threads for the next call, never
+ * longer than a share of what they worked in the last one, the caller for the end of the tasks that
+ * threads are in. */
 #include "cuda/host_crew.h"
+#include "runtime/sl_clock.h"
+#include "runtime/sl_spin.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+
+/* What a task takes, and what lies between two calls of a long copy. */
+#define AWAKE_NS_MAX (200 * SL_NS_PER_US)
+/* A thread waits awake for no more than so much of the time that it has worked just now. */
+#define AWAKE_SHARE 2u
+#define LOST_NS     (50 * SL_NS_PER_US)
+#define AWAKE_LOOKS 32u /* before it gives way to others */
 
 struct worker {
     struct host_crew *crew;
@@ -18,11 +33,14 @@ struct host_crew {
     host_task_fn task; /* NULL: there is no call */
     void *context;
     uint32_t task_count;
-    uint32_t busy_count; /* threads in the call */
-    uint64_t calls;      /* so far */
     bool ending;
-    atomic_uint next_task; /* of the call; relaxed: the lock orders what tasks read and write */
-    uint32_t worker_count; /* threads */
+    bool awake; /* there is a core for each; never changes */
+    /* All are relaxed: the lock orders what tasks read and write. busy_count and calls change under
+     * the lock alone; who waits awake for them looks again under it. */
+    atomic_uint busy_count; /* threads in the call */
+    _Atomic uint64_t calls; /* so far */
+    atomic_uint next_task;  /* of the call */
+    uint32_t worker_count;  /* threads */
     struct worker workers[HOST_CREW_MAX];
 };
 
@@ -38,6 +56,42 @@ static void tasks_do(struct host_crew *crew, uint32_t worker, host_task_fn task,
     }
 }
 
+static bool call_came(struct host_crew *crew, uint64_t seen)
+{
+    return atomic_load_explicit(&crew->calls, memory_order_relaxed) != seen;
+}
+
+static bool all_ended(struct host_crew *crew, uint64_t ignored)
+{
+    (void)ignored;
+    return atomic_load_explicit(&crew->busy_count, memory_order_relaxed) == 0;
+}
+
+/* Whoever else wants this core may have it, as the process that brings the next call. False: somebody
+ * who computes had it for long, so that a sleeper would be woken sooner than this thread has its turn. */
+static bool give_way(uint64_t *now_ns)
+{
+    uint64_t before_ns = *now_ns;
+    (void)sched_yield();
+    *now_ns = sl_clock_monotonic_ns();
+    return *now_ns - before_ns <= LOST_NS;
+}
+
+static void wait_awake(struct host_crew *crew, uint64_t wait_ns, uint64_t seen,
+                       bool (*over)(struct host_crew *crew, uint64_t seen))
+{
+    uint64_t now_ns = sl_clock_monotonic_ns();
+    uint64_t end_ns = sl_deadline_ns(now_ns, SL_MIN(wait_ns, AWAKE_NS_MAX));
+    do {
+        for (uint32_t i = 0; i < AWAKE_LOOKS; i++) {
+            if (over(crew, seen)) {
+                return;
+            }
+            sl_spin_pause();
+        }
+    } while (give_way(&now_ns) && now_ns < end_ns);
+}
+
 static void *worker_run(void *context)
 {
     const struct worker *self = context;
@@ -45,20 +99,27 @@ static void *worker_run(void *context)
     uint64_t seen = 0; /* the last call that this thread was in */
     (void)pthread_mutex_lock(&crew->lock);
     while (!crew->ending) {
-        if (crew->task == NULL || crew->calls == seen) {
+        if (crew->task == NULL || !call_came(crew, seen)) {
             (void)pthread_cond_wait(&crew->work, &crew->lock);
             continue;
         }
         host_task_fn task = crew->task;
         void *its = crew->context;
         uint32_t task_count = crew->task_count;
-        seen = crew->calls;
-        crew->busy_count++;
+        seen = atomic_load_explicit(&crew->calls, memory_order_relaxed);
+        atomic_fetch_add_explicit(&crew->busy_count, 1, memory_order_relaxed);
         (void)pthread_mutex_unlock(&crew->lock);
+        uint64_t began_ns = sl_clock_monotonic_ns();
         tasks_do(crew, self->number, task, its, task_count);
+        uint64_t worked_ns = sl_clock_monotonic_ns() - began_ns;
         (void)pthread_mutex_lock(&crew->lock);
-        if (--crew->busy_count == 0) {
+        if (atomic_fetch_sub_explicit(&crew->busy_count, 1, memory_order_relaxed) == 1) {
             (void)pthread_cond_signal(&crew->idle);
+        }
+        if (crew->awake) {
+            (void)pthread_mutex_unlock(&crew->lock);
+            wait_awake(crew, worked_ns / AWAKE_SHARE, seen, call_came);
+            (void)pthread_mutex_lock(&crew->lock);
         }
     }
     (void)pthread_mutex_unlock(&crew->lock);
@@ -76,6 +137,7 @@ sl_err host_crew_create(uint32_t thread_count, struct host_crew **out, struct sl
     (void)pthread_mutex_init(&crew->lock, NULL);
     (void)pthread_cond_init(&crew->work, NULL);
     (void)pthread_cond_init(&crew->idle, NULL);
+    crew->awake = thread_count + 1 <= sl_spin_cores();
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     int os_code = 0;
@@ -130,7 +192,7 @@ void host_crew_run(struct host_crew *crew, uint32_t task_count, host_task_fn tas
     crew->task = task;
     crew->context = context;
     crew->task_count = task_count;
-    crew->calls++;
+    atomic_fetch_add_explicit(&crew->calls, 1, memory_order_relaxed);
     for (uint32_t i = 0; i < helpers; i++) {
         (void)pthread_cond_signal(&crew->work);
     }
@@ -138,7 +200,12 @@ void host_crew_run(struct host_crew *crew, uint32_t task_count, host_task_fn tas
     tasks_do(crew, 0, task, context, task_count);
     (void)pthread_mutex_lock(&crew->lock);
     crew->task = NULL; /* nobody else comes in */
-    while (crew->busy_count > 0) {
+    if (crew->awake && !all_ended(crew, 0)) {
+        (void)pthread_mutex_unlock(&crew->lock);
+        wait_awake(crew, AWAKE_NS_MAX, 0, all_ended);
+        (void)pthread_mutex_lock(&crew->lock);
+    }
+    while (!all_ended(crew, 0)) {
         (void)pthread_cond_wait(&crew->idle, &crew->lock);
     }
     (void)pthread_mutex_unlock(&crew->lock);

@@ -113,6 +113,8 @@ enum sl_setting_kind {
       "bytes a second that a swapper copies, so that others have the bus too; 0: no limit")       \
     X(swap_threads, COUNT, "0", 0, 64,                                                            \
       "threads of a swapper that copy plain memory of processes; 0: cores/ranks, at most 4")      \
+    X(engine_huge_pages, DURATION, "1s", 0, 600000000000,                                         \
+      "longest that a registration collects plain memory into huge pages; 0: leaves it as it is") \
     X(load_verify, TEXT, "auto", 3, 6,                                                            \
       "what of a load is digested again on its device: all, sample (1 byte of 32), off, or auto:" \
       " all where the GPU does it in under 5 %, else sample")                                     \

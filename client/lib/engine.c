@@ -1,5 +1,6 @@
 /* client/lib/engine.c - an engine: its pools' memory, and its registration at the node. */
 #include "client/lib/engine.h"
+#include "client/lib/plain_pages.h"
 #include "client/lib/pool.h"
 #include "runtime/sl_runs.h"
 
@@ -409,9 +410,9 @@ static sl_err row_handle(struct sl_engine *engine, struct sl_engine_row *row,
     return SL_OK;
 }
 
-/* The thread that copies plain memory for swappers which the kernel does not let reach in. Where it
- * does, nobody misses one that cannot be: sl_engine_memory_kind and the clients' log say so. */
-static sl_err copier_start(struct sl_engine *engine, struct sl_error *why)
+/* Gives *out the plain memory of all ranks' layers here. */
+static sl_err plain_ranges(const struct sl_engine *engine, struct sl_copier_range **out,
+                           uint32_t *plain, struct sl_error *why)
 {
     uint32_t count = 0, memory_count = engine->rank_count * engine->pool_count;
     for (uint32_t i = 0; i < memory_count; i++) {
@@ -421,20 +422,29 @@ static sl_err copier_start(struct sl_engine *engine, struct sl_error *why)
     if (ranges == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "engine: %u ranges of memory", count);
     }
-    uint32_t plain = 0;
+    *plain = 0;
     for (uint32_t i = 0; i < memory_count; i++) {
         const struct sl_engine_memory *memory = &engine->memories[i];
         for (uint32_t l = 0; l < memory->row_count; l++) {
             const struct sl_engine_row *row = &memory->rows[l];
             if (row->kind == SL_MEMORY_PROCESS) {
-                ranges[plain++] = (struct sl_copier_range){.address = (uintptr_t)row->address,
-                                                           .length_bytes = row->length_bytes};
+                ranges[(*plain)++] = (struct sl_copier_range){.address = (uintptr_t)row->address,
+                                                              .length_bytes = row->length_bytes};
             }
         }
     }
+    *out = ranges;
+    return SL_OK;
+}
+
+/* The thread that copies plain memory for swappers which the kernel does not let reach in. Where it
+ * does, nobody misses one that cannot be: sl_engine_memory_kind and the clients' log say so. */
+static void copier_start(struct sl_engine *engine, const struct sl_copier_range *ranges,
+                         uint32_t plain)
+{
     struct sl_error cause = {0};
-    if (plain > 0 && sl_copier_start(engine->client->paths.runtime_dir, ranges, plain,
-                                     &engine->copier, &cause) != SL_OK) {
+    if (sl_copier_start(engine->client->paths.runtime_dir, ranges, plain, &engine->copier,
+                        &cause) != SL_OK) {
         char text[sizeof cause.text + sizeof engine->name + 120];
         (void)snprintf(text, sizeof text,
                        "engine %s: without a copier of its own, where swappers may not copy its "
@@ -442,8 +452,28 @@ static sl_err copier_start(struct sl_engine *engine, struct sl_error *why)
                        engine->name, cause.text);
         sl_client_warn(engine->client, text);
     }
+}
+
+/* Plain memory of engines is copied by others: a copier, and huge pages. They take at most a quarter
+ * of the time that the registration has. */
+static sl_err plain_open(struct sl_engine *engine, uint64_t deadline_ns, struct sl_error *why)
+{
+    struct sl_copier_range *ranges = NULL;
+    uint32_t plain = 0;
+    sl_err err = plain_ranges(engine, &ranges, &plain, why);
+    if (err == SL_OK && plain > 0) {
+        uint64_t now_ns = sl_clock_monotonic_ns();
+        uint64_t huge_ns = SL_MIN(sl_budget_ns(now_ns, deadline_ns) / 4,
+                                  sl_config_u64(engine->client->config, SL_SET_engine_huge_pages));
+        copier_start(engine, ranges, plain);
+        if (huge_ns > 0) {
+            struct sl_plain_policy policy;
+            sl_plain_policy_read(&policy);
+            (void)sl_plain_pages_ask(&policy, ranges, plain, now_ns + huge_ns);
+        }
+    }
     free(ranges);
-    return SL_OK;
+    return err;
 }
 
 sl_err sl_engine_memory_check(const struct sl_engine *engine, struct sl_error *why)
@@ -665,7 +695,7 @@ sl_err sl_engine_register(struct sl_client *client, const struct sl_engine_optio
     }
     err = memories_open(engine, options, why);
     if (err == SL_OK) {
-        err = copier_start(engine, why);
+        err = plain_open(engine, deadline_ns, why);
     }
     if (err == SL_OK) {
         err = regions_fill(engine, options, why);

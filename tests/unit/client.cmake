@@ -10,6 +10,7 @@ target_link_options(store_ceiling_test PRIVATE
 sl_test(unload_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/unload_test.c LIBS ${CMAKE_DL_LIBS})
 target_compile_definitions(unload_test PRIVATE LIBSLUICE="$<TARGET_FILE:sluice>")
 add_dependencies(unload_test sluice)
+sl_test(plain_pages_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/plain_pages_test.c LIBS sluice_static)
 sl_test(memory_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/memory_test.c LIBS sluice_static)
 sl_test(client_threads_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/client_threads_test.c
     ${CMAKE_CURRENT_LIST_DIR}/../support/tmpdir.c LIBS sluice_static)

@@ -533,6 +533,12 @@ static void alone(void)
     copy_threads = 0;
 }
 
+/* On two cores they wait awake for each other. */
+static void two(void)
+{
+    copy_threads = 2;
+}
+
 static void together(void)
 {
     copy_threads = 3;
@@ -559,6 +565,7 @@ int main(void)
 {
     Suite *suite = suite_create("device_process");
     cases_add(suite, "one thread", alone);
+    cases_add(suite, "two threads", two);
     cases_add(suite, "three threads", together);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

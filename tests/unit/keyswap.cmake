@@ -14,6 +14,7 @@ endif()
 set_tests_properties(unit/keys_cross_check PROPERTIES LABELS unit TIMEOUT 300 SKIP_RETURN_CODE 77)
 
 sl_test(device_test LABEL unit SOURCES unit/device_test.c LIBS sluice_device)
+sl_test(host_crew_test LABEL unit SOURCES unit/host_crew_test.c LIBS sluice_device)
 sl_test(device_process_test LABEL unit SOURCES unit/device_process_test.c LIBS sluice_device)
 sl_test(transporter_plan_test LABEL unit SOURCES unit/transporter_plan_test.c LIBS sluice_transporter)
 sl_test(keyer_test LABEL unit SOURCES unit/keyer_test.c unit/stepped_env.c LIBS sluice_keyer)

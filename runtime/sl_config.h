@@ -142,7 +142,7 @@ enum sl_setting_kind {
     X(fabric_zero_copy, TEXT, "measure", 2, 7,                                                    \
       "tcp: send without copying: on, off, or measure and see whether the kernel can")            \
     X(fabric_spin, DURATION, "0", 0, 1000000000, "verbs: poll so long before sleeping")           \
-    X(fabric_pools, BOOL, "false", 0, 1,                                                          \
+    X(fabric_pools, BOOL, "true", 0, 1,                                                           \
       "register engines' pools too, those of shared memory: with verbs they are pinned")          \
     X(load_keeps, BOOL, "true", 0, 1,                                                             \
       "keep what loads bring from other nodes; false: it goes straight into registered pools")    \

@@ -36,6 +36,7 @@ class Straight(Pushing):
                 ("handovers_fallen_back", "pushes_straight", "pushes_straight_refused", "handovers_aborted", "handovers_committed")}
         told.update({name: [counter(node, "transporter.0", name) for node in (a, b)] for name in
                      ("pushes", "pushes_failed", "tickets_expired", "tickets_refused", "pool_tickets", "arrivals", "arrivals_bad")})
+        told["reasons"] = [line for node in (a, b) for line in node.logs().splitlines() if "goes through storage" in line]
         # On a busy machine a few go through storage, as in handover_test.py.
         self.fallen = requests - counter(a, "coordinator", "handovers_pushed")
         self.assertLessEqual(self.fallen, 0.05 * requests, told)
@@ -76,6 +77,7 @@ class Straight(Pushing):
         for straight in (0, 1):
             with self.subTest(straight="ab"[straight]), Cluster(2, ranks=2, memory="128MiB") as cluster:
                 cluster.nodes[straight].settings += list(POOLS)
+                cluster.nodes[1 - straight].settings += ["--fabric-pools", "false"]
                 for node in cluster.nodes:
                     node.stop()
                     node.start()

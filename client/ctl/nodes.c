@@ -2,10 +2,36 @@
 #include "client/ctl/commands.h"
 #include "client/ctl/nics.h"
 #include "ipc/sl_curve.h"
+#include "runtime/sl_metrics.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* What came from peers, from the transporter's page: it and its copies behind the network. By the arena
+ * a swapper copies all of it once more. */
+struct moved {
+    uint64_t bytes, copied_bytes;
+};
+
+static bool moved_read(void *context, struct sl_metrics_view *view)
+{
+    struct moved *moved = context;
+    struct sl_metrics_summary summary;
+    sl_metrics_view_summary(view, &summary);
+    if (strcmp(summary.actor, "transporter.0") == 0) {
+        uint64_t straight_bytes = ctl_page_metric(view, "pulled_bytes");
+        moved->bytes = ctl_page_metric(view, "bytes_read");
+        moved->copied_bytes = moved->bytes - SL_MIN(straight_bytes, moved->bytes) +
+                              ctl_page_metric(view, "pull_copied_bytes");
+    }
+    return true;
+}
+
+static double copied_per_byte(const struct moved *moved)
+{
+    return moved->bytes > 0 ? (double)moved->copied_bytes / (double)moved->bytes : 0;
+}
 
 static json_t *node_json(const struct sl_node_info *node)
 {
@@ -20,19 +46,21 @@ static json_t *node_json(const struct sl_node_info *node)
 }
 
 static void nodes_json(const struct sl_cluster_info *self, const struct sl_node_info *nodes,
-                       uint32_t count, const struct ctl_nics *nics)
+                       uint32_t count, const struct moved *moved, const struct ctl_nics *nics)
 {
     json_t *rows = json_array();
     for (uint32_t i = 0; i < count; i++) {
         (void)json_array_append_new(rows, node_json(&nodes[i]));
     }
-    ctl_print_json(json_pack("{s:s, s:s, s:s, s:o, s:o}", "name", self->name, "listen",
-                             self->listen, "fabric", self->fabric, "nodes", rows, "nics",
-                             ctl_nics_json(nics)));
+    ctl_print_json(json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:f, s:o}", "name", self->name,
+                             "listen", self->listen, "fabric", self->fabric, "nodes", rows,
+                             "moved_bytes", ctl_json_u64(moved->bytes), "copied_bytes",
+                             ctl_json_u64(moved->copied_bytes), "copied_per_byte_moved",
+                             copied_per_byte(moved), "nics", ctl_nics_json(nics)));
 }
 
 static void nodes_print(const struct sl_cluster_info *self, const struct sl_node_info *nodes,
-                        uint32_t count)
+                        uint32_t count, const struct moved *moved)
 {
     char bytes[32];
     if (self->name[0] == '\0') {
@@ -52,6 +80,10 @@ static void nodes_print(const struct sl_cluster_info *self, const struct sl_node
                      (double)node->heard_ago_ns / 1e9, ctl_size_text(node->read_bytes, bytes),
                      node->read_values, node->failures, node->incarnation, node->source,
                      node->address);
+    }
+    if (moved->bytes > 0) {
+        (void)printf("read from peers: %s, copied per byte moved %.2f\n",
+                     ctl_size_text(moved->bytes, bytes), copied_per_byte(moved));
     }
 }
 
@@ -79,11 +111,13 @@ static int nodes_command(struct ctl *ctl, int argc, char **argv)
     if (err != SL_OK) {
         return ctl_failed(ctl, &why);
     }
+    struct moved moved = {0};
     struct ctl_nics *nics = ctl_nics_look(ctl->config, sysfs, true);
+    (void)ctl_pages(ctl, moved_read, &moved);
     if (ctl->json) {
-        nodes_json(&self, nodes, count, nics);
+        nodes_json(&self, nodes, count, &moved, nics);
     } else {
-        nodes_print(&self, nodes, count);
+        nodes_print(&self, nodes, count, &moved);
         ctl_nics_print(nics);
     }
     free(nics);
@@ -98,7 +132,8 @@ const struct ctl_command ctl_nodes = {
             "\n"
             "Each peer: state (alive; away: it does not answer; broken: it fails and is left alone for a while; asks: it reads\n"
             "from us, we do not ask it), the link that carries bytes, round trip of the last greeting, bytes and values read from\n"
-            "it, failures, incarnation (when its transporter started).\n"
+            "it, failures, incarnation (when its transporter started). Then how many bytes are copied for each that was read from\n"
+            "peers: 1 by the node's memory, 0 straight into pools of engines (settings fabric_pools, load_keeps).\n"
             "Then each RDMA port of this machine: state of its link, speed, socket, what it carries now, and the ranks it serves.\n"
             "\n"
             "  --sysfs DIR       look for NICs below DIR (default /sys)\n"

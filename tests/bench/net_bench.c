@@ -1,9 +1,10 @@
 /* tests/bench/net_bench.c - remote blocks over the tcp fabric against send/recv loops between the
  * same two namespaces, with the same number of connections. Prints figures, asserts no times.
  *
- * Two more ways end in a pool whose blocks are layer-first: values that are read into the arena and
- * copied from there, as loads are today, and values of which each layer is read to its place in the
- * pool, and digested there. Copies are those of this side behind the socket's own, bytes a byte.
+ * Three more ways end in a pool whose blocks are layer-first: values that are read into the arena
+ * and copied from there; values of which each layer is read by a request of its own, and digested
+ * there; and values that are read by one request whose places are the layers. Copies are those of
+ * this side behind the socket's own, bytes a byte.
  *
  *   net_bench [CONNECTIONS [MIB A MEASUREMENT [ROUNDS [copy|zero|measure]]]] */
 #include "runtime/sl_copy.h"
@@ -29,10 +30,20 @@
 #define CONNS_MAX  16u
 #define LAYERS     32u
 
-enum way { WAY_PLAIN, WAY_HASH, WAY_FABRIC, WAY_FABRIC_BARE, WAY_STAGED, WAY_POOL, WAY_COUNT };
+enum way {
+    WAY_PLAIN,
+    WAY_HASH,
+    WAY_FABRIC,
+    WAY_FABRIC_BARE,
+    WAY_STAGED,
+    WAY_LAYERS,
+    WAY_POOL,
+    WAY_COUNT
+};
 static const char *const way_names[] = {"send/recv loop",         "send/recv loop, hashed",
                                         "fabric, verified",       "fabric, unverified",
-                                        "by the arena to a pool", "into the pool"};
+                                        "by the arena to a pool", "into the pool, by layer",
+                                        "into the pool, places"};
 struct figure {
     double bytes_per_s, cpu_s_per_gb, copies;
 };
@@ -237,24 +248,34 @@ static void value_check(const struct bench *bench, uint64_t value_bytes, uint64_
     ck_assert(sl_digest_equal(sl_digest_finish(&stream), bench->digests[block]));
 }
 
-/* Reads one batch of values: each whole into the arena, or its layers into the pool. */
+/* Reads one batch of values: each whole into the arena, or its layers into the pool, by one request
+ * or by one each. */
 static void batch_post(struct bench *bench, uint64_t value_bytes, uint64_t block, uint32_t count,
-                       bool staged)
+                       enum way way)
 {
     static struct sl_fabric_piece pieces[SL_FABRIC_PIECES_MAX];
-    uint32_t parts = staged ? 1 : LAYERS;
+    static struct sl_fabric_place places[SL_FABRIC_PIECES_MAX];
+    uint32_t parts = way == WAY_LAYERS ? LAYERS : 1;
     uint64_t piece_bytes = value_bytes / parts;
     struct sl_error why = {0};
+    for (uint32_t i = 0; i < count * LAYERS; i++) {
+        places[i] = (struct sl_fabric_place){
+            .memory = bench->pool_memory,
+            .offset_bytes = pool_offset(value_bytes, block + i / LAYERS, i % LAYERS),
+            .length_bytes = value_bytes / LAYERS};
+    }
     for (uint32_t i = 0; i < count * parts; i++) {
         uint64_t value = block + i / parts;
         uint64_t at = value * value_bytes + i % parts * piece_bytes;
         pieces[i] = (struct sl_fabric_piece){
-            .memory = staged ? bench->end.memory : bench->pool_memory,
+            .memory = way == WAY_STAGED ? bench->end.memory : bench->pool_memory,
             .key = bench->key,
-            .offset_bytes = staged ? at : pool_offset(value_bytes, value, i % parts),
+            .offset_bytes = way == WAY_LAYERS ? places[i].offset_bytes : at,
             .remote_offset_bytes = at,
             .length_bytes = piece_bytes,
-            .digest = staged ? &bench->digests[value] : NULL,
+            .digest = way == WAY_LAYERS ? NULL : &bench->digests[value],
+            .places = way == WAY_POOL ? &places[(size_t)i * LAYERS] : NULL,
+            .place_count = way == WAY_POOL ? LAYERS : 0,
         };
     }
     const struct sl_fabric_transfer transfer = {.verb = SL_FABRIC_READ,
@@ -267,7 +288,7 @@ static void batch_post(struct bench *bench, uint64_t value_bytes, uint64_t block
     ck_assert_msg(err == SL_OK, "%s", why.text);
 }
 
-static void pool_run(struct bench *bench, uint64_t value_bytes, bool staged)
+static void pool_run(struct bench *bench, uint64_t value_bytes, enum way way)
 {
     uint64_t batch = SL_MIN(SL_MAX(UINT64_C(1), 16 * SL_MIB / value_bytes),
                             (uint64_t)SL_FABRIC_PIECES_MAX / LAYERS);
@@ -278,7 +299,7 @@ static void pool_run(struct bench *bench, uint64_t value_bytes, bool staged)
         while (posted < values && posted - done < 4 * batch) {
             uint64_t block = posted % span;
             uint32_t count = (uint32_t)SL_MIN(SL_MIN(batch, values - posted), span - block);
-            batch_post(bench, value_bytes, block, count, staged);
+            batch_post(bench, value_bytes, block, count, way);
             posted += count;
         }
         remote_step(&bench->remote, &bench->end, 1000);
@@ -287,9 +308,9 @@ static void pool_run(struct bench *bench, uint64_t value_bytes, bool staged)
             uint64_t block = one->cookie >> 32, count = one->cookie & UINT32_MAX;
             ck_assert_int_eq(one->code, SL_OK);
             for (uint64_t i = block; i < block + count; i++) {
-                if (staged) {
+                if (way == WAY_STAGED) {
                     value_copy(bench, value_bytes, i);
-                } else {
+                } else if (way == WAY_LAYERS) {
                     value_check(bench, value_bytes, i);
                 }
             }
@@ -348,8 +369,8 @@ static struct figure measure(struct bench *bench, enum way way, uint64_t value_b
     uint64_t start_ns = sl_clock_monotonic_ns();
     if (way == WAY_PLAIN || way == WAY_HASH) {
         loop_run(bench, value_bytes, way == WAY_HASH);
-    } else if (way == WAY_STAGED || way == WAY_POOL) {
-        pool_run(bench, value_bytes, way == WAY_STAGED);
+    } else if (way >= WAY_STAGED) {
+        pool_run(bench, value_bytes, way);
     } else {
         fabric_run(bench, value_bytes, way == WAY_FABRIC ? digests : NULL);
     }
@@ -377,6 +398,7 @@ static void size_measure(struct bench *bench, uint64_t value_bytes, uint32_t rou
 {
     static double speed[WAY_COUNT][ROUNDS_MAX], cpu[WAY_COUNT][ROUNDS_MAX];
     static double to_plain[ROUNDS_MAX], to_hashed[ROUNDS_MAX], to_staged[ROUNDS_MAX];
+    static double by_layer[ROUNDS_MAX];
     double copies[WAY_COUNT] = {0};
     uint64_t count = MEMORY / value_bytes;
     pattern_fill(bench->end.bytes, MEMORY, 1);
@@ -392,6 +414,7 @@ static void size_measure(struct bench *bench, uint64_t value_bytes, uint32_t rou
         }
         to_plain[round] = speed[WAY_FABRIC][round] / speed[WAY_PLAIN][round];
         to_staged[round] = speed[WAY_POOL][round] / speed[WAY_STAGED][round];
+        by_layer[round] = speed[WAY_LAYERS][round] / speed[WAY_STAGED][round];
         to_hashed[round] = speed[WAY_FABRIC][round] / speed[WAY_HASH][round];
     }
     for (uint32_t way = 0; way < WAY_COUNT; way++) {
@@ -400,9 +423,9 @@ static void size_measure(struct bench *bench, uint64_t value_bytes, uint32_t rou
                median(speed[way], rounds) / 1e9, median(cpu[way], rounds), copies[way]);
     }
     printf("%5llu KiB  verified to hashed loop %.2f, to plain loop %.2f, "
-           "into the pool to by the arena %.2f (medians of %u rounds)\n",
+           "into the pool to by the arena %.2f (by layer: %.2f; medians of %u rounds)\n",
            (unsigned long long)(value_bytes / SL_KIB), median(to_hashed, rounds),
-           median(to_plain, rounds), median(to_staged, rounds), rounds);
+           median(to_plain, rounds), median(to_staged, rounds), median(by_layer, rounds), rounds);
     fflush(stdout);
 }
 

@@ -4,7 +4,7 @@
  *   pull_probe INSTANCE RUNTIME_DIR SHM_DIR store SEED BLOCKS PIECE_BYTES LAYERS RANKS
  *   pull_probe INSTANCE RUNTIME_DIR SHM_DIR load SEED BLOCKS PIECE_BYTES LAYERS RANKS TIMEOUT_MS TIMES
  *
- * load prints "registered" and waits for a line. Each time: all bytes are poisoned, the blocks are
+ * load prints "registered". Each time all bytes are poisoned; behind a line of the input the blocks are
  * loaded, and those that are said to be there are compared. When the op is fenced, its blocks are used
  * for something else, and must stay so. A line a time: "loaded COUNT CODE MICROSECONDS". Exit code 0:
  * no byte was wrong, and none came late. */
@@ -174,7 +174,10 @@ static void load(uint64_t timeout_ns)
 {
     const struct timespec late = {.tv_nsec = LATE_NS};
     struct sl_op_result result;
+    char line[8];
     pieces_each(0, block_count, poison);
+    (void)printf("poisoned\n");
+    CHECK(fflush(stdout) == 0 && fgets(line, sizeof(line), stdin) != NULL);
     uint64_t began_us = now_us();
     struct sl_op *op = op_start(false, timeout_ns);
     CHECK(sl_op_wait(op, 0, &result) == SL_OK);
@@ -198,7 +201,6 @@ int main(int argc, char **argv)
 {
     static char texts[3][4200];
     static const char *settings[4];
-    char line[8];
     if (argc != 10 && argc != 12) {
         (void)fprintf(stderr,
                       "usage: pull_probe INSTANCE RUNTIME_DIR SHM_DIR store|load SEED BLOCKS "
@@ -226,7 +228,6 @@ int main(int argc, char **argv)
         store();
     } else {
         (void)printf("registered\n");
-        CHECK(fflush(stdout) == 0 && fgets(line, sizeof(line), stdin) != NULL);
         for (uint64_t i = strtoull(argv[11], NULL, 10); i > 0; i--) {
             load(strtoull(argv[10], NULL, 10) * 1000000u);
         }

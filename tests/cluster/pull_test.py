@@ -2,6 +2,7 @@
 
 A load that is disturbed gives fewer blocks, never a wrong byte. Blocks that were given back are not written to any more."""
 
+import json
 import os
 import signal
 import subprocess
@@ -41,22 +42,41 @@ class Load:
         test.assertEqual(self.process.stdout.readline(), "registered\n")
         registered(node)
 
+    def ready(self):
+        """The next load has its pools, at both ends."""
+        self.test.assertEqual(self.process.stdout.readline(), "poisoned\n", self.process.poll())
+        wait_alive(self.node, "a")
+        registered(self.node)
+        self.node.ctl("rm", "--all", check=False)  # what a load by the arena has kept
+
     def begin(self):
         self.process.stdin.write("\n")
         self.process.stdin.flush()
 
-    def __iter__(self):
-        """(blocks, code, seconds) of each load, as it ends."""
-        for line in self.process.stdout:
-            word, blocks, code, took = line.split()
-            self.test.assertEqual(word, "loaded")
-            yield int(blocks), int(code), int(took) / 1e6
+    def one(self):
+        """(blocks, code, seconds) of the load that was begun."""
+        word, blocks, code, took = self.process.stdout.readline().split() or ["nothing"] * 4
+        self.test.assertEqual(word, "loaded", self.process.poll())
+        return int(blocks), int(code), int(took) / 1e6
+
+    def end(self):
         _, errors = self.process.communicate(timeout=60 * PATIENCE)
         self.test.assertEqual(self.process.returncode, 0, errors + self.node.logs())
 
-    def all(self):
-        self.begin()
-        return list(self)
+    def all(self, times):
+        rows = []
+        for _ in range(times):
+            self.ready()
+            self.begin()
+            rows.append(self.one())
+        self.end()
+        return rows
+
+
+def pinned(node):
+    """Values that peers keep pinned."""
+    done = node.ctl("nodes", "--json", check=False)
+    return sum(row["pinned_values"] for row in json.loads(done.stdout)["nodes"]) if done.returncode == 0 else -1
 
 
 def store(test, node, shape):
@@ -92,7 +112,7 @@ class Bytes(unittest.TestCase):
             a, b = cluster.nodes
             wait_alive(b, "a")
             store(self, a, shape)
-            self.assertEqual([row[:2] for row in Load(self, b, shape, 5000, 2).all()], [(16, 0)] * 2)
+            self.assertEqual([row[:2] for row in Load(self, b, shape, 5000, 2).all(2)], [(16, 0)] * 2)
             self.assertEqual(counter(b, "transporter.0", "pulled_values"), 0)
             self.assertEqual(counter(b, "coordinator", "blocks_from_memory"), 16)
 
@@ -103,7 +123,7 @@ class Bytes(unittest.TestCase):
             wait_alive(b, "a")
             store(self, a, (1, 24, 32768, 4, 1))
             store(self, b, (1, 8, 32768, 4, 1))
-            rows = Load(self, b, (1, 24, 32768, 4, 1), 5000, 3).all()
+            rows = Load(self, b, (1, 24, 32768, 4, 1), 5000, 3).all(3)
             self.assertEqual([row[:2] for row in rows], [(24, 0)] * 3)
             self.assertEqual(counter(b, "coordinator", "blocks_from_memory"), 3 * 8)
             self.assertEqual(counter(b, "coordinator", "blocks_from_remote"), 3 * 16)
@@ -116,7 +136,7 @@ class Bytes(unittest.TestCase):
             store(self, a, shape)
             self.spoil(a, shape, block=5)
             load = Load(self, b, shape, 5000, 2)
-            self.assertEqual([row[0] for row in load.all()], [5, 5])
+            self.assertEqual([row[0] for row in load.all(2)], [5, 5])
             self.assertGreaterEqual(counter(b, "transporter.0", "digests_bad"), 2)
 
     def spoil(self, node, shape, block):
@@ -156,26 +176,25 @@ class Trouble(unittest.TestCase):
             node.wait_ready()
         wait_alive(self.b, "a")
         wait_until(lambda: counter(self.b, "transporter.0", "pool_engines") == 0, 20, "no pool stays registered")
-        wait_until(lambda: counter(self.a, "transporter.0", "pin_sets_open") == 0, 20, "no pins stay")
-        rows = Load(self, self.b, self.SHAPE, 20000, 1).all()  # well again
+        wait_until(lambda: pinned(self.a) == 0, 20, "no pins stay")
+        rows = Load(self, self.b, self.SHAPE, 20000, 1).all(1)  # well again
         self.assertEqual([row[:2] for row in rows], [(48, 0)])
 
     def killing(self, node, actor, times=8):
-        """Loads, and a kill at another moment of each. What was loaded is right, and some of it comes."""
+        """Loads, and a kill at another moment of each. What was loaded is right."""
         load = Load(self, self.b, self.SHAPE, 3000, times)
-        load.begin()
         rows = []
         for turn in range(times):
-            time.sleep(0.004 + 0.012 * turn)
+            load.ready()
             pid = node.pid(actor)
+            load.begin()
+            time.sleep(0.004 + 0.008 * turn)
             os.kill(pid, signal.SIGKILL)
-            rows.append(next(iter(load)))
+            rows.append(load.one())
             node.wait_restarted(actor, pid)
-            wait_alive(self.b, "a")
-            wait_until(lambda: counter(self.b, "transporter.0", "pool_engines") == 1, 20, "the pool is registered anew")
-        self.assertEqual(list(load), [])
+        load.end()
         for _, _, seconds in rows:
-            self.assertLess(seconds, 3.0 * PATIENCE)
+            self.assertLess(seconds, 3.5)
         return rows
 
     def test_the_transporter_of_the_reader_is_killed(self):
@@ -190,52 +209,56 @@ class Trouble(unittest.TestCase):
 
     def test_the_engine_is_killed(self):
         for turn in range(6):
-            load = Load(self, self.b, self.SHAPE, 3000, 20)
+            load = Load(self, self.b, self.SHAPE, 3000, 1)
+            load.ready()
             load.begin()
-            time.sleep(0.02 + 0.03 * turn)
+            time.sleep(0.004 + 0.008 * turn)
             load.process.kill()
             load.process.communicate()
-            wait_until(lambda: counter(self.b, "transporter.0", "pool_engines") == 0, 20, "its pools are gone")
+            wait_until(lambda: counter(self.b, "transporter.0", "pool_engines") == 0, 5, "its pools are gone")
 
-    def stopped(self, seconds, times=3):
+    def stopped(self, seconds, times):
         """The transporter stands still beyond the op's deadline; when it goes on, the blocks have another use."""
         load = Load(self, self.b, self.SHAPE, 400, times)
-        load.begin()
+        rows = []
         for turn in range(times):
-            time.sleep(0.01 + 0.01 * turn)
+            load.ready()
             pid = self.b.pid("transporter.0")
+            load.begin()
+            time.sleep(0.003 + 0.004 * turn)
             os.kill(pid, signal.SIGSTOP)
             time.sleep(seconds)
             try:
                 os.kill(pid, signal.SIGCONT)
             except ProcessLookupError:
                 pass  # it acknowledged no fence
-            blocks, _, _ = next(iter(load))
-            self.assertLess(blocks, 48)
+            rows.append(load.one())
             self.b.wait_ready()
-            wait_alive(self.b, "a")
-            wait_until(lambda: counter(self.b, "transporter.0", "pool_engines") == 1, 20, "the pool is registered")
-        self.assertEqual(list(load), [])
+        load.end()
+        self.assertLess(min(blocks for blocks, _, _ in rows), 48)
 
     def test_a_transporter_that_stands_still_writes_nothing_late(self):
-        self.stopped(0.6)
+        self.stopped(0.6, times=6)
 
     def test_a_transporter_that_stands_still_for_long_is_killed(self):
-        killed = counter(self.b, "coordinator", "swappers_killed")
+        pid = self.b.pid("transporter.0")
         self.stopped(4.0, times=1)
-        self.assertGreater(counter(self.b, "coordinator", "swappers_killed"), killed)
+        self.assertNotEqual(self.b.pid("transporter.0"), pid)
 
     def test_the_holder_stands_still(self):
         load = Load(self, self.b, self.SHAPE, 1000, 3)
-        load.begin()
         for turn in range(3):
-            time.sleep(0.01 + 0.01 * turn)
+            load.ready()
             pid = self.a.pid("transporter.0")
+            load.begin()
+            time.sleep(0.003 + 0.005 * turn)
             os.kill(pid, signal.SIGSTOP)
-            next(iter(load))
-            os.kill(pid, signal.SIGCONT)
-            wait_alive(self.b, "a")
-        self.assertEqual(list(load), [])
+            load.one()
+            try:
+                os.kill(pid, signal.SIGCONT)
+            except ProcessLookupError:
+                pass  # it was taken for hung
+        load.end()
 
 
 if __name__ == "__main__":

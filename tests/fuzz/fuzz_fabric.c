@@ -1,5 +1,6 @@
 /* tests/fuzz/fuzz_fabric.c - frames, addresses and keys from outside, and whole conversations with
- * a listening fabric: whatever is sent, only what a grant allows is read or changed. */
+ * a listening fabric: whatever is sent, only what a grant allows is read or changed. Two of the
+ * grants are one range, two have many places. Lists of places are the fuzzer's, too. */
 #include "actors/transporter/push/ticket.h"
 #include "runtime/fabric/core/internal.h"
 #include "runtime/fabric/core/wire.h"
@@ -15,11 +16,16 @@
 #define GRANTED  16384u /* offset of what may be read and written */
 #define GRANT    8192u
 #define SENTINEL 0xc5
+#define PLACES   40u /* of the other grants: behind the first one's range, with gaps */
+#define PLACE    300u
+#define STEP     1000u
 
 static struct sl_fabric *fabric;
 static unsigned char *memory;
 static struct sl_wire_address address;
-static struct sl_wire_key keys[2]; /* read, write */
+static struct sl_wire_key keys[4]; /* read, write; the same of many places */
+static struct sl_fabric_place places[PLACES];
+static uint32_t memory_handle, peer_handle;
 static uint64_t clock_ns = 1000;
 static bool registered;
 
@@ -44,7 +50,7 @@ static void on_registered(void *context, uint32_t handle, uint32_t region_index,
 static void open_once(void)
 {
     struct sl_fabric_options options;
-    uint32_t handle = 0, peer = 0, grant = 0, bytes = 0;
+    uint32_t grant = 0, bytes = 0;
     unsigned char blob[SL_FABRIC_BLOB_MAX];
     if (fabric != NULL) {
         return;
@@ -59,22 +65,30 @@ static void open_once(void)
     options.events.registered = on_registered;
     memory = malloc(MEMORY);
     if (memory == NULL || sl_fabric_open(&options, &fabric, NULL) != SL_OK ||
-        sl_fabric_peer_add(fabric, &peer, NULL) != SL_OK) {
+        sl_fabric_peer_add(fabric, &peer_handle, NULL) != SL_OK) {
         abort();
     }
     struct sl_fabric_memory what = {.at = memory, .length_bytes = MEMORY, .chunk_bytes = MEMORY};
-    if (sl_fabric_memory_add(fabric, &what, &handle, NULL) != SL_OK) {
+    if (sl_fabric_memory_add(fabric, &what, &memory_handle, NULL) != SL_OK) {
         abort();
     }
     while (!registered || address.port == 0) {
         sl_fabric_step(fabric, ++clock_ns);
     }
-    for (int i = 0; i < 2; i++) {
-        struct sl_fabric_grant want = {.verb = i == 0 ? SL_FABRIC_READ : SL_FABRIC_WRITE,
-                                       .memory = handle,
-                                       .peer = peer,
+    for (uint32_t i = 0; i < PLACES; i++) { /* backwards */
+        places[i] =
+            (struct sl_fabric_place){.memory = memory_handle,
+                                     .offset_bytes = GRANTED + GRANT + (PLACES - 1 - i) * STEP + 1,
+                                     .length_bytes = PLACE};
+    }
+    for (int i = 0; i < 4; i++) {
+        struct sl_fabric_grant want = {.verb = i % 2 == 0 ? SL_FABRIC_READ : SL_FABRIC_WRITE,
+                                       .memory = memory_handle,
+                                       .peer = peer_handle,
                                        .offset_bytes = GRANTED,
-                                       .length_bytes = GRANT};
+                                       .length_bytes = i < 2 ? GRANT : PLACES * PLACE,
+                                       .places = i < 2 ? NULL : places,
+                                       .place_count = i < 2 ? 0 : PLACES};
         if (sl_fabric_grant_add(fabric, &want, &grant, blob, &bytes, NULL) != SL_OK ||
             sl_wire_key_read(blob, bytes, &keys[i], NULL) != SL_OK) {
             abort();
@@ -152,13 +166,59 @@ static void say_frame(int fd, const uint8_t *fields)
         .offset_bytes =
             (uint64_t)(fields[4] | fields[5] << 8) + (fields[6] > 250 ? ~0ull << 16 : 0),
     };
-    const struct sl_wire_key *key = &keys[request.verb == SL_WIRE_WRITE];
+    const struct sl_wire_key *key =
+        &keys[(request.verb == SL_WIRE_WRITE ? 1 : 0) + (fields[0] >= 128 ? 2 : 0)];
     request.generation = key->generation;
     request.grant = key->grant;
     memcpy(request.token, request.verb == SL_WIRE_HELLO ? address.secret : key->token,
            sizeof(request.token));
     sl_wire_request_write(&request, frame);
     say(fd, frame, sizeof(frame) - (fields[7] > 250 ? fields[7] - 250u : 0));
+}
+
+static bool is_granted(uint32_t at)
+{
+    if (at >= GRANTED && at < GRANTED + GRANT) {
+        return true;
+    }
+    uint32_t behind = at - (GRANTED + GRANT + 1);
+    return at > GRANTED + GRANT && behind < PLACES * STEP && behind % STEP < PLACE;
+}
+
+/* A list from outside: taken when all of it is within the memory, and else not a bit of it. */
+static void lists(const uint8_t *data, size_t size)
+{
+    static unsigned char blob[SL_FABRIC_BLOB_MAX];
+    struct sl_fabric_place list[16];
+    uint32_t grant = 0, bytes = 0, count = 0;
+    uint64_t sum = 0;
+    bool good = size >= 9;
+    for (; count < SL_COUNT(list) && (count + 1) * 8 < size; count++) {
+        const uint8_t *at = data + 1 + (size_t)count * 8;
+        uint64_t offset = sl_wire_get(at, 4), length = sl_wire_get(at + 4, 3);
+        offset = at[7] > 250 ? UINT64_MAX - offset : offset % (2 * MEMORY);
+        length = at[7] > 240 ? UINT64_MAX - length : length % 4096;
+        list[count] = (struct sl_fabric_place){
+            .memory = memory_handle + (at[7] == 1), .offset_bytes = offset, .length_bytes = length};
+        good = good && at[7] != 1 && length > 0 && length <= MEMORY && offset <= MEMORY - length;
+        sum += length;
+    }
+    const struct sl_fabric_grant want = {.verb = SL_FABRIC_READ,
+                                         .peer = peer_handle,
+                                         .length_bytes = sum + (size > 0 && data[0] == 7),
+                                         .places = list,
+                                         .place_count = count};
+    sl_err err = sl_fabric_grant_add(fabric, &want, &grant, blob, &bytes, NULL);
+    if ((err == SL_OK) != (good && data[0] != 7)) {
+        abort();
+    }
+    if (err == SL_OK && sl_fabric_grant_end(fabric, grant) != SL_OK) {
+        abort();
+    }
+    sl_fabric_step(fabric, ++clock_ns);
+    if (fabric->places.used_count != 2 * PLACES) { /* those of our own grants */
+        abort();
+    }
 }
 
 static void conversation(const uint8_t *data, size_t size)
@@ -193,7 +253,7 @@ static void conversation(const uint8_t *data, size_t size)
         sl_fabric_step(fabric, ++clock_ns);
     }
     for (uint32_t i = 0; i < MEMORY; i++) {
-        if (memory[i] != SENTINEL && (i < GRANTED || i >= GRANTED + GRANT)) {
+        if (memory[i] != SENTINEL && !is_granted(i)) {
             abort(); /* written outside of the grant */
         }
     }
@@ -205,6 +265,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     open_once();
     parsers(data, size);
     ticket(data, size);
+    lists(data, size);
     if (size >= 9) {
         conversation(data, size);
     }

@@ -107,6 +107,52 @@ START_TEST(a_value_arrives_with_its_digest)
     }
 END_TEST
 
+/* More runs than a receive takes parts, with gaps; what follows comes behind the last one alone. */
+START_TEST(a_value_goes_to_its_runs)
+    {
+        enum { RUNS = 150 };
+        static unsigned char room[2 * VALUE], want[sizeof(room)];
+        static struct sl_run runs[RUNS];
+        unsigned char after[24];
+        struct sl_digest_stream digest;
+        uint32_t at = 0, left = VALUE;
+        memset(room, 0x55, sizeof(room));
+        memset(want, 0x55, sizeof(want));
+        for (uint32_t i = 0; i < RUNS; i++) { /* some of a byte, one of more than a slice */
+            uint32_t length = i + 1 == RUNS ? left : i % 3 == 0 ? 1 : i == 50 ? SLICE + 9 : 700 + i;
+            ck_assert_uint_le(length, left);
+            runs[i] = (struct sl_run){.next = i + 1 < RUNS ? &runs[i + 1] : NULL,
+                                      .at = room + at,
+                                      .length_bytes = length};
+            memcpy(want + at, source + VALUE - left, length);
+            at += length + i % 4;
+            left -= length;
+        }
+        ck_assert_uint_le(at, sizeof(room));
+        sl_digest_start(&digest);
+        const struct sl_mover_receive what = {.fd = ends[2][0],
+                                              .to = sl_runs_from(&runs[0]),
+                                              .length_bytes = VALUE,
+                                              .after = after,
+                                              .after_bytes = sizeof(after),
+                                              .low = &lows[2],
+                                              .digest = &digest};
+        sl_movers_receive(movers, 4, &what);
+        sl_movers_flush(movers);
+        put(2, source, VALUE);
+        put(2, source, 10);
+        struct sl_mover_done done = take();
+
+        ck_assert_int_eq(done.result, (int32_t)VALUE);
+        ck_assert_mem_eq(room, want, sizeof(room));
+        ck_assert(sl_digest_equal(sl_digest_finish(&digest), sl_digest_of(source, VALUE)));
+        if (done.after_bytes < 10) { /* it may have come later */
+            receive(2, 10 - done.after_bytes, NULL, NULL, 0);
+            ck_assert_int_eq(take().result, (int32_t)(10 - done.after_bytes));
+        }
+    }
+END_TEST
+
 /* What is there behind the value comes along, up to its bound, and is not waited for. */
 START_TEST(what_follows_comes_along)
     {
@@ -431,6 +477,7 @@ int main(void)
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_set_timeout(tests, 120);
     tcase_add_test(tests, a_value_arrives_with_its_digest);
+    tcase_add_test(tests, a_value_goes_to_its_runs);
     tcase_add_test(tests, what_follows_comes_along);
     tcase_add_loop_test(tests, a_cancelled_receive_touches_nothing_more, 0, 5);
     tcase_add_test(tests, an_end_of_the_peer_is_an_end);

@@ -180,6 +180,81 @@ START_TEST(small_transfers_alternate)
     }
 END_TEST
 
+/* One transfer of 8 pieces of 4096 bytes, each of four places, that want the rails. */
+static void post_wanting(uint32_t key, const uint32_t rails[8], uint64_t cookie)
+{
+    struct sl_fabric_piece pieces[8];
+    struct sl_fabric_place places[8][4];
+    for (uint32_t i = 0; i < 8; i++) {
+        for (uint32_t k = 0; k < 4; k++) { /* backwards */
+            places[i][k] = (struct sl_fabric_place){.memory = a.memory,
+                                                    .offset_bytes = i * 4096 + (3 - k) * 1024,
+                                                    .length_bytes = 1024};
+        }
+        pieces[i] = (struct sl_fabric_piece){.key = key,
+                                             .remote_offset_bytes = i * 4096,
+                                             .length_bytes = 4096,
+                                             .places = places[i],
+                                             .place_count = 4,
+                                             .rail = rails[i]};
+    }
+    const struct sl_fabric_transfer transfer = {.verb = SL_FABRIC_READ,
+                                                .peer = a.peer,
+                                                .pieces = pieces,
+                                                .piece_count = 8,
+                                                .deadline_ns = SL_NEVER_NS,
+                                                .cookie = cookie};
+    ck_assert_int_eq(sl_fabric_post(a.fabric, &transfer, NULL), SL_OK);
+}
+
+static void check_wanting(uint64_t cookie)
+{
+    PAIR_UNTIL(&a, &b, end_done_of(&a, cookie) != NULL);
+    ck_assert_int_eq(end_done_of(&a, cookie)->code, SL_OK);
+    for (uint32_t i = 0; i < 32; i++) {
+        uint32_t piece = i / 4 * 4096, part = i % 4 * 1024;
+        ck_assert_mem_eq(a.bytes + piece + part, b.bytes + piece + 3072 - part, 1024);
+    }
+    memset(a.bytes, 0, 8 * 4096);
+}
+
+/* A piece goes by the rail that it wants, also of a transfer that would not be dealt out; by
+ * another one while that is down; and a number that is none of a rail wants none. */
+START_TEST(a_piece_goes_by_the_rail_that_it_wants)
+    {
+        static const uint32_t mixed[8] = {1, 2, 2, 2, 1, 2, 2, 2},
+                              second[8] = {2, 2, 2, 2, 2, 2, 2, 2},
+                              none[8] = {3, 9, UINT32_MAX, 17, 3, 3, 3, 3};
+        uint32_t key = 0;
+        open_all(2);
+        pattern_fill(b.bytes, MEMORY, 13);
+        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
+
+        post_wanting(key, mixed, 1);
+        check_wanting(1);
+        ck_assert_uint_eq(rail_bytes(&a, 0), 2 * 4096);
+        ck_assert_uint_eq(rail_bytes(&a, 1), 6 * 4096);
+
+        for (uint64_t i = 2; i < 6; i++) { /* never the other one's turn */
+            post_wanting(key, second, i);
+            check_wanting(i);
+        }
+        ck_assert_uint_eq(rail_bytes(&a, 0), 2 * 4096);
+
+        post_wanting(key, second, 6);
+        rail_break(1); /* while they are under way, and before others are posted */
+        post_wanting(key, second, 7);
+        PAIR_UNTIL(&a, &b, end_done_of(&a, 7) != NULL);
+        check_wanting(6);
+        ck_assert_int_eq(end_done_of(&a, 7)->code, SL_OK);
+        ck_assert_uint_gt(rail_bytes(&a, 0), 2 * 4096);
+
+        post_wanting(key, none, 8);
+        check_wanting(8);
+        ck_assert_uint_eq(a.fabric->rails->places.used_count, 0);
+    }
+END_TEST
+
 /* ---- unlike nodes ---- */
 
 static const struct {
@@ -719,6 +794,7 @@ int main(void)
     tcase_add_test(cases, memory_goes_region_by_region_from_all_rails);
     tcase_add_test(cases, memory_that_is_given_up_goes_from_all_rails);
     tcase_add_test(cases, small_transfers_alternate);
+    tcase_add_test(cases, a_piece_goes_by_the_rail_that_it_wants);
     tcase_add_loop_test(cases, nodes_with_unlike_numbers_of_rails_meet, 0, SL_COUNT(pairs));
     tcase_add_test(cases, a_rail_that_does_not_open_is_left_out);
     tcase_add_test(cases, a_node_says_which_rail_does_not_open);

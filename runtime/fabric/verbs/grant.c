@@ -245,13 +245,8 @@ static sl_err control_post(struct fabric_peer *peer, uint32_t lane, struct ibv_s
 static sl_err window_bind(struct fabric_peer *peer, struct fabric_grant *grant, uint32_t index,
                           uint32_t lane, const struct fabric_region *cut, struct sl_error *why)
 {
-    struct verbs *verbs = verbs_of(peer->fabric);
     struct verbs_grant *held = grant->backend;
     struct verbs_window *window = &held->windows[index];
-    sl_err err = window_take(verbs, &window->mw, why);
-    if (err != SL_OK) {
-        return err;
-    }
     window->lane = lane;
     struct ibv_send_wr work = {
         .wr_id = verbs_id(VERBS_BIND, held->life, grant->index, index),
@@ -294,6 +289,13 @@ static sl_err windows_bind(struct fabric_peer *peer, struct fabric_grant *grant,
     unsigned char *at = key + KEY_HEAD;
     struct fabric_region cut;
     uint32_t index = 0;
+    for (uint32_t i = 0; i < held->window_count; i++) { /* all are there before one is bound */
+        sl_err err = window_take(verbs_of(fabric), &held->windows[i].mw, why);
+        if (err != SL_OK) {
+            windows_free(held);
+            return err;
+        }
+    }
     while (range_cut(&walk, &cut)) {
         at = key_region(at, &cut);
         for (uint32_t lane = 0; lane < fabric->options.lanes; lane++, index++, at += 4) {

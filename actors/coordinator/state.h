@@ -4,6 +4,7 @@
 
 #include "actors/coordinator/ahead.h"
 #include "actors/coordinator/engines.h"
+#include "actors/coordinator/layers.h"
 #include "ipc/sl_cluster.h"
 #include "ipc/sl_index.h"
 #include "ipc/sl_msg.h"
@@ -26,9 +27,6 @@
 #define CO_FENCE_POLL_NS     (20 * SL_NS_PER_MS)
 #define CO_CALL_NS           (10 * SL_NS_PER_S) /* of calls that belong to no op; asked again after it */
 #define CO_REASON_BYTES      240u               /* as long as the text of an error */
-#define CO_BATCH_PIECES      512u               /* of a PUSH_SEND */
-#define CO_LAYERS_MAX        4096u
-#define CO_LAYER_WAITERS_MAX (2 * CO_RANKS_MAX) /* each rank's, and the one it gave up before */
 
 /* ---- who touches device blocks for an op: the swapper of each rank, and the node's transporter, which
  * writes blocks of other nodes straight into pools ---- */
@@ -173,43 +171,6 @@ struct co_share {
     uint64_t sent_ns;
     struct sl_proc_id proc; /* that it was first sent to; pid 0: not known */
     uint32_t item_count;    /* of the COPY */
-};
-
-struct co_layer_waiter { /* LAYER_WAIT */
-    struct sl_return back;
-    uint32_t layers;
-};
-struct co_layer_word { /* LAYER_READY of one rank */
-    uint64_t member;   /* engine id of its registration, as the sender says */
-    uint32_t layers;
-};
-/* Of an op by layers. A layer is one of the forward pass; what of each pool belongs to it the
- * request says. Layers are counted from the first: "3" is the first three. */
-struct co_layers {
-    uint32_t count;       /* 0: the op is not by layers */
-    bool checked;         /* count is what it says: the engine is known */
-    uint32_t *ends;       /* [count][pool]: in the pool's layers; in the op's memory */
-    uint64_t entry_count; /* of ends */
-    uint32_t ready;       /* may be copied */
-    uint32_t asked, done; /* copied when the COPYs in flight are done; copied */
-    /* direct store: acknowledged by decode, and when the batches in flight are */
-    uint32_t pushed, push_end;
-    bool pushing;                /* PUSH_SEND is in flight */
-    bool by_extents;             /* direct store: begins anew in extents, when COPYs are done */
-    sl_err push_failed;          /* while COPYs are in flight: falls back when they are done */
-    bool last;                   /* load: no slice follows this one */
-    uint32_t in;                 /* load: told, or may have been */
-    uint32_t block_count;        /* of so many blocks */
-    struct sl_item_piece *items; /* scratch of COPYs */
-    uint32_t item_room;
-    struct sl_item_pushed *pieces;       /* scratch of PUSH_SENDs */
-    struct sl_item_arrived *pool_pieces; /* likewise, straight */
-    struct sl_item_spot *spots;
-    struct sl_item_block *blocks; /* scratch of COPYs that look */
-    uint32_t block_room;
-    struct co_layer_word *words;     /* [CO_RANKS_MAX], from the first one on; in the op's memory */
-    struct co_layer_waiter *waiters; /* [CO_LAYER_WAITERS_MAX], likewise */
-    uint32_t waiter_count;
 };
 
 struct co_receipt { /* what decode must know before it loads */

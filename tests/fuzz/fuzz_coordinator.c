@@ -1,5 +1,5 @@
-/* tests/fuzz/fuzz_coordinator.c - the coordinator among hostile engines, keyers, swappers and
- * registrars, over an index that changes under it: every op ends, every pin is given back. */
+/* tests/fuzz/fuzz_coordinator.c - the coordinator among hostile engines, keyers, swappers, transporters
+ * and registrars, over an index that changes under it: every op ends, every pin is given back. */
 #include "actors/coordinator/coordinator.h"
 #include "actors/coordinator/internal.h"
 #include "tests/fuzz/hostile_node.h"
@@ -33,6 +33,7 @@ static void prepare(struct hostile *hostile)
     struct hostile_node *node = malloc(sizeof(*node));
     HOSTILE_MUST(node != NULL);
     hostile_node_make(node, hostile->fake.paths.shm_dir);
+    sl_index_set_remote(node->index, true);
     hostile->own = node;
 }
 
@@ -104,9 +105,28 @@ static void answer_copy(struct hostile *hostile, const struct sl_msg *request, s
     }
 }
 
+/* What other nodes have: all of it, or it ends somewhere, or came here meanwhile. */
+static struct sl_u64s came_codes(struct hostile *hostile, uint64_t item_count)
+{
+    static uint64_t codes[ITEMS_MAX];
+    uint64_t count = SL_MIN(item_count, ITEMS_MAX), how = hostile_byte(&hostile->input);
+    for (uint64_t i = 0; i < count; i++) {
+        codes[i] = how < 128 || i < how % 8 ? SL_OK
+                   : how % 3 == 0           ? SL_ERR_EXISTS
+                                            : SL_ERR_NOT_FOUND;
+    }
+    return (struct sl_u64s){codes, count};
+}
+
 static void answered(struct hostile *hostile, const struct sl_msg *request, struct sl_msg *reply)
 {
     switch (request->type) {
+    case SL_MSG_PULL:
+        reply->body.pull_reply.codes = came_codes(hostile, request->body.pull.items.count);
+        break;
+    case SL_MSG_FETCH:
+        reply->body.fetch_reply.codes = came_codes(hostile, request->body.fetch.items.count);
+        break;
     case SL_MSG_ENGINE_GET:
         hostile_node_engine(hostile->own, &reply->body.engine_get_reply);
         reply->body.engine_get_reply.engine_id = request->body.engine_get.engine_id;
@@ -163,6 +183,12 @@ static const char *const settings[] = {"memory",
                                        "8",
                                        "client_pins_max",
                                        "16",
+                                       "fabric",
+                                       "tcp",
+                                       "fabric_pools",
+                                       "true",
+                                       "load_keeps",
+                                       "false",
                                        NULL};
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes)

@@ -21,11 +21,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes);
 #define CONTENT_BYTE 0x5A
 #define CONTENT_MAX  8192u
 #define PLACES_MAX   512u
+#define ENGINE       7u
 
 static const uint32_t requests[] = {
     SL_MSG_FETCH,         SL_MSG_FETCH, SL_MSG_FETCH,        SL_MSG_FETCH,
     SL_MSG_HANDOVER_WORD, SL_MSG_FENCE, SL_MSG_NODES,        SL_MSG_REGIONS,
     SL_MSG_HELLO_REPLY,   SL_MSG_PING,  SL_MSG_ENGINE_ADDED, SL_MSG_ENGINE_OVER,
+    SL_MSG_PULL,          SL_MSG_PULL,
 };
 /* b and c are asked, d asks alone, e is more than the fabric has room for. */
 static const char *const peers[] = {"b", "c", "d", "e", "a"};
@@ -541,7 +543,52 @@ static void begin(struct hostile *hostile)
         msg_put(&reply, true);
     }
     turn(hostile);
+    (void)hostile_answer_all(hostile); /* its engine, which is mapped and registered by and by */
+    (void)hostile_answer_all(hostile);
+    for (uint32_t i = 0; i < 8; i++) {
+        turn(hostile);
+    }
     world.truth = false;
+}
+
+/* A coordinator's PULL of what a peer may have, into the engine that is there; or nearly so. */
+static void pull_give(struct hostile *hostile)
+{
+    static struct sl_item_asked items[4];
+    static struct sl_item_group groups[2];
+    static struct sl_item_spot spots[6];
+    struct hostile_input *input = &hostile->input;
+    struct sl_msg pull = {.type = SL_MSG_PULL, .budget_ns = SL_NS_PER_S};
+    uint64_t how = hostile_byte(input);
+    for (uint32_t i = 0; i < SL_COUNT(items); i++) { /* blocks b8 and b9: nobody has them here */
+        static const char *const names[] = {NODE_MODEL "/b8/0/kv", NODE_MODEL "/b8/1/kv",
+                                            NODE_MODEL "/b9/0/kv", NODE_MODEL "/b9/1/kv"};
+        items[i] = (struct sl_item_asked){
+            .key = sl_text_of(names[i]), .group = 1 + i / 2, .part_index = i % 2};
+    }
+    groups[0] = (struct sl_item_group){.key = sl_text_of(NODE_MODEL "/b8"), .part_count = 2};
+    groups[1] = (struct sl_item_group){.key = sl_text_of(NODE_MODEL "/b9"), .part_count = 2};
+    for (uint32_t i = 0; i < SL_COUNT(spots); i++) {
+        uint64_t what = how < 192 ? 0 : hostile_byte(input);
+        spots[i] = (struct sl_item_spot){.engine_id = ENGINE + (what >= 240 ? 1 : 0),
+                                         .rank = i % 2,
+                                         .part = what % 8 == 7 ? what % 64 : 0,
+                                         .device_block = what >= 224 ? what * 100 : i,
+                                         .item = i % SL_COUNT(items)};
+    }
+    pull.op_id = 1 + how % 4;
+    pull.body.pull.chain = how % 2 == 0;
+    pull.body.pull.items.at = items;
+    pull.body.pull.items.count = SL_COUNT(items);
+    pull.body.pull.groups.at = groups;
+    pull.body.pull.groups.count = SL_COUNT(groups);
+    pull.body.pull.spots.at = spots;
+    pull.body.pull.spots.count = how % 16 < 12 ? SL_COUNT(items) : SL_COUNT(spots);
+    hostile_give(hostile, "coordinator", &pull);
+    if (how % 8 == 5) {
+        struct sl_msg fence = {.type = SL_MSG_FENCE, .op_id = how % 16 < 8 ? pull.op_id : 0};
+        hostile_give(hostile, "coordinator", &fence);
+    }
 }
 
 static void change(struct hostile *hostile)
@@ -570,6 +617,8 @@ static void change(struct hostile *hostile)
         fabric_goes_on();
     } else if (what < 232) {
         hostile_node_change(&world.node, hostile);
+    } else if (what < 240) {
+        pull_give(hostile);
     } else if (what < 248) {
         registrar_greets(hostile);
     } else {
@@ -601,6 +650,12 @@ static void answered(struct hostile *hostile, const struct sl_msg *request, stru
         }
         reply->body.reserve_reply.items.at = grants;
         reply->body.reserve_reply.items.count = count;
+    } else if (request->type == SL_MSG_ENGINES) {
+        static const uint64_t ids[] = {ENGINE};
+        reply->body.engines_reply.engine_ids = (struct sl_u64s){ids, 1};
+    } else if (request->type == SL_MSG_ENGINE_GET) {
+        hostile_node_engine(&world.node, &reply->body.engine_get_reply);
+        reply->body.engine_get_reply.engine_id = request->body.engine_get.engine_id;
     } else if (request->type == SL_MSG_COMMIT) {
         uint64_t count = SL_MIN(request->body.commit.items.count, SL_COUNT(codes));
         memset(codes, 0, sizeof(codes));
@@ -688,6 +743,8 @@ static const char *const settings[] = {"memory",
                                        "64",
                                        "remote_pin_ttl",
                                        "10s",
+                                       "fabric_pools",
+                                       "true",
                                        NULL};
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes)

@@ -787,6 +787,45 @@ START_TEST(wrong_lists_are_refused)
     }
 END_TEST
 
+/* One of several places counts as much as the only one: not registered yet, not for peers to read. */
+START_TEST(each_memory_of_a_list_is_asked)
+    {
+        static unsigned char blob[SL_FABRIC_BLOB_MAX], bytes[4 * SL_PAGE_BYTES];
+        uint32_t key = 0, grant = 0, key_bytes = 0, third = 0;
+        open_both();
+        side_pattern(&side_b, 2);
+        (void)pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
+        const struct sl_fabric_memory hidden = {.at = bytes,
+                                                .length_bytes = sizeof(bytes),
+                                                .stride_bytes = SL_PAGE_BYTES,
+                                                .unread = true};
+        ck_assert_int_eq(sl_fabric_memory_add(a.fabric, &hidden, &third, NULL), SL_OK);
+        const struct sl_fabric_place places[2] = {{.memory = a.memory, .length_bytes = 100},
+                                                  {.memory = third, .length_bytes = 50}};
+        struct sl_fabric_grant want = {.verb = SL_FABRIC_READ,
+                                       .peer = a.peer,
+                                       .length_bytes = 150,
+                                       .places = places,
+                                       .place_count = 2};
+        ck_assert_int_eq(sl_fabric_grant_add(a.fabric, &want, &grant, blob, &key_bytes, NULL),
+                         SL_ERR_BUSY);
+        ck_assert_int_eq(post_places(SL_FABRIC_READ, key, places, 2, 1, SL_NEVER_NS), SL_ERR_BUSY);
+        a.registered = false;
+        a.memory = third; /* what registered() is to speak of */
+        PAIR_UNTIL(&a, &b, a.registered);
+
+        ck_assert_int_eq(sl_fabric_grant_add(a.fabric, &want, &grant, blob, &key_bytes, NULL),
+                         SL_ERR_PERMISSION);
+        want.verb = SL_FABRIC_WRITE;
+        ck_assert_int_eq(sl_fabric_grant_add(a.fabric, &want, &grant, blob, &key_bytes, NULL),
+                         SL_OK);
+        ck_assert_int_eq(post_places(SL_FABRIC_READ, key, places, 2, 1, SL_NEVER_NS), SL_OK);
+        PAIR_UNTIL(&a, &b, a.done_count == 1);
+        ck_assert_int_eq(a.dones[0].code, SL_OK);
+        ck_assert_mem_eq(bytes, b.bytes + 100, 50);
+    }
+END_TEST
+
 START_TEST(the_table_of_places_has_a_bound)
     {
         static unsigned char blob[SL_FABRIC_BLOB_MAX];
@@ -869,6 +908,7 @@ static TCase *all_tests(const char *name, SFun before)
     tcase_add_loop_test(tests, cancelled_writes_are_not_read_any_more, 0, 8);
     tcase_add_test(tests, a_memory_is_busy_while_a_place_is_in_it);
     tcase_add_test(tests, wrong_lists_are_refused);
+    tcase_add_test(tests, each_memory_of_a_list_is_asked);
     tcase_add_test(tests, the_table_of_places_has_a_bound);
     tcase_add_loop_test(tests, a_lost_link_gives_the_places_back, 0, 8);
     return tests;

@@ -3,4 +3,5 @@ sl_test(health_test LABEL unit SOURCES unit/health_test.c LIBS sluice_transporte
 sl_test(peers_test LABEL unit SOURCES unit/peers_test.c support/fake_env.c support/fake_net.c LIBS sluice_transporter)
 sl_test(transporter_layout_test LABEL unit SOURCES unit/transporter_layout_test.c LIBS sluice_transporter)
 sl_test(transporter_pools_test LABEL unit SOURCES unit/transporter_pools_test.c support/fake_env.c support/fake_net.c LIBS sluice_transporter)
+sl_test(transporter_pull_test LABEL unit SOURCES unit/transporter_pull_test.c support/fake_env.c support/fake_net.c LIBS sluice_transporter)
 sl_test(control_test LABEL unit SOURCES unit/control_test.c support/tmpdir.c LIBS sluice_ipc PkgConfig::ZMQ)

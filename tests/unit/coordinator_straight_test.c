@@ -1,0 +1,379 @@
+/* tests/unit/coordinator_straight_test.c - direct hand-overs straight between pools: what is asked of the
+ * transporter and of swappers, when extents are taken after all, and when device blocks are free. */
+#include "tests/unit/coordinator_handover_support.h"
+
+static const struct sl_proc_id transporter_proc = {.pid = 701, .start_time = 1};
+static const char *const straight[] = {"fabric", "tcp", "fabric_pools", "true", NULL};
+static const char *const strict[] = {
+    "fabric", "tcp", "fabric_pools", "true", "handover_push_fallback", "false", NULL};
+
+static struct bed *straight_bed(const char *const *settings)
+{
+    struct bed *bed = bed_make(settings);
+    struct sl_msg fence = take(bed, "transporter.0", SL_MSG_FENCE);
+    ck_assert_uint_eq(fence.op_id, 0); /* what a coordinator before us has left */
+    answer(bed, "transporter.0", &fence, (struct sl_msg){.code = SL_OK});
+    struct sl_msg ping = take(bed, "transporter.0", SL_MSG_PING);
+    fake_live(&bed->fake, transporter_proc);
+    answer(bed, "transporter.0", &ping,
+           (struct sl_msg){.body.pong = {.name = sl_text_of("transporter.0"),
+                                         .pid = transporter_proc.pid,
+                                         .start_time = transporter_proc.start_time}});
+    return bed;
+}
+
+static uint64_t decode_begin(struct bed *bed, uint64_t budget_ns, bool first)
+{
+    return side_begin(
+        bed, SL_MSG_LOAD,
+        (struct side){.op_id = RECV, .id = ID, .blocks = 2, .direct = true, .budget_ns = budget_ns},
+        first);
+}
+
+static struct sl_msg ticket_asked(struct bed *bed)
+{
+    struct sl_msg open = take(bed, "transporter.0", SL_MSG_PUSH_OPEN);
+    push_id = open.body.push_open.handover;
+    return open;
+}
+
+/* Decode's side up to where prefill is waited for. */
+static uint64_t decode_waits(struct bed *bed)
+{
+    uint64_t seq = decode_begin(bed, 0, true);
+    struct sl_msg open = ticket_asked(bed);
+    answer(bed, "transporter.0", &open,
+           (struct sl_msg){.body.push_open_reply = {.ticket = {"secret", 6}}});
+    return seq;
+}
+
+/* The FENCE of the op, which is not answered yet. */
+static struct sl_msg fence_of(struct bed *bed, uint64_t op_id)
+{
+    struct sl_msg fence = take(bed, "transporter.0", SL_MSG_FENCE);
+    ck_assert_uint_eq(fence.op_id, op_id);
+    ck_assert_uint_eq(fence.body.fence.items.count, 0);
+    return fence;
+}
+
+static uint64_t fenced_ask(struct bed *bed, uint64_t op_id)
+{
+    struct sl_msg ask = {.type = SL_MSG_OP_FENCED, .op_id = 77, .budget_ns = 60 * SL_NS_PER_S};
+    ask.body.op_fenced.target_op = op_id;
+    fake_give(&bed->fake, "client.1.0", &ask);
+    return ask.seq;
+}
+
+/* ---- decode ---- */
+
+START_TEST(decode_opens_its_ticket_for_its_pools_and_copies_nothing)
+    {
+        struct bed *bed = straight_bed(straight);
+        uint64_t recv = decode_begin(bed, 0, true);
+        ck_assert(!sent(bed, "registrar", SL_MSG_RESERVE));
+        struct sl_msg open = ticket_asked(bed);
+        const struct sl_body_push_open *body = &open.body.push_open;
+        ck_assert_uint_eq(open.op_id, RECV);
+        ck_assert_uint_eq(body->parts.count, 0); /* a transporter that knows no pools refuses it */
+        ck_assert_uint_eq(body->lengths.count, 2 * RANKS);
+        ck_assert_uint_eq(body->spots.count, 2 * RANKS);
+        for (uint64_t i = 0; i < 2 * RANKS; i++) {
+            const struct sl_item_spot *spot = &body->spots.at[i];
+            ck_assert_uint_eq(body->lengths.at[i], PART_BYTES);
+            ck_assert_uint_eq(spot->engine_id, ENGINE_ID);
+            ck_assert_uint_eq(spot->item, i);
+            ck_assert_uint_eq(spot->rank, i % RANKS);
+            ck_assert_uint_eq(spot->device_block, 10 + i / RANKS);
+        }
+        answer(bed, "transporter.0", &open,
+               (struct sl_msg){.body.push_open_reply = {.ticket = {"secret", 6}}});
+        ck_assert_int_eq(pushed(bed, 1, SL_OK), SL_OK);
+        struct sl_msg reply;
+        ck_assert(!answered(bed, recv, &reply)); /* the ticket ends first */
+        closed(bed, true);
+
+        reply = reply_to(bed, recv);
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(reply.body.load_reply.block_count, 2);
+        ck_assert_uint_eq(reply.body.load_reply.from_remote, 2);
+        ck_assert(reply.body.load_reply.fenced);
+        ck_assert(!sent(bed, "swapper.0", SL_MSG_COPY));
+        ck_assert(!sent(bed, "transporter.0", SL_MSG_FENCE));
+        ck_assert_uint_eq(claims_given_back(bed), 0);
+        ck_assert_uint_eq(metric(bed, "handovers_active"), 0);
+        ck_assert_uint_eq(metric(bed, "pushes_straight"), 1);
+        bed_end(bed);
+    }
+END_TEST
+
+static const sl_err refusals[] = {SL_ERR_UNSUPPORTED, SL_ERR_NOT_FOUND, SL_ERR_LIMIT,
+                                  SL_ERR_INVALID}; /* the last: of a release before */
+START_TEST(a_ticket_for_pools_that_is_refused_becomes_one_for_extents)
+    {
+        struct bed *bed = straight_bed(straight);
+        uint64_t recv = decode_begin(bed, 0, true);
+        struct sl_msg open = ticket_asked(bed);
+        answer(bed, "transporter.0", &open, (struct sl_msg){.code = refusals[_i]});
+        ticket_opens(bed, 2);
+        ck_assert_int_eq(pushed(bed, 1, SL_OK), SL_OK);
+        closed(bed, true);
+        load_copied(bed);
+
+        struct sl_msg reply = reply_to(bed, recv);
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert(reply.body.load_reply.fenced);
+        ck_assert_uint_eq(claims_given_back(bed), 2 * RANKS);
+        ck_assert_uint_eq(metric(bed, "pushes_straight_refused"), 1);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(an_engine_whose_pools_were_refused_is_tried_again_after_a_second)
+    {
+        struct bed *bed = straight_bed(strict);
+        for (uint32_t turn = 0; turn < 3; turn++) {
+            uint64_t recv = side_begin(
+                bed, SL_MSG_LOAD,
+                (struct side){.op_id = RECV + turn, .id = ID + turn, .blocks = 2, .direct = true},
+                turn == 0);
+            if (turn != 1) { /* the second one comes at once */
+                struct sl_msg open = ticket_asked(bed);
+                ck_assert_uint_eq(open.body.push_open.parts.count, 0);
+                answer(bed, "transporter.0", &open, (struct sl_msg){.code = SL_ERR_UNSUPPORTED});
+            }
+            ticket_opens(bed, 2);
+            ck_assert_int_eq(pushed(bed, 2, SL_ERR_PEER_DIED), SL_OK);
+            ck_assert_int_eq(reply_to(bed, recv).code, SL_ERR_HANDOVER);
+            closed(bed, false);
+            fake_pass(&bed->fake, turn == 1 ? SL_NS_PER_S : 0);
+        }
+        bed_end(bed);
+    }
+END_TEST
+
+static const bool by_storage[] = {true, false};
+START_TEST(a_push_that_ends_early_is_loaded_when_nothing_lands_any_more)
+    {
+        struct bed *bed = straight_bed(straight);
+        struct sl_item_receipt receipt = receipt_of("b1", 2);
+        uint64_t recv = decode_waits(bed);
+        ck_assert_int_eq(pushed(bed, 2, SL_ERR_PEER_DIED), SL_OK);
+        index_put(bed, 0, true, PART_BYTES);
+        index_put(bed, 1, true, PART_BYTES);
+        ck_assert_int_eq(arrived(bed, &receipt, 1, 0), SL_OK);
+        ck_assert(!sent(bed, "swapper.0", SL_MSG_COPY));
+        closed(bed, false);
+        load_copied(bed);
+        struct sl_msg reply = reply_to(bed, recv);
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert(reply.body.load_reply.fenced);
+        bed_end(bed);
+    }
+END_TEST
+
+/* However decode's op ends: by its time, or because the push failed. */
+START_TEST(decodes_blocks_are_free_when_the_transporter_says_so)
+    {
+        struct bed *bed = straight_bed(strict);
+        uint64_t recv = decode_waits(bed);
+        if (by_storage[_i]) {
+            fake_pass(&bed->fake, 2 * SL_NS_PER_S);
+        } else {
+            ck_assert_int_eq(pushed(bed, 2, SL_ERR_CORRUPT), SL_OK);
+        }
+        struct sl_msg reply = reply_to(bed, recv), said;
+        ck_assert_int_eq(reply.code, SL_ERR_HANDOVER);
+        ck_assert(!reply.body.load_reply.fenced);
+        uint64_t ask = fenced_ask(bed, RECV);
+        struct sl_msg fence = fence_of(bed, RECV);
+        fake_pass(&bed->fake, 100 * SL_NS_PER_MS);
+        ck_assert(!answered(bed, ask, &said));
+
+        answer(bed, "transporter.0", &fence, (struct sl_msg){.code = SL_OK});
+
+        ck_assert(answered(bed, ask, &said));
+        ck_assert(said.body.op_fenced_reply.fenced);
+        closed(bed, false);
+        ck_assert_uint_eq(metric(bed, "handovers_active"), 0);
+        bed_end(bed);
+    }
+END_TEST
+
+/* It may have opened one whose answer was lost. */
+START_TEST(a_ticket_that_nobody_answered_for_is_fenced)
+    {
+        struct bed *bed = straight_bed(strict);
+        uint64_t recv = decode_begin(bed, 300 * SL_NS_PER_MS, true);
+        (void)ticket_asked(bed);
+        fake_pass(&bed->fake, 300 * SL_NS_PER_MS);
+        ck_assert(!reply_to(bed, recv).body.load_reply.fenced);
+        (void)fence_of(bed, RECV);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(a_transporter_that_acknowledges_no_fence_is_killed)
+    {
+        struct bed *bed = straight_bed(strict);
+        (void)decode_waits(bed);
+        for (uint32_t i = 0; i < 400; i++) {
+            fake_pass(&bed->fake, 20 * SL_NS_PER_MS);
+        }
+        ck_assert_uint_eq(metric(bed, "swappers_killed"), 1);
+        bed_end(bed);
+    }
+END_TEST
+
+/* ---- prefill ---- */
+
+/* Prefill's side up to where its swappers have looked. */
+static uint64_t prefill_looks(struct bed *bed, const struct sl_item_ticket *ticket, bool first)
+{
+    uint64_t send =
+        side_begin(bed, SL_MSG_STORE,
+                   (struct side){.op_id = SEND, .id = ID, .blocks = 2, .ticket = ticket}, first);
+    ck_assert(!sent(bed, "registrar", SL_MSG_RESERVE));
+    ck_assert_uint_eq(answer_copy(bed, 0, UINT64_MAX), 2);
+    ck_assert_uint_eq(answer_copy(bed, 1, UINT64_MAX), 2);
+    return send;
+}
+
+START_TEST(prefill_looks_at_its_blocks_and_pushes_them_from_where_they_lie)
+    {
+        struct bed *bed = straight_bed(straight);
+        struct sl_item_ticket ticket = ticket_of("b1", 2);
+        uint64_t send = side_begin(
+            bed, SL_MSG_STORE,
+            (struct side){.op_id = SEND, .id = ID, .blocks = 2, .ticket = &ticket}, true);
+        struct sl_msg copy = take(bed, "swapper.1", SL_MSG_COPY);
+        ck_assert(copy.body.copy.out);
+        ck_assert_uint_eq(copy.body.copy.items.count,
+                          0); /* one that knows no blocks does nothing */
+        ck_assert_uint_eq(copy.body.copy.blocks.count, 2);
+        ck_assert_uint_eq(copy.body.copy.blocks.at[1].device_block, 11);
+        ck_assert_uint_eq(copy.body.copy.blocks.at[1].length_bytes, PART_BYTES);
+        uint8_t done = 3;
+        struct sl_digest digests[2] = {{.low = 2, .high = 0}, {.low = 2, .high = 1}};
+        struct sl_msg looked = {.code = SL_OK};
+        looked.body.copy_reply.done = (struct sl_bytes){&done, 1};
+        looked.body.copy_reply.digests = (struct sl_bytes){digests, sizeof(digests)};
+        answer(bed, "swapper.1", &copy, looked);
+        (void)answer_copy(bed, 0, UINT64_MAX);
+
+        struct sl_msg push = take(bed, "transporter.0", SL_MSG_PUSH_SEND), reply;
+        const struct sl_body_push_send *body = &push.body.push_send;
+        ck_assert(body->pool_last && !body->last);
+        ck_assert_uint_eq(body->pieces.count, 0);
+        ck_assert_uint_eq(body->pool_pieces.count, 2 * RANKS);
+        ck_assert_uint_eq(body->spots.count, 2 * RANKS);
+        ck_assert_uint_eq(body->pool_pieces.at[3].part, 3);
+        ck_assert_uint_eq(body->pool_pieces.at[3].digest_low, 2);
+        ck_assert_uint_eq(body->pool_pieces.at[3].digest_high, 1);
+        ck_assert_uint_eq(body->pool_pieces.at[3].length_bytes, PART_BYTES);
+        ck_assert_uint_eq(body->spots.at[3].rank, 1);
+        ck_assert_uint_eq(body->spots.at[3].device_block, 11);
+        ck_assert_uint_eq(body->spots.at[3].item, 3);
+        ck_assert(!answered(bed, send, &reply));
+        answer(bed, "transporter.0", &push, (struct sl_msg){.code = SL_OK});
+
+        reply = reply_to(bed, send);
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert(reply.body.store_reply.fenced);
+        ck_assert_uint_eq(claims_given_back(bed), 0);
+        ck_assert(!sent(bed, "transporter.0", SL_MSG_FENCE));
+        ck_assert_uint_eq(metric(bed, "handovers_pushed"), 1);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(a_push_from_pools_that_is_refused_goes_by_extents)
+    {
+        struct bed *bed = straight_bed(straight);
+        struct sl_item_ticket ticket = ticket_of("b1", 2);
+        uint64_t send = prefill_looks(bed, &ticket, true);
+        struct sl_msg push = take(bed, "transporter.0", SL_MSG_PUSH_SEND);
+        answer(bed, "transporter.0", &push, (struct sl_msg){.code = refusals[_i]});
+
+        answer_reserve(bed, UINT32_MAX, SL_OK);
+        (void)answer_copy(bed, 0, UINT64_MAX);
+        (void)answer_copy(bed, 1, UINT64_MAX);
+        push = take(bed, "transporter.0", SL_MSG_PUSH_SEND);
+        ck_assert_uint_eq(push.body.push_send.pool_pieces.count, 0);
+        ck_assert_uint_eq(push.body.push_send.pieces.count, 2 * RANKS);
+        ck_assert(push.body.push_send.last);
+        answer(bed, "transporter.0", &push, (struct sl_msg){.code = SL_OK});
+
+        struct sl_msg reply = reply_to(bed, send);
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert(reply.body.store_reply.fenced);
+        ck_assert_uint_eq(claims_given_back(bed), 2 * RANKS);
+        ck_assert_uint_eq(metric(bed, "handovers_fallen_back"), 0);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(a_push_that_fails_goes_on_through_storage_and_is_fenced_at_the_end)
+    {
+        struct bed *bed = straight_bed(straight);
+        struct sl_item_ticket ticket = ticket_of("b1", 2);
+        uint64_t send = prefill_looks(bed, &ticket, true);
+        struct sl_msg push = take(bed, "transporter.0", SL_MSG_PUSH_SEND), said;
+        answer(bed, "transporter.0", &push, (struct sl_msg){.code = SL_ERR_PEER_DIED});
+        (void)take(bed, "transporter.0", SL_MSG_PUSH_ABORT);
+
+        struct sl_msg reply = commit(bed, send, 2);
+
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert(!reply.body.store_reply.fenced); /* the transporter may read its blocks yet */
+        uint64_t ask = fenced_ask(bed, SEND);
+        struct sl_msg fence = fence_of(bed, SEND);
+        ck_assert(!answered(bed, ask, &said));
+        answer(bed, "transporter.0", &fence, (struct sl_msg){.code = SL_OK});
+        ck_assert(answered(bed, ask, &said));
+        ck_assert_uint_eq(metric(bed, "handovers_fallen_back"), 1);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(a_rank_that_has_not_looked_at_its_part_fails_the_push)
+    {
+        struct bed *bed = straight_bed(strict);
+        struct sl_item_ticket ticket = ticket_of("b1", 2);
+        uint64_t send = side_begin(
+            bed, SL_MSG_STORE,
+            (struct side){.op_id = SEND, .id = ID, .blocks = 2, .ticket = &ticket}, true);
+        (void)answer_copy(bed, 0, 1);
+        (void)answer_copy(bed, 1, UINT64_MAX);
+        ck_assert_int_ne(reply_to(bed, send).code, SL_OK);
+        ck_assert(!sent(bed, "transporter.0", SL_MSG_PUSH_SEND));
+        ck_assert_uint_eq(claims_given_back(bed), 0);
+        bed_end(bed);
+    }
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("coordinator_straight");
+    TCase *decode = tcase_create("decode"), *prefill = tcase_create("prefill");
+    tcase_add_test(decode, decode_opens_its_ticket_for_its_pools_and_copies_nothing);
+    tcase_add_loop_test(decode, a_ticket_for_pools_that_is_refused_becomes_one_for_extents, 0,
+                        SL_COUNT(refusals));
+    tcase_add_test(decode, an_engine_whose_pools_were_refused_is_tried_again_after_a_second);
+    tcase_add_test(decode, a_push_that_ends_early_is_loaded_when_nothing_lands_any_more);
+    tcase_add_loop_test(decode, decodes_blocks_are_free_when_the_transporter_says_so, 0,
+                        SL_COUNT(by_storage));
+    tcase_add_test(decode, a_ticket_that_nobody_answered_for_is_fenced);
+    tcase_add_test(decode, a_transporter_that_acknowledges_no_fence_is_killed);
+    suite_add_tcase(suite, decode);
+    tcase_add_test(prefill, prefill_looks_at_its_blocks_and_pushes_them_from_where_they_lie);
+    tcase_add_loop_test(prefill, a_push_from_pools_that_is_refused_goes_by_extents, 0,
+                        SL_COUNT(refusals));
+    tcase_add_test(prefill, a_push_that_fails_goes_on_through_storage_and_is_fenced_at_the_end);
+    tcase_add_test(prefill, a_rank_that_has_not_looked_at_its_part_fails_the_push);
+    suite_add_tcase(suite, prefill);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,563 @@
+/* tests/unit/transporter_pull_test.c - PULL: what is refused, and that it is answered when nothing is
+ * written for it any more, whatever ends it. The test plays registrar and peer; bytes travel in
+ * tests/cluster/pull_test.py. */
+#include "actors/transporter/internal.h"
+#include "actors/transporter/peers/peers.h"
+#include "actors/transporter/pull/pull.h"
+#include "actors/transporter/regions/pools.h"
+#include "actors/transporter/transporter.h"
+#include "ipc/sl_index.h"
+#include "runtime/fabric/core/wire.h"
+#include "tests/support/fake_env.h"
+#include "tests/support/fake_net.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define ENGINE 7u
+#define STRIDE 4096u
+#define BLOCKS 8u
+#define LAYERS 2u
+#define TENSOR ((uint64_t)LAYERS * BLOCKS * STRIDE)
+#define PART   ((uint64_t)LAYERS * STRIDE)
+#define TURNS  60u /* enough to map and register it, or to take it back */
+
+static struct bed {
+    struct fake_env fake;
+    struct fake_net net;
+    struct transporter *self;
+    struct sl_arena *arena;
+    struct sl_index *index;
+    int fd;
+    struct sl_proc_id proc;
+    bool engine_is_there;
+    struct sl_item_region regions[2 * LAYERS + 1]; /* two ranks that have the same part; a third has
+                                                      memory of its own */
+} bed;
+
+static void registered(void *context, uint32_t memory, uint32_t region_index,
+                       const struct sl_error *why)
+{
+    (void)region_index;
+    if (!tr_pools_registered(context, memory, why)) {
+        tr_memory_registered(context, memory, why);
+    }
+}
+
+static void regions_put(void)
+{
+    for (uint32_t i = 0; i < 2 * LAYERS; i++) {
+        bed.regions[i] = (struct sl_item_region){.rank = i / LAYERS,
+                                                 .layer = i % LAYERS,
+                                                 .handle_kind = 1,
+                                                 .pid = bed.proc.pid,
+                                                 .fd = (uint64_t)bed.fd,
+                                                 .offset_bytes = i * (uint64_t)BLOCKS * STRIDE,
+                                                 .length_bytes = (uint64_t)BLOCKS * STRIDE,
+                                                 .block_stride_bytes = STRIDE,
+                                                 .piece_bytes = STRIDE,
+                                                 .block_count = BLOCKS};
+    }
+    bed.regions[2 * LAYERS] = bed.regions[0];
+    bed.regions[2 * LAYERS].rank = 2;
+    bed.regions[2 * LAYERS].handle_kind = 5;
+}
+
+static void nodes_open(void)
+{
+    struct sl_error why = {0};
+    bool created = false;
+    struct sl_arena_options arena = {
+        .directory = bed.fake.paths.shm_dir, .data_bytes = 4 * SL_MIB, .chunk_bytes = 4 * SL_MIB};
+    ck_assert_int_eq(sl_arena_open_owner(&arena, &created, &bed.arena, &why), SL_OK);
+    struct sl_index_options index = {
+        .shm_dir = bed.fake.paths.shm_dir, .index_bytes_max = 4 * SL_MIB, .arena = bed.arena};
+    ck_assert_int_eq(sl_index_open(&index, &created, &bed.index, &why), SL_OK);
+}
+
+/* One turn of the actor, and what the registrar answers to it. */
+static void turn(void)
+{
+    struct sl_msg msg;
+    fake_pass(&bed.fake, 2 * SL_NS_PER_US);
+    while (fake_take(&bed.fake, "registrar", SL_MSG_ENGINES, &msg)) {
+        static const uint64_t ids[] = {ENGINE};
+        struct sl_msg reply = {.code = SL_OK};
+        reply.body.engines_reply.engine_ids =
+            (struct sl_u64s){.at = ids, .count = bed.engine_is_there ? 1 : 0};
+        fake_answer(&bed.fake, "registrar", &msg, &reply);
+    }
+    while (fake_take(&bed.fake, "registrar", SL_MSG_ENGINE_GET, &msg)) {
+        static const struct sl_item_pool pool = {.name = {.at = "attention", .length = 9},
+                                                 .part_count = 1};
+        struct sl_msg reply = {.code = SL_OK};
+        reply.body.engine_get_reply = (struct sl_body_engine_get_reply){
+            .engine_id = msg.body.engine_get.engine_id,
+            .pid = bed.proc.pid,
+            .start_time = bed.proc.start_time,
+            .name = sl_text_of("engine"),
+            .model = sl_text_of("0123456789abcdef0123456789abcdef"),
+            .key_format = sl_text_of("sluice"),
+            .block_tokens = 16,
+            .world = 3,
+        };
+        reply.body.engine_get_reply.pools.at = &pool;
+        reply.body.engine_get_reply.pools.count = 1;
+        reply.body.engine_get_reply.regions.at = bed.regions;
+        reply.body.engine_get_reply.regions.count = SL_COUNT(bed.regions);
+        fake_answer(&bed.fake, "registrar", &msg, &reply);
+    }
+}
+
+static void turns(uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        turn();
+    }
+}
+
+static void peer_lives(void)
+{
+    struct sl_msg hello, reply = {.type = SL_MSG_PEER_HELLO_REPLY};
+    unsigned char key[SL_WIRE_KEY_BYTES];
+    const struct sl_wire_key wire = {.verb = SL_WIRE_READ, .length_bytes = SL_MIB};
+    struct sl_item_window window = {
+        .arena = 0, .length_bytes = SL_MIB, .key = {.at = key, .length = sizeof(key)}};
+    sl_wire_key_write(&wire, key);
+    ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_HELLO, &hello));
+    reply.reply_to = hello.seq;
+    reply.body.peer_hello_reply = (struct sl_body_peer_hello_reply){
+        .node = sl_text_of("b"), .incarnation = 3, .fabric = sl_text_of("tcp")};
+    reply.body.peer_hello_reply.windows.at = &window;
+    reply.body.peer_hello_reply.windows.count = 1;
+    (void)fake_net_say(&bed.net, "b", reply, true);
+    bed.self->env->ops->wake_at(bed.self->env, 0);
+    turn();
+    ck_assert(bed.self->peers[0].windows[0].used);
+}
+
+static void bed_open(const char *pools)
+{
+    const char *const settings[] = {"node_name",
+                                    "a",
+                                    "memory",
+                                    "4MiB",
+                                    "peers",
+                                    "b@host:1",
+                                    "fabric_pools",
+                                    pools,
+                                    "peer_timeout",
+                                    "500ms",
+                                    "peer_heartbeat",
+                                    "60s",
+                                    NULL};
+    struct sl_error why = {0};
+    struct sl_fabric_options options;
+    memset(&bed, 0, sizeof(bed));
+    fake_open(&bed.fake, &sl_transporter_actor, NULL);
+    for (uint32_t i = 0; settings[i] != NULL; i += 2) {
+        if (strcmp(settings[i], "peers") != 0) {
+            fake_set(&bed.fake, settings[i], settings[i + 1]);
+        }
+    }
+    bed.fake.env.name = "transporter.0";
+    nodes_open();
+    ck_assert_int_eq(fake_start(&bed.fake, &why), SL_OK);
+    bed.self = bed.fake.state;
+    fake_set(&bed.fake, "peers", "b@host:1");
+    sl_fabric_options_init(&options, "tcp");
+    options.events = (struct sl_fabric_events){.context = bed.self,
+                                               .done = tr_trip_read,
+                                               .address = tr_fabric_address,
+                                               .registered = registered,
+                                               .granted = tr_fabric_granted,
+                                               .grant_ended = tr_fabric_grant_ended};
+    ck_assert_msg(sl_fabric_open(&options, &bed.self->fabric, &why) == SL_OK, "%s", why.text);
+    bed.self->fabric_name = "tcp";
+    fake_net_open(&bed.net);
+    bed.self->control = &bed.net.base;
+    ck_assert_msg(tr_cluster_init(bed.self, &why) == SL_OK, "%s", why.text);
+    bed.proc = (struct sl_proc_id){.pid = (uint32_t)getpid(), .start_time = 77};
+    fake_live(&bed.fake, bed.proc);
+    bed.fd = memfd_create("pool-of-the-test", MFD_CLOEXEC);
+    ck_assert_int_ge(bed.fd, 0);
+    ck_assert_int_eq(ftruncate(bed.fd, (off_t)(2 * TENSOR)), 0);
+    regions_put();
+    bed.engine_is_there = true;
+    turns(TURNS);
+    peer_lives();
+}
+
+static void bed_close(void)
+{
+    tr_cluster_fini(bed.self);
+    bed.self->control = NULL;
+    sl_fabric_close(&bed.self->fabric);
+    bed.self->calls = NULL;
+    sl_index_close(&bed.index);
+    sl_arena_close(&bed.arena);
+    fake_net_close(&bed.net);
+    close(bed.fd);
+    (void)sl_segment_remove(bed.fake.paths.shm_dir, "arena.0", NULL);
+    (void)sl_segment_remove(bed.fake.paths.shm_dir, "index", NULL);
+    fake_close(&bed.fake);
+}
+
+/* ---- requests ---- */
+
+static const struct sl_item_asked items[] = {
+    {.key = {.at = "m/b0/0/attention", .length = 16}, .group = 1},
+    {.key = {.at = "m/b1/0/attention", .length = 16}, .group = 2},
+};
+static const struct sl_item_group groups[] = {
+    {.key = {.at = "m/b0", .length = 4}, .part_count = 1},
+    {.key = {.at = "m/b1", .length = 4}, .part_count = 1},
+};
+#define SPOTS                                                            \
+    {                                                                    \
+        {.engine_id = ENGINE, .device_block = 3},                        \
+            {.engine_id = ENGINE, .device_block = 4, .item = 1},         \
+            {.engine_id = ENGINE, .rank = 1, .device_block = 3},         \
+        {                                                                \
+            .engine_id = ENGINE, .rank = 1, .device_block = 4, .item = 1 \
+        }                                                                \
+    }
+
+static struct sl_msg pull_of(const struct sl_item_spot *spots, uint64_t spot_count)
+{
+    struct sl_msg msg = {.type = SL_MSG_PULL, .op_id = 11, .budget_ns = 2 * SL_NS_PER_S};
+    msg.body.pull.chain = true;
+    msg.body.pull.items.at = items;
+    msg.body.pull.items.count = SL_COUNT(items);
+    msg.body.pull.groups.at = groups;
+    msg.body.pull.groups.count = SL_COUNT(groups);
+    msg.body.pull.spots.at = spots;
+    msg.body.pull.spots.count = spot_count;
+    return msg;
+}
+
+static uint64_t pull_again(uint64_t seq)
+{
+    static const struct sl_item_spot spots[] = SPOTS;
+    struct sl_msg msg = pull_of(spots, SL_COUNT(spots));
+    msg.seq = seq;
+    fake_give(&bed.fake, "coordinator", &msg);
+    turn();
+    return msg.seq;
+}
+
+static uint64_t pull_send(void)
+{
+    return pull_again(0);
+}
+
+static bool answered(uint64_t seq, struct sl_msg *reply)
+{
+    return fake_take_reply(&bed.fake, "coordinator", seq, reply);
+}
+
+static void codes_are(uint64_t seq, sl_err first, sl_err second)
+{
+    struct sl_msg reply;
+    ck_assert(answered(seq, &reply));
+    ck_assert_int_eq(reply.code, SL_OK);
+    ck_assert_uint_eq(reply.body.pull_reply.codes.count, 2);
+    ck_assert_uint_eq(reply.body.pull_reply.codes.at[0], first);
+    ck_assert_uint_eq(reply.body.pull_reply.codes.at[1], second);
+    ck_assert_uint_eq(bed.self->fetch_open, 0);
+    ck_assert_uint_eq(bed.self->parts_open, 0);
+}
+
+static uint32_t pins_asked(void)
+{
+    return fake_net_count(&bed.net, "b", SL_MSG_PEER_PIN);
+}
+
+/* The peer says of both what it has, to its newest question. */
+static void peer_places(sl_err code, uint64_t length_bytes)
+{
+    struct sl_item_place places[2] = {{.code = code, .length_bytes = length_bytes},
+                                      {.code = code, .length_bytes = length_bytes}};
+    struct sl_msg pin, reply = {.type = SL_MSG_PEER_PIN_REPLY};
+    ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_PIN, &pin));
+    reply.reply_to = pin.seq;
+    reply.body.peer_pin_reply =
+        (struct sl_body_peer_pin_reply){.pin_id = code == SL_OK ? 5 : 0, .ttl_ns = SL_NS_PER_S};
+    reply.body.peer_pin_reply.items.at = places;
+    reply.body.peer_pin_reply.items.count = 2;
+    (void)fake_net_say(&bed.net, "b", reply, true);
+    bed.self->env->ops->wake_at(bed.self->env, 0);
+    turn();
+}
+
+static uint64_t fence_send(const char *sender, uint64_t op_id)
+{
+    struct sl_msg msg = {.type = SL_MSG_FENCE, .op_id = op_id};
+    fake_give(&bed.fake, sender, &msg);
+    turn();
+    return msg.seq;
+}
+
+static bool fenced(const char *sender, uint64_t seq)
+{
+    struct sl_msg reply;
+    return fake_take_reply(&bed.fake, sender, seq, &reply) && reply.code == SL_OK;
+}
+
+/* ---- what is refused ---- */
+
+static const struct {
+    struct sl_item_spot spots[3];
+    uint64_t count;
+    sl_err code;
+} refused[] = {
+    {{{.engine_id = 8}, {.engine_id = ENGINE, .item = 1}}, 2, SL_ERR_NOT_FOUND},
+    {{{.engine_id = ENGINE}}, 1, SL_ERR_INVALID}, /* the second has none */
+    {{{.engine_id = ENGINE}, {.engine_id = ENGINE, .item = 1}, {.engine_id = ENGINE, .item = 2}},
+     3,
+     SL_ERR_INVALID},
+    {{{.engine_id = ENGINE}, {.engine_id = ENGINE, .device_block = BLOCKS, .item = 1}},
+     2,
+     SL_ERR_INVALID},
+    {{{.engine_id = ENGINE}, {.engine_id = ENGINE, .rank = 3, .item = 1}}, 2, SL_ERR_INVALID},
+    {{{.engine_id = ENGINE}, {.engine_id = ENGINE, .pool = 1, .item = 1}}, 2, SL_ERR_INVALID},
+    {{{.engine_id = ENGINE}, {.engine_id = ENGINE, .part = 1, .item = 1}}, 2, SL_ERR_INVALID},
+    {{{.engine_id = ENGINE}, {.engine_id = ENGINE, .rank = 2, .item = 1}}, 2, SL_ERR_UNSUPPORTED},
+};
+START_TEST(what_cannot_be_written_is_refused_at_once)
+    {
+        struct sl_msg reply;
+        bed_open("true");
+        struct sl_msg msg = pull_of(refused[_i].spots, refused[_i].count);
+        fake_give(&bed.fake, "coordinator", &msg);
+        turn();
+        ck_assert(answered(msg.seq, &reply));
+        ck_assert_int_eq(reply.code, refused[_i].code);
+        ck_assert_uint_eq(pins_asked(), 0);
+        ck_assert_uint_eq(bed.self->fetch_open, 0);
+        bed_close();
+    }
+END_TEST
+
+START_TEST(without_pools_it_is_not_known)
+    {
+        struct sl_msg reply;
+        bed_open("false");
+        uint64_t seq = pull_send();
+        ck_assert(answered(seq, &reply));
+        ck_assert_int_eq(reply.code, SL_ERR_UNSUPPORTED);
+        bed_close();
+    }
+END_TEST
+
+/* ---- on its way ---- */
+
+START_TEST(what_the_peer_lacks_is_a_miss)
+    {
+        struct sl_msg reply;
+        bed_open("true");
+        uint64_t seq = pull_send();
+        ck_assert_uint_eq(pins_asked(), 1);
+        ck_assert(!answered(seq, &reply));
+        (void)pull_again(seq); /* resent: the answer to the first will do */
+        ck_assert_uint_eq(pins_asked(), 1);
+
+        peer_places(SL_ERR_NOT_FOUND, 0);
+
+        codes_are(seq, SL_ERR_NOT_FOUND, SL_ERR_NOT_FOUND);
+        bed_close();
+    }
+END_TEST
+
+START_TEST(what_was_answered_is_not_done_again)
+    {
+        struct sl_msg reply;
+        bed_open("true");
+        uint64_t seq = pull_send();
+        peer_places(SL_ERR_NOT_FOUND, 0);
+        ck_assert(answered(seq, &reply));
+        (void)pull_again(seq); /* overtook the answer */
+        ck_assert(answered(seq, &reply));
+        ck_assert_int_eq(reply.code, SL_ERR_BUSY);
+        ck_assert_uint_eq(pins_asked(), 1);
+        bed_close();
+    }
+END_TEST
+
+START_TEST(a_value_of_another_length_is_not_written)
+    {
+        bed_open("true");
+        uint64_t seq = pull_send();
+        peer_places(SL_OK, PART - 1);
+        codes_are(seq, SL_ERR_INVALID, SL_ERR_INVALID);
+        ck_assert_uint_eq(fake_net_count(&bed.net, "b", SL_MSG_PEER_UNPIN), 1);
+        bed_close();
+    }
+END_TEST
+
+/* No key of the peer's arena is there, so the fabric takes no transfer: nothing is written. */
+START_TEST(a_read_that_cannot_be_posted_ends_the_pull)
+    {
+        bed_open("true");
+        uint64_t seq = pull_send();
+        bed.self->peers[0].windows[0].key = 12345;
+        peer_places(SL_OK, PART);
+        struct sl_msg reply;
+        ck_assert(answered(seq, &reply));
+        ck_assert_uint_ne(reply.body.pull_reply.codes.at[0], SL_OK);
+        ck_assert_uint_eq(fake_net_count(&bed.net, "b", SL_MSG_PEER_UNPIN), 1);
+        bed_close();
+    }
+END_TEST
+
+START_TEST(a_fetch_does_not_join_a_pull)
+    {
+        bed_open("true");
+        (void)pull_send();
+        struct sl_msg fetch = {.type = SL_MSG_FETCH, .budget_ns = SL_NS_PER_S};
+        fetch.body.fetch.items.at = items;
+        fetch.body.fetch.items.count = SL_COUNT(items);
+        fetch.body.fetch.groups.at = groups;
+        fetch.body.fetch.groups.count = SL_COUNT(groups);
+        fake_give(&bed.fake, "client.1.0", &fetch);
+        turn();
+        ck_assert_uint_eq(pins_asked(), 2);
+        bed_close();
+    }
+END_TEST
+
+/* ---- its end ---- */
+
+static const struct {
+    const char *sender;
+    uint64_t op_id;
+    bool ends;
+} fences[] = {
+    {"coordinator", 11, true},
+    {"coordinator", 0, true},
+    {"coordinator", 12, false},
+    {"registrar", 0, false}, /* it fences claims, and these are none of its ops */
+};
+START_TEST(a_fence_ends_what_it_names)
+    {
+        struct sl_msg reply;
+        bed_open("true");
+        uint64_t seq = pull_send();
+
+        uint64_t fence = fence_send(fences[_i].sender, fences[_i].op_id);
+
+        ck_assert(
+            fenced(fences[_i].sender, fence)); /* nothing is written before the peer answers */
+        if (!fences[_i].ends) {
+            ck_assert(!answered(seq, &reply));
+            bed_close();
+            return;
+        }
+        codes_are(seq, SL_ERR_CANCELLED, SL_ERR_CANCELLED);
+        peer_places(SL_OK, PART); /* too late: it gives back what it pinned */
+        ck_assert_uint_eq(fake_net_count(&bed.net, "b", SL_MSG_PEER_UNPIN), 1);
+        ck_assert_uint_eq(bed.self->trips_open, 0);
+        (void)pull_again(seq); /* numbered before the fence */
+        ck_assert(answered(seq, &reply));
+        ck_assert_int_eq(reply.code, SL_ERR_BUSY);
+        bed_close();
+    }
+END_TEST
+
+/* The link is not up yet, so the transfer waits; it is the fabric that says when it is over. */
+START_TEST(a_fence_waits_for_a_read)
+    {
+        bed_open("true");
+        uint64_t seq = pull_send();
+        peer_places(SL_OK, PART);
+        ck_assert_uint_eq(bed.self->trips[0].phase, TR_READ);
+        struct sl_msg reply, msg = {.type = SL_MSG_FENCE, .op_id = 11};
+
+        uint64_t trips = tr_pulls_fence(bed.self, &msg); /* the fabric has not said a word yet */
+        ck_assert_uint_eq(trips, 1);
+        ck_assert(!answered(seq, &reply));
+        uint64_t fence = fence_send("coordinator", 11);
+        turns(3);
+
+        ck_assert(fenced("coordinator", fence));
+        codes_are(seq, SL_ERR_CANCELLED, SL_ERR_CANCELLED);
+        ck_assert_uint_eq(fake_net_count(&bed.net, "b", SL_MSG_PEER_UNPIN), 1);
+        bed_close();
+    }
+END_TEST
+
+START_TEST(the_deadline_of_a_read_ends_it)
+    {
+        struct sl_msg reply;
+        bed_open("true");
+        uint64_t seq = pull_send();
+        peer_places(SL_OK, PART);
+        ck_assert_uint_eq(bed.self->trips[0].phase, TR_READ);
+        fake_pass(&bed.fake, 3 * SL_NS_PER_S);
+        turns(3);
+        ck_assert(answered(seq, &reply));
+        ck_assert_uint_ne(reply.body.pull_reply.codes.at[0], SL_OK);
+        ck_assert_uint_eq(bed.self->fetch_open + bed.self->trips_open + bed.self->parts_open, 0);
+        bed_close();
+    }
+END_TEST
+
+START_TEST(its_deadline_ends_it)
+    {
+        struct sl_msg reply;
+        bed_open("true");
+        uint64_t seq = pull_send();
+        fake_pass(&bed.fake, 400 * SL_NS_PER_MS);
+        ck_assert(!answered(seq, &reply));
+        fake_pass(&bed.fake, 2 * SL_NS_PER_S);
+        turn();
+        ck_assert(answered(seq, &reply));
+        ck_assert_uint_ne(reply.body.pull_reply.codes.at[0], SL_OK);
+        ck_assert_uint_eq(bed.self->fetch_open + bed.self->trips_open + bed.self->parts_open, 0);
+        bed_close();
+    }
+END_TEST
+
+START_TEST(the_end_of_its_engine_ends_it)
+    {
+        struct sl_msg reply, over = {.type = SL_MSG_ENGINE_OVER};
+        bed_open("true");
+        uint64_t seq = pull_send();
+        over.body.engine_over.engine_id = ENGINE;
+        bed.engine_is_there = false;
+        fake_give(&bed.fake, "registrar", &over);
+        turns(TURNS);
+        codes_are(seq, SL_ERR_NOT_FOUND, SL_ERR_NOT_FOUND);
+        ck_assert(fake_take_reply(&bed.fake, "registrar", over.seq, &reply));
+        ck_assert_uint_eq(bed.self->trips_open, 0);
+        bed_close();
+    }
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("transporter_pull");
+    TCase *cases = tcase_create("pull");
+    tcase_add_loop_test(cases, what_cannot_be_written_is_refused_at_once, 0, SL_COUNT(refused));
+    tcase_add_test(cases, without_pools_it_is_not_known);
+    tcase_add_test(cases, what_the_peer_lacks_is_a_miss);
+    tcase_add_test(cases, what_was_answered_is_not_done_again);
+    tcase_add_test(cases, a_value_of_another_length_is_not_written);
+    tcase_add_test(cases, a_read_that_cannot_be_posted_ends_the_pull);
+    tcase_add_test(cases, a_fetch_does_not_join_a_pull);
+    tcase_add_loop_test(cases, a_fence_ends_what_it_names, 0, SL_COUNT(fences));
+    tcase_add_test(cases, a_fence_waits_for_a_read);
+    tcase_add_test(cases, the_deadline_of_a_read_ends_it);
+    tcase_add_test(cases, its_deadline_ends_it);
+    tcase_add_test(cases, the_end_of_its_engine_ends_it);
+    suite_add_tcase(suite, cases);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}

@@ -95,7 +95,8 @@ static struct ibv_mr *fake_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, siz
                                          uint64_t iova, int fd, int access)
 {
     struct stat about;
-    if (is_refused()) {
+    if (is_refused() || ++fake_verbs.dmabufs_asked == fake_verbs.fail_dmabuf_at) {
+        errno = fake_verbs.fail_code;
         return NULL;
     }
     if (((offset ^ iova) & 4095u) != 0 || fstat(fd, &about) != 0 ||

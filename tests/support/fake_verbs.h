@@ -7,13 +7,14 @@
 #include "runtime/fabric/verbs/lib.h"
 
 struct fake_verbs {
-    bool windows;      /* of type 2 */
-    bool refused;      /* some work was not allowed */
-    uint32_t fail_at;  /* this registration fails, from 1 on; 0: none */
-    int fail_code;     /* with this errno */
-    uint32_t asked;    /* registrations so far */
-    uint32_t regions;  /* now */
-    uint32_t dmabufs;  /* of them */
+    bool windows;                           /* of type 2 */
+    bool refused;                           /* some work was not allowed */
+    uint32_t fail_at;                       /* this registration fails, from 1 on; 0: none */
+    int fail_code;                          /* with this errno */
+    uint32_t asked;                         /* registrations so far */
+    uint32_t fail_dmabuf_at, dmabufs_asked; /* likewise, of those of a dmabuf alone */
+    uint32_t regions;                       /* now */
+    uint32_t dmabufs;                       /* of them */
     uint32_t inlined;  /* requests whose bytes the CPU reads, of a dmabuf: a fault */
     uint32_t requests; /* that moved bytes */
 };

@@ -8,11 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What came from peers, from the transporter's page: it and its copies behind the network. By the arena
- * a swapper copies all of it once more. */
+/* What came from peers or went to them, from the transporter's page: it and its copies beside the network.
+ * By the arena a swapper copies all of it once more. */
 struct moved {
     uint64_t bytes, copied_bytes;
 };
+
+static void pushed_add(struct moved *moved, uint64_t bytes, uint64_t pool_bytes)
+{
+    moved->bytes += bytes;
+    moved->copied_bytes += bytes - SL_MIN(pool_bytes, bytes);
+}
 
 static bool moved_read(void *context, struct sl_metrics_view *view)
 {
@@ -23,7 +29,12 @@ static bool moved_read(void *context, struct sl_metrics_view *view)
         uint64_t straight_bytes = ctl_page_metric(view, "pulled_bytes");
         moved->bytes = ctl_page_metric(view, "bytes_read");
         moved->copied_bytes = moved->bytes - SL_MIN(straight_bytes, moved->bytes) +
-                              ctl_page_metric(view, "pull_copied_bytes");
+                              ctl_page_metric(view, "pull_copied_bytes") +
+                              ctl_page_metric(view, "copied_bytes");
+        pushed_add(moved, ctl_page_metric(view, "pushed_bytes"),
+                   ctl_page_metric(view, "pushed_pool_bytes"));
+        pushed_add(moved, ctl_page_metric(view, "arrived_bytes"),
+                   ctl_page_metric(view, "arrived_pool_bytes"));
     }
     return true;
 }
@@ -82,7 +93,7 @@ static void nodes_print(const struct sl_cluster_info *self, const struct sl_node
                      node->address);
     }
     if (moved->bytes > 0) {
-        (void)printf("read from peers: %s, copied per byte moved %.2f\n",
+        (void)printf("read and pushed: %s, copied per byte moved %.2f\n",
                      ctl_size_text(moved->bytes, bytes), copied_per_byte(moved));
     }
 }
@@ -133,7 +144,8 @@ const struct ctl_command ctl_nodes = {
             "Each peer: state (alive; away: it does not answer; broken: it fails and is left alone for a while; asks: it reads\n"
             "from us, we do not ask it), the link that carries bytes, round trip of the last greeting, bytes and values read from\n"
             "it, failures, incarnation (when its transporter started). Then how many bytes are copied for each that was read from\n"
-            "peers: 1 by the node's memory, 0 straight into pools of engines (settings fabric_pools, load_keeps).\n"
+            "peers, pushed or taken in: 1 by the node's memory, 0 straight between pools of engines (settings fabric_pools,\n"
+            "load_keeps).\n"
             "Then each RDMA port of this machine: state of its link, speed, socket, what it carries now, and the ranks it serves.\n"
             "\n"
             "  --sysfs DIR       look for NICs below DIR (default /sys)\n"

@@ -4,6 +4,12 @@
  *   pull_probe INSTANCE RUNTIME_DIR SHM_DIR store SEED BLOCKS PIECE_BYTES LAYERS RANKS
  *   pull_probe INSTANCE RUNTIME_DIR SHM_DIR load SEED BLOCKS PIECE_BYTES LAYERS RANKS TIMEOUT_MS TIMES
  *
+ *   pull_probe INSTANCE RUNTIME_DIR SHM_DIR give SEED BLOCKS PIECE_BYTES LAYERS RANKS TIMEOUT_MS TIMES
+ *   pull_probe INSTANCE RUNTIME_DIR SHM_DIR take SEED BLOCKS PIECE_BYTES LAYERS RANKS TIMEOUT_MS TIMES
+ *
+ * give and take are prefill and decode of direct hand-overs: take is a load that prints its ticket, and give
+ * reads it. The time of a take begins with its ticket.
+ *
  * load prints "registered". Each time all bytes are poisoned; behind a line of the input the blocks are
  * loaded, and those that are said to be there are compared. When the op is fenced, its blocks are used
  * for something else, and must stay so. A line a time: "loaded COUNT CODE MICROSECONDS". Exit code 0:
@@ -129,7 +135,11 @@ static void engine_open(void)
     CHECK(sl_engine_register(client, &options, PATIENT, &engine, &why) == SL_OK);
 }
 
-static struct sl_op *op_start(bool store, uint64_t timeout_ns)
+enum what { STORE, LOAD, GIVE, TAKE };
+
+/* number: of the hand-over. */
+static struct sl_op *op_start(enum what what, uint64_t timeout_ns, uint64_t number,
+                              const struct sl_ticket *ticket)
 {
     static unsigned char hashes[BLOCKS_MAX * HASH_BYTES];
     static uint32_t blocks[BLOCKS_MAX];
@@ -146,8 +156,13 @@ static struct sl_op *op_start(bool store, uint64_t timeout_ns)
                                     .device_block_count = (uint32_t)block_count,
                                     .timeout_ns = timeout_ns};
     struct sl_op *op = NULL;
-    CHECK((store ? sl_store_start(engine, &request, &op, &why)
-                 : sl_load_start(engine, &request, &op, &why)) == SL_OK);
+    const struct sl_handover_options options = {
+        .id = number, .mode = SL_HANDOVER_DIRECT, .ticket = ticket};
+    CHECK((what == STORE  ? sl_store_start(engine, &request, &op, &why)
+           : what == LOAD ? sl_load_start(engine, &request, &op, &why)
+           : what == GIVE
+               ? sl_handover_send_start(engine, &request, &options, &op, &why)
+               : sl_handover_receive_start(engine, &request, &options, &op, &why)) == SL_OK);
     return op;
 }
 
@@ -155,7 +170,7 @@ static void store(void)
 {
     struct sl_op_result result;
     pieces_each(0, block_count, compute);
-    struct sl_op *op = op_start(true, PATIENT);
+    struct sl_op *op = op_start(STORE, PATIENT, 0, NULL);
     CHECK(sl_op_wait(op, 0, &result) == SL_OK);
     why = result.why;
     CHECK(result.code == SL_OK && result.stored_count == block_count);
@@ -170,7 +185,40 @@ static uint64_t now_us(void)
     return (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
 }
 
-static void load(uint64_t timeout_ns)
+static void ticket_say(struct sl_op *op)
+{
+    struct sl_ticket ticket;
+    sl_err err = SL_ERR_BUSY;
+    while ((err = sl_op_ticket(op, &ticket, PATIENT, &why)) == SL_ERR_BUSY) {
+    }
+    CHECK(err == SL_OK);
+    for (size_t i = 0; i < sizeof(ticket); i++) {
+        (void)printf("%02x", ((const unsigned char *)&ticket)[i]);
+    }
+    (void)printf("\n");
+    CHECK(fflush(stdout) == 0);
+}
+
+static void give(uint64_t timeout_ns, uint64_t number)
+{
+    struct sl_op_result result;
+    struct sl_ticket ticket;
+    for (size_t i = 0; i < sizeof(ticket); i++) {
+        unsigned byte = 0;
+        CHECK(scanf("%2x", &byte) == 1);
+        ((unsigned char *)&ticket)[i] = (unsigned char)byte;
+    }
+    struct sl_op *op = op_start(GIVE, timeout_ns, number, &ticket);
+    CHECK(sl_op_wait(op, 0, &result) == SL_OK);
+    why = result.why;
+    CHECK(sl_op_wait_fenced(op, PATIENT, &why) == SL_OK);
+    (void)printf("gave %d\n", (int)result.code);
+    CHECK(fflush(stdout) == 0);
+    sl_op_release(&op);
+}
+
+/* number 0: a load, else a hand-over. */
+static void load(uint64_t timeout_ns, uint64_t number)
 {
     const struct timespec late = {.tv_nsec = LATE_NS};
     struct sl_op_result result;
@@ -179,7 +227,11 @@ static void load(uint64_t timeout_ns)
     (void)printf("poisoned\n");
     CHECK(fflush(stdout) == 0 && fgets(line, sizeof(line), stdin) != NULL);
     uint64_t began_us = now_us();
-    struct sl_op *op = op_start(false, timeout_ns);
+    struct sl_op *op = op_start(number == 0 ? LOAD : TAKE, timeout_ns, number, NULL);
+    if (number != 0) {
+        ticket_say(op);
+        began_us = now_us();
+    }
     CHECK(sl_op_wait(op, 0, &result) == SL_OK);
     uint64_t took_us = now_us() - began_us;
     why = result.why;
@@ -202,9 +254,10 @@ int main(int argc, char **argv)
     static char texts[3][4200];
     static const char *settings[4];
     if (argc != 10 && argc != 12) {
-        (void)fprintf(stderr,
-                      "usage: pull_probe INSTANCE RUNTIME_DIR SHM_DIR store|load SEED BLOCKS "
-                      "PIECE_BYTES LAYERS RANKS [TIMEOUT_MS TIMES]\n");
+        (void)fprintf(
+            stderr,
+            "usage: pull_probe INSTANCE RUNTIME_DIR SHM_DIR store|load|give|take SEED BLOCKS "
+            "PIECE_BYTES LAYERS RANKS [TIMEOUT_MS TIMES]\n");
         return 2;
     }
     (void)snprintf(texts[0], sizeof texts[0], "instance=%s", argv[1]);
@@ -227,9 +280,17 @@ int main(int argc, char **argv)
     if (argc == 10) {
         store();
     } else {
+        uint64_t timeout_ns = strtoull(argv[10], NULL, 10) * 1000000u;
+        pieces_each(0, strcmp(argv[4], "give") == 0 ? block_count : 0, compute);
         (void)printf("registered\n");
+        CHECK(fflush(stdout) == 0);
         for (uint64_t i = strtoull(argv[11], NULL, 10); i > 0; i--) {
-            load(strtoull(argv[10], NULL, 10) * 1000000u);
+            uint64_t number = seed * 1000 + i;
+            if (strcmp(argv[4], "give") == 0) {
+                give(timeout_ns, number);
+            } else {
+                load(timeout_ns, strcmp(argv[4], "take") == 0 ? number : 0);
+            }
         }
     }
     sl_engine_end(&engine);

@@ -4,6 +4,7 @@
  * pin of a peer ends, and all tables are empty in the end. */
 #include "actors/transporter/control/network.h"
 #include "actors/transporter/internal.h"
+#include "actors/transporter/push/internal.h"
 #include "actors/transporter/transporter.h"
 #include "ipc/msg_internal.h"
 #include "runtime/fabric/core/wire.h"
@@ -591,6 +592,90 @@ static void pull_give(struct hostile *hostile)
     }
 }
 
+/* The ticket of this number, as its engine got it. 0 bytes: there is none. */
+static uint32_t ticket_write(struct hostile *hostile, uint64_t which,
+                             unsigned char out[SL_TICKET_BYTES_MAX])
+{
+    const struct transporter *self = hostile->fake.state;
+    const struct push *push = self->push;
+    if (push == NULL) {
+        return 0;
+    }
+    uint32_t slot = (uint32_t)(which % push->ticket_max);
+    const struct push_ticket *ticket = &push->tickets[slot];
+    struct sl_ticket shown = {.incarnation = self->incarnation,
+                              .number = ticket->number,
+                              .slot = slot,
+                              .part_count = ticket->part_count};
+    memcpy(shown.secret, ticket->secret, sizeof(shown.secret));
+    (void)snprintf(shown.node, sizeof(shown.node), "%s", self->node);
+    return ticket->state == TICKET_FREE ? 0 : sl_ticket_write(&shown, out);
+}
+
+static void spots_make(struct hostile *hostile, struct sl_item_spot *spots, uint32_t count,
+                       bool true_ones)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t what = true_ones ? 0 : hostile_byte(&hostile->input);
+        spots[i] = (struct sl_item_spot){.engine_id = ENGINE + (what >= 240 ? 1 : 0),
+                                         .rank = i % 2,
+                                         .part = what % 8 == 7 ? what % 64 : 0,
+                                         .device_block = what >= 224 ? what * 100 : i,
+                                         .item = what >= 208 ? what : i};
+    }
+}
+
+/* Coordinators of both sides of a hand-over that is within this node: a ticket for blocks of the engine
+ * that is there, a batch under it, and what ends them; or nearly so. */
+static void push_give(struct hostile *hostile)
+{
+    static struct sl_item_spot spots[4];
+    static struct sl_item_arrived pieces[4];
+    static uint64_t lengths[4];
+    static unsigned char ticket[SL_TICKET_BYTES_MAX];
+    struct hostile_input *input = &hostile->input;
+    uint64_t how = hostile_byte(input), which = hostile_byte(input);
+    struct sl_msg msg = {.op_id = 1 + which % 4, .budget_ns = SL_NS_PER_S};
+    spots_make(hostile, spots, SL_COUNT(spots), how % 8 < 6);
+    if (how < 96) {
+        msg.type = SL_MSG_PUSH_OPEN;
+        for (uint32_t i = 0; i < SL_COUNT(lengths); i++) {
+            lengths[i] = NODE_VALUE + (how % 16 == 15 ? i : 0);
+        }
+        msg.body.push_open.handover = 1 + which % 4;
+        msg.body.push_open.ttl_ns = SL_NS_PER_S;
+        msg.body.push_open.lengths = (struct sl_u64s){.at = lengths, .count = SL_COUNT(lengths)};
+        msg.body.push_open.spots.at = spots;
+        msg.body.push_open.spots.count = how % 16 == 13 ? 3 : SL_COUNT(spots);
+    } else if (how < 192) {
+        msg.type = SL_MSG_PUSH_SEND;
+        for (uint32_t i = 0; i < SL_COUNT(pieces); i++) { /* device memory is all zeros, mostly */
+            static const unsigned char zeros[NODE_VALUE];
+            struct sl_digest digest = sl_digest_of(zeros, NODE_VALUE);
+            pieces[i] = (struct sl_item_arrived){.part = i,
+                                                 .part_offset_bytes = how % 16 == 11 ? i : 0,
+                                                 .length_bytes = NODE_VALUE,
+                                                 .digest_low = digest.low ^ (how % 16 == 9),
+                                                 .digest_high = digest.high};
+        }
+        msg.body.push_send.ticket =
+            (struct sl_bytes){.at = ticket, .length = ticket_write(hostile, which, ticket)};
+        msg.body.push_send.pool_last = how % 2 == 0;
+        msg.body.push_send.pool_pieces.at = pieces;
+        msg.body.push_send.pool_pieces.count = SL_COUNT(pieces);
+        msg.body.push_send.spots.at = spots;
+        msg.body.push_send.spots.count = SL_COUNT(spots);
+        if (msg.body.push_send.ticket.length == 0) {
+            return;
+        }
+    } else {
+        msg.type = how < 224 ? SL_MSG_FENCE : SL_MSG_PUSH_CLOSE;
+        msg.op_id = how < 208 ? msg.op_id : 0;
+        msg.body.push_close.handover = msg.type == SL_MSG_PUSH_CLOSE ? 1 + which % 4 : 0;
+    }
+    hostile_give(hostile, "coordinator", &msg);
+}
+
 static void change(struct hostile *hostile)
 {
     static const uint32_t said[] = {SL_MSG_PEER_HELLO, SL_MSG_PEER_PIN, SL_MSG_PEER_PIN,
@@ -617,8 +702,10 @@ static void change(struct hostile *hostile)
         fabric_goes_on();
     } else if (what < 232) {
         hostile_node_change(&world.node, hostile);
-    } else if (what < 240) {
+    } else if (what < 236) {
         pull_give(hostile);
+    } else if (what < 242) {
+        push_give(hostile);
     } else if (what < 248) {
         registrar_greets(hostile);
     } else {

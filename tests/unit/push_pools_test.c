@@ -403,6 +403,7 @@ static void nothing_is_left(void)
     tick();
     ck_assert_uint_eq(push_of()->tickets_open, 0);
     ck_assert_uint_eq(push_of()->parts_open, 0);
+    ck_assert_uint_eq(push_of()->places_open, 0);
     ck_assert_uint_eq(push_of()->sends_open, 0);
     ck_assert_uint_eq(push_of()->doors_open, 0);
     ck_assert_uint_eq(sl_calls_count(push_of()->calls), 0);

@@ -19,15 +19,16 @@
 #include "actors/transporter/regions/places.h"
 #include "actors/transporter/regions/regions.h"
 
-#define PUSH_NONE       UINT32_MAX
-#define PUSH_PIECES_MAX 512u         /* of a batch */
-#define PUSH_SLICE      (4 * SL_MIB) /* checked or copied in a turn */
-#define PUSH_SOON_NS    (5 * SL_NS_PER_MS)
-#define PUSH_LOOK_NS    (50 * SL_NS_PER_MS) /* at the health of peers */
-#define PUSH_ENDED_MAX  4096u  /* batches that ended, remembered to know their repetitions */
-#define PUSH_TOLD_MAX   64u    /* the same, of a ticket */
-#define PUSH_PLACES_MAX 16384u /* of one transfer: a batch may take several */
-#define PUSH_COOKIE     (UINT64_C(1) << 63) /* of transfers; those of trips have it not */
+#define PUSH_NONE              UINT32_MAX
+#define PUSH_PIECES_MAX        512u         /* of a batch */
+#define PUSH_SLICE             (4 * SL_MIB) /* checked or copied in a turn */
+#define PUSH_SOON_NS           (5 * SL_NS_PER_MS)
+#define PUSH_LOOK_NS           (50 * SL_NS_PER_MS) /* at the health of peers */
+#define PUSH_ENDED_MAX         4096u /* batches that ended, remembered to know their repetitions */
+#define PUSH_TOLD_MAX          64u   /* the same, of a ticket */
+#define PUSH_TICKET_PLACES_MAX (TR_PUSH_PLACES_MAX / 2) /* of the grants of all tickets */
+#define PUSH_PLACES_MAX        16384u              /* of one transfer: a batch may take several */
+#define PUSH_COOKIE            (UINT64_C(1) << 63) /* of transfers; those of trips have it not */
 
 /* ---- decode ---- */
 enum part_grant { GRANT_NO, GRANT_ASKED, GRANT_READY, GRANT_ENDS };
@@ -63,8 +64,8 @@ struct push_ticket {
     uint64_t peer_incarnation;
     uint32_t part_count, grants_open; /* live or ending */
     struct push_part *parts;
-    struct tr_spot *spots; /* of all parts; NULL: they are extents */
-    uint32_t spot_count;
+    struct tr_spot *spots;                   /* of all parts; NULL: they are extents */
+    uint32_t spot_count, place_count;        /* places: of the fabric */
     struct sl_return opened;                 /* PUSH_OPEN */
     uint64_t generation_min, generation_max; /* of its parts */
     uint64_t asked_seq;                      /* PEER_TICKET that waits for granted(); 0: none */
@@ -173,7 +174,7 @@ struct push {
     struct tr_arena_looks looks; /* of that time */
 
     struct push_ticket *tickets;
-    uint32_t ticket_max, tickets_open, parts_open, parts_max;
+    uint32_t ticket_max, tickets_open, parts_open, parts_max, places_open;
     struct push_grant *grants;
     uint32_t grant_max;
     struct push_arrival *arrivals;

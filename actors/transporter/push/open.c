@@ -101,11 +101,12 @@ static sl_err spots_take(struct push *push, const struct sl_body_push_open *body
         return sl_fail(why, SL_ERR_INVALID, "spots: %" PRIu64 " of %" PRIu64 " are for no part",
                        body->spots.count - at, body->spots.count);
     }
-    if (places > PUSH_PLACES_MAX) { /* tickets side by side must find room, too */
+    if (places > PUSH_TICKET_PLACES_MAX - push->places_open) {
         return sl_fail(why, SL_ERR_LIMIT,
-                       "the parts lie at %" PRIu64 " places, a ticket has %u at most", places,
-                       PUSH_PLACES_MAX);
+                       "the parts lie at %" PRIu64 " places, those of open tickets at %u of %u",
+                       places, push->places_open, PUSH_TICKET_PLACES_MAX);
     }
+    out->place_count = (uint32_t)places;
     return SL_OK;
 }
 

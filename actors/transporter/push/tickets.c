@@ -29,6 +29,7 @@ static void ticket_free(struct push *push, struct push_ticket *ticket)
         free(ticket->parts[i].key);
     }
     push->parts_open -= ticket->part_count;
+    push->places_open -= ticket->place_count;
     free(ticket->parts);
     free(ticket->spots);
     *ticket = (struct push_ticket){0};
@@ -193,6 +194,16 @@ static void page_answer(struct push *push, struct push_ticket *ticket, sl_err co
     tr_peer_answer(push->self, &push->self->peers[ticket->peer], SL_MSG_PEER_TICKET, seq, &reply);
 }
 
+/* A part that lies at more places than the fabric takes: waiting does not help. */
+static bool is_too_scattered(const struct push *push, const struct push_ticket *ticket, sl_err err)
+{
+    uint32_t grants = 0;
+    for (uint32_t i = 0; i < push->ticket_max; i++) {
+        grants += push->tickets[i].grants_open;
+    }
+    return err == SL_ERR_LIMIT && ticket->spots != NULL && grants == 0;
+}
+
 /* Makes what is missing of the page that is asked for, and answers when all of it may be used. */
 static void page_go(struct push *push, struct push_ticket *ticket)
 {
@@ -208,6 +219,10 @@ static void page_go(struct push *push, struct push_ticket *ticket)
         if (part->state == GRANT_NO && !part->taken && !full) {
             sl_err err = part_grant(push, ticket, i, &why);
             full = err == SL_ERR_LIMIT && asked > 0; /* goes on when some are bound */
+            if (is_too_scattered(push, ticket, err)) {
+                push_ticket_end(push, ticket, err, why.text);
+                return;
+            }
             if (err != SL_OK && !full) {
                 page_answer(push, ticket, err == SL_ERR_UNREACHABLE ? SL_ERR_BUSY : err, why.text);
                 return;
@@ -385,6 +400,7 @@ static struct push_ticket *ticket_new(struct push *push, const struct sl_msg *ms
                    body->from.length > 0 ? body->from.at : "");
     push->tickets_open++;
     push->parts_open += ticket->part_count;
+    push->places_open += ticket->place_count;
     push_due(push, ticket->deadline_ns);
     sl_metric_set(env->metrics, push->metric.tickets, push->tickets_open);
     sl_metric_add(env->metrics, push->metric.pool_tickets, ticket->spots != NULL ? 1 : 0);

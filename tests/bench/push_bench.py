@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Figures: direct hand-over from one node to another, through extents of both nodes' memory and straight from pool to pool, in
+turns and in one run. Four nodes in namespaces: a hands over to b through extents, c to d straight. Medians. CPU is that of all
+actors of both nodes; the engines' own is left out.
+
+  push_bench.py [ROUNDS]"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "cluster"))
+
+from cluster_support import Cluster, counter, missing, wait_alive, wait_until  # noqa: E402
+from node_support import BIN  # noqa: E402
+
+PROBE = os.path.join(BIN, "..", "tests", "pull_probe")
+TOTAL = 64 << 20
+LAYERS = 16
+ACTORS = ("transporter.0", "swapper.0", "coordinator", "registrar")
+
+
+def cpu_of(pid):
+    """Seconds that its threads ran."""
+    ran = 0
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{thread}/schedstat", encoding="utf-8") as stat:
+            ran += int(stat.read().split()[0])
+    return ran / 1e9
+
+
+def probe(node, *arguments):
+    process = subprocess.Popen([PROBE, node.instance, node.directory + "/run", node.shm, *map(str, arguments)],
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "registered\n"
+    return process
+
+
+class Pair:
+    """Engines at two nodes, and what hand-overs between them cost."""
+
+    def __init__(self, giver, taker, shape, rounds, straight):
+        self.nodes, self.straight = (giver, taker), straight
+        self.giving = probe(giver, "give", *shape, 60000, rounds)
+        self.taking = probe(taker, "take", *shape, 60000, rounds)
+        for node in self.nodes if straight else ():
+            wait_until(lambda at=node: counter(at, "transporter.0", "pool_engines") == 1, 20, "the pool is registered")
+        self.pids = [node.pid(actor) for node in self.nodes for actor in ACTORS]
+        self.figures, self.before = [], self.counters()
+
+    def counters(self):
+        moved = copied = 0
+        for node in self.nodes:
+            found = json.loads(node.ctl("nodes", "--json").stdout)
+            moved, copied = moved + found["moved_bytes"], copied + found["copied_bytes"]
+        return moved, copied
+
+    def hand_over(self, blocks):
+        assert self.taking.stdout.readline() == "poisoned\n"
+        before = sum(cpu_of(pid) for pid in self.pids)
+        self.taking.stdin.write("\n")
+        self.taking.stdin.flush()
+        self.giving.stdin.write(self.taking.stdout.readline())
+        self.giving.stdin.flush()
+        _, loaded, code, took = self.taking.stdout.readline().split()
+        assert int(loaded) == blocks and code == "0", (loaded, code)
+        assert self.giving.stdout.readline() == "gave 0\n"
+        self.figures.append((TOTAL / int(took) * 1e6, (sum(cpu_of(pid) for pid in self.pids) - before) / TOTAL * 1e9))
+
+    def end(self):
+        moved, copied = (now - then for now, then in zip(self.counters(), self.before))
+        for process in (self.giving, self.taking):
+            process.communicate()
+            assert process.returncode == 0
+        return copied / (moved / 2)  # each byte leaves one node and comes to the other
+
+
+def compare(cluster, part_bytes, rounds):
+    a, b, c, d = cluster.nodes
+    blocks = TOTAL // part_bytes
+    shape = (part_bytes, blocks, part_bytes // LAYERS, LAYERS, 1)
+    pairs = [Pair(a, b, shape, rounds + 1, False), Pair(c, d, shape, rounds + 1, True)]
+    for _ in range(rounds + 1):
+        for pair in pairs:
+            pair.hand_over(blocks)
+    copies = [pair.end() for pair in pairs]
+    for pair in pairs:
+        del pair.figures[0]  # links and pages were cold
+    speed = [statistics.median(figure[0] for figure in pair.figures) for pair in pairs]
+    cpu = [statistics.median(figure[1] for figure in pair.figures) for pair in pairs]
+    for name, at in (("through extents", 0), ("straight", 1)):
+        print(f"{part_bytes >> 10:5} KiB  {name:16} {TOTAL / speed[at] * 1e3:6.1f} ms for 64 MiB  {speed[at] / 1e9:5.2f} GB/s  "
+              f"{cpu[at]:.2f} CPU s/GB  copies of a byte {copies[at]:.2f}")
+    print(f"{part_bytes >> 10:5} KiB  straight to extents {speed[1] / speed[0]:.2f} in speed, {cpu[1] / cpu[0]:.2f} in CPU "
+          f"(medians of {rounds} turns)", flush=True)
+
+
+def main():
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 9
+    cluster = Cluster(4, memory="512MiB")
+    for node in cluster.nodes[2:]:
+        node.settings += ["--fabric-pools", "true"]
+    with cluster:
+        for giver, taker in (cluster.nodes[:2], cluster.nodes[2:]):
+            wait_alive(giver, taker.name)
+            wait_alive(taker, giver.name)
+        for part_bytes in (16 << 10, 64 << 10, 1 << 20):
+            compare(cluster, part_bytes, rounds)
+
+
+if __name__ == "__main__":
+    why = missing()
+    if why is not None:
+        print(f"skipped: {why}")
+        sys.exit(77)
+    main()

@@ -36,8 +36,9 @@ def registered(node, count=1):
 class Load:
     """Loads at a node, begun when its pools are registered there."""
 
-    def __init__(self, test, node, shape, timeout_ms, times):
-        self.test, self.node = test, node
+    def __init__(self, test, node, shape, timeout_ms, times, anew=False):
+        """anew: nothing is at the node itself before a load."""
+        self.test, self.node, self.anew = test, node, anew
         self.process = probe(node, PROBE, "load", *shape, timeout_ms, times)
         test.assertEqual(self.process.stdout.readline(), "registered\n")
         registered(node)
@@ -47,7 +48,8 @@ class Load:
         self.test.assertEqual(self.process.stdout.readline(), "poisoned\n", self.process.poll())
         wait_alive(self.node, "a")
         registered(self.node)
-        self.node.ctl("rm", "--all", check=False)  # what a load by the arena has kept
+        if self.anew:
+            self.node.ctl("rm", "--all", check=False)  # what a load by the arena has kept
 
     def begin(self):
         self.process.stdin.write("\n")
@@ -177,12 +179,12 @@ class Trouble(unittest.TestCase):
         wait_alive(self.b, "a")
         wait_until(lambda: counter(self.b, "transporter.0", "pool_engines") == 0, 20, "no pool stays registered")
         wait_until(lambda: pinned(self.a) == 0, 20, "no pins stay")
-        rows = Load(self, self.b, self.SHAPE, 20000, 1).all(1)  # well again
-        self.assertEqual([row[:2] for row in rows], [(48, 0)])
+        # Well again, if not at once then soon: what a peer lacked or failed at is remembered for a moment.
+        wait_until(lambda: Load(self, self.b, self.SHAPE, 20000, 1, anew=True).all(1)[0][:2] == (48, 0), 5, "all of it comes")
 
     def killing(self, node, actor, times=8):
         """Loads, and a kill at another moment of each. What was loaded is right."""
-        load = Load(self, self.b, self.SHAPE, 3000, times)
+        load = Load(self, self.b, self.SHAPE, 3000, times, anew=True)
         rows = []
         for turn in range(times):
             load.ready()
@@ -209,7 +211,7 @@ class Trouble(unittest.TestCase):
 
     def test_the_engine_is_killed(self):
         for turn in range(6):
-            load = Load(self, self.b, self.SHAPE, 3000, 1)
+            load = Load(self, self.b, self.SHAPE, 3000, 1, anew=True)
             load.ready()
             load.begin()
             time.sleep(0.004 + 0.008 * turn)
@@ -219,7 +221,7 @@ class Trouble(unittest.TestCase):
 
     def stopped(self, seconds, times):
         """The transporter stands still beyond the op's deadline; when it goes on, the blocks have another use."""
-        load = Load(self, self.b, self.SHAPE, 400, times)
+        load = Load(self, self.b, self.SHAPE, 400, times, anew=True)
         rows = []
         for turn in range(times):
             load.ready()
@@ -246,7 +248,7 @@ class Trouble(unittest.TestCase):
         self.assertNotEqual(self.b.pid("transporter.0"), pid)
 
     def test_the_holder_stands_still(self):
-        load = Load(self, self.b, self.SHAPE, 1000, 3)
+        load = Load(self, self.b, self.SHAPE, 1000, 3, anew=True)
         for turn in range(3):
             load.ready()
             pid = self.a.pid("transporter.0")

@@ -258,6 +258,7 @@ static sl_err window_bind(struct fabric_peer *peer, struct fabric_grant *grant, 
 {
     struct verbs_grant *held = grant->backend;
     struct verbs_window *window = &held->windows[index];
+    SL_ASSERT(window->mw != NULL);
     window->lane = lane;
     struct ibv_send_wr work = {
         .wr_id = verbs_id(VERBS_BIND, held->life, grant->index, index),

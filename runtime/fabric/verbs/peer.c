@@ -146,10 +146,12 @@ static sl_err qp_create(struct sl_fabric *fabric, uint32_t depth, struct ibv_qp 
                         struct sl_error *why)
 {
     struct verbs *verbs = verbs_of(fabric);
-    int code = 0;
     uint32_t sges = fabric->spans_max[SL_FABRIC_WRITE];
-    for (*out = NULL; *out == NULL && sges > 0; sges /= *out == NULL ? 2 : 1) {
-        struct ibv_qp_init_attr init = {
+    struct ibv_qp_init_attr init = {0};
+    int code = 0;
+    *out = NULL;
+    for (; *out == NULL && sges > 0; sges /= 2) {
+        init = (struct ibv_qp_init_attr){
             .send_cq = verbs->cq,
             .recv_cq = verbs->cq,
             .cap = {.max_send_wr = depth,
@@ -159,15 +161,15 @@ static sl_err qp_create(struct sl_fabric *fabric, uint32_t depth, struct ibv_qp 
                     .max_inline_data = VERBS_INLINE_BYTES},
             .qp_type = IBV_QPT_RC,
         };
-        *out = verbs->lib.verbs_create_qp(verbs->pd, &init);
+        struct ibv_qp *made = verbs->lib.verbs_create_qp(verbs->pd, &init);
         code = errno;
+        if (made != NULL) {
+            fabric->spans_max[SL_FABRIC_WRITE] = sges;
+            fabric->spans_max[SL_FABRIC_READ] = SL_MIN(fabric->spans_max[SL_FABRIC_READ], sges);
+        }
+        *out = made;
     }
-    if (*out == NULL) {
-        return sl_fail_os(why, code, "queue pair of %u", depth);
-    }
-    fabric->spans_max[SL_FABRIC_WRITE] = sges;
-    fabric->spans_max[SL_FABRIC_READ] = SL_MIN(fabric->spans_max[SL_FABRIC_READ], sges);
-    return SL_OK;
+    return *out != NULL ? SL_OK : sl_fail_os(why, code, "queue pair of %u", depth);
 }
 
 static sl_err qp_make(struct fabric_peer *peer, uint32_t lane, struct sl_error *why)

@@ -5,6 +5,8 @@
 #include "actors/transporter/internal.h"
 #include "actors/transporter/peers/peers.h"
 #include "actors/transporter/pull/pull.h"
+#include "actors/transporter/push/push.h"
+#include "actors/transporter/push/ticket.h"
 #include "actors/transporter/regions/places.h"
 #include "actors/transporter/transporter.h"
 #include "cuda/sl_device.h"
@@ -66,6 +68,13 @@ static void registered(void *context, uint32_t memory, uint32_t region_index,
     (void)region_index;
     if (!tr_pools_registered(context, memory, why)) {
         tr_memory_registered(context, memory, why);
+    }
+}
+
+static void moved(void *context, const struct sl_fabric_done *done)
+{
+    if (!tr_push_done(context, done)) {
+        tr_trip_read(context, done);
     }
 }
 
@@ -283,9 +292,9 @@ static void fabrics_open(void)
     sl_fabric_options_init(&options, "verbs");
     options.backend_context = bed.lib;
     options.region_bytes_max = TENSOR / REGIONS;
-    options.places_max = TR_TRIP_PLACES_MAX;
+    options.places_max = TR_TRIP_PLACES_MAX + TR_PUSH_PLACES_MAX;
     options.events = (struct sl_fabric_events){.context = bed.self,
-                                               .done = tr_trip_read,
+                                               .done = moved,
                                                .address = addressed,
                                                .registered = registered,
                                                .granted = tr_fabric_granted,
@@ -347,6 +356,7 @@ static void bed_run(void)
 
 static void bed_close(void)
 {
+    tr_push_fini(bed.self);
     tr_cluster_fini(bed.self);
     bed.self->control = NULL;
     sl_fabric_close(&bed.self->fabric);
@@ -661,6 +671,115 @@ START_TEST(a_fence_does_not_wait_for_a_check)
     }
 END_TEST
 
+/* ---- pushed ---- */
+
+static uint64_t push_send(const char *node)
+{
+    unsigned char bytes[SL_TICKET_BYTES_MAX];
+    struct sl_ticket ticket = {.incarnation = 3, .number = 9, .part_count = 1};
+    struct sl_item_arrived piece = {.length_bytes = PART, .digest_low = 1};
+    struct sl_item_spot spot = {.engine_id = ENGINE, .device_block = 2};
+    struct sl_msg msg = {.type = SL_MSG_PUSH_SEND, .op_id = 90, .budget_ns = 2 * SL_NS_PER_S};
+    (void)snprintf(ticket.node, sizeof(ticket.node), "%s", node);
+    uint32_t length_bytes = sl_ticket_write(&ticket, bytes);
+    msg.body.push_send = (struct sl_body_push_send){.ticket = {.at = bytes, .length = length_bytes},
+                                                    .pool_last = true};
+    msg.body.push_send.pool_pieces.at = &piece;
+    msg.body.push_send.pool_pieces.count = 1;
+    msg.body.push_send.spots.at = &spot;
+    msg.body.push_send.spots.count = 1;
+    fake_give(&bed.fake, "coordinator", &msg);
+    turns(3);
+    return msg.seq;
+}
+
+/* The peer gives a key for the part, and acknowledges what it is told of. */
+static void peer_takes(void)
+{
+    static unsigned char key[SL_FABRIC_BLOB_MAX];
+    const struct sl_fabric_grant want = {.verb = SL_FABRIC_WRITE,
+                                         .memory = bed.peer.memory,
+                                         .peer = bed.peer.peer,
+                                         .length_bytes = PART};
+    uint32_t grant = 0, key_bytes = 0;
+    struct sl_msg asked, reply = {.type = SL_MSG_PEER_TICKET_REPLY};
+    ck_assert_int_eq(sl_fabric_grant_add(bed.peer.fabric, &want, &grant, key, &key_bytes, NULL),
+                     SL_OK);
+    struct sl_item_door door = {.length_bytes = PART, .key = {.at = key, .length = key_bytes}};
+    ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_TICKET, &asked));
+    reply.reply_to = asked.seq;
+    reply.body.peer_ticket_reply.ttl_ns = 10 * SL_NS_PER_S;
+    reply.body.peer_ticket_reply.part_count = 1;
+    reply.body.peer_ticket_reply.doors.at = &door;
+    reply.body.peer_ticket_reply.doors.count = 1;
+    (void)fake_net_say(&bed.net, "b", reply, true);
+    turns(6);
+    struct sl_msg taken = {.type = SL_MSG_PEER_PUSH_REPLY};
+    ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_PUSH, &asked));
+    ck_assert_uint_eq(asked.body.peer_push.pieces.count, 1);
+    ck_assert_uint_eq(asked.body.peer_push.pieces.at[0].digest_low, 1);
+    taken.reply_to = asked.seq;
+    taken.body.peer_push_reply.push = asked.body.peer_push.push;
+    (void)fake_net_say(&bed.net, "b", taken, true);
+    turns(3);
+}
+
+/* Decode checks what landed, by the digests that go along. */
+START_TEST(a_block_is_pushed_from_device_memory)
+    {
+        struct sl_msg reply;
+        bed_start();
+        bed_run();
+        peer_lives();
+        pattern_fill(bed.gpu, TENSOR, 21);
+        uint64_t seq = push_send("b");
+        peer_takes();
+        ck_assert(fake_take_reply(&bed.fake, "coordinator", seq, &reply));
+        ck_assert_msg(reply.code == SL_OK, "%s", reply.text.at);
+        for (uint64_t l = 0; l < LAYERS; l++) {
+            ck_assert_mem_eq(bed.peer.bytes + l * STRIDE, bed.gpu + l * LAYER + 2 * STRIDE, STRIDE);
+        }
+        ck_assert_uint_eq(fake_verbs.inlined, 0);
+        bed_close();
+    }
+END_TEST
+
+START_TEST(on_this_node_it_goes_by_extents)
+    {
+        struct sl_msg reply;
+        bed_start();
+        bed_run();
+        peer_lives();
+        uint64_t seq = push_send("a");
+        ck_assert(fake_take_reply(&bed.fake, "coordinator", seq, &reply));
+        ck_assert_int_eq(reply.code, SL_ERR_UNSUPPORTED);
+        bed_close();
+    }
+END_TEST
+
+/* What would land there nobody would check. */
+START_TEST(no_ticket_is_given_for_device_memory)
+    {
+        static const uint64_t length_bytes = PART;
+        struct sl_item_spot spot = {.engine_id = ENGINE, .device_block = 2};
+        struct sl_msg reply,
+            msg = {.type = SL_MSG_PUSH_OPEN, .op_id = 91, .budget_ns = SL_NS_PER_S};
+        bed_start();
+        bed_run();
+        peer_lives();
+        msg.body.push_open.handover = 5;
+        msg.body.push_open.ttl_ns = SL_NS_PER_S;
+        msg.body.push_open.lengths = (struct sl_u64s){.at = &length_bytes, .count = 1};
+        msg.body.push_open.spots.at = &spot;
+        msg.body.push_open.spots.count = 1;
+        fake_give(&bed.fake, "coordinator", &msg);
+        turns(3);
+        ck_assert(fake_take_reply(&bed.fake, "coordinator", msg.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_ERR_UNSUPPORTED);
+        bed_close();
+    }
+END_TEST
+
 /* ---- what is not for it ---- */
 
 START_TEST(nothing_of_this_process_touches_it)
@@ -707,6 +826,9 @@ int main(void)
     tcase_add_loop_test(cases, a_wrong_digest_is_never_pulled, 0, 2);
     tcase_add_loop_test(cases, what_nobody_checked_is_not_pulled, 0, 3);
     tcase_add_loop_test(cases, a_fence_does_not_wait_for_a_check, 0, 2);
+    tcase_add_test(cases, a_block_is_pushed_from_device_memory);
+    tcase_add_test(cases, on_this_node_it_goes_by_extents);
+    tcase_add_test(cases, no_ticket_is_given_for_device_memory);
     tcase_add_test(cases, nothing_of_this_process_touches_it);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);

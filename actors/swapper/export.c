@@ -26,6 +26,7 @@ static sl_err export_make(struct swapper *self, struct sw_engine *engine,
                           const struct sl_body_pool_export *body, struct sl_msg *reply,
                           struct sl_error *why)
 {
+    SL_ASSERT(engine != NULL); /* it is mapped */
     const struct sl_mapping *mapping = mapping_of(engine, body);
     struct sl_device_dmabuf dmabuf = {.fd = -1};
     struct sw_export made;

@@ -98,6 +98,7 @@ sl_err sw_exports_add(struct sw_exports **table, const char *runtime_dir,
         return err;
     }
     struct sw_exports *exports = *table;
+    SL_ASSERT(exports != NULL);
     (void)pthread_mutex_lock(&exports->lock);
     struct row *row = row_free(exports);
     if (row != NULL) {

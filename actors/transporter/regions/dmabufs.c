@@ -104,6 +104,7 @@ void tr_dmabuf_answered(struct transporter *self, struct tr_dmabuf *dmabuf,
         dmabuf_failed(dmabuf, err, self->env->now_ns);
         return;
     }
+    SL_ASSERT(reply != NULL && fd >= 0);
     dmabuf->state = TR_DMABUF_THERE;
     dmabuf->memory = (struct sl_fabric_dmabuf){
         .fd = fd, .offset_bytes = reply->body.pool_export_reply.offset_bytes};

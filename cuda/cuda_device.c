@@ -214,6 +214,7 @@ static const struct sl_device_ops cuda_ops = {
     .move_end = cuda_move_end,
     .digest_begin = cuda_digest_begin,
     .digests = cuda_digests,
+    .dmabuf = cuda_dmabuf,
     .memory_create = cuda_memory_create,
     .memory_export = cuda_memory_export,
     .memory_free = cuda_memory_free,

@@ -276,6 +276,9 @@ sl_err cuda_parts_open(struct cuda_device *cuda, const struct sl_memory_handle *
                        struct cuda_map *map, struct sl_error *why);
 /* Also half of it. */
 void cuda_parts_close(struct cuda_device *cuda, struct cuda_map *map);
+/* cuda_dmabuf.c */
+sl_err cuda_dmabuf(struct sl_device *device, const struct sl_mapping *mapping,
+                   struct sl_device_dmabuf *out, struct sl_error *why);
 /* cuda_event.c */
 sl_err cuda_event_open(struct sl_device *device, const unsigned char handle[64], void **out,
                        struct sl_error *why);

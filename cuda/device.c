@@ -100,6 +100,17 @@ bool sl_device_digests(struct sl_device *device)
     return device->ops->digests != NULL && device->ops->digests(device);
 }
 
+sl_err sl_device_dmabuf(struct sl_device *device, const struct sl_mapping *mapping,
+                        struct sl_device_dmabuf *out, struct sl_error *why)
+{
+    if (device->ops->dmabuf == NULL || mapping->remote != 0) {
+        return sl_fail(why, SL_ERR_UNSUPPORTED, "device %s: %s", device->ops->name,
+                       mapping->remote != 0 ? "memory that is not mapped has no dmabuf"
+                                            : "its memory has no dmabuf");
+    }
+    return device->ops->dmabuf(device, mapping, out, why);
+}
+
 sl_err sl_device_memory_create(struct sl_device *device, uint64_t length_bytes,
                                struct sl_device_memory *out, struct sl_error *why)
 {

@@ -76,6 +76,7 @@ enum {
     SL_CU_ATTRIBUTE_MAJOR = 75,
     SL_CU_ATTRIBUTE_MINOR = 76,
     SL_CU_ATTRIBUTE_HOST_POINTERS = 91, /* registered memory has its own address on the device */
+    SL_CU_ATTRIBUTE_DMABUF = 124,       /* unknown to drivers before 11.7 */
     SL_CU_ATTRIBUTE_MPS = 133, /* contexts go through MPS; unknown to drivers before 12.3 or so */
     SL_CU_MODE_PROHIBITED = 2,
     SL_CU_MODE_EXCLUSIVE = 3,
@@ -100,6 +101,7 @@ enum {
     SL_CU_IPC_PEER_ACCESS = 1,
     SL_CU_HANDLE_FD = 1,
     SL_CU_HANDLE_FABRIC = 8,
+    SL_CU_RANGE_DMABUF = 1, /* a descriptor, of whole pages of the host */
     SL_CU_MEMORY_PINNED = 1,
     SL_CU_LOCATION_DEVICE = 1,
     SL_CU_ACCESS_READ_WRITE = 3,
@@ -198,7 +200,9 @@ enum {
       (sl_cu_ptr at, size_t length, size_t offset, sl_cu_handle handle, unsigned long long flags)) \
     X(address_unmap, "cuMemUnmap", true, (sl_cu_ptr at, size_t length))                            \
     X(address_access, "cuMemSetAccess", true,                                                      \
-      (sl_cu_ptr at, size_t length, const struct sl_cu_access *access, size_t count))
+      (sl_cu_ptr at, size_t length, const struct sl_cu_access *access, size_t count))              \
+    X(range_export, "cuMemGetHandleForAddressRange", false,                                        \
+      (void *shared, sl_cu_ptr at, size_t length, int kind, unsigned long long flags))
 
 struct sl_driver {
     void *library;

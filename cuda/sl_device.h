@@ -44,6 +44,12 @@ struct sl_device_memory {
     void *private_data;
 };
 
+/* A mapping's memory for a NIC: from offset_bytes on in the dmabuf. */
+struct sl_device_dmabuf {
+    int fd; /* the taker's, to be closed; it keeps the memory while it, or what was made of it, lives */
+    uint64_t offset_bytes, length_bytes; /* of the mapping in it; of all of it, whole pages */
+};
+
 struct sl_device; /* base of the back ends */
 struct sl_mapping {
     void *base;
@@ -88,6 +94,9 @@ struct sl_device_ops {
     sl_err (*map)(struct sl_device *device, const struct sl_memory_handle *handle,
                   uint64_t length_bytes, struct sl_mapping *out, struct sl_error *why);
     void (*unmap)(struct sl_device *device, struct sl_mapping *mapping);
+    /* See sl_device_dmabuf; NULL: it has none. */
+    sl_err (*dmabuf)(struct sl_device *device, const struct sl_mapping *mapping,
+                     struct sl_device_dmabuf *out, struct sl_error *why);
     /* The memory of a pool that Sluice creates; NULL: the back end has none of the three. Use
      * sl_device_memory_create and its siblings. */
     sl_err (*memory_create)(struct sl_device *device, uint64_t length_bytes,
@@ -230,6 +239,12 @@ static inline bool sl_device_slice_full(const struct sl_device *device, uint32_t
 {
     return moves >= device->slice_moves || (bytes > 0 && bytes + next_bytes > device->slice_bytes);
 }
+
+/* Gives *out a descriptor by which NICs register the memory of a mapping, as far as whole pages of
+ * the host hold it. Errors: SL_ERR_UNSUPPORTED (the back end, the GPU, the driver, or this memory
+ * has none; the text says which), SL_ERR_IO, SL_ERR_DEVICE. */
+sl_err sl_device_dmabuf(struct sl_device *device, const struct sl_mapping *mapping,
+                        struct sl_device_dmabuf *out, struct sl_error *why);
 
 /* Gives *out zero-filled memory that other processes can map; free it before the device is closed.
  * Errors: SL_ERR_INVALID (0 bytes), SL_ERR_NO_MEMORY, SL_ERR_OS, SL_ERR_DEVICE, SL_ERR_UNSUPPORTED

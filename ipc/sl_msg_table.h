@@ -497,6 +497,22 @@
     F(BIN, handle, 0, 64, "device IPC handle")                          \
     F(U64, inode, 0, UINT64_MAX, "of the file that fd is; 0: not told") \
     F(BIN, gpu, 0, 16, "UUID of the GPU that it lies on; empty: none")
+/* transporter -> the rank's swapper: a descriptor for the NIC of an engine's device memory */
+#define SL_BODY_POOL_EXPORT(F, L)                                           \
+    F(U64, engine_id, 1, UINT64_MAX, "engine")                              \
+    F(U64, rank, 0, 63, "rank")                                             \
+    F(U64, handle_kind, 0, 7, "which memory of it, as in its registration") \
+    F(U64, pid, 0, UINT32_MAX, "likewise")                                  \
+    F(U64, fd, 0, UINT32_MAX, "likewise")                                   \
+    F(BIN, handle, 0, 64, "likewise")                                       \
+    F(U64, length_bytes, 1, INT64_MAX, "of it, from its beginning, that it is for")
+#define SL_BODY_POOL_EXPORT_REPLY(F, L)                                                      \
+    F(U64, pid, 0, UINT32_MAX, "who hands it out, once, for some seconds: sl_descriptors.h") \
+    F(U64, number, 0, UINT64_MAX, "of the socket")                                           \
+    F(U64, name, 0, UINT64_MAX, "what to ask for: address")                                  \
+    F(U64, life, 0, UINT64_MAX, "likewise")                                                  \
+    F(U64, length_bytes, 0, UINT64_MAX, "likewise: bytes of the dmabuf")                     \
+    F(U64, offset_bytes, 0, UINT64_MAX, "where the memory begins in the dmabuf")
 /* anyone -> registrar: why is this a miss */
 #define SL_BODY_EXPLAIN(F, L)       F(TEXTS, keys, 1, 64, "keys of objects, parts or blocks")
 #define SL_BODY_EXPLAIN_REPLY(F, L) L(items, story, 64, "one for each key")
@@ -960,6 +976,10 @@
     X(PULL, pull, 170, SL_BODY_PULL, "bring blocks of other nodes straight into engines' pools")   \
     X(PULL_REPLY, pull_reply, 171, SL_BODY_PULL_REPLY,                                             \
       "nothing is written for it any more; SL_ERR_EXISTS: it is here, on disk perhaps")            \
+    X(POOL_EXPORT, pool_export, 172, SL_BODY_POOL_EXPORT,                                          \
+      "make a dmabuf of device memory; SL_ERR_BUSY: ask again, it is being mapped")                \
+    X(POOL_EXPORT_REPLY, pool_export_reply, 173, SL_BODY_POOL_EXPORT_REPLY,                        \
+      "made; SL_ERR_UNSUPPORTED: such memory has none, and why")                                   \
     X(LOCAL_IO, local_io, 1000, SL_BODY_LOCAL_IO, "a disk request ended")                          \
     X(LOCAL_DIED, local_died, 1002, SL_BODY_LOCAL_DIED, "a watched process is gone")               \
     X(LOCAL_JOB, local_job, 1004, SL_BODY_LOCAL_JOB, "a job ended")

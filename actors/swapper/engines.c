@@ -331,7 +331,8 @@ static sl_err plan_map(const struct sw_mapper *mapper, struct plan *plan, struct
 {
     struct sl_device *device = mapper->device;
     engine->mappings = calloc(plan->mapped_count + 1u, sizeof(*engine->mappings));
-    if (engine->mappings == NULL) {
+    engine->handles = calloc(plan->mapped_count + 1u, sizeof(*engine->handles));
+    if (engine->mappings == NULL || engine->handles == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u mappings", plan->mapped_count);
     }
     for (uint32_t i = 0; i < plan->mapped_count; i++) {
@@ -346,7 +347,7 @@ static sl_err plan_map(const struct sw_mapper *mapper, struct plan *plan, struct
         if (err != SL_OK) {
             return err;
         }
-        engine->mapping_count++;
+        engine->handles[engine->mapping_count++] = *handle;
         if (handle->kind != SL_MEMORY_SHARED_FD) {
             sl_metrics_beat_now(mapper->metrics); /* up to a millisecond a handle, thousands */
         }
@@ -401,7 +402,9 @@ void sw_engine_unmap(struct sl_device *device, struct sw_engine *engine)
         device->ops->unmap(device, &engine->mappings[i]);
     }
     free(engine->mappings);
+    free(engine->handles);
     engine->mappings = NULL;
+    engine->handles = NULL;
     engine->mapping_count = 0;
     engine->epoch_count = 0;
 }

@@ -44,7 +44,8 @@ struct sw_engine {
     uint64_t asked_ns;  /* last answer about it, or last question */
     bool team;          /* others ask for its copies, who do not know when its registration ends */
     struct sl_proc_id proc;
-    struct sl_mapping *mappings; /* owned, each with what it maps */
+    struct sl_mapping *mappings;      /* owned, each with what it maps */
+    struct sl_memory_handle *handles; /* owned, one a mapping */
     uint32_t mapping_count;
     uint64_t epochs[SW_EPOCHS_MAX]; /* that it is mapped of */
     uint32_t epoch_count;

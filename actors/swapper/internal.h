@@ -3,6 +3,7 @@
 #define SL_SWAPPER_INTERNAL_H
 
 #include "actors/swapper/engines.h"
+#include "actors/swapper/exports.h"
 #include "actors/swapper/jobs.h"
 #include "actors/swapper/memory.h"
 #include "actors/swapper/pools.h"
@@ -38,6 +39,7 @@ struct swapper {
     uint32_t engine_count;
     struct sw_jobs *jobs;
     struct sw_pools pools;
+    struct sw_exports *exports; /* owned; NULL: nothing was handed out yet */
     bool draining;
     sl_err fatal; /* the device is lost: ends the actor */
     /* Slices on their way, a ring with the oldest at first_slice, and one that is being filled. */
@@ -51,7 +53,7 @@ struct swapper {
     struct {
         sl_metric verified, verified_bytes, corrupt, damaged, looked, looked_bytes;
         sl_metric copies, refused, repeated, parts_out, parts_in, bytes_out, bytes_in, claims_gone,
-            fences, queued, engines_mapped, pools_made, pool_bytes;
+            fences, queued, engines_mapped, pools_made, pool_bytes, exports;
     } metrics;
 };
 
@@ -59,6 +61,10 @@ struct swapper {
 struct sw_engine *sw_engine_find(struct swapper *self, uint64_t engine_id);
 /* Gives a job its engine, or asks for it. The job may end. */
 void sw_engine_want(struct swapper *self, struct sw_job *job);
+/* Gives the engine when it is mapped. Errors: SL_ERR_BUSY (it is asked for: come again), SL_ERR_LIMIT;
+ * of the question. */
+sl_err sw_engine_ready(struct swapper *self, uint64_t engine_id, uint64_t trace_id,
+                       struct sw_engine **out, struct sl_error *why);
 /* An ENGINE_GET_REPLY. A result other than SL_OK ends the actor: the device is lost. */
 sl_err sw_engine_answered(struct swapper *self, const struct sl_msg *msg);
 void sw_engine_died(struct swapper *self, const struct sl_body_local_died *died);
@@ -84,6 +90,12 @@ void sw_job_answer(struct swapper *self, struct sw_job *job, sl_err code,
 sl_err sw_step(struct swapper *self);
 /* Ends jobs whose deadline has passed; asks to be woken for the next one. */
 void sw_copies_tick(struct swapper *self, uint64_t now_ns);
+
+/* ---- export.c: device memory for NICs ---- */
+/* A result other than SL_OK ends the actor: the device is lost. */
+sl_err sw_pool_export(struct swapper *self, const struct sl_msg *msg);
+/* Closes what nobody fetched; asks to be woken for the next. */
+void sw_exports_tick(struct swapper *self);
 
 /* ---- slices.c: what is on its way ---- */
 /* NULL: the rank does not have it. In pools without part_count the item's part says nothing. */

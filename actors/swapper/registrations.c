@@ -27,6 +27,7 @@ static void engine_forget(struct swapper *self, struct sw_engine *engine)
     if (engine->state == SW_ENGINE_READY) {
         sl_metric_add(self->env->metrics, self->metrics.engines_mapped, UINT64_MAX); /* one less */
     }
+    (void)sw_exports_end(self->exports, engine->engine_id, self->env->now_ns);
     sw_engine_unmap(self->memory.device, engine);
     *engine = (struct sw_engine){0};
     for (uint32_t i = 0; i < self->engine_count; i++) {
@@ -211,27 +212,54 @@ void sw_engines_revoke(struct swapper *self, uint64_t epoch)
     }
 }
 
+/* It is not known here, and asked for. */
+static sl_err engine_begin(struct swapper *self, struct sw_engine *engine, uint64_t engine_id,
+                           uint64_t trace_id, struct sl_error *why)
+{
+    *engine = (struct sw_engine){.state = SW_ENGINE_ASKED, .engine_id = engine_id};
+    sl_err err = engine_ask(self, engine, trace_id);
+    if (err != SL_OK) {
+        (void)sl_fail(why, err, "engine %" PRIu64 " could not be asked for", engine_id);
+        engine_end(self, engine, err, why);
+    }
+    return err;
+}
+
 void sw_engine_want(struct swapper *self, struct sw_job *job)
 {
     struct sl_error why = {0};
-    struct sw_engine *engine = sw_engine_find(self, job->engine_id);
     /* Parked jobs end at their deadline, whoever does not answer. */
     self->env->ops->wake_at(self->env, job->back.deadline_ns);
-    if (engine != NULL) {
+    if (sw_engine_find(self, job->engine_id) != NULL) {
         return;
     }
-    engine = engine_slot(self);
+    struct sw_engine *engine = engine_slot(self);
     if (engine == NULL) {
         sl_err err = sl_fail(&why, SL_ERR_LIMIT, "%u engines are in use", self->engine_count);
         sw_job_answer(self, job, err, &why);
         return;
     }
-    *engine = (struct sw_engine){.state = SW_ENGINE_ASKED, .engine_id = job->engine_id};
-    sl_err err = engine_ask(self, engine, job->back.trace_id);
-    if (err != SL_OK) {
-        (void)sl_fail(&why, err, "engine %" PRIu64 " could not be asked for", engine->engine_id);
-        engine_end(self, engine, err, &why);
+    (void)engine_begin(self, engine, job->engine_id, job->back.trace_id, &why); /* ends its jobs */
+}
+
+sl_err sw_engine_ready(struct swapper *self, uint64_t engine_id, uint64_t trace_id,
+                       struct sw_engine **out, struct sl_error *why)
+{
+    struct sw_engine *engine = sw_engine_find(self, engine_id);
+    if (engine != NULL && engine->state == SW_ENGINE_READY) {
+        *out = engine;
+        return SL_OK;
     }
+    sl_err err = SL_OK;
+    if (engine == NULL) {
+        engine = engine_slot(self);
+        err = engine != NULL
+                  ? engine_begin(self, engine, engine_id, trace_id, why)
+                  : sl_fail(why, SL_ERR_LIMIT, "%u engines are in use", self->engine_count);
+    }
+    return err != SL_OK
+               ? err
+               : sl_fail(why, SL_ERR_BUSY, "engine %" PRIu64 " is being mapped", engine_id);
 }
 
 void sw_engines_unanswered(struct swapper *self, uint64_t now_ns)

@@ -30,6 +30,7 @@ static const struct sl_metric_row metric_rows[] = {
     SL_METRIC_ROW(swapper, metrics.engines_mapped, "engines_mapped"),
     SL_METRIC_ROW(swapper, metrics.pools_made, "pools_made"),
     SL_METRIC_ROW(swapper, metrics.pool_bytes, "pool_bytes"),
+    SL_METRIC_ROW(swapper, metrics.exports, "memory_exports"),
     SL_METRIC_ROW(swapper, memory.pinned, "pinned_bytes"),
     SL_METRIC_ROW(swapper, memory.bounced, "bounced_bytes"),
     SL_METRIC_ROW(swapper, memory.copies, "dma_copies"),
@@ -157,6 +158,7 @@ static const struct {
     {SL_MSG_FENCE, sw_fence},
     {SL_MSG_POOL_MAKE, pool_make},
     {SL_MSG_POOL_DROP, pool_drop},
+    {SL_MSG_POOL_EXPORT, sw_pool_export},
     {SL_MSG_ENGINE_OVER, engine_over},
     {SL_MSG_ENGINE_GET_REPLY, sw_engine_answered},
     {SL_MSG_DAMAGED_REPLY, damaged_told},
@@ -186,6 +188,7 @@ static sl_err swapper_tick(void *state, uint64_t now_ns)
     sw_engines_unanswered(self, now_ns);
     sw_copies_tick(self, now_ns);
     sw_engines_check(self, now_ns);
+    sw_exports_tick(self);
     return sw_step(self);
 }
 
@@ -201,6 +204,7 @@ static void swapper_drain(void *state)
 static void swapper_fini(void *state)
 {
     struct swapper *self = state;
+    sw_exports_close(&self->exports);
     sw_events_fini(self);
     sw_engines_fini(self);
     sw_pools_fini(&self->pools, self->memory.device);

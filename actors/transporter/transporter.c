@@ -510,6 +510,9 @@ void tr_calls_ended(struct transporter *self, const struct sl_call *call,
     case TR_CALL_ENGINE:
         tr_pools_described(self, index, reply);
         break;
+    case TR_CALL_EXPORT:
+        tr_pools_exported(self, index, reply);
+        break;
     case TR_CALL_NOBODY:
         break;
     }

@@ -31,3 +31,13 @@ if(SL_CUDA AND Python3_FOUND)
     set_tests_properties(gpu/swapper_played_test PROPERTIES ENVIRONMENT "LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/tests/fake")
     add_dependencies(swapper_played_test fake_cuda)
 endif()
+# Device memory and a NIC; played, the suite itself is tested.
+if(SL_VERBS_INCLUDE)
+    sl_test(nic_test LABEL gpu SOURCES gpu/nic_test.c support/fabric_end.c support/fake_verbs.c LIBS sluice_device sluice_fabric TIMEOUT 120)
+    add_dependencies(nic_test fake_cuda)
+    if(NOT SL_SANITIZE)
+        add_test(NAME unit/nic_test_played COMMAND nic_test)
+        set_tests_properties(unit/nic_test_played PROPERTIES LABELS unit TIMEOUT 300
+            ENVIRONMENT "CK_TIMEOUT_MULTIPLIER=5;SLUICE_TEST_DRIVER=$<TARGET_FILE:fake_cuda>")
+    endif()
+endif()

@@ -218,6 +218,9 @@ sl_cu_result fake_device_attribute(int *value, int attribute, sl_cu_device devic
     case SL_CU_ATTRIBUTE_MPS:
         *value = fake_state.mps;
         return fake_state.mps < 0 ? SL_CU_INVALID_VALUE : 0;
+    case SL_CU_ATTRIBUTE_DMABUF:
+        *value = !fake_state.no_dmabuf && getenv("FAKE_CUDA_NO_DMABUF") == NULL;
+        return 0;
     case SL_CU_ATTRIBUTE_HOST_POINTERS:
         *value = !fake_state.no_host_pointers;
         return 0;

@@ -50,6 +50,7 @@ struct fake_cuda {
     uint64_t
         kernel_queries; /* so many of an event behind a kernel that is not done: others compute */
     uint64_t event_queries; /* so many queries of each event that was recorded */
+    bool no_dmabuf;         /* the GPU has none; FAKE_CUDA_NO_DMABUF */
 };
 #define FAKE_CUDA_SM         4
 #define FAKE_CUDA_PRIORITY   5 /* the least */

@@ -77,6 +77,7 @@ void fake_streams_end(void); /* they go with their context; fake_state.streams s
 
 /* fake_cuda_vmm.c */
 unsigned fake_handle_types(const struct physical *memory);
+int fake_physical_fd(const struct physical *memory); /* the memory's own */
 
 /* fake_cuda_capture.c */
 /* Refuses a call that a capture in progress forbids, and spoils that capture. */

@@ -170,13 +170,13 @@ sl_cu_result fake_ipc_open(sl_cu_ptr *at, struct sl_cu_ipc handle, unsigned flag
                  (long long)name.fd);
         int fd = open(path, O_RDWR | O_CLOEXEC);
         memory = fd < 0 ? 0 : (uintptr_t)shared_map(fd, name.length);
-        if (fd >= 0) {
-            (void)close(fd);
-        }
         if (memory == 0) {
+            if (fd >= 0) {
+                (void)close(fd);
+            }
             return 205; /* map failed */
         }
-        fake_range_add(DEVICE_IPC, memory, name.length);
+        fake_range_add(DEVICE_IPC, memory, name.length)->fd = fd;
     }
     fake_state.ipc_opens++;
     *at = memory;
@@ -189,8 +189,28 @@ sl_cu_result fake_ipc_close(sl_cu_ptr at)
     struct range *range = fake_range_at(DEVICE_IPC, (uintptr_t)at);
     if (range != NULL) {
         (void)munmap((void *)range->at, range->length);
+        (void)close(range->fd);
         range->kind = FREE;
     }
     fake_state.ipc_opens--;
     return result;
+}
+
+/* A memfd plays the dmabuf: it begins where its memory does. Of several handles there is none. */
+sl_cu_result fake_range_export(void *shared, sl_cu_ptr at, size_t length, int kind,
+                               unsigned long long flags)
+{
+    TAKES();
+    const struct range *range = fake_range_of((uintptr_t)at, length, false);
+    int from = range == NULL             ? -1
+               : range->kind == MAPPED   ? fake_physical_fd(range->memory)
+               : range->kind == RESERVED ? -1
+                                         : range->fd;
+    if (kind != SL_CU_RANGE_DMABUF || flags != 0 || at % 4096 != 0 || length % 4096 != 0 ||
+        length == 0 || from < 0 || range->at != (uintptr_t)at || range->length < length) {
+        return SL_CU_INVALID_VALUE;
+    }
+    int fd = fcntl(from, F_DUPFD_CLOEXEC, 0);
+    memcpy(shared, &fd, sizeof(fd));
+    return fd < 0 ? SL_CU_OUT_OF_MEMORY : 0;
 }

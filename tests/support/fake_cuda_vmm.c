@@ -26,6 +26,11 @@ unsigned fake_handle_types(const struct physical *memory)
     return memory->types;
 }
 
+int fake_physical_fd(const struct physical *memory)
+{
+    return memory->fd;
+}
+
 static struct physical *physical_add(int fd, size_t length, unsigned types)
 {
     for (size_t i = 0; i < PHYSICALS_MAX; i++) {

@@ -3,3 +3,6 @@ sl_test(fabric_places_test LABEL unit SOURCES unit/fabric_places_test.c support/
 sl_test(rails_test LABEL unit SOURCES unit/rails_test.c support/fabric_end.c LIBS sluice_transporter TIMEOUT 300)
 sl_test(gid_test LABEL unit SOURCES unit/gid_test.c LIBS sluice_transporter)
 sl_test(movers_test LABEL unit SOURCES unit/movers_test.c LIBS sluice_transporter)
+if(SL_VERBS_INCLUDE)
+    sl_test(fabric_dmabuf_test LABEL unit SOURCES unit/fabric_dmabuf_test.c support/fabric_end.c support/fake_verbs.c LIBS sluice_transporter)
+endif()

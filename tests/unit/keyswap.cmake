@@ -22,3 +22,6 @@ sl_test(transporter_test LABEL unit SOURCES unit/transporter_test.c unit/stepped
 sl_test(swapper_test LABEL unit SOURCES unit/swapper_test.c unit/stepped_env.c LIBS sluice_swapper)
 sl_test(swapper_parts_test LABEL unit SOURCES unit/swapper_parts_test.c unit/stepped_env.c LIBS sluice_swapper)
 sl_test(swapper_process_test LABEL unit SOURCES unit/swapper_process_test.c unit/stepped_env.c LIBS sluice_swapper)
+sl_test(swapper_export_test LABEL unit SOURCES unit/swapper_export_test.c unit/stepped_env.c LIBS sluice_swapper)
+set_property(TEST unit/swapper_export_test APPEND PROPERTY ENVIRONMENT "LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/tests/fake;FAKE_CUDA_SHARED=1")
+add_dependencies(swapper_export_test fake_cuda)

@@ -5,3 +5,7 @@ sl_test(transporter_layout_test LABEL unit SOURCES unit/transporter_layout_test.
 sl_test(transporter_pools_test LABEL unit SOURCES unit/transporter_pools_test.c support/fake_env.c support/fake_net.c LIBS sluice_transporter)
 sl_test(transporter_pull_test LABEL unit SOURCES unit/transporter_pull_test.c support/fake_env.c support/fake_net.c LIBS sluice_transporter)
 sl_test(control_test LABEL unit SOURCES unit/control_test.c support/tmpdir.c LIBS sluice_ipc PkgConfig::ZMQ)
+if(SL_VERBS_INCLUDE)
+    sl_test(transporter_device_test LABEL unit SOURCES unit/transporter_device_test.c support/fabric_end.c support/fake_env.c
+        support/fake_net.c support/fake_verbs.c LIBS sluice_transporter sluice_swapper)
+endif()

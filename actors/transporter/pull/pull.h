@@ -63,6 +63,10 @@ void tr_trip_pinned_late(struct transporter *self, const struct tr_peer *peer,
 /* reply NULL: the registrar did not answer in time. */
 void tr_trip_answered(struct transporter *self, uint32_t index, const struct sl_msg *reply);
 void tr_trip_read(void *context, const struct sl_fabric_done *done);
+/* The unit could not be had of this peer: it goes to the next one, or ends. It is in no trip. */
+void tr_unit_back(struct transporter *self, struct tr_unit *unit, uint32_t peer, sl_err code);
+/* Its bytes are there, and what lies in device memory was checked, or is now. */
+void tr_trip_landed(struct transporter *self, struct tr_trip *trip);
 /* Its units have gone elsewhere. */
 void tr_trip_end(struct transporter *self, struct tr_trip *trip);
 /* Closes the gaps of units that left. */
@@ -91,6 +95,14 @@ uint64_t tr_pull_cancel(struct transporter *self, struct tr_fetch *fetch, sl_err
 /* A FENCE without claims: ends the PULLs of its op, or of its sender. Gives trips, likewise. */
 uint64_t tr_pulls_fence(struct transporter *self, const struct sl_msg *msg);
 void tr_pulls_engine_ends(struct transporter *self, uint64_t engine_id);
+
+/* ---- check.c: what landed in device memory, before it counts ---- */
+/* Asks the swapper of the next rank of the trip that has parts to be checked; false: none has. The trip
+ * is in TR_CHECK then, or, where nobody could be asked, its units have ended. */
+bool tr_check_next(struct transporter *self, struct tr_trip *trip);
+/* reply NULL: none in time. Units whose bytes are not what was stored go to the next peer, those that
+ * could not be checked end. */
+void tr_check_answered(struct transporter *self, struct tr_trip *trip, const struct sl_msg *reply);
 
 /* ---- holder.c ---- */
 sl_err tr_holder_init(struct transporter *self, struct sl_error *why);

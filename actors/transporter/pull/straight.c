@@ -111,6 +111,16 @@ static sl_err item_check(struct transporter *self, const struct tr_item_spots *s
     }
     for (uint32_t i = first; err == SL_OK && i < end; i++) {
         uint64_t length_bytes = 0;
+        bool device = false;
+        err = tr_spot_device(self, &spots->all[i], &device, why);
+        if (err == SL_OK && device && end - first > 1) {
+            err = sl_fail(
+                why, SL_ERR_UNSUPPORTED,
+                "PULL.items[%u]: device memory of several ranks, which the CPU cannot copy", item);
+        }
+        if (err != SL_OK) {
+            break;
+        }
         err = tr_spot_length(self, &spots->all[i], &length_bytes, why);
         if (err == SL_OK && i > first && length_bytes != size->length_bytes) {
             err = sl_fail(why, SL_ERR_INVALID, "PULL.items[%u]: spots of different lengths", item);
@@ -162,7 +172,9 @@ static sl_err spots_take(struct transporter *self, const struct sl_body_pull *bo
         spots->first[i] += spots->first[i - 1];
     }
     for (uint64_t i = 0; i < body->spots.count; i++) { /* first[i + 1] goes from start to end */
-        spots->all[spots->first[body->spots.at[i].item + 1]++] = tr_spot_of(&body->spots.at[i]);
+        struct tr_spot *spot = &spots->all[spots->first[body->spots.at[i].item + 1]++];
+        *spot = tr_spot_of(&body->spots.at[i]);
+        spot->unseen = true; /* TR_CHECK */
     }
     sl_err err = SL_OK;
     for (uint32_t i = 0; err == SL_OK && i < item_count; i++) {
@@ -229,9 +241,13 @@ sl_err tr_straight_places(struct transporter *self, struct tr_unit *unit, uint32
         uint32_t room = SL_MIN(TR_TRIP_PLACES_MAX - at, SL_FABRIC_PLACES_MAX);
         sl_err err = tr_spot_places(self, &part->spots[0], all, &straight->places[at], room,
                                     &part->place_count, NULL);
+        if (err == SL_OK) {
+            err = tr_spot_device(self, &part->spots[0], &part->unseen, NULL);
+        }
         if (err != SL_OK) {
             return err;
         }
+        part->checked = false;
         part->place_at = at;
         at += part->place_count;
     }
@@ -242,6 +258,7 @@ sl_err tr_straight_places(struct transporter *self, struct tr_unit *unit, uint32
 void tr_straight_piece(const struct transporter *self, const struct tr_part *part,
                        struct sl_fabric_piece *piece)
 {
+    piece->digest = part->unseen ? NULL : piece->digest;
     piece->places = &self->straight->places[part->place_at];
     piece->place_count = part->place_count;
 }

@@ -6,7 +6,8 @@
  *   TR_COMMIT   the registrar makes them visible
  *
  * A trip of a PULL goes from TR_PIN to TR_READ, into engines' pools, and ends with TR_COPY: parts that
- * several ranks have are copied from the first to the others (straight.c).
+ * several ranks have are copied from the first to the others (straight.c). Before that, in TR_CHECK, the
+ * ranks' swappers tell the digests of what landed in device memory (check.c).
  *
  * A unit leaves its trip when its fate is known, or goes back to the line for the next peer. Its
  * parts stay together. Nothing is written into an extent whose claim ended (FENCE). */
@@ -43,6 +44,11 @@ static bool unit_back(struct transporter *self, struct tr_unit *unit, uint32_t p
     }
     tr_unit_queue(self, unit);
     return true;
+}
+
+void tr_unit_back(struct transporter *self, struct tr_unit *unit, uint32_t peer, sl_err code)
+{
+    (void)unit_back(self, unit, peer, code);
 }
 
 static void unit_again(struct transporter *self, struct tr_unit *unit)
@@ -643,11 +649,25 @@ void tr_trip_read(void *context, const struct sl_fabric_done *done)
     if (trip->unit_count == 0) {
         tr_trip_end(self, trip);
     } else if (trip->pull) {
-        trip->phase = TR_COPY;
-        self->env->ops->wake_at(self->env, 0);
+        tr_trip_landed(self, trip);
     } else {
         commit_send(self, trip);
     }
+}
+
+void tr_trip_landed(struct transporter *self, struct tr_trip *trip)
+{
+    while (trip->unit_count > 0 && tr_check_next(self, trip)) {
+        if (trip->phase == TR_CHECK) {
+            return; /* one rank after the other: the answer leads here again */
+        }
+    }
+    if (trip->unit_count == 0) {
+        tr_trip_end(self, trip);
+        return;
+    }
+    trip->phase = TR_COPY;
+    self->env->ops->wake_at(self->env, 0);
 }
 
 /* ---- TR_COMMIT ---- */
@@ -708,6 +728,8 @@ void tr_trip_answered(struct transporter *self, uint32_t index, const struct sl_
     trip->call_seq = 0;
     if (trip->phase == TR_RESERVE) {
         reserve_answered(self, trip, reply);
+    } else if (trip->phase == TR_CHECK) {
+        tr_check_answered(self, trip, reply);
     } else if (trip->phase == TR_COMMIT) {
         commit_answered(self, trip, reply);
     }

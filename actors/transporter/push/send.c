@@ -376,8 +376,17 @@ static struct sl_item_pushed piece_of(const struct sl_body_push_send *body, uint
                                    .digest_high = piece->digest_high};
 }
 
+/* Device memory does for another node: decode checks what landed there against the digests that come
+ * along. On this node the CPU would copy it. */
+static struct tr_spot source_spot(const struct sl_body_push_send *body, uint64_t i, bool local)
+{
+    struct tr_spot spot = tr_spot_of(&body->spots.at[i]);
+    spot.unseen = !local;
+    return spot;
+}
+
 static sl_err source_check(struct push *push, const struct sl_body_push_send *body, uint64_t i,
-                           struct sl_error *why)
+                           bool local, struct sl_error *why)
 {
     const struct sl_item_pushed piece = piece_of(body, i);
     uint32_t count = 0;
@@ -389,13 +398,13 @@ static sl_err source_check(struct push *push, const struct sl_body_push_send *bo
         return sl_fail(why, SL_ERR_INVALID, "spots[%" PRIu64 "].item: %" PRIu64, i,
                        body->spots.at[i].item);
     }
-    const struct tr_spot spot = tr_spot_of(&body->spots.at[i]);
+    const struct tr_spot spot = source_spot(body, i, local);
     return tr_spot_places(push->self, &spot, piece_range(&piece), push->places,
                           SL_FABRIC_PLACES_MAX, &count, why);
 }
 
 static sl_err send_check(struct push *push, const struct sl_body_push_send *body,
-                         const struct sl_ticket *ticket, struct sl_error *why)
+                         const struct sl_ticket *ticket, bool local, struct sl_error *why)
 {
     uint64_t count = SL_MAX(body->pieces.count, body->pool_pieces.count);
     if (count == 0 && !body->last) {
@@ -411,7 +420,7 @@ static sl_err send_check(struct push *push, const struct sl_body_push_send *body
             return sl_fail(why, SL_ERR_INVALID, "part %" PRIu64 ": the ticket has %u", part,
                            ticket->part_count);
         }
-        sl_err err = source_check(push, body, i, why);
+        sl_err err = source_check(push, body, i, local, why);
         if (err != SL_OK) {
             return err;
         }
@@ -422,7 +431,8 @@ static sl_err send_check(struct push *push, const struct sl_body_push_send *body
     return SL_OK;
 }
 
-static struct push_send *send_new(struct push *push, const struct sl_msg *msg, struct sl_error *why)
+static struct push_send *send_new(struct push *push, const struct sl_msg *msg, bool local,
+                                  struct sl_error *why)
 {
     const struct sl_body_push_send *body = &msg->body.push_send;
     bool pools = body->pool_pieces.count > 0;
@@ -438,7 +448,7 @@ static struct push_send *send_new(struct push *push, const struct sl_msg *msg, s
     for (uint64_t i = 0; i < count; i++) {
         pieces[i] = piece_of(body, i);
         if (pools) {
-            spots[i] = tr_spot_of(&body->spots.at[i]);
+            spots[i] = source_spot(body, i, local);
         }
     }
     uint32_t index = 0;
@@ -497,9 +507,9 @@ void push_send(struct push *push, const struct sl_msg *msg)
                      ? sl_fail(&why, SL_ERR_CANCELLED, "the op was fenced")
                      : sl_ticket_read(body->ticket.at, body->ticket.length, &shown, &why);
     bool local = err == SL_OK && strcmp(shown.node, push->self->node) == 0;
-    err = err == SL_OK ? send_check(push, body, &shown, &why) : err;
+    err = err == SL_OK ? send_check(push, body, &shown, local, &why) : err;
     err = err == SL_OK ? way_find(push, &shown, local, &way, &why) : err;
-    struct push_send *send = err == SL_OK ? send_new(push, msg, &why) : NULL;
+    struct push_send *send = err == SL_OK ? send_new(push, msg, local, &why) : NULL;
     if (send == NULL) {
         sl_reply_code(push->self->env, msg, why.code, &why);
         return;

@@ -124,6 +124,7 @@ sl_err tr_layout_make(const struct sl_body_engine_get_reply *body, struct tr_lay
             layer->run_stride_bytes == layer->run_bytes ? 1 : layer->piece_bytes / layer->run_bytes;
         row->block_count = SL_MIN(row->block_count, layer->block_count);
         row->mapped = row->mapped && layer->buffer != TR_NO_SPAN;
+        row->device = row->device || layer->device;
     }
     return SL_OK;
 }
@@ -147,6 +148,16 @@ void tr_layout_spans(struct tr_layout *layout, const struct tr_span *spans, uint
         SL_ASSERT(low > 0 && spans[low - 1].buffer == layer->buffer);
         layer->span = low - 1;
         layer->offset_bytes -= spans[low - 1].offset_bytes;
+    }
+}
+
+void tr_layout_leave_out(struct tr_layout *layout, uint32_t buffer)
+{
+    for (uint32_t i = 0; i < layout->row_count; i++) {
+        struct tr_row *row = &layout->rows[i];
+        for (uint32_t l = row->first_layer; l < row->first_layer + row->layer_count; l++) {
+            row->mapped = row->mapped && layout->layers[l].buffer != buffer;
+        }
     }
 }
 
@@ -199,10 +210,10 @@ sl_err tr_runs_begin(const struct tr_layout *layout, const struct tr_spot *spot,
         return sl_fail(why, SL_ERR_INVALID, "bytes %" PRIu64 " + %" PRIu64 " of a part of %" PRIu64,
                        range.offset_bytes, range.length_bytes, row->length_bytes);
     }
-    if (!row->mapped) {
-        return sl_fail(why, SL_ERR_UNSUPPORTED,
-                       "rank %u of engine %" PRIu64 ": pool %u is not shared memory of this host",
-                       spot->rank, spot->engine_id, spot->pool);
+    if (!row->mapped || (row->device && !spot->unseen)) {
+        return sl_fail(why, SL_ERR_UNSUPPORTED, "rank %u of engine %" PRIu64 ": pool %u is %s",
+                       spot->rank, spot->engine_id, spot->pool,
+                       row->mapped ? "device memory" : "not shared memory of this host");
     }
     const struct tr_layer *layers = &layout->layers[row->first_layer];
     uint32_t low = 0, high = row->layer_count; /* the last layer that begins at or before it */

@@ -13,6 +13,7 @@
 struct tr_layer {
     uint32_t rank, pool, part, layer;
     uint32_t buffer;       /* number of the mapping; TR_NO_SPAN: memory that is not mapped here */
+    bool device;           /* it is a dmabuf: the fabric has it, no CPU does */
     uint32_t span;         /* that it lies in, after tr_layout_spans */
     uint64_t offset_bytes; /* of block 0: in the buffer, then in the span */
     uint64_t length_bytes; /* of the region */
@@ -26,7 +27,8 @@ struct tr_row { /* a part that a rank has */
     uint64_t length_bytes;
     uint64_t block_count;
     uint64_t run_count; /* of a block, at most */
-    bool mapped;        /* all of its layers are */
+    bool mapped;        /* all of its layers are, or are in the fabric */
+    bool device;        /* some of them are of a dmabuf */
 };
 struct tr_layout {
     struct tr_layer *layers; /* by rank, pool, part, layer; owned */
@@ -47,6 +49,8 @@ sl_err tr_layout_make(const struct sl_body_engine_get_reply *body, struct tr_lay
                       struct tr_layout *out, struct sl_error *why);
 /* spans: sorted, each layer that has a buffer lies in one of them. */
 void tr_layout_spans(struct tr_layout *layout, const struct tr_span *spans, uint32_t span_count);
+/* The buffer is not in the fabric after all: parts with a layer in it are not mapped. */
+void tr_layout_leave_out(struct tr_layout *layout, uint32_t buffer);
 void tr_layout_fini(struct tr_layout *layout); /* also of a zeroed one */
 
 /* NULL: the rank does not have it. */
@@ -63,7 +67,7 @@ struct tr_runs { /* where a walk over a range of a part is */
     uint64_t left_bytes; /* of the range */
 };
 /* Errors: SL_ERR_INVALID (no such part, block or range), SL_ERR_UNSUPPORTED (the part lies in memory
- * that is not mapped here). */
+ * that is not mapped here, or in that of a device and the spot does not say `unseen`). */
 sl_err tr_runs_begin(const struct tr_layout *layout, const struct tr_spot *spot,
                      struct tr_range range, struct tr_runs *out, struct sl_error *why);
 /* The next run; runs that follow each other in memory are one. False: the range is over. */

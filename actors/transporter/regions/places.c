@@ -25,6 +25,15 @@ static const struct tr_row *spot_row(struct transporter *self, const struct tr_s
     return *err == SL_OK ? tr_layout_row(view.layout, spot) : NULL;
 }
 
+sl_err tr_spot_device(struct transporter *self, const struct tr_spot *spot, bool *device,
+                      struct sl_error *why)
+{
+    sl_err err = SL_OK;
+    const struct tr_row *row = spot_row(self, spot, &err, why);
+    *device = row != NULL && row->device;
+    return err;
+}
+
 sl_err tr_spot_length(struct transporter *self, const struct tr_spot *spot, uint64_t *length_bytes,
                       struct sl_error *why)
 {
@@ -75,8 +84,10 @@ sl_err tr_spot_places(struct transporter *self, const struct tr_spot *spot, stru
 sl_err tr_spot_walk_begin(struct transporter *self, const struct tr_spot *spot,
                           struct tr_range range, struct tr_spot_walk *out, struct sl_error *why)
 {
+    struct tr_spot seen = *spot;
+    seen.unseen = false; /* the CPU reads it */
     sl_err err = tr_pools_view(self, spot->engine_id, &out->view, why);
-    return err == SL_OK ? tr_runs_begin(out->view.layout, spot, range, &out->runs, why) : err;
+    return err == SL_OK ? tr_runs_begin(out->view.layout, &seen, range, &out->runs, why) : err;
 }
 
 bool tr_spot_walk_next(struct tr_spot_walk *walk, unsigned char **at, uint64_t *length_bytes)

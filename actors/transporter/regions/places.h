@@ -17,6 +17,10 @@ struct tr_spot tr_spot_of(const struct sl_item_spot *item);
  * SL_ERR_UNSUPPORTED (without the setting; its memory is none of the fabric's: of a device, plain,
  * refused), SL_ERR_INVALID (it has no such part, block or range). */
 
+/* Whether some of it lies in device memory. Such a spot is refused (SL_ERR_UNSUPPORTED) unless it says
+ * `unseen`, and by walks and copies always. */
+sl_err tr_spot_device(struct transporter *self, const struct tr_spot *spot, bool *device,
+                      struct sl_error *why);
 /* Bytes of the part. */
 sl_err tr_spot_length(struct transporter *self, const struct tr_spot *spot, uint64_t *length_bytes,
                       struct sl_error *why);

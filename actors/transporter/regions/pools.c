@@ -2,6 +2,7 @@
  * process, and is checked before an address is made of it. */
 #include "actors/transporter/regions/pools.h"
 
+#include "actors/transporter/regions/dmabufs.h"
 #include "actors/transporter/regions/layout.h"
 #include "cuda/sl_device.h"
 
@@ -25,10 +26,14 @@ enum engine_state {
     ENGINE_ENDING, /* takes all of that back */
     ENGINE_REFUSED /* not tried again while the registrar knows it */
 };
+#define NO_MEMORY UINT32_MAX /* of the fabric: no handle is that */
 struct buffer {
     struct sl_memory_handle handle;
     uint64_t length_bytes; /* that must be mapped */
     struct sl_mapping mapping;
+    bool device; /* instead of a mapping: a dmabuf of the rank's swapper */
+    uint32_t rank;
+    struct tr_dmabuf dmabuf;
 };
 struct engine {
     enum engine_state state;
@@ -44,7 +49,7 @@ struct engine {
     uint32_t buffer_count, mapped;
     struct tr_span *spans;
     struct tr_layout layout; /* of its blocks in the spans */
-    uint32_t *memories;      /* of the fabric, one a span */
+    uint32_t *memories;      /* of the fabric, one a span; NO_MEMORY: it was left out */
     uint32_t span_count, added;
     uint64_t populated_bytes; /* of spans[added] */
     uint64_t other_bytes;     /* of regions that cannot be mapped here */
@@ -55,7 +60,7 @@ struct tr_pools {
     uint32_t engine_max, span_count; /* spans of all engines */
     uint64_t list_due_ns, list_seq;
     struct {
-        sl_metric engines, memories, bytes, refused, regions;
+        sl_metric engines, memories, bytes, device_bytes, refused, regions;
     } metric;
 };
 
@@ -65,20 +70,25 @@ static void metrics_show(struct transporter *self)
 {
     struct sl_metrics *page = self->env->metrics;
     struct tr_pools *pools = self->pools;
-    uint64_t engines = 0, memories = 0, bytes = 0;
+    uint64_t engines = 0, memories = 0, bytes = 0, device_bytes = 0;
     struct sl_fabric_stats stats;
     for (uint32_t i = 0; i < pools->engine_max; i++) {
         const struct engine *engine = &pools->engines[i];
         engines += engine->state == ENGINE_READY ? 1 : 0;
-        memories += engine->added;
         for (uint32_t s = 0; s < engine->added; s++) {
-            bytes += engine->spans[s].length_bytes;
+            bool there = engine->memories[s] != NO_MEMORY;
+            memories += there ? 1 : 0;
+            bytes += there ? engine->spans[s].length_bytes : 0;
+            device_bytes += there && engine->buffers[engine->spans[s].buffer].device
+                                ? engine->spans[s].length_bytes
+                                : 0;
         }
     }
     sl_fabric_stats(self->fabric, &stats);
     sl_metric_set(page, pools->metric.engines, engines);
     sl_metric_set(page, pools->metric.memories, memories);
     sl_metric_set(page, pools->metric.bytes, bytes);
+    sl_metric_set(page, pools->metric.device_bytes, device_bytes);
     sl_metric_set(page, pools->metric.regions, stats.regions);
 }
 
@@ -157,19 +167,41 @@ static void engine_refuse(struct transporter *self, struct engine *engine,
 
 /* ---- what there is to register ---- */
 
+static bool is_device(const struct sl_item_region *region)
+{
+    return region->handle_kind == SL_MEMORY_CUDA_IPC || region->handle_kind == SL_MEMORY_CUDA_FD ||
+           region->handle_kind == SL_MEMORY_CUDA_PARTS;
+}
+
+/* Device memory is asked of the swapper of each rank that has it. */
+static bool buffer_is(const struct buffer *buffer, const struct sl_memory_handle *handle,
+                      uint64_t rank)
+{
+    return buffer->handle.kind == handle->kind && buffer->handle.pid == handle->pid &&
+           buffer->handle.fd == handle->fd &&
+           memcmp(buffer->handle.ipc, handle->ipc, sizeof(handle->ipc)) == 0 &&
+           (!buffer->device || buffer->rank == rank);
+}
+
 /* Gives the number of the buffer that the region lies in; BUFFERS_MAX: there are too many. */
 static uint32_t buffer_of(struct engine *engine, const struct sl_item_region *region)
 {
     uint32_t at = 0;
-    int32_t fd = region->fd > INT32_MAX ? -1 : (int32_t)region->fd;
-    while (at < engine->buffer_count &&
-           (engine->buffers[at].handle.pid != region->pid || engine->buffers[at].handle.fd != fd)) {
+    struct sl_memory_handle handle = {.kind = (enum sl_memory_kind)region->handle_kind,
+                                      .pid = (uint32_t)region->pid,
+                                      .fd = region->fd > INT32_MAX ? -1 : (int32_t)region->fd};
+    if (is_device(region) && region->handle.length > 0) {
+        memcpy(handle.ipc, region->handle.at,
+               SL_MIN(region->handle.length, (uint64_t)sizeof(handle.ipc)));
+    }
+    while (at < engine->buffer_count && !buffer_is(&engine->buffers[at], &handle, region->rank)) {
         at++;
     }
     if (at < BUFFERS_MAX) {
         struct buffer *buffer = &engine->buffers[at];
-        buffer->handle = (struct sl_memory_handle){
-            .kind = SL_MEMORY_SHARED_FD, .pid = (uint32_t)region->pid, .fd = fd};
+        buffer->handle = handle;
+        buffer->device = is_device(region);
+        buffer->rank = (uint32_t)region->rank;
         buffer->length_bytes =
             SL_MAX(buffer->length_bytes, region->offset_bytes + region->length_bytes);
         engine->buffer_count = SL_MAX(engine->buffer_count, at + 1);
@@ -177,10 +209,24 @@ static uint32_t buffer_of(struct engine *engine, const struct sl_item_region *re
     return at;
 }
 
-/* Every region as a layer, with the buffer that it lies in, if it is one that can be mapped here. */
-static sl_err engine_layout(struct engine *engine, const struct sl_body_engine_get_reply *body,
-                            struct sl_error *why)
+/* Whether device memory can be in the fabric at all. */
+static bool devices_may(struct transporter *self, const struct engine *engine)
 {
+    struct sl_error why = {0};
+    bool may = sl_fabric_dmabuf_check(self->fabric, &why) == SL_OK;
+    if (!may) {
+        sl_log_write(self->env->log, SL_LOG_INFO, 0,
+                     "device memory of engine %" PRIu64 " is left out: %s", engine->id, why.text);
+    }
+    return may;
+}
+
+/* Every region as a layer, with the buffer that it lies in, if it is one that can be mapped here, or
+ * may be a dmabuf. */
+static sl_err engine_layout(struct transporter *self, struct engine *engine,
+                            const struct sl_body_engine_get_reply *body, struct sl_error *why)
+{
+    bool asked = false, devices = false;
     struct tr_layer *layers = calloc(body->regions.count + 1, sizeof(*layers));
     sl_err err = layers != NULL
                      ? SL_OK
@@ -189,7 +235,12 @@ static sl_err engine_layout(struct engine *engine, const struct sl_body_engine_g
     for (uint64_t i = 0; i < body->regions.count && err == SL_OK; i++) {
         const struct sl_item_region *region = &body->regions.at[i];
         err = tr_layout_region(body, i, &layers[i], why);
-        if (err == SL_OK && region->handle_kind == SL_MEMORY_SHARED_FD) {
+        if (is_device(region) && !asked) {
+            devices = devices_may(self, engine);
+            asked = true;
+        }
+        layers[i].device = is_device(region) && devices;
+        if (err == SL_OK && (region->handle_kind == SL_MEMORY_SHARED_FD || layers[i].device)) {
             layers[i].buffer = buffer_of(engine, region);
             if (layers[i].buffer == BUFFERS_MAX) {
                 err = sl_fail(why, SL_ERR_LIMIT, "more than %u memory handles", BUFFERS_MAX);
@@ -227,15 +278,16 @@ static sl_err engine_spans(struct engine *engine, uint32_t *count, struct sl_err
     return tr_spans_join(engine->spans, count, why);
 }
 
-static sl_err engine_plan(struct tr_pools *pools, struct engine *engine,
+static sl_err engine_plan(struct transporter *self, struct engine *engine,
                           const struct sl_body_engine_get_reply *body, struct sl_error *why)
 {
+    struct tr_pools *pools = self->pools;
     uint32_t count = 0;
     engine->buffers = calloc(BUFFERS_MAX, sizeof(*engine->buffers));
     if (engine->buffers == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u buffers", BUFFERS_MAX);
     }
-    sl_err err = engine_layout(engine, body, why);
+    sl_err err = engine_layout(self, engine, body, why);
     if (err == SL_OK) {
         err = engine_spans(engine, &count, why);
     }
@@ -272,7 +324,7 @@ void tr_pools_described(struct transporter *self, uint32_t index, const struct s
     const struct sl_body_engine_get_reply *body = &reply->body.engine_get_reply;
     engine->proc = (struct sl_proc_id){.pid = (uint32_t)body->pid, .start_time = body->start_time};
     engine->state = ENGINE_MAPPING;
-    if (engine_plan(self->pools, engine, body, &why) != SL_OK) {
+    if (engine_plan(self, engine, body, &why) != SL_OK) {
         engine_refuse(self, engine, &why);
     }
     self->env->ops->wake_at(self->env, 0);
@@ -296,25 +348,89 @@ static void engine_mapped(struct transporter *self, struct engine *engine)
     }
 }
 
-static void engine_map(struct transporter *self, struct engine *engine)
+/* Its parts go by the arena and the swapper. */
+static void buffer_leave_out(struct transporter *self, struct engine *engine, uint32_t number,
+                             const struct sl_error *why)
+{
+    tr_dmabuf_close(&engine->buffers[number].dmabuf);
+    tr_layout_leave_out(&engine->layout, number);
+    for (uint32_t i = 0; i < engine->layout.layer_count; i++) {
+        const struct tr_layer *layer = &engine->layout.layers[i];
+        engine->other_bytes += layer->buffer == number ? layer->length_bytes : 0;
+    }
+    sl_log_write(self->env->log, SL_LOG_WARN, 0,
+                 "device memory of engine %" PRIu64 ", rank %u, is left out of the fabric: %s",
+                 engine->id, engine->buffers[number].rank, why->text);
+}
+
+/* Gives when it wants the next turn. */
+static uint64_t buffer_export(struct transporter *self, struct engine *engine)
+{
+    struct buffer *buffer = &engine->buffers[engine->mapped];
+    struct sl_error why = {0};
+    uint64_t next_ns = 0;
+    if (buffer->dmabuf.state == TR_DMABUF_ASKED) {
+        return SL_NEVER_NS;
+    }
+    if (buffer->dmabuf.state == TR_DMABUF_WANTED) {
+        const struct tr_dmabuf_want want = {.engine_id = engine->id,
+                                            .length_bytes = buffer->length_bytes,
+                                            .rank = buffer->rank,
+                                            .index = (uint32_t)(engine - self->pools->engines),
+                                            .handle = &buffer->handle};
+        next_ns = tr_dmabuf_ask(self, &buffer->dmabuf, &want, &engine->call_seq, &why);
+    }
+    if (buffer->dmabuf.state == TR_DMABUF_NONE) {
+        buffer_leave_out(self, engine, engine->mapped, &why);
+        next_ns = 0;
+        engine->mapped++;
+    }
+    return next_ns;
+}
+
+void tr_pools_exported(struct transporter *self, uint32_t index, const struct sl_msg *reply)
+{
+    struct engine *engine = &self->pools->engines[index];
+    struct sl_error why = {0};
+    SL_ASSERT(index < self->pools->engine_max);
+    engine->call_seq = 0;
+    if (engine->state != ENGINE_MAPPING) {
+        return; /* it has ended meanwhile */
+    }
+    struct tr_dmabuf *dmabuf = &engine->buffers[engine->mapped].dmabuf;
+    tr_dmabuf_answered(self, dmabuf, reply, &why);
+    if (dmabuf->state == TR_DMABUF_NONE) {
+        buffer_leave_out(self, engine, engine->mapped, &why);
+    }
+    engine->mapped += dmabuf->state == TR_DMABUF_WANTED ? 0 : 1;
+    self->env->ops->wake_at(self->env, 0);
+}
+
+/* Gives when it wants the next turn. */
+static uint64_t engine_map(struct transporter *self, struct engine *engine)
 {
     struct sl_device *device = self->pools->device;
     struct sl_error why = {0};
     if (engine->mapped == engine->buffer_count) {
         engine_mapped(self, engine);
-        return;
+        return 0;
     }
     struct buffer *buffer = &engine->buffers[engine->mapped];
+    if (buffer->device) {
+        return buffer_export(self, engine);
+    }
     if (device->ops->map(device, &buffer->handle, buffer->length_bytes, &buffer->mapping, &why) ==
         SL_OK) {
         engine->mapped++;
     } else {
         engine_refuse(self, engine, &why);
     }
+    return 0;
 }
 
 static unsigned char *span_at(const struct engine *engine, uint32_t span)
 {
+    SL_ASSERT(!engine->buffers[engine->spans[span].buffer].device);
     unsigned char *base = engine->buffers[engine->spans[span].buffer].mapping.base;
     return base + engine->spans[span].offset_bytes;
 }
@@ -341,6 +457,19 @@ static bool span_populate(struct transporter *self, struct engine *engine)
     return true;
 }
 
+/* A span is not registered. Device memory that a NIC does not take is left out; the rest stays. */
+static void engine_not_added(struct transporter *self, struct engine *engine,
+                             const struct sl_error *why)
+{
+    uint32_t number = engine->spans[engine->added].buffer;
+    if (!engine->buffers[number].device) {
+        engine_refuse(self, engine, why);
+    } else if (engine->state == ENGINE_ADDING) {
+        buffer_leave_out(self, engine, number, why);
+        engine->memories[engine->added++] = NO_MEMORY;
+    }
+}
+
 static void engine_add(struct transporter *self, struct engine *engine)
 {
     struct sl_error why = {0};
@@ -353,11 +482,20 @@ static void engine_add(struct transporter *self, struct engine *engine)
                      engine->id, engine->proc.pid, engine->span_count, engine->other_bytes);
         return;
     }
-    if (engine->adding || !span_populate(self, engine)) {
+    const struct tr_span *span = &engine->spans[engine->added];
+    const struct buffer *buffer = &engine->buffers[span->buffer];
+    if (buffer->device && buffer->dmabuf.state == TR_DMABUF_NONE) {
+        engine->memories[engine->added++] = NO_MEMORY;
         return;
     }
-    const struct tr_span *span = &engine->spans[engine->added];
-    const struct sl_fabric_memory memory = {.at = span_at(engine, engine->added),
+    if (engine->adding || (!buffer->device && !span_populate(self, engine))) {
+        return;
+    }
+    struct sl_fabric_dmabuf dmabuf = buffer->dmabuf.memory;
+    dmabuf.offset_bytes += span->offset_bytes;
+    const struct sl_fabric_memory memory = {.at = buffer->device ? NULL
+                                                                 : span_at(engine, engine->added),
+                                            .dmabuf = buffer->device ? &dmabuf : NULL,
                                             .length_bytes = span->length_bytes,
                                             .stride_bytes = span->stride_bytes,
                                             .unread = true};
@@ -365,7 +503,7 @@ static void engine_add(struct transporter *self, struct engine *engine)
         SL_OK) {
         engine->adding = true;
     } else {
-        engine_refuse(self, engine, &why);
+        engine_not_added(self, engine, &why);
     }
 }
 
@@ -381,7 +519,7 @@ bool tr_pools_registered(struct transporter *self, uint32_t memory, const struct
         if (why == NULL || why->code == SL_OK) {
             engine->added++;
         } else {
-            engine_refuse(self, engine, why);
+            engine_not_added(self, engine, why);
         }
         metrics_show(self);
         self->env->ops->wake_at(self->env, 0);
@@ -390,22 +528,31 @@ bool tr_pools_registered(struct transporter *self, uint32_t memory, const struct
     return false;
 }
 
+static void buffer_close(struct tr_pools *pools, struct buffer *buffer)
+{
+    if (buffer->device) {
+        tr_dmabuf_close(&buffer->dmabuf);
+    } else {
+        pools->device->ops->unmap(pools->device, &buffer->mapping);
+    }
+}
+
 /* False: a transfer or a grant still uses some of it. */
 static bool engine_take_back(struct transporter *self, struct engine *engine)
 {
-    struct sl_device *device = self->pools->device;
     bool gone = false;
     if (engine->adding) { /* given up half-way */
         (void)sl_fabric_memory_remove_step(self->fabric, engine->memories[engine->added], &gone);
         engine->adding = !gone;
+    } else if (engine->added > 0 && engine->memories[engine->added - 1] == NO_MEMORY) {
+        engine->added--;
     } else if (engine->added > 0) {
         sl_err err =
             sl_fabric_memory_remove_step(self->fabric, engine->memories[engine->added - 1], &gone);
         engine->added -= gone ? 1 : 0;
         return err != SL_ERR_BUSY;
     } else if (engine->mapped > 0) {
-        engine->mapped--;
-        device->ops->unmap(device, &engine->buffers[engine->mapped].mapping);
+        buffer_close(self->pools, &engine->buffers[--engine->mapped]);
     }
     if (!engine->adding && engine->added == 0 && engine->mapped == 0) {
         engine_over(self, engine); /* in the same turn: somebody waits for it */
@@ -418,8 +565,7 @@ static uint64_t engine_step(struct transporter *self, struct engine *engine, uin
 {
     switch (engine->state) {
     case ENGINE_MAPPING:
-        engine_map(self, engine);
-        return 0;
+        return engine_map(self, engine);
     case ENGINE_ADDING:
         engine_add(self, engine);
         return engine->adding ? SL_NEVER_NS : 0; /* the fabric says when it has done it */
@@ -594,6 +740,7 @@ sl_err tr_pools_init(struct transporter *self, struct sl_error *why)
     pools->metric.engines = sl_metric_define(env->metrics, "pool_engines");
     pools->metric.memories = sl_metric_define(env->metrics, "pool_memories");
     pools->metric.bytes = sl_metric_define(env->metrics, "pool_bytes");
+    pools->metric.device_bytes = sl_metric_define(env->metrics, "pool_device_bytes");
     pools->metric.refused = sl_metric_define(env->metrics, "pools_refused");
     pools->metric.regions = sl_metric_define(env->metrics, "regions_registered");
     return sl_device_open("host", 0, STAGING_BYTES, &pools->device, why);
@@ -608,7 +755,7 @@ void tr_pools_fini(struct transporter *self)
     for (uint32_t i = 0; pools->engines != NULL && i < pools->engine_max; i++) {
         struct engine *engine = &pools->engines[i];
         for (uint32_t b = 0; b < engine->mapped; b++) {
-            pools->device->ops->unmap(pools->device, &engine->buffers[b].mapping);
+            buffer_close(pools, &engine->buffers[b]);
         }
         free(engine->buffers);
         free(engine->spans);

@@ -120,6 +120,7 @@ struct tr_part {
     uint32_t spot_count;            /* 0: into the arena */
     uint32_t place_at, place_count; /* of the first one, among the trip's */
     uint64_t spot_bytes;
+    bool unseen, checked; /* of the spot: device memory; what lies there has the digest */
 };
 struct tr_wait {
     struct tr_wait *next;
@@ -158,7 +159,7 @@ struct tr_fetch {
     uint32_t *unit_of;    /* item_count */
     uint64_t *unit_codes; /* item_count at most */
 };
-enum tr_phase { TR_FREE, TR_PIN, TR_RESERVE, TR_READ, TR_COPY, TR_COMMIT };
+enum tr_phase { TR_FREE, TR_PIN, TR_RESERVE, TR_READ, TR_CHECK, TR_COPY, TR_COMMIT };
 struct tr_trip {
     struct tr_question question; /* TR_PIN */
     enum tr_phase phase;
@@ -294,7 +295,8 @@ enum tr_call {
     TR_CALL_PROMOTE,
     TR_CALL_REMOVAL,
     TR_CALL_ENGINES,
-    TR_CALL_ENGINE
+    TR_CALL_ENGINE,
+    TR_CALL_EXPORT
 };
 static inline uint64_t tr_cookie(enum tr_call call, uint32_t index)
 {

@@ -92,7 +92,7 @@ struct sl_fabric_options {
     uint64_t seed;                      /* of the jitter; 0: random */
     struct sl_fabric_events events;
     const struct fabric_backend *backend; /* instead of that of the kind; NULL: none */
-    void *backend_context;
+    void *backend_context; /* of that; verbs: a struct sl_verbs_lib instead of the library */
 };
 /* Values that fit most nodes; no address, no events. */
 void sl_fabric_options_init(struct sl_fabric_options *options, const char *kind);
@@ -117,8 +117,16 @@ void sl_fabric_step(struct sl_fabric *fabric, uint64_t now_ns);
 uint64_t sl_fabric_wake_at(const struct sl_fabric *fabric);
 
 /* ---- memory ---- */
+/* Memory that no CPU address names, such as a GPU's: what a dmabuf has from offset_bytes on. */
+struct sl_fabric_dmabuf {
+    int fd;
+    uint64_t offset_bytes;
+};
 struct sl_fabric_memory {
-    void *at; /* lent until deregistered */
+    void *at; /* lent until deregistered; NULL: it is a dmabuf's */
+    /* Borrowed; the descriptor is copied, and the copy closed with the memory. Nothing here touches
+     * such bytes: a piece with a digest on them is refused, the caller checks what landed. NULL: at */
+    const struct sl_fabric_dmabuf *dmabuf;
     uint64_t length_bytes;
     uint64_t chunk_bytes;  /* arena: no extent crosses a multiple of it; 0: a pool */
     uint64_t stride_bytes; /* pool: bytes of a block; 0: an arena */
@@ -126,7 +134,8 @@ struct sl_fabric_memory {
 };
 /* Registers in the background, a region a step; registered() tells the end. Until then transfers
  * and grants of it are refused (SL_ERR_BUSY). Errors: SL_ERR_LIMIT, SL_ERR_INVALID,
- * SL_ERR_NO_MEMORY. */
+ * SL_ERR_NO_MEMORY; of a dmabuf: those of sl_fabric_dmabuf_check, SL_ERR_OS (no descriptor).
+ * registered() of a dmabuf: SL_ERR_UNSUPPORTED (the device or its driver does not take it). */
 sl_err sl_fabric_memory_add(struct sl_fabric *fabric, const struct sl_fabric_memory *memory,
                             uint32_t *out, struct sl_error *why);
 /* Errors: SL_ERR_NOT_FOUND, SL_ERR_BUSY (transfers or grants use it). A memory that is still being
@@ -136,6 +145,9 @@ sl_err sl_fabric_memory_remove(struct sl_fabric *fabric, uint32_t memory);
  * deregistered. From the first call on transfers and grants of it are refused, and nothing more of
  * it is registered. Errors: as above; after SL_ERR_BUSY nothing has changed. */
 sl_err sl_fabric_memory_remove_step(struct sl_fabric *fabric, uint32_t memory, bool *gone);
+/* Whether memory of a dmabuf can be registered at all: that a device takes one shows only when it is
+ * registered. Errors: SL_ERR_UNSUPPORTED (by tcp, or a libibverbs that is too old). */
+sl_err sl_fabric_dmabuf_check(const struct sl_fabric *fabric, struct sl_error *why);
 /* The largest region that is registered: of the options, or of the device where that is less. */
 uint64_t sl_fabric_region_bytes_max(const struct sl_fabric *fabric);
 
@@ -212,7 +224,8 @@ struct sl_fabric_transfer {
  * SL_ERR_TIMEOUT, SL_ERR_CANCELLED, SL_ERR_PEER_DIED, SL_ERR_UNREACHABLE (link is down),
  * SL_ERR_PERMISSION (the peer refuses the key or the range), SL_ERR_CORRUPT (digest).
  * Errors: SL_ERR_NOT_FOUND (peer, key, memory), SL_ERR_BUSY (memory is not registered yet),
- * SL_ERR_INVALID (range, places, count, a key of another peer or verb), SL_ERR_LIMIT (tables full),
+ * SL_ERR_INVALID (range, places, count, a key of another peer or verb, a digest of bytes in a
+ * dmabuf), SL_ERR_LIMIT (tables full),
  * SL_ERR_UNREACHABLE (several NICs: the key went with the link of each). */
 sl_err sl_fabric_post(struct sl_fabric *fabric, const struct sl_fabric_transfer *transfer,
                       struct sl_error *why);

@@ -13,6 +13,9 @@
 #define FABRIC_NONE        UINT32_MAX
 #define FABRIC_TOKEN_BYTES 24u
 #define FABRIC_SPANS_MAX   32u /* of a unit, when regions matter */
+/* What a NIC calls the first byte of a dmabuf: no user space has it, so a CPU that touched it would
+ * fault. A NIC wants the offset within a page to be that in the dmabuf; here that of a huge one. */
+#define FABRIC_DMABUF_BASE (UINT64_C(1) << 47)
 
 struct sl_fabric;
 
@@ -33,7 +36,9 @@ enum fabric_memory_state {
     MEMORY_LEAVING /* goes, a region a call */
 };
 struct fabric_memory {
-    struct sl_fabric_memory what;
+    struct sl_fabric_memory what; /* of a dmabuf: at is what the NIC calls it */
+    struct sl_fabric_dmabuf dmabuf;
+    bool by_dmabuf; /* dmabuf.fd is ours */
     struct fabric_region *regions;
     uint32_t region_count; /* registered so far */
     uint32_t region_capacity;
@@ -68,6 +73,7 @@ struct fabric_unit {
     uint8_t verb;
     bool first, last; /* of its piece */
     bool skipped;     /* never reached the wire */
+    bool unseen;      /* some of its local memory is a dmabuf's: no CPU can read it */
 };
 
 struct fabric_peer;
@@ -136,6 +142,7 @@ struct fabric_piece {
     struct sl_runs uncut;        /* from cut_bytes on */
     struct sl_digest digest;
     bool check_digest;
+    bool unseen; /* some of its places are a dmabuf's */
     uint8_t code;
     bool cut_off; /* no further units are cut */
     uint32_t memory_index, key_index;
@@ -170,6 +177,11 @@ struct fabric_backend {
     sl_err (*region_add)(struct sl_fabric *fabric, void *at, uint64_t length_bytes,
                          struct fabric_region *out, struct sl_error *why);
     void (*region_remove)(struct sl_fabric *fabric, struct fabric_region *region);
+    /* The same of a dmabuf, which the NIC is to call by the address at; and whether it can be done at
+     * all. NULL, both: it cannot. */
+    sl_err (*dmabuf_add)(struct sl_fabric *fabric, const struct sl_fabric_dmabuf *dmabuf, void *at,
+                         uint64_t length_bytes, struct fabric_region *out, struct sl_error *why);
+    sl_err (*dmabuf_check)(const struct sl_fabric *fabric, struct sl_error *why);
     /* Tells its address and builds the lanes; fabric_peer_up or fabric_peer_fail follow. */
     sl_err (*peer_start)(struct fabric_peer *peer, struct sl_error *why);
     sl_err (*peer_address)(struct fabric_peer *peer, const void *blob, uint32_t length_bytes,

@@ -1,9 +1,12 @@
 /* runtime/fabric/core/memory.c - memories are registered, a region a step. */
 #include "runtime/fabric/core/rails.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static void region_drop(struct sl_fabric *fabric, struct fabric_memory *memory)
 {
@@ -19,6 +22,9 @@ void fabric_memory_clear(struct sl_fabric *fabric, struct fabric_memory *memory)
     }
     if (memory->state == MEMORY_REGISTERING || memory->state == MEMORY_FAILED) {
         fabric->registering--;
+    }
+    if (memory->by_dmabuf) {
+        close(memory->dmabuf.fd);
     }
     free(memory->regions);
     free(memory->why);
@@ -41,16 +47,51 @@ static bool memory_cut(const struct sl_fabric *fabric, const struct fabric_memor
                : sl_mr_next_of_arena(what->length_bytes, what->chunk_bytes, limit, at, cut);
 }
 
+sl_err sl_fabric_dmabuf_check(const struct sl_fabric *fabric, struct sl_error *why)
+{
+    if (fabric->rails != NULL) {
+        return fabric_rails_dmabuf_check(fabric, why);
+    }
+    return fabric->ops->dmabuf_check != NULL
+               ? fabric->ops->dmabuf_check(fabric, why)
+               : sl_fail(why, SL_ERR_UNSUPPORTED, "fabric %s: it moves no memory of a dmabuf",
+                         fabric->ops->name);
+}
+
+/* A descriptor of the memory's own, and the address that the NIC calls it by. */
+static sl_err memory_dmabuf(struct sl_fabric *fabric, const struct sl_fabric_dmabuf *dmabuf,
+                            struct fabric_memory *out, struct sl_error *why)
+{
+    sl_err err = sl_fabric_dmabuf_check(fabric, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    if (dmabuf->offset_bytes > INT64_MAX - out->what.length_bytes) {
+        return sl_fail(why, SL_ERR_INVALID, "a dmabuf has no byte %" PRIu64, dmabuf->offset_bytes);
+    }
+    out->dmabuf = (struct sl_fabric_dmabuf){.fd = fcntl(dmabuf->fd, F_DUPFD_CLOEXEC, 0),
+                                            .offset_bytes = dmabuf->offset_bytes};
+    if (out->dmabuf.fd < 0) {
+        return sl_fail_os(why, errno, "copy descriptor %d of a dmabuf", dmabuf->fd);
+    }
+    out->by_dmabuf = true;
+    out->what.dmabuf = NULL;
+    out->what.at = (void *)(uintptr_t)(FABRIC_DMABUF_BASE + dmabuf->offset_bytes % (2 * SL_MIB));
+    return SL_OK;
+}
+
 sl_err sl_fabric_memory_add(struct sl_fabric *fabric, const struct sl_fabric_memory *memory,
                             uint32_t *out, struct sl_error *why)
 {
     if (fabric->rails != NULL) {
         return fabric_rails_memory_add(fabric, memory, out, why);
     }
-    if (memory->at == NULL || memory->length_bytes == 0 ||
+    if ((memory->at == NULL) == (memory->dmabuf == NULL) || memory->length_bytes == 0 ||
+        memory->length_bytes > INT64_MAX ||
         (memory->chunk_bytes == 0) == (memory->stride_bytes == 0)) {
-        return sl_fail(why, SL_ERR_INVALID,
-                       "memory needs an address, a length, and either a chunk or a stride");
+        return sl_fail(
+            why, SL_ERR_INVALID,
+            "memory needs an address or a dmabuf, a length, and either a chunk or a stride");
     }
     uint32_t index = 0;
     while (index < fabric->options.memories_max && fabric->memories[index].state != MEMORY_FREE) {
@@ -73,6 +114,13 @@ sl_err sl_fabric_memory_add(struct sl_fabric *fabric, const struct sl_fabric_mem
     fresh.regions = calloc(fresh.region_capacity, sizeof(*fresh.regions));
     if (fresh.regions == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u regions", fresh.region_capacity);
+    }
+    if (memory->dmabuf != NULL) {
+        sl_err err = memory_dmabuf(fabric, memory->dmabuf, &fresh, why);
+        if (err != SL_OK) {
+            free(fresh.regions);
+            return err;
+        }
     }
     fresh.generation = fabric_generation_next(fabric->memories[index].generation);
     fabric->memories[index] = fresh;
@@ -158,6 +206,18 @@ static void memory_roll_back(struct sl_fabric *fabric, uint32_t index)
     memory_tell(fabric, handle, region_index, &why);
 }
 
+static sl_err region_add(struct sl_fabric *fabric, const struct fabric_memory *memory,
+                         struct fabric_region *region, struct sl_error *why)
+{
+    void *at = (unsigned char *)memory->what.at + region->offset_bytes;
+    const struct sl_fabric_dmabuf dmabuf = {.fd = memory->dmabuf.fd,
+                                            .offset_bytes =
+                                                memory->dmabuf.offset_bytes + region->offset_bytes};
+    return memory->by_dmabuf
+               ? fabric->ops->dmabuf_add(fabric, &dmabuf, at, region->length_bytes, region, why)
+               : fabric->ops->region_add(fabric, at, region->length_bytes, region, why);
+}
+
 /* The next region of one memory; the rest of the work goes on in between. */
 static void memory_step(struct sl_fabric *fabric, uint32_t index)
 {
@@ -175,8 +235,7 @@ static void memory_step(struct sl_fabric *fabric, uint32_t index)
     *region = (struct fabric_region){.offset_bytes = cut.offset_bytes,
                                      .length_bytes = cut.length_bytes,
                                      .unread = memory->what.unread};
-    void *at = (unsigned char *)memory->what.at + cut.offset_bytes;
-    if (fabric->ops->region_add(fabric, at, cut.length_bytes, region, &why) == SL_OK) {
+    if (region_add(fabric, memory, region, &why) == SL_OK) {
         memory->region_count++;
         fabric->stats.regions++;
         return;

@@ -32,7 +32,7 @@ struct rail {
     uint16_t *grant_of;            /* by slot of the rail's grant: slot of ours */
 };
 struct rails_memory {
-    bool used;
+    bool used, by_dmabuf;
     uint16_t generation, ready; /* ready: a bit a rail */
     uint32_t users;             /* pieces and grants */
     uint32_t sub[RAILS_MAX];
@@ -141,6 +141,7 @@ sl_err fabric_rails_memory_add(struct sl_fabric *fabric, const struct sl_fabric_
 sl_err fabric_rails_memory_remove(struct sl_fabric *fabric, uint32_t memory);
 sl_err fabric_rails_memory_remove_step(struct sl_fabric *fabric, uint32_t memory, bool *gone);
 uint64_t fabric_rails_region_bytes_max(const struct sl_fabric *fabric);
+sl_err fabric_rails_dmabuf_check(const struct sl_fabric *fabric, struct sl_error *why);
 bool rails_memory_is_ready(const struct rails *rails, const struct rails_memory *memory);
 /* The memories of the places (count 0: the one) are there and ready. Errors: SL_ERR_NOT_FOUND,
  * SL_ERR_BUSY. */

@@ -122,6 +122,7 @@ sl_err fabric_rails_memory_add(struct sl_fabric *fabric, const struct sl_fabric_
     }
     struct rails_memory *memory = &rails->memories[index];
     *memory = (struct rails_memory){.used = true,
+                                    .by_dmabuf = what->dmabuf != NULL,
                                     .generation = fabric_generation_next(memory->generation)};
     memset(memory->sub, 0xff, sizeof(memory->sub));
     sl_err err = SL_OK;
@@ -202,6 +203,19 @@ uint64_t fabric_rails_region_bytes_max(const struct sl_fabric *fabric)
         }
     }
     return bytes;
+}
+
+/* A memory is registered with every rail. */
+sl_err fabric_rails_dmabuf_check(const struct sl_fabric *fabric, struct sl_error *why)
+{
+    const struct rails *rails = fabric->rails;
+    sl_err err = SL_OK;
+    for (uint32_t i = 0; i < rails->count && err == SL_OK; i++) {
+        if (rails->at[i].fabric != NULL) {
+            err = sl_fabric_dmabuf_check(rails->at[i].fabric, why);
+        }
+    }
+    return err;
 }
 
 void rails_on_registered(void *context, uint32_t sub, uint32_t region_index,

@@ -155,6 +155,20 @@ static void transfer_free(struct rails *rails, struct rails_transfer *transfer)
     rails->free_transfer = index;
 }
 
+/* The memories are there. */
+static sl_err digest_check(const struct rails *rails, const struct sl_fabric_piece *piece,
+                           struct sl_error *why)
+{
+    uint32_t count = SL_MAX(piece->place_count, 1u);
+    for (uint32_t i = 0; piece->digest != NULL && i < count; i++) {
+        uint32_t memory = piece->places != NULL ? piece->places[i].memory : piece->memory;
+        if (rails_memory_of(rails, memory)->by_dmabuf) {
+            return sl_fail(why, SL_ERR_INVALID, "a digest of bytes in a dmabuf");
+        }
+    }
+    return SL_OK;
+}
+
 static sl_err post_check(struct rails *rails, const struct sl_fabric_transfer *want,
                          struct sl_error *why)
 {
@@ -174,6 +188,9 @@ static sl_err post_check(struct rails *rails, const struct sl_fabric_transfer *w
         if (err == SL_OK) {
             err =
                 rails_memories_check(rails, piece->memory, piece->places, piece->place_count, why);
+        }
+        if (err == SL_OK) {
+            err = digest_check(rails, piece, why);
         }
         if (err != SL_OK) {
             return err;

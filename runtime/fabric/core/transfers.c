@@ -5,6 +5,20 @@
 #include <inttypes.h>
 #include <string.h>
 
+/* Nothing here can read the bytes. */
+static sl_err digest_check(struct sl_fabric *fabric, const struct sl_fabric_piece *piece,
+                           struct sl_error *why)
+{
+    uint32_t count = SL_MAX(piece->place_count, 1u);
+    for (uint32_t i = 0; piece->digest != NULL && i < count; i++) {
+        uint32_t memory = piece->places != NULL ? piece->places[i].memory : piece->memory;
+        if (fabric_memory_of(fabric, memory)->by_dmabuf) {
+            return sl_fail(why, SL_ERR_INVALID, "a digest of bytes in a dmabuf");
+        }
+    }
+    return SL_OK;
+}
+
 static sl_err piece_check(struct sl_fabric *fabric, const struct sl_fabric_transfer *transfer,
                           const struct sl_fabric_piece *piece, struct sl_error *why)
 {
@@ -19,6 +33,9 @@ static sl_err piece_check(struct sl_fabric *fabric, const struct sl_fabric_trans
                                      false, why);
     if (err == SL_OK && piece->places == NULL) {
         err = fabric_range_check(fabric, &whole, false, why);
+    }
+    if (err == SL_OK) {
+        err = digest_check(fabric, piece, why);
     }
     if (err != SL_OK) {
         return err;
@@ -102,10 +119,14 @@ static uint32_t piece_take(struct sl_fabric *fabric, const struct sl_fabric_piec
         piece->places = fabric_places_hold(fabric, want->places, want->place_count);
         piece->uncut = sl_runs_from(&piece->places->run);
         piece->want.places = NULL;
+        for (uint32_t i = 0; i < want->place_count; i++) {
+            piece->unseen |= fabric->memories[want->places[i].memory & 0xffffu].by_dmabuf;
+        }
     } else {
         struct fabric_memory *memory = &fabric->memories[piece->memory_index];
         piece->uncut =
             sl_runs_of((unsigned char *)memory->what.at + want->offset_bytes, want->length_bytes);
+        piece->unseen = memory->by_dmabuf;
         memory->users++;
     }
     fabric->keys[piece->key_index].users++;

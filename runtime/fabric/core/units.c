@@ -261,6 +261,7 @@ static bool lane_cut(struct fabric_lane *lane)
         .verb = (uint8_t)fabric->transfers[piece->transfer].verb,
         .first = piece->cut_bytes == 0,
         .last = piece->cut_bytes + length == piece->want.length_bytes,
+        .unseen = piece->unseen,
     };
     piece->cut_bytes += length;
     sl_runs_skip(&piece->uncut, length);

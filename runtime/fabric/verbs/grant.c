@@ -161,6 +161,17 @@ static bool range_cut(struct range_walk *walk, struct fabric_region *out)
     return true;
 }
 
+/* The dmabuf from there on where the next range lies; false: it lies in none. */
+static bool range_dmabuf(struct range_walk *walk, struct sl_fabric_dmabuf *out)
+{
+    if (!range_is_left(walk) || !walk->fabric->memories[walk->memory_index].by_dmabuf) {
+        return false;
+    }
+    *out = walk->fabric->memories[walk->memory_index].dmabuf;
+    out->offset_bytes += walk->offset_bytes;
+    return true;
+}
+
 /* The next whole range, by its offset in the key. */
 static bool range_whole(struct range_walk *walk, struct fabric_region *out)
 {
@@ -347,15 +358,19 @@ static sl_err own_register(struct fabric_peer *peer, struct fabric_grant *grant,
     struct range_walk walk = range_begin(fabric, grant);
     struct fabric_region range;
     unsigned char *out = key + KEY_HEAD;
-    for (uint32_t i = 0; range_whole(&walk, &range); i++) {
-        struct ibv_mr *own =
-            verbs->lib.verbs_reg_mr(verbs->pd, (void *)(uintptr_t)range.addr, range.length_bytes,
-                                    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-        if (own == NULL) {
-            int code = errno;
+    for (uint32_t i = 0;; i++) {
+        struct sl_fabric_dmabuf dmabuf;
+        struct ibv_mr *own = NULL;
+        bool by_dmabuf = range_dmabuf(&walk, &dmabuf);
+        if (!range_whole(&walk, &range)) {
+            break;
+        }
+        sl_err err =
+            verbs_register(verbs, by_dmabuf ? &dmabuf : NULL, range.addr, range.length_bytes,
+                           IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, &own, why);
+        if (err != SL_OK) {
             own_free(verbs, held);
-            return sl_fail_os(why, code, "register %" PRIu64 " bytes for a ticket",
-                              range.length_bytes);
+            return err;
         }
         held->windows[i].own = own;
         out = key_region(out, &range);

@@ -82,6 +82,11 @@ static inline uint64_t verbs_id(enum verbs_work work, uint16_t life, uint32_t in
     return (uint64_t)work << 56 | (uint64_t)life << 40 | (uint64_t)index << 24 | rest;
 }
 
+/* ---- verbs.c ---- */
+/* A memory region; dmabuf NULL: of memory at that address, else the NIC calls it so. Errors:
+ * SL_ERR_UNSUPPORTED (of a dmabuf: library, kernel or device do not take it), SL_ERR_OS. */
+sl_err verbs_register(struct verbs *verbs, const struct sl_fabric_dmabuf *dmabuf, uint64_t at,
+                      uint64_t length_bytes, int access, struct ibv_mr **out, struct sl_error *why);
 /* ---- verbs_peer.c ---- */
 sl_err verbs_peer_start(struct fabric_peer *peer, struct sl_error *why);
 sl_err verbs_peer_address(struct fabric_peer *peer, const void *blob, uint32_t length_bytes,

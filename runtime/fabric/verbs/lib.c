@@ -30,6 +30,9 @@ sl_err sl_verbs_load(struct sl_verbs_lib *out, struct sl_error *why)
         err = symbol(library, "ibv_" #name, &out->verbs_##name, why); \
     }
     SL_VERBS_TABLE(SL_VERBS_LOAD)
+    if (symbol(library, "ibv_reg_dmabuf_mr", &out->verbs_reg_dmabuf_mr, NULL) != SL_OK) {
+        out->verbs_reg_dmabuf_mr = NULL;
+    }
     (void)dlclose(library); /* RTLD_NODELETE: it stays */
     return err;
 }

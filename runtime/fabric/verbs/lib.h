@@ -41,6 +41,8 @@ struct sl_verbs_lib {
     SL_VERBS_TABLE(SL_VERBS_FIELD)
     ssize_t (*verbs_query_gid_table)(struct ibv_context *, struct ibv_gid_entry *, size_t, uint32_t,
                                      size_t);
+    /* NULL: the library is older (rdma-core 34) */
+    struct ibv_mr *(*verbs_reg_dmabuf_mr)(struct ibv_pd *, uint64_t, size_t, uint64_t, int, int);
 };
 /* Errors: SL_ERR_UNSUPPORTED (no library, or one that lacks a function). Loaded once, never
  * unloaded: its providers keep threads and exit handlers. */

@@ -220,7 +220,12 @@ static sl_err verbs_open(struct sl_fabric *fabric, struct sl_error *why)
     }
     fabric->backend = verbs;
     verbs->epoll_fd = -1;
-    sl_err err = sl_verbs_load(&verbs->lib, why);
+    sl_err err = SL_OK;
+    if (fabric->options.backend_context != NULL) {
+        verbs->lib = *(const struct sl_verbs_lib *)fabric->options.backend_context;
+    } else {
+        err = sl_verbs_load(&verbs->lib, why);
+    }
     if (err == SL_OK) {
         err = device_open(fabric, why);
     }
@@ -290,24 +295,57 @@ static void verbs_close(struct sl_fabric *fabric)
 
 /* ---- memory ---- */
 
+static sl_err verbs_dmabuf_check(const struct sl_fabric *fabric, struct sl_error *why)
+{
+    return verbs_of(fabric)->lib.verbs_reg_dmabuf_mr != NULL
+               ? SL_OK
+               : sl_fail(why, SL_ERR_UNSUPPORTED, "libibverbs has no ibv_reg_dmabuf_mr");
+}
+
+sl_err verbs_register(struct verbs *verbs, const struct sl_fabric_dmabuf *dmabuf, uint64_t at,
+                      uint64_t length_bytes, int access, struct ibv_mr **out, struct sl_error *why)
+{
+    *out = dmabuf == NULL
+               ? verbs->lib.verbs_reg_mr(verbs->pd, (void *)(uintptr_t)at, length_bytes, access)
+               : verbs->lib.verbs_reg_dmabuf_mr(verbs->pd, dmabuf->offset_bytes, length_bytes, at,
+                                                dmabuf->fd, access);
+    int code = errno;
+    if (*out != NULL) {
+        return SL_OK;
+    }
+    if (dmabuf != NULL &&
+        (code == EOPNOTSUPP || code == EINVAL || code == ENOSYS || code == EPROTONOSUPPORT)) {
+        return sl_fail(why, SL_ERR_UNSUPPORTED,
+                       "the rdma device does not take a dmabuf (%" PRIu64 " bytes at %" PRIu64
+                       "): %s",
+                       length_bytes, dmabuf->offset_bytes, strerror(code));
+    }
+    return sl_fail_os(why, code, "register %" PRIu64 " bytes as a memory region", length_bytes);
+}
+
 /* Remote READ at most: what is written from afar is written through a ticket's window. */
-static sl_err verbs_region_add(struct sl_fabric *fabric, void *at, uint64_t length_bytes,
-                               struct fabric_region *out, struct sl_error *why)
+static sl_err region_add(struct sl_fabric *fabric, const struct sl_fabric_dmabuf *dmabuf, void *at,
+                         uint64_t length_bytes, struct fabric_region *out, struct sl_error *why)
 {
     struct verbs *verbs = verbs_of(fabric);
-    int access = IBV_ACCESS_LOCAL_WRITE | (out->unread ? 0 : IBV_ACCESS_REMOTE_READ);
-    struct ibv_mr *region = verbs->lib.verbs_reg_mr(
-        verbs->pd, at, length_bytes, access | (verbs->windows ? IBV_ACCESS_MW_BIND : 0));
-    if (region == NULL) {
-        return sl_fail_os(why, errno,
-                          "register %" PRIu64 " bytes at offset %" PRIu64 " as a memory region",
-                          length_bytes, out->offset_bytes);
+    struct ibv_mr *region = NULL;
+    int access = IBV_ACCESS_LOCAL_WRITE | (out->unread ? 0 : IBV_ACCESS_REMOTE_READ) |
+                 (verbs->windows ? IBV_ACCESS_MW_BIND : 0);
+    sl_err err = verbs_register(verbs, dmabuf, (uintptr_t)at, length_bytes, access, &region, why);
+    if (err != SL_OK) {
+        return err;
     }
     out->handle = region;
     out->addr = (uintptr_t)at;
     out->lkey = region->lkey;
     out->rkey = region->rkey;
     return SL_OK;
+}
+
+static sl_err verbs_region_add(struct sl_fabric *fabric, void *at, uint64_t length_bytes,
+                               struct fabric_region *out, struct sl_error *why)
+{
+    return region_add(fabric, NULL, at, length_bytes, out, why);
 }
 
 static void verbs_region_remove(struct sl_fabric *fabric, struct fabric_region *region)
@@ -358,6 +396,8 @@ const struct fabric_backend sl_fabric_verbs = {
     .close = verbs_close,
     .region_add = verbs_region_add,
     .region_remove = verbs_region_remove,
+    .dmabuf_add = region_add,
+    .dmabuf_check = verbs_dmabuf_check,
     .peer_start = verbs_peer_start,
     .peer_address = verbs_peer_address,
     .peer_stop = verbs_peer_stop,

@@ -40,7 +40,7 @@ void verbs_lane_push(struct fabric_lane *lane)
         const struct fabric_unit *unit = fabric_lane_unit(lane, i);
         bool reads = unit->verb == SL_FABRIC_READ;
         bool told = unit->last || i + 1 == lane->tail || i % VERBS_SIGNAL_EVERY == 0;
-        bool small = !reads && unit->length_bytes <= VERBS_INLINE_BYTES;
+        bool small = !reads && !unit->unseen && unit->length_bytes <= VERBS_INLINE_BYTES;
         uint32_t sges = unit_sges(peer->fabric, unit, &pieces[piece_count]);
         works[count] = (struct ibv_send_wr){
             .wr_id = verbs_id(VERBS_UNIT, state->life, peer->index,

@@ -1,0 +1,155 @@
+/* actors/transporter/pull/check.c - a trip in TR_CHECK: what landed in device memory is digested where it
+ * lies, by the swapper of its rank, before it counts as pulled. This process cannot read it, and a
+ * transfer's end does not say that the GPU sees the bytes: digests that are right say both. */
+#include "actors/transporter/pull/pull.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define DIGEST_BYTES 16u /* of an item in COPY_REPLY: low, high */
+
+static bool part_is_due(const struct tr_part *part)
+{
+    return part->unseen && !part->checked;
+}
+
+/* The first spot that is still to be checked; NULL: none is. It names the rank whose turn it is. */
+static const struct tr_spot *due_spot(const struct tr_trip *trip)
+{
+    for (uint32_t i = 0; i < trip->unit_count; i++) {
+        for (uint32_t k = 0; k < trip->units[i]->part_count; k++) {
+            if (part_is_due(&trip->units[i]->parts[k])) {
+                return &trip->units[i]->parts[k].spots[0];
+            }
+        }
+    }
+    return NULL;
+}
+
+static bool part_is_of(const struct tr_part *part, const struct tr_spot *rank)
+{
+    return part_is_due(part) && part->spots[0].engine_id == rank->engine_id &&
+           part->spots[0].rank == rank->rank;
+}
+
+/* The parts of the rank, in the order of the trip. Gives their count. */
+static uint32_t blocks_make(const struct tr_trip *trip, const struct tr_spot *rank,
+                            struct sl_item_block *out)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < trip->unit_count; i++) {
+        for (uint32_t k = 0; k < trip->units[i]->part_count; k++) {
+            const struct tr_part *part = &trip->units[i]->parts[k];
+            if (part_is_of(part, rank)) {
+                SL_ASSERT(count < TR_KEYS_MAX);
+                out[count++] = (struct sl_item_block){.pool = part->spots[0].pool,
+                                                      .part = part->spots[0].part,
+                                                      .device_block = part->spots[0].device_block,
+                                                      .length_bytes = part->spot_bytes};
+            }
+        }
+    }
+    return count;
+}
+
+/* What the answer says of item `at`; err: why there is none. */
+static sl_err part_verdict(const struct tr_part *part, const struct sl_body_copy_reply *body,
+                           uint32_t at, sl_err err)
+{
+    struct sl_digest found;
+    if (err != SL_OK) {
+        return err;
+    }
+    const uint8_t *done = body->done.at, *digests = body->digests.at;
+    if (at / 8 >= body->done.length || ((uint32_t)done[at / 8] >> (at % 8) & 1u) == 0 ||
+        (uint64_t)(at + 1) * DIGEST_BYTES > body->digests.length) {
+        return SL_ERR_PROTOCOL;
+    }
+    memcpy(&found, digests + (size_t)at * DIGEST_BYTES, sizeof(found));
+    return sl_digest_equal(found, part->digest) ? SL_OK : SL_ERR_CORRUPT;
+}
+
+/* Units with a part of the rank that is not right leave the trip. */
+static void verdicts_take(struct transporter *self, struct tr_trip *trip,
+                          const struct tr_spot *rank, const struct sl_body_copy_reply *body,
+                          sl_err err)
+{
+    uint32_t at = 0;
+    bool wrong = false;
+    for (uint32_t i = 0; i < trip->unit_count; i++) {
+        struct tr_unit *unit = trip->units[i];
+        sl_err code = unit->cancelled;
+        for (uint32_t k = 0; k < unit->part_count; k++) {
+            struct tr_part *part = &unit->parts[k];
+            if (part_is_of(part, rank)) {
+                sl_err verdict = part_verdict(part, body, at++, err);
+                part->checked = verdict == SL_OK;
+                code = code == SL_OK ? verdict : code;
+            }
+        }
+        if (code == SL_OK) {
+            continue;
+        }
+        trip->units[i] = NULL;
+        if (code == SL_ERR_CORRUPT) {
+            sl_metric_add(self->env->metrics, self->metric.digests_bad, 1);
+            wrong = true;
+            tr_unit_back(self, unit, trip->peer, code);
+        } else {
+            tr_unit_end(self, unit, code);
+        }
+    }
+    if (wrong) {
+        tr_peer_failed(self, &self->peers[trip->peer]);
+    }
+    tr_trip_close_up(trip);
+}
+
+bool tr_check_next(struct transporter *self, struct tr_trip *trip)
+{
+    struct sl_item_block blocks[TR_KEYS_MAX];
+    const struct tr_spot *due = due_spot(trip);
+    char to[32];
+    trip->phase = TR_COPY;
+    if (due == NULL) {
+        return false;
+    }
+    const struct tr_spot rank = *due;
+    (void)snprintf(to, sizeof(to), "swapper.%u", rank.rank);
+    struct sl_msg copy = {
+        .type = SL_MSG_COPY, .op_id = self->next_op_id++, .trace_id = trip->trace_id};
+    copy.body.copy.engine_id = rank.engine_id;
+    copy.body.copy.rank = rank.rank;
+    copy.body.copy.out = true;
+    copy.body.copy.blocks.at = blocks;
+    copy.body.copy.blocks.count = blocks_make(trip, &rank, blocks);
+    uint64_t deadline_ns = SL_MIN(trip->deadline_ns, sl_deadline_ns(self->env->now_ns, TR_CALL_NS));
+    sl_err err =
+        sl_calls_send(self->calls, to, &copy, deadline_ns,
+                      tr_cookie(TR_CALL_TRIP, (uint32_t)(trip - self->trips)), &trip->call_seq);
+    if (err == SL_OK) {
+        trip->phase = TR_CHECK;
+        return true;
+    }
+    trip->call_seq = 0;
+    verdicts_take(self, trip, &rank, NULL, err);
+    return true;
+}
+
+void tr_check_answered(struct transporter *self, struct tr_trip *trip, const struct sl_msg *reply)
+{
+    const struct tr_spot *due = due_spot(trip);
+    sl_err err = reply == NULL ? SL_ERR_TIMEOUT : reply->code;
+    SL_ASSERT(due != NULL);
+    const struct tr_spot rank = *due;
+    if (err != SL_OK) {
+        sl_log_write(self->env->log, SL_LOG_WARN, trip->trace_id,
+                     "what landed in device memory of engine %" PRIu64
+                     ", rank %u, is not checked and does not count: %s",
+                     rank.engine_id, rank.rank,
+                     reply != NULL && reply->text.length > 0 ? reply->text.at : sl_err_text(err));
+    }
+    verdicts_take(self, trip, &rank, reply == NULL ? NULL : &reply->body.copy_reply, err);
+    tr_trip_landed(self, trip);
+}

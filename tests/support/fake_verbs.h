@@ -1,0 +1,26 @@
+/* tests/support/fake_verbs.h - a NIC of this process: queue pairs that copy at once between what is
+ * registered, by keys, addresses and rights as a device checks them. A dmabuf is any descriptor that
+ * can be mapped; the NIC has a mapping of its own, so the addresses it calls it by are nowhere. */
+#ifndef SL_TESTS_FAKE_VERBS_H
+#define SL_TESTS_FAKE_VERBS_H
+
+#include "runtime/fabric/verbs/lib.h"
+
+struct fake_verbs {
+    bool windows;                           /* of type 2 */
+    bool refused;                           /* some work was not allowed */
+    uint32_t fail_at;                       /* this registration fails, from 1 on; 0: none */
+    int fail_code;                          /* with this errno */
+    uint32_t asked;                         /* registrations so far */
+    uint32_t fail_dmabuf_at, dmabufs_asked; /* likewise, of those of a dmabuf alone */
+    uint32_t regions;                       /* now */
+    uint32_t dmabufs;                       /* of them */
+    uint32_t inlined;  /* requests whose bytes the CPU reads, of a dmabuf: a fault */
+    uint32_t requests; /* that moved bytes */
+};
+extern struct fake_verbs fake_verbs;
+
+/* Gives a table for sl_fabric_options.backend_context, and forgets all that was. */
+struct sl_verbs_lib *fake_verbs_lib(void);
+
+#endif

@@ -1,0 +1,839 @@
+/* tests/unit/transporter_device_test.c - engines' device memory in the fabric: by dmabuf of the rank's
+ * swapper, on a NIC that the test plays, and only with digests of that swapper do bytes count that
+ * landed there. The test plays registrar, swapper and peer. */
+#include "actors/swapper/exports.h"
+#include "actors/transporter/internal.h"
+#include "actors/transporter/peers/peers.h"
+#include "actors/transporter/pull/pull.h"
+#include "actors/transporter/push/push.h"
+#include "actors/transporter/push/ticket.h"
+#include "actors/transporter/regions/places.h"
+#include "actors/transporter/transporter.h"
+#include "cuda/sl_device.h"
+#include "ipc/sl_index.h"
+#include "tests/support/fabric_end.h"
+#include "tests/support/fake_env.h"
+#include "tests/support/fake_net.h"
+#include "tests/support/fake_verbs.h"
+
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define ENGINE  7u
+#define STRIDE  65536u
+#define BLOCKS  8u
+#define LAYERS  2u
+#define LAYER   ((uint64_t)BLOCKS * STRIDE)
+#define TENSOR  (LAYERS * LAYER)
+#define PART    ((uint64_t)LAYERS * STRIDE)
+#define GPU     ((uint64_t)2 * SL_MIB)
+#define AHEAD   UINT64_C(8192) /* of the memory in its dmabuf */
+#define TURNS   160u
+#define REGIONS 8u /* that the device memory is cut into */
+
+enum check { CHECK_RIGHT, CHECK_WRONG, CHECK_FAILS, CHECK_SHORT, CHECK_SILENT };
+static struct bed {
+    struct fake_env fake;
+    struct fake_net net;
+    struct transporter *self;
+    struct sl_arena *arena;
+    struct sl_index *index;
+    struct fabric_end peer; /* b's fabric */
+    struct sl_verbs_lib *lib;
+    unsigned char address[SL_FABRIC_BLOB_MAX]; /* of ours */
+    uint32_t address_bytes;
+    int shared_fd, gpu_fd;
+    unsigned char *gpu; /* what the device has from AHEAD on */
+    struct sl_proc_id proc;
+    bool engine_is_there;
+    struct sl_item_region regions[2 * LAYERS]; /* rank 0: of a device; rank 1: shared memory */
+    unsigned char handle[64];
+    struct sw_exports *exports;   /* of the swapper */
+    uint32_t exports_asked, busy; /* so many are refused as busy */
+    sl_err export_code;
+    bool swapper_dies; /* between its answer and the fetch */
+    enum check check;
+    uint32_t checks;
+} bed;
+
+static void registered(void *context, uint32_t memory, uint32_t region_index,
+                       const struct sl_error *why)
+{
+    (void)region_index;
+    if (!tr_pools_registered(context, memory, why)) {
+        tr_memory_registered(context, memory, why);
+    }
+}
+
+static void moved(void *context, const struct sl_fabric_done *done)
+{
+    if (!tr_push_done(context, done)) {
+        tr_trip_read(context, done);
+    }
+}
+
+static void addressed(void *context, uint32_t peer, const void *blob, uint32_t length_bytes)
+{
+    (void)context;
+    (void)peer;
+    memcpy(bed.address, blob, length_bytes);
+    bed.address_bytes = length_bytes;
+}
+
+static void regions_put(void)
+{
+    for (uint32_t i = 0; i < 2 * LAYERS; i++) {
+        bool device = i < LAYERS;
+        bed.regions[i] = (struct sl_item_region){
+            .rank = i / LAYERS,
+            .layer = i % LAYERS,
+            .handle_kind = device ? SL_MEMORY_CUDA_IPC : SL_MEMORY_SHARED_FD,
+            .handle = {.at = bed.handle, .length = device ? sizeof(bed.handle) : 0},
+            .pid = bed.proc.pid,
+            .fd = device ? 0 : (uint64_t)bed.shared_fd,
+            .offset_bytes = i % LAYERS * LAYER,
+            .length_bytes = LAYER,
+            .block_stride_bytes = STRIDE,
+            .piece_bytes = STRIDE,
+            .block_count = BLOCKS};
+    }
+}
+
+static void nodes_open(void)
+{
+    struct sl_error why = {0};
+    bool created = false;
+    struct sl_arena_options arena = {
+        .directory = bed.fake.paths.shm_dir, .data_bytes = 4 * SL_MIB, .chunk_bytes = 4 * SL_MIB};
+    ck_assert_int_eq(sl_arena_open_owner(&arena, &created, &bed.arena, &why), SL_OK);
+    struct sl_index_options index = {
+        .shm_dir = bed.fake.paths.shm_dir, .index_bytes_max = 4 * SL_MIB, .arena = bed.arena};
+    ck_assert_int_eq(sl_index_open(&index, &created, &bed.index, &why), SL_OK);
+}
+
+/* ---- the swapper of rank 0 ---- */
+
+static void export_play(const struct sl_msg *msg)
+{
+    struct sl_msg reply = {.code = bed.export_code};
+    struct sl_error why = {0};
+    struct sw_export made;
+    const struct sl_body_pool_export *body = &msg->body.pool_export;
+    ck_assert_uint_eq(body->engine_id, ENGINE);
+    ck_assert_uint_eq(body->rank, 0);
+    ck_assert_uint_eq(body->handle_kind, SL_MEMORY_CUDA_IPC);
+    ck_assert_uint_eq(body->handle.length, sizeof(bed.handle));
+    ck_assert_mem_eq(body->handle.at, bed.handle, sizeof(bed.handle));
+    ck_assert_uint_eq(body->length_bytes, TENSOR);
+    bed.exports_asked++;
+    if (bed.busy > 0) {
+        bed.busy--;
+        reply.code = SL_ERR_BUSY;
+    } else if (bed.export_code == SL_OK) {
+        struct sl_device_dmabuf dmabuf = {.fd = fcntl(bed.gpu_fd, F_DUPFD_CLOEXEC, 0),
+                                          .offset_bytes = AHEAD,
+                                          .length_bytes = GPU};
+        ck_assert_msg(sw_exports_add(&bed.exports, bed.fake.paths.runtime_dir, &dmabuf, ENGINE,
+                                     bed.fake.env.now_ns, &made, &why) == SL_OK,
+                      "%s", why.text);
+        reply.body.pool_export_reply = (struct sl_body_pool_export_reply){.pid = (uint64_t)getpid(),
+                                                                          .number = made.number,
+                                                                          .name = made.name,
+                                                                          .life = made.life,
+                                                                          .length_bytes = GPU,
+                                                                          .offset_bytes = AHEAD};
+        if (bed.swapper_dies) {
+            sw_exports_close(&bed.exports);
+        }
+    }
+    fake_answer(&bed.fake, "swapper.0", msg, &reply);
+}
+
+/* Digests what the device has, wherever it lies. */
+static void copy_play(const struct sl_msg *msg)
+{
+    static unsigned char digests[64 * 16], done[8], value[PART];
+    struct sl_msg reply = {.code = bed.check == CHECK_FAILS ? SL_ERR_IO : SL_OK};
+    const struct sl_body_copy *body = &msg->body.copy;
+    ck_assert(body->out && body->items.count == 0);
+    ck_assert_uint_eq(body->engine_id, ENGINE);
+    bed.checks++;
+    memset(done, 0, sizeof(done));
+    for (uint64_t i = 0; i < body->blocks.count; i++) {
+        const struct sl_item_block *block = &body->blocks.at[i];
+        ck_assert_uint_eq(block->length_bytes, PART);
+        for (uint64_t l = 0; l < LAYERS; l++) {
+            memcpy(value + l * STRIDE, bed.gpu + l * LAYER + block->device_block * STRIDE, STRIDE);
+        }
+        struct sl_digest digest = sl_digest_of(value, PART);
+        digest.low ^= bed.check == CHECK_WRONG && i == 0 ? 1 : 0;
+        memcpy(digests + 16 * i, &digest, 16);
+        done[i / 8] |= (unsigned char)(bed.check == CHECK_SHORT && i == 0 ? 0 : 1u << i % 8);
+    }
+    reply.body.copy_reply.done =
+        (struct sl_bytes){.at = done, .length = (body->blocks.count + 7) / 8};
+    reply.body.copy_reply.digests =
+        (struct sl_bytes){.at = digests, .length = body->blocks.count * 16};
+    if (bed.check != CHECK_SILENT) {
+        fake_answer(&bed.fake, "swapper.0", msg, &reply);
+    }
+}
+
+static void registrar_play(void)
+{
+    struct sl_msg msg;
+    while (fake_take(&bed.fake, "registrar", SL_MSG_ENGINES, &msg)) {
+        static const uint64_t ids[] = {ENGINE};
+        struct sl_msg reply = {.code = SL_OK};
+        reply.body.engines_reply.engine_ids =
+            (struct sl_u64s){.at = ids, .count = bed.engine_is_there ? 1 : 0};
+        fake_answer(&bed.fake, "registrar", &msg, &reply);
+    }
+    while (fake_take(&bed.fake, "registrar", SL_MSG_ENGINE_GET, &msg)) {
+        static const struct sl_item_pool pool = {.name = {.at = "attention", .length = 9},
+                                                 .part_count = 1};
+        struct sl_msg reply = {.code = SL_OK};
+        reply.body.engine_get_reply = (struct sl_body_engine_get_reply){
+            .engine_id = msg.body.engine_get.engine_id,
+            .pid = bed.proc.pid,
+            .start_time = bed.proc.start_time,
+            .name = sl_text_of("engine"),
+            .model = sl_text_of("0123456789abcdef0123456789abcdef"),
+            .key_format = sl_text_of("sluice"),
+            .block_tokens = 16,
+            .world = 2,
+        };
+        reply.body.engine_get_reply.pools.at = &pool;
+        reply.body.engine_get_reply.pools.count = 1;
+        reply.body.engine_get_reply.regions.at = bed.regions;
+        reply.body.engine_get_reply.regions.count = SL_COUNT(bed.regions);
+        fake_answer(&bed.fake, "registrar", &msg, &reply);
+    }
+}
+
+/* Addresses go both ways, as HELLOs would carry them. */
+static void links_turn(void)
+{
+    sl_fabric_step(bed.peer.fabric, bed.fake.env.now_ns);
+    if (bed.address_bytes > 0) {
+        uint32_t length_bytes = bed.address_bytes;
+        bed.address_bytes = 0;
+        ck_assert_int_eq(
+            sl_fabric_peer_address(bed.peer.fabric, bed.peer.peer, bed.address, length_bytes, NULL),
+            SL_OK);
+    }
+    if (bed.peer.address_bytes > 0 && bed.self->peer_count > 0) {
+        uint32_t length_bytes = bed.peer.address_bytes;
+        bed.peer.address_bytes = 0;
+        ck_assert_int_eq(sl_fabric_peer_address(bed.self->fabric, bed.self->peers[0].fabric_peer,
+                                                bed.peer.address, length_bytes, NULL),
+                         SL_OK);
+    }
+}
+
+static void turn(void)
+{
+    struct sl_msg msg;
+    bed.self->env->ops->wake_at(bed.self->env, 0);
+    fake_pass(&bed.fake, 2 * SL_NS_PER_US);
+    registrar_play();
+    while (fake_take(&bed.fake, "swapper.0", SL_MSG_POOL_EXPORT, &msg)) {
+        export_play(&msg);
+    }
+    while (fake_take(&bed.fake, "swapper.0", SL_MSG_COPY, &msg)) {
+        copy_play(&msg);
+    }
+    links_turn();
+}
+
+static void turns(uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        turn();
+    }
+}
+
+static void peer_lives(void)
+{
+    static unsigned char key[SL_FABRIC_BLOB_MAX];
+    struct sl_msg hello, reply = {.type = SL_MSG_PEER_HELLO_REPLY};
+    uint32_t grant = 0, key_bytes = 0;
+    const struct sl_fabric_grant want = {.verb = SL_FABRIC_READ,
+                                         .memory = bed.peer.memory,
+                                         .peer = bed.peer.peer,
+                                         .length_bytes = SL_MIB};
+    ck_assert_int_eq(sl_fabric_grant_add(bed.peer.fabric, &want, &grant, key, &key_bytes, NULL),
+                     SL_OK);
+    struct sl_item_window window = {
+        .arena = 0, .length_bytes = SL_MIB, .key = {.at = key, .length = key_bytes}};
+    ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_HELLO, &hello));
+    reply.reply_to = hello.seq;
+    reply.body.peer_hello_reply = (struct sl_body_peer_hello_reply){
+        .node = sl_text_of("b"), .incarnation = 3, .fabric = sl_text_of("verbs")};
+    reply.body.peer_hello_reply.windows.at = &window;
+    reply.body.peer_hello_reply.windows.count = 1;
+    (void)fake_net_say(&bed.net, "b", reply, true);
+    turns(10);
+    ck_assert(bed.self->peers[0].windows[0].used);
+    ck_assert_int_eq(sl_fabric_peer_link(bed.self->fabric, bed.self->peers[0].fabric_peer),
+                     SL_FABRIC_UP);
+}
+
+static void fabrics_open(void)
+{
+    struct sl_error why = {0};
+    struct sl_fabric_options options;
+    sl_fabric_options_init(&options, "verbs");
+    options.backend_context = bed.lib;
+    options.region_bytes_max = TENSOR / REGIONS;
+    options.places_max = TR_TRIP_PLACES_MAX + TR_PUSH_PLACES_MAX;
+    options.events = (struct sl_fabric_events){.context = bed.self,
+                                               .done = moved,
+                                               .address = addressed,
+                                               .registered = registered,
+                                               .granted = tr_fabric_granted,
+                                               .grant_ended = tr_fabric_grant_ended};
+    ck_assert_msg(sl_fabric_open(&options, &bed.self->fabric, &why) == SL_OK, "%s", why.text);
+    bed.self->fabric_name = "verbs";
+    end_options(&bed.peer, &options, "verbs");
+    options.backend_context = bed.lib;
+    ck_assert_int_eq(end_open(&bed.peer, &options, SL_MIB, 0, &why), SL_OK);
+    pattern_fill(bed.peer.bytes, SL_MIB, 3);
+    while (!bed.peer.registered) {
+        sl_fabric_step(bed.peer.fabric, bed.fake.env.now_ns);
+    }
+}
+
+static void memories_make(void)
+{
+    bed.shared_fd = memfd_create("pool-of-the-test", MFD_CLOEXEC);
+    bed.gpu_fd = memfd_create("gpu-of-the-test", MFD_CLOEXEC);
+    ck_assert_int_eq(ftruncate(bed.shared_fd, (off_t)TENSOR), 0);
+    ck_assert_int_eq(ftruncate(bed.gpu_fd, (off_t)GPU), 0);
+    bed.gpu = mmap(NULL, GPU, PROT_READ | PROT_WRITE, MAP_SHARED, bed.gpu_fd, 0);
+    ck_assert(bed.gpu != MAP_FAILED);
+    bed.gpu += AHEAD;
+    memset(bed.handle, 0x5a, sizeof(bed.handle));
+}
+
+static void bed_start(void)
+{
+    static const char *const settings[] = {
+        "node_name",      "a",   "memory", "4MiB", "fabric_pools", "true", "peer_timeout", "500ms",
+        "peer_heartbeat", "60s", NULL};
+    struct sl_error why = {0};
+    memset(&bed, 0, sizeof(bed));
+    bed.lib = fake_verbs_lib();
+    fake_open(&bed.fake, &sl_transporter_actor, settings);
+    bed.fake.env.name = "transporter.0";
+    nodes_open();
+    ck_assert_int_eq(fake_start(&bed.fake, &why), SL_OK);
+    bed.self = bed.fake.state;
+    fake_set(&bed.fake, "peers", "b@host:1");
+    fabrics_open();
+    fake_net_open(&bed.net);
+    bed.self->control = &bed.net.base;
+    memories_make();
+    bed.proc = (struct sl_proc_id){.pid = (uint32_t)getpid(), .start_time = 77};
+    fake_live(&bed.fake, bed.proc);
+    regions_put();
+    bed.engine_is_there = true;
+}
+
+/* The cluster begins: what was set in bed before it holds. */
+static void bed_run(void)
+{
+    struct sl_error why = {0};
+    ck_assert_msg(tr_cluster_init(bed.self, &why) == SL_OK, "%s", why.text);
+    turns(TURNS);
+}
+
+static void bed_close(void)
+{
+    tr_push_fini(bed.self);
+    tr_cluster_fini(bed.self);
+    bed.self->control = NULL;
+    sl_fabric_close(&bed.self->fabric);
+    bed.self->calls = NULL;
+    end_close(&bed.peer);
+    ck_assert_uint_eq(fake_verbs.regions, 0);
+    sw_exports_close(&bed.exports);
+    sl_index_close(&bed.index);
+    sl_arena_close(&bed.arena);
+    fake_net_close(&bed.net);
+    munmap(bed.gpu - AHEAD, GPU);
+    close(bed.gpu_fd);
+    close(bed.shared_fd);
+    (void)sl_segment_remove(bed.fake.paths.shm_dir, "arena.0", NULL);
+    (void)sl_segment_remove(bed.fake.paths.shm_dir, "index", NULL);
+    fake_close(&bed.fake);
+}
+
+static uint64_t metric(const char *name)
+{
+    struct sl_metrics *page = bed.self->env->metrics;
+    return sl_metric_get(page, sl_metric_define(page, name));
+}
+
+/* ---- requests ---- */
+
+static const struct sl_item_asked items[] = {
+    {.key = {.at = "m/b0/0/attention", .length = 16}, .group = 1},
+    {.key = {.at = "m/b1/0/attention", .length = 16}, .group = 2},
+};
+static const struct sl_item_group groups[] = {
+    {.key = {.at = "m/b0", .length = 4}, .part_count = 1},
+    {.key = {.at = "m/b1", .length = 4}, .part_count = 1},
+};
+
+/* Both blocks go to the device. */
+static uint64_t pull_send(bool both_ranks)
+{
+    static const struct sl_item_spot spots[] = {
+        {.engine_id = ENGINE, .device_block = 3},
+        {.engine_id = ENGINE, .device_block = 5, .item = 1},
+        {.engine_id = ENGINE, .rank = 1, .device_block = 3}};
+    struct sl_msg msg = {.type = SL_MSG_PULL, .op_id = 11, .budget_ns = 2 * SL_NS_PER_S};
+    msg.body.pull.chain = true;
+    msg.body.pull.items.at = items;
+    msg.body.pull.items.count = SL_COUNT(items);
+    msg.body.pull.groups.at = groups;
+    msg.body.pull.groups.count = SL_COUNT(groups);
+    msg.body.pull.spots.at = spots;
+    msg.body.pull.spots.count = both_ranks ? 3 : 2;
+    fake_give(&bed.fake, "coordinator", &msg);
+    turn();
+    return msg.seq;
+}
+
+/* The peer has both, one behind the other. */
+static void peer_places(void)
+{
+    struct sl_item_place places[2];
+    struct sl_msg pin, reply = {.type = SL_MSG_PEER_PIN_REPLY};
+    for (uint64_t i = 0; i < 2; i++) {
+        struct sl_digest digest = sl_digest_of(bed.peer.bytes + i * PART, PART);
+        places[i] = (struct sl_item_place){.code = SL_OK,
+                                           .offset_bytes = i * PART,
+                                           .length_bytes = PART,
+                                           .digest_low = digest.low,
+                                           .digest_high = digest.high};
+    }
+    ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_PIN, &pin));
+    reply.reply_to = pin.seq;
+    reply.body.peer_pin_reply = (struct sl_body_peer_pin_reply){.pin_id = 5, .ttl_ns = SL_NS_PER_S};
+    reply.body.peer_pin_reply.items.at = places;
+    reply.body.peer_pin_reply.items.count = 2;
+    (void)fake_net_say(&bed.net, "b", reply, true);
+    turns(6);
+}
+
+static void codes_are(uint64_t seq, sl_err first, sl_err second)
+{
+    struct sl_msg reply;
+    ck_assert(fake_take_reply(&bed.fake, "coordinator", seq, &reply));
+    ck_assert_int_eq(reply.code, SL_OK);
+    ck_assert_uint_eq(reply.body.pull_reply.codes.count, 2);
+    ck_assert_uint_eq(reply.body.pull_reply.codes.at[0], first);
+    ck_assert_uint_eq(reply.body.pull_reply.codes.at[1], second);
+    ck_assert_uint_eq(bed.self->fetch_open, 0);
+    ck_assert_uint_eq(bed.self->trips_open, 0);
+    ck_assert_uint_eq(bed.self->parts_open, 0);
+}
+
+/* ---- registered ---- */
+
+START_TEST(device_memory_is_registered_by_dmabuf)
+    {
+        bed_start();
+        bed_run();
+        ck_assert_uint_eq(fake_verbs.dmabufs, REGIONS);
+        ck_assert_uint_eq(metric("pool_engines"), 1);
+        ck_assert_uint_eq(metric("pool_device_bytes"), TENSOR);
+        ck_assert_uint_eq(metric("pool_bytes"), 2 * TENSOR);
+        ck_assert_uint_eq(sw_exports_waiting(bed.exports), 0);
+        bed_close();
+    }
+END_TEST
+
+/* The swapper maps it meanwhile, or died with the descriptor and is there again. */
+START_TEST(what_is_not_there_yet_is_asked_for_again)
+    {
+        bed_start();
+        bed.busy = _i == 0 ? 3 : 0;
+        bed.swapper_dies = _i == 1;
+        bed_run();
+        ck_assert_uint_eq(fake_verbs.dmabufs, 0);
+        bed.swapper_dies = false;
+        for (int i = 0; i < 5; i++) {
+            fake_pass(&bed.fake, 150 * SL_NS_PER_MS);
+            turns(5);
+        }
+        turns(TURNS);
+        ck_assert_uint_eq(fake_verbs.dmabufs, REGIONS);
+        ck_assert_uint_eq(bed.exports_asked, _i == 0 ? 4 : 2);
+        bed_close();
+    }
+END_TEST
+
+/* The rest of the engine is registered; pulls there are refused, and nothing of it is kept. */
+static void left_out_is(void)
+{
+    struct sl_msg reply;
+    turns(TURNS);
+    ck_assert_uint_eq(fake_verbs.dmabufs, 0);
+    ck_assert_uint_eq(metric("pool_engines"), 1);
+    ck_assert_uint_eq(metric("pool_device_bytes"), 0);
+    ck_assert_uint_eq(metric("pool_bytes"), TENSOR);
+    uint64_t seq = pull_send(false);
+    ck_assert(fake_take_reply(&bed.fake, "coordinator", seq, &reply));
+    ck_assert_int_eq(reply.code, SL_ERR_UNSUPPORTED);
+}
+
+START_TEST(memory_without_a_dmabuf_is_left_out)
+    {
+        static const sl_err codes[] = {SL_ERR_UNSUPPORTED, SL_ERR_INVALID};
+        bed_start();
+        bed.export_code = codes[_i];
+        bed_run();
+        ck_assert_uint_eq(bed.exports_asked, 1);
+        left_out_is();
+        bed_close();
+    }
+END_TEST
+
+START_TEST(a_swapper_that_never_has_it_is_not_asked_for_ever)
+    {
+        bed_start();
+        bed.busy = UINT32_MAX;
+        bed_run();
+        for (int i = 0; i < 110; i++) {
+            fake_pass(&bed.fake, 100 * SL_NS_PER_MS);
+            turns(2);
+        }
+        uint32_t asked = bed.exports_asked;
+        ck_assert_uint_le(asked, 110);
+        left_out_is();
+        ck_assert_uint_eq(bed.exports_asked, asked);
+        bed_close();
+    }
+END_TEST
+
+/* Each of its regions, and each way to fail. */
+START_TEST(what_the_nic_does_not_take_is_left_out)
+    {
+        bed_start();
+        struct sl_msg reply;
+        (void)reply;
+        fake_verbs.fail_dmabuf_at = 1 + (uint32_t)_i % REGIONS;
+        fake_verbs.fail_code = (uint32_t)_i < REGIONS ? EOPNOTSUPP : ENOMEM;
+        bed_run();
+        left_out_is();
+        bed_close();
+    }
+END_TEST
+
+START_TEST(an_old_library_is_not_asked)
+    {
+        bed_start();
+        bed.lib->verbs_reg_dmabuf_mr = NULL;
+        tr_cluster_fini(bed.self);
+        sl_fabric_close(&bed.self->fabric);
+        end_close(&bed.peer);
+        fabrics_open();
+        bed_run();
+        ck_assert_uint_eq(bed.exports_asked, 0);
+        left_out_is();
+        bed_close();
+    }
+END_TEST
+
+/* In any step of mapping and registering: the answer comes when nothing of it is left. */
+START_TEST(an_end_at_any_time_leaves_nothing)
+    {
+        struct sl_msg over = {.type = SL_MSG_ENGINE_OVER}, reply;
+        struct sl_error why = {0};
+        bed_start();
+        ck_assert_msg(tr_cluster_init(bed.self, &why) == SL_OK, "%s", why.text);
+        turns((uint32_t)_i);
+        over.body.engine_over.engine_id = ENGINE;
+        bed.engine_is_there = false;
+        fake_give(&bed.fake, "registrar", &over);
+        turns(TURNS);
+        ck_assert(fake_take_reply(&bed.fake, "registrar", over.seq, &reply));
+        ck_assert_uint_eq(fake_verbs.dmabufs, 0);
+        ck_assert_uint_eq(metric("pool_bytes"), 0);
+        bed_close();
+    }
+END_TEST
+
+/* ---- pulled ---- */
+
+START_TEST(bytes_count_when_the_swapper_has_found_them)
+    {
+        bed_start();
+        bed_run();
+        peer_lives();
+        uint64_t seq = pull_send(false);
+        peer_places();
+        codes_are(seq, SL_OK, SL_OK);
+        ck_assert_uint_eq(bed.checks, 1);
+        for (uint64_t l = 0; l < LAYERS; l++) {
+            ck_assert_mem_eq(bed.gpu + l * LAYER + 3 * STRIDE, bed.peer.bytes + l * STRIDE, STRIDE);
+            ck_assert_mem_eq(bed.gpu + l * LAYER + 5 * STRIDE, bed.peer.bytes + PART + l * STRIDE,
+                             STRIDE);
+        }
+        ck_assert_uint_eq(fake_verbs.inlined, 0);
+        bed_close();
+    }
+END_TEST
+
+/* The first is wrong, or not looked at; the other counts. */
+START_TEST(a_wrong_digest_is_never_pulled)
+    {
+        struct sl_msg reply;
+        bed_start();
+        bed.check = _i == 0 ? CHECK_WRONG : CHECK_SHORT;
+        bed_run();
+        peer_lives();
+        uint64_t seq = pull_send(false);
+        peer_places();
+        turns(4);
+        ck_assert(fake_take_reply(&bed.fake, "coordinator", seq, &reply));
+        ck_assert_uint_eq(reply.body.pull_reply.codes.at[0],
+                          _i == 0 ? SL_ERR_CORRUPT : SL_ERR_PROTOCOL);
+        ck_assert_uint_eq(reply.body.pull_reply.codes.at[1], SL_OK);
+        ck_assert_uint_eq(metric("digests_bad"), _i == 0 ? 1 : 0);
+        bed_close();
+    }
+END_TEST
+
+START_TEST(what_nobody_checked_is_not_pulled)
+    {
+        struct sl_msg reply;
+        bed_start();
+        bed.check = _i == 0 ? CHECK_FAILS : CHECK_SILENT;
+        bed_run();
+        peer_lives();
+        if (_i == 2) {
+            strcpy(bed.fake.unreachable, "swapper.0");
+        }
+        uint64_t seq = pull_send(false);
+        peer_places();
+        if (_i >= 1) {
+            ck_assert(!fake_take_reply(&bed.fake, "coordinator", seq, &reply));
+            fake_pass(&bed.fake, 3 * SL_NS_PER_S);
+            turns(3);
+        }
+        ck_assert(fake_take_reply(&bed.fake, "coordinator", seq, &reply));
+        ck_assert_uint_ne(reply.body.pull_reply.codes.at[0], SL_OK);
+        ck_assert_uint_ne(reply.body.pull_reply.codes.at[1], SL_OK);
+        ck_assert_uint_eq(bed.self->trips_open, 0);
+        bed_close();
+    }
+END_TEST
+
+/* While the swapper looks: nothing is written any more, so it is answered at once. */
+START_TEST(a_fence_does_not_wait_for_a_check)
+    {
+        struct sl_msg reply, fence = {.type = SL_MSG_FENCE, .op_id = 11},
+                             over = {.type = SL_MSG_ENGINE_OVER};
+        bed_start();
+        bed.check = CHECK_SILENT;
+        bed_run();
+        peer_lives();
+        uint64_t seq = pull_send(false);
+        peer_places();
+        ck_assert_uint_eq(bed.self->trips[0].phase, TR_CHECK);
+        if (_i == 0) {
+            fake_give(&bed.fake, "coordinator", &fence);
+        } else {
+            over.body.engine_over.engine_id = ENGINE;
+            bed.engine_is_there = false;
+            fake_give(&bed.fake, "registrar", &over);
+        }
+        turns(TURNS);
+        sl_err want = _i == 0 ? SL_ERR_CANCELLED : SL_ERR_NOT_FOUND;
+        codes_are(seq, want, want);
+        if (_i == 0) {
+            ck_assert(fake_take_reply(&bed.fake, "coordinator", fence.seq, &reply));
+        } else {
+            ck_assert(fake_take_reply(&bed.fake, "registrar", over.seq, &reply));
+            ck_assert_uint_eq(fake_verbs.dmabufs, 0);
+        }
+        bed_close();
+    }
+END_TEST
+
+/* ---- pushed ---- */
+
+static uint64_t push_send(const char *node)
+{
+    unsigned char bytes[SL_TICKET_BYTES_MAX];
+    struct sl_ticket ticket = {.incarnation = 3, .number = 9, .part_count = 1};
+    struct sl_item_arrived piece = {.length_bytes = PART, .digest_low = 1};
+    struct sl_item_spot spot = {.engine_id = ENGINE, .device_block = 2};
+    struct sl_msg msg = {.type = SL_MSG_PUSH_SEND, .op_id = 90, .budget_ns = 2 * SL_NS_PER_S};
+    (void)snprintf(ticket.node, sizeof(ticket.node), "%s", node);
+    uint32_t length_bytes = sl_ticket_write(&ticket, bytes);
+    msg.body.push_send = (struct sl_body_push_send){.ticket = {.at = bytes, .length = length_bytes},
+                                                    .pool_last = true};
+    msg.body.push_send.pool_pieces.at = &piece;
+    msg.body.push_send.pool_pieces.count = 1;
+    msg.body.push_send.spots.at = &spot;
+    msg.body.push_send.spots.count = 1;
+    fake_give(&bed.fake, "coordinator", &msg);
+    turns(3);
+    return msg.seq;
+}
+
+/* The peer gives a key for the part, and acknowledges what it is told of. */
+static void peer_takes(void)
+{
+    static unsigned char key[SL_FABRIC_BLOB_MAX];
+    const struct sl_fabric_grant want = {.verb = SL_FABRIC_WRITE,
+                                         .memory = bed.peer.memory,
+                                         .peer = bed.peer.peer,
+                                         .length_bytes = PART};
+    uint32_t grant = 0, key_bytes = 0;
+    struct sl_msg asked, reply = {.type = SL_MSG_PEER_TICKET_REPLY};
+    ck_assert_int_eq(sl_fabric_grant_add(bed.peer.fabric, &want, &grant, key, &key_bytes, NULL),
+                     SL_OK);
+    struct sl_item_door door = {.length_bytes = PART, .key = {.at = key, .length = key_bytes}};
+    ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_TICKET, &asked));
+    reply.reply_to = asked.seq;
+    reply.body.peer_ticket_reply.ttl_ns = 10 * SL_NS_PER_S;
+    reply.body.peer_ticket_reply.part_count = 1;
+    reply.body.peer_ticket_reply.doors.at = &door;
+    reply.body.peer_ticket_reply.doors.count = 1;
+    (void)fake_net_say(&bed.net, "b", reply, true);
+    turns(6);
+    struct sl_msg taken = {.type = SL_MSG_PEER_PUSH_REPLY};
+    ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_PUSH, &asked));
+    ck_assert_uint_eq(asked.body.peer_push.pieces.count, 1);
+    ck_assert_uint_eq(asked.body.peer_push.pieces.at[0].digest_low, 1);
+    taken.reply_to = asked.seq;
+    taken.body.peer_push_reply.push = asked.body.peer_push.push;
+    (void)fake_net_say(&bed.net, "b", taken, true);
+    turns(3);
+}
+
+/* Decode checks what landed, by the digests that go along. */
+START_TEST(a_block_is_pushed_from_device_memory)
+    {
+        struct sl_msg reply;
+        bed_start();
+        bed_run();
+        peer_lives();
+        pattern_fill(bed.gpu, TENSOR, 21);
+        uint64_t seq = push_send("b");
+        peer_takes();
+        ck_assert(fake_take_reply(&bed.fake, "coordinator", seq, &reply));
+        ck_assert_msg(reply.code == SL_OK, "%s", reply.text.at);
+        for (uint64_t l = 0; l < LAYERS; l++) {
+            ck_assert_mem_eq(bed.peer.bytes + l * STRIDE, bed.gpu + l * LAYER + 2 * STRIDE, STRIDE);
+        }
+        ck_assert_uint_eq(fake_verbs.inlined, 0);
+        bed_close();
+    }
+END_TEST
+
+START_TEST(on_this_node_it_goes_by_extents)
+    {
+        struct sl_msg reply;
+        bed_start();
+        bed_run();
+        peer_lives();
+        uint64_t seq = push_send("a");
+        ck_assert(fake_take_reply(&bed.fake, "coordinator", seq, &reply));
+        ck_assert_int_eq(reply.code, SL_ERR_UNSUPPORTED);
+        bed_close();
+    }
+END_TEST
+
+/* What would land there nobody would check. */
+START_TEST(no_ticket_is_given_for_device_memory)
+    {
+        static const uint64_t length_bytes = PART;
+        struct sl_item_spot spot = {.engine_id = ENGINE, .device_block = 2};
+        struct sl_msg reply,
+            msg = {.type = SL_MSG_PUSH_OPEN, .op_id = 91, .budget_ns = SL_NS_PER_S};
+        bed_start();
+        bed_run();
+        peer_lives();
+        msg.body.push_open.handover = 5;
+        msg.body.push_open.ttl_ns = SL_NS_PER_S;
+        msg.body.push_open.lengths = (struct sl_u64s){.at = &length_bytes, .count = 1};
+        msg.body.push_open.spots.at = &spot;
+        msg.body.push_open.spots.count = 1;
+        fake_give(&bed.fake, "coordinator", &msg);
+        turns(3);
+        ck_assert(fake_take_reply(&bed.fake, "coordinator", msg.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_ERR_UNSUPPORTED);
+        bed_close();
+    }
+END_TEST
+
+/* ---- what is not for it ---- */
+
+START_TEST(nothing_of_this_process_touches_it)
+    {
+        struct tr_spot spot = {.engine_id = ENGINE, .device_block = 1, .unseen = true}, seen = spot;
+        struct tr_spot other = {.engine_id = ENGINE, .rank = 1};
+        struct tr_range range = {.length_bytes = PART};
+        struct sl_fabric_place places[8];
+        struct tr_spot_walk walk;
+        uint32_t count = 0;
+        struct sl_msg reply;
+        bool device = false;
+        bed_start();
+        bed_run();
+        seen.unseen = false;
+        ck_assert_int_eq(tr_spot_places(bed.self, &spot, range, places, 8, &count, NULL), SL_OK);
+        ck_assert_int_eq(tr_spot_places(bed.self, &seen, range, places, 8, &count, NULL),
+                         SL_ERR_UNSUPPORTED); /* pushes */
+        ck_assert_int_eq(tr_spot_walk_begin(bed.self, &spot, range, &walk, NULL),
+                         SL_ERR_UNSUPPORTED);
+        ck_assert_int_eq(tr_spot_copy(bed.self, &spot, &other, range, NULL), SL_ERR_UNSUPPORTED);
+        ck_assert_int_eq(tr_spot_copy(bed.self, &other, &spot, range, NULL), SL_ERR_UNSUPPORTED);
+        ck_assert_int_eq(tr_spot_device(bed.self, &spot, &device, NULL), SL_OK);
+        ck_assert(device);
+        uint64_t seq = pull_send(true); /* a part that the CPU would have to copy on */
+        ck_assert(fake_take_reply(&bed.fake, "coordinator", seq, &reply));
+        ck_assert_int_eq(reply.code, SL_ERR_UNSUPPORTED);
+        bed_close();
+    }
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("transporter_device");
+    TCase *cases = tcase_create("device");
+    tcase_add_test(cases, device_memory_is_registered_by_dmabuf);
+    tcase_add_loop_test(cases, what_is_not_there_yet_is_asked_for_again, 0, 2);
+    tcase_add_loop_test(cases, memory_without_a_dmabuf_is_left_out, 0, 2);
+    tcase_add_test(cases, a_swapper_that_never_has_it_is_not_asked_for_ever);
+    tcase_add_loop_test(cases, what_the_nic_does_not_take_is_left_out, 0, 2 * REGIONS);
+    tcase_add_test(cases, an_old_library_is_not_asked);
+    tcase_add_loop_test(cases, an_end_at_any_time_leaves_nothing, 1, 32);
+    tcase_add_test(cases, bytes_count_when_the_swapper_has_found_them);
+    tcase_add_loop_test(cases, a_wrong_digest_is_never_pulled, 0, 2);
+    tcase_add_loop_test(cases, what_nobody_checked_is_not_pulled, 0, 3);
+    tcase_add_loop_test(cases, a_fence_does_not_wait_for_a_check, 0, 2);
+    tcase_add_test(cases, a_block_is_pushed_from_device_memory);
+    tcase_add_test(cases, on_this_node_it_goes_by_extents);
+    tcase_add_test(cases, no_ticket_is_given_for_device_memory);
+    tcase_add_test(cases, nothing_of_this_process_touches_it);
+    suite_add_tcase(suite, cases);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}

@@ -51,6 +51,20 @@ bool sl_cluster_wanted(const struct sl_config *config)
            sl_config_text(config, SL_SET_cluster_listen)[0] != '\0';
 }
 
+uint32_t sl_cluster_transporters(const struct sl_config *config)
+{
+    uint32_t count = 1;
+    if (strcmp(sl_config_text(config, SL_SET_fabric), "tcp") != 0 || !sl_cluster_wanted(config) ||
+        !sl_config_bool(config, SL_SET_fabric_processes) ||
+        sl_config_bool(config, SL_SET_fabric_pools)) {
+        return 1;
+    }
+    for (const char *at = sl_config_text(config, SL_SET_fabric_address); *at != '\0'; at++) {
+        count += *at == ',';
+    }
+    return SL_MIN(count, SL_CLUSTER_TRANSPORTERS_MAX);
+}
+
 bool sl_cluster_address(const char *text, bool *any)
 {
     char host[64];

@@ -8,6 +8,7 @@
 #include "actors/transporter/publish/service.h"
 #include "actors/transporter/pull/pull.h"
 #include "actors/transporter/push/push.h"
+#include "actors/transporter/rails/process.h"
 #include "actors/transporter/regions/pools.h"
 #include "actors/transporter/regions/regions.h"
 #include "ipc/sl_cluster.h"
@@ -41,10 +42,11 @@ static void fabric_done(void *context, const struct sl_fabric_done *done)
     }
 }
 
-void tr_fabric_granted(void *context, uint32_t grant)
+void tr_fabric_granted(void *context, uint32_t grant, const void *key, uint32_t key_bytes)
 {
-    if (!tr_push_granted(context, grant)) {
-        tr_peers_granted(context, grant);
+    const struct sl_bytes told = {.at = key, .length = key_bytes};
+    if (!tr_push_granted(context, grant, &told)) {
+        tr_peers_granted(context, grant, &told);
     }
 }
 
@@ -137,6 +139,16 @@ static sl_err fabric_open(struct transporter *self, struct sl_error *why)
     }
     if (env->ops->watch_fd == NULL) {
         return sl_fail(why, SL_ERR_UNSUPPORTED, "fabric: no descriptors in this environment");
+    }
+    bool processes = sl_cluster_transporters(env->config) > 1;
+    uint32_t rail = (uint32_t)sl_config_u64(env->config, SL_SET_rank);
+    if (processes && rail > 0) {
+        return tr_process_open(env, rail, &options, &self->process, why);
+    }
+    if (processes) {
+        self->remotes.fence_ns = sl_config_u64(env->config, SL_SET_fence_timeout);
+        options.rail_open = tr_remote_open;
+        options.rail_context = &self->remotes;
     }
     err = sl_fabric_open(&options, &self->fabric, why);
     if (err == SL_OK) {
@@ -370,11 +382,14 @@ static sl_err push_init(struct transporter *self, struct sl_error *why)
 static sl_err transporter_init(void *state, struct sl_env *env, struct sl_error *why)
 {
     struct transporter *self = state;
-    self->env = env;
+    self->env = self->remotes.env = env;
     events_set(self);
     sl_err err = tr_regions_init(self, why);
     if (err == SL_OK) {
         err = fabric_open(self, why);
+    }
+    if (err != SL_OK || self->process != NULL) {
+        return err;
     }
     if (err == SL_OK) {
         err = directory_open(self, why);
@@ -583,13 +598,27 @@ static void cluster_step(struct transporter *self, uint64_t now_ns)
     env->ops->wake_at(env, next_ns);
 }
 
+static void fabric_wake(struct transporter *self)
+{
+    if (self->fabric != NULL) {
+        self->env->ops->wake_at(self->env, sl_fabric_wake_at(self->fabric));
+    }
+}
+
 static sl_err transporter_handle(void *state, const struct sl_msg *msg)
 {
     struct transporter *self = state;
+    if (self->process != NULL) {
+        return tr_process_handle(self->process, msg);
+    }
     if (SL_MSG_IS_REPLY(msg->type)) {
         reply_handle(self, msg);
     } else if (msg->type == SL_MSG_LOCAL_DIED) {
-        tr_pools_died(self, &msg->body.local_died);
+        if (!tr_remotes_died(&self->remotes, &msg->body.local_died)) {
+            tr_pools_died(self, &msg->body.local_died);
+        }
+    } else if (tr_remotes_handle(&self->remotes, msg)) {
+        fabric_wake(self);
     } else if (msg->type < SL_MSG_LOCAL_IO) {
         request_handle(self, msg);
     }
@@ -603,6 +632,9 @@ static sl_err transporter_handle(void *state, const struct sl_msg *msg)
 static sl_err transporter_tick(void *state, uint64_t now_ns)
 {
     struct transporter *self = state;
+    if (self->process != NULL) {
+        return tr_process_tick(self->process, now_ns);
+    }
     if (self->fabric != NULL) {
         sl_fabric_step(self->fabric, now_ns);
     }
@@ -610,9 +642,7 @@ static sl_err transporter_tick(void *state, uint64_t now_ns)
         cluster_step(self, now_ns);
     }
     tr_push_step(self, now_ns);
-    if (self->fabric != NULL) {
-        self->env->ops->wake_at(self->env, sl_fabric_wake_at(self->fabric));
-    }
+    fabric_wake(self);
     sl_directory_service_step(self->directory, now_ns);
     if (self->memory_replaced) { /* all that is known of it, here and at peers, is void */
         sl_log_write(self->env->log, SL_LOG_WARN, 0,
@@ -632,6 +662,7 @@ static void transporter_drain(void *state)
 static void transporter_fini(void *state)
 {
     struct transporter *self = state;
+    tr_process_close(&self->process);
     sl_directory_service_close(&self->directory, self->drained);
     if (self->control != NULL) {
         self->env->ops->unwatch_fd(self->env, sl_control_fd(self->control));

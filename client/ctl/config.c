@@ -1,5 +1,6 @@
 /* client/ctl/config.c - the settings in force, for people and for the supervisor. */
 #include "client/ctl/commands.h"
+#include "ipc/sl_cluster.h"
 #include "runtime/sl_disk_place.h"
 
 #include <inttypes.h>
@@ -136,6 +137,9 @@ static int config_command(struct ctl *ctl, int argc, char **argv)
         ctl_print_json(object);
     } else {
         json_decref(object);
+    }
+    if (shell && !ctl->json) { /* what follows from several settings, for the supervisor */
+        (void)printf("S_transporters='%u'\n", sl_cluster_transporters(ctl->config));
     }
     return CTL_FINE;
 }

@@ -2,11 +2,13 @@
 
 import json
 import os
+import signal
 import sys
+import threading
 import time
 import unittest
 
-from cluster_support import FABRIC_PORT, PATIENCE, Cluster, main, missing, wait_alive, wait_until
+from cluster_support import FABRIC_PORT, PATIENCE, Cluster, counter, main, missing, wait_alive, wait_until
 
 VALUE = 4 << 20
 
@@ -102,6 +104,140 @@ class Rails(unittest.TestCase):
         first, second = self.shares(4)
         self.assertGreaterEqual(first, 4 * VALUE)
         self.assertLess(second, VALUE)
+
+
+class RailProcesses(unittest.TestCase):
+    """transporter.1 drives the second link of each node. It may die, stop, or lose its door: nobody's values do."""
+
+    COUNT = 24
+
+    def setUp(self):
+        self.cluster = TwoLinks()
+        self.addCleanup(self.cluster.__exit__)
+        self.cluster.__enter__()
+        self.a, self.b = self.cluster.nodes
+        wait_alive(self.b, "a")
+        wait_alive(self.a, "b")
+        self.values = {}
+        self.round = 0
+
+    def put(self):
+        """New values at a."""
+        self.round += 1
+        self.values = {f"r{self.round}.{i}": os.urandom(VALUE) for i in range(self.COUNT)}
+        for key, value in self.values.items():
+            self.a.ctl("put", key, "-", stdin=value)
+
+    def get(self, between):
+        """All of them at b, one after the other; between(i) comes before value i. Gives how often b missed one."""
+        missed = 0
+        for i, (key, value) in enumerate(self.values.items()):
+            between(i)
+            deadline = time.monotonic() + 20 * PATIENCE
+            while (done := self.b.ctl("get", key, "-", check=False)).returncode != 0:
+                missed += 1
+                self.assertLess(time.monotonic(), deadline, f"{key} at b: {done.stderr}")
+                time.sleep(0.05)
+            self.assertEqual(done.stdout, value)
+        return missed
+
+    def carried(self):
+        """Whether both links carry what is read now."""
+        self.put()
+        before = self.cluster.received()
+        self.get(lambda i: None)
+        return min(now - then for now, then in zip(self.cluster.received(), before)) >= VALUE
+
+    def harm(self, node, name, how, at=(4, 12)):
+        def between(i):
+            if i in at:
+                os.kill(node.pid(name), how)
+        return between
+
+    def died(self, node, name, how, at=(4, 12)):
+        """Values are read while a process is harmed. Gives misses, values that b read in all, bytes on its links."""
+        self.put()
+        before, links = counter(self.b, "transporter.0", "values_read"), self.cluster.received()
+        missed = self.get(self.harm(node, name, how, at))
+        read = counter(self.b, "transporter.0", "values_read") - before
+        return missed, read, sum(now - then for now, then in zip(self.cluster.received(), links))
+
+    def test_one_rail_dies_and_nothing_else(self):
+        wait_until(self.carried, 20, "both links carry values")
+        for node in (self.b, self.a):
+            doors = [self.a.pid("transporter.0"), self.b.pid("transporter.0")]
+            missed, read, received = self.died(node, "transporter.1", signal.SIGKILL)
+            self.assertEqual((missed, read), (0, self.COUNT))  # no transfer failed, none was begun again
+            self.assertLess(received, (self.COUNT + 2 + 1) * VALUE)  # sent again: a piece a death, and protocol
+            self.assertEqual(doors, [self.a.pid("transporter.0"), self.b.pid("transporter.0")])
+            wait_until(self.carried, 10, "both links carry values again")
+
+    def test_a_rail_dies_in_the_middle_of_many_reads(self):
+        wait_until(self.carried, 20, "both links carry values")
+        self.assertNotIn("silent", self.a.logs() + self.b.logs())
+        for node in (self.b, self.a):
+            self.put()
+            door, before = self.b.pid("transporter.0"), counter(self.b, "transporter.0", "values_read")
+            wrong, missed = [], []
+
+            def read(keys):
+                for key in keys:
+                    done = self.b.ctl("get", key, "-", check=False)
+                    missed.extend([key] if done.returncode != 0 else [])
+                    wrong.extend([key] if done.returncode == 0 and done.stdout != self.values[key] else [])
+            keys = list(self.values)
+            readers = [threading.Thread(target=read, args=(keys[i::6],)) for i in range(6)]
+            for reader in readers:
+                reader.start()
+            deaths = 0
+            while any(reader.is_alive() for reader in readers):
+                time.sleep(0.1)
+                pid = node.processes()["transporter.1"][0]
+                if pid != 0:
+                    try:
+                        os.kill(pid, signal.SIGKILL)
+                        deaths += 1
+                    except ProcessLookupError:
+                        pass
+            for reader in readers:
+                reader.join()
+            self.assertGreater(deaths, 0)
+            self.assertEqual((wrong, missed), ([], []))
+            self.assertEqual(counter(self.b, "transporter.0", "values_read") - before, self.COUNT)
+            self.assertEqual(self.b.pid("transporter.0"), door)
+            wait_until(self.carried, 20, "both links carry values again")
+
+    def test_it_carries_again_within_a_second(self):
+        wait_until(self.carried, 20, "both links carry values")
+        os.kill(self.b.pid("transporter.1"), signal.SIGKILL)
+        time.sleep(PATIENCE)
+        self.assertTrue(self.carried())
+
+    def test_a_stopped_rail_is_killed(self):
+        wait_until(self.carried, 20, "both links carry values")
+        stopped = self.b.pid("transporter.1")
+        missed, _, _ = self.died(self.b, "transporter.1", signal.SIGSTOP, at=(4,))
+        self.assertEqual(missed, 0)
+        self.assertNotEqual(self.b.pid("transporter.1"), stopped)
+        wait_until(self.carried, 10, "both links carry values again")
+
+    def test_the_door_dies(self):
+        wait_until(self.carried, 20, "both links carry values")
+        rails = [self.a.pid("transporter.1"), self.b.pid("transporter.1")]
+        for node in (self.b, self.a):
+            self.died(node, "transporter.0", signal.SIGKILL)
+            wait_alive(self.b, "a")
+            wait_until(self.carried, 20, "both links carry values again")
+        self.assertEqual(rails, [self.a.pid("transporter.1"), self.b.pid("transporter.1")])
+        self.assertIn("begins anew", self.b.logs())
+
+    def test_one_process_when_told_so(self):
+        self.b.stop()
+        self.b.settings += ["--fabric-processes", "false"]
+        self.b.start()
+        wait_alive(self.b, "a")
+        self.assertNotIn("transporter.1", self.b.processes())
+        wait_until(self.carried, 20, "both links carry values")
 
 
 if __name__ == "__main__":

@@ -55,10 +55,12 @@ static void on_grant_ended(void *context, uint32_t grant)
     end->grant_last = grant;
 }
 
-static void on_granted(void *context, uint32_t grant)
+static void on_granted(void *context, uint32_t grant, const void *key, uint32_t key_bytes)
 {
     struct fabric_end *end = context;
     (void)grant;
+    (void)key;
+    (void)key_bytes;
     end->granted++;
 }
 

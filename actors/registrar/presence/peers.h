@@ -10,6 +10,7 @@ struct reg_peer {
     bool present; /* false: an actor that died; its name stays known, since it will be restarted */
     bool client;
     bool tierer;
+    bool transporter; /* of the node's: one may write for another */
     char name[REG_NAME_BYTES];
     char role[REG_NAME_BYTES];
     char segment[64];

@@ -34,7 +34,7 @@ uint64_t tr_peers_with(struct transporter *self, uint64_t key_hash);
 void tr_nodes(struct transporter *self, const struct sl_msg *msg);
 void tr_fabric_address(void *context, uint32_t peer, const void *blob, uint32_t length_bytes);
 /* Of a grant for one of our arenas. */
-void tr_peers_granted(struct transporter *self, uint32_t grant);
+void tr_peers_granted(struct transporter *self, uint32_t grant, const struct sl_bytes *key);
 void tr_peers_grant_ended(struct transporter *self, uint32_t grant);
 
 /* ---- questions.c: what is asked of one peer or many, and their answers in time ---- */

@@ -236,7 +236,20 @@ static void page_go(struct push *push, struct push_ticket *ticket)
     }
 }
 
-bool tr_push_granted(struct transporter *self, uint32_t handle)
+static bool key_keep(struct push_part *part, const struct sl_bytes *key)
+{
+    void *copy = key->length > 0 ? malloc(key->length) : NULL;
+    if (copy != NULL) {
+        memcpy(copy, key->at, key->length);
+        free(part->key);
+        part->key = copy;
+        part->key_bytes = (uint32_t)key->length;
+    }
+    return copy != NULL;
+}
+
+/* The key, where the fabric makes it later than the grant. */
+bool tr_push_granted(struct transporter *self, uint32_t handle, const struct sl_bytes *key)
 {
     struct push *push = self->push;
     struct push_grant *grant = push != NULL ? grant_of(push, handle) : NULL;
@@ -245,10 +258,20 @@ bool tr_push_granted(struct transporter *self, uint32_t handle)
     }
     struct push_ticket *ticket = &push->tickets[grant->ticket];
     struct push_part *part = &ticket->parts[grant->part];
-    if (part->state == GRANT_ASKED) {
-        part->state = GRANT_READY;
-        page_go(push, ticket);
+    if (part->state != GRANT_ASKED) {
+        return true;
     }
+    if (key->at != NULL && !key_keep(part, key)) { /* no rail gave one: it is asked for again */
+        part->state = GRANT_ENDS;
+        (void)sl_fabric_grant_end(self->fabric, handle);
+        self->env->ops->wake_at(self->env, 0);
+        if (ticket->asked_seq != 0) {
+            page_answer(push, ticket, SL_ERR_BUSY, "the peer's links are not up");
+        }
+        return true;
+    }
+    part->state = GRANT_READY;
+    page_go(push, ticket);
     return true;
 }
 

@@ -60,8 +60,10 @@ struct sl_fabric_events {
     /* A link that was UP is DOWN before it is anything else. */
     void (*link)(void *context, uint32_t peer, enum sl_fabric_link link,
                  const struct sl_error *why);
-    /* From here on the peer may use the key (verbs binds windows first). */
-    void (*granted)(void *context, uint32_t grant);
+    /* From here on the peer may use the key (verbs binds windows first): these bytes, or those that
+     * sl_fabric_grant_add gave (NULL). A key for reading may come again, with more in it or less:
+     * it replaces the earlier one (sl_fabric_key_renew). No bytes: nothing can use it by now. */
+    void (*granted)(void *context, uint32_t grant, const void *key, uint32_t key_bytes);
     void (*grant_ended)(void *context, uint32_t grant);
 };
 
@@ -93,12 +95,25 @@ struct sl_fabric_options {
     struct sl_fabric_events events;
     const struct fabric_backend *backend; /* instead of that of the kind; NULL: none */
     void *backend_context; /* of that; verbs: a struct sl_verbs_lib instead of the library */
+    /* Opens rail `index` of a list in another process: *out is a fabric with a front of its own, and
+     * the list's entry is the address or NIC of the options. The first rail never is. NULL: all
+     * rails are of this process. */
+    sl_err (*rail_open)(void *context, uint32_t index, const struct sl_fabric_options *options,
+                        struct sl_fabric **out, struct sl_error *why);
+    void *rail_context;
 };
 /* Values that fit most nodes; no address, no events. */
 void sl_fabric_options_init(struct sl_fabric_options *options, const char *kind);
 
 /* Whether there is a back end of this name. Errors: SL_ERR_CONFIG (names all). */
 sl_err sl_fabric_kind_check(const char *kind, struct sl_error *why);
+
+/* How many rails the lists make: of addresses with tcp, of NICs with anything else; 1..16. */
+uint32_t sl_fabric_rails_count(const char *kind, const char *addresses, const char *nics);
+/* Entry `index` of a list, without spaces around it. False: there is none, or no room for it. */
+bool sl_fabric_rail_entry(const char *list, uint32_t index, char *out, size_t room);
+/* Threads that each rail gets of all. */
+uint32_t sl_fabric_movers_of_rail(uint32_t movers, uint32_t rail_count);
 
 /* Errors: SL_ERR_UNSUPPORTED (back end not built, no library, no device), SL_ERR_CONFIG (kind,
  * address, nic), SL_ERR_INVALID (bounds), SL_ERR_NO_MEMORY, SL_ERR_OS. */
@@ -131,6 +146,8 @@ struct sl_fabric_memory {
     uint64_t chunk_bytes;  /* arena: no extent crosses a multiple of it; 0: a pool */
     uint64_t stride_bytes; /* pool: bytes of a block; 0: an arena */
     bool unread;           /* nobody else reads it: verbs gives it no such right, grants neither */
+    uint32_t arena;        /* for rails of other processes: which arena it is, and the first */
+    uint64_t arena_birth;  /* generation of that arena; 0: others cannot map it */
 };
 /* Registers in the background, a region a step; registered() tells the end. Until then transfers
  * and grants of it are refused (SL_ERR_BUSY). Errors: SL_ERR_LIMIT, SL_ERR_INVALID,
@@ -181,10 +198,11 @@ struct sl_fabric_grant {
     uint32_t place_count; /* NULL: 0; else 1..SL_FABRIC_PLACES_MAX */
 };
 /* Gives a handle and the key, at most SL_FABRIC_BLOB_MAX bytes, that the peer needs; hand it out
- * after granted(). Errors: SL_ERR_NOT_FOUND (memory, peer), SL_ERR_BUSY (memory is not registered
- * yet), SL_ERR_UNREACHABLE (verbs, write: the peer is not up), SL_ERR_LIMIT (also: the places want
- * more than the key or the NIC holds), SL_ERR_INVALID (range, places), SL_ERR_PERMISSION (reading of
- * what is unread), SL_ERR_OS. */
+ * after granted(). 0 bytes: granted() brings it, since another process makes it. Errors:
+ * SL_ERR_NOT_FOUND (memory, peer), SL_ERR_BUSY (memory is not registered yet), SL_ERR_UNREACHABLE
+ * (verbs, write: the peer is not up), SL_ERR_LIMIT (also: the places want more than the key or the
+ * NIC holds), SL_ERR_INVALID (range, places), SL_ERR_PERMISSION (reading of what is unread),
+ * SL_ERR_OS. */
 sl_err sl_fabric_grant_add(struct sl_fabric *fabric, const struct sl_fabric_grant *grant,
                            uint32_t *out, void *key, uint32_t *key_bytes, struct sl_error *why);
 /* grant_ended() says when nothing lands any more. Errors: SL_ERR_NOT_FOUND. */
@@ -195,6 +213,11 @@ sl_err sl_fabric_grant_end(struct sl_fabric *fabric, uint32_t grant);
  * SL_ERR_LIMIT. */
 sl_err sl_fabric_key_open(struct sl_fabric *fabric, uint32_t peer, const void *blob,
                           uint32_t length_bytes, uint32_t *out, struct sl_error *why);
+/* What the peer's granted() said when it came again: transfers with the key go on, those of what is
+ * no longer in it end. Errors: those of sl_fabric_key_open, SL_ERR_NOT_FOUND (key),
+ * SL_ERR_UNSUPPORTED (one NIC: open another). */
+sl_err sl_fabric_key_renew(struct sl_fabric *fabric, uint32_t key, const void *blob,
+                           uint32_t length_bytes, struct sl_error *why);
 /* Its transfers that still wait end with SL_ERR_CANCELLED. */
 void sl_fabric_key_close(struct sl_fabric *fabric, uint32_t key);
 

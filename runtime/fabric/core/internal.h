@@ -7,6 +7,7 @@
 #define SL_FABRIC_CORE_INTERNAL_H
 
 #include "runtime/fabric/core/fabric.h"
+#include "runtime/fabric/core/front.h"
 #include "runtime/fabric/core/plan.h"
 #include "runtime/fabric/core/runs.h"
 
@@ -203,8 +204,9 @@ struct fabric_backend {
 };
 
 struct sl_fabric {
-    struct rails
-        *rails; /* several NICs as one (rails.h); NULL: this is one, and all below counts */
+    const struct fabric_front *front; /* NULL: this is one NIC, and all below counts */
+    void *behind;                     /* of the front */
+    struct rails *rails;              /* several NICs as one (rails.h): the front is theirs */
     const struct fabric_backend *ops;
     struct sl_fabric_options options;
     struct sl_fabric_stats stats;

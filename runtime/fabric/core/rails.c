@@ -155,15 +155,21 @@ static void about_add(struct rails *rails, const char *text)
 }
 
 /* Those that did not open come first: the text has no room for all of many rails. */
-static void rails_describe(struct rails *rails, uint32_t open, const struct sl_error reasons[])
+static const char *rails_about(const struct sl_fabric *fabric)
 {
+    struct rails *rails = fabric->rails;
+    uint32_t open = 0;
+    rails->fabric->about[0] = '\0';
+    for (uint32_t i = 0; i < rails->count; i++) {
+        open += rails->at[i].fabric != NULL ? 1 : 0;
+    }
     if (open < rails->count) {
         (void)snprintf(rails->fabric->about, sizeof(rails->fabric->about),
                        "%u of %u rails did not open", rails->count - open, rails->count);
     }
     for (uint32_t i = 0; i < rails->count; i++) {
         if (rails->at[i].fabric == NULL) {
-            about_add(rails, reasons[i].text);
+            about_add(rails, rails->at[i].reason);
         }
     }
     for (uint32_t i = 0; i < rails->count; i++) {
@@ -171,6 +177,7 @@ static void rails_describe(struct rails *rails, uint32_t open, const struct sl_e
             about_add(rails, rails->at[i].fabric->about);
         }
     }
+    return fabric->about;
 }
 
 /* Its tables are as large as ours: a rail may have to carry all. */
@@ -181,7 +188,7 @@ static sl_err rail_open(struct rail *rail, const struct fabric_backend *ops, str
     struct epoll_event event = {.events = EPOLLIN, .data.u32 = rail->index};
     options.address = rails->by_nic ? options.address : rail->entry;
     options.nic = rails->by_nic ? rail->entry : options.nic;
-    options.movers = options.movers == 0 ? 0 : SL_MAX(options.movers / rails->count, 1u);
+    options.movers = sl_fabric_movers_of_rail(options.movers, rails->count);
     options.events = (struct sl_fabric_events){
         .context = rail,
         .done = rails_on_done,
@@ -191,8 +198,11 @@ static sl_err rail_open(struct rail *rail, const struct fabric_backend *ops, str
         .granted = rails_on_granted,
         .grant_ended = rails_on_grant_ended,
     };
-    sl_err err = sl_fabric_open_with(ops, &options, &rail->fabric, why);
-    if (err == SL_OK && epoll_ctl(rails->fabric->fd, EPOLL_CTL_ADD, rail->fabric->fd, &event) < 0) {
+    sl_err err = rail->remote ? options.rail_open(options.rail_context, rail->index, &options,
+                                                  &rail->fabric, why)
+                              : sl_fabric_open_with(ops, &options, &rail->fabric, why);
+    if (err == SL_OK && rail->fabric->fd >= 0 &&
+        epoll_ctl(rails->fabric->fd, EPOLL_CTL_ADD, rail->fabric->fd, &event) < 0) {
         err = sl_fail_os(why, errno, "watch the descriptor of rail %u", rail->index);
         sl_fabric_close(&rail->fabric);
     }
@@ -203,6 +213,18 @@ bool fabric_rails_wanted(const struct sl_fabric_options *options)
 {
     bool by_nic = false;
     return entries_count(list_of(options, &by_nic)) > 1;
+}
+
+uint32_t sl_fabric_rails_count(const char *kind, const char *addresses, const char *nics)
+{
+    bool by_nic = false;
+    const struct sl_fabric_options options = {.kind = kind, .address = addresses, .nic = nics};
+    return SL_MIN(entries_count(list_of(&options, &by_nic)), RAILS_MAX);
+}
+
+uint32_t sl_fabric_movers_of_rail(uint32_t movers, uint32_t rail_count)
+{
+    return movers == 0 ? 0 : SL_MAX(movers / rail_count, 1u);
 }
 
 static void entry_take(const char **list, char out[RAILS_ENTRY_BYTES])
@@ -220,74 +242,56 @@ static void entry_take(const char **list, char out[RAILS_ENTRY_BYTES])
     *list += length + ((*list)[length] == ',');
 }
 
+bool sl_fabric_rail_entry(const char *list, uint32_t index, char *out, size_t room)
+{
+    char entry[RAILS_ENTRY_BYTES] = "";
+    for (uint32_t i = 0; i <= index; i++) {
+        if (*list == '\0') {
+            return false;
+        }
+        entry_take(&list, entry);
+    }
+    int length = snprintf(out, room, "%s", entry);
+    return length > 0 && (size_t)length < room;
+}
+
 static sl_err all_open(struct rails *rails, const struct fabric_backend *ops, const char *list,
                        struct sl_error *why)
 {
-    struct sl_error first = {0}, reasons[RAILS_MAX] = {0};
+    struct sl_error first = {0};
     uint32_t open = 0;
     for (uint32_t i = 0; i < rails->count; i++) {
         rails->at[i].rails = rails;
         rails->at[i].index = i;
+        rails->at[i].remote = i > 0 && rails->fabric->options.rail_open != NULL;
+        rails->remote |= rails->at[i].remote;
         entry_take(&list, rails->at[i].entry);
         if (rails->at[i].entry[0] == '\0') {
             return sl_fail(why, SL_ERR_CONFIG, "fabric: entry %u of a list is empty", i);
         }
-        if (rail_open(&rails->at[i], ops, &reasons[i]) == SL_OK) {
+        struct sl_error reason = {0};
+        if (rail_open(&rails->at[i], ops, &reason) == SL_OK) {
             open++;
-        } else if (first.code == SL_OK) {
-            first = reasons[i];
+            continue;
         }
+        (void)snprintf(rails->at[i].reason, sizeof(rails->at[i].reason), "%.100s", reason.text);
+        first = first.code == SL_OK ? reason : first;
     }
-    rails_describe(rails, open, reasons);
     if (open == 0 && why != NULL) {
         *why = first;
     }
     return open == 0 ? first.code : SL_OK;
 }
 
-sl_err fabric_rails_open(const struct fabric_backend *ops, const struct sl_fabric_options *options,
-                         struct sl_fabric **out, struct sl_error *why)
-{
-    bool by_nic = false;
-    const char *list = list_of(options, &by_nic);
-    uint32_t count = entries_count(list);
-    if (count > RAILS_MAX) {
-        return sl_fail(why, SL_ERR_CONFIG, "fabric: a list of %u, at most %u are possible", count,
-                       RAILS_MAX);
-    }
-    struct sl_fabric *fabric = aligned_alloc(64, sl_align_up(sizeof(*fabric), 64));
-    struct rails *rails = calloc(1, sizeof(*rails));
-    if (fabric == NULL || rails == NULL) {
-        free(fabric);
-        free(rails);
-        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a fabric of rails");
-    }
-    memset(fabric, 0, sizeof(*fabric));
-    fabric->rails = rails;
-    fabric->options = *options;
-    rails->fabric = fabric;
-    rails->count = count;
-    rails->by_nic = by_nic;
-    rails->keys_die = strcmp(ops->name, "verbs") == 0;
-    fabric->fd = epoll_create1(EPOLL_CLOEXEC);
-    sl_err err = fabric->fd < 0 ? sl_fail_os(why, errno, "epoll") : tables_make(rails, why);
-    if (err == SL_OK) {
-        err = all_open(rails, ops, list, why);
-    }
-    if (err != SL_OK) {
-        fabric_rails_close(fabric);
-        return err;
-    }
-    *out = fabric;
-    return SL_OK;
-}
-
-void fabric_rails_close(struct sl_fabric *fabric)
+static void rails_close(struct sl_fabric *fabric)
 {
     struct rails *rails = fabric->rails;
     for (uint32_t i = 0; i < rails->count; i++) {
         sl_fabric_close(&rails->at[i].fabric);
         free(rails->at[i].grant_of);
+    }
+    for (uint32_t g = 0; rails->grants != NULL && g < fabric->options.grants_max; g++) {
+        rails_grant_free(&rails->grants[g]);
     }
     for (uint32_t p = 0; rails->peers != NULL && p < fabric->options.peers_max; p++) {
         for (uint32_t i = 0; i < rails->count; i++) {
@@ -309,7 +313,7 @@ void fabric_rails_close(struct sl_fabric *fabric)
     free(fabric);
 }
 
-void fabric_rails_step(struct sl_fabric *fabric, uint64_t now_ns)
+static void rails_step(struct sl_fabric *fabric, uint64_t now_ns)
 {
     struct rails *rails = fabric->rails;
     fabric->now_ns = now_ns;
@@ -321,7 +325,7 @@ void fabric_rails_step(struct sl_fabric *fabric, uint64_t now_ns)
     rails_grants_tell(rails);
 }
 
-uint64_t fabric_rails_wake_at(const struct sl_fabric *fabric)
+static uint64_t rails_wake_at(const struct sl_fabric *fabric)
 {
     const struct rails *rails = fabric->rails;
     uint64_t at_ns = rails->grants_gone > 0 ? 0 : SL_NEVER_NS;
@@ -333,18 +337,82 @@ uint64_t fabric_rails_wake_at(const struct sl_fabric *fabric)
     return at_ns;
 }
 
-void fabric_rails_stats(const struct sl_fabric *fabric, struct sl_fabric_stats *out)
+static void rails_stats(const struct sl_fabric *fabric, struct sl_fabric_stats *out)
 {
     const struct rails *rails = fabric->rails;
     uint64_t sum[sizeof(*out) / sizeof(uint64_t)] = {0}, one[SL_COUNT(sum)];
     static_assert(sizeof(*out) % sizeof(uint64_t) == 0, "stats are numbers of 8 bytes alone");
     for (uint32_t i = 0; i < rails->count; i++) {
         if (rails->at[i].fabric != NULL) {
-            memcpy(one, &rails->at[i].fabric->stats, sizeof(one));
+            struct sl_fabric_stats stats;
+            sl_fabric_stats(rails->at[i].fabric, &stats);
+            memcpy(one, &stats, sizeof(one));
             for (size_t k = 0; k < SL_COUNT(sum); k++) {
                 sum[k] += one[k];
             }
         }
     }
     memcpy(out, sum, sizeof(*out));
+}
+
+static const struct fabric_front rails_front = {
+    .close = rails_close,
+    .step = rails_step,
+    .wake_at = rails_wake_at,
+    .about = rails_about,
+    .stats = rails_stats,
+    .memory_add = fabric_rails_memory_add,
+    .memory_remove = fabric_rails_memory_remove,
+    .memory_remove_step = fabric_rails_memory_remove_step,
+    .memory_give_up = fabric_rails_memory_give_up,
+    .region_bytes_max = fabric_rails_region_bytes_max,
+    .peer_add = fabric_rails_peer_add,
+    .peer_address = fabric_rails_peer_address,
+    .peer_remove = fabric_rails_peer_remove,
+    .peer_link = fabric_rails_peer_link,
+    .grant_add = fabric_rails_grant_add,
+    .grant_end = fabric_rails_grant_end,
+    .key_open = fabric_rails_key_open,
+    .key_renew = fabric_rails_key_renew,
+    .key_close = fabric_rails_key_close,
+    .post = fabric_rails_post,
+    .cancel = fabric_rails_cancel,
+};
+
+sl_err fabric_rails_open(const struct fabric_backend *ops, const struct sl_fabric_options *options,
+                         struct sl_fabric **out, struct sl_error *why)
+{
+    bool by_nic = false;
+    const char *list = list_of(options, &by_nic);
+    uint32_t count = entries_count(list);
+    if (count > RAILS_MAX) {
+        return sl_fail(why, SL_ERR_CONFIG, "fabric: a list of %u, at most %u are possible", count,
+                       RAILS_MAX);
+    }
+    struct sl_fabric *fabric = aligned_alloc(64, sl_align_up(sizeof(*fabric), 64));
+    struct rails *rails = calloc(1, sizeof(*rails));
+    if (fabric == NULL || rails == NULL) {
+        free(fabric);
+        free(rails);
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a fabric of rails");
+    }
+    memset(fabric, 0, sizeof(*fabric));
+    fabric->rails = rails;
+    fabric->front = &rails_front;
+    fabric->options = *options;
+    rails->fabric = fabric;
+    rails->count = count;
+    rails->by_nic = by_nic;
+    rails->keys_die = strcmp(ops->name, "verbs") == 0;
+    fabric->fd = epoll_create1(EPOLL_CLOEXEC);
+    sl_err err = fabric->fd < 0 ? sl_fail_os(why, errno, "epoll") : tables_make(rails, why);
+    if (err == SL_OK) {
+        err = all_open(rails, ops, list, why);
+    }
+    if (err != SL_OK) {
+        rails_close(fabric);
+        return err;
+    }
+    *out = fabric;
+    return SL_OK;
 }

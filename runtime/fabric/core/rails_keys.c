@@ -1,6 +1,7 @@
 /* runtime/fabric/core/rails_keys.c - memories, grants and keys of several rails. */
 #include "runtime/fabric/core/rails.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static uint16_t bit_of(const struct rail *rail)
@@ -164,11 +165,7 @@ sl_err fabric_rails_memory_remove_step(struct sl_fabric *fabric, uint32_t handle
         return SL_ERR_BUSY;
     }
     memory->ready = 0;
-    for (uint32_t k = 0; k < rails->count; k++) { /* none goes on while the others leave */
-        if (memory->sub[k] != FABRIC_NONE) {
-            fabric_memory_give_up(rails->at[k].fabric, memory->sub[k]);
-        }
-    }
+    fabric_rails_memory_give_up(fabric, handle); /* none goes on while the others leave */
     uint32_t i = 0;
     while (i < rails->count && memory->sub[i] == FABRIC_NONE) {
         i++;
@@ -191,6 +188,17 @@ sl_err fabric_rails_memory_remove_step(struct sl_fabric *fabric, uint32_t handle
         *memory = (struct rails_memory){.generation = memory->generation};
     }
     return SL_OK;
+}
+
+void fabric_rails_memory_give_up(struct sl_fabric *fabric, uint32_t handle)
+{
+    struct rails *rails = fabric->rails;
+    const struct rails_memory *memory = rails_memory_of(rails, handle);
+    for (uint32_t i = 0; memory != NULL && i < rails->count; i++) {
+        if (memory->sub[i] != FABRIC_NONE) {
+            fabric_memory_give_up(rails->at[i].fabric, memory->sub[i]);
+        }
+    }
 }
 
 uint64_t fabric_rails_region_bytes_max(const struct sl_fabric *fabric)
@@ -279,6 +287,27 @@ static sl_err grant_check(const struct rails *rails, const struct sl_fabric_gran
                                                     : SL_OK;
 }
 
+/* What the rail adds to the key, where parts may come later. */
+static void part_keep(struct rails_grant *grant, uint32_t rail, const void *part,
+                      uint32_t length_bytes)
+{
+    void *kept = length_bytes > 0 ? malloc(length_bytes) : NULL;
+    free(grant->parts[rail]);
+    grant->parts[rail] = kept;
+    grant->part_bytes[rail] = kept != NULL ? length_bytes : 0;
+    if (kept != NULL) {
+        memcpy(kept, part, length_bytes);
+    }
+}
+
+void rails_grant_free(struct rails_grant *grant)
+{
+    for (uint32_t i = 0; i < RAILS_MAX; i++) {
+        free(grant->parts[i]);
+    }
+    *grant = (struct rails_grant){.generation = grant->generation};
+}
+
 /* On one rail; false: it gives none, and why says the reason. */
 static bool grant_add_on(struct rail *rail, const struct sl_fabric_grant *want,
                          struct rails_grant *grant, struct rails_blob *parts, uint32_t *used,
@@ -300,6 +329,10 @@ static bool grant_add_on(struct rail *rail, const struct sl_fabric_grant *want,
     }
     grant->added |= bit_of(rail);
     rail->grant_of[grant->sub[i] & 0xffffu] = (uint16_t)(grant - rails->grants);
+    if (rails->remote) {
+        part_keep(grant, i, rails->part, length);
+        return true;
+    }
     if (length > SL_FABRIC_BLOB_MAX - *used) { /* too long beside the others: it is not told */
         return true;
     }
@@ -330,6 +363,7 @@ sl_err fabric_rails_grant_add(struct sl_fabric *fabric, const struct sl_fabric_g
     struct rails_grant *grant = &rails->grants[index];
     *grant = (struct rails_grant){
         .generation = fabric_generation_next(grant->generation),
+        .verb = want->verb,
         .peer = want->peer,
         .memory = want->memory,
         .places = rails_memories_hold(rails, want->memory, want->places, want->place_count)};
@@ -343,15 +377,17 @@ sl_err fabric_rails_grant_add(struct sl_fabric *fabric, const struct sl_fabric_g
     }
     if (grant->added == 0) {
         rails_memories_leave(rails, grant->memory, grant->places);
-        grant->places = NULL;
+        rails_grant_free(grant);
         if (why != NULL) {
             *why = first;
         }
         return first.code;
     }
     grant->used = true;
-    uint32_t length = rails_blob_write(rails, want->verb, parts.parts, parts.lengths, key);
-    if (length == 0) {
+    uint32_t length = rails->remote /* granted() brings it */
+                          ? 0
+                          : rails_blob_write(rails, want->verb, parts.parts, parts.lengths, key);
+    if (length == 0 && !rails->remote) {
         grant->silent = true;
         (void)fabric_rails_grant_end(fabric, grant_handle(rails, grant));
         return sl_fail(why, SL_ERR_LIMIT, "a key of %u rails is too long", rails->count);
@@ -361,16 +397,23 @@ sl_err fabric_rails_grant_add(struct sl_fabric *fabric, const struct sl_fabric_g
     return SL_OK;
 }
 
-/* Once every rail has it or has lost it. */
+/* Once every rail has it or has lost it, and whenever a part of its key is another after that. */
 static void grant_tell(struct rails *rails, struct rails_grant *grant)
 {
     const struct sl_fabric_events *events = &rails->fabric->options.events;
-    if (grant->used && !grant->told && !grant->ending &&
-        (grant->ready | grant->lost) == grant->added) {
-        grant->told = true;
-        if (events->granted != NULL) {
-            events->granted(events->context, grant_handle(rails, grant));
-        }
+    if (!grant->used || grant->ending || (grant->told && !grant->renewed) ||
+        (grant->ready | grant->lost) != grant->added) {
+        return;
+    }
+    grant->told = true;
+    grant->renewed = false;
+    uint32_t length = rails->remote
+                          ? rails_blob_write(rails, grant->verb, (const void *const *)grant->parts,
+                                             grant->part_bytes, rails->blob)
+                          : 0;
+    if (events->granted != NULL) {
+        events->granted(events->context, grant_handle(rails, grant),
+                        rails->remote ? rails->blob : NULL, length);
     }
 }
 
@@ -380,11 +423,15 @@ static struct rails_grant *grant_by_sub(const struct rail *rail, uint32_t sub)
     return grant->used && grant->sub[rail->index] == sub ? grant : NULL;
 }
 
-void rails_on_granted(void *context, uint32_t sub)
+void rails_on_granted(void *context, uint32_t sub, const void *key, uint32_t key_bytes)
 {
     struct rail *rail = context;
     struct rails_grant *grant = grant_by_sub(rail, sub);
     if (grant != NULL) {
+        if (key != NULL) {
+            part_keep(grant, rail->index, key, key_bytes);
+            grant->renewed = grant->told;
+        }
         grant->ready |= bit_of(rail);
         grant_tell(rail->rails, grant);
     }
@@ -450,7 +497,7 @@ void rails_grants_tell(struct rails *rails)
         bool silent = grant->silent;
         uint32_t handle = grant_handle(rails, grant);
         rails_memories_leave(rails, grant->memory, grant->places);
-        *grant = (struct rails_grant){.generation = grant->generation};
+        rails_grant_free(grant);
         rails->grants_gone--;
         if (!silent && events->grant_ended != NULL) {
             events->grant_ended(events->context, handle);
@@ -498,6 +545,7 @@ sl_err fabric_rails_key_open(struct sl_fabric *fabric, uint32_t handle, const vo
             err = sl_fabric_key_open(rail->fabric, peer->sub[i], read.parts[i], read.lengths[i],
                                      &fresh.sub[i], why);
             fresh.there |= err == SL_OK ? bit_of(rail) : 0;
+            fresh.parts[i] = sl_digest_of(read.parts[i], read.lengths[i]);
         }
     }
     if (err == SL_OK && fresh.there == 0) {
@@ -510,6 +558,46 @@ sl_err fabric_rails_key_open(struct sl_fabric *fabric, uint32_t handle, const vo
     }
     *out = fabric_handle_make(fresh.generation, index);
     return SL_OK;
+}
+
+/* The rail's part is another now, or none. */
+static void key_part_renew(struct rail *rail, struct rails_key *key, const struct rails_blob *read)
+{
+    const struct rails_peer *peer = rails_peer_of(rail->rails, key->peer);
+    uint32_t i = rail->index, sub = FABRIC_NONE;
+    struct sl_digest part = read->lengths[i] > 0 ? sl_digest_of(read->parts[i], read->lengths[i])
+                                                 : (struct sl_digest){0};
+    bool there = (key->there & bit_of(rail)) != 0;
+    if (peer == NULL || (there && read->lengths[i] > 0 && sl_digest_equal(part, key->parts[i]))) {
+        return;
+    }
+    bool open =
+        read->lengths[i] > 0 && sl_fabric_key_open(rail->fabric, peer->sub[i], read->parts[i],
+                                                   read->lengths[i], &sub, NULL) == SL_OK;
+    uint32_t old = key->sub[i];
+    key->there = (uint16_t)(open ? key->there | bit_of(rail) : key->there & ~bit_of(rail));
+    key->sub[i] = sub;
+    key->lives[i] = peer->lives[i];
+    key->parts[i] = part;
+    if (there) { /* what still waits with it goes to the other rails */
+        sl_fabric_key_close(rail->fabric, old);
+    }
+}
+
+sl_err fabric_rails_key_renew(struct sl_fabric *fabric, uint32_t handle, const void *blob,
+                              uint32_t length_bytes, struct sl_error *why)
+{
+    struct rails *rails = fabric->rails;
+    struct rails_key *key = rails_key_of(rails, handle);
+    struct rails_blob read = {0};
+    sl_err err = key != NULL ? rails_blob_read(blob, length_bytes, &read, why)
+                             : sl_fail(why, SL_ERR_NOT_FOUND, "no such key");
+    for (uint32_t i = 0; i < rails->count && err == SL_OK; i++) {
+        if (rails->at[i].fabric != NULL) {
+            key_part_renew(&rails->at[i], key, &read);
+        }
+    }
+    return err;
 }
 
 void fabric_rails_key_close(struct sl_fabric *fabric, uint32_t handle)

@@ -312,19 +312,22 @@ sl_err fabric_rails_post(struct sl_fabric *fabric, const struct sl_fabric_transf
 
 /* ---- ends ---- */
 
-static bool code_is_of_link(uint8_t code)
+/* Whether another rail may do better. A rail refuses keys of its peer's earlier life, and gives up
+ * what waits with a key that was renewed: nobody else cancels a part of a transfer. */
+static bool code_is_of_rail(const struct rails_transfer *transfer, uint8_t code)
 {
-    return code == SL_ERR_PEER_DIED || code == SL_ERR_UNREACHABLE;
+    return code == SL_ERR_PEER_DIED || code == SL_ERR_UNREACHABLE || code == SL_ERR_PERMISSION ||
+           (code == SL_ERR_CANCELLED && !transfer->cancelled);
 }
 
-/* Pieces that a link has cost go to rails that are up. */
+/* Pieces that their rail has cost go to others that are up. */
 static void retry(struct rails *rails, struct rails_transfer *transfer, uint16_t ended)
 {
     uint16_t batches[RAILS_MAX] = {0};
     bool may = !transfer->cancelled && rails->fabric->now_ns < transfer->deadline_ns;
     for (uint32_t i = transfer->piece_first; i != FABRIC_NONE && may; i = rails->pieces[i].next) {
         struct rails_piece *piece = &rails->pieces[i];
-        if (piece->batch == ended && code_is_of_link(piece->code)) {
+        if (piece->batch == ended && code_is_of_rail(transfer, piece->code)) {
             uint32_t rail = rail_choose(rails, transfer, piece, false);
             (void)piece_deal(transfer, piece, rail, batches);
         }

@@ -1,0 +1,81 @@
+/* actors/transporter/rails/process_internal.h - the parts of a rail's process. */
+#ifndef SL_TRANSPORTER_RAILS_PROCESS_INTERNAL_H
+#define SL_TRANSPORTER_RAILS_PROCESS_INTERNAL_H
+
+#include "actors/transporter/rails/process.h"
+#include "actors/transporter/rails/stream.h"
+#include "ipc/sl_arena.h"
+
+#define PROCESS_ARENAS_MAX 64u
+
+/* The door's number of a thing and ours, by the door's slot. */
+struct process_row {
+    bool used, leaving; /* leaving: a memory that goes, region by region */
+    bool up;            /* peers: their link */
+    uint32_t door, own;
+    void *key; /* grants: until granted() says that it works; owned */
+    uint32_t key_bytes;
+};
+struct process_table {
+    struct process_row *rows;
+    uint32_t count;
+    uint32_t *door_of; /* by our slot: the door's number */
+};
+struct process_post {
+    bool used;
+    uint32_t piece_count;
+    uint64_t cookie; /* the door's; ours is the slot */
+};
+struct tr_process {
+    struct sl_env *env;
+    struct sl_fabric_options options; /* of this rail */
+    struct sl_fabric *fabric;
+    uint32_t index;
+    char entry[160];
+    uint64_t life;
+    bool known;  /* a registrar has noted this process: its fences reach it */
+    bool opened; /* the door orders in this life */
+    struct sl_proc_id door;
+    struct tr_stream stream;
+    uint64_t hello_due_ns, stats_due_ns;
+    struct sl_fabric_stats told; /* the stats that the door has */
+    struct {
+        sl_metric read_bytes, written_bytes, served_bytes, taken_bytes, transfers, links_up;
+        sl_metric links_lost, refused, lives;
+    } metric;
+    uint32_t posts_out, links_up;
+    struct sl_arena *arenas[PROCESS_ARENAS_MAX];
+    struct process_table memories, peers, grants, keys;
+    struct process_post *posts;
+    uint32_t memories_leaving;
+    bool broken;                        /* this life has to end */
+    uint32_t gathered, gathered_places; /* of a transfer whose last message is still to come */
+    uint64_t gathered_slot;
+    sl_err gathered_code;           /* SL_OK, or why it cannot be posted */
+    struct sl_fabric_place *places; /* places_max */
+    uint32_t places_max;
+    struct sl_fabric_piece pieces[SL_FABRIC_PIECES_MAX];
+    struct sl_digest digests[SL_FABRIC_PIECES_MAX];
+    uint8_t codes[SL_FABRIC_PIECES_MAX];
+    unsigned char key[SL_FABRIC_BLOB_MAX];
+};
+
+/* ---- process.c ---- */
+void process_news(struct tr_process *process, enum sl_rail_news kind,
+                  struct sl_body_rail_news *news);
+/* The life ends at the end of this turn. */
+void process_break(struct tr_process *process, const char *reason);
+
+/* ---- orders.c ---- */
+/* Does what the door wants; process_break where that makes no sense. */
+void process_order(struct tr_process *process, const struct sl_body_rail_order *order);
+void process_post(struct tr_process *process, const struct sl_msg *msg);
+/* Regions of memories that leave, one a turn; asks for the next turn. */
+void process_memories_step(struct tr_process *process);
+/* Events of the fabric. */
+struct sl_fabric_events process_events(struct tr_process *process);
+void process_key_drop(struct process_row *row);
+/* NULL: the door has no such thing here. */
+struct process_row *process_row_of(const struct process_table *table, uint64_t door);
+
+#endif

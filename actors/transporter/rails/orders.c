@@ -461,7 +461,7 @@ static void transfer_post(struct tr_process *process, const struct sl_msg *msg)
     }
     process->gathered = process->gathered_places = 0;
     if (err != SL_OK) {
-        memset(process->codes, err, count);
+        memset(process->codes, (int)err, count);
         done_send(process, body->slot, err, process->codes, 0);
     }
 }

@@ -42,6 +42,9 @@ static sl_err nics_by_plan(struct transporter *self, const struct sl_nic_sources
         err = names_join(self, plan, why);
     }
     for (uint32_t rank = 0; rank < ranks && err == SL_OK && self->nic[0] != '\0'; rank++) {
+        if (rank < TR_ARENAS_MAX && plan->count > 1) {
+            self->rail_of_rank[rank] = 1 + plan->of_rank[rank];
+        }
         sl_log_write(self->env->log, SL_LOG_INFO, 0, "nic of rank %u: %s, to its GPU: %s", rank,
                      plan->names[plan->of_rank[rank]], sl_near_text(plan->near_of_rank[rank]));
     }

@@ -225,7 +225,9 @@ struct transporter {
     struct sl_env *env;
     struct tr_events events;
     struct sl_mr_limit limit;
-    char nic[TR_NICS_BYTES];      /* a comma list, a rail each; "": the first that is usable */
+    char nic[TR_NICS_BYTES]; /* a comma list, a rail each; "": the first that is usable */
+    /* For sl_fabric_piece.rail: 1 + the rail of the rank's NIC; 0: any (tcp, or one NIC). */
+    uint32_t rail_of_rank[TR_ARENAS_MAX];
     struct sl_item_chunk *chunks; /* grown to what a plan needs, kept */
     uint32_t chunk_capacity;
     uint32_t chunk_count;

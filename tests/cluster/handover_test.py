@@ -143,7 +143,7 @@ class Handover(Pushing):
             def kill():
                 wait_until(lambda: counter(b, "coordinator", "handovers_consumed") > 50, 20, "it runs")
                 for name in ("transporter.0", "coordinator", "registrar"):
-                    os.kill(a.pid(name), signal.SIGSTOP)
+                    a.signal(name, signal.SIGSTOP)
 
             killer = threading.Thread(target=kill)
             killer.start()
@@ -151,7 +151,7 @@ class Handover(Pushing):
             killer.join()
             for name in ("transporter.0", "coordinator", "registrar"):
                 try:
-                    os.kill(a.pid(name), signal.SIGCONT)
+                    a.signal(name, signal.SIGCONT)
                 except ProcessLookupError:
                     pass
             self.assertGreaterEqual(report["complete"], 50)

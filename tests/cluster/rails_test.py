@@ -24,7 +24,8 @@ class TwoLinks(Cluster):
             hub.run(f"ip link add sl-q{i} type veth peer name sl-f{i} && ip link set sl-q{i} master sl-br2 up"
                     f" && ip link set sl-f{i} netns {space.holder.pid}")
             space.run(f"ip addr add {self.second(i)}/24 dev sl-f{i} && ip link set sl-f{i} up")
-            self.nodes[i].settings += ["--fabric-address", f"{self.network.address(i)}:{FABRIC_PORT},{self.second(i)}:{FABRIC_PORT}"]
+            self.nodes[i].settings += ["--fabric-address", f"{self.network.address(i)}:{FABRIC_PORT},{self.second(i)}:{FABRIC_PORT}",
+                                       "--fabric-pools", "false"]  # which keep all rails in the door
 
     @staticmethod
     def second(i):
@@ -151,7 +152,7 @@ class RailProcesses(unittest.TestCase):
     def harm(self, node, name, how, at=(4, 12)):
         def between(i):
             if i in at:
-                os.kill(node.pid(name), how)
+                node.signal(name, how)
         return between
 
     def died(self, node, name, how, at=(4, 12)):
@@ -209,7 +210,7 @@ class RailProcesses(unittest.TestCase):
 
     def test_it_carries_again_within_a_second(self):
         wait_until(self.carried, 20, "both links carry values")
-        os.kill(self.b.pid("transporter.1"), signal.SIGKILL)
+        self.b.signal("transporter.1", signal.SIGKILL)
         time.sleep(PATIENCE)
         self.assertTrue(self.carried())
 

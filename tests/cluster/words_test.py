@@ -147,7 +147,7 @@ class Words(Case):
         began = time.monotonic()
         at = number()
         receive = self.decode.engine.receive(at, hashes=self.keys(2), blocks=[6, 7], node="a", mode=1)
-        os.kill(self.a.pid("swapper.0"), signal.SIGSTOP)
+        self.a.signal("swapper.0", signal.SIGSTOP)
         send = self.prefill.engine.send(at, hashes=self.keys(2), blocks=[0, 1], mode=1, timeout=1.0)
         self.assertRaises(sluice.SluiceError, send.wait)
         self.assertRaises(sluice.HandoverError, receive.wait)

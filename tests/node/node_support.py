@@ -136,6 +136,11 @@ class Node:
     def pid(self, name):
         return self.processes().get(name, (0,))[0]
 
+    def signal(self, name, how):
+        """Process 0 would be every process of this test."""
+        wait_until(lambda: self.pid(name) != 0, 20, f"{name} runs")
+        os.kill(self.pid(name), how)
+
     def wait_restarted(self, name, old_pid, seconds=5):
         return wait_until(lambda: self.pid(name) not in (0, old_pid) and self.pid(name), seconds, f"{name} restarted")
 

@@ -134,6 +134,9 @@ bool co_pull_start(struct coordinator *self, struct co_op *op, uint32_t block);
  * of memory. */
 struct sl_item_spot *co_spots_make(struct co_op *op, uint32_t block, uint32_t *count);
 uint32_t co_block_spots(const struct co_engine *engine); /* of a block */
+uint64_t co_spots_max(const struct coordinator *self);   /* of a message */
+/* When an engine's pools are tried again that were refused so. */
+uint64_t co_pools_again_ns(const struct coordinator *self, sl_err code);
 /* reply NULL: none came in time. */
 void co_pull_answered(struct coordinator *self, struct co_op *op, const struct sl_msg *reply);
 /* Nothing of a PULL that was asked for twice is under way any more. */

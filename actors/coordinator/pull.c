@@ -10,7 +10,8 @@
 #include <string.h>
 
 #define SPOT_MESSAGE_BYTES 64u         /* what a spot takes in a message, at most */
-#define REFUSED_NS         SL_NS_PER_S /* an engine's pools are not tried again for so long */
+#define REFUSED_NS         SL_NS_PER_S /* pools that are none of the fabric's are not tried again */
+#define SOON_NS            (20 * SL_NS_PER_MS) /* nor those that may be being registered */
 
 uint32_t co_block_spots(const struct co_engine *engine)
 {
@@ -21,6 +22,19 @@ uint32_t co_block_spots(const struct co_engine *engine)
     return count;
 }
 
+uint64_t co_spots_max(const struct coordinator *self)
+{
+    return SL_MIN(sl_config_u64(self->env->config, SL_SET_message_bytes_max) / 2 /
+                      SPOT_MESSAGE_BYTES,
+                  (uint64_t)SL_BATCH_MAX);
+}
+
+uint64_t co_pools_again_ns(const struct coordinator *self, sl_err code)
+{
+    return self->env->now_ns +
+           (code == SL_ERR_NOT_FOUND || code == SL_ERR_BUSY ? SOON_NS : REFUSED_NS);
+}
+
 uint32_t co_pull_blocks(const struct coordinator *self, const struct co_op *op, uint32_t block)
 {
     const struct co_engine *engine = op->engine;
@@ -29,10 +43,7 @@ uint32_t co_pull_blocks(const struct coordinator *self, const struct co_op *op, 
         engine->pull_again_ns > self->env->now_ns) {
         return 0;
     }
-    uint64_t spots_max =
-        SL_MIN(sl_config_u64(self->env->config, SL_SET_message_bytes_max) / 2 / SPOT_MESSAGE_BYTES,
-               (uint64_t)SL_BATCH_MAX);
-    return (uint32_t)SL_MIN(spots_max / SL_MAX(co_block_spots(engine), 1u),
+    return (uint32_t)SL_MIN(co_spots_max(self) / SL_MAX(co_block_spots(engine), 1u),
                             (uint64_t)(op->slice_count - block));
 }
 
@@ -99,10 +110,10 @@ bool co_pull_start(struct coordinator *self, struct co_op *op, uint32_t block)
 }
 
 /* It takes no such message, or cannot write into these pools: nothing was begun. */
-static void pull_refused(struct coordinator *self, struct co_op *op)
+static void pull_refused(struct coordinator *self, struct co_op *op, sl_err code)
 {
     sl_metric_add(self->env->metrics, self->metric.pull_refused_count, 1);
-    op->engine->pull_again_ns = self->env->now_ns + REFUSED_NS;
+    op->engine->pull_again_ns = co_pools_again_ns(self, code);
     op->fetched = false;
     co_load_look(self, op);
 }
@@ -148,7 +159,7 @@ void co_pull_answered(struct coordinator *self, struct co_op *op, const struct s
         co_op_enter(self, op, CO_SETTLE);
         co_fence_start(self, op, op->unsettled);
     } else if (reply->code != SL_OK) {
-        pull_refused(self, op);
+        pull_refused(self, op, reply->code);
     } else {
         pull_taken(self, op, &reply->body.pull_reply);
     }

@@ -6,22 +6,16 @@
  * every batch acknowledged; else it is fenced before they are given back. */
 #include "actors/coordinator/internal.h"
 
-#define SPOT_MESSAGE_BYTES 64u         /* what a spot takes in a message, at most */
-#define REFUSED_NS         SL_NS_PER_S /* an engine's pools are not tried again for so long */
-
 bool co_straight_may(const struct coordinator *self, const struct co_op *op, uint32_t block_count)
 {
     const struct co_engine *engine = op->engine;
-    uint64_t spots_max =
-        SL_MIN(sl_config_u64(self->env->config, SL_SET_message_bytes_max) / 2 / SPOT_MESSAGE_BYTES,
-               (uint64_t)SL_BATCH_MAX);
     bool load = op->type->kind == CO_LOAD;
     /* A writer elsewhere knows no events of streams; at prefill the swappers' look comes behind. Nor
      * does it know which layers a coordinator before us has told. */
     bool early = load && (op->event_count > 0 || op->layers.in > 0);
     return self->pulls && !early && !op->push.straight_barred &&
            engine->push_again_ns <= self->env->now_ns &&
-           (!load || (uint64_t)block_count * co_block_spots(engine) <= spots_max);
+           (!load || (uint64_t)block_count * co_block_spots(engine) <= co_spots_max(self));
 }
 
 bool co_straight_open(struct coordinator *self, struct co_op *op, struct sl_body_push_open *open)
@@ -54,7 +48,8 @@ bool co_straight_refused(struct coordinator *self, struct co_op *op, sl_err code
     op->push.straight = false;
     op->push.straight_barred = true;
     op->push.lent = false; /* nothing was begun */
-    op->engine->push_again_ns = self->env->now_ns + (code == SL_ERR_LIMIT ? 0 : REFUSED_NS);
+    op->engine->push_again_ns =
+        code == SL_ERR_LIMIT ? self->env->now_ns : co_pools_again_ns(self, code);
     op->reason[0] = '\0';
     sl_metric_add(self->env->metrics, self->metric.straight_refused_count, 1);
     return true;

@@ -261,6 +261,7 @@ void tr_straight_piece(const struct transporter *self, const struct tr_part *par
     piece->digest = part->unseen ? NULL : piece->digest;
     piece->places = &self->straight->places[part->place_at];
     piece->place_count = part->place_count;
+    piece->rail = self->rail_of_rank[part->spots[0].rank];
 }
 
 /* ---- copying ---- */

@@ -222,6 +222,7 @@ static sl_err pieces_make(struct push *push, struct push_send *send, uint32_t *c
         sl_err err = SL_OK;
         if (send->spots != NULL) {
             out->places = &push->places[places];
+            out->rail = push->self->rail_of_rank[send->spots[send->write_end].rank];
             err =
                 tr_spot_places(push->self, &send->spots[send->write_end], piece_range(piece),
                                &push->places[places], SL_FABRIC_PLACES_MAX, &out->place_count, why);

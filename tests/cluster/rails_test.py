@@ -113,7 +113,8 @@ class RailProcesses(unittest.TestCase):
     COUNT = 24
 
     def setUp(self):
-        self.cluster = TwoLinks()
+        # On a busy machine a rail's process may say nothing for a second, and would be killed for it.
+        self.cluster = TwoLinks(settings=("--fabric-stall", "3s", "--fence-timeout", "3s"))
         self.addCleanup(self.cluster.__exit__)
         self.cluster.__enter__()
         self.a, self.b = self.cluster.nodes

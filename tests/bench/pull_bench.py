@@ -13,22 +13,13 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "cluster"))
 
-from cluster_support import Cluster, counter, missing, wait_alive, wait_until  # noqa: E402
+from cluster_support import Cluster, counter, cpu_of, missing, wait_alive, wait_until  # noqa: E402
 from node_support import BIN  # noqa: E402
 
 PROBE = os.path.join(BIN, "..", "tests", "pull_probe")
 TOTAL = 128 << 20
 LAYERS = 16
 ACTORS = ("transporter.0", "swapper.0", "coordinator", "registrar")
-
-
-def cpu_of(pid):
-    """Seconds that its threads ran."""
-    ran = 0
-    for thread in os.listdir(f"/proc/{pid}/task"):
-        with open(f"/proc/{pid}/task/{thread}/schedstat", encoding="utf-8") as stat:
-            ran += int(stat.read().split()[0])
-    return ran / 1e9
 
 
 def probe(node, *arguments):

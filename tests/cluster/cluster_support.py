@@ -27,6 +27,15 @@ def counter(node, actor, name):
     return next(row for row in status["actors"] if row["name"] == actor)["counters"][name]
 
 
+def cpu_of(pid):
+    """Seconds that its threads ran."""
+    ran = 0
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{thread}/schedstat", encoding="utf-8") as stat:
+            ran += int(stat.read().split()[0])
+    return ran / 1e9
+
+
 def wait_alive(node, name):
     def state():
         done = node.ctl("nodes", "--json", check=False)

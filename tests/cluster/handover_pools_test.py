@@ -174,7 +174,7 @@ class Disturbed(Pushing):
             def disturb():
                 wait_until(lambda: counter(b, "coordinator", "handovers_consumed") > 30, 20, "it runs")
                 for turn in range(3):
-                    pid = victim.pid(actor)
+                    pid = victim.live_pid(actor)
                     os.kill(pid, signal.SIGSTOP if stops else signal.SIGKILL)
                     if stops:
                         time.sleep(1.6)

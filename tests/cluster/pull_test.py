@@ -188,7 +188,7 @@ class Trouble(unittest.TestCase):
         rows = []
         for turn in range(times):
             load.ready()
-            pid = node.pid(actor)
+            pid = node.live_pid(actor)
             load.begin()
             time.sleep(0.004 + 0.008 * turn)
             os.kill(pid, signal.SIGKILL)
@@ -225,7 +225,7 @@ class Trouble(unittest.TestCase):
         rows = []
         for turn in range(times):
             load.ready()
-            pid = self.b.pid("transporter.0")
+            pid = self.b.live_pid("transporter.0")
             load.begin()
             time.sleep(0.003 + 0.004 * turn)
             os.kill(pid, signal.SIGSTOP)
@@ -243,7 +243,7 @@ class Trouble(unittest.TestCase):
         self.stopped(0.6, times=6)
 
     def test_a_transporter_that_stands_still_for_long_is_killed(self):
-        pid = self.b.pid("transporter.0")
+        pid = self.b.live_pid("transporter.0")
         self.stopped(4.0, times=1)
         self.assertNotEqual(self.b.pid("transporter.0"), pid)
 
@@ -251,7 +251,7 @@ class Trouble(unittest.TestCase):
         load = Load(self, self.b, self.SHAPE, 1000, 3, anew=True)
         for turn in range(3):
             load.ready()
-            pid = self.a.pid("transporter.0")
+            pid = self.a.live_pid("transporter.0")
             load.begin()
             time.sleep(0.003 + 0.005 * turn)
             os.kill(pid, signal.SIGSTOP)

@@ -27,6 +27,16 @@ PATIENCE = 6 * int(os.environ.get("SLUICE_TEST_SLOWDOWN", "1"))
 PACE = 2 * int(os.environ.get("SLUICE_TEST_SLOWDOWN", "1"))
 
 
+def _kill(pid, how, kill=os.kill):
+    """0 names every process of the caller's group: a SIGSTOP to an actor that is not there stopped whole test runs without a word."""
+    if pid <= 0:
+        raise AssertionError(f"signal {how} for process {pid}: the actor is not there")
+    kill(pid, how)
+
+
+os.kill = _kill
+
+
 def wait_until(condition, seconds, what):
     """Polls condition until it gives something true; fails by name after so many seconds, times PATIENCE."""
     seconds *= PATIENCE
@@ -136,10 +146,14 @@ class Node:
     def pid(self, name):
         return self.processes().get(name, (0,))[0]
 
+    def live_pid(self, name):
+        """Waits while nobody plays the actor: between a death and its restart pid() is 0."""
+        found = []
+        wait_until(lambda: found.append(self.pid(name)) or found[-1] != 0, 20, f"{name} runs")
+        return found[-1]
+
     def signal(self, name, how):
-        """Process 0 would be every process of this test."""
-        wait_until(lambda: self.pid(name) != 0, 20, f"{name} runs")
-        os.kill(self.pid(name), how)
+        os.kill(self.live_pid(name), how)
 
     def wait_restarted(self, name, old_pid, seconds=5):
         return wait_until(lambda: self.pid(name) not in (0, old_pid) and self.pid(name), seconds, f"{name} restarted")

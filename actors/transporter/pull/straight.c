@@ -135,7 +135,10 @@ static sl_err groups_check(const struct sl_body_pull *body, const struct tr_item
                            struct sl_error *why)
 {
     uint64_t *counts = calloc(body->groups.count + 1, sizeof(*counts));
-    sl_err err = counts != NULL ? SL_OK : sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a pull");
+    sl_err err = SL_OK;
+    if (counts == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a pull");
+    }
     for (uint32_t i = 0; err == SL_OK && i < body->items.count; i++) {
         uint64_t group = body->items.at[i].group;
         if (group == 0 || group > body->groups.count) {

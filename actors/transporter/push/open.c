@@ -121,7 +121,7 @@ sl_err push_open_parts(struct push *push, const struct sl_body_push_open *body,
     }
     struct push_ticket made = {.part_count = (uint32_t)count,
                                .spot_count = pools ? (uint32_t)body->spots.count : 0};
-    made.parts = calloc(count, sizeof(*made.parts));
+    made.parts = calloc(count + 1, sizeof(*made.parts));
     made.spots = pools ? calloc(body->spots.count + 1, sizeof(*made.spots)) : NULL;
     if (made.parts == NULL || (pools && made.spots == NULL)) {
         err = sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a ticket");

@@ -498,7 +498,7 @@ static sl_err way_find(struct push *push, const struct sl_ticket *shown, bool lo
 void push_send(struct push *push, const struct sl_msg *msg)
 {
     const struct sl_body_push_send *body = &msg->body.push_send;
-    struct sl_ticket shown;
+    struct sl_ticket shown = {0};
     struct sl_error why = {0};
     uint32_t way = 0;
     if (is_known(push, msg)) {

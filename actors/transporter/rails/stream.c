@@ -91,7 +91,8 @@ sl_err tr_stream_send(struct tr_stream *stream, struct sl_msg *msg)
     struct sl_error why = {0};
     memcpy(&msg->body, &head, sizeof(head));
     msg->sender = sl_text_of(env->name);
-    msg->seq = SL_MAX(env->next_seq++, UINT64_C(1));
+    uint64_t seq = env->next_seq++;
+    msg->seq = SL_MAX(seq, UINT64_C(1));
     msg->budget_ns = SL_MAX(msg->budget_ns, UINT64_C(1));
     sl_err err = sl_codec_encode(stream->codec, msg, &frame, &length_bytes, &why);
     if (err != SL_OK) {

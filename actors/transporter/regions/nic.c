@@ -41,8 +41,9 @@ static sl_err nics_by_plan(struct transporter *self, const struct sl_nic_sources
     if (err == SL_OK) {
         err = names_join(self, plan, why);
     }
+    SL_ASSERT(ranks <= SL_COUNT(self->rail_of_rank)); /* the setting's bound */
     for (uint32_t rank = 0; rank < ranks && err == SL_OK && self->nic[0] != '\0'; rank++) {
-        if (rank < TR_ARENAS_MAX && plan->count > 1) {
+        if (plan->count > 1) {
             self->rail_of_rank[rank] = 1 + plan->of_rank[rank];
         }
         sl_log_write(self->env->log, SL_LOG_INFO, 0, "nic of rank %u: %s, to its GPU: %s", rank,

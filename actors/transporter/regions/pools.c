@@ -228,10 +228,11 @@ static sl_err engine_layout(struct transporter *self, struct engine *engine,
 {
     bool asked = false, devices = false;
     struct tr_layer *layers = calloc(body->regions.count + 1, sizeof(*layers));
-    sl_err err = layers != NULL
-                     ? SL_OK
-                     : sl_fail(why, SL_ERR_NO_MEMORY, "no memory to plan %" PRIu64 " regions",
-                               body->regions.count);
+    sl_err err = SL_OK;
+    if (layers == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory to plan %" PRIu64 " regions",
+                       body->regions.count);
+    }
     for (uint64_t i = 0; i < body->regions.count && err == SL_OK; i++) {
         const struct sl_item_region *region = &body->regions.at[i];
         err = tr_layout_region(body, i, &layers[i], why);

@@ -260,12 +260,16 @@ sl_err sl_paths_from(const struct sl_config *config, struct sl_paths *out, struc
 /* Entries of disk_path, empty ones included; 1 when it is not set. */
 uint32_t sl_config_disk_count(const struct sl_config *config);
 /* Makes path and its parents, each new one 0700; an existing last directory must belong to this uid
- * and be closed to others. Below a directory in which others may make names, what exists must
- * belong to this uid or root, links included; in one of a group also to the directory's owner. One
- * in which everybody may make names has no links that are followed. Errors: SL_ERR_PERMISSION,
- * SL_ERR_FOREIGN, SL_ERR_INVALID (empty), SL_ERR_OS. */
+ * and be closed to others, and each one above it to this uid or root. In a directory in which
+ * everybody may make names no link is followed. Errors: SL_ERR_PERMISSION, SL_ERR_FOREIGN,
+ * SL_ERR_INVALID (empty), SL_ERR_OS. */
 sl_err sl_dir_make(const char *path, struct sl_error *why);
-/* The same; an existing last directory must have none of the bits of refused (0077, 0022). */
+/* The same without making anything. Errors: also SL_ERR_NOT_FOUND (there is none). */
+sl_err sl_dir_check(const char *path, struct sl_error *why);
+/* Makes path for data that may lie below other users' directories (a mounted disk): an existing
+ * last directory must have none of the bits of refused (0077, 0022). Above it, only what lies where
+ * others may make names must belong to this uid or root, links included; in a directory of a group
+ * also to the directory's owner. */
 sl_err sl_dir_make_for(const char *path, uint32_t refused, struct sl_error *why);
 /* Bytes that the files directly in the directory take of their device; 0 also when it cannot be
  * read. */

@@ -155,6 +155,15 @@ sl_err sl_paths_from(const struct sl_config *config, struct sl_paths *out, struc
     return SL_OK;
 }
 
+/* How a path is walked down. */
+struct walk {
+    const char *path;
+    uint32_t refused; /* bits of the mode that the last directory must not have */
+    bool makes;       /* what is missing; else it is SL_ERR_NOT_FOUND */
+    bool alone;       /* nobody else may own a directory on the way */
+    uid_t root;       /* owner of /: root, or as what an unprivileged container shows it */
+};
+
 static sl_err dir_check_own(int fd, const char *path, uint32_t refused, struct sl_error *why)
 {
     struct stat status;
@@ -204,11 +213,23 @@ static int link_follow(int fd, const char *name, const struct stat *above)
     return openat(fd, target, O_PATH | O_DIRECTORY | O_CLOEXEC);
 }
 
+static sl_err owner_check(const struct stat *status, const char *name, const struct walk *walk,
+                          struct sl_error *why)
+{
+    if (status->st_uid == geteuid() || status->st_uid == 0 || status->st_uid == walk->root) {
+        return SL_OK;
+    }
+    return sl_fail(why, SL_ERR_FOREIGN,
+                   "directory '%s': '%s' belongs to uid %u, who could put another one in its place",
+                   walk->path, name, (unsigned)status->st_uid);
+}
+
 /* Opens name in the directory *fd, made 0700 when it is missing, and puts it in the place of *fd.
  * In a directory where others may make names (/tmp, or one of a group) somebody else may have made
  * this one first, as a directory or as a link: what is below it would be in his hands. */
-static sl_err dir_descend(int *fd, const char *name, const char *path, struct sl_error *why)
+static sl_err dir_descend(int *fd, const char *name, const struct walk *walk, struct sl_error *why)
 {
+    const char *path = walk->path;
     struct stat above;
     struct stat status;
     if (fstat(*fd, &above) != 0) {
@@ -217,6 +238,9 @@ static sl_err dir_descend(int *fd, const char *name, const char *path, struct sl
     bool shared = (above.st_mode & (S_IWOTH | S_IWGRP)) != 0;
     int flags = O_PATH | O_DIRECTORY | O_CLOEXEC | (shared ? O_NOFOLLOW : 0);
     int next = openat(*fd, name, flags);
+    if (next < 0 && errno == ENOENT && !walk->makes) {
+        return sl_fail(why, SL_ERR_NOT_FOUND, "directory '%s' is not there", path);
+    }
     if (next < 0 && errno == ENOENT) {
         if (mkdirat(*fd, name, 0700) != 0 && errno != EEXIST) {
             return sl_fail_os(why, errno, "make directory '%s' ('%s')", path, name);
@@ -242,11 +266,12 @@ static sl_err dir_descend(int *fd, const char *name, const char *path, struct sl
         return sl_fail(why, SL_ERR_FOREIGN, "directory '%s': '%s' belongs to uid %u, not %u", path,
                        name, (unsigned)status.st_uid, (unsigned)geteuid());
     }
-    return SL_OK;
+    return walk->alone ? owner_check(&status, name, walk, why) : SL_OK;
 }
 
-sl_err sl_dir_make_for(const char *path, uint32_t refused, struct sl_error *why)
+static sl_err dir_walk(const struct walk *walk, struct sl_error *why)
 {
+    const char *path = walk->path;
     if (path[0] == '\0') {
         return sl_fail(why, SL_ERR_INVALID, "a directory needs a name");
     }
@@ -261,17 +286,39 @@ sl_err sl_dir_make_for(const char *path, uint32_t refused, struct sl_error *why)
     char *rest = NULL;
     /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): copy has its clean-up */
     for (char *name = strtok_r(copy, "/", &rest); name != NULL; name = strtok_r(NULL, "/", &rest)) {
-        sl_err err = dir_descend(&fd, name, path, why);
+        sl_err err = dir_descend(&fd, name, walk, why);
         if (err != SL_OK) {
             return err;
         }
     }
-    return dir_check_own(fd, path, refused, why);
+    return dir_check_own(fd, path, walk->refused, why);
+}
+
+sl_err sl_dir_make_for(const char *path, uint32_t refused, struct sl_error *why)
+{
+    return dir_walk(&(struct walk){.path = path, .refused = refused, .makes = true}, why);
+}
+
+/* Whoever owns a directory on the way may put another one in the place of what is below it. */
+static sl_err private_walk(const char *path, bool makes, struct sl_error *why)
+{
+    struct walk walk = {.path = path, .refused = 0077, .makes = makes, .alone = true};
+    struct stat root;
+    if (stat("/", &root) != 0) {
+        return sl_fail_os(why, errno, "directory '/'");
+    }
+    walk.root = root.st_uid;
+    return dir_walk(&walk, why);
 }
 
 sl_err sl_dir_make(const char *path, struct sl_error *why)
 {
-    return sl_dir_make_for(path, 0077, why);
+    return private_walk(path, true, why);
+}
+
+sl_err sl_dir_check(const char *path, struct sl_error *why)
+{
+    return private_walk(path, false, why);
 }
 
 uint64_t sl_dir_used_bytes(const char *path)

@@ -6,20 +6,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* In single quotes for a shell, whatever is in it. */
-static void print_quoted(const char *text)
-{
-    (void)putchar('\'');
-    for (; *text != '\0'; text++) {
-        if (*text == '\'') {
-            (void)fputs("'\\''", stdout);
-        } else {
-            (void)putchar(*text);
-        }
-    }
-    (void)putchar('\'');
-}
-
 #define KIND_OF(name, kind, standard, low, high, help) SL_SETTING_##kind,
 static const enum sl_setting_kind kinds[] = {SL_SETTING_TABLE(KIND_OF)};
 
@@ -88,13 +74,30 @@ static int disks_check(const struct ctl *ctl)
     return err == SL_OK ? CTL_FINE : CTL_NO;
 }
 
+/* Nobody else may be able to put another one in the place of a directory of the node. What is
+ * missing is made only for the start; segments' is made by who makes segments. */
+static sl_err directories_check(const struct ctl *ctl, bool make, struct sl_error *why)
+{
+    const char *places[] = {ctl->paths.runtime_dir, ctl->paths.log_dir, ctl->paths.shm_dir};
+    sl_err err = SL_OK;
+    for (size_t i = 0; i < SL_COUNT(places) && err == SL_OK; i++) {
+        bool makes = make && places[i] != ctl->paths.shm_dir;
+        err = makes ? sl_dir_make(places[i], why) : sl_dir_check(places[i], why);
+        err = err == SL_ERR_NOT_FOUND ? SL_OK : err;
+    }
+    return err;
+}
+
 static int config_command(struct ctl *ctl, int argc, char **argv)
 {
     int code;
-    bool shell = false, plain = false, check = false;
-    const struct ctl_option options[] = {{.name = "shell", .flag = &shell},
+    bool null = false, plain = false, check = false, private = false, make = false;
+    struct sl_error why = {0};
+    const struct ctl_option options[] = {{.name = "null", .flag = &null},
                                          {.name = "plain", .flag = &plain},
-                                         {.name = "check", .flag = &check}};
+                                         {.name = "check", .flag = &check},
+                                         {.name = "private", .flag = &private},
+                                         {.name = "make-private", .flag = &make}};
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         if (code == CTL_FINE) { /* --help */
             (void)printf("\nSettings come, in rising order, from their defaults, a config file "
@@ -110,6 +113,10 @@ static int config_command(struct ctl *ctl, int argc, char **argv)
     if (check) {
         return disks_check(ctl);
     }
+    if ((private || make) && directories_check(ctl, make, &why) != SL_OK) {
+        (void)fprintf(stderr, "%s\n", why.text);
+        return CTL_NO;
+    }
     json_t *object = json_object();
     for (uint32_t i = 0; i < SL_SETTING_COUNT_OF; i++) {
         enum sl_setting setting = (enum sl_setting)i;
@@ -124,10 +131,9 @@ static int config_command(struct ctl *ctl, int argc, char **argv)
                                       json_pack("{s:o, s:s}", "value",
                                                 ctl_json_bytes(text, strlen(text)), "source",
                                                 sl_config_source(ctl->config, setting)));
-        } else if (shell) {
-            (void)printf("S_%s=", sl_setting_name(setting));
-            print_quoted(text);
-            (void)putchar('\n');
+        } else if (null) {
+            (void)printf("%s=%s", sl_setting_name(setting), text);
+            (void)putchar('\0');
         } else {
             (void)printf("%-22s %-34s # %s\n", sl_setting_name(setting), text,
                          sl_config_source(ctl->config, setting));
@@ -138,8 +144,9 @@ static int config_command(struct ctl *ctl, int argc, char **argv)
     } else {
         json_decref(object);
     }
-    if (shell && !ctl->json) { /* what follows from several settings, for the supervisor */
-        (void)printf("S_transporters='%u'\n", sl_cluster_transporters(ctl->config));
+    if (null && !ctl->json) { /* what follows from several settings, for the supervisor */
+        (void)printf("transporters=%u", sl_cluster_transporters(ctl->config));
+        (void)putchar('\0');
     }
     return CTL_FINE;
 }
@@ -148,14 +155,17 @@ static int config_command(struct ctl *ctl, int argc, char **argv)
 const struct ctl_command ctl_config = {
     .name = "config",
     .summary = "print the settings in force",
-    .help = "config [--shell | --plain | --check] [SETTINGS]\n"
+    .help = "config [--null | --plain | --check] [--private | --make-private] [SETTINGS]\n"
             "\n"
             "Prints every setting with its value and where it comes from; --help lists kinds, ranges and defaults.\n"
             "\n"
-            "  --shell           as shell assignments S_name='value'\n"
+            "  --null            as name=value, each followed by a NUL, for scripts\n"
             "  --plain           as lines name=value\n"
             "  --check           opens each disk as its tierer will, and closes it again; names one that a node goes without.\n"
-            "                    Makes directories that are missing. Code 1 and the reason: the node cannot start",
+            "                    Makes directories that are missing. Code 1 and the reason: the node cannot start\n"
+            "  --private         first sees to it that the node's directories (sockets, segments, logs) and all above them\n"
+            "                    belong to this user or root; --make-private makes those that are missing. Code 1 and the\n"
+            "                    reason where that is not so",
     .run = config_command,
 };
 /* clang-format on */

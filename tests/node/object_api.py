@@ -355,7 +355,7 @@ class ObjectApi(unittest.TestCase):
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             self.assertEqual(done.returncode, 3, words)
         self.assertIn(b"RESERVE", self.fine("messages"))
-        self.assertIn(b"S_memory='67108864'", self.fine("config", "--shell", "--memory", "64MiB"))
+        self.assertIn(b"memory=67108864\0", self.fine("config", "--null", "--memory", "64MiB"))
         keys = self.node.ctl("keys", "--format", "vllm-sha256-cbor", "--block-tokens", "2", stdin=b'{"tokens": [1, 2, 3, 4, 5]}')
         self.assertEqual(len(keys.stdout.split()), 2)
 

@@ -27,6 +27,43 @@ class Supervisor(unittest.TestCase):
             with node:
                 self.assertIn("registrar", node.processes())
 
+    @unittest.skipUnless(os.geteuid() == 0, "skipped: only root can make directories of others")
+    def test_nothing_is_believed_below_a_directory_of_another_user(self):
+        """A stranger's settings are not evaluated, the process that he names is not signalled, what his link names stays."""
+        for owner in (65534, 12345):
+            with self.subTest(owner=owner), tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as precious:
+                parent, victim = folder + "/parent", subprocess.Popen(["sleep", "60"])
+                run, node = parent + "/run", Node()
+                os.chmod(folder, 0o755)
+                os.makedirs(run + "/pid", mode=0o700)
+                os.mkdir(precious + "/pid")
+                with open(f"/proc/{victim.pid}/stat", encoding="utf-8") as stat:
+                    started = stat.read().rsplit(")", 1)[1].split()[19]
+                for path in (run + "/supervisor.pid", run + "/pid/keyer", precious + "/supervisor.pid"):
+                    with open(path, "w", encoding="utf-8") as text:
+                        text.write(f"{victim.pid} {started}\n")
+                for name in ("arguments", "start-arguments"):
+                    with open(f"{run}/{name}", "w", encoding="utf-8") as text:
+                        text.write(f"$(touch {folder}/evaluated)")
+                os.symlink(precious, parent + "/link")
+                os.chown(parent, owner, owner)
+                try:
+                    for place in (run, parent + "/link", parent + "/missing/run"):
+                        node.where[3] = place
+                        for command in ("start", "status", "logs", "restart", "stop"):
+                            done = node.supervisor(command, check=False)
+                            self.assertEqual(done.returncode, 1, (command, done.stdout))
+                            self.assertIn(f"belongs to uid {owner}", done.stdout)
+                            self.assertIn("'parent'", done.stdout)
+                    self.assertIsNone(victim.poll())
+                    self.assertEqual(sorted(os.listdir(folder)), ["parent"])
+                    self.assertEqual(sorted(os.listdir(precious)), ["pid", "supervisor.pid"])
+                    self.assertEqual(sorted(os.listdir(parent)), ["link", "run"])
+                    self.assertEqual(sorted(os.listdir(run)), ["arguments", "pid", "start-arguments", "supervisor.pid"])
+                finally:
+                    victim.kill()
+                    victim.wait()
+
     def test_second_start_is_refused_by_name(self):
         with Node() as node:
             again = node.supervisor("start", *node.settings, check=False)

@@ -287,7 +287,28 @@ START_TEST(link_of_a_group_member_is_refused_an_own_one_followed)
         ck_assert_msg(strstr(why.text, "'link' is no directory") != NULL, "%s", why.text);
         /* Who owns the directory above may do as he likes there, today and later. */
         ck_assert_int_eq(chown(group, 4711, 4711), 0);
+        ck_assert_msg(sl_dir_make_for(path, 0077, &why) == SL_OK, "%s", why.text);
+        ck_assert_int_eq(sl_dir_make(path, &why), SL_ERR_FOREIGN);
+        ck_assert_int_eq(sl_dir_check(path, &why), SL_ERR_FOREIGN);
+        ck_assert_msg(strstr(why.text, "'group' belongs to uid 4711, who could put another one in "
+                                       "its place") != NULL,
+                      "%s", why.text);
+    }
+END_TEST
+
+START_TEST(check_of_a_directory_makes_nothing)
+    {
+        char parent[96], path[128];
+        struct sl_error why = {0};
+        sl_tmpdir_at(&tmpdir, "parent", parent, sizeof(parent));
+        (void)snprintf(path, sizeof(path), "%s/node", parent);
+
+        ck_assert_int_eq(sl_dir_check(path, &why), SL_ERR_NOT_FOUND);
+        ck_assert_int_ne(access(parent, F_OK), 0);
         ck_assert_msg(sl_dir_make(path, &why) == SL_OK, "%s", why.text);
+        ck_assert_msg(sl_dir_check(path, &why) == SL_OK, "%s", why.text);
+        ck_assert_int_eq(chmod(path, 0755), 0);
+        ck_assert_int_eq(sl_dir_check(path, &why), SL_ERR_PERMISSION);
     }
 END_TEST
 
@@ -642,6 +663,7 @@ int main(void)
     tcase_add_test(all, link_in_a_shared_directory_is_refused_elsewhere_followed);
     tcase_add_test(all, parent_that_another_user_made_in_a_shared_directory_is_refused);
     tcase_add_test(all, link_of_a_group_member_is_refused_an_own_one_followed);
+    tcase_add_test(all, check_of_a_directory_makes_nothing);
     tcase_add_test(all, directory_of_a_group_member_is_refused);
     tcase_add_test(all, process_whose_first_thread_ended_lives);
     tcase_add_test(all, process_of_another_start_time_is_not_alive);

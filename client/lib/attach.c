@@ -16,6 +16,9 @@
 #define ATTACH_RETRY_NS   (20 * SL_NS_PER_MS)
 #define CHECK_EVERY_NS \
     (100 * SL_NS_PER_MS) /* how late a replaced node may be noticed by a reader */
+#define GONE_NS \
+    (500 *      \
+     SL_NS_PER_MS) /* a node that is replaced has no files for a moment; a stopped one for longer */
 #define ACCESS_RING 4096u
 
 struct sl_attachment *sl_client_attachment(const struct sl_client *client)
@@ -122,6 +125,37 @@ static uint64_t coarse_ns(void)
     return (uint64_t)now.tv_sec * SL_NS_PER_S + (uint64_t)now.tv_nsec;
 }
 
+static void gone_note(struct sl_client *client, bool gone, uint64_t now_ns)
+{
+    uint64_t never = 0;
+    if (!gone) {
+        atomic_store_explicit(&client->gone_ns, 0, memory_order_relaxed);
+    } else {
+        (void)atomic_compare_exchange_strong_explicit(&client->gone_ns, &never, now_ns,
+                                                      memory_order_relaxed, memory_order_relaxed);
+    }
+}
+
+sl_err sl_client_serves(struct sl_client *client, struct sl_error *why)
+{
+    (void)sl_client_reattach(client, false, NULL);
+    uint64_t gone_ns = atomic_load_explicit(&client->gone_ns, memory_order_relaxed);
+    if (gone_ns == 0 || coarse_ns() - gone_ns < GONE_NS) {
+        return SL_OK;
+    }
+    return sl_fail(why, SL_ERR_UNREACHABLE, "node '%s' was stopped", client->instance);
+}
+
+bool sl_client_serves_batch(struct sl_client *client, sl_err *codes, uint32_t count,
+                            struct sl_error *why)
+{
+    sl_err err = sl_client_serves(client, why);
+    for (uint32_t i = 0; err != SL_OK && i < count; i++) {
+        codes[i] = err;
+    }
+    return err == SL_OK;
+}
+
 sl_err sl_client_reattach(struct sl_client *client, bool force, struct sl_error *why)
 {
     uint64_t now_ns = coarse_ns();
@@ -132,6 +166,7 @@ sl_err sl_client_reattach(struct sl_client *client, bool force, struct sl_error 
     atomic_store_explicit(&client->checked_ns, now_ns, memory_order_relaxed);
     struct sl_attachment *at = sl_client_attachment(client);
     sl_err err = sl_index_view_current(at->view, client->paths.shm_dir);
+    gone_note(client, err == SL_ERR_NOT_FOUND, now_ns);
     if (err == SL_ERR_NOT_FOUND) {
         return sl_fail(why, SL_ERR_UNREACHABLE, "node '%s' was stopped", client->instance);
     }

@@ -141,7 +141,10 @@ static sl_err draft_stands(struct sl_draft *draft, struct sl_error *why)
     if (err != SL_OK) {
         return err;
     }
-    (void)sl_client_reattach(draft->client, false, NULL);
+    err = sl_client_serves(draft->client, why);
+    if (err != SL_OK) {
+        return err;
+    }
     if (sl_client_attachment(draft->client) != draft->at) {
         return sl_fail(why, SL_ERR_STALE, "draft: the node was started anew");
     }

@@ -62,8 +62,10 @@ static sl_err find(struct sl_client *client, struct sl_object_key key, uint64_t 
         return sl_fail(why, SL_ERR_INVALID, "key: 1 to %u bytes, not %u", SL_KEY_BYTES_MAX,
                        key.length);
     }
-    (void)sl_client_reattach(client, false,
-                             NULL); /* memory of a node that is gone answers no longer */
+    sl_err serves = sl_client_serves(client, why);
+    if (serves != SL_OK) {
+        return serves;
+    }
     for (uint32_t tries = 0; tries < TORN_TRIES_MAX; tries++) {
         *at = sl_client_attachment(client);
         sl_err err = sl_client_look(client, *at, key, entry);
@@ -377,7 +379,9 @@ static void reading_group(const struct reading *reading, uint32_t first, uint32_
     sl_err found[GROUP_COUNT];
     struct left *left = reading->left;
     struct sl_gpu_copies *later = left == NULL ? NULL : &left->copies;
-    (void)sl_client_reattach(reading->client, false, NULL);
+    if (!sl_client_serves_batch(reading->client, &reading->codes[first], share, reading->why)) {
+        return;
+    }
     struct sl_attachment *at = sl_client_attachment(reading->client);
     for (uint32_t i = 0; i < share; i++) {
         struct sl_object_key key = key_of(reading, first + i);

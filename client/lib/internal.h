@@ -104,6 +104,7 @@ struct sl_client {
     _Atomic uint64_t contribute_again_ns; /* some were refused: asked for again then */
 
     _Atomic uint64_t checked_ns; /* when the node's files were last compared with the mapped ones */
+    _Atomic uint64_t gone_ns;    /* since when there are none; 0: they are there */
 
     pthread_mutex_t lock; /* all below */
     bool polling;         /* a thread waits at the descriptors, without the lock, */
@@ -139,6 +140,12 @@ struct sl_attachment *sl_client_attachment(const struct sl_client *client);
 /* Attaches anew when the node's files are not the mapped ones any more. force: also when looked at
  * a moment ago. */
 sl_err sl_client_reattach(struct sl_client *client, bool force, struct sl_error *why);
+/* The same for readers, who go on with the memory that they have while a node is replaced.
+ * Error: SL_ERR_UNREACHABLE (it was stopped, and its files are gone for half a second). */
+sl_err sl_client_serves(struct sl_client *client, struct sl_error *why);
+/* False: it does not, and all codes say so. */
+bool sl_client_serves_batch(struct sl_client *client, sl_err *codes, uint32_t count,
+                            struct sl_error *why);
 /* NULL: no such arena, or out of its bounds. */
 void *sl_client_bytes(struct sl_client *client, struct sl_attachment *at, uint32_t arena,
                       uint64_t offset_bytes, uint64_t length_bytes);

@@ -18,7 +18,9 @@ sl_err sl_exists_batch(struct sl_client *client, const struct sl_object_key *key
     if (count > SL_BATCH_MAX) {
         return SL_ERR_INVALID;
     }
-    (void)sl_client_reattach(client, false, NULL);
+    if (!sl_client_serves_batch(client, codes, count, NULL)) {
+        return SL_OK;
+    }
     const struct sl_attachment *at = sl_client_attachment(client);
     for (uint32_t first = 0; first < count; first += EXISTS_GROUP) {
         struct sl_key asked[EXISTS_GROUP];
@@ -68,11 +70,15 @@ sl_err sl_list(struct sl_client *client, const char *prefix,
                bool (*each)(void *context, const struct sl_object_info *info), void *context,
                struct sl_error *why)
 {
+    (void)sl_client_reattach(client, true, NULL);
+    sl_err err = sl_client_serves(client, why);
+    if (err != SL_OK) {
+        return err;
+    }
     char *key = malloc(SL_KEY_BYTES_MAX + 1);
     if (key == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "list");
     }
-    (void)sl_client_reattach(client, true, NULL);
     const struct sl_attachment *at = sl_client_attachment(client);
     size_t prefix_bytes = prefix == NULL ? 0 : strlen(prefix);
     struct sl_entry entry;

@@ -74,10 +74,12 @@ struct sl_buffer {
 sl_err sl_put(struct sl_client *client, struct sl_object_key key, const void *value,
               uint64_t length_bytes, uint64_t timeout_ns, struct sl_error *why);
 /* Copies the value into buffer; *length_bytes is its size also when the buffer is too small
- * (SL_ERR_LIMIT). Errors: SL_ERR_NOT_FOUND, SL_ERR_CORRUPT, SL_ERR_TIMEOUT. */
+ * (SL_ERR_LIMIT). Memory of a node whose processes were all killed is read as before; one that was
+ * stopped is SL_ERR_UNREACHABLE within a second. Errors: also SL_ERR_NOT_FOUND, SL_ERR_CORRUPT,
+ * SL_ERR_TIMEOUT. */
 sl_err sl_get(struct sl_client *client, struct sl_object_key key, struct sl_buffer buffer,
               uint64_t *length_bytes, uint64_t timeout_ns, struct sl_error *why);
-/* SL_OK, SL_ERR_NOT_FOUND. Pins nothing, never blocks eviction. */
+/* SL_OK, SL_ERR_NOT_FOUND, SL_ERR_UNREACHABLE. Pins nothing, never blocks eviction. */
 sl_err sl_exists(struct sl_client *client, struct sl_object_key key);
 sl_err sl_remove(struct sl_client *client, struct sl_object_key key, uint64_t timeout_ns,
                  struct sl_error *why);

@@ -24,7 +24,9 @@ sl_err sl_stat_batch(struct sl_client *client, const struct sl_object_key *keys,
     if (count > SL_BATCH_MAX) {
         return SL_ERR_INVALID;
     }
-    (void)sl_client_reattach(client, false, NULL);
+    if (!sl_client_serves_batch(client, codes, count, NULL)) {
+        return SL_OK;
+    }
     const struct sl_attachment *at = sl_client_attachment(client);
     for (uint32_t first = 0; first < count; first += STAT_GROUP) {
         struct sl_key asked[STAT_GROUP];

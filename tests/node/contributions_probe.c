@@ -4,7 +4,7 @@
  *   contributions_probe INSTANCE RUNTIME_DIR SHM_DIR
  *
  * Lines: contribute NAME BYTES 0|1 (lasting); withdraw NAME; list; put KEY NUMBER BYTES [NAME];
- * replace KEY NUMBER BYTES; get KEY; read KEY (until a line comes). Each is answered by one line
+ * replace KEY NUMBER BYTES; get KEY; exists KEY; read KEY (until a line comes). Each is answered by one line
  * that begins with the code's name. A value says its number in every word, so that a mix of two
  * would be seen. */
 #include "client/lib/sluice.h"
@@ -98,6 +98,17 @@ static void read_on(const char *key)
                  why.text);
 }
 
+/* Alone and in a batch: the same. */
+static sl_err exists(const char *key)
+{
+    const struct sl_object_key keys[] = {key_of(key), key_of(key)};
+    sl_err codes[2];
+    sl_err err = sl_exists_batch(client, keys, 2, codes);
+    err = err == SL_OK && codes[0] != codes[1] ? SL_ERR_CORRUPT : err;
+    err = err == SL_OK ? codes[0] : err;
+    return sl_exists(client, keys[0]) == err ? err : SL_ERR_STALE;
+}
+
 static void list(void)
 {
     struct sl_contribution_info infos[SL_CONTRIBUTIONS_MAX];
@@ -132,6 +143,8 @@ static void carry_out(char *words[WORDS_MAX])
             put(name, number_of(words[2]), number_of(words[3]), words[4], words[0][0] == 'r', &why);
     } else if (strcmp(words[0], "get") == 0) {
         err = get(name, &number, &why);
+    } else if (strcmp(words[0], "exists") == 0) {
+        err = exists(name);
     } else if (strcmp(words[0], "read") == 0) {
         read_on(name);
         return;

@@ -5,8 +5,10 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 import unittest
 
+from contributions_support import PROBE, Probe
 from node_support import NODE, Node, allowed, lives, log_of, main, wait_until
 
 
@@ -173,6 +175,32 @@ class Supervisor(unittest.TestCase):
             node.supervisor("restart", "coordinator")
             self.assertNotEqual(node.pid("coordinator"), old)
             self.assertEqual(node.processes()["coordinator"][3], "0")
+
+    def reads(self, probe):
+        return probe.code("get", "k"), probe.code("exists", "k")
+
+    @unittest.skipUnless(os.path.exists(PROBE), "contributions_probe was not built")
+    def test_a_stopped_node_is_not_read_and_a_killed_one_is(self):
+        with Node(ranks=1, memory="64MiB") as node:
+            probe = Probe(self, node)
+            self.assertEqual(probe.code("put", "k", 1, 4096), "SL_OK")
+            with open(node.directory + "/run/supervisor.pid", encoding="utf-8") as line:
+                pids = [int(line.read().split()[0]), *(node.pid(name) for name in node.processes())]
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+            wait_until(lambda: not any(lives(pid) for pid in pids), 3, "all are dead")
+            time.sleep(1)
+            self.assertEqual(self.reads(probe), ("SL_OK", "SL_OK"))
+            node.start()
+            node.supervisor("restart")
+            self.assertEqual(self.reads(probe), ("SL_OK", "SL_OK"))
+            node.stop()
+            wait_until(lambda: self.reads(probe) == ("SL_ERR_UNREACHABLE",) * 2, 1, "a reader knows of the stop")
+            self.assertEqual(probe.code("put", "k", 1, 4096), "SL_ERR_UNREACHABLE")
+            node.start()
+            wait_until(lambda: self.reads(probe) == ("SL_ERR_NOT_FOUND",) * 2, 1, "a reader knows of the next node")
+            self.assertEqual(probe.code("put", "k", 2, 4096), "SL_OK")
+            self.assertEqual(self.reads(probe), ("SL_OK", "SL_OK"))
 
     def test_two_instances_live_side_by_side(self):
         with Node() as one, Node() as two:

@@ -139,7 +139,7 @@ static ssize_t packet_take(int fd, void *bytes, size_t room, int *fds)
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
     if (fds != NULL) {
         message.msg_control = control.bytes;
-        message.msg_controllen = sizeof(control.bytes);
+        message.msg_controllen = CMSG_LEN(sizeof(int) * FD_COUNT); /* with padding, one more fits */
     }
     ssize_t got = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     for (struct cmsghdr *at = got < 0 || fds == NULL ? NULL : CMSG_FIRSTHDR(&message); at != NULL;

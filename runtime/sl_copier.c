@@ -266,7 +266,7 @@ static bool asker_hello(struct asker *asker)
     struct msghdr message = {.msg_iov = &bytes,
                              .msg_iovlen = 1,
                              .msg_control = control.bytes,
-                             .msg_controllen = sizeof(control.bytes)};
+                             .msg_controllen = CMSG_LEN(2 * sizeof(int))};
     struct stat status;
     int fds[2] = {-1, -1};
     ssize_t got = recvmsg(asker->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);

@@ -205,7 +205,7 @@ static sl_err answer_take(int fd, struct answer_packet *answer, struct sl_descri
     struct msghdr message = {.msg_iov = &bytes,
                              .msg_iovlen = 1,
                              .msg_control = control.bytes,
-                             .msg_controllen = sizeof(control.bytes)};
+                             .msg_controllen = CMSG_LEN(sizeof(part->fds))};
     ssize_t got = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     int os_code = errno;
     part->count = 0;

@@ -518,6 +518,7 @@ enum {
     OFFER_RING_LARGER_THAN_OURS,
     OFFER_NO_DESCRIPTORS,
     OFFER_ONE_DESCRIPTOR,
+    OFFER_FOUR_DESCRIPTORS,
     OFFER_MEMORY_UNSEALED,
     OFFER_MEMORY_SMALL,
     OFFER_MEMORY_IS_A_FILE,
@@ -565,8 +566,8 @@ static void raw_offer(int socket_fd, int kind)
         char more[8];
     } sent = {
         .offer = {.magic = "sllane>\n", .version = 1, .ring_bytes = RING, .name = "client.9.0"}};
-    int fds[3] = {memory_for(kind), eventfd(0, EFD_NONBLOCK),
-                  eventfd(0, kind == OFFER_BELL_BLOCKS ? 0 : EFD_NONBLOCK)};
+    int fds[4] = {memory_for(kind), eventfd(0, EFD_NONBLOCK),
+                  eventfd(0, kind == OFFER_BELL_BLOCKS ? 0 : EFD_NONBLOCK), eventfd(0, 0)};
     int pipe_fds[2] = {-1, -1};
     size_t length = sizeof(sent.offer);
     size_t fd_count = 3;
@@ -604,6 +605,9 @@ static void raw_offer(int socket_fd, int kind)
     case OFFER_ONE_DESCRIPTOR:
         fd_count = 1;
         break;
+    case OFFER_FOUR_DESCRIPTORS:
+        fd_count = 4;
+        break;
     case OFFER_BELL_IS_A_PIPE:
         ck_assert_int_eq(pipe2(pipe_fds, O_NONBLOCK), 0);
         (void)close(fds[1]);
@@ -628,7 +632,7 @@ static void raw_offer(int socket_fd, int kind)
         memcpy(CMSG_DATA(head), fds, sizeof(int) * fd_count);
     }
     ck_assert_int_eq(sendmsg(socket_fd, &message, MSG_NOSIGNAL), (ssize_t)length);
-    for (uint32_t i = 0; i < 3; i++) {
+    for (uint32_t i = 0; i < SL_COUNT(fds); i++) {
         (void)close(fds[i]);
     }
     (void)close(pipe_fds[0]);
@@ -659,6 +663,7 @@ static const struct {
     {OFFER_RING_LARGER_THAN_OURS, SL_ERR_LIMIT},
     {OFFER_NO_DESCRIPTORS, SL_ERR_PROTOCOL},
     {OFFER_ONE_DESCRIPTOR, SL_ERR_PROTOCOL},
+    {OFFER_FOUR_DESCRIPTORS, SL_ERR_PROTOCOL},
     {OFFER_MEMORY_UNSEALED, SL_ERR_PROTOCOL},
     {OFFER_MEMORY_SMALL, SL_ERR_PROTOCOL},
     {OFFER_MEMORY_IS_A_FILE, SL_ERR_PROTOCOL},

@@ -183,6 +183,22 @@ class TwoHosts(unittest.TestCase):
             on_b = b.engine()
             self.assertNotEqual(self.set_up(on_b, b, a), 0)
 
+    def test_the_port_that_is_kept_is_none_of_outgoing_connections(self):
+        for low, high in ((1024, 55000), (30000, 65535)):
+            with self.subTest(low=low, high=high):
+                a = self.host(0)
+                self.network.ports[0].run(f"sysctl -qw net.ipv4.ip_local_port_range='{low} {high}'")
+                ports = []
+                for _ in range(2):
+                    master = a.master()
+                    with open(a.directory + "/run/cluster/port", encoding="utf-8") as text:
+                        ports.append(int(text.read()))
+                    master.send_signal(signal.SIGTERM)
+                    master.wait(timeout=60 * PATIENCE)
+                self.assertFalse(low <= ports[0] <= high, ports)
+                self.assertEqual(ports[0], ports[1])
+                a.close()
+
     def test_without_a_secret_nothing_listens_for_other_hosts(self):
         a = self.host(0, secret=None)
         a.master()

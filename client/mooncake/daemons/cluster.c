@@ -15,11 +15,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define JOIN_NS       (10 * SL_NS_PER_S) /* for one answer */
 #define JOIN_AGAIN_MS 5000
+#define PORT_LEAST    10000u /* below are those of well-known services */
+#define PORT_TRIES    256u
 
 struct mc_cluster {
     char *secret;
@@ -33,6 +36,10 @@ struct mc_cluster {
     pthread_t thread;
     void (*said)(void *context, const char *text);
     void *context;
+};
+
+struct port_range {
+    uint32_t first, last;
 };
 
 /* ---- address and port of this host ---- */
@@ -92,9 +99,35 @@ static bool port_load(const char *path, uint16_t *port)
     return value >= 1 && value <= UINT16_MAX;
 }
 
-static sl_err port_choose(uint16_t *port, struct sl_error *why)
+/* Ports that the system gives to outgoing connections: one that was kept for long may be taken when
+ * the node comes back. */
+static struct port_range ephemeral_ports(void)
 {
-    struct sockaddr_in at = {.sin_family = AF_INET};
+    struct port_range range = {.first = 32768, .last = 60999}; /* the kernel's own default */
+    char line[64] = "";
+    FILE *file = fopen("/proc/sys/net/ipv4/ip_local_port_range", "re");
+    if (file != NULL && fgets(line, sizeof line, file) != NULL) {
+        char *rest = NULL;
+        unsigned long first = strtoul(line, &rest, 10), last = strtoul(rest, NULL, 10);
+        if (first >= 1 && first <= last && last <= UINT16_MAX) {
+            range = (struct port_range){.first = (uint32_t)first, .last = (uint32_t)last};
+        }
+    }
+    if (file != NULL) {
+        (void)fclose(file);
+    }
+    return range;
+}
+
+static bool port_is_ephemeral(const struct port_range *range, uint32_t port)
+{
+    return port >= range->first && port <= range->last;
+}
+
+/* port 0: any, which is told. */
+static sl_err port_try(uint16_t *port, struct sl_error *why)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(*port)};
     socklen_t at_bytes = sizeof at;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     bool fine = fd >= 0 && bind(fd, (struct sockaddr *)&at, sizeof at) == 0 &&
@@ -107,11 +140,32 @@ static sl_err port_choose(uint16_t *port, struct sl_error *why)
     return fine ? SL_OK : sl_fail_os(why, code, "a free port");
 }
 
+/* A free one outside of the ephemeral range; where that leaves none, any. */
+static sl_err port_choose(uint16_t *port, struct sl_error *why)
+{
+    const struct port_range range = ephemeral_ports();
+    for (uint32_t i = 0; i < PORT_TRIES; i++) {
+        uint16_t random = 0;
+        if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random) {
+            return sl_fail_os(why, errno, "getrandom");
+        }
+        uint32_t tried = PORT_LEAST + random % (UINT16_MAX + 1 - PORT_LEAST);
+        *port = (uint16_t)tried;
+        if (!port_is_ephemeral(&range, tried) && port_try(port, NULL) == SL_OK) {
+            return SL_OK;
+        }
+    }
+    *port = 0;
+    return port_try(port, why);
+}
+
 static sl_err port_set(struct mc_cluster *cluster, const char *directory, struct sl_error *why)
 {
     char path[1200];
     (void)snprintf(path, sizeof path, "%.1100s/port", directory);
-    if (port_load(path, &cluster->control_port)) {
+    const struct port_range range = ephemeral_ports();
+    if (port_load(path, &cluster->control_port) &&
+        !port_is_ephemeral(&range, cluster->control_port)) {
         return SL_OK;
     }
     sl_err err = port_choose(&cluster->control_port, why);

@@ -203,8 +203,46 @@ class TwoHosts(unittest.TestCase):
         a = self.host(0, secret=None)
         a.master()
         listening = self.network.ports[0].run("ss -Htln").split("\n")
-        ports = sorted(int(line.split()[3].rsplit(":", 1)[1]) for line in listening if line.strip())
-        self.assertEqual(ports, sorted((PORT, ADMIN)))
+        places = sorted(line.split()[3] for line in listening if line.strip())
+        self.assertEqual(places, sorted((f"127.0.0.1:{PORT}", f"127.0.0.1:{ADMIN}")))
+
+    def ask(self, port, address, path, method="GET", **headers):
+        """Status of an answer of host a to one of host `port`; 0: nobody listens there."""
+        program = ("import sys, json, urllib.request, urllib.error\n"
+                   "url, method, headers = sys.argv[1:]\n"
+                   "request = urllib.request.Request(url, method=method, headers=json.loads(headers), data=b'x' if method in ('PUT', 'POST') else None)\n"
+                   "try: print(urllib.request.urlopen(request, timeout=20).status)\n"
+                   "except urllib.error.HTTPError as error: print(error.code)\n"
+                   "except urllib.error.URLError: print(0)")
+        done = subprocess.run([*self.network.ports[port].enter(), sys.executable, "-c", program, f"http://{address}{path}", method,
+                               json.dumps(headers)], stdout=subprocess.PIPE, check=True, timeout=60 * PATIENCE)
+        return int(done.stdout)
+
+    def test_what_changes_things_wants_a_token_off_the_loopback_and_no_page_of_another_place(self):
+        token, remove = "a token of all admins", "/api/v1/remove_all"
+        for known in (None, token):
+            a = self.host(0, secret=None)
+            if known:
+                a.environment["MOONCAKE_ADMIN_TOKEN"] = known
+            a.master("--listen_host=0.0.0.0", "--allowed_origins=https://board.example,http://b:1", "--enable_http_metadata_server=true")
+            afar, here = f"{a.address}:{ADMIN}", f"127.0.0.1:{ADMIN}"
+            bearer = {"Authorization": f"Bearer {token}"}
+            self.assertEqual(self.ask(1, afar, "/get_all_keys"), 200)
+            self.assertEqual(self.ask(1, afar, remove, "POST"), 401 if known else 403)
+            self.assertEqual(self.ask(1, afar, remove, "POST", Authorization="Bearer another token, as long"), 401 if known else 403)
+            self.assertEqual(self.ask(1, afar, remove, "POST", **bearer), 200 if known else 403)
+            self.assertEqual(self.ask(0, here, remove, "POST"), 200)
+            self.assertEqual(self.ask(0, afar, remove, "POST"), 401 if known else 403)
+            for origin, code in (("https://evil.example", 403), ("null", 403), ("https://board.example.evil", 403), ("https://board.example", 200)):
+                self.assertEqual(self.ask(0, here, remove, "POST", Origin=origin), code, origin)
+                self.assertEqual(self.ask(0, here, "/health", Origin=origin), code, origin)
+            # The metadata server is there to be written to by other hosts, unless there is a token.
+            metadata = f"{a.address}:8080"
+            self.assertEqual(self.ask(1, metadata, "/metadata?key=k", "PUT"), 401 if known else 200)
+            self.assertEqual(self.ask(1, metadata, "/metadata?key=k", "PUT", **bearer), 200)
+            self.assertEqual(self.ask(1, metadata, "/metadata?key=k", "DELETE", Origin="https://evil.example"), 403)
+            self.assertEqual(self.ask(1, metadata, "/metadata?key=k"), 200)
+            a.close()
 
 
 if __name__ == "__main__":

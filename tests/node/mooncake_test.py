@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -106,6 +107,17 @@ class Place:
 
     def put(self, key, value=b"value"):
         self.ctl("put", key, stdin=value)
+
+    def lease(self, key):
+        """Looks a key up as an engine does. False: this build has no package that runs here."""
+        program = ("import sys; from mooncake.store import MooncakeDistributedStore as Store; store = Store(); "
+                   "store.setup('localhost', 'P2PHANDSHAKE', 0, 1 << 20, 'tcp', '', sys.argv[1]); sys.exit(store.is_exist(sys.argv[2]) != 1)")
+        done = subprocess.run([sys.executable, "-c", program, f"127.0.0.1:{self.port}", key], stderr=subprocess.PIPE, text=True,
+                              env=dict(self.environment, PYTHONPATH=os.path.join(os.path.dirname(BIN), "python")), timeout=60 * PATIENCE)
+        if any(word in done.stderr for word in ("ImportError", "ModuleNotFoundError", "ASan runtime")):
+            return False
+        assert done.returncode == 0, done
+        return True
 
     def orphans_end(self):
         """Actors whose supervisor was killed by the test have nobody that ends them."""
@@ -276,14 +288,16 @@ class Admin(unittest.TestCase):
             place.put("a")
             place.put("b")
             place.put("\x01tenant\x01c")
-            self.assertEqual(place.get("/query_key?key=a")[0], 200)  # leases it
+            self.assertEqual(place.get("/query_key?key=b")[0], 200)  # leases nothing
+            self.assertEqual(place.get("/batch_query_keys?keys=b,c")[0], 200)
             self.assertEqual(place.get("/get_all_keys?tenant_id=tenant")[1], "c\n")
             self.assertEqual(place.get("/query_key?key=c")[0], 404)
+            leased = place.lease("a")
             removed = json.loads(place.get("/api/v1/remove_all", method="POST", data=b"")[1])
-            self.assertEqual((removed["removed_count"], removed["skipped_count"]), (1, 1))
-            self.assertEqual(place.get("/get_all_keys")[1], "a\n")
+            self.assertEqual((removed["removed_count"], removed["skipped_count"]), (2 - leased, leased))
+            self.assertEqual(place.get("/get_all_keys")[1], "a\n" * leased)
             removed = json.loads(place.get("/api/v1/remove_all?force=true", method="POST", data=b"")[1])
-            self.assertEqual(removed["removed_count"], 1)
+            self.assertEqual(removed["removed_count"], leased)
             self.assertEqual(place.get("/get_all_keys")[1], "")
             self.assertEqual(place.get("/get_all_keys?tenant_id=tenant")[1], "c\n")
             removed = json.loads(place.get("/api/v1/remove_all?force=1&tenant_id=tenant", method="POST", data=b"")[1])

@@ -37,8 +37,9 @@ static void echo_answer(void *context, const struct mc_request *request, struct 
     mc_answer_text(answer, 200, "'%.*s'", (int)length, body);
 }
 
-static const struct mc_route routes[] = {{"/slow", MC_GET, slow_answer},
-                                         {"/echo", MC_PUT | MC_POST, echo_answer}};
+static const struct mc_http_guard open_to_all = {.open_without_token = true};
+static const struct mc_route routes[] = {{"/slow", MC_GET, slow_answer, 0},
+                                         {"/echo", MC_PUT | MC_POST, echo_answer, 0}};
 
 static int connect_to(int server)
 {
@@ -69,7 +70,9 @@ START_TEST(a_handler_may_take_longer_than_a_request)
         int server = -1;
         ck_assert_int_eq(mc_listen("127.0.0.1", "", 0, &server, &why), SL_OK);
         int fd = connect_to(server);
-        ck_assert_int_eq(mc_http_start(server, routes, SL_COUNT(routes), NULL, &http, &why), SL_OK);
+        ck_assert_int_eq(
+            mc_http_start(server, routes, SL_COUNT(routes), &open_to_all, NULL, &http, &why),
+            SL_OK);
         ck_assert_int_eq(write(fd, request, sizeof(request) - 1), sizeof(request) - 1);
         while (!atomic_load(&running)) {
             (void)usleep(1000);
@@ -91,7 +94,9 @@ START_TEST(who_says_nothing_is_cut)
         int server = -1;
         ck_assert_int_eq(mc_listen("127.0.0.1", "", 0, &server, &why), SL_OK);
         int fd = connect_to(server);
-        ck_assert_int_eq(mc_http_start(server, routes, SL_COUNT(routes), NULL, &http, &why), SL_OK);
+        ck_assert_int_eq(
+            mc_http_start(server, routes, SL_COUNT(routes), &open_to_all, NULL, &http, &why),
+            SL_OK);
         ck_assert_int_eq(write(fd, "GET /sl", 7), 7);
         all_read(fd, answer, sizeof(answer)); /* ends by itself */
 
@@ -119,7 +124,9 @@ START_TEST(a_put_says_how_long_it_is)
         int server = -1;
         ck_assert_int_eq(mc_listen("127.0.0.1", "", 0, &server, &why), SL_OK);
         int fd = connect_to(server);
-        ck_assert_int_eq(mc_http_start(server, routes, SL_COUNT(routes), NULL, &http, &why), SL_OK);
+        ck_assert_int_eq(
+            mc_http_start(server, routes, SL_COUNT(routes), &open_to_all, NULL, &http, &why),
+            SL_OK);
         int length = snprintf(text, sizeof(text), "%sHost: x\r\nConnection: close\r\n\r\n%s",
                               bodies[_i].head, bodies[_i].body);
 

@@ -343,26 +343,28 @@ START_TEST(secrets_come_from_the_environment_or_a_private_file)
         struct sl_error why = {0};
         (void)unsetenv("MOONCAKE_CLUSTER_SECRET");
         (void)unsetenv("MOONCAKE_CLUSTER_SECRET_FILE");
-        ck_assert_int_eq(mc_secret_get(&secret, &why), SL_OK);
+        ck_assert_int_eq(mc_secret_get("MOONCAKE_CLUSTER_SECRET", &secret, &why), SL_OK);
         ck_assert_ptr_null(secret);
         ck_assert_int_eq(setenv("MOONCAKE_CLUSTER_SECRET", "short", 1), 0);
-        ck_assert_int_eq(mc_secret_get(&secret, &why), SL_ERR_CONFIG);
+        ck_assert_int_eq(mc_secret_get("MOONCAKE_CLUSTER_SECRET", &secret, &why), SL_ERR_CONFIG);
         ck_assert_int_eq(setenv("MOONCAKE_CLUSTER_SECRET", SECRET, 1), 0);
-        ck_assert_int_eq(mc_secret_get(&secret, &why), SL_OK);
+        ck_assert_int_eq(mc_secret_get("MOONCAKE_CLUSTER_SECRET", &secret, &why), SL_OK);
         ck_assert_str_eq(secret, SECRET);
         free(secret);
         ck_assert_int_eq(unsetenv("MOONCAKE_CLUSTER_SECRET"), 0);
 
         (void)sl_tmpdir_at(&base, "secret", path, sizeof path);
         ck_assert_int_eq(setenv("MOONCAKE_CLUSTER_SECRET_FILE", path, 1), 0);
-        ck_assert_int_eq(mc_secret_get(&secret, &why), SL_ERR_CONFIG); /* no such file */
+        ck_assert_int_eq(mc_secret_get("MOONCAKE_CLUSTER_SECRET", &secret, &why),
+                         SL_ERR_CONFIG); /* no such file */
         FILE *file = fopen(path, "we");
         (void)fputs(SECRET "\n", file);
         ck_assert_int_eq(fchmod(fileno(file), 0644), 0);
         (void)fclose(file);
-        ck_assert_int_eq(mc_secret_get(&secret, &why), SL_ERR_CONFIG); /* others may read it */
+        ck_assert_int_eq(mc_secret_get("MOONCAKE_CLUSTER_SECRET", &secret, &why),
+                         SL_ERR_CONFIG); /* others may read it */
         ck_assert_int_eq(chmod(path, 0600), 0);
-        ck_assert_int_eq(mc_secret_get(&secret, &why), SL_OK);
+        ck_assert_int_eq(mc_secret_get("MOONCAKE_CLUSTER_SECRET", &secret, &why), SL_OK);
         ck_assert_str_eq(secret, SECRET);
         free(secret);
         ck_assert_int_eq(unsetenv("MOONCAKE_CLUSTER_SECRET_FILE"), 0);

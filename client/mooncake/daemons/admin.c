@@ -29,7 +29,8 @@ static sl_err client_open(struct mc_admin *admin, struct sl_error *why)
     const struct sl_client_options options = {.api_version = SLUICE_API_VERSION,
                                               .instance = admin->instance,
                                               .timeout_ns = MC_CALL_NS,
-                                              .leases = true};
+                                              .leases =
+                                                  false}; /* who looks from outside keeps nothing */
     sl_err err = SL_OK;
     pthread_rwlock_wrlock(&admin->lock);
     if (admin->client == NULL) {
@@ -176,21 +177,21 @@ static void get_leader(void *context, const struct mc_request *request, struct m
 static void get_paths(void *context, const struct mc_request *request, struct mc_answer *answer);
 
 const struct mc_route mc_admin_routes[] = {
-    {"/", MC_GET, get_paths},
-    {"/metrics", MC_GET, mc_metrics},
-    {"/metrics/summary", MC_GET, mc_metrics_summary},
-    {"/health", MC_GET, get_health},
-    {"/role", MC_GET, get_role},
-    {"/ha_status", MC_GET, get_ha_status},
-    {"/leader", MC_GET, get_leader},
-    {"/get_all_keys", MC_GET, mc_get_all_keys},
-    {"/get_all_segments", MC_GET, mc_get_all_segments},
-    {"/get_segments_detail", MC_GET, mc_get_segments_detail},
-    {"/query_segment", MC_GET, mc_query_segment},
-    {"/query_key", MC_GET, mc_query_key},
-    {"/batch_query_keys", MC_GET, mc_batch_query_keys},
-    {"/api/v1/segments/status", MC_GET, mc_segments_status},
-    {"/api/v1/remove_all", MC_POST, mc_remove_all},
+    {"/", MC_GET, get_paths, 0},
+    {"/metrics", MC_GET, mc_metrics, 0},
+    {"/metrics/summary", MC_GET, mc_metrics_summary, 0},
+    {"/health", MC_GET, get_health, 0},
+    {"/role", MC_GET, get_role, 0},
+    {"/ha_status", MC_GET, get_ha_status, 0},
+    {"/leader", MC_GET, get_leader, 0},
+    {"/get_all_keys", MC_GET, mc_get_all_keys, 0},
+    {"/get_all_segments", MC_GET, mc_get_all_segments, 0},
+    {"/get_segments_detail", MC_GET, mc_get_segments_detail, 0},
+    {"/query_segment", MC_GET, mc_query_segment, 0},
+    {"/query_key", MC_GET, mc_query_key, 0},
+    {"/batch_query_keys", MC_GET, mc_batch_query_keys, 0},
+    {"/api/v1/segments/status", MC_GET, mc_segments_status, 0},
+    {"/api/v1/remove_all", MC_POST, mc_remove_all, MC_POST},
 };
 const uint32_t mc_admin_route_count = SL_COUNT(mc_admin_routes);
 

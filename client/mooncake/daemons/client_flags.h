@@ -11,9 +11,9 @@
 #define MC_CLIENT_FLAGS(X)                                                                         \
     X(config_path, TEXT, "", 0, MC_PATH_BYTES, NULL, USED,                                         \
       "JSON or YAML file with these names; the command line wins")                                 \
-    X(host, TEXT, "0.0.0.0", 1, 255, NULL, USED,                                                   \
-      "address that is bound; with the port the name of what is contributed (the host name "       \
-      "for 0.0.0.0)")                                                                              \
+    X(host, TEXT, "", 0, 255, NULL, USED,                                                          \
+      "address that is bound (empty: 127.0.0.1); with the port the name of what is contributed "   \
+      "(the host name for none and for 0.0.0.0)")                                                  \
     X(port, COUNT, "50052", 1, 65535, NULL, USED,                                                  \
       "bound, and answered with one line of JSON; setup_dummy(..., \"ip:PORT\") finds the node "   \
       "by it")                                                                                     \

@@ -199,9 +199,9 @@ static void get_summary(void *context, const struct mc_request *request, struct 
     mc_metrics_summary(&self->admin, request, answer);
 }
 
-static const struct mc_route routes[] = {{"/health", MC_GET, get_health},
-                                         {"/metrics", MC_GET, get_metrics},
-                                         {"/metrics/summary", MC_GET, get_summary}};
+static const struct mc_route routes[] = {{"/health", MC_GET, get_health, 0},
+                                         {"/metrics", MC_GET, get_metrics, 0},
+                                         {"/metrics/summary", MC_GET, get_summary, 0}};
 
 /* ---- start ---- */
 
@@ -210,6 +210,7 @@ static sl_err ports_bind(struct lender *self, struct sl_error *why)
     const char *host = mc_flags_text(self->daemon.flags, CLIENT_host);
     uint16_t port = (uint16_t)mc_flags_u64(self->daemon.flags, CLIENT_port);
     mc_address_text(host, port, self->name, sizeof self->name);
+    host = host[0] == '\0' ? MC_LOOPBACK : host;
     sl_err err = mc_listen(host, "", port, &self->rpc_fd, why);
     if (err == SL_OK && mc_flags_bool(self->daemon.flags, CLIENT_enable_http_server)) {
         err = mc_listen(host, "", (uint16_t)mc_flags_u64(self->daemon.flags, CLIENT_http_port),
@@ -264,7 +265,8 @@ static sl_err serve(struct lender *self, struct sl_error *why)
     if (err == SL_OK && self->http_fd >= 0) {
         fd = self->http_fd;
         self->http_fd = -1;
-        err = mc_http_start(fd, routes, SL_COUNT(routes), self, &self->http, why);
+        err = mc_http_start(fd, routes, SL_COUNT(routes), &(struct mc_http_guard){0}, self,
+                            &self->http, why);
     }
     return err;
 }

@@ -247,7 +247,7 @@ sl_err mc_cluster_open(const struct mc_cluster_options *options, struct mc_clust
 {
     char *secret = NULL;
     *out = NULL;
-    sl_err err = mc_secret_get(&secret, why);
+    sl_err err = mc_secret_get("MOONCAKE_CLUSTER_SECRET", &secret, why);
     if (err != SL_OK || (secret == NULL && options->join[0] == '\0')) {
         return err;
     }

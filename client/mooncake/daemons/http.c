@@ -5,11 +5,14 @@
 
 #include <inttypes.h>
 #include <microhttpd.h>
+#include <netinet/in.h>
+#include <openssl/crypto.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -33,6 +36,7 @@ struct mc_http {
     struct MHD_Daemon *daemon;
     const struct mc_route *routes;
     uint32_t route_count;
+    struct mc_http_guard guard;
     void *context;
     pthread_mutex_t lock; /* of the visitors */
     struct visitor visitors[MC_HTTP_CONNECTIONS_MAX];
@@ -286,6 +290,90 @@ static bool body_announced(struct MHD_Connection *connection)
                                        MHD_HTTP_HEADER_TRANSFER_ENCODING) != NULL;
 }
 
+/* ---- who may ---- */
+
+static const char *header_of(const struct mc_request *request, const char *name)
+{
+    return MHD_lookup_connection_value(request->connection, MHD_HEADER_KIND, name);
+}
+
+/* The address of this side of the connection: one that came by the loopback is of this host. */
+static bool is_of_this_host(const struct mc_request *request)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    union {
+        struct sockaddr any;
+        struct sockaddr_in in;
+        struct sockaddr_in6 in6;
+    } at;
+    socklen_t at_bytes = sizeof at;
+    if (info == NULL || getsockname(info->connect_fd, &at.any, &at_bytes) != 0) {
+        return false;
+    }
+    if (at.any.sa_family == AF_INET) {
+        return ntohl(at.in.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+    }
+    return at.any.sa_family == AF_INET6 && (IN6_IS_ADDR_LOOPBACK(&at.in6.sin6_addr) ||
+                                            (IN6_IS_ADDR_V4MAPPED(&at.in6.sin6_addr) &&
+                                             at.in6.sin6_addr.s6_addr[12] == IN_LOOPBACKNET));
+}
+
+static bool origin_is_allowed(const struct mc_http_guard *guard, const char *origin)
+{
+    size_t length = strlen(origin);
+    for (const char *at = guard->origins; at != NULL && *at != '\0'; at += *at == ',' ? 1 : 0) {
+        size_t entry = strcspn(at, ",");
+        if (entry == length && memcmp(at, origin, length) == 0) {
+            return true;
+        }
+        at += entry;
+    }
+    return false;
+}
+
+static bool token_is_shown(const struct mc_http_guard *guard, const struct mc_request *request)
+{
+    static const char scheme[] = "Bearer ";
+    const char *shown = header_of(request, MHD_HTTP_HEADER_AUTHORIZATION);
+    if (guard->token == NULL || shown == NULL ||
+        strncasecmp(shown, scheme, sizeof scheme - 1) != 0) {
+        return false;
+    }
+    shown += sizeof scheme - 1;
+    size_t length = strlen(guard->token);
+    return strlen(shown) == length && CRYPTO_memcmp(shown, guard->token, length) == 0;
+}
+
+/* False: the answer says why not. */
+static bool is_allowed(const struct mc_http *http, const struct mc_request *request,
+                       const struct mc_route *route, struct mc_answer *answer)
+{
+    const struct mc_http_guard *guard = &http->guard;
+    const char *origin = header_of(request, MHD_HTTP_HEADER_ORIGIN);
+    if (origin != NULL && !origin_is_allowed(guard, origin)) {
+        mc_answer_text(answer, MHD_HTTP_FORBIDDEN, "pages of %.200s are not allowed here\n",
+                       origin);
+        return false;
+    }
+    bool open = guard->token == NULL && guard->open_without_token;
+    if ((route->guarded & request->method) == 0 || open || is_of_this_host(request) ||
+        token_is_shown(guard, request)) {
+        return true;
+    }
+    if (guard->token != NULL) {
+        mc_answer_text(answer, MHD_HTTP_UNAUTHORIZED,
+                       "%s wants the header Authorization: Bearer TOKEN here\n", route->path);
+    } else {
+        mc_answer_text(
+            answer, MHD_HTTP_FORBIDDEN,
+            "%s is for this host alone: ask by the loopback, or start the server with " MC_ADMIN_TOKEN
+            " or " MC_ADMIN_TOKEN "_FILE\n",
+            route->path);
+    }
+    return false;
+}
+
 static enum MHD_Result request_answer(struct mc_http *http, struct mc_request *request,
                                       const char *path, const char *word)
 {
@@ -305,7 +393,7 @@ static enum MHD_Result request_answer(struct mc_http *http, struct mc_request *r
     } else if (request->too_large) {
         mc_answer_text(&answer, MHD_HTTP_CONTENT_TOO_LARGE,
                        "a body has at most %" PRIu64 " bytes\n", MC_HTTP_BODY_BYTES_MAX);
-    } else {
+    } else if (is_allowed(http, request, route, &answer)) {
         time_give(request->connection);
         route->fn(http->context, request, &answer);
     }
@@ -382,8 +470,9 @@ static void log_nothing(void *context, const char *format, va_list arguments)
     (void)arguments;
 }
 
-sl_err mc_http_start(int fd, const struct mc_route *routes, uint32_t route_count, void *context,
-                     struct mc_http **out, struct sl_error *why)
+sl_err mc_http_start(int fd, const struct mc_route *routes, uint32_t route_count,
+                     const struct mc_http_guard *guard, void *context, struct mc_http **out,
+                     struct sl_error *why)
 {
     struct mc_http *http = calloc(1, sizeof *http);
     if (http == NULL) {
@@ -392,6 +481,7 @@ sl_err mc_http_start(int fd, const struct mc_route *routes, uint32_t route_count
     }
     http->routes = routes;
     http->route_count = route_count;
+    http->guard = *guard;
     http->context = context;
     pthread_mutex_init(&http->lock, NULL);
     for (size_t i = 0; i < MC_HTTP_CONNECTIONS_MAX; i++) {

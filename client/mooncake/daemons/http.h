@@ -57,14 +57,27 @@ struct mc_route {
     const char *path;
     unsigned methods; /* enum mc_method, or'ed */
     mc_route_fn fn;
+    unsigned guarded; /* those of them that change or end things (struct mc_http_guard) */
 };
+/* Whom what changes things is for. Over the loopback it is everybody's. At any other address it
+ * wants `Authorization: Bearer TOKEN`; without a token nobody has it there, or with
+ * open_without_token everybody. A request that a browser makes for a page of another place
+ * (`Origin`) is refused wherever it comes, unless that origin is allowed. */
+struct mc_http_guard {
+    const char *token; /* NULL: none. Borrowed for good */
+    const char
+        *origins; /* allowed ones, separated by commas; NULL or "": none. Borrowed for good */
+    bool open_without_token;
+};
+#define MC_ADMIN_TOKEN "MOONCAKE_ADMIN_TOKEN" /* the variable with the daemons' token; also _FILE */
 
 struct mc_http; /* opaque */
 /* Serves on a listening descriptor (taken, also on failure). routes are borrowed for good; what
  * none of them has is 404, a PUT without the length of its body 411. Errors: SL_ERR_OS,
  * SL_ERR_NO_MEMORY. */
-sl_err mc_http_start(int fd, const struct mc_route *routes, uint32_t route_count, void *context,
-                     struct mc_http **out, struct sl_error *why);
+sl_err mc_http_start(int fd, const struct mc_route *routes, uint32_t route_count,
+                     const struct mc_http_guard *guard, void *context, struct mc_http **out,
+                     struct sl_error *why);
 /* Cuts connections whose request takes longer than it may; to be called about once a second. */
 void mc_http_tend(struct mc_http *http, uint64_t now_ns);
 /* Waits for handlers that run; connections are cut. */

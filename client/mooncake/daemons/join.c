@@ -31,7 +31,7 @@
 static sl_err secret_check(char *secret, const char *source, char **out, struct sl_error *why)
 {
     if (secret == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "the cluster's secret");
+        return sl_fail(why, SL_ERR_NO_MEMORY, "%s", source);
     }
     if (strlen(secret) < SECRET_BYTES_MIN) {
         free(secret);
@@ -42,15 +42,16 @@ static sl_err secret_check(char *secret, const char *source, char **out, struct 
     return SL_OK;
 }
 
-sl_err mc_secret_get(char **out, struct sl_error *why)
+sl_err mc_secret_get(const char *variable, char **out, struct sl_error *why)
 {
-    const char *secret = getenv("MOONCAKE_CLUSTER_SECRET");
-    const char *path = getenv("MOONCAKE_CLUSTER_SECRET_FILE");
-    char line[1024] = "";
+    char file_variable[64], line[1024] = "";
+    (void)snprintf(file_variable, sizeof file_variable, "%s_FILE", variable);
+    const char *secret = getenv(variable);
+    const char *path = getenv(file_variable);
     struct stat is;
     *out = NULL;
     if (secret != NULL && secret[0] != '\0') {
-        return secret_check(strdup(secret), "MOONCAKE_CLUSTER_SECRET", out, why);
+        return secret_check(strdup(secret), variable, out, why);
     }
     if (path == NULL || path[0] == '\0') {
         return SL_OK;
@@ -63,12 +64,12 @@ sl_err mc_secret_get(char **out, struct sl_error *why)
         (void)fclose(file);
     }
     if (!read) {
-        return sl_fail(why, SL_ERR_CONFIG, "MOONCAKE_CLUSTER_SECRET_FILE: %s cannot be read: %s",
-                       path, file == NULL ? strerror(code) : "it is empty");
+        return sl_fail(why, SL_ERR_CONFIG, "%s: %s cannot be read: %s", file_variable, path,
+                       file == NULL ? strerror(code) : "it is empty");
     }
     if ((is.st_mode & 077) != 0) {
-        return sl_fail(why, SL_ERR_CONFIG,
-                       "MOONCAKE_CLUSTER_SECRET_FILE: others may read %s: chmod 600", path);
+        return sl_fail(why, SL_ERR_CONFIG, "%s: others may read %s: chmod 600", file_variable,
+                       path);
     }
     line[strcspn(line, "\r\n")] = '\0';
     sl_err err = secret_check(strdup(line), path, out, why);

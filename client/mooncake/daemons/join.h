@@ -15,10 +15,10 @@
 
 #include <stdint.h>
 
-/* The secret of $MOONCAKE_CLUSTER_SECRET, or of the file that $MOONCAKE_CLUSTER_SECRET_FILE names
- * (its first line). *out NULL: none is set. The caller frees it. Errors: SL_ERR_CONFIG (shorter
- * than 16 bytes, a file that others may read). */
-sl_err mc_secret_get(char **out, struct sl_error *why);
+/* The secret of an environment variable (MOONCAKE_CLUSTER_SECRET), or of the file that VARIABLE_FILE
+ * names (its first line). *out NULL: none is set. The caller frees it. Errors: SL_ERR_CONFIG
+ * (shorter than 16 bytes, a file that others may read). */
+sl_err mc_secret_get(const char *variable, char **out, struct sl_error *why);
 
 struct mc_join_server {
     const char *instance;       /* NULL: only the greeting's version */

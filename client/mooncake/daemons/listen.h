@@ -9,6 +9,7 @@
 #include "client/mooncake/daemons/join.h"
 
 #define MC_LISTEN_BACKLOG 128
+#define MC_LOOPBACK       "127.0.0.1" /* where a port is bound that nobody gave an address */
 
 /* Binds a port of this machine and listens. host: name or address, "" or "0.0.0.0" all of IPv4,
  * IPv6 with or without brackets; network_interface: "", or the one whose first address is taken

@@ -29,7 +29,12 @@
       "probes find somebody, and answered with one line of JSON")                                 \
     X(rpc_thread_num, COUNT, "0", 0, 65535, NULL, IGNORED, "no calls come over the network")      \
     X(max_threads, COUNT, "16", 0, 65535, NULL, IGNORED, "no calls come over the network")        \
-    X(rpc_address, TEXT, "0.0.0.0", 0, 255, NULL, USED, "where the port is bound")                \
+    X(listen_host, TEXT, "127.0.0.1", 1, 255, NULL, USED,                                         \
+      "ours: where ports are bound whose own address is not given (rpc_address, metrics_host, "   \
+      "http_metadata_server_host); 0.0.0.0, as Mooncake's master has it, opens all to the net")   \
+    X(rpc_address, TEXT, "", 0, 255, NULL, USED,                                                  \
+      "where the port is bound; empty: listen_host, and 0.0.0.0 for hosts that may join (a "      \
+      "cluster's secret is set)")                                                                 \
     X(rpc_interface, TEXT, "", 0, 15, NULL, USED,                                                 \
       "network interface whose address is bound instead of rpc_address")                          \
     X(rpc_conn_timeout_seconds, SECONDS, "0", 0, MC_YEAR_MS, NULL, IGNORED,                       \
@@ -37,7 +42,12 @@
     X(rpc_enable_tcp_no_delay, BOOL, "true", 0, 1, NULL, IGNORED,                                 \
       "no calls come over the network")                                                           \
     X(metrics_port, COUNT, "9003", 1, 65535, NULL, USED, "port of the admin HTTP")                \
-    X(metrics_host, TEXT, "0.0.0.0", 0, 255, NULL, USED, "address of the admin HTTP")             \
+    X(metrics_host, TEXT, "", 0, 255, NULL, USED,                                                 \
+      "address of the admin HTTP; empty: listen_host. Off the loopback, what changes or removes " \
+      "wants the token of $MOONCAKE_ADMIN_TOKEN or $MOONCAKE_ADMIN_TOKEN_FILE")                   \
+    X(allowed_origins, TEXT, "", 0, 1023, NULL, USED,                                             \
+      "ours: web pages that may ask the admin HTTP and the metadata server, as "                  \
+      "https://HOST:PORT, separated by commas; all others are refused")                           \
     X(enable_metric_reporting, BOOL, "true", 0, 1, NULL, IGNORED,                                 \
       "the master logs no summary at intervals; /metrics is always there")                        \
     X(default_kv_lease_ttl, MILLIS, "10000", 0, MC_YEAR_MS, NULL, USED,                           \
@@ -69,7 +79,7 @@
     X(enable_http_metadata_server, BOOL, "false", 0, 1, NULL, USED,                               \
       "serve /metadata for transfer engines on a port of its own")                                \
     X(http_metadata_server_port, COUNT, "8080", 1, 65535, NULL, USED, "its port")                 \
-    X(http_metadata_server_host, TEXT, "0.0.0.0", 0, 255, NULL, USED, "its address")              \
+    X(http_metadata_server_host, TEXT, "", 0, 255, NULL, USED, "its address; empty: listen_host") \
     X(enable_metadata_cleanup_on_timeout, BOOL, "false", 0, 1, NULL, IGNORED,                     \
       "nobody pings, so nobody times out")                                                        \
     X(enable_offload, BOOL, "false", 0, 1, NULL, USED,                                            \

@@ -24,6 +24,8 @@ struct master {
     struct mc_rpc *rpc;
     struct mc_join_server server;
     int rpc_fd, http_fd, metadata_fd;
+    char rpc_host[256];
+    char *token; /* of the admin HTTP; NULL: none */
     uint16_t rpc_port, metrics_port;
     bool ready, failed, slow;
     uint64_t waiting_since_ns; /* for it to be ready */
@@ -132,21 +134,44 @@ static void on_tick(void *context, uint64_t now_ns)
 
 /* ---- start ---- */
 
+/* The address that a flag gives a port, else the one of all ports without. */
+static const char *host_of(const struct mc_flags *flags, enum mc_master_flag flag)
+{
+    const char *own = mc_flags_text(flags, flag);
+    return own[0] != '\0' ? own : mc_flags_text(flags, MASTER_listen_host);
+}
+
+/* Hosts that join reach the main port; all that they can do there wants the cluster's secret. */
+static sl_err rpc_host_set(struct master *self, struct sl_error *why)
+{
+    const struct mc_flags *flags = self->daemon.flags;
+    char *secret = NULL;
+    sl_err err = mc_secret_get("MOONCAKE_CLUSTER_SECRET", &secret, why);
+    bool joined = secret != NULL && mc_flags_text(flags, MASTER_rpc_address)[0] == '\0';
+    (void)snprintf(self->rpc_host, sizeof self->rpc_host, "%s",
+                   joined ? "0.0.0.0" : host_of(flags, MASTER_rpc_address));
+    free(secret);
+    return err;
+}
+
 /* All ports first: what is in use is found before anything was started. */
 static sl_err ports_bind(struct master *self, struct sl_error *why)
 {
     const struct mc_flags *flags = self->daemon.flags;
     self->rpc_port = port_of(flags);
     self->metrics_port = (uint16_t)mc_flags_u64(flags, MASTER_metrics_port);
-    sl_err err =
-        mc_listen(mc_flags_text(flags, MASTER_rpc_address),
-                  mc_flags_text(flags, MASTER_rpc_interface), self->rpc_port, &self->rpc_fd, why);
+    sl_err err = rpc_host_set(self, why);
+    err = err == SL_OK ? mc_secret_get(MC_ADMIN_TOKEN, &self->token, why) : err;
     if (err == SL_OK) {
-        err = mc_listen(mc_flags_text(flags, MASTER_metrics_host), "", self->metrics_port,
-                        &self->http_fd, why);
+        err = mc_listen(self->rpc_host, mc_flags_text(flags, MASTER_rpc_interface), self->rpc_port,
+                        &self->rpc_fd, why);
+    }
+    if (err == SL_OK) {
+        err = mc_listen(host_of(flags, MASTER_metrics_host), "", self->metrics_port, &self->http_fd,
+                        why);
     }
     if (err == SL_OK && mc_flags_bool(flags, MASTER_enable_http_metadata_server)) {
-        err = mc_listen(mc_flags_text(flags, MASTER_http_metadata_server_host), "",
+        err = mc_listen(host_of(flags, MASTER_http_metadata_server_host), "",
                         (uint16_t)mc_flags_u64(flags, MASTER_http_metadata_server_port),
                         &self->metadata_fd, why);
     }
@@ -164,16 +189,18 @@ static sl_err serve(struct master *self, struct sl_error *why)
 {
     char address[256];
     int fd = self->http_fd;
-    mc_address_text(mc_flags_text(self->daemon.flags, MASTER_rpc_address), self->rpc_port, address,
-                    sizeof address);
+    struct mc_http_guard guard = {
+        .token = self->token, .origins = mc_flags_text(self->daemon.flags, MASTER_allowed_origins)};
+    mc_address_text(self->rpc_host, self->rpc_port, address, sizeof address);
     mc_admin_init(&self->admin, "mooncake_master", &self->node, address);
     self->http_fd = -1;
-    sl_err err =
-        mc_http_start(fd, mc_admin_routes, mc_admin_route_count, &self->admin, &self->http, why);
+    sl_err err = mc_http_start(fd, mc_admin_routes, mc_admin_route_count, &guard, &self->admin,
+                               &self->http, why);
     if (err == SL_OK && self->metadata_fd >= 0) {
         fd = self->metadata_fd;
         self->metadata_fd = -1;
-        err = mc_metadata_start(fd, MC_METADATA_BYTES_MAX, &self->metadata, why);
+        guard.open_without_token = true; /* it is there to be written to by other hosts */
+        err = mc_metadata_start(fd, MC_METADATA_BYTES_MAX, &guard, &self->metadata, why);
     }
     if (err == SL_OK) {
         self->server = (struct mc_join_server){.instance = self->node.instance};
@@ -231,6 +258,7 @@ static sl_err end(struct master *self, struct sl_error *why)
     sl_auto_close(&self->http_fd);
     sl_auto_close(&self->metadata_fd);
     sl_loop_destroy(&self->daemon.loop);
+    free(self->token);
     return err;
 }
 

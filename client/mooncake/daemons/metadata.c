@@ -154,10 +154,11 @@ static void health_answer(void *context, const struct mc_request *request, struc
 }
 
 static const struct mc_route routes[] = {
-    {"/metadata", MC_GET | MC_PUT | MC_DELETE, metadata_answer},
-    {"/health", MC_GET, health_answer}};
+    {"/metadata", MC_GET | MC_PUT | MC_DELETE, metadata_answer, MC_PUT | MC_DELETE},
+    {"/health", MC_GET, health_answer, 0}};
 
-sl_err mc_metadata_start(int fd, uint64_t bytes_max, struct mc_metadata **out, struct sl_error *why)
+sl_err mc_metadata_start(int fd, uint64_t bytes_max, const struct mc_http_guard *guard,
+                         struct mc_metadata **out, struct sl_error *why)
 {
     struct mc_metadata *self = calloc(1, sizeof *self);
     if (self == NULL || !sl_table_reserve(&self->by_key, MC_METADATA_KEYS_MAX)) {
@@ -167,7 +168,7 @@ sl_err mc_metadata_start(int fd, uint64_t bytes_max, struct mc_metadata **out, s
     }
     self->bytes_max = bytes_max;
     pthread_mutex_init(&self->lock, NULL);
-    sl_err err = mc_http_start(fd, routes, SL_COUNT(routes), self, &self->http, why);
+    sl_err err = mc_http_start(fd, routes, SL_COUNT(routes), guard, self, &self->http, why);
     if (err != SL_OK) {
         mc_metadata_stop(&self);
         return err;

@@ -26,6 +26,7 @@ static PyObject *server_start(PyObject *module, PyObject *args)
     unsigned long long bytes_max = 0;
     struct mc_metadata *server = NULL;
     struct sl_error why = {0};
+    const struct mc_http_guard guard = {.open_without_token = true};
     sigset_t all, before;
     (void)module;
     if (!PyArg_ParseTuple(args, "iK", &fd, &bytes_max)) {
@@ -33,7 +34,7 @@ static PyObject *server_start(PyObject *module, PyObject *args)
     }
     (void)sigfillset(&all); /* signals are for the interpreter's threads */
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    sl_err err = mc_metadata_start(fd, bytes_max, &server, &why);
+    sl_err err = mc_metadata_start(fd, bytes_max, &guard, &server, &why);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (err != SL_OK) {
         PyErr_SetString(PyExc_OSError, why.text);

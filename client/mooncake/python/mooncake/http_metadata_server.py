@@ -63,7 +63,8 @@ def main(arguments: Optional[List[str]] = None) -> int:
     """The console script. Ends with 0 on SIGTERM or SIGINT, with 1 when the port cannot be had."""
     parser = argparse.ArgumentParser(prog="mooncake_http_metadata_server", description=(__doc__ or "").strip(),
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--host", default="0.0.0.0", help="address to listen on (%(default)s)")
+    parser.add_argument("--host", default="127.0.0.1",
+                        help="address to listen on (%(default)s); whoever reaches it may write there, so name one only on a wire that is yours")
     parser.add_argument("--port", type=int, default=8080, help="port to listen on (%(default)s)")
     parser.add_argument("--log-level", type=str.upper, default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"])
     options = parser.parse_args(arguments)

@@ -301,6 +301,19 @@ static void option_name(int option, char out[40])
     }
 }
 
+/* A command line is read by every user of the machine: no password may stand there. */
+static sl_err option_check(int option, const char *text, const char *source, struct sl_error *why)
+{
+    const char *authority = option == (int)SL_SET_directory_url ? strstr(text, "://") : NULL;
+    if (authority == NULL || memchr(authority + 3, '@', strcspn(authority + 3, "/")) == NULL) {
+        return SL_OK;
+    }
+    return sl_fail(why, SL_ERR_CONFIG,
+                   "%s: no password on a command line, which everybody here can read: set "
+                   "directory_password_file, or the url in SLUICE_DIRECTORY_URL or a --config file",
+                   source);
+}
+
 /* Takes an option. With assign false only --config is looked for (into *file). */
 static sl_err option_take(struct sl_config *config, bool assign, const struct sl_argument *got,
                           const char **file, struct sl_error *why)
@@ -314,7 +327,8 @@ static sl_err option_take(struct sl_config *config, bool assign, const struct sl
         *file = got->value;
     } else if (assign) {
         option_name(got->option, source);
-        return setting_assign(config, got->option, got->value, source, why);
+        sl_err err = option_check(got->option, got->value, source, why);
+        return err != SL_OK ? err : setting_assign(config, got->option, got->value, source, why);
     }
     return SL_OK;
 }

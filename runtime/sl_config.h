@@ -150,7 +150,8 @@ enum sl_setting_kind {
       "keep what loads bring from other nodes; false: it goes straight into registered pools")    \
     X(directory, TEXT, "embedded", 5, 8, "who holds what: embedded (this node alone) or redis")   \
     X(directory_url, TEXT, "", 0, 1023,                                                           \
-      "redis://[USER:PASSWORD@]IP:PORT[/DB] or unix:///PATH[?db=DB]")                             \
+      "redis://[USER:PASSWORD@]IP:PORT[/DB] or unix:///PATH[?db=DB]; no password here on a "      \
+      "command line")                                                                             \
     X(directory_password_file, TEXT, "", 0, 1023, "file with its password; wins over the url")    \
     X(directory_name, TEXT, "default", 1, 63, "name of the cluster: its keys' prefix in redis")   \
     X(directory_node_ttl, DURATION, "10s", 100000000, 3600000000000,                              \

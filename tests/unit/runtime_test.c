@@ -338,6 +338,8 @@ static const struct {
     {"--ranks", NULL, "--ranks: a value is missing"},
     {"--ranks", "x", "--ranks: ranks: 'x'"},
     {"stray", NULL, "unexpected argument 'stray'"},
+    {"--directory-url", "redis://:sesame@10.0.0.9:6379", "--directory-url: no password on a"},
+    {"--directory-url", "redis://user:a%40b@10.0.0.9/3", "SLUICE_DIRECTORY_URL"},
 };
 
 START_TEST(bad_command_line_is_refused_by_name)
@@ -352,6 +354,7 @@ START_TEST(bad_command_line_is_refused_by_name)
                          SL_ERR_CONFIG);
 
         ck_assert_msg(strstr(why.text, bad_words[_i].complaint) != NULL, "%s", why.text);
+        ck_assert_ptr_null(strstr(why.text, "sesame"));
         sl_config_destroy(&config);
     }
 END_TEST

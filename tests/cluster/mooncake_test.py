@@ -57,7 +57,7 @@ class Host:
         self.environment = {name: text for name, text in os.environ.items()
                             if not name.startswith(("SLUICE_", "MOONCAKE_", "MC_"))}
         self.environment.update(SLUICE_RUNTIME_DIR=self.directory + "/run", SLUICE_SHM_DIR=self.shm,
-                                XDG_RUNTIME_DIR=self.directory, SLUICE_PEER_TIMEOUT=f"{1000 * PACE}ms")
+                                XDG_RUNTIME_DIR=self.directory, XDG_STATE_HOME=self.directory + "/state", SLUICE_PEER_TIMEOUT=f"{1000 * PACE}ms")
         if secret is not None:
             self.environment["MOONCAKE_CLUSTER_SECRET"] = secret
         self.processes = []
@@ -183,18 +183,22 @@ class TwoHosts(unittest.TestCase):
             on_b = b.engine()
             self.assertNotEqual(self.set_up(on_b, b, a), 0)
 
-    def test_the_port_that_is_kept_is_none_of_outgoing_connections(self):
+    def test_port_and_name_are_kept_over_a_boot_and_the_port_is_none_of_outgoing_connections(self):
         for low, high in ((1024, 55000), (30000, 65535)):
             with self.subTest(low=low, high=high):
                 a = self.host(0)
                 self.network.ports[0].run(f"sysctl -qw net.ipv4.ip_local_port_range='{low} {high}'")
-                ports = []
+                ports, names = [], set()
                 for _ in range(2):
                     master = a.master()
-                    with open(a.directory + "/run/cluster/port", encoding="utf-8") as text:
+                    with open(f"{a.directory}/state/sluice/mooncake-{PORT}/cluster/port", encoding="utf-8") as text:
                         ports.append(int(text.read()))
+                    with open(f"{a.directory}/state/sluice/mooncake-{PORT}/cluster/name", encoding="utf-8") as text:
+                        names.add(text.read())
                     master.send_signal(signal.SIGTERM)
                     master.wait(timeout=60 * PATIENCE)
+                    shutil.rmtree(a.directory + "/run")
+                self.assertEqual(len(names), 1)
                 self.assertFalse(low <= ports[0] <= high, ports)
                 self.assertEqual(ports[0], ports[1])
                 a.close()

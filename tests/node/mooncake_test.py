@@ -53,7 +53,7 @@ class Place:
         self.run = self.directory + "/run"
         self.environment = {name: value for name, value in os.environ.items()
                             if not name.startswith(("SLUICE_", "MOONCAKE_", "MC_"))}
-        self.environment.update(SLUICE_RUNTIME_DIR=self.run, SLUICE_SHM_DIR=self.shm, XDG_RUNTIME_DIR=self.directory)
+        self.environment.update(SLUICE_RUNTIME_DIR=self.run, SLUICE_SHM_DIR=self.shm, XDG_RUNTIME_DIR=self.directory, XDG_STATE_HOME=self.directory + "/state")
         self.where = ["--instance", self.instance, "--runtime-dir", self.run, "--shm-dir", self.shm]
         self.daemons = []
 

@@ -151,6 +151,55 @@ START_TEST(nodes_that_join_know_each_other)
     }
 END_TEST
 
+/* As from a host that has no place for its keys and joins anew after each boot. */
+static struct mc_member named(uint32_t number)
+{
+    struct mc_member member = {.key = "", .control = "10.0.0.1:7000"};
+    (void)snprintf(member.name, sizeof member.name, "host-%06x", number);
+    (void)snprintf(member.key, sizeof member.key, "%040u", number);
+    return member;
+}
+
+START_TEST(names_that_say_nothing_make_room)
+    {
+        struct mc_members *members = members_open("members");
+        struct mc_member list[MC_MEMBERS_MAX];
+        struct sl_error why = {0};
+        char file[192];
+        for (uint32_t i = 0; i < MC_MEMBERS_MAX; i++) {
+            const struct mc_member member = named(i);
+            ck_assert_int_eq(mc_members_add(members, &member, NULL, &why), SL_OK);
+        }
+        const struct mc_member first = named(0), second = named(1), fresh = named(1000);
+        ck_assert_int_eq(mc_members_add(members, &fresh, NULL, &why), SL_ERR_LIMIT);
+        mc_members_set_quiet(members, 3600 * SL_NS_PER_S);
+        ck_assert_int_eq(mc_members_add(members, &fresh, NULL, &why), SL_ERR_LIMIT);
+        ck_assert_msg(strstr(why.text, "was heard of in the last 3600 s") != NULL, "%s", why.text);
+
+        ck_assert_int_eq(mc_members_add(members, &first, NULL, &why), SL_OK); /* heard of again */
+        mc_members_set_quiet(members, 0);
+        ck_assert_int_eq(mc_members_add(members, &fresh, NULL, &why), SL_OK);
+
+        uint32_t count = mc_members_list(members, list);
+        bool has_first = false, has_second = false, has_fresh = false;
+        for (uint32_t i = 0; i < count; i++) {
+            has_first = has_first || strcmp(list[i].name, first.name) == 0;
+            has_second = has_second || strcmp(list[i].name, second.name) == 0;
+            has_fresh = has_fresh || strcmp(list[i].name, fresh.name) == 0;
+        }
+        ck_assert_uint_eq(count, MC_MEMBERS_MAX);
+        ck_assert(has_first && !has_second && has_fresh);
+        (void)snprintf(file, sizeof file, "%s/%s.pub", mc_members_directory(members), second.name);
+        ck_assert_int_ne(access(file, F_OK), 0); /* its key opens nothing here any more */
+        (void)snprintf(file, sizeof file, "%s/%s.pub", mc_members_directory(members), first.name);
+        ck_assert_int_eq(access(file, F_OK), 0);
+        mc_members_close(&members);
+        members = members_open("members");
+        ck_assert_uint_eq(mc_members_list(members, list), MC_MEMBERS_MAX);
+        mc_members_close(&members);
+    }
+END_TEST
+
 static const struct {
     const char *masters, *ours, *text;
 } strangers[] = {
@@ -378,6 +427,7 @@ int main(void)
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_set_timeout(tests, 120);
     tcase_add_test(tests, nodes_that_join_know_each_other);
+    tcase_add_test(tests, names_that_say_nothing_make_room);
     tcase_add_loop_test(tests, who_does_not_know_the_secret_is_nobody, 0,
                         (int)(sizeof strangers / sizeof *strangers));
     tcase_add_loop_test(tests, who_is_no_master_teaches_nothing, 0,

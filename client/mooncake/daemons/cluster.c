@@ -21,7 +21,8 @@
 
 #define JOIN_NS       (10 * SL_NS_PER_S) /* for one answer */
 #define JOIN_AGAIN_MS 5000
-#define PORT_LEAST    10000u /* below are those of well-known services */
+#define UNLISTED_NS   (30 * SL_NS_PER_S) /* what the master no longer tells makes room */
+#define PORT_LEAST    10000u             /* below are those of well-known services */
 #define PORT_TRIES    256u
 
 struct mc_cluster {
@@ -242,6 +243,13 @@ sl_err mc_cluster_start(struct mc_cluster *cluster, void (*said)(void *context, 
 
 /* ---- open and close ---- */
 
+/* A root that cannot be written to is no reason not to run; a directory in the wrong hands is. */
+static const char *directory_choose(const struct mc_cluster_options *options)
+{
+    bool none = options->directory[0] == '\0' || sl_dir_make(options->directory, NULL) == SL_ERR_OS;
+    return none && options->passing != NULL ? options->passing : options->directory;
+}
+
 sl_err mc_cluster_open(const struct mc_cluster_options *options, struct mc_cluster **out,
                        struct sl_error *why)
 {
@@ -263,8 +271,13 @@ sl_err mc_cluster_open(const struct mc_cluster_options *options, struct mc_clust
     }
     cluster->secret = secret;
     cluster->end_fd = -1;
-    err = mc_members_open(options->directory, &cluster->members, why);
-    err = err == SL_OK ? port_set(cluster, options->directory, why) : err;
+    const char *directory = directory_choose(options);
+    err = mc_members_open(directory, &cluster->members, why);
+    err = err == SL_OK ? port_set(cluster, directory, why) : err;
+    if (err == SL_OK) {
+        mc_members_set_quiet(cluster->members,
+                             options->join[0] != '\0' ? UNLISTED_NS : options->quiet_ns);
+    }
     if (err == SL_OK && options->join[0] != '\0') {
         bool changed = false;
         err = mc_join_parse(options->join, cluster->host, &cluster->port, why);

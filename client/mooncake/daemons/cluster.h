@@ -9,6 +9,8 @@ struct mc_cluster; /* opaque */
 
 struct mc_cluster_options {
     const char *directory; /* of keys, peers and the port: made, 0700 */
+    const char *passing;   /* instead, where that cannot be made; NULL: then it is an error */
+    uint64_t quiet_ns;     /* of a master: how long a node that says nothing keeps its place */
     const char *address;   /* IP at which other hosts reach this one; "": found */
     const char *join;      /* HOST:PORT of the master that is joined; "": this one is the master */
 };

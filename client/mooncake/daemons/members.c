@@ -4,6 +4,7 @@
 #include "ipc/sl_cluster.h"
 #include "ipc/sl_curve.h"
 #include "ipc/sl_msg.h"
+#include "runtime/sl_clock.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -24,7 +25,9 @@ struct mc_members {
     char name[32];
     struct sl_curve_pair keys;
     struct mc_member at[MC_MEMBERS_MAX];
+    uint64_t heard_ns[MC_MEMBERS_MAX]; /* of each, when it was last added */
     uint32_t count;
+    uint64_t quiet_ns;
 };
 
 /* ---- files ---- */
@@ -137,24 +140,58 @@ static struct mc_member *member_find(struct mc_members *members, const char *nam
     return NULL;
 }
 
+/* Drops the one that was not heard of for longest, when that is long enough. */
+static sl_err room_make(struct mc_members *members, uint64_t now_ns, struct sl_error *why)
+{
+    char file[40], path[1200];
+    uint32_t oldest = 0;
+    for (uint32_t i = 1; i < members->count; i++) {
+        oldest = members->heard_ns[i] < members->heard_ns[oldest] ? i : oldest;
+    }
+    if (now_ns - members->heard_ns[oldest] < members->quiet_ns) {
+        return sl_fail(why, SL_ERR_LIMIT,
+                       "the cluster has %u nodes, and each was heard of in the last %u s",
+                       MC_MEMBERS_MAX + 1, (unsigned)(members->quiet_ns / SL_NS_PER_S));
+    }
+    (void)snprintf(file, sizeof file, "%s.pub", members->at[oldest].name);
+    sl_err err = path_of(members, file, path, why);
+    if (err == SL_OK && unlink(path) != 0 && errno != ENOENT) {
+        err = sl_fail_os(why, errno, "remove %s", path);
+    }
+    if (err == SL_OK) {
+        members->count--;
+        members->at[oldest] = members->at[members->count];
+        members->heard_ns[oldest] = members->heard_ns[members->count];
+    }
+    return err;
+}
+
 static sl_err member_put(struct mc_members *members, const struct mc_member *member, bool *changed,
                          struct sl_error *why)
 {
     struct mc_member *known = member_find(members, member->name);
+    uint64_t now_ns = sl_clock_monotonic_ns();
+    if (known != NULL) {
+        members->heard_ns[known - members->at] = now_ns;
+    }
     bool same_key = known != NULL && strcmp(known->key, member->key) == 0;
     bool same_place = known != NULL &&
                       (member->control[0] == '\0' || strcmp(known->control, member->control) == 0);
     if (same_key && same_place) {
         return SL_OK;
     }
-    if (known == NULL && members->count == MC_MEMBERS_MAX) {
-        return sl_fail(why, SL_ERR_LIMIT, "the cluster has %u nodes", MC_MEMBERS_MAX + 1);
+    sl_err err =
+        known == NULL && members->count == MC_MEMBERS_MAX ? room_make(members, now_ns, why) : SL_OK;
+    if (err == SL_OK && !same_key) {
+        err = key_put(members, member, why); /* before anybody asks it */
     }
-    sl_err err = same_key ? SL_OK : key_put(members, member, why); /* before anybody asks it */
     if (err != SL_OK) {
         return err;
     }
-    known = known != NULL ? known : &members->at[members->count++];
+    if (known == NULL) {
+        members->heard_ns[members->count] = now_ns;
+        known = &members->at[members->count++];
+    }
     char control[sizeof known->control];
     (void)snprintf(control, sizeof control, "%s",
                    member->control[0] != '\0' ? member->control : known->control);
@@ -178,6 +215,13 @@ sl_err mc_members_add(struct mc_members *members, const struct mc_member *member
         *changed = new;
     }
     return err;
+}
+
+void mc_members_set_quiet(struct mc_members *members, uint64_t quiet_ns)
+{
+    (void)pthread_mutex_lock(&members->lock);
+    members->quiet_ns = quiet_ns;
+    (void)pthread_mutex_unlock(&members->lock);
 }
 
 uint32_t mc_members_list(struct mc_members *members, struct mc_member *out)
@@ -251,6 +295,7 @@ static void peers_load(struct mc_members *members)
         (void)snprintf(member.control, sizeof member.control, "%.128s", sign + 1);
         if (sl_curve_load_public(members->directory, member.name, member.key, NULL) == SL_OK &&
             member_check(&member, NULL) == SL_OK && member_find(members, member.name) == NULL) {
+            members->heard_ns[members->count] = sl_clock_monotonic_ns();
             members->at[members->count++] = member;
         }
     }
@@ -266,6 +311,7 @@ sl_err mc_members_open(const char *directory, struct mc_members **out, struct sl
         return sl_fail(why, SL_ERR_NO_MEMORY, "the table of nodes");
     }
     (void)pthread_mutex_init(&members->lock, NULL);
+    members->quiet_ns = SL_NEVER_NS;
     sl_err err = strlen(directory) < sizeof members->directory
                      ? sl_dir_make(directory, why)
                      : sl_fail(why, SL_ERR_INVALID, "the path is too long");

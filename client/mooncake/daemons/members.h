@@ -27,10 +27,14 @@ const char *mc_members_name(const struct mc_members *members);
 const char *mc_members_key(const struct mc_members *members);
 const char *mc_members_directory(const struct mc_members *members);
 /* A node that proved to know the cluster's secret: one of that name is replaced. This node itself
- * is passed over. *changed (may be NULL): something is new. Errors: SL_ERR_INVALID (name, key,
- * address), SL_ERR_LIMIT (MC_MEMBERS_MAX), SL_ERR_OS. */
+ * is passed over. *changed (may be NULL): something is new. When there are MC_MEMBERS_MAX, the one
+ * that was not added for longest makes room, if that is for the quiet time: its NAME.pub is
+ * removed, which ends what it may here. Errors: SL_ERR_INVALID (name, key, address), SL_ERR_LIMIT
+ * (all were heard of), SL_ERR_OS. */
 sl_err mc_members_add(struct mc_members *members, const struct mc_member *member, bool *changed,
                       struct sl_error *why);
+/* How long a node may say nothing before it makes room; at first for ever. */
+void mc_members_set_quiet(struct mc_members *members, uint64_t quiet_ns);
 /* All but this node; at most MC_MEMBERS_MAX. */
 uint32_t mc_members_list(struct mc_members *members, struct mc_member *out);
 

@@ -383,14 +383,36 @@ static sl_err instance_choose(const struct mc_flags *flags, struct mc_node *node
     return err;
 }
 
+/* Where name and keys of this node outlive a boot: what --cluster_dir says, else the state directory
+ * of its user. "": there is none (a container without a home). */
+static void cluster_directory(const struct mc_flags *flags, const struct mc_node *node,
+                              char out[1100])
+{
+    const char *told = mc_flags_text(flags, MASTER_cluster_dir);
+    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    out[0] = '\0';
+    if (told[0] != '\0') {
+        (void)snprintf(out, 1100, "%s", told);
+    } else if (state != NULL && state[0] == '/') {
+        (void)snprintf(out, 1100, "%.800s/sluice/%s/cluster", state, node->instance);
+    } else if (geteuid() == 0) {
+        (void)snprintf(out, 1100, "/var/lib/sluice/%s/cluster", node->instance);
+    } else if (home != NULL && home[0] == '/') {
+        (void)snprintf(out, 1100, "%.800s/.local/state/sluice/%s/cluster", home, node->instance);
+    }
+}
+
 static sl_err cluster_open(const struct mc_flags *flags, struct mc_node *node, struct sl_error *why)
 {
-    char directory[1100];
-    (void)snprintf(directory, sizeof directory, "%s/cluster", node->paths.runtime_dir);
-    const struct mc_cluster_options options = {.directory = directory,
-                                               .address =
-                                                   mc_flags_text(flags, MASTER_cluster_address),
-                                               .join = mc_flags_text(flags, MASTER_join)};
+    char directory[1100], passing[1100];
+    cluster_directory(flags, node, directory);
+    (void)snprintf(passing, sizeof passing, "%s/cluster", node->paths.runtime_dir);
+    const struct mc_cluster_options options = {
+        .directory = directory,
+        .passing = mc_flags_text(flags, MASTER_cluster_dir)[0] != '\0' ? NULL : passing,
+        .quiet_ns = mc_flags_u64(flags, MASTER_member_ttl) * SL_NS_PER_MS,
+        .address = mc_flags_text(flags, MASTER_cluster_address),
+        .join = mc_flags_text(flags, MASTER_join)};
     return mc_cluster_open(&options, &node->cluster, why);
 }
 

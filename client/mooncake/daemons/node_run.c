@@ -65,7 +65,7 @@ static bool proc_wait(struct sl_proc_id proc, uint64_t wait_ns)
 
 /* ---- running sluice-node ---- */
 
-/* The environment without the cluster's secret, which the node's processes do not need, and with
+/* The environment without secrets, which the node's processes do not need, and with
  * SLUICE_BIN, when the actors lie beside this program. To be freed, its texts are not. */
 static char **environment_make(const struct mc_node *node, char *bin, size_t bin_bytes)
 {
@@ -77,9 +77,10 @@ static char **environment_make(const struct mc_node *node, char *bin, size_t bin
     if (list == NULL) {
         return NULL;
     }
-    static const char secret[] = "MOONCAKE_CLUSTER_SECRET=";
+    static const char secret[] = "MOONCAKE_CLUSTER_SECRET=", token[] = "MOONCAKE_ADMIN_TOKEN=";
     for (char **at = environ; *at != NULL && count < ENVIRON_MAX; at++) {
-        if (strncmp(*at, secret, sizeof secret - 1) != 0) {
+        if (strncmp(*at, secret, sizeof secret - 1) != 0 &&
+            strncmp(*at, token, sizeof token - 1) != 0) {
             list[count++] = *at;
         }
     }

@@ -72,6 +72,17 @@ struct sl_item_spot *co_spots_make(struct co_op *op, uint32_t block, uint32_t *c
     return spots;
 }
 
+/* What came before, behind a block that did not come, is written over: it counts when it comes again. */
+static void pulled_forget(struct co_op *op, uint32_t block)
+{
+    uint32_t part_total = op->slice_count * op->engine->part_count;
+    for (uint32_t i = block * op->engine->part_count; i < part_total; i++) {
+        if (op->parts[i].state == CO_PART_PULLED) {
+            op->parts[i].state = CO_PART_OPEN;
+        }
+    }
+}
+
 bool co_pull_start(struct coordinator *self, struct co_op *op, uint32_t block)
 {
     struct co_share *share = &op->shares[CO_TRANSPORTER];
@@ -99,6 +110,7 @@ bool co_pull_start(struct coordinator *self, struct co_op *op, uint32_t block)
         share->call_seq = 0;
         return false;
     }
+    pulled_forget(op, block);
     share->proc = self->ranks[CO_TRANSPORTER].proc;
     share->sent_ns = self->env->now_ns;
     op->shares_open++;

@@ -42,6 +42,7 @@ struct sw_engine {
     uint64_t engine_id; /* never reused */
     uint64_t used_ns;   /* last COPY */
     uint64_t asked_ns;  /* last answer about it, or last question */
+    uint64_t call_seq;  /* of the question; 0: none is out */
     bool team;          /* others ask for its copies, who do not know when its registration ends */
     struct sl_proc_id proc;
     struct sl_mapping *mappings;      /* owned, each with what it maps */

@@ -24,6 +24,7 @@ static void engine_forget(struct swapper *self, struct sw_engine *engine)
 {
     struct sl_proc_id proc = engine->proc;
     bool shared = false;
+    sl_calls_forget(self->calls, engine->call_seq); /* what was true then may be so no more */
     if (engine->state == SW_ENGINE_READY) {
         sl_metric_add(self->env->metrics, self->metrics.engines_mapped, UINT64_MAX); /* one less */
     }
@@ -92,9 +93,11 @@ static sl_err engine_ask(struct swapper *self, struct sw_engine *engine, uint64_
     struct sl_msg msg = {.type = SL_MSG_ENGINE_GET, .trace_id = trace_id};
     msg.body.engine_get.engine_id = engine->engine_id;
     engine->asked_ns = env->now_ns;
+    sl_calls_forget(self->calls, engine->call_seq);
+    engine->call_seq = 0;
     return sl_calls_send(self->calls, "registrar", &msg,
                          sl_deadline_ns(env->now_ns, sl_config_u64(env->config, SL_SET_op_timeout)),
-                         engine->engine_id, NULL);
+                         engine->engine_id, &engine->call_seq);
 }
 
 /* Maps what the registrar answered; jobs that waited for it go on, or end with the reason. */
@@ -159,6 +162,7 @@ sl_err sw_engine_answered(struct swapper *self, const struct sl_msg *msg)
         return SL_OK;
     }
     engine->asked_ns = self->env->now_ns;
+    engine->call_seq = 0;
     if (msg->code == SL_OK && engine->state == SW_ENGINE_ASKED) {
         return engine_map(self, engine, &msg->body.engine_get_reply);
     }
@@ -187,7 +191,8 @@ void sw_engine_died(struct swapper *self, const struct sl_body_local_died *died)
     }
 }
 
-/* Also one that is asked for: the answer on its way finds it no more. */
+/* Also one that is asked for: the answer on its way is not heard, not even when it is asked for
+ * again. */
 void sw_engine_over(struct swapper *self, uint64_t engine_id)
 {
     struct sw_engine *engine = sw_engine_find(self, engine_id);
@@ -267,6 +272,9 @@ void sw_engines_unanswered(struct swapper *self, uint64_t now_ns)
     struct sl_call call;
     while (sl_calls_expired(self->calls, now_ns, &call)) {
         struct sw_engine *engine = sw_engine_find(self, call.cookie);
+        if (engine != NULL) {
+            engine->call_seq = 0;
+        }
         if (engine == NULL || engine->state != SW_ENGINE_ASKED) {
             continue; /* an idle one is asked again later */
         }

@@ -485,6 +485,11 @@ uint64_t sim_metric(struct sim *sim, uint32_t number, const char *name)
     return sl_metric_get(page, sl_metric_define(page, name));
 }
 
+void sim_messages_late(struct sim *sim, uint32_t one_of)
+{
+    sim->late_of = one_of;
+}
+
 uint64_t sim_disturbed_ns(const struct sim *sim)
 {
     return sim->disturbed_ns;

@@ -118,9 +118,11 @@ void sim_link_slow(struct sim *sim, uint32_t from, uint32_t to, uint64_t delay_n
                    uint64_t duration_ns);
 /* One read between hosts of so many comes slowly, 0: none does. */
 void sim_reads_slow(struct sim *sim, uint32_t one_of);
-/* One slice of what hosts read from each other of so many arrives with a wrong bit, 0: none does.
- */
+/* One slice of what hosts read from or write to each other of so many arrives with a wrong bit, 0:
+ * none does. */
 void sim_reads_corrupt(struct sim *sim, uint32_t one_of);
+/* From now on one message of so many comes late, as in sim_options. */
+void sim_messages_late(struct sim *sim, uint32_t one_of);
 /* When actors were last killed, stopped or continued, or links cut or mended. */
 uint64_t sim_disturbed_ns(const struct sim *sim);
 /* Handles what happens until then. */

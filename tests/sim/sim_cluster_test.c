@@ -6,7 +6,8 @@
  * Checked: no wrong byte; every call ends by its deadline; trouble of one node excuses nothing at
  * another: what is in memory there is read without a wait, puts and removals work; ceilings and
  * tables hold; when the trouble is over, what any node has is read at every other, and no pin,
- * claim or space is left over. How to choose seeds: sim_seeds.h. */
+ * claim or space is left over. In some runs blocks go straight into engines' pools, by loads and by
+ * hand-overs: there nothing lands in a block that was given back. How to choose seeds: sim_seeds.h. */
 #include "actors/coordinator/coordinator.h"
 #include "actors/keyer/keyer.h"
 #include "actors/registrar/registrar.h"
@@ -16,6 +17,7 @@
 #include "ipc/sl_index.h"
 #include "tests/sim/sim_far.h"
 #include "tests/sim/sim_handover.h"
+#include "tests/sim/sim_mutants.h"
 #include "tests/sim/sim_seeds.h"
 #include "tests/sim/sim_workload.h"
 
@@ -24,23 +26,27 @@
 #include <string.h>
 
 #ifndef SEEDS_STANDARD
-#define SEEDS_STANDARD 132u
+#define SEEDS_STANDARD 160u
 #endif
-#define WARM_UP_NS       (300 * SL_NS_PER_MS)
-#define ACTIVE_NS        (5 * SL_NS_PER_S)
-#define QUIET_NS         (8 * SL_NS_PER_S) /* the last ops end, pins expire, links are built again */
-#define WARM_NS          (2100 * SL_NS_PER_MS) /* a call */
-#define VERIFY_NS        (120 * SL_NS_PER_S)
-#define ENGINE_PAUSE_NS  (80 * SL_NS_PER_MS)
-#define ENGINES_MAX      6u /* of a host, one after the other */
-#define SIDES_MAX        8u
-#define HANDOVER_CALM_NS SL_NS_PER_S        /* then the nodes know each other */
-#define HANDOVER_END_NS  (11 * SL_NS_PER_S) /* what failed before decode came is forgotten */
-#define ACTORS_MAX       8u
-#define DELAY_NS         (400 * SL_NS_PER_MS) /* of slow links */
-#define CORRUPT_ONE_OF   40u
-#define SLOW_ONE_OF      8u
-#define POWER_MAX        3u /* cuts of a run: each takes an engine */
+#define WARM_UP_NS            (300 * SL_NS_PER_MS)
+#define ACTIVE_NS             (5 * SL_NS_PER_S)
+#define QUIET_NS              (8 * SL_NS_PER_S) /* the last ops end, pins expire, links are built again */
+#define WARM_NS               (2100 * SL_NS_PER_MS) /* a call */
+#define VERIFY_NS             (120 * SL_NS_PER_S)
+#define ENGINE_PAUSE_NS       (80 * SL_NS_PER_MS)
+#define ENGINE_PAUSE_NS_SHORT (15 * SL_NS_PER_MS)
+#define ENGINES_MAX           6u /* of a host, one after the other */
+#define SIDES_MAX             8u
+#define HANDOVER_CALM_NS      SL_NS_PER_S /* then the nodes know each other */
+#define AGAIN_NS              SL_NS_PER_S
+#define HANDOVER_END_NS       (11 * SL_NS_PER_S) /* what failed before decode came is forgotten */
+#define ACTORS_MAX            8u
+#define DELAY_NS              (400 * SL_NS_PER_MS) /* of slow links */
+#define CORRUPT_ONE_OF        40u
+#define SLOW_ONE_OF           8u
+#define TRIES_STRAIGHT        3u /* for a kind of trouble that is played: more of it happens */
+#define ENDS_ONE_OF           8u
+#define POWER_MAX             3u /* cuts of a run: each takes an engine */
 
 enum trouble {
     TROUBLE_LINKS = 1, /* cut: one way, both ways, all of a node */
@@ -52,7 +58,8 @@ enum trouble {
     TROUBLE_CLOCKS = 64,   /* the wall clock is set */
     TROUBLE_BITS = 128,    /* what is read from another node has wrong bits at times */
     TROUBLE_ENGINES = 256, /* those that hand over are killed */
-    HANDOVERS = 512 /* no trouble: engines hand over, from prefill to decode, between all hosts */
+    HANDOVERS = 512, /* no trouble: engines hand over, from prefill to decode, between all hosts */
+    STRAIGHT = 1024  /* no trouble: loads keep nothing here, they go straight into engines' pools */
 };
 
 struct scenario {
@@ -87,6 +94,18 @@ static const struct scenario scenarios[] = {
     {"three, hand-overs over a disk, everything",
      (TROUBLE_ALL | TROUBLE_ENGINES | HANDOVERS) & ~(uint32_t)TROUBLE_CLOCKS, 3, true, SL_NS_PER_MS,
      400},
+    {"two, straight", STRAIGHT | HANDOVERS, 2, false, 0, 0},
+    {"three, straight, links and bits",
+     STRAIGHT | HANDOVERS | TROUBLE_NET | TROUBLE_BITS | TROUBLE_ENGINES, 3, false, SL_NS_PER_MS,
+     400},
+    {"two, straight, transporters", STRAIGHT | HANDOVERS | TROUBLE_DOORS | TROUBLE_ENGINES, 2,
+     false, 0, 0},
+    {"two, straight, actors and links",
+     STRAIGHT | HANDOVERS | TROUBLE_ACTORS | TROUBLE_NET | TROUBLE_ENGINES, 2, false, SL_NS_PER_MS,
+     100},
+    {"three, straight, everything",
+     (TROUBLE_ALL | TROUBLE_ENGINES | HANDOVERS | STRAIGHT) & ~(uint32_t)TROUBLE_CLOCKS, 3, false,
+     SL_NS_PER_MS, 400},
 };
 
 #define SETTINGS_COMMON                                                                          \
@@ -97,7 +116,7 @@ static const struct scenario scenarios[] = {
         "16KiB", "fabric_stall", "500ms", "peer_heartbeat", "200ms", "peer_timeout", "300ms",    \
         "peer_backoff", "100ms", "peer_missing_ttl", "200ms", "remote_pin_ttl", "250ms",         \
         "fetch_trips_max", "4", "handover_hold", "2s", "handover_partial_ttl", "1s"
-#define SETTINGS_MAX 72
+#define SETTINGS_MAX 80
 #define MEMORY_AMPLE "8MiB"
 #define MEMORY_TINY  "1MiB"
 #define PEERS_OF_TWO "a@sim:1,b@sim:1"
@@ -296,6 +315,10 @@ static void host_settings(struct run *run, uint32_t number)
         *at++ = "disk_segment";
         *at++ = "1MiB";
     }
+    if (has(run, STRAIGHT)) {
+        *at++ = "load_keeps";
+        *at++ = "false";
+    }
     if (run->scenario->hosts == 2) {
         *at++ = "peers";
         *at++ = PEERS_OF_TWO;
@@ -376,6 +399,9 @@ static void trouble_actor(struct run *run)
     uint32_t host = any_host(run);
     const struct host *of = &run->hosts[host];
     uint32_t actor = of->actors[sim_random_below(sim, of->actor_count)];
+    if (has(run, STRAIGHT) && sim_random_below(sim, 2) == 0) {
+        actor = of->actors[of->actor_count - 2]; /* the coordinator: it lends and fences */
+    }
     actor_trouble(run, host, actor, sim_random_below(sim, 200 * SL_NS_PER_MS),
                   sim_random_below(sim, 2) == 0);
 }
@@ -446,6 +472,10 @@ static void make_trouble(struct run *run)
         {TROUBLE_CLOCKS, trouble_clock}, {TROUBLE_ENGINES, trouble_engine},
     };
     uint64_t which = sim_random_below(run->sim, SL_COUNT(kinds));
+    for (uint32_t i = 0; has(run, STRAIGHT) && i < TRIES_STRAIGHT; i++) {
+        which =
+            has(run, kinds[which].trouble) ? which : sim_random_below(run->sim, SL_COUNT(kinds));
+    }
     if (has(run, kinds[which].trouble)) {
         kinds[which].make(run);
     }
@@ -519,6 +549,7 @@ static void run_verify(struct run *run)
     }
     for (uint32_t i = 0; i < run->scenario->hosts; i++) {
         struct workload *work = &run->hosts[i].work;
+        work->pause_ns_max = ENGINE_PAUSE_NS; /* a try that fails is not made again at once */
         for (uint32_t k = 0; k < run->scenario->hosts; k++) {
             for (uint32_t id = 0; id < WORKLOAD_IDS; id++) {
                 work->acknowledged[id] =
@@ -538,6 +569,46 @@ static void run_verify(struct run *run)
         sim_run_until(sim, sim_now_ns(sim) + HANDOVER_END_NS);
     }
     check_all(run, true);
+}
+
+static uint64_t coordinators_did(struct run *run, const char *metric)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < run->scenario->hosts; i++) {
+        const struct host *host = &run->hosts[i];
+        sum += sim_metric(run->sim, host->actors[host->actor_count - 2], metric);
+    }
+    return sum;
+}
+
+/* Whatever happened before, hand-overs go straight from pool to pool, and all succeed. */
+static void run_straight_again(struct run *run)
+{
+    struct sim *sim = run->sim;
+    struct handovers *all = &run->handovers;
+    uint64_t complete[FAR_HOSTS], pushes = coordinators_did(run, "pushes_straight");
+    for (uint32_t i = 0; i < run->scenario->hosts; i++) {
+        if (!sim_alive(sim, run->hosts[i].sides[0]) || !sim_alive(sim, run->hosts[i].sides[1])) {
+            return; /* the last of its engines was killed */
+        }
+        complete[i] = all->complete_at[i];
+    }
+    sim_messages_late(sim, 0);
+    sim_run_until(sim, sim_now_ns(sim) + SL_NS_PER_S);
+    all->late = all->quiet = false;
+    all->calm = true;
+    all->calm_from_ns = sim_now_ns(sim);
+    all->ends_one_of = 0;
+    sim_run_until(sim, sim_now_ns(sim) + AGAIN_NS);
+    all->quiet = true;
+    for (uint32_t i = 0; i < run->scenario->hosts; i++) {
+        SIM_CHECK(all->complete_at[i] > complete[i], "nothing is handed over to host %u any more",
+                  i);
+    }
+    SIM_CHECK(coordinators_did(run, "pushes_straight") > pushes, "no push went straight");
+    sim_run_until(sim, sim_now_ns(sim) + HANDOVER_END_NS);
+    check_all(run, true);
+    SIM_CHECK(!run->far.calm || coordinators_did(run, "parts_pulled") > 0, "nothing was pulled");
 }
 
 static void run_print(struct run *run)
@@ -581,15 +652,21 @@ static uint64_t run_of(uint64_t seed)
 {
     struct run *run = calloc(1, sizeof(*run));
     SIM_CHECK(run != NULL, "out of memory");
+    sim_mutants_init();
     run->scenario = &scenarios[seed % SL_COUNT(scenarios)];
     for (uint32_t i = 0; i < run->scenario->hosts; i++) {
         host_settings(run, i);
-        run->hosts[i].work = (struct workload){.seed = seed,
-                                               .piece_bytes = run->scenario->disk ? 6000 : 700,
-                                               .pause_ns_max = ENGINE_PAUSE_NS,
-                                               .nothing_is_lost = !run->scenario->disk,
-                                               .late = run->scenario->late_of != 0,
-                                               .disturbed_ns = &run->far.disturbed_ns[i]};
+        run->hosts[i].work = (struct workload){
+            .seed = seed,
+            .piece_bytes = run->scenario->disk ? 6000 : 700,
+            .pause_ns_max = has(run, STRAIGHT) ? ENGINE_PAUSE_NS_SHORT : ENGINE_PAUSE_NS,
+            .nothing_is_lost = !run->scenario->disk,
+            .late = run->scenario->late_of != 0,
+            .straight = has(run, STRAIGHT),
+            .ends_one_of = has(run, TROUBLE_ENGINES) ? ENDS_ONE_OF : 0,
+            .store_of = has(run, STRAIGHT) ? run->scenario->hosts : 0,
+            .store_at = i,
+            .disturbed_ns = &run->far.disturbed_ns[i]};
     }
     struct sim_options options = {
         .seed = seed,
@@ -603,12 +680,14 @@ static uint64_t run_of(uint64_t seed)
         (void)sim_host_add(run->sim, run->hosts[i].settings);
     }
     run->far.ample = !run->scenario->disk;
-    run->far.calm = (run->scenario->trouble & ~(uint32_t)HANDOVERS) == 0;
+    run->far.late = run->scenario->late_of != 0;
+    run->far.calm = (run->scenario->trouble & ~(uint32_t)(HANDOVERS | STRAIGHT)) == 0;
     far_init(&run->far, run->sim, run->scenario->hosts);
     handovers_init(&run->handovers, run->scenario->hosts);
     run->handovers.disturbed_ns = run->far.disturbed_ns;
     run->handovers.late = run->scenario->late_of != 0;
     run->handovers.calm = run->far.calm && run->far.ample;
+    run->handovers.ends_one_of = has(run, TROUBLE_ENGINES) ? ENDS_ONE_OF : 0;
     run->handovers.calm_from_ns = sim_now_ns(run->sim) + HANDOVER_CALM_NS;
     for (uint32_t i = 0; i < run->scenario->hosts; i++) {
         host_start(run, i);
@@ -618,6 +697,9 @@ static uint64_t run_of(uint64_t seed)
     run_active(run);
     run_to_rest(run);
     run_verify(run);
+    if (has(run, STRAIGHT)) {
+        run_straight_again(run);
+    }
     if (getenv("SL_SIM_SEED") != NULL) {
         run_print(run);
     }
@@ -632,8 +714,15 @@ static const char *name_of(uint64_t seed)
     return scenarios[seed % SL_COUNT(scenarios)].name;
 }
 
-int main(void)
+static bool is_straight(uint64_t seed)
 {
-    return sim_seeds_main(
-        &(struct sim_seeds){.count = SEEDS_STANDARD, .run = run_of, .name = name_of});
+    return (scenarios[seed % SL_COUNT(scenarios)].trouble & STRAIGHT) != 0;
+}
+
+/* --mutants: every mutant of the actors must be found. */
+int main(int argc, char **argv)
+{
+    static const struct sim_seeds seeds = {.count = SEEDS_STANDARD, .run = run_of, .name = name_of};
+    return argc > 1 && strcmp(argv[1], "--mutants") == 0 ? sim_mutants_main(&seeds, is_straight)
+                                                         : sim_seeds_main(&seeds);
 }

@@ -1,7 +1,8 @@
 /* tests/sim/sim_fabric.c - the bytes between hosts: a back end of the transporter's fabric, whose
  * core is the shipped one. What is asked for is served slice by slice by the holder's process, from
  * the memory as it is then, and lands slice by slice. A unit that is given up may still be written
- * to for a while. */
+ * to for a while, as may what a link's end leaves behind until it has ended, and what a grant was
+ * for until it is gone. */
 #include "runtime/fabric/tcp/tcp.h"
 #include "tests/sim/sim_internal.h"
 
@@ -70,6 +71,14 @@ static bool far_send(struct fabric_peer *peer, struct sim_packet *packet, uint64
     packet->connection = far->connection;
     packet->peer = peer->index;
     return sim_packet_send(self->node, far->address.ip[0], far->life, packet, order_ns);
+}
+
+static void runs_fill(struct sl_runs runs, uint64_t length_bytes, unsigned char with)
+{
+    for (; length_bytes > 0; length_bytes--) {
+        sl_runs_write(runs, &with, 1);
+        sl_runs_skip(&runs, 1);
+    }
 }
 
 /* ---- links ---- */
@@ -145,9 +154,25 @@ static sl_err sim_peer_address(struct fabric_peer *peer, const void *blob, uint3
     return SL_OK;
 }
 
+/* What was on its way over a link that ends lands before it has ended. */
+static void lane_land(struct fabric_lane *lane)
+{
+    for (uint64_t i = lane->head; i < lane->sent; i++) {
+        struct fabric_unit *unit = fabric_lane_unit(lane, i);
+        if (unit->piece != FABRIC_NONE && unit->verb == SL_FABRIC_READ) {
+            runs_fill(unit->local, unit->length_bytes, LATE_BYTE);
+        }
+    }
+}
+
 static void stopped(struct fabric_peer *peer)
 {
     struct far *far = peer->backend;
+    if (far != NULL && far->stop_ns != 0) {
+        for (uint32_t i = 0; i < peer->fabric->options.lanes; i++) {
+            lane_land(&peer->lanes[i]);
+        }
+    }
     if (far != NULL) {
         far->stop_ns = 0;
     }
@@ -214,14 +239,6 @@ static void sim_lane_push(struct fabric_lane *lane)
     due(self, now_of(self) + fabric->options.stall_ns);
     if (!reached) {
         peer_lost(peer, SL_ERR_PEER_DIED, "reset by the peer");
-    }
-}
-
-static void runs_fill(struct sl_runs runs, uint64_t length_bytes, unsigned char with)
-{
-    for (; length_bytes > 0; length_bytes--) {
-        sl_runs_write(runs, &with, 1);
-        sl_runs_skip(&runs, 1);
     }
 }
 
@@ -326,6 +343,23 @@ static void ask_serve(struct sim_fabric *self, struct sim_packet *ask)
     sim_packet_later(self->node, ask, now_of(self) + ask->slice_ns);
 }
 
+/* Now and then. */
+static void bytes_corrupt(struct sim *sim, unsigned char *bytes, uint64_t length_bytes)
+{
+    if (sim->corrupt_of != 0 && length_bytes > 0 && sim_random_below(sim, sim->corrupt_of) == 0) {
+        bytes[sim_random_below(sim, length_bytes)] ^= 0x10;
+    }
+}
+
+/* What was on its way when the grant was ended lands before it is gone. */
+static void slice_late(struct sl_fabric *fabric, const struct fabric_grant *grant,
+                       const struct sim_packet *ask)
+{
+    uint64_t left = ask->ask.length_bytes - ask->at_bytes;
+    struct sl_runs at = fabric_grant_runs(fabric, grant, ask->ask.offset_bytes + ask->at_bytes);
+    runs_fill(at, SL_MIN(left, (uint64_t)SLICE_BYTES), LATE_BYTE);
+}
+
 /* The next slice. Takes the packet. */
 static void slice_serve(struct sim_fabric *self, struct sim_packet *ask)
 {
@@ -339,6 +373,9 @@ static void slice_serve(struct sim_fabric *self, struct sim_packet *ask)
     }
     bool writes = ask->ask.verb == SL_WIRE_WRITE;
     if (grant != NULL && writes && grant->state != GRANT_LIVE) { /* the rest goes nowhere */
+        if (!closed && sim_random_below(self->node->sim, 2) == 0) {
+            slice_late(fabric, grant, ask);
+        }
         grant_leave(fabric, grant);
         grant = NULL;
         ask->code = SL_ERR_PERMISSION;
@@ -350,6 +387,7 @@ static void slice_serve(struct sim_fabric *self, struct sim_packet *ask)
         at = fabric_grant_runs(fabric, grant, ask->ask.offset_bytes + ask->at_bytes);
     }
     if (writes) {
+        bytes_corrupt(self->node->sim, ask->bytes + ask->at_bytes, length);
         sl_runs_write(at, ask->bytes + ask->at_bytes, length);
     }
     bool last = grant == NULL || closed || length == left;
@@ -357,11 +395,7 @@ static void slice_serve(struct sim_fabric *self, struct sim_packet *ask)
         struct sim_packet *data =
             sim_packet_make(self->node, PACKET_DATA, NULL, writes ? 0 : length);
         sl_runs_read(at, data->bytes, data->length_bytes);
-        uint32_t corrupt_of = self->node->sim->corrupt_of;
-        if (corrupt_of != 0 && data->length_bytes > 0 &&
-            sim_random_below(self->node->sim, corrupt_of) == 0) {
-            data->bytes[sim_random_below(self->node->sim, data->length_bytes)] ^= 0x10;
-        }
+        bytes_corrupt(self->node->sim, data->bytes, data->length_bytes);
         data->code = ask->code;
         data->last = last;
         data->at_bytes = ask->at_bytes;

@@ -139,7 +139,8 @@ static void call_ended(struct worker *self, const char *what)
 /* Trouble of other hosts, and of links, excuses nothing here. */
 static bool excused(const struct worker *self)
 {
-    return self->timeout_ns < 100 * SL_NS_PER_MS || sim_stalled_ns() != self->stalled_ns ||
+    uint64_t short_ns = self->all->late ? SL_NS_PER_S : 100 * SL_NS_PER_MS;
+    return self->timeout_ns < short_ns || sim_stalled_ns() != self->stalled_ns ||
            self->all->disturbed_ns[self->host] + EXCUSE_NS >= self->started_ns;
 }
 

@@ -30,6 +30,7 @@ struct far {
     uint32_t host_count;
     bool ample; /* memory for everything: what is present is in memory */
     bool calm;  /* nothing is ever disturbed: what another host has is found */
+    bool late;  /* messages come late: two of them take longer than a short call may */
     bool quiet; /* clients end */
     bool verified;
     uint32_t verify_host;

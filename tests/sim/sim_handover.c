@@ -1,7 +1,8 @@
 /* tests/sim/sim_handover.c - see the header.
  *
- * Device blocks that are free hold a pattern, which they must still have when they are taken again:
- * whoever writes there after a fence is caught. Decode looks at every byte of every block, or has
+ * Device blocks that are free hold another byte each time, which they must still have whenever
+ * an op begins or is over: whoever writes there after a fence, or after the end of the registration,
+ * is caught. Decode looks at every byte of every block, or has
  * none: part of a hand-over is never an answer. */
 #include "tests/sim/sim_handover.h"
 
@@ -11,18 +12,19 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define BLOCK_TOKENS 4u
-#define BUDGET_NS    SL_NS_PER_S
-#define SLACK_NS     (5 * SL_NS_PER_MS)
-#define PAUSE_NS     (60 * SL_NS_PER_MS)
-#define LOOK_NS      (4 * SL_NS_PER_MS) /* how often the engines look at their own channel */
-#define EXCUSE_NS    (3 * SL_NS_PER_S)
-#define STRIDE_BYTES (HANDOVER_PIECE_BYTES + 24u)
-#define POOL_BYTES   ((uint64_t)STRIDE_BYTES * HANDOVER_DEVICE_MAX)
-#define FREE_PATTERN 0xE7
-#define TRUNKS       3u
+#define BLOCK_TOKENS  4u
+#define BUDGET_NS     SL_NS_PER_S
+#define SLACK_NS      (5 * SL_NS_PER_MS)
+#define PAUSE_NS      (60 * SL_NS_PER_MS)
+#define LOOK_NS       (4 * SL_NS_PER_MS) /* how often the engines look at their own channel */
+#define EXCUSE_NS     (3 * SL_NS_PER_S)
+#define STRIDE_BYTES  (HANDOVER_PIECE_BYTES + 24u)
+#define POOL_BYTES    ((uint64_t)STRIDE_BYTES * HANDOVER_DEVICE_MAX)
+#define END_NS        (1500 * SL_NS_PER_MS) /* as libsluice */
+#define END_WITHIN_NS (12 * SL_NS_PER_MS)   /* after the beginning of an op */
+#define TRUNKS        3u
 
-enum phase { PHASE_REGISTER, PHASE_IDLE, PHASE_OP, PHASE_FENCE };
+enum phase { PHASE_REGISTER, PHASE_IDLE, PHASE_OP, PHASE_FENCE, PHASE_END };
 
 struct engine {
     struct sl_env *env;
@@ -35,6 +37,8 @@ struct engine {
     int fds[HANDOVER_RANKS];
     unsigned char *memory[HANDOVER_RANKS];
     bool lent[HANDOVER_DEVICE_MAX];
+    uint32_t given[HANDOVER_DEVICE_MAX]; /* how often: what a free block holds */
+    uint64_t op_seq, end_at_ns;          /* its call; when the registration ends. 0: none */
     uint64_t device[HANDOVER_BLOCKS];
     struct handover_request mine; /* what the op is about */
     bool direct, asking, told;
@@ -77,16 +81,28 @@ static unsigned char *piece_at(const struct engine *self, uint32_t rank, uint64_
     return self->memory[rank] + device * STRIDE_BYTES;
 }
 
+static unsigned char free_byte(const struct engine *self, uint32_t device)
+{
+    return (unsigned char)(1 + self->given[device] % 255);
+}
+
+static void free_check(const struct engine *self)
+{
+    for (uint32_t i = 0; i < HANDOVER_DEVICE_MAX * HANDOVER_RANKS; i++) {
+        uint32_t device = i / HANDOVER_RANKS, rank = i % HANDOVER_RANKS;
+        const unsigned char *at = piece_at(self, rank, device);
+        SIM_CHECK(self->lent[device] || (at[0] == free_byte(self, device) &&
+                                         memcmp(at, at + 1, HANDOVER_PIECE_BYTES - 1) == 0),
+                  "%s: device block %u was written after its fence", self->env->name, device);
+    }
+}
+
 static void blocks_take(struct engine *self)
 {
     uint32_t start = (uint32_t)sim_random_below(self->sim, HANDOVER_DEVICE_MAX), taken = 0;
+    free_check(self);
     for (uint32_t i = 0; i < HANDOVER_DEVICE_MAX && taken < self->mine.blocks; i++) {
         uint32_t device = (start + i) % HANDOVER_DEVICE_MAX;
-        for (uint32_t rank = 0; !self->lent[device] && rank < HANDOVER_RANKS; rank++) {
-            const unsigned char *at = piece_at(self, rank, device);
-            SIM_CHECK(at[0] == FREE_PATTERN && memcmp(at, at + 1, HANDOVER_PIECE_BYTES - 1) == 0,
-                      "%s: device block %u was written after its fence", self->env->name, device);
-        }
         if (!self->lent[device]) {
             self->lent[device] = true;
             self->device[taken++] = device;
@@ -95,13 +111,22 @@ static void blocks_take(struct engine *self)
     SIM_CHECK(taken == self->mine.blocks, "%u device blocks are free", taken);
 }
 
+static void block_free(struct engine *self, uint32_t device)
+{
+    self->lent[device] = false;
+    self->given[device]++;
+    for (uint32_t rank = 0; rank < HANDOVER_RANKS; rank++) {
+        memset(piece_at(self, rank, device), free_byte(self, device), HANDOVER_PIECE_BYTES);
+    }
+}
+
 static void blocks_give(struct engine *self)
 {
+    free_check(self);
     for (uint32_t i = 0; i < HANDOVER_DEVICE_MAX; i++) {
-        for (uint32_t rank = 0; self->lent[i] && rank < HANDOVER_RANKS; rank++) {
-            memset(piece_at(self, rank, i), FREE_PATTERN, HANDOVER_PIECE_BYTES);
+        if (self->lent[i]) {
+            block_free(self, i);
         }
-        self->lent[i] = false;
     }
 }
 
@@ -111,19 +136,28 @@ static void blocks_check(const struct engine *self)
     for (uint32_t i = 0; i < self->mine.blocks * HANDOVER_RANKS; i++) {
         uint32_t block = i / HANDOVER_RANKS, rank = i % HANDOVER_RANKS;
         content_fill(want, &self->mine, block, rank);
-        SIM_CHECK(memcmp(want, piece_at(self, rank, self->device[block]), sizeof(want)) == 0,
-                  "%s: wrong bytes: hand-over %llx, block %u of %u, rank %u", self->env->name,
-                  (unsigned long long)self->mine.id, block, self->mine.blocks, rank);
+        const unsigned char *at = piece_at(self, rank, self->device[block]);
+        for (uint32_t k = 0; memcmp(want, at, sizeof(want)) != 0 && k < sizeof(want); k++) {
+            SIM_CHECK(
+                at[k] == want[k],
+                "%s: wrong bytes: hand-over %llx, %s, block %u of %u, rank %u, byte %u of device "
+                "block %llu is %02x, not %02x",
+                self->env->name, (unsigned long long)self->mine.id,
+                self->direct ? "directly" : "through storage", block, self->mine.blocks, rank, k,
+                (unsigned long long)self->device[block], at[k], want[k]);
+        }
     }
 }
 
 /* ---- calls ---- */
 
-static void engine_send(struct engine *self, const char *to, const struct sl_msg *msg,
-                        uint64_t budget_ns)
+static uint64_t engine_send(struct engine *self, const char *to, const struct sl_msg *msg,
+                            uint64_t budget_ns)
 {
-    SIM_CHECK(sl_calls_send(self->calls, to, msg, self->env->now_ns + budget_ns, 0, NULL) == SL_OK,
+    uint64_t seq = 0;
+    SIM_CHECK(sl_calls_send(self->calls, to, msg, self->env->now_ns + budget_ns, 0, &seq) == SL_OK,
               "not sent");
+    return seq;
 }
 
 static void engine_register(struct engine *self)
@@ -152,7 +186,7 @@ static void engine_register(struct engine *self)
         .pools = {.at = &pool, .count = 1},
         .regions = {.at = regions, .count = HANDOVER_RANKS},
     };
-    engine_send(self, "registrar", &msg, 30 * SL_NS_PER_S);
+    (void)engine_send(self, "registrar", &msg, 30 * SL_NS_PER_S);
 }
 
 static void op_send(struct engine *self)
@@ -185,7 +219,12 @@ static void op_send(struct engine *self)
     }
     self->phase = PHASE_OP;
     self->started_ns = self->env->now_ns;
-    engine_send(self, "coordinator", &msg, BUDGET_NS);
+    self->op_seq = engine_send(self, "coordinator", &msg, BUDGET_NS);
+    uint32_t one_of = self->all->ends_one_of;
+    if (one_of != 0 && sim_random_below(self->sim, one_of) == 0) {
+        self->end_at_ns = self->env->now_ns + sim_random_below(self->sim, END_WITHIN_NS);
+        self->env->ops->wake_at(self->env, self->end_at_ns);
+    }
 }
 
 static void fence_send(struct engine *self)
@@ -193,7 +232,7 @@ static void fence_send(struct engine *self)
     struct sl_msg msg = {.type = SL_MSG_OP_FENCED, .op_id = self->op_id};
     msg.body.op_fenced.target_op = self->op_id;
     self->phase = PHASE_FENCE;
-    engine_send(self, "coordinator", &msg, BUDGET_NS);
+    (void)engine_send(self, "coordinator", &msg, BUDGET_NS);
 }
 
 static void look_at(struct engine *self, uint64_t at_ns)
@@ -264,18 +303,18 @@ static void decode_look(struct engine *self)
         struct sl_msg ask = {.type = SL_MSG_TICKET};
         ask.body.ticket.handover_id = request->id;
         self->asking = true;
-        engine_send(self, "coordinator", &ask, BUDGET_NS / 4);
+        (void)engine_send(self, "coordinator", &ask, BUDGET_NS / 4);
     } else if (request->word == HANDOVER_FIRST_TOKEN && !self->told) {
         struct sl_msg arrived = {.type = SL_MSG_ARRIVED};
         arrived.body.arrived.items.at = &request->receipt;
         arrived.body.arrived.items.count = 1;
         self->told = true;
-        engine_send(self, "coordinator", &arrived, BUDGET_NS);
+        (void)engine_send(self, "coordinator", &arrived, BUDGET_NS);
     } else if (request->word == HANDOVER_FAILED && !self->told) {
         struct sl_msg cancel = {.type = SL_MSG_CANCEL, .op_id = self->op_id};
         cancel.body.cancel.target_op = self->op_id;
         self->told = true;
-        engine_send(self, "coordinator", &cancel, BUDGET_NS / 4);
+        (void)engine_send(self, "coordinator", &cancel, BUDGET_NS / 4);
     }
     look_at(self, self->env->now_ns + LOOK_NS);
 }
@@ -346,6 +385,7 @@ static void load_ended(struct engine *self, const struct sl_msg *reply)
                   (unsigned long long)body->block_count, self->mine.blocks);
         blocks_check(self);
         self->all->complete++;
+        self->all->complete_at[self->side->host] += self->direct;
     } else {
         SIM_CHECK(body->block_count == 0, "a failed hand-over names blocks");
         must_succeed(self, reply->code, reply->text);
@@ -383,6 +423,52 @@ static bool sent_once(const struct engine *self)
 {
     return self->env->now_ns - self->started_ns <
            sl_config_u64(self->env->config, SL_SET_call_retry);
+}
+
+/* ---- the end of the registration ---- */
+
+static void end_send(struct engine *self)
+{
+    struct sl_msg msg = {.type = SL_MSG_ENGINE_END};
+    msg.body.engine_end.engine_id = self->engine_id;
+    self->phase = PHASE_END;
+    (void)engine_send(self, "registrar", &msg, END_NS);
+}
+
+/* In the middle of an op. Its answer does not matter any more. */
+static void end_begin(struct engine *self)
+{
+    self->end_at_ns = 0;
+    if (self->phase != PHASE_OP) {
+        return;
+    }
+    sl_calls_forget(self->calls, self->op_seq);
+    self->all->ended++;
+    sim_say(self->sim, "%s: engine %llu ends in the middle of op %llx", self->env->name,
+            (unsigned long long)self->engine_id, (unsigned long long)self->op_id);
+    self->started_ns = self->env->now_ns;
+    if (self->side->prefill && request_of(self) != NULL) {
+        request_of(self)->word = HANDOVER_FAILED;
+    } else if (!self->side->prefill) {
+        self->all->requests[self->side->host].id = 0;
+    }
+    end_send(self);
+}
+
+/* Nobody has to do with the memory any more: it is used otherwise, and registered anew. */
+static void end_answered(struct engine *self, sl_err code)
+{
+    if (code != SL_OK) {
+        SIM_CHECK(self->env->now_ns - self->started_ns < 25 * SL_NS_PER_S,
+                  "%s: its registration never ends: %s", self->env->name, sl_err_name(code));
+        end_send(self);
+        return;
+    }
+    sim_say(self->sim, "%s: engine %llu has ended", self->env->name,
+            (unsigned long long)self->engine_id);
+    blocks_give(self);
+    self->phase = PHASE_REGISTER;
+    engine_register(self);
 }
 
 static void op_ended(struct engine *self, const struct sl_msg *reply)
@@ -429,6 +515,9 @@ static void no_answer(struct engine *self, uint32_t type)
     case SL_MSG_TICKET:
         ticket_take(self, NULL);
         break;
+    case SL_MSG_ENGINE_END:
+        end_answered(self, SL_ERR_TIMEOUT);
+        break;
     default:
         break;
     }
@@ -455,6 +544,9 @@ static void call_ended(struct engine *self, const struct sl_call *call, const st
         break;
     case SL_MSG_TICKET:
         ticket_take(self, reply);
+        break;
+    case SL_MSG_ENGINE_END:
+        end_answered(self, reply->code);
         break;
     default:
         break;
@@ -489,7 +581,9 @@ static sl_err engine_init(void *state, struct sl_env *env, struct sl_error *why)
         self->memory[rank] =
             mmap(NULL, POOL_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, self->fds[rank], 0);
         SIM_CHECK(self->memory[rank] != MAP_FAILED, "no memory for a pool");
-        memset(self->memory[rank], FREE_PATTERN, POOL_BYTES);
+    }
+    for (uint32_t i = 0; i < HANDOVER_DEVICE_MAX; i++) {
+        block_free(self, i);
     }
     if (!self->side->prefill) { /* what its predecessor had asked for is nobody's */
         self->all->requests[self->side->host].id = 0;
@@ -517,6 +611,11 @@ static sl_err engine_tick(void *state, uint64_t now_ns)
     struct sl_call call;
     while (sl_calls_expired(self->calls, now_ns, &call)) {
         no_answer(self, call.type);
+    }
+    if (self->end_at_ns != 0 && now_ns >= self->end_at_ns) {
+        end_begin(self);
+    } else if (self->end_at_ns != 0) {
+        self->env->ops->wake_at(self->env, self->end_at_ns);
     }
     if (now_ns < self->look_ns || self->phase == PHASE_REGISTER) {
         self->env->ops->wake_at(self->env, SL_MAX(self->look_ns, now_ns + LOOK_NS));

@@ -40,15 +40,17 @@ struct handover_side {
 };
 struct handovers {
     uint32_t hosts;
-    bool calm;                    /* nothing is ever disturbed: all of them succeed */
-    bool late;                    /* answers at the end of an op may come after it */
-    bool quiet;                   /* engines begin nothing any more */
+    bool calm;            /* nothing is ever disturbed: all of them succeed */
+    bool late;            /* answers at the end of an op may come after it */
+    bool quiet;           /* engines begin nothing any more */
+    uint32_t ends_one_of; /* one op of so many is overtaken by the end of its engine; 0: none */
     const uint64_t *disturbed_ns; /* of each host: excuses an op without an answer there */
     uint64_t calm_from_ns;
     struct handover_request requests[HANDOVER_HOSTS];
     struct handover_side sides[HANDOVER_HOSTS][2];
     uint32_t next_number;
-    uint64_t begun, direct, complete, failed, unanswered, sent, send_failed;
+    uint64_t begun, direct, complete, failed, unanswered, sent, send_failed, ended;
+    uint64_t complete_at[HANDOVER_HOSTS]; /* of them: decoded there, directly */
 };
 
 void handovers_init(struct handovers *all, uint32_t hosts);

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -46,6 +47,58 @@ static uint64_t setting(const char *name, uint64_t standard)
 {
     const char *text = getenv(name);
     return text == NULL ? standard : strtoull(text, NULL, 10);
+}
+
+/* What the child said goes into a file of memory. */
+static void quiet_child(const struct sim_seeds *seeds, uint64_t seed, int said)
+{
+    (void)alarm(SECONDS_MAX);
+    (void)dup2(said, STDOUT_FILENO);
+    (void)dup2(said, STDERR_FILENO);
+    (void)seeds->run(seed);
+    _exit(EXIT_SUCCESS);
+}
+
+/* Gives whether it failed, and the first line that it said. */
+static bool fails_quietly(const struct sim_seeds *seeds, uint64_t seed, char text[SIM_SEEDS_TEXT])
+{
+    int said = memfd_create("sim-said", MFD_CLOEXEC), status = 0;
+    fflush(NULL);
+    pid_t child = said < 0 ? -1 : fork();
+    if (child == 0) {
+        quiet_child(seeds, seed, said);
+    }
+    if (child < 0 || waitpid(child, &status, 0) != child) {
+        perror("a run");
+        exit(EXIT_FAILURE);
+    }
+    bool failed = !WIFEXITED(status) || WEXITSTATUS(status) != EXIT_SUCCESS;
+    ssize_t length = pread(said, text, SIM_SEEDS_TEXT - 1, 0);
+    text[length > 0 ? length : 0] = '\0';
+    text[strcspn(text, "\n")] = '\0';
+    (void)close(said);
+    if (failed) {
+        sim_sweep((uint32_t)child, seed);
+    }
+    if (failed && text[0] == '\0') {
+        (void)snprintf(text, SIM_SEEDS_TEXT, "status %x", (unsigned)status);
+    }
+    return failed;
+}
+
+uint64_t sim_seeds_find(const struct sim_seeds *seeds, bool (*fits)(uint64_t seed), uint64_t likely,
+                        char text[SIM_SEEDS_TEXT])
+{
+    uint64_t count = setting("SL_SIM_SEEDS", seeds->count), first = setting("SL_SIM_FROM", 0);
+    if (fails_quietly(seeds, likely, text)) {
+        return likely;
+    }
+    for (uint64_t seed = first; seed < first + count; seed++) {
+        if (fits(seed) && fails_quietly(seeds, seed, text)) {
+            return seed;
+        }
+    }
+    return UINT64_MAX;
 }
 
 /* hash: of its own, the counts of all. */

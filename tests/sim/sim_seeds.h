@@ -6,6 +6,7 @@
 #ifndef SL_TEST_SIM_SEEDS_H
 #define SL_TEST_SIM_SEEDS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct sim_seeds {
@@ -13,6 +14,11 @@ struct sim_seeds {
     uint64_t (*run)(uint64_t seed);     /* gives the hash of all that happened */
     const char *(*name)(uint64_t seed); /* of what the seed runs */
 };
+#define SIM_SEEDS_TEXT 160u
+/* A seed that fails, quietly, and what it says first: `likely`, or the first one that `fits` says yes
+ * to. UINT64_MAX: none does. */
+uint64_t sim_seeds_find(const struct sim_seeds *seeds, bool (*fits)(uint64_t seed), uint64_t likely,
+                        char text[SIM_SEEDS_TEXT]);
 /* Gives the exit status. A seed that fails prints the command that replays it. */
 int sim_seeds_main(const struct sim_seeds *seeds);
 

@@ -1,9 +1,10 @@
 /* tests/sim/sim_workload.c - an engine as an actor: it registers, then loads the longest prefix of
  * a chain, checks every byte, "computes" what is missing and stores it.
  *
- * A device block that is free is filled with a pattern; one that is taken again must still have it:
- * whoever writes after a fence is caught. A stored block is overwritten as soon as the answer says
- * that it is fenced: whoever reads it later stores wrong bytes, and is caught by the next load. */
+ * A device block that is given back is filled at once, with another byte each time. Whenever an
+ * op begins or is over all free blocks must have them: whoever writes after a fence, or after the
+ * end of the registration, is caught. A stored block is overwritten as soon as the answer says that
+ * it is fenced: whoever reads it later stores wrong bytes, and is caught by the next load. */
 #include "tests/sim/sim_workload.h"
 
 #include <stdio.h>
@@ -21,11 +22,12 @@
 #define LAYERED_OF      3u /* one of so many ops goes by layers; the second pool is of the last one */
 #define LAYER_NS        (1 * SL_NS_PER_MS) /* what one takes to be computed at most */
 #define LAYER_AGAIN_NS  (5 * SL_NS_PER_MS)
-#define STATE_BYTES     1000u /* piece of the second pool: no multiple of 16 */
-#define FREE_PATTERN    0xE5
+#define STATE_BYTES     1000u                 /* piece of the second pool: no multiple of 16 */
+#define END_NS          (1500 * SL_NS_PER_MS) /* as libsluice */
+#define END_WITHIN_NS   (6 * SL_NS_PER_MS)    /* after the beginning of an op */
 #define PIECE_BYTES_MAX 8192u
 
-enum phase { PHASE_REGISTER, PHASE_IDLE, PHASE_LOAD, PHASE_STORE, PHASE_FENCE };
+enum phase { PHASE_REGISTER, PHASE_IDLE, PHASE_LOAD, PHASE_STORE, PHASE_FENCE, PHASE_END };
 
 struct engine {
     struct sl_env *env;
@@ -36,9 +38,12 @@ struct engine {
     int fds[WORKLOAD_RANKS][WORKLOAD_POOLS];
     unsigned char *memory[WORKLOAD_RANKS][WORKLOAD_POOLS];
     bool lent[WORKLOAD_DEVICE_BLOCKS];
+    uint32_t given[WORKLOAD_DEVICE_BLOCKS]; /* how often: what a free block holds */
+    uint64_t op_seq, end_at_ns;             /* its call; when the registration ends. 0: none */
     uint32_t chain, first, count; /* of the op: blocks first..first + count of the chain */
     uint32_t expected;            /* of a load: blocks that must be found */
     uint32_t loaded;
+    bool load; /* that is over: its first blocks are what was loaded */
     uint64_t device[WORKLOAD_BLOCKS];
     bool verify;
     bool by_layers;
@@ -127,7 +132,7 @@ static void piece_do(const struct engine *self, const struct piece *piece, enum 
     unsigned char want[PIECE_BYTES_MAX];
     SIM_CHECK(piece->bytes <= sizeof(want), "pieces are at most %zu bytes", sizeof(want));
     if (verb == PIECE_FREE || verb == PIECE_CHECK_FREE) {
-        memset(want, FREE_PATTERN, piece->bytes);
+        memset(want, (int)(1 + piece->id % 255), piece->bytes);
     } else {
         content_fill(want, piece);
     }
@@ -145,7 +150,8 @@ static void piece_do(const struct engine *self, const struct piece *piece, enum 
     }
 }
 
-/* Does it to every piece of a device block in layers [first, end). */
+/* Does it to every piece of a device block in layers [first, end). id: of the block whose content
+ * it is, or how often a free one was given back. */
 static void pieces_between(const struct engine *self, uint64_t device, uint32_t id,
                            enum piece_verb verb, uint32_t first, uint32_t end)
 {
@@ -168,14 +174,24 @@ static void pieces(const struct engine *self, uint64_t device, uint32_t id, enum
     pieces_between(self, device, id, verb, 0, LAYERS);
 }
 
+/* What free blocks hold, and nobody may change. */
+static void free_blocks(const struct engine *self, enum piece_verb verb)
+{
+    for (uint32_t i = 0; i < WORKLOAD_DEVICE_BLOCKS; i++) {
+        if (!self->lent[i]) {
+            pieces(self, i, self->given[i], verb);
+        }
+    }
+}
+
 static void blocks_take(struct engine *self, uint32_t count)
 {
     uint32_t start = (uint32_t)sim_random_below(sim_of(self->env), WORKLOAD_DEVICE_BLOCKS);
     uint32_t taken = 0;
+    free_blocks(self, PIECE_CHECK_FREE);
     for (uint32_t i = 0; i < WORKLOAD_DEVICE_BLOCKS && taken < count; i++) {
         uint32_t device = (start + i) % WORKLOAD_DEVICE_BLOCKS;
         if (!self->lent[device]) {
-            pieces(self, device, 0, PIECE_CHECK_FREE);
             self->lent[device] = true;
             self->device[taken++] = device;
         }
@@ -186,10 +202,11 @@ static void blocks_take(struct engine *self, uint32_t count)
 /* Given back: from now on nobody may touch them. */
 static void blocks_give(struct engine *self)
 {
+    free_blocks(self, PIECE_CHECK_FREE);
     for (uint32_t i = 0; i < WORKLOAD_DEVICE_BLOCKS; i++) {
         if (self->lent[i]) {
             self->lent[i] = false;
-            pieces(self, i, 0, PIECE_FREE);
+            pieces(self, i, ++self->given[i], PIECE_FREE);
         }
     }
 }
@@ -267,8 +284,8 @@ static sl_err engine_init(void *state, struct sl_env *env, struct sl_error *why)
         self->memory[rank][pool] =
             mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, self->fds[rank][pool], 0);
         SIM_CHECK(self->memory[rank][pool] != MAP_FAILED, "no memory for a pool");
-        memset(self->memory[rank][pool], FREE_PATTERN, bytes);
     }
+    free_blocks(self, PIECE_FREE);
     sl_err err = sl_calls_create(env, 32, &self->calls, why);
     if (err == SL_OK) {
         engine_register(self);
@@ -414,8 +431,13 @@ static void op_send(struct engine *self, bool store)
     self->started_ns = self->env->now_ns;
     self->suspended_ns = sim_suspended_ns(sim_of(self->env));
     SIM_CHECK(sl_calls_send(self->calls, "coordinator", &msg, self->env->now_ns + BUDGET_NS, 0,
-                            NULL) == SL_OK,
+                            &self->op_seq) == SL_OK,
               "not sent");
+    if (!self->verify && self->work->ends_one_of != 0 &&
+        sim_random_below(sim_of(self->env), self->work->ends_one_of) == 0) {
+        self->end_at_ns = self->env->now_ns + sim_random_below(sim_of(self->env), END_WITHIN_NS);
+        self->env->ops->wake_at(self->env, self->end_at_ns);
+    }
     if (!self->verify && sim_random_below(sim_of(self->env), 25) == 0) {
         self->cancel_at_ns =
             self->env->now_ns + sim_random_below(sim_of(self->env), 3 * SL_NS_PER_MS);
@@ -462,9 +484,20 @@ static void fence_send(struct engine *self)
               "not sent");
 }
 
+static void loaded_check(const struct engine *self)
+{
+    for (uint32_t i = 0; i < self->loaded; i++) {
+        pieces(self, self->device[i], block_id(self->chain, self->first + i), PIECE_CHECK);
+    }
+}
+
 /* The op is over and its device blocks are free. */
 static void op_fenced(struct engine *self, bool store_next)
 {
+    if (self->load) {
+        loaded_check(self); /* perhaps a fence is behind it, since its answer */
+    }
+    self->load = false;
     if (!store_next) {
         blocks_give(self);
         engine_pause(self);
@@ -493,7 +526,11 @@ static bool op_disturbed(const struct engine *self)
 static void op_failed(struct engine *self, sl_err code, struct sl_text text)
 {
     self->work->failed++;
-    SIM_CHECK(!self->work->nothing_is_lost || op_disturbed(self) || code == SL_ERR_CANCELLED,
+    /* A store waits for blocks that another one writes: that of an engine that ended, to its end. */
+    bool waited =
+        self->work->ends_one_of != 0 && self->phase == PHASE_STORE && code == SL_ERR_TIMEOUT;
+    SIM_CHECK(!self->work->nothing_is_lost || op_disturbed(self) || code == SL_ERR_CANCELLED ||
+                  waited,
               "%s: op %llx failed although nothing was disturbed: %s: %s", self->env->name,
               (unsigned long long)self->op_id, sl_err_name(code), text.at != NULL ? text.at : "");
 }
@@ -527,9 +564,8 @@ static void load_ended(struct engine *self, const struct sl_msg *reply)
     SIM_CHECK(body->from_memory + body->from_disk + body->from_remote == body->block_count,
               "tiers do not sum up");
     self->loaded = (uint32_t)body->block_count;
-    for (uint32_t i = 0; i < self->loaded; i++) {
-        pieces(self, self->device[i], block_id(self->chain, self->first + i), PIECE_CHECK);
-    }
+    self->load = true;
+    loaded_check(self);
     work->blocks_loaded += self->loaded;
     work->blocks_remote += body->from_remote;
     bool again = self->verify && work->late && self->loaded < self->expected;
@@ -549,9 +585,11 @@ static void load_ended(struct engine *self, const struct sl_msg *reply)
         SIM_CHECK(work->verify_tries < 20, "a load fails again and again: %s",
                   sl_err_name(reply->code));
     }
-    bool store = !self->verify && self->loaded < self->count && reply->code == SL_OK;
+    bool ours = work->store_of == 0 || self->chain % work->store_of == work->store_at;
+    bool store = !self->verify && ours && self->loaded < self->count && reply->code == SL_OK;
     self->after_fence = store ? PHASE_STORE : PHASE_IDLE;
-    SIM_CHECK(body->fenced || reply->code != SL_OK, "a load was fine, yet is not fenced");
+    SIM_CHECK(body->fenced || reply->code != SL_OK || work->straight,
+              "a load was fine, yet is not fenced");
     if (body->fenced && sent_once(self)) {
         op_fenced(self, store);
     } else {
@@ -594,6 +632,9 @@ static void store_ended(struct engine *self, const struct sl_msg *reply)
     if (reply->code != SL_OK) {
         op_failed(self, reply->code, reply->text);
     }
+    if (!self->by_layers) { /* nobody writes to what is stored */
+        layers_do(self, self->count, PIECE_CHECK, 0, LAYERS);
+    }
     self->after_fence = PHASE_IDLE;
     if (body->fenced && sent_once(self)) {
         op_fenced(self, false);
@@ -603,19 +644,71 @@ static void store_ended(struct engine *self, const struct sl_msg *reply)
     }
 }
 
+/* ---- the end of the registration ---- */
+
+static void end_send(struct engine *self)
+{
+    struct sl_msg msg = {.type = SL_MSG_ENGINE_END};
+    msg.body.engine_end.engine_id = self->engine_id;
+    self->phase = PHASE_END;
+    SIM_CHECK(sl_calls_send(self->calls, "registrar", &msg, self->env->now_ns + END_NS, 0, NULL) ==
+                  SL_OK,
+              "not sent");
+}
+
+/* In the middle of an op. Its answer does not matter any more. */
+static void end_begin(struct engine *self)
+{
+    self->end_at_ns = 0;
+    if (self->phase != PHASE_LOAD && self->phase != PHASE_STORE) {
+        return;
+    }
+    layers_end(self);
+    sl_calls_forget(self->calls, self->op_seq);
+    self->load = false;
+    self->work->ended++;
+    sim_say(sim_of(self->env), "%s: engine %llu ends in the middle of op %llx", self->env->name,
+            (unsigned long long)self->engine_id, (unsigned long long)self->op_id);
+    self->started_ns = self->env->now_ns;
+    self->suspended_ns = sim_suspended_ns(sim_of(self->env));
+    end_send(self);
+}
+
+/* Nobody has to do with the memory any more: it is used otherwise, and registered anew. */
+static void end_answered(struct engine *self, sl_err code)
+{
+    if (code != SL_OK) {
+        SIM_CHECK(self->env->now_ns - self->started_ns <
+                      20 * SL_NS_PER_S + sim_suspended_ns(sim_of(self->env)) - self->suspended_ns,
+                  "%s: its registration never ends: %s", self->env->name, sl_err_name(code));
+        end_send(self);
+        return;
+    }
+    sim_say(sim_of(self->env), "%s: engine %llu has ended", self->env->name,
+            (unsigned long long)self->engine_id);
+    blocks_give(self);
+    self->phase = PHASE_REGISTER;
+    engine_register(self);
+}
+
 static void no_answer(struct engine *self, uint32_t type)
 {
     if (type == SL_MSG_ENGINE_REGISTER) {
         SIM_CHECK(op_disturbed(self), "%s cannot register", self->env->name);
         engine_register(self);
     }
+    if (type == SL_MSG_ENGINE_END) {
+        end_answered(self, SL_ERR_TIMEOUT);
+    }
     if (type == SL_MSG_LAYER_READY || type == SL_MSG_LAYER_WAIT) {
         self->layer_seq = 0; /* and once more */
     } else if (type == SL_MSG_STORE || type == SL_MSG_LOAD) {
         self->work->unanswered++;
         layers_end(self);
-        SIM_CHECK(op_disturbed(self), "%s: op %llx was not answered although nothing was disturbed",
-                  self->env->name, (unsigned long long)self->op_id);
+        /* The op of an engine that ended may keep others waiting to the end, and the answer is late. */
+        SIM_CHECK(op_disturbed(self) || (self->work->late && self->work->ends_one_of != 0),
+                  "%s: op %llx was not answered although nothing was disturbed", self->env->name,
+                  (unsigned long long)self->op_id);
         self->after_fence = PHASE_IDLE;
         fence_send(self);
     } else if (type == SL_MSG_OP_FENCED) {
@@ -652,6 +745,9 @@ static void call_ended(struct engine *self, const struct sl_call *call, const st
     case SL_MSG_LAYER_WAIT:
         layers_told(self, reply);
         break;
+    case SL_MSG_ENGINE_END:
+        end_answered(self, reply->code);
+        break;
     default:
         break;
     }
@@ -682,6 +778,11 @@ static sl_err engine_tick(void *state, uint64_t now_ns)
             (void)sl_calls_send(self->calls, "coordinator", &cancel, now_ns + 200 * SL_NS_PER_MS, 0,
                                 NULL);
         }
+    }
+    if (self->end_at_ns != 0 && now_ns >= self->end_at_ns) {
+        end_begin(self);
+    } else if (self->end_at_ns != 0) {
+        self->env->ops->wake_at(self->env, self->end_at_ns);
     }
     layers_step(self, now_ns);
     bool may_begin = self->work->verifying ? strcmp(self->env->name, self->work->verifier) == 0 &&

@@ -24,7 +24,10 @@ struct workload {
     bool quiet;     /* engines begin no more ops */
     bool verifying; /* one engine loads chain after chain */
     bool late; /* frames come late: what another host has may be missed once, not again and again */
-    char verifier[32]; /* name of the one that verifies */
+    bool straight;        /* loads go into the pools from other hosts, and may end before they do */
+    uint32_t ends_one_of; /* one op of so many is overtaken by the end of its engine; 0: none */
+    uint32_t store_of, store_at; /* only chains with this rest are stored here; 0: all are */
+    char verifier[32];           /* name of the one that verifies */
     const uint64_t
         *disturbed_ns; /* when trouble excused failures last; NULL: any of the simulator's */
     bool acknowledged[WORKLOAD_IDS];
@@ -33,7 +36,7 @@ struct workload {
     uint32_t verify_next, verify_tries;
     /* what happened */
     uint64_t loads, stores, blocks_loaded, blocks_remote, blocks_stored, blocks_existed, failed,
-        unanswered, cancelled, verified, waited_for_fence;
+        unanswered, cancelled, verified, waited_for_fence, ended;
     uint64_t longest_wait_ns;
     uint64_t layers_told, stored_by_layers;
 };

@@ -1,6 +1,6 @@
 /* tests/unit/coordinator_pull_test.c - loads whose blocks come from other nodes straight into the pools:
  * what is asked of the transporter, what its answers do, and its fences. */
-#include "tests/unit/coordinator_support.h"
+#include "tests/unit/coordinator_handover_support.h"
 
 static const struct sl_proc_id transporter_proc = {.pid = 701, .start_time = 1};
 static const char *const straight[] = {"fabric", "tcp", "fabric_pools", "true", "load_keeps",
@@ -190,6 +190,37 @@ START_TEST(a_refusal_goes_on_by_the_arena_at_once)
         (void)op_send(bed, SL_MSG_LOAD, OP + 2, 2);
         answer_keys(bed);
         ck_assert(sent(bed, "transporter.0", SL_MSG_PULL));
+        bed_end(bed);
+    }
+END_TEST
+
+/* A hand-over's blocks are asked for again. What came before behind a gap is written over then, and
+ * counts as it comes this time. */
+START_TEST(what_is_pulled_again_counts_again)
+    {
+        struct bed *bed = straight_bed();
+        struct sl_item_receipt receipt = receipt_of("b1", 2);
+        struct sl_msg reply;
+        uint64_t seq =
+            side_begin(bed, SL_MSG_LOAD, (struct side){.op_id = RECV, .id = ID, .blocks = 2}, true);
+        ck_assert_int_eq(arrived(bed, &receipt, 1, 0), SL_OK);
+        struct sl_msg first = take(bed, "transporter.0", SL_MSG_PULL);
+        pulled(bed, &first, 0, SL_ERR_CORRUPT); /* block 1 came */
+        passes(bed, 100 * SL_NS_PER_MS);
+        struct sl_msg second = take(bed, "transporter.0", SL_MSG_PULL);
+        ck_assert_uint_eq(second.body.pull.groups.count, 2);
+
+        pulled(bed, &second, 1, SL_ERR_CORRUPT); /* block 0 came */
+
+        passes(bed, 100 * SL_NS_PER_MS);
+        ck_assert(!answered(bed, seq, &reply));
+        struct sl_msg third = take(bed, "transporter.0", SL_MSG_PULL);
+        ck_assert_uint_eq(third.body.pull.groups.count, 1);
+        ck_assert_uint_eq(third.body.pull.spots.at[0].device_block, 11);
+        pulled(bed, &third, UINT32_MAX, SL_OK);
+        reply = reply_to(bed, seq);
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(reply.body.load_reply.block_count, 2);
         bed_end(bed);
     }
 END_TEST
@@ -410,6 +441,7 @@ int main(void)
     tcase_add_test(asked, a_block_that_came_here_meanwhile_is_copied);
     tcase_add_loop_test(asked, a_refusal_goes_on_by_the_arena_at_once, 0, SL_COUNT(refusals));
     tcase_add_loop_test(asked, other_settings_go_by_the_arena, 0, SL_COUNT(ways));
+    tcase_add_test(asked, what_is_pulled_again_counts_again);
     suite_add_tcase(suite, asked);
     TCase *fences = tcase_create("fences");
     tcase_add_test(fences, a_cancelled_pull_keeps_its_blocks_until_the_fence);

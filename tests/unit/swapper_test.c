@@ -149,17 +149,24 @@ static uint64_t pool_epoch; /* of the first pool's regions in that answer */
 
 static uint64_t team; /* that the engine is of */
 
-static void answer_engine(sl_err code)
+/* The number of the question. */
+static uint64_t engine_asked(void)
 {
-    struct sl_item_pool pool_items[3] = {
-        {.name = sl_text_of("kv")}, {.name = sl_text_of("wide")}, {.name = sl_text_of("deep")}};
-    struct sl_item_region regions[LAYERS + 2 + DEEP_LAYERS];
-    struct sl_msg asked, reply = {.type = SL_MSG_ENGINE_GET_REPLY, .code = code};
+    struct sl_msg asked;
     char to[32];
     ck_assert(stepped_take(&bed, &asked, to));
     ck_assert_uint_eq(asked.type, SL_MSG_ENGINE_GET);
     ck_assert_uint_eq(asked.body.engine_get.engine_id, ENGINE);
     ck_assert_str_eq(to, "registrar");
+    return asked.seq;
+}
+
+static void engine_told(sl_err code, uint64_t seq)
+{
+    struct sl_item_pool pool_items[3] = {
+        {.name = sl_text_of("kv")}, {.name = sl_text_of("wide")}, {.name = sl_text_of("deep")}};
+    struct sl_item_region regions[LAYERS + 2 + DEEP_LAYERS];
+    struct sl_msg reply = {.type = SL_MSG_ENGINE_GET_REPLY, .code = code};
     for (uint64_t l = 0; l < LAYERS; l++) { /* layers in falling order: their numbers count */
         regions[l] = (struct sl_item_region){.rank = RANK,
                                              .layer = LAYERS - 1 - l,
@@ -211,8 +218,13 @@ static void answer_engine(sl_err code)
         reply.body.engine_get_reply.regions.at = regions;
         reply.body.engine_get_reply.regions.count = SL_COUNT(regions);
     }
-    reply.reply_to = asked.seq;
+    reply.reply_to = seq;
     ck_assert_int_eq(stepped_give(&bed, "registrar", &reply), SL_OK);
+}
+
+static void answer_engine(sl_err code)
+{
+    engine_told(code, engine_asked());
 }
 
 static void device_value(uint64_t block, unsigned char out[VALUE])
@@ -556,6 +568,33 @@ START_TEST(a_registration_that_is_over_is_not_copied_to)
         device_value(7, after);
         ck_assert_int_eq(memcmp(before, after, VALUE), 0);
         engine_over(12345); /* one that was never here */
+    }
+END_TEST
+
+/* The registrar answered before the end, and the answer comes when it is asked for again. */
+START_TEST(an_answer_from_before_the_end_of_a_registration_is_not_heard)
+    {
+        struct sl_msg reply;
+        unsigned char before[VALUE], after[VALUE];
+        with_engine();
+        engine_over(ENGINE);
+        device_value(7, before);
+        reserve(&items[0], 0, 7, VALUE);
+        struct sl_msg first = copy_request(false, 1), second = copy_request(false, 1);
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &first), SL_OK);
+        uint64_t early = engine_asked();
+        engine_over(ENGINE);
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &second), SL_OK);
+        uint64_t late = engine_asked();
+
+        engine_told(SL_OK, early);
+        ck_assert(!stepped_take(&bed, &reply, NULL));
+
+        engine_told(SL_ERR_NOT_FOUND, late);
+        ck_assert(stepped_take(&bed, &reply, NULL));
+        ck_assert_int_eq(reply.code, SL_ERR_NOT_FOUND);
+        device_value(7, after);
+        ck_assert_int_eq(memcmp(before, after, VALUE), 0);
     }
 END_TEST
 
@@ -1299,6 +1338,7 @@ int main(void)
     tcase_add_test(all, large_loads_are_read_again_in_turns);
     tcase_add_test(all, a_fence_ends_a_load_that_is_read_again);
     tcase_add_test(all, a_registration_that_is_over_is_not_copied_to);
+    tcase_add_test(all, an_answer_from_before_the_end_of_a_registration_is_not_heard);
     suite_add_tcase(suite, all);
     TCase *automatic = tcase_create("verify auto");
     tcase_add_checked_fixture(automatic, setup_auto, teardown);

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define DRAIN_NS (3 * SL_NS_PER_S) /* of what is open when decode is through, at most */
+
 struct prefill_job {
     struct sl_op *op;
     struct pd_message asked;
@@ -22,7 +24,7 @@ struct prefill {
     struct prefill_job jobs[PD_CONCURRENCY_MAX];
     struct pd_message asked[PD_CONCURRENCY_MAX]; /* not begun, oldest first */
     uint32_t asked_count;
-    bool closing;
+    uint64_t closing_ns; /* decode wants no more; 0: it does */
 };
 
 static struct prefill_job *job_free(struct prefill *self)
@@ -157,15 +159,31 @@ static bool messages_take(struct prefill *self)
         } else if (message.word == PD_LAYER) {
             first_layer_note(self, message.id);
         } else if (message.word == PD_CLOSE) {
-            self->closing = true;
+            self->closing_ns = sl_clock_monotonic_ns();
+            self->asked_count = 0;
         }
     }
-    while (self->asked_count > 0 && (job = job_free(self)) != NULL) {
+    while (self->closing_ns == 0 && self->asked_count > 0 && (job = job_free(self)) != NULL) {
         message = self->asked[0];
         memmove(self->asked, &self->asked[1], --self->asked_count * sizeof self->asked[0]);
         job_start(self, job, &message);
     }
     return any;
+}
+
+/* Decode may have all of a request before prefill hears that it has. So what is open ends by itself;
+ * given up, it would count as failed, and its node would remember it for a while. */
+static bool goes_on(const struct prefill *self)
+{
+    uint64_t drain_ns = SL_MIN(self->engine.options->op_timeout_ns, DRAIN_NS);
+    if (self->closing_ns == 0) {
+        return true;
+    }
+    bool open = false;
+    for (uint32_t i = 0; i < PD_CONCURRENCY_MAX; i++) {
+        open |= self->jobs[i].block_count != 0;
+    }
+    return open && sl_clock_monotonic_ns() - self->closing_ns < drain_ns;
 }
 
 int pd_prefill_run(const struct ctl *ctl, const struct pd_options *options,
@@ -182,7 +200,7 @@ int pd_prefill_run(const struct ctl *ctl, const struct pd_options *options,
         code = ctl_failed(ctl, &why);
     }
     atomic_store(&report->prefill_ready, code == CTL_FINE);
-    while (code == CTL_FINE && !self->closing) {
+    while (code == CTL_FINE && goes_on(self)) {
         uint64_t began_ns = sl_clock_monotonic_ns();
         bool busy = messages_take(self);
         for (uint32_t i = 0; i < options->concurrency; i++) {

@@ -1,5 +1,6 @@
 /* client/ctl/doctor_net.c - sluicectl doctor: NICs, ports, the cluster directory. What there is of
  * NICs is read from sysfs, so no library has to be there for it. */
+#include "client/ctl/devices.h"
 #include "client/ctl/doctor.h"
 #include "client/ctl/nics.h"
 
@@ -103,6 +104,32 @@ static void nics_check(struct doctor *doctor, const struct ctl_nics *nics)
     }
 }
 
+/* Of the node that runs. By tcp nothing else can be expected. */
+static void device_memory_check(struct doctor *doctor, bool verbs)
+{
+    static const char *const mends[CTL_DEVICE_CAUSES] = {
+        [CTL_DEVICE_FABRIC] = "rdma-core 34 or later",
+        [CTL_DEVICE_SWAPPER] =
+            "a driver and a GPU that export dmabufs; the transporter's log says more",
+        [CTL_DEVICE_NIC] = "a NIC and a kernel that take dmabufs; the transporter's log says more",
+    };
+    struct ctl_devices devices;
+    char bytes[32];
+    ctl_devices_read(doctor->ctl, &devices);
+    if (devices.dmabuf_bytes > 0) {
+        doctor_say(doctor, DOCTOR_OK, "device_memory", "", "%s registered by dmabuf",
+                   ctl_size_text(devices.dmabuf_bytes, bytes));
+    }
+    for (uint32_t i = 0; i < CTL_DEVICE_CAUSES; i++) {
+        if (devices.out_bytes[i] > 0) {
+            doctor_say(doctor, verbs ? DOCTOR_WARN : DOCTOR_OK, "device_memory",
+                       verbs ? mends[i] : "", "%s by the node's memory: %s",
+                       ctl_size_text(devices.out_bytes[i], bytes),
+                       ctl_device_cause_text((enum ctl_device_cause)i));
+        }
+    }
+}
+
 void doctor_verbs(struct doctor *doctor)
 {
     struct ctl_nics *nics = ctl_nics_look(doctor->config, doctor->sysfs, false);
@@ -111,6 +138,7 @@ void doctor_verbs(struct doctor *doctor)
         nics_check(doctor, nics);
     }
     free(nics);
+    device_memory_check(doctor, wanted);
     if (!wanted) {
         return;
     }

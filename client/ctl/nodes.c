@@ -1,5 +1,6 @@
 /* client/ctl/nodes.c - sluicectl nodes: the nodes this one knows. sluicectl keygen: its keys. */
 #include "client/ctl/commands.h"
+#include "client/ctl/devices.h"
 #include "client/ctl/nics.h"
 #include "ipc/sl_curve.h"
 #include "runtime/sl_metrics.h"
@@ -57,17 +58,19 @@ static json_t *node_json(const struct sl_node_info *node)
 }
 
 static void nodes_json(const struct sl_cluster_info *self, const struct sl_node_info *nodes,
-                       uint32_t count, const struct moved *moved, const struct ctl_nics *nics)
+                       uint32_t count, const struct moved *moved, const struct ctl_devices *devices,
+                       const struct ctl_nics *nics)
 {
     json_t *rows = json_array();
     for (uint32_t i = 0; i < count; i++) {
         (void)json_array_append_new(rows, node_json(&nodes[i]));
     }
-    ctl_print_json(json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:f, s:o}", "name", self->name,
+    ctl_print_json(json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:f, s:o, s:o}", "name", self->name,
                              "listen", self->listen, "fabric", self->fabric, "nodes", rows,
                              "moved_bytes", ctl_json_u64(moved->bytes), "copied_bytes",
                              ctl_json_u64(moved->copied_bytes), "copied_per_byte_moved",
-                             copied_per_byte(moved), "nics", ctl_nics_json(nics)));
+                             copied_per_byte(moved), "device_memory", ctl_devices_json(devices),
+                             "nics", ctl_nics_json(nics)));
 }
 
 static void nodes_print(const struct sl_cluster_info *self, const struct sl_node_info *nodes,
@@ -123,12 +126,15 @@ static int nodes_command(struct ctl *ctl, int argc, char **argv)
         return ctl_failed(ctl, &why);
     }
     struct moved moved = {0};
+    struct ctl_devices devices;
     struct ctl_nics *nics = ctl_nics_look(ctl->config, sysfs, true);
     (void)ctl_pages(ctl, moved_read, &moved);
+    ctl_devices_read(ctl, &devices);
     if (ctl->json) {
-        nodes_json(&self, nodes, count, &moved, nics);
+        nodes_json(&self, nodes, count, &moved, &devices, nics);
     } else {
         nodes_print(&self, nodes, count, &moved);
+        ctl_devices_print(&devices);
         ctl_nics_print(nics);
     }
     free(nics);
@@ -146,6 +152,7 @@ const struct ctl_command ctl_nodes = {
             "it, failures, incarnation (when its transporter started). Then how many bytes are copied for each that was read from\n"
             "peers, pushed or taken in: 1 by the node's memory, 0 straight between pools of engines (settings fabric_pools,\n"
             "load_keeps).\n"
+            "Then the device memory of engines: registered by dmabuf, or why it goes by the node's memory.\n"
             "Then each RDMA port of this machine: state of its link, speed, socket, what it carries now, and the ranks it serves.\n"
             "\n"
             "  --sysfs DIR       look for NICs below DIR (default /sys)\n"

@@ -1,6 +1,7 @@
 /* client/ctl/tiers.c - the tiers of a node: what each holds, how much of what was asked came from
  * it, how long it takes, and whether it is well. Read from metrics pages; nobody is disturbed. */
 #include "client/ctl/commands.h"
+#include "client/ctl/devices.h"
 #include "client/ctl/nics.h"
 #include "runtime/sl_metrics.h"
 
@@ -111,7 +112,8 @@ static json_t *times_json(const struct sl_histogram_summary *times)
                      (double)times->p99 / 1e3, "count", (json_int_t)times->count);
 }
 
-static void tiers_json(const struct tiers *tiers, const struct ctl_nics *nics)
+static void tiers_json(const struct tiers *tiers, const struct ctl_devices *devices,
+                       const struct ctl_nics *nics)
 {
     json_t *disks = json_array();
     for (uint32_t i = 0; i < tiers->tierer_count; i++) {
@@ -130,16 +132,16 @@ static void tiers_json(const struct tiers *tiers, const struct ctl_nics *nics)
                 "emptied_segments", (json_int_t)row->emptied, "read", times_json(&row->read),
                 "write", times_json(&row->write)));
     }
-    ctl_print_json(
-        json_pack("{s:{s:I, s:I, s:I, s:I, s:f}, s:{s:I, s:I, s:f, s:o}, s:{s:I, s:f, s:o}}",
-                  "memory", "used_bytes", (json_int_t)tiers->used_bytes, "usable_bytes",
-                  (json_int_t)tiers->usable_bytes, "objects", (json_int_t)tiers->object_count,
-                  "blocks_loaded", (json_int_t)tiers->from_memory, "share_percent",
-                  share(tiers->from_memory, tiers), "disk", "waiting_to_be_written",
-                  (json_int_t)tiers->pending, "blocks_loaded", (json_int_t)tiers->from_disk,
-                  "share_percent", share(tiers->from_disk, tiers), "tierers", disks, "remote",
-                  "blocks_loaded", (json_int_t)tiers->from_remote, "share_percent",
-                  share(tiers->from_remote, tiers), "nics", ctl_nics_json(nics)));
+    ctl_print_json(json_pack(
+        "{s:{s:I, s:I, s:I, s:I, s:f}, s:{s:I, s:I, s:f, s:o}, s:{s:I, s:f, s:o, s:o}}", "memory",
+        "used_bytes", (json_int_t)tiers->used_bytes, "usable_bytes",
+        (json_int_t)tiers->usable_bytes, "objects", (json_int_t)tiers->object_count,
+        "blocks_loaded", (json_int_t)tiers->from_memory, "share_percent",
+        share(tiers->from_memory, tiers), "disk", "waiting_to_be_written",
+        (json_int_t)tiers->pending, "blocks_loaded", (json_int_t)tiers->from_disk, "share_percent",
+        share(tiers->from_disk, tiers), "tierers", disks, "remote", "blocks_loaded",
+        (json_int_t)tiers->from_remote, "share_percent", share(tiers->from_remote, tiers),
+        "device_memory", ctl_devices_json(devices), "nics", ctl_nics_json(nics)));
 }
 
 static void tiers_print(const struct tiers *tiers)
@@ -201,11 +203,14 @@ static int tiers_command(struct ctl *ctl, int argc, char **argv)
         return ctl_failed(ctl, &why);
     }
     qsort(tiers->tierers, tiers->tierer_count, sizeof(tiers->tierers[0]), row_order);
+    struct ctl_devices devices;
     struct ctl_nics *nics = ctl_nics_look(ctl->config, sysfs, true);
+    ctl_devices_read(ctl, &devices);
     if (ctl->json) {
-        tiers_json(tiers, nics);
+        tiers_json(tiers, &devices, nics);
     } else {
         tiers_print(tiers);
+        ctl_devices_print(&devices);
         ctl_nics_print(nics);
     }
     free(nics);
@@ -220,6 +225,7 @@ const struct ctl_command ctl_tiers = {
     .help = "tiers [--sysfs DIR]\n"
             "\n"
             "Memory, each disk and remote: bytes, objects, share of the loaded blocks, queue, latency, errors, health.\n"
+            "Then the device memory of engines: registered by dmabuf, or why it goes by the node's memory.\n"
             "Then each RDMA port of this machine: state of its link, speed, socket, what it carries now, and the ranks it serves.\n"
             "Reads the actors' metrics pages and the ports' counters, and disturbs nobody.\n"
             "\n"

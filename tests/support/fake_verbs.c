@@ -210,6 +210,9 @@ static bool window_bind(const struct ibv_send_wr *work)
 static bool bytes_move(const struct pair *to, const struct ibv_send_wr *work)
 {
     bool reads = work->opcode == IBV_WR_RDMA_READ;
+    if (++fake_verbs.requests_met == fake_verbs.refuse_at) {
+        return false;
+    }
     uint64_t at = work->wr.rdma.remote_addr;
     unsigned right = reads ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
     for (int i = 0; i < work->num_sge; i++) {
@@ -252,7 +255,9 @@ static int fake_post_send(struct ibv_qp *qp, struct ibv_send_wr *work, struct ib
     if (pair->state != IBV_QPS_RTS) {
         return EINVAL;
     }
+    fake_verbs.posts++;
     for (; work != NULL; work = work->next) {
+        fake_verbs.signalled += (work->send_flags & IBV_SEND_SIGNALED) != 0;
         bool allowed = pair->state == IBV_QPS_RTS && work_do(pair, work);
         fake_verbs.refused |= !allowed;
         pair->state = allowed ? pair->state : IBV_QPS_ERR;

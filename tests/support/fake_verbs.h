@@ -15,8 +15,12 @@ struct fake_verbs {
     uint32_t fail_dmabuf_at, dmabufs_asked; /* likewise, of those of a dmabuf alone */
     uint32_t regions;                       /* now */
     uint32_t dmabufs;                       /* of them */
-    uint32_t inlined;  /* requests whose bytes the CPU reads, of a dmabuf: a fault */
-    uint32_t requests; /* that moved bytes */
+    uint32_t inlined;   /* requests whose bytes the CPU reads, of a dmabuf: a fault */
+    uint32_t requests;  /* that moved bytes */
+    uint32_t signalled; /* of all work: it asked for a completion */
+    uint32_t posts;     /* doorbells */
+    uint32_t refuse_at,
+        requests_met; /* this request to move bytes is refused, from 1 on; 0: none */
 };
 extern struct fake_verbs fake_verbs;
 

@@ -17,3 +17,5 @@ sl_test(client_threads_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/client_
 target_link_options(client_threads_test PRIVATE -Wl,--wrap=ppoll,--wrap=pthread_cond_timedwait,--wrap=timerfd_settime)
 sl_test(blocks_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/blocks_test.c ${CMAKE_CURRENT_LIST_DIR}/../support/tmpdir.c
     LIBS sluice_static)
+sl_test(ctl_devices_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/ctl_devices_test.c
+    ${CMAKE_CURRENT_LIST_DIR}/../support/tmpdir.c LIBS sluice_ctl PkgConfig::JANSSON)

@@ -158,6 +158,72 @@ START_TEST(the_prefix_ends_where_one_pools_part_was_not_copied)
     }
 END_TEST
 
+/* ---- straight from another node (PULL) ---- */
+
+/* A pool's own table says where its state lies: those of a Mamba layer are few. */
+static uint64_t table_block(uint32_t pool, uint32_t block)
+{
+    return 10 + 20 * pool + (shapes[pool].kind == 1 ? block / 2 : block);
+}
+
+static uint64_t load_straight(struct bed *bed)
+{
+    static uint8_t hashes[BLOCKS * 4];
+    static uint64_t blocks[POOLS * BLOCKS];
+    struct sl_msg msg = {.type = SL_MSG_LOAD, .op_id = 1, .trace_id = 1};
+    for (uint32_t i = 0; i < POOLS * BLOCKS; i++) {
+        blocks[i] = table_block(i / BLOCKS, i % BLOCKS);
+    }
+    for (uint32_t i = 0; i < BLOCKS; i++) {
+        hashes[(size_t)i * 4 + 3] = (uint8_t)i;
+    }
+    msg.body.load.engine_id = ENGINE_ID;
+    msg.body.load.hashes = (struct sl_bytes){hashes, sizeof(hashes)};
+    msg.body.load.hash_bytes = 4;
+    msg.body.load.pool_blocks = (struct sl_u64s){blocks, SL_COUNT(blocks)};
+    fake_give(&bed->fake, "client.1.0", &msg);
+    answer_hybrid(bed);
+    return msg.seq;
+}
+
+/* One part that did not come, of each pool and rank, takes its block and all behind it. */
+START_TEST(all_pools_of_a_block_are_pulled_or_none_count)
+    {
+        uint64_t codes[BLOCKS * RANKS * POOLS];
+        uint32_t hole = (uint32_t)_i % (BLOCKS + 1), part = (uint32_t)_i;
+        struct bed *bed = bed_straight();
+        uint64_t seq = load_straight(bed);
+        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_PULL), answered = {.code = SL_OK};
+        const struct sl_body_pull *body = &pull.body.pull;
+        ck_assert_uint_eq(body->groups.count, BLOCKS);
+        ck_assert_uint_eq(body->groups.at[0].part_count, RANKS * POOLS);
+        ck_assert_uint_eq(body->items.count, SL_COUNT(codes));
+        ck_assert_uint_eq(body->spots.count, SL_COUNT(codes));
+        for (uint32_t i = 0; i < SL_COUNT(codes); i++) {
+            const struct sl_item_spot *spot = &body->spots.at[i];
+            char key[96];
+            (void)snprintf(key, sizeof(key), MODEL "/%08x/%u/%s", i / (RANKS * POOLS),
+                           (uint32_t)spot->rank, shapes[spot->pool].name);
+            ck_assert_str_eq(body->items.at[spot->item].key.at, key);
+            ck_assert_uint_eq(spot->item, i);
+            ck_assert_uint_eq(spot->device_block,
+                              table_block((uint32_t)spot->pool, i / (RANKS * POOLS)));
+            codes[i] = i / (RANKS * POOLS) == hole && i % (RANKS * POOLS) == part % (RANKS * POOLS)
+                           ? SL_ERR_CORRUPT
+                           : SL_OK;
+        }
+
+        answered.body.pull_reply.codes = (struct sl_u64s){codes, SL_COUNT(codes)};
+        answer(bed, "transporter.0", &pull, answered);
+
+        struct sl_msg reply = reply_to(bed, seq);
+        ck_assert_uint_eq(reply.body.load_reply.block_count, hole);
+        ck_assert_uint_eq(reply.body.load_reply.bytes, hole * block_bytes());
+        ck_assert(!sent(bed, "swapper.0", SL_MSG_COPY));
+        bed_end(bed);
+    }
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("coordinator_hybrid");
@@ -166,6 +232,8 @@ int main(void)
     tcase_add_loop_test(cases, the_prefix_ends_where_one_pools_part_is_missing, 0, RANKS * POOLS);
     tcase_add_loop_test(cases, the_prefix_ends_where_one_pools_part_was_not_copied, 0,
                         RANKS * POOLS);
+    tcase_add_loop_test(cases, all_pools_of_a_block_are_pulled_or_none_count, 0,
+                        (BLOCKS + 1) * RANKS * POOLS);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -283,6 +283,107 @@ START_TEST(a_team_is_copied_by_the_registrations_of_its_ranks)
     }
 END_TEST
 
+/* ---- straight from other nodes (PULL) ---- */
+
+/* Each part to every rank that has it, by the registration of that rank, at the block of its pool. */
+static void pull_is(const struct sl_msg *pull, uint64_t engine_id, uint32_t blocks)
+{
+    const struct sl_body_pull *body = &pull->body.pull;
+    uint64_t at = 0;
+    ck_assert_uint_eq(body->groups.count, blocks);
+    ck_assert_uint_eq(body->items.count, blocks * CUTS);
+    ck_assert_uint_eq(body->spots.count, blocks * (SLICES + RANKS));
+    for (uint64_t i = 0; i < body->items.count; i++) {
+        bool same = strstr(body->items.at[i].key.at, "/same") != NULL;
+        uint32_t seen = 0; /* a bit a rank */
+        for (; at < body->spots.count && body->spots.at[at].item == i; at++) {
+            const struct sl_item_spot *spot = &body->spots.at[at];
+            ck_assert_uint_eq(spot->pool, same ? 1 : 0);
+            ck_assert_uint_eq(spot->device_block, (same ? 60 : 10) + i / CUTS);
+            ck_assert_uint_eq(spot->engine_id, engine_id == TEAM ? 500 + spot->rank : engine_id);
+            ck_assert(same || spot->part / 2 == spot->rank);
+            seen |= 1u << spot->rank;
+        }
+        ck_assert(same ? seen == 3 : seen == 1 || seen == 2);
+    }
+    ck_assert_uint_eq(at, body->spots.count);
+}
+
+/* What came of each item; `bad` did not. */
+static void pull_answer(struct bed *bed, const struct sl_msg *pull, uint64_t bad)
+{
+    uint64_t codes[BLOCKS * CUTS], count = pull->body.pull.items.count;
+    struct sl_msg reply = {.code = SL_OK};
+    for (uint64_t i = 0; i < count; i++) {
+        codes[i] = bad != UINT64_MAX && i / CUTS == bad / CUTS ? SL_ERR_NOT_FOUND : SL_OK;
+    }
+    reply.body.pull_reply.codes = (struct sl_u64s){codes, count};
+    answer(bed, "transporter.0", pull, reply);
+}
+
+START_TEST(a_team_is_pulled_into_the_registrations_of_its_ranks)
+    {
+        static const uint64_t engine_ids[] = {TEAM, ENGINE_ID};
+        struct bed *bed = bed_straight();
+        uint64_t seq = give(bed, SL_MSG_LOAD, request(engine_ids[_i], 3));
+        answer_parts(bed, engine_ids[_i], false);
+        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_PULL);
+        pull_is(&pull, engine_ids[_i], 3);
+
+        pull_answer(bed, &pull, UINT64_MAX);
+
+        struct sl_msg reply = reply_to(bed, seq);
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(reply.body.load_reply.block_count, 3);
+        ck_assert_uint_eq(reply.body.load_reply.from_remote, 3);
+        ck_assert(!sent(bed, "swapper.0", SL_MSG_COPY));
+        bed_end(bed);
+    }
+END_TEST
+
+/* Some part of block 2 did not come: of a slice, or of the pool that both have. */
+START_TEST(a_teams_prefix_ends_where_a_part_did_not_come)
+    {
+        struct bed *bed = bed_straight();
+        uint64_t seq = give(bed, SL_MSG_LOAD, request(TEAM, 4));
+        answer_parts(bed, TEAM, false);
+        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_PULL);
+        pull_answer(bed, &pull, 2 * CUTS + (uint64_t)_i);
+        ck_assert_uint_eq(reply_to(bed, seq).body.load_reply.block_count, 2);
+        bed_end(bed);
+    }
+END_TEST
+
+/* The transporter does not know the registration of a rank that has come anew: by the arena, whose swapper
+ * says so, and the next op asks who is there. */
+START_TEST(a_team_of_which_a_rank_is_gone_is_asked_for_anew)
+    {
+        struct bed *bed = bed_straight();
+        uint32_t told[CUTS] = {0};
+        uint64_t seq = give(bed, SL_MSG_LOAD, request(TEAM, 1));
+        answer_parts(bed, TEAM, false);
+        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_PULL);
+        parts_put(bed, 0); /* what the arena brings */
+        answer(bed, "transporter.0", &pull,
+               (struct sl_msg){.code = SL_ERR_NOT_FOUND, .text = sl_text_of("engine 501")});
+        (void)copy_answer(bed, 0, UINT64_MAX, told);
+        struct sl_msg copy = take(bed, "swapper.1", SL_MSG_COPY);
+        answer(bed, "swapper.1", &copy,
+               (struct sl_msg){.code = SL_ERR_NOT_FOUND, .text = sl_text_of("engine 501 is gone")});
+        ck_assert_int_eq(reply_to(bed, seq).code, SL_ERR_INCOMPLETE);
+
+        struct sl_body_store again = request(TEAM, 1);
+        struct sl_msg msg = {.type = SL_MSG_LOAD, .op_id = 8};
+        msg.body.load.engine_id = TEAM;
+        msg.body.load.hashes = again.hashes;
+        msg.body.load.hash_bytes = again.hash_bytes;
+        msg.body.load.pool_blocks = again.pool_blocks;
+        fake_give(&bed->fake, "client.1.0", &msg);
+        answer_parts(bed, TEAM, false);
+        bed_end(bed);
+    }
+END_TEST
+
 /* Ops that follow each other so closely that one always runs: the engine is never idle. */
 START_TEST(a_team_is_asked_for_anew_while_an_op_runs)
     {
@@ -392,6 +493,9 @@ static Suite *parts_suite(void)
     tcase_add_loop_test(parts, a_part_that_one_of_its_ranks_lacks_ends_the_prefix, 0, 2);
     tcase_add_test(parts, a_team_is_copied_by_the_registrations_of_its_ranks);
     tcase_add_test(parts, a_team_is_asked_for_anew_while_an_op_runs);
+    tcase_add_loop_test(parts, a_team_is_pulled_into_the_registrations_of_its_ranks, 0, 2);
+    tcase_add_loop_test(parts, a_teams_prefix_ends_where_a_part_did_not_come, 0, CUTS);
+    tcase_add_test(parts, a_team_of_which_a_rank_is_gone_is_asked_for_anew);
     tcase_add_loop_test(parts, a_bad_request_is_refused_by_name, 0, 2 * SL_COUNT(spoilt));
     suite_add_tcase(suite, parts);
     return suite;

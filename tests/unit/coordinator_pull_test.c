@@ -2,32 +2,8 @@
  * what is asked of the transporter, what its answers do, and its fences. */
 #include "tests/unit/coordinator_handover_support.h"
 
-static const struct sl_proc_id transporter_proc = {.pid = 701, .start_time = 1};
-static const char *const straight[] = {"fabric", "tcp", "fabric_pools", "true", "load_keeps",
-                                       "false",  NULL};
 #define OP         1u
 #define TIMEOUT_NS (3 * SL_NS_PER_S) /* more than the time of an op and of its fence */
-
-static void transporter_greeted(struct bed *bed)
-{
-    struct sl_msg fence = take(bed, "transporter.0", SL_MSG_FENCE);
-    ck_assert_uint_eq(fence.op_id, 0);
-    answer(bed, "transporter.0", &fence, (struct sl_msg){.code = SL_OK});
-    struct sl_msg ping = take(bed, "transporter.0", SL_MSG_PING);
-    fake_live(&bed->fake, transporter_proc);
-    answer(bed, "transporter.0", &ping,
-           (struct sl_msg){.body.pong = {.name = sl_text_of("transporter.0"),
-                                         .pid = transporter_proc.pid,
-                                         .start_time = transporter_proc.start_time}});
-}
-
-static struct bed *straight_bed(void)
-{
-    struct bed *bed = bed_make(straight);
-    transporter_greeted(bed);
-    sl_index_set_remote(bed->index, true);
-    return bed;
-}
 
 /* Every part of block `bad` has this code, the others came. */
 static void pulled(struct bed *bed, const struct sl_msg *pull, uint32_t bad, sl_err code)
@@ -75,7 +51,7 @@ static struct sl_msg fence_of_op(struct bed *bed)
 
 START_TEST(missing_blocks_are_pulled_for_every_rank)
     {
-        struct bed *bed = straight_bed();
+        struct bed *bed = bed_straight();
         uint64_t seq = op_begin(bed, SL_MSG_LOAD, OP, 2);
         struct sl_msg pull = take(bed, "transporter.0", SL_MSG_PULL);
         const struct sl_body_pull *body = &pull.body.pull;
@@ -110,7 +86,7 @@ END_TEST
 
 START_TEST(what_is_here_is_copied_and_the_rest_is_pulled)
     {
-        struct bed *bed = straight_bed();
+        struct bed *bed = bed_straight();
         index_put(bed, 0, true, PART_BYTES);
         uint64_t seq = op_begin(bed, SL_MSG_LOAD, OP, 3);
         struct sl_msg pull = take(bed, "transporter.0", SL_MSG_PULL);
@@ -135,7 +111,7 @@ END_TEST
 START_TEST(what_did_not_come_ends_the_prefix)
     {
         static const sl_err codes[] = {SL_ERR_NOT_FOUND, SL_ERR_CORRUPT, SL_ERR_TIMEOUT};
-        struct bed *bed = straight_bed();
+        struct bed *bed = bed_straight();
         uint64_t seq = op_begin(bed, SL_MSG_LOAD, OP, 3);
         struct sl_msg pull = take(bed, "transporter.0", SL_MSG_PULL);
 
@@ -152,7 +128,7 @@ END_TEST
 
 START_TEST(a_block_that_came_here_meanwhile_is_copied)
     {
-        struct bed *bed = straight_bed();
+        struct bed *bed = bed_straight();
         uint64_t seq = op_begin(bed, SL_MSG_LOAD, OP, 2);
         struct sl_msg pull = take(bed, "transporter.0", SL_MSG_PULL);
         index_put(bed, 1, true, PART_BYTES);
@@ -173,7 +149,7 @@ static const sl_err refusals[] = {SL_ERR_UNSUPPORTED, SL_ERR_NOT_FOUND, SL_ERR_L
                                   SL_ERR_INVALID};
 START_TEST(a_refusal_goes_on_by_the_arena_at_once)
     {
-        struct bed *bed = straight_bed();
+        struct bed *bed = bed_straight();
         (void)op_begin(bed, SL_MSG_LOAD, OP, 2);
         struct sl_msg pull = take(bed, "transporter.0", SL_MSG_PULL);
 
@@ -256,7 +232,7 @@ static void op_cancel(struct bed *bed)
 
 START_TEST(a_cancelled_pull_keeps_its_blocks_until_the_fence)
     {
-        struct bed *bed = straight_bed();
+        struct bed *bed = bed_straight();
         uint64_t seq = op_begin(bed, SL_MSG_LOAD, OP, 2);
         struct sl_msg pull = take(bed, "transporter.0", SL_MSG_PULL);
         uint64_t pull_seq = pull.seq;
@@ -281,7 +257,7 @@ END_TEST
 
 START_TEST(the_death_of_the_engine_fences_its_pull)
     {
-        struct bed *bed = straight_bed();
+        struct bed *bed = bed_straight();
         (void)op_begin(bed, SL_MSG_LOAD, OP, 2);
         (void)take(bed, "transporter.0", SL_MSG_PULL);
         fake_die(&bed->fake, engine_proc);
@@ -294,7 +270,7 @@ END_TEST
 /* Half of the time is the transporter's; what is here is loaded all the same. */
 START_TEST(a_silent_transporter_costs_no_blocks_that_are_here)
     {
-        struct bed *bed = straight_bed();
+        struct bed *bed = bed_straight();
         index_put(bed, 0, true, PART_BYTES);
         uint64_t seq = op_begin(bed, SL_MSG_LOAD, OP, 2);
         (void)take(bed, "transporter.0", SL_MSG_PULL);
@@ -332,7 +308,7 @@ END_TEST
 
 START_TEST(a_transporter_that_acknowledges_no_fence_is_killed)
     {
-        struct bed *bed = straight_bed();
+        struct bed *bed = bed_straight();
         (void)op_begin(bed, SL_MSG_LOAD, OP, 2);
         (void)take(bed, "transporter.0", SL_MSG_PULL);
         op_cancel(bed);
@@ -355,7 +331,7 @@ END_TEST
 
 START_TEST(a_transporter_that_is_dead_and_stays_away_counts_as_fenced)
     {
-        struct bed *bed = straight_bed();
+        struct bed *bed = bed_straight();
         (void)op_begin(bed, SL_MSG_LOAD, OP, 2);
         (void)take(bed, "transporter.0", SL_MSG_PULL);
         fake_die(&bed->fake, transporter_proc);
@@ -372,7 +348,7 @@ END_TEST
 
 START_TEST(a_late_answer_of_a_restarted_transporter_is_not_taken)
     {
-        struct bed *bed = straight_bed();
+        struct bed *bed = bed_straight();
         (void)op_begin(bed, SL_MSG_LOAD, OP, 2);
         struct sl_msg pull = take(bed, "transporter.0", SL_MSG_PULL);
         uint64_t pull_seq = pull.seq;
@@ -394,7 +370,7 @@ END_TEST
 
 START_TEST(ops_wait_until_a_dead_coordinators_pulls_are_fenced)
     {
-        struct bed *bed = bed_make(straight);
+        struct bed *bed = bed_make(straight_loads);
         (void)op_begin(bed, SL_MSG_STORE, OP, 1);
         fake_pass(&bed->fake, 10 * SL_NS_PER_MS);
         ck_assert(!sent(bed, "registrar", SL_MSG_RESERVE)); /* its blocks may be written yet */
@@ -407,7 +383,7 @@ END_TEST
 
 START_TEST(a_transporter_that_is_not_there_is_not_waited_for)
     {
-        struct bed *bed = bed_make(straight);
+        struct bed *bed = bed_make(straight_loads);
         (void)snprintf(bed->fake.unreachable, sizeof(bed->fake.unreachable), "transporter.0");
         passes(bed, TIMEOUT_NS);
         (void)op_begin(bed, SL_MSG_STORE, OP, 1);
@@ -419,7 +395,7 @@ END_TEST
 
 START_TEST(an_unknown_op_is_fenced_at_the_transporter_too)
     {
-        struct bed *bed = straight_bed();
+        struct bed *bed = bed_straight();
         fenced_ask(bed);
         answer_fence(bed, 0, OP);
         answer_fence(bed, 1, OP);

@@ -2,7 +2,6 @@
  * transporter and of swappers, when extents are taken after all, and when device blocks are free. */
 #include "tests/unit/coordinator_handover_support.h"
 
-static const struct sl_proc_id transporter_proc = {.pid = 701, .start_time = 1};
 static const char *const straight[] = {"fabric", "tcp", "fabric_pools", "true", NULL};
 static const char *const strict[] = {
     "fabric", "tcp", "fabric_pools", "true", "handover_push_fallback", "false", NULL};

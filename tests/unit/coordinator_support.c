@@ -80,6 +80,31 @@ struct bed *bed_make(const char *const *settings)
     return bed;
 }
 
+const char *const straight_loads[] = {"fabric", "tcp", "fabric_pools", "true", "load_keeps",
+                                      "false",  NULL};
+const struct sl_proc_id transporter_proc = {.pid = 701, .start_time = 1};
+
+void transporter_greeted(struct bed *bed)
+{
+    struct sl_msg fence = take(bed, "transporter.0", SL_MSG_FENCE);
+    ck_assert_uint_eq(fence.op_id, 0);
+    answer(bed, "transporter.0", &fence, (struct sl_msg){.code = SL_OK});
+    struct sl_msg ping = take(bed, "transporter.0", SL_MSG_PING);
+    fake_live(&bed->fake, transporter_proc);
+    answer(bed, "transporter.0", &ping,
+           (struct sl_msg){.body.pong = {.name = sl_text_of("transporter.0"),
+                                         .pid = transporter_proc.pid,
+                                         .start_time = transporter_proc.start_time}});
+}
+
+struct bed *bed_straight(void)
+{
+    struct bed *bed = bed_make(straight_loads);
+    transporter_greeted(bed);
+    sl_index_set_remote(bed->index, true);
+    return bed;
+}
+
 void bed_end(struct bed *bed)
 {
     sl_index_close(&bed->index);

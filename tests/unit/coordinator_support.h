@@ -37,6 +37,11 @@ void swapper_name(uint32_t rank, char name[16]);
 void bed_greet(struct bed *bed);
 void bed_open(struct bed *bed, const char *const *settings);
 struct bed *bed_make(const char *const *settings);
+/* Loads go straight into pools, and other nodes may have what this one has not. */
+extern const char *const straight_loads[];
+extern const struct sl_proc_id transporter_proc;
+void transporter_greeted(struct bed *bed);
+struct bed *bed_straight(void);
 void bed_end(struct bed *bed);
 void answer_engine(struct bed *bed);
 void answer_keys(struct bed *bed);

@@ -306,6 +306,63 @@ START_TEST(an_end_is_answered_when_transporters_have_let_go)
     }
 END_TEST
 
+/* Else a NIC would have memory that its device forgets. */
+START_TEST(swappers_unmap_when_all_nics_have_let_go)
+    {
+        uint64_t id;
+        struct node *node = node_with_swappers(&id);
+        struct sl_msg end = {.type = SL_MSG_ENGINE_END}, reply, over[2];
+        struct sl_msg done = {.code = SL_OK};
+        ck_assert_int_eq(node_hello(node, "transporter.0", "transporter", 70), SL_OK);
+        ck_assert_int_eq(node_hello(node, "transporter.1", "transporter", 71), SL_OK);
+        end.body.engine_end.engine_id = id;
+
+        fake_give(&node->fake, "client.1", &end);
+
+        ck_assert(over_told(node, "transporter.0", id, &over[0]));
+        ck_assert(over_told(node, "transporter.1", id, &over[1]));
+        ck_assert(!over_told(node, "swapper.0", id, &reply));
+        fake_answer(&node->fake, "transporter.0", &over[0], &done);
+        ck_assert(!over_told(node, "swapper.0", id, &reply));
+        fake_answer(&node->fake, "transporter.1", &over[1], &done);
+        ck_assert(over_told(node, "swapper.0", id, &over[0]));
+        ck_assert(over_told(node, "swapper.1", id, &over[1]));
+        fake_answer(&node->fake, "swapper.0", &over[0], &done);
+        ck_assert(!fake_take_reply(&node->fake, "client.1", end.seq, &reply));
+        fake_answer(&node->fake, "swapper.1", &over[1], &done);
+        ck_assert(fake_take_reply(&node->fake, "client.1", end.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_OK);
+        node_end(node);
+    }
+END_TEST
+
+/* Swappers hear of it all the same; the engine does not hear that its memory is free. */
+START_TEST(a_nic_that_does_not_let_go_is_no_end)
+    {
+        uint64_t id;
+        struct node *node = node_with_swappers(&id);
+        struct sl_msg end = {.type = SL_MSG_ENGINE_END, .budget_ns = SL_NS_PER_S}, reply, over;
+        struct sl_msg done = {.code = SL_OK};
+        ck_assert_int_eq(node_hello(node, "transporter.0", "transporter", 70), SL_OK);
+        end.body.engine_end.engine_id = id;
+        fake_give(&node->fake, "client.1", &end);
+        ck_assert(over_told(node, "transporter.0", id, &over));
+
+        fake_pass(&node->fake, 800 * SL_NS_PER_MS);
+
+        for (uint32_t i = 0; i < 2; i++) {
+            char swapper[16];
+            (void)snprintf(swapper, sizeof(swapper), "swapper.%u", i);
+            ck_assert(!fake_take_reply(&node->fake, "client.1", end.seq, &reply));
+            ck_assert(over_told(node, swapper, id, &over));
+            fake_answer(&node->fake, swapper, &over, &done);
+        }
+        ck_assert(fake_take_reply(&node->fake, "client.1", end.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_ERR_TIMEOUT);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(only_who_registered_ends_a_registration)
     {
         struct node *node = node_with_engine_process();
@@ -923,6 +980,8 @@ static Suite *engine_suite(void)
     tcase_add_test(engines, dead_swappers_are_not_waited_for);
     tcase_add_test(engines, a_transporter_hears_of_engines_and_they_of_its_regions);
     tcase_add_test(engines, an_end_is_answered_when_transporters_have_let_go);
+    tcase_add_test(engines, swappers_unmap_when_all_nics_have_let_go);
+    tcase_add_test(engines, a_nic_that_does_not_let_go_is_no_end);
     tcase_add_test(engines, the_death_of_the_engine_process_ends_its_registrations);
     tcase_add_test(engines, registrations_survive_a_restart_of_the_registrar);
     tcase_add_test(engines, more_engines_than_engines_max_are_refused);

@@ -37,6 +37,7 @@
 #define TURNS   160u
 #define REGIONS 8u /* that the device memory is cut into */
 
+#define RANKS 2u
 enum check { CHECK_RIGHT, CHECK_WRONG, CHECK_FAILS, CHECK_SHORT, CHECK_SILENT };
 static struct bed {
     struct fake_env fake;
@@ -48,19 +49,23 @@ static struct bed {
     struct sl_verbs_lib *lib;
     unsigned char address[SL_FABRIC_BLOB_MAX]; /* of ours */
     uint32_t address_bytes;
-    int shared_fd, gpu_fd;
-    unsigned char *gpu; /* what the device has from AHEAD on */
+    int shared_fd, gpu_fds[RANKS];
+    unsigned char *gpus[RANKS]; /* what the device of a rank has from AHEAD on */
+    unsigned char *gpu;         /* of rank 0 */
     struct sl_proc_id proc;
     bool engine_is_there;
     struct sl_item_region regions[2 * LAYERS]; /* rank 0: of a device; rank 1: shared memory */
-    unsigned char handle[64];
-    struct sw_exports *exports;   /* of the swapper */
+    unsigned char handles[RANKS][64];
+    struct sw_exports *exports;   /* of the swappers */
     uint32_t exports_asked, busy; /* so many are refused as busy */
     sl_err export_code;
     bool swapper_dies; /* between its answer and the fetch */
     enum check check;
+    uint32_t check_rank; /* the others find all right */
     uint32_t checks;
 } bed;
+static uint32_t gpu_ranks =
+    1; /* ranks with device memory, from 0 on; the others have shared memory */
 
 static void registered(void *context, uint32_t memory, uint32_t region_index,
                        const struct sl_error *why)
@@ -89,12 +94,12 @@ static void addressed(void *context, uint32_t peer, const void *blob, uint32_t l
 static void regions_put(void)
 {
     for (uint32_t i = 0; i < 2 * LAYERS; i++) {
-        bool device = i < LAYERS;
+        bool device = i / LAYERS < gpu_ranks;
         bed.regions[i] = (struct sl_item_region){
             .rank = i / LAYERS,
             .layer = i % LAYERS,
             .handle_kind = device ? SL_MEMORY_CUDA_IPC : SL_MEMORY_SHARED_FD,
-            .handle = {.at = bed.handle, .length = device ? sizeof(bed.handle) : 0},
+            .handle = {.at = bed.handles[i / LAYERS], .length = device ? 64 : 0},
             .pid = bed.proc.pid,
             .fd = device ? 0 : (uint64_t)bed.shared_fd,
             .offset_bytes = i % LAYERS * LAYER,
@@ -117,26 +122,26 @@ static void nodes_open(void)
     ck_assert_int_eq(sl_index_open(&index, &created, &bed.index, &why), SL_OK);
 }
 
-/* ---- the swapper of rank 0 ---- */
+/* ---- the swappers ---- */
 
-static void export_play(const struct sl_msg *msg)
+static void export_play(uint32_t rank, const char *swapper, const struct sl_msg *msg)
 {
     struct sl_msg reply = {.code = bed.export_code};
     struct sl_error why = {0};
     struct sw_export made;
     const struct sl_body_pool_export *body = &msg->body.pool_export;
     ck_assert_uint_eq(body->engine_id, ENGINE);
-    ck_assert_uint_eq(body->rank, 0);
+    ck_assert_uint_eq(body->rank, rank);
     ck_assert_uint_eq(body->handle_kind, SL_MEMORY_CUDA_IPC);
-    ck_assert_uint_eq(body->handle.length, sizeof(bed.handle));
-    ck_assert_mem_eq(body->handle.at, bed.handle, sizeof(bed.handle));
+    ck_assert_uint_eq(body->handle.length, 64);
+    ck_assert_mem_eq(body->handle.at, bed.handles[rank], 64);
     ck_assert_uint_eq(body->length_bytes, TENSOR);
     bed.exports_asked++;
     if (bed.busy > 0) {
         bed.busy--;
         reply.code = SL_ERR_BUSY;
     } else if (bed.export_code == SL_OK) {
-        struct sl_device_dmabuf dmabuf = {.fd = fcntl(bed.gpu_fd, F_DUPFD_CLOEXEC, 0),
+        struct sl_device_dmabuf dmabuf = {.fd = fcntl(bed.gpu_fds[rank], F_DUPFD_CLOEXEC, 0),
                                           .offset_bytes = AHEAD,
                                           .length_bytes = GPU};
         ck_assert_msg(sw_exports_add(&bed.exports, bed.fake.paths.runtime_dir, &dmabuf, ENGINE,
@@ -152,15 +157,17 @@ static void export_play(const struct sl_msg *msg)
             sw_exports_close(&bed.exports);
         }
     }
-    fake_answer(&bed.fake, "swapper.0", msg, &reply);
+    fake_answer(&bed.fake, swapper, msg, &reply);
 }
 
 /* Digests what the device has, wherever it lies. */
-static void copy_play(const struct sl_msg *msg)
+static void copy_play(uint32_t rank, const char *swapper, const struct sl_msg *msg)
 {
     static unsigned char digests[64 * 16], done[8], value[PART];
-    struct sl_msg reply = {.code = bed.check == CHECK_FAILS ? SL_ERR_IO : SL_OK};
+    enum check check = rank == bed.check_rank ? bed.check : CHECK_RIGHT;
+    struct sl_msg reply = {.code = check == CHECK_FAILS ? SL_ERR_IO : SL_OK};
     const struct sl_body_copy *body = &msg->body.copy;
+    ck_assert_uint_eq(body->rank, rank);
     ck_assert(body->out && body->items.count == 0);
     ck_assert_uint_eq(body->engine_id, ENGINE);
     bed.checks++;
@@ -169,19 +176,34 @@ static void copy_play(const struct sl_msg *msg)
         const struct sl_item_block *block = &body->blocks.at[i];
         ck_assert_uint_eq(block->length_bytes, PART);
         for (uint64_t l = 0; l < LAYERS; l++) {
-            memcpy(value + l * STRIDE, bed.gpu + l * LAYER + block->device_block * STRIDE, STRIDE);
+            memcpy(value + l * STRIDE, bed.gpus[rank] + l * LAYER + block->device_block * STRIDE,
+                   STRIDE);
         }
         struct sl_digest digest = sl_digest_of(value, PART);
-        digest.low ^= bed.check == CHECK_WRONG && i == 0 ? 1 : 0;
+        digest.low ^= check == CHECK_WRONG && i == 0 ? 1 : 0;
         memcpy(digests + 16 * i, &digest, 16);
-        done[i / 8] |= (unsigned char)(bed.check == CHECK_SHORT && i == 0 ? 0 : 1u << i % 8);
+        done[i / 8] |= (unsigned char)(check == CHECK_SHORT && i == 0 ? 0 : 1u << i % 8);
     }
     reply.body.copy_reply.done =
         (struct sl_bytes){.at = done, .length = (body->blocks.count + 7) / 8};
     reply.body.copy_reply.digests =
         (struct sl_bytes){.at = digests, .length = body->blocks.count * 16};
-    if (bed.check != CHECK_SILENT) {
-        fake_answer(&bed.fake, "swapper.0", msg, &reply);
+    if (check != CHECK_SILENT) {
+        fake_answer(&bed.fake, swapper, msg, &reply);
+    }
+}
+
+static void swappers_play(void)
+{
+    static const char *const swappers[RANKS] = {"swapper.0", "swapper.1"};
+    struct sl_msg msg;
+    for (uint32_t rank = 0; rank < RANKS; rank++) {
+        while (fake_take(&bed.fake, swappers[rank], SL_MSG_POOL_EXPORT, &msg)) {
+            export_play(rank, swappers[rank], &msg);
+        }
+        while (fake_take(&bed.fake, swappers[rank], SL_MSG_COPY, &msg)) {
+            copy_play(rank, swappers[rank], &msg);
+        }
     }
 }
 
@@ -239,16 +261,10 @@ static void links_turn(void)
 
 static void turn(void)
 {
-    struct sl_msg msg;
     bed.self->env->ops->wake_at(bed.self->env, 0);
     fake_pass(&bed.fake, 2 * SL_NS_PER_US);
     registrar_play();
-    while (fake_take(&bed.fake, "swapper.0", SL_MSG_POOL_EXPORT, &msg)) {
-        export_play(&msg);
-    }
-    while (fake_take(&bed.fake, "swapper.0", SL_MSG_COPY, &msg)) {
-        copy_play(&msg);
-    }
+    swappers_play();
     links_turn();
 }
 
@@ -313,13 +329,16 @@ static void fabrics_open(void)
 static void memories_make(void)
 {
     bed.shared_fd = memfd_create("pool-of-the-test", MFD_CLOEXEC);
-    bed.gpu_fd = memfd_create("gpu-of-the-test", MFD_CLOEXEC);
     ck_assert_int_eq(ftruncate(bed.shared_fd, (off_t)TENSOR), 0);
-    ck_assert_int_eq(ftruncate(bed.gpu_fd, (off_t)GPU), 0);
-    bed.gpu = mmap(NULL, GPU, PROT_READ | PROT_WRITE, MAP_SHARED, bed.gpu_fd, 0);
-    ck_assert(bed.gpu != MAP_FAILED);
-    bed.gpu += AHEAD;
-    memset(bed.handle, 0x5a, sizeof(bed.handle));
+    for (uint32_t i = 0; i < RANKS; i++) {
+        bed.gpu_fds[i] = memfd_create("gpu-of-the-test", MFD_CLOEXEC);
+        ck_assert_int_eq(ftruncate(bed.gpu_fds[i], (off_t)GPU), 0);
+        bed.gpus[i] = mmap(NULL, GPU, PROT_READ | PROT_WRITE, MAP_SHARED, bed.gpu_fds[i], 0);
+        ck_assert(bed.gpus[i] != MAP_FAILED);
+        bed.gpus[i] += AHEAD;
+        memset(bed.handles[i], 0x5a + (int)i, sizeof(bed.handles[i]));
+    }
+    bed.gpu = bed.gpus[0];
 }
 
 static void bed_start(void)
@@ -367,8 +386,10 @@ static void bed_close(void)
     sl_index_close(&bed.index);
     sl_arena_close(&bed.arena);
     fake_net_close(&bed.net);
-    munmap(bed.gpu - AHEAD, GPU);
-    close(bed.gpu_fd);
+    for (uint32_t i = 0; i < RANKS; i++) {
+        munmap(bed.gpus[i] - AHEAD, GPU);
+        close(bed.gpu_fds[i]);
+    }
     close(bed.shared_fd);
     (void)sl_segment_remove(bed.fake.paths.shm_dir, "arena.0", NULL);
     (void)sl_segment_remove(bed.fake.paths.shm_dir, "index", NULL);
@@ -483,14 +504,20 @@ START_TEST(what_is_not_there_yet_is_asked_for_again)
 END_TEST
 
 /* The rest of the engine is registered; pulls there are refused, and nothing of it is kept. */
-static void left_out_is(void)
+static void left_out_is(const char *cause)
 {
+    static const char *const causes[] = {"pool_device_out_fabric_bytes",
+                                         "pool_device_out_swapper_bytes",
+                                         "pool_device_out_nic_bytes"};
     struct sl_msg reply;
     turns(TURNS);
     ck_assert_uint_eq(fake_verbs.dmabufs, 0);
     ck_assert_uint_eq(metric("pool_engines"), 1);
     ck_assert_uint_eq(metric("pool_device_bytes"), 0);
     ck_assert_uint_eq(metric("pool_bytes"), TENSOR);
+    for (size_t i = 0; i < SL_COUNT(causes); i++) {
+        ck_assert_uint_eq(metric(causes[i]), strcmp(causes[i], cause) == 0 ? TENSOR : 0);
+    }
     uint64_t seq = pull_send(false);
     ck_assert(fake_take_reply(&bed.fake, "coordinator", seq, &reply));
     ck_assert_int_eq(reply.code, SL_ERR_UNSUPPORTED);
@@ -503,7 +530,7 @@ START_TEST(memory_without_a_dmabuf_is_left_out)
         bed.export_code = codes[_i];
         bed_run();
         ck_assert_uint_eq(bed.exports_asked, 1);
-        left_out_is();
+        left_out_is("pool_device_out_swapper_bytes");
         bed_close();
     }
 END_TEST
@@ -519,7 +546,7 @@ START_TEST(a_swapper_that_never_has_it_is_not_asked_for_ever)
         }
         uint32_t asked = bed.exports_asked;
         ck_assert_uint_le(asked, 110);
-        left_out_is();
+        left_out_is("pool_device_out_swapper_bytes");
         ck_assert_uint_eq(bed.exports_asked, asked);
         bed_close();
     }
@@ -534,7 +561,7 @@ START_TEST(what_the_nic_does_not_take_is_left_out)
         fake_verbs.fail_dmabuf_at = 1 + (uint32_t)_i % REGIONS;
         fake_verbs.fail_code = (uint32_t)_i < REGIONS ? EOPNOTSUPP : ENOMEM;
         bed_run();
-        left_out_is();
+        left_out_is("pool_device_out_nic_bytes");
         bed_close();
     }
 END_TEST
@@ -549,7 +576,7 @@ START_TEST(an_old_library_is_not_asked)
         fabrics_open();
         bed_run();
         ck_assert_uint_eq(bed.exports_asked, 0);
-        left_out_is();
+        left_out_is("pool_device_out_fabric_bytes");
         bed_close();
     }
 END_TEST
@@ -569,6 +596,7 @@ START_TEST(an_end_at_any_time_leaves_nothing)
         ck_assert(fake_take_reply(&bed.fake, "registrar", over.seq, &reply));
         ck_assert_uint_eq(fake_verbs.dmabufs, 0);
         ck_assert_uint_eq(metric("pool_bytes"), 0);
+        ck_assert_uint_eq(metric("pool_device_out_nic_bytes"), 0);
         bed_close();
     }
 END_TEST
@@ -667,6 +695,167 @@ START_TEST(a_fence_does_not_wait_for_a_check)
             ck_assert(fake_take_reply(&bed.fake, "registrar", over.seq, &reply));
             ck_assert_uint_eq(fake_verbs.dmabufs, 0);
         }
+        bed_close();
+    }
+END_TEST
+
+/* ---- parts that several ranks have ---- */
+
+static void place_is(const unsigned char *bytes, uint64_t block, uint64_t part)
+{
+    for (uint64_t l = 0; l < LAYERS; l++) {
+        ck_assert_mem_eq(bytes + l * LAYER + block * STRIDE,
+                         bed.peer.bytes + part * PART + l * STRIDE, STRIDE);
+    }
+}
+
+/* Each in its own device memory, by a read of its own; each is checked by its own swapper. */
+START_TEST(a_part_of_two_gpus_is_read_into_each)
+    {
+        gpu_ranks = 2;
+        bed_start();
+        bed_run();
+        peer_lives();
+        ck_assert_uint_eq(metric("pool_device_bytes"), 2 * TENSOR);
+        uint64_t seq = pull_send(true);
+        peer_places();
+        codes_are(seq, SL_OK, SL_OK);
+        ck_assert_uint_eq(bed.checks, 2);
+        place_is(bed.gpus[0], 3, 0);
+        place_is(bed.gpus[0], 5, 1);
+        place_is(bed.gpus[1], 3, 0);
+        ck_assert_uint_eq(metric("pull_copied_bytes"), 0);
+        ck_assert_uint_eq(metric("pulled_bytes"), 2 * PART);
+        ck_assert_uint_eq(metric("pull_again_bytes"), PART);
+        ck_assert_uint_eq(fake_verbs.inlined, 0);
+        bed_close();
+    }
+END_TEST
+
+/* One rank's memory is a GPU's, the other's is shared: nothing is copied from one to the other. */
+START_TEST(a_part_of_a_gpu_and_of_the_host_is_read_into_each)
+    {
+        unsigned char *shared = NULL;
+        bed_start();
+        bed_run();
+        peer_lives();
+        shared = mmap(NULL, TENSOR, PROT_READ, MAP_SHARED, bed.shared_fd, 0);
+        ck_assert(shared != MAP_FAILED);
+        uint64_t seq = pull_send(true);
+        peer_places();
+        codes_are(seq, SL_OK, SL_OK);
+        ck_assert_uint_eq(bed.checks, 1);
+        place_is(bed.gpu, 3, 0);
+        place_is(shared, 3, 0);
+        ck_assert_uint_eq(metric("pull_again_bytes"), PART);
+        munmap(shared, TENSOR);
+        bed_close();
+    }
+END_TEST
+
+/* Whatever is wrong with one rank's: the block does not count, the other one does. */
+START_TEST(a_part_that_one_of_two_ranks_has_wrong_is_never_pulled)
+    {
+        static const struct {
+            enum check check;
+            uint32_t rank;
+            sl_err want, other; /* other: block 1, which rank 0 alone has */
+        } cases[] = {{CHECK_WRONG, 1, SL_ERR_CORRUPT, SL_OK},
+                     {CHECK_SHORT, 1, SL_ERR_PROTOCOL, SL_OK},
+                     {CHECK_FAILS, 1, SL_ERR_IO, SL_OK},
+                     {CHECK_SILENT, 1, SL_ERR_TIMEOUT, SL_ERR_TIMEOUT}, /* of the whole PULL */
+                     {CHECK_FAILS, 0, SL_ERR_IO, SL_ERR_IO}};
+        gpu_ranks = 2;
+        bed_start();
+        bed.check = cases[_i].check;
+        bed.check_rank = cases[_i].rank;
+        bed_run();
+        peer_lives();
+        uint64_t seq = pull_send(true);
+        peer_places();
+        if (bed.check == CHECK_SILENT) {
+            fake_pass(&bed.fake, 3 * SL_NS_PER_S);
+            turns(3);
+        }
+        turns(4);
+        codes_are(seq, cases[_i].want, cases[_i].other);
+        ck_assert_uint_eq(metric("pull_again_bytes"), 0);
+        bed_close();
+    }
+END_TEST
+
+/* Its pieces are those of more than one part: the answers of the fabric are taken by reads. */
+START_TEST(a_read_into_one_of_two_gpus_that_fails_costs_its_block)
+    {
+        struct sl_msg reply;
+        gpu_ranks = 2;
+        bed_start();
+        bed_run();
+        peer_lives();
+        fake_verbs.refuse_at = fake_verbs.requests_met + 1 + (uint32_t)_i;
+        uint64_t seq = pull_send(true);
+        peer_places();
+        fake_pass(&bed.fake, 3 * SL_NS_PER_S);
+        turns(4);
+        ck_assert(fake_take_reply(&bed.fake, "coordinator", seq, &reply));
+        const struct sl_u64s *codes = &reply.body.pull_reply.codes;
+        ck_assert(codes->at[0] != SL_OK || codes->at[1] != SL_OK);
+        if (codes->at[0] == SL_OK) {
+            place_is(bed.gpus[0], 3, 0);
+            place_is(bed.gpus[1], 3, 0);
+        }
+        if (codes->at[1] == SL_OK) {
+            place_is(bed.gpus[0], 5, 1);
+        }
+        ck_assert_uint_eq(bed.self->trips_open, 0);
+        bed_close();
+    }
+END_TEST
+
+/* While the second rank's swapper looks. */
+START_TEST(a_fence_ends_the_checks_of_all_ranks)
+    {
+        struct sl_msg reply, fence = {.type = SL_MSG_FENCE, .op_id = 11};
+        gpu_ranks = 2;
+        bed_start();
+        bed.check = CHECK_SILENT;
+        bed.check_rank = 1;
+        bed_run();
+        peer_lives();
+        uint64_t seq = pull_send(true);
+        peer_places();
+        ck_assert_uint_eq(bed.checks, 2);
+        ck_assert_uint_eq(bed.self->trips[0].phase, TR_CHECK);
+        fake_give(&bed.fake, "coordinator", &fence);
+        turns(4);
+        codes_are(seq, SL_ERR_CANCELLED, SL_ERR_CANCELLED);
+        ck_assert(fake_take_reply(&bed.fake, "coordinator", fence.seq, &reply));
+        bed_close();
+    }
+END_TEST
+
+/* More reads than a trip has. */
+START_TEST(reads_of_a_block_are_bounded)
+    {
+        static struct sl_item_spot spots[TR_KEYS_MAX + 1];
+        struct sl_msg reply, msg = {.type = SL_MSG_PULL, .op_id = 11, .budget_ns = SL_NS_PER_S};
+        bed_start();
+        bed_run();
+        peer_lives();
+        for (uint32_t i = 0; i < SL_COUNT(spots); i++) {
+            spots[i] = (struct sl_item_spot){.engine_id = ENGINE, .device_block = i % BLOCKS};
+        }
+        msg.body.pull.items.at = items;
+        msg.body.pull.items.count = 1;
+        msg.body.pull.groups.at = groups;
+        msg.body.pull.groups.count = 1;
+        msg.body.pull.spots.at = spots;
+        msg.body.pull.spots.count = SL_COUNT(spots);
+        fake_give(&bed.fake, "coordinator", &msg);
+        turn();
+        ck_assert(fake_take_reply(&bed.fake, "coordinator", msg.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_ERR_LIMIT);
+        ck_assert_uint_eq(bed.self->parts_open, 0);
         bed_close();
     }
 END_TEST
@@ -790,7 +979,6 @@ START_TEST(nothing_of_this_process_touches_it)
         struct sl_fabric_place places[8];
         struct tr_spot_walk walk;
         uint32_t count = 0;
-        struct sl_msg reply;
         bool device = false;
         bed_start();
         bed_run();
@@ -804,9 +992,6 @@ START_TEST(nothing_of_this_process_touches_it)
         ck_assert_int_eq(tr_spot_copy(bed.self, &other, &spot, range, NULL), SL_ERR_UNSUPPORTED);
         ck_assert_int_eq(tr_spot_device(bed.self, &spot, &device, NULL), SL_OK);
         ck_assert(device);
-        uint64_t seq = pull_send(true); /* a part that the CPU would have to copy on */
-        ck_assert(fake_take_reply(&bed.fake, "coordinator", seq, &reply));
-        ck_assert_int_eq(reply.code, SL_ERR_UNSUPPORTED);
         bed_close();
     }
 END_TEST
@@ -826,6 +1011,12 @@ int main(void)
     tcase_add_loop_test(cases, a_wrong_digest_is_never_pulled, 0, 2);
     tcase_add_loop_test(cases, what_nobody_checked_is_not_pulled, 0, 3);
     tcase_add_loop_test(cases, a_fence_does_not_wait_for_a_check, 0, 2);
+    tcase_add_test(cases, a_part_of_two_gpus_is_read_into_each);
+    tcase_add_test(cases, a_part_of_a_gpu_and_of_the_host_is_read_into_each);
+    tcase_add_loop_test(cases, a_part_that_one_of_two_ranks_has_wrong_is_never_pulled, 0, 5);
+    tcase_add_loop_test(cases, a_read_into_one_of_two_gpus_that_fails_costs_its_block, 0, 3);
+    tcase_add_test(cases, a_fence_ends_the_checks_of_all_ranks);
+    tcase_add_test(cases, reads_of_a_block_are_bounded);
     tcase_add_test(cases, a_block_is_pushed_from_device_memory);
     tcase_add_test(cases, on_this_node_it_goes_by_extents);
     tcase_add_test(cases, no_ticket_is_given_for_device_memory);

@@ -373,6 +373,120 @@ START_TEST(what_the_peer_lacks_is_a_miss)
     }
 END_TEST
 
+/* ---- with a directory ---- */
+
+static struct {
+    struct sl_directory_member member;
+    struct sl_directory_lookup last;
+    uint32_t lookup_count;
+    sl_err answer;
+} book;
+
+static sl_err book_lookup(void *context, const struct sl_directory_lookup *lookup)
+{
+    (void)context;
+    book.last = *lookup;
+    book.lookup_count++;
+    return book.answer;
+}
+
+static void book_flush(void *context, uint64_t now_ns)
+{
+    (void)context, (void)now_ns;
+}
+
+static uint32_t book_members(void *context, const struct sl_directory_member **out)
+{
+    (void)context;
+    *out = &book.member;
+    return 1;
+}
+
+static void book_open(sl_err answer)
+{
+    bed_open("true");
+    memset(&book, 0, sizeof(book));
+    book.answer = answer;
+    book.member.incarnation = 3;
+    (void)snprintf(book.member.name, sizeof(book.member.name), "b");
+    bed.self->peers[0].member = true;
+    bed.self->guide =
+        (struct tr_guide){.lookup = book_lookup, .flush = book_flush, .members = book_members};
+}
+
+/* The first `held` keys are b's, the others nobody's. */
+static void book_says(sl_err code, uint32_t held)
+{
+    static struct sl_directory_found found[2];
+    memset(found, 0, sizeof(found));
+    for (uint32_t i = 0; i < held; i++) {
+        found[i].holders[found[i].holder_count++] = &book.member;
+    }
+    tr_found(bed.self, book.last.cookie, code, found, code == SL_OK ? 2 : 0);
+    bed.self->env->ops->wake_at(bed.self->env, 0);
+    turn();
+}
+
+START_TEST(a_pull_asks_whom_the_directory_names)
+    {
+        struct sl_msg pin;
+        book_open(SL_OK);
+        uint64_t seq = pull_send();
+        ck_assert_uint_eq(book.lookup_count, 1);
+        ck_assert_uint_eq(book.last.count, 2);
+        ck_assert_uint_eq(pins_asked(), 0); /* before it has said who */
+
+        book_says(SL_OK, 2);
+
+        ck_assert_uint_eq(pins_asked(), 1);
+        ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_PIN, &pin));
+        ck_assert_uint_eq(pin.body.peer_pin.items.count, 2);
+        peer_places(SL_ERR_NOT_FOUND, 0);
+        codes_are(seq, SL_ERR_NOT_FOUND, SL_ERR_NOT_FOUND);
+        bed_close();
+    }
+END_TEST
+
+START_TEST(a_pull_of_what_nobody_holds_is_a_miss_at_once)
+    {
+        book_open(SL_OK);
+        uint64_t seq = pull_send();
+        book_says(SL_OK, 0);
+        ck_assert_uint_eq(pins_asked(), 0);
+        codes_are(seq, SL_ERR_NOT_FOUND, SL_ERR_NOT_FOUND);
+        bed_close();
+    }
+END_TEST
+
+/* It cannot be asked, or its service says that it did not answer. */
+START_TEST(a_pull_asks_known_peers_while_the_directory_is_away)
+    {
+        book_open(_i == 0 ? SL_ERR_UNREACHABLE : SL_OK);
+        uint64_t seq = pull_send();
+        if (_i == 1) {
+            book_says(SL_ERR_TIMEOUT, 0);
+        }
+        ck_assert_uint_eq(pins_asked(), 1);
+        peer_places(SL_ERR_NOT_FOUND, 0);
+        codes_are(seq, SL_ERR_NOT_FOUND, SL_ERR_NOT_FOUND);
+        bed_close();
+    }
+END_TEST
+
+/* While the directory is asked, nothing is written: the fence is answered at once. What it names ends with
+ * the directory's word, and asks nobody. */
+START_TEST(a_fence_does_not_wait_for_the_directory)
+    {
+        book_open(SL_OK);
+        uint64_t seq = pull_send(), fence = fence_send("coordinator", 11);
+        ck_assert(fenced("coordinator", fence));
+        book_says(SL_OK, 2);
+        ck_assert_uint_eq(pins_asked(), 0);
+        codes_are(seq, SL_ERR_CANCELLED, SL_ERR_CANCELLED);
+        bed_close();
+    }
+END_TEST
+
 START_TEST(what_was_answered_is_not_done_again)
     {
         struct sl_msg reply;
@@ -547,6 +661,10 @@ int main(void)
     tcase_add_test(cases, without_pools_it_is_not_known);
     tcase_add_test(cases, what_the_peer_lacks_is_a_miss);
     tcase_add_test(cases, what_was_answered_is_not_done_again);
+    tcase_add_test(cases, a_pull_asks_whom_the_directory_names);
+    tcase_add_test(cases, a_pull_of_what_nobody_holds_is_a_miss_at_once);
+    tcase_add_loop_test(cases, a_pull_asks_known_peers_while_the_directory_is_away, 0, 2);
+    tcase_add_test(cases, a_fence_does_not_wait_for_the_directory);
     tcase_add_test(cases, a_value_of_another_length_is_not_written);
     tcase_add_test(cases, a_read_that_cannot_be_posted_ends_the_pull);
     tcase_add_test(cases, a_fetch_does_not_join_a_pull);

@@ -1,6 +1,7 @@
 /* actors/registrar/engines/ends.c - the end of a registration whose process lives on. It may unmap
  * the memory, or register another, as soon as it is answered. So who copies there is told, and the
- * answer waits until they have let go of it. */
+ * answer waits until they have let go of it: the coordinator and the transporters first, whose NICs
+ * deregister it, then the swappers, which unmap it. */
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/engines/engines.h"
 #include "actors/registrar/presence/peers.h"
@@ -21,6 +22,7 @@ struct engine_end {
     uint64_t engine_id;    /* 0: free */
     struct sl_return back; /* who waits for it */
     uint32_t open;         /* who was told and has not answered */
+    uint64_t ranks;        /* whose swappers are told when the others have answered */
     bool late;             /* one of them did not, in time */
 };
 struct reg_ends {
@@ -39,7 +41,7 @@ static void name_of(uint32_t told, char out[REG_NAME_BYTES])
 }
 
 /* Dead ones have let go of it; their successors ask anew. */
-static void end_tell(struct registrar *self, uint32_t row, uint32_t told)
+static void end_tell(struct registrar *self, uint32_t row, uint32_t told, uint64_t deadline_ns)
 {
     struct engine_end *end = &self->ends->all[row];
     char to[REG_NAME_BYTES];
@@ -50,7 +52,7 @@ static void end_tell(struct registrar *self, uint32_t row, uint32_t told)
     }
     struct sl_msg msg = {.type = SL_MSG_ENGINE_OVER, .trace_id = end->back.trace_id};
     msg.body.engine_over.engine_id = end->engine_id;
-    if (sl_calls_send(self->calls, to, &msg, end->back.deadline_ns,
+    if (sl_calls_send(self->calls, to, &msg, deadline_ns,
                       reg_cookie(REG_CALL_ENGINE_OVER, row * TOLD_MAX + told), NULL) == SL_OK) {
         end->open++;
     } else {
@@ -58,8 +60,26 @@ static void end_tell(struct registrar *self, uint32_t row, uint32_t told)
     }
 }
 
-static void end_answer(struct registrar *self, struct engine_end *end)
+/* A NIC that has not let go by then costs its share of the time, and the answer is no "over". */
+static uint64_t first_deadline_ns(const struct registrar *self, const struct engine_end *end)
 {
+    uint64_t budget_ns = sl_budget_ns(self->env->now_ns, end->back.deadline_ns);
+    return sl_deadline_ns(self->env->now_ns, budget_ns - budget_ns / 4);
+}
+
+static void end_go_on(struct registrar *self, uint32_t row)
+{
+    struct engine_end *end = &self->ends->all[row];
+    if (end->open > 0) {
+        return;
+    }
+    uint64_t ranks = end->ranks;
+    end->ranks = 0;
+    for (uint32_t rank = 0; rank < RANKS_MAX; rank++) {
+        if ((ranks >> rank & 1) != 0) {
+            end_tell(self, row, rank, end->back.deadline_ns);
+        }
+    }
     struct sl_msg reply = {.code = end->late ? SL_ERR_TIMEOUT : SL_OK};
     if (end->open > 0) {
         return;
@@ -86,16 +106,12 @@ void reg_engine_over(struct registrar *self, const struct sl_msg *msg, uint64_t 
     }
     struct engine_end *end = &self->ends->all[row];
     end->engine_id = id;
+    end->ranks = ranks;
     sl_return_keep(msg, &end->back);
-    for (uint32_t rank = 0; rank < RANKS_MAX; rank++) {
-        if ((ranks >> rank & 1) != 0) {
-            end_tell(self, row, rank);
-        }
-    }
     for (uint32_t told = TOLD_COORDINATOR; told < TOLD_MAX; told++) {
-        end_tell(self, row, told);
+        end_tell(self, row, told, first_deadline_ns(self, end));
     }
-    end_answer(self, end);
+    end_go_on(self, row);
 }
 
 void reg_engine_note(struct registrar *self, uint32_t type, uint64_t engine_id)
@@ -124,7 +140,7 @@ static void over_replied(struct registrar *self, uint32_t index, const struct sl
     struct engine_end *end = &self->ends->all[index / TOLD_MAX];
     (void)msg;
     end->open--;
-    end_answer(self, end);
+    end_go_on(self, index / TOLD_MAX);
 }
 
 static void over_expired(struct registrar *self, uint32_t index)
@@ -137,7 +153,7 @@ static void over_expired(struct registrar *self, uint32_t index)
             end->engine_id, name);
     end->open--;
     end->late = true;
-    end_answer(self, end);
+    end_go_on(self, index / TOLD_MAX);
 }
 
 static void note_replied(struct registrar *self, uint32_t index, const struct sl_msg *msg)

@@ -9,45 +9,60 @@
 
 #define DIGEST_BYTES 16u /* of an item in COPY_REPLY: low, high */
 
-static bool part_is_due(const struct tr_part *part)
+/* The targets of a trip that were read into, in its order. Gives the next one, and moves *at behind it;
+ * NULL: that was all. *part is the one that it belongs to. */
+struct walk {
+    uint32_t unit, part, target;
+};
+static struct tr_target *target_next(const struct tr_trip *trip, struct walk *at,
+                                     struct tr_part **part)
 {
-    return part->unseen && !part->checked;
-}
-
-/* The first spot that is still to be checked; NULL: none is. It names the rank whose turn it is. */
-static const struct tr_spot *due_spot(const struct tr_trip *trip)
-{
-    for (uint32_t i = 0; i < trip->unit_count; i++) {
-        for (uint32_t k = 0; k < trip->units[i]->part_count; k++) {
-            if (part_is_due(&trip->units[i]->parts[k])) {
-                return &trip->units[i]->parts[k].spots[0];
-            }
+    while (at->unit < trip->unit_count) {
+        struct tr_unit *unit = trip->units[at->unit];
+        if (at->part == unit->part_count) {
+            *at = (struct walk){.unit = at->unit + 1};
+        } else if (at->target == unit->parts[at->part].read_count) {
+            *at = (struct walk){.unit = at->unit, .part = at->part + 1};
+        } else {
+            *part = &unit->parts[at->part];
+            return &(*part)->targets[at->target++];
         }
     }
     return NULL;
 }
 
-static bool part_is_of(const struct tr_part *part, const struct tr_spot *rank)
+/* The first target that is still to be checked; NULL: none is. It names the rank whose turn it is. */
+static const struct tr_spot *due_spot(const struct tr_trip *trip)
 {
-    return part_is_due(part) && part->spots[0].engine_id == rank->engine_id &&
-           part->spots[0].rank == rank->rank;
+    struct walk at = {0};
+    struct tr_part *part = NULL;
+    const struct tr_target *target = target_next(trip, &at, &part);
+    while (target != NULL && !(target->device && !target->checked)) {
+        target = target_next(trip, &at, &part);
+    }
+    return target != NULL ? &target->spot : NULL;
 }
 
-/* The parts of the rank, in the order of the trip. Gives their count. */
+static bool target_is_of(const struct tr_target *target, const struct tr_spot *rank)
+{
+    return target->device && !target->checked && target->spot.engine_id == rank->engine_id &&
+           target->spot.rank == rank->rank;
+}
+
+/* The targets of the rank. Gives their count. */
 static uint32_t blocks_make(const struct tr_trip *trip, const struct tr_spot *rank,
                             struct sl_item_block *out)
 {
     uint32_t count = 0;
-    for (uint32_t i = 0; i < trip->unit_count; i++) {
-        for (uint32_t k = 0; k < trip->units[i]->part_count; k++) {
-            const struct tr_part *part = &trip->units[i]->parts[k];
-            if (part_is_of(part, rank)) {
-                SL_ASSERT(count < TR_KEYS_MAX);
-                out[count++] = (struct sl_item_block){.pool = part->spots[0].pool,
-                                                      .part = part->spots[0].part,
-                                                      .device_block = part->spots[0].device_block,
-                                                      .length_bytes = part->spot_bytes};
-            }
+    struct walk at = {0};
+    struct tr_part *part = NULL;
+    for (const struct tr_target *target = NULL; (target = target_next(trip, &at, &part)) != NULL;) {
+        if (target_is_of(target, rank)) {
+            SL_ASSERT(count < TR_KEYS_MAX);
+            out[count++] = (struct sl_item_block){.pool = target->spot.pool,
+                                                  .part = target->spot.part,
+                                                  .device_block = target->spot.device_block,
+                                                  .length_bytes = part->spot_bytes};
         }
     }
     return count;
@@ -70,7 +85,25 @@ static sl_err part_verdict(const struct tr_part *part, const struct sl_body_copy
     return sl_digest_equal(found, part->digest) ? SL_OK : SL_ERR_CORRUPT;
 }
 
-/* Units with a part of the rank that is not right leave the trip. */
+/* The first thing that is wrong with the unit's targets of the rank; *at counts the rank's. */
+static sl_err unit_verdict(struct tr_unit *unit, const struct tr_spot *rank,
+                           const struct sl_body_copy_reply *body, sl_err err, uint32_t *at)
+{
+    sl_err code = unit->cancelled;
+    for (uint32_t k = 0; k < unit->part_count; k++) {
+        for (uint32_t i = 0; i < unit->parts[k].read_count; i++) {
+            struct tr_target *target = &unit->parts[k].targets[i];
+            if (target_is_of(target, rank)) {
+                sl_err verdict = part_verdict(&unit->parts[k], body, (*at)++, err);
+                target->checked = verdict == SL_OK;
+                code = code == SL_OK ? verdict : code;
+            }
+        }
+    }
+    return code;
+}
+
+/* Units with a target of the rank that is not right leave the trip. */
 static void verdicts_take(struct transporter *self, struct tr_trip *trip,
                           const struct tr_spot *rank, const struct sl_body_copy_reply *body,
                           sl_err err)
@@ -79,15 +112,7 @@ static void verdicts_take(struct transporter *self, struct tr_trip *trip,
     bool wrong = false;
     for (uint32_t i = 0; i < trip->unit_count; i++) {
         struct tr_unit *unit = trip->units[i];
-        sl_err code = unit->cancelled;
-        for (uint32_t k = 0; k < unit->part_count; k++) {
-            struct tr_part *part = &unit->parts[k];
-            if (part_is_of(part, rank)) {
-                sl_err verdict = part_verdict(part, body, at++, err);
-                part->checked = verdict == SL_OK;
-                code = code == SL_OK ? verdict : code;
-            }
-        }
+        sl_err code = unit_verdict(unit, rank, body, err, &at);
         if (code == SL_OK) {
             continue;
         }

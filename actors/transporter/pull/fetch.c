@@ -174,7 +174,7 @@ void tr_unit_end(struct transporter *self, struct tr_unit *unit, sl_err code)
 static struct tr_unit *unit_alloc(uint32_t part_count, size_t spot_count, size_t key_bytes)
 {
     return calloc(1, sizeof(struct tr_unit) + part_count * sizeof(struct tr_part) +
-                         spot_count * sizeof(struct tr_spot) + key_bytes);
+                         spot_count * sizeof(struct tr_target) + key_bytes);
 }
 
 static bool unit_wait(struct transporter *self, struct tr_unit *unit, const struct tr_fetch *fetch,
@@ -276,16 +276,19 @@ static void text_keep(const struct sl_text *key, char **room, const char **at, u
     *room += key->length;
 }
 
-static void part_spots(const struct tr_item_spots *spots, uint32_t item, struct tr_spot **room,
-                       struct tr_unit *unit, struct tr_part *part)
+static void part_targets(const struct tr_item_spots *spots, uint32_t item, struct tr_target **room,
+                         struct tr_unit *unit, struct tr_part *part)
 {
     uint32_t first = spots->first[item];
-    part->spots = *room;
-    part->spot_count = spots->first[item + 1] - first;
+    part->targets = *room;
+    part->target_count = spots->first[item + 1] - first;
+    part->read_count = spots->sizes[item].read_count;
     part->spot_bytes = spots->sizes[item].length_bytes;
     unit->place_count += (uint32_t)spots->sizes[item].place_count;
-    memcpy(*room, &spots->all[first], part->spot_count * sizeof(**room));
-    *room += part->spot_count;
+    for (uint32_t i = 0; i < part->target_count; i++) {
+        part->targets[i].spot = spots->all[first + i];
+    }
+    *room += part->target_count;
 }
 
 static struct tr_unit *unit_make(const struct request *request, uint32_t unit_index)
@@ -307,8 +310,8 @@ static struct tr_unit *unit_make(const struct request *request, uint32_t unit_in
     if (unit == NULL) {
         return NULL;
     }
-    struct tr_spot *spot_room = (struct tr_spot *)&unit->parts[part_count];
-    char *room = (char *)&spot_room[spot_count];
+    struct tr_target *target_room = (struct tr_target *)&unit->parts[part_count];
+    char *room = (char *)&target_room[spot_count];
     unit->pull = request->spots != NULL;
     unit->part_count = part_count;
     unit->chain = request->body->chain;
@@ -321,9 +324,11 @@ static struct tr_unit *unit_make(const struct request *request, uint32_t unit_in
         const struct sl_item_asked *item = &items[request->order[first + i]];
         struct tr_part *part = &unit->parts[group != NULL ? item->part_index : 0];
         text_keep(&item->key, &room, &part->key, &part->key_length);
+        part->read_count = 1;
         if (request->spots != NULL) {
-            part_spots(request->spots, request->order[first + i], &spot_room, unit, part);
+            part_targets(request->spots, request->order[first + i], &target_room, unit, part);
         }
+        unit->read_count += part->read_count;
     }
     return unit;
 }

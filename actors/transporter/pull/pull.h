@@ -12,7 +12,8 @@ void tr_fetch_fini(struct transporter *self);
 void tr_fetch(struct transporter *self, const struct sl_msg *msg);
 /* Where the items of a PULL go; item i has the spots all[first[i]] .. all[first[i + 1]]. */
 struct tr_item_size {
-    uint64_t length_bytes, place_count; /* at most, of its first spot */
+    uint64_t length_bytes, place_count; /* at most, of all its reads */
+    uint32_t read_count;                /* 1; of device memory, its spots */
 };
 struct tr_item_spots {
     uint32_t *first; /* one more than items */
@@ -84,7 +85,7 @@ void tr_pull(struct transporter *self, const struct sl_msg *msg);
 /* Where the parts of a unit go, behind the *used places that others of the trip have. Errors: those
  * of tr_spot_places. */
 sl_err tr_straight_places(struct transporter *self, struct tr_unit *unit, uint32_t *used);
-void tr_straight_piece(const struct transporter *self, const struct tr_part *part,
+void tr_straight_piece(const struct transporter *self, const struct tr_target *target,
                        struct sl_fabric_piece *piece);
 /* Copies parts that have come to the other ranks that have them, a bounded share; gives when it wants
  * to run again. */

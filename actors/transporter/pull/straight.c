@@ -22,7 +22,7 @@ struct tr_straight {
     struct sl_fabric_place places[TR_TRIP_PLACES_MAX]; /* scratch of a trip */
     struct sender senders[SENDERS_MAX];
     struct {
-        sl_metric pulls, refused, cancelled, values, bytes, copied_bytes;
+        sl_metric pulls, refused, cancelled, values, bytes, copied_bytes, again_bytes;
     } metric;
 };
 
@@ -43,6 +43,7 @@ sl_err tr_straight_init(struct transporter *self, struct sl_error *why)
     straight->metric.values = sl_metric_define(page, "pulled_values");
     straight->metric.bytes = sl_metric_define(page, "pulled_bytes");
     straight->metric.copied_bytes = sl_metric_define(page, "pull_copied_bytes");
+    straight->metric.again_bytes = sl_metric_define(page, "pull_again_bytes");
     return SL_OK;
 }
 
@@ -95,7 +96,38 @@ static void spots_free(struct tr_item_spots *spots)
     free(spots->sizes);
 }
 
-/* Each item has a spot, all of an item are of one length, and the first lies at few enough places. */
+/* One read goes there. */
+static sl_err read_check(struct transporter *self, const struct tr_spot *spot, uint32_t item,
+                         struct tr_item_size *size, struct sl_error *why)
+{
+    uint64_t place_count = 0;
+    sl_err err = tr_spot_places_max(self, spot, &place_count, why);
+    if (err == SL_OK && place_count > SL_FABRIC_PLACES_MAX) {
+        err = sl_fail(why, SL_ERR_LIMIT, "PULL.items[%u] goes to %" PRIu64 " places, %u at most",
+                      item, place_count, SL_FABRIC_PLACES_MAX);
+    }
+    size->place_count += place_count;
+    size->read_count++;
+    return err;
+}
+
+/* What the CPU cannot copy on is read into each spot. */
+static sl_err reads_check(struct transporter *self, const struct tr_item_spots *spots,
+                          uint32_t item, struct sl_error *why)
+{
+    uint32_t first = spots->first[item], end = spots->first[item + 1];
+    bool device = false;
+    sl_err err = SL_OK;
+    for (uint32_t i = first; err == SL_OK && !device && i < end; i++) {
+        err = tr_spot_device(self, &spots->all[i], &device, why);
+    }
+    for (uint32_t i = first; err == SL_OK && i < (device ? end : first + 1); i++) {
+        err = read_check(self, &spots->all[i], item, &spots->sizes[item], why);
+    }
+    return err;
+}
+
+/* Each item has a spot, all of an item are of one length, and each read goes to few enough places. */
 static sl_err item_check(struct transporter *self, const struct tr_item_spots *spots, uint32_t item,
                          struct sl_error *why)
 {
@@ -104,23 +136,9 @@ static sl_err item_check(struct transporter *self, const struct tr_item_spots *s
     if (first == end) {
         return sl_fail(why, SL_ERR_INVALID, "PULL.items[%u] has no spot", item);
     }
-    sl_err err = tr_spot_places_max(self, &spots->all[first], &size->place_count, why);
-    if (err == SL_OK && size->place_count > SL_FABRIC_PLACES_MAX) {
-        err = sl_fail(why, SL_ERR_LIMIT, "PULL.items[%u] goes to %" PRIu64 " places, %u at most",
-                      item, size->place_count, SL_FABRIC_PLACES_MAX);
-    }
+    sl_err err = reads_check(self, spots, item, why);
     for (uint32_t i = first; err == SL_OK && i < end; i++) {
         uint64_t length_bytes = 0;
-        bool device = false;
-        err = tr_spot_device(self, &spots->all[i], &device, why);
-        if (err == SL_OK && device && end - first > 1) {
-            err = sl_fail(
-                why, SL_ERR_UNSUPPORTED,
-                "PULL.items[%u]: device memory of several ranks, which the CPU cannot copy", item);
-        }
-        if (err != SL_OK) {
-            break;
-        }
         err = tr_spot_length(self, &spots->all[i], &length_bytes, why);
         if (err == SL_OK && i > first && length_bytes != size->length_bytes) {
             err = sl_fail(why, SL_ERR_INVALID, "PULL.items[%u]: spots of different lengths", item);
@@ -134,7 +152,9 @@ static sl_err item_check(struct transporter *self, const struct tr_item_spots *s
 static sl_err groups_check(const struct sl_body_pull *body, const struct tr_item_spots *spots,
                            struct sl_error *why)
 {
-    uint64_t *counts = calloc(body->groups.count + 1, sizeof(*counts));
+    struct {
+        uint64_t places, reads;
+    } *counts = calloc(body->groups.count + 1, sizeof(*counts));
     sl_err err = SL_OK;
     if (counts == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a pull");
@@ -145,10 +165,11 @@ static sl_err groups_check(const struct sl_body_pull *body, const struct tr_item
             err = sl_fail(why, SL_ERR_INVALID, "PULL.items[%u].group is not in groups", i);
             break;
         }
-        counts[group] += spots->sizes[i].place_count;
-        if (counts[group] > TR_TRIP_PLACES_MAX) {
-            err = sl_fail(why, SL_ERR_LIMIT, "a block goes to more than %u places",
-                          TR_TRIP_PLACES_MAX);
+        counts[group].places += spots->sizes[i].place_count;
+        counts[group].reads += spots->sizes[i].read_count;
+        if (counts[group].places > TR_TRIP_PLACES_MAX || counts[group].reads > TR_KEYS_MAX) {
+            err = sl_fail(why, SL_ERR_LIMIT, "a block goes to more than %u places, or by %u reads",
+                          TR_TRIP_PLACES_MAX, TR_KEYS_MAX);
         }
     }
     free(counts);
@@ -234,52 +255,65 @@ void tr_pull(struct transporter *self, const struct sl_msg *msg)
 
 /* ---- reading ---- */
 
+static sl_err target_places(struct transporter *self, struct tr_target *target,
+                            uint64_t length_bytes, uint32_t *used)
+{
+    struct tr_range all = {.length_bytes = length_bytes};
+    uint32_t room = SL_MIN(TR_TRIP_PLACES_MAX - *used, SL_FABRIC_PLACES_MAX);
+    sl_err err = tr_spot_places(self, &target->spot, all, &self->straight->places[*used], room,
+                                &target->place_count, NULL);
+    if (err == SL_OK) {
+        err = tr_spot_device(self, &target->spot, &target->device, NULL);
+    }
+    if (err != SL_OK) {
+        return err;
+    }
+    target->checked = false;
+    target->place_at = *used;
+    *used += target->place_count;
+    return SL_OK;
+}
+
 sl_err tr_straight_places(struct transporter *self, struct tr_unit *unit, uint32_t *used)
 {
-    struct tr_straight *straight = self->straight;
     uint32_t at = *used;
     for (uint32_t k = 0; k < unit->part_count; k++) {
         struct tr_part *part = &unit->parts[k];
-        struct tr_range all = {.length_bytes = part->spot_bytes};
-        uint32_t room = SL_MIN(TR_TRIP_PLACES_MAX - at, SL_FABRIC_PLACES_MAX);
-        sl_err err = tr_spot_places(self, &part->spots[0], all, &straight->places[at], room,
-                                    &part->place_count, NULL);
-        if (err == SL_OK) {
-            err = tr_spot_device(self, &part->spots[0], &part->unseen, NULL);
+        for (uint32_t i = 0; i < part->read_count; i++) {
+            sl_err err = target_places(self, &part->targets[i], part->spot_bytes, &at);
+            if (err != SL_OK) {
+                return err;
+            }
         }
-        if (err != SL_OK) {
-            return err;
-        }
-        part->checked = false;
-        part->place_at = at;
-        at += part->place_count;
     }
     *used = at;
     return SL_OK;
 }
 
-void tr_straight_piece(const struct transporter *self, const struct tr_part *part,
+void tr_straight_piece(const struct transporter *self, const struct tr_target *target,
                        struct sl_fabric_piece *piece)
 {
-    piece->digest = part->unseen ? NULL : piece->digest;
-    piece->places = &self->straight->places[part->place_at];
-    piece->place_count = part->place_count;
-    piece->rail = self->rail_of_rank[part->spots[0].rank];
+    piece->digest = target->device ? NULL : piece->digest;
+    piece->places = &self->straight->places[target->place_at];
+    piece->place_count = target->place_count;
+    piece->rail = self->rail_of_rank[target->spot.rank];
 }
 
 /* ---- copying ---- */
 
 static void unit_pulled(struct transporter *self, struct tr_unit *unit, sl_err code)
 {
-    uint64_t bytes = 0;
+    uint64_t bytes = 0, again_bytes = 0;
     for (uint32_t k = 0; k < unit->part_count; k++) {
         bytes += unit->parts[k].spot_bytes;
+        again_bytes += (unit->parts[k].read_count - 1) * unit->parts[k].spot_bytes;
     }
     if (code == SL_OK) {
         struct sl_metrics *page = self->env->metrics;
         sl_metric_add(page, self->metric.values_read, unit->part_count);
         sl_metric_add(page, self->straight->metric.values, unit->part_count);
         sl_metric_add(page, self->straight->metric.bytes, bytes);
+        sl_metric_add(page, self->straight->metric.again_bytes, again_bytes);
     }
     tr_unit_end(self, unit, code);
 }
@@ -298,7 +332,7 @@ static bool unit_copy(struct transporter *self, struct tr_unit *unit, uint64_t *
 {
     while (unit->copied_parts < unit->part_count) {
         const struct tr_part *part = &unit->parts[unit->copied_parts];
-        if (unit->copied_spots + 1 >= part->spot_count) {
+        if (part->read_count > 1 || unit->copied_spots + 1 >= part->target_count) {
             unit->copied_parts++;
             unit->copied_spots = 0;
             continue;
@@ -309,8 +343,8 @@ static bool unit_copy(struct transporter *self, struct tr_unit *unit, uint64_t *
         struct tr_range range = {.offset_bytes = unit->copied_bytes,
                                  .length_bytes =
                                      SL_MIN(part->spot_bytes - unit->copied_bytes, *budget_bytes)};
-        sl_err err =
-            tr_spot_copy(self, &part->spots[0], &part->spots[unit->copied_spots + 1], range, NULL);
+        sl_err err = tr_spot_copy(self, &part->targets[0].spot,
+                                  &part->targets[unit->copied_spots + 1].spot, range, NULL);
         if (err != SL_OK) { /* a rank's registration has ended */
             unit_pulled(self, unit, err);
             return true;
@@ -420,8 +454,8 @@ uint64_t tr_pulls_fence(struct transporter *self, const struct sl_msg *msg)
 static bool unit_is_for(const struct tr_unit *unit, uint64_t engine_id)
 {
     for (uint32_t k = 0; unit->pull && k < unit->part_count; k++) {
-        for (uint32_t i = 0; i < unit->parts[k].spot_count; i++) {
-            if (unit->parts[k].spots[i].engine_id == engine_id) {
+        for (uint32_t i = 0; i < unit->parts[k].target_count; i++) {
+            if (unit->parts[k].targets[i].spot.engine_id == engine_id) {
                 return true;
             }
         }

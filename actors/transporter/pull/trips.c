@@ -140,7 +140,7 @@ static uint32_t trip_parts_max(const struct transporter *self, uint32_t peer, bo
 /* Takes from the line: the first unit, and those of the same FETCH that the same peer may have. */
 static uint32_t trip_fill(struct transporter *self, struct tr_trip *trip)
 {
-    uint32_t part_count = 0, place_count = 0;
+    uint32_t part_count = 0, place_count = 0, read_count = 0;
     uint64_t fetch_number = 0;
     uint32_t part_max = TR_KEYS_MAX;
     struct tr_unit **link = &self->queue_first;
@@ -158,7 +158,8 @@ static uint32_t trip_fill(struct transporter *self, struct tr_trip *trip)
         }
         bool fits = unit->fetch_number == fetch_number && !unit->alone &&
                     part_count + unit->part_count <= part_max &&
-                    place_count + unit->place_count <= TR_TRIP_PLACES_MAX;
+                    place_count + unit->place_count <= TR_TRIP_PLACES_MAX &&
+                    read_count + unit->read_count <= TR_KEYS_MAX;
         if (!first && (!fits || (peers >> trip->peer & 1) == 0)) {
             link = &unit->next;
             if (unit->fetch_number == fetch_number) {
@@ -178,6 +179,7 @@ static uint32_t trip_fill(struct transporter *self, struct tr_trip *trip)
         trip->units[trip->unit_count++] = unit;
         part_count += unit->part_count;
         place_count += unit->place_count;
+        read_count += unit->read_count;
         trip->deadline_ns = SL_MAX(trip->deadline_ns, unit->deadline_ns);
     }
     return part_count;
@@ -516,26 +518,35 @@ static sl_err unit_stands(struct transporter *self, struct tr_arena_looks *looks
     return unit->cancelled;
 }
 
+/* One a part; of parts in device memory, one a target. */
+static uint32_t part_pieces(struct transporter *self, const struct tr_trip *trip,
+                            const struct tr_part *part, struct sl_fabric_piece *out)
+{
+    for (uint32_t i = 0; i < part->read_count; i++) {
+        out[i] = (struct sl_fabric_piece){
+            .key = self->peers[trip->peer].windows[part->remote_arena].key,
+            .remote_offset_bytes = part->remote_offset_bytes,
+            .length_bytes = part->length_bytes,
+            .digest = &part->digest,
+        };
+        if (trip->pull) {
+            tr_straight_piece(self, &part->targets[i], &out[i]);
+        } else {
+            out[i].memory = self->arenas[part->arena].memory;
+            out[i].offset_bytes = part->offset_bytes;
+        }
+    }
+    return part->read_count;
+}
+
 static uint32_t pieces_make(struct transporter *self, const struct tr_trip *trip)
 {
-    const struct tr_peer *peer = &self->peers[trip->peer];
     uint32_t count = 0;
     for (uint32_t i = 0; i < trip->unit_count; i++) {
         for (uint32_t k = 0; k < trip->units[i]->part_count; k++) {
-            struct tr_part *part = &trip->units[i]->parts[k];
-            self->pieces[count] = (struct sl_fabric_piece){
-                .key = peer->windows[part->remote_arena].key,
-                .remote_offset_bytes = part->remote_offset_bytes,
-                .length_bytes = part->length_bytes,
-                .digest = &part->digest,
-            };
-            if (trip->pull) {
-                tr_straight_piece(self, part, &self->pieces[count]);
-            } else {
-                self->pieces[count].memory = self->arenas[part->arena].memory;
-                self->pieces[count].offset_bytes = part->offset_bytes;
-            }
-            count++;
+            const struct tr_part *part = &trip->units[i]->parts[k];
+            SL_ASSERT(count + part->read_count <= TR_KEYS_MAX);
+            count += part_pieces(self, trip, part, &self->pieces[count]);
         }
     }
     return count;
@@ -621,10 +632,10 @@ void tr_trip_read(void *context, const struct sl_fabric_done *done)
     for (uint32_t i = 0; i < trip->unit_count; i++) {
         struct tr_unit *unit = trip->units[i];
         sl_err code = unit->cancelled; /* nothing is copied on then */
-        for (uint32_t k = 0; k < unit->part_count; k++) {
+        for (uint32_t k = 0; k < unit->read_count; k++) {
             code = code == SL_OK ? (sl_err)codes[k] : code;
         }
-        codes += unit->part_count;
+        codes += unit->read_count;
         if (code == SL_OK) {
             peer->read_values += unit->part_count;
             continue;

@@ -27,6 +27,13 @@ enum engine_state {
     ENGINE_REFUSED /* not tried again while the registrar knows it */
 };
 #define NO_MEMORY UINT32_MAX /* of the fabric: no handle is that */
+/* Whose it is that device memory is left out. */
+enum out {
+    OUT_FABRIC,  /* tcp, or libibverbs, takes no dmabuf */
+    OUT_SWAPPER, /* driver, GPU or the rank's swapper hands none out */
+    OUT_NIC,     /* it does not register it */
+    OUT_COUNT
+};
 struct buffer {
     struct sl_memory_handle handle;
     uint64_t length_bytes; /* that must be mapped */
@@ -51,8 +58,9 @@ struct engine {
     struct tr_layout layout; /* of its blocks in the spans */
     uint32_t *memories;      /* of the fabric, one a span; NO_MEMORY: it was left out */
     uint32_t span_count, added;
-    uint64_t populated_bytes; /* of spans[added] */
-    uint64_t other_bytes;     /* of regions that cannot be mapped here */
+    uint64_t populated_bytes;      /* of spans[added] */
+    uint64_t other_bytes;          /* of regions that cannot be mapped here */
+    uint64_t out_bytes[OUT_COUNT]; /* of them: device memory */
 };
 struct tr_pools {
     struct sl_device *device; /* maps, nothing else */
@@ -60,7 +68,7 @@ struct tr_pools {
     uint32_t engine_max, span_count; /* spans of all engines */
     uint64_t list_due_ns, list_seq;
     struct {
-        sl_metric engines, memories, bytes, device_bytes, refused, regions;
+        sl_metric engines, memories, bytes, device_bytes, refused, regions, out[OUT_COUNT];
     } metric;
 };
 
@@ -70,11 +78,14 @@ static void metrics_show(struct transporter *self)
 {
     struct sl_metrics *page = self->env->metrics;
     struct tr_pools *pools = self->pools;
-    uint64_t engines = 0, memories = 0, bytes = 0, device_bytes = 0;
+    uint64_t engines = 0, memories = 0, bytes = 0, device_bytes = 0, out_bytes[OUT_COUNT] = {0};
     struct sl_fabric_stats stats;
     for (uint32_t i = 0; i < pools->engine_max; i++) {
         const struct engine *engine = &pools->engines[i];
         engines += engine->state == ENGINE_READY ? 1 : 0;
+        for (uint32_t k = 0; k < OUT_COUNT; k++) {
+            out_bytes[k] += engine->out_bytes[k];
+        }
         for (uint32_t s = 0; s < engine->added; s++) {
             bool there = engine->memories[s] != NO_MEMORY;
             memories += there ? 1 : 0;
@@ -90,6 +101,9 @@ static void metrics_show(struct transporter *self)
     sl_metric_set(page, pools->metric.bytes, bytes);
     sl_metric_set(page, pools->metric.device_bytes, device_bytes);
     sl_metric_set(page, pools->metric.regions, stats.regions);
+    for (uint32_t k = 0; k < OUT_COUNT; k++) {
+        sl_metric_set(page, pools->metric.out[k], out_bytes[k]);
+    }
 }
 
 static struct engine *engine_find(struct tr_pools *pools, uint64_t id)
@@ -248,6 +262,7 @@ static sl_err engine_layout(struct transporter *self, struct engine *engine,
             }
         } else {
             engine->other_bytes += region->length_bytes;
+            engine->out_bytes[OUT_FABRIC] += is_device(region) ? region->length_bytes : 0;
         }
     }
     if (err != SL_OK) {
@@ -351,14 +366,17 @@ static void engine_mapped(struct transporter *self, struct engine *engine)
 
 /* Its parts go by the arena and the swapper. */
 static void buffer_leave_out(struct transporter *self, struct engine *engine, uint32_t number,
-                             const struct sl_error *why)
+                             enum out cause, const struct sl_error *why)
 {
+    uint64_t before = engine->other_bytes;
     tr_dmabuf_close(&engine->buffers[number].dmabuf);
     tr_layout_leave_out(&engine->layout, number);
     for (uint32_t i = 0; i < engine->layout.layer_count; i++) {
         const struct tr_layer *layer = &engine->layout.layers[i];
         engine->other_bytes += layer->buffer == number ? layer->length_bytes : 0;
     }
+    engine->out_bytes[cause] += engine->other_bytes - before;
+    metrics_show(self);
     sl_log_write(self->env->log, SL_LOG_WARN, 0,
                  "device memory of engine %" PRIu64 ", rank %u, is left out of the fabric: %s",
                  engine->id, engine->buffers[number].rank, why->text);
@@ -382,7 +400,7 @@ static uint64_t buffer_export(struct transporter *self, struct engine *engine)
         next_ns = tr_dmabuf_ask(self, &buffer->dmabuf, &want, &engine->call_seq, &why);
     }
     if (buffer->dmabuf.state == TR_DMABUF_NONE) {
-        buffer_leave_out(self, engine, engine->mapped, &why);
+        buffer_leave_out(self, engine, engine->mapped, OUT_SWAPPER, &why);
         next_ns = 0;
         engine->mapped++;
     }
@@ -401,7 +419,7 @@ void tr_pools_exported(struct transporter *self, uint32_t index, const struct sl
     struct tr_dmabuf *dmabuf = &engine->buffers[engine->mapped].dmabuf;
     tr_dmabuf_answered(self, dmabuf, reply, &why);
     if (dmabuf->state == TR_DMABUF_NONE) {
-        buffer_leave_out(self, engine, engine->mapped, &why);
+        buffer_leave_out(self, engine, engine->mapped, OUT_SWAPPER, &why);
     }
     engine->mapped += dmabuf->state == TR_DMABUF_WANTED ? 0 : 1;
     self->env->ops->wake_at(self->env, 0);
@@ -466,7 +484,7 @@ static void engine_not_added(struct transporter *self, struct engine *engine,
     if (!engine->buffers[number].device) {
         engine_refuse(self, engine, why);
     } else if (engine->state == ENGINE_ADDING) {
-        buffer_leave_out(self, engine, number, why);
+        buffer_leave_out(self, engine, number, OUT_NIC, why);
         engine->memories[engine->added++] = NO_MEMORY;
     }
 }
@@ -742,6 +760,12 @@ sl_err tr_pools_init(struct transporter *self, struct sl_error *why)
     pools->metric.memories = sl_metric_define(env->metrics, "pool_memories");
     pools->metric.bytes = sl_metric_define(env->metrics, "pool_bytes");
     pools->metric.device_bytes = sl_metric_define(env->metrics, "pool_device_bytes");
+    static const char *const outs[OUT_COUNT] = {"pool_device_out_fabric_bytes",
+                                                "pool_device_out_swapper_bytes",
+                                                "pool_device_out_nic_bytes"};
+    for (uint32_t k = 0; k < OUT_COUNT; k++) {
+        pools->metric.out[k] = sl_metric_define(env->metrics, outs[k]);
+    }
     pools->metric.refused = sl_metric_define(env->metrics, "pools_refused");
     pools->metric.regions = sl_metric_define(env->metrics, "regions_registered");
     return sl_device_open("host", 0, STAGING_BYTES, &pools->device, why);

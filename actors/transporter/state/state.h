@@ -110,6 +110,11 @@ struct tr_pin_set {
 };
 
 /* ---- fetch.c, trips.c ---- */
+struct tr_target { /* where a part goes */
+    struct tr_spot spot;
+    uint32_t place_at, place_count; /* among the trip's */
+    bool device, checked;           /* no CPU can read it; what lies there has the digest */
+};
 struct tr_part {
     const char *key;
     uint16_t key_length;
@@ -117,12 +122,12 @@ struct tr_part {
     sl_ref ref; /* 0: nothing is reserved */
     uint64_t generation, offset_bytes, remote_offset_bytes, length_bytes;
     struct sl_digest digest;
-    /* PULL: it is read into the first spot, and copied from there to the others. */
-    const struct tr_spot *spots;    /* in the unit's memory */
-    uint32_t spot_count;            /* 0: into the arena */
-    uint32_t place_at, place_count; /* of the first one, among the trip's */
+    /* PULL: it is read into the first target, and copied from there to the others; where one of them is
+     * device memory, into each. */
+    struct tr_target *targets; /* in the unit's memory */
+    uint32_t target_count;     /* 0: into the arena */
+    uint32_t read_count;       /* 1 or target_count */
     uint64_t spot_bytes;
-    bool unseen, checked; /* of the spot: device memory; what lies there has the digest */
 };
 struct tr_wait {
     struct tr_wait *next;
@@ -142,7 +147,8 @@ struct tr_unit {                      /* an object, or a block with all its part
     bool alone;           /* too large for a trip with others */
     bool pull;            /* of a PULL, and of no other request */
     sl_err cancelled;     /* of a PULL: SL_OK, or it ends so as soon as nothing is written for it */
-    uint32_t place_count; /* at most, of all its parts */
+    uint32_t place_count; /* at most, of all its reads */
+    uint32_t read_count;  /* of all its parts */
     uint32_t copied_parts, copied_spots; /* what was copied on */
     uint64_t copied_bytes;
     sl_err code; /* why it is not here so far */

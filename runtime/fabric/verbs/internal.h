@@ -10,7 +10,8 @@
 #include "runtime/fabric/verbs/gid.h"
 #include "runtime/fabric/verbs/lib.h"
 
-#define VERBS_SIGNAL_EVERY 8u  /* units for one completion, at most */
+#define VERBS_SIGNAL_UNITS 8u /* for one completion, at most */
+#define VERBS_SIGNAL_BYTES (256 * SL_KIB)
 #define VERBS_CONTROL_MAX  64u /* binds and invalidations under way on a queue pair */
 #define VERBS_OWN_MAX      64u /* registrations of one ticket, where there are no windows */
 #define VERBS_INLINE_BYTES 64u
@@ -60,9 +61,10 @@ struct verbs {
     struct ibv_cq *cq;
     uint32_t cq_room, cq_used; /* entries that live queue pairs may need */
     int epoll_fd;
-    bool windows; /* the device has windows of type 2 */
-    bool armed;
-    uint64_t last_ns; /* of the last completion */
+    bool windows;        /* the device has windows of type 2 */
+    bool armed;          /* an event tells of the next completion */
+    uint32_t busy_steps; /* in a row that found completions */
+    uint64_t last_ns;    /* of the last completion */
     uint32_t units_out;
     uint16_t next_life;
     struct ibv_mw **free_windows;
@@ -96,7 +98,8 @@ void verbs_peers_step(struct sl_fabric *fabric);
 /* ---- verbs_work.c ---- */
 void verbs_lane_push(struct fabric_lane *lane);
 void verbs_lane_cancel(struct fabric_lane *lane);
-void verbs_poll(struct sl_fabric *fabric);
+/* False: nothing had ended. */
+bool verbs_poll(struct sl_fabric *fabric);
 /* ---- verbs_grant.c ---- */
 sl_err verbs_grant_add(struct sl_fabric *fabric, struct fabric_grant *grant, void *key,
                        uint32_t *key_bytes, struct sl_error *why);

@@ -17,6 +17,7 @@
 
 #define GIDS_MAX         256u
 #define SOFT_ROCE_VENDOR 0xffffffu
+#define ASYNC_EVERY      16u /* busy steps between two looks for the device's own events */
 
 /* ---- device, port, address ---- */
 
@@ -373,8 +374,11 @@ static void verbs_async(struct sl_fabric *fabric)
 
 static void verbs_step(struct sl_fabric *fabric)
 {
-    verbs_poll(fabric);
-    verbs_async(fabric);
+    struct verbs *verbs = verbs_of(fabric);
+    verbs->busy_steps = verbs_poll(fabric) ? verbs->busy_steps + 1 : 0;
+    if (verbs->busy_steps % ASYNC_EVERY == 0) { /* a system call */
+        verbs_async(fabric);
+    }
     verbs_peers_step(fabric);
 }
 

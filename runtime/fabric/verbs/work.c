@@ -28,6 +28,24 @@ static uint32_t unit_sges(const struct sl_fabric *fabric, const struct fabric_un
     return count;
 }
 
+/* One completion ends all units before it. So what is posted together asks for few: after so many units or
+ * bytes (a digest begins then), and for the last. Who waits for another unit waits for so much more at
+ * most. */
+struct signals {
+    uint32_t units;
+    uint64_t bytes;
+};
+static bool unit_told(struct signals *since, const struct fabric_unit *unit, bool last)
+{
+    since->units++;
+    since->bytes += unit->length_bytes;
+    if (!last && since->units < VERBS_SIGNAL_UNITS && since->bytes < VERBS_SIGNAL_BYTES) {
+        return false;
+    }
+    *since = (struct signals){0};
+    return true;
+}
+
 void verbs_lane_push(struct fabric_lane *lane)
 {
     struct fabric_peer *peer = lane->peer;
@@ -35,11 +53,12 @@ void verbs_lane_push(struct fabric_lane *lane)
     struct verbs_peer *state = peer->backend;
     struct ibv_send_wr works[SL_FABRIC_DEPTH_MAX], *bad = NULL;
     struct ibv_sge pieces[SL_FABRIC_DEPTH_MAX * VERBS_SGES_MAX];
+    struct signals since = {0};
     uint32_t count = 0, piece_count = 0;
     for (uint64_t i = lane->sent; i < lane->tail; i++, count++) {
         const struct fabric_unit *unit = fabric_lane_unit(lane, i);
         bool reads = unit->verb == SL_FABRIC_READ;
-        bool told = unit->last || i + 1 == lane->tail || i % VERBS_SIGNAL_EVERY == 0;
+        bool told = unit_told(&since, unit, i + 1 == lane->tail);
         bool small = !reads && !unit->unseen && unit->length_bytes <= VERBS_INLINE_BYTES;
         uint32_t sges = unit_sges(peer->fabric, unit, &pieces[piece_count]);
         works[count] = (struct ibv_send_wr){
@@ -140,24 +159,30 @@ static bool poll_some(struct sl_fabric *fabric)
     return count > 0;
 }
 
-void verbs_poll(struct sl_fabric *fabric)
+bool verbs_poll(struct sl_fabric *fabric)
 {
     struct verbs *verbs = verbs_of(fabric);
     struct ibv_cq *cq = NULL;
     void *context = NULL;
-    while (verbs->lib.verbs_get_cq_event(verbs->channel, &cq, &context) == 0) {
+    bool found = false;
+    /* An armed queue gives one event; to look for it is a system call. */
+    if (verbs->armed && verbs->lib.verbs_get_cq_event(verbs->channel, &cq, &context) == 0) {
         verbs->lib.verbs_ack_cq_events(cq, 1);
         verbs->armed = false;
     }
     for (uint32_t i = 0; i < POLL_ROUNDS; i++) {
         if (poll_some(fabric)) {
+            found = true;
             continue;
         }
         bool spins = verbs->units_out > 0 && fabric->options.spin_ns > 0 &&
                      fabric->now_ns - verbs->last_ns < fabric->options.spin_ns;
         if (verbs->armed || spins) {
             fabric->work_due |= spins;
-            return;
+            return found;
+        }
+        if (found) { /* first what there is room for now, then another look */
+            break;
         }
         if (ibv_req_notify_cq(verbs->cq, 0) != 0) {
             break;
@@ -165,4 +190,5 @@ void verbs_poll(struct sl_fabric *fabric)
         verbs->armed = true; /* and look once more: one may have come in between */
     }
     fabric->work_due = true;
+    return found;
 }

@@ -95,9 +95,9 @@ static sl_err coordinator_init(void *state, struct sl_env *env, struct sl_error 
         err = co_handovers_init(self, why);
     }
     if (err == SL_OK) {
-        /* An op has one call, or one for each rank; an ABORT may outlive it. */
-        uint32_t call_count = self->op_max * (4 + self->rank_count) + self->engine_max +
-                              4 * self->handover_max + CO_RANKS_MAX + 1;
+        /* An op has one call, or one for each rank and batch; an ABORT may outlive it. */
+        uint32_t call_count = self->op_max * (4 + CO_BATCHES_MAX + self->rank_count) +
+                              self->engine_max + 4 * self->handover_max + CO_RANKS_MAX + 1;
         err = sl_calls_create(env, call_count, &self->calls, why);
     }
     if (err == SL_OK) {
@@ -204,6 +204,9 @@ static void call_ended(struct coordinator *self, const struct sl_call *call,
         break;
     case CO_CALL_SHARE:
         co_share_answered(self, &self->ops[index], rank, call->type, reply);
+        break;
+    case CO_CALL_BATCH:
+        co_batch_answered(self, &self->ops[index], rank, reply);
         break;
     case CO_CALL_ENGINE:
         co_engine_answered(self, index, reply);

@@ -42,7 +42,8 @@ static void parts_ask(struct co_op *op)
         struct co_part *part = &op->parts[i];
         const struct co_cut *cut = co_cut_of(op, i);
         struct co_range range;
-        bool asked = part->state == op->type->copied_from && co_layers_range(op, cut, &range);
+        bool asked = part->state == op->type->copied_from && co_batches_look(op, i) &&
+                     co_layers_range(op, cut, &range);
         part->missed = false;
         part->asked = !asked                      ? 0
                       : op->type->kind == CO_LOAD ? cut->owners
@@ -207,6 +208,8 @@ void co_copy_slice(struct coordinator *self, struct co_op *op)
 {
     if (co_by_layers(op)) {
         op->type->layers_begin(self, op);
+    } else if (op->type == &co_push_out_type) {
+        co_batches_begin(self, op);
     } else {
         co_op_enter(self, op, CO_COPY);
     }

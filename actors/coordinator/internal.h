@@ -284,7 +284,11 @@ void co_push_fallback_note(struct coordinator *self, struct co_op *op);
 void co_push_start(struct coordinator *self, struct co_op *op, uint32_t first);
 /* Has extents reserved for them, or lets the push fail. */
 void co_push_extents(struct coordinator *self, struct co_op *op);
-/* Sends a batch of pieces. False: the op was ended. */
+/* PUSH_SEND of a batch of pieces, in memory of the op. False: the op was ended. */
+bool co_push_message(struct coordinator *self, struct co_op *op,
+                     const struct sl_item_pushed *pieces, uint32_t count, bool last,
+                     struct sl_msg *out);
+/* Sends it, as the op's one request. False: the op was ended. */
 bool co_push_batch(struct coordinator *self, struct co_op *op, const struct sl_item_pushed *pieces,
                    uint32_t count, uint32_t layer, bool last);
 void co_push_reserve(struct coordinator *self, struct co_op *op); /* enters CO_RESERVE */
@@ -301,6 +305,21 @@ void co_push_done(struct coordinator *self, struct co_op *op);
 void co_push_in_await(struct coordinator *self, struct co_op *op);
 /* Goes on through storage, or ends. */
 void co_push_out_failed(struct coordinator *self, struct co_op *op, sl_err code);
+
+/* A push was refused, and the transporter took none of it: it begins anew with extents. */
+void co_push_out_by_extents(struct coordinator *self, struct co_op *op);
+
+/* ---- push_batches.c: looks, writes and checks of a push at the same time ---- */
+void co_batches_begin(struct coordinator *self, struct co_op *op);
+/* Whether the COPYs that begin now are of this part; true for all other ops. */
+bool co_batches_look(const struct co_op *op, uint32_t part);
+/* These COPYs are done. */
+void co_batches_looked(struct coordinator *self, struct co_op *op);
+/* The answer to a PUSH_SEND; NULL: none came in time. */
+void co_batch_answered(struct coordinator *self, struct co_op *op, uint32_t place,
+                       const struct sl_msg *reply);
+/* Nothing is heard of them any more. */
+void co_batches_forget(struct coordinator *self, struct co_op *op);
 
 /* ---- straight.c: pushes between pools, without extents ---- */
 /* Whether to try it for so many blocks. */

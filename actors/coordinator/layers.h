@@ -8,6 +8,7 @@
 #define CO_LAYERS_MAX        4096u
 #define CO_LAYER_WAITERS_MAX (2 * CO_RANKS_MAX) /* each rank's, and the one it gave up before */
 #define CO_BATCH_PIECES      512u               /* of a PUSH_SEND */
+#define CO_BATCHES_MAX       4u                 /* PUSH_SENDs of an op in flight */
 
 struct co_layer_waiter { /* LAYER_WAIT */
     struct sl_return back;
@@ -16,6 +17,15 @@ struct co_layer_waiter { /* LAYER_WAIT */
 struct co_layer_word { /* LAYER_READY of one rank */
     uint64_t member;   /* engine id of its registration, as the sender says */
     uint32_t layers;
+};
+/* Of a push that is not by layers: parts of the slice, in their order. */
+struct co_batches {
+    uint32_t looked;                    /* parts before it are copied, or their digests known */
+    uint32_t look_end;                  /* the COPYs in flight are of those before it */
+    uint32_t sent;                      /* PUSH_SEND named those before it */
+    uint32_t open;                      /* PUSH_SENDs in flight */
+    uint64_t call_seqs[CO_BATCHES_MAX]; /* 0: none */
+    sl_err failed; /* nothing more is sent; goes on when nothing is in flight */
 };
 /* Of an op by layers. A layer is one of the forward pass; what of each pool belongs to it the
  * request says. Layers are counted from the first: "3" is the first three. */

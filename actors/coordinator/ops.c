@@ -377,6 +377,7 @@ void co_op_end(struct coordinator *self, struct co_op *op, sl_err code)
         sl_calls_forget(self->calls, op->call_seq);
         op->call_seq = 0;
     }
+    co_batches_forget(self, op);
     if (op->type->failed != NULL && code != SL_OK) {
         op->type->failed(self, op, code);
     }

@@ -114,18 +114,19 @@ void co_push_start(struct coordinator *self, struct co_op *op, uint32_t first)
     }
 }
 
-bool co_push_batch(struct coordinator *self, struct co_op *op, const struct sl_item_pushed *pieces,
-                   uint32_t count, uint32_t layer, bool last)
+bool co_push_message(struct coordinator *self, struct co_op *op,
+                     const struct sl_item_pushed *pieces, uint32_t count, bool last,
+                     struct sl_msg *out)
 {
     struct co_layers *layers = &op->layers;
-    struct sl_msg push = {.type = SL_MSG_PUSH_SEND};
-    struct sl_body_push_send *body = &push.body.push_send;
-    *body = (struct sl_body_push_send){.ticket = op->push.ticket, .layer = layer};
+    struct sl_body_push_send *body = &out->body.push_send;
+    *out = (struct sl_msg){.type = SL_MSG_PUSH_SEND};
+    body->ticket = op->push.ticket;
     if (!op->push.straight) {
         body->last = last;
         body->pieces.at = pieces;
         body->pieces.count = count;
-        return co_op_call(self, op, "transporter.0", &push);
+        return true;
     }
     if (layers->pool_pieces == NULL) {
         layers->pool_pieces =
@@ -146,6 +147,17 @@ bool co_push_batch(struct coordinator *self, struct co_op *op, const struct sl_i
         op->push.lent = true;
         sl_metric_add(self->env->metrics, self->metric.straight_count, 1);
     }
+    return true;
+}
+
+bool co_push_batch(struct coordinator *self, struct co_op *op, const struct sl_item_pushed *pieces,
+                   uint32_t count, uint32_t layer, bool last)
+{
+    struct sl_msg push;
+    if (!co_push_message(self, op, pieces, count, last, &push)) {
+        return false;
+    }
+    push.body.push_send.layer = layer;
     return co_op_call(self, op, "transporter.0", &push);
 }
 

@@ -27,6 +27,7 @@ void co_push_out_failed(struct coordinator *self, struct co_op *op, sl_err code)
         op->call_seq = 0;
     }
     op->layers.pushing = false;
+    co_batches_forget(self, op);
     out_abort(self, op, code);
     co_store_abort(self, op);
     if (!co_push_falls_back(self)) {
@@ -49,72 +50,13 @@ static void out_reserved(struct coordinator *self, struct co_op *op, const struc
     }
 }
 
-static void batch_send(struct coordinator *self, struct co_op *op)
-{
-    const struct co_engine *engine = op->engine;
-    uint32_t part_total = op->slice_count * engine->part_count;
-    uint32_t from = op->asked_count, count = SL_MIN(part_total - from, CO_BATCH_PIECES);
-    struct sl_item_pushed *pieces = co_memory_take(&op->work, count, sizeof(*pieces));
-    if (pieces == NULL) {
-        co_op_end(self, op, SL_ERR_NO_MEMORY);
-        return;
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        const struct co_part *part = &op->parts[from + i];
-        pieces[i] = (struct sl_item_pushed){.part = from + i,
-                                            .arena = part->arena,
-                                            .offset_bytes = part->offset_bytes,
-                                            .length_bytes = co_cut_of(op, from + i)->length_bytes,
-                                            .digest_low = part->digest.low,
-                                            .digest_high = part->digest.high};
-    }
-    op->asked_count = from + count;
-    (void)co_push_batch(self, op, pieces, count, 0, op->asked_count == part_total);
-}
-
 /* The transporter cannot read these pools, and nothing was read: all goes by extents. */
-static void out_by_extents(struct coordinator *self, struct co_op *op)
+void co_push_out_by_extents(struct coordinator *self, struct co_op *op)
 {
     for (uint32_t i = 0; i < op->slice_count * op->engine->part_count; i++) {
         op->parts[i] = (struct co_part){0};
     }
     co_push_extents(self, op);
-}
-
-/* Only as long as nothing of it was written. */
-static bool out_refused(struct coordinator *self, struct co_op *op, sl_err code)
-{
-    return !op->push.begun && co_straight_refused(self, op, code);
-}
-
-static void out_copied(struct coordinator *self, struct co_op *op)
-{
-    uint32_t part_total = op->slice_count * op->engine->part_count;
-    for (uint32_t i = 0; i < part_total; i++) {
-        if (op->parts[i].state != CO_PART_COPIED) {
-            co_reason(op, "a rank did not copy its part");
-            co_push_out_failed(self, op, SL_ERR_INCOMPLETE);
-            return;
-        }
-    }
-    op->asked_count = 0;
-    co_op_enter(self, op, CO_PUSH);
-}
-
-static void batch_sent(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
-{
-    op->push.begun = op->push.begun || reply->code == SL_OK;
-    if (reply->code != SL_OK && out_refused(self, op, reply->code)) {
-        out_by_extents(self, op);
-    } else if (reply->code != SL_OK) {
-        co_reason(op, "push: %s",
-                  reply->text.length > 0 ? reply->text.at : sl_err_text(reply->code));
-        co_push_out_failed(self, op, reply->code);
-    } else if (op->asked_count < op->slice_count * op->engine->part_count) {
-        batch_send(self, op);
-    } else {
-        co_push_done(self, op);
-    }
 }
 
 void co_push_done(struct coordinator *self, struct co_op *op)
@@ -165,7 +107,7 @@ bool co_push_layers(struct coordinator *self, struct co_op *op)
 
 bool co_push_layers_refused(struct coordinator *self, struct co_op *op, sl_err code)
 {
-    return out_refused(self, op, code);
+    return !op->push.begun && co_straight_refused(self, op, code); /* nothing of it was written */
 }
 
 static void layers_enter(struct coordinator *self, struct co_op *op)
@@ -177,7 +119,7 @@ static void layers_enter(struct coordinator *self, struct co_op *op)
     }
     if (op->layers.by_extents) {
         op->layers.by_extents = false;
-        out_by_extents(self, op);
+        co_push_out_by_extents(self, op);
     } else if (failed != SL_OK) {
         co_push_out_failed(self, op, failed);
     } else {
@@ -190,7 +132,8 @@ static void layers_enter(struct coordinator *self, struct co_op *op)
 /* What was sent may be read yet. */
 static void out_ended(struct coordinator *self, struct co_op *op, sl_err code)
 {
-    if (op->phase == CO_PUSH || (co_by_layers(op) && !op->push.over)) {
+    bool sent = co_by_layers(op) || op->push.batches.sent > 0 || op->phase == CO_PUSH;
+    if (sent && !op->push.over) {
         out_abort(self, op, code);
     }
 }
@@ -203,7 +146,7 @@ static const struct co_phase_ops phases[CO_PHASES] = {
     [CO_COPY] = {.enter = co_copy_start, .reply = co_layers_pushed},
     [CO_LAYERS] = {.enter = layers_enter, .reply = co_layers_pushed},
     [CO_SETTLE] = {.reply = co_layers_pushed, .tick = co_fence_tick},
-    [CO_PUSH] = {.enter = batch_send, .reply = batch_sent},
+    [CO_PUSH] = {.enter = NULL}, /* batches are calls of their own */
     [CO_ZOMBIE] = {.tick = co_fence_tick},
 };
 
@@ -213,7 +156,7 @@ const struct co_type co_push_out_type = {
     .copied_from = CO_PART_GRANTED,
     .go = out_go,
     .push_failed = co_push_out_failed,
-    .copied = out_copied,
+    .copied = co_batches_looked,
     .layers_begin = co_layers_begin_push,
     .layers_copied = co_layers_copied_store,
     .layers_go = co_layers_go_push,

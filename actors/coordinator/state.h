@@ -188,6 +188,7 @@ struct co_push {               /* of the two types that push */
     bool straight;             /* from or into the pools, without extents */
     bool straight_barred;      /* that was refused */
     bool begun;                /* out: a batch was acknowledged */
+    struct co_batches batches;
     bool lent; /* the transporter may read or write the device blocks: fenced before they go back */
 };
 
@@ -306,6 +307,7 @@ struct co_rank {
 enum co_call {
     CO_CALL_OP = 1, /* cookie carries the op's slot */
     CO_CALL_SHARE,  /* and the rank */
+    CO_CALL_BATCH,  /* and its place among the op's batches */
     CO_CALL_ENGINE,
     CO_CALL_PING,
     CO_CALL_HELLO,

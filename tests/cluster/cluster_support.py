@@ -31,8 +31,11 @@ def cpu_of(pid):
     """Seconds that its threads ran."""
     ran = 0
     for thread in os.listdir(f"/proc/{pid}/task"):
-        with open(f"/proc/{pid}/task/{thread}/schedstat", encoding="utf-8") as stat:
-            ran += int(stat.read().split()[0])
+        try:
+            with open(f"/proc/{pid}/task/{thread}/schedstat", encoding="utf-8") as stat:
+                ran += int(stat.read().split()[0])
+        except FileNotFoundError:  # a worker of the kernel's that has ended
+            pass
     return ran / 1e9
 
 

@@ -350,6 +350,191 @@ START_TEST(a_rank_that_has_not_looked_at_its_part_fails_the_push)
     }
 END_TEST
 
+/* ---- several batches ---- */
+
+#define MANY       256u            /* blocks */
+#define BATCH      128u            /* parts */
+#define LOOK_FIRST (BATCH / RANKS) /* of a rank */
+#define LOOK_REST  (MANY - LOOK_FIRST)
+
+static uint64_t many_begin(struct bed *bed, const struct sl_item_ticket *ticket)
+{
+    return side_begin(bed, SL_MSG_STORE,
+                      (struct side){.op_id = SEND, .id = ID, .blocks = MANY, .ticket = ticket},
+                      true);
+}
+
+static void looked(struct bed *bed, uint32_t count)
+{
+    ck_assert_uint_eq(answer_copy(bed, 0, UINT64_MAX), count);
+    ck_assert_uint_eq(answer_copy(bed, 1, UINT64_MAX), count);
+}
+
+/* A batch that was sent; which one, counted from 0. */
+static struct sl_msg batch_taken(struct bed *bed, uint32_t number)
+{
+    struct sl_msg push = take(bed, "transporter.0", SL_MSG_PUSH_SEND);
+    const struct sl_body_push_send *body = &push.body.push_send;
+    ck_assert_uint_eq(body->pool_pieces.count, BATCH);
+    ck_assert_uint_eq(body->spots.count, BATCH);
+    ck_assert_uint_eq(body->pool_pieces.at[0].part, number * BATCH);
+    ck_assert_uint_eq(body->pool_pieces.at[BATCH - 1].part, (number + 1) * BATCH - 1);
+    ck_assert(body->pool_last == (number == MANY * RANKS / BATCH - 1));
+    return push;
+}
+
+static void batch_answer(struct bed *bed, const struct sl_msg *push, sl_err code)
+{
+    answer(bed, "transporter.0", push, (struct sl_msg){.code = code});
+}
+
+/* Three of four are in flight; the last one waits. */
+static uint64_t three_batches(struct bed *bed, const struct sl_item_ticket *ticket,
+                              struct sl_msg out[3])
+{
+    uint64_t send = many_begin(bed, ticket);
+    looked(bed, LOOK_FIRST);
+    out[0] = batch_taken(bed, 0);
+    looked(bed, LOOK_REST);
+    out[1] = batch_taken(bed, 1);
+    out[2] = batch_taken(bed, 2);
+    ck_assert(!sent(bed, "transporter.0", SL_MSG_PUSH_SEND));
+    return send;
+}
+
+START_TEST(batches_go_while_the_next_blocks_are_looked_at)
+    {
+        struct bed *bed = straight_bed(straight);
+        struct sl_item_ticket ticket = ticket_of("b255", MANY);
+        uint64_t send = many_begin(bed, &ticket);
+        looked(bed, LOOK_FIRST);
+        struct sl_msg first = batch_taken(bed, 0), reply;
+        batch_answer(bed, &first, SL_OK); /* before the rest is looked at */
+        ck_assert(!sent(bed, "transporter.0", SL_MSG_PUSH_SEND));
+        looked(bed, LOOK_REST);
+        for (uint32_t i = 1; i < 4; i++) {
+            struct sl_msg push = batch_taken(bed, i);
+            ck_assert_uint_eq(push.body.push_send.pool_pieces.at[1].digest_low, 2);
+            ck_assert(!answered(bed, send, &reply));
+            if (i == 2) { /* the last one goes alone */
+                ck_assert(!sent(bed, "transporter.0", SL_MSG_PUSH_SEND));
+            }
+            batch_answer(bed, &push, SL_OK);
+        }
+        reply = reply_to(bed, send);
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert(reply.body.store_reply.fenced);
+        ck_assert_uint_eq(metric(bed, "handovers_pushed"), 1);
+        bed_end(bed);
+    }
+END_TEST
+
+/* In whatever order the others are acknowledged. */
+static const uint32_t orders[][3] = {{0, 1, 2}, {2, 1, 0}, {1, 2, 0}};
+START_TEST(the_last_batch_goes_when_every_other_one_was_acknowledged)
+    {
+        struct bed *bed = straight_bed(straight);
+        struct sl_item_ticket ticket = ticket_of("b255", MANY);
+        struct sl_msg pushes[3], reply;
+        uint64_t send = three_batches(bed, &ticket, pushes);
+        for (uint32_t i = 0; i < 3; i++) {
+            ck_assert(!sent(bed, "transporter.0", SL_MSG_PUSH_SEND));
+            batch_answer(bed, &pushes[orders[_i][i]], SL_OK);
+        }
+        struct sl_msg last = batch_taken(bed, 3);
+        ck_assert(!answered(bed, send, &reply));
+        batch_answer(bed, &last, SL_OK);
+        ck_assert_int_eq(reply_to(bed, send).code, SL_OK);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(a_push_of_which_a_batch_fails_waits_for_the_others_and_goes_on)
+    {
+        struct bed *bed = straight_bed(strict);
+        struct sl_item_ticket ticket = ticket_of("b255", MANY);
+        struct sl_msg pushes[3], reply;
+        uint64_t send = three_batches(bed, &ticket, pushes);
+        batch_answer(bed, &pushes[orders[_i][0]], SL_ERR_PEER_DIED);
+        batch_answer(bed, &pushes[orders[_i][1]], SL_OK);
+        ck_assert(!answered(bed, send, &reply));
+        ck_assert(!sent(bed, "transporter.0", SL_MSG_PUSH_ABORT));
+        batch_answer(bed, &pushes[orders[_i][2]], SL_ERR_STALE);
+        reply = reply_to(bed, send);
+        ck_assert_int_eq(reply.code, SL_ERR_PEER_DIED); /* the first reason */
+        ck_assert(!reply.body.store_reply.fenced);
+        ck_assert(!sent(bed, "transporter.0", SL_MSG_PUSH_SEND));
+        (void)take(bed, "transporter.0", SL_MSG_PUSH_ABORT);
+        (void)fence_of(bed, SEND);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(a_push_that_is_refused_while_blocks_are_looked_at_goes_by_extents_behind_the_look)
+    {
+        struct bed *bed = straight_bed(straight);
+        struct sl_item_ticket ticket = ticket_of("b255", MANY);
+        (void)many_begin(bed, &ticket);
+        looked(bed, LOOK_FIRST);
+        struct sl_msg push = batch_taken(bed, 0);
+        batch_answer(bed, &push, SL_ERR_UNSUPPORTED);
+        ck_assert(!sent(bed, "registrar", SL_MSG_RESERVE));
+        looked(bed, LOOK_REST);
+        ck_assert(!sent(bed, "transporter.0", SL_MSG_PUSH_SEND));
+        struct sl_msg reserve = take(bed, "registrar", SL_MSG_RESERVE);
+        ck_assert_uint_eq(reserve.body.reserve.items.count, MANY * RANKS);
+        ck_assert_uint_eq(metric(bed, "pushes_straight_refused"), 1);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(a_push_that_was_refused_in_the_middle_is_not_begun_anew)
+    {
+        struct bed *bed = straight_bed(strict);
+        struct sl_item_ticket ticket = ticket_of("b255", MANY);
+        struct sl_msg pushes[3];
+        uint64_t send = three_batches(bed, &ticket, pushes);
+        batch_answer(bed, &pushes[1], SL_ERR_LIMIT);
+        batch_answer(bed, &pushes[2], SL_ERR_LIMIT);
+        batch_answer(bed, &pushes[0], SL_OK); /* some of it is there */
+        ck_assert_int_eq(reply_to(bed, send).code, SL_ERR_LIMIT);
+        ck_assert(!sent(bed, "registrar", SL_MSG_RESERVE));
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(batches_in_flight_end_with_the_op)
+    {
+        struct bed *bed = straight_bed(strict);
+        struct sl_item_ticket ticket = ticket_of("b255", MANY);
+        struct sl_msg pushes[3];
+        uint64_t send = side_send(bed, SL_MSG_STORE,
+                                  (struct side){.op_id = SEND,
+                                                .id = ID,
+                                                .blocks = MANY,
+                                                .ticket = &ticket,
+                                                .budget_ns = 300 * SL_NS_PER_MS});
+        answer_engine(bed);
+        keys_known(bed, MANY);
+        looked(bed, LOOK_FIRST);
+        pushes[0] = batch_taken(bed, 0);
+        looked(bed, LOOK_REST);
+        pushes[1] = batch_taken(bed, 1);
+        fake_pass(&bed->fake, 300 * SL_NS_PER_MS);
+        ck_assert_int_eq(reply_to(bed, send).code, SL_ERR_TIMEOUT);
+        (void)take(bed, "transporter.0", SL_MSG_PUSH_ABORT);
+        struct sl_msg fence = fence_of(bed, SEND);
+        batch_answer(bed, &pushes[1], SL_OK); /* late: nobody hears it */
+        batch_answer(bed, &pushes[0], SL_ERR_STALE);
+        answer(bed, "transporter.0", &fence, (struct sl_msg){.code = SL_OK});
+        struct sl_msg said;
+        uint64_t ask = fenced_ask(bed, SEND);
+        ck_assert(answered(bed, ask, &said));
+        ck_assert(said.body.op_fenced_reply.fenced);
+        bed_end(bed);
+    }
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("coordinator_straight");
@@ -369,6 +554,15 @@ int main(void)
                         SL_COUNT(refusals));
     tcase_add_test(prefill, a_push_that_fails_goes_on_through_storage_and_is_fenced_at_the_end);
     tcase_add_test(prefill, a_rank_that_has_not_looked_at_its_part_fails_the_push);
+    tcase_add_test(prefill, batches_go_while_the_next_blocks_are_looked_at);
+    tcase_add_loop_test(prefill, the_last_batch_goes_when_every_other_one_was_acknowledged, 0,
+                        SL_COUNT(orders));
+    tcase_add_loop_test(prefill, a_push_of_which_a_batch_fails_waits_for_the_others_and_goes_on, 0,
+                        SL_COUNT(orders));
+    tcase_add_test(
+        prefill, a_push_that_is_refused_while_blocks_are_looked_at_goes_by_extents_behind_the_look);
+    tcase_add_test(prefill, a_push_that_was_refused_in_the_middle_is_not_begun_anew);
+    tcase_add_test(prefill, batches_in_flight_end_with_the_op);
     suite_add_tcase(suite, prefill);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

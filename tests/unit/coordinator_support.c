@@ -124,10 +124,10 @@ void answer_engine(struct bed *bed)
                                              .handle_kind = 1,
                                              .pid = engine_proc.pid,
                                              .fd = 3,
-                                             .length_bytes = 100 * PART_BYTES,
+                                             .length_bytes = 300 * PART_BYTES,
                                              .block_stride_bytes = PART_BYTES,
                                              .piece_bytes = PART_BYTES / 2,
-                                             .block_count = 100};
+                                             .block_count = 300};
     }
     struct sl_msg reply = {.code = SL_OK};
     reply.body.engine_get_reply = (struct sl_body_engine_get_reply){
@@ -214,8 +214,8 @@ void answer_reserve(struct bed *bed, uint32_t block, sl_err code)
 uint64_t answer_copy(struct bed *bed, uint32_t rank, uint64_t missing)
 {
     char name[16];
-    uint8_t done[16] = {0};
-    struct sl_digest digests[128] = {0};
+    uint8_t done[BLOCKS_MAX / 8] = {0};
+    struct sl_digest digests[BLOCKS_MAX] = {0};
     swapper_name(rank, name);
     struct sl_msg copy = take(bed, name, SL_MSG_COPY);
     ck_assert_uint_eq(copy.body.copy.rank, rank);

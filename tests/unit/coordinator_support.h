@@ -17,7 +17,7 @@
 #define ENGINE_ID  UINT64_C(77)
 #define RANKS      2u
 #define PART_BYTES 4096u
-#define BLOCKS_MAX 64u
+#define BLOCKS_MAX 256u
 
 static const struct sl_proc_id engine_proc = {.pid = 501, .start_time = 9};
 static const struct sl_proc_id swapper_procs[RANKS] = {{.pid = 601, .start_time = 1},

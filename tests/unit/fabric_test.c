@@ -668,6 +668,130 @@ START_TEST(a_writer_that_stops_half_way_has_a_deadline)
     }
 END_TEST
 
+/* A stream of writes, as a peer may cut it into packets: what is behind a value may come with it. */
+#define STREAM_REQUESTS 40u
+#define STREAM_FORGED   7u
+static const uint32_t stream_values[] = {1, 100, 5000, 16384, 63, 1100, 65537, 4096};
+static const size_t stream_cuts[] = {64, 1, 1000, 1089, 17000, SIZE_MAX};
+
+static size_t stream_make(const struct sl_wire_key *key, unsigned char *out, unsigned char *want)
+{
+    size_t bytes = 0;
+    uint64_t offset_bytes = 0;
+    for (uint32_t i = 0; i < STREAM_REQUESTS; i++) {
+        uint32_t length_bytes = stream_values[i % SL_COUNT(stream_values)];
+        struct sl_wire_request request = {.verb = SL_WIRE_WRITE,
+                                          .sequence = i,
+                                          .length_bytes = length_bytes,
+                                          .offset_bytes = offset_bytes,
+                                          .generation = key->generation,
+                                          .grant = key->grant};
+        memcpy(request.token, key->token, sizeof(key->token));
+        request.token[0] ^= i == STREAM_FORGED ? 1 : 0;
+        sl_wire_request_write(&request, out + bytes);
+        bytes += SL_WIRE_REQUEST_BYTES;
+        memset(out + bytes, (int)(i + 1), length_bytes);
+        memset(want + offset_bytes, i == STREAM_FORGED ? 0 : (int)(i + 1), length_bytes);
+        bytes += length_bytes;
+        offset_bytes += length_bytes;
+    }
+    return bytes;
+}
+
+START_TEST(writes_land_however_their_stream_is_cut)
+    {
+        static unsigned char stream[SL_MIB], want[SL_MIB], blob[SL_FABRIC_BLOB_MAX];
+        unsigned char answers[STREAM_REQUESTS * SL_WIRE_ANSWER_BYTES];
+        uint32_t key_bytes = 0, grant = 0;
+        struct sl_wire_key key;
+        open_listener();
+        struct sl_fabric_grant ask = {
+            .verb = SL_FABRIC_WRITE, .memory = b.memory, .peer = b.peer, .length_bytes = SL_MIB};
+        ck_assert_int_eq(sl_fabric_grant_add(b.fabric, &ask, &grant, blob, &key_bytes, NULL),
+                         SL_OK);
+        ck_assert_int_eq(sl_wire_key_read(blob, key_bytes, &key, NULL), SL_OK);
+        memset(b.bytes, 0, SL_MIB);
+        size_t stream_bytes = stream_make(&key, stream, want), sent = 0, got = 0;
+        int fd = stranger(&b);
+        greet(fd);
+        uint64_t give_up_ns = sl_clock_monotonic_ns() + 30 * A_SECOND;
+        while (sent < stream_bytes || got < sizeof(answers)) {
+            ck_assert_uint_lt(sl_clock_monotonic_ns(), give_up_ns);
+            /* The head of one, and then what is left in larger packets: a byte a time takes long. */
+            size_t cut = SL_MIN(stream_cuts[_i] == 1 && sent > 300 ? 777 : stream_cuts[_i],
+                                stream_bytes - sent);
+            ssize_t more = cut > 0 ? send(fd, stream + sent, cut, MSG_DONTWAIT) : 0;
+            sent += more > 0 ? (size_t)more : 0;
+            end_step(&b, 0);
+            more = recv(fd, answers + got, sizeof(answers) - got, MSG_DONTWAIT);
+            got += more > 0 ? (size_t)more : 0;
+        }
+        for (uint32_t i = 0; i < STREAM_REQUESTS; i++) {
+            struct sl_wire_answer answer;
+            ck_assert_int_eq(
+                sl_wire_answer_read(answers + (size_t)i * SL_WIRE_ANSWER_BYTES, &answer, NULL),
+                SL_OK);
+            ck_assert_uint_eq(answer.sequence, i);
+            ck_assert_int_eq(answer.code, i == STREAM_FORGED ? SL_ERR_PERMISSION : SL_OK);
+        }
+        ck_assert_mem_eq(b.bytes, want, SL_MIB);
+        close(fd);
+    }
+END_TEST
+
+/* The ticket ends while a value is half here, and the next request is in the same packet as its end. */
+START_TEST(what_comes_behind_the_value_of_an_ended_ticket_is_taken)
+    {
+        static unsigned char stream[SL_MIB], want[SL_MIB], blob[SL_FABRIC_BLOB_MAX];
+        uint32_t key_bytes = 0, grant = 0;
+        struct sl_wire_key key;
+        open_listener();
+        struct sl_fabric_grant ask = {
+            .verb = SL_FABRIC_WRITE, .memory = b.memory, .peer = b.peer, .length_bytes = SL_MIB};
+        ck_assert_int_eq(sl_fabric_grant_add(b.fabric, &ask, &grant, blob, &key_bytes, NULL),
+                         SL_OK);
+        ck_assert_int_eq(sl_wire_key_read(blob, key_bytes, &key, NULL), SL_OK);
+        size_t stream_bytes = stream_make(&key, stream, want);
+        int fd = stranger(&b);
+        greet(fd);
+        size_t half = 4 * SL_WIRE_REQUEST_BYTES + 1 + 100 + 5000 + 9000; /* of the fourth value */
+        ck_assert_int_eq(send(fd, stream, half, 0), (ssize_t)half);
+        for (int i = 0; i < 10; i++) {
+            end_step(&b, 2);
+        }
+        ck_assert_int_eq(sl_fabric_grant_end(b.fabric, grant), SL_OK);
+        uint64_t give_up_ns = sl_clock_monotonic_ns() + 30 * A_SECOND;
+        while (b.grants_ended == 0) {
+            ck_assert_uint_lt(sl_clock_monotonic_ns(), give_up_ns);
+            end_step(&b, 2);
+        }
+        memset(b.bytes, 0x22, SL_MIB);
+        unsigned char answers[STREAM_REQUESTS * SL_WIRE_ANSWER_BYTES];
+        size_t sent = half, got = 0;
+        while (sent < stream_bytes || got < sizeof(answers)) {
+            ck_assert_uint_lt(sl_clock_monotonic_ns(), give_up_ns);
+            ssize_t more = sent < stream_bytes
+                               ? send(fd, stream + sent, stream_bytes - sent, MSG_DONTWAIT)
+                               : 0;
+            sent += more > 0 ? (size_t)more : 0;
+            end_step(&b, 0);
+            more = recv(fd, answers + got, sizeof(answers) - got, MSG_DONTWAIT);
+            got += more > 0 ? (size_t)more : 0;
+        }
+        for (uint32_t i = 0; i < STREAM_REQUESTS; i++) {
+            struct sl_wire_answer answer;
+            ck_assert_int_eq(
+                sl_wire_answer_read(answers + (size_t)i * SL_WIRE_ANSWER_BYTES, &answer, NULL),
+                SL_OK);
+            ck_assert_uint_eq(answer.sequence, i);
+            ck_assert_int_eq(answer.code, i < 3 ? SL_OK : SL_ERR_PERMISSION);
+        }
+        ck_assert(
+            is_filled(b.bytes, SL_MIB, 0x22)); /* of what was written before, nothing is left */
+        close(fd);
+    }
+END_TEST
+
 START_TEST(a_reader_that_takes_nothing_has_a_deadline)
     {
         unsigned char frame[SL_WIRE_REQUEST_BYTES], blob[SL_FABRIC_BLOB_MAX];
@@ -1017,6 +1141,8 @@ static TCase *all_tests(const char *name, SFun before)
     tcase_add_test(tests, a_wrong_greeting_is_shown_the_door);
     tcase_add_loop_test(tests, half_a_frame_has_a_deadline, 0, SL_COUNT(drips));
     tcase_add_test(tests, a_writer_that_stops_half_way_has_a_deadline);
+    tcase_add_loop_test(tests, writes_land_however_their_stream_is_cut, 0, SL_COUNT(stream_cuts));
+    tcase_add_test(tests, what_comes_behind_the_value_of_an_ended_ticket_is_taken);
     tcase_add_test(tests, a_reader_that_takes_nothing_has_a_deadline);
     tcase_add_test(tests, connections_have_a_bound);
     tcase_add_test(tests, what_goes_away_ends_its_transfers);

@@ -1379,6 +1379,53 @@ START_TEST(batches_and_targets_are_bounded)
     }
 END_TEST
 
+/* Node b says of a page of parts that they are there; gives how often it was asked, and for what last. */
+static uint32_t page_answer(uint64_t first_part, uint32_t part_count, uint64_t *asked_first)
+{
+    static uint64_t taken[512];
+    struct sl_msg ask, reply = {.type = SL_MSG_PEER_TICKET_REPLY};
+    uint64_t count = SL_MIN(part_count - first_part, UINT64_C(512));
+    for (uint64_t i = 0; i < count; i++) {
+        taken[i] = first_part + i;
+    }
+    ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_TICKET, &ask));
+    reply.reply_to = ask.seq;
+    reply.body.peer_ticket_reply.part_count = part_count;
+    reply.body.peer_ticket_reply.ttl_ns = SL_NS_PER_S;
+    reply.body.peer_ticket_reply.taken = (struct sl_u64s){.at = taken, .count = count};
+    (void)fake_net_say(&bed.net, "b", reply, true);
+    tick();
+    ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_TICKET, &ask));
+    *asked_first = ask.body.peer_ticket.first_part;
+    return fake_net_count(&bed.net, "b", SL_MSG_PEER_TICKET);
+}
+
+#define PAGED_PARTS 1200u
+START_TEST(keys_are_asked_for_before_they_are_needed)
+    {
+        uint64_t first_part = 1;
+        prefill_bed(NULL);
+        struct sl_ticket ticket = {
+            .node = "b", .incarnation = 3, .number = 1, .part_count = PAGED_PARTS};
+        bed.ticket_bytes = sl_ticket_write(&ticket, bed.ticket);
+        struct sl_item_pushed piece = piece_of(0, 0, PART);
+        uint64_t seq = push_give(&piece, 1, false);
+        ck_assert_uint_eq(fake_net_count(&bed.net, "b", SL_MSG_PEER_TICKET), 1);
+        ck_assert_uint_eq(page_answer(0, PAGED_PARTS, &first_part), 2);
+        ck_assert_uint_eq(first_part, 512);
+        ck_assert_uint_eq(fake_net_count(&bed.net, "b", SL_MSG_PEER_PUSH),
+                          1); /* it does not wait */
+        ck_assert_uint_eq(page_answer(0, PAGED_PARTS, &first_part),
+                          3); /* nothing of what was asked */
+        ck_assert_uint_eq(first_part, 1024);
+        ck_assert_uint_eq(page_answer(1024, PAGED_PARTS, &first_part),
+                          3); /* there is no other page */
+        notice_answer(SL_OK, "");
+        replied(PREFILL, seq, SL_OK, NULL);
+        bed_close();
+    }
+END_TEST
+
 START_TEST(keys_that_lie_are_refused)
     {
         prefill_bed(NULL);
@@ -1428,6 +1475,7 @@ static void add_peers(TCase *tests)
     tcase_add_test(tests, a_node_that_is_no_peer_is_not_reached);
     tcase_add_test(tests, giving_up_tells_the_other_side_until_it_heard);
     tcase_add_test(tests, batches_and_targets_are_bounded);
+    tcase_add_test(tests, keys_are_asked_for_before_they_are_needed);
     tcase_add_loop_test(tests, keys_that_lie_are_refused, 0, 2);
 }
 

@@ -63,6 +63,7 @@ struct push_ticket {
     uint32_t peer;
     uint64_t peer_incarnation;
     uint32_t part_count, grants_open; /* live or ending */
+    uint32_t grants_asked;            /* of them: parts in GRANT_ASKED */
     struct push_part *parts;
     struct tr_spot *spots;                   /* of all parts; NULL: they are extents */
     uint32_t spot_count, place_count;        /* places: of the fabric */
@@ -119,6 +120,7 @@ struct push_target {
     struct push_door *doors;      /* ticket.part_count */
     uint32_t door_count;          /* used */
     uint64_t ask_seq, ask_due_ns; /* PEER_TICKET; seq 0: none is out */
+    uint32_t asked_first;         /* of its page */
     uint32_t failures;            /* links that broke in a row */
     uint64_t end_seq, end_due_ns;
     sl_err code;

@@ -135,6 +135,7 @@ static void keys_ask(struct push *push, struct push_target *target, uint32_t fir
     msg.body.peer_ticket.ticket =
         (struct sl_bytes){.at = target->bytes, .length = target->length_bytes};
     msg.body.peer_ticket.first_part = first_part;
+    target->asked_first = first_part;
     bool sent = tr_peer_ask(self, peer_of(push, target), &msg, &target->ask_seq) == SL_OK;
     target->ask_due_ns = push_now(push) + (sent ? timeout_ns : PUSH_SOON_NS);
     push_due(push, target->ask_due_ns);
@@ -205,6 +206,17 @@ static sl_err door_taken(struct push *push, struct push_target *target, uint64_t
     return SL_OK;
 }
 
+/* What is written next wants keys: they are asked for while this page is written. */
+static void keys_ask_ahead(struct push *push, struct push_target *target)
+{
+    for (uint32_t i = target->asked_first + PUSH_PIECES_MAX; i < target->ticket.part_count; i++) {
+        if (!target->doors[i].used && !target->doors[i].taken) {
+            keys_ask(push, target, i - i % PUSH_PIECES_MAX);
+            return;
+        }
+    }
+}
+
 static void sends_advance(struct push *push, const struct push_target *target)
 {
     uint32_t index = (uint32_t)(target - push->targets);
@@ -255,6 +267,7 @@ void push_target_keys(struct push *push, struct tr_peer *peer, const struct sl_m
     if (err == SL_OK) {
         target->deadline_ns = sl_deadline_ns(push_now(push), body->ttl_ns);
         push_due(push, target->deadline_ns);
+        keys_ask_ahead(push, target);
         sends_advance(push, target);
     } else if (err == SL_ERR_LIMIT) {
         target->ask_due_ns = push_now(push) + PUSH_SOON_NS;

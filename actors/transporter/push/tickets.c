@@ -52,12 +52,19 @@ void push_tickets_fini(struct push *push)
 
 /* ---- grants ---- */
 
+static void grant_state(struct push_ticket *ticket, struct push_part *part, enum part_grant state)
+{
+    ticket->grants_asked -= part->state == GRANT_ASKED ? 1 : 0;
+    ticket->grants_asked += state == GRANT_ASKED ? 1 : 0;
+    part->state = (uint8_t)state;
+}
+
 static void grants_end(struct push *push, struct push_ticket *ticket)
 {
     for (uint32_t i = 0; ticket->grants_open > 0 && i < ticket->part_count; i++) {
         struct push_part *part = &ticket->parts[i];
         if (part->state == GRANT_ASKED || part->state == GRANT_READY) {
-            part->state = GRANT_ENDS;
+            grant_state(ticket, part, GRANT_ENDS);
             (void)sl_fabric_grant_end(push->self->fabric, part->grant);
             push->self->env->ops->wake_at(push->self->env, 0);
         }
@@ -143,12 +150,12 @@ static sl_err part_grant(struct push *push, struct push_ticket *ticket, uint32_t
     void *copy = malloc(SL_MAX(key_bytes, 1u));
     ticket->grants_open++;
     part->grant = handle;
-    part->state = GRANT_ASKED;
+    grant_state(ticket, part, GRANT_ASKED);
     push->grants[handle & 0xffffu] = (struct push_grant){
         .used = true, .handle = handle, .ticket = ticket_index(push, ticket), .part = index};
     self->env->ops->wake_at(self->env, 0);
     if (copy == NULL) {
-        part->state = GRANT_ENDS;
+        grant_state(ticket, part, GRANT_ENDS);
         (void)sl_fabric_grant_end(self->fabric, handle);
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a key");
     }
@@ -262,7 +269,7 @@ bool tr_push_granted(struct transporter *self, uint32_t handle, const struct sl_
         return true;
     }
     if (key->at != NULL && !key_keep(part, key)) { /* no rail gave one: it is asked for again */
-        part->state = GRANT_ENDS;
+        grant_state(ticket, part, GRANT_ENDS);
         (void)sl_fabric_grant_end(self->fabric, handle);
         self->env->ops->wake_at(self->env, 0);
         if (ticket->asked_seq != 0) {
@@ -270,8 +277,10 @@ bool tr_push_granted(struct transporter *self, uint32_t handle, const struct sl_
         }
         return true;
     }
-    part->state = GRANT_READY;
-    page_go(push, ticket);
+    grant_state(ticket, part, GRANT_READY);
+    if (ticket->grants_asked == 0) { /* those that come in one go are looked at once */
+        page_go(push, ticket);
+    }
     return true;
 }
 
@@ -284,7 +293,7 @@ bool tr_push_grant_ended(struct transporter *self, uint32_t handle)
     }
     struct push_ticket *ticket = &push->tickets[grant->ticket];
     grant->used = false;
-    ticket->parts[grant->part].state = GRANT_NO;
+    grant_state(ticket, &ticket->parts[grant->part], GRANT_NO);
     ticket->grants_open--;
     ticket_look(push, ticket);
     return true;
@@ -302,7 +311,7 @@ void push_parts_taken(struct push *push, struct push_ticket *ticket,
         }
         part->taken = true;
         if (part->state == GRANT_ASKED || part->state == GRANT_READY) {
-            part->state = GRANT_ENDS;
+            grant_state(ticket, part, GRANT_ENDS);
             (void)sl_fabric_grant_end(push->self->fabric, part->grant);
             push->self->env->ops->wake_at(push->self->env, 0);
         }

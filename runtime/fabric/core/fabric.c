@@ -226,7 +226,7 @@ void sl_fabric_close(struct sl_fabric **at)
         fabric->ops->close(fabric);
     }
     for (uint32_t i = 0; fabric->keys != NULL && i < fabric->options.keys_max; i++) {
-        fabric_key_free(&fabric->keys[i]);
+        fabric_key_free(fabric, &fabric->keys[i]);
     }
     free(fabric->memories);
     free(fabric->peers);

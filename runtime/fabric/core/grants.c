@@ -61,10 +61,11 @@ sl_err sl_fabric_grant_add(struct sl_fabric *fabric, const struct sl_fabric_gran
     if (err != SL_OK) {
         return err;
     }
-    uint32_t index = 0;
+    uint32_t index = fabric->grant_low;
     while (index < fabric->options.grants_max && fabric->grants[index].state != GRANT_FREE) {
         index++;
     }
+    fabric->grant_low = index;
     if (index == fabric->options.grants_max) {
         return sl_fail(why, SL_ERR_LIMIT, "more than %u grants", index);
     }
@@ -156,6 +157,7 @@ void fabric_grants_tell(struct sl_fabric *fabric)
         }
         uint32_t handle = fabric_handle_make(grant->slot_generation, i);
         *grant = (struct fabric_grant){.slot_generation = grant->slot_generation};
+        fabric->grant_low = SL_MIN(fabric->grant_low, i);
         fabric->grants_gone--;
         if (fabric->options.events.grant_ended != NULL) {
             fabric->options.events.grant_ended(fabric->options.events.context, handle);
@@ -175,10 +177,11 @@ sl_err sl_fabric_key_open(struct sl_fabric *fabric, uint32_t peer_handle, const 
     if (peer == NULL) {
         return sl_fail(why, SL_ERR_NOT_FOUND, "no such peer");
     }
-    uint32_t index = 0;
+    uint32_t index = fabric->key_low;
     while (index < fabric->options.keys_max && fabric->keys[index].used) {
         index++;
     }
+    fabric->key_low = index;
     if (index == fabric->options.keys_max) {
         return sl_fail(why, SL_ERR_LIMIT, "more than %u keys", index);
     }
@@ -233,6 +236,6 @@ void sl_fabric_key_close(struct sl_fabric *fabric, uint32_t handle)
         }
     }
     if (key->used && key->closing && key->users == 0) {
-        fabric_key_free(key);
+        fabric_key_free(fabric, key);
     }
 }

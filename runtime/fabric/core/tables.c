@@ -130,8 +130,9 @@ bool fabric_regions_cover(const struct fabric_region *regions, uint32_t count,
     return true;
 }
 
-void fabric_key_free(struct fabric_key *key)
+void fabric_key_free(struct sl_fabric *fabric, struct fabric_key *key)
 {
+    fabric->key_low = SL_MIN(fabric->key_low, (uint32_t)(key - fabric->keys));
     free(key->regions);
     free(key->lane_rkeys);
     *key = (struct fabric_key){.generation = key->generation};

@@ -11,7 +11,7 @@ uint16_t fabric_generation_next(uint16_t generation);
 /* NULL: there is none that lives. */
 struct fabric_grant *fabric_grant_of(const struct sl_fabric *fabric, uint32_t handle);
 struct fabric_key *fabric_key_of(const struct sl_fabric *fabric, uint32_t handle);
-void fabric_key_free(struct fabric_key *key);
+void fabric_key_free(struct sl_fabric *fabric, struct fabric_key *key);
 /* True when the regions cover [offset, +length) without a gap. */
 bool fabric_regions_cover(const struct fabric_region *regions, uint32_t count,
                           uint64_t offset_bytes, uint64_t length_bytes);

@@ -32,7 +32,7 @@ static void piece_end(struct sl_fabric *fabric, struct fabric_piece *piece)
     struct fabric_key *key = &fabric->keys[piece->key_index];
     key->users--;
     if (key->closing && key->users == 0) {
-        fabric_key_free(key);
+        fabric_key_free(fabric, key);
     }
     if (piece->code == SL_OK) {
         transfer->moved_bytes += piece->want.length_bytes;

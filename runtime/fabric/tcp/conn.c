@@ -110,6 +110,11 @@ void tcp_recv_value(struct tcp_conn *conn, struct sl_digest_stream *digest)
                                    conn->recv_parts, TCP_RECV_PARTS, &count);
     conn->digest = digest;
     sl_low_water_set(&conn->low, conn->fd, (uint32_t)bytes);
+    if (conn->lane == NULL && bytes == conn->value_left && count < TCP_RECV_PARTS) {
+        /* What is behind the value comes with it: the next request, and the start of its value. */
+        conn->recv_parts[count++] =
+            (struct iovec){.iov_base = conn->heads_in, .iov_len = sizeof(conn->heads_in)};
+    }
     if (count == 1) {
         tcp_recv_at(conn, conn->recv_parts[0].iov_base, bytes);
     } else {

@@ -17,10 +17,11 @@
 #define TCP_SEND_BATCH    16u            /* frames of one send */
 #define TCP_SEND_BYTES    (2 * SL_MIB)   /* after so many bytes of values a send is full */
 #define TCP_SLICE_BYTES   (256 * SL_KIB) /* of one receive: digested while it is in the L2 cache */
-#define TCP_SEND_PARTS    128u           /* of one send; 2 a frame and more */
+#define TCP_SEND_PARTS    272u           /* of one send: frames of a head and 16 places */
 #define TCP_RECV_PARTS    64u            /* of one receive */
 #define TCP_HEADS_IN      16u            /* requests of one receive */
 #define TCP_QUEUE_MAX     SL_FABRIC_DEPTH_MAX /* requests of a served connection */
+#define TCP_ANSWERS_HELD  4u /* to writes: so many go in one packet, while more requests are there */
 #define TCP_DISCARD_BYTES (64 * SL_KIB)
 #define TCP_ZERO_BYTES    (64 * SL_KIB)   /* below, copying is cheaper than pinning pages */
 #define TCP_MOVE_BYTES    (128 * SL_KIB)  /* below, a mover's wake-ups cost more than they bring */
@@ -60,6 +61,7 @@ struct tcp_conn {
     bool recv_on, send_on, recv_cancelled;
     bool recv_moves, send_moves; /* by a mover */
     bool in_head;                /* a chain ended between two values */
+    bool answers_held;           /* served: it is among tcp->held */
     uint32_t ops_out;            /* submissions that hold the descriptor */
     struct sl_low_water low;
 
@@ -104,6 +106,8 @@ struct tcp {
     struct sl_wire_address address;
     struct tcp_conn *conns; /* lanes of all peers, then the served ones */
     uint32_t lane_count, conn_count;
+    uint32_t *held; /* conn_count connections whose answers go at the end of the step */
+    uint32_t held_count;
     unsigned char *heads;
     struct tcp_chain *chains; /* of the lanes; NULL: no movers */
     struct tcp_served *queues;
@@ -170,6 +174,8 @@ void tcp_served_sent(struct tcp_conn *conn, int result);
 void tcp_served_noticed(struct tcp_conn *conn);
 void tcp_served_closed(struct tcp_conn *conn);
 uint64_t tcp_served_look(struct tcp_conn *conn);
+/* Answers that were held back go. */
+void tcp_answers_push(struct tcp *tcp);
 /* Requests of grants that have ended are let go. */
 void tcp_served_recheck(struct tcp_conn *conn);
 void tcp_grant_end(struct sl_fabric *fabric, struct fabric_grant *grant);

@@ -295,11 +295,32 @@ static void served_push(struct tcp_conn *conn)
 
 static void served_answer(struct tcp_conn *conn, const struct tcp_served *served)
 {
+    struct tcp *tcp = tcp_of(conn->fabric);
     SL_ASSERT(conn->tail_number - conn->head_number < TCP_QUEUE_MAX);
     *served_at(conn, conn->tail_number) = *served;
     conn->tail_number++;
     conn->fabric->work_due = true;
-    served_push(conn);
+    bool hold = served->verb == SL_WIRE_WRITE &&
+                conn->tail_number - conn->sent_number < TCP_ANSWERS_HELD &&
+                (conn->answers_held || tcp->held_count < tcp->conn_count);
+    if (hold && !conn->answers_held) {
+        tcp->held[tcp->held_count++] = conn->index;
+        conn->answers_held = true;
+    } else if (!hold) {
+        served_push(conn);
+    }
+}
+
+void tcp_answers_push(struct tcp *tcp)
+{
+    for (uint32_t i = 0; i < tcp->held_count; i++) {
+        struct tcp_conn *conn = &tcp->conns[tcp->held[i]];
+        conn->answers_held = false;
+        if (conn->state == CONN_OPEN) {
+            served_push(conn);
+        }
+    }
+    tcp->held_count = 0;
 }
 
 /* Answers that are out, and whose memory the kernel holds no more. */

@@ -106,6 +106,17 @@ static void tcp_recv_done(struct tcp_conn *conn, int result)
     }
 }
 
+/* By our own ring: what came behind the value is told apart. */
+static void tcp_received(struct tcp_conn *conn, int result)
+{
+    if (conn->lane == NULL && conn->rx == RX_VALUE && result > 0 &&
+        (uint32_t)result > conn->value_left) {
+        conn->after_bytes = (uint32_t)result - conn->value_left;
+        result = (int)conn->value_left;
+    }
+    tcp_recv_done(conn, result);
+}
+
 /* A cancel may have hit nothing, or the receive after the one it was meant for: look again. */
 static void tcp_cancel_done(struct tcp_conn *conn)
 {
@@ -138,7 +149,7 @@ static void tcp_completion(struct sl_fabric *fabric, const struct io_uring_cqe *
             tcp_send_done(conn, cqe->res);
             break;
         case TCP_OP_RECV:
-            tcp_recv_done(conn, cqe->res);
+            tcp_received(conn, cqe->res);
             break;
         case TCP_OP_CONNECT:
             if (conn->state != CONN_CLOSING) {
@@ -211,13 +222,19 @@ static void tcp_reap(struct sl_fabric *fabric)
     ssize_t got = read(tcp->event_fd, &rings, sizeof(rings)); /* before looking: none is missed */
     (void)got;
     tcp_moved(fabric);
-    (void)io_uring_submit_and_get_events(&tcp->ring);
-    while (count < COMPLETIONS_A_STEP && io_uring_peek_cqe(&tcp->ring, &cqe) == 0) {
-        struct io_uring_cqe copy = *cqe; /* 16 bytes: its slot is given back before it is handled */
-        io_uring_cqe_seen(&tcp->ring, cqe);
-        tcp_completion(fabric, &copy);
-        count++;
+    bool again = true;
+    while (again) { /* what is there already is received at once, without a turn of the loop */
+        uint32_t before = count;
+        (void)io_uring_submit_and_get_events(&tcp->ring);
+        while (count < COMPLETIONS_A_STEP && io_uring_peek_cqe(&tcp->ring, &cqe) == 0) {
+            struct io_uring_cqe copy = *cqe; /* 16 bytes: its slot is given back first */
+            io_uring_cqe_seen(&tcp->ring, cqe);
+            tcp_completion(fabric, &copy);
+            count++;
+        }
+        again = count > before && count < COMPLETIONS_A_STEP && io_uring_sq_ready(&tcp->ring) > 0;
     }
+    tcp_answers_push(tcp);
     fabric->work_due |= count == COMPLETIONS_A_STEP;
 }
 
@@ -350,6 +367,7 @@ static sl_err tcp_tables(struct sl_fabric *fabric, struct sl_error *why)
     tcp->heads = calloc((size_t)tcp->lane_count * options->depth, SL_WIRE_REQUEST_BYTES);
     tcp->queues = calloc((size_t)SL_MAX(served, 1u) * TCP_QUEUE_MAX, sizeof(*tcp->queues));
     tcp->discard = malloc(TCP_DISCARD_BYTES);
+    tcp->held = calloc(SL_MAX(tcp->conn_count, 1u), sizeof(*tcp->held));
     if (options->movers > 0) {
         tcp->chains = aligned_alloc(_Alignof(struct tcp_chain),
                                     SL_MAX(tcp->lane_count, 1u) * sizeof(*tcp->chains));
@@ -358,7 +376,7 @@ static sl_err tcp_tables(struct sl_fabric *fabric, struct sl_error *why)
         tcp->chains[i].count = tcp->chains[i].at = 0;
     }
     if (tcp->conns == NULL || tcp->heads == NULL || tcp->queues == NULL || tcp->discard == NULL ||
-        (options->movers > 0 && tcp->chains == NULL)) {
+        tcp->held == NULL || (options->movers > 0 && tcp->chains == NULL)) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u connections", tcp->conn_count);
     }
     for (uint32_t i = 0; i < tcp->conn_count; i++) {
@@ -470,6 +488,7 @@ static void tcp_fabric_close(struct sl_fabric *fabric)
     free(tcp->chains);
     free(tcp->queues);
     free(tcp->discard);
+    free(tcp->held);
     free(tcp);
     fabric->backend = NULL;
 }

@@ -55,8 +55,7 @@ uint32_t sl_cluster_transporters(const struct sl_config *config)
 {
     uint32_t count = 1;
     if (strcmp(sl_config_text(config, SL_SET_fabric), "tcp") != 0 || !sl_cluster_wanted(config) ||
-        !sl_config_bool(config, SL_SET_fabric_processes) ||
-        sl_config_bool(config, SL_SET_fabric_pools)) {
+        !sl_config_bool(config, SL_SET_fabric_processes)) {
         return 1;
     }
     for (const char *at = sl_config_text(config, SL_SET_fabric_address); *at != '\0'; at++) {

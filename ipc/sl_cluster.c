@@ -2,10 +2,12 @@
 #include "ipc/sl_cluster.h"
 
 #include "ipc/sl_msg.h"
+#include "runtime/nics/nics.h"
 #include "runtime/sl_address.h"
 
 #include <arpa/inet.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -51,13 +53,26 @@ bool sl_cluster_wanted(const struct sl_config *config)
            sl_config_text(config, SL_SET_cluster_listen)[0] != '\0';
 }
 
+/* NICs that ranks have. One that cannot be planned for is told where it is opened. */
+static uint32_t nics_count(const struct sl_config *config)
+{
+    SL_AUTO(free) struct sl_nic_plan *plan = calloc(1, sizeof(*plan));
+    bool planned = plan != NULL && sl_nic_plan_here(config, plan, NULL) == SL_OK;
+    return planned ? SL_MIN(SL_MAX(plan->count, 1u), SL_CLUSTER_TRANSPORTERS_MAX) : 1;
+}
+
 uint32_t sl_cluster_transporters(const struct sl_config *config)
 {
     uint32_t count = 1;
-    if (strcmp(sl_config_text(config, SL_SET_fabric), "tcp") != 0 || !sl_cluster_wanted(config) ||
-        !sl_config_bool(config, SL_SET_fabric_processes) ||
-        sl_config_bool(config, SL_SET_fabric_pools)) {
+    bool verbs = strcmp(sl_config_text(config, SL_SET_fabric), "verbs") == 0;
+    bool tcp = strcmp(sl_config_text(config, SL_SET_fabric), "tcp") == 0;
+    if (!sl_cluster_wanted(config) ||
+        !(verbs ? sl_config_bool(config, SL_SET_nic_processes)
+                : tcp && sl_config_bool(config, SL_SET_fabric_processes))) {
         return 1;
+    }
+    if (verbs) {
+        return nics_count(config);
     }
     for (const char *at = sl_config_text(config, SL_SET_fabric_address); *at != '\0'; at++) {
         count += *at == ',';

@@ -18,9 +18,9 @@ bool sl_cluster_is_guided(const struct sl_config *config);
 bool sl_cluster_reads(const struct sl_config *config);
 /* It has sockets between nodes: it reads from others, or they may ask it. */
 bool sl_cluster_wanted(const struct sl_config *config);
-/* How many transporters this node runs: one, or one for each address of the fabric (at most 16).
- * fabric_processes = false keeps the addresses in one process, and so do engines' pools that are
- * registered: rails of other processes map the node's arenas alone. */
+/* How many transporters this node runs: one, or one for each address of the fabric, or each NIC
+ * that ranks have; at most 16. fabric_processes = false keeps addresses in one process, nic_processes =
+ * false keeps NICs there. */
 uint32_t sl_cluster_transporters(const struct sl_config *config);
 /* Splits HOST:PORT, HOST an IP address ([...] around IPv6). False: it is not of that form, or the
  * port is not 1..65535. *any: the address stands for all addresses of a machine. */

@@ -825,24 +825,31 @@
     F(TEXT, about, 0, 191, "what carries its bytes")                            \
     F(U64, region_bytes_max, 1, UINT64_MAX, "largest memory region")
 /* Each kind of order uses some of the fields (enum sl_rail_order). */
-#define SL_BODY_RAIL_ORDER(F, L)                                             \
-    F(U64, life, 1, UINT64_MAX, "of the rail")                               \
-    F(U64, number, 1, UINT64_MAX, "of the order")                            \
-    F(U64, kind, 1, 12, "enum sl_rail_order")                                \
-    F(U64, handle, 0, UINT32_MAX, "the door's number of what it is about")   \
-    F(U64, peer, 0, UINT32_MAX, "grants, keys: whose")                       \
-    F(U64, memory, 0, UINT32_MAX, "grants: in which")                        \
-    F(U64, verb, 0, 2, "grants: 1 read, 2 write")                            \
-    F(U64, arena, 0, 65535, "memories: arena id")                            \
-    F(U64, birth, 0, UINT64_MAX, "memories: first generation of that arena") \
-    F(U64, offset_bytes, 0, UINT64_MAX, "grants: where in the memory")       \
-    F(U64, length_bytes, 0, UINT64_MAX, "memories, grants")                  \
-    F(U64, chunk_bytes, 0, UINT64_MAX, "memories: no extent crosses these")  \
-    F(U64, pid, 0, UINT32_MAX, "open: the door's process")                   \
-    F(U64, start_time, 0, UINT64_MAX, "open: clock ticks since boot")        \
-    F(U64, cookie, 0, UINT64_MAX, "cancel: of the transfer")                 \
-    F(BIN, blob, 0, 65536, "addresses, keys: what the peer said")            \
-    L(places, rail_place, 1024, "grants: where, instead of memory and offset")
+#define SL_BODY_RAIL_ORDER(F, L)                                                                   \
+    F(U64, life, 1, UINT64_MAX, "of the rail")                                                     \
+    F(U64, number, 1, UINT64_MAX, "of the order")                                                  \
+    F(U64, kind, 1, 12, "enum sl_rail_order")                                                      \
+    F(U64, handle, 0, UINT32_MAX, "the door's number of what it is about")                         \
+    F(U64, peer, 0, UINT32_MAX, "grants, keys: whose")                                             \
+    F(U64, memory, 0, UINT32_MAX, "grants: in which")                                              \
+    F(U64, verb, 0, 2, "grants: 1 read, 2 write")                                                  \
+    F(U64, arena, 0, 65535, "memories: arena id")                                                  \
+    F(U64, birth, 0, UINT64_MAX, "memories: first generation of that arena")                       \
+    F(U64, offset_bytes, 0, UINT64_MAX,                                                            \
+      "grants: where in the memory; memories: in the descriptor")                                  \
+    F(U64, length_bytes, 0, UINT64_MAX, "memories, grants")                                        \
+    F(U64, chunk_bytes, 0, UINT64_MAX, "memories: no extent crosses these")                        \
+    F(U64, pid, 0, UINT32_MAX, "open: the door's process")                                         \
+    F(U64, start_time, 0, UINT64_MAX, "open: clock ticks since boot")                              \
+    F(U64, cookie, 0, UINT64_MAX, "cancel: of the transfer")                                       \
+    F(BIN, blob, 0, 65536, "addresses, keys: what the peer said")                                  \
+    L(places, rail_place, 1024, "grants: where, instead of memory and offset")                     \
+    F(U64, handed, 0, UINT64_MAX, "memories: number of a descriptor of the door's; 0: an arena")   \
+    F(U64, handed_bytes, 0, INT64_MAX, "memories: to map of it")                                   \
+    F(U64, stride_bytes, 0, INT64_MAX, "memories: bytes of a block, no region cuts it; 0: chunks") \
+    F(BOOL, unread, 0, 1, "memories: no peer reads it")                                            \
+    F(BOOL, device, 0, 1, "memories: the descriptor is a dmabuf")                                  \
+    F(U64, socket, 0, UINT64_MAX, "memories: where process pid hands descriptors out")
 #define SL_BODY_RAIL_POST(F, L)                                                   \
     F(U64, life, 1, UINT64_MAX, "of the rail")                                    \
     F(U64, number, 1, UINT64_MAX, "of the order")                                 \

@@ -2,6 +2,7 @@
  * mapped. */
 #include "ipc/sl_segment.h"
 #include "runtime/sl_clock.h"
+#include "runtime/sl_proc.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -18,11 +19,10 @@
     23 /* Linux 5.14; older kernels answer EINVAL and fallocate does the work */
 #endif
 
-#define SEGMENT_MAGIC         UINT64_C(0x47455345434c5553) /* "SULCESEG" as stored */
-#define SEGMENT_BOOT_ID_BYTES 40u
-#define SEGMENT_HUGE_BYTES    (2u * SL_MIB)
-#define SEGMENT_MAKER_BYTES   16u
-#define SEGMENT_NAMED_NS      (100 * SL_NS_PER_MS) /* a name is not asked for again so long */
+#define SEGMENT_MAGIC       UINT64_C(0x47455345434c5553) /* "SULCESEG" as stored */
+#define SEGMENT_HUGE_BYTES  (2u * SL_MIB)
+#define SEGMENT_MAKER_BYTES 16u
+#define SEGMENT_NAMED_NS    (100 * SL_NS_PER_MS) /* a name is not asked for again so long */
 #define SEGMENT_WAY_OUT \
     "use the sluice package of the node's version, or stop the node and start it with this one"
 
@@ -34,8 +34,8 @@ struct segment_header {
     uint32_t layout; /* of the kind's own part and data; 0: the first one */
     uint64_t data_offset_bytes;
     uint64_t data_bytes;
-    char boot_id[SEGMENT_BOOT_ID_BYTES]; /* zero-padded */
-    char maker[SEGMENT_MAKER_BYTES];     /* version of the program that made it, zero-padded */
+    char boot_id[SL_BOOT_ID_BYTES];  /* zero-padded */
+    char maker[SEGMENT_MAKER_BYTES]; /* version of the program that made it, zero-padded */
 };
 static_assert(sizeof(struct segment_header) == 96, "format of the segment header");
 static_assert(sizeof(struct segment_header) <= SL_SEGMENT_OWN_OFFSET_BYTES,
@@ -53,25 +53,6 @@ static const uint32_t layouts[] = {
 static uint32_t segment_layout(enum sl_segment_kind kind)
 {
     return (size_t)kind < SL_COUNT(layouts) ? layouts[kind] : 0;
-}
-
-static sl_err segment_boot_id(char out[SEGMENT_BOOT_ID_BYTES], struct sl_error *why)
-{
-    static const char path[] = "/proc/sys/kernel/random/boot_id";
-    memset(out, 0, SEGMENT_BOOT_ID_BYTES);
-    SL_AUTO(close) int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return sl_fail_os(why, errno, "open '%s'", path);
-    }
-    ssize_t got = read(fd, out, SEGMENT_BOOT_ID_BYTES - 1);
-    if (got < 0) {
-        return sl_fail_os(why, errno, "read '%s'", path);
-    }
-    if (got < 36) { /* a UUID in text */
-        return sl_fail(why, SL_ERR_OS, "'%s' holds %zd bytes instead of a uuid", path, got);
-    }
-    out[36] = '\0';
-    return SL_OK;
 }
 
 /* Maps the whole file so that its data lies on a huge page's edge when the data offset asks for it:
@@ -259,7 +240,7 @@ sl_err sl_segment_create(const struct sl_segment_want *want, struct sl_segment *
     if (err != SL_OK) {
         return err;
     }
-    err = segment_boot_id(header.boot_id, why);
+    err = sl_boot_id(header.boot_id, why);
     if (err != SL_OK) {
         return err;
     }
@@ -301,7 +282,7 @@ static sl_err segment_check_header(const struct segment_header *header,
                                    const struct sl_segment_want *want, const struct stat *file,
                                    struct sl_error *why)
 {
-    char boot_id[SEGMENT_BOOT_ID_BYTES];
+    char boot_id[SL_BOOT_ID_BYTES];
     if (header->magic != SEGMENT_MAGIC) {
         return sl_fail(why, SL_ERR_FOREIGN, "segment '%s': magic %016" PRIx64, want->name,
                        header->magic);
@@ -319,7 +300,7 @@ static sl_err segment_check_header(const struct segment_header *header,
         return sl_fail(why, SL_ERR_FOREIGN, "segment '%s': made by uid %u, this is uid %u",
                        want->name, header->uid, (unsigned)geteuid());
     }
-    sl_err err = segment_boot_id(boot_id, why);
+    sl_err err = sl_boot_id(boot_id, why);
     if (err != SL_OK) {
         return err;
     }

@@ -100,3 +100,22 @@ sl_err sl_proc_open(struct sl_proc_id id, int *fd, struct sl_error *why)
     opened = -1; /* NOLINT(clang-analyzer-deadcode.DeadStores): read by its clean-up */
     return SL_OK;
 }
+
+sl_err sl_boot_id(char out[SL_BOOT_ID_BYTES], struct sl_error *why)
+{
+    static const char path[] = "/proc/sys/kernel/random/boot_id";
+    memset(out, 0, SL_BOOT_ID_BYTES);
+    SL_AUTO(close) int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return sl_fail_os(why, errno, "open '%s'", path);
+    }
+    ssize_t got = read(fd, out, SL_BOOT_ID_BYTES - 1);
+    if (got < 0) {
+        return sl_fail_os(why, errno, "read '%s'", path);
+    }
+    if (got < 36) { /* a UUID in text */
+        return sl_fail(why, SL_ERR_OS, "'%s' holds %zd bytes instead of a uuid", path, got);
+    }
+    out[36] = '\0';
+    return SL_OK;
+}

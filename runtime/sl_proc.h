@@ -23,6 +23,9 @@ sl_err sl_proc_id_of(uint32_t pid, struct sl_proc_id *out, struct sl_error *why)
  * it counts as running: the dead may wait, the living must not lose their claims. */
 bool sl_proc_alive(struct sl_proc_id id);
 struct sl_proc_id sl_proc_id_self(void);
+#define SL_BOOT_ID_BYTES 40
+/* Of the running system: pids and start times mean nothing to the next one. Zero-padded. */
+sl_err sl_boot_id(char out[SL_BOOT_ID_BYTES], struct sl_error *why);
 /* A pidfd of exactly this process (checked after the open). Gives a close-on-exec descriptor.
  * Errors: SL_ERR_NOT_FOUND (it is gone, or the pid is another process now), SL_ERR_OS. */
 sl_err sl_proc_open(struct sl_proc_id id, int *fd, struct sl_error *why);

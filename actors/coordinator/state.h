@@ -358,6 +358,8 @@ struct coordinator {
     uint32_t rank_count;
     bool draining;
     bool keeps; /* loads go by the arena */
+    uint32_t
+        transporters; /* processes that move bytes: the door, and its rails of other processes */
     bool pulls; /* the transporter may write into engines' pools: the node's settings say so */
     struct co_rank ranks[CO_WORKERS_MAX];
     co_workers ungreeted;     /* they have not acknowledged the fence of our predecessor's work */

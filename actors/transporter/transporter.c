@@ -8,6 +8,7 @@
 #include "actors/transporter/publish/service.h"
 #include "actors/transporter/pull/pull.h"
 #include "actors/transporter/push/push.h"
+#include "actors/transporter/rails/handout.h"
 #include "actors/transporter/rails/process.h"
 #include "actors/transporter/regions/pools.h"
 #include "actors/transporter/regions/regions.h"
@@ -146,11 +147,17 @@ static sl_err fabric_open(struct transporter *self, struct sl_error *why)
         return tr_process_open(env, rail, &options, &self->process, why);
     }
     if (processes) {
+        self->remotes.count = sl_cluster_transporters(env->config);
         self->remotes.fence_ns = sl_config_u64(env->config, SL_SET_fence_timeout);
         options.rail_open = tr_remote_open;
         options.rail_context = &self->remotes;
     }
-    err = sl_fabric_open(&options, &self->fabric, why);
+    if (processes && sl_config_bool(env->config, SL_SET_fabric_pools)) {
+        err = tr_handout_open(env->paths->runtime_dir, TR_SPANS_MAX, &self->remotes.handout, why);
+    }
+    if (err == SL_OK) {
+        err = sl_fabric_open(&options, &self->fabric, why);
+    }
     if (err == SL_OK) {
         err = env->ops->watch_fd(env, sl_fabric_fd(self->fabric), why);
     }
@@ -567,8 +574,19 @@ static const struct {
     {SL_MSG_ENGINE_ADDED, false, tr_pools_added},
 };
 
+/* What rails' processes of an earlier door may still write to is not answered for: it is asked again.
+ * What only tells is. */
+static bool is_held(struct transporter *self, const struct sl_msg *msg)
+{
+    return msg->type != SL_MSG_REGIONS && msg->type != SL_MSG_NODES &&
+           !tr_remotes_earlier_over(&self->remotes);
+}
+
 static void request_handle(struct transporter *self, const struct sl_msg *msg)
 {
+    if (is_held(self, msg)) {
+        return;
+    }
     for (size_t i = 0; i < SL_COUNT(requests); i++) {
         if (requests[i].type == msg->type && (!requests[i].cluster || self->calls != NULL)) {
             requests[i].handle(self, msg);
@@ -675,6 +693,7 @@ static void transporter_fini(void *state)
     tr_push_fini(self);
     tr_cluster_fini(self);
     tr_pools_fini(self);
+    tr_handout_close(&self->remotes.handout);
     tr_memory_fini(self);
     tr_regions_fini(self);
 }

@@ -124,5 +124,10 @@ struct sl_nic_plan {
  * the text names the first and its state), SL_ERR_INVALID (rank_count). */
 sl_err sl_nic_plan_make(const struct sl_nic_sources *sources, const struct sl_nics *nics,
                         uint32_t rank_count, struct sl_nic_plan *out, struct sl_error *why);
+struct sl_config;
+/* The same of this machine and these settings: nic, nic_by, ranks, and CUDA_VISIBLE_DEVICES. Errors:
+ * those of sl_nic_plan_make, SL_ERR_NO_MEMORY. */
+sl_err sl_nic_plan_here(const struct sl_config *config, struct sl_nic_plan *out,
+                        struct sl_error *why);
 
 #endif

@@ -1,16 +1,26 @@
 """Two nodes with two links of their own: values travel by both, one link down and up costs nothing but its share."""
 
+import contextlib
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 import unittest
 
 from cluster_support import FABRIC_PORT, PATIENCE, Cluster, counter, main, missing, wait_alive, wait_until
+from node_support import BIN
+from pushing_support import Pushing
 
+PROBE = os.path.join(BIN, "..", "tests", "pull_probe")
 VALUE = 4 << 20
+
+
+def probe(node, *arguments):
+    return subprocess.Popen([PROBE, node.instance, node.directory + "/run", node.shm, *map(str, arguments)],
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 class TwoLinks(Cluster):
@@ -24,8 +34,7 @@ class TwoLinks(Cluster):
             hub.run(f"ip link add sl-q{i} type veth peer name sl-f{i} && ip link set sl-q{i} master sl-br2 up"
                     f" && ip link set sl-f{i} netns {space.holder.pid}")
             space.run(f"ip addr add {self.second(i)}/24 dev sl-f{i} && ip link set sl-f{i} up")
-            self.nodes[i].settings += ["--fabric-address", f"{self.network.address(i)}:{FABRIC_PORT},{self.second(i)}:{FABRIC_PORT}",
-                                       "--fabric-pools", "false"]  # which keep all rails in the door
+            self.nodes[i].settings += ["--fabric-address", f"{self.network.address(i)}:{FABRIC_PORT},{self.second(i)}:{FABRIC_PORT}"]
 
     @staticmethod
     def second(i):
@@ -97,14 +106,22 @@ class Rails(unittest.TestCase):
         wait_until(self.both_carry, 30, "both links carry values again")
         self.assertEqual(self.b.pid("transporter.0"), pid)
 
-    def test_a_node_with_one_link_meets_one_with_two(self):
+    def again(self, *settings):
         self.b.stop()
-        self.b.settings += ["--fabric-address", f"{self.cluster.network.address(1)}:{FABRIC_PORT}"]
+        self.b.settings += settings
         self.b.start()
         wait_alive(self.b, "a")
+        self.assertNotIn("transporter.1", self.b.processes())
+
+    def test_a_node_with_one_link_or_one_process_meets_one_with_two(self):
+        both = self.b.settings[-1]
+        self.again("--fabric-address", f"{self.cluster.network.address(1)}:{FABRIC_PORT}")
         first, second = self.shares(4)
         self.assertGreaterEqual(first, 4 * VALUE)
         self.assertLess(second, VALUE)
+
+        self.again("--fabric-address", both, "--fabric-processes", "false")
+        wait_until(self.both_carry, 20, "both links carry values")
 
 
 class RailProcesses(unittest.TestCase):
@@ -123,10 +140,10 @@ class RailProcesses(unittest.TestCase):
         self.values = {}
         self.round = 0
 
-    def put(self):
+    def put(self, count=COUNT):
         """New values at a."""
         self.round += 1
-        self.values = {f"r{self.round}.{i}": os.urandom(VALUE) for i in range(self.COUNT)}
+        self.values = {f"r{self.round}.{i}": os.urandom(VALUE) for i in range(count)}
         for key, value in self.values.items():
             self.a.ctl("put", key, "-", stdin=value)
 
@@ -145,7 +162,7 @@ class RailProcesses(unittest.TestCase):
 
     def carried(self):
         """Whether both links carry what is read now."""
-        self.put()
+        self.put(6)
         before = self.cluster.received()
         self.get(lambda i: None)
         return min(now - then for now, then in zip(self.cluster.received(), before)) >= VALUE
@@ -166,6 +183,9 @@ class RailProcesses(unittest.TestCase):
 
     def test_one_rail_dies_and_nothing_else(self):
         wait_until(self.carried, 20, "both links carry values")
+        self.b.signal("transporter.1", signal.SIGKILL)
+        time.sleep(PATIENCE)
+        self.assertTrue(self.carried())  # within a second
         for node in (self.b, self.a):
             doors = [self.a.pid("transporter.0"), self.b.pid("transporter.0")]
             missed, read, received = self.died(node, "transporter.1", signal.SIGKILL)
@@ -173,47 +193,6 @@ class RailProcesses(unittest.TestCase):
             self.assertLess(received, (self.COUNT + 2 + 1) * VALUE)  # sent again: a piece a death, and protocol
             self.assertEqual(doors, [self.a.pid("transporter.0"), self.b.pid("transporter.0")])
             wait_until(self.carried, 10, "both links carry values again")
-
-    def test_a_rail_dies_in_the_middle_of_many_reads(self):
-        wait_until(self.carried, 20, "both links carry values")
-        self.assertNotIn("silent", self.a.logs() + self.b.logs())
-        for node in (self.b, self.a):
-            self.put()
-            door, before = self.b.pid("transporter.0"), counter(self.b, "transporter.0", "values_read")
-            wrong, missed = [], []
-
-            def read(keys):
-                for key in keys:
-                    done = self.b.ctl("get", key, "-", check=False)
-                    missed.extend([key] if done.returncode != 0 else [])
-                    wrong.extend([key] if done.returncode == 0 and done.stdout != self.values[key] else [])
-            keys = list(self.values)
-            readers = [threading.Thread(target=read, args=(keys[i::6],)) for i in range(6)]
-            for reader in readers:
-                reader.start()
-            deaths = 0
-            while any(reader.is_alive() for reader in readers):
-                time.sleep(0.1)
-                pid = node.processes()["transporter.1"][0]
-                if pid != 0:
-                    try:
-                        os.kill(pid, signal.SIGKILL)
-                        deaths += 1
-                    except ProcessLookupError:
-                        pass
-            for reader in readers:
-                reader.join()
-            self.assertGreater(deaths, 0)
-            self.assertEqual((wrong, missed), ([], []))
-            self.assertEqual(counter(self.b, "transporter.0", "values_read") - before, self.COUNT)
-            self.assertEqual(self.b.pid("transporter.0"), door)
-            wait_until(self.carried, 20, "both links carry values again")
-
-    def test_it_carries_again_within_a_second(self):
-        wait_until(self.carried, 20, "both links carry values")
-        self.b.signal("transporter.1", signal.SIGKILL)
-        time.sleep(PATIENCE)
-        self.assertTrue(self.carried())
 
     def test_a_stopped_rail_is_killed(self):
         wait_until(self.carried, 20, "both links carry values")
@@ -230,16 +209,102 @@ class RailProcesses(unittest.TestCase):
             self.died(node, "transporter.0", signal.SIGKILL)
             wait_alive(self.b, "a")
             wait_until(self.carried, 20, "both links carry values again")
-        self.assertEqual(rails, [self.a.pid("transporter.1"), self.b.pid("transporter.1")])
+        self.assertEqual(rails, [self.a.pid("transporter.1"), self.b.pid("transporter.1")], self.a.logs() + self.b.logs())
         self.assertIn("begins anew", self.b.logs())
 
-    def test_one_process_when_told_so(self):
-        self.b.stop()
-        self.b.settings += ["--fabric-processes", "false"]
-        self.b.start()
-        wait_alive(self.b, "a")
-        self.assertNotIn("transporter.1", self.b.processes())
-        wait_until(self.carried, 20, "both links carry values")
+
+class Straight(Pushing):
+    """Loads and hand-overs straight between pools, while transporter.1 of both nodes is killed every 100 ms."""
+
+    SHAPE = (7, 64, 131072, 4, 2)  # 64 MiB
+    SETTINGS = ("--load-keeps", "false", "--handover-push-fallback", "false", "--fabric-stall", "3s", "--fence-timeout", "3s")
+
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = TwoLinks(ranks=2, settings=cls.SETTINGS)
+        cls.addClassCleanup(cls.cluster.__exit__)
+        cls.cluster.__enter__()
+        cls.a, cls.b = cls.cluster.nodes
+        wait_alive(cls.b, "a")
+        wait_alive(cls.a, "b")
+
+    def setUp(self):
+        def carries(node):
+            try:
+                return counter(node, "transporter.1", "links_up") > 0
+            except (KeyError, StopIteration):  # it is being restarted
+                return False
+        wait_until(lambda: carries(self.a) and carries(self.b), 20, "both links are up")
+
+    @contextlib.contextmanager
+    def killing(self):
+        """Gives the list of deaths."""
+        over, deaths = threading.Event(), []
+        doors = [node.pid("transporter.0") for node in (self.a, self.b)]
+
+        def kill():
+            while not over.wait(0.1):
+                for node in (self.a, self.b):
+                    pid = node.pid("transporter.1")
+                    try:
+                        if pid != 0:
+                            os.kill(pid, signal.SIGKILL)
+                            deaths.append(pid)
+                    except ProcessLookupError:
+                        pass
+        killer = threading.Thread(target=kill)
+        killer.start()
+        try:
+            yield deaths
+        finally:
+            over.set()
+            killer.join()
+        self.assertGreaterEqual(len(deaths), 2)  # the supervisor takes longer each time
+        self.assertEqual(doors, [node.pid("transporter.0") for node in (self.a, self.b)])
+
+    def rail_bytes(self, name):
+        return sum(counter(node, "transporter.1", name) for node in (self.a, self.b))
+
+    def test_loads(self):
+        store = probe(self.a, "store", *self.SHAPE)
+        _, errors = store.communicate(timeout=120 * PATIENCE)
+        self.assertEqual(store.returncode, 0, errors + self.a.logs())
+        times = 40
+        load = probe(self.b, "load", *self.SHAPE, 20000, times)
+        self.addCleanup(load.kill)
+        self.assertEqual(load.stdout.readline(), "registered\n")
+        wait_until(lambda: counter(self.b, "transporter.0", "pool_engines") == 1, 20, "its pools are registered")
+
+        def one():
+            self.assertEqual(load.stdout.readline(), "poisoned\n", load.poll())
+            load.stdin.write("\n")
+            load.stdin.flush()
+            return load.stdout.readline().split()[:3]
+        before = self.rail_bytes("read_bytes")
+        self.assertEqual(one(), ["loaded", "64", "0"])
+        wait_until(lambda: self.rail_bytes("read_bytes") > before, 5, "transporter.1 reads into pools")
+        with self.killing():
+            for _ in range(times - 1):
+                self.assertEqual(one(), ["loaded", "64", "0"])
+                time.sleep(0.05)
+        _, errors = load.communicate(timeout=60 * PATIENCE)
+        self.assertEqual(load.returncode, 0, errors + self.b.logs())  # no byte was wrong, and none came late
+        self.assertEqual(counter(self.b, "transporter.0", "digests_bad"), 0)
+        self.assertEqual(counter(self.b, "coordinator", "blocks_from_memory"), 0)
+
+    def test_hand_overs(self):
+        wanted = 600
+        straight = ("--mode", "direct", "--ranks", "2", "--concurrency", "16", "--block-bytes", "65536", "--op-timeout", "20s")
+        before = self.rail_bytes("written_bytes")
+        self.assertEqual(self.demo(self.a, self.b, *straight, "--requests", "50")["complete"], 50)
+        wait_until(lambda: self.rail_bytes("written_bytes") > before, 5, "transporter.1 writes into pools")
+        with self.killing():
+            report = self.demo(self.a, self.b, *straight, "--requests", str(wanted))
+        self.assertEqual(report["complete"], wanted, report)
+        self.assertGreater(counter(self.b, "transporter.0", "arrived_pool_bytes"), 0)
+        self.assert_nothing_is_left(self.a, self.b)
+        for node in (self.a, self.b):
+            wait_until(lambda at=node: counter(at, "transporter.0", "pool_memories") == 0, 20, f"no pool at {node.name}")
 
 
 if __name__ == "__main__":

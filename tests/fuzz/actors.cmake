@@ -19,4 +19,4 @@ sl_fuzz(fuzz_transporter SOURCES fuzz/fuzz_transporter.c LIBS sl_fuzz_hostile sl
     SEEDS fuzz/corpus/transporter.seeds)
 sl_fuzz(fuzz_tierer SOURCES fuzz/fuzz_tierer.c LIBS sl_fuzz_hostile sluice_tierer PkgConfig::XXHASH
     SEEDS fuzz/corpus/tierer.seeds)
-sl_fuzz(fuzz_rail SOURCES fuzz/fuzz_rail.c LIBS sl_fuzz_hostile sluice_transporter)
+sl_fuzz(fuzz_rail SOURCES fuzz/fuzz_rail.c LIBS sl_fuzz_hostile sluice_transporter SEEDS fuzz/corpus/rail.seeds)

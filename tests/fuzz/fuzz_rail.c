@@ -1,13 +1,17 @@
 /* tests/fuzz/fuzz_rail.c - a rail's process under a door that says anything, in numbers that fit and
  * that do not. It goes on whatever comes; it says the end of each transfer once; what it says has the
- * numbers that its door waits for; a door that is dead finds nothing open. */
+ * numbers that its door waits for; of a door that is dead nothing is open or mapped any more. */
+#include "actors/transporter/rails/handout.h"
 #include "actors/transporter/rails/process_internal.h"
 #include "ipc/sl_arena.h"
+#include "ipc/sl_rails.h"
 #include "tests/fuzz/hostile.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes);
 
@@ -20,6 +24,7 @@ static struct world {
     struct sl_fabric_options options;
     struct hostile_input input;
     struct sl_arena *arena;
+    struct tr_handout *handout; /* number 1: MEMORY bytes; 2: no memory file */
     struct sl_proc_id door;
     uint64_t life, number, heard; /* of the process's life; orders that went, news that came */
     bool opened, posted[SLOTS], whole;
@@ -107,6 +112,23 @@ static uint64_t number_next(void)
     return b < 240 ? ++world.number : SL_MAX(world.number + (b & 3), UINT64_C(1));
 }
 
+/* An engine's memory, as the door hands it out, or nearly so. */
+static void handed_say(struct sl_body_rail_order *body)
+{
+    uint64_t what = byte();
+    body->arena = body->birth = 0;
+    body->handed = what < 160 ? 1 : 1 + what % 3;
+    body->handed_bytes = byte() < 200 ? MEMORY : byte() * 8192;
+    body->offset_bytes = (byte() & 3) * 4096;
+    body->length_bytes = byte() < 200 ? MEMORY - body->offset_bytes : byte() * 8192;
+    body->chunk_bytes = byte() < 240 ? 0 : 4096;
+    body->stride_bytes = byte() < 240 ? 4096 : byte() * 100;
+    body->unread = byte() & 1;
+    body->device = byte() > 240;
+    body->pid = byte() < 250 ? tr_handout_pid(world.handout) : 1;
+    body->socket = byte() < 250 ? tr_handout_socket(world.handout) : byte();
+}
+
 static void order(uint64_t kind)
 {
     static unsigned char blob[256];
@@ -133,6 +155,9 @@ static void order(uint64_t kind)
                                         .start_time = world.door.start_time,
                                         .cookie = byte()};
     body->blob = (struct sl_bytes){.at = blob, .length = byte()};
+    if (kind == RAIL_MEMORY_ADD && (blob[0] & 1) != 0) {
+        handed_say(body);
+    }
     if (byte() > 200) {
         body->places.at = places;
         body->places.count = 2;
@@ -225,6 +250,20 @@ static void step(void)
     collect();
 }
 
+static void handout_open(void)
+{
+    struct sl_error why = {0};
+    uint64_t number = 0;
+    int fd = memfd_create("pool", MFD_CLOEXEC), pair[2];
+    HOSTILE_MUST(fd >= 0 && ftruncate(fd, MEMORY) == 0 && pipe(pair) == 0);
+    HOSTILE_MUST(tr_handout_open(world.fake.paths.runtime_dir, 2, &world.handout, &why) == SL_OK);
+    HOSTILE_MUST(tr_handout_add(world.handout, fd, MEMORY, &number, &why) == SL_OK && number == 1);
+    HOSTILE_MUST(tr_handout_add(world.handout, pair[0], 1, &number, &why) == SL_OK && number == 2);
+    (void)close(fd);
+    (void)close(pair[0]);
+    (void)close(pair[1]);
+}
+
 static void world_open(void)
 {
     static const char *const settings[] = {"memory", "4MiB", NULL};
@@ -234,6 +273,7 @@ static void world_open(void)
     const struct sl_arena_options arena = {
         .directory = world.fake.paths.shm_dir, .data_bytes = MEMORY, .chunk_bytes = MEMORY};
     HOSTILE_MUST(sl_arena_open_owner(&arena, &created, &world.arena, &why) == SL_OK);
+    handout_open();
     sl_fabric_options_init(&world.options, "tcp");
     world.options.address = "127.0.0.1,127.0.0.1";
     world.options.movers = 0;
@@ -265,7 +305,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes)
     collect();
     const struct tr_process *process = *(struct tr_process **)world.fake.state;
     HOSTILE_MUST(!process->opened && process->posts_out == 0 && process->memories_leaving == 0);
+    for (uint32_t i = 0; i < process->memories.count; i++) {
+        HOSTILE_MUST(process->handed[i].users == 0 && process->handed[i].base == NULL);
+    }
+    struct sl_proc_id noted[SL_RAILS_MAX];
+    fake_live(&world.fake, world.fake.env.self);
+    HOSTILE_MUST(sl_rails_noted(&world.fake.env, 2, noted) == 0);
     fake_stop(&world.fake);
+    tr_handout_close(&world.handout);
     sl_arena_close(&world.arena);
     (void)sl_segment_remove(world.fake.paths.shm_dir, "arena.0", NULL);
     fake_close(&world.fake);

@@ -1,9 +1,11 @@
 /* tests/unit/rail_process_test.c - the door and a rail's process, both stepped by hand, with a peer
  * over tcp on the loopback. Whatever frame is lost, comes twice, or is the last that the process
  * sends before it dies: what was asked ends well, by the other rail, and the rail carries again. */
+#include "actors/transporter/rails/handout.h"
 #include "actors/transporter/rails/process_internal.h"
 #include "actors/transporter/rails/remote.h"
 #include "ipc/sl_arena.h"
+#include "ipc/sl_rails.h"
 #include "runtime/fabric/core/rails.h"
 #include "tests/support/fabric_end.h"
 #include "tests/support/fake_env.h"
@@ -12,6 +14,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define MEMORY (4 * SL_MIB)
 #define PIECES 32u
@@ -123,6 +127,28 @@ static void on_granted(void *context, uint32_t grant, const void *bytes, uint32_
     ck_assert_ptr_nonnull(bytes);
     memcpy(key, bytes, length_bytes);
     key_bytes = length_bytes;
+}
+
+static struct {
+    int fd;
+    uint64_t number;
+    unsigned char *bytes; /* as the door maps it */
+    uint32_t memory;
+    bool refused;
+} pool;
+
+static void on_registered(void *context, uint32_t memory, uint32_t region_index,
+                          const struct sl_error *why)
+{
+    struct fabric_end *end = context;
+    (void)region_index;
+    if (memory == end->memory) {
+        ck_assert_msg(why->code == SL_OK, "%s", why->text);
+        end->registered = true;
+    } else {
+        ck_assert_uint_eq(memory, pool.memory);
+        pool.refused = why->code != SL_OK;
+    }
 }
 
 static void rail_begin(void)
@@ -273,6 +299,7 @@ static void setup(void)
     common(&options_b);
     options_rail = options_a;
     options_a.events.granted = on_granted;
+    options_a.events.registered = on_registered;
     options_a.rail_open = tr_remote_open;
     options_a.rail_context = &((struct door_state *)door.state)->remotes;
     ck_assert_msg(sl_fabric_open(&options_a, &a.fabric, &why) == SL_OK, "%s", why.text);
@@ -600,6 +627,316 @@ START_TEST(the_process_drops_everything_when_the_door_dies)
     }
 END_TEST
 
+/* ---- pools of engines ---- */
+
+#define POOL_BEGIN 8192u /* in the descriptor */
+#define POOL       (MEMORY / 2)
+#define POOL_NAME  "pool-of-the-rail-test"
+
+static struct tr_handout *handout(void)
+{
+    return ((struct door_state *)door.state)->remotes.handout;
+}
+
+/* The descriptor has `bytes`; the door says that POOL of it, from POOL_BEGIN on, is a pool. */
+static sl_err pool_add(uint64_t bytes)
+{
+    struct sl_error why = {0};
+    if (handout() == NULL) {
+        ck_assert_int_eq(tr_handout_open(door.paths.runtime_dir, 8,
+                                         &((struct door_state *)door.state)->remotes.handout, &why),
+                         SL_OK);
+    }
+    pool.fd = memfd_create(POOL_NAME, MFD_CLOEXEC);
+    ck_assert_int_eq(ftruncate(pool.fd, (off_t)(POOL_BEGIN + POOL)), 0);
+    ck_assert_int_eq(tr_handout_add(handout(), pool.fd, POOL_BEGIN + POOL, &pool.number, &why),
+                     SL_OK);
+    void *base = mmap(NULL, POOL_BEGIN + POOL, PROT_READ | PROT_WRITE, MAP_SHARED, pool.fd, 0);
+    ck_assert_ptr_ne(base, MAP_FAILED);
+    ck_assert_int_eq(ftruncate(pool.fd, (off_t)bytes), 0);
+    pool.bytes = (unsigned char *)base + POOL_BEGIN;
+    const struct sl_fabric_memory what = {.at = pool.bytes,
+                                          .length_bytes = POOL,
+                                          .stride_bytes = 4096,
+                                          .unread = true,
+                                          .handed = pool.number,
+                                          .handed_bytes = POOL_BEGIN + POOL,
+                                          .handed_offset_bytes = POOL_BEGIN};
+    return sl_fabric_memory_add(a.fabric, &what, &pool.memory, &why);
+}
+
+static void pool_close(void)
+{
+    (void)munmap(pool.bytes - POOL_BEGIN, POOL_BEGIN + POOL);
+    (void)close(pool.fd);
+    tr_handout_close(&((struct door_state *)door.state)->remotes.handout);
+}
+
+/* Mappings of the pool in this process: the door's, which is the test's, and the rail's. */
+static uint32_t pool_mappings(void)
+{
+    char line[512];
+    uint32_t count = 0;
+    FILE *maps = fopen("/proc/self/maps", "re");
+    ck_assert_ptr_nonnull(maps);
+    while (fgets(line, sizeof(line), maps) != NULL) {
+        count += strstr(line, POOL_NAME) != NULL ? 1 : 0;
+    }
+    (void)fclose(maps);
+    return count;
+}
+
+static bool pool_is_ready(void)
+{
+    const struct rails *rails = a.fabric->rails;
+    return rails_memory_is_ready(rails, rails_memory_of(rails, pool.memory));
+}
+
+/* b's first POOL bytes into the pool: pieces of two places each, in the reverse order. */
+static sl_err pool_read(uint32_t opened, uint64_t cookie)
+{
+    static struct sl_fabric_piece pieces[PIECES];
+    static struct sl_digest digests[PIECES];
+    static struct sl_fabric_place places[PIECES][2];
+    struct sl_error why = {0};
+    const uint64_t piece = POOL / PIECES, half = piece / 2;
+    for (uint32_t i = 0; i < PIECES; i++) {
+        digests[i] = sl_digest_of(b.bytes + i * piece, piece);
+        for (uint32_t k = 0; k < 2; k++) {
+            places[i][k] = (struct sl_fabric_place){.memory = pool.memory,
+                                                    .offset_bytes = POOL - (2 * i + k + 1) * half,
+                                                    .length_bytes = half};
+        }
+        pieces[i] = (struct sl_fabric_piece){.key = opened,
+                                             .remote_offset_bytes = i * piece,
+                                             .length_bytes = piece,
+                                             .digest = &digests[i],
+                                             .places = places[i],
+                                             .place_count = 2};
+    }
+    const struct sl_fabric_transfer transfer = {.verb = SL_FABRIC_READ,
+                                                .peer = a.peer,
+                                                .pieces = pieces,
+                                                .piece_count = PIECES,
+                                                .deadline_ns = clock_ns + 60 * SL_NS_PER_S,
+                                                .cookie = cookie};
+    return sl_fabric_post(a.fabric, &transfer, &why);
+}
+
+static void pool_reads(uint32_t opened, uint64_t seed)
+{
+    const uint64_t half = POOL / PIECES / 2;
+    uint32_t done = a.done_count;
+    pattern_fill(b.bytes, MEMORY, seed);
+    memset(pool.bytes, 0x55, POOL);
+    ck_assert_int_eq(pool_read(opened, seed), SL_OK);
+    UNTIL(a.done_count > done);
+    ck_assert_int_eq(a.dones[done].code, SL_OK);
+    for (uint32_t i = 0; i < 2 * PIECES; i++) {
+        ck_assert_mem_eq(pool.bytes + POOL - (i + 1) * half, b.bytes + i * half, half);
+    }
+}
+
+static bool rail_reads_more_than(uint64_t bytes)
+{
+    for (int i = 0; i < 150 && rail_read_bytes() <= bytes; i++) {
+        turn();
+    }
+    return rail_read_bytes() > bytes;
+}
+
+START_TEST(a_pool_is_read_into_by_the_process_and_by_the_next_one)
+    {
+        UNTIL(all_up());
+        uint32_t opened = key_of_b(SL_FABRIC_READ);
+        ck_assert_int_eq(pool_add(POOL_BEGIN + POOL), SL_OK);
+        UNTIL(pool_is_ready());
+        ck_assert_uint_eq(pool_mappings(), 2);
+        pool_reads(opened, 20);
+        ck_assert(rail_reads_more_than(0));
+        rail_die();
+        UNTIL(all_up());
+        uint64_t before = rail_read_bytes();
+        pool_reads(opened, 21);
+        ck_assert(rail_reads_more_than(before));
+        pool_close();
+    }
+END_TEST
+
+/* A ticket for places of a pool, and its end; the memory goes from the process before it is gone. */
+START_TEST(nothing_lands_in_a_pool_after_its_grant_and_it_is_unmapped_when_it_is_gone)
+    {
+        struct sl_error why = {0};
+        uint32_t opened = 0, grant = 0, none = 1;
+        unsigned char at_once[SL_FABRIC_BLOB_MAX];
+        UNTIL(all_up());
+        ck_assert_int_eq(pool_add(POOL_BEGIN + POOL), SL_OK);
+        UNTIL(pool_is_ready());
+        const struct sl_fabric_place places[] = {
+            {.memory = pool.memory, .offset_bytes = POOL / 2, .length_bytes = POOL / 2},
+            {.memory = pool.memory, .offset_bytes = 0, .length_bytes = POOL / 2}};
+        const struct sl_fabric_grant want = {.verb = SL_FABRIC_WRITE,
+                                             .peer = a.peer,
+                                             .length_bytes = POOL,
+                                             .places = places,
+                                             .place_count = 2};
+        ck_assert_int_eq(sl_fabric_grant_add(a.fabric, &want, &grant, at_once, &none, &why), SL_OK);
+        UNTIL(a.granted == 1);
+        ck_assert_int_eq(sl_fabric_key_open(b.fabric, b.peer, key, key_bytes, &opened, &why),
+                         SL_OK);
+        pattern_fill(b.bytes, MEMORY, 22);
+        const struct sl_fabric_piece all = {
+            .memory = b.memory, .key = opened, .length_bytes = POOL};
+        const struct sl_fabric_piece halves[] = {
+            {.memory = b.memory, .key = opened, .length_bytes = POOL / 2},
+            {.memory = b.memory,
+             .key = opened,
+             .offset_bytes = POOL / 2,
+             .remote_offset_bytes = POOL / 2,
+             .length_bytes = POOL / 2}};
+        struct sl_fabric_transfer write = {.verb = SL_FABRIC_WRITE,
+                                           .peer = b.peer,
+                                           .pieces = halves,
+                                           .piece_count = 2,
+                                           .deadline_ns = clock_ns + 60 * SL_NS_PER_S,
+                                           .cookie = 1};
+        ck_assert_int_eq(sl_fabric_post(b.fabric, &write, &why), SL_OK);
+        UNTIL(b.done_count == 1);
+        ck_assert_int_eq(b.dones[0].code, SL_OK);
+        ck_assert_mem_eq(pool.bytes + POOL / 2, b.bytes, POOL / 2);
+        ck_assert_mem_eq(pool.bytes, b.bytes + POOL / 2, POOL / 2);
+
+        bool gone = false;
+        ck_assert_int_eq(sl_fabric_memory_remove_step(a.fabric, pool.memory, &gone), SL_ERR_BUSY);
+        ck_assert_int_eq(sl_fabric_grant_end(a.fabric, grant), SL_OK);
+        UNTIL(a.grants_ended == 1);
+        memset(pool.bytes, 0x77, POOL);
+        write.pieces = &all;
+        write.piece_count = 1;
+        write.cookie = 2;
+        ck_assert_int_eq(sl_fabric_post(b.fabric, &write, &why), SL_OK);
+        UNTIL(b.done_count == 2);
+        ck_assert_int_ne(b.dones[1].code, SL_OK);
+        ck_assert(pool.bytes[0] == 0x77 && memcmp(pool.bytes, pool.bytes + 1, POOL - 1) == 0);
+
+        UNTIL(sl_fabric_memory_remove_step(a.fabric, pool.memory, &gone) != SL_OK || gone);
+        ck_assert(gone);
+        ck_assert_uint_eq(pool_mappings(), 1);
+        pool_close();
+    }
+END_TEST
+
+/* All rails have a memory, or none has: a new one that the process cannot map is refused. */
+START_TEST(a_pool_that_the_process_cannot_map_is_refused)
+    {
+        UNTIL(all_up());
+        ck_assert_int_eq(pool_add(POOL), SL_OK); /* shorter than what is said */
+        UNTIL(pool.refused);
+        ck_assert_uint_eq(pool_mappings(), 1);
+        ck_assert_uint_eq(deaths, 0);
+        pool_close();
+    }
+END_TEST
+
+/* One that is registered already, and that the next process cannot map, goes by the other rails. */
+START_TEST(what_a_later_process_cannot_map_goes_by_the_others)
+    {
+        UNTIL(all_up());
+        uint32_t opened = key_of_b(SL_FABRIC_READ);
+        ck_assert_int_eq(pool_add(POOL_BEGIN + POOL), SL_OK);
+        UNTIL(pool_is_ready());
+        /* The last page goes: the door's mapping is not touched there. */
+        ck_assert_int_eq(ftruncate(pool.fd, (off_t)(POOL_BEGIN + POOL - 4096)), 0);
+        rail_die();
+        UNTIL(all_up());
+        ck_assert_uint_eq(pool_mappings(), 1);
+        ck_assert_int_eq(ftruncate(pool.fd, (off_t)(POOL_BEGIN + POOL)), 0);
+        pool_reads(opened, 23);
+        ck_assert_uint_eq(rail_read_bytes(), 0);
+        ck_assert_uint_eq(deaths, 1);
+        bool gone = false;
+        UNTIL(sl_fabric_memory_remove_step(a.fabric, pool.memory, &gone) != SL_OK || gone);
+        ck_assert(gone);
+        pool_close();
+    }
+END_TEST
+
+/* A process that is stopped while it registers, or gives up, a pool is killed: nobody waits for it. */
+START_TEST(a_silent_process_is_killed_before_a_pool_is_waited_for)
+    {
+        bool gone = false;
+        UNTIL(all_up());
+        if (_i == 0) {
+            stopped = true;
+            ck_assert_int_eq(pool_add(POOL_BEGIN + POOL), SL_OK);
+            UNTIL(pool_is_ready());
+        } else {
+            ck_assert_int_eq(pool_add(POOL_BEGIN + POOL), SL_OK);
+            UNTIL(pool_is_ready());
+            stopped = true;
+            UNTIL(sl_fabric_memory_remove_step(a.fabric, pool.memory, &gone) != SL_OK || gone);
+            ck_assert(gone);
+        }
+        ck_assert_uint_eq(door.killed_count, 1);
+        UNTIL(all_up());
+        ck_assert_uint_eq(pool_mappings(), _i == 0 ? 2 : 1);
+        pool_close();
+    }
+END_TEST
+
+/* The door that ordered is dead; the next one answers for nothing before the process has closed. */
+START_TEST(a_new_door_waits_until_the_rails_of_the_earlier_are_over)
+    {
+        UNTIL(all_up());
+        struct tr_remotes next = {.env = &door.env, .count = 2, .fence_ns = SL_NS_PER_S};
+        ck_assert(!tr_remotes_earlier_over(&next));
+        door.env.now_ns += SL_NS_PER_S / 2 - 1;
+        ck_assert(!tr_remotes_earlier_over(&next));
+        ck_assert_uint_eq(door.killed_count, 0);
+        if (_i == 0) { /* it hears of the death */
+            fake_die(&rail, door.env.self);
+            fake_turn(&rail);
+        } else { /* it does not, and is killed */
+            door.env.now_ns += 1;
+            ck_assert(!tr_remotes_earlier_over(&next));
+            ck_assert(!tr_remotes_earlier_over(&next));
+            ck_assert_uint_eq(door.killed_count, 1);
+            ck_assert_uint_eq(door.killed[0].pid, rail.env.self.pid);
+            fake_die(&door, rail.env.self);
+        }
+        ck_assert(tr_remotes_earlier_over(&next));
+        ck_assert(tr_remotes_earlier_over(&next)); /* also when it serves again */
+        door.killed_count = 0;
+    }
+END_TEST
+
+/* A note of another boot, of nothing, or of a process that is gone is none. */
+START_TEST(notes_of_nobody_hold_nothing_up)
+    {
+        static const char *const texts[] = {"", "x", "0-0 1 1\n", "%n%n%n%n 4294967295 1"};
+        struct sl_proc_id procs[SL_RAILS_MAX];
+        char path[1200];
+        (void)snprintf(path, sizeof(path), "%s/rail.2", door.paths.runtime_dir);
+        for (size_t i = 0; i < SL_COUNT(texts); i++) {
+            FILE *file = fopen(path, "we");
+            ck_assert_ptr_nonnull(file);
+            ck_assert_int_ge(fputs(texts[i], file), 0);
+            ck_assert_int_eq(fclose(file), 0);
+            ck_assert_uint_eq(sl_rails_noted(&door.env, 16, procs) & 4, 0);
+        }
+        struct sl_env gone = door.env;
+        gone.self.pid = 4711;
+        ck_assert_int_eq(sl_rail_note(&gone, 2, NULL), SL_OK);
+        ck_assert_uint_eq(sl_rails_noted(&door.env, 16, procs) & 4, 0);
+        fake_live(&door, gone.self);
+        ck_assert_uint_eq(sl_rails_noted(&door.env, 16, procs) & 4, 4);
+        ck_assert_uint_eq(procs[2].pid, 4711);
+        ck_assert_uint_eq(sl_rails_noted(&door.env, 2, procs) & 4, 0);
+        sl_rail_note_remove(&gone, 2);
+        ck_assert_uint_eq(sl_rails_noted(&door.env, 16, procs) & 4, 0);
+    }
+END_TEST
+
 static TCase *case_of(Suite *suite, const char *name)
 {
     TCase *made = tcase_create(name);
@@ -622,7 +959,16 @@ int main(void)
     tcase_add_test(writes, both_rails_take_a_write_and_nothing_lands_after_its_grant);
     tcase_add_loop_test(writes, a_write_survives_the_death_of_a_process, 0, 12);
     tcase_add_test(writes, a_silent_process_is_killed_before_its_grants_count_as_over);
+    TCase *pools = case_of(suite, "pools");
+    tcase_add_test(pools, a_pool_is_read_into_by_the_process_and_by_the_next_one);
+    tcase_add_test(pools,
+                   nothing_lands_in_a_pool_after_its_grant_and_it_is_unmapped_when_it_is_gone);
+    tcase_add_test(pools, a_pool_that_the_process_cannot_map_is_refused);
+    tcase_add_test(pools, what_a_later_process_cannot_map_goes_by_the_others);
+    tcase_add_loop_test(pools, a_silent_process_is_killed_before_a_pool_is_waited_for, 0, 2);
     TCase *lives = case_of(suite, "lives");
+    tcase_add_loop_test(lives, a_new_door_waits_until_the_rails_of_the_earlier_are_over, 0, 2);
+    tcase_add_test(lives, notes_of_nobody_hold_nothing_up);
     tcase_add_test(lives, a_turn_with_an_older_time_finds_nobody_silent);
     tcase_add_test(lives, a_key_for_reading_is_renewed_when_the_process_is_back);
     tcase_add_loop_test(lives, the_process_drops_everything_when_the_door_dies, 0, 2);

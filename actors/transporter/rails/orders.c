@@ -14,9 +14,8 @@ struct process_row *process_row_of(const struct process_table *table, uint64_t d
     return row != NULL && row->used && row->door == door ? row : NULL;
 }
 
-/* NULL: its slot is taken, or there is none: the door has lost count. */
-static struct process_row *row_new(struct tr_process *process, struct process_table *table,
-                                   uint64_t door)
+struct process_row *process_row_new(struct tr_process *process, struct process_table *table,
+                                    uint64_t door)
 {
     uint32_t slot = (uint32_t)door & 0xffffu;
     if (slot >= table->count || table->rows[slot].used) {
@@ -26,21 +25,20 @@ static struct process_row *row_new(struct tr_process *process, struct process_ta
     return &table->rows[slot];
 }
 
-static void row_set(struct process_table *table, struct process_row *row, uint64_t door,
-                    uint32_t own)
+void process_row_set(struct process_table *table, struct process_row *row, uint64_t door,
+                     uint32_t own)
 {
     *row = (struct process_row){.used = true, .door = (uint32_t)door, .own = own};
     table->door_of[own & 0xffffu] = (uint32_t)door;
 }
 
-/* By our number: the row that stands for it. NULL: none any more. */
-static struct process_row *row_by_own(const struct process_table *table, uint32_t own)
+struct process_row *process_row_by_own(const struct process_table *table, uint32_t own)
 {
     struct process_row *row = process_row_of(table, table->door_of[own & 0xffffu]);
     return row != NULL && row->own == own ? row : NULL;
 }
 
-static void news_why(struct sl_body_rail_news *news, const struct sl_error *why)
+void process_news_why(struct sl_body_rail_news *news, const struct sl_error *why)
 {
     static const uint64_t text_max = 240;
     if (why != NULL && why->code != SL_OK) {
@@ -52,115 +50,14 @@ static void news_why(struct sl_body_rail_news *news, const struct sl_error *why)
     }
 }
 
-/* ---- memory ---- */
-
-static sl_err arena_find(struct tr_process *process, const struct sl_body_rail_order *order,
-                         struct sl_arena **out, struct sl_error *why)
-{
-    if (order->arena >= PROCESS_ARENAS_MAX) {
-        return sl_fail(why, SL_ERR_INVALID, "arena %u", (unsigned)order->arena);
-    }
-    struct sl_arena **arena = &process->arenas[order->arena];
-    sl_err err = *arena != NULL ? SL_OK
-                                : sl_arena_attach(process->env->paths->shm_dir,
-                                                  (uint32_t)order->arena, true, arena, why);
-    if (err == SL_OK && (sl_arena_birth_generation(*arena) != order->birth ||
-                         sl_arena_data_bytes(*arena) != order->length_bytes ||
-                         sl_arena_chunk_bytes(*arena) != order->chunk_bytes)) {
-        err = sl_fail(why, SL_ERR_STALE, "arena %u is another than the door's",
-                      (unsigned)order->arena);
-    }
-    *out = *arena;
-    return err;
-}
-
-static void memory_add(struct tr_process *process, const struct sl_body_rail_order *order)
-{
-    struct process_row *row = row_new(process, &process->memories, order->handle);
-    struct sl_error why = {0};
-    struct sl_arena *arena = NULL;
-    uint32_t own = 0;
-    if (row == NULL) {
-        return;
-    }
-    sl_err err = arena_find(process, order, &arena, &why);
-    if (err == SL_OK) {
-        const struct sl_fabric_memory memory = {.at = sl_arena_at(arena, 0, 1),
-                                                .length_bytes = order->length_bytes,
-                                                .chunk_bytes = order->chunk_bytes};
-        err = sl_fabric_memory_add(process->fabric, &memory, &own, &why);
-    }
-    if (err == SL_OK) {
-        row_set(&process->memories, row, order->handle, own);
-        return;
-    }
-    struct sl_body_rail_news news = {.handle = order->handle};
-    news_why(&news, &why);
-    process_news(process, RAIL_REGISTERED, &news);
-}
-
-static void memory_gone(struct tr_process *process, uint64_t handle)
-{
-    struct sl_body_rail_news news = {.handle = handle};
-    process_news(process, RAIL_REMOVED, &news);
-}
-
-static void memory_go(struct tr_process *process, uint64_t handle)
-{
-    struct process_row *row = process_row_of(&process->memories, handle);
-    if (row == NULL) { /* it was never registered */
-        memory_gone(process, handle);
-    } else if (!row->leaving) {
-        row->leaving = true;
-        process->memories_leaving++;
-    }
-}
-
-void process_memories_step(struct tr_process *process)
-{
-    for (uint32_t i = 0; process->memories_leaving > 0 && i < process->memories.count; i++) {
-        struct process_row *row = &process->memories.rows[i];
-        bool gone = false;
-        if (!row->leaving) {
-            continue;
-        }
-        sl_err err = sl_fabric_memory_remove_step(process->fabric, row->own, &gone);
-        if (gone || err == SL_ERR_NOT_FOUND) {
-            uint64_t handle = row->door;
-            *row = (struct process_row){0};
-            process->memories_leaving--;
-            memory_gone(process, handle);
-        }
-    }
-    if (process->memories_leaving > 0) { /* one that is busy waits for its last transfer */
-        process->env->ops->wake_at(process->env, process->env->now_ns + SL_NS_PER_MS);
-    }
-}
-
-static void on_registered(void *context, uint32_t memory, uint32_t region_index,
-                          const struct sl_error *why)
-{
-    struct tr_process *process = context;
-    struct process_row *row = row_by_own(&process->memories, memory);
-    if (row == NULL) {
-        return;
-    }
-    struct sl_body_rail_news news = {.handle = row->door, .region = region_index};
-    news_why(&news, why);
-    if (why->code != SL_OK) {
-        *row = (struct process_row){0};
-    }
-    process_news(process, RAIL_REGISTERED, &news);
-}
-
 /* ---- peers ---- */
 
 static void peer_add(struct tr_process *process, uint64_t handle)
 {
-    struct process_row *row = row_new(process, &process->peers, handle);
+    struct process_row *row = process_row_new(process, &process->peers, handle);
     uint32_t own = 0;
     if (row != NULL && sl_fabric_peer_add(process->fabric, &own, NULL) == SL_OK) {
-        row_set(&process->peers, row, handle, own);
+        process_row_set(&process->peers, row, handle, own);
     } else if (row != NULL) {
         process_break(process, "more peers than there is room for");
     }
@@ -190,7 +87,7 @@ static void peer_remove(struct tr_process *process, uint64_t handle)
 static void on_address(void *context, uint32_t peer, const void *blob, uint32_t length_bytes)
 {
     struct tr_process *process = context;
-    const struct process_row *row = row_by_own(&process->peers, peer);
+    const struct process_row *row = process_row_by_own(&process->peers, peer);
     if (row != NULL) {
         struct sl_body_rail_news news = {.handle = row->door,
                                          .blob = {.at = blob, .length = length_bytes}};
@@ -202,13 +99,13 @@ static void on_link(void *context, uint32_t peer, enum sl_fabric_link link,
                     const struct sl_error *why)
 {
     struct tr_process *process = context;
-    struct process_row *row = row_by_own(&process->peers, peer);
+    struct process_row *row = process_row_by_own(&process->peers, peer);
     if (row != NULL) {
         process->links_up += link == SL_FABRIC_UP && !row->up ? 1 : 0;
         process->links_up -= link != SL_FABRIC_UP && row->up ? 1 : 0;
         row->up = link == SL_FABRIC_UP;
         struct sl_body_rail_news news = {.handle = row->door, .link = link};
-        news_why(&news, why);
+        process_news_why(&news, why);
         process_news(process, RAIL_LINK, &news);
     }
 }
@@ -235,7 +132,7 @@ static void granted(struct tr_process *process, uint64_t handle, const struct sl
                     const void *key, uint32_t key_bytes)
 {
     struct sl_body_rail_news news = {.handle = handle, .blob = {.at = key, .length = key_bytes}};
-    news_why(&news, why);
+    process_news_why(&news, why);
     process_news(process, RAIL_GRANTED, &news);
 }
 
@@ -259,7 +156,7 @@ static bool key_keep(struct process_row *row, const void *key, uint32_t key_byte
 
 static void grant_add(struct tr_process *process, const struct sl_body_rail_order *order)
 {
-    struct process_row *row = row_new(process, &process->grants, order->handle);
+    struct process_row *row = process_row_new(process, &process->grants, order->handle);
     const struct process_row *memory = process_row_of(&process->memories, order->memory);
     const struct process_row *peer = process_row_of(&process->peers, order->peer);
     struct sl_error why = {0};
@@ -289,7 +186,7 @@ static void grant_add(struct tr_process *process, const struct sl_body_rail_orde
         granted(process, order->handle, &why, NULL, 0);
         return;
     }
-    row_set(&process->grants, row, order->handle, own);
+    process_row_set(&process->grants, row, order->handle, own);
     if (!key_keep(row, process->key, key_bytes)) {
         process_break(process, "no memory for a key");
     }
@@ -298,7 +195,7 @@ static void grant_add(struct tr_process *process, const struct sl_body_rail_orde
 static void on_granted(void *context, uint32_t grant, const void *key, uint32_t key_bytes)
 {
     struct tr_process *process = context;
-    struct process_row *row = row_by_own(&process->grants, grant);
+    struct process_row *row = process_row_by_own(&process->grants, grant);
     if (row == NULL) {
         return;
     }
@@ -326,7 +223,7 @@ static void grant_end(struct tr_process *process, uint64_t handle)
 static void on_grant_ended(void *context, uint32_t grant)
 {
     struct tr_process *process = context;
-    struct process_row *row = row_by_own(&process->grants, grant);
+    struct process_row *row = process_row_by_own(&process->grants, grant);
     if (row != NULL) {
         uint64_t handle = row->door;
         process_key_drop(row);
@@ -340,7 +237,7 @@ static void on_grant_ended(void *context, uint32_t grant)
 /* One that the fabric does not take is not there: what needs it is refused. */
 static void key_open(struct tr_process *process, const struct sl_body_rail_order *order)
 {
-    struct process_row *row = row_new(process, &process->keys, order->handle);
+    struct process_row *row = process_row_new(process, &process->keys, order->handle);
     const struct process_row *peer = process_row_of(&process->peers, order->peer);
     struct sl_error why = {0};
     uint32_t own = 0;
@@ -349,7 +246,7 @@ static void key_open(struct tr_process *process, const struct sl_body_rail_order
     }
     if (sl_fabric_key_open(process->fabric, peer->own, order->blob.at, (uint32_t)order->blob.length,
                            &own, &why) == SL_OK) {
-        row_set(&process->keys, row, order->handle, own);
+        process_row_set(&process->keys, row, order->handle, own);
     } else {
         sl_log_write(process->env->log, SL_LOG_WARN, 0, "a key of a peer: %s", why.text);
     }
@@ -497,10 +394,10 @@ void process_order(struct tr_process *process, const struct sl_body_rail_order *
     struct sl_body_rail_news pong = {0};
     switch ((enum sl_rail_order)order->kind) {
     case RAIL_MEMORY_ADD:
-        memory_add(process, order);
+        process_memory_add(process, order);
         return;
     case RAIL_MEMORY_GO:
-        memory_go(process, order->handle);
+        process_memory_go(process, order->handle);
         return;
     case RAIL_PEER_ADD:
         peer_add(process, order->handle);
@@ -540,7 +437,7 @@ struct sl_fabric_events process_events(struct tr_process *process)
     return (struct sl_fabric_events){
         .context = process,
         .done = on_done,
-        .registered = on_registered,
+        .registered = process_on_registered,
         .address = on_address,
         .link = on_link,
         .granted = on_granted,

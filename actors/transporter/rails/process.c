@@ -2,6 +2,8 @@
  * of the door. */
 #include "actors/transporter/rails/process_internal.h"
 
+#include "ipc/sl_rails.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,6 +88,10 @@ static sl_err tables_make(struct tr_process *process, struct sl_error *why)
     sl_err err = process->posts != NULL && process->places != NULL
                      ? SL_OK
                      : sl_fail(why, SL_ERR_NO_MEMORY, "no memory for transfers");
+    process->handed = calloc(options->memories_max, sizeof(*process->handed));
+    if (process->handed == NULL) {
+        err = sl_fail(why, SL_ERR_NO_MEMORY, "no memory for descriptors");
+    }
     for (size_t i = 0; i < SL_COUNT(tables) && err == SL_OK; i++) {
         err = table_make(tables[i].table, tables[i].count, why);
     }
@@ -94,6 +100,7 @@ static sl_err tables_make(struct tr_process *process, struct sl_error *why)
 
 /* ---- lives ---- */
 
+/* From here on nothing that a door ordered lands. */
 static void fabric_close(struct tr_process *process)
 {
     if (process->fabric != NULL) {
@@ -104,6 +111,11 @@ static void fabric_close(struct tr_process *process)
     }
     for (uint32_t i = 0; i < PROCESS_ARENAS_MAX; i++) {
         sl_arena_close(&process->arenas[i]);
+    }
+    process_handed_clear(process);
+    if (process->noted) {
+        sl_rail_note_remove(process->env, process->index);
+        process->noted = false;
     }
 }
 
@@ -131,7 +143,6 @@ static sl_err life_begin(struct tr_process *process, struct sl_error *why)
     return err;
 }
 
-/* From here on nothing that the door ordered lands. */
 static sl_err life_end(struct tr_process *process, const char *reason)
 {
     struct sl_error why = {0};
@@ -203,6 +214,7 @@ void tr_process_close(struct tr_process **at)
     table_free(&process->keys);
     free(process->posts);
     free(process->places);
+    free(process->handed);
     free(process);
     *at = NULL;
 }
@@ -266,14 +278,19 @@ static void stats_send(struct tr_process *process, uint64_t now_ns)
 
 /* ---- messages ---- */
 
-/* The first of a life says who orders; the door is watched from then on. */
+/* The first of a life says who orders; the door is watched from then on. The note comes before the
+ * look whether it lives: what finds no note after a door's death finds nothing of that door here. */
 static void open_by(struct tr_process *process, const struct sl_body_rail_order *order)
 {
     struct sl_env *env = process->env;
+    struct sl_error why = {0};
     struct sl_proc_id door = {.pid = (uint32_t)order->pid, .start_time = order->start_time};
     process->door = door;
     process->opened = true;
-    if (env->ops->watch(env, door, 0) != SL_OK || !env->ops->alive(env, door)) {
+    process->noted = sl_rail_note(env, process->index, &why) == SL_OK;
+    if (!process->noted) {
+        process_break(process, why.text);
+    } else if (env->ops->watch(env, door, 0) != SL_OK || !env->ops->alive(env, door)) {
         process_break(process, "of a door that is gone");
     }
 }
@@ -298,13 +315,13 @@ static void ordered(struct tr_process *process, const struct sl_msg *msg)
     process->env->ops->wake_at(process->env, 0); /* the fabric's turn comes behind all orders */
 }
 
-/* A registrar asks when claims have ended whose writer, the door, is dead. A living one answers for
- * its rails itself. */
+/* A registrar asks when claims have ended whose writer, the door, is dead, or when an engine ends. A
+ * living door answers for its rails itself. */
 static sl_err fence(struct tr_process *process, const struct sl_msg *msg)
 {
     sl_err err = SL_OK;
     if (process->opened && !process->env->ops->alive(process->env, process->door)) {
-        err = life_end(process, "a fence, and the door is dead");
+        err = life_end(process, "asked whether it has ended, and the door is dead");
     }
     if (err == SL_OK) {
         sl_reply_code(process->env, msg, SL_OK, NULL);
@@ -328,6 +345,7 @@ sl_err tr_process_handle(struct tr_process *process, const struct sl_msg *msg)
         }
         break;
     case SL_MSG_FENCE:
+    case SL_MSG_ENGINE_OVER:
         return fence(process, msg);
     case SL_MSG_HELLO_REPLY:
         process->known = process->known || msg->code == SL_OK;

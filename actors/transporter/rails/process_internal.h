@@ -13,13 +13,22 @@ struct process_row {
     bool used, leaving; /* leaving: a memory that goes, region by region */
     bool up;            /* peers: their link */
     uint32_t door, own;
-    void *key; /* grants: until granted() says that it works; owned */
+    uint32_t handed; /* memories: 1 + place of its descriptor; 0: an arena's */
+    void *key;       /* grants: until granted() says that it works; owned */
     uint32_t key_bytes;
 };
 struct process_table {
     struct process_row *rows;
     uint32_t count;
     uint32_t *door_of; /* by our slot: the door's number */
+};
+/* A descriptor that the door handed out, by its number there. */
+struct process_handed {
+    uint32_t users; /* memories; 0: free */
+    bool device;    /* a dmabuf: the descriptor itself is kept, nothing is mapped */
+    int fd;         /* -1: it is mapped */
+    uint64_t number, length_bytes;
+    unsigned char *base;
 };
 struct process_post {
     bool used;
@@ -33,6 +42,7 @@ struct tr_process {
     uint32_t index;
     char entry[160];
     uint64_t life;
+    bool noted;  /* others see that it does (ipc/sl_rails.h) */
     bool known;  /* a registrar has noted this process: its fences reach it */
     bool opened; /* the door orders in this life */
     struct sl_proc_id door;
@@ -46,6 +56,7 @@ struct tr_process {
     uint32_t posts_out, links_up;
     struct sl_arena *arenas[PROCESS_ARENAS_MAX];
     struct process_table memories, peers, grants, keys;
+    struct process_handed *handed; /* as many as memories */
     struct process_post *posts;
     uint32_t memories_leaving;
     bool broken;                        /* this life has to end */
@@ -70,12 +81,30 @@ void process_break(struct tr_process *process, const char *reason);
 /* Does what the door wants; process_break where that makes no sense. */
 void process_order(struct tr_process *process, const struct sl_body_rail_order *order);
 void process_post(struct tr_process *process, const struct sl_msg *msg);
-/* Regions of memories that leave, one a turn; asks for the next turn. */
-void process_memories_step(struct tr_process *process);
 /* Events of the fabric. */
 struct sl_fabric_events process_events(struct tr_process *process);
 void process_key_drop(struct process_row *row);
 /* NULL: the door has no such thing here. */
 struct process_row *process_row_of(const struct process_table *table, uint64_t door);
+/* NULL: its slot is taken, or there is none: the door has lost count. */
+struct process_row *process_row_new(struct tr_process *process, struct process_table *table,
+                                    uint64_t door);
+void process_row_set(struct process_table *table, struct process_row *row, uint64_t door,
+                     uint32_t own);
+/* By our number: the row that stands for it. NULL: none any more. */
+struct process_row *process_row_by_own(const struct process_table *table, uint32_t own);
+void process_news_why(struct sl_body_rail_news *news, const struct sl_error *why);
+
+/* ---- memories.c ---- */
+void process_memory_add(struct tr_process *process, const struct sl_body_rail_order *order);
+void process_memory_go(struct tr_process *process, uint64_t handle);
+/* Regions of memories that leave, one a turn; asks for the next turn. */
+void process_memories_step(struct tr_process *process);
+void process_on_registered(void *process, uint32_t memory, uint32_t region_index,
+                           const struct sl_error *why);
+/* A memory that is not registered any more lets go of its descriptor. */
+void process_handed_leave(struct tr_process *process, struct process_row *row);
+/* Of all memories; the fabric is closed. */
+void process_handed_clear(struct tr_process *process);
 
 #endif

@@ -11,6 +11,7 @@
 #define OPEN_NS          SL_NS_PER_S /* a process that greets so long after its first order lost it */
 #define PING_NS          SL_NS_PER_S
 #define SILENT_NS_MIN    (250 * SL_NS_PER_MS)
+#define MEMORY_BYTE_NS   4 /* 250 MB/s: less than pinning and giving up took in an emulated guest */
 
 /* ---- making one ---- */
 
@@ -274,11 +275,27 @@ static uint64_t silent_ns(const struct tr_remote *remote)
     return SL_MAX(remote->fabric.options.stall_ns, SILENT_NS_MIN);
 }
 
+/* Registering and deregistering takes as long as the memory is large. */
+static bool is_memory_overdue(const struct tr_remote *remote, uint64_t now_ns)
+{
+    uint64_t grace_ns = silent_ns(remote) + remote->all->fence_ns;
+    bool overdue = false;
+    for (uint32_t i = 0; remote->memories_leaving + remote->memories_coming > 0 &&
+                         i < remote->fabric.options.memories_max;
+         i++) {
+        const struct remote_memory *memory = &remote->memories[i];
+        bool waited = memory->used && (memory->leaving || (memory->asked && !memory->there));
+        uint64_t work_ns = memory->what.length_bytes * MEMORY_BYTE_NS;
+        overdue |= waited && sl_deadline_ns(memory->since_ns, work_ns + grace_ns) < now_ns;
+    }
+    return overdue;
+}
+
 /* Whether a process that answers has still not ended what it had to. */
 static bool is_overdue(const struct tr_remote *remote, uint64_t now_ns)
 {
     uint64_t grace_ns = silent_ns(remote) + remote->all->fence_ns;
-    bool overdue = false;
+    bool overdue = is_memory_overdue(remote, now_ns);
     for (uint32_t i = 0; remote->posts_out > 0 && i < remote->fabric.options.transfers_max; i++) {
         const struct remote_post *post = &remote->posts[i];
         overdue |= post->used && post->ended == SL_OK &&
@@ -294,8 +311,8 @@ static bool is_overdue(const struct tr_remote *remote, uint64_t now_ns)
 /* Whether the process owes something that ends soon. */
 static bool is_waited_for(const struct tr_remote *remote)
 {
-    return remote_is_there(remote) &&
-           (remote->posts_out > 0 || remote->grants_ending > 0 || remote->memories_leaving > 0);
+    return remote_is_there(remote) && (remote->posts_out > 0 || remote->grants_ending > 0 ||
+                                       remote->memories_leaving > 0 || remote->memories_coming > 0);
 }
 
 /* When it was heard, or when it began to owe something, or when this process was held up itself. */

@@ -17,10 +17,16 @@
 #define TR_RAILS_MAX 16u
 
 struct tr_remote; /* opaque; owned by its fabric */
+struct tr_handout;
 struct tr_remotes {
     struct sl_env *env;
-    uint64_t fence_ns;                  /* what a living process may take to end something */
+    uint64_t fence_ns;          /* what a living process may take to end something */
+    struct tr_handout *handout; /* of engines' pools; NULL: these are none of the fabric's */
     struct tr_remote *at[TR_RAILS_MAX]; /* by rail; NULL: this process drives it, or nobody */
+    uint32_t count;                     /* rails; 0: all are of this process */
+    /* See tr_remotes_earlier_over. asked_ns: first, and it was not so; 0: not yet */
+    uint64_t asked_ns;
+    bool earlier_over, earlier_killed;
 };
 
 /* For sl_fabric_options.rail_open; the context is the struct tr_remotes. Errors: SL_ERR_NO_MEMORY. */
@@ -29,6 +35,10 @@ sl_err tr_remote_open(void *remotes, uint32_t index, const struct sl_fabric_opti
 /* RAIL_HELLO, RAIL_NEWS and RAIL_DONE. Events of the fabric come from here, too: to be called when
  * no function of the fabric runs. False: not for us. */
 bool tr_remotes_handle(struct tr_remotes *remotes, const struct sl_msg *msg);
+/* Whether nothing lands any more of what a door before this one had its rails' processes do: each has
+ * greeted this door, or has closed its fabric, or is dead. One that has done none of that half of
+ * fence_ns after the first question is killed. */
+bool tr_remotes_earlier_over(struct tr_remotes *remotes);
 /* True: it was the process of a rail. */
 bool tr_remotes_died(struct tr_remotes *remotes, const struct sl_body_local_died *died);
 

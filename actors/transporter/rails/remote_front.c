@@ -1,5 +1,6 @@
 /* actors/transporter/rails/remote_front.c - the functions of a fabric for a rail of another process:
  * each notes what is wanted, and tells the process if one is there. */
+#include "actors/transporter/rails/handout.h"
 #include "actors/transporter/rails/remote_internal.h"
 
 #include "runtime/fabric/core/tables.h"
@@ -59,10 +60,31 @@ void remote_memory_order(struct tr_remote *remote, struct remote_memory *memory)
         .birth = memory->what.arena_birth,
         .length_bytes = memory->what.length_bytes,
         .chunk_bytes = memory->what.chunk_bytes,
+        .stride_bytes = memory->what.stride_bytes,
+        .unread = memory->what.unread,
     };
+    if (memory->what.handed != 0) {
+        body.handed = memory->what.handed;
+        body.handed_bytes = memory->what.handed_bytes;
+        body.offset_bytes = memory->what.handed_offset_bytes;
+        body.device = memory->device;
+        body.pid = tr_handout_pid(remote->all->handout);
+        body.socket = tr_handout_socket(remote->all->handout);
+    }
     memory->asked = true;
     memory->there = false;
+    memory->since_ns = remote->env->now_ns;
+    remote->memories_coming++;
     remote_order(remote, RAIL_MEMORY_ADD, &body);
+    wait_for(remote);
+}
+
+void remote_memory_came(struct tr_remote *remote, const struct remote_memory *memory)
+{
+    if (memory->used && memory->asked && !memory->there && !memory->leaving) {
+        SL_ASSERT(remote->memories_coming > 0);
+        remote->memories_coming--;
+    }
 }
 
 static sl_err memory_add(struct sl_fabric *fabric, const struct sl_fabric_memory *what,
@@ -70,8 +92,8 @@ static sl_err memory_add(struct sl_fabric *fabric, const struct sl_fabric_memory
 {
     struct tr_remote *remote = of(fabric);
     uint32_t index = 0;
-    if (what->arena_birth == 0) {
-        return sl_fail(why, SL_ERR_UNSUPPORTED, "%s maps the node's arenas alone", remote->name);
+    if (what->arena_birth == 0 && (what->handed == 0 || remote->all->handout == NULL)) {
+        return sl_fail(why, SL_ERR_UNSUPPORTED, "%s cannot get this memory", remote->name);
     }
     while (index < fabric->options.memories_max && remote->memories[index].used) {
         index++;
@@ -80,8 +102,11 @@ static sl_err memory_add(struct sl_fabric *fabric, const struct sl_fabric_memory
         return sl_fail(why, SL_ERR_LIMIT, "more than %u registered memories", index);
     }
     struct remote_memory *memory = &remote->memories[index];
-    *memory = (struct remote_memory){
-        .used = true, .generation = fabric_generation_next(memory->generation), .what = *what};
+    *memory = (struct remote_memory){.used = true,
+                                     .device = what->dmabuf != NULL,
+                                     .generation = fabric_generation_next(memory->generation),
+                                     .what = *what};
+    memory->what.dmabuf = NULL; /* the caller's */
     *out = fabric_handle_make(memory->generation, index);
     if (remote_is_there(remote)) {
         remote_memory_order(remote, memory);
@@ -105,7 +130,9 @@ static void memory_go(struct tr_remote *remote, struct remote_memory *memory, ui
         return;
     }
     if (memory->asked && remote->state != REMOTE_AWAY) {
+        remote_memory_came(remote, memory);
         memory->leaving = true;
+        memory->since_ns = remote->env->now_ns;
         remote->memories_leaving++;
         remote_order_of(remote, RAIL_MEMORY_GO, handle);
         wait_for(remote);

@@ -17,10 +17,12 @@ enum remote_state {
 
 struct remote_memory {
     bool used, leaving;
-    bool asked; /* the process was told of it */
-    bool there; /* the process has registered it */
-    bool told;  /* registered() was called */
+    bool asked;  /* the process was told of it */
+    bool there;  /* the process has registered it */
+    bool told;   /* registered() was called */
+    bool device; /* of a dmabuf: what has none */
     uint16_t generation;
+    uint64_t since_ns; /* it is waited for: registered, or gone */
     struct sl_fabric_memory what;
 };
 struct remote_peer {
@@ -79,7 +81,8 @@ struct tr_remote {
     struct remote_post *posts;
     uint32_t free_post, posts_out, posts_ended; /* posts_ended: done() due */
     uint32_t grants_ending, grants_due;         /* grants_due: GONE, or tell */
-    uint32_t memories_leaving;
+    uint32_t memories_leaving,
+        memories_coming; /* coming: asked for, and neither there nor leaving */
     bool memories_due, links_due;
     struct sl_fabric_stats earlier; /* of the lives before this one */
     uint8_t codes[SL_FABRIC_PIECES_MAX];
@@ -113,6 +116,8 @@ void remote_due(struct tr_remote *remote);
 /* ---- remote_front.c ---- */
 extern const struct fabric_front tr_remote_front;
 void remote_memory_order(struct tr_remote *remote, struct remote_memory *memory);
+/* To be called before it is there, leaves or is forgotten: it is waited for no more. */
+void remote_memory_came(struct tr_remote *remote, const struct remote_memory *memory);
 void remote_grant_order(struct tr_remote *remote, struct remote_grant *grant);
 void remote_grant_free(struct remote_grant *grant);
 void remote_key_order(struct tr_remote *remote, struct remote_key *key);

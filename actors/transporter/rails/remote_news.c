@@ -75,14 +75,18 @@ static void registered(struct tr_remote *remote, const struct sl_body_rail_news 
         return;
     }
     if (why.code != SL_OK && memory->told) {
-        sl_log_write(remote->env->log, SL_LOG_ERROR, 0, "%s cannot register an arena: %s",
-                     remote->name, why.text);
-        remote_break(remote, "is of no use without it");
-        return;
+        bool arena = memory->what.handed == 0;
+        sl_log_write(remote->env->log, SL_LOG_ERROR, 0, "%s cannot register %s: %s", remote->name,
+                     arena ? "an arena" : "memory of an engine", why.text);
+        if (arena) {
+            remote_break(remote, "is of no use without it");
+            return;
+        } /* it refuses what is to go there, and that goes by the others */
     }
-    bool tell = !memory->told;
+    bool tell = !memory->told, refused = tell && why.code != SL_OK;
+    remote_memory_came(remote, memory);
     memory->there = memory->told = true;
-    if (why.code != SL_OK) { /* the rails take it from the others, too */
+    if (refused) { /* the rails take it from the others, too */
         *memory = (struct remote_memory){.generation = memory->generation};
     }
     if (tell) {
@@ -272,6 +276,7 @@ static void memories_lost(struct tr_remote *remote)
 {
     for (uint32_t i = 0; i < remote->fabric.options.memories_max; i++) {
         struct remote_memory *memory = &remote->memories[i];
+        remote_memory_came(remote, memory);
         if (memory->leaving) {
             removed(remote, fabric_handle_make(memory->generation, i));
         }

@@ -5,13 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What sysfs and the driver say of this machine: large, and wanted for a moment only. */
-struct machine {
-    struct sl_gpu gpus[SL_GPUS_MAX];
-    struct sl_nics nics;
-    struct sl_nic_plan plan;
-};
-
 /* "a,b,c". Errors: SL_ERR_CONFIG (too many). */
 static sl_err names_join(struct transporter *self, const struct sl_nic_plan *plan,
                          struct sl_error *why)
@@ -30,14 +23,15 @@ static sl_err names_join(struct transporter *self, const struct sl_nic_plan *pla
     return SL_OK;
 }
 
-/* All NICs that ranks of the node have: one transporter speaks by all of them. */
-static sl_err nics_by_plan(struct transporter *self, const struct sl_nic_sources *sources,
-                           struct machine *machine, struct sl_error *why)
+/* All NICs that ranks of the node have: rails of one fabric. */
+static sl_err nics_by_plan(struct transporter *self, struct sl_error *why)
 {
-    const struct sl_nic_plan *plan = &machine->plan;
     uint32_t ranks = (uint32_t)sl_config_u64(self->env->config, SL_SET_ranks);
-    sl_nics_scan(SL_SYSFS, &machine->nics);
-    sl_err err = sl_nic_plan_make(sources, &machine->nics, ranks, &machine->plan, why);
+    SL_AUTO(free) struct sl_nic_plan *plan = calloc(1, sizeof(*plan));
+    if (plan == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the plan of NICs");
+    }
+    sl_err err = sl_nic_plan_here(self->env->config, plan, why);
     if (err == SL_OK) {
         err = names_join(self, plan, why);
     }
@@ -65,21 +59,21 @@ sl_err tr_nic_choose(struct transporter *self, struct sl_error *why)
     if (sl_nic_list_is_auto(list) && !verbs) {
         return SL_OK; /* without verbs there need not be any */
     }
-    struct machine *machine = calloc(1, sizeof(*machine));
-    if (machine == NULL) {
+    if (verbs) {
+        return nics_by_plan(self, why);
+    }
+    SL_AUTO(free) struct sl_gpu *gpus = calloc(SL_GPUS_MAX, sizeof(*gpus));
+    if (gpus == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the list of GPUs");
     }
-    struct sl_nic_sources sources = {
+    const struct sl_nic_sources sources = {
         .list = list,
         .by_rank = by_rank,
         .rank = (uint32_t)sl_config_u64(config, SL_SET_rank),
         .visible_devices = getenv("CUDA_VISIBLE_DEVICES"),
-        .gpus = machine->gpus,
-        .gpu_count = sl_gpus_list(SL_NVIDIA_GPUS, SL_SYSFS, machine->gpus),
+        .gpus = gpus,
+        .gpu_count = sl_gpus_list(SL_NVIDIA_GPUS, SL_SYSFS, gpus),
         .registered_index = -1,
     };
-    sl_err err = verbs ? nics_by_plan(self, &sources, machine, why)
-                       : sl_nic_choose(&sources, self->nic, why);
-    free(machine);
-    return err;
+    return sl_nic_choose(&sources, self->nic, why);
 }

@@ -3,6 +3,7 @@
 #include "actors/transporter/regions/pools.h"
 
 #include "actors/transporter/regions/dmabufs.h"
+#include "actors/transporter/regions/handed.h"
 #include "actors/transporter/regions/layout.h"
 #include "cuda/sl_device.h"
 
@@ -38,7 +39,8 @@ struct buffer {
     struct sl_memory_handle handle;
     uint64_t length_bytes; /* that must be mapped */
     struct sl_mapping mapping;
-    bool device; /* instead of a mapping: a dmabuf of the rank's swapper */
+    bool device;     /* instead of a mapping: a dmabuf of the rank's swapper */
+    uint64_t handed; /* its number for rails of other processes; 0: there are none */
     uint32_t rank;
     struct tr_dmabuf dmabuf;
 };
@@ -364,12 +366,29 @@ static void engine_mapped(struct transporter *self, struct engine *engine)
     }
 }
 
+static void buffer_close(struct transporter *self, struct buffer *buffer)
+{
+    struct tr_pools *pools = self->pools;
+    tr_handed_back(self, &buffer->handed);
+    if (buffer->device) {
+        tr_dmabuf_close(&buffer->dmabuf);
+    } else {
+        pools->device->ops->unmap(pools->device, &buffer->mapping);
+    }
+}
+
+/* Of the descriptor that is handed out: a dmabuf may begin before the buffer. */
+static uint64_t handed_bytes(const struct buffer *buffer)
+{
+    return buffer->length_bytes + (buffer->device ? buffer->dmabuf.memory.offset_bytes : 0);
+}
+
 /* Its parts go by the arena and the swapper. */
 static void buffer_leave_out(struct transporter *self, struct engine *engine, uint32_t number,
                              enum out cause, const struct sl_error *why)
 {
     uint64_t before = engine->other_bytes;
-    tr_dmabuf_close(&engine->buffers[number].dmabuf);
+    buffer_close(self, &engine->buffers[number]);
     tr_layout_leave_out(&engine->layout, number);
     for (uint32_t i = 0; i < engine->layout.layer_count; i++) {
         const struct tr_layer *layer = &engine->layout.layers[i];
@@ -418,6 +437,12 @@ void tr_pools_exported(struct transporter *self, uint32_t index, const struct sl
     }
     struct tr_dmabuf *dmabuf = &engine->buffers[engine->mapped].dmabuf;
     tr_dmabuf_answered(self, dmabuf, reply, &why);
+    struct buffer *buffer = &engine->buffers[engine->mapped];
+    if (dmabuf->state == TR_DMABUF_THERE &&
+        tr_handed_out(self, dmabuf->memory.fd, handed_bytes(buffer), &buffer->handed, &why) !=
+            SL_OK) {
+        tr_dmabuf_close(dmabuf);
+    }
     if (dmabuf->state == TR_DMABUF_NONE) {
         buffer_leave_out(self, engine, engine->mapped, OUT_SWAPPER, &why);
     }
@@ -428,7 +453,6 @@ void tr_pools_exported(struct transporter *self, uint32_t index, const struct sl
 /* Gives when it wants the next turn. */
 static uint64_t engine_map(struct transporter *self, struct engine *engine)
 {
-    struct sl_device *device = self->pools->device;
     struct sl_error why = {0};
     if (engine->mapped == engine->buffer_count) {
         engine_mapped(self, engine);
@@ -438,8 +462,8 @@ static uint64_t engine_map(struct transporter *self, struct engine *engine)
     if (buffer->device) {
         return buffer_export(self, engine);
     }
-    if (device->ops->map(device, &buffer->handle, buffer->length_bytes, &buffer->mapping, &why) ==
-        SL_OK) {
+    if (tr_handed_map(self, self->pools->device, &buffer->handle, buffer->length_bytes,
+                      &buffer->mapping, &buffer->handed, &why) == SL_OK) {
         engine->mapped++;
     } else {
         engine_refuse(self, engine, &why);
@@ -512,12 +536,15 @@ static void engine_add(struct transporter *self, struct engine *engine)
     }
     struct sl_fabric_dmabuf dmabuf = buffer->dmabuf.memory;
     dmabuf.offset_bytes += span->offset_bytes;
-    const struct sl_fabric_memory memory = {.at = buffer->device ? NULL
-                                                                 : span_at(engine, engine->added),
-                                            .dmabuf = buffer->device ? &dmabuf : NULL,
-                                            .length_bytes = span->length_bytes,
-                                            .stride_bytes = span->stride_bytes,
-                                            .unread = true};
+    const struct sl_fabric_memory memory = {
+        .at = buffer->device ? NULL : span_at(engine, engine->added),
+        .dmabuf = buffer->device ? &dmabuf : NULL,
+        .length_bytes = span->length_bytes,
+        .stride_bytes = span->stride_bytes,
+        .unread = true,
+        .handed = buffer->handed,
+        .handed_bytes = handed_bytes(buffer),
+        .handed_offset_bytes = span->offset_bytes + (handed_bytes(buffer) - buffer->length_bytes)};
     if (sl_fabric_memory_add(self->fabric, &memory, &engine->memories[engine->added], &why) ==
         SL_OK) {
         engine->adding = true;
@@ -547,15 +574,6 @@ bool tr_pools_registered(struct transporter *self, uint32_t memory, const struct
     return false;
 }
 
-static void buffer_close(struct tr_pools *pools, struct buffer *buffer)
-{
-    if (buffer->device) {
-        tr_dmabuf_close(&buffer->dmabuf);
-    } else {
-        pools->device->ops->unmap(pools->device, &buffer->mapping);
-    }
-}
-
 /* False: a transfer or a grant still uses some of it. */
 static bool engine_take_back(struct transporter *self, struct engine *engine)
 {
@@ -571,7 +589,7 @@ static bool engine_take_back(struct transporter *self, struct engine *engine)
         engine->added -= gone ? 1 : 0;
         return err != SL_ERR_BUSY;
     } else if (engine->mapped > 0) {
-        buffer_close(self->pools, &engine->buffers[--engine->mapped]);
+        buffer_close(self, &engine->buffers[--engine->mapped]);
     }
     if (!engine->adding && engine->added == 0 && engine->mapped == 0) {
         engine_over(self, engine); /* in the same turn: somebody waits for it */
@@ -780,7 +798,7 @@ void tr_pools_fini(struct transporter *self)
     for (uint32_t i = 0; pools->engines != NULL && i < pools->engine_max; i++) {
         struct engine *engine = &pools->engines[i];
         for (uint32_t b = 0; b < engine->mapped; b++) {
-            buffer_close(pools, &engine->buffers[b]);
+            buffer_close(self, &engine->buffers[b]);
         }
         free(engine->buffers);
         free(engine->spans);

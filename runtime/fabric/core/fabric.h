@@ -147,7 +147,10 @@ struct sl_fabric_memory {
     uint64_t stride_bytes; /* pool: bytes of a block; 0: an arena */
     bool unread;           /* nobody else reads it: verbs gives it no such right, grants neither */
     uint32_t arena;        /* for rails of other processes: which arena it is, and the first */
-    uint64_t arena_birth;  /* generation of that arena; 0: others cannot map it */
+    uint64_t arena_birth;  /* generation of that arena; 0: it is none */
+    /* Likewise of other memory: number of the descriptor that this process hands out for it, what
+     * of it is to be mapped, and where the memory begins in it. 0: others cannot have it. */
+    uint64_t handed, handed_bytes, handed_offset_bytes;
 };
 /* Registers in the background, a region a step; registered() tells the end. Until then transfers
  * and grants of it are refused (SL_ERR_BUSY). Errors: SL_ERR_LIMIT, SL_ERR_INVALID,

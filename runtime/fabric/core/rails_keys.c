@@ -213,13 +213,13 @@ uint64_t fabric_rails_region_bytes_max(const struct sl_fabric *fabric)
     return bytes;
 }
 
-/* A memory is registered with every rail. */
+/* A memory is registered with every rail. What those of other processes cannot take they say then. */
 sl_err fabric_rails_dmabuf_check(const struct sl_fabric *fabric, struct sl_error *why)
 {
     const struct rails *rails = fabric->rails;
     sl_err err = SL_OK;
     for (uint32_t i = 0; i < rails->count && err == SL_OK; i++) {
-        if (rails->at[i].fabric != NULL) {
+        if (rails->at[i].fabric != NULL && !rails->at[i].remote) {
             err = sl_fabric_dmabuf_check(rails->at[i].fabric, why);
         }
     }

@@ -53,6 +53,7 @@ struct engine {
     uint32_t span_count, added;
     uint64_t populated_bytes; /* of spans[added] */
     uint64_t other_bytes;     /* of regions that cannot be mapped here */
+    struct tr_lent lent;      /* it is a client's registered buffer */
 };
 struct tr_pools {
     struct sl_device *device; /* maps, nothing else */
@@ -60,7 +61,7 @@ struct tr_pools {
     uint32_t engine_max, span_count; /* spans of all engines */
     uint64_t list_due_ns, list_seq;
     struct {
-        sl_metric engines, memories, bytes, device_bytes, refused, regions;
+        sl_metric engines, memories, bytes, device_bytes, refused, regions, buffers;
     } metric;
 };
 
@@ -70,11 +71,12 @@ static void metrics_show(struct transporter *self)
 {
     struct sl_metrics *page = self->env->metrics;
     struct tr_pools *pools = self->pools;
-    uint64_t engines = 0, memories = 0, bytes = 0, device_bytes = 0;
+    uint64_t engines = 0, memories = 0, bytes = 0, device_bytes = 0, buffers = 0;
     struct sl_fabric_stats stats;
     for (uint32_t i = 0; i < pools->engine_max; i++) {
         const struct engine *engine = &pools->engines[i];
         engines += engine->state == ENGINE_READY ? 1 : 0;
+        buffers += engine->state == ENGINE_READY && engine->lent.is ? 1 : 0;
         for (uint32_t s = 0; s < engine->added; s++) {
             bool there = engine->memories[s] != NO_MEMORY;
             memories += there ? 1 : 0;
@@ -90,6 +92,7 @@ static void metrics_show(struct transporter *self)
     sl_metric_set(page, pools->metric.bytes, bytes);
     sl_metric_set(page, pools->metric.device_bytes, device_bytes);
     sl_metric_set(page, pools->metric.regions, stats.regions);
+    sl_metric_set(page, pools->metric.buffers, buffers);
 }
 
 static struct engine *engine_find(struct tr_pools *pools, uint64_t id)
@@ -325,6 +328,7 @@ void tr_pools_described(struct transporter *self, uint32_t index, const struct s
     const struct sl_body_engine_get_reply *body = &reply->body.engine_get_reply;
     engine->proc = (struct sl_proc_id){.pid = (uint32_t)body->pid, .start_time = body->start_time};
     engine->state = ENGINE_MAPPING;
+    tr_lent_take(&engine->lent, body);
     if (engine_plan(self, engine, body, &why) != SL_OK) {
         engine_refuse(self, engine, &why);
     }
@@ -699,7 +703,7 @@ uint64_t tr_pools_step(struct transporter *self, uint64_t now_ns)
 sl_err tr_pools_view(struct transporter *self, uint64_t engine_id, struct tr_pool_view *out,
                      struct sl_error *why)
 {
-    const struct engine *engine = self->pools == NULL ? NULL : engine_find(self->pools, engine_id);
+    struct engine *engine = self->pools == NULL ? NULL : engine_find(self->pools, engine_id);
     if (self->pools == NULL || (engine != NULL && engine->state == ENGINE_REFUSED)) {
         return sl_fail(why, SL_ERR_UNSUPPORTED,
                        "pools of engine %" PRIu64 " are not registered with the fabric", engine_id);
@@ -708,8 +712,10 @@ sl_err tr_pools_view(struct transporter *self, uint64_t engine_id, struct tr_poo
         return sl_fail(why, SL_ERR_NOT_FOUND,
                        "engine %" PRIu64 " is not known to the fabric yet, or ends", engine_id);
     }
-    *out = (struct tr_pool_view){
-        .layout = &engine->layout, .memories = engine->memories, .engine = engine};
+    *out = (struct tr_pool_view){.layout = &engine->layout,
+                                 .memories = engine->memories,
+                                 .engine = engine,
+                                 .lent = &engine->lent};
     return SL_OK;
 }
 
@@ -744,6 +750,7 @@ sl_err tr_pools_init(struct transporter *self, struct sl_error *why)
     pools->metric.device_bytes = sl_metric_define(env->metrics, "pool_device_bytes");
     pools->metric.refused = sl_metric_define(env->metrics, "pools_refused");
     pools->metric.regions = sl_metric_define(env->metrics, "regions_registered");
+    pools->metric.buffers = sl_metric_define(env->metrics, "pool_buffers");
     return sl_device_open("host", 0, STAGING_BYTES, &pools->device, why);
 }
 

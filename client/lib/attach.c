@@ -1,6 +1,7 @@
 /* client/lib/attach.c - opening and closing a client, and attaching to the shared memory of the
  * node. */
 #include "client/lib/gpu.h"
+#include "client/lib/lend.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -245,6 +246,8 @@ static sl_err settings_load(struct sl_client *client, const struct sl_client_opt
     }
     (void)snprintf(client->instance, sizeof client->instance, "%s",
                    sl_config_text(client->config, SL_SET_instance));
+    const char *level = sl_config_text(client->config, SL_SET_log_level);
+    client->debugs = strcmp(level, "debug") == 0 || strcmp(level, "trace") == 0;
     client->op_timeout_ns = sl_config_u64(client->config, SL_SET_op_timeout);
     client->call_retry_ns = sl_config_u64(client->config, SL_SET_call_retry);
     client->message_bytes_max = sl_config_u64(client->config, SL_SET_message_bytes_max);
@@ -356,6 +359,9 @@ sl_err sl_client_open(const struct sl_client_options *options, struct sl_client 
     if (err == SL_OK && !client->read_only) {
         err = talk_open(client, why);
         if (err == SL_OK) {
+            err = sl_lends_open(client, why);
+        }
+        if (err == SL_OK) {
             err = sl_client_greet(client, deadline_ns, why);
         }
     }
@@ -386,9 +392,11 @@ void sl_client_close(struct sl_client **client)
         return;
     }
     if (gone->mailbox != NULL && sl_client_is_ours(gone)) {
+        sl_lends_end(gone);
         sl_client_contributions_end(gone);
         grants_give_back(gone);
     }
+    sl_lends_close(&gone->lends);
     sl_mailbox_close(&gone->mailbox);
     sl_codec_destroy(&gone->codec);
     for (uint32_t i = 0; i < gone->attachment_count; i++) {

@@ -189,8 +189,10 @@ static struct sl_log *log_of(struct sl_client *client)
     char path[1100];
     struct stat status;
     (void)snprintf(path, sizeof path, "%s/clients.jsonl", client->paths.log_dir);
-    const struct sl_log_options options = {
-        .path = path, .actor = client->name, .level = SL_LOG_WARN, .lines_per_s = LOG_LINES_PER_S};
+    const struct sl_log_options options = {.path = path,
+                                           .actor = client->name,
+                                           .level = client->debugs ? SL_LOG_DEBUG : SL_LOG_WARN,
+                                           .lines_per_s = LOG_LINES_PER_S};
     if ((stat(path, &status) == 0 && status.st_size > LOG_BYTES_MAX) ||
         (client->log == NULL && sl_log_open(&options, &client->log, NULL) != SL_OK)) {
         return NULL;
@@ -198,14 +200,26 @@ static struct sl_log *log_of(struct sl_client *client)
     return client->log;
 }
 
-void sl_client_warn(struct sl_client *client, const char *text)
+static void text_log(struct sl_client *client, enum sl_log_level level, const char *text)
 {
     (void)pthread_mutex_lock(&client->lock);
     struct sl_log *log = log_of(client);
     if (log != NULL) {
-        sl_log_write(log, SL_LOG_WARN, 0, "%s", text);
+        sl_log_write(log, level, 0, "%s", text);
     }
     (void)pthread_mutex_unlock(&client->lock);
+}
+
+void sl_client_warn(struct sl_client *client, const char *text)
+{
+    text_log(client, SL_LOG_WARN, text);
+}
+
+void sl_client_debug(struct sl_client *client, const char *text)
+{
+    if (client->debugs) {
+        text_log(client, SL_LOG_DEBUG, text);
+    }
 }
 
 /* A line of its own for what a caller may only count: the actor's log has the other side. */

@@ -2,6 +2,7 @@
  * promoted first, what is not here at all is asked of other nodes where there are any. */
 #include "client/lib/cold.h"
 #include "client/lib/internal.h"
+#include "client/lib/lend.h"
 #include "client/lib/pieces.h"
 #include "runtime/sl_array.h"
 
@@ -263,17 +264,14 @@ static void fetching_taken(void *context, const struct sl_msg *reply)
 }
 
 /* Asks other nodes for what is nowhere here, and reads what came. Whatever goes wrong on that way
- * leaves the miss that it was. */
-static void reading_fetch(struct reading *reading, uint32_t missing)
+ * leaves the miss that it was. places: the items, missing of them. */
+static void reading_fetch(struct reading *reading, const uint32_t *places, uint32_t missing)
 {
-    uint32_t asked = 0;
     struct sl_item_asked *items = calloc(missing, sizeof *items);
     struct fetching fetching = {.codes = calloc(missing, sizeof *fetching.codes), .count = missing};
-    for (uint32_t i = 0; items != NULL && i < reading->count; i++) {
-        if (reading->codes[i] == SL_ERR_NOT_FOUND) {
-            struct sl_object_key key = key_of(reading, i);
-            items[asked++].key = (struct sl_text){.at = key.at, .length = key.length};
-        }
+    for (uint32_t i = 0; items != NULL && i < missing; i++) {
+        struct sl_object_key key = key_of(reading, places[i]);
+        items[i].key = (struct sl_text){.at = key.at, .length = key.length};
     }
     struct sl_client_call call = {.to = "transporter.0",
                                   .deadline_ns = reading->deadline_ns,
@@ -281,21 +279,17 @@ static void reading_fetch(struct reading *reading, uint32_t missing)
                                   .context = &fetching};
     call.msg.type = SL_MSG_FETCH;
     call.msg.body.fetch.items.at = items;
-    call.msg.body.fetch.items.count = asked;
+    call.msg.body.fetch.items.count = missing;
     for (uint32_t i = 0; fetching.codes != NULL && i < missing; i++) {
         fetching.codes[i] = SL_ERR_NOT_FOUND;
     }
     if (items != NULL && fetching.codes != NULL &&
         sl_client_call(reading->client, &call, NULL) == SL_OK) {
         struct sl_entry entry;
-        asked = 0;
-        for (uint32_t i = 0; i < reading->count; i++) {
-            if (reading->codes[i] != SL_ERR_NOT_FOUND) {
-                continue;
-            }
-            uint64_t code = fetching.codes[asked++];
+        for (uint32_t i = 0; i < missing; i++) {
+            uint64_t code = fetching.codes[i];
             if (code == SL_OK || code == SL_ERR_EXISTS) {
-                reading->codes[i] = reading_read(reading, i, &entry);
+                reading->codes[places[i]] = reading_read(reading, places[i], &entry);
             }
         }
     }
@@ -341,6 +335,63 @@ static sl_err reading_read(const struct reading *reading, uint32_t item, struct 
     struct wanted want;
     want_init(reading, item, &one, &want);
     return read_now(reading->client, &want, reading->deadline_ns, entry, reading->why);
+}
+
+/* What is to lie in lent memory comes straight. places: *missing items, which become those that are
+ * still to be asked for. */
+static void reading_straight(struct reading *reading, uint32_t *places, uint32_t *missing)
+{
+    uint32_t count = *missing, left = 0;
+    struct sl_straight *items = calloc(count, sizeof *items);
+    struct sl_piece *ones = calloc(count, sizeof *ones); /* of buffers */
+    if (items == NULL || ones == NULL) {
+        free(items);
+        free(ones);
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        struct wanted want;
+        want_init(reading, places[i], &ones[i], &want);
+        items[i] = (struct sl_straight){.key = want.key,
+                                        .pieces = want.pieces,
+                                        .piece_count = want.whole ? want.piece_count : 0};
+    }
+    sl_straight_get(reading->client, items, count, reading->deadline_ns);
+    for (uint32_t i = 0; i < count; i++) {
+        struct sl_entry entry;
+        uint32_t place = places[i];
+        if (items[i].code == SL_OK) {
+            reading->codes[place] = SL_OK;
+        } else if (items[i].code == SL_ERR_EXISTS) {
+            reading->codes[place] = reading_read(reading, place, &entry);
+        } else if (items[i].code != SL_ERR_NOT_FOUND) {
+            places[left++] = place;
+        }
+        if (items[i].code == SL_OK && reading->lengths != NULL) {
+            reading->lengths[place] = items[i].length_bytes;
+        }
+    }
+    *missing = left;
+    free(items);
+    free(ones);
+}
+
+/* Of other nodes, missing items that are nowhere here. */
+static void reading_elsewhere(struct reading *reading, uint32_t missing)
+{
+    uint32_t count = 0, *places = calloc(missing, sizeof *places);
+    for (uint32_t i = 0; places != NULL && i < reading->count; i++) {
+        if (reading->codes[i] == SL_ERR_NOT_FOUND) {
+            places[count++] = i;
+        }
+    }
+    if (count > 0 && reading->views == NULL && sl_lends_any(reading->client)) {
+        reading_straight(reading, places, &count);
+    }
+    if (count > 0 && sl_clock_monotonic_ns() < reading->deadline_ns) {
+        reading_fetch(reading, places, count);
+    }
+    free(places);
 }
 
 /* An item whose copies to a device are carried out with those of all others. */
@@ -462,7 +513,7 @@ static sl_err reading_carry_out(struct reading *reading)
         missing += reading->codes[i] == SL_ERR_NOT_FOUND ? 1 : 0;
     }
     if (missing > 0 && may_fetch(reading->client)) {
-        reading_fetch(reading, missing);
+        reading_elsewhere(reading, missing);
     }
     for (uint32_t i = 0; i < reading->count; i++) {
         all_now = all_now && reading->codes[i] != SL_ERR_INCOMPLETE;

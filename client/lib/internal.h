@@ -94,8 +94,8 @@ struct sl_client {
     struct sl_proc_id self;
     /* One page that the kernel empties in a child: not 0 in the process that opened this client. */
     const volatile unsigned char *ours;
-    bool read_only, leases;
-    _Atomic bool holds; /* look-ups of blocks hold what they find */
+    bool read_only, leases, debugs; /* debugs: its log has debug lines, too */
+    _Atomic bool holds;             /* look-ups of blocks hold what they find */
     uint64_t op_timeout_ns, call_retry_ns, message_bytes_max;
 
     _Atomic(struct sl_attachment *) current;
@@ -131,6 +131,7 @@ struct sl_client {
     struct sl_ahead_class ahead[SL_AHEAD_CLASSES];
     _Atomic bool ahead_refused; /* the registrar does not know PUBLISH */
     struct sl_pool *pools;      /* that this client has */
+    struct sl_lends *lends;     /* memory that the node may write to (lend.h) */
 };
 
 /* ---- attach.c ---- */
@@ -214,6 +215,8 @@ void sl_client_sleep(uint64_t ns);
 
 /* A line in the log of all clients, where there is one. Not under the client's lock. */
 void sl_client_warn(struct sl_client *client, const char *text);
+/* The same, when the setting log_level asks for it. */
+void sl_client_debug(struct sl_client *client, const char *text);
 /* Under the client's lock: takes what has arrived, sends again what is due, ends what is over,
  * without waiting. True: more may be there. */
 bool sl_client_pump(struct sl_client *client);
@@ -253,7 +256,11 @@ void sl_ahead_forget(struct sl_client *client);
  * Any thread. */
 enum sl_place sl_memory_place(const void *at, uint64_t length_bytes, int *gpu);
 /* Memory of the allocator comes and goes. */
-sl_err sl_memory_ours_add(void *at, uint64_t length_bytes);
+/* Keeps a copy of the descriptor. */
+sl_err sl_memory_ours_add(void *at, uint64_t length_bytes, int fd);
+/* Gives a copy of the descriptor of memory that lies in one allocation; -1: it does not, or there is
+ * none to be had. */
+int sl_memory_ours_fd(const void *at, uint64_t length_bytes, uint64_t *offset_bytes);
 /* Gives its length. False: it is not there. */
 bool sl_memory_ours_take(void *at, uint64_t *length_bytes);
 

@@ -6,6 +6,7 @@
 #include "client/lib/gpu.h"
 #include "runtime/sl_array.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@ struct range {
     uintptr_t from, end;
     enum sl_place place;
     int gpu;
+    int fd; /* of ours: its descriptor */
 };
 
 struct ranges {
@@ -201,18 +203,38 @@ enum sl_place sl_memory_place(const void *at, uint64_t length_bytes, int *gpu)
 
 /* ---- the allocator's ---- */
 
-sl_err sl_memory_ours_add(void *at, uint64_t length_bytes)
+sl_err sl_memory_ours_add(void *at, uint64_t length_bytes, int fd)
 {
-    const struct range range = {
-        .from = (uintptr_t)at, .end = (uintptr_t)at + length_bytes, .place = SL_PLACE_OURS};
+    /* -1, where there are no more descriptors: it cannot be lent, nothing else. */
+    const struct range range = {.from = (uintptr_t)at,
+                                .end = (uintptr_t)at + length_bytes,
+                                .place = SL_PLACE_OURS,
+                                .fd = fcntl(fd, F_DUPFD_CLOEXEC, 0)};
     pthread_rwlock_wrlock(&table.lock);
     sl_err err = ranges_reserve(&table.ours, table.ours.count + 1) ? registered_add(range)
                                                                    : SL_ERR_NO_MEMORY;
     if (err == SL_OK) {
         ranges_insert(&table.ours, range);
+    } else {
+        int copy = range.fd;
+        sl_auto_close(&copy);
     }
     pthread_rwlock_unlock(&table.lock);
     return err;
+}
+
+int sl_memory_ours_fd(const void *at, uint64_t length_bytes, uint64_t *offset_bytes)
+{
+    int fd = -1;
+    pthread_rwlock_rdlock(&table.lock);
+    uint32_t before = behind(&table.ours, (uintptr_t)at);
+    const struct range *ours = before == 0 ? NULL : &table.ours.at[before - 1];
+    if (ours != NULL && (uintptr_t)at < ours->end && length_bytes <= ours->end - (uintptr_t)at) {
+        fd = ours->fd < 0 ? -1 : fcntl(ours->fd, F_DUPFD_CLOEXEC, 0);
+        *offset_bytes = (uintptr_t)at - ours->from;
+    }
+    pthread_rwlock_unlock(&table.lock);
+    return fd;
 }
 
 bool sl_memory_ours_take(void *at, uint64_t *length_bytes)
@@ -223,6 +245,7 @@ bool sl_memory_ours_take(void *at, uint64_t *length_bytes)
     if (found) { /* and what the caller registered of it: none of it is there any more */
         ranges_drop(&table.registered, ours.from, ours.end);
         spans_make();
+        sl_auto_close(&ours.fd);
         *length_bytes = ours.end - ours.from;
     }
     pthread_rwlock_unlock(&table.lock);

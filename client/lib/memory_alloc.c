@@ -84,7 +84,7 @@ sl_err sl_memory_alloc(uint64_t length_bytes, void **out, struct sl_error *why)
     }
     sl_err err = map_shared(fd, at, mapped_bytes, why);
     if (err == SL_OK) {
-        err = sl_memory_ours_add(at, mapped_bytes);
+        err = sl_memory_ours_add(at, mapped_bytes, fd);
         if (err != SL_OK) {
             (void)sl_fail(why, err, "memory: a table of allocations");
         }

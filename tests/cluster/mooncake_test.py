@@ -23,10 +23,10 @@ PORT, ADMIN = 50051, 9003
 
 # What an engine does, told line by line as JSON: [method, arguments...]; bytes are told as their length and a seed.
 ENGINE = """
-import json, random, sys
+import ctypes, json, random, sys
 if sys.argv[1] != "installed":
     sys.path.insert(0, sys.argv[1])
-from mooncake.store import MooncakeDistributedStore
+from mooncake.store import MooncakeDistributedStore, MooncakeHostMemAllocator
 store = MooncakeDistributedStore()
 def value(seed, length):
     return random.Random(seed).randbytes(length)
@@ -37,6 +37,16 @@ for line in sys.stdin:
     elif what == "get":
         got = store.get(words[0])
         said = "right" if got == value(words[1], words[2]) else f"{len(got)} other bytes"
+    elif what == "buffer":
+        buffer = MooncakeHostMemAllocator().alloc(words[0])
+        said = store.register_buffer(buffer, words[0])
+    elif what == "unregister":
+        said = store.unregister_buffer(buffer)
+    elif what == "into":
+        ctypes.memset(buffer, 0xa5, words[2] + 1)
+        got = store.get_into(words[0], buffer, words[2] + 1)
+        fine = ctypes.string_at(buffer, words[2] + 1) == value(words[1], words[2]) + bytes([0xa5])
+        said = "right" if got == words[2] and fine else f"{got}, and other bytes"
     elif what == "descriptors":
         said = [one.get_memory_descriptor().buffer_descriptor.transport_endpoint
                 for one in store.get_replica_desc(words[0]) if one.is_memory_replica()]
@@ -88,10 +98,15 @@ class Host:
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
         return done.returncode == 0
 
-    def engine(self):
+    def counters(self, actor):
+        done = subprocess.run([*self.network.ports[self.port].enter(), os.path.join(BIN, "sluicectl"), "status", "--metrics", "--json"],
+                              env=self.environment | {"SLUICE_INSTANCE": f"mooncake-{PORT}"}, stdout=subprocess.PIPE, check=True)
+        return next(row["counters"] for row in json.loads(done.stdout)["actors"] if row["name"] == actor)
+
+    def engine(self, **settings):
         sanitized = dict(LD_PRELOAD=LIBASAN, PYTHONMALLOC="malloc",
                          ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + NO_LEAKS) if LIBASAN else {}
-        process = self.start(sys.executable, "-c", ENGINE, PACKAGE, environment=self.environment | sanitized, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        process = self.start(sys.executable, "-c", ENGINE, PACKAGE, environment=self.environment | sanitized | settings, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
         def ask(*words):
             process.stdin.write((json.dumps(words) + "\n").encode())
@@ -171,6 +186,28 @@ class TwoHosts(unittest.TestCase):
         self.network.mend(0)
         wait_until(lambda: on_b("is_exist", "only") == 1, 30, "it is back")
         self.assertEqual(on_b("get", "only", 3, 1000), "right")
+
+    def test_a_registered_buffer_is_written_to_straight(self):
+        """Where the engine keeps no copies."""
+        a, b = self.host(0), self.host(1)
+        a.master()
+        b.master(f"--join={a.address}:{PORT}")
+        on_a, on_b = a.engine(), b.engine(SLUICE_LOAD_KEEPS="false")
+        self.assertEqual(self.set_up(on_a, a, a), 0)
+        self.assertEqual(self.set_up(on_b, b, a), 0)
+        self.assertEqual(on_b("buffer", 4 << 20), 0)
+        self.assertEqual(on_a("put", "first", 0, 100), 0)
+        wait_until(lambda: on_b("is_exist", "first") == 1, 20, "the hosts know each other")
+        wait_until(lambda: b.counters("transporter.0")["pool_buffers"] == 1, 20, "the buffer is registered")
+        for number, length in enumerate((8, 5000, 1 << 20, (4 << 20) - 1)):
+            self.assertEqual(on_a("put", f"a{number}", number, length), 0)
+            self.assertEqual(on_b("into", f"a{number}", number, length), "right")
+        self.assertEqual(on_b("into", "none", 0, 100), "-704, and other bytes")
+        self.assertEqual(b.counters("transporter.0")["pulled_values"], 4)
+        self.assertEqual(on_b("unregister"), 0)
+        self.assertEqual(b.counters("transporter.0")["pool_buffers"], 0)
+        self.assertEqual(on_b("into", "a1", 1, 5000), "right")
+        self.assertEqual(b.counters("transporter.0")["pulled_values"], 4)
 
     def test_who_does_not_know_the_secret_stays_alone(self):
         a = self.host(0)

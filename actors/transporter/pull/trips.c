@@ -269,8 +269,10 @@ static sl_err places_code(const struct tr_unit *unit, const struct tr_peer *peer
         if (places[k].length_bytes == 0) {
             return SL_ERR_PROTOCOL;
         }
-        if (unit->pull && places[k].length_bytes != unit->parts[k].spot_bytes) {
-            return SL_ERR_INVALID; /* of an engine that is laid out otherwise */
+        uint64_t spot_bytes = unit->parts[k].spot_bytes;
+        if (unit->pull && (unit->lent ? places[k].length_bytes > spot_bytes
+                                      : places[k].length_bytes != spot_bytes)) {
+            return SL_ERR_INVALID; /* of an engine that is laid out otherwise; a buffer too small */
         }
     }
     return SL_OK;

@@ -1,6 +1,7 @@
 /* actors/transporter/regions/places.c - see places.h. */
 #include "actors/transporter/regions/places.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 struct tr_spot tr_spot_of(const struct sl_item_spot *item)
@@ -78,6 +79,28 @@ sl_err tr_spot_places(struct transporter *self, const struct tr_spot *spot, stru
                                                    .length_bytes = run.length_bytes};
     }
     *place_count = count;
+    return SL_OK;
+}
+
+sl_err tr_lent_place(struct transporter *self, const struct tr_spot *spot,
+                     struct sl_fabric_place *place, struct sl_error *why)
+{
+    struct tr_pool_view view;
+    sl_err err = tr_pools_view(self, spot->engine_id, &view, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    SL_ASSERT(view.layout->layer_count == 1); /* tr_lent_check */
+    const struct tr_layer *whole = &view.layout->layers[0];
+    if (spot->lent_bytes > whole->length_bytes ||
+        spot->lent_offset_bytes > whole->length_bytes - spot->lent_bytes) {
+        return sl_fail(why, SL_ERR_INVALID,
+                       "bytes %" PRIu64 " + %" PRIu64 " of a buffer of %" PRIu64,
+                       spot->lent_offset_bytes, spot->lent_bytes, whole->length_bytes);
+    }
+    *place = (struct sl_fabric_place){.memory = view.memories[whole->span],
+                                      .offset_bytes = whole->offset_bytes + spot->lent_offset_bytes,
+                                      .length_bytes = spot->lent_bytes};
     return SL_OK;
 }
 

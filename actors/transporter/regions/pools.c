@@ -63,6 +63,7 @@ struct engine {
     uint64_t populated_bytes;      /* of spans[added] */
     uint64_t other_bytes;          /* of regions that cannot be mapped here */
     uint64_t out_bytes[OUT_COUNT]; /* of them: device memory */
+    struct tr_lent lent;           /* it is a client's registered buffer */
 };
 struct tr_pools {
     struct sl_device *device; /* maps, nothing else */
@@ -70,7 +71,7 @@ struct tr_pools {
     uint32_t engine_max, span_count; /* spans of all engines */
     uint64_t list_due_ns, list_seq;
     struct {
-        sl_metric engines, memories, bytes, device_bytes, refused, regions, out[OUT_COUNT];
+        sl_metric engines, memories, bytes, device_bytes, refused, regions, buffers, out[OUT_COUNT];
     } metric;
 };
 
@@ -80,7 +81,8 @@ static void metrics_show(struct transporter *self)
 {
     struct sl_metrics *page = self->env->metrics;
     struct tr_pools *pools = self->pools;
-    uint64_t engines = 0, memories = 0, bytes = 0, device_bytes = 0, out_bytes[OUT_COUNT] = {0};
+    uint64_t engines = 0, memories = 0, bytes = 0, device_bytes = 0, buffers = 0;
+    uint64_t out_bytes[OUT_COUNT] = {0};
     struct sl_fabric_stats stats;
     for (uint32_t i = 0; i < pools->engine_max; i++) {
         const struct engine *engine = &pools->engines[i];
@@ -88,6 +90,7 @@ static void metrics_show(struct transporter *self)
         for (uint32_t k = 0; k < OUT_COUNT; k++) {
             out_bytes[k] += engine->out_bytes[k];
         }
+        buffers += engine->state == ENGINE_READY && engine->lent.is ? 1 : 0;
         for (uint32_t s = 0; s < engine->added; s++) {
             bool there = engine->memories[s] != NO_MEMORY;
             memories += there ? 1 : 0;
@@ -106,6 +109,7 @@ static void metrics_show(struct transporter *self)
     for (uint32_t k = 0; k < OUT_COUNT; k++) {
         sl_metric_set(page, pools->metric.out[k], out_bytes[k]);
     }
+    sl_metric_set(page, pools->metric.buffers, buffers);
 }
 
 static struct engine *engine_find(struct tr_pools *pools, uint64_t id)
@@ -342,6 +346,7 @@ void tr_pools_described(struct transporter *self, uint32_t index, const struct s
     const struct sl_body_engine_get_reply *body = &reply->body.engine_get_reply;
     engine->proc = (struct sl_proc_id){.pid = (uint32_t)body->pid, .start_time = body->start_time};
     engine->state = ENGINE_MAPPING;
+    tr_lent_take(&engine->lent, body);
     if (engine_plan(self, engine, body, &why) != SL_OK) {
         engine_refuse(self, engine, &why);
     }
@@ -735,7 +740,7 @@ uint64_t tr_pools_step(struct transporter *self, uint64_t now_ns)
 sl_err tr_pools_view(struct transporter *self, uint64_t engine_id, struct tr_pool_view *out,
                      struct sl_error *why)
 {
-    const struct engine *engine = self->pools == NULL ? NULL : engine_find(self->pools, engine_id);
+    struct engine *engine = self->pools == NULL ? NULL : engine_find(self->pools, engine_id);
     if (self->pools == NULL || (engine != NULL && engine->state == ENGINE_REFUSED)) {
         return sl_fail(why, SL_ERR_UNSUPPORTED,
                        "pools of engine %" PRIu64 " are not registered with the fabric", engine_id);
@@ -744,8 +749,10 @@ sl_err tr_pools_view(struct transporter *self, uint64_t engine_id, struct tr_poo
         return sl_fail(why, SL_ERR_NOT_FOUND,
                        "engine %" PRIu64 " is not known to the fabric yet, or ends", engine_id);
     }
-    *out = (struct tr_pool_view){
-        .layout = &engine->layout, .memories = engine->memories, .engine = engine};
+    *out = (struct tr_pool_view){.layout = &engine->layout,
+                                 .memories = engine->memories,
+                                 .engine = engine,
+                                 .lent = &engine->lent};
     return SL_OK;
 }
 
@@ -786,6 +793,7 @@ sl_err tr_pools_init(struct transporter *self, struct sl_error *why)
     }
     pools->metric.refused = sl_metric_define(env->metrics, "pools_refused");
     pools->metric.regions = sl_metric_define(env->metrics, "regions_registered");
+    pools->metric.buffers = sl_metric_define(env->metrics, "pool_buffers");
     return sl_device_open("host", 0, STAGING_BYTES, &pools->device, why);
 }
 

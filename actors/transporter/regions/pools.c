@@ -1,11 +1,8 @@
 /* actors/transporter/regions/pools.c - see pools.h. Every number of a registration comes from another
  * process, and is checked before an address is made of it. */
-#include "actors/transporter/regions/pools.h"
+#include "actors/transporter/regions/pools_internal.h"
 
-#include "actors/transporter/regions/dmabufs.h"
 #include "actors/transporter/regions/handed.h"
-#include "actors/transporter/regions/layout.h"
-#include "cuda/sl_device.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -18,109 +15,7 @@
 #define BUFFERS_MAX    2048u                /* of an engine: a tensor a layer, and rank */
 #define STAGING_BYTES  (UINT64_C(64) << 10) /* the least; nothing is moved here */
 
-enum engine_state {
-    ENGINE_FREE,
-    ENGINE_ASKED,   /* its registration is on the way */
-    ENGINE_MAPPING, /* buffers [0, mapped) are there */
-    ENGINE_ADDING,  /* spans [0, added) are registered */
-    ENGINE_READY,
-    ENGINE_ENDING, /* takes all of that back */
-    ENGINE_REFUSED /* not tried again while the registrar knows it */
-};
-#define NO_MEMORY UINT32_MAX /* of the fabric: no handle is that */
-/* Whose it is that device memory is left out. */
-enum out {
-    OUT_FABRIC,  /* tcp, or libibverbs, takes no dmabuf */
-    OUT_SWAPPER, /* driver, GPU or the rank's swapper hands none out */
-    OUT_NIC,     /* it does not register it */
-    OUT_COUNT
-};
-struct buffer {
-    struct sl_memory_handle handle;
-    uint64_t length_bytes; /* that must be mapped */
-    struct sl_mapping mapping;
-    bool device;     /* instead of a mapping: a dmabuf of the rank's swapper */
-    uint64_t handed; /* its number for rails of other processes; 0: there are none */
-    uint32_t rank;
-    struct tr_dmabuf dmabuf;
-};
-struct engine {
-    enum engine_state state;
-    bool refused; /* ENDING: for good */
-    bool listed;  /* scratch of a list that is gone through */
-    bool adding;  /* the fabric registers spans[added] */
-    bool watched;
-    bool told; /* somebody waits for its end */
-    struct sl_return over;
-    uint64_t id, call_seq;
-    struct sl_proc_id proc;
-    struct buffer *buffers;
-    uint32_t buffer_count, mapped;
-    struct tr_span *spans;
-    struct tr_layout layout; /* of its blocks in the spans */
-    uint32_t *memories;      /* of the fabric, one a span; NO_MEMORY: it was left out */
-    uint32_t span_count, added;
-    uint64_t populated_bytes;      /* of spans[added] */
-    uint64_t other_bytes;          /* of regions that cannot be mapped here */
-    uint64_t out_bytes[OUT_COUNT]; /* of them: device memory */
-    struct tr_lent lent;           /* it is a client's registered buffer */
-};
-struct tr_pools {
-    struct sl_device *device; /* maps, nothing else */
-    struct engine *engines;
-    uint32_t engine_max, span_count; /* spans of all engines */
-    uint64_t list_due_ns, list_seq;
-    struct {
-        sl_metric engines, memories, bytes, device_bytes, refused, regions, buffers, out[OUT_COUNT];
-    } metric;
-};
-
-/* ---- what is registered ---- */
-
-static void metrics_show(struct transporter *self)
-{
-    struct sl_metrics *page = self->env->metrics;
-    struct tr_pools *pools = self->pools;
-    uint64_t engines = 0, memories = 0, bytes = 0, device_bytes = 0, buffers = 0;
-    uint64_t out_bytes[OUT_COUNT] = {0};
-    struct sl_fabric_stats stats;
-    for (uint32_t i = 0; i < pools->engine_max; i++) {
-        const struct engine *engine = &pools->engines[i];
-        engines += engine->state == ENGINE_READY ? 1 : 0;
-        for (uint32_t k = 0; k < OUT_COUNT; k++) {
-            out_bytes[k] += engine->out_bytes[k];
-        }
-        buffers += engine->state == ENGINE_READY && engine->lent.is ? 1 : 0;
-        for (uint32_t s = 0; s < engine->added; s++) {
-            bool there = engine->memories[s] != NO_MEMORY;
-            memories += there ? 1 : 0;
-            bytes += there ? engine->spans[s].length_bytes : 0;
-            device_bytes += there && engine->buffers[engine->spans[s].buffer].device
-                                ? engine->spans[s].length_bytes
-                                : 0;
-        }
-    }
-    sl_fabric_stats(self->fabric, &stats);
-    sl_metric_set(page, pools->metric.engines, engines);
-    sl_metric_set(page, pools->metric.memories, memories);
-    sl_metric_set(page, pools->metric.bytes, bytes);
-    sl_metric_set(page, pools->metric.device_bytes, device_bytes);
-    sl_metric_set(page, pools->metric.regions, stats.regions);
-    for (uint32_t k = 0; k < OUT_COUNT; k++) {
-        sl_metric_set(page, pools->metric.out[k], out_bytes[k]);
-    }
-    sl_metric_set(page, pools->metric.buffers, buffers);
-}
-
-static struct engine *engine_find(struct tr_pools *pools, uint64_t id)
-{
-    for (uint32_t i = 0; i < pools->engine_max; i++) {
-        if (pools->engines[i].state != ENGINE_FREE && pools->engines[i].id == id) {
-            return &pools->engines[i];
-        }
-    }
-    return NULL;
-}
+/* ---- life of a registration ---- */
 
 /* Whether the process is watched for another engine. */
 static bool is_watched(const struct tr_pools *pools, const struct engine *engine)
@@ -161,7 +56,7 @@ static void engine_over(struct transporter *self, struct engine *engine)
     free(engine->memories);
     tr_layout_fini(&engine->layout);
     *engine = (struct engine){.state = refused ? ENGINE_REFUSED : ENGINE_FREE, .id = id};
-    metrics_show(self);
+    tr_pools_show(self);
 }
 
 static void engine_end(struct transporter *self, struct engine *engine)
@@ -400,7 +295,7 @@ static void buffer_leave_out(struct transporter *self, struct engine *engine, ui
         engine->other_bytes += layer->buffer == number ? layer->length_bytes : 0;
     }
     engine->out_bytes[cause] += engine->other_bytes - before;
-    metrics_show(self);
+    tr_pools_show(self);
     sl_log_write(self->env->log, SL_LOG_WARN, 0,
                  "device memory of engine %" PRIu64 ", rank %u, is left out of the fabric: %s",
                  engine->id, engine->buffers[number].rank, why->text);
@@ -476,20 +371,13 @@ static uint64_t engine_map(struct transporter *self, struct engine *engine)
     return 0;
 }
 
-static unsigned char *span_at(const struct engine *engine, uint32_t span)
-{
-    SL_ASSERT(!engine->buffers[engine->spans[span].buffer].device);
-    unsigned char *base = engine->buffers[engine->spans[span].buffer].mapping.base;
-    return base + engine->spans[span].offset_bytes;
-}
-
 /* A NIC pins what it registers, which takes long where pages are not there yet. True: they are. */
 static bool span_populate(struct transporter *self, struct engine *engine)
 {
 #ifdef MADV_POPULATE_WRITE
     uint64_t length_bytes = engine->spans[engine->added].length_bytes;
     if (self->whole_arena && engine->populated_bytes < length_bytes) {
-        uintptr_t at = (uintptr_t)span_at(engine, engine->added) + engine->populated_bytes;
+        uintptr_t at = (uintptr_t)tr_pools_span_at(engine, engine->added) + engine->populated_bytes;
         uint64_t step_bytes =
             SL_MIN(length_bytes - engine->populated_bytes, (uint64_t)POPULATE_BYTES);
         uintptr_t page = at / SL_PAGE_BYTES * SL_PAGE_BYTES;
@@ -523,7 +411,7 @@ static void engine_add(struct transporter *self, struct engine *engine)
     struct sl_error why = {0};
     if (engine->added == engine->span_count) {
         engine->state = ENGINE_READY;
-        metrics_show(self);
+        tr_pools_show(self);
         sl_log_write(self->env->log, SL_LOG_INFO, 0,
                      "engine %" PRIu64 " of process %u: %u memories registered with the fabric, "
                      "%" PRIu64 " bytes are left out",
@@ -542,7 +430,7 @@ static void engine_add(struct transporter *self, struct engine *engine)
     struct sl_fabric_dmabuf dmabuf = buffer->dmabuf.memory;
     dmabuf.offset_bytes += span->offset_bytes;
     const struct sl_fabric_memory memory = {
-        .at = buffer->device ? NULL : span_at(engine, engine->added),
+        .at = buffer->device ? NULL : tr_pools_span_at(engine, engine->added),
         .dmabuf = buffer->device ? &dmabuf : NULL,
         .length_bytes = span->length_bytes,
         .stride_bytes = span->stride_bytes,
@@ -572,7 +460,7 @@ bool tr_pools_registered(struct transporter *self, uint32_t memory, const struct
         } else {
             engine_not_added(self, engine, why);
         }
-        metrics_show(self);
+        tr_pools_show(self);
         self->env->ops->wake_at(self->env, 0);
         return true;
     }
@@ -669,7 +557,7 @@ void tr_pools_listed(struct transporter *self, const struct sl_msg *reply)
         pools->engines[i].listed = false;
     }
     for (uint64_t i = 0; i < ids->count; i++) {
-        struct engine *engine = engine_find(pools, ids->at[i]);
+        struct engine *engine = tr_pools_find(pools, ids->at[i]);
         if (engine != NULL) {
             engine->listed = true;
         } else {
@@ -683,13 +571,13 @@ void tr_pools_listed(struct transporter *self, const struct sl_msg *reply)
             engine_end(self, engine);
         }
     }
-    metrics_show(self); /* arenas are registered meanwhile */
+    tr_pools_show(self); /* arenas are registered meanwhile */
 }
 
 void tr_pools_added(struct transporter *self, const struct sl_msg *msg)
 {
     uint64_t id = msg->body.engine_added.engine_id;
-    if (self->pools != NULL && engine_find(self->pools, id) == NULL) {
+    if (self->pools != NULL && tr_pools_find(self->pools, id) == NULL) {
         engine_ask(self, id);
     }
     sl_reply_code(self->env, msg, SL_OK, NULL);
@@ -698,7 +586,7 @@ void tr_pools_added(struct transporter *self, const struct sl_msg *msg)
 void tr_pools_over(struct transporter *self, const struct sl_msg *msg)
 {
     struct engine *engine =
-        self->pools == NULL ? NULL : engine_find(self->pools, msg->body.engine_over.engine_id);
+        self->pools == NULL ? NULL : tr_pools_find(self->pools, msg->body.engine_over.engine_id);
     if (engine == NULL) {
         sl_reply_code(self->env, msg, SL_OK, NULL);
         return;
@@ -735,34 +623,6 @@ uint64_t tr_pools_step(struct transporter *self, uint64_t now_ns)
     return next_ns;
 }
 
-/* ---- what lies where ---- */
-
-sl_err tr_pools_view(struct transporter *self, uint64_t engine_id, struct tr_pool_view *out,
-                     struct sl_error *why)
-{
-    struct engine *engine = self->pools == NULL ? NULL : engine_find(self->pools, engine_id);
-    if (self->pools == NULL || (engine != NULL && engine->state == ENGINE_REFUSED)) {
-        return sl_fail(why, SL_ERR_UNSUPPORTED,
-                       "pools of engine %" PRIu64 " are not registered with the fabric", engine_id);
-    }
-    if (engine == NULL || engine->state != ENGINE_READY) {
-        return sl_fail(why, SL_ERR_NOT_FOUND,
-                       "engine %" PRIu64 " is not known to the fabric yet, or ends", engine_id);
-    }
-    *out = (struct tr_pool_view){.layout = &engine->layout,
-                                 .memories = engine->memories,
-                                 .engine = engine,
-                                 .lent = &engine->lent};
-    return SL_OK;
-}
-
-unsigned char *tr_pools_at(const struct tr_pool_view *view, uint32_t span)
-{
-    const struct engine *engine = view->engine;
-    SL_ASSERT(span < engine->span_count);
-    return span_at(engine, span);
-}
-
 /* ---- life ---- */
 
 sl_err tr_pools_init(struct transporter *self, struct sl_error *why)
@@ -781,19 +641,7 @@ sl_err tr_pools_init(struct transporter *self, struct sl_error *why)
     if (pools->engines == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u engines", pools->engine_max);
     }
-    pools->metric.engines = sl_metric_define(env->metrics, "pool_engines");
-    pools->metric.memories = sl_metric_define(env->metrics, "pool_memories");
-    pools->metric.bytes = sl_metric_define(env->metrics, "pool_bytes");
-    pools->metric.device_bytes = sl_metric_define(env->metrics, "pool_device_bytes");
-    static const char *const outs[OUT_COUNT] = {"pool_device_out_fabric_bytes",
-                                                "pool_device_out_swapper_bytes",
-                                                "pool_device_out_nic_bytes"};
-    for (uint32_t k = 0; k < OUT_COUNT; k++) {
-        pools->metric.out[k] = sl_metric_define(env->metrics, outs[k]);
-    }
-    pools->metric.refused = sl_metric_define(env->metrics, "pools_refused");
-    pools->metric.regions = sl_metric_define(env->metrics, "regions_registered");
-    pools->metric.buffers = sl_metric_define(env->metrics, "pool_buffers");
+    tr_pools_metrics_define(pools, env->metrics);
     return sl_device_open("host", 0, STAGING_BYTES, &pools->device, why);
 }
 

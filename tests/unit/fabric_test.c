@@ -9,6 +9,7 @@
 #include <check.h>
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -1055,6 +1056,27 @@ START_TEST(a_wrong_address_is_a_wrong_configuration)
     }
 END_TEST
 
+/* A process that closes its fabric and opens it again at its own address: the ring that accepted there
+ * is taken down by the kernel in its own time. */
+START_TEST(an_address_is_free_as_soon_as_its_fabric_is_closed)
+    {
+        struct sl_error why = {0};
+        char address[32];
+        a.now_ns = &clock_ns;
+        ck_assert_int_eq(end_open(&a, &options_a, 0, 0, &why), SL_OK);
+        const char *port = strstr(sl_fabric_about(a.fabric), "port ");
+        ck_assert_ptr_nonnull(port);
+        (void)snprintf(address, sizeof(address), "127.0.0.1:%d", atoi(port + strlen("port ")));
+        options_a.address = address;
+        for (int life = 0; life < 50; life++) {
+            end_step(&a, 0); /* it accepts */
+            end_close(&a);
+            ck_assert_msg(end_open(&a, &options_a, 0, 0, &why) == SL_OK, "life %d: %s", life,
+                          why.text);
+        }
+    }
+END_TEST
+
 START_TEST(without_an_address_nothing_listens)
     {
         struct sl_error why = {0};
@@ -1152,6 +1174,7 @@ static TCase *all_tests(const char *name, SFun before)
     tcase_add_test(tests, memory_that_is_given_up_goes_region_by_region);
     tcase_add_test(tests, tables_have_bounds);
     tcase_add_loop_test(tests, a_wrong_address_is_a_wrong_configuration, 0, SL_COUNT(addresses));
+    tcase_add_test(tests, an_address_is_free_as_soon_as_its_fabric_is_closed);
     tcase_add_test(tests, without_an_address_nothing_listens);
     tcase_add_test(tests, pauses_grow_to_a_bound);
     tcase_add_test(tests, an_unknown_peer_is_down_after_connect_ns);

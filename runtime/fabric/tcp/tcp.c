@@ -471,6 +471,9 @@ static void tcp_fabric_close(struct sl_fabric *fabric)
 {
     struct tcp *tcp = tcp_of(fabric);
     sl_movers_close(&tcp->movers);
+    if (tcp->listen_fd >= 0) { /* the ring that accepts there ends later, and keeps its file */
+        (void)shutdown(tcp->listen_fd, SHUT_RDWR);
+    }
     if (tcp->ring_open) {
         io_uring_queue_exit(&tcp->ring);
     }

@@ -1,4 +1,4 @@
-/* runtime/sl_base.c - the end of a failed assertion, and the scoped clean-ups of sl_base.h. */
+/* runtime/sl_base.c - what sl_base.h declares. */
 #include "runtime/sl_base.h"
 
 #include <stdio.h>
@@ -27,4 +27,14 @@ void sl_auto_close(void *at)
         close(*fd);
         *fd = -1;
     }
+}
+
+bool sl_same_bytes(const void *a, const void *b, size_t length_bytes)
+{
+    const volatile unsigned char *one = a, *other = b;
+    unsigned char difference = 0;
+    for (size_t i = 0; i < length_bytes; i++) {
+        difference = (unsigned char)(difference | (one[i] ^ other[i]));
+    }
+    return difference == 0;
 }

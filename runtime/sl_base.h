@@ -43,6 +43,9 @@ static inline uint64_t sl_align_up(uint64_t value, uint64_t align)
 _Noreturn void sl_assert_failed(const char *condition, const char *file, int line,
                                 const char *function);
 
+/* Takes the same time whatever the bytes are: for secrets. */
+bool sl_same_bytes(const void *a, const void *b, size_t length_bytes);
+
 /* Scoped clean-up: SL_AUTO(free) char *path = ...; leave it with SL_TAKE(path).
  * SL_AUTO(fn) needs `static inline void sl_auto_fn(void *at)`; `free` and `close` are here. */
 #define SL_AUTO(fn) __attribute__((cleanup(sl_auto_##fn)))

@@ -149,7 +149,8 @@ enum sl_setting_kind {
     X(fabric_pools, BOOL, "true", 0, 1,                                                           \
       "register engines' pools too, those of shared memory: with verbs they are pinned")          \
     X(load_keeps, BOOL, "true", 0, 1,                                                             \
-      "keep what loads bring from other nodes; false: it goes straight into registered pools")    \
+      "keep what loads and gets bring from other nodes; false: it goes straight into "            \
+      "registered pools and buffers")                                                             \
     X(directory, TEXT, "embedded", 5, 8, "who holds what: embedded (this node alone) or redis")   \
     X(directory_url, TEXT, "", 0, 1023,                                                           \
       "redis://[USER:PASSWORD@]IP:PORT[/DB] or unix:///PATH[?db=DB]; no password here on a "      \

@@ -1129,10 +1129,10 @@ END_TEST
 START_TEST(comparing_looks_at_every_byte)
     {
         unsigned char one[24] = {0}, other[24] = {0};
-        ck_assert(sl_fabric_same_bytes(one, other, sizeof(one)));
+        ck_assert(sl_same_bytes(one, other, sizeof(one)));
         for (unsigned i = 0; i < 24 * 8; i++) {
             other[i / 8] ^= (unsigned char)(1u << i % 8);
-            ck_assert(!sl_fabric_same_bytes(one, other, sizeof(one)));
+            ck_assert(!sl_same_bytes(one, other, sizeof(one)));
             other[i / 8] ^= (unsigned char)(1u << i % 8);
         }
     }

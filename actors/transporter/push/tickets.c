@@ -505,8 +505,8 @@ struct push_ticket *push_ticket_named(struct push *push, const struct sl_ticket 
     /* All that do not fit are refused alike. */
     static const uint8_t nothing[SL_TICKET_SECRET_BYTES];
     bool there = ticket != NULL && ticket->state != TICKET_FREE && ticket->number == shown->number;
-    bool same = sl_fabric_same_bytes(there ? ticket->secret : nothing, shown->secret,
-                                     SL_TICKET_SECRET_BYTES);
+    bool same =
+        sl_same_bytes(there ? ticket->secret : nothing, shown->secret, SL_TICKET_SECRET_BYTES);
     if (!there || !same) {
         sl_metric_add(self->env->metrics, push->metric.refused, 1);
         (void)sl_fail(why, SL_ERR_STALE, "node %s has no such ticket any more", self->node);

@@ -6,7 +6,6 @@
 #include <inttypes.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
-#include <openssl/crypto.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -342,7 +341,7 @@ static bool token_is_shown(const struct mc_http_guard *guard, const struct mc_re
     }
     shown += sizeof scheme - 1;
     size_t length = strlen(guard->token);
-    return strlen(shown) == length && CRYPTO_memcmp(shown, guard->token, length) == 0;
+    return strlen(shown) == length && sl_same_bytes(shown, guard->token, length);
 }
 
 /* False: the answer says why not. */

@@ -289,7 +289,5 @@ uint64_t fabric_runs_cut(const struct sl_fabric *fabric, struct sl_runs runs, ui
                          struct fabric_span *out, uint32_t span_max, uint32_t *span_count);
 uint64_t fabric_random(struct sl_fabric *fabric); /* jitter, not secrets */
 sl_err fabric_secret(void *out, size_t length_bytes, struct sl_error *why);
-/* Takes the same time whatever the bytes are. */
-bool sl_fabric_same_bytes(const void *a, const void *b, size_t length_bytes);
 
 #endif

@@ -85,16 +85,6 @@ sl_err fabric_secret(void *out, size_t length_bytes, struct sl_error *why)
     return SL_OK;
 }
 
-bool sl_fabric_same_bytes(const void *a, const void *b, size_t length_bytes)
-{
-    const volatile unsigned char *one = a, *other = b;
-    unsigned char difference = 0;
-    for (size_t i = 0; i < length_bytes; i++) {
-        difference = (unsigned char)(difference | (one[i] ^ other[i]));
-    }
-    return difference == 0;
-}
-
 const struct fabric_region *fabric_region_at(const struct fabric_region *regions, uint32_t count,
                                              uint64_t offset_bytes)
 {

@@ -85,8 +85,7 @@ static struct fabric_grant *grant_find(struct sl_fabric *fabric,
     bool there = request->grant < fabric->options.grants_max;
     struct fabric_grant *grant = there ? &fabric->grants[request->grant] : NULL;
     there = there && grant->state == GRANT_LIVE;
-    bool same =
-        sl_fabric_same_bytes(there ? grant->token : nobody, request->token, SL_WIRE_TOKEN_BYTES);
+    bool same = sl_same_bytes(there ? grant->token : nobody, request->token, SL_WIRE_TOKEN_BYTES);
     if (!there || !same || grant->generation != request->generation) {
         return NULL;
     }
@@ -138,8 +137,7 @@ static void served_request(struct tcp_conn *conn, const struct sl_wire_request *
 static void served_greeting(struct tcp_conn *conn, const struct sl_wire_request *request)
 {
     struct sl_fabric *fabric = conn->fabric;
-    if (!sl_fabric_same_bytes(tcp_of(fabric)->address.secret, request->token,
-                              SL_WIRE_TOKEN_BYTES)) {
+    if (!sl_same_bytes(tcp_of(fabric)->address.secret, request->token, SL_WIRE_TOKEN_BYTES)) {
         fabric->stats.refused++;
         tcp_close(conn);
         return;

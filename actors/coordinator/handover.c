@@ -348,7 +348,9 @@ static sl_err receive_begin(struct coordinator *self, struct co_op *op, struct c
     (void)handover_step(self, row, SL_HANDOVER_ALLOCATE);
     sl_handover_lend(&row->machine, SL_HANDOVER_TARGET);
     row->receive = op;
-    if (body->prefill_node.length > 0 && strcmp(body->prefill_node.at, self->node) != 0) {
+    row->prefill_here =
+        body->prefill_node.length > 0 && strcmp(body->prefill_node.at, self->node) == 0;
+    if (body->prefill_node.length > 0 && !row->prefill_here) {
         (void)snprintf(row->prefill_node, sizeof(row->prefill_node), "%s", body->prefill_node.at);
     }
     if (body->receipt.count > 0 && row->send == NULL &&

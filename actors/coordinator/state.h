@@ -288,6 +288,7 @@ struct co_handover {
     unsigned char ticket[128];
     bool ending;                 /* HOLD_END is in flight */
     char prefill_node[32];       /* decode: who is asked; "": nobody */
+    bool prefill_here;           /* decode was told that prefill is at this node */
     uint64_t word_ns;            /* when, the next time */
     uint64_t word_pause_ns;      /* when nobody could be asked; 0: the first time */
     uint64_t word_seq, held_seq; /* the word and the HOLD_ASK in flight; 0: none */

@@ -32,6 +32,9 @@ bool co_straight_open(struct coordinator *self, struct co_op *op, struct sl_body
     open->lengths = (struct sl_u64s){.at = lengths, .count = part_total};
     open->spots.at = spots;
     open->spots.count = spot_count;
+    if (op->handover->prefill_here || op->handover->send != NULL) {
+        open->from = sl_text_of(self->node); /* it is not asked for what only a NIC writes to */
+    }
     op->push.lent = true;
     op->handover->straight = true;
     sl_metric_add(self->env->metrics, self->metric.straight_count, 1);

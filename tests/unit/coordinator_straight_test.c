@@ -3,6 +3,8 @@
 #include "tests/unit/coordinator_handover_support.h"
 
 static const char *const straight[] = {"fabric", "tcp", "fabric_pools", "true", NULL};
+static const char *const straight_named[] = {"fabric", "tcp", "fabric_pools", "true", "node_name",
+                                             "d",      NULL};
 static const char *const strict[] = {
     "fabric", "tcp", "fabric_pools", "true", "handover_push_fallback", "false", NULL};
 
@@ -236,6 +238,30 @@ static uint64_t prefill_looks(struct bed *bed, const struct sl_item_ticket *tick
     ck_assert_uint_eq(answer_copy(bed, 1, UINT64_MAX), 2);
     return send;
 }
+
+/* A prefill of this node has no NIC between: the transporter refuses device memory to it. */
+START_TEST(a_ticket_says_when_prefill_is_known_to_be_here)
+    {
+        static const struct {
+            const char *from;
+            bool first; /* prefill came before decode */
+            const char *want;
+        } cases[] = {{"d", false, "d"}, {"p", false, ""}, {NULL, false, ""}, {NULL, true, "d"}};
+        struct sl_item_ticket ticket = ticket_of("b1", 2);
+        struct bed *bed = straight_bed(straight_named);
+        if (cases[_i].first) {
+            (void)prefill_looks(bed, &ticket, true);
+        }
+        (void)side_begin(
+            bed, SL_MSG_LOAD,
+            (struct side){
+                .op_id = RECV, .id = ID, .blocks = 2, .direct = true, .from = cases[_i].from},
+            !cases[_i].first);
+        struct sl_msg open = ticket_asked(bed);
+        ck_assert_str_eq(open.body.push_open.from.at, cases[_i].want);
+        bed_end(bed);
+    }
+END_TEST
 
 START_TEST(prefill_looks_at_its_blocks_and_pushes_them_from_where_they_lie)
     {
@@ -542,6 +568,7 @@ int main(void)
     tcase_add_test(decode, decode_opens_its_ticket_for_its_pools_and_copies_nothing);
     tcase_add_loop_test(decode, a_ticket_for_pools_that_is_refused_becomes_one_for_extents, 0,
                         SL_COUNT(refusals));
+    tcase_add_loop_test(decode, a_ticket_says_when_prefill_is_known_to_be_here, 0, 4);
     tcase_add_test(decode, an_engine_whose_pools_were_refused_is_tried_again_after_a_second);
     tcase_add_test(decode, a_push_that_ends_early_is_loaded_when_nothing_lands_any_more);
     tcase_add_loop_test(decode, decodes_blocks_are_free_when_the_transporter_says_so, 0,

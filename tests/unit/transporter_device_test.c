@@ -38,7 +38,7 @@
 #define REGIONS 8u /* that the device memory is cut into */
 
 #define RANKS 2u
-enum check { CHECK_RIGHT, CHECK_WRONG, CHECK_FAILS, CHECK_SHORT, CHECK_SILENT };
+enum check { CHECK_RIGHT, CHECK_WRONG, CHECK_FAILS, CHECK_SHORT, CHECK_SILENT, CHECK_BUSY };
 static struct bed {
     struct fake_env fake;
     struct fake_net net;
@@ -63,6 +63,7 @@ static struct bed {
     enum check check;
     uint32_t check_rank; /* the others find all right */
     uint32_t checks;
+    uint64_t silent_seq; /* the last question that was not answered */
 } bed;
 static uint32_t gpu_ranks =
     1; /* ranks with device memory, from 0 on; the others have shared memory */
@@ -166,6 +167,10 @@ static void copy_play(uint32_t rank, const char *swapper, const struct sl_msg *m
     static unsigned char digests[64 * 16], done[8], value[PART];
     enum check check = rank == bed.check_rank ? bed.check : CHECK_RIGHT;
     struct sl_msg reply = {.code = check == CHECK_FAILS ? SL_ERR_IO : SL_OK};
+    if (check == CHECK_BUSY) { /* its queue is full, then it maps the engine, then it looks */
+        reply.code = bed.busy == 2 ? SL_ERR_LIMIT : SL_ERR_BUSY;
+        bed.check = --bed.busy > 0 ? CHECK_BUSY : CHECK_RIGHT;
+    }
     const struct sl_body_copy *body = &msg->body.copy;
     ck_assert_uint_eq(body->rank, rank);
     ck_assert(body->out && body->items.count == 0);
@@ -179,7 +184,10 @@ static void copy_play(uint32_t rank, const char *swapper, const struct sl_msg *m
             memcpy(value + l * STRIDE, bed.gpus[rank] + l * LAYER + block->device_block * STRIDE,
                    STRIDE);
         }
-        struct sl_digest digest = sl_digest_of(value, PART);
+        uint64_t layers = block->layer_end > 0 ? block->layer_end - block->first_layer : LAYERS;
+        ck_assert_uint_le(block->first_layer + layers, LAYERS);
+        struct sl_digest digest =
+            sl_digest_of(value + block->first_layer * STRIDE, layers * STRIDE);
         digest.low ^= check == CHECK_WRONG && i == 0 ? 1 : 0;
         memcpy(digests + 16 * i, &digest, 16);
         done[i / 8] |= (unsigned char)(check == CHECK_SHORT && i == 0 ? 0 : 1u << i % 8);
@@ -190,6 +198,8 @@ static void copy_play(uint32_t rank, const char *swapper, const struct sl_msg *m
         (struct sl_bytes){.at = digests, .length = body->blocks.count * 16};
     if (check != CHECK_SILENT) {
         fake_answer(&bed.fake, swapper, msg, &reply);
+    } else {
+        bed.silent_seq = msg->seq;
     }
 }
 
@@ -946,25 +956,480 @@ START_TEST(on_this_node_it_goes_by_extents)
     }
 END_TEST
 
-/* What would land there nobody would check. */
-START_TEST(no_ticket_is_given_for_device_memory)
+/* ---- pushed here ---- */
+
+/* Part 0 is rank 0's, part 1 is rank 1's: in device memory where gpu_ranks says so. */
+#define PUSHED_PARTS 2u
+#define TICKET_NS    SL_NS_PER_S
+static const uint32_t pushed_blocks[PUSHED_PARTS] = {2, 4};
+static struct pushed {
+    unsigned char ticket[SL_TICKET_BYTES_MAX];
+    uint64_t ticket_bytes;
+    uint32_t keys[PUSHED_PARTS];
+    struct sl_item_arrived pieces[2 * PUSHED_PARTS];
+    uint32_t piece_count;
+} pushed;
+
+static struct sl_msg open_ask(const char *from, bool both_have_it)
+{
+    static const uint64_t lengths[PUSHED_PARTS] = {PART, PART};
+    static struct sl_item_spot spots[PUSHED_PARTS];
+    struct sl_msg reply, msg = {.type = SL_MSG_PUSH_OPEN, .op_id = 91, .budget_ns = SL_NS_PER_S};
+    for (uint32_t i = 0; i < PUSHED_PARTS; i++) {
+        spots[i] = (struct sl_item_spot){.engine_id = ENGINE,
+                                         .rank = i,
+                                         .device_block = pushed_blocks[i],
+                                         .item = both_have_it ? 0 : i};
+    }
+    msg.body.push_open.handover = 5;
+    msg.body.push_open.ttl_ns = TICKET_NS;
+    msg.body.push_open.from = sl_text_of(from);
+    msg.body.push_open.lengths =
+        (struct sl_u64s){.at = lengths, .count = both_have_it ? 1 : PUSHED_PARTS};
+    msg.body.push_open.spots.at = spots;
+    msg.body.push_open.spots.count = PUSHED_PARTS;
+    fake_give(&bed.fake, "coordinator", &msg);
+    turns(3);
+    ck_assert(fake_take_reply(&bed.fake, "coordinator", msg.seq, &reply));
+    return reply;
+}
+
+static void ticket_open(void)
+{
+    const struct sl_msg reply = open_ask("", false);
+    ck_assert_msg(reply.code == SL_OK, "%s", reply.text.at);
+    pushed.ticket_bytes = reply.body.push_open_reply.ticket.length;
+    memcpy(pushed.ticket, reply.body.push_open_reply.ticket.at, pushed.ticket_bytes);
+}
+
+/* A ticket that b has shown, with its keys. */
+static void ticket_shown(void)
+{
+    struct sl_msg reply, msg = {.type = SL_MSG_PEER_TICKET};
+    memset(&pushed, 0, sizeof(pushed));
+    ticket_open();
+    msg.body.peer_ticket.ticket =
+        (struct sl_bytes){.at = pushed.ticket, .length = pushed.ticket_bytes};
+    (void)fake_net_say(&bed.net, "b", msg, false);
+    turns(6);
+    ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_TICKET_REPLY, &reply));
+    ck_assert_msg(reply.code == SL_OK, "%s", reply.text.at);
+    ck_assert_uint_eq(reply.body.peer_ticket_reply.doors.count, PUSHED_PARTS);
+    for (uint32_t i = 0; i < PUSHED_PARTS; i++) {
+        const struct sl_item_door *door = &reply.body.peer_ticket_reply.doors.at[i];
+        ck_assert_uint_eq(door->length_bytes, PART);
+        ck_assert_int_eq(sl_fabric_key_open(bed.peer.fabric, bed.peer.peer, door->key.at,
+                                            (uint32_t)door->key.length, &pushed.keys[i], NULL),
+                         SL_OK);
+    }
+}
+
+static void push_bed_start(enum check check)
+{
+    bed_start();
+    bed.check = check;
+    bed.busy = 0;
+    bed_run();
+    peer_lives();
+    ticket_shown();
+}
+
+/* The peer has it at the same place of its memory, and writes it. */
+static void peer_writes(uint64_t part, uint64_t from, uint64_t length_bytes)
+{
+    const struct sl_fabric_piece piece = {.memory = bed.peer.memory,
+                                          .key = pushed.keys[part],
+                                          .offset_bytes = part * PART + from,
+                                          .remote_offset_bytes = from,
+                                          .length_bytes = length_bytes};
+    const struct sl_fabric_transfer transfer = {.verb = SL_FABRIC_WRITE,
+                                                .peer = bed.peer.peer,
+                                                .pieces = &piece,
+                                                .piece_count = 1,
+                                                .deadline_ns = bed.fake.env.now_ns + SL_NS_PER_S,
+                                                .cookie = part + 1};
+    struct sl_digest digest = sl_digest_of(bed.peer.bytes + part * PART + from, length_bytes);
+    uint32_t before = bed.peer.done_count;
+    ck_assert_int_eq(sl_fabric_post(bed.peer.fabric, &transfer, NULL), SL_OK);
+    turns(3);
+    ck_assert_uint_eq(bed.peer.done_count, before + 1);
+    ck_assert_int_eq(bed.peer.dones[before].code, SL_OK);
+    pushed.pieces[pushed.piece_count++] = (struct sl_item_arrived){.part = part,
+                                                                   .part_offset_bytes = from,
+                                                                   .length_bytes = length_bytes,
+                                                                   .digest_low = digest.low,
+                                                                   .digest_high = digest.high};
+}
+
+/* Names what it has written since it said so last. */
+static void peer_says(uint64_t number, bool last)
+{
+    struct sl_msg msg = {.type = SL_MSG_PEER_PUSH, .budget_ns = 2 * SL_NS_PER_S};
+    msg.body.peer_push =
+        (struct sl_body_peer_push){.ticket = {.at = pushed.ticket, .length = pushed.ticket_bytes},
+                                   .push = number,
+                                   .last = last};
+    msg.body.peer_push.pieces.at = pushed.pieces;
+    msg.body.peer_push.pieces.count = pushed.piece_count;
+    pushed.piece_count = 0;
+    (void)fake_net_say(&bed.net, "b", msg, false);
+    turns(6);
+}
+
+static bool told(struct sl_msg *out)
+{
+    return fake_take(&bed.fake, "coordinator", SL_MSG_PUSH_ARRIVED, out);
+}
+
+/* The owner takes it, and the peer hears so. */
+static void told_and_taken(uint64_t number, uint64_t state)
+{
+    struct sl_msg msg, reply = {.code = SL_OK};
+    ck_assert(told(&msg));
+    ck_assert_msg(msg.body.push_arrived.state == state, "%s", msg.body.push_arrived.text.at);
+    fake_answer(&bed.fake, "coordinator", &msg, &reply);
+    turns(3);
+    ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_PUSH_REPLY, &reply));
+    ck_assert_uint_eq(reply.body.peer_push_reply.push, number);
+    ck_assert_int_eq(reply.code, SL_OK);
+}
+
+/* The ticket ended so: its owner is told, and it is closed. */
+static void over(sl_err code)
+{
+    struct sl_msg msg, reply = {.code = SL_OK}, close = {.type = SL_MSG_PUSH_CLOSE};
+    turns(4);
+    ck_assert(told(&msg));
+    ck_assert_uint_eq(msg.body.push_arrived.state, 2);
+    ck_assert_msg(msg.body.push_arrived.code == (uint64_t)code, "%s",
+                  msg.body.push_arrived.text.at);
+    fake_answer(&bed.fake, "coordinator", &msg, &reply);
+    close.body.push_close.handover = 5;
+    fake_give(&bed.fake, "coordinator", &close);
+    turns(4);
+    ck_assert(fake_take_reply(&bed.fake, "coordinator", close.seq, &reply));
+    ck_assert_uint_eq(metric("tickets_open"), 0);
+}
+
+static void peer_heard(sl_err code)
+{
+    struct sl_msg reply;
+    ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_PUSH_REPLY, &reply));
+    ck_assert_msg(reply.code == code, "%s", reply.text.at);
+}
+
+static void late_answer(void)
+{
+    struct sl_msg reply = {.code = SL_OK}, msg;
+    struct sl_digest digest = sl_digest_of(bed.peer.bytes, PART);
+    const unsigned char done = 1;
+    const struct sl_msg request = {.type = SL_MSG_COPY, .seq = bed.silent_seq};
+    ck_assert_uint_ne(bed.silent_seq, 0);
+    reply.body.copy_reply.done = (struct sl_bytes){.at = &done, .length = 1};
+    reply.body.copy_reply.digests = (struct sl_bytes){.at = (void *)&digest, .length = 16};
+    fake_answer(&bed.fake, "swapper.0", &request, &reply);
+    turns(4);
+    ck_assert(!told(&msg));
+    ck_assert_uint_eq(metric("arrived_bytes"), 0);
+}
+
+/* One GPU beside shared memory, or two: it is told when the swappers have found it. */
+START_TEST(a_block_is_pushed_into_device_memory)
     {
-        static const uint64_t length_bytes = PART;
-        struct sl_item_spot spot = {.engine_id = ENGINE, .device_block = 2};
+        struct sl_msg reply, close = {.type = SL_MSG_PUSH_CLOSE};
+        gpu_ranks = 1 + (uint32_t)_i;
+        push_bed_start(CHECK_RIGHT);
+        peer_writes(0, 0, PART);
+        peer_writes(1, 0, PART);
+        ck_assert_uint_eq(bed.checks, 0);
+
+        peer_says(1, true);
+
+        ck_assert_uint_eq(bed.checks, gpu_ranks);
+        told_and_taken(1, 1);
+        place_is(bed.gpu, pushed_blocks[0], 0);
+        if (gpu_ranks == 2) {
+            place_is(bed.gpus[1], pushed_blocks[1], 1);
+        }
+        ck_assert_uint_eq(metric("arrived_pool_bytes"), 2 * PART);
+        ck_assert_uint_eq(fake_verbs.inlined, 0);
+        close.body.push_close.handover = 5;
+        close.body.push_close.taken = true;
+        fake_give(&bed.fake, "coordinator", &close);
+        turns(4);
+        ck_assert(fake_take_reply(&bed.fake, "coordinator", close.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(metric("tickets_open"), 0);
+        bed_close();
+    }
+END_TEST
+
+/* Each layer counts by itself, and the batch that ends it needs all of them. */
+START_TEST(layers_are_pushed_into_device_memory)
+    {
+        gpu_ranks = 2;
+        push_bed_start(CHECK_RIGHT);
+        for (uint64_t layer = 0; layer < LAYERS; layer++) {
+            peer_writes(0, layer * STRIDE, STRIDE);
+            peer_writes(1, layer * STRIDE, STRIDE);
+            peer_says(layer + 1, layer + 1 == LAYERS);
+            ck_assert_uint_eq(bed.checks, 2 * (layer + 1));
+            told_and_taken(layer + 1, layer + 1 == LAYERS ? 1 : 0);
+            ck_assert_uint_eq(metric("arrived_bytes"), 2 * (layer + 1) * STRIDE);
+        }
+        place_is(bed.gpus[0], pushed_blocks[0], 0);
+        place_is(bed.gpus[1], pushed_blocks[1], 1);
+        bed_close();
+    }
+END_TEST
+
+/* No swapper has a digest of that, so it never counts. */
+START_TEST(a_piece_that_is_not_whole_layers_ends_the_ticket)
+    {
+        static const struct tr_range ranges[] = {{0, STRIDE / 2},
+                                                 {STRIDE / 2, STRIDE / 2},
+                                                 {STRIDE, STRIDE / 2},
+                                                 {STRIDE / 2, PART - STRIDE / 2}};
+        push_bed_start(CHECK_RIGHT);
+        peer_writes(0, ranges[_i].offset_bytes, ranges[_i].length_bytes);
+        peer_says(1, false);
+        ck_assert_uint_eq(bed.checks, 0);
+        peer_heard(SL_ERR_INVALID);
+        over(SL_ERR_INVALID);
+        bed_close();
+    }
+END_TEST
+
+/* A part that lacks a layer is no end, whatever the peer says. */
+START_TEST(an_incomplete_part_is_never_the_last)
+    {
+        push_bed_start(CHECK_RIGHT);
+        peer_writes(0, 0, STRIDE);
+        peer_writes(1, 0, PART);
+        peer_says(1, true);
+        peer_heard(SL_ERR_INCOMPLETE);
+        over(SL_ERR_INCOMPLETE);
+        bed_close();
+    }
+END_TEST
+
+START_TEST(a_wrong_digest_in_device_memory_ends_the_ticket)
+    {
+        static const struct {
+            enum check check;
+            sl_err want;
+        } cases[] = {{CHECK_WRONG, SL_ERR_CORRUPT},
+                     {CHECK_SHORT, SL_ERR_PROTOCOL},
+                     {CHECK_FAILS, SL_ERR_IO}};
+        gpu_ranks = 1 + (uint32_t)_i % 2;
+        push_bed_start(cases[_i / 2].check);
+        bed.check_rank = gpu_ranks - 1; /* the other one's part is right */
+        peer_writes(0, 0, PART);
+        peer_writes(1, 0, PART);
+        peer_says(1, true);
+        ck_assert_uint_eq(bed.checks, gpu_ranks);
+        peer_heard(cases[_i / 2].want);
+        over(cases[_i / 2].want);
+        ck_assert_uint_eq(metric("arrivals_bad"), cases[_i / 2].check == CHECK_WRONG ? 1 : 0);
+        bed_close();
+    }
+END_TEST
+
+/* It is full, or maps the engine: that passes. */
+START_TEST(a_busy_swapper_is_asked_again)
+    {
+        struct sl_msg msg;
+        push_bed_start(CHECK_BUSY);
+        bed.busy = 2;
+        peer_writes(0, 0, PART);
+        peer_says(1, false);
+        ck_assert_uint_eq(bed.checks, 1);
+        ck_assert(!told(&msg));
+        for (int i = 0; i < 2; i++) {
+            fake_pass(&bed.fake, 6 * SL_NS_PER_MS);
+            turns(4);
+        }
+        ck_assert_uint_eq(bed.checks, 3);
+        told_and_taken(1, 0);
+        bed_close();
+    }
+END_TEST
+
+/* It never has time, is silent, or is not there: the ticket's end comes, and the answer then is late. */
+START_TEST(what_nobody_checked_in_time_is_not_pushed)
+    {
+        struct sl_msg msg;
+        push_bed_start(_i == 0 ? CHECK_BUSY : CHECK_SILENT);
+        bed.busy = UINT32_MAX;
+        if (_i == 2) {
+            strcpy(bed.fake.unreachable, "swapper.0");
+        }
+        peer_writes(0, 0, PART);
+        peer_says(1, false);
+        ck_assert(!told(&msg));
+        fake_pass(&bed.fake, TICKET_NS);
+        turns(3);
+        peer_heard(SL_ERR_TIMEOUT);
+        over(SL_ERR_TIMEOUT);
+        ck_assert_uint_eq(metric("arrived_bytes"), 0);
+        if (_i == 1) {
+            late_answer();
+        }
+        bed_close();
+    }
+END_TEST
+
+/* The time of the peer's batch is over before that of the ticket. */
+START_TEST(a_check_has_the_time_of_its_batch)
+    {
+        struct sl_msg msg = {.type = SL_MSG_PEER_PUSH, .budget_ns = 100 * SL_NS_PER_MS};
+        push_bed_start(_i == 0 ? CHECK_BUSY : CHECK_SILENT);
+        bed.busy = UINT32_MAX;
+        peer_writes(0, 0, PART);
+        msg.body.peer_push = (struct sl_body_peer_push){
+            .ticket = {.at = pushed.ticket, .length = pushed.ticket_bytes}, .push = 1};
+        msg.body.peer_push.pieces.at = pushed.pieces;
+        msg.body.peer_push.pieces.count = 1;
+        (void)fake_net_say(&bed.net, "b", msg, false);
+        turns(6);
+        fake_pass(&bed.fake, 101 * SL_NS_PER_MS);
+        turns(3);
+        peer_heard(SL_ERR_TIMEOUT);
+        over(SL_ERR_TIMEOUT);
+        bed_close();
+    }
+END_TEST
+
+/* While the swapper looks: nothing lands once the grants have ended, and the check is dropped. */
+START_TEST(an_end_drops_the_check_of_a_push)
+    {
+        struct sl_msg reply, msg, end = {.type = SL_MSG_FENCE, .op_id = 91};
+        const char *from = "coordinator";
+        push_bed_start(CHECK_SILENT);
+        peer_writes(0, 0, PART);
+        peer_says(1, false);
+        ck_assert_uint_eq(bed.checks, 1);
+        if (_i == 1) {
+            end = (struct sl_msg){.type = SL_MSG_PUSH_CLOSE};
+            end.body.push_close.handover = 5;
+        } else if (_i == 2) {
+            end = (struct sl_msg){.type = SL_MSG_ENGINE_OVER};
+            end.body.engine_over.engine_id = ENGINE;
+            bed.engine_is_there = false;
+            from = "registrar";
+        }
+        fake_give(&bed.fake, from, &end);
+        turns(TURNS);
+        ck_assert(fake_take_reply(&bed.fake, from, end.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_OK);
+        peer_heard(_i == 1 ? SL_ERR_CANCELLED : SL_ERR_STALE);
+        ck_assert_uint_eq(fake_verbs.dmabufs, _i == 2 ? 0 : REGIONS);
+        if (_i != 1) {
+            over(SL_ERR_STALE);
+        }
+        ck_assert_uint_eq(metric("tickets_open"), 0);
+        late_answer();
+        ck_assert(!told(&msg));
+        bed_close();
+    }
+END_TEST
+
+/* The check of an earlier ticket, while another notice has its place. */
+START_TEST(an_answer_counts_for_its_own_question_alone)
+    {
+        struct sl_msg reply, close = {.type = SL_MSG_PUSH_CLOSE};
+        push_bed_start(CHECK_SILENT);
+        peer_writes(0, 0, PART);
+        peer_says(1, false);
+        uint64_t earlier = bed.silent_seq;
+        close.body.push_close.handover = 5;
+        fake_give(&bed.fake, "coordinator", &close);
+        turns(4);
+        ck_assert(fake_take_reply(&bed.fake, "coordinator", close.seq, &reply));
+        ticket_shown();
+        peer_writes(0, 0, PART);
+        peer_says(2, false);
+        ck_assert_uint_eq(bed.checks, 2);
+        bed.silent_seq = earlier;
+        late_answer();
+        bed_close();
+    }
+END_TEST
+
+/* What the CPU checks goes on meanwhile. */
+START_TEST(a_check_holds_up_no_other_batch)
+    {
+        push_bed_start(CHECK_SILENT);
+        peer_writes(0, 0, PART);
+        peer_says(1, false);
+        peer_writes(1, 0, PART);
+        peer_says(2, false);
+        told_and_taken(2, 0);
+        ck_assert_uint_eq(metric("arrived_bytes"), PART);
+        bed_close();
+    }
+END_TEST
+
+/* Its bytes are looked at again, and count once. */
+START_TEST(a_piece_of_a_gpu_that_comes_again_is_checked_again)
+    {
+        push_bed_start(CHECK_RIGHT);
+        peer_writes(0, 0, STRIDE);
+        peer_says(1, false);
+        told_and_taken(1, 0);
+        peer_writes(0, 0, STRIDE);
+        peer_says(2, false);
+        told_and_taken(2, 0);
+        ck_assert_uint_eq(bed.checks, 2);
+        ck_assert_uint_eq(metric("arrived_bytes"), STRIDE);
+        bed_close();
+    }
+END_TEST
+
+/* Nobody copies on, and for this node itself there is no NIC between. */
+START_TEST(no_ticket_is_given_for_what_goes_by_extents)
+    {
+        static const struct {
+            uint32_t gpu_ranks;
+            bool both_have_it;
+            const char *from, *peers;
+        } cases[] = {{1, true, "", "b@host:1"},
+                     {2, true, "", "b@host:1"},
+                     {1, false, "a", "b@host:1"},
+                     {1, false, "", ""}};
+        gpu_ranks = cases[_i].gpu_ranks;
+        bed_start();
+        fake_set(&bed.fake, "peers", cases[_i].peers);
+        bed_run();
+        const struct sl_msg reply = open_ask(cases[_i].from, cases[_i].both_have_it);
+        ck_assert_int_eq(reply.code, SL_ERR_UNSUPPORTED);
+        ck_assert_uint_eq(metric("tickets_open"), 0);
+        bed_close();
+    }
+END_TEST
+
+/* The CPU would have to write there. */
+START_TEST(a_writer_of_this_node_gets_no_ticket_into_device_memory)
+    {
+        struct sl_item_arrived piece = {.part = 0, .length_bytes = PART};
+        struct sl_item_spot spot = {.engine_id = ENGINE, .rank = 1, .device_block = 1};
         struct sl_msg reply,
-            msg = {.type = SL_MSG_PUSH_OPEN, .op_id = 91, .budget_ns = SL_NS_PER_S};
+            msg = {.type = SL_MSG_PUSH_SEND, .op_id = 90, .budget_ns = SL_NS_PER_S};
         bed_start();
         bed_run();
         peer_lives();
-        msg.body.push_open.handover = 5;
-        msg.body.push_open.ttl_ns = SL_NS_PER_S;
-        msg.body.push_open.lengths = (struct sl_u64s){.at = &length_bytes, .count = 1};
-        msg.body.push_open.spots.at = &spot;
-        msg.body.push_open.spots.count = 1;
-        fake_give(&bed.fake, "coordinator", &msg);
+        ticket_open();
+        msg.body.push_send = (struct sl_body_push_send){
+            .ticket = {.at = pushed.ticket, .length = pushed.ticket_bytes}};
+        msg.body.push_send.pool_pieces.at = &piece;
+        msg.body.push_send.pool_pieces.count = 1;
+        msg.body.push_send.spots.at = &spot;
+        msg.body.push_send.spots.count = 1;
+        fake_give(&bed.fake, "prefiller.0", &msg);
         turns(3);
-        ck_assert(fake_take_reply(&bed.fake, "coordinator", msg.seq, &reply));
+        ck_assert(fake_take_reply(&bed.fake, "prefiller.0", msg.seq, &reply));
         ck_assert_int_eq(reply.code, SL_ERR_UNSUPPORTED);
+        over(SL_ERR_UNSUPPORTED);
         bed_close();
     }
 END_TEST
@@ -985,7 +1450,7 @@ START_TEST(nothing_of_this_process_touches_it)
         seen.unseen = false;
         ck_assert_int_eq(tr_spot_places(bed.self, &spot, range, places, 8, &count, NULL), SL_OK);
         ck_assert_int_eq(tr_spot_places(bed.self, &seen, range, places, 8, &count, NULL),
-                         SL_ERR_UNSUPPORTED); /* pushes */
+                         SL_ERR_UNSUPPORTED);
         ck_assert_int_eq(tr_spot_walk_begin(bed.self, &spot, range, &walk, NULL),
                          SL_ERR_UNSUPPORTED);
         ck_assert_int_eq(tr_spot_copy(bed.self, &spot, &other, range, NULL), SL_ERR_UNSUPPORTED);
@@ -1019,7 +1484,20 @@ int main(void)
     tcase_add_test(cases, reads_of_a_block_are_bounded);
     tcase_add_test(cases, a_block_is_pushed_from_device_memory);
     tcase_add_test(cases, on_this_node_it_goes_by_extents);
-    tcase_add_test(cases, no_ticket_is_given_for_device_memory);
+    tcase_add_loop_test(cases, a_block_is_pushed_into_device_memory, 0, 2);
+    tcase_add_test(cases, layers_are_pushed_into_device_memory);
+    tcase_add_loop_test(cases, a_piece_that_is_not_whole_layers_ends_the_ticket, 0, 4);
+    tcase_add_test(cases, an_incomplete_part_is_never_the_last);
+    tcase_add_loop_test(cases, a_wrong_digest_in_device_memory_ends_the_ticket, 0, 6);
+    tcase_add_test(cases, a_busy_swapper_is_asked_again);
+    tcase_add_loop_test(cases, what_nobody_checked_in_time_is_not_pushed, 0, 3);
+    tcase_add_loop_test(cases, a_check_has_the_time_of_its_batch, 0, 2);
+    tcase_add_loop_test(cases, an_end_drops_the_check_of_a_push, 0, 3);
+    tcase_add_test(cases, an_answer_counts_for_its_own_question_alone);
+    tcase_add_test(cases, a_check_holds_up_no_other_batch);
+    tcase_add_test(cases, a_piece_of_a_gpu_that_comes_again_is_checked_again);
+    tcase_add_loop_test(cases, no_ticket_is_given_for_what_goes_by_extents, 0, 4);
+    tcase_add_test(cases, a_writer_of_this_node_gets_no_ticket_into_device_memory);
     tcase_add_test(cases, nothing_of_this_process_touches_it);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);

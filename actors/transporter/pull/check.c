@@ -1,13 +1,9 @@
-/* actors/transporter/pull/check.c - a trip in TR_CHECK: what landed in device memory is digested where it
- * lies, by the swapper of its rank, before it counts as pulled. This process cannot read it, and a
- * transfer's end does not say that the GPU sees the bytes: digests that are right say both. */
+/* actors/transporter/pull/check.c - a trip in TR_CHECK: what landed in device memory is digested where
+ * it lies, by the swapper of its rank, before it counts as pulled (regions/digests.h). */
 #include "actors/transporter/pull/pull.h"
+#include "actors/transporter/regions/digests.h"
 
 #include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
-
-#define DIGEST_BYTES 16u /* of an item in COPY_REPLY: low, high */
 
 /* The targets of a trip that were read into, in its order. Gives the next one, and moves *at behind it;
  * NULL: that was all. *part is the one that it belongs to. */
@@ -68,23 +64,6 @@ static uint32_t blocks_make(const struct tr_trip *trip, const struct tr_spot *ra
     return count;
 }
 
-/* What the answer says of item `at`; err: why there is none. */
-static sl_err part_verdict(const struct tr_part *part, const struct sl_body_copy_reply *body,
-                           uint32_t at, sl_err err)
-{
-    struct sl_digest found;
-    if (err != SL_OK) {
-        return err;
-    }
-    const uint8_t *done = body->done.at, *digests = body->digests.at;
-    if (at / 8 >= body->done.length || ((uint32_t)done[at / 8] >> (at % 8) & 1u) == 0 ||
-        (uint64_t)(at + 1) * DIGEST_BYTES > body->digests.length) {
-        return SL_ERR_PROTOCOL;
-    }
-    memcpy(&found, digests + (size_t)at * DIGEST_BYTES, sizeof(found));
-    return sl_digest_equal(found, part->digest) ? SL_OK : SL_ERR_CORRUPT;
-}
-
 /* The first thing that is wrong with the unit's targets of the rank; *at counts the rank's. */
 static sl_err unit_verdict(struct tr_unit *unit, const struct tr_spot *rank,
                            const struct sl_body_copy_reply *body, sl_err err, uint32_t *at)
@@ -94,7 +73,9 @@ static sl_err unit_verdict(struct tr_unit *unit, const struct tr_spot *rank,
         for (uint32_t i = 0; i < unit->parts[k].read_count; i++) {
             struct tr_target *target = &unit->parts[k].targets[i];
             if (target_is_of(target, rank)) {
-                sl_err verdict = part_verdict(&unit->parts[k], body, (*at)++, err);
+                sl_err verdict =
+                    err != SL_OK ? err : tr_digests_said(body, *at, unit->parts[k].digest);
+                (*at)++;
                 target->checked = verdict == SL_OK;
                 code = code == SL_OK ? verdict : code;
             }
@@ -135,29 +116,23 @@ bool tr_check_next(struct transporter *self, struct tr_trip *trip)
 {
     struct sl_item_block blocks[TR_KEYS_MAX];
     const struct tr_spot *due = due_spot(trip);
-    char to[32];
     trip->phase = TR_COPY;
     if (due == NULL) {
         return false;
     }
     const struct tr_spot rank = *due;
-    (void)snprintf(to, sizeof(to), "swapper.%u", rank.rank);
-    struct sl_msg copy = {
-        .type = SL_MSG_COPY, .op_id = self->next_op_id++, .trace_id = trip->trace_id};
-    copy.body.copy.engine_id = rank.engine_id;
-    copy.body.copy.rank = rank.rank;
-    copy.body.copy.out = true;
-    copy.body.copy.blocks.at = blocks;
-    copy.body.copy.blocks.count = blocks_make(trip, &rank, blocks);
-    uint64_t deadline_ns = SL_MIN(trip->deadline_ns, sl_deadline_ns(self->env->now_ns, TR_CALL_NS));
-    sl_err err =
-        sl_calls_send(self->calls, to, &copy, deadline_ns,
-                      tr_cookie(TR_CALL_TRIP, (uint32_t)(trip - self->trips)), &trip->call_seq);
+    const struct tr_digests_want want = {
+        .rank = &rank,
+        .blocks = blocks,
+        .block_count = blocks_make(trip, &rank, blocks),
+        .trace_id = trip->trace_id,
+        .deadline_ns = trip->deadline_ns,
+        .cookie = tr_cookie(TR_CALL_TRIP, (uint32_t)(trip - self->trips))};
+    sl_err err = tr_digests_ask(self, self->calls, &want, &trip->call_seq);
     if (err == SL_OK) {
         trip->phase = TR_CHECK;
         return true;
     }
-    trip->call_seq = 0;
     verdicts_take(self, trip, &rank, NULL, err);
     return true;
 }

@@ -2,8 +2,10 @@
  *
  * A notice comes after all completions at the writer. The bytes are hashed where they lie, in the
  * order of the notices and a slice a turn; then the ticket's owner is told, and its word is the
- * acknowledgement. A batch of this node is copied on the way. What several ranks have in their pools
- * was written to the first of them, and is copied to the others when its digest was right. */
+ * acknowledgement. What lies in device memory is digested by the swapper of its rank, when all else
+ * of the batch was right (check.c). A batch of this node is copied on the way. What several ranks
+ * have in their pools was written to the first of them, and is copied to the others when its digest
+ * was right. */
 #include "actors/transporter/push/internal.h"
 
 #include <inttypes.h>
@@ -59,7 +61,9 @@ static void arrival_free(struct push *push, struct push_arrival *arrival)
     if (arrival->call_seq != 0) {
         sl_calls_forget(push->calls, arrival->call_seq);
     }
+    push->checks_waiting -= arrival->again_ns != 0 ? 1 : 0;
     free(arrival->pieces);
+    free(arrival->states);
     *arrival = (struct push_arrival){0};
 }
 
@@ -67,6 +71,7 @@ void push_arrivals_fini(struct push *push)
 {
     for (uint32_t i = 0; push->arrivals != NULL && i < push->push_max; i++) {
         free(push->arrivals[i].pieces);
+        free(push->arrivals[i].states);
     }
     free(push->arrivals);
     push->arrivals = NULL;
@@ -86,7 +91,10 @@ static struct push_arrival *arrival_new(struct push *push, const struct push_tic
     }
     struct push_arrival *arrival = &push->arrivals[index];
     struct sl_item_arrived *pieces = calloc(SL_MAX(piece_count, 1u), sizeof(*pieces));
-    if (pieces == NULL) {
+    uint8_t *states = ticket->device ? calloc(SL_MAX(piece_count, 1u), 1) : NULL;
+    if (pieces == NULL || (ticket->device && states == NULL)) {
+        free(pieces);
+        free(states);
         (void)sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u pieces", piece_count);
         return NULL;
     }
@@ -98,6 +106,7 @@ static struct push_arrival *arrival_new(struct push *push, const struct push_tic
         .deadline_ns = ticket->deadline_ns,
         .piece_count = piece_count,
         .pieces = pieces,
+        .states = states,
     };
     sl_metric_add(push->self->env->metrics, push->metric.arrivals, 1);
     line_add(push, arrival);
@@ -204,7 +213,9 @@ static void arrival_tell(struct push *push, struct push_arrival *arrival)
         arrival_fail(push, arrival, err, why.text);
         return;
     }
-    line_remove(push, arrival);
+    if (arrival->phase == ARRIVAL_CHECK) {
+        line_remove(push, arrival);
+    }
     arrival->phase = ARRIVAL_TELL;
     body->handover = ticket->handover;
     body->state = arrival->last ? 1 : 0;
@@ -226,15 +237,85 @@ static void arrival_tell(struct push *push, struct push_arrival *arrival)
     }
 }
 
+static void check_again(struct push *push, struct push_arrival *arrival)
+{
+    arrival->again_ns = push_now(push) + PUSH_SOON_NS;
+    push->checks_waiting++;
+    push_due(push, arrival->again_ns);
+}
+
+/* All is right that the CPU can see: the swappers are asked for the rest, then it is told. */
+static void arrival_seen(struct push *push, struct push_arrival *arrival)
+{
+    struct sl_error why = {0};
+    bool asked = false;
+    sl_err err = push_check_ask(push, arrival, &asked, &why);
+    if (err == SL_OK && !asked) {
+        arrival_tell(push, arrival);
+        return;
+    }
+    if (err != SL_OK && err != SL_ERR_BUSY) {
+        arrival_fail(push, arrival, err, why.text);
+        return;
+    }
+    if (arrival->phase == ARRIVAL_CHECK) { /* others need not wait for it */
+        line_remove(push, arrival);
+        arrival->phase = ARRIVAL_SWAPPER;
+    }
+    if (err == SL_ERR_BUSY) {
+        check_again(push, arrival);
+    }
+}
+
+static void arrival_looked_at(struct push *push, struct push_arrival *arrival,
+                              const struct sl_msg *reply)
+{
+    struct sl_error why = {0};
+    sl_err err = push_check_answered(push, arrival, reply, &why);
+    if (err == SL_OK) {
+        arrival_seen(push, arrival);
+    } else if (err == SL_ERR_BUSY) {
+        check_again(push, arrival);
+    } else {
+        arrival_fail(push, arrival, err, why.text);
+    }
+}
+
+/* Swappers that were busy are asked again. */
+static void checks_step(struct push *push, uint64_t now_ns)
+{
+    for (uint32_t i = 0; push->checks_waiting > 0 && i < push->push_max; i++) {
+        struct push_arrival *arrival = &push->arrivals[i];
+        if (arrival->again_ns == 0) {
+            continue;
+        }
+        if (arrival->again_ns > now_ns) {
+            push_due(push, arrival->again_ns);
+            continue;
+        }
+        arrival->again_ns = 0;
+        push->checks_waiting--;
+        if (arrival->deadline_ns <= now_ns) {
+            arrival_fail(push, arrival, SL_ERR_TIMEOUT, "nobody checked it in time");
+        } else {
+            arrival_seen(push, arrival);
+        }
+    }
+}
+
 void push_arrival_answered(struct push *push, uint32_t index, const struct sl_msg *reply)
 {
     struct push_arrival *arrival = &push->arrivals[index];
-    if (arrival->phase != ARRIVAL_TELL) {
+    if (arrival->phase != ARRIVAL_TELL && arrival->phase != ARRIVAL_SWAPPER) {
         return;
     }
     struct push_ticket *ticket = &push->tickets[arrival->ticket];
     char text[SL_ERROR_TEXT_BYTES];
     arrival->call_seq = 0;
+    if (arrival->phase == ARRIVAL_SWAPPER) {
+        arrival_looked_at(push, arrival, reply);
+        return;
+    }
     if (reply != NULL && reply->code == SL_OK) {
         push_parts_taken(push, ticket, arrival->pieces, arrival->piece_count);
         arrival_end(push, arrival, SL_OK, "");
@@ -330,6 +411,9 @@ sl_err push_arrive_local(struct push *push, struct push_ticket *ticket, struct p
                          struct sl_error *why)
 {
     push_arrived_of(push, send);
+    if (ticket->device) {
+        return sl_fail(why, SL_ERR_UNSUPPORTED, "no writer of this node writes to device memory");
+    }
     sl_err err = push_pieces_check(push, ticket, push->arrived, send->piece_count, why);
     if (err != SL_OK) {
         return err;
@@ -425,13 +509,15 @@ static sl_err piece_checked(struct push *push, const struct push_arrival *arriva
     return SL_OK;
 }
 
-/* It is where all owners of the part have it. */
-static sl_err piece_arrived(struct push *push, const struct push_arrival *arrival,
-                            struct sl_error *why)
+sl_err push_piece_arrived(struct push *push, const struct push_arrival *arrival, uint32_t index,
+                          struct sl_error *why)
 {
-    const struct sl_item_arrived *piece = &arrival->pieces[arrival->piece_at];
+    const struct sl_item_arrived *piece = &arrival->pieces[index];
     struct push_part *part = &push->tickets[arrival->ticket].parts[piece->part];
     struct sl_metrics *page = push->self->env->metrics;
+    if (sl_cover_within(&part->cover, piece->part_offset_bytes, piece->length_bytes) > 0) {
+        return SL_OK; /* a repetition */
+    }
     sl_metric_add(page, push->metric.bytes_in, piece->length_bytes);
     sl_metric_add(page, push->metric.pool_bytes_in, part->spot_count > 0 ? piece->length_bytes : 0);
     sl_err err = sl_cover_add(&part->cover, piece->part_offset_bytes, piece->length_bytes);
@@ -454,7 +540,7 @@ static sl_err piece_next(struct push *push, struct push_arrival *arrival, struct
         return SL_OK;
     }
     arrival->copy_to = 0;
-    err = err == SL_OK && !here ? piece_arrived(push, arrival, why) : err;
+    err = err == SL_OK ? push_piece_arrived(push, arrival, arrival->piece_at, why) : err;
     arrival->piece_at += err == SL_OK ? 1 : 0;
     return err;
 }
@@ -463,8 +549,13 @@ static sl_err piece_next(struct push *push, struct push_arrival *arrival, struct
 static uint64_t arrival_check(struct push *push, struct push_arrival *arrival, uint64_t bytes_max)
 {
     struct sl_error why = {0};
+    const struct push_ticket *ticket = &push->tickets[arrival->ticket];
+    while (arrival->piece_at < arrival->piece_count &&
+           ticket->parts[arrival->pieces[arrival->piece_at].part].device) {
+        arrival->piece_at++;
+    }
     if (arrival->piece_at == arrival->piece_count) {
-        arrival_tell(push, arrival);
+        arrival_seen(push, arrival);
         return 1;
     }
     if (arrival->local && (push->sends[arrival->send].phase != SEND_LOCAL ||
@@ -489,6 +580,7 @@ static uint64_t arrival_check(struct push *push, struct push_arrival *arrival, u
 void push_arrivals_step(struct push *push)
 {
     uint64_t left = PUSH_SLICE;
+    checks_step(push, push_now(push));
     while (push->check_first != PUSH_NONE && left > 0) {
         struct push_arrival *arrival = &push->arrivals[push->check_first];
         uint64_t looked = arrival_check(push, arrival, left);

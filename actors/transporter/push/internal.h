@@ -3,6 +3,7 @@
  * tickets.c  decode: tickets for extents and pools of this node, and their end
  * open.c     decode: what PUSH_OPEN asks for is checked, and becomes the parts of a ticket
  * arrive.c  decode: what was written under them: checked, told, acknowledged
+ * check.c   decode: what lies in device memory is checked by the swapper of its rank
  * send.c    prefill: batches that are written under tickets of other nodes
  * target.c  prefill: such a ticket, its keys, its end
  * bytes.c   bytes of this node, in an arena or in an engine's pool
@@ -36,7 +37,8 @@ struct push_part {
     sl_ref ref; /* 0: in a pool */
     uint32_t arena;
     uint32_t spot_first, spot_count; /* of the ticket; the first one is written to */
-    bool taken; /* all of it was acknowledged: nobody gets a key for it any more */
+    bool device; /* its one spot is device memory: a swapper checks what lands there */
+    bool taken;  /* all of it was acknowledged: nobody gets a key for it any more */
     uint64_t generation, offset_bytes, length_bytes;
     struct sl_cover cover;
     uint32_t grant, key_bytes;
@@ -57,6 +59,7 @@ struct push_ticket {
     bool renewing; /* grants of the peer's earlier life are being ended */
     bool closing;  /* PUSH_CLOSE waits */
     bool quiet;    /* its owner ended it and need not be told */
+    bool device;   /* some of its parts are */
     uint64_t number, handover, deadline_ns, trace_id;
     uint8_t secret[SL_TICKET_SECRET_BYTES];
     char owner[TR_NAME_BYTES], from[TR_NAME_BYTES]; /* from: "": whoever comes first */
@@ -84,7 +87,10 @@ struct push_grant { /* by slot of the handle */
     uint32_t handle, ticket, part;
 };
 
-enum arrival_phase { ARRIVAL_FREE, ARRIVAL_CHECK, ARRIVAL_TELL };
+/* CHECK: in the line -> SWAPPER, where some of it is in device memory: out of the line, a swapper is
+ * asked, or will be again -> TELL */
+enum arrival_phase { ARRIVAL_FREE, ARRIVAL_CHECK, ARRIVAL_SWAPPER, ARRIVAL_TELL };
+enum push_piece_state { PIECE_DUE, PIECE_ASKED, PIECE_RIGHT };
 struct push_arrival {
     uint8_t phase; /* enum arrival_phase */
     bool last, local;
@@ -98,7 +104,9 @@ struct push_arrival {
         copy_to; /* 0: the piece is being checked; else it is copied to that owner of its part */
     uint64_t byte_at; /* of the piece that is being checked or copied */
     struct sl_item_arrived *pieces;
-    uint32_t next; /* in the line of those to be checked */
+    uint8_t *states;   /* a piece each: enum push_piece_state, of those in device memory */
+    uint64_t again_ns; /* SWAPPER: when one that was busy is asked again */
+    uint32_t next;     /* in the line of those to be checked */
 };
 
 /* ---- prefill ---- */
@@ -181,6 +189,7 @@ struct push {
     uint32_t grant_max;
     struct push_arrival *arrivals;
     uint32_t check_first, check_last; /* line of arrivals */
+    uint32_t checks_waiting;          /* arrivals with again_ns */
 
     struct push_target *targets; /* ticket_max */
     uint32_t targets_open, doors_open;
@@ -193,6 +202,7 @@ struct push {
     struct sl_item_door doors[PUSH_PIECES_MAX];
     uint64_t taken[PUSH_PIECES_MAX];
     struct sl_item_arrived arrived[PUSH_PIECES_MAX];
+    struct sl_item_block blocks[PUSH_PIECES_MAX];
     struct sl_fabric_piece pieces[PUSH_PIECES_MAX];
     struct sl_fabric_place places[PUSH_PLACES_MAX];
     struct push_metrics metric;
@@ -286,6 +296,21 @@ void push_arrivals_drop(struct push *push, const struct push_ticket *ticket, sl_
 void push_arrivals_forget(struct push *push, const struct push_ticket *ticket);
 void push_arrivals_step(struct push *push);
 void push_arrivals_fini(struct push *push);
+
+/* The piece is where all owners of its part have it, and its digest was right. */
+sl_err push_piece_arrived(struct push *push, const struct push_arrival *arrival, uint32_t index,
+                          struct sl_error *why);
+
+/* ---- check.c ---- */
+/* Asks a swapper for digests of the pieces in device memory that nobody has checked yet, those of a rank
+ * at a time. Gives whether any was left. Errors: SL_ERR_BUSY (ask again later), SL_ERR_INVALID (a piece
+ * is not whole layers), those of tr_spot_layers and of sl_calls_send. */
+sl_err push_check_ask(struct push *push, struct push_arrival *arrival, bool *asked,
+                      struct sl_error *why);
+/* Its answer; NULL: none came in time. What is right counts as arrived. Errors: SL_ERR_BUSY (ask again
+ * later), SL_ERR_CORRUPT, SL_ERR_TIMEOUT, SL_ERR_PROTOCOL, and what the swapper said. */
+sl_err push_check_answered(struct push *push, struct push_arrival *arrival,
+                           const struct sl_msg *reply, struct sl_error *why);
 
 /* ---- target.c ---- */
 /* The target of this ticket, made when it is new. */

@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 static sl_err bounds_check(const struct push *push, const struct sl_body_push_open *body,
                            uint64_t count, struct sl_error *why)
@@ -72,6 +73,36 @@ static sl_err spot_check(struct push *push, const struct tr_spot *spot, uint64_t
     return err;
 }
 
+/* A writer of this node has no NIC between: the CPU would have to write there. */
+static bool only_here(const struct push *push, const struct sl_body_push_open *body)
+{
+    const struct transporter *self = push->self;
+    return self->peer_count == 0 ||
+           (body->from.length > 0 && strcmp(body->from.at, self->node) == 0);
+}
+
+/* Whether it is device memory, where the swapper of its rank checks what lands (check.c), and may be
+ * written to. */
+static sl_err device_check(struct push *push, const struct sl_body_push_open *body,
+                           const struct push_ticket *out, struct push_part *part,
+                           struct sl_error *why)
+{
+    sl_err err = SL_OK;
+    for (uint32_t i = 0; err == SL_OK && !part->device && i < part->spot_count; i++) {
+        err = tr_spot_device(push->self, &out->spots[part->spot_first + i], &part->device, why);
+    }
+    if (err != SL_OK || !part->device) {
+        return err;
+    }
+    if (part->spot_count > 1) { /* nobody copies it on */
+        return sl_fail(why, SL_ERR_UNSUPPORTED,
+                       "a part that %u ranks have, one of them in device memory", part->spot_count);
+    }
+    return only_here(push, body)
+               ? sl_fail(why, SL_ERR_UNSUPPORTED, "no writer of this node writes to device memory")
+               : SL_OK;
+}
+
 static sl_err spots_take(struct push *push, const struct sl_body_push_open *body,
                          struct push_ticket *out, struct sl_error *why)
 {
@@ -86,6 +117,7 @@ static sl_err spots_take(struct push *push, const struct sl_body_push_open *body
         *part = (struct push_part){.spot_first = (uint32_t)at, .length_bytes = length_bytes};
         for (; at < body->spots.count && body->spots.at[at].item == i; at++) {
             out->spots[at] = tr_spot_of(&body->spots.at[at]);
+            out->spots[at].unseen = true; /* check.c */
             sl_err err = spot_check(push, &out->spots[at], length_bytes, part->spot_count == 0,
                                     &places, why);
             if (err != SL_OK) {
@@ -96,6 +128,11 @@ static sl_err spots_take(struct push *push, const struct sl_body_push_open *body
         if (part->spot_count == 0) {
             return sl_fail(why, SL_ERR_INVALID, "spots: none for part %" PRIu64, i);
         }
+        sl_err err = device_check(push, body, out, part, why);
+        if (err != SL_OK) {
+            return err;
+        }
+        out->device = out->device || part->device;
     }
     if (at != body->spots.count) {
         return sl_fail(why, SL_ERR_INVALID, "spots: %" PRIu64 " of %" PRIu64 " are for no part",

@@ -192,6 +192,39 @@ const struct tr_row *tr_layout_row(const struct tr_layout *layout, const struct 
 
 /* ---- runs ---- */
 
+/* The last layer of the part that begins at or before it. */
+static uint32_t layer_at(const struct tr_layer *layers, uint32_t layer_count,
+                         uint64_t part_offset_bytes)
+{
+    uint32_t low = 0, high = layer_count;
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        bool before = layers[middle].part_offset_bytes <= part_offset_bytes;
+        low = before ? middle : low;
+        high = before ? high : middle;
+    }
+    return low;
+}
+
+sl_err tr_layout_layers(const struct tr_layout *layout, const struct tr_row *row,
+                        struct tr_range range, uint32_t *first, uint32_t *end, struct sl_error *why)
+{
+    const struct tr_layer *layers = &layout->layers[row->first_layer];
+    uint64_t range_end = range.offset_bytes + range.length_bytes;
+    uint32_t from = layer_at(layers, row->layer_count, range.offset_bytes);
+    uint32_t last = layer_at(layers, row->layer_count, range_end);
+    bool all = range_end == row->length_bytes;
+    if (layers[from].part_offset_bytes != range.offset_bytes ||
+        (!all && layers[last].part_offset_bytes != range_end)) {
+        return sl_fail(why, SL_ERR_INVALID,
+                       "bytes %" PRIu64 " + %" PRIu64 " of a part are not whole layers",
+                       range.offset_bytes, range.length_bytes);
+    }
+    *first = from;
+    *end = all ? row->layer_count : last;
+    return SL_OK;
+}
+
 sl_err tr_runs_begin(const struct tr_layout *layout, const struct tr_spot *spot,
                      struct tr_range range, struct tr_runs *out, struct sl_error *why)
 {
@@ -216,13 +249,7 @@ sl_err tr_runs_begin(const struct tr_layout *layout, const struct tr_spot *spot,
                        row->mapped ? "device memory" : "not shared memory of this host");
     }
     const struct tr_layer *layers = &layout->layers[row->first_layer];
-    uint32_t low = 0, high = row->layer_count; /* the last layer that begins at or before it */
-    while (high - low > 1) {
-        uint32_t middle = low + (high - low) / 2;
-        bool before = layers[middle].part_offset_bytes <= range.offset_bytes;
-        low = before ? middle : low;
-        high = before ? high : middle;
-    }
+    uint32_t low = layer_at(layers, row->layer_count, range.offset_bytes);
     *out = (struct tr_runs){.layer = &layers[low],
                             .device_block = spot->device_block,
                             .at_bytes = range.offset_bytes - layers[low].part_offset_bytes,

@@ -55,6 +55,11 @@ void tr_layout_fini(struct tr_layout *layout); /* also of a zeroed one */
 
 /* NULL: the rank does not have it. */
 const struct tr_row *tr_layout_row(const struct tr_layout *layout, const struct tr_spot *spot);
+/* The layers [*first, *end) of the part that the range is, counted from 0. Errors: SL_ERR_INVALID (it is
+ * not whole layers of the part). */
+sl_err tr_layout_layers(const struct tr_layout *layout, const struct tr_row *row,
+                        struct tr_range range, uint32_t *first, uint32_t *end,
+                        struct sl_error *why);
 
 struct tr_run {
     uint32_t span;

@@ -82,6 +82,29 @@ sl_err tr_spot_places(struct transporter *self, const struct tr_spot *spot, stru
     return SL_OK;
 }
 
+sl_err tr_spot_layers(struct transporter *self, const struct tr_spot *spot, struct tr_range range,
+                      uint32_t *first, uint32_t *end, struct sl_error *why)
+{
+    struct tr_pool_view view;
+    struct tr_runs runs;
+    uint32_t from = 0, behind = 0;
+    sl_err err = tr_pools_view(self, spot->engine_id, &view, why);
+    if (err == SL_OK) {
+        err = tr_runs_begin(view.layout, spot, range, &runs, why);
+    }
+    if (err != SL_OK) {
+        return err;
+    }
+    const struct tr_row *row = tr_layout_row(view.layout, spot);
+    err = tr_layout_layers(view.layout, row, range, &from, &behind, why);
+    if (err == SL_OK) {
+        bool all = from == 0 && behind == row->layer_count;
+        *first = from;
+        *end = all ? 0 : behind;
+    }
+    return err;
+}
+
 sl_err tr_lent_place(struct transporter *self, const struct tr_spot *spot,
                      struct sl_fabric_place *place, struct sl_error *why)
 {

@@ -32,6 +32,10 @@ sl_err tr_spot_places_max(struct transporter *self, const struct tr_spot *spot,
 sl_err tr_spot_places(struct transporter *self, const struct tr_spot *spot, struct tr_range range,
                       struct sl_fabric_place *places, uint32_t place_max, uint32_t *place_count,
                       struct sl_error *why);
+/* The layers [*first, *end) that the range is; all of them: 0, 0, as messages say it. Also
+ * SL_ERR_INVALID (it begins or ends within a layer). */
+sl_err tr_spot_layers(struct transporter *self, const struct tr_spot *spot, struct tr_range range,
+                      uint32_t *first, uint32_t *end, struct sl_error *why);
 
 /* Of a spot with lent_bytes. Also SL_ERR_INVALID (the buffer ends before it). */
 sl_err tr_lent_place(struct transporter *self, const struct tr_spot *spot,

@@ -119,10 +119,12 @@ static struct tr_process *process(void)
     return *(struct tr_process **)rail.state;
 }
 
-static void on_granted(void *context, uint32_t grant, const void *bytes, uint32_t length_bytes)
+static void on_granted(void *context, uint32_t grant, const void *bytes, uint32_t length_bytes,
+                       const struct sl_error *why)
 {
     struct fabric_end *end = context;
     (void)grant;
+    (void)why;
     end->granted++;
     ck_assert_ptr_nonnull(bytes);
     memcpy(key, bytes, length_bytes);

@@ -19,7 +19,7 @@
 /* Calls of the device for tickets: before the next ticket's turn, and of a step, about. */
 #define VERBS_SLICE_CALLS  32u
 #define VERBS_TURN_CALLS   64u
-#define VERBS_TICKETS_MAX  (1u << 18) /* windows or registrations of all tickets */
+#define VERBS_TICKETS_MAX  (1u << 20) /* windows or registrations of all tickets */
 #define VERBS_INLINE_BYTES 64u
 #define VERBS_SGES_MAX     16u /* local places of a unit; fewer where the device has fewer */
 

@@ -390,9 +390,15 @@ static uint32_t ticket_slice(struct sl_fabric *fabric, struct verbs_grant *held)
 void verbs_tickets_step(struct sl_fabric *fabric)
 {
     const struct verbs *verbs = verbs_of(fabric);
-    uint32_t calls = 0;
-    for (uint32_t left = verbs->tickets_queued; left > 0 && calls < VERBS_TURN_CALLS; left--) {
+    uint32_t calls = 0, left = verbs->tickets_queued;
+    for (; left > 0 && calls < VERBS_TURN_CALLS; left--) {
+        SL_ASSERT(verbs->tickets_head != NULL);
         calls += ticket_slice(fabric, verbs->tickets_head);
+    }
+    if (left == 0 && verbs->tickets_queued > 1) { /* another is the first to find room */
+        struct verbs_grant *first = verbs->tickets_head;
+        queue_leave(fabric, first);
+        queue_join(fabric, first);
     }
     /* Those that had no room wait for a completion, which wakes. */
     fabric->work_due |= calls > 0 && verbs->tickets_queued > 0;

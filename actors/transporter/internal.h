@@ -14,7 +14,8 @@ void tr_calls_ended(struct transporter *self, const struct sl_call *call,
                     const struct sl_msg *reply);
 
 /* The fabric's news of grants: of a hand-over's, or of an arena's. */
-void tr_fabric_granted(void *context, uint32_t grant, const void *key, uint32_t key_bytes);
+void tr_fabric_granted(void *context, uint32_t grant, const void *key, uint32_t key_bytes,
+                       const struct sl_error *why);
 void tr_fabric_grant_ended(void *context, uint32_t grant);
 
 /* ---- fences.c: FENCE, answered when nothing lands any more in the claims that it names ---- */

@@ -43,10 +43,11 @@ static void fabric_done(void *context, const struct sl_fabric_done *done)
     }
 }
 
-void tr_fabric_granted(void *context, uint32_t grant, const void *key, uint32_t key_bytes)
+void tr_fabric_granted(void *context, uint32_t grant, const void *key, uint32_t key_bytes,
+                       const struct sl_error *why)
 {
     const struct sl_bytes told = {.at = key, .length = key_bytes};
-    if (!tr_push_granted(context, grant, &told)) {
+    if (!tr_push_granted(context, grant, &told, why)) {
         tr_peers_granted(context, grant, &told);
     }
 }

@@ -55,13 +55,21 @@ static void on_grant_ended(void *context, uint32_t grant)
     end->grant_last = grant;
 }
 
-static void on_granted(void *context, uint32_t grant, const void *key, uint32_t key_bytes)
+static void on_granted(void *context, uint32_t grant, const void *key, uint32_t key_bytes,
+                       const struct sl_error *why)
 {
     struct fabric_end *end = context;
     (void)grant;
-    (void)key;
-    (void)key_bytes;
+    if (why->code != SL_OK || (key != NULL && key_bytes == 0)) {
+        end->grants_failed++;
+        end->grant_why = *why;
+        return;
+    }
     end->granted++;
+    end->key_bytes = key != NULL ? key_bytes : 0;
+    if (key != NULL) {
+        memcpy(end->key, key, key_bytes);
+    }
 }
 
 void end_options(struct fabric_end *end, struct sl_fabric_options *options, const char *kind)
@@ -192,6 +200,19 @@ bool pattern_is(const unsigned char *at, uint64_t length_bytes, uint64_t seed)
     return true;
 }
 
+uint32_t pair_key(struct fabric_end *owner, struct fabric_end *user, const void *blob,
+                  uint32_t blob_bytes)
+{
+    uint32_t before = owner->granted, key = 0;
+    struct sl_error why = {0};
+    PAIR_UNTIL(owner, user, owner->granted > before);
+    bool later = blob_bytes == 0;
+    sl_err err = sl_fabric_key_open(user->fabric, user->peer, later ? owner->key : blob,
+                                    later ? owner->key_bytes : blob_bytes, &key, &why);
+    ck_assert_msg(err == SL_OK, "%s", why.text);
+    return key;
+}
+
 uint32_t pair_grant(struct fabric_end *owner, struct fabric_end *user, enum sl_fabric_verb verb,
                     uint64_t offset_bytes, uint64_t length_bytes, uint32_t *key)
 {
@@ -205,10 +226,7 @@ uint32_t pair_grant(struct fabric_end *owner, struct fabric_end *user, enum sl_f
                                    .length_bytes = length_bytes};
     sl_err err = sl_fabric_grant_add(owner->fabric, &want, &grant, blob, &blob_bytes, &why);
     ck_assert_msg(err == SL_OK, "%s", why.text);
-    uint32_t before = owner->granted;
-    PAIR_UNTIL(owner, user, owner->granted > before);
-    err = sl_fabric_key_open(user->fabric, user->peer, blob, blob_bytes, key, &why);
-    ck_assert_msg(err == SL_OK, "%s", why.text);
+    *key = pair_key(owner, user, blob, blob_bytes);
     return grant;
 }
 

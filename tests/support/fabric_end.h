@@ -30,7 +30,10 @@ struct fabric_end {
     char link_why[SL_ERROR_TEXT_BYTES];
     struct end_done dones[END_DONES_MAX];
     uint32_t done_count;
-    uint32_t grants_ended, grant_last, granted;
+    uint32_t grants_ended, grant_last, granted, grants_failed;
+    unsigned char key[SL_FABRIC_BLOB_MAX]; /* that granted() brought last */
+    uint32_t key_bytes;
+    struct sl_error grant_why; /* of the last that failed */
     unsigned char address[SL_FABRIC_BLOB_MAX];
     uint32_t address_bytes; /* 0: nothing to deliver */
 };
@@ -62,6 +65,10 @@ uint64_t end_now(const struct fabric_end *end);
 void pattern_fill(unsigned char *at, uint64_t length_bytes, uint64_t seed);
 bool pattern_is(const unsigned char *at, uint64_t length_bytes, uint64_t seed);
 
+/* Opened at the other end when the owner grants it: by the bytes that the grant brought, or by those that
+ * granted() does (0). Gives the key. */
+uint32_t pair_key(struct fabric_end *owner, struct fabric_end *user, const void *blob,
+                  uint32_t blob_bytes);
 /* One grant of owner for the other end, opened there: *key is the other end's. */
 uint32_t pair_grant(struct fabric_end *owner, struct fabric_end *user, enum sl_fabric_verb verb,
                     uint64_t offset_bytes, uint64_t length_bytes, uint32_t *key);

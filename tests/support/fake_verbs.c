@@ -9,7 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define REGIONS_MAX 4096u
+#define REGIONS_MAX 16384u
+#define HELD_MAX    16384u
 #define PAIRS_MAX   256u
 #define DONES_MAX   65536u
 
@@ -30,7 +31,11 @@ struct pair {
     bool used;
     enum ibv_qp_state state;
     unsigned access;
-    uint32_t to;
+    uint32_t to, controls;
+};
+struct held { /* a completion that waits */
+    uint32_t pair, qp_num;
+    uint64_t id;
 };
 struct queue {
     struct ibv_cq cq; /* first */
@@ -41,6 +46,8 @@ struct queue {
 
 static struct region regions[REGIONS_MAX];
 static struct pair pairs[PAIRS_MAX];
+static struct held held[HELD_MAX];
+static uint32_t held_count;
 static uint32_t next_key;
 static struct ibv_device device;
 
@@ -139,10 +146,15 @@ static int fake_dereg_mr(struct ibv_mr *mr)
 
 static struct ibv_mw *fake_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 {
-    struct ibv_mw *window = calloc(1, sizeof(*window));
+    errno = fake_verbs.fail_code;
+    struct ibv_mw *window =
+        ++fake_verbs.windows_met == fake_verbs.fail_window_at || fake_verbs.windows_out
+            ? NULL
+            : calloc(1, sizeof(*window));
     if (window == NULL) {
         return NULL;
     }
+    fake_verbs.windows_made++;
     next_key += 256;
     *window = (struct ibv_mw){.context = pd->context, .pd = pd, .type = type, .rkey = next_key};
     return window;
@@ -153,12 +165,14 @@ static void window_drop(uint32_t key)
     struct region *region = region_by(key);
     if (region != NULL && region->is_window) {
         region->used = false;
+        fake_verbs.bound--;
     }
 }
 
 static int fake_dealloc_mw(struct ibv_mw *window)
 {
     window_drop(window->rkey);
+    fake_verbs.windows_made--;
     free(window);
     return 0;
 }
@@ -193,10 +207,11 @@ static bool window_bind(const struct ibv_send_wr *work)
     const struct ibv_mw_bind_info *info = &work->bind_mw.bind_info;
     const struct region *below = region_by(info->mr->lkey);
     unsigned char *bytes = bytes_at(info->mr->lkey, info->addr, info->length, IBV_ACCESS_MW_BIND);
-    if (bytes == NULL) {
+    if (bytes == NULL || fake_verbs.binds == fake_verbs.error_bind_at) {
         return false;
     }
     struct region *window = region_new();
+    fake_verbs.bound++;
     window->is_window = true;
     window->key = work->bind_mw.rkey;
     window->addr = info->addr;
@@ -255,12 +270,30 @@ static int fake_post_send(struct ibv_qp *qp, struct ibv_send_wr *work, struct ib
     if (pair->state != IBV_QPS_RTS) {
         return EINVAL;
     }
+    bool binds = work->opcode == IBV_WR_BIND_MW;
+    fake_verbs.binds += binds ? 1 : 0;
+    if (binds && fake_verbs.binds == fake_verbs.fail_bind_at) {
+        return fake_verbs.fail_code;
+    }
     fake_verbs.posts++;
     for (; work != NULL; work = work->next) {
         fake_verbs.signalled += (work->send_flags & IBV_SEND_SIGNALED) != 0;
         bool allowed = pair->state == IBV_QPS_RTS && work_do(pair, work);
         fake_verbs.refused |= !allowed;
         pair->state = allowed ? pair->state : IBV_QPS_ERR;
+        bool control = work->opcode == IBV_WR_BIND_MW || work->opcode == IBV_WR_LOCAL_INV;
+        if (control) {
+            pair->controls++;
+            fake_verbs.controls_peak = SL_MAX(fake_verbs.controls_peak, pair->controls);
+        }
+        if (control && allowed && fake_verbs.holds) {
+            if (held_count == HELD_MAX) {
+                abort();
+            }
+            held[held_count++] = (struct held){
+                .pair = (uint32_t)(pair - pairs), .qp_num = qp->qp_num, .id = work->wr_id};
+            continue;
+        }
         if (!allowed || (work->send_flags & IBV_SEND_SIGNALED) != 0) {
             done_add((struct queue *)qp->send_cq, pair, work->wr_id,
                      allowed ? IBV_WC_SUCCESS : IBV_WC_REM_ACCESS_ERR);
@@ -269,11 +302,34 @@ static int fake_post_send(struct ibv_qp *qp, struct ibv_send_wr *work, struct ib
     return 0;
 }
 
+void fake_verbs_release(uint32_t count)
+{
+    uint32_t taken = 0;
+    for (; taken < held_count && taken < count; taken++) {
+        const struct pair *pair = &pairs[held[taken].pair];
+        if (pair->used && pair->qp.qp_num == held[taken].qp_num) {
+            done_add((struct queue *)pair->qp.send_cq, pair, held[taken].id, IBV_WC_SUCCESS);
+        }
+    }
+    held_count -= taken;
+    memmove(held, held + taken, held_count * sizeof(held[0]));
+}
+
+static void control_ended(const struct ibv_wc *done)
+{
+    for (uint32_t i = 0; done->wr_id >> 56 != 1 && i < PAIRS_MAX; i++) { /* 1: moves bytes */
+        if (pairs[i].used && pairs[i].qp.qp_num == done->qp_num) {
+            pairs[i].controls--;
+        }
+    }
+}
+
 static int fake_poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *out)
 {
     struct queue *queue = (struct queue *)cq;
     int given = 0;
     while (given < count && queue->head != queue->tail) {
+        control_ended(&queue->dones[queue->head % DONES_MAX]);
         out[given++] = queue->dones[queue->head++ % DONES_MAX];
     }
     return given;
@@ -335,6 +391,7 @@ static int fake_query_device(struct ibv_context *context, struct ibv_device_attr
     *out = (struct ibv_device_attr){.max_mr_size = UINT64_MAX,
                                     .phys_port_cnt = 1,
                                     .max_cqe = 32768,
+                                    .max_mw = (int)fake_verbs.windows_most,
                                     .max_sge = 16,
                                     .max_sge_rd = 16,
                                     .max_qp_rd_atom = 16,
@@ -495,6 +552,7 @@ struct sl_verbs_lib *fake_verbs_lib(void)
     fake_verbs = (struct fake_verbs){0};
     memset(regions, 0, sizeof(regions));
     memset(pairs, 0, sizeof(pairs));
+    held_count = 0;
     memcpy(device.name, "fake0", sizeof("fake0"));
 #define FAKE_ENTRY(name, result, parameters) lib.verbs_##name = fake_##name;
     SL_VERBS_TABLE(FAKE_ENTRY)

@@ -7,4 +7,5 @@ sl_test(movers_test LABEL unit SOURCES unit/movers_test.c LIBS sluice_transporte
 if(SL_VERBS_INCLUDE)
     sl_test(fabric_dmabuf_test LABEL unit SOURCES unit/fabric_dmabuf_test.c support/fabric_end.c support/fake_verbs.c LIBS sluice_transporter)
     sl_test(fabric_verbs_test LABEL unit SOURCES unit/fabric_verbs_test.c support/fabric_end.c support/fake_verbs.c LIBS sluice_transporter)
+    sl_test(fabric_tickets_test LABEL unit SOURCES unit/fabric_tickets_test.c support/fabric_end.c support/fake_verbs.c LIBS sluice_transporter)
 endif()

@@ -5,6 +5,7 @@
 #include "actors/transporter/push/internal.h"
 #include "actors/transporter/transporter.h"
 #include "cuda/sl_device.h"
+#include "runtime/fabric/core/internal.h"
 #include "tests/support/fake_env.h"
 #include "tests/support/fake_net.h"
 
@@ -893,6 +894,79 @@ START_TEST(an_end_waits_for_the_grants)
     }
 END_TEST
 
+/* ---- grants that come to nothing ---- */
+
+static const struct fabric_backend *real_ops;
+static struct fabric_backend failing_ops;
+static struct sl_error failing_why;
+static uint32_t grants_met, failing_from; /* this grant and those after it fail */
+
+/* Later, as by a NIC that runs out of windows half-way. */
+static sl_err grant_fails_later(struct sl_fabric *fabric, struct fabric_grant *grant, void *key,
+                                uint32_t *key_bytes, struct sl_error *why)
+{
+    sl_err err = real_ops->grant_add(fabric, grant, key, key_bytes, why);
+    if (err == SL_OK && grants_met++ >= failing_from) {
+        *key_bytes = 0;
+        grant->why = &failing_why;
+    }
+    return err;
+}
+
+static sl_err grant_is_refused(struct sl_fabric *fabric, struct fabric_grant *grant, void *key,
+                               uint32_t *key_bytes, struct sl_error *why)
+{
+    return grants_met++ >= failing_from ? sl_fail(why, SL_ERR_LIMIT, "all windows are taken")
+                                        : real_ops->grant_add(fabric, grant, key, key_bytes, why);
+}
+
+static void grants_fail(uint32_t from, sl_err (*add)(struct sl_fabric *, struct fabric_grant *,
+                                                     void *, uint32_t *, struct sl_error *))
+{
+    real_ops = bed.self->fabric->ops;
+    failing_ops = *real_ops;
+    failing_ops.grant_add = add;
+    bed.self->fabric->ops = &failing_ops;
+    grants_met = 0;
+    failing_from = from;
+}
+
+/* The peer hears the reason, and its next question is asked of the fabric anew. */
+START_TEST(a_grant_that_fails_later_is_answered_by_its_reason)
+    {
+        struct sl_msg reply;
+        decode_bed();
+        (void)sl_fail(&failing_why, SL_ERR_OS, "the nic has no window left");
+        grants_fail((uint32_t)_i, grant_fails_later);
+        ck_assert_int_eq(peer_shows(&reply), SL_ERR_OS);
+        ck_assert_str_eq(reply.text.at, "the nic has no window left");
+        pass(SL_NS_PER_MS);
+        bed.self->fabric->ops = real_ops;
+        ck_assert_int_eq(peer_shows(&reply), SL_OK);
+        ck_assert_uint_eq(reply.body.peer_ticket_reply.doors.count, PARTS);
+        ck_assert_uint_eq(push_of()->tickets[0].grants_open, PARTS);
+        replied(DECODE, close_send(), SL_OK, NULL);
+        nothing_is_left();
+        bed_close();
+    }
+END_TEST
+
+/* What the first parts took is all there is: no wait gives the rest. The owner takes another way. */
+START_TEST(a_page_that_the_fabric_cannot_grant_as_a_whole_ends_its_ticket)
+    {
+        struct sl_msg reply;
+        decode_bed();
+        grants_fail((uint32_t)_i, grant_is_refused);
+        ck_assert_int_eq(peer_shows(&reply), SL_ERR_LIMIT);
+        ck_assert_str_eq(reply.text.at, "all windows are taken");
+        pass(SL_NS_PER_MS);
+        over(SL_ERR_LIMIT, "all windows are taken");
+        nothing_is_left();
+        bed.self->fabric->ops = real_ops;
+        bed_close();
+    }
+END_TEST
+
 /* ---- what a fence covers ---- */
 
 static const struct {
@@ -946,6 +1020,9 @@ int main(void)
     tcase_add_test(cases, a_part_that_was_acknowledged_has_no_key_any_more);
     tcase_add_loop_test(cases, an_end_waits_for_the_grants, 0, SL_COUNT(ends));
     tcase_add_loop_test(cases, fences_cover_requests_before_them, 0, SL_COUNT(requests));
+    tcase_add_loop_test(cases, a_grant_that_fails_later_is_answered_by_its_reason, 0, PARTS);
+    tcase_add_loop_test(cases, a_page_that_the_fabric_cannot_grant_as_a_whole_ends_its_ticket, 0,
+                        PARTS);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -119,10 +119,12 @@ static struct tr_process *process(void)
     return *(struct tr_process **)rail.state;
 }
 
-static void on_granted(void *context, uint32_t grant, const void *bytes, uint32_t length_bytes)
+static void on_granted(void *context, uint32_t grant, const void *bytes, uint32_t length_bytes,
+                       const struct sl_error *why)
 {
     struct fabric_end *end = context;
     (void)grant;
+    (void)why;
     end->granted++;
     ck_assert_ptr_nonnull(bytes);
     memcpy(key, bytes, length_bytes);
@@ -826,6 +828,63 @@ START_TEST(nothing_lands_in_a_pool_after_its_grant_and_it_is_unmapped_when_it_is
     }
 END_TEST
 
+static const struct fabric_backend *real_ops;
+static const struct sl_error no_windows = {.code = SL_ERR_OS, .text = "no windows"};
+
+/* Later, as by a NIC that runs out of windows half-way. */
+static sl_err grant_fails_later(struct sl_fabric *fabric, struct fabric_grant *grant, void *at,
+                                uint32_t *at_bytes, struct sl_error *why)
+{
+    sl_err err = real_ops->grant_add(fabric, grant, at, at_bytes, why);
+    *at_bytes = 0;
+    grant->why = &no_windows;
+    return err;
+}
+
+static uint32_t process_grants(void)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < process()->grants.count; i++) {
+        count += process()->grants.rows[i].used ? 1 : 0;
+    }
+    return count;
+}
+
+/* To the door it is over by the reason. The process ends it by itself, so it keeps no slot. */
+START_TEST(a_grant_that_fails_in_the_process_is_left_to_the_others)
+    {
+        struct sl_error why = {0};
+        static struct fabric_backend failing;
+        uint32_t opened = 0, grant = 0, none = 1;
+        UNTIL(all_up());
+        real_ops = process()->fabric->ops;
+        failing = *real_ops;
+        failing.grant_add = grant_fails_later;
+        for (uint32_t round = 1; round <= 3; round++) {
+            process()->fabric->ops = round == 3 ? real_ops : &failing;
+            const struct sl_fabric_grant want = {.verb = SL_FABRIC_WRITE,
+                                                 .memory = a.memory,
+                                                 .peer = a.peer,
+                                                 .length_bytes = MEMORY};
+            uint32_t before = process_grants();
+            ck_assert_int_eq(sl_fabric_grant_add(a.fabric, &want, &grant, key, &none, &why), SL_OK);
+            UNTIL(a.granted == round);
+            ck_assert_uint_eq(process_grants(), round == 3 ? before + 1 : before);
+            ck_assert_int_eq(sl_fabric_key_open(b.fabric, b.peer, key, key_bytes, &opened, &why),
+                             SL_OK);
+            pattern_fill(b.bytes, MEMORY, round);
+            ck_assert_int_eq(post_all(&b, SL_FABRIC_WRITE, opened, b.bytes, round), SL_OK);
+            UNTIL(b.done_count == round);
+            ck_assert_int_eq(b.dones[round - 1].code, SL_OK);
+            ck_assert(pattern_is(a.bytes, MEMORY, round));
+            ck_assert_int_eq(sl_fabric_grant_end(a.fabric, grant), SL_OK);
+            UNTIL(a.grants_ended == round);
+            ck_assert_uint_eq(process_grants(), before);
+            sl_fabric_key_close(b.fabric, opened);
+        }
+    }
+END_TEST
+
 /* All rails have a memory, or none has: a new one that the process cannot map is refused. */
 START_TEST(a_pool_that_the_process_cannot_map_is_refused)
     {
@@ -971,6 +1030,7 @@ int main(void)
     tcase_add_test(lives, notes_of_nobody_hold_nothing_up);
     tcase_add_test(lives, a_turn_with_an_older_time_finds_nobody_silent);
     tcase_add_test(lives, a_key_for_reading_is_renewed_when_the_process_is_back);
+    tcase_add_test(lives, a_grant_that_fails_in_the_process_is_left_to_the_others);
     tcase_add_loop_test(lives, the_process_drops_everything_when_the_door_dies, 0, 2);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -16,7 +16,8 @@ void tr_push_frame(struct transporter *self, struct tr_peer *peer, const struct 
 void tr_push_step(struct transporter *self, uint64_t now_ns);
 /* The fabric's news; false: not about hand-overs. */
 bool tr_push_done(struct transporter *self, const struct sl_fabric_done *done);
-bool tr_push_granted(struct transporter *self, uint32_t grant, const struct sl_bytes *key);
+bool tr_push_granted(struct transporter *self, uint32_t grant, const struct sl_bytes *key,
+                     const struct sl_error *why);
 bool tr_push_grant_ended(struct transporter *self, uint32_t grant);
 /* Grants of writing go with their link (verbs). */
 void tr_push_link_lost(struct transporter *self, uint32_t fabric_peer);

@@ -201,14 +201,19 @@ static void page_answer(struct push *push, struct push_ticket *ticket, sl_err co
     tr_peer_answer(push->self, &push->self->peers[ticket->peer], SL_MSG_PEER_TICKET, seq, &reply);
 }
 
-/* A part that lies at more places than the fabric takes: waiting does not help. */
+/* A part that lies at more places than the fabric takes, or a page of parts that does: waiting does not
+ * help when nothing but this page has grants, since it is answered as a whole. */
 static bool is_too_scattered(const struct push *push, const struct push_ticket *ticket, sl_err err)
 {
-    uint32_t grants = 0;
-    for (uint32_t i = 0; i < push->ticket_max; i++) {
+    uint32_t end = SL_MIN(ticket->asked_first + PUSH_PIECES_MAX, ticket->part_count);
+    uint32_t grants = 0, of_page = 0;
+    for (uint32_t i = 0; err == SL_ERR_LIMIT && i < push->ticket_max; i++) {
         grants += push->tickets[i].grants_open;
     }
-    return err == SL_ERR_LIMIT && ticket->spots != NULL && grants == 0;
+    for (uint32_t i = ticket->asked_first; err == SL_ERR_LIMIT && i < end; i++) {
+        of_page += ticket->parts[i].state == GRANT_READY ? 1 : 0;
+    }
+    return err == SL_ERR_LIMIT && ticket->spots != NULL && grants == of_page;
 }
 
 /* Makes what is missing of the page that is asked for, and answers when all of it may be used. */
@@ -255,8 +260,23 @@ static bool key_keep(struct push_part *part, const struct sl_bytes *key)
     return copy != NULL;
 }
 
+/* No fabric gave a key after all. */
+static void grant_failed(struct push *push, struct push_ticket *ticket, struct push_part *part,
+                         const struct sl_error *why)
+{
+    bool links = why->code == SL_OK || why->code == SL_ERR_UNREACHABLE;
+    grant_state(ticket, part, GRANT_ENDS);
+    (void)sl_fabric_grant_end(push->self->fabric, part->grant);
+    push->self->env->ops->wake_at(push->self->env, 0);
+    if (ticket->asked_seq != 0) { /* the next question tries anew */
+        page_answer(push, ticket, links ? SL_ERR_BUSY : why->code,
+                    links ? "the peer's links are not up" : why->text);
+    }
+}
+
 /* The key, where the fabric makes it later than the grant. */
-bool tr_push_granted(struct transporter *self, uint32_t handle, const struct sl_bytes *key)
+bool tr_push_granted(struct transporter *self, uint32_t handle, const struct sl_bytes *key,
+                     const struct sl_error *why)
 {
     struct push *push = self->push;
     struct push_grant *grant = push != NULL ? grant_of(push, handle) : NULL;
@@ -268,13 +288,8 @@ bool tr_push_granted(struct transporter *self, uint32_t handle, const struct sl_
     if (part->state != GRANT_ASKED) {
         return true;
     }
-    if (key->at != NULL && !key_keep(part, key)) { /* no rail gave one: it is asked for again */
-        grant_state(ticket, part, GRANT_ENDS);
-        (void)sl_fabric_grant_end(self->fabric, handle);
-        self->env->ops->wake_at(self->env, 0);
-        if (ticket->asked_seq != 0) {
-            page_answer(push, ticket, SL_ERR_BUSY, "the peer's links are not up");
-        }
+    if (key->at != NULL && !key_keep(part, key)) {
+        grant_failed(push, ticket, part, why);
         return true;
     }
     grant_state(ticket, part, GRANT_READY);

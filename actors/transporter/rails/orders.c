@@ -192,16 +192,20 @@ static void grant_add(struct tr_process *process, const struct sl_body_rail_orde
     }
 }
 
-static void on_granted(void *context, uint32_t grant, const void *key, uint32_t key_bytes)
+static void on_granted(void *context, uint32_t grant, const void *key, uint32_t key_bytes,
+                       const struct sl_error *why)
 {
     struct tr_process *process = context;
     struct process_row *row = process_row_by_own(&process->grants, grant);
     if (row == NULL) {
         return;
     }
-    granted(process, row->door, NULL, key != NULL ? key : row->key,
+    granted(process, row->door, why, key != NULL ? key : row->key,
             key != NULL ? key_bytes : row->key_bytes);
     process_key_drop(row);
+    if (why->code != SL_OK) { /* to the door it is over by that */
+        (void)sl_fabric_grant_end(process->fabric, grant);
+    }
 }
 
 static void grant_over(struct tr_process *process, uint64_t handle)

@@ -143,10 +143,10 @@ void remote_links_down(struct tr_remote *remote)
 /* ---- grants ---- */
 
 static void granted_tell(struct tr_remote *remote, uint32_t handle, const void *key,
-                         uint32_t key_bytes)
+                         uint32_t key_bytes, const struct sl_error *why)
 {
     if (events_of(remote)->granted != NULL) {
-        events_of(remote)->granted(events_of(remote)->context, handle, key, key_bytes);
+        events_of(remote)->granted(events_of(remote)->context, handle, key, key_bytes, why);
     }
 }
 
@@ -157,10 +157,12 @@ static void granted(struct tr_remote *remote, const struct sl_body_rail_news *ne
         return;
     }
     bool there = news->code == SL_OK;
+    struct sl_error why;
+    why_set(&why, news->code, &news->text);
     grant->state = there ? REMOTE_GRANT_LIVE : REMOTE_GRANT_LOST;
     granted_tell(remote, (uint32_t)news->handle,
                  there && news->blob.at != NULL ? news->blob.at : "",
-                 there ? (uint32_t)news->blob.length : 0);
+                 there ? (uint32_t)news->blob.length : 0, &why);
 }
 
 static void grant_ended(struct tr_remote *remote, uint32_t handle)
@@ -361,7 +363,8 @@ static void grants_events(struct tr_remote *remote)
         } else if (grant->tell) {
             remote->grants_due--;
             grant->tell = false;
-            granted_tell(remote, handle, "", 0);
+            const struct sl_error none = {0};
+            granted_tell(remote, handle, "", 0, &none);
         }
     }
 }

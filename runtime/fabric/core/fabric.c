@@ -232,6 +232,9 @@ void sl_fabric_close(struct sl_fabric **at)
     free(fabric->peers);
     free(fabric->lanes);
     free(fabric->units);
+    for (uint32_t i = 0; fabric->grants != NULL && i < fabric->options.grants_max; i++) {
+        free(fabric->grants[i].key);
+    }
     free(fabric->grants);
     free(fabric->keys);
     free(fabric->transfers);

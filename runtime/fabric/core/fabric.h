@@ -62,8 +62,10 @@ struct sl_fabric_events {
                  const struct sl_error *why);
     /* From here on the peer may use the key (verbs binds windows first): these bytes, or those that
      * sl_fabric_grant_add gave (NULL). A key for reading may come again, with more in it or less:
-     * it replaces the earlier one (sl_fabric_key_renew). No bytes: nothing can use it by now. */
-    void (*granted)(void *context, uint32_t grant, const void *key, uint32_t key_bytes);
+     * it replaces the earlier one (sl_fabric_key_renew). No bytes: nothing of the grant is left, and it
+     * only wants its end; why says the reason, where it is not that links went (SL_OK). */
+    void (*granted)(void *context, uint32_t grant, const void *key, uint32_t key_bytes,
+                    const struct sl_error *why);
     void (*grant_ended)(void *context, uint32_t grant);
 };
 
@@ -201,7 +203,8 @@ struct sl_fabric_grant {
     uint32_t place_count; /* NULL: 0; else 1..SL_FABRIC_PLACES_MAX */
 };
 /* Gives a handle and the key, at most SL_FABRIC_BLOB_MAX bytes, that the peer needs; hand it out
- * after granted(). 0 bytes: granted() brings it, since another process makes it. Errors:
+ * after granted(). 0 bytes: granted() brings it (another process makes it, or it takes several turns).
+ * Errors:
  * SL_ERR_NOT_FOUND (memory, peer), SL_ERR_BUSY (memory is not registered yet), SL_ERR_UNREACHABLE
  * (verbs, write: the peer is not up), SL_ERR_LIMIT (also: the places want more than the key or the
  * NIC holds), SL_ERR_INVALID (range, places), SL_ERR_PERMISSION (reading of what is unread),

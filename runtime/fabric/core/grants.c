@@ -135,6 +135,28 @@ void fabric_grant_ready(struct sl_fabric *fabric, struct fabric_grant *grant)
     fabric->work_due = true;
 }
 
+void fabric_grant_failed(struct sl_fabric *fabric, struct fabric_grant *grant,
+                         const struct sl_error *why)
+{
+    grant->why = why;
+    fabric_grant_ready(fabric, grant);
+}
+
+static void grant_tell(const struct sl_fabric *fabric, struct fabric_grant *grant)
+{
+    const struct sl_fabric_events *events = &fabric->options.events;
+    const struct sl_error why = grant->why != NULL ? *grant->why : (struct sl_error){0};
+    void *key = grant->key; /* the event may end the grant */
+    grant->told = true;
+    grant->key = NULL;
+    if (events->granted != NULL) {
+        events->granted(events->context, fabric_handle_make(grant->slot_generation, grant->index),
+                        why.code != SL_OK ? "" : key, why.code != SL_OK ? 0 : grant->key_bytes,
+                        &why);
+    }
+    free(key);
+}
+
 void fabric_grants_tell(struct sl_fabric *fabric)
 {
     bool ready = fabric->grants_ready;
@@ -142,12 +164,7 @@ void fabric_grants_tell(struct sl_fabric *fabric)
     for (uint32_t i = 0; ready && i < fabric->options.grants_max; i++) {
         struct fabric_grant *grant = &fabric->grants[i];
         if (grant->state == GRANT_LIVE && grant->ready && !grant->told) {
-            grant->told = true;
-            if (fabric->options.events.granted != NULL) {
-                fabric->options.events.granted(fabric->options.events.context,
-                                               fabric_handle_make(grant->slot_generation, i), NULL,
-                                               0);
-            }
+            grant_tell(fabric, grant);
         }
     }
     for (uint32_t i = 0; fabric->grants_gone > 0 && i < fabric->options.grants_max; i++) {
@@ -156,6 +173,7 @@ void fabric_grants_tell(struct sl_fabric *fabric)
             continue;
         }
         uint32_t handle = fabric_handle_make(grant->slot_generation, i);
+        free(grant->key);
         *grant = (struct fabric_grant){.slot_generation = grant->slot_generation};
         fabric->grant_low = SL_MIN(fabric->grant_low, i);
         fabric->grants_gone--;

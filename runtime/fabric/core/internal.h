@@ -116,12 +116,15 @@ struct fabric_grant {
     uint32_t memory_index, peer_index;
     uint16_t slot_generation;
     uint8_t state;
-    bool ready;          /* the key works */
+    bool ready;          /* the key works, or never will */
     bool told;           /* granted() was called */
     uint64_t generation; /* on the wire; never reused */
     uint8_t token[FABRIC_TOKEN_BYTES];
     uint32_t landing; /* tcp: receives or sends under way in its range */
     void *backend;    /* verbs: windows */
+    void *key;        /* owned until it was told; NULL: it came with the grant */
+    uint32_t key_bytes;
+    const struct sl_error *why; /* of the back end: the key never works; NULL: nothing failed */
 };
 
 struct fabric_key {
@@ -263,6 +266,9 @@ void fabric_peer_fail(struct fabric_peer *peer, const struct sl_error *why);
 void fabric_peer_stopped(struct fabric_peer *peer);
 /* The key works from now on. */
 void fabric_grant_ready(struct sl_fabric *fabric, struct fabric_grant *grant);
+/* It never will, and nothing of it is left; why is lent until the grant is gone. */
+void fabric_grant_failed(struct sl_fabric *fabric, struct fabric_grant *grant,
+                         const struct sl_error *why);
 void fabric_grant_gone(struct sl_fabric *fabric, struct fabric_grant *grant);
 /* NULL: there is none. */
 struct fabric_memory *fabric_memory_of(struct sl_fabric *fabric, uint32_t handle);

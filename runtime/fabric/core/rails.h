@@ -53,13 +53,15 @@ struct rails_peer {
 struct rails_grant {
     bool used, ending, told, gone, silent;          /* silent: nobody knows its handle */
     bool renewed;                                   /* a part came after it was told */
+    bool late;                                      /* granted() brings the key */
     uint16_t generation, added, ready, lost, ended; /* bits of rails */
     enum sl_fabric_verb verb;
     uint32_t peer, memory;       /* handles */
     struct fabric_place *places; /* NULL: one range of that memory */
     uint32_t sub[RAILS_MAX];
-    void *parts[RAILS_MAX]; /* owned; kept where a part may come later, else NULL */
+    void *parts[RAILS_MAX]; /* owned; kept where a part may come later or go, else NULL */
     uint32_t part_bytes[RAILS_MAX];
+    struct sl_error *why; /* owned; the first rail that failed after it was added; NULL: none did */
 };
 struct rails_key {
     bool used, dies; /* dies: with the link, as a verbs window does */
@@ -90,7 +92,7 @@ struct rails {
     uint32_t count, turn;
     bool by_nic;   /* the list is of NICs, not of addresses */
     bool keys_die; /* with their link */
-    bool remote;   /* other processes drive some: parts of keys come later */
+    bool remote;   /* other processes drive some: all parts of keys come later */
     struct rail at[RAILS_MAX];
     struct rails_memory *memories;
     struct rails_peer *peers;
@@ -177,7 +179,8 @@ void rails_keys_drop(struct rails *rails, uint32_t peer);
 void rails_grants_tell(struct rails *rails);
 void rails_on_registered(void *rail, uint32_t memory, uint32_t region_index,
                          const struct sl_error *why);
-void rails_on_granted(void *rail, uint32_t grant, const void *key, uint32_t key_bytes);
+void rails_on_granted(void *rail, uint32_t grant, const void *key, uint32_t key_bytes,
+                      const struct sl_error *why);
 void rails_on_grant_ended(void *rail, uint32_t grant);
 
 /* ---- rails_transfers.c ---- */

@@ -305,6 +305,7 @@ void rails_grant_free(struct rails_grant *grant)
     for (uint32_t i = 0; i < RAILS_MAX; i++) {
         free(grant->parts[i]);
     }
+    free(grant->why);
     *grant = (struct rails_grant){.generation = grant->generation};
 }
 
@@ -329,9 +330,9 @@ static bool grant_add_on(struct rail *rail, const struct sl_fabric_grant *want,
     }
     grant->added |= bit_of(rail);
     rail->grant_of[grant->sub[i] & 0xffffu] = (uint16_t)(grant - rails->grants);
-    if (rails->remote) {
+    grant->late |= rails->remote || length == 0;
+    if (rails->remote || (rails->keys_die && want->verb == SL_FABRIC_WRITE)) {
         part_keep(grant, i, rails->part, length);
-        return true;
     }
     if (length > SL_FABRIC_BLOB_MAX - *used) { /* too long beside the others: it is not told */
         return true;
@@ -384,10 +385,9 @@ sl_err fabric_rails_grant_add(struct sl_fabric *fabric, const struct sl_fabric_g
         return first.code;
     }
     grant->used = true;
-    uint32_t length = rails->remote /* granted() brings it */
-                          ? 0
-                          : rails_blob_write(rails, want->verb, parts.parts, parts.lengths, key);
-    if (length == 0 && !rails->remote) {
+    uint32_t length =
+        grant->late ? 0 : rails_blob_write(rails, want->verb, parts.parts, parts.lengths, key);
+    if (length == 0 && !grant->late) {
         grant->silent = true;
         (void)fabric_rails_grant_end(fabric, grant_handle(rails, grant));
         return sl_fail(why, SL_ERR_LIMIT, "a key of %u rails is too long", rails->count);
@@ -407,13 +407,31 @@ static void grant_tell(struct rails *rails, struct rails_grant *grant)
     }
     grant->told = true;
     grant->renewed = false;
-    uint32_t length = rails->remote
+    uint32_t length = grant->late
                           ? rails_blob_write(rails, grant->verb, (const void *const *)grant->parts,
                                              grant->part_bytes, rails->blob)
                           : 0;
+    const struct sl_error why =
+        length == 0 && grant->why != NULL ? *grant->why : (struct sl_error){0};
+    for (uint32_t i = 0; !rails->remote && i < RAILS_MAX; i++) { /* they came for good */
+        part_keep(grant, i, NULL, 0);
+    }
     if (events->granted != NULL) {
         events->granted(events->context, grant_handle(rails, grant),
-                        rails->remote ? rails->blob : NULL, length);
+                        grant->late ? rails->blob : NULL, length, &why);
+    }
+}
+
+/* What a rail gave of the key works for nobody: the key is told without it. */
+static void part_lose(struct rails_grant *grant, uint32_t rail, const struct sl_error *why)
+{
+    part_keep(grant, rail, NULL, 0);
+    grant->late = true;
+    if (why->code != SL_OK && grant->why == NULL) {
+        grant->why = malloc(sizeof(*grant->why));
+        if (grant->why != NULL) {
+            *grant->why = *why;
+        }
     }
 }
 
@@ -423,15 +441,18 @@ static struct rails_grant *grant_by_sub(const struct rail *rail, uint32_t sub)
     return grant->used && grant->sub[rail->index] == sub ? grant : NULL;
 }
 
-void rails_on_granted(void *context, uint32_t sub, const void *key, uint32_t key_bytes)
+void rails_on_granted(void *context, uint32_t sub, const void *key, uint32_t key_bytes,
+                      const struct sl_error *why)
 {
     struct rail *rail = context;
     struct rails_grant *grant = grant_by_sub(rail, sub);
     if (grant != NULL) {
-        if (key != NULL) {
+        if (key != NULL && key_bytes > 0) {
             part_keep(grant, rail->index, key, key_bytes);
-            grant->renewed = grant->told;
+        } else if (key != NULL) {
+            part_lose(grant, rail->index, why);
         }
+        grant->renewed |= key != NULL && grant->told;
         grant->ready |= bit_of(rail);
         grant_tell(rail->rails, grant);
     }

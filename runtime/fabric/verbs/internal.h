@@ -12,8 +12,14 @@
 
 #define VERBS_SIGNAL_UNITS 8u /* for one completion, at most */
 #define VERBS_SIGNAL_BYTES (256 * SL_KIB)
-#define VERBS_CONTROL_MAX  64u /* binds and invalidations under way on a queue pair */
-#define VERBS_OWN_MAX      64u /* registrations of one ticket, where there are no windows */
+/* Binds and invalidations under way on a queue pair, beside the units that it has room for. */
+#define VERBS_CONTROL_MAX 64u
+#define VERBS_RANGES_MAX  SL_FABRIC_PLACES_MAX /* of a ticket */
+#define VERBS_AT_ONCE_MAX 64u /* ranges of a ticket whose key is there with the grant */
+/* Calls of the device for tickets: before the next ticket's turn, and of a step, about. */
+#define VERBS_SLICE_CALLS  32u
+#define VERBS_TURN_CALLS   64u
+#define VERBS_TICKETS_MAX  (1u << 20) /* windows or registrations of all tickets */
 #define VERBS_INLINE_BYTES 64u
 #define VERBS_SGES_MAX     16u /* local places of a unit; fewer where the device has fewer */
 
@@ -37,16 +43,41 @@ struct verbs_peer {
     struct verbs_address remote;
     uint32_t writers; /* without windows: live tickets of the peer */
 };
+/* Goes over what a grant covers, in the order of its key. */
+struct verbs_walk {
+    const struct sl_fabric *fabric;
+    const struct fabric_place *next; /* after the range; NULL: none */
+    uint32_t memory_index;
+    uint64_t offset_bytes, left_bytes; /* of the range */
+    uint64_t key_offset_bytes;
+};
 struct verbs_window {
     struct ibv_mw *mw;
     struct ibv_mr *own; /* without windows: a registration of a range of the ticket */
-    uint32_t lane;
-    bool bound, busy; /* busy: a bind or an invalidation is under way */
+    bool bound;         /* a bind of it was posted */
 };
+enum verbs_ticket_phase {
+    VERBS_TICKET_MAKES, /* windows are taken and bound, or ranges registered */
+    VERBS_TICKET_HOLDS, /* all is posted: it works once nothing is busy */
+    VERBS_TICKET_UNDOES,
+    VERBS_TICKET_OVER /* nothing of it is left */
+};
+/* A grant for writing: what it has of the device. In the queue while it has something to do that
+ * waits for no completion, or waits for room. */
 struct verbs_grant {
-    uint32_t window_count, busy_count;
-    uint16_t life;
+    struct verbs_grant *before, *next; /* in the queue */
+    bool queued;
     bool writes; /* without windows: is one of the peer's writers */
+    uint8_t phase;
+    uint16_t life;
+    uint32_t grant_index, range_count;
+    uint32_t window_count;         /* lanes times ranges; without windows: ranges */
+    uint32_t made, bound;          /* ranges */
+    uint32_t undone;               /* windows */
+    uint32_t busy_count;           /* binds and invalidations under way */
+    struct verbs_walk make, bind;  /* what comes next */
+    unsigned char *key, *key_next; /* owned, where granted() brings it; else NULL */
+    struct sl_error why;           /* code SL_OK: nothing failed */
     struct verbs_window windows[];
 };
 struct verbs {
@@ -69,6 +100,9 @@ struct verbs {
     uint16_t next_life;
     struct ibv_mw **free_windows;
     uint32_t free_count, free_capacity;
+    struct verbs_grant *tickets_head, *tickets_tail; /* the queue */
+    uint32_t tickets_queued;
+    uint32_t tickets_room, tickets_taken; /* windows or registrations */
 };
 enum verbs_work { VERBS_UNIT = 1, VERBS_BIND, VERBS_INVALIDATE };
 
@@ -103,10 +137,30 @@ bool verbs_poll(struct sl_fabric *fabric);
 /* ---- verbs_grant.c ---- */
 sl_err verbs_grant_add(struct sl_fabric *fabric, struct fabric_grant *grant, void *key,
                        uint32_t *key_bytes, struct sl_error *why);
-void verbs_grant_end(struct sl_fabric *fabric, struct fabric_grant *grant);
 sl_err verbs_key_parse(struct sl_fabric *fabric, const void *blob, uint32_t length_bytes,
                        struct fabric_key *key, struct sl_error *why);
+struct verbs_walk verbs_walk_begin(const struct sl_fabric *fabric,
+                                   const struct fabric_grant *grant);
+/* The next part that lies in one region: that region, shortened to it, by its offset in the key.
+ * False: there is none. */
+bool verbs_walk_cut(struct verbs_walk *walk, struct fabric_region *out);
+/* The next whole range, by its offset in the key. False: there is none. */
+bool verbs_walk_whole(struct verbs_walk *walk, struct fabric_region *out);
+/* The dmabuf from there on where the next range lies. False: it lies in none. */
+bool verbs_walk_dmabuf(struct verbs_walk *walk, struct sl_fabric_dmabuf *out);
+/* Writes a region of a key without its rkeys. Gives where these go. */
+unsigned char *verbs_key_region(unsigned char *out, const struct fabric_region *region);
+#define VERBS_KEY_HEAD 16u
+uint32_t verbs_key_bytes(uint32_t regions, uint32_t rkeys);
+
+/* ---- verbs_ticket.c ---- */
+/* key: with a head, and with room for the rest; *at_once: it is whole, else granted() brings it. */
+sl_err verbs_ticket_add(struct sl_fabric *fabric, struct fabric_grant *grant, uint32_t ranges,
+                        unsigned char *key, bool *at_once, struct sl_error *why);
+void verbs_grant_end(struct sl_fabric *fabric, struct fabric_grant *grant);
 void verbs_window_done(struct sl_fabric *fabric, const struct ibv_wc *wc);
+/* A turn of the tickets that have something to do. */
+void verbs_tickets_step(struct sl_fabric *fabric);
 /* The peer's queue pairs go: what was bound to them ends. Before they are destroyed. */
 void verbs_grants_drop(struct fabric_peer *peer);
 

@@ -237,6 +237,8 @@ static sl_err verbs_open(struct sl_fabric *fabric, struct sl_error *why)
         return err;
     }
     verbs->windows = windows_usable(fabric);
+    int told = verbs->windows ? verbs->device.max_mw : verbs->device.max_mr;
+    verbs->tickets_room = told > 0 ? SL_MIN((uint32_t)told, VERBS_TICKETS_MAX) : VERBS_TICKETS_MAX;
     if (verbs->device.max_mr_size >= SL_PAGE_BYTES) {
         fabric->options.region_bytes_max =
             SL_MIN(fabric->options.region_bytes_max, verbs->device.max_mr_size);
@@ -265,6 +267,9 @@ static void verbs_quiesce(struct sl_fabric *fabric)
             grant->state = GRANT_ENDING;
             verbs_grant_end(fabric, grant);
         }
+    }
+    while (verbs->tickets_queued > 0) { /* registrations alone: without links nothing else waits */
+        verbs_tickets_step(fabric);
     }
 }
 
@@ -379,6 +384,7 @@ static void verbs_step(struct sl_fabric *fabric)
     if (verbs->busy_steps % ASYNC_EVERY == 0) { /* a system call */
         verbs_async(fabric);
     }
+    verbs_tickets_step(fabric);
     verbs_peers_step(fabric);
 }
 

@@ -1,0 +1,581 @@
+/* runtime/fabric/verbs/ticket.c - grants for writing.
+ *
+ * For each lane and region of each range there is a memory window of type 2, which works on that
+ * lane's queue pair alone. A device without windows registers the ranges for the ticket alone, and
+ * lets the peer's queue pairs take writes only while it has a ticket. The ticket ends when all is
+ * invalidated or deregistered. In both cases the device says so only when nothing lands any more.
+ *
+ * A ticket of many ranges is made, bound and ended in slices. Tickets that have something to do stand
+ * in one queue, and each gets a slice in its turn. On a queue pair VERBS_CONTROL_MAX binds and
+ * invalidations are under way at most, in slots of their own. So transfers keep the room they have
+ * without tickets. */
+#include "runtime/fabric/core/wire.h"
+#include "runtime/fabric/verbs/internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the queue ---- */
+
+static void queue_join(struct sl_fabric *fabric, struct verbs_grant *held)
+{
+    struct verbs *verbs = verbs_of(fabric);
+    if (held->queued) {
+        return;
+    }
+    held->queued = true;
+    held->next = NULL;
+    held->before = verbs->tickets_tail;
+    *(verbs->tickets_tail != NULL ? &verbs->tickets_tail->next : &verbs->tickets_head) = held;
+    verbs->tickets_tail = held;
+    verbs->tickets_queued++;
+}
+
+static void queue_leave(struct sl_fabric *fabric, struct verbs_grant *held)
+{
+    struct verbs *verbs = verbs_of(fabric);
+    if (!held->queued) {
+        return;
+    }
+    held->queued = false;
+    *(held->before != NULL ? &held->before->next : &verbs->tickets_head) = held->next;
+    *(held->next != NULL ? &held->next->before : &verbs->tickets_tail) = held->before;
+    verbs->tickets_queued--;
+}
+
+/* ---- windows ---- */
+
+static sl_err window_take(struct verbs *verbs, struct ibv_mw **out, struct sl_error *why)
+{
+    if (verbs->free_count > 0) {
+        *out = verbs->free_windows[--verbs->free_count];
+        return SL_OK;
+    }
+    *out = ibv_alloc_mw(verbs->pd, IBV_MW_TYPE_2);
+    return *out != NULL ? SL_OK : sl_fail_os(why, errno, "memory window");
+}
+
+static void window_give(struct verbs *verbs, struct ibv_mw *window)
+{
+    if (verbs->free_count == verbs->free_capacity) {
+        uint32_t capacity = SL_MAX(64u, verbs->free_capacity * 2);
+        struct ibv_mw **more = realloc(verbs->free_windows, capacity * sizeof(struct ibv_mw *));
+        if (more == NULL) {
+            (void)ibv_dealloc_mw(window);
+            return;
+        }
+        verbs->free_windows = more;
+        verbs->free_capacity = capacity;
+    }
+    verbs->free_windows[verbs->free_count++] = window;
+}
+
+static bool lane_has_room(const struct fabric_peer *peer, uint32_t lane)
+{
+    const struct verbs_peer *state = peer->backend;
+    return state->control_out[lane] < VERBS_CONTROL_MAX;
+}
+
+static bool lanes_have_room(const struct fabric_peer *peer)
+{
+    bool room = true;
+    for (uint32_t i = 0; i < peer->fabric->options.lanes; i++) {
+        room = room && lane_has_room(peer, i);
+    }
+    return room;
+}
+
+/* 0, or the errno of the library. */
+static int control_post(struct fabric_peer *peer, uint32_t lane, struct verbs_grant *held,
+                        struct ibv_send_wr *work)
+{
+    struct verbs_peer *state = peer->backend;
+    struct ibv_send_wr *bad = NULL;
+    work->send_flags = IBV_SEND_SIGNALED;
+    int code = ibv_post_send(state->qps[lane], work, &bad);
+    if (code == 0) {
+        state->control_out[lane]++;
+        held->busy_count++;
+    }
+    return code;
+}
+
+static int window_bind(struct fabric_peer *peer, struct verbs_grant *held, uint32_t index,
+                       const struct fabric_region *cut)
+{
+    struct verbs_window *window = &held->windows[index];
+    struct ibv_send_wr work = {
+        .wr_id = verbs_id(VERBS_BIND, held->life, held->grant_index, index),
+        .opcode = IBV_WR_BIND_MW,
+        .bind_mw = {.mw = window->mw,
+                    .rkey = ibv_inc_rkey(window->mw->rkey), /* as the key says */
+                    .bind_info = {.mr = cut->handle,
+                                  .addr = cut->addr,
+                                  .length = cut->length_bytes,
+                                  .mw_access_flags = IBV_ACCESS_REMOTE_WRITE}},
+    };
+    int code = control_post(peer, index % peer->fabric->options.lanes, held, &work);
+    if (code == 0) {
+        window->mw->rkey = work.bind_mw.rkey;
+        window->bound = true;
+    }
+    return code;
+}
+
+/* All lanes of the next range. Errors: SL_ERR_OS; what was posted of it stays so. */
+static sl_err range_bind(struct fabric_peer *peer, struct verbs_grant *held, struct sl_error *why)
+{
+    uint32_t lanes = peer->fabric->options.lanes;
+    struct fabric_region cut;
+    bool there = verbs_walk_cut(&held->bind, &cut);
+    SL_ASSERT(there);
+    for (uint32_t lane = 0; lane < lanes; lane++) {
+        int code = window_bind(peer, held, held->bound * lanes + lane, &cut);
+        if (code != 0) {
+            return sl_fail_os(why, code, "bind a memory window, %u of %u ranges are bound",
+                              held->bound, held->range_count);
+        }
+    }
+    held->bound++;
+    return SL_OK;
+}
+
+static void window_invalidate(struct fabric_peer *peer, struct verbs_grant *held, uint32_t index)
+{
+    struct verbs_window *window = &held->windows[index];
+    struct ibv_send_wr work = {
+        .wr_id = verbs_id(VERBS_INVALIDATE, held->life, held->grant_index, index),
+        .opcode = IBV_WR_LOCAL_INV,
+        .invalidate_rkey = window->mw->rkey,
+    };
+    if (control_post(peer, index % peer->fabric->options.lanes, held, &work) != 0) {
+        (void)ibv_dealloc_mw(window->mw); /* slower, but it waits for nobody */
+        window->mw = NULL;
+    }
+}
+
+/* ---- without windows ---- */
+
+static void writers_allow(struct fabric_peer *peer)
+{
+    struct verbs *verbs = verbs_of(peer->fabric);
+    struct verbs_peer *state = peer->backend;
+    struct ibv_qp_attr attr = {.qp_access_flags =
+                                   IBV_ACCESS_REMOTE_READ |
+                                   (state->writers > 0 ? (unsigned)IBV_ACCESS_REMOTE_WRITE : 0u)};
+    for (uint32_t i = 0; i < peer->fabric->options.lanes; i++) {
+        if (state->qps[i] != NULL) {
+            (void)verbs->lib.verbs_modify_qp(state->qps[i], &attr, IBV_QP_ACCESS_FLAGS);
+        }
+    }
+}
+
+static void writer_add(struct fabric_peer *peer, struct verbs_grant *held)
+{
+    struct verbs_peer *state = peer->backend;
+    held->writes = true;
+    if (++state->writers == 1) {
+        writers_allow(peer);
+    }
+}
+
+static void writer_remove(struct fabric_peer *peer, struct verbs_grant *held)
+{
+    struct verbs_peer *state = peer->backend;
+    if (held->writes && --state->writers == 0) {
+        writers_allow(peer);
+    }
+    held->writes = false;
+}
+
+/* ---- one range ---- */
+
+static sl_err range_windows(const struct sl_fabric *fabric, struct verbs_grant *held,
+                            struct sl_error *why)
+{
+    uint32_t lanes = fabric->options.lanes;
+    struct fabric_region cut;
+    bool there = verbs_walk_cut(&held->make, &cut);
+    SL_ASSERT(there);
+    unsigned char *at = verbs_key_region(held->key_next, &cut);
+    for (uint32_t lane = 0; lane < lanes; lane++, at += 4) {
+        struct verbs_window *window = &held->windows[held->made * lanes + lane];
+        sl_err err = window_take(verbs_of(fabric), &window->mw, why);
+        if (err != SL_OK) {
+            return err;
+        }
+        sl_wire_put(at, ibv_inc_rkey(window->mw->rkey), 4); /* as it will be bound */
+    }
+    held->key_next = at;
+    return SL_OK;
+}
+
+static sl_err range_register(const struct sl_fabric *fabric, struct verbs_grant *held,
+                             struct sl_error *why)
+{
+    struct fabric_region range;
+    struct sl_fabric_dmabuf dmabuf;
+    struct ibv_mr *own = NULL;
+    bool by_dmabuf = verbs_walk_dmabuf(&held->make, &dmabuf);
+    bool there = verbs_walk_whole(&held->make, &range);
+    SL_ASSERT(there);
+    sl_err err =
+        verbs_register(verbs_of(fabric), by_dmabuf ? &dmabuf : NULL, range.addr, range.length_bytes,
+                       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, &own, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    held->windows[held->made].own = own;
+    held->key_next = verbs_key_region(held->key_next, &range);
+    for (uint32_t lane = 0; lane < fabric->options.lanes; lane++, held->key_next += 4) {
+        sl_wire_put(held->key_next, own->rkey, 4);
+    }
+    return SL_OK;
+}
+
+/* Takes what the next range needs of the device, and writes its part of the key. */
+static sl_err range_make(const struct sl_fabric *fabric, struct verbs_grant *held,
+                         struct sl_error *why)
+{
+    sl_err err = verbs_of(fabric)->windows ? range_windows(fabric, held, why)
+                                           : range_register(fabric, held, why);
+    held->made += err == SL_OK ? 1 : 0;
+    return err;
+}
+
+/* ---- slices ---- */
+
+static void grant_gone(struct sl_fabric *fabric, struct fabric_grant *grant)
+{
+    struct verbs *verbs = verbs_of(fabric);
+    struct verbs_grant *held = grant->backend;
+    if (held != NULL) {
+        SL_ASSERT(!held->queued && held->busy_count == 0);
+        verbs->tickets_taken -= held->window_count;
+        free(held->key);
+        free(held);
+        grant->backend = NULL;
+    }
+    fabric_grant_gone(fabric, grant);
+}
+
+/* Nothing of it works any more, and nothing of it is under way. */
+static void ticket_over(struct sl_fabric *fabric, struct fabric_grant *grant)
+{
+    struct verbs_grant *held = grant->backend;
+    for (uint32_t i = 0; i < held->window_count; i++) {
+        if (held->windows[i].mw != NULL) {
+            window_give(verbs_of(fabric), held->windows[i].mw);
+            held->windows[i].mw = NULL;
+        }
+    }
+    if (held->writes) {
+        writer_remove(&fabric->peers[grant->peer_index], held);
+    }
+    held->phase = VERBS_TICKET_OVER;
+    if (grant->state == GRANT_ENDING) {
+        grant_gone(fabric, grant);
+    } else if (held->why.code != SL_OK) {
+        fabric_grant_failed(fabric, grant, &held->why);
+    }
+}
+
+static void ticket_works(struct sl_fabric *fabric, struct fabric_grant *grant)
+{
+    struct verbs_grant *held = grant->backend;
+    if (held->key != NULL) {
+        grant->key = held->key;
+        grant->key_bytes = verbs_key_bytes(held->range_count, fabric->options.lanes);
+        held->key = NULL;
+    }
+    fabric_grant_ready(fabric, grant);
+}
+
+/* Each of these gives how often it called the device. */
+
+static uint32_t slice_make(struct sl_fabric *fabric, struct verbs_grant *held, struct sl_error *why)
+{
+    uint32_t each = held->window_count / held->range_count, calls = 0;
+    while (held->made < held->range_count && calls < VERBS_SLICE_CALLS && why->code == SL_OK) {
+        (void)range_make(fabric, held, why);
+        calls += each;
+    }
+    return calls;
+}
+
+static uint32_t slice_bind(struct fabric_peer *peer, struct verbs_grant *held, struct sl_error *why)
+{
+    uint32_t lanes = peer->fabric->options.lanes, calls = 0;
+    while (held->bound < held->made && calls < VERBS_SLICE_CALLS && why->code == SL_OK &&
+           lanes_have_room(peer)) {
+        (void)range_bind(peer, held, why);
+        calls += lanes;
+    }
+    return calls;
+}
+
+static uint32_t slice_undo(struct sl_fabric *fabric, struct fabric_grant *grant)
+{
+    struct verbs *verbs = verbs_of(fabric);
+    struct fabric_peer *peer = &fabric->peers[grant->peer_index];
+    struct verbs_grant *held = grant->backend;
+    uint32_t calls = 0;
+    for (; held->undone < held->window_count && calls < VERBS_SLICE_CALLS; held->undone++) {
+        struct verbs_window *window = &held->windows[held->undone];
+        if (window->own != NULL) {
+            (void)verbs->lib.verbs_dereg_mr(window->own);
+            window->own = NULL;
+            calls++;
+        } else if (window->bound && window->mw != NULL) {
+            if (!lane_has_room(peer, held->undone % fabric->options.lanes)) {
+                break;
+            }
+            window_invalidate(peer, held, held->undone);
+            calls++;
+        }
+    }
+    return calls;
+}
+
+/* Whatever it had is taken back, in slices. */
+static void ticket_undo(struct sl_fabric *fabric, struct verbs_grant *held)
+{
+    held->phase = VERBS_TICKET_UNDOES;
+    held->undone = 0;
+    queue_join(fabric, held);
+    fabric->work_due = true;
+}
+
+static uint32_t slice_forward(struct sl_fabric *fabric, struct fabric_grant *grant)
+{
+    struct verbs_grant *held = grant->backend;
+    struct fabric_peer *peer = &fabric->peers[grant->peer_index];
+    bool windows = verbs_of(fabric)->windows;
+    uint32_t calls = slice_make(fabric, held, &held->why);
+    if (windows && held->why.code == SL_OK) {
+        calls += slice_bind(peer, held, &held->why);
+    }
+    if (held->why.code != SL_OK) {
+        ticket_undo(fabric, held);
+    } else if (windows && held->bound == held->range_count) {
+        held->phase = VERBS_TICKET_HOLDS; /* verbs_window_done says when it works */
+    } else if (!windows && held->made == held->range_count) {
+        held->phase = VERBS_TICKET_HOLDS;
+        writer_add(peer, held);
+        ticket_works(fabric, grant);
+    } else {
+        queue_join(fabric, held);
+    }
+    return calls;
+}
+
+static uint32_t ticket_slice(struct sl_fabric *fabric, struct verbs_grant *held)
+{
+    struct fabric_grant *grant = &fabric->grants[held->grant_index];
+    queue_leave(fabric, held);
+    if (held->phase == VERBS_TICKET_MAKES) {
+        return slice_forward(fabric, grant);
+    }
+    SL_ASSERT(held->phase == VERBS_TICKET_UNDOES);
+    uint32_t calls = slice_undo(fabric, grant);
+    if (held->undone < held->window_count) {
+        queue_join(fabric, held);
+    } else if (held->busy_count == 0) {
+        ticket_over(fabric, grant);
+    }
+    return calls;
+}
+
+void verbs_tickets_step(struct sl_fabric *fabric)
+{
+    const struct verbs *verbs = verbs_of(fabric);
+    uint32_t calls = 0, left = verbs->tickets_queued;
+    for (; left > 0 && calls < VERBS_TURN_CALLS; left--) {
+        SL_ASSERT(verbs->tickets_head != NULL);
+        calls += ticket_slice(fabric, verbs->tickets_head);
+    }
+    if (left == 0 && verbs->tickets_queued > 1) { /* another is the first to find room */
+        struct verbs_grant *first = verbs->tickets_head;
+        queue_leave(fabric, first);
+        queue_join(fabric, first);
+    }
+    /* Those that had no room wait for a completion, which wakes. */
+    fabric->work_due |= calls > 0 && verbs->tickets_queued > 0;
+}
+
+/* ---- grants ---- */
+
+static sl_err ticket_check(const struct sl_fabric *fabric, const struct fabric_grant *grant,
+                           uint32_t ranges, uint32_t windows, struct sl_error *why)
+{
+    const struct verbs *verbs = verbs_of(fabric);
+    if (fabric->peers[grant->peer_index].state != PEER_UP) {
+        return sl_fail(why, SL_ERR_UNREACHABLE, "a ticket needs a link, and this one is not up");
+    }
+    if (ranges > VERBS_RANGES_MAX) {
+        return sl_fail(why, SL_ERR_LIMIT, "a ticket of %u ranges, %u at most", ranges,
+                       VERBS_RANGES_MAX);
+    }
+    if (windows > verbs->tickets_room - verbs->tickets_taken) {
+        return sl_fail(why, SL_ERR_LIMIT, "a ticket wants %u %s, %u of %u are taken", windows,
+                       verbs->windows ? "memory windows" : "registrations", verbs->tickets_taken,
+                       verbs->tickets_room);
+    }
+    return SL_OK;
+}
+
+/* All that a small one needs is taken before it is given, so that its key is there at once. What it
+ * got when that fails goes again before anybody hears of it. */
+static sl_err ticket_make_whole(struct sl_fabric *fabric, struct fabric_grant *grant,
+                                struct sl_error *why)
+{
+    struct verbs *verbs = verbs_of(fabric);
+    struct verbs_grant *held = grant->backend;
+    sl_err err = SL_OK;
+    while (err == SL_OK && held->made < held->range_count) {
+        err = range_make(fabric, held, why);
+    }
+    if (err == SL_OK && !verbs->windows) {
+        held->phase = VERBS_TICKET_HOLDS;
+        writer_add(&fabric->peers[grant->peer_index], held);
+        grant->ready = true;
+    }
+    for (uint32_t i = 0; err != SL_OK && i < held->window_count; i++) {
+        if (held->windows[i].own != NULL) {
+            (void)verbs->lib.verbs_dereg_mr(held->windows[i].own);
+        }
+        if (held->windows[i].mw != NULL) {
+            window_give(verbs, held->windows[i].mw);
+        }
+    }
+    return err;
+}
+
+sl_err verbs_ticket_add(struct sl_fabric *fabric, struct fabric_grant *grant, uint32_t ranges,
+                        unsigned char *key, bool *at_once, struct sl_error *why)
+{
+    struct verbs *verbs = verbs_of(fabric);
+    const struct fabric_peer *peer = &fabric->peers[grant->peer_index];
+    uint32_t windows = verbs->windows ? ranges * fabric->options.lanes : ranges;
+    bool whole = ranges <= VERBS_AT_ONCE_MAX;
+    sl_err err = ticket_check(fabric, grant, ranges, windows, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    struct verbs_grant *held = calloc(1, sizeof(*held) + windows * sizeof(held->windows[0]));
+    unsigned char *kept = whole ? NULL : malloc(verbs_key_bytes(ranges, fabric->options.lanes));
+    if (held == NULL || (!whole && kept == NULL)) {
+        free(held);
+        free(kept);
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a ticket of %u ranges", ranges);
+    }
+    if (kept != NULL) {
+        memcpy(kept, key, VERBS_KEY_HEAD);
+    }
+    held->key = kept;
+    held->key_next = (whole ? key : kept) + VERBS_KEY_HEAD;
+    held->grant_index = grant->index;
+    held->range_count = ranges;
+    held->window_count = windows;
+    held->make = held->bind = verbs_walk_begin(fabric, grant);
+    held->life = ((const struct verbs_peer *)peer->backend)->life;
+    grant->backend = held;
+    if (whole) {
+        err = ticket_make_whole(fabric, grant, why);
+    }
+    if (err != SL_OK) {
+        free(held);
+        grant->backend = NULL;
+        return err;
+    }
+    verbs->tickets_taken += windows;
+    if (held->phase == VERBS_TICKET_MAKES) {
+        queue_join(fabric, held);
+        fabric->work_due = true;
+    }
+    *at_once = whole;
+    return SL_OK;
+}
+
+void verbs_grant_end(struct sl_fabric *fabric, struct fabric_grant *grant)
+{
+    struct verbs_grant *held = grant->backend;
+    if (held == NULL || held->phase == VERBS_TICKET_OVER) {
+        grant_gone(fabric, grant); /* reading: the region's key stays what it is */
+    } else if (held->phase != VERBS_TICKET_UNDOES) {
+        ticket_undo(fabric, held);
+        (void)ticket_slice(fabric, held);
+    }
+}
+
+void verbs_window_done(struct sl_fabric *fabric, const struct ibv_wc *wc)
+{
+    uint16_t life = (uint16_t)(wc->wr_id >> 40);
+    struct fabric_grant *grant = &fabric->grants[(uint16_t)(wc->wr_id >> 24)];
+    struct verbs_grant *held = grant->backend;
+    uint32_t index = (uint32_t)(wc->wr_id & 0xffffff);
+    if (held == NULL || held->life != life || held->busy_count == 0) {
+        return; /* of windows that went with their queue pair */
+    }
+    struct fabric_peer *peer = &fabric->peers[grant->peer_index];
+    struct verbs_peer *state = peer->backend;
+    state->control_out[index % fabric->options.lanes]--;
+    if (wc->status != IBV_WC_SUCCESS) {
+        struct sl_error why = {0};
+        (void)sl_fail(&why, SL_ERR_PEER_DIED, "memory window: %s",
+                      verbs_of(fabric)->lib.verbs_wc_status_str(wc->status));
+        fabric_peer_fail(peer, &why);
+        return;
+    }
+    if (--held->busy_count > 0) {
+        return;
+    }
+    if (held->phase == VERBS_TICKET_HOLDS) {
+        ticket_works(fabric, grant);
+    } else if (held->phase == VERBS_TICKET_UNDOES && held->undone == held->window_count) {
+        ticket_over(fabric, grant);
+    }
+}
+
+/* Windows are freed at once: what was bound is invalid when this returns. Registrations of the ticket's
+ * own go in slices: nobody writes by these queue pairs any more. */
+static void ticket_drop(struct sl_fabric *fabric, struct fabric_grant *grant)
+{
+    struct verbs_grant *held = grant->backend;
+    bool windows = verbs_of(fabric)->windows;
+    queue_leave(fabric, held);
+    for (uint32_t i = 0; i < held->window_count; i++) {
+        if (held->windows[i].mw != NULL) {
+            (void)ibv_dealloc_mw(held->windows[i].mw);
+            held->windows[i].mw = NULL;
+        }
+    }
+    held->busy_count = 0;
+    if (held->phase == VERBS_TICKET_OVER) {
+        return;
+    }
+    if (windows) {
+        ticket_over(fabric, grant);
+    } else if (held->phase != VERBS_TICKET_UNDOES) {
+        ticket_undo(fabric, held);
+    } else {
+        queue_join(fabric, held);
+    }
+}
+
+void verbs_grants_drop(struct fabric_peer *peer)
+{
+    struct sl_fabric *fabric = peer->fabric;
+    for (uint32_t i = 0; i < fabric->options.grants_max; i++) {
+        struct fabric_grant *grant = &fabric->grants[i];
+        struct verbs_grant *held = grant->backend;
+        if (held == NULL || grant->peer_index != peer->index) {
+            continue;
+        }
+        if (held->writes) {
+            writer_remove(peer, held);
+        }
+        ticket_drop(fabric, grant);
+    }
+}

@@ -305,7 +305,7 @@ static bool is_of_this_host(const struct mc_request *request)
         struct sockaddr any;
         struct sockaddr_in in;
         struct sockaddr_in6 in6;
-    } at;
+    } at = {.any.sa_family = AF_UNSPEC};
     socklen_t at_bytes = sizeof at;
     if (info == NULL || getsockname(info->connect_fd, &at.any, &at_bytes) != 0) {
         return false;

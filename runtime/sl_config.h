@@ -268,7 +268,8 @@ uint32_t sl_config_disk_count(const struct sl_config *config);
  * everybody may make names no link is followed. Errors: SL_ERR_PERMISSION, SL_ERR_FOREIGN,
  * SL_ERR_INVALID (empty), SL_ERR_OS. */
 sl_err sl_dir_make(const char *path, struct sl_error *why);
-/* The same without making anything. Errors: also SL_ERR_NOT_FOUND (there is none). */
+/* The same without making anything; others may read the last directory. Errors: also
+ * SL_ERR_NOT_FOUND (there is none). */
 sl_err sl_dir_check(const char *path, struct sl_error *why);
 /* Makes path for data that may lie below other users' directories (a mounted disk): an existing
  * last directory must have none of the bits of refused (0077, 0022). Above it, only what lies where

@@ -302,7 +302,8 @@ sl_err sl_dir_make_for(const char *path, uint32_t refused, struct sl_error *why)
 /* Whoever owns a directory on the way may put another one in the place of what is below it. */
 static sl_err private_walk(const char *path, bool makes, struct sl_error *why)
 {
-    struct walk walk = {.path = path, .refused = 0077, .makes = makes, .alone = true};
+    struct walk walk = {
+        .path = path, .refused = makes ? 0077 : 0022, .makes = makes, .alone = true};
     struct stat root;
     if (stat("/", &root) != 0) {
         return sl_fail_os(why, errno, "directory '/'");

@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define KIND_OF(name, kind, standard, low, high, help) SL_SETTING_##kind,
 static const enum sl_setting_kind kinds[] = {SL_SETTING_TABLE(KIND_OF)};
@@ -74,8 +75,9 @@ static int disks_check(const struct ctl *ctl)
     return err == SL_OK ? CTL_FINE : CTL_NO;
 }
 
-/* Nobody else may be able to put another one in the place of a directory of the node. What is
- * missing is made only for the start; segments' is made by who makes segments. */
+/* Nobody else may be able to put another one in the place of a directory of the node. Only for the
+ * start what is missing is made, and what is open to others closed; segments' is made by who makes
+ * segments. */
 static sl_err directories_check(const struct ctl *ctl, bool make, struct sl_error *why)
 {
     const char *places[] = {ctl->paths.runtime_dir, ctl->paths.log_dir, ctl->paths.shm_dir};
@@ -83,6 +85,9 @@ static sl_err directories_check(const struct ctl *ctl, bool make, struct sl_erro
     for (size_t i = 0; i < SL_COUNT(places) && err == SL_OK; i++) {
         bool makes = make && places[i] != ctl->paths.shm_dir;
         err = makes ? sl_dir_make(places[i], why) : sl_dir_check(places[i], why);
+        if (makes && err == SL_ERR_PERMISSION && chmod(places[i], 0700) == 0) {
+            err = sl_dir_make(places[i], why);
+        }
         err = err == SL_ERR_NOT_FOUND ? SL_OK : err;
     }
     return err;

@@ -66,6 +66,14 @@ class Supervisor(unittest.TestCase):
                     victim.kill()
                     victim.wait()
 
+    def test_a_directory_that_others_may_read_is_closed_by_the_start(self):
+        node = Node(ranks=1)
+        os.mkdir(node.directory + "/run")
+        os.chmod(node.directory + "/run", 0o755)
+        self.assertEqual(node.supervisor("status", check=False).returncode, 3)
+        with node:
+            self.assertEqual(os.stat(node.directory + "/run").st_mode & 0o777, 0o700)
+
     def test_second_start_is_refused_by_name(self):
         with Node() as node:
             again = node.supervisor("start", *node.settings, check=False)

@@ -308,6 +308,9 @@ START_TEST(check_of_a_directory_makes_nothing)
         ck_assert_msg(sl_dir_make(path, &why) == SL_OK, "%s", why.text);
         ck_assert_msg(sl_dir_check(path, &why) == SL_OK, "%s", why.text);
         ck_assert_int_eq(chmod(path, 0755), 0);
+        ck_assert_int_eq(sl_dir_check(path, &why), SL_OK);
+        ck_assert_int_eq(sl_dir_make(path, &why), SL_ERR_PERMISSION);
+        ck_assert_int_eq(chmod(path, 0775), 0);
         ck_assert_int_eq(sl_dir_check(path, &why), SL_ERR_PERMISSION);
     }
 END_TEST

@@ -17,9 +17,8 @@
 #define ATTACH_RETRY_NS   (20 * SL_NS_PER_MS)
 #define CHECK_EVERY_NS \
     (100 * SL_NS_PER_MS) /* how late a replaced node may be noticed by a reader */
-#define GONE_NS \
-    (500 *      \
-     SL_NS_PER_MS) /* a node that is replaced has no files for a moment; a stopped one for longer */
+/* A node that is replaced has no files for a moment; a stopped one has none for longer. */
+#define GONE_NS     (500 * SL_NS_PER_MS)
 #define ACCESS_RING 4096u
 
 struct sl_attachment *sl_client_attachment(const struct sl_client *client)
@@ -141,7 +140,7 @@ sl_err sl_client_serves(struct sl_client *client, struct sl_error *why)
 {
     (void)sl_client_reattach(client, false, NULL);
     uint64_t gone_ns = atomic_load_explicit(&client->gone_ns, memory_order_relaxed);
-    if (gone_ns == 0 || coarse_ns() - gone_ns < GONE_NS) {
+    if (gone_ns == 0 || coarse_ns() < gone_ns + GONE_NS) { /* another thread may be a tick ahead */
         return SL_OK;
     }
     return sl_fail(why, SL_ERR_UNREACHABLE, "node '%s' was stopped", client->instance);

@@ -131,6 +131,22 @@ static sl_err setting_check_range(int index, uint64_t number, const char *text, 
                    row->name, text, row->low, row->high, measure != NULL ? measure : "");
 }
 
+/* A command line is read by every user of the machine: no password may stand there. */
+static sl_err setting_check_secret(int index, const char *text, const char *source,
+                                   struct sl_error *why)
+{
+    bool command_line = strncmp(source, "--", 2) == 0;
+    const char *authority =
+        command_line && index == (int)SL_SET_directory_url ? strstr(text, "://") : NULL;
+    if (authority == NULL || memchr(authority + 3, '@', strcspn(authority + 3, "/")) == NULL) {
+        return SL_OK;
+    }
+    return sl_fail(why, SL_ERR_CONFIG,
+                   "%s: no password on a command line, which everybody here can read: set "
+                   "directory_password_file, or the url in SLUICE_DIRECTORY_URL or a --config file",
+                   source);
+}
+
 static sl_err setting_assign(struct sl_config *config, int index, const char *text,
                              const char *source, struct sl_error *why)
 {
@@ -145,6 +161,9 @@ static sl_err setting_assign(struct sl_config *config, int index, const char *te
     err = setting_check_range(index, number, text, shown, why);
     if (err == SL_OK && row->kind == SL_SETTING_TEXT) {
         err = setting_check_text(index, text, shown, why);
+    }
+    if (err == SL_OK) {
+        err = setting_check_secret(index, text, shown, why);
     }
     if (err != SL_OK) {
         return err;
@@ -301,19 +320,6 @@ static void option_name(int option, char out[40])
     }
 }
 
-/* A command line is read by every user of the machine: no password may stand there. */
-static sl_err option_check(int option, const char *text, const char *source, struct sl_error *why)
-{
-    const char *authority = option == (int)SL_SET_directory_url ? strstr(text, "://") : NULL;
-    if (authority == NULL || memchr(authority + 3, '@', strcspn(authority + 3, "/")) == NULL) {
-        return SL_OK;
-    }
-    return sl_fail(why, SL_ERR_CONFIG,
-                   "%s: no password on a command line, which everybody here can read: set "
-                   "directory_password_file, or the url in SLUICE_DIRECTORY_URL or a --config file",
-                   source);
-}
-
 /* Takes an option. With assign false only --config is looked for (into *file). */
 static sl_err option_take(struct sl_config *config, bool assign, const struct sl_argument *got,
                           const char **file, struct sl_error *why)
@@ -327,8 +333,7 @@ static sl_err option_take(struct sl_config *config, bool assign, const struct sl
         *file = got->value;
     } else if (assign) {
         option_name(got->option, source);
-        sl_err err = option_check(got->option, got->value, source, why);
-        return err != SL_OK ? err : setting_assign(config, got->option, got->value, source, why);
+        return setting_assign(config, got->option, got->value, source, why);
     }
     return SL_OK;
 }

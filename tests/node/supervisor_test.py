@@ -86,7 +86,8 @@ class Supervisor(unittest.TestCase):
         self.assertEqual(node.ctl("put", "a", stdin=b"x", check=False).returncode, 3)
 
     def test_wrong_settings_are_named(self):
-        for words, text in ((["--ranks", "0"], "ranks"), (["--memory", "lots"], "memory"), (["--flase", "1"], "flase")):
+        for words, text in ((["--ranks", "0"], "ranks"), (["--memory", "lots"], "memory"), (["--flase", "1"], "flase"),
+                            (["--directory-url", "redis://u:pw@1.2.3.4"], "no password")):
             node = Node()
             done = node.supervisor("start", *words, check=False)
             self.assertEqual(done.returncode, 2, done.stdout)

@@ -100,6 +100,8 @@ static sl_err fabric_options(struct transporter *self, bool *wanted,
     options->unit_bytes = sl_config_u64(config, SL_SET_fabric_unit);
     options->peers_max = (uint32_t)sl_config_u64(config, SL_SET_fabric_peers_max);
     options->connections_max = (uint32_t)sl_config_u64(config, SL_SET_fabric_connections_max);
+    options->strangers_max = (uint32_t)sl_config_u64(config, SL_SET_fabric_strangers);
+    options->greet_ns = sl_config_u64(config, SL_SET_fabric_greet);
     options->movers = sl_movers_count((uint32_t)sl_config_u64(config, SL_SET_fabric_movers));
     options->stall_ns = sl_config_u64(config, SL_SET_fabric_stall);
     options->spin_ns = sl_config_u64(config, SL_SET_fabric_spin);

@@ -84,6 +84,8 @@ struct sl_fabric_options {
     uint32_t peers_max, memories_max, grants_max, keys_max, transfers_max, pieces_max;
     uint32_t places_max;       /* of all pieces and grants that are open; 0: none */
     uint32_t connections_max;  /* tcp: incoming */
+    uint32_t strangers_max;    /* tcp: incoming of one address that have not greeted */
+    uint64_t greet_ns;         /* tcp: who connects greets within this, or is dropped */
     uint32_t movers;           /* tcp: threads that move values; 0: none */
     uint64_t unit_bytes;       /* largest single request; whole 16 KiB up to SL_FABRIC_UNIT_MAX */
     uint64_t region_bytes_max; /* largest region, as plan.h gives it; not clamped here */
@@ -268,7 +270,7 @@ struct sl_fabric_stats {
     uint64_t refused;    /* requests with a wrong capability, range or verb */
     uint64_t bad_frames; /* connections ended for what they sent */
     uint64_t late;       /* connections ended for being too slow */
-    uint64_t over_limit; /* connections over connections_max */
+    uint64_t over_limit; /* connections that had no place, or lost it to others (tcp) */
     uint64_t links_lost, links_built;
     uint64_t digests_bad;
     uint64_t regions;                          /* registered now */

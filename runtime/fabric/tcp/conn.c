@@ -313,6 +313,9 @@ void tcp_close(struct tcp_conn *conn)
     if (conn->state == CONN_FREE || conn->state == CONN_CLOSING) {
         return;
     }
+    if (conn->lane == NULL) {
+        tcp_stranger_gone(conn);
+    }
     conn->state = CONN_CLOSING;
     conn->rx_due_ns = conn->tx_due_ns = SL_NEVER_NS;
     conn->fabric->work_due = true;

@@ -26,6 +26,9 @@
 #define TCP_ZERO_BYTES    (64 * SL_KIB)   /* below, copying is cheaper than pinning pages */
 #define TCP_MOVE_BYTES    (128 * SL_KIB)  /* below, a mover's wake-ups cost more than they bring */
 #define TCP_NS_PER_BYTE   UINT64_C(15259) /* 64 KiB/s: a peer that is slower is given up */
+/* Places beside those of connections_max: of connections that were closed and still end. */
+#define TCP_PLACES_ENDING 32u
+#define TCP_BACKLOG       1024 /* of the kernel: floods of strangers are accepted one by one */
 #define TCP_ACCEPT_WAIT   (100 * SL_NS_PER_MS) /* after accept has failed */
 
 enum tcp_op { TCP_OP_ACCEPT = 1, TCP_OP_CONNECT, TCP_OP_RECV, TCP_OP_SEND, TCP_OP_CANCEL };
@@ -106,6 +109,8 @@ struct tcp {
     struct sl_wire_address address;
     struct tcp_conn *conns; /* lanes of all peers, then the served ones */
     uint32_t lane_count, conn_count;
+    struct sl_strangers *strangers; /* of the served ones; NULL: nothing listens */
+    uint32_t served_count;          /* served ones that are not being closed */
     uint32_t *held; /* conn_count connections whose answers go at the end of the step */
     uint32_t held_count;
     unsigned char *heads;
@@ -167,6 +172,14 @@ void tcp_lane_noticed(struct tcp_conn *conn);
 void tcp_lane_closed(struct tcp_conn *conn);
 /* Fails the peer when nothing moves; gives the time of the next look. */
 uint64_t tcp_lane_look(struct tcp_conn *conn);
+/* ---- strangers.c ---- */
+sl_err tcp_strangers_open(struct tcp *tcp, const struct sl_fabric_options *options,
+                          struct sl_error *why);
+/* conn was accepted. It, or another stranger, is closed when there are too many. */
+void tcp_stranger_came(struct tcp_conn *conn);
+/* It proved that it is a peer: nothing that strangers do closes it any more. */
+void tcp_stranger_known(struct tcp_conn *conn);
+void tcp_stranger_gone(struct tcp_conn *conn); /* a served connection is closed */
 /* ---- serve.c ---- */
 void tcp_accepted(struct sl_fabric *fabric, int fd);
 void tcp_served_received(struct tcp_conn *conn, int result);

@@ -56,9 +56,10 @@ void tcp_accepted(struct sl_fabric *fabric, int fd)
         .fabric = fabric, .index = index, .fd = fd, .state = CONN_GREETING, .queue = queue};
     conn->writing.grant = FABRIC_NONE;
     conn->tx_due_ns = SL_NEVER_NS;
-    tcp_due(conn, &conn->rx_due_ns, sl_deadline_ns(fabric->now_ns, fabric->options.stall_ns));
+    tcp_due(conn, &conn->rx_due_ns, sl_deadline_ns(fabric->now_ns, fabric->options.greet_ns));
     conn->rx = RX_HEAD;
     served_expect_heads(conn);
+    tcp_stranger_came(conn);
 }
 
 /* ---- what a request may do ---- */
@@ -143,6 +144,7 @@ static void served_greeting(struct tcp_conn *conn, const struct sl_wire_request 
         return;
     }
     conn->state = CONN_OPEN;
+    tcp_stranger_known(conn);
     struct tcp_served served = {.verb = SL_WIRE_HELLO, .grant = FABRIC_NONE};
     served_answer(conn, &served);
 }

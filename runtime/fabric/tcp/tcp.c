@@ -2,6 +2,7 @@
 #include "runtime/fabric/tcp/tcp.h"
 #include "runtime/fabric/tcp/internal.h"
 #include "runtime/sl_address.h"
+#include "runtime/sl_strangers.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -308,7 +309,7 @@ static sl_err tcp_listen(struct sl_fabric *fabric, struct sl_error *why)
     }
     (void)setsockopt(tcp->listen_fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     if (bind(tcp->listen_fd, (struct sockaddr *)&at, at_bytes) < 0 ||
-        listen(tcp->listen_fd, 64) < 0 ||
+        listen(tcp->listen_fd, TCP_BACKLOG) < 0 ||
         getsockname(tcp->listen_fd, (struct sockaddr *)&at, &at_bytes) < 0) {
         return sl_fail_os(why, errno, "listen at '%s'", text);
     }
@@ -360,8 +361,8 @@ static sl_err tcp_tables(struct sl_fabric *fabric, struct sl_error *why)
     struct tcp *tcp = tcp_of(fabric);
     const struct sl_fabric_options *options = &fabric->options;
     tcp->lane_count = options->peers_max * options->lanes;
-    uint32_t served =
-        options->address == NULL || options->address[0] == '\0' ? 0 : options->connections_max;
+    bool listens = options->address != NULL && options->address[0] != '\0';
+    uint32_t served = listens ? options->connections_max + TCP_PLACES_ENDING : 0;
     tcp->conn_count = tcp->lane_count + served;
     tcp->conns = calloc(tcp->conn_count, sizeof(*tcp->conns));
     tcp->heads = calloc((size_t)tcp->lane_count * options->depth, SL_WIRE_REQUEST_BYTES);
@@ -391,7 +392,7 @@ static sl_err tcp_tables(struct sl_fabric *fabric, struct sl_error *why)
             conn->queue = tcp->queues + (size_t)(i - tcp->lane_count) * TCP_QUEUE_MAX;
         }
     }
-    return SL_OK;
+    return tcp_strangers_open(tcp, options, why);
 }
 
 static void tcp_describe(struct sl_fabric *fabric, uint32_t movers)
@@ -448,12 +449,10 @@ static void tcp_quiesce(struct sl_fabric *fabric)
         return;
     }
     uint64_t give_up_ns = sl_deadline_ns(sl_clock_monotonic_ns(), QUIESCE_NS);
-    for (uint32_t i = 0; i < tcp->conn_count; i++) {
-        tcp_close(&tcp->conns[i]);
-    }
     for (;;) {
         bool busy = false;
         for (uint32_t i = 0; i < tcp->conn_count; i++) {
+            tcp_close(&tcp->conns[i]); /* also one that was accepted meanwhile */
             busy |= tcp->conns[i].state != CONN_FREE;
         }
         if (!busy || sl_clock_monotonic_ns() > give_up_ns) {
@@ -492,6 +491,7 @@ static void tcp_fabric_close(struct sl_fabric *fabric)
     free(tcp->queues);
     free(tcp->discard);
     free(tcp->held);
+    sl_strangers_destroy(&tcp->strangers);
     free(tcp);
     fabric->backend = NULL;
 }

@@ -1,0 +1,58 @@
+/* runtime/fabric/tcp/strangers.c - connections that were accepted and have not greeted: who goes
+ * when places run out (runtime/sl_strangers.h). */
+#include "runtime/fabric/tcp/internal.h"
+#include "runtime/sl_strangers.h"
+
+static uint32_t place_of(const struct tcp *tcp, const struct tcp_conn *conn)
+{
+    return conn->index - tcp->lane_count;
+}
+
+sl_err tcp_strangers_open(struct tcp *tcp, const struct sl_fabric_options *options,
+                          struct sl_error *why)
+{
+    if (tcp->conn_count == tcp->lane_count) {
+        return SL_OK; /* nothing listens */
+    }
+    return sl_strangers_create(tcp->conn_count - tcp->lane_count, options->strangers_max,
+                               &tcp->strangers, why);
+}
+
+static void stranger_drop(struct tcp *tcp, uint32_t place)
+{
+    struct tcp_conn *conn = &tcp->conns[tcp->lane_count + place];
+    conn->fabric->stats.over_limit++;
+    tcp_close(conn);
+}
+
+void tcp_stranger_came(struct tcp_conn *conn)
+{
+    struct tcp *tcp = tcp_of(conn->fabric);
+    struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
+    socklen_t from_bytes = sizeof(from);
+    if (getpeername(conn->fd, (struct sockaddr *)&from, &from_bytes) != 0) {
+        from.ss_family = AF_UNSPEC; /* gone already: its receive will say so */
+    }
+    tcp->served_count++;
+    uint32_t goes = sl_strangers_add(tcp->strangers, place_of(tcp, conn), &from);
+    if (goes == SL_STRANGERS_NONE && tcp->served_count > conn->fabric->options.connections_max) {
+        goes = sl_strangers_push(tcp->strangers); /* itself, when all others have greeted */
+    }
+    if (goes != SL_STRANGERS_NONE) {
+        stranger_drop(tcp, goes);
+    }
+}
+
+void tcp_stranger_known(struct tcp_conn *conn)
+{
+    struct tcp *tcp = tcp_of(conn->fabric);
+    sl_strangers_remove(tcp->strangers, place_of(tcp, conn));
+}
+
+void tcp_stranger_gone(struct tcp_conn *conn)
+{
+    struct tcp *tcp = tcp_of(conn->fabric);
+    SL_ASSERT(tcp->served_count > 0);
+    tcp->served_count--;
+    sl_strangers_remove(tcp->strangers, place_of(tcp, conn));
+}

@@ -1,0 +1,311 @@
+/* tests/unit/fabric_strangers_test.c - the tcp fabric among those who connect and never greet. */
+#include "runtime/fabric/core/wire.h"
+#include "runtime/sl_clock.h"
+#include "tests/support/fabric_end.h"
+
+#include <arpa/inet.h>
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MEMORY      (2 * SL_MIB)
+#define A_SECOND    SL_NS_PER_S
+#define CONNECTIONS 16u
+
+static struct fabric_end a, b; /* a asks, b owns */
+static uint64_t clock_ns;
+static struct sl_fabric_options options_a, options_b;
+static pid_t flood_pid;
+static _Atomic uint64_t *flooded; /* connections that it asked for; shared with it */
+
+static void setup(void)
+{
+    clock_ns = 1000 * A_SECOND;
+    end_options(&a, &options_a, "tcp");
+    end_options(&b, &options_b, "tcp");
+    options_a.address = options_b.address = "127.0.0.1";
+    options_a.stall_ns = options_b.stall_ns = 10 * A_SECOND;
+    options_a.movers = options_b.movers = 0;
+    options_b.connections_max = CONNECTIONS;
+    flood_pid = -1;
+    flooded =
+        mmap(NULL, sizeof(*flooded), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ck_assert(flooded != MAP_FAILED);
+}
+
+static void teardown(void)
+{
+    if (flood_pid > 0) {
+        (void)kill(flood_pid, SIGKILL);
+        (void)waitpid(flood_pid, NULL, 0);
+    }
+    end_close(&a);
+    end_close(&b);
+    (void)munmap(flooded, sizeof(*flooded));
+}
+
+static void open_b(uint64_t *now_ns)
+{
+    struct sl_error why = {0};
+    b.now_ns = now_ns;
+    ck_assert_int_eq(end_open(&b, &options_b, MEMORY, 0, &why), SL_OK);
+    uint64_t give_up_ns = sl_clock_monotonic_ns() + 30 * A_SECOND;
+    while (!b.registered || b.address_bytes == 0) {
+        ck_assert_uint_lt(sl_clock_monotonic_ns(), give_up_ns);
+        end_step(&b, 1);
+    }
+}
+
+static struct sockaddr_in address_of_b(uint8_t secret[SL_WIRE_TOKEN_BYTES])
+{
+    struct sl_wire_address address;
+    ck_assert_int_eq(sl_wire_address_read(b.address, SL_WIRE_ADDRESS_BYTES, &address, NULL), SL_OK);
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(address.port)};
+    memcpy(&to.sin_addr, address.ip, 4);
+    memcpy(secret, address.secret, SL_WIRE_TOKEN_BYTES);
+    return to;
+}
+
+/* Connects from 127.0.HIGH.LOW. */
+static int connect_from(const struct sockaddr_in *to, uint32_t host, bool waits)
+{
+    struct sockaddr_in own = {.sin_family = AF_INET,
+                              .sin_addr.s_addr = htonl(0x7f000000u | (host & 0xffffu))};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | (waits ? 0 : SOCK_NONBLOCK), 0);
+    if (fd >= 0 &&
+        (bind(fd, (struct sockaddr *)&own, sizeof(own)) != 0 ||
+         (connect(fd, (const struct sockaddr *)to, sizeof(*to)) != 0 && errno != EINPROGRESS))) {
+        (void)close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+/* ---- a flood ---- */
+
+static const struct {
+    uint32_t addresses;
+    bool drips; /* a byte of a greeting now and then */
+} floods[] = {{1, false}, {2, true}, {300, false}, {5000, true}};
+
+/* Takes places for ever, faster than they are given up. */
+static void flood_run(const struct sockaddr_in *to, uint32_t addresses, bool drips)
+{
+    enum { OPEN = 400 };
+    static int fds[OPEN];
+    memset(fds, 0xff, sizeof(fds));
+    for (uint32_t i = 0;; i++) {
+        uint32_t at = i % OPEN;
+        if (fds[at] >= 0) {
+            (void)close(fds[at]);
+        }
+        fds[at] = connect_from(to, 2 + i % addresses, false);
+        (*flooded)++;
+        if (drips) {
+            (void)!send(fds[(i * 7) % OPEN], "S", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+        }
+        if (i % 8 == 0) { /* several thousand a second */
+            (void)nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
+        }
+    }
+}
+
+static void flood_start(uint32_t addresses, bool drips)
+{
+    uint8_t secret[SL_WIRE_TOKEN_BYTES];
+    const struct sockaddr_in to = address_of_b(secret);
+    flood_pid = fork();
+    ck_assert_int_ge(flood_pid, 0);
+    if (flood_pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        flood_run(&to, addresses, drips);
+    }
+}
+
+static uint64_t pushed_out(void)
+{
+    struct sl_fabric_stats stats;
+    sl_fabric_stats(b.fabric, &stats);
+    return stats.over_limit;
+}
+
+START_TEST(a_peer_gets_in_and_stays_while_a_flood_takes_every_place)
+    {
+        struct sl_error why = {0};
+        uint32_t key = 0;
+        open_b(NULL);
+        flood_start(floods[_i].addresses, floods[_i].drips);
+        uint64_t give_up_ns = sl_clock_monotonic_ns() + 30 * A_SECOND;
+        while (pushed_out() < 4 * CONNECTIONS) {
+            ck_assert_uint_lt(sl_clock_monotonic_ns(), give_up_ns);
+            end_step(&b, 1);
+        }
+        ck_assert_int_eq(end_open(&a, &options_a, MEMORY, 0, &why), SL_OK);
+        give_up_ns = sl_clock_monotonic_ns() + 10 * A_SECOND;
+        while (a.link != SL_FABRIC_UP || !a.registered) {
+            ck_assert_msg(sl_clock_monotonic_ns() < give_up_ns, "no link: %s", a.link_why);
+            pair_step(&a, &b);
+        }
+        pattern_fill(b.bytes, MEMORY, 3);
+        (void)pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
+        uint64_t before = *flooded, cookie = 0;
+        do {
+            memset(a.bytes, 0, MEMORY);
+            cookie++;
+            ck_assert_int_eq(end_post(&a, SL_FABRIC_READ, key, 0, MEMORY, cookie,
+                                      sl_clock_monotonic_ns() + 30 * A_SECOND),
+                             SL_OK);
+            PAIR_UNTIL(&a, &b, end_done_of(&a, cookie) != NULL);
+            ck_assert_int_eq(end_done_of(&a, cookie)->code, SL_OK);
+            ck_assert(pattern_is(a.bytes, MEMORY, 3));
+        } while (*flooded < before + 20 * CONNECTIONS || cookie < 20);
+        ck_assert_uint_eq(a.ups, 1);
+        ck_assert_int_eq(a.link, SL_FABRIC_UP);
+    }
+END_TEST
+
+/* ---- one at a time, under a clock that stands ---- */
+
+static bool is_closed(int fd)
+{
+    char byte;
+    ssize_t got = recv(fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK);
+    return got == 0 || (got < 0 && errno != EAGAIN);
+}
+
+/* Turns b until the connection is over. */
+static void await_closed(int fd)
+{
+    uint64_t give_up_ns = sl_clock_monotonic_ns() + 10 * A_SECOND;
+    while (!is_closed(fd)) {
+        ck_assert_uint_lt(sl_clock_monotonic_ns(), give_up_ns);
+        end_step(&b, 2);
+    }
+}
+
+static void turn(void)
+{
+    for (unsigned i = 0; i < 20; i++) {
+        end_step(&b, 2);
+    }
+}
+
+static int greeted(uint32_t host)
+{
+    struct sl_wire_request hello = {.verb = SL_WIRE_HELLO};
+    unsigned char frame[SL_WIRE_REQUEST_BYTES], answer[SL_WIRE_ANSWER_BYTES];
+    const struct sockaddr_in to = address_of_b(hello.token);
+    int fd = connect_from(&to, host, true);
+    ck_assert_int_ge(fd, 0);
+    sl_wire_request_write(&hello, frame);
+    ck_assert_int_eq(send(fd, frame, sizeof(frame), 0), sizeof(frame));
+    uint64_t give_up_ns = sl_clock_monotonic_ns() + 10 * A_SECOND;
+    for (size_t got = 0; got < sizeof(answer);) {
+        ck_assert_uint_lt(sl_clock_monotonic_ns(), give_up_ns);
+        end_step(&b, 2);
+        ssize_t more = recv(fd, answer + got, sizeof(answer) - got, MSG_DONTWAIT);
+        ck_assert(more != 0);
+        got += more > 0 ? (size_t)more : 0;
+    }
+    return fd;
+}
+
+static int silent(uint32_t host)
+{
+    uint8_t secret[SL_WIRE_TOKEN_BYTES];
+    const struct sockaddr_in to = address_of_b(secret);
+    int fd = connect_from(&to, host, true);
+    ck_assert_int_ge(fd, 0);
+    turn();
+    return fd;
+}
+
+START_TEST(who_greeted_is_not_pushed_out_by_strangers)
+    {
+        int peers[4], fds[6];
+        options_b.connections_max = 4;
+        open_b(&clock_ns);
+        for (uint32_t i = 0; i < 3; i++) {
+            peers[i] = greeted(1);
+        }
+        for (uint32_t i = 0; i < SL_COUNT(fds); i++) {
+            fds[i] = silent(10 + i);
+        }
+        for (uint32_t i = 0; i + 1 < SL_COUNT(fds); i++) {
+            await_closed(fds[i]); /* for one place the next always takes that of the last */
+        }
+        ck_assert(!is_closed(fds[5]));
+        peers[3] = greeted(1); /* and a peer that of the last */
+        await_closed(fds[5]);
+        await_closed(silent(20));
+        for (uint32_t i = 0; i < SL_COUNT(peers); i++) {
+            ck_assert(!is_closed(peers[i]));
+            close(peers[i]);
+        }
+        ck_assert_uint_eq(pushed_out(), SL_COUNT(fds) + 1);
+    }
+END_TEST
+
+START_TEST(an_address_has_so_many_strangers)
+    {
+        int fds[6];
+        options_b.strangers_max = 3;
+        open_b(&clock_ns);
+        int other = silent(9);
+        for (uint32_t i = 0; i < SL_COUNT(fds); i++) {
+            fds[i] = silent(10);
+        }
+        for (uint32_t i = 0; i < SL_COUNT(fds); i++) {
+            ck_assert_int_eq(is_closed(fds[i]), i < 3);
+        }
+        ck_assert(!is_closed(other));
+        close(greeted(10)); /* who greets in time is let in, also from there */
+        ck_assert(is_closed(fds[3]));
+    }
+END_TEST
+
+START_TEST(a_stranger_has_so_long_to_greet)
+    {
+        struct sl_fabric_stats stats;
+        options_b.greet_ns = A_SECOND / 2;
+        open_b(&clock_ns);
+        int peer = greeted(1), fd = silent(2);
+        ck_assert_int_eq(send(fd, "S", 1, 0), 1);
+        clock_ns += A_SECOND / 2 - 1;
+        turn();
+        ck_assert(!is_closed(fd));
+        clock_ns += 1; /* far less than stall_ns */
+        await_closed(fd);
+        ck_assert(!is_closed(peer));
+        sl_fabric_stats(b.fabric, &stats);
+        ck_assert_uint_eq(stats.late, 1);
+    }
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("fabric_strangers");
+    TCase *tests = tcase_create("tcp");
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_set_timeout(tests, 120);
+    tcase_add_loop_test(tests, a_peer_gets_in_and_stays_while_a_flood_takes_every_place, 0,
+                        SL_COUNT(floods));
+    tcase_add_test(tests, who_greeted_is_not_pushed_out_by_strangers);
+    tcase_add_test(tests, an_address_has_so_many_strangers);
+    tcase_add_test(tests, a_stranger_has_so_long_to_greet);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -2,19 +2,14 @@
 #include "runtime/fabric/core/wire.h"
 #include "runtime/sl_clock.h"
 #include "tests/support/fabric_end.h"
+#include "tests/support/flood.h"
 
 #include <arpa/inet.h>
 #include <check.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define MEMORY      (2 * SL_MIB)
@@ -24,8 +19,7 @@
 static struct fabric_end a, b; /* a asks, b owns */
 static uint64_t clock_ns;
 static struct sl_fabric_options options_a, options_b;
-static pid_t flood_pid;
-static _Atomic uint64_t *flooded; /* connections that it asked for; shared with it */
+static struct flood *flood;
 
 static void setup(void)
 {
@@ -36,21 +30,13 @@ static void setup(void)
     options_a.stall_ns = options_b.stall_ns = 10 * A_SECOND;
     options_a.movers = options_b.movers = 0;
     options_b.connections_max = CONNECTIONS;
-    flood_pid = -1;
-    flooded =
-        mmap(NULL, sizeof(*flooded), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    ck_assert(flooded != MAP_FAILED);
 }
 
 static void teardown(void)
 {
-    if (flood_pid > 0) {
-        (void)kill(flood_pid, SIGKILL);
-        (void)waitpid(flood_pid, NULL, 0);
-    }
+    flood_stop(&flood);
     end_close(&a);
     end_close(&b);
-    (void)munmap(flooded, sizeof(*flooded));
 }
 
 static void open_b(uint64_t *now_ns)
@@ -75,61 +61,12 @@ static struct sockaddr_in address_of_b(uint8_t secret[SL_WIRE_TOKEN_BYTES])
     return to;
 }
 
-/* Connects from 127.0.HIGH.LOW. */
-static int connect_from(const struct sockaddr_in *to, uint32_t host, bool waits)
-{
-    struct sockaddr_in own = {.sin_family = AF_INET,
-                              .sin_addr.s_addr = htonl(0x7f000000u | (host & 0xffffu))};
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | (waits ? 0 : SOCK_NONBLOCK), 0);
-    if (fd >= 0 &&
-        (bind(fd, (struct sockaddr *)&own, sizeof(own)) != 0 ||
-         (connect(fd, (const struct sockaddr *)to, sizeof(*to)) != 0 && errno != EINPROGRESS))) {
-        (void)close(fd);
-        fd = -1;
-    }
-    return fd;
-}
-
 /* ---- a flood ---- */
 
 static const struct {
     uint32_t addresses;
-    bool drips; /* a byte of a greeting now and then */
-} floods[] = {{1, false}, {2, true}, {300, false}, {5000, true}};
-
-/* Takes places for ever, faster than they are given up. */
-static void flood_run(const struct sockaddr_in *to, uint32_t addresses, bool drips)
-{
-    enum { OPEN = 400 };
-    static int fds[OPEN];
-    memset(fds, 0xff, sizeof(fds));
-    for (uint32_t i = 0;; i++) {
-        uint32_t at = i % OPEN;
-        if (fds[at] >= 0) {
-            (void)close(fds[at]);
-        }
-        fds[at] = connect_from(to, 2 + i % addresses, false);
-        (*flooded)++;
-        if (drips) {
-            (void)!send(fds[(i * 7) % OPEN], "S", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
-        }
-        if (i % 8 == 0) { /* several thousand a second */
-            (void)nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
-        }
-    }
-}
-
-static void flood_start(uint32_t addresses, bool drips)
-{
-    uint8_t secret[SL_WIRE_TOKEN_BYTES];
-    const struct sockaddr_in to = address_of_b(secret);
-    flood_pid = fork();
-    ck_assert_int_ge(flood_pid, 0);
-    if (flood_pid == 0) {
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-        flood_run(&to, addresses, drips);
-    }
-}
+    const char *drips; /* a byte of a greeting now and then */
+} floods[] = {{1, NULL}, {2, "S"}, {300, NULL}, {5000, "S"}};
 
 static uint64_t pushed_out(void)
 {
@@ -143,7 +80,9 @@ START_TEST(a_peer_gets_in_and_stays_while_a_flood_takes_every_place)
         struct sl_error why = {0};
         uint32_t key = 0;
         open_b(NULL);
-        flood_start(floods[_i].addresses, floods[_i].drips);
+        uint8_t secret[SL_WIRE_TOKEN_BYTES];
+        const struct sockaddr_in to = address_of_b(secret);
+        flood = flood_start(&to, floods[_i].addresses, floods[_i].drips);
         uint64_t give_up_ns = sl_clock_monotonic_ns() + 30 * A_SECOND;
         while (pushed_out() < 4 * CONNECTIONS) {
             ck_assert_uint_lt(sl_clock_monotonic_ns(), give_up_ns);
@@ -157,7 +96,7 @@ START_TEST(a_peer_gets_in_and_stays_while_a_flood_takes_every_place)
         }
         pattern_fill(b.bytes, MEMORY, 3);
         (void)pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
-        uint64_t before = *flooded, cookie = 0;
+        uint64_t before = flood->connections, cookie = 0;
         do {
             memset(a.bytes, 0, MEMORY);
             cookie++;
@@ -167,7 +106,7 @@ START_TEST(a_peer_gets_in_and_stays_while_a_flood_takes_every_place)
             PAIR_UNTIL(&a, &b, end_done_of(&a, cookie) != NULL);
             ck_assert_int_eq(end_done_of(&a, cookie)->code, SL_OK);
             ck_assert(pattern_is(a.bytes, MEMORY, 3));
-        } while (*flooded < before + 20 * CONNECTIONS || cookie < 20);
+        } while (flood->connections < before + 20 * CONNECTIONS || cookie < 20);
         ck_assert_uint_eq(a.ups, 1);
         ck_assert_int_eq(a.link, SL_FABRIC_UP);
     }
@@ -204,7 +143,7 @@ static int greeted(uint32_t host)
     struct sl_wire_request hello = {.verb = SL_WIRE_HELLO};
     unsigned char frame[SL_WIRE_REQUEST_BYTES], answer[SL_WIRE_ANSWER_BYTES];
     const struct sockaddr_in to = address_of_b(hello.token);
-    int fd = connect_from(&to, host, true);
+    int fd = flood_connect(&to, host, 1);
     ck_assert_int_ge(fd, 0);
     sl_wire_request_write(&hello, frame);
     ck_assert_int_eq(send(fd, frame, sizeof(frame), 0), sizeof(frame));
@@ -223,7 +162,7 @@ static int silent(uint32_t host)
 {
     uint8_t secret[SL_WIRE_TOKEN_BYTES];
     const struct sockaddr_in to = address_of_b(secret);
-    int fd = connect_from(&to, host, true);
+    int fd = flood_connect(&to, host, 1);
     ck_assert_int_ge(fd, 0);
     turn();
     return fd;

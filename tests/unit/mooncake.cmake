@@ -3,4 +3,5 @@ target_compile_definitions(mooncake_flags_test PRIVATE $<$<BOOL:${YAML_FOUND}>:S
 sl_test(mooncake_join_test LABEL unit SOURCES unit/mooncake_join_test.c support/tmpdir.c LIBS sluice_mooncake_join)
 if(TARGET sluice_mooncake_http)
     sl_test(mooncake_http_test LABEL unit SOURCES unit/mooncake_http_test.c LIBS sluice_mooncake_http sluice_mooncake_join)
+    sl_test(mooncake_strangers_test LABEL unit SOURCES unit/mooncake_strangers_test.c support/flood.c support/tmpdir.c LIBS sluice_mooncake_http sluice_mooncake_join TIMEOUT 200)
 endif()

@@ -39,7 +39,7 @@ static void *master_run(void *context)
         if (fd < 0) {
             return NULL;
         }
-        mc_join_serve(fd, &master->server, &changed);
+        mc_join_serve(fd, &master->server, NULL, NULL, &changed);
         close(fd);
     }
 }

@@ -2,6 +2,7 @@
 #include "client/mooncake/daemons/http.h"
 #include "runtime/sl_array.h"
 #include "runtime/sl_clock.h"
+#include "runtime/sl_strangers.h"
 
 #include <inttypes.h>
 #include <microhttpd.h>
@@ -24,6 +25,8 @@
 #define ANSWER_NS        (ANSWER_S * SL_NS_PER_S)
 #define FROM_ONE_ADDRESS (MC_HTTP_CONNECTIONS_MAX / 2)
 #define CUT              UINT64_MAX /* in until_ns: shut down already */
+/* Connections are accepted over the bound: whom they push out takes a moment to end. */
+#define PLACES (MC_HTTP_CONNECTIONS_MAX + 64u)
 
 /* A connection, from its accept to its close. */
 struct visitor {
@@ -38,7 +41,10 @@ struct mc_http {
     struct mc_http_guard guard;
     void *context;
     pthread_mutex_t lock; /* of the visitors */
-    struct visitor visitors[MC_HTTP_CONNECTIONS_MAX];
+    struct visitor visitors[PLACES];
+    uint32_t here;                  /* visitors that were not cut */
+    struct sl_strangers *strangers; /* visitors of whose request not all is here */
+    struct sl_strangers *served;    /* and those whose answer is made and sent */
 };
 struct mc_request {
     struct MHD_Connection *connection;
@@ -111,37 +117,72 @@ void mc_answer_text(struct mc_answer *answer, unsigned status, const char *forma
 
 /* ---- visitors ---- */
 
-static void visitor_time(struct visitor *visitor, uint64_t ns)
+/* With the lock. Its thread sees that and closes it. */
+static void visitor_cut(struct visitor *visitor)
 {
-    if (visitor != NULL) {
-        pthread_mutex_lock(&visitor->http->lock);
-        visitor->until_ns = sl_clock_monotonic_ns() + ns;
-        pthread_mutex_unlock(&visitor->http->lock);
+    struct mc_http *http = visitor->http;
+    uint32_t place = (uint32_t)(visitor - http->visitors);
+    (void)shutdown(visitor->fd, SHUT_RDWR);
+    visitor->until_ns = CUT;
+    http->here--;
+    sl_strangers_remove(http->strangers, place);
+    sl_strangers_remove(http->served, place);
+}
+
+/* The visitor goes over to these, with the lock; NULL: to none. */
+static void visitor_move(struct visitor *visitor, struct sl_strangers *to)
+{
+    struct mc_http *http = visitor->http;
+    uint32_t place = (uint32_t)(visitor - http->visitors);
+    struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
+    socklen_t from_bytes = sizeof from;
+    sl_strangers_remove(http->strangers, place);
+    sl_strangers_remove(http->served, place);
+    if (to == NULL || visitor->until_ns == CUT) {
+        return;
     }
+    if (getpeername(visitor->fd, (struct sockaddr *)&from, &from_bytes) != 0) {
+        from.ss_family = AF_UNSPEC; /* gone already: its thread will see that */
+    }
+    uint32_t goes = sl_strangers_add(to, place, &from);
+    if (goes != SL_STRANGERS_NONE) {
+        visitor_cut(&http->visitors[goes]);
+    }
+}
+
+static struct visitor *visitor_come(struct mc_http *http, int fd)
+{
+    for (size_t i = 0; i < PLACES; i++) {
+        struct visitor *visitor = &http->visitors[i];
+        if (visitor->fd < 0) {
+            visitor->fd = fd;
+            visitor->until_ns = sl_clock_monotonic_ns() + REQUEST_NS;
+            http->here++;
+            visitor_move(visitor, http->strangers);
+            if (http->here > MC_HTTP_CONNECTIONS_MAX) { /* itself, when all others are served */
+                visitor_cut(&http->visitors[sl_strangers_push(http->strangers)]);
+            }
+            return visitor;
+        }
+    }
+    return NULL;
 }
 
 static void visitor_note(void *context, struct MHD_Connection *connection, void **own,
                          enum MHD_ConnectionNotificationCode code)
 {
     struct mc_http *http = context;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    struct visitor *visitor = *own;
     pthread_mutex_lock(&http->lock);
-    if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
-        struct visitor *visitor = *own;
-        if (visitor != NULL) {
-            visitor->fd = -1;
-        }
+    if (code != MHD_CONNECTION_NOTIFY_CLOSED) {
+        *own = info == NULL ? NULL : visitor_come(http, info->connect_fd);
+    } else if (visitor != NULL) {
+        visitor_move(visitor, NULL);
+        http->here -= visitor->until_ns != CUT;
+        visitor->fd = -1;
         *own = NULL;
-    } else {
-        const union MHD_ConnectionInfo *info =
-            MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-        *own = NULL;
-        for (size_t i = 0; info != NULL && i < MC_HTTP_CONNECTIONS_MAX && *own == NULL; i++) {
-            if (http->visitors[i].fd < 0) {
-                http->visitors[i].fd = info->connect_fd;
-                http->visitors[i].until_ns = sl_clock_monotonic_ns() + REQUEST_NS;
-                *own = &http->visitors[i];
-            }
-        }
     }
     pthread_mutex_unlock(&http->lock);
 }
@@ -156,14 +197,29 @@ static struct visitor *visitor_of(struct MHD_Connection *connection)
 void mc_http_tend(struct mc_http *http, uint64_t now_ns)
 {
     pthread_mutex_lock(&http->lock);
-    for (size_t i = 0; i < MC_HTTP_CONNECTIONS_MAX; i++) {
+    for (size_t i = 0; i < PLACES; i++) {
         struct visitor *visitor = &http->visitors[i];
         if (visitor->fd >= 0 && visitor->until_ns <= now_ns) {
-            (void)shutdown(visitor->fd, SHUT_RDWR); /* its thread sees that and closes it */
-            visitor->until_ns = CUT;
+            visitor_cut(visitor);
         }
     }
     pthread_mutex_unlock(&http->lock);
+}
+
+/* It has so long from now on, as one of these; with none of them it stays what it is. */
+static void visitor_time(struct visitor *visitor, uint64_t ns, struct sl_strangers *among)
+{
+    if (visitor == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&visitor->http->lock);
+    if (visitor->until_ns != CUT) {
+        visitor->until_ns = sl_clock_monotonic_ns() + ns;
+        if (among != NULL) {
+            visitor_move(visitor, among);
+        }
+    }
+    pthread_mutex_unlock(&visitor->http->lock);
 }
 
 /* ---- answers ---- */
@@ -225,7 +281,7 @@ static enum MHD_Result answer_send(struct MHD_Connection *connection, struct mc_
         queued = MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, allow);
     }
     if (queued == MHD_YES) {
-        visitor_time(visitor_of(connection), ANSWER_NS);
+        visitor_time(visitor_of(connection), ANSWER_NS, NULL);
         queued = MHD_queue_response(connection, answer->status != 0 ? answer->status : MHD_HTTP_OK,
                                     response);
     }
@@ -274,10 +330,10 @@ static const struct mc_route *route_find(const struct mc_http *http, const char 
 }
 
 /* A request that is here whole may take its time: nothing comes and goes while its handler runs. */
-static void time_give(struct MHD_Connection *connection)
+static void time_give(struct mc_http *http, struct MHD_Connection *connection)
 {
     (void)MHD_set_connection_option(connection, MHD_CONNECTION_OPTION_TIMEOUT, ANSWER_S);
-    visitor_time(visitor_of(connection), ANSWER_NS);
+    visitor_time(visitor_of(connection), ANSWER_NS, http->served);
 }
 
 /* Without a length there is no body: who forgot it would put an empty one. */
@@ -393,7 +449,7 @@ static enum MHD_Result request_answer(struct mc_http *http, struct mc_request *r
         mc_answer_text(&answer, MHD_HTTP_CONTENT_TOO_LARGE,
                        "a body has at most %" PRIu64 " bytes\n", MC_HTTP_BODY_BYTES_MAX);
     } else if (is_allowed(http, request, route, &answer)) {
-        time_give(request->connection);
+        time_give(http, request->connection);
         route->fn(http->context, request, &answer);
     }
     return answer_send(request->connection, &answer, allow[0] != '\0' ? allow : NULL);
@@ -442,7 +498,7 @@ static void request_end(void *context, struct MHD_Connection *connection, void *
                         enum MHD_RequestTerminationCode code)
 {
     struct mc_request *request = *own;
-    (void)context;
+    struct mc_http *http = context;
     (void)code;
     if (request != NULL) {
         free(request->body);
@@ -450,7 +506,7 @@ static void request_end(void *context, struct MHD_Connection *connection, void *
         *own = NULL;
     }
     (void)MHD_set_connection_option(connection, MHD_CONNECTION_OPTION_TIMEOUT, IDLE_S);
-    visitor_time(visitor_of(connection), REQUEST_NS);
+    visitor_time(visitor_of(connection), REQUEST_NS, http->strangers);
 }
 
 /* Escapes stay: handlers decode arguments themselves, strictly. A path with escapes is none of
@@ -469,6 +525,15 @@ static void log_nothing(void *context, const char *format, va_list arguments)
     (void)arguments;
 }
 
+static void http_free(struct mc_http **http)
+{
+    sl_strangers_destroy(&(*http)->strangers);
+    sl_strangers_destroy(&(*http)->served);
+    pthread_mutex_destroy(&(*http)->lock);
+    free(*http);
+    *http = NULL;
+}
+
 sl_err mc_http_start(int fd, const struct mc_route *routes, uint32_t route_count,
                      const struct mc_http_guard *guard, void *context, struct mc_http **out,
                      struct sl_error *why)
@@ -483,23 +548,30 @@ sl_err mc_http_start(int fd, const struct mc_route *routes, uint32_t route_count
     http->guard = *guard;
     http->context = context;
     pthread_mutex_init(&http->lock, NULL);
-    for (size_t i = 0; i < MC_HTTP_CONNECTIONS_MAX; i++) {
+    for (size_t i = 0; i < PLACES; i++) {
         http->visitors[i] = (struct visitor){.http = http, .fd = -1};
+    }
+    sl_err err = sl_strangers_create(PLACES, FROM_ONE_ADDRESS, &http->strangers, why);
+    if (err == SL_OK) {
+        err = sl_strangers_create(PLACES, FROM_ONE_ADDRESS, &http->served, why);
+    }
+    if (err != SL_OK) {
+        (void)close(fd);
+        http_free(&http);
+        return err;
     }
     http->daemon = MHD_start_daemon(
         MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL_INTERNAL_THREAD | MHD_USE_ERROR_LOG, 0, NULL,
         NULL, request_step, http, MHD_OPTION_EXTERNAL_LOGGER, log_nothing, NULL,
-        MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)MC_HTTP_CONNECTIONS_MAX, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
-        (unsigned)FROM_ONE_ADDRESS, MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEAD_BYTES_MAX, MHD_OPTION_THREAD_STACK_SIZE,
-        (size_t)STACK_BYTES, MHD_OPTION_NOTIFY_CONNECTION, visitor_note, http,
-        MHD_OPTION_NOTIFY_COMPLETED, request_end, http, MHD_OPTION_UNESCAPE_CALLBACK,
-        unescape_nothing, NULL, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
+        MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)PLACES,
+        MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)HEAD_BYTES_MAX, MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES,
+        MHD_OPTION_NOTIFY_CONNECTION, visitor_note, http, MHD_OPTION_NOTIFY_COMPLETED, request_end,
+        http, MHD_OPTION_UNESCAPE_CALLBACK, unescape_nothing, NULL, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+        MHD_OPTION_END);
     if (http->daemon == NULL) {
         (void)close(fd);
-        pthread_mutex_destroy(&http->lock);
-        free(http);
+        http_free(&http);
         return sl_fail(why, SL_ERR_OS, "the http server did not start");
     }
     *out = http;
@@ -512,7 +584,5 @@ void mc_http_stop(struct mc_http **http)
         return;
     }
     MHD_stop_daemon((*http)->daemon); /* closes the listening descriptor too */
-    pthread_mutex_destroy(&(*http)->lock);
-    free(*http);
-    *http = NULL;
+    http_free(http);
 }

@@ -3,7 +3,8 @@
  *
  * A thread a connection, so that who waits for the node or for a slow reader holds up nobody else.
  * All is bounded: connections (MC_HTTP_CONNECTIONS_MAX, half of them from one address), bytes of a
- * request's head, bytes of a body, time without a byte, time of a whole request (mc_http_tend). */
+ * request's head, bytes of a body, time without a byte, time of a whole request (mc_http_tend).
+ * Where connections run out, the oldest whose request is not whole gives way to the next. */
 #ifndef SL_CLIENT_MOONCAKE_DAEMONS_HTTP_H
 #define SL_CLIENT_MOONCAKE_DAEMONS_HTTP_H
 

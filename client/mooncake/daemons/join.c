@@ -24,6 +24,7 @@
 #define LINE_BYTES_MAX   32768u
 #define HEX_BYTES        65u
 #define SERVE_NS         (5 * SL_NS_PER_S) /* for each line */
+#define GREET_NS         (3 * SL_NS_PER_S)
 #define SECRET_BYTES_MIN 16u
 
 /* ---- secrets and macs ---- */
@@ -321,7 +322,8 @@ static void join_answer(int fd, const struct mc_join_server *server, const char 
     json_decref(list);
 }
 
-void mc_join_serve(int fd, const struct mc_join_server *server, bool *changed)
+void mc_join_serve(int fd, const struct mc_join_server *server, mc_join_known_fn known,
+                   void *context, bool *changed)
 {
     char challenge[HEX_BYTES], theirs[HEX_BYTES];
     struct sl_error why = {0};
@@ -339,9 +341,14 @@ void mc_join_serve(int fd, const struct mc_join_server *server, bool *changed)
     if (line_send(fd, greeting, deadline_ns, &why) != SL_OK || !open) {
         return;
     }
-    deadline_ns = sl_clock_monotonic_ns() + SERVE_NS;
-    if (line_take(fd, deadline_ns, &line, &why) != SL_OK) {
+    uint64_t greet_ns = server->greet_ns != 0 ? server->greet_ns : GREET_NS;
+    if (line_take(fd, sl_clock_monotonic_ns() + greet_ns, &line, &why) != SL_OK) {
         return; /* a probe, or nobody of ours */
+    }
+    deadline_ns = sl_clock_monotonic_ns() + SERVE_NS;
+    if (mac_fits(server->secret, "join", challenge, text_in(line, "join"), text_in(line, "mac")) &&
+        known != NULL) {
+        known(context);
     }
     if (join_take(fd, server, line, challenge, theirs, changed, &why) == SL_OK) {
         join_answer(fd, server, theirs, deadline_ns);

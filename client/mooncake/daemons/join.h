@@ -25,10 +25,14 @@ struct mc_join_server {
     const char *secret;         /* NULL: nobody joins */
     struct mc_members *members; /* with a secret */
     uint16_t control_port;      /* of this node */
+    uint64_t greet_ns;          /* for the line of who joins; 0: 3 s */
 };
 /* Greets, and lets one node join. Ends within about ten seconds whatever the other side does; fd
- * stays open. Any number of threads. *changed: there is a new node. */
-void mc_join_serve(int fd, const struct mc_join_server *server, bool *changed);
+ * stays open. Any number of threads. known (may be NULL) is called as soon as the other side has
+ * proved that it knows the secret. *changed: there is a new node. */
+typedef void (*mc_join_known_fn)(void *context);
+void mc_join_serve(int fd, const struct mc_join_server *server, mc_join_known_fn known,
+                   void *context, bool *changed);
 
 /* HOST:PORT, IPv6 in brackets, which host loses. Errors: SL_ERR_CONFIG. */
 sl_err mc_join_parse(const char *text, char host[256], uint16_t *port, struct sl_error *why);

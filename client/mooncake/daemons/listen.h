@@ -8,7 +8,7 @@
 
 #include "client/mooncake/daemons/join.h"
 
-#define MC_LISTEN_BACKLOG 128
+#define MC_LISTEN_BACKLOG 1024
 #define MC_LOOPBACK       "127.0.0.1" /* where a port is bound that nobody gave an address */
 
 /* Binds a port of this machine and listens. host: name or address, "" or "0.0.0.0" all of IPv4,
@@ -22,7 +22,9 @@ sl_err mc_listen(const char *host, const char *network_interface, uint16_t port,
 void mc_address_text(const char *host, uint16_t port, char *out, size_t out_bytes);
 
 /* Serves a main port: each connection has mc_join_serve on a thread of its own, at most MC_RPC_MAX
- * at a time (more are closed at once), and ends within seconds whatever the other side does. */
+ * at a time, and ends within seconds whatever the other side does. Who has not shown the secret
+ * gives way to the next who connects: the oldest of its address when that has a quarter of the
+ * places, and the oldest of the address with the most when there are none left. */
 #define MC_RPC_MAX 64u
 struct mc_rpc; /* opaque */
 /* Takes fd, also on failure; server is borrowed. Errors: SL_ERR_OS, SL_ERR_NO_MEMORY. */

@@ -37,8 +37,8 @@
       "cluster's secret is set)")                                                                  \
     X(rpc_interface, TEXT, "", 0, 15, NULL, USED,                                                  \
       "network interface whose address is bound instead of rpc_address")                           \
-    X(rpc_conn_timeout_seconds, SECONDS, "0", 0, MC_YEAR_MS, NULL, IGNORED,                        \
-      "no calls come over the network")                                                            \
+    X(rpc_conn_timeout_seconds, SECONDS, "0", 0, MC_YEAR_MS, NULL, USED,                           \
+      "a host that connects to join shows the secret within this; 0: 3 s")                         \
     X(rpc_enable_tcp_no_delay, BOOL, "true", 0, 1, NULL, IGNORED,                                  \
       "no calls come over the network")                                                            \
     X(metrics_port, COUNT, "9003", 1, 65535, NULL, USED, "port of the admin HTTP")                 \

@@ -203,7 +203,10 @@ static sl_err serve(struct master *self, struct sl_error *why)
         err = mc_metadata_start(fd, MC_METADATA_BYTES_MAX, &guard, &self->metadata, why);
     }
     if (err == SL_OK) {
-        self->server = (struct mc_join_server){.instance = self->node.instance};
+        self->server = (struct mc_join_server){
+            .instance = self->node.instance,
+            .greet_ns =
+                mc_flags_u64(self->daemon.flags, MASTER_rpc_conn_timeout_seconds) * SL_NS_PER_MS};
         if (self->node.cluster != NULL) {
             mc_cluster_serve(self->node.cluster, &self->server);
             err = mc_cluster_start(self->node.cluster, cluster_said, self, why);

@@ -1,6 +1,7 @@
 # Real nodes in network namespaces.
 sl_node_test(nodes LABEL cluster SCRIPT cluster/nodes_test.py TIMEOUT 1800 COST 60)
 sl_node_test(rails LABEL cluster SCRIPT cluster/rails_test.py TIMEOUT 600 COST 20)
+sl_node_test(strangers LABEL cluster SCRIPT cluster/strangers_test.py TIMEOUT 600 COST 30)
 sl_node_test(directory LABEL cluster SCRIPT cluster/directory_test.py TIMEOUT 1800 COST 60 LOCK memory)
 sl_node_test(handover LABEL cluster SCRIPT cluster/handover_test.py TIMEOUT 1800 COST 150)
 sl_node_test(handover_pools LABEL cluster SCRIPT cluster/handover_pools_test.py TIMEOUT 1800 COST 150)

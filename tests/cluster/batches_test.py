@@ -16,7 +16,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..
 
 import engine_stubs as stubs  # noqa: E402
 from python_support import client, sluice  # noqa: E402
-from cluster_support import PATIENCE, Cluster, main, missing, wait_until  # noqa: E402
+from cluster_support import PATIENCE, Cluster, main, wait_until  # noqa: E402
 
 from sluice import lmcache, vllm_tier  # noqa: E402
 
@@ -109,8 +109,4 @@ class Elsewhere(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    why = missing()
-    if why is not None:
-        print(f"skipped: {why}")
-        sys.exit(77)
     main()

@@ -9,7 +9,7 @@ import threading
 import time
 import unittest
 
-from cluster_support import PACE, PATIENCE, Cluster, counter, main, missing, wait_alive, wait_until
+from cluster_support import PACE, PATIENCE, Cluster, counter, main, wait_alive, wait_until
 from node_support import BIN, log_of
 from pushing_support import Pushing
 
@@ -286,8 +286,4 @@ class Disturbed(Pushing):
 
 
 if __name__ == "__main__":
-    reason = missing()
-    if reason is not None:
-        print(f"skipped: {reason}")
-        sys.exit(77)
     main()

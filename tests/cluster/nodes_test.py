@@ -5,12 +5,11 @@ What a node in trouble costs is a miss, never a wrong byte and never a wait beyo
 import json
 import os
 import signal
-import sys
 import tempfile
 import time
 import unittest
 
-from cluster_support import (CONTROL_PORT, FABRIC_PORT, PATIENCE, Cluster, ClusterNode, Network, main, missing, wait_until,
+from cluster_support import (CONTROL_PORT, FABRIC_PORT, PATIENCE, Cluster, ClusterNode, Network, main, wait_until,
                              workload)
 
 
@@ -239,8 +238,4 @@ class Trouble(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    why = missing()
-    if why is not None:
-        print(f"skipped: {why}")
-        sys.exit(77)
     main()

@@ -7,11 +7,10 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 import unittest
 
-from cluster_support import PATIENCE, Cluster, counter, main, missing, wait_alive, wait_until
+from cluster_support import PATIENCE, Cluster, counter, main, wait_alive, wait_until
 from node_support import BIN
 
 PARTS = os.path.join(BIN, "..", "tests", "parts_probe")
@@ -365,8 +364,4 @@ class Buffers(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    why = missing()
-    if why is not None:
-        print(f"skipped: {why}")
-        sys.exit(77)
     main()

@@ -14,7 +14,7 @@ import threading
 import time
 import unittest
 
-from cluster_support import PACE, PATIENCE, Cluster, Node, main, missing, wait_until
+from cluster_support import PACE, PATIENCE, Cluster, Node, main, wait_until
 from node_support import BIN
 from nodes_test import wait_alive
 
@@ -299,8 +299,4 @@ class Pushing(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    why = missing()
-    if why is not None:
-        print(f"skipped: {why}")
-        sys.exit(77)
     main()

@@ -5,12 +5,11 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 import unittest
 
-from cluster_support import FABRIC_PORT, PATIENCE, Cluster, counter, main, missing, wait_alive, wait_until
+from cluster_support import FABRIC_PORT, PATIENCE, Cluster, counter, main, wait_alive, wait_until
 from node_support import BIN
 from pushing_support import Pushing
 
@@ -308,8 +307,4 @@ class Straight(Pushing):
 
 
 if __name__ == "__main__":
-    why = missing()
-    if why is not None:
-        print(f"skipped: {why}")
-        sys.exit(77)
     main()

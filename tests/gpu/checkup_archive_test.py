@@ -4,10 +4,15 @@ import json
 import os
 import re
 import subprocess
+import sys
 import tempfile
 import unittest
 
 HERE = os.path.dirname(os.path.realpath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "support"))
+
+import suite  # noqa: E402
+
 STEPS = ("programs", "device", "bench-cap", "node", "device-node", "registration", "torch-plain", "given-back")
 
 
@@ -47,4 +52,4 @@ class Archive(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    suite.run()

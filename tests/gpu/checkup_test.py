@@ -11,11 +11,12 @@ import time
 import unittest
 
 HERE = os.path.dirname(os.path.realpath(__file__))
-sys.path.insert(0, os.path.join(HERE, "checking"))
+sys.path[:0] = [os.path.join(HERE, "checking"), os.path.join(HERE, "..", "support")]
 import expectations  # noqa: E402
 import report  # noqa: E402
 import sanitizer  # noqa: E402
 import steps  # noqa: E402
+import suite  # noqa: E402
 from report import CODE_FAILED, CODE_FINE, CODE_SHORT, Report  # noqa: E402
 from runner import FAILED, FINE, HUNG, SHORT, SKIPPED, Ran, Runner, Step, lives  # noqa: E402
 
@@ -356,4 +357,4 @@ class Made(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    suite.run()

@@ -10,7 +10,7 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "node"))
-from node_support import BIN, Node, wait_until  # noqa: E402
+from node_support import BIN, Node, suite, wait_until  # noqa: E402
 
 PLAYED = sys.argv.pop(1) if len(sys.argv) > 1 and not sys.argv[1].startswith("-") else None
 
@@ -159,4 +159,4 @@ class Device(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    suite.run()

@@ -12,6 +12,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "support"))
 
+import suite  # noqa: E402
 from ports import free_port  # noqa: E402,F401
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
@@ -262,4 +263,4 @@ def main():
         print(f"skipped: no programs in {BIN}")
         sys.exit(77)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    unittest.main(verbosity=2)
+    suite.run()

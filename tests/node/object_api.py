@@ -11,6 +11,10 @@ import tempfile
 import time
 import unittest
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "support"))
+
+import suite  # noqa: E402
+
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
 BIN = os.environ.get("SLUICE_BIN", os.path.join(ROOT, "build", "release", "bin"))
 SLOWDOWN = 4 * int(os.environ.get("SLUICE_TEST_SLOWDOWN", "1"))  # a busy machine is slow too
@@ -366,7 +370,7 @@ def main():
         print(f"skipped: no programs {', '.join(missing)} in {BIN}")
         sys.exit(77)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    unittest.main(verbosity=2)
+    suite.run()
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import subprocess
 import time
 import unittest
 
-from object_api import BIN, SLOWDOWN, BareNode
+from object_api import BIN, SLOWDOWN, BareNode, suite
 
 DEVICE_PROBE = os.path.join(BIN, "..", "tests", "device_probe")
 MEMORY_PROBE = os.path.join(BIN, "..", "tests", "engine_memory_probe")
@@ -210,4 +210,4 @@ class EngineMemory(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    suite.run()

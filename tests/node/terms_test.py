@@ -7,7 +7,7 @@ import subprocess
 import time
 import unittest
 
-from object_api import BIN, SLOWDOWN, BareNode
+from object_api import BIN, SLOWDOWN, BareNode, suite
 
 PROBE = os.path.join(BIN, "..", "tests", "terms_probe")
 
@@ -103,4 +103,4 @@ class Terms(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    suite.run()

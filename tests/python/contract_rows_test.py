@@ -1,8 +1,13 @@
 """Every row and every trap of the contract has its tests, and the table that says so is true."""
 
+import os
+import sys
 import unittest
 
-from contract_rows import table, wanted, written
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "support"))
+
+import suite  # noqa: E402
+from contract_rows import table, wanted, written  # noqa: E402
 
 
 class Rows(unittest.TestCase):
@@ -22,4 +27,4 @@ class Rows(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    suite.run()

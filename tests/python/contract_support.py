@@ -23,7 +23,7 @@ import time
 import unittest
 
 HERE = os.path.dirname(os.path.realpath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "node"))
+sys.path[:0] = [os.path.join(HERE, "..", "node"), os.path.join(HERE, "..", "support")]
 MOONCAKE = os.environ.get("CONTRACT_PEER") == "mooncake"
 if MOONCAKE:
     from node_support import PATIENCE, free_port, wait_until
@@ -34,6 +34,7 @@ else:
     if python_support.PACKAGE != "installed" and not glob.glob(os.path.join(python_support.PACKAGE, "mooncake", "store.*.so")):
         print(f"skipped: no mooncake.store in {python_support.PACKAGE}")
         sys.exit(77)
+import suite  # noqa: E402
 from mooncake import store as mooncake_store  # noqa: E402
 from mooncake.store import MooncakeDistributedStore, ReplicateConfig  # noqa: E402
 
@@ -321,4 +322,4 @@ def main():
         print(f"skipped: no programs in {BIN}")
         sys.exit(77)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    unittest.main(verbosity=2)
+    suite.run()

@@ -8,10 +8,11 @@ import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support")]
 import graph  # noqa: E402
 import rules  # noqa: E402
 import sentences  # noqa: E402
+import suite  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 COMPILER = shutil.which("cc")
@@ -249,4 +250,4 @@ class Known(Made):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    suite.run(verbosity=1)

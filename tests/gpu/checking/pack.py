@@ -23,7 +23,7 @@ PROGRAMS = ("bin/sluice-registrar", "bin/sluice-keyer", "bin/sluice-swapper", "b
             "tests/fake/libcuda.so.1")
 MODULES = ("python/sluice", "python/mooncake")  # where CPython's headers are
 SCRIPTS = ("deploy/sluice-node", "tests/gpu/checkup", "tests/gpu/checking", "tests/gpu/device_node_test.py", "tests/node/node_support.py",
-           "tests/support/ports.py", "LICENSE")
+           "tests/support/ports.py", "tests/support/suite.py", "LICENSE")
 GLIBC = re.compile(r"^(ld-linux|linux-vdso|lib(c|m|dl|rt|pthread|resolv|util|anl|nsl|mvec)\.so)")
 # Of compute-sanitizer's folder, in which a toolkit may have other programs, too.
 SANITIZER = re.compile(r"^(compute-sanitizer|TreeLauncher\w*|lib(sanitizer|TreeLauncher|Interceptor)\S*\.so)$")

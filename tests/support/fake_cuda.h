@@ -20,6 +20,8 @@ struct fake_cuda {
     uint64_t copies, batches, launches, registered, queries;
     uintptr_t registered_by;  /* the thread that registered memory last */
     uint64_t registered_most; /* bytes, at once */
+    uint64_t register_asked;  /* addresses that somebody wanted to register, of the first 64 */
+    uint64_t register_again;  /* asks for one of those that was asked for before */
     uint64_t neighbours;      /* copies that go on on the host where the one before ended */
     uint64_t undone;          /* that are in streams now */
     uint64_t dry;             /* records of an event while no other stream had something to do */

@@ -97,9 +97,26 @@ sl_cu_result fake_host_free(void *at)
     return result;
 }
 
+/* Also what is refused. */
+static void register_note(uintptr_t at)
+{
+    static uintptr_t asked[64];
+    LOCKED();
+    for (uint64_t i = 0; i < fake_state.register_asked; i++) {
+        if (asked[i] == at) {
+            fake_state.register_again++;
+            return;
+        }
+    }
+    if (fake_state.register_asked < SL_COUNT(asked)) {
+        asked[fake_state.register_asked++] = at;
+    }
+}
+
 sl_cu_result fake_host_register(void *at, size_t length, unsigned flags)
 {
     (void)flags;
+    register_note((uintptr_t)at);
     TAKES();
     if (fake_state.registered_max != 0 && fake_state.registered == fake_state.registered_max) {
         return SL_CU_OUT_OF_MEMORY;

@@ -77,7 +77,9 @@ static sl_err begin_all(struct put *put, uint32_t count, struct sl_draft **draft
             }
         }
         if (put->item_count > 0) {
-            err = begin_share(put, drafts);
+            do { /* once more where the node was replaced meanwhile */
+                err = begin_share(put, drafts);
+            } while (err == SL_ERR_BUSY && sl_clock_monotonic_ns() < put->deadline_ns);
         }
         first += share;
     }

@@ -79,6 +79,7 @@ struct sl_client_call {
     /* state */
     uint64_t seq, began_ns, next_send_ns, retry_ns;
     bool ever_sent, silenced, done;
+    bool unknown;      /* the registrar answered that it has not heard of us */
     bool sent_again;   /* so two processes may have taken it, one after the other, when ... */
     uint64_t connects; /* ... connections came to stand since it was first sent */
     struct sl_op *op;  /* whose end is told (ends.c), once; NULL: of none */

@@ -10,6 +10,7 @@
  * - A thread that leaves while nobody polls wakes one of those that wait, which polls from then on.
  */
 #include "client/lib/internal.h"
+#include "client/lib/lent.h"
 #include "runtime/sl_backoff.h"
 
 #include <errno.h>
@@ -677,6 +678,9 @@ sl_err sl_client_greet(struct sl_client *client, uint64_t deadline_ns, struct sl
     }
     if (err != SL_OK) {
         return err;
+    }
+    if (atomic_load_explicit(&client->lent_count, memory_order_relaxed) != 0) {
+        sl_client_lent_settle(client);
     }
     struct sl_attachment *at = sl_client_attachment(client);
     struct sl_arena *arena = atomic_load_explicit(&at->arenas[0], memory_order_acquire);

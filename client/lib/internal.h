@@ -107,6 +107,8 @@ struct sl_client {
     _Atomic uint64_t checked_ns; /* when the node's files were last compared with the mapped ones */
     _Atomic uint64_t gone_ns;    /* since when there are none; 0: they are there */
 
+    _Atomic uint32_t lent_count; /* entries of lent */
+
     pthread_mutex_t lock; /* all below */
     bool polling;         /* a thread waits at the descriptors, without the lock, */
     const struct sl_client_call *polled_for; /* for this call, */
@@ -129,6 +131,8 @@ struct sl_client {
     uint32_t given_up_next;
     struct sl_item_claim *orphans; /* grants nobody will fill: to be aborted */
     uint32_t orphan_count;
+    struct sl_client_lent *lent; /* extents that a GPU may still touch (lent.h) */
+    bool lent_settling;          /* a thread looks which of them have ended */
     struct sl_ahead_class ahead[SL_AHEAD_CLASSES];
     _Atomic bool ahead_refused; /* the registrar does not know PUBLISH */
     struct sl_pool *pools;      /* that this client has */

@@ -4,6 +4,7 @@
  * What is there already is seen in the index and costs no message. Values of a size that was put a
  * moment ago go into extents granted ahead of use: fill, publish. */
 #include "client/lib/put.h"
+#include "client/lib/lent.h"
 #include "runtime/sl_backoff.h"
 
 #include <inttypes.h>
@@ -283,8 +284,16 @@ static void put_fill_later(struct put *put)
         if (err == SL_OK) {
             item_claim(put, i, put->copies.values[item->value].digest);
         } else if (put->copies.lent) {
-            /* The GPU may write there yet: neither claim nor pin is given back while this process
-             * lives, so that nobody else gets the extent. */
+            /* The GPU may write there yet: neither claim nor pin is given back before it has ended,
+             * so that nobody else gets the extent. */
+            const struct sl_client_lending lending = {
+                .at = put->at,
+                .pin = item->pin,
+                .claim = {.ref = item->ref, .generation = item->generation},
+                .gpu = put->copies.lent_gpu,
+                .lent_count = put->copies.lent_count};
+            sl_client_lend_extent(put->client, &lending);
+            item->pin = 0;
             item->code = (uint64_t)err;
         } else {
             sl_put_spoilt(put, item, err);

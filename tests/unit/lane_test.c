@@ -1097,14 +1097,14 @@ static void descriptors_spoil(void)
     }
 }
 
-#define SPOILT_ROUNDS 2000u
+#define SPOILT_ROUNDS 300u
 
 /* Asks again and again, says each time that it sleeps, and takes no ring of its bell. */
 static void spoiler_run(int go_fd)
 {
     struct sl_lane lane;
     char path[128], byte;
-    (void)alarm(120);
+    (void)alarm(400);
     ck_assert_int_eq(read(go_fd, &byte, 1), 1);
     ck_assert_int_eq(sl_lane_path(directory, "echo", path, sizeof(path)), SL_OK);
     ck_assert_int_eq(sl_lane_offer(&lane, path, "client.6.6", "echo", RING, NULL), SL_OK);
@@ -1141,7 +1141,7 @@ START_TEST(a_spoilt_doorbell_stops_nobody)
         struct sl_mailbox *client = opened("client.1.0", false);
         attach(client, actor);
         ck_assert_int_eq(write(go[1], "x", 1), 1);
-        (void)alarm(60); /* where the actor stops, this ends it */
+        (void)alarm(400); /* where the actor stops, this ends it */
         uint32_t spoilt = 0, others = 0;
         bool asked = false;
         while (spoilt < SPOILT_ROUNDS || others < 100) {

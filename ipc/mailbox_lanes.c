@@ -182,7 +182,7 @@ static void lane_stands(struct sl_mailbox *mailbox, struct sl_mailbox_lane *slot
 
 static bool watch_bell(struct sl_mailbox *mailbox, const struct sl_mailbox_lane *slot)
 {
-    /* Edge-triggered: every ring is news, and nobody has to read the counter. */
+    /* Edge-triggered: every ring is news, and need not be read. */
     return sl_mailbox_watch(mailbox, slot->lane.doorbell_fd, SL_TAG_BELL, number_of(mailbox, slot),
                             EPOLLIN | EPOLLET) == 0;
 }
@@ -383,13 +383,17 @@ void sl_mailbox_lanes_event(struct sl_mailbox *mailbox, enum sl_mailbox_tag tag,
         }
         return;
     }
-    /* A bell says that somebody wrote, which the ring says as well. Events of a slot that was freed
-     * in the same batch, or used anew, do no harm: what is done here is asked for first. */
-    if (tag == SL_TAG_BELL || number >= mailbox->lane_count) {
+    /* Events of a slot that was freed in the same batch, or used anew, do no harm: what is done here
+     * is asked for first. */
+    if (number >= mailbox->lane_count) {
         return;
     }
     struct sl_mailbox_lane *slot = &mailbox->lanes[number];
-    if (slot->state == SL_LANE_OFFERED) {
+    if (tag == SL_TAG_BELL) { /* somebody wrote, which the ring says as well */
+        if (slot->lane.doorbell_fd >= 0) {
+            sl_lane_rung(&slot->lane);
+        }
+    } else if (slot->state == SL_LANE_OFFERED) {
         offer_answered(mailbox, slot);
     } else if (slot->state == SL_LANE_ACCEPTED) {
         offer_came(mailbox, slot);

@@ -135,7 +135,9 @@ static sl_err arena_create(struct sl_arena *arena, const struct sl_segment_want 
 {
     struct timespec wall;
     clock_gettime(CLOCK_REALTIME, &wall);
-    uint64_t birth = (uint64_t)SL_MAX(wall.tv_sec, 1) << 32;
+    /* With a quarter of a nanosecond's grain: what names an extent of one node is nothing to the
+     * next, also when that is made in the same second. */
+    uint64_t birth = (uint64_t)SL_MAX(wall.tv_sec, 1) << 32 | (uint64_t)wall.tv_nsec << 2;
     struct arena_own own = {.chunk_bytes = chunk_bytes, .id = id, .birth_generation = birth};
     struct sl_segment_want create = *want;
     atomic_init(&own.next_generation, birth);

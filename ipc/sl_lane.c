@@ -7,7 +7,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -40,6 +39,12 @@ struct answer {
 _Static_assert(sizeof(struct offer) == 64 && sizeof(struct answer) == 16, "wire layout");
 static const char offer_magic[8] = {'s', 'l', 'l', 'a', 'n', 'e', '>', '\n'};
 static const char answer_magic[8] = {'s', 'l', 'l', 'a', 'n', 'e', '<', '\n'};
+
+/* A doorbell holds one page of rings, and is emptied long before. A ring comes for each sleep at
+ * most, so that a full one was filled by somebody who lies. */
+#define BELL_BYTES    4096
+#define RINGS_AT_ONCE 64u
+#define BELLS_NAME    "pipe:["
 
 enum { FD_MEMORY, FD_OFFERERS_BELL, FD_ACCEPTORS_BELL, FD_COUNT };
 
@@ -183,6 +188,51 @@ static sl_err lane_map(struct sl_lane *lane, int memory_fd, uint64_t ring_bytes,
     return SL_OK;
 }
 
+/* ----------------------------------------------- doorbells */
+
+/* Another kind of descriptor could block who rings it, or worse. What has a path begins otherwise. */
+static bool is_doorbell(int fd)
+{
+    char link[32];
+    char kind[sizeof(BELLS_NAME)] = {0};
+    (void)snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    return readlink(link, kind, sizeof(kind) - 1) == (ssize_t)sizeof(kind) - 1 &&
+           memcmp(kind, BELLS_NAME, sizeof(kind)) == 0;
+}
+
+/* The pipe once more, as an open file that is ours alone. For both directions: a pipe that we ring
+ * has a reader then, so that no ring is a SIGPIPE. */
+static sl_err bell_open(int from_fd, int *fd, struct sl_error *why)
+{
+    char link[32];
+    (void)snprintf(link, sizeof(link), "/proc/self/fd/%d", from_fd);
+    int opened = open(link, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    if (opened < 0) {
+        return sl_fail_os(why, errno, "open a doorbell anew, '%s'", link);
+    }
+    *fd = opened;
+    return SL_OK;
+}
+
+/* Gives *fd, our own, and *others_fd, to be handed over. */
+static sl_err bell_make(int *fd, int *others_fd, struct sl_error *why)
+{
+    int ends[2];
+    if (pipe2(ends, O_NONBLOCK | O_CLOEXEC) != 0) {
+        return sl_fail_os(why, errno, "make a doorbell");
+    }
+    (void)close(ends[1]);
+    /* A user has few pages for pipes; what has more than it needs takes them from others. */
+    (void)fcntl(ends[0], F_SETPIPE_SZ, BELL_BYTES);
+    sl_err err = bell_open(ends[0], fd, why);
+    if (err != SL_OK) {
+        (void)close(ends[0]);
+        return err;
+    }
+    *others_fd = ends[0];
+    return SL_OK;
+}
+
 /* ----------------------------------------------- offering */
 
 /* Gives *memory_fd: zeros of the right size that cannot shrink under who maps it (no SIGBUS). */
@@ -257,22 +307,22 @@ static sl_err lane_make(struct sl_lane *lane, const char *name, uint64_t ring_by
         return sl_fail_os(why, errno, "getrandom");
     }
     lane->token = offer.token;
-    lane->doorbell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    lane->peer_bell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (lane->doorbell_fd < 0 || lane->peer_bell_fd < 0) {
-        return sl_fail_os(why, errno, "eventfd");
-    }
-    int memory_fd = -1;
-    sl_err err = memory_make(ring_bytes, &memory_fd, why);
+    int fds[FD_COUNT] = {-1, -1, -1};
+    sl_err err = bell_make(&lane->doorbell_fd, &fds[FD_OFFERERS_BELL], why);
     if (err == SL_OK) {
-        const int fds[FD_COUNT] = {[FD_MEMORY] = memory_fd,
-                                   [FD_OFFERERS_BELL] = lane->doorbell_fd,
-                                   [FD_ACCEPTORS_BELL] = lane->peer_bell_fd};
-        err = lane_map(lane, memory_fd, ring_bytes, true, why);
-        if (err == SL_OK) {
-            err = offer_send(lane, &offer, fds, why);
-        }
-        (void)close(memory_fd); /* the mappings hold the memory */
+        err = bell_make(&lane->peer_bell_fd, &fds[FD_ACCEPTORS_BELL], why);
+    }
+    if (err == SL_OK) {
+        err = memory_make(ring_bytes, &fds[FD_MEMORY], why);
+    }
+    if (err == SL_OK) {
+        err = lane_map(lane, fds[FD_MEMORY], ring_bytes, true, why);
+    }
+    if (err == SL_OK) {
+        err = offer_send(lane, &offer, fds, why);
+    }
+    for (int i = 0; i < FD_COUNT; i++) {
+        fd_close(&fds[i]); /* the mappings hold the memory */
     }
     return err;
 }
@@ -336,19 +386,6 @@ sl_err sl_lane_accept(struct sl_lane *lane, int listen_fd)
     }
     lane->socket_fd = fd;
     return SL_OK;
-}
-
-/* Another kind of descriptor could block who rings it, or worse. */
-static bool is_doorbell(int fd)
-{
-    static const char wanted[] = "anon_inode:[eventfd]";
-    char link[32];
-    char kind[64];
-    (void)snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-    ssize_t length = readlink(link, kind, sizeof(kind));
-    int flags = fcntl(fd, F_GETFL);
-    return length == (ssize_t)strlen(wanted) && memcmp(kind, wanted, strlen(wanted)) == 0 &&
-           flags >= 0 && (flags & O_NONBLOCK) != 0;
 }
 
 /* Memory that can change its size would kill who reads behind its end. */
@@ -416,11 +453,14 @@ sl_err sl_lane_take_offer(struct sl_lane *lane, struct sl_error *why)
         err = lane_map(lane, fds[FD_MEMORY], offer.ring_bytes, false, why);
     }
     if (err == SL_OK) {
+        err = bell_open(fds[FD_OFFERERS_BELL], &lane->peer_bell_fd, why);
+    }
+    if (err == SL_OK) {
+        err = bell_open(fds[FD_ACCEPTORS_BELL], &lane->doorbell_fd, why);
+    }
+    if (err == SL_OK) {
         memcpy(lane->name, offer.name, sizeof(lane->name));
         lane->token = offer.token;
-        lane->peer_bell_fd = fds[FD_OFFERERS_BELL];
-        lane->doorbell_fd = fds[FD_ACCEPTORS_BELL];
-        fds[FD_OFFERERS_BELL] = fds[FD_ACCEPTORS_BELL] = -1;
     }
     for (int i = 0; i < FD_COUNT; i++) {
         fd_close(&fds[i]);
@@ -451,8 +491,19 @@ bool sl_lane_holds(const struct sl_lane *lane)
 
 void sl_lane_ring(const struct sl_lane *lane)
 {
-    const uint64_t one = 1;
-    /* A full counter means that it rang often enough; a sleeper looks again by itself anyway. */
+    const char one = 1;
+    /* A full pipe means that it rang often enough; a sleeper looks again by itself anyway. */
     ssize_t written = write(lane->peer_bell_fd, &one, sizeof(one));
     (void)written;
+}
+
+void sl_lane_rung(struct sl_lane *lane)
+{
+    char bytes[BELL_BYTES];
+    /* Each ring is an event, also of a pipe that is not empty: to read each would be a call more. */
+    if (++lane->rung >= RINGS_AT_ONCE) {
+        lane->rung = 0;
+        ssize_t taken = read(lane->doorbell_fd, bytes, sizeof(bytes));
+        (void)taken;
+    }
 }

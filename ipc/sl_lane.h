@@ -1,5 +1,5 @@
 /* ipc/sl_lane.h - a fast lane between two processes of this node: two rings in a sealed memfd, one
- * each way, two doorbells (eventfd), and the socket over which they were handed over.
+ * each way, two doorbells (pipes), and the socket over which they were handed over.
  *
  * The offerer, which takes the first step, makes all of it and connects to the other's socket
  * RUNTIME_DIR/NAME.attach. It sends one message with its name, the protocol version and three
@@ -7,15 +7,17 @@
  * size, maps the memory and answers. The socket then stays open and silent: its end is how each
  * side learns of the other's death.
  *
- * Nothing here blocks, and every byte that comes from the other side is hostile. One trust is left,
- * as everywhere within a uid: a process that shares an eventfd could make it blocking, fill it, and
- * so stop the one that rings it. One thread. */
+ * Nothing here blocks, and every byte that comes from the other side is hostile. No open file is
+ * shared but the memory: each side opens the pipes anew, so that nobody else's O_NONBLOCK is what
+ * its calls wait by. (An eventfd cannot be opened anew: who cleared its O_NONBLOCK and filled its
+ * counter stopped whoever rang it.) One thread. */
 #ifndef SL_LANE_H
 #define SL_LANE_H
 
 #include "ipc/sl_queue.h"
 
-#define SL_LANE_VERSION    1u
+/* 1 had eventfds as doorbells. Between two versions ZeroMQ carries all. */
+#define SL_LANE_VERSION    2u
 #define SL_LANE_NAME_BYTES 32u
 
 struct sl_lane {
@@ -26,8 +28,9 @@ struct sl_lane {
     void *memory;                  /* NULL: not mapped (yet) */
     uint64_t memory_bytes;
     int socket_fd;    /* -1: none. Readable: something to take, or the end */
-    int doorbell_fd;  /* we sleep on it; edge-triggered, never read */
+    int doorbell_fd;  /* we sleep on it; edge-triggered */
     int peer_bell_fd; /* the other side sleeps on it */
+    uint32_t rung;    /* since our doorbell was emptied */
     bool stands;      /* both sides have said yes */
     uint32_t pid;     /* of the process that connected to us; 0: we connected */
 };
@@ -66,5 +69,7 @@ sl_err sl_lane_confirm(struct sl_lane *lane, sl_err code);
 bool sl_lane_holds(const struct sl_lane *lane);
 /* Rings the other side's doorbell. */
 void sl_lane_ring(const struct sl_lane *lane);
+/* Our own doorbell rang: now and then it is emptied. */
+void sl_lane_rung(struct sl_lane *lane);
 
 #endif

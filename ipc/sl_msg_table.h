@@ -383,6 +383,8 @@
     F(BOOL, tail_first, 0, 1,                                                \
       "the items are a chain, head first: the tail is the older one in LRU") \
     L(items, claim, SL_BATCH_MAX, "reservations whose bytes are in place")
+/* Without items: all that was granted to the op, and is not committed; its writers have not begun.
+ * What of it still waits for space ends unanswered. An older registrar ends nothing by it. */
 #define SL_BODY_ABORT(F, L) L(items, claim, SL_BATCH_MAX, "reservations whose writer has stopped")
 /* swapper -> registrar: bytes that it has loaded; nobody shall read them again */
 #define SL_BODY_DAMAGED(F, L) \

@@ -36,7 +36,7 @@ static bool process_is_shared(const struct coordinator *self, const struct co_en
 {
     for (uint32_t i = 0; i < self->engine_max; i++) {
         const struct co_engine *other = &self->engines[i];
-        if (other != engine && other->state == CO_ENGINE_KNOWN && !other->team &&
+        if (other != engine && other->state == CO_ENGINE_KNOWN && !other->team && !other->stale &&
             sl_proc_id_equal(other->proc, engine->proc)) {
             return true;
         }
@@ -126,7 +126,7 @@ void co_engine_release(struct co_op *op)
     }
     SL_ASSERT(engine->ops > 0);
     if (--engine->ops == 0 && engine->stale) {
-        engine_clear(engine); /* of a team: its processes are not watched here */
+        engine_clear(engine); /* nobody watches its process on its behalf */
     }
 }
 
@@ -354,7 +354,8 @@ void co_engine_answered(struct coordinator *self, uint32_t index, const struct s
     }
 }
 
-static void engine_died(struct coordinator *self, struct co_engine *engine)
+/* Ends what is under way for it. */
+static void engine_ops_end(struct coordinator *self, const struct co_engine *engine, bool gone)
 {
     struct co_op *newer = NULL;
     for (struct co_op *op = self->active_first; op != NULL; op = newer) {
@@ -362,35 +363,69 @@ static void engine_died(struct coordinator *self, struct co_engine *engine)
         if (op->engine != engine) {
             continue;
         }
-        op->client_gone = true;
-        if (!op->answered) {
-            co_reason(op, "the engine's process %u is gone", engine->proc.pid);
-            co_op_end(self, op, SL_ERR_PEER_DIED);
+        op->client_gone = op->client_gone || gone;
+        if (op->answered) {
+            continue;
         }
+        if (gone) {
+            co_reason(op, "the engine's process %u is gone", engine->proc.pid);
+        } else {
+            co_reason(op, "engine %" PRIu64 " has ended", engine->id);
+        }
+        co_op_end(self, op, gone ? SL_ERR_PEER_DIED : SL_ERR_STALE);
     }
+}
+
+static void engine_died(struct coordinator *self, struct co_engine *engine)
+{
+    engine_ops_end(self, engine, true);
     sl_metric_add(self->env->metrics, self->metric.client_died_count, 1);
     if (engine->ops == 0) {
         co_engine_forget(self, engine);
     }
 }
 
+/* Its memory is none of ours any more: what is under way ends now, not by its deadline, and is
+ * fenced like any op that ends early. */
+static void engine_ended(struct coordinator *self, struct co_engine *engine)
+{
+    engine_ops_end(self, engine, false);
+    if (engine->ops == 0) {
+        co_engine_forget(self, engine);
+        return;
+    }
+    if (!process_is_shared(self, engine)) {
+        self->env->ops->unwatch(self->env, engine->proc);
+    }
+    engine->stale = true; /* until the last op is fenced; its number is not found any more */
+}
+
 /* A rank of a team has memory no more that we know of. The next op asks for the team anew, instead of
  * the swapper. */
+static void member_ended(struct co_engine *engine)
+{
+    engine->stale = true;
+    if (engine->ops == 0) {
+        engine_clear(engine);
+    }
+}
+
 void co_engine_over(struct coordinator *self, const struct sl_msg *msg)
 {
     uint64_t id = msg->body.engine_over.engine_id;
     for (uint32_t i = 0; i < self->engine_max; i++) {
         struct co_engine *engine = &self->engines[i];
         bool has = false;
-        for (uint32_t rank = 0; rank < engine->world; rank++) {
-            has |= engine->members[rank] == id;
-        }
-        if (engine->state != CO_ENGINE_KNOWN || !engine->team || !has) {
+        if (engine->state != CO_ENGINE_KNOWN || engine->stale) {
             continue;
         }
-        engine->stale = true;
-        if (engine->ops == 0) {
-            engine_clear(engine);
+        for (uint32_t rank = 0; engine->team && rank < engine->world; rank++) {
+            has |= engine->members[rank] == id;
+        }
+        if (has) {
+            member_ended(engine);
+        } else if (!engine->team && engine->id == id) {
+            engine_ended(self, engine);
         }
     }
     sl_reply_code(self->env, msg, SL_OK, NULL);

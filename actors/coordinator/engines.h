@@ -33,7 +33,7 @@ struct co_engine {
     bool team;                      /* one process a rank: none of them is watched here */
     uint64_t pull_again_ns;         /* its pools were none that can be pulled into; 0: not so */
     uint64_t push_again_ns;         /* nor pushed from or into */
-    bool stale;                     /* of a team: a rank is gone, the next op asks for it anew */
+    bool stale; /* it has ended, or a rank of its team: the next op asks for it anew */
     char model[33];
     char key_format[32];
     char seed[256];

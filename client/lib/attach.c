@@ -2,6 +2,7 @@
  * node. */
 #include "client/lib/gpu.h"
 #include "client/lib/lend.h"
+#include "client/lib/lent.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -393,14 +394,19 @@ void sl_client_close(struct sl_client **client)
     if (gone->mailbox != NULL && sl_client_is_ours(gone)) {
         sl_lends_end(gone);
         sl_client_contributions_end(gone);
+        sl_client_lent_settle(gone);
         grants_give_back(gone);
     }
     sl_lends_close(&gone->lends);
     sl_mailbox_close(&gone->mailbox);
     sl_codec_destroy(&gone->codec);
     for (uint32_t i = 0; i < gone->attachment_count; i++) {
-        sl_attachment_close(gone->attachments[i]);
+        /* What a GPU may still touch stays pinned and mapped, to the end of the process. */
+        if (!sl_client_lent_in(gone, gone->attachments[i])) {
+            sl_attachment_close(gone->attachments[i]);
+        }
     }
+    sl_client_lent_free(gone);
     sl_client_ends_close(gone);
     if (gone->kick_fd >= 0) {
         (void)close(gone->kick_fd);

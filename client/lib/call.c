@@ -10,6 +10,7 @@
  * - A thread that leaves while nobody polls wakes one of those that wait, which polls from then on.
  */
 #include "client/lib/internal.h"
+#include "client/lib/lent.h"
 #include "runtime/sl_backoff.h"
 
 #include <errno.h>
@@ -31,6 +32,7 @@
 /* What waking up and returning take: whoever has two seconds has its answer before they are over.
  */
 #define RETURN_MARGIN_NS_MAX (10 * SL_NS_PER_MS)
+#define ABORT_NS             SL_NS_PER_S /* of one that is sent without waiting for its answer */
 #define MAILBOX_FDS_MAX      16
 #define PUMP_FRAMES_MAX      1024u
 #define LOG_LINES_PER_S      10u
@@ -131,13 +133,6 @@ static void call_end(struct sl_client *client, struct sl_client_call *call)
     call_wake(client, call);
 }
 
-static void give_up(struct sl_client *client, const struct sl_client_call *call)
-{
-    if (call->msg.type == SL_MSG_RESERVE && call->ever_sent) {
-        client->given_up[client->given_up_next++ % SL_CLIENT_GIVEN_UP_MAX] = call->seq;
-    }
-}
-
 static uint64_t wire_budget(uint64_t now_ns, uint64_t deadline_ns)
 {
     uint64_t left = sl_budget_ns(now_ns, deadline_ns);
@@ -159,6 +154,19 @@ static sl_err frame_send(struct sl_client *client, const char *to, struct sl_msg
     }
     err = sl_mailbox_send(client->mailbox, to, frame, length_bytes, false);
     return err == SL_OK ? SL_OK : sl_fail(why, err, "%s: %s", to, sl_err_text(err));
+}
+
+/* Nobody will fill what the call may yet be granted. Said at once, behind the request: where that was
+ * granted already, or lies unread with a registrar that was stopped, its keys are free with this.
+ * What gets lost is said again when the grants come, or ends by the reservations' time. */
+static void give_up(struct sl_client *client, const struct sl_client_call *call)
+{
+    if (call->msg.type == SL_MSG_RESERVE && call->ever_sent) {
+        struct sl_msg abort = {
+            .type = SL_MSG_ABORT, .op_id = call->msg.op_id, .trace_id = call->msg.trace_id};
+        client->given_up[client->given_up_next++ % SL_CLIENT_GIVEN_UP_MAX] = call->seq;
+        (void)frame_send(client, call->to, &abort, client->next_seq++, ABORT_NS, NULL);
+    }
 }
 
 /* Sends or sends again. A peer that is away or full is tried again; what cannot be encoded ends the
@@ -249,10 +257,12 @@ static void call_expired(struct sl_client *client, struct sl_client_call *call)
     call_end(client, call);
 }
 
-/* An answer to a reserve that nobody waits for any more: what it grants goes back. */
+/* An answer to a reserve that nobody waits for any more: what it grants goes back, at once and with
+ * the next call, which is sure to be answered. */
 static void late_grants(struct sl_client *client, const struct sl_msg *reply)
 {
     bool known = false;
+    uint32_t first = client->orphan_count;
     for (uint32_t i = 0; i < SL_CLIENT_GIVEN_UP_MAX && !known; i++) {
         known = client->given_up[i] == reply->reply_to;
         if (known) {
@@ -266,6 +276,12 @@ static void late_grants(struct sl_client *client, const struct sl_msg *reply)
             client->orphans[client->orphan_count++] =
                 (struct sl_item_claim){.ref = grant->ref, .generation = grant->generation};
         }
+    }
+    if (client->orphan_count > first) {
+        struct sl_msg abort = {.type = SL_MSG_ABORT};
+        abort.body.abort.items.at = &client->orphans[first];
+        abort.body.abort.items.count = client->orphan_count - first;
+        (void)frame_send(client, "registrar", &abort, client->next_seq++, ABORT_NS, NULL);
     }
 }
 
@@ -287,6 +303,10 @@ static void dispatch(struct sl_client *client, const char *from, const struct sl
         return;
     }
     call->code = reply->code;
+    if (reply->code == SL_ERR_UNREACHABLE && strcmp(from, "registrar") == 0) {
+        call->unknown = true; /* another than the one that we greeted */
+        client->greeted_generation = 0;
+    }
     if (reply->code != SL_OK) {
         bool worded = reply->text.length > 0 && reply->text.at != NULL;
         (void)sl_fail(&call->why, reply->code, "%s",
@@ -659,6 +679,9 @@ sl_err sl_client_greet(struct sl_client *client, uint64_t deadline_ns, struct sl
     if (err != SL_OK) {
         return err;
     }
+    if (atomic_load_explicit(&client->lent_count, memory_order_relaxed) != 0) {
+        sl_client_lent_settle(client);
+    }
     struct sl_attachment *at = sl_client_attachment(client);
     struct sl_arena *arena = atomic_load_explicit(&at->arenas[0], memory_order_acquire);
     uint64_t boot_generation = arena == NULL ? 0 : sl_arena_boot_generation(arena);
@@ -705,7 +728,12 @@ sl_err sl_client_greet(struct sl_client *client, uint64_t deadline_ns, struct sl
 
 sl_err sl_client_ask(struct sl_client *client, struct sl_client_call *call, struct sl_error *why)
 {
+    sl_err err = SL_OK;
     call->to = "registrar";
-    sl_err err = sl_client_greet(client, call->deadline_ns, why);
-    return err == SL_OK ? sl_client_call(client, call, why) : err;
+    do { /* once more where the node was replaced in between: nothing was done by then */
+        call->unknown = false;
+        err = sl_client_greet(client, call->deadline_ns, why);
+        err = err == SL_OK ? sl_client_call(client, call, why) : err;
+    } while (call->unknown && sl_clock_monotonic_ns() < call->deadline_ns);
+    return err;
 }

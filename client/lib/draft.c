@@ -4,6 +4,7 @@
  * keeps the bytes for us until we say that we are done, or die: a late write harms nobody, and the
  * commit is refused. */
 #include "client/lib/draft.h"
+#include "client/lib/lent.h"
 #include "client/lib/put.h"
 
 #include <inttypes.h>
@@ -12,6 +13,20 @@
 
 #define CLAIM_FRAME_BYTES 64u
 #define ENVELOPE_BYTES    4096u
+
+/* Of a draft that ends while a GPU may write to it. */
+static void draft_lend(const struct sl_draft *draft)
+{
+    struct sl_client_lending lending = {
+        .at = draft->at, .claim = {.ref = draft->ref, .generation = draft->generation}};
+    for (int i = 0; i < SL_GPUS_MAX; i++) {
+        lending.gpu = i;
+        lending.lent_count = atomic_load_explicit(&draft->lent_counts[i], memory_order_relaxed);
+        if (lending.lent_count != 0) {
+            sl_client_lend_extent(draft->client, &lending);
+        }
+    }
+}
 
 static void draft_free(struct sl_draft *draft)
 {
@@ -77,7 +92,9 @@ static sl_err begin_all(struct put *put, uint32_t count, struct sl_draft **draft
             }
         }
         if (put->item_count > 0) {
-            err = begin_share(put, drafts);
+            do { /* once more where the node was replaced meanwhile */
+                err = begin_share(put, drafts);
+            } while (err == SL_ERR_BUSY && sl_clock_monotonic_ns() < put->deadline_ns);
         }
         first += share;
     }
@@ -201,6 +218,8 @@ sl_err sl_draft_write(struct sl_draft *draft, const struct sl_piece *pieces, uin
                                            .deadline_ns = sl_client_deadline(draft->client, 0)};
         err = sl_gpu_copies_run(&copies, &order, why);
         if (copies.lent) {
+            atomic_store_explicit(&draft->lent_counts[copies.lent_gpu], copies.lent_count,
+                                  memory_order_relaxed);
             atomic_store_explicit(&draft->lent, true, memory_order_relaxed);
         }
     }
@@ -280,6 +299,7 @@ static uint32_t ending_claims(struct sl_draft **drafts, uint32_t count, const st
         struct sl_item_claim claim = {.ref = draft->ref, .generation = draft->generation};
         draft->ending = true;
         if (atomic_load_explicit(&draft->lent, memory_order_relaxed)) {
+            draft_lend(draft);
             ending->codes[i] = SL_ERR_DEVICE;
             continue;
         }
@@ -342,8 +362,10 @@ void sl_draft_drop(struct sl_draft **draft)
     if (gone == NULL) {
         return;
     }
-    if (sl_client_is_ours(gone->client) &&
-        !atomic_load_explicit(&gone->lent, memory_order_relaxed)) {
+    bool lent = atomic_load_explicit(&gone->lent, memory_order_relaxed);
+    if (sl_client_is_ours(gone->client) && lent) {
+        draft_lend(gone);
+    } else if (sl_client_is_ours(gone->client)) {
         const struct sl_item_claim claim = {.ref = gone->ref, .generation = gone->generation};
         struct sl_msg msg = {.type = SL_MSG_ABORT};
         msg.body.abort.items.at = &claim;

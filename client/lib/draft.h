@@ -2,6 +2,7 @@
 #ifndef SL_CLIENT_LIB_DRAFT_H
 #define SL_CLIENT_LIB_DRAFT_H
 
+#include "client/lib/gpu.h"
 #include "client/lib/pieces.h"
 
 struct draft_range {
@@ -15,8 +16,11 @@ struct sl_draft {
     uint32_t arena;
     uint64_t length_bytes;
     uint64_t ref, generation;
-    bool ending;       /* in a commit */
-    _Atomic bool lent; /* a GPU may write to it for ever: it is neither committed nor given back */
+    bool ending; /* in a commit */
+    /* A GPU did not end its copies in time: it is not committed, and given back when they have. By
+     * GPU: the last such time (sl_gpu_copies), 0: none. */
+    _Atomic bool lent;
+    _Atomic uint64_t lent_counts[SL_GPUS_MAX];
     pthread_mutex_t lock; /* ranges and states; hashes is set once, under it */
     struct draft_range *ranges;
     uint32_t range_count, range_room;

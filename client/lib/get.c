@@ -3,6 +3,7 @@
 #include "client/lib/cold.h"
 #include "client/lib/internal.h"
 #include "client/lib/lend.h"
+#include "client/lib/lent.h"
 #include "client/lib/pieces.h"
 #include "runtime/sl_array.h"
 
@@ -102,11 +103,25 @@ void sl_client_keys_look(const struct sl_object_key *keys, uint32_t count, struc
     }
 }
 
-/* Into pieces of which some lie in device memory. */
-static sl_err scatter_on_device(const struct wanted *want, unsigned char *from,
-                                const struct sl_arena *arena, uint64_t length_bytes,
-                                struct sl_error *why)
+/* Copies from this value did not end in time: where it still stands it stays, until they have. */
+static void lend(struct sl_client *client, struct sl_attachment *at, const struct sl_entry *entry,
+                 const struct sl_gpu_copies *copies)
 {
+    struct sl_client_lending lending = {
+        .at = at, .gpu = copies->lent_gpu, .lent_count = copies->lent_count};
+    if (copies->lent && at->pins != NULL &&
+        sl_pins_take(at->pins, at->view, entry, &lending.pin) == SL_OK) {
+        sl_client_lend_extent(client, &lending);
+    }
+}
+
+/* Into pieces of which some lie in device memory. */
+static sl_err scatter_on_device(struct sl_client *client, struct sl_attachment *at,
+                                const struct sl_entry *entry, const struct wanted *want,
+                                unsigned char *from, struct sl_error *why)
+{
+    const struct sl_arena *arena = sl_client_arena(at, entry->extent.arena);
+    uint64_t length_bytes = entry->extent.length_bytes;
     struct sl_gpu_copies now = {0};
     struct sl_gpu_copies *copies = want->later != NULL ? want->later : &now;
     uint32_t before = copies->count;
@@ -117,6 +132,7 @@ static sl_err scatter_on_device(const struct wanted *want, unsigned char *from,
         err = sl_fail(why, err, "get: %u pieces", want->piece_count);
     } else if (copies == &now) {
         err = sl_gpu_copies_run(copies, want->order, why);
+        lend(client, at, entry, copies);
     }
     sl_gpu_copies_free(&now);
     return err;
@@ -137,8 +153,7 @@ static sl_err copy_out(struct sl_client *client, struct sl_attachment *at,
     void *from =
         sl_client_bytes(client, at, entry->extent.arena, entry->extent.offset_bytes, length_bytes);
     if (from != NULL && want->devices && sl_pieces_on_device(want->pieces, want->piece_count)) {
-        err = scatter_on_device(want, from, sl_client_arena(at, entry->extent.arena), length_bytes,
-                                why);
+        err = scatter_on_device(client, at, entry, want, from, why);
     } else if (from != NULL) {
         sl_pieces_scatter(want->pieces, want->piece_count, from, length_bytes);
     }
@@ -412,6 +427,7 @@ static void left_finish(const struct reading *reading, const struct left *left, 
     for (uint32_t i = 0; i < left->count; i++) {
         const struct left_item *it = &left->items[i];
         struct sl_entry entry = it->entry;
+        lend(reading->client, it->at, &entry, &left->copies);
         if (!sl_index_unchanged(it->at->view, &entry)) {
             reading->codes[it->item] = reading_read(reading, it->item, &entry);
         } else {

@@ -24,7 +24,7 @@ static struct {
     _Atomic unsigned long long loads; /* libraries that were loaded when we last looked */
     pthread_mutex_t lock;             /* present, the driver */
     pthread_mutex_t gpus_lock;
-    struct gpu *gpus[GPUS_MAX];
+    struct gpu *gpus[SL_GPUS_MAX];
 } all = {.lock = PTHREAD_MUTEX_INITIALIZER, .gpus_lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- whether there is one ---- */
@@ -97,7 +97,7 @@ sl_err gpu_failed(struct sl_error *why, sl_cu_result result, const char *doing)
 static struct gpu *gpu_of(int number)
 {
     struct gpu *gpu = NULL;
-    if (number < 0 || number >= GPUS_MAX) {
+    if (number < 0 || number >= SL_GPUS_MAX) {
         return NULL;
     }
     pthread_mutex_lock(&all.gpus_lock);
@@ -175,7 +175,7 @@ static bool others_stuck(const struct gpu *gpu)
 {
     bool stuck = false;
     pthread_mutex_lock(&all.gpus_lock);
-    for (int i = 0; i < GPUS_MAX; i++) {
+    for (int i = 0; i < SL_GPUS_MAX; i++) {
         stuck |= all.gpus[i] != NULL && all.gpus[i] != gpu && all.gpus[i]->stuck;
     }
     pthread_mutex_unlock(&all.gpus_lock);
@@ -277,7 +277,11 @@ sl_err gpu_run(int number, struct gpu_job *job, void *event, struct sl_error *wh
         return err;
     }
     err = gpu_pipe_run(gpu, job, why);
-    job->copies->lent = gpu->stuck;
+    if (gpu->stuck) {
+        job->copies->lent = true;
+        job->copies->lent_gpu = number;
+        job->copies->lent_count = atomic_fetch_add(&gpu->stuck_count, 1) + 1;
+    }
     if (err != SL_OK && !gpu->stuck) {
         gpu_reset(gpu);
     }
@@ -286,6 +290,27 @@ sl_err gpu_run(int number, struct gpu_job *job, void *event, struct sl_error *wh
     err = err == SL_OK ? left : err;
     pthread_mutex_unlock(&gpu->lock);
     return err;
+}
+
+bool sl_gpu_lent(int number, uint64_t lent_count)
+{
+    struct gpu *gpu = gpu_of(number);
+    sl_cu_context before = NULL;
+    if (gpu == NULL || atomic_load(&gpu->stuck_count) != lent_count || !gpu->stuck) {
+        return false; /* it was used since: all had ended by then */
+    }
+    if (pthread_mutex_trylock(&gpu->lock) != 0) {
+        return true;
+    }
+    int mode = sl_cuda_relax(&sl_gpu_driver);
+    if (gpu->stuck && gpu->context != NULL && sl_gpu_driver.context_push(gpu->context) == 0) {
+        gpu->stuck = !gpu_pipe_ended(gpu, 0);
+        (void)sl_gpu_driver.context_pop(&before);
+    }
+    sl_cuda_restore(&sl_gpu_driver, mode);
+    bool lent = gpu->stuck && atomic_load(&gpu->stuck_count) == lent_count;
+    pthread_mutex_unlock(&gpu->lock);
+    return lent;
 }
 
 /* ---- ends ---- */
@@ -313,7 +338,7 @@ static void unpin_here(struct gpu *gpu, struct unpinning *what)
 /* Does it in the context of each device that was used. */
 static void each_gpu(void (*visit)(struct gpu *gpu, struct unpinning *what), struct unpinning *what)
 {
-    for (int i = 0; i < GPUS_MAX; i++) {
+    for (int i = 0; i < SL_GPUS_MAX; i++) {
         sl_cu_context before = NULL;
         pthread_mutex_lock(&all.gpus_lock);
         struct gpu *gpu = all.gpus[i];
@@ -359,7 +384,7 @@ void sl_gpu_end(void)
     }
     int mode = sl_cuda_relax(&sl_gpu_driver);
     unpin(NULL);
-    for (int i = 0; i < GPUS_MAX; i++) {
+    for (int i = 0; i < SL_GPUS_MAX; i++) {
         if (all.gpus[i] != NULL) {
             gpu_close(all.gpus[i]);
             pthread_mutex_destroy(&all.gpus[i]->lock);

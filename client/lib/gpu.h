@@ -16,6 +16,7 @@ struct sl_driver *sl_gpu_joined(void);
 /* Where `at` lies, as the driver knows it: plain, pinned or device memory (*gpu: which one). */
 enum sl_place sl_gpu_place(const void *at, int *gpu);
 
+#define SL_GPUS_MAX     16
 #define SL_GPU_NO_VALUE UINT32_MAX
 struct sl_gpu_copy {
     unsigned char *host; /* in the arena */
@@ -42,9 +43,14 @@ struct sl_gpu_copies {
     uint32_t count, room, value_count, value_room;
     uint64_t hash_count, hash_room;
     /* Out of a run: the GPU may still write to or read from the host memory of these copies. What
-     * holds that memory for this process must not be given back. */
+     * holds that memory for this process must not be given back before sl_gpu_lent says so. */
     bool lent;
+    int lent_gpu;
+    uint64_t lent_count; /* from 1 on */
 };
+/* Whether that GPU may still touch what was lent to it then. Never waits: where another thread is
+ * at that GPU, it may. Any thread. */
+bool sl_gpu_lent(int gpu, uint64_t lent_count);
 /* The copies that are added from here on belong to a value; they come in its order. Errors:
  * SL_ERR_NO_MEMORY. */
 sl_err sl_gpu_copies_value(struct sl_gpu_copies *copies, const unsigned char *host,

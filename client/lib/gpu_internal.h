@@ -8,7 +8,6 @@
 #include "cuda/sl_crossover.h"
 #include "cuda/sl_kernels.h"
 
-#define GPUS_MAX   16
 #define GPU_HALVES 2u
 /* 0.16 ms of PCIe 5: calls of the driver for the next half take less. Two of them are the device
  * memory that the engine lends. */
@@ -56,6 +55,7 @@ struct gpu {
     bool host_pointers;    /* pinned memory has one address for both */
     bool batch_works;
     _Atomic bool stuck; /* copies did not end by their deadline; read without the lock, too */
+    _Atomic uint64_t stuck_count; /* how often that came about */
     enum gpu_thing kernels;
     struct sl_kernels code;
     uint32_t capability;     /* 90: sm_90 */

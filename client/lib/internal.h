@@ -79,6 +79,7 @@ struct sl_client_call {
     /* state */
     uint64_t seq, began_ns, next_send_ns, retry_ns;
     bool ever_sent, silenced, done;
+    bool unknown;      /* the registrar answered that it has not heard of us */
     bool sent_again;   /* so two processes may have taken it, one after the other, when ... */
     uint64_t connects; /* ... connections came to stand since it was first sent */
     struct sl_op *op;  /* whose end is told (ends.c), once; NULL: of none */
@@ -106,6 +107,8 @@ struct sl_client {
     _Atomic uint64_t checked_ns; /* when the node's files were last compared with the mapped ones */
     _Atomic uint64_t gone_ns;    /* since when there are none; 0: they are there */
 
+    _Atomic uint32_t lent_count; /* entries of lent */
+
     pthread_mutex_t lock; /* all below */
     bool polling;         /* a thread waits at the descriptors, without the lock, */
     const struct sl_client_call *polled_for; /* for this call, */
@@ -128,6 +131,8 @@ struct sl_client {
     uint32_t given_up_next;
     struct sl_item_claim *orphans; /* grants nobody will fill: to be aborted */
     uint32_t orphan_count;
+    struct sl_client_lent *lent; /* extents that a GPU may still touch (lent.h) */
+    bool lent_settling;          /* a thread looks which of them have ended */
     struct sl_ahead_class ahead[SL_AHEAD_CLASSES];
     _Atomic bool ahead_refused; /* the registrar does not know PUBLISH */
     struct sl_pool *pools;      /* that this client has */

@@ -4,6 +4,7 @@
  * What is there already is seen in the index and costs no message. Values of a size that was put a
  * moment ago go into extents granted ahead of use: fill, publish. */
 #include "client/lib/put.h"
+#include "client/lib/lent.h"
 #include "runtime/sl_backoff.h"
 
 #include <inttypes.h>
@@ -86,6 +87,17 @@ static void grants_taken(void *context, const struct sl_msg *reply)
     }
 }
 
+sl_err sl_put_call(struct put *put, struct sl_client_call *call)
+{
+    call->to = "registrar";
+    call->deadline_ns = put->deadline_ns;
+    call->context = put;
+    sl_err err = sl_client_call(put->client, call, put->why);
+    return err != SL_OK && call->unknown
+               ? sl_fail(put->why, SL_ERR_BUSY, "the node was replaced meanwhile")
+               : err;
+}
+
 static sl_err put_ask(struct put *put)
 {
     uint64_t total_bytes = 0;
@@ -101,10 +113,7 @@ static sl_err put_ask(struct put *put)
         };
         total_bytes += put_length(put, source);
     }
-    struct sl_client_call call = {.to = "registrar",
-                                  .deadline_ns = put->deadline_ns,
-                                  .answered = grants_taken,
-                                  .context = put};
+    struct sl_client_call call = {.answered = grants_taken};
     call.msg.type = SL_MSG_RESERVE;
     call.msg.op_id = sl_client_op_id(put->client);
     call.msg.body.reserve.wait = !put->at_once;
@@ -122,7 +131,7 @@ static sl_err put_ask(struct put *put)
     }
     call.msg.body.reserve.items.at = put->wants;
     call.msg.body.reserve.items.count = put->item_count;
-    return sl_client_call(put->client, &call, put->why);
+    return sl_put_call(put, &call);
 }
 
 /* The first of the batch comes first among equals: its value is the one that is kept. */
@@ -194,13 +203,16 @@ sl_err sl_put_reserve(struct put *put)
         return err;
     }
     /* Offsets are those of the memory of the registrar that answered: never written into that of an
-     * earlier one. */
+     * earlier one. It may know us by another thread. What it granted goes back, or the keys would be
+     * taken by ourselves until the reservations end. */
     err = sl_client_reattach(put->client, true, put->why);
-    if (err != SL_OK || sl_client_attachment(put->client) != before) {
-        return err != SL_OK ? err
-                            : sl_fail(put->why, SL_ERR_BUSY, "the node was replaced meanwhile");
+    if (err == SL_OK && sl_client_attachment(put->client) != before) {
+        err = sl_fail(put->why, SL_ERR_BUSY, "the node was replaced meanwhile");
     }
-    return SL_OK;
+    if (err != SL_OK) {
+        put_abandon(put);
+    }
+    return err;
 }
 
 void sl_put_spoilt(struct put *put, struct put_item *item, sl_err code)
@@ -272,8 +284,16 @@ static void put_fill_later(struct put *put)
         if (err == SL_OK) {
             item_claim(put, i, put->copies.values[item->value].digest);
         } else if (put->copies.lent) {
-            /* The GPU may write there yet: neither claim nor pin is given back while this process
-             * lives, so that nobody else gets the extent. */
+            /* The GPU may write there yet: neither claim nor pin is given back before it has ended,
+             * so that nobody else gets the extent. */
+            const struct sl_client_lending lending = {
+                .at = put->at,
+                .pin = item->pin,
+                .claim = {.ref = item->ref, .generation = item->generation},
+                .gpu = put->copies.lent_gpu,
+                .lent_count = put->copies.lent_count};
+            sl_client_lend_extent(put->client, &lending);
+            item->pin = 0;
             item->code = (uint64_t)err;
         } else {
             sl_put_spoilt(put, item, err);
@@ -330,14 +350,11 @@ static sl_err put_commit(struct put *put)
         return SL_OK;
     }
     sl_put_unanswered(put);
-    struct sl_client_call call = {.to = "registrar",
-                                  .deadline_ns = put->deadline_ns,
-                                  .answered = commit_taken,
-                                  .context = put};
+    struct sl_client_call call = {.answered = commit_taken};
     call.msg.type = SL_MSG_COMMIT;
     call.msg.body.commit.items.at = put->claims;
     call.msg.body.commit.items.count = put->claim_count;
-    sl_err err = sl_client_call(put->client, &call, put->why);
+    sl_err err = sl_put_call(put, &call);
     if (err != SL_OK) { /* perhaps it was committed: then the registrar refuses to abort it */
         sl_client_orphan(put->client, put->claims, put->claim_count);
     }

@@ -72,6 +72,9 @@ sl_err sl_put_check_length(const struct put *put, uint64_t length_bytes);
 sl_err sl_put_take_terms(struct put *put, const struct sl_terms *terms);
 /* How many of the keys from first on go into one message. */
 uint32_t sl_put_share(const struct put *put, uint32_t first, uint32_t count);
+/* A request of the round to the registrar; answered is set. Errors: SL_ERR_BUSY (the node was
+ * replaced meanwhile: nothing was done), those of a call. */
+sl_err sl_put_call(struct put *put, struct sl_client_call *call);
 /* Asks for room for the items of this round: their codes, and where. Errors: SL_ERR_BUSY (the node
  * was replaced meanwhile), SL_ERR_NO_MEMORY, those of a call. */
 sl_err sl_put_reserve(struct put *put);

@@ -78,10 +78,7 @@ static void publish_taken(void *context, const struct sl_msg *reply)
 /* Publishes what was filled, and asks for the extents of the next batch of this kind. */
 static sl_err put_publish(struct put *put)
 {
-    struct sl_client_call call = {.to = "registrar",
-                                  .deadline_ns = put->deadline_ns,
-                                  .answered = publish_taken,
-                                  .context = put};
+    struct sl_client_call call = {.answered = publish_taken};
     for (uint32_t i = 0; i < put->claim_count; i++) {
         uint64_t source = put->items[put->claim_items[i]].source;
         struct sl_object_key key = put_key(put, source);
@@ -99,7 +96,7 @@ static sl_err put_publish(struct put *put)
     call.msg.body.publish.ahead_bytes = put->space_bytes;
     call.msg.body.publish.items.at = put->publications;
     call.msg.body.publish.items.count = put->claim_count;
-    return sl_client_call(put->client, &call, put->why);
+    return sl_put_call(put, &call);
 }
 
 /* Ends what the round held: used up, still ours, or (unanswered) to be given back. */

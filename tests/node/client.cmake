@@ -2,6 +2,11 @@ add_executable(client_probe ${CMAKE_CURRENT_LIST_DIR}/client_probe.c)
 target_link_libraries(client_probe PRIVATE sl_flags sluice)
 set_target_properties(client_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 sl_node_test(object_api LABEL node SCRIPT node/object_api.py TIMEOUT 900)
+# Puts of several threads over the node's replacement.
+add_executable(putting_probe ${CMAKE_CURRENT_LIST_DIR}/putting_probe.c)
+target_link_libraries(putting_probe PRIVATE sl_flags sluice)
+set_target_properties(putting_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+sl_node_test(putting LABEL node SCRIPT node/putting_test.py TIMEOUT 600)
 # What a killed client held comes back.
 add_executable(death_probe ${CMAKE_CURRENT_LIST_DIR}/death_probe.c)
 target_link_libraries(death_probe PRIVATE sl_flags sluice)

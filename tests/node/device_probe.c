@@ -705,6 +705,148 @@ static void hangs(struct sl_client *client)
     CHECK(code == SL_ERR_DEVICE && sl_exists(client, key) == SL_ERR_NOT_FOUND);
 }
 
+#define STUCK_NS (SL_NS_PER_S / 2)
+
+struct stuck {
+    struct sl_client *client;
+    uint32_t number;
+    pthread_t thread;
+    uint64_t took_ns;
+    bool draft; /* else a put */
+};
+
+/* Ends with an error, soon after its deadline. */
+static void *stuck_run(void *at)
+{
+    struct stuck *stuck = at;
+    struct sl_error reason = {0};
+    char text[16];
+    (void)snprintf(text, sizeof text, "stuck/%u", stuck->number);
+    const struct sl_object_key key = key_of(text);
+    const struct sl_piece whole = {device, FORWARD, 0};
+    const struct sl_pieces item = {.key = key, .at = &whole, .count = 1};
+    const uint64_t length = FORWARD;
+    struct sl_draft *open = NULL;
+    sl_err code = SL_OK;
+    uint64_t begun_ns = sl_clock_monotonic_ns();
+    if (stuck->draft) {
+        CHECK(sl_draft_begin(stuck->client, &key, NULL, &length, 1, NULL, 0, &open, &code, STUCK_NS,
+                             &reason) == SL_OK &&
+              code == SL_OK);
+        code = sl_draft_write(open, &whole, 1, &reason);
+        sl_draft_drop(&open);
+    } else {
+        CHECK(sl_put_pieces(stuck->client, &item, 1, NULL, &code, STUCK_NS, &reason) == SL_OK);
+    }
+    stuck->took_ns = sl_clock_monotonic_ns() - begun_ns;
+    CHECK(code == SL_ERR_DEVICE || code == SL_ERR_TIMEOUT);
+    CHECK(strstr(reason.text, "device cuda: ") == reason.text);
+    return NULL;
+}
+
+/* So many threads write from a GPU that does nothing, some by drafts, some by extents granted ahead
+ * when `warm`. */
+static void stuck_threads(struct sl_client *client, uint32_t count)
+{
+    struct stuck all[8];
+    fake->hangs = true;
+    for (uint32_t i = 0; i < count; i++) {
+        all[i] = (struct stuck){.client = client, .number = i, .draft = i % 3 == 2};
+        CHECK(pthread_create(&all[i].thread, NULL, stuck_run, &all[i]) == 0);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        CHECK(pthread_join(all[i].thread, NULL) == 0);
+        CHECK(all[i].took_ns < WAIT_NS / 2);
+    }
+    CHECK(fake->undone > 0);
+}
+
+static void host_puts(struct sl_client *client, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        char text[16];
+        (void)snprintf(text, sizeof text, "host/%u", i);
+        CHECK(sl_put(client, key_of(text), host, FORWARD, WAIT_NS, &why) == SL_OK);
+    }
+}
+
+/* What a GPU may write to is taken until the copies are known to have ended, and free then. Says
+ * "over" after the last call; the test looks at how much is used, and ends it. */
+static void late(struct sl_client *client)
+{
+    const struct sl_piece whole = {device, FORWARD, 0};
+    for (uint32_t round = 0; round < 4; round++) {
+        host_puts(client, 8); /* this size is granted ahead from here on */
+        stuck_threads(client, 1u << round);
+        fake->hangs = false;
+        CHECK(put_one(client, "again", &whole, 1) == SL_OK);
+        drop(client, "again");
+        for (uint32_t i = 0; i < 8; i++) {
+            char text[16];
+            (void)snprintf(text, sizeof text, "host/%u", i);
+            drop(client, text);
+        }
+        CHECK(fake->undone == 0);
+    }
+    CHECK(sl_put(client, key_of("small"), "x", 1, WAIT_NS, &why) == SL_OK);
+    (void)printf("over\n");
+    (void)fflush(stdout);
+    (void)getchar();
+}
+
+/* What a GPU may still read from stays, too: says "held" when the value was removed meanwhile. */
+static void late_get(struct sl_client *client)
+{
+    const struct sl_piece whole = {device, FORWARD, 0};
+    const struct sl_pieces item = {.key = key_of("got"), .at = &whole, .count = 1};
+    const struct sl_pieces items[] = {item, item};
+    sl_err codes[2] = {SL_OK, SL_OK};
+    CHECK(sl_put(client, key_of("small"), "x", 1, WAIT_NS, &why) == SL_OK);
+    for (uint32_t count = 1; count <= 2; count++) { /* alone, and in a batch */
+        CHECK(sl_put(client, key_of("got"), host, FORWARD, WAIT_NS, &why) == SL_OK);
+        fake->hangs = true;
+        CHECK(sl_get_pieces(client, items, count, true, NULL, codes, STUCK_NS, &why) == SL_OK);
+        CHECK(codes[0] == SL_ERR_DEVICE && codes[count - 1] == SL_ERR_DEVICE);
+        drop(client, "got");
+        (void)printf("held\n");
+        (void)fflush(stdout);
+        (void)getchar();
+        fake->hangs = false;
+        CHECK(sl_put(client, key_of("small"), "x", 1, WAIT_NS, &why) == SL_OK);
+        (void)printf("over\n");
+        (void)fflush(stdout);
+        (void)getchar();
+    }
+}
+
+/* Also of a client that was closed meanwhile: its process lives, and so do the copies. */
+static void closed_while_it_hangs(struct sl_client *client)
+{
+    const struct sl_client_options options = {.api_version = SLUICE_API_VERSION,
+                                              .settings = settings};
+    const struct sl_piece whole = {device, FORWARD, 0};
+    struct sl_client *leaving = NULL;
+    CHECK(sl_client_open(&options, &leaving, &why) == SL_OK);
+    await_pinned(leaving, 1); /* from here on copies go straight into the arena */
+    host_puts(leaving, 8);
+    memset(device, 0xaa, FORWARD);
+    stuck_threads(leaving, 4);
+    sl_client_close(&leaving);
+    (void)sleep(5); /* twice reservation_ttl: what lies unused was taken back */
+    host_puts(client, MANY);
+    fake->hangs = false; /* what was on its way lands now */
+    CHECK(put_one(client, "again", &whole, 1) == SL_OK);
+    for (uint32_t i = 8; i < MANY; i++) {
+        char text[16];
+        (void)snprintf(text, sizeof text, "host/%u", i);
+        sl_err err =
+            sl_get(client, key_of(text), (struct sl_buffer){other, FORWARD}, NULL, WAIT_NS, &why);
+        CHECK(err == SL_ERR_NOT_FOUND || (err == SL_OK && memcmp(other, host, FORWARD) == 0));
+    }
+    sl_client_close(&client);
+    _exit(0); /* what is pinned stays so to the end of the process */
+}
+
 /* Arenas are pinned for all GPUs: while copies of one are stuck nothing is unpinned, in whichever
  * context. */
 static void ends_while_it_hangs(struct sl_client *client)
@@ -823,14 +965,25 @@ static void event_others(struct sl_client *client)
 static const struct {
     const char *name;
     void (*run)(struct sl_client *client);
-} whats[] = {{"moves", moves},       {"mixed", mixed},
-             {"draft", draft},       {"draft-fails", draft_fails},
-             {"bounce", bounce},     {"pins", pins},
-             {"retries", retries},   {"gives-up", gives_up},
-             {"captures", captures}, {"fails", fails},
-             {"kernels", kernels},   {"attribute", attribute},
-             {"hangs", hangs},       {"ends-while-it-hangs", ends_while_it_hangs},
-             {"event", event},       {"event-others", event_others}};
+} whats[] = {{"moves", moves},
+             {"mixed", mixed},
+             {"draft", draft},
+             {"draft-fails", draft_fails},
+             {"bounce", bounce},
+             {"pins", pins},
+             {"retries", retries},
+             {"gives-up", gives_up},
+             {"captures", captures},
+             {"fails", fails},
+             {"kernels", kernels},
+             {"attribute", attribute},
+             {"hangs", hangs},
+             {"ends-while-it-hangs", ends_while_it_hangs},
+             {"late", late},
+             {"late-get", late_get},
+             {"closed-while-it-hangs", closed_while_it_hangs},
+             {"event", event},
+             {"event-others", event_others}};
 
 int main(int argc, char **argv)
 {

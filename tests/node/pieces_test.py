@@ -169,6 +169,37 @@ class Device(unittest.TestCase):
     def test_copies_that_do_not_end(self):
         self.run_probe("hangs")
 
+    def start_probe(self, node, what):
+        probe = subprocess.Popen([DEVICE_PROBE, node.instance, node.directory + "/run", node.shm, what, DRIVER],
+                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(probe.communicate)
+        self.addCleanup(probe.kill)
+        return probe
+
+    def test_what_a_gpu_may_write_to_is_taken_until_it_has_ended(self):
+        with PiecesNode() as node:
+            probe = self.start_probe(node, "late")
+            await_line(probe, b"over\n")
+            node.wait_used(128)  # "small" alone
+            go_on(probe)
+            self.assertEqual(probe.wait(30 * SLOWDOWN), 0, node.logs())
+
+    def test_what_a_gpu_may_read_from_is_taken_until_it_has_ended(self):
+        with PiecesNode() as node:
+            probe = self.start_probe(node, "late-get")
+            for _ in range(2):
+                await_line(probe, b"held\n")
+                time.sleep(1)  # long enough for a value that nobody holds to go
+                self.assertGreater(node.used_bytes(), 4096)
+                go_on(probe)
+                await_line(probe, b"over\n")
+                node.wait_used(128)
+                go_on(probe)
+            self.assertEqual(probe.wait(30 * SLOWDOWN), 0, node.logs())
+
+    def test_nothing_lands_in_another_s_value_when_the_client_was_closed(self):
+        self.run_probe("closed-while-it-hangs")
+
     def test_an_arena_that_goes_while_a_gpu_hangs_stays_pinned(self):
         self.run_probe("ends-while-it-hangs")
 

@@ -48,6 +48,25 @@ START_TEST(generations_never_come_back)
     }
 END_TEST
 
+/* Claims name an extent by its generation: what was granted by a node is nothing to the next one,
+ * also when that was made in the same second. */
+START_TEST(arenas_of_one_second_have_no_generation_in_common)
+    {
+        uint64_t last = 0;
+        for (int i = 0; i < 20; i++) {
+            char *dir = shm_dir_make();
+            struct sl_arena *arena = arena_in(dir, true);
+            uint64_t first = sl_arena_boot_generation(arena);
+            ck_assert_uint_gt(first, last);
+            for (int k = 0; k < 1000; k++) {
+                last = sl_arena_next_generation(arena);
+            }
+            sl_arena_close(&arena);
+            shm_dir_remove(dir);
+        }
+    }
+END_TEST
+
 START_TEST(arena_of_another_plan_is_a_config_error)
     {
         char *dir = shm_dir_make();
@@ -435,6 +454,7 @@ int main(void)
 {
     TCase *tcase = tcase_create("arena");
     tcase_add_test(tcase, generations_never_come_back);
+    tcase_add_test(tcase, arenas_of_one_second_have_no_generation_in_common);
     tcase_add_test(tcase, arena_of_another_plan_is_a_config_error);
     tcase_add_test(tcase, sizes_are_rounded_down_to_pages);
     tcase_add_loop_test(tcase, address_is_given_within_one_chunk_only, 0, SL_COUNT(ranges));

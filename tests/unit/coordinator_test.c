@@ -524,6 +524,42 @@ START_TEST(death_of_the_engine_ends_its_ops)
     }
 END_TEST
 
+/* Its process lives, and may take its memory back: that is answered when nobody writes there. */
+START_TEST(end_of_the_engine_ends_its_ops)
+    {
+        struct bed *bed = bed_make(NULL);
+        uint64_t seq = op_begin(bed, SL_MSG_STORE, 1, 2);
+        answer_reserve(bed, 0, SL_OK);
+        ck_assert(sent(bed, "swapper.0", SL_MSG_COPY));
+        uint64_t waiting = op_send(bed, SL_MSG_LOAD, 2, 2); /* its keys are asked for */
+        struct sl_msg over = {.type = SL_MSG_ENGINE_OVER};
+        over.body.engine_over.engine_id = ENGINE_ID + 1;
+        fake_give(&bed->fake, "registrar", &over);
+        ck_assert_int_eq(take(bed, "registrar", SL_MSG_ENGINE_OVER_REPLY).code, SL_OK);
+
+        over.body.engine_over.engine_id = ENGINE_ID;
+        fake_give(&bed->fake, "registrar", &over);
+
+        struct sl_msg reply = reply_to(bed, seq);
+        ck_assert_int_eq(reply.code, SL_ERR_STALE);
+        ck_assert(!reply.body.store_reply.fenced);
+        reply = reply_to(bed, waiting);
+        ck_assert_int_eq(reply.code, SL_ERR_STALE);
+        ck_assert(reply.body.load_reply.fenced);
+        ck_assert_int_eq(take(bed, "registrar", SL_MSG_ENGINE_OVER_REPLY).code, SL_OK);
+        answer_fence(bed, 0, 1);
+        answer_fence(bed, 1, 1);
+        struct sl_msg ask = {.type = SL_MSG_OP_FENCED, .op_id = 4, .body.op_fenced.target_op = 1};
+        fake_give(&bed->fake, "client.1.0", &ask);
+        ck_assert(take(bed, "client.1.0", SL_MSG_OP_FENCED_REPLY).body.op_fenced_reply.fenced);
+        uint64_t next = op_send(bed, SL_MSG_LOAD, 3, 2); /* it is asked for again */
+        struct sl_msg get = take(bed, "registrar", SL_MSG_ENGINE_GET);
+        answer(bed, "registrar", &get, (struct sl_msg){.code = SL_ERR_NOT_FOUND});
+        ck_assert_int_eq(reply_to(bed, next).code, SL_ERR_NOT_FOUND);
+        bed_end(bed);
+    }
+END_TEST
+
 START_TEST(draining_takes_nothing_new_and_ends_with_the_last_op)
     {
         struct bed *bed = bed_make(NULL);
@@ -800,6 +836,7 @@ int main(void)
     tcase_add_test(requests, two_events_of_a_rank_are_refused);
     tcase_add_test(requests, unknown_engine_ends_the_op);
     tcase_add_test(requests, death_of_the_engine_ends_its_ops);
+    tcase_add_test(requests, end_of_the_engine_ends_its_ops);
     tcase_add_test(requests, draining_takes_nothing_new_and_ends_with_the_last_op);
     tcase_add_test(requests, late_grants_are_given_back);
     suite_add_tcase(suite, requests);

@@ -522,8 +522,11 @@ enum {
     OFFER_MEMORY_UNSEALED,
     OFFER_MEMORY_SMALL,
     OFFER_MEMORY_IS_A_FILE,
-    OFFER_BELL_IS_A_PIPE,
-    OFFER_BELL_BLOCKS,
+    OFFER_BELL_IS_A_COUNTER,
+    OFFER_BELL_IS_A_FIFO,
+    OFFER_BELL_IS_A_SOCKET,
+    OFFER_BELL_FULL,
+    OFFER_OF_BEFORE,
     OFFER_KINDS,
 };
 
@@ -565,18 +568,24 @@ static void raw_offer(int socket_fd, int kind)
         struct offer offer;
         char more[8];
     } sent = {
-        .offer = {.magic = "sllane>\n", .version = 1, .ring_bytes = RING, .name = "client.9.0"}};
-    int fds[4] = {memory_for(kind), eventfd(0, EFD_NONBLOCK),
-                  eventfd(0, kind == OFFER_BELL_BLOCKS ? 0 : EFD_NONBLOCK), eventfd(0, 0)};
-    int pipe_fds[2] = {-1, -1};
+        .offer = {.magic = "sllane>\n", .version = 2, .ring_bytes = RING, .name = "client.9.0"}};
+    int fds[4] = {memory_for(kind), -1, eventfd(0, EFD_NONBLOCK), eventfd(0, 0)};
+    int pipe_fds[2];
+    char path[128];
     size_t length = sizeof(sent.offer);
     size_t fd_count = 3;
+    ck_assert_int_eq(pipe(pipe_fds),
+                     0); /* blocks: what others made of it is nobody else's matter */
+    fds[1] = pipe_fds[1];
+    if (kind != OFFER_BELL_IS_A_COUNTER && kind != OFFER_OF_BEFORE) {
+        ck_assert_int_ge(dup2(pipe_fds[0], fds[2]), 0);
+    }
     switch (kind) {
     case OFFER_MAGIC:
         sent.offer.magic[0] = 'x';
         break;
     case OFFER_VERSION:
-        sent.offer.version = 2;
+        sent.offer.version = 3;
         break;
     case OFFER_SHORT:
         length -= 1;
@@ -608,10 +617,25 @@ static void raw_offer(int socket_fd, int kind)
     case OFFER_FOUR_DESCRIPTORS:
         fd_count = 4;
         break;
-    case OFFER_BELL_IS_A_PIPE:
-        ck_assert_int_eq(pipe2(pipe_fds, O_NONBLOCK), 0);
+    case OFFER_BELL_IS_A_FIFO:
+        (void)snprintf(path, sizeof(path), "%s/pipe:[1]", directory);
+        ck_assert_int_eq(mkfifo(path, 0600), 0);
         (void)close(fds[1]);
-        fds[1] = pipe_fds[1];
+        fds[1] = open(path, O_RDWR | O_CLOEXEC);
+        ck_assert_int_ge(fds[1], 0);
+        break;
+    case OFFER_BELL_IS_A_SOCKET:
+        ck_assert_int_ge(dup2(socket_fd, fds[1]), 0);
+        break;
+    case OFFER_BELL_FULL:
+        ck_assert_int_eq(fcntl(fds[1], F_SETFL, O_NONBLOCK), 0);
+        while (write(fds[1], path, 1) == 1) {
+        }
+        ck_assert_int_eq(fcntl(fds[1], F_SETFL, 0), 0);
+        break;
+    case OFFER_OF_BEFORE:
+        sent.offer.version = 1;
+        ck_assert_int_ge(dup2(fds[2], fds[1]), 0);
         break;
     default:
         break;
@@ -667,8 +691,10 @@ static const struct {
     {OFFER_MEMORY_UNSEALED, SL_ERR_PROTOCOL},
     {OFFER_MEMORY_SMALL, SL_ERR_PROTOCOL},
     {OFFER_MEMORY_IS_A_FILE, SL_ERR_PROTOCOL},
-    {OFFER_BELL_IS_A_PIPE, SL_ERR_PROTOCOL},
-    {OFFER_BELL_BLOCKS, SL_ERR_PROTOCOL},
+    {OFFER_BELL_IS_A_COUNTER, SL_ERR_PROTOCOL},
+    {OFFER_BELL_IS_A_FIFO, SL_ERR_PROTOCOL},
+    {OFFER_BELL_IS_A_SOCKET, SL_ERR_PROTOCOL},
+    {OFFER_OF_BEFORE, SL_ERR_VERSION},
 };
 
 START_TEST(offer_is_judged)
@@ -692,6 +718,24 @@ START_TEST(offer_is_judged)
         (void)close(fd);
         UNTIL(actor->lane_count == 0, actor, NULL);
         ck_assert_uint_eq(open_fds(), before); /* nothing that came along stays open */
+        sl_mailbox_close(&actor);
+        directory_remove();
+    }
+END_TEST
+
+/* Its pipe blocks and is full, and nobody else has it any more: neither a wait nor a SIGPIPE. */
+START_TEST(a_full_doorbell_is_rung_all_the_same)
+    {
+        directory_make();
+        struct sl_mailbox *actor = opened("echo", true);
+        int fd = raw_connect();
+        raw_offer(fd, OFFER_BELL_FULL);
+        UNTIL(stats_of(actor).lanes == 1, actor, NULL);
+        for (uint32_t i = 0; i < 3; i++) {
+            sl_lane_ring(&actor->lanes[0].lane);
+        }
+        (void)close(fd);
+        UNTIL(actor->lane_count == 0, actor, NULL);
         sl_mailbox_close(&actor);
         directory_remove();
     }
@@ -1028,6 +1072,109 @@ START_TEST(frame_without_a_doorbell_is_found_by_looking_again)
     }
 END_TEST
 
+/* All that this process has, and may share, is made blocking; counters are filled up. */
+static void descriptors_spoil(void)
+{
+    for (int fd = 3; fd < 1024; fd++) {
+        const uint64_t full = UINT64_MAX - 1;
+        int flags = fcntl(fd, F_GETFL);
+        if (flags < 0) {
+            continue;
+        }
+        (void)fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+        char link[32], kind[64];
+        (void)snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+        ssize_t length = readlink(link, kind, sizeof(kind) - 1);
+        kind[SL_MAX(length, 0)] = '\0';
+        if (strstr(kind, "eventfd") != NULL && write(fd, &full, sizeof(full)) < 0) {
+            uint64_t before;
+            (void)!read(fd, &before, sizeof(before));
+            (void)!write(fd, &full, sizeof(full));
+        }
+        while (strncmp(kind, "pipe:[", 6) == 0 && write(fd, &full, 1) == 1) {
+        }
+        (void)fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
+    }
+}
+
+#define SPOILT_ROUNDS 300u
+
+/* Asks again and again, says each time that it sleeps, and takes no ring of its bell. */
+static void spoiler_run(int go_fd)
+{
+    struct sl_lane lane;
+    char path[128], byte;
+    (void)alarm(400);
+    ck_assert_int_eq(read(go_fd, &byte, 1), 1);
+    ck_assert_int_eq(sl_lane_path(directory, "echo", path, sizeof(path)), SL_OK);
+    ck_assert_int_eq(sl_lane_offer(&lane, path, "client.6.6", "echo", RING, NULL), SL_OK);
+    while (sl_lane_answered(&lane) != SL_OK) {
+        pause_us(1000);
+    }
+    descriptors_spoil();
+    for (uint32_t i = 0; i < SPOILT_ROUNDS; i++) {
+        static unsigned char frame[RING];
+        uint8_t kind;
+        size_t length;
+        bool doorbell = false;
+        sl_queue_announce(&lane.reader);
+        ck_assert_int_eq(sl_queue_write(&lane.writer, 1, "spoilt", 7, &doorbell), SL_OK);
+        while (sl_queue_read(&lane.reader, frame, sizeof(frame), &kind, &length) != SL_OK) {
+            pause_us(20);
+        }
+    }
+    _exit(0);
+}
+
+/* A doorbell that its owner made blocking and filled up stops nobody who rings it. */
+START_TEST(a_spoilt_doorbell_stops_nobody)
+    {
+        directory_make();
+        int go[2];
+        ck_assert_int_eq(pipe2(go, O_CLOEXEC), 0);
+        pid_t pid = fork(); /* before there is anything of the actor's to inherit */
+        ck_assert_int_ge(pid, 0);
+        if (pid == 0) {
+            spoiler_run(go[0]);
+        }
+        struct sl_mailbox *actor = opened("echo", true);
+        struct sl_mailbox *client = opened("client.1.0", false);
+        attach(client, actor);
+        ck_assert_int_eq(write(go[1], "x", 1), 1);
+        (void)alarm(400); /* where the actor stops, this ends it */
+        uint32_t spoilt = 0, others = 0;
+        bool asked = false;
+        while (spoilt < SPOILT_ROUNDS || others < 100) {
+            const char *from = NULL;
+            const void *frame = NULL;
+            size_t length = 0;
+            if (!asked && others < 100) {
+                ck_assert_int_eq(sl_mailbox_send(client, "echo", "other", 6, false), SL_OK);
+                asked = true;
+            }
+            (void)sl_mailbox_wait(actor, SL_NS_PER_MS / 10); /* nobody rings for the spoiler */
+            if (sl_mailbox_receive(actor, &from, &frame, &length) == SL_OK) {
+                spoilt += length == 7;
+                ck_assert_int_eq(sl_mailbox_send(actor, from, frame, length, true), SL_OK);
+            }
+            if (asked && sl_mailbox_receive(client, &from, &frame, &length) == SL_OK) {
+                ck_assert_str_eq(frame, "other");
+                others++;
+                asked = false;
+            }
+        }
+        int status = 0;
+        ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+        ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        ck_assert_uint_gt(stats_of(actor).doorbells, SPOILT_ROUNDS / 2);
+        (void)close(go[0]);
+        (void)close(go[1]);
+        sl_mailbox_close(&client);
+        sl_mailbox_close(&actor);
+        directory_remove();
+    }
+END_TEST
+
 START_TEST(sleep_is_refused_while_a_frame_waits)
     {
         directory_make();
@@ -1247,6 +1394,7 @@ static void suite_fill(Suite *suite)
     tcase_add_loop_test(ends, lane_with_hostile_bytes_is_dropped_and_others_go_on, 0, 3);
     TCase *made = tcase_create("offers");
     tcase_add_loop_test(made, offer_is_judged, 0, SL_COUNT(offers));
+    tcase_add_test(made, a_full_doorbell_is_rung_all_the_same);
     tcase_add_test(made, talk_over_a_standing_lanes_socket_ends_it);
     tcase_add_test(made, stalled_handshakes_are_bounded);
     tcase_add_test(made, one_lane_too_many_goes_by_sockets_until_there_is_room);
@@ -1258,6 +1406,7 @@ static void suite_fill(Suite *suite)
     tcase_add_test(sleeping, no_wake_up_is_lost);
     tcase_add_test(sleeping, frame_without_a_doorbell_is_found_by_looking_again);
     tcase_add_test(sleeping, sleep_is_refused_while_a_frame_waits);
+    tcase_add_test(sleeping, a_spoilt_doorbell_stops_nobody);
     TCase *spinning = tcase_create("spinning");
     tcase_add_loop_test(spinning, spinning_takes_no_core_that_is_wanted, 0, SL_COUNT(spin_rows));
     tcase_add_test(spinning, spinning_goes_on_while_it_pays);

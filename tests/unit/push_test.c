@@ -1234,6 +1234,46 @@ START_TEST(a_batch_is_done_when_the_other_side_says_so)
     }
 END_TEST
 
+/* The other side has no room for it: it is asked less and less often, and the answer at the deadline
+ * is what it said. */
+START_TEST(a_notice_that_finds_no_room_backs_off)
+    {
+        prefill_bed(NULL);
+        fake_set(&bed.fake, "peer_timeout", "1min"); /* b is not missed so soon */
+        uint64_t seq = push_give(NULL, 0, true);
+        uint32_t said = 0;
+        for (uint32_t i = 0; i < 398; i++) {
+            uint32_t notices = fake_net_count(&bed.net, "b", SL_MSG_PEER_PUSH);
+            if (notices > said) {
+                notice_answer(SL_ERR_LIMIT, "2 batches are on their way");
+            }
+            said = notices;
+            pass(5 * SL_NS_PER_MS);
+        }
+        replied(PREFILL, seq, SL_ERR_LIMIT, "no room");
+        ck_assert_uint_gt(said, 5);
+        ck_assert_uint_lt(said, 40);
+        nothing_is_left();
+        bed_close();
+    }
+END_TEST
+
+/* Nor is it given up where there is room again. */
+START_TEST(a_notice_that_found_no_room_goes_on)
+    {
+        prefill_bed(NULL);
+        uint64_t seq = push_give(NULL, 0, true);
+        notice_answer(SL_ERR_LIMIT, "2 batches are on their way");
+        ck_assert(unanswered(PREFILL, seq));
+        pass(6 * SL_NS_PER_MS);
+        ck_assert_uint_eq(fake_net_count(&bed.net, "b", SL_MSG_PEER_PUSH), 2);
+        notice_answer(SL_OK, "");
+        replied(PREFILL, seq, SL_OK, NULL);
+        nothing_is_left();
+        bed_close();
+    }
+END_TEST
+
 static const struct {
     sl_err code;
     const char *text;
@@ -1467,6 +1507,8 @@ static void add_peers(TCase *tests)
     tcase_add_test(tests, notices_are_bounded);
     tcase_add_test(tests, what_comes_beside_the_last_batch_is_refused);
     tcase_add_test(tests, a_batch_is_done_when_the_other_side_says_so);
+    tcase_add_test(tests, a_notice_that_finds_no_room_backs_off);
+    tcase_add_test(tests, a_notice_that_found_no_room_goes_on);
     tcase_add_loop_test(tests, a_refusal_ends_the_ticket_for_all, 0, SL_COUNT(refusals));
     tcase_add_test(tests, a_batch_ends_by_its_deadline_with_the_cause);
     tcase_add_test(tests, a_node_that_is_gone_ends_its_batches_by_name);

@@ -312,6 +312,26 @@ START_TEST(a_request_that_waits_ends_at_its_deadline)
     }
 END_TEST
 
+START_TEST(a_request_whose_op_is_aborted_waits_no_longer)
+    {
+        struct sl_item_grant held[4];
+        struct node *node = node_full(held);
+        struct reserve_ask ask = {
+            .sender = "client.2", .op_id = 2, .wants = &one_want, .count = 1, .wait = true};
+        ck_assert(!node_reserve(node, &ask, &grants));
+        node_abort_op(node, "client.1", 2);
+        ck_assert_uint_eq(node_metric(node, "parked_count"), 1); /* another's */
+
+        node_abort_op(node, "client.2", 2);
+
+        ck_assert_uint_eq(node_metric(node, "parked_count"), 0);
+        ck_assert_int_eq(node_abort(node, "client.1", &held[2]), SL_OK);
+        ck_assert(!node_reserved(node, &ask, &grants));
+        ck_assert_uint_eq(node_metric(node, "used_bytes"), 3 * BIG);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(a_waiting_frame_that_is_sent_again_waits_once)
     {
         struct sl_item_grant held[4];
@@ -608,6 +628,7 @@ static Suite *evict_suite(void)
     tcase_add_test(wait, without_wait_a_lack_of_space_is_answered_at_once);
     tcase_add_test(wait, with_wait_a_request_is_granted_when_space_is_freed);
     tcase_add_test(wait, a_request_that_waits_ends_at_its_deadline);
+    tcase_add_test(wait, a_request_whose_op_is_aborted_waits_no_longer);
     tcase_add_test(wait, a_waiting_frame_that_is_sent_again_waits_once);
     tcase_add_test(wait, nobody_overtakes_who_waits);
     tcase_add_test(wait, the_death_of_who_waits_lets_the_next_one_in);

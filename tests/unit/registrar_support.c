@@ -214,6 +214,15 @@ sl_err node_abort(struct node *node, const char *sender, const struct sl_item_gr
     return (sl_err)reply.body.abort_reply.codes.at[0];
 }
 
+void node_abort_op(struct node *node, const char *sender, uint64_t op_id)
+{
+    struct sl_msg msg = {.type = SL_MSG_ABORT, .op_id = op_id}, reply;
+    fake_give(&node->fake, sender, &msg);
+    ck_assert(fake_take_reply(&node->fake, sender, msg.seq, &reply));
+    ck_assert_int_eq(reply.code, SL_OK);
+    ck_assert_uint_eq(reply.body.abort_reply.codes.count, 0);
+}
+
 void node_put(struct node *node, const char *sender, const char *key, uint64_t length)
 {
     struct sl_item_grant grant = node_grant(node, sender, key, length);

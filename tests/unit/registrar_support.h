@@ -82,6 +82,8 @@ void node_commit_all(struct node *node, const char *sender, const char *const *k
                      const struct sl_item_grant *grants, uint32_t count, bool tail_first,
                      sl_err *codes);
 sl_err node_abort(struct node *node, const char *sender, const struct sl_item_grant *grant);
+/* All of an op, whatever was granted to it. */
+void node_abort_op(struct node *node, const char *sender, uint64_t op_id);
 void node_put(struct node *node, const char *sender, const char *key, uint64_t length);
 /* A block of `count` parts "GROUP/0" ... in one reserve and one commit. */
 void node_put_block(struct node *node, const char *sender, const char *group, uint32_t count,

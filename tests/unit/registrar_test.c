@@ -256,6 +256,56 @@ START_TEST(an_aborted_reservation_frees_key_and_space)
     }
 END_TEST
 
+/* Who asked gave up before it heard of the grants: it cannot name them. */
+START_TEST(an_aborted_op_gives_back_what_it_was_granted)
+    {
+        static const struct want wants[] = {{.key = "a", .length = 5000},
+                                            {.key = "b", .length = 5000}};
+        static const struct want other = {.key = "c", .length = 5000};
+        struct node *node = node_start(NULL);
+        node_client(node, "client.1", 11);
+        node_client(node, "client.2", 12);
+        struct reserve_ask ask = {.sender = "client.1", .op_id = 5, .wants = wants, .count = 2};
+        struct reserve_ask next = {.sender = "client.1", .op_id = 6, .wants = &other, .count = 1};
+        struct sl_item_grant ahead = node_grant(node, "client.1", "d", 5000); /* of no op */
+        struct grants kept;
+        ck_assert(node_reserve(node, &ask, &grants));
+        ck_assert(node_reserve(node, &next, &kept));
+
+        node_abort_op(node, "client.2", 5); /* another's op of this number */
+        ck_assert_uint_eq(node_metric(node, "used_bytes"), (uint64_t)4 * 8192);
+        node_abort_op(node, "client.1", 0);
+        ck_assert_uint_eq(node_metric(node, "used_bytes"), (uint64_t)4 * 8192);
+        node_abort_op(node, "client.1", 5);
+
+        ck_assert_uint_eq(node_metric(node, "used_bytes"), (uint64_t)2 * 8192);
+        (void)node_grant(node, "client.2", "a", 5000);
+        (void)node_grant(node, "client.2", "b", 5000);
+        ck_assert_int_eq(node_commit(node, "client.1", "a", &grants.at[0]), SL_ERR_STALE);
+        ck_assert_int_eq(node_commit(node, "client.1", "c", &kept.at[0]), SL_OK);
+        ck_assert_int_eq(node_commit(node, "client.1", "d", &ahead), SL_OK);
+        node_end(node);
+    }
+END_TEST
+
+/* A new registrar knows from the records which op a claim is of. */
+START_TEST(an_aborted_op_gives_back_what_it_was_granted_before_a_restart)
+    {
+        static const struct want want = {.key = "a", .length = 5000};
+        struct node *node = node_start(NULL);
+        node_client(node, "client.1", 11);
+        struct reserve_ask ask = {.sender = "client.1", .op_id = 5, .wants = &want, .count = 1};
+        ck_assert(node_reserve(node, &ask, &grants));
+        node_restart(node);
+        node_client(node, "client.1", 11);
+
+        node_abort_op(node, "client.1", 5);
+
+        ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(a_value_larger_than_a_chunk_is_invalid_and_one_larger_than_memory_has_no_space)
     {
         static const char *const settings[] = {"memory", "4MiB", "memory_chunk", "1MiB", NULL};
@@ -447,6 +497,23 @@ START_TEST(aborting_a_part_gives_the_block_up)
         ck_assert(!node_sees(node, "m/b/0"));
         ck_assert(
             node_reserve(node, &rival, &grants)); /* the key is free at once, not at the deadline */
+        ck_assert_uint_eq(grants.at[0].code, SL_OK);
+        ck_assert_uint_eq(grants.at[1].code, SL_OK);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(aborting_an_op_gives_its_block_up)
+    {
+        struct node *node = node_with_swappers();
+        struct reserve_ask ask = block_ask();
+        struct reserve_ask rival = block_ask();
+        rival.op_id = 6;
+        ck_assert(node_reserve(node, &ask, &grants));
+
+        node_abort_op(node, "coordinator", ask.op_id);
+
+        ck_assert(node_reserve(node, &rival, &grants));
         ck_assert_uint_eq(grants.at[0].code, SL_OK);
         ck_assert_uint_eq(grants.at[1].code, SL_OK);
         node_end(node);
@@ -916,6 +983,8 @@ static Suite *registrar_suite(void)
     tcase_add_test(objects, requests_without_an_op_are_told_apart_by_their_number);
     tcase_add_test(objects, a_key_twice_in_one_request_is_granted_once);
     tcase_add_test(objects, an_aborted_reservation_frees_key_and_space);
+    tcase_add_test(objects, an_aborted_op_gives_back_what_it_was_granted);
+    tcase_add_test(objects, an_aborted_op_gives_back_what_it_was_granted_before_a_restart);
     tcase_add_test(objects,
                    a_value_larger_than_a_chunk_is_invalid_and_one_larger_than_memory_has_no_space);
     tcase_add_test(objects, a_removed_object_is_gone_and_removing_it_again_finds_nothing);
@@ -928,6 +997,7 @@ static Suite *registrar_suite(void)
     tcase_add_test(blocks, a_block_that_exists_or_is_being_written_is_answered_for_all_parts);
     tcase_add_test(blocks, an_incomplete_block_is_dropped_at_its_deadline_whole);
     tcase_add_test(blocks, aborting_a_part_gives_the_block_up);
+    tcase_add_test(blocks, aborting_an_op_gives_its_block_up);
     tcase_add_test(blocks, a_part_and_an_object_do_not_share_a_key);
     tcase_add_test(blocks, a_block_that_takes_the_key_of_a_reserved_object_wins);
     tcase_add_test(blocks, two_keys_for_one_part_are_refused);

@@ -570,6 +570,40 @@ START_TEST(a_fetch_does_not_join_a_pull)
     }
 END_TEST
 
+/* The registrar may have granted it, or does so when it goes on: who comes next must not find the
+ * keys taken. */
+START_TEST(a_reserve_that_is_not_answered_in_time_is_given_back)
+    {
+        struct sl_msg fetch = {.type = SL_MSG_FETCH, .budget_ns = SL_NS_PER_S};
+        struct sl_msg reserve, abort, reply;
+        fetch.body.fetch.items.at = items;
+        fetch.body.fetch.items.count = SL_COUNT(items);
+        fetch.body.fetch.groups.at = groups;
+        fetch.body.fetch.groups.count = SL_COUNT(groups);
+        bed_open("true");
+        fake_give(&bed.fake, "client.1.0", &fetch);
+        turn();
+        peer_places(SL_OK, PART);
+        ck_assert(fake_take(&bed.fake, "registrar", SL_MSG_RESERVE, &reserve));
+        uint64_t op_id = reserve.op_id;
+        ck_assert_uint_ne(op_id, 0);
+        ck_assert(!fake_take(&bed.fake, "registrar", SL_MSG_ABORT, &abort));
+
+        for (uint32_t i = 0; i < 20; i++) {
+            fake_pass(&bed.fake, SL_NS_PER_S / 10);
+            turn();
+        }
+
+        ck_assert(fake_take_reply(&bed.fake, "client.1.0", fetch.seq, &reply));
+        ck_assert_uint_eq(reply.body.fetch_reply.codes.count, SL_COUNT(items));
+        ck_assert_uint_eq(reply.body.fetch_reply.codes.at[0], SL_ERR_TIMEOUT);
+        ck_assert(fake_take(&bed.fake, "registrar", SL_MSG_ABORT, &abort));
+        ck_assert_uint_eq(abort.op_id, op_id);
+        ck_assert_uint_eq(abort.body.abort.items.count, 0);
+        bed_close();
+    }
+END_TEST
+
 /* ---- its end ---- */
 
 static const struct {
@@ -908,6 +942,7 @@ int main(void)
     tcase_add_test(cases, a_value_of_another_length_is_not_written);
     tcase_add_test(cases, a_read_that_cannot_be_posted_ends_the_pull);
     tcase_add_test(cases, a_fetch_does_not_join_a_pull);
+    tcase_add_test(cases, a_reserve_that_is_not_answered_in_time_is_given_back);
     tcase_add_loop_test(cases, a_fence_ends_what_it_names, 0, SL_COUNT(fences));
     tcase_add_test(cases, a_fence_waits_for_a_read);
     tcase_add_test(cases, the_deadline_of_a_read_ends_it);

@@ -134,13 +134,14 @@ static void parked_expire(struct registrar *self)
     }
 }
 
-static void parked_forget(struct registrar *self, uint32_t peer)
+/* op_id 0: all of the owner's. */
+static void parked_end(struct registrar *self, struct sl_proc_id owner, uint64_t op_id)
 {
-    struct sl_proc_id owner = self->peers->all[peer].proc;
     struct reg_parked **at = &self->parking->first;
     struct reg_parked *before = NULL;
     while (*at != NULL) {
-        if (sl_proc_id_equal((*at)->request.owner, owner)) {
+        const struct reg_request *request = &(*at)->request;
+        if (sl_proc_id_equal(request->owner, owner) && (op_id == 0 || request->op_id == op_id)) {
             parked_free(self, at, before);
             self->space.freed = true;
         } else {
@@ -148,6 +149,17 @@ static void parked_forget(struct registrar *self, uint32_t peer)
             at = &(*at)->next;
         }
     }
+}
+
+static void parked_forget(struct registrar *self, uint32_t peer)
+{
+    parked_end(self, self->peers->all[peer].proc, 0);
+}
+
+void reg_parked_abort(struct registrar *self, struct sl_proc_id owner, uint64_t op_id)
+{
+    SL_ASSERT(op_id != 0);
+    parked_end(self, owner, op_id);
 }
 
 static void parked_refuse(struct registrar *self, sl_err code)

@@ -24,6 +24,8 @@ struct reg_parking {
  * SL_ERR_NO_MEMORY. */
 sl_err reg_request_park(struct registrar *self, const struct reg_request *req,
                         const struct sl_return *back, uint64_t need_bytes);
+/* Those of an op end without an answer. */
+void reg_parked_abort(struct registrar *self, struct sl_proc_id owner, uint64_t op_id);
 bool reg_parked_already(const struct registrar *self, const struct sl_return *back);
 
 extern const struct reg_part reg_parking_part;

@@ -16,6 +16,7 @@
 #include "actors/registrar/records/retired.h"
 #include "actors/registrar/records/units.h"
 #include "actors/registrar/writers/ahead.h"
+#include "actors/registrar/writers/parked.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -338,12 +339,33 @@ static sl_err abort_one(struct registrar *self, uint32_t peer, const struct sl_i
     return SL_OK;
 }
 
+/* The sender gave the op up before it heard what was granted: nobody writes there, and the keys are
+ * free at once. Rare: it comes after a RESERVE that was not answered in time. */
+static void abort_op(struct registrar *self, uint32_t peer, uint64_t op_id)
+{
+    struct sl_proc_id owner = self->peers->all[peer].proc;
+    uint32_t count = 0;
+    reg_parked_abort(self, owner, op_id);
+    for (uint32_t i = 0; i < self->claims->high; i++) {
+        const struct reg_claim *claim = &self->claims->all[i];
+        if (claim->state == REG_CLAIM_RESERVED && !claim->ahead && claim->op_id == op_id &&
+            sl_proc_id_equal(claim->owner, owner)) {
+            claim_give_up(self, i); /* with others of its block */
+            count++;
+        }
+    }
+    sl_metric_add(self->env->metrics, self->reservations->metric.abort_count, count);
+}
+
 static void abort_asked(struct registrar *self, const struct sl_msg *msg)
 {
     const struct sl_body_abort *body = &msg->body.abort;
     uint32_t peer = reg_peer_asking(self, msg);
     if (peer == REG_NONE) {
         return;
+    }
+    if (body->items.count == 0 && msg->op_id != 0) {
+        abort_op(self, peer, msg->op_id);
     }
     for (uint64_t i = 0; i < body->items.count; i++) {
         self->codes[i] = (uint64_t)abort_one(self, peer, &body->items.at[i]);

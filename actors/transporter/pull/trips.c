@@ -464,6 +464,16 @@ static sl_err grants_keep(struct tr_unit *unit, const struct sl_item_grant *gran
     return existing == unit->part_count ? SL_ERR_EXISTS : SL_ERR_BUSY;
 }
 
+/* What was granted, or is when the registrar goes on, was not heard of: without this the keys stay
+ * taken by nobody, and who fetches them next takes that for a miss. */
+static void reserve_give_up(struct transporter *self, const struct tr_trip *trip)
+{
+    struct sl_msg abort = {.type = SL_MSG_ABORT, .op_id = trip->op_id, .trace_id = trip->trace_id};
+    (void)sl_calls_send(self->calls, "registrar", &abort,
+                        sl_deadline_ns(self->env->now_ns, TR_CALL_NS), tr_cookie(TR_CALL_NOBODY, 0),
+                        NULL);
+}
+
 static void reserve_answered(struct transporter *self, struct tr_trip *trip,
                              const struct sl_msg *reply)
 {
@@ -476,6 +486,7 @@ static void reserve_answered(struct transporter *self, struct tr_trip *trip,
         sl_err code = reply == NULL          ? SL_ERR_TIMEOUT
                       : reply->code != SL_OK ? reply->code
                                              : SL_ERR_PROTOCOL;
+        reserve_give_up(self, trip);
         for (uint32_t i = 0; i < trip->unit_count; i++) {
             tr_unit_end(self, trip->units[i], code); /* another peer would help nobody */
         }

@@ -153,6 +153,7 @@ struct push_send {
     uint32_t target;             /* local: the ticket */
     uint64_t number;             /* of the batch; cookie of its transfer, too */
     uint64_t layer, begun_ns, deadline_ns, due_ns, ticket_number;
+    uint64_t pause_ns; /* after the next notice that finds no room; PUSH_SOON_NS: none did so far */
     struct sl_return back;
     uint32_t piece_count;
     uint32_t written, write_end; /* pieces before it; those of the transfer under way */

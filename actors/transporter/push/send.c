@@ -4,6 +4,7 @@
  * there is time a link that breaks is waited for: the batch is then written anew, with fresh keys.
  * What failed for good ends the ticket. */
 #include "actors/transporter/push/internal.h"
+#include "runtime/sl_backoff.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,6 +13,8 @@
 
 #define MARGIN_PARTS  20u /* the answer leaves so much of the budget before its end */
 #define MARGIN_NS_MAX (10 * SL_NS_PER_MS)
+/* Between two notices that find no room; what ends there is not waited for much longer. */
+#define NO_ROOM_NS_MAX (100 * SL_NS_PER_MS)
 
 static struct push_target *target_of(struct push *push, const struct push_send *send)
 {
@@ -331,8 +334,13 @@ void push_send_acknowledged(struct push *push, struct tr_peer *peer, const struc
             target_of(push, send)->peer != tr_peer_number(push->self, peer)) {
             continue;
         }
-        if (reply->code == SL_ERR_BUSY || reply->code == SL_ERR_LIMIT) {
+        if (reply->code == SL_ERR_BUSY) { /* for a moment */
             send->due_ns = push_now(push) + PUSH_SOON_NS;
+            return;
+        }
+        if (reply->code == SL_ERR_LIMIT) { /* until others of its batches have ended */
+            send->due_ns = push_now(push) + sl_backoff_next(&send->pause_ns, NO_ROOM_NS_MAX);
+            push_due(push, send->due_ns);
             return;
         }
         sl_peer_health_worked(&peer->health);
@@ -463,6 +471,7 @@ static struct push_send *send_new(struct push *push, const struct sl_msg *msg, b
         .number = push->next_push++ | PUSH_COOKIE,
         .layer = body->layer,
         .begun_ns = push_now(push),
+        .pause_ns = PUSH_SOON_NS,
         .piece_count = (uint32_t)count,
         .pieces = pieces,
         .spots = spots,
@@ -533,6 +542,11 @@ static void send_late(struct push *push, struct push_send *send)
         [SEND_NOTICE] = "the node of the ticket did not acknowledge in time",
         [SEND_LOCAL] = "the owner of the ticket did not acknowledge in time",
     };
+    if (send->phase == SEND_NOTICE && send->pause_ns > PUSH_SOON_NS) {
+        push_send_end(push, send, SL_ERR_LIMIT,
+                      "the node of the ticket had no room for the batch in time");
+        return;
+    }
     push_send_end(push, send, SL_ERR_TIMEOUT, texts[send->phase]);
 }
 

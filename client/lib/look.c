@@ -21,6 +21,7 @@ sl_err sl_exists_batch(struct sl_client *client, const struct sl_object_key *key
     if (!sl_client_serves_batch(client, codes, count, NULL)) {
         return SL_OK;
     }
+    SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
     const struct sl_attachment *at = sl_client_attachment(client);
     for (uint32_t first = 0; first < count; first += EXISTS_GROUP) {
         struct sl_key asked[EXISTS_GROUP];
@@ -79,7 +80,7 @@ sl_err sl_list(struct sl_client *client, const char *prefix,
     if (key == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "list");
     }
-    const struct sl_attachment *at = sl_client_attachment(client);
+    struct sl_attachment *at = sl_client_hold(client); /* who is told of a key may take its time */
     size_t prefix_bytes = prefix == NULL ? 0 : strlen(prefix);
     struct sl_entry entry;
     uint64_t cursor = 0;
@@ -94,6 +95,7 @@ sl_err sl_list(struct sl_client *client, const char *prefix,
             break;
         }
     }
+    sl_client_let(client, at);
     free(key);
     return SL_OK;
 }

@@ -183,7 +183,6 @@ static void put_abandon(struct put *put)
 
 sl_err sl_put_reserve(struct put *put)
 {
-    const struct sl_attachment *before = put->at;
     sl_err err = put_ask(put);
     if (err != SL_OK) {
         return err;
@@ -196,7 +195,7 @@ sl_err sl_put_reserve(struct put *put)
     /* Offsets are those of the memory of the registrar that answered: never written into that of an
      * earlier one. */
     err = sl_client_reattach(put->client, true, put->why);
-    if (err != SL_OK || sl_client_attachment(put->client) != before) {
+    if (err != SL_OK || sl_client_life(put->client) != put->at->number) {
         return err != SL_OK ? err
                             : sl_fail(put->why, SL_ERR_BUSY, "the node was replaced meanwhile");
     }
@@ -400,13 +399,10 @@ static sl_err put_by_reserve(struct put *put)
     return put_commit(put);
 }
 
-static sl_err put_round(struct put *put)
+/* A round in memory that is held. */
+static sl_err put_round_held(struct put *put)
 {
-    sl_err err = sl_client_greet(put->client, put->deadline_ns, put->why);
-    if (err != SL_OK) {
-        return err;
-    }
-    put->at = sl_client_attachment(put->client);
+    sl_err err = SL_OK;
     if (put->terms == NULL || !put->terms->replace) {
         put_look_up(put);
     }
@@ -419,6 +415,21 @@ static sl_err put_round(struct put *put)
     }
     if (err == SL_OK && put->space_bytes != 0) {
         sl_ahead_note(put->client, put->space_bytes, sl_clock_monotonic_ns());
+    }
+    return err;
+}
+
+static sl_err put_round(struct put *put)
+{
+    sl_err err = sl_client_greet(put->client, put->deadline_ns, put->why);
+    if (err != SL_OK) {
+        return err;
+    }
+    put->at = sl_client_hold(put->client);
+    sl_gpu_copies_clear(&put->copies);
+    err = put_round_held(put);
+    if (!put->copies.lent) { /* else it is held for ever: the GPU may yet write to it */
+        sl_client_let(put->client, put->at);
     }
     return err;
 }

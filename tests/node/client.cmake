@@ -50,3 +50,8 @@ target_link_libraries(contributions_probe PRIVATE sl_flags sluice)
 set_target_properties(contributions_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 sl_node_test(contributions LABEL node SCRIPT node/contributions_test.py TIMEOUT 600)
 sl_node_test(replace LABEL node SCRIPT node/replace_test.py TIMEOUT 900)
+# A client whose node is replaced, or whose memory is cut short.
+add_executable(lives_probe ${CMAKE_CURRENT_LIST_DIR}/lives_probe.c)
+target_link_libraries(lives_probe PRIVATE sl_flags sluice)
+set_target_properties(lives_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+sl_node_test(lives LABEL node SCRIPT node/lives_test.py TIMEOUT 600)

@@ -344,6 +344,11 @@ void sl_pins_give(struct sl_pins *pins, sl_pin pin)
     slot_push(pins, slot);
 }
 
+bool sl_pins_is_cut(const struct sl_pins *pins)
+{
+    return sl_segment_is_cut(&pins->segment);
+}
+
 bool sl_pins_any(const struct sl_pins *pins)
 {
     bool any = false;
@@ -428,6 +433,11 @@ sl_err sl_pins_view_open(const char *shm_dir, const char *name, struct sl_pins_v
     }
     *out = view;
     return SL_OK;
+}
+
+bool sl_pins_view_is_short(const struct sl_pins_view *view)
+{
+    return sl_segment_is_short(&view->segment);
 }
 
 void sl_pins_view_close(struct sl_pins_view **view)

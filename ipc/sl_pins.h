@@ -42,6 +42,8 @@ void sl_pins_give(struct sl_pins *pins, sl_pin pin);
 /* Notes an access; overwrites the oldest. For a chain call tail first, head last. */
 void sl_pins_note_access(struct sl_pins *pins, sl_ref ref, uint64_t generation);
 uint64_t sl_pins_pinned_bytes(const struct sl_pins *pins);
+/* As sl_segment_is_cut: who scans the pins may have missed some. */
+bool sl_pins_is_cut(const struct sl_pins *pins);
 /* Whether any pin is taken, by this process's own memory. NULL: there are none. */
 bool sl_pins_any(const struct sl_pins *pins);
 
@@ -49,6 +51,8 @@ bool sl_pins_any(const struct sl_pins *pins);
 struct sl_pins_view; /* opaque */
 sl_err sl_pins_view_open(const char *shm_dir, const char *name, struct sl_pins_view **out,
                          struct sl_error *why);
+/* As sl_segment_is_short. */
+bool sl_pins_view_is_short(const struct sl_pins_view *view);
 void sl_pins_view_close(struct sl_pins_view **view);
 /* After the caller's seq_cst fence: calls each() for every slot that is not 0. */
 void sl_pins_view_scan(const struct sl_pins_view *view,

@@ -172,9 +172,42 @@ static void gone_note(struct sl_client *client, bool gone, uint64_t now_ns)
     }
 }
 
+bool sl_attachment_cut_is(const struct sl_attachment *at)
+{
+    const struct sl_leases *leases = atomic_load_explicit(&at->leases, memory_order_acquire);
+    bool is_cut = sl_index_view_is_cut(at->view) ||
+                  (at->pins != NULL && sl_pins_is_cut(at->pins)) ||
+                  (leases != NULL && sl_leases_is_cut(leases));
+    for (uint32_t i = 0; i < SL_CLIENT_ARENAS_MAX && !is_cut; i++) {
+        const struct sl_arena *arena = sl_client_arena(at, i);
+        is_cut = arena != NULL && sl_arena_is_cut(arena);
+    }
+    return is_cut;
+}
+
+sl_err sl_client_cut_fail(const struct sl_client *client, struct sl_error *why)
+{
+    return sl_fail(why, SL_ERR_CORRUPT,
+                   "shared memory of node '%s' was cut short by another process: it is being made "
+                   "anew",
+                   client->instance);
+}
+
+static bool current_is_cut(const struct sl_client *client)
+{
+    SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
+    return sl_attachment_is_cut(sl_client_attachment(client));
+}
+
 sl_err sl_client_serves(struct sl_client *client, struct sl_error *why)
 {
     (void)sl_client_reattach(client, false, NULL);
+    if (__builtin_expect(sl_guard_cuts() != 0, 0) && current_is_cut(client)) {
+        (void)sl_client_reattach(client, true, NULL);
+        if (current_is_cut(client)) {
+            return sl_client_cut_fail(client, why);
+        }
+    }
     uint64_t gone_ns = atomic_load_explicit(&client->gone_ns, memory_order_relaxed);
     if (gone_ns == 0 || coarse_ns() < gone_ns + GONE_NS) { /* another thread may be a tick ahead */
         return SL_OK;
@@ -338,6 +371,9 @@ static sl_err settings_load(struct sl_client *client, const struct sl_client_opt
     client->op_timeout_ns = sl_config_u64(client->config, SL_SET_op_timeout);
     client->call_retry_ns = sl_config_u64(client->config, SL_SET_call_retry);
     client->message_bytes_max = sl_config_u64(client->config, SL_SET_message_bytes_max);
+    if (sl_config_u64(client->config, SL_SET_guard_memory) == 0) {
+        sl_guard_forbid();
+    }
     return SL_OK;
 }
 

@@ -225,6 +225,9 @@ sl_err sl_engine_look(struct sl_engine *engine, const struct sl_look *look, stru
             pass.now_ns = sl_clock_monotonic_ns();
         }
         look_up(look, &keys, &pass, &looked, there);
+        if (sl_attachment_is_cut(pass.at)) {
+            return sl_client_cut_fail(client, why);
+        }
         *out = looked;
         if (!pass.busy || sl_client_reattach(client, true, why) != SL_OK ||
             sl_client_attachment(client) == pass.at) {

@@ -664,7 +664,11 @@ sl_err sl_client_greet(struct sl_client *client, uint64_t deadline_ns, struct sl
     struct sl_arena *arena = atomic_load_explicit(&at->arenas[0], memory_order_acquire);
     uint64_t boot_generation = arena == NULL ? 0 : sl_arena_boot_generation(arena);
     uint32_t number = at->number;
+    bool is_cut = sl_attachment_is_cut(at);
     sl_reader_leave(reader);
+    if (is_cut) {
+        return sl_client_cut_fail(client, why);
+    }
     pthread_mutex_lock(&client->lock);
     bool known = client->greeted_generation != 0 && client->greeted_generation == boot_generation &&
                  client->greeted_attachment == number;

@@ -147,6 +147,9 @@ static sl_err draft_stands(struct sl_draft *draft, struct sl_error *why)
     if (err != SL_OK) {
         return err;
     }
+    if (sl_attachment_is_cut(draft->at)) {
+        return sl_client_cut_fail(draft->client, why);
+    }
     if (sl_client_life(draft->client) != draft->at->number) {
         return sl_fail(why, SL_ERR_STALE, "draft: the node was started anew");
     }
@@ -215,6 +218,9 @@ sl_err sl_draft_write(struct sl_draft *draft, const struct sl_piece *pieces, uin
                                       piece->offset_bytes + piece->length_bytes, hashed);
             err = err == SL_OK ? SL_OK : sl_fail(why, err, "draft: a list of what was written");
         }
+    }
+    if (err == SL_OK && sl_attachment_is_cut(draft->at)) {
+        err = sl_client_cut_fail(draft->client, why);
     }
     if (err != SL_OK) {
         sl_draft_bytes_doubt(draft, pieces, count);
@@ -291,6 +297,11 @@ static uint32_t ending_claims(struct sl_draft **drafts, uint32_t count, const st
             continue;
         }
         struct sl_digest digest = sl_draft_bytes_finish(draft);
+        if (sl_attachment_is_cut(draft->at)) {
+            ending->codes[i] = SL_ERR_CORRUPT;
+            sl_client_orphan(draft->client, &claim, 1);
+            continue;
+        }
         claim.digest_low = digest.low;
         claim.digest_high = digest.high;
         ending->sources[claim_count] = i;

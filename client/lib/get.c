@@ -87,6 +87,9 @@ static sl_err find(struct sl_client *client, struct sl_object_key key, struct un
     for (uint32_t tries = 0; tries < TORN_TRIES_MAX; tries++) {
         *at = sl_client_attachment(client);
         sl_err err = sl_client_look(client, *at, key, entry);
+        if (sl_attachment_is_cut(*at)) {
+            return sl_client_cut_fail(client, why);
+        }
         if (err == SL_OK) {
             return SL_OK;
         }
@@ -166,7 +169,11 @@ static sl_err copy_out(struct sl_client *client, struct sl_attachment *at,
     } else if (from != NULL) {
         sl_pieces_scatter(want->pieces, want->piece_count, from, length_bytes);
     }
-    if (!sl_index_unchanged(at->view, entry)) {
+    bool stands = sl_index_unchanged(at->view, entry);
+    if (sl_attachment_is_cut(at)) { /* what was copied may be zeros */
+        return sl_client_cut_fail(client, why);
+    }
+    if (!stands) {
         return SL_ERR_STALE;
     }
     if (err == SL_OK && sl_client_lease_over(entry)) {
@@ -188,6 +195,10 @@ static sl_err pin_out(struct sl_client *client, struct sl_attachment *at,
     }
     if (err != SL_OK) {
         return SL_ERR_STALE; /* changed since it was found: look again */
+    }
+    if (sl_attachment_is_cut(at)) { /* perhaps the registrar does not see it */
+        sl_pins_give(at->pins, pin);
+        return sl_client_cut_fail(client, why);
     }
     const void *bytes = sl_client_bytes(client, at, entry->extent.arena, entry->extent.offset_bytes,
                                         entry->extent.length_bytes);
@@ -441,7 +452,10 @@ static void left_finish(const struct reading *reading, const struct left *left, 
         if (left->copies.lent) {
             sl_attachment_hold(it->at); /* for ever: the GPU may yet read it */
         }
-        if (!sl_index_unchanged(it->at->view, &entry)) {
+        bool stands = sl_index_unchanged(it->at->view, &entry);
+        if (sl_attachment_is_cut(it->at)) {
+            reading->codes[it->item] = sl_client_cut_fail(reading->client, reading->why);
+        } else if (!stands) {
             reading->codes[it->item] = reading_read(reading, it->item, &entry);
         } else {
             reading->codes[it->item] =
@@ -691,39 +705,4 @@ sl_err sl_get_pinned(struct sl_client *client, struct sl_object_key key, struct 
         *why = reason;
     }
     return err;
-}
-
-/* False: it is none of the current attachment's. */
-static bool pin_give_now(const struct sl_client *client, uint32_t number, sl_pin pin)
-{
-    SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
-    struct sl_attachment *at = sl_client_attachment(client);
-    if (at->number == number) {
-        sl_pins_give(at->pins, pin);
-    }
-    return at->number == number;
-}
-
-static void pin_give_of_old(struct sl_client *client, uint32_t number, sl_pin pin)
-{
-    pthread_mutex_lock(&client->lock);
-    struct sl_attachment *at = client->attachments;
-    while (at != NULL && at->number != number) {
-        at = at->next;
-    }
-    if (at != NULL) { /* else a copy of the view was released before */
-        sl_pins_give(at->pins, pin);
-    }
-    pthread_mutex_unlock(&client->lock);
-}
-
-void sl_view_release(struct sl_client *client, struct sl_view *view)
-{
-    uint32_t number = (uint32_t)(view->private_pin >> 32);
-    sl_pin pin = (sl_pin)(view->private_pin & UINT32_MAX);
-    if (pin != 0 && !pin_give_now(client, number, pin)) {
-        pin_give_of_old(client, number, pin);
-        sl_client_sweep(client);
-    }
-    *view = (struct sl_view){0};
 }

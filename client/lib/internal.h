@@ -10,6 +10,7 @@
 #include "ipc/sl_pins.h"
 #include "runtime/sl_clock.h"
 #include "runtime/sl_config.h"
+#include "runtime/sl_guard.h"
 #include "runtime/sl_log.h"
 
 #include <pthread.h>
@@ -160,11 +161,22 @@ void sl_client_sweep(struct sl_client *client);
  * a moment ago. */
 sl_err sl_client_reattach(struct sl_client *client, bool force, struct sl_error *why);
 /* The same for readers, who go on with the memory that they have while a node is replaced.
- * Error: SL_ERR_UNREACHABLE (it was stopped, and its files are gone for half a second). */
+ * Errors: SL_ERR_UNREACHABLE (it was stopped, and its files are gone for half a second),
+ * SL_ERR_CORRUPT (its memory was cut short, and there is no other yet). */
 sl_err sl_client_serves(struct sl_client *client, struct sl_error *why);
 /* False: it does not, and all codes say so. */
 bool sl_client_serves_batch(struct sl_client *client, sl_err *codes, uint32_t count,
                             struct sl_error *why);
+/* Whether some of it may read as zeros that nobody wrote (sl_guard.h). To be asked behind every look at
+ * its bytes, and before they are relied on: a write into it may be lost, and a pin that the registrar
+ * does not see. */
+bool sl_attachment_cut_is(const struct sl_attachment *at);
+static inline bool sl_attachment_is_cut(const struct sl_attachment *at)
+{
+    return __builtin_expect(sl_guard_cuts() != 0, 0) && sl_attachment_cut_is(at);
+}
+/* What calls say then: SL_ERR_CORRUPT. */
+sl_err sl_client_cut_fail(const struct sl_client *client, struct sl_error *why);
 /* NULL: no such arena, or out of its bounds. */
 void *sl_client_bytes(struct sl_client *client, struct sl_attachment *at, uint32_t arena,
                       uint64_t offset_bytes, uint64_t length_bytes);

@@ -34,6 +34,9 @@ sl_err sl_exists_batch(struct sl_client *client, const struct sl_object_key *key
             }
         }
     }
+    for (uint32_t i = 0; sl_attachment_is_cut(at) && i < count; i++) {
+        codes[i] = SL_ERR_CORRUPT;
+    }
     return SL_OK;
 }
 
@@ -95,7 +98,8 @@ sl_err sl_list(struct sl_client *client, const char *prefix,
             break;
         }
     }
+    err = sl_attachment_is_cut(at) ? sl_client_cut_fail(client, why) : SL_OK;
     sl_client_let(client, at);
     free(key);
-    return SL_OK;
+    return err;
 }

@@ -280,11 +280,27 @@ static void put_fill_later(struct put *put)
     }
 }
 
+/* Nothing that was granted is committed. */
+static void put_cut_end(struct put *put)
+{
+    (void)sl_client_cut_fail(put->client, put->why);
+    put->claim_count = 0;
+    for (uint32_t i = 0; i < put->item_count; i++) {
+        if (put->items[i].code == SL_OK) {
+            sl_put_spoilt(put, &put->items[i], SL_ERR_CORRUPT);
+        }
+    }
+}
+
 void sl_put_fill(struct put *put)
 {
     bool later = false;
     put->claim_count = 0;
     sl_gpu_copies_clear(&put->copies);
+    if (sl_attachment_is_cut(put->at)) { /* the pins of grants perhaps hold nothing */
+        put_cut_end(put);
+        return;
+    }
     for (uint32_t i = 0; i < put->item_count; i++) {
         struct put_item *item = &put->items[i];
         struct sl_digest digest = {0};
@@ -301,6 +317,9 @@ void sl_put_fill(struct put *put)
     }
     if (later) {
         put_fill_later(put);
+    }
+    if (sl_attachment_is_cut(put->at)) { /* perhaps nothing of it lies where others look */
+        put_cut_end(put);
     }
 }
 

@@ -43,5 +43,9 @@ sl_err sl_stat_batch(struct sl_client *client, const struct sl_object_key *keys,
                 codes[first + i] == SL_OK ? stat_of(&entries[i]) : (struct sl_stat){0};
         }
     }
+    for (uint32_t i = 0; sl_attachment_is_cut(at) && i < count; i++) {
+        codes[i] = SL_ERR_CORRUPT;
+        stats[i] = (struct sl_stat){0};
+    }
     return SL_OK;
 }

@@ -5,6 +5,8 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
+import time
 
 from contributions_support import Probe as Asked
 from node_support import BIN, PATIENCE, wait_until
@@ -76,3 +78,36 @@ class Probe(Asked):
             except FileNotFoundError:
                 pass
         return len(arenas), sum(files.values())
+
+
+class Kept(Bare):
+    """One whose registrar is started again whenever it ends, as a supervisor would."""
+
+    def __init__(self, test, **settings):
+        super().__init__(test, **settings)
+        self.ended = []  # how the registrars did, by themselves
+        self.ending = False
+        self.keeper = threading.Thread(target=self.keep, daemon=True)
+
+    def start(self):
+        super().start()
+        self.keeper.start()
+
+    def keep(self):
+        while not self.ending:
+            status = self.registrar.wait()
+            self.registrar.stdout.close()
+            if self.ending:
+                return
+            self.ended.append(status)
+            time.sleep(0.1)
+            self.registrar = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            self.registrar.stdout.readline()
+
+    def end(self):
+        self.ending = True
+        while self.keeper.is_alive():
+            self.registrar.kill()
+            self.keeper.join(0.1)
+        self.registrar = None
+        super().end()

@@ -6,6 +6,7 @@
  * threads are in. */
 #include "cuda/host_crew.h"
 #include "runtime/sl_clock.h"
+#include "runtime/sl_signals.h"
 #include "runtime/sl_spin.h"
 
 #include <pthread.h>
@@ -138,7 +139,7 @@ sl_err host_crew_create(uint32_t thread_count, struct host_crew **out, struct sl
     (void)pthread_cond_init(&crew->work, NULL);
     (void)pthread_cond_init(&crew->idle, NULL);
     crew->awake = thread_count + 1 <= sl_spin_cores();
-    (void)sigfillset(&all);
+    sl_signals_of_others(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     int os_code = 0;
     while (crew->worker_count < thread_count && os_code == 0) {

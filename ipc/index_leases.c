@@ -103,6 +103,11 @@ void sl_leases_close(struct sl_leases **leases)
     *leases = NULL;
 }
 
+bool sl_leases_is_cut(const struct sl_leases *leases)
+{
+    return sl_segment_is_cut(&leases->map.segment);
+}
+
 sl_err sl_leases_current(const struct sl_leases *leases, const char *shm_dir)
 {
     return sl_segment_current(&leases->map.segment, shm_dir, LEASES_FILE);

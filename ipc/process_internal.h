@@ -28,6 +28,11 @@
 
 struct sl_process;
 
+/* A system call met memory that is not there: shared memory was cut short by another process. Says so
+ * and ends at once, with nothing more sent or written, as an access to such memory does; the next
+ * process of the name begins with what is there. */
+_Noreturn void sl_process_cut(struct sl_process *process);
+
 struct sl_process_watch {
     struct sl_proc_id proc;
     uint64_t cookie;

@@ -265,6 +265,16 @@ sl_err sl_arena_attach(const char *directory, uint32_t id, bool writable, struct
     return SL_OK;
 }
 
+bool sl_arena_is_cut(const struct sl_arena *arena)
+{
+    return sl_segment_is_cut(&arena->segment);
+}
+
+bool sl_arena_is_short(const struct sl_arena *arena)
+{
+    return sl_segment_is_short(&arena->segment);
+}
+
 sl_err sl_arena_current(struct sl_arena *arena, const char *directory)
 {
     char name[ARENA_NAME_BYTES];

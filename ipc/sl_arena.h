@@ -38,6 +38,9 @@ sl_err sl_arena_open_owner(const struct sl_arena_options *options, bool *created
 sl_err sl_arena_attach(const char *directory, uint32_t id, bool writable, struct sl_arena **out,
                        struct sl_error *why);
 void sl_arena_close(struct sl_arena **arena);
+/* As sl_segment_is_cut and sl_segment_is_short. */
+bool sl_arena_is_cut(const struct sl_arena *arena);
+bool sl_arena_is_short(const struct sl_arena *arena);
 /* Whether it still is the arena of this number in the directory: as sl_segment_followed. */
 sl_err sl_arena_current(struct sl_arena *arena, const char *directory);
 /* Makes *arena (NULL: not attached yet) the one that the directory has now, writable: as

@@ -79,6 +79,17 @@ void sl_index_view_close(struct sl_index_view **view)
     *view = NULL;
 }
 
+bool sl_index_view_is_cut(const struct sl_index_view *view)
+{
+    return sl_segment_is_cut(&view->segment);
+}
+
+bool sl_index_is_short(const struct sl_index *index)
+{
+    return sl_segment_is_short(&index->view.segment) ||
+           (index->leases.slots != NULL && sl_segment_is_short(&index->leases.segment));
+}
+
 sl_err sl_index_view_current(const struct sl_index_view *view, const char *shm_dir)
 {
     return sl_segment_current(&view->segment, shm_dir, INDEX_FILE);

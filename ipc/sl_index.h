@@ -82,6 +82,8 @@ struct sl_index_view; /* opaque; read-only mapping; any number of threads */
 
 sl_err sl_index_view_open(const char *shm_dir, struct sl_index_view **out, struct sl_error *why);
 void sl_index_view_close(struct sl_index_view **view);
+/* As sl_segment_is_cut. */
+bool sl_index_view_is_cut(const struct sl_index_view *view);
 /* Whether it still is the index of shm_dir: as sl_segment_current. */
 sl_err sl_index_view_current(const struct sl_index_view *view, const char *shm_dir);
 /* The quick look: as sl_segment_linked. */
@@ -150,6 +152,8 @@ struct sl_index_options {
 sl_err sl_index_open(const struct sl_index_options *options, bool *created, struct sl_index **out,
                      struct sl_error *why);
 void sl_index_close(struct sl_index **index);
+/* As sl_segment_is_short, of the leases, too. */
+bool sl_index_is_short(const struct sl_index *index);
 /* Says to all readers whether other nodes may be asked. */
 void sl_index_set_remote(struct sl_index *index, bool remote);
 /* A view on the same mapping, for the registrar's own look-ups. Borrowed. */

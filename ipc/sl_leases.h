@@ -32,6 +32,8 @@ uint64_t sl_index_view_lease_blocks(const struct sl_index_view *view);
 sl_err sl_leases_open(const char *shm_dir, const struct sl_index_view *view, struct sl_leases **out,
                       struct sl_error *why);
 void sl_leases_close(struct sl_leases **leases);
+/* As sl_segment_is_cut. */
+bool sl_leases_is_cut(const struct sl_leases *leases);
 /* As sl_segment_current. */
 sl_err sl_leases_current(const struct sl_leases *leases, const char *shm_dir);
 /* As sl_index_find and sl_index_find_batch, leasing what is found from now_ns (monotonic) on.

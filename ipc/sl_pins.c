@@ -50,9 +50,9 @@ static uint64_t pins_data_bytes(uint64_t slot_count, uint64_t access_count)
     return slot_count * sizeof(uint64_t) + access_count * sizeof(struct pins_access);
 }
 
-struct pins_slot { /* private to the client */
-    uint64_t length_bytes;
-    _Atomic uint32_t next; /* free list */
+struct pins_slot {                /* private to the client */
+    _Atomic uint64_t taken_bytes; /* of the pin, plus 1; 0: it is not taken */
+    _Atomic uint32_t next;        /* free list */
 };
 
 struct sl_pins {
@@ -200,12 +200,20 @@ sl_err sl_pins_create(const struct sl_pins_options *options, struct sl_pins **ou
     return SL_OK;
 }
 
+void sl_pins_unname(struct sl_pins *pins)
+{
+    /* Gone already, or of a newer life of the node: fine too. */
+    if (sl_segment_current(&pins->segment, pins->directory, pins->name) == SL_OK) {
+        (void)sl_segment_remove(pins->directory, pins->name, NULL);
+    }
+}
+
 void sl_pins_destroy(struct sl_pins **pins)
 {
     if (pins == NULL || *pins == NULL) {
         return;
     }
-    (void)sl_segment_remove((*pins)->directory, (*pins)->name, NULL); /* gone already: fine too */
+    sl_pins_unname(*pins);
     sl_segment_close(&(*pins)->segment);
     free((*pins)->private_slots);
     free(*pins);
@@ -276,7 +284,8 @@ static sl_err pin_set(struct sl_pins *pins, uint64_t generation, uint64_t length
         atomic_fetch_sub_explicit(&pins->header->pinned_bytes, length_bytes, memory_order_relaxed);
         return SL_ERR_LIMIT;
     }
-    pins->private_slots[slot].length_bytes = length_bytes;
+    atomic_store_explicit(&pins->private_slots[slot].taken_bytes, length_bytes + 1,
+                          memory_order_relaxed);
     slot_note_used(pins, slot);
     atomic_store_explicit(&pins->slots[slot], generation, memory_order_relaxed);
     /* The pin is seen by the registrar's scan, or its unlink is seen here; nothing weaker orders a
@@ -326,11 +335,27 @@ void sl_pins_give(struct sl_pins *pins, sl_pin pin)
     }
     uint32_t slot = pin - 1;
     SL_ASSERT(slot < pins->slot_count);
-    uint64_t length_bytes = pins->private_slots[slot].length_bytes;
-    uint64_t was = atomic_exchange_explicit(&pins->slots[slot], 0, memory_order_release);
-    SL_ASSERT(was != 0); /* given twice */
-    atomic_fetch_sub_explicit(&pins->header->pinned_bytes, length_bytes, memory_order_relaxed);
+    _Atomic uint64_t *taken = &pins->private_slots[slot].taken_bytes;
+    uint64_t taken_bytes = atomic_load_explicit(taken, memory_order_relaxed);
+    SL_ASSERT(taken_bytes != 0); /* given twice */
+    atomic_store_explicit(taken, 0, memory_order_relaxed);
+    atomic_store_explicit(&pins->slots[slot], 0, memory_order_release);
+    atomic_fetch_sub_explicit(&pins->header->pinned_bytes, taken_bytes - 1, memory_order_relaxed);
     slot_push(pins, slot);
+}
+
+bool sl_pins_is_cut(const struct sl_pins *pins)
+{
+    return sl_segment_is_cut(&pins->segment);
+}
+
+bool sl_pins_any(const struct sl_pins *pins)
+{
+    bool any = false;
+    for (uint32_t i = 0; pins != NULL && i < pins->slot_count && !any; i++) {
+        any = atomic_load_explicit(&pins->private_slots[i].taken_bytes, memory_order_relaxed) != 0;
+    }
+    return any;
 }
 
 void sl_pins_note_access(struct sl_pins *pins, sl_ref ref, uint64_t generation)
@@ -408,6 +433,11 @@ sl_err sl_pins_view_open(const char *shm_dir, const char *name, struct sl_pins_v
     }
     *out = view;
     return SL_OK;
+}
+
+bool sl_pins_view_is_short(const struct sl_pins_view *view)
+{
+    return sl_segment_is_short(&view->segment);
 }
 
 void sl_pins_view_close(struct sl_pins_view **view)

@@ -23,7 +23,10 @@ struct sl_pins_options {
  * (its process is alive), SL_ERR_INVALID (counts, name), SL_ERR_NO_SPACE. */
 sl_err sl_pins_create(const struct sl_pins_options *options, struct sl_pins **out,
                       struct sl_error *why);
-void sl_pins_destroy(struct sl_pins **pins); /* removes the file */
+/* Removes the file, unless the name is another's by now: the segment goes on without. Of a node that
+ * made its other segments anew in the same place. */
+void sl_pins_unname(struct sl_pins *pins);
+void sl_pins_destroy(struct sl_pins **pins); /* removes the file, unless the name is another's */
 
 typedef uint32_t sl_pin; /* slot number + 1; 0: none */
 /* Pins the extent of an entry found in view. SL_ERR_STALE: it changed, look it up again;
@@ -39,11 +42,17 @@ void sl_pins_give(struct sl_pins *pins, sl_pin pin);
 /* Notes an access; overwrites the oldest. For a chain call tail first, head last. */
 void sl_pins_note_access(struct sl_pins *pins, sl_ref ref, uint64_t generation);
 uint64_t sl_pins_pinned_bytes(const struct sl_pins *pins);
+/* As sl_segment_is_cut: who scans the pins may have missed some. */
+bool sl_pins_is_cut(const struct sl_pins *pins);
+/* Whether any pin is taken, by this process's own memory. NULL: there are none. */
+bool sl_pins_any(const struct sl_pins *pins);
 
 /* Registrar's side. */
 struct sl_pins_view; /* opaque */
 sl_err sl_pins_view_open(const char *shm_dir, const char *name, struct sl_pins_view **out,
                          struct sl_error *why);
+/* As sl_segment_is_short. */
+bool sl_pins_view_is_short(const struct sl_pins_view *view);
 void sl_pins_view_close(struct sl_pins_view **view);
 /* After the caller's seq_cst fence: calls each() for every slot that is not 0. */
 void sl_pins_view_scan(const struct sl_pins_view *view,

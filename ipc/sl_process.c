@@ -1,6 +1,7 @@
 /* ipc/sl_process.c - main() of every actor: set-up, turns of the loop, messages to the actor,
  * drain, end. */
 #include "ipc/process_internal.h"
+#include "runtime/sl_guard.h"
 #include "runtime/sl_priority.h"
 
 #include <errno.h>
@@ -69,6 +70,25 @@ static void process_drain(struct sl_process *process, const char *because)
     } else {
         process->env.ops->finish(&process->env);
     }
+}
+
+/* In the handler of a fault: nothing that takes a lock. */
+_Noreturn static void segment_cut(void)
+{
+    static const char line[] =
+        "shared memory of this node was cut short by another process: the actor ends before it "
+        "relies on what it reads\n";
+    ssize_t wrote = write(STDERR_FILENO, line, sizeof(line) - 1);
+    (void)wrote;
+    _exit(EXIT_FAILED);
+}
+
+_Noreturn void sl_process_cut(struct sl_process *process)
+{
+    sl_log_write(process->env.log, SL_LOG_ERROR, 0,
+                 "%s ends: shared memory of this node was cut short by another process",
+                 process->name);
+    segment_cut();
 }
 
 /* PING and DRAIN are answered here, for every actor alike. */
@@ -449,6 +469,10 @@ static void take_priority(struct sl_process *process)
 static sl_err process_open(struct sl_process *process, struct sl_error *why)
 {
     process->env.self = sl_proc_id_self();
+    if (sl_config_u64(process->config, SL_SET_guard_memory) == 0) {
+        sl_guard_forbid();
+    }
+    atomic_store_explicit(&sl_guard_ends, segment_cut, memory_order_release);
     /* Numbers grow from one process of a name to the next: a FENCE covers what its predecessor
      * sent. */
     process->env.next_seq = sl_clock_monotonic_ns();

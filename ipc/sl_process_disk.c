@@ -148,6 +148,9 @@ static void disk_ready(void *context, int fd, uint32_t events)
     for (uint32_t i = 0; i < self->done_count && self->real != NULL && !process->failed; i++) {
         const struct sl_process_completion *done = &self->done[i];
         struct sl_msg msg = {.type = SL_MSG_LOCAL_IO};
+        if (done->os_code == EFAULT) { /* not the disk: the memory is gone from under the request */
+            sl_process_cut(process);
+        }
         if (done->os_code != 0) {
             msg.code = done->os_code == ENOSPC ? SL_ERR_NO_SPACE : SL_ERR_IO;
         }

@@ -108,6 +108,7 @@ static sl_err segment_map(struct sl_segment *segment, const struct segment_heade
     segment->data = (unsigned char *)at + header->data_offset_bytes;
     segment->data_bytes = header->data_bytes;
     segment->mapped_bytes = file_bytes;
+    segment->guard = sl_guard_add(at, file_bytes, true);
     if (align_bytes == SEGMENT_HUGE_BYTES) {
         /* Best effort: tmpfs takes the advice only where the system's shmem policy says "advise".
          */
@@ -395,6 +396,7 @@ void sl_segment_close(struct sl_segment *segment)
     if (segment == NULL) {
         return;
     }
+    sl_guard_remove(&segment->guard);
     if (segment->header != NULL) {
         munmap(segment->header, segment->mapped_bytes);
     }
@@ -402,6 +404,39 @@ void sl_segment_close(struct sl_segment *segment)
         close(segment->fd);
     }
     *segment = (struct sl_segment){.fd = -1};
+}
+
+bool sl_segment_is_short(const struct sl_segment *segment)
+{
+    struct stat file;
+    return sl_segment_is_cut(segment) ||
+           (fstat(segment->fd, &file) == 0 && (uint64_t)file.st_size < segment->mapped_bytes);
+}
+
+bool sl_segment_file_is_short(const char *directory, const char *name, struct sl_error *why)
+{
+    char path[1200];
+    struct stat file;
+    struct segment_header header = {0};
+    int length = snprintf(path, sizeof(path), "%s/%s", directory, name);
+    if (length < 0 || (size_t)length >= sizeof(path)) {
+        return false;
+    }
+    SL_AUTO(close) int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &file) != 0 || !S_ISREG(file.st_mode) || file.st_uid != geteuid() ||
+        pread(fd, &header, sizeof(header), 0) < 0) {
+        return false;
+    }
+    uint64_t file_bytes = (uint64_t)file.st_size;
+    bool is_ours = header.magic == SEGMENT_MAGIC && header.format == SL_SEGMENT_FORMAT;
+    bool is_short = file_bytes < SL_PAGE_BYTES ||
+                    (is_ours && (header.data_bytes > file_bytes ||
+                                 header.data_offset_bytes > file_bytes - header.data_bytes));
+    if (is_short) {
+        (void)sl_fail(why, SL_ERR_CORRUPT, "segment '%s' was cut short to %" PRIu64 " bytes", name,
+                      file_bytes);
+    }
+    return is_short;
 }
 
 sl_err sl_segment_current(const struct sl_segment *segment, const char *directory, const char *name)
@@ -479,7 +514,8 @@ static sl_err segment_allocate(const struct sl_segment *segment, const struct se
     int os_code = 0;
     uint64_t length_bytes = SL_MIN(range->length_bytes, segment->mapped_bytes - range->from_bytes);
     do {
-        os_code = fallocate(segment->fd, 0, (off_t)range->from_bytes, (off_t)length_bytes) == 0
+        os_code = fallocate(segment->fd, FALLOC_FL_KEEP_SIZE, (off_t)range->from_bytes,
+                            (off_t)length_bytes) == 0
                       ? 0
                       : errno;
     } while (os_code == EINTR);

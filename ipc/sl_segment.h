@@ -6,6 +6,7 @@
 #ifndef SL_SEGMENT_H
 #define SL_SEGMENT_H
 
+#include "runtime/sl_guard.h"
 #include "runtime/sl_proc.h"
 
 #define SL_SEGMENT_FORMAT 1u
@@ -25,6 +26,7 @@ struct sl_segment {
     uint64_t mapped_bytes; /* whole mapping */
     int fd;                /* -1: closed */
     bool writable;
+    struct sl_guard *guard; /* NULL: a file that is cut short ends the process */
     uint64_t device, inode; /* of the file: while it is mapped no other one has them */
     uint64_t named_ns;      /* monotonic: until then sl_segment_followed looks at the link alone */
 };
@@ -50,6 +52,17 @@ sl_err sl_segment_create(const struct sl_segment_want *want, struct sl_segment *
 sl_err sl_segment_open(const struct sl_segment_want *want, bool writable, struct sl_segment *out,
                        struct sl_error *why);
 void sl_segment_close(struct sl_segment *segment); /* accepts a closed one */
+/* Whether bytes of it may be zeros that are not the file's: another process cut it short. To be asked
+ * behind the look at them. */
+static inline bool sl_segment_is_cut(const struct sl_segment *segment)
+{
+    return sl_guard_is_cut(segment->guard);
+}
+/* The same, and also when nobody met the hole yet: one system call. */
+bool sl_segment_is_short(const struct sl_segment *segment);
+/* Whether the file of this name is shorter than it was made; why then says so. What is no segment of
+ * this user is not. */
+bool sl_segment_file_is_short(const char *directory, const char *name, struct sl_error *why);
 /* Whether the file of this name still is the one that is mapped: another one means another life of
  * the node. One system call. SL_OK; SL_ERR_STALE: it is another; SL_ERR_NOT_FOUND: there is none
  * that can be seen. */

@@ -3,6 +3,7 @@
 
 #include "runtime/sl_clock.h"
 #include "runtime/sl_door.h"
+#include "runtime/sl_signals.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -427,7 +428,7 @@ sl_err sl_copier_start(const char *runtime_dir, const struct sl_copier_range *ra
         err = sl_door_open(runtime_dir, DOOR_KIND, &copier->door, why);
     }
     if (err == SL_OK) { /* the process's signals are not this thread's */
-        (void)sigfillset(&all);
+        sl_signals_of_others(&all);
         (void)pthread_sigmask(SIG_SETMASK, &all, &before);
         int os_code = pthread_create(&copier->thread, NULL, copier_run, copier);
         (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -518,8 +519,9 @@ static sl_err area_make(struct sl_copier_link *link, const struct sl_copier_room
         !area_map(&link->area, *fd)) {
         return sl_fail_os(why, errno, "%" PRIu64 " bytes for a copier", link->area.length_bytes);
     }
-    link->area.data_fd = memfd_create("sluice-copies", MFD_CLOEXEC);
-    if (link->area.data_fd < 0 || ftruncate(link->area.data_fd, (off_t)room->data_bytes) != 0) {
+    link->area.data_fd = memfd_create("sluice-copies", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (link->area.data_fd < 0 || ftruncate(link->area.data_fd, (off_t)room->data_bytes) != 0 ||
+        fcntl(link->area.data_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
         return sl_fail_os(why, errno, "%" PRIu64 " bytes for a copier", room->data_bytes);
     }
     void *data =

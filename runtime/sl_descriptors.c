@@ -4,6 +4,7 @@
 
 #include "runtime/sl_clock.h"
 #include "runtime/sl_door.h"
+#include "runtime/sl_signals.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -153,7 +154,7 @@ sl_err sl_descriptors_serve(const char *runtime_dir, sl_descriptors_give_fn give
     sl_err err = server->stop_fd < 0 ? sl_fail_os(why, errno, "eventfd for descriptors")
                                      : sl_door_open(runtime_dir, DOOR_KIND, &server->door, why);
     if (err == SL_OK) { /* the process's signals are not this thread's */
-        (void)sigfillset(&all);
+        sl_signals_of_others(&all);
         (void)pthread_sigmask(SIG_SETMASK, &all, &before);
         int os_code = pthread_create(&server->thread, NULL, server_run, server);
         (void)pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -1,6 +1,7 @@
 /* runtime/sl_metrics.c - the writing side of a metrics page. */
 #include "runtime/metrics_page.h"
 #include "runtime/sl_clock.h"
+#include "runtime/sl_guard.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -17,6 +18,7 @@ struct sl_metrics {
     struct metrics_page *page;
     uint64_t bytes;
     uint32_t event_count;
+    struct sl_guard *guard;
 };
 
 /* Whether an existing page may be gone on with; its content comes from an earlier life of ours, but
@@ -89,6 +91,7 @@ sl_err sl_metrics_open(const struct sl_metrics_options *options, struct sl_metri
     }
     struct metrics_page *page = at;
     metrics->page = page;
+    metrics->guard = fd >= 0 ? sl_guard_add(at, bytes, true) : NULL;
     metrics->bytes = bytes;
     metrics->event_count = options->trace_events;
     if (!page_fits(page, bytes, options)) {
@@ -121,6 +124,7 @@ void sl_metrics_close(struct sl_metrics **metrics)
     if (*metrics == NULL) {
         return;
     }
+    sl_guard_remove(&(*metrics)->guard);
     (void)munmap((*metrics)->page, (*metrics)->bytes);
     free(*metrics);
     *metrics = NULL;

@@ -1,6 +1,7 @@
 /* runtime/sl_metrics_view.c - reading another process's metrics page: every byte is checked before
  * use. */
 #include "runtime/metrics_page.h"
+#include "runtime/sl_guard.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,6 +16,7 @@ struct sl_metrics_view {
     const struct metrics_page *page;
     uint64_t bytes;
     uint32_t event_count;
+    struct sl_guard *guard;
 };
 
 /* Texts go to terminals, which obey control characters. */
@@ -68,13 +70,16 @@ sl_err sl_metrics_view_open(const char *path, struct sl_metrics_view **out, stru
     if (at == MAP_FAILED) {
         return sl_fail_os(why, errno, "map metrics page '%s'", path);
     }
+    struct sl_guard *guard = sl_guard_add(at, bytes, false);
     sl_err err = view_check(at, bytes, path, why);
     struct sl_metrics_view *view = err == SL_OK ? calloc(1, sizeof(*view)) : NULL;
     if (view == NULL) {
+        sl_guard_remove(&guard);
         (void)munmap(at, bytes);
         return err != SL_OK ? err : sl_fail_os(why, ENOMEM, "metrics view");
     }
     view->page = at;
+    view->guard = guard;
     view->bytes = bytes;
     view->event_count = (uint32_t)((bytes - sizeof(*view->page)) / sizeof(struct metrics_event));
     *out = view;
@@ -86,6 +91,7 @@ void sl_metrics_view_close(struct sl_metrics_view **view)
     if (*view == NULL) {
         return;
     }
+    sl_guard_remove(&(*view)->guard);
     (void)munmap((void *)(uintptr_t)(*view)->page, (*view)->bytes);
     free(*view);
     *view = NULL;

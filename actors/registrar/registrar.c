@@ -3,6 +3,7 @@
 #include "actors/registrar/registrar.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/lock.h"
+#include "actors/registrar/memory/whole.h"
 #include "actors/registrar/parts.h"
 #include "actors/registrar/presence/peers.h"
 #include "actors/registrar/records/units.h"
@@ -72,6 +73,7 @@ static void metrics_define(struct registrar *self)
 static sl_err memory_open(struct registrar *self, bool *kept, struct sl_error *why)
 {
     bool arena_created = false, index_created = false;
+    reg_memory_renew(self);
     struct sl_arena_options arena = {
         .directory = self->env->paths->shm_dir,
         .id = 0,
@@ -281,6 +283,10 @@ static sl_err registrar_tick(void *state, uint64_t now_ns)
 {
     struct registrar *self = state;
     struct sl_call call;
+    sl_err err = reg_memory_check(self);
+    if (err != SL_OK) {
+        return err;
+    }
     sl_index_set_now(self->index, now_ns);
     while (sl_calls_expired(self->calls, now_ns, &call)) {
         call_expired(self, call.cookie);

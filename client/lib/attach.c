@@ -27,7 +27,33 @@ struct sl_attachment *sl_client_attachment(const struct sl_client *client)
     return atomic_load_explicit(&client->current, memory_order_acquire);
 }
 
-void sl_attachment_close(struct sl_attachment *attachment)
+uint32_t sl_client_life(const struct sl_client *client)
+{
+    SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
+    return sl_client_attachment(client)->number;
+}
+
+void sl_attachment_hold(struct sl_attachment *at)
+{
+    (void)atomic_fetch_add_explicit(&at->holds, 1, memory_order_relaxed);
+}
+
+struct sl_attachment *sl_client_hold(const struct sl_client *client)
+{
+    SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
+    struct sl_attachment *at = sl_client_attachment(client);
+    sl_attachment_hold(at);
+    return at;
+}
+
+void sl_client_let(struct sl_client *client, struct sl_attachment *at)
+{
+    /* Partner of the acquire in is_unused. */
+    (void)atomic_fetch_sub_explicit(&at->holds, 1, memory_order_release);
+    sl_client_sweep(client);
+}
+
+static void attachment_close(struct sl_attachment *attachment)
 {
     if (attachment == NULL) {
         return;
@@ -48,6 +74,9 @@ static sl_err pins_open(struct sl_client *client, struct sl_attachment *at, stru
     char name[64];
     (void)snprintf(name, sizeof name, "pins.%s", client->name);
     uint64_t bytes_max = sl_config_u64(client->config, SL_SET_client_pin_bytes_max);
+    for (const struct sl_attachment *old = client->attachments; old != NULL; old = old->next) {
+        sl_pins_unname(old->pins);
+    }
     struct sl_arena *arena = atomic_load_explicit(&at->arenas[0], memory_order_relaxed);
     const struct sl_pins_options options = {
         .shm_dir = client->paths.shm_dir,
@@ -60,7 +89,7 @@ static sl_err pins_open(struct sl_client *client, struct sl_attachment *at, stru
     return sl_pins_create(&options, &at->pins, why);
 }
 
-struct sl_attachment *sl_attachment_open(struct sl_client *client, struct sl_error *why)
+static struct sl_attachment *attachment_open(struct sl_client *client, struct sl_error *why)
 {
     struct sl_attachment *at = calloc(1, sizeof *at);
     if (at == NULL) {
@@ -92,7 +121,7 @@ struct sl_attachment *sl_attachment_open(struct sl_client *client, struct sl_err
         (void)sl_fail(why, SL_ERR_UNREACHABLE, "no node runs under the name '%s' (nothing in %s)",
                       client->instance, client->paths.shm_dir);
     }
-    sl_attachment_close(at);
+    attachment_close(at);
     return NULL;
 }
 
@@ -100,20 +129,27 @@ static sl_err attachment_add(struct sl_client *client, struct sl_error *why)
 {
     if (client->attachment_count == SL_CLIENT_ATTACHMENTS_MAX) {
         return sl_fail(why, SL_ERR_LIMIT,
-                       "the node was replaced %u times: close this client and open another",
-                       SL_CLIENT_ATTACHMENTS_MAX);
+                       "views or drafts of %u earlier lives of the node are held: release them",
+                       SL_CLIENT_ATTACHMENTS_MAX - 1);
+    }
+    if (client->next_number == UINT32_MAX) { /* it would be that of an older one's pins */
+        return sl_fail(why, SL_ERR_LIMIT, "the node was replaced %u times: open another client",
+                       client->next_number);
     }
     struct sl_error reason = {0};
-    struct sl_attachment *at = sl_attachment_open(client, &reason);
+    struct sl_attachment *at = attachment_open(client, &reason);
     if (at == NULL) {
         if (why != NULL) {
             *why = reason;
         }
         return reason.code;
     }
-    at->number = client->attachment_count;
-    client->attachments[client->attachment_count++] = at;
+    at->number = client->next_number++;
+    at->next = client->attachments;
+    client->attachments = at;
+    client->attachment_count++;
     atomic_store_explicit(&client->current, at, memory_order_release);
+    atomic_store_explicit(&client->any_old, at->next != NULL, memory_order_relaxed);
     return SL_OK;
 }
 
@@ -137,9 +173,42 @@ static void gone_note(struct sl_client *client, bool gone, uint64_t now_ns)
     }
 }
 
+bool sl_attachment_cut_is(const struct sl_attachment *at)
+{
+    const struct sl_leases *leases = atomic_load_explicit(&at->leases, memory_order_acquire);
+    bool is_cut = sl_index_view_is_cut(at->view) ||
+                  (at->pins != NULL && sl_pins_is_cut(at->pins)) ||
+                  (leases != NULL && sl_leases_is_cut(leases));
+    for (uint32_t i = 0; i < SL_CLIENT_ARENAS_MAX && !is_cut; i++) {
+        const struct sl_arena *arena = sl_client_arena(at, i);
+        is_cut = arena != NULL && sl_arena_is_cut(arena);
+    }
+    return is_cut;
+}
+
+sl_err sl_client_cut_fail(const struct sl_client *client, struct sl_error *why)
+{
+    return sl_fail(why, SL_ERR_CORRUPT,
+                   "shared memory of node '%s' was cut short by another process: it is being made "
+                   "anew",
+                   client->instance);
+}
+
+static bool current_is_cut(const struct sl_client *client)
+{
+    SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
+    return sl_attachment_is_cut(sl_client_attachment(client));
+}
+
 sl_err sl_client_serves(struct sl_client *client, struct sl_error *why)
 {
     (void)sl_client_reattach(client, false, NULL);
+    if (__builtin_expect(sl_guard_cuts() != 0, 0) && current_is_cut(client)) {
+        (void)sl_client_reattach(client, true, NULL);
+        if (current_is_cut(client)) {
+            return sl_client_cut_fail(client, why);
+        }
+    }
     uint64_t gone_ns = atomic_load_explicit(&client->gone_ns, memory_order_relaxed);
     if (gone_ns == 0 || coarse_ns() < gone_ns + GONE_NS) { /* another thread may be a tick ahead */
         return SL_OK;
@@ -157,14 +226,10 @@ bool sl_client_serves_batch(struct sl_client *client, sl_err *codes, uint32_t co
     return err == SL_OK;
 }
 
-sl_err sl_client_reattach(struct sl_client *client, bool force, struct sl_error *why)
+/* Looks whether the node's files are still the mapped ones. */
+static sl_err node_follow(struct sl_client *client, uint64_t now_ns, struct sl_error *why)
 {
-    uint64_t now_ns = coarse_ns();
-    uint64_t checked_ns = atomic_load_explicit(&client->checked_ns, memory_order_relaxed);
-    if (!force && now_ns - checked_ns < CHECK_EVERY_NS) {
-        return SL_OK;
-    }
-    atomic_store_explicit(&client->checked_ns, now_ns, memory_order_relaxed);
+    SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
     struct sl_attachment *at = sl_client_attachment(client);
     sl_err err = sl_index_view_current(at->view, client->paths.shm_dir);
     gone_note(client, err == SL_ERR_NOT_FOUND, now_ns);
@@ -187,6 +252,62 @@ sl_err sl_client_reattach(struct sl_client *client, bool force, struct sl_error 
     }
     pthread_mutex_unlock(&client->lock);
     return err;
+}
+
+sl_err sl_client_reattach(struct sl_client *client, bool force, struct sl_error *why)
+{
+    uint64_t now_ns = coarse_ns();
+    uint64_t checked_ns = atomic_load_explicit(&client->checked_ns, memory_order_relaxed);
+    if (!force && now_ns - checked_ns < CHECK_EVERY_NS) {
+        return SL_OK;
+    }
+    atomic_store_explicit(&client->checked_ns, now_ns, memory_order_relaxed);
+    sl_err err = node_follow(client, now_ns, why);
+    sl_client_sweep(client);
+    return err;
+}
+
+/* ---- letting go ---- */
+
+/* Under the lock. It is not the current one: whoever comes to it now has it from a pin's number, and
+ * takes the lock. */
+static bool is_unused(struct sl_attachment *at)
+{
+    if (at->retired == 0) {
+        at->retired = sl_readers_retire();
+    }
+    /* In this order: a section may have taken a hold or a pin before it ended. */
+    return at->retired != 0 && sl_readers_passed(at->retired) &&
+           atomic_load_explicit(&at->holds, memory_order_acquire) == 0 && !sl_pins_any(at->pins);
+}
+
+void sl_client_sweep(struct sl_client *client)
+{
+    struct sl_attachment *gone = NULL;
+    if (!atomic_load_explicit(&client->any_old, memory_order_relaxed)) {
+        return;
+    }
+    pthread_mutex_lock(&client->lock);
+    struct sl_attachment **link = &client->attachments->next; /* the first is the current one */
+    while (*link != NULL) {
+        struct sl_attachment *at = *link;
+        if (!is_unused(at)) {
+            link = &at->next;
+            continue;
+        }
+        *link = at->next;
+        at->next = gone;
+        gone = at;
+        client->attachment_count--;
+    }
+    atomic_store_explicit(&client->any_old, client->attachments->next != NULL,
+                          memory_order_relaxed);
+    pthread_mutex_unlock(&client->lock);
+    while (gone != NULL) { /* takes a while, and may wait for a GPU */
+        struct sl_attachment *at = gone;
+        gone = at->next;
+        attachment_close(at);
+    }
 }
 
 void *sl_client_bytes(struct sl_client *client, struct sl_attachment *at, uint32_t arena,
@@ -251,6 +372,9 @@ static sl_err settings_load(struct sl_client *client, const struct sl_client_opt
     client->op_timeout_ns = sl_config_u64(client->config, SL_SET_op_timeout);
     client->call_retry_ns = sl_config_u64(client->config, SL_SET_call_retry);
     client->message_bytes_max = sl_config_u64(client->config, SL_SET_message_bytes_max);
+    if (sl_config_u64(client->config, SL_SET_guard_memory) == 0) {
+        sl_guard_forbid();
+    }
     return SL_OK;
 }
 
@@ -400,10 +524,12 @@ void sl_client_close(struct sl_client **client)
     sl_lends_close(&gone->lends);
     sl_mailbox_close(&gone->mailbox);
     sl_codec_destroy(&gone->codec);
-    for (uint32_t i = 0; i < gone->attachment_count; i++) {
+    while (gone->attachments != NULL) {
+        struct sl_attachment *at = gone->attachments;
+        gone->attachments = at->next;
         /* What a GPU may still touch stays pinned and mapped, to the end of the process. */
-        if (!sl_client_lent_in(gone, gone->attachments[i])) {
-            sl_attachment_close(gone->attachments[i]);
+        if (!sl_client_lent_in(gone, at)) {
+            attachment_close(at);
         }
     }
     sl_client_lent_free(gone);

@@ -193,6 +193,12 @@ static void look_up(const struct sl_look *look, struct look_keys *keys, struct l
     out->held_until_ns = out->prefix_count == 0 ? 0 : pass->held_until_ns;
 }
 
+static bool is_linked(const struct sl_client *client)
+{
+    SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
+    return sl_index_view_linked(sl_client_attachment(client)->view);
+}
+
 sl_err sl_engine_look(struct sl_engine *engine, const struct sl_look *look, struct sl_looked *out,
                       unsigned char *there, struct sl_error *why)
 {
@@ -200,8 +206,7 @@ sl_err sl_engine_look(struct sl_engine *engine, const struct sl_look *look, stru
     struct look_keys keys;
     sl_err err = look_check(look, why);
     if (err == SL_OK) {
-        err = sl_client_reattach(client, !sl_index_view_linked(sl_client_attachment(client)->view),
-                                 why);
+        err = sl_client_reattach(client, !is_linked(client), why);
     }
     if (err != SL_OK) {
         return err;
@@ -212,6 +217,7 @@ sl_err sl_engine_look(struct sl_engine *engine, const struct sl_look *look, stru
     keys_begin(engine, look, &keys);
     /* Twice at most: what is busy may be an index that was replaced meanwhile. */
     for (uint32_t i = 0; i < 2; i++) {
+        SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
         struct look_pass pass = {.at = sl_client_attachment(client), .hold_ns = look->hold_ns};
         struct sl_looked looked = {0};
         if (look->hold_ns != 0) {
@@ -219,6 +225,9 @@ sl_err sl_engine_look(struct sl_engine *engine, const struct sl_look *look, stru
             pass.now_ns = sl_clock_monotonic_ns();
         }
         look_up(look, &keys, &pass, &looked, there);
+        if (sl_attachment_is_cut(pass.at)) {
+            return sl_client_cut_fail(client, why);
+        }
         *out = looked;
         if (!pass.busy || sl_client_reattach(client, true, why) != SL_OK ||
             sl_client_attachment(client) == pass.at) {

@@ -682,12 +682,19 @@ sl_err sl_client_greet(struct sl_client *client, uint64_t deadline_ns, struct sl
     if (atomic_load_explicit(&client->lent_count, memory_order_relaxed) != 0) {
         sl_client_lent_settle(client);
     }
+    struct sl_reader *reader = sl_reader_enter();
     struct sl_attachment *at = sl_client_attachment(client);
     struct sl_arena *arena = atomic_load_explicit(&at->arenas[0], memory_order_acquire);
     uint64_t boot_generation = arena == NULL ? 0 : sl_arena_boot_generation(arena);
+    uint32_t number = at->number;
+    bool is_cut = sl_attachment_is_cut(at);
+    sl_reader_leave(reader);
+    if (is_cut) {
+        return sl_client_cut_fail(client, why);
+    }
     pthread_mutex_lock(&client->lock);
     bool known = client->greeted_generation != 0 && client->greeted_generation == boot_generation &&
-                 client->greeted_attachment == at->number;
+                 client->greeted_attachment == number;
     bool orphans = client->orphan_count != 0;
     pthread_mutex_unlock(&client->lock);
     if (!known) {
@@ -713,7 +720,7 @@ sl_err sl_client_greet(struct sl_client *client, uint64_t deadline_ns, struct sl
         }
         pthread_mutex_lock(&client->lock);
         client->greeted_generation = answered;
-        client->greeted_attachment = at->number;
+        client->greeted_attachment = number;
         pthread_mutex_unlock(&client->lock);
     }
     if (orphans) {

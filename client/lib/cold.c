@@ -38,7 +38,8 @@ static void portion_answered(void *context, const struct sl_msg *reply)
 
 static uint64_t portion_bytes_max(struct sl_client *client)
 {
-    struct sl_attachment *at = sl_client_attachment(client);
+    SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
+    const struct sl_attachment *at = sl_client_attachment(client);
     const struct sl_arena *arena = sl_client_arena(at, 0);
     uint64_t memory_bytes = arena == NULL ? 0 : sl_arena_populated_bytes(arena);
     return SL_MIN(memory_bytes / PORTION_MEMORY_SHARE, PORTION_BYTES_MAX);
@@ -48,7 +49,8 @@ static uint64_t portion_bytes_max(struct sl_client *client)
 static void portion_fill(const struct sl_cold *cold, struct portion *portion, uint32_t *next,
                          uint64_t bytes_max)
 {
-    struct sl_attachment *at = sl_client_attachment(cold->client);
+    SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
+    const struct sl_attachment *at = sl_client_attachment(cold->client);
     uint64_t bytes = 0;
     portion->count = 0;
     for (; *next < cold->count && portion->count < PORTION_KEYS_MAX; (*next)++) {

@@ -30,6 +30,9 @@ static void draft_lend(const struct sl_draft *draft)
 
 static void draft_free(struct sl_draft *draft)
 {
+    if (!atomic_load_explicit(&draft->lent, memory_order_relaxed)) { /* else it is held for ever */
+        sl_client_let(draft->client, draft->at);
+    }
     sl_draft_bytes_free(draft);
     pthread_mutex_destroy(&draft->lock);
     free(draft);
@@ -49,6 +52,7 @@ static struct sl_draft *draft_of(struct put *put, struct put_item *item)
     }
     draft->client = put->client;
     draft->at = put->at;
+    sl_attachment_hold(draft->at);
     draft->to = to;
     draft->arena = (uint32_t)item->arena;
     draft->length_bytes = length_bytes;
@@ -65,19 +69,17 @@ static sl_err begin_share(struct put *put, struct sl_draft **drafts)
     if (err != SL_OK) {
         return err;
     }
-    put->at = sl_client_attachment(put->client);
+    put->at = sl_client_hold(put->client);
     err = sl_put_reserve(put);
-    if (err != SL_OK) {
-        return err;
-    }
-    for (uint32_t i = 0; i < put->item_count; i++) {
+    for (uint32_t i = 0; err == SL_OK && i < put->item_count; i++) {
         struct put_item *item = &put->items[i];
         if (item->code == SL_OK) {
             drafts[item->source] = draft_of(put, item);
         }
         put->codes[item->source] = sl_err_received(item->code);
     }
-    return SL_OK;
+    sl_client_let(put->client, put->at);
+    return err;
 }
 
 static sl_err begin_all(struct put *put, uint32_t count, struct sl_draft **drafts)
@@ -162,7 +164,10 @@ static sl_err draft_stands(struct sl_draft *draft, struct sl_error *why)
     if (err != SL_OK) {
         return err;
     }
-    if (sl_client_attachment(draft->client) != draft->at) {
+    if (sl_attachment_is_cut(draft->at)) {
+        return sl_client_cut_fail(draft->client, why);
+    }
+    if (sl_client_life(draft->client) != draft->at->number) {
         return sl_fail(why, SL_ERR_STALE, "draft: the node was started anew");
     }
     return sl_index_claim_stands(draft->at->view, (sl_ref)draft->ref, draft->generation)
@@ -232,6 +237,9 @@ sl_err sl_draft_write(struct sl_draft *draft, const struct sl_piece *pieces, uin
                                       piece->offset_bytes + piece->length_bytes, hashed);
             err = err == SL_OK ? SL_OK : sl_fail(why, err, "draft: a list of what was written");
         }
+    }
+    if (err == SL_OK && sl_attachment_is_cut(draft->at)) {
+        err = sl_client_cut_fail(draft->client, why);
     }
     if (err != SL_OK) {
         sl_draft_bytes_doubt(draft, pieces, count);
@@ -309,6 +317,11 @@ static uint32_t ending_claims(struct sl_draft **drafts, uint32_t count, const st
             continue;
         }
         struct sl_digest digest = sl_draft_bytes_finish(draft);
+        if (sl_attachment_is_cut(draft->at)) {
+            ending->codes[i] = SL_ERR_CORRUPT;
+            sl_client_orphan(draft->client, &claim, 1);
+            continue;
+        }
         claim.digest_low = digest.low;
         claim.digest_high = digest.high;
         ending->sources[claim_count] = i;

@@ -94,6 +94,7 @@ static sl_err seek_all(struct sl_client *client, const struct sl_object_key *key
 
 bool sl_client_has_peers(const struct sl_client *client)
 {
+    SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
     return !client->read_only && sl_index_view_remote(sl_client_attachment(client)->view);
 }
 

@@ -624,7 +624,7 @@ static sl_err registration_send(struct sl_engine *engine, uint64_t deadline_ns,
 sl_err sl_engine_ready(struct sl_engine *engine, uint64_t deadline_ns, struct sl_error *why)
 {
     sl_err err = sl_client_reattach(engine->client, false, why);
-    uint32_t number = sl_client_attachment(engine->client)->number;
+    uint32_t number = sl_client_life(engine->client);
     if (err != SL_OK || number == atomic_load_explicit(&engine->attachment, memory_order_acquire)) {
         return err;
     }
@@ -704,8 +704,7 @@ sl_err sl_engine_register(struct sl_client *client, const struct sl_engine_optio
         err = sl_client_greet(client, deadline_ns, why);
     }
     if (err == SL_OK) {
-        atomic_store_explicit(&engine->attachment, sl_client_attachment(client)->number,
-                              memory_order_relaxed);
+        atomic_store_explicit(&engine->attachment, sl_client_life(client), memory_order_relaxed);
         err = registration_send(engine, deadline_ns, why);
     }
     if (err != SL_OK) {

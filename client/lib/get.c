@@ -14,6 +14,21 @@
 #define GROUP_COUNT    32u /* look-ups side by side */
 #define TORN_TRIES_MAX 64u /* copies that changed under the reader, before it says busy */
 
+/* When a call ends. The exact clock is asked by those that come to wait: it costs as much as a look-up
+ * of a key. */
+struct until {
+    uint64_t timeout_ns;
+    uint64_t deadline_ns; /* 0: not known yet */
+};
+
+static uint64_t until_ns(const struct sl_client *client, struct until *until)
+{
+    if (until->deadline_ns == 0) {
+        until->deadline_ns = sl_client_deadline(client, until->timeout_ns);
+    }
+    return until->deadline_ns;
+}
+
 /* What one reader wants of one key: a copy, or a pin. */
 struct wanted {
     struct sl_object_key key;
@@ -56,9 +71,11 @@ static sl_err ask_lookup(struct sl_client *client, struct sl_object_key key, uin
     return err != SL_OK ? err : code;
 }
 
-/* The look-up with all its second thoughts: a node that was replaced, an index that stays torn. */
-static sl_err find(struct sl_client *client, struct sl_object_key key, uint64_t deadline_ns,
-                   struct sl_attachment **at, struct sl_entry *entry, struct sl_error *why)
+/* The look-up with all its second thoughts: a node that was replaced, an index that stays torn. In a
+ * section, which is another one afterwards where the registrar was asked. */
+static sl_err find(struct sl_client *client, struct sl_object_key key, struct until *until,
+                   struct sl_reader **reader, struct sl_attachment **at, struct sl_entry *entry,
+                   struct sl_error *why)
 {
     if (key.at == NULL || key.length == 0 || key.length > SL_KEY_BYTES_MAX) {
         return sl_fail(why, SL_ERR_INVALID, "key: 1 to %u bytes, not %u", SL_KEY_BYTES_MAX,
@@ -71,6 +88,9 @@ static sl_err find(struct sl_client *client, struct sl_object_key key, uint64_t 
     for (uint32_t tries = 0; tries < TORN_TRIES_MAX; tries++) {
         *at = sl_client_attachment(client);
         sl_err err = sl_client_look(client, *at, key, entry);
+        if (sl_attachment_is_cut(*at)) {
+            return sl_client_cut_fail(client, why);
+        }
         if (err == SL_OK) {
             return SL_OK;
         }
@@ -79,7 +99,9 @@ static sl_err find(struct sl_client *client, struct sl_object_key key, uint64_t 
             continue;
         }
         if (err == SL_ERR_BUSY) {
-            err = ask_lookup(client, key, deadline_ns, why);
+            sl_reader_leave(*reader); /* nothing is kept while it takes its time */
+            err = ask_lookup(client, key, until_ns(client, until), why);
+            *reader = sl_reader_enter();
         }
         if (err != SL_OK) {
             return err == SL_ERR_NOT_FOUND ? sl_fail(why, err, "no object under this key") : err;
@@ -90,8 +112,10 @@ static sl_err find(struct sl_client *client, struct sl_object_key key, uint64_t 
 
 sl_err sl_client_find(struct sl_client *client, struct sl_object_key key, struct sl_entry *entry)
 {
+    SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
     struct sl_attachment *at = NULL;
-    return find(client, key, sl_client_deadline(client, 0), &at, entry, NULL);
+    struct until until = {0};
+    return find(client, key, &until, &reader, &at, entry, NULL);
 }
 
 void sl_client_keys_look(const struct sl_object_key *keys, uint32_t count, struct sl_key *out)
@@ -157,7 +181,11 @@ static sl_err copy_out(struct sl_client *client, struct sl_attachment *at,
     } else if (from != NULL) {
         sl_pieces_scatter(want->pieces, want->piece_count, from, length_bytes);
     }
-    if (!sl_index_unchanged(at->view, entry)) {
+    bool stands = sl_index_unchanged(at->view, entry);
+    if (sl_attachment_is_cut(at)) { /* what was copied may be zeros */
+        return sl_client_cut_fail(client, why);
+    }
+    if (!stands) {
         return SL_ERR_STALE;
     }
     if (err == SL_OK && sl_client_lease_over(entry)) {
@@ -179,6 +207,10 @@ static sl_err pin_out(struct sl_client *client, struct sl_attachment *at,
     }
     if (err != SL_OK) {
         return SL_ERR_STALE; /* changed since it was found: look again */
+    }
+    if (sl_attachment_is_cut(at)) { /* perhaps the registrar does not see it */
+        sl_pins_give(at->pins, pin);
+        return sl_client_cut_fail(client, why);
     }
     const void *bytes = sl_client_bytes(client, at, entry->extent.arena, entry->extent.offset_bytes,
                                         entry->extent.length_bytes);
@@ -222,12 +254,13 @@ static sl_err read_found(struct sl_client *client, struct sl_attachment *at,
 
 /* One try without waiting: SL_OK, an answer, or SL_ERR_INCOMPLETE when the value is on disk alone.
  */
-static sl_err read_now(struct sl_client *client, const struct wanted *want, uint64_t deadline_ns,
+static sl_err read_now(struct sl_client *client, const struct wanted *want, struct until *until,
                        struct sl_entry *entry, struct sl_error *why)
 {
     for (uint32_t tries = 0; tries < TORN_TRIES_MAX; tries++) {
+        SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
         struct sl_attachment *at = NULL;
-        sl_err err = find(client, want->key, deadline_ns, &at, entry, why);
+        sl_err err = find(client, want->key, until, &reader, &at, entry, why);
         if (err == SL_OK && at != NULL) { /* the one goes with the other */
             note_access(at, entry);
             err = read_found(client, at, want, entry, why);
@@ -241,7 +274,7 @@ static sl_err read_now(struct sl_client *client, const struct wanted *want, uint
 
 struct reading {
     struct sl_client *client;
-    uint64_t deadline_ns;
+    struct until *until;
     struct sl_error *why;
     sl_err *codes; /* SL_ERR_INCOMPLETE: to be promoted */
     uint32_t count;
@@ -289,7 +322,7 @@ static void reading_fetch(struct reading *reading, const uint32_t *places, uint3
         items[i].key = (struct sl_text){.at = key.at, .length = key.length};
     }
     struct sl_client_call call = {.to = "transporter.0",
-                                  .deadline_ns = reading->deadline_ns,
+                                  .deadline_ns = until_ns(reading->client, reading->until),
                                   .answered = fetching_taken,
                                   .context = &fetching};
     call.msg.type = SL_MSG_FETCH;
@@ -315,6 +348,7 @@ static void reading_fetch(struct reading *reading, const uint32_t *places, uint3
 /* Whether other nodes may have what this one has not: shared memory says so. */
 static bool may_fetch(struct sl_client *client)
 {
+    SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
     return !client->read_only && sl_index_view_remote(sl_client_attachment(client)->view);
 }
 
@@ -349,7 +383,7 @@ static sl_err reading_read(const struct reading *reading, uint32_t item, struct 
     struct sl_piece one;
     struct wanted want;
     want_init(reading, item, &one, &want);
-    return read_now(reading->client, &want, reading->deadline_ns, entry, reading->why);
+    return read_now(reading->client, &want, reading->until, entry, reading->why);
 }
 
 /* What is to lie in lent memory comes straight. places: *missing items, which become those that are
@@ -371,7 +405,7 @@ static void reading_straight(struct reading *reading, uint32_t *places, uint32_t
                                         .pieces = want.pieces,
                                         .piece_count = want.whole ? want.piece_count : 0};
     }
-    sl_straight_get(reading->client, items, count, reading->deadline_ns);
+    sl_straight_get(reading->client, items, count, until_ns(reading->client, reading->until));
     for (uint32_t i = 0; i < count; i++) {
         struct sl_entry entry;
         uint32_t place = places[i];
@@ -403,7 +437,7 @@ static void reading_elsewhere(struct reading *reading, uint32_t missing)
     if (count > 0 && reading->views == NULL && sl_lends_any(reading->client)) {
         reading_straight(reading, places, &count);
     }
-    if (count > 0 && sl_clock_monotonic_ns() < reading->deadline_ns) {
+    if (count > 0 && sl_clock_monotonic_ns() < until_ns(reading->client, reading->until)) {
         reading_fetch(reading, places, count);
     }
     free(places);
@@ -428,7 +462,10 @@ static void left_finish(const struct reading *reading, const struct left *left, 
         const struct left_item *it = &left->items[i];
         struct sl_entry entry = it->entry;
         lend(reading->client, it->at, &entry, &left->copies);
-        if (!sl_index_unchanged(it->at->view, &entry)) {
+        bool stands = sl_index_unchanged(it->at->view, &entry);
+        if (sl_attachment_is_cut(it->at)) {
+            reading->codes[it->item] = sl_client_cut_fail(reading->client, reading->why);
+        } else if (!stands) {
             reading->codes[it->item] = reading_read(reading, it->item, &entry);
         } else {
             reading->codes[it->item] =
@@ -449,6 +486,7 @@ static void reading_group(const struct reading *reading, uint32_t first, uint32_
     if (!sl_client_serves_batch(reading->client, &reading->codes[first], share, reading->why)) {
         return;
     }
+    SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
     struct sl_attachment *at = sl_client_attachment(reading->client);
     for (uint32_t i = 0; i < share; i++) {
         struct sl_object_key key = key_of(reading, first + i);
@@ -479,7 +517,7 @@ static void reading_group(const struct reading *reading, uint32_t first, uint32_
         }
         if (err == SL_ERR_STALE) {
             want.later = NULL;
-            err = read_now(reading->client, &want, reading->deadline_ns, &entries[i], reading->why);
+            err = read_now(reading->client, &want, reading->until, &entries[i], reading->why);
         }
         reading->codes[first + i] = err;
     }
@@ -496,18 +534,9 @@ static sl_err reading_again(const void *reading, uint32_t item)
     return reading_read(reading, item, &entry);
 }
 
-static sl_err reading_carry_out(struct reading *reading)
+/* All items, as far as they are in memory here. */
+static void reading_here(struct reading *reading)
 {
-    if (reading->count > SL_BATCH_MAX) {
-        return sl_fail(reading->why, SL_ERR_INVALID, "get: %u keys, at most %d", reading->count,
-                       SL_BATCH_MAX);
-    }
-    bool all_now = true;
-    uint32_t missing = 0;
-    reading->order.deadline_ns = reading->deadline_ns;
-    struct left left = {0};
-    reading->devices = reading->views == NULL && sl_gpu_present();
-    reading->left = reading->devices ? &left : NULL;
     for (uint32_t first = 0; first < reading->count; first += GROUP_COUNT) {
         uint32_t share = SL_MIN(reading->count - first, GROUP_COUNT);
         if (share == 1) {
@@ -517,14 +546,42 @@ static sl_err reading_carry_out(struct reading *reading)
             reading_group(reading, first, share);
         }
     }
+}
+
+/* The same where there are devices: their copies are carried out behind all look-ups. */
+static void reading_here_to_devices(struct reading *reading)
+{
+    /* Over all groups: their copies come from what they found. */
+    SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
+    struct left left = {0};
+    reading->left = &left;
+    reading_here(reading);
     if (left.count > 0) {
         left_finish(reading, &left, sl_gpu_copies_run(&left.copies, &reading->order, reading->why));
     }
-    if (reading->devices) {
-        sl_gpu_copies_free(&left.copies);
-        free(left.items);
-    }
+    sl_gpu_copies_free(&left.copies);
+    free(left.items);
     reading->left = NULL;
+}
+
+static sl_err reading_carry_out(struct reading *reading)
+{
+    if (reading->count > SL_BATCH_MAX) {
+        return sl_fail(reading->why, SL_ERR_INVALID, "get: %u keys, at most %d", reading->count,
+                       SL_BATCH_MAX);
+    }
+    bool all_now = true;
+    uint32_t missing = 0;
+    if (reading->count > 1) { /* copies of many values may take a while */
+        (void)until_ns(reading->client, reading->until);
+    }
+    reading->devices = reading->views == NULL && sl_gpu_present();
+    if (reading->devices) {
+        reading->order.deadline_ns = until_ns(reading->client, reading->until);
+        reading_here_to_devices(reading);
+    } else {
+        reading_here(reading);
+    }
     for (uint32_t i = 0; i < reading->count; i++) {
         missing += reading->codes[i] == SL_ERR_NOT_FOUND ? 1 : 0;
     }
@@ -538,7 +595,7 @@ static sl_err reading_carry_out(struct reading *reading)
         return SL_OK;
     }
     struct sl_cold cold = {.client = reading->client,
-                           .deadline_ns = reading->deadline_ns,
+                           .deadline_ns = until_ns(reading->client, reading->until),
                            .why = reading->why,
                            .codes = reading->codes,
                            .count = reading->count,
@@ -552,8 +609,9 @@ sl_err sl_get_batch(struct sl_client *client, const struct sl_object_key *keys,
                     const struct sl_buffer *buffers, uint32_t count, uint64_t *lengths,
                     sl_err *codes, uint64_t timeout_ns, struct sl_error *why)
 {
+    struct until until = {.timeout_ns = timeout_ns};
     struct reading reading = {.client = client,
-                              .deadline_ns = sl_client_deadline(client, timeout_ns),
+                              .until = &until,
                               .why = why,
                               .codes = codes,
                               .count = count,
@@ -570,8 +628,9 @@ sl_err sl_get_pieces_after(struct sl_client *client, const struct sl_pieces *ite
     if (items == NULL && count > 0) {
         return sl_fail(why, SL_ERR_INVALID, "get: %u items at no address", count);
     }
+    struct until until = {.timeout_ns = timeout_ns};
     struct reading reading = {.client = client,
-                              .deadline_ns = sl_client_deadline(client, timeout_ns),
+                              .until = &until,
                               .why = why,
                               .codes = codes,
                               .count = count,
@@ -604,15 +663,16 @@ sl_err sl_get_pinned_batch(struct sl_client *client, const struct sl_object_key 
         views[i] = (struct sl_view){0};
     }
     /* A registrar must know our pin segment before it is relied on. */
-    struct sl_attachment *at = sl_client_attachment(client);
-    if (at->number != client->greeted_attachment) {
+    if (sl_client_life(client) !=
+        atomic_load_explicit(&client->greeted_attachment, memory_order_relaxed)) {
         err = sl_client_greet(client, sl_client_deadline(client, timeout_ns), why);
         if (err != SL_OK) {
             return err;
         }
     }
+    struct until until = {.timeout_ns = timeout_ns};
     struct reading reading = {.client = client,
-                              .deadline_ns = sl_client_deadline(client, timeout_ns),
+                              .until = &until,
                               .why = why,
                               .codes = codes,
                               .count = count,
@@ -655,14 +715,4 @@ sl_err sl_get_pinned(struct sl_client *client, struct sl_object_key key, struct 
         *why = reason;
     }
     return err;
-}
-
-void sl_view_release(struct sl_client *client, struct sl_view *view)
-{
-    uint32_t number = (uint32_t)(view->private_pin >> 32);
-    sl_pin pin = (sl_pin)(view->private_pin & UINT32_MAX);
-    if (pin != 0 && number < SL_CLIENT_ATTACHMENTS_MAX && client->attachments[number] != NULL) {
-        sl_pins_give(client->attachments[number]->pins, pin);
-    }
-    *view = (struct sl_view){0};
 }

@@ -4,6 +4,7 @@
 #include "cuda/cuda_relaxed.h"
 #include "runtime/sl_backoff.h"
 #include "runtime/sl_clock.h"
+#include "runtime/sl_signals.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -209,7 +210,7 @@ static void pinner_start(void)
         return;
     }
     (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    (void)sigfillset(&all);
+    sl_signals_of_others(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     pins.working = pthread_create(&thread, &attributes, pinner, NULL) == 0;
     pins.pid = getpid();

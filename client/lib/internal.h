@@ -2,6 +2,7 @@
 #ifndef SL_CLIENT_LIB_INTERNAL_H
 #define SL_CLIENT_LIB_INTERNAL_H
 
+#include "client/lib/readers.h"
 #include "client/lib/sluice.h"
 #include "ipc/sl_leases.h"
 #include "ipc/sl_mailbox.h"
@@ -9,13 +10,15 @@
 #include "ipc/sl_pins.h"
 #include "runtime/sl_clock.h"
 #include "runtime/sl_config.h"
+#include "runtime/sl_guard.h"
 #include "runtime/sl_log.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
 #define SL_CLIENT_ARENAS_MAX 16u
-/* How often one client may find its node replaced; mappings of the old ones stay until close. */
+/* Lives of the node whose memory one client may keep at a time: the current one, and those of which
+ * it holds views or drafts. */
 #define SL_CLIENT_ATTACHMENTS_MAX 64u
 #define SL_CLIENT_CALLS_MAX       1024u
 #define SL_CLIENT_OLD_LEASES_MAX  8u
@@ -30,13 +33,17 @@
 #define SL_TERMS_NAME_BYTES_MAX    255u
 #define SL_AHEAD_EXTENTS_MAX       256u
 
-/* The shared memory of one life of the node. Read by many threads without a lock; never freed
- * before close. */
+/* The shared memory of one life of the node. Read by many threads without a lock, each in a section
+ * of its own (readers.h) or with a hold. When a newer one has taken its place it is unmapped as soon
+ * as no section reaches it, nothing holds it, and none of its pins is taken. */
 struct sl_attachment {
+    struct sl_attachment *next; /* an older one; under the client's lock */
     struct sl_index_view *view;
     _Atomic(struct sl_arena *) arenas[SL_CLIENT_ARENAS_MAX]; /* attached when first needed */
     struct sl_pins *pins;                                    /* NULL: read-only */
-    uint32_t number;                                         /* its place in the client's list */
+    uint32_t number;        /* of the client's attachments, from 0 on; none has it again */
+    _Atomic uint32_t holds; /* puts under way, drafts, memory that a GPU may use for ever */
+    uint64_t retired;       /* of sl_readers_retire; under the client's lock */
     _Atomic(struct sl_leases *) leases; /* NULL: none asked for, or the node has none */
     struct sl_leases *old_leases[SL_CLIENT_OLD_LEASES_MAX]; /* replaced, under the client's lock */
     uint32_t old_leases_count;
@@ -104,6 +111,7 @@ struct sl_client {
     struct sl_client_contribution *contributions;
     _Atomic uint64_t contribute_again_ns; /* some were refused: asked for again then */
 
+    _Atomic bool any_old;        /* attachments that are to be let go */
     _Atomic uint64_t checked_ns; /* when the node's files were last compared with the mapped ones */
     _Atomic uint64_t gone_ns;    /* since when there are none; 0: they are there */
 
@@ -116,10 +124,11 @@ struct sl_client {
     int kick_fd;                             /* wakes it */
     struct sl_log *log;                      /* NULL until there is something to say */
     struct sl_client_waiter *waiters;        /* threads that wait meanwhile */
-    struct sl_attachment *attachments[SL_CLIENT_ATTACHMENTS_MAX];
-    uint32_t attachment_count;
-    uint64_t greeted_generation; /* boot generation of the registrar that knows us */
-    uint32_t greeted_attachment;
+    struct sl_attachment *attachments;       /* the newest first */
+    uint32_t attachment_count;               /* of the list */
+    uint32_t next_number;                    /* of attachments */
+    uint64_t greeted_generation;             /* boot generation of the registrar that knows us */
+    _Atomic uint32_t greeted_attachment;     /* written under the lock, read without it, too */
     struct sl_mailbox *mailbox;
     struct sl_codec *codec;
     struct sl_client_call *calls;
@@ -142,23 +151,42 @@ struct sl_client {
 /* ---- attach.c ---- */
 /* Whether this process opened it, and no fork of that process did. */
 bool sl_client_is_ours(const struct sl_client *client);
+/* The current one: for a thread that is in a section, to the end of that section. */
 struct sl_attachment *sl_client_attachment(const struct sl_client *client);
+/* The number of the current one; any thread. */
+uint32_t sl_client_life(const struct sl_client *client);
+/* The current one, held until it is let go; any thread. */
+struct sl_attachment *sl_client_hold(const struct sl_client *client);
+/* One hold more, of one that is held or was found in this section. */
+void sl_attachment_hold(struct sl_attachment *at);
+void sl_client_let(struct sl_client *client, struct sl_attachment *at);
+/* Unmaps old ones that nothing uses any more. Not under the lock. */
+void sl_client_sweep(struct sl_client *client);
 /* Attaches anew when the node's files are not the mapped ones any more. force: also when looked at
  * a moment ago. */
 sl_err sl_client_reattach(struct sl_client *client, bool force, struct sl_error *why);
 /* The same for readers, who go on with the memory that they have while a node is replaced.
- * Error: SL_ERR_UNREACHABLE (it was stopped, and its files are gone for half a second). */
+ * Errors: SL_ERR_UNREACHABLE (it was stopped, and its files are gone for half a second),
+ * SL_ERR_CORRUPT (its memory was cut short, and there is no other yet). */
 sl_err sl_client_serves(struct sl_client *client, struct sl_error *why);
 /* False: it does not, and all codes say so. */
 bool sl_client_serves_batch(struct sl_client *client, sl_err *codes, uint32_t count,
                             struct sl_error *why);
+/* Whether some of it may read as zeros that nobody wrote (sl_guard.h). To be asked behind every look at
+ * its bytes, and before they are relied on: a write into it may be lost, and a pin that the registrar
+ * does not see. */
+bool sl_attachment_cut_is(const struct sl_attachment *at);
+static inline bool sl_attachment_is_cut(const struct sl_attachment *at)
+{
+    return __builtin_expect(sl_guard_cuts() != 0, 0) && sl_attachment_cut_is(at);
+}
+/* What calls say then: SL_ERR_CORRUPT. */
+sl_err sl_client_cut_fail(const struct sl_client *client, struct sl_error *why);
 /* NULL: no such arena, or out of its bounds. */
 void *sl_client_bytes(struct sl_client *client, struct sl_attachment *at, uint32_t arena,
                       uint64_t offset_bytes, uint64_t length_bytes);
 /* The arena in which bytes were found. */
 const struct sl_arena *sl_client_arena(const struct sl_attachment *at, uint32_t arena);
-struct sl_attachment *sl_attachment_open(struct sl_client *client, struct sl_error *why);
-void sl_attachment_close(struct sl_attachment *attachment);
 
 /* ---- leases.c ---- */
 /* Maps the node's leases when the client wants them and they are there, or others than before.

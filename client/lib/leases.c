@@ -43,6 +43,7 @@ sl_err sl_client_leases_follow(struct sl_client *client, struct sl_attachment *a
 
 void sl_client_holds_begin(struct sl_client *client)
 {
+    SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
     struct sl_attachment *at = sl_client_attachment(client);
     bool begun = atomic_load_explicit(&client->holds, memory_order_relaxed);
     if (begun && (sl_client_holds(at) != NULL || sl_index_view_lease_blocks(at->view) == 0)) {

@@ -190,7 +190,7 @@ static sl_err lend_begin(struct sl_client *client, struct sl_lend *lend, uint64_
     if (err != SL_OK) {
         return err;
     }
-    lend->attachment = sl_client_attachment(client)->number;
+    lend->attachment = sl_client_life(client);
     err = lend_tell(client, lend, deadline_ns, &told, why);
     if (err != SL_OK) {
         return err;
@@ -336,7 +336,7 @@ bool sl_stretch_enter(struct sl_client *client, const void *at, uint64_t length_
                       struct sl_stretch *out)
 {
     struct sl_lends *lends = client->lends;
-    uint32_t number = sl_client_attachment(client)->number;
+    uint32_t number = sl_client_life(client);
     uintptr_t from = (uintptr_t)at;
     pthread_mutex_lock(&lends->lock);
     struct sl_lend *lend = lends->first;

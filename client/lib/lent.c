@@ -15,6 +15,7 @@ struct sl_client_lent {
 void sl_client_lend_extent(struct sl_client *client, const struct sl_client_lending *lending)
 {
     struct sl_client_lent *lent = calloc(1, sizeof *lent);
+    sl_attachment_hold(lending->at);
     if (lent == NULL) {
         return; /* it stays taken to the end of the process */
     }
@@ -79,6 +80,7 @@ void sl_client_lent_settle(struct sl_client *client)
     pthread_mutex_unlock(&client->lock);
     while (over != NULL) {
         struct sl_client_lent *next = over->next;
+        sl_client_let(client, over->what.at);
         free(over);
         over = next;
     }

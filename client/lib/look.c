@@ -21,6 +21,7 @@ sl_err sl_exists_batch(struct sl_client *client, const struct sl_object_key *key
     if (!sl_client_serves_batch(client, codes, count, NULL)) {
         return SL_OK;
     }
+    SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
     const struct sl_attachment *at = sl_client_attachment(client);
     for (uint32_t first = 0; first < count; first += EXISTS_GROUP) {
         struct sl_key asked[EXISTS_GROUP];
@@ -32,6 +33,9 @@ sl_err sl_exists_batch(struct sl_client *client, const struct sl_object_key *key
                 codes[i] = sl_exists(client, keys[i]);
             }
         }
+    }
+    for (uint32_t i = 0; sl_attachment_is_cut(at) && i < count; i++) {
+        codes[i] = SL_ERR_CORRUPT;
     }
     return SL_OK;
 }
@@ -79,7 +83,7 @@ sl_err sl_list(struct sl_client *client, const char *prefix,
     if (key == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "list");
     }
-    const struct sl_attachment *at = sl_client_attachment(client);
+    struct sl_attachment *at = sl_client_hold(client); /* who is told of a key may take its time */
     size_t prefix_bytes = prefix == NULL ? 0 : strlen(prefix);
     struct sl_entry entry;
     uint64_t cursor = 0;
@@ -94,6 +98,8 @@ sl_err sl_list(struct sl_client *client, const char *prefix,
             break;
         }
     }
+    err = sl_attachment_is_cut(at) ? sl_client_cut_fail(client, why) : SL_OK;
+    sl_client_let(client, at);
     free(key);
-    return SL_OK;
+    return err;
 }

@@ -192,7 +192,6 @@ static void put_abandon(struct put *put)
 
 sl_err sl_put_reserve(struct put *put)
 {
-    const struct sl_attachment *before = put->at;
     sl_err err = put_ask(put);
     if (err != SL_OK) {
         return err;
@@ -206,7 +205,7 @@ sl_err sl_put_reserve(struct put *put)
      * earlier one. It may know us by another thread. What it granted goes back, or the keys would be
      * taken by ourselves until the reservations end. */
     err = sl_client_reattach(put->client, true, put->why);
-    if (err == SL_OK && sl_client_attachment(put->client) != before) {
+    if (err == SL_OK && sl_client_life(put->client) != put->at->number) {
         err = sl_fail(put->why, SL_ERR_BUSY, "the node was replaced meanwhile");
     }
     if (err != SL_OK) {
@@ -301,11 +300,27 @@ static void put_fill_later(struct put *put)
     }
 }
 
+/* Nothing that was granted is committed. */
+static void put_cut_end(struct put *put)
+{
+    (void)sl_client_cut_fail(put->client, put->why);
+    put->claim_count = 0;
+    for (uint32_t i = 0; i < put->item_count; i++) {
+        if (put->items[i].code == SL_OK) {
+            sl_put_spoilt(put, &put->items[i], SL_ERR_CORRUPT);
+        }
+    }
+}
+
 void sl_put_fill(struct put *put)
 {
     bool later = false;
     put->claim_count = 0;
     sl_gpu_copies_clear(&put->copies);
+    if (sl_attachment_is_cut(put->at)) { /* the pins of grants perhaps hold nothing */
+        put_cut_end(put);
+        return;
+    }
     for (uint32_t i = 0; i < put->item_count; i++) {
         struct put_item *item = &put->items[i];
         struct sl_digest digest = {0};
@@ -322,6 +337,9 @@ void sl_put_fill(struct put *put)
     }
     if (later) {
         put_fill_later(put);
+    }
+    if (sl_attachment_is_cut(put->at)) { /* perhaps nothing of it lies where others look */
+        put_cut_end(put);
     }
 }
 
@@ -417,13 +435,10 @@ static sl_err put_by_reserve(struct put *put)
     return put_commit(put);
 }
 
-static sl_err put_round(struct put *put)
+/* A round in memory that is held. */
+static sl_err put_round_held(struct put *put)
 {
-    sl_err err = sl_client_greet(put->client, put->deadline_ns, put->why);
-    if (err != SL_OK) {
-        return err;
-    }
-    put->at = sl_client_attachment(put->client);
+    sl_err err = SL_OK;
     if (put->terms == NULL || !put->terms->replace) {
         put_look_up(put);
     }
@@ -436,6 +451,21 @@ static sl_err put_round(struct put *put)
     }
     if (err == SL_OK && put->space_bytes != 0) {
         sl_ahead_note(put->client, put->space_bytes, sl_clock_monotonic_ns());
+    }
+    return err;
+}
+
+static sl_err put_round(struct put *put)
+{
+    sl_err err = sl_client_greet(put->client, put->deadline_ns, put->why);
+    if (err != SL_OK) {
+        return err;
+    }
+    put->at = sl_client_hold(put->client);
+    sl_gpu_copies_clear(&put->copies);
+    err = put_round_held(put);
+    if (!put->copies.lent) { /* else it is held for ever: the GPU may yet write to it */
+        sl_client_let(put->client, put->at);
     }
     return err;
 }

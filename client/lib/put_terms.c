@@ -62,6 +62,7 @@ sl_err sl_put_check_names(const struct put *put, uint64_t source)
 
 sl_err sl_put_check_length(const struct put *put, uint64_t length_bytes)
 {
+    SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
     const struct sl_attachment *at = sl_client_attachment(put->client);
     const struct sl_arena *arena = atomic_load_explicit(&at->arenas[0], memory_order_acquire);
     uint64_t most = SL_MIN(arena == NULL ? SL_VALUE_BYTES_MAX : sl_arena_chunk_bytes(arena),

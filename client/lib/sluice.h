@@ -96,6 +96,10 @@ struct sl_view {
 sl_err sl_get_pinned(struct sl_client *client, struct sl_object_key key, struct sl_view *out,
                      uint64_t timeout_ns, struct sl_error *why);
 void sl_view_release(struct sl_client *client, struct sl_view *view);
+/* Whether what was read of the view until now is the value. False: another process of this user cut
+ * the node's shared memory short, and some of it may have read as zeros. Who must not take zeros for a
+ * value that was damaged in such a way asks behind its last look; calls that copy ask by themselves. */
+bool sl_view_intact(struct sl_client *client, const struct sl_view *view);
 
 /* Batches: codes[i] for each; the result is SL_OK when the batch as such was carried out. At most
  * 65,536 keys. */

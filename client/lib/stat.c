@@ -27,6 +27,7 @@ sl_err sl_stat_batch(struct sl_client *client, const struct sl_object_key *keys,
     if (!sl_client_serves_batch(client, codes, count, NULL)) {
         return SL_OK;
     }
+    SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
     const struct sl_attachment *at = sl_client_attachment(client);
     for (uint32_t first = 0; first < count; first += STAT_GROUP) {
         struct sl_key asked[STAT_GROUP];
@@ -41,6 +42,10 @@ sl_err sl_stat_batch(struct sl_client *client, const struct sl_object_key *keys,
             stats[first + i] =
                 codes[first + i] == SL_OK ? stat_of(&entries[i]) : (struct sl_stat){0};
         }
+    }
+    for (uint32_t i = 0; sl_attachment_is_cut(at) && i < count; i++) {
+        codes[i] = SL_ERR_CORRUPT;
+        stats[i] = (struct sl_stat){0};
     }
     return SL_OK;
 }

@@ -1,6 +1,7 @@
 /* client/python/jobs.c - see jobs.h. Jobs are carried out slice by slice, so that several threads
  * share a large one. */
 #include "client/python/jobs.h"
+#include "runtime/sl_signals.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -300,7 +301,7 @@ static sl_err threads_start(struct py_jobs *jobs, uint32_t count, struct sl_erro
 {
     sigset_t all, before;
     int failed = 0;
-    (void)sigfillset(&all);
+    sl_signals_of_others(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     while (failed == 0 && jobs->thread_count < count) {
         struct thread *thread = &jobs->threads[jobs->thread_count];

@@ -12,8 +12,8 @@ PATIENCE_S = 20 * PATIENCE
 
 
 class Probe:
-    def __init__(self, test, node):
-        self.process = subprocess.Popen([PROBE, node.instance, node.directory + "/run", node.shm], stdin=subprocess.PIPE,
+    def __init__(self, test, node, program=(PROBE,), arguments=()):
+        self.process = subprocess.Popen([*program, node.instance, node.directory + "/run", node.shm, *arguments], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
         self.heard = b""
         test.addCleanup(self.end)

@@ -1,4 +1,5 @@
 sl_test(containers_test LABEL unit SOURCES unit/containers_test.c LIBS sluice_runtime)
+sl_test(guard_test LABEL unit SOURCES unit/guard_test.c LIBS sluice_runtime)
 sl_test(handover_test LABEL unit SOURCES unit/handover_test.c LIBS sluice_runtime)
 sl_test(copy_test LABEL unit SOURCES unit/copy_test.c LIBS sluice_runtime PkgConfig::XXHASH TIMEOUT 180)
 sl_test(runtime_test LABEL unit SOURCES unit/runtime_test.c LIBS sluice_runtime PkgConfig::XXHASH)

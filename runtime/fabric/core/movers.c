@@ -2,6 +2,7 @@
  * mover, as long as they can ever get; each side is woken by an eventfd, once for what is new. */
 #include "runtime/fabric/core/movers.h"
 
+#include "runtime/sl_signals.h"
 #include "runtime/sl_spin.h"
 
 #include <errno.h>
@@ -363,7 +364,7 @@ static void *mover_run(void *context)
 static int thread_start(struct mover *mover)
 {
     sigset_t all, before;
-    sigfillset(&all);
+    sl_signals_of_others(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     int os_code = pthread_create(&mover->thread, NULL, mover_run, mover);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);

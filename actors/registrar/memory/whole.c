@@ -1,0 +1,134 @@
+/* actors/registrar/memory/whole.c - see whole.h.
+ *
+ * Who meets the hole of a file knows (runtime/sl_guard.h); but the registrar looks at no value, and a
+ * process that waits looks at nothing. So it asks for the sizes in each tick, and ends when one is not
+ * what it was. The next registrar finds the short file, makes all segments anew, and clients and actors
+ * attach to these. */
+#include "actors/registrar/memory/whole.h"
+#include "actors/registrar/presence/peers.h"
+#include "runtime/sl_metrics.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+
+#define NAME_BYTES         256u
+#define METRICS_PREFIX     "metrics."
+#define METRICS_OF_CLIENTS "metrics.client."
+
+static bool is_values(const char *name)
+{
+    return strncmp(name, "arena.", 6) == 0 || strcmp(name, "index") == 0 ||
+           strcmp(name, "leases") == 0;
+}
+
+static bool is_pins(const char *name)
+{
+    return strncmp(name, "pins.", 5) == 0;
+}
+
+/* Calls visit for each segment of the directory until it answers true. */
+static bool segments_any(struct registrar *self,
+                         bool (*visit)(struct registrar *self, const char *name))
+{
+    DIR *directory = opendir(self->env->paths->shm_dir);
+    const struct dirent *entry = NULL;
+    bool found = false;
+    while (directory != NULL && !found && (entry = readdir(directory)) != NULL) {
+        found = (is_values(entry->d_name) || is_pins(entry->d_name)) && visit(self, entry->d_name);
+    }
+    if (directory != NULL) {
+        (void)closedir(directory);
+    }
+    return found;
+}
+
+static bool is_short(struct registrar *self, const char *name)
+{
+    struct sl_error why = {0};
+    if (!sl_segment_file_is_short(self->env->paths->shm_dir, name, &why)) {
+        return false;
+    }
+    reg_log(self, SL_LOG_ERROR, 0,
+            "%s by another process: the node's memory is made anew, and what was "
+            "in memory alone is lost",
+            why.text);
+    return true;
+}
+
+static bool segment_drop(struct registrar *self, const char *name)
+{
+    struct sl_error why = {0};
+    bool goes = is_values(name) || sl_segment_file_is_short(self->env->paths->shm_dir, name, NULL);
+    if (goes && sl_segment_remove(self->env->paths->shm_dir, name, &why) != SL_OK) {
+        reg_log(self, SL_LOG_WARN, 0, "%s; what follows says whether it is in the way", why.text);
+    }
+    return false; /* the next one */
+}
+
+/* Its metrics say which process plays an actor. What has mapped the old memory may write values there
+ * for records of the new one: most actors map it once. Clients look whether it is the current one. */
+static void actor_kill(struct registrar *self, const char *name)
+{
+    char path[sizeof(self->env->paths->shm_dir) + NAME_BYTES + 1];
+    struct sl_metrics_view *view = NULL;
+    struct sl_metrics_summary summary;
+    (void)snprintf(path, sizeof(path), "%s/%s", self->env->paths->shm_dir, name);
+    if (sl_metrics_view_open(path, &view, NULL) != SL_OK) {
+        return; /* of a client, in another version; or cut, which its actor does not outlive */
+    }
+    sl_metrics_view_summary(view, &summary);
+    sl_metrics_view_close(&view);
+    if (!sl_proc_id_equal(summary.proc, self->env->self) &&
+        self->env->ops->alive(self->env, summary.proc)) {
+        reg_log(self, SL_LOG_WARN, 0, "%s, process %u, is killed: it has the old memory mapped",
+                name + sizeof(METRICS_PREFIX) - 1, summary.proc.pid);
+        self->env->ops->kill(self->env, summary.proc);
+    }
+}
+
+static void actors_kill(struct registrar *self)
+{
+    DIR *directory = opendir(self->env->paths->shm_dir);
+    const struct dirent *entry = NULL;
+    while (directory != NULL && (entry = readdir(directory)) != NULL) {
+        if (strncmp(entry->d_name, METRICS_PREFIX, sizeof(METRICS_PREFIX) - 1) == 0 &&
+            strncmp(entry->d_name, METRICS_OF_CLIENTS, sizeof(METRICS_OF_CLIENTS) - 1) != 0) {
+            actor_kill(self, entry->d_name);
+        }
+    }
+    if (directory != NULL) {
+        (void)closedir(directory);
+    }
+}
+
+void reg_memory_renew(struct registrar *self)
+{
+    if (segments_any(self, is_short)) {
+        actors_kill(self);
+        (void)segments_any(self, segment_drop);
+        actors_kill(self); /* those that were started meanwhile; later ones find no old memory */
+    }
+}
+
+sl_err reg_memory_check(struct registrar *self)
+{
+    const char *what = sl_arena_is_short(self->arena)   ? "the arena"
+                       : sl_index_is_short(self->index) ? "the index or the leases"
+                                                        : NULL;
+    for (uint32_t i = 0; what == NULL && i < self->peers->high; i++) {
+        const struct reg_peer *peer = &self->peers->all[i];
+        if (peer->used && peer->pins != NULL && sl_pins_view_is_short(peer->pins)) {
+            what = peer->name;
+        }
+    }
+    if (what == NULL) {
+        return SL_OK;
+    }
+    reg_log(
+        self, SL_LOG_ERROR, 0,
+        "shared memory (%s) was cut short by another process: the registrar ends, so that all of "
+        "it is made anew",
+        what);
+    return SL_ERR_INTERNAL;
+}

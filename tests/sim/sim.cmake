@@ -25,7 +25,7 @@ if(TARGET sluice_registrar AND TARGET sluice_keyer AND TARGET sluice_swapper AND
             target_compile_definitions(${name} PRIVATE SEEDS_STANDARD=${arg_SEEDS}u)
         endif()
     endfunction()
-    sl_sim(sim_node_test SOURCES sim_objects sim_node_test SEEDS 150)
+    sl_sim(sim_node_test SOURCES sim_contest sim_objects sim_node_test SEEDS 150)
     sl_sim(sim_cluster_test SOURCES sim_far sim_handover sim_mutants sim_cluster_test SEEDS 40)
     # What calls between the files of an actor are led to by a mutant (sim_mutants.c).
     foreach(symbol tr_pull tr_pulls_fence tr_push_fence tr_straight_piece tr_pools_over push_notice sl_fabric_grant_end

@@ -1,8 +1,9 @@
 /* tests/sim/sim_node_test.c - a whole node under chance: engines store and load, clients put, get,
  * pin and remove, while processes are killed and stopped, the disk fails, clocks leap and the power
  * goes. Checked: promises 1, 2 and 4 (no wrong byte, what was acknowledged is there and what was
- * removed stays away, every op ends by its deadline, ceilings hold), that nobody touches memory
- * after a fence, and that no space is lost.
+ * removed stays away, every op ends by its deadline, ceilings hold), that what several clients do to
+ * the same keys is linearizable, that nobody touches memory after a fence, and that no space is
+ * lost.
  *
  * How to choose seeds: sim_seeds.h. */
 #include "actors/coordinator/coordinator.h"
@@ -396,6 +397,7 @@ static void run_to_rest(struct run *run)
     sim_run_until(run->sim, SL_MAX(sim_now_ns(run->sim), sim_disturbed_ns(run->sim)) + QUIET_NS);
     run->work.warming = false;
     run->objects.warming = false;
+    contest_rest(&run->objects.contest);
     for (uint32_t slot = 0; slot < OBJECTS_SLOTS; slot++) {
         SIM_CHECK(!sim_alive(run->sim, run->clients[slot]), "client %u does not end", slot);
     }
@@ -522,6 +524,7 @@ static uint64_t run_seed(uint64_t seed, const struct scenario *scenario)
     run_to_rest(run);
     run_verify(run);
     run_remove(run);
+    contest_check(&run->objects.contest);
     if (getenv("SL_SIM_SEED") != NULL) {
         run_print(run);
     }

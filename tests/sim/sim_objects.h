@@ -4,11 +4,12 @@
  * Every value that is ever put has a number of its own, the version, which its bytes carry. A
  * client has keys that it alone puts and removes, so what they hold is known exactly; others only
  * read them. The shared keys are put by all and removed by nobody: whatever is seen there once
- * stays. */
+ * stays. Contested keys (sim_contest.h) are put, replaced, removed and read by all. */
 #ifndef SL_TEST_SIM_OBJECTS_H
 #define SL_TEST_SIM_OBJECTS_H
 
 #include "tests/sim/sim.h"
+#include "tests/sim/sim_contest.h"
 
 #define OBJECTS_SLOTS    3u /* clients at a time */
 #define OBJECTS_OWN      6u /* keys of one */
@@ -58,6 +59,7 @@ struct objects {
     uint64_t puts, put_failed, gets, found, missed, get_failed, pinned, removes, flushes, refused,
         prefetched, replaces, leases_taken, leases_heeded;
     uint64_t slowest_ns;
+    struct contest contest;
 };
 
 void objects_init(struct objects *objects, struct sim *sim);

@@ -457,6 +457,12 @@ static void violation_print(struct checker *checker, const struct linear_op *ops
         }
     }
     (void)fprintf(limits->print, "  whenever %zu other writes took effect\n", loose);
+    if (limits->print_all) {
+        (void)fprintf(limits->print, "all of the window:\n");
+        for (size_t i = 0; i < count; i++) {
+            op_print(limits, &ops[i], began);
+        }
+    }
     free(small);
 }
 

@@ -44,6 +44,7 @@ struct linear_limits {
     uint32_t states_max; /* tried in one window; 0: 400,000 */
     double ns_of_time;   /* in print: one tick of the ops' clock; 0: 1 */
     FILE *print;         /* the smallest history found of each violation; NULL: none */
+    bool print_all;      /* and all of the window behind it */
     uint32_t prints_max; /* 0: 3 */
 };
 struct linear_result {

@@ -48,6 +48,7 @@ static const uint32_t layouts[] = {
     [SL_SEGMENT_INDEX] = 1,
     [SL_SEGMENT_PINS] = 1,
     [SL_SEGMENT_LEASES] = 1,
+    [SL_SEGMENT_SETTLED] = 1,
 };
 
 static uint32_t segment_layout(enum sl_segment_kind kind)

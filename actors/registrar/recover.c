@@ -374,7 +374,7 @@ static void recover_block(struct registrar *self, sl_ref group, bool recent)
             sl_index_links(self->index, parts.refs[i])->disks = reg_disks_used(self);
         }
         if (recent && entry.extent.generation != 0) {
-            reg_recent_add(self, entry.extent.generation);
+            sl_settled_commit(self->settled, entry.extent.generation);
         }
     }
 }
@@ -394,7 +394,7 @@ static void recover_object(struct registrar *self, const struct recovered *recor
         reg_queue_add(self, record->ref, record->order);
     }
     if (record->memory && recent) {
-        reg_recent_add(self, record->order);
+        sl_settled_commit(self->settled, record->order);
     }
 }
 

@@ -575,6 +575,78 @@ START_TEST(the_same_bytes_get_a_place_of_their_own)
     }
 END_TEST
 
+/* ---- requests that are sent again: each takes effect once ---- */
+
+/* The answer was lost; another replaced the value meanwhile. _i: or the registrar died as well, or
+ * the key is gone. */
+START_TEST(a_commit_that_is_sent_again_puts_nothing_back)
+    {
+        struct node *node = node_start(NULL);
+        struct sl_item_grant first, second;
+        node_client(node, "client.1", 11);
+        node_client(node, "client.2", 12);
+        node_put(node, "client.1", "k", 5000);
+        ck_assert_int_eq(reserve_replace(node, "client.1", "k", 6000, &first), SL_OK);
+        ck_assert_int_eq(commit_as(node, "client.1", &first, "first"), SL_OK);
+        ck_assert_int_eq(reserve_replace(node, "client.2", "k", 7000, &second), SL_OK);
+        ck_assert_int_eq(commit_as(node, "client.2", &second, "second"), SL_OK);
+        if (_i > 0) {
+            node_restart(node);
+            node_client(node, "client.1", 11);
+            node_client(node, "client.2", 12);
+        }
+        if (_i > 1) {
+            ck_assert_int_eq(node_remove(node, "client.2", "k"), SL_OK);
+        }
+
+        /* Stale would have it begin anew, and replace what came later. */
+        ck_assert_int_eq(commit_as(node, "client.1", &first, "first"), SL_OK);
+
+        ck_assert(_i > 1 ? !node_sees(node, "k") : holds(node, "k", "second"));
+        node_end(node);
+    }
+END_TEST
+
+static sl_err remove_as(struct node *node, const char *sender, const char *key, uint64_t *seq)
+{
+    struct sl_text text = sl_text_of(key);
+    struct sl_msg msg = {.type = SL_MSG_REMOVE, .seq = *seq}, reply;
+    msg.body.remove.keys = (struct sl_texts){.at = &text, .count = 1};
+    fake_give(&node->fake, sender, &msg);
+    *seq = msg.seq;
+    ck_assert(fake_take_reply(&node->fake, sender, msg.seq, &reply));
+    ck_assert_int_eq(reply.code, SL_OK);
+    return (sl_err)reply.body.remove_reply.codes.at[0];
+}
+
+/* _i & 1: the registrar died meanwhile; _i & 2: nothing was there at first. */
+START_TEST(a_removal_that_is_sent_again_spares_what_others_put)
+    {
+        struct node *node = node_start(NULL);
+        uint64_t seq = 0, other = 0;
+        sl_err want = (_i & 2) != 0 ? SL_ERR_NOT_FOUND : SL_OK;
+        node_client(node, "client.1", 11);
+        node_client(node, "client.2", 12);
+        if (want == SL_OK) {
+            node_put(node, "client.1", "k", 5000);
+        }
+        ck_assert_int_eq(remove_as(node, "client.1", "k", &seq), want);
+        node_put(node, "client.2", "k", 6000);
+        if ((_i & 1) != 0) {
+            node_restart(node);
+            node_client(node, "client.1", 11);
+            node_client(node, "client.2", 12);
+        }
+
+        ck_assert_int_eq(remove_as(node, "client.1", "k", &seq), want);
+        ck_assert(node_sees(node, "k"));
+
+        ck_assert_int_eq(remove_as(node, "client.1", "k", &other), SL_OK); /* another one */
+        ck_assert(!node_sees(node, "k"));
+        node_end(node);
+    }
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *all = suite_create("registrar_replace");
@@ -591,6 +663,8 @@ static Suite *suite(void)
     tcase_add_test(memory, a_reader_keeps_what_it_pinned);
     tcase_add_test(memory, a_slow_put_may_be_taken_over);
     tcase_add_test(memory, the_successor_knows_that_it_replaces);
+    tcase_add_loop_test(memory, a_commit_that_is_sent_again_puts_nothing_back, 0, 3);
+    tcase_add_loop_test(memory, a_removal_that_is_sent_again_spares_what_others_put, 0, 4);
     suite_add_tcase(all, memory);
     TCase *disk = tcase_create("disk");
     tcase_set_timeout(disk, 60);

@@ -66,7 +66,7 @@ static void claim_end(struct registrar *self, uint32_t slot)
         reg_list_remove(self, REG_LIST_GROUP, &self->groups->all[claim->group].claims, slot);
     }
     reg_claim_remove(self, slot);
-    reg_recent_add(self, generation);
+    sl_settled_commit(self->settled, generation);
 }
 
 /* Room for the notes of tombstones, by the index's eviction rule. Evicting may take the very value
@@ -266,8 +266,9 @@ static sl_err commit_one(struct registrar *self, struct committing *commit, uint
     uint32_t peer = commit->peer;
     uint32_t slot = reg_claim_by_generation(self, item->generation);
     if (slot == REG_NONE) {
-        return reg_recent_has(self, item->generation) ? commit_again(self, commit, index, item)
-                                                      : SL_ERR_STALE;
+        return sl_settled_committed(self->settled, item->generation)
+                   ? commit_again(self, commit, index, item)
+                   : SL_ERR_STALE;
     }
     struct reg_claim *claim = &self->claims->all[slot];
     if (claim->ref != item->ref) {
@@ -327,8 +328,9 @@ static sl_err abort_one(struct registrar *self, uint32_t peer, const struct sl_i
 {
     uint32_t slot = reg_claim_by_generation(self, item->generation);
     if (slot == REG_NONE || self->claims->all[slot].ref != item->ref) {
-        return reg_recent_has(self, item->generation) ? SL_ERR_STALE
-                                                      : SL_OK; /* committed, or gone already */
+        return sl_settled_committed(self->settled, item->generation)
+                   ? SL_ERR_STALE
+                   : SL_OK; /* committed, or gone already */
     }
     struct reg_claim *claim = &self->claims->all[slot];
     if (claim->state == REG_CLAIM_PROMOTING || !claim_is_of(self, claim, peer)) {

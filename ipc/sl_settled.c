@@ -8,6 +8,7 @@
 #define SETTLED_FILE "settled"
 #define COMMITS      524288u /* powers of two */
 #define REMOVALS     65536u
+#define WAYS         8u /* removals of one place: the newest first, the oldest goes */
 #define END_MASK     UINT64_C(3)
 
 struct sl_settled {
@@ -76,23 +77,30 @@ bool sl_settled_committed(const struct sl_settled *settled, uint64_t generation)
                                                    memory_order_relaxed) == generation;
 }
 
-static _Atomic uint64_t *removal_at(const struct sl_settled *settled, uint64_t id)
+static _Atomic uint64_t *removals_at(const struct sl_settled *settled, uint64_t id)
 {
-    return &settled->removals[id >> 2 & (REMOVALS - 1)];
+    return &settled->removals[(id >> 2) % (REMOVALS / WAYS) * WAYS];
 }
 
 void sl_settled_remove(struct sl_settled *settled, uint64_t id, enum sl_settled_end end)
 {
-    atomic_store_explicit(removal_at(settled, id), (id & ~END_MASK) | (uint64_t)end,
-                          memory_order_relaxed);
+    _Atomic uint64_t *at = removals_at(settled, id);
+    for (uint32_t i = WAYS - 1; i > 0; i--) {
+        uint64_t newer = atomic_load_explicit(&at[i - 1], memory_order_relaxed);
+        atomic_store_explicit(&at[i], newer, memory_order_relaxed);
+    }
+    atomic_store_explicit(&at[0], (id & ~END_MASK) | (uint64_t)end, memory_order_relaxed);
 }
 
 bool sl_settled_removed(const struct sl_settled *settled, uint64_t id, enum sl_settled_end *end)
 {
-    uint64_t word = atomic_load_explicit(removal_at(settled, id), memory_order_relaxed);
-    if ((word & ~END_MASK) != (id & ~END_MASK) || (word & ~END_MASK) == 0) {
-        return false;
+    _Atomic uint64_t *at = removals_at(settled, id);
+    for (uint32_t i = 0; (id & ~END_MASK) != 0 && i < WAYS; i++) {
+        uint64_t word = atomic_load_explicit(&at[i], memory_order_relaxed);
+        if ((word & ~END_MASK) == (id & ~END_MASK)) {
+            *end = (enum sl_settled_end)(word & END_MASK);
+            return true;
+        }
     }
-    *end = (enum sl_settled_end)(word & END_MASK);
-    return true;
+    return false;
 }

@@ -448,7 +448,9 @@ static void violation_print(struct checker *checker, const struct linear_op *ops
             (void)fprintf(limits->print, " value %u", starts->values[i]);
         }
     }
-    (void)fprintf(limits->print, "%s. No order explains\n", starts->count > 16 ? " ..." : "");
+    (void)fprintf(limits->print, "%s. From %.6f ms on no order explains\n",
+                  starts->count > 16 ? " ..." : "",
+                  (double)began * (limits->ns_of_time > 0 ? limits->ns_of_time : 1) / 1e6);
     for (size_t i = 0; i < kept; i++) {
         if (small[i].maybe && small[i].call == 0 && small[i].back == LINEAR_NEVER) {
             loose++;

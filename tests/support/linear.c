@@ -1,20 +1,22 @@
 /* tests/support/linear.c - see the header.
  *
  * A state of the search says which ops of a window have taken effect, and what is there then. Ops
- * with an answer ("musts") stand in the order of their calls; `first` of them have all taken effect,
- * and `more` says which of those behind, which can only be such as overlap with number `first`. Ops
- * without an answer ("maybes") have a bit each: taken, or too late for it.
+ * with an answer ("musts") stand in the order of their calls; all before number `next` have taken
+ * effect but for `holes`, which can only be such as overlap with one that has: as many as there are
+ * callers, however long one of them was under way. Ops
+ * without an answer ("maybes") have a bit each from `maybe` on: taken, or too late for it; those
+ * before are all so.
  *
- * Two things keep the number of states low without leaving a history out: an op that reads what is
- * there is taken at once, and a maybe is never taken "without effect", it is just too late once an
- * op that was called after its end has been taken. */
+ * Three things keep the number of states low without leaving a history out: an op that reads what is
+ * there is taken at once; a maybe is never taken "without effect", it is just too late once an op
+ * that was called after its end has been taken; and a maybe whose value nobody ever gets is taken
+ * where nothing is there alone, since any other value serves as well. */
 #include "tests/support/linear.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define MORE_WORDS       4u
-#define MORE_MAX         (MORE_WORDS * 64u)
+#define HOLES_MAX        24u
 #define MAYBES_MAX       64u
 #define STATES_STANDARD  400000u
 #define PRINTS_STANDARD  3u
@@ -26,8 +28,9 @@
 #define MINIMISE_OPS_MAX 400u
 
 struct state {
-    uint64_t more[MORE_WORDS], maybes;
-    uint32_t first, value;
+    uint64_t maybes;
+    uint32_t next, value, maybe, hole_count;
+    uint32_t holes[HOLES_MAX]; /* rising; 0 behind hole_count */
 };
 struct search {
     const struct linear_op *all[2]; /* musts by call, maybes by call */
@@ -101,12 +104,12 @@ static bool only_reads(const struct linear_op *op, uint32_t value)
 
 static uint64_t state_hash(const struct state *state)
 {
-    uint64_t hash = (uint64_t)state->first << 32 | state->value;
-    for (uint32_t i = 0; i < MORE_WORDS; i++) {
-        hash = (hash ^ state->more[i]) * UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t hash = (uint64_t)state->next << 32 | state->value;
+    for (uint32_t i = 0; i < state->hole_count; i++) {
+        hash = (hash ^ state->holes[i]) * UINT64_C(0x9e3779b97f4a7c15);
         hash ^= hash >> 29;
     }
-    hash = (hash ^ state->maybes) * UINT64_C(0xbf58476d1ce4e5b9);
+    hash = (hash ^ state->maybes ^ (uint64_t)state->maybe << 40) * UINT64_C(0xbf58476d1ce4e5b9);
     return hash ^ (hash >> 31);
 }
 
@@ -135,60 +138,82 @@ static void states_clear(struct search *search)
     search->state_count = 0;
 }
 
-static bool more_has(const struct state *state, uint32_t must)
+/* The musts without effect, in order: holes, then all from `next` on. */
+static uint32_t left_at(const struct state *state, uint32_t i)
 {
-    uint32_t at = must - state->first;
-    return at < MORE_MAX && (state->more[at / 64] >> at % 64 & 1) != 0;
+    return i < state->hole_count ? state->holes[i] : state->next + i - state->hole_count;
 }
 
-static void first_advance(struct state *state)
+/* The i-th of them takes effect. False: too many overlap. */
+static bool left_take(struct state *state, uint32_t i)
 {
-    while ((state->more[0] & 1) != 0) {
-        for (uint32_t i = 0; i < MORE_WORDS; i++) {
-            uint64_t next = i + 1 < MORE_WORDS ? state->more[i + 1] : 0;
-            state->more[i] = state->more[i] >> 1 | next << 63;
-        }
-        state->first++;
+    if (i < state->hole_count) {
+        memmove(&state->holes[i], &state->holes[i + 1],
+                (state->hole_count - i - 1) * sizeof(state->holes[0]));
+        state->holes[--state->hole_count] = 0;
+        return true;
     }
+    uint32_t must = left_at(state, i);
+    if (state->hole_count + must - state->next > HOLES_MAX) {
+        return false;
+    }
+    while (state->next < must) {
+        state->holes[state->hole_count++] = state->next++;
+    }
+    state->next++;
+    return true;
 }
 
 /* ---- one step of the search ---- */
 
-/* Maybes that end before something was called that has taken effect are too late. */
-static void maybes_end(const struct search *search, struct state *state, uint64_t called)
+static void maybe_set(struct search *search, struct state *state, uint32_t number)
 {
-    for (uint32_t i = 0; i < search->count[1]; i++) {
+    if (number - state->maybe >= MAYBES_MAX) {
+        search->over = true;
+        return;
+    }
+    state->maybes |= UINT64_C(1) << (number - state->maybe);
+}
+
+static void maybe_advance(struct state *state)
+{
+    for (; (state->maybes & 1) != 0; state->maybes >>= 1) {
+        state->maybe++;
+    }
+}
+
+/* Maybes that end before something was called that has taken effect are too late. */
+static void maybes_end(struct search *search, struct state *state, uint64_t called)
+{
+    for (uint32_t i = state->maybe; i < search->count[1] && search->all[1][i].call < called; i++) {
         if (search->all[1][i].back < called) {
-            state->maybes |= UINT64_C(1) << i;
+            maybe_set(search, state, i);
         }
     }
 }
 
+/* number: of a maybe, or of a must among those that are left. */
 static void take(struct search *search, const struct state *from, bool maybe, uint32_t number)
 {
-    const struct linear_op *op = &search->all[maybe][number];
+    const struct linear_op *op = &search->all[maybe][maybe ? number : left_at(from, number)];
     uint32_t out[2];
     uint32_t count = step(op, from->value, out);
     for (uint32_t i = 0; i < count; i++) {
         struct state next = *from;
         next.value = out[i];
         if (maybe) {
-            next.maybes |= UINT64_C(1) << number;
-        } else if (number - from->first >= MORE_MAX) {
+            maybe_set(search, &next, number);
+        } else if (!left_take(&next, number)) {
             search->over = true;
             return;
-        } else {
-            uint32_t at = number - from->first;
-            next.more[at / 64] |= UINT64_C(1) << at % 64;
-            first_advance(&next);
         }
         maybes_end(search, &next, op->call);
+        maybe_advance(&next);
         state_add(search, &next);
     }
 }
 
-static bool would_end_a_maybe(const struct search *search, const struct state *state,
-                              uint64_t called)
+static bool would_end_a_maybe(struct search *search, const struct state *state, uint64_t called)
 {
     struct state then = *state;
     maybes_end(search, &then, called);
@@ -212,30 +237,32 @@ static void end_add(struct search *search, uint32_t value)
 static void look(struct search *search, struct state state)
 {
     const struct linear_op *musts = search->all[0];
-    uint32_t must_count = search->count[0], end = state.first;
+    uint32_t left = search->count[0] - state.next + state.hole_count, end = 0;
     uint64_t first_back = LINEAR_NEVER; /* whatever takes effect now was called by then */
-    for (; end < must_count && musts[end].call <= first_back; end++) {
-        if (!more_has(&state, end) && musts[end].back < first_back) {
-            first_back = musts[end].back;
-        }
+    for (; end < left && musts[left_at(&state, end)].call <= first_back; end++) {
+        uint64_t back = musts[left_at(&state, end)].back;
+        first_back = back < first_back ? back : first_back;
     }
-    for (uint32_t i = state.first; i < end; i++) {
-        if (!more_has(&state, i) && only_reads(&musts[i], state.value) &&
-            !would_end_a_maybe(search, &state, musts[i].call)) {
+    for (uint32_t i = 0; i < end; i++) {
+        const struct linear_op *op = &musts[left_at(&state, i)];
+        if (only_reads(op, state.value) && !would_end_a_maybe(search, &state, op->call)) {
             take(search, &state, false, i);
             return;
         }
     }
-    if (state.first == must_count) {
+    if (left == 0) {
         end_add(search, state.value);
     }
-    for (uint32_t i = state.first; i < end; i++) {
-        if (!more_has(&state, i)) {
-            take(search, &state, false, i);
-        }
+    for (uint32_t i = 0; i < end; i++) {
+        take(search, &state, false, i);
     }
-    for (uint32_t i = 0; i < search->count[1] && search->all[1][i].call <= first_back; i++) {
-        if ((state.maybes >> i & 1) == 0) {
+    for (uint32_t i = state.maybe;
+         i < search->count[1] && search->all[1][i].call <= first_back && !search->over; i++) {
+        uint32_t at = i - state.maybe;
+        if (at >= MAYBES_MAX) {
+            search->over = true;
+        } else if ((state.maybes >> at & 1) == 0 &&
+                   (!search->all[1][i].unread || state.value == ABSENT)) {
             take(search, &state, true, i);
         }
     }
@@ -277,7 +304,7 @@ static enum verdict window_search(struct checker *checker, const struct linear_o
 {
     struct search *search = &checker->search;
     checker_split(checker, ops, count);
-    search->over = search->count[1] > MAYBES_MAX;
+    search->over = false;
     search->end_count = 0;
     states_clear(search);
     for (uint32_t i = 0; i < starts->count && !search->over; i++) {
@@ -563,6 +590,26 @@ static void window_judge(struct checker *checker, const struct linear_op *ops, s
     }
 }
 
+/* Which values nobody gets. */
+static void unread_mark(struct linear_op *ops, size_t count)
+{
+    uint64_t *seen = room((count + 1) * sizeof(*seen));
+    size_t seen_count = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (ops[i].kind == LINEAR_GET) {
+            seen[seen_count++] = ops[i].value;
+        }
+    }
+    qsort(seen, seen_count, sizeof(*seen), by_number);
+    for (size_t i = 0; i < count; i++) {
+        uint64_t value = ops[i].value;
+        bool writes = ops[i].kind == LINEAR_PUT || ops[i].kind == LINEAR_REPLACE;
+        ops[i].unread =
+            writes && bsearch(&value, seen, seen_count, sizeof(*seen), by_number) == NULL;
+    }
+    free(seen);
+}
+
 static void key_check(struct checker *checker, struct linear_op *ops, size_t count)
 {
     static struct starts starts;
@@ -571,6 +618,7 @@ static void key_check(struct checker *checker, struct linear_op *ops, size_t cou
     starts.values[0] = ABSENT;
     checker->result->keys++;
     crash_cuts(ops, count);
+    unread_mark(ops, count);
     for (size_t at = 0; at < count && !wrong;) {
         if (ops[at].kind == LINEAR_CRASH) {
             starts_after_crash(ops, at, &starts);

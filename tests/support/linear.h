@@ -38,6 +38,7 @@ struct linear_op {
     uint8_t kind;   /* enum linear_kind */
     bool maybe;     /* PUT, REPLACE, REMOVE */
     bool loses;
+    bool unread; /* filled in by the check */
 };
 
 struct linear_limits {

@@ -306,6 +306,38 @@ START_TEST(one_old_value_in_a_long_history_is_found)
     }
 END_TEST
 
+/* A caller may be stopped in the middle of a call, or never come back, while others go on for long:
+ * that costs no more than it must. */
+START_TEST(long_calls_do_not_make_a_window_undecided)
+    {
+        enum { PAIRS = 2000, LONG = 200 };
+        struct linear_op *ops = calloc(2 * PAIRS + LONG, sizeof(*ops));
+        struct linear_result result;
+        size_t count = 0;
+        ck_assert_ptr_nonnull(ops);
+        for (uint32_t i = 0; i < LONG; i++) { /* one without an answer after the other */
+            ops[count++] = (struct linear_op){.kind = REPLACE,
+                                              .call = 1 + 200 * i,
+                                              .back = 1 + 200 * i + 900,
+                                              .value = 1000000 + i,
+                                              .maybe = i > 0};
+        }
+        ops[0].back = 100000; /* and one that is stopped */
+        for (uint32_t i = 0; i < PAIRS; i++) {
+            uint64_t at = 10 + 20 * i;
+            ops[count++] =
+                (struct linear_op){.kind = REPLACE, .call = at, .back = at + 5, .value = i + 1};
+            ops[count++] =
+                (struct linear_op){.kind = GET, .call = at + 6, .back = at + 9, .value = i + 1};
+        }
+        linear_check(ops, count, NULL, &result);
+        ck_assert_uint_eq(result.undecided, 0);
+        ck_assert_uint_eq(result.violations, 0);
+        ck_assert_uint_eq(result.windows, 1);
+        free(ops);
+    }
+END_TEST
+
 /* ---- what is told ---- */
 
 START_TEST(a_window_beyond_the_bound_is_undecided_and_said_so)
@@ -379,6 +411,7 @@ int main(void)
     tcase_add_test(tcase, small_histories_are_judged_as_by_all_orders);
     tcase_add_test(tcase, a_register_that_keeps_its_word_passes);
     tcase_add_test(tcase, one_old_value_in_a_long_history_is_found);
+    tcase_add_test(tcase, long_calls_do_not_make_a_window_undecided);
     tcase_add_test(tcase, a_window_beyond_the_bound_is_undecided_and_said_so);
     tcase_add_test(tcase, after_an_undecided_window_the_search_goes_on);
     tcase_add_test(tcase, a_violation_is_printed_as_short_as_it_gets);

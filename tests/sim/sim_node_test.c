@@ -12,6 +12,7 @@
 #include "actors/swapper/swapper.h"
 #include "actors/tierer/tierer.h"
 #include "ipc/sl_index.h"
+#include "tests/sim/sim_node_mutants.h"
 #include "tests/sim/sim_objects.h"
 #include "tests/sim/sim_seeds.h"
 #include "tests/sim/sim_workload.h"
@@ -502,6 +503,7 @@ static uint64_t run_seed(uint64_t seed, const struct scenario *scenario)
         .late_of = scenario->late_of,
         .log = getenv("SL_SIM_LOG") != NULL,
     };
+    sim_node_mutants_init();
     run->scenario = scenario;
     run->sim = sim_create(&options);
     bool lossless = (scenario->ample || scenario->disk) && !small && !has(run, TROUBLE_REMOVALS);
@@ -544,8 +546,9 @@ static const char *name_of(uint64_t seed)
     return scenarios[seed % SL_COUNT(scenarios)].name;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    return sim_seeds_main(
-        &(struct sim_seeds){.count = SEEDS_STANDARD, .run = run_of, .name = name_of});
+    static const struct sim_seeds seeds = {SEEDS_STANDARD, run_of, name_of};
+    return argc > 1 && strcmp(argv[1], "--mutants") == 0 ? sim_node_mutants_main(&seeds)
+                                                         : sim_seeds_main(&seeds);
 }

@@ -94,11 +94,38 @@ uint64_t sim_seeds_find(const struct sim_seeds *seeds, bool (*fits)(uint64_t see
         return likely;
     }
     for (uint64_t seed = first; seed < first + count; seed++) {
-        if (fits(seed) && fails_quietly(seeds, seed, text)) {
+        if ((fits == NULL || fits(seed)) && fails_quietly(seeds, seed, text)) {
             return seed;
         }
     }
     return UINT64_MAX;
+}
+
+int sim_mutants_find(const struct sim_seeds *seeds, bool (*fits)(uint64_t seed),
+                     const struct sim_mutant *mutants, uint32_t count)
+{
+    uint32_t missed = 0;
+    for (uint32_t i = 1; i < count; i++) {
+        char number[16], text[SIM_SEEDS_TEXT];
+        (void)snprintf(number, sizeof(number), "%u", i);
+        (void)setenv("SL_SIM_MUTANT", number, 1);
+        uint64_t seed = sim_seeds_find(seeds, fits, mutants[i].seed, text);
+        bool found = seed != UINT64_MAX;
+        missed += found ? 0 : 1;
+        printf("mutant %u, %s: %s", i, mutants[i].name, found ? "found" : "NOT FOUND\n");
+        if (found) {
+            printf(" by seed %llu (%s): %s\n", (unsigned long long)seed, seeds->name(seed), text);
+        }
+        fflush(stdout);
+    }
+    (void)unsetenv("SL_SIM_MUTANT");
+    return missed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+uint32_t sim_mutant_number(uint32_t count)
+{
+    uint64_t number = setting("SL_SIM_MUTANT", 0);
+    return number < count ? (uint32_t)number : 0;
 }
 
 /* hash: of its own, the counts of all. */

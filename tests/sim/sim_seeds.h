@@ -19,6 +19,17 @@ struct sim_seeds {
  * to. UINT64_MAX: none does. */
 uint64_t sim_seeds_find(const struct sim_seeds *seeds, bool (*fits)(uint64_t seed), uint64_t likely,
                         char text[SIM_SEEDS_TEXT]);
+/* A defect that runs must find. seed: one that finds it, tried first; any other will do. */
+struct sim_mutant {
+    uint64_t seed;
+    const char *name;
+};
+/* Gives the exit status: whether each, from number 1 on, was found within the seeds that `fits` says
+ * yes to (NULL: all). The runs find its number in SL_SIM_MUTANT. */
+int sim_mutants_find(const struct sim_seeds *seeds, bool (*fits)(uint64_t seed),
+                     const struct sim_mutant *mutants, uint32_t count);
+/* Which one SL_SIM_MUTANT names; 0: none below count. */
+uint32_t sim_mutant_number(uint32_t count);
 /* Gives the exit status. A seed that fails prints the command that replays it. */
 int sim_seeds_main(const struct sim_seeds *seeds);
 

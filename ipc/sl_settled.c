@@ -6,14 +6,18 @@
 #include <stdlib.h>
 
 #define SETTLED_FILE "settled"
-#define COMMITS      524288u /* powers of two */
+#define COMMITS      262144u /* powers of two */
 #define REMOVALS     65536u
 #define WAYS         8u /* removals of one place: the newest first, the oldest goes */
 #define END_MASK     UINT64_C(3)
 
+struct commit {
+    _Atomic uint64_t generation, key_hash;
+};
 struct sl_settled {
     struct sl_segment segment;
-    _Atomic uint64_t *commits, *removals;
+    struct commit *commits;
+    _Atomic uint64_t *removals;
 };
 
 static sl_err settled_prepare(struct sl_segment *segment, void *context, struct sl_error *why)
@@ -32,7 +36,8 @@ sl_err sl_settled_open(const char *shm_dir, struct sl_settled **out, struct sl_e
     struct sl_segment_want want = {.directory = shm_dir,
                                    .name = SETTLED_FILE,
                                    .kind = SL_SEGMENT_SETTLED,
-                                   .data_bytes = (COMMITS + REMOVALS) * sizeof(uint64_t),
+                                   .data_bytes = COMMITS * sizeof(struct commit) +
+                                                 REMOVALS * sizeof(uint64_t),
                                    .data_align_bytes = SL_PAGE_BYTES,
                                    .prepare = settled_prepare};
     sl_err err = sl_segment_open(&want, true, &settled->segment, why);
@@ -47,8 +52,8 @@ sl_err sl_settled_open(const char *shm_dir, struct sl_settled **out, struct sl_e
         free(settled);
         return err;
     }
-    settled->commits = (_Atomic uint64_t *)(void *)settled->segment.data;
-    settled->removals = settled->commits + COMMITS;
+    settled->commits = (struct commit *)(void *)settled->segment.data;
+    settled->removals = (_Atomic uint64_t *)(void *)(settled->commits + COMMITS);
     *out = settled;
     return SL_OK;
 }
@@ -64,17 +69,27 @@ void sl_settled_close(struct sl_settled **settled)
 }
 
 /* The place is the generation's low bits: generations rise by a few for every object, so what comes
- * this many later replaces it, and a commit costs one store near the last one. */
-void sl_settled_commit(struct sl_settled *settled, uint64_t generation)
+ * this many later replaces it, and a commit costs stores near the last ones. Killed in the middle,
+ * the registrar leaves no note. */
+void sl_settled_commit(struct sl_settled *settled, uint64_t generation, uint64_t key_hash)
 {
-    atomic_store_explicit(&settled->commits[generation & (COMMITS - 1)], generation,
-                          memory_order_relaxed);
+    struct commit *at = &settled->commits[generation & (COMMITS - 1)];
+    atomic_store_explicit(&at->generation, 0, memory_order_relaxed);
+    atomic_store_explicit(&at->key_hash, key_hash, memory_order_release);
+    atomic_store_explicit(&at->generation, generation, memory_order_release);
 }
 
-bool sl_settled_committed(const struct sl_settled *settled, uint64_t generation)
+bool sl_settled_committed(const struct sl_settled *settled, uint64_t generation, uint64_t *key_hash)
 {
-    return generation != 0 && atomic_load_explicit(&settled->commits[generation & (COMMITS - 1)],
-                                                   memory_order_relaxed) == generation;
+    struct commit *at = &settled->commits[generation & (COMMITS - 1)];
+    if (generation == 0 ||
+        atomic_load_explicit(&at->generation, memory_order_relaxed) != generation) {
+        return false;
+    }
+    if (key_hash != NULL) {
+        *key_hash = atomic_load_explicit(&at->key_hash, memory_order_relaxed);
+    }
+    return true;
 }
 
 static _Atomic uint64_t *removals_at(const struct sl_settled *settled, uint64_t id)

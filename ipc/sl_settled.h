@@ -3,7 +3,7 @@
  * A request whose answer was lost comes again, perhaps to the next registrar. Carried out twice it
  * would undo what others did in between: put back what they replaced, remove what they put. So the
  * registrar notes in shared memory which claims were committed and how removals ended. Both tables
- * have a fixed size: what is new takes the place of what is old, after some 500,000 generations and
+ * have a fixed size: what is new takes the place of what is old, after some 250,000 generations and
  * some 65,000 removed keys. */
 #ifndef SL_SETTLED_H
 #define SL_SETTLED_H
@@ -19,9 +19,11 @@ struct sl_settled; /* opaque; the registrar's alone, one thread */
 sl_err sl_settled_open(const char *shm_dir, struct sl_settled **out, struct sl_error *why);
 void sl_settled_close(struct sl_settled **settled);
 
-/* The claim of this generation was committed. */
-void sl_settled_commit(struct sl_settled *settled, uint64_t generation);
-bool sl_settled_committed(const struct sl_settled *settled, uint64_t generation);
+/* The claim of this generation was committed, under a key with this hash. */
+void sl_settled_commit(struct sl_settled *settled, uint64_t generation, uint64_t key_hash);
+/* key_hash may be NULL. */
+bool sl_settled_committed(const struct sl_settled *settled, uint64_t generation,
+                          uint64_t *key_hash);
 
 /* How the removal of one key ended. Any other end leaves no note: it may be tried again. */
 enum sl_settled_end {

@@ -146,20 +146,23 @@ sl_err __wrap_sl_settled_open(const char *shm_dir, struct sl_settled **out, stru
 }
 
 /* What this registrar committed itself, and what it found in the index, it may know. */
-void REAL(sl_settled_commit)(struct sl_settled *settled, uint64_t generation);
-void __wrap_sl_settled_commit(struct sl_settled *settled, uint64_t generation);
-void __wrap_sl_settled_commit(struct sl_settled *settled, uint64_t generation)
+void REAL(sl_settled_commit)(struct sl_settled *settled, uint64_t generation, uint64_t key_hash);
+void __wrap_sl_settled_commit(struct sl_settled *settled, uint64_t generation, uint64_t key_hash);
+void __wrap_sl_settled_commit(struct sl_settled *settled, uint64_t generation, uint64_t key_hash)
 {
     known[generation % KNOWN_MAX] = generation;
-    REAL(sl_settled_commit)(settled, generation);
+    REAL(sl_settled_commit)(settled, generation, key_hash);
 }
 
-bool REAL(sl_settled_committed)(const struct sl_settled *settled, uint64_t generation);
-bool __wrap_sl_settled_committed(const struct sl_settled *settled, uint64_t generation);
-bool __wrap_sl_settled_committed(const struct sl_settled *settled, uint64_t generation)
+bool REAL(sl_settled_committed)(const struct sl_settled *settled, uint64_t generation,
+                                uint64_t *key_hash);
+bool __wrap_sl_settled_committed(const struct sl_settled *settled, uint64_t generation,
+                                 uint64_t *key_hash);
+bool __wrap_sl_settled_committed(const struct sl_settled *settled, uint64_t generation,
+                                 uint64_t *key_hash)
 {
     return (mutant != COMMITTED_TWICE || known[generation % KNOWN_MAX] == generation) &&
-           REAL(sl_settled_committed)(settled, generation);
+           REAL(sl_settled_committed)(settled, generation, key_hash);
 }
 
 bool REAL(reg_copy_required)(const struct registrar *self);

@@ -279,8 +279,10 @@ static bool remove_again(struct registrar *self, struct reg_remove *remove, uint
         return false;
     }
     remove->codes[index] = (uint64_t)codes[end];
-    if (end == SL_SETTLED_REMOVED || end == SL_SETTLED_NOT_FOUND) {
-        (void)reg_answer_join(self, remove->id, index, key);
+    bool ended = end == SL_SETTLED_REMOVED || end == SL_SETTLED_NOT_FOUND;
+    if (ended && !reg_answer_join(self, remove->id, index, key) &&
+        reg_forget_of_hash(self, reg_hash(key, strlen(key))) != NULL) {
+        remove->codes[index] = (uint64_t)SL_ERR_TIMEOUT; /* another answer waits for them */
     }
     return true;
 }

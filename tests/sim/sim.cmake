@@ -30,6 +30,8 @@ if(TARGET sluice_registrar AND TARGET sluice_keyer AND TARGET sluice_swapper AND
             sl_pins_view_scan sl_settled_open sl_settled_commit sl_settled_committed sl_settled_removed)
         target_link_options(sim_node_test PRIVATE -Wl,--wrap=${symbol})
     endforeach()
+    add_test(NAME sim/sim_heal_test COMMAND sim_node_test --heal WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+    set_tests_properties(sim/sim_heal_test PROPERTIES LABELS sim TIMEOUT 1500 PROCESSORS 2)
     sl_sim(sim_cluster_test SOURCES sim_far sim_handover sim_mutants sim_cluster_test SEEDS 40)
     # What calls between the files of an actor are led to by a mutant (sim_mutants.c).
     foreach(symbol tr_pull tr_pulls_fence tr_push_fence tr_straight_piece tr_pools_over push_notice sl_fabric_grant_end

@@ -79,6 +79,7 @@ struct sim *sim_of(struct sl_env *env);
 uint32_t sim_start_program(struct sim *sim, void (*run)(void *context), void *context);
 /* Of the program that calls: */
 void sim_sleep(uint64_t ns);
+void sim_brisk(void); /* from now on it does not dawdle */
 struct sl_client;
 /* Attaches the program to a host's node: op_timeout 2 s, and one setting more or NULL. */
 sl_err sim_client_open_leasing(const struct sim *sim, uint32_t host, const char *setting,

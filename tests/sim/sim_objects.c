@@ -720,7 +720,7 @@ void objects_client(void *context)
     }
     while (!all->quiet) {
         uint64_t what = sim_random_below(all->sim, 100);
-        if (sim_random_below(all->sim, CONTEST_ONE_OF) == 0) {
+        if (!all->uncontested && sim_random_below(all->sim, CONTEST_ONE_OF) == 0) {
             contest_steps(&self.contestant);
         } else if (what < 22) {
             do_put(&self);

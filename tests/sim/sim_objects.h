@@ -48,6 +48,7 @@ struct objects {
                    * what is put meanwhile may win */
     bool hostile_to_blocks; /* they remove engines' blocks too */
     bool leases;            /* clients lease what they find */
+    bool uncontested;       /* nobody calls for contested keys */
     bool verified;
     void (*flushed)(void *context, uint64_t before_ns); /* the engines' oracle listens, or NULL */
     void *context;

@@ -53,7 +53,7 @@ struct sim_program {
     void *stack, *fake_stack;
     const void *outside_stack;
     size_t outside_bytes;
-    bool waits_for_letters;
+    bool waits_for_letters, brisk;
     uint64_t dawdled_ns;
     struct letter inbox[INBOX_MAX];
     uint32_t inbox_first, inbox_count;
@@ -151,6 +151,11 @@ void sim_sleep(uint64_t ns)
     }
 }
 
+void sim_brisk(void)
+{
+    running->program->brisk = true;
+}
+
 struct sl_proc_id sim_self(void)
 {
     return running->env.self;
@@ -163,7 +168,7 @@ uint64_t sim_stalled_ns(void)
 
 static void dawdle(uint32_t one_of, uint64_t ns_max)
 {
-    if (running == NULL || sim_random_below(sim_world, one_of) != 0) {
+    if (running == NULL || running->program->brisk || sim_random_below(sim_world, one_of) != 0) {
         return;
     }
     uint64_t from_ns = now();

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #define TWICE_OF    50u  /* one run of so many is made twice: it must be the same */
+#define TELL_OF     500u /* so many runs a line is printed */
 #define SECONDS_MAX 300u /* of a run: it hangs */
 
 struct shared { /* between the processes that run seeds */
@@ -36,9 +37,11 @@ static bool run_child(const struct sim_seeds *seeds, struct shared *shared, uint
                   WEXITSTATUS(status) == EXIT_SUCCESS;
     if (!passed) {
         sim_sweep((uint32_t)child, seed);
-        fprintf(stderr, "seed %llu failed (%s, status %x): replay it with SL_SIM_SEED=%llu %s\n",
-                (unsigned long long)seed, seeds->name(seed), (unsigned)status,
-                (unsigned long long)seed, program_invocation_name);
+        fprintf(
+            stderr, "seed %llu failed (%s, status %x): replay it with SL_SIM_SEED=%llu %s%s%s\n",
+            (unsigned long long)seed, seeds->name(seed), (unsigned)status, (unsigned long long)seed,
+            program_invocation_name, seeds->arguments != NULL ? " " : "",
+            seeds->arguments != NULL ? seeds->arguments : "");
     }
     return passed;
 }
@@ -147,7 +150,11 @@ static void run_share(const struct sim_seeds *seeds, struct shared *shared, stru
                 passed = false;
             }
         }
-        atomic_fetch_add(&shared->done, 1);
+        uint64_t done = atomic_fetch_add(&shared->done, 1) + 1;
+        if (done % TELL_OF == 0) {
+            printf("%llu of %llu seeds\n", (unsigned long long)done, (unsigned long long)count);
+            fflush(stdout);
+        }
         atomic_fetch_add(&shared->failed, passed ? 0 : 1);
     }
 }

@@ -13,6 +13,7 @@ struct sim_seeds {
     uint32_t count;                     /* unless SL_SIM_SEEDS says otherwise */
     uint64_t (*run)(uint64_t seed);     /* gives the hash of all that happened */
     const char *(*name)(uint64_t seed); /* of what the seed runs */
+    const char *arguments;              /* of the program, to replay one; NULL: none */
 };
 #define SIM_SEEDS_TEXT 160u
 /* A seed that fails, quietly, and what it says first: `likely`, or the first one that `fits` says yes

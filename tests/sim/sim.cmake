@@ -27,7 +27,7 @@ if(TARGET sluice_registrar AND TARGET sluice_keyer AND TARGET sluice_swapper AND
     endfunction()
     sl_sim(sim_node_test SOURCES sim_contest sim_objects sim_node_mutants sim_node_test SEEDS 150)
     foreach(symbol reg_claim_quarantine reg_remove_wait reg_remove_done reg_forget_key reg_object_replace reg_copy_required
-            sl_pins_view_scan sl_settled_open sl_settled_commit sl_settled_committed sl_settled_removed)
+            sl_pins_view_scan sl_settled_open sl_settled_commit sl_settled_committed sl_settled_removed mem_disk_names_sync)
         target_link_options(sim_node_test PRIVATE -Wl,--wrap=${symbol})
     endforeach()
     add_test(NAME sim/sim_heal_test COMMAND sim_node_test --heal WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})

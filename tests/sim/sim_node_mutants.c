@@ -7,6 +7,7 @@
 #include "actors/registrar/records/fences.h"
 #include "actors/registrar/records/units.h"
 #include "tests/sim/sim.h"
+#include "tests/support/mem_disk.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,7 @@ enum mutant {
     COMMITTED_TWICE,
     EVICTED_UNWRITTEN,
     GET_UNCHECKED,
+    NAMES_UNSYNCED,
     MUTANTS
 };
 static const struct sim_mutant mutants[MUTANTS] = {
@@ -34,6 +36,7 @@ static const struct sim_mutant mutants[MUTANTS] = {
     [COMMITTED_TWICE] = {140, "a commit that is sent again to another registrar is stale"},
     [EVICTED_UNWRITTEN] = {7, "values leave memory before a disk has them"},
     [GET_UNCHECKED] = {6, "a get does not look whether what it copied still stands"},
+    [NAMES_UNSYNCED] = {18, "a disk's directory is never synced"},
 };
 static enum mutant mutant; /* of this process */
 #define KNOWN_MAX 65536u
@@ -163,6 +166,15 @@ bool __wrap_sl_settled_committed(const struct sl_settled *settled, uint64_t gene
 {
     return (mutant != COMMITTED_TWICE || known[generation % KNOWN_MAX] == generation) &&
            REAL(sl_settled_committed)(settled, generation, key_hash);
+}
+
+void REAL(mem_disk_names_sync)(struct mem_disk *disk);
+void __wrap_mem_disk_names_sync(struct mem_disk *disk);
+void __wrap_mem_disk_names_sync(struct mem_disk *disk)
+{
+    if (mutant != NAMES_UNSYNCED) {
+        REAL(mem_disk_names_sync)(disk);
+    }
 }
 
 bool REAL(reg_copy_required)(const struct registrar *self);

@@ -419,7 +419,7 @@ static void probe_run(void *context)
     struct probe *self = context;
     struct run *run = self->run;
     struct sl_client *client = NULL;
-    unsigned char value[PROBE_BYTES], got[PROBE_BYTES];
+    unsigned char value[PROBE_BYTES], got[PROBE_BYTES] = {0};
     sim_brisk();
     while (!run->objects.quiet && sim_client_open(run->sim, 0, NULL, &client) != SL_OK) {
         sim_sleep(HEAL_STEP_NS);

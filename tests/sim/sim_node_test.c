@@ -23,7 +23,7 @@
 #include <string.h>
 
 #ifndef SEEDS_STANDARD
-#define SEEDS_STANDARD 600u
+#define SEEDS_STANDARD 1200u
 #endif
 #define HEALS_STANDARD (SEEDS_STANDARD / 10)
 #define ACTIVE_NS      (500 * SL_NS_PER_MS)

@@ -12,10 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BATCH_MAX   4u
-#define BURST_MAX   12u /* calls of a burst: then callers meet */
-#define HOT_KEYS    4u
-#define CLAIM_BYTES SL_PAGE_BYTES /* of the budget of puts, beside the value */
+#define BATCH_MAX      4u
+#define BURST_MAX      12u /* calls of a burst: then callers meet */
+#define HOT_KEYS       4u
+#define LOG_HEAD_START 20u           /* of so many parts of the log one may be used at once */
+#define CLAIM_BYTES    SL_PAGE_BYTES /* of the budget of puts, beside the value */
 /* What had no answer may take effect so long after its caller gave up or died: in the queue of an
  * actor that is stopped, which is killed or goes on before. */
 #define SETTLE_NS (2 * THRASH_SETTLE_NS)
@@ -302,9 +303,23 @@ void thrash_contest_close(struct contest **contest)
     *contest = NULL;
 }
 
+/* The log is to last as long as the run. */
+static bool log_has_room(const struct contest *self)
+{
+    const struct thrash_shared *shared = self->thrash->shared;
+    uint64_t full_ns = SL_MAX(shared->seconds, 1) * SL_NS_PER_S;
+    uint64_t gone_ns = SL_MIN(sl_clock_monotonic_ns() - shared->started_ns, full_ns);
+    double share = (double)gone_ns / (double)full_ns + 1.0 / LOG_HEAD_START;
+    double allowed = (double)THRASH_LOG_OPS * SL_MIN(share, 1.0) - (double)(BURST_MAX * BATCH_MAX);
+    return (double)atomic_load_explicit(&self->log->count, memory_order_relaxed) < allowed;
+}
+
 void thrash_contest_burst(struct contest *self)
 {
     struct thrash_random *random = &self->thrash->random;
+    if (!log_has_room(self)) {
+        return;
+    }
     uint64_t writes = 1 + thrash_below(random, 2); /* the budget of puts is small */
     for (uint64_t left = 1 + thrash_below(random, BURST_MAX); left > 0; left--) {
         uint64_t kind = thrash_below(random, 100);

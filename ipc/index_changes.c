@@ -4,7 +4,8 @@
  * key's hash (the lower half is the tag in the word). A word that changed may be the same key with
  * a fresh record (it went to disk, say), another key, or none. A key that left a slot may have come
  * back in another one, before or behind the walk; so it is told as gone only when its hash is in
- * the table no more. */
+ * the table no more. Else what was told of it moves to the slot where it lies now: it may leave that
+ * one, too, before the walk gets there. */
 #include "ipc/index_internal.h"
 #include "ipc/sl_index_changes.h"
 
@@ -79,18 +80,38 @@ static void told_set(struct sl_index_changes *changes, uint64_t slot, uint64_t i
     changes->ids[slot] = id;
 }
 
-/* What was told of this slot is told as gone, unless its key is somewhere else. False: refused, or
- * the record behind it is being written. */
+/* The key that was told of a slot lies in another one now, which remembers that it was told. False:
+ * that one has another key to forget first. */
+static bool slot_hand_over(struct sl_index_changes *changes, uint64_t from, uint64_t to,
+                           uint64_t word)
+{
+    if (changes->ids[to] == changes->ids[from]) {
+        return true; /* told of there as well */
+    }
+    if (changes->ids[to] != 0) {
+        return false;
+    }
+    told_set(changes, to, changes->ids[from]);
+    changes->homes[to] = changes->homes[from];
+    changes->words[to] = word;
+    return true;
+}
+
+/* What was told of this slot is told as gone, unless its key is somewhere else. A key that cannot be
+ * remembered where it is now is told as gone, and as there when the walk comes by. False: refused,
+ * or the record behind it is being written. */
 static bool slot_forget(struct sl_index_changes *changes, uint64_t slot, sl_index_change_fn fn,
                         void *context, bool *refused)
 {
     uint64_t hash = (uint64_t)changes->homes[slot] << 32 | changes->words[slot] >> 32;
-    enum index_look look = index_hash_look(changes->view, hash);
+    uint64_t to = 0, word = 0;
+    enum index_look look = index_hash_look(changes->view, hash, &to, &word);
     if (look == INDEX_LOOK_TORN) {
         changes->torn_count++;
         return false; /* in the next walk */
     }
-    if (look == INDEX_LOOK_OTHER && !fn(context, changes->ids[slot], false)) {
+    bool elsewhere = look == INDEX_LOOK_FOUND && slot_hand_over(changes, slot, to, word);
+    if (!elsewhere && !fn(context, changes->ids[slot], false)) {
         *refused = true;
         return false;
     }

@@ -74,8 +74,10 @@ struct index_slot {
  * SL_KEY_BYTES_MAX bytes. */
 enum index_look index_slot_look(const struct sl_index_view *view, uint64_t slot_number,
                                 struct index_slot *out, char *key_out);
-/* Whether a visible object whose key has this hash is in the table. */
-enum index_look index_hash_look(const struct sl_index_view *view, uint64_t hash);
+/* Whether a visible object whose key has this hash is in the table; FOUND: in which slot, under which
+ * word. */
+enum index_look index_hash_look(const struct sl_index_view *view, uint64_t hash,
+                                uint64_t *slot_number, uint64_t *word);
 
 /* Records (index_records.c). admits: whether a key that comes new may have a record of this class
  * and, later, a slot. It leaves behind what is needed to change the records that are there: a full

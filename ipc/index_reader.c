@@ -708,7 +708,8 @@ enum index_look index_slot_look(const struct sl_index_view *view, uint64_t slot_
     return look;
 }
 
-enum index_look index_hash_look(const struct sl_index_view *view, uint64_t hash)
+enum index_look index_hash_look(const struct sl_index_view *view, uint64_t hash,
+                                uint64_t *slot_number, uint64_t *word_out)
 {
     char key[SL_KEY_BYTES_MAX + 8];
     uint64_t at = hash_bucket(view, hash);
@@ -724,6 +725,8 @@ enum index_look index_hash_look(const struct sl_index_view *view, uint64_t hash)
             enum index_look look = index_slot_look(view, at * INDEX_BUCKET_SLOTS + i, &seen, key);
             if (look == INDEX_LOOK_TORN ||
                 (look == INDEX_LOOK_FOUND && seen.hash == hash && seen.visible)) {
+                *slot_number = at * INDEX_BUCKET_SLOTS + i;
+                *word_out = seen.word;
                 return look;
             }
         }

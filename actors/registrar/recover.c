@@ -361,6 +361,13 @@ static void recovered_sort(struct recovered *all, uint64_t count)
     free(from != all ? from : to);
 }
 
+/* The registrar before was killed between commit and note, or keeps none. */
+static void recover_settled(struct registrar *self, const struct sl_entry *entry)
+{
+    sl_settled_commit(self->settled, entry->extent.generation,
+                      reg_hash(entry->key, entry->key_length));
+}
+
 static void recover_block(struct registrar *self, sl_ref group, bool recent)
 {
     struct reg_unit_parts parts;
@@ -374,7 +381,7 @@ static void recover_block(struct registrar *self, sl_ref group, bool recent)
             sl_index_links(self->index, parts.refs[i])->disks = reg_disks_used(self);
         }
         if (recent && entry.extent.generation != 0) {
-            reg_recent_add(self, entry.extent.generation);
+            recover_settled(self, &entry);
         }
     }
 }
@@ -393,8 +400,10 @@ static void recover_object(struct registrar *self, const struct recovered *recor
     if (record->memory && !record->disk && self->tier->on) {
         reg_queue_add(self, record->ref, record->order);
     }
-    if (record->memory && recent) {
-        reg_recent_add(self, record->order);
+    if (record->memory && recent && !sl_settled_committed(self->settled, record->order, NULL)) {
+        struct sl_entry entry;
+        sl_index_read(self->index, record->ref, &entry);
+        recover_settled(self, &entry);
     }
 }
 

@@ -104,6 +104,9 @@ static sl_err memory_open(struct registrar *self, bool *kept, struct sl_error *w
         sl_index_set_remote(self->index, sl_cluster_reads(self->env->config));
         err = sl_index_leases_open(self->index, self->env->paths->shm_dir, self->set.leases, why);
     }
+    if (err == SL_OK) {
+        err = sl_settled_open(self->env->paths->shm_dir, &self->settled, why);
+    }
     return err;
 }
 
@@ -198,6 +201,7 @@ static void registrar_fini(void *state)
     sl_calls_destroy(&self->calls);
     free(self->codes);
     self->codes = NULL;
+    sl_settled_close(&self->settled);
     sl_index_close(&self->index);
     sl_alloc_destroy(&self->alloc);
     sl_arena_close(&self->arena);

@@ -30,9 +30,7 @@ static void draft_lend(const struct sl_draft *draft)
 
 static void draft_free(struct sl_draft *draft)
 {
-    if (!atomic_load_explicit(&draft->lent, memory_order_relaxed)) { /* else it is held for ever */
-        sl_client_let(draft->client, draft->at);
-    }
+    sl_client_let(draft->client, draft->at); /* what is lent holds it, too */
     sl_draft_bytes_free(draft);
     pthread_mutex_destroy(&draft->lock);
     free(draft);

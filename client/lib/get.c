@@ -136,6 +136,8 @@ static void lend(struct sl_client *client, struct sl_attachment *at, const struc
     if (copies->lent && at->pins != NULL &&
         sl_pins_take(at->pins, at->view, entry, &lending.pin) == SL_OK) {
         sl_client_lend_extent(client, &lending);
+    } else if (copies->lent) {
+        sl_attachment_hold(at); /* for ever: the GPU may yet read it */
     }
 }
 

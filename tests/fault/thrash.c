@@ -213,6 +213,7 @@ static void run(struct driver *driver)
     driver_workers_end(driver);
     if (!driver_interrupted()) {
         driver_audit(driver);
+        driver_contest(driver);
     }
     driver->evicted = driver_metric(driver, "registrar", "evicted_count");
     driver->dropped = driver_metric(driver, "registrar", "dropped_count");

@@ -3,6 +3,7 @@ include_guard() # included for users, too, who have no Check
 if(NOT SL_FUZZ)
     add_executable(thrash ${CMAKE_CURRENT_LIST_DIR}/thrash.c ${CMAKE_CURRENT_LIST_DIR}/thrash_audit.c
         ${CMAKE_CURRENT_LIST_DIR}/thrash_check.c ${CMAKE_CURRENT_LIST_DIR}/thrash_client.c
+        ${CMAKE_CURRENT_LIST_DIR}/thrash_contest.c ${CMAKE_CURRENT_LIST_DIR}/../support/linear.c
         ${CMAKE_CURRENT_LIST_DIR}/thrash_engine.c ${CMAKE_CURRENT_LIST_DIR}/thrash_faults.c
         ${CMAKE_CURRENT_LIST_DIR}/thrash_history.c ${CMAKE_CURRENT_LIST_DIR}/thrash_node.c
         ${CMAKE_CURRENT_LIST_DIR}/thrash_probe.c ${CMAKE_CURRENT_LIST_DIR}/thrash_report.c

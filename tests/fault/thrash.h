@@ -15,6 +15,7 @@
 #include "client/lib/sluice.h"
 #include "runtime/sl_clock.h"
 #include "runtime/sl_proc.h"
+#include "tests/support/linear.h"
 
 #define THRASH_CLIENTS_MAX 16u
 #define THRASH_ENGINES_MAX 4u
@@ -32,6 +33,10 @@
 /* After an op without an answer has been over for so long, nothing of it can still take effect: its
  * messages carry the budget that was left, and its process is dead or has moved on. */
 #define THRASH_SETTLE_NS (3 * SL_NS_PER_S)
+
+#define THRASH_CONTESTED       24u /* keys that all clients put, replace, remove and read */
+#define THRASH_CONTESTED_BYTES (136u * 1024u)
+#define THRASH_LOG_OPS         (UINT64_C(1) << 21) /* of a client: 64 MiB, as far as it is used */
 
 /* ---- history ---- */
 
@@ -54,6 +59,9 @@ struct thrash_object {
     X(reads_verified, 0)                                                        \
     X(bytes_verified, 0)                                                        \
     X(blocks_verified, 0)                                                       \
+    X(contested_reads, 0)  /* of the reads verified */                          \
+    X(contested_writes, 0) /* acknowledged */                                   \
+    X(contest_unlogged, 1) /* the log was full: not made */                     \
     X(puts, 0)                                                                  \
     X(put_bytes, 0)                                                             \
     X(removes, 0)                                                               \
@@ -104,6 +112,25 @@ struct thrash_worker {
     _Atomic uint64_t whole_from_ns, whole_until_ns;
 };
 
+/* What was asked of contested keys, and what was heard (thrash_contest.c). */
+enum thrash_op_state {
+    THRASH_OP_OPEN,     /* under way, or its caller was killed */
+    THRASH_OP_DONE,     /* it had an answer */
+    THRASH_OP_DOUBTFUL, /* it has none: it may take effect for a while yet */
+    THRASH_OP_VOID      /* it says nothing, and did nothing */
+};
+struct thrash_logged {
+    uint64_t call_ns, back_ns;
+    uint32_t value;
+    uint16_t key;
+    uint8_t kind; /* enum linear_kind */
+    _Atomic uint8_t state;
+};
+struct thrash_log {
+    _Atomic uint64_t count;
+    struct thrash_logged ops[THRASH_LOG_OPS];
+};
+
 struct thrash_shared {
     uint64_t seed;
     uint64_t started_ns, seconds;
@@ -121,6 +148,8 @@ struct thrash_shared {
     struct thrash_worker workers[THRASH_WORKERS_MAX];
     struct thrash_object objects[THRASH_OBJECTS];
     struct thrash_object blocks[THRASH_CHATS * THRASH_CHAT_BLOCKS];
+    _Atomic uint32_t contested_values[THRASH_CONTESTED]; /* the last one given */
+    struct thrash_log logs[THRASH_CLIENTS_MAX];          /* sparse */
 };
 
 static inline uint64_t thrash_word(uint64_t version, enum thrash_phase phase)
@@ -192,6 +221,12 @@ void thrash_sleep_ns(uint64_t ns);
 int thrash_client_main(struct thrash *thrash);
 int thrash_engine_main(struct thrash *thrash);
 int thrash_probe_main(struct thrash *thrash);
+
+/* ---- contested keys, of one client (thrash_contest.c) ---- */
+struct contest;
+struct contest *thrash_contest_open(struct thrash *thrash); /* NULL: out of memory */
+void thrash_contest_close(struct contest **contest);
+void thrash_contest_burst(struct contest *contest); /* a few calls */
 
 /* ---- judging what was read (thrash_check.c) ---- */
 enum thrash_verdict { THRASH_FINE, THRASH_MISS, THRASH_BAD };

@@ -1,7 +1,8 @@
 /* tests/fault/thrash_client.c - a client of the object API under load.
  *
  * Each object has one client that puts and removes it, but for the shared ones, which all put at
- * the same time with the same bytes; everybody reads everything. */
+ * the same time with the same bytes; everybody reads everything. Contested keys are put, replaced
+ * and removed by everybody (thrash_contest.c). */
 #include "tests/fault/thrash.h"
 
 #include <stdio.h>
@@ -16,6 +17,7 @@
 #define HOT_OBJECTS   1500u /* where most reads go */
 #define RETRY_NS      (10 * SL_NS_PER_MS)
 #define FLOOD_VALUES  8u
+#define CONTEST_OF    10u /* one step of so many is followed by contested calls */
 
 struct held {
     struct sl_view view;
@@ -39,6 +41,7 @@ struct client {
     uint64_t put_clocks[BATCH_MAX]; /* when the put began */
     uint64_t lengths[BATCH_MAX];
     uint64_t *batch_bytes; /* BATCH_MAX * THRASH_VALUE_BYTES */
+    struct contest *contest;
 };
 
 static struct thrash_object *row_of(struct client *client, uint32_t object)
@@ -519,6 +522,9 @@ static void step(struct client *client)
     } else if (squeeze == THRASH_FLOOD) {
         flood(client);
     }
+    if (thrash_below(&thrash->random, CONTEST_OF) == 0) {
+        thrash_contest_burst(client->contest);
+    }
     uint64_t kind = thrash_below(&thrash->random, 1000);
     if (kind < 400) {
         read_copy(client);
@@ -550,7 +556,10 @@ int thrash_client_main(struct thrash *thrash)
     }
     client->thrash = thrash;
     client->batch_bytes = malloc((size_t)BATCH_MAX * THRASH_VALUE_BYTES);
-    if (client->batch_bytes == NULL) {
+    client->contest = thrash_contest_open(thrash);
+    if (client->batch_bytes == NULL || client->contest == NULL) {
+        thrash_contest_close(&client->contest);
+        free(client->batch_bytes);
         free(client);
         return 1;
     }
@@ -563,6 +572,7 @@ int thrash_client_main(struct thrash *thrash)
         held_end(client, SL_NEVER_NS);
         sl_client_close(&thrash->client);
     }
+    thrash_contest_close(&client->contest);
     free(client->batch_bytes);
     free(client);
     return 0;

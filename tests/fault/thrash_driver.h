@@ -67,6 +67,7 @@ struct driver {
     uint64_t used_bytes, live_bytes; /* at the end */
     uint64_t objects_at_end, blocks_at_end;
     uint64_t evicted, dropped, promoted, reclaimed;
+    struct linear_result contest;
     bool failed; /* could not be carried out */
 };
 
@@ -100,6 +101,10 @@ void driver_faults(struct driver *driver);
 
 /* ---- thrash_audit.c ---- */
 void driver_audit(struct driver *driver);
+
+/* ---- thrash_contest.c ---- */
+/* Judges the history of the contested keys. */
+void driver_contest(struct driver *driver);
 
 /* ---- thrash_report.c ---- */
 bool driver_passed(const struct driver *driver);

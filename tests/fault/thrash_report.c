@@ -64,7 +64,7 @@ bool driver_passed(const struct driver *driver)
 {
     bool fine = !driver->failed && !driver_interrupted() && driver->not_whole == 0 &&
                 driver->hangs == 0 && driver->crashes == 0 && driver->leaks == 0 &&
-                driver->leftovers == 0;
+                driver->leftovers == 0 && driver->contest.violations == 0;
     for (uint32_t i = 0; i < THRASH_COUNTER_COUNT; i++) {
         fine = fine && (!thrash_counter_must_be_zero((enum thrash_counter)i) ||
                         thrash_sum(driver->shared, (enum thrash_counter)i) == 0);
@@ -130,6 +130,14 @@ static void waits_print(const struct driver *driver)
     free(all);
 }
 
+static double contested_share(const struct driver *driver)
+{
+    uint64_t all = thrash_sum(driver->shared, THRASH_reads_verified);
+    return all == 0
+               ? 0.0
+               : 100.0 * (double)thrash_sum(driver->shared, THRASH_contested_reads) / (double)all;
+}
+
 void driver_report(const struct driver *driver)
 {
     const char *name;
@@ -160,6 +168,14 @@ void driver_report(const struct driver *driver)
         "for\n",
         (uintmax_t)driver->objects_at_end, (uintmax_t)driver->blocks_at_end,
         (uintmax_t)driver->used_bytes, (uintmax_t)driver->live_bytes);
+    (void)printf(
+        "contested: %ju of %ju verified reads (%.1f %%), %ju ops, %ju windows of at most %ju "
+        "ops and %ju states, undecided %ju, not linearizable %ju\n",
+        (uintmax_t)thrash_sum(driver->shared, THRASH_contested_reads),
+        (uintmax_t)thrash_sum(driver->shared, THRASH_reads_verified), contested_share(driver),
+        (uintmax_t)driver->contest.ops, (uintmax_t)driver->contest.windows,
+        (uintmax_t)driver->contest.window_max, (uintmax_t)driver->contest.states_max,
+        (uintmax_t)driver->contest.undecided, (uintmax_t)driver->contest.violations);
     uint64_t notes = atomic_load_explicit(&driver->shared->note_count, memory_order_relaxed);
     for (uint64_t i = 0; i < SL_MIN(notes, THRASH_NOTES); i++) {
         (void)printf("note: %s\n", driver->shared->notes[i]);
@@ -169,14 +185,16 @@ void driver_report(const struct driver *driver)
                  (uintmax_t)driver->leaks, (uintmax_t)driver->leftovers);
     (void)printf(
         "%s: seed %ju, %ju kills, %ju stops, %ju restarts, %ju reads verified, lost %ju, false "
-        "misses %ju, wrong bytes %ju, longest wait %.3f s (%s) of %.1f s\n",
+        "misses %ju, wrong bytes %ju, not linearizable %ju (undecided %ju), longest wait %.3f s "
+        "(%s) of %.1f s\n",
         driver_passed(driver) ? "PASS" : "FAIL", (uintmax_t)driver->options.seed,
         (uintmax_t)tally_sum(driver, THRASH_KILL), (uintmax_t)tally_sum(driver, THRASH_STOP),
         (uintmax_t)tally_sum(driver, THRASH_RESTART),
         (uintmax_t)thrash_sum(driver->shared, THRASH_reads_verified),
         (uintmax_t)thrash_sum(driver->shared, THRASH_lost),
         (uintmax_t)thrash_sum(driver->shared, THRASH_false_misses),
-        (uintmax_t)thrash_sum(driver->shared, THRASH_wrong), (double)longest_ns / 1e9, name,
+        (uintmax_t)thrash_sum(driver->shared, THRASH_wrong), (uintmax_t)driver->contest.violations,
+        (uintmax_t)driver->contest.undecided, (double)longest_ns / 1e9, name,
         (double)driver->shared->timeout_ns / 1e9);
 }
 
@@ -230,6 +248,8 @@ sl_err driver_report_json(const struct driver *driver, const char *path, struct 
     (void)json_object_set_new(root, "errors", errors);
     (void)json_object_set_new(root, "longest_wait_ns", u64(longest(driver, &name)));
     (void)json_object_set_new(root, "longest_wait_of", json_string(name));
+    (void)json_object_set_new(root, "not_linearizable", u64(driver->contest.violations));
+    (void)json_object_set_new(root, "undecided", u64(driver->contest.undecided));
     (void)json_object_set_new(root, "not_whole", u64(driver->not_whole));
     (void)json_object_set_new(root, "hangs", u64(driver->hangs));
     (void)json_object_set_new(root, "crashes", u64(driver->crashes));

@@ -587,6 +587,7 @@ static sl_err node_event(struct sim *sim, struct sim_node *node, struct sim_even
     case EVENT_DIED:
         return node_local(node, SL_MSG_LOCAL_DIED, event);
     case EVENT_JOB:
+        sim_disk_job_ended(node);
         return node_local(node, SL_MSG_LOCAL_JOB, event);
     case EVENT_IO:
         return node_local(node, SL_MSG_LOCAL_IO, event);
@@ -796,6 +797,7 @@ uint32_t sim_host_add(struct sim *sim, const char *const *settings)
     }
     for (uint32_t i = 0; i < SIM_DISKS; i++) {
         mem_disk_init(&host->disks[i]);
+        host->disks[i].names_lost = true;
     }
     SIM_CHECK(mkdir(paths->runtime_dir, 0700) == 0 && mkdir(paths->shm_dir, 0700) == 0,
               "no directory %s", paths->runtime_dir);

@@ -25,7 +25,13 @@ if(TARGET sluice_registrar AND TARGET sluice_keyer AND TARGET sluice_swapper AND
             target_compile_definitions(${name} PRIVATE SEEDS_STANDARD=${arg_SEEDS}u)
         endif()
     endfunction()
-    sl_sim(sim_node_test SOURCES sim_objects sim_node_test SEEDS 150)
+    sl_sim(sim_node_test SOURCES sim_contest sim_objects sim_node_mutants sim_node_test SEEDS 150)
+    foreach(symbol reg_claim_quarantine reg_remove_wait reg_remove_done reg_forget_key reg_object_replace reg_copy_required
+            sl_pins_view_scan sl_settled_open sl_settled_commit sl_settled_committed sl_settled_removed mem_disk_names_sync)
+        target_link_options(sim_node_test PRIVATE -Wl,--wrap=${symbol})
+    endforeach()
+    add_test(NAME sim/sim_heal_test COMMAND sim_node_test --heal WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+    set_tests_properties(sim/sim_heal_test PROPERTIES LABELS sim TIMEOUT 1500 PROCESSORS 2)
     sl_sim(sim_cluster_test SOURCES sim_far sim_handover sim_mutants sim_cluster_test SEEDS 40)
     # What calls between the files of an actor are led to by a mutant (sim_mutants.c).
     foreach(symbol tr_pull tr_pulls_fence tr_push_fence tr_straight_piece tr_pools_over push_notice sl_fabric_grant_end
@@ -33,8 +39,9 @@ if(TARGET sluice_registrar AND TARGET sluice_keyer AND TARGET sluice_swapper AND
         target_link_options(sim_cluster_test PRIVATE -Wl,--wrap=${symbol})
     endforeach()
     if(NOT SL_SANITIZE)
+        add_test(NAME sim/sim_node_mutants_test COMMAND sim_node_test --mutants WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
         add_test(NAME sim/sim_mutants_test COMMAND sim_cluster_test --mutants WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
-        set_tests_properties(sim/sim_mutants_test PROPERTIES LABELS sim TIMEOUT 600)
+        set_tests_properties(sim/sim_mutants_test sim/sim_node_mutants_test PROPERTIES LABELS sim TIMEOUT 600)
     endif()
     sl_sim(sim_churn_test SOURCES sim_churn_test SEEDS 2)
     sl_sim(sim_pools_test SOURCES sim_pools_test SEEDS 10)

@@ -79,12 +79,14 @@ struct sim *sim_of(struct sl_env *env);
 uint32_t sim_start_program(struct sim *sim, void (*run)(void *context), void *context);
 /* Of the program that calls: */
 void sim_sleep(uint64_t ns);
+void sim_brisk(void); /* from now on it does not dawdle */
 struct sl_client;
 /* Attaches the program to a host's node: op_timeout 2 s, and one setting more or NULL. */
 sl_err sim_client_open_leasing(const struct sim *sim, uint32_t host, const char *setting,
                                bool leases, struct sl_client **out);
 sl_err sim_client_open(const struct sim *sim, uint32_t host, const char *setting,
                        struct sl_client **out);
+extern bool sim_copies_unchecked; /* a mutant: what programs copied counts, whatever came of it */
 struct sl_proc_id sim_self(void);
 uint64_t sim_stalled_ns(void); /* how long it was stopped or dawdled, in all of its life */
 /* SIGKILL, and a restart after restart_ns (SL_NEVER_NS: none). */

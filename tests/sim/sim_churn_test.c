@@ -348,6 +348,6 @@ static const char *seed_name(uint64_t seed)
 
 int main(void)
 {
-    static const struct sim_seeds seeds = {SEEDS_STANDARD, run_seed, seed_name};
+    static const struct sim_seeds seeds = {SEEDS_STANDARD, run_seed, seed_name, NULL};
     return sim_seeds_main(&seeds);
 }

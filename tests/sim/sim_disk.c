@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define IO_NS_MAX     (300 * SL_NS_PER_US)
 #define IO_NS_LONG    (5 * SL_NS_PER_MS)
@@ -108,6 +109,7 @@ bool sim_disk_apply(struct sim *sim, struct sim_event *event, bool orphan)
     }
     if (request->verb == SL_DISK_SYNC) {
         if (event->os_code == 0) {
+            mem_disk_names_sync(disk); /* removals are durable with the next sync (sl_disk.h) */
             mem_disk_sync(disk, request->file);
         } else {
             mem_disk_sync_badly(disk, request->file, sim_random(sim));
@@ -117,6 +119,13 @@ bool sim_disk_apply(struct sim *sim, struct sim_event *event, bool orphan)
     int os_code = mem_disk_move(disk, request, event->io_bytes);
     event->os_code = os_code != 0 ? os_code : event->os_code;
     return true;
+}
+
+void sim_disk_job_ended(struct sim_node *node)
+{
+    if (strcmp(node->actor->role, "tierer") == 0) {
+        mem_disk_names_sync(memory_of(node));
+    }
 }
 
 /* ---- the interface ---- */

@@ -179,6 +179,8 @@ void sim_fabric_dropped(struct sim_fabric *fabric);
 /* sim_disk.c */
 sl_err sim_disk_open(struct sl_env *env, const char *directory, uint32_t queue_depth, bool direct,
                      struct sl_disk **out, struct sl_error *why);
+/* A job of this process has ended: what it did to names is durable. */
+void sim_disk_job_ended(struct sim_node *node);
 /* The request takes effect. False: not yet, it was put off (its process is dead). */
 bool sim_disk_apply(struct sim *sim, struct sim_event *event, bool orphan);
 

@@ -9,9 +9,7 @@
 #include "runtime/fabric/core/internal.h"
 #include "tests/sim/sim.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum mutant {
     MUTANT_NONE,
@@ -27,11 +25,7 @@ enum mutant {
     TICKET_UNFENCED,
     MUTANTS
 };
-/* seed: one that finds it, tried first; any other will do. */
-static const struct {
-    uint64_t seed;
-    const char *name;
-} mutants[MUTANTS] = {
+static const struct sim_mutant mutants[MUTANTS] = {
     [PULL_FENCE_EARLY] = {17,
                           "FENCE is answered before the fabric says that a pull's transfers ended"},
     [PULL_AGAIN] = {59, "a PULL that was answered or fenced is begun again"},
@@ -49,9 +43,7 @@ static enum mutant mutant; /* of this process */
 
 void sim_mutants_init(void)
 {
-    const char *text = getenv("SL_SIM_MUTANT");
-    unsigned long number = text == NULL ? 0 : strtoul(text, NULL, 10);
-    mutant = number < MUTANTS ? (enum mutant)number : MUTANT_NONE;
+    mutant = (enum mutant)sim_mutant_number(MUTANTS);
 }
 
 #define REAL(name) __real_##name
@@ -236,23 +228,7 @@ bool __wrap_co_straight_open(struct coordinator *self, struct co_op *op,
 }
 /* NOLINTEND(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp) */
 
-/* ---- all of them ---- */
-
 int sim_mutants_main(const struct sim_seeds *seeds, bool (*fits)(uint64_t seed))
 {
-    uint32_t missed = 0;
-    for (uint32_t i = 1; i < MUTANTS; i++) {
-        char number[16], text[SIM_SEEDS_TEXT];
-        (void)snprintf(number, sizeof(number), "%u", i);
-        (void)setenv("SL_SIM_MUTANT", number, 1);
-        uint64_t seed = sim_seeds_find(seeds, fits, mutants[i].seed, text);
-        bool found = seed != UINT64_MAX;
-        missed += found ? 0 : 1;
-        printf("mutant %u, %s: %s", i, mutants[i].name, found ? "found" : "NOT FOUND\n");
-        if (found) {
-            printf(" by seed %llu (%s): %s\n", (unsigned long long)seed, seeds->name(seed), text);
-        }
-    }
-    (void)unsetenv("SL_SIM_MUTANT");
-    return missed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return sim_mutants_find(seeds, fits, mutants, MUTANTS);
 }

@@ -1,8 +1,9 @@
 /* tests/sim/sim_node_test.c - a whole node under chance: engines store and load, clients put, get,
  * pin and remove, while processes are killed and stopped, the disk fails, clocks leap and the power
  * goes. Checked: promises 1, 2 and 4 (no wrong byte, what was acknowledged is there and what was
- * removed stays away, every op ends by its deadline, ceilings hold), that nobody touches memory
- * after a fence, and that no space is lost.
+ * removed stays away, every op ends by its deadline, ceilings hold), that what several clients do to
+ * the same keys is linearizable, that nobody touches memory after a fence, and that no space is
+ * lost.
  *
  * How to choose seeds: sim_seeds.h. */
 #include "actors/coordinator/coordinator.h"
@@ -10,7 +11,9 @@
 #include "actors/registrar/registrar.h"
 #include "actors/swapper/swapper.h"
 #include "actors/tierer/tierer.h"
+#include "client/lib/sluice.h"
 #include "ipc/sl_index.h"
+#include "tests/sim/sim_node_mutants.h"
 #include "tests/sim/sim_objects.h"
 #include "tests/sim/sim_seeds.h"
 #include "tests/sim/sim_workload.h"
@@ -20,15 +23,16 @@
 #include <string.h>
 
 #ifndef SEEDS_STANDARD
-#define SEEDS_STANDARD 600u
+#define SEEDS_STANDARD 1200u
 #endif
-#define ACTIVE_NS   (500 * SL_NS_PER_MS)
-#define QUIET_NS    (6 * SL_NS_PER_S) /* the last ops end, fences, reservations and graces too */
-#define VERIFY_NS   (60 * SL_NS_PER_S)
-#define WARM_NS     (2100 * SL_NS_PER_MS) /* an op */
-#define ENGINES     2u
-#define ENGINES_MAX 16u
-#define EXTENTS_MAX 16384u
+#define HEALS_STANDARD (SEEDS_STANDARD / 10)
+#define ACTIVE_NS      (500 * SL_NS_PER_MS)
+#define QUIET_NS       (6 * SL_NS_PER_S) /* the last ops end, fences, reservations and graces too */
+#define VERIFY_NS      (60 * SL_NS_PER_S)
+#define WARM_NS        (2100 * SL_NS_PER_MS) /* an op */
+#define ENGINES        2u
+#define ENGINES_MAX    16u
+#define EXTENTS_MAX    16384u
 
 enum trouble {
     TROUBLE_KILLS = 1,     /* of actors */
@@ -124,6 +128,12 @@ struct run {
     uint32_t registrar, tierer;              /* the last one */
     uint64_t memory_peak;
     uint64_t warm_ns; /* when the disk was ready after the power cut */
+    struct probe {
+        struct run *run;
+        uint32_t node, rounds;
+        uint64_t began_ns, ended_ns; /* of its last round in which all was right */
+    } probe;
+    uint64_t healed_ns_max;
 };
 
 static bool has(const struct run *run, enum trouble trouble)
@@ -337,6 +347,15 @@ static void power_cut(struct run *run)
     }
 }
 
+static void clients_again(struct run *run)
+{
+    for (uint32_t slot = 0; slot < OBJECTS_SLOTS; slot++) {
+        if (run->client_again_ns[slot] != 0 && run->client_again_ns[slot] <= sim_now_ns(run->sim)) {
+            client_start(run, slot);
+        }
+    }
+}
+
 static void make_trouble(struct run *run)
 {
     struct sim *sim = run->sim;
@@ -354,11 +373,7 @@ static void make_trouble(struct run *run)
                        (enum sim_fault)sim_random_below(sim, SIM_FAULT_COUNT),
                        sim_random_below(sim, 300 * SL_NS_PER_MS));
     }
-    for (uint32_t slot = 0; slot < OBJECTS_SLOTS; slot++) {
-        if (run->client_again_ns[slot] != 0 && run->client_again_ns[slot] <= sim_now_ns(sim)) {
-            client_start(run, slot);
-        }
-    }
+    clients_again(run);
 }
 
 /* Whether the disk has said what it holds. Calls that began before it did are over a while later.
@@ -387,6 +402,157 @@ static void run_active(struct run *run, uint64_t duration_ns)
     }
 }
 
+/* ---- how soon it serves again (--heal) ---- */
+
+/* Faults come one by one, and after each of them a put and a get of the same value must have begun
+ * and ended within a second of its end. */
+#define HEAL_NS         SL_NS_PER_S
+#define HEAL_FAULTS     6u
+#define HEAL_PAUSE_NS   (300 * SL_NS_PER_MS) /* at most, before the next fault */
+#define HEAL_STEP_NS    (5 * SL_NS_PER_MS)
+#define PROBE_BYTES     100u
+#define PROBE_TIMEOUT   (250 * SL_NS_PER_MS)
+#define FAULT_LASTS_MAX (5000 * SL_NS_PER_S) /* a machine is suspended for an hour */
+
+static void probe_run(void *context)
+{
+    struct probe *self = context;
+    struct run *run = self->run;
+    struct sl_client *client = NULL;
+    unsigned char value[PROBE_BYTES], got[PROBE_BYTES] = {0};
+    sim_brisk();
+    while (!run->objects.quiet && sim_client_open(run->sim, 0, NULL, &client) != SL_OK) {
+        sim_sleep(HEAL_STEP_NS);
+    }
+    while (!run->objects.quiet) {
+        char text[24];
+        uint64_t began_ns = sim_now_ns(run->sim), length = 0;
+        int key_length = snprintf(text, sizeof(text), "probe.%u", ++self->rounds);
+        const struct sl_object_key key = {.at = text, .length = (uint32_t)key_length};
+        const struct sl_buffer buffer = {.at = got, .length_bytes = sizeof(got)};
+        memset(value, (int)(self->rounds % 251), sizeof(value));
+        if (sl_put(client, key, value, sizeof(value), PROBE_TIMEOUT, NULL) == SL_OK &&
+            sl_get(client, key, buffer, &length, PROBE_TIMEOUT, NULL) == SL_OK) {
+            SIM_CHECK(length == sizeof(value) && memcmp(value, got, length) == 0, "wrong bytes: %s",
+                      text);
+            self->began_ns = began_ns;
+            self->ended_ns = sim_now_ns(run->sim);
+        }
+        sim_sleep(sim_random_below(run->sim, HEAL_STEP_NS));
+    }
+    sl_client_close(&client);
+}
+
+static void probe_start(struct run *run)
+{
+    run->probe.run = run;
+    run->probe.node = sim_start_program(run->sim, probe_run, &run->probe);
+}
+
+static void heal_kill_all(struct run *run)
+{
+    for (uint32_t i = 0; i < run->victim_count; i++) {
+        sim_kill(run->sim, run->victims[i], sim_random_below(run->sim, 60 * SL_NS_PER_MS));
+    }
+}
+
+static void heal_kill(struct run *run)
+{
+    sim_kill(run->sim, run->victims[sim_random_below(run->sim, run->victim_count)],
+             sim_random_below(run->sim, 60 * SL_NS_PER_MS));
+}
+
+static void heal_stop(struct run *run)
+{
+    sim_stop(run->sim, run->victims[sim_random_below(run->sim, run->victim_count)],
+             sim_random_below(run->sim, 3 * SL_NS_PER_S));
+}
+
+static void heal_disk(struct run *run)
+{
+    sim_disk_fault(run->sim, run->scenario->two ? 1 : 0,
+                   (enum sim_fault)sim_random_below(run->sim, SIM_FAULT_COUNT),
+                   sim_random_below(run->sim, SL_NS_PER_S));
+}
+
+static void heal_away(struct run *run)
+{
+    sim_kill(run->sim, run->tierer, sim_random_below(run->sim, 3 * SL_NS_PER_S));
+}
+
+static void heal_power(struct run *run)
+{
+    power_cut(run);
+    probe_start(run);
+}
+
+/* excuse_ns: what is allowed beyond the second, and why. */
+static const struct heal_fault {
+    const char *name;
+    uint32_t trouble;
+    uint64_t excuse_ns;
+    void (*make)(struct run *run);
+} heal_faults[] = {
+    {"an actor was killed", TROUBLE_KILLS, 0, heal_kill},
+    {"all actors were killed", TROUBLE_KILLS, 0, heal_kill_all},
+    {"an actor was stopped", TROUBLE_STOPS, 0, heal_stop},
+    {"a client or engine died or was stopped", TROUBLE_CLIENTS, 0, trouble_clients},
+    {"the clocks leapt", TROUBLE_CLOCKS, 0, trouble_clocks},
+    {"the power went", TROUBLE_POWER, 0, heal_power},
+    /* Writes pause for 2 s after a failure, and a small memory has no room until they go on. */
+    {"a disk failed", TROUBLE_DISK, 2 * SL_NS_PER_S, heal_disk},
+    {"a disk was away", TROUBLE_AWAY, 0, heal_away},
+};
+
+static bool all_alive(const struct run *run)
+{
+    bool alive = true;
+    for (uint32_t i = 0; i < run->victim_count; i++) {
+        alive = alive && sim_alive(run->sim, run->victims[i]);
+    }
+    return alive;
+}
+
+static void heal_wait(struct run *run, const struct heal_fault *fault)
+{
+    struct sim *sim = run->sim;
+    uint64_t began_ns = sim_now_ns(sim);
+    while (!all_alive(run) || sim_now_ns(sim) < sim_disturbed_ns(sim)) {
+        sim_run_until(sim, sim_now_ns(sim) + HEAL_STEP_NS);
+        check_warm(run);
+        SIM_CHECK(sim_now_ns(sim) < began_ns + FAULT_LASTS_MAX, "%s, and that has no end",
+                  fault->name);
+    }
+    uint64_t end_ns = SL_MAX(sim_disturbed_ns(sim), began_ns);
+    uint64_t until_ns = end_ns + HEAL_NS + fault->excuse_ns;
+    while (sim_now_ns(sim) < until_ns && run->probe.began_ns < end_ns) {
+        sim_run_until(sim, SL_MIN(until_ns, sim_now_ns(sim) + HEAL_STEP_NS));
+        check_node(run, false);
+        check_warm(run);
+    }
+    SIM_CHECK(run->probe.began_ns >= end_ns && run->probe.ended_ns <= until_ns,
+              "%s, and %llu ms after that was over nobody is served", fault->name,
+              (unsigned long long)((until_ns - end_ns) / SL_NS_PER_MS));
+    run->healed_ns_max = SL_MAX(run->healed_ns_max, run->probe.ended_ns - end_ns);
+}
+
+static void run_heal(struct run *run)
+{
+    struct sim *sim = run->sim;
+    probe_start(run);
+    for (uint32_t left = HEAL_FAULTS; left > 0;) {
+        const struct heal_fault *fault = &heal_faults[sim_random_below(sim, SL_COUNT(heal_faults))];
+        if (!has(run, (enum trouble)fault->trouble)) {
+            continue;
+        }
+        left--;
+        sim_run_until(sim, sim_now_ns(sim) + sim_random_below(sim, HEAL_PAUSE_NS));
+        fault->make(run);
+        heal_wait(run, fault);
+        clients_again(run);
+    }
+}
+
 /* ---- the end of a run ---- */
 
 static void run_to_rest(struct run *run)
@@ -396,6 +562,7 @@ static void run_to_rest(struct run *run)
     sim_run_until(run->sim, SL_MAX(sim_now_ns(run->sim), sim_disturbed_ns(run->sim)) + QUIET_NS);
     run->work.warming = false;
     run->objects.warming = false;
+    contest_rest(&run->objects.contest);
     for (uint32_t slot = 0; slot < OBJECTS_SLOTS; slot++) {
         SIM_CHECK(!sim_alive(run->sim, run->clients[slot]), "client %u does not end", slot);
     }
@@ -473,11 +640,15 @@ static void run_print(const struct run *run)
         U(objects->leases_heeded), U(objects->slowest_ns / SL_NS_PER_MS),
         U(run->memory_peak / 1024), U(sim_disk_bytes_peak(run->sim) / 1024),
         U(sim_event_count(run->sim)), U(sim_hash(run->sim)));
+    if (run->probe.run != NULL) {
+        printf("served again %llu us after a fault was over, at most\n",
+               U(run->healed_ns_max / SL_NS_PER_US));
+    }
 #undef U
 }
 
 /* Gives the hash of all that happened. */
-static uint64_t run_seed(uint64_t seed, const struct scenario *scenario)
+static uint64_t run_seed(uint64_t seed, const struct scenario *scenario, bool heal)
 {
     struct run *run = calloc(1, sizeof(*run));
     SIM_CHECK(run != NULL, "out of memory");
@@ -500,6 +671,7 @@ static uint64_t run_seed(uint64_t seed, const struct scenario *scenario)
         .late_of = scenario->late_of,
         .log = getenv("SL_SIM_LOG") != NULL,
     };
+    sim_node_mutants_init();
     run->scenario = scenario;
     run->sim = sim_create(&options);
     bool lossless = (scenario->ample || scenario->disk) && !small && !has(run, TROUBLE_REMOVALS);
@@ -513,15 +685,21 @@ static uint64_t run_seed(uint64_t seed, const struct scenario *scenario)
     run->objects.flushed = workload_flushed;
     run->objects.context = &run->work;
     objects_init(&run->objects, run->sim);
+    run->objects.uncontested = heal; /* for so long histories would have no end */
     node_start(run);
-    run_active(run, ACTIVE_NS);
-    if (has(run, TROUBLE_POWER)) {
-        power_cut(run);
+    if (heal) {
+        run_heal(run);
+    } else {
         run_active(run, ACTIVE_NS);
+        if (has(run, TROUBLE_POWER)) {
+            power_cut(run);
+            run_active(run, ACTIVE_NS);
+        }
     }
     run_to_rest(run);
     run_verify(run);
     run_remove(run);
+    contest_check(&run->objects.contest);
     if (getenv("SL_SIM_SEED") != NULL) {
         run_print(run);
     }
@@ -533,7 +711,28 @@ static uint64_t run_seed(uint64_t seed, const struct scenario *scenario)
 
 static uint64_t run_of(uint64_t seed)
 {
-    return run_seed(seed, &scenarios[seed % SL_COUNT(scenarios)]);
+    return run_seed(seed, &scenarios[seed % SL_COUNT(scenarios)], false);
+}
+
+/* Those whose every message comes in time: else trouble has no end. */
+static const struct scenario heal_scenarios[] = {
+    {"heals: memory, kills and stops", TROUBLE_PROCESSES, true, false, 0, 0, false},
+    {"heals: tiny memory, kills and stops", TROUBLE_PROCESSES, false, false, 0, 0, false},
+    {"heals: a disk, kills and stops", TROUBLE_PROCESSES, false, true, 0, 0, false},
+    {"heals: a disk, clocks", TROUBLE_CLOCKS | TROUBLE_KILLS, true, true, 0, 0, false},
+    {"heals: a disk, errors", TROUBLE_DISK | TROUBLE_KILLS, false, true, 0, 0, false},
+    {"heals: a disk, power cuts", TROUBLE_POWER | TROUBLE_KILLS, true, true, 0, 0, false},
+    {"heals: two disks", TROUBLE_DISK | TROUBLE_AWAY | TROUBLE_PROCESSES, false, true, 0, 0, true},
+};
+
+static uint64_t heal_of(uint64_t seed)
+{
+    return run_seed(seed, &heal_scenarios[seed % SL_COUNT(heal_scenarios)], true);
+}
+
+static const char *heal_name_of(uint64_t seed)
+{
+    return heal_scenarios[seed % SL_COUNT(heal_scenarios)].name;
 }
 
 static const char *name_of(uint64_t seed)
@@ -541,8 +740,13 @@ static const char *name_of(uint64_t seed)
     return scenarios[seed % SL_COUNT(scenarios)].name;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    return sim_seeds_main(
-        &(struct sim_seeds){.count = SEEDS_STANDARD, .run = run_of, .name = name_of});
+    static const struct sim_seeds seeds = {SEEDS_STANDARD, run_of, name_of, NULL};
+    static const struct sim_seeds heals = {HEALS_STANDARD, heal_of, heal_name_of, "--heal"};
+    if (argc > 1 && strcmp(argv[1], "--heal") == 0) {
+        return sim_seeds_main(&heals);
+    }
+    return argc > 1 && strcmp(argv[1], "--mutants") == 0 ? sim_node_mutants_main(&seeds)
+                                                         : sim_seeds_main(&seeds);
 }

@@ -10,6 +10,7 @@
 #define VALUE_BYTES_MAX 40000u
 #define HELD_MAX        3u
 #define BATCH_KEYS_MAX  5u
+#define CONTEST_ONE_OF  4u /* calls go to contested keys */
 #define MARGIN_NS       (10 * SL_NS_PER_MS)
 #define EXCUSE_NS       (4 * SL_NS_PER_S) /* trouble excuses failures for so long */
 
@@ -25,6 +26,7 @@ struct worker {
     uint32_t slot;
     struct held held[HELD_MAX];
     unsigned char *values[BATCH_KEYS_MAX]; /* VALUE_BYTES_MAX each */
+    struct contestant contestant;
     uint64_t started_ns, stalled_ns, timeout_ns;
 };
 
@@ -95,6 +97,8 @@ void objects_init(struct objects *objects, struct sim *sim)
 {
     objects->sim = sim;
     objects->version_count = 1;
+    contest_init(&objects->contest, sim, &objects->warming);
+    objects->contest.loses = !objects->nothing_is_lost;
     for (uint32_t i = 0; i < OBJECTS_SLOTS; i++) {
         objects->slots[i] = (struct objects_slot){objects, i};
     }
@@ -118,6 +122,7 @@ static void know(struct objects *all, uint32_t key, enum object_state state, uin
 
 void objects_power_cut(struct objects *objects)
 {
+    contest_crash(&objects->contest);
     memset(objects->leased, 0, sizeof(objects->leased));
     for (uint32_t key = 0; key < OBJECTS_KEYS; key++) {
         if (objects->keys[key].state == OBJECT_PRESENT && !objects->keys[key].durable) {
@@ -686,6 +691,7 @@ static bool worker_open(struct worker *self, struct objects *all, uint32_t slot)
         self->values[i] = malloc(VALUE_BYTES_MAX);
         SIM_CHECK(self->values[i] != NULL, "out of memory");
     }
+    contestant_init(&self->contestant, &all->contest, self->client, slot);
     return true;
 }
 
@@ -700,6 +706,7 @@ static void worker_close(struct worker *self)
     for (uint32_t i = 0; i < BATCH_KEYS_MAX; i++) {
         free(self->values[i]);
     }
+    contestant_fini(&self->contestant);
     sl_client_close(&self->client);
 }
 
@@ -713,7 +720,9 @@ void objects_client(void *context)
     }
     while (!all->quiet) {
         uint64_t what = sim_random_below(all->sim, 100);
-        if (what < 22) {
+        if (!all->uncontested && sim_random_below(all->sim, CONTEST_ONE_OF) == 0) {
+            contest_steps(&self.contestant);
+        } else if (what < 22) {
             do_put(&self);
         } else if (what < 30) {
             do_replace(&self);
@@ -780,6 +789,7 @@ void objects_verifier(void *context)
     for (uint32_t key = 0; key < OBJECTS_KEYS; key++) {
         verify_key(&self, key);
     }
+    contest_read_all(&self.contestant);
     worker_close(&self);
     all->verified = true;
 }
@@ -790,10 +800,13 @@ void objects_remover(void *context)
     struct worker self = {0};
     (void)worker_open(&self, all, OBJECTS_SLOTS);
     sl_err err = SL_ERR_BUSY;
+    uint64_t from_ns = sim_now_ns(all->sim);
     for (uint32_t tries = 0; tries < 5 && err != SL_OK; tries++) {
         err = sl_remove_all(self.client, 2 * SL_NS_PER_S, NULL);
     }
     SIM_CHECK(err == SL_OK, "nothing disturbs, yet not all can be removed: %s", sl_err_name(err));
+    contest_removed_all(&all->contest, from_ns, sim_now_ns(all->sim));
+    contest_read_all(&self.contestant);
     memset(all->leased, 0, sizeof(all->leased));
     for (uint32_t key = 0; key < OBJECTS_KEYS; key++) {
         versions_die(all, key, 0);

@@ -4,11 +4,12 @@
  * Every value that is ever put has a number of its own, the version, which its bytes carry. A
  * client has keys that it alone puts and removes, so what they hold is known exactly; others only
  * read them. The shared keys are put by all and removed by nobody: whatever is seen there once
- * stays. */
+ * stays. Contested keys (sim_contest.h) are put, replaced, removed and read by all. */
 #ifndef SL_TEST_SIM_OBJECTS_H
 #define SL_TEST_SIM_OBJECTS_H
 
 #include "tests/sim/sim.h"
+#include "tests/sim/sim_contest.h"
 
 #define OBJECTS_SLOTS    3u /* clients at a time */
 #define OBJECTS_OWN      6u /* keys of one */
@@ -47,6 +48,7 @@ struct objects {
                    * what is put meanwhile may win */
     bool hostile_to_blocks; /* they remove engines' blocks too */
     bool leases;            /* clients lease what they find */
+    bool uncontested;       /* nobody calls for contested keys */
     bool verified;
     void (*flushed)(void *context, uint64_t before_ns); /* the engines' oracle listens, or NULL */
     void *context;
@@ -58,6 +60,7 @@ struct objects {
     uint64_t puts, put_failed, gets, found, missed, get_failed, pinned, removes, flushes, refused,
         prefetched, replaces, leases_taken, leases_heeded;
     uint64_t slowest_ns;
+    struct contest contest;
 };
 
 void objects_init(struct objects *objects, struct sim *sim);

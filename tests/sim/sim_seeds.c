@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #define TWICE_OF    50u  /* one run of so many is made twice: it must be the same */
+#define TELL_OF     500u /* so many runs a line is printed */
 #define SECONDS_MAX 300u /* of a run: it hangs */
 
 struct shared { /* between the processes that run seeds */
@@ -36,9 +37,11 @@ static bool run_child(const struct sim_seeds *seeds, struct shared *shared, uint
                   WEXITSTATUS(status) == EXIT_SUCCESS;
     if (!passed) {
         sim_sweep((uint32_t)child, seed);
-        fprintf(stderr, "seed %llu failed (%s, status %x): replay it with SL_SIM_SEED=%llu %s\n",
-                (unsigned long long)seed, seeds->name(seed), (unsigned)status,
-                (unsigned long long)seed, program_invocation_name);
+        fprintf(
+            stderr, "seed %llu failed (%s, status %x): replay it with SL_SIM_SEED=%llu %s%s%s\n",
+            (unsigned long long)seed, seeds->name(seed), (unsigned)status, (unsigned long long)seed,
+            program_invocation_name, seeds->arguments != NULL ? " " : "",
+            seeds->arguments != NULL ? seeds->arguments : "");
     }
     return passed;
 }
@@ -94,11 +97,38 @@ uint64_t sim_seeds_find(const struct sim_seeds *seeds, bool (*fits)(uint64_t see
         return likely;
     }
     for (uint64_t seed = first; seed < first + count; seed++) {
-        if (fits(seed) && fails_quietly(seeds, seed, text)) {
+        if ((fits == NULL || fits(seed)) && fails_quietly(seeds, seed, text)) {
             return seed;
         }
     }
     return UINT64_MAX;
+}
+
+int sim_mutants_find(const struct sim_seeds *seeds, bool (*fits)(uint64_t seed),
+                     const struct sim_mutant *mutants, uint32_t count)
+{
+    uint32_t missed = 0;
+    for (uint32_t i = 1; i < count; i++) {
+        char number[16], text[SIM_SEEDS_TEXT];
+        (void)snprintf(number, sizeof(number), "%u", i);
+        (void)setenv("SL_SIM_MUTANT", number, 1);
+        uint64_t seed = sim_seeds_find(seeds, fits, mutants[i].seed, text);
+        bool found = seed != UINT64_MAX;
+        missed += found ? 0 : 1;
+        printf("mutant %u, %s: %s", i, mutants[i].name, found ? "found" : "NOT FOUND\n");
+        if (found) {
+            printf(" by seed %llu (%s): %s\n", (unsigned long long)seed, seeds->name(seed), text);
+        }
+        fflush(stdout);
+    }
+    (void)unsetenv("SL_SIM_MUTANT");
+    return missed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+uint32_t sim_mutant_number(uint32_t count)
+{
+    uint64_t number = setting("SL_SIM_MUTANT", 0);
+    return number < count ? (uint32_t)number : 0;
 }
 
 /* hash: of its own, the counts of all. */
@@ -120,7 +150,11 @@ static void run_share(const struct sim_seeds *seeds, struct shared *shared, stru
                 passed = false;
             }
         }
-        atomic_fetch_add(&shared->done, 1);
+        uint64_t done = atomic_fetch_add(&shared->done, 1) + 1;
+        if (done % TELL_OF == 0) {
+            printf("%llu of %llu seeds\n", (unsigned long long)done, (unsigned long long)count);
+            fflush(stdout);
+        }
         atomic_fetch_add(&shared->failed, passed ? 0 : 1);
     }
 }

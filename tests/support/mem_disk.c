@@ -22,6 +22,53 @@ uint64_t mem_disk_bytes(const struct mem_disk *disk)
     return bytes;
 }
 
+static void file_free(struct mem_file *file)
+{
+    free(file->now);
+    free(file->durable);
+    free(file->dirty);
+    *file = (struct mem_file){.bytes = 0};
+}
+
+/* ---- names ---- */
+
+void mem_disk_names_sync(struct mem_disk *disk)
+{
+    disk->rename_count = 0;
+    for (uint32_t i = 0; i < MEM_DISK_FILES_MAX; i++) {
+        if (disk->files[i].name[0] == '\0' && disk->files[i].now != NULL) {
+            file_free(&disk->files[i]);
+        }
+    }
+}
+
+/* A file that is removed keeps its bytes until that is durable. */
+static void rename_file(struct mem_disk *disk, int number, const char *to)
+{
+    struct mem_file *file = &disk->files[number];
+    if (disk->rename_count == MEM_DISK_RENAMES_MAX) {
+        mem_disk_names_sync(disk);
+    }
+    struct mem_rename *rename = &disk->renames[disk->rename_count++];
+    rename->file = number;
+    memcpy(rename->from, file->name, sizeof(rename->from));
+    (void)snprintf(file->name, sizeof(file->name), "%s", to);
+    memcpy(rename->to, file->name, sizeof(rename->to));
+    if (!disk->names_lost && (to[0] == '\0' || rename->from[0] != '\0')) {
+        mem_disk_names_sync(disk); /* what is being made has no bytes yet */
+    }
+}
+
+/* From some moment on nothing of it has happened. */
+static void names_crash(struct mem_disk *disk, uint32_t kept)
+{
+    while (disk->names_lost && disk->rename_count > kept) {
+        const struct mem_rename *rename = &disk->renames[--disk->rename_count];
+        memcpy(disk->files[rename->file].name, rename->from, sizeof(rename->from));
+    }
+    mem_disk_names_sync(disk);
+}
+
 static sl_err mem_open(struct sl_disk *disk, const char *name, bool create, uint64_t allocate_bytes,
                        int *file, uint64_t *size_bytes, struct sl_error *why)
 {
@@ -33,13 +80,13 @@ static sl_err mem_open(struct sl_disk *disk, const char *name, bool create, uint
             *size_bytes = self->files[i].bytes;
             return SL_OK;
         }
-        free_slot = self->files[i].name[0] == '\0' && free_slot < 0 ? i : free_slot;
+        free_slot = self->files[i].now == NULL && free_slot < 0 ? i : free_slot;
     }
     if (!create || free_slot < 0) {
         return sl_fail_os(why, create ? ENFILE : ENOENT, "open '%s'", name);
     }
     struct mem_file *at = &self->files[free_slot];
-    (void)snprintf(at->name, sizeof(at->name), "%s", name);
+    rename_file(self, free_slot, name);
     at->bytes = allocate_bytes;
     at->durable_bytes = allocate_bytes;
     at->now = calloc(1, allocate_bytes);
@@ -60,21 +107,13 @@ static void mem_close(struct sl_disk *disk, int file)
     (void)file;
 }
 
-static void file_free(struct mem_file *file)
-{
-    free(file->now);
-    free(file->durable);
-    free(file->dirty);
-    *file = (struct mem_file){.bytes = 0};
-}
-
 static sl_err mem_remove(struct sl_disk *disk, const char *name, struct sl_error *why)
 {
     struct mem_disk *self = mem_of(disk);
     for (uint32_t i = 0; i < MEM_DISK_FILES_MAX; i++) {
         if (strcmp(self->files[i].name, name) == 0) {
             if (self->requests < self->power_cut_after) {
-                file_free(&self->files[i]);
+                rename_file(self, (int)i, "");
             }
             return SL_OK;
         }
@@ -106,7 +145,7 @@ sl_err mem_disk_prepare(struct mem_disk *disk, const char *from, const char *nam
     for (uint32_t i = 0; from != NULL && i < MEM_DISK_FILES_MAX; i++) {
         struct mem_file *at = &disk->files[i];
         if (strcmp(at->name, from) == 0) {
-            (void)snprintf(at->name, sizeof(at->name), "%s", name);
+            rename_file(disk, (int)i, name);
         }
     }
     sl_err err = mem_open(&disk->base, name, true, bytes, &file, &size_bytes, why);
@@ -316,6 +355,9 @@ bool mem_disk_take_done(struct mem_disk *disk, struct mem_done *out)
 void mem_disk_crash(struct mem_disk *disk, uint64_t seed)
 {
     disk->done_count = 0;
+    if (disk->names_lost) {
+        names_crash(disk, (uint32_t)(coin(&seed) % (disk->rename_count + 1)));
+    }
     for (uint32_t i = 0; i < MEM_DISK_FILES_MAX; i++) {
         struct mem_file *file = &disk->files[i];
         if (file->durable_bytes > file->bytes && (coin(&seed) & 1) != 0) {

@@ -3,7 +3,9 @@
  *
  * Every file has two images: what reads see now, and what a power cut is sure to leave. A sync
  * makes them equal. A crash decides for every sector of 512 bytes by seed which of the two stays.
- * Requests end when the test takes their completions. */
+ * Names may be lost as well (names_lost): files that were made, renamed or removed since the directory
+ * was last synced are as they were before, from some moment on. Requests end when the test takes
+ * their completions. */
 #ifndef MEM_DISK_H
 #define MEM_DISK_H
 
@@ -17,6 +19,12 @@ struct mem_file {
     unsigned char *now, *durable;
     unsigned char *dirty;          /* a flag a page: the two may differ there */
     uint64_t bytes, durable_bytes; /* durable_bytes: as long as this after a power cut, perhaps */
+};
+/* One that is not durable yet. */
+#define MEM_DISK_RENAMES_MAX 64u
+struct mem_rename {
+    int file;
+    char from[40], to[40]; /* empty: it was made, removed */
 };
 struct mem_done {
     uint64_t cookie, bytes;
@@ -38,6 +46,9 @@ struct mem_disk {
     uint64_t bad_offset;
     uint64_t reads; /* requests so far */
     bool gone;      /* the directory */
+    bool names_lost;
+    struct mem_rename renames[MEM_DISK_RENAMES_MAX]; /* in order */
+    uint32_t rename_count;
 };
 
 /* Carries out a read or write of the first length_bytes of the request, at once and whatever was
@@ -48,6 +59,8 @@ int mem_disk_move(struct mem_disk *disk, const struct sl_disk_request *request,
  * bytes; what is new in it is zero. All of it is durable. */
 sl_err mem_disk_prepare(struct mem_disk *disk, const char *from, const char *name, uint64_t bytes,
                         struct sl_error *why);
+/* The directory is synced: names are durable. */
+void mem_disk_names_sync(struct mem_disk *disk);
 /* What was written to the file is durable. */
 void mem_disk_sync(struct mem_disk *disk, int file);
 /* What a failed sync may leave: by seed, pages that were to become durable are, are not, or never

@@ -187,6 +187,44 @@ START_TEST(an_index_made_anew_is_dead)
     }
 END_TEST
 
+/* A key whose old slot is another's now lies elsewhere; the walk stops at the other, which is
+ * refused, and the key goes before the walk gets to where it lay: it must be told as gone. */
+#define MOVE_ROUNDS 40u
+#define MOVE_OTHERS 20u
+START_TEST(a_key_that_moved_and_went_before_the_walk_came_by_is_told)
+    {
+        struct bed bed = bed_make(INDEX_BYTES, 2 * MOVE_OTHERS);
+        char key[32];
+        for (uint32_t round = 0; round < MOVE_ROUNDS * MOVE_OTHERS; round++) {
+            struct sl_index_changes *changes = watch(&bed);
+            struct listener listener = {0};
+            sl_ref others[MOVE_OTHERS];
+            sl_ref ref = bed_insert(&bed, "moves", 1);
+            walk(changes, &listener);
+            sl_index_unlink(bed.index, ref, SL_RECORD_FREE);
+            for (uint32_t i = 0; i < MOVE_OTHERS; i++) {
+                snprintf(key, sizeof(key), "other-%u-%u", round / MOVE_OTHERS, i);
+                others[i] = bed_insert(&bed, key, 2 + i);
+            }
+            ref = bed_insert(&bed, "moves", 1);
+            listener.room = round % MOVE_OTHERS;
+            (void)sl_index_changes_step(changes, UINT64_MAX / 8, listen, &listener);
+
+            sl_index_unlink(bed.index, ref, SL_RECORD_FREE);
+            walk(changes, &listener);
+            walk(changes, &listener);
+            ck_assert(!believes(&listener, "moves"));
+            ck_assert_uint_eq(listener.count, MOVE_OTHERS);
+            ck_assert_uint_eq(sl_index_changes_count(changes), MOVE_OTHERS);
+            for (uint32_t i = 0; i < MOVE_OTHERS; i++) {
+                sl_index_unlink(bed.index, others[i], SL_RECORD_FREE);
+            }
+            sl_index_changes_destroy(&changes);
+        }
+        bed_remove(&bed);
+    }
+END_TEST
+
 /* Keys come and go between the steps of a walk whose listener refuses at times; when it is over,
  * the listener believes exactly what is there. */
 #define MODEL_KEYS  600u
@@ -236,6 +274,7 @@ int main(void)
     tcase_add_test(tcase, parts_are_told_when_their_block_is_visible);
     tcase_add_test(tcase, what_was_told_can_be_told_again);
     tcase_add_test(tcase, an_index_made_anew_is_dead);
+    tcase_add_test(tcase, a_key_that_moved_and_went_before_the_walk_came_by_is_told);
     tcase_add_test(tcase, a_listener_believes_what_is_there_after_any_order);
     return suite_run(tcase, "index_changes");
 }

@@ -433,7 +433,36 @@ START_TEST(the_old_copy_does_not_come_back_with_a_successor)
     }
 END_TEST
 
-/* Its record is another by then: only the digest tells which value was meant. */
+/* The value itself was removed before the registrar died. */
+START_TEST(the_answer_waits_when_the_new_value_is_gone_as_well)
+    {
+        struct node *node = node_with_disk();
+        struct sl_item_grant grant;
+        struct found found = {.key = "k", .length = 5000, .segment = 1};
+        struct sl_entry entry;
+        node_client(node, "client.2", 12);
+        node_put(node, "client.1", "k", 5000);
+        ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
+        ck_assert(node_entry(node, "k", &entry));
+        found.offset = entry.disk.offset_bytes;
+        ck_assert_int_eq(reserve_replace(node, "client.1", "k", 6000, &grant), SL_OK);
+        uint64_t seq = commit_send(node, "client.1", &grant, "new", 0);
+        ck_assert_int_eq(node_remove(node, "client.2", "k"), SL_ERR_INCOMPLETE);
+
+        node_restart(node);
+        rescan(node, &found, 1);
+
+        (void)commit_send(node, "client.1", &grant, "new", seq);
+        ck_assert_int_eq(answered(node, "client.1", seq), SL_ERR_INCOMPLETE);
+        settle(node);
+        ck_assert_uint_ge(tierer_forget(node, SL_OK), 1);
+        ck_assert_int_eq(answered(node, "client.1", seq), SL_OK);
+        ck_assert(!node_sees(node, "k"));
+        node_end(node);
+    }
+END_TEST
+
+/* Its record is another by then: what was noted with the commit tells which key was meant. */
 START_TEST(the_answer_waits_when_the_new_value_is_on_another_disk)
     {
         static const char *const two[] = {"disk", "1GiB", "disk_path", "/one,/two", NULL};
@@ -465,7 +494,6 @@ START_TEST(the_answer_waits_when_the_new_value_is_on_another_disk)
         ck_assert_uint_ne(entry.ref, grant.ref);
 
         ck_assert_int_eq(commit_as(node, "client.1", &grant, "new"), SL_ERR_TIMEOUT);
-        ck_assert_int_eq(commit_as(node, "client.1", &grant, "none of that"), SL_OK);
         for (uint32_t i = 0; i < 2; i++) {
             tierer_play(i, stores[i]);
             (void)tierer_forget(node, SL_OK);
@@ -575,6 +603,78 @@ START_TEST(the_same_bytes_get_a_place_of_their_own)
     }
 END_TEST
 
+/* ---- requests that are sent again: each takes effect once ---- */
+
+/* The answer was lost; another replaced the value meanwhile. _i: or the registrar died as well, or
+ * the key is gone. */
+START_TEST(a_commit_that_is_sent_again_puts_nothing_back)
+    {
+        struct node *node = node_start(NULL);
+        struct sl_item_grant first, second;
+        node_client(node, "client.1", 11);
+        node_client(node, "client.2", 12);
+        node_put(node, "client.1", "k", 5000);
+        ck_assert_int_eq(reserve_replace(node, "client.1", "k", 6000, &first), SL_OK);
+        ck_assert_int_eq(commit_as(node, "client.1", &first, "first"), SL_OK);
+        ck_assert_int_eq(reserve_replace(node, "client.2", "k", 7000, &second), SL_OK);
+        ck_assert_int_eq(commit_as(node, "client.2", &second, "second"), SL_OK);
+        if (_i > 0) {
+            node_restart(node);
+            node_client(node, "client.1", 11);
+            node_client(node, "client.2", 12);
+        }
+        if (_i > 1) {
+            ck_assert_int_eq(node_remove(node, "client.2", "k"), SL_OK);
+        }
+
+        /* Stale would have it begin anew, and replace what came later. */
+        ck_assert_int_eq(commit_as(node, "client.1", &first, "first"), SL_OK);
+
+        ck_assert(_i > 1 ? !node_sees(node, "k") : holds(node, "k", "second"));
+        node_end(node);
+    }
+END_TEST
+
+static sl_err remove_as(struct node *node, const char *sender, const char *key, uint64_t *seq)
+{
+    struct sl_text text = sl_text_of(key);
+    struct sl_msg msg = {.type = SL_MSG_REMOVE, .seq = *seq}, reply;
+    msg.body.remove.keys = (struct sl_texts){.at = &text, .count = 1};
+    fake_give(&node->fake, sender, &msg);
+    *seq = msg.seq;
+    ck_assert(fake_take_reply(&node->fake, sender, msg.seq, &reply));
+    ck_assert_int_eq(reply.code, SL_OK);
+    return (sl_err)reply.body.remove_reply.codes.at[0];
+}
+
+/* _i & 1: the registrar died meanwhile; _i & 2: nothing was there at first. */
+START_TEST(a_removal_that_is_sent_again_spares_what_others_put)
+    {
+        struct node *node = node_start(NULL);
+        uint64_t seq = 0, other = 0;
+        sl_err want = (_i & 2) != 0 ? SL_ERR_NOT_FOUND : SL_OK;
+        node_client(node, "client.1", 11);
+        node_client(node, "client.2", 12);
+        if (want == SL_OK) {
+            node_put(node, "client.1", "k", 5000);
+        }
+        ck_assert_int_eq(remove_as(node, "client.1", "k", &seq), want);
+        node_put(node, "client.2", "k", 6000);
+        if ((_i & 1) != 0) {
+            node_restart(node);
+            node_client(node, "client.1", 11);
+            node_client(node, "client.2", 12);
+        }
+
+        ck_assert_int_eq(remove_as(node, "client.1", "k", &seq), want);
+        ck_assert(node_sees(node, "k"));
+
+        ck_assert_int_eq(remove_as(node, "client.1", "k", &other), SL_OK); /* another one */
+        ck_assert(!node_sees(node, "k"));
+        node_end(node);
+    }
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *all = suite_create("registrar_replace");
@@ -591,6 +691,8 @@ static Suite *suite(void)
     tcase_add_test(memory, a_reader_keeps_what_it_pinned);
     tcase_add_test(memory, a_slow_put_may_be_taken_over);
     tcase_add_test(memory, the_successor_knows_that_it_replaces);
+    tcase_add_loop_test(memory, a_commit_that_is_sent_again_puts_nothing_back, 0, 3);
+    tcase_add_loop_test(memory, a_removal_that_is_sent_again_spares_what_others_put, 0, 4);
     suite_add_tcase(all, memory);
     TCase *disk = tcase_create("disk");
     tcase_set_timeout(disk, 60);
@@ -599,6 +701,7 @@ static Suite *suite(void)
     tcase_add_test(disk, a_copy_on_its_way_to_disk_is_waited_for);
     tcase_add_test(disk, the_deadline_ends_the_wait);
     tcase_add_test(disk, the_old_copy_does_not_come_back_with_a_successor);
+    tcase_add_test(disk, the_answer_waits_when_the_new_value_is_gone_as_well);
     tcase_add_test(disk, the_answer_waits_when_the_new_value_is_on_another_disk);
     tcase_add_test(disk, too_many_that_wait_try_again);
     tcase_add_test(disk, a_removal_waits_for_what_was_replaced_before);

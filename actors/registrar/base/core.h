@@ -10,6 +10,7 @@
 #include "ipc/sl_leases.h"
 #include "ipc/sl_msg.h"
 #include "ipc/sl_pins.h"
+#include "ipc/sl_settled.h"
 
 #define REG_NONE       UINT32_MAX
 #define REG_NAME_BYTES 32u
@@ -45,6 +46,7 @@ struct registrar {
     struct sl_arena *arena;
     struct sl_alloc *alloc;
     struct sl_index *index;
+    struct sl_settled *settled; /* what was carried out lately, by us or the one before */
     struct sl_calls *calls;
     struct reg_space space;
     uint64_t *codes; /* scratch of replies: SL_BATCH_MAX */

@@ -222,43 +222,10 @@ bool reg_forget_join(struct registrar *self, const char *key, uint32_t slot, uin
     return false;
 }
 
-static int forgotten_order(const void *left, const void *right)
+const char *reg_forget_of_hash(const struct registrar *self, uint64_t key_hash)
 {
-    const struct sl_digest *a = &((const struct reg_forgotten *)left)->digest;
-    const struct sl_digest *b = &((const struct reg_forgotten *)right)->digest;
-    return a->low != b->low ? (a->low > b->low) - (a->low < b->low)
-                            : (a->high > b->high) - (a->high < b->high);
-}
-
-bool reg_forgotten_list(const struct registrar *self, struct reg_forgotten **out, uint32_t *count)
-{
-    struct sl_entry entry;
-    uint32_t found = 0;
-    struct reg_forgotten *all = calloc(SL_MAX(self->forgets->count, 1u), sizeof(*all));
-    if (all == NULL) {
-        return false;
-    }
-    for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
-        for (const struct reg_forget *at = self->tier->disks[i].forget_first; at != NULL;
-             at = at->next) {
-            if (sl_index_find_any(self->index, at->key, at->key_length, &entry) == SL_OK &&
-                entry.kind == SL_RECORD_COMMITTED) {
-                all[found++] = (struct reg_forgotten){.digest = entry.digest, .key = at->key};
-            }
-        }
-    }
-    qsort(all, found, sizeof(*all), forgotten_order);
-    *out = all;
-    *count = found;
-    return true;
-}
-
-const char *reg_forgotten_find(const struct reg_forgotten *all, uint32_t count,
-                               struct sl_digest digest)
-{
-    const struct reg_forgotten want = {.digest = digest};
-    const struct reg_forgotten *found =
-        count == 0 ? NULL : bsearch(&want, all, count, sizeof(*all), forgotten_order);
+    const struct reg_forget *found =
+        SL_TABLE_FIRST(&self->forgets->by_key, key_hash, struct reg_forget, by_key);
     return found == NULL ? NULL : found->key;
 }
 

@@ -54,15 +54,9 @@ bool reg_forget_join(struct registrar *self, const char *key, uint32_t disk, uin
 /* Whether a tombstone of this key is still on its way to the disk. */
 bool reg_forget_pending(const struct registrar *self, const char *key, uint32_t key_length,
                         uint32_t disk);
-struct reg_forgotten { /* a value under whose key a tombstone is on its way to some disk */
-    struct sl_digest digest;
-    const char *key; /* borrowed until a tombstone ends */
-};
-/* Gives all of them, for reg_forgotten_find. False: no memory. */
-bool reg_forgotten_list(const struct registrar *self, struct reg_forgotten **out, uint32_t *count);
-/* The key of the one with this digest; NULL: none has it. */
-const char *reg_forgotten_find(const struct reg_forgotten *all, uint32_t count,
-                               struct sl_digest digest);
+/* The key of a tombstone on its way to any disk by the key's hash; NULL: there is none. Borrowed until
+ * a tombstone ends. */
+const char *reg_forget_of_hash(const struct registrar *self, uint64_t key_hash);
 /* Whether a value that a scan found there under the key is to be forgotten. Tombstones of its key
  * whose place is not known learn it, each of several: nothing is written under a key that has one,
  * so whatever is there is meant. */

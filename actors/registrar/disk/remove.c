@@ -255,15 +255,74 @@ static void remove_once(struct registrar *self, struct reg_remove *remove, uint3
     }
 }
 
+/* ---- sent again, after its answer, or after the registrar that carried it out had died ---- */
+
+static uint64_t settled_id(const struct reg_remove *remove, uint32_t index)
+{
+    const uint64_t words[] = {remove->asked, index};
+    return reg_hash(words, sizeof(words));
+}
+
+/* What is there now was put by others meanwhile, and stays: a tombstone more could be meant for it.
+ * Those of then are waited for. */
+static bool remove_again(struct registrar *self, struct reg_remove *remove, uint32_t index,
+                         const char *key)
+{
+    static const sl_err codes[] = {[SL_SETTLED_REMOVED] = SL_OK,
+                                   [SL_SETTLED_NOT_FOUND] = SL_ERR_NOT_FOUND,
+                                   [SL_SETTLED_LEASED] = SL_ERR_LEASED,
+                                   [SL_SETTLED_BUSY] = SL_ERR_BUSY};
+    struct sl_entry entry;
+    enum sl_settled_end end = SL_SETTLED_REMOVED;
+    if (!sl_settled_removed(self->settled, settled_id(remove, index), &end) ||
+        sl_index_find_any(self->index, key, (uint32_t)strlen(key), &entry) != SL_OK) {
+        return false;
+    }
+    remove->codes[index] = (uint64_t)codes[end];
+    bool ended = end == SL_SETTLED_REMOVED || end == SL_SETTLED_NOT_FOUND;
+    if (ended && !reg_answer_join(self, remove->id, index, key) &&
+        reg_forget_of_hash(self, reg_hash(key, strlen(key))) != NULL) {
+        remove->codes[index] = (uint64_t)SL_ERR_TIMEOUT; /* another answer waits for them */
+    }
+    return true;
+}
+
+/* How it ends is known, but for tombstones that are under way. */
+static void remove_settle(struct registrar *self, const struct reg_remove *remove, uint32_t index)
+{
+    uint64_t id = settled_id(remove, index);
+    switch (remove->codes[index]) {
+    case SL_OK:
+    case SL_ERR_TIMEOUT: /* until they are durable */
+        sl_settled_remove(self->settled, id, SL_SETTLED_REMOVED);
+        break;
+    case SL_ERR_NOT_FOUND:
+        sl_settled_remove(self->settled, id, SL_SETTLED_NOT_FOUND);
+        break;
+    case SL_ERR_LEASED:
+        sl_settled_remove(self->settled, id, SL_SETTLED_LEASED);
+        break;
+    case SL_ERR_BUSY:
+        sl_settled_remove(self->settled, id, SL_SETTLED_BUSY);
+        break;
+    default: /* it may be tried again */
+        break;
+    }
+}
+
 static void remove_key(struct registrar *self, struct reg_remove *remove, uint32_t index,
                        const char *key)
 {
+    if (remove_again(self, remove, index, key)) {
+        return;
+    }
     remove_once(self, remove, index, key);
     for (uint32_t i = 0;
          remove->codes[index] == SL_ERR_NO_SPACE && i < NOTE_ROUNDS && reg_make_index_room(self);
          i++) {
         remove_once(self, remove, index, key);
     }
+    remove_settle(self, remove, index);
 }
 
 /* One bounded step; tombstones have a bound too, so a large removal goes on as they become durable.
@@ -493,6 +552,10 @@ void reg_remove(struct registrar *self, const struct sl_msg *msg)
                                   .uncharged = uncharged};
     self->removes->count++;
     sl_return_keep(msg, &remove->back);
+    const struct sl_proc_id asker = self->peers->all[peer].proc;
+    const uint64_t asked[] = {asker.pid, asker.start_time, /* a process may be several clients */
+                              reg_hash(msg->sender.at, msg->sender.length), msg->seq};
+    remove->asked = reg_hash(asked, sizeof(asked));
     if (body->all) {
         remove->all_left = reg_unit_count(self);
     } else if (remove_keep_keys(remove, &body->keys) != SL_OK) {

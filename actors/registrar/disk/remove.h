@@ -11,7 +11,8 @@
 struct reg_remove {
     uint64_t id; /* 0: free */
     struct sl_return back;
-    char *keys; /* zero-terminated, one after the other; NULL: all */
+    uint64_t asked; /* hash of who asked, and of which of his requests it is: sl_settled.h */
+    char *keys;     /* zero-terminated, one after the other; NULL: all */
     uint64_t keys_at;
     uint32_t count, next;
     uint64_t all_left;

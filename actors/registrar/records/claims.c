@@ -10,17 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Remembered generations: a COMMIT that is sent again after its answer was lost finds its own. A
- * power of two; room for several of the largest batches, which take a few generations an object. */
-#define RECENT_COUNT 524288u
-
 static sl_err claims_init(struct registrar *self, struct sl_error *why)
 {
     uint32_t max = self->set.reservations_max;
     self->claims->all = calloc(max, sizeof(*self->claims->all));
-    self->claims->recent = calloc(RECENT_COUNT, sizeof(*self->claims->recent));
-    if (self->claims->all == NULL || self->claims->recent == NULL ||
-        !sl_table_reserve(&self->claims->by_key, max) ||
+    if (self->claims->all == NULL || !sl_table_reserve(&self->claims->by_key, max) ||
         !sl_table_reserve(&self->claims->by_generation, max)) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "table of %u reservations", max);
     }
@@ -33,7 +27,6 @@ static void claims_fini(struct registrar *self)
     free(self->claims->all);
     sl_table_fini(&self->claims->by_key);
     sl_table_fini(&self->claims->by_generation);
-    free(self->claims->recent);
     sl_heap_fini(&self->claims->timers);
 }
 
@@ -161,18 +154,6 @@ void reg_ahead_left(struct registrar *self, uint32_t slot)
 }
 
 /* ---- generations committed lately ---- */
-
-/* The place is the generation's low bits: generations rise by a few for every object, so what comes
- * this many later replaces it, and a commit costs one store near the last one. */
-void reg_recent_add(struct registrar *self, uint64_t generation)
-{
-    self->claims->recent[generation & (RECENT_COUNT - 1)] = generation;
-}
-
-bool reg_recent_has(const struct registrar *self, uint64_t generation)
-{
-    return generation != 0 && self->claims->recent[generation & (RECENT_COUNT - 1)] == generation;
-}
 
 /* ---- the part ---- */
 

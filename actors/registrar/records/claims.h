@@ -50,7 +50,6 @@ struct reg_claims {
     uint32_t count, high, free;
     struct sl_table by_key, by_generation;
     struct sl_heap timers; /* ids: claims, then reservations_max + groups */
-    uint64_t *recent;      /* generations committed lately */
     uint64_t quarantined_bytes;
     bool fences_due;
     uint64_t ahead_bytes, ahead_count; /* of all peers, while they may still be used */
@@ -68,8 +67,6 @@ uint32_t reg_claim_by_generation(const struct registrar *self, uint64_t generati
 void reg_claim_unkey(struct registrar *self, uint32_t slot);
 void reg_list_add(struct registrar *self, enum reg_list list, uint32_t *head, uint32_t slot);
 void reg_list_remove(struct registrar *self, enum reg_list list, uint32_t *head, uint32_t slot);
-void reg_recent_add(struct registrar *self, uint64_t generation);
-bool reg_recent_has(const struct registrar *self, uint64_t generation);
 void reg_ahead_came(struct registrar *self, uint32_t slot); /* counts it */
 void reg_ahead_left(struct registrar *self, uint32_t slot);
 

@@ -228,7 +228,8 @@ static sl_err ahead_publish(struct registrar *self, uint32_t slot, sl_ref group,
         return err;
     }
     sl_index_set_kind(self->index, claim->ref, SL_RECORD_FREE);
-    reg_recent_add(self, claim->extent.generation);
+    sl_settled_commit(self->settled, claim->extent.generation,
+                      reg_hash(item->key.at, item->key.length));
     reg_ahead_left(self, slot);
     if (claim->owner_peer != REG_NONE) {
         reg_list_remove(self, REG_LIST_PEER, &self->peers->all[claim->owner_peer].owned, slot);
@@ -245,7 +246,7 @@ static sl_err grant_find(struct registrar *self, uint32_t peer,
 {
     *slot = reg_claim_by_generation(self, item->generation);
     if (*slot == REG_NONE) {
-        return reg_recent_has(self, item->generation) ? SL_OK : SL_ERR_STALE;
+        return sl_settled_committed(self->settled, item->generation, NULL) ? SL_OK : SL_ERR_STALE;
     }
     const struct reg_claim *claim = &self->claims->all[*slot];
     if (claim->ref != item->ref) {

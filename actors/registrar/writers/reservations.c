@@ -41,9 +41,7 @@ static void group_given_up(struct registrar *self, uint32_t slot)
 struct committing {
     const struct sl_msg *msg;
     uint32_t peer;
-    uint64_t answer;                 /* 0: none of them waits for a tombstone */
-    struct reg_forgotten *forgotten; /* owned; NULL: not asked for yet */
-    uint32_t forgotten_count;
+    uint64_t answer; /* 0: none of them waits for a tombstone */
 };
 
 /* One answer for all items that wait. */
@@ -59,7 +57,7 @@ static bool commit_waits(struct registrar *self, struct committing *commit)
 static void claim_end(struct registrar *self, uint32_t slot)
 {
     const struct reg_claim *claim = &self->claims->all[slot];
-    uint64_t generation = claim->extent.generation;
+    uint64_t generation = claim->extent.generation, hash = claim->hash;
     if (claim->owner_peer != REG_NONE) {
         reg_list_remove(self, REG_LIST_PEER, &self->peers->all[claim->owner_peer].owned, slot);
     }
@@ -67,7 +65,7 @@ static void claim_end(struct registrar *self, uint32_t slot)
         reg_list_remove(self, REG_LIST_GROUP, &self->groups->all[claim->group].claims, slot);
     }
     reg_claim_remove(self, slot);
-    reg_recent_add(self, generation);
+    sl_settled_commit(self->settled, generation, hash);
 }
 
 /* Room for the notes of tombstones, by the index's eviction rule. Evicting may take the very value
@@ -213,46 +211,35 @@ static bool key_is_forgotten(struct registrar *self, const char *key)
     return false;
 }
 
-/* The key of a value that was committed, if something of before is still on its way out under it;
- * else empty. Its record may be another by now: the value was written, or left memory. Errors:
- * SL_ERR_NO_MEMORY. */
-static sl_err commit_forgets(struct registrar *self, struct committing *commit,
-                             const struct sl_item_claim *item, char key[SL_KEY_BYTES_MAX + 1])
+/* The key of a value that was committed, if something of before is still on its way out under it.
+ * Its record may be another by now, or none: the value was written, left memory, was replaced or
+ * removed. */
+static bool commit_forgets(struct registrar *self, const struct sl_item_claim *item,
+                           uint64_t key_hash, char key[SL_KEY_BYTES_MAX + 1])
 {
-    struct sl_digest digest = {.low = item->digest_low, .high = item->digest_high};
     struct sl_entry entry = {0};
-    key[0] = '\0';
     if (sl_index_ref_live(self->index, (sl_ref)item->ref)) {
         sl_index_read(self->index, (sl_ref)item->ref, &entry);
     }
     if (entry.kind == SL_RECORD_COMMITTED && entry.extent.generation == item->generation) {
         key_text(&entry, key);
-        key[0] = key_is_forgotten(self, key) ? key[0] : '\0';
-        return SL_OK;
+        return key_is_forgotten(self, key);
     }
-    if (self->forgets->count == 0) {
-        return SL_OK;
-    }
-    if (commit->forgotten == NULL && /* once for all items: there may be many of both */
-        !reg_forgotten_list(self, &commit->forgotten, &commit->forgotten_count)) {
-        return SL_ERR_NO_MEMORY;
-    }
-    const char *found = reg_forgotten_find(commit->forgotten, commit->forgotten_count, digest);
+    const char *found = reg_forget_of_hash(self, key_hash);
     if (found != NULL) {
         memcpy(key, found, strlen(found) + 1);
     }
-    return SL_OK;
+    return found != NULL;
 }
 
-/* Committed before. Its answer may have waited for tombstones of what it replaced when the
- * registrar before us died. */
+/* Committed before, by us or the registrar before. Its answer may have waited for tombstones of what
+ * it replaced when that one died. */
 static sl_err commit_again(struct registrar *self, struct committing *commit, uint32_t index,
-                           const struct sl_item_claim *item)
+                           const struct sl_item_claim *item, uint64_t key_hash)
 {
-    char key[SL_KEY_BYTES_MAX + 1] = "";
-    sl_err err = self->tier->on ? commit_forgets(self, commit, item, key) : SL_OK;
-    if (err != SL_OK || key[0] == '\0') {
-        return err;
+    char key[SL_KEY_BYTES_MAX + 1];
+    if (!self->tier->on || !commit_forgets(self, item, key_hash, key)) {
+        return SL_OK;
     }
     if (!commit_waits(self, commit)) {
         return SL_ERR_LIMIT;
@@ -267,8 +254,10 @@ static sl_err commit_one(struct registrar *self, struct committing *commit, uint
     uint32_t peer = commit->peer;
     uint32_t slot = reg_claim_by_generation(self, item->generation);
     if (slot == REG_NONE) {
-        return reg_recent_has(self, item->generation) ? commit_again(self, commit, index, item)
-                                                      : SL_ERR_STALE;
+        uint64_t key_hash = 0;
+        return sl_settled_committed(self->settled, item->generation, &key_hash)
+                   ? commit_again(self, commit, index, item, key_hash)
+                   : SL_ERR_STALE;
     }
     struct reg_claim *claim = &self->claims->all[slot];
     if (claim->ref != item->ref) {
@@ -310,7 +299,6 @@ static void commit_asked(struct registrar *self, const struct sl_msg *msg)
         sl_metric_add(self->env->metrics, self->reservations->metric.stale_count,
                       code == SL_ERR_STALE ? 1 : 0);
     }
-    free(commit.forgotten);
     sl_metric_add(self->env->metrics, self->reservations->metric.commit_count, done);
     sl_trace_event(self->env->metrics, self->env->now_ns, msg->trace_id, "commit", msg->sender.at,
                    (uint32_t)done);
@@ -328,8 +316,9 @@ static sl_err abort_one(struct registrar *self, uint32_t peer, const struct sl_i
 {
     uint32_t slot = reg_claim_by_generation(self, item->generation);
     if (slot == REG_NONE || self->claims->all[slot].ref != item->ref) {
-        return reg_recent_has(self, item->generation) ? SL_ERR_STALE
-                                                      : SL_OK; /* committed, or gone already */
+        return sl_settled_committed(self->settled, item->generation, NULL)
+                   ? SL_ERR_STALE
+                   : SL_OK; /* committed, or gone already */
     }
     struct reg_claim *claim = &self->claims->all[slot];
     if (claim->state == REG_CLAIM_PROMOTING || !claim_is_of(self, claim, peer)) {

@@ -1,0 +1,186 @@
+/* tests/sim/sim_node_mutants.c - see the header. The linker leads calls between files here (--wrap);
+ * without a mutant they go on as they were. */
+#include "tests/sim/sim_node_mutants.h"
+
+#include "actors/registrar/disk/forget.h"
+#include "actors/registrar/disk/remove.h"
+#include "actors/registrar/records/fences.h"
+#include "actors/registrar/records/units.h"
+#include "tests/sim/sim.h"
+#include "tests/support/mem_disk.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum mutant {
+    MUTANT_NONE,
+    CLAIM_UNFENCED,
+    TOMBSTONE_UNAWAITED,
+    TOMBSTONE_LOST,
+    REPLACED_BEFORE,
+    PINS_UNSEEN,
+    REMOVED_TWICE,
+    COMMITTED_TWICE,
+    EVICTED_UNWRITTEN,
+    GET_UNCHECKED,
+    NAMES_UNSYNCED,
+    MUTANTS
+};
+static const struct sim_mutant mutants[MUTANTS] = {
+    [CLAIM_UNFENCED] = {4, "an extent whose claim expired is free at once: its fence is lost"},
+    [TOMBSTONE_UNAWAITED] = {12, "a removal is answered before its tombstones are durable"},
+    [TOMBSTONE_LOST] = {7, "a removal leaves no tombstone"},
+    [REPLACED_BEFORE] = {0, "the old value is gone before the new one is there"},
+    [PINS_UNSEEN] = {0, "what was retired is free although it is pinned"},
+    [REMOVED_TWICE] = {464, "a removal that is sent again is carried out again"},
+    [COMMITTED_TWICE] = {140, "a commit that is sent again to another registrar is stale"},
+    [EVICTED_UNWRITTEN] = {7, "values leave memory before a disk has them"},
+    [GET_UNCHECKED] = {6, "a get does not look whether what it copied still stands"},
+    [NAMES_UNSYNCED] = {18, "a disk's directory is never synced"},
+};
+static enum mutant mutant; /* of this process */
+#define KNOWN_MAX 65536u
+static uint64_t known[KNOWN_MAX]; /* to the living registrar: COMMITTED_TWICE */
+
+void sim_node_mutants_init(void)
+{
+    mutant = (enum mutant)sim_mutant_number(MUTANTS);
+    sim_copies_unchecked = mutant == GET_UNCHECKED;
+}
+
+int sim_node_mutants_main(const struct sim_seeds *seeds)
+{
+    return sim_mutants_find(seeds, NULL, mutants, MUTANTS);
+}
+
+#define REAL(name) __real_##name
+/* The linker's names. NOLINTBEGIN(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp) */
+
+void REAL(reg_claim_quarantine)(struct registrar *self, uint32_t slot);
+void __wrap_reg_claim_quarantine(struct registrar *self, uint32_t slot);
+void __wrap_reg_claim_quarantine(struct registrar *self, uint32_t slot)
+{
+    if (mutant == CLAIM_UNFENCED) {
+        reg_claim_release(self, slot);
+        return;
+    }
+    REAL(reg_claim_quarantine)(self, slot);
+}
+
+void REAL(reg_remove_wait)(struct registrar *self, uint64_t id, uint32_t index, uint32_t disk);
+void __wrap_reg_remove_wait(struct registrar *self, uint64_t id, uint32_t index, uint32_t disk);
+void __wrap_reg_remove_wait(struct registrar *self, uint64_t id, uint32_t index, uint32_t disk)
+{
+    if (mutant != TOMBSTONE_UNAWAITED) {
+        REAL(reg_remove_wait)(self, id, index, disk);
+    }
+}
+
+void REAL(reg_remove_done)(struct registrar *self, uint64_t id, uint32_t index, uint32_t disk);
+void __wrap_reg_remove_done(struct registrar *self, uint64_t id, uint32_t index, uint32_t disk);
+void __wrap_reg_remove_done(struct registrar *self, uint64_t id, uint32_t index, uint32_t disk)
+{
+    if (mutant != TOMBSTONE_UNAWAITED) {
+        REAL(reg_remove_done)(self, id, index, disk);
+    }
+}
+
+struct reg_forget *REAL(reg_forget_key)(struct registrar *self, const char *key,
+                                        uint32_t key_length, uint64_t length_bytes,
+                                        const struct sl_disk_place *place,
+                                        const struct reg_drop *how);
+struct reg_forget *__wrap_reg_forget_key(struct registrar *self, const char *key,
+                                         uint32_t key_length, uint64_t length_bytes,
+                                         const struct sl_disk_place *place,
+                                         const struct reg_drop *how);
+struct reg_forget *__wrap_reg_forget_key(struct registrar *self, const char *key,
+                                         uint32_t key_length, uint64_t length_bytes,
+                                         const struct sl_disk_place *place,
+                                         const struct reg_drop *how)
+{
+    return mutant == TOMBSTONE_LOST
+               ? NULL
+               : REAL(reg_forget_key)(self, key, key_length, length_bytes, place, how);
+}
+
+/* The writer hears that another was at it, and comes again: in between nothing is there. */
+sl_err REAL(reg_object_replace)(struct registrar *self, sl_ref old, sl_ref ref,
+                                struct sl_digest digest, const struct reg_drop *how);
+sl_err __wrap_reg_object_replace(struct registrar *self, sl_ref old, sl_ref ref,
+                                 struct sl_digest digest, const struct reg_drop *how);
+sl_err __wrap_reg_object_replace(struct registrar *self, sl_ref old, sl_ref ref,
+                                 struct sl_digest digest, const struct reg_drop *how)
+{
+    if (mutant == REPLACED_BEFORE) {
+        (void)reg_unit_drop(self, old, how);
+        return SL_ERR_BUSY;
+    }
+    return REAL(reg_object_replace)(self, old, ref, digest, how);
+}
+
+void REAL(sl_pins_view_scan)(const struct sl_pins_view *view,
+                             void (*each)(void *context, uint64_t generation), void *context);
+void __wrap_sl_pins_view_scan(const struct sl_pins_view *view,
+                              void (*each)(void *context, uint64_t generation), void *context);
+void __wrap_sl_pins_view_scan(const struct sl_pins_view *view,
+                              void (*each)(void *context, uint64_t generation), void *context)
+{
+    if (mutant != PINS_UNSEEN) {
+        REAL(sl_pins_view_scan)(view, each, context);
+    }
+}
+
+bool REAL(sl_settled_removed)(const struct sl_settled *settled, uint64_t id,
+                              enum sl_settled_end *end);
+bool __wrap_sl_settled_removed(const struct sl_settled *settled, uint64_t id,
+                               enum sl_settled_end *end);
+bool __wrap_sl_settled_removed(const struct sl_settled *settled, uint64_t id,
+                               enum sl_settled_end *end)
+{
+    return mutant != REMOVED_TWICE && REAL(sl_settled_removed)(settled, id, end);
+}
+
+sl_err REAL(sl_settled_open)(const char *shm_dir, struct sl_settled **out, struct sl_error *why);
+sl_err __wrap_sl_settled_open(const char *shm_dir, struct sl_settled **out, struct sl_error *why);
+sl_err __wrap_sl_settled_open(const char *shm_dir, struct sl_settled **out, struct sl_error *why)
+{
+    memset(known, 0, sizeof(known)); /* another registrar */
+    return REAL(sl_settled_open)(shm_dir, out, why);
+}
+
+/* What this registrar committed itself, and what it found in the index, it may know. */
+void REAL(sl_settled_commit)(struct sl_settled *settled, uint64_t generation, uint64_t key_hash);
+void __wrap_sl_settled_commit(struct sl_settled *settled, uint64_t generation, uint64_t key_hash);
+void __wrap_sl_settled_commit(struct sl_settled *settled, uint64_t generation, uint64_t key_hash)
+{
+    known[generation % KNOWN_MAX] = generation;
+    REAL(sl_settled_commit)(settled, generation, key_hash);
+}
+
+bool REAL(sl_settled_committed)(const struct sl_settled *settled, uint64_t generation,
+                                uint64_t *key_hash);
+bool __wrap_sl_settled_committed(const struct sl_settled *settled, uint64_t generation,
+                                 uint64_t *key_hash);
+bool __wrap_sl_settled_committed(const struct sl_settled *settled, uint64_t generation,
+                                 uint64_t *key_hash)
+{
+    return (mutant != COMMITTED_TWICE || known[generation % KNOWN_MAX] == generation) &&
+           REAL(sl_settled_committed)(settled, generation, key_hash);
+}
+
+void REAL(mem_disk_names_sync)(struct mem_disk *disk);
+void __wrap_mem_disk_names_sync(struct mem_disk *disk);
+void __wrap_mem_disk_names_sync(struct mem_disk *disk)
+{
+    if (mutant != NAMES_UNSYNCED) {
+        REAL(mem_disk_names_sync)(disk);
+    }
+}
+
+bool REAL(reg_copy_required)(const struct registrar *self);
+bool __wrap_reg_copy_required(const struct registrar *self);
+bool __wrap_reg_copy_required(const struct registrar *self)
+{
+    return mutant != EVICTED_UNWRITTEN && REAL(reg_copy_required)(self);
+}
+/* NOLINTEND(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp) */

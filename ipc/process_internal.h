@@ -22,6 +22,8 @@
 #define SL_PROCESS_SPINS_MAX 16u
 /* A HELLO that found no registrar is tried again after so long. */
 #define SL_PROCESS_HELLO_RETRY_NS (10 * SL_NS_PER_MS)
+/* An idle actor shows so often that its loop turns: who looks for hangs need not look sooner. */
+#define SL_PROCESS_BEAT_NS (500 * SL_NS_PER_MS)
 /* How often an actor looks how long it had no core, and how long is worth a line. */
 #define SL_PROCESS_CORE_WAIT_EVERY_NS SL_NS_PER_S
 #define SL_PROCESS_CORE_WAIT_NS       (SL_NS_PER_S / 2)

@@ -172,8 +172,8 @@ static void say_hello(struct sl_process *process, uint64_t now_ns)
     hello.body.hello.segment = sl_text_of(access(path, F_OK) == 0 ? segment : "");
     uint64_t heartbeat_ns = sl_config_u64(process->config, SL_SET_heartbeat);
     sl_err err = sl_send(env, "registrar", &hello, NULL);
-    process->hello_at_ns =
-        now_ns + (err == SL_OK ? heartbeat_ns : SL_MIN(heartbeat_ns, SL_PROCESS_HELLO_RETRY_NS));
+    process->hello_at_ns = err == SL_OK ? sl_clock_next_ns(now_ns, heartbeat_ns)
+                                        : now_ns + SL_MIN(heartbeat_ns, SL_PROCESS_HELLO_RETRY_NS);
 }
 
 /* A connection that stands anew may be a new registrar: it hears of us at once. */
@@ -298,7 +298,8 @@ static uint64_t before_wait(void *context, uint64_t now_ns)
     if (is_over(process)) {
         return 0;
     }
-    return SL_MIN(sl_mailbox_sleep(process->mailbox, now_ns), next_due(process));
+    return SL_MIN(SL_MIN(sl_mailbox_sleep(process->mailbox, now_ns), next_due(process)),
+                  sl_clock_next_ns(now_ns, SL_PROCESS_BEAT_NS));
 }
 
 static void got_signal(void *context, int signal_number)

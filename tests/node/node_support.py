@@ -146,6 +146,10 @@ class Node:
     def pid(self, name):
         return self.processes().get(name, (0,))[0]
 
+    def supervisor_pid(self):
+        with open(self.directory + "/run/supervisor.pid", encoding="utf-8") as line:
+            return int(line.read().split()[0])
+
     def live_pid(self, name):
         """Waits while nobody plays the actor: between a death and its restart pid() is 0."""
         found = []

@@ -1,5 +1,6 @@
 /* client/supervise/watch.c - watches actors by pidfds and by their metrics pages. */
 #include "client/supervise/watch.h"
+#include "client/supervise/exit_code.h"
 #include "client/supervise/hang.h"
 #include "client/supervise/notify.h"
 #include "runtime/sl_loop.h"
@@ -36,6 +37,7 @@
 struct watched {
     char name[SUP_NAME_BYTES];
     struct sl_proc_id proc;
+    int pidfd;                    /* for its exit code; -1: it was gone */
     struct sl_metrics_view *view; /* NULL: its page is not there yet */
     struct sup_hang hang;
     uint64_t since_ns;
@@ -263,19 +265,33 @@ static void watched_forget(struct watcher *self, struct watched *at)
 {
     sl_loop_process_unwatch(self->loop, at->proc);
     sl_metrics_view_close(&at->view);
+    if (at->pidfd >= 0) {
+        (void)close(at->pidfd);
+    }
     *at = self->all[--self->count];
+}
+
+/* Its exit code, where the kernel tells it to others than its parent; else what its page says. */
+static void gone_tell(struct watcher *self, struct watched *at)
+{
+    int code = 0;
+    struct sl_metrics_summary summary;
+    if (at->pidfd >= 0 && sup_exit_code(at->pidfd, &code)) {
+        tell(self, "gone %s %" PRIu32 " %d", at->name, at->proc.pid, code);
+        return;
+    }
+    bool drained = page_of(self, at, &summary) && summary.health == SL_HEALTH_STOPPED &&
+                   strcmp(summary.reason, "drained") == 0;
+    tell(self, "gone %s %" PRIu32 " %s", at->name, at->proc.pid, drained ? "0" : "unknown");
 }
 
 static void gone(void *context, struct sl_proc_id proc)
 {
     struct watcher *self = context;
-    struct sl_metrics_summary summary;
     for (uint32_t i = 0; i < self->count; i++) {
         struct watched *at = &self->all[i];
         if (sl_proc_id_equal(at->proc, proc)) {
-            bool drained = page_of(self, at, &summary) && summary.health == SL_HEALTH_STOPPED &&
-                           strcmp(summary.reason, "drained") == 0;
-            tell(self, "gone %s %" PRIu32 " %s", at->name, proc.pid, drained ? "drained" : "died");
+            gone_tell(self, at);
             watched_forget(self, at);
             look_soon(self);
             return;
@@ -296,12 +312,17 @@ static sl_err watch_begin(struct watcher *self, const char *name, uint32_t pid, 
     }
     struct watched *at = &self->all[self->count];
     *at = (struct watched){.proc = {.pid = pid, .start_time = start_time},
+                           .pidfd = -1,
                            .since_ns = sl_clock_monotonic_ns()};
     (void)snprintf(at->name, sizeof(at->name), "%s", name);
+    (void)sl_proc_open(at->proc, &at->pidfd, NULL); /* one that is gone is told below */
     sl_err err = sl_loop_process_watch(self->loop, at->proc, gone, self, &self->why);
     if (err == SL_OK) {
         self->count++;
+        self->state[0] = '\0'; /* told anew: it may be what it was before */
         look_soon(self);
+    } else if (at->pidfd >= 0) {
+        (void)close(at->pidfd);
     }
     return err;
 }
@@ -450,8 +471,8 @@ sl_err sup_watch(const struct sup_watch_options *options, struct sl_error *why)
         err = self.err;
         *why = self.why;
     }
-    for (uint32_t i = 0; i < self.count; i++) {
-        sl_metrics_view_close(&self.all[i].view);
+    while (self.count > 0) {
+        watched_forget(&self, &self.all[0]);
     }
     sup_notify_close(&self.notify);
     sl_loop_destroy(&self.loop);

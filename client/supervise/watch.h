@@ -6,7 +6,8 @@
  *
  * Events, a line each on standard output:
  *   tick                    every second, when the last one was answered by `alive`
- *   gone NAME PID HOW       the process ended; HOW: drained (its page says so), or died
+ *   gone NAME PID CODE      the process ended; CODE: its exit code as a shell has it, or unknown
+ *                           (it is no child, and the kernel is older than 6.15)
  *   hung NAME PID HOW       HOW: stopped (SIGSTOP) or silent, for over a second (hang.h); again when
  *                           nobody does anything about it
  *   state HOW [NAME...]     HOW: ready (all), degraded, or waiting for these

@@ -454,6 +454,7 @@ sl_err sup_watch(const struct sup_watch_options *options, struct sl_error *why)
 {
     struct watcher self = {.options = options, .notify = {.fd = -1}};
     (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGINT, SIG_IGN); /* a Ctrl-C is for the script, which ends this process */
     /* It would not end otherwise where the script is killed while another process has its pipe. */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || (uint32_t)getppid() != options->script_pid) {
         return sl_fail(why, SL_ERR_INVALID, "process %" PRIu32 " is not the parent",

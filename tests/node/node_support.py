@@ -184,7 +184,7 @@ class Node:
             left += [os.path.join(self.shm, name) for name in os.listdir(self.shm)]
         run = self.directory + "/run"
         if os.path.isdir(run):
-            left += [os.path.join(run, name) for name in os.listdir(run) if name.endswith((".sock", ".attach", ".pid"))]
+            left += [os.path.join(run, name) for name in os.listdir(run) if name.endswith((".sock", ".attach", ".pid", ".ready", "watch"))]
         for entry in os.listdir("/proc"):
             if entry.isdigit():
                 try:

@@ -50,8 +50,9 @@ class Adoption(unittest.TestCase):
             node.ctl("put", "kept", stdin=b"value")
             before = {name: node.pid(name) for name in node.processes()}
             self.assertEqual(supervision(node)["state"], "supervised")
-            killed = time.time()
+            killed, watcher = time.time(), watcher_of(node)
             supervisor_killed(node)
+            wait_until(lambda: not lives(watcher), 2, "its watcher ends with it")
 
             seen = wait_until(lambda: (lambda seen: seen if seen["since_ms"] else None)(supervision(node)), 2, "actors noticed it")
             self.assertEqual(seen["state"], "unsupervised")

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <time.h>
 #include <unistd.h>
 
 #define WATCHED_MAX    512u
@@ -139,6 +140,14 @@ static bool process_is_stopped(uint32_t pid)
     return end != NULL && (strncmp(end, ") T", 3) == 0 || strncmp(end, ") t", 3) == 0);
 }
 
+/* As in /proc/uptime, which is the clock that a script has. */
+static uint64_t uptime_ms(void)
+{
+    struct timespec now;
+    SL_ASSERT(clock_gettime(CLOCK_BOOTTIME, &now) == 0);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / SL_NS_PER_MS;
+}
+
 /* One look at one actor; gives when it is to be looked at again. */
 static uint64_t watched_look(struct watcher *self, struct watched *at, uint64_t now_ns)
 {
@@ -153,8 +162,8 @@ static uint64_t watched_look(struct watcher *self, struct watched *at, uint64_t 
     seen.stopped = sup_is_late(&seen, now_ns) && process_is_stopped(at->proc.pid);
     enum sup_verdict verdict = sup_hang_look(&at->hang, &seen, now_ns);
     if (verdict != SUP_FINE) {
-        tell(self, "hung %s %" PRIu32 " %s", at->name, at->proc.pid,
-             verdict == SUP_STOPPED ? "stopped" : "silent");
+        tell(self, "hung %s %" PRIu32 " %s %" PRIu64, at->name, at->proc.pid,
+             verdict == SUP_STOPPED ? "stopped" : "silent", uptime_ms());
     }
     if (!is_ready(at)) {
         return now_ns + (now_ns < at->since_ns + YOUNG_NS ? YOUNG_LOOK_NS : SUP_LOOK_NS);

@@ -8,8 +8,9 @@
  *   tick                    every second, when the last one was answered by `alive`
  *   gone NAME PID CODE      the process ended; CODE: its exit code as a shell has it, or unknown
  *                           (it is no child, and the kernel is older than 6.15)
- *   hung NAME PID HOW       HOW: stopped (SIGSTOP) or silent, for over a second (hang.h); again when
- *                           nobody does anything about it
+ *   hung NAME PID HOW MS    HOW: stopped (SIGSTOP) or silent, for over a second (hang.h); MS: when it
+ *                           was seen, since the machine started. Told again when nobody does
+ *                           anything about it, so that one who hears it late may wait for the next
  *   state HOW [NAME...]     HOW: ready (all), degraded, or waiting for these
  *   lost                    supervisor.pid in the runtime directory does not name the script any more
  *   nudge                   the answer to `nudge`

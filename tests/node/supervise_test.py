@@ -209,6 +209,20 @@ class Hangs(unittest.TestCase):
             node.stop()
             self.assertEqual(node.leftovers(), [])
 
+    def test_what_hung_while_the_supervisor_did_is_judged_anew(self):
+        with Node() as node:
+            supervisor, actor = node.supervisor_pid(), node.pid("registrar")
+            for pid in (supervisor, actor):
+                os.kill(pid, signal.SIGSTOP)
+            time.sleep(4)  # its watcher tells three times that the registrar is stopped
+            os.kill(actor, signal.SIGCONT)
+            wait_until(lambda: node.ctl("status", "--silent-ms", "500").stdout.strip() == b"", 5, "its loop turns")
+            time.sleep(1.2)
+            os.kill(supervisor, signal.SIGCONT)
+            time.sleep(1)
+            self.assertEqual(node.pid("registrar"), actor)
+            self.assertTrue(lives(actor))
+
     def test_a_watcher_that_is_killed_or_stopped_is_replaced(self):
         with Node() as node:
             for how in (signal.SIGKILL, signal.SIGSTOP):

@@ -22,6 +22,8 @@
 #define SL_PROCESS_SPINS_MAX 16u
 /* A HELLO that found no registrar is tried again after so long. */
 #define SL_PROCESS_HELLO_RETRY_NS (10 * SL_NS_PER_MS)
+/* An idle actor shows so often that its loop turns: who looks for hangs need not look sooner. */
+#define SL_PROCESS_BEAT_NS (500 * SL_NS_PER_MS)
 /* How often an actor looks how long it had no core, and how long is worth a line. */
 #define SL_PROCESS_CORE_WAIT_EVERY_NS SL_NS_PER_S
 #define SL_PROCESS_CORE_WAIT_NS       (SL_NS_PER_S / 2)
@@ -75,6 +77,7 @@ struct sl_process_job {
 struct sl_process_metrics {
     sl_metric received, sent, refused, unreachable, limited, failed;
     sl_metric queue_sent, queue_received, socket_sent, socket_received, doorbells, avoided;
+    sl_metric unsupervised;
     sl_metric queues, queues_refused, queues_dropped, late_wakeups;
     struct sl_mailbox_stats shown; /* what the page has of the mailbox's counts */
     sl_histogram handle_ns;
@@ -96,6 +99,8 @@ struct sl_process {
     uint64_t hello_at_ns; /* SL_NEVER_NS: the registrar itself */
     uint64_t drain_deadline_ns;
     uint64_t connects_seen;
+    struct sl_proc_id supervisor;                /* pid 0: none is known */
+    uint64_t supervisor_look_ns;                 /* SL_NEVER_NS: there is one, or there never was */
     uint64_t core_wait_at_ns, core_wait_seen_ns; /* when it is looked at next; what was seen last */
     bool draining, finished, failed;
     char failure[SL_METRICS_REASON_BYTES]; /* why it failed, for its page */
@@ -119,6 +124,12 @@ sl_err sl_process_disk_open(struct sl_env *env, const char *directory, uint32_t 
                             bool direct, struct sl_disk **out, struct sl_error *why);
 void sl_process_disks_flush(struct sl_process *process);
 void sl_process_disks_close(struct sl_process *process);
+
+/* ---- process_supervised.c: whether somebody restarts what ends. A node outlives its supervisor. */
+/* At the start: finds the supervisor, if there is one, and watches it. */
+void sl_process_supervisor_find(struct sl_process *process);
+/* While it is gone: another one may have taken the node over. */
+void sl_process_supervisor_look(struct sl_process *process, uint64_t now_ns);
 
 /* sl_process.c: gives the actor one message and judges its result. */
 void sl_process_dispatch(struct sl_process *process, struct sl_msg *msg);

@@ -192,8 +192,8 @@ static void say_hello(struct sl_process *process, uint64_t now_ns)
     hello.body.hello.segment = sl_text_of(access(path, F_OK) == 0 ? segment : "");
     uint64_t heartbeat_ns = sl_config_u64(process->config, SL_SET_heartbeat);
     sl_err err = sl_send(env, "registrar", &hello, NULL);
-    process->hello_at_ns =
-        now_ns + (err == SL_OK ? heartbeat_ns : SL_MIN(heartbeat_ns, SL_PROCESS_HELLO_RETRY_NS));
+    process->hello_at_ns = err == SL_OK ? sl_clock_next_ns(now_ns, heartbeat_ns)
+                                        : now_ns + SL_MIN(heartbeat_ns, SL_PROCESS_HELLO_RETRY_NS);
 }
 
 /* A connection that stands anew may be a new registrar: it hears of us at once. */
@@ -233,6 +233,9 @@ static void run_due(struct sl_process *process, uint64_t now_ns)
 {
     process->env.now_ns = now_ns;
     note_core_wait(process, now_ns);
+    if (process->supervisor_look_ns <= now_ns) {
+        sl_process_supervisor_look(process, now_ns);
+    }
     if (process->tick_at_ns <= now_ns) {
         process->tick_at_ns = SL_NEVER_NS;
         if (process->actor->tick != NULL) {
@@ -289,7 +292,8 @@ static bool is_over(const struct sl_process *process)
 
 static uint64_t next_due(const struct sl_process *process)
 {
-    return SL_MIN(SL_MIN(process->tick_at_ns, process->hello_at_ns), process->drain_deadline_ns);
+    uint64_t next_ns = SL_MIN(process->tick_at_ns, process->hello_at_ns);
+    return SL_MIN(SL_MIN(next_ns, process->drain_deadline_ns), process->supervisor_look_ns);
 }
 
 /* What is due, what a send has hidden in the mailbox, and the disks' requests. */
@@ -318,7 +322,8 @@ static uint64_t before_wait(void *context, uint64_t now_ns)
     if (is_over(process)) {
         return 0;
     }
-    return SL_MIN(sl_mailbox_sleep(process->mailbox, now_ns), next_due(process));
+    return SL_MIN(SL_MIN(sl_mailbox_sleep(process->mailbox, now_ns), next_due(process)),
+                  sl_clock_next_ns(now_ns, SL_PROCESS_BEAT_NS));
 }
 
 static void got_signal(void *context, int signal_number)
@@ -403,6 +408,7 @@ static sl_err open_metrics(struct sl_process *process, struct sl_error *why)
         .queues_refused = sl_metric_define(metrics, "queues_refused"),
         .queues_dropped = sl_metric_define(metrics, "queues_dropped"),
         .late_wakeups = sl_metric_define(metrics, "late_wakeups"),
+        .unsupervised = sl_metric_define(metrics, SL_PROCESS_UNSUPERVISED),
         .handle_ns = sl_histogram_define(metrics, "handle_ns"),
     };
     sl_metrics_health(metrics, SL_HEALTH_STARTING, "");
@@ -415,7 +421,9 @@ static sl_err open_loop(struct sl_process *process, struct sl_error *why)
     process->watch_count_max = (uint32_t)sl_config_u64(process->config, SL_SET_clients_max) +
                                (uint32_t)sl_config_u64(process->config, SL_SET_engines_max);
     const struct sl_loop_options options = {
-        .fds_max = 64, .timers_max = 16, .processes_max = SL_MIN(process->watch_count_max, 65536u)};
+        .fds_max = 64,
+        .timers_max = 16,
+        .processes_max = SL_MIN(process->watch_count_max + 1, 65536u)}; /* and the supervisor */
     process->watches = calloc(process->watch_count_max, sizeof(*process->watches));
     process->jobs = calloc(SL_PROCESS_JOBS_MAX, sizeof(*process->jobs));
     if (process->watches == NULL || process->jobs == NULL) {
@@ -490,7 +498,11 @@ static sl_err process_open(struct sl_process *process, struct sl_error *why)
     if (err == SL_OK) {
         err = open_loop(process, why);
     }
-    return err == SL_OK ? open_mailbox(process, why) : err;
+    if (err == SL_OK) {
+        sl_process_supervisor_find(process);
+        err = open_mailbox(process, why);
+    }
+    return err;
 }
 
 /* Every peer costs ZeroMQ a handful of descriptors, every watched process one. */
@@ -623,6 +635,7 @@ int sl_process_main(const struct sl_actor *actor, int argc, char **argv)
         .tick_at_ns = SL_NEVER_NS,
         .hello_at_ns = SL_NEVER_NS,
         .drain_deadline_ns = SL_NEVER_NS,
+        .supervisor_look_ns = SL_NEVER_NS,
         .jobs_lock = PTHREAD_MUTEX_INITIALIZER,
     };
     process.env.name = process.name;

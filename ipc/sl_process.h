@@ -5,6 +5,10 @@
 
 #include "runtime/sl_actor.h"
 
+/* The gauge of an actor whose supervisor is gone: since when, in ms since 1970; 0: it has one, or is
+ * an actor of nobody's. */
+#define SL_PROCESS_UNSUPERVISED "unsupervised_since_ms"
+
 /* main() of every actor. Exit codes: 0 drained, 1 failed (the log says why), 2 wrong use.
  * Says READY by metrics health, and prints one line "ready NAME" to stdout for the supervisor.
  * SIGTERM and SIGINT drain (5 s at most, then exit); --help and --version print. Sends HELLO to the

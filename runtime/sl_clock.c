@@ -33,3 +33,8 @@ uint64_t sl_budget_ns(uint64_t now_ns, uint64_t deadline_ns)
     }
     return deadline_ns > now_ns ? deadline_ns - now_ns : 0;
 }
+
+uint64_t sl_clock_next_ns(uint64_t now_ns, uint64_t every_ns)
+{
+    return sl_deadline_ns(now_ns, every_ns - now_ns % every_ns);
+}

@@ -13,5 +13,8 @@ uint64_t sl_clock_wall_ns(void);      /* CLOCK_REALTIME since 1970 */
 uint64_t sl_deadline_ns(uint64_t now_ns, uint64_t budget_ns);
 /* The time left until deadline_ns; 0 when it has passed; SL_NEVER_NS stays itself. */
 uint64_t sl_budget_ns(uint64_t now_ns, uint64_t deadline_ns);
+/* The first multiple of every_ns (not 0) after now_ns: processes that do something so often do it at
+ * the same time, and wake each other once. */
+uint64_t sl_clock_next_ns(uint64_t now_ns, uint64_t every_ns);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,6 +61,31 @@ sl_err sl_proc_id_of(uint32_t pid, struct sl_proc_id *out, struct sl_error *why)
     struct sl_proc_id id = {.pid = pid};
     if (proc_parse_stat(stat, &id) != SL_OK) {
         return sl_fail(why, SL_ERR_NOT_FOUND, "process %u has ended", pid);
+    }
+    *out = id;
+    return SL_OK;
+}
+
+sl_err sl_proc_id_read(const char *path, struct sl_proc_id *out, struct sl_error *why)
+{
+    char text[64];
+    struct sl_proc_id id = {0};
+    int end = -1;
+    /* Not to wait where somebody put a pipe in its place. */
+    SL_AUTO(close) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) {
+        return errno == ENOENT ? sl_fail(why, SL_ERR_NOT_FOUND, "no file '%s'", path)
+                               : sl_fail_os(why, errno, "open '%s'", path);
+    }
+    ssize_t got = read(fd, text, sizeof(text) - 1);
+    if (got < 0) {
+        return sl_fail_os(why, errno, "read '%s'", path);
+    }
+    text[got] = '\0';
+    /* NOLINTNEXTLINE(cert-err34-c): a number that does not fit names nobody who lives */
+    if (sscanf(text, "%" SCNu32 " %" SCNu64 "%n", &id.pid, &id.start_time, &end) != 2 || end < 0 ||
+        strcmp(text + end, "\n") != 0 || id.pid == 0 || id.pid > INT32_MAX) {
+        return sl_fail(why, SL_ERR_INVALID, "'%s' names no process", path);
     }
     *out = id;
     return SL_OK;

@@ -23,6 +23,10 @@ sl_err sl_proc_id_of(uint32_t pid, struct sl_proc_id *out, struct sl_error *why)
  * it counts as running: the dead may wait, the living must not lose their claims. */
 bool sl_proc_alive(struct sl_proc_id id);
 struct sl_proc_id sl_proc_id_self(void);
+/* Of a file with a line PID START_TIME, such as supervisor.pid: of whom nobody knows whether it lives.
+ * Errors: SL_ERR_NOT_FOUND (no such file), SL_ERR_INVALID (no such line: it may be being written),
+ * SL_ERR_OS. */
+sl_err sl_proc_id_read(const char *path, struct sl_proc_id *out, struct sl_error *why);
 #define SL_BOOT_ID_BYTES 40
 /* Of the running system: pids and start times mean nothing to the next one. Zero-padded. */
 sl_err sl_boot_id(char out[SL_BOOT_ID_BYTES], struct sl_error *why);

@@ -146,7 +146,8 @@ static void hello_send(struct coordinator *self)
         .start_time = env->self.start_time,
         .segment = sl_text_of(self->pins_name),
     };
-    self->hello_due_ns = env->now_ns + sl_config_u64(env->config, SL_SET_heartbeat);
+    self->hello_due_ns =
+        sl_clock_next_ns(env->now_ns, sl_config_u64(env->config, SL_SET_heartbeat));
     if (sl_calls_send(self->calls, "registrar", &hello, sl_deadline_ns(env->now_ns, CO_CALL_NS),
                       co_cookie(CO_CALL_HELLO, 0, 0), &self->hello_seq) != SL_OK) {
         self->hello_seq = 0;

@@ -126,7 +126,10 @@ static sl_err parts_init(struct registrar *self, struct sl_error *why)
 static void registrar_schedule(struct registrar *self)
 {
     uint64_t now_ns = self->env->now_ns;
-    uint64_t at_ns = now_ns + REG_TICK_NS;
+    /* Parked requests wait for leases that end, which a tick finds. */
+    bool rests = now_ns >= self->rest_from_ns && self->space.parked_count == 0 && !self->draining;
+    /* When all heartbeats are due as well, so that one turn serves all of them. */
+    uint64_t at_ns = rests ? sl_clock_next_ns(now_ns, REG_REST_TICK_NS) : now_ns + REG_TICK_NS;
     REG_EACH(self, REG_WALK_NEXT, part)
     {
         uint64_t next_ns = (*part)->next_ns(self);
@@ -179,6 +182,7 @@ static sl_err registrar_init(void *state, struct sl_env *env, struct sl_error *w
             kept ? "recovered" : "new node:", reg_unit_count(self),
             sl_arena_data_bytes(self->arena));
     registrar_gauges(self);
+    reg_busy(self);
     registrar_schedule(self);
     return SL_OK;
 }
@@ -360,6 +364,9 @@ static sl_err registrar_handle(void *state, const struct sl_msg *msg)
 {
     struct registrar *self = state;
     sl_index_set_now(self->index, self->env->now_ns);
+    if (msg->type != SL_MSG_HELLO) { /* heartbeats are all that a node at rest hears */
+        reg_busy(self);
+    }
     if (msg->type == SL_MSG_LOCAL_DIED) {
         struct sl_proc_id proc = {.pid = (uint32_t)msg->body.local_died.pid,
                                   .start_time = msg->body.local_died.start_time};

@@ -4,6 +4,7 @@
 #include "client/ctl/doctor.h"
 #include "client/ctl/commands.h"
 #include "client/ctl/nics.h"
+#include "client/ctl/supervision.h"
 
 #include "ipc/sl_huge.h"
 #include "runtime/sl_clock.h"
@@ -92,6 +93,24 @@ static bool registrar_lives(const char *shm_dir)
     sl_metrics_view_summary(view, &summary);
     sl_metrics_view_close(&view);
     return summary.proc.pid != 0 && sl_proc_alive(summary.proc);
+}
+
+/* ---- who restarts what ends ---- */
+
+static void doctor_supervisor(struct doctor *doctor)
+{
+    struct supervision supervision;
+    char text[200], mend[200];
+    supervision_look(doctor->ctl, &supervision);
+    if (supervision.state == SUPERVISION_NONE) {
+        return;
+    }
+    supervision_text(doctor->ctl, &supervision, text, mend);
+    if (supervision.state == SUPERVISION_FINE) {
+        doctor_say(doctor, DOCTOR_OK, "supervisor", "", "process %" PRIu32, supervision.pid);
+    } else {
+        doctor_say(doctor, DOCTOR_WARN, "supervisor", mend, "%s", text);
+    }
 }
 
 /* ---- memory ---- */
@@ -298,9 +317,9 @@ static void doctor_leftovers(struct doctor *doctor)
 static int doctor_command(struct ctl *ctl, int argc, char **argv)
 {
     static void (*const checks[])(struct doctor *) = {
-        doctor_node,      doctor_memory,   doctor_huge_pages, doctor_cores,     doctor_descriptors,
-        doctor_memlock,   doctor_io_uring, doctor_disk,       doctor_verbs,     doctor_ports,
-        doctor_key_files, doctor_cluster,  doctor_directory,  doctor_leftovers,
+        doctor_node,        doctor_supervisor, doctor_memory,   doctor_huge_pages, doctor_cores,
+        doctor_descriptors, doctor_memlock,    doctor_io_uring, doctor_disk,       doctor_verbs,
+        doctor_ports,       doctor_key_files,  doctor_cluster,  doctor_directory,  doctor_leftovers,
     };
     int code;
     const char *sysfs = SL_SYSFS;
@@ -339,7 +358,7 @@ const struct ctl_command ctl_doctor = {
     .summary = "check the machine for the node that the settings describe",
     .help = "doctor [--sysfs DIR]\n"
             "\n"
-            "One line a check: memory, huge pages, limits, io_uring, disk, NICs, ports, key files, keys of nodes, the directory, leftovers;\n"
+            "One line a check: the node's supervisor, memory, huge pages, limits, io_uring, disk, NICs, ports, key files, keys of nodes, the directory, leftovers;\n"
             "ok, warn or fail, and how to mend it. Needs no node. Code 0 when nothing failed. Changes nothing.\n"
             "\n"
             "  --sysfs DIR       look for NICs below DIR (default /sys)\n"

@@ -1,6 +1,7 @@
 /* client/ctl/status.c - the actors of a node as their metrics pages show them; nobody is asked
  * anything. */
 #include "client/ctl/commands.h"
+#include "client/ctl/supervision.h"
 #include "runtime/sl_clock.h"
 #include "runtime/sl_metrics.h"
 
@@ -213,6 +214,25 @@ static int not_ready(struct status *status)
     return CTL_FINE;
 }
 
+/* Who watches the actors; takes them. */
+static void status_end(const struct ctl *ctl, json_t *actors)
+{
+    struct supervision supervision;
+    char text[200], mend[200];
+    supervision_look(ctl, &supervision);
+    if (ctl->json) {
+        ctl_print_json(json_pack("{s:s, s:o, s:o}", "instance",
+                                 sl_config_text(ctl->config, SL_SET_instance), "actors", actors,
+                                 "supervisor", supervision_json(&supervision)));
+        return;
+    }
+    json_decref(actors);
+    supervision_text(ctl, &supervision, text, mend);
+    if (text[0] != '\0') {
+        (void)printf("%s\n  -> %s\n", text, mend);
+    }
+}
+
 static int status_command(struct ctl *ctl, int argc, char **argv)
 {
     int code;
@@ -243,12 +263,10 @@ static int status_command(struct ctl *ctl, int argc, char **argv)
         (void)ctl_no_pages(ctl, &why);
         return ctl_failed(ctl, &why);
     }
-    if (ctl->json && !status.silent_asked) {
-        ctl_print_json(json_pack("{s:s, s:o}", "instance",
-                                 sl_config_text(ctl->config, SL_SET_instance), "actors",
-                                 status.actors));
-    } else {
+    if (status.silent_asked) {
         json_decref(status.actors);
+    } else {
+        status_end(ctl, status.actors);
     }
     return CTL_FINE;
 }

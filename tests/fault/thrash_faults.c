@@ -232,8 +232,8 @@ static void worker_fault(struct driver *driver, enum thrash_role role, enum thra
     }
 }
 
-/* Without its supervisor a node goes on working; what dies then stays dead. The next start ends
- * what was left, and nothing in memory is lost. */
+/* Without its supervisor a node goes on working; what dies then stays dead. The next start takes
+ * over what is left, and nothing in memory is lost. */
 static void supervisor_kill(struct driver *driver, int pidfd)
 {
     struct thrash_random *random = &driver->random;

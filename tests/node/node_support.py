@@ -147,6 +147,10 @@ class Node:
     def pid(self, name):
         return self.processes().get(name, (0,))[0]
 
+    def supervisor_pid(self):
+        with open(self.directory + "/run/supervisor.pid", encoding="utf-8") as line:
+            return int(line.read().split()[0])
+
     def live_pid(self, name):
         """Waits while nobody plays the actor: between a death and its restart pid() is 0."""
         found = []
@@ -181,7 +185,7 @@ class Node:
             left += [os.path.join(self.shm, name) for name in os.listdir(self.shm)]
         run = self.directory + "/run"
         if os.path.isdir(run):
-            left += [os.path.join(run, name) for name in os.listdir(run) if name.endswith((".sock", ".attach", ".pid"))]
+            left += [os.path.join(run, name) for name in os.listdir(run) if name.endswith((".sock", ".attach", ".pid", ".ready", "watch"))]
         for entry in os.listdir("/proc"):
             if entry.isdigit():
                 try:

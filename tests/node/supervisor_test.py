@@ -9,7 +9,7 @@ import time
 import unittest
 
 from contributions_support import PROBE, Probe
-from node_support import NODE, Node, allowed, lives, log_of, main, wait_until
+from node_support import Node, allowed, lives, log_of, main, wait_until
 
 
 class Supervisor(unittest.TestCase):
@@ -126,43 +126,6 @@ class Supervisor(unittest.TestCase):
                 self.assertIn("crash loop", lines.read())
             wait_until(lambda: node.pid("keyer"), 8, "keyer runs again after the back-off")
 
-    def test_actors_of_a_killed_supervisor_are_replaced_and_memory_stays(self):
-        with Node() as node:
-            node.ctl("put", "kept", stdin=b"value")
-            with open(node.directory + "/run/supervisor.pid", encoding="utf-8") as line:
-                supervisor = int(line.read().split()[0])
-            os.kill(supervisor, signal.SIGKILL)
-            wait_until(lambda: not lives(supervisor), 3, "supervisor gone")
-            left = {name: node.pid(name) for name in node.processes()}
-            node.start()
-            for name, pid in left.items():  # a node that is ready is the new one
-                self.assertFalse(lives(pid), name)
-            self.assertEqual(node.ctl("get", "kept").stdout, b"value")
-            node.stop()
-            self.assertEqual(node.leftovers(), [])
-
-    def test_a_look_that_a_killed_supervisor_left_keeps_no_node_from_its_start(self):
-        node = Node()
-        looks = node.directory + "/looks"
-        node.programs_with_ctl(f'"status --silent-ms"*) echo >{looks}; sleep 3 ;;')
-        with node:
-            with open(node.directory + "/run/supervisor.pid", encoding="utf-8") as line:
-                supervisor = int(line.read().split()[0])
-            wait_until(lambda: os.path.exists(looks), 5, "the supervisor looks")
-            os.kill(supervisor, signal.SIGKILL)
-            wait_until(lambda: not lives(supervisor), 3, "supervisor gone")
-            node.start()
-            self.assertIn("registrar", node.processes())
-
-    def test_stop_without_a_supervisor_ends_what_it_left(self):
-        with Node() as node:
-            with open(node.directory + "/run/supervisor.pid", encoding="utf-8") as line:
-                supervisor = int(line.read().split()[0])
-            os.kill(supervisor, signal.SIGKILL)
-            wait_until(lambda: not lives(supervisor), 3, "supervisor gone")
-            self.assertEqual(node.supervisor("stop", check=False).returncode, 3)
-            self.assertEqual(node.leftovers(), [])
-
     def test_a_node_whose_directory_was_deleted_ends(self):
         with Node() as node:
             run = node.directory + "/run"
@@ -239,44 +202,6 @@ class Supervisor(unittest.TestCase):
             if os.path.exists(f"/proc/{pid}/autogroup"):
                 with open(f"/proc/{pid}/autogroup", encoding="utf-8") as line:
                     self.assertEqual(line.read().split()[-2:], ["nice", "-7"])
-
-    def judged(self, looks):
-        """Which looks (every 0.25 s: the state of the process, and whether its loop is said to be silent) kill an actor."""
-        done = subprocess.run(["bash", "-c", JUDGE, "judge", NODE, *(f"{state} {silent}" for state, silent in looks)],
-                              stdout=subprocess.PIPE, text=True, check=True, timeout=20)
-        return [int(at) for at in done.stdout.split()]
-
-    def test_what_hangs_is_killed_and_what_runs_in_between_is_not(self):
-        runs, stopped, silent = ("S", 0), ("T", 0), ("S", 1)
-        self.assertEqual(self.judged([stopped] * 5), [4])
-        self.assertEqual(self.judged([stopped] * 3 + [runs] + [stopped] * 4), [])
-        self.assertEqual(self.judged([silent] * 5), [4])
-        self.assertEqual(self.judged([silent] * 4 + [runs] * 5), [])
-        self.assertEqual(self.judged([("T", 1)] + [silent] * 3 + [stopped] * 2), [])
-        self.assertEqual(self.judged([runs, stopped, stopped, stopped, ("T", 1), silent, silent, stopped]), [])
-        self.assertEqual(self.judged([runs] * 12), [])
-
-
-# The supervisor's judgement alone, with a clock, states and a sluicectl of the test's.
-JUDGE = """
-set -u
-eval "$(sed -n '/^kill_hung() {/,/^}/p; /^hung_for_long() {/,/^}/p; /^kill_one() {/,/^}/p; /^[A-Z]*_\\(MS\\|TICKS\\)=/p' "$1")"
-declare -A pid_of=([a]=1) stopped_since=([a]=0) silent_since=([a]=0)
-actors=(a) silent="" ticks=0 at=0 bin=$(mktemp -d)
-printf '#!/bin/sh\\n[ $(cat %s/silent) -eq 0 ] || echo a\\n' "$bin" >"$bin/sluicectl" && chmod +x "$bin/sluicectl"
-S_instance=i S_runtime_dir=r S_shm_dir=s
-now_set() { now=$((at * 250 + 1000)); }
-process_state_set() { state=${look%% *}; }
-supervisor_log() { :; }
-kill() { echo $at; }
-shift
-for look; do
-    echo "${look##* }" >"$bin/silent"
-    kill_hung
-    at=$((at + 1))
-done
-rm -r "$bin"
-"""
 
 
 def nice_allowed():

@@ -256,6 +256,21 @@ static pid_t echo_forked(struct node *node, int out, const char *nic, int gate)
     return pid;
 }
 
+/* Of the nodes made from now on; 0: none. */
+static pid_t supervisor_pid;
+
+static void supervisor_named(const struct node *node, pid_t pid)
+{
+    char path[128];
+    struct sl_proc_id id = {0};
+    ck_assert_int_eq(sl_proc_id_of((uint32_t)pid, &id, NULL), SL_OK);
+    (void)snprintf(path, sizeof(path), "%s/supervisor.pid", node->directory);
+    FILE *file = fopen(path, "we");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_gt(fprintf(file, "%" PRIu32 " %" PRIu64 "\n", id.pid, id.start_time), 0);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
 /* The first line that the actor prints, within 5 s; empty when it ends before. */
 static void line_read(int fd, char *line, size_t line_bytes)
 {
@@ -311,6 +326,9 @@ static struct node *node_then(const char *nic, const char *next)
     (void)snprintf(node->directory, sizeof(node->directory), "/tmp/sluice-process-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(node->directory));
     ck_assert_int_eq(sl_codec_create(SL_MIB, &node->codec, NULL), SL_OK);
+    if (supervisor_pid != 0) {
+        supervisor_named(node, supervisor_pid);
+    }
     echo_start(node, nic, line, sizeof(line));
     ck_assert_str_eq(line, "ready " ECHO_NAME);
     if (next != NULL) {
@@ -435,6 +453,68 @@ START_TEST(actor_says_ready_and_answers_ping)
         ck_assert_int_eq(summary.health, SL_HEALTH_READY);
         ck_assert_uint_eq(summary.proc.pid, (uint64_t)node->pid);
         ck_assert_uint_gt(summary.last_beat_ns, 0);
+        node_freed(node);
+    }
+END_TEST
+
+/* Since when it has no supervisor, in ms since 1970. */
+static uint64_t unsupervised_ms(const struct node *node)
+{
+    char path[128];
+    char name[SL_METRIC_NAME_BYTES] = "";
+    uint64_t value = UINT64_MAX;
+    struct sl_metrics_view *view = NULL;
+    (void)snprintf(path, sizeof(path), "%s/shm/metrics." ECHO_NAME, node->directory);
+    ck_assert_int_eq(sl_metrics_view_open(path, &view, NULL), SL_OK);
+    for (uint32_t i = 0; strcmp(name, SL_PROCESS_UNSUPERVISED) != 0; i++) {
+        ck_assert(sl_metrics_view_metric(view, i, name, &value));
+    }
+    sl_metrics_view_close(&view);
+    return value;
+}
+
+static bool unsupervised_within_s(const struct node *node, bool wanted, uint64_t seconds)
+{
+    const struct timespec pause = {.tv_nsec = 5000000};
+    uint64_t until_ns = sl_clock_monotonic_ns() + seconds * SECOND;
+    while ((unsupervised_ms(node) != 0) != wanted && sl_clock_monotonic_ns() < until_ns) {
+        (void)nanosleep(&pause, NULL);
+    }
+    return (unsupervised_ms(node) != 0) == wanted;
+}
+
+START_TEST(an_actor_says_since_when_its_supervisor_is_gone)
+    {
+        supervisor_pid = fork();
+        ck_assert_int_ge(supervisor_pid, 0);
+        if (supervisor_pid == 0) {
+            (void)alarm(60);
+            for (;;) {
+                (void)pause();
+            }
+        }
+        struct node *node = node_made("");
+        ck_assert_uint_eq(unsupervised_ms(node), 0);
+        uint64_t before_ms = sl_clock_wall_ns() / SL_NS_PER_MS;
+
+        ck_assert_int_eq(kill(supervisor_pid, SIGKILL), 0);
+        ck_assert(unsupervised_within_s(node, true, 10));
+        ck_assert_uint_ge(unsupervised_ms(node), before_ms);
+        ck_assert_int_eq(waitpid(supervisor_pid, NULL, 0), supervisor_pid);
+
+        supervisor_named(node, getpid()); /* another one takes over */
+        ck_assert(unsupervised_within_s(node, false, 10));
+        node_freed(node);
+    }
+END_TEST
+
+START_TEST(an_actor_without_a_supervisor_says_nothing)
+    {
+        struct node *node = node_made("");
+
+        (void)asked(node, (struct sl_msg){.type = SL_MSG_PING});
+
+        ck_assert_uint_eq(unsupervised_ms(node), 0);
         node_freed(node);
     }
 END_TEST
@@ -844,6 +924,8 @@ int main(void)
     tcase_add_test(world, flight_recorder_shows_the_path);
     tcase_add_test(world, registrar_hears_hello_and_its_answer_reaches_the_actor);
     tcase_add_test(world, restarted_registrar_hears_hello_at_once);
+    tcase_add_test(world, an_actor_says_since_when_its_supervisor_is_gone);
+    tcase_add_test(world, an_actor_without_a_supervisor_says_nothing);
     suite_add_tcase(suite, world);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

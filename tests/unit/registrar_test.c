@@ -19,6 +19,31 @@ START_TEST(hello_is_answered_and_the_process_watched)
     }
 END_TEST
 
+static uint64_t until_tick_ns(const struct node *node)
+{
+    return node->fake.wake_ns - node->fake.env.now_ns;
+}
+
+/* Access rings are drained every 100 ms; where nobody does anything, that would be all it does. */
+START_TEST(a_registrar_at_rest_ticks_with_the_heartbeats)
+    {
+        struct node *node = node_start(NULL);
+        ck_assert_int_eq(node_hello(node, "swapper.0", "swapper", 10), SL_OK);
+        ck_assert_uint_le(until_tick_ns(node), 100 * SL_NS_PER_MS); /* it has just started */
+
+        fake_pass(&node->fake, 3 * SL_NS_PER_S);
+        ck_assert_uint_gt(until_tick_ns(node), 100 * SL_NS_PER_MS);
+        ck_assert_uint_eq(node->fake.wake_ns % (500 * SL_NS_PER_MS), 0);
+        ck_assert_int_eq(node_hello(node, "swapper.0", "swapper", 10), SL_OK);
+        ck_assert_uint_gt(until_tick_ns(node), 100 * SL_NS_PER_MS); /* a heartbeat wakes nobody */
+
+        node_client(node, "client.1", 11);
+        (void)node_grant(node, "client.1", "a", 100);
+        ck_assert_uint_le(until_tick_ns(node), 100 * SL_NS_PER_MS);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(a_second_living_process_of_a_name_is_refused)
     {
         struct node *node = node_start(NULL);
@@ -963,6 +988,7 @@ static Suite *registrar_suite(void)
     Suite *suite = suite_create("registrar");
     TCase *peers = tcase_create("peers");
     tcase_add_test(peers, hello_is_answered_and_the_process_watched);
+    tcase_add_test(peers, a_registrar_at_rest_ticks_with_the_heartbeats);
     tcase_add_test(peers, a_second_living_process_of_a_name_is_refused);
     tcase_add_test(peers, who_said_no_hello_reserves_nothing);
     tcase_add_test(peers, more_processes_than_clients_max_are_refused);

@@ -221,6 +221,35 @@ START_TEST(disk_path_is_a_list_whose_faults_are_named)
     }
 END_TEST
 
+static const struct {
+    const char *text;
+    sl_err want;
+} process_files[] = {
+    {"4711 99\n", SL_OK},       {"4711 99", SL_ERR_INVALID}, /* it is being written */
+    {"", SL_ERR_INVALID},       {"4711\n", SL_ERR_INVALID},  {"4711 99 1\n", SL_ERR_INVALID},
+    {"0 99\n", SL_ERR_INVALID}, {"-1 99\n", SL_ERR_INVALID}, {"4294967295 99\n", SL_ERR_INVALID},
+    {"x 99\n", SL_ERR_INVALID},
+};
+
+START_TEST(a_file_names_a_process_or_nobody)
+    {
+        char path[128], link[128];
+        struct sl_proc_id got = {0};
+        sl_tmpdir_at(&tmpdir, "supervisor.pid", path, sizeof(path));
+        sl_tmpdir_at(&tmpdir, "link", link, sizeof(link));
+        ck_assert_int_eq(sl_proc_id_read(path, &got, NULL), SL_ERR_NOT_FOUND);
+        sl_tmpdir_write(path, process_files[_i].text, strlen(process_files[_i].text));
+
+        ck_assert_int_eq(sl_proc_id_read(path, &got, NULL), process_files[_i].want);
+
+        bool right = process_files[_i].want == SL_OK;
+        ck_assert_uint_eq(got.pid, right ? 4711 : 0);
+        ck_assert_uint_eq(got.start_time, right ? 99 : 0);
+        ck_assert_int_eq(symlink(path, link), 0);
+        ck_assert_int_ne(sl_proc_id_read(link, &got, NULL), SL_OK);
+    }
+END_TEST
+
 START_TEST(directory_is_made_with_its_parents_closed_to_others)
     {
         char path[96];
@@ -656,6 +685,7 @@ int main(void)
     tcase_add_loop_test(all, hostile_file_is_refused_and_leaves_nothing_behind, 0,
                         (int)SL_COUNT(hostile_files));
     tcase_add_test(all, endless_file_and_directory_are_refused);
+    tcase_add_loop_test(all, a_file_names_a_process_or_nobody, 0, (int)SL_COUNT(process_files));
     tcase_add_test(all, long_names_do_not_hide_what_is_wrong);
     tcase_add_loop_test(all, shortened_option_is_refused, 0, (int)SL_COUNT(shortened_words));
     tcase_add_test(all, threads_load_side_by_side);

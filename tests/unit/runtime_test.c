@@ -88,6 +88,10 @@ START_TEST(deadlines_saturate)
         ck_assert_uint_eq(sl_budget_ns(13, 12), 0);
         ck_assert_uint_eq(sl_budget_ns(5, 12), 7);
         ck_assert_uint_eq(sl_budget_ns(5, SL_NEVER_NS), SL_NEVER_NS);
+        ck_assert_uint_eq(sl_clock_next_ns(0, 10), 10);
+        ck_assert_uint_eq(sl_clock_next_ns(9, 10), 10);
+        ck_assert_uint_eq(sl_clock_next_ns(10, 10), 20); /* never now: it would be done twice */
+        ck_assert_uint_eq(sl_clock_next_ns(SL_NEVER_NS - 1, 10), SL_NEVER_NS);
     }
 END_TEST
 

@@ -16,6 +16,11 @@
 #define REG_NAME_BYTES 32u
 #define REG_PARTS_MAX  512u                 /* parts of a block, from the message table */
 #define REG_TICK_NS    (100 * SL_NS_PER_MS) /* longest sleep: access rings are drained this often */
+/* ... while anybody does anything, and so long afterwards; then a node is at rest, and a tick costs
+ * more than it finds. The first readers of a node at rest may fill their rings until the next one:
+ * hints of recency, of which the oldest are overwritten. */
+#define REG_REST_AFTER_NS (2 * SL_NS_PER_S)
+#define REG_REST_TICK_NS  (500 * SL_NS_PER_MS)
 
 /* Who looks so much later than an answer was due was stopped or starved itself: it asks again, so
  * often in a row. */
@@ -51,6 +56,7 @@ struct registrar {
     struct reg_space space;
     uint64_t *codes; /* scratch of replies: SL_BATCH_MAX */
     bool draining;
+    uint64_t rest_from_ns; /* nothing happened since REG_REST_AFTER_NS before */
     char health_reason[SL_METRICS_REASON_BYTES];
 
     struct reg_walks *walks; /* part.h */
@@ -82,6 +88,12 @@ struct registrar {
     struct reg_ends *ends;
     struct reg_pools *pools;
 };
+
+/* Something happens: the node is not at rest. */
+static inline void reg_busy(struct registrar *self)
+{
+    self->rest_from_ns = self->env->now_ns + REG_REST_AFTER_NS;
+}
 
 /* cookies of calls */
 enum reg_call_kind {

@@ -45,7 +45,9 @@ uint32_t reg_peers_drain(struct registrar *self)
 
 static void accesses_tick(struct registrar *self)
 {
-    (void)reg_peers_drain(self);
+    if (reg_peers_drain(self) > 0) {
+        reg_busy(self);
+    }
 }
 
 const struct reg_part reg_accesses_part = {

@@ -18,7 +18,7 @@ ROOT, BUILD = steps.ROOT, steps.BUILD
 LIMIT_BYTES = 60 << 20
 TARGET = "checkup_programs"
 PROGRAMS = ("bin/sluice-registrar", "bin/sluice-keyer", "bin/sluice-swapper", "bin/sluice-transporter", "bin/sluice-tierer",
-            "bin/sluice-coordinator", "bin/sluicectl", "tests/gpu_test", "tests/engine_probe", "tests/engine_speed",
+            "bin/sluice-coordinator", "bin/sluice-supervise", "bin/sluicectl", "tests/gpu_test", "tests/engine_probe", "tests/engine_speed",
             "tests/parts_probe",
             "tests/fake/libcuda.so.1")
 MODULES = ("python/sluice", "python/mooncake")  # where CPython's headers are

@@ -1,0 +1,1 @@
+sl_test(supervise_test LABEL unit SOURCES unit/supervise_test.c LIBS sluice_supervise)

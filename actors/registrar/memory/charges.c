@@ -561,11 +561,13 @@ static void watermark_run(struct registrar *self)
     }
     double used = (double)reg_used_bytes(self);
     self->contributions->lowering = used > (self->contributions->lowering ? low : high) * ceiling;
+    reg_spare_young(self, 0);
     if (self->contributions->lowering &&
         reg_evict(self, SL_MAX((uint64_t)(used - low * ceiling), UINT64_C(1))) == 0) {
         self->contributions->lowering = false; /* nothing may leave now */
         self->contributions->lower_again_ns = sl_deadline_ns(self->env->now_ns, WALK_AGAIN_NS);
     }
+    reg_spare_none(self);
 }
 
 /* ---- the part ---- */

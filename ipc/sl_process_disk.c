@@ -72,12 +72,6 @@ static sl_err disk_prepare(struct sl_disk *disk, const char *from, const char *n
     return real->ops->prepare(real, from, name, bytes, why);
 }
 
-static sl_err disk_resize(struct sl_disk *disk, int file, uint64_t size_bytes, struct sl_error *why)
-{
-    struct sl_disk *real = disk_of(disk)->real;
-    return real->ops->resize(real, file, size_bytes, why);
-}
-
 static uint64_t disk_real_bytes(struct sl_disk *disk, int file)
 {
     struct sl_disk *real = disk_of(disk)->real;
@@ -172,7 +166,6 @@ static void disk_ops_set(struct sl_process_disk *self)
     const struct sl_disk_ops *real = self->real->ops;
     self->ops = process_disk_ops;
     self->ops.prepare = real->prepare != NULL ? disk_prepare : NULL;
-    self->ops.resize = real->resize != NULL ? disk_resize : NULL;
     self->ops.real_bytes = real->real_bytes != NULL ? disk_real_bytes : NULL;
     self->ops.lend = real->lend != NULL ? disk_lend : NULL;
     self->ops.present = real->present != NULL ? disk_present : NULL;

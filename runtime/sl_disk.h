@@ -13,12 +13,20 @@
 
 #define SL_DISK_PIECES_MAX 256u
 
-enum sl_disk_verb { SL_DISK_READ, SL_DISK_WRITE, SL_DISK_SYNC };
+enum sl_disk_verb {
+    SL_DISK_READ,
+    SL_DISK_WRITE,
+    SL_DISK_SYNC,
+    SL_DISK_RESIZE, /* cuts the file to length_bytes; durable with its next SYNC */
+    SL_DISK_MAKE,   /* makes file `name` of length_bytes, allocated and durable */
+    SL_DISK_REMOVE, /* removes file `name`, durably */
+};
 
 struct sl_disk_request {
     enum sl_disk_verb verb;
-    int file;     /* handle from open */
-    void *memory; /* NULL: pieces */
+    int file;         /* handle from open; MAKE, REMOVE: -1 */
+    const char *name; /* MAKE, REMOVE */
+    void *memory;     /* NULL: pieces */
     uint64_t offset_bytes;
     uint64_t length_bytes; /* of all pieces */
     uint64_t cookie;
@@ -34,7 +42,7 @@ struct sl_disk_ops {
     sl_err (*open)(struct sl_disk *disk, const char *name, bool create, uint64_t allocate_bytes,
                    int *file, uint64_t *size_bytes, struct sl_error *why);
     void (*close)(struct sl_disk *disk, int file);
-    /* Durable removal (directory synced at the next SYNC request or before returning). */
+    /* Durable removal, for the start: it may block. */
     sl_err (*remove)(struct sl_disk *disk, const char *name, struct sl_error *why);
     /* Calls each(context, name, real bytes on disk) for every regular file. */
     sl_err (*list)(struct sl_disk *disk,
@@ -62,8 +70,6 @@ struct sl_disk_ops {
      * fine. */
     sl_err (*prepare)(struct sl_disk *disk, const char *from, const char *name, uint64_t bytes,
                       struct sl_error *why);
-    /* Cuts the file to size_bytes; durable with the next SYNC of the file. */
-    sl_err (*resize)(struct sl_disk *disk, int file, uint64_t size_bytes, struct sl_error *why);
     /* Bytes that the file takes on the disk (st_blocks); 0: unknown. */
     uint64_t (*real_bytes)(struct sl_disk *disk, int file);
     /* Registers memory that requests will lie in, so that each of them costs less. It is lent until

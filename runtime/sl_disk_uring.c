@@ -11,6 +11,7 @@
 
 #include "runtime/sl_clock.h"
 #include "runtime/sl_disk_place.h"
+#include "runtime/sl_disk_slow.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -66,6 +67,7 @@ struct uring_disk {
     uint32_t file_high;           /* handles at and above were never used */
     struct uring_buffer *buffers; /* by address; NULL: the kernel has no table for us */
     uint32_t buffer_count;
+    struct sl_disk_slow *slow; /* does what the ring cannot do and may block */
 };
 
 static struct uring_disk *disk_of(struct sl_disk *disk)
@@ -87,43 +89,6 @@ static sl_err disk_file_slot(struct uring_disk *self, uint32_t *slot, struct sl_
         return sl_fail(why, SL_ERR_LIMIT, "more than %u open disk files", DISK_FILES_MAX);
     }
     *slot = self->file_high++;
-    return SL_OK;
-}
-
-static sl_err disk_name_check(const char *name, struct sl_error *why)
-{
-    if (name[0] == '\0' || name[0] == '.' || strchr(name, '/') != NULL || strlen(name) > 255 ||
-        strcmp(name, DISK_LOCK_NAME) == 0) {
-        return sl_fail(why, SL_ERR_INVALID, "'%s' is no name for a disk file", name);
-    }
-    return SL_OK;
-}
-
-/* Allocates and makes allocation and name durable. */
-static sl_err disk_file_allocate(struct uring_disk *self, int fd, const char *name, bool fresh,
-                                 uint64_t allocate_bytes, struct sl_error *why)
-{
-    if (allocate_bytes > 0) {
-        int result;
-        do {
-            result = fallocate(fd, 0, 0, (off_t)allocate_bytes);
-        } while (result < 0 && errno == EINTR);
-        if (result < 0 && errno == EOPNOTSUPP) {
-            /* No allocation on this file system: the size alone is set, and a write may meet
-             * ENOSPC. */
-            result = ftruncate(fd, (off_t)allocate_bytes);
-        }
-        if (result < 0) {
-            return sl_fail_os(why, errno, "allocate %" PRIu64 " bytes for '%s'", allocate_bytes,
-                              name);
-        }
-        if (fdatasync(fd) < 0) {
-            return sl_fail_os(why, errno, "sync '%s'", name);
-        }
-    }
-    if (fresh && fsync(self->dir_fd) < 0) {
-        return sl_fail_os(why, errno, "sync the directory of '%s'", name);
-    }
     return SL_OK;
 }
 
@@ -150,7 +115,7 @@ static sl_err uring_file_open(struct sl_disk *disk, const char *name, bool creat
                               struct sl_error *why)
 {
     struct uring_disk *self = disk_of(disk);
-    sl_err err = disk_name_check(name, why);
+    sl_err err = sl_disk_file_check(name, why);
     if (err != SL_OK) {
         return err;
     }
@@ -168,7 +133,7 @@ static sl_err uring_file_open(struct sl_disk *disk, const char *name, bool creat
         return sl_fail_os(why, errno, "open disk file '%s'", name);
     }
     struct stat status;
-    err = disk_file_allocate(self, fd, name, fresh, allocate_bytes, why);
+    err = sl_disk_file_allocate(self->dir_fd, fd, name, fresh, allocate_bytes, why);
     if (err == SL_OK && fstat(fd, &status) < 0) {
         err = sl_fail_os(why, errno, "stat disk file '%s'", name);
     }
@@ -197,24 +162,17 @@ static void uring_file_close(struct sl_disk *disk, int file)
         int none = -1;
         (void)io_uring_register_files_update(&self->ring, (unsigned)file + 1, &none, 1);
     }
-    close(self->files[file]);
+    /* With the last name gone, this frees the file's blocks, which may take long. */
+    struct sl_disk_work work = {.kind = SL_DISK_WORK_CLOSE, .fd = self->files[file]};
+    if (self->slow == NULL || sl_disk_slow_give(self->slow, &work) != SL_OK) {
+        close(self->files[file]);
+    }
     self->files[file] = -1;
 }
 
 static sl_err uring_file_remove(struct sl_disk *disk, const char *name, struct sl_error *why)
 {
-    struct uring_disk *self = disk_of(disk);
-    sl_err err = disk_name_check(name, why);
-    if (err != SL_OK) {
-        return err;
-    }
-    if (unlinkat(self->dir_fd, name, 0) < 0) {
-        return sl_fail_os(why, errno, "remove disk file '%s'", name);
-    }
-    if (fsync(self->dir_fd) < 0) {
-        return sl_fail_os(why, errno, "sync the directory of '%s'", name);
-    }
-    return SL_OK;
+    return sl_disk_file_remove(disk_of(disk)->dir_fd, name, why);
 }
 
 static sl_err uring_list(struct sl_disk *disk,
@@ -287,39 +245,7 @@ static sl_err uring_read_now(struct sl_disk *disk, int file, void *memory, uint6
 static sl_err uring_prepare(struct sl_disk *disk, const char *from, const char *name,
                             uint64_t bytes, struct sl_error *why)
 {
-    struct uring_disk *self = disk_of(disk);
-    sl_err err = disk_name_check(name, why);
-    if (err == SL_OK && from != NULL) {
-        err = disk_name_check(from, why);
-    }
-    if (err != SL_OK) {
-        return err;
-    }
-    bool renamed = from != NULL && renameat(self->dir_fd, from, self->dir_fd, name) == 0;
-    if (from != NULL && !renamed && errno != ENOENT) {
-        return sl_fail_os(why, errno, "rename disk file '%s' to '%s'", from, name);
-    }
-    int fd = openat(self->dir_fd, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) {
-        return sl_fail_os(why, errno, "open disk file '%s'", name);
-    }
-    err = disk_file_allocate(self, fd, name, true, bytes, why);
-    close(fd);
-    if (err != SL_OK && from == NULL) {
-        (void)unlinkat(self->dir_fd, name, 0); /* a half of it takes room that others need */
-    }
-    return err;
-}
-
-static sl_err uring_resize(struct sl_disk *disk, int file, uint64_t size_bytes,
-                           struct sl_error *why)
-{
-    struct uring_disk *self = disk_of(disk);
-    SL_ASSERT(file >= 0 && (uint32_t)file < self->file_high && self->files[file] >= 0);
-    if (ftruncate(self->files[file], (off_t)size_bytes) < 0) {
-        return sl_fail_os(why, errno, "cut a disk file to %" PRIu64 " bytes", size_bytes);
-    }
-    return SL_OK;
+    return sl_disk_file_make(disk_of(disk)->dir_fd, from, name, bytes, why);
 }
 
 /* A file system that was mounted over the path, or taken away from under it, is another directory;
@@ -427,11 +353,28 @@ static int disk_buffer_of(const struct uring_disk *self, const struct iovec *pie
     return within ? (int)buffer->slot : -1;
 }
 
+/* Gives a call that may block to the helper thread. False: it has too many. */
+static bool disk_slow_queue(struct uring_disk *self, uint32_t index)
+{
+    const struct sl_disk_request *request = &self->ios[index].request;
+    struct sl_disk_work work = {.kind = request->verb == SL_DISK_RESIZE ? SL_DISK_WORK_RESIZE
+                                        : request->verb == SL_DISK_MAKE ? SL_DISK_WORK_MAKE
+                                                                        : SL_DISK_WORK_REMOVE,
+                                .cookie = index,
+                                .bytes = request->length_bytes,
+                                .fd = request->file >= 0 ? self->files[request->file] : -1,
+                                .name = request->name};
+    return sl_disk_slow_give(self->slow, &work) == SL_OK;
+}
+
 /* Puts the rest of io on the submission queue. False: that queue is full. */
 static bool disk_io_queue(struct uring_disk *self, uint32_t index)
 {
     struct uring_io *io = &self->ios[index];
     const struct sl_disk_request *request = &io->request;
+    if (request->verb > SL_DISK_SYNC) {
+        return disk_slow_queue(self, index);
+    }
     struct io_uring_sqe *sqe = io_uring_get_sqe(&self->ring);
     if (sqe == NULL) {
         return false;
@@ -467,6 +410,7 @@ static bool disk_io_queue(struct uring_disk *self, uint32_t index)
         }
         break;
     case SL_DISK_SYNC:
+    default: /* the others never come here */
         io_uring_prep_fsync(sqe, fd, IORING_FSYNC_DATASYNC);
         break;
     }
@@ -481,10 +425,12 @@ static sl_err uring_submit(struct sl_disk *disk, const struct sl_disk_request *r
                            struct sl_error *why)
 {
     struct uring_disk *self = disk_of(disk);
-    SL_ASSERT(request->file >= 0 && (uint32_t)request->file < self->file_high);
-    SL_ASSERT(self->files[request->file] >= 0);
+    if (request->verb != SL_DISK_MAKE && request->verb != SL_DISK_REMOVE) {
+        SL_ASSERT(request->file >= 0 && (uint32_t)request->file < self->file_high);
+        SL_ASSERT(self->files[request->file] >= 0);
+    }
     SL_ASSERT(request->piece_count <= SL_DISK_PIECES_MAX);
-    SL_ASSERT(!self->base.direct ||
+    SL_ASSERT(!self->base.direct || request->verb > SL_DISK_SYNC ||
               (request->offset_bytes | request->length_bytes | (uintptr_t)request->memory) %
                       SL_PAGE_BYTES ==
                   0);
@@ -502,7 +448,7 @@ static sl_err uring_submit(struct sl_disk *disk, const struct sl_disk_request *r
     *io = (struct uring_io){.request = *request, .busy = true};
     if (!disk_io_queue(self, index)) {
         *io = (struct uring_io){.next_free = next_free};
-        return sl_fail(why, SL_ERR_LIMIT, "the submission queue of the disk is full");
+        return sl_fail(why, SL_ERR_LIMIT, "a queue of the disk is full");
     }
     self->free_io = next_free;
     return SL_OK;
@@ -567,6 +513,15 @@ static bool disk_io_advance(struct uring_disk *self, uint32_t index, int result,
     return true;
 }
 
+/* The request is over: its place is free again. */
+static uint64_t disk_io_free(struct uring_disk *self, uint32_t index)
+{
+    uint64_t cookie = self->ios[index].request.cookie;
+    self->ios[index] = (struct uring_io){.next_free = self->free_io};
+    self->free_io = index + 1;
+    return cookie;
+}
+
 static void uring_reap(struct sl_disk *disk,
                        void (*done)(void *context, uint64_t cookie, uint64_t bytes, int os_code),
                        void *context)
@@ -591,10 +546,12 @@ static void uring_reap(struct sl_disk *disk,
         if (!disk_io_advance(self, index, result, &bytes, &os_code)) {
             continue;
         }
-        uint64_t cookie = self->ios[index].request.cookie;
-        self->ios[index] = (struct uring_io){.next_free = self->free_io};
-        self->free_io = index + 1;
-        done(context, cookie, bytes, os_code);
+        done(context, disk_io_free(self, index), bytes, os_code);
+    }
+    uint64_t slow = 0;
+    for (int os_code = 0; sl_disk_slow_take(self->slow, &slow, &os_code);) {
+        SL_ASSERT(slow < self->queue_depth && self->ios[slow].busy);
+        done(context, disk_io_free(self, (uint32_t)slow), 0, os_code);
     }
     (void)uring_flush(disk, NULL);
     if (io_uring_cq_ready(&self->ring) > 0) {
@@ -608,6 +565,7 @@ static void uring_reap(struct sl_disk *disk,
 static void uring_destroy(struct sl_disk *disk)
 {
     struct uring_disk *self = disk_of(disk);
+    sl_disk_slow_close(&self->slow);
     if (self->ring_open) {
         io_uring_queue_exit(&self->ring);
     }
@@ -642,7 +600,6 @@ static const struct sl_disk_ops uring_ops = {
     .destroy = uring_destroy,
     .reap = uring_reap,
     .prepare = uring_prepare,
-    .resize = uring_resize,
     .real_bytes = uring_real_bytes,
     .lend = uring_lend,
     .present = uring_present,
@@ -782,6 +739,7 @@ sl_err sl_disk_uring_open(const char *directory, uint32_t queue_depth, bool dire
     disk_descriptors_raise();
     self->base.direct = direct && disk_direct_works(self);
     err = disk_ring_open(self, why);
+    err = err == SL_OK ? sl_disk_slow_open(self->dir_fd, self->event_fd, &self->slow, why) : err;
     if (err != SL_OK) {
         goto fail;
     }

@@ -164,6 +164,7 @@ struct co_block {
     uint8_t fate;  /* store: enum co_fate */
     uint8_t tier;  /* load: enum co_tier, by first sight, the slowest part counts */
     uint8_t round; /* store: how often it was asked for */
+    bool away;     /* store, BUSY: nobody is at it, a process that it needs is not here yet */
 };
 /* What a rank, or the transporter, has to do for an op. */
 struct co_share {

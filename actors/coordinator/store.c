@@ -8,6 +8,8 @@
 
 /* What another op's reservation may be late, in the registrar's clockwork and in ours. */
 #define BUSY_GRACE_NS (200 * SL_NS_PER_MS)
+/* Between two RESERVEs of a block whose writer has not said HELLO. */
+#define AWAY_NS (10 * SL_NS_PER_MS)
 
 static void block_fail(struct co_op *op, uint32_t block, const char *why)
 {
@@ -137,6 +139,16 @@ void co_store_slice(struct coordinator *self, struct co_op *op)
 
 /* ---- RESERVE_REPLY ---- */
 
+/* A swapper has not said HELLO to the registrar, or we have not: the node is starting, or one of
+ * them is. The block is asked for again until the op's deadline. */
+static void block_await(struct coordinator *self, struct co_op *op, uint32_t block)
+{
+    struct co_block *state = &op->blocks[block];
+    state->fate = CO_BLOCK_BUSY;
+    state->away = true;
+    state->busy_until_ns = sl_deadline_ns(self->env->now_ns, AWAY_NS);
+}
+
 static void grants_of_block(struct coordinator *self, struct co_op *op, uint32_t i,
                             const struct sl_item_grant *grants)
 {
@@ -165,6 +177,10 @@ static void grants_of_block(struct coordinator *self, struct co_op *op, uint32_t
         }
     }
     struct co_block *state = &op->blocks[block];
+    if (failed == SL_ERR_UNREACHABLE) {
+        block_await(self, op, block);
+        return;
+    }
     state->round++;
     if (granted == engine->part_count) {
         return;
@@ -236,6 +252,8 @@ static void store_reserved(struct coordinator *self, struct co_op *op, const str
     for (uint32_t i = 0; i < op->slice_count; i++) {
         if (reply->code == SL_OK) {
             grants_of_block(self, op, i, &grants[i * part_count]);
+        } else if (reply->code == SL_ERR_UNREACHABLE) {
+            block_await(self, op, op->slice[i]);
         } else {
             block_fail(op, op->slice[i],
                        reply->text.length > 0 ? reply->text.at : sl_err_text(reply->code));
@@ -382,6 +400,14 @@ static void other_look(struct coordinator *self, struct co_op *op, uint32_t i, b
 {
     const struct co_engine *engine = op->engine;
     struct co_block *block = &op->blocks[i];
+    if (block->away) {
+        if (self->env->now_ns >= block->busy_until_ns) {
+            block->away = false;
+            block->fate = CO_BLOCK_OPEN;
+            op->at = SL_MIN(op->at, i);
+        }
+        return;
+    }
     char key[SL_KEY_BYTES_MAX];
     size_t model_length = strlen(engine->model);
     memcpy(key, engine->model, model_length);

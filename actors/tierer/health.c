@@ -147,6 +147,10 @@ void ti_health_probe(struct tierer *self)
     }
     /* Each time in another segment: the place that is read may be a bad one itself. */
     struct ti_segment *segment = &self->segments[probe->turn++ % self->segment_count];
+    if (segment->leaving) {
+        probe->at_ns = sl_deadline_ns(self->env->now_ns, TI_HEALTH_PROBE_NS);
+        return;
+    }
     struct sl_disk_request request = {.verb = SL_DISK_READ,
                                       .file = segment->file,
                                       .memory = probe->page,

@@ -25,8 +25,9 @@ void ti_segments_prepare(struct tierer *self);           /* the next file, when 
 void ti_segments_prepared(struct tierer *self, sl_err result);
 void ti_segments_gauges(struct tierer *self);
 void ti_log_reclaimed(struct tierer *self, const struct sl_msg *reply); /* NULL: no answer */
+void ti_segments_removed(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code);
 
-/* recover.c: what is there at the start */
+/* start.c, recover.c: what is there at the start */
 sl_err ti_log_open(struct tierer *self, struct sl_error *why);
 void ti_log_close(struct tierer *self);
 /* Makes durable what a life before this one may have written and not synced: who hears that a value
@@ -48,6 +49,10 @@ bool ti_file_read(struct tierer *self, int file, void *memory, uint64_t offset, 
 sl_err ti_members_open(struct tierer *self, struct sl_error *why);
 void ti_members_close(struct tierer *self);
 void ti_members_take(struct tierer *self, const struct sl_msg *msg); /* a DISK_MEMBERS */
+/* Names the first frame of tombstones in a segment; ti_log_named() hears of the end. Not while
+ * another page is on its way: it is called again. */
+void ti_members_name(struct tierer *self, uint32_t segment, uint64_t sequence);
+void ti_members_made(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code);
 void ti_members_io(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code);
 /* What a DISK_FOUND tells; borrowed until the next call. */
 struct sl_bytes ti_members_told(struct tierer *self);
@@ -56,6 +61,7 @@ bool ti_segments_members_fit(struct tierer *self);
 
 /* log.c: frames and their commits */
 void ti_log_pump(struct tierer *self);
+void ti_log_named(struct tierer *self, int os_code);
 void ti_log_io_done(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code);
 /* Requests that waited too long for a disk that fails are told so. */
 void ti_log_refuse(struct tierer *self);

@@ -71,6 +71,18 @@ static bool job_present_stands(struct tierer *self, struct ti_job *job)
     return stands;
 }
 
+/* Tombstones are written twice: the end of the log is named by nobody yet, and one bad place there
+ * must not bring back what was removed. */
+static uint64_t job_frames(const struct ti_job *job)
+{
+    return job->kind == TI_JOB_FORGET ? 2 : 1;
+}
+
+static uint64_t job_headers_bytes(const struct ti_job *job)
+{
+    return job_frames(job) * job->frame_header_bytes;
+}
+
 /* Looks at the bytes of each value: what is not what was promised stays out. Gives header and frame
  * sizes. */
 static void job_measure(struct tierer *self, struct ti_job *job)
@@ -103,7 +115,7 @@ static void job_measure(struct tierer *self, struct ti_job *job)
     }
     job->frame_header_bytes =
         sl_align_up(sizeof(struct ti_frame) + job->records_bytes, SL_PAGE_BYTES);
-    job->frame_bytes = job->records_bytes == 0 ? 0 : job->frame_header_bytes + values_bytes;
+    job->frame_bytes = job->records_bytes == 0 ? 0 : job_headers_bytes(job) + values_bytes;
 }
 
 /* Jobs whose values are all dead, or that can never fit, are answered without a frame. */
@@ -161,9 +173,9 @@ static uint32_t job_lay_out(struct tierer *self, struct ti_job *job,
                             const struct ti_segment *segment)
 {
     unsigned char *record = job->frame + sizeof(struct ti_frame);
-    unsigned char *small = job->frame + job->frame_header_bytes;
+    unsigned char *small = job->frame + job_headers_bytes(job);
     uint64_t offset = job->frame_offset + job->frame_header_bytes;
-    uint32_t count = piece_add(job->pieces, 0, job->frame, job->frame_header_bytes);
+    uint32_t count = piece_add(job->pieces, 0, job->frame, job_headers_bytes(job));
     for (uint32_t i = 0; i < job->item_count; i++) {
         struct ti_item *item = &job->items[i];
         if (item->dead) {
@@ -198,7 +210,7 @@ static uint32_t job_lay_out(struct tierer *self, struct ti_job *job,
  * frame. Both pages follow the frame in its memory. */
 static bool header_write(struct tierer *self, struct ti_job *job, const struct ti_segment *segment)
 {
-    unsigned char *page = job->frame + job->frame_header_bytes + job->small_count * SL_PAGE_BYTES;
+    unsigned char *page = job->frame + job_headers_bytes(job) + job->small_count * SL_PAGE_BYTES;
     ti_segment_header(self, segment, (void *)page);
     struct sl_disk_request request = {.verb = SL_DISK_WRITE,
                                       .file = segment->file,
@@ -243,12 +255,35 @@ static bool pieces_write(struct tierer *self, struct ti_job *job, int file, uint
     return true;
 }
 
+/* Completes the header of frame number `copy` of the job. */
+static void frame_head(struct tierer *self, const struct ti_job *job,
+                       const struct ti_segment *segment, uint64_t copy)
+{
+    struct ti_frame *frame = (void *)(job->frame + copy * job->frame_header_bytes);
+    if (copy > 0) {
+        memcpy(frame, job->frame, job->frame_header_bytes);
+    }
+    frame->magic = TI_FRAME_MAGIC;
+    frame->salt = segment->salt;
+    frame->sequence = job->sequence + copy;
+    frame->durable_sequence = self->durable_sequence;
+    frame->tombstone_sequence = self->tombstone_sequence;
+    frame->offset_bytes = job->frame_offset + copy * job->frame_header_bytes;
+    frame->frame_bytes = job->frame_bytes / job_frames(job);
+    frame->header_bytes = (uint32_t)job->frame_header_bytes;
+    frame->records_bytes = (uint32_t)job->records_bytes;
+    frame->record_count = job->record_count;
+    frame->segment = segment->number;
+    frame->digest = (struct sl_digest){0};
+    frame->digest = ti_page_digest(frame, job->frame_header_bytes);
+}
+
 /* Builds the job's frame at the segment's end and queues its writes. False: no memory, or not all
  * writes were queued; what was queued ends first. */
 static bool job_write(struct tierer *self, struct ti_job *job, struct ti_segment *segment,
                       bool fresh)
 {
-    uint64_t pages = job->frame_header_bytes + (job->small_count + UINT64_C(1)) * SL_PAGE_BYTES;
+    uint64_t pages = job_headers_bytes(job) + (job->small_count + UINT64_C(1)) * SL_PAGE_BYTES;
     job->frame = aligned_alloc(SL_PAGE_BYTES, pages);
     job->pieces = calloc(job->item_count + 1u, sizeof(*job->pieces));
     if (job->frame == NULL || job->pieces == NULL) {
@@ -257,23 +292,15 @@ static bool job_write(struct tierer *self, struct ti_job *job, struct ti_segment
     memset(job->frame, 0, pages);
     job->segment = segment->number;
     job->frame_offset = segment->used_bytes;
-    job->sequence = self->next_sequence++;
+    job->sequence = self->next_sequence;
+    self->next_sequence += job_frames(job);
     uint32_t count = job_lay_out(self, job, segment);
-    struct ti_frame *frame = (void *)job->frame;
-    frame->magic = TI_FRAME_MAGIC;
-    frame->salt = segment->salt;
-    frame->sequence = job->sequence;
-    frame->durable_sequence = self->durable_sequence;
-    frame->offset_bytes = job->frame_offset;
-    frame->frame_bytes = job->frame_bytes;
-    frame->header_bytes = (uint32_t)job->frame_header_bytes;
-    frame->records_bytes = (uint32_t)job->records_bytes;
-    frame->record_count = job->record_count;
-    frame->segment = segment->number;
-    frame->digest = ti_page_digest(frame, job->frame_header_bytes);
+    for (uint64_t copy = 0; copy < job_frames(job); copy++) {
+        frame_head(self, job, segment, copy);
+    }
     segment->used_bytes += job->frame_bytes;
     segment->records_planned_bytes += job->records_bytes;
-    segment->last_sequence = job->sequence;
+    segment->last_sequence = self->next_sequence - 1;
     segment->frames++;
     return pieces_write(self, job, segment->file, count) &&
            (!fresh || header_write(self, job, segment));
@@ -306,10 +333,13 @@ static void item_durable(struct tierer *self, const struct ti_job *job, struct t
     sl_metric_add(self->env->metrics, self->metrics.bytes_written, item->length_bytes);
 }
 
-/* The frame is durable (os_code 0) or given up. */
+/* The frame is durable (os_code 0) or given up. One that is being named is durable, whatever the
+ * name's end: what names it may be on the disk. */
 static void frame_end(struct tierer *self, struct ti_job *job, int os_code)
 {
-    os_code = job->answered && os_code == 0 ? ETIMEDOUT : os_code;
+    int name_code = job->phase == TI_JOB_NAMING ? os_code : 0;
+    os_code = job->phase == TI_JOB_NAMING ? 0 : os_code;
+    os_code = job->answered && os_code == 0 && job->phase != TI_JOB_NAMING ? ETIMEDOUT : os_code;
     struct ti_segment *segment = ti_log_segment(self, job->segment);
     SL_ASSERT(segment != NULL && segment->frames > 0); /* it stays while frames are on their way */
     segment->frames--;
@@ -319,6 +349,11 @@ static void frame_end(struct tierer *self, struct ti_job *job, int os_code)
         (void)ti_segment_note(segment, job->frame + sizeof(struct ti_frame), job->records_bytes,
                               job->record_count);
         self->durable_sequence = SL_MAX(self->durable_sequence, job->sequence);
+        if (job->kind == TI_JOB_FORGET) {
+            segment->tombstone_last = SL_MAX(segment->tombstone_last, job->sequence);
+            self->tombstone_sequence = job->sequence;
+            self->tombstone_segment = job->segment;
+        }
     } else {
         segment->failed = true;
         segment->state = segment->state == TI_SEGMENT_OPEN ? TI_SEGMENT_CLOSED : segment->state;
@@ -329,7 +364,9 @@ static void frame_end(struct tierer *self, struct ti_job *job, int os_code)
         if (item->dead) {
             continue;
         }
-        item->code = job->answered ? item->code : code;
+        if (!job->answered) {
+            item->code = name_code == 0 ? code : SL_ERR_IO; /* asked for again */
+        }
         if (code == SL_OK) {
             item_durable(self, job, item, segment);
         }
@@ -374,6 +411,54 @@ static void frame_written(struct tierer *self, struct ti_job *job)
     job->written_ns = self->env->now_ns;
 }
 
+/* The frame is durable. The first one of tombstones in a segment is named elsewhere before it is
+ * acknowledged: all of the segment may be what cannot be read later. */
+static void frame_durable(struct tierer *self, struct ti_job *job)
+{
+    const struct ti_members_file *members = &self->members;
+    if (job->kind == TI_JOB_FORGET && job->os_code == 0 && !job->answered && members->there &&
+        members->now.tombstone_segment != job->segment) {
+        job->phase = TI_JOB_NAMING;
+        return;
+    }
+    frame_end(self, job, job->os_code);
+}
+
+/* The others are named soon after they were acknowledged, for the end of a log that loses more than
+ * one page there. */
+static void naming_pump(struct tierer *self)
+{
+    struct ti_members_file *members = &self->members;
+    uint64_t now_ns = self->env->now_ns;
+    for (const struct ti_job *job = self->active.first; job != NULL; job = job->next) {
+        if (job->phase == TI_JOB_NAMING) { /* there is one at most */
+            ti_members_name(self, job->segment, job->sequence);
+            return;
+        }
+    }
+    if (!members->there || self->settling || self->tombstone_segment == 0 ||
+        members->now.tombstone_sequence >= self->tombstone_sequence ||
+        now_ns < self->blocked_until_ns) {
+        return;
+    }
+    if (now_ns >= members->name_at_ns) {
+        members->name_at_ns = sl_deadline_ns(now_ns, TI_NAME_NS);
+        ti_members_name(self, self->tombstone_segment, self->tombstone_sequence);
+    } else {
+        self->env->ops->wake_at(self->env, members->name_at_ns);
+    }
+}
+
+void ti_log_named(struct tierer *self, int os_code)
+{
+    for (struct ti_job *job = self->active.first; job != NULL; job = job->next) {
+        if (job->phase == TI_JOB_NAMING) {
+            frame_end(self, job, os_code);
+            return;
+        }
+    }
+}
+
 static void sync_end(struct tierer *self, int os_code)
 {
     uint32_t number = self->sync.segment;
@@ -390,7 +475,8 @@ static void sync_end(struct tierer *self, int os_code)
     for (struct ti_job *job = self->active.first; job != NULL; job = next) {
         next = job->next;
         if (job->segment == number && job->phase == TI_JOB_SYNCING) {
-            frame_end(self, job, job->os_code != 0 ? job->os_code : os_code);
+            job->os_code = job->os_code != 0 ? job->os_code : os_code;
+            frame_durable(self, job);
         }
     }
     if (os_code != 0) { /* after a failed sync no later one says anything about what was written */
@@ -480,13 +566,17 @@ static void sync_pump(struct tierer *self)
 
 /* Frames end in any order, and what ends last counts, here and in the footer: a tombstone starts
  * when no write of its keys is under way. The registrar asks for one only then, but for a write
- * that it has given up waiting for. */
+ * that it has given up waiting for. And one frame of tombstones follows the other, so that each
+ * names the one before. */
 static bool tombstone_waits(const struct tierer *self, const struct ti_job *job)
 {
     if (job->kind != TI_JOB_FORGET) {
         return false;
     }
     for (const struct ti_job *at = self->active.first; at != NULL; at = at->next) {
+        if (at->kind == TI_JOB_FORGET) {
+            return true;
+        }
         for (uint32_t i = 0; at->kind == TI_JOB_WRITE && i < job->item_count; i++) {
             if (job_has_key(at, job->items[i].hash)) {
                 return true;
@@ -599,6 +689,7 @@ void ti_log_pump(struct tierer *self)
         self->env->ops->wake_at(self->env, self->env->now_ns);
     }
     sync_pump(self);
+    naming_pump(self);
     ti_segments_prepare(self);
     ti_segments_seal(self);
     ti_health_probe(self);

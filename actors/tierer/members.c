@@ -1,4 +1,5 @@
-/* actors/tierer/members.c - the disk's name, and the disks that have missed nothing.
+/* actors/tierer/members.c - the disk's name, the disks that have missed nothing, and the newest
+ * segment that holds tombstones.
  *
  * A small file beside the segments. Each page is written twice and beside the one before, so that
  * neither a power cut nor a bad place takes both. Who is in the list, the registrar decides. */
@@ -102,6 +103,7 @@ static void members_end(struct tierer *self, int os_code)
 {
     struct ti_members_file *members = &self->members;
     struct sl_msg reply = {.code = SL_OK};
+    bool naming = members->naming;
     if (os_code != 0) {
         reply.code = os_code == ENOSPC ? SL_ERR_NO_SPACE : SL_ERR_IO;
         ti_health_failed(self, "members", os_code);
@@ -112,7 +114,12 @@ static void members_end(struct tierer *self, int os_code)
     }
     free(members->next);
     members->next = NULL;
-    sl_return_reply(self->env, &members->back, &reply);
+    members->naming = false;
+    if (naming) {
+        ti_log_named(self, os_code);
+    } else {
+        sl_return_reply(self->env, &members->back, &reply);
+    }
     if (members->emptied) {
         sl_log_write(self->env->log, SL_LOG_WARN, 0,
                      "disk: it was away while others of this node served: its %" PRIu64
@@ -142,50 +149,40 @@ void ti_members_io(struct tierer *self, const struct ti_io *io, uint64_t bytes, 
     members_end(self, members->os_code);
 }
 
-static sl_err file_make(struct tierer *self, struct sl_error *why)
+/* The page after the one that counts, otherwise equal to it. NULL: no memory. */
+static struct ti_members *page_next(const struct tierer *self)
 {
-    struct ti_members_file *members = &self->members;
-    uint64_t bytes = 0;
-    if (members->file >= 0) {
-        return SL_OK;
+    const struct ti_members_file *members = &self->members;
+    struct ti_members *page = aligned_alloc(SL_PAGE_BYTES, sizeof(*page));
+    if (page != NULL) {
+        *page = members->now;
+        page->magic = TI_MEMBERS_MAGIC;
+        page->version = TI_FORMAT;
+        page->sequence = members->now.sequence + 1;
+        memcpy(page->store, self->store, sizeof(page->store));
     }
-    if (!ti_segments_members_fit(self)) {
-        return sl_fail(why, SL_ERR_BUSY, "no room for '%s' yet", TI_MEMBERS_NAME);
-    }
-    sl_err err = self->disk->ops->open(self->disk, TI_MEMBERS_NAME, true, TI_MEMBERS_BYTES,
-                                       &members->file, &bytes, why);
-    if (err != SL_OK) {
-        members->file = -1;
-        ti_health_failed(self, TI_MEMBERS_NAME, why->os_code);
-        return err;
-    }
-    self->foreign_bytes += members->unwritten_bytes;
-    members->unwritten_bytes = 0;
-    return SL_OK;
+    return page;
 }
 
 static sl_err page_make(struct tierer *self, const struct sl_body_disk_members *body)
 {
-    struct ti_members_file *members = &self->members;
-    struct ti_members *page = aligned_alloc(SL_PAGE_BYTES, sizeof(*page));
+    struct ti_members *page = page_next(self);
     if (page == NULL) {
         return SL_ERR_NO_MEMORY;
     }
-    memset(page, 0, sizeof(*page));
-    page->magic = TI_MEMBERS_MAGIC;
-    page->version = TI_FORMAT;
     page->count = (uint32_t)(body->members.length / sizeof(page->list[0]));
-    page->sequence = members->now.sequence + 1;
     page->epoch = body->epoch;
-    memcpy(page->store, self->store, sizeof(page->store));
-    if (body->empty) {
+    if (body->empty) { /* none of the segments counts any more, nor what was lost with one */
         name_make(self, page->store);
+        page->tombstone_segment = 0;
+        page->tombstone_sequence = 0;
     }
+    memset(page->list, 0, sizeof(page->list));
     if (page->count > 0) {
         memcpy(page->list, body->members.at, page->count * sizeof(page->list[0]));
     }
     page->digest = members_digest(page);
-    members->next = page;
+    self->members.next = page;
     return SL_OK;
 }
 
@@ -212,6 +209,36 @@ static void page_write(struct tierer *self)
     }
 }
 
+static void file_make(struct tierer *self)
+{
+    struct sl_disk_request make = {.verb = SL_DISK_MAKE,
+                                   .file = -1,
+                                   .name = TI_MEMBERS_NAME,
+                                   .length_bytes = TI_MEMBERS_BYTES};
+    if (!ti_io_start(self, TI_IO_MEMBERS_MAKE, NULL, 0, &make)) {
+        members_end(self, EAGAIN);
+    }
+}
+
+void ti_members_made(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code)
+{
+    struct ti_members_file *members = &self->members;
+    struct sl_error why = {0};
+    (void)io;
+    if (os_code == 0 && self->disk->ops->open(self->disk, TI_MEMBERS_NAME, false, 0, &members->file,
+                                              &bytes, &why) != SL_OK) {
+        members->file = -1;
+        os_code = why.os_code != 0 ? why.os_code : EIO;
+    }
+    if (os_code != 0) {
+        members_end(self, os_code);
+        return;
+    }
+    self->foreign_bytes += members->unwritten_bytes;
+    members->unwritten_bytes = 0;
+    page_write(self);
+}
+
 void ti_members_take(struct tierer *self, const struct sl_msg *msg)
 {
     const struct sl_body_disk_members *body = &msg->body.disk_members;
@@ -234,12 +261,37 @@ void ti_members_take(struct tierer *self, const struct sl_msg *msg)
         sl_reply_code(self->env, msg, SL_OK, NULL); /* sent again, after its answer */
         return;
     }
-    err = err == SL_OK ? file_make(self, &why) : err;
+    if (err == SL_OK && members->file < 0 && !ti_segments_members_fit(self)) {
+        err = sl_fail(&why, SL_ERR_BUSY, "no room for '%s' yet", TI_MEMBERS_NAME);
+    }
     err = err == SL_OK ? page_make(self, body) : err;
     if (err != SL_OK) {
         sl_reply_code(self->env, msg, err, &why);
         return;
     }
     sl_return_keep(msg, &members->back);
+    if (members->file >= 0) {
+        page_write(self);
+    } else {
+        file_make(self);
+    }
+}
+
+void ti_members_name(struct tierer *self, uint32_t segment, uint64_t sequence)
+{
+    struct ti_members_file *members = &self->members;
+    if (members->next != NULL) {
+        return; /* its end comes here again */
+    }
+    struct ti_members *page = page_next(self);
+    if (page == NULL) {
+        ti_log_named(self, ENOMEM);
+        return;
+    }
+    page->tombstone_segment = segment;
+    page->tombstone_sequence = sequence;
+    page->digest = members_digest(page);
+    members->next = page;
+    members->naming = true;
     page_write(self);
 }

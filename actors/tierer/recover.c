@@ -1,13 +1,12 @@
-/* actors/tierer/recover.c - what is on the disk at the start: footers of closed segments, records
- * one by one of all others.
+/* actors/tierer/recover.c - reads what segments hold: footers of closed segments, records one by
+ * one of all others.
  *
  * A segment with a footer costs one read, or two when its index is long. Without one its frames are
  * looked for, past damaged ones too, and every value is read: a record counts when its value is
  * right. Such a segment is then closed with a footer like any other. */
+#include "actors/tierer/recover.h"
 #include "actors/tierer/internal.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -15,7 +14,6 @@
 
 #define TAIL_BYTES  (64u << 10) /* read at once at the end of a file: most indexes fit */
 #define VALUE_BYTES (4u << 20)  /* of a value, read at once */
-#define APPLY_BATCH 32u         /* records whose places in the table are fetched together */
 
 struct sl_digest ti_page_digest(const void *bytes, uint64_t length)
 {
@@ -55,7 +53,8 @@ bool ti_record_plausible(const struct ti_segment *segment, const struct ti_recor
 
 /* A read that fails may be right a moment later, and what is not read now is lost to everyone: it
  * is tried again. An error that stays is a bad place on the disk, which costs what lies there. The
- * pauses are bounded, so that a disk that is all bad does not hold up the start. */
+ * pauses are bounded, so that a disk that is all bad does not hold up the start: then it is tried
+ * again at once. */
 bool ti_file_read(struct tierer *self, int file, void *memory, uint64_t offset, uint64_t length)
 {
     static const uint64_t pauses_ns[] = {SL_NS_PER_MS, 10 * SL_NS_PER_MS, 50 * SL_NS_PER_MS};
@@ -66,8 +65,11 @@ bool ti_file_read(struct tierer *self, int file, void *memory, uint64_t offset, 
         if (err == SL_OK) {
             return got == length;
         }
-        if (tries == SL_COUNT(pauses_ns) || self->read_pauses_left == 0) {
+        if (tries == SL_COUNT(pauses_ns)) {
             return false;
+        }
+        if (self->read_pauses_left == 0) {
+            continue;
         }
         self->read_pauses_left--;
         const struct timespec pause = {.tv_nsec = (long)pauses_ns[tries]};
@@ -83,12 +85,14 @@ static bool read_whole(struct tierer *self, const struct ti_segment *segment, vo
 
 /* ---------------------------------------------------------------- frames */
 
-/* Reads the frame at offset into frame_buffer and checks it; NULL when none stands there. */
+/* Reads the frame at the walk into frame_buffer and checks it; NULL when none stands there. */
 static const struct ti_frame *frame_at(struct tierer *self, const struct ti_segment *segment,
-                                       uint64_t offset)
+                                       struct ti_walk *walk)
 {
     struct ti_frame *frame = (void *)self->frame_buffer;
+    uint64_t offset = walk->offset;
     if (!read_whole(self, segment, frame, offset, SL_PAGE_BYTES)) {
+        walk->unreadable++;
         return NULL;
     }
     uint64_t header_bytes = frame->header_bytes;
@@ -112,18 +116,24 @@ static const struct ti_frame *frame_at(struct tierer *self, const struct ti_segm
     return right ? frame : NULL;
 }
 
-/* The first page at or behind offset that claims to be a frame of this segment; bytes of the
- * segment when there is none. A part that cannot be read is passed over. */
-static uint64_t frame_search(struct tierer *self, const struct ti_segment *segment, uint64_t offset)
+/* The first page behind the walk that claims to be a frame of this segment; bytes of the segment
+ * when there is none. Where a part cannot be read its pages are read one by one. */
+static uint64_t frame_search(struct tierer *self, const struct ti_segment *segment,
+                             struct ti_walk *walk)
 {
+    uint64_t offset = walk->offset + SL_PAGE_BYTES;
+    uint64_t singly_to = 0;
     while (offset < segment->bytes) {
         uint64_t want = SL_MIN((uint64_t)TI_SEARCH_BYTES, segment->bytes - offset);
+        want = offset < singly_to ? SL_PAGE_BYTES : want;
         if (!read_whole(self, segment, self->search_buffer, offset, want)) {
-            want = SL_PAGE_BYTES;
-            if (!read_whole(self, segment, self->search_buffer, offset, want)) {
+            if (want == SL_PAGE_BYTES) {
+                walk->unreadable++;
                 offset += want;
-                continue;
+            } else {
+                singly_to = offset + want;
             }
+            continue;
         }
         for (uint64_t at = 0; at + SL_PAGE_BYTES <= want; at += SL_PAGE_BYTES) {
             const struct ti_frame *frame = (const void *)(self->search_buffer + at);
@@ -137,26 +147,21 @@ static uint64_t frame_search(struct tierer *self, const struct ti_segment *segme
     return segment->bytes;
 }
 
-struct walk {
-    uint64_t offset;
-    uint64_t sequence; /* of the last frame */
-    uint32_t damaged;  /* places where a frame should have stood and did not */
-};
-
 /* The next frame of the segment, in frame_buffer; moves the walk behind it. NULL: no more. */
 static const struct ti_frame *frame_next(struct tierer *self, const struct ti_segment *segment,
-                                         struct walk *walk)
+                                         struct ti_walk *walk)
 {
     bool searched = false;
     while (walk->offset + SL_PAGE_BYTES <= segment->bytes) {
-        const struct ti_frame *frame = frame_at(self, segment, walk->offset);
+        const struct ti_frame *frame = frame_at(self, segment, walk);
         if (frame != NULL && frame->sequence > walk->sequence) {
+            walk->unreadable = 0;
             walk->damaged += searched;
             walk->offset += frame->frame_bytes;
             walk->sequence = frame->sequence;
             return frame;
         }
-        walk->offset = frame_search(self, segment, walk->offset + SL_PAGE_BYTES);
+        walk->offset = frame_search(self, segment, walk);
         searched = true;
     }
     return NULL;
@@ -205,20 +210,52 @@ static bool value_is_right(struct tierer *self, const struct ti_segment *segment
     return sl_digest_equal(sl_digest_finish(&stream), want);
 }
 
-/* Notes the records of all frames in a segment; verify: only those whose values are right. */
-static sl_err frames_note(struct tierer *self, struct ti_segment *segment, bool verify,
-                          struct walk *walk, struct sl_error *why)
+/* Takes in which frames of tombstones this one names. */
+static void walk_named(struct ti_walk *walk, const struct ti_segment *segment,
+                       const struct ti_frame *frame)
+{
+    if (segment->version >= TI_FORMAT_NAMED && frame->tombstone_sequence > walk->tombstones_seen) {
+        walk->tombstones_lost = frame->tombstone_sequence;
+        walk->tombstones_seen = frame->tombstone_sequence;
+    }
+}
+
+/* Whether the frame is the second one of the same tombstones, which count once. */
+static bool walk_repeats(struct ti_walk *walk, const struct ti_frame *frame)
+{
+    const struct ti_record *first = (const void *)(frame + 1);
+    uint64_t at = 0;
+    if (ti_record_next(first, frame->records_bytes, &at) == NULL ||
+        (first->flags & TI_TOMBSTONE) == 0) {
+        return false;
+    }
+    struct sl_digest records = ti_page_digest(frame + 1, frame->records_bytes);
+    bool again = walk->tombstone_last != 0 && walk->sequence == walk->tombstone_last + 1 &&
+                 sl_digest_equal(records, walk->tombstones);
+    walk->tombstones = records;
+    walk->tombstone_last = walk->sequence;
+    walk->tombstones_seen = walk->sequence;
+    return again;
+}
+
+sl_err ti_frames_note(struct tierer *self, struct ti_segment *segment, bool verify,
+                      struct ti_walk *walk, struct sl_error *why)
 {
     SL_AUTO(free) unsigned char *buffer = aligned_alloc(SL_PAGE_BYTES, VALUE_BYTES);
     const struct ti_frame *frame = NULL;
     struct values values = {.buffer = buffer};
-    *walk = (struct walk){.offset = SL_PAGE_BYTES};
+    *walk = (struct ti_walk){.offset = SL_PAGE_BYTES, .tombstones_seen = walk->tombstones_seen};
     if (buffer == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory to look at values");
     }
     while ((frame = frame_next(self, segment, walk)) != NULL) {
         sl_metrics_beat_now(self->env->metrics); /* a large disk takes longer than a hang may */
         const struct ti_record *record = NULL;
+        walk_named(walk, segment, frame);
+        segment->used_bytes = walk->offset;
+        if (walk_repeats(walk, frame)) {
+            continue;
+        }
         if (verify) {
             values_read(self, segment, frame, &values);
         }
@@ -234,7 +271,6 @@ static sl_err frames_note(struct tierer *self, struct ti_segment *segment, bool 
                                segment->number);
             }
         }
-        segment->used_bytes = walk->offset;
     }
     return SL_OK;
 }
@@ -244,8 +280,8 @@ static sl_err frames_note(struct tierer *self, struct ti_segment *segment, bool 
 static bool trailer_right(const struct ti_segment *segment, struct ti_trailer *trailer)
 {
     struct sl_digest digest = trailer->digest;
-    if (trailer->magic != TI_TRAILER_MAGIC || trailer->version != TI_FORMAT ||
-        trailer->segment != segment->number) {
+    if (trailer->magic != TI_TRAILER_MAGIC || trailer->version < TI_FORMAT_FOOTER ||
+        trailer->version > TI_FORMAT || trailer->segment != segment->number) {
         return false;
     }
     trailer->digest = (struct sl_digest){0};
@@ -258,10 +294,21 @@ static bool trailer_right(const struct ti_segment *segment, struct ti_trailer *t
                segment->bytes;
 }
 
-/* Reads the footer of a segment whose bytes are those of its file. Gives its records (free). False:
- * there is none that is whole. */
-static bool footer_read(struct tierer *self, const struct ti_segment *segment,
-                        unsigned char **records, struct ti_trailer *trailer)
+bool ti_trailer_read(struct tierer *self, const struct ti_segment *segment,
+                     struct ti_trailer *trailer)
+{
+    SL_AUTO(free) struct ti_trailer *page = aligned_alloc(SL_PAGE_BYTES, sizeof(*page));
+    if (page == NULL || segment->bytes < 2 * SL_PAGE_BYTES ||
+        !read_whole(self, segment, page, segment->bytes - sizeof(*page), sizeof(*page)) ||
+        !trailer_right(segment, page)) {
+        return false;
+    }
+    *trailer = *page;
+    return true;
+}
+
+bool ti_footer_read(struct tierer *self, const struct ti_segment *segment, unsigned char **records,
+                    struct ti_trailer *trailer)
 {
     uint64_t tail_bytes = SL_MIN((uint64_t)TAIL_BYTES, segment->bytes);
     SL_AUTO(free) unsigned char *tail = aligned_alloc(SL_PAGE_BYTES, TAIL_BYTES);
@@ -302,19 +349,19 @@ sl_err ti_segment_records_read(struct tierer *self, const struct ti_segment *seg
     struct ti_trailer trailer;
     *bytes = 0;
     *records = NULL;
-    if (segment->state == TI_SEGMENT_SEALED && footer_read(self, segment, records, &trailer)) {
+    if (segment->state == TI_SEGMENT_SEALED && ti_footer_read(self, segment, records, &trailer)) {
         *bytes = trailer.index_bytes;
         return SL_OK;
     }
     /* The footer went bad, or there is none: the frames say the same. What does not count among
      * them is not what the table of entries has, and is left out by it. */
     struct ti_segment walked = *segment;
-    struct walk walk;
+    struct ti_walk walk = {0};
     walked.records = NULL;
     walked.records_bytes = 0;
     walked.records_capacity = 0;
     walked.records_lost = false;
-    sl_err err = frames_note(self, &walked, false, &walk, why);
+    sl_err err = ti_frames_note(self, &walked, false, &walk, why);
     if (err != SL_OK) {
         free(walked.records);
         return err;
@@ -324,393 +371,46 @@ sl_err ti_segment_records_read(struct tierer *self, const struct ti_segment *seg
     return SL_OK;
 }
 
-enum header_state { HEADER_NONE, HEADER_FINE, HEADER_TOO_NEW, HEADER_UNREADABLE };
-
-static enum header_state header_at(struct tierer *self, struct ti_segment *segment,
-                                   uint64_t file_bytes, uint64_t offset, uint32_t *version)
+static enum ti_header_state header_at(struct tierer *self, struct ti_segment *segment,
+                                      uint64_t file_bytes, uint64_t offset)
 {
     struct ti_header *header = (void *)self->frame_buffer;
     if (!read_whole(self, segment, header, offset, sizeof(*header))) {
-        return HEADER_UNREADABLE;
+        return TI_HEADER_UNREADABLE;
     }
     struct sl_digest digest = header->digest;
     header->digest = (struct sl_digest){0};
     if (header->magic != TI_HEADER_MAGIC ||
         !sl_digest_equal(digest, ti_page_digest(header, sizeof(*header)))) {
-        return HEADER_NONE;
+        return TI_HEADER_NONE;
     }
-    *version = header->version;
+    segment->version = header->version;
     if (header->version > TI_FORMAT) {
-        return HEADER_TOO_NEW;
+        return TI_HEADER_TOO_NEW;
     }
     if (header->version < TI_FORMAT_OLDEST || header->number != segment->number) {
-        return HEADER_NONE;
+        return TI_HEADER_NONE;
     }
     segment->salt = header->salt;
+    segment->first_sequence = header->first_sequence;
+    segment->tombstone_before = header->tombstone_sequence;
+    segment->cut = header->segment_bytes > file_bytes;
     /* A file cut for its footer is shorter, also when the footer went bad. */
     segment->bytes = SL_MIN(header->segment_bytes / SL_PAGE_BYTES * SL_PAGE_BYTES, file_bytes);
     memcpy(segment->store, header->store, sizeof(segment->store));
-    return HEADER_FINE;
+    return TI_HEADER_FINE;
 }
 
-/* The header, or its copy. */
-static enum header_state header_find(struct tierer *self, struct ti_segment *segment,
-                                     uint64_t file_bytes, uint32_t *version)
+enum ti_header_state ti_header_find(struct tierer *self, struct ti_segment *segment,
+                                    uint64_t file_bytes)
 {
     if (file_bytes < 2 * SL_PAGE_BYTES) {
-        return HEADER_NONE;
+        return TI_HEADER_NONE;
     }
-    enum header_state first = header_at(self, segment, file_bytes, 0, version);
-    if (first == HEADER_FINE || first == HEADER_TOO_NEW) {
+    enum ti_header_state first = header_at(self, segment, file_bytes, 0);
+    if (first == TI_HEADER_FINE || first == TI_HEADER_TOO_NEW) {
         return first;
     }
-    enum header_state copy =
-        header_at(self, segment, file_bytes, file_bytes - SL_PAGE_BYTES, version);
-    return copy == HEADER_NONE ? first : copy;
-}
-
-/* ---------------------------------------------------------------- the start */
-
-static int segment_compare(const void *a, const void *b)
-{
-    const struct ti_segment *left = a;
-    const struct ti_segment *right = b;
-    return left->number < right->number ? -1 : left->number > right->number;
-}
-
-struct listing {
-    struct tierer *self;
-    bool too_many;
-};
-
-static void listing_add(void *context, const char *name, uint64_t bytes)
-{
-    struct listing *listing = context;
-    struct tierer *self = listing->self;
-    unsigned number = 0;
-    char check[40];
-    if (sscanf(name, "segment.%10u", &number) != 1 || number == 0 ||
-        number == UINT32_MAX || /* there is a next one */
-        snprintf(check, sizeof(check), TI_SEGMENT_NAME_FORMAT, number) < 0 ||
-        strcmp(check, name) != 0) {
-        self->foreign_bytes += bytes;
-        self->members.unwritten_bytes =
-            strcmp(name, TI_MEMBERS_NAME) == 0 ? 0 : self->members.unwritten_bytes;
-        return;
-    }
-    if (self->segment_count == TI_SEGMENTS_MAX) {
-        listing->too_many = true;
-        return;
-    }
-    self->segments[self->segment_count++] =
-        (struct ti_segment){.number = number, .file = -1, .real_bytes = bytes};
-}
-
-static sl_err record_apply(struct tierer *self, struct ti_segment *segment,
-                           const struct ti_record *record, struct ti_key_hash hash)
-{
-    const struct ti_entry *there = ti_entries_find(self->entries, hash);
-    struct ti_place place = {record->segment, record->offset_bytes};
-    if ((record->flags & TI_TOMBSTONE) != 0) {
-        if (there != NULL && !ti_place_after(ti_entry_place(there), place)) {
-            ti_entries_kill(self->entries, hash);
-        }
-        return SL_OK;
-    }
-    if (there != NULL && ti_place_after(ti_entry_place(there), place)) {
-        return SL_OK;
-    }
-    struct ti_entry entry = {
-        .hash = hash,
-        .digest = {record->digest_low, record->digest_high},
-        .length_bytes = (uint32_t)record->length_bytes,
-        .segment = segment->number,
-        .page = (uint32_t)(record->offset_bytes / SL_PAGE_BYTES),
-    };
-    return ti_entries_put(self->entries, &entry, &segment->list);
-}
-
-static sl_err records_apply(struct tierer *self, struct ti_segment *segment, const void *records,
-                            uint64_t bytes, struct sl_error *why)
-{
-    const struct ti_record *batch[APPLY_BATCH];
-    struct ti_key_hash hashes[APPLY_BATCH];
-    uint64_t at = 0;
-    uint32_t count = 0;
-    do {
-        const struct ti_record *record = NULL;
-        count = 0;
-        while (count < APPLY_BATCH && (record = ti_record_next(records, bytes, &at)) != NULL) {
-            if (ti_record_plausible(segment, record)) {
-                hashes[count] =
-                    ti_entries_hash(self->entries, ti_record_key(record), record->key_length);
-                ti_entries_prefetch(self->entries, hashes[count], false);
-                batch[count++] = record;
-            }
-        }
-        for (uint32_t i = 0; i < count; i++) {
-            ti_entries_prefetch(self->entries, hashes[i], true);
-        }
-        for (uint32_t i = 0; i < count; i++) {
-            sl_err err = record_apply(self, segment, batch[i], hashes[i]);
-            if (err != SL_OK) {
-                return sl_fail(why, err, "segment %u: its values do not fit in memory",
-                               segment->number);
-            }
-        }
-    } while (count == APPLY_BATCH);
-    return SL_OK;
-}
-
-/* Without a page of members the disk has the name of its segments. */
-static bool segment_is_ours(struct tierer *self, const struct ti_segment *segment)
-{
-    if (!self->members.there) {
-        memcpy(self->store, segment->store, sizeof(self->store));
-    }
-    return memcmp(self->store, segment->store, sizeof(self->store)) == 0;
-}
-
-/* A segment without footer: of a crash, of a full version 1 disk, or a damaged one. */
-static sl_err segment_recover(struct tierer *self, struct ti_segment *segment, bool values,
-                              struct sl_error *why)
-{
-    struct walk walk;
-    segment->state = TI_SEGMENT_CLOSED;
-    segment->settling = true;
-    segment->used_bytes = SL_PAGE_BYTES;
-    sl_err err = frames_note(self, segment, values, &walk, why);
-    if (err != SL_OK) {
-        return err;
-    }
-    segment->last_sequence = walk.sequence;
-    segment->records_planned_bytes = segment->records_bytes;
-    sl_log_write(self->env->log, walk.damaged > 0 ? SL_LOG_WARN : SL_LOG_INFO, 0,
-                 "disk: segment %u has no footer: %u values found in its frames, %u gaps",
-                 segment->number, segment->record_count, walk.damaged);
-    err = records_apply(self, segment, segment->records, segment->records_bytes, why);
-    if (segment->used_bytes + ti_segment_footer_bytes(segment->records_bytes) > segment->bytes) {
-        free(segment->records); /* version 1 left no room for a footer: its frames stay */
-        segment->records = NULL;
-        segment->records_bytes = 0;
-        segment->records_capacity = 0;
-        segment->records_lost = true;
-    }
-    return err;
-}
-
-/* Takes a segment over by its footer. SL_ERR_NOT_FOUND: it has none that is whole. */
-static sl_err segment_adopt(struct tierer *self, struct ti_segment *segment, struct sl_error *why)
-{
-    struct ti_trailer trailer;
-    unsigned char *records = NULL;
-    if (!footer_read(self, segment, &records, &trailer)) {
-        return SL_ERR_NOT_FOUND;
-    }
-    segment->state = TI_SEGMENT_SEALED;
-    segment->salt = trailer.salt;
-    segment->used_bytes = trailer.index_offset_bytes;
-    segment->last_sequence = trailer.last_sequence;
-    memcpy(segment->store, trailer.store, sizeof(segment->store));
-    if (!segment_is_ours(self, segment)) {
-        free(records);
-        return SL_ERR_STALE;
-    }
-    ti_entries_expect(self->entries, trailer.index_bytes / sizeof(struct ti_record) *
-                                         self->segment_count); /* they are much alike */
-    sl_err err = records_apply(self, segment, records, trailer.index_bytes, why);
-    free(records);
-    return err;
-}
-
-static sl_err segment_drop(struct tierer *self, struct ti_segment *segment, struct sl_error *why)
-{
-    char name[40];
-    (void)snprintf(name, sizeof(name), TI_SEGMENT_NAME_FORMAT, segment->number);
-    self->disk->ops->close(self->disk, segment->file);
-    segment->file = -1;
-    free(segment->records);
-    segment->records = NULL;
-    return self->disk->ops->remove(self->disk, name, why);
-}
-
-/* Of the time before the disk was emptied. */
-static sl_err segment_void(struct tierer *self, struct ti_segment *segment, struct sl_error *why)
-{
-    self->emptied_segments++;
-    return segment_drop(self, segment, why);
-}
-
-static sl_err segment_open(struct tierer *self, struct ti_segment *segment, bool newest,
-                           struct sl_error *why)
-{
-    char name[40];
-    uint32_t version = 0;
-    (void)snprintf(name, sizeof(name), TI_SEGMENT_NAME_FORMAT, segment->number);
-    sl_err err =
-        self->disk->ops->open(self->disk, name, false, 0, &segment->file, &segment->bytes, why);
-    if (err != SL_OK) {
-        return err;
-    }
-    uint64_t file_bytes = segment->bytes / SL_PAGE_BYTES * SL_PAGE_BYTES;
-    segment->bytes = file_bytes;
-    segment->real_bytes = SL_MAX(segment->real_bytes, file_bytes);
-    err = segment_adopt(self, segment, why);
-    if (err == SL_ERR_STALE) {
-        return segment_void(self, segment, why);
-    }
-    if (err != SL_ERR_NOT_FOUND) {
-        return err;
-    }
-    enum header_state header = header_find(self, segment, file_bytes, &version);
-    if (header == HEADER_TOO_NEW) {
-        return sl_fail(why, SL_ERR_VERSION,
-                       "disk: %s has format %u, this program knows up to %u: use a newer one, or "
-                       "another --disk-path",
-                       name, version, TI_FORMAT);
-    }
-    if (header == HEADER_UNREADABLE) { /* what cannot be read now may be readable later */
-        sl_log_write(self->env->log, SL_LOG_ERROR, 0,
-                     "disk: %s cannot be read: left alone, its values are misses", name);
-        self->foreign_bytes += segment->real_bytes;
-        self->disk->ops->close(self->disk, segment->file);
-        segment->file = -1;
-        return SL_OK;
-    }
-    if (header == HEADER_NONE) { /* died while it was made: nothing of it was acknowledged */
-        sl_log_write(self->env->log, SL_LOG_INFO, 0, "disk: %s has no valid header, removed", name);
-        self->disk->ops->close(self->disk, segment->file);
-        segment->file = -1;
-        return self->disk->ops->remove(self->disk, name, why);
-    }
-    if (!segment_is_ours(self, segment)) {
-        return segment_void(self, segment, why);
-    }
-    /* A full segment of version 1 never had a footer: its values were durable before the next
-     * segment began. */
-    return segment_recover(self, segment, newest || version > 1, why);
-}
-
-/* A segment in which nothing counts: its room is worth more than the file. One that has bytes where
- * its first frame stood is kept, whatever they are. */
-static bool segment_unused(struct tierer *self, const struct ti_segment *segment)
-{
-    if (segment->state == TI_SEGMENT_SEALED || segment->used_bytes != SL_PAGE_BYTES ||
-        !read_whole(self, segment, self->frame_buffer, SL_PAGE_BYTES, SL_PAGE_BYTES)) {
-        return false;
-    }
-    for (uint64_t i = 0; i < SL_PAGE_BYTES; i++) {
-        if (self->frame_buffer[i] != 0) {
-            return false;
-        }
-    }
-    return true;
-}
-
-sl_err ti_log_open(struct tierer *self, struct sl_error *why)
-{
-    struct listing listing = {.self = self};
-    self->members.unwritten_bytes = TI_MEMBERS_BYTES;
-    sl_err err = self->disk->ops->list(self->disk, listing_add, &listing, why);
-    if (err != SL_OK) {
-        return err;
-    }
-    if (listing.too_many) {
-        return sl_fail(why, SL_ERR_LIMIT, "the disk directory holds more than %u segments",
-                       TI_SEGMENTS_MAX);
-    }
-    for (size_t i = 0; i < sizeof(self->store); i++) {
-        self->store[i] = (unsigned char)self->env->ops->random_u64(self->env);
-    }
-    self->read_pauses_left = TI_READ_PAUSES_MAX;
-    uint32_t listed = self->segment_count;
-    self->segment_count = 0; /* none of them is open yet */
-    err = ti_members_open(self, why);
-    if (err != SL_OK) {
-        return err;
-    }
-    self->segment_count = listed;
-    uint32_t kept = 0;
-    qsort(self->segments, listed, sizeof(*self->segments), segment_compare);
-    self->next_number = 1;
-    self->next_sequence = 1;
-    for (uint32_t i = 0; err == SL_OK && i < listed; i++) {
-        struct ti_segment segment = self->segments[i];
-        sl_metrics_beat_now(self->env->metrics);
-        self->next_number = segment.number + 1;
-        err = segment_open(self, &segment, i + 1 == listed, why);
-        self->next_sequence = SL_MAX(self->next_sequence, segment.last_sequence + 1);
-        if (err == SL_OK && segment.file >= 0 && i + 1 == listed &&
-            segment_unused(self, &segment)) {
-            err = segment_drop(self, &segment, why);
-        }
-        if (segment.file >= 0) { /* also after a failure: ti_log_close() finds it */
-            self->segments[kept++] = segment;
-        }
-    }
-    self->segment_count = kept;
-    if (err != SL_OK) {
-        return err;
-    }
-    if (self->emptied_segments > 0) {
-        sl_log_write(self->env->log, SL_LOG_WARN, 0,
-                     "disk: %u segments removed: the disk was away while others of this node "
-                     "served, and begins empty",
-                     self->emptied_segments);
-    }
-    sl_metric_set(self->env->metrics, self->metrics.emptied_segments, self->emptied_segments);
-    sl_log_write(self->env->log, SL_LOG_INFO, 0,
-                 "disk: %u segments, %" PRIu64 " values, %" PRIu64 " bytes, %s", kept,
-                 ti_entries_live_count(self->entries), ti_entries_live_bytes(self->entries),
-                 self->disk->direct ? "direct i/o"
-                                    : "buffered i/o: the file system has no O_DIRECT");
-    ti_segments_gauges(self);
-    return SL_OK;
-}
-
-static bool settle_next(struct tierer *self)
-{
-    for (uint32_t i = 0; i < self->segment_count; i++) {
-        const struct ti_segment *segment = &self->segments[i];
-        struct sl_disk_request sync = {.verb = SL_DISK_SYNC, .file = segment->file};
-        if (segment->settling) {
-            return ti_io_start(self, TI_IO_SETTLE, NULL, segment->number, &sync);
-        }
-    }
-    return false;
-}
-
-void ti_log_settle(struct tierer *self)
-{
-    self->settling = settle_next(self); /* one at a time: seldom more than one has no footer */
-    if (self->settling) {
-        self->env->ops->wake_at(self->env, self->env->now_ns);
-    }
-}
-
-void ti_log_settled(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code)
-{
-    (void)bytes;
-    if (os_code != 0) { /* what is read now may not be what is on the disk: only a start tells */
-        ti_health_failed(self, "sync at the start", os_code);
-        self->unsettled = true;
-        return;
-    }
-    struct ti_segment *segment = ti_log_segment(self, io->item);
-    SL_ASSERT(segment != NULL); /* nothing leaves before it is durable */
-    segment->settling = false;
-    ti_log_settle(self);
-}
-
-void ti_log_close(struct tierer *self)
-{
-    for (uint32_t i = 0; i < self->segment_count; i++) {
-        if (self->segments[i].file >= 0) {
-            self->disk->ops->close(self->disk, self->segments[i].file);
-        }
-        free(self->segments[i].records);
-    }
-    ti_members_close(self);
-    free(self->seal.footer);
-    self->segment_count = 0;
+    enum ti_header_state copy = header_at(self, segment, file_bytes, file_bytes - SL_PAGE_BYTES);
+    return copy == TI_HEADER_NONE ? first : copy;
 }

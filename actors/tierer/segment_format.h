@@ -1,4 +1,4 @@
-/* actors/tierer/segment_format.h - the disk format, version 2. Little-endian, fixed-width, no
+/* actors/tierer/segment_format.h - the disk format, version 3. Little-endian, fixed-width, no
  * pointers.
  *
  * A segment file is: header page | frames ... | index | trailer page. Index and trailer, the
@@ -19,8 +19,17 @@
  * Log order is (segment number, offset). The log is replayed in that order: a record makes its
  * value the one of its key; a tombstone forgets its key up to the place it names.
  *
- * Version 1 differs: no footer was ever written, no copy of the header, and `previous` held the low
- * half of the digest of the frame before. */
+ * A tombstone that is lost would bring its values back. So it is seen when one is missing: whatever
+ * is written later names the newest frame of tombstones that was acknowledged by then
+ * (tombstone_sequence of frames, headers and trailers). There is one such frame on its way at a
+ * time, so that each names the one before, and it is written twice, as two frames. The end of the
+ * log, or the last segment, may be what is lost: so the page of members names the first one of a
+ * segment before it is acknowledged, and the others soon after. A frame that was not durable is
+ * named by nobody.
+ *
+ * Version 2 named none: zeros stand there. Version 1 differs more: no footer was ever written, no
+ * copy of the header, and tombstone_sequence held the low half of the digest of the frame before.
+ */
 #ifndef SL_TIERER_SEGMENT_FORMAT_H
 #define SL_TIERER_SEGMENT_FORMAT_H
 
@@ -28,8 +37,10 @@
 
 #include <assert.h>
 
-#define TI_FORMAT        2u
+#define TI_FORMAT        3u
 #define TI_FORMAT_OLDEST 1u
+#define TI_FORMAT_FOOTER 2u /* the first with footers */
+#define TI_FORMAT_NAMED  3u /* the first that names frames of tombstones */
 #define TI_HEADER_MAGIC  UINT64_C(0x3147455349554c53) /* "SLUISEG1" */
 #define TI_FRAME_MAGIC   UINT64_C(0x314d524649554c53) /* "SLUIFRM1" */
 #define TI_TRAILER_MAGIC UINT64_C(0x31444e4549554c53) /* "SLUIEND1" */
@@ -48,7 +59,9 @@ struct ti_header {
     uint64_t salt;
     uint64_t segment_bytes; /* of the whole file while it is open */
     struct sl_digest digest;
-    unsigned char zeros[4096 - 64];
+    uint64_t first_sequence;     /* no frame here has a lower one */
+    uint64_t tombstone_sequence; /* acknowledged when the segment was made; 0: none */
+    unsigned char zeros[4096 - 80];
 };
 static_assert(sizeof(struct ti_header) == 4096, "one page");
 static_assert(offsetof(struct ti_header, digest) == 48, "fixed");
@@ -59,11 +72,11 @@ struct ti_frame {
     uint64_t salt;             /* of the segment */
     uint64_t sequence;         /* of the frame in the log */
     uint64_t durable_sequence; /* some frame that was durable when this one was made: for people */
-    uint64_t previous;         /* version 1 alone */
-    uint64_t offset_bytes;     /* of this frame in the segment */
-    uint64_t frame_bytes;      /* header and values */
-    uint32_t header_bytes;     /* whole pages */
-    uint32_t records_bytes;    /* right behind this struct */
+    uint64_t tombstone_sequence; /* acknowledged when this one was made; 0: none */
+    uint64_t offset_bytes;       /* of this frame in the segment */
+    uint64_t frame_bytes;        /* header and values */
+    uint32_t header_bytes;       /* whole pages */
+    uint32_t records_bytes;      /* right behind this struct */
     uint32_t record_count;
     uint32_t segment;
     struct sl_digest digest;
@@ -108,7 +121,10 @@ struct ti_trailer {
     struct sl_digest index_digest;
     struct sl_digest digest;
     unsigned char store[16];
-    unsigned char zeros[4096 - 104];
+    uint64_t first_sequence;
+    uint64_t tombstone_before; /* as in the header */
+    uint64_t tombstone_last;   /* the newest acknowledged frame of tombstones here; 0: none */
+    unsigned char zeros[4096 - 128];
 };
 static_assert(sizeof(struct ti_trailer) == 4096, "one page");
 static_assert(offsetof(struct ti_trailer, index_digest) == 56, "fixed");
@@ -138,7 +154,10 @@ struct ti_members {
     unsigned char store[16];
     struct sl_digest digest;
     struct ti_member list[TI_MEMBERS_MAX];
-    unsigned char zeros[4096 - 64 - TI_MEMBERS_MAX * 24];
+    uint64_t tombstone_sequence; /* a frame of tombstones that is durable; 0: none */
+    uint32_t tombstone_segment;  /* where it is: the newest segment that has some */
+    uint32_t reserved;
+    unsigned char zeros[4096 - 80 - TI_MEMBERS_MAX * 24];
 };
 static_assert(sizeof(struct ti_members) == 4096, "one page");
 static_assert(offsetof(struct ti_members, digest) == 48, "fixed");

@@ -68,6 +68,8 @@ void ti_segment_header(const struct tierer *self, const struct ti_segment *segme
     out->number = segment->number;
     out->salt = segment->salt;
     out->segment_bytes = segment->bytes;
+    out->first_sequence = segment->first_sequence;
+    out->tombstone_sequence = segment->tombstone_before;
     memcpy(out->store, self->store, sizeof(out->store));
     out->digest = ti_page_digest(out, sizeof(*out));
 }
@@ -102,6 +104,9 @@ static sl_err segment_create(struct tierer *self, struct sl_error *why)
         return err;
     }
     segment.salt = self->env->ops->random_u64(self->env);
+    segment.version = TI_FORMAT;
+    segment.first_sequence = self->next_sequence;
+    segment.tombstone_before = self->tombstone_sequence;
     segment.used_bytes = SL_PAGE_BYTES;
     segment.real_bytes = segment_real_bytes(self, &segment);
     self->segments[self->segment_count++] = segment;
@@ -336,11 +341,9 @@ uint64_t ti_segments_seal_at(const struct tierer *self)
 }
 
 /* Much room would be left behind the frames: the footer follows them, and the file gets shorter. */
-static bool segment_is_short(const struct tierer *self, const struct ti_segment *segment,
-                             uint64_t footer_bytes)
+static bool segment_is_short(const struct ti_segment *segment, uint64_t footer_bytes)
 {
-    return self->disk->ops->resize != NULL &&
-           segment->used_bytes + footer_bytes + segment->bytes / 8 < segment->bytes;
+    return segment->used_bytes + footer_bytes + segment->bytes / 8 < segment->bytes;
 }
 
 static bool footer_build(struct tierer *self, const struct ti_segment *segment)
@@ -348,7 +351,7 @@ static bool footer_build(struct tierer *self, const struct ti_segment *segment)
     struct ti_seal *seal = &self->seal;
     uint64_t index_bytes = sl_align_up(segment->records_bytes, SL_PAGE_BYTES);
     seal->footer_bytes = ti_segment_footer_bytes(segment->records_bytes);
-    seal->offset_bytes = segment_is_short(self, segment, seal->footer_bytes)
+    seal->offset_bytes = segment_is_short(segment, seal->footer_bytes)
                              ? segment->used_bytes
                              : segment->bytes - seal->footer_bytes;
     seal->footer = aligned_alloc(SL_PAGE_BYTES, seal->footer_bytes);
@@ -368,6 +371,9 @@ static bool footer_build(struct tierer *self, const struct ti_segment *segment)
     trailer->index_bytes = segment->records_bytes;
     trailer->record_count = segment->record_count;
     trailer->last_sequence = segment->last_sequence;
+    trailer->first_sequence = segment->first_sequence;
+    trailer->tombstone_before = segment->tombstone_before;
+    trailer->tombstone_last = segment->tombstone_last;
     trailer->index_digest = ti_page_digest(seal->footer, segment->records_bytes);
     memcpy(trailer->store, self->store, sizeof(trailer->store));
     trailer->digest = ti_page_digest(trailer, sizeof(*trailer));
@@ -424,29 +430,47 @@ void ti_segments_seal(struct tierer *self)
     }
 }
 
+/* Written, durable, and if the file gets shorter: cut, durable again. A file that is short and does
+ * not end with a footer was never left so by a power cut. */
 void ti_segments_seal_io(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code)
 {
     struct ti_seal *seal = &self->seal;
     struct ti_segment *segment = ti_log_segment(self, seal->segment);
     SL_ASSERT(segment != NULL && segment->sealing); /* a segment that is being closed does not go */
-    if (io->kind == TI_IO_SEAL) {
-        os_code = os_code == 0 && bytes != seal->footer_bytes ? EIO : os_code;
-        uint64_t end = seal->offset_bytes + seal->footer_bytes;
-        struct sl_error why = {0};
-        if (os_code == 0 && end < segment->bytes &&
-            self->disk->ops->resize(self->disk, segment->file, end, &why) != SL_OK) {
-            os_code = why.os_code != 0 ? why.os_code : EIO;
-        }
-        struct sl_disk_request sync = {.verb = SL_DISK_SYNC, .file = segment->file};
-        if (os_code == 0 && ti_io_start(self, TI_IO_SEAL_SYNC, NULL, segment->number, &sync)) {
-            return;
-        }
-        os_code = os_code == 0 ? EAGAIN : os_code;
+    uint64_t end = seal->offset_bytes + seal->footer_bytes;
+    enum ti_io_kind next = TI_IO_SEAL_SYNC;
+    struct sl_disk_request request = {.verb = SL_DISK_SYNC, .file = segment->file};
+    if (io->kind == TI_IO_SEAL && os_code == 0 && bytes != seal->footer_bytes) {
+        os_code = EIO;
     }
-    seal_end(self, segment, os_code);
+    if (io->kind == TI_IO_SEAL_CUT) {
+        seal->cut = true;
+    } else if (io->kind == TI_IO_SEAL_SYNC && end < segment->bytes && !seal->cut) {
+        request = (struct sl_disk_request){
+            .verb = SL_DISK_RESIZE, .file = segment->file, .length_bytes = end};
+        next = TI_IO_SEAL_CUT;
+    } else if (io->kind == TI_IO_SEAL_SYNC) {
+        seal_end(self, segment, os_code);
+        return;
+    }
+    if (os_code == 0 && ti_io_start(self, next, NULL, segment->number, &request)) {
+        return;
+    }
+    seal_end(self, segment, os_code != 0 ? os_code : EAGAIN);
 }
 
 /* ---------------------------------------------------------------- going */
+
+/* The oldest one's file is gone, or another's. */
+static void segment_forget(struct tierer *self)
+{
+    self->disk->ops->close(self->disk, self->segments[0].file);
+    free(self->segments[0].records);
+    self->segment_count--;
+    memmove(&self->segments[0], &self->segments[1], self->segment_count * sizeof(*self->segments));
+    sl_metric_add(self->env->metrics, self->metrics.reclaimed_segments, 1);
+    ti_segments_gauges(self);
+}
 
 /* The registrar points nowhere into the oldest segment any more: it goes. */
 void ti_log_reclaimed(struct tierer *self, const struct sl_msg *reply)
@@ -459,30 +483,38 @@ void ti_log_reclaimed(struct tierer *self, const struct sl_msg *reply)
     if (oldest->reads > 0 || oldest->frames > 0 || oldest->sealing) {
         return; /* asked again when they have ended */
     }
-    char name[40];
-    struct sl_error why = {0};
-    (void)snprintf(name, sizeof(name), TI_SEGMENT_NAME_FORMAT, oldest->number);
+    char *name = self->leaving_name;
+    (void)snprintf(name, sizeof(self->leaving_name), TI_SEGMENT_NAME_FORMAT, oldest->number);
     ti_entries_drop(self->entries, &oldest->list);
     /* A file that was cut for its footer grows again when it is reused. */
     bool fits = segments_real_bytes(self) - oldest->real_bytes + self->segment_bytes +
                     TI_SEGMENT_SLACK_BYTES <=
                 self->disk_bytes_max;
     bool reused = fits && self->disk->ops->prepare != NULL && self->spare.state == TI_SPARE_NONE;
-    if (!reused && self->disk->ops->remove(self->disk, name, &why) != SL_OK &&
-        why.os_code != ENOENT) {
-        /* The file is there still, and counts: the registrar is asked again when the disk is back.
-         */
-        ti_health_failed(self, why.text, why.os_code);
-        self->reclaim_at_ns = sl_deadline_ns(self->env->now_ns, TI_HEALTH_RETRY_NS);
+    if (reused) { /* its blocks were written before: writing them again needs no new extents */
+        segment_forget(self);
+        spare_make(self, name);
         return;
     }
-    self->disk->ops->close(self->disk, oldest->file);
-    free(oldest->records);
-    self->segment_count--;
-    memmove(&self->segments[0], &self->segments[1], self->segment_count * sizeof(*self->segments));
-    if (reused) { /* its blocks were written before: writing them again needs no new extents */
-        spare_make(self, name);
+    struct sl_disk_request request = {.verb = SL_DISK_REMOVE, .file = -1, .name = name};
+    if (!ti_io_start(self, TI_IO_REMOVE, NULL, oldest->number, &request)) {
+        return; /* asked again */
     }
-    sl_metric_add(self->env->metrics, self->metrics.reclaimed_segments, 1);
-    ti_segments_gauges(self);
+    oldest->leaving = true;
+    self->reclaiming = true; /* until the file is gone */
+}
+
+void ti_segments_removed(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code)
+{
+    (void)io, (void)bytes;
+    self->reclaiming = false;
+    SL_ASSERT(self->segment_count > 0 && self->segments[0].leaving); /* it stays the oldest */
+    if (os_code == 0 || os_code == ENOENT) {
+        segment_forget(self);
+        return;
+    }
+    /* The file is there still, and counts: the registrar is asked again when the disk is back. */
+    self->segments[0].leaving = false;
+    ti_health_failed(self, "remove a segment", os_code);
+    self->reclaim_at_ns = sl_deadline_ns(self->env->now_ns, TI_HEALTH_RETRY_NS);
 }

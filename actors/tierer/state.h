@@ -30,8 +30,9 @@
 #define TI_SCAN_RETRY_NS_MAX    (160 * SL_NS_PER_MS)
 #define TI_HEALTH_RETRY_NS      (2 * SL_NS_PER_S)
 #define TI_HEALTH_REFUSE_NS     (3 * SL_NS_PER_S) /* a request waits so long for a disk that fails */
-#define TI_HEALTH_STALL_NS      (5 * SL_NS_PER_S) /* no answer for so long: the disk hangs */
-#define TI_HEALTH_PROBE_NS      SL_NS_PER_S       /* between two probes of a disk in doubt */
+#define TI_HEALTH_STALL_NS      (5 * SL_NS_PER_S)    /* no answer for so long: the disk hangs */
+#define TI_HEALTH_PROBE_NS      SL_NS_PER_S          /* between two probes of a disk in doubt */
+#define TI_NAME_NS              (100 * SL_NS_PER_MS) /* between two frames of tombstones named */
 #define TI_BAD_PLACES_MAX       64u
 #define TI_BAD_PLACE_FAILURES   3u /* on a disk that is well otherwise: the place is given up */
 #define TI_SEGMENT_NAME_FORMAT  "segment.%010u"
@@ -52,11 +53,18 @@ struct ti_segment {
     uint64_t real_bytes;    /* what it counts for, against the ceiling */
     uint64_t used_bytes;    /* frames end here, those on their way included */
     uint64_t last_sequence; /* of its frames */
-    ti_entry_ref list;      /* entries whose values lie here */
-    uint32_t reads, frames; /* in flight: the file stays */
-    bool settling;          /* found without a footer: not all of it may be durable yet */
-    bool header_there;      /* written: a sync makes frames findable */
-    bool failed;            /* some frame was given up: its footer comes before new frames */
+    uint32_t version;
+    uint64_t first_sequence;   /* of its frames; 0: unknown (version 2) */
+    uint64_t tombstone_before; /* frames of tombstones: the newest one when it was made, */
+    uint64_t tombstone_last;   /* the newest that was acknowledged here; 0: none */
+    ti_entry_ref list;         /* entries whose values lie here */
+    uint32_t reads, frames;    /* in flight: the file stays */
+    bool settling;             /* found without a footer: not all of it may be durable yet */
+    bool header_there;         /* written: a sync makes frames findable */
+    bool leaving;              /* the file is being removed */
+    bool lost;                 /* at the start: nothing of it can be read */
+    bool cut;                  /* at the start: the file is shorter than its header says */
+    bool failed;               /* some frame was given up: its footer comes before new frames */
     bool sealing;
     uint32_t seal_failures;
     uint64_t seal_at_ns;
@@ -70,7 +78,13 @@ struct ti_segment {
 };
 
 enum ti_job_kind { TI_JOB_WRITE, TI_JOB_FORGET, TI_JOB_READ };
-enum ti_job_phase { TI_JOB_WAITING, TI_JOB_WRITING, TI_JOB_WRITTEN, TI_JOB_SYNCING };
+enum ti_job_phase {
+    TI_JOB_WAITING,
+    TI_JOB_WRITING,
+    TI_JOB_WRITTEN,
+    TI_JOB_SYNCING,
+    TI_JOB_NAMING, /* tombstones: the page of members is to name the frame */
+};
 
 struct ti_item {
     sl_err code;
@@ -133,10 +147,13 @@ enum ti_io_kind {
     TI_IO_READ,
     TI_IO_SEAL,
     TI_IO_SEAL_SYNC,
+    TI_IO_SEAL_CUT,
+    TI_IO_REMOVE,
     TI_IO_PROBE,
     TI_IO_SETTLE,
     TI_IO_MEMBERS,
-    TI_IO_MEMBERS_SYNC
+    TI_IO_MEMBERS_SYNC,
+    TI_IO_MEMBERS_MAKE,
 };
 
 /* What goes to the disk first. Nothing starves: of TI_IO_TURN_BEHIND requests one is of
@@ -197,6 +214,7 @@ struct ti_seal {
     uint32_t segment;
     unsigned char *footer;
     uint64_t footer_bytes, offset_bytes;
+    bool cut; /* the file is */
 };
 
 /* The file of members. */
@@ -207,6 +225,9 @@ struct ti_members_file {
     struct ti_members *next; /* being written, aligned; NULL: none is */
     struct ti_member told[1 + TI_MEMBERS_MAX];
     struct sl_return back;
+    uint64_t name_at_ns; /* not before, unless a tombstone waits for it */
+    bool
+        naming; /* next names a frame of tombstones, for the log; else it is a list that was sent */
     uint32_t ios;
     int os_code;
     bool emptied;             /* the disk has another name now: only a new start goes on */
@@ -228,9 +249,12 @@ struct tierer {
     uint64_t foreign_bytes; /* other files in the directory count as well */
     unsigned char store[16];
     struct ti_members_file members;
-    uint32_t emptied_segments; /* at the start */
+    uint32_t emptied_segments, given_up_segments; /* at the start */
     uint64_t next_sequence;
+    uint64_t tombstone_sequence; /* the newest frame of tombstones that was acknowledged; 0: none */
+    uint32_t tombstone_segment;  /* where it is; 0: nowhere any more */
     uint32_t next_number;
+    char leaving_name[40]; /* of the segment whose file is being removed */
 
     struct ti_job_list waiting; /* writes and tombstones */
     struct ti_job_list active;  /* their frames are on the way, in log order */
@@ -307,7 +331,8 @@ struct tierer {
     struct {
         sl_metric bytes_written, bytes_read, values_written, values_read, corrupt, io_errors,
             segments, used_bytes, live_values, live_bytes, reclaimed_segments, tombstones, syncs,
-            queue, sealed_segments, in_flight, buffers_bytes, unreadable, emptied_segments;
+            queue, sealed_segments, in_flight, buffers_bytes, unreadable, emptied_segments,
+            given_up_segments;
         sl_histogram write_ns, read_ns, sync_ns;
     } metrics;
 };

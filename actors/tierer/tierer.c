@@ -27,6 +27,7 @@ static const struct sl_metric_row metric_rows[] = {
     SL_METRIC_ROW(tierer, metrics.buffers_bytes, "registered_bytes"),
     SL_METRIC_ROW(tierer, metrics.unreadable, "unreadable_places"),
     SL_METRIC_ROW(tierer, metrics.emptied_segments, "emptied_segments"),
+    SL_METRIC_ROW(tierer, metrics.given_up_segments, "given_up_segments"),
     SL_HISTOGRAM_ROW(tierer, metrics.sync_ns, "sync_ns"),
     SL_METRIC_ROW(tierer, metrics.queue, "queued_requests"),
     SL_HISTOGRAM_ROW(tierer, metrics.write_ns, "write_ns"),

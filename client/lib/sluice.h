@@ -148,7 +148,9 @@ struct sl_terms {
      * when nobody serves that disk: it may be either. Parts of blocks are not replaced. */
     bool replace;
     bool at_once; /* SL_ERR_NO_SPACE and SL_ERR_BUSY are answered without waiting for room
-                     or for another writer; who replaces still waits for other writers */
+                     or for another writer. Room that is on its way is waited for: memory that
+                     comes, values that the disk is to have first. Who replaces still waits for
+                     other writers */
     /* Contributions (below) to be charged, in order of preference; unknown and full ones are passed
      * over. NULL: any. */
     const char *const *contributions;

@@ -106,6 +106,8 @@ void sim_set_wall(struct sim *sim, int64_t by_ns);
 void sim_power_cut(struct sim *sim, uint32_t host, uint64_t restart_ns);
 /* Of the first host. */
 void sim_disk_fault(struct sim *sim, uint32_t disk, enum sim_fault fault, uint64_t duration_ns);
+/* One segment of a disk of the first host is lost, or a page of it. While nobody uses the disk. */
+void sim_disk_damage(struct sim *sim, uint32_t disk);
 /* Of all disks of the first host, each at its own peak. */
 uint64_t sim_disk_bytes_peak(const struct sim *sim);
 /* Of the files on a disk of the first host, now. */

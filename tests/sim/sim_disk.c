@@ -3,6 +3,7 @@
 #include "tests/sim/sim_internal.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,6 +55,52 @@ void sim_disk_fault(struct sim *sim, uint32_t disk, enum sim_fault fault, uint64
     sim->disturbed_ns = SL_MAX(sim->disturbed_ns, *until_ns);
 }
 
+static void bytes_spoil(struct mem_file *file, uint64_t from, uint64_t to)
+{
+    memset(file->now + from, 0xa5, to - from);
+    memset(file->durable + from, 0xa5, to - from);
+}
+
+void sim_disk_damage(struct sim *sim, uint32_t disk)
+{
+    struct mem_disk *memory = &sim->hosts[0].disks[disk];
+    struct mem_file *segments[MEM_DISK_FILES_MAX];
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < MEM_DISK_FILES_MAX; i++) {
+        struct mem_file *file = &memory->files[i];
+        if (strncmp(file->name, "segment.", 8) == 0 && file->bytes >= 2 * SL_PAGE_BYTES) {
+            segments[count++] = file;
+        }
+    }
+    if (count == 0) {
+        return;
+    }
+    struct mem_file *file = segments[sim_random_below(sim, count)];
+    uint64_t page = sim_random_below(sim, file->bytes / SL_PAGE_BYTES) * SL_PAGE_BYTES;
+    uint64_t kind = sim_random_below(sim, 5);
+    sl_log_write(sim->log, SL_LOG_INFO, 0, "%llu: disk %u: damage %llu to %s",
+                 (unsigned long long)sim->now_ns, disk, (unsigned long long)kind, file->name);
+    switch (kind) {
+    case 0:
+        bytes_spoil(file, page, page + SL_PAGE_BYTES);
+        break;
+    case 1: /* what says which file it is */
+        bytes_spoil(file, 0, SL_PAGE_BYTES);
+        bytes_spoil(file, file->bytes - SL_PAGE_BYTES, file->bytes);
+        break;
+    case 2:
+        bytes_spoil(file, 0, file->bytes);
+        break;
+    case 3:
+        file->bytes = 0;
+        file->durable_bytes = 0;
+        break;
+    default:
+        (void)memory->base.ops->remove(&memory->base, file->name, NULL);
+        break;
+    }
+}
+
 uint64_t sim_disk_bytes_peak(const struct sim *sim)
 {
     uint64_t bytes = 0;
@@ -75,6 +122,12 @@ static void orphan_apply(struct sim *sim, struct mem_disk *disk,
                          const struct sl_disk_request *request)
 {
     uint64_t sectors = request->length_bytes / SECTOR_BYTES;
+    if (request->verb > SL_DISK_SYNC) { /* done or not */
+        if (sim_random_below(sim, 2) == 0) {
+            (void)mem_disk_file(disk, request);
+        }
+        return;
+    }
     switch (sim_random_below(sim, 3)) {
     case 0:
         break; /* it never began */
@@ -95,8 +148,9 @@ static void orphan_apply(struct sim *sim, struct mem_disk *disk,
 
 bool sim_disk_apply(struct sim *sim, struct sim_event *event, bool orphan)
 {
-    const struct sl_disk_request *request = &event->io;
+    struct sl_disk_request *request = &event->io;
     struct mem_disk *disk = memory_of(&sim->nodes[event->node]);
+    request->name = event->io_name;
     if (orphan && !event->orphaned && request->verb == SL_DISK_READ) {
         event->orphaned = true; /* it may write into memory long after its process is gone */
         event->at_ns = sim->now_ns + sim_random_below(sim, ORPHAN_NS_MAX);
@@ -116,7 +170,9 @@ bool sim_disk_apply(struct sim *sim, struct sim_event *event, bool orphan)
         }
         return true;
     }
-    int os_code = mem_disk_move(disk, request, event->io_bytes);
+    int os_code = request->verb > SL_DISK_SYNC
+                      ? (event->os_code == 0 ? mem_disk_file(disk, request) : 0)
+                      : mem_disk_move(disk, request, event->io_bytes);
     event->os_code = os_code != 0 ? os_code : event->os_code;
     return true;
 }
@@ -179,10 +235,20 @@ static sl_err disk_submit(struct sl_disk *disk, const struct sl_disk_request *re
     event.io = *request;
     event.cookie = request->cookie;
     event.io_bytes = request->length_bytes;
+    if (request->name != NULL) {
+        (void)snprintf(event.io_name, sizeof(event.io_name), "%s", request->name);
+    }
     enum sim_fault fault = request->verb == SL_DISK_READ    ? SIM_FAULT_READ
                            : request->verb == SL_DISK_WRITE ? SIM_FAULT_WRITE
                                                             : SIM_FAULT_SYNC;
     uint64_t sectors = request->length_bytes / SECTOR_BYTES;
+    if (request->verb > SL_DISK_SYNC) {
+        bool full = request->verb == SL_DISK_MAKE && fault_is(node, SIM_FAULT_FULL);
+        bool fails = fault_is(node, SIM_FAULT_WRITE) && sim_random_below(sim, 2) == 0;
+        event.os_code = full ? ENOSPC : fails ? EIO : 0;
+        sim_event_add(sim, event);
+        return SL_OK;
+    }
     if (fault_is(node, fault) && sim_random_below(sim, 2) == 0) {
         event.os_code = EIO;
         event.io_bytes = sim_random_below(sim, sectors + 1) * SECTOR_BYTES;
@@ -227,12 +293,6 @@ static sl_err disk_prepare(struct sl_disk *disk, const char *from, const char *n
     return mem_disk_prepare(memory_of(disk_node(disk)), from, name, bytes, why);
 }
 
-static sl_err disk_resize(struct sl_disk *disk, int file, uint64_t size_bytes, struct sl_error *why)
-{
-    struct sl_disk *base = &memory_of(disk_node(disk))->base;
-    return base->ops->resize(base, file, size_bytes, why);
-}
-
 static void disk_destroy(struct sl_disk *disk)
 {
     free(disk);
@@ -248,7 +308,6 @@ static const struct sl_disk_ops sim_disk_ops = {
     .read_now = disk_read_now,
     .destroy = disk_destroy,
     .prepare = disk_prepare,
-    .resize = disk_resize,
 };
 
 /* What a dead process had asked for has ended when the next one opens the directory: its requests

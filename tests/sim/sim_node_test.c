@@ -44,7 +44,8 @@ enum trouble {
     TROUBLE_REMOVALS = 64, /* clients remove engines' blocks */
     TROUBLE_AWAY = 128,    /* the second disk dies and is back after seconds */
     TROUBLE_SMALL = 256,   /* the disk holds a part: segments go, what is wanted is written anew */
-    TROUBLE_LEASES = 512   /* clients lease what they find */
+    TROUBLE_LEASES = 512,  /* clients lease what they find */
+    TROUBLE_DAMAGE = 1024  /* the power cut takes a segment of the disk along, or a page of it */
 };
 
 struct scenario {
@@ -93,6 +94,11 @@ static const struct scenario scenarios[] = {
      false, false, SL_NS_PER_MS, 400, false},
     {"tiny memory over a disk, leases, kills", TROUBLE_LEASES | TROUBLE_KILLS | TROUBLE_CLIENTS,
      false, true, 0, 0, false},
+    {"power cuts, a damaged segment", TROUBLE_POWER | TROUBLE_DAMAGE | TROUBLE_KILLS, false, true,
+     0, 0, false},
+    {"small disk, power cuts, a damaged segment",
+     TROUBLE_SMALL | TROUBLE_POWER | TROUBLE_DAMAGE | TROUBLE_PROCESSES, false, true, SL_NS_PER_MS,
+     400, false},
 };
 
 #define SETTINGS_COMMON                                                                          \
@@ -339,6 +345,11 @@ static void power_cut(struct run *run)
     run->objects.warming = true;
     workload_power_cut(&run->work);
     objects_power_cut(&run->objects);
+    if (has(run, TROUBLE_DAMAGE)) { /* anything may be lost, and nothing come back */
+        sim_disk_damage(sim, 0);
+        run->work.nothing_is_lost = false;
+        run->objects.nothing_is_lost = false;
+    }
     for (uint32_t i = 0; i < ENGINES; i++) {
         engine_start(run);
     }

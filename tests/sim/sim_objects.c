@@ -335,6 +335,7 @@ static void replace_settle(struct worker *self, const struct object *before, uin
     if (before->state == OBJECT_PRESENT) {
         know(all, key, OBJECT_PRESENT, 0);
     }
+    all->keys[key].open = code != SL_ERR_BUSY && code != SL_ERR_NO_SPACE;
 }
 
 static void do_replace(struct worker *self)
@@ -360,6 +361,7 @@ static void do_replace(struct worker *self)
             (struct sl_pieces){.key = key_name(keys[i], texts[i]), .at = &pieces[i], .count = 1};
         /* should we die in the middle */
         know(all, keys[i], before[i].state == OBJECT_PRESENT ? OBJECT_PRESENT : OBJECT_UNKNOWN, 0);
+        all->keys[keys[i]].open = true;
     }
     call_begin(self);
     sl_err err = sl_put_pieces(self->client, items, count, &terms, codes, self->timeout_ns, NULL);
@@ -389,6 +391,9 @@ static void get_found(struct worker *self, uint32_t key, uint32_t version)
             know(all, key, OBJECT_PRESENT, version);
         }
         return;
+    }
+    if (object->open) {
+        return; /* this one now, the other one later */
     }
     SIM_CHECK(object->version == 0 || object->version == version,
               "key %u holds version %u, it was version %u", key, version, object->version);

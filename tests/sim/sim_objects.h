@@ -23,6 +23,7 @@ struct object {
     uint32_t version; /* PRESENT: this one; 0: one of those that are not dead */
     uint64_t since_ns;
     bool durable;
+    bool open; /* a replacement that had no answer may still come */
 };
 struct version {
     uint32_t key;

@@ -239,6 +239,24 @@ void mem_disk_sync_badly(struct mem_disk *disk, int number, uint64_t seed)
     }
 }
 
+int mem_disk_file(struct mem_disk *disk, const struct sl_disk_request *request)
+{
+    struct sl_error why = {0};
+    uint64_t bytes = 0;
+    int made = -1;
+    sl_err err = SL_OK;
+    if (request->verb == SL_DISK_RESIZE) {
+        struct mem_file *file = &disk->files[request->file];
+        file->bytes = SL_MIN(request->length_bytes, file->bytes);
+    } else if (request->verb == SL_DISK_MAKE) {
+        err =
+            mem_open(&disk->base, request->name, true, request->length_bytes, &made, &bytes, &why);
+    } else {
+        err = mem_remove(&disk->base, request->name, &why);
+    }
+    return err == SL_OK ? 0 : why.os_code != 0 ? why.os_code : EIO;
+}
+
 static int mem_carry_out(struct mem_disk *self, const struct sl_disk_request *request)
 {
     if (request->verb == SL_DISK_READ) {
@@ -258,6 +276,9 @@ static int mem_carry_out(struct mem_disk *self, const struct sl_disk_request *re
     }
     if (request->verb == SL_DISK_WRITE) {
         return mem_disk_move(self, request, request->length_bytes);
+    }
+    if (request->verb > SL_DISK_SYNC) {
+        return mem_disk_file(self, request);
     }
     mem_disk_sync(self, request->file);
     return 0;
@@ -293,16 +314,6 @@ static sl_err mem_read_now(struct sl_disk *disk, int file, void *memory, uint64_
     return SL_OK;
 }
 
-static sl_err mem_resize(struct sl_disk *disk, int file, uint64_t size_bytes, struct sl_error *why)
-{
-    struct mem_disk *self = mem_of(disk);
-    (void)why;
-    if (self->requests < self->power_cut_after) {
-        self->files[file].bytes = SL_MIN(size_bytes, self->files[file].bytes);
-    }
-    return SL_OK;
-}
-
 static sl_err mem_present(struct sl_disk *disk, struct sl_error *why)
 {
     return mem_of(disk)->gone ? sl_fail(why, SL_ERR_NOT_FOUND, "the directory is gone") : SL_OK;
@@ -323,7 +334,6 @@ static const struct sl_disk_ops mem_ops = {
     .flush = mem_flush,
     .read_now = mem_read_now,
     .destroy = mem_destroy,
-    .resize = mem_resize,
     .present = mem_present,
 };
 

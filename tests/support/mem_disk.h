@@ -55,6 +55,8 @@ struct mem_disk {
  * set to fail: for who makes faults of his own. Gives an errno. */
 int mem_disk_move(struct mem_disk *disk, const struct sl_disk_request *request,
                   uint64_t length_bytes);
+/* Makes, cuts or removes a file, as the request says. Gives an errno. */
+int mem_disk_file(struct mem_disk *disk, const struct sl_disk_request *request);
 /* The file comes to be, from another one when that is there (NULL: from nothing), with so many
  * bytes; what is new in it is zero. All of it is durable. */
 sl_err mem_disk_prepare(struct mem_disk *disk, const char *from, const char *name, uint64_t bytes,

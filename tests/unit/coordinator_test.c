@@ -113,6 +113,37 @@ START_TEST(block_whose_other_writer_gave_up_is_reserved_again)
     }
 END_TEST
 
+/* In a node's first moments a swapper has not said HELLO, or we have not: the store waits, as a load
+ * does. */
+START_TEST(store_waits_for_who_is_not_here_yet)
+    {
+        struct bed *bed = bed_make(NULL);
+        uint64_t seq = op_begin(bed, SL_MSG_STORE, 1, 2);
+        for (uint32_t i = 0; i < 12; i++) { /* more often than a busy block is asked for */
+            if (_i == 0) {
+                answer_reserve(bed, i % 2, SL_ERR_UNREACHABLE);
+                (void)answer_copy(bed, 0, UINT64_MAX);
+                (void)answer_copy(bed, 1, UINT64_MAX);
+                answer_commit(bed);
+                break;
+            }
+            struct sl_msg reserve = take(bed, "registrar", SL_MSG_RESERVE);
+            answer(bed, "registrar", &reserve, (struct sl_msg){.code = SL_ERR_UNREACHABLE});
+            ck_assert(!sent(bed, "registrar", SL_MSG_RESERVE)); /* not at once */
+            fake_pass(&bed->fake, 20 * SL_NS_PER_MS);
+        }
+        fake_pass(&bed->fake, 20 * SL_NS_PER_MS);
+        answer_reserve(bed, UINT32_MAX, SL_OK);
+        (void)answer_copy(bed, 0, UINT64_MAX);
+        (void)answer_copy(bed, 1, UINT64_MAX);
+        answer_commit(bed);
+        struct sl_msg reply = reply_to(bed, seq);
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(((const uint8_t *)reply.body.store_reply.stored.at)[0], 3);
+        bed_end(bed);
+    }
+END_TEST
+
 START_TEST(block_that_another_writer_commits_existed)
     {
         struct bed *bed = bed_make(NULL);
@@ -812,6 +843,7 @@ int main(void)
                         SL_COUNT(refusals));
     tcase_add_test(store, block_that_one_rank_did_not_copy_is_aborted);
     tcase_add_test(store, block_whose_other_writer_gave_up_is_reserved_again);
+    tcase_add_loop_test(store, store_waits_for_who_is_not_here_yet, 0, 2);
     tcase_add_test(store, block_that_another_writer_commits_existed);
     tcase_add_test(store, block_that_stays_busy_is_reported);
     tcase_add_test(store, store_larger_than_a_slice_goes_in_slices);

@@ -482,6 +482,37 @@ END_TEST
 
 /* ---- restart ---- */
 
+/* All that is older is pinned: what was put a moment ago, whoever did, does not go for extents that
+ * nobody needs yet. It does for one that somebody asks for. */
+START_TEST(what_was_just_put_stays_when_room_ahead_is_made)
+    {
+        struct node *node = node_start(roomy);
+        struct sl_pins *pins = client_with_pins(node, "client.1", 11);
+        static struct grants grants;
+        node_client(node, "client.2", 12);
+        for (uint32_t i = 0; i < 4; i++) {
+            char key[16];
+            struct want want = {.key = key, .length = SL_MIB - (i == 3 ? SPACE : 0)};
+            struct reserve_ask ask = {
+                .sender = "client.2", .wants = &want, .count = 1, .hard_pin = true};
+            snprintf(key, sizeof(key), "pinned%u", i);
+            ck_assert(node_reserve(node, &ask, &grants));
+            ck_assert_int_eq(node_commit(node, "client.2", key, &grants.at[0]), SL_OK);
+        }
+        node_put(node, "client.2", "fresh", SIZE);
+
+        struct answer *answer = publish(node, "client.1", NULL, 0, 1, SIZE);
+
+        ck_assert_int_eq(answer->code, SL_OK);
+        ck_assert_uint_eq(answer->ahead_count, 0);
+        ck_assert(node_sees(node, "fresh"));
+        (void)node_grant(node, "client.1", "wanted", SIZE);
+        ck_assert(!node_sees(node, "fresh"));
+        sl_pins_destroy(&pins);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(grants_outlive_the_registrar)
     {
         struct node *node = node_start(roomy);
@@ -606,6 +637,7 @@ int main(void)
     tcase_add_loop_test(back, pinned_grant_stays_until_its_writer_is_done, 0, ENDINGS);
     tcase_add_test(back, death_and_abort_free_grants);
     tcase_add_loop_test(back, what_is_asked_for_comes_before_what_is_ahead, 0, 2);
+    tcase_add_test(back, what_was_just_put_stays_when_room_ahead_is_made);
     suite_add_tcase(suite, back);
     TCase *restart = tcase_create("restart");
     tcase_add_test(restart, grants_outlive_the_registrar);

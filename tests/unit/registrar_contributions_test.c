@@ -419,6 +419,34 @@ START_TEST(what_fits_nowhere_is_refused_at_once)
     }
 END_TEST
 
+/* Three values of more than half a contribution: together they are less than both, but there is no
+ * way to have them side by side. It is said at once, and nothing leaves for it. */
+START_TEST(a_batch_that_no_contributions_can_have_is_refused_at_once)
+    {
+        struct node *node = node_with_two(settings);
+        static const struct want wants[] = {{.key = "x", .length = 600000},
+                                            {.key = "y", .length = 600000},
+                                            {.key = "z", .length = 600000}};
+        struct reserve_ask ask = {.sender = "client.1", .wants = wants, .count = 3, .wait = true};
+        node_put(node, "client.1", "kept", 4096);
+        node_put(node, "client.1", "kept too", 300000);
+
+        ck_assert(node_reserve(node, &ask, &grants));
+
+        for (uint32_t i = 0; i < 3; i++) {
+            ck_assert_uint_eq(grants.at[i].code, SL_ERR_NO_SPACE);
+        }
+        ck_assert(node_sees(node, "kept") && node_sees(node, "kept too"));
+        ask.count = 2; /* one in each */
+        ask.seq = 0;
+        ck_assert(node_reserve(node, &ask, &grants));
+        ck_assert_uint_eq(grants.at[0].code, SL_OK);
+        ck_assert_uint_eq(grants.at[1].code, SL_OK);
+        sums_are_exact(node);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(who_waits_is_served_by_a_new_contribution)
     {
         struct node *node = node_start(settings);
@@ -1171,9 +1199,14 @@ static void history_reserve(struct history *at)
                               .count = 1,
                               .copies = chance(at, 4),
                               .replace = chance(at, 3) == 0,
+                              .budget_ns = SL_NS_PER_MS,
                               .contributions = {chance(at, 2) == 0 ? "c1" : "c2"},
                               .contribution_count = chance(at, 2)};
-    ck_assert(node_reserve(at->node, &ask, &grants));
+    if (!node_reserve(at->node, &ask, &grants)) { /* the disk is to have something first */
+        ck_assert(at->disk);
+        fake_pass(&at->node->fake, SL_NS_PER_MS);
+        ck_assert(node_reserved(at->node, &ask, &grants));
+    }
     if (grants.code == SL_OK && grants.at[0].code == SL_OK && at->open_count < 16) {
         at->open[at->open_count] = grants.at[0];
         snprintf(at->open_keys[at->open_count++], sizeof(at->open_keys[0]), "%s", key);
@@ -1332,6 +1365,7 @@ static Suite *suite(void)
     tcase_add_test(charges, an_unknown_strategy_stops_the_start);
     tcase_add_test(charges, a_full_node_evicts_the_oldest_until_one_has_room);
     tcase_add_test(charges, what_fits_nowhere_is_refused_at_once);
+    tcase_add_test(charges, a_batch_that_no_contributions_can_have_is_refused_at_once);
     tcase_add_test(charges, who_waits_is_served_by_a_new_contribution);
     tcase_add_test(charges, who_waits_in_vain_hears_it_at_the_deadline);
     tcase_add_test(charges, grants_ahead_are_charged_and_give_way);

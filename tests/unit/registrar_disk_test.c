@@ -172,6 +172,63 @@ START_TEST(reserve_waits_for_write_behind)
     }
 END_TEST
 
+/* Who takes no for an answer (`at_once`) waits as well, as long as room is on its way to him: it is
+ * when some value is still to be written. */
+START_TEST(reserve_without_waiting_waits_for_write_behind)
+    {
+        struct node *node = node_disk();
+        struct want want = {.key = "x", .length = BIG};
+        struct reserve_ask ask = {
+            .sender = "client.1", .op_id = 2, .wants = &want, .count = 1, .budget_ns = SL_NS_PER_S};
+        char key[8];
+        for (uint32_t i = 0; i < 4; i++) {
+            snprintf(key, sizeof(key), "k%u", i);
+            node_put(node, "client.1", key, BIG);
+        }
+        ck_assert(!node_reserve(node, &ask, &grants));
+        if (_i == 0) {
+            ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 4);
+            ck_assert(node_reserved(node, &ask, &grants));
+            ck_assert_uint_eq(grants.at[0].code, SL_OK);
+            ck_assert(node_sees(node, "k0") && on_disk(node, "k0"));
+        } else { /* the disk is too slow: it hears so before its deadline */
+            fake_pass(&node->fake, 900 * SL_NS_PER_MS);
+            ck_assert(!node_reserved(node, &ask, &grants));
+            fake_pass(&node->fake, 60 * SL_NS_PER_MS);
+            ck_assert(node_reserved(node, &ask, &grants));
+            ck_assert_uint_eq(grants.at[0].code, SL_ERR_NO_SPACE);
+            ck_assert(node_sees(node, "k0") && in_memory(node, "k0"));
+        }
+        node_end(node);
+    }
+END_TEST
+
+/* All is on disk, and what is in memory stays there: no room comes. */
+START_TEST(reserve_without_waiting_is_refused_when_nothing_is_to_be_written)
+    {
+        struct node *node = node_disk();
+        struct want want = {.key = "x", .length = BIG};
+        struct reserve_ask ask = {
+            .sender = "client.1", .op_id = 2, .wants = &want, .count = 1, .budget_ns = SL_NS_PER_S};
+        char key[8];
+        for (uint32_t i = 0; i < 4; i++) {
+            struct want pinned = {.key = key, .length = BIG};
+            struct reserve_ask put = {.sender = "client.1",
+                                      .op_id = 10 + i,
+                                      .wants = &pinned,
+                                      .count = 1,
+                                      .hard_pin = true};
+            snprintf(key, sizeof(key), "k%u", i);
+            ck_assert(node_reserve(node, &put, &grants));
+            ck_assert_int_eq(node_commit(node, "client.1", key, &grants.at[0]), SL_OK);
+        }
+        ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 4);
+        ck_assert(node_reserve(node, &ask, &grants));
+        ck_assert_uint_eq(grants.at[0].code, SL_ERR_NO_SPACE);
+        node_end(node);
+    }
+END_TEST
+
 /* Keys of several lengths: records of several classes. */
 static const char *const tails[] = {"", "-a-longer-key-than-the-others-of-this-test",
                                     ("-one-that-is-longer-still-and-takes-records-of-a-third-class-"
@@ -244,14 +301,12 @@ START_TEST(a_block_leaves_memory_only_when_all_of_it_is_on_disk)
         reply.body.disk_write_reply.items.at = spilled;
         reply.body.disk_write_reply.items.count = 3;
         fake_answer(&node->fake, "tierer.0", &request, &reply);
-        ck_assert(node_reserve(node, &ask, &grants));
-        ck_assert_uint_eq(grants.at[0].code, SL_ERR_NO_SPACE);
+        ck_assert(!node_reserve(node, &ask, &grants));
 
         fake_pass(&node->fake, SL_NS_PER_S); /* tried again */
         ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
 
-        ask.seq = 0;
-        ck_assert(node_reserve(node, &ask, &grants));
+        ck_assert(node_reserved(node, &ask, &grants));
         ck_assert_uint_eq(grants.at[0].code, SL_OK);
         for (uint32_t i = 0; i < 3; i++) {
             char key[8];
@@ -348,20 +403,22 @@ START_TEST(an_absent_tierer_is_taken_for_no_disk_after_a_while)
     {
         struct node *node = node_disk();
         struct want want = {.key = "x", .length = BIG};
-        struct reserve_ask ask = {.sender = "client.1", .op_id = 2, .wants = &want, .count = 1};
+        struct reserve_ask ask = {.sender = "client.1",
+                                  .op_id = 2,
+                                  .wants = &want,
+                                  .count = 1,
+                                  .budget_ns = 10 * SL_NS_PER_S};
         char key[8];
         fake_die(&node->fake, proc_of(TIERER_PID));
         for (uint32_t i = 0; i < 4; i++) {
             snprintf(key, sizeof(key), "k%u", i);
             node_put(node, "client.1", key, BIG);
         }
-        ck_assert(node_reserve(node, &ask, &grants));
-        ck_assert_uint_eq(grants.at[0].code, SL_ERR_NO_SPACE);
+        ck_assert(!node_reserve(node, &ask, &grants));
 
         fake_pass(&node->fake, 6 * SL_NS_PER_S);
 
-        ask.seq = 0;
-        ck_assert(node_reserve(node, &ask, &grants));
+        ck_assert(node_reserved(node, &ask, &grants));
         ck_assert_uint_eq(grants.at[0].code, SL_OK);
         node_end(node);
     }
@@ -1357,6 +1414,8 @@ static Suite *disk_suite(void)
     tcase_add_test(write, parts_of_a_block_name_their_block);
     tcase_add_test(write, writes_in_flight_are_bounded_and_go_oldest_first);
     tcase_add_test(write, reserve_waits_for_write_behind);
+    tcase_add_loop_test(write, reserve_without_waiting_waits_for_write_behind, 0, 2);
+    tcase_add_test(write, reserve_without_waiting_is_refused_when_nothing_is_to_be_written);
     tcase_add_loop_test(write, a_full_index_waits_for_write_behind_like_full_memory, 0, 2);
     tcase_add_test(write, a_block_leaves_memory_only_when_all_of_it_is_on_disk);
     tcase_add_test(write, a_value_whose_bytes_do_not_match_is_dropped);

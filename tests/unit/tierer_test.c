@@ -1,5 +1,6 @@
 /* tests/unit/tierer_test.c - the tierer on a disk that forgets, tears and fails: what was
  * acknowledged stays, what is wrong is never served. */
+#include "actors/tierer/internal.h"
 #include "actors/tierer/staging.h"
 #include "actors/tierer/tierer.h"
 #include "ipc/sl_index.h"
@@ -1091,6 +1092,245 @@ START_TEST(a_repeated_prefetch_is_read_once)
     }
 END_TEST
 
+/* ---- a tombstone that cannot be read ---- */
+
+static uint64_t members_epoch;
+
+static void start_again(void)
+{
+    for (uint32_t n = 0; n < KEYS_MAX; n++) {
+        known[n].found = false;
+    }
+    start_actor();
+    scan();
+}
+
+static void list_members(void)
+{
+    struct sl_msg reply, msg = {.type = SL_MSG_DISK_MEMBERS};
+    msg.body.disk_members.epoch = ++members_epoch;
+    fake_give(&fake, "registrar", &msg);
+    pump(UINT64_MAX);
+    ck_assert(fake_take_reply(&fake, "registrar", msg.seq, &reply));
+    ck_assert_int_eq(reply.code, SL_OK);
+}
+
+static void forget_value(uint32_t n)
+{
+    struct sl_msg reply;
+    uint64_t seq = forget_start(n);
+    pump(UINT64_MAX);
+    ck_assert(fake_take_reply(&fake, "registrar", seq, &reply));
+    ck_assert_uint_eq(reply.body.disk_forget_reply.codes.at[0], SL_OK);
+    known[n].acknowledged = false;
+}
+
+static struct mem_file *segment_file(uint32_t number)
+{
+    char name[40];
+    (void)snprintf(name, sizeof(name), "segment.%010u", number);
+    for (uint32_t i = 0; i < MEM_DISK_FILES_MAX; i++) {
+        if (strcmp(disk.files[i].name, name) == 0) {
+            return &disk.files[i];
+        }
+    }
+    return NULL;
+}
+
+/* Values 0 .. until one lies in segment number. */
+static uint32_t write_up_to(uint32_t number, uint32_t from)
+{
+    uint32_t n = from;
+    do {
+        ck_assert_int_eq(write_value(n), SL_OK);
+    } while (known[n++].segment < number);
+    return n;
+}
+
+static void wipe(struct mem_file *file, uint64_t from, uint64_t to)
+{
+    memset(file->now + from, 0x5a, to - from);
+}
+
+static void wipe_ends(struct mem_file *file)
+{
+    wipe(file, 0, SL_PAGE_BYTES);
+    wipe(file, file->bytes - SL_PAGE_BYTES, file->bytes);
+}
+
+static void wipe_all(struct mem_file *file)
+{
+    wipe(file, 0, file->bytes);
+}
+
+static void cut_off(struct mem_file *file)
+{
+    file->bytes = 0;
+}
+
+static void cut_half(struct mem_file *file)
+{
+    file->bytes = 8 * SL_PAGE_BYTES;
+}
+
+static void take_away(struct mem_file *file)
+{
+    ck_assert_int_eq(disk.base.ops->remove(&disk.base, file->name, NULL), SL_OK);
+}
+
+static void (*const losses[])(struct mem_file *file) = {wipe_ends, wipe_all, cut_off, cut_half,
+                                                        take_away};
+
+/* The newest segment has the tombstone, and nobody came after it. */
+START_TEST(a_lost_newest_segment_with_tombstones_voids_what_is_older)
+    {
+        scan();
+        list_members();
+        uint32_t count = write_up_to(2, 0);
+        forget_value(3);
+        pass_and_pump(SL_NS_PER_S);
+        fake_stop(&fake);
+        losses[_i](segment_file(2));
+        start_again();
+        for (uint32_t n = 0; n < count; n++) {
+            ck_assert_msg(!known[n].found, "value %u is there", n);
+        }
+        ck_assert_uint_ge(metric("given_up_segments"), 1);
+        for (uint32_t n = 0; n < count; n++) {
+            known[n].acknowledged = false;
+        }
+        ck_assert_int_eq(write_value(400), SL_OK); /* and the disk serves */
+        restart();
+        check_all(true);
+        ck_assert(!known[3].found);
+    }
+END_TEST
+
+/* What comes after it says that it had some. */
+START_TEST(a_lost_segment_with_tombstones_voids_what_is_older)
+    {
+        scan();
+        uint32_t first = write_up_to(2, 0);
+        forget_value(3);
+        uint32_t second = write_up_to(3, first);
+        fake_stop(&fake);
+        losses[_i](segment_file(2));
+        start_again();
+        for (uint32_t n = 0; n < KEYS_MAX; n++) {
+            bool stays = n + 1 == second;
+            ck_assert_msg(known[n].found == stays, "value %u", n);
+            known[n].acknowledged = stays;
+        }
+        restart(); /* it stays so */
+        check_all(true);
+        ck_assert(!known[3].found && known[second - 1].found);
+    }
+END_TEST
+
+START_TEST(a_lost_segment_without_tombstones_costs_itself)
+    {
+        scan();
+        list_members();
+        ck_assert_int_eq(write_value(300), SL_OK);
+        forget_value(300);
+        uint32_t first = write_up_to(2, 0);
+        uint32_t second = write_up_to(3, first);
+        pass_and_pump(SL_NS_PER_S);
+        fake_stop(&fake);
+        bool newest = _i % 2 != 0;
+        losses[_i / 2](segment_file(newest ? 3 : 2));
+        start_again();
+        for (uint32_t n = 0; n < second; n++) {
+            known[n].acknowledged = known[n].segment != (newest ? 3 : 2);
+            ck_assert_msg(!known[n].acknowledged || known[n].found, "value %u", n);
+        }
+        ck_assert(!known[300].found);
+    }
+END_TEST
+
+/* One bad page costs nothing: tombstones are there twice. */
+START_TEST(a_bad_page_of_tombstones_costs_nothing)
+    {
+        scan();
+        list_members();
+        for (uint32_t n = 0; n < 8; n++) {
+            ck_assert_int_eq(write_value(n), SL_OK);
+        }
+        forget_value(3);
+        pass_and_pump(SL_NS_PER_S);
+        fake_stop(&fake);
+        struct mem_file *file = segment_file(1);
+        uint64_t end = 0;
+        for (uint64_t at = SL_PAGE_BYTES; at < file->bytes - SL_PAGE_BYTES; at += SL_PAGE_BYTES) {
+            uint64_t magic = 0;
+            memcpy(&magic, file->now + at, sizeof(magic));
+            end = magic == TI_FRAME_MAGIC ? at : end;
+        }
+        wipe(file, end - (uint64_t)_i * SL_PAGE_BYTES, end + SL_PAGE_BYTES * (1 - (uint64_t)_i));
+        start_again();
+        check_all(true);
+        ck_assert(!known[3].found);
+    }
+END_TEST
+
+/* ---- the format before ---- */
+
+static void page_seal(unsigned char *page, uint64_t digest_at, uint64_t length)
+{
+    memset(page + digest_at, 0, sizeof(struct sl_digest));
+    struct sl_digest digest = ti_page_digest(page, length);
+    memcpy(page + digest_at, &digest, sizeof(digest));
+}
+
+/* Makes of a segment what version 2 would have written. */
+static void as_version_2(struct mem_file *file)
+{
+    for (uint64_t at = 0; at < file->bytes; at += SL_PAGE_BYTES) {
+        struct ti_header *header = (void *)(file->now + at);
+        struct ti_trailer *trailer = (void *)header;
+        struct ti_frame *frame = (void *)header;
+        if (header->magic == TI_HEADER_MAGIC) {
+            header->version = 2;
+            memset(header->zeros - 16, 0, 16);
+            page_seal((void *)header, offsetof(struct ti_header, digest), SL_PAGE_BYTES);
+        } else if (trailer->magic == TI_TRAILER_MAGIC) {
+            trailer->version = 2;
+            memset(trailer->zeros - 24, 0, 24);
+            page_seal((void *)trailer, offsetof(struct ti_trailer, digest), SL_PAGE_BYTES);
+        } else if (frame->magic == TI_FRAME_MAGIC) {
+            frame->tombstone_sequence = 0;
+            page_seal((void *)frame, offsetof(struct ti_frame, digest), frame->header_bytes);
+        }
+    }
+}
+
+/* A disk of version 2 is taken over with its tombstones, and a loss among what came with it is seen
+ * as soon as something was written behind it. */
+START_TEST(a_disk_of_the_version_before_is_taken_over)
+    {
+        scan();
+        uint32_t first = write_up_to(2, 0);
+        forget_value(3);
+        uint32_t second = write_up_to(3, first);
+        fake_stop(&fake);
+        for (uint32_t number = 1; number <= 3; number++) {
+            as_version_2(segment_file(number));
+        }
+        start_again();
+        check_all(true);
+        ck_assert(!known[3].found);
+        ck_assert_int_eq(write_value(second), SL_OK);
+        restart();
+        check_all(true);
+        ck_assert(!known[3].found);
+
+        fake_stop(&fake);
+        wipe_all(segment_file(2));
+        start_again();
+        ck_assert(!known[3].found && known[second].found);
+    }
+END_TEST
+
 START_TEST(a_directory_that_vanished_ends_the_actor_with_a_heartbeat)
     {
         scan();
@@ -1166,6 +1406,14 @@ int main(void)
     tcase_add_test(node, a_repeated_write_gets_the_same_answer);
     tcase_add_test(node, a_scan_tells_of_the_batch_that_was_under_way);
     tcase_add_loop_test(node, any_failed_call_is_an_answer_and_heals, 0, 2);
+    tcase_add_loop_test(node, a_lost_newest_segment_with_tombstones_voids_what_is_older, 0,
+                        SL_COUNT(losses));
+    tcase_add_loop_test(node, a_lost_segment_with_tombstones_voids_what_is_older, 0,
+                        SL_COUNT(losses));
+    tcase_add_loop_test(node, a_lost_segment_without_tombstones_costs_itself, 0,
+                        2 * SL_COUNT(losses));
+    tcase_add_loop_test(node, a_bad_page_of_tombstones_costs_nothing, 0, 2);
+    tcase_add_test(node, a_disk_of_the_version_before_is_taken_over);
     tcase_add_test(node, a_place_that_stays_unreadable_is_given_up);
     tcase_add_test(node, a_place_that_can_be_read_again_is_not_given_up);
     tcase_add_test(node, a_disk_that_reads_nothing_is_left_alone_until_a_probe_succeeds);

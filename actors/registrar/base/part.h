@@ -79,6 +79,7 @@ enum reg_turn {
     REG_COMMITTED_HOLDS = 1,
     REG_COMMITTED_WRITES,
     REG_COMMITTED_TRANSIENTS,
+    REG_COMMITTED_EVICT,
 
     /* switched */
     REG_SWITCHED_CHARGES = 1,

@@ -249,6 +249,38 @@ uint64_t reg_charge_largest(const struct registrar *self)
     return self->contributions->on ? largest : UINT64_MAX;
 }
 
+static int by_space_falling(const void *left, const void *right)
+{
+    uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+    return (a < b) - (a > b);
+}
+
+/* The first contribution that has room, the largest values first. That may miss a way that there
+ * is; who is charged is chosen less carefully than that. */
+bool reg_charge_packs(const struct registrar *self, uint64_t *spaces, uint32_t count)
+{
+    uint64_t rooms[64];
+    uint32_t room_count = 0;
+    if (!self->contributions->on) {
+        return true;
+    }
+    for (uint64_t left = self->contributions->standing; left != 0; left &= left - 1) {
+        rooms[room_count++] = self->contributions->all[__builtin_ctzll(left)].length_bytes;
+    }
+    qsort(spaces, count, sizeof(*spaces), by_space_falling);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t at = 0;
+        while (at < room_count && rooms[at] < spaces[i]) {
+            at++;
+        }
+        if (at == room_count) {
+            return false;
+        }
+        rooms[at] -= spaces[i];
+    }
+    return true;
+}
+
 static uint64_t room_largest(const struct registrar *self)
 {
     uint64_t largest = 0;
@@ -529,11 +561,13 @@ static void watermark_run(struct registrar *self)
     }
     double used = (double)reg_used_bytes(self);
     self->contributions->lowering = used > (self->contributions->lowering ? low : high) * ceiling;
+    reg_spare_young(self, 0);
     if (self->contributions->lowering &&
         reg_evict(self, SL_MAX((uint64_t)(used - low * ceiling), UINT64_C(1))) == 0) {
         self->contributions->lowering = false; /* nothing may leave now */
         self->contributions->lower_again_ns = sl_deadline_ns(self->env->now_ns, WALK_AGAIN_NS);
     }
+    reg_spare_none(self);
 }
 
 /* ---- the part ---- */

@@ -109,6 +109,9 @@ void reg_give_charged(struct registrar *self, uint64_t offset_bytes, uint64_t le
                       uint64_t set);
 /* Makes want_bytes free in all contributions together, evicting; false: less is. */
 bool reg_charge_room(struct registrar *self, uint64_t want_bytes);
+/* Whether values that take so many bytes each can be charged side by side, were nothing else there:
+ * each lies in one contribution. Sorts spaces. */
+bool reg_charge_packs(const struct registrar *self, uint64_t *spaces, uint32_t count);
 /* No value that takes more space can be charged to anybody. */
 uint64_t reg_charge_largest(const struct registrar *self);
 /* A record of a restart: its charge counts again. */

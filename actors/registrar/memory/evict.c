@@ -3,6 +3,7 @@
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/memory/accesses.h"
+#include "actors/registrar/memory/contributions.h"
 #include "actors/registrar/memory/populate.h"
 #include "actors/registrar/records/bundles.h"
 #include "actors/registrar/records/ghosts.h"
@@ -27,6 +28,45 @@
 #define QUIET_UNITS_MIN   64u
 #define QUIET_UNITS_MAX   256u
 #define QUIET_TRIES_MAX   8u
+#define YOUNG_SHARE       32u /* of memory: one to two of these were committed last */
+
+/* ---- what was just committed ---- */
+
+static void evict_committed(struct registrar *self, const struct reg_committed *what)
+{
+    struct reg_evict *evict = self->evict;
+    struct reg_unit_parts parts;
+    uint64_t newest = 0;
+    reg_unit_parts(self, what->unit, &parts);
+    for (uint32_t i = 0; i < parts.count; i++) {
+        struct sl_entry entry;
+        sl_index_read(self->index, parts.refs[i], &entry);
+        newest = SL_MAX(newest, entry.extent.generation);
+        evict->young_bytes += sl_extent_space(entry.extent.length_bytes);
+    }
+    if (newest == 0) { /* it is on disk alone */
+        return;
+    }
+    if (evict->young_from[0] == 0) {
+        evict->young_from[0] = newest;
+        evict->young_from[1] = newest;
+    } else if (evict->young_bytes > reg_ceiling_bytes(self) / YOUNG_SHARE) {
+        evict->young_from[0] = evict->young_from[1];
+        evict->young_from[1] = newest;
+        evict->young_bytes = 0;
+    }
+}
+
+void reg_spare_young(struct registrar *self, uint64_t from)
+{
+    uint64_t young = self->evict->young_from[0];
+    self->evict->spared_generation = from == 0 || (young != 0 && young < from) ? young : from;
+}
+
+void reg_spare_none(struct registrar *self)
+{
+    self->evict->spared_generation = 0;
+}
 
 /* ---- victims ---- */
 
@@ -503,5 +543,6 @@ const struct reg_part reg_evict_part = {
     REG_STATE(evict, reg_evict),
     REG_METRICS(metrics),
     .settings = evict_settings,
+    .committed = {REG_COMMITTED_EVICT, evict_committed},
     .index_room = reg_make_index_room,
 };

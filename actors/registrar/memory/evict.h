@@ -5,15 +5,24 @@
 #include "actors/registrar/base/core.h"
 
 struct reg_evict {
-    uint64_t
-        spared_generation; /* room ahead of use is made: nothing from here on goes; 0: all may */
-    uint32_t batch_units;  /* setting */
+    /* Room that nobody needs yet is made: nothing from here on goes; 0: all may. */
+    uint64_t spared_generation;
+    /* What was committed last is of these generations or newer: a share of memory, at least, since
+     * the first one was noted. */
+    uint64_t young_from[2];
+    uint64_t young_bytes; /* committed since the second one was */
+    uint32_t batch_units; /* setting */
     struct {
         sl_metric evicted_count, evicted_bytes, evict_skipped_count, evict_attempt_count,
             evict_success_count;
     } metric;
 };
 
+/* Until reg_spare_none() nothing goes that was just committed, nor what is of generation `from` or
+ * newer (0: none). For room that nobody needs yet: where all that is older is leased or pinned, it
+ * would be the first to go. */
+void reg_spare_young(struct registrar *self, uint64_t from);
+void reg_spare_none(struct registrar *self);
 uint64_t reg_free_bytes(const struct registrar *self);
 /* Makes want_bytes free, evicting; false: less is. */
 bool reg_make_room(struct registrar *self, uint64_t want_bytes);

@@ -502,9 +502,7 @@ static void publish(struct registrar *self, const struct sl_msg *msg)
     struct sl_msg reply = {.code = SL_OK};
     reply.body.publish_reply.codes =
         (struct sl_u64s){.at = self->codes, .count = body->items.count};
-    /* Where all that is older is leased or pinned, what was just put would be the first to go for a
-     * room that nobody needs yet. */
-    self->evict->spared_generation = oldest;
+    reg_spare_young(self, oldest);
     const struct ahead_wish wish = {
         .peer = peer,
         .writer = body->ahead_writer.length == 0
@@ -512,7 +510,7 @@ static void publish(struct registrar *self, const struct sl_msg *msg)
                       : reg_peer_find(self, body->ahead_writer.at, body->ahead_writer.length),
         .length_bytes = body->ahead_bytes};
     reply.body.publish_reply.ahead.count = ahead_grants(self, &wish, body->ahead_count);
-    self->evict->spared_generation = 0;
+    reg_spare_none(self);
     reply.body.publish_reply.ahead.at = self->scratch->grants;
     sl_metric_add(self->env->metrics, self->reservations->metric.commit_count, done);
     sl_metric_add(self->env->metrics, self->reservations->metric.stale_count, stale);

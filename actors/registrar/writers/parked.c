@@ -1,5 +1,6 @@
 /* actors/registrar/writers/parked.c - RESERVEs that wait for space, first come, first served. */
 #include "actors/registrar/writers/parked.h"
+#include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/promote.h"
 #include "actors/registrar/presence/peers.h"
@@ -7,6 +8,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+
+#define COPIES_LOOK_NS SL_NS_PER_S
 
 static struct sl_text text_copy(char **at, struct sl_text text)
 {
@@ -126,7 +129,7 @@ static void parked_expire(struct registrar *self)
             continue;
         }
         uint64_t need_bytes = 0;
-        parked->request.wait = parked->request.until_populated = false;
+        parked->request.wait = parked->request.until_there = false;
         (void)reg_request_run(self, &parked->request, false, &need_bytes);
         reg_request_answer(self, &parked->request, &parked->back);
         parked_free(self, at, before);
@@ -185,6 +188,9 @@ static uint64_t parked_next(const struct registrar *self)
          parked = parked->next) {
         next_ns = SL_MIN(next_ns, parked->back.deadline_ns);
     }
+    if (self->parking->first != NULL && self->parking->copies) {
+        next_ns = SL_MIN(next_ns, self->env->now_ns + COPIES_LOOK_NS);
+    }
     return next_ns;
 }
 
@@ -209,6 +215,10 @@ static void parking_drain(struct registrar *self)
 static void parking_after(struct registrar *self)
 {
     bool parked = self->space.parked_count > 0;
+    bool copies = reg_copy_required(self);
+    /* A disk that was waited for is taken for none: its values may leave memory without a copy. */
+    self->space.freed = self->space.freed || (self->parking->copies && !copies);
+    self->parking->copies = copies;
     parked_retry(self);
     if (parked && self->space.parked_count == 0) { /* what is read ahead of use waited for them */
         reg_promotes_pump(self);

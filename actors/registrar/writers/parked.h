@@ -13,6 +13,7 @@ struct reg_parked {
 };
 
 struct reg_parking {
+    bool copies; /* eviction needed a copy on disk when it was last looked */
     struct reg_parked *first, *last;
     uint64_t bytes;
     struct {

@@ -6,6 +6,7 @@
  * back by freeing what it took. */
 #include "actors/registrar/writers/reserve.h"
 #include "actors/registrar/base/part.h"
+#include "actors/registrar/disk/write_behind.h"
 #include "actors/registrar/memory/contributions.h"
 #include "actors/registrar/memory/evict.h"
 #include "actors/registrar/memory/populate.h"
@@ -24,6 +25,9 @@
 #include <string.h>
 
 #define INDEX_ROUNDS_MAX 16u
+/* An answer takes a while to arrive. */
+#define ANSWER_SHARE  20u
+#define ANSWER_NS_MAX (50 * SL_NS_PER_MS)
 
 /* ---- 1: blocks ---- */
 
@@ -287,6 +291,7 @@ static void group_fail(struct reg_want_group *group, sl_err code, uint64_t busy_
 struct reserve_need {
     uint64_t bytes;
     uint32_t count;
+    bool fits; /* all at once, were nothing else there */
 };
 
 static struct reserve_need request_classify(struct registrar *self, const struct reg_request *req)
@@ -315,10 +320,13 @@ static struct reserve_need request_classify(struct registrar *self, const struct
             self->scratch->grants[i] =
                 (struct sl_item_grant){.code = (uint64_t)group->code, .busy_ns = group->busy_ns};
         } else if (item->state == REG_ITEM_NEED) {
-            need.bytes += sl_extent_space(req->items[i].length_bytes);
-            need.count++;
+            uint64_t space = sl_extent_space(req->items[i].length_bytes);
+            self->scratch->spaces[need.count++] = space;
+            need.bytes += space;
         }
     }
+    need.fits = need.bytes <= reg_ceiling_bytes(self) &&
+                reg_charge_packs(self, self->scratch->spaces, need.count);
     return need;
 }
 
@@ -507,9 +515,15 @@ static bool memory_comes(const struct registrar *self, uint64_t need_bytes)
     return reg_populate_pending(self) && reg_free_bytes(self) < need_bytes;
 }
 
+/* Values stand in memory alone that the disk is to have: with each of them room may come. */
+static bool writes_come(struct registrar *self)
+{
+    return reg_copy_required(self) && reg_writes_oldest(self) != UINT64_MAX;
+}
+
 /* Grants what is needed. With `wait` a lack of space ends the pass; without, it ends the item and
  * its block. */
-static sl_err request_grant(struct registrar *self, const struct reg_request *req)
+static sl_err request_grant(struct registrar *self, const struct reg_request *req, bool fits)
 {
     for (uint32_t i = 0; i < req->item_count; i++) {
         struct reg_want_group *group = item_group(self, &req->items[i]);
@@ -518,8 +532,10 @@ static sl_err request_grant(struct registrar *self, const struct reg_request *re
         }
         sl_err err = group != NULL && group->code != SL_OK ? group->code : item_grant(self, req, i);
         if (err == SL_ERR_NO_SPACE &&
-            (req->wait || (req->until_populated &&
-                           memory_comes(self, sl_extent_space(req->items[i].length_bytes))))) {
+            (req->wait ||
+             (req->until_there &&
+              (memory_comes(self, sl_extent_space(req->items[i].length_bytes)) ||
+               (fits && self->scratch->items[i].state == REG_ITEM_NEED && writes_come(self)))))) {
             return err;
         }
         if (err != SL_OK) {
@@ -560,9 +576,11 @@ static bool room_for(struct registrar *self, uint64_t bytes)
 /* Whether granting may begin: there is room for all of it, or it takes what it gets item by item.
  */
 static bool request_has_room(struct registrar *self, const struct reg_request *req,
-                             uint64_t need_bytes, bool may_allocate)
+                             const struct reserve_need *need, bool may_allocate)
 {
-    bool may_wait = req->wait || (req->until_populated && reg_populate_pending(self));
+    uint64_t need_bytes = need->bytes;
+    bool writes = req->until_there && need->fits && writes_come(self); /* else item by item */
+    bool may_wait = req->wait || writes || (req->until_there && reg_populate_pending(self));
     if (!may_allocate || !may_wait || room_for(self, need_bytes)) {
         return may_allocate;
     }
@@ -570,7 +588,10 @@ static bool request_has_room(struct registrar *self, const struct reg_request *r
         return false;
     }
     /* What is asked for comes before what is granted ahead of being asked for. */
-    return !req->wait || (reg_ahead_revoke_all(self) && room_for(self, need_bytes));
+    if (!req->wait && !writes) {
+        return true;
+    }
+    return reg_ahead_revoke_all(self) && room_for(self, need_bytes);
 }
 
 enum reg_outcome reg_request_run(struct registrar *self, const struct reg_request *req,
@@ -592,17 +613,18 @@ enum reg_outcome reg_request_run(struct registrar *self, const struct reg_reques
         self->peers->all[req->peer].quarantined_bytes > self->scratch->quarantine_bytes_max) {
         return request_refuse(self, req, SL_ERR_LIMIT);
     }
-    if (req->wait && need.bytes > reg_ceiling_bytes(self)) { /* else item by item */
+    if (req->wait && !need.fits) { /* for ever; else item by item */
         return request_refuse(self, req, SL_ERR_NO_SPACE);
     }
-    if (!request_has_room(self, req, need.bytes, may_allocate)) {
+    if (!request_has_room(self, req, &need, may_allocate)) {
         bool comes =
-            memory_comes(self, may_allocate ? need.bytes : self->parking->first->need_bytes);
-        return req->wait || (req->until_populated && comes)
+            memory_comes(self, may_allocate ? need.bytes : self->parking->first->need_bytes) ||
+            writes_come(self);
+        return req->wait || (req->until_there && comes)
                    ? REG_RESERVE_PARK
                    : request_refuse(self, req, SL_ERR_NO_SPACE);
     }
-    if (request_grant(self, req) == SL_ERR_NO_SPACE) {
+    if (request_grant(self, req, need.fits) == SL_ERR_NO_SPACE) {
         request_undo(self, req, SL_ERR_NO_SPACE);
         return REG_RESERVE_PARK;
     }
@@ -699,6 +721,9 @@ static void reserve(struct registrar *self, const struct sl_msg *msg)
     }
     struct sl_return back;
     sl_return_keep(msg, &back);
+    if (!body->wait) { /* told in time that there is none, should no room come */
+        back.deadline_ns -= SL_MIN(msg->budget_ns / ANSWER_SHARE, ANSWER_NS_MAX);
+    }
     if (reg_parked_already(self, &back)) {
         return;
     }
@@ -708,7 +733,7 @@ static void reserve(struct registrar *self, const struct sl_msg *msg)
         .item_count = (uint32_t)body->items.count,
         .group_count = (uint32_t)body->groups.count,
         .wait = body->wait,
-        .until_populated = true,
+        .until_there = true,
         .ttl_ns = body->ttl_ns != 0 ? body->ttl_ns : self->set.reservation_ttl_ns,
         .op_id = msg->op_id,
         .seq = msg->seq,
@@ -756,8 +781,9 @@ static sl_err reserve_init(struct registrar *self, struct sl_error *why)
     scratch->groups = calloc(SL_BATCH_MAX, sizeof(*scratch->groups));
     scratch->grants = calloc(SL_BATCH_MAX, sizeof(*scratch->grants));
     scratch->seen = calloc(4 * SL_BATCH_MAX, sizeof(*scratch->seen));
+    scratch->spaces = calloc(SL_BATCH_MAX, sizeof(*scratch->spaces));
     return scratch->items != NULL && scratch->groups != NULL && scratch->grants != NULL &&
-                   scratch->seen != NULL
+                   scratch->seen != NULL && scratch->spaces != NULL
                ? SL_OK
                : sl_fail(why, SL_ERR_NO_MEMORY, "tables of a request");
 }
@@ -768,6 +794,7 @@ static void reserve_fini(struct registrar *self)
     free(self->scratch->groups);
     free(self->scratch->grants);
     free(self->scratch->seen);
+    free(self->scratch->spaces);
 }
 
 static const struct sl_metric_row metrics[] = {

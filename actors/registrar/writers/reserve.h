@@ -8,8 +8,9 @@ struct reg_request { /* a RESERVE as the pass needs it; of a message or of a par
     const struct sl_item_want *items;
     const struct sl_item_group *groups;
     uint32_t item_count, group_count;
-    bool wait;            /* for room, for all of it */
-    bool until_populated; /* waits only while memory is being populated: room is on its way */
+    bool wait;        /* for room, for all of it */
+    bool until_there; /* waits only while room is on its way: memory that is being populated, or
+                         values that leave memory when the disk has them */
     uint64_t ttl_ns, op_id, seq, trace_id, hold_id, hold_ns;
     bool hard_pin, replace;
     uint64_t soft_pin_ns;
@@ -41,7 +42,8 @@ struct reg_scratch {
     struct reg_item *items;
     struct reg_want_group *groups;
     struct sl_item_grant *grants;
-    uint32_t *seen; /* hash set over the items of a request */
+    uint32_t *seen;   /* hash set over the items of a request */
+    uint64_t *spaces; /* what its items take of memory */
     uint64_t put_preempt_ns, soft_pin_max_ns, quarantine_bytes_max; /* settings */
     struct {
         sl_metric reserve_count, busy_count, refused_count, preempted_count;

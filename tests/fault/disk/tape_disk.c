@@ -165,6 +165,13 @@ static int fault_simple(struct tape_disk *self)
     return code < 0 ? EIO : code;
 }
 
+static bool place_is_bad(const struct tape_disk *self, const struct tape_file *file,
+                         uint64_t offset, uint64_t length)
+{
+    return self->bad_name[0] != '\0' && strcmp(self->bad_name, file->name) == 0 &&
+           offset < self->bad_to && offset + length > self->bad_from;
+}
+
 static void peak_note(struct tape_disk *self)
 {
     uint64_t bytes = 0;
@@ -237,17 +244,28 @@ static sl_err tape_prepare(struct sl_disk *disk, const char *from, const char *n
     return SL_OK;
 }
 
-static sl_err tape_resize(struct sl_disk *disk, int file, uint64_t size_bytes, struct sl_error *why)
+/* A file is made, cut or removed, or not. */
+static int carry_out_file(struct tape_disk *self, const struct sl_disk_request *request)
 {
-    struct tape_disk *self = tape_of(disk);
-    int code = fault_simple(self);
-    if (code != 0) {
-        return sl_fail_os(why, code, "resize '%s'", self->image.files[file].name);
+    struct sl_error why = {0};
+    uint64_t bytes = 0;
+    int made = -1;
+    if (request->verb == SL_DISK_REMOVE) {
+        return tape_remove(&self->base, request->name, &why) == SL_OK ? 0 : why.os_code;
     }
-    struct tape_op op = op_of(TAPE_RESIZE, self->image.files[file].name);
-    op.length_bytes = size_bytes;
-    record(self, op, NULL, 0);
-    return SL_OK;
+    if (request->verb == SL_DISK_MAKE) {
+        return tape_open(&self->base, request->name, true, request->length_bytes, &made, &bytes,
+                         &why) == SL_OK
+                   ? 0
+                   : why.os_code;
+    }
+    int code = fault_simple(self);
+    struct tape_op op = op_of(TAPE_RESIZE, self->image.files[request->file].name);
+    op.length_bytes = request->length_bytes;
+    if (code == 0) {
+        record(self, op, NULL, 0);
+    }
+    return code;
 }
 
 static uint64_t tape_real_bytes(struct sl_disk *disk, int file)
@@ -292,6 +310,10 @@ static int carry_out(struct tape_disk *self, const struct sl_disk_request *reque
         request->length_bytes > file->bytes - request->offset_bytes) {
         return EINVAL;
     }
+    if (request->verb == SL_DISK_READ &&
+        place_is_bad(self, file, request->offset_bytes, request->length_bytes)) {
+        return EIO;
+    }
     uint64_t length = code < 0 ? request->length_bytes / 2 / SL_PAGE_BYTES * SL_PAGE_BYTES
                                : request->length_bytes;
     *bytes = length;
@@ -320,7 +342,8 @@ static sl_err tape_submit(struct sl_disk *disk, const struct sl_disk_request *re
     }
     struct tape_done done = {.cookie = request->cookie};
     if (!self->stuck) {
-        done.os_code = carry_out(self, request, &done.bytes);
+        done.os_code = request->verb > SL_DISK_SYNC ? carry_out_file(self, request)
+                                                    : carry_out(self, request, &done.bytes);
     }
     self->pending[self->pending_count++] = done;
     return SL_OK;
@@ -338,6 +361,7 @@ static sl_err tape_read_now(struct sl_disk *disk, int file, void *memory, uint64
     struct tape_disk *self = tape_of(disk);
     const struct tape_file *from = &self->image.files[file];
     int code = fault_now(self);
+    code = place_is_bad(self, from, offset_bytes, length_bytes) ? EIO : code;
     if (code > 0) {
         return sl_fail_os(why, code, "read '%s'", from->name);
     }
@@ -362,7 +386,6 @@ static const struct sl_disk_ops tape_ops = {
     .read_now = tape_read_now,
     .destroy = tape_destroy,
     .prepare = tape_prepare,
-    .resize = tape_resize,
     .real_bytes = tape_real_bytes,
 };
 

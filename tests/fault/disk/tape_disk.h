@@ -50,6 +50,8 @@ struct tape_disk {
     uint64_t fail_from; /* calls number fail_from .. fail_to end with the fault; 0: none */
     uint64_t fail_to;
     enum tape_fault fault;
+    char bad_name[40]; /* reads of this file that touch these bytes end with EIO */
+    uint64_t bad_from, bad_to;
     uint64_t real_bytes_peak;
 };
 

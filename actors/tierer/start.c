@@ -1,0 +1,542 @@
+/* actors/tierer/start.c - the start: every segment is taken over, oldest first, and what may have
+ * been removed by a tombstone that is lost is given up. */
+#include "actors/tierer/internal.h"
+#include "actors/tierer/recover.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define APPLY_BATCH 32u /* records whose places in the table are fetched together */
+
+/* How far the start is. */
+struct start {
+    uint32_t listed, kept; /* segments[0 .. kept) are open */
+    uint32_t unreadable;
+    /* Number of the newest segment whose end cannot be read, while nobody who came after it says
+     * which tombstones there were; 0: none. */
+    uint32_t doubt;
+};
+
+static int segment_compare(const void *a, const void *b)
+{
+    const struct ti_segment *left = a;
+    const struct ti_segment *right = b;
+    return left->number < right->number ? -1 : left->number > right->number;
+}
+
+struct listing {
+    struct tierer *self;
+    bool too_many;
+};
+
+static void listing_add(void *context, const char *name, uint64_t bytes)
+{
+    struct listing *listing = context;
+    struct tierer *self = listing->self;
+    unsigned number = 0;
+    char check[40];
+    if (sscanf(name, "segment.%10u", &number) != 1 || number == 0 ||
+        number == UINT32_MAX || /* there is a next one */
+        snprintf(check, sizeof(check), TI_SEGMENT_NAME_FORMAT, number) < 0 ||
+        strcmp(check, name) != 0) {
+        self->foreign_bytes += bytes;
+        self->members.unwritten_bytes =
+            strcmp(name, TI_MEMBERS_NAME) == 0 ? 0 : self->members.unwritten_bytes;
+        return;
+    }
+    if (self->segment_count == TI_SEGMENTS_MAX) {
+        listing->too_many = true;
+        return;
+    }
+    self->segments[self->segment_count++] =
+        (struct ti_segment){.number = number, .file = -1, .real_bytes = bytes};
+}
+
+static sl_err record_apply(struct tierer *self, struct ti_segment *segment,
+                           const struct ti_record *record, struct ti_key_hash hash)
+{
+    const struct ti_entry *there = ti_entries_find(self->entries, hash);
+    struct ti_place place = {record->segment, record->offset_bytes};
+    if ((record->flags & TI_TOMBSTONE) != 0) {
+        if (there != NULL && !ti_place_after(ti_entry_place(there), place)) {
+            ti_entries_kill(self->entries, hash);
+        }
+        return SL_OK;
+    }
+    if (there != NULL && ti_place_after(ti_entry_place(there), place)) {
+        return SL_OK;
+    }
+    struct ti_entry entry = {
+        .hash = hash,
+        .digest = {record->digest_low, record->digest_high},
+        .length_bytes = (uint32_t)record->length_bytes,
+        .segment = segment->number,
+        .page = (uint32_t)(record->offset_bytes / SL_PAGE_BYTES),
+    };
+    return ti_entries_put(self->entries, &entry, &segment->list);
+}
+
+static sl_err records_apply(struct tierer *self, struct ti_segment *segment, const void *records,
+                            uint64_t bytes, bool *tombstones, struct sl_error *why)
+{
+    const struct ti_record *batch[APPLY_BATCH];
+    struct ti_key_hash hashes[APPLY_BATCH];
+    uint64_t at = 0;
+    uint32_t count = 0;
+    do {
+        const struct ti_record *record = NULL;
+        count = 0;
+        while (count < APPLY_BATCH && (record = ti_record_next(records, bytes, &at)) != NULL) {
+            if (ti_record_plausible(segment, record)) {
+                hashes[count] =
+                    ti_entries_hash(self->entries, ti_record_key(record), record->key_length);
+                ti_entries_prefetch(self->entries, hashes[count], false);
+                *tombstones = *tombstones || (record->flags & TI_TOMBSTONE) != 0;
+                batch[count++] = record;
+            }
+        }
+        for (uint32_t i = 0; i < count; i++) {
+            ti_entries_prefetch(self->entries, hashes[i], true);
+        }
+        for (uint32_t i = 0; i < count; i++) {
+            sl_err err = record_apply(self, segment, batch[i], hashes[i]);
+            if (err != SL_OK) {
+                return sl_fail(why, err, "segment %u: its values do not fit in memory",
+                               segment->number);
+            }
+        }
+    } while (count == APPLY_BATCH);
+    return SL_OK;
+}
+
+/* Without a page of members the disk has the name of its segments. */
+static bool segment_is_ours(struct tierer *self, const struct ti_segment *segment)
+{
+    if (!self->members.there) {
+        memcpy(self->store, segment->store, sizeof(self->store));
+    }
+    return memcmp(self->store, segment->store, sizeof(self->store)) == 0;
+}
+
+/* ---------------------------------------------------------------- lost tombstones */
+
+static sl_err segment_drop(struct tierer *self, struct ti_segment *segment, struct sl_error *why)
+{
+    char name[40];
+    (void)snprintf(name, sizeof(name), TI_SEGMENT_NAME_FORMAT, segment->number);
+    ti_entries_drop(self->entries, &segment->list);
+    self->disk->ops->close(self->disk, segment->file);
+    segment->file = -1;
+    free(segment->records);
+    segment->records = NULL;
+    return self->disk->ops->remove(self->disk, name, why);
+}
+
+/* Gives up the values of the `count` oldest segments: a tombstone behind them is lost, and nobody
+ * knows whose. The files go, oldest first: what shows that it is lost stays until all have gone,
+ * and nothing is there that could be read again at a later start. */
+static sl_err oldest_give_up(struct tierer *self, struct start *start, uint32_t count,
+                             const char *reason, struct sl_error *why)
+{
+    uint64_t values = ti_entries_live_count(self->entries);
+    uint32_t newest = count > 0 ? self->segments[count - 1].number : 0;
+    sl_err err = SL_OK;
+    uint32_t gone = 0;
+    while (err == SL_OK && gone < count) {
+        err = segment_drop(self, &self->segments[gone], why);
+        gone++;
+    }
+    start->kept -= gone;
+    memmove(&self->segments[0], &self->segments[gone], start->kept * sizeof(*self->segments));
+    if (count > 0) {
+        self->given_up_segments += gone;
+        sl_log_write(self->env->log, SL_LOG_ERROR, 0,
+                     "disk: %s: what was removed could come back, so the %" PRIu64
+                     " values in %u segments up to %u are given up",
+                     reason, values - ti_entries_live_count(self->entries), count, newest);
+    }
+    return err == SL_OK
+               ? SL_OK
+               : sl_fail(why, err,
+                         "disk: %s, and the segments before it cannot be removed; remove the files "
+                         "segment.* in '%s' to go on with an empty disk",
+                         reason, self->disk->place != NULL ? self->disk->place : "disk_path");
+}
+
+/* Somebody says that a frame of tombstones was acknowledged. When it was not seen, it lay behind
+ * all that is kept. */
+static sl_err tombstone_named(struct tierer *self, struct start *start, uint64_t sequence,
+                              struct sl_error *why)
+{
+    if (sequence <= self->tombstone_sequence) {
+        return SL_OK;
+    }
+    self->tombstone_sequence = sequence;
+    return oldest_give_up(self, start, start->kept, "tombstones cannot be read", why);
+}
+
+/* ---------------------------------------------------------------- one segment */
+
+/* Whether the index of a footer follows the frames: then none is missing at their end. */
+static bool index_stands(struct tierer *self, const struct ti_segment *segment)
+{
+    uint64_t bytes = sl_align_up(segment->records_bytes, SL_PAGE_BYTES);
+    SL_AUTO(free) unsigned char *index = aligned_alloc(SL_PAGE_BYTES, bytes + SL_PAGE_BYTES);
+    return index != NULL && segment->records_bytes > 0 &&
+           segment->used_bytes + bytes + sizeof(struct ti_trailer) == segment->bytes &&
+           ti_file_read(self, segment->file, index, segment->used_bytes, bytes) &&
+           memcmp(index, segment->records, segment->records_bytes) == 0;
+}
+
+/* What is left of a footer that is not whole says whether the frames' end is missing, in a file that
+ * may have been cut for it or by something else. */
+static void footer_remains(struct tierer *self, struct ti_segment *segment, struct ti_walk *walk)
+{
+    struct ti_trailer trailer;
+    bool end = ti_trailer_read(self, segment, &trailer) && trailer.salt == segment->salt;
+    segment->cut = segment->cut && !end && !index_stands(self, segment);
+    if (end && trailer.version >= TI_FORMAT_NAMED &&
+        trailer.tombstone_last > walk->tombstones_seen) {
+        walk->tombstones_seen = trailer.tombstone_last;
+        walk->tombstones_lost = trailer.tombstone_last;
+    }
+}
+
+/* A segment without footer: of a crash, of a full version 1 disk, or a damaged one. */
+static sl_err segment_recover(struct tierer *self, struct start *start, struct ti_segment *segment,
+                              bool values, struct sl_error *why)
+{
+    if (segment->version >= TI_FORMAT_NAMED) {
+        sl_err err = tombstone_named(self, start, segment->tombstone_before, why);
+        if (err != SL_OK) {
+            return err;
+        }
+        start->doubt = 0;
+    }
+    struct ti_walk walk = {.tombstones_seen = self->tombstone_sequence};
+    segment->state = TI_SEGMENT_CLOSED;
+    segment->settling = true;
+    segment->used_bytes = SL_PAGE_BYTES;
+    sl_err err = ti_frames_note(self, segment, values, &walk, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    footer_remains(self, segment, &walk);
+    segment->last_sequence = walk.sequence;
+    segment->tombstone_last = walk.tombstone_last;
+    self->tombstone_segment = walk.tombstone_last != 0 ? segment->number : self->tombstone_segment;
+    segment->records_planned_bytes = segment->records_bytes;
+    self->tombstone_sequence = walk.tombstones_seen;
+    sl_log_write(self->env->log, walk.damaged > 0 ? SL_LOG_WARN : SL_LOG_INFO, 0,
+                 "disk: segment %u has no footer: %u values found in its frames, %u gaps",
+                 segment->number, segment->record_count, walk.damaged);
+    if (walk.tombstones_lost != 0) {
+        err = oldest_give_up(self, start, start->kept, "tombstones cannot be read", why);
+    }
+    if (err == SL_OK && walk.tombstones_lost >= segment->first_sequence &&
+        walk.tombstones_lost != 0) { /* here: they may have been for values before them */
+        segment->lost = true;
+        return SL_OK;
+    }
+    if (segment->version >= TI_FORMAT_NAMED && (segment->cut || walk.unreadable > 1)) {
+        start->doubt = segment->number;
+    }
+    bool tombstones = false;
+    if (err == SL_OK) {
+        err = records_apply(self, segment, segment->records, segment->records_bytes, &tombstones,
+                            why);
+    }
+    if (segment->used_bytes + ti_segment_footer_bytes(segment->records_bytes) > segment->bytes) {
+        free(segment->records); /* version 1 left no room for a footer: its frames stay */
+        segment->records = NULL;
+        segment->records_bytes = 0;
+        segment->records_capacity = 0;
+        segment->records_lost = true;
+    }
+    return err;
+}
+
+/* Takes a segment over by its footer. SL_ERR_NOT_FOUND: it has none that is whole. */
+static sl_err segment_adopt(struct tierer *self, struct start *start, struct ti_segment *segment,
+                            struct sl_error *why)
+{
+    struct ti_trailer trailer;
+    SL_AUTO(free) unsigned char *records = NULL;
+    if (!ti_footer_read(self, segment, &records, &trailer)) {
+        return SL_ERR_NOT_FOUND;
+    }
+    segment->state = TI_SEGMENT_SEALED;
+    segment->salt = trailer.salt;
+    segment->used_bytes = trailer.index_offset_bytes;
+    segment->last_sequence = trailer.last_sequence;
+    segment->version = trailer.version;
+    segment->first_sequence = trailer.first_sequence;
+    segment->tombstone_before = trailer.tombstone_before;
+    segment->tombstone_last = trailer.tombstone_last;
+    memcpy(segment->store, trailer.store, sizeof(segment->store));
+    if (!segment_is_ours(self, segment)) {
+        return SL_ERR_STALE;
+    }
+    sl_err err = SL_OK;
+    if (trailer.version >= TI_FORMAT_NAMED) {
+        err = tombstone_named(self, start, trailer.tombstone_before, why);
+        start->doubt = 0;
+    }
+    ti_entries_expect(self->entries, trailer.index_bytes / sizeof(struct ti_record) *
+                                         start->listed); /* they are much alike */
+    bool tombstones = false;
+    if (err == SL_OK) {
+        err = records_apply(self, segment, records, trailer.index_bytes, &tombstones, why);
+    }
+    if (trailer.version < TI_FORMAT_NAMED && tombstones) { /* one of its frames */
+        segment->tombstone_last = trailer.last_sequence;
+    }
+    if (segment->tombstone_last > self->tombstone_sequence) {
+        self->tombstone_sequence = segment->tombstone_last;
+        self->tombstone_segment = segment->number;
+    }
+    return err;
+}
+
+/* Of the time before the disk was emptied. */
+static sl_err segment_void(struct tierer *self, struct ti_segment *segment, struct sl_error *why)
+{
+    self->emptied_segments++;
+    return segment_drop(self, segment, why);
+}
+
+static sl_err segment_open(struct tierer *self, struct start *start, struct ti_segment *segment,
+                           bool newest, struct sl_error *why)
+{
+    char name[40];
+    (void)snprintf(name, sizeof(name), TI_SEGMENT_NAME_FORMAT, segment->number);
+    sl_err err =
+        self->disk->ops->open(self->disk, name, false, 0, &segment->file, &segment->bytes, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    uint64_t file_bytes = segment->bytes / SL_PAGE_BYTES * SL_PAGE_BYTES;
+    segment->bytes = file_bytes;
+    segment->real_bytes = SL_MAX(segment->real_bytes, file_bytes);
+    err = segment_adopt(self, start, segment, why);
+    if (err == SL_ERR_STALE) {
+        return segment_void(self, segment, why);
+    }
+    if (err != SL_ERR_NOT_FOUND) {
+        return err;
+    }
+    switch (ti_header_find(self, segment, file_bytes)) {
+    case TI_HEADER_TOO_NEW:
+        return sl_fail(why, SL_ERR_VERSION,
+                       "disk: %s has format %u, this program knows up to %u: use a newer one, or "
+                       "another --disk-path",
+                       name, segment->version, TI_FORMAT);
+    case TI_HEADER_UNREADABLE:
+        sl_log_write(self->env->log, SL_LOG_ERROR, 0,
+                     "disk: %s cannot be read, its values are misses", name);
+        segment->state = TI_SEGMENT_CLOSED;
+        segment->lost = true;
+        start->unreadable++;
+        start->doubt = segment->number;
+        return SL_OK;
+    case TI_HEADER_NONE: /* died while it was made: nothing of it was acknowledged */
+        sl_log_write(self->env->log, SL_LOG_INFO, 0, "disk: %s has no valid header, removed", name);
+        return segment_drop(self, segment, why);
+    case TI_HEADER_FINE:
+        break;
+    }
+    if (!segment_is_ours(self, segment)) {
+        return segment_void(self, segment, why);
+    }
+    /* A full segment of version 1 never had a footer: its values were durable before the next
+     * segment began. */
+    return segment_recover(self, start, segment, newest || segment->version > 1, why);
+}
+
+/* A segment in which nothing counts: its room is worth more than the file. One that has bytes where
+ * its first frame stood is kept, whatever they are. */
+static bool segment_unused(struct tierer *self, const struct ti_segment *segment)
+{
+    if (segment->state == TI_SEGMENT_SEALED || segment->lost ||
+        segment->used_bytes != SL_PAGE_BYTES ||
+        !ti_file_read(self, segment->file, self->frame_buffer, SL_PAGE_BYTES, SL_PAGE_BYTES)) {
+        return false;
+    }
+    for (uint64_t i = 0; i < SL_PAGE_BYTES; i++) {
+        if (self->frame_buffer[i] != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* What the page of members names, and what nobody names who comes after it. */
+static sl_err segments_judge(struct tierer *self, struct start *start, struct sl_error *why)
+{
+    const struct ti_members *page = &self->members.now;
+    uint32_t named =
+        page->tombstone_sequence > self->tombstone_sequence ? page->tombstone_segment : 0;
+    /* Behind the newest segment that has tombstones there are none. */
+    bool doubt = start->doubt != 0 &&
+                 (page->tombstone_segment == 0 || start->doubt <= page->tombstone_segment);
+    uint32_t count = 0;
+    while (count < start->kept && (self->segments[count].number <= named ||
+                                   (doubt && self->segments[count].number <= start->doubt))) {
+        count++;
+    }
+    if (named != 0) {
+        self->tombstone_sequence = page->tombstone_sequence;
+        self->tombstone_segment = page->tombstone_segment;
+    }
+    return oldest_give_up(self, start, count,
+                          named != 0 ? "tombstones cannot be read" : "a segment cannot be read",
+                          why);
+}
+
+/* Those of which nothing counts go: what cannot be read now must not be read later, when others
+ * that forget it have been given back. */
+static sl_err segments_lost_drop(struct tierer *self, struct start *start, struct sl_error *why)
+{
+    uint32_t kept = 0;
+    sl_err err = SL_OK;
+    for (uint32_t i = 0; i < start->kept; i++) {
+        struct ti_segment segment = self->segments[i];
+        if (err == SL_OK && segment.lost) {
+            err = segment_drop(self, &segment, why);
+            self->given_up_segments++;
+        }
+        if (segment.file >= 0) {
+            self->segments[kept++] = segment;
+        }
+    }
+    start->kept = kept;
+    return err;
+}
+
+static sl_err segments_open(struct tierer *self, struct start *start, struct sl_error *why)
+{
+    sl_err err = SL_OK;
+    qsort(self->segments, start->listed, sizeof(*self->segments), segment_compare);
+    self->next_number = 1;
+    self->next_sequence = 1;
+    for (uint32_t i = 0; err == SL_OK && i < start->listed; i++) {
+        struct ti_segment segment = self->segments[i];
+        bool newest = i + 1 == start->listed;
+        sl_metrics_beat_now(self->env->metrics);
+        self->next_number = segment.number + 1;
+        err = segment_open(self, start, &segment, newest, why);
+        self->next_sequence = SL_MAX(self->next_sequence, segment.last_sequence + 1);
+        if (err == SL_OK && segment.file >= 0 && newest && segment_unused(self, &segment)) {
+            err = segment_drop(self, &segment, why);
+        }
+        if (segment.file >= 0) { /* also after a failure: ti_log_close() finds it */
+            self->segments[start->kept++] = segment;
+        }
+    }
+    if (err == SL_OK && start->unreadable > 1 && start->unreadable == start->kept) {
+        return sl_fail(
+            why, SL_ERR_IO,
+            "disk: none of its %u segments can be read; remove the files segment.* to go "
+            "on with an empty disk",
+            start->kept);
+    }
+    err = err == SL_OK ? segments_judge(self, start, why) : err;
+    err = err == SL_OK ? segments_lost_drop(self, start, why) : err;
+    /* Numbers of frames that are lost are not used again: they may be named. */
+    self->next_sequence = SL_MAX(self->next_sequence, self->tombstone_sequence + 2);
+    self->next_number = SL_MAX(self->next_number, self->members.now.tombstone_segment + 1);
+    return err;
+}
+
+sl_err ti_log_open(struct tierer *self, struct sl_error *why)
+{
+    struct listing listing = {.self = self};
+    self->members.unwritten_bytes = TI_MEMBERS_BYTES;
+    sl_err err = self->disk->ops->list(self->disk, listing_add, &listing, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    if (listing.too_many) {
+        return sl_fail(why, SL_ERR_LIMIT, "the disk directory holds more than %u segments",
+                       TI_SEGMENTS_MAX);
+    }
+    for (size_t i = 0; i < sizeof(self->store); i++) {
+        self->store[i] = (unsigned char)self->env->ops->random_u64(self->env);
+    }
+    self->read_pauses_left = TI_READ_PAUSES_MAX;
+    struct start start = {.listed = self->segment_count};
+    self->segment_count = 0; /* none of them is open yet */
+    err = ti_members_open(self, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    err = segments_open(self, &start, why);
+    self->segment_count = start.kept;
+    if (err != SL_OK) {
+        return err;
+    }
+    if (self->emptied_segments > 0) {
+        sl_log_write(self->env->log, SL_LOG_WARN, 0,
+                     "disk: %u segments removed: the disk was away while others of this node "
+                     "served, and begins empty",
+                     self->emptied_segments);
+    }
+    sl_metric_set(self->env->metrics, self->metrics.emptied_segments, self->emptied_segments);
+    sl_metric_set(self->env->metrics, self->metrics.given_up_segments, self->given_up_segments);
+    sl_log_write(
+        self->env->log, SL_LOG_INFO, 0,
+        "disk: %u segments, %" PRIu64 " values, %" PRIu64 " bytes, %s", self->segment_count,
+        ti_entries_live_count(self->entries), ti_entries_live_bytes(self->entries),
+        self->disk->direct ? "direct i/o" : "buffered i/o: the file system has no O_DIRECT");
+    ti_segments_gauges(self);
+    return SL_OK;
+}
+
+static bool settle_next(struct tierer *self)
+{
+    for (uint32_t i = 0; i < self->segment_count; i++) {
+        const struct ti_segment *segment = &self->segments[i];
+        struct sl_disk_request sync = {.verb = SL_DISK_SYNC, .file = segment->file};
+        if (segment->settling) {
+            return ti_io_start(self, TI_IO_SETTLE, NULL, segment->number, &sync);
+        }
+    }
+    return false;
+}
+
+void ti_log_settle(struct tierer *self)
+{
+    self->settling = settle_next(self); /* one at a time: seldom more than one has no footer */
+    if (self->settling) {
+        self->env->ops->wake_at(self->env, self->env->now_ns);
+    }
+}
+
+void ti_log_settled(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code)
+{
+    (void)bytes;
+    if (os_code != 0) { /* what is read now may not be what is on the disk: only a start tells */
+        ti_health_failed(self, "sync at the start", os_code);
+        self->unsettled = true;
+        return;
+    }
+    struct ti_segment *segment = ti_log_segment(self, io->item);
+    SL_ASSERT(segment != NULL); /* nothing leaves before it is durable */
+    segment->settling = false;
+    ti_log_settle(self);
+}
+
+void ti_log_close(struct tierer *self)
+{
+    for (uint32_t i = 0; i < self->segment_count; i++) {
+        if (self->segments[i].file >= 0) {
+            self->disk->ops->close(self->disk, self->segments[i].file);
+        }
+        free(self->segments[i].records);
+    }
+    ti_members_close(self);
+    free(self->seal.footer);
+    self->segment_count = 0;
+}

@@ -92,8 +92,9 @@ struct sl_fabric_options {
     uint64_t backoff_min_ns, backoff_max_ns;
     uint64_t spin_ns;                   /* verbs: poll for so long before sleeping; 0: not at all */
     enum sl_fabric_zero_copy zero_copy; /* tcp: how to send values */
-    enum sl_fabric_windows windows;     /* verbs: how tickets are made */
-    uint64_t seed;                      /* of the jitter; 0: random */
+    bool clear; /* tcp: without encryption with peers that are set so, too (a trusted wire) */
+    enum sl_fabric_windows windows; /* verbs: how tickets are made */
+    uint64_t seed;                  /* of the jitter; 0: random */
     struct sl_fabric_events events;
     const struct fabric_backend *backend; /* instead of that of the kind; NULL: none */
     void *backend_context; /* of that; verbs: a struct sl_verbs_lib instead of the library */
@@ -265,10 +266,11 @@ uint32_t sl_fabric_cancel(struct sl_fabric *fabric, uint64_t cookie);
 struct sl_fabric_stats {
     uint64_t read_bytes, written_bytes;             /* by our transfers that ended well */
     uint64_t served_read_bytes, served_write_bytes; /* tcp: for peers */
-    uint64_t refused;    /* requests with a wrong capability, range or verb */
-    uint64_t bad_frames; /* connections ended for what they sent */
-    uint64_t late;       /* connections ended for being too slow */
-    uint64_t over_limit; /* connections over connections_max */
+    uint64_t refused;     /* requests with a wrong capability, range or verb */
+    uint64_t bad_frames;  /* connections ended for what they sent */
+    uint64_t late;        /* connections ended for being too slow */
+    uint64_t over_limit;  /* connections over connections_max */
+    uint64_t records_bad; /* connections ended because what came was changed on its way */
     uint64_t links_lost, links_built;
     uint64_t digests_bad;
     uint64_t regions;                          /* registered now */

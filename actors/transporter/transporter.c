@@ -121,6 +121,7 @@ static sl_err fabric_options(struct transporter *self, bool *wanted,
         .link = fabric_link,
         .granted = tr_fabric_granted,
         .grant_ended = tr_fabric_grant_ended,
+        .may_read = tr_holder_may_read,
     };
     if (self->env->network != NULL) {
         options->backend = self->env->network->backend;

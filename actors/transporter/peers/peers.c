@@ -310,7 +310,8 @@ static uint32_t windows_list(struct transporter *self, struct tr_peer *peer)
             const struct sl_fabric_grant want = {.verb = SL_FABRIC_READ,
                                                  .memory = arena->memory,
                                                  .peer = peer->fabric_peer,
-                                                 .length_bytes = length_bytes};
+                                                 .length_bytes = length_bytes,
+                                                 .cookie = tr_peer_cookie(self, peer, id)};
             sl_err err = sl_fabric_grant_add(self->fabric, &want, &grant->handle, key,
                                              &grant->key_bytes, &why);
             if (err != SL_OK) {

@@ -15,6 +15,12 @@ static inline uint32_t tr_peer_number(const struct transporter *self, const stru
 {
     return (uint32_t)(peer - self->peers);
 }
+/* Of the grant that lets this peer read of this arena what is pinned for it (holder.c). */
+static inline uint64_t tr_peer_cookie(const struct transporter *self, const struct tr_peer *peer,
+                                      uint32_t arena)
+{
+    return (uint64_t)(tr_peer_number(self, peer) + 1) << 32 | arena;
+}
 /* Greets those that are due; gives when the next one is. */
 uint64_t tr_peers_step(struct transporter *self, uint64_t now_ns);
 void tr_peer_hello(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg);

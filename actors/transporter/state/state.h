@@ -102,6 +102,10 @@ struct tr_question {
 };
 
 /* ---- holder.c ---- */
+struct tr_reach { /* of an arena */
+    uint32_t arena;
+    uint64_t offset_bytes, length_bytes;
+};
 struct tr_pin_set {
     bool used, promoting;
     uint32_t peer, count; /* of keys asked */
@@ -111,7 +115,8 @@ struct tr_pin_set {
     bool chain;
     struct sl_item_sought *items; /* while promoting: a copy with its texts */
     sl_pin *pins;                 /* pin_count */
-    uint32_t pin_count;
+    struct tr_reach *ranges;      /* of them: what the peer may read meanwhile */
+    uint32_t pin_count, range_hint;
 };
 
 /* ---- fetch.c, trips.c ---- */
@@ -281,6 +286,7 @@ struct transporter {
     bool pins_known; /* to a registrar */
 
     struct tr_pin_set *pin_sets; /* TR_PIN_SETS_MAX */
+    uint32_t pin_set_hint;       /* that was read from last */
     uint64_t pin_number, pins_due_ns;
     uint32_t pin_sets_open;
     struct sl_item_place places[TR_KEYS_MAX];

@@ -67,6 +67,9 @@ struct sl_fabric_events {
     void (*granted)(void *context, uint32_t grant, const void *key, uint32_t key_bytes,
                     const struct sl_error *why);
     void (*grant_ended)(void *context, uint32_t grant);
+    /* Of a grant with a cookie, before bytes are read for its peer (tcp; not by rails): whether the
+     * peer may have them now. Looks, and does nothing else. NULL: all of the grant's range. */
+    bool (*may_read)(void *context, uint64_t cookie, uint64_t offset_bytes, uint64_t length_bytes);
 };
 
 /* Soft-RoCE's windows do not keep a writer within their range: SOUND takes them for none. */
@@ -202,6 +205,7 @@ struct sl_fabric_grant {
      * up to length_bytes, and the key's range is 0..length_bytes in the order of the places. */
     const struct sl_fabric_place *places;
     uint32_t place_count; /* NULL: 0; else 1..SL_FABRIC_PLACES_MAX */
+    uint64_t cookie;      /* not 0: may_read is asked */
 };
 /* Gives a handle and the key, at most SL_FABRIC_BLOB_MAX bytes, that the peer needs; hand it out
  * after granted(). 0 bytes: granted() brings it (another process makes it, or it takes several turns).

@@ -108,7 +108,12 @@ static struct fabric_grant *grant_find(struct tcp_conn *conn, const unsigned cha
         request->length_bytes > length - (request->offset_bytes - from)) {
         return NULL;
     }
-    return grant;
+    const struct sl_fabric_events *events = &fabric->options.events;
+    bool asks = verb == SL_FABRIC_READ && grant->what.cookie != 0 && events->may_read != NULL;
+    return asks && !events->may_read(events->context, grant->what.cookie, request->offset_bytes,
+                                     request->length_bytes)
+               ? NULL
+               : grant;
 }
 
 static void served_answer(struct tcp_conn *conn, const struct tcp_served *served);

@@ -151,6 +151,9 @@ enum sl_setting_kind {
       "a peer without any progress for so long is dead")                                          \
     X(fabric_zero_copy, TEXT, "measure", 2, 7,                                                    \
       "tcp: send without copying: on, off, or measure and see whether the kernel can")            \
+    X(fabric_encryption, BOOL, "true", 0, 1,                                                      \
+      "tcp: TLS 1.3 between nodes; false: none with peers that are set so, too (a trusted "       \
+      "wire)")                                                                                    \
     X(fabric_spin, DURATION, "0", 0, 1000000000, "verbs: poll so long before sleeping")           \
     X(fabric_pools, BOOL, "true", 0, 1,                                                           \
       "register engines' pools too, those of shared memory: with verbs they are pinned")          \

@@ -63,7 +63,7 @@ static void fabric_link(void *context, uint32_t peer, enum sl_fabric_link link,
                         const struct sl_error *why)
 {
     struct transporter *self = context;
-    (void)why;
+    tr_peers_link(self, peer, link, why);
     if (link == SL_FABRIC_DOWN && self->whole_arena) { /* with verbs */
         tr_push_link_lost(self, peer);
     }
@@ -104,6 +104,7 @@ static sl_err fabric_options(struct transporter *self, bool *wanted,
     options->greet_ns = sl_config_u64(config, SL_SET_fabric_greet);
     options->movers = sl_movers_count((uint32_t)sl_config_u64(config, SL_SET_fabric_movers));
     options->stall_ns = sl_config_u64(config, SL_SET_fabric_stall);
+    options->clear = !sl_config_bool(config, SL_SET_fabric_encryption);
     options->spin_ns = sl_config_u64(config, SL_SET_fabric_spin);
     options->region_bytes_max = self->limit.bytes;
     /* A key for each part of a hand-over, beside those for arenas. */
@@ -122,6 +123,7 @@ static sl_err fabric_options(struct transporter *self, bool *wanted,
         .link = fabric_link,
         .granted = tr_fabric_granted,
         .grant_ended = tr_fabric_grant_ended,
+        .may_read = tr_holder_may_read,
     };
     if (self->env->network != NULL) {
         options->backend = self->env->network->backend;
@@ -305,6 +307,7 @@ static void events_set(struct transporter *self)
 {
     self->events = (struct tr_events){
         .peer_renewed = peer_renewed,
+        .peer_expelled = tr_push_peer_expelled,
         .trip_read = tr_fences_trip_read,
         .push_over = tr_fences_push_over,
         .engine_ends = engine_ends,
@@ -358,6 +361,9 @@ sl_err tr_cluster_init(struct transporter *self, struct sl_error *why)
     if (err == SL_OK) {
         err = tr_peers_init(self, why);
     }
+    if (err == SL_OK) {
+        err = tr_keys_init(self, why);
+    }
     env->ops->wake_at(env, 0);
     return err;
 }
@@ -372,6 +378,7 @@ void tr_cluster_fini(struct transporter *self)
     tr_holder_fini(self);
     tr_fetch_fini(self);
     tr_straight_fini(self);
+    tr_keys_fini(self);
     tr_peers_fini(self);
     sl_codec_destroy(&self->codec_in);
     sl_codec_destroy(&self->codec_out);
@@ -484,6 +491,9 @@ void tr_frame(struct transporter *self, const struct sl_control_frame *frame)
     if (err == SL_OK && peer == NULL && msg.type == SL_MSG_PEER_HELLO) {
         peer = tr_peer_get(self, name, &why);
         err = peer == NULL ? why.code : SL_OK;
+    }
+    if (err == SL_OK && peer != NULL && peer->expelled) {
+        err = sl_fail(&why, SL_ERR_PERMISSION, "its key has gone");
     }
     if (err == SL_OK && peer == NULL) {
         err = sl_fail(&why, SL_ERR_PERMISSION, "%s without a greeting", sl_msg_name(msg.type));
@@ -613,6 +623,7 @@ static void cluster_step(struct transporter *self, uint64_t now_ns)
     }
     tr_memory_step(self, now_ns);
     next_ns = SL_MIN(next_ns, self->memory_due_ns);
+    next_ns = SL_MIN(next_ns, tr_keys_step(self, now_ns));
     next_ns = SL_MIN(next_ns, tr_peers_step(self, now_ns));
     next_ns = SL_MIN(next_ns, tr_holder_step(self, now_ns));
     next_ns = SL_MIN(next_ns, tr_fetch_step(self, now_ns));

@@ -4,10 +4,13 @@
  *   put|get RUNTIME SHM INSTANCE PREFIX COUNT SIZE     prints the seconds it took
  *   serve ADDRESS PORT CONNECTIONS SIZE TOTAL          the loop's sender
  *   pull ADDRESS PORT CONNECTIONS SIZE TOTAL           its receiver; prints the seconds it took
- *   plain ADDRESS PORT CONNECTIONS SIZE TOTAL          the same, and nothing is hashed */
+ *   plain ADDRESS PORT CONNECTIONS SIZE TOTAL          the same, and nothing is hashed
+ *   seal, open ADDRESS PORT CONNECTIONS SIZE TOTAL     sender of records, and who opens and hashes
+ *                                                      them, a thread a connection */
 #include "client/lib/sluice.h"
 #include "runtime/sl_clock.h"
 #include "runtime/sl_digest.h"
+#include "tests/bench/sealed_loop.h"
 
 #include <arpa/inet.h>
 #include <pthread.h>
@@ -92,7 +95,9 @@ static int objects(bool put, char **words)
 
 struct stream {
     int fd;
-    bool send, plain;
+    bool send, plain, sealed;
+    unsigned char *records; /* to send */
+    uint64_t records_bytes;
     unsigned char *memory; /* total; faulted before the clock starts */
     uint64_t size, total;
     struct sl_digest digest;
@@ -102,6 +107,14 @@ static void *stream_run(void *context)
 {
     struct stream *stream = context;
     unsigned char *memory = stream->memory;
+    if (stream->sealed) {
+        bool good = stream->send ? sealed_send(stream->fd, stream->records, stream->records_bytes)
+                                 : sealed_receive(stream->fd, memory, stream->total, stream->size);
+        if (!good) {
+            fail("the loop of records broke");
+        }
+        return NULL;
+    }
     for (uint64_t at = 0; at < stream->total; at += stream->size) {
         for (uint64_t done = 0; done < stream->size;) {
             ssize_t now =
@@ -134,7 +147,7 @@ static unsigned char *memory_of(uint64_t length_bytes)
     return memory;
 }
 
-static int loop(bool send, bool plain, char **words)
+static int loop(bool send, bool plain, bool sealed, char **words)
 {
     struct sockaddr_in at = {.sin_family = AF_INET,
                              .sin_port = htons((uint16_t)number(words[1], 65535))};
@@ -157,6 +170,14 @@ static int loop(bool send, bool plain, char **words)
         streams[i] = (struct stream){
             .send = send, .plain = plain, .size = size, .total = total / count / size * size};
         streams[i].memory = memory_of(streams[i].total);
+        streams[i].sealed = sealed;
+        if (sealed && send) {
+            streams[i].records =
+                sealed_make(streams[i].memory, streams[i].total, &streams[i].records_bytes);
+            if (streams[i].records == NULL) {
+                fail("no records");
+            }
+        }
     }
     if (send) { /* who reads this word may connect */
         printf("listening\n");
@@ -190,10 +211,12 @@ int main(int argc, char **argv)
         return objects(argv[1][0] == 'p', argv + 2);
     }
     if (argc == 7 && (strcmp(argv[1], "serve") == 0 || strcmp(argv[1], "pull") == 0 ||
-                      strcmp(argv[1], "plain") == 0)) {
-        return loop(argv[1][0] == 's', strcmp(argv[1], "plain") == 0, argv + 2);
+                      strcmp(argv[1], "plain") == 0 || strcmp(argv[1], "seal") == 0 ||
+                      strcmp(argv[1], "open") == 0)) {
+        bool sealed = strcmp(argv[1], "seal") == 0 || strcmp(argv[1], "open") == 0;
+        return loop(argv[1][0] == 's', strcmp(argv[1], "plain") == 0, sealed, argv + 2);
     }
-    fail("put|get RUNTIME SHM INSTANCE PREFIX COUNT SIZE, serve|pull|plain ADDRESS PORT "
+    fail("put|get RUNTIME SHM INSTANCE PREFIX COUNT SIZE, serve|pull|plain|seal|open ADDRESS PORT "
          "CONNECTIONS SIZE "
          "TOTAL");
 }

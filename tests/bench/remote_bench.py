@@ -4,7 +4,10 @@ two namespaces with as many connections, in turns. Medians; CPU is that of both 
 with the faulting of its memory). The loop's memory is in huge pages; the nodes' is when /dev/shm is mounted so, as
 deploy/install does.
 
-  remote_bench.py [ROUNDS]"""
+Encrypted, the fetch is also measured beside one thread that receives records, opens them with libcrypto and hashes what was
+in them; its sender has sealed them before. `clear` sets fabric_encryption to false.
+
+  remote_bench.py [ROUNDS [clear]]"""
 
 import json
 import os
@@ -55,9 +58,11 @@ def fetch(cluster, prefix, size):
 
 
 def loop(cluster, size, what="pull"):
-    arguments = [Network.address(0), str(LOOP_PORT), str(CONNECTIONS), str(size), str(TOTAL)]
+    connections = 1 if what == "open" else CONNECTIONS
+    arguments = [Network.address(0), str(LOOP_PORT), str(connections), str(size), str(TOTAL)]
     before = cpu_of_children()
-    sender = subprocess.Popen([*cluster.network.ports[0].enter(), PROGRAM, "serve", *arguments], stdout=subprocess.PIPE)
+    sender = subprocess.Popen([*cluster.network.ports[0].enter(), PROGRAM, "seal" if what == "open" else "serve", *arguments],
+                              stdout=subprocess.PIPE)
     sender.stdout.readline()
     done = subprocess.run([*cluster.network.ports[1].enter(), PROGRAM, what, *arguments], stdout=subprocess.PIPE,
                           text=True, check=True)
@@ -72,17 +77,20 @@ def huge_pages(node):
 
 def main():
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-    with Cluster(2, memory="768MiB", settings=["--fabric-lanes", str(CONNECTIONS)]) as cluster:
+    encrypted = "false" if sys.argv[2:] == ["clear"] else "true"
+    with Cluster(2, memory="768MiB",
+                 settings=["--fabric-lanes", str(CONNECTIONS), "--fabric-encryption", encrypted]) as cluster:
         wait_until(lambda: cluster.nodes[1].ctl("nodes").stdout.count(b" alive ") == 1, 10, "a is alive")
         print(f"arenas in {'huge' if huge_pages(cluster.nodes[1]) else 'small'} pages", flush=True)
         fetch(cluster, "warm", 1 << 20)
         for size in (256 << 10, 1 << 20, 4 << 20):
-            figures = [(fetch(cluster, f"r{turn}", size), loop(cluster, size), loop(cluster, size, "plain"))
-                       for turn in range(rounds)]
-            for name, at in (("fetch", 0), ("loop, hashed", 1), ("loop, plain", 2)):
+            figures = [(fetch(cluster, f"r{turn}", size), loop(cluster, size), loop(cluster, size, "plain"),
+                        loop(cluster, size, "open")) for turn in range(rounds)]
+            for name, at in (("fetch", 0), ("loop, hashed", 1), ("loop, plain", 2), ("loop, opened", 3)):
                 print(f"{size >> 10:5} KiB  {name:13} {statistics.median(f[at][0] for f in figures) / 1e9:6.2f} GB/s  "
                       f"{statistics.median(f[at][1] for f in figures):.2f} CPU s/GB")
-            print(f"{size >> 10:5} KiB  fetch to loop {statistics.median(f[0][0] / f[1][0] for f in figures):.2f} "
+            print(f"{size >> 10:5} KiB  fetch to hashed loop {statistics.median(f[0][0] / f[1][0] for f in figures):.2f}, to "
+                  f"one thread that opens and hashes {statistics.median(f[0][0] / f[3][0] for f in figures):.2f} "
                   f"(median of {rounds} turns)", flush=True)
 
 

@@ -14,6 +14,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..
 import node_support  # noqa: E402
 from node_support import CTL, NODE, PACE, PATIENCE, Node, wait_until, workload  # noqa: E402,F401
 
+# More settings of every node, for runs of the same tests under other ones.
+EVERYWHERE = os.environ.get("SL_CLUSTER_SETTINGS", "").split()
 CONTROL_PORT = 7411
 FABRIC_PORT = 7412
 REDIS_PORT = 7413
@@ -217,7 +219,7 @@ class Cluster:
                 "--cluster-listen", f"{Network.address(i)}:{CONTROL_PORT}",
                 "--cluster-keys", os.path.join(self.directory, name),
                 "--fabric", "tcp", "--fabric-address", f"{Network.address(i)}:{FABRIC_PORT}",
-                "--peer-timeout", f"{1000 * PACE}ms", *settings]))
+                "--peer-timeout", f"{1000 * PACE}ms", *EVERYWHERE, *settings]))
 
     def allow(self, name, other):
         """Puts the public key of `other` where `name` looks for keys."""

@@ -4,6 +4,7 @@ What a node in trouble costs is a miss, never a wrong byte and never a wait beyo
 
 import json
 import os
+import shutil
 import signal
 import tempfile
 import time
@@ -36,6 +37,12 @@ def put(node, key, length):
     value = os.urandom(length)
     node.ctl("put", key, "-", stdin=value)
     return value
+
+
+def connections(node):
+    """Of its port for bytes, and from it to others' ports."""
+    lines = node.network.ports[node.port].run("ss -Htn state established").splitlines()
+    return sum(1 for line in lines if f":{FABRIC_PORT} " in line + " ")
 
 
 def get_until(node, key, value):
@@ -124,6 +131,43 @@ class Strangers(unittest.TestCase):
             cluster.allow("a", "c")  # no restart: a key that is added counts
             wait_until(lambda: peers(c)["a"]["state"] == "alive", 20, "c is let in")
             get_until(c, "secret", value)
+
+    def test_a_key_that_is_removed_ends_all_that_goes_on(self):
+        with Cluster(2) as cluster:
+            a, b = cluster.nodes
+            wait_alive(a, "b")
+            wait_alive(b, "a")
+            values = {f"v{i}": put(a, f"v{i}", 3 << 20) for i in range(8)}
+            get_until(b, "v0", values["v0"])
+            self.assertGreater(connections(a), 0)
+            os.remove(os.path.join(cluster.directory, "a", "b.pub"))
+            # Well within the time that a peer is silent before it is away.
+            wait_until(lambda: connections(a) == 0, 3, "the connections for bytes are closed")
+            self.assertNotEqual(peers(a)["b"]["state"], "alive")
+            for name in ("v1", "v2"):
+                self.assertIsNone(get(b, name))
+            time.sleep(2)
+            self.assertEqual(connections(a), 0)  # it does not come back by itself
+            cluster.allow("a", "b")
+            wait_alive(a, "b")
+            wait_alive(b, "a")
+            for name, value in values.items():
+                get_until(b, name, value)
+
+    def test_another_key_under_the_same_name_is_another_node(self):
+        with Cluster(2) as cluster, tempfile.TemporaryDirectory(prefix="sl-") as folder:
+            a, b = cluster.nodes
+            wait_alive(b, "a")
+            value = put(a, "k", 1 << 20)
+            get_until(b, "k", value)
+            other = put(a, "other", 1 << 20)
+            b.ctl("keygen", folder, "b")  # somebody else's, put over that of b
+            shutil.copy(os.path.join(folder, "b.pub"), os.path.join(cluster.directory, "a"))
+            wait_until(lambda: connections(a) == 0, 3, "the connections for bytes are closed")
+            self.assertIsNone(get(b, "other"))
+            cluster.allow("a", "b")
+            wait_alive(b, "a")
+            get_until(b, "other", other)
 
     def test_nothing_listens_unless_configured(self):
         network = Network(1)

@@ -1,9 +1,15 @@
 /* tests/fuzz/fuzz_fabric.c - frames, addresses and keys from outside, and whole conversations with
  * a listening fabric: whatever is sent, only what a grant allows is read or changed. Two of the
- * grants are one range, two have many places. Lists of places are the fuzzer's, too. */
+ * grants are one range, two have many places. Lists of places are the fuzzer's, too.
+ *
+ * A conversation is one of three: with a greeting that is right, so that what follows is heard; one that
+ * begins with the fuzzer's bytes; or a handshake of TLS that they have changed. Records that are
+ * opened are the fuzzer's in records(). */
 #include "actors/transporter/push/ticket.h"
 #include "runtime/fabric/core/internal.h"
 #include "runtime/fabric/core/wire.h"
+#include "runtime/fabric/tcp/handshake.h"
+#include "runtime/fabric/tcp/proof.h"
 #include "runtime/fabric/verbs/verbs.h"
 
 #include <arpa/inet.h>
@@ -60,6 +66,7 @@ static void open_once(void)
     options.peers_max = 1;
     options.lanes = 1;
     options.connections_max = 4;
+    options.clear = true; /* it takes both: TLS, and those who greet in the clear */
     options.seed = 1;
     options.events.address = on_address;
     options.events.registered = on_registered;
@@ -155,12 +162,14 @@ static void say(int fd, const void *bytes, size_t length)
     }
 }
 
+static struct sl_marker marker; /* of the connection, when it was greeted */
+
 /* A frame whose secrets are right and whose other fields are the fuzzer's. */
 static void say_frame(int fd, const uint8_t *fields)
 {
     unsigned char frame[SL_WIRE_REQUEST_BYTES];
     struct sl_wire_request request = {
-        .verb = (enum sl_wire_verb)(fields[0] % 4),
+        .verb = (enum sl_wire_verb)(fields[0] % 5),
         .sequence = fields[1],
         .length_bytes = (uint32_t)(fields[2] | fields[3] << 8),
         .offset_bytes =
@@ -170,10 +179,104 @@ static void say_frame(int fd, const uint8_t *fields)
         &keys[(request.verb == SL_WIRE_WRITE ? 1 : 0) + (fields[0] >= 128 ? 2 : 0)];
     request.generation = key->generation;
     request.grant = key->grant;
-    memcpy(request.token, request.verb == SL_WIRE_HELLO ? address.secret : key->token,
-           sizeof(request.token));
+    sl_wire_request_write(&request, frame);
+    if (marker.cipher != NULL && !sl_marker_mark(&marker, frame, key->token, request.token)) {
+        abort();
+    }
     sl_wire_request_write(&request, frame);
     say(fd, frame, sizeof(frame) - (fields[7] > 250 ? fields[7] - 250u : 0));
+}
+
+static void hear(int fd, unsigned char *bytes, size_t length)
+{
+    size_t got = 0;
+    for (int i = 0; i < 1000 && got < length; i++) {
+        sl_fabric_step(fabric, ++clock_ns);
+        ssize_t more = recv(fd, bytes + got, length - got, MSG_DONTWAIT);
+        got += more > 0 ? (size_t)more : 0;
+    }
+    if (got < length) {
+        abort(); /* a greeting that is right is answered */
+    }
+}
+
+static void greet(int fd)
+{
+    unsigned char frame[SL_WIRE_REQUEST_BYTES], answer[SL_WIRE_CHALLENGE_BYTES];
+    struct sl_wire_request hello = {.verb = SL_WIRE_HELLO}, proof = {.verb = SL_WIRE_PROOF};
+    struct sl_proof facts = {0};
+    memcpy(facts.id, address.id, sizeof(facts.id));
+    memcpy(facts.key, address.psk, sizeof(facts.key));
+    sl_wire_id_set(&hello, address.id);
+    sl_wire_request_write(&hello, frame);
+    say(fd, frame, sizeof(frame));
+    hear(fd, answer, SL_WIRE_CHALLENGE_BYTES);
+    memcpy(facts.answers, answer + SL_WIRE_ANSWER_BYTES, sizeof(facts.answers));
+    if (!sl_proof_asking(&facts, proof.token)) {
+        abort();
+    }
+    sl_wire_request_write(&proof, frame);
+    say(fd, frame, sizeof(frame));
+    hear(fd, answer, SL_WIRE_ANSWER_BYTES);
+    sl_marker_fini(&marker);
+    if (sl_marker_init(&marker, &facts, NULL) != SL_OK) {
+        abort();
+    }
+}
+
+/* The beginning of a handshake, of which the fuzzer's bytes change some. */
+static void say_handshake(int fd, const uint8_t *data, size_t size)
+{
+    static struct sl_tls *tls;
+    unsigned char bytes[2048];
+    struct sl_handshake *handshake = NULL;
+    const struct sl_handshake_options options = {.id = address.id, .key = address.psk};
+    if ((tls == NULL && sl_tls_open(&tls, NULL) != SL_OK) ||
+        sl_handshake_begin(tls, &options, &handshake, NULL) != SL_OK) {
+        abort();
+    }
+    (void)sl_handshake_step(handshake, "", 0, NULL);
+    uint32_t length = sl_handshake_say(handshake, bytes, sizeof(bytes));
+    for (size_t i = 0; i + 3 <= size && i < 24; i += 3) {
+        bytes[(uint32_t)(data[i] | data[i + 1] << 8) % length] ^= data[i + 2];
+    }
+    say(fd, bytes, length);
+    sl_handshake_end(&handshake);
+}
+
+/* What comes to be opened: with a right key, so that only the tag is between it and us. */
+static void records(const uint8_t *data, size_t size)
+{
+    static const uint8_t secret[SL_RECORD_SECRET_BYTES] = "the secret of a direction";
+    unsigned char plain[300], got[512];
+    struct iovec part = {.iov_base = plain, .iov_len = sizeof(plain)};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    const uint8_t head = 0;
+    struct sl_opener opener;
+    struct sl_sealer sealer;
+    const struct sl_seal_job job = {
+        .sealer = &sealer, .message = &message, .parts = &part, .heads = &head};
+    memset(plain, 0x3c, sizeof(plain));
+    if (sl_opener_init(&opener, NULL) != SL_OK || sl_sealer_init(&sealer, NULL) != SL_OK ||
+        sl_record_key_init(&opener.key, SL_SUITE_AES_128_GCM, secret, false, NULL) != SL_OK ||
+        sl_record_key_init(&sealer.key, SL_SUITE_AES_128_GCM, secret, true, NULL) != SL_OK ||
+        sl_seal_fill(&job) != 0) {
+        abort();
+    }
+    struct iovec space = sl_opener_space(&opener);
+    size_t length = SL_MIN(size, (size_t)64);
+    memcpy(space.iov_base, sealer.staging, sealer.end);
+    for (size_t i = 0; i + 2 < length; i += 3) {
+        ((unsigned char *)space.iov_base)[(data[i] | data[i + 1] << 8) % sealer.end] ^= data[i + 2];
+    }
+    bool same = memcmp(space.iov_base, sealer.staging, sealer.end) == 0;
+    sl_opener_came(&opener, sealer.end);
+    int32_t taken = sl_opener_take(&opener, sl_runs_of(got, sizeof(got)), sizeof(got), NULL);
+    if (same ? taken != sizeof(plain) || memcmp(got, plain, sizeof(plain)) != 0 : taken > 0) {
+        abort(); /* what was changed is not opened */
+    }
+    sl_opener_fini(&opener);
+    sl_sealer_fini(&sealer);
 }
 
 static bool is_granted(uint32_t at)
@@ -233,7 +336,11 @@ static void conversation(const uint8_t *data, size_t size)
     struct linger at_once = {.l_onoff = 1}; /* or the ports of the loopback run out */
     (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
     memset(memory, SENTINEL, MEMORY);
-    say_frame(fd, (const uint8_t[8]){SL_WIRE_HELLO});
+    if (data[0] < 160) {
+        greet(fd);
+    } else if (data[0] < 210) {
+        say_handshake(fd, data, size);
+    } /* else: what is sent first is the fuzzer's */
     for (size_t at = 0; at + 9 <= size;) {
         const uint8_t *record = data + at;
         at += 9;
@@ -266,6 +373,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     parsers(data, size);
     ticket(data, size);
     lists(data, size);
+    records(data, size);
     if (size >= 9) {
         conversation(data, size);
     }

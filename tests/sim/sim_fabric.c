@@ -96,7 +96,7 @@ static sl_err link_begin(struct fabric_peer *peer, struct sl_error *why)
     far->connection = ++sim->connection_number;
     far->life = door != NULL ? door->incarnation : 0;
     struct sim_packet *hello = sim_packet_make(self->node, PACKET_HELLO, NULL, 0);
-    memcpy(hello->ask.token, far->address.secret, sizeof(hello->ask.token));
+    memcpy(hello->ask.token, far->address.psk, sizeof(hello->ask.token));
     uint64_t order_ns = 0;
     if (!far_send(peer, hello, &order_ns)) {
         far->connection = 0;
@@ -114,7 +114,7 @@ static sl_err sim_peer_start(struct fabric_peer *peer, struct sl_error *why)
     const struct sim_fabric *self = sim_fabric_of(fabric);
     unsigned char blob[SL_WIRE_ADDRESS_BYTES];
     struct sl_wire_address own = {.port = PORT, .ip = {(uint8_t)sim_host_number(self->node)}};
-    memcpy(own.secret, self->secret, sizeof(own.secret));
+    memcpy(own.psk, self->secret, sizeof(self->secret));
     sl_wire_address_write(&own, blob);
     fabric->options.events.address(fabric->options.events.context, fabric_peer_handle(peer), blob,
                                    sizeof(blob));
@@ -136,7 +136,7 @@ static sl_err sim_peer_address(struct fabric_peer *peer, const void *blob, uint3
         far = peer->backend = calloc(1, sizeof(*far));
         SIM_CHECK(far != NULL, "out of memory");
     }
-    bool moved = !fresh && memcmp(far->address.secret, address.secret, sizeof(address.secret)) != 0;
+    bool moved = !fresh && memcmp(far->address.psk, address.psk, sizeof(address.psk)) != 0;
     far->address = address;
     if (moved) {
         peer_lost(peer, SL_ERR_PEER_DIED, "the peer has a new address");

@@ -2,6 +2,7 @@
  */
 #include "runtime/fabric/core/internal.h"
 #include "runtime/fabric/core/wire.h"
+#include "runtime/fabric/tcp/proof.h"
 #include "runtime/sl_backoff.h"
 #include "tests/support/fabric_end.h"
 
@@ -557,30 +558,70 @@ static size_t until_closed(int fd)
     }
 }
 
-static void greet(int fd)
+static struct sl_marker marker; /* of the connection that was greeted last */
+
+static void say(int fd, const struct sl_wire_request *request)
 {
-    struct sl_wire_address address;
-    struct sl_wire_request hello = {.verb = SL_WIRE_HELLO};
-    unsigned char frame[SL_WIRE_REQUEST_BYTES], answer[SL_WIRE_ANSWER_BYTES];
-    ck_assert_int_eq(sl_wire_address_read(b.address, SL_WIRE_ADDRESS_BYTES, &address, NULL), SL_OK);
-    memcpy(hello.token, address.secret, sizeof(hello.token));
-    sl_wire_request_write(&hello, frame);
+    unsigned char frame[SL_WIRE_REQUEST_BYTES];
+    sl_wire_request_write(request, frame);
     ck_assert_int_eq(send(fd, frame, sizeof(frame), 0), sizeof(frame));
+}
+
+static void hear(int fd, unsigned char *answer, size_t length_bytes)
+{
     size_t got = 0;
     uint64_t give_up_ns = sl_clock_monotonic_ns() + 30 * A_SECOND;
-    while (got < sizeof(answer)) {
+    while (got < length_bytes) {
         ck_assert_uint_lt(sl_clock_monotonic_ns(), give_up_ns);
         end_step(&b, 2);
-        ssize_t more = recv(fd, answer + got, sizeof(answer) - got, MSG_DONTWAIT);
+        ssize_t more = recv(fd, answer + got, length_bytes - got, MSG_DONTWAIT);
         got += more > 0 ? (size_t)more : 0;
     }
+}
+
+static struct sl_wire_address address_of_b(void)
+{
+    struct sl_wire_address address;
+    ck_assert_int_eq(sl_wire_address_read(b.address, SL_WIRE_ADDRESS_BYTES, &address, NULL), SL_OK);
+    return address;
+}
+
+/* As b's peer, in the clear. */
+static void greet(int fd)
+{
+    struct sl_wire_address address = address_of_b();
+    struct sl_wire_request hello = {.verb = SL_WIRE_HELLO}, proof = {.verb = SL_WIRE_PROOF};
+    unsigned char answer[SL_WIRE_CHALLENGE_BYTES];
+    struct sl_proof facts = {.asks = "not so random"};
+    memcpy(facts.id, address.id, sizeof(facts.id));
+    memcpy(facts.key, address.psk, sizeof(facts.key));
+    memcpy(hello.token, facts.asks, sizeof(hello.token));
+    sl_wire_id_set(&hello, address.id);
+    say(fd, &hello);
+    hear(fd, answer, SL_WIRE_CHALLENGE_BYTES);
+    memcpy(facts.answers, answer + SL_WIRE_ANSWER_BYTES, sizeof(facts.answers));
+    ck_assert(sl_proof_asking(&facts, proof.token));
+    say(fd, &proof);
+    hear(fd, answer, SL_WIRE_ANSWER_BYTES);
+    sl_marker_fini(&marker);
+    ck_assert_int_eq(sl_marker_init(&marker, &facts, NULL), SL_OK);
+}
+
+/* The request as it is said in the clear: its token does not travel. */
+static void write_marked(const struct sl_wire_request *request, unsigned char *frame)
+{
+    struct sl_wire_request marked = *request;
+    sl_wire_request_write(&marked, frame);
+    ck_assert(sl_marker_mark(&marker, frame, request->token, marked.token));
+    sl_wire_request_write(&marked, frame);
 }
 
 START_TEST(a_wrong_greeting_is_shown_the_door)
     {
         unsigned char frame[SL_WIRE_REQUEST_BYTES] = {0};
-        struct sl_wire_request hello = {.verb = SL_WIRE_HELLO}; /* without the secret */
+        struct sl_wire_request hello = {.verb = SL_WIRE_HELLO}; /* of nobody */
         struct sl_fabric_stats stats;
+        options_b.clear = _i == 1;
         open_listener();
         int forged = stranger(&b), garbage = stranger(&b);
         sl_wire_request_write(&hello, frame);
@@ -592,8 +633,8 @@ START_TEST(a_wrong_greeting_is_shown_the_door)
             64);
         ck_assert_uint_eq(until_closed(garbage), 0);
         sl_fabric_stats(b.fabric, &stats);
-        ck_assert_uint_eq(stats.refused, 1);
-        ck_assert_uint_eq(stats.bad_frames, 1);
+        ck_assert_uint_eq(stats.refused, options_b.clear ? 1 : 2);
+        ck_assert_uint_eq(stats.bad_frames, options_b.clear ? 1 : 0);
         close(forged);
         close(garbage);
     }
@@ -602,11 +643,14 @@ END_TEST
 static const uint32_t drips[] = {0, 1, 63, 64 + 1, 64 + 63}; /* bytes said before silence */
 START_TEST(half_a_frame_has_a_deadline)
     {
-        unsigned char frame[SL_WIRE_REQUEST_BYTES] = {0};
+        unsigned char frame[SL_WIRE_REQUEST_BYTES] = {22, 3, 1, 2, 0}; /* as a handshake begins */
         struct sl_fabric_stats stats;
+        uint32_t count = SL_COUNT(drips);
+        options_b.clear = (uint32_t)_i < count;
+        frame[0] = options_b.clear ? 0 : 22;
         open_listener();
         int fd = stranger(&b);
-        size_t bytes = drips[_i];
+        size_t bytes = options_b.clear ? drips[_i] : (size_t)_i - count;
         if (bytes > 64) {
             greet(fd);
             bytes -= 64;
@@ -631,6 +675,7 @@ START_TEST(a_writer_that_stops_half_way_has_a_deadline)
         uint32_t bytes = 0, grant = 0;
         struct sl_wire_key key;
         struct sl_fabric_stats stats;
+        options_b.clear = true;
         open_listener();
         struct sl_fabric_grant want = {
             .verb = SL_FABRIC_WRITE, .memory = b.memory, .peer = b.peer, .length_bytes = SL_MIB};
@@ -641,9 +686,9 @@ START_TEST(a_writer_that_stops_half_way_has_a_deadline)
                                           .generation = key.generation,
                                           .grant = key.grant};
         memcpy(request.token, key.token, sizeof(key.token));
-        sl_wire_request_write(&request, frame);
         int fd = stranger(&b);
         greet(fd);
+        write_marked(&request, frame);
         ck_assert_int_eq(send(fd, frame, sizeof(frame), 0), sizeof(frame));
         ck_assert_int_eq(send(fd, "half", 4, 0), 4);
         for (int i = 0; i < 10; i++) {
@@ -689,7 +734,7 @@ static size_t stream_make(const struct sl_wire_key *key, unsigned char *out, uns
                                           .grant = key->grant};
         memcpy(request.token, key->token, sizeof(key->token));
         request.token[0] ^= i == STREAM_FORGED ? 1 : 0;
-        sl_wire_request_write(&request, out + bytes);
+        write_marked(&request, out + bytes);
         bytes += SL_WIRE_REQUEST_BYTES;
         memset(out + bytes, (int)(i + 1), length_bytes);
         memset(want + offset_bytes, i == STREAM_FORGED ? 0 : (int)(i + 1), length_bytes);
@@ -705,6 +750,7 @@ START_TEST(writes_land_however_their_stream_is_cut)
         unsigned char answers[STREAM_REQUESTS * SL_WIRE_ANSWER_BYTES];
         uint32_t key_bytes = 0, grant = 0;
         struct sl_wire_key key;
+        options_b.clear = true;
         open_listener();
         struct sl_fabric_grant ask = {
             .verb = SL_FABRIC_WRITE, .memory = b.memory, .peer = b.peer, .length_bytes = SL_MIB};
@@ -712,9 +758,9 @@ START_TEST(writes_land_however_their_stream_is_cut)
                          SL_OK);
         ck_assert_int_eq(sl_wire_key_read(blob, key_bytes, &key, NULL), SL_OK);
         memset(b.bytes, 0, SL_MIB);
-        size_t stream_bytes = stream_make(&key, stream, want), sent = 0, got = 0;
         int fd = stranger(&b);
         greet(fd);
+        size_t stream_bytes = stream_make(&key, stream, want), sent = 0, got = 0;
         uint64_t give_up_ns = sl_clock_monotonic_ns() + 30 * A_SECOND;
         while (sent < stream_bytes || got < sizeof(answers)) {
             ck_assert_uint_lt(sl_clock_monotonic_ns(), give_up_ns);
@@ -746,15 +792,16 @@ START_TEST(what_comes_behind_the_value_of_an_ended_ticket_is_taken)
         static unsigned char stream[SL_MIB], want[SL_MIB], blob[SL_FABRIC_BLOB_MAX];
         uint32_t key_bytes = 0, grant = 0;
         struct sl_wire_key key;
+        options_b.clear = true;
         open_listener();
         struct sl_fabric_grant ask = {
             .verb = SL_FABRIC_WRITE, .memory = b.memory, .peer = b.peer, .length_bytes = SL_MIB};
         ck_assert_int_eq(sl_fabric_grant_add(b.fabric, &ask, &grant, blob, &key_bytes, NULL),
                          SL_OK);
         ck_assert_int_eq(sl_wire_key_read(blob, key_bytes, &key, NULL), SL_OK);
-        size_t stream_bytes = stream_make(&key, stream, want);
         int fd = stranger(&b);
         greet(fd);
+        size_t stream_bytes = stream_make(&key, stream, want);
         size_t half = 4 * SL_WIRE_REQUEST_BYTES + 1 + 100 + 5000 + 9000; /* of the fourth value */
         ck_assert_int_eq(send(fd, stream, half, 0), (ssize_t)half);
         for (int i = 0; i < 10; i++) {
@@ -799,6 +846,7 @@ START_TEST(a_reader_that_takes_nothing_has_a_deadline)
         uint32_t bytes = 0, grant = 0;
         struct sl_wire_key key;
         struct sl_fabric_stats stats;
+        options_b.clear = true;
         open_listener();
         struct sl_fabric_grant want = {
             .verb = SL_FABRIC_READ, .memory = b.memory, .peer = b.peer, .length_bytes = MEMORY};
@@ -809,10 +857,10 @@ START_TEST(a_reader_that_takes_nothing_has_a_deadline)
                                           .generation = key.generation,
                                           .grant = key.grant};
         memcpy(request.token, key.token, sizeof(key.token));
-        sl_wire_request_write(&request, frame);
         int fd = stranger(&b);
         greet(fd);
         for (unsigned i = 0; i < 200; i++) { /* more than it may queue: it stops reading, no more */
+            write_marked(&request, frame);
             ck_assert_int_eq(send(fd, frame, sizeof(frame), 0), sizeof(frame));
         }
         for (int i = 0; i < 20; i++) {
@@ -1144,6 +1192,18 @@ static void setup_movers(void)
     options_a.movers = options_b.movers = 2;
 }
 
+static void setup_clear(void)
+{
+    setup();
+    options_a.clear = options_b.clear = true;
+}
+
+static void setup_clear_movers(void)
+{
+    setup_movers();
+    options_a.clear = options_b.clear = true;
+}
+
 static TCase *all_tests(const char *name, SFun before)
 {
     TCase *tests = tcase_create(name);
@@ -1160,8 +1220,8 @@ static TCase *all_tests(const char *name, SFun before)
     tcase_add_loop_test(tests, values_given_up_in_a_row_are_left_alone, 0, 12);
     tcase_add_test(tests, a_stalled_peer_is_dead_and_comes_back);
     tcase_add_test(tests, a_peer_that_ends_is_an_error_at_once);
-    tcase_add_test(tests, a_wrong_greeting_is_shown_the_door);
-    tcase_add_loop_test(tests, half_a_frame_has_a_deadline, 0, SL_COUNT(drips));
+    tcase_add_loop_test(tests, a_wrong_greeting_is_shown_the_door, 0, 2);
+    tcase_add_loop_test(tests, half_a_frame_has_a_deadline, 0, SL_COUNT(drips) + 6);
     tcase_add_test(tests, a_writer_that_stops_half_way_has_a_deadline);
     tcase_add_loop_test(tests, writes_land_however_their_stream_is_cut, 0, SL_COUNT(stream_cuts));
     tcase_add_test(tests, what_comes_behind_the_value_of_an_ended_ticket_is_taken);
@@ -1187,6 +1247,8 @@ static Suite *suite(void)
     Suite *all = suite_create("fabric");
     suite_add_tcase(all, all_tests("tcp", setup));
     suite_add_tcase(all, all_tests("tcp with movers", setup_movers));
+    suite_add_tcase(all, all_tests("tcp in the clear", setup_clear));
+    suite_add_tcase(all, all_tests("tcp in the clear with movers", setup_clear_movers));
     return all;
 }
 

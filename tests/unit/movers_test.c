@@ -225,7 +225,7 @@ START_TEST(a_message_goes_out_whole)
         struct iovec parts[2] = {{.iov_base = source, .iov_len = 100},
                                  {.iov_base = source + 100, .iov_len = VALUE - 100}};
         const struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
-        sl_movers_send(movers, 9, ends[4][0], &message);
+        sl_movers_send(movers, 9, ends[4][0], &message, NULL);
         sl_movers_flush(movers);
         for (size_t at = 0; at < VALUE;) {
             ssize_t some = recv(ends[4][1], got + at, VALUE - at, 0);
@@ -246,7 +246,7 @@ START_TEST(a_cancelled_send_ends)
         const struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
         struct sl_mover_done done;
         do { /* until the socket is full */
-            sl_movers_send(movers, 11, ends[5][0], &message);
+            sl_movers_send(movers, 11, ends[5][0], &message, NULL);
             sl_movers_flush(movers);
             if (_i == 0) {
                 ck_assert_int_eq(shutdown(ends[5][0], SHUT_RDWR), 0);

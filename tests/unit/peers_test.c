@@ -306,6 +306,31 @@ static void pins_bed(void)
     peer_says("c", "c", hello_of("c", 3), false);
 }
 
+/* A peer reads what it has pinned, as long as it has, and nothing beside it. */
+START_TEST(a_peer_reads_what_is_pinned_for_it_alone)
+    {
+        pins_bed();
+        uint64_t b = tr_peer_cookie(bed.self, tr_peer_find(bed.self, "b"), 0);
+        uint64_t c = tr_peer_cookie(bed.self, tr_peer_find(bed.self, "c"), 0);
+        struct sl_entry entry;
+        ck_assert_int_eq(sl_index_find(bed.self->view, "k", 1, &entry), SL_OK);
+        uint64_t at = entry.extent.offset_bytes, length = entry.extent.length_bytes;
+        ck_assert(!tr_holder_may_read(bed.self, b, at, length));
+        uint64_t id = pin_key("b", "k");
+        ck_assert(tr_holder_may_read(bed.self, b, at, length));
+        ck_assert(tr_holder_may_read(bed.self, b, at + 1, length - 1));
+        ck_assert(!tr_holder_may_read(bed.self, b, at, length + 1));
+        ck_assert(!tr_holder_may_read(bed.self, b, at + 1, length));
+        ck_assert(!tr_holder_may_read(bed.self, b, at + length + 1, 1));
+        ck_assert(!tr_holder_may_read(bed.self, b, UINT64_MAX, 2));
+        ck_assert(!tr_holder_may_read(bed.self, b + 1, at, length)); /* another arena */
+        ck_assert(!tr_holder_may_read(bed.self, c, at, length));     /* another peer */
+        unpin("b", id);
+        ck_assert(!tr_holder_may_read(bed.self, b, at, length));
+        bed_close();
+    }
+END_TEST
+
 START_TEST(pins_end_by_their_owners_word_alone)
     {
         pins_bed();
@@ -1729,6 +1754,7 @@ int main(void)
     tcase_add_test(tests, hostile_bytes_get_nothing);
     tcase_add_test(tests, peers_are_bounded);
     tcase_add_loop_test(tests, bad_peers_stop_the_start, 0, SL_COUNT(bad_peers));
+    tcase_add_test(tests, a_peer_reads_what_is_pinned_for_it_alone);
     tcase_add_test(tests, pins_end_by_their_owners_word_alone);
     tcase_add_test(tests, prefills_node_is_told_that_decode_is_done);
     tcase_add_test(tests, what_a_peer_is_done_with_goes_to_the_coordinator);

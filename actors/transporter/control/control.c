@@ -14,6 +14,7 @@
 #include <zmq.h>
 
 #define NAME_BYTES    32u
+#define USER_BYTES    (NAME_BYTES + SL_CURVE_TEXT_BYTES)
 #define ROUTE_BYTES   16u /* ZeroMQ makes five */
 #define RECONNECT_MS  50
 #define RECONNECT_MAX 1000
@@ -34,7 +35,8 @@
 
 struct control_peer {
     char name[NAME_BYTES];
-    void *dealer; /* NULL: it only asks us */
+    char key[SL_CURVE_TEXT_BYTES]; /* that its frames must come with; "": it has none */
+    void *dealer;                  /* NULL: it only asks us */
     unsigned char route[ROUTE_BYTES];
     size_t route_bytes;     /* 0: it has not asked yet */
     uint64_t handshakes_ns; /* until then its connections are used up */
@@ -102,6 +104,7 @@ static bool handshake_allow(struct control *self, const char *name)
     return true;
 }
 
+/* user: "NAME KEY", which stands in each frame of the connection from then on. */
 static bool zap_answer(struct control *self, const char *id, size_t id_bytes, const char *name)
 {
     /* 300 closes the connection without a word; after 400 the other side would never come again,
@@ -121,6 +124,7 @@ static bool zap_answer(struct control *self, const char *id, size_t id_bytes, co
 static bool zap_step(struct control *self)
 {
     char parts[ZAP_FRAMES][64] = {{0}}, name[NAME_BYTES] = "", text[SL_CURVE_TEXT_BYTES];
+    char user[USER_BYTES] = "";
     size_t lengths[ZAP_FRAMES] = {0};
     uint32_t count = 0;
     int more = 1;
@@ -148,8 +152,13 @@ static bool zap_step(struct control *self)
             name[0] = '\0';
         }
     }
+    if (name[0] != '\0') { /* handshake_allow has made a place for it */
+        struct control_peer *peer = peer_of(self, name);
+        (void)snprintf(peer->key, sizeof(peer->key), "%s", text);
+        (void)snprintf(user, sizeof(user), "%s %s", name, text);
+    }
     self->base.refused += name[0] == '\0' ? 1 : 0;
-    return zap_answer(self, parts[1], lengths[1], name);
+    return zap_answer(self, parts[1], lengths[1], user);
 }
 
 /* ---- sockets ---- */
@@ -348,15 +357,18 @@ static bool asker_known(struct control *self, struct sl_control_frame *out)
         out->peer = NULL;
         return true;
     }
-    const char *name = zmq_msg_gets(&self->frame, "User-Id");
-    if (name == NULL || name[0] == '\0' || strlen(name) >= sizeof(self->from)) {
+    const char *user = zmq_msg_gets(&self->frame, "User-Id");
+    const char *key = user != NULL ? strchr(user, ' ') : NULL;
+    size_t name_bytes = key != NULL ? (size_t)(key - user) : 0;
+    if (name_bytes == 0 || name_bytes >= sizeof(self->from)) {
         return false;
     }
-    (void)snprintf(self->from, sizeof(self->from), "%s", name);
+    memcpy(self->from, user, name_bytes);
+    self->from[name_bytes] = '\0';
     out->peer = self->from;
-    struct control_peer *peer = peer_get(self, self->from);
-    if (peer == NULL) {
-        return false;
+    struct control_peer *peer = peer_of(self, self->from);
+    if (peer == NULL || strcmp(peer->key, key + 1) != 0) {
+        return false; /* its key has gone since */
     }
     memcpy(peer->route, self->route, self->route_bytes);
     peer->route_bytes = self->route_bytes;
@@ -421,6 +433,23 @@ static void control_heard(struct sl_control *base, const char *name)
     }
 }
 
+static void control_peer_key(struct sl_control *base, const char *name, const char *public_text)
+{
+    struct control *self = of(base);
+    struct control_peer *peer = peer_of(self, name);
+    if (peer == NULL || self->options.plaintext) {
+        return;
+    }
+    if (public_text != NULL) {
+        (void)snprintf(peer->key, sizeof(peer->key), "%s", public_text);
+        return;
+    }
+    peer->key[0] = '\0';
+    peer->route_bytes = 0;
+    dealer_close(self, peer->dealer);
+    peer->dealer = NULL;
+}
+
 /* ---- life ---- */
 
 static int control_fd(const struct sl_control *base)
@@ -458,6 +487,7 @@ static const struct sl_control_ops control_ops = {
     .send = control_send,
     .receive = control_receive,
     .heard = control_heard,
+    .peer_key = control_peer_key,
     .fd = control_fd,
     .close = control_close,
 };

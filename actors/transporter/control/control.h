@@ -32,6 +32,10 @@ struct sl_control_ops {
     /* Plaintext: the frame received last was this peer's: answers to the name go where it came
      * from. */
     void (*heard)(struct sl_control *control, const char *peer);
+    /* The key of a peer is this one from now on; NULL: it has none. What comes over connections that
+     * were made with another key is dropped, and nothing is sent over them. The peer is asked again
+     * after peer_add. */
+    void (*peer_key)(struct sl_control *control, const char *name, const char *public_text);
     int (*fd)(const struct sl_control *control);
     void (*close)(struct sl_control *control);
 };

@@ -91,6 +91,9 @@ struct tr_peer *tr_member_take(struct transporter *self, const struct sl_directo
         return NULL;
     }
     struct tr_peer *peer = tr_peer_find(self, member->name);
+    if (peer != NULL && peer->expelled) {
+        return NULL; /* keys.c lets it in again */
+    }
     if (peer != NULL && (peer->configured || strcmp(peer->address, member->control) == 0)) {
         return peer;
     }

@@ -300,7 +300,7 @@ static uint32_t windows_list(struct transporter *self, struct tr_peer *peer)
     for (uint32_t id = 0; id < TR_ARENAS_MAX; id++) {
         struct tr_grant *grant = &peer->grants[id];
         const struct tr_arena *arena = &self->arenas[id];
-        if (!arena->registered) {
+        if (!arena->registered || (grant->used && grant->ending)) {
             continue;
         }
         uint64_t length_bytes = sl_arena_data_bytes(arena->arena);
@@ -310,7 +310,8 @@ static uint32_t windows_list(struct transporter *self, struct tr_peer *peer)
             const struct sl_fabric_grant want = {.verb = SL_FABRIC_READ,
                                                  .memory = arena->memory,
                                                  .peer = peer->fabric_peer,
-                                                 .length_bytes = length_bytes};
+                                                 .length_bytes = length_bytes,
+                                                 .cookie = tr_peer_cookie(self, peer, id)};
             sl_err err = sl_fabric_grant_add(self->fabric, &want, &grant->handle, key,
                                              &grant->key_bytes, &why);
             if (err != SL_OK) {
@@ -368,6 +369,13 @@ static void window_close(struct transporter *self, struct tr_window *window)
     }
     free(window->blob);
     *window = (struct tr_window){0};
+}
+
+void tr_peer_windows_close(struct transporter *self, struct tr_peer *peer)
+{
+    for (uint32_t id = 0; id < TR_ARENAS_MAX; id++) {
+        window_close(self, &peer->windows[id]);
+    }
 }
 
 static void window_open(struct transporter *self, struct tr_peer *peer,
@@ -476,6 +484,24 @@ void tr_fabric_address(void *context, uint32_t fabric_peer, const void *blob, ui
     }
 }
 
+/* Why a link is down is said once, until it was up again. */
+void tr_peers_link(struct transporter *self, uint32_t fabric_peer, enum sl_fabric_link link,
+                   const struct sl_error *why)
+{
+    for (uint32_t i = 0; i < self->peer_count; i++) {
+        struct tr_peer *peer = &self->peers[i];
+        if (peer->fabric_peer != fabric_peer) {
+            continue;
+        }
+        if (link == SL_FABRIC_DOWN && !peer->link_told) {
+            sl_log_write(self->env->log, SL_LOG_INFO, 0, "node %s: no link for bytes: %s",
+                         peer->name, why->text);
+        }
+        peer->link_told = link == SL_FABRIC_UP ? false : peer->link_told || link == SL_FABRIC_DOWN;
+        return;
+    }
+}
+
 static struct tr_grant *grant_of(struct transporter *self, uint32_t handle)
 {
     for (uint32_t i = 0; i < self->peer_count; i++) {
@@ -506,7 +532,7 @@ void tr_peers_grant_ended(struct transporter *self, uint32_t handle)
 {
     struct tr_grant *grant = grant_of(self, handle);
     if (grant != NULL) {
-        grant->used = grant->ready = false; /* the next greeting makes another */
+        grant->used = grant->ready = grant->ending = false; /* the next greeting makes another */
     }
 }
 

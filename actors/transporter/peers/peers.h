@@ -15,6 +15,12 @@ static inline uint32_t tr_peer_number(const struct transporter *self, const stru
 {
     return (uint32_t)(peer - self->peers);
 }
+/* Of the grant that lets this peer read of this arena what is pinned for it (holder.c). */
+static inline uint64_t tr_peer_cookie(const struct transporter *self, const struct tr_peer *peer,
+                                      uint32_t arena)
+{
+    return (uint64_t)(tr_peer_number(self, peer) + 1) << 32 | arena;
+}
 /* Greets those that are due; gives when the next one is. */
 uint64_t tr_peers_step(struct transporter *self, uint64_t now_ns);
 void tr_peer_hello(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg);
@@ -34,6 +40,9 @@ uint64_t tr_peers_with(struct transporter *self, uint64_t key_hash);
 void tr_nodes(struct transporter *self, const struct sl_msg *msg);
 void tr_fabric_address(void *context, uint32_t peer, const void *blob, uint32_t length_bytes);
 /* Of a grant for one of our arenas. */
+void tr_peer_windows_close(struct transporter *self, struct tr_peer *peer);
+void tr_peers_link(struct transporter *self, uint32_t fabric_peer, enum sl_fabric_link link,
+                   const struct sl_error *why);
 void tr_peers_granted(struct transporter *self, uint32_t grant, const struct sl_bytes *key);
 void tr_peers_grant_ended(struct transporter *self, uint32_t grant);
 
@@ -62,6 +71,14 @@ struct tr_peer *tr_member_take(struct transporter *self, const struct sl_directo
 /* Why a member is no peer. */
 const char *tr_member_state(const struct transporter *self,
                             const struct sl_directory_member *member);
+
+/* ---- keys.c: peers whose key goes ---- */
+sl_err tr_keys_init(struct transporter *self, struct sl_error *why);
+void tr_keys_fini(struct transporter *self);
+/* Looks at the keys when they changed; gives when it is to look again. */
+uint64_t tr_keys_step(struct transporter *self, uint64_t now_ns);
+/* Ends all that the peer has here and all that we have there. */
+void tr_peer_expel(struct transporter *self, struct tr_peer *peer, const char *reason);
 
 /* ---- file.c: peers that a file names ---- */
 /* Reads it again when it is time; gives when the next time is. */

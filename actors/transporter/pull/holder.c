@@ -52,6 +52,7 @@ static void set_free(struct transporter *self, struct tr_pin_set *set)
     }
     set_unpin(self, set);
     free(set->pins);
+    free(set->ranges);
     free(set->items);
     *set = (struct tr_pin_set){0};
     self->pin_sets_open--;
@@ -85,6 +86,9 @@ static sl_err key_pin(struct transporter *self, struct tr_pin_set *set,
     sl_pin pin = 0;
     sl_err err = sl_pins_take(self->pins, self->view, entry, &pin);
     if (err == SL_OK) {
+        set->ranges[set->pin_count] = (struct tr_reach){.arena = entry->extent.arena,
+                                                        .offset_bytes = entry->extent.offset_bytes,
+                                                        .length_bytes = entry->extent.length_bytes};
         set->pins[set->pin_count++] = pin;
         self->peers[set->peer].pinned++;
         sl_pins_note_access(self->pins, entry->ref, entry->extent.generation);
@@ -152,6 +156,41 @@ static uint32_t set_look(struct transporter *self, struct tr_pin_set *set,
         pass.gap = pass.gap || (set->chain && code == SL_ERR_NOT_FOUND);
     }
     return pass.disk_count;
+}
+
+/* ---- what is read meanwhile ---- */
+
+/* Whether all of it lies in one value that the set pins. Values are read in the order of the pins. */
+static bool set_holds(struct tr_pin_set *set, uint32_t arena, uint64_t offset_bytes,
+                      uint64_t length_bytes)
+{
+    for (uint32_t i = 0; i < set->pin_count; i++) {
+        uint32_t at = (set->range_hint + i) % set->pin_count;
+        const struct tr_reach *range = &set->ranges[at];
+        if (range->arena == arena && offset_bytes >= range->offset_bytes &&
+            offset_bytes - range->offset_bytes <= range->length_bytes &&
+            length_bytes <= range->length_bytes - (offset_bytes - range->offset_bytes)) {
+            set->range_hint = at;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool tr_holder_may_read(void *context, uint64_t cookie, uint64_t offset_bytes,
+                        uint64_t length_bytes)
+{
+    struct transporter *self = context;
+    uint32_t peer = (uint32_t)(cookie >> 32) - 1, arena = (uint32_t)cookie;
+    for (uint32_t i = 0; self->pin_sets_open > 0 && i < TR_PIN_SETS_MAX; i++) {
+        uint32_t at = (self->pin_set_hint + i) % TR_PIN_SETS_MAX;
+        struct tr_pin_set *set = &self->pin_sets[at];
+        if (set->used && set->peer == peer && set_holds(set, arena, offset_bytes, length_bytes)) {
+            self->pin_set_hint = at;
+            return true;
+        }
+    }
+    return false;
 }
 
 /* ---- requests ---- */
@@ -246,9 +285,10 @@ static struct tr_pin_set *set_new(struct transporter *self, uint32_t count)
         if (!set->used) {
             *set = (struct tr_pin_set){.used = true, .number = ++self->pin_number, .count = count};
             set->pins = calloc(SL_MAX(count, 1u), sizeof(*set->pins));
+            set->ranges = calloc(SL_MAX(count, 1u), sizeof(*set->ranges));
             self->pin_sets_open++;
             sl_metric_set(self->env->metrics, self->metric.pins_open, self->pin_sets_open);
-            if (set->pins == NULL) {
+            if (set->pins == NULL || set->ranges == NULL) {
                 set_free(self, set);
                 return NULL;
             }

@@ -23,6 +23,8 @@ bool tr_push_grant_ended(struct transporter *self, uint32_t grant);
 void tr_push_link_lost(struct transporter *self, uint32_t fabric_peer);
 /* A new life of the peer. */
 void tr_push_peer_renewed(struct transporter *self, const struct tr_peer *peer);
+/* Its key has gone: tickets that it has, or that it gave, end. */
+void tr_push_peer_expelled(struct transporter *self, const struct tr_peer *peer);
 /* An engine's pools leave: tickets for them end, and batches that read them. */
 void tr_push_engine_ends(struct transporter *self, uint64_t engine_id);
 /* Ends the tickets of these claims, or tickets and batches of the op. Gives how many are not over yet; fence: that waits for them, or

@@ -13,6 +13,7 @@
 #include "actors/transporter/state/fenced.h"
 #include "actors/transporter/state/spot.h"
 #include "ipc/sl_arena.h"
+#include "ipc/sl_curve.h"
 #include "ipc/sl_msg.h"
 #include "ipc/sl_pins.h"
 #include "runtime/directory/directory.h"
@@ -55,7 +56,7 @@ struct tr_arena {
 
 /* ---- peers.c ---- */
 struct tr_grant { /* what the peer may read of ours */
-    bool used, ready;
+    bool used, ready, ending;
     uint32_t handle, key_bytes;
     void *key;
 };
@@ -81,6 +82,10 @@ struct tr_peer {
     uint64_t read_bytes, read_values, failures, pinned;
     uint64_t value_bytes; /* mean size of the last ones read */
     bool complained;      /* its refusal was logged */
+    bool link_told;       /* that its link is down was logged */
+    bool expelled;        /* its key has gone (keys.c); fabric_peer is none then */
+    char key[SL_CURVE_TEXT_BYTES]; /* that it was let in with; "": not looked at yet */
+    char kept[129];                /* expelled: its address */
 };
 
 /* ---- questions.c ---- */
@@ -97,6 +102,10 @@ struct tr_question {
 };
 
 /* ---- holder.c ---- */
+struct tr_reach { /* of an arena */
+    uint32_t arena;
+    uint64_t offset_bytes, length_bytes;
+};
 struct tr_pin_set {
     bool used, promoting;
     uint32_t peer, count; /* of keys asked */
@@ -106,7 +115,8 @@ struct tr_pin_set {
     bool chain;
     struct sl_item_sought *items; /* while promoting: a copy with its texts */
     sl_pin *pins;                 /* pin_count */
-    uint32_t pin_count;
+    struct tr_reach *ranges;      /* of them: what the peer may read meanwhile */
+    uint32_t pin_count, range_hint;
 };
 
 /* ---- fetch.c, trips.c ---- */
@@ -213,6 +223,7 @@ struct tr_fence {
 /* What a room tells those above it; transporter.c sets them. */
 struct tr_events {
     void (*peer_renewed)(struct transporter *self, const struct tr_peer *peer); /* a new life */
+    void (*peer_expelled)(struct transporter *self, const struct tr_peer *peer); /* no key */
     void (*trip_read)(struct transporter *self, uint32_t trip);        /* it reads no more */
     void (*engine_ends)(struct transporter *self, uint64_t engine_id); /* its pools go */
     /* A ticket or a batch is over that the fences of these bits waited for. */
@@ -261,6 +272,9 @@ struct transporter {
     uint64_t members_due_ns, members_seen_ns;
     uint64_t peers_file_due_ns;
     uint64_t peers_file_digest; /* of what was taken in whole; 0: not yet */
+    int keys_fd;                /* inotify, while keys_open */
+    bool keys_open, keys_watched;
+    uint64_t keys_due_ns;
     uint64_t peers_file_seen;   /* digest of what was complained about */
 
     struct sl_calls *calls;
@@ -272,6 +286,7 @@ struct transporter {
     bool pins_known; /* to a registrar */
 
     struct tr_pin_set *pin_sets; /* TR_PIN_SETS_MAX */
+    uint32_t pin_set_hint;       /* that was read from last */
     uint64_t pin_number, pins_due_ns;
     uint32_t pin_sets_open;
     struct sl_item_place places[TR_KEYS_MAX];

@@ -67,6 +67,9 @@ struct sl_fabric_events {
     void (*granted)(void *context, uint32_t grant, const void *key, uint32_t key_bytes,
                     const struct sl_error *why);
     void (*grant_ended)(void *context, uint32_t grant);
+    /* Of a grant with a cookie, before bytes are read for its peer (tcp; not by rails): whether the
+     * peer may have them now. Looks, and does nothing else. NULL: all of the grant's range. */
+    bool (*may_read)(void *context, uint64_t cookie, uint64_t offset_bytes, uint64_t length_bytes);
 };
 
 /* Soft-RoCE's windows do not keep a writer within their range: SOUND takes them for none. */
@@ -94,8 +97,9 @@ struct sl_fabric_options {
     uint64_t backoff_min_ns, backoff_max_ns;
     uint64_t spin_ns;                   /* verbs: poll for so long before sleeping; 0: not at all */
     enum sl_fabric_zero_copy zero_copy; /* tcp: how to send values */
-    enum sl_fabric_windows windows;     /* verbs: how tickets are made */
-    uint64_t seed;                      /* of the jitter; 0: random */
+    bool clear; /* tcp: without encryption with peers that are set so, too (a trusted wire) */
+    enum sl_fabric_windows windows; /* verbs: how tickets are made */
+    uint64_t seed;                  /* of the jitter; 0: random */
     struct sl_fabric_events events;
     const struct fabric_backend *backend; /* instead of that of the kind; NULL: none */
     void *backend_context; /* of that; verbs: a struct sl_verbs_lib instead of the library */
@@ -203,6 +207,7 @@ struct sl_fabric_grant {
      * up to length_bytes, and the key's range is 0..length_bytes in the order of the places. */
     const struct sl_fabric_place *places;
     uint32_t place_count; /* NULL: 0; else 1..SL_FABRIC_PLACES_MAX */
+    uint64_t cookie;      /* not 0: may_read is asked */
 };
 /* Gives a handle and the key, at most SL_FABRIC_BLOB_MAX bytes, that the peer needs; hand it out
  * after granted(). 0 bytes: granted() brings it (another process makes it, or it takes several turns).
@@ -267,10 +272,11 @@ uint32_t sl_fabric_cancel(struct sl_fabric *fabric, uint64_t cookie);
 struct sl_fabric_stats {
     uint64_t read_bytes, written_bytes;             /* by our transfers that ended well */
     uint64_t served_read_bytes, served_write_bytes; /* tcp: for peers */
-    uint64_t refused;    /* requests with a wrong capability, range or verb */
-    uint64_t bad_frames; /* connections ended for what they sent */
-    uint64_t late;       /* connections ended for being too slow */
-    uint64_t over_limit; /* connections that had no place, or lost it to others (tcp) */
+    uint64_t refused;     /* requests with a wrong capability, range or verb */
+    uint64_t bad_frames;  /* connections ended for what they sent */
+    uint64_t late;        /* connections ended for being too slow */
+    uint64_t over_limit;  /* connections that had no place, or lost it to others (tcp) */
+    uint64_t records_bad; /* connections ended because what came was changed on its way */
     uint64_t links_lost, links_built;
     uint64_t digests_bad;
     uint64_t regions;                          /* registered now */

@@ -25,6 +25,7 @@ struct order {
     uint8_t kind;
     int fd; /* ORDER_SEND */
     const struct msghdr *message;
+    const struct sl_seal_job *seal;  /* NULL: the message goes as it is */
     struct sl_mover_receive receive; /* ORDER_RECEIVE */
 };
 
@@ -124,6 +125,9 @@ static void mover_listen(struct mover *mover)
 static void head_submit(struct mover *mover, struct work *work)
 {
     const struct sl_mover_receive *receive = &work->order.receive;
+    if (receive->opener != NULL) {
+        return; /* records_pump goes on */
+    }
     struct io_uring_sqe *sqe = mover_sqe(mover);
     uint32_t left_bytes = SL_MOVER_HEAD_BYTES - work->head_bytes;
     sl_low_water_set(receive->low, receive->fd, left_bytes);
@@ -135,6 +139,9 @@ static void head_submit(struct mover *mover, struct work *work)
 static void receive_submit(struct mover *mover, struct work *work)
 {
     const struct sl_mover_receive *receive = &work->order.receive;
+    if (receive->opener != NULL) {
+        return; /* records_pump goes on */
+    }
     struct io_uring_sqe *sqe = mover_sqe(mover);
     uint32_t left_bytes = receive->length_bytes - work->moved_bytes;
     uint32_t bytes = SL_MIN(left_bytes, mover->movers->slice_bytes);
@@ -244,7 +251,7 @@ static void mover_moved(struct mover *mover, struct work *work, int32_t result)
         return;
     }
     uint32_t bytes = SL_MIN((uint32_t)result, receive->length_bytes - work->moved_bytes);
-    if (receive->digest != NULL) {
+    if (receive->digest != NULL && receive->opener == NULL) {
         sl_runs_feed(receive->to, bytes, receive->digest);
     }
     sl_runs_skip(&receive->to, bytes);
@@ -255,6 +262,90 @@ static void mover_moved(struct mover *mover, struct work *work, int32_t result)
         mover_end(mover, work, (int32_t)work->moved_bytes, 0);
     } else {
         receive_submit(mover, work);
+    }
+}
+
+/* ---- records: the socket's bytes go to the staging, and from there to where values go ---- */
+
+static void records_receive(struct mover *mover, struct work *work)
+{
+    const struct sl_mover_receive *receive = &work->order.receive;
+    struct io_uring_sqe *sqe = mover_sqe(mover);
+    uint32_t left_bytes = work->in_head ? SL_MOVER_HEAD_BYTES - work->head_bytes
+                                        : receive->length_bytes - work->moved_bytes;
+    struct iovec space = sl_opener_space(receive->opener);
+    uint32_t bytes =
+        SL_MIN(sl_opener_wants(receive->opener, left_bytes), mover->movers->slice_bytes);
+    sl_low_water_set(receive->low, receive->fd, bytes);
+    io_uring_prep_recv(sqe, receive->fd, space.iov_base, space.iov_len, 0);
+    io_uring_sqe_set_data64(sqe, work->order.slot);
+}
+
+/* Takes what is there, until it is not enough or the operation has ended. */
+static void records_pump(struct mover *mover, struct work *work)
+{
+    struct sl_mover_receive *receive = &work->order.receive;
+    while (work->busy) {
+        int32_t got = 0;
+        if (work->in_head) {
+            unsigned char *at = (unsigned char *)receive->after + work->head_bytes;
+            uint32_t bytes = SL_MOVER_HEAD_BYTES - work->head_bytes;
+            got = sl_opener_take(receive->opener, sl_runs_of(at, bytes), bytes, NULL);
+        } else {
+            got = sl_opener_take(receive->opener, receive->to,
+                                 receive->length_bytes - work->moved_bytes, receive->digest);
+        }
+        if (got == 0 && !work->cancelled) {
+            records_receive(mover, work);
+            return;
+        }
+        got = got == 0 ? -ECANCELED : got;
+        mover_moved(mover, work, got);
+    }
+}
+
+static void records_came(struct mover *mover, struct work *work, int32_t result)
+{
+    if (result <= 0) {
+        mover_moved(mover, work, result);
+        return;
+    }
+    sl_opener_came(work->order.receive.opener, (uint32_t)result);
+    records_pump(mover, work);
+}
+
+static void seal_submit(struct mover *mover, struct work *work)
+{
+    struct sl_sealer *sealer = work->order.seal->sealer;
+    int32_t result = sealer->begin == sealer->end ? sl_seal_fill(work->order.seal) : 0;
+    if (result < 0 || sealer->begin == sealer->end) {
+        mover_end(mover, work, result < 0 ? result : 1, 0);
+        return;
+    }
+    struct io_uring_sqe *sqe = mover_sqe(mover);
+    io_uring_prep_send(sqe, work->order.fd, sealer->staging + sealer->begin,
+                       sealer->end - sealer->begin, MSG_NOSIGNAL | MSG_WAITALL);
+    io_uring_sqe_set_data64(sqe, work->order.slot);
+}
+
+static void seal_sent(struct mover *mover, struct work *work, int32_t result)
+{
+    if (result <= 0) {
+        mover_end(mover, work, result, 0);
+        return;
+    }
+    work->order.seal->sealer->begin += (uint32_t)result;
+    seal_submit(mover, work);
+}
+
+static void mover_done(struct mover *mover, struct work *work, int32_t result)
+{
+    if (work->order.kind == ORDER_SEND && work->order.seal != NULL) {
+        seal_sent(mover, work, result);
+    } else if (work->order.kind == ORDER_RECEIVE && work->order.receive.opener != NULL) {
+        records_came(mover, work, result);
+    } else {
+        mover_moved(mover, work, result);
     }
 }
 
@@ -277,8 +368,16 @@ static void mover_order(struct mover *mover, const struct order *order)
         return;
     }
     *work = (struct work){.order = *order, .busy = true};
+    if (order->kind == ORDER_RECEIVE && order->receive.opener != NULL) {
+        records_pump(mover, work);
+        return;
+    }
     if (order->kind == ORDER_RECEIVE) {
         receive_submit(mover, work);
+        return;
+    }
+    if (order->seal != NULL) {
+        seal_submit(mover, work);
         return;
     }
     struct io_uring_sqe *sqe = mover_sqe(mover);
@@ -350,7 +449,7 @@ static void *mover_run(void *context)
                 mover_listen(mover); /* before looking: nothing is missed */
                 goes_on = mover_woken(mover);
             } else if (copy.user_data != TAG_CANCEL) {
-                mover_moved(mover, &mover->works[copy.user_data], copy.res);
+                mover_done(mover, &mover->works[copy.user_data], copy.res);
             }
         }
     }
@@ -504,13 +603,15 @@ void sl_movers_receive(struct sl_movers *movers, uint32_t slot,
     order_give(movers, &order);
 }
 
-void sl_movers_send(struct sl_movers *movers, uint32_t slot, int fd, const struct msghdr *message)
+void sl_movers_send(struct sl_movers *movers, uint32_t slot, int fd, const struct msghdr *message,
+                    const struct sl_seal_job *seal)
 {
     struct order order = {.slot = slot,
                           .serial = slot_begin(movers, slot),
                           .kind = ORDER_SEND,
                           .fd = fd,
-                          .message = message};
+                          .message = message,
+                          .seal = seal};
     order_give(movers, &order);
 }
 

@@ -9,6 +9,7 @@
 #ifndef SL_FABRIC_CORE_MOVERS_H
 #define SL_FABRIC_CORE_MOVERS_H
 
+#include "runtime/fabric/core/records.h"
 #include "runtime/fabric/core/runs.h"
 #include "runtime/sl_error.h"
 
@@ -72,10 +73,16 @@ struct sl_mover_receive {
      * SL_MOVER_HEAD_BYTES). */
     const struct sl_mover_step *steps;
     uint32_t step_count; /* at most SL_MOVER_STEPS_MAX */
+    /* Not NULL: values come in records, opened to where they go; lent, with what is in it already.
+     * What comes behind the value stays in it, except for a head between two steps. */
+    struct sl_opener *opener;
 };
 void sl_movers_receive(struct sl_movers *movers, uint32_t slot,
                        const struct sl_mover_receive *receive);
-void sl_movers_send(struct sl_movers *movers, uint32_t slot, int fd, const struct msghdr *message);
+/* seal: not NULL: the message is that of the job, sealed piece by piece; lent, and used up at the end,
+ * when the result is 1. The done of a send in the clear gives the bytes that were sent. */
+void sl_movers_send(struct sl_movers *movers, uint32_t slot, int fd, const struct msghdr *message,
+                    const struct sl_seal_job *seal);
 /* Ends the operation soon; nothing happens when it has ended. */
 void sl_movers_cancel(struct sl_movers *movers, uint32_t slot);
 /* Hands to the threads what was started and cancelled since. */

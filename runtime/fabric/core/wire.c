@@ -24,8 +24,9 @@ static sl_err head_read(const unsigned char *bytes, uint32_t magic, const char *
                        sl_wire_get(bytes, 4));
     }
     if (bytes[4] != SL_WIRE_FRAME_VERSION) {
-        return sl_fail(why, SL_ERR_VERSION, "%s: version %u, not %u", what, bytes[4],
-                       SL_WIRE_FRAME_VERSION);
+        return sl_fail(
+            why, SL_ERR_VERSION, "%s: version %u, not %u%s", what, bytes[4], SL_WIRE_FRAME_VERSION,
+            bytes[4] == 1 ? ": that release cannot encrypt, so no bytes go to or from it" : "");
     }
     return SL_OK;
 }
@@ -58,19 +59,31 @@ sl_err sl_wire_request_read(const unsigned char bytes[SL_WIRE_REQUEST_BYTES],
         .generation = sl_wire_get(bytes + 24, 8),
         .grant = (uint32_t)sl_wire_get(bytes + 32, 4),
     };
-    if (request.verb < SL_WIRE_READ || request.verb > SL_WIRE_HELLO) {
+    if (request.verb < SL_WIRE_READ || request.verb > SL_WIRE_PROOF) {
         return sl_fail(why, SL_ERR_PROTOCOL, "request: verb %u is unknown", bytes[5]);
     }
     if (sl_wire_get(bytes + 6, 2) != 0 || sl_wire_get(bytes + 36, 4) != 0) {
         return sl_fail(why, SL_ERR_PROTOCOL, "request: reserved bytes are not 0");
     }
-    bool wants_none = request.verb == SL_WIRE_HELLO;
+    bool wants_none = request.verb >= SL_WIRE_HELLO;
     if (wants_none != (request.length_bytes == 0) || request.length_bytes > SL_WIRE_VALUE_MAX) {
         return sl_fail(why, SL_ERR_PROTOCOL, "request: length %u", request.length_bytes);
     }
     memcpy(request.token, bytes + 40, SL_WIRE_TOKEN_BYTES);
     *out = request;
     return SL_OK;
+}
+
+void sl_wire_id_set(struct sl_wire_request *hello, const uint8_t id[SL_WIRE_ID_BYTES])
+{
+    hello->generation = sl_wire_get(id, 8);
+    hello->offset_bytes = sl_wire_get(id + 8, 8);
+}
+
+void sl_wire_id_get(const struct sl_wire_request *hello, uint8_t id[SL_WIRE_ID_BYTES])
+{
+    sl_wire_put(id, hello->generation, 8);
+    sl_wire_put(id + 8, hello->offset_bytes, 8);
 }
 
 void sl_wire_answer_write(const struct sl_wire_answer *answer,
@@ -116,31 +129,37 @@ void sl_wire_address_write(const struct sl_wire_address *address,
     sl_wire_put(out + 6, address->port, 2);
     sl_wire_put(out + 8, address->scope, 4);
     memcpy(out + 16, address->ip, sizeof(address->ip));
-    memcpy(out + 32, address->secret, SL_WIRE_TOKEN_BYTES);
+    sl_wire_put(out + 12, address->clear ? 1 : 0, 4);
+    memcpy(out + 32, address->id, SL_WIRE_ID_BYTES);
+    memcpy(out + 48, address->psk, SL_WIRE_PSK_BYTES);
 }
 
 sl_err sl_wire_address_read(const void *blob, uint32_t length_bytes, struct sl_wire_address *out,
                             struct sl_error *why)
 {
     const unsigned char *bytes = blob;
+    /* The version first: that of another release may have another length. */
+    sl_err err = length_bytes < 8 ? SL_OK : head_read(bytes, MAGIC_ADDRESS, "address", why);
+    if (err != SL_OK) {
+        return err;
+    }
     if (length_bytes != SL_WIRE_ADDRESS_BYTES) {
         return sl_fail(why, SL_ERR_PROTOCOL, "address: %u bytes, not %u", length_bytes,
                        SL_WIRE_ADDRESS_BYTES);
     }
-    sl_err err = head_read(bytes, MAGIC_ADDRESS, "address", why);
-    if (err != SL_OK) {
-        return err;
-    }
-    if (bytes[5] != 4 && bytes[5] != 6) {
-        return sl_fail(why, SL_ERR_PROTOCOL, "address: family %u", bytes[5]);
+    if ((bytes[5] != 4 && bytes[5] != 6) || sl_wire_get(bytes + 12, 4) > 1) {
+        return sl_fail(why, SL_ERR_PROTOCOL, "address: family %u, flags 0x%" PRIx64, bytes[5],
+                       sl_wire_get(bytes + 12, 4));
     }
     *out = (struct sl_wire_address){
         .ipv6 = bytes[5] == 6,
+        .clear = sl_wire_get(bytes + 12, 4) != 0,
         .port = (uint16_t)sl_wire_get(bytes + 6, 2),
         .scope = (uint32_t)sl_wire_get(bytes + 8, 4),
     };
     memcpy(out->ip, bytes + 16, sizeof(out->ip));
-    memcpy(out->secret, bytes + 32, SL_WIRE_TOKEN_BYTES);
+    memcpy(out->id, bytes + 32, SL_WIRE_ID_BYTES);
+    memcpy(out->psk, bytes + 48, SL_WIRE_PSK_BYTES);
     return SL_OK;
 }
 

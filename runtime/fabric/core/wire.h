@@ -2,29 +2,38 @@
  * comes from outside.
  *
  * A request is 64 bytes, of a WRITE its value follows; answers come in the order of the requests,
- * 24 bytes each, of a READ that went well the value follows. Integers are little-endian. The first
- * request of a connection is a HELLO with the secret of the listener's address. */
+ * 24 bytes each, of a READ that went well the value follows. Integers are little-endian.
+ *
+ * As a rule all of it is within TLS 1.3, whose handshake says who asks (tcp/handshake.h); then the
+ * first request is an empty HELLO. Where both sides are set to send in the clear, the HELLO says who
+ * asks, and with a nonce; the answer to it is a challenge; then comes a PROOF (tcp/proof.h). */
 #ifndef SL_FABRIC_CORE_WIRE_H
 #define SL_FABRIC_CORE_WIRE_H
 
 #include "runtime/sl_error.h"
 
-#define SL_WIRE_FRAME_VERSION 1u
+#define SL_WIRE_FRAME_VERSION 2u /* 1: secrets in the clear; it is not spoken any more */
 #define SL_WIRE_REQUEST_BYTES 64u
 #define SL_WIRE_ANSWER_BYTES  24u
 #define SL_WIRE_TOKEN_BYTES   24u /* 192 random bits */
 #define SL_WIRE_VALUE_MAX     (4 * SL_MIB)
+#define SL_WIRE_ID_BYTES      16u /* by which a listener knows who asks */
+#define SL_WIRE_PSK_BYTES     32u /* the key that goes with it */
+#define SL_WIRE_NONCE_BYTES   32u
+#define SL_WIRE_PROOF_BYTES   32u
+/* Behind the answer to a HELLO in the clear: the listener's nonce, and its proof. */
+#define SL_WIRE_CHALLENGE_BYTES (SL_WIRE_ANSWER_BYTES + SL_WIRE_NONCE_BYTES + SL_WIRE_PROOF_BYTES)
 
-enum sl_wire_verb { SL_WIRE_READ = 1, SL_WIRE_WRITE = 2, SL_WIRE_HELLO = 3 };
+enum sl_wire_verb { SL_WIRE_READ = 1, SL_WIRE_WRITE = 2, SL_WIRE_HELLO = 3, SL_WIRE_PROOF = 4 };
 
 struct sl_wire_request {
     enum sl_wire_verb verb;
     uint32_t sequence;
-    uint32_t length_bytes; /* 1..SL_WIRE_VALUE_MAX; HELLO: 0 */
+    uint32_t length_bytes; /* 1..SL_WIRE_VALUE_MAX; HELLO, PROOF: 0 */
     uint64_t offset_bytes;
     uint64_t generation;
     uint32_t grant;
-    uint8_t token[SL_WIRE_TOKEN_BYTES];
+    uint8_t token[SL_WIRE_TOKEN_BYTES]; /* in the clear: the proof that it is known */
 };
 void sl_wire_request_write(const struct sl_wire_request *request,
                            unsigned char out[SL_WIRE_REQUEST_BYTES]);
@@ -43,14 +52,21 @@ void sl_wire_answer_write(const struct sl_wire_answer *answer,
 sl_err sl_wire_answer_read(const unsigned char bytes[SL_WIRE_ANSWER_BYTES],
                            struct sl_wire_answer *out, struct sl_error *why);
 
-/* Where a fabric listens, and what a HELLO must know. */
-#define SL_WIRE_ADDRESS_BYTES 56u
+/* Who asks, of a HELLO in the clear. */
+void sl_wire_id_set(struct sl_wire_request *hello, const uint8_t id[SL_WIRE_ID_BYTES]);
+void sl_wire_id_get(const struct sl_wire_request *hello, uint8_t id[SL_WIRE_ID_BYTES]);
+
+/* Where a fabric listens, and as whom the reader of it may ask there. For that peer alone: it comes over
+ * the authenticated connection between the nodes. */
+#define SL_WIRE_ADDRESS_BYTES 80u
 struct sl_wire_address {
     bool ipv6;
+    bool clear;    /* the listener lets those ask in the clear who are set so, too */
     uint16_t port; /* 0: it does not listen */
     uint32_t scope;
     uint8_t ip[16]; /* network order; IPv4: the first 4 */
-    uint8_t secret[SL_WIRE_TOKEN_BYTES];
+    uint8_t id[SL_WIRE_ID_BYTES];
+    uint8_t psk[SL_WIRE_PSK_BYTES];
 };
 void sl_wire_address_write(const struct sl_wire_address *address,
                            unsigned char out[SL_WIRE_ADDRESS_BYTES]);

@@ -62,6 +62,10 @@ static void tcp_recv_parts(struct tcp_conn *conn, uint32_t part_count)
 
 void tcp_recv(struct tcp_conn *conn, void *at, size_t length_bytes)
 {
+    if (conn->secure != NULL) {
+        tcp_secure_want(conn, sl_runs_of(at, length_bytes), (uint32_t)length_bytes, false, NULL);
+        return;
+    }
     sl_low_water_set(&conn->low, conn->fd, 1);
     tcp_recv_at(conn, at, length_bytes);
 }
@@ -80,8 +84,13 @@ void tcp_recv_value(struct tcp_conn *conn, struct sl_digest_stream *digest)
 {
     struct tcp *tcp = tcp_of(conn->fabric);
     bool discards = conn->rx == RX_DISCARD;
-    if (!discards && tcp_moves(conn, conn->value_left)) {
+    bool moves = !discards && tcp_moves(conn, conn->value_left) &&
+                 (conn->secure == NULL || !conn->secure->receives);
+    if (moves) {
         const struct tcp_chain *chain = conn->chain;
+        if (conn->secure != NULL) {
+            sl_opener_grow(&conn->secure->in);
+        }
         const struct sl_mover_receive receive = {
             .fd = conn->fd,
             .to = conn->value,
@@ -92,6 +101,7 @@ void tcp_recv_value(struct tcp_conn *conn, struct sl_digest_stream *digest)
             .digest = digest,
             .steps = chain == NULL ? NULL : chain->steps,
             .step_count = chain == NULL || chain->count == 0 ? 0 : chain->count - 1,
+            .opener = conn->secure == NULL ? NULL : &conn->secure->in,
         };
         sl_movers_receive(tcp->movers, mover_slot(conn, false), &receive);
         conn->recv_on = conn->recv_moves = true;
@@ -101,8 +111,16 @@ void tcp_recv_value(struct tcp_conn *conn, struct sl_digest_stream *digest)
     if (discards) {
         uint32_t bytes = SL_MIN(conn->value_left, TCP_DISCARD_BYTES);
         conn->digest = NULL;
+        if (conn->secure != NULL) {
+            tcp_secure_want(conn, sl_runs_of(tcp->discard, bytes), bytes, true, NULL);
+            return;
+        }
         sl_low_water_set(&conn->low, conn->fd, bytes);
         tcp_recv_at(conn, tcp->discard, bytes);
+        return;
+    }
+    if (conn->secure != NULL) {
+        tcp_secure_want(conn, conn->value, conn->value_left, true, digest);
         return;
     }
     uint32_t count = 0;
@@ -133,6 +151,10 @@ void tcp_recv_cancel(struct tcp_conn *conn)
         conn->fabric->work_due = true; /* it must reach the mover */
         return;
     }
+    if (conn->secure != NULL) {
+        tcp_secure_cancel(conn);
+        return;
+    }
     struct io_uring_sqe *sqe = tcp_sqe(tcp);
     io_uring_prep_cancel64(sqe, (uint64_t)conn->index << 8 | TCP_OP_RECV, 0);
     tcp_tag(sqe, conn->index, TCP_OP_CANCEL);
@@ -141,18 +163,25 @@ void tcp_recv_cancel(struct tcp_conn *conn)
     conn->fabric->work_due = true; /* it must reach the kernel */
 }
 
-void tcp_part(struct tcp_conn *conn, const void *at, size_t length_bytes)
+static void part_add(struct tcp_conn *conn, const void *at, size_t length_bytes, bool is_head)
 {
-    struct iovec *last =
-        conn->message.msg_iovlen == 0 ? NULL : &conn->parts[conn->message.msg_iovlen - 1];
-    if (last != NULL && (const unsigned char *)last->iov_base + last->iov_len == at) {
+    size_t count = conn->message.msg_iovlen;
+    struct iovec *last = count == 0 ? NULL : &conn->parts[count - 1];
+    if (last != NULL && (const unsigned char *)last->iov_base + last->iov_len == at &&
+        (conn->part_heads[count - 1] != 0) == is_head) {
         last->iov_len += length_bytes;
         return;
     }
-    SL_ASSERT(conn->message.msg_iovlen < SL_COUNT(conn->parts));
-    conn->parts[conn->message.msg_iovlen++] =
-        (struct iovec){.iov_base = (void *)(uintptr_t)at, .iov_len = length_bytes};
+    SL_ASSERT(count < SL_COUNT(conn->parts));
+    conn->parts[count] = (struct iovec){.iov_base = (void *)(uintptr_t)at, .iov_len = length_bytes};
+    conn->part_heads[count] = is_head;
+    conn->message.msg_iovlen++;
     conn->message.msg_iov = conn->parts;
+}
+
+void tcp_part(struct tcp_conn *conn, const void *at, size_t length_bytes)
+{
+    part_add(conn, at, length_bytes, true);
 }
 
 void tcp_message_begin(struct tcp_conn *conn)
@@ -170,7 +199,7 @@ static void message_fill(struct tcp_conn *conn)
 {
     while (conn->rest_bytes > 0 && conn->message.msg_iovlen < SL_COUNT(conn->parts)) {
         struct iovec part = sl_runs_part(&conn->rest, conn->rest_bytes);
-        tcp_part(conn, part.iov_base, part.iov_len);
+        part_add(conn, part.iov_base, part.iov_len, false);
         sl_runs_skip(&conn->rest, part.iov_len);
         conn->rest_bytes -= (uint32_t)part.iov_len;
     }
@@ -190,7 +219,13 @@ void tcp_send_more(struct tcp_conn *conn)
     conn->ops_out++;
     conn->fabric->work_due = true;
     if (conn->send_moves) {
-        sl_movers_send(tcp->movers, mover_slot(conn, true), conn->fd, &conn->message);
+        sl_movers_send(tcp->movers, mover_slot(conn, true), conn->fd, &conn->message,
+                       conn->secure == NULL ? NULL : &conn->secure->job);
+        return;
+    }
+    if (conn->secure != NULL) {
+        conn->ops_out--; /* it counts its own */
+        tcp_secure_send(conn);
         return;
     }
     struct io_uring_sqe *sqe = tcp_sqe(tcp);
@@ -210,7 +245,10 @@ void tcp_send(struct tcp_conn *conn, uint64_t value_bytes)
     struct sl_fabric *fabric = conn->fabric;
     SL_ASSERT(!conn->send_on);
     conn->tx_zero = value_bytes >= TCP_ZERO_BYTES && tcp_of(fabric)->can_zero && !conn->zero_off &&
-                    fabric->options.zero_copy != SL_FABRIC_COPY;
+                    fabric->options.zero_copy != SL_FABRIC_COPY && conn->secure == NULL;
+    if (conn->secure != NULL) {
+        tcp_secure_send_grow(conn, value_bytes);
+    }
     /* Without a copy there is little to do, and its notices come to our ring. */
     conn->send_moves = !conn->tx_zero && tcp_moves(conn, value_bytes);
     tcp_due(
@@ -300,6 +338,9 @@ void tcp_closed(struct tcp_conn *conn)
         return;
     }
     conn->state = CONN_FREE;
+    tcp_secure_end(conn);
+    sl_marker_fini(&conn->marker);
+    explicit_bzero(&conn->proof, sizeof(conn->proof));
     if (conn->lane != NULL) {
         tcp_lane_closed(conn);
     } else {

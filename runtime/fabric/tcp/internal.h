@@ -10,6 +10,8 @@
 #include "runtime/fabric/core/internal.h"
 #include "runtime/fabric/core/movers.h"
 #include "runtime/fabric/core/wire.h"
+#include "runtime/fabric/tcp/handshake.h"
+#include "runtime/fabric/tcp/proof.h"
 
 #include <liburing.h>
 #include <netinet/in.h>
@@ -55,6 +57,31 @@ struct tcp_chain {
     struct sl_digest_stream digests[SL_MOVER_STEPS_MAX];
 };
 
+/* Who may ask here: a peer of ours, by the name and the key that its address() told it. */
+struct tcp_guest {
+    uint32_t peer; /* handle; 0: nobody */
+    uint8_t id[SL_WIRE_ID_BYTES], psk[SL_WIRE_PSK_BYTES];
+};
+
+/* A connection that is encrypted. */
+struct tcp_secure {
+    struct sl_handshake *handshake; /* NULL: over */
+    bool greeted;                   /* nothing is left but to say the last of it */
+    struct sl_opener in;
+    struct sl_sealer out;
+    struct sl_seal_job job;
+    bool receives;  /* our ring receives to the staging */
+    bool cancelled; /* what is wanted is not wanted any more */
+    /* What is wanted while conn->recv_on, and not by a mover. */
+    struct sl_runs to;
+    uint32_t to_bytes;
+    bool to_all; /* nothing less helps: the kernel need not wake us before */
+    struct sl_digest_stream *digest;
+    int32_t failed, send_failed; /* -errno of the socket; of sealing */
+};
+
+enum tcp_greeting { GREETING_FIRST, GREETING_CHALLENGED };
+
 struct tcp_conn {
     struct sl_fabric *fabric;
     uint32_t index;
@@ -62,10 +89,16 @@ struct tcp_conn {
     uint8_t state; /* enum tcp_state */
     uint8_t rx;    /* enum tcp_rx */
     bool recv_on, send_on, recv_cancelled;
-    bool recv_moves, send_moves; /* by a mover */
-    bool in_head;                /* a chain ended between two values */
-    bool answers_held;           /* served: it is among tcp->held */
-    uint32_t ops_out;            /* submissions that hold the descriptor */
+    bool recv_moves, send_moves;                      /* by a mover */
+    bool in_head;                                     /* a chain ended between two values */
+    bool answers_held;                                /* served: it is among tcp->held */
+    bool listed;                                      /* it is among tcp->ready */
+    struct tcp_secure *secure;                        /* NULL: in the clear, or not known yet */
+    uint8_t greeting;                                 /* in the clear: enum tcp_greeting */
+    struct sl_proof proof;                            /* in the clear, while it greets */
+    unsigned char challenge[SL_WIRE_CHALLENGE_BYTES]; /* likewise: being sent */
+    struct sl_marker marker;                          /* in the clear: of requests */
+    uint32_t ops_out;                                 /* submissions that hold the descriptor */
     struct sl_low_water low;
 
     unsigned char heads_in[TCP_HEADS_IN * SL_WIRE_REQUEST_BYTES]; /* being received */
@@ -81,6 +114,7 @@ struct tcp_conn {
 
     struct msghdr message;
     struct iovec parts[TCP_SEND_PARTS];
+    uint8_t part_heads[TCP_SEND_PARTS]; /* 1: a frame's head */
     struct sl_runs rest; /* of the last value of the message: what it had no part left for */
     uint32_t rest_bytes;
     uint64_t tx_due_ns;
@@ -95,6 +129,7 @@ struct tcp_conn {
     uint64_t progress_ns, progress_mark;
 
     /* served */
+    uint32_t asker; /* handle of the peer that it has proved to be; 0: not yet */
     struct tcp_served *queue;
     /* Of the queue: head..out are out, out..sent are being sent, sent..tail wait. */
     uint64_t head_number, out_number, sent_number, tail_number;
@@ -113,6 +148,10 @@ struct tcp {
     uint32_t served_count;          /* served ones that are not being closed */
     uint32_t *held; /* conn_count connections whose answers go at the end of the step */
     uint32_t held_count;
+    uint32_t *ready; /* ring of conn_count connections: what they want may be here */
+    uint32_t ready_head, ready_count;
+    struct sl_tls *tls;
+    struct tcp_guest *guests; /* by the index of the peer */
     unsigned char *heads;
     struct tcp_chain *chains; /* of the lanes; NULL: no movers */
     struct tcp_served *queues;
@@ -126,6 +165,29 @@ static inline struct tcp *tcp_of(const struct sl_fabric *fabric)
     return fabric->backend;
 }
 
+/* ---- tcp.c ---- */
+/* The kernel, a mover or secure.c is through with what was submitted. */
+void tcp_recv_done(struct tcp_conn *conn, int result);
+void tcp_send_done(struct tcp_conn *conn, int result);
+/* NULL: nobody is called so. */
+const struct tcp_guest *tcp_guest_find(const struct sl_fabric *fabric,
+                                       const uint8_t id[SL_WIRE_ID_BYTES]);
+/* ---- secure.c ---- */
+/* Errors: SL_ERR_NO_MEMORY, SL_ERR_UNSUPPORTED. */
+sl_err tcp_secure_begin(struct tcp_conn *conn, struct sl_error *why);
+void tcp_secure_end(struct tcp_conn *conn); /* nothing is under way; NULL does nothing */
+/* What of the handshake came; 0 bytes: it begins. */
+void tcp_secure_greet(struct tcp_conn *conn, const void *bytes, uint32_t length_bytes);
+/* A receive: tcp_recv_done follows in a turn. */
+void tcp_secure_want(struct tcp_conn *conn, struct sl_runs to, uint32_t length_bytes, bool all,
+                     struct sl_digest_stream *digest);
+void tcp_secure_cancel(struct tcp_conn *conn);
+void tcp_secure_received(struct tcp_conn *conn, int result);
+/* conn->message. */
+void tcp_secure_send(struct tcp_conn *conn);
+void tcp_secure_send_grow(struct tcp_conn *conn, uint64_t value_bytes);
+void tcp_secure_sent(struct tcp_conn *conn, int result);
+void tcp_secure_turn(struct tcp *tcp);
 /* ---- conn.c ---- */
 /* The next free submission; what is queued goes to the kernel first when there is none. */
 struct io_uring_sqe *tcp_sqe(struct tcp *tcp);
@@ -164,6 +226,8 @@ void tcp_peer_stop(struct fabric_peer *peer, bool last);
 void tcp_lane_push(struct fabric_lane *lane);
 void tcp_lane_cancel(struct fabric_lane *lane);
 void tcp_lane_connected(struct tcp_conn *conn, int result);
+/* The handshake is over. */
+void tcp_lane_hello(struct tcp_conn *conn);
 void tcp_lane_received(struct tcp_conn *conn, int result);
 /* A value of a chain is whole, the next one is being received. */
 void tcp_lane_chained(struct tcp_conn *conn);
@@ -182,6 +246,9 @@ void tcp_stranger_known(struct tcp_conn *conn);
 void tcp_stranger_gone(struct tcp_conn *conn); /* a served connection is closed */
 /* ---- serve.c ---- */
 void tcp_accepted(struct sl_fabric *fabric, int fd);
+void tcp_served_secured(struct tcp_conn *conn);
+/* Ends what the peer has asked for here. */
+void tcp_served_forget(struct sl_fabric *fabric, uint32_t peer);
 void tcp_served_received(struct tcp_conn *conn, int result);
 void tcp_served_sent(struct tcp_conn *conn, int result);
 void tcp_served_noticed(struct tcp_conn *conn);

@@ -26,11 +26,19 @@ static void lane_fail(struct tcp_conn *conn, sl_err code, const char *what, int 
     fabric_peer_fail(lane->peer, &why);
 }
 
+/* The answer to a greeting in the clear is a challenge. */
+static uint32_t lane_head_bytes(const struct tcp_conn *conn)
+{
+    bool challenge =
+        conn->state == CONN_GREETING && conn->secure == NULL && conn->greeting == GREETING_FIRST;
+    return challenge ? SL_WIRE_CHALLENGE_BYTES : SL_WIRE_ANSWER_BYTES;
+}
+
 static void lane_expect_head(struct tcp_conn *conn)
 {
     conn->rx = RX_HEAD;
     conn->heads_bytes = 0;
-    tcp_recv(conn, conn->heads_in, SL_WIRE_ANSWER_BYTES);
+    tcp_recv(conn, conn->heads_in, lane_head_bytes(conn));
 }
 
 static void chain_forget(struct tcp_conn *conn)
@@ -59,6 +67,7 @@ static void lane_begin(struct fabric_lane *lane, const struct sl_wire_address *a
     conn->recv_on = conn->send_on = conn->recv_cancelled = conn->zero_off = conn->held = false;
     conn->ops_out = conn->low.bytes = conn->after_bytes = 0;
     conn->in_head = false;
+    conn->greeting = GREETING_FIRST;
     chain_forget(conn);
     conn->zero_sent = conn->zero_noticed = 0;
     conn->tx_first = 0;
@@ -83,12 +92,49 @@ static void lanes_begin(struct fabric_peer *peer)
     }
 }
 
+/* As whom the peer may ask here, for as long as we know it. */
+static sl_err guest_make(const struct fabric_peer *peer, struct sl_error *why)
+{
+    struct tcp_guest *guest = &tcp_of(peer->fabric)->guests[peer->index];
+    if (guest->peer == fabric_peer_handle(peer)) {
+        return SL_OK;
+    }
+    struct tcp_guest fresh = {.peer = fabric_peer_handle(peer)};
+    sl_err err = fabric_secret(fresh.id, sizeof(fresh.id), why);
+    if (err == SL_OK) {
+        err = fabric_secret(fresh.psk, sizeof(fresh.psk), why);
+    }
+    if (err == SL_OK) {
+        *guest = fresh;
+    }
+    return err;
+}
+
+/* Nobody asks in its name any more, and what it has asked for ends. */
+static void guest_forget(const struct fabric_peer *peer)
+{
+    struct tcp_guest *guest = &tcp_of(peer->fabric)->guests[peer->index];
+    uint32_t was = guest->peer;
+    explicit_bzero(guest, sizeof(*guest));
+    if (was != 0) {
+        tcp_served_forget(peer->fabric, was);
+    }
+}
+
 sl_err tcp_peer_start(struct fabric_peer *peer, struct sl_error *why)
 {
-    (void)why;
     struct sl_fabric *fabric = peer->fabric;
     unsigned char blob[SL_WIRE_ADDRESS_BYTES];
-    sl_wire_address_write(&tcp_of(fabric)->address, blob);
+    sl_err err = guest_make(peer, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    const struct tcp_guest *guest = &tcp_of(fabric)->guests[peer->index];
+    struct sl_wire_address address = tcp_of(fabric)->address;
+    address.clear = fabric->options.clear;
+    memcpy(address.id, guest->id, sizeof(address.id));
+    memcpy(address.psk, guest->psk, sizeof(address.psk));
+    sl_wire_address_write(&address, blob);
     if (fabric->options.events.address != NULL) {
         fabric->options.events.address(fabric->options.events.context, fabric_peer_handle(peer),
                                        blob, sizeof(blob));
@@ -114,7 +160,7 @@ sl_err tcp_peer_address(struct fabric_peer *peer, const void *blob, uint32_t len
         }
         peer->backend = kept;
     }
-    bool moved = !is_new && memcmp(kept->secret, address.secret, sizeof(kept->secret)) != 0;
+    bool moved = !is_new && memcmp(kept->psk, address.psk, sizeof(kept->psk)) != 0;
     *kept = address;
     if (moved) { /* another life of the peer: the old connections lead nowhere */
         struct sl_error gone = {0};
@@ -133,33 +179,89 @@ sl_err tcp_peer_address(struct fabric_peer *peer, const void *blob, uint32_t len
     return SL_OK;
 }
 
-void tcp_lane_connected(struct tcp_conn *conn, int result)
+/* One frame, of the greeting. */
+static void lane_say(struct tcp_conn *conn, const struct sl_wire_request *request)
 {
-    struct fabric_lane *lane = conn->lane;
-    if (result < 0) {
-        if (conn->state == CONN_FREE) { /* not even a socket */
-            lane_fail(conn, SL_ERR_UNREACHABLE, "socket", -result);
-            return;
-        }
-        lane_fail(conn, SL_ERR_UNREACHABLE, "connect", -result);
-        return;
-    }
-    const struct sl_wire_address *address = lane->peer->backend;
-    struct sl_wire_request hello = {.verb = SL_WIRE_HELLO};
-    memcpy(hello.token, address->secret, sizeof(hello.token));
-    sl_wire_request_write(&hello, conn->heads);
-    conn->state = CONN_GREETING;
+    sl_wire_request_write(request, conn->heads);
     tcp_message_begin(conn);
     tcp_part(conn, conn->heads, SL_WIRE_REQUEST_BYTES);
     tcp_send(conn, 0);
     lane_expect_head(conn);
 }
 
+void tcp_lane_hello(struct tcp_conn *conn)
+{
+    const struct sl_wire_request hello = {.verb = SL_WIRE_HELLO};
+    lane_say(conn, &hello);
+}
+
+void tcp_lane_connected(struct tcp_conn *conn, int result)
+{
+    struct fabric_lane *lane = conn->lane;
+    const struct sl_wire_address *address = lane->peer->backend;
+    struct sl_error why = {0};
+    if (result < 0) {
+        lane_fail(conn, SL_ERR_UNREACHABLE, conn->state == CONN_FREE ? "socket" : "connect",
+                  -result);
+        return;
+    }
+    conn->state = CONN_GREETING;
+    if (!conn->fabric->options.clear || !address->clear) { /* what one of the two wants */
+        if (tcp_secure_begin(conn, &why) != SL_OK) {
+            fabric_peer_fail(lane->peer, &why);
+            return;
+        }
+        tcp_secure_greet(conn, "", 0);
+        return;
+    }
+    struct sl_wire_request hello = {.verb = SL_WIRE_HELLO};
+    if (fabric_secret(conn->proof.asks, sizeof(conn->proof.asks), &why) != SL_OK) {
+        fabric_peer_fail(lane->peer, &why);
+        return;
+    }
+    memcpy(conn->proof.id, address->id, sizeof(conn->proof.id));
+    memcpy(conn->proof.key, address->psk, sizeof(conn->proof.key));
+    memcpy(hello.token, conn->proof.asks, sizeof(hello.token));
+    sl_wire_id_set(&hello, address->id);
+    lane_say(conn, &hello);
+}
+
+/* The listener has said its nonce, and must have proved that it knows the key; now so do we. */
+static void lane_challenged(struct tcp_conn *conn)
+{
+    struct sl_wire_request request = {.verb = SL_WIRE_PROOF};
+    uint8_t proof[SL_WIRE_PROOF_BYTES];
+    const unsigned char *nonce = conn->heads_in + SL_WIRE_ANSWER_BYTES;
+    if (conn->send_on) { /* the kernel is not through with the frame that we said */
+        conn->held = true;
+        return;
+    }
+    memcpy(conn->proof.answers, nonce, sizeof(conn->proof.answers));
+    bool good = sl_proof_answering(&conn->proof, proof) &&
+                sl_same_bytes(proof, nonce + SL_WIRE_NONCE_BYTES, sizeof(proof)) &&
+                sl_proof_asking(&conn->proof, request.token);
+    if (!good) {
+        lane_fail(conn, SL_ERR_PERMISSION, "who listens there knows another key", 0);
+        return;
+    }
+    conn->greeting = GREETING_CHALLENGED;
+    lane_say(conn, &request);
+}
+
 static void lane_greeted(struct tcp_conn *conn, const struct sl_wire_answer *answer)
 {
     struct fabric_peer *peer = conn->lane->peer;
+    struct sl_error why = {0};
     if (answer->verb != SL_WIRE_HELLO || answer->code != SL_OK) {
         lane_fail(conn, SL_ERR_PROTOCOL, "a greeting was expected", 0);
+        return;
+    }
+    if (conn->secure == NULL && conn->greeting == GREETING_FIRST) {
+        lane_challenged(conn);
+        return;
+    }
+    if (conn->secure == NULL && sl_marker_init(&conn->marker, &conn->proof, &why) != SL_OK) {
+        fabric_peer_fail(peer, &why);
         return;
     }
     conn->state = CONN_OPEN;
@@ -180,6 +282,7 @@ static void lanes_stopped(struct fabric_peer *peer)
         }
     }
     if (peer->removed) {
+        guest_forget(peer);
         free(peer->backend);
         peer->backend = NULL;
     }
@@ -188,8 +291,10 @@ static void lanes_stopped(struct fabric_peer *peer)
 
 void tcp_peer_stop(struct fabric_peer *peer, bool last)
 {
-    (void)last;
     bool was_open = false;
+    if (last) {
+        guest_forget(peer);
+    }
     for (uint32_t i = 0; i < peer->fabric->options.lanes; i++) {
         was_open |= conn_of(&peer->lanes[i])->state != CONN_FREE;
     }
@@ -234,7 +339,14 @@ static uint64_t push_unit(struct tcp_conn *conn, const struct fabric_unit *unit,
         .generation = key->grant_generation,
         .grant = key->grant_index,
     };
-    memcpy(request.token, key->token, sizeof(request.token));
+    if (conn->marker.cipher == NULL) {
+        memcpy(request.token, key->token, sizeof(request.token));
+    }
+    sl_wire_request_write(&request, head);
+    if (conn->marker.cipher != NULL &&
+        !sl_marker_mark(&conn->marker, head, key->token, request.token)) {
+        memset(request.token, 0, sizeof(request.token)); /* the peer refuses it */
+    }
     sl_wire_request_write(&request, head);
     tcp_part(conn, head, SL_WIRE_REQUEST_BYTES);
     if (unit->verb == SL_FABRIC_WRITE) {
@@ -393,10 +505,10 @@ static void lane_answered(struct tcp_conn *conn, const struct sl_wire_answer *an
 
 static void lane_got_head(struct tcp_conn *conn, uint32_t got_bytes)
 {
+    uint32_t head_bytes = lane_head_bytes(conn);
     conn->heads_bytes += got_bytes;
-    if (conn->heads_bytes < SL_WIRE_ANSWER_BYTES) {
-        tcp_recv(conn, conn->heads_in + conn->heads_bytes,
-                 SL_WIRE_ANSWER_BYTES - conn->heads_bytes);
+    if (conn->heads_bytes < head_bytes) {
+        tcp_recv(conn, conn->heads_in + conn->heads_bytes, head_bytes - conn->heads_bytes);
         return;
     }
     struct sl_wire_answer answer;
@@ -504,6 +616,10 @@ void tcp_lane_received(struct tcp_conn *conn, int result)
     }
     if (result == -ECANCELED) {
         result = 0; /* only we cancel: nothing came; what comes now is thrown away */
+    } else if (result == -EBADMSG || result == -EPROTO) {
+        conn->fabric->stats.records_bad++;
+        lane_fail(conn, SL_ERR_PEER_DIED, "what came was changed on its way, or is no record", 0);
+        return;
     } else if (result <= 0) {
         lane_fail(conn, SL_ERR_PEER_DIED, result == 0 ? "closed by the peer" : "receive", -result);
         return;
@@ -519,6 +635,10 @@ void tcp_lane_sent(struct tcp_conn *conn, int result)
     if (result <= 0) {
         lane_fail(conn, SL_ERR_PEER_DIED, "send", result == 0 ? EPIPE : -result);
         return;
+    }
+    if (conn->state == CONN_GREETING && conn->held) {
+        conn->held = false;
+        lane_got_head(conn, 0);
     }
     if (conn->state != CONN_OPEN) {
         return;

@@ -7,6 +7,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#define TLS_HANDSHAKE 22u /* the first byte of its records */
+
 static struct tcp_served *served_at(const struct tcp_conn *conn, uint64_t number)
 {
     return &conn->queue[number % TCP_QUEUE_MAX];
@@ -51,9 +53,12 @@ void tcp_accepted(struct sl_fabric *fabric, int fd)
         return;
     }
     struct tcp_conn *conn = &tcp->conns[index];
-    struct tcp_served *queue = conn->queue;
-    *conn = (struct tcp_conn){
-        .fabric = fabric, .index = index, .fd = fd, .state = CONN_GREETING, .queue = queue};
+    *conn = (struct tcp_conn){.fabric = fabric,
+                              .index = index,
+                              .fd = fd,
+                              .state = CONN_GREETING,
+                              .listed = conn->listed,
+                              .queue = conn->queue};
     conn->writing.grant = FABRIC_NONE;
     conn->tx_due_ns = SL_NEVER_NS;
     tcp_due(conn, &conn->rx_due_ns, sl_deadline_ns(fabric->now_ns, fabric->options.greet_ns));
@@ -77,16 +82,23 @@ static void grant_leave(struct sl_fabric *fabric, uint32_t index)
     }
 }
 
-/* Whether a live grant carries this token and covers the range. All wrong ones are refused alike.
- */
-static struct fabric_grant *grant_find(struct sl_fabric *fabric,
+/* Whether a live grant of this peer carries this token and covers the range. All wrong ones are
+ * refused alike. */
+static struct fabric_grant *grant_find(struct tcp_conn *conn, const unsigned char *head,
                                        const struct sl_wire_request *request)
 {
     static const uint8_t nobody[SL_WIRE_TOKEN_BYTES];
+    struct sl_fabric *fabric = conn->fabric;
     bool there = request->grant < fabric->options.grants_max;
     struct fabric_grant *grant = there ? &fabric->grants[request->grant] : NULL;
-    there = there && grant->state == GRANT_LIVE;
-    bool same = sl_same_bytes(there ? grant->token : nobody, request->token, SL_WIRE_TOKEN_BYTES);
+    there = there && grant->state == GRANT_LIVE && grant->what.peer == conn->asker;
+    const uint8_t *token = there ? grant->token : nobody;
+    uint8_t mark[SL_WIRE_TOKEN_BYTES];
+    if (conn->marker.cipher != NULL) { /* a mark stands for the token, and counts the requests */
+        there &= sl_marker_mark(&conn->marker, head, token, mark);
+        token = mark;
+    }
+    bool same = sl_same_bytes(token, request->token, SL_WIRE_TOKEN_BYTES);
     if (!there || !same || grant->generation != request->generation) {
         return NULL;
     }
@@ -97,16 +109,22 @@ static struct fabric_grant *grant_find(struct sl_fabric *fabric,
         request->length_bytes > length - (request->offset_bytes - from)) {
         return NULL;
     }
-    return grant;
+    const struct sl_fabric_events *events = &fabric->options.events;
+    bool asks = verb == SL_FABRIC_READ && grant->what.cookie != 0 && events->may_read != NULL;
+    return asks && !events->may_read(events->context, grant->what.cookie, request->offset_bytes,
+                                     request->length_bytes)
+               ? NULL
+               : grant;
 }
 
 static void served_answer(struct tcp_conn *conn, const struct tcp_served *served);
 static void served_value(struct tcp_conn *conn);
 
-static void served_request(struct tcp_conn *conn, const struct sl_wire_request *request)
+static void served_request(struct tcp_conn *conn, const unsigned char *head,
+                           const struct sl_wire_request *request)
 {
     struct sl_fabric *fabric = conn->fabric;
-    struct fabric_grant *grant = grant_find(fabric, request);
+    struct fabric_grant *grant = grant_find(conn, head, request);
     struct tcp_served served = {
         .verb = (uint8_t)request->verb,
         .code = grant == NULL ? SL_ERR_PERMISSION : SL_OK,
@@ -135,35 +153,120 @@ static void served_request(struct tcp_conn *conn, const struct sl_wire_request *
     served_value(conn);
 }
 
-static void served_greeting(struct tcp_conn *conn, const struct sl_wire_request *request)
+static void served_refuse(struct tcp_conn *conn)
 {
-    struct sl_fabric *fabric = conn->fabric;
-    if (!sl_same_bytes(tcp_of(fabric)->address.secret, request->token, SL_WIRE_TOKEN_BYTES)) {
-        fabric->stats.refused++;
-        tcp_close(conn);
-        return;
-    }
+    conn->fabric->stats.refused++;
+    tcp_close(conn);
+}
+
+static void served_open(struct tcp_conn *conn)
+{
     conn->state = CONN_OPEN;
     tcp_stranger_known(conn);
+    conn->rx_due_ns = SL_NEVER_NS;
     struct tcp_served served = {.verb = SL_WIRE_HELLO, .grant = FABRIC_NONE};
     served_answer(conn, &served);
 }
 
+/* Who asks says who it is: we prove that we know it, and want the same. */
+static void served_challenge(struct tcp_conn *conn, const struct sl_wire_request *hello)
+{
+    const struct sl_wire_answer answer = {.verb = SL_WIRE_HELLO};
+    unsigned char *nonce = conn->challenge + SL_WIRE_ANSWER_BYTES;
+    sl_wire_id_get(hello, conn->proof.id);
+    const struct tcp_guest *guest = tcp_guest_find(conn->fabric, conn->proof.id);
+    if (guest == NULL ||
+        fabric_secret(conn->proof.answers, sizeof(conn->proof.answers), NULL) != SL_OK) {
+        served_refuse(conn);
+        return;
+    }
+    memcpy(conn->proof.key, guest->psk, sizeof(conn->proof.key));
+    memcpy(conn->proof.asks, hello->token, sizeof(conn->proof.asks));
+    memcpy(nonce, conn->proof.answers, SL_WIRE_NONCE_BYTES);
+    if (!sl_proof_answering(&conn->proof, nonce + SL_WIRE_NONCE_BYTES)) {
+        served_refuse(conn);
+        return;
+    }
+    sl_wire_answer_write(&answer, conn->challenge);
+    conn->greeting = GREETING_CHALLENGED;
+    tcp_message_begin(conn);
+    tcp_part(conn, conn->challenge, sizeof(conn->challenge));
+    tcp_send(conn, 0);
+}
+
+static void served_proof(struct tcp_conn *conn, const struct sl_wire_request *request)
+{
+    uint8_t proof[SL_WIRE_TOKEN_BYTES];
+    const struct tcp_guest *guest = tcp_guest_find(conn->fabric, conn->proof.id);
+    bool good = guest != NULL && sl_proof_asking(&conn->proof, proof) &&
+                sl_same_bytes(proof, request->token, sizeof(proof)) &&
+                sl_marker_init(&conn->marker, &conn->proof, NULL) == SL_OK;
+    if (!good) {
+        served_refuse(conn);
+        return;
+    }
+    conn->asker = guest->peer;
+    served_open(conn);
+}
+
 /* ---- receiving ---- */
+
+static void served_greeting(struct tcp_conn *conn, const struct sl_wire_request *request)
+{
+    bool first = conn->greeting == GREETING_FIRST;
+    if (conn->secure != NULL && request->verb == SL_WIRE_HELLO) {
+        served_open(conn);
+    } else if (conn->secure == NULL && first && request->verb == SL_WIRE_HELLO) {
+        served_challenge(conn, request);
+    } else if (conn->secure == NULL && !first && request->verb == SL_WIRE_PROOF) {
+        served_proof(conn, request);
+    } else {
+        served_bad(conn);
+    }
+}
 
 static void served_head(struct tcp_conn *conn, const unsigned char *head)
 {
     struct sl_wire_request request;
-    conn->rx_due_ns = SL_NEVER_NS;
     bool greeting = conn->state == CONN_GREETING;
+    if (!greeting) {
+        conn->rx_due_ns = SL_NEVER_NS;
+    }
     if (sl_wire_request_read(head, &request, NULL) != SL_OK ||
-        greeting != (request.verb == SL_WIRE_HELLO)) {
+        greeting != (request.verb >= SL_WIRE_HELLO)) {
         served_bad(conn);
     } else if (greeting) {
         served_greeting(conn, &request);
     } else {
-        served_request(conn, &request);
+        served_request(conn, head, &request);
     }
+}
+
+/* The first bytes of a connection say whether it is TLS. In the clear nobody asks whom we have not told
+ * that he may. */
+static void served_first(struct tcp_conn *conn)
+{
+    uint32_t bytes = conn->heads_bytes;
+    if (conn->heads_in[0] != TLS_HANDSHAKE) {
+        if (conn->fabric->options.clear) {
+            served_take(conn);
+        } else {
+            served_refuse(conn);
+        }
+        return;
+    }
+    conn->heads_bytes = 0;
+    if (tcp_secure_begin(conn, NULL) != SL_OK) {
+        served_refuse(conn);
+        return;
+    }
+    tcp_secure_greet(conn, conn->heads_in, bytes);
+}
+
+void tcp_served_secured(struct tcp_conn *conn)
+{
+    conn->rx = RX_HEAD;
+    served_expect_heads(conn);
 }
 
 /* Takes the heads that are here, until a value must come, enough is asked for, or more must come.
@@ -246,12 +349,19 @@ void tcp_served_received(struct tcp_conn *conn, int result)
     if (result == -ECANCELED) {
         result = 0; /* only we cancel */
     } else if (result <= 0) {
+        conn->fabric->stats.records_bad += result == -EBADMSG || result == -EPROTO;
         tcp_close(conn); /* the peer is gone; what it asked for last it does not want any more */
         return;
     }
     if (conn->rx == RX_HEAD) {
+        bool first = conn->state == CONN_GREETING && conn->secure == NULL &&
+                     conn->greeting == GREETING_FIRST && conn->heads_bytes == 0;
         conn->heads_bytes += (uint32_t)result;
-        served_take(conn);
+        if (first) {
+            served_first(conn);
+        } else {
+            served_take(conn);
+        }
         return;
     }
     conn->heads_bytes += conn->after_bytes;
@@ -383,6 +493,16 @@ uint64_t tcp_served_look(struct tcp_conn *conn)
         return SL_NEVER_NS;
     }
     return due_ns;
+}
+
+void tcp_served_forget(struct sl_fabric *fabric, uint32_t peer)
+{
+    struct tcp *tcp = tcp_of(fabric);
+    for (uint32_t i = tcp->lane_count; i < tcp->conn_count; i++) {
+        if (tcp->conns[i].state != CONN_FREE && tcp->conns[i].asker == peer) {
+            tcp_close(&tcp->conns[i]);
+        }
+    }
 }
 
 /* ---- the end of a grant ---- */

@@ -70,7 +70,7 @@ static void tcp_notice(struct tcp_conn *conn, int result)
     }
 }
 
-static void tcp_send_done(struct tcp_conn *conn, int result)
+void tcp_send_done(struct tcp_conn *conn, int result)
 {
     if (conn->state != CONN_CLOSING && result > 0 && !tcp_send_advance(conn, (size_t)result)) {
         tcp_send_more(conn);
@@ -89,7 +89,7 @@ static void tcp_send_done(struct tcp_conn *conn, int result)
     }
 }
 
-static void tcp_recv_done(struct tcp_conn *conn, int result)
+void tcp_recv_done(struct tcp_conn *conn, int result)
 {
     conn->recv_on = conn->recv_moves = false;
     if (conn->state == CONN_CLOSING) {
@@ -144,12 +144,20 @@ static void tcp_completion(struct sl_fabric *fabric, const struct io_uring_cqe *
         conn->ops_out--;
         switch (op) {
         case TCP_OP_SEND:
+            if (conn->secure != NULL) {
+                tcp_secure_sent(conn, cqe->res);
+                break;
+            }
             if (conn->tx_zero && (cqe->flags & IORING_CQE_F_MORE) == 0) {
                 conn->zero_sent--; /* refused at once: no notice follows */
             }
             tcp_send_done(conn, cqe->res);
             break;
         case TCP_OP_RECV:
+            if (conn->secure != NULL) {
+                tcp_secure_received(conn, cqe->res);
+                break;
+            }
             tcp_received(conn, cqe->res);
             break;
         case TCP_OP_CONNECT:
@@ -226,6 +234,7 @@ static void tcp_reap(struct sl_fabric *fabric)
     bool again = true;
     while (again) { /* what is there already is received at once, without a turn of the loop */
         uint32_t before = count;
+        tcp_secure_turn(tcp);
         (void)io_uring_submit_and_get_events(&tcp->ring);
         while (count < COMPLETIONS_A_STEP && io_uring_peek_cqe(&tcp->ring, &cqe) == 0) {
             struct io_uring_cqe copy = *cqe; /* 16 bytes: its slot is given back first */
@@ -233,7 +242,8 @@ static void tcp_reap(struct sl_fabric *fabric)
             tcp_completion(fabric, &copy);
             count++;
         }
-        again = count > before && count < COMPLETIONS_A_STEP && io_uring_sq_ready(&tcp->ring) > 0;
+        again = count > before && count < COMPLETIONS_A_STEP &&
+                (io_uring_sq_ready(&tcp->ring) > 0 || tcp->ready_count > 0);
     }
     tcp_answers_push(tcp);
     fabric->work_due |= count == COMPLETIONS_A_STEP;
@@ -369,6 +379,8 @@ static sl_err tcp_tables(struct sl_fabric *fabric, struct sl_error *why)
     tcp->queues = calloc((size_t)SL_MAX(served, 1u) * TCP_QUEUE_MAX, sizeof(*tcp->queues));
     tcp->discard = malloc(TCP_DISCARD_BYTES);
     tcp->held = calloc(SL_MAX(tcp->conn_count, 1u), sizeof(*tcp->held));
+    tcp->ready = calloc(SL_MAX(tcp->conn_count, 1u), sizeof(*tcp->ready));
+    tcp->guests = calloc(options->peers_max, sizeof(*tcp->guests));
     if (options->movers > 0) {
         tcp->chains = aligned_alloc(_Alignof(struct tcp_chain),
                                     SL_MAX(tcp->lane_count, 1u) * sizeof(*tcp->chains));
@@ -377,7 +389,8 @@ static sl_err tcp_tables(struct sl_fabric *fabric, struct sl_error *why)
         tcp->chains[i].count = tcp->chains[i].at = 0;
     }
     if (tcp->conns == NULL || tcp->heads == NULL || tcp->queues == NULL || tcp->discard == NULL ||
-        tcp->held == NULL || (options->movers > 0 && tcp->chains == NULL)) {
+        tcp->held == NULL || tcp->ready == NULL || tcp->guests == NULL ||
+        (options->movers > 0 && tcp->chains == NULL)) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u connections", tcp->conn_count);
     }
     for (uint32_t i = 0; i < tcp->conn_count; i++) {
@@ -403,7 +416,8 @@ static void tcp_describe(struct sl_fabric *fabric, uint32_t movers)
         (void)inet_ntop(tcp->address.ipv6 ? AF_INET6 : AF_INET, tcp->address.ip, ip, sizeof(ip));
     }
     (void)snprintf(fabric->about, sizeof(fabric->about),
-                   "tcp, listening at %s port %u, io_uring%s, %u movers", ip, tcp->address.port,
+                   "tcp, listening at %s port %u, %s, io_uring%s, %u movers", ip, tcp->address.port,
+                   fabric->options.clear ? "in the clear where the peer agrees" : "TLS 1.3",
                    tcp->can_zero ? ", zero-copy send" : "", movers);
 }
 
@@ -417,7 +431,7 @@ static sl_err tcp_open(struct sl_fabric *fabric, struct sl_error *why)
     tcp->due_ns = SL_NEVER_NS;
     tcp->accept_at_ns = SL_NEVER_NS;
     fabric->backend = tcp;
-    sl_err err = fabric_secret(tcp->address.secret, sizeof(tcp->address.secret), why);
+    sl_err err = sl_tls_open(&tcp->tls, why);
     if (err == SL_OK) {
         err = tcp_tables(fabric, why);
     }
@@ -429,12 +443,9 @@ static sl_err tcp_open(struct sl_fabric *fabric, struct sl_error *why)
         err = sl_movers_open(movers, 2 * tcp->conn_count, TCP_SLICE_BYTES, tcp->event_fd,
                              &tcp->movers, why);
     }
-    uint8_t secret[SL_WIRE_TOKEN_BYTES];
-    memcpy(secret, tcp->address.secret, sizeof(secret));
     if (err == SL_OK) {
         err = tcp_listen(fabric, why);
     }
-    memcpy(tcp->address.secret, secret, sizeof(secret));
     if (err == SL_OK) {
         tcp->accept_at_ns = tcp->listen_fd >= 0 ? 0 : SL_NEVER_NS;
         tcp_describe(fabric, movers);
@@ -485,6 +496,16 @@ static void tcp_fabric_close(struct sl_fabric *fabric)
     for (uint32_t i = 0; i < fabric->options.peers_max; i++) {
         free(fabric->peers[i].backend);
     }
+    for (uint32_t i = 0; tcp->conns != NULL && i < tcp->conn_count; i++) {
+        tcp_secure_end(&tcp->conns[i]); /* of those that did not end in time */
+        sl_marker_fini(&tcp->conns[i].marker);
+    }
+    sl_tls_close(&tcp->tls);
+    if (tcp->guests != NULL) {
+        explicit_bzero(tcp->guests, fabric->options.peers_max * sizeof(*tcp->guests));
+    }
+    free(tcp->guests);
+    free(tcp->ready);
     free(tcp->conns);
     free(tcp->heads);
     free(tcp->chains);
@@ -494,6 +515,19 @@ static void tcp_fabric_close(struct sl_fabric *fabric)
     sl_strangers_destroy(&tcp->strangers);
     free(tcp);
     fabric->backend = NULL;
+}
+
+const struct tcp_guest *tcp_guest_find(const struct sl_fabric *fabric,
+                                       const uint8_t id[SL_WIRE_ID_BYTES])
+{
+    const struct tcp *tcp = tcp_of(fabric);
+    for (uint32_t i = 0; i < fabric->options.peers_max; i++) {
+        const struct tcp_guest *guest = &tcp->guests[i];
+        if (guest->peer != 0 && memcmp(guest->id, id, SL_WIRE_ID_BYTES) == 0) {
+            return guest;
+        }
+    }
+    return NULL;
 }
 
 /* ---- memory, grants, keys: a token instead of a NIC's registration ---- */

@@ -1,0 +1,139 @@
+/* actors/transporter/peers/keys.c - a peer's key goes, and the peer with it.
+ *
+ * Who may connect is asked when a connection begins. So the key files are looked at again when their
+ * directory changes (inotify; a node at rest is not woken), and now and then while it cannot be watched.
+ * A peer whose NAME.pub is gone or holds another key is expelled: its connections for bytes are closed,
+ * its grants and tickets end, its pins go, and nothing that it says is heard. When there is a key
+ * again, it is a new peer under its old name. */
+#include "actors/transporter/peers/peers.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#define SETTLE_NS (100 * SL_NS_PER_MS) /* a file that is written anew is empty for a moment */
+#define LOOK_NS   (2 * SL_NS_PER_S)    /* while nothing watches */
+#define EVENTS                                                                          \
+    (IN_CREATE | IN_CLOSE_WRITE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_ATTRIB | \
+     IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR)
+
+static const char *directory(const struct transporter *self)
+{
+    return sl_config_text(self->env->config, SL_SET_cluster_keys);
+}
+
+static void watch(struct transporter *self)
+{
+    self->keys_watched =
+        self->keys_fd >= 0 && inotify_add_watch(self->keys_fd, directory(self), EVENTS) >= 0;
+}
+
+sl_err tr_keys_init(struct transporter *self, struct sl_error *why)
+{
+    self->keys_due_ns = SL_NEVER_NS;
+    if (self->env->network != NULL || directory(self)[0] == '\0' ||
+        sl_config_bool(self->env->config, SL_SET_cluster_plaintext)) {
+        return SL_OK; /* no keys */
+    }
+    self->keys_due_ns = 0;
+    self->keys_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    self->keys_open = self->keys_fd >= 0;
+    if (!self->keys_open) { /* this user has too many: it is looked every now and then */
+        return SL_OK;
+    }
+    watch(self);
+    return self->env->ops->watch_fd(self->env, self->keys_fd, why);
+}
+
+void tr_keys_fini(struct transporter *self)
+{
+    if (self->keys_open) {
+        self->env->ops->unwatch_fd(self->env, self->keys_fd);
+        (void)close(self->keys_fd);
+    }
+    self->keys_open = false;
+}
+
+void tr_peer_expel(struct transporter *self, struct tr_peer *peer, const char *reason)
+{
+    if (peer->expelled) {
+        return;
+    }
+    sl_log_write(self->env->log, SL_LOG_WARN, 0, "node %s: %s: nothing goes to it or comes from it",
+                 peer->name, reason);
+    peer->expelled = true;
+    peer->incarnation = 0;
+    (void)snprintf(peer->kept, sizeof(peer->kept), "%s", peer->address);
+    peer->address[0] = '\0';
+    peer->health.heard_ns = 0;
+    self->control->ops->peer_key(self->control, peer->name, NULL);
+    tr_peer_windows_close(self, peer);
+    for (uint32_t id = 0; id < TR_ARENAS_MAX; id++) {
+        if (peer->grants[id].used && !peer->grants[id].ending) {
+            peer->grants[id].ending = true;
+            (void)sl_fabric_grant_end(self->fabric, peer->grants[id].handle);
+        }
+    }
+    self->events.peer_renewed(self, peer); /* its pins, and what it holds tickets of ours for */
+    self->events.peer_expelled(self, peer);
+    sl_fabric_peer_remove(self->fabric, peer->fabric_peer);
+}
+
+static void readmit(struct transporter *self, struct tr_peer *peer)
+{
+    struct sl_error why = {0};
+    if (sl_fabric_peer_add(self->fabric, &peer->fabric_peer, &why) != SL_OK) {
+        sl_log_write(self->env->log, SL_LOG_WARN, 0, "node %s: %s", peer->name, why.text);
+        self->keys_due_ns = self->env->now_ns + LOOK_NS;
+        return;
+    }
+    peer->blob_bytes = 0; /* its address comes */
+    peer->expelled = peer->complained = peer->link_told = false;
+    peer->hello_due_ns = 0;
+    if (peer->kept[0] != '\0' &&
+        sl_control_peer_add(self->control, peer->name, peer->kept, &why) == SL_OK) {
+        (void)snprintf(peer->address, sizeof(peer->address), "%s", peer->kept);
+    }
+    sl_log_write(self->env->log, SL_LOG_INFO, 0, "node %s: there is a key of it again", peer->name);
+}
+
+static void look(struct transporter *self)
+{
+    for (uint32_t i = 0; i < self->peer_count; i++) {
+        struct tr_peer *peer = &self->peers[i];
+        char key[SL_CURVE_TEXT_BYTES] = "";
+        bool has_key = sl_curve_load_public(directory(self), peer->name, key, NULL) == SL_OK;
+        bool same = has_key && (peer->key[0] == '\0' || strcmp(peer->key, key) == 0);
+        if (!same) {
+            tr_peer_expel(self, peer, has_key ? "its key is another one" : "its key was removed");
+        }
+        if (has_key) {
+            (void)snprintf(peer->key, sizeof(peer->key), "%s", key);
+            self->control->ops->peer_key(self->control, peer->name, key);
+        }
+        if (has_key && peer->expelled) {
+            readmit(self, peer);
+        }
+    }
+}
+
+uint64_t tr_keys_step(struct transporter *self, uint64_t now_ns)
+{
+    char events[4096];
+    ssize_t got = self->keys_open ? read(self->keys_fd, events, sizeof(events)) : -1;
+    if (got > 0) {
+        self->keys_due_ns = SL_MIN(self->keys_due_ns, now_ns + SETTLE_NS);
+        watch(self); /* the directory itself may be another one; or it is the same again */
+    }
+    if (now_ns < self->keys_due_ns) {
+        return self->keys_due_ns;
+    }
+    if (!self->keys_watched) {
+        watch(self);
+    }
+    self->keys_due_ns = self->keys_watched ? SL_NEVER_NS : now_ns + LOOK_NS;
+    look(self);
+    return self->keys_due_ns;
+}

@@ -1,0 +1,101 @@
+/* runtime/fabric/core/records.h - records of TLS 1.3 (RFC 8446, 5.2) once a handshake is over: sealed
+ * straight from where values lie, and opened straight to where they go.
+ *
+ * libssl makes the handshake (tcp/handshake.c) and copies every byte of a record twice; it also has
+ * one object for both directions, where a connection is received on one thread and sent on
+ * another. So records are made here, with libcrypto's AEAD, from the secrets of the handshake. What
+ * comes is TLS: a peer that uses SSL_read and SSL_write understands it (tests/unit/records_test.c).
+ *
+ * An opener or a sealer belongs to one thread at a time. */
+#ifndef SL_FABRIC_CORE_RECORDS_H
+#define SL_FABRIC_CORE_RECORDS_H
+
+#include "runtime/fabric/core/runs.h"
+#include "runtime/sl_error.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+struct evp_cipher_ctx_st;
+
+#define SL_RECORD_PLAIN_MAX    16384u
+#define SL_RECORD_HEAD_BYTES   5u
+#define SL_RECORD_TAG_BYTES    16u
+#define SL_RECORD_OVER_BYTES   (SL_RECORD_HEAD_BYTES + 1 + SL_RECORD_TAG_BYTES)
+#define SL_RECORD_BYTES_MAX    (SL_RECORD_HEAD_BYTES + SL_RECORD_PLAIN_MAX + 256u)
+#define SL_RECORD_SECRET_BYTES 32u
+#define SL_RECORD_IV_BYTES     12u
+/* Staging: a record while nothing of size was moved, then as much as one receive or send takes. */
+#define SL_STAGING_SMALL_BYTES (SL_RECORD_BYTES_MAX + 1024u)
+#define SL_STAGING_LARGE_BYTES (17 * SL_RECORD_BYTES_MAX)
+/* A key seals half of what RFC 8446, 5.5 allows AES-GCM (2^24.5 records); then the next one. */
+#define SL_RECORD_KEY_RECORDS (UINT64_C(1) << 23)
+
+enum sl_record_suite { SL_SUITE_AES_128_GCM = 0x1301, SL_SUITE_CHACHA20_POLY1305 = 0x1303 };
+
+struct sl_record_key {
+    struct evp_cipher_ctx_st *cipher;
+    uint16_t suite;
+    bool seals;
+    uint8_t iv[SL_RECORD_IV_BYTES];
+    uint8_t secret[SL_RECORD_SECRET_BYTES]; /* application traffic secret N */
+    uint64_t sequence, update_after;
+};
+
+/* begin..end of the staging came and was not taken; plain_bytes at plain_at are opened already. */
+struct sl_opener {
+    struct sl_record_key key;
+    unsigned char *staging;
+    uint32_t room_bytes, begin, end, plain_at, plain_bytes;
+    int32_t over; /* -errno of what ended it: nothing more is opened */
+};
+
+/* begin..end of the staging is sealed and not sent yet. */
+struct sl_sealer {
+    struct sl_record_key key;
+    unsigned char *staging;
+    uint32_t room_bytes, begin, end;
+};
+
+/* Staging for the handshake; keys come later. fini accepts zeroes. Errors: SL_ERR_NO_MEMORY. */
+sl_err sl_opener_init(struct sl_opener *opener, struct sl_error *why);
+sl_err sl_sealer_init(struct sl_sealer *sealer, struct sl_error *why);
+void sl_opener_fini(struct sl_opener *opener);
+void sl_sealer_fini(struct sl_sealer *sealer);
+/* The secret of a direction (SHA-256). Errors: SL_ERR_UNSUPPORTED (suite), SL_ERR_NO_MEMORY. */
+sl_err sl_record_key_init(struct sl_record_key *key, uint16_t suite, const void *secret, bool seals,
+                          struct sl_error *why);
+/* From here on as much as one receive or send takes; without memory for it all stays as it is. */
+void sl_opener_grow(struct sl_opener *opener);
+void sl_sealer_grow(struct sl_sealer *sealer);
+
+/* Where the next bytes of the connection go; none of it is empty as long as take was asked until it
+ * gave 0. */
+struct iovec sl_opener_space(struct sl_opener *opener);
+void sl_opener_came(struct sl_opener *opener, uint32_t length_bytes);
+/* At least so many bytes of the connection must come before left_bytes more can be taken. */
+uint32_t sl_opener_wants(const struct sl_opener *opener, uint32_t left_bytes);
+/* Opens what is there, up to length_bytes, and feeds it to the digest (NULL: none) while it is in
+ * the cache. Gives the number of bytes; 0: more must come; or -EBADMSG (a record was changed on its
+ * way), -EPROTO (what came is no such record), -ECONNRESET (the peer has ended). A record that was
+ * changed may leave its bytes in `to`: they count for nothing. */
+int32_t sl_opener_take(struct sl_opener *opener, struct sl_runs to, uint32_t length_bytes,
+                       struct sl_digest_stream *digest);
+
+/* What is to be sealed: the parts of the message are used up. heads[i] != 0: part i of `parts` is a
+ * frame's head, which gets records of its own, so that the records of values begin with them. */
+struct sl_seal_job {
+    struct sl_sealer *sealer;
+    struct msghdr *message;
+    const struct iovec *parts;
+    const uint8_t *heads;
+};
+/* Seals into the staging as much as it holds. Nothing may be left there. 0, or -ENOMEM, -EPROTO. */
+int32_t sl_seal_fill(const struct sl_seal_job *job);
+
+/* HMAC-SHA256 of a list of parts. False: libcrypto failed. */
+bool sl_hmac(const void *key, uint32_t key_bytes, const struct iovec *parts, uint32_t part_count,
+             uint8_t out[32]);
+
+#endif

@@ -1,0 +1,328 @@
+/* runtime/fabric/tcp/secure.c - connections that are encrypted: their handshake, and what they receive
+ * and send as records. To lane.c and serve.c they look like any other: what those wait for comes
+ * when enough of it was opened. The ring's receives and sends are of the staging alone. */
+#include "runtime/fabric/tcp/internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define TAKES_A_PUMP     64u          /* then it is the next connection's turn */
+#define LARGE_FROM_BYTES (4 * SL_KIB) /* from a value of this size on the staging is large */
+
+/* ---- life ---- */
+
+static bool psk_find(void *context, const uint8_t id[SL_WIRE_ID_BYTES],
+                     uint8_t key[SL_WIRE_PSK_BYTES])
+{
+    struct tcp_conn *conn = context;
+    const struct tcp_guest *guest = tcp_guest_find(conn->fabric, id);
+    if (guest == NULL) {
+        return false;
+    }
+    conn->asker = guest->peer;
+    memcpy(key, guest->psk, SL_WIRE_PSK_BYTES);
+    return true;
+}
+
+sl_err tcp_secure_begin(struct tcp_conn *conn, struct sl_error *why)
+{
+    struct tcp *tcp = tcp_of(conn->fabric);
+    struct tcp_secure *secure = calloc(1, sizeof(*secure));
+    conn->secure = secure;
+    if (secure == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a connection");
+    }
+    struct sl_handshake_options options = {
+        .answers = conn->lane == NULL, .find = psk_find, .context = conn};
+    if (conn->lane != NULL) {
+        const struct sl_wire_address *address = conn->lane->peer->backend;
+        options.id = address->id;
+        options.key = address->psk;
+    }
+    secure->job = (struct sl_seal_job){.sealer = &secure->out,
+                                       .message = &conn->message,
+                                       .parts = conn->parts,
+                                       .heads = conn->part_heads};
+    sl_err err = sl_opener_init(&secure->in, why);
+    if (err == SL_OK) {
+        err = sl_sealer_init(&secure->out, why);
+    }
+    if (err == SL_OK) {
+        err = sl_handshake_begin(tcp->tls, &options, &secure->handshake, why);
+    }
+    return err;
+}
+
+void tcp_secure_end(struct tcp_conn *conn)
+{
+    struct tcp_secure *secure = conn->secure;
+    conn->secure = NULL;
+    if (secure != NULL) {
+        sl_handshake_end(&secure->handshake);
+        sl_opener_fini(&secure->in);
+        sl_sealer_fini(&secure->out);
+        free(secure);
+    }
+}
+
+/* ---- submissions: of the staging ---- */
+
+static void raw_receive(struct tcp_conn *conn, uint32_t low_bytes)
+{
+    struct tcp_secure *secure = conn->secure;
+    struct iovec space = sl_opener_space(&secure->in);
+    sl_low_water_set(&conn->low, conn->fd, low_bytes);
+    struct io_uring_sqe *sqe = tcp_sqe(tcp_of(conn->fabric));
+    io_uring_prep_recv(sqe, conn->fd, space.iov_base, space.iov_len, 0);
+    tcp_tag(sqe, conn->index, TCP_OP_RECV);
+    secure->receives = true;
+    conn->ops_out++;
+}
+
+static void raw_send(struct tcp_conn *conn)
+{
+    const struct sl_sealer *out = &conn->secure->out;
+    struct io_uring_sqe *sqe = tcp_sqe(tcp_of(conn->fabric));
+    io_uring_prep_send(sqe, conn->fd, out->staging + out->begin, out->end - out->begin,
+                       MSG_NOSIGNAL | MSG_WAITALL);
+    tcp_tag(sqe, conn->index, TCP_OP_SEND);
+    conn->ops_out++;
+}
+
+/* ---- the handshake ---- */
+
+static void greet_fail(struct tcp_conn *conn, const struct sl_error *why)
+{
+    if (conn->lane != NULL) {
+        fabric_peer_fail(conn->lane->peer, why);
+        return;
+    }
+    conn->fabric->stats.refused++;
+    tcp_close(conn);
+}
+
+/* Over: both sides have proved that they know the key. */
+static void greet_over(struct tcp_conn *conn)
+{
+    struct tcp_secure *secure = conn->secure;
+    struct sl_error why = {0};
+    sl_err err = sl_handshake_keys(secure->handshake, &secure->in, &secure->out, &why);
+    sl_handshake_end(&secure->handshake);
+    secure->out.begin = secure->out.end = 0;
+    if (err != SL_OK) {
+        greet_fail(conn, &why);
+    } else if (conn->lane != NULL) {
+        tcp_lane_hello(conn);
+    } else {
+        tcp_served_secured(conn);
+    }
+}
+
+/* Says what is to be said, and then goes on. */
+static void greet_turn(struct tcp_conn *conn)
+{
+    struct tcp_secure *secure = conn->secure;
+    if (conn->send_on) {
+        return;
+    }
+    secure->out.begin = 0;
+    secure->out.end =
+        sl_handshake_say(secure->handshake, secure->out.staging, secure->out.room_bytes);
+    if (secure->out.end > 0) {
+        conn->send_on = true;
+        conn->fabric->work_due = true;
+        raw_send(conn);
+    } else if (secure->greeted) {
+        greet_over(conn);
+    } else if (!secure->receives) {
+        conn->fabric->work_due = true;
+        raw_receive(conn, 1);
+    }
+}
+
+void tcp_secure_greet(struct tcp_conn *conn, const void *bytes, uint32_t length_bytes)
+{
+    struct tcp_secure *secure = conn->secure;
+    struct sl_error why = {0};
+    sl_err err = sl_handshake_step(secure->handshake, bytes, length_bytes, &why);
+    if (err != SL_OK && err != SL_ERR_BUSY) {
+        greet_fail(conn, &why);
+        return;
+    }
+    secure->greeted = err == SL_OK;
+    greet_turn(conn);
+    if (conn->secure != NULL && secure->handshake != NULL && !secure->greeted &&
+        !secure->receives && conn->state == CONN_GREETING) {
+        raw_receive(conn, 1); /* also while it says something: the answer may be here first */
+    }
+}
+
+static void greet_received(struct tcp_conn *conn, int result)
+{
+    struct tcp_secure *secure = conn->secure;
+    if (result <= 0) {
+        struct sl_error why = {0};
+        (void)sl_fail(
+            &why, SL_ERR_UNREACHABLE,
+            "the peer ended the handshake: it knows another key, or is of another release");
+        greet_fail(conn, &why);
+        return;
+    }
+    tcp_secure_greet(conn, secure->in.staging, (uint32_t)result);
+}
+
+/* ---- receiving ---- */
+
+static void list(struct tcp_conn *conn)
+{
+    struct tcp *tcp = tcp_of(conn->fabric);
+    if (!conn->listed) {
+        conn->listed = true;
+        tcp->ready[(tcp->ready_head + tcp->ready_count++) % tcp->conn_count] = conn->index;
+    }
+    conn->fabric->work_due = true;
+}
+
+void tcp_secure_want(struct tcp_conn *conn, struct sl_runs to, uint32_t length_bytes, bool all,
+                     struct sl_digest_stream *digest)
+{
+    struct tcp_secure *secure = conn->secure;
+    SL_ASSERT(!conn->recv_on);
+    conn->recv_on = true;
+    secure->to = to;
+    secure->to_bytes = length_bytes;
+    secure->to_all = all;
+    secure->digest = digest;
+    if (all && length_bytes >= LARGE_FROM_BYTES && !secure->receives) {
+        sl_opener_grow(&secure->in);
+    }
+    list(conn);
+}
+
+void tcp_secure_cancel(struct tcp_conn *conn)
+{
+    conn->secure->cancelled = true; /* nothing is on its way to the memory: the staging takes it */
+    list(conn);
+}
+
+/* Gives what is wanted as far as it is here. */
+static void pump(struct tcp_conn *conn)
+{
+    struct tcp_secure *secure = conn->secure;
+    for (uint32_t i = 0; i < TAKES_A_PUMP && conn->recv_on && !conn->recv_moves; i++) {
+        int32_t got = secure->cancelled  ? -ECANCELED
+                      : secure->receives ? 0
+                                         : sl_opener_take(&secure->in, secure->to, secure->to_bytes,
+                                                          secure->digest);
+        if (got == 0 && secure->failed < 0) {
+            got = secure->failed;
+        }
+        if (got == 0) {
+            if (!secure->receives) {
+                raw_receive(conn,
+                            secure->to_all ? sl_opener_wants(&secure->in, secure->to_bytes) : 1);
+            }
+            return;
+        }
+        secure->cancelled = false;
+        conn->recv_on = false;
+        tcp_recv_done(conn, got);
+        if (conn->state == CONN_CLOSING || conn->state == CONN_FREE) {
+            return;
+        }
+    }
+    if (conn->recv_on && !conn->recv_moves) {
+        list(conn);
+    }
+}
+
+void tcp_secure_received(struct tcp_conn *conn, int result)
+{
+    struct tcp_secure *secure = conn->secure;
+    secure->receives = false;
+    if (conn->state == CONN_CLOSING) {
+        return;
+    }
+    if (secure->handshake != NULL) {
+        greet_received(conn, result);
+        return;
+    }
+    if (result > 0) {
+        sl_opener_came(&secure->in, (uint32_t)result);
+    } else {
+        secure->failed = result == 0 ? -ECONNRESET : result; /* after what is here already */
+    }
+    pump(conn);
+}
+
+/* ---- sending ---- */
+
+void tcp_secure_send(struct tcp_conn *conn)
+{
+    struct tcp_secure *secure = conn->secure;
+    int32_t result = secure->out.begin == secure->out.end ? sl_seal_fill(&secure->job) : 0;
+    if (result < 0) {
+        secure->send_failed = result;
+        list(conn);
+        return;
+    }
+    raw_send(conn);
+}
+
+void tcp_secure_sent(struct tcp_conn *conn, int result)
+{
+    struct tcp_secure *secure = conn->secure;
+    if (conn->state == CONN_CLOSING || (result <= 0 && secure->handshake == NULL)) {
+        tcp_send_done(conn, result);
+        return;
+    }
+    secure->out.begin += result > 0 ? (uint32_t)result : 0;
+    if (secure->handshake != NULL) {
+        if (result > 0 && secure->out.begin < secure->out.end) {
+            raw_send(conn);
+            return;
+        }
+        conn->send_on = false;
+        if (result <= 0) {
+            greet_received(conn, 0);
+        } else {
+            greet_turn(conn);
+        }
+        return;
+    }
+    if (secure->out.begin < secure->out.end || conn->message.msg_iovlen > 0) {
+        conn->fabric->work_due = true;
+        tcp_secure_send(conn);
+        return;
+    }
+    tcp_send_done(conn, 1); /* all of the message: it counts its parts itself */
+}
+
+void tcp_secure_send_grow(struct tcp_conn *conn, uint64_t value_bytes)
+{
+    if (value_bytes >= LARGE_FROM_BYTES) {
+        sl_sealer_grow(&conn->secure->out);
+    }
+}
+
+/* ---- turns ---- */
+
+void tcp_secure_turn(struct tcp *tcp)
+{
+    for (uint32_t left = tcp->ready_count; left > 0; left--) {
+        struct tcp_conn *conn = &tcp->conns[tcp->ready[tcp->ready_head]];
+        tcp->ready_head = (tcp->ready_head + 1) % tcp->conn_count;
+        tcp->ready_count--;
+        conn->listed = false;
+        if (conn->secure == NULL || conn->state == CONN_FREE || conn->state == CONN_CLOSING) {
+            continue;
+        }
+        int32_t failed = conn->secure->send_failed;
+        if (failed < 0) {
+            conn->secure->send_failed = 0;
+            tcp_send_done(conn, failed);
+        } else {
+            pump(conn);
+        }
+    }
+}

@@ -1,0 +1,17 @@
+/* tests/bench/sealed_loop.h - what one thread can do at most: it receives records, opens them with
+ * libcrypto and digests what was in them, in one pass. Their sender has sealed them before. */
+#ifndef SL_TESTS_SEALED_LOOP_H
+#define SL_TESTS_SEALED_LOOP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Records of 16 KiB, as those of TLS 1.3 with AES-128-GCM. length_bytes: whole 16 KiB. NULL: no memory. */
+unsigned char *sealed_make(const unsigned char *plain, uint64_t length_bytes,
+                           uint64_t *sealed_bytes);
+/* Sends all of it; false: the connection broke. */
+bool sealed_send(int fd, const unsigned char *sealed, uint64_t sealed_bytes);
+/* Receives length_bytes of values of `size` to memory; false: it broke, or a record was wrong. */
+bool sealed_receive(int fd, unsigned char *memory, uint64_t length_bytes, uint64_t size);
+
+#endif

@@ -45,7 +45,7 @@ START_TEST(a_chain_goes_from_its_end)
         for (uint32_t i = 50; i-- > 0;) {
             ck_assert_uint_eq(reg_density_user(density, unit), 100 + i);
             reg_density_leave(density, unit);
-            unit = reg_density_next(density);
+            unit = reg_density_next(density, false);
         }
         ck_assert_uint_eq(unit, 0);
         ck_assert_uint_eq(stats_count(density), 0);
@@ -82,7 +82,7 @@ START_TEST(of_several_ends_the_one_used_longest_ago_goes)
         for (uint32_t i = 0; i < SL_COUNT(want); i++) {
             ck_assert_uint_eq(reg_density_user(density, unit), want[i]);
             reg_density_leave(density, unit);
-            unit = reg_density_next(density);
+            unit = reg_density_next(density, false);
         }
         reg_density_destroy(&density);
     }
@@ -96,13 +96,13 @@ START_TEST(what_cannot_go_is_passed_once_a_walk_and_holds_its_chain)
         uint32_t stays = reg_density_first(density);
         ck_assert_uint_eq(reg_density_user(density, stays), 103);
         uint32_t unit =
-            reg_density_next(density); /* no block before 103: they would leave a hole */
+            reg_density_next(density, false); /* no block before 103: they would leave a hole */
         ck_assert_uint_eq(reg_density_user(density, unit), 201);
         reg_density_leave(density, unit);
-        unit = reg_density_next(density);
+        unit = reg_density_next(density, false);
         ck_assert_uint_eq(reg_density_user(density, unit), 200);
         reg_density_leave(density, unit);
-        ck_assert_uint_eq(reg_density_next(density), 0);
+        ck_assert_uint_eq(reg_density_next(density, false), 0);
         ck_assert_uint_eq(reg_density_first(density), stays);
         reg_density_destroy(&density);
     }
@@ -118,7 +118,7 @@ START_TEST(a_walk_goes_on_when_others_leave_beside_it)
         ck_assert_uint_eq(reg_density_user(density, unit), 1);
         reg_density_leave(density, reg_density_find(density, 2)); /* where the walk would go on */
         reg_density_leave(density, reg_density_find(density, 3));
-        ck_assert_uint_eq(reg_density_user(density, reg_density_next(density)), 4);
+        ck_assert_uint_eq(reg_density_user(density, reg_density_next(density, false)), 4);
         reg_density_destroy(&density);
     }
 END_TEST
@@ -182,7 +182,7 @@ START_TEST(a_chain_that_names_itself_is_no_chain)
         (void)enter(density, 1, 3); /* would close a ring */
         uint32_t count = 0;
         for (uint32_t unit = reg_density_first(density); unit != 0;
-             unit = reg_density_next(density)) {
+             unit = reg_density_next(density, false)) {
             reg_density_leave(density, unit);
             count++;
         }
@@ -212,7 +212,7 @@ START_TEST(what_comes_back_is_kept_before_what_does_not)
                 }
             }
             for (uint32_t unit = reg_density_first(density); stats_count(density) > 400;
-                 unit = reg_density_next(density)) {
+                 unit = reg_density_next(density, false)) {
                 reg_density_leave(density, unit);
             }
         }
@@ -258,7 +258,7 @@ START_TEST(any_order_of_calls_keeps_every_unit_and_every_chain)
                     if ((drawn >> (48 + left)) % 2 == 0) {
                         reg_density_leave(density, unit);
                     }
-                    unit = reg_density_next(density);
+                    unit = reg_density_next(density, false);
                 }
             }
         }
@@ -268,7 +268,7 @@ START_TEST(any_order_of_calls_keeps_every_unit_and_every_chain)
         }
         ck_assert_uint_eq(stats_count(density), count);
         for (uint32_t unit = reg_density_first(density); unit != 0;
-             unit = reg_density_next(density)) {
+             unit = reg_density_next(density, false)) {
             reg_density_leave(density, unit);
             count--;
         }

@@ -20,8 +20,12 @@
 #define UNITS_MAX   (UINT32_C(1) << 30)
 #define RANK_WORDS  ((REG_DENSITY_CELLS + 63u) / 64u)
 #define USES_MAX    255u
+#define LEARNT_MAX  1e15f
+/* A note of the last registrar is at most so far behind what it knew. */
+#define CLOCK_AHEAD_MAX (UINT32_C(1) << 30)
 
-enum unit_state { UNIT_FREE, UNIT_HERE, UNIT_SUNK, UNIT_GHOST }; /* SUNK is in memory, too */
+/* SUNK is in memory, too. NAMED: others follow it, and it did not come yet. */
+enum unit_state { UNIT_FREE, UNIT_HERE, UNIT_SUNK, UNIT_GHOST, UNIT_NAMED, UNIT_RESTORED };
 enum row_kind { ROW_AGE, ROW_TURN, ROW_SIBLINGS, ROW_COUNT };
 
 struct pair {
@@ -33,7 +37,8 @@ struct density_unit {
     uint32_t user;
     uint32_t at; /* when it was used last, in references, modulo 2^32 */
     uint32_t parent;
-    uint32_t child; /* any of those in memory; the ring of siblings goes on from it; 0: none */
+    uint32_t
+        child; /* of those in memory the one used last; the ring of siblings goes on; 0: none */
     struct pair in[ROW_COUNT]; /* of a free one: the next is in[ROW_TURN].newer */
     uint8_t class_index, age, use_count, state;
 };
@@ -52,11 +57,13 @@ struct reg_density {
     uint32_t table_mask;
     uint64_t unit_count, ghost_count;
     uint64_t references, settle_at, halve_at;
+    bool learnt;                                       /* values were computed from what was seen */
     uint64_t older_at, older_age_at[REG_DENSITY_AGES]; /* the first of them, and each age's */
     struct row by_age[REG_DENSITY_CELLS];
     struct row by_turn[REG_DENSITY_CELLS];
     struct row sunk; /* go before all cells */
     struct row ghosts;
+    struct row restored;         /* between restore and restored */
     uint64_t filled[RANK_WORDS]; /* by rank: cells with a unit in memory */
     /* the walk: the unit of a row that it stands at, what it gave for it, and where it goes on */
     uint32_t walk_base, walk_given, walk_next;
@@ -189,17 +196,30 @@ uint32_t reg_density_first(struct reg_density *density)
                    density->sunk.oldest != 0 ? density->sunk.oldest : oldest_from(density, 0));
 }
 
-uint32_t reg_density_next(struct reg_density *density)
+/* What comes after a unit that is given and not gone yet, within the chains that go on from base:
+ * its next sibling's end, or its parent. */
+static uint32_t chain_before(const struct reg_density *density, uint32_t unit)
+{
+    const struct density_unit *units = density->units;
+    bool last = units[units[unit].parent].child == unit;
+    return last ? units[unit].parent : chain_end(density, units[unit].in[ROW_SIBLINGS].older);
+}
+
+uint32_t reg_density_next(struct reg_density *density, bool goes)
 {
     uint32_t base = density->walk_base;
+    uint32_t given = density->walk_given;
     if (base == 0) {
         return 0;
     }
-    if (!in_memory(&density->units[density->walk_given])) { /* it went: what it hung from is next */
+    if (!in_memory(&density->units[given])) { /* it went: what it hung from is next */
         density->walk_given = 0;
         if (in_memory(&density->units[base])) {
             return walk_to(density, base);
         }
+    } else if (goes && given != base) {
+        density->walk_given = chain_before(density, given);
+        return density->walk_given;
     }
     return walk_to(density, density->walk_next);
 }
@@ -313,6 +333,7 @@ static void reference(struct reg_density *density)
     if (density->references >= density->settle_at) {
         density->settle_at = density->references + SETTLE_REFERENCES;
         settle(density);
+        density->learnt = true;
     }
 }
 
@@ -458,7 +479,9 @@ static void ghost_drop(struct reg_density *density, uint32_t unit)
         parent_leave(density, units[unit].child);
     }
     row_remove(density, &density->ghosts, ROW_TURN, unit);
-    row_remove(density, &density->by_age[cell_of(&units[unit])], ROW_AGE, unit);
+    if (units[unit].state == UNIT_GHOST) {
+        row_remove(density, &density->by_age[cell_of(&units[unit])], ROW_AGE, unit);
+    }
     density->ghost_count--;
     unit_free(density, unit);
 }
@@ -467,6 +490,13 @@ static uint64_t ghosts_max(const struct reg_density *density)
 {
     uint64_t want = density->unit_count * REG_DENSITY_GHOSTS_FACTOR;
     return SL_MIN(SL_MAX(want, density->set.ghosts_min), density->set.ghosts_max);
+}
+
+static void ghosts_bound(struct reg_density *density)
+{
+    while (density->ghost_count > ghosts_max(density)) {
+        ghost_drop(density, density->ghosts.oldest);
+    }
 }
 
 void reg_density_leave(struct reg_density *density, uint32_t unit)
@@ -479,9 +509,29 @@ void reg_density_leave(struct reg_density *density, uint32_t unit)
     row_append(density, &density->ghosts, ROW_TURN, unit);
     density->unit_count--;
     density->ghost_count++;
-    while (density->ghost_count > ghosts_max(density)) {
-        ghost_drop(density, density->ghosts.oldest);
+    ghosts_bound(density);
+}
+
+/* Chains come from either end: who names a parent that is not here keeps a place for it, among the
+ * ghosts. */
+static void parent_find(struct reg_density *density, uint32_t unit, uint64_t parent_hash)
+{
+    if (parent_hash == 0 || parent_hash == density->units[unit].hash) {
+        return;
     }
+    uint32_t parent = *table_place(density, parent_hash);
+    if (parent == 0) {
+        parent = unit_new(density, parent_hash);
+        if (parent == 0) {
+            return;
+        }
+        density->units[parent].state = UNIT_NAMED;
+        row_append(density, &density->ghosts, ROW_TURN, parent);
+        density->ghost_count++;
+    } else if (density->units[unit].child != 0 && is_before(density, unit, parent)) {
+        return;
+    }
+    parent_join(density, unit, parent);
 }
 
 /* ---- uses ---- */
@@ -495,36 +545,48 @@ static void used(struct reg_density *density, uint32_t unit)
     at->use_count = (uint8_t)SL_MIN(at->use_count + 1u, USES_MAX);
 }
 
-uint32_t reg_density_enter(struct reg_density *density, uint64_t hash, uint32_t user,
-                           const struct reg_wanted *wanted)
+/* A place for what comes to memory, and what its ghost knew; 0: no memory. */
+static uint32_t unit_come(struct reg_density *density, uint64_t hash, uint32_t user)
 {
-    reference(density);
     uint32_t unit = *table_place(density, hash);
-    if (unit != 0) {
-        SL_ASSERT(density->units[unit].state == UNIT_GHOST);
-        used(density, unit);
-        row_remove(density, &density->ghosts, ROW_TURN, unit);
-        density->ghost_count--;
-    } else {
+    if (unit == 0) {
         unit = unit_new(density, hash);
         if (unit == 0) {
             return 0;
         }
-        density->units[unit].use_count = 1;
+    } else {
+        struct density_unit *at = &density->units[unit];
+        SL_ASSERT(at->state == UNIT_GHOST || at->state == UNIT_NAMED);
+        row_remove(density, &density->ghosts, ROW_TURN, unit);
+        density->ghost_count--;
+        if (at->state == UNIT_GHOST) {
+            used(density, unit);
+        }
     }
     struct density_unit *at = &density->units[unit];
+    at->use_count = SL_MAX(at->use_count, 1);
     at->user = user;
     at->at = (uint32_t)density->references;
     at->age = 0;
-    at->class_index =
-        (uint8_t)reg_rates_class(at->use_count, wanted->stored_count, wanted->cut, wanted->hint);
     at->state = UNIT_HERE;
     density->unit_count++;
-    uint32_t parent = wanted->parent_hash != 0 ? *table_place(density, wanted->parent_hash) : 0;
-    if (parent != 0 && !is_before(density, unit, parent)) {
-        parent_join(density, unit, parent);
+    return unit;
+}
+
+uint32_t reg_density_enter(struct reg_density *density, uint64_t hash, uint32_t user,
+                           const struct reg_wanted *wanted)
+{
+    reference(density);
+    uint32_t unit = unit_come(density, hash, user);
+    if (unit == 0) {
+        return 0;
     }
+    parent_find(density, unit, wanted->parent_hash);
+    struct density_unit *at = &density->units[unit];
+    at->class_index =
+        (uint8_t)reg_rates_class(at->use_count, wanted->stored_count, wanted->cut, wanted->hint);
     cell_enter(density, unit);
+    ghosts_bound(density);
     return unit;
 }
 
@@ -622,5 +684,132 @@ void reg_density_stats(const struct reg_density *density, struct reg_density_sta
 {
     *out = (struct reg_density_stats){.unit_count = density->unit_count,
                                       .ghost_count = density->ghost_count,
-                                      .reference_count = density->references};
+                                      .reference_count = density->references,
+                                      .learnt = density->learnt};
+}
+
+/* ---- a restart ---- */
+
+void reg_density_note(const struct reg_density *density, uint32_t unit,
+                      struct reg_density_note *out)
+{
+    const struct density_unit *at = &density->units[unit];
+    *out = (struct reg_density_note){
+        .at = at->at, .class_index = at->class_index, .use_count = at->use_count};
+}
+
+uint32_t reg_density_restore(struct reg_density *density, uint64_t hash, uint32_t user,
+                             uint64_t parent_hash, const struct reg_density_note *note)
+{
+    uint32_t unit = unit_come(density, hash, user);
+    if (unit == 0) {
+        return 0;
+    }
+    parent_find(density, unit, parent_hash);
+    struct density_unit *at = &density->units[unit];
+    at->at = note->at;
+    at->use_count = (uint8_t)SL_MAX(note->use_count, 1);
+    at->class_index = note->class_index < REG_DENSITY_CLASSES ? note->class_index : 0;
+    row_append(density, &density->restored, ROW_TURN, unit);
+    at->state = UNIT_RESTORED;
+    return unit;
+}
+
+static int restored_compare(const void *left, const void *right, void *context)
+{
+    const struct reg_density *density = context;
+    uint64_t a = age_references(density, &density->units[*(const uint32_t *)left]);
+    uint64_t b = age_references(density, &density->units[*(const uint32_t *)right]);
+    return a > b ? -1 : a < b;
+}
+
+/* The clock goes on from the last use that anybody noted. */
+static uint32_t restored_clock(struct reg_density *density)
+{
+    uint32_t count = 0;
+    for (uint32_t unit = density->restored.oldest; unit != 0;
+         unit = density->units[unit].in[ROW_TURN].newer) {
+        uint32_t ahead = density->units[unit].at - (uint32_t)density->references;
+        density->references += ahead < CLOCK_AHEAD_MAX ? ahead : 0;
+        count++;
+    }
+    return count;
+}
+
+void reg_density_restored(struct reg_density *density)
+{
+    uint32_t count = restored_clock(density);
+    uint32_t *sorted = count > 0 ? malloc(count * sizeof(*sorted)) : NULL;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t unit = density->restored.oldest;
+        row_remove(density, &density->restored, ROW_TURN, unit);
+        density->units[unit].state = UNIT_HERE;
+        if (sorted != NULL) {
+            sorted[i] = unit;
+        } else {
+            cell_enter(density, unit); /* no memory: in the order of the records */
+        }
+    }
+    if (sorted != NULL) {
+        qsort_r(sorted, count, sizeof(*sorted), restored_compare, density);
+    }
+    for (uint32_t i = 0; sorted != NULL && i < count; i++) {
+        struct density_unit *at = &density->units[sorted[i]];
+        uint64_t age = age_references(density, at);
+        while (at->age + 1u < REG_DENSITY_AGES && age >= density->rates.end[at->age]) {
+            at->age++;
+        }
+        cell_enter(density, sorted[i]);
+    }
+    free(sorted);
+    density->older_at = density->references;
+}
+
+/* What is learnt, in bytes: its length in cells, the references, and floats. */
+struct learnt {
+    uint64_t references;
+    uint32_t cell_count, ages;
+    float exposure[REG_DENSITY_CELLS], wanted[REG_DENSITY_CELLS];
+};
+static_assert(sizeof(struct learnt) == REG_DENSITY_LEARNT_BYTES, "what is learnt has no gaps");
+
+uint32_t reg_density_learnt(const struct reg_density *density, void *out)
+{
+    struct learnt *learnt = out;
+    learnt->references = density->references;
+    learnt->cell_count = REG_DENSITY_CELLS;
+    learnt->ages = REG_DENSITY_AGES;
+    for (uint32_t cell = 0; cell < REG_DENSITY_CELLS; cell++) {
+        learnt->exposure[cell] = (float)density->rates.exposure[cell];
+        learnt->wanted[cell] = (float)density->rates.wanted[cell];
+    }
+    return sizeof(*learnt);
+}
+
+bool reg_density_learn(struct reg_density *density, const void *bytes, uint32_t length_bytes)
+{
+    struct learnt learnt;
+    if (length_bytes != sizeof(learnt)) {
+        return false;
+    }
+    memcpy(&learnt, bytes, sizeof(learnt));
+    bool fine = learnt.cell_count == REG_DENSITY_CELLS && learnt.ages == REG_DENSITY_AGES;
+    for (uint32_t cell = 0; fine && cell < REG_DENSITY_CELLS; cell++) {
+        fine = learnt.exposure[cell] >= 0 && learnt.exposure[cell] < LEARNT_MAX &&
+               learnt.wanted[cell] >= 0 && learnt.wanted[cell] < LEARNT_MAX;
+    }
+    if (!fine) {
+        return false;
+    }
+    for (uint32_t cell = 0; cell < REG_DENSITY_CELLS; cell++) {
+        density->rates.exposure[cell] = (double)learnt.exposure[cell];
+        density->rates.wanted[cell] = (double)learnt.wanted[cell];
+    }
+    density->references = learnt.references;
+    density->settle_at = density->references + SETTLE_REFERENCES;
+    density->halve_at = density->references + HALVE_REFERENCES;
+    density->older_at = density->references;
+    settle(density);
+    density->learnt = true;
+    return true;
 }

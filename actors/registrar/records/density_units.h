@@ -50,10 +50,30 @@ uint32_t reg_density_user(const struct reg_density *density, uint32_t unit);
 void reg_density_set_user(struct reg_density *density, uint32_t unit, uint32_t user);
 uint32_t reg_density_find(const struct reg_density *density, uint64_t hash); /* in memory; 0: not */
 
-/* The units as they go; 0: no more. first begins. next goes on: at the end of the same chain when
- * the last one that was given has left, else behind it. One walk at a time. */
+/* The units as they go; 0: no more. first begins a walk, and there is one at a time: a use ends it.
+ * next goes on behind the last one that was given. When that has left, or goes says that it will,
+ * the next one is before it in the same chain; else none of those, since that would be a hole. */
 uint32_t reg_density_first(struct reg_density *density);
-uint32_t reg_density_next(struct reg_density *density);
+uint32_t reg_density_next(struct reg_density *density, bool goes);
+
+/* What survives a restart. */
+struct reg_density_note {
+    uint32_t at; /* when it was used last, in references, modulo 2^32 */
+    uint8_t class_index, use_count;
+};
+void reg_density_note(const struct reg_density *density, uint32_t unit,
+                      struct reg_density_note *out);
+/* As reg_density_enter, of a unit that was in memory before; in any order, before anything else.
+ * They count when reg_density_restored is called. */
+uint32_t reg_density_restore(struct reg_density *density, uint64_t hash, uint32_t user,
+                             uint64_t parent_hash, const struct reg_density_note *note);
+void reg_density_restored(struct reg_density *density);
+/* Exposure and hits of all cells, as floats: what was learnt. Gives the bytes, at most
+ * REG_DENSITY_LEARNT_BYTES. */
+#define REG_DENSITY_LEARNT_BYTES (16u + 2u * 4u * REG_DENSITY_CELLS)
+uint32_t reg_density_learnt(const struct reg_density *density, void *out);
+/* false: it is not what reg_density_learnt gave; nothing happened. */
+bool reg_density_learn(struct reg_density *density, const void *bytes, uint32_t length_bytes);
 
 /* For explanations. */
 struct reg_density_view {
@@ -66,6 +86,7 @@ void reg_density_view(const struct reg_density *density, uint32_t unit,
 /* Counts of units in memory and of ghosts. */
 struct reg_density_stats {
     uint64_t unit_count, ghost_count, reference_count;
+    bool learnt; /* values say something: until then all are equal */
 };
 void reg_density_stats(const struct reg_density *density, struct reg_density_stats *out);
 

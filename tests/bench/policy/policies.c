@@ -148,7 +148,7 @@ static void density_evict(struct density_run *run, uint64_t capacity)
         run->units[reg_density_user(run->density, unit)] = 0;
         reg_density_leave(run->density, unit);
         run->unit_count--;
-        unit = reg_density_next(run->density);
+        unit = reg_density_next(run->density, false);
     }
 }
 

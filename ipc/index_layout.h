@@ -81,10 +81,12 @@ enum {
     GROUP_PARTS = 4,
     GROUP_TRANSIENT = 5,
     GROUP_COMMITTED = 6,
+    GROUP_NOTE = 7,    /* struct sl_unit_note, three words, the writer's alone */
     GROUP_FILLED = 19, /* eight words */
     GROUP_KEY = 27,
 };
 static_assert(sizeof(struct sl_links) == 16, "links take two words");
+static_assert(sizeof(struct sl_unit_note) == 24, "a note takes three words");
 /* Flags of an object's RECORD_WHAT. */
 #define WHAT_TERMS    (UINT64_C(1) << 8) /* the words below follow its key */
 #define WHAT_HARD_PIN (UINT64_C(1) << 9)

@@ -293,6 +293,11 @@ bool sl_index_set_contributions(struct sl_index *index, sl_ref ref, uint64_t con
     return true;
 }
 
+struct sl_unit_note *sl_index_unit_note(struct sl_index *index, sl_ref group)
+{
+    return (struct sl_unit_note *)(void *)&record_at(&index->view, group)[GROUP_NOTE];
+}
+
 struct sl_links *sl_index_links(struct sl_index *index, sl_ref ref)
 {
     return (struct sl_links *)(void *)&live_record(index, ref)[RECORD_LINKS];

@@ -260,6 +260,16 @@ struct sl_group_want {
 };
 sl_err sl_index_group_create(struct sl_index *index, const struct sl_group_want *want, sl_ref *ref,
                              struct sl_error *why);
+/* The registrar's own words in a block, which survive its restart: what eviction knows of it. All 0
+ * in a block that is made. Readers ignore them. */
+struct sl_unit_note {
+    uint64_t parent_hash; /* of the block before it in its chain */
+    uint32_t at;
+    uint32_t stored_count;
+    uint8_t class_index, use_count, cut, hint;
+    uint32_t state; /* 0: nothing is noted */
+};
+struct sl_unit_note *sl_index_unit_note(struct sl_index *index, sl_ref group);
 /* Sets the bit of a part; when all are set, flips the state word to committed by one release store.
  * Gives true when this call did so. The part's record is committed before. Stamps committed_ns with
  * the time given by sl_index_set_now, the monotonic clock when that was never called. */

@@ -40,6 +40,9 @@ sl_err sl_pins_take_grant(struct sl_pins *pins, const struct sl_index_view *view
                           uint64_t generation, uint64_t length_bytes, sl_pin *pin);
 void sl_pins_give(struct sl_pins *pins, sl_pin pin);
 /* Notes an access; overwrites the oldest. For a chain call tail first, head last. */
+/* Bit of a generation that is noted: the reader has stored the value itself. That is no use; values
+ * noted so in a row are in the order of eviction, what goes first before. */
+#define SL_ACCESS_STORED (UINT64_C(1) << 63)
 void sl_pins_note_access(struct sl_pins *pins, sl_ref ref, uint64_t generation);
 uint64_t sl_pins_pinned_bytes(const struct sl_pins *pins);
 /* As sl_segment_is_cut: who scans the pins may have missed some. */

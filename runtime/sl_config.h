@@ -89,6 +89,8 @@ enum sl_setting_kind {
     X(quarantine_bytes_max, SIZE, "0", 0, 17592186044416,                                         \
       "quarantined bytes an owner may cause; 0: 1/4 of memory")                                   \
     X(ghosts_max, COUNT, "65536", 0, 16777216, "remembered evictions and refusals, for explain")  \
+    X(evict_policy, TEXT, "density", 3, 7,                                                        \
+      "what leaves memory first: density (earns least, learnt) or lru (used longest ago)")        \
     X(evict_batch, COUNT, "64", 1, 65536, "blocks evicted for one scan of the pins")              \
     X(evict_watermark, RATIO, "1", 0, 1000000,                                                    \
       "share of memory in use above which values are evicted ahead of need; 1: only when needed") \

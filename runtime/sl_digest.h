@@ -31,6 +31,11 @@ static inline uint64_t sl_digest_chunks(uint64_t length_bytes)
  * chunks that become whole with the range [from, end) when everything before it is there. */
 uint64_t sl_digest_chunk(const void *chunk, uint64_t length_bytes);
 struct sl_digest sl_digest_of_chunks(const uint64_t *hashes, uint64_t count);
+/* What names a key in messages, where its bytes would be too many: XXH3-64, seed 0. */
+static inline uint64_t sl_key_hash(const void *key, uint64_t length_bytes)
+{
+    return sl_digest_chunk(key, length_bytes);
+}
 struct sl_digest_span {
     uint64_t first, count; /* chunks; before `from` there is none that is not whole but the first */
 };

@@ -459,6 +459,11 @@ void co_op_keys(struct coordinator *self, struct co_op *op, const struct sl_msg 
     /* MODEL/BLOCK/RANK/POOL must fit into a key. */
     uint64_t block_key_max =
         SL_KEY_BYTES_MAX - strlen(engine->model) - sizeof("//63/") - sizeof(engine->pool_names[0]);
+    if (op->first_block > 0 && op->first_block <= keys->count) {
+        struct sl_text before = keys->at[op->first_block - 1];
+        struct sl_key key = {.at = before.at, .length = (uint32_t)before.length};
+        op->before_hash = before.length <= block_key_max ? co_block_hash(engine, &key) : 0;
+    }
     for (uint32_t i = 0; i < op->block_count; i++) {
         uint64_t number = (uint64_t)op->first_block + i;
         if (number >= keys->count) {

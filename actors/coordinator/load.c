@@ -507,10 +507,11 @@ void co_load_copied(struct coordinator *self, struct co_op *op)
 /* Tails first: when memory runs short, heads of chains are worth more. */
 void co_load_note(struct coordinator *self, struct co_op *op)
 {
+    uint64_t how = op->type == &co_store_type ? SL_ACCESS_STORED : 0;
     for (uint32_t i = op->block_count; op->blocks != NULL && i-- > 0;) {
         struct co_block *block = &op->blocks[i];
         if (block->note_generation != 0) {
-            sl_pins_note_access(self->pins, block->note_ref, block->note_generation);
+            sl_pins_note_access(self->pins, block->note_ref, block->note_generation | how);
             block->note_generation = 0;
         }
     }

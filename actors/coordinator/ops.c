@@ -237,6 +237,23 @@ static uint32_t part_key_write(const struct co_engine *engine, struct sl_key blo
     return (uint32_t)(at - out + (ptrdiff_t)pool_length);
 }
 
+uint64_t co_block_hash(const struct co_engine *engine, const struct sl_key *key)
+{
+    char text[SL_KEY_BYTES_MAX + 1];
+    int length = snprintf(text, sizeof(text), "%s/%.*s", engine->model, (int)key->length, key->at);
+    bool fits = length > 0 && (size_t)length < sizeof(text);
+    return fits ? sl_key_hash(text, (uint64_t)length) : 0;
+}
+
+uint64_t co_parent_hash(const struct co_op *op, uint32_t block)
+{
+    if (block == 0) {
+        return op->before_hash;
+    }
+    const struct sl_key *before = &op->blocks[block - 1].key;
+    return before->at != NULL ? co_block_hash(op->engine, before) : 0;
+}
+
 bool co_slice_make(struct coordinator *self, struct co_op *op, uint32_t count)
 {
     const struct co_engine *engine = op->engine;

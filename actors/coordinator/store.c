@@ -83,6 +83,9 @@ static void store_reserve(struct coordinator *self, struct co_op *op)
         groups[i] = (struct sl_item_group){
             .key = {.at = first.at, .length = length},
             .part_count = engine->part_count,
+            .parent_hash = co_parent_hash(op, op->slice[i]),
+            .stored_count = op->block_count,
+            .cut = op->slice[i] + 1 == op->block_count,
             .transient_ns = co_handover_is_tail(op, op->slice[i])
                                 ? sl_config_u64(self->env->config, SL_SET_handover_partial_ttl)
                                 : 0,

@@ -409,6 +409,7 @@ static void recover_object(struct registrar *self, const struct recovered *recor
 
 static void recover_units(struct registrar *self, const struct recovered *units, uint64_t count)
 {
+    self->units->restoring = true;
     for (uint64_t i = 0; i < count; i++) {
         if (i + FETCH_AHEAD < count) { /* their order is no order of memory */
             __builtin_prefetch(sl_index_links(self->index, units[i + FETCH_AHEAD].ref), 1);
@@ -420,6 +421,8 @@ static void recover_units(struct registrar *self, const struct recovered *units,
             recover_object(self, &units[i], recent);
         }
     }
+    self->units->restoring = false;
+    reg_unit_restored(self);
 }
 
 /* Objects without a block and complete blocks, oldest first: to the front of the array. */

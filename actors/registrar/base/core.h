@@ -140,7 +140,8 @@ enum {
     REG_BLOB_DISK = 4,
     REG_BLOB_MEMBERS = 5,
     REG_BLOB_POOL = 6,
-    REG_BLOB_CONTRIBUTION = 7
+    REG_BLOB_CONTRIBUTION = 7,
+    REG_BLOB_LEARNT = 8,
 };
 
 #endif

@@ -13,10 +13,16 @@ static bool peer_touch(struct registrar *self, const struct sl_access *access)
         return false;
     }
     sl_index_read(self->index, access->ref, &entry);
-    if (entry.kind != SL_RECORD_COMMITTED || entry.extent.generation != access->generation) {
+    bool stored = (access->generation & SL_ACCESS_STORED) != 0;
+    uint64_t generation = access->generation & ~SL_ACCESS_STORED;
+    if (entry.kind != SL_RECORD_COMMITTED || entry.extent.generation != generation) {
         return false;
     }
-    reg_unit_touch(self, reg_unit_of(&entry));
+    if (stored) {
+        reg_unit_passed(self, reg_unit_of(&entry));
+    } else {
+        reg_unit_touch(self, reg_unit_of(&entry));
+    }
     return true;
 }
 

@@ -223,12 +223,12 @@ static uint32_t victims_evict(struct registrar *self, const struct victims *vict
     return gone;
 }
 
-/* The next unit that does not go with this one. */
-static sl_ref next_of(struct registrar *self, const struct reg_order *list, sl_ref unit)
+/* The next unit that does not go with those of this bundle. */
+static sl_ref next_of(struct registrar *self, struct reg_order *list, uint64_t bundle)
 {
-    uint64_t bundle = reg_unit_bundle(self, unit);
+    sl_ref unit = 0;
     do {
-        unit = reg_unit_next(self, list, unit);
+        unit = reg_unit_next(self, list, false);
     } while (unit != 0 && bundle != 0 && reg_unit_bundle(self, unit) == bundle);
     return unit;
 }
@@ -245,7 +245,7 @@ struct eviction {
 
 /* Takes units from the old end of a list. What it may not take is put aside, the last time to the
  * list's other end: it is not met again and again. */
-static void evict_from(struct registrar *self, const struct reg_order *list, struct eviction *evict)
+static void evict_from(struct registrar *self, struct reg_order *list, struct eviction *evict)
 {
     sl_ref unit = reg_unit_first(self, list);
     for (uint64_t left = list->count;
@@ -254,7 +254,6 @@ static void evict_from(struct registrar *self, const struct reg_order *list, str
          evict->bytes < evict->want_bytes;
          left--) {
         struct victims victims;
-        sl_ref next = next_of(self, list, unit);
         uint64_t before = self->retired->count;
         victims_find(self, unit, evict->last, &victims);
         uint32_t gone = victims_evict(self, &victims, evict->lose, &evict->how);
@@ -271,7 +270,7 @@ static void evict_from(struct registrar *self, const struct reg_order *list, str
         for (uint64_t i = before; i < self->retired->count; i++) {
             evict->bytes += sl_extent_space(self->retired->all[i].extent.length_bytes);
         }
-        unit = next;
+        unit = next_of(self, list, victims.bundle);
     }
 }
 
@@ -375,7 +374,7 @@ static uint32_t quiet_find(struct registrar *self, uint64_t want_bytes, struct q
 {
     uint32_t count = 0;
     uint64_t bytes = 0;
-    const struct reg_order *list = &self->units->hot;
+    struct reg_order *list = &self->units->hot;
     sl_ref unit = reg_unit_first(self, list);
     *extents = 0;
     for (uint32_t looked = 0; unit != 0 && looked < QUIET_LOOKED_MAX && count < QUIET_UNITS_MAX &&
@@ -384,8 +383,9 @@ static uint32_t quiet_find(struct registrar *self, uint64_t want_bytes, struct q
         const struct sl_links *links = sl_index_links(self->index, unit);
         struct reg_unit_parts parts;
         reg_unit_parts(self, unit, &parts);
-        if ((links->flags & REG_FLAG_PREFETCHED) == 0 && reg_unit_bundle(self, unit) == 0 &&
-            unit_fate(self, unit, &parts, false) == UNIT_TO_DISK) {
+        bool goes = (links->flags & REG_FLAG_PREFETCHED) == 0 && reg_unit_bundle(self, unit) == 0 &&
+                    unit_fate(self, unit, &parts, false) == UNIT_TO_DISK;
+        if (goes) {
             out[count] = (struct quiet_victim){.unit = unit};
             for (uint32_t i = 0; i < parts.count; i++) {
                 struct sl_entry entry;
@@ -396,7 +396,7 @@ static uint32_t quiet_find(struct registrar *self, uint64_t want_bytes, struct q
             }
             bytes += out[count++].bytes;
         }
-        unit = reg_unit_next(self, list, unit);
+        unit = reg_unit_next(self, list, goes);
     }
     return count;
 }
@@ -482,12 +482,11 @@ sl_err reg_take_quietly(struct registrar *self, uint64_t length_bytes, uint64_t 
 static uint32_t index_drop_cold(struct registrar *self, const struct reg_drop *how)
 {
     uint32_t taken = 0;
-    const struct reg_order *list = &self->units->cold;
+    struct reg_order *list = &self->units->cold;
     sl_ref unit = reg_unit_first(self, list);
     uint64_t left = SL_MIN(list->count, (uint64_t)EVICT_LOOKED_MAX);
     for (; left > 0 && unit != 0 && taken < INDEX_BATCH_UNITS; left--) {
         struct sl_entry entry;
-        sl_ref next = reg_unit_next(self, list, unit);
         sl_index_read(self->index, unit, &entry);
         bool held = (sl_index_links(self->index, unit)->flags & REG_FLAG_HELD) != 0;
         bool stays = held || entry.bundle != 0 || entry.soft_pin_end_ns > self->env->now_ns;
@@ -496,7 +495,7 @@ static uint32_t index_drop_cold(struct registrar *self, const struct reg_drop *h
         } else if (!held) {
             reg_unit_passed(self, unit);
         }
-        unit = next;
+        unit = reg_unit_next(self, list, false);
     }
     return taken;
 }

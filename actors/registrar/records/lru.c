@@ -18,16 +18,18 @@ static void lru_oldest(struct registrar *self, struct reg_order *list, sl_ref un
     }
 }
 
-static sl_ref lru_first(const struct registrar *self, const struct reg_order *list)
+static sl_ref lru_next(struct registrar *self, struct reg_order *list, bool goes)
 {
-    (void)self;
-    return list->oldest;
+    sl_ref unit = list->walk;
+    (void)goes;
+    list->walk = unit != 0 ? sl_index_links(self->index, unit)->newer : 0;
+    return unit;
 }
 
-static sl_ref lru_next(const struct registrar *self, const struct reg_order *list, sl_ref unit)
+static sl_ref lru_first(struct registrar *self, struct reg_order *list)
 {
-    (void)list;
-    return sl_index_links(self->index, unit)->newer;
+    list->walk = list->oldest;
+    return lru_next(self, list, false);
 }
 
 const struct reg_policy reg_policy_lru = {

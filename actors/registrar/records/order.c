@@ -30,6 +30,9 @@ void reg_order_prepend(struct registrar *self, struct reg_order *list, sl_ref un
 void reg_order_remove(struct registrar *self, struct reg_order *list, sl_ref unit)
 {
     struct sl_links *links = sl_index_links(self->index, unit);
+    if (list->walk == unit) {
+        list->walk = links->newer;
+    }
     if (links->older != 0) {
         sl_index_links(self->index, links->older)->newer = links->newer;
     } else {

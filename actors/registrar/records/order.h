@@ -10,6 +10,7 @@
 struct reg_order {
     sl_ref oldest, newest;
     uint64_t count; /* of units.c */
+    sl_ref walk;    /* where a walk from the oldest goes on; who leaves does not stop it */
 };
 void reg_order_append(struct registrar *self, struct reg_order *list, sl_ref unit);
 void reg_order_prepend(struct registrar *self, struct reg_order *list, sl_ref unit);

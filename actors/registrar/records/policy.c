@@ -1,12 +1,32 @@
 /* actors/registrar/records/policy.c - the table of eviction policies: one row each. */
 #include "actors/registrar/records/policy.h"
+#include "actors/registrar/records/units.h"
 
-/* The first one serves. */
+#include <string.h>
+
 static const struct reg_policy *const policies[] = {
+    &reg_policy_density,
     &reg_policy_lru,
 };
 
-const struct reg_policy *reg_policy_standard(void)
+sl_err reg_policy_find(const char *name, const struct reg_policy **out, struct sl_error *why)
 {
-    return policies[0];
+    for (uint32_t i = 0; i < SL_COUNT(policies); i++) {
+        if (strcmp(policies[i]->name, name) == 0) {
+            *out = policies[i];
+            return SL_OK;
+        }
+    }
+    return sl_fail(why, SL_ERR_CONFIG, "setting evict_policy is '%s', expected density or lru",
+                   name);
+}
+
+sl_err reg_policy_learn(struct registrar *self, sl_ref note, const void *bytes,
+                        uint32_t length_bytes, struct sl_error *why)
+{
+    (void)why;
+    if (self->units->policy->learn != NULL) {
+        self->units->policy->learn(self, note, bytes, length_bytes);
+    }
+    return SL_OK;
 }

@@ -22,16 +22,29 @@ struct reg_policy {
     void (*sunk)(struct registrar *self, struct reg_order *list, sl_ref unit);
     /* Its record is another now, in the same place of the list; NULL: the list is all there is. */
     void (*renamed)(struct registrar *self, sl_ref old, sl_ref fresh);
-    /* What goes first, and after it; 0: none. */
-    sl_ref (*first)(const struct registrar *self, const struct reg_order *list);
-    sl_ref (*next)(const struct registrar *self, const struct reg_order *list, sl_ref unit);
+    /* A walk over the units as they go; 0: no more. There is one at a time. next is called when it is
+     * known whether the last one that was given went; goes: it stays for now, and will go. Any unit
+     * may leave the list meanwhile. */
+    sl_ref (*first)(struct registrar *self, struct reg_order *list);
+    sl_ref (*next)(struct registrar *self, struct reg_order *list, bool goes);
     /* Whether a new value gets room, by the hash of its key (reg_hash); NULL: each does. */
     bool (*admits)(const struct registrar *self, uint64_t hash, uint64_t length_bytes);
+    /* Its own state; NULL: none. Errors of begin: SL_ERR_NO_MEMORY. */
+    sl_err (*begin)(struct registrar *self, struct sl_error *why);
+    void (*end)(struct registrar *self);
+    /* All units are placed that were there before a restart. */
+    void (*restored)(struct registrar *self);
+    void (*learn)(struct registrar *self, sl_ref note, const void *bytes, uint32_t length_bytes);
 };
 
-extern const struct reg_policy reg_policy_lru;
+extern const struct reg_policy reg_policy_lru, reg_policy_density;
 
-/* The one that serves: the first row of the table in policy.c. */
-const struct reg_policy *reg_policy_standard(void);
+/* A note of what a policy learnt; another policy's is left alone. */
+sl_err reg_policy_learn(struct registrar *self, sl_ref note, const void *bytes,
+                        uint32_t length_bytes, struct sl_error *why);
+
+/* The one of this name (setting evict_policy). Errors: SL_ERR_CONFIG, naming those that there are.
+ */
+sl_err reg_policy_find(const char *name, const struct reg_policy **out, struct sl_error *why);
 
 #endif

@@ -80,10 +80,10 @@ uint64_t reg_unit_count(const struct registrar *self)
            self->units->soft.count + self->units->leased.count;
 }
 
-sl_ref reg_unit_any(const struct registrar *self)
+sl_ref reg_unit_any(struct registrar *self)
 {
-    const struct reg_order *lists[] = {&self->units->cold, &self->units->hot, &self->units->leased,
-                                       &self->units->soft, &self->units->pinned};
+    struct reg_order *lists[] = {&self->units->cold, &self->units->hot, &self->units->leased,
+                                 &self->units->soft, &self->units->pinned};
     sl_ref unit = 0;
     for (uint32_t i = 0; unit == 0 && i < SL_COUNT(lists); i++) {
         unit = reg_unit_first(self, lists[i]);
@@ -171,14 +171,21 @@ void reg_unit_awaited(struct registrar *self, sl_ref unit)
     }
 }
 
-sl_ref reg_unit_first(const struct registrar *self, const struct reg_order *list)
+sl_ref reg_unit_first(struct registrar *self, struct reg_order *list)
 {
     return self->units->policy->first(self, list);
 }
 
-sl_ref reg_unit_next(const struct registrar *self, const struct reg_order *list, sl_ref unit)
+sl_ref reg_unit_next(struct registrar *self, struct reg_order *list, bool goes)
 {
-    return self->units->policy->next(self, list, unit);
+    return self->units->policy->next(self, list, goes);
+}
+
+void reg_unit_restored(struct registrar *self)
+{
+    if (self->units->policy->restored != NULL) {
+        self->units->policy->restored(self);
+    }
 }
 
 bool reg_unit_is_admitted(const struct registrar *self, uint64_t hash, uint64_t length_bytes)
@@ -259,6 +266,7 @@ static void units_renamed(struct registrar *self, sl_ref old, sl_ref fresh)
     for (uint32_t i = 0; i < SL_COUNT(lists); i++) {
         lists[i]->oldest = lists[i]->oldest == old ? fresh : lists[i]->oldest;
         lists[i]->newest = lists[i]->newest == old ? fresh : lists[i]->newest;
+        lists[i]->walk = lists[i]->walk == old ? fresh : lists[i]->walk;
     }
     if (self->units->policy->renamed != NULL) {
         self->units->policy->renamed(self, old, fresh);
@@ -387,9 +395,21 @@ sl_err reg_unit_drop(struct registrar *self, sl_ref unit, const struct reg_drop 
 
 /* ---- the part ---- */
 
-static void units_settings(struct registrar *self)
+static sl_err units_init(struct registrar *self, struct sl_error *why)
 {
-    self->units->policy = reg_policy_standard();
+    const struct reg_policy *policy = NULL;
+    sl_err err =
+        reg_policy_find(sl_config_text(self->env->config, SL_SET_evict_policy), &policy, why);
+    err = err == SL_OK && policy->begin != NULL ? policy->begin(self, why) : err;
+    self->units->policy = err == SL_OK ? policy : NULL;
+    return err;
+}
+
+static void units_fini(struct registrar *self)
+{
+    if (self->units->policy != NULL && self->units->policy->end != NULL) {
+        self->units->policy->end(self);
+    }
 }
 
 static void units_gauges(struct registrar *self)
@@ -412,10 +432,14 @@ static const struct sl_metric_row metrics[] = {
     REG_METRIC(reg_units, dropped_count),     REG_METRIC(reg_units, prefetch_used_count),
 };
 
+static const struct reg_blob blobs[] = {{REG_BLOB_LEARNT, reg_policy_learn}};
+
 const struct reg_part reg_units_part = {
     .name = "units",
     REG_STATE(units, reg_units),
     REG_METRICS(metrics),
-    .settings = units_settings,
+    REG_BLOBS(blobs),
+    .init = units_init,
+    .fini = units_fini,
     .gauges = units_gauges,
 };

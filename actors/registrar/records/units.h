@@ -32,6 +32,11 @@ enum {
 
 struct reg_units {
     const struct reg_policy *policy;
+    struct reg_density *density; /* of that policy */
+    bool by_recency;             /* where its walk is */
+    bool restoring;              /* a restart: what comes was here before */
+    uint64_t learnt_at;          /* when what it learnt is noted again, in references */
+    sl_ref learnt_note;
     struct reg_order hot, cold;            /* with something in memory; on disk alone */
     struct reg_order pinned, soft, leased; /* in memory, and passed by: leases.c */
     uint64_t prefetched_unread_bytes;
@@ -57,20 +62,23 @@ void reg_unit_list(struct registrar *self, sl_ref unit, bool memory);
 /* From its list to the newest end of another: REG_FLAG_HOT or REG_FLAG_KEPT_LISTS. */
 void reg_unit_move(struct registrar *self, sl_ref unit, uint16_t list);
 uint64_t reg_unit_count(const struct registrar *self);      /* all of them */
-sl_ref reg_unit_any(const struct registrar *self);          /* what goes first; 0: there is none */
+sl_ref reg_unit_any(struct registrar *self);                /* what goes first; 0: there is none */
 void reg_unit_touch(struct registrar *self, sl_ref unit);   /* somebody wanted it */
 void reg_unit_awaited(struct registrar *self, sl_ref unit); /* somebody is about to want it */
 void reg_unit_passed(struct registrar *self, sl_ref unit);  /* its turn came, it could not go */
 void reg_unit_sink(struct registrar *self, sl_ref unit);    /* it goes first */
 /* The units of a list, as they go; 0: none. */
-sl_ref reg_unit_first(const struct registrar *self, const struct reg_order *list);
-sl_ref reg_unit_next(const struct registrar *self, const struct reg_order *list, sl_ref unit);
+sl_ref reg_unit_first(struct registrar *self, struct reg_order *list);
+sl_ref reg_unit_next(struct registrar *self, struct reg_order *list, bool goes);
 /* Whether a value of this key gets room. */
 bool reg_unit_is_admitted(const struct registrar *self, uint64_t hash, uint64_t length_bytes);
 void reg_unit_prefetched(struct registrar *self, sl_ref unit, sl_ref part);
 /* How long ago somebody wanted it, in REG_WANTED_TICKS for as much written as the disks hold, up to
  * four times that; UINT32_MAX: not since it was written. */
 uint32_t reg_unit_age(const struct registrar *self, sl_ref unit);
+void reg_unit_restored(struct registrar *self); /* all of them are placed again */
+/* Notes in a block that was made how its request wants it. */
+void reg_unit_want(struct registrar *self, sl_ref group, const struct sl_item_group *want);
 void reg_unit_part_join(struct registrar *self, sl_ref group, sl_ref part);
 /* sl_index_switch that keeps lists, parts and places right. */
 sl_err reg_record_switch(struct registrar *self, sl_ref ref, const struct sl_extent *extent,

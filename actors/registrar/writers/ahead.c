@@ -390,6 +390,7 @@ static sl_err block_make(struct registrar *self, const struct block *block, uint
     if (err != SL_OK) {
         return err;
     }
+    reg_unit_want(self, fresh.ref, block->want);
     *group = reg_group_add(self, &fresh, deadline_ns);
     if (*group == REG_NONE) {
         sl_index_group_drop(self->index, fresh.ref);

@@ -350,6 +350,7 @@ static sl_err group_make(struct registrar *self, const struct reg_request *req, 
     if (err != SL_OK) {
         return err == SL_ERR_EXISTS ? SL_ERR_BUSY : err; /* the same block twice in one request */
     }
+    reg_unit_want(self, fresh.ref, want);
     group->slot = reg_group_add(self, &fresh, deadline_ns);
     if (group->slot == REG_NONE) {
         sl_index_group_drop(self->index, fresh.ref);

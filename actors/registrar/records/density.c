@@ -1,0 +1,241 @@
+/* actors/registrar/records/density.c - what earns least goes first (density_units.h), as a policy.
+ *
+ * Units in memory are in the list by recency, too: it serves while nothing is learnt, holds those
+ * that density had no memory for, and is the order of all other lists. What density knows of a
+ * block stands in its record as well, for the next registrar. */
+#include "actors/registrar/base/part.h"
+#include "actors/registrar/records/density_units.h"
+#include "actors/registrar/records/order.h"
+#include "actors/registrar/records/policy.h"
+#include "actors/registrar/records/units.h"
+
+#define NOTE_WANTED 0x57414e54u /* of a block on its way: how its request wants it */
+#define NOTE_USED   0x55534544u /* of one that was in memory */
+/* What was learnt is noted after so many references. */
+#define LEARNT_REFERENCES UINT64_C(10000)
+
+static bool is_hot(const struct registrar *self, const struct reg_order *list)
+{
+    return list == &self->units->hot;
+}
+
+/* NULL: an object without a block, which has none. */
+static struct sl_unit_note *note_of(struct registrar *self, const struct sl_entry *entry)
+{
+    return entry->kind == SL_RECORD_GROUP ? sl_index_unit_note(self->index, entry->ref) : NULL;
+}
+
+static void note_write(struct registrar *self, const struct sl_entry *entry, uint32_t unit)
+{
+    struct sl_unit_note *note = note_of(self, entry);
+    struct reg_density_note now;
+    if (note != NULL) {
+        reg_density_note(self->units->density, unit, &now);
+        note->at = now.at;
+        note->class_index = now.class_index;
+        note->use_count = now.use_count;
+        note->state = NOTE_USED;
+    }
+}
+
+/* The next registrar goes on from there. Without room in the index it learns anew. */
+static void learnt_note(struct registrar *self)
+{
+    struct reg_density_stats stats;
+    unsigned char bytes[REG_DENSITY_LEARNT_BYTES];
+    sl_ref fresh = 0;
+    reg_density_stats(self->units->density, &stats);
+    if (stats.reference_count < self->units->learnt_at) {
+        return;
+    }
+    self->units->learnt_at = stats.reference_count + LEARNT_REFERENCES;
+    uint32_t length_bytes = reg_density_learnt(self->units->density, bytes);
+    if (sl_index_blob_put(self->index, bytes, length_bytes, REG_BLOB_LEARNT, &fresh, NULL) ==
+        SL_OK) {
+        if (self->units->learnt_note != 0) {
+            sl_index_set_kind(self->index, self->units->learnt_note, SL_RECORD_FREE);
+        }
+        self->units->learnt_note = fresh;
+    }
+}
+
+static uint32_t unit_number(struct registrar *self, sl_ref unit, struct sl_entry *entry)
+{
+    sl_index_read(self->index, unit, entry);
+    return reg_density_find(self->units->density, reg_hash(entry->key, entry->key_length));
+}
+
+static void density_placed(struct registrar *self, struct reg_order *list, sl_ref unit)
+{
+    struct sl_entry entry;
+    reg_order_append(self, list, unit);
+    if (!is_hot(self, list)) {
+        return;
+    }
+    struct reg_density *density = self->units->density;
+    uint32_t number = unit_number(self, unit, &entry);
+    const struct sl_unit_note *note = note_of(self, &entry);
+    struct sl_unit_note none = {0};
+    note = note == NULL ? &none : note;
+    uint64_t hash = reg_hash(entry.key, entry.key_length);
+    if (number != 0) { /* another record has this hash */
+        return;
+    }
+    if (self->units->restoring && note->state == NOTE_USED) {
+        const struct reg_density_note was = {
+            .at = note->at, .class_index = note->class_index, .use_count = note->use_count};
+        number = reg_density_restore(density, hash, unit, note->parent_hash, &was);
+    } else {
+        const struct reg_wanted wanted = {
+            .parent_hash = note->parent_hash,
+            .stored_count = SL_MAX(note->stored_count, 1u),
+            .cut = note->cut != 0,
+            .hint = note->hint < REG_HINT_COUNT ? (enum reg_hint)note->hint : REG_HINT_NONE};
+        number = reg_density_enter(density, hash, unit, &wanted);
+    }
+    if (number != 0) {
+        note_write(self, &entry, number);
+        learnt_note(self);
+    }
+}
+
+/* Its number, when it is this record's. */
+static uint32_t own_number(struct registrar *self, sl_ref unit, struct sl_entry *entry)
+{
+    uint32_t number = unit_number(self, unit, entry);
+    bool own = number != 0 && reg_density_user(self->units->density, number) == unit;
+    return own ? number : 0;
+}
+
+static void density_removed(struct registrar *self, struct reg_order *list, sl_ref unit)
+{
+    struct sl_entry entry;
+    uint32_t number = is_hot(self, list) ? own_number(self, unit, &entry) : 0;
+    reg_order_remove(self, list, unit);
+    if (number != 0) {
+        reg_density_leave(self->units->density, number);
+    }
+}
+
+static void density_touched(struct registrar *self, struct reg_order *list, sl_ref unit)
+{
+    struct sl_entry entry;
+    reg_policy_lru.touched(self, list, unit);
+    uint32_t number = is_hot(self, list) ? own_number(self, unit, &entry) : 0;
+    if (number != 0) {
+        reg_density_use(self->units->density, number, REG_HINT_NONE);
+        note_write(self, &entry, number);
+        learnt_note(self);
+    }
+}
+
+static void density_passed(struct registrar *self, struct reg_order *list, sl_ref unit)
+{
+    reg_policy_lru.passed(self, list, unit);
+}
+
+static void density_sunk(struct registrar *self, struct reg_order *list, sl_ref unit)
+{
+    struct sl_entry entry;
+    reg_policy_lru.sunk(self, list, unit);
+    uint32_t number = is_hot(self, list) ? own_number(self, unit, &entry) : 0;
+    if (number != 0) {
+        reg_density_sink(self->units->density, number);
+    }
+}
+
+static void density_renamed(struct registrar *self, sl_ref old, sl_ref fresh)
+{
+    struct sl_entry entry;
+    uint32_t number = unit_number(self, fresh, &entry);
+    if (number != 0 && reg_density_user(self->units->density, number) == old) {
+        reg_density_set_user(self->units->density, number, fresh);
+    }
+}
+
+static bool is_learnt(const struct registrar *self)
+{
+    struct reg_density_stats stats;
+    reg_density_stats(self->units->density, &stats);
+    return stats.learnt;
+}
+
+static sl_ref walk_give(struct registrar *self, struct reg_order *list, uint32_t number, bool goes)
+{
+    struct reg_units *units = self->units;
+    if (number != 0) {
+        return reg_density_user(units->density, number);
+    }
+    if (!units->by_recency) { /* what density does not know, and what it passed: from the oldest */
+        units->by_recency = true;
+        return reg_policy_lru.first(self, list);
+    }
+    return reg_policy_lru.next(self, list, goes);
+}
+
+static sl_ref density_first(struct registrar *self, struct reg_order *list)
+{
+    self->units->by_recency = false;
+    bool learnt = is_hot(self, list) && is_learnt(self);
+    return walk_give(self, list, learnt ? reg_density_first(self->units->density) : 0, false);
+}
+
+static sl_ref density_next(struct registrar *self, struct reg_order *list, bool goes)
+{
+    bool learnt = is_hot(self, list) && !self->units->by_recency;
+    return walk_give(self, list, learnt ? reg_density_next(self->units->density, goes) : 0, goes);
+}
+
+static sl_err density_begin(struct registrar *self, struct sl_error *why)
+{
+    const struct reg_density_options options = {.ghosts_min = REG_DENSITY_GHOSTS_MIN,
+                                                .ghosts_max = REG_DENSITY_GHOSTS_MAX};
+    sl_err err = reg_density_create(&options, &self->units->density);
+    return err == SL_OK ? SL_OK : sl_fail(why, err, "no memory for the order of eviction");
+}
+
+static void density_end(struct registrar *self)
+{
+    reg_density_destroy(&self->units->density);
+}
+
+static void density_restored(struct registrar *self)
+{
+    reg_density_restored(self->units->density);
+}
+
+static void density_learn(struct registrar *self, sl_ref note, const void *bytes,
+                          uint32_t length_bytes)
+{
+    self->units->learnt_note = note;
+    if (reg_density_learn(self->units->density, bytes, length_bytes)) {
+        return;
+    }
+    reg_log(self, SL_LOG_WARN, 0, "what eviction had learnt is of another version: it begins anew");
+}
+
+const struct reg_policy reg_policy_density = {
+    .name = "density",
+    .placed = density_placed,
+    .removed = density_removed,
+    .touched = density_touched,
+    .passed = density_passed,
+    .sunk = density_sunk,
+    .renamed = density_renamed,
+    .first = density_first,
+    .next = density_next,
+    .restored = density_restored,
+    .learn = density_learn,
+    .begin = density_begin,
+    .end = density_end,
+};
+
+void reg_unit_want(struct registrar *self, sl_ref group, const struct sl_item_group *want)
+{
+    *sl_index_unit_note(self->index, group) =
+        (struct sl_unit_note){.parent_hash = want->parent_hash,
+                              .stored_count = (uint32_t)want->stored_count,
+                              .cut = want->cut,
+                              .hint = (uint8_t)want->hint,
+                              .state = NOTE_WANTED};
+}

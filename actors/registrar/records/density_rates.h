@@ -1,0 +1,58 @@
+/* actors/registrar/records/density_rates.h - how likely a unit is to be wanted again, learnt.
+ *
+ * Units are sorted into cells by class and age. A class says how a unit came to be: by how many
+ * blocks its request had to store, as the last of its request, or by how often it was wanted; and
+ * what was said about its session. Ages and times are counted in references (wanted units), not in
+ * seconds. In each cell stands how long units were in it, and how many were wanted meanwhile. What
+ * a cell is worth is the most that keeping a unit from it for some time brings for each reference
+ * of that time: the index of Gittins (1979) for a job that ends with its first hit. */
+#ifndef SL_REGISTRAR_RECORDS_DENSITY_RATES_H
+#define SL_REGISTRAR_RECORDS_DENSITY_RATES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    REG_DENSITY_STORED_CLASSES = 8, /* wanted once: by log2 of the blocks stored with it */
+    REG_DENSITY_TWICE = 8,
+    REG_DENSITY_FEW = 9,   /* wanted three or four times */
+    REG_DENSITY_MANY = 10, /* five times and more */
+    REG_DENSITY_CUT = 11,  /* wanted once, and the last block of its request */
+    REG_DENSITY_KINDS = 12,
+};
+/* What was said of the session; each has the kinds above for itself. */
+enum reg_hint { REG_HINT_NONE, REG_HINT_ENDS, REG_HINT_GOES_ON, REG_HINT_COUNT };
+#define REG_DENSITY_CLASSES ((uint32_t)REG_DENSITY_KINDS * REG_HINT_COUNT)
+#define REG_DENSITY_AGES    32u
+#define REG_DENSITY_CELLS   (REG_DENSITY_CLASSES * REG_DENSITY_AGES)
+/* The first age ends after so many references, and two ages are an octave. */
+#define REG_DENSITY_AGE_UNIT 256u
+
+struct reg_rates {
+    double exposure[REG_DENSITY_CELLS]; /* references that units spent in the cell */
+    double wanted[REG_DENSITY_CELLS];   /* of them, units that were wanted there */
+    double value[REG_DENSITY_CELLS];    /* expected hits a reference of keeping one */
+    uint16_t order[REG_DENSITY_CELLS];  /* cells, the least valued first */
+    uint16_t rank[REG_DENSITY_CELLS];   /* place of a cell in order */
+    uint64_t end[REG_DENSITY_AGES];     /* references after which an age is over; the last: never */
+};
+
+void reg_rates_init(struct reg_rates *rates);
+/* 0..REG_DENSITY_CLASSES-1. use_count: how often it was wanted, 1: the store. stored_count: blocks
+ * that its request stored. */
+uint32_t reg_rates_class(uint32_t use_count, uint32_t stored_count, bool cut, enum reg_hint hint);
+static inline uint32_t reg_rates_cell(uint32_t class_index, uint32_t age)
+{
+    return class_index * REG_DENSITY_AGES + age;
+}
+/* A unit left this age because it got older. */
+void reg_rates_outlived(struct reg_rates *rates, uint32_t cell, double weight);
+/* A unit was wanted, so many references after it was last. */
+void reg_rates_wanted(struct reg_rates *rates, uint32_t cell, uint64_t age_references,
+                      double weight);
+/* What is old counts half. */
+void reg_rates_halve(struct reg_rates *rates);
+/* Values and order anew. */
+void reg_rates_settle(struct reg_rates *rates);
+
+#endif

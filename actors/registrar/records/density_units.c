@@ -1,0 +1,815 @@
+/* actors/registrar/records/density_units.c - units and ghosts in cells, and in chains.
+ *
+ * A unit stands in three rows at once: with all of its cell, ghosts too, by when they were used
+ * last; with those of its cell that are in memory, likewise (ghosts: with all ghosts, by when they
+ * left); and among the children of its parent. Getting older moves it from the old end of one row
+ * to the young end of the next, so rows stay in order. */
+#include "actors/registrar/records/density_units.h"
+#include "runtime/sl_base.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Values are computed anew after so many references, and what was seen counts half after so many. */
+#define SETTLE_REFERENCES UINT64_C(1000)
+#define HALVE_REFERENCES  UINT64_C(150000)
+/* An age's rows are looked at so often while it lasts. */
+#define AGE_LOOKS   8u
+#define UNITS_FIRST 1024u
+#define UNITS_MAX   (UINT32_C(1) << 30)
+#define RANK_WORDS  ((REG_DENSITY_CELLS + 63u) / 64u)
+#define USES_MAX    255u
+#define LEARNT_MAX  1e15f
+/* A note of the last registrar is at most so far behind what it knew. */
+#define CLOCK_AHEAD_MAX (UINT32_C(1) << 30)
+
+/* SUNK is in memory, too. NAMED: others follow it, and it did not come yet. */
+enum unit_state { UNIT_FREE, UNIT_HERE, UNIT_SUNK, UNIT_GHOST, UNIT_NAMED, UNIT_RESTORED };
+enum row_kind { ROW_AGE, ROW_TURN, ROW_SIBLINGS, ROW_COUNT };
+
+struct pair {
+    uint32_t older, newer;
+};
+
+struct density_unit {
+    uint64_t hash;
+    uint32_t user;
+    uint32_t at; /* when it was used last, in references, modulo 2^32 */
+    uint32_t parent;
+    uint32_t
+        child; /* of those in memory the one used last; the ring of siblings goes on; 0: none */
+    struct pair in[ROW_COUNT]; /* of a free one: the next is in[ROW_TURN].newer */
+    uint8_t class_index, age, use_count, state;
+};
+static_assert(sizeof(struct density_unit) == 56, "what a unit costs stands in the README");
+
+struct row {
+    uint32_t oldest, newest;
+};
+
+struct reg_density {
+    struct reg_rates rates;
+    struct reg_density_options set;
+    struct density_unit *units; /* number 0 is none */
+    uint32_t capacity, high, free;
+    uint32_t *table; /* numbers by hash; 0: empty */
+    uint32_t table_mask;
+    uint64_t unit_count, ghost_count;
+    uint64_t references, settle_at, halve_at;
+    bool learnt;                                       /* values were computed from what was seen */
+    uint64_t older_at, older_age_at[REG_DENSITY_AGES]; /* the first of them, and each age's */
+    struct row by_age[REG_DENSITY_CELLS];
+    struct row by_turn[REG_DENSITY_CELLS];
+    struct row sunk; /* go before all cells */
+    struct row ghosts;
+    struct row restored;         /* between restore and restored */
+    uint64_t filled[RANK_WORDS]; /* by rank: cells with a unit in memory */
+    /* the walk: the unit of a row that it stands at, what it gave for it, and where it goes on */
+    uint32_t walk_base, walk_given, walk_next;
+};
+
+/* ---- rows ---- */
+
+static void row_append(struct reg_density *density, struct row *row, enum row_kind kind,
+                       uint32_t unit)
+{
+    struct density_unit *units = density->units;
+    units[unit].in[kind] = (struct pair){.older = row->newest};
+    if (row->newest != 0) {
+        units[row->newest].in[kind].newer = unit;
+    } else {
+        row->oldest = unit;
+    }
+    row->newest = unit;
+}
+
+/* at is in the row. */
+static void row_insert_before(struct reg_density *density, struct row *row, enum row_kind kind,
+                              uint32_t at, uint32_t unit)
+{
+    struct density_unit *units = density->units;
+    uint32_t older = units[at].in[kind].older;
+    units[unit].in[kind] = (struct pair){.older = older, .newer = at};
+    units[at].in[kind].older = unit;
+    if (older != 0) {
+        units[older].in[kind].newer = unit;
+    } else {
+        row->oldest = unit;
+    }
+}
+
+static void row_remove(struct reg_density *density, struct row *row, enum row_kind kind,
+                       uint32_t unit)
+{
+    struct density_unit *units = density->units;
+    struct pair out = units[unit].in[kind];
+    if (out.older != 0) {
+        units[out.older].in[kind].newer = out.newer;
+    } else {
+        row->oldest = out.newer;
+    }
+    if (out.newer != 0) {
+        units[out.newer].in[kind].older = out.older;
+    } else {
+        row->newest = out.older;
+    }
+    units[unit].in[kind] = (struct pair){0};
+}
+
+static uint32_t cell_of(const struct density_unit *unit)
+{
+    return reg_rates_cell(unit->class_index, unit->age);
+}
+
+static void cell_mark(struct reg_density *density, uint32_t cell)
+{
+    uint32_t rank = density->rates.rank[cell];
+    uint64_t bit = UINT64_C(1) << (rank % 64);
+    if (density->by_turn[cell].oldest != 0) {
+        density->filled[rank / 64] |= bit;
+    } else {
+        density->filled[rank / 64] &= ~bit;
+    }
+}
+
+/* ---- the walk ---- */
+
+/* The oldest unit of the first cell from this rank on. */
+static uint32_t oldest_from(const struct reg_density *density, uint32_t rank)
+{
+    for (uint32_t word = rank / 64; word < RANK_WORDS; word++) {
+        uint64_t bits = density->filled[word];
+        bits &= word == rank / 64 ? ~UINT64_C(0) << (rank % 64) : ~UINT64_C(0);
+        if (bits != 0) {
+            uint32_t found = word * 64 + (uint32_t)__builtin_ctzll(bits);
+            return density->by_turn[density->rates.order[found]].oldest;
+        }
+    }
+    return 0;
+}
+
+static uint32_t turn_after(const struct reg_density *density, uint32_t unit)
+{
+    const struct density_unit *at = &density->units[unit];
+    if (at->in[ROW_TURN].newer != 0) {
+        return at->in[ROW_TURN].newer;
+    }
+    return oldest_from(density, at->state == UNIT_SUNK ? 0 : density->rates.rank[cell_of(at)] + 1u);
+}
+
+static bool in_memory(const struct density_unit *unit)
+{
+    return unit->state == UNIT_HERE || unit->state == UNIT_SUNK;
+}
+
+/* The end of the chain that goes on from it; of several chains the one used longest ago. */
+static uint32_t chain_end(const struct reg_density *density, uint32_t unit)
+{
+    const struct density_unit *units = density->units;
+    while (units[unit].child != 0) {
+        unit = units[units[unit].child].in[ROW_SIBLINGS].older;
+    }
+    return unit;
+}
+
+static uint32_t walk_to(struct reg_density *density, uint32_t base)
+{
+    uint32_t stuck = density->walk_given;
+    for (; base != 0; base = density->walk_next) {
+        uint32_t end = chain_end(density, base);
+        density->walk_base = base;
+        density->walk_next = turn_after(density, base);
+        if (end != stuck || stuck == 0) {
+            density->walk_given = end;
+            return end;
+        }
+    }
+    density->walk_base = 0;
+    return 0;
+}
+
+uint32_t reg_density_first(struct reg_density *density)
+{
+    density->walk_given = 0;
+    return walk_to(density,
+                   density->sunk.oldest != 0 ? density->sunk.oldest : oldest_from(density, 0));
+}
+
+/* What comes after a unit that is given and not gone yet, within the chains that go on from base:
+ * its next sibling's end, or its parent. */
+static uint32_t chain_before(const struct reg_density *density, uint32_t unit)
+{
+    const struct density_unit *units = density->units;
+    bool last = units[units[unit].parent].child == unit;
+    return last ? units[unit].parent : chain_end(density, units[unit].in[ROW_SIBLINGS].older);
+}
+
+uint32_t reg_density_next(struct reg_density *density, bool goes)
+{
+    uint32_t base = density->walk_base;
+    uint32_t given = density->walk_given;
+    if (base == 0) {
+        return 0;
+    }
+    if (!in_memory(&density->units[given])) { /* it went: what it hung from is next */
+        density->walk_given = 0;
+        if (in_memory(&density->units[base])) {
+            return walk_to(density, base);
+        }
+    } else if (goes && given != base) {
+        density->walk_given = chain_before(density, given);
+        return density->walk_given;
+    }
+    return walk_to(density, density->walk_next);
+}
+
+/* ---- turns: the rows of what is in memory ---- */
+
+static struct row *turn_row(struct reg_density *density, const struct density_unit *unit)
+{
+    return unit->state == UNIT_SUNK ? &density->sunk : &density->by_turn[cell_of(unit)];
+}
+
+static void turn_remove(struct reg_density *density, uint32_t unit)
+{
+    struct density_unit *at = &density->units[unit];
+    if (density->walk_next == unit) {
+        density->walk_next = turn_after(density, unit);
+    }
+    row_remove(density, turn_row(density, at), ROW_TURN, unit);
+    if (at->state == UNIT_HERE) {
+        cell_mark(density, cell_of(at));
+    }
+}
+
+/* To the young end of its cell; but before its parent where that is in the same cell, so that the
+ * end of a chain is met first. */
+static void cell_enter(struct reg_density *density, uint32_t unit)
+{
+    struct density_unit *at = &density->units[unit];
+    const struct density_unit *parent = &density->units[at->parent];
+    uint32_t cell = cell_of(at);
+    bool behind = at->parent != 0 && parent->state == UNIT_HERE && cell_of(parent) == cell;
+    if (behind) {
+        row_insert_before(density, &density->by_age[cell], ROW_AGE, at->parent, unit);
+        row_insert_before(density, &density->by_turn[cell], ROW_TURN, at->parent, unit);
+    } else {
+        row_append(density, &density->by_age[cell], ROW_AGE, unit);
+        row_append(density, &density->by_turn[cell], ROW_TURN, unit);
+    }
+    cell_mark(density, cell);
+}
+
+/* ---- time ---- */
+
+static uint64_t age_references(const struct reg_density *density, const struct density_unit *unit)
+{
+    return (uint32_t)density->references - unit->at;
+}
+
+static void unit_older(struct reg_density *density, uint32_t unit)
+{
+    struct density_unit *at = &density->units[unit];
+    uint32_t cell = cell_of(at);
+    reg_rates_outlived(&density->rates, cell, 1.0);
+    row_remove(density, &density->by_age[cell], ROW_AGE, unit);
+    if (at->state == UNIT_HERE) {
+        turn_remove(density, unit);
+    }
+    at->age++;
+    cell = cell_of(at);
+    row_append(density, &density->by_age[cell], ROW_AGE, unit);
+    if (at->state == UNIT_HERE) {
+        row_append(density, &density->by_turn[cell], ROW_TURN, unit);
+        cell_mark(density, cell);
+    }
+}
+
+/* From the oldest age down, so that a unit moves once. */
+static void all_older(struct reg_density *density)
+{
+    density->older_at = UINT64_MAX;
+    for (uint32_t age = REG_DENSITY_AGES - 1; age-- > 0;) {
+        uint64_t width = density->rates.end[age] - (age > 0 ? density->rates.end[age - 1] : 0);
+        bool due = density->references >= density->older_age_at[age];
+        for (uint32_t class_index = 0; due && class_index < REG_DENSITY_CLASSES; class_index++) {
+            struct row *row = &density->by_age[reg_rates_cell(class_index, age)];
+            while (row->oldest != 0 && age_references(density, &density->units[row->oldest]) >=
+                                           density->rates.end[age]) {
+                unit_older(density, row->oldest);
+            }
+        }
+        if (due) {
+            density->older_age_at[age] = density->references + width / AGE_LOOKS;
+        }
+        density->older_at = SL_MIN(density->older_at, density->older_age_at[age]);
+    }
+}
+
+static void settle(struct reg_density *density)
+{
+    reg_rates_settle(&density->rates);
+    memset(density->filled, 0, sizeof(density->filled));
+    for (uint32_t cell = 0; cell < REG_DENSITY_CELLS; cell++) {
+        if (density->by_turn[cell].oldest != 0) {
+            cell_mark(density, cell);
+        }
+    }
+}
+
+static void reference(struct reg_density *density)
+{
+    density->references++;
+    density->walk_base = 0; /* a walk that was begun ends */
+    density->walk_next = 0;
+    if (density->references >= density->older_at) {
+        all_older(density);
+    }
+    if (density->references >= density->halve_at) {
+        density->halve_at = density->references + HALVE_REFERENCES;
+        reg_rates_halve(&density->rates);
+    }
+    if (density->references >= density->settle_at) {
+        density->settle_at = density->references + SETTLE_REFERENCES;
+        settle(density);
+        density->learnt = true;
+    }
+}
+
+/* ---- the table ---- */
+
+static uint32_t *table_place(const struct reg_density *density, uint64_t hash)
+{
+    uint32_t at = (uint32_t)(hash ^ (hash >> 32)) & density->table_mask;
+    while (density->table[at] != 0 && density->units[density->table[at]].hash != hash) {
+        at = (at + 1) & density->table_mask;
+    }
+    return &density->table[at];
+}
+
+static void table_remove(struct reg_density *density, uint64_t hash)
+{
+    uint32_t mask = density->table_mask;
+    uint32_t hole = (uint32_t)(table_place(density, hash) - density->table);
+    for (uint32_t at = (hole + 1) & mask; density->table[at] != 0; at = (at + 1) & mask) {
+        uint64_t other = density->units[density->table[at]].hash;
+        uint32_t home = (uint32_t)(other ^ (other >> 32)) & mask;
+        if (((at - home) & mask) >= ((at - hole) & mask)) {
+            density->table[hole] = density->table[at];
+            hole = at;
+        }
+    }
+    density->table[hole] = 0;
+}
+
+/* Twice as many units, and a table of four places a unit. */
+static sl_err grow(struct reg_density *density)
+{
+    uint32_t capacity = density->capacity == 0 ? UNITS_FIRST : density->capacity * 2;
+    if (capacity > UNITS_MAX) {
+        return SL_ERR_NO_MEMORY;
+    }
+    struct density_unit *units = realloc(density->units, capacity * sizeof(*units));
+    if (units == NULL) {
+        return SL_ERR_NO_MEMORY;
+    }
+    density->units = units;
+    uint32_t *table = calloc((size_t)capacity * 2, sizeof(*table));
+    if (table == NULL) {
+        return SL_ERR_NO_MEMORY;
+    }
+    free(density->table);
+    density->table = table;
+    density->table_mask = capacity * 2 - 1;
+    density->capacity = capacity;
+    for (uint32_t unit = 1; unit < density->high; unit++) {
+        if (units[unit].state != UNIT_FREE) {
+            *table_place(density, units[unit].hash) = unit;
+        }
+    }
+    return SL_OK;
+}
+
+static uint32_t unit_new(struct reg_density *density, uint64_t hash)
+{
+    uint32_t unit = density->free;
+    if (unit == 0 && density->high >= density->capacity && grow(density) != SL_OK) {
+        return 0;
+    }
+    if (unit != 0) {
+        density->free = density->units[unit].in[ROW_TURN].newer;
+    } else {
+        unit = density->high++;
+    }
+    density->units[unit] = (struct density_unit){.hash = hash};
+    *table_place(density, hash) = unit;
+    return unit;
+}
+
+static void unit_free(struct reg_density *density, uint32_t unit)
+{
+    struct density_unit *at = &density->units[unit];
+    table_remove(density, at->hash);
+    *at = (struct density_unit){.in[ROW_TURN].newer = density->free};
+    density->free = unit;
+}
+
+/* ---- chains ---- */
+
+static void parent_leave(struct reg_density *density, uint32_t unit)
+{
+    struct density_unit *units = density->units;
+    struct density_unit *at = &units[unit];
+    struct pair ring = at->in[ROW_SIBLINGS];
+    if (at->parent == 0) {
+        return;
+    }
+    struct density_unit *parent = &units[at->parent];
+    if (ring.newer == unit) {
+        parent->child = 0;
+    } else {
+        units[ring.older].in[ROW_SIBLINGS].newer = ring.newer;
+        units[ring.newer].in[ROW_SIBLINGS].older = ring.older;
+        parent->child = parent->child == unit ? ring.newer : parent->child;
+    }
+    at->in[ROW_SIBLINGS] = (struct pair){0};
+    at->parent = 0;
+}
+
+/* In front of the others: the one that was used last. */
+static void parent_join(struct reg_density *density, uint32_t unit, uint32_t parent_unit)
+{
+    struct density_unit *units = density->units;
+    struct density_unit *parent = &units[parent_unit];
+    struct pair *ring = &units[unit].in[ROW_SIBLINGS];
+    if (parent_unit == 0 || parent_unit == unit) {
+        return;
+    }
+    *ring = (struct pair){.older = unit, .newer = unit};
+    if (parent->child != 0) {
+        ring->newer = parent->child;
+        ring->older = units[parent->child].in[ROW_SIBLINGS].older;
+        units[ring->older].in[ROW_SIBLINGS].newer = unit;
+        units[ring->newer].in[ROW_SIBLINGS].older = unit;
+    }
+    parent->child = unit;
+    units[unit].parent = parent_unit;
+}
+
+/* Whether unit is among what comes before `of` in its chain; hashes may collide, and a request may
+ * name anything. */
+static bool is_before(const struct reg_density *density, uint32_t unit, uint32_t of)
+{
+    for (uint32_t steps = 0; of != 0 && steps < 65536; steps++) {
+        if (of == unit) {
+            return true;
+        }
+        of = density->units[of].parent;
+    }
+    return of != 0;
+}
+
+/* ---- ghosts ---- */
+
+static void ghost_drop(struct reg_density *density, uint32_t unit)
+{
+    struct density_unit *units = density->units;
+    while (units[unit].child != 0) {
+        parent_leave(density, units[unit].child);
+    }
+    row_remove(density, &density->ghosts, ROW_TURN, unit);
+    if (units[unit].state == UNIT_GHOST) {
+        row_remove(density, &density->by_age[cell_of(&units[unit])], ROW_AGE, unit);
+    }
+    density->ghost_count--;
+    unit_free(density, unit);
+}
+
+static uint64_t ghosts_max(const struct reg_density *density)
+{
+    uint64_t want = density->unit_count * REG_DENSITY_GHOSTS_FACTOR;
+    return SL_MIN(SL_MAX(want, density->set.ghosts_min), density->set.ghosts_max);
+}
+
+static void ghosts_bound(struct reg_density *density)
+{
+    while (density->ghost_count > ghosts_max(density)) {
+        ghost_drop(density, density->ghosts.oldest);
+    }
+}
+
+void reg_density_leave(struct reg_density *density, uint32_t unit)
+{
+    struct density_unit *at = &density->units[unit];
+    SL_ASSERT(in_memory(at));
+    turn_remove(density, unit);
+    parent_leave(density, unit);
+    at->state = UNIT_GHOST;
+    row_append(density, &density->ghosts, ROW_TURN, unit);
+    density->unit_count--;
+    density->ghost_count++;
+    ghosts_bound(density);
+}
+
+/* Chains come from either end: who names a parent that is not here keeps a place for it, among the
+ * ghosts. */
+static void parent_find(struct reg_density *density, uint32_t unit, uint64_t parent_hash)
+{
+    if (parent_hash == 0 || parent_hash == density->units[unit].hash) {
+        return;
+    }
+    uint32_t parent = *table_place(density, parent_hash);
+    if (parent == 0) {
+        parent = unit_new(density, parent_hash);
+        if (parent == 0) {
+            return;
+        }
+        density->units[parent].state = UNIT_NAMED;
+        row_append(density, &density->ghosts, ROW_TURN, parent);
+        density->ghost_count++;
+    } else if (density->units[unit].child != 0 && is_before(density, unit, parent)) {
+        return;
+    }
+    parent_join(density, unit, parent);
+}
+
+/* ---- uses ---- */
+
+/* Out of its cell, with what that use taught. */
+static void used(struct reg_density *density, uint32_t unit)
+{
+    struct density_unit *at = &density->units[unit];
+    reg_rates_wanted(&density->rates, cell_of(at), age_references(density, at), 1.0);
+    row_remove(density, &density->by_age[cell_of(at)], ROW_AGE, unit);
+    at->use_count = (uint8_t)SL_MIN(at->use_count + 1u, USES_MAX);
+}
+
+/* A place for what comes to memory, and what its ghost knew; 0: no memory. */
+static uint32_t unit_come(struct reg_density *density, uint64_t hash, uint32_t user)
+{
+    uint32_t unit = *table_place(density, hash);
+    if (unit == 0) {
+        unit = unit_new(density, hash);
+        if (unit == 0) {
+            return 0;
+        }
+    } else {
+        struct density_unit *at = &density->units[unit];
+        SL_ASSERT(at->state == UNIT_GHOST || at->state == UNIT_NAMED);
+        row_remove(density, &density->ghosts, ROW_TURN, unit);
+        density->ghost_count--;
+        if (at->state == UNIT_GHOST) {
+            used(density, unit);
+        }
+    }
+    struct density_unit *at = &density->units[unit];
+    at->use_count = SL_MAX(at->use_count, 1);
+    at->user = user;
+    at->at = (uint32_t)density->references;
+    at->age = 0;
+    at->state = UNIT_HERE;
+    density->unit_count++;
+    return unit;
+}
+
+uint32_t reg_density_enter(struct reg_density *density, uint64_t hash, uint32_t user,
+                           const struct reg_wanted *wanted)
+{
+    reference(density);
+    uint32_t unit = unit_come(density, hash, user);
+    if (unit == 0) {
+        return 0;
+    }
+    parent_find(density, unit, wanted->parent_hash);
+    struct density_unit *at = &density->units[unit];
+    at->class_index =
+        (uint8_t)reg_rates_class(at->use_count, wanted->stored_count, wanted->cut, wanted->hint);
+    cell_enter(density, unit);
+    ghosts_bound(density);
+    return unit;
+}
+
+void reg_density_use(struct reg_density *density, uint32_t unit, enum reg_hint hint)
+{
+    struct density_unit *at = &density->units[unit];
+    SL_ASSERT(in_memory(at));
+    reference(density);
+    turn_remove(density, unit);
+    at->state = UNIT_HERE;
+    used(density, unit);
+    hint = hint != REG_HINT_NONE ? hint : (enum reg_hint)(at->class_index / REG_DENSITY_KINDS);
+    at->class_index = (uint8_t)reg_rates_class(at->use_count, 1, false, hint);
+    at->age = 0;
+    at->at = (uint32_t)density->references;
+    uint32_t parent = at->parent;
+    if (parent != 0) {
+        parent_leave(density, unit);
+        parent_join(density, unit, parent);
+    }
+    cell_enter(density, unit);
+}
+
+void reg_density_sink(struct reg_density *density, uint32_t unit)
+{
+    struct density_unit *at = &density->units[unit];
+    if (at->state == UNIT_HERE) {
+        turn_remove(density, unit);
+        at->state = UNIT_SUNK;
+        row_append(density, &density->sunk, ROW_TURN, unit);
+    }
+}
+
+uint32_t reg_density_user(const struct reg_density *density, uint32_t unit)
+{
+    return density->units[unit].user;
+}
+
+void reg_density_set_user(struct reg_density *density, uint32_t unit, uint32_t user)
+{
+    density->units[unit].user = user;
+}
+
+uint32_t reg_density_find(const struct reg_density *density, uint64_t hash)
+{
+    uint32_t unit = *table_place(density, hash);
+    return unit != 0 && in_memory(&density->units[unit]) ? unit : 0;
+}
+
+/* ---- the whole ---- */
+
+sl_err reg_density_create(const struct reg_density_options *options, struct reg_density **out)
+{
+    struct reg_density *density = calloc(1, sizeof(*density));
+    if (density == NULL) {
+        return SL_ERR_NO_MEMORY;
+    }
+    density->set = *options;
+    density->high = 1; /* 0 is none */
+    density->settle_at = SETTLE_REFERENCES;
+    density->halve_at = HALVE_REFERENCES;
+    reg_rates_init(&density->rates);
+    sl_err err = grow(density);
+    if (err != SL_OK) {
+        reg_density_destroy(&density);
+        return err;
+    }
+    density->units[0] = (struct density_unit){0};
+    *out = density;
+    return SL_OK;
+}
+
+void reg_density_destroy(struct reg_density **density)
+{
+    if (*density != NULL) {
+        free((*density)->units);
+        free((*density)->table);
+        free(*density);
+        *density = NULL;
+    }
+}
+
+void reg_density_view(const struct reg_density *density, uint32_t unit,
+                      struct reg_density_view *out)
+{
+    const struct density_unit *at = &density->units[unit];
+    *out = (struct reg_density_view){.class_index = at->class_index,
+                                     .age = at->age,
+                                     .use_count = at->use_count,
+                                     .age_references = age_references(density, at),
+                                     .value = density->rates.value[cell_of(at)]};
+}
+
+void reg_density_stats(const struct reg_density *density, struct reg_density_stats *out)
+{
+    *out = (struct reg_density_stats){.unit_count = density->unit_count,
+                                      .ghost_count = density->ghost_count,
+                                      .reference_count = density->references,
+                                      .learnt = density->learnt};
+}
+
+/* ---- a restart ---- */
+
+void reg_density_note(const struct reg_density *density, uint32_t unit,
+                      struct reg_density_note *out)
+{
+    const struct density_unit *at = &density->units[unit];
+    *out = (struct reg_density_note){
+        .at = at->at, .class_index = at->class_index, .use_count = at->use_count};
+}
+
+uint32_t reg_density_restore(struct reg_density *density, uint64_t hash, uint32_t user,
+                             uint64_t parent_hash, const struct reg_density_note *note)
+{
+    uint32_t unit = unit_come(density, hash, user);
+    if (unit == 0) {
+        return 0;
+    }
+    parent_find(density, unit, parent_hash);
+    struct density_unit *at = &density->units[unit];
+    at->at = note->at;
+    at->use_count = (uint8_t)SL_MAX(note->use_count, 1);
+    at->class_index = note->class_index < REG_DENSITY_CLASSES ? note->class_index : 0;
+    row_append(density, &density->restored, ROW_TURN, unit);
+    at->state = UNIT_RESTORED;
+    return unit;
+}
+
+static int restored_compare(const void *left, const void *right, void *context)
+{
+    const struct reg_density *density = context;
+    uint64_t a = age_references(density, &density->units[*(const uint32_t *)left]);
+    uint64_t b = age_references(density, &density->units[*(const uint32_t *)right]);
+    return a > b ? -1 : a < b;
+}
+
+/* The clock goes on from the last use that anybody noted. */
+static uint32_t restored_clock(struct reg_density *density)
+{
+    uint32_t count = 0;
+    for (uint32_t unit = density->restored.oldest; unit != 0;
+         unit = density->units[unit].in[ROW_TURN].newer) {
+        uint32_t ahead = density->units[unit].at - (uint32_t)density->references;
+        density->references += ahead < CLOCK_AHEAD_MAX ? ahead : 0;
+        count++;
+    }
+    return count;
+}
+
+void reg_density_restored(struct reg_density *density)
+{
+    uint32_t count = restored_clock(density);
+    uint32_t *sorted = count > 0 ? malloc(count * sizeof(*sorted)) : NULL;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t unit = density->restored.oldest;
+        row_remove(density, &density->restored, ROW_TURN, unit);
+        density->units[unit].state = UNIT_HERE;
+        if (sorted != NULL) {
+            sorted[i] = unit;
+        } else {
+            cell_enter(density, unit); /* no memory: in the order of the records */
+        }
+    }
+    if (sorted != NULL) {
+        qsort_r(sorted, count, sizeof(*sorted), restored_compare, density);
+    }
+    for (uint32_t i = 0; sorted != NULL && i < count; i++) {
+        struct density_unit *at = &density->units[sorted[i]];
+        uint64_t age = age_references(density, at);
+        while (at->age + 1u < REG_DENSITY_AGES && age >= density->rates.end[at->age]) {
+            at->age++;
+        }
+        cell_enter(density, sorted[i]);
+    }
+    free(sorted);
+    density->older_at = density->references;
+}
+
+/* What is learnt, in bytes: its length in cells, the references, and floats. */
+struct learnt {
+    uint64_t references;
+    uint32_t cell_count, ages;
+    float exposure[REG_DENSITY_CELLS], wanted[REG_DENSITY_CELLS];
+};
+static_assert(sizeof(struct learnt) == REG_DENSITY_LEARNT_BYTES, "what is learnt has no gaps");
+
+uint32_t reg_density_learnt(const struct reg_density *density, void *out)
+{
+    struct learnt *learnt = out;
+    learnt->references = density->references;
+    learnt->cell_count = REG_DENSITY_CELLS;
+    learnt->ages = REG_DENSITY_AGES;
+    for (uint32_t cell = 0; cell < REG_DENSITY_CELLS; cell++) {
+        learnt->exposure[cell] = (float)density->rates.exposure[cell];
+        learnt->wanted[cell] = (float)density->rates.wanted[cell];
+    }
+    return sizeof(*learnt);
+}
+
+bool reg_density_learn(struct reg_density *density, const void *bytes, uint32_t length_bytes)
+{
+    struct learnt learnt;
+    if (length_bytes != sizeof(learnt)) {
+        return false;
+    }
+    memcpy(&learnt, bytes, sizeof(learnt));
+    bool fine = learnt.cell_count == REG_DENSITY_CELLS && learnt.ages == REG_DENSITY_AGES;
+    for (uint32_t cell = 0; fine && cell < REG_DENSITY_CELLS; cell++) {
+        fine = learnt.exposure[cell] >= 0 && learnt.exposure[cell] < LEARNT_MAX &&
+               learnt.wanted[cell] >= 0 && learnt.wanted[cell] < LEARNT_MAX;
+    }
+    if (!fine) {
+        return false;
+    }
+    for (uint32_t cell = 0; cell < REG_DENSITY_CELLS; cell++) {
+        density->rates.exposure[cell] = (double)learnt.exposure[cell];
+        density->rates.wanted[cell] = (double)learnt.wanted[cell];
+    }
+    density->references = learnt.references;
+    density->settle_at = density->references + SETTLE_REFERENCES;
+    density->halve_at = density->references + HALVE_REFERENCES;
+    density->older_at = density->references;
+    settle(density);
+    density->learnt = true;
+    return true;
+}

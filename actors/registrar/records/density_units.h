@@ -1,0 +1,93 @@
+/* actors/registrar/records/density_units.h - the order of units by chain hit density.
+ *
+ * A unit is here while it is in memory, and as a ghost for a while after: whether it would have
+ * been wanted tells how good the choice was. Units know which one they follow in their chain. The
+ * one to go is the oldest of the cell that is worth least (density_rates.h), or rather the end of
+ * the chain that goes on from it, so that no chain gets a hole: what is behind one is of no use.
+ *
+ * All of it is O(1) amortised: nothing is scanned. It knows nothing of the index: a unit has a
+ * number here, and carries one word of its user's. One thread. */
+#ifndef SL_REGISTRAR_RECORDS_DENSITY_UNITS_H
+#define SL_REGISTRAR_RECORDS_DENSITY_UNITS_H
+
+#include "actors/registrar/records/density_rates.h"
+#include "runtime/sl_error.h"
+
+struct reg_density; /* opaque */
+
+struct reg_density_options {
+    uint64_t ghosts_min, ghosts_max; /* between these, GHOSTS_FACTOR a unit in memory */
+};
+#define REG_DENSITY_GHOSTS_FACTOR 4u
+/* Where nothing else is said. 64 B each. */
+#define REG_DENSITY_GHOSTS_MIN UINT64_C(65536)
+#define REG_DENSITY_GHOSTS_MAX UINT64_C(1048576)
+
+/* How a unit is wanted. */
+struct reg_wanted {
+    uint64_t parent_hash;  /* of the unit before it in its chain; 0: none, or not known */
+    uint32_t stored_count; /* units that the request stores, 1.. */
+    bool cut;              /* the last one of its request */
+    enum reg_hint hint;
+};
+
+/* Errors: SL_ERR_NO_MEMORY. */
+sl_err reg_density_create(const struct reg_density_options *options, struct reg_density **out);
+void reg_density_destroy(struct reg_density **density);
+
+/* The unit of this hash comes to memory: that is a use. Gives its number, 1..; 0: no memory for it.
+ * user: given back by reg_density_user. It must not be in memory here already. */
+uint32_t reg_density_enter(struct reg_density *density, uint64_t hash, uint32_t user,
+                           const struct reg_wanted *wanted);
+/* It is wanted again, once for each request. hint: REG_HINT_NONE leaves what was said. */
+void reg_density_use(struct reg_density *density, uint32_t unit, enum reg_hint hint);
+/* It comes before all others to go, until it is used. */
+void reg_density_sink(struct reg_density *density, uint32_t unit);
+/* It leaves memory, and its number is no longer its user's. It may become a ghost. */
+void reg_density_leave(struct reg_density *density, uint32_t unit);
+
+uint32_t reg_density_user(const struct reg_density *density, uint32_t unit);
+void reg_density_set_user(struct reg_density *density, uint32_t unit, uint32_t user);
+uint32_t reg_density_find(const struct reg_density *density, uint64_t hash); /* in memory; 0: not */
+
+/* The units as they go; 0: no more. first begins a walk, and there is one at a time: a use ends it.
+ * next goes on behind the last one that was given. When that has left, or goes says that it will,
+ * the next one is before it in the same chain; else none of those, since that would be a hole. */
+uint32_t reg_density_first(struct reg_density *density);
+uint32_t reg_density_next(struct reg_density *density, bool goes);
+
+/* What survives a restart. */
+struct reg_density_note {
+    uint32_t at; /* when it was used last, in references, modulo 2^32 */
+    uint8_t class_index, use_count;
+};
+void reg_density_note(const struct reg_density *density, uint32_t unit,
+                      struct reg_density_note *out);
+/* As reg_density_enter, of a unit that was in memory before; in any order, before anything else.
+ * They count when reg_density_restored is called. */
+uint32_t reg_density_restore(struct reg_density *density, uint64_t hash, uint32_t user,
+                             uint64_t parent_hash, const struct reg_density_note *note);
+void reg_density_restored(struct reg_density *density);
+/* Exposure and hits of all cells, as floats: what was learnt. Gives the bytes, at most
+ * REG_DENSITY_LEARNT_BYTES. */
+#define REG_DENSITY_LEARNT_BYTES (16u + 2u * 4u * REG_DENSITY_CELLS)
+uint32_t reg_density_learnt(const struct reg_density *density, void *out);
+/* false: it is not what reg_density_learnt gave; nothing happened. */
+bool reg_density_learn(struct reg_density *density, const void *bytes, uint32_t length_bytes);
+
+/* For explanations. */
+struct reg_density_view {
+    uint32_t class_index, age, use_count;
+    uint64_t age_references;
+    double value; /* hits that a reference of its stay is expected to bring */
+};
+void reg_density_view(const struct reg_density *density, uint32_t unit,
+                      struct reg_density_view *out);
+/* Counts of units in memory and of ghosts. */
+struct reg_density_stats {
+    uint64_t unit_count, ghost_count, reference_count;
+    bool learnt; /* values say something: until then all are equal */
+};
+void reg_density_stats(const struct reg_density *density, struct reg_density_stats *out);
+
+#endif

@@ -1,0 +1,312 @@
+/* tests/bench/policy/main.c - policy_model: what each policy of eviction hits, without a node. */
+#include "tests/bench/policy/model.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SIZES_MAX      32u
+#define SEEDS_MAX      1000u
+#define REFERENCES_MAX (UINT64_C(1) << 28)
+
+static const struct model_policy *const policies[] = {&model_lru, &model_density,
+                                                      &model_clairvoyant, &model_unlimited};
+
+/* clang-format off */
+static const char help[] =
+"policy_model: what each policy of eviction hits, by the registrar's own code, without a node.\n"
+"\n"
+"  policy_model --trace FILE [--blocks N,N,...]\n"
+"  policy_model --shape NAME [--seed N] [--references N]\n"
+"\n"
+"  --trace FILE        JSON lines with hash_ids, as sluicectl replay takes them\n"
+"  --shape NAME        made instead: " MODEL_SHAPES "\n"
+"  --references N      of a shape, about so many block references (default 200000)\n"
+"  --seed N            of a shape, and of which hints are told (default 1)\n"
+"  --seeds N           all seeds 1 to N of a shape: prints how far density is from LRU at worst\n"
+"  --blocks N,N,...    memory (default 2000,5000,10000,20000,50000)\n"
+"  --ends-told SHARE   the engine tells this share of the sessions' ends, 0..1\n"
+"  --hints-right SHARE with each request it tells whether the session ends, right so often\n"
+"  --picture FILE.svg  hits by memory\n"
+"  --json              one object\n"
+"\n"
+"Prints for each memory and policy: blocks hit, prompt tokens and FLOPs of prefill saved (a model\n"
+"of 8 billion parameters), and the time that a reference took.\n";
+/* clang-format on */
+
+struct options {
+    const char *trace, *shape, *picture;
+    uint64_t seed, seeds, references;
+    uint64_t sizes[SIZES_MAX];
+    uint32_t size_count;
+    enum model_hints hints;
+    double hint_share;
+    bool json;
+};
+
+static _Noreturn void wrong(const char *what, const char *value)
+{
+    (void)fprintf(stderr, "policy_model: %s '%s'; see --help\n", what, value);
+    exit(2);
+}
+
+static uint64_t number_parse(const char *text, const char *what, uint64_t max)
+{
+    char *end = NULL;
+    errno = 0;
+    uint64_t number = strtoull(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || text[0] == '-' || number > max) {
+        wrong(what, text);
+    }
+    return number;
+}
+
+static double share_parse(const char *text, const char *what)
+{
+    char *end = NULL;
+    double share = strtod(text, &end);
+    if (end == text || *end != '\0' || !(share >= 0 && share <= 1)) {
+        wrong(what, text);
+    }
+    return share;
+}
+
+static void sizes_parse(struct options *options, char *text)
+{
+    char *rest = NULL;
+    options->size_count = 0;
+    for (char *word = strtok_r(text, ",", &rest); word != NULL; word = strtok_r(NULL, ",", &rest)) {
+        if (options->size_count == SIZES_MAX) {
+            wrong("too many sizes, from", word);
+        }
+        uint64_t size = number_parse(word, "no number of blocks", UINT32_MAX);
+        if (size == 0) {
+            wrong("no number of blocks", word);
+        }
+        options->sizes[options->size_count++] = size;
+    }
+    if (options->size_count == 0) {
+        wrong("no number of blocks", "");
+    }
+}
+
+static void options_parse(struct options *options, int argc, char **argv)
+{
+    enum { TRACE = 1, SHAPE, REFERENCES, SEED, SEEDS, BLOCKS, ENDS, RIGHT, PICTURE, JSON, HELP };
+    static const struct option names[] = {{"trace", required_argument, NULL, TRACE},
+                                          {"shape", required_argument, NULL, SHAPE},
+                                          {"references", required_argument, NULL, REFERENCES},
+                                          {"seed", required_argument, NULL, SEED},
+                                          {"seeds", required_argument, NULL, SEEDS},
+                                          {"blocks", required_argument, NULL, BLOCKS},
+                                          {"ends-told", required_argument, NULL, ENDS},
+                                          {"hints-right", required_argument, NULL, RIGHT},
+                                          {"picture", required_argument, NULL, PICTURE},
+                                          {"json", no_argument, NULL, JSON},
+                                          {"help", no_argument, NULL, HELP},
+                                          {0}};
+    int got;
+    while ((got = getopt_long(argc, argv, "", names, NULL)) != -1) {
+        switch (got) {
+        case TRACE:
+            options->trace = optarg;
+            break;
+        case SHAPE:
+            options->shape = optarg;
+            break;
+        case REFERENCES:
+            options->references = number_parse(optarg, "no number of references", REFERENCES_MAX);
+            break;
+        case SEED:
+            options->seed = number_parse(optarg, "no seed", UINT64_MAX);
+            break;
+        case SEEDS:
+            options->seeds = number_parse(optarg, "no number of seeds", SEEDS_MAX);
+            break;
+        case BLOCKS:
+            sizes_parse(options, optarg);
+            break;
+        case ENDS:
+        case RIGHT:
+            options->hints = got == ENDS ? MODEL_HINTS_ENDS : MODEL_HINTS_ALL;
+            options->hint_share = share_parse(optarg, "no share");
+            break;
+        case PICTURE:
+            options->picture = optarg;
+            break;
+        case JSON:
+            options->json = true;
+            break;
+        case HELP:
+            (void)fputs(help, stdout);
+            exit(0);
+        default:
+            exit(2);
+        }
+    }
+    if (optind < argc) {
+        wrong("a word without an option:", argv[optind]);
+    }
+    if ((options->trace == NULL) == (options->shape == NULL)) {
+        wrong("either --trace or --shape is needed, not", options->trace == NULL ? "none" : "both");
+    }
+    if (options->seeds > 0 && options->shape == NULL) {
+        wrong("--seeds needs", "--shape");
+    }
+}
+
+static _Noreturn void failed(const struct sl_error *why)
+{
+    (void)fprintf(stderr, "policy_model: %s\n", why->text);
+    exit(1);
+}
+
+static void trace_get(const struct options *options, uint64_t seed, struct replay_trace *out)
+{
+    struct sl_error why = {0};
+    sl_err err = options->trace != NULL
+                     ? replay_trace_read(options->trace, UINT64_MAX, MODEL_BLOCK_TOKENS, out, &why)
+                     : model_generate(options->shape, seed, options->references, out, &why);
+    if (err != SL_OK) {
+        failed(&why);
+    }
+}
+
+static struct model_result policy_run(const struct options *options,
+                                      const struct model_policy *policy,
+                                      const struct replay_trace *trace, uint64_t blocks)
+{
+    struct model_result result = {0};
+    struct model_options plan = {.capacity_blocks = blocks,
+                                 .hints = options->hints,
+                                 .hint_share = options->hint_share,
+                                 .seed = options->seed};
+    if (policy->run(trace, &plan, &result) != SL_OK) {
+        struct sl_error why = {0};
+        (void)sl_fail(&why, SL_ERR_NO_MEMORY, "no memory for %s", policy->name);
+        failed(&why);
+    }
+    return result;
+}
+
+static double share(double part, double whole)
+{
+    return whole > 0 ? part / whole : 0;
+}
+
+static double hit_share(const struct model_result *result)
+{
+    return share((double)result->hit_count, (double)result->reference_count);
+}
+
+static json_t *result_json(uint64_t blocks, const char *policy, const struct model_result *result)
+{
+    return json_pack("{s:I, s:s, s:f, s:f, s:f, s:f}", "blocks", (json_int_t)blocks, "policy",
+                     policy, "hit_share", hit_share(result), "tokens_saved_share",
+                     share((double)result->tokens_saved, (double)result->tokens),
+                     "flops_saved_share", share(result->flops_saved, result->flops),
+                     "us_per_reference",
+                     share(result->seconds * 1e6, (double)result->reference_count));
+}
+
+static void all_print(const struct options *options, const struct replay_trace *trace)
+{
+    double shares[SL_COUNT(policies) * SIZES_MAX];
+    const char *names[SL_COUNT(policies)];
+    json_t *rows = json_array();
+    if (!options->json) {
+        printf("%" PRIu64 " requests, %" PRIu64
+               " block references\n\n%10s  %-12s %8s %8s %8s %9s\n",
+               trace->request_count, trace->id_count, "blocks", "policy", "blocks %", "tokens %",
+               "FLOPs %", "us/ref");
+    }
+    for (uint32_t size = 0; size < options->size_count; size++) {
+        for (uint32_t i = 0; i < SL_COUNT(policies); i++) {
+            struct model_result result =
+                policy_run(options, policies[i], trace, options->sizes[size]);
+            names[i] = policies[i]->name;
+            shares[i * options->size_count + size] = hit_share(&result);
+            if (options->json) {
+                (void)json_array_append_new(rows,
+                                            result_json(options->sizes[size], names[i], &result));
+                continue;
+            }
+            printf("%10" PRIu64 "  %-12s %8.2f %8.2f %8.2f %9.3f\n", options->sizes[size], names[i],
+                   100 * hit_share(&result),
+                   100 * share((double)result.tokens_saved, (double)result.tokens),
+                   100 * share(result.flops_saved, result.flops),
+                   share(result.seconds * 1e6, (double)result.reference_count));
+        }
+    }
+    if (options->json) {
+        (void)json_dumpf(rows, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
+        (void)putchar('\n');
+    }
+    json_decref(rows);
+    struct model_picture picture = {.title = options->trace != NULL ? "blocks hit" : options->shape,
+                                    .names = names,
+                                    .name_count = SL_COUNT(policies),
+                                    .sizes = options->sizes,
+                                    .size_count = options->size_count,
+                                    .shares = shares};
+    struct sl_error why = {0};
+    if (options->picture != NULL &&
+        model_picture_write(options->picture, &picture, &why) != SL_OK) {
+        failed(&why);
+    }
+}
+
+/* How far density is under LRU at worst, in points. */
+static void seeds_print(const struct options *options)
+{
+    double worst = -100;
+    double sum = 0;
+    for (uint64_t seed = 1; seed <= options->seeds; seed++) {
+        struct replay_trace trace;
+        trace_get(options, seed, &trace);
+        for (uint32_t size = 0; size < options->size_count; size++) {
+            struct model_result lru = policy_run(options, &model_lru, &trace, options->sizes[size]);
+            struct model_result mine =
+                policy_run(options, &model_density, &trace, options->sizes[size]);
+            double under = 100 * (hit_share(&lru) - hit_share(&mine));
+            worst = SL_MAX(worst, under);
+            sum -= under;
+            if (!options->json) {
+                printf("seed %3" PRIu64 " %8" PRIu64 " blocks: lru %6.2f, density %6.2f\n", seed,
+                       options->sizes[size], 100 * hit_share(&lru), 100 * hit_share(&mine));
+            }
+        }
+        replay_trace_free(&trace);
+    }
+    double mean = share(sum, (double)(options->seeds * options->size_count));
+    if (options->json) {
+        printf(
+            "{\"shape\": \"%s\", \"points_under_lru_max\": %.3f, \"points_over_lru_mean\": %.3f}\n",
+            options->shape, worst, mean);
+    } else {
+        printf("%s: at worst %.2f points under LRU, in the mean %.2f over it\n", options->shape,
+               worst, mean);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    struct options options = {.seed = 1,
+                              .references = 200000,
+                              .sizes = {2000, 5000, 10000, 20000, 50000},
+                              .size_count = 5};
+    options_parse(&options, argc, argv);
+    if (options.seeds > 0) {
+        seeds_print(&options);
+        return 0;
+    }
+    struct replay_trace trace;
+    trace_get(&options, options.seed, &trace);
+    all_print(&options, &trace);
+    replay_trace_free(&trace);
+    return 0;
+}

@@ -1,0 +1,333 @@
+/* tests/unit/density_test.c - the order of units by chain hit density. */
+#include "actors/registrar/records/density_units.h"
+
+#include <check.h>
+#include <stdlib.h>
+
+#define SMALL_GHOSTS 8u
+
+static struct reg_density *density_new(void)
+{
+    struct reg_density_options options = {.ghosts_min = SMALL_GHOSTS, .ghosts_max = 1u << 20};
+    struct reg_density *density = NULL;
+    ck_assert_int_eq(reg_density_create(&options, &density), SL_OK);
+    return density;
+}
+
+static uint32_t enter(struct reg_density *density, uint64_t hash, uint64_t parent_hash)
+{
+    struct reg_wanted wanted = {.parent_hash = parent_hash, .stored_count = 1};
+    uint32_t unit = reg_density_enter(density, hash, (uint32_t)hash, &wanted);
+    ck_assert_uint_ne(unit, 0);
+    return unit;
+}
+
+/* A chain of hashes first, first + 1, ... */
+static void chain_enter(struct reg_density *density, uint64_t first, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        (void)enter(density, first + i, i > 0 ? first + i - 1 : 0);
+    }
+}
+
+static uint64_t stats_count(const struct reg_density *density)
+{
+    struct reg_density_stats stats;
+    reg_density_stats(density, &stats);
+    return stats.unit_count;
+}
+
+START_TEST(a_chain_goes_from_its_end)
+    {
+        struct reg_density *density = density_new();
+        chain_enter(density, 100, 50);
+        uint32_t unit = reg_density_first(density);
+        for (uint32_t i = 50; i-- > 0;) {
+            ck_assert_uint_eq(reg_density_user(density, unit), 100 + i);
+            reg_density_leave(density, unit);
+            unit = reg_density_next(density, false);
+        }
+        ck_assert_uint_eq(unit, 0);
+        ck_assert_uint_eq(stats_count(density), 0);
+        reg_density_destroy(&density);
+    }
+END_TEST
+
+START_TEST(before_anything_was_learnt_the_oldest_chain_goes_first)
+    {
+        struct reg_density *density = density_new();
+        chain_enter(density, 100, 3);
+        chain_enter(density, 200, 3);
+        ck_assert_uint_eq(reg_density_user(density, reg_density_first(density)), 102);
+        reg_density_use(density, reg_density_find(density, 100), REG_HINT_NONE);
+        reg_density_use(density, reg_density_find(density, 101), REG_HINT_NONE);
+        reg_density_use(density, reg_density_find(density, 102), REG_HINT_NONE);
+        ck_assert_uint_eq(reg_density_user(density, reg_density_first(density)), 202);
+        reg_density_destroy(&density);
+    }
+END_TEST
+
+START_TEST(of_several_ends_the_one_used_longest_ago_goes)
+    {
+        struct reg_density *density = density_new();
+        (void)enter(density, 1, 0);
+        (void)enter(density, 10, 1);
+        (void)enter(density, 20, 1);
+        (void)enter(density, 30, 1);
+        reg_density_use(density, reg_density_find(density, 10), REG_HINT_NONE);
+        reg_density_sink(density,
+                         reg_density_find(density, 1)); /* asked to go first: its ends do */
+        static const uint32_t want[] = {20, 30, 10, 1};
+        uint32_t unit = reg_density_first(density);
+        for (uint32_t i = 0; i < SL_COUNT(want); i++) {
+            ck_assert_uint_eq(reg_density_user(density, unit), want[i]);
+            reg_density_leave(density, unit);
+            unit = reg_density_next(density, false);
+        }
+        reg_density_destroy(&density);
+    }
+END_TEST
+
+START_TEST(what_cannot_go_is_passed_once_a_walk_and_holds_its_chain)
+    {
+        struct reg_density *density = density_new();
+        chain_enter(density, 100, 4);
+        chain_enter(density, 200, 2);
+        uint32_t stays = reg_density_first(density);
+        ck_assert_uint_eq(reg_density_user(density, stays), 103);
+        uint32_t unit =
+            reg_density_next(density, false); /* no block before 103: they would leave a hole */
+        ck_assert_uint_eq(reg_density_user(density, unit), 201);
+        reg_density_leave(density, unit);
+        unit = reg_density_next(density, false);
+        ck_assert_uint_eq(reg_density_user(density, unit), 200);
+        reg_density_leave(density, unit);
+        ck_assert_uint_eq(reg_density_next(density, false), 0);
+        ck_assert_uint_eq(reg_density_first(density), stays);
+        reg_density_destroy(&density);
+    }
+END_TEST
+
+START_TEST(a_walk_goes_on_when_others_leave_beside_it)
+    {
+        struct reg_density *density = density_new();
+        for (uint64_t hash = 1; hash <= 6; hash++) {
+            (void)enter(density, hash, 0);
+        }
+        uint32_t unit = reg_density_first(density);
+        ck_assert_uint_eq(reg_density_user(density, unit), 1);
+        reg_density_leave(density, reg_density_find(density, 2)); /* where the walk would go on */
+        reg_density_leave(density, reg_density_find(density, 3));
+        ck_assert_uint_eq(reg_density_user(density, reg_density_next(density, false)), 4);
+        reg_density_destroy(&density);
+    }
+END_TEST
+
+START_TEST(a_ghost_that_comes_back_was_wanted_twice)
+    {
+        struct reg_density *density = density_new();
+        struct reg_density_view view;
+        uint32_t unit = enter(density, 7, 0);
+        reg_density_leave(density, unit);
+        ck_assert_uint_eq(reg_density_find(density, 7), 0);
+        unit = enter(density, 7, 0);
+        reg_density_view(density, unit, &view);
+        ck_assert_uint_eq(view.use_count, 2);
+        ck_assert_uint_eq(view.class_index, REG_DENSITY_TWICE);
+        reg_density_destroy(&density);
+    }
+END_TEST
+
+START_TEST(ghosts_are_bounded_and_the_first_that_left_goes)
+    {
+        struct reg_density *density = density_new();
+        struct reg_density_stats stats;
+        struct reg_density_view view;
+        for (uint64_t hash = 1; hash <= SMALL_GHOSTS + 1; hash++) {
+            reg_density_leave(density, enter(density, hash, 0));
+        }
+        reg_density_stats(density, &stats);
+        ck_assert_uint_eq(stats.ghost_count, SMALL_GHOSTS);
+        reg_density_view(density, enter(density, 1, 0), &view);
+        ck_assert_uint_eq(view.use_count, 1); /* forgotten */
+        reg_density_view(density, enter(density, SMALL_GHOSTS + 1, 0), &view);
+        ck_assert_uint_eq(view.use_count, 2);
+        reg_density_destroy(&density);
+    }
+END_TEST
+
+START_TEST(a_parent_that_is_forgotten_leaves_its_children_alone)
+    {
+        struct reg_density *density = density_new();
+        uint32_t parent = enter(density, 1, 0);
+        (void)enter(density, 2, 1);
+        reg_density_leave(density, parent);
+        for (uint64_t hash = 100; hash < 100 + 2 * SMALL_GHOSTS; hash++) {
+            reg_density_leave(density, enter(density, hash, 0));
+        }
+        uint32_t child = reg_density_find(density, 2);
+        reg_density_use(density, child, REG_HINT_NONE);
+        ck_assert_uint_eq(reg_density_first(density), child);
+        reg_density_destroy(&density);
+    }
+END_TEST
+
+START_TEST(a_chain_that_names_itself_is_no_chain)
+    {
+        struct reg_density *density = density_new();
+        (void)enter(density, 1, 1);
+        (void)enter(density, 2, 1);
+        (void)enter(density, 3, 2);
+        reg_density_leave(density, reg_density_find(density, 1));
+        (void)enter(density, 1, 3); /* would close a ring */
+        uint32_t count = 0;
+        for (uint32_t unit = reg_density_first(density); unit != 0;
+             unit = reg_density_next(density, false)) {
+            reg_density_leave(density, unit);
+            count++;
+        }
+        ck_assert_uint_eq(count, 3);
+        reg_density_destroy(&density);
+    }
+END_TEST
+
+/* Pairs of blocks of which the first kind is always asked for again after 600 others, the second
+ * kind never: hundred blocks stored together against one. */
+START_TEST(what_comes_back_is_kept_before_what_does_not)
+    {
+        struct reg_density *density = density_new();
+        uint64_t good = UINT64_C(1) << 32;
+        uint64_t bad = UINT64_C(1) << 33;
+        for (uint64_t i = 0; i < 20000; i++) {
+            struct reg_wanted alone = {.stored_count = 1};
+            struct reg_wanted many = {.stored_count = 100};
+            ck_assert_uint_ne(reg_density_enter(density, good + i, 1, &alone), 0);
+            ck_assert_uint_ne(reg_density_enter(density, bad + i, 2, &many), 0);
+            if (i >= 300) {
+                uint32_t unit = reg_density_find(density, good + i - 300);
+                if (unit != 0) {
+                    reg_density_use(density, unit, REG_HINT_NONE);
+                } else {
+                    ck_assert_uint_ne(reg_density_enter(density, good + i - 300, 1, &alone), 0);
+                }
+            }
+            for (uint32_t unit = reg_density_first(density); stats_count(density) > 400;
+                 unit = reg_density_next(density, false)) {
+                reg_density_leave(density, unit);
+            }
+        }
+        uint32_t kept = 0;
+        for (uint64_t i = 20000 - 300; i < 20000; i++) {
+            kept += reg_density_find(density, good + i) != 0;
+        }
+        ck_assert_uint_ge(kept, 280);
+        reg_density_destroy(&density);
+    }
+END_TEST
+
+static uint64_t mix(uint64_t number)
+{
+    number = (number ^ (number >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    number = (number ^ (number >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return number ^ (number >> 31);
+}
+
+/* Any calls in any order: each unit is given by a walk once, and none before its children. */
+START_TEST(any_order_of_calls_keeps_every_unit_and_every_chain)
+    {
+        enum { HASHES = 300, STEPS = 200000 };
+        struct reg_density *density = density_new();
+        uint64_t parents[HASHES + 1] = {0};
+        for (uint64_t step = 0; step < STEPS; step++) {
+            uint64_t drawn = mix(step * 3 + (uint64_t)_i * 1000003);
+            uint64_t hash = 1 + drawn % HASHES;
+            uint32_t unit = reg_density_find(density, hash);
+            uint32_t what = (uint32_t)(drawn >> 32) % 16;
+            if (unit == 0) {
+                parents[hash] = hash > 3 ? hash / 3 : 0;
+                (void)enter(density, hash, parents[hash]);
+            } else if (what < 8) {
+                reg_density_use(density, unit, (enum reg_hint)(what % REG_HINT_COUNT));
+            } else if (what == 8) {
+                reg_density_sink(density, unit);
+            } else if (what == 9) {
+                reg_density_leave(density, unit); /* removed, in the middle of a chain */
+            } else if (what == 10) {
+                uint32_t left = (uint32_t)(drawn >> 40) % 8;
+                for (unit = reg_density_first(density); unit != 0 && left > 0; left--) {
+                    if ((drawn >> (48 + left)) % 2 == 0) {
+                        reg_density_leave(density, unit);
+                    }
+                    unit = reg_density_next(density, false);
+                }
+            }
+        }
+        uint64_t count = 0;
+        for (uint64_t hash = 1; hash <= HASHES; hash++) {
+            count += reg_density_find(density, hash) != 0;
+        }
+        ck_assert_uint_eq(stats_count(density), count);
+        for (uint32_t unit = reg_density_first(density); unit != 0;
+             unit = reg_density_next(density, false)) {
+            reg_density_leave(density, unit);
+            count--;
+        }
+        ck_assert_uint_eq(count, 0);
+        reg_density_destroy(&density);
+    }
+END_TEST
+
+START_TEST(classes_are_those_of_the_table)
+    {
+        static const struct {
+            uint32_t uses, stored;
+            bool cut;
+            enum reg_hint hint;
+            uint32_t want;
+        } rows[] = {
+            {1, 1, false, REG_HINT_NONE, 0},
+            {1, 2, false, REG_HINT_NONE, 1},
+            {1, 3, false, REG_HINT_NONE, 1},
+            {1, 127, false, REG_HINT_NONE, 6},
+            {1, 128, false, REG_HINT_NONE, 7},
+            {1, UINT32_MAX, false, REG_HINT_NONE, 7},
+            {1, 5, true, REG_HINT_NONE, REG_DENSITY_CUT},
+            {2, 5, true, REG_HINT_NONE, REG_DENSITY_TWICE},
+            {3, 5, false, REG_HINT_NONE, REG_DENSITY_FEW},
+            {4, 5, false, REG_HINT_NONE, REG_DENSITY_FEW},
+            {5, 5, false, REG_HINT_NONE, REG_DENSITY_MANY},
+            {5, 5, false, REG_HINT_ENDS, REG_DENSITY_MANY + REG_DENSITY_KINDS},
+            {1, 0, false, REG_HINT_GOES_ON, 2 * REG_DENSITY_KINDS},
+        };
+        ck_assert_uint_eq(
+            reg_rates_class(rows[_i].uses, rows[_i].stored, rows[_i].cut, rows[_i].hint),
+            rows[_i].want);
+    }
+END_TEST
+
+#define CLASS_ROWS 13
+
+int main(void)
+{
+    Suite *suite = suite_create("density");
+    TCase *tcase = tcase_create("density");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_test(tcase, a_chain_goes_from_its_end);
+    tcase_add_test(tcase, before_anything_was_learnt_the_oldest_chain_goes_first);
+    tcase_add_test(tcase, of_several_ends_the_one_used_longest_ago_goes);
+    tcase_add_test(tcase, what_cannot_go_is_passed_once_a_walk_and_holds_its_chain);
+    tcase_add_test(tcase, a_walk_goes_on_when_others_leave_beside_it);
+    tcase_add_test(tcase, a_ghost_that_comes_back_was_wanted_twice);
+    tcase_add_test(tcase, ghosts_are_bounded_and_the_first_that_left_goes);
+    tcase_add_test(tcase, a_parent_that_is_forgotten_leaves_its_children_alone);
+    tcase_add_test(tcase, a_chain_that_names_itself_is_no_chain);
+    tcase_add_test(tcase, what_comes_back_is_kept_before_what_does_not);
+    tcase_add_loop_test(tcase, any_order_of_calls_keeps_every_unit_and_every_chain, 0, 4);
+    tcase_add_loop_test(tcase, classes_are_those_of_the_table, 0, CLASS_ROWS);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}

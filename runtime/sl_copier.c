@@ -519,9 +519,8 @@ static sl_err area_make(struct sl_copier_link *link, const struct sl_copier_room
         !area_map(&link->area, *fd)) {
         return sl_fail_os(why, errno, "%" PRIu64 " bytes for a copier", link->area.length_bytes);
     }
-    link->area.data_fd = memfd_create("sluice-copies", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (link->area.data_fd < 0 || ftruncate(link->area.data_fd, (off_t)room->data_bytes) != 0 ||
-        fcntl(link->area.data_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    link->area.data_fd = memfd_create("sluice-copies", MFD_CLOEXEC);
+    if (link->area.data_fd < 0 || ftruncate(link->area.data_fd, (off_t)room->data_bytes) != 0) {
         return sl_fail_os(why, errno, "%" PRIu64 " bytes for a copier", room->data_bytes);
     }
     void *data =

@@ -51,13 +51,21 @@ class Bare:
 class Probe(Asked):
     def __init__(self, test, node, threads):
         self.node = node
+        self.wrong = False
         super().__init__(test, node, (PROBE,), (str(threads),))
 
     def counts(self):
         words = self.ask("count")
         plain = dict(zip(words[0:6:2], (int(word) for word in words[1:6:2])))
+        self.wrong = plain["wrong"] > 0
         plain.update((name, int(times)) for name, times in (word.split("=") for word in words[6:]))
         return plain
+
+    def end(self):
+        if self.process.poll() is None and self.wrong:
+            self.process.kill()
+            print(self.process.stderr.read(2000).decode())
+        super().end()
 
     def wait_ok(self, more, seconds=10):
         """Until so many calls more were SL_OK."""

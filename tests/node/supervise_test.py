@@ -156,15 +156,15 @@ class Adoption(unittest.TestCase):
 class Moments(unittest.TestCase):
     """The supervisor is killed at any moment of a command: the command ends, and the next start or stop finds everything."""
 
-    def commanded(self, node, *words, after):
-        """Kills the supervisor so long after the command began; gives the command's code and what it said."""
+    def commanded(self, node, *words, after, victim=Node.supervisor_pid, how=signal.SIGKILL):
+        """Strikes the victim so long after the command began; gives the command's code and what it said."""
         began = time.monotonic()
         running = subprocess.Popen([NODE, *words, *node.where], env=node.environment, text=True, stdout=subprocess.PIPE,
                                    stderr=subprocess.STDOUT)
         time.sleep(after)
         try:
-            os.kill(node.supervisor_pid(), signal.SIGKILL)
-        except (OSError, IndexError, ValueError):
+            os.kill(victim(node), how)
+        except (OSError, IndexError, ValueError, AssertionError):
             pass  # it is not there yet, or no more
         said = running.communicate(timeout=30 * PACE)[0]
         self.assertLess(time.monotonic() - began, 30 * PACE, said)
@@ -194,6 +194,23 @@ class Moments(unittest.TestCase):
                     node.supervisor("stop", "--keep-arena", check=False)
                 said = said, self.started(node)
                 self.assertEqual(node.ctl("get", "kept").stdout, b"value", said)
+            node.stop()
+            self.assertEqual(node.leftovers(), [])
+
+
+    def test_a_watcher_struck_at_any_moment_and_a_supervisor_stopped_in_a_stop_end_no_command(self):
+        seed = int(os.environ.get("SLUICE_TEST_SEED", random.randrange(1 << 30)))
+        chance = random.Random(seed)
+        print(f"seed {seed}", flush=True)
+        with Node(ranks=1, memory="64MiB") as node:
+            node.ctl("put", "kept", stdin=b"value")
+            for victim, how in ((watcher_of, signal.SIGKILL), (watcher_of, signal.SIGSTOP), (Node.supervisor_pid, signal.SIGSTOP)):
+                commands = [["stop", "--keep-arena"], ["start", *node.settings], ["restart", "registrar"], ["restart"]]
+                for words in commands if victim is watcher_of else commands[:1]:
+                    code, said = self.commanded(node, *words, after=chance.uniform(0, 0.3), victim=victim, how=how)
+                    self.assertEqual(code, 0, (words, how, said))
+            node.start()
+            self.assertEqual(node.ctl("get", "kept").stdout, b"value")
             node.stop()
             self.assertEqual(node.leftovers(), [])
 

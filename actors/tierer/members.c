@@ -99,6 +99,8 @@ struct sl_bytes ti_members_told(struct tierer *self)
 
 /* ---- writing ---- */
 
+static void list_begin_later(struct tierer *self);
+
 static void members_end(struct tierer *self, int os_code)
 {
     struct ti_members_file *members = &self->members;
@@ -117,6 +119,7 @@ static void members_end(struct tierer *self, int os_code)
     members->naming = false;
     if (naming) {
         ti_log_named(self, os_code);
+        list_begin_later(self);
     } else {
         sl_return_reply(self->env, &members->back, &reply);
     }
@@ -239,13 +242,48 @@ void ti_members_made(struct tierer *self, const struct ti_io *io, uint64_t bytes
     page_write(self);
 }
 
+/* The last one that came counts: who sent another one before does not wait for it any more. */
+static void list_keep(struct ti_members_file *members, const struct sl_msg *msg)
+{
+    const struct sl_body_disk_members *body = &msg->body.disk_members;
+    members->later.there = true;
+    members->later.empty = body->empty;
+    members->later.epoch = body->epoch;
+    members->later.bytes = SL_MIN(body->members.length, sizeof(members->later.list));
+    if (members->later.bytes > 0) {
+        memcpy(members->later.list, body->members.at, members->later.bytes);
+    }
+    sl_return_keep(msg, &members->later.back);
+}
+
+static void list_begin_later(struct tierer *self)
+{
+    struct ti_members_file *members = &self->members;
+    const struct sl_body_disk_members body = {
+        .epoch = members->later.epoch,
+        .empty = members->later.empty,
+        .members = {(const void *)members->later.list, members->later.bytes}};
+    if (!members->later.there) {
+        return;
+    }
+    members->later.there = false;
+    members->back = members->later.back;
+    sl_err err = page_make(self, &body);
+    if (err != SL_OK) {
+        struct sl_msg reply = {.code = err};
+        sl_return_reply(self->env, &members->back, &reply);
+        return;
+    }
+    page_write(self);
+}
+
 void ti_members_take(struct tierer *self, const struct sl_msg *msg)
 {
     const struct sl_body_disk_members *body = &msg->body.disk_members;
     struct ti_members_file *members = &self->members;
     struct sl_error why = {0};
     sl_err err = SL_OK;
-    if (members->next != NULL) {
+    if (members->next != NULL && !members->naming) {
         if (!sl_return_is_of(&members->back, msg)) {
             sl_reply_fail(self->env, msg, SL_ERR_BUSY, "a list is being written");
         }
@@ -263,6 +301,10 @@ void ti_members_take(struct tierer *self, const struct sl_msg *msg)
     }
     if (err == SL_OK && members->file < 0 && !ti_segments_members_fit(self)) {
         err = sl_fail(&why, SL_ERR_BUSY, "no room for '%s' yet", TI_MEMBERS_NAME);
+    }
+    if (err == SL_OK && members->naming) {
+        list_keep(members, msg);
+        return;
     }
     err = err == SL_OK ? page_make(self, body) : err;
     if (err != SL_OK) {

@@ -225,6 +225,12 @@ struct ti_members_file {
     struct ti_members *next; /* being written, aligned; NULL: none is */
     struct ti_member told[1 + TI_MEMBERS_MAX];
     struct sl_return back;
+    struct { /* a list that came while a frame was being named */
+        bool there, empty;
+        uint64_t epoch, bytes;
+        struct ti_member list[TI_MEMBERS_MAX];
+        struct sl_return back;
+    } later;
     uint64_t name_at_ns; /* not before, unless a tombstone waits for it */
     bool
         naming; /* next names a frame of tombstones, for the log; else it is a list that was sent */

@@ -1273,6 +1273,28 @@ START_TEST(a_bad_page_of_tombstones_costs_nothing)
     }
 END_TEST
 
+/* A list of disks that comes while a tombstone is being named follows it: who sent it does not have
+ * to ask again. */
+START_TEST(a_list_waits_for_a_tombstone_that_is_being_named)
+    {
+        struct sl_msg reply, msg = {.type = SL_MSG_DISK_MEMBERS};
+        scan();
+        list_members();
+        ck_assert_int_eq(write_value(3), SL_OK);
+        uint64_t seq = forget_start(3);
+        pump((uint64_t)_i);
+        msg.body.disk_members.epoch = ++members_epoch;
+        fake_give(&fake, "registrar", &msg);
+        pump(UINT64_MAX);
+        ck_assert(fake_take_reply(&fake, "registrar", seq, &reply));
+        ck_assert_uint_eq(reply.body.disk_forget_reply.codes.at[0], SL_OK);
+        ck_assert(fake_take_reply(&fake, "registrar", msg.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_OK);
+        restart();
+        ck_assert(!known[3].found);
+    }
+END_TEST
+
 /* ---- the format before ---- */
 
 static void page_seal(unsigned char *page, uint64_t digest_at, uint64_t length)
@@ -1413,6 +1435,7 @@ int main(void)
     tcase_add_loop_test(node, a_lost_segment_without_tombstones_costs_itself, 0,
                         2 * SL_COUNT(losses));
     tcase_add_loop_test(node, a_bad_page_of_tombstones_costs_nothing, 0, 2);
+    tcase_add_loop_test(node, a_list_waits_for_a_tombstone_that_is_being_named, 0, 8);
     tcase_add_test(node, a_disk_of_the_version_before_is_taken_over);
     tcase_add_test(node, a_place_that_stays_unreadable_is_given_up);
     tcase_add_test(node, a_place_that_can_be_read_again_is_not_given_up);

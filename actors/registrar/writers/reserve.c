@@ -6,10 +6,8 @@
  * back by freeing what it took. */
 #include "actors/registrar/writers/reserve.h"
 #include "actors/registrar/base/part.h"
-#include "actors/registrar/disk/write_behind.h"
 #include "actors/registrar/memory/contributions.h"
 #include "actors/registrar/memory/evict.h"
-#include "actors/registrar/memory/populate.h"
 #include "actors/registrar/presence/peers.h"
 #include "actors/registrar/records/claims.h"
 #include "actors/registrar/records/fences.h"
@@ -19,6 +17,7 @@
 #include "actors/registrar/writers/ahead.h"
 #include "actors/registrar/writers/holds.h"
 #include "actors/registrar/writers/parked.h"
+#include "actors/registrar/writers/room.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -287,17 +286,10 @@ static void group_fail(struct reg_want_group *group, sl_err code, uint64_t busy_
     }
 }
 
-/* What the request needs after everything that needs nothing was answered. */
-struct reserve_need {
-    uint64_t bytes;
-    uint32_t count;
-    bool fits; /* all at once, were nothing else there */
-};
-
-static struct reserve_need request_classify(struct registrar *self, const struct reg_request *req)
+static struct reg_need request_classify(struct registrar *self, const struct reg_request *req)
 {
     uint32_t mask = 15;
-    struct reserve_need need = {0};
+    struct reg_need need = {0};
     while (mask < 2 * req->item_count) {
         mask = mask * 2 + 1;
     }
@@ -510,18 +502,6 @@ static sl_err item_grant(struct registrar *self, const struct reg_request *req, 
     return err;
 }
 
-/* Whether these bytes lack nothing but memory that is on its way. */
-static bool memory_comes(const struct registrar *self, uint64_t need_bytes)
-{
-    return reg_populate_pending(self) && reg_free_bytes(self) < need_bytes;
-}
-
-/* Values stand in memory alone that the disk is to have: with each of them room may come. */
-static bool writes_come(struct registrar *self)
-{
-    return reg_copy_required(self) && reg_writes_oldest(self) != UINT64_MAX;
-}
-
 /* Grants what is needed. With `wait` a lack of space ends the pass; without, it ends the item and
  * its block. */
 static sl_err request_grant(struct registrar *self, const struct reg_request *req, bool fits)
@@ -533,10 +513,10 @@ static sl_err request_grant(struct registrar *self, const struct reg_request *re
         }
         sl_err err = group != NULL && group->code != SL_OK ? group->code : item_grant(self, req, i);
         if (err == SL_ERR_NO_SPACE &&
-            (req->wait ||
-             (req->until_there &&
-              (memory_comes(self, sl_extent_space(req->items[i].length_bytes)) ||
-               (fits && self->scratch->items[i].state == REG_ITEM_NEED && writes_come(self)))))) {
+            (req->wait || (req->until_there &&
+                           (reg_memory_comes(self, sl_extent_space(req->items[i].length_bytes)) ||
+                            (fits && self->scratch->items[i].state == REG_ITEM_NEED &&
+                             reg_writes_come(self)))))) {
             return err;
         }
         if (err != SL_OK) {
@@ -569,32 +549,6 @@ static enum reg_outcome request_refuse(struct registrar *self, const struct reg_
     return REG_RESERVE_ANSWER;
 }
 
-static bool room_for(struct registrar *self, uint64_t bytes)
-{
-    return reg_charge_room(self, bytes) && reg_make_room(self, bytes);
-}
-
-/* Whether granting may begin: there is room for all of it, or it takes what it gets item by item.
- */
-static bool request_has_room(struct registrar *self, const struct reg_request *req,
-                             const struct reserve_need *need, bool may_allocate)
-{
-    uint64_t need_bytes = need->bytes;
-    bool writes = req->until_there && need->fits && writes_come(self); /* else item by item */
-    bool may_wait = req->wait || writes || (req->until_there && reg_populate_pending(self));
-    if (!may_allocate || !may_wait || room_for(self, need_bytes)) {
-        return may_allocate;
-    }
-    if (reg_charge_room(self, need_bytes) && memory_comes(self, need_bytes)) {
-        return false;
-    }
-    /* What is asked for comes before what is granted ahead of being asked for. */
-    if (!req->wait && !writes) {
-        return true;
-    }
-    return reg_ahead_revoke_all(self) && room_for(self, need_bytes);
-}
-
 enum reg_outcome reg_request_run(struct registrar *self, const struct reg_request *req,
                                  bool may_allocate, uint64_t *need_bytes)
 {
@@ -605,7 +559,7 @@ enum reg_outcome reg_request_run(struct registrar *self, const struct reg_reques
             break;
         }
     }
-    struct reserve_need need = request_classify(self, req);
+    struct reg_need need = request_classify(self, req);
     *need_bytes = need.bytes;
     if (need.count == 0) {
         return REG_RESERVE_ANSWER;
@@ -617,10 +571,10 @@ enum reg_outcome reg_request_run(struct registrar *self, const struct reg_reques
     if (req->wait && !need.fits) { /* for ever; else item by item */
         return request_refuse(self, req, SL_ERR_NO_SPACE);
     }
-    if (!request_has_room(self, req, &need, may_allocate)) {
+    if (!reg_request_has_room(self, req, &need, may_allocate)) {
         bool comes =
-            memory_comes(self, may_allocate ? need.bytes : self->parking->first->need_bytes) ||
-            writes_come(self);
+            reg_memory_comes(self, may_allocate ? need.bytes : self->parking->first->need_bytes) ||
+            reg_writes_come(self);
         return req->wait || (req->until_there && comes)
                    ? REG_RESERVE_PARK
                    : request_refuse(self, req, SL_ERR_NO_SPACE);

@@ -1,0 +1,41 @@
+/* actors/registrar/writers/room.c - whether a request has the room that it needs, or gets it. */
+#include "actors/registrar/writers/room.h"
+#include "actors/registrar/base/events.h"
+#include "actors/registrar/disk/write_behind.h"
+#include "actors/registrar/memory/evict.h"
+#include "actors/registrar/memory/populate.h"
+#include "actors/registrar/writers/ahead.h"
+
+bool reg_memory_comes(const struct registrar *self, uint64_t need_bytes)
+{
+    return reg_populate_pending(self) && reg_free_bytes(self) < need_bytes;
+}
+
+bool reg_writes_come(struct registrar *self)
+{
+    return reg_copy_required(self) && reg_writes_oldest(self) != UINT64_MAX;
+}
+
+static bool room_for(struct registrar *self, uint64_t bytes)
+{
+    return reg_charge_room(self, bytes) && reg_make_room(self, bytes);
+}
+
+bool reg_request_has_room(struct registrar *self, const struct reg_request *req,
+                          const struct reg_need *need, bool may_allocate)
+{
+    uint64_t need_bytes = need->bytes;
+    bool writes = req->until_there && need->fits && reg_writes_come(self); /* else item by item */
+    bool may_wait = req->wait || writes || (req->until_there && reg_populate_pending(self));
+    if (!may_allocate || !may_wait || room_for(self, need_bytes)) {
+        return may_allocate;
+    }
+    if (reg_charge_room(self, need_bytes) && reg_memory_comes(self, need_bytes)) {
+        return false;
+    }
+    /* What is asked for comes before what is granted ahead of being asked for. */
+    if (!req->wait && !writes) {
+        return true;
+    }
+    return reg_ahead_revoke_all(self) && room_for(self, need_bytes);
+}

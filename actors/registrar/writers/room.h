@@ -1,0 +1,23 @@
+/* actors/registrar/writers/room.h - whether a request has the room that it needs, or gets it. */
+#ifndef SL_REGISTRAR_WRITERS_ROOM_H
+#define SL_REGISTRAR_WRITERS_ROOM_H
+
+#include "actors/registrar/writers/reserve.h"
+
+/* What a request needs after everything that needs nothing was answered. */
+struct reg_need {
+    uint64_t bytes;
+    uint32_t count;
+    bool fits; /* all at once, were nothing else there */
+};
+
+/* Whether these bytes lack nothing but memory that is on its way. */
+bool reg_memory_comes(const struct registrar *self, uint64_t need_bytes);
+/* Values stand in memory alone that the disk is to have: with each of them room may come. */
+bool reg_writes_come(struct registrar *self);
+/* Whether granting may begin: there is room for all of it, or it takes what it gets item by item.
+ */
+bool reg_request_has_room(struct registrar *self, const struct reg_request *req,
+                          const struct reg_need *need, bool may_allocate);
+
+#endif

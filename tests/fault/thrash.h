@@ -149,6 +149,7 @@ struct thrash_shared {
     struct thrash_object objects[THRASH_OBJECTS];
     struct thrash_object blocks[THRASH_CHATS * THRASH_CHAT_BLOCKS];
     _Atomic uint32_t contested_values[THRASH_CONTESTED]; /* the last one given */
+    _Atomic uint64_t contested_clock;                    /* their part of `clock` */
     struct thrash_log logs[THRASH_CLIENTS_MAX];          /* sparse */
 };
 

@@ -17,7 +17,7 @@
 #define HOT_OBJECTS   1500u /* where most reads go */
 #define RETRY_NS      (10 * SL_NS_PER_MS)
 #define FLOOD_VALUES  8u
-#define CONTEST_OF    10u /* one step of so many is followed by contested calls */
+#define CONTEST_OF    16u /* one step of so many is followed by contested calls */
 
 struct held {
     struct sl_view view;
@@ -538,7 +538,7 @@ static void step(struct client *client)
         (void)put_some(client, 1);
     } else if (kind < 920) {
         (void)put_some(client, BATCH_MAX);
-    } else if (kind < 940) {
+    } else if (kind < 940 && thrash_may_put(thrash, 0)) { /* else nothing would come after it */
         remove_some(client, 1 + (uint32_t)thrash_below(&thrash->random, 4));
     } else if (kind < 960) {
         put_again(client);

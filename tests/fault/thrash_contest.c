@@ -12,11 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BATCH_MAX      4u
-#define BURST_MAX      12u /* calls of a burst: then callers meet */
-#define HOT_KEYS       4u
-#define LOG_HEAD_START 20u           /* of so many parts of the log one may be used at once */
-#define CLAIM_BYTES    SL_PAGE_BYTES /* of the budget of puts, beside the value */
+#define BATCH_MAX         4u
+#define BURST_MAX         12u /* calls of a burst: then callers meet */
+#define HOT_KEYS          4u
+#define LOG_HEAD_START    20u           /* of so many parts of the log one may be used at once */
+#define CLAIM_BYTES       SL_PAGE_BYTES /* of the budget of puts, beside the value */
+#define BUDGET_SHARE      4u            /* one in so many bytes that are put */
+#define BUDGET_HEAD_START (16 * SL_MIB)
 /* What had no answer may take effect so long after its caller gave up or died: in the queue of an
  * actor that is stopped, which is killed or goes on before. */
 #define SETTLE_NS (2 * THRASH_SETTLE_NS)
@@ -169,17 +171,30 @@ static void choose(struct contest *self, uint32_t count)
     }
 }
 
+/* They take a part of what may be put, the rest is for objects. */
+static bool may_write(struct contest *self, uint64_t bytes)
+{
+    struct thrash_shared *shared = self->thrash->shared;
+    uint64_t ours = atomic_load_explicit(&shared->contested_clock, memory_order_relaxed);
+    uint64_t all = atomic_load_explicit(&shared->clock, memory_order_relaxed);
+    if (ours * BUDGET_SHARE > all + BUDGET_HEAD_START || !thrash_may_put(self->thrash, bytes)) {
+        return false;
+    }
+    atomic_fetch_add_explicit(&shared->contested_clock, bytes, memory_order_relaxed);
+    return true;
+}
+
 /* False: the budget, or the log, is used up. */
 static bool write_begin(struct contest *self, enum linear_kind kind, uint32_t count)
 {
     choose(self, count);
-    if (!thrash_may_put(self->thrash, count * CLAIM_BYTES) || !log_begin(self, kind)) {
+    if (!may_write(self, count * CLAIM_BYTES) || !log_begin(self, kind)) {
         return false;
     }
     for (uint32_t i = 0; i < count && kind != LINEAR_REMOVE; i++) {
         uint32_t value = self->log->ops[self->ops[i]].value;
         uint64_t bytes = contested_bytes(self->keys[i], value);
-        (void)thrash_may_put(self->thrash, bytes); /* little beside the head start */
+        (void)may_write(self, bytes); /* little beside the head start */
         contested_fill(self->keys[i], value, self->buffers[i].at, bytes);
         self->buffers[i].length_bytes = bytes;
         self->pieces[i] = (struct sl_piece){.at = self->buffers[i].at, .length_bytes = bytes};

@@ -253,3 +253,22 @@ void tr_push_step(struct transporter *self, uint64_t now_ns)
         self->env->ops->wake_at(self->env, push->due_ns);
     }
 }
+
+void tr_push_peer_expelled(struct transporter *self, const struct tr_peer *peer)
+{
+    struct push *push = self->push;
+    uint32_t number = tr_peer_number(self, peer);
+    for (uint32_t i = 0; push != NULL && push->tickets_open > 0 && i < push->ticket_max; i++) {
+        struct push_ticket *ticket = &push->tickets[i];
+        if (ticket->state == TICKET_OPEN && ticket->bound && !ticket->local &&
+            ticket->peer == number) {
+            push_ticket_end(push, ticket, SL_ERR_PERMISSION, "the node's key was removed");
+        }
+    }
+    for (uint32_t i = 0; push != NULL && push->targets_open > 0 && i < push->ticket_max; i++) {
+        struct push_target *target = &push->targets[i];
+        if (target->used && !target->over && target->peer == number) {
+            push_target_over(push, target, SL_ERR_PERMISSION, "the node's key was removed", false);
+        }
+    }
+}

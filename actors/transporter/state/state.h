@@ -80,10 +80,10 @@ struct tr_peer {
     struct tr_grant grants[TR_ARENAS_MAX];
     struct tr_window windows[TR_ARENAS_MAX];
     uint64_t read_bytes, read_values, failures, pinned;
-    uint64_t value_bytes; /* mean size of the last ones read */
-    bool complained;      /* its refusal was logged */
-    bool link_told;       /* that its link is down was logged */
-    bool expelled;        /* its key has gone (keys.c); fabric_peer is none then */
+    uint64_t value_bytes;          /* mean size of the last ones read */
+    bool complained;               /* its refusal was logged */
+    bool link_told;                /* that its link is down was logged */
+    bool expelled;                 /* its key has gone (keys.c); fabric_peer is none then */
     char key[SL_CURVE_TEXT_BYTES]; /* that it was let in with; "": not looked at yet */
     char kept[129];                /* expelled: its address */
 };
@@ -222,7 +222,7 @@ struct tr_fence {
 
 /* What a room tells those above it; transporter.c sets them. */
 struct tr_events {
-    void (*peer_renewed)(struct transporter *self, const struct tr_peer *peer); /* a new life */
+    void (*peer_renewed)(struct transporter *self, const struct tr_peer *peer);  /* a new life */
     void (*peer_expelled)(struct transporter *self, const struct tr_peer *peer); /* no key */
     void (*trip_read)(struct transporter *self, uint32_t trip);        /* it reads no more */
     void (*engine_ends)(struct transporter *self, uint64_t engine_id); /* its pools go */
@@ -275,7 +275,7 @@ struct transporter {
     int keys_fd;                /* inotify, while keys_open */
     bool keys_open, keys_watched;
     uint64_t keys_due_ns;
-    uint64_t peers_file_seen;   /* digest of what was complained about */
+    uint64_t peers_file_seen; /* digest of what was complained about */
 
     struct sl_calls *calls;
     struct sl_index_view *view; /* NULL: not there yet */

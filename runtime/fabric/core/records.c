@@ -37,9 +37,9 @@ bool sl_hmac(const void *key, uint32_t key_bytes, const struct iovec *parts, uin
 /* HKDF-Expand-Label (RFC 8446, 7.1) of at most 32 bytes: one block of HKDF. */
 static bool expand(const uint8_t *secret, const char *label, uint8_t *out, uint32_t out_bytes)
 {
-    uint8_t info[32], block[32];
+    uint8_t info[64], block[32];
     size_t label_bytes = strlen(label);
-    SL_ASSERT(label_bytes + 11 <= sizeof(info) && out_bytes <= sizeof(block));
+    SL_ASSERT(label_bytes < 32 && out_bytes <= sizeof(block));
     info[0] = 0;
     info[1] = (uint8_t)out_bytes;
     info[2] = (uint8_t)(6 + label_bytes);

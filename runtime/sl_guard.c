@@ -67,8 +67,12 @@ static bool guard_patch(uintptr_t at)
     if (guard->tells && ends != NULL) {
         ends();
     }
-    if (!atomic_exchange_explicit(&guard->cut, true, memory_order_seq_cst) && guard->tells) {
+    /* Counted first: who finds the mark of another thread's handler finds its count, too. */
+    if (guard->tells) {
         (void)atomic_fetch_add_explicit(&sl_guard_cut_count, 1, memory_order_seq_cst);
+    }
+    if (atomic_exchange_explicit(&guard->cut, true, memory_order_seq_cst) && guard->tells) {
+        (void)atomic_fetch_sub_explicit(&sl_guard_cut_count, 1, memory_order_seq_cst);
     }
     /* All of it may be more than the system promises a process at once. */
     return zeros_map(page, end) || zeros_map(page, page + page_bytes);

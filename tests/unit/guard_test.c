@@ -90,7 +90,7 @@ static void *copy_on(void *number)
         }
         memcpy(room, at, FILE_BYTES / 8);
         bool sevens = room[0] == 7 && memcmp(room, room + 1, FILE_BYTES / 8 - 1) == 0;
-        cut = sl_guard_is_cut(shared_guard);
+        cut = sl_guard_cuts() != 0 && sl_guard_is_cut(shared_guard);
         wrong += !sevens && !cut;
     }
     cuts_seen++;

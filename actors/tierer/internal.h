@@ -25,6 +25,7 @@ void ti_segments_prepare(struct tierer *self);           /* the next file, when 
 void ti_segments_prepared(struct tierer *self, sl_err result);
 void ti_segments_gauges(struct tierer *self);
 void ti_log_reclaimed(struct tierer *self, const struct sl_msg *reply); /* NULL: no answer */
+void ti_segments_dropped(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code);
 void ti_segments_removed(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code);
 
 /* start.c, recover.c: what is there at the start */

@@ -166,6 +166,20 @@ void ti_segments_prepared(struct tierer *self, sl_err result)
         return;
     }
     spare->retry_at_ns = self->blocked_until_ns; /* under one name or the other the file is there */
+    /* Under its old name the next start would take it for the segment that was given back, with
+     * values that were removed since. */
+    struct sl_disk_request drop = {.verb = SL_DISK_REMOVE, .file = -1, .name = spare->from};
+    spare->dropping = ti_io_start(self, TI_IO_SPARE_DROP, NULL, 0, &drop);
+}
+
+void ti_segments_dropped(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code)
+{
+    (void)io, (void)bytes;
+    self->spare.dropping = false;
+    if (os_code == 0) {
+        self->spare = (struct ti_spare){0}; /* begun anew when it is wanted */
+        ti_segments_gauges(self);
+    }
 }
 
 uint64_t ti_segment_footer_bytes(uint64_t records_bytes)
@@ -238,7 +252,8 @@ void ti_segments_prepare(struct tierer *self)
         return;
     }
     if (spare->state == TI_SPARE_MAKING) {
-        if (spare->retry_at_ns != 0 && self->env->now_ns >= spare->retry_at_ns) {
+        if (spare->retry_at_ns != 0 && !spare->dropping &&
+            self->env->now_ns >= spare->retry_at_ns) {
             spare_start(self);
         }
         return;

@@ -149,6 +149,7 @@ enum ti_io_kind {
     TI_IO_SEAL_SYNC,
     TI_IO_SEAL_CUT,
     TI_IO_REMOVE,
+    TI_IO_SPARE_DROP,
     TI_IO_PROBE,
     TI_IO_SETTLE,
     TI_IO_MEMBERS,
@@ -181,6 +182,7 @@ struct ti_spare {
     uint64_t real_bytes;
     uint64_t retry_at_ns; /* making failed: not before; 0: a job is at it */
     uint64_t started_ns;  /* the job */
+    bool dropping;        /* making failed: the file it was to be made from is being removed */
     /* lent to the job */
     struct sl_disk *disk;
     char from[40], name[40]; /* from: a reclaimed segment's file, or empty */

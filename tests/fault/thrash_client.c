@@ -513,6 +513,15 @@ static void flood(struct client *client)
     }
 }
 
+/* Puts have a budget: what is removed without end leaves nothing to be read. */
+static bool may_remove(const struct thrash *thrash)
+{
+    const struct thrash_worker *self = thrash->self;
+    uint64_t puts = atomic_load_explicit(&self->counters[THRASH_puts], memory_order_relaxed);
+    uint64_t removes = atomic_load_explicit(&self->counters[THRASH_removes], memory_order_relaxed);
+    return removes < puts / 2;
+}
+
 static void step(struct client *client)
 {
     struct thrash *thrash = client->thrash;
@@ -538,7 +547,7 @@ static void step(struct client *client)
         (void)put_some(client, 1);
     } else if (kind < 920) {
         (void)put_some(client, BATCH_MAX);
-    } else if (kind < 940 && thrash_may_put(thrash, 0)) { /* else nothing would come after it */
+    } else if (kind < 940 && may_remove(thrash)) {
         remove_some(client, 1 + (uint32_t)thrash_below(&thrash->random, 4));
     } else if (kind < 960) {
         put_again(client);

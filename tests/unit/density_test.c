@@ -277,6 +277,107 @@ START_TEST(any_order_of_calls_keeps_every_unit_and_every_chain)
     }
 END_TEST
 
+START_TEST(a_restart_keeps_order_classes_and_chains)
+    {
+        struct reg_density *before = density_new();
+        struct reg_density *after = density_new();
+        struct reg_density_note notes[40];
+        struct reg_density_view was, is;
+        for (uint64_t i = 0; i < 40; i++) { /* two chains of twenty, and the first one used again */
+            (void)enter(before, 100 + i, i % 20 > 0 ? 99 + i : 0);
+        }
+        for (uint64_t i = 0; i < 20; i++) {
+            reg_density_use(before, reg_density_find(before, 100 + i), REG_HINT_ENDS);
+        }
+        for (uint32_t i = 0; i < 40; i++) {
+            reg_density_note(before, reg_density_find(before, 100 + i), &notes[i]);
+        }
+
+        for (uint32_t i = 0; i < 40; i++) { /* in any order */
+            uint32_t hash = 100 + i * 17 % 40;
+            uint32_t place = hash - 100;
+            ck_assert_uint_ne(reg_density_restore(after, hash, hash, place % 20 > 0 ? hash - 1 : 0,
+                                                  &notes[place]),
+                              0);
+        }
+        reg_density_restored(after);
+
+        for (uint32_t i = 0; i < 40; i++) {
+            reg_density_view(before, reg_density_find(before, 100 + i), &was);
+            reg_density_view(after, reg_density_find(after, 100 + i), &is);
+            ck_assert_uint_eq(is.class_index, was.class_index);
+            ck_assert_uint_eq(is.use_count, was.use_count);
+            ck_assert_uint_eq(is.age, was.age);
+            ck_assert_uint_eq(is.age_references, was.age_references);
+        }
+        uint32_t unit = reg_density_first(before);
+        uint32_t other = reg_density_first(after);
+        for (uint32_t i = 0; i < 40; i++) {
+            ck_assert_uint_eq(reg_density_user(before, unit), reg_density_user(after, other));
+            reg_density_leave(before, unit);
+            reg_density_leave(after, other);
+            unit = reg_density_next(before, false);
+            other = reg_density_next(after, false);
+        }
+        reg_density_destroy(&before);
+        reg_density_destroy(&after);
+    }
+END_TEST
+
+START_TEST(what_was_learnt_comes_back_and_nothing_else_does)
+    {
+        static unsigned char bytes[REG_DENSITY_LEARNT_BYTES + 1];
+        struct reg_density *before = density_new();
+        struct reg_density *after = density_new();
+        struct reg_density_view was, is;
+        struct reg_density_stats stats;
+        for (uint64_t i = 0; i < 5000; i++) {
+            reg_density_leave(before, enter(before, 1 + i % 700, 0));
+        }
+        uint32_t length_bytes = reg_density_learnt(before, bytes);
+
+        ck_assert(!reg_density_learn(after, bytes, length_bytes - 1));
+        ck_assert(!reg_density_learn(after, bytes, length_bytes + 1));
+        bytes[length_bytes - 1] = 0xff; /* no number, or a negative one */
+        ck_assert(!reg_density_learn(after, bytes, length_bytes));
+        reg_density_stats(after, &stats);
+        ck_assert(!stats.learnt && stats.reference_count == 0);
+        (void)reg_density_learnt(before, bytes);
+        ck_assert(reg_density_learn(after, bytes, length_bytes));
+
+        reg_density_stats(after, &stats);
+        ck_assert(stats.learnt && stats.reference_count == 5000);
+        reg_density_view(before, enter(before, 1 << 20, 0), &was);
+        reg_density_view(after, enter(after, 1 << 20, 0), &is);
+        ck_assert(is.value > was.value * 0.99 && is.value < was.value * 1.01);
+        reg_density_destroy(&before);
+        reg_density_destroy(&after);
+    }
+END_TEST
+
+/* As above for units that are told to stay for now and go together afterwards. */
+START_TEST(a_walk_that_only_looks_gives_each_unit_once_ends_of_chains_first)
+    {
+        struct reg_density *density = density_new();
+        bool seen[64] = {false};
+        uint32_t count = 0;
+        for (uint64_t hash = 1; hash < 64; hash++) {
+            (void)enter(density, hash, hash / 2);
+        }
+        for (uint32_t unit = reg_density_first(density); unit != 0;
+             unit = reg_density_next(density, true)) {
+            uint32_t hash = reg_density_user(density, unit);
+            ck_assert(!seen[hash]);
+            ck_assert(2 * hash >= 64 || (seen[2 * hash] && seen[2 * hash + 1]));
+            seen[hash] = true;
+            count++;
+            ck_assert_uint_le(count, 63);
+        }
+        ck_assert_uint_eq(count, 63);
+        reg_density_destroy(&density);
+    }
+END_TEST
+
 START_TEST(classes_are_those_of_the_table)
     {
         static const struct {
@@ -323,6 +424,9 @@ int main(void)
     tcase_add_test(tcase, a_chain_that_names_itself_is_no_chain);
     tcase_add_test(tcase, what_comes_back_is_kept_before_what_does_not);
     tcase_add_loop_test(tcase, any_order_of_calls_keeps_every_unit_and_every_chain, 0, 4);
+    tcase_add_test(tcase, a_restart_keeps_order_classes_and_chains);
+    tcase_add_test(tcase, what_was_learnt_comes_back_and_nothing_else_does);
+    tcase_add_test(tcase, a_walk_that_only_looks_gives_each_unit_once_ends_of_chains_first);
     tcase_add_loop_test(tcase, classes_are_those_of_the_table, 0, CLASS_ROWS);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

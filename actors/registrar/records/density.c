@@ -168,9 +168,9 @@ static sl_ref walk_give(struct registrar *self, struct reg_order *list, uint32_t
     }
     if (!units->by_recency) { /* what density does not know, and what it passed: from the oldest */
         units->by_recency = true;
-        return reg_policy_lru.first(self, list);
+        return reg_order_first(self, list);
     }
-    return reg_policy_lru.next(self, list, goes);
+    return reg_order_next(self, list, goes);
 }
 
 static sl_ref density_first(struct registrar *self, struct reg_order *list)

@@ -41,6 +41,7 @@ struct density_unit {
         child; /* of those in memory the one used last; the ring of siblings goes on; 0: none */
     struct pair in[ROW_COUNT]; /* of a free one: the next is in[ROW_TURN].newer */
     uint8_t class_index, age, use_count, state;
+    uint32_t walk; /* the last one that gave it and was told that it goes */
 };
 static_assert(sizeof(struct density_unit) == 56, "what a unit costs stands in the README");
 
@@ -67,6 +68,7 @@ struct reg_density {
     uint64_t filled[RANK_WORDS]; /* by rank: cells with a unit in memory */
     /* the walk: the unit of a row that it stands at, what it gave for it, and where it goes on */
     uint32_t walk_base, walk_given, walk_next;
+    uint32_t walk_number; /* 1 and on */
 };
 
 /* ---- rows ---- */
@@ -173,16 +175,37 @@ static uint32_t chain_end(const struct reg_density *density, uint32_t unit)
     return unit;
 }
 
+/* What comes after a unit that will go, within the chains that go on from base: the end of its next
+ * sibling's, or its parent. */
+static uint32_t chain_before(const struct reg_density *density, uint32_t unit)
+{
+    const struct density_unit *units = density->units;
+    bool last = units[units[unit].parent].child == unit;
+    return last ? units[unit].parent : chain_end(density, units[unit].in[ROW_SIBLINGS].older);
+}
+
+/* From this unit on, in the chains that go on from base, the first that was not given; 0: none. */
+static uint32_t chain_rest(const struct reg_density *density, uint32_t base, uint32_t unit)
+{
+    while (density->units[unit].walk == density->walk_number) {
+        if (unit == base) {
+            return 0;
+        }
+        unit = chain_before(density, unit);
+    }
+    return unit;
+}
+
 static uint32_t walk_to(struct reg_density *density, uint32_t base)
 {
     uint32_t stuck = density->walk_given;
     for (; base != 0; base = density->walk_next) {
-        uint32_t end = chain_end(density, base);
+        uint32_t unit = chain_rest(density, base, chain_end(density, base));
         density->walk_base = base;
         density->walk_next = turn_after(density, base);
-        if (end != stuck || stuck == 0) {
-            density->walk_given = end;
-            return end;
+        if (unit != 0 && unit != stuck) {
+            density->walk_given = unit;
+            return unit;
         }
     }
     density->walk_base = 0;
@@ -192,17 +215,9 @@ static uint32_t walk_to(struct reg_density *density, uint32_t base)
 uint32_t reg_density_first(struct reg_density *density)
 {
     density->walk_given = 0;
+    density->walk_number++;
     return walk_to(density,
                    density->sunk.oldest != 0 ? density->sunk.oldest : oldest_from(density, 0));
-}
-
-/* What comes after a unit that is given and not gone yet, within the chains that go on from base:
- * its next sibling's end, or its parent. */
-static uint32_t chain_before(const struct reg_density *density, uint32_t unit)
-{
-    const struct density_unit *units = density->units;
-    bool last = units[units[unit].parent].child == unit;
-    return last ? units[unit].parent : chain_end(density, units[unit].in[ROW_SIBLINGS].older);
 }
 
 uint32_t reg_density_next(struct reg_density *density, bool goes)
@@ -217,9 +232,10 @@ uint32_t reg_density_next(struct reg_density *density, bool goes)
         if (in_memory(&density->units[base])) {
             return walk_to(density, base);
         }
-    } else if (goes && given != base) {
-        density->walk_given = chain_before(density, given);
-        return density->walk_given;
+    } else if (goes) {
+        density->units[given].walk = density->walk_number;
+        density->walk_given = 0;
+        return walk_to(density, base);
     }
     return walk_to(density, density->walk_next);
 }

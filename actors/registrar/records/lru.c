@@ -18,20 +18,6 @@ static void lru_oldest(struct registrar *self, struct reg_order *list, sl_ref un
     }
 }
 
-static sl_ref lru_next(struct registrar *self, struct reg_order *list, bool goes)
-{
-    sl_ref unit = list->walk;
-    (void)goes;
-    list->walk = unit != 0 ? sl_index_links(self->index, unit)->newer : 0;
-    return unit;
-}
-
-static sl_ref lru_first(struct registrar *self, struct reg_order *list)
-{
-    list->walk = list->oldest;
-    return lru_next(self, list, false);
-}
-
 const struct reg_policy reg_policy_lru = {
     .name = "lru",
     .placed = reg_order_append,
@@ -39,6 +25,6 @@ const struct reg_policy reg_policy_lru = {
     .touched = lru_newest,
     .passed = lru_newest,
     .sunk = lru_oldest,
-    .first = lru_first,
-    .next = lru_next,
+    .first = reg_order_first,
+    .next = reg_order_next,
 };

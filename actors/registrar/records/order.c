@@ -46,3 +46,17 @@ void reg_order_remove(struct registrar *self, struct reg_order *list, sl_ref uni
     links->older = 0;
     links->newer = 0;
 }
+
+sl_ref reg_order_next(struct registrar *self, struct reg_order *list, bool goes)
+{
+    sl_ref unit = list->walk;
+    (void)goes;
+    list->walk = unit != 0 ? sl_index_links(self->index, unit)->newer : 0;
+    return unit;
+}
+
+sl_ref reg_order_first(struct registrar *self, struct reg_order *list)
+{
+    list->walk = list->oldest;
+    return reg_order_next(self, list, false);
+}

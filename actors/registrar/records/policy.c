@@ -17,8 +17,13 @@ sl_err reg_policy_find(const char *name, const struct reg_policy **out, struct s
             return SL_OK;
         }
     }
-    return sl_fail(why, SL_ERR_CONFIG, "setting evict_policy is '%s', expected density or lru",
-                   name);
+    char names[128] = "";
+    for (uint32_t i = 0; i < SL_COUNT(policies); i++) {
+        (void)strncat(names, i > 0 ? ", " : "", sizeof(names) - strlen(names) - 1);
+        (void)strncat(names, policies[i]->name, sizeof(names) - strlen(names) - 1);
+    }
+    return sl_fail(why, SL_ERR_CONFIG, "setting evict_policy is '%s', expected one of %s", name,
+                   names);
 }
 
 sl_err reg_policy_learn(struct registrar *self, sl_ref note, const void *bytes,

@@ -37,7 +37,8 @@ struct reg_policy {
     void (*learn)(struct registrar *self, sl_ref note, const void *bytes, uint32_t length_bytes);
 };
 
-extern const struct reg_policy reg_policy_lru, reg_policy_density;
+extern const struct reg_policy reg_policy_density;
+extern const struct reg_policy reg_policy_lru;
 
 /* A note of what a policy learnt; another policy's is left alone. */
 sl_err reg_policy_learn(struct registrar *self, sl_ref note, const void *bytes,

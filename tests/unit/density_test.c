@@ -283,8 +283,9 @@ START_TEST(a_restart_keeps_order_classes_and_chains)
         struct reg_density *after = density_new();
         struct reg_density_note notes[40];
         struct reg_density_view was, is;
-        for (uint64_t i = 0; i < 40; i++) { /* two chains of twenty, and the first one used again */
-            (void)enter(before, 100 + i, i % 20 > 0 ? 99 + i : 0);
+        for (uint64_t i = 0; i < 40; i++) { /* two chains of twenty, the second from its end */
+            uint64_t place = i < 20 ? i : 59 - i;
+            (void)enter(before, 100 + place, place % 20 > 0 ? 99 + place : 0);
         }
         for (uint64_t i = 0; i < 20; i++) {
             reg_density_use(before, reg_density_find(before, 100 + i), REG_HINT_ENDS);
@@ -309,6 +310,10 @@ START_TEST(a_restart_keeps_order_classes_and_chains)
             ck_assert_uint_eq(is.use_count, was.use_count);
             ck_assert_uint_eq(is.age, was.age);
             ck_assert_uint_eq(is.age_references, was.age_references);
+        }
+        for (uint64_t i = 0; i < 2000; i++) { /* rows hold what they should: all of it gets older */
+            reg_density_leave(before, enter(before, 10000 + i, 0));
+            reg_density_leave(after, enter(after, 10000 + i, 0));
         }
         uint32_t unit = reg_density_first(before);
         uint32_t other = reg_density_first(after);

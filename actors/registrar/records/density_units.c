@@ -759,11 +759,11 @@ void reg_density_restored(struct reg_density *density)
     for (uint32_t i = 0; i < count; i++) {
         uint32_t unit = density->restored.oldest;
         row_remove(density, &density->restored, ROW_TURN, unit);
-        density->units[unit].state = UNIT_HERE;
         if (sorted != NULL) {
             sorted[i] = unit;
-        } else {
-            cell_enter(density, unit); /* no memory: in the order of the records */
+        } else { /* no memory: in the order of the records */
+            density->units[unit].state = UNIT_HERE;
+            cell_enter(density, unit);
         }
     }
     if (sorted != NULL) {
@@ -775,6 +775,7 @@ void reg_density_restored(struct reg_density *density)
         while (at->age + 1u < REG_DENSITY_AGES && age >= density->rates.end[at->age]) {
             at->age++;
         }
+        at->state = UNIT_HERE; /* not before: who follows it looks for it in its row */
         cell_enter(density, sorted[i]);
     }
     free(sorted);

@@ -319,11 +319,19 @@ START_TEST(a_restart_keeps_order_classes_and_chains)
         uint32_t other = reg_density_first(after);
         for (uint32_t i = 0; i < 40; i++) {
             ck_assert_uint_eq(reg_density_user(before, unit), reg_density_user(after, other));
-            reg_density_leave(before, unit);
-            reg_density_leave(after, other);
-            unit = reg_density_next(before, false);
-            other = reg_density_next(after, false);
+            unit = reg_density_next(before, true);
+            other = reg_density_next(after, true);
         }
+        ck_assert(unit == 0 && other == 0);
+        for (uint64_t i = 0; i < 2000; i++) { /* rows hold what they should: all of it gets older */
+            reg_density_leave(after, enter(after, 10000 + i, 0));
+        }
+        uint32_t count = 0;
+        for (other = reg_density_first(after); other != 0; other = reg_density_next(after, false)) {
+            reg_density_leave(after, other);
+            count++;
+        }
+        ck_assert_uint_eq(count, 40);
         reg_density_destroy(&before);
         reg_density_destroy(&after);
     }

@@ -1,5 +1,6 @@
 /* tests/unit/fabric_strangers_test.c - the tcp fabric among those who connect and never greet. */
 #include "runtime/fabric/core/wire.h"
+#include "runtime/fabric/tcp/proof.h"
 #include "runtime/sl_clock.h"
 #include "tests/support/fabric_end.h"
 #include "tests/support/flood.h"
@@ -51,13 +52,18 @@ static void open_b(uint64_t *now_ns)
     }
 }
 
-static struct sockaddr_in address_of_b(uint8_t secret[SL_WIRE_TOKEN_BYTES])
+static struct sl_wire_address wire_of_b(void)
 {
     struct sl_wire_address address;
     ck_assert_int_eq(sl_wire_address_read(b.address, SL_WIRE_ADDRESS_BYTES, &address, NULL), SL_OK);
+    return address;
+}
+
+static struct sockaddr_in address_of_b(void)
+{
+    struct sl_wire_address address = wire_of_b();
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(address.port)};
     memcpy(&to.sin_addr, address.ip, 4);
-    memcpy(secret, address.secret, SL_WIRE_TOKEN_BYTES);
     return to;
 }
 
@@ -65,8 +71,8 @@ static struct sockaddr_in address_of_b(uint8_t secret[SL_WIRE_TOKEN_BYTES])
 
 static const struct {
     uint32_t addresses;
-    const char *drips; /* a byte of a greeting now and then */
-} floods[] = {{1, NULL}, {2, "S"}, {300, NULL}, {5000, "S"}};
+    const char *drips; /* the first byte of a handshake now and then */
+} floods[] = {{1, NULL}, {2, "\x16"}, {300, NULL}, {5000, "\x16"}};
 
 static uint64_t pushed_out(void)
 {
@@ -80,8 +86,7 @@ START_TEST(a_peer_gets_in_and_stays_while_a_flood_takes_every_place)
         struct sl_error why = {0};
         uint32_t key = 0;
         open_b(NULL);
-        uint8_t secret[SL_WIRE_TOKEN_BYTES];
-        const struct sockaddr_in to = address_of_b(secret);
+        const struct sockaddr_in to = address_of_b();
         flood = flood_start(&to, floods[_i].addresses, floods[_i].drips);
         uint64_t give_up_ns = sl_clock_monotonic_ns() + 30 * A_SECOND;
         while (pushed_out() < 4 * CONNECTIONS) {
@@ -138,30 +143,51 @@ static void turn(void)
     }
 }
 
-static int greeted(uint32_t host)
+static void say(int fd, const struct sl_wire_request *request)
 {
-    struct sl_wire_request hello = {.verb = SL_WIRE_HELLO};
-    unsigned char frame[SL_WIRE_REQUEST_BYTES], answer[SL_WIRE_ANSWER_BYTES];
-    const struct sockaddr_in to = address_of_b(hello.token);
-    int fd = flood_connect(&to, host, 1);
-    ck_assert_int_ge(fd, 0);
-    sl_wire_request_write(&hello, frame);
+    unsigned char frame[SL_WIRE_REQUEST_BYTES];
+    sl_wire_request_write(request, frame);
     ck_assert_int_eq(send(fd, frame, sizeof(frame), 0), sizeof(frame));
+}
+
+static void hear(int fd, unsigned char *answer, size_t length_bytes)
+{
     uint64_t give_up_ns = sl_clock_monotonic_ns() + 10 * A_SECOND;
-    for (size_t got = 0; got < sizeof(answer);) {
+    for (size_t got = 0; got < length_bytes;) {
         ck_assert_uint_lt(sl_clock_monotonic_ns(), give_up_ns);
         end_step(&b, 2);
-        ssize_t more = recv(fd, answer + got, sizeof(answer) - got, MSG_DONTWAIT);
+        ssize_t more = recv(fd, answer + got, length_bytes - got, MSG_DONTWAIT);
         ck_assert(more != 0);
         got += more > 0 ? (size_t)more : 0;
     }
+}
+
+/* As b's peer, in the clear. */
+static int greeted(uint32_t host)
+{
+    const struct sockaddr_in to = address_of_b();
+    const struct sl_wire_address address = wire_of_b();
+    struct sl_wire_request hello = {.verb = SL_WIRE_HELLO}, proof = {.verb = SL_WIRE_PROOF};
+    unsigned char answer[SL_WIRE_CHALLENGE_BYTES];
+    struct sl_proof facts = {.asks = "not so random"};
+    int fd = flood_connect(&to, host, 1);
+    ck_assert_int_ge(fd, 0);
+    memcpy(facts.id, address.id, sizeof(facts.id));
+    memcpy(facts.key, address.psk, sizeof(facts.key));
+    memcpy(hello.token, facts.asks, sizeof(hello.token));
+    sl_wire_id_set(&hello, address.id);
+    say(fd, &hello);
+    hear(fd, answer, SL_WIRE_CHALLENGE_BYTES);
+    memcpy(facts.answers, answer + SL_WIRE_ANSWER_BYTES, sizeof(facts.answers));
+    ck_assert(sl_proof_asking(&facts, proof.token));
+    say(fd, &proof);
+    hear(fd, answer, SL_WIRE_ANSWER_BYTES);
     return fd;
 }
 
 static int silent(uint32_t host)
 {
-    uint8_t secret[SL_WIRE_TOKEN_BYTES];
-    const struct sockaddr_in to = address_of_b(secret);
+    const struct sockaddr_in to = address_of_b();
     int fd = flood_connect(&to, host, 1);
     ck_assert_int_ge(fd, 0);
     turn();
@@ -172,6 +198,7 @@ START_TEST(who_greeted_is_not_pushed_out_by_strangers)
     {
         int peers[4], fds[6];
         options_b.connections_max = 4;
+        options_b.clear = true;
         open_b(&clock_ns);
         for (uint32_t i = 0; i < 3; i++) {
             peers[i] = greeted(1);
@@ -198,6 +225,7 @@ START_TEST(an_address_has_so_many_strangers)
     {
         int fds[6];
         options_b.strangers_max = 3;
+        options_b.clear = true;
         open_b(&clock_ns);
         int other = silent(9);
         for (uint32_t i = 0; i < SL_COUNT(fds); i++) {
@@ -216,6 +244,7 @@ START_TEST(a_stranger_has_so_long_to_greet)
     {
         struct sl_fabric_stats stats;
         options_b.greet_ns = A_SECOND / 2;
+        options_b.clear = true;
         open_b(&clock_ns);
         int peer = greeted(1), fd = silent(2);
         ck_assert_int_eq(send(fd, "S", 1, 0), 1);

@@ -16,6 +16,7 @@
 struct stranger {
     uint32_t older, younger; /* places; SL_STRANGERS_NONE: the end */
     uint32_t counter;        /* SL_STRANGERS_NONE: nobody is here */
+    bool named;
 };
 
 struct sl_strangers {
@@ -133,12 +134,27 @@ uint32_t sl_strangers_add(struct sl_strangers *strangers, uint32_t place,
     return goes;
 }
 
+void sl_strangers_named(struct sl_strangers *strangers, uint32_t place)
+{
+    SL_ASSERT(place < strangers->place_count);
+    strangers->at[place].named = strangers->at[place].counter != SL_STRANGERS_NONE;
+}
+
+/* Whether a goes before b, which is older. */
+static bool goes_before(const struct sl_strangers *strangers, const struct stranger *a,
+                        const struct stranger *b)
+{
+    if (a->named != b->named) {
+        return b->named;
+    }
+    return strangers->counters[a->counter] > strangers->counters[b->counter];
+}
+
 uint32_t sl_strangers_push(struct sl_strangers *strangers)
 {
     uint32_t goes = strangers->oldest;
     for (uint32_t i = goes; i != SL_STRANGERS_NONE; i = strangers->at[i].younger) {
-        if (strangers->counters[strangers->at[i].counter] >
-            strangers->counters[strangers->at[goes].counter]) {
+        if (goes_before(strangers, &strangers->at[i], &strangers->at[goes])) {
             goes = i;
         }
     }

@@ -2,7 +2,7 @@
  * them goes when there are too many.
  *
  * A listener has places, by number. Who connects takes one as a stranger, until it has proved who
- * it is or is gone. Of one address there are at most so many strangers: the oldest of them makes
+ * it is or is gone. A proof may take some turns; who began one goes last. Of one address there are at most so many strangers: the oldest of them makes
  * room for the next. When places run out, the oldest stranger of the address with the most goes. So
  * a flood pushes out itself, and nobody who proved who it is. An address of IPv6 counts by its
  * first 64 bits, since who has one has 2^64 of them.
@@ -30,6 +30,8 @@ void sl_strangers_destroy(struct sl_strangers **strangers);
  * that is to go for it, which is one no more; SL_STRANGERS_NONE: none has to. */
 uint32_t sl_strangers_add(struct sl_strangers *strangers, uint32_t place,
                           const struct sockaddr_storage *from);
+/* It has said a name that is known, and proves it next: it goes only when no other is left. */
+void sl_strangers_named(struct sl_strangers *strangers, uint32_t place);
 /* It proved who it is, or is gone. Does nothing for a place without a stranger. */
 void sl_strangers_remove(struct sl_strangers *strangers, uint32_t place);
 /* Takes the stranger out that is to go when a place is wanted; SL_STRANGERS_NONE: there is none. */

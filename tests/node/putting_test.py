@@ -8,6 +8,7 @@ import subprocess
 import time
 import unittest
 
+from node_support import main
 from object_api import BIN, SLOWDOWN, BareNode
 
 PROBE = os.path.join(BIN, "..", "tests", "putting_probe")
@@ -99,4 +100,4 @@ class Putting(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

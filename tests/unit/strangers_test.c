@@ -90,6 +90,22 @@ static const struct {
     {"10.0.0.1", "a00:1::", false},
     {"::1", "0.0.0.0", false},
 };
+START_TEST(who_is_about_to_prove_who_it_is_goes_last)
+    {
+        make(8, 8);
+        (void)add(0, "10.0.0.1");
+        (void)add(1, "10.0.0.1");
+        (void)add(2, "10.0.0.1");
+        (void)add(3, "10.0.0.2");
+        sl_strangers_named(strangers, 0);
+        sl_strangers_named(strangers, 7); /* nobody is there */
+        static const uint32_t order[] = {1, 2, 3, 0};
+        for (size_t i = 0; i < SL_COUNT(order); i++) {
+            ck_assert_uint_eq(sl_strangers_push(strangers), order[i]);
+        }
+    }
+END_TEST
+
 START_TEST(an_address_is_that_of_a_host)
     {
         make(1u << 16, 1); /* two that differ share a counter once in half a million */
@@ -151,6 +167,7 @@ int main(void)
     tcase_add_test(all, the_oldest_of_an_address_makes_room_for_its_next);
     tcase_add_test(all, the_oldest_of_the_address_with_the_most_is_pushed_out);
     tcase_add_test(all, who_proved_who_it_is_is_not_pushed_out);
+    tcase_add_test(all, who_is_about_to_prove_who_it_is_goes_last);
     tcase_add_loop_test(all, an_address_is_that_of_a_host, 0, SL_COUNT(pairs));
     tcase_add_test(all, the_list_holds_over_any_order);
     tcase_add_test(all, bounds_are_checked);

@@ -4,77 +4,21 @@
  * last; with those of its cell that are in memory, likewise (ghosts: with all ghosts, by when they
  * left); and among the children of its parent. Getting older moves it from the old end of one row
  * to the young end of the next, so rows stay in order. */
-#include "actors/registrar/records/density_units.h"
-#include "runtime/sl_base.h"
+#include "actors/registrar/records/density_internal.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Values are computed anew after so many references, and what was seen counts half after so many. */
-#define SETTLE_REFERENCES UINT64_C(1000)
-#define HALVE_REFERENCES  UINT64_C(150000)
 /* An age's rows are looked at so often while it lasts. */
 #define AGE_LOOKS   8u
 #define UNITS_FIRST 1024u
 #define UNITS_MAX   (UINT32_C(1) << 30)
-#define RANK_WORDS  ((REG_DENSITY_CELLS + 63u) / 64u)
 #define USES_MAX    255u
-#define LEARNT_MAX  1e15f
-/* A note of the last registrar is at most so far behind what it knew. */
-#define CLOCK_AHEAD_MAX (UINT32_C(1) << 30)
-
-/* SUNK is in memory, too. NAMED: others follow it, and it did not come yet. */
-enum unit_state { UNIT_FREE, UNIT_HERE, UNIT_SUNK, UNIT_GHOST, UNIT_NAMED, UNIT_RESTORED };
-enum row_kind { ROW_AGE, ROW_TURN, ROW_SIBLINGS, ROW_COUNT };
-
-struct pair {
-    uint32_t older, newer;
-};
-
-struct density_unit {
-    uint64_t hash;
-    uint32_t user;
-    uint32_t at; /* when it was used last, in references, modulo 2^32 */
-    uint32_t parent;
-    uint32_t
-        child; /* of those in memory the one used last; the ring of siblings goes on; 0: none */
-    struct pair in[ROW_COUNT]; /* of a free one: the next is in[ROW_TURN].newer */
-    uint8_t class_index, age, use_count, state;
-    uint32_t walk; /* the last one that gave it and was told that it goes */
-};
-static_assert(sizeof(struct density_unit) == 56, "what a unit costs stands in the README");
-
-struct row {
-    uint32_t oldest, newest;
-};
-
-struct reg_density {
-    struct reg_rates rates;
-    struct reg_density_options set;
-    struct density_unit *units; /* number 0 is none */
-    uint32_t capacity, high, free;
-    uint32_t *table; /* numbers by hash; 0: empty */
-    uint32_t table_mask;
-    uint64_t unit_count, ghost_count;
-    uint64_t references, settle_at, halve_at;
-    bool learnt;                                       /* values were computed from what was seen */
-    uint64_t older_at, older_age_at[REG_DENSITY_AGES]; /* the first of them, and each age's */
-    struct row by_age[REG_DENSITY_CELLS];
-    struct row by_turn[REG_DENSITY_CELLS];
-    struct row sunk; /* go before all cells */
-    struct row ghosts;
-    struct row restored;         /* between restore and restored */
-    uint64_t filled[RANK_WORDS]; /* by rank: cells with a unit in memory */
-    /* the walk: the unit of a row that it stands at, what it gave for it, and where it goes on */
-    uint32_t walk_base, walk_given, walk_next;
-    uint32_t walk_number; /* 1 and on */
-};
 
 /* ---- rows ---- */
 
-static void row_append(struct reg_density *density, struct row *row, enum row_kind kind,
-                       uint32_t unit)
+void density_row_append(struct reg_density *density, struct row *row, enum row_kind kind,
+                        uint32_t unit)
 {
     struct density_unit *units = density->units;
     units[unit].in[kind] = (struct pair){.older = row->newest};
@@ -101,8 +45,8 @@ static void row_insert_before(struct reg_density *density, struct row *row, enum
     }
 }
 
-static void row_remove(struct reg_density *density, struct row *row, enum row_kind kind,
-                       uint32_t unit)
+void density_row_remove(struct reg_density *density, struct row *row, enum row_kind kind,
+                        uint32_t unit)
 {
     struct density_unit *units = density->units;
     struct pair out = units[unit].in[kind];
@@ -119,11 +63,6 @@ static void row_remove(struct reg_density *density, struct row *row, enum row_ki
     units[unit].in[kind] = (struct pair){0};
 }
 
-static uint32_t cell_of(const struct density_unit *unit)
-{
-    return reg_rates_cell(unit->class_index, unit->age);
-}
-
 static void cell_mark(struct reg_density *density, uint32_t cell)
 {
     uint32_t rank = density->rates.rank[cell];
@@ -135,169 +74,59 @@ static void cell_mark(struct reg_density *density, uint32_t cell)
     }
 }
 
-/* ---- the walk ---- */
-
-/* The oldest unit of the first cell from this rank on. */
-static uint32_t oldest_from(const struct reg_density *density, uint32_t rank)
-{
-    for (uint32_t word = rank / 64; word < RANK_WORDS; word++) {
-        uint64_t bits = density->filled[word];
-        bits &= word == rank / 64 ? ~UINT64_C(0) << (rank % 64) : ~UINT64_C(0);
-        if (bits != 0) {
-            uint32_t found = word * 64 + (uint32_t)__builtin_ctzll(bits);
-            return density->by_turn[density->rates.order[found]].oldest;
-        }
-    }
-    return 0;
-}
-
-static uint32_t turn_after(const struct reg_density *density, uint32_t unit)
-{
-    const struct density_unit *at = &density->units[unit];
-    if (at->in[ROW_TURN].newer != 0) {
-        return at->in[ROW_TURN].newer;
-    }
-    return oldest_from(density, at->state == UNIT_SUNK ? 0 : density->rates.rank[cell_of(at)] + 1u);
-}
-
-static bool in_memory(const struct density_unit *unit)
-{
-    return unit->state == UNIT_HERE || unit->state == UNIT_SUNK;
-}
-
-/* The end of the chain that goes on from it; of several chains the one used longest ago. */
-static uint32_t chain_end(const struct reg_density *density, uint32_t unit)
-{
-    const struct density_unit *units = density->units;
-    while (units[unit].child != 0) {
-        unit = units[units[unit].child].in[ROW_SIBLINGS].older;
-    }
-    return unit;
-}
-
-/* What comes after a unit that will go, within the chains that go on from base: the end of its next
- * sibling's, or its parent. */
-static uint32_t chain_before(const struct reg_density *density, uint32_t unit)
-{
-    const struct density_unit *units = density->units;
-    bool last = units[units[unit].parent].child == unit;
-    return last ? units[unit].parent : chain_end(density, units[unit].in[ROW_SIBLINGS].older);
-}
-
-/* From this unit on, in the chains that go on from base, the first that was not given; 0: none. */
-static uint32_t chain_rest(const struct reg_density *density, uint32_t base, uint32_t unit)
-{
-    while (density->units[unit].walk == density->walk_number) {
-        if (unit == base) {
-            return 0;
-        }
-        unit = chain_before(density, unit);
-    }
-    return unit;
-}
-
-static uint32_t walk_to(struct reg_density *density, uint32_t base)
-{
-    uint32_t stuck = density->walk_given;
-    for (; base != 0; base = density->walk_next) {
-        uint32_t unit = chain_rest(density, base, chain_end(density, base));
-        density->walk_base = base;
-        density->walk_next = turn_after(density, base);
-        if (unit != 0 && unit != stuck) {
-            density->walk_given = unit;
-            return unit;
-        }
-    }
-    density->walk_base = 0;
-    return 0;
-}
-
-uint32_t reg_density_first(struct reg_density *density)
-{
-    density->walk_given = 0;
-    density->walk_number++;
-    return walk_to(density,
-                   density->sunk.oldest != 0 ? density->sunk.oldest : oldest_from(density, 0));
-}
-
-uint32_t reg_density_next(struct reg_density *density, bool goes)
-{
-    uint32_t base = density->walk_base;
-    uint32_t given = density->walk_given;
-    if (base == 0) {
-        return 0;
-    }
-    if (!in_memory(&density->units[given])) { /* it went: what it hung from is next */
-        density->walk_given = 0;
-        if (in_memory(&density->units[base])) {
-            return walk_to(density, base);
-        }
-    } else if (goes) {
-        density->units[given].walk = density->walk_number;
-        density->walk_given = 0;
-        return walk_to(density, base);
-    }
-    return walk_to(density, density->walk_next);
-}
-
 /* ---- turns: the rows of what is in memory ---- */
 
 static struct row *turn_row(struct reg_density *density, const struct density_unit *unit)
 {
-    return unit->state == UNIT_SUNK ? &density->sunk : &density->by_turn[cell_of(unit)];
+    return unit->state == UNIT_SUNK ? &density->sunk : &density->by_turn[density_cell_of(unit)];
 }
 
 static void turn_remove(struct reg_density *density, uint32_t unit)
 {
     struct density_unit *at = &density->units[unit];
     if (density->walk_next == unit) {
-        density->walk_next = turn_after(density, unit);
+        density->walk_next = density_turn_after(density, unit);
     }
-    row_remove(density, turn_row(density, at), ROW_TURN, unit);
+    density_row_remove(density, turn_row(density, at), ROW_TURN, unit);
     if (at->state == UNIT_HERE) {
-        cell_mark(density, cell_of(at));
+        cell_mark(density, density_cell_of(at));
     }
 }
 
 /* To the young end of its cell; but before its parent where that is in the same cell, so that the
  * end of a chain is met first. */
-static void cell_enter(struct reg_density *density, uint32_t unit)
+void density_cell_enter(struct reg_density *density, uint32_t unit)
 {
     struct density_unit *at = &density->units[unit];
     const struct density_unit *parent = &density->units[at->parent];
-    uint32_t cell = cell_of(at);
-    bool behind = at->parent != 0 && parent->state == UNIT_HERE && cell_of(parent) == cell;
+    uint32_t cell = density_cell_of(at);
+    bool behind = at->parent != 0 && parent->state == UNIT_HERE && density_cell_of(parent) == cell;
     if (behind) {
         row_insert_before(density, &density->by_age[cell], ROW_AGE, at->parent, unit);
         row_insert_before(density, &density->by_turn[cell], ROW_TURN, at->parent, unit);
     } else {
-        row_append(density, &density->by_age[cell], ROW_AGE, unit);
-        row_append(density, &density->by_turn[cell], ROW_TURN, unit);
+        density_row_append(density, &density->by_age[cell], ROW_AGE, unit);
+        density_row_append(density, &density->by_turn[cell], ROW_TURN, unit);
     }
     cell_mark(density, cell);
 }
 
 /* ---- time ---- */
 
-static uint64_t age_references(const struct reg_density *density, const struct density_unit *unit)
-{
-    return (uint32_t)density->references - unit->at;
-}
-
 static void unit_older(struct reg_density *density, uint32_t unit)
 {
     struct density_unit *at = &density->units[unit];
-    uint32_t cell = cell_of(at);
+    uint32_t cell = density_cell_of(at);
     reg_rates_outlived(&density->rates, cell, 1.0);
-    row_remove(density, &density->by_age[cell], ROW_AGE, unit);
+    density_row_remove(density, &density->by_age[cell], ROW_AGE, unit);
     if (at->state == UNIT_HERE) {
         turn_remove(density, unit);
     }
     at->age++;
-    cell = cell_of(at);
-    row_append(density, &density->by_age[cell], ROW_AGE, unit);
+    cell = density_cell_of(at);
+    density_row_append(density, &density->by_age[cell], ROW_AGE, unit);
     if (at->state == UNIT_HERE) {
-        row_append(density, &density->by_turn[cell], ROW_TURN, unit);
+        density_row_append(density, &density->by_turn[cell], ROW_TURN, unit);
         cell_mark(density, cell);
     }
 }
@@ -311,8 +140,9 @@ static void all_older(struct reg_density *density)
         bool due = density->references >= density->older_age_at[age];
         for (uint32_t class_index = 0; due && class_index < REG_DENSITY_CLASSES; class_index++) {
             struct row *row = &density->by_age[reg_rates_cell(class_index, age)];
-            while (row->oldest != 0 && age_references(density, &density->units[row->oldest]) >=
-                                           density->rates.end[age]) {
+            while (row->oldest != 0 &&
+                   density_age_references(density, &density->units[row->oldest]) >=
+                       density->rates.end[age]) {
                 unit_older(density, row->oldest);
             }
         }
@@ -323,7 +153,7 @@ static void all_older(struct reg_density *density)
     }
 }
 
-static void settle(struct reg_density *density)
+void density_settle(struct reg_density *density)
 {
     reg_rates_settle(&density->rates);
     memset(density->filled, 0, sizeof(density->filled));
@@ -348,7 +178,7 @@ static void reference(struct reg_density *density)
     }
     if (density->references >= density->settle_at) {
         density->settle_at = density->references + SETTLE_REFERENCES;
-        settle(density);
+        density_settle(density);
         density->learnt = true;
     }
 }
@@ -494,9 +324,9 @@ static void ghost_drop(struct reg_density *density, uint32_t unit)
     while (units[unit].child != 0) {
         parent_leave(density, units[unit].child);
     }
-    row_remove(density, &density->ghosts, ROW_TURN, unit);
+    density_row_remove(density, &density->ghosts, ROW_TURN, unit);
     if (units[unit].state == UNIT_GHOST) {
-        row_remove(density, &density->by_age[cell_of(&units[unit])], ROW_AGE, unit);
+        density_row_remove(density, &density->by_age[density_cell_of(&units[unit])], ROW_AGE, unit);
     }
     density->ghost_count--;
     unit_free(density, unit);
@@ -508,7 +338,7 @@ static uint64_t ghosts_max(const struct reg_density *density)
     return SL_MIN(SL_MAX(want, density->set.ghosts_min), density->set.ghosts_max);
 }
 
-static void ghosts_bound(struct reg_density *density)
+void density_ghosts_bound(struct reg_density *density)
 {
     while (density->ghost_count > ghosts_max(density)) {
         ghost_drop(density, density->ghosts.oldest);
@@ -518,19 +348,19 @@ static void ghosts_bound(struct reg_density *density)
 void reg_density_leave(struct reg_density *density, uint32_t unit)
 {
     struct density_unit *at = &density->units[unit];
-    SL_ASSERT(in_memory(at));
+    SL_ASSERT(density_in_memory(at));
     turn_remove(density, unit);
     parent_leave(density, unit);
     at->state = UNIT_GHOST;
-    row_append(density, &density->ghosts, ROW_TURN, unit);
+    density_row_append(density, &density->ghosts, ROW_TURN, unit);
     density->unit_count--;
     density->ghost_count++;
-    ghosts_bound(density);
+    density_ghosts_bound(density);
 }
 
 /* Chains come from either end: who names a parent that is not here keeps a place for it, among the
  * ghosts. */
-static void parent_find(struct reg_density *density, uint32_t unit, uint64_t parent_hash)
+void density_parent_find(struct reg_density *density, uint32_t unit, uint64_t parent_hash)
 {
     if (parent_hash == 0 || parent_hash == density->units[unit].hash) {
         return;
@@ -542,7 +372,7 @@ static void parent_find(struct reg_density *density, uint32_t unit, uint64_t par
             return;
         }
         density->units[parent].state = UNIT_NAMED;
-        row_append(density, &density->ghosts, ROW_TURN, parent);
+        density_row_append(density, &density->ghosts, ROW_TURN, parent);
         density->ghost_count++;
     } else if (density->units[unit].child != 0 && is_before(density, unit, parent)) {
         return;
@@ -556,13 +386,14 @@ static void parent_find(struct reg_density *density, uint32_t unit, uint64_t par
 static void used(struct reg_density *density, uint32_t unit)
 {
     struct density_unit *at = &density->units[unit];
-    reg_rates_wanted(&density->rates, cell_of(at), age_references(density, at), 1.0);
-    row_remove(density, &density->by_age[cell_of(at)], ROW_AGE, unit);
+    reg_rates_wanted(&density->rates, density_cell_of(at), density_age_references(density, at),
+                     1.0);
+    density_row_remove(density, &density->by_age[density_cell_of(at)], ROW_AGE, unit);
     at->use_count = (uint8_t)SL_MIN(at->use_count + 1u, USES_MAX);
 }
 
 /* A place for what comes to memory, and what its ghost knew; 0: no memory. */
-static uint32_t unit_come(struct reg_density *density, uint64_t hash, uint32_t user)
+uint32_t density_unit_come(struct reg_density *density, uint64_t hash, uint32_t user)
 {
     uint32_t unit = *table_place(density, hash);
     if (unit == 0) {
@@ -573,7 +404,7 @@ static uint32_t unit_come(struct reg_density *density, uint64_t hash, uint32_t u
     } else {
         struct density_unit *at = &density->units[unit];
         SL_ASSERT(at->state == UNIT_GHOST || at->state == UNIT_NAMED);
-        row_remove(density, &density->ghosts, ROW_TURN, unit);
+        density_row_remove(density, &density->ghosts, ROW_TURN, unit);
         density->ghost_count--;
         if (at->state == UNIT_GHOST) {
             used(density, unit);
@@ -593,23 +424,23 @@ uint32_t reg_density_enter(struct reg_density *density, uint64_t hash, uint32_t 
                            const struct reg_wanted *wanted)
 {
     reference(density);
-    uint32_t unit = unit_come(density, hash, user);
+    uint32_t unit = density_unit_come(density, hash, user);
     if (unit == 0) {
         return 0;
     }
-    parent_find(density, unit, wanted->parent_hash);
+    density_parent_find(density, unit, wanted->parent_hash);
     struct density_unit *at = &density->units[unit];
     at->class_index =
         (uint8_t)reg_rates_class(at->use_count, wanted->stored_count, wanted->cut, wanted->hint);
-    cell_enter(density, unit);
-    ghosts_bound(density);
+    density_cell_enter(density, unit);
+    density_ghosts_bound(density);
     return unit;
 }
 
 void reg_density_use(struct reg_density *density, uint32_t unit, enum reg_hint hint)
 {
     struct density_unit *at = &density->units[unit];
-    SL_ASSERT(in_memory(at));
+    SL_ASSERT(density_in_memory(at));
     reference(density);
     turn_remove(density, unit);
     at->state = UNIT_HERE;
@@ -623,7 +454,7 @@ void reg_density_use(struct reg_density *density, uint32_t unit, enum reg_hint h
         parent_leave(density, unit);
         parent_join(density, unit, parent);
     }
-    cell_enter(density, unit);
+    density_cell_enter(density, unit);
 }
 
 void reg_density_sink(struct reg_density *density, uint32_t unit)
@@ -632,7 +463,7 @@ void reg_density_sink(struct reg_density *density, uint32_t unit)
     if (at->state == UNIT_HERE) {
         turn_remove(density, unit);
         at->state = UNIT_SUNK;
-        row_append(density, &density->sunk, ROW_TURN, unit);
+        density_row_append(density, &density->sunk, ROW_TURN, unit);
     }
 }
 
@@ -649,7 +480,7 @@ void reg_density_set_user(struct reg_density *density, uint32_t unit, uint32_t u
 uint32_t reg_density_find(const struct reg_density *density, uint64_t hash)
 {
     uint32_t unit = *table_place(density, hash);
-    return unit != 0 && in_memory(&density->units[unit]) ? unit : 0;
+    return unit != 0 && density_in_memory(&density->units[unit]) ? unit : 0;
 }
 
 /* ---- the whole ---- */
@@ -692,8 +523,8 @@ void reg_density_view(const struct reg_density *density, uint32_t unit,
     *out = (struct reg_density_view){.class_index = at->class_index,
                                      .age = at->age,
                                      .use_count = at->use_count,
-                                     .age_references = age_references(density, at),
-                                     .value = density->rates.value[cell_of(at)]};
+                                     .age_references = density_age_references(density, at),
+                                     .value = density->rates.value[density_cell_of(at)]};
 }
 
 void reg_density_stats(const struct reg_density *density, struct reg_density_stats *out)
@@ -702,131 +533,4 @@ void reg_density_stats(const struct reg_density *density, struct reg_density_sta
                                       .ghost_count = density->ghost_count,
                                       .reference_count = density->references,
                                       .learnt = density->learnt};
-}
-
-/* ---- a restart ---- */
-
-void reg_density_note(const struct reg_density *density, uint32_t unit,
-                      struct reg_density_note *out)
-{
-    const struct density_unit *at = &density->units[unit];
-    *out = (struct reg_density_note){
-        .at = at->at, .class_index = at->class_index, .use_count = at->use_count};
-}
-
-uint32_t reg_density_restore(struct reg_density *density, uint64_t hash, uint32_t user,
-                             uint64_t parent_hash, const struct reg_density_note *note)
-{
-    uint32_t unit = unit_come(density, hash, user);
-    if (unit == 0) {
-        return 0;
-    }
-    parent_find(density, unit, parent_hash);
-    struct density_unit *at = &density->units[unit];
-    at->at = note->at;
-    at->use_count = (uint8_t)SL_MAX(note->use_count, 1);
-    at->class_index = note->class_index < REG_DENSITY_CLASSES ? note->class_index : 0;
-    row_append(density, &density->restored, ROW_TURN, unit);
-    at->state = UNIT_RESTORED;
-    return unit;
-}
-
-static int restored_compare(const void *left, const void *right, void *context)
-{
-    const struct reg_density *density = context;
-    uint64_t a = age_references(density, &density->units[*(const uint32_t *)left]);
-    uint64_t b = age_references(density, &density->units[*(const uint32_t *)right]);
-    return a > b ? -1 : a < b;
-}
-
-/* The clock goes on from the last use that anybody noted. */
-static uint32_t restored_clock(struct reg_density *density)
-{
-    uint32_t count = 0;
-    for (uint32_t unit = density->restored.oldest; unit != 0;
-         unit = density->units[unit].in[ROW_TURN].newer) {
-        uint32_t ahead = density->units[unit].at - (uint32_t)density->references;
-        density->references += ahead < CLOCK_AHEAD_MAX ? ahead : 0;
-        count++;
-    }
-    return count;
-}
-
-void reg_density_restored(struct reg_density *density)
-{
-    uint32_t count = restored_clock(density);
-    uint32_t *sorted = count > 0 ? malloc(count * sizeof(*sorted)) : NULL;
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t unit = density->restored.oldest;
-        row_remove(density, &density->restored, ROW_TURN, unit);
-        if (sorted != NULL) {
-            sorted[i] = unit;
-        } else { /* no memory: in the order of the records */
-            density->units[unit].state = UNIT_HERE;
-            cell_enter(density, unit);
-        }
-    }
-    if (sorted != NULL) {
-        qsort_r(sorted, count, sizeof(*sorted), restored_compare, density);
-    }
-    for (uint32_t i = 0; sorted != NULL && i < count; i++) {
-        struct density_unit *at = &density->units[sorted[i]];
-        uint64_t age = age_references(density, at);
-        while (at->age + 1u < REG_DENSITY_AGES && age >= density->rates.end[at->age]) {
-            at->age++;
-        }
-        at->state = UNIT_HERE; /* not before: who follows it looks for it in its row */
-        cell_enter(density, sorted[i]);
-    }
-    free(sorted);
-    density->older_at = density->references;
-}
-
-/* What is learnt, in bytes: its length in cells, the references, and floats. */
-struct learnt {
-    uint64_t references;
-    uint32_t cell_count, ages;
-    float exposure[REG_DENSITY_CELLS], wanted[REG_DENSITY_CELLS];
-};
-static_assert(sizeof(struct learnt) == REG_DENSITY_LEARNT_BYTES, "what is learnt has no gaps");
-
-uint32_t reg_density_learnt(const struct reg_density *density, void *out)
-{
-    struct learnt *learnt = out;
-    learnt->references = density->references;
-    learnt->cell_count = REG_DENSITY_CELLS;
-    learnt->ages = REG_DENSITY_AGES;
-    for (uint32_t cell = 0; cell < REG_DENSITY_CELLS; cell++) {
-        learnt->exposure[cell] = (float)density->rates.exposure[cell];
-        learnt->wanted[cell] = (float)density->rates.wanted[cell];
-    }
-    return sizeof(*learnt);
-}
-
-bool reg_density_learn(struct reg_density *density, const void *bytes, uint32_t length_bytes)
-{
-    struct learnt learnt;
-    if (length_bytes != sizeof(learnt)) {
-        return false;
-    }
-    memcpy(&learnt, bytes, sizeof(learnt));
-    bool fine = learnt.cell_count == REG_DENSITY_CELLS && learnt.ages == REG_DENSITY_AGES;
-    for (uint32_t cell = 0; fine && cell < REG_DENSITY_CELLS; cell++) {
-        fine = learnt.exposure[cell] >= 0 && learnt.exposure[cell] < LEARNT_MAX &&
-               learnt.wanted[cell] >= 0 && learnt.wanted[cell] < LEARNT_MAX;
-    }
-    if (!fine) {
-        return false;
-    }
-    for (uint32_t cell = 0; cell < REG_DENSITY_CELLS; cell++) {
-        density->rates.exposure[cell] = (double)learnt.exposure[cell];
-        density->rates.wanted[cell] = (double)learnt.wanted[cell];
-    }
-    density->references = learnt.references;
-    density->settle_at = density->references + SETTLE_REFERENCES;
-    density->halve_at = density->references + HALVE_REFERENCES;
-    density->older_at = density->references;
-    settle(density);
-    density->learnt = true;
-    return true;
 }

@@ -242,6 +242,7 @@ sl_err tcp_strangers_open(struct tcp *tcp, const struct sl_fabric_options *optio
 /* conn was accepted. It, or another stranger, is closed when there are too many. */
 void tcp_stranger_came(struct tcp_conn *conn);
 /* It proved that it is a peer: nothing that strangers do closes it any more. */
+void tcp_stranger_named(struct tcp_conn *conn); /* it says who it is, and has to prove it */
 void tcp_stranger_known(struct tcp_conn *conn);
 void tcp_stranger_gone(struct tcp_conn *conn); /* a served connection is closed */
 /* ---- serve.c ---- */

@@ -180,6 +180,7 @@ static void served_challenge(struct tcp_conn *conn, const struct sl_wire_request
         served_refuse(conn);
         return;
     }
+    tcp_stranger_named(conn);
     memcpy(conn->proof.key, guest->psk, sizeof(conn->proof.key));
     memcpy(conn->proof.asks, hello->token, sizeof(conn->proof.asks));
     memcpy(nonce, conn->proof.answers, SL_WIRE_NONCE_BYTES);

@@ -43,6 +43,12 @@ void tcp_stranger_came(struct tcp_conn *conn)
     }
 }
 
+void tcp_stranger_named(struct tcp_conn *conn)
+{
+    struct tcp *tcp = tcp_of(conn->fabric);
+    sl_strangers_named(tcp->strangers, place_of(tcp, conn));
+}
+
 void tcp_stranger_known(struct tcp_conn *conn)
 {
     struct tcp *tcp = tcp_of(conn->fabric);

@@ -1,0 +1,93 @@
+/* actors/registrar/records/density_internal.h - what the files of density_units.h share. */
+#ifndef SL_REGISTRAR_RECORDS_DENSITY_INTERNAL_H
+#define SL_REGISTRAR_RECORDS_DENSITY_INTERNAL_H
+
+#include "actors/registrar/records/density_units.h"
+#include "runtime/sl_base.h"
+
+#include <assert.h>
+
+/* Values are computed anew after so many references, and what was seen counts half after so many. */
+#define SETTLE_REFERENCES UINT64_C(1000)
+#define HALVE_REFERENCES  UINT64_C(150000)
+#define RANK_WORDS        ((REG_DENSITY_CELLS + 63u) / 64u)
+
+/* SUNK is in memory, too. NAMED: others follow it, and it did not come yet. */
+enum unit_state { UNIT_FREE, UNIT_HERE, UNIT_SUNK, UNIT_GHOST, UNIT_NAMED, UNIT_RESTORED };
+enum row_kind { ROW_AGE, ROW_TURN, ROW_SIBLINGS, ROW_COUNT };
+
+struct pair {
+    uint32_t older, newer;
+};
+
+struct density_unit {
+    uint64_t hash;
+    uint32_t user;
+    uint32_t at; /* when it was used last, in references, modulo 2^32 */
+    uint32_t parent;
+    uint32_t
+        child; /* of those in memory the one used last; the ring of siblings goes on; 0: none */
+    struct pair in[ROW_COUNT]; /* of a free one: the next is in[ROW_TURN].newer */
+    uint8_t class_index, age, use_count, state;
+    uint32_t walk; /* the last one that gave it and was told that it goes */
+};
+static_assert(sizeof(struct density_unit) == 56, "what a unit costs stands in the README");
+
+struct row {
+    uint32_t oldest, newest;
+};
+
+struct reg_density {
+    struct reg_rates rates;
+    struct reg_density_options set;
+    struct density_unit *units; /* number 0 is none */
+    uint32_t capacity, high, free;
+    uint32_t *table; /* numbers by hash; 0: empty */
+    uint32_t table_mask;
+    uint64_t unit_count, ghost_count;
+    uint64_t references, settle_at, halve_at;
+    bool learnt;                                       /* values were computed from what was seen */
+    uint64_t older_at, older_age_at[REG_DENSITY_AGES]; /* the first of them, and each age's */
+    struct row by_age[REG_DENSITY_CELLS];
+    struct row by_turn[REG_DENSITY_CELLS];
+    struct row sunk; /* go before all cells */
+    struct row ghosts;
+    struct row restored;         /* between restore and restored */
+    uint64_t filled[RANK_WORDS]; /* by rank: cells with a unit in memory */
+    /* the walk: the unit of a row that it stands at, what it gave for it, and where it goes on */
+    uint32_t walk_base, walk_given, walk_next;
+    uint32_t walk_number; /* 1 and on */
+};
+
+static inline uint32_t density_cell_of(const struct density_unit *unit)
+{
+    return reg_rates_cell(unit->class_index, unit->age);
+}
+
+static inline bool density_in_memory(const struct density_unit *unit)
+{
+    return unit->state == UNIT_HERE || unit->state == UNIT_SUNK;
+}
+
+static inline uint64_t density_age_references(const struct reg_density *density,
+                                              const struct density_unit *unit)
+{
+    return (uint32_t)density->references - unit->at;
+}
+
+void density_row_append(struct reg_density *density, struct row *row, enum row_kind kind,
+                        uint32_t unit);
+void density_row_remove(struct reg_density *density, struct row *row, enum row_kind kind,
+                        uint32_t unit);
+/* The unit that goes after this one, chains aside; 0: none. */
+uint32_t density_turn_after(const struct reg_density *density, uint32_t unit);
+/* A place for what comes to memory, in no row yet, with what its ghost knew; 0: no memory. */
+uint32_t density_unit_come(struct reg_density *density, uint64_t hash, uint32_t user);
+void density_parent_find(struct reg_density *density, uint32_t unit, uint64_t parent_hash);
+/* To the young end of its cell, whose rows it is not in. */
+void density_cell_enter(struct reg_density *density, uint32_t unit);
+void density_ghosts_bound(struct reg_density *density);
+/* Values anew. */
+void density_settle(struct reg_density *density);
+
+#endif

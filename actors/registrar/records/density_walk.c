@@ -1,0 +1,102 @@
+/* actors/registrar/records/density_walk.c - units as they go: the oldest of the least valued cell,
+ * and before it the ends of the chains that go on from it. */
+#include "actors/registrar/records/density_internal.h"
+
+/* The oldest unit of the first cell from this rank on. */
+static uint32_t oldest_from(const struct reg_density *density, uint32_t rank)
+{
+    for (uint32_t word = rank / 64; word < RANK_WORDS; word++) {
+        uint64_t bits = density->filled[word];
+        bits &= word == rank / 64 ? ~UINT64_C(0) << (rank % 64) : ~UINT64_C(0);
+        if (bits != 0) {
+            uint32_t found = word * 64 + (uint32_t)__builtin_ctzll(bits);
+            return density->by_turn[density->rates.order[found]].oldest;
+        }
+    }
+    return 0;
+}
+
+uint32_t density_turn_after(const struct reg_density *density, uint32_t unit)
+{
+    const struct density_unit *at = &density->units[unit];
+    if (at->in[ROW_TURN].newer != 0) {
+        return at->in[ROW_TURN].newer;
+    }
+    return oldest_from(density,
+                       at->state == UNIT_SUNK ? 0 : density->rates.rank[density_cell_of(at)] + 1u);
+}
+
+/* The end of the chain that goes on from it; of several chains the one used longest ago. */
+static uint32_t chain_end(const struct reg_density *density, uint32_t unit)
+{
+    const struct density_unit *units = density->units;
+    while (units[unit].child != 0) {
+        unit = units[units[unit].child].in[ROW_SIBLINGS].older;
+    }
+    return unit;
+}
+
+/* What comes after a unit that will go, within the chains that go on from base: the end of its next
+ * sibling's, or its parent. */
+static uint32_t chain_before(const struct reg_density *density, uint32_t unit)
+{
+    const struct density_unit *units = density->units;
+    bool last = units[units[unit].parent].child == unit;
+    return last ? units[unit].parent : chain_end(density, units[unit].in[ROW_SIBLINGS].older);
+}
+
+/* From this unit on, in the chains that go on from base, the first that was not given; 0: none. */
+static uint32_t chain_rest(const struct reg_density *density, uint32_t base, uint32_t unit)
+{
+    while (density->units[unit].walk == density->walk_number) {
+        if (unit == base) {
+            return 0;
+        }
+        unit = chain_before(density, unit);
+    }
+    return unit;
+}
+
+static uint32_t walk_to(struct reg_density *density, uint32_t base)
+{
+    uint32_t stuck = density->walk_given;
+    for (; base != 0; base = density->walk_next) {
+        uint32_t unit = chain_rest(density, base, chain_end(density, base));
+        density->walk_base = base;
+        density->walk_next = density_turn_after(density, base);
+        if (unit != 0 && unit != stuck) {
+            density->walk_given = unit;
+            return unit;
+        }
+    }
+    density->walk_base = 0;
+    return 0;
+}
+
+uint32_t reg_density_first(struct reg_density *density)
+{
+    density->walk_given = 0;
+    density->walk_number++;
+    return walk_to(density,
+                   density->sunk.oldest != 0 ? density->sunk.oldest : oldest_from(density, 0));
+}
+
+uint32_t reg_density_next(struct reg_density *density, bool goes)
+{
+    uint32_t base = density->walk_base;
+    uint32_t given = density->walk_given;
+    if (base == 0) {
+        return 0;
+    }
+    if (!density_in_memory(&density->units[given])) { /* it went: what it hung from is next */
+        density->walk_given = 0;
+        if (density_in_memory(&density->units[base])) {
+            return walk_to(density, base);
+        }
+    } else if (goes) {
+        density->units[given].walk = density->walk_number;
+        density->walk_given = 0;
+        return walk_to(density, base);
+    }
+    return walk_to(density, density->walk_next);
+}

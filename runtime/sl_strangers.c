@@ -95,7 +95,7 @@ void sl_strangers_remove(struct sl_strangers *strangers, uint32_t place)
     if (gone->counter == SL_STRANGERS_NONE) {
         return;
     }
-    strangers->counters[gone->counter]--;
+    strangers->counters[gone->counter] -= gone->named ? 0 : 1;
     gone->counter = SL_STRANGERS_NONE;
     *(gone->older == SL_STRANGERS_NONE ? &strangers->oldest : &strangers->at[gone->older].younger) =
         gone->younger;
@@ -107,7 +107,7 @@ void sl_strangers_remove(struct sl_strangers *strangers, uint32_t place)
 static uint32_t oldest_of(const struct sl_strangers *strangers, uint32_t counter)
 {
     uint32_t place = strangers->oldest;
-    while (strangers->at[place].counter != counter) {
+    while (strangers->at[place].counter != counter || strangers->at[place].named) {
         place = strangers->at[place].younger;
     }
     return place;
@@ -137,7 +137,11 @@ uint32_t sl_strangers_add(struct sl_strangers *strangers, uint32_t place,
 void sl_strangers_named(struct sl_strangers *strangers, uint32_t place)
 {
     SL_ASSERT(place < strangers->place_count);
-    strangers->at[place].named = strangers->at[place].counter != SL_STRANGERS_NONE;
+    struct stranger *at = &strangers->at[place];
+    if (at->counter != SL_STRANGERS_NONE && !at->named) {
+        at->named = true; /* or the first connection of a peer would cost it the second */
+        strangers->counters[at->counter]--;
+    }
 }
 
 /* Whether a goes before b, which is older. */

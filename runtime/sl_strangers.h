@@ -30,7 +30,8 @@ void sl_strangers_destroy(struct sl_strangers **strangers);
  * that is to go for it, which is one no more; SL_STRANGERS_NONE: none has to. */
 uint32_t sl_strangers_add(struct sl_strangers *strangers, uint32_t place,
                           const struct sockaddr_storage *from);
-/* It has said a name that is known, and proves it next: it goes only when no other is left. */
+/* It has said a name that is known, and proves it next: it goes only when no other is left, and
+ * does not count for its address. */
 void sl_strangers_named(struct sl_strangers *strangers, uint32_t place);
 /* It proved who it is, or is gone. Does nothing for a place without a stranger. */
 void sl_strangers_remove(struct sl_strangers *strangers, uint32_t place);

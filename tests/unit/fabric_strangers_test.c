@@ -15,8 +15,7 @@
 
 #define MEMORY      (2 * SL_MIB)
 #define A_SECOND    SL_NS_PER_S
-/* A handshake takes turns of both ends, which are one thread here: places for as long as that. */
-#define CONNECTIONS 64u
+#define CONNECTIONS 16u
 
 static struct fabric_end a, b; /* a asks, b owns */
 static uint64_t clock_ns;

@@ -164,7 +164,10 @@ static sl_ref walk_give(struct registrar *self, struct reg_order *list, uint32_t
 {
     struct reg_units *units = self->units;
     if (number != 0) {
-        return reg_density_user(units->density, number);
+        sl_ref unit = reg_density_user(units->density, number);
+        uint16_t flags = sl_index_links(self->index, unit)->flags;
+        SL_ASSERT((flags & REG_FLAG_KEPT_LISTS) == REG_FLAG_HOT);
+        return unit;
     }
     if (!units->by_recency) { /* what density does not know, and what it passed: from the oldest */
         units->by_recency = true;
@@ -191,6 +194,7 @@ static sl_err density_begin(struct registrar *self, struct sl_error *why)
     const struct reg_density_options options = {.ghosts_min = REG_DENSITY_GHOSTS_MIN,
                                                 .ghosts_max = REG_DENSITY_GHOSTS_MAX};
     sl_err err = reg_density_create(&options, &self->units->density);
+    self->units->learnt_at = LEARNT_REFERENCES;
     return err == SL_OK ? SL_OK : sl_fail(why, err, "no memory for the order of eviction");
 }
 
@@ -209,6 +213,9 @@ static void density_learn(struct registrar *self, sl_ref note, const void *bytes
 {
     self->units->learnt_note = note;
     if (reg_density_learn(self->units->density, bytes, length_bytes)) {
+        struct reg_density_stats stats;
+        reg_density_stats(self->units->density, &stats);
+        self->units->learnt_at = stats.reference_count + LEARNT_REFERENCES;
         return;
     }
     reg_log(self, SL_LOG_WARN, 0, "what eviction had learnt is of another version: it begins anew");

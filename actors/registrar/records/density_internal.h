@@ -66,7 +66,7 @@ static inline uint32_t density_cell_of(const struct density_unit *unit)
 
 static inline bool density_in_memory(const struct density_unit *unit)
 {
-    return unit->state == UNIT_HERE || unit->state == UNIT_SUNK;
+    return unit->state == UNIT_HERE || unit->state == UNIT_SUNK || unit->state == UNIT_RESTORED;
 }
 
 static inline uint64_t density_age_references(const struct reg_density *density,

@@ -78,6 +78,9 @@ static void cell_mark(struct reg_density *density, uint32_t cell)
 
 static struct row *turn_row(struct reg_density *density, const struct density_unit *unit)
 {
+    if (unit->state == UNIT_RESTORED) {
+        return &density->restored;
+    }
     return unit->state == UNIT_SUNK ? &density->sunk : &density->by_turn[density_cell_of(unit)];
 }
 
@@ -351,7 +354,8 @@ void reg_density_leave(struct reg_density *density, uint32_t unit)
     SL_ASSERT(density_in_memory(at));
     turn_remove(density, unit);
     parent_leave(density, unit);
-    at->state = UNIT_GHOST;
+    /* Before a restart is over it is in no row by age, and not known well enough for a ghost. */
+    at->state = at->state == UNIT_RESTORED ? UNIT_NAMED : UNIT_GHOST;
     density_row_append(density, &density->ghosts, ROW_TURN, unit);
     density->unit_count--;
     density->ghost_count++;
@@ -441,6 +445,9 @@ void reg_density_use(struct reg_density *density, uint32_t unit, enum reg_hint h
 {
     struct density_unit *at = &density->units[unit];
     SL_ASSERT(density_in_memory(at));
+    if (at->state == UNIT_RESTORED) {
+        return; /* its use counts when it is in its row */
+    }
     reference(density);
     turn_remove(density, unit);
     at->state = UNIT_HERE;

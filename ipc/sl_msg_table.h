@@ -38,13 +38,13 @@
     F(U64, part_index, 0, 511, "which part of the group")                        \
     F(TEXT, writer, 0, 31, "actor that will write the bytes; empty: the sender") \
     F(TEXT, bundle, 0, 255, "values that are leased and evicted together; empty: none")
-#define SL_ITEM_GROUP(F, L)                                         \
-    F(TEXT, key, 1, 1024, "MODEL/BLOCK")                            \
-    F(U64, part_count, 1, 512, "parts that make the block visible") \
-    F(U64, transient_ns, 0, UINT64_MAX, "time to live after the commit; 0: no limit")    \
+#define SL_ITEM_GROUP(F, L)                                                                        \
+    F(TEXT, key, 1, 1024, "MODEL/BLOCK")                                                           \
+    F(U64, part_count, 1, 512, "parts that make the block visible")                                \
+    F(U64, transient_ns, 0, UINT64_MAX, "time to live after the commit; 0: no limit")              \
     F(U64, parent_hash, 0, UINT64_MAX, "sl_key_hash of the block before it in its chain; 0: none") \
     F(U64, stored_count, 0, UINT32_MAX, "blocks that its request stores; 0: not known")            \
-    F(BOOL, cut, 0, 1, "an incomplete last block")                                                  \
+    F(BOOL, cut, 0, 1, "an incomplete last block")                                                 \
     F(U64, hint, 0, 2, "of its session: 0 nothing is known, 1 it ends, 2 it goes on")
 #define SL_ITEM_GRANT(F, L)                                                                 \
     F(U64, code, 0, 255, "SL_OK granted, SL_ERR_EXISTS, SL_ERR_BUSY, SL_ERR_NO_SPACE, ...") \

@@ -103,18 +103,16 @@ void ti_job_answer(struct tierer *self, struct ti_job *job)
 
 void ti_job_reply(struct tierer *self, struct ti_job *job)
 {
+    bool read = job->kind == TI_JOB_READ;
+    struct ti_job_list *list = read ? &self->answered_reads : &self->answered;
     ti_job_answer(self, job);
-    if (job->kind == TI_JOB_READ) {
-        job_free(job); /* repeated, it finds its claims gone */
-        return;
-    }
     free(job->frame);
     free(job->pieces);
     job->frame = NULL;
     job->pieces = NULL;
-    ti_job_push(&self->answered, job);
-    if (self->answered.count > TI_ANSWERED_MAX) {
-        job_free(ti_job_pop(&self->answered));
+    ti_job_push(list, job);
+    if (list->count > (read ? TI_ANSWERED_READS_MAX : TI_ANSWERED_MAX)) {
+        job_free(ti_job_pop(list));
     }
 }
 
@@ -252,8 +250,9 @@ static struct ti_job *job_find(const struct ti_job_list *list, const struct sl_m
  * same answer again. */
 static bool job_is_known(struct tierer *self, const struct sl_msg *msg)
 {
-    const struct ti_job_list *lists[] = {&self->waiting, &self->active, &self->reads,
-                                         &self->reads_ahead, &self->answered};
+    const struct ti_job_list *lists[] = {&self->waiting,  &self->active,
+                                         &self->reads,    &self->reads_ahead,
+                                         &self->answered, &self->answered_reads};
     for (size_t i = 0; i < SL_COUNT(lists); i++) {
         struct ti_job *job = job_find(lists[i], msg);
         if (job != NULL && job->answered) {
@@ -291,8 +290,8 @@ void ti_job_take(struct tierer *self, const struct sl_msg *msg)
 
 void ti_jobs_free(struct tierer *self)
 {
-    struct ti_job_list *lists[] = {&self->waiting, &self->active, &self->reads, &self->reads_ahead,
-                                   &self->answered};
+    struct ti_job_list *lists[] = {&self->waiting,     &self->active,   &self->reads,
+                                   &self->reads_ahead, &self->answered, &self->answered_reads};
     for (size_t i = 0; i < SL_COUNT(lists); i++) {
         for (struct ti_job *job = ti_job_pop(lists[i]); job != NULL; job = ti_job_pop(lists[i])) {
             job_free(job);

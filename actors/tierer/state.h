@@ -25,17 +25,19 @@
 #define TI_FOUND_ITEMS_MAX      4096u /* one DISK_FOUND */
 #define TI_FOUND_SEGMENTS_MAX   256u
 #define TI_ANSWERED_MAX         64u /* jobs; the registrar has 16 writes and a DISK_FORGET under way */
-#define TI_READ_PAUSES_MAX      16u
-#define TI_SCAN_RETRY_NS        (5 * SL_NS_PER_MS)
-#define TI_SCAN_RETRY_NS_MAX    (160 * SL_NS_PER_MS)
-#define TI_HEALTH_RETRY_NS      (2 * SL_NS_PER_S)
-#define TI_HEALTH_REFUSE_NS     (3 * SL_NS_PER_S) /* a request waits so long for a disk that fails */
-#define TI_HEALTH_STALL_NS      (5 * SL_NS_PER_S)    /* no answer for so long: the disk hangs */
-#define TI_HEALTH_PROBE_NS      SL_NS_PER_S          /* between two probes of a disk in doubt */
-#define TI_NAME_NS              (100 * SL_NS_PER_MS) /* between two frames of tombstones named */
-#define TI_BAD_PLACES_MAX       64u
-#define TI_BAD_PLACE_FAILURES   3u /* on a disk that is well otherwise: the place is given up */
-#define TI_SEGMENT_NAME_FORMAT  "segment.%010u"
+#define TI_ANSWERED_READS_MAX \
+    32u /* it has 8 reads and 4 ahead of use, and hears answers in order */
+#define TI_READ_PAUSES_MAX     16u
+#define TI_SCAN_RETRY_NS       (5 * SL_NS_PER_MS)
+#define TI_SCAN_RETRY_NS_MAX   (160 * SL_NS_PER_MS)
+#define TI_HEALTH_RETRY_NS     (2 * SL_NS_PER_S)
+#define TI_HEALTH_REFUSE_NS    (3 * SL_NS_PER_S) /* a request waits so long for a disk that fails */
+#define TI_HEALTH_STALL_NS     (5 * SL_NS_PER_S) /* no answer for so long: the disk hangs */
+#define TI_HEALTH_PROBE_NS     SL_NS_PER_S       /* between two probes of a disk in doubt */
+#define TI_NAME_NS             (100 * SL_NS_PER_MS) /* between two frames of tombstones named */
+#define TI_BAD_PLACES_MAX      64u
+#define TI_BAD_PLACE_FAILURES  3u /* on a disk that is well otherwise: the place is given up */
+#define TI_SEGMENT_NAME_FORMAT "segment.%010u"
 
 enum ti_segment_state {
     TI_SEGMENT_OPEN,   /* frames are appended */
@@ -270,6 +272,9 @@ struct tierer {
      * its answer must not be carried out twice, since a second copy would lie behind a tombstone
      * that is meant for the value. */
     struct ti_job_list answered;
+    /* Reads likewise: while the answer is on its way the claims stand still, and a second read
+     * would land in memory that is another value's by then. */
+    struct ti_job_list answered_reads;
     uint64_t active_bytes;
     uint64_t durable_sequence;
     uint64_t commit_delay_ns;

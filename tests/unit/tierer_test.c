@@ -237,6 +237,40 @@ static sl_err read_value(uint32_t n, uint32_t segment, uint64_t offset)
     return code;
 }
 
+/* The registrar asks again before it has the answer, when the claim still stands. A second read would
+ * land when the extent is another value's. */
+START_TEST(a_repeated_read_gets_the_same_answer_and_reads_nothing)
+    {
+        sl_ref ref = 0;
+        struct sl_msg reply;
+        ck_assert_int_eq(write_value(1), SL_OK);
+        struct sl_msg msg = {.type = SL_MSG_DISK_READ};
+        struct sl_item_fill item = read_item(1, &ref);
+        item.segment = known[1].segment;
+        item.disk_offset_bytes = known[1].offset;
+        msg.body.disk_read.items.at = &item;
+        msg.body.disk_read.items.count = 1;
+        fake_give(&fake, "registrar", &msg);
+        uint64_t seq = msg.seq;
+        pump(UINT64_MAX);
+        ck_assert(fake_take_reply(&fake, "registrar", seq, &reply));
+        unsigned char *target = sl_arena_at(arena, TARGET_AT, length_of(1));
+        memset(target, 0x5a, length_of(1));
+
+        fake.seq = seq - 1; /* the next request has the number of this one */
+        fake_give(&fake, "registrar", &msg);
+        pump(UINT64_MAX);
+
+        ck_assert(fake_take_reply(&fake, "registrar", seq, &reply));
+        ck_assert_uint_eq(reply.body.disk_read_reply.codes.count, 1);
+        ck_assert_uint_eq(reply.body.disk_read_reply.codes.at[0], SL_OK);
+        for (uint64_t i = 0; i < length_of(1); i++) {
+            ck_assert_uint_eq(target[i], 0x5a);
+        }
+        sl_index_set_kind(index_of_node, ref, SL_RECORD_FREE);
+    }
+END_TEST
+
 /* A new registrar says hello: the actor tells what it has, into known[].found and places. */
 static void scan(void)
 {
@@ -1426,6 +1460,7 @@ int main(void)
     tcase_add_test(node, ceiling_holds_and_the_oldest_segment_goes);
     tcase_add_test(node, forgotten_value_does_not_come_back);
     tcase_add_test(node, a_repeated_write_gets_the_same_answer);
+    tcase_add_test(node, a_repeated_read_gets_the_same_answer_and_reads_nothing);
     tcase_add_test(node, a_scan_tells_of_the_batch_that_was_under_way);
     tcase_add_loop_test(node, any_failed_call_is_an_answer_and_heals, 0, 2);
     tcase_add_loop_test(node, a_lost_newest_segment_with_tombstones_voids_what_is_older, 0,

@@ -396,7 +396,7 @@ class Same(unittest.TestCase):
                     path = os.path.join(folder, name)
                     if path.endswith((".sock", ".attach")):
                         continue
-                    file = open(path, "r+b")
+                    file = open(path, "r+b", buffering=0)  # a FIFO cannot be sought in
                     self.addCleanup(file.close)
                     for lock in (fcntl.flock, fcntl.lockf):
                         try:

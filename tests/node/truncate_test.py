@@ -13,7 +13,7 @@ from node_support import Node, main, wait_until, workload
 CUTS = int(os.environ.get("SLUICE_TEST_CUTS", "2"))  # of each segment and thread count
 WHOLE_S = 5  # times the patience
 FINE = {"SL_OK", "SL_ERR_NOT_FOUND", "SL_ERR_CORRUPT", "SL_ERR_UNREACHABLE", "SL_ERR_TIMEOUT", "SL_ERR_BUSY", "SL_ERR_STALE", "SL_ERR_NO_SPACE",
-        "SL_ERR_PEER_DIED", "SL_ERR_LIMIT"}
+        "SL_ERR_PEER_DIED", "SL_ERR_LIMIT", "SL_ERR_EXISTS"}
 
 
 def cut(path, part):
@@ -122,7 +122,7 @@ class Truncate(unittest.TestCase):
                     self.assertIn(row[3], ("-", "1", "137"), f"how {actor} ended when {what}")
             counts = probe.counts()
             self.assertEqual(counts["wrong"], 0, counts)
-            self.assertIsNone(replay.poll(), "the engine goes on")
+            self.assertIsNone(replay.poll(), "the engine ended: " + (str(replay.communicate()) if replay.poll() is not None else ""))
             replay.terminate()
             replay.communicate()
             workload(trace, 100, 5)

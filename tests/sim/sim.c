@@ -415,6 +415,7 @@ static void close_lock(const struct sim_host *host)
 
 static void node_drop(struct sim *sim, struct sim_node *node)
 {
+    node->died_ns = sim->now_ns;
     struct sl_proc_id proc = node->env.self;
     node->alive = false;
     sim->disturbed_ns = sim->now_ns;

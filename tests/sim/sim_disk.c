@@ -152,8 +152,13 @@ bool sim_disk_apply(struct sim *sim, struct sim_event *event, bool orphan)
     struct mem_disk *disk = memory_of(&sim->nodes[event->node]);
     request->name = event->io_name;
     if (orphan && !event->orphaned && request->verb == SL_DISK_READ) {
-        event->orphaned = true; /* it may write into memory long after its process is gone */
-        event->at_ns = sim->now_ns + sim_random_below(sim, ORPHAN_NS_MAX);
+        uint64_t last_ns = sim->nodes[event->node].died_ns + ORPHAN_NS_MAX;
+        event->orphaned = true;       /* it may write into memory long after its process is gone */
+        if (sim->now_ns >= last_ns) { /* a slow disk had it: no device holds on for so long */
+            event->applied = true;
+            return true;
+        }
+        event->at_ns = sim->now_ns + sim_random_below(sim, last_ns - sim->now_ns);
         return false;
     }
     event->applied = true;

@@ -75,6 +75,7 @@ struct sim_node {
     struct sl_config *config;
     char name[32];
     uint64_t incarnation;
+    uint64_t died_ns; /* the last life */
     uint64_t wake_ns, stopped_until_ns, deferred;
     uint64_t stalled_ns; /* how long it was stopped, in all of its life */
     uint64_t pair_ns[2]

@@ -58,6 +58,11 @@ sl_err sl_settled_open(const char *shm_dir, struct sl_settled **out, struct sl_e
     return SL_OK;
 }
 
+bool sl_settled_is_short(const struct sl_settled *settled)
+{
+    return sl_segment_is_short(&settled->segment);
+}
+
 void sl_settled_close(struct sl_settled **settled)
 {
     if (settled == NULL || *settled == NULL) {

@@ -18,6 +18,8 @@ struct sl_settled; /* opaque; the registrar's alone, one thread */
  * SL_ERR_OS. */
 sl_err sl_settled_open(const char *shm_dir, struct sl_settled **out, struct sl_error *why);
 void sl_settled_close(struct sl_settled **settled);
+/* As sl_segment_is_short. The next open makes it anew. */
+bool sl_settled_is_short(const struct sl_settled *settled);
 
 /* The claim of this generation was committed, under a key with this hash. */
 void sl_settled_commit(struct sl_settled *settled, uint64_t generation, uint64_t key_hash);

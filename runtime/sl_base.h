@@ -48,7 +48,7 @@ bool sl_same_bytes(const void *a, const void *b, size_t length_bytes);
 
 /* Scoped clean-up: SL_AUTO(free) char *path = ...; leave it with SL_TAKE(path).
  * SL_AUTO(fn) needs `static inline void sl_auto_fn(void *at)`; `free` and `close` are here. */
-#define SL_AUTO(fn) __attribute__((cleanup(sl_auto_##fn)))
+#define SL_AUTO(fn) __attribute__((cleanup(sl_auto_##fn), unused))
 #define SL_TAKE(pointer)                          \
     __extension__({                               \
         __typeof__(pointer) sl_taken = (pointer); \

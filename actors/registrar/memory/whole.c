@@ -113,9 +113,10 @@ void reg_memory_renew(struct registrar *self)
 
 sl_err reg_memory_check(struct registrar *self)
 {
-    const char *what = sl_arena_is_short(self->arena)   ? "the arena"
-                       : sl_index_is_short(self->index) ? "the index or the leases"
-                                                        : NULL;
+    const char *what = sl_arena_is_short(self->arena)       ? "the arena"
+                       : sl_index_is_short(self->index)     ? "the index or the leases"
+                       : sl_settled_is_short(self->settled) ? "what was settled"
+                                                            : NULL;
     for (uint32_t i = 0; what == NULL && i < self->peers->high; i++) {
         const struct reg_peer *peer = &self->peers->all[i];
         if (peer->used && peer->pins != NULL && sl_pins_view_is_short(peer->pins)) {
@@ -127,8 +128,8 @@ sl_err reg_memory_check(struct registrar *self)
     }
     reg_log(
         self, SL_LOG_ERROR, 0,
-        "shared memory (%s) was cut short by another process: the registrar ends, so that all of "
-        "it is made anew",
+        "shared memory (%s) was cut short by another process: the registrar ends, so that it is "
+        "made anew",
         what);
     return SL_ERR_INTERNAL;
 }

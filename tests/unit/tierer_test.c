@@ -1342,16 +1342,17 @@ static void page_seal(unsigned char *page, uint64_t digest_at, uint64_t length)
 static void as_version_2(struct mem_file *file)
 {
     for (uint64_t at = 0; at < file->bytes; at += SL_PAGE_BYTES) {
-        struct ti_header *header = (void *)(file->now + at);
+        unsigned char *page = file->now + at;
+        struct ti_header *header = (void *)page;
         struct ti_trailer *trailer = (void *)header;
         struct ti_frame *frame = (void *)header;
         if (header->magic == TI_HEADER_MAGIC) {
             header->version = 2;
-            memset(header->zeros - 16, 0, 16);
+            memset(page + offsetof(struct ti_header, zeros) - 16, 0, 16);
             page_seal((void *)header, offsetof(struct ti_header, digest), SL_PAGE_BYTES);
         } else if (trailer->magic == TI_TRAILER_MAGIC) {
             trailer->version = 2;
-            memset(trailer->zeros - 24, 0, 24);
+            memset(page + offsetof(struct ti_trailer, zeros) - 24, 0, 24);
             page_seal((void *)trailer, offsetof(struct ti_trailer, digest), SL_PAGE_BYTES);
         } else if (frame->magic == TI_FRAME_MAGIC) {
             frame->tombstone_sequence = 0;

@@ -248,7 +248,8 @@ struct eviction {
 static void evict_from(struct registrar *self, struct reg_order *list, struct eviction *evict)
 {
     sl_ref unit = reg_unit_first(self, list);
-    for (uint64_t left = list->count;
+    for (uint64_t left =
+             2 * list->count; /* a policy may walk twice: by its order, and by recency */
          left > 0 && unit != 0 && evict->taken < evict->count_max &&
          evict->looked < evict->looked_max && evict->aside < EVICT_ASIDE_MAX &&
          evict->bytes < evict->want_bytes;

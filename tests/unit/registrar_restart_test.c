@@ -1,5 +1,7 @@
 /* tests/unit/registrar_restart_test.c - a registrar that is killed and started again on the same
  * shared memory. */
+#include "actors/registrar/records/density_units.h"
+#include "actors/registrar/records/units.h"
 #include "tests/unit/registrar_support.h"
 
 #include "runtime/sl_clock.h"
@@ -470,6 +472,48 @@ START_TEST(transient_blocks_keep_their_end)
     }
 END_TEST
 
+static uint32_t learnt_notes(const struct registrar *self)
+{
+    struct sl_entry entry;
+    uint64_t cursor = 0;
+    uint32_t count = 0;
+    while (sl_index_walk(self->index, &cursor, &entry)) {
+        uint32_t length = 0, tag = 0;
+        bool blob = entry.kind == SL_RECORD_BLOB &&
+                    sl_index_blob_at(self->index, entry.ref, &length, &tag) != NULL;
+        count += blob && tag == REG_BLOB_LEARNT;
+    }
+    return count;
+}
+
+/* Killed between the new note and the end of the old one. */
+START_TEST(of_two_notes_of_what_was_learnt_one_is_left)
+    {
+        static unsigned char bytes[REG_DENSITY_LEARNT_BYTES];
+        struct node *node = node_start(NULL);
+        struct registrar *self = node->fake.state;
+        struct reg_density_stats stats;
+        sl_ref note = 0;
+        node_client(node, "client.1", 11);
+        node_put(node, "client.1", "k", 100);
+        uint32_t length_bytes = reg_density_learnt(self->units->density, bytes);
+        for (uint32_t i = 0; i < 2; i++) {
+            ck_assert_int_eq(
+                sl_index_blob_put(self->index, bytes, length_bytes, REG_BLOB_LEARNT, &note, NULL),
+                SL_OK);
+        }
+        ck_assert_uint_eq(learnt_notes(self), 2);
+
+        node_restart(node);
+
+        self = node->fake.state;
+        ck_assert_uint_eq(learnt_notes(self), 1);
+        reg_density_stats(self->units->density, &stats);
+        ck_assert(stats.learnt);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(the_boot_generation_tells_a_new_registrar)
     {
         struct node *node = node_start(NULL);
@@ -668,6 +712,7 @@ static Suite *restart_suite(void)
     tcase_add_loop_test(restart, what_is_put_again_after_a_removal_stays, 0, 2);
     tcase_add_test(restart, a_promotion_under_way_is_fenced);
     tcase_add_test(restart, transient_blocks_keep_their_end);
+    tcase_add_test(restart, of_two_notes_of_what_was_learnt_one_is_left);
     tcase_add_test(restart, the_boot_generation_tells_a_new_registrar);
     tcase_add_test(restart, a_second_registrar_is_kept_out);
     tcase_add_loop_test(restart, a_record_that_no_registrar_wrote_is_dropped, 0,

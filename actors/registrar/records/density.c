@@ -211,6 +211,9 @@ static void density_restored(struct registrar *self)
 static void density_learn(struct registrar *self, sl_ref note, const void *bytes,
                           uint32_t length_bytes)
 {
+    if (self->units->learnt_note != 0) { /* the registrar before was killed between the two */
+        sl_index_set_kind(self->index, self->units->learnt_note, SL_RECORD_FREE);
+    }
     self->units->learnt_note = note;
     if (reg_density_learn(self->units->density, bytes, length_bytes)) {
         struct reg_density_stats stats;

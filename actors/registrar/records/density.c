@@ -59,12 +59,6 @@ static void learnt_note(struct registrar *self)
     }
 }
 
-static uint32_t unit_number(struct registrar *self, sl_ref unit, struct sl_entry *entry)
-{
-    sl_index_read(self->index, unit, entry);
-    return reg_density_find(self->units->density, reg_hash(entry->key, entry->key_length));
-}
-
 static void density_placed(struct registrar *self, struct reg_order *list, sl_ref unit)
 {
     struct sl_entry entry;
@@ -73,14 +67,15 @@ static void density_placed(struct registrar *self, struct reg_order *list, sl_re
         return;
     }
     struct reg_density *density = self->units->density;
-    uint32_t number = unit_number(self, unit, &entry);
-    const struct sl_unit_note *note = note_of(self, &entry);
-    struct sl_unit_note none = {0};
-    note = note == NULL ? &none : note;
+    sl_index_read(self->index, unit, &entry);
     uint64_t hash = reg_hash(entry.key, entry.key_length);
+    uint32_t number = reg_density_find(density, hash);
     if (number != 0) { /* another record has this hash */
         return;
     }
+    const struct sl_unit_note none = {0};
+    const struct sl_unit_note *note = note_of(self, &entry);
+    note = note == NULL ? &none : note;
     if (self->units->restoring && note->state == NOTE_USED) {
         const struct reg_density_note was = {
             .at = note->at, .class_index = note->class_index, .use_count = note->use_count};
@@ -97,6 +92,12 @@ static void density_placed(struct registrar *self, struct reg_order *list, sl_re
         note_write(self, &entry, number);
         learnt_note(self);
     }
+}
+
+static uint32_t unit_number(struct registrar *self, sl_ref unit, struct sl_entry *entry)
+{
+    sl_index_read(self->index, unit, entry);
+    return reg_density_find(self->units->density, reg_hash(entry->key, entry->key_length));
 }
 
 /* Its number, when it is this record's. */
@@ -120,7 +121,7 @@ static void density_removed(struct registrar *self, struct reg_order *list, sl_r
 static void density_touched(struct registrar *self, struct reg_order *list, sl_ref unit)
 {
     struct sl_entry entry;
-    reg_policy_lru.touched(self, list, unit);
+    reg_order_to_newest(self, list, unit);
     uint32_t number = is_hot(self, list) ? own_number(self, unit, &entry) : 0;
     if (number != 0) {
         reg_density_use(self->units->density, number, REG_HINT_NONE);
@@ -129,15 +130,10 @@ static void density_touched(struct registrar *self, struct reg_order *list, sl_r
     }
 }
 
-static void density_passed(struct registrar *self, struct reg_order *list, sl_ref unit)
-{
-    reg_policy_lru.passed(self, list, unit);
-}
-
 static void density_sunk(struct registrar *self, struct reg_order *list, sl_ref unit)
 {
     struct sl_entry entry;
-    reg_policy_lru.sunk(self, list, unit);
+    reg_order_to_oldest(self, list, unit);
     uint32_t number = is_hot(self, list) ? own_number(self, unit, &entry) : 0;
     if (number != 0) {
         reg_density_sink(self->units->density, number);
@@ -229,7 +225,7 @@ const struct reg_policy reg_policy_density = {
     .placed = density_placed,
     .removed = density_removed,
     .touched = density_touched,
-    .passed = density_passed,
+    .passed = reg_order_to_newest,
     .sunk = density_sunk,
     .renamed = density_renamed,
     .first = density_first,

@@ -57,17 +57,16 @@ uint32_t reg_rates_class(uint32_t use_count, uint32_t stored_count, bool cut, en
     return kind + (uint32_t)hint * REG_DENSITY_KINDS;
 }
 
-void reg_rates_outlived(struct reg_rates *rates, uint32_t cell, double weight)
+void reg_rates_outlived(struct reg_rates *rates, uint32_t cell)
 {
-    rates->exposure[cell] += weight * age_width(rates, age_of(cell));
+    rates->exposure[cell] += age_width(rates, age_of(cell));
 }
 
-void reg_rates_wanted(struct reg_rates *rates, uint32_t cell, uint64_t age_references,
-                      double weight)
+void reg_rates_wanted(struct reg_rates *rates, uint32_t cell, uint64_t age_references)
 {
     double inside = (double)age_references - age_begin(rates, age_of(cell));
-    rates->wanted[cell] += weight;
-    rates->exposure[cell] += weight * fmax(inside, 0.0);
+    rates->wanted[cell] += 1.0;
+    rates->exposure[cell] += fmax(inside, 0.0);
 }
 
 void reg_rates_halve(struct reg_rates *rates)

@@ -46,10 +46,9 @@ static inline uint32_t reg_rates_cell(uint32_t class_index, uint32_t age)
     return class_index * REG_DENSITY_AGES + age;
 }
 /* A unit left this age because it got older. */
-void reg_rates_outlived(struct reg_rates *rates, uint32_t cell, double weight);
+void reg_rates_outlived(struct reg_rates *rates, uint32_t cell);
 /* A unit was wanted, so many references after it was last. */
-void reg_rates_wanted(struct reg_rates *rates, uint32_t cell, uint64_t age_references,
-                      double weight);
+void reg_rates_wanted(struct reg_rates *rates, uint32_t cell, uint64_t age_references);
 /* What is old counts half. */
 void reg_rates_halve(struct reg_rates *rates);
 /* Values and order anew. */

@@ -120,7 +120,7 @@ static void unit_older(struct reg_density *density, uint32_t unit)
 {
     struct density_unit *at = &density->units[unit];
     uint32_t cell = density_cell_of(at);
-    reg_rates_outlived(&density->rates, cell, 1.0);
+    reg_rates_outlived(&density->rates, cell);
     density_row_remove(density, &density->by_age[cell], ROW_AGE, unit);
     if (at->state == UNIT_HERE) {
         turn_remove(density, unit);
@@ -390,8 +390,7 @@ void density_parent_find(struct reg_density *density, uint32_t unit, uint64_t pa
 static void used(struct reg_density *density, uint32_t unit)
 {
     struct density_unit *at = &density->units[unit];
-    reg_rates_wanted(&density->rates, density_cell_of(at), density_age_references(density, at),
-                     1.0);
+    reg_rates_wanted(&density->rates, density_cell_of(at), density_age_references(density, at));
     density_row_remove(density, &density->by_age[density_cell_of(at)], ROW_AGE, unit);
     at->use_count = (uint8_t)SL_MIN(at->use_count + 1u, USES_MAX);
 }

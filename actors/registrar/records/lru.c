@@ -2,29 +2,13 @@
 #include "actors/registrar/records/order.h"
 #include "actors/registrar/records/policy.h"
 
-static void lru_newest(struct registrar *self, struct reg_order *list, sl_ref unit)
-{
-    if (list->newest != unit) {
-        reg_order_remove(self, list, unit);
-        reg_order_append(self, list, unit);
-    }
-}
-
-static void lru_oldest(struct registrar *self, struct reg_order *list, sl_ref unit)
-{
-    if (list->oldest != unit) {
-        reg_order_remove(self, list, unit);
-        reg_order_prepend(self, list, unit);
-    }
-}
-
 const struct reg_policy reg_policy_lru = {
     .name = "lru",
     .placed = reg_order_append,
     .removed = reg_order_remove,
-    .touched = lru_newest,
-    .passed = lru_newest,
-    .sunk = lru_oldest,
+    .touched = reg_order_to_newest,
+    .passed = reg_order_to_newest,
+    .sunk = reg_order_to_oldest,
     .first = reg_order_first,
     .next = reg_order_next,
 };

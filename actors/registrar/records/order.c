@@ -47,6 +47,22 @@ void reg_order_remove(struct registrar *self, struct reg_order *list, sl_ref uni
     links->newer = 0;
 }
 
+void reg_order_to_newest(struct registrar *self, struct reg_order *list, sl_ref unit)
+{
+    if (list->newest != unit) {
+        reg_order_remove(self, list, unit);
+        reg_order_append(self, list, unit);
+    }
+}
+
+void reg_order_to_oldest(struct registrar *self, struct reg_order *list, sl_ref unit)
+{
+    if (list->oldest != unit) {
+        reg_order_remove(self, list, unit);
+        reg_order_prepend(self, list, unit);
+    }
+}
+
 sl_ref reg_order_next(struct registrar *self, struct reg_order *list, bool goes)
 {
     sl_ref unit = list->walk;

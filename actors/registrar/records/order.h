@@ -15,6 +15,8 @@ struct reg_order {
 void reg_order_append(struct registrar *self, struct reg_order *list, sl_ref unit);
 void reg_order_prepend(struct registrar *self, struct reg_order *list, sl_ref unit);
 void reg_order_remove(struct registrar *self, struct reg_order *list, sl_ref unit);
+void reg_order_to_newest(struct registrar *self, struct reg_order *list, sl_ref unit);
+void reg_order_to_oldest(struct registrar *self, struct reg_order *list, sl_ref unit);
 /* A walk from the oldest to the newest, as struct reg_policy asks for; 0: no more. */
 sl_ref reg_order_first(struct registrar *self, struct reg_order *list);
 sl_ref reg_order_next(struct registrar *self, struct reg_order *list, bool goes);

@@ -1,17 +1,15 @@
 /* actors/registrar/base/core.c - hashes, the log and answers of codes. */
 #include "actors/registrar/base/core.h"
+#include "runtime/sl_digest.h"
 
 #include <stdarg.h>
 #include <stdio.h>
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 #define LOG_TEXT_BYTES 240u
 
 uint64_t reg_hash(const void *key, uint64_t length)
 {
-    return XXH3_64bits(key, length);
+    return sl_key_hash(key, length);
 }
 
 void reg_log(struct registrar *self, enum sl_log_level level, uint64_t trace_id, const char *format,

@@ -118,7 +118,7 @@ static inline bool reg_has_disks(const struct registrar *self)
     return self->set.disk > 0;
 }
 
-uint64_t reg_hash(const void *key, uint64_t length);
+uint64_t reg_hash(const void *key, uint64_t length); /* of a key: what messages name it by */
 static inline bool reg_proc_none(struct sl_proc_id proc)
 {
     return proc.pid == 0;

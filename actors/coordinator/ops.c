@@ -239,10 +239,15 @@ static uint32_t part_key_write(const struct co_engine *engine, struct sl_key blo
 
 uint64_t co_block_hash(const struct co_engine *engine, const struct sl_key *key)
 {
-    char text[SL_KEY_BYTES_MAX + 1];
-    int length = snprintf(text, sizeof(text), "%s/%.*s", engine->model, (int)key->length, key->at);
-    bool fits = length > 0 && (size_t)length < sizeof(text);
-    return fits ? sl_key_hash(text, (uint64_t)length) : 0;
+    char text[SL_KEY_BYTES_MAX];
+    size_t model_length = strlen(engine->model);
+    if (model_length + 1 + key->length > sizeof(text)) {
+        return 0;
+    }
+    memcpy(text, engine->model, model_length);
+    text[model_length] = '/';
+    memcpy(text + model_length + 1, key->at, key->length);
+    return sl_key_hash(text, model_length + 1 + key->length);
 }
 
 uint64_t co_parent_hash(const struct co_op *op, uint32_t block)

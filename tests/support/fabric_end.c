@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 
 static void on_done(void *context, const struct sl_fabric_done *done)
 {
@@ -256,4 +257,51 @@ const struct end_done *end_done_of(const struct fabric_end *end, uint64_t cookie
         }
     }
     return NULL;
+}
+
+/* ---- a guest ---- */
+
+struct sl_wire_address guest_address(const struct fabric_end *end)
+{
+    struct sl_wire_address address;
+    ck_assert_int_eq(sl_wire_address_read(end->address, SL_WIRE_ADDRESS_BYTES, &address, NULL),
+                     SL_OK);
+    return address;
+}
+
+void guest_say(int fd, const struct sl_wire_request *request)
+{
+    unsigned char frame[SL_WIRE_REQUEST_BYTES];
+    sl_wire_request_write(request, frame);
+    ck_assert_int_eq(send(fd, frame, sizeof(frame), 0), sizeof(frame));
+}
+
+void guest_hear(struct fabric_end *end, int fd, unsigned char *answer, size_t length_bytes)
+{
+    uint64_t give_up_ns = sl_clock_monotonic_ns() + 30 * SL_NS_PER_S;
+    for (size_t got = 0; got < length_bytes;) {
+        ck_assert_uint_lt(sl_clock_monotonic_ns(), give_up_ns);
+        end_step(end, 2);
+        ssize_t more = recv(fd, answer + got, length_bytes - got, MSG_DONTWAIT);
+        ck_assert(more != 0);
+        got += more > 0 ? (size_t)more : 0;
+    }
+}
+
+void guest_greet(struct fabric_end *end, int fd, struct sl_proof *facts)
+{
+    const struct sl_wire_address address = guest_address(end);
+    struct sl_wire_request hello = {.verb = SL_WIRE_HELLO}, proof = {.verb = SL_WIRE_PROOF};
+    unsigned char answer[SL_WIRE_CHALLENGE_BYTES];
+    *facts = (struct sl_proof){.asks = "not so random"};
+    memcpy(facts->id, address.id, sizeof(facts->id));
+    memcpy(facts->key, address.psk, sizeof(facts->key));
+    memcpy(hello.token, facts->asks, sizeof(hello.token));
+    sl_wire_id_set(&hello, address.id);
+    guest_say(fd, &hello);
+    guest_hear(end, fd, answer, SL_WIRE_CHALLENGE_BYTES);
+    memcpy(facts->answers, answer + SL_WIRE_ANSWER_BYTES, sizeof(facts->answers));
+    ck_assert(sl_proof_asking(facts, proof.token));
+    guest_say(fd, &proof);
+    guest_hear(end, fd, answer, SL_WIRE_ANSWER_BYTES);
 }

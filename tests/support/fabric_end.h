@@ -4,6 +4,8 @@
 #define SL_TESTS_FABRIC_END_H
 
 #include "runtime/fabric/core/fabric.h"
+#include "runtime/fabric/core/wire.h"
+#include "runtime/fabric/tcp/proof.h"
 
 #define END_DONES_MAX 4096u
 
@@ -50,6 +52,14 @@ void end_step(struct fabric_end *end, int wait_ms);
 /* Both ends of a pair in one process; addresses are carried over. */
 void pair_step(struct fabric_end *a, struct fabric_end *b);
 uint64_t end_now(const struct fabric_end *end);
+
+/* What a peer of the end knows, and how it greets it on a connection in the clear. */
+struct sl_wire_address guest_address(const struct fabric_end *end);
+void guest_say(int fd, const struct sl_wire_request *request);
+/* Receives so many bytes, turning the end; fails the test after 30 s, or when the connection ends. */
+void guest_hear(struct fabric_end *end, int fd, unsigned char *answer, size_t length_bytes);
+/* facts: what both sides have proved. */
+void guest_greet(struct fabric_end *end, int fd, struct sl_proof *facts);
 
 /* Turns the pair until `condition`; fails the test after 60 s of real time. */
 #define PAIR_UNTIL(a, b, condition)                                                            \

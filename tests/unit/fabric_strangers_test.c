@@ -1,6 +1,4 @@
 /* tests/unit/fabric_strangers_test.c - the tcp fabric among those who connect and never greet. */
-#include "runtime/fabric/core/wire.h"
-#include "runtime/fabric/tcp/proof.h"
 #include "runtime/sl_clock.h"
 #include "tests/support/fabric_end.h"
 #include "tests/support/flood.h"
@@ -52,16 +50,9 @@ static void open_b(uint64_t *now_ns)
     }
 }
 
-static struct sl_wire_address wire_of_b(void)
-{
-    struct sl_wire_address address;
-    ck_assert_int_eq(sl_wire_address_read(b.address, SL_WIRE_ADDRESS_BYTES, &address, NULL), SL_OK);
-    return address;
-}
-
 static struct sockaddr_in address_of_b(void)
 {
-    struct sl_wire_address address = wire_of_b();
+    struct sl_wire_address address = guest_address(&b);
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(address.port)};
     memcpy(&to.sin_addr, address.ip, 4);
     return to;
@@ -143,45 +134,14 @@ static void turn(void)
     }
 }
 
-static void say(int fd, const struct sl_wire_request *request)
-{
-    unsigned char frame[SL_WIRE_REQUEST_BYTES];
-    sl_wire_request_write(request, frame);
-    ck_assert_int_eq(send(fd, frame, sizeof(frame), 0), sizeof(frame));
-}
-
-static void hear(int fd, unsigned char *answer, size_t length_bytes)
-{
-    uint64_t give_up_ns = sl_clock_monotonic_ns() + 10 * A_SECOND;
-    for (size_t got = 0; got < length_bytes;) {
-        ck_assert_uint_lt(sl_clock_monotonic_ns(), give_up_ns);
-        end_step(&b, 2);
-        ssize_t more = recv(fd, answer + got, length_bytes - got, MSG_DONTWAIT);
-        ck_assert(more != 0);
-        got += more > 0 ? (size_t)more : 0;
-    }
-}
-
 /* As b's peer, in the clear. */
 static int greeted(uint32_t host)
 {
     const struct sockaddr_in to = address_of_b();
-    const struct sl_wire_address address = wire_of_b();
-    struct sl_wire_request hello = {.verb = SL_WIRE_HELLO}, proof = {.verb = SL_WIRE_PROOF};
-    unsigned char answer[SL_WIRE_CHALLENGE_BYTES];
-    struct sl_proof facts = {.asks = "not so random"};
+    struct sl_proof facts;
     int fd = flood_connect(&to, host, 1);
     ck_assert_int_ge(fd, 0);
-    memcpy(facts.id, address.id, sizeof(facts.id));
-    memcpy(facts.key, address.psk, sizeof(facts.key));
-    memcpy(hello.token, facts.asks, sizeof(hello.token));
-    sl_wire_id_set(&hello, address.id);
-    say(fd, &hello);
-    hear(fd, answer, SL_WIRE_CHALLENGE_BYTES);
-    memcpy(facts.answers, answer + SL_WIRE_ANSWER_BYTES, sizeof(facts.answers));
-    ck_assert(sl_proof_asking(&facts, proof.token));
-    say(fd, &proof);
-    hear(fd, answer, SL_WIRE_ANSWER_BYTES);
+    guest_greet(&b, fd, &facts);
     return fd;
 }
 

@@ -560,49 +560,11 @@ static size_t until_closed(int fd)
 
 static struct sl_marker marker; /* of the connection that was greeted last */
 
-static void say(int fd, const struct sl_wire_request *request)
-{
-    unsigned char frame[SL_WIRE_REQUEST_BYTES];
-    sl_wire_request_write(request, frame);
-    ck_assert_int_eq(send(fd, frame, sizeof(frame), 0), sizeof(frame));
-}
-
-static void hear(int fd, unsigned char *answer, size_t length_bytes)
-{
-    size_t got = 0;
-    uint64_t give_up_ns = sl_clock_monotonic_ns() + 30 * A_SECOND;
-    while (got < length_bytes) {
-        ck_assert_uint_lt(sl_clock_monotonic_ns(), give_up_ns);
-        end_step(&b, 2);
-        ssize_t more = recv(fd, answer + got, length_bytes - got, MSG_DONTWAIT);
-        got += more > 0 ? (size_t)more : 0;
-    }
-}
-
-static struct sl_wire_address address_of_b(void)
-{
-    struct sl_wire_address address;
-    ck_assert_int_eq(sl_wire_address_read(b.address, SL_WIRE_ADDRESS_BYTES, &address, NULL), SL_OK);
-    return address;
-}
-
 /* As b's peer, in the clear. */
 static void greet(int fd)
 {
-    struct sl_wire_address address = address_of_b();
-    struct sl_wire_request hello = {.verb = SL_WIRE_HELLO}, proof = {.verb = SL_WIRE_PROOF};
-    unsigned char answer[SL_WIRE_CHALLENGE_BYTES];
-    struct sl_proof facts = {.asks = "not so random"};
-    memcpy(facts.id, address.id, sizeof(facts.id));
-    memcpy(facts.key, address.psk, sizeof(facts.key));
-    memcpy(hello.token, facts.asks, sizeof(hello.token));
-    sl_wire_id_set(&hello, address.id);
-    say(fd, &hello);
-    hear(fd, answer, SL_WIRE_CHALLENGE_BYTES);
-    memcpy(facts.answers, answer + SL_WIRE_ANSWER_BYTES, sizeof(facts.answers));
-    ck_assert(sl_proof_asking(&facts, proof.token));
-    say(fd, &proof);
-    hear(fd, answer, SL_WIRE_ANSWER_BYTES);
+    struct sl_proof facts;
+    guest_greet(&b, fd, &facts);
     sl_marker_fini(&marker);
     ck_assert_int_eq(sl_marker_init(&marker, &facts, NULL), SL_OK);
 }

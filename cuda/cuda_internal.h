@@ -171,6 +171,8 @@ void cuda_slots_close(struct cuda_device *cuda);
 /* Gives a free slot, FILLING with what is of the slice that was begun last; ends what was in it. */
 sl_err cuda_slot_take(struct cuda_device *cuda, const struct cuda_job *job, struct cuda_slot **out,
                       struct sl_error *why);
+/* Whether something is on its way. */
+bool cuda_slots_busy(const struct cuda_device *cuda);
 /* Starts what is in the slot. */
 sl_err cuda_slot_send(struct cuda_device *cuda, struct cuda_slot *slot, const struct cuda_job *job,
                       const struct sl_swap *swap, struct sl_error *why);

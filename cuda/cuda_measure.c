@@ -6,7 +6,11 @@
 #include <stdlib.h>
 
 #define PROBE_RUNS  2u /* the better one counts, after one that is not timed */
-#define PROBE_MOVES (CUDA_PROBE_BYTES / 4096)
+#define PROBE_AHEAD 3u /* jobs that fill the pipeline, before those that are timed */
+#define PROBE_TIMED 4u /* jobs that follow them */
+/* A job that takes longer alone has no start that counts. */
+#define PROBE_START_NS (2 * SL_NS_PER_MS)
+#define PROBE_MOVES    (CUDA_PROBE_BYTES / 4096)
 
 struct cuda_probe {
     sl_cu_ptr pool;
@@ -78,20 +82,52 @@ static void moves_fill(struct cuda_probe *probe, uint64_t value_bytes, uint32_t 
     }
 }
 
-static sl_err job_time(struct cuda_device *cuda, struct cuda_job *job, uint64_t *best_ns,
-                       struct sl_error *why)
+/* Sends the job once more. */
+static sl_err job_again(struct cuda_device *cuda, struct cuda_job *job, struct sl_error *why)
+{
+    job->next = 0;
+    return cuda_move_by(cuda, job, why);
+}
+
+/* The job alone: until it is over. */
+static sl_err alone_time(struct cuda_device *cuda, struct cuda_job *job, uint64_t *took_ns,
+                         struct sl_error *why)
+{
+    uint64_t start_ns = sl_clock_monotonic_ns();
+    sl_err err = job_again(cuda, job, why);
+    if (err == SL_OK) {
+        err = cuda_slots_finish(cuda, true, why);
+    }
+    *took_ns = sl_clock_monotonic_ns() - start_ns;
+    return err;
+}
+
+/* Jobs that follow each other: each is sent when there is a free slot, so that from one sending to
+ * the next a job is over. */
+static sl_err follows_time(struct cuda_device *cuda, struct cuda_job *job, uint64_t *took_ns,
+                           struct sl_error *why)
+{
+    uint64_t start_ns = 0;
+    sl_err err = SL_OK;
+    for (uint32_t i = 0; err == SL_OK && i < PROBE_AHEAD + PROBE_TIMED; i++) {
+        start_ns = i == PROBE_AHEAD ? sl_clock_monotonic_ns() : start_ns;
+        err = job_again(cuda, job, why);
+    }
+    *took_ns = (sl_clock_monotonic_ns() - start_ns) / PROBE_TIMED;
+    return err == SL_OK ? cuda_slots_finish(cuda, true, why) : err;
+}
+
+static sl_err job_time(struct cuda_device *cuda, struct cuda_job *job, bool follows,
+                       uint64_t *best_ns, struct sl_error *why)
 {
     sl_err err = SL_OK;
     *best_ns = UINT64_MAX;
     for (uint32_t run = 0; err == SL_OK && run <= PROBE_RUNS; run++) {
-        uint64_t start_ns = sl_clock_monotonic_ns();
-        job->next = 0;
-        err = cuda_move_by(cuda, job, why);
-        if (err == SL_OK) {
-            err = cuda_slots_finish(cuda, true, why);
-        }
+        uint64_t took_ns = 0;
+        err =
+            follows ? follows_time(cuda, job, &took_ns, why) : alone_time(cuda, job, &took_ns, why);
         if (run > 0) {
-            *best_ns = SL_MIN(*best_ns, sl_clock_monotonic_ns() - start_ns);
+            *best_ns = SL_MIN(*best_ns, took_ns);
         }
     }
     if (err != SL_OK) {
@@ -100,17 +136,20 @@ static sl_err job_time(struct cuda_device *cuda, struct cuda_job *job, uint64_t 
     return err;
 }
 
-static sl_err figure(struct cuda_device *cuda, struct cuda_job *job, uint32_t *speed,
-                     struct sl_error *why)
+static sl_err figure(struct cuda_device *cuda, struct cuda_job *job, uint32_t alone,
+                     uint32_t *speed, struct sl_error *why)
 {
     bool possible[SL_WAY_COUNT];
-    uint64_t best_ns = 0;
+    uint64_t best_ns = 0, bytes = job->count * job->table->host.value_bytes;
     cuda_ways(cuda, job, possible);
     if (!possible[job->way]) {
         return SL_OK;
     }
-    uint64_t bytes = job->count * job->table->host.value_bytes;
-    sl_err err = job_time(cuda, job, &best_ns, why);
+    if (alone != 0 && bytes * 1000 / alone > PROBE_START_NS) {
+        *speed = alone;
+        return SL_OK;
+    }
+    sl_err err = job_time(cuda, job, alone != 0, &best_ns, why);
     if (err == SL_OK) { /* bytes in a microsecond are megabytes in a second */
         uint64_t rate = bytes * 1000 / SL_MAX(best_ns, UINT64_C(1));
         *speed = (uint32_t)SL_MAX(SL_MIN(rate, (uint64_t)UINT32_MAX), UINT64_C(1));
@@ -124,7 +163,8 @@ static sl_err figure_next(struct cuda_device *cuda, struct cuda_probe *probe, st
     uint32_t way = probe->next % SL_WAY_COUNT, rest = probe->next / SL_WAY_COUNT;
     uint32_t count = rest % SL_CROSSOVER_COUNTS;
     uint32_t size = rest / SL_CROSSOVER_COUNTS % SL_CROSSOVER_SIZES;
-    uint32_t to_host = rest / SL_CROSSOVER_COUNTS / SL_CROSSOVER_SIZES;
+    uint32_t to_host = rest / SL_CROSSOVER_COUNTS / SL_CROSSOVER_SIZES % 2;
+    uint32_t follows = rest / SL_CROSSOVER_COUNTS / SL_CROSSOVER_SIZES / 2;
     uint64_t piece_bytes = sl_crossover_piece_bytes(size);
     uint64_t pieces = SL_MIN(sl_crossover_pieces(count), cuda->probe_bytes / piece_bytes);
     struct sl_layer layer = {.base = (unsigned char *)(uintptr_t)probe->pool,
@@ -145,7 +185,9 @@ static sl_err figure_next(struct cuda_device *cuda, struct cuda_probe *probe, st
         .way = (enum sl_way)way,
         .to_host = to_host != 0,
     };
-    err = figure(cuda, &job, &probe->found.speed[to_host][size][count][way], why);
+    /* Each alone comes first. */
+    uint32_t alone = follows ? probe->found.speed[0][to_host][size][count][way] : 0;
+    err = figure(cuda, &job, alone, &probe->found.speed[follows][to_host][size][count][way], why);
     cuda_layers_remove(&cuda->base, layers_index);
     probe->next++;
     return err;

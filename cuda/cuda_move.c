@@ -346,6 +346,7 @@ void cuda_job_way(const struct cuda_device *cuda, struct cuda_job *job)
     const struct sl_layer_table *table = &job->table->host;
     struct sl_crossover_job shape = {
         .to_host = job->to_host,
+        .follows = cuda_slots_busy(cuda),
         .computes = job->copies_alone,
         .runs = sl_plan_host_runs(job->moves, job->count, job->range.length_bytes)};
     if (table->path != SL_PLAN_RUNS) {

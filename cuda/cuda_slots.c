@@ -280,14 +280,19 @@ void cuda_slots_drop(struct cuda_device *cuda, sl_err *err, struct sl_error *why
     slices_note(cuda);
 }
 
-void cuda_slots_settle(struct cuda_device *cuda)
+bool cuda_slots_busy(const struct cuda_device *cuda)
 {
-    struct sl_error why = {0};
     bool busy = false;
     for (uint32_t i = 0; i < CUDA_SLOTS; i++) {
         busy |= cuda->slots[i].state != CUDA_SLOT_FREE;
     }
-    if (!busy) {
+    return busy;
+}
+
+void cuda_slots_settle(struct cuda_device *cuda)
+{
+    struct sl_error why = {0};
+    if (!cuda_slots_busy(cuda)) {
         return;
     }
     sl_err err = cuda_enter(cuda, &why);
@@ -389,15 +394,20 @@ static sl_err hash_launch(struct cuda_device *cuda, struct cuda_slot *slot,
         }
     }
     uint64_t chunks = slot->hash_count * argument.value_chunks;
-    sl_err err = cuda_slot_launch(cuda, slot, cuda->kernels.hash, &argument, chunks * SL_HASH_TERMS,
-                                  "the digest", why);
-    if (err == SL_OK) {
-        err = sl_fail_cuda(&cuda->driver, why,
-                           cuda->driver.to_host(slot->hashes, slot->hashes_device,
-                                                chunks * sizeof(uint64_t), slot->stream),
-                           "copy %" PRIu64 " digests from the device", chunks);
-    }
-    return err;
+    return cuda_slot_launch(cuda, slot, cuda->kernels.hash, &argument, chunks * SL_HASH_TERMS,
+                            "the digest", why);
+}
+
+/* Behind the copies: a small copy before them would wait for those of the other slot, and they for
+ * it. */
+static sl_err hashes_fetch(struct cuda_device *cuda, struct cuda_slot *slot,
+                           const struct cuda_job *job, struct sl_error *why)
+{
+    uint64_t chunks = slot->hash_count * sl_digest_chunks(job->range.length_bytes);
+    return sl_fail_cuda(&cuda->driver, why,
+                        cuda->driver.to_host(slot->hashes, slot->hashes_device,
+                                             chunks * sizeof(uint64_t), slot->stream),
+                        "copy %" PRIu64 " digests from the device", chunks);
 }
 
 static void bounce_fill(struct cuda_slot *slot)
@@ -458,6 +468,9 @@ sl_err cuda_slot_send(struct cuda_device *cuda, struct cuda_slot *slot, const st
     }
     if (err == SL_OK && job->to_host) {
         err = copies_send(cuda, slot, true, batch, why);
+    }
+    if (err == SL_OK && slot->hash_count > 0) {
+        err = hashes_fetch(cuda, slot, job, why);
     }
     return err == SL_OK ? cuda_slot_sent(cuda, slot, why) : err;
 }

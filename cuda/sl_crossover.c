@@ -13,17 +13,19 @@
 #include <unistd.h>
 
 #define FILE_BYTES_MAX 8192u
-/* Version 1 knew pieces alone, not what an entry covers. */
-#define FILE_HEAD "sluice crossover 2\n"
-/* Published for an H100 (PCIe 5): a batch beats single copies from few pieces on. It makes 4-7 GB/s
- * with entries of 4 KiB, 6-7 with 16, 28-44 with 28, 39-52 with 64. A kernel does not mind. Above
- * 512 KiB a copy's start does not count. */
+/* Version 1 knew pieces alone, not what an entry covers; version 2 no jobs that follow others. */
+#define FILE_HEAD "sluice crossover 3\n"
+/* Measured on an H200 (PCIe 5, driver 580): a batch beats single copies from few pieces on. It makes
+ * 2-10 GB/s with entries of 4 KiB, 4-29 with 16, 20-49 with 28, 47-54 with 64. A kernel does not
+ * mind. Above 512 KiB a copy's start does not count. */
 #define DEFAULT_COPY_BYTES   (512 * SL_KIB)
-#define DEFAULT_BATCH_BYTES  (28 * SL_KIB)
+#define DEFAULT_BATCH_BYTES  (64 * SL_KIB)
 #define DEFAULT_KERNEL_COUNT 48u
 /* Up to pieces of 64 KiB and below so many of them, staging of large values beats a batch. */
 #define DEFAULT_STAGED_BYTES (64 * SL_KIB)
 #define DEFAULT_STAGED_COUNT 10000u
+/* So much of the speed of the fastest way is enough for one without a kernel. */
+#define PLAIN_SHARE 0.97
 
 const char *sl_way_name(enum sl_way way)
 {
@@ -41,16 +43,25 @@ uint64_t sl_crossover_pieces(uint32_t count)
     return UINT64_C(16) << (4 * count);
 }
 
-/* The nearest of `places` values first, first << step, ... by their ratio. */
-static uint32_t nearest(uint64_t value, uint64_t first, uint32_t step, uint32_t places)
+/* The largest size that has figures and is not above this one: drivers treat entries by powers of
+ * two, and those of 28 KiB go by a batch as those of 16 do, half as fast as those of 32. */
+static uint32_t size_of(uint64_t bytes)
 {
-    uint32_t place = 0;
-    /* Half a step further is where the next one is nearer: 2^(step/2). */
-    while (place + 1 < places &&
-           (double)value > (double)(first << (step * place)) * (step == 1 ? 1.4142 : 4.0)) {
-        place++;
+    uint32_t size = 0;
+    while (size + 1 < SL_CROSSOVER_SIZES && bytes >= sl_crossover_piece_bytes(size + 1)) {
+        size++;
     }
-    return place;
+    return size;
+}
+
+/* The nearest count by its ratio. */
+static uint32_t count_of(uint64_t pieces)
+{
+    uint32_t count = 0;
+    while (count + 1 < SL_CROSSOVER_COUNTS && pieces / 4 > sl_crossover_pieces(count)) {
+        count++;
+    }
+    return count;
 }
 
 /* Whether published figures are for a kernel, and for which. */
@@ -94,10 +105,14 @@ static uint32_t speed_of(const struct sl_crossover *crossover, const struct sl_c
                          enum sl_way way)
 {
     bool by_runs = way == SL_WAY_STAGED;
-    uint32_t size =
-        nearest(by_runs ? job->run_bytes : job->piece_bytes, 4096, 1, SL_CROSSOVER_SIZES);
-    uint32_t count = nearest(by_runs ? job->runs : job->pieces, 16, 4, SL_CROSSOVER_COUNTS);
-    return crossover->speed[job->to_host][size][count][way];
+    uint32_t size = size_of(by_runs ? job->run_bytes : job->piece_bytes);
+    uint32_t count = count_of(by_runs ? job->runs : job->pieces);
+    return crossover->speed[job->follows][job->to_host][size][count][way];
+}
+
+static bool without_kernel(enum sl_way way)
+{
+    return way == SL_WAY_COPIES || way == SL_WAY_BATCH;
 }
 
 static enum sl_way choose(const struct sl_crossover *crossover, const struct sl_crossover_job *job)
@@ -105,17 +120,26 @@ static enum sl_way choose(const struct sl_crossover *crossover, const struct sl_
     if (!crossover->measured) {
         return published(job);
     }
-    enum sl_way best = SL_WAY_COUNT;
-    uint32_t best_speed = 0;
-    for (unsigned way = 0; way < SL_WAY_COUNT; way++) {
-        uint32_t speed = speed_of(crossover, job, (enum sl_way)way);
-        if (job->possible[way] && (best == SL_WAY_COUNT || speed > best_speed)) {
-            best = (enum sl_way)way;
+    enum sl_way best = SL_WAY_COUNT, plain = SL_WAY_COUNT;
+    uint32_t best_speed = 0, plain_speed = 0;
+    for (unsigned w = 0; w < SL_WAY_COUNT; w++) {
+        enum sl_way way = (enum sl_way)w;
+        uint32_t speed = speed_of(crossover, job, way);
+        if (!job->possible[way]) {
+            continue;
+        }
+        if (best == SL_WAY_COUNT || speed > best_speed) {
+            best = way;
             best_speed = speed;
+        }
+        if (without_kernel(way) && (plain == SL_WAY_COUNT || speed > plain_speed)) {
+            plain = way;
+            plain_speed = speed;
         }
     }
     SL_ASSERT(best != SL_WAY_COUNT);
-    return best;
+    bool nearly = plain != SL_WAY_COUNT && plain_speed >= PLAIN_SHARE * best_speed;
+    return nearly ? plain : best;
 }
 
 enum sl_way sl_crossover_choose(const struct sl_crossover *crossover,
@@ -168,16 +192,25 @@ static bool expect(const char **at, const char *text)
     return true;
 }
 
-/* One line: direction, bytes of a piece, pieces, and a speed for each way; all in their order. */
+/* What a line of the file is for. They are in the order of the figures. */
+static uint32_t *line_figures(struct sl_crossover *crossover, uint32_t line, char *head,
+                              size_t room)
+{
+    uint32_t count = line % SL_CROSSOVER_COUNTS;
+    uint32_t size = line / SL_CROSSOVER_COUNTS % SL_CROSSOVER_SIZES;
+    uint32_t to_host = line / (SL_CROSSOVER_COUNTS * SL_CROSSOVER_SIZES) % 2;
+    uint32_t follows = line / (SL_CROSSOVER_COUNTS * SL_CROSSOVER_SIZES * 2);
+    snprintf(head, room, "%s %s %" PRIu64 " %" PRIu64, follows ? "follows" : "alone",
+             to_host ? "out" : "in", sl_crossover_piece_bytes(size), sl_crossover_pieces(count));
+    return crossover->speed[follows][to_host][size][count];
+}
+
+/* One line: alone or following, direction, bytes of a piece, pieces, and a speed for each way. */
 static bool line_read(const char **at, uint32_t line, struct sl_crossover *out)
 {
-    uint32_t to_host = line / (SL_CROSSOVER_SIZES * SL_CROSSOVER_COUNTS);
-    uint32_t size = line / SL_CROSSOVER_COUNTS % SL_CROSSOVER_SIZES;
-    uint32_t count = line % SL_CROSSOVER_COUNTS;
     char head[64];
     uint64_t fastest = 0;
-    snprintf(head, sizeof(head), "%s %" PRIu64 " %" PRIu64, to_host ? "out" : "in",
-             sl_crossover_piece_bytes(size), sl_crossover_pieces(count));
+    uint32_t *figures = line_figures(out, line, head, sizeof(head));
     if (!expect(at, head)) {
         return false;
     }
@@ -186,7 +219,7 @@ static bool line_read(const char **at, uint32_t line, struct sl_crossover *out)
         if (!expect(at, " ") || !number_read(at, UINT32_MAX, &speed)) {
             return false;
         }
-        out->speed[to_host][size][count][way] = (uint32_t)speed;
+        figures[way] = (uint32_t)speed;
         fastest = SL_MAX(fastest, speed);
     }
     return expect(at, "\n") && fastest > 0;
@@ -195,21 +228,20 @@ static bool line_read(const char **at, uint32_t line, struct sl_crossover *out)
 static sl_err text_read(const char *text, struct sl_crossover *out, struct sl_error *why)
 {
     const char *at = text;
-    uint32_t lines = 2 * SL_CROSSOVER_SIZES * SL_CROSSOVER_COUNTS;
     if (!expect(&at, FILE_HEAD)) {
-        return sl_fail(why, SL_ERR_CORRUPT, "line 1: not 'sluice crossover 2'");
+        return sl_fail(why, SL_ERR_CORRUPT, "line 1: not 'sluice crossover 3'");
     }
     if (!expect(&at, out->machine) || !expect(&at, "\n")) {
         return sl_fail(why, SL_ERR_FOREIGN, "line 2: not made for %s", out->machine);
     }
-    for (uint32_t line = 0; line < lines; line++) {
+    for (uint32_t line = 0; line < SL_CROSSOVER_LINES; line++) {
         if (!line_read(&at, line, out)) {
             return sl_fail(why, SL_ERR_CORRUPT, "line %u is not what belongs there", line + 3);
         }
     }
     return strcmp(at, "end\n") == 0
                ? SL_OK
-               : sl_fail(why, SL_ERR_CORRUPT, "line %u is not the end", lines + 3);
+               : sl_fail(why, SL_ERR_CORRUPT, "line %u is not the end", SL_CROSSOVER_LINES + 3);
 }
 
 /* Gives the text, zero-terminated, in room[FILE_BYTES_MAX + 1]. */
@@ -272,18 +304,16 @@ sl_err sl_crossover_load(const char *directory, struct sl_crossover *crossover,
 
 static void text_write(FILE *file, const struct sl_crossover *crossover)
 {
-    fprintf(file, FILE_HEAD "%s\n", crossover->machine);
-    for (uint32_t to_host = 0; to_host < 2; to_host++) {
-        for (uint32_t size = 0; size < SL_CROSSOVER_SIZES; size++) {
-            for (uint32_t count = 0; count < SL_CROSSOVER_COUNTS; count++) {
-                fprintf(file, "%s %" PRIu64 " %" PRIu64, to_host ? "out" : "in",
-                        sl_crossover_piece_bytes(size), sl_crossover_pieces(count));
-                for (uint32_t way = 0; way < SL_WAY_COUNT; way++) {
-                    fprintf(file, " %u", crossover->speed[to_host][size][count][way]);
-                }
-                fputc('\n', file);
-            }
+    struct sl_crossover all = *crossover;
+    fprintf(file, FILE_HEAD "%s\n", all.machine);
+    for (uint32_t line = 0; line < SL_CROSSOVER_LINES; line++) {
+        char head[64];
+        const uint32_t *figures = line_figures(&all, line, head, sizeof(head));
+        fputs(head, file);
+        for (uint32_t way = 0; way < SL_WAY_COUNT; way++) {
+            fprintf(file, " %u", figures[way]);
         }
+        fputc('\n', file);
     }
     fputs("end\n", file);
 }

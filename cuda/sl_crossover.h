@@ -16,15 +16,17 @@ enum sl_way {
 
 #define SL_CROSSOVER_SIZES  9u /* 4 KiB << i */
 #define SL_CROSSOVER_COUNTS 3u /* 16 << 4 i entries */
-#define SL_CROSSOVER_FIELDS (2 * SL_CROSSOVER_SIZES * SL_CROSSOVER_COUNTS * SL_WAY_COUNT)
+#define SL_CROSSOVER_LINES  (4 * SL_CROSSOVER_SIZES * SL_CROSSOVER_COUNTS)
+#define SL_CROSSOVER_FIELDS (SL_CROSSOVER_LINES * SL_WAY_COUNT)
 #define SL_CROSSOVER_TEXT   64u
 
 struct sl_crossover {
     char machine[SL_CROSSOVER_TEXT]; /* GPU, driver, multiprocessors for copies: [a-z0-9.-] */
     bool measured;
-    /* MB/s, [to host][size][count][way], of entries that lie scattered on both sides; 0: cannot be
-     * used here */
-    uint32_t speed[2][SL_CROSSOVER_SIZES][SL_CROSSOVER_COUNTS][SL_WAY_COUNT];
+    /* MB/s, [follows][to host][size][count][way], of entries that lie scattered on both sides; 0:
+     * cannot be used here. A job alone is as fast as its start lets it be, of jobs that follow each
+     * other the start is hidden. */
+    uint32_t speed[2][2][SL_CROSSOVER_SIZES][SL_CROSSOVER_COUNTS][SL_WAY_COUNT];
 };
 
 const char *sl_way_name(enum sl_way way); /* "copies" */
@@ -33,13 +35,15 @@ uint64_t sl_crossover_pieces(uint32_t count);
 
 struct sl_crossover_job {
     bool to_host;
+    bool follows;                 /* another job, which is still on its way */
     bool computes;                /* another process, which a kernel would take turns with */
     uint64_t piece_bytes, pieces; /* from 1: what lies in one run on both sides, on average */
     uint64_t run_bytes, runs;     /* from 1: what lies in one run on the host, a value or several */
     bool possible[SL_WAY_COUNT];  /* at least one; of staged and copies one */
 };
-/* The fastest possible way; while another process computes, of those without a kernel, if one is
- * possible. */
+/* The fastest possible way; of two that are measured to be nearly as fast the one without a kernel,
+ * which leaves the multiprocessors alone. While another process computes, of those without a
+ * kernel, if one is possible. */
 enum sl_way sl_crossover_choose(const struct sl_crossover *crossover,
                                 const struct sl_crossover_job *job);
 

@@ -77,46 +77,54 @@ static void row_print(void *context, const struct sl_gpu_bench_row *row)
 }
 
 /* The fastest way of each size and number of pieces that are values by themselves. */
+static void crossover_table_print(const struct sl_crossover *crossover, bool follows, bool to_host)
+{
+    (void)printf("\ncrossover %-4s", to_host ? "out" : "in");
+    for (uint32_t size = 0; size < SL_CROSSOVER_SIZES; size++) {
+        (void)printf(" %6" PRIu64 "K", sl_crossover_piece_bytes(size) / 1024);
+    }
+    (void)printf("  %s", follows ? "behind others" : "alone");
+    for (uint32_t count = 0; count < SL_CROSSOVER_COUNTS; count++) {
+        (void)printf("\n%7" PRIu64 " pieces", sl_crossover_pieces(count));
+        for (uint32_t size = 0; size < SL_CROSSOVER_SIZES; size++) {
+            uint64_t bytes = sl_crossover_piece_bytes(size), pieces = sl_crossover_pieces(count);
+            struct sl_crossover_job job = {.to_host = to_host,
+                                           .follows = follows,
+                                           .piece_bytes = bytes,
+                                           .pieces = pieces,
+                                           .run_bytes = bytes,
+                                           .runs = pieces,
+                                           .possible = {true, true, true, true}};
+            (void)printf(" %7s", sl_way_name(sl_crossover_choose(crossover, &job)));
+        }
+    }
+    (void)printf("\n");
+}
+
 static void crossover_print(const struct sl_crossover *crossover)
 {
-    for (unsigned to_host = 0; to_host < 2; to_host++) {
-        (void)printf("\ncrossover %-4s", to_host ? "out" : "in");
-        for (uint32_t size = 0; size < SL_CROSSOVER_SIZES; size++) {
-            (void)printf(" %6" PRIu64 "K", sl_crossover_piece_bytes(size) / 1024);
-        }
-        for (uint32_t count = 0; count < SL_CROSSOVER_COUNTS; count++) {
-            (void)printf("\n%7" PRIu64 " pieces", sl_crossover_pieces(count));
-            for (uint32_t size = 0; size < SL_CROSSOVER_SIZES; size++) {
-                uint64_t bytes = sl_crossover_piece_bytes(size),
-                         pieces = sl_crossover_pieces(count);
-                struct sl_crossover_job job = {.to_host = to_host != 0,
-                                               .piece_bytes = bytes,
-                                               .pieces = pieces,
-                                               .run_bytes = bytes,
-                                               .runs = pieces,
-                                               .possible = {true, true, true, true}};
-                (void)printf(" %7s", sl_way_name(sl_crossover_choose(crossover, &job)));
-            }
-        }
-        (void)printf("\n");
+    for (unsigned table = 0; table < 4; table++) {
+        crossover_table_print(crossover, table / 2 != 0, table % 2 != 0);
     }
 }
 
 static json_t *crossover_json(const struct sl_crossover *crossover)
 {
     json_t *all = json_array();
-    for (unsigned i = 0; i < SL_CROSSOVER_FIELDS / SL_WAY_COUNT; i++) {
+    for (unsigned i = 0; i < SL_CROSSOVER_LINES; i++) {
         uint32_t count = i % SL_CROSSOVER_COUNTS;
         uint32_t size = i / SL_CROSSOVER_COUNTS % SL_CROSSOVER_SIZES;
-        uint32_t to_host = i / SL_CROSSOVER_COUNTS / SL_CROSSOVER_SIZES;
+        uint32_t to_host = i / (SL_CROSSOVER_COUNTS * SL_CROSSOVER_SIZES) % 2;
+        uint32_t follows = i / (SL_CROSSOVER_COUNTS * SL_CROSSOVER_SIZES * 2);
+        const uint32_t *speed = crossover->speed[follows][to_host][size][count];
         json_t *mb = json_object();
         for (unsigned way = 0; way < SL_WAY_COUNT; way++) {
-            (void)json_object_set_new(mb, sl_way_name((enum sl_way)way),
-                                      json_integer(crossover->speed[to_host][size][count][way]));
+            (void)json_object_set_new(mb, sl_way_name((enum sl_way)way), json_integer(speed[way]));
         }
         (void)json_array_append_new(
-            all, json_pack("{s:s, s:I, s:I, s:o}", "direction", to_host ? "out" : "in",
-                           "piece_bytes", (json_int_t)sl_crossover_piece_bytes(size), "pieces",
+            all, json_pack("{s:b, s:s, s:I, s:I, s:o}", "follows", (int)follows, "direction",
+                           to_host ? "out" : "in", "piece_bytes",
+                           (json_int_t)sl_crossover_piece_bytes(size), "pieces",
                            (json_int_t)sl_crossover_pieces(count), "mb_per_s", mb));
     }
     return all;

@@ -42,6 +42,7 @@ struct gpu_half {
     bool in_flight;              /* its memory is the GPU's until `done` */
     uint64_t used_bytes, tile_count;
     uint32_t part_count, segment_count, copy_count, hash_count;
+    uint32_t hash_end; /* of the hashes that kernels make */
     struct gpu_part parts[GPU_HALF_SEGMENTS];
     sl_cu_ptr to[GPU_HALF_COPIES], from[GPU_HALF_COPIES];
     size_t lengths[GPU_HALF_COPIES];

@@ -201,7 +201,8 @@ static sl_err half_fill(struct gpu_half *half, struct gpu_job *job, struct sl_er
     sl_err err = SL_OK;
     bool full = false;
     half->used_bytes = half->tile_count = 0;
-    half->part_count = half->segment_count = half->copy_count = half->hash_count = 0;
+    half->part_count = half->segment_count = half->copy_count = 0;
+    half->hash_count = half->hash_end = 0;
     while (err == SL_OK && !full && job->next < job->end && half->used_bytes < GPU_HALF_BYTES &&
            half->segment_count < GPU_HALF_SEGMENTS) {
         err = part_take(half, job, &full, why);
@@ -306,7 +307,8 @@ static uint32_t same_parts(const struct gpu_half *half, uint32_t i)
 static sl_err hash_launch(const struct gpu *gpu, struct gpu_half *half, struct sl_error *why)
 {
     sl_err err = SL_OK;
-    uint32_t launches = 0, hash_end = 0;
+    uint32_t launches = 0;
+    half->hash_end = 0;
     for (uint32_t i = 0, count = 0; i < half->part_count && err == SL_OK; i += count) {
         const struct gpu_part *first = &half->parts[i];
         count = 1;
@@ -331,15 +333,19 @@ static sl_err hash_launch(const struct gpu *gpu, struct gpu_half *half, struct s
         };
         err = launch(half, gpu->code.hash, &hash, count * chunks * SL_HASH_TERMS,
                      "launch the digest", why);
-        hash_end = first->hash_first + (uint32_t)(count * chunks);
-    }
-    if (err == SL_OK && hash_end > 0) {
-        err = gpu_failed(why,
-                         sl_gpu_driver.to_host(half->hashes, half->hashes_device,
-                                               hash_end * sizeof(uint64_t), half->stream),
-                         "copy digests from the device");
+        half->hash_end = first->hash_first + (uint32_t)(count * chunks);
     }
     return err;
+}
+
+/* Behind the copies: a small copy before them would wait for those of the other half, and they for
+ * it. */
+static sl_err hashes_fetch(const struct gpu_half *half, struct sl_error *why)
+{
+    return gpu_failed(why,
+                      sl_gpu_driver.to_host(half->hashes, half->hashes_device,
+                                            half->hash_end * sizeof(uint64_t), half->stream),
+                      "copy digests from the device");
 }
 
 static sl_err half_send(struct gpu *gpu, struct gpu_half *half, const struct gpu_job *job,
@@ -366,6 +372,9 @@ static sl_err half_send(struct gpu *gpu, struct gpu_half *half, const struct gpu
     }
     if (err == SL_OK && job->to_host) {
         err = copies_send(gpu, half, job, why);
+    }
+    if (err == SL_OK && half->hash_end > 0) {
+        err = hashes_fetch(half, why);
     }
     if (err == SL_OK) {
         err = gpu_failed(why, driver->event_record(half->done, half->stream),

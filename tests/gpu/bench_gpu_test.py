@@ -46,7 +46,7 @@ def main():
             if row["direction"] == "in":  # the digest pass beside the load: of its time
                 assert abs(row["digest_cost"] - row["gb_per_s"] / row["digested_gb_per_s"]) < 1e-6
             assert row["ways"][row["chosen"]] > 0
-        assert said["checked_bytes"] > 0 and len(said["crossover"]) == 54
+        assert said["checked_bytes"] > 0 and len(said["crossover"]) == 108
         kept = [name for name in os.listdir(folder + "/run/cache") if name.startswith("crossover-")]
         assert len(kept) == 1, kept
         done = bench(environment, "--json", "--total", "8MiB", "--sizes", "4KiB,8KiB", "--counts", "100,1000", "--ways", "batch,mapped",

@@ -157,7 +157,7 @@ static void bed_close(struct bed *bed)
 
 static void way_force(struct cuda_device *cuda, enum sl_way way)
 {
-    uint32_t *speed = &cuda->crossover.speed[0][0][0][0];
+    uint32_t *speed = &cuda->crossover.speed[0][0][0][0][0];
     cuda->crossover.measured = true;
     for (uint32_t i = 0; i < SL_CROSSOVER_FIELDS; i++) {
         speed[i] = i % SL_WAY_COUNT == way ? 2 : 1;

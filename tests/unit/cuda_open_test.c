@@ -342,7 +342,7 @@ START_TEST(batches_are_only_where_the_device_has_host_pointers)
         unsigned char *arena = aligned_alloc(4096, 2 * SL_MIB);
         fake->no_host_pointers = no_host_pointers[_i];
         struct sl_device *device = device_open(FAKE_CUDA_IMAGE);
-        uint32_t *speed = &cuda_of(device)->crossover.speed[0][0][0][0];
+        uint32_t *speed = &cuda_of(device)->crossover.speed[0][0][0][0][0];
         ck_assert_int_eq(engine.memory_get(&pool, LAYERS * BLOCKS * 16384), 0);
         cuda_of(device)->crossover.measured = true;
         for (uint32_t i = 0; i < SL_CROSSOVER_FIELDS; i++) {

@@ -302,7 +302,7 @@ static void halves(struct bed *bed, const struct shape *shape, bool first)
 static void way_force(struct bed *bed, enum sl_way way)
 {
     struct sl_crossover *crossover = &cuda_of(bed->device)->crossover;
-    uint32_t *speed = &crossover->speed[0][0][0][0];
+    uint32_t *speed = &crossover->speed[0][0][0][0][0];
     crossover->measured = true;
     for (uint32_t i = 0; i < SL_CROSSOVER_FIELDS; i++) {
         speed[i] = i % SL_WAY_COUNT == way ? 2 : 1;
@@ -1142,7 +1142,7 @@ START_TEST(what_was_measured_once_is_kept)
         ck_assert_int_eq(bed.fake->allocations, 1 + 3 * (int)CUDA_SLOTS); /* its own are gone */
         struct sl_crossover kept = cuda_of(bed.device)->crossover;
         for (uint32_t i = 0; i < SL_CROSSOVER_FIELDS; i++) {
-            ck_assert_uint_gt((&kept.speed[0][0][0][0])[i], 0);
+            ck_assert_uint_gt((&kept.speed[0][0][0][0][0])[i], 0);
         }
         sl_device_close(&bed.device);
         ck_assert_int_eq(sl_device_open_with(&options, &bed.device, &why), SL_OK);

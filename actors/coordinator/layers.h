@@ -41,6 +41,7 @@ struct co_layers {
     bool pushing;                /* PUSH_SEND is in flight */
     bool by_extents;             /* direct store: begins anew in extents, when COPYs are done */
     sl_err push_failed;          /* while COPYs are in flight: falls back when they are done */
+    uint64_t batch_bytes;        /* load: of a rank, that the last COPY might have */
     bool last;                   /* load: no slice follows this one */
     uint32_t in;                 /* load: told, or may have been */
     uint32_t block_count;        /* of so many blocks */

@@ -222,12 +222,23 @@ static uint64_t range_add(struct cuda_device *cuda, struct cuda_slot *slot,
     return done_bytes;
 }
 
+/* Whether the next value is the next slot's: cut in two, the processor would have to digest it. */
+static bool kept_whole(const struct cuda_device *cuda, const struct cuda_slot *slot,
+                       const struct cuda_job *job)
+{
+    uint64_t length_bytes = job->range.length_bytes;
+    return cuda_hash_where_it_lies(job) && hash_fits(cuda, slot, job) && job->next_bytes == 0 &&
+           slot->used_bytes > 0 && length_bytes <= cuda->half_bytes &&
+           length_bytes > cuda->half_bytes - slot->used_bytes;
+}
+
 static sl_err copied(struct cuda_device *cuda, struct cuda_slot *slot, struct cuda_job *job,
                      struct sl_error *why)
 {
     const struct sl_plan_range *range = &job->range;
     while (job->next < job->count && slot->item_count < CUDA_SLOT_ITEMS &&
-           slot->copy_count < CUDA_SLOT_COPIES && slot->used_bytes < cuda->half_bytes) {
+           slot->copy_count < CUDA_SLOT_COPIES && slot->used_bytes < cuda->half_bytes &&
+           !kept_whole(cuda, slot, job)) {
         struct sl_move *move = &job->moves[job->next];
         uint64_t length_bytes =
             SL_MIN(range->length_bytes - job->next_bytes, cuda->half_bytes - slot->used_bytes);

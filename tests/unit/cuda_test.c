@@ -348,6 +348,34 @@ static void run_way(const struct shape *shape, enum sl_way way, enum pinning pin
     bed_close(&bed);
 }
 
+/* A value that is cut in two would be digested by the processor: half as fast (H200). */
+START_TEST(values_that_the_gpu_digests_are_not_cut_between_slots)
+    {
+        static const struct shape shape = {
+            "two and more in a slot", 3, 16384, 0, 0, false, false, 0, 0};
+        uint64_t seed = 3;
+        struct bed bed;
+        struct sl_error why = {0};
+        bed_engine(&bed, &shape, &seed);
+        ck_assert_msg(bed_device(&bed, &why) == SL_OK, "%s", why.text);
+        ck_assert_msg(bed_connect(&bed, &shape, PINNED, &why) == SL_OK, "%s", why.text);
+        way_force(&bed, (enum sl_way)_i);
+        struct cuda_device *cuda = cuda_of(bed.device);
+        ck_assert_uint_ne(cuda->half_bytes % bed.value_bytes, 0);
+
+        ck_assert_int_eq(sl_device_move_begin(bed.device, bed.moves, MOVES, true, true, &why),
+                         SL_OK);
+
+        for (uint32_t i = 0; i < CUDA_SLOTS; i++) {
+            ck_assert_uint_gt(cuda->slots[i].item_count, 0);
+            ck_assert_uint_eq(cuda->slots[i].hash_count, cuda->slots[i].item_count);
+        }
+        ck_assert_int_eq(sl_device_move_end(bed.device, true, &why), SL_OK);
+        assert_out(&bed, &shape);
+        bed_close(&bed);
+    }
+END_TEST
+
 START_TEST(every_way_moves_what_the_plain_loop_moves)
     {
         const struct shape *shape = &shapes[(size_t)_i / SL_WAY_COUNT];
@@ -1194,6 +1222,7 @@ int main(void)
     Suite *suite = suite_create("cuda");
     TCase *moving = tcase_create("moving"), *failing = tcase_create("failing"),
           *memory = tcase_create("memory"), *opening = tcase_create("opening");
+    tcase_add_loop_test(moving, values_that_the_gpu_digests_are_not_cut_between_slots, 0, 2);
     tcase_add_loop_test(moving, every_way_moves_what_the_plain_loop_moves, 0,
                         (int)(SL_COUNT(shapes) * SL_WAY_COUNT));
     tcase_add_loop_test(moving, ranges_of_layers_go_to_their_place, 0,

@@ -101,7 +101,9 @@ def engine_run(node, way, shape, seconds):
 def main():
     way, seconds, shapes = sys.argv[1], int(sys.argv[2]), [[int(number) for number in word.split(",")] for word in sys.argv[3:]]
     pool_bytes = max(piece * layers * blocks for piece, layers, blocks in shapes)
-    memory_mib = max(64, 2 * pool_bytes >> 20)  # room for the values of four rounds: later ones evict the first
+    # Room for the values of eight rounds: later ones evict the first. A load of more than an eighth of the memory goes in parts, and
+    # by layers the first of them comes whole.
+    memory_mib = max(64, 4 * pool_bytes >> 20)
     node = Node(ranks=1, memory=f"{memory_mib}MiB", settings=("--device", "auto", "--swap-measure", "true" if way != "kill" else "false"))
     figures_bring(node)
     rows, notes = [], []

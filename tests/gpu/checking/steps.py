@@ -58,11 +58,11 @@ class Sizes:
         self.benches = BENCHES_PLAYED if played else BENCHES
         self.shapes = "1" if played else "7"  # of gpu_test's, under the sanitizers: all but the largest pieces
         self.register_bytes = 64 * MIB if played else min(2 * GIB, memory // 4)
-        # PIECE,LAYERS,BLOCKS of engines. A node has twice the bytes of the largest in shared memory, the engine as many of its own.
+        # PIECE,LAYERS,BLOCKS of engines. A node has four times the bytes of the largest in shared memory, the engine as many of its own.
         self.kill = ("16384,4,64",) if played else ("65536,8,128",)
         self.node = ("16384,8,64",) if played else ("65536,64,512", "28672,32,512", "4096,32,512")
         self.layers = self.node[:1]
-        if not played and min(shared, memory // 2) < 5 * GIB:
+        if not played and min(shared, memory // 2) < 10 * GIB:
             self.node = ("65536,8,128", "28672,8,128", "4096,8,128")
             self.layers = ("65536,8,128",)
         self.seconds = 1 if played else 4

@@ -5,11 +5,12 @@
 
 #include <stdlib.h>
 
-#define PROBE_RUNS  2u /* the better one counts, after one that is not timed */
+#define PROBE_RUNS  2u /* alone: the better one counts, after one that is not timed */
 #define PROBE_AHEAD 3u /* jobs that fill the pipeline, before those that are timed */
-#define PROBE_TIMED 4u /* jobs that follow them */
+/* Jobs that follow them. Each wait may be late by some 50 us, which is a sixth of a job. */
+#define PROBE_TIMED 16u
 /* A job that takes longer alone has no start that counts. */
-#define PROBE_START_NS (2 * SL_NS_PER_MS)
+#define PROBE_START_NS SL_NS_PER_MS
 #define PROBE_MOVES    (CUDA_PROBE_BYTES / 4096)
 
 struct cuda_probe {
@@ -118,17 +119,17 @@ static sl_err follows_time(struct cuda_device *cuda, struct cuda_job *job, uint6
 }
 
 static sl_err job_time(struct cuda_device *cuda, struct cuda_job *job, bool follows,
-                       uint64_t *best_ns, struct sl_error *why)
+                       uint64_t *job_ns, struct sl_error *why)
 {
     sl_err err = SL_OK;
-    *best_ns = UINT64_MAX;
-    for (uint32_t run = 0; err == SL_OK && run <= PROBE_RUNS; run++) {
+    *job_ns = UINT64_MAX;
+    if (follows) {
+        err = follows_time(cuda, job, job_ns, why);
+    }
+    for (uint32_t run = 0; !follows && err == SL_OK && run <= PROBE_RUNS; run++) {
         uint64_t took_ns = 0;
-        err =
-            follows ? follows_time(cuda, job, &took_ns, why) : alone_time(cuda, job, &took_ns, why);
-        if (run > 0) {
-            *best_ns = SL_MIN(*best_ns, took_ns);
-        }
+        err = alone_time(cuda, job, &took_ns, why);
+        *job_ns = run > 0 ? SL_MIN(*job_ns, took_ns) : *job_ns;
     }
     if (err != SL_OK) {
         cuda_slots_drop(cuda, &err, why);
@@ -140,7 +141,7 @@ static sl_err figure(struct cuda_device *cuda, struct cuda_job *job, uint32_t al
                      uint32_t *speed, struct sl_error *why)
 {
     bool possible[SL_WAY_COUNT];
-    uint64_t best_ns = 0, bytes = job->count * job->table->host.value_bytes;
+    uint64_t job_ns = 0, bytes = job->count * job->table->host.value_bytes;
     cuda_ways(cuda, job, possible);
     if (!possible[job->way]) {
         return SL_OK;
@@ -149,9 +150,9 @@ static sl_err figure(struct cuda_device *cuda, struct cuda_job *job, uint32_t al
         *speed = alone;
         return SL_OK;
     }
-    sl_err err = job_time(cuda, job, alone != 0, &best_ns, why);
+    sl_err err = job_time(cuda, job, alone != 0, &job_ns, why);
     if (err == SL_OK) { /* bytes in a microsecond are megabytes in a second */
-        uint64_t rate = bytes * 1000 / SL_MAX(best_ns, UINT64_C(1));
+        uint64_t rate = bytes * 1000 / SL_MAX(job_ns, UINT64_C(1));
         *speed = (uint32_t)SL_MAX(SL_MIN(rate, (uint64_t)UINT32_MAX), UINT64_C(1));
     }
     return err;

@@ -12,6 +12,7 @@
 #define CO_WAITERS        128u /* of one op */
 #define HASH(part, chunk) (UINT64_C(1000) * (part) + (chunk) + 1)
 
+static uint64_t piece_bytes = PIECE; /* of the engine; a test has larger ones */
 static const uint64_t all_layers[] = {1, 2, 3, 4};
 
 /* A world of two ranks, one pool of four layers. */
@@ -26,9 +27,9 @@ static void answer_deep_engine(struct bed *bed)
                                              .handle_kind = 1,
                                              .pid = engine_proc.pid,
                                              .fd = 3,
-                                             .length_bytes = 100 * PIECE,
-                                             .block_stride_bytes = PIECE,
-                                             .piece_bytes = PIECE,
+                                             .length_bytes = 100 * piece_bytes,
+                                             .block_stride_bytes = piece_bytes,
+                                             .piece_bytes = piece_bytes,
                                              .block_count = 100};
     }
     struct sl_msg reply = {.code = SL_OK};
@@ -175,7 +176,7 @@ static void copied(struct bed *bed, uint32_t rank, uint64_t first, uint64_t end,
         const struct sl_item_piece *item = &copy.body.copy.items.at[i];
         ck_assert_uint_eq(item->first_layer, whole ? 0 : first);
         ck_assert_uint_eq(item->layer_end, whole ? 0 : end);
-        ck_assert_uint_eq(item->length_bytes, VALUE);
+        ck_assert_uint_eq(item->length_bytes, LAYERS * piece_bytes);
         done[i / 8] = (uint8_t)(done[i / 8] | (i == missing ? 0u : 1u << (i % 8)));
         digests[i] = (struct sl_digest){.low = 100 * first + end, .high = item->ref};
         for (uint64_t k = 0; k < span.count; k++) {
@@ -217,7 +218,7 @@ static uint64_t claims_given_back(struct bed *bed)
 static void index_put_all(struct bed *bed, uint32_t blocks)
 {
     for (uint32_t i = 0; i < blocks; i++) {
-        index_put(bed, i, true, VALUE);
+        index_put(bed, i, true, LAYERS * piece_bytes);
     }
 }
 
@@ -563,6 +564,25 @@ START_TEST(layers_are_told_when_all_blocks_have_them)
         ck_assert_uint_eq(pins(bed), 0);
         told(bed, wait_for(bed, 2), LAYERS, BLOCKS); /* also when it is over */
         bed_end(bed);
+    }
+END_TEST
+
+/* A round trip for each layer would cost more than the copy: 8 MiB of a rank, then twice as much. */
+START_TEST(a_load_asks_for_more_and_more_layers_at_once)
+    {
+        static const char *const settings[] = {"memory", "2GiB", NULL};
+        piece_bytes = 4 * SL_MIB;
+        struct bed *bed = bed_make(settings);
+        index_put_all(bed, BLOCKS);
+        uint64_t seq = begin(bed, SL_MSG_LOAD, (struct ask){0});
+
+        all_copied(bed, 0, 1);
+        all_copied(bed, 1, 2);
+        all_copied(bed, 2, 4);
+
+        ck_assert_int_eq(reply_to(bed, seq).code, SL_OK);
+        bed_end(bed);
+        piece_bytes = PIECE;
     }
 END_TEST
 
@@ -991,6 +1011,7 @@ int main(void)
     suite_add_tcase(suite, store);
     TCase *load = tcase_create("load");
     tcase_add_test(load, layers_are_told_when_all_blocks_have_them);
+    tcase_add_test(load, a_load_asks_for_more_and_more_layers_at_once);
     tcase_add_test(load, ranks_wait_for_layers_of_another_clients_load);
     tcase_add_test(load, a_load_that_fails_behind_a_told_layer_brings_nothing);
     tcase_add_test(load, waits_end_by_their_deadline_and_with_the_op);

@@ -408,13 +408,32 @@ static bool node_starts(const struct sl_client *client)
     return access(path, F_OK) == 0;
 }
 
-/* A node that is just starting has its socket before its memory: worth waiting for. */
+/* A node that is just starting has its socket before its memory, and one whose memory was cut short is
+ * making it anew: both are worth waiting for. */
+static bool attach_may_come(const struct sl_client *client, sl_err err)
+{
+    return err == SL_ERR_CORRUPT || (err == SL_ERR_UNREACHABLE && node_starts(client));
+}
+
 static sl_err attach_until(struct sl_client *client, uint64_t deadline_ns, struct sl_error *why)
 {
     for (;;) {
         sl_err err = attachment_add(client, why);
-        if (err != SL_ERR_UNREACHABLE || sl_clock_monotonic_ns() >= deadline_ns ||
-            !node_starts(client)) {
+        if (err == SL_OK || !attach_may_come(client, err) ||
+            sl_clock_monotonic_ns() >= deadline_ns) {
+            return err;
+        }
+        sl_client_sleep(ATTACH_RETRY_NS);
+    }
+}
+
+/* What was whole may be cut before it is greeted. */
+static sl_err greet_until(struct sl_client *client, uint64_t deadline_ns, struct sl_error *why)
+{
+    for (;;) {
+        sl_err err = sl_client_greet(client, deadline_ns, why);
+        if (err == SL_OK || !attach_may_come(client, err) ||
+            sl_clock_monotonic_ns() >= deadline_ns) {
             return err;
         }
         sl_client_sleep(ATTACH_RETRY_NS);
@@ -486,7 +505,7 @@ sl_err sl_client_open(const struct sl_client_options *options, struct sl_client 
             err = sl_lends_open(client, why);
         }
         if (err == SL_OK) {
-            err = sl_client_greet(client, deadline_ns, why);
+            err = greet_until(client, deadline_ns, why);
         }
     }
     if (err != SL_OK) {

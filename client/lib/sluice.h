@@ -42,8 +42,9 @@ struct sl_client_options {
      * environment. */
     const char *const *settings;
 };
-/* Errors: SL_ERR_UNREACHABLE (no node runs under this name), SL_ERR_FOREIGN, SL_ERR_VERSION,
- * SL_ERR_TIMEOUT. */
+/* A node that starts, or makes its memory anew, is waited for. Errors: SL_ERR_UNREACHABLE (no node runs
+ * under this name), SL_ERR_CORRUPT (its memory was cut short and stayed so), SL_ERR_FOREIGN,
+ * SL_ERR_VERSION, SL_ERR_TIMEOUT. */
 sl_err sl_client_open(const struct sl_client_options *options, struct sl_client **out,
                       struct sl_error *why);
 void sl_client_close(struct sl_client **client);

@@ -17,6 +17,7 @@ PARTS = os.path.join(BIN, "..", "tests", "parts_probe")
 PROBE = os.path.join(BIN, "..", "tests", "pull_probe")
 BUFFER_PROBE = os.path.join(BIN, "..", "tests", "buffer_probe")
 STRAIGHT = ["--fabric-pools", "true", "--load-keeps", "false"]
+TROUBLES_MAX = 20
 
 
 def probe(node, program, *arguments):
@@ -80,6 +81,15 @@ def pinned(node):
     """Values that peers keep pinned."""
     done = node.ctl("nodes", "--json", check=False)
     return sum(row["pinned_values"] for row in json.loads(done.stdout)["nodes"]) if done.returncode == 0 else -1
+
+
+def met(attempt, whole):
+    """Makes a trouble again until it met one of its transfers: attempt gives what came of each. This process may get its
+    core back when all is over, and then nothing was shown."""
+    for _ in range(TROUBLES_MAX):
+        if min(attempt()) < whole:
+            return
+    raise AssertionError(f"{TROUBLES_MAX} times the transfers were over before their trouble came")
 
 
 def store(test, node, shape):
@@ -221,7 +231,8 @@ class Trouble(unittest.TestCase):
             wait_until(lambda: counter(self.b, "transporter.0", "pool_engines") == 0, 5, "its pools are gone")
 
     def stopped(self, seconds, times):
-        """The transporter stands still beyond the op's deadline; when it goes on, the blocks have another use."""
+        """The transporter stands still beyond the op's deadline; when it goes on, the blocks have another use. Gives the blocks of each
+        load."""
         load = Load(self, self.b, self.SHAPE, 400, times, anew=True)
         rows = []
         for turn in range(times):
@@ -238,15 +249,20 @@ class Trouble(unittest.TestCase):
             rows.append(load.one())
             self.b.wait_ready()
         load.end()
-        self.assertLess(min(blocks for blocks, _, _ in rows), 48)
+        return [blocks for blocks, _, _ in rows]
 
     def test_a_transporter_that_stands_still_writes_nothing_late(self):
-        self.stopped(0.6, times=6)
+        met(lambda: self.stopped(0.6, times=6), 48)
 
     def test_a_transporter_that_stands_still_for_long_is_killed(self):
-        pid = self.b.live_pid("transporter.0")
-        self.stopped(4.0, times=1)
-        self.assertNotEqual(self.b.pid("transporter.0"), pid)
+        pids = []
+
+        def stopped():
+            pids.append(self.b.live_pid("transporter.0"))
+            return self.stopped(4.0, times=1)
+
+        met(stopped, 48)
+        self.assertNotEqual(self.b.live_pid("transporter.0"), pids[-1])
 
     def test_the_holder_stands_still(self):
         load = Load(self, self.b, self.SHAPE, 1000, 3, anew=True)
@@ -349,18 +365,18 @@ class Buffers(unittest.TestCase):
             except ProcessLookupError:
                 pass  # it acknowledged no fence
 
-        rows = self.gets(4, 400, 4, stop)
-        self.assertLess(min(rows), 96)
+        met(lambda: self.gets(4, 400, 4, stop), 96)
 
     def test_a_transporter_that_stands_still_for_long_is_killed(self):
-        pid = self.b.live_pid("transporter.0")
+        pids = []
 
         def stop(_):
+            pids.append(self.b.live_pid("transporter.0"))
             time.sleep(0.004)
-            os.kill(pid, signal.SIGSTOP)
+            os.kill(pids[-1], signal.SIGSTOP)
 
-        self.assertLess(self.gets(2, 400, 1, stop)[0], 96)
-        self.assertNotEqual(self.b.live_pid("transporter.0"), pid)
+        met(lambda: self.gets(2, 400, 1, stop), 96)
+        self.assertNotEqual(self.b.live_pid("transporter.0"), pids[-1])
 
 
 if __name__ == "__main__":

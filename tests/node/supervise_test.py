@@ -1,5 +1,6 @@
 """Who watches the supervisor: it is killed, stopped and started again, its watcher and its programs die and hang, systemd asks for it."""
 
+import fcntl
 import json
 import os
 import random
@@ -151,6 +152,25 @@ class Adoption(unittest.TestCase):
             self.assertEqual(node.leftovers(), [])
         finally:
             node.__exit__()
+
+    def test_a_start_that_meets_one_without_a_name_yet_hears_the_name(self):
+        """Whoever starts takes the lock and then writes down who it is: this process does that here, late."""
+        node = Node()
+        self.addCleanup(node.__exit__)
+        os.mkdir(node.directory + "/run", 0o700)
+        path = node.directory + "/run/supervisor.lock"
+        with open(path, "w", encoding="utf-8") as lock, open("/proc/self/stat", encoding="utf-8") as stat:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            start = subprocess.Popen([NODE, "start", *node.settings, *node.where], env=node.environment, text=True,
+                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            # It has looked for a name in vain.
+            wait_until(lambda: any("flock" in word for child in children_of(start.pid) for word in command_of(child)[:1]), 20,
+                       "it waits for the lock")
+            lock.write(f"{os.getpid()} {stat.read().rsplit(')', 1)[1].split()[19]}\n")
+            lock.flush()
+            said = start.communicate(timeout=60 * PACE)[0]
+        self.assertEqual(start.returncode, 1, said)
+        self.assertIn(f"(process {os.getpid()})", said)
 
 
 class Moments(unittest.TestCase):

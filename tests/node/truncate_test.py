@@ -39,6 +39,11 @@ class Truncate(unittest.TestCase):
     def lives(self, probe, what):
         self.assertIsNone(probe.process.poll(), f"the client died with status {probe.process.poll()} when {what}")
 
+    @staticmethod
+    def stores(node):
+        status = json.loads(node.ctl("status", "--metrics", "--json").stdout)
+        return next(row["counters"]["stores"] for row in status["actors"] if row["name"] == "coordinator")
+
     def cut_all(self, threads):
         node = Kept(self)
         node.start()
@@ -103,6 +108,8 @@ class Truncate(unittest.TestCase):
             workload(trace, 20000, 11)
             replay = node.replay_start(trace, "--ranks", "2", "--block-bytes", "4096", "--json", report)
             self.addCleanup(lambda: replay.poll() is not None or replay.kill())
+            # It has read its trace and registered: an engine that registers while its node is made anew may be refused.
+            wait_until(lambda: replay.poll() is not None or self.stores(node) > 0, 20, "the engine stores")
             probe = Probe(self, node, 2)
             probe.wait_ok(200)
             names = ["arena.0", "index", "arena.0", f"pins.client.{probe.process.pid}.0", "pins.coordinator", "metrics.registrar",

@@ -29,6 +29,7 @@ struct node {
     _Atomic bool stop;
     uint64_t load_block_count; /* of every LOAD_REPLY */
     _Atomic unsigned version;  /* of its answers; 0: ours */
+    uint64_t open_ns;          /* how long a client tries to attach; 0: WAIT_NS */
 };
 
 /* ---- the other side ---- */
@@ -112,6 +113,33 @@ static void *node_run(void *context)
 
 /* ---- this side ---- */
 
+static sl_err client_open(struct node *node, struct sl_error *why)
+{
+    char runtime_dir[96];
+    char shm_dir[96];
+    const char *settings[] = {runtime_dir, shm_dir, NULL};
+    (void)snprintf(runtime_dir, sizeof(runtime_dir), "runtime_dir=%s", node->dir.path);
+    (void)snprintf(shm_dir, sizeof(shm_dir), "shm_dir=%s", node->dir.path);
+    struct sl_client_options options = {.api_version = SLUICE_API_VERSION,
+                                        .settings = settings,
+                                        .timeout_ns = node->open_ns != 0 ? node->open_ns : WAIT_NS};
+    return sl_client_open(&options, &node->client, why);
+}
+
+/* Its memory, and the thread that plays its actors. */
+static void node_start(struct node *node)
+{
+    bool created = false;
+    sl_tmpdir_make(&node->dir, "/dev/shm");
+    struct sl_arena_options arena = {
+        .directory = node->dir.path, .data_bytes = SL_MIB, .chunk_bytes = SL_MIB};
+    ck_assert_int_eq(sl_arena_open_owner(&arena, &created, &node->arena, NULL), SL_OK);
+    struct sl_index_options index = {
+        .shm_dir = node->dir.path, .index_bytes_max = SL_MIB, .arena = node->arena};
+    ck_assert_int_eq(sl_index_open(&index, &created, &node->index, NULL), SL_OK);
+    ck_assert_int_eq(pthread_create(&node->thread, NULL, node_run, node), 0);
+}
+
 static void node_open(struct node *node)
 {
     static const struct sl_engine_layer layer = {
@@ -126,24 +154,9 @@ static void node_open(struct node *node)
                                                     .block_count = 64,
                                                     .pool_count = 1,
                                                     .pools = &pool};
-    char runtime_dir[96];
-    char shm_dir[96];
-    const char *settings[] = {runtime_dir, shm_dir, NULL};
-    bool created = false;
     struct sl_error why = {0};
-    sl_tmpdir_make(&node->dir, "/dev/shm");
-    (void)snprintf(runtime_dir, sizeof(runtime_dir), "runtime_dir=%s", node->dir.path);
-    (void)snprintf(shm_dir, sizeof(shm_dir), "shm_dir=%s", node->dir.path);
-    struct sl_arena_options arena = {
-        .directory = node->dir.path, .data_bytes = SL_MIB, .chunk_bytes = SL_MIB};
-    ck_assert_int_eq(sl_arena_open_owner(&arena, &created, &node->arena, NULL), SL_OK);
-    struct sl_index_options index = {
-        .shm_dir = node->dir.path, .index_bytes_max = SL_MIB, .arena = node->arena};
-    ck_assert_int_eq(sl_index_open(&index, &created, &node->index, NULL), SL_OK);
-    ck_assert_int_eq(pthread_create(&node->thread, NULL, node_run, node), 0);
-    struct sl_client_options options = {
-        .api_version = SLUICE_API_VERSION, .settings = settings, .timeout_ns = WAIT_NS};
-    ck_assert_msg(sl_client_open(&options, &node->client, &why) == SL_OK, "%s", why.text);
+    node_start(node);
+    ck_assert_msg(client_open(node, &why) == SL_OK, "%s", why.text);
     ck_assert_msg(sl_engine_register(node->client, &engine, WAIT_NS, &node->engine, &why) == SL_OK,
                   "%s", why.text);
 }
@@ -231,6 +244,80 @@ START_TEST(memory_of_another_layout_is_refused_at_once_and_by_name)
     }
 END_TEST
 
+/* ---- memory that is cut short ---- */
+
+static const struct {
+    const char *name;
+    off_t bytes;
+} cuts[] = {{"arena.0", 0}, {"arena.0", SL_MIB}, {"index", 0}, {"index", 8192}};
+
+struct mender {
+    const char *whole, *path; /* what takes the place of what */
+};
+
+/* As a registrar that finds a segment cut short: another one takes its place, whole, some time later. */
+static void *mend(void *context)
+{
+    const struct mender *mender = context;
+    const struct timespec later = {.tv_nsec = 200 * (long)SL_NS_PER_MS};
+    (void)nanosleep(&later, NULL);
+    ck_assert_int_eq(rename(mender->whole, mender->path), 0);
+    return NULL;
+}
+
+static void file_copy(const char *from, const char *to)
+{
+    static unsigned char bytes[4 * SL_MIB];
+    int in = open(from, O_RDONLY);
+    int out = open(to, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    ssize_t got = read(in, bytes, sizeof bytes);
+    ck_assert(got > 0 && (size_t)got < sizeof bytes);
+    ck_assert_int_eq(write(out, bytes, (size_t)got), got);
+    (void)close(in);
+    (void)close(out);
+}
+
+START_TEST(a_client_that_opens_while_memory_is_cut_short_waits_until_it_is_whole)
+    {
+        struct node node = {0};
+        struct sl_error why = {0};
+        char path[128], whole[128];
+        pthread_t thread;
+        node_start(&node);
+        (void)sl_tmpdir_at(&node.dir, cuts[_i].name, path, sizeof path);
+        (void)sl_tmpdir_at(&node.dir, "whole", whole, sizeof whole);
+        file_copy(path, whole);
+        ck_assert_int_eq(truncate(path, cuts[_i].bytes), 0);
+        struct mender mender = {.whole = whole, .path = path};
+        ck_assert_int_eq(pthread_create(&thread, NULL, mend, &mender), 0);
+
+        sl_err err = client_open(&node, &why);
+
+        ck_assert_msg(err == SL_OK, "%s: %s", sl_err_name(err), why.text);
+        ck_assert_int_eq(pthread_join(thread, NULL), 0);
+        node_close(&node);
+    }
+END_TEST
+
+START_TEST(a_client_says_that_memory_stayed_cut_short)
+    {
+        struct node node = {0};
+        struct sl_error why = {0};
+        char path[128];
+        node_start(&node);
+        node.open_ns = SL_NS_PER_S / 10;
+        ck_assert_int_eq(truncate(sl_tmpdir_at(&node.dir, "arena.0", path, sizeof path), SL_MIB),
+                         0);
+
+        sl_err err = client_open(&node, &why);
+
+        ck_assert_int_eq(err, SL_ERR_CORRUPT);
+        ck_assert_msg(strstr(why.text, "arena.0") != NULL, "%s", why.text);
+        ck_assert_ptr_null(node.client);
+        node_close(&node);
+    }
+END_TEST
+
 static const struct {
     uint64_t answered;
     sl_err code;
@@ -311,6 +398,10 @@ int main(void)
     tcase_add_test(tcase, answers_of_another_wire_version_end_a_call_by_name);
     tcase_add_loop_test(tcase, memory_of_another_layout_is_refused_at_once_and_by_name, 0,
                         (int)SL_COUNT(forged));
+    tcase_add_loop_test(tcase,
+                        a_client_that_opens_while_memory_is_cut_short_waits_until_it_is_whole, 0,
+                        (int)SL_COUNT(cuts));
+    tcase_add_test(tcase, a_client_says_that_memory_stayed_cut_short);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -53,7 +53,9 @@ int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
     return __real_pthread_cond_timedwait(cond, mutex, &later);
 }
 
-/* The timer of the descriptor of ends, likewise. */
+/* The timer of the descriptor of ends, likewise: it is set, since that takes back that it has fired, but
+ * to a time that does not come. */
+#define NEVER_S 3600
 static _Atomic bool no_timers;
 
 int __real_timerfd_settime(int fd, int flags, const struct itimerspec *at, struct itimerspec *old);
@@ -62,7 +64,9 @@ int __wrap_timerfd_settime(int fd, int flags, const struct itimerspec *at, struc
 {
     uint64_t at_ns = (uint64_t)at->it_value.tv_sec * SL_NS_PER_S + (uint64_t)at->it_value.tv_nsec;
     bool looks_again = at_ns > sl_clock_monotonic_ns() + SHORT_WAIT_NS;
-    return no_timers && looks_again ? 0 : __real_timerfd_settime(fd, flags, at, old);
+    struct itimerspec never = *at;
+    never.it_value.tv_sec += NEVER_S;
+    return __real_timerfd_settime(fd, flags, no_timers && looks_again ? &never : at, old);
 }
 
 static void pause_us(uint32_t us)

@@ -44,5 +44,6 @@ if(TARGET sluice_registrar AND TARGET sluice_keyer AND TARGET sluice_swapper AND
         set_tests_properties(sim/sim_mutants_test sim/sim_node_mutants_test PROPERTIES LABELS sim TIMEOUT 600)
     endif()
     sl_sim(sim_churn_test SOURCES sim_churn_test SEEDS 2)
+    sl_sim(sim_members_test SOURCES sim_members_test SEEDS 20)
     sl_sim(sim_pools_test SOURCES sim_pools_test SEEDS 10)
 endif()

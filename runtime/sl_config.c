@@ -86,8 +86,9 @@ static const struct {
     enum sl_setting setting;
     const char *words; /* one behind the other, each between spaces */
 } text_choices[] = {
-    {SL_SET_log_level, " error warn info debug trace "},
-    {SL_SET_device, " auto cuda host "},
+#define CHOICE_ROW(name, words) {SL_SET_##name, words},
+    SL_SETTING_CHOICES(CHOICE_ROW)
+#undef CHOICE_ROW
 };
 
 static sl_err setting_check_text(int index, const char *text, const char *source,
@@ -158,10 +159,10 @@ static sl_err setting_assign(struct sl_config *config, int index, const char *te
     if (err != SL_OK) {
         return sl_fail(why, SL_ERR_CONFIG, "%s: %s: %s", shown, row->name, inner.text);
     }
-    err = setting_check_range(index, number, text, shown, why);
-    if (err == SL_OK && row->kind == SL_SETTING_TEXT) {
+    if (row->kind == SL_SETTING_TEXT) {
         err = setting_check_text(index, text, shown, why);
     }
+    err = err == SL_OK ? setting_check_range(index, number, text, shown, why) : err;
     if (err == SL_OK) {
         err = setting_check_secret(index, text, shown, why);
     }

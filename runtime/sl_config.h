@@ -223,6 +223,19 @@ enum sl_setting_kind {
     X(handover_recompute, BOOL, "false", 0, 1,                                                    \
       "decode gets the prefix that is there and computes the rest; false: all or error 502")
 
+/* X(name, words): all that a TEXT may be, one behind the other, each between spaces. */
+#define SL_SETTING_CHOICES(X)                       \
+    X(log_level, " error warn info debug trace ")   \
+    X(evict_policy, " density lru ")                \
+    X(contribution_strategy, " random free local ") \
+    X(swap_kernels, " auto always never ")          \
+    X(load_verify, " auto sample all off ")         \
+    X(device, " auto cuda host ")                   \
+    X(nic_by, " gpu rank ")                         \
+    X(fabric, " off tcp verbs ")                    \
+    X(fabric_zero_copy, " measure on off ")         \
+    X(directory, " embedded redis ")
+
 #define SL_SETTING_ENUM(name, kind, standard, low, high, help) SL_SET_##name,
 enum sl_setting { SL_SETTING_TABLE(SL_SETTING_ENUM) SL_SETTING_COUNT_OF };
 

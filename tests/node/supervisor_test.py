@@ -87,7 +87,9 @@ class Supervisor(unittest.TestCase):
 
     def test_wrong_settings_are_named(self):
         for words, text in ((["--ranks", "0"], "ranks"), (["--memory", "lots"], "memory"), (["--flase", "1"], "flase"),
-                            (["--directory-url", "redis://u:pw@1.2.3.4"], "no password")):
+                            (["--directory-url", "redis://u:pw@1.2.3.4"], "no password"),
+                            (["--evict-policy", "fifo"], "evict_policy: 'fifo' is none of density lru"),
+                            (["--fabric", "carrier-pigeon"], "fabric: 'carrier-pigeon' is none of off tcp verbs")):
             node = Node()
             done = node.supervisor("start", *words, check=False)
             self.assertEqual(done.returncode, 2, done.stdout)

@@ -47,5 +47,6 @@ if(TARGET sluice_registrar AND TARGET sluice_keyer AND TARGET sluice_swapper AND
         sl_computes(sim/sim_mutants_test sim/sim_node_mutants_test)
     endif()
     sl_sim(sim_churn_test SOURCES sim_churn_test SEEDS 2)
+    sl_sim(sim_members_test SOURCES sim_members_test SEEDS 20)
     sl_sim(sim_pools_test SOURCES sim_pools_test SEEDS 10)
 endif()

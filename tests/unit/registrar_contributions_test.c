@@ -367,21 +367,6 @@ START_TEST(the_free_strategy_takes_the_emptiest)
     }
 END_TEST
 
-START_TEST(an_unknown_strategy_stops_the_start)
-    {
-        struct fake_env *fake = calloc(1, sizeof(*fake));
-        struct sl_error why = {0};
-        static const char *const with[] = {"memory", "4MiB", "contribution_strategy", "best", NULL};
-        fake_open(fake, &sl_registrar_actor, with);
-
-        ck_assert_int_eq(fake_start(fake, &why), SL_ERR_CONFIG);
-
-        ck_assert_ptr_nonnull(strstr(why.text, "'best'"));
-        fake_close(fake);
-        free(fake);
-    }
-END_TEST
-
 START_TEST(a_full_node_evicts_the_oldest_until_one_has_room)
     {
         struct node *node = node_with_two(settings);
@@ -1362,7 +1347,6 @@ static Suite *suite(void)
     tcase_add_test(charges, both_fill_up_without_a_wish);
     tcase_add_test(charges, the_local_strategy_takes_the_writers_own);
     tcase_add_test(charges, the_free_strategy_takes_the_emptiest);
-    tcase_add_test(charges, an_unknown_strategy_stops_the_start);
     tcase_add_test(charges, a_full_node_evicts_the_oldest_until_one_has_room);
     tcase_add_test(charges, what_fits_nowhere_is_refused_at_once);
     tcase_add_test(charges, a_batch_that_no_contributions_can_have_is_refused_at_once);

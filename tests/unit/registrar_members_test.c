@@ -2,7 +2,7 @@
  * lists that they keep. The tierers and their disks are played by the test. */
 #include "tests/unit/registrar_support.h"
 
-#define LIST_MAX 4u
+#define LIST_MAX 8u
 
 struct member {
     char name[16];
@@ -316,6 +316,169 @@ START_TEST(late_witness_is_heard)
     }
 END_TEST
 
+/* It is alone for so long that it is served, and a value is put. */
+static struct node *node_of_one(struct disk *disk)
+{
+    struct sl_msg msg;
+    struct node *node = node_start(settings);
+    node_client(node, "client.1", 11);
+    tierer_come(node, 0, TIERER_PID);
+    ck_assert_int_eq(disk_tell(node, 0, disk), SL_ERR_BUSY);
+    fake_pass(&node->fake, 21 * SL_NS_PER_S);
+    ck_assert_int_eq(disk_tell(node, 0, disk), SL_OK);
+    node_put(node, "client.1", "k", 4096);
+    ck_assert(members_take(node, 0, &msg));
+    members_land(disk, &msg);
+    members_answer(node, 0, &msg, SL_OK);
+    return node;
+}
+
+/* B came while A did nothing, so A's list does not have it. What A has missed since, the index knows.
+ * Twice: the registrar is another one in between. */
+START_TEST(disk_that_came_first_does_not_void_the_one_that_knows_of_it)
+    {
+        struct disk a = disk_of("A", 7, ""), b = disk_of("B", 9, "A");
+        struct sl_msg msg;
+        struct node *node = node_of_one(&a);
+        if (_i == 1) {
+            node_restart(node);
+            node_client(node, "client.1", 11);
+            tierer_come(node, 0, TIERER_PID);
+            ck_assert_int_eq(disk_tell(node, 0, &a), SL_OK);
+        }
+        tierer_come(node, 1, TIERER_PID + 1);
+
+        ck_assert_int_eq(disk_tell(node, 1, &b), SL_OK);
+
+        ck_assert(!members_take(node, 1, &msg) || !msg.body.disk_members.empty);
+        node_end(node);
+    }
+END_TEST
+
+/* When both paths have told, nobody else is waited for: nothing is remembered for B any more. */
+START_TEST(disk_that_comes_when_all_have_told_has_missed_something)
+    {
+        struct disk a = disk_of("A", 7, ""), b = disk_of("B", 9, "A"), c = disk_of("C", 0, "");
+        struct sl_msg msg;
+        struct node *node = node_of_one(&a);
+        c.blank = true;
+        tierer_come(node, 1, TIERER_PID + 1);
+        ck_assert_int_eq(disk_tell(node, 1, &c), SL_OK);
+        for (uint32_t i = 0; i < 2; i++) {
+            if (members_take(node, i, &msg)) {
+                members_land(i == 0 ? &a : &c, &msg);
+                members_answer(node, i, &msg, SL_OK);
+            }
+        }
+        fake_die(&node->fake, proc_of(TIERER_PID + 1));
+        if (_i == 1) {
+            node_restart(node);
+            node_client(node, "client.1", 11);
+            tierer_come(node, 0, TIERER_PID);
+            ck_assert_int_eq(disk_tell(node, 0, &a), SL_OK);
+        }
+        tierer_come(node, 1, TIERER_PID + 2);
+
+        ck_assert_int_eq(disk_tell(node, 1, &b), SL_ERR_BUSY);
+
+        fake_pass(&node->fake, 21 * SL_NS_PER_S);
+        ck_assert_int_eq(disk_tell(node, 1, &b), SL_ERR_BUSY);
+        ck_assert(members_take(node, 1, &msg));
+        ck_assert(msg.body.disk_members.empty);
+        node_end(node);
+    }
+END_TEST
+
+/* B came while A did nothing. The power goes between the next two lists: the first bit says whether
+ * that of A landed, the second that of B, if it was sent. */
+START_TEST(power_cut_between_the_lists_of_a_disk_and_one_that_came_later_costs_nothing)
+    {
+        struct disk disks[2] = {disk_of("A", 7, ""), disk_of("B", 9, "A")};
+        struct sl_msg msg;
+        struct node *node = node_start(settings);
+        node_client(node, "client.1", 11);
+        tierer_come(node, 0, TIERER_PID);
+        tierer_come(node, 1, TIERER_PID + 1);
+        ck_assert_uint_eq(judge(node, disks), 0);
+        node_put(node, "client.1", "k", 4096);
+        for (uint32_t i = 0; i < 2; i++) {
+            if ((_i >> i & 1) != 0 && members_take(node, i, &msg)) {
+                members_land(&disks[i], &msg);
+                members_answer(node, i, &msg, SL_OK);
+            }
+        }
+        ck_assert_uint_eq(writes_of_both(node), _i == 3);
+        node_end(node);
+        node = node_start(settings);
+        tierer_come(node, 0, TIERER_PID);
+        tierer_come(node, 1, TIERER_PID + 1);
+
+        ck_assert_uint_eq(judge(node, disks), 0);
+        node_end(node);
+    }
+END_TEST
+
+/* A list that could not be written may be there all the same. Twice: the registrar is another one in
+ * between. */
+START_TEST(list_that_failed_and_is_there_voids_nobody)
+    {
+        struct disk disks[2], d = disk_of("D", 0, "");
+        struct sl_msg msg;
+        struct node *node = node_of_two(disks);
+        d.blank = true;
+        node_put(node, "client.1", "k", 4096);
+        ck_assert(members_take(node, 1, &msg));
+        members_land(&disks[1], &msg);
+        members_answer(node, 1, &msg, SL_ERR_IO);
+        struct disk told = disks[1];
+        told.epoch = 0; /* its tierer does not know */
+        told.count = 0;
+        fake_die(&node->fake, proc_of(TIERER_PID)); /* before its list was there */
+        if (_i == 1) {
+            node_restart(node);
+            node_client(node, "client.1", 11);
+            tierer_come(node, 1, TIERER_PID + 1);
+            (void)disk_tell(node, 1, &told);
+        }
+        tierer_come(node, 0, TIERER_PID + 5);
+        ck_assert_int_eq(disk_tell(node, 0, &d), SL_OK);
+        if (_i == 1 && members_take(node, 1, &msg)) {
+            members_answer(node, 1, &msg, SL_ERR_IO);
+        }
+        while (members_take(node, 0, &msg)) {
+            members_land(&d, &msg);
+            members_answer(node, 0, &msg, SL_OK);
+        }
+        ck_assert(fake_take(&node->fake, tierer_of(0), SL_MSG_DISK_WRITE, &msg));
+        d.blank = false;
+        node_end(node);
+        disks[0] = d;
+        node = node_start(settings);
+        tierer_come(node, 0, TIERER_PID);
+        tierer_come(node, 1, TIERER_PID + 1);
+
+        ck_assert_uint_eq(judge(node, disks), 0);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(disk_that_joins_is_in_the_list_of_the_others)
+    {
+        struct disk a = disk_of("A", 0, ""), b = disk_of("B", 0, "");
+        struct sl_msg msg;
+        a.blank = b.blank = true;
+        struct node *node = node_of_one(&a);
+        tierer_come(node, 1, TIERER_PID + 1);
+
+        ck_assert_int_eq(disk_tell(node, 1, &b), SL_OK);
+
+        ck_assert(members_take(node, 0, &msg));
+        members_land(&a, &msg);
+        ck_assert(lists(&a, "B"));
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(disk_that_cannot_keep_its_list_costs_the_others_nothing)
     {
         struct disk disks[2];
@@ -373,6 +536,12 @@ int main(void)
     tcase_add_test(tests, removal_is_answered_when_the_disk_that_left_is_out_of_the_list);
     tcase_add_test(tests, removal_without_the_list_on_disk_is_in_doubt);
     tcase_add_test(tests, late_witness_is_heard);
+    tcase_add_loop_test(tests, disk_that_came_first_does_not_void_the_one_that_knows_of_it, 0, 2);
+    tcase_add_loop_test(tests, disk_that_comes_when_all_have_told_has_missed_something, 0, 2);
+    tcase_add_loop_test(
+        tests, power_cut_between_the_lists_of_a_disk_and_one_that_came_later_costs_nothing, 0, 4);
+    tcase_add_loop_test(tests, list_that_failed_and_is_there_voids_nobody, 0, 2);
+    tcase_add_test(tests, disk_that_joins_is_in_the_list_of_the_others);
     tcase_add_test(tests, disk_that_cannot_keep_its_list_costs_the_others_nothing);
     tcase_add_loop_test(tests, lists_that_are_none_are_refused, 0, 2);
     suite_add_tcase(suite, tests);

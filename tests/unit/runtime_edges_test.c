@@ -55,6 +55,14 @@ static const struct {
     {TEXT("sl_probe = 1\n"), "node.conf:1: no such option 'sl_probe'"},
     {TEXT("log_level = infoo\n"), "node.conf:1: log_level: 'infoo' is none of error warn info"},
     {TEXT("device = cpus\n"), "node.conf:1: device: 'cpus' is none of auto cuda host"},
+    {TEXT("evict_policy = lfu\n"), "node.conf:1: evict_policy: 'lfu' is none of density lru"},
+    {TEXT("contribution_strategy = best\n"), "strategy: 'best' is none of random free local"},
+    {TEXT("swap_kernels = often\n"), "swap_kernels: 'often' is none of auto always never"},
+    {TEXT("load_verify = some\n"), "load_verify: 'some' is none of auto sample all off"},
+    {TEXT("nic_by = gpus\n"), "nic_by: 'gpus' is none of gpu rank"},
+    {TEXT("fabric = vrb\n"), "fabric: 'vrb' is none of off tcp verbs"},
+    {TEXT("fabric_zero_copy = maybe\n"), "zero_copy: 'maybe' is none of measure on off"},
+    {TEXT("directory = zooey\n"), "directory: 'zooey' is none of embedded redis"},
     {TEXT("log_dir = \"/a\\nb\"\n"), "node.conf:1: log_dir: control character 0x0a"},
 };
 

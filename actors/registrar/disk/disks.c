@@ -312,17 +312,20 @@ void reg_disk_swept(struct registrar *self, uint32_t slot)
     }
 }
 
-/* When every path has told, there are no other disks. */
-static void disks_settle(struct registrar *self)
+void reg_disks_settle(struct registrar *self)
 {
     struct reg_tier *tier = self->tier;
+    tier->settle_due = false;
     for (uint32_t i = 0; i < tier->path_count; i++) {
         if (tier->paths[i].disk == REG_NONE) {
             return;
         }
     }
+    if (!reg_members_settled(self)) {
+        tier->settle_due = true;
+        return;
+    }
     tier->settled = true;
-    reg_members_settled(self);
     for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) {
         if (tier->disks[i].used && !tier->disks[i].gone && tier->disks[i].path == REG_NONE) {
             disk_leaves(self, i);
@@ -391,7 +394,7 @@ sl_err reg_disk_told(struct registrar *self, uint32_t at, const struct sl_body_d
     if (fresh && tier->disks[REG_DISK_UNKNOWN].used) {
         reg_forgets_copy(self, REG_DISK_UNKNOWN, slot);
     }
-    disks_settle(self);
+    reg_disks_settle(self);
     return SL_OK;
 }
 

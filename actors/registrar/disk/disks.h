@@ -83,7 +83,8 @@ struct reg_disk {
 };
 struct reg_tier { /* all disks together */
     bool on;
-    bool settled; /* every path has told which disk it leads to: there are no others */
+    bool settled;    /* every path has told which disk it leads to: there are no others */
+    bool settle_due; /* likewise, but there was no room in the index to say so */
     uint32_t path_count;
     uint64_t batch_bytes_max;
     uint32_t reclaim_number;
@@ -131,6 +132,8 @@ void reg_path_fence(struct registrar *self, uint32_t path);
  * being emptied), SL_ERR_LIMIT (no slot), SL_ERR_NO_SPACE (no room for its note). */
 sl_err reg_disk_told(struct registrar *self, uint32_t path, const struct sl_body_disk_found *found,
                      struct sl_error *why);
+/* When every path has told, there are no other disks. */
+void reg_disks_settle(struct registrar *self);
 void reg_disk_swept(struct registrar *self, uint32_t disk);
 
 extern const struct reg_part reg_disks_part;

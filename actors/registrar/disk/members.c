@@ -7,8 +7,12 @@
  * has missed something.
  *
  * Each list has an epoch, by chance, and names the epochs of the others. It changes with the first
- * change after each start of an index and whenever a disk leaves. So a disk that came while another
- * one was away is known to it all the same: it names an epoch that the other one still has. */
+ * change after each start of an index, and whenever a disk joins or leaves. So a disk that came while
+ * another one was away is known to it all the same: it names an epoch that the other one still has,
+ * or had when it came to this index. A list is never durable before those of disks that its owner is
+ * known to by such an epoch alone: a power cut in between would leave it unknown. A list whose writing
+ * failed, or was not answered, may be there all the same: others name both of its epochs, so a disk
+ * may stand in a list more than once. */
 #include "actors/registrar/disk/members.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
@@ -18,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MEMBERS_NOTE_VERSION 1u
+#define MEMBERS_NOTE_VERSION 2u
 #define MEMBERS_CALL_NS      (6 * SL_NS_PER_S) /* a disk that hangs answers after five */
 
 _Static_assert(sizeof(struct reg_member) == 24, "as in messages");
@@ -30,7 +34,11 @@ struct members_note { /* a BLOB of the index */
     uint32_t met; /* a bit each */
     uint32_t closed;
     struct reg_member list[REG_MEMBERS_MAX];
+    uint64_t came[REG_MEMBERS_MAX]; /* not in version 1, as what follows */
+    uint64_t doubts[REG_MEMBERS_MAX][REG_DOUBTS_MAX];
+    uint64_t born; /* a bit each */
 };
+#define MEMBERS_NOTE_BYTES_1 offsetof(struct members_note, came)
 
 static const struct reg_member *member_find(const struct reg_member *list, uint32_t count,
                                             const struct reg_disk_name *name)
@@ -41,6 +49,18 @@ static const struct reg_member *member_find(const struct reg_member *list, uint3
         }
     }
     return NULL;
+}
+
+/* Whether the list names this epoch of it. */
+static bool member_is_seen(const struct reg_member *list, uint32_t count,
+                           const struct reg_member *member)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (memcmp(&list[i], member, sizeof(*member)) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static bool member_is_met(const struct reg_members *members, const struct reg_member *member)
@@ -57,10 +77,12 @@ static sl_err members_restore(struct registrar *self, sl_ref ref, const void *by
     (void)why;
     struct reg_members *members = &self->tier->members;
     struct members_note note = {0};
-    if (length_bytes == sizeof(note)) {
-        memcpy(&note, bytes, sizeof(note));
+    if (length_bytes == sizeof(note) || length_bytes == MEMBERS_NOTE_BYTES_1) {
+        memcpy(&note, bytes, length_bytes);
     }
-    if (!self->tier->on || note.version != MEMBERS_NOTE_VERSION || note.count > REG_MEMBERS_MAX) {
+    bool whole =
+        length_bytes == sizeof(note) ? note.version == MEMBERS_NOTE_VERSION : note.version == 1;
+    if (!self->tier->on || !whole || note.count > REG_MEMBERS_MAX) {
         sl_index_set_kind(self->index, ref, SL_RECORD_FREE);
         return SL_OK;
     }
@@ -70,8 +92,11 @@ static sl_err members_restore(struct registrar *self, sl_ref ref, const void *by
     *members = (struct reg_members){
         .count = note.count, .closed = note.closed != 0, .epoch = note.epoch, .note = ref};
     memcpy(members->list, note.list, sizeof(note.list));
+    memcpy(members->came, note.came, sizeof(note.came));
+    memcpy(members->doubts, note.doubts, sizeof(note.doubts));
     for (uint32_t i = 0; i < note.count; i++) {
         members->met[i] = (note.met >> i & 1) != 0;
+        members->born[i] = (note.born >> i & 1) != 0;
     }
     return SL_OK;
 }
@@ -85,8 +110,11 @@ static sl_err members_remember(struct registrar *self, struct sl_error *why)
                                 .closed = members->closed};
     sl_ref fresh = 0;
     memcpy(note.list, members->list, sizeof(note.list));
+    memcpy(note.came, members->came, sizeof(note.came));
+    memcpy(note.doubts, members->doubts, sizeof(note.doubts));
     for (uint32_t i = 0; i < members->count; i++) {
         note.met |= (uint32_t)members->met[i] << i;
+        note.born |= (uint64_t)members->born[i] << i;
     }
     sl_err err = reg_note_put(self, &note, sizeof(note), REG_BLOB_MEMBERS, &fresh, why);
     if (err != SL_OK) {
@@ -104,10 +132,34 @@ static void member_drop(struct reg_members *members, uint32_t at)
     members->count--;
     members->list[at] = members->list[members->count];
     members->met[at] = members->met[members->count];
+    members->came[at] = members->came[members->count];
+    members->born[at] = members->born[members->count];
+    memcpy(members->doubts[at], members->doubts[members->count], sizeof(members->doubts[at]));
 }
 
-/* A full list loses one that is not here: it begins empty when it comes. */
-static void member_add(struct reg_members *members, const struct reg_member *member, bool met)
+/* Its list may have this epoch, too. The oldest of too many goes. */
+static void doubt_add(struct reg_members *members, uint32_t at, uint64_t epoch)
+{
+    uint64_t *doubts = members->doubts[at];
+    for (uint32_t i = 0; i < REG_DOUBTS_MAX; i++) {
+        if (doubts[i] == epoch) {
+            return;
+        }
+    }
+    memmove(&doubts[1], &doubts[0], (REG_DOUBTS_MAX - 1) * sizeof(doubts[0]));
+    doubts[0] = epoch;
+}
+
+/* What its list has is known. */
+static void doubts_end(struct reg_members *members, uint32_t at)
+{
+    memset(members->doubts[at], 0, sizeof(members->doubts[at]));
+}
+
+/* A full list loses one that is not here: it begins empty when it comes. came: the epoch that it is
+ * met with; 0: it is not met, or too late for that to count. */
+static void member_add(struct reg_members *members, const struct reg_member *member, bool met,
+                       uint64_t came)
 {
     const struct reg_member *there = member_find(members->list, members->count, &member->name);
     for (uint32_t i = 0; there == NULL && members->count == REG_MEMBERS_MAX && i < members->count;
@@ -120,8 +172,12 @@ static void member_add(struct reg_members *members, const struct reg_member *mem
         member_drop(members, 0);
     }
     uint32_t at = there != NULL ? (uint32_t)(there - members->list) : members->count++;
-    members->met[at] = (there != NULL && members->met[at]) || met;
+    bool before = there != NULL && members->met[at];
+    members->came[at] = before ? members->came[at] : came;
+    members->met[at] = before || met;
+    members->born[at] = before && members->born[at];
     members->list[at] = *member;
+    doubts_end(members, at);
 }
 
 /* ---- judging ---- */
@@ -129,13 +185,13 @@ static void member_add(struct reg_members *members, const struct reg_member *mem
 /* Whether disk has missed nothing that witness knows of. */
 static bool vouched(const struct reg_standing *disk, const struct reg_standing *witness)
 {
-    const struct reg_member *seen = member_find(disk->list, disk->count, &witness->self.name);
     return witness->self.epoch == 0 ||
            member_find(witness->list, witness->count, &disk->self.name) != NULL ||
-           (seen != NULL && seen->epoch == witness->self.epoch);
+           member_is_seen(disk->list, disk->count, &witness->self);
 }
 
-/* The same of the index, and with it of all that came while it was there. */
+/* The same of the index, and with it of all that came while it was there. What these have done since
+ * they came the index knows itself, as long as it waits for others. */
 static bool vouched_by_index(const struct registrar *self, const struct reg_standing *disk)
 {
     const struct reg_members *members = &self->tier->members;
@@ -144,14 +200,24 @@ static bool vouched_by_index(const struct registrar *self, const struct reg_stan
         return true;
     }
     for (uint32_t i = 0; i < members->count; i++) {
-        const struct reg_member *seen =
-            member_find(disk->list, disk->count, &members->list[i].name);
-        if (members->met[i] && (seen == NULL || seen->epoch != members->list[i].epoch)) {
+        struct reg_member came = {.name = members->list[i].name, .epoch = members->came[i]};
+        bool known = member_is_seen(disk->list, disk->count, &members->list[i]) ||
+                     (came.epoch != 0 && member_is_seen(disk->list, disk->count, &came));
+        if (members->met[i] && !known) {
             return false;
         }
         some = some || members->met[i];
     }
     return some;
+}
+
+static uint64_t epoch_new(struct registrar *self)
+{
+    uint64_t epoch = 0;
+    while (epoch == 0) {
+        epoch = self->env->ops->random_u64(self->env);
+    }
+    return epoch;
 }
 
 static bool standing_is_open(const struct reg_standing *standing)
@@ -180,12 +246,13 @@ static void late_witness(struct registrar *self, const struct reg_standing *witn
     for (uint32_t i = 0; i < self->tier->path_count; i++) {
         struct reg_path *path = &self->tier->paths[i];
         struct reg_disk *disk = path->disk != REG_NONE ? &self->tier->disks[path->disk] : NULL;
-        if (path->standing.verdict != REG_VERDICT_MEMBER || disk == NULL || disk->born ||
+        const struct reg_member *there = member_find(
+            self->tier->members.list, self->tier->members.count, &path->standing.self.name);
+        bool born = there != NULL && self->tier->members.born[there - self->tier->members.list];
+        if (path->standing.verdict != REG_VERDICT_MEMBER || disk == NULL || disk->born || born ||
             vouched(&path->standing, witness)) {
             continue;
         }
-        const struct reg_member *there = member_find(
-            self->tier->members.list, self->tier->members.count, &path->standing.self.name);
         if (there != NULL) {
             member_drop(&self->tier->members, (uint32_t)(there - self->tier->members.list));
         }
@@ -209,9 +276,25 @@ static void members_merge(struct registrar *self, const struct reg_standing *tol
         }
     }
     for (uint32_t i = 0; !members->closed && i < told->count; i++) {
-        member_add(members, &told->list[i], false);
+        const struct reg_member *there =
+            member_find(members->list, members->count, &told->list[i].name);
+        if (there == NULL) {
+            member_add(members, &told->list[i], false, 0);
+        } else if (there->epoch != told->list[i].epoch) {
+            doubt_add(members, (uint32_t)(there - members->list), told->list[i].epoch);
+        }
     }
     members->closed = true;
+}
+
+static void member_meet(struct registrar *self, const struct reg_standing *disk)
+{
+    struct reg_members *members = &self->tier->members;
+    const struct reg_member *there = member_find(members->list, members->count, &disk->self.name);
+    bool fresh = !member_is_met(members, there);
+    member_add(members, &disk->self, true, self->tier->settled ? 0 : disk->self.epoch);
+    there = member_find(members->list, members->count, &disk->self.name);
+    members->born[there - members->list] |= fresh && disk->blank;
 }
 
 /* All that have told are judged at once: what one says of another counts, whatever becomes of it.
@@ -219,6 +302,7 @@ static void members_merge(struct registrar *self, const struct reg_standing *tol
 static sl_err judge_all(struct registrar *self, struct sl_error *why)
 {
     struct reg_members before = self->tier->members;
+    bool joined = false;
     enum reg_verdict verdicts[SL_DISK_PATHS_MAX] = {REG_VERDICT_NONE};
     for (uint32_t i = 0; i < self->tier->path_count; i++) {
         if (standing_is_open(&self->tier->paths[i].standing)) {
@@ -234,10 +318,14 @@ static sl_err judge_all(struct registrar *self, struct sl_error *why)
         }
     }
     for (uint32_t i = 0; i < self->tier->path_count; i++) {
-        struct reg_standing *standing = &self->tier->paths[i].standing;
+        const struct reg_member *member = &self->tier->paths[i].standing.self;
         if (verdicts[i] == REG_VERDICT_MEMBER) {
-            member_add(&self->tier->members, &standing->self, true);
+            joined |= member_find(before.list, before.count, &member->name) == NULL;
+            member_meet(self, &self->tier->paths[i].standing);
         }
+    }
+    if (joined && before.epoch != 0) { /* the others have to know of it */
+        self->tier->members.epoch = epoch_new(self);
     }
     sl_err err = members_remember(self, why);
     if (err != SL_OK) {
@@ -289,6 +377,22 @@ static sl_err standing_read(struct reg_standing *standing, const struct sl_body_
     return SL_OK;
 }
 
+/* Whether this life of its tierer told already which disk it is. Only one that is new has read what
+ * the disk has. */
+static bool told_before(const struct registrar *self, uint32_t at)
+{
+    const struct reg_path *path = &self->tier->paths[at];
+    bool before = false;
+    for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) {
+        const struct reg_disk *disk = &self->tier->disks[i];
+        before =
+            before || (disk->used && disk->named &&
+                       memcmp(&disk->name, &path->standing.self.name, sizeof(disk->name)) == 0 &&
+                       sl_proc_id_equal(disk->proc, self->peers->all[path->peer].proc));
+    }
+    return before;
+}
+
 sl_err reg_members_judge(struct registrar *self, uint32_t at,
                          const struct sl_body_disk_found *found, struct sl_error *why)
 {
@@ -308,6 +412,9 @@ sl_err reg_members_judge(struct registrar *self, uint32_t at,
     if (standing->verdict == REG_VERDICT_NONE && member_is_met(members, known)) {
         standing->verdict = REG_VERDICT_MEMBER; /* it was judged when it came */
         members->list[known - members->list].epoch = standing->self.epoch;
+        if (!told_before(self, at)) {
+            doubts_end(members, (uint32_t)(known - members->list));
+        }
         return SL_OK;
     }
     if (standing->verdict == REG_VERDICT_NONE && !all_told(self)) {
@@ -338,14 +445,25 @@ static bool member_is_here(const struct registrar *self, const struct reg_member
     return false;
 }
 
-void reg_members_settled(struct registrar *self)
+bool reg_members_settled(struct registrar *self)
 {
     struct reg_members *members = &self->tier->members;
+    struct reg_members before = *members;
+    bool some = false;
+    for (uint32_t i = 0; i < REG_MEMBERS_MAX; i++) { /* nothing is noted for others any more */
+        some = some || members->came[i] != 0;
+        members->came[i] = 0;
+    }
+    if (some && members_remember(self, NULL) != SL_OK) {
+        *members = before;
+        return false;
+    }
     members->some_left = false;
     members->closed = members->closed || members->epoch != 0;
     for (uint32_t i = 0; i < members->count; i++) {
         members->some_left = members->some_left || !member_is_here(self, &members->list[i]);
     }
+    return true;
 }
 
 static bool path_knows(const struct registrar *self, const struct reg_path *path)
@@ -362,9 +480,7 @@ static bool path_is_member(const struct reg_path *path)
 static void epoch_renew(struct registrar *self)
 {
     struct sl_error why = {0};
-    do {
-        self->tier->members.epoch = self->env->ops->random_u64(self->env);
-    } while (self->tier->members.epoch == 0);
+    self->tier->members.epoch = epoch_new(self);
     if (members_remember(self, &why) != SL_OK) {
         /* Disks know it soon. A registrar that does not makes another one. */
         reg_log(self, SL_LOG_WARN, 0, "no room in the index for the list of disks: %s", why.text);
@@ -433,27 +549,64 @@ void reg_members_left(struct registrar *self, uint32_t at)
 
 /* ---- telling ---- */
 
+/* The epoch that a disk is named by: the one that it is told just now, where it is told. */
+static uint64_t epoch_named(const struct registrar *self, uint32_t at)
+{
+    const struct reg_members *members = &self->tier->members;
+    uint64_t epoch = members->list[at].epoch;
+    for (uint32_t i = 0; i < self->tier->path_count; i++) {
+        const struct reg_path *other = &self->tier->paths[i];
+        if (path_is_member(other) && !other->standing.failed && members->epoch != 0 &&
+            memcmp(&members->list[at].name, &other->standing.self.name,
+                   sizeof(other->standing.self.name)) == 0) {
+            epoch = members->epoch;
+        }
+    }
+    return epoch;
+}
+
+/* The others, for the list of this one; gives their count. */
+static uint32_t list_make(const struct registrar *self, const struct reg_disk_name *without,
+                          struct reg_member out[REG_MEMBERS_MAX])
+{
+    const struct reg_members *members = &self->tier->members;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < members->count; i++) {
+        if (memcmp(&members->list[i].name, without, sizeof(*without)) != 0) {
+            out[count++] =
+                (struct reg_member){.name = members->list[i].name, .epoch = epoch_named(self, i)};
+        }
+    }
+    for (uint32_t i = 0; i < members->count * REG_DOUBTS_MAX && count < REG_MEMBERS_MAX; i++) {
+        const struct reg_member doubt = {
+            .name = members->list[i / REG_DOUBTS_MAX].name,
+            .epoch = members->doubts[i / REG_DOUBTS_MAX][i % REG_DOUBTS_MAX]};
+        if (doubt.epoch != 0 && memcmp(&doubt.name, without, sizeof(*without)) != 0 &&
+            !member_is_seen(out, count, &doubt)) {
+            out[count++] = doubt;
+        }
+    }
+    return count;
+}
+
+/* From now on its list may have the epoch, whatever becomes of the message. */
+static void epoch_in_doubt(struct registrar *self, const struct reg_disk_name *name, uint64_t epoch)
+{
+    struct reg_members *members = &self->tier->members;
+    const struct reg_member *known = member_find(members->list, members->count, name);
+    if (known != NULL) {
+        doubt_add(members, (uint32_t)(known - members->list), epoch);
+        (void)members_remember(self, NULL); /* for a registrar that starts before the answer */
+    }
+}
+
 static void path_tell(struct registrar *self, uint32_t at)
 {
     const struct reg_members *members = &self->tier->members;
     struct reg_path *path = &self->tier->paths[at];
     struct reg_standing *standing = &path->standing;
-    struct reg_member list[REG_MEMBERS_MAX];
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < members->count; i++) {
-        if (memcmp(&members->list[i].name, &standing->self.name, sizeof(standing->self.name)) !=
-            0) {
-            list[count++] = members->list[i];
-        }
-        for (uint32_t k = 0; count > 0 && k < self->tier->path_count; k++) {
-            const struct reg_path *other = &self->tier->paths[k];
-            if (path_is_member(other) && !other->standing.failed && members->epoch != 0 &&
-                memcmp(&list[count - 1].name, &other->standing.self.name, sizeof(list[0].name)) ==
-                    0) {
-                list[count - 1].epoch = members->epoch;
-            }
-        }
-    }
+    struct reg_member list[REG_MEMBERS_MAX] = {0};
+    uint32_t count = list_make(self, &standing->self.name, list);
     struct sl_msg msg = {.type = SL_MSG_DISK_MEMBERS};
     bool empty = standing->verdict == REG_VERDICT_STALE;
     msg.body.disk_members.epoch =
@@ -461,6 +614,11 @@ static void path_tell(struct registrar *self, uint32_t at)
     msg.body.disk_members.members = (struct sl_bytes){(const void *)list, count * sizeof(list[0])};
     msg.body.disk_members.empty = empty;
     standing->sent = msg.body.disk_members.epoch;
+    memcpy(standing->sent_list, list, sizeof(list));
+    standing->sent_count = count;
+    if (!empty) {
+        epoch_in_doubt(self, &standing->self.name, standing->sent);
+    }
     if (sl_calls_send(self->calls, self->peers->all[path->peer].name, &msg,
                       sl_deadline_ns(self->env->now_ns, MEMBERS_CALL_NS),
                       reg_cookie(REG_CALL_MEMBERS, at), &standing->seq) != SL_OK) {
@@ -469,16 +627,51 @@ static void path_tell(struct registrar *self, uint32_t at)
     }
 }
 
+static bool path_is_behind(const struct registrar *self, const struct reg_path *path)
+{
+    return path_is_member(path) && self->tier->members.epoch != 0 && !path_knows(self, path);
+}
+
+/* Whether another disk knows of this one by its own epoch alone, which is about to change: that one's
+ * list has to name it first. */
+static bool path_waits(const struct registrar *self, const struct reg_path *path)
+{
+    const struct reg_standing *disk = &path->standing;
+    bool waits = false;
+    for (uint32_t i = 0; i < self->tier->path_count; i++) {
+        const struct reg_path *other = &self->tier->paths[i];
+        const struct reg_standing *witness = &other->standing;
+        waits = waits || (other != path && path_is_behind(self, other) && !witness->failed &&
+                          witness->self.epoch != 0 && vouched(disk, witness) &&
+                          member_find(witness->list, witness->count, &disk->self.name) == NULL);
+    }
+    return waits;
+}
+
 static void members_pump(struct registrar *self)
 {
-    for (uint32_t i = 0; i < self->tier->path_count; i++) {
-        const struct reg_path *path = &self->tier->paths[i];
-        bool stale = path->here && path->standing.verdict == REG_VERDICT_STALE;
-        bool behind =
-            path_is_member(path) && self->tier->members.epoch != 0 && !path_knows(self, path);
-        if ((stale || behind) && path->standing.seq == 0 &&
-            self->env->now_ns >= path->standing.retry_ns) {
-            path_tell(self, i);
+    bool told = false, some_wait = false;
+    if (self->tier->settle_due) {
+        reg_disks_settle(self);
+    }
+    for (uint32_t turn = 0; turn < 2; turn++) {
+        for (uint32_t i = 0; i < self->tier->path_count; i++) {
+            const struct reg_path *path = &self->tier->paths[i];
+            const struct reg_standing *standing = &path->standing;
+            bool stale = path->here && standing->verdict == REG_VERDICT_STALE;
+            if (!stale && !path_is_behind(self, path)) {
+                continue;
+            }
+            /* Three may wait for each other, if their lists are odd: then nobody waits. */
+            bool waits = turn == 0 && !stale && path_waits(self, path);
+            some_wait = some_wait || waits;
+            told = told || !waits;
+            if (!waits && standing->seq == 0 && self->env->now_ns >= standing->retry_ns) {
+                path_tell(self, i);
+            }
+        }
+        if (told || !some_wait) {
+            return;
         }
     }
 }
@@ -501,10 +694,13 @@ static void members_answered(struct registrar *self, uint32_t at, sl_err code)
     }
     standing->failed = false;
     standing->self.epoch = standing->sent;
+    memcpy(standing->list, standing->sent_list, sizeof(standing->list));
+    standing->count = standing->sent_count;
     const struct reg_member *known =
         member_find(members->list, members->count, &standing->self.name);
     if (known != NULL) {
         members->list[known - members->list].epoch = standing->sent;
+        doubts_end(members, (uint32_t)(known - members->list));
         (void)members_remember(self, NULL); /* the disk tells it again when it comes */
     }
 }

@@ -14,6 +14,7 @@ struct reg_member {
     uint64_t epoch; /* of the list that it keeps itself; 0: none */
 };
 #define REG_MEMBERS_MAX 32u
+#define REG_DOUBTS_MAX  3u
 enum reg_verdict { REG_VERDICT_NONE, REG_VERDICT_MEMBER, REG_VERDICT_STALE };
 /* What a path's disk told of itself, and what is told to it. */
 struct reg_standing {
@@ -24,14 +25,21 @@ struct reg_standing {
     struct reg_member self;
     struct reg_member list[REG_MEMBERS_MAX];
     uint32_t count;
-    uint64_t seq;      /* DISK_MEMBERS in flight, 0: none */
-    uint64_t sent;     /* epoch that it carries */
+    uint64_t seq;  /* DISK_MEMBERS in flight, 0: none */
+    uint64_t sent; /* epoch and list that it carries */
+    struct reg_member sent_list[REG_MEMBERS_MAX];
+    uint32_t sent_count;
     uint64_t retry_ns; /* not before */
     bool failed;       /* the last one */
 };
 struct reg_members {
     struct reg_member list[REG_MEMBERS_MAX];
     bool met[REG_MEMBERS_MAX]; /* it came while this index was there */
+    /* Epoch that it came with, while the index notes removals for disks that have not come; else 0 */
+    uint64_t came[REG_MEMBERS_MAX];
+    /* Epochs that were sent there and not confirmed: its list may have one of them; 0: none */
+    uint64_t doubts[REG_MEMBERS_MAX][REG_DOUBTS_MAX];
+    bool born[REG_MEMBERS_MAX]; /* it held nothing then: it has missed nothing */
     uint32_t count;
     bool closed;    /* some list was heard, or all disks were: others have missed something */
     bool some_left; /* no path leads to one of them */
@@ -43,7 +51,9 @@ struct reg_members {
  * empty), SL_ERR_INVALID, SL_ERR_NO_SPACE. */
 sl_err reg_members_judge(struct registrar *self, uint32_t path,
                          const struct sl_body_disk_found *found, struct sl_error *why);
-void reg_members_settled(struct registrar *self); /* which disks have left is known anew */
+/* Every path has told: which disks have left is known anew, and nothing is noted for others any more.
+ * False: no room in the index to say so; to be called again. */
+bool reg_members_settled(struct registrar *self);
 void reg_members_left(struct registrar *self, uint32_t path); /* its tierer */
 /* Something is about to change that disks keep; removed_or_new: a disk that has left would not
  * know. */

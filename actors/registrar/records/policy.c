@@ -4,10 +4,8 @@
 
 #include <string.h>
 
-static const struct reg_policy *const policies[] = {
-    &reg_policy_density,
-    &reg_policy_lru,
-};
+#define POLICY_ROW(name) &reg_policy_##name,
+static const struct reg_policy *const policies[] = {REG_POLICIES(POLICY_ROW)};
 
 sl_err reg_policy_find(const char *name, const struct reg_policy **out, struct sl_error *why)
 {

@@ -37,8 +37,12 @@ struct reg_policy {
     void (*learn)(struct registrar *self, sl_ref note, const void *bytes, uint32_t length_bytes);
 };
 
-extern const struct reg_policy reg_policy_density;
-extern const struct reg_policy reg_policy_lru;
+/* X(NAME): each is reg_policy_NAME; the setting's choices are in runtime/sl_config.h. */
+#define REG_POLICIES(X) \
+    X(density)          \
+    X(lru)
+#define REG_POLICY_DECLARE(name) extern const struct reg_policy reg_policy_##name;
+REG_POLICIES(REG_POLICY_DECLARE)
 
 /* A note of what a policy learnt; another policy's is left alone. */
 sl_err reg_policy_learn(struct registrar *self, sl_ref note, const void *bytes,

@@ -35,6 +35,7 @@ static void note_write(struct registrar *self, const struct sl_entry *entry, uin
         note->class_index = now.class_index;
         note->use_count = now.use_count;
         note->priority = (uint8_t)now.priority;
+        note->hint = now.class_index / REG_DENSITY_KINDS;
         note->keep_s = now.keep.pages != 0 ? now.keep.end_s : 0;
         note->state = NOTE_USED;
     }

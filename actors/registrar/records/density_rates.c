@@ -202,7 +202,12 @@ void reg_rates_settle(struct reg_rates *rates)
 {
     const struct believed all = {.rate = rate_of_all(rates), .trust = hint_trust(rates)};
     for (uint32_t first = 0; first < REG_DENSITY_CELLS; first += REG_DENSITY_AGES) {
-        class_values(rates, first, &all);
+        if (all.trust > 0 || first < hint_cells) {
+            class_values(rates, first, &all);
+        } else { /* as if nothing was said */
+            memcpy(&rates->value[first], &rates->value[first % hint_cells],
+                   REG_DENSITY_AGES * sizeof(rates->value[0]));
+        }
     }
     qsort_r(rates->order, REG_DENSITY_CELLS, sizeof(rates->order[0]), cell_compare, rates);
     for (uint32_t place = 0; place < REG_DENSITY_CELLS; place++) {

@@ -265,9 +265,10 @@ sl_err sl_index_group_create(struct sl_index *index, const struct sl_group_want 
 struct sl_unit_note {
     uint64_t parent_hash; /* of the block before it in its chain */
     uint32_t at;
-    uint32_t stored_count;
-    uint8_t class_index, use_count, cut, hint;
-    uint32_t state; /* 0: nothing is noted */
+    uint32_t keep_s; /* for how long it is kept; of one that was in memory: until when */
+    uint8_t class_index, use_count, stored_count, cut;
+    uint8_t hint, priority;
+    uint16_t state; /* 0: nothing is noted */
 };
 struct sl_unit_note *sl_index_unit_note(struct sl_index *index, sl_ref group);
 /* Sets the bit of a part; when all are set, flips the state word to committed by one release store.

@@ -30,6 +30,7 @@
 #define SL_POOL_LENT        254u        /* kind of the one pool of a client's registered buffer */
 #define SL_EVENT_BYTES      64          /* of an IPC handle of an event */
 #define SL_TOKENS_BYTES_MAX (16u << 20) /* 4 Mi tokens of 4 bytes */
+#define SL_KEEP_NS_MAX      (7 * UINT64_C(86400) * UINT64_C(1000000000)) /* a week */
 
 #define SL_ITEM_WANT(F, L)                                                       \
     F(TEXT, key, 1, 1024, "object key")                                          \
@@ -45,7 +46,10 @@
     F(U64, parent_hash, 0, UINT64_MAX, "sl_key_hash of the block before it in its chain; 0: none") \
     F(U64, stored_count, 0, UINT32_MAX, "blocks that its request stores; 0: not known")            \
     F(BOOL, cut, 0, 1, "an incomplete last block")                                                 \
-    F(U64, hint, 0, 2, "of its session: 0 nothing is known, 1 it ends, 2 it goes on")
+    F(U64, hint, 0, 2, "of its session: 0 nothing is known, 1 it ends, 2 it goes on")              \
+    F(U64, priority, 0, 3, "0 nothing is said, 1 low, 2 normal, 3 high")                           \
+    F(U64, keep_ns, 0, SL_KEEP_NS_MAX,                                                             \
+      "so long it is evicted after others, if that is worth it; 0: not")
 #define SL_ITEM_GRANT(F, L)                                                                 \
     F(U64, code, 0, 255, "SL_OK granted, SL_ERR_EXISTS, SL_ERR_BUSY, SL_ERR_NO_SPACE, ...") \
     F(U64, ref, 0, UINT32_MAX, "record of the claim")                                       \
@@ -554,6 +558,12 @@
     F(U64, hash_bytes, 0, 64, "of each")                                      \
     F(U64S, pool_blocks, 0, SL_BATCH_MAX,                                     \
       "with hashes: [pool][block], instead of device_blocks, which is empty then")
+/* What the engine says of the blocks of an op, and of its session. */
+#define SL_FIELDS_SAID(F)                                                                  \
+    F(U64, session, 0, 2, "0 nothing is known, 1 it ends with this request, 2 it goes on") \
+    F(U64, priority, 0, 3, "of the blocks: 0 nothing is said, 1 low, 2 normal, 3 high")    \
+    F(U64, keep_ns, 0, SL_KEEP_NS_MAX,                                                     \
+      "so long they and those before them are evicted after others, if that is worth it; 0: not")
 #define SL_BODY_STORE(F, L)                                                                                          \
     F(U64, engine_id, 1, UINT64_MAX, "engine")                                                                       \
     F(BIN, tokens, 0, SL_TOKENS_BYTES_MAX,                                                                           \
@@ -579,7 +589,10 @@
       "with events: device_blocks or layered_blocks, which are empty then: who does not know events stores nothing") \
     SL_FIELDS_HASHED(F)                                                                                              \
     F(BOOL, direct, 0, 1,                                                                                            \
-      "of a hand-over, without a ticket: the one that decode has offered, if any")
+      "of a hand-over, without a ticket: the one that decode has offered, if any")                                   \
+    SL_FIELDS_SAID(F)                                                                                                \
+    F(BIN, before_hash, 0, 64,                                                                                       \
+      "with hashes: key of the block before the first one; empty: none, or not known")
 #define SL_BODY_STORE_REPLY(F, L)                                                          \
     F(U64, block_count, 0, UINT32_MAX, "blocks asked for")                                 \
     F(BIN, stored, 0, SL_BATCH_MAX, "bitmap, bit i & 7 of byte i >> 3: stored by this op") \
@@ -606,7 +619,8 @@
     F(U64S, ordered_blocks, 0, SL_BATCH_MAX,                                                     \
       "with events: device_blocks, which is empty then: who does not know events loads nothing") \
     SL_FIELDS_HASHED(F)                                                                          \
-    F(TEXT, prefill_node, 0, 31, "of a hand-over: who is asked for it; empty: nobody")
+    F(TEXT, prefill_node, 0, 31, "of a hand-over: who is asked for it; empty: nobody")           \
+    SL_FIELDS_SAID(F)
 #define SL_BODY_LOAD_REPLY(F, L)                                    \
     F(U64, block_count, 0, UINT32_MAX,                              \
       "blocks loaded: the longest prefix all ranks and pools have") \

@@ -42,6 +42,7 @@ static_assert(sizeof(struct pins_header) == 256, "format of the pins header");
 struct pins_access {
     _Atomic uint64_t generation;
     _Atomic uint64_t ref_and_position; /* ref, low 32 bits of position << 32 */
+    _Atomic uint64_t said;
 };
 
 /* The data: slots, then accesses. */
@@ -358,7 +359,31 @@ bool sl_pins_any(const struct sl_pins *pins)
     return any;
 }
 
+#define SAID_KINDS  3u /* of sessions and of priorities beside 0 */
+#define SAID_KEEP_S (SL_KEEP_NS_MAX / SL_NS_PER_S)
+static_assert(SAID_KEEP_S < UINT32_C(1) << 28, "a time has 28 bits");
+
+uint32_t sl_said_pack(const struct sl_said *said)
+{
+    uint64_t keep_s = said->keep_ns / SL_NS_PER_S + (said->keep_ns % SL_NS_PER_S != 0 ? 1 : 0);
+    return SL_MIN(said->session, SAID_KINDS) | SL_MIN(said->priority, SAID_KINDS) << 2 |
+           (uint32_t)SL_MIN(keep_s, SAID_KEEP_S) << 4;
+}
+
+void sl_said_unpack(uint32_t packed, struct sl_said *out)
+{
+    uint32_t session = packed & 3u;
+    *out = (struct sl_said){.session = session <= 2 ? session : 0,
+                            .priority = packed >> 2 & 3u,
+                            .keep_ns = SL_MIN(packed >> 4, SAID_KEEP_S) * SL_NS_PER_S};
+}
+
 void sl_pins_note_access(struct sl_pins *pins, sl_ref ref, uint64_t generation)
+{
+    sl_pins_note_said(pins, ref, generation, 0);
+}
+
+void sl_pins_note_said(struct sl_pins *pins, sl_ref ref, uint64_t generation, uint32_t said)
 {
     uint64_t position =
         atomic_fetch_add_explicit(&pins->header->access_position, 1, memory_order_relaxed);
@@ -369,6 +394,7 @@ void sl_pins_note_access(struct sl_pins *pins, sl_ref ref, uint64_t generation)
                           memory_order_relaxed);
     atomic_thread_fence(memory_order_release);
     atomic_store_explicit(&access->generation, generation, memory_order_relaxed);
+    atomic_store_explicit(&access->said, said, memory_order_relaxed);
     atomic_store_explicit(&access->ref_and_position, position << 32 | ref, memory_order_release);
 }
 
@@ -469,12 +495,13 @@ static bool access_read(const struct sl_pins_view *view, uint64_t position, stru
     struct pins_access *access = &view->accesses[position & (view->access_count - 1)];
     uint64_t tag = atomic_load_explicit(&access->ref_and_position, memory_order_acquire);
     uint64_t generation = atomic_load_explicit(&access->generation, memory_order_relaxed);
+    uint64_t said = atomic_load_explicit(&access->said, memory_order_relaxed);
     atomic_thread_fence(memory_order_acquire);
     if (tag >> 32 != (position & UINT32_MAX) ||
         atomic_load_explicit(&access->ref_and_position, memory_order_relaxed) != tag) {
         return false;
     }
-    *out = (struct sl_access){.generation = generation, .ref = (sl_ref)tag};
+    *out = (struct sl_access){.generation = generation, .ref = (sl_ref)tag, .said = (uint32_t)said};
     return true;
 }
 

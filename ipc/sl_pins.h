@@ -8,6 +8,7 @@
 #define SL_PINS_H
 
 #include "ipc/sl_index.h"
+#include "ipc/sl_msg_table.h"
 
 struct sl_pins; /* opaque; owned by one client; pin and release from any of its threads */
 
@@ -44,6 +45,17 @@ void sl_pins_give(struct sl_pins *pins, sl_pin pin);
  * noted so in a row are in the order of eviction, what goes first before. */
 #define SL_ACCESS_STORED (UINT64_C(1) << 63)
 void sl_pins_note_access(struct sl_pins *pins, sl_ref ref, uint64_t generation);
+/* The same, with what an engine said of the value (struct sl_said). */
+void sl_pins_note_said(struct sl_pins *pins, sl_ref ref, uint64_t generation, uint32_t said);
+/* 0: nothing. Fields beyond their bounds are cut to them; keep_s of less than a second is one. */
+struct sl_said {
+    uint32_t session;  /* enum sl_session */
+    uint32_t priority; /* enum sl_priority */
+    uint64_t keep_ns;
+};
+uint32_t sl_said_pack(const struct sl_said *said);
+/* Of another process: fields are within their bounds whatever it wrote. */
+void sl_said_unpack(uint32_t packed, struct sl_said *out);
 uint64_t sl_pins_pinned_bytes(const struct sl_pins *pins);
 /* As sl_segment_is_cut: who scans the pins may have missed some. */
 bool sl_pins_is_cut(const struct sl_pins *pins);
@@ -65,7 +77,7 @@ void sl_pins_view_scan(const struct sl_pins_view *view,
 struct sl_access {
     uint64_t generation;
     sl_ref ref;
-    uint32_t reserved;
+    uint32_t said; /* sl_said_unpack */
 };
 uint32_t sl_pins_view_drain(struct sl_pins_view *view, struct sl_access *out, uint32_t max);
 struct sl_proc_id sl_pins_view_owner(const struct sl_pins_view *view);

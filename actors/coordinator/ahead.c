@@ -352,14 +352,8 @@ void co_ahead_publish(struct coordinator *self, struct co_op *op)
         if (op->parts[block * engine->part_count].state != CO_PART_COPIED) {
             continue;
         }
-        if (i % engine->part_count == 0) { /* MODEL/BLOCK is what its parts' keys begin with */
-            uint64_t length = strlen(engine->model) + 1 + op->blocks[op->slice[block]].key.length;
-            groups[group_count++] =
-                (struct sl_item_group){.key = {.at = key->at, .length = length},
-                                       .part_count = engine->part_count,
-                                       .parent_hash = co_parent_hash(op, op->slice[block]),
-                                       .stored_count = op->block_count,
-                                       .cut = op->slice[block] + 1 == op->block_count};
+        if (i % engine->part_count == 0) {
+            groups[group_count++] = co_group_of(self, op, block, op->block_count);
         }
         items[count++] =
             (struct sl_item_publication){.key = {.at = key->at, .length = key->length},

@@ -77,6 +77,8 @@ struct request { /* what STORE and LOAD have in common */
     struct sl_bytes hashes;
     uint64_t hash_bytes, block_count;
     struct sl_u64s pool_blocks;
+    struct sl_bytes before_hash;
+    struct sl_said said;
 };
 
 /* With a table of blocks for each pool there is none of all; how long they are the hashes say. */
@@ -107,7 +109,11 @@ static struct request request_of(const struct sl_msg *msg)
                                   .handover = store->handover_id != 0,
                                   .hashes = store->hashes,
                                   .hash_bytes = store->hash_bytes,
-                                  .pool_blocks = store->pool_blocks};
+                                  .pool_blocks = store->pool_blocks,
+                                  .before_hash = store->before_hash,
+                                  .said = {.session = (uint32_t)store->session,
+                                           .priority = (uint32_t)store->priority,
+                                           .keep_ns = store->keep_ns}};
         request_count(&request);
         return request;
     }
@@ -123,7 +129,10 @@ static struct request request_of(const struct sl_msg *msg)
                               .handover = load->handover_id != 0,
                               .hashes = load->hashes,
                               .hash_bytes = load->hash_bytes,
-                              .pool_blocks = load->pool_blocks};
+                              .pool_blocks = load->pool_blocks,
+                              .said = {.session = (uint32_t)load->session,
+                                       .priority = (uint32_t)load->priority,
+                                       .keep_ns = load->keep_ns}};
     request_count(&request);
     return request;
 }
@@ -136,6 +145,11 @@ static sl_err hashes_check(const struct request *request, struct sl_error *why)
         return sl_fail(why, SL_ERR_INVALID,
                        "tokens: %" PRIu64 " bytes of them, and %" PRIu64 " of hashes",
                        request->tokens.length, length);
+    }
+    if (request->before_hash.length != 0 && request->before_hash.length != each) {
+        return sl_fail(why, SL_ERR_INVALID,
+                       "before_hash: %" PRIu64 " bytes, and %" PRIu64 " of each hash",
+                       request->before_hash.length, each);
     }
     if (length == 0) {
         return request->pool_blocks.count == 0
@@ -227,6 +241,20 @@ static bool op_keep_pool_blocks(struct co_op *op, const struct request *request)
     return op->pool_blocks != NULL;
 }
 
+static bool op_keep_before(struct co_op *op, const struct request *request)
+{
+    uint64_t each = request->before_hash.length;
+    if (each == 0) {
+        return true;
+    }
+    char *text = co_memory_take(&op->life, 2 * each + 1, 1);
+    if (text != NULL) {
+        sl_hex_write(text, request->before_hash.at, each);
+        op->before = (struct sl_key){.at = text, .length = (uint32_t)(2 * each)};
+    }
+    return text != NULL;
+}
+
 /* The key of a block is its hash in lower-case hex. */
 static bool op_keep_hashes(struct co_op *op, const struct request *request)
 {
@@ -244,7 +272,7 @@ static bool op_keep_hashes(struct co_op *op, const struct request *request)
         op->blocks[i].key = (struct sl_key){.at = text, .length = (uint32_t)(2 * each)};
     }
     op->keyed = true;
-    return true;
+    return op_keep_before(op, request);
 }
 
 /* Keeps what must outlive the message. The tokens do so only while the engine is asked for. */
@@ -257,6 +285,7 @@ static sl_err op_keep(struct co_op *op, const struct request *request, const str
     op->tokens = request->tokens;
     op->token_count = (uint32_t)(request->tokens.length / 4);
     op->extras = request->extras;
+    op->said = request->said;
     op->blocks = co_memory_take(&op->life, op->block_count, sizeof(*op->blocks));
     if (op->blocks == NULL || op_bitmaps(op, op->block_count) != SL_OK) {
         op->block_count = 0; /* the answer has no bitmaps */
@@ -431,6 +460,7 @@ void co_op_ask_keys(struct coordinator *self, struct co_op *op)
 {
     const struct co_engine *engine = op->engine;
     if (op->keyed) {
+        op->before_hash = op->before.at != NULL ? co_block_hash(engine, &op->before) : 0;
         op_keyed(self, op, op->block_count);
         return;
     }

@@ -234,8 +234,9 @@ static inline bool co_by_layers(const struct co_op *op)
 /* By layers, and not all of them at once. */
 /* sl_key_hash of MODEL/BLOCK, of which key is the block; 0: it is too long. */
 uint64_t co_block_hash(const struct co_engine *engine, const struct sl_key *key);
-/* Of the block before this one of the op; 0: it has none, or it is not known. */
-uint64_t co_parent_hash(const struct co_op *op, uint32_t block);
+/* Number i of the slice, as the registrar is told of it; stored_count: blocks that come with it. */
+struct sl_item_group co_group_of(const struct coordinator *self, const struct co_op *op, uint32_t i,
+                                 uint32_t stored_count);
 bool co_layers_partial(const struct co_op *op);
 /* The swappers answer hashes of chunks. */
 bool co_layers_chunked(const struct co_op *op);

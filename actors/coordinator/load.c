@@ -265,16 +265,8 @@ bool co_load_asked(struct coordinator *self, struct co_op *op, uint32_t block, s
                                           .group = 1 + i / part_count,
                                           .part_index = i % part_count};
     }
-    for (uint32_t i = 0; i < block_count;
-         i++) { /* MODEL/BLOCK is what its parts' keys begin with */
-        groups[i] = (struct sl_item_group){
-            .key = {.at = op->part_keys[first + i * part_count].at,
-                    .length =
-                        strlen(engine->model) + 1 + op->blocks[op->slice[block + i]].key.length},
-            .part_count = part_count,
-            .transient_ns = co_handover_is_tail(op, op->slice[block + i])
-                                ? sl_config_u64(self->env->config, SL_SET_handover_partial_ttl)
-                                : 0};
+    for (uint32_t i = 0; i < block_count; i++) {
+        groups[i] = co_group_of(self, op, block + i, block_count);
     }
     *out = (struct co_asked){.items = items,
                              .groups = groups,
@@ -508,10 +500,11 @@ void co_load_copied(struct coordinator *self, struct co_op *op)
 void co_load_note(struct coordinator *self, struct co_op *op)
 {
     uint64_t how = op->type == &co_store_type ? SL_ACCESS_STORED : 0;
+    uint32_t said = sl_said_pack(&op->said);
     for (uint32_t i = op->block_count; op->blocks != NULL && i-- > 0;) {
         struct co_block *block = &op->blocks[i];
         if (block->note_generation != 0) {
-            sl_pins_note_access(self->pins, block->note_ref, block->note_generation | how);
+            sl_pins_note_said(self->pins, block->note_ref, block->note_generation | how, said);
             block->note_generation = 0;
         }
     }

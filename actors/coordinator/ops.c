@@ -250,13 +250,35 @@ uint64_t co_block_hash(const struct co_engine *engine, const struct sl_key *key)
     return sl_key_hash(text, model_length + 1 + key->length);
 }
 
-uint64_t co_parent_hash(const struct co_op *op, uint32_t block)
+/* Of the block before this one of the op; 0: it has none, or it is not known. */
+static uint64_t parent_hash(const struct co_op *op, uint32_t block)
 {
     if (block == 0) {
         return op->before_hash;
     }
     const struct sl_key *before = &op->blocks[block - 1].key;
     return before->at != NULL ? co_block_hash(op->engine, before) : 0;
+}
+
+struct sl_item_group co_group_of(const struct coordinator *self, const struct co_op *op, uint32_t i,
+                                 uint32_t stored_count)
+{
+    const struct co_engine *engine = op->engine;
+    uint32_t block = op->slice[i];
+    bool tail = co_handover_is_tail(op, block);
+    /* MODEL/BLOCK is what its parts' keys begin with. */
+    const struct sl_key *part = &op->part_keys[i * engine->part_count];
+    return (struct sl_item_group){
+        .key = {.at = part->at, .length = strlen(engine->model) + 1 + op->blocks[block].key.length},
+        .part_count = engine->part_count,
+        .parent_hash = parent_hash(op, block),
+        .stored_count = stored_count,
+        .cut = block + 1 == op->block_count,
+        .hint = op->said.session,
+        .priority = op->said.priority,
+        .keep_ns = op->said.keep_ns,
+        .transient_ns = tail ? sl_config_u64(self->env->config, SL_SET_handover_partial_ttl) : 0,
+    };
 }
 
 bool co_slice_make(struct coordinator *self, struct co_op *op, uint32_t count)

@@ -210,6 +210,8 @@ struct co_op {
     bool partial;
     uint32_t first_block, block_count, token_count;
     uint64_t before_hash;  /* sl_key_hash of the block before the first one; 0: none, not known */
+    struct sl_key before;  /* of a keyed store: its key; at NULL: none, not known */
+    struct sl_said said;   /* by the engine */
     uint32_t *pool_blocks; /* [pool][block] device blocks; NULL: those of blocks are all pools' */
     uint64_t pool_block_count;
     bool keyed;                   /* the engine brought the keys */

@@ -77,19 +77,7 @@ static void store_reserve(struct coordinator *self, struct co_op *op)
         };
     }
     for (uint32_t i = 0; i < op->slice_count; i++) {
-        /* MODEL/BLOCK is what its parts' keys begin with. */
-        struct sl_key first = op->part_keys[i * engine->part_count];
-        uint64_t length = strlen(engine->model) + 1 + op->blocks[op->slice[i]].key.length;
-        groups[i] = (struct sl_item_group){
-            .key = {.at = first.at, .length = length},
-            .part_count = engine->part_count,
-            .parent_hash = co_parent_hash(op, op->slice[i]),
-            .stored_count = op->block_count,
-            .cut = op->slice[i] + 1 == op->block_count,
-            .transient_ns = co_handover_is_tail(op, op->slice[i])
-                                ? sl_config_u64(self->env->config, SL_SET_handover_partial_ttl)
-                                : 0,
-        };
+        groups[i] = co_group_of(self, op, i, op->block_count);
     }
     struct sl_msg reserve = {.type = SL_MSG_RESERVE};
     reserve.body.reserve = (struct sl_body_reserve){

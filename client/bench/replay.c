@@ -20,6 +20,25 @@
 #define POOLS_MAX     8u
 #define DEVICE_MAX    (1u << 24) /* blocks */
 
+/* What the engine says about sessions. */
+static int hints_check(struct ctl *ctl, struct replay_options *options, const char *ends_told,
+                       const char *hints_right)
+{
+    struct replay_hints_options *hints = &options->hints;
+    const char *text = ends_told != NULL ? ends_told : hints_right;
+    if (ends_told != NULL && hints_right != NULL) {
+        return ctl_wrong(ctl, "--ends-told or --hints-right, not both");
+    }
+    if (text == NULL) {
+        return CTL_FINE;
+    }
+    hints->kind = ends_told != NULL ? REPLAY_HINTS_ENDS : REPLAY_HINTS_ALL;
+    if (!sl_parse_real(text, &hints->share) || !(hints->share >= 0 && hints->share <= 1)) {
+        return ctl_wrong(ctl, "'%s' is not a share from 0 to 1", text);
+    }
+    return CTL_FINE;
+}
+
 static int options_check(struct ctl *ctl, struct replay_options *options, const char *speed,
                          const char *progress)
 {
@@ -131,7 +150,7 @@ static void play(struct replay *replay)
             wait_for_time(replay, request, started_ns);
         }
         replay->side = &replay->sides[i % replay->side_count];
-        replay_request_play(replay, request);
+        replay_request_play(replay, i);
         replay_published_wait(replay);
         replay_window_note(replay, started_ns, i + 1 == replay->trace.request_count);
         replay_progress(replay, i + 1, started_ns, i + 1 == replay->trace.request_count);
@@ -217,6 +236,8 @@ static int replay_command(struct ctl *ctl, int argc, char **argv)
     int code;
     const char *speed = NULL;
     const char *progress = "auto";
+    const char *ends_told = NULL;
+    const char *hints_right = NULL;
     struct replay *replay = calloc(1, sizeof *replay);
     if (replay == NULL) {
         return CTL_NO;
@@ -227,7 +248,8 @@ static int replay_command(struct ctl *ctl, int argc, char **argv)
                                               .layers = 4,
                                               .block_bytes = 4096,
                                               .limit = UINT64_MAX,
-                                              .op_timeout_ns = 2 * SL_NS_PER_S};
+                                              .op_timeout_ns = 2 * SL_NS_PER_S,
+                                              .hints = {.seed = 1}};
     struct replay_options *asked = &replay->options;
     const struct ctl_option options[] = {{.name = "ranks", .count = &asked->ranks},
                                          {.name = "pools", .count = &asked->pools},
@@ -243,9 +265,13 @@ static int replay_command(struct ctl *ctl, int argc, char **argv)
                                          {.name = "first", .count = &asked->first},
                                          {.name = "also", .text = &asked->also},
                                          {.name = "published", .duration = &asked->published_ns},
-                                         {.name = "window", .count = &asked->window}};
+                                         {.name = "window", .count = &asked->window},
+                                         {.name = "ends-told", .text = &ends_told},
+                                         {.name = "hints-right", .text = &hints_right},
+                                         {.name = "hint-seed", .count = &asked->hints.seed}};
     if (ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         code = options_check(ctl, asked, speed, progress);
+        code = code == CTL_FINE ? hints_check(ctl, asked, ends_told, hints_right) : code;
         if (code == CTL_FINE) {
             code = replay_run(ctl, replay);
         }
@@ -279,6 +305,9 @@ const struct ctl_command ctl_replay = {
             "  --also FILES        config files of more nodes, separated by commas: requests go to the nodes in turn\n"
             "  --published T       after each request wait until the directory knows what its node holds, T at most\n"
             "  --window N          report hits for every N requests too\n"
+            "  --ends-told SHARE   tell the node of this share of the sessions' ends, 0 to 1: requests that no later one extends\n"
+            "  --hints-right SHARE tell with each request whether its session ends, right in this share of them\n"
+            "  --hint-seed N       draws which (default 1)\n"
             "  --instance NAME     the node meant, and all other settings: sluicectl config --help\n"
             "Exit codes: 0 fine, 1 mismatches, errors or losses, 2 wrong use, 3 node not reachable.",
     .run = replay_command,

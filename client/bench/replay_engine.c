@@ -203,7 +203,8 @@ static bool op_run(struct replay *replay, bool store, uint32_t first_block, stru
                                           .device_blocks = &replay->blocks[first_block],
                                           .device_block_count = replay->block_count - first_block,
                                           .timeout_ns = replay->options.op_timeout_ns,
-                                          .trace_id = trace_id};
+                                          .trace_id = trace_id,
+                                          .hints = replay->said};
     uint64_t started_ns = sl_clock_monotonic_ns();
     sl_trace_event(replay->side->metrics, started_ns, trace_id,
                    store ? "store start" : "load start", "coordinator",
@@ -314,9 +315,20 @@ static void request_prepare(struct replay *replay, const struct replay_request *
     }
 }
 
-void replay_request_play(struct replay *replay, const struct replay_request *request)
+/* What the engine says with the request. */
+static void request_hint(struct replay *replay, uint64_t number)
 {
+    bool ends = replay->ends != NULL && replay->ends[number] != 0;
+    replay->said = (struct sl_hints){.session = replay_hint(&replay->options.hints, ends, number)};
+    replay->report.ends_told += replay->said.session == SL_SESSION_ENDS ? 1 : 0;
+    replay->report.goes_on_told += replay->said.session == SL_SESSION_GOES_ON ? 1 : 0;
+}
+
+void replay_request_play(struct replay *replay, uint64_t number)
+{
+    const struct replay_request *request = &replay->trace.requests[number];
     request_prepare(replay, request);
+    request_hint(replay, number);
     replay->report.block_references += request->id_count;
     if (replay->block_count > 0 && !blocks_take(replay)) {
         struct sl_error why;
@@ -431,6 +443,10 @@ sl_err replay_engine_open(struct replay *replay, const struct ctl *ctl, struct s
     replay->memory_bytes = replay_layers(replay->options.layers, replay->options.block_bytes,
                                          replay->options.device_blocks, replay->layers);
     sl_err err = arrays_make(replay, why);
+    if (err == SL_OK && replay->options.hints.kind != REPLAY_HINTS_NONE) {
+        replay->ends = replay_ends(&replay->trace);
+        err = replay->ends != NULL ? SL_OK : sl_fail(why, SL_ERR_NO_MEMORY, "ends of sessions");
+    }
     if (err == SL_OK) {
         err = replay_sides_read(replay, ctl, why);
     }
@@ -464,4 +480,5 @@ void replay_engine_close(struct replay *replay)
     free(replay->blocks);
     free(replay->chains);
     free(replay->part);
+    free(replay->ends);
 }

@@ -4,6 +4,7 @@
 #define SL_CLIENT_BENCH_REPLAY_ENGINE_H
 
 #include "client/bench/histogram.h"
+#include "client/bench/replay_hints.h"
 #include "client/bench/replay_trace.h"
 #include "client/command/command.h"
 #include "runtime/sl_clock.h"
@@ -27,6 +28,7 @@ struct replay_options {
     uint64_t window;       /* requests of a row of the report; 0: no rows */
     double speed;          /* 0: timestamps are ignored */
     bool progress;
+    struct replay_hints_options hints;
 };
 
 /* Errors of one kind: op and code; the text is that of the first. */
@@ -52,6 +54,7 @@ struct replay_report {
     uint64_t requests, skipped, block_references, hits, from_memory, from_disk, from_remote;
     uint64_t mismatches, errors, misses_of_acknowledged, evicted, lost, ops, ops_slow,
         longest_op_ns;
+    uint64_t ends_told, goes_on_told; /* requests that said so */
     uint64_t bytes_stored, bytes_loaded, blocks_stored, blocks_existed, blocks_not_stored;
     uint64_t wall_ns;
     struct ctl_histogram load_ns, store_ns;
@@ -102,14 +105,16 @@ struct replay {
     uint32_t *tokens, *blocks;
     uint64_t *chains;
     uint32_t token_count, block_count;
-    uint64_t *part; /* one part's right bytes */
+    struct sl_hints said;
+    unsigned char *ends; /* request_count: which end a session; NULL: nothing is said of them */
+    uint64_t *part;      /* one part's right bytes */
 };
 
 /* ---- replay_engine.c ---- */
 sl_err replay_engine_open(struct replay *replay, const struct ctl *ctl, struct sl_error *why);
 void replay_engine_close(struct replay *replay);
-/* Plays one request; what goes wrong is counted, never returned. */
-void replay_request_play(struct replay *replay, const struct replay_request *request);
+/* Plays request `number`; what goes wrong is counted, never returned. */
+void replay_request_play(struct replay *replay, uint64_t number);
 
 /* ---- replay_sides.c ---- */
 /* The node of ctl, and those of --also. */

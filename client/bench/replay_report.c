@@ -170,6 +170,11 @@ void replay_print(const struct replay *replay)
     (void)printf("hits              %" PRIu64 " (%.1f %%): memory %" PRIu64 ", disk %" PRIu64
                  ", remote %" PRIu64 "\n",
                  report->hits, share, report->from_memory, report->from_disk, report->from_remote);
+    if (report->ends_told > 0 || report->goes_on_told > 0) {
+        (void)printf("sessions          %" PRIu64 " requests said that theirs ends, %" PRIu64
+                     " that it goes on\n",
+                     report->ends_told, report->goes_on_told);
+    }
     (void)printf("stored            %" PRIu64 " blocks, %" PRIu64 " were there, %" PRIu64
                  " not stored\n",
                  report->blocks_stored, report->blocks_existed, report->blocks_not_stored);
@@ -243,6 +248,8 @@ json_t *replay_json(const struct replay *replay)
         {"requests_skipped", report->skipped},
         {"block_references", report->block_references},
         {"hits", report->hits},
+        {"ends_told", report->ends_told},
+        {"goes_on_told", report->goes_on_told},
         {"mismatches", report->mismatches},
         {"errors", report->errors},
         {"lost", report->lost},

@@ -1,6 +1,8 @@
 /* client/lib/op.c - store and load: started, awaited, cancelled, fenced. */
 #include "client/lib/op.h"
 
+#include <assert.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,6 +121,10 @@ static struct sl_op *op_new(struct sl_engine *engine, const struct sl_op_request
     }
     if (op->hash_bytes > 0) {
         memcpy(op->hashes, request->hashes, (size_t)op->block_count * op->hash_bytes);
+        op->has_before = request->before_hash != NULL;
+        if (op->has_before) {
+            memcpy(op->before_hash, request->before_hash, op->hash_bytes);
+        }
     } else {
         memcpy(op->tokens, request->tokens, (size_t)request->token_count * sizeof *op->tokens);
     }
@@ -180,9 +186,31 @@ static sl_err hashed_check(const struct sl_engine *engine, const struct sl_op_re
     return events_check(engine, request, why);
 }
 
+static_assert(SL_KEEP_NS_LIMIT == SL_KEEP_NS_MAX, "the interface and the messages");
+
+static sl_err hints_check(const struct sl_hints *hints, struct sl_error *why)
+{
+    if ((uint32_t)hints->session > SL_SESSION_GOES_ON ||
+        (uint32_t)hints->priority > SL_PRIORITY_HIGH) {
+        return sl_fail(why, SL_ERR_INVALID, "op: no such hint: session %u, priority %u",
+                       (uint32_t)hints->session, (uint32_t)hints->priority);
+    }
+    return hints->keep_ns <= SL_KEEP_NS_LIMIT
+               ? SL_OK
+               : sl_fail(why, SL_ERR_INVALID, "op: keep_ns is %" PRIu64 ", a week at most",
+                         hints->keep_ns);
+}
+
 static sl_err request_check(const struct sl_engine *engine, const struct sl_op_request *request,
                             bool handover, struct sl_error *why)
 {
+    sl_err err = hints_check(&request->hints, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    if (request->before_hash != NULL && request->hashes == NULL) {
+        return sl_fail(why, SL_ERR_INVALID, "op: before_hash without hashes");
+    }
     if (request->hashes != NULL) {
         return hashed_check(engine, request, handover, why);
     }
@@ -217,6 +245,10 @@ static void op_message(struct sl_op *op, const struct sl_op_request *request,
         .hash_bytes = op->hash_bytes,
         .handover_id = op->handover_id,
         .hold_ns = side != NULL ? side->hold_ns : 0,
+        .session = (uint64_t)request->hints.session,
+        .priority = (uint64_t)request->hints.priority,
+        .keep_ns = request->hints.keep_ns,
+        .before_hash = {.at = op->before_hash, .length = op->has_before ? op->hash_bytes : 0},
     };
     if (op->table_count > 0) {
         body.pool_blocks = body.device_blocks;
@@ -261,7 +293,10 @@ static void op_message(struct sl_op *op, const struct sl_op_request *request,
                                                .hashes = body.hashes,
                                                .hash_bytes = body.hash_bytes,
                                                .pool_blocks = body.pool_blocks,
-                                               .layer_ends = ends};
+                                               .layer_ends = ends,
+                                               .session = body.session,
+                                               .priority = body.priority,
+                                               .keep_ns = body.keep_ns};
         if (side != NULL) {
             (void)snprintf(op->prefill_node, sizeof op->prefill_node, "%s", side->from.at);
             msg->body.load.prefill_node = sl_text_of(op->prefill_node);

@@ -24,6 +24,8 @@ struct sl_op {
     uint32_t table_count;    /* 0: one of all pools */
     unsigned char *hashes;
     uint32_t hash_bytes; /* 0: tokens */
+    unsigned char before_hash[SL_HASH_BYTES_MAX];
+    bool has_before;
     char *extras;
     void *context; /* the caller's */
     uint32_t block_count;

@@ -26,8 +26,9 @@ extern "C" {
 #endif
 
 /* 2: sl_pool_memory, sl_engine_pool and sl_op_request grew. 3: the latter two and sl_engine_layer,
- * sl_engine_options again. Programs built with another version are refused by sl_client_open. */
-#define SLUICE_API_VERSION 3
+ * sl_engine_options again. 4: sl_op_request. Programs built with another version are refused by
+ * sl_client_open. */
+#define SLUICE_API_VERSION 4
 
 struct sl_client;
 struct sl_client_options {
@@ -700,6 +701,30 @@ uint64_t sl_engine_region_bytes_max(const struct sl_engine *engine);
 /* ---- ops ---- */
 #define SL_HASH_BYTES_MAX 64u /* of a block's key that the engine made */
 struct sl_op;
+/* Hints: what the engine knows of the blocks of an op and of their session. They move the order of
+ * eviction (evict_policy density) and nothing else; what is wrong costs hits, never a byte. */
+enum sl_session {
+    SL_SESSION_UNKNOWN = 0,
+    SL_SESSION_ENDS = 1,   /* nobody is expected to ask for more of it than this request does */
+    SL_SESSION_GOES_ON = 2 /* another request is */
+};
+enum sl_priority {
+    SL_PRIORITY_UNKNOWN = 0, /* as it was; normal at first */
+    SL_PRIORITY_LOW = 1,     /* a hit of it is worth half of a normal one, */
+    SL_PRIORITY_NORMAL = 2,
+    SL_PRIORITY_HIGH = 3 /* or twice as much: what all say changes nothing */
+};
+#define SL_KEEP_NS_LIMIT (7 * UINT64_C(86400) * UINT64_C(1000000000)) /* a week */
+struct sl_hints {
+    /* The node learns how often this is right, and follows it so far. */
+    enum sl_session session;
+    enum sl_priority priority;
+    /* For so long after the op, in whole seconds upwards, its blocks and those before them in their
+     * chain are evicted after all others. That is no pin: what is kept so takes an eighth of memory
+     * at most, and less when it is wanted less often than what goes for it. 0: not; up to
+     * SL_KEEP_NS_LIMIT. */
+    uint64_t keep_ns;
+};
 /* An event of the engine that the op comes after ("order with the engine's streams", above). */
 struct sl_op_event {
     uint32_t rank;
@@ -737,6 +762,10 @@ struct sl_op_request {
     /* With hashes, [pools]: a table of device blocks for each pool, device_block_count entries.
      * NULL: device_blocks is that of all pools. */
     const uint32_t *const *pool_blocks;
+    /* With hashes, a store: key of the block before the first one, hash_bytes, copied; NULL: there is
+     * none, or it is not known. Blocks of a chain are evicted from its end. */
+    const unsigned char *before_hash;
+    struct sl_hints hints;
     void *context; /* the caller's own (sl_op_context) */
 };
 struct sl_op_result {

@@ -580,7 +580,7 @@ static PyMethodDef engine_methods[] = {
         "store", sl_py_store, WORDS,
         "store(tokens, device_blocks, *, first_block=0, partial=False, extras=None, "
         "timeout=None, trace_id=0, "
-        "layer_count=0, layer_ends=None, events=None)\n--\n\n"
+        "layer_count=0, layer_ends=None, events=None, hints=None, before=None)\n--\n\n"
         "Begins to store the blocks of tokens, counted from the start of the prompt, that lie "
         "in device_blocks: an Op.\n\n"
         "The swapper reads them on a stream of its own. Without events the engine has waited, "
@@ -592,19 +592,23 @@ static PyMethodDef engine_methods[] = {
         "Instead of tokens and device_blocks: hashes=..., blocks=..., keys that the engine made, "
         "as a sequence of bytes of one length or as one buffer with hash_bytes, and their "
         "blocks, in one table or a table for each pool.\n\n"
+        "before: with hashes, the key of the block before the first one, where it is known. hints: "
+        "a dict of what the engine knows: session (\"ends\", \"goes on\"), priority (\"low\", "
+        "\"normal\", \"high\") and keep, seconds for which the blocks and those before them are "
+        "evicted after others, within bounds.\n\n"
         "By layers with layer_count, where the layers of every pool go evenly into so many, or "
         "with layer_ends: for each layer of the forward pass, for each pool, how many of the "
         "pool's layers belong to it or to those before. So a process without a rank says it."),
     METHOD("load", sl_py_load, WORDS,
            "load(tokens, device_blocks, *, first_block=0, partial=False, extras=None, "
            "timeout=None, trace_id=0, "
-           "layer_count=0, layer_ends=None, events=None)\n--\n\n"
+           "layer_count=0, layer_ends=None, events=None, hints=None)\n--\n\n"
            "Begins to load the longest prefix that is known into device_blocks: an Op.\n\n"
            "Without events the engine has waited, before this call, for all work that touches "
            "these blocks; with events (as of store) they are written when that of their rank is "
            "over. When the op, or layer_wait, says that blocks are loaded, they are in place: work "
-           "that is submitted afterwards sees them, on every stream. By hashes and blocks as "
-           "store."),
+           "that is submitted afterwards sees them, on every stream. By hashes and blocks, and "
+           "hints, as store."),
     METHOD(
         "look", sl_py_look_blocks, WORDS,
         "look(hashes, *, hash_bytes=0, window=0, hold=None)\n--\n\nHow many blocks from the first "
@@ -625,23 +629,25 @@ static PyMethodDef engine_methods[] = {
            "layers of a load by layers that another process of the engine began are on the devices "
            "of all ranks: (how many are, of how many blocks). Whoever counts on blocks compares "
            "their number each time."),
-    METHOD("send", sl_py_send, WORDS,
-           "send(id, tokens, device_blocks, *, first_block=0, mode=HANDOVER_BY_ENVIRONMENT, "
-           "ticket=None, hold=None, "
-           "extras=None, timeout=None, trace_id=0, "
-           "layer_count=0, events=None)\n--\n\nPrefill hands over: an Op, whose "
-           "receipt() travels with the first "
-           "token, or nothing does where decode says node. Direct without a ticket: takes what "
-           "decode's node has offered by then, else it goes through storage. By hashes and blocks "
-           "as store; blocks that are stored already are held, and not copied; partial: the last "
-           "block is incomplete."),
-    METHOD("receive", sl_py_receive, WORDS,
-           "receive(id, tokens, device_blocks, *, first_block=0, mode=HANDOVER_BY_ENVIRONMENT, "
-           "receipt=None, node=None, "
-           "extras=None, timeout=None, trace_id=0, "
-           "layer_count=0, events=None)\n--\n\nDecode waits for prefill, then loads: an "
-           "Op. node: prefill's, which is asked: then no receipt need come. By hashes and blocks, "
-           "and partial, as send."),
+    METHOD(
+        "send", sl_py_send, WORDS,
+        "send(id, tokens, device_blocks, *, first_block=0, mode=HANDOVER_BY_ENVIRONMENT, "
+        "ticket=None, hold=None, "
+        "extras=None, timeout=None, trace_id=0, "
+        "layer_count=0, events=None, hints=None, before=None)\n--\n\nPrefill hands over: an Op, whose "
+        "receipt() travels with the first "
+        "token, or nothing does where decode says node. Direct without a ticket: takes what "
+        "decode's node has offered by then, else it goes through storage. By hashes and blocks "
+        "as store; blocks that are stored already are held, and not copied; partial: the last "
+        "block is incomplete."),
+    METHOD(
+        "receive", sl_py_receive, WORDS,
+        "receive(id, tokens, device_blocks, *, first_block=0, mode=HANDOVER_BY_ENVIRONMENT, "
+        "receipt=None, node=None, "
+        "extras=None, timeout=None, trace_id=0, "
+        "layer_count=0, events=None, hints=None)\n--\n\nDecode waits for prefill, then loads: an "
+        "Op. node: prefill's, which is asked: then no receipt need come. By hashes and blocks, "
+        "and partial, as send."),
     METHOD("__enter__", sl_py_with, METH_NOARGS, NULL),
     METHOD("__exit__", sl_py_exit, METH_VARARGS, NULL),
     {NULL, NULL, 0, NULL},

@@ -169,6 +169,10 @@ PyObject *sl_py_required_bytes(PyObject *module, PyObject *buffers);
 PyObject *sl_py_contribute(PyObject *self, PyObject *args, PyObject *names);
 PyObject *sl_py_withdraw(PyObject *self, PyObject *args, PyObject *names);
 
+/* ---- hints.c ---- */
+/* Of a dict (session, priority, keep); NULL, None: nothing is said. False: an exception is set. */
+bool sl_py_hints_take(PyObject *hints, struct sl_hints *out);
+
 /* ---- hashes.c: keys of the engine, and its tables of blocks ---- */
 #define SL_PY_POOLS_MAX 8
 struct py_hashes {

@@ -70,12 +70,13 @@ struct request {
     struct py_hashes hashes;
     struct py_tables tables;
     struct sl_op_event events[EVENTS_MAX];
+    unsigned char before[SL_HASH_BYTES_MAX];
 };
 
 struct words {
     PyObject *id, *tokens, *blocks, *first_block, *timeout, *trace_id, *layer_count;
     PyObject *mode, *hold, *ticket, *receipt, *events;
-    PyObject *hashes, *hash_bytes, *tables, *layer_ends;
+    PyObject *hashes, *hash_bytes, *tables, *layer_ends, *hints, *before;
     const char *extras;
     int partial;
 };
@@ -150,6 +151,26 @@ static bool blocks_take(struct py_state *state, const struct words *words, struc
     return true;
 }
 
+/* Key of the block before the first one. */
+static bool before_take(struct py_state *state, const struct words *words, struct request *out)
+{
+    char *bytes = NULL;
+    Py_ssize_t length = 0;
+    if (words->before == NULL || words->before == Py_None) {
+        return true;
+    }
+    if (PyBytes_AsStringAndSize(words->before, &bytes, &length) != 0) {
+        return false;
+    }
+    if (words->hashes == NULL || length == 0 || (uint32_t)length != out->hashes.hash_bytes) {
+        sl_py_raise_text(state, SL_ERR_INVALID, "before: a key as long as those of hashes");
+        return false;
+    }
+    memcpy(out->before, bytes, (size_t)length);
+    out->request.before_hash = out->before;
+    return true;
+}
+
 /* Its length says how many layers there are. */
 static bool layer_ends_take(struct py_state *state, const struct py_engine *engine,
                             const struct words *words, struct request *out)
@@ -181,7 +202,8 @@ static bool request_take(struct py_state *state, const struct py_engine *engine,
                 optional_u32(words->first_block, &request->first_block) &&
                 optional_u32(words->layer_count, &request->layer_count) &&
                 (words->trace_id == NULL || sl_glue_u64(words->trace_id, &request->trace_id)) &&
-                blocks_take(state, words, out) && events_take(words->events, out) &&
+                sl_py_hints_take(words->hints, &request->hints) && blocks_take(state, words, out) &&
+                before_take(state, words, out) && events_take(words->events, out) &&
                 layer_ends_take(state, engine, words, out);
     request->tokens = out->tokens.at;
     request->token_count = out->tokens.count;
@@ -291,26 +313,28 @@ static PyObject *op_start(PyObject *object, enum way way, const struct words *wo
 static PyObject *plain_start(PyObject *self, PyObject *args, PyObject *names, const char *format,
                              enum way way)
 {
-    static char *keywords[] = {"tokens",     "device_blocks", "first_block", "partial", "extras",
-                               "timeout",    "trace_id",      "layer_count", "events",  "hashes",
-                               "hash_bytes", "blocks",        "layer_ends",  NULL};
+    static char *keywords[] = {"tokens",     "device_blocks", "first_block", "partial",
+                               "extras",     "timeout",       "trace_id",    "layer_count",
+                               "events",     "hashes",        "hash_bytes",  "blocks",
+                               "layer_ends", "hints",         "before",      NULL};
     struct words words = {.partial = 0};
     return PyArg_ParseTupleAndKeywords(
                args, names, format, keywords, &words.tokens, &words.blocks, &words.first_block,
                &words.partial, &words.extras, &words.timeout, &words.trace_id, &words.layer_count,
-               &words.events, &words.hashes, &words.hash_bytes, &words.tables, &words.layer_ends)
+               &words.events, &words.hashes, &words.hash_bytes, &words.tables, &words.layer_ends,
+               &words.hints, &words.before)
                ? op_start(self, way, &words, NULL)
                : NULL;
 }
 
 PyObject *sl_py_store(PyObject *self, PyObject *args, PyObject *names)
 {
-    return plain_start(self, args, names, "|OO$OpzOOOOOOOO:store", WAY_STORE);
+    return plain_start(self, args, names, "|OO$OpzOOOOOOOOOO:store", WAY_STORE);
 }
 
 PyObject *sl_py_load(PyObject *self, PyObject *args, PyObject *names)
 {
-    return plain_start(self, args, names, "|OO$OpzOOOOOOOO:load", WAY_LOAD);
+    return plain_start(self, args, names, "|OO$OpzOOOOOOOOOO:load", WAY_LOAD);
 }
 
 /* ---- hand-over ---- */
@@ -329,15 +353,16 @@ PyObject *sl_py_send(PyObject *self, PyObject *args, PyObject *names)
     static char *keywords[] = {"id",          "tokens", "device_blocks", "first_block", "mode",
                                "ticket",      "hold",   "extras",        "timeout",     "trace_id",
                                "layer_count", "events", "hashes",        "hash_bytes",  "blocks",
-                               "partial",     NULL};
+                               "partial",     "hints",  "before",        NULL};
     struct words words = {.ticket = Py_None};
     struct sl_handover_options options = {.id = 0};
     struct sl_ticket ticket;
-    if (!PyArg_ParseTupleAndKeywords(
-            args, names, "O|OO$OOOOzOOOOOOOp:send", keywords, &words.id, &words.tokens,
-            &words.blocks, &words.first_block, &words.mode, &words.ticket, &words.hold,
-            &words.extras, &words.timeout, &words.trace_id, &words.layer_count, &words.events,
-            &words.hashes, &words.hash_bytes, &words.tables, &words.partial) ||
+    if (!PyArg_ParseTupleAndKeywords(args, names, "O|OO$OOOOzOOOOOOOpOO:send", keywords, &words.id,
+                                     &words.tokens, &words.blocks, &words.first_block, &words.mode,
+                                     &words.ticket, &words.hold, &words.extras, &words.timeout,
+                                     &words.trace_id, &words.layer_count, &words.events,
+                                     &words.hashes, &words.hash_bytes, &words.tables,
+                                     &words.partial, &words.hints, &words.before) ||
         !handover_take(&words, &options)) {
         return NULL;
     }
@@ -355,15 +380,16 @@ PyObject *sl_py_receive(PyObject *self, PyObject *args, PyObject *names)
     static char *keywords[] = {"id",          "tokens", "device_blocks", "first_block", "mode",
                                "receipt",     "node",   "extras",        "timeout",     "trace_id",
                                "layer_count", "events", "hashes",        "hash_bytes",  "blocks",
-                               "partial",     NULL};
+                               "partial",     "hints",  "before",        NULL};
     struct words words = {.receipt = Py_None};
     struct sl_handover_options options = {.id = 0};
     struct sl_receipt receipt;
-    if (!PyArg_ParseTupleAndKeywords(
-            args, names, "O|OO$OOOzzOOOOOOOp:receive", keywords, &words.id, &words.tokens,
-            &words.blocks, &words.first_block, &words.mode, &words.receipt, &options.from,
-            &words.extras, &words.timeout, &words.trace_id, &words.layer_count, &words.events,
-            &words.hashes, &words.hash_bytes, &words.tables, &words.partial) ||
+    if (!PyArg_ParseTupleAndKeywords(args, names, "O|OO$OOOzzOOOOOOOpOO:receive", keywords,
+                                     &words.id, &words.tokens, &words.blocks, &words.first_block,
+                                     &words.mode, &words.receipt, &options.from, &words.extras,
+                                     &words.timeout, &words.trace_id, &words.layer_count,
+                                     &words.events, &words.hashes, &words.hash_bytes, &words.tables,
+                                     &words.partial, &words.hints, &words.before) ||
         !handover_take(&words, &options)) {
         return NULL;
     }

@@ -281,6 +281,24 @@ class Keys(OnNode):
                         self.same(engine, [0, 1, 2], engine, [5, 6, 7], rank)
         self.assertEqual(engine.load(hashes=[keys[0], b"x" * 32], blocks=[3, 4]).wait().block_count, 1)
 
+    def test_hints_and_the_key_before(self):
+        engine = self.register()
+        self.fill(engine, [0, 1])
+        keys = [bytes([i]) * 32 for i in range(2)]
+        said = {"session": "ends", "priority": "high", "keep": 5}
+        self.assertEqual(engine.store(hashes=keys, blocks=[0, 1], hints=said, before=b"b" * 32).wait().stored_count, 2)
+        for hints in (None, {}, said, {"session": "goes on"}, {"session": None, "priority": None, "keep": None}, {"priority": "low", "keep": 0.5}):
+            self.assertEqual(engine.load(hashes=keys, blocks=[3, 4], hints=hints).wait().block_count, 2)
+        self.assertEqual(engine.store(range(4), [0], hints=said).wait().stored_count, 1)
+        for error, words in [(TypeError, {"hints": "ends"}), (ValueError, {"hints": {"session": "over"}}), (ValueError, {"hints": {"priority": 1}}),
+                             (ValueError, {"hints": {5: "ends"}}), (ValueError, {"hints": {"pause": 1}}), (TypeError, {"hints": {"keep": "long"}}),
+                             (ValueError, {"hints": {"keep": -1}}), (sluice.InvalidError, {"hints": {"keep": 7 * 86400 + 1}}),
+                             (TypeError, {"before": "text"}), (sluice.InvalidError, {"before": b"short"})]:
+            with self.subTest(words=words), self.assertRaises(error):
+                engine.store(hashes=keys, blocks=[0, 1], **words)
+        with self.assertRaises(sluice.InvalidError):
+            engine.store(range(4), [0], before=b"b" * 32)  # keys of tokens are known
+
     def test_what_is_wrong_is_refused(self):
         engine = self.register()
         keys = [b"k" * 32] * 2

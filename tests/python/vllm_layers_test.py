@@ -34,7 +34,7 @@ class LayeredOp(Op):
 
 
 class LayeredNode(Node):
-    def start(self, kept, at, hashes, tables, timeout, layer_ends=None):
+    def start(self, kept, at, hashes, tables, timeout, layer_ends=None, **said):
         if self.refuse:
             raise self.refuse
         op = LayeredOp(types.SimpleNamespace(at=at, hashes=list(hashes), tables=[list(table) for table in tables], timeout=timeout,

@@ -8,7 +8,7 @@ import python_support  # noqa: F401  the package that was built
 from node_support import main
 
 import sluice
-from sluice.vllm import events, facts, layout, node, scheduler, settings, sleep, stages
+from sluice.vllm import events, facts, hints, layout, node, scheduler, settings, sleep, stages
 from sluice.vllm.layout import Cache, Class, Group
 from sluice.vllm.stages import Split
 
@@ -408,19 +408,19 @@ class Node:
         bits = self.bits(at, hashes)
         return int(bits[::-1] or "0", 2).to_bytes((len(bits) + 7) // 8, "little")
 
-    def start(self, kept, at, hashes, tables, timeout):
+    def start(self, kept, at, hashes, tables, timeout, **said):
         if self.refuse:
             raise self.refuse
-        op = types.SimpleNamespace(at=at, hashes=list(hashes), tables=[list(table) for table in tables], timeout=timeout)
+        op = types.SimpleNamespace(at=at, hashes=list(hashes), tables=[list(table) for table in tables], timeout=timeout, said=said)
         op = Op(op)
         kept.append(op)
         return op
 
-    def store(self, *told):
-        return self.start(self.stores, *told)
+    def store(self, *told, **said):
+        return self.start(self.stores, *told, **said)
 
-    def load(self, *told):
-        return self.start(self.loads, *told)
+    def load(self, *told, **said):
+        return self.start(self.loads, *told, **said)
 
     def end(self, op, blocks=None, code=sluice.Code.OK, fenced=True):
         count = len(op.hashes) if blocks is None else blocks
@@ -536,6 +536,37 @@ class Stores(unittest.TestCase):
         self.assertEqual(stage.pool.held, {5, 6})
         stage.end()
         self.assertEqual(stage.node.stores[1].hashes, one.block_hashes[4:6])
+
+    def test_stores_and_loads_say_what_the_request_says_and_stores_their_block_before(self):
+        stage, one = Stage(), hashable("a", 100)
+        one.kv_transfer_params = {"sluice_hints": {"session": "ends", "priority": "high", "keep": 30}, "do_remote_decode": False}
+        said = {"session": "ends", "priority": "high", "keep": 30.0}
+        stage.node.keys[0].update(one.block_hashes[:2])
+        self.assertEqual(stage.load(one), 32)
+        stage.begin({one: 32})
+        self.assertEqual(stage.node.loads[0].said, {"hints": said})
+        stage.node.end(stage.node.loads[0])
+        stage.end()
+        self.assertEqual(stage.node.stores[0].said, {"hints": said, "before": one.block_hashes[1]})
+        other = hashable("b", 32)
+        stage.match(other)
+        stage.begin({other: 32})
+        stage.end()
+        self.assertEqual(stage.node.stores[1].said, {"hints": None, "before": None})
+
+    def test_hints_that_are_not_understood_are_left_out(self):
+        for wrong in (5, [], {"session": "over"}, {"session": ["ends"]}, {"priority": 3}, {"keep": -1}, {"keep": "nan"}, {"keep": 7 * 86400 + 1},
+                      {"sesion": "ends"}, "ends"):
+            with self.subTest(wrong=wrong):
+                stage, one = Stage(), hashable("a", 32)
+                one.kv_transfer_params = {"sluice_hints": wrong}
+                stage.match(one)
+                stage.begin({one: 32})
+                stage.end()
+                self.assertIsNone(stage.node.stores[0].said["hints"])
+                self.assertEqual(stage.scheduler.take_stats()["hints_refused"], 1)
+        for nothing in (None, {}, {"sluice_hints": None}, {"sluice_hints": {}}, {"sluice_hints": {"session": None}}, "text"):
+            self.assertIsNone(hints.hints_of(nothing))
 
     def test_blocks_are_held_until_the_store_is_fenced_whatever_becomes_of_the_request(self):
         stage, one = Stage(), hashable("a", 32)

@@ -108,6 +108,14 @@ class Proxied(unittest.TestCase):
         for server in (self.prefill, self.decode):
             self.assertEqual([server.headers[0][name] for name in ("Authorization", "X-Request-Id")], ["Bearer x", "7"])
 
+    def test_hints_of_the_client_go_to_both_and_nothing_else_of_its_parameters(self):
+        self.started()
+        hints = {"sluice_hints": {"session": "ends"}}
+        self.ask(body={"prompt": "p", "kv_transfer_params": {**hints, "do_remote_prefill": True, "sluice_node": "elsewhere"}})
+        ((_, first),), ((_, second),) = self.prefill.asked, self.decode.asked
+        self.assertEqual(first["kv_transfer_params"], {**proxy.ASKED, **hints})
+        self.assertEqual(second["kv_transfer_params"], {**GIVEN, **hints})
+
     def test_chat(self):
         self.started()
         self.ask("/v1/chat/completions", {"messages": [], "max_completion_tokens": 9})

@@ -387,6 +387,48 @@ START_TEST(coordinator_without_events_is_named)
     }
 END_TEST
 
+static const unsigned char key_before[8];
+static const struct {
+    struct sl_hints hints;
+    const unsigned char *before_hash;
+    sl_err code;
+    const char *named;
+} hints[] = {
+    {{.session = SL_SESSION_GOES_ON, .priority = SL_PRIORITY_HIGH, .keep_ns = SL_KEEP_NS_LIMIT},
+     NULL,
+     SL_OK,
+     ""},
+    {{.session = (enum sl_session)3}, NULL, SL_ERR_INVALID, "session 3"},
+    {{.priority = (enum sl_priority)4}, NULL, SL_ERR_INVALID, "priority 4"},
+    {{.keep_ns = SL_KEEP_NS_LIMIT + 1}, NULL, SL_ERR_INVALID, "keep_ns"},
+    {{.keep_ns = 0}, key_before, SL_ERR_INVALID, "before_hash"}, /* with tokens */
+};
+
+START_TEST(hints_out_of_their_bounds_are_refused_by_name)
+    {
+        static const uint32_t tokens[8] = {0};
+        static const uint32_t blocks[2] = {1, 2};
+        struct node node = {.load_block_count = 0};
+        struct sl_op *op = NULL;
+        struct sl_error why = {0};
+        struct sl_op_request request = {.tokens = tokens,
+                                        .token_count = 8,
+                                        .device_blocks = blocks,
+                                        .device_block_count = 2,
+                                        .timeout_ns = WAIT_NS,
+                                        .hints = hints[_i].hints,
+                                        .before_hash = hints[_i].before_hash};
+        node_open(&node);
+
+        sl_err code = sl_store_start(node.engine, &request, &op, &why);
+
+        ck_assert_int_eq(code, hints[_i].code);
+        ck_assert_msg(strstr(why.text, hints[_i].named) != NULL, "%s", why.text);
+        sl_op_release(&op);
+        node_close(&node);
+    }
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client_hostile");
@@ -395,6 +437,8 @@ int main(void)
     tcase_add_loop_test(tcase, more_blocks_than_were_asked_for_are_no_answer, 0,
                         (int)SL_COUNT(loads));
     tcase_add_test(tcase, coordinator_without_events_is_named);
+    tcase_add_loop_test(tcase, hints_out_of_their_bounds_are_refused_by_name, 0,
+                        (int)SL_COUNT(hints));
     tcase_add_test(tcase, answers_of_another_wire_version_end_a_call_by_name);
     tcase_add_loop_test(tcase, memory_of_another_layout_is_refused_at_once_and_by_name, 0,
                         (int)SL_COUNT(forged));

@@ -449,6 +449,11 @@ static void spoil_block(struct sl_body_store *body)
 {
     ((uint64_t *)(uintptr_t)body->pool_blocks.at)[3] = 100;
 }
+static void spoil_before(struct sl_body_store *body)
+{
+    static const uint8_t before[HASH_BYTES + 1];
+    body->before_hash = (struct sl_bytes){before, sizeof(before)};
+}
 static void spoil_partial(struct sl_body_store *body)
 {
     body->partial = true;
@@ -464,6 +469,51 @@ static const struct {
     {spoil_block, "pool_blocks[3]", true},  {spoil_partial, "partial", false},
     {spoil_no_table, "pool_blocks", false},
 };
+
+START_TEST(a_key_before_of_another_length_is_refused)
+    {
+        struct bed *bed = bed_make(NULL);
+        struct sl_body_store body = request(ENGINE_ID, 4);
+        spoil_before(&body);
+
+        struct sl_msg reply = reply_to(bed, give(bed, SL_MSG_STORE, body));
+
+        ck_assert_int_eq(reply.code, SL_ERR_INVALID);
+        ck_assert_ptr_nonnull(strstr(reply.text.at, "before_hash"));
+        bed_end(bed);
+    }
+END_TEST
+
+/* RESERVE tells what comes before each block, and what the engine said. */
+START_TEST(a_store_tells_its_chain_and_what_is_said_of_it)
+    {
+        static const uint8_t before[HASH_BYTES] = {0xab, 0xcd, 0xff, 0x01};
+        struct bed *bed = bed_make(NULL);
+        struct sl_body_store body = request(ENGINE_ID, 3);
+        body.before_hash = (struct sl_bytes){before, sizeof(before)};
+        body.session = 1;
+        body.priority = 3;
+        body.keep_ns = 5 * SL_NS_PER_S;
+
+        (void)give(bed, SL_MSG_STORE, body);
+        answer_parts(bed, ENGINE_ID, false);
+
+        static const char *const parents[] = {MODEL "/abcdff01", MODEL "/abcd0000",
+                                              MODEL "/abcd0001"};
+        struct sl_msg reserve = take(bed, "registrar", SL_MSG_RESERVE);
+        ck_assert_uint_eq(reserve.body.reserve.groups.count, 3);
+        for (uint32_t i = 0; i < 3; i++) {
+            const struct sl_item_group *group = &reserve.body.reserve.groups.at[i];
+            ck_assert_uint_eq(group->parent_hash, sl_key_hash(parents[i], strlen(parents[i])));
+            ck_assert_uint_eq(group->hint, 1);
+            ck_assert_uint_eq(group->priority, 3);
+            ck_assert_uint_eq(group->keep_ns, 5 * SL_NS_PER_S);
+            ck_assert_uint_eq(group->cut, i == 2);
+            ck_assert_uint_eq(group->stored_count, 3);
+        }
+        bed_end(bed);
+    }
+END_TEST
 
 START_TEST(a_bad_request_is_refused_by_name)
     {
@@ -496,6 +546,8 @@ static Suite *parts_suite(void)
     tcase_add_loop_test(parts, a_team_is_pulled_into_the_registrations_of_its_ranks, 0, 2);
     tcase_add_loop_test(parts, a_teams_prefix_ends_where_a_part_did_not_come, 0, CUTS);
     tcase_add_test(parts, a_team_of_which_a_rank_is_gone_is_asked_for_anew);
+    tcase_add_test(parts, a_key_before_of_another_length_is_refused);
+    tcase_add_test(parts, a_store_tells_its_chain_and_what_is_said_of_it);
     tcase_add_loop_test(parts, a_bad_request_is_refused_by_name, 0, 2 * SL_COUNT(spoilt));
     suite_add_tcase(suite, parts);
     return suite;

@@ -233,6 +233,35 @@ static uint64_t mix(uint64_t number)
 }
 
 /* Any calls in any order: each unit is given by a walk once, and none before its children. */
+/* What is learnt with hints that say nothing is worth what is learnt without. */
+START_TEST(hints_are_trusted_as_far_as_they_tell_something)
+    {
+        struct reg_rates *rates = calloc(1, sizeof(*rates));
+        ck_assert_ptr_nonnull(rates);
+        reg_rates_init(rates);
+        bool informed = _i == 1;
+        uint32_t ends = reg_rates_cell(reg_rates_class(1, 1, false, REG_HINT_ENDS), 0);
+        uint32_t goes_on = reg_rates_cell(reg_rates_class(1, 1, false, REG_HINT_GOES_ON), 0);
+        for (uint64_t i = 0; i < 20000; i++) {
+            bool wanted = mix(i) % 4 == 0;
+            uint64_t said = informed ? (uint64_t)wanted : mix(i + 1000000) % 2;
+            if (wanted) {
+                reg_rates_wanted(rates, said == 1 ? goes_on : ends, 128);
+            } else {
+                reg_rates_outlived(rates, said == 1 ? goes_on : ends);
+            }
+        }
+        reg_rates_settle(rates);
+        if (informed) {
+            ck_assert_double_gt(rates->value[goes_on], 10.0 * rates->value[ends]);
+        } else { /* though a few hits more or less were counted for each */
+            ck_assert_double_ne(rates->wanted[ends], rates->wanted[goes_on]);
+            ck_assert_double_eq(rates->value[ends], rates->value[goes_on]);
+        }
+        free(rates);
+    }
+END_TEST
+
 START_TEST(any_order_of_calls_keeps_every_unit_and_every_chain)
     {
         enum { HASHES = 300, STEPS = 200000 };
@@ -252,6 +281,15 @@ START_TEST(any_order_of_calls_keeps_every_unit_and_every_chain)
                 reg_density_sink(density, unit);
             } else if (what == 9) {
                 reg_density_leave(density, unit); /* removed, in the middle of a chain */
+            } else if (what == 11) {
+                reg_density_say(density, unit, (enum reg_hint)((drawn >> 40) % REG_HINT_COUNT),
+                                (enum reg_priority)((drawn >> 48) % REG_PRIORITY_COUNT));
+            } else if (what == 12) {
+                const struct reg_keep keep = {.end_s = (uint32_t)(step / 64 + (drawn >> 40) % 64),
+                                              .pages = 1 + (uint32_t)(drawn >> 48) % 4};
+                reg_density_keep(density, unit, &keep);
+            } else if (what == 13) {
+                reg_density_now(density, (uint32_t)(step / 64), (drawn >> 40) % 64);
             } else if (what == 10) {
                 uint32_t left = (uint32_t)(drawn >> 40) % 8;
                 for (unit = reg_density_first(density); unit != 0 && left > 0; left--) {
@@ -432,6 +470,7 @@ int main(void)
     tcase_add_test(tcase, a_parent_that_is_forgotten_leaves_its_children_alone);
     tcase_add_test(tcase, a_chain_that_names_itself_is_no_chain);
     tcase_add_test(tcase, what_comes_back_is_kept_before_what_does_not);
+    tcase_add_loop_test(tcase, hints_are_trusted_as_far_as_they_tell_something, 0, 2);
     tcase_add_loop_test(tcase, any_order_of_calls_keeps_every_unit_and_every_chain, 0, 4);
     tcase_add_test(tcase, a_restart_keeps_order_classes_and_chains);
     tcase_add_test(tcase, what_was_learnt_comes_back_and_nothing_else_does);

@@ -170,6 +170,34 @@ START_TEST(accesses_are_drained_in_order_and_the_oldest_are_lost)
     }
 END_TEST
 
+START_TEST(what_is_said_with_an_access_arrives_within_its_bounds)
+    {
+        char *dir = shm_dir_make();
+        struct sl_pins *pins = pins_in(dir, 2, SL_GIB);
+        struct sl_pins_view *view = view_of(dir);
+        struct sl_access out[4];
+        struct sl_said said = {.session = 2, .priority = 3, .keep_ns = 90 * SL_NS_PER_S + 1};
+        sl_pins_note_said(pins, 7, 70, sl_said_pack(&said));
+        sl_pins_note_access(pins, 8, 80);
+        sl_pins_note_said(pins, 9, 90, UINT32_MAX); /* a hostile reader */
+
+        ck_assert_uint_eq(sl_pins_view_drain(view, out, 4), 3);
+
+        sl_said_unpack(out[0].said, &said);
+        ck_assert_uint_eq(said.session, 2);
+        ck_assert_uint_eq(said.priority, 3);
+        ck_assert_uint_eq(said.keep_ns, 91 * SL_NS_PER_S); /* whole seconds, upwards */
+        ck_assert_uint_eq(out[1].said, 0);
+        sl_said_unpack(out[2].said, &said);
+        ck_assert_uint_le(said.session, 2);
+        ck_assert_uint_le(said.priority, 3);
+        ck_assert_uint_eq(said.keep_ns, SL_KEEP_NS_MAX);
+        sl_pins_view_close(&view);
+        sl_pins_destroy(&pins);
+        shm_dir_remove(dir);
+    }
+END_TEST
+
 START_TEST(segment_of_a_dead_process_is_replaced_and_of_a_living_one_is_not)
     {
         char *dir = shm_dir_make();
@@ -751,6 +779,7 @@ int main(void)
     tcase_add_test(tcase, entry_that_changed_is_stale);
     tcase_add_test(tcase, slots_and_bytes_are_bounded);
     tcase_add_test(tcase, accesses_are_drained_in_order_and_the_oldest_are_lost);
+    tcase_add_test(tcase, what_is_said_with_an_access_arrives_within_its_bounds);
     tcase_add_test(tcase, segment_of_a_dead_process_is_replaced_and_of_a_living_one_is_not);
     tcase_add_test(tcase, counts_out_of_range_are_invalid);
     tcase_add_loop_test(tcase, hostile_counts_of_a_client_are_corrupt, 0, SL_COUNT(hostile));

@@ -108,7 +108,12 @@ bool node_reserved(struct node *node, const struct reserve_ask *ask, struct gran
 bool node_reserve(struct node *node, struct reserve_ask *ask, struct grants *out)
 {
     static struct sl_item_want items[NODE_ITEMS_MAX];
-    struct sl_item_group group = {.part_count = ask->part_count, .transient_ns = ask->transient_ns};
+    struct sl_item_group group = {.part_count = ask->part_count,
+                                  .transient_ns = ask->transient_ns,
+                                  .parent_hash = ask->parent_hash,
+                                  .hint = ask->hint,
+                                  .priority = ask->priority,
+                                  .keep_ns = ask->keep_ns};
     struct sl_msg msg = {
         .type = SL_MSG_RESERVE, .op_id = ask->op_id, .seq = ask->seq, .budget_ns = ask->budget_ns};
     for (uint32_t i = 0; i < ask->count; i++) {

@@ -570,6 +570,46 @@ START_TEST(a_fetch_does_not_join_a_pull)
     }
 END_TEST
 
+/* How a block is wanted reaches the registrar of the node that asks. */
+START_TEST(a_fetch_tells_what_the_engine_said_and_what_comes_before)
+    {
+        static const struct sl_item_group wanted[] = {
+            {.key = {.at = "m/b0", .length = 4},
+             .part_count = 1,
+             .stored_count = 2,
+             .hint = 1,
+             .priority = 3,
+             .keep_ns = 5},
+            {.key = {.at = "m/b1", .length = 4}, .part_count = 1, .parent_hash = 77, .cut = true},
+        };
+        struct sl_msg fetch = {.type = SL_MSG_FETCH, .budget_ns = SL_NS_PER_S};
+        struct sl_msg reserve;
+        fetch.body.fetch.items.at = items;
+        fetch.body.fetch.items.count = SL_COUNT(items);
+        fetch.body.fetch.groups.at = wanted;
+        fetch.body.fetch.groups.count = SL_COUNT(wanted);
+        bed_open("true");
+        fake_give(&bed.fake, "client.1.0", &fetch);
+        turn();
+        peer_places(SL_OK, PART);
+
+        ck_assert(fake_take(&bed.fake, "registrar", SL_MSG_RESERVE, &reserve));
+
+        ck_assert_uint_eq(reserve.body.reserve.groups.count, 2);
+        for (uint32_t i = 0; i < 2; i++) {
+            const struct sl_item_group *group = &reserve.body.reserve.groups.at[i];
+            ck_assert_mem_eq(group->key.at, wanted[i].key.at, 4);
+            ck_assert_uint_eq(group->parent_hash, wanted[i].parent_hash);
+            ck_assert_uint_eq(group->stored_count, wanted[i].stored_count);
+            ck_assert_uint_eq(group->cut, wanted[i].cut);
+            ck_assert_uint_eq(group->hint, wanted[i].hint);
+            ck_assert_uint_eq(group->priority, wanted[i].priority);
+            ck_assert_uint_eq(group->keep_ns, wanted[i].keep_ns);
+        }
+        bed_close();
+    }
+END_TEST
+
 /* The registrar may have granted it, or does so when it goes on: who comes next must not find the
  * keys taken. */
 START_TEST(a_reserve_that_is_not_answered_in_time_is_given_back)
@@ -942,6 +982,7 @@ int main(void)
     tcase_add_test(cases, a_value_of_another_length_is_not_written);
     tcase_add_test(cases, a_read_that_cannot_be_posted_ends_the_pull);
     tcase_add_test(cases, a_fetch_does_not_join_a_pull);
+    tcase_add_test(cases, a_fetch_tells_what_the_engine_said_and_what_comes_before);
     tcase_add_test(cases, a_reserve_that_is_not_answered_in_time_is_given_back);
     tcase_add_loop_test(cases, a_fence_ends_what_it_names, 0, SL_COUNT(fences));
     tcase_add_test(cases, a_fence_waits_for_a_read);

@@ -23,6 +23,11 @@ static bool peer_touch(struct registrar *self, const struct sl_access *access)
     } else {
         reg_unit_touch(self, reg_unit_of(&entry));
     }
+    if (!stored && access->said != 0) {
+        struct sl_said said;
+        sl_said_unpack(access->said, &said);
+        reg_unit_said(self, reg_unit_of(&entry), &said);
+    }
     return true;
 }
 

@@ -9,8 +9,8 @@
 #include "actors/registrar/records/policy.h"
 #include "actors/registrar/records/units.h"
 
-#define NOTE_WANTED 0x57414e54u /* of a block on its way: how its request wants it */
-#define NOTE_USED   0x55534544u /* of one that was in memory */
+#define NOTE_WANTED 0x5741u /* of a block on its way: how its request wants it */
+#define NOTE_USED   0x7573u /* of one that was in memory */
 /* What was learnt is noted after so many references. */
 #define LEARNT_REFERENCES UINT64_C(10000)
 
@@ -34,7 +34,47 @@ static void note_write(struct registrar *self, const struct sl_entry *entry, uin
         note->at = now.at;
         note->class_index = now.class_index;
         note->use_count = now.use_count;
+        note->priority = (uint8_t)now.priority;
+        note->hint = now.class_index / REG_DENSITY_KINDS;
+        note->keep_s = now.keep.pages != 0 ? now.keep.end_s : 0;
         note->state = NOTE_USED;
+    }
+}
+
+static uint32_t now_s(const struct registrar *self)
+{
+    return (uint32_t)(self->env->now_ns / SL_NS_PER_S);
+}
+
+static uint64_t unit_pages(struct registrar *self, sl_ref unit)
+{
+    struct reg_unit_parts parts;
+    uint64_t bytes = 0;
+    reg_unit_parts(self, unit, &parts);
+    for (uint32_t i = 0; i < parts.count; i++) {
+        struct sl_entry entry;
+        sl_index_read(self->index, parts.refs[i], &entry);
+        bytes += entry.extent.generation != 0 ? sl_extent_space(entry.extent.length_bytes) : 0;
+    }
+    return bytes / SL_PAGE_BYTES;
+}
+
+static void clock_set(struct registrar *self)
+{
+    struct sl_alloc_stats stats;
+    sl_alloc_stats(self->alloc, &stats);
+    reg_density_now(self->units->density, now_s(self),
+                    stats.usable_bytes / REG_DENSITY_KEPT_SHARE / SL_PAGE_BYTES);
+}
+
+/* Those before it stay with it; their notes do not tell, so that a restart forgets these. */
+static void unit_keep(struct registrar *self, uint32_t number, sl_ref unit, uint64_t keep_s)
+{
+    if (keep_s > 0) {
+        const struct reg_keep keep = {
+            .end_s = now_s(self) + (uint32_t)keep_s,
+            .pages = (uint32_t)SL_MIN(unit_pages(self, unit), (uint64_t)REG_KEEP_PAGES_MAX)};
+        reg_density_keep(self->units->density, number, &keep);
     }
 }
 
@@ -67,6 +107,7 @@ static void density_placed(struct registrar *self, struct reg_order *list, sl_re
         return;
     }
     struct reg_density *density = self->units->density;
+    clock_set(self);
     sl_index_read(self->index, unit, &entry);
     uint64_t hash = reg_hash(entry.key, entry.key_length);
     uint32_t number = reg_density_find(density, hash);
@@ -77,16 +118,28 @@ static void density_placed(struct registrar *self, struct reg_order *list, sl_re
     const struct sl_unit_note *note = note_of(self, &entry);
     note = note == NULL ? &none : note;
     if (self->units->restoring && note->state == NOTE_USED) {
+        bool kept = note->keep_s != 0;
+        uint64_t pages = kept ? unit_pages(self, unit) : 0;
         const struct reg_density_note was = {
-            .at = note->at, .class_index = note->class_index, .use_count = note->use_count};
+            .at = note->at,
+            .class_index = note->class_index,
+            .use_count = note->use_count,
+            .priority = (enum reg_priority)note->priority,
+            .keep = {.end_s = note->keep_s,
+                     .pages = (uint32_t)SL_MIN(pages, (uint64_t)REG_KEEP_PAGES_MAX)}};
         number = reg_density_restore(density, hash, unit, note->parent_hash, &was);
     } else {
         const struct reg_wanted wanted = {
             .parent_hash = note->parent_hash,
             .stored_count = SL_MAX(note->stored_count, 1u),
             .cut = note->cut != 0,
-            .hint = note->hint < REG_HINT_COUNT ? (enum reg_hint)note->hint : REG_HINT_NONE};
+            .hint = note->hint < REG_HINT_COUNT ? (enum reg_hint)note->hint : REG_HINT_NONE,
+            .priority = note->priority < REG_PRIORITY_COUNT ? (enum reg_priority)note->priority
+                                                            : REG_PRIORITY_NONE};
         number = reg_density_enter(density, hash, unit, &wanted);
+        if (number != 0) {
+            unit_keep(self, number, unit, note->state == NOTE_WANTED ? note->keep_s : 0);
+        }
     }
     if (number != 0) {
         note_write(self, &entry, number);
@@ -124,9 +177,23 @@ static void density_touched(struct registrar *self, struct reg_order *list, sl_r
     reg_order_to_newest(self, list, unit);
     uint32_t number = is_hot(self, list) ? own_number(self, unit, &entry) : 0;
     if (number != 0) {
+        clock_set(self);
         reg_density_use(self->units->density, number, REG_HINT_NONE);
         note_write(self, &entry, number);
         learnt_note(self);
+    }
+}
+
+static void density_said(struct registrar *self, struct reg_order *list, sl_ref unit,
+                         const struct sl_said *said)
+{
+    struct sl_entry entry;
+    uint32_t number = is_hot(self, list) ? own_number(self, unit, &entry) : 0;
+    if (number != 0) {
+        reg_density_say(self->units->density, number, (enum reg_hint)said->session,
+                        (enum reg_priority)said->priority);
+        unit_keep(self, number, unit, said->keep_ns / SL_NS_PER_S);
+        note_write(self, &entry, number);
     }
 }
 
@@ -149,11 +216,12 @@ static void density_renamed(struct registrar *self, sl_ref old, sl_ref fresh)
     }
 }
 
-static bool is_learnt(const struct registrar *self)
+/* Until something is learnt, or said, recency serves. */
+static bool is_ordered(const struct registrar *self)
 {
     struct reg_density_stats stats;
     reg_density_stats(self->units->density, &stats);
-    return stats.learnt;
+    return stats.learnt || stats.kept_pages > 0;
 }
 
 static sl_ref walk_give(struct registrar *self, struct reg_order *list, uint32_t number, bool goes)
@@ -175,8 +243,8 @@ static sl_ref walk_give(struct registrar *self, struct reg_order *list, uint32_t
 static sl_ref density_first(struct registrar *self, struct reg_order *list)
 {
     self->units->by_recency = false;
-    bool learnt = is_hot(self, list) && is_learnt(self);
-    return walk_give(self, list, learnt ? reg_density_first(self->units->density) : 0, false);
+    bool ordered = is_hot(self, list) && is_ordered(self);
+    return walk_give(self, list, ordered ? reg_density_first(self->units->density) : 0, false);
 }
 
 static sl_ref density_next(struct registrar *self, struct reg_order *list, bool goes)
@@ -225,6 +293,7 @@ const struct reg_policy reg_policy_density = {
     .placed = density_placed,
     .removed = density_removed,
     .touched = density_touched,
+    .said = density_said,
     .passed = reg_order_to_newest,
     .sunk = density_sunk,
     .renamed = density_renamed,
@@ -240,8 +309,10 @@ void reg_unit_want(struct registrar *self, sl_ref group, const struct sl_item_gr
 {
     *sl_index_unit_note(self->index, group) =
         (struct sl_unit_note){.parent_hash = want->parent_hash,
-                              .stored_count = (uint32_t)want->stored_count,
+                              .stored_count = (uint8_t)SL_MIN(want->stored_count, UINT8_MAX),
                               .cut = want->cut,
                               .hint = (uint8_t)want->hint,
+                              .priority = (uint8_t)want->priority,
+                              .keep_s = (uint32_t)((want->keep_ns + SL_NS_PER_S - 1) / SL_NS_PER_S),
                               .state = NOTE_WANTED};
 }

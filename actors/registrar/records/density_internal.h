@@ -10,10 +10,18 @@
 /* Values are computed anew after so many references, and what was seen counts half after so many. */
 #define SETTLE_REFERENCES UINT64_C(1000)
 #define HALVE_REFERENCES  UINT64_C(150000)
-#define RANK_WORDS        ((REG_DENSITY_CELLS + 63u) / 64u)
+#define RANK_WORDS        ((REG_DENSITY_TURNS + 63u) / 64u)
 
-/* SUNK is in memory, too. NAMED: others follow it, and it did not come yet. */
-enum unit_state { UNIT_FREE, UNIT_HERE, UNIT_SUNK, UNIT_GHOST, UNIT_NAMED, UNIT_RESTORED };
+/* SUNK and KEPT are in memory, too. NAMED: others follow it, and it did not come yet. */
+enum unit_state {
+    UNIT_FREE,
+    UNIT_HERE,
+    UNIT_SUNK,
+    UNIT_KEPT,
+    UNIT_GHOST,
+    UNIT_NAMED,
+    UNIT_RESTORED
+};
 enum row_kind { ROW_AGE, ROW_TURN, ROW_SIBLINGS, ROW_COUNT };
 
 struct pair {
@@ -30,8 +38,11 @@ struct density_unit {
     struct pair in[ROW_COUNT]; /* of a free one: the next is in[ROW_TURN].newer */
     uint8_t class_index, age, use_count, state;
     uint32_t walk; /* the last one that gave it and was told that it goes */
+    uint32_t keep_end_s;
+    uint32_t keep_pages : 30; /* 0: it is not to be kept */
+    uint32_t weight : 2;      /* of its hits: 0 low, 1 normal, 2 high */
 };
-static_assert(sizeof(struct density_unit) == 56, "what a unit costs stands in the README");
+static_assert(sizeof(struct density_unit) == 64, "what a unit costs stands in the README");
 
 struct row {
     uint32_t oldest, newest;
@@ -49,11 +60,18 @@ struct reg_density {
     bool learnt;                                       /* values were computed from what was seen */
     uint64_t older_at, older_age_at[REG_DENSITY_AGES]; /* the first of them, and each age's */
     struct row by_age[REG_DENSITY_CELLS];
-    struct row by_turn[REG_DENSITY_CELLS];
-    struct row sunk; /* go before all cells */
+    struct row by_turn[REG_DENSITY_TURNS];                                /* cells by weight */
+    uint16_t turn_order[REG_DENSITY_TURNS], turn_rank[REG_DENSITY_TURNS]; /* as of cells */
+    struct row sunk;                                                      /* go before all cells */
+    struct row
+        kept; /* and these behind them; a clock: whose turn it is to be looked at is oldest */
     struct row ghosts;
     struct row restored;         /* between restore and restored */
-    uint64_t filled[RANK_WORDS]; /* by rank: cells with a unit in memory */
+    uint64_t filled[RANK_WORDS]; /* by rank: turns with a unit in memory */
+    uint32_t now_s;
+    uint64_t kept_count, kept_pages, kept_pages_max;
+    /* As of a cell, of what is kept; and what that was worth that went last. */
+    double kept_exposure, kept_wanted, edge;
     /* the walk: the unit of a row that it stands at, what it gave for it, and where it goes on */
     uint32_t walk_base, walk_given, walk_next;
     uint32_t walk_number; /* 1 and on */
@@ -64,9 +82,15 @@ static inline uint32_t density_cell_of(const struct density_unit *unit)
     return reg_rates_cell(unit->class_index, unit->age);
 }
 
+static inline uint32_t density_turn_of(const struct density_unit *unit)
+{
+    return unit->weight * REG_DENSITY_CELLS + density_cell_of(unit);
+}
+
 static inline bool density_in_memory(const struct density_unit *unit)
 {
-    return unit->state == UNIT_HERE || unit->state == UNIT_SUNK || unit->state == UNIT_RESTORED;
+    return unit->state == UNIT_HERE || unit->state == UNIT_SUNK || unit->state == UNIT_KEPT ||
+           unit->state == UNIT_RESTORED;
 }
 
 static inline uint64_t density_age_references(const struct reg_density *density,
@@ -79,6 +103,15 @@ void density_row_append(struct reg_density *density, struct row *row, enum row_k
                         uint32_t unit);
 void density_row_remove(struct reg_density *density, struct row *row, enum row_kind kind,
                         uint32_t unit);
+/* Out of the row of what is in memory. */
+void density_turn_remove(struct reg_density *density, uint32_t unit);
+/* Into that of its turn: before the others of its cell when it waited elsewhere. */
+void density_turn_first(struct reg_density *density, uint32_t unit);
+/* ---- density_keep.c ---- */
+void density_kept_enter(struct reg_density *density, uint32_t unit);
+void density_kept_leave(struct reg_density *density, const struct density_unit *unit);
+/* A reference came: one of those that are kept is looked at. */
+void density_kept_look(struct reg_density *density);
 /* The unit that goes after this one, chains aside; 0: none. */
 uint32_t density_turn_after(const struct reg_density *density, uint32_t unit);
 /* A place for what comes to memory, in no row yet, with what its ghost knew; 0: no memory. */

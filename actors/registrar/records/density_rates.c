@@ -8,6 +8,9 @@
 
 /* A cell without much of its own leans on the one before it with the weight of so many hits. */
 #define PRIOR_HITS 30.0
+/* How much more likely what was seen is for each rate that a hint adds, if hints say nothing: in
+ * nats, so many because blocks of a request are wanted together. */
+#define CHANCE_NATS 8.0
 /* Before anything was seen: one hit in so many references. */
 #define FIRST_EXPOSURE 1e5
 
@@ -88,18 +91,66 @@ static double rate_of_all(const struct reg_rates *rates)
     return wanted / exposure;
 }
 
+static const uint32_t hint_cells = REG_DENSITY_KINDS * REG_DENSITY_AGES;
+
+/* Of a kind and age, whatever was said. */
+struct sum {
+    double wanted, exposure;
+    uint32_t count; /* of hints that were given */
+};
+
+static struct sum sum_of(const struct reg_rates *rates, uint32_t cell)
+{
+    struct sum sum = {0};
+    for (cell %= hint_cells; cell < REG_DENSITY_CELLS; cell += hint_cells) {
+        sum.wanted += rates->wanted[cell];
+        sum.exposure += rates->exposure[cell];
+        sum.count += rates->exposure[cell] > 0 ? 1u : 0u;
+    }
+    return sum;
+}
+
+/* How far to trust what is said, 0..1: the part of what it explains that chance does not. */
+static double hint_trust(const struct reg_rates *rates)
+{
+    double gain = 0; /* log of how much more likely what was seen is with hints than without */
+    double chance = 0;
+    for (uint32_t cell = 0; cell < hint_cells; cell++) {
+        struct sum sum = sum_of(rates, cell);
+        if (sum.count < 2 || !(sum.wanted > 0)) {
+            continue;
+        }
+        chance += CHANCE_NATS * (sum.count - 1);
+        for (uint32_t at = cell; at < REG_DENSITY_CELLS; at += hint_cells) {
+            if (rates->wanted[at] > 0 && rates->exposure[at] > 0) {
+                double rate = rates->wanted[at] / rates->exposure[at];
+                gain += rates->wanted[at] * log(rate * sum.exposure / sum.wanted);
+            }
+        }
+    }
+    return gain > chance ? (gain - chance) / gain : 0.0;
+}
+
+struct believed {
+    double rate;  /* of all cells */
+    double trust; /* in what is said */
+};
+
 /* Hits for each reference that a unit spends in each age of one class. An age of which little was
  * seen is like the one before it: with the mean of all ages in its place, units that are older than
  * any that was seen would look better than those that are known to be bad. */
-static void class_rates(const struct reg_rates *rates, uint32_t first, double of_all,
+static void class_rates(const struct reg_rates *rates, uint32_t first, const struct believed *all,
                         double out[REG_DENSITY_AGES])
 {
     double raw[REG_DENSITY_AGES];
-    double prior = of_all;
+    double said = all->rate;
+    double kind = all->rate;
     for (uint32_t age = 0; age < REG_DENSITY_AGES; age++) {
-        raw[age] = (rates->wanted[first + age] + PRIOR_HITS) /
-                   (rates->exposure[first + age] + PRIOR_HITS / prior);
-        prior = raw[age];
+        struct sum sum = sum_of(rates, first + age);
+        said = (rates->wanted[first + age] + PRIOR_HITS) /
+               (rates->exposure[first + age] + PRIOR_HITS / said);
+        kind = (sum.wanted + PRIOR_HITS) / (sum.exposure + PRIOR_HITS / kind);
+        raw[age] = said < kind || said > kind ? kind * pow(said / kind, all->trust) : kind;
     }
     for (uint32_t age = 0; age < REG_DENSITY_AGES; age++) {
         double younger = raw[age > 0 ? age - 1 : age];
@@ -109,11 +160,11 @@ static void class_rates(const struct reg_rates *rates, uint32_t first, double of
 }
 
 /* The best over all horizons of the hit that is expected by then, for the time that is. */
-static void class_values(struct reg_rates *rates, uint32_t first, double of_all)
+static void class_values(struct reg_rates *rates, uint32_t first, const struct believed *all)
 {
     double rate[REG_DENSITY_AGES];
     double hit[REG_DENSITY_AGES]; /* the chance of a hit within the age, for one that reaches it */
-    class_rates(rates, first, of_all, rate);
+    class_rates(rates, first, all, rate);
     for (uint32_t age = 0; age < REG_DENSITY_AGES; age++) {
         hit[age] = -expm1(-rate[age] * age_width(rates, age));
     }
@@ -149,9 +200,14 @@ static int cell_compare(const void *left, const void *right, void *context)
 
 void reg_rates_settle(struct reg_rates *rates)
 {
-    double of_all = rate_of_all(rates);
+    const struct believed all = {.rate = rate_of_all(rates), .trust = hint_trust(rates)};
     for (uint32_t first = 0; first < REG_DENSITY_CELLS; first += REG_DENSITY_AGES) {
-        class_values(rates, first, of_all);
+        if (all.trust > 0 || first < hint_cells) {
+            class_values(rates, first, &all);
+        } else { /* as if nothing was said */
+            memcpy(&rates->value[first], &rates->value[first % hint_cells],
+                   REG_DENSITY_AGES * sizeof(rates->value[0]));
+        }
     }
     qsort_r(rates->order, REG_DENSITY_CELLS, sizeof(rates->order[0]), cell_compare, rates);
     for (uint32_t place = 0; place < REG_DENSITY_CELLS; place++) {

@@ -13,7 +13,12 @@ void reg_density_note(const struct reg_density *density, uint32_t unit,
 {
     const struct density_unit *at = &density->units[unit];
     *out = (struct reg_density_note){
-        .at = at->at, .class_index = at->class_index, .use_count = at->use_count};
+        .at = at->at,
+        .class_index = at->class_index,
+        .use_count = at->use_count,
+        .priority = (enum reg_priority)(at->weight + 1u),
+        .keep = {.end_s = at->keep_end_s, .pages = at->keep_pages},
+    };
 }
 
 uint32_t reg_density_restore(struct reg_density *density, uint64_t hash, uint32_t user,
@@ -28,6 +33,11 @@ uint32_t reg_density_restore(struct reg_density *density, uint64_t hash, uint32_
     at->at = note->at;
     at->use_count = (uint8_t)SL_MAX(note->use_count, 1);
     at->class_index = note->class_index < REG_DENSITY_CLASSES ? note->class_index : 0;
+    if (note->priority > REG_PRIORITY_NONE && note->priority < REG_PRIORITY_COUNT) {
+        at->weight = ((uint32_t)note->priority - 1u) & 3u;
+    }
+    at->keep_end_s = note->keep.end_s;
+    at->keep_pages = note->keep.pages & REG_KEEP_PAGES_MAX;
     density_row_append(density, &density->restored, ROW_TURN, unit);
     at->state = UNIT_RESTORED;
     return unit;

@@ -6,6 +6,7 @@
  * to the young end of the next, so rows stay in order. */
 #include "actors/registrar/records/density_internal.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +15,8 @@
 #define UNITS_FIRST 1024u
 #define UNITS_MAX   (UINT32_C(1) << 30)
 #define USES_MAX    255u
+/* Over so many that went what they were worth is averaged. */
+#define EDGE_UNITS 64.0
 
 /* ---- rows ---- */
 
@@ -63,11 +66,11 @@ void density_row_remove(struct reg_density *density, struct row *row, enum row_k
     units[unit].in[kind] = (struct pair){0};
 }
 
-static void cell_mark(struct reg_density *density, uint32_t cell)
+static void turn_mark(struct reg_density *density, uint32_t turn)
 {
-    uint32_t rank = density->rates.rank[cell];
+    uint32_t rank = density->turn_rank[turn];
     uint64_t bit = UINT64_C(1) << (rank % 64);
-    if (density->by_turn[cell].oldest != 0) {
+    if (density->by_turn[turn].oldest != 0) {
         density->filled[rank / 64] |= bit;
     } else {
         density->filled[rank / 64] &= ~bit;
@@ -78,13 +81,19 @@ static void cell_mark(struct reg_density *density, uint32_t cell)
 
 static struct row *turn_row(struct reg_density *density, const struct density_unit *unit)
 {
-    if (unit->state == UNIT_RESTORED) {
+    switch (unit->state) {
+    case UNIT_RESTORED:
         return &density->restored;
+    case UNIT_SUNK:
+        return &density->sunk;
+    case UNIT_KEPT:
+        return &density->kept;
+    default:
+        return &density->by_turn[density_turn_of(unit)];
     }
-    return unit->state == UNIT_SUNK ? &density->sunk : &density->by_turn[density_cell_of(unit)];
 }
 
-static void turn_remove(struct reg_density *density, uint32_t unit)
+void density_turn_remove(struct reg_density *density, uint32_t unit)
 {
     struct density_unit *at = &density->units[unit];
     if (density->walk_next == unit) {
@@ -92,8 +101,22 @@ static void turn_remove(struct reg_density *density, uint32_t unit)
     }
     density_row_remove(density, turn_row(density, at), ROW_TURN, unit);
     if (at->state == UNIT_HERE) {
-        cell_mark(density, density_cell_of(at));
+        turn_mark(density, density_turn_of(at));
+    } else if (at->state == UNIT_KEPT) {
+        density_kept_leave(density, at);
     }
+}
+
+void density_turn_first(struct reg_density *density, uint32_t unit)
+{
+    uint32_t turn = density_turn_of(&density->units[unit]);
+    struct row *row = &density->by_turn[turn];
+    if (row->oldest != 0) {
+        row_insert_before(density, row, ROW_TURN, row->oldest, unit);
+    } else {
+        density_row_append(density, row, ROW_TURN, unit);
+    }
+    turn_mark(density, turn);
 }
 
 /* To the young end of its cell; but before its parent where that is in the same cell, so that the
@@ -103,15 +126,23 @@ void density_cell_enter(struct reg_density *density, uint32_t unit)
     struct density_unit *at = &density->units[unit];
     const struct density_unit *parent = &density->units[at->parent];
     uint32_t cell = density_cell_of(at);
-    bool behind = at->parent != 0 && parent->state == UNIT_HERE && density_cell_of(parent) == cell;
-    if (behind) {
+    bool with = at->parent != 0 && density_cell_of(parent) == cell;
+    if (with && (parent->state == UNIT_HERE || parent->state == UNIT_KEPT)) {
         row_insert_before(density, &density->by_age[cell], ROW_AGE, at->parent, unit);
-        row_insert_before(density, &density->by_turn[cell], ROW_TURN, at->parent, unit);
     } else {
         density_row_append(density, &density->by_age[cell], ROW_AGE, unit);
-        density_row_append(density, &density->by_turn[cell], ROW_TURN, unit);
     }
-    cell_mark(density, cell);
+    if (at->keep_pages != 0) {
+        density_kept_enter(density, unit);
+        return;
+    }
+    uint32_t turn = density_turn_of(at);
+    if (with && parent->state == UNIT_HERE && parent->weight == at->weight) {
+        row_insert_before(density, &density->by_turn[turn], ROW_TURN, at->parent, unit);
+    } else {
+        density_row_append(density, &density->by_turn[turn], ROW_TURN, unit);
+    }
+    turn_mark(density, turn);
 }
 
 /* ---- time ---- */
@@ -123,14 +154,14 @@ static void unit_older(struct reg_density *density, uint32_t unit)
     reg_rates_outlived(&density->rates, cell);
     density_row_remove(density, &density->by_age[cell], ROW_AGE, unit);
     if (at->state == UNIT_HERE) {
-        turn_remove(density, unit);
+        density_turn_remove(density, unit);
     }
     at->age++;
-    cell = density_cell_of(at);
-    density_row_append(density, &density->by_age[cell], ROW_AGE, unit);
+    density_row_append(density, &density->by_age[density_cell_of(at)], ROW_AGE, unit);
     if (at->state == UNIT_HERE) {
-        density_row_append(density, &density->by_turn[cell], ROW_TURN, unit);
-        cell_mark(density, cell);
+        uint32_t turn = density_turn_of(at);
+        density_row_append(density, &density->by_turn[turn], ROW_TURN, unit);
+        turn_mark(density, turn);
     }
 }
 
@@ -156,13 +187,39 @@ static void all_older(struct reg_density *density)
     }
 }
 
+/* The cells in their order, once for each weight, merged. Of equals the lighter goes first. */
+static void turns_order(struct reg_density *density)
+{
+    static const double weights[REG_DENSITY_PRIORITIES] = {0.5, 1.0, 2.0};
+    const struct reg_rates *rates = &density->rates;
+    uint32_t at[REG_DENSITY_PRIORITIES] = {0};
+    for (uint32_t place = 0; place < REG_DENSITY_TURNS; place++) {
+        uint32_t best = REG_DENSITY_PRIORITIES;
+        double least = 0;
+        for (uint32_t weight = 0; weight < REG_DENSITY_PRIORITIES; weight++) {
+            double value = at[weight] < REG_DENSITY_CELLS
+                               ? rates->value[rates->order[at[weight]]] * weights[weight]
+                               : INFINITY;
+            if (at[weight] < REG_DENSITY_CELLS &&
+                (best == REG_DENSITY_PRIORITIES || value < least)) {
+                best = weight;
+                least = value;
+            }
+        }
+        uint32_t turn = best * REG_DENSITY_CELLS + rates->order[at[best]++];
+        density->turn_order[place] = (uint16_t)turn;
+        density->turn_rank[turn] = (uint16_t)place;
+    }
+}
+
 void density_settle(struct reg_density *density)
 {
     reg_rates_settle(&density->rates);
+    turns_order(density);
     memset(density->filled, 0, sizeof(density->filled));
-    for (uint32_t cell = 0; cell < REG_DENSITY_CELLS; cell++) {
-        if (density->by_turn[cell].oldest != 0) {
-            cell_mark(density, cell);
+    for (uint32_t turn = 0; turn < REG_DENSITY_TURNS; turn++) {
+        if (density->by_turn[turn].oldest != 0) {
+            turn_mark(density, turn);
         }
     }
 }
@@ -172,12 +229,15 @@ static void reference(struct reg_density *density)
     density->references++;
     density->walk_base = 0; /* a walk that was begun ends */
     density->walk_next = 0;
+    density_kept_look(density);
     if (density->references >= density->older_at) {
         all_older(density);
     }
     if (density->references >= density->halve_at) {
         density->halve_at = density->references + HALVE_REFERENCES;
         reg_rates_halve(&density->rates);
+        density->kept_exposure /= 2.0;
+        density->kept_wanted /= 2.0;
     }
     if (density->references >= density->settle_at) {
         density->settle_at = density->references + SETTLE_REFERENCES;
@@ -352,7 +412,11 @@ void reg_density_leave(struct reg_density *density, uint32_t unit)
 {
     struct density_unit *at = &density->units[unit];
     SL_ASSERT(density_in_memory(at));
-    turn_remove(density, unit);
+    if (at->state == UNIT_HERE) {
+        density->edge += (density->rates.value[density_cell_of(at)] - density->edge) / EDGE_UNITS;
+    }
+    density_turn_remove(density, unit);
+    at->keep_pages = 0;
     parent_leave(density, unit);
     /* Before a restart is over it is in no row by age, and not known well enough for a ghost. */
     at->state = at->state == UNIT_RESTORED ? UNIT_NAMED : UNIT_GHOST;
@@ -418,9 +482,16 @@ uint32_t density_unit_come(struct reg_density *density, uint64_t hash, uint32_t 
     at->user = user;
     at->at = (uint32_t)density->references;
     at->age = 0;
+    at->weight = 1;
+    at->keep_pages = 0;
     at->state = UNIT_HERE;
     density->unit_count++;
     return unit;
+}
+
+static uint32_t weight_of(const struct density_unit *unit, enum reg_priority priority)
+{
+    return priority == REG_PRIORITY_NONE ? unit->weight : (uint32_t)priority - 1u;
 }
 
 uint32_t reg_density_enter(struct reg_density *density, uint64_t hash, uint32_t user,
@@ -435,6 +506,7 @@ uint32_t reg_density_enter(struct reg_density *density, uint64_t hash, uint32_t 
     struct density_unit *at = &density->units[unit];
     at->class_index =
         (uint8_t)reg_rates_class(at->use_count, wanted->stored_count, wanted->cut, wanted->hint);
+    at->weight = weight_of(at, wanted->priority) & 3u;
     density_cell_enter(density, unit);
     density_ghosts_bound(density);
     return unit;
@@ -448,7 +520,8 @@ void reg_density_use(struct reg_density *density, uint32_t unit, enum reg_hint h
         return; /* its use counts when it is in its row */
     }
     reference(density);
-    turn_remove(density, unit);
+    density->kept_wanted += at->state == UNIT_KEPT ? 1.0 : 0.0;
+    density_turn_remove(density, unit);
     at->state = UNIT_HERE;
     used(density, unit);
     hint = hint != REG_HINT_NONE ? hint : (enum reg_hint)(at->class_index / REG_DENSITY_KINDS);
@@ -463,11 +536,30 @@ void reg_density_use(struct reg_density *density, uint32_t unit, enum reg_hint h
     density_cell_enter(density, unit);
 }
 
+void reg_density_say(struct reg_density *density, uint32_t unit, enum reg_hint hint,
+                     enum reg_priority priority)
+{
+    struct density_unit *at = &density->units[unit];
+    uint32_t said = at->class_index / REG_DENSITY_KINDS;
+    uint32_t says = hint != REG_HINT_NONE ? (uint32_t)hint : said;
+    if ((at->state != UNIT_HERE && at->state != UNIT_KEPT) ||
+        (says == said && weight_of(at, priority) == at->weight)) {
+        return;
+    }
+    density_turn_remove(density, unit);
+    density_row_remove(density, &density->by_age[density_cell_of(at)], ROW_AGE, unit);
+    at->state = UNIT_HERE;
+    at->class_index = (uint8_t)(at->class_index % REG_DENSITY_KINDS + says * REG_DENSITY_KINDS);
+    at->weight = weight_of(at, priority) & 3u;
+    density_cell_enter(density, unit);
+}
+
 void reg_density_sink(struct reg_density *density, uint32_t unit)
 {
     struct density_unit *at = &density->units[unit];
-    if (at->state == UNIT_HERE) {
-        turn_remove(density, unit);
+    if (at->state == UNIT_HERE || at->state == UNIT_KEPT) {
+        density_turn_remove(density, unit);
+        at->keep_pages = 0;
         at->state = UNIT_SUNK;
         density_row_append(density, &density->sunk, ROW_TURN, unit);
     }
@@ -502,6 +594,7 @@ sl_err reg_density_create(const struct reg_density_options *options, struct reg_
     density->settle_at = SETTLE_REFERENCES;
     density->halve_at = HALVE_REFERENCES;
     reg_rates_init(&density->rates);
+    turns_order(density);
     sl_err err = grow(density);
     if (err != SL_OK) {
         reg_density_destroy(&density);
@@ -530,7 +623,9 @@ void reg_density_view(const struct reg_density *density, uint32_t unit,
                                      .age = at->age,
                                      .use_count = at->use_count,
                                      .age_references = density_age_references(density, at),
-                                     .value = density->rates.value[density_cell_of(at)]};
+                                     .value = density->rates.value[density_cell_of(at)],
+                                     .priority = (enum reg_priority)(at->weight + 1u),
+                                     .kept = at->state == UNIT_KEPT};
 }
 
 void reg_density_stats(const struct reg_density *density, struct reg_density_stats *out)
@@ -538,5 +633,6 @@ void reg_density_stats(const struct reg_density *density, struct reg_density_sta
     *out = (struct reg_density_stats){.unit_count = density->unit_count,
                                       .ghost_count = density->ghost_count,
                                       .reference_count = density->references,
+                                      .kept_pages = density->kept_pages,
                                       .learnt = density->learnt};
 }

@@ -23,12 +23,25 @@ struct reg_density_options {
 #define REG_DENSITY_GHOSTS_MIN UINT64_C(65536)
 #define REG_DENSITY_GHOSTS_MAX UINT64_C(1048576)
 
+/* What a hit is worth to who asks for it: that of a low one half, of a high one twice as much as of
+ * others. What all say changes nothing. */
+enum reg_priority {
+    REG_PRIORITY_NONE, /* nothing is said: as before, and NORMAL at first */
+    REG_PRIORITY_LOW,
+    REG_PRIORITY_NORMAL,
+    REG_PRIORITY_HIGH,
+    REG_PRIORITY_COUNT
+};
+#define REG_DENSITY_PRIORITIES 3u
+#define REG_DENSITY_TURNS      (REG_DENSITY_PRIORITIES * REG_DENSITY_CELLS)
+
 /* How a unit is wanted. */
 struct reg_wanted {
     uint64_t parent_hash;  /* of the unit before it in its chain; 0: none, or not known */
     uint32_t stored_count; /* units that the request stores, 1.. */
     bool cut;              /* the last one of its request */
     enum reg_hint hint;
+    enum reg_priority priority;
 };
 
 /* Errors: SL_ERR_NO_MEMORY. */
@@ -41,6 +54,24 @@ uint32_t reg_density_enter(struct reg_density *density, uint64_t hash, uint32_t 
                            const struct reg_wanted *wanted);
 /* It is wanted again, once for each request. hint: REG_HINT_NONE leaves what was said. */
 void reg_density_use(struct reg_density *density, uint32_t unit, enum reg_hint hint);
+/* What was said with the use that was just told. NONE leaves what was said before. */
+void reg_density_say(struct reg_density *density, uint32_t unit, enum reg_hint hint,
+                     enum reg_priority priority);
+
+/* Retention: it, and those before it in its chain, go after all others until a time. Those that are
+ * kept so take a bounded part of memory, and the less of it the less they are wanted beside what goes
+ * for them: what is said wrongly costs little. Beyond that part they are as all others again. */
+struct reg_keep {
+    uint32_t end_s;
+    uint32_t pages; /* that it takes, and each of those before it: up to REG_KEEP_PAGES_MAX */
+};
+#define REG_KEEP_PAGES_MAX ((UINT32_C(1) << 30) - 1u)
+void reg_density_keep(struct reg_density *density, uint32_t unit, const struct reg_keep *keep);
+/* Of memory that those may take: one in so many. */
+#define REG_DENSITY_KEPT_SHARE 8u
+/* The time, in seconds modulo 2^32, and how many pages may be kept. Before what follows. */
+void reg_density_now(struct reg_density *density, uint32_t now_s, uint64_t kept_pages_max);
+
 /* It comes before all others to go, until it is used. */
 void reg_density_sink(struct reg_density *density, uint32_t unit);
 /* It leaves memory, and its number is no longer its user's. It may become a ghost. */
@@ -58,8 +89,10 @@ uint32_t reg_density_next(struct reg_density *density, bool goes);
 
 /* What survives a restart. */
 struct reg_density_note {
-    uint32_t at; /* when it was used last, in references, modulo 2^32 */
+    uint32_t at;          /* when it was used last, in references, modulo 2^32 */
+    struct reg_keep keep; /* pages 0: it is not kept */
     uint8_t class_index, use_count;
+    enum reg_priority priority;
 };
 void reg_density_note(const struct reg_density *density, uint32_t unit,
                       struct reg_density_note *out);
@@ -80,12 +113,14 @@ struct reg_density_view {
     uint32_t class_index, age, use_count;
     uint64_t age_references;
     double value; /* hits that a reference of its stay is expected to bring */
+    enum reg_priority priority;
+    bool kept;
 };
 void reg_density_view(const struct reg_density *density, uint32_t unit,
                       struct reg_density_view *out);
 /* Counts of units in memory and of ghosts. */
 struct reg_density_stats {
-    uint64_t unit_count, ghost_count, reference_count;
+    uint64_t unit_count, ghost_count, reference_count, kept_pages;
     bool learnt; /* values say something: until then all are equal */
 };
 void reg_density_stats(const struct reg_density *density, struct reg_density_stats *out);

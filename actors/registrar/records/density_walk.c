@@ -2,7 +2,7 @@
  * and before it the ends of the chains that go on from it. */
 #include "actors/registrar/records/density_internal.h"
 
-/* The oldest unit of the first cell from this rank on. */
+/* The oldest unit of the first turn from this rank on; behind all of them those that are kept. */
 static uint32_t oldest_from(const struct reg_density *density, uint32_t rank)
 {
     for (uint32_t word = rank / 64; word < RANK_WORDS; word++) {
@@ -10,10 +10,10 @@ static uint32_t oldest_from(const struct reg_density *density, uint32_t rank)
         bits &= word == rank / 64 ? ~UINT64_C(0) << (rank % 64) : ~UINT64_C(0);
         if (bits != 0) {
             uint32_t found = word * 64 + (uint32_t)__builtin_ctzll(bits);
-            return density->by_turn[density->rates.order[found]].oldest;
+            return density->by_turn[density->turn_order[found]].oldest;
         }
     }
-    return 0;
+    return density->kept.oldest;
 }
 
 uint32_t density_turn_after(const struct reg_density *density, uint32_t unit)
@@ -22,8 +22,11 @@ uint32_t density_turn_after(const struct reg_density *density, uint32_t unit)
     if (at->in[ROW_TURN].newer != 0) {
         return at->in[ROW_TURN].newer;
     }
+    if (at->state == UNIT_KEPT) {
+        return 0;
+    }
     return oldest_from(density,
-                       at->state == UNIT_SUNK ? 0 : density->rates.rank[density_cell_of(at)] + 1u);
+                       at->state == UNIT_SUNK ? 0 : density->turn_rank[density_turn_of(at)] + 1u);
 }
 
 /* The end of the chain that goes on from it; of several chains the one used longest ago. */

@@ -7,6 +7,7 @@
 #define SL_REGISTRAR_RECORDS_POLICY_H
 
 #include "actors/registrar/records/order.h"
+#include "ipc/sl_pins.h"
 
 struct reg_policy {
     const char *name;
@@ -16,6 +17,10 @@ struct reg_policy {
     void (*removed)(struct registrar *self, struct reg_order *list, sl_ref unit);
     /* Somebody wanted it, or is about to. */
     void (*touched)(struct registrar *self, struct reg_order *list, sl_ref unit);
+    /* An engine said something of it with the use that was just told; NULL: the policy has no use for
+     * that. */
+    void (*said)(struct registrar *self, struct reg_order *list, sl_ref unit,
+                 const struct sl_said *said);
     /* Its turn came and it could not go: all others come before it. */
     void (*passed)(struct registrar *self, struct reg_order *list, sl_ref unit);
     /* It is wanted by nobody: before all others. */

@@ -171,6 +171,14 @@ void reg_unit_awaited(struct registrar *self, sl_ref unit)
     }
 }
 
+void reg_unit_said(struct registrar *self, sl_ref unit, const struct sl_said *said)
+{
+    struct reg_order *list = unit_list(self, unit);
+    if (list != NULL && self->units->policy->said != NULL) {
+        self->units->policy->said(self, list, unit, said);
+    }
+}
+
 sl_ref reg_unit_first(struct registrar *self, struct reg_order *list)
 {
     return self->units->policy->first(self, list);

@@ -323,7 +323,8 @@ static struct tr_unit *unit_make(const struct request *request, uint32_t unit_in
     unit->chain = request->body->chain;
     unit->code = SL_ERR_NOT_FOUND;
     if (group != NULL) {
-        unit->transient_ns = group->transient_ns;
+        unit->wanted = *group;
+        unit->wanted.key = (struct sl_text){0};
         text_keep(&group->key, &room, &unit->group_key, &unit->group_key_length);
     }
     for (uint32_t i = 0; i < part_count; i++) {

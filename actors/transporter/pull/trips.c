@@ -381,11 +381,10 @@ static void reserve_send(struct transporter *self, struct tr_trip *trip)
     for (uint32_t i = 0; i < trip->unit_count; i++) {
         const struct tr_unit *unit = trip->units[i];
         if (unit->group_key != NULL) {
-            self->groups[group_count++] = (struct sl_item_group){
-                .key = {.at = unit->group_key, .length = unit->group_key_length},
-                .part_count = unit->part_count,
-                .transient_ns = unit->transient_ns,
-            };
+            struct sl_item_group *group = &self->groups[group_count++];
+            *group = unit->wanted;
+            group->key = (struct sl_text){.at = unit->group_key, .length = unit->group_key_length};
+            group->part_count = unit->part_count;
         }
         for (uint32_t k = 0; k < unit->part_count; k++) {
             const struct tr_part *part = &unit->parts[k];

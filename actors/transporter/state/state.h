@@ -162,8 +162,8 @@ struct tr_unit {                      /* an object, or a block with all its part
     uint32_t read_count;  /* of all its parts */
     uint32_t copied_parts, copied_spots; /* what was copied on */
     uint64_t copied_bytes;
-    sl_err code; /* why it is not here so far */
-    uint64_t transient_ns;
+    sl_err code;                 /* why it is not here so far */
+    struct sl_item_group wanted; /* of a block: how who asks for it wants it; without its key */
     struct tr_wait *waits;
     uint32_t part_count;
     struct tr_part parts[];

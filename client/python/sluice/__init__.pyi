@@ -1,6 +1,6 @@
 # What sluice offers, for type checkers. A buffer is anything with the buffer protocol.
 import enum
-from typing import Any, Mapping, NamedTuple, Optional, Sequence, Tuple, Union, overload
+from typing import Any, Literal, Mapping, NamedTuple, Optional, Sequence, Tuple, TypedDict, Union, overload
 
 # Python before 3.12 has no type for buffers.
 Buffer = Union[bytes, bytearray, memoryview, "View", Any]
@@ -11,6 +11,11 @@ Tables = Union[Numbers, Sequence[Numbers]]  # blocks of all pools, or a table fo
 Timeout = Optional[float]  # seconds; None: the node's op_timeout
 # Of cuIpcGetEventHandle, 64 bytes: of rank 0, or by rank. None: the engine has waited for its streams.
 Events = Optional[Union[Buffer, Mapping[int, Buffer]]]
+
+class Hints(TypedDict, total=False):
+    session: Optional[Literal["ends", "goes on"]]
+    priority: Optional[Literal["low", "normal", "high"]]
+    keep: Optional[float]  # seconds, a week at most
 
 __version__: str
 CODES: Mapping[str, int]
@@ -324,25 +329,25 @@ class Engine:
     def store(
         self, tokens: Numbers, device_blocks: Numbers, *, first_block: int = 0, partial: bool = False,
         extras: Optional[str] = None, timeout: Timeout = None, trace_id: int = 0, layer_count: int = 0,
-        layer_ends: Optional[Numbers] = None, events: Events = None,
+        layer_ends: Optional[Numbers] = None, events: Events = None, hints: Optional[Hints] = None,
     ) -> Op: ...
     @overload
     def store(
         self, *, hashes: Hashes, blocks: Tables, hash_bytes: int = 0, first_block: int = 0, timeout: Timeout = None,
         trace_id: int = 0, layer_count: int = 0,
-        layer_ends: Optional[Numbers] = None, events: Events = None,
+        layer_ends: Optional[Numbers] = None, events: Events = None, hints: Optional[Hints] = None, before: Optional[bytes] = None,
     ) -> Op: ...
     @overload
     def load(
         self, tokens: Numbers, device_blocks: Numbers, *, first_block: int = 0, partial: bool = False,
         extras: Optional[str] = None, timeout: Timeout = None, trace_id: int = 0, layer_count: int = 0,
-        layer_ends: Optional[Numbers] = None, events: Events = None,
+        layer_ends: Optional[Numbers] = None, events: Events = None, hints: Optional[Hints] = None,
     ) -> Op: ...
     @overload
     def load(
         self, *, hashes: Hashes, blocks: Tables, hash_bytes: int = 0, first_block: int = 0, timeout: Timeout = None,
         trace_id: int = 0, layer_count: int = 0,
-        layer_ends: Optional[Numbers] = None, events: Events = None,
+        layer_ends: Optional[Numbers] = None, events: Events = None, hints: Optional[Hints] = None,
     ) -> Op: ...
     def look(self, hashes: Hashes, *, hash_bytes: int = 0, window: int = 0, hold: Timeout = None) -> int: ...
     def look_there(
@@ -354,25 +359,25 @@ class Engine:
     def send(
         self, id: int, tokens: Numbers, device_blocks: Numbers, *, first_block: int = 0, mode: int = 0,
         ticket: Optional[bytes] = None, hold: Timeout = None, extras: Optional[str] = None, timeout: Timeout = None,
-        trace_id: int = 0, layer_count: int = 0, events: Events = None,
+        trace_id: int = 0, layer_count: int = 0, events: Events = None, hints: Optional[Hints] = None,
     ) -> Op: ...
     @overload
     def send(
         self, id: int, *, hashes: Hashes, blocks: Tables, hash_bytes: int = 0, first_block: int = 0, partial: bool = False,
         mode: int = 0, ticket: Optional[bytes] = None, hold: Timeout = None, timeout: Timeout = None, trace_id: int = 0,
-        layer_count: int = 0, events: Events = None,
+        layer_count: int = 0, events: Events = None, hints: Optional[Hints] = None, before: Optional[bytes] = None,
     ) -> Op: ...
     @overload
     def receive(
         self, id: int, tokens: Numbers, device_blocks: Numbers, *, first_block: int = 0, mode: int = 0,
         receipt: Optional[bytes] = None, node: Optional[str] = None, extras: Optional[str] = None, timeout: Timeout = None,
-        trace_id: int = 0, layer_count: int = 0, events: Events = None,
+        trace_id: int = 0, layer_count: int = 0, events: Events = None, hints: Optional[Hints] = None,
     ) -> Op: ...
     @overload
     def receive(
         self, id: int, *, hashes: Hashes, blocks: Tables, hash_bytes: int = 0, first_block: int = 0, partial: bool = False,
         mode: int = 0, receipt: Optional[bytes] = None, node: Optional[str] = None, timeout: Timeout = None, trace_id: int = 0,
-        layer_count: int = 0, events: Events = None,
+        layer_count: int = 0, events: Events = None, hints: Optional[Hints] = None,
     ) -> Op: ...
     def __enter__(self) -> Engine: ...
     def __exit__(self, *args: Any) -> None: ...

@@ -31,6 +31,9 @@ static const char help[] =
 "  --blocks N,N,...    memory (default 2000,5000,10000,20000,50000)\n"
 "  --ends-told SHARE   the engine tells this share of the sessions' ends, 0..1\n"
 "  --hints-right SHARE with each request it tells whether the session ends, right so often\n"
+"  --high SHARE        so many requests, drawn by the seed, say that their blocks have high priority\n"
+"  --keep SHARE        so many say that their blocks are to be kept for an hour\n"
+"  --keep-needed SHARE so many of those whose session goes on\n"
 "  --picture FILE.svg  hits by memory\n"
 "  --json              one object\n"
 "\n"
@@ -43,8 +46,9 @@ struct options {
     uint64_t seed, seeds, references;
     uint64_t sizes[SIZES_MAX];
     uint32_t size_count;
-    enum model_hints hints;
-    double hint_share;
+    enum replay_hints_kind hints;
+    double hint_share, high_share, keep_share;
+    bool keep_needed;
     bool json;
 };
 
@@ -96,7 +100,22 @@ static void sizes_parse(struct options *options, char *text)
 
 static void options_parse(struct options *options, int argc, char **argv)
 {
-    enum { TRACE = 1, SHAPE, REFERENCES, SEED, SEEDS, BLOCKS, ENDS, RIGHT, PICTURE, JSON, HELP };
+    enum {
+        TRACE = 1,
+        SHAPE,
+        REFERENCES,
+        SEED,
+        SEEDS,
+        BLOCKS,
+        ENDS,
+        RIGHT,
+        HIGH,
+        KEEP,
+        NEEDED,
+        PICTURE,
+        JSON,
+        HELP
+    };
     static const struct option names[] = {{"trace", required_argument, NULL, TRACE},
                                           {"shape", required_argument, NULL, SHAPE},
                                           {"references", required_argument, NULL, REFERENCES},
@@ -105,6 +124,9 @@ static void options_parse(struct options *options, int argc, char **argv)
                                           {"blocks", required_argument, NULL, BLOCKS},
                                           {"ends-told", required_argument, NULL, ENDS},
                                           {"hints-right", required_argument, NULL, RIGHT},
+                                          {"high", required_argument, NULL, HIGH},
+                                          {"keep", required_argument, NULL, KEEP},
+                                          {"keep-needed", required_argument, NULL, NEEDED},
                                           {"picture", required_argument, NULL, PICTURE},
                                           {"json", no_argument, NULL, JSON},
                                           {"help", no_argument, NULL, HELP},
@@ -132,8 +154,16 @@ static void options_parse(struct options *options, int argc, char **argv)
             break;
         case ENDS:
         case RIGHT:
-            options->hints = got == ENDS ? MODEL_HINTS_ENDS : MODEL_HINTS_ALL;
+            options->hints = got == ENDS ? REPLAY_HINTS_ENDS : REPLAY_HINTS_ALL;
             options->hint_share = share_parse(optarg, "no share");
+            break;
+        case HIGH:
+            options->high_share = share_parse(optarg, "no share");
+            break;
+        case KEEP:
+        case NEEDED:
+            options->keep_needed = got == NEEDED;
+            options->keep_share = share_parse(optarg, "no share");
             break;
         case PICTURE:
             options->picture = optarg;
@@ -184,7 +214,10 @@ static struct model_result policy_run(const struct options *options,
     struct model_options plan = {.capacity_blocks = blocks,
                                  .hints = options->hints,
                                  .hint_share = options->hint_share,
-                                 .seed = options->seed};
+                                 .seed = options->seed,
+                                 .high_share = options->high_share,
+                                 .keep_share = options->keep_share,
+                                 .keep_needed = options->keep_needed};
     if (policy->run(trace, &plan, &result) != SL_OK) {
         struct sl_error why = {0};
         (void)sl_fail(&why, SL_ERR_NO_MEMORY, "no memory for %s", policy->name);

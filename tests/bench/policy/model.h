@@ -2,18 +2,20 @@
 #ifndef SL_TESTS_BENCH_POLICY_MODEL_H
 #define SL_TESTS_BENCH_POLICY_MODEL_H
 
+#include "client/bench/replay_hints.h"
 #include "client/bench/replay_trace.h"
 
 #define MODEL_BLOCK_TOKENS 512u
 
-/* What the engine says about the session with a request. */
-enum model_hints { MODEL_HINTS_NONE, MODEL_HINTS_ENDS, MODEL_HINTS_ALL };
 struct model_options {
     uint64_t capacity_blocks;
-    enum model_hints hints;
+    enum replay_hints_kind hints; /* what the engine says about the session with a request */
     double
         hint_share; /* ENDS: of the ends that are told; ALL: of the requests that tell the truth */
     uint64_t seed;  /* which */
+    double high_share; /* of the requests that are of high priority */
+    double keep_share; /* of the requests after which the engine wants all kept for an hour */
+    bool keep_needed;  /* of those alone whose session goes on */
 };
 struct model_result {
     uint64_t reference_count, hit_count;
@@ -34,9 +36,6 @@ void model_count(struct model_result *result, const struct replay_request *reque
                  uint32_t hit_count);
 /* Identities are below this. */
 uint32_t model_id_limit(const struct replay_trace *trace);
-/* 1 for requests that end a session: no later one goes on from its last whole block. Owned by the
- * caller. NULL: no memory. */
-unsigned char *model_ends(const struct replay_trace *trace);
 
 /* Shapes of traffic that a policy may not know: `conversation` is the project's own workload. */
 #define MODEL_SHAPES "conversation, scan, burst, agents, loop, shift"

@@ -13,6 +13,10 @@
  * token, and two products of attention with all tokens before it. */
 #define FLOPS_TOKEN         16e9
 #define FLOPS_TOKEN_BY_PAST (4.0 * 32 * 4096)
+#define KEEP_S              3600u
+/* So that what is drawn for one purpose says nothing of the others. */
+#define KEEP_SEED UINT64_C(1000003)
+#define HIGH_SEED UINT64_C(2000003)
 
 static uint64_t cpu_ns(void)
 {
@@ -47,55 +51,11 @@ uint32_t model_id_limit(const struct replay_trace *trace)
     return limit;
 }
 
-unsigned char *model_ends(const struct replay_trace *trace)
-{
-    unsigned char *ends = calloc(trace->request_count + 1, 1);
-    uint64_t *last = calloc(model_id_limit(trace) + (size_t)1, sizeof(*last));
-    if (ends == NULL || last == NULL) {
-        free(ends);
-        free(last);
-        return NULL;
-    }
-    for (uint64_t i = 0; i < trace->request_count; i++) {
-        const struct replay_request *request = &trace->requests[i];
-        for (uint32_t k = 0; k < request->id_count; k++) {
-            last[trace->ids[request->first_id + k]] = i;
-        }
-    }
-    for (uint64_t i = 0; i < trace->request_count; i++) {
-        const struct replay_request *request = &trace->requests[i];
-        if (request->id_count > 0) {
-            uint32_t whole = request->id_count > 1 ? request->id_count - 2 : 0;
-            ends[i] = last[trace->ids[request->first_id + whole]] == i;
-        }
-    }
-    free(last);
-    return ends;
-}
-
 static uint64_t mix(uint64_t number)
 {
     number = (number ^ (number >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
     number = (number ^ (number >> 27)) * UINT64_C(0x94d049bb133111eb);
     return number ^ (number >> 31);
-}
-
-static double share_of(uint64_t seed, uint64_t request)
-{
-    return (double)(mix(mix(seed + 1) + request) >> 11) / (double)(UINT64_C(1) << 53);
-}
-
-static enum reg_hint hint_of(const struct model_options *options, bool ends, uint64_t request)
-{
-    bool drawn = share_of(options->seed, request) < options->hint_share;
-    switch (options->hints) {
-    case MODEL_HINTS_ENDS:
-        return ends && drawn ? REG_HINT_ENDS : REG_HINT_NONE;
-    case MODEL_HINTS_ALL:
-        return ends == drawn ? REG_HINT_ENDS : REG_HINT_GOES_ON;
-    default:
-        return REG_HINT_NONE;
-    }
 }
 
 /* ---- density ---- */
@@ -115,8 +75,26 @@ static uint32_t prefix_of(const uint32_t *here, const uint32_t *ids, uint32_t co
     return hit;
 }
 
+/* What an engine says with a request. */
+struct said {
+    enum reg_hint hint;
+    enum reg_priority priority;
+    bool keep;
+};
+
+static struct said said_of(const struct model_options *options, bool ends, uint64_t request)
+{
+    const struct replay_hints_options hints = {
+        .kind = options->hints, .share = options->hint_share, .seed = options->seed};
+    bool keep = replay_drawn(options->seed + KEEP_SEED, request) < options->keep_share;
+    bool high = replay_drawn(options->seed + HIGH_SEED, request) < options->high_share;
+    return (struct said){.hint = (enum reg_hint)replay_hint(&hints, ends, request),
+                         .priority = high ? REG_PRIORITY_HIGH : REG_PRIORITY_NORMAL,
+                         .keep = keep && (!ends || !options->keep_needed)};
+}
+
 static sl_err density_request(struct density_run *run, const uint32_t *ids, uint32_t count,
-                              enum reg_hint hint)
+                              const struct said *said)
 {
     uint32_t stored = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -124,13 +102,15 @@ static sl_err density_request(struct density_run *run, const uint32_t *ids, uint
     }
     for (uint32_t i = 0; i < count; i++) {
         if (run->units[ids[i]] != 0) {
-            reg_density_use(run->density, run->units[ids[i]], hint);
+            reg_density_use(run->density, run->units[ids[i]], said->hint);
+            reg_density_say(run->density, run->units[ids[i]], said->hint, said->priority);
             continue;
         }
         struct reg_wanted wanted = {.parent_hash = i > 0 ? mix(ids[i - 1] + UINT64_C(1)) : 0,
                                     .stored_count = stored,
                                     .cut = i + 1 == count,
-                                    .hint = hint};
+                                    .hint = said->hint,
+                                    .priority = said->priority};
         run->units[ids[i]] =
             reg_density_enter(run->density, mix(ids[i] + UINT64_C(1)), ids[i], &wanted);
         if (run->units[ids[i]] == 0) {
@@ -158,7 +138,7 @@ static sl_err density_run(const struct replay_trace *trace, const struct model_o
     struct reg_density_options plan = {.ghosts_min = REG_DENSITY_GHOSTS_MIN,
                                        .ghosts_max = REG_DENSITY_GHOSTS_MAX};
     struct density_run run = {.units = calloc(model_id_limit(trace) + (size_t)1, sizeof(uint32_t))};
-    unsigned char *ends = model_ends(trace);
+    unsigned char *ends = replay_ends(trace);
     sl_err err = run.units == NULL || ends == NULL ? SL_ERR_NO_MEMORY
                                                    : reg_density_create(&plan, &run.density);
     uint64_t began_ns = cpu_ns();
@@ -166,7 +146,14 @@ static sl_err density_run(const struct replay_trace *trace, const struct model_o
         const struct replay_request *request = &trace->requests[i];
         const uint32_t *ids = &trace->ids[request->first_id];
         model_count(out, request, prefix_of(run.units, ids, request->id_count));
-        err = density_request(&run, ids, request->id_count, hint_of(options, ends[i] != 0, i));
+        struct said said = said_of(options, ends[i] != 0, i);
+        uint32_t now_s = (uint32_t)(request->timestamp_ms / 1000);
+        reg_density_now(run.density, now_s, options->capacity_blocks / REG_DENSITY_KEPT_SHARE);
+        err = density_request(&run, ids, request->id_count, &said);
+        if (err == SL_OK && said.keep && request->id_count > 0) {
+            const struct reg_keep keep = {.end_s = now_s + KEEP_S, .pages = 1};
+            reg_density_keep(run.density, run.units[ids[request->id_count - 1]], &keep);
+        }
         density_evict(&run, options->capacity_blocks);
     }
     out->seconds = (double)(cpu_ns() - began_ns) / 1e9;

@@ -144,18 +144,19 @@ class Node(Registered):
     def look_there(self, at, hashes, window):
         return self.engines[at].look_there(hashes, window=window)[1]
 
-    def store(self, at, hashes, tables, timeout, layer_ends=None):
-        return self.engines[at].store(hashes=hashes, blocks=tables, timeout=timeout, layer_ends=layer_ends)
+    def store(self, at, hashes, tables, timeout, layer_ends=None, *, hints=None, before=None):
+        return self.engines[at].store(hashes=hashes, blocks=tables, timeout=timeout, layer_ends=layer_ends, hints=hints, before=before)
 
-    def load(self, at, hashes, tables, timeout, layer_ends=None):
-        return self.engines[at].load(hashes=hashes, blocks=tables, timeout=timeout, layer_ends=layer_ends)
+    def load(self, at, hashes, tables, timeout, layer_ends=None, *, hints=None):
+        return self.engines[at].load(hashes=hashes, blocks=tables, timeout=timeout, layer_ends=layer_ends, hints=hints)
 
-    def send(self, at, hashes, tables, timeout, *, number, first, partial, mode):
-        return self.engines[at].send(number, hashes=hashes, blocks=tables, timeout=timeout, first_block=first, partial=partial, mode=mode)
+    def send(self, at, hashes, tables, timeout, *, number, first, partial, mode, hints=None, before=None):
+        return self.engines[at].send(number, hashes=hashes, blocks=tables, timeout=timeout, first_block=first, partial=partial, mode=mode,
+                                     hints=hints, before=before)
 
-    def receive(self, at, hashes, tables, timeout, *, number, first, partial, mode, node):
+    def receive(self, at, hashes, tables, timeout, *, number, first, partial, mode, node, hints=None):
         return self.engines[at].receive(number, hashes=hashes, blocks=tables, timeout=timeout, first_block=first, partial=partial,
-                                        mode=mode, node=node or None)
+                                        mode=mode, node=node or None, hints=hints)
 
     def models(self, classes):
         """{class: model identity}: who has the same ones reads the same blocks."""

@@ -5,7 +5,8 @@
 Clients ask it as they would ask vLLM (/v1/completions, /v1/chat/completions, with stream, too). Prefill is asked first for one token,
 and what it answers about the hand-over goes to decode with the request. With --direct both are asked at once as soon as the first
 answer has named prefill's node. Whatever becomes of prefill, decode answers: it computes what is not handed over. When prefill fails
-while decode waits for its blocks, decode is asked again without them. All other paths go to decode."""
+while decode waits for its blocks, decode is asked again without them. All other paths go to decode. Of the client's own
+kv_transfer_params only `sluice_hints` go on, to both."""
 
 import argparse
 import http.client
@@ -17,6 +18,8 @@ import socket
 import socketserver
 import threading
 import urllib.parse
+
+from .hints import NAME as HINTS
 
 log = logging.getLogger("sluice.vllm.proxy")
 PATHS = ("/v1/completions", "/v1/chat/completions")
@@ -133,12 +136,12 @@ class Proxy(socketserver.ThreadingMixIn, http.server.HTTPServer):
             log.warning("prefill %s answers %d", self.prefill.url, refused.status)
             beside.prefill_failed()
 
-    def offer(self, path, asked, headers):
+    def offer(self, path, asked, headers, hints):
         """(kv_transfer_params for decode or None, Beside or None). Direct: prefill is asked meanwhile."""
         if not self.direct or self.node is None:
-            return self.prefilled(path, asked, ASKED, headers), None
+            return self.prefilled(path, asked, {**ASKED, **hints}, headers), None
         number, beside = f"{secrets.randbits(63) + 1:x}", Beside()
-        told = {**ASKED, "sluice_handover": number}
+        told = {**ASKED, "sluice_handover": number, **hints}
         threading.Thread(target=self.prefilled_beside, args=(beside, path, asked, told, headers), daemon=True).start()
         return {"do_remote_prefill": True, "do_remote_decode": False, "sluice_handover": number, "sluice_node": self.node}, beside
 
@@ -172,12 +175,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.say(400, {"error": str(error)})
         headers = self.passed_headers()
         headers.setdefault("X-Request-Id", secrets.token_hex(16))
-        asked.pop("kv_transfer_params", None)  # they are ours to say
+        said = asked.pop("kv_transfer_params", None)  # they are ours to say, but for what the client knows of its session
+        hints = {HINTS: said[HINTS]} if isinstance(said, dict) and HINTS in said else {}
         try:
-            offer, beside = self.server.offer(self.path, asked, headers)
+            offer, beside = self.server.offer(self.path, asked, headers, hints)
         except Refused as refused:
             return self.answer(refused.status, refused.kind, refused.answer)
-        told = {**asked, "kv_transfer_params": offer} if offer else asked
+        asked = {**asked, "kv_transfer_params": hints} if hints else asked
+        told = {**asked, "kv_transfer_params": {**offer, **hints}} if offer else asked
         if beside is None or not self.pass_on(json.dumps(told).encode(), headers, beside):
             self.pass_on(json.dumps(told if beside is None else asked).encode(), headers)
 

@@ -13,6 +13,7 @@ import sluice
 
 from .events import Announced
 from .handover import QUIET, Handovers, Send, span
+from .hints import hints_of
 from .layers import ByLayers
 
 log = logging.getLogger("vllm.sluice")  # shown where vLLM's lines are
@@ -42,6 +43,7 @@ class Tracker:
     preemptions: int = 0        # of the request when it was looked up
     offer: Any = ...            # of a hand-over (handover.Offer); None: none, or it was taken; ...: not looked at
     windows: Optional[dict] = None  # {class: Chunk} that are kept to be handed over
+    hints: Optional[dict] = None  # what it says of its session
 
 
 @dataclasses.dataclass
@@ -165,7 +167,7 @@ class Scheduler(ByLayers):
         request is known from now on."""
         tracker = self.trackers.get(request.request_id)
         if tracker is None:
-            tracker = self.trackers[request.request_id] = Tracker(request)
+            tracker = self.trackers[request.request_id] = Tracker(request, hints=self.hints(request))
         tracker.request, tracker.computed = request, computed
         if tracker.preemptions != request.num_preemptions:  # it begins anew; what it has computed may have been dropped meanwhile
             tracker.next, tracker.preemptions = None, request.num_preemptions
@@ -183,6 +185,19 @@ class Scheduler(ByLayers):
         queried = max(0, request.num_tokens - 1 - computed)
         self.count(lookups=1, lookup_seconds=self.now() - began, queried_tokens=queried, hit_tokens=tokens)
         return tokens, tokens > 0 and self.settings.load == "async"
+
+    def hints(self, request):
+        """What the request says of its session, or None: what is not understood is said and left out."""
+        try:
+            return hints_of(request.kv_transfer_params)
+        except ValueError as error:
+            self.count(hints_refused=1)
+            self.say("hints of a request are left out: %s", error)
+            return None
+
+    def before(self, at, request, first):
+        """Key of the block before block `first` of a class, or None."""
+        return self.hashes(at, request, first - 1, first)[0] if first > 0 else None
 
     def free(self, under_way=0):
         """Whether the node may be asked for more, beside ops that keep so many blocks."""
@@ -333,11 +348,16 @@ class Scheduler(ByLayers):
             self.count(dropped_blocks=max(0, count - gone))
             return
         hashes = self.hashes(chunk.at, tracker.request, chunk.first + gone, chunk.first + count)
-        op = self.start(self.node.store, chunk.at, hashes, [table[gone:count] for table in chunk.tables], self.settings.store_timeout)
+        op = self.start(self.node.store, chunk.at, hashes, [table[gone:count] for table in chunk.tables], self.settings.store_timeout,
+                        **self.said(tracker, chunk, gone))
         if op is None:
             self.let_go(chunk.held)
             return
         self.store_keep(op, chunk, hashes)
+
+    def said(self, tracker, chunk, gone=0):
+        """Of a store: what the request says, and which block comes before."""
+        return {"hints": tracker.hints, "before": self.before(chunk.at, tracker.request, chunk.first + gone)}
 
     def store_keep(self, op, chunk, hashes):
         self.ops[op] = (Store(chunk, hashes, self.now()), 0)
@@ -409,7 +429,8 @@ class Scheduler(ByLayers):
             return False  # vLLM has given no block for what the prefix needs
         by_layers = [self.layer_ends] if self.settings.load == "layers" and self.layer_ends and load.offer is None else []
         op = (self.handovers.receive(load, chunk) if load.offer is not None else
-              self.start(self.node.load, chunk.at, self.chunk_hashes(load, i), chunk.tables, self.settings.timeout, *by_layers))
+              self.start(self.node.load, chunk.at, self.chunk_hashes(load, i), chunk.tables, self.settings.timeout, *by_layers,
+                         hints=load.tracker.hints))
         if op is not None:
             self.ops[op] = (load, i)
             if by_layers:

@@ -29,6 +29,7 @@ COUNTERS = {
     "handover_receive_seconds": "Time that decode waited for hand-overs.",
     "handover_receive_failures": "Requests that decode began anew because their hand-over failed.",
     "handovers_refused": "Requests with parameters of a hand-over that were taken for ordinary ones.",
+    "hints_refused": "Requests whose sluice_hints were not understood and left out.",
 }
 
 
@@ -45,7 +46,7 @@ class SluiceStats(KVConnectorStats):
         data = self.data
         reduced = {name: data[name] for name in ("stored_blocks", "loaded_blocks", "load_failures", "store_failures",
                                                 "handovers_sent", "handovers_received", "handover_send_failures",
-                                                "handover_receive_failures", "handovers_refused") if data.get(name)}
+                                                "handover_receive_failures", "handovers_refused", "hints_refused") if data.get(name)}
         for what, ended in (("load", "loads"), ("store", "stores"), ("lookup", "lookups"), ("handover_send", "handovers_sent"),
                             ("handover_receive", "handovers_received")):
             if data.get(ended):

@@ -1,0 +1,125 @@
+/* actors/registrar/records/density_keep.c - units that are kept for a time: behind all others.
+ *
+ * They stand in a row of their own, which is a clock: each reference looks at one of them, and puts
+ * it behind the others when its time is not over. So none stays longer than as many references as
+ * there are kept units, and nothing is scanned. */
+#include "actors/registrar/records/density_internal.h"
+
+#include <math.h>
+
+/* What is known of them leans on what others are worth, with the weight of so many hits. */
+#define TRUST_HITS 30.0
+/* Of the part of memory that they may take at most this much is left to them always. */
+#define TRUST_MIN (1.0 / 16.0)
+#define CHAIN_MAX 65536u
+
+/* Times are modulo 2^32 seconds. */
+static bool is_later(uint32_t a, uint32_t b)
+{
+    return (int32_t)(a - b) > 0;
+}
+
+void density_kept_enter(struct reg_density *density, uint32_t unit)
+{
+    struct density_unit *at = &density->units[unit];
+    at->state = UNIT_KEPT;
+    density_row_append(density, &density->kept, ROW_TURN, unit);
+    density->kept_count++;
+    density->kept_pages += at->keep_pages;
+}
+
+void density_kept_leave(struct reg_density *density, const struct density_unit *unit)
+{
+    density->kept_count--;
+    density->kept_pages -= unit->keep_pages;
+}
+
+static void release(struct reg_density *density, uint32_t unit)
+{
+    struct density_unit *at = &density->units[unit];
+    density_turn_remove(density, unit);
+    at->keep_pages = 0;
+    at->state = UNIT_HERE;
+    density_turn_first(density, unit);
+}
+
+/* How far those that are kept are wanted as often as what goes for them, TRUST_MIN..1. */
+static double trust(const struct reg_density *density)
+{
+    if (!(density->edge > 0)) { /* nothing went yet */
+        return 1.0;
+    }
+    double rate =
+        (density->kept_wanted + TRUST_HITS) / (density->kept_exposure + TRUST_HITS / density->edge);
+    return fmin(fmax(rate / density->edge, TRUST_MIN), 1.0);
+}
+
+static uint64_t pages_max(const struct reg_density *density)
+{
+    return (uint64_t)((double)density->kept_pages_max * trust(density));
+}
+
+/* The end of a chain before its beginning. */
+static uint32_t kept_end(const struct reg_density *density, uint32_t unit)
+{
+    const struct density_unit *units = density->units;
+    for (uint32_t steps = 0; steps < CHAIN_MAX && units[unit].child != 0; steps++) {
+        uint32_t child = units[units[unit].child].in[ROW_SIBLINGS].older;
+        if (units[child].state != UNIT_KEPT) {
+            break;
+        }
+        unit = child;
+    }
+    return unit;
+}
+
+void density_kept_look(struct reg_density *density)
+{
+    uint32_t unit = density->kept.oldest;
+    if (unit == 0) {
+        return;
+    }
+    density->kept_exposure += (double)density->kept_count;
+    if (!is_later(density->units[unit].keep_end_s, density->now_s)) {
+        release(density, unit);
+    } else if (density->kept_pages > pages_max(density)) {
+        release(density, kept_end(density, unit));
+    } else {
+        density_row_remove(density, &density->kept, ROW_TURN, unit);
+        density_row_append(density, &density->kept, ROW_TURN, unit);
+    }
+}
+
+void reg_density_now(struct reg_density *density, uint32_t now_s, uint64_t kept_pages_max)
+{
+    density->now_s = now_s;
+    density->kept_pages_max = kept_pages_max;
+}
+
+void reg_density_keep(struct reg_density *density, uint32_t unit, const struct reg_keep *keep)
+{
+    struct density_unit *units = density->units;
+    if (keep->pages == 0 || keep->pages > REG_KEEP_PAGES_MAX ||
+        !is_later(keep->end_s, density->now_s)) {
+        return;
+    }
+    /* Those before it are kept at least as long, each since it came or since this was said: so the
+     * first that is has only such before it. */
+    for (uint32_t steps = 0; unit != 0 && steps < CHAIN_MAX; steps++, unit = units[unit].parent) {
+        struct density_unit *at = &units[unit];
+        bool kept = at->state == UNIT_KEPT;
+        if ((!kept && at->state != UNIT_HERE) || (kept && !is_later(keep->end_s, at->keep_end_s))) {
+            break;
+        }
+        if (!kept) {
+            density_turn_remove(density, unit);
+            at->keep_pages = keep->pages & REG_KEEP_PAGES_MAX;
+            density_kept_enter(density, unit);
+        }
+        at->keep_end_s = keep->end_s;
+    }
+    for (uint64_t most = pages_max(density);
+         density->kept.oldest != 0 && density->kept_pages > most;) {
+        release(density, kept_end(density, density->kept.oldest));
+    }
+}

@@ -1,0 +1,31 @@
+/* client/bench/replay_hints.h - what the engine of a replay says about sessions.
+ *
+ * A session ends at a request whose chain no later request extends. Which ends are told, and when the
+ * engine is wrong, is drawn by a seed: the same trace, share and seed give the same words. */
+#ifndef SL_CLIENT_BENCH_REPLAY_HINTS_H
+#define SL_CLIENT_BENCH_REPLAY_HINTS_H
+
+#include "client/bench/replay_trace.h"
+#include "client/lib/sluice.h"
+
+enum replay_hints_kind {
+    REPLAY_HINTS_NONE,
+    REPLAY_HINTS_ENDS, /* a share of the ends is told, and nothing else */
+    REPLAY_HINTS_ALL,  /* each request says whether it is one, and is right in a share of them */
+};
+struct replay_hints_options {
+    enum replay_hints_kind kind;
+    double share; /* 0..1 */
+    uint64_t seed;
+};
+
+/* 1 for requests that end a session: no later one goes on from its last whole block. Owned by the
+ * caller. NULL: no memory. */
+unsigned char *replay_ends(const struct replay_trace *trace);
+/* What request number `request` says. */
+enum sl_session replay_hint(const struct replay_hints_options *options, bool ends,
+                            uint64_t request);
+/* 0..1, drawn for a request. */
+double replay_drawn(uint64_t seed, uint64_t request);
+
+#endif

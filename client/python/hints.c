@@ -1,0 +1,65 @@
+/* client/python/hints.c - what an engine knows of sessions, from a dict. */
+#include "client/python/internal.h"
+
+#include <string.h>
+
+/* The place of a word in a list that NULL ends; 0 is nothing. */
+static bool word_take(PyObject *word, const char *name, const char *const *list, uint32_t *out)
+{
+    const char *text = PyUnicode_Check(word) ? PyUnicode_AsUTF8AndSize(word, NULL) : NULL;
+    for (uint32_t i = 0; text != NULL && list[i] != NULL; i++) {
+        if (strcmp(list[i], text) == 0) {
+            *out = i + 1;
+            return true;
+        }
+    }
+    if (!PyErr_Occurred()) {
+        PyErr_Format(PyExc_ValueError, "hints: %s is %R", name, word);
+    }
+    return false;
+}
+
+static bool hint_take(PyObject *name, PyObject *value, struct sl_hints *hints)
+{
+    static const char *const sessions[] = {"ends", "goes on", NULL};
+    static const char *const priorities[] = {"low", "normal", "high", NULL};
+    uint32_t session = hints->session, priority = hints->priority;
+    const char *text = PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
+    if (text != NULL && strcmp(text, "session") == 0) {
+        bool fine = value == Py_None || word_take(value, text, sessions, &session);
+        hints->session = (enum sl_session)session;
+        return fine;
+    }
+    if (text != NULL && strcmp(text, "priority") == 0) {
+        bool fine = value == Py_None || word_take(value, text, priorities, &priority);
+        hints->priority = (enum sl_priority)priority;
+        return fine;
+    }
+    if (text != NULL && strcmp(text, "keep") == 0) {
+        return sl_py_seconds(value, &hints->keep_ns);
+    }
+    if (!PyErr_Occurred()) {
+        PyErr_Format(PyExc_ValueError, "hints: there is no %R, but session, priority and keep",
+                     name);
+    }
+    return false;
+}
+
+bool sl_py_hints_take(PyObject *hints, struct sl_hints *out)
+{
+    PyObject *name = NULL, *value = NULL;
+    Py_ssize_t at = 0;
+    if (hints == NULL || hints == Py_None) {
+        return true;
+    }
+    if (!PyDict_Check(hints)) {
+        PyErr_SetString(PyExc_TypeError, "hints: a dict is needed");
+        return false;
+    }
+    while (PyDict_Next(hints, &at, &name, &value)) {
+        if (!hint_take(name, value, out)) {
+            return false;
+        }
+    }
+    return true;
+}

@@ -1,0 +1,184 @@
+/* tests/unit/registrar_said_test.c - what engines say of blocks: with a RESERVE, and with a load. */
+#include "actors/registrar/records/density_units.h"
+#include "actors/registrar/records/units.h"
+#include "tests/unit/registrar_support.h"
+
+static struct grants grants;
+
+#define BLOCK_BYTES (64 * SL_KIB) /* 64 of them fill memory */
+
+static struct sl_pins *pins_of(struct node *node, const char *name, uint32_t pid)
+{
+    struct sl_error why = {0};
+    struct sl_pins *pins = NULL;
+    char segment[64];
+    (void)snprintf(segment, sizeof(segment), "pins.%s", name);
+    struct sl_pins_options options = {
+        .shm_dir = node->fake.paths.shm_dir,
+        .name = segment,
+        .slot_count = 64,
+        .access_count = 64,
+        .self = proc_of(pid),
+        .pinned_bytes_max = SL_GIB,
+    };
+    ck_assert_msg(sl_pins_create(&options, &pins, &why) == SL_OK, "%s", why.text);
+    ck_assert_int_eq(node_hello_pins(node, name, "client", pid, segment), SL_OK);
+    return pins;
+}
+
+/* A block of one part under "m/NUMBER", behind "m/PARENT". */
+static void block_put(struct node *node, uint32_t number, const char *parent,
+                      const struct sl_said *said)
+{
+    char key[32], part[40];
+    (void)snprintf(key, sizeof(key), "m/%u", number);
+    (void)snprintf(part, sizeof(part), "m/%u/0", number);
+    const char *keys[] = {part};
+    struct want want = {.key = part, .length = BLOCK_BYTES, .group = 1};
+    struct reserve_ask ask = {.sender = "client.1",
+                              .op_id = 7,
+                              .wants = &want,
+                              .count = 1,
+                              .group_key = key,
+                              .part_count = 1,
+                              .parent_hash = parent != NULL ? reg_hash(parent, strlen(parent)) : 0,
+                              .hint = said->session,
+                              .priority = said->priority,
+                              .keep_ns = said->keep_ns};
+    ck_assert(node_reserve(node, &ask, &grants));
+    ck_assert_uint_eq(grants.at[0].code, SL_OK);
+    node_commit_all(node, "client.1", keys, grants.at, 1, false, NULL);
+}
+
+static struct reg_density_view view_of(struct node *node, const char *key)
+{
+    struct registrar *self = node->fake.state;
+    struct reg_density_view view = {0};
+    uint32_t unit = reg_density_find(self->units->density, reg_hash(key, strlen(key)));
+    ck_assert_msg(unit != 0, "'%s' is not in memory", key);
+    reg_density_view(self->units->density, unit, &view);
+    return view;
+}
+
+static const struct sl_said nothing;
+static const struct sl_said all = {
+    .session = REG_HINT_ENDS, .priority = REG_PRIORITY_HIGH, .keep_ns = 60 * SL_NS_PER_S};
+
+static void check_all_is_known(struct node *node, const char *key)
+{
+    struct reg_density_view view = view_of(node, key);
+    ck_assert_uint_eq(view.class_index / REG_DENSITY_KINDS, REG_HINT_ENDS);
+    ck_assert_int_eq(view.priority, REG_PRIORITY_HIGH);
+    ck_assert(view.kept);
+}
+
+START_TEST(what_comes_with_a_reserve_is_known_of_the_block_and_after_a_restart)
+    {
+        struct node *node = node_start(NULL);
+        node_client(node, "client.1", 11);
+        block_put(node, 1, NULL, &all);
+        block_put(node, 2, NULL, &nothing);
+        check_all_is_known(node, "m/1");
+        ck_assert(!view_of(node, "m/2").kept);
+        ck_assert_int_eq(view_of(node, "m/2").priority, REG_PRIORITY_NORMAL);
+
+        node_restart(node);
+
+        check_all_is_known(node, "m/1");
+        ck_assert(!view_of(node, "m/2").kept);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(what_comes_with_a_load_is_known_of_the_block)
+    {
+        struct node *node = node_start(NULL);
+        struct sl_entry entry;
+        struct sl_pins *pins = pins_of(node, "client.1", 11);
+        block_put(node, 1, NULL, &nothing);
+        block_put(node, 2, "m/1", &nothing);
+        ck_assert(node_entry(node, "m/2/0", &entry));
+
+        sl_pins_note_said(pins, entry.ref, entry.extent.generation, sl_said_pack(&all));
+        fake_pass(&node->fake, SL_NS_PER_S);
+
+        check_all_is_known(node, "m/2");
+        ck_assert(view_of(node, "m/1").kept); /* what is behind it is of no use without it */
+        ck_assert_uint_eq(view_of(node, "m/1").class_index / REG_DENSITY_KINDS, REG_HINT_NONE);
+        sl_pins_destroy(&pins);
+        node_end(node);
+    }
+END_TEST
+
+/* A multi-slice store notes its blocks too, for their order alone: what it said came with RESERVE. */
+START_TEST(what_comes_with_a_stores_own_note_does_not_count)
+    {
+        struct node *node = node_start(NULL);
+        struct sl_entry entry;
+        struct sl_pins *pins = pins_of(node, "client.1", 11);
+        block_put(node, 1, NULL, &nothing);
+        ck_assert(node_entry(node, "m/1/0", &entry));
+
+        sl_pins_note_said(pins, entry.ref, entry.extent.generation | SL_ACCESS_STORED,
+                          sl_said_pack(&all));
+        fake_pass(&node->fake, SL_NS_PER_S);
+
+        ck_assert(!view_of(node, "m/1").kept);
+        sl_pins_destroy(&pins);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_block_that_is_kept_outlives_others_until_its_time)
+    {
+        struct node *node = node_start(NULL);
+        node_client(node, "client.1", 11);
+        block_put(node, 1, NULL, &all);
+        for (uint32_t number = 2; number <= 200; number++) {
+            block_put(node, number, NULL, &nothing);
+        }
+        ck_assert(node_sees(node, "m/1/0"));
+        ck_assert(!node_sees(node, "m/2/0"));
+
+        fake_pass(&node->fake, 61 * SL_NS_PER_S);
+        for (uint32_t number = 201; number <= 400; number++) {
+            block_put(node, number, NULL, &nothing);
+        }
+
+        ck_assert(!node_sees(node, "m/1/0"));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(all_that_is_to_be_kept_takes_an_eighth_of_memory)
+    {
+        struct node *node = node_start(NULL);
+        struct registrar *self = node->fake.state;
+        struct reg_density_stats stats;
+        node_client(node, "client.1", 11);
+        for (uint32_t number = 1; number <= 100; number++) {
+            block_put(node, number, NULL, &all);
+        }
+        reg_density_stats(self->units->density, &stats);
+        ck_assert_uint_le(stats.kept_pages * SL_PAGE_BYTES, 4 * SL_MIB / REG_DENSITY_KEPT_SHARE);
+        ck_assert_uint_gt(stats.kept_pages, 0);
+        node_end(node);
+    }
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("registrar_said");
+    TCase *tcase = tcase_create("said");
+    tcase_add_test(tcase, what_comes_with_a_reserve_is_known_of_the_block_and_after_a_restart);
+    tcase_add_test(tcase, what_comes_with_a_load_is_known_of_the_block);
+    tcase_add_test(tcase, what_comes_with_a_stores_own_note_does_not_count);
+    tcase_add_test(tcase, a_block_that_is_kept_outlives_others_until_its_time);
+    tcase_add_test(tcase, all_that_is_to_be_kept_takes_an_eighth_of_memory);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}

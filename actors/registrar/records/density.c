@@ -1,13 +1,13 @@
-/* actors/registrar/records/density.c - what earns least goes first (density_units.h), as a policy.
+/* actors/registrar/records/density.c - what earns least goes first (runtime/density/), as a policy.
  *
  * Units in memory are in the list by recency, too: it serves while nothing is learnt, holds those
  * that density had no memory for, and is the order of all other lists. What density knows of a
  * block stands in its record as well, for the next registrar. */
 #include "actors/registrar/base/part.h"
-#include "actors/registrar/records/density_units.h"
 #include "actors/registrar/records/order.h"
 #include "actors/registrar/records/policy.h"
 #include "actors/registrar/records/units.h"
+#include "runtime/density/density_units.h"
 
 #define NOTE_WANTED 0x57414e54u /* of a block on its way: how its request wants it */
 #define NOTE_USED   0x55534544u /* of one that was in memory */

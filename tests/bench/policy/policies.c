@@ -2,7 +2,7 @@
  *
  * A request is a chain of blocks. Its hit is the longest prefix that is in memory; the rest is
  * stored. All of it counts as used. The density is the registrar's own code. */
-#include "actors/registrar/records/density_units.h"
+#include "runtime/density/density_units.h"
 #include "tests/bench/policy/model.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* actors/registrar/records/density_units.h - the order of units by chain hit density.
+/* runtime/density/density_units.h - the order of units by chain hit density.
  *
  * A unit is here while it is in memory, and as a ghost for a while after: whether it would have
  * been wanted tells how good the choice was. Units know which one they follow in their chain. The
@@ -7,10 +7,10 @@
  *
  * All of it is O(1) amortised: nothing is scanned. It knows nothing of the index: a unit has a
  * number here, and carries one word of its user's. One thread. */
-#ifndef SL_REGISTRAR_RECORDS_DENSITY_UNITS_H
-#define SL_REGISTRAR_RECORDS_DENSITY_UNITS_H
+#ifndef SL_DENSITY_UNITS_H
+#define SL_DENSITY_UNITS_H
 
-#include "actors/registrar/records/density_rates.h"
+#include "runtime/density/density_rates.h"
 #include "runtime/sl_error.h"
 
 struct reg_density; /* opaque */

@@ -1,4 +1,4 @@
-/* actors/registrar/records/density_rates.h - how likely a unit is to be wanted again, learnt.
+/* runtime/density/density_rates.h - how likely a unit is to be wanted again, learnt.
  *
  * Units are sorted into cells by class and age. A class says how a unit came to be: by how many
  * blocks its request had to store, as the last of its request, or by how often it was wanted; and
@@ -6,8 +6,8 @@
  * seconds. In each cell stands how long units were in it, and how many were wanted meanwhile. What
  * a cell is worth is the most that keeping a unit from it for some time brings for each reference
  * of that time: the index of Gittins (1979) for a job that ends with its first hit. */
-#ifndef SL_REGISTRAR_RECORDS_DENSITY_RATES_H
-#define SL_REGISTRAR_RECORDS_DENSITY_RATES_H
+#ifndef SL_DENSITY_RATES_H
+#define SL_DENSITY_RATES_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* actors/registrar/records/density_rates.c - cells of class and age, and what each is worth. */
-#include "actors/registrar/records/density_rates.h"
+/* runtime/density/density_rates.c - cells of class and age, and what each is worth. */
+#include "runtime/density/density_rates.h"
 #include "runtime/sl_base.h"
 
 #include <math.h>

@@ -1,10 +1,10 @@
-/* actors/registrar/records/density_units.c - units and ghosts in cells, and in chains.
+/* runtime/density/density_units.c - units and ghosts in cells, and in chains.
  *
  * A unit stands in three rows at once: with all of its cell, ghosts too, by when they were used
  * last; with those of its cell that are in memory, likewise (ghosts: with all ghosts, by when they
  * left); and among the children of its parent. Getting older moves it from the old end of one row
  * to the young end of the next, so rows stay in order. */
-#include "actors/registrar/records/density_internal.h"
+#include "runtime/density/density_internal.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,6 +3,7 @@
 #include "runtime/sl_base.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,6 +56,46 @@ uint32_t reg_rates_class(uint32_t use_count, uint32_t stored_count, bool cut, en
         }
     }
     return kind + (uint32_t)hint * REG_DENSITY_KINDS;
+}
+
+static void kind_text(uint32_t kind, char *out, size_t bytes)
+{
+    switch (kind) {
+    case REG_DENSITY_TWICE:
+        (void)snprintf(out, bytes, "wanted twice");
+        break;
+    case REG_DENSITY_FEW:
+        (void)snprintf(out, bytes, "wanted 3 or 4 times");
+        break;
+    case REG_DENSITY_MANY:
+        (void)snprintf(out, bytes, "wanted 5 times or more");
+        break;
+    case REG_DENSITY_CUT:
+        (void)snprintf(out, bytes, "wanted once, the last of its request");
+        break;
+    case 0:
+        (void)snprintf(out, bytes, "wanted once, stored alone");
+        break;
+    case REG_DENSITY_STORED_CLASSES - 1:
+        (void)snprintf(out, bytes, "wanted once, one of %u stored or more", 1u << kind);
+        break;
+    default:
+        (void)snprintf(out, bytes, "wanted once, one of %u to %u stored", 1u << kind,
+                       (2u << kind) - 1);
+    }
+}
+
+const char *reg_rates_class_text(uint32_t class_index, char out[REG_DENSITY_TEXT_BYTES])
+{
+    static const char *const said[REG_HINT_COUNT] = {
+        [REG_HINT_NONE] = "",
+        [REG_HINT_ENDS] = ", of a session that was to end",
+        [REG_HINT_GOES_ON] = ", of a session that was to go on"};
+    uint32_t hint = SL_MIN(class_index / REG_DENSITY_KINDS, (uint32_t)REG_HINT_COUNT - 1);
+    kind_text(class_index % REG_DENSITY_KINDS, out, REG_DENSITY_TEXT_BYTES);
+    size_t length = strlen(out);
+    (void)snprintf(out + length, REG_DENSITY_TEXT_BYTES - length, "%s", said[hint]);
+    return out;
 }
 
 void reg_rates_outlived(struct reg_rates *rates, uint32_t cell)

@@ -45,6 +45,9 @@ static inline uint32_t reg_rates_cell(uint32_t class_index, uint32_t age)
 {
     return class_index * REG_DENSITY_AGES + age;
 }
+/* A class in words: "wanted once, stored with 16 to 31 blocks; its session ends". Gives out. */
+#define REG_DENSITY_TEXT_BYTES 96u
+const char *reg_rates_class_text(uint32_t class_index, char out[REG_DENSITY_TEXT_BYTES]);
 /* A unit left this age because it got older. */
 void reg_rates_outlived(struct reg_rates *rates, uint32_t cell);
 /* A unit was wanted, so many references after it was last. */

@@ -94,6 +94,7 @@ sl_ref reg_unit_any(struct registrar *self)
 static void unit_unlist(struct registrar *self, sl_ref unit)
 {
     struct reg_order *list = unit_list(self, unit);
+    self->units->judged = (struct reg_judgement){0};
     if (list == NULL) {
         return;
     }
@@ -377,8 +378,8 @@ sl_err reg_unit_drop(struct registrar *self, sl_ref unit, const struct reg_drop 
     if (err != SL_OK) {
         return err;
     }
-    reg_ghost_add(self, entry.key, entry.key_length, how->reason);
-    unit_unlist(self, unit);
+    unit_unlist(self, unit); /* which notes what the policy knows of it */
+    reg_ghost_add_judged(self, entry.key, entry.key_length, how->reason, &self->units->judged);
     reg_bundle_leave(self, unit);
     if (entry.kind == SL_RECORD_GROUP) {
         sl_index_group_drop(self->index, unit);

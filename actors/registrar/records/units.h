@@ -37,7 +37,10 @@ struct reg_units {
     bool restoring;              /* a restart: what comes was here before */
     uint64_t learnt_at;          /* when what it learnt is noted again, in references */
     sl_ref learnt_note;
-    struct reg_order hot, cold;            /* with something in memory; on disk alone */
+    struct reg_judgement judged;   /* what the policy knew of the unit that left a list last */
+    uint64_t *wanted_at_ns;        /* density: when the last references of each step were made */
+    uint32_t *used_at, used_count; /* lru: when each unit was used */
+    struct reg_order hot, cold;    /* with something in memory; on disk alone */
     struct reg_order pinned, soft, leased; /* in memory, and passed by: leases.c */
     uint64_t prefetched_unread_bytes;
     uint64_t written_bytes; /* to disks since the start: the clock of what was wanted when */

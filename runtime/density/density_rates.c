@@ -110,6 +110,23 @@ void reg_rates_wanted(struct reg_rates *rates, uint32_t cell, uint64_t age_refer
     rates->exposure[cell] += fmax(inside, 0.0);
 }
 
+double reg_rates_chance(const struct reg_rates *rates, uint32_t class_index,
+                        uint64_t age_references, uint64_t within_references)
+{
+    double expected = 0.0;
+    uint64_t at = age_references;
+    uint64_t until = within_references > UINT64_MAX - at ? UINT64_MAX : at + within_references;
+    for (uint32_t age = 0; age < REG_DENSITY_AGES && at < until; age++) {
+        bool last = age + 1 == REG_DENSITY_AGES;
+        uint64_t end = last ? until : SL_MIN(rates->end[age], until);
+        if (end > at) {
+            expected += rates->rate[reg_rates_cell(class_index, age)] * (double)(end - at);
+            at = end;
+        }
+    }
+    return -expm1(-expected);
+}
+
 void reg_rates_halve(struct reg_rates *rates)
 {
     for (uint32_t cell = 0; cell < REG_DENSITY_CELLS; cell++) {
@@ -152,7 +169,7 @@ static void class_rates(const struct reg_rates *rates, uint32_t first, double of
 /* The best over all horizons of the hit that is expected by then, for the time that is. */
 static void class_values(struct reg_rates *rates, uint32_t first, double of_all)
 {
-    double rate[REG_DENSITY_AGES];
+    double *rate = &rates->rate[first];
     double hit[REG_DENSITY_AGES]; /* the chance of a hit within the age, for one that reaches it */
     class_rates(rates, first, of_all, rate);
     for (uint32_t age = 0; age < REG_DENSITY_AGES; age++) {

@@ -31,6 +31,7 @@ enum reg_hint { REG_HINT_NONE, REG_HINT_ENDS, REG_HINT_GOES_ON, REG_HINT_COUNT }
 struct reg_rates {
     double exposure[REG_DENSITY_CELLS]; /* references that units spent in the cell */
     double wanted[REG_DENSITY_CELLS];   /* of them, units that were wanted there */
+    double rate[REG_DENSITY_CELLS];     /* hits a reference of one that is there, smoothed */
     double value[REG_DENSITY_CELLS];    /* expected hits a reference of keeping one */
     uint16_t order[REG_DENSITY_CELLS];  /* cells, the least valued first */
     uint16_t rank[REG_DENSITY_CELLS];   /* place of a cell in order */
@@ -52,6 +53,10 @@ const char *reg_rates_class_text(uint32_t class_index, char out[REG_DENSITY_TEXT
 void reg_rates_outlived(struct reg_rates *rates, uint32_t cell);
 /* A unit was wanted, so many references after it was last. */
 void reg_rates_wanted(struct reg_rates *rates, uint32_t cell, uint64_t age_references);
+/* How likely one of this class that was not wanted for age_references is wanted within so many
+ * references from now, 0..1. */
+double reg_rates_chance(const struct reg_rates *rates, uint32_t class_index,
+                        uint64_t age_references, uint64_t within_references);
 /* What is old counts half. */
 void reg_rates_halve(struct reg_rates *rates);
 /* Values and order anew. */

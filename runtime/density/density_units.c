@@ -533,6 +533,14 @@ void reg_density_view(const struct reg_density *density, uint32_t unit,
                                      .value = density->rates.value[density_cell_of(at)]};
 }
 
+double reg_density_chance(const struct reg_density *density, uint32_t unit,
+                          uint64_t within_references)
+{
+    const struct density_unit *at = &density->units[unit];
+    return reg_rates_chance(&density->rates, at->class_index, density_age_references(density, at),
+                            within_references);
+}
+
 void reg_density_stats(const struct reg_density *density, struct reg_density_stats *out)
 {
     *out = (struct reg_density_stats){.unit_count = density->unit_count,

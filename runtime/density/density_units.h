@@ -83,6 +83,9 @@ struct reg_density_view {
 };
 void reg_density_view(const struct reg_density *density, uint32_t unit,
                       struct reg_density_view *out);
+/* How likely it is wanted within so many references from now, 0..1. */
+double reg_density_chance(const struct reg_density *density, uint32_t unit,
+                          uint64_t within_references);
 /* Counts of units in memory and of ghosts. */
 struct reg_density_stats {
     uint64_t unit_count, ghost_count, reference_count;

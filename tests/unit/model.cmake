@@ -1,0 +1,1 @@
+sl_test(policy_model_test LABEL unit SOURCES unit/policy_model_test.c LIBS sluice_policy_model)

@@ -55,6 +55,7 @@ struct reserve_ask {
     const char *group_key; /* NULL: none */
     uint32_t part_count;
     uint64_t transient_ns;
+    uint64_t parent_hash, hint;
     uint64_t ttl_ns;
     uint64_t budget_ns;
     uint64_t hold_id, hold_ns;

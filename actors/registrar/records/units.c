@@ -234,7 +234,7 @@ void reg_unit_prefetched(struct registrar *self, sl_ref unit, sl_ref part)
     self->units->prefetched_unread_bytes += entry.extent.length_bytes;
 }
 
-void reg_unit_touch(struct registrar *self, sl_ref unit)
+static void unit_used(struct registrar *self, sl_ref unit, bool fetched)
 {
     struct sl_links *links = sl_index_links(self->index, unit);
     if ((links->flags & REG_FLAG_PREFETCHED) != 0) {
@@ -249,6 +249,18 @@ void reg_unit_touch(struct registrar *self, sl_ref unit)
     uint32_t others = links->flags & ((1u << REG_WANTED_SHIFT) - 1);
     links->flags = (uint16_t)(others | REG_FLAG_READ | wanted_clock(self) << REG_WANTED_SHIFT);
     reg_unit_awaited(self, unit);
+    const struct reg_used what = {.unit = unit, .fetched = fetched};
+    reg_tell_used(self, &what);
+}
+
+void reg_unit_touch(struct registrar *self, sl_ref unit)
+{
+    unit_used(self, unit, false);
+}
+
+void reg_unit_fetched(struct registrar *self, sl_ref unit)
+{
+    unit_used(self, unit, true);
 }
 
 void reg_unit_committed(struct registrar *self, sl_ref object)

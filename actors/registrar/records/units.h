@@ -64,9 +64,11 @@ void reg_unit_committed(struct registrar *self, sl_ref object); /* it is visible
 void reg_unit_list(struct registrar *self, sl_ref unit, bool memory);
 /* From its list to the newest end of another: REG_FLAG_HOT or REG_FLAG_KEPT_LISTS. */
 void reg_unit_move(struct registrar *self, sl_ref unit, uint16_t list);
-uint64_t reg_unit_count(const struct registrar *self);      /* all of them */
-sl_ref reg_unit_any(struct registrar *self);                /* what goes first; 0: there is none */
-void reg_unit_touch(struct registrar *self, sl_ref unit);   /* somebody wanted it */
+uint64_t reg_unit_count(const struct registrar *self);    /* all of them */
+sl_ref reg_unit_any(struct registrar *self);              /* what goes first; 0: there is none */
+void reg_unit_touch(struct registrar *self, sl_ref unit); /* somebody wanted it */
+void reg_unit_fetched(struct registrar *self,
+                      sl_ref unit); /* the same: it came from disk for that */
 void reg_unit_awaited(struct registrar *self, sl_ref unit); /* somebody is about to want it */
 void reg_unit_passed(struct registrar *self, sl_ref unit);  /* its turn came, it could not go */
 void reg_unit_sink(struct registrar *self, sl_ref unit);    /* it goes first */

@@ -7,8 +7,6 @@
 #include "runtime/density/density_rates.h"
 #include "runtime/sl_base.h"
 
-#define MODEL_NONE UINT32_MAX
-
 /* ---- count.c ---- */
 uint64_t model_cpu_ns(void);
 uint64_t model_mix(uint64_t number);
@@ -35,6 +33,7 @@ struct model_use {
     const uint32_t *ids;     /* of the whole request */
     const unsigned char *to; /* by place: 1: in memory, or comes to it */
     uint32_t count;
+    uint32_t before;       /* the block in front of them; MODEL_NO_BLOCK */
     uint32_t stored_count; /* that are stored, 0 and on */
     enum reg_hint hint;
 };
@@ -50,7 +49,8 @@ struct model_memory_ops {
     sl_err (*begin)(struct model_memory *memory); /* here and id_limit are set */
     void (*end)(struct model_memory *memory);
     sl_err (*use)(struct model_memory *memory, const struct model_use *use);
-    uint32_t (*victim)(struct model_memory *memory); /* takes it out; MODEL_NONE: memory is empty */
+    uint32_t (*victim)(
+        struct model_memory *memory); /* takes it out; MODEL_NO_BLOCK: memory is empty */
     /* How often the block was wanted, and how likely it will be within so many references; a block
      * in memory. NULL: it does not know. */
     uint32_t (*use_count)(const struct model_memory *memory, uint32_t id);

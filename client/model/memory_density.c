@@ -31,7 +31,8 @@ static sl_err density_use(struct model_memory *memory, const struct model_use *u
             reg_density_use(memory->density, memory->here[id], use->hint);
             continue;
         }
-        struct reg_wanted wanted = {.parent_hash = i > 0 ? hash_of(use->ids[i - 1]) : 0,
+        uint32_t before = i > 0 ? use->ids[i - 1] : use->before;
+        struct reg_wanted wanted = {.parent_hash = before != MODEL_NO_BLOCK ? hash_of(before) : 0,
                                     .stored_count = SL_MAX(use->stored_count, 1u),
                                     .cut = i + 1 == use->count,
                                     .hint = use->hint};
@@ -49,7 +50,7 @@ static uint32_t density_victim(struct model_memory *memory)
     uint32_t unit = reg_density_next(memory->density, false);
     unit = unit != 0 ? unit : reg_density_first(memory->density);
     if (unit == 0) {
-        return MODEL_NONE;
+        return MODEL_NO_BLOCK;
     }
     uint32_t id = reg_density_user(memory->density, unit);
     reg_density_leave(memory->density, unit);

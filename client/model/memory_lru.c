@@ -54,7 +54,7 @@ static uint32_t lru_victim(struct model_memory *memory)
 {
     uint32_t victim = memory->newer[memory->id_limit];
     if (victim == memory->id_limit) {
-        return MODEL_NONE;
+        return MODEL_NO_BLOCK;
     }
     lru_out(memory, victim);
     memory->here[victim] = 0;

@@ -21,6 +21,7 @@ enum model_admission {
     MODEL_ADMIT_REUSE,  /* likely enough to be wanted again while the disk would keep it */
     MODEL_ADMIT_SECOND, /* wanted for the second time, as far as ghosts remember */
 };
+#define MODEL_NO_BLOCK UINT32_MAX
 struct model_disk_options {
     uint64_t capacity_bytes; /* 0: no disk */
     enum model_admission admission;
@@ -35,6 +36,7 @@ struct model_options {
     double hint_share;
     uint64_t seed;                  /* which are told */
     const unsigned char *said;      /* by request: enum reg_hint */
+    const uint32_t *before;         /* by request: the block before its first; NULL: none has one */
     const unsigned char *uncounted; /* by request: 1: only so that it is there; NULL: none */
     struct model_disk_options disk;
     /* Called now and then with how many requests are done; NULL: nobody waits. */

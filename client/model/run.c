@@ -15,6 +15,7 @@ struct run {
     struct model_disk *disk;
     unsigned char *ends;
     unsigned char *to; /* by place in the request; blocks_max */
+    uint32_t *seen;    /* by identity: 1 + the request that has it, modulo 2^32 */
     uint64_t memory_bytes;
     uint64_t block_count, block_bytes; /* stored so far: how large a block is */
 };
@@ -85,8 +86,15 @@ static sl_err request_play(struct run *run, uint64_t number, struct model_result
     struct model_use use = {.ids = ids,
                             .to = run->to,
                             .count = request->id_count,
+                            .before = run->options->before != NULL ? run->options->before[number]
+                                                                   : MODEL_NO_BLOCK,
                             .hint = model_hint_of(run->options, run->ends[number] != 0, number)};
     for (uint32_t k = 0; k < request->id_count; k++) {
+        if (run->seen[ids[k]] == (uint32_t)number + 1) { /* once a request */
+            run->to[k] = 0;
+            continue;
+        }
+        run->seen[ids[k]] = (uint32_t)number + 1;
         bool stored = is_stored(run, ids[k]);
         bool here = run->memory.here[ids[k]] != 0;
         run->to[k] = here || stored || k < hit; /* behind a hole, what is on disk stays there */
@@ -101,7 +109,7 @@ static sl_err request_play(struct run *run, uint64_t number, struct model_result
     }
     while (err == SL_OK && run->memory_bytes > run->options->capacity_bytes) {
         uint32_t victim = run->memory.ops->victim(&run->memory);
-        SL_ASSERT(victim != MODEL_NONE);
+        SL_ASSERT(victim != MODEL_NO_BLOCK);
         run->memory_bytes -= model_bytes(run->options, victim);
     }
     return err;
@@ -118,9 +126,10 @@ static sl_err run_begin(struct run *run, const struct model_memory_ops *ops)
     run->memory.ops = ops;
     run->memory.id_limit = model_id_limit(run->trace);
     run->memory.here = calloc(run->memory.id_limit + (size_t)1, sizeof(uint32_t));
+    run->seen = calloc(run->memory.id_limit + (size_t)1, sizeof(*run->seen));
     run->ends = model_ends(run->trace);
     run->to = malloc(run->trace->blocks_max + (size_t)1);
-    if (run->memory.here == NULL || run->ends == NULL || run->to == NULL) {
+    if (run->memory.here == NULL || run->seen == NULL || run->ends == NULL || run->to == NULL) {
         return SL_ERR_NO_MEMORY;
     }
     sl_err err = ops->begin(&run->memory);
@@ -146,6 +155,7 @@ sl_err model_run(const struct replay_trace *trace, const struct model_options *o
     ops->end(&run.memory);
     model_disk_destroy(&run.disk);
     free(run.memory.here);
+    free(run.seen);
     free(run.ends);
     free(run.to);
     return err;

@@ -413,6 +413,8 @@ struct sl_pins_view {
     struct sl_proc_id owner; /* copies, checked once */
     uint32_t slot_count, access_count;
     uint64_t drained_position;
+    uint64_t lost_count;
+    bool resumed; /* and not drained since */
 };
 
 static sl_err pins_view_adopt(struct sl_pins_view *view, const char *name, struct sl_error *why)
@@ -511,16 +513,30 @@ uint32_t sl_pins_view_drain(struct sl_pins_view *view, struct sl_access *out, ui
     uint64_t from = view->drained_position;
     uint32_t count = 0;
     if (end < from || end - from > view->access_count) {
-        from = end > view->access_count ? end - view->access_count
-                                        : 0; /* what lies before is overwritten */
+        uint64_t oldest = end > view->access_count ? end - view->access_count : 0;
+        view->lost_count += oldest > from && !view->resumed ? oldest - from : 0;
+        from = oldest;
     }
     for (; from < end && count < max; from++) {
         if (access_read(view, from, &out[count])) {
             count++;
+        } else {
+            view->lost_count++;
         }
     }
     view->drained_position = from;
+    view->resumed = false;
     return count;
+}
+
+void sl_pins_view_resume(struct sl_pins_view *view)
+{
+    view->resumed = true;
+}
+
+uint64_t sl_pins_view_lost(const struct sl_pins_view *view)
+{
+    return view->lost_count;
 }
 
 struct sl_proc_id sl_pins_view_owner(const struct sl_pins_view *view)

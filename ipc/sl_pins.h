@@ -80,6 +80,11 @@ struct sl_access {
     uint32_t said; /* sl_said_unpack */
 };
 uint32_t sl_pins_view_drain(struct sl_pins_view *view, struct sl_access *out, uint32_t max);
+/* How many accesses were overwritten before they could be given, since the view was opened. */
+uint64_t sl_pins_view_lost(const struct sl_pins_view *view);
+/* Somebody has drained the ring before this view was opened: what is overwritten by now may have
+ * been given then, and does not count as lost. */
+void sl_pins_view_resume(struct sl_pins_view *view);
 struct sl_proc_id sl_pins_view_owner(const struct sl_pins_view *view);
 
 #endif

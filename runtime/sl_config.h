@@ -91,6 +91,9 @@ enum sl_setting_kind {
     X(ghosts_max, COUNT, "65536", 0, 16777216, "remembered evictions and refusals, for explain")  \
     X(evict_policy, TEXT, "density", 3, 7,                                                        \
       "what leaves memory first: density (earns least, learnt) or lru (used longest ago)")        \
+    X(record, TEXT, "", 0, 1023,                                                                  \
+      "file in which the registrar records what is asked for, for sluicectl advise; empty: none") \
+    X(record_max, SIZE, "256MiB", 65536, 1099511627776, "its largest size; then it ends")         \
     X(evict_batch, COUNT, "64", 1, 65536, "blocks evicted for one scan of the pins")              \
     X(evict_watermark, RATIO, "1", 0, 1000000,                                                    \
       "share of memory in use above which values are evicted ahead of need; 1: only when needed") \

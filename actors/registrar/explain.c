@@ -4,10 +4,16 @@
 #include "actors/registrar/memory/contributions.h"
 #include "actors/registrar/records/claims.h"
 #include "actors/registrar/records/ghosts.h"
+#include "runtime/density/density_rates.h"
 
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
-#define EXPLAIN_KEYS_MAX 64u /* of a request, as the message table says */
+/* As the message table says: keys of a request, and bytes of a text with the one behind it. */
+#define EXPLAIN_KEYS_MAX   64u
+#define EXPLAIN_TEXT_BYTES 256u
 
 static struct sl_item_story story_of(sl_err code, const char *text)
 {
@@ -55,8 +61,77 @@ static uint64_t block_key_length(const struct sl_text *key)
     return length;
 }
 
+/* ---- what eviction went by ---- */
+
+static void say(char at[EXPLAIN_TEXT_BYTES], const char *format, ...) SL_PRINTF(2, 3);
+static void say(char at[EXPLAIN_TEXT_BYTES], const char *format, ...)
+{
+    size_t length = strlen(at);
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(at + length, EXPLAIN_TEXT_BYTES - length, format, arguments);
+    va_end(arguments);
+}
+
+/* "wanted once, one of 16 to 31 stored, 5210 references (12.1 s) before, worth 0.31 hits in a
+ * million references" */
+static void say_judgement(char at[EXPLAIN_TEXT_BYTES], const struct reg_judgement *judged)
+{
+    char class_text[REG_DENSITY_TEXT_BYTES];
+    double seconds = (double)judged->age_ns / (double)SL_NS_PER_S;
+    if (!judged->classed) {
+        say(at, judged->age_ns > 0 ? "unused for %.1f s" : "never used yet", seconds);
+        return;
+    }
+    say(at, "%s, %" PRIu32 " references", reg_rates_class_text(judged->class_index, class_text),
+        judged->age_references);
+    if (judged->age_ns > 0) {
+        say(at, seconds < 100 ? " (%.1f s)" : " (%.0f s)", seconds);
+    }
+    say(at, " before");
+    if (judged->valued) {
+        say(at, ", worth %.3g hits in a million", (double)judged->value * 1e6);
+    }
+}
+
+/* The key of the unit that stayed, where it is still there. */
+static void say_kept_key(const struct registrar *self, const struct reg_kept *kept,
+                         char at[EXPLAIN_TEXT_BYTES])
+{
+    struct sl_entry entry = {0};
+    if (!sl_index_ref_live(self->index, kept->unit)) {
+        return;
+    }
+    sl_index_read(self->index, kept->unit, &entry);
+    bool unit = entry.kind == SL_RECORD_GROUP || entry.kind == SL_RECORD_COMMITTED;
+    size_t room = EXPLAIN_TEXT_BYTES - 1 - strlen(at);
+    if (!unit || reg_hash(entry.key, entry.key_length) != kept->hash) {
+        return;
+    }
+    bool fits = entry.key_length + 2u <= room;
+    if (fits || room > 24) {
+        say(at, ": %.*s%s", (int)(fits ? entry.key_length : room - 5), entry.key,
+            fits ? "" : "...");
+    }
+}
+
+static void explain_eviction(const struct registrar *self, const struct reg_ghost *ghost,
+                             const char *text, char at[EXPLAIN_TEXT_BYTES])
+{
+    const struct reg_kept *kept = reg_kept_find(self->ghosts, ghost);
+    at[0] = '\0';
+    say(at, "%s; it was ", text);
+    say_judgement(at, &ghost->judged);
+    if (kept != NULL) {
+        say(at, "; kept instead, the next to go: ");
+        say_judgement(at, &kept->judged);
+        say_kept_key(self, kept, at);
+    }
+}
+
 /* What left is remembered under the key of the whole: of an object, or of a block. */
-static struct sl_item_story explain_absence(const struct registrar *self, const struct sl_text *key)
+static struct sl_item_story explain_absence(const struct registrar *self, const struct sl_text *key,
+                                            char at[EXPLAIN_TEXT_BYTES])
 {
     struct reg_ghost ghost;
     uint64_t block_length = block_key_length(key);
@@ -72,10 +147,17 @@ static struct sl_item_story explain_absence(const struct registrar *self, const 
                            : reg_ghost_text(ghost.reason);
     struct sl_item_story story = story_of(SL_ERR_NOT_FOUND, text);
     story.ago_ns = SL_MAX(self->env->now_ns - ghost.at_ns, 1);
+    bool judged = ghost.judged.classed || ghost.judged.age_ns > 0;
+    if (judged && reg_ghost_was_evicted(&ghost)) {
+        explain_eviction(self, &ghost, text, at);
+        story.text = sl_text_of(at);
+    }
     return story;
 }
 
-static struct sl_item_story explain_key(const struct registrar *self, const struct sl_text *key)
+/* at: room for a text that is made for it. */
+static struct sl_item_story explain_key(const struct registrar *self, const struct sl_text *key,
+                                        char at[EXPLAIN_TEXT_BYTES])
 {
     struct sl_entry entry;
     if (sl_index_find_any(self->index, key->at, (uint32_t)key->length, &entry) == SL_OK) {
@@ -85,16 +167,17 @@ static struct sl_item_story explain_key(const struct registrar *self, const stru
         REG_NONE) {
         return story_of(SL_ERR_BUSY, "being written");
     }
-    return explain_absence(self, key);
+    return explain_absence(self, key, at);
 }
 
 static void explain(struct registrar *self, const struct sl_msg *msg)
 {
     const struct sl_texts *keys = &msg->body.explain.keys;
     struct sl_item_story stories[EXPLAIN_KEYS_MAX];
+    char texts[EXPLAIN_KEYS_MAX][EXPLAIN_TEXT_BYTES];
     uint64_t count = SL_MIN(keys->count, EXPLAIN_KEYS_MAX);
     for (uint64_t i = 0; i < count; i++) {
-        stories[i] = explain_key(self, &keys->at[i]);
+        stories[i] = explain_key(self, &keys->at[i], texts[i]);
     }
     struct sl_msg reply = {.code = SL_OK};
     reply.body.explain_reply.items.at = stories;

@@ -20,6 +20,7 @@
 #include "actors/registrar/memory/evict.h"
 #include "actors/registrar/memory/populate.h"
 #include "actors/registrar/presence/peers.h"
+#include "actors/registrar/recorder.h"
 #include "actors/registrar/records/bundles.h"
 #include "actors/registrar/records/claims.h"
 #include "actors/registrar/records/fences.h"
@@ -84,6 +85,7 @@ const struct reg_part *const reg_parts[] = {
     &reg_pool_requests_part,
     /* here */
     &reg_explain_part,
+    &reg_recorder_part,
     NULL,
 };
 
@@ -107,11 +109,13 @@ static bool part_walks(const struct reg_part *part, enum reg_walk walk, uint32_t
         [REG_WALK_RECOVERED] = {part->recovered.run != NULL, part->recovered.turn},
         [REG_WALK_NEXT] = {part->next_ns != NULL, REG_TURN_ANY},
         [REG_WALK_ARRIVED] = {part->arrived.run != NULL, part->arrived.turn},
+        [REG_WALK_LEAVING] = {part->leaving != NULL, REG_TURN_ANY},
         [REG_WALK_LEFT] = {part->left.run != NULL, part->left.turn},
         [REG_WALK_DIED] = {part->died.run != NULL, part->died.turn},
         [REG_WALK_KNOWS] = {part->knows != NULL, REG_TURN_ANY},
         [REG_WALK_GAUGES] = {part->gauges != NULL, REG_TURN_ANY},
         [REG_WALK_COMMITTED] = {part->committed.run != NULL, part->committed.turn},
+        [REG_WALK_USED] = {part->used != NULL, REG_TURN_ANY},
         [REG_WALK_SWITCHED] = {part->switched.run != NULL, part->switched.turn},
         [REG_WALK_DROPPED] = {part->dropped != NULL, REG_TURN_ANY},
         [REG_WALK_FREED] = {part->freed != NULL, REG_TURN_ANY},

@@ -351,11 +351,11 @@ static void request_arrived(struct registrar *self, const struct sl_msg *msg)
     }
 }
 
-static void job_ended(struct registrar *self, sl_err code)
+static void job_ended(struct registrar *self, enum reg_job job, sl_err code)
 {
     for (uint32_t i = 0; reg_parts[i] != NULL; i++) {
         if (reg_parts[i]->job_ended != NULL) {
-            reg_parts[i]->job_ended(self, code);
+            reg_parts[i]->job_ended(self, job, code);
         }
     }
 }
@@ -372,7 +372,7 @@ static sl_err registrar_handle(void *state, const struct sl_msg *msg)
                                   .start_time = msg->body.local_died.start_time};
         reg_process_died(self, proc);
     } else if (msg->type == SL_MSG_LOCAL_JOB) {
-        job_ended(self, msg->code);
+        job_ended(self, (enum reg_job)msg->body.local_job.cookie, msg->code);
     } else if (SL_MSG_IS_REPLY(msg->type)) {
         reply_arrived(self, msg);
     } else {

@@ -86,7 +86,9 @@ const struct ctl_command ctl_explain = {
     .help = "explain KEY...\n"
             "\n"
             "Says of each object, part (MODEL/BLOCK/RANK/POOL) or block (MODEL/BLOCK) where it is, or why it is not here and\n"
-            "since when. The registrar remembers the last `ghosts_max` that left. Code 0 when all are there."
+            "since when. Of what was evicted it says class, age and value when it went, and what was kept instead: the next to\n"
+            "go. A value is the hits that a million references of its stay were expected to bring. With evict_policy lru the\n"
+            "age is all there is. The registrar remembers the last `ghosts_max` that left. Code 0 when all are there."
             CTL_HELP_COMMON,
     .run = explain_command,
 };

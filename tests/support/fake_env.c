@@ -102,14 +102,16 @@ static sl_err fake_disk_op(struct sl_env *env, const char *directory, uint32_t q
 }
 
 static void job_do(struct fake_env *fake, uint32_t thread_count,
-                   sl_err (*job)(void *context, uint32_t thread), void *context)
+                   sl_err (*job)(void *context, uint32_t thread), void *context, uint64_t cookie)
 {
-    fake->job_result = fake->job_fails;
+    sl_err result = fake->job_fails;
     for (uint32_t i = 0; fake->job_fails == SL_OK && i < thread_count; i++) {
         sl_err err = job(context, i);
-        fake->job_result = fake->job_result == SL_OK ? err : fake->job_result;
+        result = result == SL_OK ? err : result;
     }
-    fake->job_ended = true;
+    ck_assert_uint_lt(fake->jobs_ended_count, FAKE_JOBS_MAX);
+    fake->jobs_ended[fake->jobs_ended_count].cookie = cookie;
+    fake->jobs_ended[fake->jobs_ended_count++].result = result;
 }
 
 static sl_err fake_job_op(struct sl_env *env, uint32_t thread_count,
@@ -117,20 +119,19 @@ static sl_err fake_job_op(struct sl_env *env, uint32_t thread_count,
                           uint64_t cookie)
 {
     struct fake_env *fake = fake_of(env);
-    ck_assert(!fake->job_ended);
     fake->job_count++;
     if (fake->job_refused != SL_OK) {
         return fake->job_refused;
     }
-    fake->job_cookie = cookie;
     if (fake->job_held) {
+        fake->held_cookie = cookie;
         ck_assert_ptr_null(fake->held_job);
         fake->held_job = job;
         fake->held_context = context;
         fake->held_threads = thread_count;
         return SL_OK;
     }
-    job_do(fake, thread_count, job, context);
+    job_do(fake, thread_count, job, context, cookie);
     return SL_OK;
 }
 
@@ -205,10 +206,12 @@ static void deliver(struct fake_env *fake, const struct sl_msg *msg)
 
 static void deliver_job(struct fake_env *fake)
 {
-    if (fake->job_ended) {
-        struct sl_msg msg = {.type = SL_MSG_LOCAL_JOB, .code = fake->job_result};
-        msg.body.local_job.cookie = fake->job_cookie;
-        fake->job_ended = false;
+    for (uint32_t left = fake->jobs_ended_count; left > 0; left--) { /* what follows comes later */
+        struct sl_msg msg = {.type = SL_MSG_LOCAL_JOB, .code = fake->jobs_ended[0].result};
+        msg.body.local_job.cookie = fake->jobs_ended[0].cookie;
+        fake->jobs_ended_count--;
+        memmove(&fake->jobs_ended[0], &fake->jobs_ended[1],
+                fake->jobs_ended_count * sizeof(fake->jobs_ended[0]));
         deliver(fake, &msg);
     }
 }
@@ -235,7 +238,7 @@ void fake_stop(struct fake_env *fake)
     fake->frame_count = 0;
     fake->watch_count = 0;
     fake->wake_ns = SL_NEVER_NS;
-    fake->job_ended = false;
+    fake->jobs_ended_count = 0;
     fake->held_job = NULL;
     fake->finished = false;
 }
@@ -389,7 +392,7 @@ void fake_job_run(struct fake_env *fake, uint64_t took_ns)
     sl_err (*job)(void *context, uint32_t thread) = fake->held_job;
     ck_assert_ptr_nonnull(job);
     fake->held_job = NULL;
-    job_do(fake, fake->held_threads, job, fake->held_context);
+    job_do(fake, fake->held_threads, job, fake->held_context, fake->held_cookie);
     fake->env.now_ns += took_ns;
     deliver_job(fake);
 }

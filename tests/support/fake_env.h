@@ -5,6 +5,7 @@
  * said so. Jobs run at once, inline, or with job_held when the test says so. The directories belong
  * to the fake, so an actor can be stopped and started again on what it left. */
 #ifndef FAKE_ENV_H
+#define FAKE_JOBS_MAX 8u
 #define FAKE_ENV_H
 
 #include "ipc/sl_msg.h"
@@ -40,9 +41,12 @@ struct fake_env {
     char unreachable[32]; /* sends to this name fail */
     uint64_t wake_ns;
     uint64_t seq; /* of the messages given */
-    uint64_t job_cookie;
-    sl_err job_result;
-    bool job_ended;
+    struct {
+        uint64_t cookie;
+        sl_err result;
+    } jobs_ended[FAKE_JOBS_MAX]; /* not told yet */
+    uint32_t jobs_ended_count;
+    uint64_t held_cookie;
     sl_err job_refused, job_fails; /* SL_OK; else jobs cannot be started, or end so without a run */
     uint32_t job_count;
     bool job_held; /* jobs wait for fake_job_run; one at a time */

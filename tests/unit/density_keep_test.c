@@ -1,5 +1,5 @@
 /* tests/unit/density_keep_test.c - priority and retention in the order of units by density. */
-#include "actors/registrar/records/density_units.h"
+#include "runtime/density/density_units.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* tests/unit/density_test.c - the order of units by chain hit density. */
-#include "actors/registrar/records/density_units.h"
+#include "runtime/density/density_units.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -76,6 +76,30 @@ START_TEST(an_access_saves_an_object)
     }
 END_TEST
 
+START_TEST(an_access_counts_also_when_its_process_ends_at_once)
+    {
+        struct node *node = node_start(NULL);
+        struct sl_entry entry;
+        struct sl_pins *pins = pins_of(node, "client.2", 12);
+        char key[8];
+        node_client(node, "client.1", 11);
+        for (uint32_t i = 0; i < 4; i++) {
+            snprintf(key, sizeof(key), "k%u", i);
+            node_put(node, "client.1", key, BIG);
+        }
+        ck_assert(node_entry(node, "k0", &entry));
+        sl_pins_note_access(pins, entry.ref, entry.extent.generation);
+        fake_die(&node->fake, proc_of(12));
+
+        node_put(node, "client.1", "k4", BIG);
+
+        ck_assert(node_sees(node, "k0"));
+        ck_assert(!node_sees(node, "k1"));
+        sl_pins_destroy(&pins);
+        node_end(node);
+    }
+END_TEST
+
 static void fifo_touched(struct registrar *self, struct reg_order *list, sl_ref unit)
 {
     (void)self;
@@ -561,7 +585,10 @@ START_TEST(a_miss_is_explained)
         ck_assert_uint_eq(story(node, "k3").code, SL_OK);
         ck_assert_str_eq(story(node, "k3").text.at, "in memory");
         ck_assert_uint_eq(story(node, "k0").code, SL_ERR_NOT_FOUND);
-        ck_assert_str_eq(story(node, "k0").text.at, "evicted: memory was needed");
+        ck_assert_str_eq(story(node, "k0").text.at,
+                         "evicted: memory was needed; it was wanted once, stored alone, 3 "
+                         "references (0.0 s) before; kept instead, the next to go: wanted once, "
+                         "stored alone, 2 references (0.0 s) before: k1");
         ck_assert_uint_ge(story(node, "k0").ago_ns, 1000);
         ck_assert_str_eq(story(node, "k4").text.at, "removed");
         ck_assert_uint_eq(story(node, "open").code, SL_ERR_BUSY);
@@ -569,6 +596,81 @@ START_TEST(a_miss_is_explained)
         ck_assert_uint_eq(story(node, "never").ago_ns, 0);
         ck_assert_str_eq(story(node, "k4/0/kv").text.at, "removed"); /* a part of what went */
         ck_assert_str_eq(story(node, "/").text.at, "not seen since the registrar started");
+        node_end(node);
+    }
+END_TEST
+
+static const char *evicted_text(struct node *node, const char *key, char out[256])
+{
+    struct sl_item_story told = story(node, key);
+    ck_assert_uint_eq(told.code, SL_ERR_NOT_FOUND);
+    snprintf(out, 256, "%s", told.text.at);
+    return out;
+}
+
+START_TEST(lru_explains_an_eviction_by_age_alone)
+    {
+        struct node *node = node_start((const char *[]){"evict_policy", "lru", NULL});
+        char key[8], text[256];
+        node_client(node, "client.1", 11);
+        for (uint32_t i = 0; i < 4; i++) {
+            snprintf(key, sizeof(key), "k%u", i);
+            node_put(node, "client.1", key, BIG);
+            fake_pass(&node->fake, 10 * SL_NS_PER_S);
+        }
+
+        node_put(node, "client.1", "k4", BIG);
+
+        ck_assert_str_eq(evicted_text(node, "k0", text),
+                         "evicted: memory was needed; it was unused for 40.0 s; kept instead, the "
+                         "next to go: unused for 30.0 s: k1");
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(density_explains_an_eviction_by_class_age_and_value)
+    {
+        struct node *node = node_start(NULL);
+        char key[16], text[256];
+        node_client(node, "client.1", 11);
+        for (uint32_t i = 0; i < 1200; i++) { /* 1000 references: values are computed */
+            snprintf(key, sizeof(key), "k%u", i);
+            node_put(node, "client.1", key, BIG / 2);
+            fake_pass(&node->fake, SL_NS_PER_MS);
+        }
+
+        (void)evicted_text(node, "k1190", text);
+
+        ck_assert_msg(strstr(text, "it was wanted once, stored alone, 7 references (0.") != NULL,
+                      "%s", text);
+        ck_assert_msg(strstr(text, ", worth ") != NULL, "%s", text);
+        ck_assert_msg(strstr(text, "; kept instead, the next to go: wanted once, stored alone, ") !=
+                          NULL,
+                      "%s", text);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(what_stayed_is_named_while_it_is_there_and_in_what_fits)
+    {
+        struct node *node = node_start(NULL);
+        char key[600], text[256];
+        node_client(node, "client.1", 11);
+        node_put(node, "client.1", "first", BIG);
+        memset(key, 'l', sizeof(key));
+        key[sizeof(key) - 1] = '\0';
+        node_put(node, "client.1", key, BIG);
+        node_put(node, "client.1", "k2", BIG);
+        node_put(node, "client.1", "k3", BIG);
+        node_put(node, "client.1", "k4", BIG);
+        size_t length = strlen(evicted_text(node, "first", text));
+        ck_assert_uint_eq(length, 255);
+        ck_assert_str_eq(text + length - 5, "ll...");
+
+        ck_assert_int_eq(node_remove(node, "client.1", key), SL_OK);
+
+        length = strlen(evicted_text(node, "first", text));
+        ck_assert_str_eq(text + length - 6, "before");
         node_end(node);
     }
 END_TEST
@@ -608,6 +710,7 @@ static Suite *evict_suite(void)
     tcase_set_timeout(lru, 60);
     tcase_add_test(lru, the_least_recently_committed_goes_first);
     tcase_add_test(lru, an_access_saves_an_object);
+    tcase_add_test(lru, an_access_counts_also_when_its_process_ends_at_once);
     tcase_add_test(lru, another_policy_has_another_order);
     tcase_add_test(lru, a_policy_refuses_what_it_does_not_admit);
     tcase_add_test(lru, the_tail_of_a_chain_goes_before_its_head);
@@ -616,6 +719,9 @@ static Suite *evict_suite(void)
     tcase_add_test(lru, large_batches_do_not_outrun_the_eviction_of_a_full_index);
     tcase_add_test(lru, what_went_and_why_is_remembered);
     tcase_add_test(lru, a_miss_is_explained);
+    tcase_add_test(lru, lru_explains_an_eviction_by_age_alone);
+    tcase_add_test(lru, density_explains_an_eviction_by_class_age_and_value);
+    tcase_add_test(lru, what_stayed_is_named_while_it_is_there_and_in_what_fits);
     tcase_add_test(lru, memory_stays_below_its_ceiling_under_churn);
     suite_add_tcase(suite, lru);
     TCase *pins = tcase_create("pins");

@@ -1,7 +1,7 @@
 /* tests/unit/registrar_restart_test.c - a registrar that is killed and started again on the same
  * shared memory. */
-#include "actors/registrar/records/density_units.h"
 #include "actors/registrar/records/units.h"
+#include "runtime/density/density_units.h"
 #include "tests/unit/registrar_support.h"
 
 #include "runtime/sl_clock.h"

@@ -1,5 +1,5 @@
 /* tests/unit/registrar_said_test.c - what engines say of blocks: with a RESERVE, and with a load. */
-#include "actors/registrar/records/density_units.h"
+#include "runtime/density/density_units.h"
 #include "actors/registrar/records/units.h"
 #include "tests/unit/registrar_support.h"
 

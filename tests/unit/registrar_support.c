@@ -144,6 +144,8 @@ bool node_reserve(struct node *node, struct reserve_ask *ask, struct grants *out
     msg.body.reserve.items.count = ask->count;
     if (ask->group_key != NULL) {
         group.key = sl_text_of(ask->group_key);
+        group.parent_hash = ask->parent_hash;
+        group.hint = ask->hint;
         msg.body.reserve.groups.at = &group;
         msg.body.reserve.groups.count = 1;
     }

@@ -70,6 +70,7 @@ struct registrar {
     struct reg_bundles *bundles;
     struct reg_ghosts *ghosts;
     struct reg_populate *populate;
+    struct reg_accesses *accesses;
     struct reg_evict *evict;
     struct reg_contributions *contributions;
     struct reg_tier *tier;
@@ -87,6 +88,7 @@ struct registrar {
     struct reg_engines *engines;
     struct reg_ends *ends;
     struct reg_pools *pools;
+    struct reg_recorder *recorder;
 };
 
 /* Something happens: the node is not at rest. */
@@ -142,6 +144,7 @@ enum {
     REG_BLOB_POOL = 6,
     REG_BLOB_CONTRIBUTION = 7,
     REG_BLOB_LEARNT = 8,
+    REG_BLOB_RECORDING = 9,
 };
 
 #endif

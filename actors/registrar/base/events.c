@@ -11,6 +11,14 @@ void reg_tell_committed(struct registrar *self, sl_ref unit, const struct sl_gro
     }
 }
 
+void reg_tell_used(struct registrar *self, const struct reg_used *what)
+{
+    REG_EACH(self, REG_WALK_USED, part)
+    {
+        (*part)->used(self, what);
+    }
+}
+
 void reg_tell_switched(struct registrar *self, const struct reg_switched *what)
 {
     REG_EACH(self, REG_WALK_SWITCHED, part)

@@ -13,6 +13,10 @@ struct reg_committed { /* a unit is visible, and in its list */
     sl_ref unit;
     const struct sl_group_info *group; /* NULL: an object */
 };
+struct reg_used { /* somebody wanted a unit */
+    sl_ref unit;
+    bool fetched; /* it came from disk for that: who waited for it uses it next */
+};
 struct reg_switched { /* a record was written anew, with another extent or another place */
     const struct sl_entry *old;
     sl_ref fresh;
@@ -26,6 +30,7 @@ struct reg_dropped { /* a record is about to leave the table for good; it can st
 };
 
 void reg_tell_committed(struct registrar *self, sl_ref unit, const struct sl_group_info *group);
+void reg_tell_used(struct registrar *self, const struct reg_used *what);
 void reg_tell_switched(struct registrar *self, const struct reg_switched *what);
 void reg_tell_dropped(struct registrar *self, const struct reg_dropped *what);
 void reg_tell_freed(struct registrar *self, sl_ref ref); /* its extent is nobody's any more */

@@ -88,6 +88,8 @@ enum reg_turn {
 
 #define REG_METRIC(state, member) SL_METRIC_ROW(state, metric.member, #member)
 
+enum reg_job { REG_JOB_POPULATE = 1, REG_JOB_RECORD }; /* cookies of what helper threads do */
+
 struct reg_handler { /* of a request */
     uint32_t type;
     void (*handle)(struct registrar *self, const struct sl_msg *msg);
@@ -134,7 +136,7 @@ struct reg_part {
         void (*run)(struct registrar *self);
     } tick, after, recovered;
     uint64_t (*next_ns)(const struct registrar *self); /* SL_NEVER_NS: nothing is due */
-    void (*job_ended)(struct registrar *self, sl_err code);
+    void (*job_ended)(struct registrar *self, enum reg_job job, sl_err code);
 
     /* Processes. arrived, left: as the peer of this slot, which is still there; died: in all its
      * roles. knows: it has a role here, so it is watched already. */
@@ -150,6 +152,8 @@ struct reg_part {
         enum reg_turn turn;
         void (*run)(struct registrar *self, struct sl_proc_id proc);
     } died;
+    void (*leaving)(struct registrar *self,
+                    uint32_t peer); /* before left: its pins are still open */
     bool (*knows)(const struct registrar *self, struct sl_proc_id proc);
 
     /* Records (events.h). dropped is told just before it happens, the others when it has; all
@@ -162,6 +166,7 @@ struct reg_part {
         enum reg_turn turn;
         void (*run)(struct registrar *self, const struct reg_switched *what);
     } switched;
+    void (*used)(struct registrar *self, const struct reg_used *what);
     void (*dropped)(struct registrar *self, const struct reg_dropped *what);
     void (*freed)(struct registrar *self, sl_ref ref);
     void (*disk_known)(struct registrar *self); /* a disk has said all that it holds */
@@ -195,11 +200,13 @@ enum reg_walk {
     REG_WALK_RECOVERED,
     REG_WALK_NEXT,
     REG_WALK_ARRIVED,
+    REG_WALK_LEAVING,
     REG_WALK_LEFT,
     REG_WALK_DIED,
     REG_WALK_KNOWS,
     REG_WALK_GAUGES,
     REG_WALK_COMMITTED,
+    REG_WALK_USED,
     REG_WALK_SWITCHED,
     REG_WALK_DROPPED,
     REG_WALK_FREED,

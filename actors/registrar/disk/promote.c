@@ -511,7 +511,7 @@ static void unit_arrived(struct registrar *self, const struct reg_arrival *arriv
     sl_ref unit = reg_unit_of(&entry);
     reg_unit_place(self, unit);
     if (!arrival->ahead) {
-        reg_unit_touch(self, unit);
+        reg_unit_fetched(self, unit);
     } else if (arrival->waiters == REG_NONE) {
         reg_unit_sink(self, unit);
         sl_metric_add(self->env->metrics, self->promotion->metric.kept_count, 1);

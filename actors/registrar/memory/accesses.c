@@ -31,25 +31,46 @@ static bool peer_touch(struct registrar *self, const struct sl_access *access)
     return true;
 }
 
-uint32_t reg_peers_drain(struct registrar *self)
+static uint32_t peer_drain(struct registrar *self, struct sl_pins_view *pins)
 {
     struct sl_access accesses[ACCESS_BATCH];
     uint32_t touched = 0;
-    for (uint32_t i = 0; i < self->peers->high; i++) {
-        if (!self->peers->all[i].used || self->peers->all[i].pins == NULL) {
-            continue;
+    uint64_t lost_before = sl_pins_view_lost(pins);
+    uint32_t count = sl_pins_view_drain(pins, accesses, ACCESS_BATCH);
+    for (uint32_t rounds = 0; count > 0 && rounds < 64; rounds++) {
+        for (uint32_t k = 0; k < count; k++) {
+            touched += peer_touch(self, &accesses[k]) ? 1 : 0;
         }
-        uint32_t count = sl_pins_view_drain(self->peers->all[i].pins, accesses, ACCESS_BATCH);
-        for (uint32_t rounds = 0; count > 0 && rounds < 64; rounds++) {
-            for (uint32_t k = 0; k < count; k++) {
-                touched += peer_touch(self, &accesses[k]) ? 1 : 0;
-            }
-            count = count == ACCESS_BATCH
-                        ? sl_pins_view_drain(self->peers->all[i].pins, accesses, ACCESS_BATCH)
-                        : 0;
+        count = count == ACCESS_BATCH ? sl_pins_view_drain(pins, accesses, ACCESS_BATCH) : 0;
+    }
+    self->accesses->lost_count += sl_pins_view_lost(pins) - lost_before;
+    return touched;
+}
+
+uint32_t reg_peers_drain(struct registrar *self)
+{
+    uint32_t touched = 0;
+    for (uint32_t i = 0; i < self->peers->high; i++) {
+        if (self->peers->all[i].used && self->peers->all[i].pins != NULL) {
+            touched += peer_drain(self, self->peers->all[i].pins);
         }
     }
     return touched;
+}
+
+static void accesses_arrived(struct registrar *self, uint32_t peer, bool restored)
+{
+    if (restored && self->peers->all[peer].pins != NULL) {
+        sl_pins_view_resume(self->peers->all[peer].pins);
+    }
+}
+
+/* What a process noted last counts, too: a program that gets one value and ends is all some do. */
+static void accesses_leaving(struct registrar *self, uint32_t peer)
+{
+    if (self->peers->all[peer].pins != NULL) {
+        (void)peer_drain(self, self->peers->all[peer].pins);
+    }
 }
 
 /* ---- the part ---- */
@@ -61,7 +82,20 @@ static void accesses_tick(struct registrar *self)
     }
 }
 
+static void accesses_gauges(struct registrar *self)
+{
+    sl_metric_set(self->env->metrics, self->accesses->metric.access_lost_count,
+                  self->accesses->lost_count);
+}
+
+static const struct sl_metric_row metrics[] = {REG_METRIC(reg_accesses, access_lost_count)};
+
 const struct reg_part reg_accesses_part = {
     .name = "accesses",
+    REG_STATE(accesses, reg_accesses),
+    REG_METRICS(metrics),
+    .gauges = accesses_gauges,
     .tick = {REG_TICK_ACCESSES, accesses_tick},
+    .arrived = {REG_TURN_ANY, accesses_arrived},
+    .leaving = accesses_leaving,
 };

@@ -4,7 +4,14 @@
 
 #include "actors/registrar/base/core.h"
 
-uint32_t reg_peers_drain(struct registrar *self); /* access rings -> LRU */
+struct reg_accesses {
+    uint64_t lost_count; /* noted in rings and overwritten before they were read */
+    struct {
+        sl_metric access_lost_count;
+    } metric;
+};
+
+uint32_t reg_peers_drain(struct registrar *self); /* access rings -> the policy */
 
 extern const struct reg_part reg_accesses_part;
 

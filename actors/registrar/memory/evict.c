@@ -241,6 +241,7 @@ struct eviction {
     uint64_t want_bytes;
     uint32_t taken, looked, aside;
     uint64_t bytes;
+    sl_ref next; /* that would have gone had it gone on; 0: none */
 };
 
 /* Takes units from the old end of a list. What it may not take is put aside, the last time to the
@@ -273,6 +274,7 @@ static void evict_from(struct registrar *self, struct reg_order *list, struct ev
         }
         unit = next_of(self, list, victims.bundle);
     }
+    evict->next = unit;
 }
 
 static void evict_last(struct registrar *self, struct eviction *evict)
@@ -307,6 +309,7 @@ static uint32_t evict_batch(struct registrar *self, uint64_t want_bytes)
     }
     sl_metric_add(self->env->metrics, self->evict->metric.evict_attempt_count, 1);
     if (evict.taken > 0) {
+        reg_ghost_eviction_over(self, evict.next);
         reg_retired_scan(self, from);
         sl_metric_add(self->env->metrics, self->evict->metric.evict_success_count, 1);
         sl_metric_add(self->env->metrics, self->evict->metric.evicted_count, evict.taken);
@@ -520,6 +523,7 @@ bool reg_make_index_room(struct registrar *self)
         evict.looked = 0;
         evict_from(self, &self->units->cold, &evict); /* bundles and soft-pinned ones */
     }
+    reg_ghost_eviction_over(self, evict.next);
     reg_retired_scan(self, from);
     sl_metric_add(self->env->metrics, self->evict->metric.evicted_count, evict.taken);
     return evict.taken > 0;

@@ -174,9 +174,12 @@ static uint64_t populate_pause(const struct reg_populate *populate, uint64_t too
     return SL_MAX(pause_ns, PAUSE_NS_MIN);
 }
 
-static void populate_ended(struct registrar *self, sl_err code)
+static void populate_ended(struct registrar *self, enum reg_job job, sl_err code)
 {
     struct reg_populate *populate = self->populate;
+    if (job != REG_JOB_POPULATE) {
+        return;
+    }
     uint64_t took_ns = self->env->now_ns - populate->began_ns;
     populate->running = false;
     space_grow(self);

@@ -34,7 +34,6 @@ struct reg_populate {
     } metric;
 };
 
-#define REG_JOB_POPULATE 1u
 void reg_populate_asked(struct registrar *self); /* more is wanted: a failure is forgotten */
 /* Memory that is not there yet is on its way. */
 bool reg_populate_pending(const struct registrar *self);

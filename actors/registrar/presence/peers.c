@@ -316,6 +316,10 @@ static void peer_died(struct registrar *self, uint32_t slot)
 {
     struct reg_peer *peer = &self->peers->all[slot];
     struct sl_proc_id proc = peer->proc;
+    REG_EACH(self, REG_WALK_LEAVING, part)
+    {
+        (*part)->leaving(self, slot);
+    }
     peer->present = false;
     sl_pins_view_close(&peer->pins);
     if (peer->client) {

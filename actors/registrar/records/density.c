@@ -1,16 +1,21 @@
-/* actors/registrar/records/density.c - what earns least goes first (density_units.h), as a policy.
+/* actors/registrar/records/density.c - what earns least goes first (runtime/density/), as a policy.
  *
  * Units in memory are in the list by recency, too: it serves while nothing is learnt, holds those
  * that density had no memory for, and is the order of all other lists. What density knows of a
  * block stands in its record as well, for the next registrar. */
 #include "actors/registrar/base/part.h"
-#include "actors/registrar/records/density_units.h"
 #include "actors/registrar/records/order.h"
 #include "actors/registrar/records/policy.h"
 #include "actors/registrar/records/units.h"
+#include "runtime/density/density_units.h"
+
+#include <stdlib.h>
 
 #define NOTE_WANTED 0x5741u /* of a block on its way: how its request wants it */
 #define NOTE_USED   0x7573u /* of one that was in memory */
+/* Every so many references the time is noted, and so many times are kept. */
+#define STEP_SHIFT 6u
+#define STEP_COUNT 16384u
 /* What was learnt is noted after so many references. */
 #define LEARNT_REFERENCES UINT64_C(10000)
 
@@ -78,6 +83,22 @@ static void unit_keep(struct registrar *self, uint32_t number, sl_ref unit, uint
     }
 }
 
+/* A reference was made. */
+static void time_note(struct registrar *self, uint64_t reference)
+{
+    self->units->wanted_at_ns[(reference >> STEP_SHIFT) % STEP_COUNT] = self->env->now_ns;
+}
+
+/* How long ago so many references back are; 0: longer than that is known. */
+static uint64_t time_since(const struct registrar *self, uint64_t reference, uint64_t back)
+{
+    if (back >> STEP_SHIFT >= STEP_COUNT - 1 || back > reference) {
+        return 0;
+    }
+    uint64_t at_ns = self->units->wanted_at_ns[((reference - back) >> STEP_SHIFT) % STEP_COUNT];
+    return at_ns == 0 ? 0 : SL_MAX(self->env->now_ns - at_ns, UINT64_C(1));
+}
+
 /* The next registrar goes on from there. Without room in the index it learns anew. */
 static void learnt_note(struct registrar *self)
 {
@@ -85,6 +106,7 @@ static void learnt_note(struct registrar *self)
     unsigned char bytes[REG_DENSITY_LEARNT_BYTES];
     sl_ref fresh = 0;
     reg_density_stats(self->units->density, &stats);
+    time_note(self, stats.reference_count);
     if (stats.reference_count < self->units->learnt_at) {
         return;
     }
@@ -161,11 +183,39 @@ static uint32_t own_number(struct registrar *self, sl_ref unit, struct sl_entry 
     return own ? number : 0;
 }
 
+static void number_judge(struct registrar *self, uint32_t number, struct reg_judgement *out)
+{
+    struct reg_density_stats stats;
+    struct reg_density_view view;
+    *out = (struct reg_judgement){0};
+    if (number == 0) {
+        return;
+    }
+    reg_density_stats(self->units->density, &stats);
+    reg_density_view(self->units->density, number, &view);
+    *out = (struct reg_judgement){
+        .classed = true,
+        .valued = stats.learnt,
+        .class_index = (uint8_t)view.class_index,
+        .use_count = (uint8_t)view.use_count,
+        .age_references = (uint32_t)view.age_references,
+        .value = (float)view.value,
+        .age_ns = time_since(self, stats.reference_count, view.age_references),
+    };
+}
+
+static void density_judge(struct registrar *self, sl_ref unit, struct reg_judgement *out)
+{
+    struct sl_entry entry;
+    number_judge(self, own_number(self, unit, &entry), out);
+}
+
 static void density_removed(struct registrar *self, struct reg_order *list, sl_ref unit)
 {
     struct sl_entry entry;
     uint32_t number = is_hot(self, list) ? own_number(self, unit, &entry) : 0;
     reg_order_remove(self, list, unit);
+    number_judge(self, number, &self->units->judged);
     if (number != 0) {
         reg_density_leave(self->units->density, number);
     }
@@ -257,7 +307,10 @@ static sl_err density_begin(struct registrar *self, struct sl_error *why)
 {
     const struct reg_density_options options = {.ghosts_min = REG_DENSITY_GHOSTS_MIN,
                                                 .ghosts_max = REG_DENSITY_GHOSTS_MAX};
-    sl_err err = reg_density_create(&options, &self->units->density);
+    self->units->wanted_at_ns = calloc(STEP_COUNT, sizeof(*self->units->wanted_at_ns));
+    sl_err err = self->units->wanted_at_ns != NULL
+                     ? reg_density_create(&options, &self->units->density)
+                     : SL_ERR_NO_MEMORY;
     self->units->learnt_at = LEARNT_REFERENCES;
     return err == SL_OK ? SL_OK : sl_fail(why, err, "no memory for the order of eviction");
 }
@@ -265,6 +318,8 @@ static sl_err density_begin(struct registrar *self, struct sl_error *why)
 static void density_end(struct registrar *self)
 {
     reg_density_destroy(&self->units->density);
+    free(self->units->wanted_at_ns);
+    self->units->wanted_at_ns = NULL;
 }
 
 static void density_restored(struct registrar *self)
@@ -292,6 +347,7 @@ const struct reg_policy reg_policy_density = {
     .name = "density",
     .placed = density_placed,
     .removed = density_removed,
+    .judge = density_judge,
     .touched = density_touched,
     .said = density_said,
     .passed = reg_order_to_newest,

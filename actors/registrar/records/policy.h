@@ -9,12 +9,24 @@
 #include "actors/registrar/records/order.h"
 #include "ipc/sl_pins.h"
 
+/* What a policy knows of a unit, for explanations. */
+struct reg_judgement {
+    bool classed; /* class and age in references are known */
+    bool valued;  /* so is the value */
+    uint8_t class_index, use_count;
+    uint32_t age_references; /* since it was wanted last */
+    float value;             /* hits that a reference of its stay is expected to bring */
+    uint64_t age_ns;         /* since it was wanted last; 0: not known */
+};
+
 struct reg_policy {
     const char *name;
     /* The unit comes to the list, which does not have it. After a restart that is the order of the
      * commits. */
     void (*placed)(struct registrar *self, struct reg_order *list, sl_ref unit);
     void (*removed)(struct registrar *self, struct reg_order *list, sl_ref unit);
+    /* What is known of a unit that is in a list; NULL: nothing ever is. */
+    void (*judge)(struct registrar *self, sl_ref unit, struct reg_judgement *out);
     /* Somebody wanted it, or is about to. */
     void (*touched)(struct registrar *self, struct reg_order *list, sl_ref unit);
     /* An engine said something of it with the use that was just told; NULL: the policy has no use for

@@ -94,6 +94,7 @@ sl_ref reg_unit_any(struct registrar *self)
 static void unit_unlist(struct registrar *self, sl_ref unit)
 {
     struct reg_order *list = unit_list(self, unit);
+    self->units->judged = (struct reg_judgement){0};
     if (list == NULL) {
         return;
     }
@@ -241,7 +242,7 @@ void reg_unit_prefetched(struct registrar *self, sl_ref unit, sl_ref part)
     self->units->prefetched_unread_bytes += entry.extent.length_bytes;
 }
 
-void reg_unit_touch(struct registrar *self, sl_ref unit)
+static void unit_used(struct registrar *self, sl_ref unit, bool fetched)
 {
     struct sl_links *links = sl_index_links(self->index, unit);
     if ((links->flags & REG_FLAG_PREFETCHED) != 0) {
@@ -256,6 +257,18 @@ void reg_unit_touch(struct registrar *self, sl_ref unit)
     uint32_t others = links->flags & ((1u << REG_WANTED_SHIFT) - 1);
     links->flags = (uint16_t)(others | REG_FLAG_READ | wanted_clock(self) << REG_WANTED_SHIFT);
     reg_unit_awaited(self, unit);
+    const struct reg_used what = {.unit = unit, .fetched = fetched};
+    reg_tell_used(self, &what);
+}
+
+void reg_unit_touch(struct registrar *self, sl_ref unit)
+{
+    unit_used(self, unit, false);
+}
+
+void reg_unit_fetched(struct registrar *self, sl_ref unit)
+{
+    unit_used(self, unit, true);
 }
 
 void reg_unit_committed(struct registrar *self, sl_ref object)
@@ -385,8 +398,8 @@ sl_err reg_unit_drop(struct registrar *self, sl_ref unit, const struct reg_drop 
     if (err != SL_OK) {
         return err;
     }
-    reg_ghost_add(self, entry.key, entry.key_length, how->reason);
-    unit_unlist(self, unit);
+    unit_unlist(self, unit); /* which notes what the policy knows of it */
+    reg_ghost_add_judged(self, entry.key, entry.key_length, how->reason, &self->units->judged);
     reg_bundle_leave(self, unit);
     if (entry.kind == SL_RECORD_GROUP) {
         sl_index_group_drop(self->index, unit);

@@ -37,7 +37,10 @@ struct reg_units {
     bool restoring;              /* a restart: what comes was here before */
     uint64_t learnt_at;          /* when what it learnt is noted again, in references */
     sl_ref learnt_note;
-    struct reg_order hot, cold;            /* with something in memory; on disk alone */
+    struct reg_judgement judged;   /* what the policy knew of the unit that left a list last */
+    uint64_t *wanted_at_ns;        /* density: when the last references of each step were made */
+    uint32_t *used_at, used_count; /* lru: when each unit was used */
+    struct reg_order hot, cold;    /* with something in memory; on disk alone */
     struct reg_order pinned, soft, leased; /* in memory, and passed by: leases.c */
     uint64_t prefetched_unread_bytes;
     uint64_t written_bytes; /* to disks since the start: the clock of what was wanted when */
@@ -66,6 +69,8 @@ sl_ref reg_unit_any(struct registrar *self);              /* what goes first; 0:
 void reg_unit_touch(struct registrar *self, sl_ref unit); /* somebody wanted it */
 /* And said this, right after. */
 void reg_unit_said(struct registrar *self, sl_ref unit, const struct sl_said *said);
+void reg_unit_fetched(struct registrar *self,
+                      sl_ref unit); /* the same: it came from disk for that */
 void reg_unit_awaited(struct registrar *self, sl_ref unit); /* somebody is about to want it */
 void reg_unit_passed(struct registrar *self, sl_ref unit);  /* its turn came, it could not go */
 void reg_unit_sink(struct registrar *self, sl_ref unit);    /* it goes first */

@@ -1,5 +1,5 @@
 /* tests/bench/policy/main.c - policy_model: what each policy of eviction hits, without a node. */
-#include "tests/bench/policy/model.h"
+#include "tests/bench/policy/policy.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -12,9 +12,6 @@
 #define SIZES_MAX      32u
 #define SEEDS_MAX      1000u
 #define REFERENCES_MAX (UINT64_C(1) << 28)
-
-static const struct model_policy *const policies[] = {&model_lru, &model_density,
-                                                      &model_clairvoyant, &model_unlimited};
 
 /* clang-format off */
 static const char help[] =
@@ -34,11 +31,17 @@ static const char help[] =
 "  --high SHARE        so many requests, drawn by the seed, say that their blocks have high priority\n"
 "  --keep SHARE        so many say that their blocks are to be kept for an hour\n"
 "  --keep-needed SHARE so many of those whose session goes on\n"
+"  --disk-blocks N,... a disk below the memory, of these sizes; 0: none. Policies that can have one\n"
+"  --admission NAME    which blocks it keeps: all (default), reuse (likely enough wanted again; density), second (wanted\n"
+"                      twice; density)\n"
+"  --reuse-min CHANCE  of reuse, 0..1: the least (default 0.2)\n"
+"  --write-budget N    blocks a day that are written to it, by the trace's times (default: no limit)\n"
 "  --picture FILE.svg  hits by memory\n"
 "  --json              one object\n"
 "\n"
 "Prints for each memory and policy: blocks hit, prompt tokens and FLOPs of prefill saved (a model\n"
-"of 8 billion parameters), and the time that a reference took.\n";
+"of 8 billion parameters), and the time that a reference took. With a disk also what of the hits\n"
+"was in memory, and the blocks written a hundred references.\n";
 /* clang-format on */
 
 struct options {
@@ -46,6 +49,9 @@ struct options {
     uint64_t seed, seeds, references;
     uint64_t sizes[SIZES_MAX];
     uint32_t size_count;
+    uint64_t disks[SIZES_MAX];
+    uint32_t disk_count;
+    struct model_disk_options disk;
     enum replay_hints_kind hints;
     double hint_share, high_share, keep_share;
     bool keep_needed;
@@ -79,23 +85,25 @@ static double share_parse(const char *text, const char *what)
     return share;
 }
 
-static void sizes_parse(struct options *options, char *text)
+/* Gives how many. */
+static uint32_t sizes_parse(char *text, uint64_t least, uint64_t out[SIZES_MAX])
 {
     char *rest = NULL;
-    options->size_count = 0;
+    uint32_t count = 0;
     for (char *word = strtok_r(text, ",", &rest); word != NULL; word = strtok_r(NULL, ",", &rest)) {
-        if (options->size_count == SIZES_MAX) {
+        if (count == SIZES_MAX) {
             wrong("too many sizes, from", word);
         }
         uint64_t size = number_parse(word, "no number of blocks", UINT32_MAX);
-        if (size == 0) {
+        if (size < least) {
             wrong("no number of blocks", word);
         }
-        options->sizes[options->size_count++] = size;
+        out[count++] = size;
     }
-    if (options->size_count == 0) {
+    if (count == 0) {
         wrong("no number of blocks", "");
     }
+    return count;
 }
 
 static void options_parse(struct options *options, int argc, char **argv)
@@ -107,6 +115,10 @@ static void options_parse(struct options *options, int argc, char **argv)
         SEED,
         SEEDS,
         BLOCKS,
+        DISKS,
+        ADMISSION,
+        REUSE,
+        BUDGET,
         ENDS,
         RIGHT,
         HIGH,
@@ -122,6 +134,10 @@ static void options_parse(struct options *options, int argc, char **argv)
                                           {"seed", required_argument, NULL, SEED},
                                           {"seeds", required_argument, NULL, SEEDS},
                                           {"blocks", required_argument, NULL, BLOCKS},
+                                          {"disk-blocks", required_argument, NULL, DISKS},
+                                          {"admission", required_argument, NULL, ADMISSION},
+                                          {"reuse-min", required_argument, NULL, REUSE},
+                                          {"write-budget", required_argument, NULL, BUDGET},
                                           {"ends-told", required_argument, NULL, ENDS},
                                           {"hints-right", required_argument, NULL, RIGHT},
                                           {"high", required_argument, NULL, HIGH},
@@ -150,7 +166,21 @@ static void options_parse(struct options *options, int argc, char **argv)
             options->seeds = number_parse(optarg, "no number of seeds", SEEDS_MAX);
             break;
         case BLOCKS:
-            sizes_parse(options, optarg);
+            options->size_count = sizes_parse(optarg, 1, options->sizes);
+            break;
+        case DISKS:
+            options->disk_count = sizes_parse(optarg, 0, options->disks);
+            break;
+        case ADMISSION:
+            if (!model_admission_parse(optarg, &options->disk.admission)) {
+                wrong("no way of admission:", optarg);
+            }
+            break;
+        case REUSE:
+            options->disk.reuse_min = share_parse(optarg, "no chance");
+            break;
+        case BUDGET:
+            options->disk.bytes_a_day = number_parse(optarg, "no number of blocks", UINT64_MAX);
             break;
         case ENDS:
         case RIGHT:
@@ -206,24 +236,28 @@ static void trace_get(const struct options *options, uint64_t seed, struct repla
     }
 }
 
-static struct model_result policy_run(const struct options *options,
-                                      const struct model_policy *policy,
-                                      const struct replay_trace *trace, uint64_t blocks)
+/* false: this policy has no such disk. */
+static bool policy_run(const struct options *options, const struct model_policy *policy,
+                       const struct replay_trace *trace, uint64_t blocks, uint64_t disk_blocks,
+                       struct model_result *out)
 {
-    struct model_result result = {0};
-    struct model_options plan = {.capacity_blocks = blocks,
-                                 .hints = options->hints,
-                                 .hint_share = options->hint_share,
-                                 .seed = options->seed,
-                                 .high_share = options->high_share,
-                                 .keep_share = options->keep_share,
-                                 .keep_needed = options->keep_needed};
-    if (policy->run(trace, &plan, &result) != SL_OK) {
+    struct model_options plan = {
+        .capacity_bytes = blocks,
+        .block_tokens = MODEL_BLOCK_TOKENS,
+        .disk = options->disk,
+        .hints = {.kind = options->hints, .share = options->hint_share, .seed = options->seed},
+        .high_share = options->high_share,
+        .keep_share = options->keep_share,
+        .keep_needed = options->keep_needed};
+    plan.disk.capacity_bytes = disk_blocks;
+    *out = (struct model_result){0};
+    sl_err err = policy->run(trace, &plan, out);
+    if (err != SL_OK && err != SL_ERR_UNSUPPORTED) {
         struct sl_error why = {0};
-        (void)sl_fail(&why, SL_ERR_NO_MEMORY, "no memory for %s", policy->name);
+        (void)sl_fail(&why, err, "no memory for %s", policy->name);
         failed(&why);
     }
-    return result;
+    return err == SL_OK;
 }
 
 static double share(double part, double whole)
@@ -236,53 +270,50 @@ static double hit_share(const struct model_result *result)
     return share((double)result->hit_count, (double)result->reference_count);
 }
 
-static json_t *result_json(uint64_t blocks, const char *policy, const struct model_result *result)
+static json_t *result_json(uint64_t blocks, uint64_t disk, const char *policy,
+                           const struct model_result *result)
 {
-    return json_pack("{s:I, s:s, s:f, s:f, s:f, s:f}", "blocks", (json_int_t)blocks, "policy",
-                     policy, "hit_share", hit_share(result), "tokens_saved_share",
-                     share((double)result->tokens_saved, (double)result->tokens),
-                     "flops_saved_share", share(result->flops_saved, result->flops),
-                     "us_per_reference",
-                     share(result->seconds * 1e6, (double)result->reference_count));
+    return json_pack(
+        "{s:I, s:I, s:s, s:f, s:f, s:f, s:f, s:I, s:I, s:f}", "blocks", (json_int_t)blocks,
+        "disk_blocks", (json_int_t)disk, "policy", policy, "hit_share", hit_share(result),
+        "memory_hit_share",
+        share((double)result->memory_hit_count, (double)result->reference_count),
+        "tokens_saved_share", share((double)result->tokens_saved, (double)result->tokens),
+        "flops_saved_share", share(result->flops_saved, result->flops), "written",
+        (json_int_t)result->written_count, "rewritten", (json_int_t)result->rewritten_count,
+        "us_per_reference", share(result->seconds * 1e6, (double)result->reference_count));
 }
 
-static void all_print(const struct options *options, const struct replay_trace *trace)
+static void result_print(uint64_t blocks, uint64_t disk, const char *policy,
+                         const struct model_result *result)
 {
-    double shares[SL_COUNT(policies) * SIZES_MAX];
-    const char *names[SL_COUNT(policies)];
-    json_t *rows = json_array();
-    if (!options->json) {
-        printf("%" PRIu64 " requests, %" PRIu64
-               " block references\n\n%10s  %-12s %8s %8s %8s %9s\n",
-               trace->request_count, trace->id_count, "blocks", "policy", "blocks %", "tokens %",
-               "FLOPs %", "us/ref");
+    double references = (double)result->reference_count;
+    printf("%10" PRIu64, blocks);
+    if (disk > 0) {
+        printf(" + %9" PRIu64, disk);
     }
-    for (uint32_t size = 0; size < options->size_count; size++) {
-        for (uint32_t i = 0; i < SL_COUNT(policies); i++) {
-            struct model_result result =
-                policy_run(options, policies[i], trace, options->sizes[size]);
-            names[i] = policies[i]->name;
-            shares[i * options->size_count + size] = hit_share(&result);
-            if (options->json) {
-                (void)json_array_append_new(rows,
-                                            result_json(options->sizes[size], names[i], &result));
-                continue;
-            }
-            printf("%10" PRIu64 "  %-12s %8.2f %8.2f %8.2f %9.3f\n", options->sizes[size], names[i],
-                   100 * hit_share(&result),
-                   100 * share((double)result.tokens_saved, (double)result.tokens),
-                   100 * share(result.flops_saved, result.flops),
-                   share(result.seconds * 1e6, (double)result.reference_count));
-        }
+    printf("  %-12s %8.2f %8.2f %8.2f %9.3f", policy, 100 * hit_share(result),
+           100 * share((double)result->tokens_saved, (double)result->tokens),
+           100 * share(result->flops_saved, result->flops),
+           share(result->seconds * 1e6, references));
+    if (disk > 0) {
+        printf("   memory %6.2f, written %6.2f, rewritten %6.2f",
+               100 * share((double)result->memory_hit_count, references),
+               100 * share((double)result->written_count, references),
+               100 * share((double)result->rewritten_count, references));
     }
-    if (options->json) {
-        (void)json_dumpf(rows, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
-        (void)putchar('\n');
+    (void)putchar('\n');
+}
+
+static void picture_write(const struct options *options, const double *shares)
+{
+    const char *names[MODEL_POLICY_COUNT];
+    for (uint32_t i = 0; i < MODEL_POLICY_COUNT; i++) {
+        names[i] = model_policies[i]->name;
     }
-    json_decref(rows);
     struct model_picture picture = {.title = options->trace != NULL ? "blocks hit" : options->shape,
                                     .names = names,
-                                    .name_count = SL_COUNT(policies),
+                                    .name_count = MODEL_POLICY_COUNT,
                                     .sizes = options->sizes,
                                     .size_count = options->size_count,
                                     .shares = shares};
@@ -291,6 +322,50 @@ static void all_print(const struct options *options, const struct replay_trace *
         model_picture_write(options->picture, &picture, &why) != SL_OK) {
         failed(&why);
     }
+}
+
+/* Gives what the policy hits, 0 where it cannot have that disk. */
+static double one_print(const struct options *options, const struct model_policy *policy,
+                        const struct replay_trace *trace, uint64_t blocks, uint64_t disk,
+                        json_t *rows)
+{
+    struct model_result result;
+    if (!policy_run(options, policy, trace, blocks, disk, &result)) {
+        return 0;
+    }
+    if (options->json) {
+        (void)json_array_append_new(rows, result_json(blocks, disk, policy->name, &result));
+    } else {
+        result_print(blocks, disk, policy->name, &result);
+    }
+    return hit_share(&result);
+}
+
+static void all_print(const struct options *options, const struct replay_trace *trace)
+{
+    double shares[MODEL_POLICY_COUNT * SIZES_MAX];
+    json_t *rows = json_array();
+    if (!options->json) {
+        printf("%" PRIu64 " requests, %" PRIu64
+               " block references\n\n%10s  %-12s %8s %8s %8s %9s\n",
+               trace->request_count, trace->id_count, "blocks", "policy", "blocks %", "tokens %",
+               "FLOPs %", "us/ref");
+    }
+    for (uint32_t size = 0; size < options->size_count; size++) {
+        for (uint32_t disk = 0; disk < options->disk_count; disk++) {
+            for (uint32_t i = 0; i < MODEL_POLICY_COUNT; i++) {
+                double hit = one_print(options, model_policies[i], trace, options->sizes[size],
+                                       options->disks[disk], rows);
+                shares[i * options->size_count + size] = hit;
+            }
+        }
+    }
+    if (options->json) {
+        (void)json_dumpf(rows, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
+        (void)putchar('\n');
+    }
+    json_decref(rows);
+    picture_write(options, shares);
 }
 
 /* How far density is under LRU at worst, in points. */
@@ -302,9 +377,9 @@ static void seeds_print(const struct options *options)
         struct replay_trace trace;
         trace_get(options, seed, &trace);
         for (uint32_t size = 0; size < options->size_count; size++) {
-            struct model_result lru = policy_run(options, &model_lru, &trace, options->sizes[size]);
-            struct model_result mine =
-                policy_run(options, &model_density, &trace, options->sizes[size]);
+            struct model_result lru, mine;
+            (void)policy_run(options, &model_lru, &trace, options->sizes[size], 0, &lru);
+            (void)policy_run(options, &model_density, &trace, options->sizes[size], 0, &mine);
             double under = 100 * (hit_share(&lru) - hit_share(&mine));
             worst = SL_MAX(worst, under);
             sum -= under;
@@ -331,7 +406,9 @@ int main(int argc, char **argv)
     struct options options = {.seed = 1,
                               .references = 200000,
                               .sizes = {2000, 5000, 10000, 20000, 50000},
-                              .size_count = 5};
+                              .size_count = 5,
+                              .disk_count = 1,
+                              .disk = {.reuse_min = 0.2}};
     options_parse(&options, argc, argv);
     if (options.seeds > 0) {
         seeds_print(&options);

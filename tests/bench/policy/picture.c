@@ -1,5 +1,5 @@
 /* tests/bench/policy/picture.c - hits by memory, a line for each policy. */
-#include "tests/bench/policy/model.h"
+#include "tests/bench/policy/policy.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -116,10 +116,12 @@ static void node_close(void)
 
 static void give_job(void)
 {
-    while (fake.job_ended) {
-        struct sl_msg msg = {.type = SL_MSG_LOCAL_JOB, .code = fake.job_result};
-        msg.body.local_job.cookie = fake.job_cookie;
-        fake.job_ended = false;
+    while (fake.jobs_ended_count > 0) {
+        struct sl_msg msg = {.type = SL_MSG_LOCAL_JOB, .code = fake.jobs_ended[0].result};
+        msg.body.local_job.cookie = fake.jobs_ended[0].cookie;
+        fake.jobs_ended_count--;
+        memmove(&fake.jobs_ended[0], &fake.jobs_ended[1],
+                fake.jobs_ended_count * sizeof(fake.jobs_ended[0]));
         ck_assert_int_eq(fake.actor->handle(fake.state, &msg), SL_OK);
     }
 }

@@ -1,9 +1,9 @@
-/* actors/registrar/records/density_keep.c - units that are kept for a time: behind all others.
+/* runtime/density/density_keep.c - units that are kept for a time: behind all others.
  *
  * They stand in a row of their own, which is a clock: each reference looks at one of them, and puts
  * it behind the others when its time is not over. So none stays longer than as many references as
  * there are kept units, and nothing is scanned. */
-#include "actors/registrar/records/density_internal.h"
+#include "runtime/density/density_internal.h"
 
 #include <math.h>
 

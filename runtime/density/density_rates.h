@@ -1,4 +1,4 @@
-/* actors/registrar/records/density_rates.h - how likely a unit is to be wanted again, learnt.
+/* runtime/density/density_rates.h - how likely a unit is to be wanted again, learnt.
  *
  * Units are sorted into cells by class and age. A class says how a unit came to be: by how many
  * blocks its request had to store, as the last of its request, or by how often it was wanted; and
@@ -6,8 +6,8 @@
  * seconds. In each cell stands how long units were in it, and how many were wanted meanwhile. What
  * a cell is worth is the most that keeping a unit from it for some time brings for each reference
  * of that time: the index of Gittins (1979) for a job that ends with its first hit. */
-#ifndef SL_REGISTRAR_RECORDS_DENSITY_RATES_H
-#define SL_REGISTRAR_RECORDS_DENSITY_RATES_H
+#ifndef SL_DENSITY_RATES_H
+#define SL_DENSITY_RATES_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -31,6 +31,7 @@ enum reg_hint { REG_HINT_NONE, REG_HINT_ENDS, REG_HINT_GOES_ON, REG_HINT_COUNT }
 struct reg_rates {
     double exposure[REG_DENSITY_CELLS]; /* references that units spent in the cell */
     double wanted[REG_DENSITY_CELLS];   /* of them, units that were wanted there */
+    double rate[REG_DENSITY_CELLS];     /* hits a reference of one that is there, smoothed */
     double value[REG_DENSITY_CELLS];    /* expected hits a reference of keeping one */
     uint16_t order[REG_DENSITY_CELLS];  /* cells, the least valued first */
     uint16_t rank[REG_DENSITY_CELLS];   /* place of a cell in order */
@@ -45,10 +46,17 @@ static inline uint32_t reg_rates_cell(uint32_t class_index, uint32_t age)
 {
     return class_index * REG_DENSITY_AGES + age;
 }
+/* A class in words: "wanted once, stored with 16 to 31 blocks; its session ends". Gives out. */
+#define REG_DENSITY_TEXT_BYTES 96u
+const char *reg_rates_class_text(uint32_t class_index, char out[REG_DENSITY_TEXT_BYTES]);
 /* A unit left this age because it got older. */
 void reg_rates_outlived(struct reg_rates *rates, uint32_t cell);
 /* A unit was wanted, so many references after it was last. */
 void reg_rates_wanted(struct reg_rates *rates, uint32_t cell, uint64_t age_references);
+/* How likely one of this class that was not wanted for age_references is wanted within so many
+ * references from now, 0..1. */
+double reg_rates_chance(const struct reg_rates *rates, uint32_t class_index,
+                        uint64_t age_references, uint64_t within_references);
 /* What is old counts half. */
 void reg_rates_halve(struct reg_rates *rates);
 /* Values and order anew. */

@@ -1,4 +1,4 @@
-/* actors/registrar/records/density_units.h - the order of units by chain hit density.
+/* runtime/density/density_units.h - the order of units by chain hit density.
  *
  * A unit is here while it is in memory, and as a ghost for a while after: whether it would have
  * been wanted tells how good the choice was. Units know which one they follow in their chain. The
@@ -7,10 +7,10 @@
  *
  * All of it is O(1) amortised: nothing is scanned. It knows nothing of the index: a unit has a
  * number here, and carries one word of its user's. One thread. */
-#ifndef SL_REGISTRAR_RECORDS_DENSITY_UNITS_H
-#define SL_REGISTRAR_RECORDS_DENSITY_UNITS_H
+#ifndef SL_DENSITY_UNITS_H
+#define SL_DENSITY_UNITS_H
 
-#include "actors/registrar/records/density_rates.h"
+#include "runtime/density/density_rates.h"
 #include "runtime/sl_error.h"
 
 struct reg_density; /* opaque */
@@ -118,6 +118,9 @@ struct reg_density_view {
 };
 void reg_density_view(const struct reg_density *density, uint32_t unit,
                       struct reg_density_view *out);
+/* How likely it is wanted within so many references from now, 0..1. */
+double reg_density_chance(const struct reg_density *density, uint32_t unit,
+                          uint64_t within_references);
 /* Counts of units in memory and of ghosts. */
 struct reg_density_stats {
     uint64_t unit_count, ghost_count, reference_count, kept_pages;

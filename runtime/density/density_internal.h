@@ -1,8 +1,8 @@
-/* actors/registrar/records/density_internal.h - what the files of density_units.h share. */
-#ifndef SL_REGISTRAR_RECORDS_DENSITY_INTERNAL_H
-#define SL_REGISTRAR_RECORDS_DENSITY_INTERNAL_H
+/* runtime/density/density_internal.h - what the files of density_units.h share. */
+#ifndef SL_DENSITY_INTERNAL_H
+#define SL_DENSITY_INTERNAL_H
 
-#include "actors/registrar/records/density_units.h"
+#include "runtime/density/density_units.h"
 #include "runtime/sl_base.h"
 
 #include <assert.h>

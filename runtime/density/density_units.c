@@ -1,10 +1,10 @@
-/* actors/registrar/records/density_units.c - units and ghosts in cells, and in chains.
+/* runtime/density/density_units.c - units and ghosts in cells, and in chains.
  *
  * A unit stands in three rows at once: with all of its cell, ghosts too, by when they were used
  * last; with those of its cell that are in memory, likewise (ghosts: with all ghosts, by when they
  * left); and among the children of its parent. Getting older moves it from the old end of one row
  * to the young end of the next, so rows stay in order. */
-#include "actors/registrar/records/density_internal.h"
+#include "runtime/density/density_internal.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -626,6 +626,14 @@ void reg_density_view(const struct reg_density *density, uint32_t unit,
                                      .value = density->rates.value[density_cell_of(at)],
                                      .priority = (enum reg_priority)(at->weight + 1u),
                                      .kept = at->state == UNIT_KEPT};
+}
+
+double reg_density_chance(const struct reg_density *density, uint32_t unit,
+                          uint64_t within_references)
+{
+    const struct density_unit *at = &density->units[unit];
+    return reg_rates_chance(&density->rates, at->class_index, density_age_references(density, at),
+                            within_references);
 }
 
 void reg_density_stats(const struct reg_density *density, struct reg_density_stats *out)

@@ -1,5 +1,5 @@
-/* actors/registrar/records/density_restart.c - what the next registrar is told, and how it goes on. */
-#include "actors/registrar/records/density_internal.h"
+/* runtime/density/density_restart.c - what the next registrar is told, and how it goes on. */
+#include "runtime/density/density_internal.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,9 @@
-/* actors/registrar/records/density_rates.c - cells of class and age, and what each is worth. */
-#include "actors/registrar/records/density_rates.h"
+/* runtime/density/density_rates.c - cells of class and age, and what each is worth. */
+#include "runtime/density/density_rates.h"
 #include "runtime/sl_base.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,6 +61,46 @@ uint32_t reg_rates_class(uint32_t use_count, uint32_t stored_count, bool cut, en
     return kind + (uint32_t)hint * REG_DENSITY_KINDS;
 }
 
+static void kind_text(uint32_t kind, char *out, size_t bytes)
+{
+    switch (kind) {
+    case REG_DENSITY_TWICE:
+        (void)snprintf(out, bytes, "wanted twice");
+        break;
+    case REG_DENSITY_FEW:
+        (void)snprintf(out, bytes, "wanted 3 or 4 times");
+        break;
+    case REG_DENSITY_MANY:
+        (void)snprintf(out, bytes, "wanted 5 times or more");
+        break;
+    case REG_DENSITY_CUT:
+        (void)snprintf(out, bytes, "wanted once, the last of its request");
+        break;
+    case 0:
+        (void)snprintf(out, bytes, "wanted once, stored alone");
+        break;
+    case REG_DENSITY_STORED_CLASSES - 1:
+        (void)snprintf(out, bytes, "wanted once, one of %u stored or more", 1u << kind);
+        break;
+    default:
+        (void)snprintf(out, bytes, "wanted once, one of %u to %u stored", 1u << kind,
+                       (2u << kind) - 1);
+    }
+}
+
+const char *reg_rates_class_text(uint32_t class_index, char out[REG_DENSITY_TEXT_BYTES])
+{
+    static const char *const said[REG_HINT_COUNT] = {
+        [REG_HINT_NONE] = "",
+        [REG_HINT_ENDS] = ", of a session that was to end",
+        [REG_HINT_GOES_ON] = ", of a session that was to go on"};
+    uint32_t hint = SL_MIN(class_index / REG_DENSITY_KINDS, (uint32_t)REG_HINT_COUNT - 1);
+    kind_text(class_index % REG_DENSITY_KINDS, out, REG_DENSITY_TEXT_BYTES);
+    size_t length = strlen(out);
+    (void)snprintf(out + length, REG_DENSITY_TEXT_BYTES - length, "%s", said[hint]);
+    return out;
+}
+
 void reg_rates_outlived(struct reg_rates *rates, uint32_t cell)
 {
     rates->exposure[cell] += age_width(rates, age_of(cell));
@@ -70,6 +111,23 @@ void reg_rates_wanted(struct reg_rates *rates, uint32_t cell, uint64_t age_refer
     double inside = (double)age_references - age_begin(rates, age_of(cell));
     rates->wanted[cell] += 1.0;
     rates->exposure[cell] += fmax(inside, 0.0);
+}
+
+double reg_rates_chance(const struct reg_rates *rates, uint32_t class_index,
+                        uint64_t age_references, uint64_t within_references)
+{
+    double expected = 0.0;
+    uint64_t at = age_references;
+    uint64_t until = within_references > UINT64_MAX - at ? UINT64_MAX : at + within_references;
+    for (uint32_t age = 0; age < REG_DENSITY_AGES && at < until; age++) {
+        bool last = age + 1 == REG_DENSITY_AGES;
+        uint64_t end = last ? until : SL_MIN(rates->end[age], until);
+        if (end > at) {
+            expected += rates->rate[reg_rates_cell(class_index, age)] * (double)(end - at);
+            at = end;
+        }
+    }
+    return -expm1(-expected);
 }
 
 void reg_rates_halve(struct reg_rates *rates)
@@ -162,7 +220,7 @@ static void class_rates(const struct reg_rates *rates, uint32_t first, const str
 /* The best over all horizons of the hit that is expected by then, for the time that is. */
 static void class_values(struct reg_rates *rates, uint32_t first, const struct believed *all)
 {
-    double rate[REG_DENSITY_AGES];
+    double *rate = &rates->rate[first];
     double hit[REG_DENSITY_AGES]; /* the chance of a hit within the age, for one that reaches it */
     class_rates(rates, first, all, rate);
     for (uint32_t age = 0; age < REG_DENSITY_AGES; age++) {

@@ -1,6 +1,6 @@
-/* actors/registrar/records/density_walk.c - units as they go: the oldest of the least valued cell,
+/* runtime/density/density_walk.c - units as they go: the oldest of the least valued cell,
  * and before it the ends of the chains that go on from it. */
-#include "actors/registrar/records/density_internal.h"
+#include "runtime/density/density_internal.h"
 
 /* The oldest unit of the first turn from this rank on; behind all of them those that are kept. */
 static uint32_t oldest_from(const struct reg_density *density, uint32_t rank)

@@ -1,0 +1,131 @@
+/* actors/registrar/recorder_file.c - the file of a recording: what helper threads do with it. */
+#include "actors/registrar/recorder.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Cuts off what was left of a frame; bytes behind the last whole frame are no loss of anybody. */
+static sl_err file_continue(struct reg_record_file *file, const struct sl_recording_info *info)
+{
+    if (info->torn_bytes > 0 && ftruncate(file->fd, (off_t)info->good_bytes) != 0) {
+        return sl_fail_os(&file->why, errno, "cut the torn end of '%s'", file->path);
+    }
+    file->end_bytes = info->good_bytes;
+    file->continued = true;
+    return SL_OK;
+}
+
+static sl_err bytes_append(struct reg_record_file *file, const unsigned char *bytes,
+                           uint64_t length_bytes)
+{
+    uint64_t done = 0;
+    while (done < length_bytes) {
+        ssize_t wrote =
+            pwrite(file->fd, bytes + done, length_bytes - done, (off_t)(file->end_bytes + done));
+        if (wrote < 0 && errno == EINTR) {
+            continue;
+        }
+        if (wrote <= 0) {
+            sl_err err =
+                sl_fail_os(&file->why, wrote < 0 ? errno : ENOSPC, "write '%s'", file->path);
+            (void)ftruncate(file->fd, (off_t)file->end_bytes); /* else it is a torn end */
+            return err;
+        }
+        done += (uint64_t)wrote;
+    }
+    file->end_bytes += done;
+    return SL_OK;
+}
+
+static sl_err file_begin(struct reg_record_file *file)
+{
+    unsigned char head[SL_RECORDING_HEADER_BYTES];
+    file->header.began_unix_ns = sl_clock_wall_ns();
+    sl_recording_header_put(&file->header, head);
+    file->end_bytes = 0;
+    return bytes_append(file, head, sizeof(head));
+}
+
+static sl_err fd_open(struct reg_record_file *file)
+{
+    file->fd = open(file->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    if (file->fd < 0) {
+        return sl_fail_os(&file->why, errno, "open '%s'", file->path);
+    }
+    if (flock(file->fd, LOCK_EX | LOCK_NB) != 0) {
+        return sl_fail(&file->why, SL_ERR_BUSY, "'%s': another node records there", file->path);
+    }
+    return SL_OK;
+}
+
+/* An older recording gives way to the new one, and keeps its bytes. */
+static sl_err file_replace(struct reg_record_file *file)
+{
+    char old[SL_SETTING_TEXT_BYTES_MAX + 8];
+    (void)snprintf(old, sizeof(old), "%s.1", file->path);
+    if (rename(file->path, old) != 0) {
+        return sl_fail_os(&file->why, errno, "rename '%s'", file->path);
+    }
+    reg_record_file_close(file);
+    sl_err err = fd_open(file);
+    return err == SL_OK ? file_begin(file) : err;
+}
+
+static sl_err file_open(struct reg_record_file *file)
+{
+    struct sl_recording_info info = {0};
+    struct sl_error why = {0};
+    struct stat about;
+    sl_err err = fd_open(file);
+    if (err != SL_OK) {
+        return err;
+    }
+    if (fstat(file->fd, &about) != 0) {
+        return sl_fail_os(&file->why, errno, "stat '%s'", file->path);
+    }
+    if (!S_ISREG(about.st_mode)) {
+        return sl_fail(&file->why, SL_ERR_EXISTS, "'%s' is no file", file->path);
+    }
+    if (about.st_size == 0) {
+        return file_begin(file);
+    }
+    err = sl_recording_read(file->fd, NULL, NULL, &info, &why);
+    if (err == SL_OK && file->go_on && info.header.file_id == file->header.file_id) {
+        return file_continue(file, &info);
+    }
+    if (err != SL_OK && err != SL_ERR_CORRUPT && err != SL_ERR_VERSION) {
+        return sl_fail(&file->why, SL_ERR_EXISTS, "'%s' is there, and %s", file->path, why.text);
+    }
+    return file_replace(file);
+}
+
+sl_err reg_record_file_open(void *context, uint32_t thread)
+{
+    struct reg_record_file *file = context;
+    (void)thread;
+    sl_err err = file_open(file);
+    if (err != SL_OK) {
+        reg_record_file_close(file);
+    }
+    return err;
+}
+
+sl_err reg_record_file_write(void *context, uint32_t thread)
+{
+    struct reg_record_file *file = context;
+    (void)thread;
+    return bytes_append(file, file->bytes, file->length_bytes);
+}
+
+void reg_record_file_close(struct reg_record_file *file)
+{
+    if (file->fd >= 0) {
+        (void)close(file->fd);
+    }
+    file->fd = -1;
+}

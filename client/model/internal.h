@@ -1,0 +1,77 @@
+/* client/model/internal.h - what the files of the model share. */
+#ifndef SL_CLIENT_MODEL_INTERNAL_H
+#define SL_CLIENT_MODEL_INTERNAL_H
+
+#include "client/model/model.h"
+
+#include "runtime/density/density_units.h"
+#include "runtime/sl_base.h"
+
+/* ---- count.c ---- */
+uint64_t model_cpu_ns(void);
+uint64_t model_mix(uint64_t number);
+/* Counts a request whose first hit_count blocks were there, memory_count of them in memory. */
+void model_count(struct model_result *result, const struct model_options *options,
+                 const struct replay_request *request, const uint32_t *ids, uint32_t hit_count,
+                 uint32_t memory_count);
+static inline uint64_t model_bytes(const struct model_options *options, uint32_t id)
+{
+    return options->block_bytes != NULL ? options->block_bytes[id] : 1;
+}
+static inline bool model_counts(const struct model_options *options, uint64_t request)
+{
+    return options->uncounted == NULL || options->uncounted[request] == 0;
+}
+
+/* ---- memory: memory_lru.c, memory_density.c ---- */
+/* The blocks of a request that are in memory or come to it. */
+struct model_use {
+    const uint32_t *ids;     /* of the whole request */
+    const unsigned char *to; /* by place: 1: in memory, or comes to it */
+    uint32_t count;
+    uint32_t before;       /* the block in front of them; MODEL_NO_BLOCK */
+    uint32_t stored_count; /* that are stored, 0 and on */
+    enum reg_hint hint;
+    enum reg_priority priority;
+    bool keep;      /* all of it, for an hour */
+    uint32_t now_s; /* by the trace's times */
+    uint64_t kept_bytes_max;
+};
+struct model_memory {
+    const struct model_memory_ops *ops;
+    uint32_t *here; /* by identity; 0: not in memory */
+    uint32_t id_limit;
+    uint64_t references; /* blocks used so far */
+    struct reg_density *density;
+    uint32_t *older, *newer; /* lru: a ring by identity; the last identity is its end */
+};
+struct model_memory_ops {
+    sl_err (*begin)(struct model_memory *memory); /* here and id_limit are set */
+    void (*end)(struct model_memory *memory);
+    sl_err (*use)(struct model_memory *memory, const struct model_use *use);
+    uint32_t (*victim)(
+        struct model_memory *memory); /* takes it out; MODEL_NO_BLOCK: memory is empty */
+    /* How often the block was wanted, and how likely it will be within so many references; a block
+     * in memory. NULL: it does not know. */
+    uint32_t (*use_count)(const struct model_memory *memory, uint32_t id);
+    double (*chance)(const struct model_memory *memory, uint32_t id, uint64_t references);
+};
+extern const struct model_memory_ops model_memory_lru, model_memory_density;
+
+/* ---- disk.c ---- */
+struct model_disk; /* opaque */
+/* Errors: SL_ERR_NO_MEMORY. */
+sl_err model_disk_create(const struct model_options *options, uint32_t id_limit,
+                         struct model_disk **out);
+void model_disk_destroy(struct model_disk **disk);
+bool model_disk_has(const struct model_disk *disk, uint32_t id); /* disk may be NULL */
+void model_disk_wanted(struct model_disk *disk, uint32_t id);    /* one that it has */
+/* false: it is not written, since the budget is spent or there is no memory for it. */
+bool model_disk_write(struct model_disk *disk, uint32_t id, uint64_t now_ms,
+                      struct model_result *result);
+
+/* ---- run.c ---- */
+sl_err model_run(const struct replay_trace *trace, const struct model_options *options,
+                 const struct model_memory_ops *ops, struct model_result *out);
+
+#endif

@@ -1,0 +1,96 @@
+/* client/model/memory_density.c - what earns least goes first: the code that a node evicts by. */
+#include "client/model/internal.h"
+#include "runtime/density/density_units.h"
+
+#define KEEP_S 3600u
+
+static uint64_t hash_of(uint32_t id)
+{
+    return model_mix(id + UINT64_C(1));
+}
+
+static sl_err density_begin(struct model_memory *memory)
+{
+    const struct reg_density_options plan = {.ghosts_min = REG_DENSITY_GHOSTS_MIN,
+                                             .ghosts_max = REG_DENSITY_GHOSTS_MAX};
+    return reg_density_create(&plan, &memory->density);
+}
+
+static void density_end(struct model_memory *memory)
+{
+    reg_density_destroy(&memory->density);
+}
+
+/* From its last block on, as the engine's word of a request is. */
+static void request_keep(struct model_memory *memory, const struct model_use *use)
+{
+    uint32_t unit = use->keep && use->count > 0 ? memory->here[use->ids[use->count - 1]] : 0;
+    if (unit != 0) {
+        const struct reg_keep keep = {.end_s = use->now_s + KEEP_S, .pages = 1};
+        reg_density_keep(memory->density, unit, &keep);
+    }
+}
+
+static sl_err density_use(struct model_memory *memory, const struct model_use *use)
+{
+    reg_density_now(memory->density, use->now_s, use->kept_bytes_max);
+    for (uint32_t i = 0; i < use->count; i++) {
+        uint32_t id = use->ids[i];
+        if (use->to[i] == 0) {
+            continue;
+        }
+        memory->references++;
+        if (memory->here[id] != 0) {
+            reg_density_use(memory->density, memory->here[id], use->hint);
+            reg_density_say(memory->density, memory->here[id], use->hint, use->priority);
+            continue;
+        }
+        uint32_t before = i > 0 ? use->ids[i - 1] : use->before;
+        struct reg_wanted wanted = {.parent_hash = before != MODEL_NO_BLOCK ? hash_of(before) : 0,
+                                    .stored_count = SL_MAX(use->stored_count, 1u),
+                                    .cut = i + 1 == use->count,
+                                    .hint = use->hint,
+                                    .priority = use->priority};
+        memory->here[id] = reg_density_enter(memory->density, hash_of(id), id, &wanted);
+        if (memory->here[id] == 0) {
+            return SL_ERR_NO_MEMORY;
+        }
+    }
+    request_keep(memory, use);
+    return SL_OK;
+}
+
+/* A walk goes on where the last victim left; a use begins the next one. */
+static uint32_t density_victim(struct model_memory *memory)
+{
+    uint32_t unit = reg_density_next(memory->density, false);
+    unit = unit != 0 ? unit : reg_density_first(memory->density);
+    if (unit == 0) {
+        return MODEL_NO_BLOCK;
+    }
+    uint32_t id = reg_density_user(memory->density, unit);
+    reg_density_leave(memory->density, unit);
+    memory->here[id] = 0;
+    return id;
+}
+
+static uint32_t density_use_count(const struct model_memory *memory, uint32_t id)
+{
+    struct reg_density_view view;
+    reg_density_view(memory->density, memory->here[id], &view);
+    return view.use_count;
+}
+
+static double density_chance(const struct model_memory *memory, uint32_t id, uint64_t references)
+{
+    struct reg_density_stats stats;
+    reg_density_stats(memory->density, &stats);
+    return stats.learnt ? reg_density_chance(memory->density, memory->here[id], references) : 1;
+}
+
+const struct model_memory_ops model_memory_density = {.begin = density_begin,
+                                                      .end = density_end,
+                                                      .use = density_use,
+                                                      .victim = density_victim,
+                                                      .use_count = density_use_count,
+                                                      .chance = density_chance};

@@ -1,0 +1,89 @@
+/* runtime/sl_recording.h - recordings of what a node was asked for: the format, its writer's half and
+ * its reader.
+ *
+ * A file is a header and frames. A frame has a check of its own and says nothing of other frames,
+ * so what is torn at the end (the machine or the writer was killed) costs that frame, and what is
+ * damaged in the middle is noticed. Events are packed: a block of a chain costs 10 bytes or so.
+ *
+ * Keys are not there. What names a block is a keyed hash of its key's hash (SipHash-2-4). The salt
+ * of a file is random and stands nowhere in it, so whoever has the file cannot try keys. */
+#ifndef SL_RECORDING_H
+#define SL_RECORDING_H
+
+#include "runtime/sl_error.h"
+
+#define SL_RECORDING_VERSION      1u
+#define SL_RECORDING_HEADER_BYTES 128u
+#define SL_RECORDING_FRAME_BYTES  40u        /* in front of a frame's events */
+#define SL_RECORDING_EVENT_BYTES  64u        /* an event is never longer */
+#define SL_RECORDING_FRAME_MAX    (1u << 20) /* with its events */
+
+struct sl_recording_salt {
+    uint64_t words[2];
+};
+/* The name of a block in a recording. key_hash: sl_key_hash of its key; 0 stays 0. */
+uint64_t sl_recording_name(const struct sl_recording_salt *salt, uint64_t key_hash);
+
+struct sl_recording_header {
+    uint64_t file_id;
+    uint64_t began_unix_ns;
+    uint64_t memory_bytes, disk_bytes; /* of the node then */
+    char policy[16];                   /* evict_policy */
+};
+void sl_recording_header_put(const struct sl_recording_header *header,
+                             unsigned char out[SL_RECORDING_HEADER_BYTES]);
+/* Errors: SL_ERR_FOREIGN (no recording), SL_ERR_VERSION, SL_ERR_CORRUPT. */
+sl_err sl_recording_header_get(const unsigned char *bytes, uint64_t length_bytes,
+                               struct sl_recording_header *out, struct sl_error *why);
+
+enum sl_recording_kind {
+    SL_RECORDING_LOAD = 1,  /* a block that was there was wanted: loaded by an engine, got */
+    SL_RECORDING_STORE = 2, /* a block was not there, and is now */
+    SL_RECORDING_FETCH = 3, /* it came from disk because somebody wants it; a LOAD follows */
+    SL_RECORDING_GONE = 4,  /* it was removed, or its time ended: no eviction */
+    SL_RECORDING_LOST = 5,  /* count events before this one are missing */
+    SL_RECORDING_AGAIN = 6, /* the writer was restarted: what happened meanwhile is missing */
+    SL_RECORDING_FULL = 7,  /* the last one: the file has its largest size */
+};
+struct sl_recording_event {
+    enum sl_recording_kind kind;
+    uint8_t hint;   /* of the session: 0 nothing is known, 1 it ends, 2 it goes on */
+    bool new_op;    /* STORE: of another op than the STORE before; ops that are not known are new */
+    uint64_t at_us; /* since the file began */
+    uint64_t name;
+    uint64_t parent; /* name of the block before it in its chain; 0: none */
+    uint64_t bytes;  /* of memory that it takes; 0: as told before */
+    uint64_t tokens; /* 0: not known, or as told before */
+    uint64_t count;  /* LOST */
+};
+
+/* ---- writing: a frame in a buffer of the caller ---- */
+struct sl_recording_frame {
+    unsigned char *bytes;
+    uint64_t room, length; /* room: at least FRAME_BYTES + EVENT_BYTES */
+    uint32_t count;
+    uint64_t begun_us;
+    struct sl_recording_event last;
+};
+void sl_recording_frame_begin(struct sl_recording_frame *frame, unsigned char *bytes, uint64_t room,
+                              uint64_t at_us);
+/* false: there may be no room. Times do not go back within a frame; one that does is the last's. */
+bool sl_recording_frame_add(struct sl_recording_frame *frame,
+                            const struct sl_recording_event *event);
+/* Completes the frame; gives its bytes in all. */
+uint64_t sl_recording_frame_end(struct sl_recording_frame *frame, uint64_t file_id);
+
+/* ---- reading ---- */
+struct sl_recording_info {
+    struct sl_recording_header header;
+    uint64_t good_bytes, torn_bytes; /* up to the end of the last whole frame, and behind */
+    uint64_t frame_count, event_count;
+};
+/* Reads all of it: calls each (NULL: nobody) for every event, in order; false ends it, SL_OK. What is
+ * torn at the end is left out and told. Errors: SL_ERR_OS, those of the header, SL_ERR_CORRUPT (a
+ * frame is damaged and whole ones follow; those before were given), SL_ERR_NO_MEMORY. */
+sl_err sl_recording_read(int fd,
+                         bool (*each)(void *context, const struct sl_recording_event *event),
+                         void *context, struct sl_recording_info *info, struct sl_error *why);
+
+#endif

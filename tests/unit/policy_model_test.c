@@ -1,0 +1,267 @@
+/* tests/unit/policy_model_test.c - what policies and disks hit, on traces small enough to count. */
+#include "client/model/model.h"
+#include "runtime/density/density_rates.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A request a row: its blocks, ended by 0. One a second. */
+typedef uint32_t row[9];
+
+static struct replay_trace trace_of(const row *rows, uint32_t count)
+{
+    struct replay_trace trace = {0};
+    for (uint32_t i = 0; i < count; i++) {
+        char line[256] = "";
+        struct sl_error why;
+        int at = snprintf(line, sizeof(line), "{\"timestamp\": %u, \"hash_ids\": [", i * 1000);
+        uint32_t k = 0;
+        for (; rows[i][k] != 0; k++) {
+            at += snprintf(line + at, sizeof(line) - (size_t)at, "%s%u", k > 0 ? ", " : "",
+                           rows[i][k]);
+        }
+        (void)snprintf(line + at, sizeof(line) - (size_t)at, "], \"input_length\": %u}", k * 10);
+        ck_assert_msg(replay_trace_line(&trace, line, strlen(line), 10, &why) == SL_OK, "%s",
+                      why.text);
+    }
+    return trace;
+}
+
+static struct model_result run(const struct model_policy *policy, const row *rows, uint32_t count,
+                               const struct model_options *options)
+{
+    struct replay_trace trace = trace_of(rows, count);
+    struct model_options plan = *options;
+    struct model_result result = {0};
+    plan.block_tokens = 10;
+    ck_assert_int_eq(policy->run(&trace, &plan, &result), SL_OK);
+    replay_trace_free(&trace);
+    return result;
+}
+
+/* 1 2 stays and 3 4 is asked for in vain by LRU: the loop is larger than memory. */
+static const row loop[] = {{1, 2}, {3, 4}, {5, 6}, {1, 2}, {3, 4}, {5, 6}};
+
+START_TEST(lru_loses_a_loop_and_the_clairvoyant_keeps_what_fits)
+    {
+        struct model_options options = {.capacity_bytes = 4};
+
+        struct model_result lru = run(&model_lru, loop, SL_COUNT(loop), &options);
+        struct model_result best = run(&model_clairvoyant, loop, SL_COUNT(loop), &options);
+        struct model_result all = run(&model_unlimited, loop, SL_COUNT(loop), &options);
+
+        ck_assert_uint_eq(lru.reference_count, 12);
+        ck_assert_uint_eq(lru.hit_count, 0);
+        ck_assert_uint_gt(best.hit_count, 0);
+        ck_assert_uint_lt(best.hit_count, 6);
+        ck_assert_uint_eq(all.hit_count, 6);
+        ck_assert_uint_eq(all.tokens_saved, 60);
+        ck_assert_uint_eq(all.tokens, 120);
+        ck_assert(all.flops_saved > 0 && all.flops_saved < all.flops);
+    }
+END_TEST
+
+START_TEST(a_hit_ends_at_the_first_hole)
+    {
+        /* 1 2 3 4, then others until its end is gone: what is left is a prefix */
+        static const row rows[] = {{1, 2, 3, 4}, {9}, {1, 2, 3, 4}};
+        struct model_options options = {.capacity_bytes = 4};
+
+        struct model_result lru = run(&model_lru, rows, SL_COUNT(rows), &options);
+        struct model_result mine = run(&model_density, rows, SL_COUNT(rows), &options);
+
+        ck_assert_uint_eq(lru.hit_count, 3);
+        ck_assert_uint_eq(mine.hit_count, 3);
+    }
+END_TEST
+
+START_TEST(blocks_have_sizes)
+    {
+        static const row rows[] = {{1}, {2}, {1}, {2}};
+        static const uint64_t bytes[] = {0, 100, 300};
+        struct model_options options = {.capacity_bytes = 400, .block_bytes = bytes};
+
+        struct model_result fits = run(&model_lru, rows, SL_COUNT(rows), &options);
+        options.capacity_bytes = 399;
+        struct model_result short_of = run(&model_lru, rows, SL_COUNT(rows), &options);
+
+        ck_assert_uint_eq(fits.hit_count, 2);
+        ck_assert_uint_eq(fits.hit_bytes, 400);
+        ck_assert_uint_eq(fits.bytes, 800);
+        ck_assert_uint_eq(short_of.hit_count, 0);
+    }
+END_TEST
+
+START_TEST(what_is_not_counted_is_there_all_the_same)
+    {
+        static const row rows[] = {{1, 2}, {1, 2, 3}};
+        static const unsigned char uncounted[] = {1, 0};
+        const struct model_policy *const policies[] = {&model_lru, &model_density,
+                                                       &model_clairvoyant, &model_unlimited};
+        struct model_options options = {.capacity_bytes = 4, .uncounted = uncounted};
+        for (uint32_t i = 0; i < SL_COUNT(policies); i++) {
+            struct model_result result = run(policies[i], rows, SL_COUNT(rows), &options);
+
+            ck_assert_uint_eq(result.reference_count, 3);
+            ck_assert_uint_eq(result.hit_count, 2);
+        }
+    }
+END_TEST
+
+START_TEST(a_disk_serves_what_left_memory)
+    {
+        struct model_options options = {.capacity_bytes = 4, .disk = {.capacity_bytes = 100}};
+
+        struct model_result result = run(&model_lru, loop, SL_COUNT(loop), &options);
+
+        ck_assert_uint_eq(result.hit_count, 6);
+        ck_assert_uint_eq(result.memory_hit_count, 0);
+        ck_assert_uint_eq(result.written_count, 6); /* once each */
+        ck_assert_uint_eq(result.written_bytes, 6);
+    }
+END_TEST
+
+START_TEST(a_disk_that_is_full_drops_what_is_oldest_unless_it_was_wanted)
+    {
+        /* 1 is wanted again before half of the disk is written over, and 2 is not */
+        static const row rows[] = {{11}, {12}, {13}, {14}, {15}, {16}, {17}, {18}, {1}, {2},
+                                   {3},  {4},  {5},  {1},  {6},  {7},  {8},  {9},  {1}, {2}};
+        struct model_options options = {.capacity_bytes = 1, .disk = {.capacity_bytes = 8}};
+
+        struct model_result result = run(&model_lru, rows, SL_COUNT(rows), &options);
+
+        ck_assert_uint_eq(result.hit_count, 2); /* 1 twice; 2 went */
+        ck_assert_uint_eq(result.rewritten_count, 1);
+        options.disk.capacity_bytes = 1;
+        result = run(&model_lru, rows, SL_COUNT(rows), &options);
+        ck_assert_uint_eq(result.hit_count, 0);
+        ck_assert_uint_eq(result.written_count, SL_COUNT(rows));
+    }
+END_TEST
+
+START_TEST(second_touch_writes_what_was_wanted_twice_alone)
+    {
+        static const row rows[] = {{1, 2}, {3}, {4}, {1, 2}, {5}, {6}, {1, 2}, {3}};
+        struct model_options options = {
+            .capacity_bytes = 2, .disk = {.capacity_bytes = 100, .admission = MODEL_ADMIT_SECOND}};
+
+        struct model_result result = run(&model_density, rows, SL_COUNT(rows), &options);
+
+        ck_assert_uint_eq(result.written_count, 3); /* 1 and 2 at their second use, 3 at its own */
+        ck_assert_uint_eq(result.hit_count, 2);     /* 1 and 2, the third time */
+    }
+END_TEST
+
+START_TEST(a_budget_of_writes_is_kept)
+    {
+        row rows[200] = {{0}};
+        for (uint32_t i = 0; i < SL_COUNT(rows); i++) {
+            rows[i][0] = i + 1;
+        }
+        /* a block in 10 s, of one a second */
+        struct model_options options = {.capacity_bytes = 2,
+                                        .disk = {.capacity_bytes = 1000, .bytes_a_day = 8640}};
+
+        struct model_result result = run(&model_lru, rows, SL_COUNT(rows), &options);
+
+        ck_assert_uint_ge(result.written_count, 19);
+        ck_assert_uint_le(result.written_count, 20);
+        ck_assert_uint_eq(result.written_count + result.refused_count, 200);
+    }
+END_TEST
+
+START_TEST(a_threshold_of_chance_writes_less_of_what_is_never_wanted_again)
+    {
+        /* half of the requests are a chain of three that comes again, half never do */
+        enum { COUNT = 6000 };
+        static row rows[COUNT];
+        for (uint32_t i = 0; i < COUNT; i++) {
+            if (i % 2 == 0) {
+                for (uint32_t k = 0; k < 3; k++) {
+                    rows[i][k] = 1 + (i / 2 % 100) * 3 + k;
+                }
+            } else {
+                for (uint32_t k = 0; k < 8; k++) {
+                    rows[i][k] = 1000 + i * 8 + k;
+                }
+            }
+        }
+        struct model_options options = {.capacity_bytes = 100, .disk = {.capacity_bytes = 1000}};
+        struct model_result all = run(&model_density, rows, COUNT, &options);
+
+        options.disk.admission = MODEL_ADMIT_REUSE;
+        options.disk.reuse_min = 0.2;
+        struct model_result some = run(&model_density, rows, COUNT, &options);
+
+        ck_assert_uint_lt(some.written_count, all.written_count / 2);
+        ck_assert_uint_ge(some.hit_count, all.hit_count);
+    }
+END_TEST
+
+START_TEST(who_knows_no_chance_admits_all_or_says_so)
+    {
+        struct replay_trace trace = trace_of(loop, SL_COUNT(loop));
+        struct model_options options = {
+            .capacity_bytes = 4,
+            .block_tokens = 10,
+            .disk = {.capacity_bytes = 4, .admission = MODEL_ADMIT_REUSE}};
+        struct model_result result = {0};
+
+        ck_assert_int_eq(model_lru.run(&trace, &options, &result), SL_ERR_UNSUPPORTED);
+        ck_assert_int_eq(model_clairvoyant.run(&trace, &options, &result), SL_ERR_UNSUPPORTED);
+        ck_assert_int_eq(model_unlimited.run(&trace, &options, &result), SL_ERR_UNSUPPORTED);
+        replay_trace_free(&trace);
+    }
+END_TEST
+
+START_TEST(chances_grow_with_time_and_are_those_that_were_seen)
+    {
+        struct reg_rates *rates = calloc(1, sizeof(*rates));
+        reg_rates_init(rates);
+        uint32_t class_index = reg_rates_class(1, 1, false, REG_HINT_NONE);
+        for (uint32_t i = 0; i < 100000; i++) { /* of a hundred that come, ten are wanted at 200 */
+            if (i % 10 == 0) {
+                reg_rates_wanted(rates, reg_rates_cell(class_index, 0), 200);
+            } else {
+                reg_rates_outlived(rates, reg_rates_cell(class_index, 0));
+            }
+        }
+        reg_rates_settle(rates);
+
+        double within = reg_rates_chance(rates, class_index, 0, 256);
+
+        ck_assert_msg(within > 0.08 && within < 0.12, "%f", within);
+        ck_assert(reg_rates_chance(rates, class_index, 0, 10) < within);
+        ck_assert(reg_rates_chance(rates, class_index, 0, 100000) > within);
+        ck_assert(reg_rates_chance(rates, class_index, 0, UINT64_MAX) <= 1.0);
+        ck_assert(reg_rates_chance(rates, class_index, 5000, 0) <= 0.0);
+        free(rates);
+    }
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("policy_model");
+    TCase *memory = tcase_create("memory");
+    tcase_add_test(memory, lru_loses_a_loop_and_the_clairvoyant_keeps_what_fits);
+    tcase_add_test(memory, a_hit_ends_at_the_first_hole);
+    tcase_add_test(memory, blocks_have_sizes);
+    tcase_add_test(memory, what_is_not_counted_is_there_all_the_same);
+    suite_add_tcase(suite, memory);
+    TCase *disk = tcase_create("disk");
+    tcase_add_test(disk, a_disk_serves_what_left_memory);
+    tcase_add_test(disk, a_disk_that_is_full_drops_what_is_oldest_unless_it_was_wanted);
+    tcase_add_test(disk, second_touch_writes_what_was_wanted_twice_alone);
+    tcase_add_test(disk, a_budget_of_writes_is_kept);
+    tcase_add_test(disk, a_threshold_of_chance_writes_less_of_what_is_never_wanted_again);
+    tcase_add_test(disk, who_knows_no_chance_admits_all_or_says_so);
+    tcase_add_test(disk, chances_grow_with_time_and_are_those_that_were_seen);
+    suite_add_tcase(suite, disk);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}

@@ -108,7 +108,8 @@ static void class_rates(const struct reg_rates *rates, uint32_t first, double of
     }
 }
 
-/* The best over all horizons of the hit that is expected by then, for the time that is. */
+/* The best over all horizons of the hit that is expected by then, for the time that is; and how
+ * likely a hit is within the one that is set. */
 static void class_values(struct reg_rates *rates, uint32_t first, double of_all)
 {
     double rate[REG_DENSITY_AGES];
@@ -122,7 +123,13 @@ static void class_values(struct reg_rates *rates, uint32_t first, double of_all)
         double hits = 0.0;
         double references = 0.0;
         double best = 0.0;
+        double end = age_begin(rates, age) + (double)rates->horizon;
+        rates->chance[first + age] = 0.0;
         for (uint32_t horizon = age; horizon < REG_DENSITY_AGES; horizon++) {
+            if (age_begin(rates, horizon) < end) {
+                double width = fmin(end - age_begin(rates, horizon), age_width(rates, horizon));
+                rates->chance[first + age] = hits - there * expm1(-rate[horizon] * width);
+            }
             hits += there * hit[horizon];
             references += there * hit[horizon] / rate[horizon];
             there *= 1.0 - hit[horizon];

@@ -9,6 +9,7 @@
  * (SL_ERR_BUSY: the tierer asks again). */
 #include "actors/registrar/disk/reclaim.h"
 #include "actors/registrar/base/part.h"
+#include "actors/registrar/disk/admission.h"
 #include "actors/registrar/disk/disks.h"
 #include "actors/registrar/disk/promote.h"
 #include "actors/registrar/disk/scan.h"
@@ -141,7 +142,7 @@ static bool kept_mark(struct registrar *self, const struct kept *units, uint32_t
 {
     uint64_t segment =
         SL_MIN(self->tier->segment_bytes, self->set.disk / self->tier->path_count / 4);
-    double share = cut < 0.0 ? KEEP_SHARE_WANTED : KEEP_SHARE_WORTH;
+    double share = (cut < 0.0 ? KEEP_SHARE_WANTED : KEEP_SHARE_WORTH) * reg_admission_share(self);
     uint64_t room = (uint64_t)((double)segment * share);
     uint64_t read_room = self->set.memory / KEEP_MEMORY_SHARE;
     bool held = false;

@@ -276,6 +276,9 @@ void reg_unit_touch(struct registrar *self, sl_ref unit)
     }
     reg_unit_wanted(self, unit);
     reg_unit_awaited(self, unit);
+    if ((links->flags & REG_FLAG_REFUSED) != 0) {
+        reg_tell_wanted(self, unit);
+    }
 }
 
 void reg_unit_committed(struct registrar *self, sl_ref object)

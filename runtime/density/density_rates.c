@@ -124,11 +124,11 @@ static void class_values(struct reg_rates *rates, uint32_t first, double of_all)
         double references = 0.0;
         double best = 0.0;
         double end = age_begin(rates, age) + (double)rates->horizon;
-        rates->chance[first + age] = 0.0;
+        double chance = 0.0;
         for (uint32_t horizon = age; horizon < REG_DENSITY_AGES; horizon++) {
-            if (age_begin(rates, horizon) < end) {
-                double width = fmin(end - age_begin(rates, horizon), age_width(rates, horizon));
-                rates->chance[first + age] = hits - there * expm1(-rate[horizon] * width);
+            if (age_begin(rates, horizon) < end && end <= (double)rates->end[horizon]) {
+                double width = end - age_begin(rates, horizon);
+                chance = hits - there * expm1(-rate[horizon] * width);
             }
             hits += there * hit[horizon];
             references += there * hit[horizon] / rate[horizon];
@@ -136,6 +136,8 @@ static void class_values(struct reg_rates *rates, uint32_t first, double of_all)
             best = fmax(best, hits / references);
         }
         rates->value[first + age] = best;
+        /* one that goes beyond all ages: whatever hits they bring */
+        rates->chance[first + age] = end > (double)rates->end[REG_DENSITY_AGES - 1] ? hits : chance;
     }
 }
 

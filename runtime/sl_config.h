@@ -60,7 +60,7 @@ enum sl_setting_kind {
       "bytes a disk reads ahead of use at a time; a larger value is read alone")                  \
     X(disk_admission, TEXT, "all", 3, 6,                                                          \
       "what goes to disk: all, reuse (likely to be wanted again) or second (wanted twice)")       \
-    X(disk_admission_min, RATIO, "0.05", 0, 1000000,                                              \
+    X(disk_admission_min, RATIO, "0.15", 0, 1000000,                                              \
       "disk_admission reuse: how likely at least, while it would be on disk")                     \
     X(disk_write_budget, SIZE, "0", 0, 1125899906842624,                                          \
       "bytes a day that may be written to each disk, saved up for a day; 0: no limit")            \

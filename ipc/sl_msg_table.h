@@ -695,8 +695,11 @@
     F(BIN, chunks, 0, 8388608,                                                              \
       "out, if asked: u64 little-endian of every chunk of a part that is whole now, item by item")
 
-#define SL_BODY_DISK_WRITE(F, L)       L(items, spill, SL_BATCH_MAX, "values to make durable")
-#define SL_BODY_DISK_WRITE_REPLY(F, L) L(items, spilled, SL_BATCH_MAX, "one for each value")
+#define SL_BODY_DISK_WRITE(F, L) L(items, spill, SL_BATCH_MAX, "values to make durable")
+#define SL_BODY_DISK_WRITE_REPLY(F, L)                                                     \
+    L(items, spilled, SL_BATCH_MAX, "one for each value")                                  \
+    F(U64, budget_left, 0, INT64_MAX, "with disk_write_budget: bytes that may be written") \
+    F(U64, budget_debt, 0, INT64_MAX, "likewise: written beyond it, to be made up for")
 #define SL_BODY_DISK_READ(F, L) \
     L(items, fill, SL_BATCH_MAX, "values to bring in; digests are verified")
 #define SL_BODY_DISK_RAISE(F, L) F(U64, generation, 1, UINT64_MAX, "of the target extent")
@@ -710,7 +713,10 @@
     F(BIN, members, 0, 792,                                                                        \
       "told with first: 24 bytes a disk, name and epoch: itself (epoch 0: it says no more), then " \
       "those that missed nothing; empty: it keeps no list")                                        \
-    F(BOOL, blank, 0, 1, "told with first: no value is on the disk")
+    F(BOOL, blank, 0, 1, "told with first: no value is on the disk")                               \
+    F(U64, budget_left, 0, INT64_MAX,                                                              \
+      "told with first, with disk_write_budget: bytes that may be written")                        \
+    F(U64, budget_debt, 0, INT64_MAX, "likewise: written beyond it, to be made up for")
 /* registrar -> tierer: kept on the disk before what follows is acknowledged */
 #define SL_BODY_DISK_MEMBERS(F, L)                                                           \
     F(U64, epoch, 1, UINT64_MAX, "by chance, of this list")                                  \

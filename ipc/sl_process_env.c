@@ -264,6 +264,12 @@ static uint64_t env_random_u64(struct sl_env *env)
     return value;
 }
 
+static uint64_t env_wall_ns(struct sl_env *env)
+{
+    (void)env;
+    return sl_clock_wall_ns();
+}
+
 static void env_finish(struct sl_env *env)
 {
     struct sl_process *process = process_of(env);
@@ -283,5 +289,6 @@ const struct sl_env_ops sl_process_env_ops = {
     .watch_fd = env_watch_fd,
     .unwatch_fd = env_unwatch_fd,
     .random_u64 = env_random_u64,
+    .wall_ns = env_wall_ns,
     .finish = env_finish,
 };

@@ -58,6 +58,12 @@ enum sl_setting_kind {
       "longest wait to batch writes for one sync")                                                \
     X(disk_prefetch, SIZE, "8MiB", 4096, 17179869184,                                             \
       "bytes a disk reads ahead of use at a time; a larger value is read alone")                  \
+    X(disk_admission, TEXT, "all", 3, 6,                                                          \
+      "what goes to disk: all, reuse (likely to be wanted again) or second (wanted twice)")       \
+    X(disk_admission_min, RATIO, "0.15", 0, 1000000,                                              \
+      "disk_admission reuse: how likely at least, while it would be on disk")                     \
+    X(disk_write_budget, SIZE, "0", 0, 1125899906842624,                                          \
+      "bytes a day that may be written to each disk, saved up for a day; 0: no limit")            \
     X(op_timeout, DURATION, "2s", 1000000, 3600000000000, "deadline of an op that names none")    \
     X(reservation_ttl, DURATION, "2s", 1000000, 3600000000000,                                    \
       "how long a reservation is kept for its owner")                                             \

@@ -45,6 +45,7 @@ struct sl_env_ops {
     sl_err (*watch_fd)(struct sl_env *env, int fd, struct sl_error *why);
     void (*unwatch_fd)(struct sl_env *env, int fd);
     uint64_t (*random_u64)(struct sl_env *env);
+    uint64_t (*wall_ns)(struct sl_env *env); /* since 1970; may jump, either way */
     /* The actor asks to end (drained): exit code 0, fini runs. */
     void (*finish)(struct sl_env *env);
 };

@@ -1,6 +1,7 @@
 /* actors/registrar/parts.c - the table of parts: one row each. */
 #include "actors/registrar/parts.h"
 #include "actors/registrar/base/part.h"
+#include "actors/registrar/disk/admission.h"
 #include "actors/registrar/disk/damaged.h"
 #include "actors/registrar/disk/disks.h"
 #include "actors/registrar/disk/flush.h"
@@ -67,6 +68,7 @@ const struct reg_part *const reg_parts[] = {
     &reg_reclaim_part,
     &reg_forgets_part,
     &reg_writes_part,
+    &reg_admission_part,
     &reg_flushes_part,
     &reg_promotion_part,
     &reg_removes_part,
@@ -117,6 +119,7 @@ static bool part_walks(const struct reg_part *part, enum reg_walk walk, uint32_t
         [REG_WALK_COMMITTED] = {part->committed.run != NULL, part->committed.turn},
         [REG_WALK_USED] = {part->used != NULL, REG_TURN_ANY},
         [REG_WALK_SWITCHED] = {part->switched.run != NULL, part->switched.turn},
+        [REG_WALK_WANTED] = {part->wanted != NULL, REG_TURN_ANY},
         [REG_WALK_DROPPED] = {part->dropped != NULL, REG_TURN_ANY},
         [REG_WALK_FREED] = {part->freed != NULL, REG_TURN_ANY},
         [REG_WALK_DISK_KNOWN] = {part->disk_known != NULL, REG_TURN_ANY},

@@ -5,9 +5,9 @@
  * deaths that were missed. */
 #include "actors/registrar/recover.h"
 #include "actors/registrar/base/part.h"
+#include "actors/registrar/disk/admission.h"
 #include "actors/registrar/disk/disks.h"
 #include "actors/registrar/disk/segments.h"
-#include "actors/registrar/disk/write_behind.h"
 #include "actors/registrar/memory/contributions.h"
 #include "actors/registrar/parts.h"
 #include "actors/registrar/presence/peers.h"
@@ -35,6 +35,7 @@ struct recovered {  /* a record that recovery has to look at again: small, there
     sl_ref ref;
     uint8_t kind;
     bool memory, disk, part, terms;
+    bool unwritten; /* the registrar before may have asked for its write, or refused it */
 };
 struct recovery {
     struct registrar *self;
@@ -368,22 +369,25 @@ static void recover_settled(struct registrar *self, const struct sl_entry *entry
                       reg_hash(entry->key, entry->key_length));
 }
 
-static void recover_block(struct registrar *self, sl_ref group, bool recent)
+/* Gives whether some of it is in memory alone. */
+static bool recover_block(struct registrar *self, sl_ref group, bool recent)
 {
     struct reg_unit_parts parts;
+    bool unwritten = false;
     reg_unit_place(self, group);
-    reg_unit_queue(self, group);
     reg_unit_parts(self, group, &parts);
     for (uint32_t i = 0; i < parts.count; i++) {
         struct sl_entry entry;
         sl_index_read(self->index, parts.refs[i], &entry);
         if (entry.disk.valid == 0) { /* the registrar before may have asked for its write */
             sl_index_links(self->index, parts.refs[i])->disks = reg_disks_used(self);
+            unwritten = true;
         }
         if (recent && entry.extent.generation != 0) {
             recover_settled(self, &entry);
         }
     }
+    return unwritten;
 }
 
 /* What the note of an object says is all there is to know. */
@@ -397,9 +401,6 @@ static void recover_object(struct registrar *self, const struct recovered *recor
     if (!record->disk) { /* the registrar before may have asked for its write */
         sl_index_links(self->index, record->ref)->disks = reg_disks_used(self);
     }
-    if (record->memory && !record->disk && self->tier->on) {
-        reg_queue_add(self, record->ref, record->order);
-    }
     if (record->memory && recent && !sl_settled_committed(self->settled, record->order, NULL)) {
         struct sl_entry entry;
         sl_index_read(self->index, record->ref, &entry);
@@ -407,7 +408,7 @@ static void recover_object(struct registrar *self, const struct recovered *recor
     }
 }
 
-static void recover_units(struct registrar *self, const struct recovered *units, uint64_t count)
+static void recover_units(struct registrar *self, struct recovered *units, uint64_t count)
 {
     self->units->restoring = true;
     for (uint64_t i = 0; i < count; i++) {
@@ -416,13 +417,19 @@ static void recover_units(struct registrar *self, const struct recovered *units,
         }
         bool recent = count - i <= RECENT_UNITS;
         if (units[i].kind == SL_RECORD_GROUP) {
-            recover_block(self, units[i].ref, recent);
+            units[i].unwritten = recover_block(self, units[i].ref, recent);
         } else {
             recover_object(self, &units[i], recent);
+            units[i].unwritten = units[i].memory && !units[i].disk;
         }
     }
     self->units->restoring = false;
     reg_unit_restored(self);
+    for (uint64_t i = 0; i < count; i++) {
+        if (units[i].unwritten) {
+            reg_admission_offer(self, units[i].ref);
+        }
+    }
 }
 
 /* Objects without a block and complete blocks, oldest first: to the front of the array. */

@@ -60,6 +60,18 @@ struct sl_bytes ti_members_told(struct tierer *self);
 /* Makes room for the file. False: there is none yet. */
 bool ti_segments_members_fit(struct tierer *self);
 
+/* budget.c: what the disk may be written */
+sl_err ti_budget_open(struct tierer *self, struct sl_error *why);
+void ti_budget_close(struct tierer *self);
+void ti_budget_spend(struct tierer *self, uint64_t bytes);
+int64_t ti_budget_left(struct tierer *self); /* now; negative: a debt */
+/* Notes what was spent, ahead of need. */
+void ti_budget_pump(struct tierer *self);
+/* While it drains: what was really spent is noted. True: it is, or cannot be. */
+bool ti_budget_settled(struct tierer *self);
+void ti_budget_made(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code);
+void ti_budget_io(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code);
+
 /* log.c: frames and their commits */
 void ti_log_pump(struct tierer *self);
 void ti_log_named(struct tierer *self, int os_code);

@@ -76,7 +76,8 @@ static void (*const io_ended[])(struct tierer *self, const struct ti_io *io, uin
     [TI_IO_SETTLE] = ti_log_settled,          [TI_IO_MEMBERS] = ti_members_io,
     [TI_IO_MEMBERS_SYNC] = ti_members_io,     [TI_IO_SEAL_CUT] = ti_segments_seal_io,
     [TI_IO_SPARE_DROP] = ti_segments_dropped, [TI_IO_REMOVE] = ti_segments_removed,
-    [TI_IO_MEMBERS_MAKE] = ti_members_made,
+    [TI_IO_MEMBERS_MAKE] = ti_members_made,   [TI_IO_BUDGET] = ti_budget_io,
+    [TI_IO_BUDGET_SYNC] = ti_budget_io,       [TI_IO_BUDGET_MAKE] = ti_budget_made,
 };
 
 /* Frees the slot and hands the result on. */
@@ -186,6 +187,9 @@ bool ti_io_start(struct tierer *self, enum ti_io_kind kind, struct ti_job *job, 
                          .started_ns = self->env->now_ns,
                          .serial = ++self->next_serial};
     io->request.cookie = (uint64_t)(io - self->ios);
+    if (request->verb == SL_DISK_WRITE) {
+        ti_budget_spend(self, request->length_bytes);
+    }
     io_push(self, io);
     self->ios_in_flight++;
     return true;

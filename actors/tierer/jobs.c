@@ -84,6 +84,9 @@ static void job_send(struct tierer *self, struct ti_job *job)
     if (job->kind == TI_JOB_WRITE) {
         reply.body.disk_write_reply.items.at = spilled;
         reply.body.disk_write_reply.items.count = reply.code == SL_OK ? job->item_count : 0;
+        int64_t left = ti_budget_left(self);
+        reply.body.disk_write_reply.budget_left = left > 0 ? (uint64_t)left : 0;
+        reply.body.disk_write_reply.budget_debt = left < 0 ? (uint64_t)-left : 0;
     } else {
         reply.body.disk_read_reply.codes =
             (struct sl_u64s){codes, reply.code == SL_OK ? job->item_count : 0};

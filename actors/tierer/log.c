@@ -670,9 +670,9 @@ void ti_log_refuse(struct tierer *self)
 static void log_wish(struct tierer *self)
 {
     uint64_t now_ns = self->env->now_ns;
-    uint64_t times[6] = {self->blocked_until_ns,    self->reclaim_at_ns,
-                         self->spare.retry_at_ns,   self->scan_retry_ns,
-                         ti_segments_seal_at(self), ti_health_next_ns(self)};
+    uint64_t times[] = {self->budget.retry_at_ns, self->blocked_until_ns, self->reclaim_at_ns,
+                        self->spare.retry_at_ns,  self->scan_retry_ns,    ti_segments_seal_at(self),
+                        ti_health_next_ns(self)};
     uint64_t next_ns = SL_NEVER_NS;
     for (size_t i = 0; i < SL_COUNT(times); i++) {
         next_ns = times[i] > now_ns ? SL_MIN(next_ns, times[i]) : next_ns;
@@ -693,5 +693,6 @@ void ti_log_pump(struct tierer *self)
     ti_segments_prepare(self);
     ti_segments_seal(self);
     ti_health_probe(self);
+    ti_budget_pump(self);
     log_wish(self);
 }

@@ -163,6 +163,9 @@ static void scan_send(struct tierer *self)
     if (self->scan_first) {
         found.body.disk_found.members = ti_members_told(self);
         found.body.disk_found.blank = ti_entries_live_count(self->entries) == 0;
+        int64_t left = ti_budget_left(self);
+        found.body.disk_found.budget_left = left > 0 ? (uint64_t)left : 0;
+        found.body.disk_found.budget_debt = left < 0 ? (uint64_t)-left : 0;
     }
     found.body.disk_found.last = self->scan_last;
     found.body.disk_found.items.at = self->scan_items;

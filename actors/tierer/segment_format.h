@@ -162,6 +162,30 @@ struct ti_members {
 static_assert(sizeof(struct ti_members) == 4096, "one page");
 static_assert(offsetof(struct ti_members, digest) == 48, "fixed");
 
+/* The file TI_BUDGET_NAME, with disk_write_budget: what the disk may be written. Two pages, written
+ * in turns. */
+#define TI_BUDGET_NAME   "budget"
+#define TI_BUDGET_MAGIC  UINT64_C(0x3147445542554c53) /* "SLUBUDG1" */
+#define TI_BUDGET_FORMAT 1u
+#define TI_BUDGET_BYTES  (2u * 4096u)
+
+/* digest covers the page with digest zero. */
+struct ti_budget_page {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t reserved;
+    uint64_t sequence;   /* from 1 on */
+    int64_t left_bytes;  /* at wall_ns, without what is to be written until the next page */
+    uint64_t wall_ns;    /* since 1970 */
+    uint64_t day;        /* since 1970, UTC */
+    uint64_t day_bytes;  /* written on that day, with what is to be written likewise */
+    uint64_t life_bytes; /* written in all, likewise */
+    struct sl_digest digest;
+    unsigned char zeros[4096 - 80];
+};
+static_assert(sizeof(struct ti_budget_page) == 4096, "one page");
+static_assert(offsetof(struct ti_budget_page, digest) == 64, "fixed");
+
 static inline uint64_t ti_record_bytes(uint64_t key_length, uint64_t group_length)
 {
     return sl_align_up(sizeof(struct ti_record) + key_length + group_length, 8);

@@ -157,6 +157,9 @@ enum ti_io_kind {
     TI_IO_MEMBERS,
     TI_IO_MEMBERS_SYNC,
     TI_IO_MEMBERS_MAKE,
+    TI_IO_BUDGET,
+    TI_IO_BUDGET_SYNC,
+    TI_IO_BUDGET_MAKE,
 };
 
 /* What goes to the disk first. Nothing starves: of TI_IO_TURN_BEHIND requests one is of
@@ -244,6 +247,20 @@ struct ti_members_file {
     uint64_t unwritten_bytes; /* of the file that is still to be made, against the ceiling */
 };
 
+/* What the disk may be written. */
+struct ti_budget {
+    uint64_t day_max_bytes; /* setting; 0: no limit, and no account */
+    int file;               /* -1: there is none yet */
+    int64_t left_bytes;     /* negative: a debt */
+    uint64_t wall_ns;       /* of left_bytes */
+    uint64_t day, day_bytes, life_bytes;
+    uint64_t noted_life_bytes;   /* as far as the newest durable page goes */
+    uint64_t sequence;           /* of that */
+    struct ti_budget_page *page; /* on its way, aligned */
+    bool busy;
+    uint64_t retry_at_ns; /* that failed: not before */
+};
+
 struct tierer {
     struct sl_env *env;
     struct sl_calls *calls;
@@ -259,6 +276,7 @@ struct tierer {
     uint64_t foreign_bytes; /* other files in the directory count as well */
     unsigned char store[16];
     struct ti_members_file members;
+    struct ti_budget budget;
     uint32_t emptied_segments, given_up_segments; /* at the start */
     uint64_t next_sequence;
     uint64_t tombstone_sequence; /* the newest frame of tombstones that was acknowledged; 0: none */
@@ -345,7 +363,7 @@ struct tierer {
         sl_metric bytes_written, bytes_read, values_written, values_read, corrupt, io_errors,
             segments, used_bytes, live_values, live_bytes, reclaimed_segments, tombstones, syncs,
             queue, sealed_segments, in_flight, buffers_bytes, unreadable, emptied_segments,
-            given_up_segments;
+            given_up_segments, budget, budget_left, written_today, written_all;
         sl_histogram write_ns, read_ns, sync_ns;
     } metrics;
 };

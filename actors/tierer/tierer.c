@@ -28,6 +28,10 @@ static const struct sl_metric_row metric_rows[] = {
     SL_METRIC_ROW(tierer, metrics.unreadable, "unreadable_places"),
     SL_METRIC_ROW(tierer, metrics.emptied_segments, "emptied_segments"),
     SL_METRIC_ROW(tierer, metrics.given_up_segments, "given_up_segments"),
+    SL_METRIC_ROW(tierer, metrics.budget, "write_budget_bytes"),
+    SL_METRIC_ROW(tierer, metrics.budget_left, "write_budget_left_bytes"),
+    SL_METRIC_ROW(tierer, metrics.written_today, "written_today_bytes"),
+    SL_METRIC_ROW(tierer, metrics.written_all, "written_all_bytes"),
     SL_HISTOGRAM_ROW(tierer, metrics.sync_ns, "sync_ns"),
     SL_METRIC_ROW(tierer, metrics.queue, "queued_requests"),
     SL_HISTOGRAM_ROW(tierer, metrics.write_ns, "write_ns"),
@@ -60,6 +64,7 @@ static sl_err tierer_sizes(struct tierer *self, struct sl_error *why)
             sizes.segment_bytes);
     }
     self->disk_bytes_max = sizes.share_bytes;
+    self->budget.day_max_bytes = sl_config_u64(config, SL_SET_disk_write_budget);
     self->segment_bytes = sizes.segment_bytes;
     self->commit_delay_ns = sl_config_u64(config, SL_SET_disk_commit_delay);
     ti_staging_init(&self->staging, sl_config_u64(config, SL_SET_disk_staging),
@@ -97,6 +102,7 @@ static sl_err tierer_init(void *state, struct sl_env *env, struct sl_error *why)
     struct tierer *self = state;
     self->env = env;
     self->members.file = -1;
+    self->budget.file = -1;
     self->scan_pause_ns = TI_SCAN_RETRY_NS;
     sl_metrics_define(env->metrics, metric_rows, SL_COUNT(metric_rows), self);
     sl_err err = tierer_sizes(self, why);
@@ -120,6 +126,7 @@ static sl_err tierer_init(void *state, struct sl_env *env, struct sl_error *why)
     if (err == SL_OK) {
         err = ti_log_open(self, why);
     }
+    err = err == SL_OK ? ti_budget_open(self, why) : err;
     if (err == SL_OK) {
         ti_log_settle(self);
     }
@@ -165,7 +172,7 @@ static void maybe_finish(struct tierer *self)
         ti_segments_seal(self);
         ti_io_pump(self);
     }
-    if (ti_segments_all_sealed(self)) {
+    if (ti_segments_all_sealed(self) && ti_budget_settled(self)) {
         self->env->ops->finish(self->env);
     }
 }
@@ -262,6 +269,7 @@ static void tierer_fini(void *state)
     struct tierer *self = state;
     if (self->disk != NULL) {
         ti_log_close(self);
+        ti_budget_close(self);
         self->disk->ops->destroy(self->disk); /* before the memory that requests were lent */
         self->disk = NULL;
     }
@@ -280,6 +288,7 @@ static void tierer_fini(void *state)
     free(self->scan_records);
     free(self->scan_items);
     free(self->probe.page);
+    free(self->budget.page);
 }
 
 const struct sl_actor sl_tierer_actor = {

@@ -14,6 +14,7 @@
 struct tiers {
     /* memory, from the registrar */
     uint64_t used_bytes, usable_bytes, object_count, disk_object_count, pending;
+    uint64_t written, written_bytes, refused, refused_bytes, later, over_budget;
     /* blocks that loads got, from the coordinator */
     uint64_t from_memory, from_disk, from_remote;
     char registrar_reason[SL_METRICS_REASON_BYTES];
@@ -21,7 +22,7 @@ struct tiers {
         char name[32], reason[SL_METRICS_REASON_BYTES];
         enum sl_health health;
         uint64_t used_bytes, live_bytes, live_values, segments, queued, in_flight, values_read,
-            values_written, corrupt, io_errors, emptied;
+            values_written, corrupt, io_errors, emptied, budget, budget_left, today, all;
         struct sl_histogram_summary read, write;
     } tierers[TIERERS_MAX];
     uint32_t tierer_count;
@@ -56,6 +57,10 @@ static void tierer_read(const struct sl_metrics_view *view,
     row->corrupt = ctl_page_metric(view, "corrupt_count");
     row->io_errors = ctl_page_metric(view, "io_error_count");
     row->emptied = ctl_page_metric(view, "emptied_segments");
+    row->budget = ctl_page_metric(view, "write_budget_bytes");
+    row->budget_left = ctl_page_metric(view, "write_budget_left_bytes");
+    row->today = ctl_page_metric(view, "written_today_bytes");
+    row->all = ctl_page_metric(view, "written_all_bytes");
     histogram_of(view, summary, "read_ns", &row->read);
     histogram_of(view, summary, "write_ns", &row->write);
 }
@@ -71,6 +76,12 @@ static bool page_read(void *context, struct sl_metrics_view *view)
         tiers->object_count = ctl_page_metric(view, "object_count");
         tiers->disk_object_count = ctl_page_metric(view, "disk_object_count");
         tiers->pending = ctl_page_metric(view, "write_behind_pending_count");
+        tiers->written = ctl_page_metric(view, "written_count");
+        tiers->written_bytes = ctl_page_metric(view, "written_bytes");
+        tiers->refused = ctl_page_metric(view, "not_written_count");
+        tiers->refused_bytes = ctl_page_metric(view, "not_written_bytes");
+        tiers->later = ctl_page_metric(view, "written_later_count");
+        tiers->over_budget = ctl_page_metric(view, "over_budget_count");
         (void)snprintf(tiers->registrar_reason, sizeof tiers->registrar_reason, "%s",
                        summary.reason);
     } else if (strcmp(summary.actor, "coordinator") == 0) {
@@ -112,36 +123,77 @@ static json_t *times_json(const struct sl_histogram_summary *times)
                      (double)times->p99 / 1e3, "count", (json_int_t)times->count);
 }
 
+static json_t *tierer_json(const struct tierer_row *row)
+{
+    json_t *json = json_pack(
+        "{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "name",
+        row->name, "health", health_name(row->health), "reason", row->reason, "used_bytes",
+        (json_int_t)row->used_bytes, "live_bytes", (json_int_t)row->live_bytes, "objects",
+        (json_int_t)row->live_values, "segments", (json_int_t)row->segments, "queued_requests",
+        (json_int_t)row->queued, "requests_in_flight", (json_int_t)row->in_flight, "values_read",
+        (json_int_t)row->values_read, "values_written", (json_int_t)row->values_written, "corrupt",
+        (json_int_t)row->corrupt, "io_errors", (json_int_t)row->io_errors, "emptied_segments",
+        (json_int_t)row->emptied, "read", times_json(&row->read), "write", times_json(&row->write));
+    if (row->budget > 0) {
+        (void)json_object_set_new(
+            json, "write_budget",
+            json_pack("{s:I, s:I, s:I, s:I}", "a_day_bytes", (json_int_t)row->budget,
+                      "written_today_bytes", (json_int_t)row->today, "left_bytes",
+                      (json_int_t)row->budget_left, "written_in_all_bytes", (json_int_t)row->all));
+    }
+    return json;
+}
+
+static json_t *admission_json(const struct tiers *tiers)
+{
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "written", (json_int_t)tiers->written,
+                     "written_bytes", (json_int_t)tiers->written_bytes, "not_written",
+                     (json_int_t)tiers->refused, "not_written_bytes",
+                     (json_int_t)tiers->refused_bytes, "written_later", (json_int_t)tiers->later,
+                     "over_budget", (json_int_t)tiers->over_budget);
+}
+
 static void tiers_json(const struct tiers *tiers, const struct ctl_devices *devices,
                        const struct ctl_nics *nics)
 {
     json_t *disks = json_array();
     for (uint32_t i = 0; i < tiers->tierer_count; i++) {
         const struct tierer_row *row = &tiers->tierers[i];
-        (void)json_array_append_new(
-            disks,
-            json_pack(
-                "{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}",
-                "name", row->name, "health", health_name(row->health), "reason", row->reason,
-                "used_bytes", (json_int_t)row->used_bytes, "live_bytes",
-                (json_int_t)row->live_bytes, "objects", (json_int_t)row->live_values, "segments",
-                (json_int_t)row->segments, "queued_requests", (json_int_t)row->queued,
-                "requests_in_flight", (json_int_t)row->in_flight, "values_read",
-                (json_int_t)row->values_read, "values_written", (json_int_t)row->values_written,
-                "corrupt", (json_int_t)row->corrupt, "io_errors", (json_int_t)row->io_errors,
-                "emptied_segments", (json_int_t)row->emptied, "read", times_json(&row->read),
-                "write", times_json(&row->write)));
+        (void)json_array_append_new(disks, tierer_json(row));
     }
     ctl_print_json(json_pack(
-        "{s:{s:I, s:I, s:I, s:I, s:f}, s:{s:I, s:I, s:f, s:o}, s:{s:I, s:f, s:o, s:o}}", "memory",
-        "used_bytes", (json_int_t)tiers->used_bytes, "usable_bytes",
+        "{s:{s:I, s:I, s:I, s:I, s:f}, s:{s:I, s:I, s:f, s:o, s:o}, s:{s:I, s:f, s:o, s:o}}",
+        "memory", "used_bytes", (json_int_t)tiers->used_bytes, "usable_bytes",
         (json_int_t)tiers->usable_bytes, "objects", (json_int_t)tiers->object_count,
         "blocks_loaded", (json_int_t)tiers->from_memory, "share_percent",
         share(tiers->from_memory, tiers), "disk", "waiting_to_be_written",
         (json_int_t)tiers->pending, "blocks_loaded", (json_int_t)tiers->from_disk, "share_percent",
-        share(tiers->from_disk, tiers), "tierers", disks, "remote", "blocks_loaded",
-        (json_int_t)tiers->from_remote, "share_percent", share(tiers->from_remote, tiers),
-        "device_memory", ctl_devices_json(devices), "nics", ctl_nics_json(nics)));
+        share(tiers->from_disk, tiers), "admission", admission_json(tiers), "tierers", disks,
+        "remote", "blocks_loaded", (json_int_t)tiers->from_remote, "share_percent",
+        share(tiers->from_remote, tiers), "device_memory", ctl_devices_json(devices), "nics",
+        ctl_nics_json(nics)));
+}
+
+static void budget_print(const struct tierer_row *row)
+{
+    char a[32], b[32], c[32], d[32];
+    if (row->budget > 0) {
+        (void)printf("%-12s may be written %s a day: %s written today, %s left now; %s in all\n",
+                     row->name, ctl_size_text(row->budget, a), ctl_size_text(row->today, b),
+                     ctl_size_text(row->budget_left, c), ctl_size_text(row->all, d));
+    }
+}
+
+static void admission_print(const struct tiers *tiers)
+{
+    char a[32], b[32];
+    if (tiers->refused > 0) {
+        (void)printf("%-12s %" PRIu64 " values written (%s); %" PRIu64
+                     " were not at first (%s; for the budget: %" PRIu64 " blocks), %" PRIu64
+                     " of them later\n",
+                     "disk", tiers->written, ctl_size_text(tiers->written_bytes, a), tiers->refused,
+                     ctl_size_text(tiers->refused_bytes, b), tiers->over_budget, tiers->later);
+    }
 }
 
 static void tiers_print(const struct tiers *tiers)
@@ -163,6 +215,7 @@ static void tiers_print(const struct tiers *tiers)
                      row->queued, row->in_flight, (double)row->read.p50 / 1e3,
                      (double)row->read.p99 / 1e3, (double)row->write.p50 / 1e3, row->io_errors,
                      row->corrupt, row->reason[0] != '\0' ? "  -- " : "", row->reason);
+        budget_print(row);
         if (row->emptied > 0) {
             (void)printf("%-12s began empty: it had been away while others served (%" PRIu64
                          " segments "
@@ -170,6 +223,7 @@ static void tiers_print(const struct tiers *tiers)
                          row->name, row->emptied);
         }
     }
+    admission_print(tiers);
     (void)printf("%-12s %-9s %11s %11s %10s %7.1f%%\n", "remote", "", "", "", "",
                  share(tiers->from_remote, tiers));
     if (tiers->pending > 0) {

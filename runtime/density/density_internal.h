@@ -12,7 +12,8 @@
 #define HALVE_REFERENCES  UINT64_C(150000)
 #define RANK_WORDS        ((REG_DENSITY_TURNS + 63u) / 64u)
 
-/* SUNK and KEPT are in memory, too. NAMED: others follow it, and it did not come yet. */
+/* SUNK and KEPT are in memory, too. NAMED: others follow it, and it did not come yet. DISK: on disk
+ * alone. The last two: in memory or on disk alone before a restart. */
 enum unit_state {
     UNIT_FREE,
     UNIT_HERE,
@@ -20,7 +21,9 @@ enum unit_state {
     UNIT_KEPT,
     UNIT_GHOST,
     UNIT_NAMED,
-    UNIT_RESTORED
+    UNIT_DISK,
+    UNIT_RESTORED,
+    UNIT_RESTORED_DISK
 };
 enum row_kind { ROW_AGE, ROW_TURN, ROW_SIBLINGS, ROW_COUNT };
 
@@ -36,8 +39,10 @@ struct density_unit {
     uint32_t
         child; /* of those in memory the one used last; the ring of siblings goes on; 0: none */
     struct pair in[ROW_COUNT]; /* of a free one: the next is in[ROW_TURN].newer */
-    uint8_t class_index, age, use_count, state;
-    uint32_t walk; /* the last one that gave it and was told that it goes */
+    uint8_t class_index, age, use_count;
+    uint8_t state : 7;
+    uint8_t counted : 1; /* it came for a use that its reader will tell of again */
+    uint32_t walk;       /* the last one that gave it and was told that it goes */
     uint32_t keep_end_s;
     uint32_t keep_pages : 30; /* 0: it is not to be kept */
     uint32_t weight : 2;      /* of its hits: 0 low, 1 normal, 2 high */
@@ -55,7 +60,8 @@ struct reg_density {
     uint32_t capacity, high, free;
     uint32_t *table; /* numbers by hash; 0: empty */
     uint32_t table_mask;
-    uint64_t unit_count, ghost_count;
+    uint64_t unit_count, ghost_count, disk_count;
+    uint64_t on_disk[REG_DENSITY_CELLS]; /* units on disk alone */
     uint64_t references, settle_at, halve_at;
     bool learnt;                                       /* values were computed from what was seen */
     uint64_t older_at, older_age_at[REG_DENSITY_AGES]; /* the first of them, and each age's */
@@ -120,6 +126,17 @@ void density_parent_find(struct reg_density *density, uint32_t unit, uint64_t pa
 /* To the young end of its cell, whose rows it is not in. */
 void density_cell_enter(struct reg_density *density, uint32_t unit);
 void density_ghosts_bound(struct reg_density *density);
+/* The place of the table where it is, or would be: 0. */
+uint32_t *density_table_place(const struct reg_density *density, uint64_t hash);
+uint32_t density_unit_new(struct reg_density *density, uint64_t hash); /* 0: no memory */
+/* Out of its cell, with what a use taught. */
+void density_used(struct reg_density *density, uint32_t unit);
+/* A unit is wanted: time goes on. */
+void density_reference(struct reg_density *density);
+/* In memory, at the young end of the turns of the cell where it is by age already. */
+void density_turn_enter(struct reg_density *density, uint32_t unit);
+/* From disk alone to none of the rows that only such units are in. */
+void density_disk_leave(struct reg_density *density, uint32_t unit);
 /* Values anew. */
 void density_settle(struct reg_density *density);
 

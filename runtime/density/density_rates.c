@@ -217,7 +217,8 @@ static void class_rates(const struct reg_rates *rates, uint32_t first, const str
     }
 }
 
-/* The best over all horizons of the hit that is expected by then, for the time that is. */
+/* The best over all horizons of the hit that is expected by then, for the time that is; and how
+ * likely a hit is within the one that is set. */
 static void class_values(struct reg_rates *rates, uint32_t first, const struct believed *all)
 {
     double *rate = &rates->rate[first];
@@ -231,14 +232,29 @@ static void class_values(struct reg_rates *rates, uint32_t first, const struct b
         double hits = 0.0;
         double references = 0.0;
         double best = 0.0;
+        double end = age_begin(rates, age) + (double)rates->horizon;
+        double chance = 0.0;
         for (uint32_t horizon = age; horizon < REG_DENSITY_AGES; horizon++) {
+            if (age_begin(rates, horizon) < end && end <= (double)rates->end[horizon]) {
+                double width = end - age_begin(rates, horizon);
+                chance = hits - there * expm1(-rate[horizon] * width);
+            }
             hits += there * hit[horizon];
             references += there * hit[horizon] / rate[horizon];
             there *= 1.0 - hit[horizon];
             best = fmax(best, hits / references);
         }
         rates->value[first + age] = best;
+        /* one that goes beyond all ages: whatever hits they bring */
+        rates->chance[first + age] = end > (double)rates->end[REG_DENSITY_AGES - 1] ? hits : chance;
     }
+}
+
+static void class_copy(struct reg_rates *rates, uint32_t to, uint32_t from)
+{
+    memcpy(&rates->rate[to], &rates->rate[from], REG_DENSITY_AGES * sizeof(rates->rate[0]));
+    memcpy(&rates->value[to], &rates->value[from], REG_DENSITY_AGES * sizeof(rates->value[0]));
+    memcpy(&rates->chance[to], &rates->chance[from], REG_DENSITY_AGES * sizeof(rates->chance[0]));
 }
 
 /* Of equal values the older goes first, as it does in LRU. */
@@ -263,8 +279,7 @@ void reg_rates_settle(struct reg_rates *rates)
         if (all.trust > 0 || first < hint_cells) {
             class_values(rates, first, &all);
         } else { /* as if nothing was said */
-            memcpy(&rates->value[first], &rates->value[first % hint_cells],
-                   REG_DENSITY_AGES * sizeof(rates->value[0]));
+            class_copy(rates, first, first % hint_cells);
         }
     }
     qsort_r(rates->order, REG_DENSITY_CELLS, sizeof(rates->order[0]), cell_compare, rates);

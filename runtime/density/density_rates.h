@@ -33,6 +33,8 @@ struct reg_rates {
     double wanted[REG_DENSITY_CELLS];   /* of them, units that were wanted there */
     double rate[REG_DENSITY_CELLS];     /* hits a reference of one that is there, smoothed */
     double value[REG_DENSITY_CELLS];    /* expected hits a reference of keeping one */
+    double chance[REG_DENSITY_CELLS];   /* of a hit within the next horizon references */
+    uint64_t horizon;                   /* set by the user; counts from the next settle on */
     uint16_t order[REG_DENSITY_CELLS];  /* cells, the least valued first */
     uint16_t rank[REG_DENSITY_CELLS];   /* place of a cell in order */
     uint64_t end[REG_DENSITY_AGES];     /* references after which an age is over; the last: never */

@@ -64,6 +64,14 @@ static uint32_t restored_clock(struct reg_density *density)
     return count;
 }
 
+static void restored_to_disk(struct reg_density *density, uint32_t unit)
+{
+    uint32_t cell = density_cell_of(&density->units[unit]);
+    density->units[unit].state = UNIT_DISK;
+    density_row_append(density, &density->by_age[cell], ROW_AGE, unit);
+    density->on_disk[cell]++;
+}
+
 void reg_density_restored(struct reg_density *density)
 {
     uint32_t count = restored_clock(density);
@@ -71,7 +79,9 @@ void reg_density_restored(struct reg_density *density)
     for (uint32_t i = 0; i < count; i++) {
         uint32_t unit = density->restored.oldest;
         density_row_remove(density, &density->restored, ROW_TURN, unit);
-        if (sorted != NULL) {
+        if (density->units[unit].state == UNIT_RESTORED_DISK && sorted == NULL) {
+            restored_to_disk(density, unit);
+        } else if (sorted != NULL) {
             sorted[i] = unit;
         } else { /* no memory: in the order of the records */
             density->units[unit].state = UNIT_HERE;
@@ -86,6 +96,10 @@ void reg_density_restored(struct reg_density *density)
         uint64_t age = density_age_references(density, at);
         while (at->age + 1u < REG_DENSITY_AGES && age >= density->rates.end[at->age]) {
             at->age++;
+        }
+        if (at->state == UNIT_RESTORED_DISK) {
+            restored_to_disk(density, sorted[i]);
+            continue;
         }
         at->state = UNIT_HERE; /* not before: who follows it looks for it in its row */
         density_cell_enter(density, sorted[i]);

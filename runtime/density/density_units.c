@@ -119,6 +119,13 @@ void density_turn_first(struct reg_density *density, uint32_t unit)
     turn_mark(density, turn);
 }
 
+void density_turn_enter(struct reg_density *density, uint32_t unit)
+{
+    uint32_t turn = density_turn_of(&density->units[unit]);
+    density_row_append(density, &density->by_turn[turn], ROW_TURN, unit);
+    turn_mark(density, turn);
+}
+
 /* To the young end of its cell; but before its parent where that is in the same cell, so that the
  * end of a chain is met first. */
 void density_cell_enter(struct reg_density *density, uint32_t unit)
@@ -156,12 +163,13 @@ static void unit_older(struct reg_density *density, uint32_t unit)
     if (at->state == UNIT_HERE) {
         density_turn_remove(density, unit);
     }
+    density->on_disk[cell] -= at->state == UNIT_DISK;
     at->age++;
-    density_row_append(density, &density->by_age[density_cell_of(at)], ROW_AGE, unit);
+    cell = density_cell_of(at);
+    density->on_disk[cell] += at->state == UNIT_DISK;
+    density_row_append(density, &density->by_age[cell], ROW_AGE, unit);
     if (at->state == UNIT_HERE) {
-        uint32_t turn = density_turn_of(at);
-        density_row_append(density, &density->by_turn[turn], ROW_TURN, unit);
-        turn_mark(density, turn);
+        density_turn_enter(density, unit);
     }
 }
 
@@ -224,7 +232,7 @@ void density_settle(struct reg_density *density)
     }
 }
 
-static void reference(struct reg_density *density)
+void density_reference(struct reg_density *density)
 {
     density->references++;
     density->walk_base = 0; /* a walk that was begun ends */
@@ -248,7 +256,7 @@ static void reference(struct reg_density *density)
 
 /* ---- the table ---- */
 
-static uint32_t *table_place(const struct reg_density *density, uint64_t hash)
+uint32_t *density_table_place(const struct reg_density *density, uint64_t hash)
 {
     uint32_t at = (uint32_t)(hash ^ (hash >> 32)) & density->table_mask;
     while (density->table[at] != 0 && density->units[density->table[at]].hash != hash) {
@@ -260,7 +268,7 @@ static uint32_t *table_place(const struct reg_density *density, uint64_t hash)
 static void table_remove(struct reg_density *density, uint64_t hash)
 {
     uint32_t mask = density->table_mask;
-    uint32_t hole = (uint32_t)(table_place(density, hash) - density->table);
+    uint32_t hole = (uint32_t)(density_table_place(density, hash) - density->table);
     for (uint32_t at = (hole + 1) & mask; density->table[at] != 0; at = (at + 1) & mask) {
         uint64_t other = density->units[density->table[at]].hash;
         uint32_t home = (uint32_t)(other ^ (other >> 32)) & mask;
@@ -294,13 +302,13 @@ static sl_err grow(struct reg_density *density)
     density->capacity = capacity;
     for (uint32_t unit = 1; unit < density->high; unit++) {
         if (units[unit].state != UNIT_FREE) {
-            *table_place(density, units[unit].hash) = unit;
+            *density_table_place(density, units[unit].hash) = unit;
         }
     }
     return SL_OK;
 }
 
-static uint32_t unit_new(struct reg_density *density, uint64_t hash)
+uint32_t density_unit_new(struct reg_density *density, uint64_t hash)
 {
     uint32_t unit = density->free;
     if (unit == 0 && density->high >= density->capacity && grow(density) != SL_OK) {
@@ -312,7 +320,7 @@ static uint32_t unit_new(struct reg_density *density, uint64_t hash)
         unit = density->high++;
     }
     density->units[unit] = (struct density_unit){.hash = hash};
-    *table_place(density, hash) = unit;
+    *density_table_place(density, hash) = unit;
     return unit;
 }
 
@@ -433,9 +441,9 @@ void density_parent_find(struct reg_density *density, uint32_t unit, uint64_t pa
     if (parent_hash == 0 || parent_hash == density->units[unit].hash) {
         return;
     }
-    uint32_t parent = *table_place(density, parent_hash);
+    uint32_t parent = *density_table_place(density, parent_hash);
     if (parent == 0) {
-        parent = unit_new(density, parent_hash);
+        parent = density_unit_new(density, parent_hash);
         if (parent == 0) {
             return;
         }
@@ -451,7 +459,7 @@ void density_parent_find(struct reg_density *density, uint32_t unit, uint64_t pa
 /* ---- uses ---- */
 
 /* Out of its cell, with what that use taught. */
-static void used(struct reg_density *density, uint32_t unit)
+void density_used(struct reg_density *density, uint32_t unit)
 {
     struct density_unit *at = &density->units[unit];
     reg_rates_wanted(&density->rates, density_cell_of(at), density_age_references(density, at));
@@ -462,22 +470,28 @@ static void used(struct reg_density *density, uint32_t unit)
 /* A place for what comes to memory, and what its ghost knew; 0: no memory. */
 uint32_t density_unit_come(struct reg_density *density, uint64_t hash, uint32_t user)
 {
-    uint32_t unit = *table_place(density, hash);
+    uint32_t unit = *density_table_place(density, hash);
     if (unit == 0) {
-        unit = unit_new(density, hash);
+        unit = density_unit_new(density, hash);
         if (unit == 0) {
             return 0;
         }
     } else {
         struct density_unit *at = &density->units[unit];
-        SL_ASSERT(at->state == UNIT_GHOST || at->state == UNIT_NAMED);
-        density_row_remove(density, &density->ghosts, ROW_TURN, unit);
-        density->ghost_count--;
-        if (at->state == UNIT_GHOST) {
-            used(density, unit);
+        bool known = at->state == UNIT_GHOST || at->state == UNIT_DISK;
+        SL_ASSERT(!density_in_memory(at));
+        if (at->state == UNIT_DISK || at->state == UNIT_RESTORED_DISK) {
+            density_disk_leave(density, unit);
+        } else {
+            density_row_remove(density, &density->ghosts, ROW_TURN, unit);
+            density->ghost_count--;
+        }
+        if (known) {
+            density_used(density, unit);
         }
     }
     struct density_unit *at = &density->units[unit];
+    at->counted = 0;
     at->use_count = SL_MAX(at->use_count, 1);
     at->user = user;
     at->at = (uint32_t)density->references;
@@ -497,7 +511,7 @@ static uint32_t weight_of(const struct density_unit *unit, enum reg_priority pri
 uint32_t reg_density_enter(struct reg_density *density, uint64_t hash, uint32_t user,
                            const struct reg_wanted *wanted)
 {
-    reference(density);
+    density_reference(density);
     uint32_t unit = density_unit_come(density, hash, user);
     if (unit == 0) {
         return 0;
@@ -519,11 +533,15 @@ void reg_density_use(struct reg_density *density, uint32_t unit, enum reg_hint h
     if (at->state == UNIT_RESTORED) {
         return; /* its use counts when it is in its row */
     }
-    reference(density);
+    if (at->counted) { /* the one that it came for */
+        at->counted = 0;
+        return;
+    }
+    density_reference(density);
     density->kept_wanted += at->state == UNIT_KEPT ? 1.0 : 0.0;
     density_turn_remove(density, unit);
     at->state = UNIT_HERE;
-    used(density, unit);
+    density_used(density, unit);
     hint = hint != REG_HINT_NONE ? hint : (enum reg_hint)(at->class_index / REG_DENSITY_KINDS);
     at->class_index = (uint8_t)reg_rates_class(at->use_count, 1, false, hint);
     at->age = 0;
@@ -577,7 +595,7 @@ void reg_density_set_user(struct reg_density *density, uint32_t unit, uint32_t u
 
 uint32_t reg_density_find(const struct reg_density *density, uint64_t hash)
 {
-    uint32_t unit = *table_place(density, hash);
+    uint32_t unit = *density_table_place(density, hash);
     return unit != 0 && density_in_memory(&density->units[unit]) ? unit : 0;
 }
 
@@ -640,6 +658,7 @@ void reg_density_stats(const struct reg_density *density, struct reg_density_sta
 {
     *out = (struct reg_density_stats){.unit_count = density->unit_count,
                                       .ghost_count = density->ghost_count,
+                                      .disk_count = density->disk_count,
                                       .reference_count = density->references,
                                       .kept_pages = density->kept_pages,
                                       .learnt = density->learnt};

@@ -77,6 +77,34 @@ void reg_density_sink(struct reg_density *density, uint32_t unit);
 /* It leaves memory, and its number is no longer its user's. It may become a ghost. */
 void reg_density_leave(struct reg_density *density, uint32_t unit);
 
+/* What survives a restart. */
+struct reg_density_note {
+    uint32_t at;          /* when it was used last, in references, modulo 2^32 */
+    struct reg_keep keep; /* pages 0: it is not kept */
+    uint8_t class_index, use_count;
+    enum reg_priority priority;
+};
+/* What left memory and is on disk alone is known for as long as it is there: it counts among no
+ * ghosts. note: of a unit that was there before a restart; NULL: what a ghost knows, else nothing.
+ */
+void reg_density_disk_enter(struct reg_density *density, uint64_t hash,
+                            const struct reg_density_note *note);
+void reg_density_disk_leave(struct reg_density *density, uint64_t hash); /* it may become a ghost */
+/* One that was on disk alone a moment ago comes to memory. wanted: for a use, of which its reader
+ * will tell, too; that counts once. Else nothing is learnt, and it stands where it did. As
+ * reg_density_enter when it is not known. */
+uint32_t reg_density_return(struct reg_density *density, uint64_t hash, uint32_t user,
+                            const struct reg_wanted *how, bool wanted);
+/* Hits that a reference of its stay is expected to bring, wherever it is; 0: it is not known. */
+double reg_density_value(const struct reg_density *density, uint64_t hash);
+uint32_t reg_density_uses(const struct reg_density *density, uint64_t hash); /* likewise */
+/* The value that so much of what is on disk alone (0 to 1) is above. */
+double reg_density_disk_cut(const struct reg_density *density, double share);
+/* How likely it is wanted within the horizon (references) that was set last; 0: it is not known, 1:
+ * nothing is learnt yet. */
+double reg_density_likely(const struct reg_density *density, uint64_t hash);
+void reg_density_horizon(struct reg_density *density, uint64_t references);
+
 uint32_t reg_density_user(const struct reg_density *density, uint32_t unit);
 void reg_density_set_user(struct reg_density *density, uint32_t unit, uint32_t user);
 uint32_t reg_density_find(const struct reg_density *density, uint64_t hash); /* in memory; 0: not */
@@ -87,13 +115,6 @@ uint32_t reg_density_find(const struct reg_density *density, uint64_t hash); /* 
 uint32_t reg_density_first(struct reg_density *density);
 uint32_t reg_density_next(struct reg_density *density, bool goes);
 
-/* What survives a restart. */
-struct reg_density_note {
-    uint32_t at;          /* when it was used last, in references, modulo 2^32 */
-    struct reg_keep keep; /* pages 0: it is not kept */
-    uint8_t class_index, use_count;
-    enum reg_priority priority;
-};
 void reg_density_note(const struct reg_density *density, uint32_t unit,
                       struct reg_density_note *out);
 /* As reg_density_enter, of a unit that was in memory before; in any order, before anything else.
@@ -121,9 +142,9 @@ void reg_density_view(const struct reg_density *density, uint32_t unit,
 /* How likely it is wanted within so many references from now, 0..1. */
 double reg_density_chance(const struct reg_density *density, uint32_t unit,
                           uint64_t within_references);
-/* Counts of units in memory and of ghosts. */
+/* Counts of units in memory, of ghosts, and of units on disk alone. */
 struct reg_density_stats {
-    uint64_t unit_count, ghost_count, reference_count, kept_pages;
+    uint64_t unit_count, ghost_count, disk_count, reference_count, kept_pages;
     bool learnt; /* values say something: until then all are equal */
 };
 void reg_density_stats(const struct reg_density *density, struct reg_density_stats *out);

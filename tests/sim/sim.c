@@ -285,6 +285,11 @@ static uint64_t env_random(struct sl_env *env)
     return sim_random(node_of(env)->sim);
 }
 
+static uint64_t env_wall_ns(struct sl_env *env)
+{
+    return UINT64_C(1700000000) * SL_NS_PER_S + env->now_ns;
+}
+
 static void env_finish(struct sl_env *env)
 {
     node_of(env)->finished = true;
@@ -314,6 +319,7 @@ static const struct sl_env_ops sim_ops = {
     .watch_fd = env_watch_fd,
     .unwatch_fd = env_unwatch_fd,
     .random_u64 = env_random,
+    .wall_ns = env_wall_ns,
     .finish = env_finish,
 };
 

@@ -658,6 +658,16 @@ static void run_print(const struct run *run)
 #undef U
 }
 
+/* What goes to disk is drawn: mostly all, else what is wanted twice, or as much as a budget allows.
+ * Then values may be lost that were not flushed. */
+static const char *const *admission_of(uint64_t seed, const struct scenario *scenario)
+{
+    static const char *const drawn[][2] = {
+        {"disk_admission", "second"}, {"disk_write_budget", "1MiB"}, {"disk_admission", "reuse"}};
+    uint64_t round = seed / SL_COUNT(scenarios);
+    return scenario->disk && round % 2 == 1 ? drawn[round / 2 % SL_COUNT(drawn)] : NULL;
+}
+
 /* Gives the hash of all that happened. */
 static uint64_t run_seed(uint64_t seed, const struct scenario *scenario, bool heal)
 {
@@ -666,7 +676,7 @@ static uint64_t run_seed(uint64_t seed, const struct scenario *scenario, bool he
     bool small = (scenario->trouble & TROUBLE_SMALL) != 0;
     const char *const *plain =
         settings_of[scenario->ample][small ? 3 : scenario->disk + scenario->two];
-    const char *settings[SETTINGS_MAX + 2] = {0};
+    const char *settings[SETTINGS_MAX + 4] = {0};
     uint32_t setting_count = 0;
     for (; plain[setting_count] != NULL; setting_count++) {
         settings[setting_count] = plain[setting_count];
@@ -674,6 +684,10 @@ static uint64_t run_seed(uint64_t seed, const struct scenario *scenario, bool he
     if ((scenario->trouble & TROUBLE_LEASES) != 0) {
         settings[setting_count++] = "lease_ttl";
         settings[setting_count++] = "60ms";
+    }
+    const char *const *admission = admission_of(seed, scenario);
+    for (uint32_t i = 0; admission != NULL && i < 2; i++) {
+        settings[setting_count++] = admission[i];
     }
     struct sim_options options = {
         .seed = seed,
@@ -685,10 +699,11 @@ static uint64_t run_seed(uint64_t seed, const struct scenario *scenario, bool he
     sim_node_mutants_init();
     run->scenario = scenario;
     run->sim = sim_create(&options);
-    bool lossless = (scenario->ample || scenario->disk) && !small && !has(run, TROUBLE_REMOVALS);
+    bool kept = scenario->disk && admission == NULL && !small;
+    bool lossless = (scenario->ample || kept) && !small && !has(run, TROUBLE_REMOVALS);
     run->work = (struct workload){
         .seed = seed, .piece_bytes = scenario->ample ? 700 : 6000, .nothing_is_lost = lossless};
-    run->objects.nothing_is_lost = scenario->ample || (scenario->disk && !small);
+    run->objects.nothing_is_lost = scenario->ample || kept;
     run->objects.disk = scenario->disk;
     run->objects.leases = (scenario->trouble & TROUBLE_LEASES) != 0;
     run->objects.strict = scenario->ample;

@@ -140,6 +140,11 @@ static uint64_t fake_random_op(struct sl_env *env)
     return ++fake_of(env)->seq * UINT64_C(0x9e3779b97f4a7c15);
 }
 
+static uint64_t fake_wall_op(struct sl_env *env)
+{
+    return fake_of(env)->wall_ahead_ns + env->now_ns;
+}
+
 static void fake_finish_op(struct sl_env *env)
 {
     fake_of(env)->finished = true;
@@ -155,6 +160,7 @@ static const struct sl_env_ops fake_ops = {
     .disk_open = fake_disk_op,
     .job = fake_job_op,
     .random_u64 = fake_random_op,
+    .wall_ns = fake_wall_op,
     .finish = fake_finish_op,
 };
 

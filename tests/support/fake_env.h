@@ -38,7 +38,8 @@ struct fake_env {
     uint32_t watch_count;
     struct sl_proc_id killed[FAKE_PROCS_MAX];
     uint32_t killed_count;
-    char unreachable[32]; /* sends to this name fail */
+    uint64_t wall_ahead_ns; /* of the clock since 1970 before the monotonic one */
+    char unreachable[32];   /* sends to this name fail */
     uint64_t wake_ns;
     uint64_t seq; /* of the messages given */
     struct {

@@ -266,15 +266,29 @@ START_TEST(any_order_of_calls_keeps_every_unit_and_every_chain)
     {
         enum { HASHES = 300, STEPS = 200000 };
         struct reg_density *density = density_new();
-        uint64_t parents[HASHES + 1] = {0};
+        bool disk[HASHES + 1] = {false};
+        uint64_t on_disk = 0;
         for (uint64_t step = 0; step < STEPS; step++) {
             uint64_t drawn = mix(step * 3 + (uint64_t)_i * 1000003);
             uint64_t hash = 1 + drawn % HASHES;
             uint32_t unit = reg_density_find(density, hash);
             uint32_t what = (uint32_t)(drawn >> 32) % 16;
-            if (unit == 0) {
-                parents[hash] = hash > 3 ? hash / 3 : 0;
-                (void)enter(density, hash, parents[hash]);
+            if (unit == 0 && what == 11) {
+                on_disk -= disk[hash];
+                disk[hash] = false;
+                reg_density_disk_leave(density, hash);
+            } else if (unit == 0) {
+                const struct reg_wanted how = {.parent_hash = hash > 3 ? hash / 3 : 0,
+                                               .stored_count = 1};
+                reg_density_disk_leave(density, hash);
+                on_disk -= disk[hash];
+                disk[hash] = false;
+                (void)reg_density_return(density, hash, (uint32_t)hash, &how, what % 2 == 0);
+            } else if (what == 11) {
+                reg_density_leave(density, unit);
+                reg_density_disk_enter(density, hash, NULL);
+                disk[hash] = true;
+                on_disk++;
             } else if (what < 8) {
                 reg_density_use(density, unit, (enum reg_hint)(what % REG_HINT_COUNT));
             } else if (what == 8) {
@@ -305,6 +319,9 @@ START_TEST(any_order_of_calls_keeps_every_unit_and_every_chain)
             count += reg_density_find(density, hash) != 0;
         }
         ck_assert_uint_eq(stats_count(density), count);
+        struct reg_density_stats stats;
+        reg_density_stats(density, &stats);
+        ck_assert_uint_eq(stats.disk_count, on_disk);
         for (uint32_t unit = reg_density_first(density); unit != 0;
              unit = reg_density_next(density, false)) {
             reg_density_leave(density, unit);
@@ -455,6 +472,183 @@ END_TEST
 
 #define CLASS_ROWS 13
 
+/* ---- on disk alone ---- */
+
+static uint32_t uses_of(struct reg_density *density, uint64_t hash)
+{
+    return reg_density_uses(density, hash);
+}
+
+static void to_disk(struct reg_density *density, uint64_t hash)
+{
+    reg_density_leave(density, reg_density_find(density, hash));
+    reg_density_disk_enter(density, hash, NULL);
+}
+
+START_TEST(what_is_on_disk_is_known_longer_than_any_ghost)
+    {
+        struct reg_density *density = density_new();
+        (void)enter(density, 1, 0);
+        to_disk(density, 1);
+        for (uint64_t hash = 100; hash < 200;
+             hash++) { /* as many ghosts as there may be, and more */
+            (void)enter(density, hash, 0);
+            reg_density_leave(density, reg_density_find(density, hash));
+        }
+        struct reg_density_stats stats;
+        reg_density_stats(density, &stats);
+        ck_assert_uint_eq(stats.disk_count, 1);
+        ck_assert_uint_le(stats.ghost_count, SMALL_GHOSTS);
+
+        (void)enter(density, 1, 0);
+
+        ck_assert_uint_eq(uses_of(density, 1), 2);
+        (void)enter(density, 100, 0); /* a ghost that was forgotten */
+        ck_assert_uint_eq(uses_of(density, 100), 1);
+        reg_density_stats(density, &stats);
+        ck_assert_uint_eq(stats.disk_count, 0);
+        reg_density_destroy(&density);
+    }
+END_TEST
+
+START_TEST(a_read_from_disk_is_one_use_though_two_tell_of_it)
+    {
+        const struct reg_wanted how = {.stored_count = 1};
+        struct reg_density *density = density_new();
+        (void)enter(density, 1, 0);
+        to_disk(density, 1);
+        reg_density_disk_leave(density, 1);
+
+        uint32_t unit = reg_density_return(density, 1, 1, &how, true);
+        ck_assert_uint_eq(uses_of(density, 1), 2);
+        reg_density_use(density, unit, REG_HINT_NONE); /* its reader */
+        ck_assert_uint_eq(uses_of(density, 1), 2);
+        reg_density_use(density, unit, REG_HINT_NONE); /* the next one */
+
+        ck_assert_uint_eq(uses_of(density, 1), 3);
+        reg_density_destroy(&density);
+    }
+END_TEST
+
+START_TEST(what_is_read_for_the_logs_sake_stands_where_it_did)
+    {
+        const struct reg_wanted how = {.stored_count = 1};
+        struct reg_density *density = density_new();
+        struct reg_density_view view;
+        (void)enter(density, 1, 0);
+        to_disk(density, 1);
+        for (uint64_t hash = 100; hash < 1100; hash++) {
+            (void)enter(density, hash, 0);
+        }
+        reg_density_disk_leave(density, 1);
+
+        uint32_t unit = reg_density_return(density, 1, 1, &how, false);
+
+        ck_assert_uint_eq(uses_of(density, 1), 1);
+        reg_density_view(density, unit, &view);
+        ck_assert_uint_eq(view.age_references, 1000);
+        ck_assert_uint_gt(view.age, 0);
+        reg_density_destroy(&density);
+    }
+END_TEST
+
+START_TEST(what_a_scan_finds_was_stored_once)
+    {
+        struct reg_density *density = density_new();
+        reg_density_disk_enter(density, 1, NULL);
+        ck_assert_uint_eq(uses_of(density, 1), 1);
+        (void)enter(density, 1, 0);
+        ck_assert_uint_eq(uses_of(density, 1), 2);
+        reg_density_disk_leave(density, 1); /* it is in memory: that says nothing */
+        ck_assert_uint_ne(reg_density_find(density, 1), 0);
+        reg_density_disk_leave(density, 2);
+        ck_assert_uint_eq(uses_of(density, 2), 0);
+        reg_density_destroy(&density);
+    }
+END_TEST
+
+START_TEST(what_is_on_disk_survives_a_restart_with_its_age)
+    {
+        struct reg_density *density = density_new();
+        const struct reg_density_note old = {.at = 1000, .use_count = 3, .class_index = 9};
+        const struct reg_density_note young = {.at = 9000, .use_count = 1, .class_index = 0};
+        reg_density_disk_enter(density, 1, &old);
+        ck_assert_uint_ne(reg_density_restore(density, 2, 2, 0, &young), 0);
+        reg_density_disk_enter(density, 3, &old);
+        reg_density_disk_leave(density, 3); /* before all are there */
+
+        reg_density_restored(density);
+
+        struct reg_density_stats stats;
+        reg_density_stats(density, &stats);
+        ck_assert_uint_eq(stats.disk_count, 1);
+        ck_assert_uint_eq(stats.unit_count, 1);
+        ck_assert_uint_eq(uses_of(density, 1), 3);
+        (void)enter(density, 1, 0);
+        ck_assert_uint_eq(uses_of(density, 1), 4);
+        reg_density_destroy(&density);
+    }
+END_TEST
+
+/* Of what is used again and again more is worth than of what never is. */
+START_TEST(the_cut_parts_what_is_worth_more)
+    {
+        struct reg_density *density = density_new();
+        for (uint64_t hash = 1; hash <= 10; hash++) {
+            (void)enter(density, hash, 0);
+        }
+        for (uint64_t round = 0; round < 300; round++) {
+            for (uint64_t hash = 1; hash <= 10; hash++) {
+                reg_density_use(density, reg_density_find(density, hash), REG_HINT_NONE);
+            }
+            for (uint64_t hash = 0; hash < 10; hash++) {
+                (void)enter(density, 1000 + 10 * round + hash, 0);
+            }
+        }
+        for (uint64_t hash = 1; hash <= 10; hash++) {
+            to_disk(density, hash);
+        }
+        for (uint64_t hash = 1000; hash < 1090; hash++) {
+            to_disk(density, hash);
+        }
+
+        double cut = reg_density_disk_cut(density, 0.1);
+
+        ck_assert_double_gt(reg_density_value(density, 1), cut);
+        ck_assert_double_le(reg_density_value(density, 1000), cut);
+        ck_assert_double_eq(reg_density_value(density, 999999), 0.0);
+        ck_assert_double_eq(reg_density_disk_cut(density, 1.0), 0.0);
+        reg_density_destroy(&density);
+    }
+END_TEST
+
+START_TEST(a_chance_grows_with_the_horizon)
+    {
+        struct reg_density *density = density_new();
+        double last = 0.0;
+        ck_assert_double_eq(reg_density_likely(density, 1), 1.0); /* nothing is learnt */
+        for (uint64_t hash = 1; hash <= 2000; hash++) {
+            (void)enter(density, hash, 0);
+            if (hash > 100 && hash % 2 == 0) { /* every second one, once, after a while */
+                reg_density_use(density, reg_density_find(density, hash - 100), REG_HINT_NONE);
+            }
+        }
+        static const uint64_t horizons[] = {0, 100, 1000, 10000};
+        for (uint32_t i = 0; i < SL_COUNT(horizons); i++) {
+            reg_density_horizon(density, horizons[i]);
+            for (uint64_t hash = 0; hash < 1000; hash++) { /* until values are computed anew */
+                reg_density_use(density, reg_density_find(density, 2000), REG_HINT_NONE);
+            }
+            double chance = reg_density_likely(density, 1999);
+            ck_assert_msg(i == 0 ? chance <= 0.0 : chance > last && chance < 1.0, "%f after %f",
+                          chance, last);
+            last = chance;
+        }
+        ck_assert_double_eq(reg_density_likely(density, 999999), 0.0);
+        reg_density_destroy(&density);
+    }
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("density");
@@ -476,6 +670,13 @@ int main(void)
     tcase_add_test(tcase, what_was_learnt_comes_back_and_nothing_else_does);
     tcase_add_test(tcase, a_walk_that_only_looks_gives_each_unit_once_ends_of_chains_first);
     tcase_add_loop_test(tcase, classes_are_those_of_the_table, 0, CLASS_ROWS);
+    tcase_add_test(tcase, what_is_on_disk_is_known_longer_than_any_ghost);
+    tcase_add_test(tcase, a_read_from_disk_is_one_use_though_two_tell_of_it);
+    tcase_add_test(tcase, what_is_read_for_the_logs_sake_stands_where_it_did);
+    tcase_add_test(tcase, what_a_scan_finds_was_stored_once);
+    tcase_add_test(tcase, what_is_on_disk_survives_a_restart_with_its_age);
+    tcase_add_test(tcase, the_cut_parts_what_is_worth_more);
+    tcase_add_test(tcase, a_chance_grows_with_the_horizon);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -616,6 +616,35 @@ START_TEST(what_cannot_be_read_any_more_goes)
     }
 END_TEST
 
+/* Once something is learnt: what was wanted before it was written counts, too. */
+START_TEST(what_is_worth_most_is_written_anew)
+    {
+        struct node *node = node_start(settings);
+        node_client(node, "client.1", 11);
+        tierer_arrive(node, TIERER_PID);
+        tierer_ready(node);
+        for (uint32_t n = 0; n < 8; n++) {
+            node_put(node, "client.1", key_of(n), LENGTH);
+        }
+        for (uint32_t n = 0; n < 1200; n++) { /* 6 and 7 are wanted all the time, others never */
+            want(node, 6 + n % 2);
+        }
+        ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 8);
+        squeeze(node);
+
+        uint64_t seq = reclaim_ask(node, 1);
+        ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 2);
+
+        ck_assert(reclaimed(node, seq));
+        ck_assert_uint_eq(tierer_write(node, 2, SL_OK), 2);
+        ck_assert(on_disk(node, 6) && on_disk(node, 7));
+        for (uint32_t n = 0; n < 6; n++) {
+            ck_assert(!node_sees(node, key_of(n)));
+        }
+        node_end(node);
+    }
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("registrar_reclaim");
@@ -642,6 +671,7 @@ int main(void)
     tcase_add_test(tcase, a_block_is_kept_whole_or_not_at_all);
     tcase_add_test(tcase, what_has_no_room_in_memory_goes_at_once);
     tcase_add_test(tcase, what_cannot_be_read_any_more_goes);
+    tcase_add_test(tcase, what_is_worth_most_is_written_anew);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

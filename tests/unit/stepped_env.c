@@ -84,6 +84,11 @@ static uint64_t env_random(struct sl_env *env)
     return ++env->next_seq * UINT64_C(0x9e3779b97f4a7c15);
 }
 
+static uint64_t env_wall_ns(struct sl_env *env)
+{
+    return UINT64_C(1700000000) * SL_NS_PER_S + env->now_ns;
+}
+
 static void env_finish(struct sl_env *env)
 {
     stepped_of(env)->finished = true;
@@ -99,6 +104,7 @@ static const struct sl_env_ops stepped_ops = {
     .disk_open = env_disk_open,
     .job = env_job,
     .random_u64 = env_random,
+    .wall_ns = env_wall_ns,
     .finish = env_finish,
 };
 

@@ -34,6 +34,7 @@ struct reg_space {
     uint32_t parked_count;
     bool arrival_blocked;        /* no space for the next arrival until some is freed */
     uint64_t arrival_blocked_ns; /* since when no arrival got an extent, 0: the last one did */
+    bool copies_wanted;          /* something leased that is not to be written was in the way */
 };
 
 struct reg_settings { /* that several parts go by */
@@ -75,6 +76,7 @@ struct registrar {
     struct reg_contributions *contributions;
     struct reg_tier *tier;
     struct reg_writes *writes;
+    struct reg_admission *admission;
     struct reg_flushes *flushes;
     struct reg_promotion *promotion;
     struct reg_forgets *forgets;

@@ -27,6 +27,14 @@ void reg_tell_switched(struct registrar *self, const struct reg_switched *what)
     }
 }
 
+void reg_tell_wanted(struct registrar *self, sl_ref unit)
+{
+    REG_EACH(self, REG_WALK_WANTED, part)
+    {
+        (*part)->wanted(self, unit);
+    }
+}
+
 void reg_tell_dropped(struct registrar *self, const struct reg_dropped *what)
 {
     REG_EACH(self, REG_WALK_DROPPED, part)

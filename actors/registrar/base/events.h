@@ -32,6 +32,7 @@ struct reg_dropped { /* a record is about to leave the table for good; it can st
 void reg_tell_committed(struct registrar *self, sl_ref unit, const struct sl_group_info *group);
 void reg_tell_used(struct registrar *self, const struct reg_used *what);
 void reg_tell_switched(struct registrar *self, const struct reg_switched *what);
+void reg_tell_wanted(struct registrar *self, sl_ref unit); /* one that was not to be written */
 void reg_tell_dropped(struct registrar *self, const struct reg_dropped *what);
 void reg_tell_freed(struct registrar *self, sl_ref ref); /* its extent is nobody's any more */
 void reg_tell_disk_known(struct registrar *self);

@@ -41,6 +41,7 @@ enum reg_turn {
     REG_AFTER_PROMOTION, /* loads come before stores that wait for space */
     REG_AFTER_RECLAIM,
     REG_AFTER_PARKING,
+    REG_AFTER_ADMISSION,
     REG_AFTER_MEMBERS, /* disks learn that something changes before it is written */
     REG_AFTER_WRITES,
     REG_AFTER_REMOVES, /* makes tombstones, which go out next */
@@ -84,6 +85,7 @@ enum reg_turn {
     /* switched */
     REG_SWITCHED_CHARGES = 1,
     REG_SWITCHED_SEGMENTS,
+    REG_SWITCHED_ADMISSION,
 };
 
 #define REG_METRIC(state, member) SL_METRIC_ROW(state, metric.member, #member)
@@ -167,6 +169,7 @@ struct reg_part {
         void (*run)(struct registrar *self, const struct reg_switched *what);
     } switched;
     void (*used)(struct registrar *self, const struct reg_used *what);
+    void (*wanted)(struct registrar *self, sl_ref unit);
     void (*dropped)(struct registrar *self, const struct reg_dropped *what);
     void (*freed)(struct registrar *self, sl_ref ref);
     void (*disk_known)(struct registrar *self); /* a disk has said all that it holds */
@@ -208,6 +211,7 @@ enum reg_walk {
     REG_WALK_COMMITTED,
     REG_WALK_USED,
     REG_WALK_SWITCHED,
+    REG_WALK_WANTED,
     REG_WALK_DROPPED,
     REG_WALK_FREED,
     REG_WALK_DISK_KNOWN,

@@ -59,6 +59,9 @@ struct reg_disk {
     uint64_t retry_ns;
     uint32_t writes; /* in flight */
     uint64_t write_bytes;
+    /* what its tierer told that it may still be written, and when; 0: nothing yet */
+    int64_t budget_left_bytes;
+    uint64_t budget_told_ns;
     struct reg_arrival_queue arrivals[2]; /* wait for an extent: wanted, and ahead of use */
     uint32_t reads[2];                    /* in flight, likewise */
     uint64_t ahead_bytes;                 /* of those ahead of use */

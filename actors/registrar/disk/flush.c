@@ -1,6 +1,7 @@
 /* actors/registrar/disk/flush.c - FLUSH: answered when all that was committed before is on disk. */
 #include "actors/registrar/disk/flush.h"
 #include "actors/registrar/base/part.h"
+#include "actors/registrar/disk/admission.h"
 #include "actors/registrar/disk/disks.h"
 #include "actors/registrar/disk/write_behind.h"
 #include "actors/registrar/presence/peers.h"
@@ -27,6 +28,7 @@ static void flush(struct registrar *self, const struct sl_msg *msg)
                       self->set.queue_messages);
         return;
     }
+    reg_admission_take_all(self); /* it promises all that was committed, whoever refused what */
     self->flushes->all[slot].used = true;
     self->flushes->count++;
     self->flushes->all[slot].order = self->writes->next_order;

@@ -509,10 +509,16 @@ static void unit_arrived(struct registrar *self, const struct reg_arrival *arriv
     struct sl_entry entry;
     sl_index_read(self->index, ref, &entry);
     sl_ref unit = reg_unit_of(&entry);
-    reg_unit_place(self, unit);
+    bool kept = arrival->ahead && arrival->waiters == REG_NONE;
+    bool alone = (sl_index_links(self->index, unit)->flags & REG_FLAG_KEPT_LISTS) == REG_FLAG_COLD;
+    if (alone) { /* the first of its parts */
+        reg_unit_return(self, unit, !kept);
+    } else if (!kept) {
+        reg_unit_passed(self, unit);
+    }
     if (!arrival->ahead) {
         reg_unit_fetched(self, unit);
-    } else if (arrival->waiters == REG_NONE) {
+    } else if (kept) {
         reg_unit_sink(self, unit);
         sl_metric_add(self->env->metrics, self->promotion->metric.kept_count, 1);
     } else {

@@ -2,6 +2,7 @@
 #include "actors/registrar/disk/scan.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
+#include "actors/registrar/disk/admission.h"
 #include "actors/registrar/disk/disks.h"
 #include "actors/registrar/disk/forget.h"
 #include "actors/registrar/disk/remove.h"
@@ -287,6 +288,8 @@ static sl_err found_begin(struct registrar *self, uint32_t at, const struct sl_m
     }
     sl_err err = reg_disk_told(self, at, &msg->body.disk_found, why);
     if (err == SL_OK) {
+        reg_admission_told(self, path->disk, msg->body.disk_found.budget_left,
+                           msg->body.disk_found.budget_debt);
         scan_begin(self, msg, path);
     } else if (err != SL_ERR_BUSY) {
         reg_log(self, SL_LOG_ERROR, 0, "%s", why->text);

@@ -6,6 +6,7 @@
 #include "actors/registrar/disk/write_behind.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
+#include "actors/registrar/disk/admission.h"
 #include "actors/registrar/disk/damaged.h"
 #include "actors/registrar/disk/disks.h"
 #include "actors/registrar/disk/flush.h"
@@ -300,6 +301,13 @@ static bool queue_continues(struct registrar *self)
     return entry.group == self->writes->group;
 }
 
+/* Bytes on their way to the disk; a disk that has been written enough comes after all others. */
+static uint64_t bytes_before(const struct registrar *self, uint32_t disk)
+{
+    bool spent = reg_admission_left(self, disk) <= 0;
+    return self->tier->disks[disk].write_bytes + (spent ? UINT64_MAX / 2 : 0);
+}
+
 /* The disk with the fewest bytes on their way to it, of those not yet tried (a bit each); of
  * several the value decides. A slow disk keeps its bytes longer, so it gets fewer. */
 static uint32_t disk_for_write(struct registrar *self, uint16_t tried)
@@ -316,8 +324,8 @@ static uint32_t disk_for_write(struct registrar *self, uint16_t tried)
         }
         const uint64_t mixed[] = {generation, i};
         uint64_t hash = reg_hash(mixed, sizeof(mixed));
-        uint64_t bytes = self->tier->disks[i].write_bytes;
-        uint64_t best_bytes = best != REG_NONE ? self->tier->disks[best].write_bytes : UINT64_MAX;
+        uint64_t bytes = bytes_before(self, i);
+        uint64_t best_bytes = best != REG_NONE ? bytes_before(self, best) : UINT64_MAX;
         if (bytes < best_bytes || (bytes == best_bytes && hash > best_hash)) {
             best = i;
             best_hash = hash;
@@ -529,6 +537,10 @@ static void write_reply(struct registrar *self, uint32_t index, const struct sl_
     struct reg_disk *disk = &self->tier->disks[write->disk];
     bool failing = disk->failing;
     uint32_t batch_items = disk->batch_items;
+    if (msg->code == SL_OK) {
+        reg_admission_told(self, write->disk, msg->body.disk_write_reply.budget_left,
+                           msg->body.disk_write_reply.budget_debt);
+    }
     disk->failing = false;
     for (uint32_t i = write->count;
          i-- > 0;) { /* last first: what goes back to the queue keeps its order */
@@ -673,11 +685,6 @@ static sl_err writes_init(struct registrar *self, struct sl_error *why)
                : sl_fail(why, SL_ERR_NO_MEMORY, "tables of write-behind");
 }
 
-static void writes_committed(struct registrar *self, const struct reg_committed *what)
-{
-    reg_unit_queue(self, what->unit);
-}
-
 static bool writes_drain(const struct registrar *self)
 {
     return reg_disks_writable(self) && writes_pending(self) > 0;
@@ -709,6 +716,5 @@ const struct reg_part reg_writes_part = {
     .drains = writes_drain,
     .fini = writes_fini,
     .after = {REG_AFTER_WRITES, writes_pump},
-    .committed = {REG_COMMITTED_WRITES, writes_committed},
     .gauges = writes_gauges,
 };

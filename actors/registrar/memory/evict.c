@@ -83,7 +83,8 @@ static bool part_may_leave(struct registrar *self, sl_ref ref, const struct sl_e
     if ((flags & REG_FLAG_WRITING) != 0) {
         return false;
     }
-    return entry->disk.valid != 0 || (flags & REG_FLAG_RECLAIMED) != 0 || !reg_copy_required(self);
+    return entry->disk.valid != 0 || (flags & (REG_FLAG_RECLAIMED | REG_FLAG_REFUSED)) != 0 ||
+           !reg_copy_required(self);
 }
 
 enum unit_fate { UNIT_STAYS, UNIT_LEASED, UNIT_TO_DISK, UNIT_DROPS };
@@ -200,6 +201,11 @@ static bool is_on_disk_alone(struct registrar *self, sl_ref unit)
     return (flags & REG_FLAG_KEPT_LISTS) == REG_FLAG_COLD;
 }
 
+static bool is_refused(struct registrar *self, sl_ref unit)
+{
+    return (sl_index_links(self->index, unit)->flags & REG_FLAG_REFUSED) != 0;
+}
+
 /* Gives how many units went; lose: also those that could stay on disk. */
 static uint32_t victims_evict(struct registrar *self, const struct victims *victims, bool lose,
                               const struct reg_drop *how)
@@ -216,7 +222,11 @@ static uint32_t victims_evict(struct registrar *self, const struct victims *vict
             continue; /* a member that has left before */
         }
         reg_unit_parts(self, victims->units[i], &parts);
-        gone += drops ? unit_lose(self, victims->units[i], how)
+        struct reg_drop why = *how;
+        if (!lose && is_refused(self, victims->units[i])) {
+            why.reason = REG_GHOST_NOT_ADMITTED;
+        }
+        gone += drops ? unit_lose(self, victims->units[i], &why)
                       : unit_to_disk(self, victims->units[i], &parts);
     }
     sl_index_bundle_lease_reopen(self->index, victims->bundle);
@@ -265,6 +275,8 @@ static void evict_from(struct registrar *self, struct reg_order *list, struct ev
             evict->aside += list->count < hot_count;
             evict->looked += list->count == hot_count;
         } else if (gone == 0) {
+            self->space.copies_wanted = self->space.copies_wanted ||
+                                        (victims.fate == UNIT_LEASED && is_refused(self, unit));
             reg_unit_passed(self, unit);
             evict->looked++;
         }

@@ -24,6 +24,11 @@ static bool is_hot(const struct registrar *self, const struct reg_order *list)
     return list == &self->units->hot;
 }
 
+static bool is_cold(const struct registrar *self, const struct reg_order *list)
+{
+    return list == &self->units->cold;
+}
+
 /* NULL: an object without a block, which has none. */
 static struct sl_unit_note *note_of(struct registrar *self, const struct sl_entry *entry)
 {
@@ -121,51 +126,82 @@ static void learnt_note(struct registrar *self)
     }
 }
 
+/* What its record says of a unit, and of its hash. */
+struct told {
+    struct sl_entry entry;
+    uint64_t hash;
+    struct sl_unit_note note;
+    struct reg_density_note was;
+    const struct reg_density_note *restored; /* NULL: it is not of a time before a restart */
+    struct reg_wanted wanted;
+};
+
+static void told_read(struct registrar *self, sl_ref unit, struct told *out)
+{
+    sl_index_read(self->index, unit, &out->entry);
+    const struct sl_unit_note *note = note_of(self, &out->entry);
+    out->hash = reg_hash(out->entry.key, out->entry.key_length);
+    out->note = note != NULL ? *note : (struct sl_unit_note){0};
+    uint64_t kept_pages = out->note.keep_s != 0 ? unit_pages(self, unit) : 0;
+    out->was = (struct reg_density_note){
+        .at = out->note.at,
+        .class_index = out->note.class_index,
+        .use_count = out->note.use_count,
+        .priority = (enum reg_priority)out->note.priority,
+        .keep = {.end_s = out->note.keep_s,
+                 .pages = (uint32_t)SL_MIN(kept_pages, (uint64_t)REG_KEEP_PAGES_MAX)}};
+    out->restored = self->units->restoring && out->note.state == NOTE_USED ? &out->was : NULL;
+    out->wanted = (struct reg_wanted){
+        .parent_hash = out->note.parent_hash,
+        .stored_count = SL_MAX(out->note.stored_count, 1u),
+        .cut = out->note.cut != 0,
+        .hint = out->note.hint < REG_HINT_COUNT ? (enum reg_hint)out->note.hint : REG_HINT_NONE,
+        .priority = out->note.priority < REG_PRIORITY_COUNT ? (enum reg_priority)out->note.priority
+                                                            : REG_PRIORITY_NONE};
+}
+
+static void unit_entered(struct registrar *self, const struct told *told, uint32_t number)
+{
+    if (number != 0) {
+        note_write(self, &told->entry, number);
+        learnt_note(self);
+    }
+}
+
 static void density_placed(struct registrar *self, struct reg_order *list, sl_ref unit)
 {
-    struct sl_entry entry;
-    reg_order_append(self, list, unit);
-    if (!is_hot(self, list)) {
-        return;
-    }
     struct reg_density *density = self->units->density;
-    clock_set(self);
-    sl_index_read(self->index, unit, &entry);
-    uint64_t hash = reg_hash(entry.key, entry.key_length);
-    uint32_t number = reg_density_find(density, hash);
-    if (number != 0) { /* another record has this hash */
+    struct told told;
+    reg_order_append(self, list, unit);
+    if (!is_hot(self, list) && !is_cold(self, list)) {
         return;
     }
-    const struct sl_unit_note none = {0};
-    const struct sl_unit_note *note = note_of(self, &entry);
-    note = note == NULL ? &none : note;
-    if (self->units->restoring && note->state == NOTE_USED) {
-        bool kept = note->keep_s != 0;
-        uint64_t pages = kept ? unit_pages(self, unit) : 0;
-        const struct reg_density_note was = {
-            .at = note->at,
-            .class_index = note->class_index,
-            .use_count = note->use_count,
-            .priority = (enum reg_priority)note->priority,
-            .keep = {.end_s = note->keep_s,
-                     .pages = (uint32_t)SL_MIN(pages, (uint64_t)REG_KEEP_PAGES_MAX)}};
-        number = reg_density_restore(density, hash, unit, note->parent_hash, &was);
-    } else {
-        const struct reg_wanted wanted = {
-            .parent_hash = note->parent_hash,
-            .stored_count = SL_MAX(note->stored_count, 1u),
-            .cut = note->cut != 0,
-            .hint = note->hint < REG_HINT_COUNT ? (enum reg_hint)note->hint : REG_HINT_NONE,
-            .priority = note->priority < REG_PRIORITY_COUNT ? (enum reg_priority)note->priority
-                                                            : REG_PRIORITY_NONE};
-        number = reg_density_enter(density, hash, unit, &wanted);
-        if (number != 0) {
-            unit_keep(self, number, unit, note->state == NOTE_WANTED ? note->keep_s : 0);
+    clock_set(self);
+    told_read(self, unit, &told);
+    if (is_cold(self, list)) {
+        reg_density_disk_enter(density, told.hash, told.restored);
+    } else if (reg_density_find(density, told.hash) == 0) { /* else another record has this hash */
+        uint32_t number = told.restored != NULL
+                              ? reg_density_restore(density, told.hash, unit, told.note.parent_hash,
+                                                    told.restored)
+                              : reg_density_enter(density, told.hash, unit, &told.wanted);
+        if (number != 0 && told.note.state == NOTE_WANTED) {
+            unit_keep(self, number, unit, told.note.keep_s);
         }
+        unit_entered(self, &told, number);
     }
-    if (number != 0) {
-        note_write(self, &entry, number);
-        learnt_note(self);
+}
+
+static void density_returned(struct registrar *self, struct reg_order *list, sl_ref unit,
+                             bool wanted)
+{
+    struct told told;
+    reg_order_append(self, list, unit);
+    told_read(self, unit, &told);
+    if (is_hot(self, list) && reg_density_find(self->units->density, told.hash) == 0) {
+        unit_entered(
+            self, &told,
+            reg_density_return(self->units->density, told.hash, unit, &told.wanted, wanted));
     }
 }
 
@@ -218,6 +254,9 @@ static void density_removed(struct registrar *self, struct reg_order *list, sl_r
     number_judge(self, number, &self->units->judged);
     if (number != 0) {
         reg_density_leave(self->units->density, number);
+    } else if (is_cold(self, list)) {
+        sl_index_read(self->index, unit, &entry);
+        reg_density_disk_leave(self->units->density, reg_hash(entry.key, entry.key_length));
     }
 }
 
@@ -343,11 +382,56 @@ static void density_learn(struct registrar *self, sl_ref note, const void *bytes
     reg_log(self, SL_LOG_WARN, 0, "what eviction had learnt is of another version: it begins anew");
 }
 
+static uint64_t hash_of(const struct registrar *self, sl_ref unit)
+{
+    struct sl_entry entry;
+    sl_index_read(self->index, unit, &entry);
+    return reg_hash(entry.key, entry.key_length);
+}
+
+static bool is_learnt(const struct registrar *self)
+{
+    struct reg_density_stats stats;
+    reg_density_stats(self->units->density, &stats);
+    return stats.learnt;
+}
+
+static double density_worth(const struct registrar *self, sl_ref unit)
+{
+    return reg_density_value(self->units->density, hash_of(self, unit));
+}
+
+static double density_worth_cut(const struct registrar *self, double share)
+{
+    return is_learnt(self) ? reg_density_disk_cut(self->units->density, share) : -1.0;
+}
+
+static double density_chance(const struct registrar *self, sl_ref unit)
+{
+    return reg_density_likely(self->units->density, hash_of(self, unit));
+}
+
+static uint32_t density_uses(const struct registrar *self, sl_ref unit)
+{
+    return reg_density_uses(self->units->density, hash_of(self, unit));
+}
+
+static void density_horizon(struct registrar *self, uint64_t references)
+{
+    reg_density_horizon(self->units->density, references);
+}
+
 const struct reg_policy reg_policy_density = {
     .name = "density",
     .placed = density_placed,
     .removed = density_removed,
     .judge = density_judge,
+    .returned = density_returned,
+    .worth = density_worth,
+    .worth_cut = density_worth_cut,
+    .uses = density_uses,
+    .chance = density_chance,
+    .horizon = density_horizon,
     .touched = density_touched,
     .said = density_said,
     .passed = reg_order_to_newest,

@@ -130,6 +130,8 @@ const char *reg_ghost_text(enum reg_ghost_reason reason)
         return "refused: no space";
     case REG_GHOST_CONTRIBUTION:
         return "the contribution it was charged to ended";
+    case REG_GHOST_NOT_ADMITTED:
+        return "evicted: memory was needed, and it was not to be written to disk";
     }
     return "?";
 }

@@ -17,6 +17,7 @@ enum reg_ghost_reason {
     REG_GHOST_REFUSED,
     REG_GHOST_UNREADABLE,
     REG_GHOST_CONTRIBUTION,
+    REG_GHOST_NOT_ADMITTED,
 };
 struct reg_ghost {
     uint64_t hash;

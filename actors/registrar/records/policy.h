@@ -27,6 +27,9 @@ struct reg_policy {
     void (*removed)(struct registrar *self, struct reg_order *list, sl_ref unit);
     /* What is known of a unit that is in a list; NULL: nothing ever is. */
     void (*judge)(struct registrar *self, sl_ref unit, struct reg_judgement *out);
+    /* As placed: it was on disk alone a moment ago, and comes to memory. wanted: somebody asked for
+     * it, who will touch it as well; else nobody did. NULL: placed. */
+    void (*returned)(struct registrar *self, struct reg_order *list, sl_ref unit, bool wanted);
     /* Somebody wanted it, or is about to. */
     void (*touched)(struct registrar *self, struct reg_order *list, sl_ref unit);
     /* An engine said something of it with the use that was just told; NULL: the policy has no use for
@@ -46,6 +49,16 @@ struct reg_policy {
     sl_ref (*next)(struct registrar *self, struct reg_order *list, bool goes);
     /* Whether a new value gets room, by the hash of its key (reg_hash); NULL: each does. */
     bool (*admits)(const struct registrar *self, uint64_t hash, uint64_t length_bytes);
+    /* What it is worth to keep, on disk too, and the worth that a share (0 to 1) of what is on disk
+     * alone is above (negative: nothing is learnt yet). NULL: it does not know; when it was wanted
+     * last decides. */
+    double (*worth)(const struct registrar *self, sl_ref unit);
+    double (*worth_cut)(const struct registrar *self, double share);
+    uint32_t (*uses)(const struct registrar *self, sl_ref unit); /* 1: the store; NULL: likewise */
+    /* How likely somebody wants it (0 to 1) while so many units are wanted, of which it was told
+     * last; NULL: it does not know. */
+    double (*chance)(const struct registrar *self, sl_ref unit);
+    void (*horizon)(struct registrar *self, uint64_t references);
     /* Its own state; NULL: none. Errors of begin: SL_ERR_NO_MEMORY. */
     sl_err (*begin)(struct registrar *self, struct sl_error *why);
     void (*end)(struct registrar *self);

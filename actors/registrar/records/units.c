@@ -122,7 +122,8 @@ static uint16_t memory_list(struct registrar *self, sl_ref unit)
                : REG_FLAG_HOT;
 }
 
-void reg_unit_place(struct registrar *self, sl_ref unit)
+/* The list that its parts ask for. Their bundles learn of it, too. */
+static uint16_t unit_flag(struct registrar *self, sl_ref unit)
 {
     struct reg_unit_parts parts;
     uint16_t flag = REG_FLAG_COLD;
@@ -133,8 +134,29 @@ void reg_unit_place(struct registrar *self, sl_ref unit)
         flag = entry.extent.generation != 0 ? REG_FLAG_HOT : REG_FLAG_COLD;
         reg_bundle_join(self, entry.bundle, unit, false);
     }
+    return flag == REG_FLAG_HOT ? memory_list(self, unit) : flag;
+}
+
+void reg_unit_place(struct registrar *self, sl_ref unit)
+{
+    uint16_t flag = unit_flag(self, unit);
     unit_unlist(self, unit);
-    unit_add(self, unit, flag == REG_FLAG_HOT ? memory_list(self, unit) : flag);
+    unit_add(self, unit, flag);
+}
+
+void reg_unit_return(struct registrar *self, sl_ref unit, bool wanted)
+{
+    const struct reg_policy *policy = self->units->policy;
+    uint16_t flag = unit_flag(self, unit);
+    struct reg_order *list = list_of(self, unit, flag);
+    unit_unlist(self, unit);
+    sl_index_links(self->index, unit)->flags |= flag;
+    if (policy->returned != NULL) {
+        policy->returned(self, list, unit, wanted);
+    } else {
+        policy->placed(self, list, unit);
+    }
+    list->count++;
 }
 
 void reg_unit_move(struct registrar *self, sl_ref unit, uint16_t list)
@@ -220,6 +242,13 @@ uint32_t reg_unit_age(const struct registrar *self, sl_ref unit)
     return (wanted_clock(self) - ((uint32_t)flags >> REG_WANTED_SHIFT)) & REG_WANTED_MASK;
 }
 
+void reg_unit_wanted(struct registrar *self, sl_ref unit)
+{
+    struct sl_links *links = sl_index_links(self->index, unit);
+    uint32_t others = links->flags & ((1u << REG_WANTED_SHIFT) - 1);
+    links->flags = (uint16_t)(others | REG_FLAG_READ | wanted_clock(self) << REG_WANTED_SHIFT);
+}
+
 /* The record is not one any more that nobody wanted since it was prefetched. */
 static void prefetched_end(struct registrar *self, sl_ref record)
 {
@@ -242,7 +271,7 @@ void reg_unit_prefetched(struct registrar *self, sl_ref unit, sl_ref part)
     self->units->prefetched_unread_bytes += entry.extent.length_bytes;
 }
 
-static void unit_used(struct registrar *self, sl_ref unit, bool fetched)
+void reg_unit_touch(struct registrar *self, sl_ref unit)
 {
     struct sl_links *links = sl_index_links(self->index, unit);
     if ((links->flags & REG_FLAG_PREFETCHED) != 0) {
@@ -254,21 +283,20 @@ static void unit_used(struct registrar *self, sl_ref unit, bool fetched)
         links->flags &= (uint16_t)~REG_FLAG_PREFETCHED;
         sl_metric_add(self->env->metrics, self->units->metric.prefetch_used_count, 1);
     }
-    uint32_t others = links->flags & ((1u << REG_WANTED_SHIFT) - 1);
-    links->flags = (uint16_t)(others | REG_FLAG_READ | wanted_clock(self) << REG_WANTED_SHIFT);
+    reg_unit_wanted(self, unit);
     reg_unit_awaited(self, unit);
-    const struct reg_used what = {.unit = unit, .fetched = fetched};
+    if ((links->flags & REG_FLAG_REFUSED) != 0) {
+        reg_tell_wanted(self, unit);
+    }
+    const struct reg_used what = {.unit = unit};
     reg_tell_used(self, &what);
-}
-
-void reg_unit_touch(struct registrar *self, sl_ref unit)
-{
-    unit_used(self, unit, false);
 }
 
 void reg_unit_fetched(struct registrar *self, sl_ref unit)
 {
-    unit_used(self, unit, true);
+    const struct reg_used what = {.unit = unit, .fetched = true};
+    reg_unit_wanted(self, unit);
+    reg_tell_used(self, &what);
 }
 
 void reg_unit_committed(struct registrar *self, sl_ref object)

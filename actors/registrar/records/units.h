@@ -23,10 +23,11 @@ enum {
     REG_FLAG_READ = 1u << 6, /* unit: somebody wanted it since it was last written to disk */
     REG_FLAG_PREFETCHED = 1u << 7, /* record in memory, and its unit: nobody wanted it since */
     REG_FLAG_KEPT = 1u << 8,       /* unit: stays while the segment of its parts goes */
+    REG_FLAG_REFUSED = 1u << 9,    /* record and unit: it is not to be written to disk for now */
 };
 /* unit: when somebody wanted it last, in the highest bits; see reg_unit_age */
-#define REG_WANTED_SHIFT 9u
-#define REG_WANTED_MASK  0x7fu
+#define REG_WANTED_SHIFT 10u
+#define REG_WANTED_MASK  0x3fu
 /* The clock of that ticks so often while as much is written as the disks hold. */
 #define REG_WANTED_TICKS 32u
 
@@ -59,6 +60,9 @@ struct reg_unit_parts {
 void reg_unit_parts(struct registrar *self, sl_ref unit, struct reg_unit_parts *out);
 sl_ref reg_unit_of(const struct sl_entry *record);
 void reg_unit_place(struct registrar *self, sl_ref unit); /* newest of the list its parts ask for */
+/* On disk alone until now, with a part in memory: to the list that it asks for. wanted: somebody asked
+ * for it; who has read it touches it, too, and that is the same use. */
+void reg_unit_return(struct registrar *self, sl_ref unit, bool wanted);
 void reg_unit_committed(struct registrar *self, sl_ref object); /* it is visible: place, tell */
 /* The same for one that is in no list: hot when it has something in memory. */
 void reg_unit_list(struct registrar *self, sl_ref unit, bool memory);
@@ -69,8 +73,8 @@ sl_ref reg_unit_any(struct registrar *self);              /* what goes first; 0:
 void reg_unit_touch(struct registrar *self, sl_ref unit); /* somebody wanted it */
 /* And said this, right after. */
 void reg_unit_said(struct registrar *self, sl_ref unit, const struct sl_said *said);
-void reg_unit_fetched(struct registrar *self,
-                      sl_ref unit); /* the same: it came from disk for that */
+/* It came from disk for somebody, who will touch it as well. */
+void reg_unit_fetched(struct registrar *self, sl_ref unit);
 void reg_unit_awaited(struct registrar *self, sl_ref unit); /* somebody is about to want it */
 void reg_unit_passed(struct registrar *self, sl_ref unit);  /* its turn came, it could not go */
 void reg_unit_sink(struct registrar *self, sl_ref unit);    /* it goes first */
@@ -81,9 +85,10 @@ sl_ref reg_unit_next(struct registrar *self, struct reg_order *list, bool goes);
 bool reg_unit_is_admitted(const struct registrar *self, uint64_t hash, uint64_t length_bytes);
 void reg_unit_prefetched(struct registrar *self, sl_ref unit, sl_ref part);
 /* How long ago somebody wanted it, in REG_WANTED_TICKS for as much written as the disks hold, up to
- * four times that; UINT32_MAX: not since it was written. */
+ * twice that; UINT32_MAX: not since it was written. */
 uint32_t reg_unit_age(const struct registrar *self, sl_ref unit);
-void reg_unit_restored(struct registrar *self); /* all of them are placed again */
+void reg_unit_wanted(struct registrar *self, sl_ref unit); /* from now on it counts anew */
+void reg_unit_restored(struct registrar *self);            /* all of them are placed again */
 /* Notes in a block that was made how its request wants it. */
 void reg_unit_want(struct registrar *self, sl_ref group, const struct sl_item_group *want);
 void reg_unit_part_join(struct registrar *self, sl_ref group, sl_ref part);

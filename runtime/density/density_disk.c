@@ -1,0 +1,157 @@
+/* runtime/density/density_disk.c - units that are on disk alone.
+ *
+ * They are ghosts that nobody forgets: in the rows by age, so that what becomes of them teaches,
+ * and counted by cell, so that it is known which of them are worth most. */
+#include "runtime/density/density_internal.h"
+
+/* Of a unit that is in no row by turn, nor by age. */
+static void disk_row_enter(struct reg_density *density, uint32_t unit)
+{
+    density_row_append(density, &density->by_age[density_cell_of(&density->units[unit])], ROW_AGE,
+                       unit);
+}
+
+static void note_take(struct density_unit *at, const struct reg_density_note *note)
+{
+    at->at = note->at;
+    at->use_count = (uint8_t)SL_MAX(note->use_count, 1);
+    at->class_index = note->class_index < REG_DENSITY_CLASSES ? note->class_index : 0;
+}
+
+/* Nothing is known of it, but that it was stored once. */
+static void unknown_take(struct reg_density *density, struct density_unit *at)
+{
+    at->at = (uint32_t)density->references;
+    at->use_count = 1;
+    at->class_index = (uint8_t)reg_rates_class(1, 1, false, REG_HINT_NONE);
+}
+
+void reg_density_disk_enter(struct reg_density *density, uint64_t hash,
+                            const struct reg_density_note *note)
+{
+    uint32_t unit = *density_table_place(density, hash);
+    if (unit == 0) {
+        unit = density_unit_new(density, hash);
+        if (unit == 0) {
+            return; /* no memory: nothing is known of it */
+        }
+    } else if (density->units[unit].state == UNIT_GHOST ||
+               density->units[unit].state == UNIT_NAMED) {
+        density_row_remove(density, &density->ghosts, ROW_TURN, unit);
+        density->ghost_count--;
+    } else {
+        return; /* another record has this hash */
+    }
+    struct density_unit *at = &density->units[unit];
+    density->disk_count++;
+    if (at->state != UNIT_GHOST && note != NULL) { /* its row follows when all are there */
+        note_take(at, note);
+        at->state = UNIT_RESTORED_DISK;
+        density_row_append(density, &density->restored, ROW_TURN, unit);
+        return;
+    }
+    if (at->state != UNIT_GHOST) {
+        unknown_take(density, at);
+        disk_row_enter(density, unit);
+    }
+    at->state = UNIT_DISK;
+    density->on_disk[density_cell_of(at)]++;
+}
+
+void density_disk_leave(struct reg_density *density, uint32_t unit)
+{
+    struct density_unit *at = &density->units[unit];
+    if (at->state == UNIT_RESTORED_DISK) {
+        density_row_remove(density, &density->restored, ROW_TURN, unit);
+    } else {
+        density->on_disk[density_cell_of(at)]--;
+    }
+    density->disk_count--;
+}
+
+void reg_density_disk_leave(struct reg_density *density, uint64_t hash)
+{
+    uint32_t unit = *density_table_place(density, hash);
+    struct density_unit *at = &density->units[unit];
+    if (unit == 0 || (at->state != UNIT_DISK && at->state != UNIT_RESTORED_DISK)) {
+        return;
+    }
+    density_disk_leave(density, unit);
+    at->state = at->state == UNIT_DISK ? UNIT_GHOST : UNIT_NAMED;
+    density_row_append(density, &density->ghosts, ROW_TURN, unit);
+    density->ghost_count++;
+    density_ghosts_bound(density);
+}
+
+/* It stays where it is by age. */
+static uint32_t return_unwanted(struct reg_density *density, uint32_t unit, uint32_t user,
+                                uint64_t parent_hash)
+{
+    density_row_remove(density, &density->ghosts, ROW_TURN, unit);
+    density->ghost_count--;
+    density->unit_count++;
+    density_parent_find(density, unit, parent_hash);
+    struct density_unit *at = &density->units[unit];
+    at->user = user;
+    at->weight = 1;
+    at->keep_pages = 0;
+    at->state = UNIT_HERE;
+    density_turn_enter(density, unit);
+    density_ghosts_bound(density);
+    return unit;
+}
+
+uint32_t reg_density_return(struct reg_density *density, uint64_t hash, uint32_t user,
+                            const struct reg_wanted *how, bool wanted)
+{
+    uint32_t unit = *density_table_place(density, hash);
+    if (unit != 0 && density->units[unit].state == UNIT_GHOST && !wanted) {
+        return return_unwanted(density, unit, user, how->parent_hash);
+    }
+    unit = reg_density_enter(density, hash, user, how);
+    if (unit != 0) {
+        density->units[unit].counted = wanted;
+    }
+    return unit;
+}
+
+double reg_density_value(const struct reg_density *density, uint64_t hash)
+{
+    uint32_t unit = *density_table_place(density, hash);
+    const struct density_unit *at = &density->units[unit];
+    return unit == 0 || at->state == UNIT_NAMED ? 0.0 : density->rates.value[density_cell_of(at)];
+}
+
+uint32_t reg_density_uses(const struct reg_density *density, uint64_t hash)
+{
+    uint32_t unit = *density_table_place(density, hash);
+    return unit == 0 ? 0 : density->units[unit].use_count;
+}
+
+double reg_density_disk_cut(const struct reg_density *density, double share)
+{
+    double left = share * (double)density->disk_count;
+    for (uint32_t place = REG_DENSITY_CELLS; place-- > 0;) {
+        uint32_t cell = density->rates.order[place];
+        left -= (double)density->on_disk[cell];
+        if (left < 0) {
+            return density->rates.value[cell];
+        }
+    }
+    return 0.0;
+}
+
+double reg_density_likely(const struct reg_density *density, uint64_t hash)
+{
+    uint32_t unit = *density_table_place(density, hash);
+    const struct density_unit *at = &density->units[unit];
+    if (!density->learnt) {
+        return 1.0;
+    }
+    return unit == 0 || at->state == UNIT_NAMED ? 0.0 : density->rates.chance[density_cell_of(at)];
+}
+
+void reg_density_horizon(struct reg_density *density, uint64_t references)
+{
+    density->rates.horizon = references;
+}

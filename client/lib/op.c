@@ -186,7 +186,8 @@ static sl_err hashed_check(const struct sl_engine *engine, const struct sl_op_re
     return events_check(engine, request, why);
 }
 
-static_assert(SL_KEEP_NS_LIMIT == SL_KEEP_NS_MAX, "the interface and the messages");
+/* NOLINTNEXTLINE(misc-redundant-expression): one is of the interface, the other of messages */
+static_assert(SL_KEEP_NS_LIMIT == SL_KEEP_NS_MAX, "a week in both");
 
 static sl_err hints_check(const struct sl_hints *hints, struct sl_error *why)
 {

@@ -202,14 +202,13 @@ static void turns_order(struct reg_density *density)
     const struct reg_rates *rates = &density->rates;
     uint32_t at[REG_DENSITY_PRIORITIES] = {0};
     for (uint32_t place = 0; place < REG_DENSITY_TURNS; place++) {
-        uint32_t best = REG_DENSITY_PRIORITIES;
-        double least = 0;
+        uint32_t best = 0;
+        double least = INFINITY; /* as of one whose cells are all placed */
         for (uint32_t weight = 0; weight < REG_DENSITY_PRIORITIES; weight++) {
             double value = at[weight] < REG_DENSITY_CELLS
                                ? rates->value[rates->order[at[weight]]] * weights[weight]
                                : INFINITY;
-            if (at[weight] < REG_DENSITY_CELLS &&
-                (best == REG_DENSITY_PRIORITIES || value < least)) {
+            if (value < least) {
                 best = weight;
                 least = value;
             }

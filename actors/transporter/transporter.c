@@ -124,6 +124,7 @@ static sl_err fabric_options(struct transporter *self, bool *wanted,
         .granted = tr_fabric_granted,
         .grant_ended = tr_fabric_grant_ended,
         .may_read = tr_holder_may_read,
+        .may_write = tr_push_may_write,
     };
     if (self->env->network != NULL) {
         options->backend = self->env->network->backend;

@@ -463,6 +463,80 @@ START_TEST(a_grant_reaches_as_far_as_its_owner_says)
     }
 END_TEST
 
+/* What b may still write of a's memory, and what it must not. */
+START_TEST(a_grant_is_written_as_far_as_its_owner_says)
+    {
+        uint32_t grant = 0, bytes = 0, key = 0;
+        options[1].events.may_write = lets;
+        options[0].clear = options[1].clear = _i == 1;
+        lets_from = 4096;
+        lets_bytes = MEMORY - 4096;
+        open_both();
+        pattern_fill(a.bytes, MEMORY, 5);
+        pattern_fill(b.bytes, MEMORY, 9);
+        const struct sl_fabric_grant want = {.verb = SL_FABRIC_WRITE,
+                                             .memory = b.memory,
+                                             .peer = b.peer,
+                                             .length_bytes = MEMORY,
+                                             .cookie = 4711};
+        ck_assert_int_eq(sl_fabric_grant_add(b.fabric, &want, &grant, blobs[0], &bytes, NULL),
+                         SL_OK);
+        UNTIL(b.granted == 1);
+        ck_assert_int_eq(sl_fabric_key_open(a.fabric, a.peer, blobs[0], bytes, &key, NULL), SL_OK);
+        static const struct {
+            uint64_t offset_bytes, length_bytes;
+            sl_err want;
+        } writes[] = {
+            {4096, 8192, SL_OK}, {0, 4096, SL_ERR_PERMISSION}, {4095, 2, SL_ERR_PERMISSION}};
+        for (uint32_t i = 0; i < SL_COUNT(writes); i++) {
+            ck_assert_int_eq(end_post(&a, SL_FABRIC_WRITE, key, writes[i].offset_bytes,
+                                      writes[i].length_bytes, 1, SL_NEVER_NS),
+                             SL_OK);
+            UNTIL(a.done_count == i + 1);
+            ck_assert_int_eq(a.dones[i].code, writes[i].want);
+        }
+        ck_assert(pattern_is(b.bytes, 4096, 9));
+        ck_assert_mem_eq(a.bytes + 4096, b.bytes + 4096, 8192);
+    }
+END_TEST
+
+/* Its owner says no while the bytes come: when sl_fabric_grant_recheck says that none does any more, none
+ * does. */
+START_TEST(what_is_on_its_way_is_refused_as_well)
+    {
+        uint32_t grant = 0, bytes = 0, key = 0;
+        unsigned char *then = malloc(MEMORY);
+        options[1].events.may_write = lets;
+        options[0].clear = options[1].clear = _i == 1;
+        lets_from = 0;
+        lets_bytes = MEMORY;
+        open_both();
+        pattern_fill(a.bytes, MEMORY, 5);
+        const struct sl_fabric_grant want = {.verb = SL_FABRIC_WRITE,
+                                             .memory = b.memory,
+                                             .peer = b.peer,
+                                             .length_bytes = MEMORY,
+                                             .cookie = 4711};
+        ck_assert_ptr_nonnull(then);
+        ck_assert_int_eq(sl_fabric_grant_add(b.fabric, &want, &grant, blobs[0], &bytes, NULL),
+                         SL_OK);
+        UNTIL(b.granted == 1);
+        ck_assert_int_eq(sl_fabric_key_open(a.fabric, a.peer, blobs[0], bytes, &key, NULL), SL_OK);
+        memset(b.bytes, 0, MEMORY);
+        ck_assert_int_eq(end_post(&a, SL_FABRIC_WRITE, key, 0, MEMORY, 1, SL_NEVER_NS), SL_OK);
+        UNTIL(b.bytes[0] != 0 || b.bytes[1] != 0); /* it has begun */
+        lets_bytes = 0;
+
+        UNTIL(!sl_fabric_grant_recheck(b.fabric, grant));
+
+        memcpy(then, b.bytes, MEMORY);
+        UNTIL(a.done_count == 1);
+        ck_assert_int_eq(a.dones[0].code, SL_ERR_PERMISSION);
+        ck_assert_mem_eq(then, b.bytes, MEMORY);
+        free(then);
+    }
+END_TEST
+
 /* b does not know a any more: what a reads and writes ends, and it does not come back. */
 START_TEST(a_peer_that_is_removed_is_out)
     {
@@ -513,6 +587,8 @@ static Suite *suite(void)
     tcase_add_test(tests, in_the_clear_a_digest_finds_what_was_changed);
     tcase_add_loop_test(tests, a_grant_of_another_peer_is_refused, 0, 4);
     tcase_add_loop_test(tests, a_grant_reaches_as_far_as_its_owner_says, 0, 2);
+    tcase_add_loop_test(tests, a_grant_is_written_as_far_as_its_owner_says, 0, 2);
+    tcase_add_loop_test(tests, what_is_on_its_way_is_refused_as_well, 0, 2);
     tcase_add_loop_test(tests, a_peer_that_is_removed_is_out, 0, 2);
     tcase_add_test(tests, a_release_that_cannot_encrypt_is_refused_by_name);
     suite_add_tcase(all, tests);

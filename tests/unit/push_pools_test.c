@@ -782,6 +782,19 @@ static sl_err peer_shows(struct sl_msg *reply)
     return reply->code;
 }
 
+/* The peer says that it has written the batch, of one piece. */
+static uint64_t peer_names(uint64_t push, bool last)
+{
+    struct sl_msg msg = {.type = SL_MSG_PEER_PUSH};
+    msg.body.peer_push = (struct sl_body_peer_push){
+        .ticket = {.at = bed.ticket, .length = bed.ticket_bytes}, .push = push, .last = last};
+    msg.body.peer_push.pieces.at = batch.pieces;
+    msg.body.peer_push.pieces.count = 1;
+    uint64_t seq = fake_net_say(&bed.net, "b", msg, false);
+    tick();
+    return seq;
+}
+
 /* The peer has written the part whose bytes lie in prefill's block here, and says so. */
 static uint64_t peer_pushes(uint64_t push, uint64_t part, uint32_t rank, bool writes, bool last)
 {
@@ -791,14 +804,7 @@ static uint64_t peer_pushes(uint64_t push, uint64_t part, uint32_t rank, bool wr
     for (uint64_t i = 0; writes && i < part_bytes(pool); i++) {
         *byte_at(rank, pool, TO, i) = *byte_at(rank, pool, FROM, i);
     }
-    struct sl_msg msg = {.type = SL_MSG_PEER_PUSH};
-    msg.body.peer_push = (struct sl_body_peer_push){
-        .ticket = {.at = bed.ticket, .length = bed.ticket_bytes}, .push = push, .last = last};
-    msg.body.peer_push.pieces.at = batch.pieces;
-    msg.body.peer_push.pieces.count = 1;
-    uint64_t seq = fake_net_say(&bed.net, "b", msg, false);
-    tick();
-    return seq;
+    return peer_names(push, last);
 }
 
 static void acknowledged(uint64_t seq, sl_err code)
@@ -842,6 +848,45 @@ START_TEST(a_peer_gets_one_key_a_part_and_the_other_rank_a_copy)
         ck_assert_uint_eq(metric("copied_bytes"), SHARED);
         replied(DECODE, close_send(), SL_OK, NULL);
         nothing_is_left();
+        bed_close();
+    }
+END_TEST
+
+/* Of the first part, as the fabric asks. */
+static bool may_write(uint64_t offset_bytes, uint64_t length_bytes)
+{
+    return tr_push_may_write(bed.fake.state, UINT64_C(1) << 32, offset_bytes, length_bytes);
+}
+
+/* Layer by layer: what was named is not written again, although the rest of its part may be. */
+START_TEST(a_layer_that_was_named_is_not_written_again)
+    {
+        struct sl_msg reply, msg;
+        decode_bed();
+        uint64_t whole = part_bytes(0), half = whole / 2;
+        ck_assert_int_eq(peer_shows(&reply), SL_OK);
+        ck_assert(may_write(0, whole));
+        for (uint64_t i = 0; i < half; i++) {
+            *byte_at(0, 0, TO, i) = *byte_at(0, 0, FROM, i);
+        }
+        batch.count = 0;
+        batch_add(0, 0, 0, half);
+        uint64_t seq = peer_names(10, false);
+        ck_assert(!may_write(0, half));
+        ck_assert(!may_write(half - 1, 2));
+        ck_assert(may_write(half, whole - half));
+        msg = arrived(0);
+        arrived_answer(&msg, SL_OK);
+        acknowledged(seq, SL_OK);
+
+        ck_assert(!may_write(0, 1));
+        ck_assert(may_write(half, whole - half));
+        peer_greets("b", 4); /* a new life does not know what was named: it may write anew */
+        ck_assert_int_eq(peer_shows(&reply), SL_OK);
+        ck_assert(may_write(0, whole));
+        ck_assert(!tr_push_may_write(bed.fake.state, UINT64_C(1) << 32 | PARTS, 0, 1));
+        ck_assert(!tr_push_may_write(bed.fake.state, UINT64_C(2) << 32, 0, 1));
+        ck_assert(!tr_push_may_write(bed.fake.state, 0, 0, 1));
         bed_close();
     }
 END_TEST
@@ -1017,6 +1062,7 @@ int main(void)
     tcase_add_test(cases, a_fence_ends_a_batch_that_is_read);
     tcase_add_test(cases, an_engine_that_ends_takes_its_tickets_and_batches_along);
     tcase_add_test(cases, a_peer_gets_one_key_a_part_and_the_other_rank_a_copy);
+    tcase_add_test(cases, a_layer_that_was_named_is_not_written_again);
     tcase_add_test(cases, a_part_that_was_acknowledged_has_no_key_any_more);
     tcase_add_loop_test(cases, an_end_waits_for_the_grants, 0, SL_COUNT(ends));
     tcase_add_loop_test(cases, fences_cover_requests_before_them, 0, SL_COUNT(requests));

@@ -361,6 +361,7 @@ static sl_err notice_take(struct push *push, struct push_ticket *ticket, const s
 {
     const struct sl_body_peer_push *body = &msg->body.peer_push;
     sl_err err = push_pieces_check(push, ticket, body->pieces.at, body->pieces.count, why);
+    err = err == SL_OK ? push_pieces_shut(ticket, body->pieces.at, body->pieces.count, why) : err;
     if (err != SL_OK) {
         return err;
     }
@@ -545,11 +546,16 @@ static sl_err piece_next(struct push *push, struct push_arrival *arrival, struct
     return err;
 }
 
-/* Goes on with the first of the line; gives how many bytes were looked at. */
+/* Goes on with the first of the line; gives how many bytes were looked at. What it names may still be
+ * written to by a request that began before: then it waits for the end of that. */
 static uint64_t arrival_check(struct push *push, struct push_arrival *arrival, uint64_t bytes_max)
 {
     struct sl_error why = {0};
     const struct push_ticket *ticket = &push->tickets[arrival->ticket];
+    if (!arrival->local && arrival->piece_at == 0 && arrival->byte_at == 0 &&
+        push_pieces_land(push, ticket, arrival->pieces, arrival->piece_count)) {
+        return UINT64_MAX; /* in a later turn */
+    }
     while (arrival->piece_at < arrival->piece_count &&
            ticket->parts[arrival->pieces[arrival->piece_at].part].device) {
         arrival->piece_at++;

@@ -1,6 +1,7 @@
 /* actors/transporter/push/internal.h - direct hand-over of blocks: the parts of it.
  *
  * tickets.c  decode: tickets for extents and pools of this node, and their end
+ * grants.c   decode: their grants, and what is not written any more
  * open.c     decode: what PUSH_OPEN asks for is checked, and becomes the parts of a ticket
  * arrive.c  decode: what was written under them: checked, told, acknowledged
  * check.c   decode: what lies in device memory is checked by the swapper of its rank
@@ -40,7 +41,8 @@ struct push_part {
     bool device; /* its one spot is device memory: a swapper checks what lands there */
     bool taken;  /* all of it was acknowledged: nobody gets a key for it any more */
     uint64_t generation, offset_bytes, length_bytes;
-    struct sl_cover cover;
+    struct sl_cover cover; /* has arrived, with the right digest */
+    struct sl_cover shut;  /* was named by a notice: nobody writes it any more */
     uint32_t grant, key_bytes;
     uint8_t state; /* enum part_grant */
     void *key;
@@ -224,6 +226,11 @@ static inline uint64_t push_now(const struct push *push)
     return push->self->env->now_ns;
 }
 
+static inline uint32_t push_ticket_index(const struct push *push, const struct push_ticket *ticket)
+{
+    return (uint32_t)(ticket - push->tickets);
+}
+
 /* ---- bytes.c ---- */
 struct push_where {             /* a part, or a piece in an arena */
     const struct tr_spot *spot; /* NULL: it lies in an arena */
@@ -255,6 +262,23 @@ void push_peer_reply(struct push *push, struct tr_peer *peer, uint32_t type,
 sl_err push_open_parts(struct push *push, const struct sl_body_push_open *body,
                        struct push_ticket *out, struct sl_error *why);
 
+/* ---- grants.c ---- */
+/* All of them end; push_ticket_look when nothing lands any more. */
+void push_grants_end(struct push *push, struct push_ticket *ticket);
+/* PEER_TICKET: answers it, or makes what is missing of the page that is asked for and answers when all
+ * of it may be used. */
+void push_page_answer(struct push *push, struct push_ticket *ticket, sl_err code, const char *text);
+void push_page_go(struct push *push, struct push_ticket *ticket);
+/* Of a batch that was acknowledged: grants of parts that it made whole end. */
+void push_parts_taken(struct push *push, struct push_ticket *ticket,
+                      const struct sl_item_arrived *pieces, uint32_t count);
+/* Nobody writes any more to these. Errors: SL_ERR_LIMIT, SL_ERR_NO_MEMORY. */
+sl_err push_pieces_shut(struct push_ticket *ticket, const struct sl_item_arrived *pieces,
+                        uint64_t count, struct sl_error *why);
+/* Whether something that began before may still land there. */
+bool push_pieces_land(struct push *push, const struct push_ticket *ticket,
+                      const struct sl_item_arrived *pieces, uint32_t count);
+
 /* ---- tickets.c ---- */
 void push_open(struct push *push, const struct sl_msg *msg);
 void push_close(struct push *push, const struct sl_msg *msg);
@@ -274,9 +298,8 @@ sl_err push_pieces_check(struct push *push, struct push_ticket *ticket,
                          struct sl_error *why);
 /* It ends, once: the first reason counts. */
 void push_ticket_end(struct push *push, struct push_ticket *ticket, sl_err code, const char *text);
-/* Of a batch that was acknowledged: nobody writes any more to parts that it made whole. */
-void push_parts_taken(struct push *push, struct push_ticket *ticket,
-                      const struct sl_item_arrived *pieces, uint32_t count);
+/* Nothing lands any more, perhaps: says so to whoever waits for it. */
+void push_ticket_look(struct push *push, struct push_ticket *ticket);
 /* All is there: nothing more is taken. */
 void push_ticket_complete(struct push *push, struct push_ticket *ticket);
 void push_ticket_told(struct push *push, uint32_t index);

@@ -6,7 +6,7 @@
 
 #define TR_PUSH_PLACES_MAX (1u << 18) /* of the fabric, of all tickets and batches */
 
-/* ---- push.c ---- */
+/* ---- push.c, tickets.c, grants.c ---- */
 sl_err tr_push_init(struct transporter *self, struct sl_error *why);
 void tr_push_fini(struct transporter *self);
 /* False: not about hand-overs. */
@@ -19,6 +19,9 @@ bool tr_push_done(struct transporter *self, const struct sl_fabric_done *done);
 bool tr_push_granted(struct transporter *self, uint32_t grant, const struct sl_bytes *key,
                      const struct sl_error *why);
 bool tr_push_grant_ended(struct transporter *self, uint32_t grant);
+/* Of the fabric's events: what a notice has named is not written any more. */
+bool tr_push_may_write(void *context, uint64_t cookie, uint64_t offset_bytes,
+                       uint64_t length_bytes);
 /* Grants of writing go with their link (verbs). */
 void tr_push_link_lost(struct transporter *self, uint32_t fabric_peer);
 /* A new life of the peer. */

@@ -5,17 +5,10 @@
  * that node's life: a new life gets grants of its own after those of the earlier one have ended. */
 #include "actors/transporter/push/internal.h"
 
-#include "runtime/fabric/core/internal.h"
-
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static uint32_t ticket_index(const struct push *push, const struct push_ticket *ticket)
-{
-    return (uint32_t)(ticket - push->tickets);
-}
 
 static void ticket_free(struct push *push, struct push_ticket *ticket)
 {
@@ -26,6 +19,7 @@ static void ticket_free(struct push *push, struct push_ticket *ticket)
     push_arrivals_forget(push, ticket);
     for (uint32_t i = 0; i < ticket->part_count; i++) {
         sl_cover_fini(&ticket->parts[i].cover);
+        sl_cover_fini(&ticket->parts[i].shut);
         free(ticket->parts[i].key);
     }
     push->parts_open -= ticket->part_count;
@@ -50,29 +44,10 @@ void push_tickets_fini(struct push *push)
     push->tickets = NULL;
 }
 
-/* ---- grants ---- */
-
-static void grant_state(struct push_ticket *ticket, struct push_part *part, enum part_grant state)
-{
-    ticket->grants_asked -= part->state == GRANT_ASKED ? 1 : 0;
-    ticket->grants_asked += state == GRANT_ASKED ? 1 : 0;
-    part->state = (uint8_t)state;
-}
-
-static void grants_end(struct push *push, struct push_ticket *ticket)
-{
-    for (uint32_t i = 0; ticket->grants_open > 0 && i < ticket->part_count; i++) {
-        struct push_part *part = &ticket->parts[i];
-        if (part->state == GRANT_ASKED || part->state == GRANT_READY) {
-            grant_state(ticket, part, GRANT_ENDS);
-            (void)sl_fabric_grant_end(push->self->fabric, part->grant);
-            push->self->env->ops->wake_at(push->self->env, 0);
-        }
-    }
-}
+/* ---- the end ---- */
 
 /* Nothing lands any more: says so to whoever waits for it. */
-static void ticket_look(struct push *push, struct push_ticket *ticket)
+void push_ticket_look(struct push *push, struct push_ticket *ticket)
 {
     if (ticket->grants_open > 0) {
         return;
@@ -99,240 +74,6 @@ static void ticket_look(struct push *push, struct push_ticket *ticket)
     }
 }
 
-static struct push_grant *grant_of(struct push *push, uint32_t handle)
-{
-    struct push_grant *grant = &push->grants[handle & 0xffffu];
-    return grant->used && grant->handle == handle ? grant : NULL;
-}
-
-/* Where the part is written: its extent, or what its first owner has of the block. */
-static sl_err part_place(struct push *push, const struct push_ticket *ticket,
-                         const struct push_part *part, struct sl_fabric_grant *want,
-                         struct sl_error *why)
-{
-    struct transporter *self = push->self;
-    const struct tr_arena *arena = &self->arenas[part->arena];
-    want->length_bytes = part->length_bytes;
-    if (part->spot_count > 0) {
-        want->places = push->places;
-        return tr_spot_places(self, &ticket->spots[part->spot_first],
-                              (struct tr_range){.length_bytes = part->length_bytes}, push->places,
-                              SL_FABRIC_PLACES_MAX, &want->place_count, why);
-    }
-    if (!arena->registered) {
-        return sl_fail(why, SL_ERR_BUSY, "arena %u is not registered yet", part->arena);
-    }
-    want->memory = arena->memory;
-    want->offset_bytes = part->offset_bytes;
-    return SL_OK;
-}
-
-static sl_err part_grant(struct push *push, struct push_ticket *ticket, uint32_t index,
-                         struct sl_error *why)
-{
-    static unsigned char key[SL_FABRIC_BLOB_MAX]; /* too large for the stack */
-    struct transporter *self = push->self;
-    struct push_part *part = &ticket->parts[index];
-    if (self->fabric == NULL) {
-        return sl_fail(why, SL_ERR_BUSY, "there is no fabric");
-    }
-    struct sl_fabric_grant want = {.verb = SL_FABRIC_WRITE,
-                                   .peer = self->peers[ticket->peer].fabric_peer};
-    sl_err err = part_place(push, ticket, part, &want, why);
-    if (err != SL_OK) {
-        return err;
-    }
-    uint32_t key_bytes = 0, handle = 0;
-    err = sl_fabric_grant_add(self->fabric, &want, &handle, key, &key_bytes, why);
-    if (err != SL_OK) {
-        return err;
-    }
-    void *copy = malloc(SL_MAX(key_bytes, 1u));
-    ticket->grants_open++;
-    part->grant = handle;
-    grant_state(ticket, part, GRANT_ASKED);
-    push->grants[handle & 0xffffu] = (struct push_grant){
-        .used = true, .handle = handle, .ticket = ticket_index(push, ticket), .part = index};
-    self->env->ops->wake_at(self->env, 0);
-    if (copy == NULL) {
-        grant_state(ticket, part, GRANT_ENDS);
-        (void)sl_fabric_grant_end(self->fabric, handle);
-        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a key");
-    }
-    memcpy(copy, key, key_bytes);
-    free(part->key);
-    part->key = copy;
-    part->key_bytes = key_bytes;
-    return SL_OK;
-}
-
-/* ---- PEER_TICKET: the keys of a page of parts ---- */
-
-static void page_answer(struct push *push, struct push_ticket *ticket, sl_err code,
-                        const char *text)
-{
-    struct sl_msg reply = {.code = code, .trace_id = ticket->trace_id};
-    struct sl_body_peer_ticket_reply *body = &reply.body.peer_ticket_reply;
-    if (code != SL_OK) {
-        reply.text = sl_text_of(text);
-    } else {
-        uint32_t count = 0, taken = 0;
-        for (uint32_t i = ticket->asked_first;
-             i < ticket->part_count && count + taken < PUSH_PIECES_MAX; i++) {
-            const struct push_part *part = &ticket->parts[i];
-            if (part->taken) {
-                push->taken[taken++] = i;
-                continue;
-            }
-            push->doors[count++] =
-                (struct sl_item_door){.part = i,
-                                      .offset_bytes = part->offset_bytes,
-                                      .length_bytes = part->length_bytes,
-                                      .key = {.at = part->key, .length = part->key_bytes}};
-        }
-        body->ttl_ns = sl_budget_ns(push_now(push), ticket->deadline_ns);
-        body->part_count = ticket->part_count;
-        body->doors.at = push->doors;
-        body->doors.count = count;
-        body->taken = (struct sl_u64s){.at = push->taken, .count = taken};
-    }
-    uint64_t seq = ticket->asked_seq;
-    ticket->asked_seq = 0;
-    tr_peer_answer(push->self, &push->self->peers[ticket->peer], SL_MSG_PEER_TICKET, seq, &reply);
-}
-
-/* A part that lies at more places than the fabric takes, or a page of parts that does: waiting does not
- * help when nothing but this page has grants, since it is answered as a whole. */
-static bool is_too_scattered(const struct push *push, const struct push_ticket *ticket, sl_err err)
-{
-    uint32_t end = SL_MIN(ticket->asked_first + PUSH_PIECES_MAX, ticket->part_count);
-    uint32_t grants = 0, of_page = 0;
-    for (uint32_t i = 0; err == SL_ERR_LIMIT && i < push->ticket_max; i++) {
-        grants += push->tickets[i].grants_open;
-    }
-    for (uint32_t i = ticket->asked_first; err == SL_ERR_LIMIT && i < end; i++) {
-        of_page += ticket->parts[i].state == GRANT_READY ? 1 : 0;
-    }
-    return err == SL_ERR_LIMIT && ticket->spots != NULL && grants == of_page;
-}
-
-/* Makes what is missing of the page that is asked for, and answers when all of it may be used. */
-static void page_go(struct push *push, struct push_ticket *ticket)
-{
-    struct sl_error why = {0};
-    uint32_t end = SL_MIN(ticket->asked_first + PUSH_PIECES_MAX, ticket->part_count);
-    uint32_t asked = 0;
-    bool full = false;
-    if (ticket->asked_seq == 0 || ticket->state != TICKET_OPEN || ticket->renewing) {
-        return;
-    }
-    for (uint32_t i = ticket->asked_first; i < end; i++) {
-        struct push_part *part = &ticket->parts[i];
-        if (part->state == GRANT_NO && !part->taken && !full) {
-            sl_err err = part_grant(push, ticket, i, &why);
-            full = err == SL_ERR_LIMIT && asked > 0; /* goes on when some are bound */
-            if (is_too_scattered(push, ticket, err)) {
-                push_ticket_end(push, ticket, err, why.text);
-                return;
-            }
-            if (err != SL_OK && !full) {
-                page_answer(push, ticket, err == SL_ERR_UNREACHABLE ? SL_ERR_BUSY : err, why.text);
-                return;
-            }
-        }
-        asked += part->state == GRANT_ASKED ? 1 : 0;
-        full = full || (part->state == GRANT_ENDS && !part->taken);
-    }
-    if (asked == 0 && !full) {
-        page_answer(push, ticket, SL_OK, "");
-    }
-}
-
-static bool key_keep(struct push_part *part, const struct sl_bytes *key)
-{
-    void *copy = key->length > 0 ? malloc(key->length) : NULL;
-    if (copy != NULL) {
-        memcpy(copy, key->at, key->length);
-        free(part->key);
-        part->key = copy;
-        part->key_bytes = (uint32_t)key->length;
-    }
-    return copy != NULL;
-}
-
-/* No fabric gave a key after all. */
-static void grant_failed(struct push *push, struct push_ticket *ticket, struct push_part *part,
-                         const struct sl_error *why)
-{
-    bool links = why->code == SL_OK || why->code == SL_ERR_UNREACHABLE;
-    grant_state(ticket, part, GRANT_ENDS);
-    (void)sl_fabric_grant_end(push->self->fabric, part->grant);
-    push->self->env->ops->wake_at(push->self->env, 0);
-    if (ticket->asked_seq != 0) { /* the next question tries anew */
-        page_answer(push, ticket, links ? SL_ERR_BUSY : why->code,
-                    links ? "the peer's links are not up" : why->text);
-    }
-}
-
-/* The key, where the fabric makes it later than the grant. */
-bool tr_push_granted(struct transporter *self, uint32_t handle, const struct sl_bytes *key,
-                     const struct sl_error *why)
-{
-    struct push *push = self->push;
-    struct push_grant *grant = push != NULL ? grant_of(push, handle) : NULL;
-    if (grant == NULL) {
-        return false;
-    }
-    struct push_ticket *ticket = &push->tickets[grant->ticket];
-    struct push_part *part = &ticket->parts[grant->part];
-    if (part->state != GRANT_ASKED) {
-        return true;
-    }
-    if (key->at != NULL && !key_keep(part, key)) {
-        grant_failed(push, ticket, part, why);
-        return true;
-    }
-    grant_state(ticket, part, GRANT_READY);
-    if (ticket->grants_asked == 0) { /* those that come in one go are looked at once */
-        page_go(push, ticket);
-    }
-    return true;
-}
-
-bool tr_push_grant_ended(struct transporter *self, uint32_t handle)
-{
-    struct push *push = self->push;
-    struct push_grant *grant = push != NULL ? grant_of(push, handle) : NULL;
-    if (grant == NULL) {
-        return false;
-    }
-    struct push_ticket *ticket = &push->tickets[grant->ticket];
-    grant->used = false;
-    grant_state(ticket, &ticket->parts[grant->part], GRANT_NO);
-    ticket->grants_open--;
-    ticket_look(push, ticket);
-    return true;
-}
-
-/* ---- the end ---- */
-
-void push_parts_taken(struct push *push, struct push_ticket *ticket,
-                      const struct sl_item_arrived *pieces, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        struct push_part *part = &ticket->parts[pieces[i].part];
-        if (part->taken || !sl_cover_whole(&part->cover, part->length_bytes)) {
-            continue;
-        }
-        part->taken = true;
-        if (part->state == GRANT_ASKED || part->state == GRANT_READY) {
-            grant_state(ticket, part, GRANT_ENDS);
-            (void)sl_fabric_grant_end(push->self->fabric, part->grant);
-            push->self->env->ops->wake_at(push->self->env, 0);
-        }
-    }
-}
-
 void push_ticket_end(struct push *push, struct push_ticket *ticket, sl_err code, const char *text)
 {
     if (ticket->state == TICKET_FREE || (ticket->state != TICKET_OPEN && !ticket->complete)) {
@@ -345,10 +86,10 @@ void push_ticket_end(struct push *push, struct push_ticket *ticket, sl_err code,
                    text[0] != '\0' ? text : sl_err_text(code));
     push_arrivals_drop(push, ticket, code, ticket->text);
     if (ticket->asked_seq != 0) {
-        page_answer(push, ticket, code, ticket->text);
+        push_page_answer(push, ticket, code, ticket->text);
     }
-    grants_end(push, ticket);
-    ticket_look(push, ticket);
+    push_grants_end(push, ticket);
+    push_ticket_look(push, ticket);
 }
 
 void push_ticket_complete(struct push *push, struct push_ticket *ticket)
@@ -357,8 +98,8 @@ void push_ticket_complete(struct push *push, struct push_ticket *ticket)
     ticket->state = TICKET_ENDING;
     ticket->code = SL_ERR_STALE;
     (void)snprintf(ticket->text, sizeof(ticket->text), "the hand-over is complete");
-    grants_end(push, ticket);
-    ticket_look(push, ticket);
+    push_grants_end(push, ticket);
+    push_ticket_look(push, ticket);
 }
 
 static void ticket_tell(struct push *push, struct push_ticket *ticket)
@@ -374,9 +115,9 @@ static void ticket_tell(struct push *push, struct push_ticket *ticket)
                             : ticket->local ? self->node
                                             : self->peers[ticket->peer].name);
     uint64_t now_ns = push_now(push);
-    sl_err err =
-        sl_calls_send(push->calls, ticket->owner, &msg, now_ns + TR_CALL_NS,
-                      push_cookie(PUSH_CALL_OVER, ticket_index(push, ticket)), &ticket->call_seq);
+    sl_err err = sl_calls_send(push->calls, ticket->owner, &msg, now_ns + TR_CALL_NS,
+                               push_cookie(PUSH_CALL_OVER, push_ticket_index(push, ticket)),
+                               &ticket->call_seq);
     ticket->tell_due_ns = err == SL_OK ? SL_NEVER_NS : now_ns + PUSH_SOON_NS;
     if (err != SL_OK) {
         ticket->call_seq = 0;
@@ -470,7 +211,7 @@ void push_open(struct push *push, const struct sl_msg *msg)
     }
     struct sl_ticket shown = {.incarnation = push->self->incarnation,
                               .number = ticket->number,
-                              .slot = ticket_index(push, ticket),
+                              .slot = push_ticket_index(push, ticket),
                               .part_count = ticket->part_count};
     memcpy(shown.secret, ticket->secret, sizeof(shown.secret));
     (void)snprintf(shown.node, sizeof(shown.node), "%s", push->self->node);
@@ -496,7 +237,7 @@ void push_close(struct push *push, const struct sl_msg *msg)
         bool taken = msg->body.push_close.taken && ticket->complete;
         push_arrivals_drop(push, ticket, taken ? SL_OK : SL_ERR_CANCELLED,
                            taken ? "" : "the hand-over was closed");
-        ticket_look(push, ticket);
+        push_ticket_look(push, ticket);
     }
 }
 
@@ -610,7 +351,7 @@ void push_ticket_shown(struct push *push, struct tr_peer *peer, const struct sl_
     }
     ticket->asked_seq = msg->seq;
     ticket->asked_first = (uint32_t)body->first_part;
-    page_go(push, ticket);
+    push_page_go(push, ticket);
 }
 
 void push_ticket_given_up(struct push *push, struct tr_peer *peer, const struct sl_msg *msg)
@@ -633,16 +374,20 @@ void push_ticket_given_up(struct push *push, struct tr_peer *peer, const struct 
 
 /* ---- what happens to it ---- */
 
-static void ticket_renew(struct push *push, struct push_ticket *ticket)
+static void ticket_renew(struct push *push, struct push_ticket *ticket, bool another_life)
 {
     push_arrivals_forget(push, ticket);
-    for (uint32_t i = 0; ticket->spots == NULL && i < ticket->part_count; i++) {
-        ticket->parts[i].taken = false; /* nobody uses an extent yet: it may be written anew */
+    for (uint32_t i = 0; i < ticket->part_count; i++) {
+        struct push_part *part = &ticket->parts[i];
+        part->taken = part->taken && ticket->spots != NULL; /* nobody uses an extent yet */
+        if (another_life) { /* it does not know what the one before has named */
+            sl_cover_fini(&part->shut);
+        }
     }
     ticket->asked_seq = 0;
     ticket->renewing = ticket->grants_open > 0;
-    grants_end(push, ticket);
-    ticket_look(push, ticket);
+    push_grants_end(push, ticket);
+    push_ticket_look(push, ticket);
 }
 
 static void peer_renewed(struct push *push, uint32_t peer, uint64_t incarnation)
@@ -651,7 +396,7 @@ static void peer_renewed(struct push *push, uint32_t peer, uint64_t incarnation)
         struct push_ticket *ticket = &push->tickets[i];
         if (ticket->state == TICKET_OPEN && ticket->bound && !ticket->local &&
             ticket->peer == peer && ticket->peer_incarnation != incarnation) {
-            ticket_renew(push, ticket);
+            ticket_renew(push, ticket, incarnation != 0);
         }
     }
 }

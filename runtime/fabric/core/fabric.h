@@ -70,6 +70,9 @@ struct sl_fabric_events {
     /* Of a grant with a cookie, before bytes are read for its peer (tcp; not by rails): whether the
      * peer may have them now. Looks, and does nothing else. NULL: all of the grant's range. */
     bool (*may_read)(void *context, uint64_t cookie, uint64_t offset_bytes, uint64_t length_bytes);
+    /* The same before bytes are written by its peer, and between them. What it says no to it says no
+     * to from then on. */
+    bool (*may_write)(void *context, uint64_t cookie, uint64_t offset_bytes, uint64_t length_bytes);
 };
 
 /* Soft-RoCE's windows do not keep a writer within their range: SOUND takes them for none. */
@@ -207,7 +210,7 @@ struct sl_fabric_grant {
      * up to length_bytes, and the key's range is 0..length_bytes in the order of the places. */
     const struct sl_fabric_place *places;
     uint32_t place_count; /* NULL: 0; else 1..SL_FABRIC_PLACES_MAX */
-    uint64_t cookie;      /* not 0: may_read is asked */
+    uint64_t cookie;      /* not 0: may_read or may_write is asked */
 };
 /* Gives a handle and the key, at most SL_FABRIC_BLOB_MAX bytes, that the peer needs; hand it out
  * after granted(). 0 bytes: granted() brings it (another process makes it, or it takes several turns).
@@ -220,6 +223,10 @@ sl_err sl_fabric_grant_add(struct sl_fabric *fabric, const struct sl_fabric_gran
                            uint32_t *out, void *key, uint32_t *key_bytes, struct sl_error *why);
 /* grant_ended() says when nothing lands any more. Errors: SL_ERR_NOT_FOUND. */
 sl_err sl_fabric_grant_end(struct sl_fabric *fabric, uint32_t grant);
+/* may_write says no to more than before: what is being received is cancelled. Gives whether any of that
+ * may still land; then it is to be called again, in a later turn. Where may_write is not asked (verbs,
+ * rails): false. */
+bool sl_fabric_grant_recheck(struct sl_fabric *fabric, uint32_t grant);
 
 /* ---- keys: what a peer granted to us ---- */
 /* Errors: SL_ERR_NOT_FOUND (peer), SL_ERR_PROTOCOL, SL_ERR_VERSION, SL_ERR_UNSUPPORTED,

@@ -119,6 +119,14 @@ sl_err sl_fabric_grant_end(struct sl_fabric *fabric, uint32_t handle)
     return SL_OK;
 }
 
+bool sl_fabric_grant_recheck(struct sl_fabric *fabric, uint32_t handle)
+{
+    const struct fabric_grant *grant =
+        fabric->front == NULL ? fabric_grant_of(fabric, handle) : NULL;
+    return grant != NULL && grant->landing > 0 && fabric->ops->grant_recheck != NULL &&
+           fabric->ops->grant_recheck(fabric, grant);
+}
+
 void fabric_grant_gone(struct sl_fabric *fabric, struct fabric_grant *grant)
 {
     SL_ASSERT(grant->state == GRANT_ENDING);

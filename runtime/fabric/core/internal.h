@@ -196,6 +196,8 @@ struct fabric_backend {
                         uint32_t *key_bytes, struct sl_error *why);
     /* fabric_grant_gone follows, perhaps at once. */
     void (*grant_end)(struct sl_fabric *fabric, struct fabric_grant *grant);
+    /* As sl_fabric_grant_recheck; NULL: may_write is not asked. */
+    bool (*grant_recheck)(struct sl_fabric *fabric, const struct fabric_grant *grant);
     sl_err (*key_parse)(struct sl_fabric *fabric, const void *blob, uint32_t length_bytes,
                         struct fabric_key *key, struct sl_error *why);
     void (*lane_push)(struct fabric_lane *lane); /* units sent..tail are new */

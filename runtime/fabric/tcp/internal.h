@@ -43,6 +43,7 @@ struct tcp_served {
     uint8_t code;
     uint32_t sequence;
     uint32_t length_bytes; /* of the value */
+    uint64_t offset_bytes; /* as in the grant's key */
     struct sl_runs value;
     uint32_t grant;  /* index; FABRIC_NONE: none is held */
     uint64_t notice; /* zero-copy sends that must be noticed before it can go */
@@ -260,5 +261,6 @@ void tcp_answers_push(struct tcp *tcp);
 /* Requests of grants that have ended are let go. */
 void tcp_served_recheck(struct tcp_conn *conn);
 void tcp_grant_end(struct sl_fabric *fabric, struct fabric_grant *grant);
+bool tcp_grant_recheck(struct sl_fabric *fabric, const struct fabric_grant *grant);
 
 #endif

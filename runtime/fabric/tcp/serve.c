@@ -82,6 +82,17 @@ static void grant_leave(struct sl_fabric *fabric, uint32_t index)
     }
 }
 
+/* Whether its owner lets the peer have, or write, this range at the time. */
+static bool grant_lets(const struct sl_fabric *fabric, const struct fabric_grant *grant,
+                       uint64_t offset_bytes, uint64_t length_bytes)
+{
+    const struct sl_fabric_events *events = &fabric->options.events;
+    bool (*lets)(void *, uint64_t, uint64_t, uint64_t) =
+        grant->what.verb == SL_FABRIC_READ ? events->may_read : events->may_write;
+    return grant->what.cookie == 0 || lets == NULL ||
+           lets(events->context, grant->what.cookie, offset_bytes, length_bytes);
+}
+
 /* Whether a live grant of this peer carries this token and covers the range. All wrong ones are
  * refused alike. */
 static struct fabric_grant *grant_find(struct tcp_conn *conn, const unsigned char *head,
@@ -109,12 +120,7 @@ static struct fabric_grant *grant_find(struct tcp_conn *conn, const unsigned cha
         request->length_bytes > length - (request->offset_bytes - from)) {
         return NULL;
     }
-    const struct sl_fabric_events *events = &fabric->options.events;
-    bool asks = verb == SL_FABRIC_READ && grant->what.cookie != 0 && events->may_read != NULL;
-    return asks && !events->may_read(events->context, grant->what.cookie, request->offset_bytes,
-                                     request->length_bytes)
-               ? NULL
-               : grant;
+    return grant_lets(fabric, grant, request->offset_bytes, request->length_bytes) ? grant : NULL;
 }
 
 static void served_answer(struct tcp_conn *conn, const struct tcp_served *served);
@@ -130,6 +136,7 @@ static void served_request(struct tcp_conn *conn, const unsigned char *head,
         .code = grant == NULL ? SL_ERR_PERMISSION : SL_OK,
         .sequence = request->sequence,
         .length_bytes = request->length_bytes,
+        .offset_bytes = request->offset_bytes,
         .grant = FABRIC_NONE,
     };
     if (grant == NULL) {
@@ -308,13 +315,22 @@ static void served_value_end(struct tcp_conn *conn)
     served_answer(conn, &served);
 }
 
+/* Whether what is being received must not be written any more. */
+static bool writing_is_over(const struct tcp_conn *conn)
+{
+    const struct tcp_served *writing = &conn->writing;
+    const struct fabric_grant *grant = &conn->fabric->grants[writing->grant];
+    return grant->state == GRANT_ENDING ||
+           !grant_lets(conn->fabric, grant, writing->offset_bytes, writing->length_bytes);
+}
+
 static void served_got_value(struct tcp_conn *conn, uint32_t got_bytes)
 {
     struct sl_fabric *fabric = conn->fabric;
     if (conn->rx == RX_VALUE) {
         sl_runs_skip(&conn->value, got_bytes);
-        if (fabric->grants[conn->writing.grant].state == GRANT_ENDING) {
-            /* The ticket is over: what was under way has landed or not; the rest goes nowhere. */
+        if (writing_is_over(conn)) {
+            /* The ticket is over, or this part of it: what was under way has landed or not; the rest goes nowhere. */
             conn->rx = RX_DISCARD;
             conn->writing.code = SL_ERR_PERMISSION;
             fabric->stats.refused++;
@@ -511,8 +527,7 @@ void tcp_served_forget(struct sl_fabric *fabric, uint32_t peer)
 void tcp_served_recheck(struct tcp_conn *conn)
 {
     struct sl_fabric *fabric = conn->fabric;
-    if (conn->rx == RX_VALUE && conn->writing.grant != FABRIC_NONE &&
-        fabric->grants[conn->writing.grant].state == GRANT_ENDING) {
+    if (conn->rx == RX_VALUE && conn->writing.grant != FABRIC_NONE && writing_is_over(conn)) {
         tcp_recv_cancel(conn); /* the kernel writes to it until the receive has ended */
     }
     for (uint64_t i = conn->sent_number; i < conn->tail_number; i++) {
@@ -540,4 +555,19 @@ void tcp_grant_end(struct sl_fabric *fabric, struct fabric_grant *grant)
             tcp_served_recheck(&tcp->conns[i]);
         }
     }
+}
+
+bool tcp_grant_recheck(struct sl_fabric *fabric, const struct fabric_grant *grant)
+{
+    struct tcp *tcp = tcp_of(fabric);
+    bool lands = false;
+    for (uint32_t i = tcp->lane_count; i < tcp->conn_count; i++) {
+        struct tcp_conn *conn = &tcp->conns[i];
+        if (conn->state == CONN_OPEN && conn->rx == RX_VALUE &&
+            conn->writing.grant == grant->index && writing_is_over(conn)) {
+            tcp_recv_cancel(conn);
+            lands = true;
+        }
+    }
+    return lands;
 }

@@ -603,6 +603,7 @@ const struct fabric_backend sl_fabric_tcp = {
     .peer_stop = tcp_peer_stop,
     .grant_add = tcp_grant_add,
     .grant_end = tcp_grant_end,
+    .grant_recheck = tcp_grant_recheck,
     .key_parse = tcp_key_parse,
     .lane_push = tcp_lane_push,
     .lane_cancel = tcp_lane_cancel,

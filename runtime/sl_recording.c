@@ -16,7 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAGIC       "SLRECORD"
+static const unsigned char magic[8] = {'S', 'L', 'R', 'E', 'C', 'O', 'R', 'D'};
+
 #define FRAME_MAGIC 0x4d524c53u /* SLRM */
 /* What looks like a frame behind one that is not whole is looked at so often. */
 #define FOLLOW_TRIES_MAX 4096u
@@ -123,7 +124,7 @@ void sl_recording_header_put(const struct sl_recording_header *header,
                              unsigned char out[SL_RECORDING_HEADER_BYTES])
 {
     memset(out, 0, SL_RECORDING_HEADER_BYTES);
-    memcpy(out, MAGIC, 8);
+    memcpy(out, magic, sizeof(magic));
     put32(out + HEADER_VERSION, SL_RECORDING_VERSION);
     put32(out + HEADER_BYTES, SL_RECORDING_HEADER_BYTES);
     put64(out + HEADER_FILE_ID, header->file_id);
@@ -137,7 +138,7 @@ void sl_recording_header_put(const struct sl_recording_header *header,
 sl_err sl_recording_header_get(const unsigned char *bytes, uint64_t length_bytes,
                                struct sl_recording_header *out, struct sl_error *why)
 {
-    if (length_bytes < SL_RECORDING_HEADER_BYTES || memcmp(bytes, MAGIC, 8) != 0) {
+    if (length_bytes < SL_RECORDING_HEADER_BYTES || memcmp(bytes, magic, sizeof(magic)) != 0) {
         return sl_fail(why, SL_ERR_FOREIGN, "it is no recording of a node");
     }
     if (get32(bytes + HEADER_VERSION) != SL_RECORDING_VERSION ||
@@ -338,10 +339,10 @@ static uint64_t frame_whole(const unsigned char *at, uint64_t left, uint64_t fil
 /* What is behind a frame that is not whole: more of them? */
 static bool frame_follows(const unsigned char *at, uint64_t left, uint64_t file_id)
 {
-    static const unsigned char magic[4] = {0x53, 0x4c, 0x52, 0x4d};
+    static const unsigned char frame_magic[4] = {0x53, 0x4c, 0x52, 0x4d};
     const unsigned char *end = at + left;
     for (uint32_t tries = 0; tries < FOLLOW_TRIES_MAX && left > 1; tries++) {
-        const unsigned char *found = memmem(at + 1, left - 1, magic, sizeof(magic));
+        const unsigned char *found = memmem(at + 1, left - 1, frame_magic, sizeof(frame_magic));
         if (found == NULL) {
             return false;
         }

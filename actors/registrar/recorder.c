@@ -300,6 +300,7 @@ static void recorder_job_ended(struct registrar *self, enum reg_job job, sl_err 
 static void recorder_drain(struct registrar *self)
 {
     if (self->recorder->on) {
+        (void)reg_peers_drain(self); /* what was used last, too */
         (void)frame_write(self);
     }
 }

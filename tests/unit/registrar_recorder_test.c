@@ -404,18 +404,22 @@ START_TEST(a_disk_that_hangs_costs_events_and_nobody_waits)
     }
 END_TEST
 
-START_TEST(a_drain_writes_what_is_in_buffers)
+START_TEST(a_drain_writes_what_is_in_buffers_and_rings)
     {
         struct node *node = recording_node(NULL, NULL);
-        node_client(node, "client.1", 11);
-        settle(node);
+        struct sl_entry entry;
+        struct sl_pins *pins = pins_of(node, "client.1", 11);
         node_put(node, "client.1", "k", BLOCK);
+        settle(node);
+        ck_assert(node_entry(node, "k", &entry));
+        sl_pins_note_access(pins, entry.ref, entry.extent.generation);
 
         node->fake.actor->drain(node->fake.state);
-        fake_pass(&node->fake, SL_NS_PER_MS);
 
         recording_read();
-        ck_assert_uint_eq(seen.count, 1);
+        ck_assert_uint_eq(seen.count, 2);
+        ck_assert_int_eq(seen.events[1].kind, SL_RECORDING_LOAD);
+        sl_pins_destroy(&pins);
         recording_end(node);
     }
 END_TEST
@@ -451,7 +455,7 @@ int main(void)
     tcase_add_test(all, two_nodes_do_not_record_into_one_file);
     tcase_add_test(all, a_recording_ends_at_its_largest_size_and_says_so);
     tcase_add_test(all, a_disk_that_hangs_costs_events_and_nobody_waits);
-    tcase_add_test(all, a_drain_writes_what_is_in_buffers);
+    tcase_add_test(all, a_drain_writes_what_is_in_buffers_and_rings);
     tcase_add_test(all, a_relative_path_is_refused);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);

@@ -52,6 +52,31 @@ START_TEST(the_least_recently_committed_goes_first)
     }
 END_TEST
 
+/* A program that reads one value lives shorter than the pause between two looks at its ring. */
+START_TEST(an_access_counts_though_its_reader_died_at_once)
+    {
+        struct node *node = node_start(NULL);
+        struct sl_entry entry;
+        char key[8];
+        node_client(node, "client.2", 12);
+        struct sl_pins *pins = pins_of(node, "client.1", 11);
+        for (uint32_t i = 0; i < 4; i++) {
+            snprintf(key, sizeof(key), "k%u", i);
+            node_put(node, "client.2", key, BIG);
+        }
+        ck_assert(node_entry(node, "k0", &entry));
+        sl_pins_note_access(pins, entry.ref, entry.extent.generation);
+
+        fake_die(&node->fake, proc_of(11));
+
+        node_put(node, "client.2", "new", BIG);
+        ck_assert(node_sees(node, "k0"));
+        ck_assert(!node_sees(node, "k1"));
+        sl_pins_destroy(&pins);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(an_access_saves_an_object)
     {
         struct node *node = node_start(NULL);
@@ -608,6 +633,7 @@ static Suite *evict_suite(void)
     tcase_set_timeout(lru, 60);
     tcase_add_test(lru, the_least_recently_committed_goes_first);
     tcase_add_test(lru, an_access_saves_an_object);
+    tcase_add_test(lru, an_access_counts_though_its_reader_died_at_once);
     tcase_add_test(lru, another_policy_has_another_order);
     tcase_add_test(lru, a_policy_refuses_what_it_does_not_admit);
     tcase_add_test(lru, the_tail_of_a_chain_goes_before_its_head);

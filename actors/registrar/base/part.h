@@ -60,8 +60,10 @@ enum reg_turn {
     REG_ARRIVED_FENCES = 1,
     REG_ARRIVED_DISKS,
 
-    /* left: requests first, then what the process was writing, then the disk that it served */
-    REG_LEFT_PARKING = 1,
+    /* left: what it noted, then requests, then what the process was writing, then the disk that it
+     * served */
+    REG_LEFT_ACCESSES = 1,
+    REG_LEFT_PARKING,
     REG_LEFT_PROMOTION,
     REG_LEFT_FLUSHES,
     REG_LEFT_REMOVES,

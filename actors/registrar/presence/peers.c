@@ -317,10 +317,6 @@ static void peer_died(struct registrar *self, uint32_t slot)
     struct reg_peer *peer = &self->peers->all[slot];
     struct sl_proc_id proc = peer->proc;
     peer->present = false;
-    sl_pins_view_close(&peer->pins);
-    if (peer->client) {
-        pins_remove(self, peer);
-    }
     if (peer->fence_seq != 0) {
         sl_calls_forget(self->calls, peer->fence_seq);
         peer->fence_seq = 0;
@@ -329,6 +325,10 @@ static void peer_died(struct registrar *self, uint32_t slot)
     REG_EACH(self, REG_WALK_LEFT, part)
     {
         (*part)->left.run(self, slot);
+    }
+    sl_pins_view_close(&peer->pins); /* not before: it may have noted accesses */
+    if (peer->client) {
+        pins_remove(self, peer);
     }
     peer->quarantined_bytes = 0;
     reg_log(self, peer->client ? SL_LOG_DEBUG : SL_LOG_WARN, 0, "%s is gone: process %u",

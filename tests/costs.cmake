@@ -1,0 +1,87 @@
+# Seconds that suites took beside others on two cores, the longer of release and asan; those of 15 and more. CTest begins with the
+# dearest, so that no long one runs alone at the end. deploy/test lists the slowest: what it lists and this table lacks belongs here.
+# Those that share a lock wait for each other, so each counts as what is still to come of them.
+set(SL_COSTS
+    cluster/directory 220 # lock: memory
+    cluster/push 150      # lock: memory
+    cluster/rails 160
+    cluster/words 160
+    node/away 160
+    node/disks 150
+    node/supervise 125
+    sim/sim_node_test 120
+    cluster/nodes 110
+    cluster/handover 105
+    cluster/pull 105
+    node/disk_start 100
+    cluster/handover_pools 90
+    examples/patches 90
+    fault/disk_crash_bed 80
+    python/vllm_handover_node 80
+    node/mooncake 75
+    python/contract_valgrind 75
+    unit/fabric_places_test 70
+    unit/fabric_test 70
+    unit/keys_cross_check 65
+    sim/sim_node_mutants_test 65
+    node/prefetch 65
+    unit/device_process_test_cuda 60
+    node/replay 60        # lock: memory
+    node/pieces 60
+    unit/rail_process_test 55
+    node/handover 55
+    node/object_api 45
+    cluster/strangers 45
+    python/store 45
+    python/vllm_native_node 45
+    python/wheel 40
+    unit/gpu_test_played 40
+    cluster/mooncake 35
+    models/pins 35
+    node/truncate 35
+    python/rank_layers 35
+    sim/sim_cluster_test 35
+    unit/codec_test 35
+    unit/index_kill_test 35
+    unit/registrar_contributions_test 35
+    fault/thrash 30
+    fault/thrash_overflow 30
+    node/supervisor 30
+    node/users 30
+    python/connector_vllm 30
+    sim/sim_heal_test 30
+    unit/push_test 30
+    unit/transporter_layout_test 30
+    fault/disk_restart 25
+    python/contract_terms 25
+    fault/disk_vanish 20
+    gpu/checkup_test 20
+    node/pools 20
+    node/replace 20
+    node/terms 20
+    node/version 20
+    python/batches 20
+    python/connector_fastdeploy 20
+    python/contract_processes 20
+    python/package 20
+    python/sglang 20
+    unit/cuda_test 20
+    unit/device_process_test 20
+    unit/mooncake_http_test 20
+    node/directory_redis_test 15
+    node/lives 15
+    node/putting 15
+    python/lmcache_native 15)
+
+function(sl_costs_set)
+    while(SL_COSTS)
+        list(POP_FRONT SL_COSTS name seconds)
+        if(TEST ${name})
+            get_test_property(${name} COST begins)
+            if(begins) # it computes
+                math(EXPR seconds "${seconds} + ${begins}")
+            endif()
+            set_tests_properties(${name} PROPERTIES COST ${seconds})
+        endif()
+    endwhile()
+endfunction()

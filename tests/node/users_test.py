@@ -243,8 +243,18 @@ class Another(unittest.TestCase):
             told = dict(folders=folders, files=files, sockets=sockets, abstract=self.abstract, pids=self.node.pids(), own=own)
             return in_user(uid, attack_as, told)
 
+    def kill(self, pids):
+        """What the attack stopped, the supervisor first, ends by no other way."""
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        wait_until(lambda: not any(one.startswith("process") for one in self.node.leftovers()), 10, "no process is left")
+
     def test_the_attack_finds_what_is_open(self):
         """Its own user and root can do nearly all of it: so the attack is none that cannot succeed."""
+        self.addCleanup(self.kill, self.node.pids())
         done = self.attack(OWNER)
         for what in ("list", "create in", "read", "write", "stat", "connect to", "signal"):
             self.assertTrue(any(one.startswith(what) for one in done), f"{what}: {done[:20]}")

@@ -186,8 +186,10 @@ static void say_node(struct advice *advice)
         header->disk_bytes > 0 ? ctl_size_text(header->disk_bytes, disk) : "", header->policy,
         model);
     if (model - node_points(advice) > MODEL_APART || node_points(advice) - model > MODEL_APART) {
-        say(advice, "These are more than a point apart: pins, leases, lost events or requests that "
-                    "overlap are not in the model. Take what follows as a direction.");
+        say(advice,
+            "These are more than a point apart: pins, leases, lost events, requests that overlap and "
+            "what a disk's segments and heads of records take are not in the model. Take what follows "
+            "as a direction.");
     }
     if (recorded->lost_count > 0) {
         say(advice,

@@ -68,7 +68,8 @@ static double unit_worth(struct registrar *self, sl_ref unit, double cut)
 {
     if (cut < 0.0) {
         uint32_t age = reg_unit_age(self, unit);
-        return age <= KEEP_AGE_MAX ? (double)(KEEP_AGE_MAX - age + 1) : 0.0;
+        uint32_t left = age <= KEEP_AGE_MAX ? KEEP_AGE_MAX - age + 1 : 0;
+        return (double)left;
     }
     double worth = self->units->policy->worth(self, unit);
     return worth > cut ? worth : 0.0;

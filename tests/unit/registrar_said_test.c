@@ -1,6 +1,6 @@
 /* tests/unit/registrar_said_test.c - what engines say of blocks: with a RESERVE, and with a load. */
-#include "runtime/density/density_units.h"
 #include "actors/registrar/records/units.h"
+#include "runtime/density/density_units.h"
 #include "tests/unit/registrar_support.h"
 
 static struct grants grants;

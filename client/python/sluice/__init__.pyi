@@ -12,10 +12,12 @@ Timeout = Optional[float]  # seconds; None: the node's op_timeout
 # Of cuIpcGetEventHandle, 64 bytes: of rank 0, or by rank. None: the engine has waited for its streams.
 Events = Optional[Union[Buffer, Mapping[int, Buffer]]]
 
-class Hints(TypedDict, total=False):
-    session: Optional[Literal["ends", "goes on"]]
-    priority: Optional[Literal["low", "normal", "high"]]
-    keep: Optional[float]  # seconds, a week at most
+# keep: seconds, a week at most.
+Hints = TypedDict(
+    "Hints",
+    {"session": Optional[Literal["ends", "goes on"]], "priority": Optional[Literal["low", "normal", "high"]], "keep": Optional[float]},
+    total=False,
+)
 
 __version__: str
 CODES: Mapping[str, int]

@@ -130,9 +130,15 @@ class DiskStart(unittest.TestCase):
         os.mkdir(self.place(node), 0o700)
         with open(self.place(node) + "/lock", "w", encoding="utf-8") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            timer = threading.Timer(5, lambda: fcntl.flock(lock, fcntl.LOCK_UN))
-            timer.start()
-            self.addCleanup(timer.join)
+            def held_until_the_tierer_met_it():
+                try:
+                    wait_until(lambda: "in use by another process" in node.logs(), 20, "the tierer finds the lock held")
+                finally:
+                    fcntl.flock(lock, fcntl.LOCK_UN)
+
+            holder = threading.Thread(target=held_until_the_tierer_met_it)
+            holder.start()
+            self.addCleanup(holder.join)
             said = node.start().stdout
         self.assertRegex(said, "in use by another process: the tierer tries again")
         self.put_flushed(node, "kept")

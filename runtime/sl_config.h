@@ -239,6 +239,7 @@ enum sl_setting_kind {
     X(contribution_strategy, " random free local ") \
     X(swap_kernels, " auto always never ")          \
     X(load_verify, " auto sample all off ")         \
+    X(disk_admission, " all reuse second ")         \
     X(device, " auto cuda host ")                   \
     X(nic_by, " gpu rank ")                         \
     X(fabric, " off tcp verbs ")                    \

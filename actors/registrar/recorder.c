@@ -147,19 +147,6 @@ static uint64_t model_tokens(struct registrar *self, const struct sl_entry *entr
     return recorder->model_tokens;
 }
 
-static uint64_t unit_bytes(struct registrar *self, sl_ref unit)
-{
-    struct reg_unit_parts parts;
-    uint64_t bytes = 0;
-    reg_unit_parts(self, unit, &parts);
-    for (uint32_t i = 0; i < parts.count; i++) {
-        struct sl_entry part;
-        sl_index_read(self->index, parts.refs[i], &part);
-        bytes += sl_extent_space(part.extent.length_bytes);
-    }
-    return bytes;
-}
-
 static uint64_t name_of(const struct registrar *self, uint64_t key_hash)
 {
     return sl_recording_name(&self->recorder->note.salt, key_hash);
@@ -186,7 +173,7 @@ static void unit_record(struct registrar *self, sl_ref unit, struct sl_recording
         event->hint = note->hint <= 2 ? note->hint : 0;
     }
     if (!is_known(self->recorder, event->name, stored)) {
-        event->bytes = unit_bytes(self, unit);
+        event->bytes = reg_unit_space_bytes(self, unit, false);
         event->tokens = model_tokens(self, &entry);
     }
     record(self, event);

@@ -89,6 +89,7 @@ class Supervisor(unittest.TestCase):
         for words, text in ((["--ranks", "0"], "ranks"), (["--memory", "lots"], "memory"), (["--flase", "1"], "flase"),
                             (["--directory-url", "redis://u:pw@1.2.3.4"], "no password"),
                             (["--evict-policy", "fifo"], "evict_policy: 'fifo' is none of density lru"),
+                            (["--disk-admission", "nonsense"], "disk_admission: 'nonsense' is none of all reuse second"),
                             (["--fabric", "carrier-pigeon"], "fabric: 'carrier-pigeon' is none of off tcp verbs")):
             node = Node()
             done = node.supervisor("start", *words, check=False)

@@ -317,7 +317,6 @@ static const struct {
     const char *const settings[8];
     const char *text;
 } wrong[] = {
-    {{"disk_admission", "some", NULL}, "disk_admission is 'some', expected all, reuse or second"},
     {{"disk_admission", "reuse", "evict_policy", "lru", NULL},
      "evict_policy 'lru' knows no chance"},
 };

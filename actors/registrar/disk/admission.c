@@ -292,10 +292,7 @@ static sl_err admission_init(struct registrar *self, struct sl_error *why)
     while (at < SL_COUNT(names) && strcmp(how, names[at]) != 0) {
         at++;
     }
-    if (at == SL_COUNT(names)) {
-        return sl_fail(why, SL_ERR_CONFIG,
-                       "setting disk_admission is '%s', expected all, reuse or second", how);
-    }
+    SL_ASSERT(at < SL_COUNT(names)); /* the setting's choices are these */
     if (at == REG_ADMIT_REUSE && self->units->policy->chance == NULL) {
         return sl_fail(why, SL_ERR_CONFIG,
                        "setting disk_admission is reuse: evict_policy '%s' knows no chance of that",

@@ -56,17 +56,10 @@ static uint32_t now_s(const struct registrar *self)
     return (uint32_t)(self->env->now_ns / SL_NS_PER_S);
 }
 
-static uint64_t unit_pages(struct registrar *self, sl_ref unit)
+static uint32_t unit_pages(struct registrar *self, sl_ref unit)
 {
-    struct reg_unit_parts parts;
-    uint64_t bytes = 0;
-    reg_unit_parts(self, unit, &parts);
-    for (uint32_t i = 0; i < parts.count; i++) {
-        struct sl_entry entry;
-        sl_index_read(self->index, parts.refs[i], &entry);
-        bytes += entry.extent.generation != 0 ? sl_extent_space(entry.extent.length_bytes) : 0;
-    }
-    return bytes / SL_PAGE_BYTES;
+    uint64_t pages = reg_unit_space_bytes(self, unit, true) / SL_PAGE_BYTES;
+    return (uint32_t)SL_MIN(pages, (uint64_t)REG_KEEP_PAGES_MAX);
 }
 
 static void clock_set(struct registrar *self)
@@ -81,9 +74,8 @@ static void clock_set(struct registrar *self)
 static void unit_keep(struct registrar *self, uint32_t number, sl_ref unit, uint64_t keep_s)
 {
     if (keep_s > 0) {
-        const struct reg_keep keep = {
-            .end_s = now_s(self) + (uint32_t)keep_s,
-            .pages = (uint32_t)SL_MIN(unit_pages(self, unit), (uint64_t)REG_KEEP_PAGES_MAX)};
+        const struct reg_keep keep = {.end_s = now_s(self) + (uint32_t)keep_s,
+                                      .pages = unit_pages(self, unit)};
         reg_density_keep(self->units->density, number, &keep);
     }
 }
@@ -142,15 +134,17 @@ static void told_read(struct registrar *self, sl_ref unit, struct told *out)
     const struct sl_unit_note *note = note_of(self, &out->entry);
     out->hash = reg_hash(out->entry.key, out->entry.key_length);
     out->note = note != NULL ? *note : (struct sl_unit_note){0};
-    uint64_t kept_pages = out->note.keep_s != 0 ? unit_pages(self, unit) : 0;
-    out->was = (struct reg_density_note){
-        .at = out->note.at,
-        .class_index = out->note.class_index,
-        .use_count = out->note.use_count,
-        .priority = (enum reg_priority)out->note.priority,
-        .keep = {.end_s = out->note.keep_s,
-                 .pages = (uint32_t)SL_MIN(kept_pages, (uint64_t)REG_KEEP_PAGES_MAX)}};
-    out->restored = self->units->restoring && out->note.state == NOTE_USED ? &out->was : NULL;
+    out->restored = NULL;
+    if (self->units->restoring && out->note.state == NOTE_USED) {
+        bool kept = out->note.keep_s != 0;
+        out->was = (struct reg_density_note){
+            .at = out->note.at,
+            .class_index = out->note.class_index,
+            .use_count = out->note.use_count,
+            .priority = (enum reg_priority)out->note.priority,
+            .keep = {.end_s = out->note.keep_s, .pages = kept ? unit_pages(self, unit) : 0}};
+        out->restored = &out->was;
+    }
     out->wanted = (struct reg_wanted){
         .parent_hash = out->note.parent_hash,
         .stored_count = SL_MAX(out->note.stored_count, 1u),

@@ -91,6 +91,20 @@ sl_ref reg_unit_any(struct registrar *self)
     return unit;
 }
 
+uint64_t reg_unit_space_bytes(struct registrar *self, sl_ref unit, bool in_memory)
+{
+    struct reg_unit_parts parts;
+    uint64_t bytes = 0;
+    reg_unit_parts(self, unit, &parts);
+    for (uint32_t i = 0; i < parts.count; i++) {
+        struct sl_entry part;
+        sl_index_read(self->index, parts.refs[i], &part);
+        bool counts = !in_memory || part.extent.generation != 0;
+        bytes += counts ? sl_extent_space(part.extent.length_bytes) : 0;
+    }
+    return bytes;
+}
+
 static void unit_unlist(struct registrar *self, sl_ref unit)
 {
     struct reg_order *list = unit_list(self, unit);

@@ -68,7 +68,9 @@ void reg_unit_committed(struct registrar *self, sl_ref object); /* it is visible
 void reg_unit_list(struct registrar *self, sl_ref unit, bool memory);
 /* From its list to the newest end of another: REG_FLAG_HOT or REG_FLAG_KEPT_LISTS. */
 void reg_unit_move(struct registrar *self, sl_ref unit, uint16_t list);
-uint64_t reg_unit_count(const struct registrar *self);    /* all of them */
+uint64_t reg_unit_count(const struct registrar *self); /* all of them */
+/* What its parts take in memory; in_memory: of those that are there, else of all as if they were. */
+uint64_t reg_unit_space_bytes(struct registrar *self, sl_ref unit, bool in_memory);
 sl_ref reg_unit_any(struct registrar *self);              /* what goes first; 0: there is none */
 void reg_unit_touch(struct registrar *self, sl_ref unit); /* somebody wanted it */
 /* And said this, right after. */

@@ -23,6 +23,12 @@ static inline bool model_counts(const struct model_options *options, uint64_t re
     return options->uncounted == NULL || options->uncounted[request] == 0;
 }
 
+/* By which density knows a block. */
+static inline uint64_t model_hash(uint32_t id)
+{
+    return model_mix(id + UINT64_C(1));
+}
+
 /* ---- memory: memory_lru.c, memory_density.c ---- */
 /* The blocks of a request that are in memory or come to it. */
 struct model_use {
@@ -43,7 +49,8 @@ struct model_memory {
     uint32_t id_limit;
     uint64_t references; /* blocks used so far */
     struct reg_density *density;
-    uint32_t *older, *newer; /* lru: a ring by identity; the last identity is its end */
+    struct model_restarts *restarts; /* NULL: there are none */
+    uint32_t *older, *newer;         /* lru: a ring by identity; the last identity is its end */
 };
 struct model_memory_ops {
     sl_err (*begin)(struct model_memory *memory); /* here and id_limit are set */
@@ -57,6 +64,16 @@ struct model_memory_ops {
     double (*chance)(const struct model_memory *memory, uint32_t id, uint64_t references);
 };
 extern const struct model_memory_ops model_memory_lru, model_memory_density;
+
+/* ---- restart.c ---- */
+/* every: references between two restarts of the registrar. Errors: SL_ERR_NO_MEMORY. */
+sl_err model_restarts_create(uint64_t every, uint32_t id_limit, struct model_restarts **out);
+void model_restarts_destroy(struct model_restarts **restarts);
+/* A block came to memory; one left it; before each use. Nothing is done when there are none. Errors:
+ * SL_ERR_NO_MEMORY. */
+void model_restarts_entered(struct model_restarts *restarts, uint32_t id, uint64_t parent_hash);
+sl_err model_restarts_left(struct model_memory *memory);
+sl_err model_restarts_look(struct model_memory *memory, const struct reg_density_options *options);
 
 /* ---- disk.c ---- */
 struct model_disk; /* opaque */

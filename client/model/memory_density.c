@@ -4,15 +4,11 @@
 
 #define KEEP_S 3600u
 
-static uint64_t hash_of(uint32_t id)
-{
-    return model_mix(id + UINT64_C(1));
-}
+static const struct reg_density_options plan = {.ghosts_min = REG_DENSITY_GHOSTS_MIN,
+                                                .ghosts_max = REG_DENSITY_GHOSTS_MAX};
 
 static sl_err density_begin(struct model_memory *memory)
 {
-    const struct reg_density_options plan = {.ghosts_min = REG_DENSITY_GHOSTS_MIN,
-                                             .ghosts_max = REG_DENSITY_GHOSTS_MAX};
     return reg_density_create(&plan, &memory->density);
 }
 
@@ -33,6 +29,10 @@ static void request_keep(struct model_memory *memory, const struct model_use *us
 
 static sl_err density_use(struct model_memory *memory, const struct model_use *use)
 {
+    sl_err err = model_restarts_look(memory, &plan);
+    if (err != SL_OK) {
+        return err;
+    }
     reg_density_now(memory->density, use->now_s, use->kept_bytes_max);
     for (uint32_t i = 0; i < use->count; i++) {
         uint32_t id = use->ids[i];
@@ -46,12 +46,14 @@ static sl_err density_use(struct model_memory *memory, const struct model_use *u
             continue;
         }
         uint32_t before = i > 0 ? use->ids[i - 1] : use->before;
-        struct reg_wanted wanted = {.parent_hash = before != MODEL_NO_BLOCK ? hash_of(before) : 0,
+        struct reg_wanted wanted = {.parent_hash =
+                                        before != MODEL_NO_BLOCK ? model_hash(before) : 0,
                                     .stored_count = SL_MAX(use->stored_count, 1u),
                                     .cut = i + 1 == use->count,
                                     .hint = use->hint,
                                     .priority = use->priority};
-        memory->here[id] = reg_density_enter(memory->density, hash_of(id), id, &wanted);
+        memory->here[id] = reg_density_enter(memory->density, model_hash(id), id, &wanted);
+        model_restarts_entered(memory->restarts, id, wanted.parent_hash);
         if (memory->here[id] == 0) {
             return SL_ERR_NO_MEMORY;
         }
@@ -71,7 +73,7 @@ static uint32_t density_victim(struct model_memory *memory)
     uint32_t id = reg_density_user(memory->density, unit);
     reg_density_leave(memory->density, unit);
     memory->here[id] = 0;
-    return id;
+    return model_restarts_left(memory) == SL_OK ? id : MODEL_NO_BLOCK;
 }
 
 static uint32_t density_use_count(const struct model_memory *memory, uint32_t id)

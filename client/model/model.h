@@ -34,6 +34,7 @@ struct model_options {
     const uint32_t *before; /* by request: the block before its first; NULL: none has one */
     const unsigned char *uncounted; /* by request: 1: only so that it is there; NULL: none */
     struct model_disk_options disk;
+    uint64_t restart_every; /* density: references until the registrar is killed, again; 0: never */
     /* Called now and then with how many requests are done; NULL: nobody waits. */
     void (*progress)(void *context, uint64_t requests);
     void *context;

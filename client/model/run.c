@@ -152,6 +152,10 @@ static sl_err run_begin(struct run *run, const struct model_memory_ops *ops)
         return SL_ERR_NO_MEMORY;
     }
     sl_err err = ops->begin(&run->memory);
+    if (err == SL_OK && run->options->restart_every > 0) {
+        err = model_restarts_create(run->options->restart_every, run->memory.id_limit,
+                                    &run->memory.restarts);
+    }
     if (err == SL_OK && disk->capacity_bytes > 0) {
         err = model_disk_create(run->options, run->memory.id_limit, &run->disk);
     }
@@ -172,6 +176,7 @@ sl_err model_run(const struct replay_trace *trace, const struct model_options *o
     }
     out->seconds = (double)(model_cpu_ns() - began_ns) / 1e9;
     ops->end(&run.memory);
+    model_restarts_destroy(&run.memory.restarts);
     model_disk_destroy(&run.disk);
     free(run.memory.here);
     free(run.seen);

@@ -78,6 +78,9 @@ void reg_density_disk_leave(struct reg_density *density, uint64_t hash)
     }
     density_disk_leave(density, unit);
     at->state = at->state == UNIT_DISK ? UNIT_GHOST : UNIT_NAMED;
+    if (at->state == UNIT_GHOST) {
+        density_ghost_note(density, unit);
+    }
     density_row_append(density, &density->ghosts, ROW_TURN, unit);
     density->ghost_count++;
     density_ghosts_bound(density);

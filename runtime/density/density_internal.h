@@ -13,7 +13,7 @@
 #define RANK_WORDS        ((REG_DENSITY_TURNS + 63u) / 64u)
 
 /* SUNK and KEPT are in memory, too. NAMED: others follow it, and it did not come yet. DISK: on disk
- * alone. The last two: in memory or on disk alone before a restart. */
+ * alone. The last three: in memory, on disk alone or a ghost before a restart. */
 enum unit_state {
     UNIT_FREE,
     UNIT_HERE,
@@ -23,7 +23,8 @@ enum unit_state {
     UNIT_NAMED,
     UNIT_DISK,
     UNIT_RESTORED,
-    UNIT_RESTORED_DISK
+    UNIT_RESTORED_DISK,
+    UNIT_RESTORED_GHOST
 };
 enum row_kind { ROW_AGE, ROW_TURN, ROW_SIBLINGS, ROW_COUNT };
 
@@ -81,6 +82,8 @@ struct reg_density {
     /* the walk: the unit of a row that it stands at, what it gave for it, and where it goes on */
     uint32_t walk_base, walk_given, walk_next;
     uint32_t walk_number; /* 1 and on */
+    struct reg_density_ghost gone[REG_DENSITY_GONE_LOT];
+    uint32_t gone_count;
 };
 
 static inline uint32_t density_cell_of(const struct density_unit *unit)
@@ -137,6 +140,11 @@ void density_reference(struct reg_density *density);
 void density_turn_enter(struct reg_density *density, uint32_t unit);
 /* From disk alone to none of the rows that only such units are in. */
 void density_disk_leave(struct reg_density *density, uint32_t unit);
+/* ---- density_ghosts.c ---- */
+/* It became one. */
+void density_ghost_note(struct reg_density *density, uint32_t unit);
+/* One of before a restart counts from now on: in its cell, at the young end. */
+void density_ghost_restored(struct reg_density *density, uint32_t unit);
 /* Values anew. */
 void density_settle(struct reg_density *density);
 

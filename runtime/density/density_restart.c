@@ -64,12 +64,22 @@ static uint32_t restored_clock(struct reg_density *density)
     return count;
 }
 
-static void restored_to_disk(struct reg_density *density, uint32_t unit)
+/* Gives whether it is one of those that are not in memory. */
+static bool restored_away(struct reg_density *density, uint32_t unit)
 {
-    uint32_t cell = density_cell_of(&density->units[unit]);
-    density->units[unit].state = UNIT_DISK;
+    struct density_unit *at = &density->units[unit];
+    if (at->state == UNIT_RESTORED_GHOST) {
+        density_ghost_restored(density, unit);
+        return true;
+    }
+    if (at->state != UNIT_RESTORED_DISK) {
+        return false;
+    }
+    uint32_t cell = density_cell_of(at);
+    at->state = UNIT_DISK;
     density_row_append(density, &density->by_age[cell], ROW_AGE, unit);
     density->on_disk[cell]++;
+    return true;
 }
 
 void reg_density_restored(struct reg_density *density)
@@ -79,11 +89,9 @@ void reg_density_restored(struct reg_density *density)
     for (uint32_t i = 0; i < count; i++) {
         uint32_t unit = density->restored.oldest;
         density_row_remove(density, &density->restored, ROW_TURN, unit);
-        if (density->units[unit].state == UNIT_RESTORED_DISK && sorted == NULL) {
-            restored_to_disk(density, unit);
-        } else if (sorted != NULL) {
+        if (sorted != NULL) {
             sorted[i] = unit;
-        } else { /* no memory: in the order of the records */
+        } else if (!restored_away(density, unit)) { /* no memory: in the order of the records */
             density->units[unit].state = UNIT_HERE;
             density_cell_enter(density, unit);
         }
@@ -97,14 +105,14 @@ void reg_density_restored(struct reg_density *density)
         while (at->age + 1u < REG_DENSITY_AGES && age >= density->rates.end[at->age]) {
             at->age++;
         }
-        if (at->state == UNIT_RESTORED_DISK) {
-            restored_to_disk(density, sorted[i]);
+        if (restored_away(density, sorted[i])) {
             continue;
         }
         at->state = UNIT_HERE; /* not before: who follows it looks for it in its row */
         density_cell_enter(density, sorted[i]);
     }
     free(sorted);
+    density_ghosts_bound(density);
     density->older_at = density->references;
 }
 

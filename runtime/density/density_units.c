@@ -427,6 +427,9 @@ void reg_density_leave(struct reg_density *density, uint32_t unit)
     parent_leave(density, unit);
     /* Before a restart is over it is in no row by age, and not known well enough for a ghost. */
     at->state = at->state == UNIT_RESTORED ? UNIT_NAMED : UNIT_GHOST;
+    if (at->state == UNIT_GHOST) {
+        density_ghost_note(density, unit);
+    }
     density_row_append(density, &density->ghosts, ROW_TURN, unit);
     density->unit_count--;
     density->ghost_count++;
@@ -481,6 +484,8 @@ uint32_t density_unit_come(struct reg_density *density, uint64_t hash, uint32_t 
         SL_ASSERT(!density_in_memory(at));
         if (at->state == UNIT_DISK || at->state == UNIT_RESTORED_DISK) {
             density_disk_leave(density, unit);
+        } else if (at->state == UNIT_RESTORED_GHOST) {
+            density_row_remove(density, &density->restored, ROW_TURN, unit);
         } else {
             density_row_remove(density, &density->ghosts, ROW_TURN, unit);
             density->ghost_count--;

@@ -122,6 +122,19 @@ void reg_density_note(const struct reg_density *density, uint32_t unit,
 uint32_t reg_density_restore(struct reg_density *density, uint64_t hash, uint32_t user,
                              uint64_t parent_hash, const struct reg_density_note *note);
 void reg_density_restored(struct reg_density *density);
+/* Ghosts survive a restart, too, but for those of the last lot. reg_density_gone gives a lot of
+ * those that came last, LOT of them, or 0: not so many came since. It is asked after each that
+ * leaves. restore: lots from the last to the first, when all others are restored; of bytes that
+ * are of no lot nothing is believed but what a ghost can be. */
+struct reg_density_ghost {
+    uint64_t hash;
+    uint32_t at; /* as of a note */
+    uint8_t class_index, use_count, priority, unused;
+};
+#define REG_DENSITY_GONE_LOT 1024u
+uint32_t reg_density_gone(struct reg_density *density, struct reg_density_ghost *out);
+void reg_density_ghosts_restore(struct reg_density *density, const void *bytes,
+                                uint32_t length_bytes);
 /* Exposure and hits of all cells, as floats: what was learnt. Gives the bytes, at most
  * REG_DENSITY_LEARNT_BYTES. */
 #define REG_DENSITY_LEARNT_BYTES (16u + 2u * 4u * REG_DENSITY_CELLS)

@@ -35,6 +35,7 @@ endif()
 if(SL_VERBS_INCLUDE)
     sl_test(nic_test LABEL gpu SOURCES gpu/nic_test.c support/fabric_end.c support/fake_verbs.c LIBS sluice_device sluice_fabric TIMEOUT 120)
     add_dependencies(nic_test fake_cuda)
+    add_dependencies(gpu_test nic_test) # wherever the one is built, so is the other
     if(NOT SL_SANITIZE)
         add_test(NAME unit/nic_test_played COMMAND nic_test)
         set_tests_properties(unit/nic_test_played PROPERTIES LABELS unit TIMEOUT 300

@@ -3,6 +3,7 @@
 
 #include <check.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define SMALL_GHOSTS 8u
 
@@ -419,6 +420,56 @@ START_TEST(what_was_learnt_comes_back_and_nothing_else_does)
     }
 END_TEST
 
+START_TEST(ghosts_come_back_in_lots_and_bytes_that_are_none_do_no_harm)
+    {
+        static struct reg_density_ghost lots[3][REG_DENSITY_GONE_LOT];
+        static unsigned char garbage[sizeof(lots[0])];
+        const struct reg_density_options options = {.ghosts_min = 4096, .ghosts_max = 1u << 20};
+        struct reg_density *before = NULL;
+        struct reg_density *after = NULL;
+        struct reg_density_note note;
+        struct reg_density_view was, is;
+        struct reg_density_stats stats;
+        uint32_t lot = 0;
+        ck_assert_int_eq(reg_density_create(&options, &before), SL_OK);
+        ck_assert_int_eq(reg_density_create(&options, &after), SL_OK);
+        (void)enter(before, 7, 0);
+        reg_density_use(before, reg_density_find(before, 7), REG_HINT_NONE);
+        reg_density_note(before, reg_density_find(before, 7), &note);
+        for (uint64_t i = 0; i < 3 * REG_DENSITY_GONE_LOT; i++) { /* each leaves twice */
+            reg_density_leave(before, enter(before, 100 + i % (3 * REG_DENSITY_GONE_LOT / 2), 0));
+            lot += reg_density_gone(before, lots[lot]) / REG_DENSITY_GONE_LOT;
+        }
+        ck_assert_uint_eq(lot, 3);
+        memset(garbage, 0xff, sizeof(garbage));
+
+        (void)reg_density_restore(after, 7, 7, 3 * REG_DENSITY_GONE_LOT / 2 + 99, &note);
+        for (lot = 3; lot-- > 0;) {
+            reg_density_ghosts_restore(after, lots[lot], sizeof(lots[lot]));
+        }
+        reg_density_ghosts_restore(after, garbage, sizeof(garbage)); /* one ghost, so often */
+        reg_density_restored(after);
+
+        reg_density_stats(after, &stats);
+        ck_assert_uint_eq(stats.ghost_count, 3 * REG_DENSITY_GONE_LOT / 2 + 1);
+        ck_assert_uint_eq(stats.unit_count, 1);
+        for (uint64_t hash = 100; hash < 100 + 3 * REG_DENSITY_GONE_LOT / 2; hash += 111) {
+            reg_density_view(before, enter(before, hash, 0), &was);
+            reg_density_view(after, enter(after, hash, 0), &is);
+            ck_assert_uint_eq(is.use_count, was.use_count);
+            ck_assert_uint_eq(is.use_count, 3);
+            ck_assert_uint_eq(is.class_index, was.class_index);
+        }
+        for (uint64_t i = 0; i < 9000; i++) { /* rows hold what they should: all of it gets older */
+            reg_density_leave(after, enter(after, 10000 + i, 0));
+        }
+        reg_density_stats(after, &stats);
+        ck_assert_uint_eq(stats.ghost_count, 4096);
+        reg_density_destroy(&before);
+        reg_density_destroy(&after);
+    }
+END_TEST
+
 /* As above for units that are told to stay for now and go together afterwards. */
 START_TEST(a_walk_that_only_looks_gives_each_unit_once_ends_of_chains_first)
     {
@@ -668,6 +719,7 @@ int main(void)
     tcase_add_loop_test(tcase, any_order_of_calls_keeps_every_unit_and_every_chain, 0, 4);
     tcase_add_test(tcase, a_restart_keeps_order_classes_and_chains);
     tcase_add_test(tcase, what_was_learnt_comes_back_and_nothing_else_does);
+    tcase_add_test(tcase, ghosts_come_back_in_lots_and_bytes_that_are_none_do_no_harm);
     tcase_add_test(tcase, a_walk_that_only_looks_gives_each_unit_once_ends_of_chains_first);
     tcase_add_loop_test(tcase, classes_are_those_of_the_table, 0, CLASS_ROWS);
     tcase_add_test(tcase, what_is_on_disk_is_known_longer_than_any_ghost);

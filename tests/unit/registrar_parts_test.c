@@ -102,7 +102,7 @@ END_TEST
 
 START_TEST(each_note_has_one_owner)
     {
-        uint32_t owners[REG_BLOB_RECORDING + 1] = {0};
+        uint32_t owners[REG_BLOB_TAGS] = {0};
         for (uint32_t i = 0; reg_parts[i] != NULL; i++) {
             for (uint32_t k = 0; k < reg_parts[i]->blob_count; k++) {
                 ck_assert_uint_lt(reg_parts[i]->blobs[k].tag, SL_COUNT(owners));

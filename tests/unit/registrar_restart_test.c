@@ -472,7 +472,7 @@ START_TEST(transient_blocks_keep_their_end)
     }
 END_TEST
 
-static uint32_t learnt_notes(const struct registrar *self)
+static uint32_t notes_of(const struct registrar *self, uint32_t wanted)
 {
     struct sl_entry entry;
     uint64_t cursor = 0;
@@ -481,7 +481,7 @@ static uint32_t learnt_notes(const struct registrar *self)
         uint32_t length = 0, tag = 0;
         bool blob = entry.kind == SL_RECORD_BLOB &&
                     sl_index_blob_at(self->index, entry.ref, &length, &tag) != NULL;
-        count += blob && tag == REG_BLOB_LEARNT;
+        count += blob && tag == wanted;
     }
     return count;
 }
@@ -502,14 +502,50 @@ START_TEST(of_two_notes_of_what_was_learnt_one_is_left)
                 sl_index_blob_put(self->index, bytes, length_bytes, REG_BLOB_LEARNT, &note, NULL),
                 SL_OK);
         }
-        ck_assert_uint_eq(learnt_notes(self), 2);
+        ck_assert_uint_eq(notes_of(self, REG_BLOB_LEARNT), 2);
 
         node_restart(node);
 
         self = node->fake.state;
-        ck_assert_uint_eq(learnt_notes(self), 1);
+        ck_assert_uint_eq(notes_of(self, REG_BLOB_LEARNT), 1);
         reg_density_stats(self->units->density, &stats);
         ck_assert(stats.learnt);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(what_left_is_known_to_the_next_registrar)
+    {
+        struct node *node = node_start(NULL);
+        struct registrar *self = node->fake.state;
+        struct reg_density_stats stats;
+        struct reg_judgement judged;
+        struct sl_entry entry;
+        char key[32];
+        node_client(node, "client.1", 11);
+        uint32_t put = 0;
+        for (; notes_of(self, REG_BLOB_GONE) < 2; put++) {
+            ck_assert_uint_lt(put, 8 * REG_DENSITY_GONE_LOT);
+            (void)snprintf(key, sizeof(key), "k%u", put);
+            node_put(node, "client.1", key, 4096);
+        }
+
+        node_restart(node);
+
+        self = node->fake.state;
+        reg_density_stats(self->units->density, &stats);
+        ck_assert_uint_eq(stats.ghost_count, 2 * REG_DENSITY_GONE_LOT);
+        ck_assert_uint_eq(notes_of(self, REG_BLOB_GONE), 2);
+        ck_assert(!node_sees(node, "k0"));
+        node_put(node, "client.1", "k0", 4096);
+        ck_assert_int_eq(sl_index_find_any(self->index, "k0", 2, &entry), SL_OK);
+        self->units->policy->judge(self, entry.ref, &judged);
+        ck_assert_uint_eq(judged.use_count, 2);
+        for (; notes_of(self, REG_BLOB_GONE) < 4; put++) { /* the ring goes on */
+            ck_assert_uint_lt(put, 16 * REG_DENSITY_GONE_LOT);
+            (void)snprintf(key, sizeof(key), "k%u", put);
+            node_put(node, "client.1", key, 4096);
+        }
         node_end(node);
     }
 END_TEST
@@ -713,6 +749,7 @@ static Suite *restart_suite(void)
     tcase_add_test(restart, a_promotion_under_way_is_fenced);
     tcase_add_test(restart, transient_blocks_keep_their_end);
     tcase_add_test(restart, of_two_notes_of_what_was_learnt_one_is_left);
+    tcase_add_test(restart, what_left_is_known_to_the_next_registrar);
     tcase_add_test(restart, the_boot_generation_tells_a_new_registrar);
     tcase_add_test(restart, a_second_registrar_is_kept_out);
     tcase_add_loop_test(restart, a_record_that_no_registrar_wrote_is_dropped, 0,

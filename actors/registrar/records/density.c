@@ -4,6 +4,7 @@
  * that density had no memory for, and is the order of all other lists. What density knows of a
  * block stands in its record as well, for the next registrar. */
 #include "actors/registrar/base/part.h"
+#include "actors/registrar/records/gone.h"
 #include "actors/registrar/records/order.h"
 #include "actors/registrar/records/policy.h"
 #include "actors/registrar/records/units.h"
@@ -17,7 +18,7 @@
 #define STEP_SHIFT 6u
 #define STEP_COUNT 16384u
 /* What was learnt is noted after so many references. */
-#define LEARNT_REFERENCES UINT64_C(10000)
+#define LEARNT_REFERENCES UINT64_C(1000)
 
 static bool is_hot(const struct registrar *self, const struct reg_order *list)
 {
@@ -248,9 +249,11 @@ static void density_removed(struct registrar *self, struct reg_order *list, sl_r
     number_judge(self, number, &self->units->judged);
     if (number != 0) {
         reg_density_leave(self->units->density, number);
+        reg_gone_note(self);
     } else if (is_cold(self, list)) {
         sl_index_read(self->index, unit, &entry);
         reg_density_disk_leave(self->units->density, reg_hash(entry.key, entry.key_length));
+        reg_gone_note(self);
     }
 }
 
@@ -357,6 +360,7 @@ static void density_end(struct registrar *self)
 
 static void density_restored(struct registrar *self)
 {
+    reg_gone_restored(self);
     reg_density_restored(self->units->density);
 }
 

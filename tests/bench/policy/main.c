@@ -36,6 +36,7 @@ static const char help[] =
 "                      twice; density)\n"
 "  --reuse-min CHANCE  of reuse, 0..1: the least (default 0.2)\n"
 "  --write-budget N    blocks a day that are written to it, by the trace's times (default: no limit)\n"
+"  --restart-every N   density: the registrar is killed after each N references, and goes on from what survives\n"
 "  --picture FILE.svg  hits by memory\n"
 "  --json              one object\n"
 "\n"
@@ -55,6 +56,7 @@ struct options {
     enum replay_hints_kind hints;
     double hint_share, high_share, keep_share;
     bool keep_needed;
+    uint64_t restart_every;
     bool json;
 };
 
@@ -124,6 +126,7 @@ static void options_parse(struct options *options, int argc, char **argv)
         HIGH,
         KEEP,
         NEEDED,
+        RESTART,
         PICTURE,
         JSON,
         HELP
@@ -143,6 +146,7 @@ static void options_parse(struct options *options, int argc, char **argv)
                                           {"high", required_argument, NULL, HIGH},
                                           {"keep", required_argument, NULL, KEEP},
                                           {"keep-needed", required_argument, NULL, NEEDED},
+                                          {"restart-every", required_argument, NULL, RESTART},
                                           {"picture", required_argument, NULL, PICTURE},
                                           {"json", no_argument, NULL, JSON},
                                           {"help", no_argument, NULL, HELP},
@@ -194,6 +198,9 @@ static void options_parse(struct options *options, int argc, char **argv)
         case NEEDED:
             options->keep_needed = got == NEEDED;
             options->keep_share = share_parse(optarg, "no share");
+            break;
+        case RESTART:
+            options->restart_every = number_parse(optarg, "no number of references", UINT64_MAX);
             break;
         case PICTURE:
             options->picture = optarg;
@@ -248,7 +255,8 @@ static bool policy_run(const struct options *options, const struct model_policy 
         .hints = {.kind = options->hints, .share = options->hint_share, .seed = options->seed},
         .high_share = options->high_share,
         .keep_share = options->keep_share,
-        .keep_needed = options->keep_needed};
+        .keep_needed = options->keep_needed,
+        .restart_every = options->restart_every};
     plan.disk.capacity_bytes = disk_blocks;
     *out = (struct model_result){0};
     sl_err err = policy->run(trace, &plan, out);

@@ -1,0 +1,114 @@
+/* client/model/restart.c - a registrar that is killed now and then, and goes on from what survives:
+ * the notes of blocks in memory, of what was learnt, and of ghosts (actors/registrar/records). */
+#include "client/model/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LEARNT_REFERENCES UINT64_C(1000) /* as a registrar notes it */
+
+struct model_restarts {
+    uint64_t every, next, learnt_at; /* references */
+    uint64_t *parents;               /* by identity: the hash that its block came with */
+    unsigned char learnt[REG_DENSITY_LEARNT_BYTES];
+    uint32_t learnt_bytes;
+    uint32_t lot_count, lot_capacity; /* none is forgotten: a trace is short */
+    struct reg_density_ghost (*lots)[REG_DENSITY_GONE_LOT];
+};
+
+sl_err model_restarts_create(uint64_t every, uint32_t id_limit, struct model_restarts **out)
+{
+    struct model_restarts *restarts = calloc(1, sizeof(*restarts));
+    uint64_t *parents = calloc(id_limit + (size_t)1, sizeof(*parents));
+    if (restarts == NULL || parents == NULL) {
+        free(restarts);
+        free(parents);
+        return SL_ERR_NO_MEMORY;
+    }
+    restarts->every = restarts->next = every;
+    restarts->parents = parents;
+    *out = restarts;
+    return SL_OK;
+}
+
+void model_restarts_destroy(struct model_restarts **restarts)
+{
+    if (*restarts != NULL) {
+        free((*restarts)->parents);
+        free((*restarts)->lots);
+        free(*restarts);
+        *restarts = NULL;
+    }
+}
+
+void model_restarts_entered(struct model_restarts *restarts, uint32_t id, uint64_t parent_hash)
+{
+    if (restarts != NULL) {
+        restarts->parents[id] = parent_hash;
+    }
+}
+
+sl_err model_restarts_left(struct model_memory *memory)
+{
+    struct model_restarts *restarts = memory->restarts;
+    if (restarts == NULL) {
+        return SL_OK;
+    }
+    if (restarts->lot_count == restarts->lot_capacity) {
+        uint32_t capacity = SL_MAX(2 * restarts->lot_capacity, 16u);
+        void *lots = realloc(restarts->lots, capacity * sizeof(*restarts->lots));
+        if (lots == NULL) {
+            return SL_ERR_NO_MEMORY;
+        }
+        restarts->lots = lots;
+        restarts->lot_capacity = capacity;
+    }
+    restarts->lot_count +=
+        reg_density_gone(memory->density, restarts->lots[restarts->lot_count]) > 0;
+    return SL_OK;
+}
+
+static void goes_on(const struct model_memory *memory, struct reg_density *fresh)
+{
+    const struct model_restarts *restarts = memory->restarts;
+    if (restarts->learnt_bytes > 0) {
+        SL_ASSERT(reg_density_learn(fresh, restarts->learnt, restarts->learnt_bytes));
+    }
+    for (uint32_t id = 0; id < memory->id_limit; id++) {
+        struct reg_density_note note;
+        if (memory->here[id] != 0) {
+            reg_density_note(memory->density, memory->here[id], &note);
+            memory->here[id] =
+                reg_density_restore(fresh, model_hash(id), id, restarts->parents[id], &note);
+            SL_ASSERT(memory->here[id] != 0);
+        }
+    }
+    for (uint32_t lot = restarts->lot_count; lot-- > 0;) {
+        reg_density_ghosts_restore(fresh, restarts->lots[lot], sizeof(restarts->lots[lot]));
+    }
+    reg_density_restored(fresh);
+}
+
+sl_err model_restarts_look(struct model_memory *memory, const struct reg_density_options *options)
+{
+    struct model_restarts *restarts = memory->restarts;
+    struct reg_density *fresh = NULL;
+    if (restarts == NULL) {
+        return SL_OK;
+    }
+    if (memory->references >= restarts->learnt_at) {
+        restarts->learnt_bytes = reg_density_learnt(memory->density, restarts->learnt);
+        restarts->learnt_at = memory->references + LEARNT_REFERENCES;
+    }
+    if (memory->references < restarts->next) {
+        return SL_OK;
+    }
+    restarts->next = memory->references + restarts->every;
+    sl_err err = reg_density_create(options, &fresh);
+    if (err == SL_OK) {
+        goes_on(memory, fresh);
+        reg_density_destroy(&memory->density);
+        memory->density = fresh;
+    }
+    return err;
+}

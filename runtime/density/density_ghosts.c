@@ -1,0 +1,82 @@
+/* runtime/density/density_ghosts.c - ghosts that outlive the process: what left is given out in
+ * lots, and the next registrar is told of those.
+ *
+ * Without them a short history is forgotten with each restart: on the first 2,500 requests of the
+ * conversation trace, 15,000 blocks, one restart in the middle costs 1.7 points of 25.2. */
+#include "runtime/density/density_internal.h"
+
+#include <string.h>
+
+static_assert(sizeof(struct reg_density_ghost) == 16, "a ghost's note has no gaps");
+
+void density_ghost_note(struct reg_density *density, uint32_t unit)
+{
+    const struct density_unit *at = &density->units[unit];
+    if (density->gone_count == REG_DENSITY_GONE_LOT) {
+        density->gone_count = 0; /* nobody takes them */
+    }
+    density->gone[density->gone_count++] = (struct reg_density_ghost){
+        .hash = at->hash,
+        .at = at->at,
+        .class_index = at->class_index,
+        .use_count = at->use_count,
+        .priority = (uint8_t)(at->weight + 1u),
+    };
+}
+
+uint32_t reg_density_gone(struct reg_density *density, struct reg_density_ghost *out)
+{
+    uint32_t count = density->gone_count;
+    if (count < REG_DENSITY_GONE_LOT) {
+        return 0;
+    }
+    memcpy(out, density->gone, sizeof(density->gone));
+    density->gone_count = 0;
+    return count;
+}
+
+/* A place for it among those that count when all is restored. 0: no memory, or more is known. */
+static uint32_t ghost_place(struct reg_density *density, uint64_t hash)
+{
+    uint32_t unit = *density_table_place(density, hash);
+    if (unit == 0) {
+        return density_unit_new(density, hash);
+    }
+    if (density->units[unit].state != UNIT_NAMED) {
+        return 0;
+    }
+    density_row_remove(density, &density->ghosts, ROW_TURN, unit);
+    density->ghost_count--;
+    return unit;
+}
+
+void reg_density_ghosts_restore(struct reg_density *density, const void *bytes,
+                                uint32_t length_bytes)
+{
+    for (uint32_t at = length_bytes / sizeof(struct reg_density_ghost); at-- > 0;) {
+        struct reg_density_ghost ghost;
+        memcpy(&ghost, (const unsigned char *)bytes + at * sizeof(ghost), sizeof(ghost));
+        uint32_t unit = ghost_place(density, ghost.hash);
+        if (unit == 0) {
+            continue;
+        }
+        struct density_unit *to = &density->units[unit];
+        to->at = ghost.at;
+        to->use_count = (uint8_t)SL_MAX(ghost.use_count, 1);
+        to->class_index = ghost.class_index < REG_DENSITY_CLASSES ? ghost.class_index : 0;
+        if (ghost.priority > REG_PRIORITY_NONE && ghost.priority < REG_PRIORITY_COUNT) {
+            to->weight = (ghost.priority - 1u) & 3u;
+        }
+        to->state = UNIT_RESTORED_GHOST;
+        density_row_append(density, &density->restored, ROW_TURN, unit);
+    }
+}
+
+void density_ghost_restored(struct reg_density *density, uint32_t unit)
+{
+    struct density_unit *at = &density->units[unit];
+    at->state = UNIT_GHOST;
+    density_row_append(density, &density->by_age[density_cell_of(at)], ROW_AGE, unit);
+    density_row_append(density, &density->ghosts, ROW_TURN, unit);
+    density->ghost_count++;
+}

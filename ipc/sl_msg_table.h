@@ -873,7 +873,7 @@
 #define SL_BODY_RAIL_ORDER(F, L)                                                                   \
     F(U64, life, 1, UINT64_MAX, "of the rail")                                                     \
     F(U64, number, 1, UINT64_MAX, "of the order")                                                  \
-    F(U64, kind, 1, 12, "enum sl_rail_order")                                                      \
+    F(U64, kind, 1, 13, "enum sl_rail_order")                                                      \
     F(U64, handle, 0, UINT32_MAX, "the door's number of what it is about")                         \
     F(U64, peer, 0, UINT32_MAX, "grants, keys: whose")                                             \
     F(U64, memory, 0, UINT32_MAX, "grants: in which")                                              \
@@ -894,7 +894,8 @@
     F(U64, stride_bytes, 0, INT64_MAX, "memories: bytes of a block, no region cuts it; 0: chunks") \
     F(BOOL, unread, 0, 1, "memories: no peer reads it")                                            \
     F(BOOL, device, 0, 1, "memories: the descriptor is a dmabuf")                                  \
-    F(U64, socket, 0, UINT64_MAX, "memories: where process pid hands descriptors out")
+    F(U64, socket, 0, UINT64_MAX, "memories: where process pid hands descriptors out")             \
+    L(shut, rail_place, 2048, "what is not written any more; memory: the grant's number")
 #define SL_BODY_RAIL_POST(F, L)                                                   \
     F(U64, life, 1, UINT64_MAX, "of the rail")                                    \
     F(U64, number, 1, UINT64_MAX, "of the order")                                 \
@@ -909,7 +910,7 @@
 #define SL_BODY_RAIL_NEWS(F, L)                                            \
     F(U64, life, 1, UINT64_MAX, "of the rail")                             \
     F(U64, number, 1, UINT64_MAX, "of the news")                           \
-    F(U64, kind, 1, 8, "enum sl_rail_news")                                \
+    F(U64, kind, 1, 9, "enum sl_rail_news")                                \
     F(U64, handle, 0, UINT32_MAX, "the door's number of what it is about") \
     F(U64, code, 0, 255, "registered, link, granted: sl_err")              \
     F(U64, link, 0, 2, "0 connecting, 1 up, 2 down")                       \

@@ -117,13 +117,16 @@ void sl_reply_fail(struct sl_env *env, const struct sl_msg *request, sl_err code
 struct sl_return {
     char to[32];
     uint64_t op_id, trace_id, seq, deadline_ns;
-    uint32_t type;
+    uint32_t type, version;
 };
 void sl_return_keep(const struct sl_msg *request,
                     struct sl_return *out); /* deadline from received_ns + budget */
 /* Whether it is that request, sent again. */
 bool sl_return_is_of(const struct sl_return *kept, const struct sl_msg *request);
 void sl_return_reply(struct sl_env *env, const struct sl_return *to, const struct sl_msg *reply);
+/* The code as one who speaks this wire version knows it. The whole reply's code is translated by
+ * sl_return_reply, codes in its body by whoever fills them. */
+sl_err sl_err_spoken(sl_err code, uint32_t version);
 
 /* ---- outstanding requests ---- */
 

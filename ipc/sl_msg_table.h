@@ -20,17 +20,16 @@
 #define SL_MSG_TABLE_H
 
 /* A release that appends a field has another number than the one before: what is missing is refused
- * in messages of the own version. 3: parts, runs and teams of engines; keys of engines. */
-#define SL_WIRE_VERSION     3
-#define SL_WIRE_VERSION_MIN 2
-#define SL_WIRE_VERSION_PARTS \
-    3 /* who speaks an older one takes a part for a rank's, and a piece for one run */
-#define SL_BATCH_MAX        65536
-#define SL_TEAM_FIRST       (UINT64_C(1) << 63) /* numbers of teams begin here; of engines below */
-#define SL_POOL_LENT        254u        /* kind of the one pool of a client's registered buffer */
-#define SL_EVENT_BYTES      64          /* of an IPC handle of an event */
-#define SL_TOKENS_BYTES_MAX (16u << 20) /* 4 Mi tokens of 4 bytes */
-#define SL_KEEP_NS_MAX      (7 * UINT64_C(86400) * UINT64_C(1000000000)) /* a week */
+ * in messages of the own version. 4: SL_ERR_DISK_AWAY. */
+#define SL_WIRE_VERSION           4
+#define SL_WIRE_VERSION_MIN       3
+#define SL_WIRE_VERSION_DISK_AWAY 4 /* who speaks an older one hears SL_ERR_UNREACHABLE instead */
+#define SL_BATCH_MAX              65536
+#define SL_TEAM_FIRST             (UINT64_C(1) << 63) /* numbers of teams begin here; of engines below */
+#define SL_POOL_LENT              254u /* kind of the one pool of a client's registered buffer */
+#define SL_EVENT_BYTES            64   /* of an IPC handle of an event */
+#define SL_TOKENS_BYTES_MAX       (16u << 20) /* 4 Mi tokens of 4 bytes */
+#define SL_KEEP_NS_MAX            (7 * UINT64_C(86400) * UINT64_C(1000000000)) /* a week */
 
 #define SL_ITEM_WANT(F, L)                                                       \
     F(TEXT, key, 1, 1024, "object key")                                          \
@@ -874,7 +873,7 @@
 #define SL_BODY_RAIL_ORDER(F, L)                                                                   \
     F(U64, life, 1, UINT64_MAX, "of the rail")                                                     \
     F(U64, number, 1, UINT64_MAX, "of the order")                                                  \
-    F(U64, kind, 1, 12, "enum sl_rail_order")                                                      \
+    F(U64, kind, 1, 13, "enum sl_rail_order")                                                      \
     F(U64, handle, 0, UINT32_MAX, "the door's number of what it is about")                         \
     F(U64, peer, 0, UINT32_MAX, "grants, keys: whose")                                             \
     F(U64, memory, 0, UINT32_MAX, "grants: in which")                                              \
@@ -895,7 +894,8 @@
     F(U64, stride_bytes, 0, INT64_MAX, "memories: bytes of a block, no region cuts it; 0: chunks") \
     F(BOOL, unread, 0, 1, "memories: no peer reads it")                                            \
     F(BOOL, device, 0, 1, "memories: the descriptor is a dmabuf")                                  \
-    F(U64, socket, 0, UINT64_MAX, "memories: where process pid hands descriptors out")
+    F(U64, socket, 0, UINT64_MAX, "memories: where process pid hands descriptors out")             \
+    L(shut, rail_place, 2048, "what is not written any more; memory: the grant's number")
 #define SL_BODY_RAIL_POST(F, L)                                                   \
     F(U64, life, 1, UINT64_MAX, "of the rail")                                    \
     F(U64, number, 1, UINT64_MAX, "of the order")                                 \
@@ -910,7 +910,7 @@
 #define SL_BODY_RAIL_NEWS(F, L)                                            \
     F(U64, life, 1, UINT64_MAX, "of the rail")                             \
     F(U64, number, 1, UINT64_MAX, "of the news")                           \
-    F(U64, kind, 1, 8, "enum sl_rail_news")                                \
+    F(U64, kind, 1, 9, "enum sl_rail_news")                                \
     F(U64, handle, 0, UINT32_MAX, "the door's number of what it is about") \
     F(U64, code, 0, 255, "registered, link, granted: sl_err")              \
     F(U64, link, 0, 2, "0 connecting, 1 up, 2 down")                       \

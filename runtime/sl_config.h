@@ -153,9 +153,10 @@ enum sl_setting_kind {
     X(fabric_movers, COUNT, "4", 0, 16,                                                           \
       "tcp: threads that copy and digest, at most half of the cores (2 of 2); 0: none")           \
     X(fabric_peers_max, COUNT, "64", 1, 4096, "peers of a transporter")                           \
-    X(fabric_connections_max, COUNT, "512", 1, 65535, "tcp: incoming connections")                \
+    X(fabric_connections_max, COUNT, "512", 1, 65535,                                             \
+      "tcp: incoming connections; cluster_listen: those that nothing was heard of")               \
     X(fabric_strangers, COUNT, "64", 1, 65535,                                                    \
-      "tcp: connections of one address that have not greeted")                                    \
+      "tcp, cluster_listen: connections of one address that have not greeted")                    \
     X(fabric_greet, DURATION, "1s", 10000000, 60000000000,                                        \
       "tcp: who connects greets within this, or is dropped")                                      \
     X(fabric_stall, DURATION, "1s", 10000000, 3600000000000,                                      \

@@ -48,7 +48,8 @@ enum sl_error_class {
     X(SL_ERR_INTERNAL, 25, SL_CLASS_RESTART, "internal error")                       \
     X(SL_ERR_HANDOVER, 26, SL_CLASS_RETRY, "hand-over incomplete: answer 502")       \
     X(SL_ERR_LEASED, 27, SL_CLASS_RETRY, "leased to a reader")                       \
-    X(SL_ERR_LEASE_OVER, 28, SL_CLASS_RETRY, "the lease ended before the work did")
+    X(SL_ERR_LEASE_OVER, 28, SL_CLASS_RETRY, "the lease ended before the work did")  \
+    X(SL_ERR_DISK_AWAY, 29, SL_CLASS_RETRY, "a disk is away")
 
 #define SL_ERROR_ENUM(name, number, class, text) name = (number),
 typedef enum sl_err { SL_ERROR_TABLE(SL_ERROR_ENUM) SL_ERR_COUNT } sl_err;

@@ -277,6 +277,8 @@ static sl_err control_open(struct transporter *self, struct sl_error *why)
         .plaintext = sl_config_bool(env->config, SL_SET_cluster_plaintext),
         .queue_messages = (uint32_t)sl_config_u64(env->config, SL_SET_queue_messages),
         .message_bytes_max = sl_config_u64(env->config, SL_SET_message_bytes_max),
+        .strangers_max = (uint32_t)sl_config_u64(env->config, SL_SET_fabric_connections_max),
+        .of_address_max = (uint32_t)sl_config_u64(env->config, SL_SET_fabric_strangers),
     };
     const struct sl_network *network = env->network;
     sl_err err = network != NULL

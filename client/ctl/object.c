@@ -282,6 +282,17 @@ const struct ctl_command ctl_exists = {
 };
 /* clang-format on */
 
+/* What the code does not say: whether anything is to be done. */
+static int disk_away(const struct ctl *ctl, const struct sl_error *why, const char *next)
+{
+    int code = ctl_failed(ctl, why);
+    if (why->code == SL_ERR_DISK_AWAY) {
+        (void)fprintf(stderr, "sluicectl %s: `sluicectl tiers` names the disk and the reason; %s\n",
+                      ctl->command->name, next);
+    }
+    return code;
+}
+
 static int rm_report(struct ctl *ctl, const sl_err *codes, uint32_t count)
 {
     uint32_t removed = 0;
@@ -291,9 +302,9 @@ static int rm_report(struct ctl *ctl, const sl_err *codes, uint32_t count)
             (void)fprintf(stderr, "sluicectl rm: '");
             ctl_print_bytes(stderr, ctl->words[i], strlen(ctl->words[i]));
             (void)fprintf(stderr, "': %s\n",
-                          codes[i] == SL_ERR_UNREACHABLE
+                          codes[i] == SL_ERR_DISK_AWAY
                               ? "removed from memory; its disk is away, and hears of it when it is "
-                                "back (sluicectl status)"
+                                "back: nothing need be repeated (sluicectl tiers names the disk)"
                               : sl_err_text(codes[i]));
         }
     }
@@ -359,7 +370,7 @@ static int rm_command(struct ctl *ctl, int argc, char **argv)
     if (!all) {
         code = rm_keys(ctl, client, everywhere);
     } else if (sl_remove_all(client, 0, &why) != SL_OK) {
-        code = ctl_failed(ctl, &why);
+        code = disk_away(ctl, &why, "nothing need be repeated");
     } else {
         code = CTL_FINE;
         if (ctl->json) {
@@ -404,7 +415,7 @@ static int flush_command(struct ctl *ctl, int argc, char **argv)
     }
     sl_client_close(&client);
     if (err != SL_OK) {
-        return ctl_failed(ctl, &why);
+        return disk_away(ctl, &why, "bring it back, and flush again");
     }
     if (ctl->json) {
         ctl_print_json(json_pack("{s:b}", "durable", 1));

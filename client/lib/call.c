@@ -303,9 +303,10 @@ static void dispatch(struct sl_client *client, const char *from, const struct sl
         return;
     }
     call->code = reply->code;
-    /* These two end so when a disk is away: what they did is done. */
-    bool waits_for_disks = call->msg.type == SL_MSG_REMOVE || call->msg.type == SL_MSG_FLUSH;
-    if (reply->code == SL_ERR_UNREACHABLE && !waits_for_disks && strcmp(from, "registrar") == 0) {
+    /* A registrar that does not know SL_ERR_DISK_AWAY ends these two so, too: what they did is done. */
+    bool is_of_disks = reply->version < SL_WIRE_VERSION_DISK_AWAY &&
+                       (call->msg.type == SL_MSG_REMOVE || call->msg.type == SL_MSG_FLUSH);
+    if (reply->code == SL_ERR_UNREACHABLE && !is_of_disks && strcmp(from, "registrar") == 0) {
         call->unknown = true; /* another than the one that we greeted */
         client->greeted_generation = 0;
     }

@@ -31,10 +31,8 @@ static sl_err remove_share(struct sl_client *client, const struct sl_text *keys,
     for (uint32_t i = 0; i < removal->count; i++) {
         removal->codes[i] = SL_ERR_PROTOCOL;
     }
-    struct sl_client_call call = {.to = "registrar",
-                                  .deadline_ns = deadline_ns,
-                                  .answered = removal_taken,
-                                  .context = removal};
+    struct sl_client_call call = {
+        .deadline_ns = deadline_ns, .answered = removal_taken, .context = removal};
     call.msg.type = SL_MSG_REMOVE;
     call.msg.body.remove.keys.at = keys;
     call.msg.body.remove.keys.count = removal->count;
@@ -42,7 +40,7 @@ static sl_err remove_share(struct sl_client *client, const struct sl_text *keys,
     call.msg.body.remove.tell_busy = removal->tell_busy;
     call.msg.body.remove.contribution =
         sl_text_of(removal->contribution != NULL ? removal->contribution : "");
-    sl_err err = sl_client_call(client, &call, why);
+    sl_err err = sl_client_ask(client, &call, why);
     for (uint32_t i = 0; i < removal->count && err != SL_OK; i++) {
         removal->codes[i] = err;
     }
@@ -121,10 +119,10 @@ sl_err sl_remove(struct sl_client *client, struct sl_object_key key, uint64_t ti
 {
     sl_err code = SL_OK;
     sl_err err = sl_remove_batch(client, &key, 1, &code, timeout_ns, why);
-    if (err == SL_OK && code == SL_ERR_UNREACHABLE) {
+    if (err == SL_OK && code == SL_ERR_DISK_AWAY) {
         return sl_fail(why, code,
                        "removed from memory; a disk is away, and hears of it when it is back "
-                       "(sluicectl status)");
+                       "(sluicectl tiers)");
     }
     return err != SL_OK || code == SL_OK ? err
                                          : sl_fail(why, code, "remove: %s", sl_err_text(code));

@@ -83,6 +83,11 @@ sl_err sl_get(struct sl_client *client, struct sl_object_key key, struct sl_buff
               uint64_t *length_bytes, uint64_t timeout_ns, struct sl_error *why);
 /* SL_OK, SL_ERR_NOT_FOUND, SL_ERR_UNREACHABLE. Pins nothing, never blocks eviction. */
 sl_err sl_exists(struct sl_client *client, struct sl_object_key key);
+/* Removes for good. Errors: SL_ERR_NOT_FOUND, SL_ERR_TIMEOUT (asked in vain, or a disk has not
+ * confirmed it yet), SL_ERR_DISK_AWAY (it is removed here, and a disk that nobody serves hears of it
+ * when it is back: nothing need be repeated), SL_ERR_LIMIT (no room to note more removals for such a
+ * disk: ask again when it is back), SL_ERR_NO_SPACE, SL_ERR_UNREACHABLE (the node: nothing was
+ * done). */
 sl_err sl_remove(struct sl_client *client, struct sl_object_key key, uint64_t timeout_ns,
                  struct sl_error *why);
 sl_err sl_size(struct sl_client *client, struct sl_object_key key, uint64_t *length_bytes);
@@ -128,8 +133,10 @@ sl_err sl_remove_batch(struct sl_client *client, const struct sl_object_key *key
  * (read-only). */
 sl_err sl_prefetch_batch(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
                          sl_err *codes, uint64_t timeout_ns, struct sl_error *why);
-/* Waits until all that was committed before is durable on disk. SL_ERR_UNSUPPORTED: no disk tier.
- */
+/* Waits until all that was committed before is durable on disk. Errors: SL_ERR_UNSUPPORTED (no disk
+ * tier), SL_ERR_TIMEOUT, SL_ERR_DISK_AWAY (no disk of the node has been served for 5 s: what is in
+ * memory stays there, is written when one is back, and only a flush after that says so),
+ * SL_ERR_UNREACHABLE (the node). */
 sl_err sl_flush(struct sl_client *client, uint64_t timeout_ns, struct sl_error *why);
 
 /* ---- terms: how long a value stays, and where ---- */
@@ -146,7 +153,7 @@ struct sl_terms {
     /* A value that is there stays visible until this one takes its place, in one step; its hard pin
      * and its bundle stay with the key (another bundle: SL_ERR_INVALID). A put of the key under way
      * is taken over, another replacement waited for (SL_ERR_BUSY at the deadline). With a disk the
-     * answer waits until the old value cannot come back; SL_ERR_TIMEOUT, or SL_ERR_UNREACHABLE
+     * answer waits until the old value cannot come back; SL_ERR_TIMEOUT, or SL_ERR_DISK_AWAY
      * when nobody serves that disk: it may be either. Parts of blocks are not replaced. */
     bool replace;
     bool at_once; /* SL_ERR_NO_SPACE and SL_ERR_BUSY are answered without waiting for room

@@ -62,6 +62,7 @@ static const struct {
     NAMED(SL_ERR_HANDOVER, "HandoverError", NULL),
     NAMED(SL_ERR_LEASED, "LeasedError", NULL),
     NAMED(SL_ERR_LEASE_OVER, "LeaseOverError", NULL),
+    NAMED(SL_ERR_DISK_AWAY, "DiskAwayError", NULL),
 };
 
 /* Gives the exception, ready to be raised. */

@@ -55,27 +55,28 @@ struct thrash_object {
 };
 
 /* What is counted. X(name, whether it must be 0) */
-#define THRASH_COUNTERS(X)                                                      \
-    X(reads_verified, 0)                                                        \
-    X(bytes_verified, 0)                                                        \
-    X(blocks_verified, 0)                                                       \
-    X(contested_reads, 0)  /* of the reads verified */                          \
-    X(contested_writes, 0) /* acknowledged */                                   \
-    X(contest_unlogged, 1) /* the log was full: not made */                     \
-    X(puts, 0)                                                                  \
-    X(put_bytes, 0)                                                             \
-    X(removes, 0)                                                               \
-    X(blocks_stored, 0)                                                         \
-    X(looks, 0)                                                                 \
-    X(pins_held, 0)                                                             \
-    X(calls, 0)                                                                 \
-    X(failed_calls, 0)                                                          \
-    X(misses_of_evicted, 0)                                                     \
-    X(lost, 1)         /* acknowledged, not evicted, not found, nor later */    \
-    X(false_misses, 1) /* not found, although it was there */                   \
-    X(wrong, 1)        /* bytes of another key or version, or none at all */    \
-    X(risen, 1)        /* found after its removal was acknowledged */           \
-    X(touched, 1)      /* a device block was written after its op was fenced */ \
+#define THRASH_COUNTERS(X)                                                       \
+    X(reads_verified, 0)                                                         \
+    X(bytes_verified, 0)                                                         \
+    X(blocks_verified, 0)                                                        \
+    X(contested_reads, 0)  /* of the reads verified */                           \
+    X(contested_moving, 0) /* of these: another wrote the key a moment before */ \
+    X(contested_writes, 0) /* acknowledged */                                    \
+    X(contest_unlogged, 1) /* the log was full: not made */                      \
+    X(puts, 0)                                                                   \
+    X(put_bytes, 0)                                                              \
+    X(removes, 0)                                                                \
+    X(blocks_stored, 0)                                                          \
+    X(looks, 0)                                                                  \
+    X(pins_held, 0)                                                              \
+    X(calls, 0)                                                                  \
+    X(failed_calls, 0)                                                           \
+    X(misses_of_evicted, 0)                                                      \
+    X(lost, 1)         /* acknowledged, not evicted, not found, nor later */     \
+    X(false_misses, 1) /* not found, although it was there */                    \
+    X(wrong, 1)        /* bytes of another key or version, or none at all */     \
+    X(risen, 1)        /* found after its removal was acknowledged */            \
+    X(touched, 1)      /* a device block was written after its op was fenced */  \
     X(late, 1)         /* calls that came back after deadline and margin */
 
 enum thrash_counter {
@@ -149,8 +150,10 @@ struct thrash_shared {
     struct thrash_object objects[THRASH_OBJECTS];
     struct thrash_object blocks[THRASH_CHATS * THRASH_CHAT_BLOCKS];
     _Atomic uint32_t contested_values[THRASH_CONTESTED]; /* the last one given */
-    _Atomic uint64_t contested_clock;                    /* their part of `clock` */
-    struct thrash_log logs[THRASH_CLIENTS_MAX];          /* sparse */
+    /* When a write of it began last, since started_ns; << 8 | which client's. 0: never. */
+    _Atomic uint64_t contested_moved[THRASH_CONTESTED];
+    _Atomic uint64_t contested_clock;           /* their part of `clock` */
+    struct thrash_log logs[THRASH_CLIENTS_MAX]; /* sparse */
 };
 
 static inline uint64_t thrash_word(uint64_t version, enum thrash_phase phase)
@@ -228,6 +231,8 @@ struct contest;
 struct contest *thrash_contest_open(struct thrash *thrash); /* NULL: out of memory */
 void thrash_contest_close(struct contest **contest);
 void thrash_contest_burst(struct contest *contest); /* a few calls */
+/* Whether too few of all reads are of contested keys: other reads wait. */
+bool thrash_contest_lags(const struct thrash *thrash);
 
 /* ---- judging what was read (thrash_check.c) ---- */
 enum thrash_verdict { THRASH_FINE, THRASH_MISS, THRASH_BAD };

@@ -4,7 +4,12 @@
  * Each client keeps a log of what it asked and heard, with the times by the machine's monotonic
  * clock, in the shared file: it may be killed between any two instructions. At the end the driver
  * takes all logs together, and the history of each key must be one of a register
- * (tests/support/linear.h). */
+ * (tests/support/linear.h).
+ *
+ * A log does not grow with the reads. No value is written twice. So a client that read the same one
+ * several times in a row logs its first and its last read of it: whoever explains these two explains
+ * those in between, since a value that went does not come back. What the log has room for is thus a
+ * number of writes and misses, and those have a rate. */
 #include "tests/fault/thrash_driver.h"
 
 #include <inttypes.h>
@@ -13,8 +18,13 @@
 #include <string.h>
 
 #define BATCH_MAX         4u
+#define SHARE_PERCENT     14u /* of all reads; a tenth is promised, and the last look reads, too */
 #define BURST_MAX         12u /* calls of a burst: then callers meet */
 #define HOT_KEYS          4u
+#define CHOICES           8u /* of keys that are read: so many are looked at for one */
+#define ABSENT_NS         (50 * SL_NS_PER_MS) /* so long a key that was not there is not read again */
+#define MOVING_NS         SL_NS_PER_S         /* a key is moving so long after a write */
+#define FREE_MAX          1024u
 #define LOG_HEAD_START    20u           /* of so many parts of the log one may be used at once */
 #define CLAIM_BYTES       SL_PAGE_BYTES /* of the budget of puts, beside the value */
 #define BUDGET_SHARE      4u            /* one in so many bytes that are put */
@@ -23,9 +33,20 @@
  * actor that is stopped, which is killed or goes on before. */
 #define SETTLE_NS (2 * THRASH_SETTLE_NS)
 
+/* Reads of one key in a row that gave the same value. */
+struct run {
+    uint32_t value; /* 0: none */
+    uint32_t last;  /* its last read in the log */
+    bool extended;  /* ... is not its first one */
+    uint64_t absent_until_ns;
+};
+
 struct contest {
     struct thrash *thrash;
     struct thrash_log *log;
+    struct run runs[THRASH_CONTESTED];
+    uint32_t free[FREE_MAX]; /* places of the log that say nothing any more */
+    uint32_t free_count;
     uint32_t count;
     uint32_t keys[BATCH_MAX], ops[BATCH_MAX];
     char texts[BATCH_MAX][32];
@@ -53,6 +74,23 @@ static void contested_fill(uint32_t key, uint32_t value, uint64_t *out, uint64_t
     out[0] = (uint64_t)key << 32 | value;
 }
 
+/* Whether another client, or the only one, began to write it a moment ago. */
+static bool is_moving(const struct thrash *thrash, uint32_t key)
+{
+    uint64_t word =
+        atomic_load_explicit(&thrash->shared->contested_moved[key], memory_order_relaxed);
+    uint64_t age_ns = sl_clock_monotonic_ns() - thrash->shared->started_ns - (word >> 8);
+    bool by_another = (word & 0xff) != thrash->number || thrash->shared->clients == 1;
+    return word != 0 && by_another && age_ns < MOVING_NS;
+}
+
+static void moves(const struct thrash *thrash, uint32_t key)
+{
+    uint64_t at_ns = sl_clock_monotonic_ns() - thrash->shared->started_ns;
+    atomic_store_explicit(&thrash->shared->contested_moved[key], at_ns << 8 | thrash->number,
+                          memory_order_relaxed);
+}
+
 /* 0: bytes of no value. */
 static uint32_t contested_value(struct contest *self, uint32_t key, const void *bytes,
                                 uint64_t length_bytes)
@@ -70,6 +108,7 @@ static uint32_t contested_value(struct contest *self, uint32_t key, const void *
             thrash_count(thrash, THRASH_reads_verified, 1);
             thrash_count(thrash, THRASH_bytes_verified, length_bytes);
             thrash_count(thrash, THRASH_contested_reads, 1);
+            thrash_count(thrash, THRASH_contested_moving, is_moving(thrash, key));
             return value;
         }
     }
@@ -82,12 +121,19 @@ static uint32_t contested_value(struct contest *self, uint32_t key, const void *
 
 /* ---- the log ---- */
 
+static void log_free(struct contest *self, uint32_t at)
+{
+    if (self->free_count < FREE_MAX) {
+        self->free[self->free_count++] = at;
+    }
+}
+
 /* False: it is full. */
 static bool log_begin(struct contest *self, enum linear_kind kind)
 {
     struct thrash_log *log = self->log;
-    uint64_t first = atomic_load_explicit(&log->count, memory_order_relaxed);
-    if (first + self->count > THRASH_LOG_OPS) {
+    uint64_t count = atomic_load_explicit(&log->count, memory_order_relaxed);
+    if (count + self->count > THRASH_LOG_OPS + self->free_count) {
         thrash_count(self->thrash, THRASH_contest_unlogged, 1);
         return false;
     }
@@ -95,8 +141,8 @@ static bool log_begin(struct contest *self, enum linear_kind kind)
     for (uint32_t i = 0; i < self->count; i++) {
         uint32_t key = self->keys[i];
         bool fresh = kind == LINEAR_PUT || kind == LINEAR_REPLACE;
-        struct thrash_logged *op = &log->ops[first + i];
-        self->ops[i] = (uint32_t)(first + i);
+        self->ops[i] = self->free_count > 0 ? self->free[--self->free_count] : (uint32_t)count++;
+        struct thrash_logged *op = &log->ops[self->ops[i]];
         op->call_ns = now_ns;
         op->back_ns = 0;
         op->key = (uint16_t)key;
@@ -105,17 +151,24 @@ static bool log_begin(struct contest *self, enum linear_kind kind)
             fresh ? 1 + atomic_fetch_add_explicit(&self->thrash->shared->contested_values[key], 1,
                                                   memory_order_relaxed)
                   : 0;
-        atomic_store_explicit(&op->state, THRASH_OP_OPEN, memory_order_relaxed);
+        if (kind < LINEAR_GET) {
+            moves(self->thrash, key);
+        }
+        atomic_store_explicit(&op->state, THRASH_OP_OPEN, memory_order_release);
     }
-    atomic_store_explicit(&log->count, first + self->count, memory_order_release);
+    atomic_store_explicit(&log->count, count, memory_order_release);
     return true;
 }
 
+/* What says nothing leaves its place to the next one. */
 static void log_end(struct contest *self, uint32_t at, enum thrash_op_state state)
 {
     struct thrash_logged *op = &self->log->ops[self->ops[at]];
     op->back_ns = sl_clock_monotonic_ns();
     atomic_store_explicit(&op->state, state, memory_order_release);
+    if (state == THRASH_OP_VOID) {
+        log_free(self, self->ops[at]);
+    }
 }
 
 static void write_end(struct contest *self, uint32_t at, sl_err code)
@@ -128,6 +181,25 @@ static void write_end(struct contest *self, uint32_t at, sl_err code)
     thrash_count(self->thrash, THRASH_contested_writes, done);
 }
 
+/* The reads in between are told by the first and the last one: see above. */
+static void run_go_on(struct contest *self, uint32_t at, uint32_t value)
+{
+    struct run *run = &self->runs[self->keys[at]];
+    if (value == 0) {
+        *run = (struct run){.absent_until_ns = sl_clock_monotonic_ns() + ABSENT_NS};
+    } else if (value != run->value) {
+        *run = (struct run){.value = value, .last = self->ops[at]};
+    } else {
+        if (run->extended) {
+            atomic_store_explicit(&self->log->ops[run->last].state, THRASH_OP_VOID,
+                                  memory_order_release);
+            log_free(self, run->last);
+        }
+        run->last = self->ops[at];
+        run->extended = true;
+    }
+}
+
 static void read_end(struct contest *self, uint32_t at, sl_err code, uint32_t value)
 {
     struct thrash_logged *op = &self->log->ops[self->ops[at]];
@@ -138,15 +210,18 @@ static void read_end(struct contest *self, uint32_t at, sl_err code, uint32_t va
     op->value = value;
     bool told = code == SL_ERR_NOT_FOUND || (code == SL_OK && (looked || value != 0));
     log_end(self, at, told ? THRASH_OP_DONE : THRASH_OP_VOID);
+    if (told && !looked) {
+        run_go_on(self, at, value);
+    }
 }
 
-/* What the life before was in the middle of. */
+/* What the life before was in the middle of, at any place; its own runs ended with it. */
 static void log_inherit(struct thrash_log *log)
 {
     uint64_t count = atomic_load_explicit(&log->count, memory_order_relaxed);
     uint64_t now_ns = sl_clock_monotonic_ns();
-    for (uint64_t i = count; i > 0 && i + BATCH_MAX > count; i--) {
-        struct thrash_logged *op = &log->ops[i - 1];
+    for (uint64_t i = 0; i < count; i++) {
+        struct thrash_logged *op = &log->ops[i];
         if (atomic_load_explicit(&op->state, memory_order_relaxed) == THRASH_OP_OPEN) {
             op->back_ns = now_ns;
             atomic_store_explicit(&op->state,
@@ -158,17 +233,53 @@ static void log_inherit(struct thrash_log *log)
 
 /* ---- calls ---- */
 
-static void choose(struct contest *self, uint32_t count)
+static uint32_t any_key(struct contest *self)
 {
     struct thrash_random *random = &self->thrash->random;
     uint32_t keys = thrash_below(random, 3) == 0 ? THRASH_CONTESTED : HOT_KEYS;
-    uint32_t first = (uint32_t)thrash_below(random, keys);
-    self->count = count;
+    return (uint32_t)thrash_below(random, keys);
+}
+
+static void take(struct contest *self, uint32_t key)
+{
+    uint32_t i = self->count++;
+    int length = snprintf(self->texts[i], sizeof self->texts[i], "contested/%u", key);
+    self->keys[i] = key;
+    self->names[i] = (struct sl_object_key){.at = self->texts[i], .length = (uint32_t)length};
+}
+
+static void choose(struct contest *self, uint32_t count)
+{
+    uint32_t first = any_key(self);
+    self->count = 0;
     for (uint32_t i = 0; i < count; i++) {
-        self->keys[i] = (first + i) % THRASH_CONTESTED;
-        int length = snprintf(self->texts[i], sizeof self->texts[i], "contested/%u", self->keys[i]);
-        self->names[i] = (struct sl_object_key){.at = self->texts[i], .length = (uint32_t)length};
+        take(self, (first + i) % THRASH_CONTESTED);
     }
+}
+
+static bool is_taken(const struct contest *self, uint32_t key)
+{
+    for (uint32_t i = 0; i < self->count; i++) {
+        if (self->keys[i] == key) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* At most `count`, none of which was found absent just now; rather those that move. False: none. */
+static bool choose_readable(struct contest *self, uint32_t count)
+{
+    uint64_t now_ns = sl_clock_monotonic_ns();
+    self->count = 0;
+    for (uint32_t i = 0; i < CHOICES && self->count < count; i++) {
+        uint32_t key = any_key(self);
+        if (!is_taken(self, key) && now_ns >= self->runs[key].absent_until_ns &&
+            (i >= CHOICES / 2 || is_moving(self->thrash, key))) {
+            take(self, key);
+        }
+    }
+    return self->count > 0;
 }
 
 /* They take a part of what may be put, the rest is for objects. */
@@ -231,7 +342,10 @@ static void contest_get(struct contest *self, uint32_t count)
 {
     struct thrash *thrash = self->thrash;
     uint64_t timeout_ns = thrash->shared->timeout_ns;
-    choose(self, count);
+    if (!choose_readable(self, count)) {
+        return;
+    }
+    count = self->count;
     for (uint32_t i = 0; i < count; i++) {
         self->buffers[i].length_bytes = THRASH_CONTESTED_BYTES;
     }
@@ -255,8 +369,7 @@ static void contest_pin(struct contest *self)
 {
     struct thrash *thrash = self->thrash;
     struct sl_view view = {0};
-    choose(self, 1);
-    if (!log_begin(self, LINEAR_GET)) {
+    if (!choose_readable(self, 1) || !log_begin(self, LINEAR_GET)) {
         return;
     }
     struct thrash_call call = thrash_call_begin(thrash, "contested get pinned");
@@ -329,6 +442,13 @@ static bool log_has_room(const struct contest *self)
     return (double)atomic_load_explicit(&self->log->count, memory_order_relaxed) < allowed;
 }
 
+bool thrash_contest_lags(const struct thrash *thrash)
+{
+    uint64_t all = thrash_sum(thrash->shared, THRASH_reads_verified);
+    uint64_t contested = thrash_sum(thrash->shared, THRASH_contested_reads);
+    return contested * 100 < all * SHARE_PERCENT;
+}
+
 void thrash_contest_burst(struct contest *self)
 {
     struct thrash_random *random = &self->thrash->random;
@@ -345,7 +465,7 @@ void thrash_contest_burst(struct contest *self)
             contest_get(self, 1);
         } else if (kind < 85) {
             contest_get(self, BATCH_MAX);
-        } else if (kind < 95) {
+        } else if (kind < 98) {
             contest_pin(self);
         } else {
             contest_look(self);

@@ -169,10 +169,12 @@ void driver_report(const struct driver *driver)
         (uintmax_t)driver->objects_at_end, (uintmax_t)driver->blocks_at_end,
         (uintmax_t)driver->used_bytes, (uintmax_t)driver->live_bytes);
     (void)printf(
-        "contested: %ju of %ju verified reads (%.1f %%), %ju ops, %ju windows of at most %ju "
+        "contested: %ju of %ju verified reads (%.1f %%; %ju after a write of another within a "
+        "second), %ju ops logged, %ju windows of at most %ju "
         "ops and %ju states, undecided %ju, not linearizable %ju\n",
         (uintmax_t)thrash_sum(driver->shared, THRASH_contested_reads),
         (uintmax_t)thrash_sum(driver->shared, THRASH_reads_verified), contested_share(driver),
+        (uintmax_t)thrash_sum(driver->shared, THRASH_contested_moving),
         (uintmax_t)driver->contest.ops, (uintmax_t)driver->contest.windows,
         (uintmax_t)driver->contest.window_max, (uintmax_t)driver->contest.states_max,
         (uintmax_t)driver->contest.undecided, (uintmax_t)driver->contest.violations);

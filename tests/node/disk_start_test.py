@@ -184,8 +184,10 @@ class DiskStart(unittest.TestCase):
             started = time.monotonic()
             done = node.ctl(*words, "--op-timeout" if words[0] == "rm" else "--timeout", "60s", check=False)
             self.assertLess(time.monotonic() - started, 20, words)
-            self.assertNotEqual(done.returncode, 0)
+            self.assertEqual(done.returncode, 1, done.stderr)  # not 3: the node is there
             self.assertRegex(done.stderr.decode(), "disk is away|no disk tier")
+            self.assertIn("sluicectl tiers", done.stderr.decode())
+            self.assertIn("flush again" if words == ["flush"] else "nothing need be repeated", done.stderr.decode())
         self.assertNotEqual(node.ctl("get", "a", check=False).returncode, 0)
         os.remove(self.place(node))
         wait_until(lambda: b"no disk tier" not in node.ctl("status").stdout, 20, "the disk is back")

@@ -29,12 +29,32 @@ struct node {
     _Atomic bool stop;
     uint64_t load_block_count; /* of every LOAD_REPLY */
     _Atomic unsigned version;  /* of its answers; 0: ours */
-    uint64_t open_ns;          /* how long a client tries to attach; 0: WAIT_NS */
+    _Atomic unsigned
+        strange; /* REMOVE and FLUSH of so many it answers as to a process it does not know */
+    _Atomic sl_err removed; /* code of every key of a REMOVE, and of a FLUSH */
+    uint64_t open_ns;       /* how long a client tries to attach; 0: WAIT_NS */
 };
 
 /* ---- the other side ---- */
 
-static void node_answer(const struct node *node, const struct sl_msg *request, struct sl_msg *reply)
+/* As the registrar answers when it has begun anew, or when a disk is away. */
+static void node_answer_removal(struct node *node, const struct sl_msg *request,
+                                struct sl_msg *reply)
+{
+    static uint64_t code;
+    code = (uint64_t)atomic_load_explicit(&node->removed, memory_order_relaxed);
+    if (atomic_load_explicit(&node->strange, memory_order_relaxed) > 0) {
+        atomic_fetch_sub_explicit(&node->strange, 1, memory_order_relaxed);
+        reply->code = SL_ERR_UNREACHABLE;
+        reply->text = sl_text_of("no HELLO from the client");
+    } else if (request->type == SL_MSG_REMOVE && !request->body.remove.all) {
+        reply->body.remove_reply.codes = (struct sl_u64s){.at = &code, .count = 1};
+    } else {
+        reply->code = (sl_err)code;
+    }
+}
+
+static void node_answer(struct node *node, const struct sl_msg *request, struct sl_msg *reply)
 {
     *reply = (struct sl_msg){.type = request->type + 1,
                              .sender = sl_text_of("node"),
@@ -52,10 +72,12 @@ static void node_answer(const struct node *node, const struct sl_msg *request, s
         reply->body.load_reply.block_count = node->load_block_count;
         reply->body.load_reply.from_memory = node->load_block_count;
         reply->body.load_reply.fenced = true;
+    } else if (request->type == SL_MSG_REMOVE || request->type == SL_MSG_FLUSH) {
+        node_answer_removal(node, request, reply);
     }
 }
 
-static void node_serve(const struct node *node, struct sl_mailbox *mailbox, struct sl_codec *in,
+static void node_serve(struct node *node, struct sl_mailbox *mailbox, struct sl_codec *in,
                        struct sl_codec *out)
 {
     const char *from = NULL;
@@ -191,6 +213,73 @@ START_TEST(answers_of_another_wire_version_end_a_call_by_name)
         (void)snprintf(said, sizeof said, "wire version %d", SL_WIRE_VERSION + 2);
         ck_assert_msg(strstr(why.text, said) != NULL, "%s", why.text);
         atomic_store_explicit(&node.version, 0, memory_order_relaxed);
+        node_close(&node);
+    }
+END_TEST
+
+/* ---- a registrar that does not know us, and a disk that is away ---- */
+
+static sl_err remove_one(struct sl_client *client, struct sl_error *why)
+{
+    const struct sl_object_key key = {.at = "k", .length = 1};
+    return sl_remove(client, key, WAIT_NS, why);
+}
+static sl_err remove_all(struct sl_client *client, struct sl_error *why)
+{
+    return sl_remove_all(client, WAIT_NS, why);
+}
+static sl_err flush(struct sl_client *client, struct sl_error *why)
+{
+    return sl_flush(client, WAIT_NS, why);
+}
+static sl_err (*const waits_for_disks[])(struct sl_client *client,
+                                         struct sl_error *why) = {remove_one, remove_all, flush};
+
+START_TEST(a_registrar_that_began_anew_is_asked_again)
+    {
+        struct node node = {0};
+        struct sl_error why = {0};
+        node_open(&node);
+        atomic_store_explicit(&node.strange, 1, memory_order_relaxed);
+
+        sl_err err = waits_for_disks[_i](node.client, &why);
+
+        ck_assert_msg(err == SL_OK, "%s: %s", sl_err_name(err), why.text);
+        ck_assert_uint_eq(atomic_load_explicit(&node.strange, memory_order_relaxed), 0);
+        node_close(&node);
+    }
+END_TEST
+
+START_TEST(a_disk_that_is_away_has_a_code_of_its_own)
+    {
+        struct node node = {0};
+        struct sl_error why = {0};
+        node_open(&node);
+        atomic_store_explicit(&node.removed, SL_ERR_DISK_AWAY, memory_order_relaxed);
+        uint64_t started_ns = sl_clock_monotonic_ns();
+
+        sl_err err = waits_for_disks[_i](node.client, &why);
+
+        ck_assert_msg(err == SL_ERR_DISK_AWAY, "%s: %s", sl_err_name(err), why.text);
+        ck_assert_uint_lt(sl_clock_monotonic_ns() - started_ns, WAIT_NS / 4);
+        node_close(&node);
+    }
+END_TEST
+
+/* That one has no other code for it, so what it says is not asked for again. */
+START_TEST(a_registrar_of_the_release_before_is_not_asked_again)
+    {
+        struct node node = {0};
+        struct sl_error why = {0};
+        node_open(&node);
+        atomic_store_explicit(&node.version, SL_WIRE_VERSION_DISK_AWAY - 1, memory_order_relaxed);
+        atomic_store_explicit(&node.removed, SL_ERR_UNREACHABLE, memory_order_relaxed);
+        uint64_t started_ns = sl_clock_monotonic_ns();
+
+        sl_err err = waits_for_disks[_i](node.client, &why);
+
+        ck_assert_msg(err == SL_ERR_UNREACHABLE, "%s: %s", sl_err_name(err), why.text);
+        ck_assert_uint_lt(sl_clock_monotonic_ns() - started_ns, WAIT_NS / 4);
         node_close(&node);
     }
 END_TEST
@@ -440,6 +529,12 @@ int main(void)
     tcase_add_loop_test(tcase, hints_out_of_their_bounds_are_refused_by_name, 0,
                         (int)SL_COUNT(hints));
     tcase_add_test(tcase, answers_of_another_wire_version_end_a_call_by_name);
+    tcase_add_loop_test(tcase, a_registrar_that_began_anew_is_asked_again, 0,
+                        SL_COUNT(waits_for_disks));
+    tcase_add_loop_test(tcase, a_disk_that_is_away_has_a_code_of_its_own, 0,
+                        SL_COUNT(waits_for_disks));
+    tcase_add_loop_test(tcase, a_registrar_of_the_release_before_is_not_asked_again, 0,
+                        SL_COUNT(waits_for_disks));
     tcase_add_loop_test(tcase, memory_of_another_layout_is_refused_at_once_and_by_name, 0,
                         (int)SL_COUNT(forged));
     tcase_add_loop_test(tcase,

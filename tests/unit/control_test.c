@@ -2,6 +2,7 @@
  * and what somebody who got in can do to others. */
 /* The source, not the header: a test must know which routing id ZeroMQ gave a peer. */
 #include "actors/transporter/control/control.c"
+#include "actors/transporter/control/strangers.c"
 #include "tests/support/tmpdir.h"
 
 #include <arpa/inet.h>
@@ -17,6 +18,8 @@ static struct bed {
     struct sl_control *listener; /* of node a */
     void *context;               /* of raw sockets */
 } bed;
+
+static uint32_t strangers_max = 512, of_address_max = 64;
 
 static const char *keys_of(const char *node)
 {
@@ -55,7 +58,9 @@ static struct sl_control *control_of_node(const char *node, const char *listen)
                                                .listen = listen,
                                                .keys = keys_of(node),
                                                .queue_messages = 100,
-                                               .message_bytes_max = 4096};
+                                               .message_bytes_max = 4096,
+                                               .strangers_max = strangers_max,
+                                               .of_address_max = of_address_max};
     ck_assert_msg(sl_control_open(&options, &control, &why) == SL_OK, "%s", why.text);
     return control;
 }
@@ -196,6 +201,145 @@ START_TEST(who_has_no_key_that_is_known_says_and_hears_nothing)
     }
 END_TEST
 
+/* ---- who connects and says nothing ---- */
+
+#define CROWD 60u
+
+/* From 127.0.0.N, so that they are many addresses. */
+static int stranger_from(uint32_t number)
+{
+    struct sockaddr_in from = {.sin_family = AF_INET,
+                               .sin_addr.s_addr = htonl(INADDR_LOOPBACK + number)};
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    to.sin_port = htons((uint16_t)strtoul(strrchr(bed.address, ':') + 1, NULL, 10));
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)&from, sizeof(from)), 0);
+    ck_assert_int_eq(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
+    return fd;
+}
+
+static bool is_open(int fd)
+{
+    char bytes[128]; /* ZeroMQ greets at once */
+    ssize_t got = recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+    while (got > 0) {
+        got = recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+    }
+    return got < 0 && errno == EAGAIN;
+}
+
+static uint32_t open_count(const int *fds, uint32_t count)
+{
+    uint32_t open = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        open += is_open(fds[i]) ? 1 : 0;
+    }
+    return open;
+}
+
+static const struct {
+    bool one_address;
+    uint32_t strangers_max, of_address_max, stay;
+} crowds[] = {{true, 512, 5, 5}, {false, 7, 5, 7}, {true, 4, 50, 4}};
+
+/* Well before the handshake's time is over. */
+START_TEST(so_many_strangers_stay_and_who_has_spoken_does)
+    {
+        struct sl_control_frame frame;
+        int fds[CROWD];
+        strangers_max = crowds[_i].strangers_max;
+        of_address_max = crowds[_i].of_address_max;
+        bed_open();
+        struct sl_control *b = asker("b");
+        talk(b, "b");
+        uint64_t handshakes_ns = peer_of(of(bed.listener), "b")->handshakes_ns;
+        uint64_t until_ns = sl_clock_monotonic_ns() + HANDSHAKE_MS * SL_NS_PER_MS / 2;
+
+        for (uint32_t i = 0; i < CROWD; i++) {
+            fds[i] = stranger_from(crowds[_i].one_address ? 0 : 1 + i);
+            (void)receive(bed.listener, &frame, SL_NS_PER_MS);
+        }
+        while (open_count(fds, CROWD) > crowds[_i].stay && sl_clock_monotonic_ns() < until_ns) {
+            (void)receive(bed.listener, &frame, SL_NS_PER_MS);
+        }
+
+        ck_assert_uint_eq(open_count(fds, CROWD), crowds[_i].stay);
+        ck_assert_uint_ge(bed.listener->refused, CROWD - crowds[_i].stay);
+        struct sl_control *c = asker("c"); /* from one of their addresses */
+        talk(c, "c");
+        talk(b, "b");
+        ck_assert_uint_eq(peer_of(of(bed.listener), "b")->handshakes_ns, handshakes_ns);
+        for (uint32_t i = 0; i < CROWD; i++) {
+            ck_assert_int_eq(close(fds[i]), 0);
+        }
+        sl_control_close(&b);
+        sl_control_close(&c);
+        bed_close();
+    }
+END_TEST
+
+static uint32_t places_taken(void)
+{
+    const struct control_strangers *strangers = of(bed.listener)->strangers;
+    uint32_t taken = 0;
+    for (uint32_t i = 0; i < strangers->high; i++) {
+        taken += strangers->places[i].fd >= 0 ? 1 : 0;
+    }
+    return taken;
+}
+
+/* One that opens a connection a second, and keeps each, has no more than a few. */
+START_TEST(a_key_has_so_many_connections)
+    {
+        void *dealers[HANDSHAKES_AT_ONCE + 4];
+        struct sl_control_frame frame;
+        bed_open();
+        for (uint32_t i = 0; i < SL_COUNT(dealers); i++) {
+            struct control_peer *peer = peer_of(of(bed.listener), "b");
+            if (peer != NULL) {
+                peer->handshakes_ns = 0; /* a second and more has passed */
+            }
+            dealers[i] = raw_dealer("b", NULL, 0);
+            ck_assert(set_int(dealers[i], ZMQ_RECONNECT_IVL, -1));
+            ck_assert_int_ge(zmq_send(dealers[i], "ask", 3, 0), 0);
+            ck_assert(receive(bed.listener, &frame, WAIT_NS));
+        }
+        ck_assert_uint_eq(places_taken(), HANDSHAKES_AT_ONCE);
+        for (uint32_t i = 0; i < SL_COUNT(dealers); i++) {
+            (void)zmq_close(dealers[i]);
+        }
+        bed_close();
+    }
+END_TEST
+
+/* 0: NAME.pub is removed; 1: it holds another key. */
+START_TEST(a_key_that_goes_takes_its_connections_along)
+    {
+        struct sl_control_frame frame;
+        bed_open();
+        struct sl_control *b = asker("b"), *c = asker("c");
+        talk(b, "b");
+        talk(c, "c");
+        ck_assert_uint_eq(places_taken(), 2);
+
+        bed.listener->ops->peer_key(bed.listener, "b",
+                                    _i == 0 ? NULL : of(bed.listener)->pair.public_text);
+
+        ck_assert_uint_eq(places_taken(), 1);
+        uint64_t until_ns = sl_clock_monotonic_ns() + WAIT_NS; /* b's end hears of it */
+        while (sl_control_send(b, "a", "ask", 3, false) == SL_OK) {
+            ck_assert_uint_lt(sl_clock_monotonic_ns(), until_ns);
+            ck_assert(!receive(bed.listener, &frame, SL_NS_PER_MS));
+            peer_of(of(bed.listener), "b")->handshakes_ns = SL_NEVER_NS; /* it does not come back */
+        }
+        talk(c, "c");
+        sl_control_close(&b);
+        sl_control_close(&c);
+        bed_close();
+    }
+END_TEST
+
 /* ---- what a peer can do to others ---- */
 
 START_TEST(a_peer_that_claims_the_routing_id_of_another_gets_nothing_of_it)
@@ -267,6 +411,9 @@ int main(void)
     TCase *tests = tcase_create("control");
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, who_has_no_key_that_is_known_says_and_hears_nothing);
+    tcase_add_loop_test(tests, so_many_strangers_stay_and_who_has_spoken_does, 0, SL_COUNT(crowds));
+    tcase_add_test(tests, a_key_has_so_many_connections);
+    tcase_add_loop_test(tests, a_key_that_goes_takes_its_connections_along, 0, 2);
     tcase_add_test(tests, a_peer_that_claims_the_routing_id_of_another_gets_nothing_of_it);
     tcase_add_test(tests, a_key_gets_so_many_connections_and_no_more_and_others_get_theirs);
     suite_add_tcase(all, tests);

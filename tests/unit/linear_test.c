@@ -225,6 +225,57 @@ START_TEST(small_histories_are_judged_as_by_all_orders)
     }
 END_TEST
 
+/* ---- reads that need not be kept (tests/fault/thrash_contest.c) ---- */
+
+/* Leaves out each get between two others of its value: after the one and before the other. */
+static size_t thin(const struct linear_op *ops, size_t count, struct linear_op *out)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++) {
+        bool after = false, before = false;
+        for (size_t k = 0; k < count && ops[i].kind == GET; k++) {
+            bool same = ops[k].kind == GET && ops[k].value == ops[i].value;
+            after = after || (same && ops[k].back < ops[i].call);
+            before = before || (same && ops[k].call > ops[i].back);
+        }
+        if (!after || !before) {
+            out[kept++] = ops[i];
+        }
+    }
+    return kept;
+}
+
+START_TEST(reads_between_two_of_the_same_value_change_no_verdict)
+    {
+        uint64_t seed = random_seed("linear_thin");
+        uint32_t fine = 0, wrong = 0;
+        for (uint32_t i = 0; i < NAIVE_HISTORIES; i++) {
+            struct linear_op ops[NAIVE_OPS], thinned[NAIVE_OPS];
+            struct linear_result whole, result;
+            size_t count = history_make(&seed, ops, NAIVE_OPS);
+            ops[0] = (struct linear_op){.kind = PUT, .call = 1, .back = 3, .value = 1};
+            for (size_t k = 1; k < count; k++) {
+                if (random_next(&seed) % 4 != 0) {
+                    ops[k].kind = GET;
+                    ops[k].maybe = false;
+                    ops[k].value = 1 + (random_next(&seed) % 6 == 0);
+                    ops[k].back = ops[k].call + random_next(&seed) % 4;
+                }
+            }
+            size_t kept = thin(ops, count, thinned);
+
+            linear_check(ops, count, NULL, &whole);
+            linear_check(thinned, kept, NULL, &result);
+
+            ck_assert_msg(whole.violations == result.violations, "history %u", i);
+            fine += kept < count && whole.violations == 0;
+            wrong += kept < count && whole.violations != 0;
+        }
+        ck_assert_uint_gt(fine, NAIVE_HISTORIES / 100);
+        ck_assert_uint_gt(wrong, NAIVE_HISTORIES / 100);
+    }
+END_TEST
+
 /* ---- long histories of a register that keeps its word ---- */
 
 #define LONG_OPS    20000u
@@ -409,6 +460,7 @@ int main(void)
     tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, known_histories_are_judged_right, 0, SL_COUNT(histories));
     tcase_add_test(tcase, small_histories_are_judged_as_by_all_orders);
+    tcase_add_test(tcase, reads_between_two_of_the_same_value_change_no_verdict);
     tcase_add_test(tcase, a_register_that_keeps_its_word_passes);
     tcase_add_test(tcase, one_old_value_in_a_long_history_is_found);
     tcase_add_test(tcase, long_calls_do_not_make_a_window_undecided);

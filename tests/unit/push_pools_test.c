@@ -891,6 +891,29 @@ START_TEST(a_layer_that_was_named_is_not_written_again)
     }
 END_TEST
 
+/* Whatever the fabric asks: the right to write a part ends before its last bytes are checked. */
+START_TEST(a_part_that_was_named_whole_is_checked_when_nobody_may_write_it)
+    {
+        struct sl_msg reply, msg;
+        decode_bed();
+        uint64_t whole = part_bytes(0), half = whole / 2;
+        ck_assert_int_eq(peer_shows(&reply), SL_OK);
+        for (uint64_t i = 0; i < whole; i++) {
+            *byte_at(0, 0, TO, i) = *byte_at(0, 0, FROM, i);
+        }
+        for (uint64_t at = 0; at < whole; at += half) {
+            batch.count = 0;
+            batch_add(0, 0, at, half);
+            uint64_t seq = peer_names(10 + at, false);
+            msg = arrived(0); /* decode hears of it when its bytes were right */
+            ck_assert_uint_eq(push_of()->tickets[0].grants_open, at == 0 ? PARTS : PARTS - 1);
+            arrived_answer(&msg, SL_OK);
+            acknowledged(seq, SL_OK);
+        }
+        bed_close();
+    }
+END_TEST
+
 /* A new life of the writer, which does not know what the one before has done. */
 START_TEST(a_part_that_was_acknowledged_has_no_key_any_more)
     {
@@ -1063,6 +1086,7 @@ int main(void)
     tcase_add_test(cases, an_engine_that_ends_takes_its_tickets_and_batches_along);
     tcase_add_test(cases, a_peer_gets_one_key_a_part_and_the_other_rank_a_copy);
     tcase_add_test(cases, a_layer_that_was_named_is_not_written_again);
+    tcase_add_test(cases, a_part_that_was_named_whole_is_checked_when_nobody_may_write_it);
     tcase_add_test(cases, a_part_that_was_acknowledged_has_no_key_any_more);
     tcase_add_loop_test(cases, an_end_waits_for_the_grants, 0, SL_COUNT(ends));
     tcase_add_loop_test(cases, fences_cover_requests_before_them, 0, SL_COUNT(requests));

@@ -275,6 +275,9 @@ static void common(struct sl_fabric_options *options)
     options->places_max = 4096;
 }
 
+static bool may_write(void *context, uint64_t cookie, uint64_t offset_bytes, uint64_t length_bytes);
+static bool half_is_shut;
+
 static void setup(void)
 {
     struct sl_error why = {0};
@@ -302,6 +305,8 @@ static void setup(void)
     options_rail = options_a;
     options_a.events.granted = on_granted;
     options_a.events.registered = on_registered;
+    options_a.events.may_write = may_write;
+    half_is_shut = false;
     options_a.rail_open = tr_remote_open;
     options_a.rail_context = &((struct door_state *)door.state)->remotes;
     ck_assert_msg(sl_fabric_open(&options_a, &a.fabric, &why) == SL_OK, "%s", why.text);
@@ -463,14 +468,38 @@ END_TEST
 
 /* ---- writing ---- */
 
+#define COOKIE 4711u
+
+/* As the door's own rail is answered: the first half of the memory is not written any more. */
+static bool may_write(void *context, uint64_t cookie, uint64_t offset_bytes, uint64_t length_bytes)
+{
+    (void)context;
+    (void)length_bytes;
+    ck_assert_uint_eq(cookie, COOKIE);
+    return !half_is_shut || offset_bytes >= MEMORY / 2;
+}
+
+static void half_shut(uint32_t grant)
+{
+    const struct sl_fabric_place half = {.memory = grant, .length_bytes = MEMORY / 2};
+    half_is_shut = true;
+    sl_fabric_grants_shut(a.fabric, &half, 1);
+}
+
 /* What b may write into a's memory, by the key that granted() brought. */
 static uint32_t grant_to_b(uint32_t *opened)
 {
     struct sl_error why = {0};
     uint32_t grant = 0, none = 1, before = a.granted;
     unsigned char at_once[SL_FABRIC_BLOB_MAX];
-    const struct sl_fabric_grant want = {
-        .verb = SL_FABRIC_WRITE, .memory = a.memory, .peer = a.peer, .length_bytes = MEMORY};
+    const struct sl_fabric_place half = {.length_bytes = MEMORY / 2};
+    const struct sl_fabric_grant want = {.verb = SL_FABRIC_WRITE,
+                                         .memory = a.memory,
+                                         .peer = a.peer,
+                                         .length_bytes = MEMORY,
+                                         .cookie = COOKIE,
+                                         .shut = half_is_shut ? &half : NULL,
+                                         .shut_count = half_is_shut ? 1 : 0};
     ck_assert_msg(sl_fabric_grant_add(a.fabric, &want, &grant, at_once, &none, &why) == SL_OK, "%s",
                   why.text);
     ck_assert_uint_eq(none, 0);
@@ -499,6 +528,88 @@ START_TEST(both_rails_take_a_write_and_nothing_lands_after_its_grant)
 
         ck_assert_int_eq(b.dones[1].code, SL_ERR_PERMISSION);
         ck_assert(all_are(0x11));
+    }
+END_TEST
+
+static bool first_half_is(unsigned char with)
+{
+    for (uint64_t i = 0; i < MEMORY / 2; i++) {
+        if (a.bytes[i] != with) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* 0: it was written before; 1: the grant begins so. */
+START_TEST(no_rail_takes_a_write_to_what_was_shut)
+    {
+        uint32_t opened = 0;
+        UNTIL(all_up());
+        half_is_shut = _i == 1;
+        uint32_t grant = grant_to_b(&opened);
+        pattern_fill(b.bytes, MEMORY, 7);
+        if (_i == 0) {
+            ck_assert_int_eq(post_all(&b, SL_FABRIC_WRITE, opened, b.bytes, 7), SL_OK);
+            UNTIL(b.done_count == 1);
+            ck_assert_int_eq(b.dones[0].code, SL_OK);
+            half_shut(grant);
+        }
+        UNTIL(!sl_fabric_grant_recheck(a.fabric, grant));
+        memset(a.bytes, 0x11, MEMORY);
+        uint32_t done = b.done_count;
+
+        for (uint32_t round = 0; round < 4; round++) { /* each piece goes by another rail, too */
+            ck_assert_int_eq(post_all(&b, SL_FABRIC_WRITE, opened, b.bytes, 8), SL_OK);
+            UNTIL(b.done_count == done + round + 1);
+            ck_assert_int_eq(b.dones[done + round].code, SL_ERR_PERMISSION);
+        }
+
+        ck_assert(first_half_is(0x11));
+        ck_assert_mem_eq(a.bytes + MEMORY / 2, b.bytes + MEMORY / 2, MEMORY / 2);
+    }
+END_TEST
+
+/* When sl_fabric_grant_recheck says that nothing lands any more in it, nothing does. */
+START_TEST(what_is_on_its_way_by_any_rail_is_refused_as_well)
+    {
+        uint32_t opened = 0;
+        unsigned char *then = malloc(MEMORY / 2);
+        ck_assert_ptr_nonnull(then);
+        UNTIL(all_up());
+        uint32_t grant = grant_to_b(&opened);
+        pattern_fill(b.bytes, MEMORY, 7);
+        memset(a.bytes, 0, MEMORY);
+        ck_assert_int_eq(post_all(&b, SL_FABRIC_WRITE, opened, b.bytes, 7), SL_OK);
+        for (int i = 0; i < _i; i++) {
+            turn();
+        }
+
+        half_shut(grant);
+        UNTIL(!sl_fabric_grant_recheck(a.fabric, grant));
+        memcpy(then, a.bytes, MEMORY / 2);
+        UNTIL(b.done_count == 1);
+
+        ck_assert_mem_eq(then, a.bytes, MEMORY / 2);
+        ck_assert_mem_eq(a.bytes + MEMORY / 2, b.bytes + MEMORY / 2, MEMORY / 2);
+        free(then);
+    }
+END_TEST
+
+/* A stopped process cannot say that nothing lands: it is killed, and only then that counts. */
+START_TEST(a_silent_process_is_killed_before_what_was_shut_counts)
+    {
+        uint32_t opened = 0;
+        UNTIL(all_up());
+        uint32_t grant = grant_to_b(&opened);
+        stopped = true;
+        half_shut(grant);
+        while (door.killed_count == 0) {
+            ck_assert(sl_fabric_grant_recheck(a.fabric, grant));
+            turn();
+        }
+        UNTIL(!sl_fabric_grant_recheck(a.fabric, grant));
+        ck_assert_uint_eq(deaths, 1);
     }
 END_TEST
 
@@ -1017,6 +1128,9 @@ int main(void)
     TCase *writes = case_of(suite, "writes");
     tcase_add_test(writes, both_rails_take_a_write_and_nothing_lands_after_its_grant);
     tcase_add_loop_test(writes, a_write_survives_the_death_of_a_process, 0, 12);
+    tcase_add_loop_test(writes, no_rail_takes_a_write_to_what_was_shut, 0, 2);
+    tcase_add_loop_test(writes, what_is_on_its_way_by_any_rail_is_refused_as_well, 0, 12);
+    tcase_add_test(writes, a_silent_process_is_killed_before_what_was_shut_counts);
     tcase_add_test(writes, a_silent_process_is_killed_before_its_grants_count_as_over);
     TCase *pools = case_of(suite, "pools");
     tcase_add_test(pools, a_pool_is_read_into_by_the_process_and_by_the_next_one);

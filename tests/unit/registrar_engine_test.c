@@ -892,81 +892,6 @@ START_TEST(a_team_that_no_message_can_tell_is_refused_when_it_registers)
     }
 END_TEST
 
-static void old_pieces(struct engine *engine)
-{
-    (void)engine;
-}
-static void old_parts(struct engine *engine)
-{
-    engine->pools[0].part_count = 2;
-    for (uint32_t i = 0; i < engine->body.regions.count; i++) {
-        engine->regions[i].part = engine->regions[i].pool == 0 ? engine->regions[i].rank : 0;
-    }
-}
-static void old_runs(struct engine *engine)
-{
-    engine->regions[3].fragment_bytes = 40;
-    engine->regions[3].fragment_stride_bytes = 40;
-}
-
-static const struct {
-    void (*change)(struct engine *engine);
-    uint32_t version;
-    sl_err code;
-} readers[] = {
-    {old_pieces, SL_WIRE_VERSION_PARTS - 1, SL_OK},
-    {old_pieces, SL_WIRE_VERSION_PARTS, SL_OK},
-    {old_parts, SL_WIRE_VERSION_PARTS - 1, SL_ERR_VERSION},
-    {old_parts, SL_WIRE_VERSION_PARTS, SL_OK},
-    {old_runs, SL_WIRE_VERSION_PARTS - 1, SL_ERR_VERSION},
-    {old_runs, SL_WIRE_VERSION_PARTS, SL_OK},
-};
-
-START_TEST(an_actor_that_knows_no_parts_is_not_told_of_such_an_engine)
-    {
-        struct node *node = node_with_engine_process();
-        struct engine *engine = engine_good();
-        struct sl_msg get = {.type = SL_MSG_ENGINE_GET, .version = readers[_i].version}, reply;
-        char text[256];
-        uint64_t id;
-        readers[_i].change(engine);
-        ck_assert_msg(engine_register(node, engine, NULL, &id, text) == SL_OK, "'%s'", text);
-        get.body.engine_get.engine_id = id;
-
-        fake_give(&node->fake, "swapper.0", &get);
-
-        ck_assert(fake_take_reply(&node->fake, "swapper.0", get.seq, &reply));
-        ck_assert_int_eq(reply.code, readers[_i].code);
-        if (reply.code == SL_ERR_VERSION) {
-            ck_assert_ptr_nonnull(strstr(reply.text.at, "swapper.0 speaks wire version 2"));
-        }
-        free(engine);
-        node_end(node);
-    }
-END_TEST
-
-START_TEST(an_actor_that_knows_no_parts_is_not_told_of_a_team)
-    {
-        struct node *node = node_with_ranks();
-        struct engine *ranks[2] = {engine_of_rank(0), engine_of_rank(1)};
-        uint64_t ids[2];
-        for (uint32_t i = 0; i < 2; i++) {
-            ck_assert_int_eq(engine_register(node, ranks[i], NULL, &ids[i], NULL), SL_OK);
-            free(ranks[i]);
-        }
-
-        for (uint32_t i = 0; i < 2; i++) {
-            struct sl_msg get = {.type = SL_MSG_ENGINE_GET, .version = SL_WIRE_VERSION_PARTS - 1};
-            struct sl_msg reply;
-            get.body.engine_get.engine_id = i == 0 ? TEAM : ids[0];
-            fake_give(&node->fake, "coordinator", &get);
-            ck_assert(fake_take_reply(&node->fake, "coordinator", get.seq, &reply));
-            ck_assert_int_eq(reply.code, SL_ERR_VERSION);
-        }
-        node_end(node);
-    }
-END_TEST
-
 /* ---- buffers of clients ---- */
 
 static struct engine *buffer_good(void)
@@ -1087,9 +1012,6 @@ static Suite *engine_suite(void)
     tcase_add_test(engines, a_team_loses_and_regains_a_rank);
     tcase_add_test(engines, a_rank_that_is_dead_is_in_nobodys_way);
     tcase_add_loop_test(engines, who_does_not_fit_the_team_is_refused, 0, SL_COUNT(unlike));
-    tcase_add_loop_test(engines, an_actor_that_knows_no_parts_is_not_told_of_such_an_engine, 0,
-                        SL_COUNT(readers));
-    tcase_add_test(engines, an_actor_that_knows_no_parts_is_not_told_of_a_team);
     tcase_add_loop_test(engines, a_team_that_no_message_can_tell_is_refused_when_it_registers, 0,
                         SL_COUNT(wide_teams));
     tcase_add_loop_test(engines, a_buffer_is_one_shared_memory_of_its_client, 0,

@@ -53,7 +53,7 @@ static void flushes_check(struct registrar *self)
             continue;
         }
         if (lost) {
-            reply.code = SL_ERR_UNREACHABLE;
+            reply.code = SL_ERR_DISK_AWAY;
             reply.text = sl_text_of(self->health_reason);
         } else if (oldest < flush->order) {
             reply.code = SL_ERR_TIMEOUT;

@@ -114,7 +114,7 @@ static void remove_from_disk(struct registrar *self, const char *key, uint32_t s
     }
     if (reg_disk_lost(self, slot) && reg_forget_pending(self, key, (uint32_t)strlen(key), slot)) {
         /* One that waits there will do: who asks again and again must not fill the table. */
-        reg_remove_failed(self, how->remove_id, how->remove_index, SL_ERR_UNREACHABLE);
+        reg_remove_failed(self, how->remove_id, how->remove_index, SL_ERR_DISK_AWAY);
     } else if (!reg_forget_join(self, key, slot, how->remove_id, how->remove_index)) {
         (void)reg_forget_key(self, key, (uint32_t)strlen(key), 1, &unknown, how);
     }
@@ -396,7 +396,7 @@ static bool remove_is_lost(const struct registrar *self, const struct reg_remove
 static void codes_lost(struct reg_remove *remove)
 {
     for (uint32_t i = 0; remove->codes != NULL && i < remove->count; i++) {
-        uint64_t lost = i < remove->next ? SL_ERR_UNREACHABLE : SL_ERR_LIMIT;
+        uint64_t lost = i < remove->next ? SL_ERR_DISK_AWAY : SL_ERR_LIMIT;
         remove->codes[i] = remove->codes[i] == SL_ERR_TIMEOUT ? lost : remove->codes[i];
     }
 }
@@ -415,7 +415,7 @@ static struct sl_msg remove_excuse(const struct reg_remove *remove, bool lost)
             .text = sl_text_of("removed in part: a disk is away, and no more removals can be noted "
                                "for it; ask again when it is back (sluicectl status)")};
     }
-    return (struct sl_msg){.code = SL_ERR_UNREACHABLE,
+    return (struct sl_msg){.code = SL_ERR_DISK_AWAY,
                            .text =
                                sl_text_of("removed from memory; a disk is away, and hears of it "
                                           "when it is back (sluicectl status)")};

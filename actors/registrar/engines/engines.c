@@ -302,30 +302,6 @@ static void engine_register_asked(struct registrar *self, const struct sl_msg *m
     sl_reply(self->env, msg, &reply);
 }
 
-sl_err reg_reader_check(const struct sl_msg *msg, struct sl_error *why)
-{
-    return msg->version >= SL_WIRE_VERSION_PARTS
-               ? SL_OK
-               : sl_fail(why, SL_ERR_VERSION,
-                         "engine %" PRIu64 " has parts, runs or ranks of their own: %s speaks wire "
-                         "version %u, which knows none, from %u on it would: use the same sluice "
-                         "package on both sides",
-                         msg->body.engine_get.engine_id, msg->sender.at, msg->version,
-                         (unsigned)SL_WIRE_VERSION_PARTS);
-}
-
-static bool needs_parts(const struct sl_body_engine_get_reply *body)
-{
-    bool needs = body->team != 0;
-    for (uint64_t i = 0; !needs && i < body->pools.count; i++) {
-        needs = body->pools.at[i].part_count != 0;
-    }
-    for (uint64_t i = 0; !needs && i < body->regions.count; i++) {
-        needs = body->regions.at[i].fragment_bytes != 0;
-    }
-    return needs;
-}
-
 static void engine_get(struct registrar *self, const struct sl_msg *msg)
 {
     const struct reg_engine *engine = engine_find(self, msg->body.engine_get.engine_id);
@@ -342,9 +318,6 @@ static void engine_get(struct registrar *self, const struct sl_msg *msg)
     }
     sl_err err =
         sl_codec_decode(self->engines->codec, engine->frame, engine->frame_bytes, &kept, &why);
-    if (err == SL_OK && needs_parts(&kept.body.engine_get_reply)) {
-        err = reg_reader_check(msg, &why);
-    }
     if (err != SL_OK) {
         sl_reply_code(self->env, msg, err, &why);
         return;

@@ -46,9 +46,6 @@ bool reg_engine_is_lent(const struct sl_body_engine_register *engine);
 sl_err reg_team_check(struct registrar *self, const struct sl_body_engine_register *engine,
                       uint64_t frame_bytes, struct sl_error *why);
 void reg_team_get(struct registrar *self, const struct sl_msg *msg); /* ENGINE_GET of a team */
-/* Whether the sender knows parts and runs. It would copy other bytes than are meant. Errors:
- * SL_ERR_VERSION. */
-sl_err reg_reader_check(const struct sl_msg *msg, struct sl_error *why);
 
 /* ---- ends.c: what follows when a registration ends and its process lives ---- */
 /* Answers the ENGINE_END when the swappers of these ranks (a bit each), the coordinator and the

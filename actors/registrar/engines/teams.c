@@ -183,16 +183,9 @@ void reg_team_get(struct registrar *self, const struct sl_msg *msg)
     struct sl_error why = {0};
     struct merged all = {.at = calloc(SL_BATCH_MAX, sizeof(*all.at)),
                          .bytes = calloc(SL_BATCH_MAX, sizeof(*all.bytes))};
-    sl_err err = reg_reader_check(msg, &why);
-    if (err != SL_OK) {
-        sl_reply_code(self->env, msg, err, &why);
-        free(all.at);
-        free(all.bytes);
-        return;
-    }
-    err = all.at != NULL && all.bytes != NULL
-              ? team_merge(self, msg->body.engine_get.engine_id, &all, &reply, &why)
-              : sl_fail(&why, SL_ERR_NO_MEMORY, "no memory for a team's regions");
+    sl_err err = all.at != NULL && all.bytes != NULL
+                     ? team_merge(self, msg->body.engine_get.engine_id, &all, &reply, &why)
+                     : sl_fail(&why, SL_ERR_NO_MEMORY, "no memory for a team's regions");
     if (err == SL_OK) {
         sl_reply(self->env, msg, &reply);
     } else {

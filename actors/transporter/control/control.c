@@ -1,6 +1,7 @@
 /* actors/transporter/control/control.c - the sockets between nodes, and who may connect (ZAP, RFC
  * 27, answered in this thread). */
 #include "actors/transporter/control/control.h"
+#include "actors/transporter/control/strangers.h"
 
 #include "ipc/sl_curve.h"
 #include "runtime/sl_clock.h"
@@ -26,7 +27,8 @@
 #define ZAP_ENDPOINT    "inproc://zeromq.zap.01"
 #define ZAP_DOMAIN      "sluice"
 #define ZAP_FRAMES      7u
-#define BACKLOG         64
+#define ZAP_STEPS       64u
+#define BACKLOG         1024 /* of the kernel: floods of strangers are accepted one by one */
 /* Of one key. A peer chooses the routing id of its connections, and ZeroMQ ends the process when it
  * gives out one that somebody chose before (socket_base.cpp, add_out_pipe). They are 32 random
  * bits: who connects without a bound finds one in hours. */
@@ -48,6 +50,7 @@ struct control {
     char keys[1024];
     struct sl_curve_pair pair;
     void *context, *router, *zap;
+    struct control_strangers *strangers; /* NULL: nothing listens */
     int epoll_fd;
     uint32_t turn;
     struct control_peer peers[SL_CONTROL_PEERS_MAX];
@@ -224,7 +227,17 @@ static sl_err listen_at(struct control *self, struct sl_error *why)
         return sl_fail(why, code == EADDRINUSE ? SL_ERR_EXISTS : SL_ERR_CONFIG,
                        "cluster_listen '%s': %s", self->options.listen, zmq_strerror(code));
     }
-    return watch(self, self->router, why);
+    sl_err err = watch(self, self->router, why);
+    const struct control_strangers_options bounds = {.strangers_max = self->options.strangers_max,
+                                                     .of_address_max = self->options.of_address_max,
+                                                     .keys_max = SL_CONTROL_PEERS_MAX,
+                                                     .of_key_max = HANDSHAKES_AT_ONCE};
+    if (err == SL_OK && bounds.strangers_max > 0) {
+        err = control_strangers_open(self->context, self->router, &bounds, &self->strangers, why);
+    }
+    return err == SL_OK && self->strangers != NULL
+               ? watch(self, control_strangers_monitor(self->strangers), why)
+               : err;
 }
 
 static sl_err dealer_open(struct control *self, const char *name, const char *address, void **out,
@@ -372,6 +385,10 @@ static bool asker_known(struct control *self, struct sl_control_frame *out)
     }
     memcpy(peer->route, self->route, self->route_bytes);
     peer->route_bytes = self->route_bytes;
+    if (self->strangers != NULL) {
+        self->base.refused += control_strangers_spoke(
+            self->strangers, zmq_msg_get(&self->frame, ZMQ_SRCFD), (uint32_t)(peer - self->peers));
+    }
     return true;
 }
 
@@ -402,7 +419,10 @@ static int source_take(struct control *self, uint32_t source, struct sl_control_
 static bool control_receive(struct sl_control *base, struct sl_control_frame *out)
 {
     struct control *self = of(base);
-    for (uint32_t i = 0; self->zap != NULL && i < BACKLOG && zap_step(self); i++) {
+    for (uint32_t i = 0; self->zap != NULL && i < ZAP_STEPS && zap_step(self); i++) {
+    }
+    if (self->strangers != NULL) {
+        self->base.refused += control_strangers_step(self->strangers);
     }
     uint32_t sources = self->peer_count + 1;
     for (uint32_t i = 0; i < sources; i++) {
@@ -440,6 +460,10 @@ static void control_peer_key(struct sl_control *base, const char *name, const ch
     if (peer == NULL || self->options.plaintext) {
         return;
     }
+    if (self->strangers != NULL && (public_text == NULL || strcmp(peer->key, public_text) != 0)) {
+        self->base.refused +=
+            control_strangers_key_ends(self->strangers, (uint32_t)(peer - self->peers));
+    }
     if (public_text != NULL) {
         (void)snprintf(peer->key, sizeof(peer->key), "%s", public_text);
         return;
@@ -465,6 +489,7 @@ static void control_close(struct sl_control *base)
             (void)zmq_close(self->peers[i].dealer);
         }
     }
+    control_strangers_close(&self->strangers);
     if (self->router != NULL) {
         (void)zmq_close(self->router);
     }

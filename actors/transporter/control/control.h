@@ -51,6 +51,8 @@ struct sl_control_options {
     bool plaintext;     /* no keys at all */
     uint32_t queue_messages;
     uint64_t message_bytes_max;
+    /* Connections that nothing was heard of, in all and of one address; 0: not bounded. */
+    uint32_t strangers_max, of_address_max;
 };
 /* Errors: SL_ERR_CONFIG (keys, address), SL_ERR_EXISTS (address in use), SL_ERR_NO_MEMORY,
  * SL_ERR_OS. */

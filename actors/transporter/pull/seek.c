@@ -61,6 +61,10 @@ static void seek_answer(struct transporter *self, struct tr_seek *seek)
             seek->items[i].code = SL_ERR_TIMEOUT; /* a silent peer may have it still */
         }
     }
+    for (uint32_t i = 0; i < seek->count; i++) {
+        seek->items[i].code =
+            (uint64_t)sl_err_spoken((sl_err)seek->items[i].code, seek->back.version);
+    }
     reply.body.seek_reply.items.at = seek->items;
     reply.body.seek_reply.items.count = seek->count;
     reply.body.seek_reply.nodes.at = names;
@@ -270,6 +274,7 @@ static sl_err removal_begin(struct transporter *self, const struct tr_peer *peer
     *removal = (struct tr_removal){.used = true,
                                    .peer = tr_peer_number(self, peer),
                                    .count = (uint32_t)msg->body.peer_seek.keys.count,
+                                   .version = msg->version,
                                    .incarnation = peer->incarnation,
                                    .seq = msg->seq,
                                    .op_id = msg->op_id,
@@ -323,8 +328,10 @@ void tr_seek_removed(struct transporter *self, uint32_t index, const struct sl_m
                                              : SL_ERR_PROTOCOL;
     }
     for (uint32_t i = 0; reply.code == SL_OK && i < removal->count; i++) {
-        items[i].code = answer->body.remove_reply.codes.at[i];
+        uint64_t code = answer->body.remove_reply.codes.at[i];
+        items[i].code = (uint64_t)sl_err_spoken(sl_err_received(code), removal->version);
     }
+    reply.code = sl_err_spoken(reply.code, removal->version);
     reply.body.peer_seek_reply.items.at = items;
     reply.body.peer_seek_reply.items.count = reply.code == SL_OK ? removal->count : 0;
     tr_peer_answer(self, peer, SL_MSG_PEER_SEEK, removal->seq, &reply);

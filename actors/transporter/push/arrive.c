@@ -13,6 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define LANDS        UINT64_MAX
+#define LAND_LOOK_NS (SL_NS_PER_MS / 5)
+
 static uint32_t arrival_index(const struct push *push, const struct push_arrival *arrival)
 {
     return (uint32_t)(arrival - push->arrivals);
@@ -361,7 +364,8 @@ static sl_err notice_take(struct push *push, struct push_ticket *ticket, const s
 {
     const struct sl_body_peer_push *body = &msg->body.peer_push;
     sl_err err = push_pieces_check(push, ticket, body->pieces.at, body->pieces.count, why);
-    err = err == SL_OK ? push_pieces_shut(ticket, body->pieces.at, body->pieces.count, why) : err;
+    err = err == SL_OK ? push_pieces_shut(push, ticket, body->pieces.at, body->pieces.count, why)
+                       : err;
     if (err != SL_OK) {
         return err;
     }
@@ -547,14 +551,14 @@ static sl_err piece_next(struct push *push, struct push_arrival *arrival, struct
 }
 
 /* Goes on with the first of the line; gives how many bytes were looked at. What it names may still be
- * written to by a request that began before: then it waits for the end of that. */
+ * written to by a request that began before: then it waits for the end of that (LANDS). */
 static uint64_t arrival_check(struct push *push, struct push_arrival *arrival, uint64_t bytes_max)
 {
     struct sl_error why = {0};
     const struct push_ticket *ticket = &push->tickets[arrival->ticket];
     if (!arrival->local && arrival->piece_at == 0 && arrival->byte_at == 0 &&
         push_pieces_land(push, ticket, arrival->pieces, arrival->piece_count)) {
-        return UINT64_MAX; /* in a later turn */
+        return LANDS;
     }
     while (arrival->piece_at < arrival->piece_count &&
            ticket->parts[arrival->pieces[arrival->piece_at].part].device) {
@@ -586,13 +590,15 @@ static uint64_t arrival_check(struct push *push, struct push_arrival *arrival, u
 void push_arrivals_step(struct push *push)
 {
     uint64_t left = PUSH_SLICE;
+    bool lands = false;
     checks_step(push, push_now(push));
     while (push->check_first != PUSH_NONE && left > 0) {
         struct push_arrival *arrival = &push->arrivals[push->check_first];
         uint64_t looked = arrival_check(push, arrival, left);
+        lands = looked == LANDS;
         left -= SL_MIN(looked, left);
     }
-    if (push->check_first != PUSH_NONE) {
-        push_due(push, 0);
+    if (push->check_first != PUSH_NONE) { /* the end of what lands wakes this actor, too */
+        push_due(push, lands ? push_now(push) + LAND_LOOK_NS : 0);
     }
 }

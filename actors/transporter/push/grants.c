@@ -4,8 +4,11 @@
 
 #include "runtime/fabric/core/internal.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define SHUT_AT_ONCE 64u
 
 static void grant_state(struct push_ticket *ticket, struct push_part *part, enum part_grant state)
 {
@@ -30,6 +33,12 @@ static struct push_grant *grant_of(struct push *push, uint32_t handle)
 {
     struct push_grant *grant = &push->grants[handle & 0xffffu];
     return grant->used && grant->handle == handle ? grant : NULL;
+}
+
+/* The part's bytes begin at 0 of the key, or where the extent does. */
+static uint64_t key_begin(const struct push_part *part)
+{
+    return part->spot_count > 0 ? 0 : part->offset_bytes;
 }
 
 /* Where the part is written: its extent, or what its first owner has of the block. */
@@ -58,6 +67,8 @@ static sl_err part_grant(struct push *push, struct push_ticket *ticket, uint32_t
                          struct sl_error *why)
 {
     static unsigned char key[SL_FABRIC_BLOB_MAX]; /* too large for the stack */
+    static struct sl_fabric_place shut[SL_FABRIC_SHUT_MAX];
+    static_assert(SL_FABRIC_SHUT_MAX >= SL_COVER_RANGES_MAX, "all of a cover is told");
     struct transporter *self = push->self;
     struct push_part *part = &ticket->parts[index];
     if (self->fabric == NULL) {
@@ -71,6 +82,13 @@ static sl_err part_grant(struct push *push, struct push_ticket *ticket, uint32_t
     if (err != SL_OK) {
         return err;
     }
+    for (uint32_t i = 0; i < part->shut.count; i++) {
+        const struct sl_cover_range *range = &part->shut.ranges[i];
+        shut[i] = (struct sl_fabric_place){.offset_bytes = key_begin(part) + range->from,
+                                           .length_bytes = range->end - range->from};
+    }
+    want.shut = shut;
+    want.shut_count = part->shut.count;
     uint32_t key_bytes = 0, handle = 0;
     err = sl_fabric_grant_add(self->fabric, &want, &handle, key, &key_bytes, why);
     if (err != SL_OK) {
@@ -239,8 +257,19 @@ bool tr_push_grant_ended(struct transporter *self, uint32_t handle)
     grant->used = false;
     grant_state(ticket, &ticket->parts[grant->part], GRANT_NO);
     ticket->grants_open--;
+    push_due(push, 0); /* a notice may wait for it */
     push_ticket_look(push, ticket);
     return true;
+}
+
+/* Whoever writes has named all of it: the right ends before the bytes are checked, on every fabric. */
+static void part_end(struct push *push, struct push_ticket *ticket, struct push_part *part)
+{
+    if (part->state == GRANT_ASKED || part->state == GRANT_READY) {
+        grant_state(ticket, part, GRANT_ENDS);
+        (void)sl_fabric_grant_end(push->self->fabric, part->grant);
+        push->self->env->ops->wake_at(push->self->env, 0);
+    }
 }
 
 void push_parts_taken(struct push *push, struct push_ticket *ticket,
@@ -252,21 +281,11 @@ void push_parts_taken(struct push *push, struct push_ticket *ticket,
             continue;
         }
         part->taken = true;
-        if (part->state == GRANT_ASKED || part->state == GRANT_READY) {
-            grant_state(ticket, part, GRANT_ENDS);
-            (void)sl_fabric_grant_end(push->self->fabric, part->grant);
-            push->self->env->ops->wake_at(push->self->env, 0);
-        }
+        part_end(push, ticket, part);
     }
 }
 
 /* ---- what is not written any more ---- */
-
-/* The part's bytes begin at 0 of the key, or where the extent does. */
-static uint64_t key_begin(const struct push_part *part)
-{
-    return part->spot_count > 0 ? 0 : part->offset_bytes;
-}
 
 bool tr_push_may_write(void *context, uint64_t cookie, uint64_t offset_bytes, uint64_t length_bytes)
 {
@@ -282,14 +301,28 @@ bool tr_push_may_write(void *context, uint64_t cookie, uint64_t offset_bytes, ui
     return sl_cover_within(&part->shut, offset_bytes - key_begin(part), length_bytes) == 0;
 }
 
-sl_err push_pieces_shut(struct push_ticket *ticket, const struct sl_item_arrived *pieces,
-                        uint64_t count, struct sl_error *why)
+sl_err push_pieces_shut(struct push *push, struct push_ticket *ticket,
+                        const struct sl_item_arrived *pieces, uint64_t count, struct sl_error *why)
 {
+    struct sl_fabric_place ranges[SHUT_AT_ONCE];
+    uint32_t filled = 0;
     for (uint64_t i = 0; i < count; i++) {
-        sl_err err = sl_cover_add(&ticket->parts[pieces[i].part].shut, pieces[i].part_offset_bytes,
-                                  pieces[i].length_bytes);
+        struct push_part *part = &ticket->parts[pieces[i].part];
+        sl_err err = sl_cover_add(&part->shut, pieces[i].part_offset_bytes, pieces[i].length_bytes);
         if (err != SL_OK) {
             return sl_fail(why, err, "a part comes in too many pieces");
+        }
+        if (sl_cover_whole(&part->shut, part->length_bytes)) {
+            part_end(push, ticket, part);
+        } else if (part->state == GRANT_ASKED || part->state == GRANT_READY) {
+            ranges[filled++] = (struct sl_fabric_place){.memory = part->grant,
+                                                        .offset_bytes = key_begin(part) +
+                                                                        pieces[i].part_offset_bytes,
+                                                        .length_bytes = pieces[i].length_bytes};
+        }
+        if (filled == SHUT_AT_ONCE || (i + 1 == count && filled > 0)) {
+            sl_fabric_grants_shut(push->self->fabric, ranges, filled);
+            filled = 0;
         }
     }
     return SL_OK;
@@ -301,11 +334,10 @@ bool push_pieces_land(struct push *push, const struct push_ticket *ticket,
     bool lands = false;
     for (uint32_t i = 0; i < count; i++) {
         const struct push_part *part = &ticket->parts[pieces[i].part];
-        if (part->state == GRANT_READY &&
-            sl_fabric_grant_recheck(push->self->fabric, part->grant)) {
-            push->self->env->ops->wake_at(push->self->env, 0);
-            lands = true;
-        }
+        lands = part->state == GRANT_ENDS ||
+                (part->state == GRANT_READY &&
+                 sl_fabric_grant_recheck(push->self->fabric, part->grant)) ||
+                lands;
     }
     return lands;
 }

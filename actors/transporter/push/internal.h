@@ -15,11 +15,11 @@
 #ifndef SL_TRANSPORTER_PUSH_INTERNAL_H
 #define SL_TRANSPORTER_PUSH_INTERNAL_H
 
-#include "actors/transporter/push/cover.h"
 #include "actors/transporter/push/push.h"
 #include "actors/transporter/push/ticket.h"
 #include "actors/transporter/regions/places.h"
 #include "actors/transporter/regions/regions.h"
+#include "runtime/fabric/core/cover.h"
 
 #define PUSH_NONE              UINT32_MAX
 #define PUSH_PIECES_MAX        512u         /* of a batch */
@@ -273,8 +273,8 @@ void push_page_go(struct push *push, struct push_ticket *ticket);
 void push_parts_taken(struct push *push, struct push_ticket *ticket,
                       const struct sl_item_arrived *pieces, uint32_t count);
 /* Nobody writes any more to these. Errors: SL_ERR_LIMIT, SL_ERR_NO_MEMORY. */
-sl_err push_pieces_shut(struct push_ticket *ticket, const struct sl_item_arrived *pieces,
-                        uint64_t count, struct sl_error *why);
+sl_err push_pieces_shut(struct push *push, struct push_ticket *ticket,
+                        const struct sl_item_arrived *pieces, uint64_t count, struct sl_error *why);
 /* Whether something that began before may still land there. */
 bool push_pieces_land(struct push *push, const struct push_ticket *ticket,
                       const struct sl_item_arrived *pieces, uint32_t count);

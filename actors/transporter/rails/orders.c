@@ -143,6 +143,59 @@ void process_key_drop(struct process_row *row)
     row->key_bytes = 0;
 }
 
+/* ---- what is not written any more ---- */
+
+static void shut_add(struct tr_process *process, struct process_row *row,
+                     const struct sl_item_rail_place *range)
+{
+    if (range->length_bytes > UINT64_MAX - range->offset_bytes ||
+        sl_cover_add(&row->shut, range->offset_bytes, range->length_bytes) != SL_OK) {
+        process_break(process, "more to be shut than there is room for");
+    }
+}
+
+static void grants_shut(struct tr_process *process, const struct sl_body_rail_order *order)
+{
+    for (uint64_t i = 0; i < order->shut.count; i++) {
+        struct process_row *row = process_row_of(&process->grants, order->shut.at[i].memory);
+        if (row != NULL) { /* else it is over */
+            shut_add(process, row, &order->shut.at[i]);
+            row->checks = true;
+        }
+    }
+    process->shut_asked = (uint32_t)order->handle;
+    process_shut_step(process);
+}
+
+void process_shut_step(struct tr_process *process)
+{
+    bool lands = false;
+    if (process->shut_told == process->shut_asked || process->broken) {
+        return;
+    }
+    for (uint32_t i = 0; i < process->grants.count; i++) {
+        struct process_row *row = &process->grants.rows[i];
+        row->checks =
+            row->used && row->checks && sl_fabric_grant_recheck(process->fabric, row->own);
+        lands |= row->checks;
+    }
+    if (lands) {
+        process->env->ops->wake_at(process->env, 0);
+        return;
+    }
+    struct sl_body_rail_news news = {.handle = process->shut_asked};
+    process->shut_told = process->shut_asked;
+    process_news(process, RAIL_SHUT, &news);
+}
+
+static bool on_may_write(void *context, uint64_t cookie, uint64_t offset_bytes,
+                         uint64_t length_bytes)
+{
+    const struct tr_process *process = context;
+    const struct process_row *row = process_row_of(&process->grants, cookie - 1);
+    return row != NULL && sl_cover_within(&row->shut, offset_bytes, length_bytes) == 0;
+}
+
 /* Until it works, which is when the door hears of it. */
 static bool key_keep(struct process_row *row, const void *key, uint32_t key_bytes)
 {
@@ -179,7 +232,8 @@ static void grant_add(struct tr_process *process, const struct sl_body_rail_orde
                                              .offset_bytes = order->offset_bytes,
                                              .length_bytes = order->length_bytes,
                                              .places = places > 0 ? process->places : NULL,
-                                             .place_count = places};
+                                             .place_count = places,
+                                             .cookie = order->handle + 1};
         err = sl_fabric_grant_add(process->fabric, &want, &own, process->key, &key_bytes, &why);
     }
     if (err != SL_OK) {
@@ -187,6 +241,9 @@ static void grant_add(struct tr_process *process, const struct sl_body_rail_orde
         return;
     }
     process_row_set(&process->grants, row, order->handle, own);
+    for (uint64_t i = 0; i < order->shut.count; i++) {
+        shut_add(process, row, &order->shut.at[i]);
+    }
     if (!key_keep(row, process->key, key_bytes)) {
         process_break(process, "no memory for a key");
     }
@@ -231,6 +288,7 @@ static void on_grant_ended(void *context, uint32_t grant)
     if (row != NULL) {
         uint64_t handle = row->door;
         process_key_drop(row);
+        sl_cover_fini(&row->shut);
         *row = (struct process_row){0};
         grant_over(process, handle);
     }
@@ -427,6 +485,9 @@ void process_order(struct tr_process *process, const struct sl_body_rail_order *
     case RAIL_CANCEL:
         cancel(process, order);
         return;
+    case RAIL_GRANTS_SHUT:
+        grants_shut(process, order);
+        return;
     case RAIL_PING:
         process_news(process, RAIL_PONG, &pong);
         return;
@@ -446,5 +507,6 @@ struct sl_fabric_events process_events(struct tr_process *process)
         .link = on_link,
         .granted = on_granted,
         .grant_ended = on_grant_ended,
+        .may_write = on_may_write,
     };
 }

@@ -60,6 +60,7 @@ static void table_clear(struct process_table *table)
 {
     for (uint32_t i = 0; table->rows != NULL && i < table->count; i++) {
         process_key_drop(&table->rows[i]);
+        sl_cover_fini(&table->rows[i].shut);
         table->rows[i] = (struct process_row){0};
     }
 }
@@ -125,6 +126,7 @@ static sl_err life_begin(struct tr_process *process, struct sl_error *why)
     process->life = SL_MAX(env->ops->random_u64(env), UINT64_C(1));
     process->opened = process->broken = false;
     process->posts_out = process->links_up = 0;
+    process->shut_asked = process->shut_told = 0;
     sl_metric_add(env->metrics, process->metric.lives, 1);
     process->memories_leaving = process->gathered = process->gathered_places = 0;
     process->hello_due_ns = 0;
@@ -379,6 +381,7 @@ sl_err tr_process_tick(struct tr_process *process, uint64_t now_ns)
     tr_stream_flush(&process->stream);
     process_memories_step(process);
     sl_fabric_step(process->fabric, now_ns);
+    process_shut_step(process);
     env->ops->wake_at(env, sl_fabric_wake_at(process->fabric));
     if (process->opened) {
         stats_send(process, now_ns);

@@ -5,6 +5,7 @@
 #include "actors/transporter/rails/process.h"
 #include "actors/transporter/rails/stream.h"
 #include "ipc/sl_arena.h"
+#include "runtime/fabric/core/cover.h"
 
 #define PROCESS_ARENAS_MAX 64u
 
@@ -16,6 +17,8 @@ struct process_row {
     uint32_t handed; /* memories: 1 + place of its descriptor; 0: an arena's */
     void *key;       /* grants: until granted() says that it works; owned */
     uint32_t key_bytes;
+    struct sl_cover shut; /* grants: what is not written any more, as the key counts */
+    bool checks;          /* grants: some of that may still land */
 };
 struct process_table {
     struct process_row *rows;
@@ -54,6 +57,7 @@ struct tr_process {
         sl_metric links_lost, refused, lives;
     } metric;
     uint32_t posts_out, links_up;
+    uint32_t shut_asked, shut_told; /* numbers of RAIL_GRANTS_SHUT and RAIL_SHUT */
     struct sl_arena *arenas[PROCESS_ARENAS_MAX];
     struct process_table memories, peers, grants, keys;
     struct process_handed *handed; /* as many as memories */
@@ -81,6 +85,8 @@ void process_break(struct tr_process *process, const char *reason);
 /* Does what the door wants; process_break where that makes no sense. */
 void process_order(struct tr_process *process, const struct sl_body_rail_order *order);
 void process_post(struct tr_process *process, const struct sl_msg *msg);
+/* Tells when nothing lands any more in what was shut; asks for the next turn until then. */
+void process_shut_step(struct tr_process *process);
 /* Events of the fabric. */
 struct sl_fabric_events process_events(struct tr_process *process);
 void process_key_drop(struct process_row *row);

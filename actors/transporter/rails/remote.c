@@ -296,6 +296,7 @@ static bool is_overdue(const struct tr_remote *remote, uint64_t now_ns)
 {
     uint64_t grace_ns = silent_ns(remote) + remote->all->fence_ns;
     bool overdue = is_memory_overdue(remote, now_ns);
+    overdue |= remote->shut_asked != remote->shut_done && remote->shut_ns + grace_ns < now_ns;
     for (uint32_t i = 0; remote->posts_out > 0 && i < remote->fabric.options.transfers_max; i++) {
         const struct remote_post *post = &remote->posts[i];
         overdue |= post->used && post->ended == SL_OK &&
@@ -312,6 +313,7 @@ static bool is_overdue(const struct tr_remote *remote, uint64_t now_ns)
 static bool is_waited_for(const struct tr_remote *remote)
 {
     return remote_is_there(remote) && (remote->posts_out > 0 || remote->grants_ending > 0 ||
+                                       remote->shut_asked != remote->shut_done ||
                                        remote->memories_leaving > 0 || remote->memories_coming > 0);
 }
 

@@ -279,7 +279,17 @@ void remote_grant_free(struct remote_grant *grant)
     *grant = (struct remote_grant){.generation = grant->generation};
 }
 
-void remote_grant_order(struct tr_remote *remote, struct remote_grant *grant)
+static void shut_fill(struct tr_remote *remote, const struct sl_fabric_place *shut, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        remote->shut[i] = (struct sl_item_rail_place){.memory = shut[i].memory,
+                                                      .offset_bytes = shut[i].offset_bytes,
+                                                      .length_bytes = shut[i].length_bytes};
+    }
+}
+
+void remote_grant_order(struct tr_remote *remote, struct remote_grant *grant,
+                        const struct sl_fabric_place *shut, uint32_t shut_count)
 {
     struct sl_body_rail_order body = {
         .handle = fabric_handle_make(grant->generation, (uint32_t)(grant - remote->grants)),
@@ -289,8 +299,10 @@ void remote_grant_order(struct tr_remote *remote, struct remote_grant *grant)
         .offset_bytes = grant->what.offset_bytes,
         .length_bytes = grant->what.length_bytes,
         .places = {.at = remote->places, .count = grant->what.place_count},
+        .shut = {.at = remote->shut, .count = shut_count},
     };
     places_fill(remote, 0, grant->what.places, grant->what.place_count);
+    shut_fill(remote, shut, shut_count);
     remote->grants_due -= grant->tell ? 1 : 0;
     grant->tell = false;
     grant->state = REMOTE_GRANT_ASKED;
@@ -349,6 +361,7 @@ static struct remote_grant *grant_new(struct tr_remote *remote, const struct sl_
                                    .generation = fabric_generation_next(grant->generation),
                                    .what = *want};
     grant->what.places = places;
+    grant->what.shut = NULL; /* the caller's; who writes is granted nothing without its process */
     return grant;
 }
 
@@ -364,6 +377,9 @@ static sl_err grant_add(struct sl_fabric *fabric, const struct sl_fabric_grant *
         return sl_fail(why, SL_ERR_NOT_FOUND, "no such peer");
     }
     sl_err err = ranges_check(remote, &range, want->places, want->place_count, why);
+    if (err == SL_OK && want->shut_count > SL_FABRIC_SHUT_MAX) {
+        err = sl_fail(why, SL_ERR_INVALID, "%u ranges that are shut", want->shut_count);
+    }
     if (err != SL_OK) {
         return err;
     }
@@ -378,7 +394,7 @@ static sl_err grant_add(struct sl_fabric *fabric, const struct sl_fabric_grant *
     *out = fabric_handle_make(grant->generation, (uint32_t)(grant - remote->grants));
     *key_bytes = 0;
     if (serving) {
-        remote_grant_order(remote, grant);
+        remote_grant_order(remote, grant, want->shut, want->shut_count);
     } else { /* the others need not wait for it */
         grant->tell = true;
         remote->grants_due++;
@@ -408,6 +424,50 @@ static sl_err grant_end(struct sl_fabric *fabric, uint32_t handle)
         remote_due(remote);
     }
     return SL_OK;
+}
+
+/* 0 stands for none. */
+static uint32_t shut_next(const struct tr_remote *remote)
+{
+    return remote->shut_asked == UINT32_MAX ? 1 : remote->shut_asked + 1;
+}
+
+/* The process cannot ask us before it takes a write, so it is told, and says when nothing lands. */
+static void grants_shut(struct sl_fabric *fabric, const struct sl_fabric_place *ranges,
+                        uint32_t count)
+{
+    struct tr_remote *remote = of(fabric);
+    struct sl_body_rail_order body = {.handle = shut_next(remote), .shut.at = remote->shut};
+    for (uint32_t i = 0; i < count; i++) {
+        struct remote_grant *grant = remote_grant_of(remote, ranges[i].memory);
+        bool there = grant != NULL &&
+                     (grant->state == REMOTE_GRANT_ASKED || grant->state == REMOTE_GRANT_LIVE);
+        if (there && body.shut.count < SL_FABRIC_SHUT_MAX) {
+            remote->shut[body.shut.count++] =
+                (struct sl_item_rail_place){.memory = ranges[i].memory,
+                                            .offset_bytes = ranges[i].offset_bytes,
+                                            .length_bytes = ranges[i].length_bytes};
+            grant->shut = (uint32_t)body.handle;
+        }
+    }
+    if (body.shut.count == 0 || !remote_is_there(remote)) {
+        return; /* one that dies is waited for as such */
+    }
+    remote->shut_ns =
+        remote->shut_asked == remote->shut_done ? remote->env->now_ns : remote->shut_ns;
+    remote->shut_asked = (uint32_t)body.handle;
+    remote_order(remote, RAIL_GRANTS_SHUT, &body);
+    wait_for(remote);
+}
+
+/* Also while it dies: only its death ends what it may still take. */
+static bool grant_recheck(struct sl_fabric *fabric, uint32_t handle)
+{
+    const struct tr_remote *remote = of(fabric);
+    const struct remote_grant *grant = remote_grant_of(remote, handle);
+    return grant != NULL &&
+           (grant->state == REMOTE_GRANT_ASKED || grant->state == REMOTE_GRANT_LIVE) &&
+           grant->shut != 0 && (int32_t)(grant->shut - remote->shut_done) > 0;
 }
 
 /* ---- keys ---- */
@@ -663,6 +723,8 @@ const struct fabric_front tr_remote_front = {
     .peer_link = peer_link,
     .grant_add = grant_add,
     .grant_end = grant_end,
+    .grants_shut = grants_shut,
+    .grant_recheck = grant_recheck,
     .key_open = key_open,
     .key_renew = key_renew,
     .key_close = key_close,

@@ -47,6 +47,7 @@ struct remote_grant {
     bool tell; /* granted() without a key is due */
     uint16_t generation;
     uint64_t ending_ns;
+    uint32_t shut;               /* number of the order that shut some of it last; 0: none did */
     struct sl_fabric_grant what; /* places: owned */
 };
 struct remote_key {
@@ -81,6 +82,8 @@ struct tr_remote {
     struct remote_post *posts;
     uint32_t free_post, posts_out, posts_ended; /* posts_ended: done() due */
     uint32_t grants_ending, grants_due;         /* grants_due: GONE, or tell */
+    uint32_t shut_asked, shut_done;             /* numbers of RAIL_GRANTS_SHUT, in this life */
+    uint64_t shut_ns;                           /* since when they differ */
     uint32_t memories_leaving,
         memories_coming; /* coming: asked for, and neither there nor leaving */
     bool memories_due, links_due;
@@ -88,6 +91,7 @@ struct tr_remote {
     uint8_t codes[SL_FABRIC_PIECES_MAX];
     struct sl_item_rail_piece items[REMOTE_PIECES_MAX]; /* of a message that is being made */
     struct sl_item_rail_place places[SL_FABRIC_PLACES_MAX];
+    struct sl_item_rail_place shut[SL_FABRIC_SHUT_MAX];
 };
 
 /* NULL: there is none. */
@@ -118,7 +122,9 @@ extern const struct fabric_front tr_remote_front;
 void remote_memory_order(struct tr_remote *remote, struct remote_memory *memory);
 /* To be called before it is there, leaves or is forgotten: it is waited for no more. */
 void remote_memory_came(struct tr_remote *remote, const struct remote_memory *memory);
-void remote_grant_order(struct tr_remote *remote, struct remote_grant *grant);
+/* shut: with that from the start. */
+void remote_grant_order(struct tr_remote *remote, struct remote_grant *grant,
+                        const struct sl_fabric_place *shut, uint32_t shut_count);
 void remote_grant_free(struct remote_grant *grant);
 void remote_key_order(struct tr_remote *remote, struct remote_key *key);
 void remote_peer_order(struct tr_remote *remote, struct remote_peer *peer);

@@ -51,7 +51,7 @@ void remote_serve_if_ready(struct tr_remote *remote)
     }
     for (uint32_t i = 0; i < options->grants_max; i++) {
         if (remote->grants[i].state == REMOTE_GRANT_WANTED) {
-            remote_grant_order(remote, &remote->grants[i]);
+            remote_grant_order(remote, &remote->grants[i], NULL, 0);
         }
     }
 }
@@ -218,6 +218,13 @@ bool remote_news(struct tr_remote *remote, const struct sl_body_rail_news *news)
     case RAIL_STATS:
         stats_take(remote, &news->stats);
         return true;
+    case RAIL_SHUT:
+        if (handle - remote->shut_done > remote->shut_asked - remote->shut_done) {
+            return false;
+        }
+        remote->shut_done = handle;
+        remote->shut_ns = remote->env->now_ns; /* of the next ones */
+        return true;
     }
     return false;
 }
@@ -307,6 +314,7 @@ static void grants_lost(struct tr_remote *remote)
 
 void remote_over(struct tr_remote *remote)
 {
+    remote->shut_done = remote->shut_asked;
     remote_links_down(remote);
     posts_lost(remote);
     memories_lost(remote);

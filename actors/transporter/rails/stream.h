@@ -19,12 +19,13 @@ enum sl_rail_order {
     RAIL_PEER_ADD,    /* [handle] */
     RAIL_PEER_TOLD,   /* [handle, blob] its address */
     RAIL_PEER_REMOVE, /* [handle] */
-    RAIL_GRANT_ADD,   /* [handle, verb, memory, peer, offset, length] granted follows */
+    RAIL_GRANT_ADD,   /* [handle, verb, memory, peer, offset, length, shut] granted follows */
     RAIL_GRANT_END,   /* [handle] grant ended follows */
     RAIL_KEY_OPEN,    /* [handle, peer, blob] */
     RAIL_KEY_CLOSE,   /* [handle] */
     RAIL_CANCEL,      /* [handle: the post's slot, cookie] */
     RAIL_PING,        /* pong follows */
+    RAIL_GRANTS_SHUT, /* [handle: a number, shut] shut follows */
 };
 /* RAIL_NEWS.kind */
 enum sl_rail_news {
@@ -36,6 +37,7 @@ enum sl_rail_news {
     RAIL_GRANT_ENDED, /* [handle] nothing lands any more */
     RAIL_PONG,
     RAIL_STATS, /* [stats] */
+    RAIL_SHUT,  /* [handle: the number] nothing lands any more in what was shut until then */
 };
 
 struct tr_kept;

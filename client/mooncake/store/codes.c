@@ -41,6 +41,8 @@ int sl_store_code_of(sl_err err)
         return SL_STORE_CORRUPT;
     case SL_ERR_IO:
         return SL_STORE_FILE_READ;
+    case SL_ERR_DISK_AWAY: /* the removal is done, but for what is noted for that disk */
+        return SL_STORE_FILE_WRITE;
     case SL_ERR_DEVICE:
         return SL_STORE_TRANSFER;
     case SL_ERR_LEASED:

@@ -43,6 +43,7 @@ enum sl_store_code {
     SL_STORE_NO_FILE = -1100,
     SL_STORE_FILE_OPEN = -1101,
     SL_STORE_FILE_READ = -1102,
+    SL_STORE_FILE_WRITE = -1103,
 };
 int sl_store_code_of(sl_err err);
 

@@ -31,6 +31,7 @@
 #define SL_FABRIC_PIECES_MAX  1024u /* of one transfer */
 #define SL_FABRIC_REGIONS_MAX 65536u
 #define SL_FABRIC_PLACES_MAX  1024u /* of one piece or grant */
+#define SL_FABRIC_SHUT_MAX    2048u
 
 struct sl_fabric;      /* opaque */
 struct fabric_backend; /* fabric_internal.h */
@@ -67,8 +68,8 @@ struct sl_fabric_events {
     void (*granted)(void *context, uint32_t grant, const void *key, uint32_t key_bytes,
                     const struct sl_error *why);
     void (*grant_ended)(void *context, uint32_t grant);
-    /* Of a grant with a cookie, before bytes are read for its peer (tcp; not by rails): whether the
-     * peer may have them now. Looks, and does nothing else. NULL: all of the grant's range. */
+    /* Of a grant with a cookie, before bytes are read for its peer (tcp; not by a rail of another
+     * process): whether the peer may have them now. Looks, and does nothing else. NULL: all of the grant's range. */
     bool (*may_read)(void *context, uint64_t cookie, uint64_t offset_bytes, uint64_t length_bytes);
     /* The same before bytes are written by its peer, and between them. What it says no to it says no
      * to from then on. */
@@ -211,6 +212,10 @@ struct sl_fabric_grant {
     const struct sl_fabric_place *places;
     uint32_t place_count; /* NULL: 0; else 1..SL_FABRIC_PLACES_MAX */
     uint64_t cookie;      /* not 0: may_read or may_write is asked */
+    /* Of writing: what is shut from the start, as sl_fabric_grants_shut would (memory: not looked at).
+     * NULL: nothing. */
+    const struct sl_fabric_place *shut;
+    uint32_t shut_count; /* at most SL_FABRIC_SHUT_MAX */
 };
 /* Gives a handle and the key, at most SL_FABRIC_BLOB_MAX bytes, that the peer needs; hand it out
  * after granted(). 0 bytes: granted() brings it (another process makes it, or it takes several turns).
@@ -223,9 +228,14 @@ sl_err sl_fabric_grant_add(struct sl_fabric *fabric, const struct sl_fabric_gran
                            uint32_t *out, void *key, uint32_t *key_bytes, struct sl_error *why);
 /* grant_ended() says when nothing lands any more. Errors: SL_ERR_NOT_FOUND. */
 sl_err sl_fabric_grant_end(struct sl_fabric *fabric, uint32_t grant);
-/* may_write says no to more than before: what is being received is cancelled. Gives whether any of that
- * may still land; then it is to be called again, in a later turn. Where may_write is not asked (verbs,
- * rails): false. */
+/* may_write says no to more than before: to these ranges of keys, each of the grant whose handle stands
+ * for its memory. Rails of other processes cannot ask it, so they are told. A grant that is over is
+ * passed over. */
+void sl_fabric_grants_shut(struct sl_fabric *fabric, const struct sl_fabric_place *ranges,
+                           uint32_t count);
+/* May_write says no to more than before, and sl_fabric_grants_shut was called for it: what is being
+ * received is cancelled. Gives whether any of that may still land; then it is to be called again, in a
+ * later turn. Where may_write is not asked (verbs): false. */
 bool sl_fabric_grant_recheck(struct sl_fabric *fabric, uint32_t grant);
 
 /* ---- keys: what a peer granted to us ---- */

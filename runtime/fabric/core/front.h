@@ -28,6 +28,9 @@ struct fabric_front {
     sl_err (*grant_add)(struct sl_fabric *fabric, const struct sl_fabric_grant *grant,
                         uint32_t *out, void *key, uint32_t *key_bytes, struct sl_error *why);
     sl_err (*grant_end)(struct sl_fabric *fabric, uint32_t grant);
+    void (*grants_shut)(struct sl_fabric *fabric, const struct sl_fabric_place *ranges,
+                        uint32_t count);
+    bool (*grant_recheck)(struct sl_fabric *fabric, uint32_t grant);
     sl_err (*key_open)(struct sl_fabric *fabric, uint32_t peer, const void *blob,
                        uint32_t length_bytes, uint32_t *out, struct sl_error *why);
     sl_err (*key_renew)(struct sl_fabric *fabric, uint32_t key, const void *blob,

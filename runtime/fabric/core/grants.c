@@ -119,10 +119,20 @@ sl_err sl_fabric_grant_end(struct sl_fabric *fabric, uint32_t handle)
     return SL_OK;
 }
 
+void sl_fabric_grants_shut(struct sl_fabric *fabric, const struct sl_fabric_place *ranges,
+                           uint32_t count)
+{
+    if (fabric->front != NULL && count > 0) { /* else may_write says so */
+        fabric->front->grants_shut(fabric, ranges, count);
+    }
+}
+
 bool sl_fabric_grant_recheck(struct sl_fabric *fabric, uint32_t handle)
 {
-    const struct fabric_grant *grant =
-        fabric->front == NULL ? fabric_grant_of(fabric, handle) : NULL;
+    if (fabric->front != NULL) {
+        return fabric->front->grant_recheck(fabric, handle);
+    }
+    const struct fabric_grant *grant = fabric_grant_of(fabric, handle);
     return grant != NULL && grant->landing > 0 && fabric->ops->grant_recheck != NULL &&
            fabric->ops->grant_recheck(fabric, grant);
 }

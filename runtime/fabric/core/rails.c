@@ -180,6 +180,23 @@ static const char *rails_about(const struct sl_fabric *fabric)
     return fabric->about;
 }
 
+/* Grants keep their cookies on every rail. */
+static bool rail_may_read(void *context, uint64_t cookie, uint64_t offset_bytes,
+                          uint64_t length_bytes)
+{
+    const struct rail *rail = context;
+    const struct sl_fabric_events *events = &rail->rails->fabric->options.events;
+    return events->may_read(events->context, cookie, offset_bytes, length_bytes);
+}
+
+static bool rail_may_write(void *context, uint64_t cookie, uint64_t offset_bytes,
+                           uint64_t length_bytes)
+{
+    const struct rail *rail = context;
+    const struct sl_fabric_events *events = &rail->rails->fabric->options.events;
+    return events->may_write(events->context, cookie, offset_bytes, length_bytes);
+}
+
 /* Its tables are as large as ours: a rail may have to carry all. */
 static sl_err rail_open(struct rail *rail, const struct fabric_backend *ops, struct sl_error *why)
 {
@@ -197,6 +214,8 @@ static sl_err rail_open(struct rail *rail, const struct fabric_backend *ops, str
         .link = rails_on_link,
         .granted = rails_on_granted,
         .grant_ended = rails_on_grant_ended,
+        .may_read = rails->fabric->options.events.may_read != NULL ? rail_may_read : NULL,
+        .may_write = rails->fabric->options.events.may_write != NULL ? rail_may_write : NULL,
     };
     sl_err err = rail->remote ? options.rail_open(options.rail_context, rail->index, &options,
                                                   &rail->fabric, why)
@@ -372,6 +391,8 @@ static const struct fabric_front rails_front = {
     .peer_link = fabric_rails_peer_link,
     .grant_add = fabric_rails_grant_add,
     .grant_end = fabric_rails_grant_end,
+    .grants_shut = fabric_rails_grants_shut,
+    .grant_recheck = fabric_rails_grant_recheck,
     .key_open = fabric_rails_key_open,
     .key_renew = fabric_rails_key_renew,
     .key_close = fabric_rails_key_close,

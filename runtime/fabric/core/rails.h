@@ -166,6 +166,9 @@ uint32_t rails_places_on(const struct rail *rail, const struct fabric_place *pla
 sl_err fabric_rails_grant_add(struct sl_fabric *fabric, const struct sl_fabric_grant *grant,
                               uint32_t *out, void *key, uint32_t *key_bytes, struct sl_error *why);
 sl_err fabric_rails_grant_end(struct sl_fabric *fabric, uint32_t grant);
+void fabric_rails_grants_shut(struct sl_fabric *fabric, const struct sl_fabric_place *ranges,
+                              uint32_t count);
+bool fabric_rails_grant_recheck(struct sl_fabric *fabric, uint32_t grant);
 sl_err fabric_rails_key_open(struct sl_fabric *fabric, uint32_t peer, const void *blob,
                              uint32_t length_bytes, uint32_t *out, struct sl_error *why);
 sl_err fabric_rails_key_renew(struct sl_fabric *fabric, uint32_t key, const void *blob,

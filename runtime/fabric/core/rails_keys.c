@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SHUT_AT_ONCE 64u
+
 static uint16_t bit_of(const struct rail *rail)
 {
     return (uint16_t)(1u << rail->index);
@@ -496,6 +498,47 @@ sl_err fabric_rails_grant_end(struct sl_fabric *fabric, uint32_t handle)
         }
     }
     return SL_OK;
+}
+
+/* Some ranges at a time, with the handles of the rail. */
+static void shut_on(const struct rail *rail, const struct sl_fabric_place *ranges, uint32_t count)
+{
+    struct sl_fabric_place some[SHUT_AT_ONCE];
+    uint32_t filled = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct rails_grant *grant = grant_of(rail->rails, ranges[i].memory);
+        if (grant != NULL && (grant->added & bit_of(rail)) != 0) {
+            some[filled] = ranges[i];
+            some[filled++].memory = grant->sub[rail->index];
+        }
+        if (filled == SHUT_AT_ONCE || (i + 1 == count && filled > 0)) {
+            sl_fabric_grants_shut(rail->fabric, some, filled);
+            filled = 0;
+        }
+    }
+}
+
+void fabric_rails_grants_shut(struct sl_fabric *fabric, const struct sl_fabric_place *ranges,
+                              uint32_t count)
+{
+    for (uint32_t i = 0; i < fabric->rails->count; i++) {
+        if (fabric->rails->at[i].fabric != NULL) {
+            shut_on(&fabric->rails->at[i], ranges, count);
+        }
+    }
+}
+
+bool fabric_rails_grant_recheck(struct sl_fabric *fabric, uint32_t handle)
+{
+    const struct rails *rails = fabric->rails;
+    const struct rails_grant *grant = grant_of(rails, handle);
+    bool lands = false;
+    for (uint32_t i = 0; grant != NULL && i < rails->count; i++) {
+        const struct rail *rail = &rails->at[i];
+        lands |= (grant->added & bit_of(rail)) != 0 &&
+                 sl_fabric_grant_recheck(rail->fabric, grant->sub[i]);
+    }
+    return lands;
 }
 
 void rails_on_grant_ended(void *context, uint32_t sub)

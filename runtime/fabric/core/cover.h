@@ -1,6 +1,6 @@
-/* actors/transporter/push/cover.h - which bytes of a part have arrived. */
-#ifndef SL_TRANSPORTER_PUSH_COVER_H
-#define SL_TRANSPORTER_PUSH_COVER_H
+/* runtime/fabric/core/cover.h - which bytes of a part have arrived. */
+#ifndef SL_FABRIC_CORE_COVER_H
+#define SL_FABRIC_CORE_COVER_H
 
 #include "runtime/sl_error.h"
 

@@ -1,5 +1,5 @@
-/* actors/transporter/push/cover.c - see cover.h. */
-#include "actors/transporter/push/cover.h"
+/* runtime/fabric/core/cover.c - see cover.h. */
+#include "runtime/fabric/core/cover.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,0 +1,280 @@
+/* actors/transporter/control/strangers.c - see strangers.h.
+ *
+ * A descriptor that the monitor names may be closed already, and be another's: events are read
+ * later than they happen. So each connection is held by a descriptor of our own (dup), which is
+ * looked at once: a TCP socket with the port that is listened at. What is ended is that socket, and
+ * ZeroMQ closes its own descriptor when it finds it so. */
+#include "actors/transporter/control/strangers.h"
+
+#include "runtime/sl_strangers.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#define EVENTS (ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED)
+
+struct place {
+    int fd;  /* as ZeroMQ has it; -1: the place is free */
+    int own; /* the same socket */
+    bool stranger;
+    uint32_t key;   /* when it is none */
+    uint64_t order; /* it spoke first so manieth */
+};
+struct control_strangers {
+    struct control_strangers_options options;
+    void *router, *monitor;
+    struct sl_strangers *strangers;
+    struct place *places;
+    uint32_t place_count, high, stranger_count;
+    uint16_t port;
+    uint64_t orders;
+    uint32_t ended; /* since it was told */
+};
+
+static uint16_t port_of(const struct sockaddr_storage *address)
+{
+    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)address;
+    const struct sockaddr_in *four = (const struct sockaddr_in *)address;
+    return address->ss_family == AF_INET6  ? ntohs(six->sin6_port)
+           : address->ss_family == AF_INET ? ntohs(four->sin_port)
+                                           : 0;
+}
+
+static uint16_t port_listened(void *router)
+{
+    char endpoint[160] = "";
+    size_t size = sizeof(endpoint);
+    const char *colon = NULL;
+    if (zmq_getsockopt(router, ZMQ_LAST_ENDPOINT, endpoint, &size) == 0) {
+        colon = strrchr(endpoint, ':');
+    }
+    return colon == NULL ? 0 : (uint16_t)strtoul(colon + 1, NULL, 10);
+}
+
+sl_err control_strangers_open(void *context, void *router,
+                              const struct control_strangers_options *options,
+                              struct control_strangers **out, struct sl_error *why)
+{
+    static const char endpoint[] = "inproc://control.connections";
+    struct control_strangers *self = calloc(1, sizeof(*self));
+    uint32_t count = options->strangers_max + options->keys_max * options->of_key_max + 1;
+    int none = 0;
+    if (self == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for connections of peers");
+    }
+    self->options = *options;
+    self->router = router;
+    self->port = port_listened(router);
+    self->place_count = count;
+    self->places = calloc(count, sizeof(*self->places));
+    sl_err err = self->places == NULL
+                     ? sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u connections", count)
+                     : sl_strangers_create(count, options->of_address_max, &self->strangers, why);
+    self->monitor = err == SL_OK ? zmq_socket(context, ZMQ_PAIR) : NULL;
+    /* No bound: ZeroMQ's own thread would wait here. It is emptied in every turn. */
+    if (err == SL_OK && (self->monitor == NULL ||
+                         zmq_setsockopt(self->monitor, ZMQ_LINGER, &none, sizeof(none)) != 0 ||
+                         zmq_setsockopt(self->monitor, ZMQ_RCVHWM, &none, sizeof(none)) != 0 ||
+                         zmq_socket_monitor(router, endpoint, EVENTS) != 0 ||
+                         zmq_connect(self->monitor, endpoint) != 0)) {
+        err = sl_fail(why, SL_ERR_OS, "watch connections of peers: %s", zmq_strerror(errno));
+    }
+    for (uint32_t i = 0; self->places != NULL && i < count; i++) {
+        self->places[i].fd = self->places[i].own = -1;
+    }
+    if (err != SL_OK) {
+        control_strangers_close(&self);
+        return err;
+    }
+    *out = self;
+    return SL_OK;
+}
+
+static void place_free(struct control_strangers *self, uint32_t index)
+{
+    struct place *place = &self->places[index];
+    self->stranger_count -= place->stranger ? 1 : 0;
+    sl_strangers_remove(self->strangers, index);
+    (void)close(place->own);
+    *place = (struct place){.fd = -1, .own = -1};
+}
+
+void control_strangers_close(struct control_strangers **strangers)
+{
+    struct control_strangers *self = *strangers;
+    if (self == NULL) {
+        return;
+    }
+    if (self->monitor != NULL) {
+        (void)zmq_socket_monitor(self->router, NULL, 0);
+        (void)zmq_close(self->monitor);
+    }
+    for (uint32_t i = 0; i < self->high; i++) {
+        if (self->places[i].fd >= 0) {
+            place_free(self, i);
+        }
+    }
+    sl_strangers_destroy(&self->strangers);
+    free(self->places);
+    free(self);
+    *strangers = NULL;
+}
+
+void *control_strangers_monitor(const struct control_strangers *strangers)
+{
+    return strangers->monitor;
+}
+
+static uint32_t place_of(const struct control_strangers *self, int fd)
+{
+    for (uint32_t i = 0; i < self->high; i++) {
+        if (self->places[i].fd == fd) {
+            return i;
+        }
+    }
+    return SL_STRANGERS_NONE;
+}
+
+/* ZeroMQ hears of it as of a peer that closed its end. */
+static void place_end(struct control_strangers *self, uint32_t index)
+{
+    (void)shutdown(self->places[index].own, SHUT_RDWR);
+    place_free(self, index);
+    self->ended++;
+}
+
+static uint32_t place_new(struct control_strangers *self)
+{
+    uint32_t index = 0;
+    while (index < self->high && self->places[index].fd >= 0) {
+        index++;
+    }
+    SL_ASSERT(index < self->place_count); /* there is one more than may be taken */
+    self->high = SL_MAX(self->high, index + 1);
+    return index;
+}
+
+/* A descriptor of our own, and from where it comes; -1: it is gone, or was another's. */
+static int own_of(const struct control_strangers *self, int fd, struct sockaddr_storage *from)
+{
+    struct sockaddr_storage here = {.ss_family = AF_UNSPEC};
+    socklen_t here_bytes = sizeof(here), from_bytes = sizeof(*from);
+    int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (own < 0) {
+        return -1;
+    }
+    if (getsockname(own, (struct sockaddr *)&here, &here_bytes) != 0 ||
+        port_of(&here) != self->port ||
+        getpeername(own, (struct sockaddr *)from, &from_bytes) != 0) {
+        (void)close(own);
+        return -1;
+    }
+    return own;
+}
+
+static void came(struct control_strangers *self, int fd)
+{
+    struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
+    uint32_t old = place_of(self, fd);
+    if (old != SL_STRANGERS_NONE) {
+        place_free(self, old); /* its end is told later */
+    }
+    int own = own_of(self, fd, &from);
+    if (own < 0) {
+        return;
+    }
+    uint32_t index = place_new(self);
+    self->places[index] = (struct place){.fd = fd, .own = own, .stranger = true};
+    self->stranger_count++;
+    uint32_t goes = sl_strangers_add(self->strangers, index, &from);
+    if (goes == SL_STRANGERS_NONE && self->stranger_count > self->options.strangers_max) {
+        goes = sl_strangers_push(self->strangers);
+    }
+    if (goes != SL_STRANGERS_NONE) {
+        place_end(self, goes);
+    }
+}
+
+uint32_t control_strangers_step(struct control_strangers *self)
+{
+    for (;;) {
+        unsigned char head[6]; /* u16 event, u32 value */
+        char address[128];
+        uint16_t event;
+        int32_t fd;
+        if (zmq_recv(self->monitor, head, sizeof(head), ZMQ_DONTWAIT) < 0) {
+            break;
+        }
+        (void)zmq_recv(self->monitor, address, sizeof(address), ZMQ_DONTWAIT);
+        memcpy(&event, head, sizeof(event));
+        memcpy(&fd, head + sizeof(event), sizeof(fd));
+        uint32_t index = place_of(self, fd);
+        if (event == ZMQ_EVENT_ACCEPTED && fd >= 0) {
+            came(self, fd);
+        } else if (event == ZMQ_EVENT_DISCONNECTED && fd >= 0 && index != SL_STRANGERS_NONE) {
+            place_free(self, index);
+        }
+    }
+    uint32_t ended = self->ended;
+    self->ended = 0;
+    return ended;
+}
+
+/* The oldest of too many. */
+static void key_bound(struct control_strangers *self, uint32_t key)
+{
+    uint32_t count = 0, oldest = SL_STRANGERS_NONE;
+    for (uint32_t i = 0; i < self->high; i++) {
+        const struct place *place = &self->places[i];
+        if (place->fd < 0 || place->stranger || place->key != key) {
+            continue;
+        }
+        count++;
+        if (oldest == SL_STRANGERS_NONE || place->order < self->places[oldest].order) {
+            oldest = i;
+        }
+    }
+    if (count > self->options.of_key_max) {
+        place_end(self, oldest);
+    }
+}
+
+uint32_t control_strangers_spoke(struct control_strangers *self, int fd, uint32_t key)
+{
+    uint32_t ended = control_strangers_step(self); /* it came before it spoke */
+    uint32_t index = place_of(self, fd);
+    if (index == SL_STRANGERS_NONE || !self->places[index].stranger ||
+        key >= self->options.keys_max) {
+        return ended;
+    }
+    struct place *place = &self->places[index];
+    sl_strangers_remove(self->strangers, index);
+    self->stranger_count--;
+    place->stranger = false;
+    place->key = key;
+    place->order = ++self->orders;
+    key_bound(self, key);
+    ended += self->ended;
+    self->ended = 0;
+    return ended;
+}
+
+uint32_t control_strangers_key_ends(struct control_strangers *self, uint32_t key)
+{
+    uint32_t ended = control_strangers_step(self);
+    for (uint32_t i = 0; i < self->high; i++) {
+        if (self->places[i].fd >= 0 && !self->places[i].stranger && self->places[i].key == key) {
+            place_end(self, i);
+        }
+    }
+    ended += self->ended;
+    self->ended = 0;
+    return ended;
+}

@@ -603,7 +603,10 @@ static sl_err node_event(struct sim *sim, struct sim_node *node, struct sim_even
         return SL_OK;
     case EVENT_NETWORK:
         return sim_network_event(node, event);
+    case EVENT_STREAM:
+        return node->actor->tick(node->state, sim->now_ns);
     case EVENT_RESTART:
+    case EVENT_REDIS:
         break;
     }
     return SL_OK;
@@ -612,6 +615,10 @@ static sl_err node_event(struct sim *sim, struct sim_node *node, struct sim_even
 static void event_run(struct sim *sim, struct sim_event *event)
 {
     struct sim_node *node = &sim->nodes[event->node];
+    if (event->kind == EVENT_REDIS) {
+        sim_redis_event(sim, event);
+        return;
+    }
     if (event->kind == EVENT_RESTART) {
         if (!node->alive && node->incarnation == event->incarnation) {
             node_boot(sim, node);
@@ -640,7 +647,9 @@ static void event_run(struct sim *sim, struct sim_event *event)
         return;
     }
     node->env.now_ns = sim->now_ns;
+    sim->turn = node;
     sl_err err = node_event(sim, node, event);
+    sim->turn = NULL;
     bool over = strcmp(node->name, SIM_DOOR) == 0 && err == SL_ERR_INTERNAL; /* memory is new */
     if (err == SL_ERR_DEVICE || over) { /* its process ends, the supervisor starts another */
         sim_kill(sim, sim_number(node), BACK_OFF_NS);
@@ -767,7 +776,8 @@ void sim_power_cut(struct sim *sim, uint32_t number, uint64_t restart_ns)
     sim->event_count = 0;
     sim->event_capacity = 0;
     for (uint32_t i = 0; i < count; i++) {
-        if (all[i].kind == EVENT_RESTART || sim->nodes[all[i].node].host != host) {
+        bool others = all[i].kind == EVENT_RESTART || all[i].kind == EVENT_REDIS;
+        if (others || sim->nodes[all[i].node].host != host) {
             event_push(sim, all[i]);
             kept++;
         } else {
@@ -877,6 +887,7 @@ void sim_destroy(struct sim **self)
             mem_disk_fini(&host->disks[i]);
         }
     }
+    sim_redis_end(sim);
     sl_codec_destroy(&sim->codec);
     sl_log_close(&sim->log);
     free(sim->heap);

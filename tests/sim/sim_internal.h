@@ -15,7 +15,9 @@ enum sim_event_kind {
     EVENT_IO,
     EVENT_RESTART,
     EVENT_HELLO,
-    EVENT_NETWORK
+    EVENT_NETWORK,
+    EVENT_STREAM, /* a socket has something */
+    EVENT_REDIS   /* of no process: the directory's server (sim_redis.c) */
 };
 
 struct sim_event {
@@ -111,6 +113,8 @@ struct sim {
     struct sl_codec *codec; /* decoding: a message is handled before the next */
     struct sl_log *log;
     uint64_t events_done, at_once;
+    struct sim_node *turn;   /* whose event it is; NULL: nobody's */
+    struct sim_redis *redis; /* NULL: there is no such server */
     void (*seen)(void *context);
     void *seen_context;
 };
@@ -177,6 +181,10 @@ void sim_network_stopped(struct sim_node *node, uint64_t duration_ns);
 extern const struct fabric_backend sim_fabric_backend;
 void sim_fabric_take(struct sim_fabric *fabric, struct sim_packet *packet); /* takes it */
 void sim_fabric_dropped(struct sim_fabric *fabric);
+
+/* sim_redis.c */
+void sim_redis_event(struct sim *sim, const struct sim_event *event);
+void sim_redis_end(struct sim *sim);
 
 /* sim_disk.c */
 sl_err sim_disk_open(struct sl_env *env, const char *directory, uint32_t queue_depth, bool direct,

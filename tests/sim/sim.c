@@ -424,7 +424,7 @@ static void node_drop(struct sim *sim, struct sim_node *node)
     node->died_ns = sim->now_ns;
     struct sl_proc_id proc = node->env.self;
     node->alive = false;
-    sim->disturbed_ns = sim->now_ns;
+    sim->disturbed_ns = SL_MAX(sim->disturbed_ns, sim->now_ns);
     if (node->program != NULL) {
         sim_program_drop(node);
     } else {
@@ -622,7 +622,7 @@ static void event_run(struct sim *sim, struct sim_event *event)
     if (event->kind == EVENT_RESTART) {
         if (!node->alive && node->incarnation == event->incarnation) {
             node_boot(sim, node);
-            sim->disturbed_ns = sim->now_ns;
+            sim->disturbed_ns = SL_MAX(sim->disturbed_ns, sim->now_ns);
         }
         return;
     }

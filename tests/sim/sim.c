@@ -357,6 +357,7 @@ static void node_boot(struct sim *sim, struct sim_node *node)
     SIM_CHECK(sl_metrics_open(&page, &node->env.metrics, &why) == SL_OK, "%s", why.text);
     node->alive = true;
     sim_network_boot(node);
+    sim_supervisor_boot(sim, node);
     sl_err err = node->actor->init(node->state, &node->env, &why);
     if (err == SL_ERR_IO || err == SL_ERR_OS) { /* the disk fails: the supervisor tries again */
         SIM_CHECK(strcmp(node->actor->role, "tierer") == 0, "%s did not start: %s", node->name,
@@ -469,11 +470,24 @@ void sim_stop(struct sim *sim, uint32_t node, uint64_t duration_ns)
     sim_network_stopped(&sim->nodes[node], duration_ns);
     uint64_t until_ns = sim->now_ns + duration_ns;
     uint64_t from_ns = SL_MAX(sim->nodes[node].stopped_until_ns, sim->now_ns);
+    sim->nodes[node].stopped_ns = from_ns > sim->now_ns ? sim->nodes[node].stopped_ns : sim->now_ns;
     if (until_ns > from_ns) {
         sim->nodes[node].stalled_ns += until_ns - from_ns;
         sim->nodes[node].stopped_until_ns = until_ns;
     }
     sim->disturbed_ns = SL_MAX(sim->disturbed_ns, sim->now_ns + duration_ns);
+}
+
+void sim_hang(struct sim *sim, uint32_t number)
+{
+    struct sim_node *node = &sim->nodes[number];
+    SIM_CHECK(sim->supervisor != NULL && node->program == NULL, "nobody would end it");
+    if (node->alive && node->stopped_until_ns <= sim->now_ns) {
+        sim_note(sim, "hang", node, 0);
+        node->stopped_ns = sim->now_ns;
+        node->stopped_until_ns = SL_NEVER_NS;
+        sim->disturbed_ns = SL_MAX(sim->disturbed_ns, sim->now_ns);
+    }
 }
 
 bool sim_alive(const struct sim *sim, uint32_t node)
@@ -605,8 +619,12 @@ static sl_err node_event(struct sim *sim, struct sim_node *node, struct sim_even
         return sim_network_event(node, event);
     case EVENT_STREAM:
         return node->actor->tick(node->state, sim->now_ns);
+    case EVENT_BEAT:
+        sim_supervisor_beat(sim, node);
+        return SL_OK;
     case EVENT_RESTART:
     case EVENT_REDIS:
+    case EVENT_SUPERVISOR:
         break;
     }
     return SL_OK;
@@ -634,6 +652,10 @@ static void event_run(struct sim *sim, struct sim_event *event)
     if (gone) {
         return;
     }
+    if (event->kind == EVENT_SUPERVISOR) { /* whatever the process does */
+        sim_supervisor_look(sim, node);
+        return;
+    }
     sim_mix(sim, sim->now_ns);
     sim_mix(sim, (uint64_t)event->kind << 32 | event->node);
     if (node->stopped_until_ns > sim->now_ns) {
@@ -647,6 +669,7 @@ static void event_run(struct sim *sim, struct sim_event *event)
         return;
     }
     node->env.now_ns = sim->now_ns;
+    node->beat_ns = sim->now_ns;
     sim->turn = node;
     sl_err err = node_event(sim, node, event);
     sim->turn = NULL;
@@ -742,6 +765,7 @@ void sim_suspend(struct sim *sim, uint64_t ns)
     sim->now_ns += ns;
     sim->suspended_ns += ns;
     sim->disturbed_ns = SL_MAX(sim->disturbed_ns, sim->now_ns);
+    sim_supervisor_resumed(sim);
 }
 
 uint64_t sim_suspended_ns(const struct sim *sim)
@@ -888,6 +912,7 @@ void sim_destroy(struct sim **self)
         }
     }
     sim_redis_end(sim);
+    sim_supervisor_end(sim);
     sl_codec_destroy(&sim->codec);
     sl_log_close(&sim->log);
     free(sim->heap);

@@ -2,7 +2,8 @@
 if(TARGET sluice_registrar AND TARGET sluice_keyer AND TARGET sluice_swapper AND TARGET sluice_coordinator
    AND TARGET sluice_tierer AND TARGET sluice_transporter AND TARGET sluice_static)
     add_library(sl_sim_support OBJECT sim/sim.c sim/sim_disk.c sim/sim_network.c sim/sim_fabric.c sim/sim_program.c
-        sim/sim_redis.c sim/sim_redis_store.c sim/sim_workload.c sim/sim_seeds.c)
+        sim/sim_redis.c sim/sim_redis_store.c sim/sim_supervisor.c sim/sim_workload.c sim/sim_seeds.c
+        ${CMAKE_SOURCE_DIR}/client/supervise/hang.c)
     target_link_libraries(sl_sim_support PRIVATE sl_flags PkgConfig::CHECK)
     # sl_sim(NAME SOURCE... SEEDS n): what libsluice asks of the system is answered by the simulator (sim_program.c).
     # SEEDS: under sanitizers, where runs are ten times as slow.
@@ -28,7 +29,7 @@ if(TARGET sluice_registrar AND TARGET sluice_keyer AND TARGET sluice_swapper AND
     endfunction()
     sl_sim(sim_node_test SOURCES sim_contest sim_objects sim_node_mutants sim_node_test SEEDS 150)
     foreach(symbol reg_claim_quarantine reg_remove_wait reg_remove_done reg_forget_key reg_object_replace reg_copy_required
-            sl_pins_view_scan sl_settled_open sl_settled_commit sl_settled_committed sl_settled_removed mem_disk_names_sync)
+            sl_pins_view_scan sl_settled_open sl_settled_commit sl_settled_committed sl_settled_removed mem_disk_names_sync sup_hang_look)
         target_link_options(sim_node_test PRIVATE -Wl,--wrap=${symbol})
     endforeach()
     add_test(NAME sim/sim_heal_test COMMAND sim_node_test --heal WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})

@@ -87,6 +87,8 @@ bool index_admits(const struct sl_index *index, uint32_t units);
 sl_err index_record_take(struct sl_index *index, uint32_t units, sl_ref *ref);
 void index_record_give(struct sl_index *index, sl_ref ref); /* version is 0 already */
 bool index_record_live(const struct sl_index *index, sl_ref ref);
+/* Populates the first slabs, where there are none: readers take an index without for dead. */
+void index_live(struct sl_index *index);
 void index_slab_adopt(struct sl_index *index,
                       uint32_t slab); /* recovery: lists it by its live mask */
 void index_slab_forget(struct sl_index *index, uint32_t slab); /* recovery: it holds nothing */

@@ -41,7 +41,8 @@ struct index_header {
     uint64_t bucket_count;         /* below 2^31 */
     uint64_t records_offset_bytes; /* in the data; buckets start at 0 */
     uint64_t slab_count_max;
-    index_word slab_count; /* populated; 0: a dead index, ask the registrar */
+    index_word
+        slab_count; /* populated; 0: a dead index, ask the registrar. A living one has some */
     index_word key_count, group_count, record_units_used;
     index_word remote; /* 1: what is not here may be had from other nodes; 0 in older indexes */
     index_word lease_ttl_ns;   /* of a look-up that leases; 0: it does not; 0 in older indexes */

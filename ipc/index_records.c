@@ -73,6 +73,13 @@ static sl_err slabs_grow(struct sl_index *index)
     return SL_OK;
 }
 
+void index_live(struct sl_index *index)
+{
+    if (index->slab_count == 0) {
+        (void)slabs_grow(index); /* else with the first record that finds room */
+    }
+}
+
 /* Gives a free slab a class. What it held before must not look like records of the new class: zeros
  * first. */
 static sl_err slab_open(struct sl_index *index, uint32_t units)

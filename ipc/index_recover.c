@@ -569,6 +569,7 @@ void sl_index_recover(struct sl_index *index,
     struct giving giving = {each, context};
     if (index->recount != NULL) { /* opened, not made */
         recover_contents(index);
+        index_live(index); /* its maker may have died before it did */
         index_leases_recover(index);
         free(index->recount);
         index->recount = NULL;

@@ -32,22 +32,32 @@ static sl_err path_of(const char *directory, const char *node, const char *endin
                : sl_fail(why, SL_ERR_INVALID, "the path of the key files is too long");
 }
 
-static sl_err file_write(const char *path, mode_t mode, const char *text, struct sl_error *why)
+/* Beside and synced; then it gets its name, if nothing has that or it is to be replaced. So a power cut
+ * leaves a whole file or none. */
+static sl_err file_write(const char *path, mode_t mode, const char *text, bool replaces,
+                         struct sl_error *why)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
+    char beside[PATH_BYTES + 32];
+    (void)snprintf(beside, sizeof(beside), "%s.%d", path, (int)getpid());
+    (void)unlink(beside); /* of a process that had this pid before */
+    int fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
     if (fd < 0) {
-        return sl_fail_os(why, errno, "make '%s'", path);
+        return sl_fail_os(why, errno, "make '%s'", beside);
     }
     size_t length = strlen(text);
     ssize_t written = write(fd, text, length);
-    int os_code = written < 0 ? errno : ENOSPC;
-    (void)fsync(fd);
-    (void)close(fd);
-    if (written != (ssize_t)length) {
-        (void)unlink(path);
-        return sl_fail_os(why, os_code, "write '%s'", path);
+    int os_code = written < 0 ? errno : written != (ssize_t)length ? ENOSPC : 0;
+    if (os_code == 0 && fsync(fd) != 0) {
+        os_code = errno;
     }
-    return SL_OK;
+    (void)close(fd);
+    if (os_code == 0 && (replaces ? rename(beside, path) : link(beside, path)) != 0) {
+        os_code = errno;
+    }
+    if (os_code != 0 || !replaces) {
+        (void)unlink(beside);
+    }
+    return os_code == 0 ? SL_OK : sl_fail_os(why, os_code, "make '%s'", path);
 }
 
 sl_err sl_curve_make(const char *directory, const char *node, struct sl_error *why)
@@ -70,12 +80,12 @@ sl_err sl_curve_make(const char *directory, const char *node, struct sl_error *w
     }
     (void)snprintf(text, sizeof(text), "public = %s\nsecret = %s\n", pair.public_text,
                    pair.secret_text);
-    err = file_write(secret_path, 0600, text, why);
+    err = file_write(secret_path, 0600, text, false, why);
     if (err == SL_OK) {
         (void)snprintf(text, sizeof(text), "public = %s\n", pair.public_text);
-        (void)unlink(public_path); /* of a pair that is gone */
-        err = file_write(public_path, 0644, text, why);
+        err = file_write(public_path, 0644, text, true, why); /* of a pair that is gone */
     }
+    err = err == SL_OK ? sl_dir_sync(directory, why) : err;
     explicit_bzero(text, sizeof(text));
     explicit_bzero(&pair, sizeof(pair));
     return err;

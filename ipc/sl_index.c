@@ -287,6 +287,9 @@ sl_err sl_index_open(const struct sl_index_options *options, bool *created, stru
         sl_index_close(&index);
         return err;
     }
+    if (fresh) {
+        index_live(index);
+    }
     *created = fresh;
     *out = index;
     return SL_OK;

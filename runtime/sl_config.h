@@ -311,6 +311,8 @@ sl_err sl_dir_check(const char *path, struct sl_error *why);
  * others may make names must belong to this uid or root, links included; in a directory of a group
  * also to the directory's owner. */
 sl_err sl_dir_make_for(const char *path, uint32_t refused, struct sl_error *why);
+/* What was made, renamed or removed in the directory is durable. Errors: SL_ERR_OS and kin. */
+sl_err sl_dir_sync(const char *path, struct sl_error *why);
 /* Bytes that the files directly in the directory take of their device; 0 also when it cannot be
  * read. */
 uint64_t sl_dir_used_bytes(const char *path);

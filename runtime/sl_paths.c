@@ -322,6 +322,15 @@ sl_err sl_dir_check(const char *path, struct sl_error *why)
     return private_walk(path, false, why);
 }
 
+sl_err sl_dir_sync(const char *path, struct sl_error *why)
+{
+    SL_AUTO(close) int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL)) { /* EINVAL: it has nothing to sync */
+        return sl_fail_os(why, errno, "sync '%s'", path);
+    }
+    return SL_OK;
+}
+
 uint64_t sl_dir_used_bytes(const char *path)
 {
     uint64_t bytes = 0;

@@ -15,6 +15,10 @@ static bool for_long(uint64_t *since_ns, bool is_so, uint64_t now_ns)
 enum sup_verdict sup_hang_look(struct sup_hang *hang, const struct sup_seen *seen, uint64_t now_ns)
 {
     uint64_t patience_ns = SUP_HANG_NS * (seen->starting ? SUP_STARTING_PATIENCE : 1);
+    if (now_ns > hang->looked_ns + SUP_HANG_NS) { /* nobody looked: it may have run in between */
+        *hang = (struct sup_hang){0};
+    }
+    hang->looked_ns = now_ns;
     bool silent = seen->beat_ns != 0 && now_ns > seen->beat_ns + patience_ns;
     bool stopped_long = for_long(&hang->stopped_since_ns, seen->stopped, now_ns);
     bool silent_long = for_long(&hang->silent_since_ns, silent, now_ns);

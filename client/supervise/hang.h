@@ -22,6 +22,7 @@ struct sup_seen {
 /* Zeroed at the beginning. */
 struct sup_hang {
     uint64_t stopped_since_ns, silent_since_ns; /* at each look since then; 0: it is not */
+    uint64_t looked_ns;                         /* the last time; 0: never */
 };
 enum sup_verdict { SUP_FINE, SUP_STOPPED, SUP_SILENT };
 
@@ -29,7 +30,8 @@ static inline bool sup_is_late(const struct sup_seen *seen, uint64_t now_ns)
 {
     return now_ns >= seen->beat_ns + SUP_LATE_NS;
 }
-/* One look. What is no hang at one look in between was none. */
+/* One look. What is no hang at one look in between was none. A look that is late by more than
+ * SUP_HANG_NS begins anew: the watcher did not run either. */
 enum sup_verdict sup_hang_look(struct sup_hang *hang, const struct sup_seen *seen, uint64_t now_ns);
 /* When to look again after that: after now_ns. */
 uint64_t sup_hang_next_ns(const struct sup_hang *hang, const struct sup_seen *seen,

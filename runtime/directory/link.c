@@ -133,6 +133,15 @@ sl_err link_init(struct directory_link *link, struct sl_error *why)
     return SL_OK;
 }
 
+/* What a connection that ends has sent and nobody took is forgotten with it, also when this process
+ * dies: the system would send it again when a network is whole again. A key's withdrawal could then
+ * arrive behind what a later connection told. kept: not so. */
+static void link_linger(const struct directory_link *link, bool kept)
+{
+    const struct linger linger = {.l_onoff = kept ? 0 : 1};
+    (void)setsockopt(link->fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
+}
+
 static void link_close(struct directory_link *link)
 {
     if (link->fd >= 0) {
@@ -150,6 +159,9 @@ static void link_close(struct directory_link *link)
 
 void link_fini(struct directory_link *link)
 {
+    if (link->phase == LINK_UP) {
+        link_linger(link, true); /* the node leaves in order */
+    }
     link_close(link);
     if (link->epoll >= 0) {
         (void)close(link->epoll);
@@ -415,6 +427,7 @@ static void link_connect(struct directory_link *link)
     if (address->sa_family != AF_UNIX) {
         (void)setsockopt(link->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
         (void)setsockopt(link->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+        link_linger(link, false);
     }
     int result = connect(link->fd, address, link->place.address_bytes);
     if (result != 0 && errno != EINPROGRESS) {

@@ -357,6 +357,7 @@ static void node_boot(struct sim *sim, struct sim_node *node)
     SIM_CHECK(sl_metrics_open(&page, &node->env.metrics, &why) == SL_OK, "%s", why.text);
     node->alive = true;
     sim_network_boot(node);
+    sim_supervisor_boot(sim, node);
     sl_err err = node->actor->init(node->state, &node->env, &why);
     if (err == SL_ERR_IO || err == SL_ERR_OS) { /* the disk fails: the supervisor tries again */
         SIM_CHECK(strcmp(node->actor->role, "tierer") == 0, "%s did not start: %s", node->name,
@@ -424,7 +425,7 @@ static void node_drop(struct sim *sim, struct sim_node *node)
     node->died_ns = sim->now_ns;
     struct sl_proc_id proc = node->env.self;
     node->alive = false;
-    sim->disturbed_ns = sim->now_ns;
+    sim->disturbed_ns = SL_MAX(sim->disturbed_ns, sim->now_ns);
     if (node->program != NULL) {
         sim_program_drop(node);
     } else {
@@ -469,11 +470,24 @@ void sim_stop(struct sim *sim, uint32_t node, uint64_t duration_ns)
     sim_network_stopped(&sim->nodes[node], duration_ns);
     uint64_t until_ns = sim->now_ns + duration_ns;
     uint64_t from_ns = SL_MAX(sim->nodes[node].stopped_until_ns, sim->now_ns);
+    sim->nodes[node].stopped_ns = from_ns > sim->now_ns ? sim->nodes[node].stopped_ns : sim->now_ns;
     if (until_ns > from_ns) {
         sim->nodes[node].stalled_ns += until_ns - from_ns;
         sim->nodes[node].stopped_until_ns = until_ns;
     }
     sim->disturbed_ns = SL_MAX(sim->disturbed_ns, sim->now_ns + duration_ns);
+}
+
+void sim_hang(struct sim *sim, uint32_t number)
+{
+    struct sim_node *node = &sim->nodes[number];
+    SIM_CHECK(sim->supervisor != NULL && node->program == NULL, "nobody would end it");
+    if (node->alive && node->stopped_until_ns <= sim->now_ns) {
+        sim_note(sim, "hang", node, 0);
+        node->stopped_ns = sim->now_ns;
+        node->stopped_until_ns = SL_NEVER_NS;
+        sim->disturbed_ns = SL_MAX(sim->disturbed_ns, sim->now_ns);
+    }
 }
 
 bool sim_alive(const struct sim *sim, uint32_t node)
@@ -603,7 +617,14 @@ static sl_err node_event(struct sim *sim, struct sim_node *node, struct sim_even
         return SL_OK;
     case EVENT_NETWORK:
         return sim_network_event(node, event);
+    case EVENT_STREAM:
+        return node->actor->tick(node->state, sim->now_ns);
+    case EVENT_BEAT:
+        sim_supervisor_beat(sim, node);
+        return SL_OK;
     case EVENT_RESTART:
+    case EVENT_REDIS:
+    case EVENT_SUPERVISOR:
         break;
     }
     return SL_OK;
@@ -612,10 +633,14 @@ static sl_err node_event(struct sim *sim, struct sim_node *node, struct sim_even
 static void event_run(struct sim *sim, struct sim_event *event)
 {
     struct sim_node *node = &sim->nodes[event->node];
+    if (event->kind == EVENT_REDIS) {
+        sim_redis_event(sim, event);
+        return;
+    }
     if (event->kind == EVENT_RESTART) {
         if (!node->alive && node->incarnation == event->incarnation) {
             node_boot(sim, node);
-            sim->disturbed_ns = sim->now_ns;
+            sim->disturbed_ns = SL_MAX(sim->disturbed_ns, sim->now_ns);
         }
         return;
     }
@@ -625,6 +650,10 @@ static void event_run(struct sim *sim, struct sim_event *event)
         return;
     }
     if (gone) {
+        return;
+    }
+    if (event->kind == EVENT_SUPERVISOR) { /* whatever the process does */
+        sim_supervisor_look(sim, node);
         return;
     }
     sim_mix(sim, sim->now_ns);
@@ -640,7 +669,10 @@ static void event_run(struct sim *sim, struct sim_event *event)
         return;
     }
     node->env.now_ns = sim->now_ns;
+    node->beat_ns = sim->now_ns;
+    sim->turn = node;
     sl_err err = node_event(sim, node, event);
+    sim->turn = NULL;
     bool over = strcmp(node->name, SIM_DOOR) == 0 && err == SL_ERR_INTERNAL; /* memory is new */
     if (err == SL_ERR_DEVICE || over) { /* its process ends, the supervisor starts another */
         sim_kill(sim, sim_number(node), BACK_OFF_NS);
@@ -733,6 +765,7 @@ void sim_suspend(struct sim *sim, uint64_t ns)
     sim->now_ns += ns;
     sim->suspended_ns += ns;
     sim->disturbed_ns = SL_MAX(sim->disturbed_ns, sim->now_ns);
+    sim_supervisor_resumed(sim);
 }
 
 uint64_t sim_suspended_ns(const struct sim *sim)
@@ -767,7 +800,8 @@ void sim_power_cut(struct sim *sim, uint32_t number, uint64_t restart_ns)
     sim->event_count = 0;
     sim->event_capacity = 0;
     for (uint32_t i = 0; i < count; i++) {
-        if (all[i].kind == EVENT_RESTART || sim->nodes[all[i].node].host != host) {
+        bool others = all[i].kind == EVENT_RESTART || all[i].kind == EVENT_REDIS;
+        if (others || sim->nodes[all[i].node].host != host) {
             event_push(sim, all[i]);
             kept++;
         } else {
@@ -877,6 +911,8 @@ void sim_destroy(struct sim **self)
             mem_disk_fini(&host->disks[i]);
         }
     }
+    sim_redis_end(sim);
+    sim_supervisor_end(sim);
     sl_codec_destroy(&sim->codec);
     sl_log_close(&sim->log);
     free(sim->heap);

@@ -2,7 +2,8 @@
 if(TARGET sluice_registrar AND TARGET sluice_keyer AND TARGET sluice_swapper AND TARGET sluice_coordinator
    AND TARGET sluice_tierer AND TARGET sluice_transporter AND TARGET sluice_static)
     add_library(sl_sim_support OBJECT sim/sim.c sim/sim_disk.c sim/sim_network.c sim/sim_fabric.c sim/sim_program.c
-        sim/sim_workload.c sim/sim_seeds.c)
+        sim/sim_redis.c sim/sim_redis_store.c sim/sim_supervisor.c sim/sim_workload.c sim/sim_seeds.c
+        ${CMAKE_SOURCE_DIR}/client/supervise/hang.c)
     target_link_libraries(sl_sim_support PRIVATE sl_flags PkgConfig::CHECK)
     # sl_sim(NAME SOURCE... SEEDS n): what libsluice asks of the system is answered by the simulator (sim_program.c).
     # SEEDS: under sanitizers, where runs are ten times as slow.
@@ -19,7 +20,7 @@ if(TARGET sluice_registrar AND TARGET sluice_keyer AND TARGET sluice_swapper AND
         foreach(symbol sl_clock_monotonic_ns clock_gettime getrandom getpid nanosleep ppoll pthread_cond_timedwait
                 sl_proc_id_self sl_mailbox_open sl_mailbox_close sl_mailbox_send sl_mailbox_receive sl_mailbox_fds
                 sl_mailbox_spin sl_mailbox_sleep sl_mailbox_connect_count sl_digest_copy sl_index_unchanged sl_pins_take
-                sl_pins_take_grant)
+                sl_pins_take_grant socket connect getsockopt setsockopt epoll_ctl epoll_wait send recv close)
             target_link_options(${name} PRIVATE -Wl,--wrap=${symbol})
         endforeach()
         if(SL_SANITIZE)
@@ -28,7 +29,7 @@ if(TARGET sluice_registrar AND TARGET sluice_keyer AND TARGET sluice_swapper AND
     endfunction()
     sl_sim(sim_node_test SOURCES sim_contest sim_objects sim_node_mutants sim_node_test SEEDS 150)
     foreach(symbol reg_claim_quarantine reg_remove_wait reg_remove_done reg_forget_key reg_object_replace reg_copy_required
-            sl_pins_view_scan sl_settled_open sl_settled_commit sl_settled_committed sl_settled_removed mem_disk_names_sync)
+            sl_pins_view_scan sl_settled_open sl_settled_commit sl_settled_committed sl_settled_removed mem_disk_names_sync sup_hang_look)
         target_link_options(sim_node_test PRIVATE -Wl,--wrap=${symbol})
     endforeach()
     add_test(NAME sim/sim_heal_test COMMAND sim_node_test --heal WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
@@ -40,11 +41,18 @@ if(TARGET sluice_registrar AND TARGET sluice_keyer AND TARGET sluice_swapper AND
             fabric_grants_tell co_fence_start co_straight_open)
         target_link_options(sim_cluster_test PRIVATE -Wl,--wrap=${symbol})
     endforeach()
+    sl_sim(sim_directory_test SOURCES sim_far sim_directory_mutants sim_directory_test SEEDS 20)
+    foreach(symbol sl_directory_hold sl_directory_feed_again sl_directory_tell sl_directory_lookup)
+        target_link_options(sim_directory_test PRIVATE -Wl,--wrap=${symbol})
+    endforeach()
     if(NOT SL_SANITIZE)
+        add_test(NAME sim/sim_directory_mutants_test COMMAND sim_directory_test --mutants
+            WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
         add_test(NAME sim/sim_node_mutants_test COMMAND sim_node_test --mutants WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
         add_test(NAME sim/sim_mutants_test COMMAND sim_cluster_test --mutants WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
-        set_tests_properties(sim/sim_mutants_test sim/sim_node_mutants_test PROPERTIES LABELS sim TIMEOUT 600)
-        sl_computes(sim/sim_mutants_test sim/sim_node_mutants_test)
+        set_tests_properties(sim/sim_mutants_test sim/sim_node_mutants_test sim/sim_directory_mutants_test
+            PROPERTIES LABELS sim TIMEOUT 600)
+        sl_computes(sim/sim_mutants_test sim/sim_node_mutants_test sim/sim_directory_mutants_test)
     endif()
     sl_sim(sim_churn_test SOURCES sim_churn_test SEEDS 2)
     sl_sim(sim_members_test SOURCES sim_members_test SEEDS 20)

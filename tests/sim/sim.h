@@ -93,6 +93,11 @@ uint64_t sim_stalled_ns(void); /* how long it was stopped or dawdled, in all of 
 void sim_kill(struct sim *sim, uint32_t node, uint64_t restart_ns);
 /* SIGSTOP until duration_ns is over. */
 void sim_stop(struct sim *sim, uint32_t node, uint64_t duration_ns);
+/* SIGSTOP, and nobody continues it. */
+void sim_hang(struct sim *sim, uint32_t node);
+/* Before anything starts: actors that hang are killed, and start again. */
+void sim_supervise(struct sim *sim);
+uint64_t sim_supervisor_kills(const struct sim *sim); /* so far */
 bool sim_alive(const struct sim *sim, uint32_t node);
 uint64_t sim_incarnation(const struct sim *sim, uint32_t node);
 uint64_t sim_metric(struct sim *sim, uint32_t node, const char *name); /* of this incarnation */

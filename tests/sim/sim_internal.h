@@ -15,7 +15,11 @@ enum sim_event_kind {
     EVENT_IO,
     EVENT_RESTART,
     EVENT_HELLO,
-    EVENT_NETWORK
+    EVENT_NETWORK,
+    EVENT_STREAM,    /* a socket has something */
+    EVENT_REDIS,     /* of no process: the directory's server (sim_redis.c) */
+    EVENT_BEAT,      /* the process has nothing to do, and says so */
+    EVENT_SUPERVISOR /* looks at the process (sim_supervisor.c) */
 };
 
 struct sim_event {
@@ -77,7 +81,8 @@ struct sim_node {
     uint64_t incarnation;
     uint64_t died_ns; /* the last life */
     uint64_t wake_ns, stopped_until_ns, deferred;
-    uint64_t stalled_ns; /* how long it was stopped, in all of its life */
+    uint64_t stopped_ns, beat_ns; /* since when it is stopped; when its loop turned last */
+    uint64_t stalled_ns;          /* how long it was stopped, in all of its life */
     uint64_t pair_ns[2]
                     [SIM_NODES_MAX]; /* last arrival at each other node: of requests, of replies */
     bool alive, finished, fixed_name;
@@ -111,6 +116,9 @@ struct sim {
     struct sl_codec *codec; /* decoding: a message is handled before the next */
     struct sl_log *log;
     uint64_t events_done, at_once;
+    struct sim_node *turn;             /* whose event it is; NULL: nobody's */
+    struct sim_redis *redis;           /* NULL: there is no such server */
+    struct sim_supervisor *supervisor; /* NULL: nobody looks whether actors hang */
     void (*seen)(void *context);
     void *seen_context;
 };
@@ -177,6 +185,17 @@ void sim_network_stopped(struct sim_node *node, uint64_t duration_ns);
 extern const struct fabric_backend sim_fabric_backend;
 void sim_fabric_take(struct sim_fabric *fabric, struct sim_packet *packet); /* takes it */
 void sim_fabric_dropped(struct sim_fabric *fabric);
+
+/* sim_redis.c */
+void sim_redis_event(struct sim *sim, const struct sim_event *event);
+void sim_redis_end(struct sim *sim);
+
+/* sim_supervisor.c */
+void sim_supervisor_boot(struct sim *sim, struct sim_node *node);
+void sim_supervisor_beat(struct sim *sim, const struct sim_node *node);
+void sim_supervisor_look(struct sim *sim, struct sim_node *node);
+void sim_supervisor_resumed(struct sim *sim);
+void sim_supervisor_end(struct sim *sim);
 
 /* sim_disk.c */
 sl_err sim_disk_open(struct sl_env *env, const char *directory, uint32_t queue_depth, bool direct,

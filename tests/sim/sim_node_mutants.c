@@ -6,6 +6,7 @@
 #include "actors/registrar/disk/remove.h"
 #include "actors/registrar/records/fences.h"
 #include "actors/registrar/records/units.h"
+#include "client/supervise/hang.h"
 #include "tests/sim/sim.h"
 #include "tests/support/mem_disk.h"
 
@@ -24,33 +25,43 @@ enum mutant {
     EVICTED_UNWRITTEN,
     GET_UNCHECKED,
     NAMES_UNSYNCED,
-    MUTANTS
+    MUTANTS,
+    HANGS_AT_ONCE = MUTANTS, /* of a supervised node (--heal) from here on */
+    HANGS_UNSEEN,
+    ALL
 };
 static const struct sim_mutant mutants[MUTANTS] = {
     [CLAIM_UNFENCED] = {4, "an extent whose claim expired is free at once: its fence is lost"},
-    [TOMBSTONE_UNAWAITED] = {12, "a removal is answered before its tombstones are durable"},
+    [TOMBSTONE_UNAWAITED] = {11, "a removal is answered before its tombstones are durable"},
     [TOMBSTONE_LOST] = {7, "a removal leaves no tombstone"},
     [REPLACED_BEFORE] = {0, "the old value is gone before the new one is there"},
     [PINS_UNSEEN] = {0, "what was retired is free although it is pinned"},
-    [REMOVED_TWICE] = {464, "a removal that is sent again is carried out again"},
+    [REMOVED_TWICE] = {11, "a removal that is sent again is carried out again"},
     [COMMITTED_TWICE] = {140, "a commit that is sent again to another registrar is stale"},
     [EVICTED_UNWRITTEN] = {7, "values leave memory before a disk has them"},
-    [GET_UNCHECKED] = {6, "a get does not look whether what it copied still stands"},
+    [GET_UNCHECKED] = {7, "a get does not look whether what it copied still stands"},
     [NAMES_UNSYNCED] = {18, "a disk's directory is never synced"},
+};
+static const struct sim_mutant heal_mutants[ALL - MUTANTS + 1] = {
+    [HANGS_AT_ONCE - MUTANTS + 1] = {7, "who is silent at one look hangs"},
+    [HANGS_UNSEEN - MUTANTS + 1] = {6, "nobody hangs"},
 };
 static enum mutant mutant; /* of this process */
 #define KNOWN_MAX 65536u
 static uint64_t known[KNOWN_MAX]; /* to the living registrar: COMMITTED_TWICE */
 
-void sim_node_mutants_init(void)
+void sim_node_mutants_init(bool heal)
 {
-    mutant = (enum mutant)sim_mutant_number(MUTANTS);
+    uint32_t number = sim_mutant_number(heal ? SL_COUNT(heal_mutants) : MUTANTS);
+    mutant = (enum mutant)(heal && number > 0 ? MUTANTS + number - 1 : number);
     sim_copies_unchecked = mutant == GET_UNCHECKED;
 }
 
-int sim_node_mutants_main(const struct sim_seeds *seeds)
+int sim_node_mutants_main(const struct sim_seeds *seeds, const struct sim_seeds *heals)
 {
-    return sim_mutants_find(seeds, NULL, mutants, MUTANTS);
+    int missed = sim_mutants_find(seeds, NULL, mutants, MUTANTS);
+    int healed = sim_mutants_find(heals, NULL, heal_mutants, SL_COUNT(heal_mutants));
+    return missed != EXIT_SUCCESS ? missed : healed;
 }
 
 #define REAL(name) __real_##name
@@ -175,6 +186,20 @@ void __wrap_mem_disk_names_sync(struct mem_disk *disk)
     if (mutant != NAMES_UNSYNCED) {
         REAL(mem_disk_names_sync)(disk);
     }
+}
+
+enum sup_verdict REAL(sup_hang_look)(struct sup_hang *hang, const struct sup_seen *seen,
+                                     uint64_t now_ns);
+enum sup_verdict __wrap_sup_hang_look(struct sup_hang *hang, const struct sup_seen *seen,
+                                      uint64_t now_ns);
+enum sup_verdict __wrap_sup_hang_look(struct sup_hang *hang, const struct sup_seen *seen,
+                                      uint64_t now_ns)
+{
+    enum sup_verdict verdict = REAL(sup_hang_look)(hang, seen, now_ns);
+    if (mutant == HANGS_AT_ONCE && now_ns > seen->beat_ns + SUP_HANG_NS) {
+        return SUP_SILENT;
+    }
+    return mutant == HANGS_UNSEEN ? SUP_FINE : verdict;
 }
 
 bool REAL(reg_copy_required)(const struct registrar *self);

@@ -7,8 +7,8 @@
 #include "tests/sim/sim_seeds.h"
 
 /* Gives the exit status: whether every mutant was found within the seeds. */
-int sim_node_mutants_main(const struct sim_seeds *seeds);
-/* Before a run: the mutant that SL_SIM_MUTANT names, if any. */
-void sim_node_mutants_init(void);
+int sim_node_mutants_main(const struct sim_seeds *seeds, const struct sim_seeds *heals);
+/* Before a run: the mutant that SL_SIM_MUTANT names, if any. heal: of those that heals find. */
+void sim_node_mutants_init(bool heal);
 
 #endif

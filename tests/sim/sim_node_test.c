@@ -45,7 +45,8 @@ enum trouble {
     TROUBLE_AWAY = 128,    /* the second disk dies and is back after seconds */
     TROUBLE_SMALL = 256,   /* the disk holds a part: segments go, what is wanted is written anew */
     TROUBLE_LEASES = 512,  /* clients lease what they find */
-    TROUBLE_DAMAGE = 1024  /* the power cut takes a segment of the disk along, or a page of it */
+    TROUBLE_DAMAGE = 1024, /* the power cut takes a segment of the disk along, or a page of it */
+    TROUBLE_HANGS = 2048   /* actors are stopped for good: the supervisor ends them */
 };
 
 struct scenario {
@@ -417,8 +418,11 @@ static void run_active(struct run *run, uint64_t duration_ns)
 
 /* Faults come one by one, and after each of them a put and a get of the same value must have begun
  * and ended within a second of its end. */
-#define HEAL_NS         SL_NS_PER_S
-#define HEAL_FAULTS     6u
+#define HEAL_NS     SL_NS_PER_S
+#define HEAL_FAULTS 6u
+/* An idle actor beats twice a second, is late 0.6 s after that, and hangs a second later; looks are
+ * 0.25 s apart. */
+#define HANG_SEEN_NS    (2000 * SL_NS_PER_MS)
 #define HEAL_PAUSE_NS   (300 * SL_NS_PER_MS) /* at most, before the next fault */
 #define HEAL_STEP_NS    (5 * SL_NS_PER_MS)
 #define PROBE_BYTES     100u
@@ -479,6 +483,26 @@ static void heal_stop(struct run *run)
              sim_random_below(run->sim, 3 * SL_NS_PER_S));
 }
 
+/* Nobody continues it: the supervisor sees it, and it is another process within HANG_SEEN_NS. */
+static void heal_hang(struct run *run)
+{
+    struct sim *sim = run->sim;
+    uint32_t victim = run->victims[sim_random_below(sim, run->victim_count)];
+    uint64_t life = sim_incarnation(sim, victim), until_ns = sim_now_ns(sim) + HANG_SEEN_NS;
+    sim_hang(sim, victim);
+    while (sim_incarnation(sim, victim) == life && sim_now_ns(sim) < until_ns) {
+        sim_run_until(sim, sim_now_ns(sim) + HEAL_STEP_NS);
+        check_node(run, false);
+    }
+    SIM_CHECK(sim_incarnation(sim, victim) != life, "an actor hangs, and nobody ends it");
+}
+
+/* Longer than a process may be silent: who wakes first must not take the others for dead. */
+static void heal_sleep(struct run *run)
+{
+    sim_suspend(run->sim, 2 * SL_NS_PER_S + sim_random_below(run->sim, 60 * SL_NS_PER_S));
+}
+
 static void heal_disk(struct run *run)
 {
     sim_disk_fault(run->sim, run->scenario->two ? 1 : 0,
@@ -507,8 +531,10 @@ static const struct heal_fault {
     {"an actor was killed", TROUBLE_KILLS, 0, heal_kill},
     {"all actors were killed", TROUBLE_KILLS, 0, heal_kill_all},
     {"an actor was stopped", TROUBLE_STOPS, 0, heal_stop},
+    {"an actor hung", TROUBLE_HANGS, 0, heal_hang},
     {"a client or engine died or was stopped", TROUBLE_CLIENTS, 0, trouble_clients},
     {"the clocks leapt", TROUBLE_CLOCKS, 0, trouble_clocks},
+    {"the machine slept", TROUBLE_CLOCKS, 0, heal_sleep},
     {"the power went", TROUBLE_POWER, 0, heal_power},
     /* Writes pause for 2 s after a failure, and a small memory has no room until they go on. */
     {"a disk failed", TROUBLE_DISK, 2 * SL_NS_PER_S, heal_disk},
@@ -652,8 +678,8 @@ static void run_print(const struct run *run)
         U(run->memory_peak / 1024), U(sim_disk_bytes_peak(run->sim) / 1024),
         U(sim_event_count(run->sim)), U(sim_hash(run->sim)));
     if (run->probe.run != NULL) {
-        printf("served again %llu us after a fault was over, at most\n",
-               U(run->healed_ns_max / SL_NS_PER_US));
+        printf("served again %llu us after a fault was over, at most; %llu hung\n",
+               U(run->healed_ns_max / SL_NS_PER_US), U(sim_supervisor_kills(run->sim)));
     }
 #undef U
 }
@@ -696,9 +722,12 @@ static uint64_t run_seed(uint64_t seed, const struct scenario *scenario, bool he
         .late_of = scenario->late_of,
         .log = getenv("SL_SIM_LOG") != NULL,
     };
-    sim_node_mutants_init();
+    sim_node_mutants_init(heal);
     run->scenario = scenario;
     run->sim = sim_create(&options);
+    if (has(run, TROUBLE_HANGS)) {
+        sim_supervise(run->sim);
+    }
     bool kept = scenario->disk && admission == NULL && !small;
     bool lossless = (scenario->ample || kept) && !small && !has(run, TROUBLE_REMOVALS);
     run->work = (struct workload){
@@ -748,6 +777,9 @@ static const struct scenario heal_scenarios[] = {
     {"heals: a disk, clocks", TROUBLE_CLOCKS | TROUBLE_KILLS, true, true, 0, 0, false},
     {"heals: a disk, errors", TROUBLE_DISK | TROUBLE_KILLS, false, true, 0, 0, false},
     {"heals: a disk, power cuts", TROUBLE_POWER | TROUBLE_KILLS, true, true, 0, 0, false},
+    {"heals: hangs", TROUBLE_HANGS | TROUBLE_PROCESSES, true, false, 0, 0, false},
+    {"heals: a disk, hangs, clocks", TROUBLE_HANGS | TROUBLE_CLOCKS | TROUBLE_KILLS, true, true, 0,
+     0, false},
     {"heals: two disks", TROUBLE_DISK | TROUBLE_AWAY | TROUBLE_PROCESSES, false, true, 0, 0, true},
 };
 
@@ -773,6 +805,6 @@ int main(int argc, char **argv)
     if (argc > 1 && strcmp(argv[1], "--heal") == 0) {
         return sim_seeds_main(&heals);
     }
-    return argc > 1 && strcmp(argv[1], "--mutants") == 0 ? sim_node_mutants_main(&seeds)
+    return argc > 1 && strcmp(argv[1], "--mutants") == 0 ? sim_node_mutants_main(&seeds, &heals)
                                                          : sim_seeds_main(&seeds);
 }

@@ -163,6 +163,23 @@ START_TEST(what_was_told_can_be_told_again)
     }
 END_TEST
 
+START_TEST(an_index_in_which_nothing_was_ever_written_is_not_dead)
+    {
+        struct bed bed = bed_make(INDEX_BYTES, 1000);
+        struct sl_index_changes *changes = watch(&bed);
+        struct listener listener = {0};
+
+        walk(changes, &listener);
+        ck_assert_uint_eq(listener.appeared, 0);
+        bed_insert(&bed, "first", 1);
+        walk(changes, &listener);
+
+        ck_assert(believes(&listener, "first"));
+        sl_index_changes_destroy(&changes);
+        bed_remove(&bed);
+    }
+END_TEST
+
 START_TEST(an_index_made_anew_is_dead)
     {
         struct bed bed = bed_make(INDEX_BYTES, 1000), fresh = bed;
@@ -273,6 +290,7 @@ int main(void)
     tcase_add_test(tcase, a_value_that_moves_to_disk_is_no_change);
     tcase_add_test(tcase, parts_are_told_when_their_block_is_visible);
     tcase_add_test(tcase, what_was_told_can_be_told_again);
+    tcase_add_test(tcase, an_index_in_which_nothing_was_ever_written_is_not_dead);
     tcase_add_test(tcase, an_index_made_anew_is_dead);
     tcase_add_test(tcase, a_key_that_moved_and_went_before_the_walk_came_by_is_told);
     tcase_add_test(tcase, a_listener_believes_what_is_there_after_any_order);

@@ -1,6 +1,11 @@
 sl_test(mooncake_flags_test LABEL unit SOURCES unit/mooncake_flags_test.c support/tmpdir.c LIBS sluice_mooncake_flags)
 target_compile_definitions(mooncake_flags_test PRIVATE $<$<BOOL:${YAML_FOUND}>:SL_HAVE_YAML>)
 sl_test(mooncake_join_test LABEL unit SOURCES unit/mooncake_join_test.c support/tmpdir.c LIBS sluice_mooncake_join)
+# What is written to files is noted, to cut the power in between (support/power_files.h).
+sl_test(mooncake_members_test LABEL unit SOURCES unit/mooncake_members_test.c support/power_files.c support/tmpdir.c LIBS sluice_mooncake_join)
+foreach(symbol open write fsync close rename link unlink)
+    target_link_options(mooncake_members_test PRIVATE -Wl,--wrap=${symbol})
+endforeach()
 if(TARGET sluice_mooncake_http)
     sl_test(mooncake_http_test LABEL unit SOURCES unit/mooncake_http_test.c LIBS sluice_mooncake_http sluice_mooncake_join)
     sl_test(mooncake_strangers_test LABEL unit SOURCES unit/mooncake_strangers_test.c support/flood.c support/tmpdir.c LIBS sluice_mooncake_http sluice_mooncake_join TIMEOUT 200)

@@ -491,6 +491,32 @@ START_TEST(second_copy_is_known_and_goes_with_the_first)
     }
 END_TEST
 
+/* What the scan told before the removal it does not tell again. */
+START_TEST(copy_that_a_scan_has_told_is_removed_when_the_scan_goes_on)
+    {
+        struct node *node = node_start(settings);
+        node_client(node, "client.1", 11);
+        const struct found found = {.key = "twice", .length = 5000, .segment = 9, .offset = 4096};
+        for (uint32_t i = 0; i < 2; i++) {
+            tierer_play(i, stores[i]);
+            tierer_arrive(node, TIERER_PID + i);
+            tierer_found(node, &found, 1, true, i == 0, NULL);
+        }
+
+        uint64_t seq = remove_ask(node, "twice");
+        tierer_play(1, stores[1]);
+        tierer_found(node, NULL, 0, false, true, NULL);
+        for (uint32_t i = 0; i < 2; i++) {
+            ck_assert_int_eq(removed(node, seq), SL_ERR_INCOMPLETE);
+            tierer_play(i, stores[i]);
+            ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
+        }
+
+        ck_assert_int_eq(removed(node, seq), SL_OK);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(copy_found_while_another_is_written_is_removed_too)
     {
         struct node *node = node_disks();
@@ -702,6 +728,7 @@ int main(void)
         what_two_disks_may_hold_is_removed_from_both,
         removal_waits_for_disks_that_have_not_told_yet,
         second_copy_is_known_and_goes_with_the_first,
+        copy_that_a_scan_has_told_is_removed_when_the_scan_goes_on,
         copy_found_while_another_is_written_is_removed_too,
         paths_in_another_order_find_everything,
         path_taken_out_costs_its_objects_alone,

@@ -72,6 +72,19 @@ START_TEST(a_start_is_silent_after_ten_times_as_long)
     }
 END_TEST
 
+/* Everything stood still between the looks, the watcher too: what hung before was not seen since. */
+START_TEST(a_look_that_comes_late_begins_anew)
+    {
+        struct sup_hang hang = {0};
+        const struct sup_seen seen = {.beat_ns = SL_NS_PER_S};
+
+        ck_assert_int_eq(sup_hang_look(&hang, &seen, 10 * SL_NS_PER_S), SUP_FINE);
+        ck_assert_int_eq(sup_hang_look(&hang, &seen, 40 * SL_NS_PER_S), SUP_FINE);
+        ck_assert_int_eq(sup_hang_look(&hang, &seen, 40 * SL_NS_PER_S + 900 * MS), SUP_FINE);
+        ck_assert_int_eq(sup_hang_look(&hang, &seen, 41 * SL_NS_PER_S), SUP_SILENT);
+    }
+END_TEST
+
 /* One that beats is looked at when the next beat is late; then often, until it is judged. */
 START_TEST(who_beats_is_left_alone)
     {
@@ -196,6 +209,7 @@ int main(void)
                         SL_COUNT(histories));
     tcase_add_test(hangs, who_has_not_told_of_its_loop_is_not_silent);
     tcase_add_test(hangs, a_start_is_silent_after_ten_times_as_long);
+    tcase_add_test(hangs, a_look_that_comes_late_begins_anew);
     tcase_add_test(hangs, who_beats_is_left_alone);
     suite_add_tcase(suite, hangs);
     TCase *notify = tcase_create("notify");

@@ -69,8 +69,9 @@ struct reg_disk {
     /* what it holds */
     uint64_t scan_seq;
     struct sl_proc_id scan_proc;
-    bool scan_open; /* a scan has begun and not ended */
-    bool scanned;   /* since this registrar started, the disk said once what it holds */
+    uint32_t scan_number; /* of the last that has begun; 0: none */
+    bool scan_open;       /* it has not ended */
+    bool scanned;         /* since this registrar started, the disk said once what it holds */
     bool parity;
     bool sweeping;
     uint64_t unseen; /* places known when the scan began: what it does not find is not there */

@@ -110,6 +110,7 @@ static struct reg_forget *forget_new(struct registrar *self, const char *key, ui
         return NULL;
     }
     *forget = (struct reg_forget){
+        .scan = disk->scan_number,
         .length_bytes = length_bytes,
         .place = *place,
         .key_length = key_length,
@@ -307,9 +308,11 @@ void reg_forgets_scanned(struct registrar *self, uint32_t slot)
 {
     const struct reg_disk *disk = &self->tier->disks[slot];
     struct reg_forget *at = disk->forget_unplaced > 0 ? disk->forget_first : NULL;
-    while (at != NULL) { /* not found: it never reached the disk */
+    while (at != NULL) {
         struct reg_forget *next = at->next;
-        if (at->place.valid == 0 && !at->sent) {
+        /* Not found: it never reached the disk. One that was made since the scan began may have been
+         * found before: it goes there without a place. */
+        if (at->place.valid == 0 && !at->sent && at->scan != disk->scan_number) {
             forget_end(self, at, true);
         }
         at = next;

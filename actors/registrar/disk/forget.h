@@ -15,6 +15,7 @@ struct reg_forget {
     bool sent;
     bool restored; /* from a note: a REMOVE that is sent again waits for it */
     sl_ref note;   /* 0: none */
+    uint32_t scan; /* number of the disk's scan that had begun before it was made */
     uint64_t length_bytes;
     struct sl_disk_place place;
     uint64_t remove_id; /* 0: nobody waits */
@@ -62,7 +63,7 @@ const char *reg_forget_of_hash(const struct registrar *self, uint64_t key_hash);
  * so whatever is there is meant. */
 bool reg_forget_covers(struct registrar *self, const struct sl_text *key,
                        const struct sl_disk_place *place);
-/* What the scan of the disk did not find never reached it. */
+/* What the scan of the disk did not find never reached it, but for what was removed since it began. */
 void reg_forgets_scanned(struct registrar *self, uint32_t disk);
 void reg_forgets_copy(struct registrar *self, uint32_t from, uint32_t disk);
 void reg_forgets_end(struct registrar *self, uint32_t disk); /* as if they were durable */

@@ -226,6 +226,7 @@ static void scan_begin(struct registrar *self, const struct sl_msg *msg,
 {
     struct reg_disk *disk = &self->tier->disks[path->disk];
     disk->scan_open = true;
+    disk->scan_number++;
     disk->scan_seq = msg->seq;
     disk->scan_proc = self->peers->all[path->peer].proc;
     disk->parity = !disk->parity;

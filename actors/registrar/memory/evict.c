@@ -383,8 +383,19 @@ struct quiet_victim {
     uint64_t bytes; /* 0: somebody pins it */
 };
 
+static bool quiet_has(const struct quiet_victim *victims, uint32_t count, sl_ref unit)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (victims[i].unit == unit) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* The oldest units whose leaving costs nothing, until they hold want_bytes, and some more, should
- * those be pinned. Gives how many; *extents is how many extents they have. */
+ * those be pinned. Gives how many; *extents is how many extents they have. A walk may give one twice
+ * that is to go and has not gone yet. */
 static uint32_t quiet_find(struct registrar *self, uint64_t want_bytes, struct quiet_victim *out,
                            uint64_t *extents)
 {
@@ -401,7 +412,7 @@ static uint32_t quiet_find(struct registrar *self, uint64_t want_bytes, struct q
         reg_unit_parts(self, unit, &parts);
         bool goes = (links->flags & REG_FLAG_PREFETCHED) == 0 && reg_unit_bundle(self, unit) == 0 &&
                     unit_fate(self, unit, &parts, false) == UNIT_TO_DISK;
-        if (goes) {
+        if (goes && !quiet_has(out, count, unit)) {
             out[count] = (struct quiet_victim){.unit = unit};
             for (uint32_t i = 0; i < parts.count; i++) {
                 struct sl_entry entry;

@@ -10,6 +10,7 @@
                           */
 #define FEED_AWAY_NS    (100 * SL_NS_PER_MS) /* there is no server; its return is told by again() */
 #define FEED_REFUSED_NS (5 * SL_NS_PER_MS)   /* the directory takes no more now */
+#define FEED_REST_NS    (2 * SL_NS_PER_S)    /* between two walks, however long one took */
 #define FEED_BUCKETS    4096u                /* of a slice: 256 KiB of table */
 #define FEED_SLOTS      65536u
 #define FEED_BURST_NS   (100 * SL_NS_PER_MS) /* of the rate: what may come together */
@@ -27,6 +28,7 @@ struct sl_directory_feed {
     struct sl_directory_feed_stats stats;
     uint64_t open_ns;
     uint64_t walk_at_ns, walk_began_ns;
+    uint64_t refused_ns; /* the walk waits since then; 0: it does not */
     bool walking;
     bool anew;            /* tell everything again */
     uint64_t again_at_ns; /* when the next pass begins */
@@ -226,7 +228,10 @@ static void feed_walk(struct sl_directory_feed *feed, uint64_t now_ns)
     if (!feed->walking) {
         feed->walking = true;
         feed->walk_began_ns = feed->walk_from_ns = now_ns;
+    } else if (feed->refused_ns != 0) { /* waiting is no work */
+        feed->walk_began_ns += now_ns - feed->refused_ns;
     }
+    feed->refused_ns = 0;
     bucket_fill(&feed->fresh, feed->options.keys_per_s, now_ns);
     switch (sl_index_changes_step(feed->changes, FEED_BUCKETS, tell_fresh, feed)) {
     case SL_INDEX_WALK_ON:
@@ -237,15 +242,15 @@ static void feed_walk(struct sl_directory_feed *feed, uint64_t now_ns)
         feed->stats.walks++;
         mark_set(feed);
         feed->stats.walk_ns = now_ns - feed->walk_began_ns;
-        feed->walk_at_ns = now_ns + SL_MAX(feed->options.walk_ns, 4 * feed->stats.walk_ns);
+        feed->walk_at_ns =
+            now_ns + SL_MAX(feed->options.walk_ns, SL_MIN(4 * feed->stats.walk_ns, FEED_REST_NS));
         break;
     case SL_INDEX_WALK_REFUSED:
-        feed->walk_began_ns += feed_pause_ns(feed); /* waiting is no work */
+        feed->refused_ns = now_ns;
         feed->walk_at_ns = now_ns + feed_pause_ns(feed);
         break;
     case SL_INDEX_WALK_DEAD:
-        feed_forget(feed);
-        feed->open_ns = now_ns;
+        feed_forget(feed); /* open_ns is of the last time: one that is dead again waits */
         break;
     }
 }

@@ -40,7 +40,7 @@ static sl_err path_of(const struct mc_members *members, const char *file, char o
                                        : sl_fail(why, SL_ERR_INVALID, "the path is too long");
 }
 
-/* Beside and renamed. */
+/* Beside, synced and renamed: a power cut leaves the old one or the new one. */
 static sl_err file_put(const struct mc_members *members, const char *file, const char *text,
                        struct sl_error *why)
 {
@@ -62,7 +62,7 @@ static sl_err file_put(const struct mc_members *members, const char *file, const
         }
         done += wrote > 0 ? (size_t)wrote : 0;
     }
-    int code = done == length ? 0 : errno;
+    int code = done == length && fsync(fd) == 0 ? 0 : errno;
     if (close(fd) != 0 && code == 0) {
         code = errno;
     }
@@ -73,7 +73,7 @@ static sl_err file_put(const struct mc_members *members, const char *file, const
         (void)unlink(beside);
         return sl_fail_os(why, code, "write %s", path);
     }
-    return SL_OK;
+    return sl_dir_sync(members->directory, why);
 }
 
 /* ---- members ---- */

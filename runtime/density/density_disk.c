@@ -29,7 +29,7 @@ static void unknown_take(struct reg_density *density, struct density_unit *at)
 void reg_density_disk_enter(struct reg_density *density, uint64_t hash,
                             const struct reg_density_note *note)
 {
-    uint32_t unit = *density_table_place(density, hash);
+    uint32_t unit = density_unit_of(density, hash);
     if (unit == 0) {
         unit = density_unit_new(density, hash);
         if (unit == 0) {
@@ -71,7 +71,7 @@ void density_disk_leave(struct reg_density *density, uint32_t unit)
 
 void reg_density_disk_leave(struct reg_density *density, uint64_t hash)
 {
-    uint32_t unit = *density_table_place(density, hash);
+    uint32_t unit = density_unit_of(density, hash);
     struct density_unit *at = &density->units[unit];
     if (unit == 0 || (at->state != UNIT_DISK && at->state != UNIT_RESTORED_DISK)) {
         return;
@@ -104,7 +104,7 @@ static uint32_t return_unwanted(struct reg_density *density, uint32_t unit, uint
 uint32_t reg_density_return(struct reg_density *density, uint64_t hash, uint32_t user,
                             const struct reg_wanted *how, bool wanted)
 {
-    uint32_t unit = *density_table_place(density, hash);
+    uint32_t unit = density_unit_of(density, hash);
     if (unit != 0 && density->units[unit].state == UNIT_GHOST && !wanted) {
         return return_unwanted(density, unit, user, how->parent_hash);
     }
@@ -117,14 +117,14 @@ uint32_t reg_density_return(struct reg_density *density, uint64_t hash, uint32_t
 
 double reg_density_value(const struct reg_density *density, uint64_t hash)
 {
-    uint32_t unit = *density_table_place(density, hash);
+    uint32_t unit = density_unit_of(density, hash);
     const struct density_unit *at = &density->units[unit];
     return unit == 0 || at->state == UNIT_NAMED ? 0.0 : density->rates.value[density_cell_of(at)];
 }
 
 uint32_t reg_density_uses(const struct reg_density *density, uint64_t hash)
 {
-    uint32_t unit = *density_table_place(density, hash);
+    uint32_t unit = density_unit_of(density, hash);
     return unit == 0 ? 0 : density->units[unit].use_count;
 }
 
@@ -143,7 +143,7 @@ double reg_density_disk_cut(const struct reg_density *density, double share)
 
 double reg_density_likely(const struct reg_density *density, uint64_t hash)
 {
-    uint32_t unit = *density_table_place(density, hash);
+    uint32_t unit = density_unit_of(density, hash);
     const struct density_unit *at = &density->units[unit];
     if (!density->learnt) {
         return 1.0;

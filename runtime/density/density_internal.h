@@ -57,8 +57,9 @@ struct reg_density {
     struct reg_rates rates;
     struct reg_density_options set;
     struct density_unit *units; /* number 0 is none */
-    uint32_t capacity, high, free;
-    uint32_t *table; /* numbers by hash; 0: empty */
+    uint32_t capacity, high;
+    uint32_t free, free_newest; /* those that came free first are taken first */
+    uint64_t *table;            /* by hash: its fold << 32 | a unit's number; 0: empty */
     uint32_t table_mask;
     uint64_t unit_count, ghost_count, disk_count;
     uint64_t on_disk[REG_DENSITY_CELLS]; /* units on disk alone */
@@ -120,14 +121,16 @@ void density_kept_leave(struct reg_density *density, const struct density_unit *
 void density_kept_look(struct reg_density *density);
 /* The unit that goes after this one, chains aside; 0: none. */
 uint32_t density_turn_after(const struct reg_density *density, uint32_t unit);
-/* A place for what comes to memory, in no row yet, with what its ghost knew; 0: no memory. */
-uint32_t density_unit_come(struct reg_density *density, uint64_t hash, uint32_t user);
+/* A place for what comes to memory, in no row yet, with what its ghost knew; 0: no memory. unit: that
+ * of the hash. */
+uint32_t density_unit_come(struct reg_density *density, uint64_t hash, uint32_t unit,
+                           uint32_t user);
 void density_parent_find(struct reg_density *density, uint32_t unit, uint64_t parent_hash);
 /* To the young end of its cell, whose rows it is not in. */
 void density_cell_enter(struct reg_density *density, uint32_t unit);
 void density_ghosts_bound(struct reg_density *density);
-/* The place of the table where it is, or would be: 0. */
-uint32_t *density_table_place(const struct reg_density *density, uint64_t hash);
+/* The unit of this hash, wherever it is; 0: it is not known. */
+uint32_t density_unit_of(const struct reg_density *density, uint64_t hash);
 uint32_t density_unit_new(struct reg_density *density, uint64_t hash); /* 0: no memory */
 /* Out of its cell, with what a use taught. */
 void density_used(struct reg_density *density, uint32_t unit);

@@ -96,6 +96,11 @@ void reg_density_now(struct reg_density *density, uint32_t now_s, uint64_t kept_
     density->kept_pages_max = kept_pages_max;
 }
 
+bool reg_density_keeps(const struct reg_density *density)
+{
+    return density->kept.oldest != 0;
+}
+
 void reg_density_keep(struct reg_density *density, uint32_t unit, const struct reg_keep *keep)
 {
     struct density_unit *units = density->units;

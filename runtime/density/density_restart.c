@@ -24,7 +24,11 @@ void reg_density_note(const struct reg_density *density, uint32_t unit,
 uint32_t reg_density_restore(struct reg_density *density, uint64_t hash, uint32_t user,
                              uint64_t parent_hash, const struct reg_density_note *note)
 {
-    uint32_t unit = density_unit_come(density, hash, user);
+    uint32_t unit = density_unit_of(density, hash);
+    if (density_in_memory(&density->units[unit])) {
+        return 0;
+    }
+    unit = density_unit_come(density, hash, unit, user);
     if (unit == 0) {
         return 0;
     }

@@ -255,22 +255,43 @@ void density_reference(struct reg_density *density)
 
 /* ---- the table ---- */
 
-uint32_t *density_table_place(const struct reg_density *density, uint64_t hash)
+/* What a place of the table says of a hash: of places that are passed by no unit is looked at. */
+static uint32_t hash_fold(uint64_t hash)
 {
-    uint32_t at = (uint32_t)(hash ^ (hash >> 32)) & density->table_mask;
-    while (density->table[at] != 0 && density->units[density->table[at]].hash != hash) {
-        at = (at + 1) & density->table_mask;
-    }
-    return &density->table[at];
+    return (uint32_t)(hash ^ (hash >> 32));
 }
 
-static void table_remove(struct reg_density *density, uint64_t hash)
+/* The place where it is, or would be: 0. */
+static uint32_t table_place(const struct reg_density *density, uint64_t hash)
+{
+    uint32_t fold = hash_fold(hash);
+    uint32_t at = fold & density->table_mask;
+    while (density->table[at] != 0 && ((uint32_t)(density->table[at] >> 32) != fold ||
+                                       density->units[(uint32_t)density->table[at]].hash != hash)) {
+        at = (at + 1) & density->table_mask;
+    }
+    return at;
+}
+
+uint32_t density_unit_of(const struct reg_density *density, uint64_t hash)
+{
+    return (uint32_t)density->table[table_place(density, hash)];
+}
+
+static void table_add(struct reg_density *density, uint64_t hash, uint32_t unit)
+{
+    density->table[table_place(density, hash)] = (uint64_t)hash_fold(hash) << 32 | unit;
+}
+
+static void table_remove(struct reg_density *density, uint32_t unit)
 {
     uint32_t mask = density->table_mask;
-    uint32_t hole = (uint32_t)(density_table_place(density, hash) - density->table);
+    uint32_t hole = hash_fold(density->units[unit].hash) & mask;
+    while ((uint32_t)density->table[hole] != unit) {
+        hole = (hole + 1) & mask;
+    }
     for (uint32_t at = (hole + 1) & mask; density->table[at] != 0; at = (at + 1) & mask) {
-        uint64_t other = density->units[density->table[at]].hash;
-        uint32_t home = (uint32_t)(other ^ (other >> 32)) & mask;
+        uint32_t home = (uint32_t)(density->table[at] >> 32) & mask;
         if (((at - home) & mask) >= ((at - hole) & mask)) {
             density->table[hole] = density->table[at];
             hole = at;
@@ -279,7 +300,7 @@ static void table_remove(struct reg_density *density, uint64_t hash)
     density->table[hole] = 0;
 }
 
-/* Twice as many units, and a table of four places a unit. */
+/* Twice as many units, and a table of two places a unit. */
 static sl_err grow(struct reg_density *density)
 {
     uint32_t capacity = density->capacity == 0 ? UNITS_FIRST : density->capacity * 2;
@@ -291,7 +312,7 @@ static sl_err grow(struct reg_density *density)
         return SL_ERR_NO_MEMORY;
     }
     density->units = units;
-    uint32_t *table = calloc((size_t)capacity * 2, sizeof(*table));
+    uint64_t *table = calloc((size_t)capacity * 2, sizeof(*table));
     if (table == NULL) {
         return SL_ERR_NO_MEMORY;
     }
@@ -301,7 +322,7 @@ static sl_err grow(struct reg_density *density)
     density->capacity = capacity;
     for (uint32_t unit = 1; unit < density->high; unit++) {
         if (units[unit].state != UNIT_FREE) {
-            *density_table_place(density, units[unit].hash) = unit;
+            table_add(density, units[unit].hash, unit);
         }
     }
     return SL_OK;
@@ -315,20 +336,26 @@ uint32_t density_unit_new(struct reg_density *density, uint64_t hash)
     }
     if (unit != 0) {
         density->free = density->units[unit].in[ROW_TURN].newer;
+        density->free_newest = density->free != 0 ? density->free_newest : 0;
     } else {
         unit = density->high++;
     }
     density->units[unit] = (struct density_unit){.hash = hash};
-    *density_table_place(density, hash) = unit;
+    table_add(density, hash, unit);
     return unit;
 }
 
 static void unit_free(struct reg_density *density, uint32_t unit)
 {
     struct density_unit *at = &density->units[unit];
-    table_remove(density, at->hash);
-    *at = (struct density_unit){.in[ROW_TURN].newer = density->free};
-    density->free = unit;
+    table_remove(density, unit);
+    *at = (struct density_unit){0};
+    if (density->free_newest != 0) {
+        density->units[density->free_newest].in[ROW_TURN].newer = unit;
+    } else {
+        density->free = unit;
+    }
+    density->free_newest = unit;
 }
 
 /* ---- chains ---- */
@@ -440,7 +467,7 @@ void density_parent_find(struct reg_density *density, uint32_t unit, uint64_t pa
     if (parent_hash == 0 || parent_hash == density->units[unit].hash) {
         return;
     }
-    uint32_t parent = *density_table_place(density, parent_hash);
+    uint32_t parent = density_unit_of(density, parent_hash);
     if (parent == 0) {
         parent = density_unit_new(density, parent_hash);
         if (parent == 0) {
@@ -467,9 +494,8 @@ void density_used(struct reg_density *density, uint32_t unit)
 }
 
 /* A place for what comes to memory, and what its ghost knew; 0: no memory. */
-uint32_t density_unit_come(struct reg_density *density, uint64_t hash, uint32_t user)
+uint32_t density_unit_come(struct reg_density *density, uint64_t hash, uint32_t unit, uint32_t user)
 {
-    uint32_t unit = *density_table_place(density, hash);
     if (unit == 0) {
         unit = density_unit_new(density, hash);
         if (unit == 0) {
@@ -510,8 +536,12 @@ static uint32_t weight_of(const struct density_unit *unit, enum reg_priority pri
 uint32_t reg_density_enter(struct reg_density *density, uint64_t hash, uint32_t user,
                            const struct reg_wanted *wanted)
 {
+    uint32_t unit = density_unit_of(density, hash);
+    if (density_in_memory(&density->units[unit])) { /* unit 0 is free */
+        return 0;
+    }
     density_reference(density);
-    uint32_t unit = density_unit_come(density, hash, user);
+    unit = density_unit_come(density, hash, unit, user);
     if (unit == 0) {
         return 0;
     }
@@ -592,9 +622,15 @@ void reg_density_set_user(struct reg_density *density, uint32_t unit, uint32_t u
     density->units[unit].user = user;
 }
 
+bool reg_density_is(const struct reg_density *density, uint32_t unit, uint32_t user)
+{
+    return unit < density->high && density->units[unit].user == user &&
+           density_in_memory(&density->units[unit]);
+}
+
 uint32_t reg_density_find(const struct reg_density *density, uint64_t hash)
 {
-    uint32_t unit = *density_table_place(density, hash);
+    uint32_t unit = density_unit_of(density, hash);
     return unit != 0 && density_in_memory(&density->units[unit]) ? unit : 0;
 }
 

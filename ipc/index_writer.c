@@ -275,6 +275,14 @@ void sl_index_read(const struct sl_index *index, sl_ref ref, struct sl_entry *ou
     index_parse(&index->view, ref, words, terms, out);
 }
 
+void sl_index_fetch(const struct sl_index *index, sl_ref ref)
+{
+    const index_word *record = record_at(&index->view, ref);
+    for (uint32_t unit = 0; unit < INDEX_UNITS_MIN; unit++) {
+        __builtin_prefetch((const void *)&record[unit * INDEX_UNIT_WORDS], 1);
+    }
+}
+
 void sl_index_set_contributed(struct sl_index *index, bool contributed)
 {
     index->contributed = contributed;

@@ -183,6 +183,8 @@ void sl_index_recover(struct sl_index *index,
 bool sl_index_walk(const struct sl_index *index, uint64_t *cursor, struct sl_entry *out);
 /* Reads a record without checks of version (the writer's own view). */
 void sl_index_read(const struct sl_index *index, sl_ref ref, struct sl_entry *out);
+/* A record is read soon: its lines are fetched from memory. */
+void sl_index_fetch(const struct sl_index *index, sl_ref ref);
 /* The key of any record, which the writer reads freely. */
 struct sl_key sl_index_key(const struct sl_index *index, sl_ref ref);
 /* Whether ref, which may be any number from outside, names a record that is not free. Reading it

@@ -108,6 +108,9 @@ double reg_density_disk_cut(const struct reg_density *density, double share);
 double reg_density_likely(const struct reg_density *density, uint64_t hash);
 void reg_density_horizon(struct reg_density *density, uint64_t references);
 
+/* The unit of this hash is asked for soon: what tells its number is fetched from memory. */
+void reg_density_fetch(const struct reg_density *density, uint64_t hash);
+
 uint32_t reg_density_user(const struct reg_density *density, uint32_t unit);
 void reg_density_set_user(struct reg_density *density, uint32_t unit, uint32_t user);
 uint32_t reg_density_find(const struct reg_density *density, uint64_t hash); /* in memory; 0: not */
@@ -119,6 +122,8 @@ bool reg_density_is(const struct reg_density *density, uint32_t unit, uint32_t u
  * the next one is before it in the same chain; else none of those, since that would be a hole. */
 uint32_t reg_density_first(struct reg_density *density);
 uint32_t reg_density_next(struct reg_density *density, bool goes);
+/* The user of the unit that is likely to be given next, should this one leave; 0: none is known. */
+uint32_t reg_density_after(const struct reg_density *density);
 
 void reg_density_note(const struct reg_density *density, uint32_t unit,
                       struct reg_density_note *out);

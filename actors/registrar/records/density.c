@@ -194,6 +194,14 @@ static void density_placed(struct registrar *self, struct reg_order *list, sl_re
     unit_entered(self, unit, number);
 }
 
+static void density_awaits(const struct registrar *self, uint64_t hash, uint64_t parent_hash)
+{
+    reg_density_fetch(self->units->density, hash);
+    if (parent_hash != 0) {
+        reg_density_fetch(self->units->density, parent_hash);
+    }
+}
+
 static void density_returned(struct registrar *self, struct reg_order *list, sl_ref unit,
                              bool wanted)
 {
@@ -309,6 +317,7 @@ static sl_ref walk_give(struct registrar *self, struct reg_order *list, uint32_t
         sl_ref unit = reg_density_user(units->density, number);
         uint16_t flags = sl_index_links(self->index, unit)->flags;
         SL_ASSERT((flags & REG_FLAG_KEPT_LISTS) == REG_FLAG_HOT);
+        sl_index_fetch(self->index, reg_density_after(units->density));
         return unit;
     }
     if (!units->by_recency) { /* what density does not know, and what it passed: from the oldest */
@@ -407,6 +416,7 @@ static void density_horizon(struct registrar *self, uint64_t references)
 const struct reg_policy reg_policy_density = {
     .name = "density",
     .placed = density_placed,
+    .awaits = density_awaits,
     .removed = density_removed,
     .judge = density_judge,
     .returned = density_returned,

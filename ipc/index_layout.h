@@ -69,10 +69,10 @@ enum {
     RECORD_DIGEST_LOW = 8,
     RECORD_DIGEST_HIGH = 9,
     RECORD_DISK_OFFSET = 10,
-    RECORD_DISK = 11,  /* segment, disk << 32, valid << 48 */
-    RECORD_LINKS = 12, /* struct sl_links, two words, the writer's alone */
-    RECORD_DEADLINE = 14,
-    RECORD_OP = 15, /* a BLOB's tag */
+    RECORD_DISK = 11,     /* segment, disk << 32, valid << 48 */
+    RECORD_LINKS = 12,    /* struct sl_links, two words, the writer's alone */
+    RECORD_DEADLINE = 14, /* of an object that is committed: its number, as GROUP_NUMBER */
+    RECORD_OP = 15,       /* a BLOB's tag */
     RECORD_OWNER_START = 16,
     RECORD_WRITER_START = 17,
     RECORD_PIDS = 18, /* owner, writer << 32 */
@@ -83,6 +83,7 @@ enum {
     GROUP_TRANSIENT = 5,
     GROUP_COMMITTED = 6,
     GROUP_NOTE = 7,    /* struct sl_unit_note, three words, the writer's alone */
+    GROUP_NUMBER = 10, /* sl_index_unit_number, the writer's alone */
     GROUP_FILLED = 19, /* eight words */
     GROUP_KEY = 27,
 };

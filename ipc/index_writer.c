@@ -275,6 +275,14 @@ void sl_index_read(const struct sl_index *index, sl_ref ref, struct sl_entry *ou
     index_parse(&index->view, ref, words, terms, out);
 }
 
+void sl_index_fetch(const struct sl_index *index, sl_ref ref)
+{
+    const index_word *record = record_at(&index->view, ref);
+    for (uint32_t unit = 0; unit < INDEX_UNITS_MIN; unit++) {
+        __builtin_prefetch((const void *)&record[unit * INDEX_UNIT_WORDS], 1);
+    }
+}
+
 void sl_index_set_contributed(struct sl_index *index, bool contributed)
 {
     index->contributed = contributed;
@@ -293,9 +301,40 @@ bool sl_index_set_contributions(struct sl_index *index, sl_ref ref, uint64_t con
     return true;
 }
 
-struct sl_unit_note *sl_index_unit_note(struct sl_index *index, sl_ref group)
+struct sl_key sl_index_key(const struct sl_index *index, sl_ref ref)
 {
-    return (struct sl_unit_note *)(void *)&record_at(&index->view, group)[GROUP_NOTE];
+    index_word *record = live_record(index, ref);
+    uint64_t what = word_get(&record[RECORD_WHAT]);
+    return (struct sl_key){
+        .at = (const char *)(const void *)&record[record_key_word(what_kind(what))],
+        .length = what_key_length(what)};
+}
+
+struct sl_unit_note *sl_index_unit_note(struct sl_index *index, sl_ref unit)
+{
+    index_word *record = live_record(index, unit);
+    return record_kind(record) == SL_RECORD_GROUP
+               ? (struct sl_unit_note *)(void *)&record[GROUP_NOTE]
+               : NULL;
+}
+
+static index_word *number_word(const struct sl_index *index, sl_ref unit)
+{
+    index_word *record = live_record(index, unit);
+    bool group = record_kind(record) == SL_RECORD_GROUP;
+    return &record[group ? GROUP_NUMBER : RECORD_DEADLINE];
+}
+
+uint32_t sl_index_unit_number(const struct sl_index *index, sl_ref unit)
+{
+    return (uint32_t)word_get(number_word(index, unit));
+}
+
+void sl_index_set_unit_number(struct sl_index *index, sl_ref unit, uint32_t number)
+{
+    SL_ASSERT(record_kind(live_record(index, unit)) == SL_RECORD_COMMITTED ||
+              record_kind(live_record(index, unit)) == SL_RECORD_GROUP);
+    word_set(number_word(index, unit), number);
 }
 
 struct sl_links *sl_index_links(struct sl_index *index, sl_ref ref)

@@ -183,6 +183,10 @@ void sl_index_recover(struct sl_index *index,
 bool sl_index_walk(const struct sl_index *index, uint64_t *cursor, struct sl_entry *out);
 /* Reads a record without checks of version (the writer's own view). */
 void sl_index_read(const struct sl_index *index, sl_ref ref, struct sl_entry *out);
+/* A record is read soon: its lines are fetched from memory. */
+void sl_index_fetch(const struct sl_index *index, sl_ref ref);
+/* The key of any record, which the writer reads freely. */
+struct sl_key sl_index_key(const struct sl_index *index, sl_ref ref);
 /* Whether ref, which may be any number from outside, names a record that is not free. Reading it
  * tells its kind. */
 bool sl_index_ref_live(const struct sl_index *index, sl_ref ref);
@@ -270,7 +274,11 @@ struct sl_unit_note {
     uint8_t hint, priority;
     uint16_t state; /* 0: nothing is noted */
 };
-struct sl_unit_note *sl_index_unit_note(struct sl_index *index, sl_ref group);
+struct sl_unit_note *sl_index_unit_note(struct sl_index *index, sl_ref unit); /* NULL: an object */
+/* One word more, of a block or a COMMITTED object (where its deadline stood). It goes with a switch,
+ * and may be anything before it is set, and after a restart. */
+uint32_t sl_index_unit_number(const struct sl_index *index, sl_ref unit);
+void sl_index_set_unit_number(struct sl_index *index, sl_ref unit, uint32_t number);
 /* Sets the bit of a part; when all are set, flips the state word to committed by one release store.
  * Gives true when this call did so. The part's record is committed before. Stamps committed_ns with
  * the time given by sl_index_set_now, the monotonic clock when that was never called. */

@@ -4,14 +4,7 @@
  * and counted by cell, so that it is known which of them are worth most. */
 #include "runtime/density/density_internal.h"
 
-/* Of a unit that is in no row by turn, nor by age. */
-static void disk_row_enter(struct reg_density *density, uint32_t unit)
-{
-    density_row_append(density, &density->by_age[density_cell_of(&density->units[unit])], ROW_AGE,
-                       unit);
-}
-
-static void note_take(struct density_unit *at, const struct reg_density_note *note)
+static void note_take(struct density_aged *at, const struct reg_density_note *note)
 {
     at->at = note->at;
     at->use_count = (uint8_t)SL_MAX(note->use_count, 1);
@@ -19,7 +12,7 @@ static void note_take(struct density_unit *at, const struct reg_density_note *no
 }
 
 /* Nothing is known of it, but that it was stored once. */
-static void unknown_take(struct reg_density *density, struct density_unit *at)
+static void unknown_take(struct reg_density *density, struct density_aged *at)
 {
     at->at = (uint32_t)density->references;
     at->use_count = 1;
@@ -29,30 +22,29 @@ static void unknown_take(struct reg_density *density, struct density_unit *at)
 void reg_density_disk_enter(struct reg_density *density, uint64_t hash,
                             const struct reg_density_note *note)
 {
-    uint32_t unit = *density_table_place(density, hash);
+    uint32_t unit = density_unit_of(density, hash);
     if (unit == 0) {
         unit = density_unit_new(density, hash);
         if (unit == 0) {
             return; /* no memory: nothing is known of it */
         }
-    } else if (density->units[unit].state == UNIT_GHOST ||
-               density->units[unit].state == UNIT_NAMED) {
-        density_row_remove(density, &density->ghosts, ROW_TURN, unit);
+    } else if (density->ages[unit].state == UNIT_GHOST || density->ages[unit].state == UNIT_NAMED) {
+        density_row_remove(density, &density->ghosts, unit);
         density->ghost_count--;
     } else {
         return; /* another record has this hash */
     }
-    struct density_unit *at = &density->units[unit];
+    struct density_aged *at = &density->ages[unit];
     density->disk_count++;
     if (at->state != UNIT_GHOST && note != NULL) { /* its row follows when all are there */
         note_take(at, note);
         at->state = UNIT_RESTORED_DISK;
-        density_row_append(density, &density->restored, ROW_TURN, unit);
+        density_row_append(density, &density->restored, unit);
         return;
     }
     if (at->state != UNIT_GHOST) {
         unknown_take(density, at);
-        disk_row_enter(density, unit);
+        density_age_append(density, unit);
     }
     at->state = UNIT_DISK;
     density->on_disk[density_cell_of(at)]++;
@@ -60,9 +52,9 @@ void reg_density_disk_enter(struct reg_density *density, uint64_t hash,
 
 void density_disk_leave(struct reg_density *density, uint32_t unit)
 {
-    struct density_unit *at = &density->units[unit];
+    struct density_aged *at = &density->ages[unit];
     if (at->state == UNIT_RESTORED_DISK) {
-        density_row_remove(density, &density->restored, ROW_TURN, unit);
+        density_row_remove(density, &density->restored, unit);
     } else {
         density->on_disk[density_cell_of(at)]--;
     }
@@ -71,8 +63,8 @@ void density_disk_leave(struct reg_density *density, uint32_t unit)
 
 void reg_density_disk_leave(struct reg_density *density, uint64_t hash)
 {
-    uint32_t unit = *density_table_place(density, hash);
-    struct density_unit *at = &density->units[unit];
+    uint32_t unit = density_unit_of(density, hash);
+    struct density_aged *at = &density->ages[unit];
     if (unit == 0 || (at->state != UNIT_DISK && at->state != UNIT_RESTORED_DISK)) {
         return;
     }
@@ -81,7 +73,7 @@ void reg_density_disk_leave(struct reg_density *density, uint64_t hash)
     if (at->state == UNIT_GHOST) {
         density_ghost_note(density, unit);
     }
-    density_row_append(density, &density->ghosts, ROW_TURN, unit);
+    density_row_append(density, &density->ghosts, unit);
     density->ghost_count++;
     density_ghosts_bound(density);
 }
@@ -90,14 +82,14 @@ void reg_density_disk_leave(struct reg_density *density, uint64_t hash)
 static uint32_t return_unwanted(struct reg_density *density, uint32_t unit, uint32_t user,
                                 uint64_t parent_hash)
 {
-    density_row_remove(density, &density->ghosts, ROW_TURN, unit);
+    density_row_remove(density, &density->ghosts, unit);
     density->ghost_count--;
     density->unit_count++;
     density_parent_find(density, unit, parent_hash);
-    struct density_unit *at = &density->units[unit];
-    at->user = user;
+    struct density_aged *at = &density->ages[unit];
+    density->units[unit].user = user;
+    density->units[unit].keep_pages = 0;
     at->weight = 1;
-    at->keep_pages = 0;
     at->state = UNIT_HERE;
     density_turn_enter(density, unit);
     density_ghosts_bound(density);
@@ -107,28 +99,28 @@ static uint32_t return_unwanted(struct reg_density *density, uint32_t unit, uint
 uint32_t reg_density_return(struct reg_density *density, uint64_t hash, uint32_t user,
                             const struct reg_wanted *how, bool wanted)
 {
-    uint32_t unit = *density_table_place(density, hash);
-    if (unit != 0 && density->units[unit].state == UNIT_GHOST && !wanted) {
+    uint32_t unit = density_unit_of(density, hash);
+    if (unit != 0 && density->ages[unit].state == UNIT_GHOST && !wanted) {
         return return_unwanted(density, unit, user, how->parent_hash);
     }
     unit = reg_density_enter(density, hash, user, how);
     if (unit != 0) {
-        density->units[unit].counted = wanted;
+        density->ages[unit].counted = wanted;
     }
     return unit;
 }
 
 double reg_density_value(const struct reg_density *density, uint64_t hash)
 {
-    uint32_t unit = *density_table_place(density, hash);
-    const struct density_unit *at = &density->units[unit];
+    uint32_t unit = density_unit_of(density, hash);
+    const struct density_aged *at = &density->ages[unit];
     return unit == 0 || at->state == UNIT_NAMED ? 0.0 : density->rates.value[density_cell_of(at)];
 }
 
 uint32_t reg_density_uses(const struct reg_density *density, uint64_t hash)
 {
-    uint32_t unit = *density_table_place(density, hash);
-    return unit == 0 ? 0 : density->units[unit].use_count;
+    uint32_t unit = density_unit_of(density, hash);
+    return unit == 0 ? 0 : density->ages[unit].use_count;
 }
 
 double reg_density_disk_cut(const struct reg_density *density, double share)
@@ -146,8 +138,8 @@ double reg_density_disk_cut(const struct reg_density *density, double share)
 
 double reg_density_likely(const struct reg_density *density, uint64_t hash)
 {
-    uint32_t unit = *density_table_place(density, hash);
-    const struct density_unit *at = &density->units[unit];
+    uint32_t unit = density_unit_of(density, hash);
+    const struct density_aged *at = &density->ages[unit];
     if (!density->learnt) {
         return 1.0;
     }

@@ -11,12 +11,12 @@ static_assert(sizeof(struct reg_density_ghost) == 16, "a ghost's note has no gap
 
 void density_ghost_note(struct reg_density *density, uint32_t unit)
 {
-    const struct density_unit *at = &density->units[unit];
+    const struct density_aged *at = &density->ages[unit];
     if (density->gone_count == REG_DENSITY_GONE_LOT) {
         density->gone_count = 0; /* nobody takes them */
     }
     density->gone[density->gone_count++] = (struct reg_density_ghost){
-        .hash = at->hash,
+        .hash = density->hashes[unit],
         .at = at->at,
         .class_index = at->class_index,
         .use_count = at->use_count,
@@ -38,14 +38,14 @@ uint32_t reg_density_gone(struct reg_density *density, struct reg_density_ghost 
 /* A place for it among those that count when all is restored. 0: no memory, or more is known. */
 static uint32_t ghost_place(struct reg_density *density, uint64_t hash)
 {
-    uint32_t unit = *density_table_place(density, hash);
+    uint32_t unit = density_unit_of(density, hash);
     if (unit == 0) {
         return density_unit_new(density, hash);
     }
-    if (density->units[unit].state != UNIT_NAMED) {
+    if (density->ages[unit].state != UNIT_NAMED) {
         return 0;
     }
-    density_row_remove(density, &density->ghosts, ROW_TURN, unit);
+    density_row_remove(density, &density->ghosts, unit);
     density->ghost_count--;
     return unit;
 }
@@ -60,7 +60,7 @@ void reg_density_ghosts_restore(struct reg_density *density, const void *bytes,
         if (unit == 0) {
             continue;
         }
-        struct density_unit *to = &density->units[unit];
+        struct density_aged *to = &density->ages[unit];
         to->at = ghost.at;
         to->use_count = (uint8_t)SL_MAX(ghost.use_count, 1);
         to->class_index = ghost.class_index < REG_DENSITY_CLASSES ? ghost.class_index : 0;
@@ -68,15 +68,14 @@ void reg_density_ghosts_restore(struct reg_density *density, const void *bytes,
             to->weight = (ghost.priority - 1u) & 3u;
         }
         to->state = UNIT_RESTORED_GHOST;
-        density_row_append(density, &density->restored, ROW_TURN, unit);
+        density_row_append(density, &density->restored, unit);
     }
 }
 
 void density_ghost_restored(struct reg_density *density, uint32_t unit)
 {
-    struct density_unit *at = &density->units[unit];
-    at->state = UNIT_GHOST;
-    density_row_append(density, &density->by_age[density_cell_of(at)], ROW_AGE, unit);
-    density_row_append(density, &density->ghosts, ROW_TURN, unit);
+    density->ages[unit].state = UNIT_GHOST;
+    density_age_append(density, unit);
+    density_row_append(density, &density->ghosts, unit);
     density->ghost_count++;
 }

@@ -26,29 +26,38 @@ enum unit_state {
     UNIT_RESTORED_DISK,
     UNIT_RESTORED_GHOST
 };
-enum row_kind { ROW_AGE, ROW_TURN, ROW_SIBLINGS, ROW_COUNT };
-
 struct pair {
     uint32_t older, newer;
 };
 
+/* A unit is a number: what is known of it lies in several tables, by what is used together. */
+
+/* What getting older looks at, four to a line: all units get older some twenty times. */
+struct density_aged {
+    struct pair in; /* the row of its cell by age */
+    uint32_t at;    /* when it was used last, in references, modulo 2^32 */
+    uint8_t class_index, age, use_count;
+    uint8_t state : 4;
+    uint8_t weight : 2;  /* of its hits: 0 low, 1 normal, 2 high */
+    uint8_t counted : 1; /* it came for a use that its reader will tell of again */
+};
+static_assert(sizeof(struct density_aged) == 16, "four to a line");
+
+/* Its chain, and what is kept. */
 struct density_unit {
-    uint64_t hash;
     uint32_t user;
-    uint32_t at; /* when it was used last, in references, modulo 2^32 */
     uint32_t parent;
     uint32_t
-        child; /* of those in memory the one used last; the ring of siblings goes on; 0: none */
-    struct pair in[ROW_COUNT]; /* of a free one: the next is in[ROW_TURN].newer */
-    uint8_t class_index, age, use_count;
-    uint8_t state : 7;
-    uint8_t counted : 1; /* it came for a use that its reader will tell of again */
-    uint32_t walk;       /* the last one that gave it and was told that it goes */
+        child;     /* of those in memory the one used last; the ring of siblings goes on; 0: none */
+    uint32_t walk; /* the last one that gave it and was told that it goes */
+    struct pair siblings;
     uint32_t keep_end_s;
-    uint32_t keep_pages : 30; /* 0: it is not to be kept */
-    uint32_t weight : 2;      /* of its hits: 0 low, 1 normal, 2 high */
+    uint32_t keep_pages; /* 0: it is not to be kept */
 };
-static_assert(sizeof(struct density_unit) == 64, "what a unit costs stands in the README");
+static_assert(sizeof(struct density_unit) + sizeof(struct density_aged) + sizeof(struct pair) +
+                      sizeof(uint64_t) ==
+                  64,
+              "what a unit costs stands in the README, with two places of the table");
 
 struct row {
     uint32_t oldest, newest;
@@ -57,16 +66,20 @@ struct row {
 struct reg_density {
     struct reg_rates rates;
     struct reg_density_options set;
-    struct density_unit *units; /* number 0 is none */
-    uint32_t capacity, high, free;
-    uint32_t *table; /* numbers by hash; 0: empty */
+    struct density_aged *ages; /* by unit; number 0 is none */
+    struct pair *turns;        /* by unit: in the row by turn; of a free one: the next is newer */
+    uint64_t *hashes;          /* by unit */
+    struct density_unit *units;
+    uint32_t capacity, high;
+    uint32_t free, free_newest; /* those that came free first are taken first */
+    uint64_t *table;            /* by hash: its fold << 32 | a unit's number; 0: empty */
     uint32_t table_mask;
     uint64_t unit_count, ghost_count, disk_count;
     uint64_t on_disk[REG_DENSITY_CELLS]; /* units on disk alone */
     uint64_t references, settle_at, halve_at;
     bool learnt;                                       /* values were computed from what was seen */
     uint64_t older_at, older_age_at[REG_DENSITY_AGES]; /* the first of them, and each age's */
-    struct row by_age[REG_DENSITY_CELLS];
+    struct row by_age[REG_DENSITY_AGES][REG_DENSITY_CLASSES];
     struct row by_turn[REG_DENSITY_TURNS];                                /* cells by weight */
     uint16_t turn_order[REG_DENSITY_TURNS], turn_rank[REG_DENSITY_TURNS]; /* as of cells */
     struct row sunk;                                                      /* go before all cells */
@@ -75,6 +88,7 @@ struct reg_density {
     struct row ghosts;
     struct row restored;         /* between restore and restored */
     uint64_t filled[RANK_WORDS]; /* by rank: turns with a unit in memory */
+    bool weighted;               /* some unit had a weight that is not 1 */
     uint32_t now_s;
     uint64_t kept_count, kept_pages, kept_pages_max;
     /* As of a cell, of what is kept; and what that was worth that went last. */
@@ -86,52 +100,88 @@ struct reg_density {
     uint32_t gone_count;
 };
 
-static inline uint32_t density_cell_of(const struct density_unit *unit)
+static inline uint32_t density_cell_of(const struct density_aged *at)
 {
-    return reg_rates_cell(unit->class_index, unit->age);
+    return reg_rates_cell(at->class_index, at->age);
 }
 
-static inline uint32_t density_turn_of(const struct density_unit *unit)
+static inline uint32_t density_turn_of(const struct density_aged *at)
 {
-    return unit->weight * REG_DENSITY_CELLS + density_cell_of(unit);
+    return at->weight * REG_DENSITY_CELLS + density_cell_of(at);
 }
 
-static inline bool density_in_memory(const struct density_unit *unit)
+static inline bool density_in_memory(const struct density_aged *at)
 {
-    return unit->state == UNIT_HERE || unit->state == UNIT_SUNK || unit->state == UNIT_KEPT ||
-           unit->state == UNIT_RESTORED;
+    return at->state == UNIT_HERE || at->state == UNIT_SUNK || at->state == UNIT_KEPT ||
+           at->state == UNIT_RESTORED;
 }
 
 static inline uint64_t density_age_references(const struct reg_density *density,
-                                              const struct density_unit *unit)
+                                              const struct density_aged *at)
 {
-    return (uint32_t)density->references - unit->at;
+    return (uint32_t)density->references - at->at;
 }
 
-void density_row_append(struct reg_density *density, struct row *row, enum row_kind kind,
-                        uint32_t unit);
-void density_row_remove(struct reg_density *density, struct row *row, enum row_kind kind,
-                        uint32_t unit);
+/* ---- rows by turn ---- */
+
+static inline void density_row_append(struct reg_density *density, struct row *row, uint32_t unit)
+{
+    struct pair *turns = density->turns;
+    turns[unit] = (struct pair){.older = row->newest};
+    if (row->newest != 0) {
+        turns[row->newest].newer = unit;
+    } else {
+        row->oldest = unit;
+    }
+    row->newest = unit;
+}
+
+static inline void density_row_remove(struct reg_density *density, struct row *row, uint32_t unit)
+{
+    struct pair *turns = density->turns;
+    struct pair out = turns[unit];
+    if (out.older != 0) {
+        turns[out.older].newer = out.newer;
+    } else {
+        row->oldest = out.newer;
+    }
+    if (out.newer != 0) {
+        turns[out.newer].older = out.older;
+    } else {
+        row->newest = out.older;
+    }
+    turns[unit] = (struct pair){0};
+}
+
+/* ---- rows by age ---- */
+
+/* To the young end of its cell. */
+void density_age_append(struct reg_density *density, uint32_t unit);
+void density_age_remove(struct reg_density *density, uint32_t unit);
 /* Out of the row of what is in memory. */
 void density_turn_remove(struct reg_density *density, uint32_t unit);
 /* Into that of its turn: before the others of its cell when it waited elsewhere. */
 void density_turn_first(struct reg_density *density, uint32_t unit);
 /* ---- density_keep.c ---- */
 void density_kept_enter(struct reg_density *density, uint32_t unit);
-void density_kept_leave(struct reg_density *density, const struct density_unit *unit);
+void density_kept_leave(struct reg_density *density, uint32_t unit);
 /* A reference came: one of those that are kept is looked at. */
 void density_kept_look(struct reg_density *density);
 /* The unit that goes after this one, chains aside; 0: none. */
 uint32_t density_turn_after(const struct reg_density *density, uint32_t unit);
-/* A place for what comes to memory, in no row yet, with what its ghost knew; 0: no memory. */
-uint32_t density_unit_come(struct reg_density *density, uint64_t hash, uint32_t user);
+/* A place for what comes to memory, in no row yet, with what its ghost knew; 0: no memory. unit: that
+ * of the hash. */
+uint32_t density_unit_come(struct reg_density *density, uint64_t hash, uint32_t unit,
+                           uint32_t user);
 void density_parent_find(struct reg_density *density, uint32_t unit, uint64_t parent_hash);
 /* To the young end of its cell, whose rows it is not in. */
 void density_cell_enter(struct reg_density *density, uint32_t unit);
 void density_ghosts_bound(struct reg_density *density);
-/* The place of the table where it is, or would be: 0. */
-uint32_t *density_table_place(const struct reg_density *density, uint64_t hash);
+/* The unit of this hash, wherever it is; 0: it is not known. */
+uint32_t density_unit_of(const struct reg_density *density, uint64_t hash);
 uint32_t density_unit_new(struct reg_density *density, uint64_t hash); /* 0: no memory */
+void density_unit_free(struct reg_density *density, uint32_t unit);    /* it is in no row */
+sl_err density_grow(struct reg_density *density); /* room for units; SL_ERR_NO_MEMORY */
 /* Out of its cell, with what a use taught. */
 void density_used(struct reg_density *density, uint32_t unit);
 /* A unit is wanted: time goes on. */

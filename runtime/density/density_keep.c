@@ -21,25 +21,23 @@ static bool is_later(uint32_t a, uint32_t b)
 
 void density_kept_enter(struct reg_density *density, uint32_t unit)
 {
-    struct density_unit *at = &density->units[unit];
-    at->state = UNIT_KEPT;
-    density_row_append(density, &density->kept, ROW_TURN, unit);
+    density->ages[unit].state = UNIT_KEPT;
+    density_row_append(density, &density->kept, unit);
     density->kept_count++;
-    density->kept_pages += at->keep_pages;
+    density->kept_pages += density->units[unit].keep_pages;
 }
 
-void density_kept_leave(struct reg_density *density, const struct density_unit *unit)
+void density_kept_leave(struct reg_density *density, uint32_t unit)
 {
     density->kept_count--;
-    density->kept_pages -= unit->keep_pages;
+    density->kept_pages -= density->units[unit].keep_pages;
 }
 
 static void release(struct reg_density *density, uint32_t unit)
 {
-    struct density_unit *at = &density->units[unit];
     density_turn_remove(density, unit);
-    at->keep_pages = 0;
-    at->state = UNIT_HERE;
+    density->units[unit].keep_pages = 0;
+    density->ages[unit].state = UNIT_HERE;
     density_turn_first(density, unit);
 }
 
@@ -64,8 +62,8 @@ static uint32_t kept_end(const struct reg_density *density, uint32_t unit)
 {
     const struct density_unit *units = density->units;
     for (uint32_t steps = 0; steps < CHAIN_MAX && units[unit].child != 0; steps++) {
-        uint32_t child = units[units[unit].child].in[ROW_SIBLINGS].older;
-        if (units[child].state != UNIT_KEPT) {
+        uint32_t child = units[units[unit].child].siblings.older;
+        if (density->ages[child].state != UNIT_KEPT) {
             break;
         }
         unit = child;
@@ -85,8 +83,8 @@ void density_kept_look(struct reg_density *density)
     } else if (density->kept_pages > pages_max(density)) {
         release(density, kept_end(density, unit));
     } else {
-        density_row_remove(density, &density->kept, ROW_TURN, unit);
-        density_row_append(density, &density->kept, ROW_TURN, unit);
+        density_row_remove(density, &density->kept, unit);
+        density_row_append(density, &density->kept, unit);
     }
 }
 
@@ -94,6 +92,11 @@ void reg_density_now(struct reg_density *density, uint32_t now_s, uint64_t kept_
 {
     density->now_s = now_s;
     density->kept_pages_max = kept_pages_max;
+}
+
+bool reg_density_keeps(const struct reg_density *density)
+{
+    return density->kept.oldest != 0;
 }
 
 void reg_density_keep(struct reg_density *density, uint32_t unit, const struct reg_keep *keep)
@@ -107,8 +110,9 @@ void reg_density_keep(struct reg_density *density, uint32_t unit, const struct r
      * first that is has only such before it. */
     for (uint32_t steps = 0; unit != 0 && steps < CHAIN_MAX; steps++, unit = units[unit].parent) {
         struct density_unit *at = &units[unit];
-        bool kept = at->state == UNIT_KEPT;
-        if ((!kept && at->state != UNIT_HERE) || (kept && !is_later(keep->end_s, at->keep_end_s))) {
+        uint32_t state = density->ages[unit].state;
+        bool kept = state == UNIT_KEPT;
+        if ((!kept && state != UNIT_HERE) || (kept && !is_later(keep->end_s, at->keep_end_s))) {
             break;
         }
         if (!kept) {

@@ -272,6 +272,34 @@ static int cell_compare(const void *left, const void *right, void *context)
     return a < b ? -1 : a > b;
 }
 
+static bool cells_equal(const struct reg_rates *rates, uint32_t a, uint32_t b)
+{
+    return age_of(a) == age_of(b) && !(rates->value[a] < rates->value[b]) &&
+           !(rates->value[a] > rates->value[b]);
+}
+
+/* Where nothing that was said counts, the cells of what was said follow those of which nothing was:
+ * a third is sorted, and among equals the first third comes first. */
+static void order_as_unsaid(struct reg_rates *rates)
+{
+    uint16_t sorted[REG_DENSITY_KINDS * REG_DENSITY_AGES];
+    for (uint32_t cell = 0; cell < hint_cells; cell++) {
+        sorted[cell] = (uint16_t)cell;
+    }
+    qsort_r(sorted, hint_cells, sizeof(sorted[0]), cell_compare, rates);
+    uint32_t place = 0;
+    for (uint32_t from = 0, to = 1; from < hint_cells; from = to++) {
+        while (to < hint_cells && cells_equal(rates, sorted[from], sorted[to])) {
+            to++;
+        }
+        for (uint32_t hint = 0; hint < REG_HINT_COUNT; hint++) {
+            for (uint32_t i = from; i < to; i++) {
+                rates->order[place++] = (uint16_t)(sorted[i] + hint * hint_cells);
+            }
+        }
+    }
+}
+
 void reg_rates_settle(struct reg_rates *rates)
 {
     const struct believed all = {.rate = rate_of_all(rates), .trust = hint_trust(rates)};
@@ -282,7 +310,11 @@ void reg_rates_settle(struct reg_rates *rates)
             class_copy(rates, first, first % hint_cells);
         }
     }
-    qsort_r(rates->order, REG_DENSITY_CELLS, sizeof(rates->order[0]), cell_compare, rates);
+    if (all.trust > 0) {
+        qsort_r(rates->order, REG_DENSITY_CELLS, sizeof(rates->order[0]), cell_compare, rates);
+    } else {
+        order_as_unsaid(rates);
+    }
     for (uint32_t place = 0; place < REG_DENSITY_CELLS; place++) {
         rates->rank[rates->order[place]] = (uint16_t)place;
     }

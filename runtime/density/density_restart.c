@@ -11,34 +11,39 @@
 void reg_density_note(const struct reg_density *density, uint32_t unit,
                       struct reg_density_note *out)
 {
-    const struct density_unit *at = &density->units[unit];
+    const struct density_aged *at = &density->ages[unit];
+    const struct density_unit *kept = &density->units[unit];
     *out = (struct reg_density_note){
         .at = at->at,
         .class_index = at->class_index,
         .use_count = at->use_count,
         .priority = (enum reg_priority)(at->weight + 1u),
-        .keep = {.end_s = at->keep_end_s, .pages = at->keep_pages},
+        .keep = {.end_s = kept->keep_end_s, .pages = kept->keep_pages},
     };
 }
 
 uint32_t reg_density_restore(struct reg_density *density, uint64_t hash, uint32_t user,
                              uint64_t parent_hash, const struct reg_density_note *note)
 {
-    uint32_t unit = density_unit_come(density, hash, user);
+    uint32_t unit = density_unit_of(density, hash);
+    if (density_in_memory(&density->ages[unit])) {
+        return 0;
+    }
+    unit = density_unit_come(density, hash, unit, user);
     if (unit == 0) {
         return 0;
     }
     density_parent_find(density, unit, parent_hash);
-    struct density_unit *at = &density->units[unit];
+    struct density_aged *at = &density->ages[unit];
     at->at = note->at;
     at->use_count = (uint8_t)SL_MAX(note->use_count, 1);
     at->class_index = note->class_index < REG_DENSITY_CLASSES ? note->class_index : 0;
     if (note->priority > REG_PRIORITY_NONE && note->priority < REG_PRIORITY_COUNT) {
         at->weight = ((uint32_t)note->priority - 1u) & 3u;
     }
-    at->keep_end_s = note->keep.end_s;
-    at->keep_pages = note->keep.pages & REG_KEEP_PAGES_MAX;
-    density_row_append(density, &density->restored, ROW_TURN, unit);
+    density->units[unit].keep_end_s = note->keep.end_s;
+    density->units[unit].keep_pages = note->keep.pages & REG_KEEP_PAGES_MAX;
+    density_row_append(density, &density->restored, unit);
     at->state = UNIT_RESTORED;
     return unit;
 }
@@ -46,8 +51,8 @@ uint32_t reg_density_restore(struct reg_density *density, uint64_t hash, uint32_
 static int restored_compare(const void *left, const void *right, void *context)
 {
     const struct reg_density *density = context;
-    uint64_t a = density_age_references(density, &density->units[*(const uint32_t *)left]);
-    uint64_t b = density_age_references(density, &density->units[*(const uint32_t *)right]);
+    uint64_t a = density_age_references(density, &density->ages[*(const uint32_t *)left]);
+    uint64_t b = density_age_references(density, &density->ages[*(const uint32_t *)right]);
     return a > b ? -1 : a < b;
 }
 
@@ -55,9 +60,8 @@ static int restored_compare(const void *left, const void *right, void *context)
 static uint32_t restored_clock(struct reg_density *density)
 {
     uint32_t count = 0;
-    for (uint32_t unit = density->restored.oldest; unit != 0;
-         unit = density->units[unit].in[ROW_TURN].newer) {
-        uint32_t ahead = density->units[unit].at - (uint32_t)density->references;
+    for (uint32_t unit = density->restored.oldest; unit != 0; unit = density->turns[unit].newer) {
+        uint32_t ahead = density->ages[unit].at - (uint32_t)density->references;
         density->references += ahead < CLOCK_AHEAD_MAX ? ahead : 0;
         count++;
     }
@@ -67,7 +71,7 @@ static uint32_t restored_clock(struct reg_density *density)
 /* Gives whether it is one of those that are not in memory. */
 static bool restored_away(struct reg_density *density, uint32_t unit)
 {
-    struct density_unit *at = &density->units[unit];
+    struct density_aged *at = &density->ages[unit];
     if (at->state == UNIT_RESTORED_GHOST) {
         density_ghost_restored(density, unit);
         return true;
@@ -75,10 +79,9 @@ static bool restored_away(struct reg_density *density, uint32_t unit)
     if (at->state != UNIT_RESTORED_DISK) {
         return false;
     }
-    uint32_t cell = density_cell_of(at);
     at->state = UNIT_DISK;
-    density_row_append(density, &density->by_age[cell], ROW_AGE, unit);
-    density->on_disk[cell]++;
+    density_age_append(density, unit);
+    density->on_disk[density_cell_of(at)]++;
     return true;
 }
 
@@ -88,11 +91,11 @@ void reg_density_restored(struct reg_density *density)
     uint32_t *sorted = count > 0 ? malloc(count * sizeof(*sorted)) : NULL;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t unit = density->restored.oldest;
-        density_row_remove(density, &density->restored, ROW_TURN, unit);
+        density_row_remove(density, &density->restored, unit);
         if (sorted != NULL) {
             sorted[i] = unit;
         } else if (!restored_away(density, unit)) { /* no memory: in the order of the records */
-            density->units[unit].state = UNIT_HERE;
+            density->ages[unit].state = UNIT_HERE;
             density_cell_enter(density, unit);
         }
     }
@@ -100,7 +103,7 @@ void reg_density_restored(struct reg_density *density)
         qsort_r(sorted, count, sizeof(*sorted), restored_compare, density);
     }
     for (uint32_t i = 0; sorted != NULL && i < count; i++) {
-        struct density_unit *at = &density->units[sorted[i]];
+        struct density_aged *at = &density->ages[sorted[i]];
         uint64_t age = density_age_references(density, at);
         while (at->age + 1u < REG_DENSITY_AGES && age >= density->rates.end[at->age]) {
             at->age++;

@@ -11,63 +11,85 @@
 #include <string.h>
 
 /* An age's rows are looked at so often while it lasts. */
-#define AGE_LOOKS   8u
-#define UNITS_FIRST 1024u
-#define UNITS_MAX   (UINT32_C(1) << 30)
-#define USES_MAX    255u
+#define AGE_LOOKS 8u
+#define USES_MAX  255u
 /* Over so many that went what they were worth is averaged. */
 #define EDGE_UNITS 64.0
 
 /* ---- rows ---- */
 
-void density_row_append(struct reg_density *density, struct row *row, enum row_kind kind,
-                        uint32_t unit)
+static struct row *age_row(struct reg_density *density, const struct density_aged *at)
 {
-    struct density_unit *units = density->units;
-    units[unit].in[kind] = (struct pair){.older = row->newest};
+    return &density->by_age[at->age][at->class_index];
+}
+
+void density_age_append(struct reg_density *density, uint32_t unit)
+{
+    struct density_aged *ages = density->ages;
+    struct row *row = age_row(density, &ages[unit]);
+    ages[unit].in = (struct pair){.older = row->newest};
     if (row->newest != 0) {
-        units[row->newest].in[kind].newer = unit;
+        ages[row->newest].in.newer = unit;
     } else {
         row->oldest = unit;
     }
     row->newest = unit;
 }
 
-/* at is in the row. */
-static void row_insert_before(struct reg_density *density, struct row *row, enum row_kind kind,
-                              uint32_t at, uint32_t unit)
+/* at is in the row of the same cell. */
+static void age_insert_before(struct reg_density *density, uint32_t at, uint32_t unit)
 {
-    struct density_unit *units = density->units;
-    uint32_t older = units[at].in[kind].older;
-    units[unit].in[kind] = (struct pair){.older = older, .newer = at};
-    units[at].in[kind].older = unit;
+    struct density_aged *ages = density->ages;
+    uint32_t older = ages[at].in.older;
+    ages[unit].in = (struct pair){.older = older, .newer = at};
+    ages[at].in.older = unit;
     if (older != 0) {
-        units[older].in[kind].newer = unit;
+        ages[older].in.newer = unit;
+    } else {
+        age_row(density, &ages[unit])->oldest = unit;
+    }
+}
+
+void density_age_remove(struct reg_density *density, uint32_t unit)
+{
+    struct density_aged *ages = density->ages;
+    struct pair out = ages[unit].in;
+    if (out.older != 0) {
+        ages[out.older].in.newer = out.newer;
+    } else {
+        age_row(density, &ages[unit])->oldest = out.newer;
+    }
+    if (out.newer != 0) {
+        ages[out.newer].in.older = out.older;
+    } else {
+        age_row(density, &ages[unit])->newest = out.older;
+    }
+    ages[unit].in = (struct pair){0};
+}
+
+/* at is in the row. */
+static void turn_insert_before(struct reg_density *density, struct row *row, uint32_t at,
+                               uint32_t unit)
+{
+    struct pair *turns = density->turns;
+    uint32_t older = turns[at].older;
+    turns[unit] = (struct pair){.older = older, .newer = at};
+    turns[at].older = unit;
+    if (older != 0) {
+        turns[older].newer = unit;
     } else {
         row->oldest = unit;
     }
 }
 
-void density_row_remove(struct reg_density *density, struct row *row, enum row_kind kind,
-                        uint32_t unit)
-{
-    struct density_unit *units = density->units;
-    struct pair out = units[unit].in[kind];
-    if (out.older != 0) {
-        units[out.older].in[kind].newer = out.newer;
-    } else {
-        row->oldest = out.newer;
-    }
-    if (out.newer != 0) {
-        units[out.newer].in[kind].older = out.older;
-    } else {
-        row->newest = out.older;
-    }
-    units[unit].in[kind] = (struct pair){0};
-}
+static void turns_all(struct reg_density *density);
 
 static void turn_mark(struct reg_density *density, uint32_t turn)
 {
+    if (!density->weighted && turn / REG_DENSITY_CELLS != 1) {
+        density->weighted = true;
+        turns_all(density);
+    }
     uint32_t rank = density->turn_rank[turn];
     uint64_t bit = UINT64_C(1) << (rank % 64);
     if (density->by_turn[turn].oldest != 0) {
@@ -79,9 +101,9 @@ static void turn_mark(struct reg_density *density, uint32_t turn)
 
 /* ---- turns: the rows of what is in memory ---- */
 
-static struct row *turn_row(struct reg_density *density, const struct density_unit *unit)
+static struct row *turn_row(struct reg_density *density, const struct density_aged *at)
 {
-    switch (unit->state) {
+    switch (at->state) {
     case UNIT_RESTORED:
         return &density->restored;
     case UNIT_SUNK:
@@ -89,40 +111,40 @@ static struct row *turn_row(struct reg_density *density, const struct density_un
     case UNIT_KEPT:
         return &density->kept;
     default:
-        return &density->by_turn[density_turn_of(unit)];
+        return &density->by_turn[density_turn_of(at)];
     }
 }
 
 void density_turn_remove(struct reg_density *density, uint32_t unit)
 {
-    struct density_unit *at = &density->units[unit];
+    const struct density_aged *at = &density->ages[unit];
     if (density->walk_next == unit) {
         density->walk_next = density_turn_after(density, unit);
     }
-    density_row_remove(density, turn_row(density, at), ROW_TURN, unit);
+    density_row_remove(density, turn_row(density, at), unit);
     if (at->state == UNIT_HERE) {
         turn_mark(density, density_turn_of(at));
     } else if (at->state == UNIT_KEPT) {
-        density_kept_leave(density, at);
+        density_kept_leave(density, unit);
     }
 }
 
 void density_turn_first(struct reg_density *density, uint32_t unit)
 {
-    uint32_t turn = density_turn_of(&density->units[unit]);
+    uint32_t turn = density_turn_of(&density->ages[unit]);
     struct row *row = &density->by_turn[turn];
     if (row->oldest != 0) {
-        row_insert_before(density, row, ROW_TURN, row->oldest, unit);
+        turn_insert_before(density, row, row->oldest, unit);
     } else {
-        density_row_append(density, row, ROW_TURN, unit);
+        density_row_append(density, row, unit);
     }
     turn_mark(density, turn);
 }
 
 void density_turn_enter(struct reg_density *density, uint32_t unit)
 {
-    uint32_t turn = density_turn_of(&density->units[unit]);
-    density_row_append(density, &density->by_turn[turn], ROW_TURN, unit);
+    uint32_t turn = density_turn_of(&density->ages[unit]);
+    density_row_append(density, &density->by_turn[turn], unit);
     turn_mark(density, turn);
 }
 
@@ -130,46 +152,125 @@ void density_turn_enter(struct reg_density *density, uint32_t unit)
  * end of a chain is met first. */
 void density_cell_enter(struct reg_density *density, uint32_t unit)
 {
-    struct density_unit *at = &density->units[unit];
-    const struct density_unit *parent = &density->units[at->parent];
-    uint32_t cell = density_cell_of(at);
-    bool with = at->parent != 0 && density_cell_of(parent) == cell;
+    struct density_aged *at = &density->ages[unit];
+    uint32_t parent_unit = density->units[unit].parent;
+    const struct density_aged *parent = &density->ages[parent_unit];
+    bool with = parent_unit != 0 && density_cell_of(parent) == density_cell_of(at);
     if (with && (parent->state == UNIT_HERE || parent->state == UNIT_KEPT)) {
-        row_insert_before(density, &density->by_age[cell], ROW_AGE, at->parent, unit);
+        age_insert_before(density, parent_unit, unit);
     } else {
-        density_row_append(density, &density->by_age[cell], ROW_AGE, unit);
+        density_age_append(density, unit);
     }
-    if (at->keep_pages != 0) {
+    if (density->units[unit].keep_pages != 0) {
         density_kept_enter(density, unit);
         return;
     }
     uint32_t turn = density_turn_of(at);
     if (with && parent->state == UNIT_HERE && parent->weight == at->weight) {
-        row_insert_before(density, &density->by_turn[turn], ROW_TURN, at->parent, unit);
+        turn_insert_before(density, &density->by_turn[turn], parent_unit, unit);
     } else {
-        density_row_append(density, &density->by_turn[turn], ROW_TURN, unit);
+        density_row_append(density, &density->by_turn[turn], unit);
     }
     turn_mark(density, turn);
 }
 
 /* ---- time ---- */
 
-static void unit_older(struct reg_density *density, uint32_t unit)
+/* Units that move from one row by turn to another as they stand there: from its old end on. */
+struct moving {
+    uint32_t first, last; /* 0: none yet */
+};
+
+static void moving_end(struct reg_density *density, struct moving *moving, struct row *from,
+                       struct row *to)
 {
-    struct density_unit *at = &density->units[unit];
-    uint32_t cell = density_cell_of(at);
-    reg_rates_outlived(&density->rates, cell);
-    density_row_remove(density, &density->by_age[cell], ROW_AGE, unit);
-    if (at->state == UNIT_HERE) {
-        density_turn_remove(density, unit);
+    struct pair *turns = density->turns;
+    if (moving->first == 0) {
+        return;
     }
-    density->on_disk[cell] -= at->state == UNIT_DISK;
-    at->age++;
-    cell = density_cell_of(at);
-    density->on_disk[cell] += at->state == UNIT_DISK;
-    density_row_append(density, &density->by_age[cell], ROW_AGE, unit);
-    if (at->state == UNIT_HERE) {
-        density_turn_enter(density, unit);
+    uint32_t rest = turns[moving->last].newer;
+    from->oldest = rest;
+    if (rest != 0) {
+        turns[rest].older = 0;
+    } else {
+        from->newest = 0;
+    }
+    turns[moving->first].older = to->newest;
+    turns[moving->last].newer = 0;
+    if (to->newest != 0) {
+        turns[to->newest].newer = moving->first;
+    } else {
+        to->oldest = moving->first;
+    }
+    to->newest = moving->last;
+    *moving = (struct moving){0};
+}
+
+/* The next one of those that get older: with those before it, as a rule. */
+static void moving_add(struct reg_density *density, struct moving *moving, struct row *from,
+                       struct row *to, uint32_t unit)
+{
+    uint32_t next = moving->last != 0 ? density->turns[moving->last].newer : from->oldest;
+    if (next != unit) {
+        moving_end(density, moving, from, to);
+        density_row_remove(density, from, unit);
+        density_row_append(density, to, unit);
+        return;
+    }
+    moving->first = moving->first != 0 ? moving->first : unit;
+    moving->last = unit;
+}
+
+/* Those at the old end of a row by age that are too old for it go to the next one. */
+static void row_older(struct reg_density *density, uint32_t class_index, uint32_t age)
+{
+    struct density_aged *ages = density->ages;
+    struct row *row = &density->by_age[age][class_index];
+    struct row *next = &density->by_age[age + 1][class_index];
+    uint32_t cell = reg_rates_cell(class_index, age);
+    struct moving moving[REG_DENSITY_PRIORITIES] = {{0}};
+    uint32_t unit = row->oldest;
+    uint32_t last = 0;
+    uint64_t disk_count = 0;
+    uint32_t weights = 0; /* of those that move in the rows by turn */
+    while (unit != 0 && density_age_references(density, &ages[unit]) >= density->rates.end[age]) {
+        struct density_aged *at = &ages[unit];
+        reg_rates_outlived(&density->rates, cell);
+        at->age++;
+        disk_count += at->state == UNIT_DISK;
+        if (at->state == UNIT_HERE) {
+            weights |= 1u << at->weight;
+            struct row *turns = &density->by_turn[at->weight * REG_DENSITY_CELLS + cell];
+            moving_add(density, &moving[at->weight], turns, turns + 1, unit);
+        }
+        last = unit;
+        unit = at->in.newer;
+    }
+    if (last == 0) {
+        return;
+    }
+    ages[row->oldest].in.older = next->newest;
+    ages[last].in.newer = 0;
+    if (next->newest != 0) {
+        ages[next->newest].in.newer = row->oldest;
+    } else {
+        next->oldest = row->oldest;
+    }
+    next->newest = last;
+    row->oldest = unit;
+    if (unit != 0) {
+        ages[unit].in.older = 0;
+    } else {
+        row->newest = 0;
+    }
+    density->on_disk[cell] -= disk_count;
+    density->on_disk[cell + 1] += disk_count;
+    for (; weights != 0; weights &= weights - 1) {
+        uint32_t weight = (uint32_t)__builtin_ctz(weights);
+        uint32_t turn = weight * REG_DENSITY_CELLS + cell; /* the next age's is behind it */
+        moving_end(density, &moving[weight], &density->by_turn[turn], &density->by_turn[turn + 1]);
+        turn_mark(density, turn);
+        turn_mark(density, turn + 1);
     }
 }
 
@@ -181,12 +282,7 @@ static void all_older(struct reg_density *density)
         uint64_t width = density->rates.end[age] - (age > 0 ? density->rates.end[age - 1] : 0);
         bool due = density->references >= density->older_age_at[age];
         for (uint32_t class_index = 0; due && class_index < REG_DENSITY_CLASSES; class_index++) {
-            struct row *row = &density->by_age[reg_rates_cell(class_index, age)];
-            while (row->oldest != 0 &&
-                   density_age_references(density, &density->units[row->oldest]) >=
-                       density->rates.end[age]) {
-                unit_older(density, row->oldest);
-            }
+            row_older(density, class_index, age);
         }
         if (due) {
             density->older_age_at[age] = density->references + width / AGE_LOOKS;
@@ -195,8 +291,17 @@ static void all_older(struct reg_density *density)
     }
 }
 
+static void turn_place(struct reg_density *density, uint32_t place, uint32_t turn)
+{
+    density->turn_order[place] = (uint16_t)turn;
+    density->turn_rank[turn] = (uint16_t)place;
+    if (density->by_turn[turn].oldest != 0) {
+        density->filled[place / 64] |= UINT64_C(1) << (place % 64);
+    }
+}
+
 /* The cells in their order, once for each weight, merged. Of equals the lighter goes first. */
-static void turns_order(struct reg_density *density)
+static void turns_merge(struct reg_density *density)
 {
     static const double weights[REG_DENSITY_PRIORITIES] = {0.5, 1.0, 2.0};
     const struct reg_rates *rates = &density->rates;
@@ -213,22 +318,27 @@ static void turns_order(struct reg_density *density)
                 least = value;
             }
         }
-        uint32_t turn = best * REG_DENSITY_CELLS + rates->order[at[best]++];
-        density->turn_order[place] = (uint16_t)turn;
-        density->turn_rank[turn] = (uint16_t)place;
+        turn_place(density, place, best * REG_DENSITY_CELLS + rates->order[at[best]++]);
+    }
+}
+
+/* As long as no unit has a weight of its own, the turns are the cells of weight 1. */
+static void turns_all(struct reg_density *density)
+{
+    memset(density->filled, 0, sizeof(density->filled));
+    if (density->weighted) {
+        turns_merge(density);
+        return;
+    }
+    for (uint32_t place = 0; place < REG_DENSITY_CELLS; place++) {
+        turn_place(density, place, REG_DENSITY_CELLS + density->rates.order[place]);
     }
 }
 
 void density_settle(struct reg_density *density)
 {
     reg_rates_settle(&density->rates);
-    turns_order(density);
-    memset(density->filled, 0, sizeof(density->filled));
-    for (uint32_t turn = 0; turn < REG_DENSITY_TURNS; turn++) {
-        if (density->by_turn[turn].oldest != 0) {
-            turn_mark(density, turn);
-        }
-    }
+    turns_all(density);
 }
 
 void density_reference(struct reg_density *density)
@@ -253,91 +363,13 @@ void density_reference(struct reg_density *density)
     }
 }
 
-/* ---- the table ---- */
-
-uint32_t *density_table_place(const struct reg_density *density, uint64_t hash)
-{
-    uint32_t at = (uint32_t)(hash ^ (hash >> 32)) & density->table_mask;
-    while (density->table[at] != 0 && density->units[density->table[at]].hash != hash) {
-        at = (at + 1) & density->table_mask;
-    }
-    return &density->table[at];
-}
-
-static void table_remove(struct reg_density *density, uint64_t hash)
-{
-    uint32_t mask = density->table_mask;
-    uint32_t hole = (uint32_t)(density_table_place(density, hash) - density->table);
-    for (uint32_t at = (hole + 1) & mask; density->table[at] != 0; at = (at + 1) & mask) {
-        uint64_t other = density->units[density->table[at]].hash;
-        uint32_t home = (uint32_t)(other ^ (other >> 32)) & mask;
-        if (((at - home) & mask) >= ((at - hole) & mask)) {
-            density->table[hole] = density->table[at];
-            hole = at;
-        }
-    }
-    density->table[hole] = 0;
-}
-
-/* Twice as many units, and a table of four places a unit. */
-static sl_err grow(struct reg_density *density)
-{
-    uint32_t capacity = density->capacity == 0 ? UNITS_FIRST : density->capacity * 2;
-    if (capacity > UNITS_MAX) {
-        return SL_ERR_NO_MEMORY;
-    }
-    struct density_unit *units = realloc(density->units, capacity * sizeof(*units));
-    if (units == NULL) {
-        return SL_ERR_NO_MEMORY;
-    }
-    density->units = units;
-    uint32_t *table = calloc((size_t)capacity * 2, sizeof(*table));
-    if (table == NULL) {
-        return SL_ERR_NO_MEMORY;
-    }
-    free(density->table);
-    density->table = table;
-    density->table_mask = capacity * 2 - 1;
-    density->capacity = capacity;
-    for (uint32_t unit = 1; unit < density->high; unit++) {
-        if (units[unit].state != UNIT_FREE) {
-            *density_table_place(density, units[unit].hash) = unit;
-        }
-    }
-    return SL_OK;
-}
-
-uint32_t density_unit_new(struct reg_density *density, uint64_t hash)
-{
-    uint32_t unit = density->free;
-    if (unit == 0 && density->high >= density->capacity && grow(density) != SL_OK) {
-        return 0;
-    }
-    if (unit != 0) {
-        density->free = density->units[unit].in[ROW_TURN].newer;
-    } else {
-        unit = density->high++;
-    }
-    density->units[unit] = (struct density_unit){.hash = hash};
-    *density_table_place(density, hash) = unit;
-    return unit;
-}
-
-static void unit_free(struct reg_density *density, uint32_t unit)
-{
-    struct density_unit *at = &density->units[unit];
-    table_remove(density, at->hash);
-    *at = (struct density_unit){.in[ROW_TURN].newer = density->free};
-    density->free = unit;
-}
-
 /* ---- chains ---- */
 
 static void parent_leave(struct reg_density *density, uint32_t unit)
 {
     struct density_unit *units = density->units;
     struct density_unit *at = &units[unit];
-    struct pair ring = at->in[ROW_SIBLINGS];
+    struct pair ring = at->siblings;
     if (at->parent == 0) {
         return;
     }
@@ -345,11 +377,11 @@ static void parent_leave(struct reg_density *density, uint32_t unit)
     if (ring.newer == unit) {
         parent->child = 0;
     } else {
-        units[ring.older].in[ROW_SIBLINGS].newer = ring.newer;
-        units[ring.newer].in[ROW_SIBLINGS].older = ring.older;
+        units[ring.older].siblings.newer = ring.newer;
+        units[ring.newer].siblings.older = ring.older;
         parent->child = parent->child == unit ? ring.newer : parent->child;
     }
-    at->in[ROW_SIBLINGS] = (struct pair){0};
+    at->siblings = (struct pair){0};
     at->parent = 0;
 }
 
@@ -358,16 +390,16 @@ static void parent_join(struct reg_density *density, uint32_t unit, uint32_t par
 {
     struct density_unit *units = density->units;
     struct density_unit *parent = &units[parent_unit];
-    struct pair *ring = &units[unit].in[ROW_SIBLINGS];
+    struct pair *ring = &units[unit].siblings;
     if (parent_unit == 0 || parent_unit == unit) {
         return;
     }
     *ring = (struct pair){.older = unit, .newer = unit};
     if (parent->child != 0) {
         ring->newer = parent->child;
-        ring->older = units[parent->child].in[ROW_SIBLINGS].older;
-        units[ring->older].in[ROW_SIBLINGS].newer = unit;
-        units[ring->newer].in[ROW_SIBLINGS].older = unit;
+        ring->older = units[parent->child].siblings.older;
+        units[ring->older].siblings.newer = unit;
+        units[ring->newer].siblings.older = unit;
     }
     parent->child = unit;
     units[unit].parent = parent_unit;
@@ -394,12 +426,12 @@ static void ghost_drop(struct reg_density *density, uint32_t unit)
     while (units[unit].child != 0) {
         parent_leave(density, units[unit].child);
     }
-    density_row_remove(density, &density->ghosts, ROW_TURN, unit);
-    if (units[unit].state == UNIT_GHOST) {
-        density_row_remove(density, &density->by_age[density_cell_of(&units[unit])], ROW_AGE, unit);
+    density_row_remove(density, &density->ghosts, unit);
+    if (density->ages[unit].state == UNIT_GHOST) {
+        density_age_remove(density, unit);
     }
     density->ghost_count--;
-    unit_free(density, unit);
+    density_unit_free(density, unit);
 }
 
 static uint64_t ghosts_max(const struct reg_density *density)
@@ -408,29 +440,45 @@ static uint64_t ghosts_max(const struct reg_density *density)
     return SL_MIN(SL_MAX(want, density->set.ghosts_min), density->set.ghosts_max);
 }
 
+/* What dropping the next ones reads is fetched before it is asked for: of the one after the next what
+ * lies by its number, and of the next what that says. */
+static void ghosts_fetch(const struct reg_density *density)
+{
+    uint32_t next = density->ghosts.oldest;
+    uint32_t after = density->turns[next].newer;
+    __builtin_prefetch(&density->ages[after], 1);
+    __builtin_prefetch(&density->turns[after], 1);
+    __builtin_prefetch(&density->hashes[after]);
+    __builtin_prefetch(&density->units[after], 1);
+    __builtin_prefetch(&density->ages[density->ages[next].in.older], 1);
+    __builtin_prefetch(&density->ages[density->ages[next].in.newer], 1);
+    reg_density_fetch(density, density->hashes[next]);
+}
+
 void density_ghosts_bound(struct reg_density *density)
 {
     while (density->ghost_count > ghosts_max(density)) {
         ghost_drop(density, density->ghosts.oldest);
+        ghosts_fetch(density);
     }
 }
 
 void reg_density_leave(struct reg_density *density, uint32_t unit)
 {
-    struct density_unit *at = &density->units[unit];
+    struct density_aged *at = &density->ages[unit];
     SL_ASSERT(density_in_memory(at));
     if (at->state == UNIT_HERE) {
         density->edge += (density->rates.value[density_cell_of(at)] - density->edge) / EDGE_UNITS;
     }
     density_turn_remove(density, unit);
-    at->keep_pages = 0;
+    density->units[unit].keep_pages = 0;
     parent_leave(density, unit);
     /* Before a restart is over it is in no row by age, and not known well enough for a ghost. */
     at->state = at->state == UNIT_RESTORED ? UNIT_NAMED : UNIT_GHOST;
     if (at->state == UNIT_GHOST) {
         density_ghost_note(density, unit);
     }
-    density_row_append(density, &density->ghosts, ROW_TURN, unit);
+    density_row_append(density, &density->ghosts, unit);
     density->unit_count--;
     density->ghost_count++;
     density_ghosts_bound(density);
@@ -440,17 +488,17 @@ void reg_density_leave(struct reg_density *density, uint32_t unit)
  * ghosts. */
 void density_parent_find(struct reg_density *density, uint32_t unit, uint64_t parent_hash)
 {
-    if (parent_hash == 0 || parent_hash == density->units[unit].hash) {
+    if (parent_hash == 0 || parent_hash == density->hashes[unit]) {
         return;
     }
-    uint32_t parent = *density_table_place(density, parent_hash);
+    uint32_t parent = density_unit_of(density, parent_hash);
     if (parent == 0) {
         parent = density_unit_new(density, parent_hash);
         if (parent == 0) {
             return;
         }
-        density->units[parent].state = UNIT_NAMED;
-        density_row_append(density, &density->ghosts, ROW_TURN, parent);
+        density->ages[parent].state = UNIT_NAMED;
+        density_row_append(density, &density->ghosts, parent);
         density->ghost_count++;
     } else if (density->units[unit].child != 0 && is_before(density, unit, parent)) {
         return;
@@ -463,65 +511,68 @@ void density_parent_find(struct reg_density *density, uint32_t unit, uint64_t pa
 /* Out of its cell, with what that use taught. */
 void density_used(struct reg_density *density, uint32_t unit)
 {
-    struct density_unit *at = &density->units[unit];
+    struct density_aged *at = &density->ages[unit];
     reg_rates_wanted(&density->rates, density_cell_of(at), density_age_references(density, at));
-    density_row_remove(density, &density->by_age[density_cell_of(at)], ROW_AGE, unit);
+    density_age_remove(density, unit);
     at->use_count = (uint8_t)SL_MIN(at->use_count + 1u, USES_MAX);
 }
 
 /* A place for what comes to memory, and what its ghost knew; 0: no memory. */
-uint32_t density_unit_come(struct reg_density *density, uint64_t hash, uint32_t user)
+uint32_t density_unit_come(struct reg_density *density, uint64_t hash, uint32_t unit, uint32_t user)
 {
-    uint32_t unit = *density_table_place(density, hash);
     if (unit == 0) {
         unit = density_unit_new(density, hash);
         if (unit == 0) {
             return 0;
         }
     } else {
-        struct density_unit *at = &density->units[unit];
-        bool known = at->state == UNIT_GHOST || at->state == UNIT_DISK;
-        SL_ASSERT(!density_in_memory(at));
-        if (at->state == UNIT_DISK || at->state == UNIT_RESTORED_DISK) {
+        const struct density_aged *was = &density->ages[unit];
+        bool known = was->state == UNIT_GHOST || was->state == UNIT_DISK;
+        SL_ASSERT(!density_in_memory(was));
+        if (was->state == UNIT_DISK || was->state == UNIT_RESTORED_DISK) {
             density_disk_leave(density, unit);
-        } else if (at->state == UNIT_RESTORED_GHOST) {
-            density_row_remove(density, &density->restored, ROW_TURN, unit);
+        } else if (was->state == UNIT_RESTORED_GHOST) {
+            density_row_remove(density, &density->restored, unit);
         } else {
-            density_row_remove(density, &density->ghosts, ROW_TURN, unit);
+            density_row_remove(density, &density->ghosts, unit);
             density->ghost_count--;
         }
         if (known) {
             density_used(density, unit);
         }
     }
-    struct density_unit *at = &density->units[unit];
+    struct density_aged *at = &density->ages[unit];
     at->counted = 0;
     at->use_count = SL_MAX(at->use_count, 1);
-    at->user = user;
     at->at = (uint32_t)density->references;
     at->age = 0;
     at->weight = 1;
-    at->keep_pages = 0;
     at->state = UNIT_HERE;
+    density->units[unit].user = user;
+    density->units[unit].keep_pages = 0;
     density->unit_count++;
     return unit;
 }
 
-static uint32_t weight_of(const struct density_unit *unit, enum reg_priority priority)
+static uint32_t weight_of(const struct density_aged *at, enum reg_priority priority)
 {
-    return priority == REG_PRIORITY_NONE ? unit->weight : (uint32_t)priority - 1u;
+    return priority == REG_PRIORITY_NONE ? at->weight : (uint32_t)priority - 1u;
 }
 
 uint32_t reg_density_enter(struct reg_density *density, uint64_t hash, uint32_t user,
                            const struct reg_wanted *wanted)
 {
+    uint32_t unit = density_unit_of(density, hash);
+    if (density_in_memory(&density->ages[unit])) { /* unit 0 is free */
+        return 0;
+    }
     density_reference(density);
-    uint32_t unit = density_unit_come(density, hash, user);
+    unit = density_unit_come(density, hash, unit, user);
     if (unit == 0) {
         return 0;
     }
     density_parent_find(density, unit, wanted->parent_hash);
-    struct density_unit *at = &density->units[unit];
+    struct density_aged *at = &density->ages[unit];
     at->class_index =
         (uint8_t)reg_rates_class(at->use_count, wanted->stored_count, wanted->cut, wanted->hint);
     at->weight = weight_of(at, wanted->priority) & 3u;
@@ -532,7 +583,7 @@ uint32_t reg_density_enter(struct reg_density *density, uint64_t hash, uint32_t 
 
 void reg_density_use(struct reg_density *density, uint32_t unit, enum reg_hint hint)
 {
-    struct density_unit *at = &density->units[unit];
+    struct density_aged *at = &density->ages[unit];
     SL_ASSERT(density_in_memory(at));
     if (at->state == UNIT_RESTORED) {
         return; /* its use counts when it is in its row */
@@ -550,7 +601,7 @@ void reg_density_use(struct reg_density *density, uint32_t unit, enum reg_hint h
     at->class_index = (uint8_t)reg_rates_class(at->use_count, 1, false, hint);
     at->age = 0;
     at->at = (uint32_t)density->references;
-    uint32_t parent = at->parent;
+    uint32_t parent = density->units[unit].parent;
     if (parent != 0) {
         parent_leave(density, unit);
         parent_join(density, unit, parent);
@@ -561,7 +612,7 @@ void reg_density_use(struct reg_density *density, uint32_t unit, enum reg_hint h
 void reg_density_say(struct reg_density *density, uint32_t unit, enum reg_hint hint,
                      enum reg_priority priority)
 {
-    struct density_unit *at = &density->units[unit];
+    struct density_aged *at = &density->ages[unit];
     uint32_t said = at->class_index / REG_DENSITY_KINDS;
     uint32_t says = hint != REG_HINT_NONE ? (uint32_t)hint : said;
     if ((at->state != UNIT_HERE && at->state != UNIT_KEPT) ||
@@ -569,7 +620,7 @@ void reg_density_say(struct reg_density *density, uint32_t unit, enum reg_hint h
         return;
     }
     density_turn_remove(density, unit);
-    density_row_remove(density, &density->by_age[density_cell_of(at)], ROW_AGE, unit);
+    density_age_remove(density, unit);
     at->state = UNIT_HERE;
     at->class_index = (uint8_t)(at->class_index % REG_DENSITY_KINDS + says * REG_DENSITY_KINDS);
     at->weight = weight_of(at, priority) & 3u;
@@ -578,12 +629,12 @@ void reg_density_say(struct reg_density *density, uint32_t unit, enum reg_hint h
 
 void reg_density_sink(struct reg_density *density, uint32_t unit)
 {
-    struct density_unit *at = &density->units[unit];
+    struct density_aged *at = &density->ages[unit];
     if (at->state == UNIT_HERE || at->state == UNIT_KEPT) {
         density_turn_remove(density, unit);
-        at->keep_pages = 0;
+        density->units[unit].keep_pages = 0;
         at->state = UNIT_SUNK;
-        density_row_append(density, &density->sunk, ROW_TURN, unit);
+        density_row_append(density, &density->sunk, unit);
     }
 }
 
@@ -597,10 +648,16 @@ void reg_density_set_user(struct reg_density *density, uint32_t unit, uint32_t u
     density->units[unit].user = user;
 }
 
+bool reg_density_is(const struct reg_density *density, uint32_t unit, uint32_t user)
+{
+    return unit < density->high && density->units[unit].user == user &&
+           density_in_memory(&density->ages[unit]);
+}
+
 uint32_t reg_density_find(const struct reg_density *density, uint64_t hash)
 {
-    uint32_t unit = *density_table_place(density, hash);
-    return unit != 0 && density_in_memory(&density->units[unit]) ? unit : 0;
+    uint32_t unit = density_unit_of(density, hash);
+    return unit != 0 && density_in_memory(&density->ages[unit]) ? unit : 0;
 }
 
 /* ---- the whole ---- */
@@ -616,12 +673,15 @@ sl_err reg_density_create(const struct reg_density_options *options, struct reg_
     density->settle_at = SETTLE_REFERENCES;
     density->halve_at = HALVE_REFERENCES;
     reg_rates_init(&density->rates);
-    turns_order(density);
-    sl_err err = grow(density);
+    turns_all(density);
+    sl_err err = density_grow(density);
     if (err != SL_OK) {
         reg_density_destroy(&density);
         return err;
     }
+    density->ages[0] = (struct density_aged){0};
+    density->turns[0] = (struct pair){0};
+    density->hashes[0] = 0;
     density->units[0] = (struct density_unit){0};
     *out = density;
     return SL_OK;
@@ -630,6 +690,9 @@ sl_err reg_density_create(const struct reg_density_options *options, struct reg_
 void reg_density_destroy(struct reg_density **density)
 {
     if (*density != NULL) {
+        free((*density)->ages);
+        free((*density)->turns);
+        free((*density)->hashes);
         free((*density)->units);
         free((*density)->table);
         free(*density);
@@ -640,7 +703,7 @@ void reg_density_destroy(struct reg_density **density)
 void reg_density_view(const struct reg_density *density, uint32_t unit,
                       struct reg_density_view *out)
 {
-    const struct density_unit *at = &density->units[unit];
+    const struct density_aged *at = &density->ages[unit];
     *out = (struct reg_density_view){.class_index = at->class_index,
                                      .age = at->age,
                                      .use_count = at->use_count,
@@ -653,7 +716,7 @@ void reg_density_view(const struct reg_density *density, uint32_t unit,
 double reg_density_chance(const struct reg_density *density, uint32_t unit,
                           uint64_t within_references)
 {
-    const struct density_unit *at = &density->units[unit];
+    const struct density_aged *at = &density->ages[unit];
     return reg_rates_chance(&density->rates, at->class_index, density_age_references(density, at),
                             within_references);
 }

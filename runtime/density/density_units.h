@@ -48,8 +48,9 @@ struct reg_wanted {
 sl_err reg_density_create(const struct reg_density_options *options, struct reg_density **out);
 void reg_density_destroy(struct reg_density **density);
 
-/* The unit of this hash comes to memory: that is a use. Gives its number, 1..; 0: no memory for it.
- * user: given back by reg_density_user. It must not be in memory here already. */
+/* The unit of this hash comes to memory: that is a use. Gives its number, 1..; 0: no memory for it,
+ * or another with this hash is in memory, and nothing happened. user: given back by
+ * reg_density_user. */
 uint32_t reg_density_enter(struct reg_density *density, uint64_t hash, uint32_t user,
                            const struct reg_wanted *wanted);
 /* It is wanted again, once for each request. hint: REG_HINT_NONE leaves what was said. */
@@ -71,6 +72,8 @@ void reg_density_keep(struct reg_density *density, uint32_t unit, const struct r
 #define REG_DENSITY_KEPT_SHARE 8u
 /* The time, in seconds modulo 2^32, and how many pages may be kept. Before what follows. */
 void reg_density_now(struct reg_density *density, uint32_t now_s, uint64_t kept_pages_max);
+/* Whether any is kept: else nothing but reg_density_keep and reg_density_restored asks for the time. */
+bool reg_density_keeps(const struct reg_density *density);
 
 /* It comes before all others to go, until it is used. */
 void reg_density_sink(struct reg_density *density, uint32_t unit);
@@ -105,15 +108,22 @@ double reg_density_disk_cut(const struct reg_density *density, double share);
 double reg_density_likely(const struct reg_density *density, uint64_t hash);
 void reg_density_horizon(struct reg_density *density, uint64_t references);
 
+/* The unit of this hash is asked for soon: what tells its number is fetched from memory. */
+void reg_density_fetch(const struct reg_density *density, uint64_t hash);
+
 uint32_t reg_density_user(const struct reg_density *density, uint32_t unit);
 void reg_density_set_user(struct reg_density *density, uint32_t unit, uint32_t user);
 uint32_t reg_density_find(const struct reg_density *density, uint64_t hash); /* in memory; 0: not */
+/* Whether this number, which may be any, is of a unit in memory, and that of this user. */
+bool reg_density_is(const struct reg_density *density, uint32_t unit, uint32_t user);
 
 /* The units as they go; 0: no more. first begins a walk, and there is one at a time: a use ends it.
  * next goes on behind the last one that was given. When that has left, or goes says that it will,
  * the next one is before it in the same chain; else none of those, since that would be a hole. */
 uint32_t reg_density_first(struct reg_density *density);
 uint32_t reg_density_next(struct reg_density *density, bool goes);
+/* The user of the unit that is likely to be given next, should this one leave; 0: none is known. */
+uint32_t reg_density_after(const struct reg_density *density);
 
 void reg_density_note(const struct reg_density *density, uint32_t unit,
                       struct reg_density_note *out);

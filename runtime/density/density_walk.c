@@ -18,9 +18,9 @@ static uint32_t oldest_from(const struct reg_density *density, uint32_t rank)
 
 uint32_t density_turn_after(const struct reg_density *density, uint32_t unit)
 {
-    const struct density_unit *at = &density->units[unit];
-    if (at->in[ROW_TURN].newer != 0) {
-        return at->in[ROW_TURN].newer;
+    const struct density_aged *at = &density->ages[unit];
+    if (density->turns[unit].newer != 0) {
+        return density->turns[unit].newer;
     }
     if (at->state == UNIT_KEPT) {
         return 0;
@@ -34,7 +34,7 @@ static uint32_t chain_end(const struct reg_density *density, uint32_t unit)
 {
     const struct density_unit *units = density->units;
     while (units[unit].child != 0) {
-        unit = units[units[unit].child].in[ROW_SIBLINGS].older;
+        unit = units[units[unit].child].siblings.older;
     }
     return unit;
 }
@@ -45,7 +45,7 @@ static uint32_t chain_before(const struct reg_density *density, uint32_t unit)
 {
     const struct density_unit *units = density->units;
     bool last = units[units[unit].parent].child == unit;
-    return last ? units[unit].parent : chain_end(density, units[unit].in[ROW_SIBLINGS].older);
+    return last ? units[unit].parent : chain_end(density, units[unit].siblings.older);
 }
 
 /* From this unit on, in the chains that go on from base, the first that was not given; 0: none. */
@@ -60,6 +60,22 @@ static uint32_t chain_rest(const struct reg_density *density, uint32_t base, uin
     return unit;
 }
 
+/* Of those that come next, what is known of them is fetched before it is asked for. */
+static void walk_fetch(const struct reg_density *density)
+{
+    uint32_t after = density->turns[density->walk_next].newer;
+    __builtin_prefetch(&density->ages[after], 1);
+    __builtin_prefetch(&density->turns[after], 1);
+    __builtin_prefetch(&density->units[after], 1);
+}
+
+uint32_t reg_density_after(const struct reg_density *density)
+{
+    uint32_t parent = density->units[density->walk_given].parent;
+    uint32_t next = density_in_memory(&density->ages[parent]) ? parent : density->walk_next;
+    return density->units[next].user;
+}
+
 static uint32_t walk_to(struct reg_density *density, uint32_t base)
 {
     uint32_t stuck = density->walk_given;
@@ -69,6 +85,7 @@ static uint32_t walk_to(struct reg_density *density, uint32_t base)
         density->walk_next = density_turn_after(density, base);
         if (unit != 0 && unit != stuck) {
             density->walk_given = unit;
+            walk_fetch(density);
             return unit;
         }
     }
@@ -91,9 +108,9 @@ uint32_t reg_density_next(struct reg_density *density, bool goes)
     if (base == 0) {
         return 0;
     }
-    if (!density_in_memory(&density->units[given])) { /* it went: what it hung from is next */
+    if (!density_in_memory(&density->ages[given])) { /* it went: what it hung from is next */
         density->walk_given = 0;
-        if (density_in_memory(&density->units[base])) {
+        if (density_in_memory(&density->ages[base])) {
             return walk_to(density, base);
         }
     } else if (goes) {

@@ -8,6 +8,11 @@ if(TARGET sluice_registrar)
         ${CMAKE_CURRENT_SOURCE_DIR}/support/fake_env.c)
     target_link_libraries(restart_bench PRIVATE sluice_registrar sl_flags PkgConfig::CHECK)
     set_target_properties(restart_bench PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+    # The registrar's processor time a commit, of lru and density in turns: tests/registrar_bench [BLOCKS] [--turns N] [--shape NAME] [--json]
+    add_executable(registrar_bench ${CMAKE_CURRENT_LIST_DIR}/registrar_bench.c ${CMAKE_CURRENT_SOURCE_DIR}/unit/registrar_support.c
+        ${CMAKE_CURRENT_SOURCE_DIR}/support/fake_env.c)
+    target_link_libraries(registrar_bench PRIVATE sluice_registrar sl_flags PkgConfig::CHECK)
+    set_target_properties(registrar_bench PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 endif()
 # How long a tierer takes to know its disk again: tests/disk_restart_bench DIRECTORY [TOTAL_MIB [VALUE_BYTES]]
 if(TARGET sluice_tierer)

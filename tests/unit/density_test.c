@@ -700,6 +700,51 @@ START_TEST(a_chance_grows_with_the_horizon)
     }
 END_TEST
 
+START_TEST(a_number_is_of_one_user_and_of_what_is_in_memory)
+    {
+        struct reg_density *density = density_new();
+        struct reg_wanted wanted = {.stored_count = 1};
+        uint32_t unit = enter(density, 7, 0);
+        ck_assert(reg_density_is(density, unit, 7));
+        ck_assert(!reg_density_is(density, unit, 8));
+        ck_assert(!reg_density_is(density, 0, 0));
+        ck_assert(!reg_density_is(density, unit + 1, 7));
+        ck_assert(!reg_density_is(density, UINT32_MAX, 7));
+        ck_assert_uint_eq(reg_density_enter(density, 7, 9, &wanted), 0); /* of another's key */
+        ck_assert(reg_density_is(density, unit, 7));
+        ck_assert_uint_eq(stats_count(density), 1);
+        reg_density_leave(density, unit);
+        ck_assert(!reg_density_is(density, unit, 7));
+        reg_density_destroy(&density);
+    }
+END_TEST
+
+#define FOLD_HASHES 300u
+/* All of them begin at one place of the table, and its words tell half of them apart. */
+static uint64_t folded(uint64_t i)
+{
+    uint64_t high = (i % 2 == 0 ? i + 1 : i) << 32;
+    return high | (UINT64_C(77) ^ high >> 32) | (i % 2 == 0 ? UINT64_C(1) << 31 : 0);
+}
+
+START_TEST(hashes_of_one_place_are_told_apart_whichever_leaves)
+    {
+        struct reg_density *density = density_new();
+        for (uint64_t i = 0; i < FOLD_HASHES; i++) {
+            (void)enter(density, folded(i), 0);
+        }
+        for (uint64_t i = 0; i < FOLD_HASHES; i += 3) { /* most are forgotten, too */
+            reg_density_leave(density, reg_density_find(density, folded(i)));
+        }
+        for (uint64_t i = 0; i < FOLD_HASHES; i++) {
+            uint32_t unit = reg_density_find(density, folded(i));
+            ck_assert_int_eq(unit != 0, i % 3 != 0);
+            ck_assert_uint_eq(reg_density_user(density, unit), unit != 0 ? (uint32_t)folded(i) : 0);
+        }
+        reg_density_destroy(&density);
+    }
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("density");
@@ -729,6 +774,8 @@ int main(void)
     tcase_add_test(tcase, what_is_on_disk_survives_a_restart_with_its_age);
     tcase_add_test(tcase, the_cut_parts_what_is_worth_more);
     tcase_add_test(tcase, a_chance_grows_with_the_horizon);
+    tcase_add_test(tcase, a_number_is_of_one_user_and_of_what_is_in_memory);
+    tcase_add_test(tcase, hashes_of_one_place_are_told_apart_whichever_leaves);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -278,6 +278,35 @@ START_TEST(switch_changes_place_and_keeps_the_rest)
     }
 END_TEST
 
+START_TEST(a_unit_has_a_number_that_goes_with_a_switch)
+    {
+        struct bed bed = bed_make(INDEX_BYTES, 1000);
+        struct sl_disk_place disk = {.segment = 3, .valid = 1};
+        struct sl_group_want want = {
+            .key = {"model/block", 11}, .part_count = 1, .deadline_ns = 100};
+        struct sl_group_info info;
+        sl_ref group = 0;
+        sl_ref object = bed_insert(&bed, "object", 1);
+        ck_assert_int_eq(sl_index_group_create(bed.index, &want, &group, NULL), SL_OK);
+        ck_assert_ptr_nonnull(sl_index_unit_note(bed.index, group));
+        ck_assert_ptr_null(sl_index_unit_note(bed.index, object));
+
+        sl_index_set_unit_number(bed.index, object, 5);
+        sl_index_set_unit_number(bed.index, group, 6);
+        ck_assert_int_eq(sl_index_switch(bed.index, object, NULL, &disk, &object), SL_OK);
+
+        ck_assert_uint_eq(sl_index_unit_number(bed.index, object), 5);
+        ck_assert_uint_eq(sl_index_unit_number(bed.index, group), 6);
+        sl_index_group_info(bed.index, group, &info);
+        ck_assert_uint_eq(info.deadline_ns, 100);
+        ck_assert_uint_eq(sl_index_unit_note(bed.index, group)->parent_hash, 0);
+        struct sl_key key = sl_index_key(bed.index, group);
+        ck_assert_uint_eq(key.length, 11);
+        ck_assert_mem_eq(key.at, "model/block", 11);
+        bed_remove(&bed);
+    }
+END_TEST
+
 START_TEST(switch_that_retires_keeps_the_old_extent_claimed)
     {
         struct bed bed = bed_make(INDEX_BYTES, 1000);
@@ -1105,6 +1134,7 @@ int main(void)
     tcase_add_test(tcase, reservation_is_found_only_once_committed);
     tcase_add_test(tcase, claim_that_ended_does_not_stand);
     tcase_add_test(tcase, switch_changes_place_and_keeps_the_rest);
+    tcase_add_test(tcase, a_unit_has_a_number_that_goes_with_a_switch);
     tcase_add_test(tcase, switch_that_retires_keeps_the_old_extent_claimed);
     tcase_add_test(tcase, switch_keeps_the_chain_of_units_linked);
     tcase_add_loop_test(tcase, switch_keeps_the_ring_of_parts_linked, 0, SL_COUNT(rings));

@@ -30,18 +30,18 @@ static bool is_cold(const struct registrar *self, const struct reg_order *list)
     return list == &self->units->cold;
 }
 
-/* NULL: an object without a block, which has none. */
-static struct sl_unit_note *note_of(struct registrar *self, const struct sl_entry *entry)
+static uint64_t hash_of(const struct registrar *self, sl_ref unit)
 {
-    return entry->kind == SL_RECORD_GROUP ? sl_index_unit_note(self->index, entry->ref) : NULL;
+    struct sl_key key = sl_index_key(self->index, unit);
+    return reg_hash(key.at, key.length);
 }
 
-static void note_write(struct registrar *self, const struct sl_entry *entry, uint32_t unit)
+static void note_write(struct registrar *self, sl_ref unit, uint32_t number)
 {
-    struct sl_unit_note *note = note_of(self, entry);
+    struct sl_unit_note *note = sl_index_unit_note(self->index, unit);
     struct reg_density_note now;
-    if (note != NULL) {
-        reg_density_note(self->units->density, unit, &now);
+    if (note != NULL) { /* an object without a block has none */
+        reg_density_note(self->units->density, number, &now);
         note->at = now.at;
         note->class_index = now.class_index;
         note->use_count = now.use_count;
@@ -71,10 +71,19 @@ static void clock_set(struct registrar *self)
                     stats.usable_bytes / REG_DENSITY_KEPT_SHARE / SL_PAGE_BYTES);
 }
 
+/* A reference is about to be made. */
+static void clock_go(struct registrar *self)
+{
+    if (reg_density_keeps(self->units->density)) {
+        clock_set(self);
+    }
+}
+
 /* Those before it stay with it; their notes do not tell, so that a restart forgets these. */
 static void unit_keep(struct registrar *self, uint32_t number, sl_ref unit, uint64_t keep_s)
 {
     if (keep_s > 0) {
+        clock_set(self);
         const struct reg_keep keep = {.end_s = now_s(self) + (uint32_t)keep_s,
                                       .pages = unit_pages(self, unit)};
         reg_density_keep(self->units->density, number, &keep);
@@ -121,7 +130,6 @@ static void learnt_note(struct registrar *self)
 
 /* What its record says of a unit, and of its hash. */
 struct told {
-    struct sl_entry entry;
     uint64_t hash;
     struct sl_unit_note note;
     struct reg_density_note was;
@@ -131,9 +139,8 @@ struct told {
 
 static void told_read(struct registrar *self, sl_ref unit, struct told *out)
 {
-    sl_index_read(self->index, unit, &out->entry);
-    const struct sl_unit_note *note = note_of(self, &out->entry);
-    out->hash = reg_hash(out->entry.key, out->entry.key_length);
+    const struct sl_unit_note *note = sl_index_unit_note(self->index, unit);
+    out->hash = hash_of(self, unit);
     out->note = note != NULL ? *note : (struct sl_unit_note){0};
     out->restored = NULL;
     if (self->units->restoring && out->note.state == NOTE_USED) {
@@ -155,10 +162,11 @@ static void told_read(struct registrar *self, sl_ref unit, struct told *out)
                                                             : REG_PRIORITY_NONE};
 }
 
-static void unit_entered(struct registrar *self, const struct told *told, uint32_t number)
+static void unit_entered(struct registrar *self, sl_ref unit, uint32_t number)
 {
     if (number != 0) {
-        note_write(self, &told->entry, number);
+        sl_index_set_unit_number(self->index, unit, number);
+        note_write(self, unit, number);
         learnt_note(self);
     }
 }
@@ -171,19 +179,27 @@ static void density_placed(struct registrar *self, struct reg_order *list, sl_re
     if (!is_hot(self, list) && !is_cold(self, list)) {
         return;
     }
-    clock_set(self);
     told_read(self, unit, &told);
     if (is_cold(self, list)) {
         reg_density_disk_enter(density, told.hash, told.restored);
-    } else if (reg_density_find(density, told.hash) == 0) { /* else another record has this hash */
-        uint32_t number = told.restored != NULL
-                              ? reg_density_restore(density, told.hash, unit, told.note.parent_hash,
-                                                    told.restored)
-                              : reg_density_enter(density, told.hash, unit, &told.wanted);
-        if (number != 0 && told.note.state == NOTE_WANTED) {
-            unit_keep(self, number, unit, told.note.keep_s);
-        }
-        unit_entered(self, &told, number);
+        return;
+    }
+    clock_go(self);
+    uint32_t number =
+        told.restored != NULL
+            ? reg_density_restore(density, told.hash, unit, told.note.parent_hash, told.restored)
+            : reg_density_enter(density, told.hash, unit, &told.wanted);
+    if (number != 0 && told.note.state == NOTE_WANTED) {
+        unit_keep(self, number, unit, told.note.keep_s);
+    }
+    unit_entered(self, unit, number);
+}
+
+static void density_awaits(const struct registrar *self, uint64_t hash, uint64_t parent_hash)
+{
+    reg_density_fetch(self->units->density, hash);
+    if (parent_hash != 0) {
+        reg_density_fetch(self->units->density, parent_hash);
     }
 }
 
@@ -193,25 +209,19 @@ static void density_returned(struct registrar *self, struct reg_order *list, sl_
     struct told told;
     reg_order_append(self, list, unit);
     told_read(self, unit, &told);
-    if (is_hot(self, list) && reg_density_find(self->units->density, told.hash) == 0) {
+    if (is_hot(self, list)) {
         unit_entered(
-            self, &told,
+            self, unit,
             reg_density_return(self->units->density, told.hash, unit, &told.wanted, wanted));
     }
 }
 
-static uint32_t unit_number(struct registrar *self, sl_ref unit, struct sl_entry *entry)
+/* Its number; 0: density does not know it, since another record has its hash, or for want of memory.
+ */
+static uint32_t own_number(struct registrar *self, sl_ref unit)
 {
-    sl_index_read(self->index, unit, entry);
-    return reg_density_find(self->units->density, reg_hash(entry->key, entry->key_length));
-}
-
-/* Its number, when it is this record's. */
-static uint32_t own_number(struct registrar *self, sl_ref unit, struct sl_entry *entry)
-{
-    uint32_t number = unit_number(self, unit, entry);
-    bool own = number != 0 && reg_density_user(self->units->density, number) == unit;
-    return own ? number : 0;
+    uint32_t number = sl_index_unit_number(self->index, unit);
+    return reg_density_is(self->units->density, number, unit) ? number : 0;
 }
 
 static void number_judge(struct registrar *self, uint32_t number, struct reg_judgement *out)
@@ -237,35 +247,31 @@ static void number_judge(struct registrar *self, uint32_t number, struct reg_jud
 
 static void density_judge(struct registrar *self, sl_ref unit, struct reg_judgement *out)
 {
-    struct sl_entry entry;
-    number_judge(self, own_number(self, unit, &entry), out);
+    number_judge(self, own_number(self, unit), out);
 }
 
 static void density_removed(struct registrar *self, struct reg_order *list, sl_ref unit)
 {
-    struct sl_entry entry;
-    uint32_t number = is_hot(self, list) ? own_number(self, unit, &entry) : 0;
+    uint32_t number = is_hot(self, list) ? own_number(self, unit) : 0;
     reg_order_remove(self, list, unit);
     number_judge(self, number, &self->units->judged);
     if (number != 0) {
         reg_density_leave(self->units->density, number);
         reg_gone_note(self);
     } else if (is_cold(self, list)) {
-        sl_index_read(self->index, unit, &entry);
-        reg_density_disk_leave(self->units->density, reg_hash(entry.key, entry.key_length));
+        reg_density_disk_leave(self->units->density, hash_of(self, unit));
         reg_gone_note(self);
     }
 }
 
 static void density_touched(struct registrar *self, struct reg_order *list, sl_ref unit)
 {
-    struct sl_entry entry;
     reg_order_to_newest(self, list, unit);
-    uint32_t number = is_hot(self, list) ? own_number(self, unit, &entry) : 0;
+    uint32_t number = is_hot(self, list) ? own_number(self, unit) : 0;
     if (number != 0) {
-        clock_set(self);
+        clock_go(self);
         reg_density_use(self->units->density, number, REG_HINT_NONE);
-        note_write(self, &entry, number);
+        note_write(self, unit, number);
         learnt_note(self);
     }
 }
@@ -273,21 +279,19 @@ static void density_touched(struct registrar *self, struct reg_order *list, sl_r
 static void density_said(struct registrar *self, struct reg_order *list, sl_ref unit,
                          const struct sl_said *said)
 {
-    struct sl_entry entry;
-    uint32_t number = is_hot(self, list) ? own_number(self, unit, &entry) : 0;
+    uint32_t number = is_hot(self, list) ? own_number(self, unit) : 0;
     if (number != 0) {
         reg_density_say(self->units->density, number, (enum reg_hint)said->session,
                         (enum reg_priority)said->priority);
         unit_keep(self, number, unit, said->keep_ns / SL_NS_PER_S);
-        note_write(self, &entry, number);
+        note_write(self, unit, number);
     }
 }
 
 static void density_sunk(struct registrar *self, struct reg_order *list, sl_ref unit)
 {
-    struct sl_entry entry;
     reg_order_to_oldest(self, list, unit);
-    uint32_t number = is_hot(self, list) ? own_number(self, unit, &entry) : 0;
+    uint32_t number = is_hot(self, list) ? own_number(self, unit) : 0;
     if (number != 0) {
         reg_density_sink(self->units->density, number);
     }
@@ -295,9 +299,8 @@ static void density_sunk(struct registrar *self, struct reg_order *list, sl_ref 
 
 static void density_renamed(struct registrar *self, sl_ref old, sl_ref fresh)
 {
-    struct sl_entry entry;
-    uint32_t number = unit_number(self, fresh, &entry);
-    if (number != 0 && reg_density_user(self->units->density, number) == old) {
+    uint32_t number = sl_index_unit_number(self->index, fresh);
+    if (reg_density_is(self->units->density, number, old)) {
         reg_density_set_user(self->units->density, number, fresh);
     }
 }
@@ -317,6 +320,7 @@ static sl_ref walk_give(struct registrar *self, struct reg_order *list, uint32_t
         sl_ref unit = reg_density_user(units->density, number);
         uint16_t flags = sl_index_links(self->index, unit)->flags;
         SL_ASSERT((flags & REG_FLAG_KEPT_LISTS) == REG_FLAG_HOT);
+        sl_index_fetch(self->index, reg_density_after(units->density));
         return unit;
     }
     if (!units->by_recency) { /* what density does not know, and what it passed: from the oldest */
@@ -360,6 +364,7 @@ static void density_end(struct registrar *self)
 
 static void density_restored(struct registrar *self)
 {
+    clock_set(self);
     reg_gone_restored(self);
     reg_density_restored(self->units->density);
 }
@@ -378,13 +383,6 @@ static void density_learn(struct registrar *self, sl_ref note, const void *bytes
         return;
     }
     reg_log(self, SL_LOG_WARN, 0, "what eviction had learnt is of another version: it begins anew");
-}
-
-static uint64_t hash_of(const struct registrar *self, sl_ref unit)
-{
-    struct sl_entry entry;
-    sl_index_read(self->index, unit, &entry);
-    return reg_hash(entry.key, entry.key_length);
 }
 
 static bool is_learnt(const struct registrar *self)
@@ -422,6 +420,7 @@ static void density_horizon(struct registrar *self, uint64_t references)
 const struct reg_policy reg_policy_density = {
     .name = "density",
     .placed = density_placed,
+    .awaits = density_awaits,
     .removed = density_removed,
     .judge = density_judge,
     .returned = density_returned,

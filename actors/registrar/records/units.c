@@ -313,6 +313,16 @@ void reg_unit_fetched(struct registrar *self, sl_ref unit)
     reg_tell_used(self, &what);
 }
 
+void reg_unit_awaits(struct registrar *self, sl_ref unit)
+{
+    const struct reg_policy *policy = self->units->policy;
+    if (policy->awaits != NULL) {
+        const struct sl_unit_note *note = sl_index_unit_note(self->index, unit);
+        struct sl_key key = sl_index_key(self->index, unit);
+        policy->awaits(self, reg_hash(key.at, key.length), note != NULL ? note->parent_hash : 0);
+    }
+}
+
 void reg_unit_committed(struct registrar *self, sl_ref object)
 {
     reg_unit_place(self, object);

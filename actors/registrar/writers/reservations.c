@@ -279,6 +279,41 @@ static sl_err commit_one(struct registrar *self, struct committing *commit, uint
                         (struct sl_digest){.low = item->digest_low, .high = item->digest_high});
 }
 
+/* So many items before its turn an item's records are fetched from memory, and half as many before
+ * what they say is. */
+#define FETCH_AHEAD 8u
+
+/* The item that comes so many later; NULL: the message has no more. */
+static const struct reg_claim *claim_ahead(struct registrar *self,
+                                           const struct sl_body_commit *body, uint64_t i)
+{
+    uint64_t count = body->items.count;
+    if (i >= count) {
+        return NULL;
+    }
+    uint64_t generation = body->items.at[body->tail_first ? count - 1 - i : i].generation;
+    uint32_t slot = reg_claim_by_generation(self, generation);
+    return slot != REG_NONE && self->claims->all[slot].state == REG_CLAIM_RESERVED
+               ? &self->claims->all[slot]
+               : NULL;
+}
+
+static void commit_fetch(struct registrar *self, const struct sl_body_commit *body, uint64_t i)
+{
+    const struct reg_claim *far = claim_ahead(self, body, i + FETCH_AHEAD);
+    const struct reg_claim *near = claim_ahead(self, body, i + FETCH_AHEAD / 2);
+    if (far != NULL) {
+        sl_index_fetch(self->index, far->ref);
+        if (far->group != REG_NONE) {
+            sl_index_fetch(self->index, self->groups->all[far->group].ref);
+        }
+    }
+    if (near != NULL && !near->ahead) {
+        reg_unit_awaits(self,
+                        near->group != REG_NONE ? self->groups->all[near->group].ref : near->ref);
+    }
+}
+
 static void commit_asked(struct registrar *self, const struct sl_msg *msg)
 {
     const struct sl_body_commit *body = &msg->body.commit;
@@ -293,6 +328,7 @@ static void commit_asked(struct registrar *self, const struct sl_msg *msg)
     struct committing commit = {.msg = msg, .peer = peer};
     for (uint64_t i = 0; i < body->items.count; i++) {
         uint64_t at = body->tail_first ? body->items.count - 1 - i : i;
+        commit_fetch(self, body, i);
         sl_err code = commit_one(self, &commit, (uint32_t)at);
         self->codes[at] = (uint64_t)code;
         done += code == SL_OK ? 1 : 0;

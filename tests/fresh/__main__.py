@@ -26,16 +26,20 @@ LEFT_OUT = (
     (r"^cmake --preset cuda|build/cuda|^tests/gpu/checkup|--device auto|nvidia-cuda-mps", "needs nvcc, or a GPU"),
     (r"10\.0\.0\.1", "needs other hosts"),
     (r"^sluicectl nodes", "of a node with peers, which needs other hosts"),
+    (r"^vllm serve", "needs vLLM and a model, which have runs of their own (deploy/test --engines)"),
     (r"^python3 tests/bench/", "measures other projects' packages beside ours for minutes"),
 )
 # What a user puts in the place of README's words.
-WORDS = (("TRACE.jsonl", "/tmp/trace.jsonl"), ("KEY...", "greeting"), ("KEY", "greeting"))
+WORDS = (("TRACE.jsonl", "/tmp/trace.jsonl"), ("advise FILE", "advise /tmp/recording"), ("KEY...", "greeting"), ("KEY", "greeting"))
 # Run until the next section begins, as a user would in another terminal: with what shows that it is ready.
 DAEMONS = (
     (r"^mooncake_master\b", "curl -sf http://localhost:9003/health"),
     (r"^mooncake_client\b", "curl -sf http://localhost:9003/get_all_segments | grep -q ."),
 )
-BEFORE = ((r"^deploy/demo --trace", "build/release/bin/sluicectl workload --requests 400 >/tmp/trace.jsonl"),)
+BEFORE = (
+    (r"^deploy/demo --trace", "build/release/bin/sluicectl workload --requests 400 >/tmp/trace.jsonl"),
+    (r"^sluicectl advise", "deploy/demo --no-install --requests 400 --record /tmp/recording --instance recorded >/dev/null"),
+)
 CODES = ((r"^sluicectl (explain|doctor)\b", "0 1"),)  # they answer no by 1
 READY_SECONDS = 60
 LIMIT_SECONDS = 3600

@@ -192,7 +192,7 @@ static void reclaim_ask(struct tierer *self)
     const struct ti_segment *oldest = self->segments;
     SL_ASSERT(oldest != NULL);
     if (self->reclaiming || self->segment_count == 0 || oldest->reads > 0 || oldest->frames > 0 ||
-        oldest->sealing || self->env->now_ns < self->reclaim_at_ns) {
+        oldest->sealing || oldest->settling || self->env->now_ns < self->reclaim_at_ns) {
         return;
     }
     struct sl_msg reclaim = {.type = SL_MSG_DISK_RECLAIM};
@@ -495,7 +495,7 @@ void ti_log_reclaimed(struct tierer *self, const struct sl_msg *reply)
         return; /* asked again while room is wanted */
     }
     struct ti_segment *oldest = &self->segments[0];
-    if (oldest->reads > 0 || oldest->frames > 0 || oldest->sealing) {
+    if (oldest->reads > 0 || oldest->frames > 0 || oldest->sealing || oldest->settling) {
         return; /* asked again when they have ended */
     }
     char *name = self->leaving_name;

@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define APPLY_BATCH 32u /* records whose places in the table are fetched together */
+#define FOOTERS_DOUBTED 16u
+#define APPLY_BATCH     32u /* records whose places in the table are fetched together */
 
 /* How far the start is. */
 struct start {
@@ -415,6 +416,18 @@ static sl_err segments_lost_drop(struct tierer *self, struct start *start, struc
     return err;
 }
 
+/* A footer that can be read need not be durable: its sync may have failed, or the tierer died before.
+ * Without it a frame that it leaves out, whose write was given up, would count after a power cut. So
+ * the newest are synced before anything is told of them. Behind older ones frames were acknowledged,
+ * and those waited for their footers. */
+static void footers_doubt(struct tierer *self, const struct start *start)
+{
+    uint32_t from = start->kept > FOOTERS_DOUBTED ? start->kept - FOOTERS_DOUBTED : 0;
+    for (uint32_t i = from; i < start->kept; i++) {
+        self->segments[i].settling = true;
+    }
+}
+
 static sl_err segments_open(struct tierer *self, struct start *start, struct sl_error *why)
 {
     sl_err err = SL_OK;
@@ -444,6 +457,7 @@ static sl_err segments_open(struct tierer *self, struct start *start, struct sl_
     }
     err = err == SL_OK ? segments_judge(self, start, why) : err;
     err = err == SL_OK ? segments_lost_drop(self, start, why) : err;
+    footers_doubt(self, start);
     /* Numbers of frames that are lost are not used again: they may be named. */
     self->next_sequence = SL_MAX(self->next_sequence, self->tombstone_sequence + 2);
     self->next_number = SL_MAX(self->next_number, self->members.now.tombstone_segment + 1);

@@ -27,7 +27,7 @@
 #define SL_RECORD_IV_BYTES     SL_AEAD_NONCE_BYTES
 /* Staging: a record while nothing of size was moved, then as much as one receive or send takes. */
 #define SL_STAGING_SMALL_BYTES (SL_RECORD_BYTES_MAX + 1024u)
-#define SL_STAGING_LARGE_BYTES (9 * SL_RECORD_BYTES_MAX) /* in the L2 cache, with what is in it */
+#define SL_STAGING_LARGE_BYTES (25 * SL_RECORD_BYTES_MAX) /* in the L2 cache, with what is in it */
 /* A key seals half of what RFC 8446, 5.5 allows AES-GCM (2^24.5 records); then the next one. */
 #define SL_RECORD_KEY_RECORDS (UINT64_C(1) << 23)
 

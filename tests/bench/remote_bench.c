@@ -2,11 +2,15 @@
  * and the plain loop that sends as many bytes over as many connections and hashes what it receives.
  *
  *   put|get RUNTIME SHM INSTANCE PREFIX COUNT SIZE     prints the seconds it took
- *   serve ADDRESS PORT CONNECTIONS SIZE TOTAL          the loop's sender
- *   pull ADDRESS PORT CONNECTIONS SIZE TOTAL           its receiver; prints the seconds it took
+ *   serve ADDRESS PORT CONNECTIONS SIZE TOTAL          the loop's sender; prints its CPU seconds
+ *   pull ADDRESS PORT CONNECTIONS SIZE TOTAL           its receiver; prints the seconds it took,
+ *                                                      and its CPU seconds
  *   plain ADDRESS PORT CONNECTIONS SIZE TOTAL          the same, and nothing is hashed
- *   seal, open ADDRESS PORT CONNECTIONS SIZE TOTAL     sender of records, and who opens and hashes
- *                                                      them, a thread a connection */
+ *   sealed ADDRESS PORT CONNECTIONS SIZE TOTAL         sender of records, sealed before
+ *   seal ADDRESS PORT CONNECTIONS SIZE TOTAL           sender that seals as it sends
+ *   open ADDRESS PORT CONNECTIONS SIZE TOTAL           who opens and hashes records
+ *
+ * Threads are one a connection; with records each side has a processor of its own. */
 #include "client/lib/sluice.h"
 #include "runtime/sl_clock.h"
 #include "runtime/sl_digest.h"
@@ -14,11 +18,13 @@
 
 #include <arpa/inet.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #define COUNT_MAX       4096u
@@ -95,26 +101,44 @@ static int objects(bool put, char **words)
 
 struct stream {
     int fd;
-    bool send, plain, sealed;
-    unsigned char *records; /* to send */
-    uint64_t records_bytes;
+    bool send, plain;
+    bool records; /* `sealed` before, when they are sent */
+    double cpu_s;
+    unsigned char *sealed; /* NULL: it is sealed as it is sent */
+    uint64_t sealed_bytes;
     unsigned char *memory; /* total; faulted before the clock starts */
     uint64_t size, total;
     struct sl_digest digest;
 };
 
-static void *stream_run(void *context)
+/* Sender and receiver do not share a processor: nothing here is as fast as the receiver alone. */
+static void stay(uint32_t processor)
 {
-    struct stream *stream = context;
-    unsigned char *memory = stream->memory;
-    if (stream->sealed) {
-        bool good = stream->send ? sealed_send(stream->fd, stream->records, stream->records_bytes)
-                                 : sealed_receive(stream->fd, memory, stream->total, stream->size);
-        if (!good) {
-            fail("the loop of records broke");
-        }
-        return NULL;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(processor, &set);
+    (void)pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
+}
+
+static void records_run(struct stream *stream)
+{
+    bool good = false;
+    stay(stream->send ? 0 : 1);
+    if (!stream->send) {
+        good = sealed_receive(stream->fd, stream->memory, stream->total, stream->size);
+    } else if (stream->sealed != NULL) {
+        good = sealed_send(stream->fd, stream->sealed, stream->sealed_bytes);
+    } else {
+        good = sealed_seal_and_send(stream->fd, stream->memory, stream->total);
     }
+    if (!good) {
+        fail("the loop of records broke");
+    }
+}
+
+static void plain_run(struct stream *stream)
+{
+    unsigned char *memory = stream->memory;
     for (uint64_t at = 0; at < stream->total; at += stream->size) {
         for (uint64_t done = 0; done < stream->size;) {
             ssize_t now =
@@ -131,6 +155,19 @@ static void *stream_run(void *context)
             stream->digest.low ^= digest.low;
         }
     }
+}
+
+static void *stream_run(void *context)
+{
+    struct stream *stream = context;
+    struct timespec cpu;
+    if (stream->records) {
+        records_run(stream);
+    } else {
+        plain_run(stream);
+    }
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu);
+    stream->cpu_s = (double)cpu.tv_sec + (double)cpu.tv_nsec / 1e9;
     return NULL;
 }
 
@@ -147,7 +184,7 @@ static unsigned char *memory_of(uint64_t length_bytes)
     return memory;
 }
 
-static int loop(bool send, bool plain, bool sealed, char **words)
+static int loop(const char *what, char **words)
 {
     struct sockaddr_in at = {.sin_family = AF_INET,
                              .sin_port = htons((uint16_t)number(words[1], 65535))};
@@ -156,6 +193,9 @@ static int loop(bool send, bool plain, bool sealed, char **words)
     struct stream streams[CONNECTIONS_MAX] = {0};
     pthread_t threads[CONNECTIONS_MAX];
     int on = 1, listener = -1;
+    bool send = what[0] == 's', sealed = strcmp(what, "sealed") == 0;
+    bool records = sealed || strcmp(what, "seal") == 0 || strcmp(what, "open") == 0;
+    double cpu_s = 0;
     if (inet_pton(AF_INET, words[0], &at.sin_addr) != 1) {
         fail("no address");
     }
@@ -167,14 +207,16 @@ static int loop(bool send, bool plain, bool sealed, char **words)
         }
     }
     for (uint32_t i = 0; i < count; i++) {
-        streams[i] = (struct stream){
-            .send = send, .plain = plain, .size = size, .total = total / count / size * size};
+        streams[i] = (struct stream){.send = send,
+                                     .plain = strcmp(what, "plain") == 0,
+                                     .records = records,
+                                     .size = size,
+                                     .total = total / count / size * size};
         streams[i].memory = memory_of(streams[i].total);
-        streams[i].sealed = sealed;
-        if (sealed && send) {
-            streams[i].records =
-                sealed_make(streams[i].memory, streams[i].total, &streams[i].records_bytes);
-            if (streams[i].records == NULL) {
+        if (sealed) {
+            streams[i].sealed =
+                sealed_make(streams[i].memory, streams[i].total, &streams[i].sealed_bytes);
+            if (streams[i].sealed == NULL) {
                 fail("no records");
             }
         }
@@ -198,10 +240,12 @@ static int loop(bool send, bool plain, bool sealed, char **words)
     }
     for (uint32_t i = 0; i < count; i++) {
         (void)pthread_join(threads[i], NULL);
+        cpu_s += streams[i].cpu_s;
     }
     if (!send) {
-        printf("%.6f\n", (double)(sl_clock_monotonic_ns() - start_ns) / 1e9);
+        printf("%.6f ", (double)(sl_clock_monotonic_ns() - start_ns) / 1e9);
     }
+    printf("%.6f\n", cpu_s);
     return 0;
 }
 
@@ -210,13 +254,13 @@ int main(int argc, char **argv)
     if (argc == 8 && (strcmp(argv[1], "put") == 0 || strcmp(argv[1], "get") == 0)) {
         return objects(argv[1][0] == 'p', argv + 2);
     }
-    if (argc == 7 && (strcmp(argv[1], "serve") == 0 || strcmp(argv[1], "pull") == 0 ||
-                      strcmp(argv[1], "plain") == 0 || strcmp(argv[1], "seal") == 0 ||
-                      strcmp(argv[1], "open") == 0)) {
-        bool sealed = strcmp(argv[1], "seal") == 0 || strcmp(argv[1], "open") == 0;
-        return loop(argv[1][0] == 's', strcmp(argv[1], "plain") == 0, sealed, argv + 2);
+    static const char *const loops[] = {"serve", "pull", "plain", "sealed", "seal", "open"};
+    for (uint32_t i = 0; i < SL_COUNT(loops) && argc == 7; i++) {
+        if (strcmp(argv[1], loops[i]) == 0) {
+            return loop(argv[1], argv + 2);
+        }
     }
-    fail("put|get RUNTIME SHM INSTANCE PREFIX COUNT SIZE, serve|pull|plain|seal|open ADDRESS PORT "
-         "CONNECTIONS SIZE "
-         "TOTAL");
+    fail(
+        "put|get RUNTIME SHM INSTANCE PREFIX COUNT SIZE, serve|pull|plain|sealed|seal|open ADDRESS "
+        "PORT CONNECTIONS SIZE TOTAL");
 }

@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
 """Figures: values of another node through FETCH, beside a send/recv loop that hashes what it receives, between the same
-two namespaces with as many connections, in turns. Medians; CPU is that of both ends (transporters, or the loop's two,
-with the faulting of its memory). The loop's memory is in huge pages; the nodes' is when /dev/shm is mounted so, as
+two namespaces with as many connections, in turns. Medians; CPU is that of the transporters' threads, or of the loop's, at
+the sending end and at the receiving one. The loop's memory is in huge pages; the nodes' is when /dev/shm is mounted so, as
 deploy/install does.
 
 Encrypted, the fetch is also measured beside one thread that receives records, opens them with libcrypto and hashes what was
-in them; its sender has sealed them before. `clear` sets fabric_encryption to false.
+in them, on a processor of its own. Its sender has the other processor. It has sealed the records before ("opened"), so that
+the receiver is never short of any; or it seals them as it sends ("sealed, opened"), as a node has to. `clear` sets
+fabric_encryption to false.
 
   remote_bench.py [ROUNDS [clear]]"""
 
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -28,14 +29,12 @@ TOTAL = 256 << 20
 
 
 def cpu_of(pid):
-    with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
-        fields = stat.read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def cpu_of_children():
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
+    """Seconds that the process's threads have run."""
+    total_ns = 0
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{task}/schedstat", encoding="utf-8") as stat:
+            total_ns += int(stat.read().split()[0])
+    return total_ns / 1e9
 
 
 def objects(node, what, prefix, count, size):
@@ -48,26 +47,25 @@ def fetch(cluster, prefix, size):
     a, b = cluster.nodes
     count = TOTAL // size
     objects(a, "put", prefix, count, size)
-    pids = [a.pid("transporter.0"), b.pid("transporter.0")]
-    before = sum(cpu_of(pid) for pid in pids)
+    pids = [node.pid("transporter.0") for node in (a, b)]
+    before = [cpu_of(pid) for pid in pids]
     seconds = objects(b, "get", prefix, count, size)
-    cpu = sum(cpu_of(pid) for pid in pids) - before
+    cpu = [cpu_of(pid) - was for pid, was in zip(pids, before)]
     for node in (a, b):
         node.ctl("rm", "--all")
-    return TOTAL / seconds, cpu / TOTAL * 1e9
+    return TOTAL / seconds, cpu[0] / TOTAL * 1e9, cpu[1] / TOTAL * 1e9
 
 
-def loop(cluster, size, what="pull"):
-    connections = 1 if what == "open" else CONNECTIONS
+def loop(cluster, size, sends="serve", receives="pull"):
+    connections = 1 if receives == "open" else CONNECTIONS
     arguments = [Network.address(0), str(LOOP_PORT), str(connections), str(size), str(TOTAL)]
-    before = cpu_of_children()
-    sender = subprocess.Popen([*cluster.network.ports[0].enter(), PROGRAM, "seal" if what == "open" else "serve", *arguments],
-                              stdout=subprocess.PIPE)
+    sender = subprocess.Popen([*cluster.network.ports[0].enter(), PROGRAM, sends, *arguments], stdout=subprocess.PIPE, text=True)
     sender.stdout.readline()
-    done = subprocess.run([*cluster.network.ports[1].enter(), PROGRAM, what, *arguments], stdout=subprocess.PIPE,
+    done = subprocess.run([*cluster.network.ports[1].enter(), PROGRAM, receives, *arguments], stdout=subprocess.PIPE,
                           text=True, check=True)
-    sender.communicate()
-    return TOTAL / float(done.stdout), (cpu_of_children() - before) / TOTAL * 1e9
+    seconds, received_s = (float(word) for word in done.stdout.split())
+    sent_s = float(sender.communicate()[0])
+    return TOTAL / seconds, sent_s / TOTAL * 1e9, received_s / TOTAL * 1e9
 
 
 def huge_pages(node):
@@ -84,14 +82,14 @@ def main():
         print(f"arenas in {'huge' if huge_pages(cluster.nodes[1]) else 'small'} pages", flush=True)
         fetch(cluster, "warm", 1 << 20)
         for size in (256 << 10, 1 << 20, 4 << 20):
-            figures = [(fetch(cluster, f"r{turn}", size), loop(cluster, size), loop(cluster, size, "plain"),
-                        loop(cluster, size, "open")) for turn in range(rounds)]
-            for name, at in (("fetch", 0), ("loop, hashed", 1), ("loop, plain", 2), ("loop, opened", 3)):
-                print(f"{size >> 10:5} KiB  {name:13} {statistics.median(f[at][0] for f in figures) / 1e9:6.2f} GB/s  "
-                      f"{statistics.median(f[at][1] for f in figures):.2f} CPU s/GB")
-            print(f"{size >> 10:5} KiB  fetch to hashed loop {statistics.median(f[0][0] / f[1][0] for f in figures):.2f}, to "
-                  f"one thread that opens and hashes {statistics.median(f[0][0] / f[3][0] for f in figures):.2f} "
-                  f"(median of {rounds} turns)", flush=True)
+            figures = [(fetch(cluster, f"r{turn}", size), loop(cluster, size), loop(cluster, size, receives="plain"),
+                        loop(cluster, size, "sealed", "open"), loop(cluster, size, "seal", "open")) for turn in range(rounds)]
+            for at, name in enumerate(("fetch", "loop, hashed", "loop, plain", "loop, opened", "loop, sealed, opened")):
+                rate, sent, received = (statistics.median(figure[at][i] for figure in figures) for i in range(3))
+                print(f"{size >> 10:5} KiB  {name:20} {rate / 1e9:6.2f} GB/s  CPU {sent:.2f} + {received:.2f} s/GB")
+            hashed, opened, sealed = (statistics.median(f[0][0] / f[at][0] for f in figures) for at in (1, 3, 4))
+            print(f"{size >> 10:5} KiB  fetch to the hashed loop {hashed:.2f}, to one thread that opens and hashes {opened:.2f}, "
+                  f"to one whose sender seals {sealed:.2f} (medians of {rounds} turns)", flush=True)
 
 
 if __name__ == "__main__":

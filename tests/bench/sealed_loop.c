@@ -37,24 +37,32 @@ static EVP_CIPHER_CTX *cipher_new(int seals)
     return cipher;
 }
 
-unsigned char *sealed_make(const unsigned char *plain, uint64_t length_bytes,
-                           uint64_t *sealed_bytes)
+/* Seals `count` records from number `first` on. */
+static bool records_seal(EVP_CIPHER_CTX *cipher, const unsigned char *plain, uint64_t first,
+                         uint64_t count, unsigned char *to)
 {
     static const unsigned char type = 23;
-    uint64_t count = length_bytes / PLAIN;
-    unsigned char *all = malloc(count * RECORD);
-    EVP_CIPHER_CTX *cipher = cipher_new(1);
-    bool good = all != NULL && cipher != NULL;
+    bool good = true;
     for (uint64_t i = 0; i < count && good; i++) {
-        unsigned char *at = all + i * RECORD;
+        unsigned char *at = to + i * RECORD;
         int done = 0;
         memcpy(at, head, HEAD);
-        good = record_begin(cipher, i) &&
+        good = record_begin(cipher, first + i) &&
                EVP_CipherUpdate(cipher, at + HEAD, &done, plain + i * PLAIN, PLAIN) == 1 &&
                EVP_CipherUpdate(cipher, at + HEAD + PLAIN, &done, &type, 1) == 1 &&
                EVP_CipherFinal_ex(cipher, at + HEAD + PLAIN + 1, &done) == 1 &&
                EVP_CIPHER_CTX_ctrl(cipher, EVP_CTRL_AEAD_GET_TAG, TAG, at + HEAD + PLAIN + 1) == 1;
     }
+    return good;
+}
+
+unsigned char *sealed_make(const unsigned char *plain, uint64_t length_bytes,
+                           uint64_t *sealed_bytes)
+{
+    uint64_t count = length_bytes / PLAIN;
+    unsigned char *all = malloc(count * RECORD);
+    EVP_CIPHER_CTX *cipher = cipher_new(1);
+    bool good = all != NULL && cipher != NULL && records_seal(cipher, plain, 0, count, all);
     EVP_CIPHER_CTX_free(cipher);
     *sealed_bytes = count * RECORD;
     if (!good) {
@@ -75,6 +83,23 @@ bool sealed_send(int fd, const unsigned char *sealed, uint64_t sealed_bytes)
         done += (uint64_t)now;
     }
     return true;
+}
+
+bool sealed_seal_and_send(int fd, const unsigned char *plain, uint64_t length_bytes)
+{
+    unsigned char *staging = malloc(STAGING);
+    EVP_CIPHER_CTX *cipher = cipher_new(1);
+    uint64_t count = length_bytes / PLAIN;
+    bool good = staging != NULL && cipher != NULL;
+    for (uint64_t at = 0; at < count && good;) {
+        uint64_t now = count - at < STAGING / RECORD ? count - at : STAGING / RECORD;
+        good = records_seal(cipher, plain + at * PLAIN, at, now, staging) &&
+               sealed_send(fd, staging, now * RECORD);
+        at += now;
+    }
+    EVP_CIPHER_CTX_free(cipher);
+    free(staging);
+    return good;
 }
 
 static bool record_open(EVP_CIPHER_CTX *cipher, uint64_t number, const unsigned char *at,

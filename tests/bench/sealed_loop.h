@@ -1,5 +1,6 @@
 /* tests/bench/sealed_loop.h - what one thread can do at most: it receives records, opens them with
- * libcrypto and digests what was in them, in one pass. Their sender has sealed them before. */
+ * libcrypto and digests what was in them, in one pass. Their sender has sealed them before, or seals
+ * as it sends. */
 #ifndef SL_TESTS_SEALED_LOOP_H
 #define SL_TESTS_SEALED_LOOP_H
 
@@ -11,6 +12,8 @@ unsigned char *sealed_make(const unsigned char *plain, uint64_t length_bytes,
                            uint64_t *sealed_bytes);
 /* Sends all of it; false: the connection broke. */
 bool sealed_send(int fd, const unsigned char *sealed, uint64_t sealed_bytes);
+/* Seals length_bytes, whole 16 KiB, and sends them, staging by staging. */
+bool sealed_seal_and_send(int fd, const unsigned char *plain, uint64_t length_bytes);
 /* Receives length_bytes of values of `size` to memory; false: it broke, or a record was wrong. */
 bool sealed_receive(int fd, unsigned char *memory, uint64_t length_bytes, uint64_t size);
 

@@ -239,7 +239,7 @@ static void say_handshake(int fd, const uint8_t *data, size_t size)
     unsigned char bytes[2048];
     struct sl_handshake *handshake = NULL;
     const struct sl_handshake_options options = {.id = address.id, .key = address.psk};
-    if ((tls == NULL && sl_tls_open(&tls, NULL) != SL_OK) ||
+    if ((tls == NULL && sl_tls_open(SL_AEAD_BEST, &tls, NULL) != SL_OK) ||
         sl_handshake_begin(tls, &options, &handshake, NULL) != SL_OK) {
         abort();
     }
@@ -260,14 +260,17 @@ static void records(const uint8_t *data, size_t size)
     struct iovec part = {.iov_base = plain, .iov_len = sizeof(plain)};
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
     const uint8_t head = 0;
+    enum sl_aead_by opens = size % 2 == 0 ? SL_AEAD_BEST : SL_AEAD_LIBCRYPTO;
     struct sl_opener opener;
     struct sl_sealer sealer;
     const struct sl_seal_job job = {
         .sealer = &sealer, .message = &message, .parts = &part, .heads = &head};
     memset(plain, 0x3c, sizeof(plain));
     if (sl_opener_init(&opener, NULL) != SL_OK || sl_sealer_init(&sealer, NULL) != SL_OK ||
-        sl_record_key_init(&opener.key, SL_SUITE_AES_128_GCM, secret, false, NULL) != SL_OK ||
-        sl_record_key_init(&sealer.key, SL_SUITE_AES_128_GCM, secret, true, NULL) != SL_OK ||
+        sl_record_key_init(&opener.key, SL_SUITE_AES_128_GCM, secret, false, opens, NULL) !=
+            SL_OK ||
+        sl_record_key_init(&sealer.key, SL_SUITE_AES_128_GCM, secret, true, SL_AEAD_LIBCRYPTO,
+                           NULL) != SL_OK ||
         sl_seal_fill(&job) != 0) {
         abort();
     }

@@ -364,6 +364,29 @@ START_TEST(a_chain_arrives_however_it_is_cut)
     }
 END_TEST
 
+/* A mover that has nothing to do has waked its owner for everything. */
+START_TEST(a_value_is_told_while_the_next_one_stays_away)
+    {
+        uint32_t at = 0;
+        (void)chain_receive();
+        for (uint32_t i = 0; i < CHAIN; i++) {
+            struct pollfd wait = {.fd = wake_fd, .events = POLLIN};
+            struct sl_mover_done done;
+            uint64_t count = 0;
+            uint32_t end = i + 1 < CHAIN ? stream_at(i + 1) : stream_at(i) + CHAIN_VALUE;
+            put(1, chain.stream + at, end - at); /* with the next one's head */
+            at = end;
+
+            int waked = poll(&wait, 1, WAIT_S * 1000);
+
+            ck_assert_int_eq(waked, 1);
+            ck_assert_int_eq((int)read(wake_fd, &count, sizeof(count)), (int)sizeof(count));
+            ck_assert_uint_eq(sl_movers_take(movers, &done, 1), 1);
+            check_value(i, &done, i < CHAIN - 1);
+        }
+    }
+END_TEST
+
 /* Another head than was foretold goes back to the owner, and nothing that stands behind it is
  * touched. */
 START_TEST(another_head_ends_a_chain)
@@ -485,6 +508,7 @@ int main(void)
     tcase_add_loop_test(tests, a_cancelled_send_ends, 0, 2);
     tcase_add_test(tests, all_move_at_once);
     tcase_add_loop_test(tests, a_chain_arrives_however_it_is_cut, 0, SL_COUNT(pieces));
+    tcase_add_test(tests, a_value_is_told_while_the_next_one_stays_away);
     tcase_add_loop_test(tests, another_head_ends_a_chain, 0, 2);
     tcase_add_loop_test(tests, a_cancelled_chain_touches_nothing_more, 0, 3);
     tcase_add_test(tests, a_peer_that_ends_between_two_values_is_an_end);

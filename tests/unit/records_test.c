@@ -11,6 +11,7 @@
 #define STREAM (3 * SL_MIB + 12345)
 
 static const uint8_t id[SL_WIRE_ID_BYTES] = "who asks here", psk[SL_WIRE_PSK_BYTES] = "a key of 32";
+static enum sl_aead_by by;
 static struct sl_tls *tls;
 static struct sl_handshake *ours;
 static struct sl_opener in;
@@ -69,18 +70,30 @@ static struct sl_handshake *begin(bool answers)
     return made;
 }
 
-static void setup(void)
+static void open_context(void)
 {
     struct sl_error why = {0};
     psk_hides = NULL;
     for (uint32_t i = 0; i < STREAM; i++) {
         plain[i] = (unsigned char)(i * 2654435761u >> 13);
     }
-    ck_assert_msg(sl_tls_open(&tls, &why) == SL_OK, "%s", why.text);
+    ck_assert_msg(sl_tls_open(by, &tls, &why) == SL_OK, "%s", why.text);
     context = SSL_CTX_new(TLS_method());
     SSL_CTX_set_psk_use_session_callback(context, their_use);
     SSL_CTX_set_psk_find_session_callback(context, their_find);
     SSL_CTX_set_num_tickets(context, 0);
+}
+
+static void setup(void)
+{
+    by = SL_AEAD_BEST;
+    open_context();
+}
+
+static void setup_libcrypto(void)
+{
+    by = SL_AEAD_LIBCRYPTO;
+    open_context();
 }
 
 static void open_theirs(bool answers)
@@ -373,11 +386,8 @@ START_TEST(a_handshake_has_a_bound)
     }
 END_TEST
 
-static Suite *suite(void)
+static void add_tests(TCase *tests)
 {
-    Suite *all = suite_create("records");
-    TCase *tests = tcase_create("tls");
-    tcase_add_checked_fixture(tests, setup, teardown);
     tcase_set_timeout(tests, 60);
     tcase_add_loop_test(tests, libssl_understands_us, 0, 2 * SL_COUNT(cuts));
     tcase_add_loop_test(tests, we_understand_libssl, 0, SL_COUNT(sizes));
@@ -388,7 +398,21 @@ static Suite *suite(void)
     tcase_add_loop_test(tests, another_key_is_no_key, 0, 2);
     tcase_add_loop_test(tests, without_a_key_nobody_comes_in, 0, 2);
     tcase_add_test(tests, a_handshake_has_a_bound);
-    suite_add_tcase(all, tests);
+}
+
+static Suite *suite(void)
+{
+    static const struct {
+        const char *name;
+        SFun setup;
+    } cases[] = {{"tls, the best AES that is here", setup}, {"tls, libcrypto's", setup_libcrypto}};
+    Suite *all = suite_create("records");
+    for (uint32_t i = 0; i < SL_COUNT(cases); i++) {
+        TCase *tests = tcase_create(cases[i].name);
+        tcase_add_checked_fixture(tests, cases[i].setup, teardown);
+        add_tests(tests);
+        suite_add_tcase(all, tests);
+    }
     return all;
 }
 

@@ -17,6 +17,7 @@
 #define RING_ENTRIES_MAX 4096u
 #define ORDERS_A_SLOT    3u  /* a late cancel, then a start and its cancel */
 #define PARTS_A_SLOT     65u /* of one receive, with what comes behind the value */
+#define TOLD_LATE_MAX    4u  /* whole values that a mover at work has not waked the owner for */
 
 enum order_kind { ORDER_RECEIVE, ORDER_SEND, ORDER_CANCEL };
 struct order {
@@ -63,7 +64,9 @@ struct mover {
     uint32_t order_count;
     struct sl_mover_done *dones; /* ring; capacity: a chain a slot, rounded to a power of two */
     uint32_t done_head, done_count, done_capacity;
+    uint32_t late_count; /* of the newest dones: the owner was not waked for them */
     bool stop;
+    bool wakes_now; /* a done is there that is not only a value of a chain */
 
     struct order *taken; /* the thread's own: orders as it took them */
     struct work *works;  /* and what is under way, by slot */
@@ -165,12 +168,27 @@ static void receive_submit(struct mover *mover, struct work *work)
 static void mover_tell(struct mover *mover, const struct sl_mover_done *done)
 {
     (void)pthread_mutex_lock(&mover->lock);
-    bool first = mover->done_count == 0;
+    mover->wakes_now |= !done->more;
+    mover->late_count++;
     SL_ASSERT(mover->done_count < mover->done_capacity);
     uint32_t at = (mover->done_head + mover->done_count++) & (mover->done_capacity - 1);
     mover->dones[at] = *done;
     (void)pthread_mutex_unlock(&mover->lock);
-    if (first) {
+}
+
+/* Wakes the owner for the dones that it was not waked for: all of them before the mover sleeps, and a
+ * few values of a chain later while it has work. */
+static void owner_wake(struct mover *mover, bool sleeps)
+{
+    (void)pthread_mutex_lock(&mover->lock);
+    uint32_t late = SL_MIN(mover->late_count, mover->done_count); /* the owner may have looked */
+    bool now = late > 0 && (sleeps || mover->wakes_now || late >= TOLD_LATE_MAX);
+    if (now || late == 0) {
+        mover->late_count = 0;
+        mover->wakes_now = false;
+    }
+    (void)pthread_mutex_unlock(&mover->lock);
+    if (now) {
         wake(mover->movers->wake_fd);
     }
 }
@@ -441,7 +459,12 @@ static void *mover_run(void *context)
     mover_listen(mover);
     while (goes_on) {
         struct io_uring_cqe *cqe = NULL;
-        (void)io_uring_submit_and_wait(&mover->ring, 1); /* EINTR: it is looked again */
+        (void)io_uring_submit_and_get_events(&mover->ring);
+        bool sleeps = io_uring_cq_ready(&mover->ring) == 0;
+        if (sleeps) {
+            owner_wake(mover, true);
+            (void)io_uring_submit_and_wait(&mover->ring, 1); /* EINTR: it is looked again */
+        }
         while (goes_on && io_uring_peek_cqe(&mover->ring, &cqe) == 0) {
             struct io_uring_cqe copy = *cqe;
             io_uring_cqe_seen(&mover->ring, cqe);
@@ -451,6 +474,7 @@ static void *mover_run(void *context)
             } else if (copy.user_data != TAG_CANCEL) {
                 mover_done(mover, &mover->works[copy.user_data], copy.res);
             }
+            owner_wake(mover, false);
         }
     }
     io_uring_queue_exit(&mover->ring); /* what was under way ends here */

@@ -36,8 +36,9 @@ struct sl_mover_done {
  * two: one mover alone sends no faster than the core that it fills. */
 uint32_t sl_movers_count(uint32_t wanted);
 
-/* count: 1 and up. wake_fd: an eventfd, borrowed, written when a done is there. Errors:
- * SL_ERR_NO_MEMORY, SL_ERR_UNSUPPORTED (no io_uring), SL_ERR_OS. */
+/* count: 1 and up. wake_fd: an eventfd, borrowed, written when a done is there; for up to three with
+ * `more` not before their mover has nothing else to do. Errors: SL_ERR_NO_MEMORY,
+ * SL_ERR_UNSUPPORTED (no io_uring), SL_ERR_OS. */
 sl_err sl_movers_open(uint32_t count, uint32_t slot_count, uint32_t slice_bytes, int wake_fd,
                       struct sl_movers **out, struct sl_error *why);
 /* Nothing touches lent memory afterwards; what was under way is not answered. */

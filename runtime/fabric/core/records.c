@@ -56,39 +56,30 @@ static bool expand(const uint8_t *secret, const char *label, uint8_t *out, uint3
 
 static bool key_apply(struct sl_record_key *key)
 {
-    const EVP_CIPHER *cipher =
-        key->suite == SL_SUITE_AES_128_GCM ? EVP_aes_128_gcm() : EVP_chacha20_poly1305();
     uint8_t bytes[32];
-    uint32_t key_bytes = key->suite == SL_SUITE_AES_128_GCM ? 16 : 32;
-    bool done =
-        expand(key->secret, "key", bytes, key_bytes) &&
-        expand(key->secret, "iv", key->iv, sizeof(key->iv)) &&
-        EVP_CipherInit_ex(key->cipher, cipher, NULL, bytes, key->iv, key->seals ? 1 : 0) == 1;
+    bool done = expand(key->secret, "key", bytes, sl_aead_key_bytes(key->aead.suite)) &&
+                expand(key->secret, "iv", key->iv, sizeof(key->iv)) &&
+                sl_aead_key(&key->aead, bytes);
     OPENSSL_cleanse(bytes, sizeof(bytes));
     key->sequence = 0;
     return done;
 }
 
 sl_err sl_record_key_init(struct sl_record_key *key, uint16_t suite, const void *secret, bool seals,
-                          struct sl_error *why)
+                          enum sl_aead_by by, struct sl_error *why)
 {
-    if (suite != SL_SUITE_AES_128_GCM && suite != SL_SUITE_CHACHA20_POLY1305) {
-        return sl_fail(why, SL_ERR_UNSUPPORTED, "cipher suite 0x%04x", suite);
+    *key = (struct sl_record_key){.update_after = SL_RECORD_KEY_RECORDS};
+    sl_err err = sl_aead_init(&key->aead, suite, seals, by, why);
+    if (err != SL_OK) {
+        return err;
     }
-    *key = (struct sl_record_key){.cipher = EVP_CIPHER_CTX_new(),
-                                  .suite = suite,
-                                  .seals = seals,
-                                  .update_after = SL_RECORD_KEY_RECORDS};
     memcpy(key->secret, secret, sizeof(key->secret));
-    if (key->cipher == NULL || !key_apply(key)) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "libcrypto made no key");
-    }
-    return SL_OK;
+    return key_apply(key) ? SL_OK : sl_fail(why, SL_ERR_NO_MEMORY, "libcrypto made no key");
 }
 
 static void key_fini(struct sl_record_key *key)
 {
-    EVP_CIPHER_CTX_free(key->cipher);
+    sl_aead_fini(&key->aead);
     OPENSSL_cleanse(key, sizeof(*key));
 }
 
@@ -106,21 +97,12 @@ static bool key_update(struct sl_record_key *key)
 static bool record_begin(struct sl_record_key *key, const uint8_t *head)
 {
     uint8_t nonce[SL_RECORD_IV_BYTES];
-    int unused = 0;
     memcpy(nonce, key->iv, sizeof(nonce));
     for (unsigned i = 0; i < 8; i++) {
         nonce[11 - i] ^= (uint8_t)(key->sequence >> (8 * i));
     }
     key->sequence++;
-    return EVP_CipherInit_ex(key->cipher, NULL, NULL, NULL, nonce, -1) == 1 &&
-           EVP_CipherUpdate(key->cipher, NULL, &unused, head, SL_RECORD_HEAD_BYTES) == 1;
-}
-
-static bool record_part(struct sl_record_key *key, void *to, const void *from, size_t length_bytes)
-{
-    int done = 0;
-    return EVP_CipherUpdate(key->cipher, to, &done, from, (int)length_bytes) == 1 &&
-           (size_t)done == length_bytes;
+    return sl_aead_begin(&key->aead, nonce, head, SL_RECORD_HEAD_BYTES);
 }
 
 /* ---- staging ---- */
@@ -212,20 +194,17 @@ static int32_t record_open(struct sl_record_key *key, const unsigned char *at, u
 {
     const unsigned char *from = at + SL_RECORD_HEAD_BYTES;
     uint32_t left_bytes = body_bytes - 1 - SL_RECORD_TAG_BYTES;
-    uint8_t rest[16];
-    int rest_bytes = 0;
     bool done = record_begin(key, at);
     while (done && left_bytes > 0) {
         struct iovec part = sl_runs_part(&to, left_bytes);
-        done = record_part(key, part.iov_base, from, part.iov_len);
+        done = sl_aead_part(&key->aead, part.iov_base, from, part.iov_len);
         sl_runs_skip(&to, part.iov_len);
         from += part.iov_len;
         left_bytes -= (uint32_t)part.iov_len;
     }
-    done = done && record_part(key, type, from, 1) &&
-           EVP_CIPHER_CTX_ctrl(key->cipher, EVP_CTRL_AEAD_SET_TAG, SL_RECORD_TAG_BYTES,
-                               (void *)(uintptr_t)(from + 1)) == 1;
-    return done && EVP_CipherFinal_ex(key->cipher, rest, &rest_bytes) == 1 ? 0 : -EBADMSG;
+    done =
+        done && sl_aead_part(&key->aead, type, from, 1) && sl_aead_open_end(&key->aead, from + 1);
+    return done ? 0 : -EBADMSG;
 }
 
 /* What came is no value: the peer ends, or goes on with its next key. */
@@ -331,11 +310,8 @@ static void head_write(uint8_t *at, uint32_t body_bytes)
 static bool record_end(struct sl_sealer *sealer, uint32_t plain_bytes, uint8_t type)
 {
     unsigned char *at = sealer->staging + sealer->end + SL_RECORD_HEAD_BYTES + plain_bytes;
-    int rest_bytes = 0;
-    bool done = record_part(&sealer->key, at, &type, 1) &&
-                EVP_CipherFinal_ex(sealer->key.cipher, at + 1, &rest_bytes) == 1 &&
-                EVP_CIPHER_CTX_ctrl(sealer->key.cipher, EVP_CTRL_AEAD_GET_TAG, SL_RECORD_TAG_BYTES,
-                                    at + 1) == 1;
+    bool done = sl_aead_part(&sealer->key.aead, at, &type, 1) &&
+                sl_aead_seal_end(&sealer->key.aead, at + 1);
     sealer->end += plain_bytes + SL_RECORD_OVER_BYTES;
     return done;
 }
@@ -346,7 +322,7 @@ static bool update_say(struct sl_sealer *sealer)
     unsigned char *at = sealer->staging + sealer->end;
     head_write(at, sizeof(update) + 1 + SL_RECORD_TAG_BYTES);
     return record_begin(&sealer->key, at) &&
-           record_part(&sealer->key, at + SL_RECORD_HEAD_BYTES, update, sizeof(update)) &&
+           sl_aead_part(&sealer->key.aead, at + SL_RECORD_HEAD_BYTES, update, sizeof(update)) &&
            record_end(sealer, sizeof(update), TYPE_HANDSHAKE) && key_update(&sealer->key);
 }
 
@@ -379,8 +355,8 @@ static bool record_seal(const struct sl_seal_job *job, uint32_t plain_bytes)
     while (done && sealed_bytes < plain_bytes) {
         struct iovec *part = message->msg_iov;
         size_t bytes = SL_MIN(part->iov_len, (size_t)(plain_bytes - sealed_bytes));
-        done = record_part(&sealer->key, at + SL_RECORD_HEAD_BYTES + sealed_bytes, part->iov_base,
-                           bytes);
+        done = sl_aead_part(&sealer->key.aead, at + SL_RECORD_HEAD_BYTES + sealed_bytes,
+                            part->iov_base, bytes);
         sealed_bytes += (uint32_t)bytes;
         part->iov_base = (unsigned char *)part->iov_base + bytes;
         part->iov_len -= bytes;

@@ -3,13 +3,14 @@
  *
  * libssl makes the handshake (tcp/handshake.c) and copies every byte of a record twice; it also has
  * one object for both directions, where a connection is received on one thread and sent on
- * another. So records are made here, with libcrypto's AEAD, from the secrets of the handshake. What
+ * another. So records are made here (core/aead.h), from the secrets of the handshake. What
  * comes is TLS: a peer that uses SSL_read and SSL_write understands it (tests/unit/records_test.c).
  *
  * An opener or a sealer belongs to one thread at a time. */
 #ifndef SL_FABRIC_CORE_RECORDS_H
 #define SL_FABRIC_CORE_RECORDS_H
 
+#include "runtime/fabric/core/aead.h"
 #include "runtime/fabric/core/runs.h"
 #include "runtime/sl_error.h"
 
@@ -17,27 +18,21 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-struct evp_cipher_ctx_st;
-
 #define SL_RECORD_PLAIN_MAX    16384u
 #define SL_RECORD_HEAD_BYTES   5u
-#define SL_RECORD_TAG_BYTES    16u
+#define SL_RECORD_TAG_BYTES    SL_AEAD_TAG_BYTES
 #define SL_RECORD_OVER_BYTES   (SL_RECORD_HEAD_BYTES + 1 + SL_RECORD_TAG_BYTES)
 #define SL_RECORD_BYTES_MAX    (SL_RECORD_HEAD_BYTES + SL_RECORD_PLAIN_MAX + 256u)
 #define SL_RECORD_SECRET_BYTES 32u
-#define SL_RECORD_IV_BYTES     12u
+#define SL_RECORD_IV_BYTES     SL_AEAD_NONCE_BYTES
 /* Staging: a record while nothing of size was moved, then as much as one receive or send takes. */
 #define SL_STAGING_SMALL_BYTES (SL_RECORD_BYTES_MAX + 1024u)
-#define SL_STAGING_LARGE_BYTES (9 * SL_RECORD_BYTES_MAX) /* in the L2 cache, with what is in it */
+#define SL_STAGING_LARGE_BYTES (25 * SL_RECORD_BYTES_MAX) /* in the L2 cache, with what is in it */
 /* A key seals half of what RFC 8446, 5.5 allows AES-GCM (2^24.5 records); then the next one. */
 #define SL_RECORD_KEY_RECORDS (UINT64_C(1) << 23)
 
-enum sl_record_suite { SL_SUITE_AES_128_GCM = 0x1301, SL_SUITE_CHACHA20_POLY1305 = 0x1303 };
-
 struct sl_record_key {
-    struct evp_cipher_ctx_st *cipher;
-    uint16_t suite;
-    bool seals;
+    struct sl_aead aead;
     uint8_t iv[SL_RECORD_IV_BYTES];
     uint8_t secret[SL_RECORD_SECRET_BYTES]; /* application traffic secret N */
     uint64_t sequence, update_after;
@@ -65,7 +60,7 @@ void sl_opener_fini(struct sl_opener *opener);
 void sl_sealer_fini(struct sl_sealer *sealer);
 /* The secret of a direction (SHA-256). Errors: SL_ERR_UNSUPPORTED (suite), SL_ERR_NO_MEMORY. */
 sl_err sl_record_key_init(struct sl_record_key *key, uint16_t suite, const void *secret, bool seals,
-                          struct sl_error *why);
+                          enum sl_aead_by by, struct sl_error *why);
 /* From here on as much as one receive or send takes; without memory for it all stays as it is. */
 void sl_opener_grow(struct sl_opener *opener);
 void sl_sealer_grow(struct sl_sealer *sealer);

@@ -12,10 +12,12 @@
 
 struct sl_tls {
     SSL_CTX *context;
+    enum sl_aead_by by;
 };
 struct sl_handshake {
     SSL *ssl;
     BIO *in, *out; /* of ssl */
+    enum sl_aead_by by;
     bool answers, over, has_secret[2];
     uint8_t id[SL_WIRE_ID_BYTES], key[SL_WIRE_PSK_BYTES];
     uint8_t secrets[2][SL_RECORD_SECRET_BYTES]; /* of who asks, of who answers */
@@ -111,12 +113,13 @@ static void secret_came(const SSL *ssl, const char *line)
 
 /* ---- contexts ---- */
 
-sl_err sl_tls_open(struct sl_tls **out, struct sl_error *why)
+sl_err sl_tls_open(enum sl_aead_by by, struct sl_tls **out, struct sl_error *why)
 {
     struct sl_tls *tls = calloc(1, sizeof(*tls));
     if (tls == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for TLS");
     }
+    tls->by = by;
     ERR_clear_error();
     SSL_CTX *context = tls->context = SSL_CTX_new(TLS_method());
     if (context == NULL || SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) != 1 ||
@@ -156,6 +159,7 @@ sl_err sl_handshake_begin(struct sl_tls *tls, const struct sl_handshake_options 
     if (self == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a handshake");
     }
+    self->by = tls->by;
     self->answers = options->answers;
     self->find = options->find;
     self->context = options->context;
@@ -239,9 +243,9 @@ sl_err sl_handshake_keys(struct sl_handshake *self, struct sl_opener *opener,
     }
     uint16_t suite = (uint16_t)SSL_CIPHER_get_protocol_id(cipher);
     const uint8_t *ours = self->secrets[self->answers], *theirs = self->secrets[!self->answers];
-    sl_err err = sl_record_key_init(&sealer->key, suite, ours, true, why);
+    sl_err err = sl_record_key_init(&sealer->key, suite, ours, true, self->by, why);
     if (err == SL_OK) {
-        err = sl_record_key_init(&opener->key, suite, theirs, false, why);
+        err = sl_record_key_init(&opener->key, suite, theirs, false, self->by, why);
     }
     while (err == SL_OK && BIO_ctrl_pending(self->in) > 0) {
         struct iovec space = sl_opener_space(opener);

@@ -14,8 +14,9 @@
 struct sl_tls;       /* opaque: what all connections of a fabric share */
 struct sl_handshake; /* opaque */
 
-/* Errors: SL_ERR_NO_MEMORY, SL_ERR_UNSUPPORTED (this libssl). */
-sl_err sl_tls_open(struct sl_tls **out, struct sl_error *why);
+/* by: who makes the records of its connections. Errors: SL_ERR_NO_MEMORY, SL_ERR_UNSUPPORTED (this
+ * libssl). */
+sl_err sl_tls_open(enum sl_aead_by by, struct sl_tls **out, struct sl_error *why);
 void sl_tls_close(struct sl_tls **tls);
 
 /* The key of a peer that calls itself so; false: there is none. */

@@ -416,9 +416,10 @@ static void tcp_describe(struct sl_fabric *fabric, uint32_t movers)
         (void)inet_ntop(tcp->address.ipv6 ? AF_INET6 : AF_INET, tcp->address.ip, ip, sizeof(ip));
     }
     (void)snprintf(fabric->about, sizeof(fabric->about),
-                   "tcp, listening at %s port %u, %s, io_uring%s, %u movers", ip, tcp->address.port,
-                   fabric->options.clear ? "in the clear where the peer agrees" : "TLS 1.3",
-                   tcp->can_zero ? ", zero-copy send" : "", movers);
+                   "tcp, listening at %s port %u, %sTLS 1.3 by %s, io_uring%s, %u movers", ip,
+                   tcp->address.port,
+                   fabric->options.clear ? "in the clear where the peer agrees, else " : "",
+                   sl_aead_library(SL_AEAD_BEST), tcp->can_zero ? ", zero-copy send" : "", movers);
 }
 
 static sl_err tcp_open(struct sl_fabric *fabric, struct sl_error *why)
@@ -431,7 +432,7 @@ static sl_err tcp_open(struct sl_fabric *fabric, struct sl_error *why)
     tcp->due_ns = SL_NEVER_NS;
     tcp->accept_at_ns = SL_NEVER_NS;
     fabric->backend = tcp;
-    sl_err err = sl_tls_open(&tcp->tls, why);
+    sl_err err = sl_tls_open(SL_AEAD_BEST, &tcp->tls, why);
     if (err == SL_OK) {
         err = tcp_tables(fabric, why);
     }

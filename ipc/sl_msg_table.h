@@ -29,6 +29,7 @@
 #define SL_POOL_LENT              254u /* kind of the one pool of a client's registered buffer */
 #define SL_EVENT_BYTES            64   /* of an IPC handle of an event */
 #define SL_TOKENS_BYTES_MAX       (16u << 20) /* 4 Mi tokens of 4 bytes */
+#define SL_PREFILL_MAX            (UINT64_C(1) << 40) /* tokens, tokens a second */
 #define SL_KEEP_NS_MAX            (7 * UINT64_C(86400) * UINT64_C(1000000000)) /* a week */
 
 #define SL_ITEM_WANT(F, L)                                                       \
@@ -619,7 +620,11 @@
       "with events: device_blocks, which is empty then: who does not know events loads nothing") \
     SL_FIELDS_HASHED(F)                                                                          \
     F(TEXT, prefill_node, 0, 31, "of a hand-over: who is asked for it; empty: nobody")           \
-    SL_FIELDS_SAID(F)
+    SL_FIELDS_SAID(F)                                                                            \
+    F(U64, prefill_rate, 0, SL_PREFILL_MAX,                                                      \
+      "tokens the engine computes in a second: later blocks are not waited for; 0: all are")     \
+    F(U64, prefill_doubles, 0, SL_PREFILL_MAX,                                                   \
+      "with it: place of the token that takes twice as long as the first; 0: all take as long")
 #define SL_BODY_LOAD_REPLY(F, L)                                    \
     F(U64, block_count, 0, UINT32_MAX,                              \
       "blocks loaded: the longest prefix all ranks and pools have") \
@@ -627,7 +632,9 @@
     F(U64, from_disk, 0, UINT32_MAX, "of these")                    \
     F(U64, from_remote, 0, UINT32_MAX, "of these")                  \
     F(U64, bytes, 0, UINT64_MAX, "copied to the devices")           \
-    F(BOOL, fenced, 0, 1, "the device blocks are no longer lent")
+    F(BOOL, fenced, 0, 1, "the device blocks are no longer lent")   \
+    F(U64, not_awaited, 0, UINT32_MAX,                              \
+      "blocks behind these that are here: sooner computed than read")
 /* decode's engine: first tokens came */
 #define SL_BODY_ARRIVED(F, L)      L(items, receipt, 1024, "one a hand-over")
 #define SL_BODY_TICKET(F, L)       F(U64, handover_id, 1, UINT64_MAX, "whose load is direct")

@@ -336,23 +336,24 @@ static uint64_t frame_whole(const unsigned char *at, uint64_t left, uint64_t fil
     return SL_RECORDING_FRAME_BYTES + event_bytes;
 }
 
-/* What is behind a frame that is not whole: more of them? */
-static bool frame_follows(const unsigned char *at, uint64_t left, uint64_t file_id)
+/* How far behind a frame that is not whole the next whole one begins; 0: there is none. */
+static uint64_t frame_follows(const unsigned char *from, uint64_t left, uint64_t file_id)
 {
+    const unsigned char *at = from;
     static const unsigned char frame_magic[4] = {0x53, 0x4c, 0x52, 0x4d};
-    const unsigned char *end = at + left;
+    const unsigned char *end = from + left;
     for (uint32_t tries = 0; tries < FOLLOW_TRIES_MAX && left > 1; tries++) {
         const unsigned char *found = memmem(at + 1, left - 1, frame_magic, sizeof(frame_magic));
         if (found == NULL) {
-            return false;
+            return 0;
         }
         at = found;
         left = (uint64_t)(end - at);
         if (frame_whole(at, left, file_id) > 0) {
-            return true;
+            return (uint64_t)(at - from);
         }
     }
-    return false;
+    return 0;
 }
 
 struct reading {
@@ -381,29 +382,30 @@ static bool frame_read(const unsigned char *frame, uint64_t length_bytes, struct
     return reader.at == reader.end;
 }
 
-static sl_err frames_read(const unsigned char *bytes, uint64_t length_bytes,
-                          struct reading *reading, struct sl_recording_info *info,
-                          struct sl_error *why)
+/* A frame says nothing of others: one that is damaged costs itself. */
+static void frames_read(const unsigned char *bytes, uint64_t length_bytes, struct reading *reading,
+                        struct sl_recording_info *info)
 {
     uint64_t at = SL_RECORDING_HEADER_BYTES;
     uint64_t file_id = info->header.file_id;
     while (at < length_bytes && !reading->ended) {
         uint64_t frame_bytes = frame_whole(bytes + at, length_bytes - at, file_id);
-        if (frame_bytes == 0 && !frame_follows(bytes + at, length_bytes - at, file_id)) {
+        bool damaged = frame_bytes == 0;
+        frame_bytes = damaged ? frame_follows(bytes + at, length_bytes - at, file_id) : frame_bytes;
+        if (frame_bytes == 0) {
             break;
         }
-        if (frame_bytes == 0 || !frame_read(bytes + at, frame_bytes, reading)) {
-            return sl_fail(why, SL_ERR_CORRUPT,
-                           "the recording is damaged at byte %" PRIu64 " of %" PRIu64, at,
-                           length_bytes);
+        if (damaged || !frame_read(bytes + at, frame_bytes, reading)) {
+            info->damaged_count++;
+            info->damaged_bytes += frame_bytes;
+        } else {
+            info->frame_count++;
+            info->event_count += get32(bytes + at + FRAME_COUNT);
         }
-        info->frame_count++;
-        info->event_count += get32(bytes + at + FRAME_COUNT);
         at += frame_bytes;
     }
     info->good_bytes = at;
     info->torn_bytes = reading->ended ? 0 : length_bytes - at;
-    return SL_OK;
 }
 
 /* All of a file. Gives *out to free(). */
@@ -453,7 +455,7 @@ sl_err sl_recording_read(int fd,
         err = sl_recording_header_get(bytes, length_bytes, &info->header, why);
     }
     if (err == SL_OK) {
-        err = frames_read(bytes, length_bytes, &reading, info, why);
+        frames_read(bytes, length_bytes, &reading, info);
     }
     free(bytes);
     return err;

@@ -76,12 +76,14 @@ uint64_t sl_recording_frame_end(struct sl_recording_frame *frame, uint64_t file_
 /* ---- reading ---- */
 struct sl_recording_info {
     struct sl_recording_header header;
-    uint64_t good_bytes, torn_bytes; /* up to the end of the last whole frame, and behind */
-    uint64_t frame_count, event_count;
+    uint64_t good_bytes, torn_bytes;       /* up to the end of the last whole frame, and behind */
+    uint64_t frame_count, event_count;     /* of whole ones */
+    uint64_t damaged_count, damaged_bytes; /* places before whole frames that are none */
 };
 /* Reads all of it: calls each (NULL: nobody) for every event, in order; false ends it, SL_OK. What is
- * torn at the end is left out and told. Errors: SL_ERR_OS, those of the header, SL_ERR_CORRUPT (a
- * frame is damaged and whole ones follow; those before were given), SL_ERR_NO_MEMORY. */
+ * torn at the end, or damaged before whole frames, is left out and told; of a frame whose check is
+ * right and whose events are none, those before were given. Errors: SL_ERR_OS, those of the header,
+ * SL_ERR_NO_MEMORY. */
 sl_err sl_recording_read(int fd,
                          bool (*each)(void *context, const struct sl_recording_event *event),
                          void *context, struct sl_recording_info *info, struct sl_error *why);

@@ -79,6 +79,7 @@ struct request { /* what STORE and LOAD have in common */
     struct sl_u64s pool_blocks;
     struct sl_bytes before_hash;
     struct sl_said said;
+    uint64_t prefill_rate, prefill_doubles;
 };
 
 /* With a table of blocks for each pool there is none of all; how long they are the hashes say. */
@@ -132,7 +133,9 @@ static struct request request_of(const struct sl_msg *msg)
                               .pool_blocks = load->pool_blocks,
                               .said = {.session = (uint32_t)load->session,
                                        .priority = (uint32_t)load->priority,
-                                       .keep_ns = load->keep_ns}};
+                                       .keep_ns = load->keep_ns},
+                              .prefill_rate = load->prefill_rate,
+                              .prefill_doubles = load->prefill_doubles};
     request_count(&request);
     return request;
 }
@@ -286,6 +289,8 @@ static sl_err op_keep(struct co_op *op, const struct request *request, const str
     op->token_count = (uint32_t)(request->tokens.length / 4);
     op->extras = request->extras;
     op->said = request->said;
+    op->wait.tokens_per_s = request->prefill_rate;
+    op->wait.doubles_tokens = request->prefill_doubles;
     op->blocks = co_memory_take(&op->life, op->block_count, sizeof(*op->blocks));
     if (op->blocks == NULL || op_bitmaps(op, op->block_count) != SL_OK) {
         op->block_count = 0; /* the answer has no bitmaps */
@@ -390,9 +395,15 @@ void co_op_start(struct coordinator *self, const struct sl_msg *msg)
 
 bool co_op_call(struct coordinator *self, struct co_op *op, const char *to, struct sl_msg *msg)
 {
+    return co_op_call_until(self, op, to, msg, op->deadline_ns);
+}
+
+bool co_op_call_until(struct coordinator *self, struct co_op *op, const char *to,
+                      struct sl_msg *msg, uint64_t until_ns)
+{
     msg->op_id = op->id;
     msg->trace_id = op->trace_id;
-    sl_err err = sl_calls_send(self->calls, to, msg, op->deadline_ns,
+    sl_err err = sl_calls_send(self->calls, to, msg, until_ns,
                                co_cookie(CO_CALL_OP, 0, (uint32_t)(op - self->ops)), &op->call_seq);
     if (err != SL_OK) {
         op->call_seq = 0;

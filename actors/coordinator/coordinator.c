@@ -57,6 +57,11 @@ static const struct sl_metric_row metric_rows[] = {
     SL_METRIC_ROW(coordinator, metric.release_refused_count, "releases_refused"),
     SL_METRIC_ROW(coordinator, metric.layered_count, "ops_by_layers"),
     SL_METRIC_ROW(coordinator, metric.layers_copied_count, "layers_copied"),
+    SL_METRIC_ROW(coordinator, pace.not_awaited_count, "blocks_not_waited_for"),
+    SL_METRIC_ROW(coordinator, pace.not_awaited_tokens, "tokens_not_waited_for"),
+    SL_METRIC_ROW(coordinator, pace.not_awaited_us, "waiting_saved_us"),
+    SL_METRIC_ROW(coordinator, pace.soft_missed_count, "soft_deadlines_missed"),
+    SL_METRIC_ROW(coordinator, pace.fetch_spared_count, "fetches_spared"),
     SL_HISTOGRAM_ROW(coordinator, metric.store_ns, "store_ns"),
     SL_HISTOGRAM_ROW(coordinator, metric.load_ns, "load_ns"),
     SL_HISTOGRAM_ROW(coordinator, metric.handover_ns, "handover_ns"),
@@ -98,7 +103,7 @@ static sl_err coordinator_init(void *state, struct sl_env *env, struct sl_error 
     if (err == SL_OK) {
         /* An op has one call, or one for each rank and batch; an ABORT may outlive it. */
         uint32_t call_count = self->op_max * (4 + CO_BATCHES_MAX + self->rank_count) +
-                              self->engine_max + 4 * self->handover_max + CO_RANKS_MAX + 1;
+                              self->engine_max + 4 * self->handover_max + CO_RANKS_MAX + 1 + 1;
         err = sl_calls_create(env, call_count, &self->calls, why);
     }
     if (err == SL_OK) {
@@ -236,6 +241,9 @@ static void call_ended(struct coordinator *self, const struct sl_call *call,
         break;
     case CO_CALL_AHEAD:
         co_ahead_came(self, index, reply);
+        break;
+    case CO_CALL_PREFETCH:
+        co_wait_prefetched(self);
         break;
     case CO_CALL_NOBODY:
         break;
@@ -379,6 +387,7 @@ static void coordinator_fini(void *state)
     co_ops_fini(self);
     co_handovers_fini(self);
     co_engines_fini(self);
+    co_wait_fini(self);
 }
 
 const struct sl_actor sl_coordinator_actor = {

@@ -53,9 +53,15 @@ void co_op_ask_keys(struct coordinator *self, struct co_op *op);
 void co_op_keys(struct coordinator *self, struct co_op *op, const struct sl_msg *reply);
 /* The op's one request in flight. False: it could not be sent and the op was ended. */
 bool co_op_call(struct coordinator *self, struct co_op *op, const char *to, struct sl_msg *msg);
+/* The same with less time than the op's. */
+bool co_op_call_until(struct coordinator *self, struct co_op *op, const char *to,
+                      struct sl_msg *msg, uint64_t until_ns);
 void co_reason(struct co_op *op, const char *format, ...) SL_PRINTF(2, 3); /* the first one stays */
 /* Keys of all parts of the slice. False: out of memory, the op was ended. */
 bool co_slice_make(struct coordinator *self, struct co_op *op, uint32_t count);
+/* Key of a part of a block, with a 0 behind it; gives its length. */
+uint32_t co_part_key_write(const struct co_engine *engine, struct sl_key block,
+                           const struct co_cut *cut, char *out);
 /* What part number i of the slice is. */
 static inline const struct co_cut *co_cut_of(const struct co_op *op, uint32_t i)
 {

@@ -138,6 +138,7 @@ static void part_found(struct coordinator *self, struct co_op *op, uint32_t numb
         look->stale = true;
     } else if (entry->disk.valid != 0) {
         part->state = CO_PART_ON_DISK;
+        part->disk = entry->disk.disk;
         block_tier(op, block, CO_TIER_DISK);
         look->waiting = SL_MIN(look->waiting, block);
     } else {
@@ -245,7 +246,7 @@ static void load_promote(struct coordinator *self, struct co_op *op)
     sl_metric_add(self->env->metrics, self->metric.promote_count, op->asked_count);
     sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "promote", "registrar",
                    op->asked_count);
-    (void)co_op_call(self, op, "registrar", &promote);
+    (void)co_op_call_until(self, op, "registrar", &promote, co_wait_begins(self, op));
 }
 
 bool co_load_asked(struct coordinator *self, struct co_op *op, uint32_t block, struct co_asked *out)
@@ -268,11 +269,13 @@ bool co_load_asked(struct coordinator *self, struct co_op *op, uint32_t block, s
     for (uint32_t i = 0; i < block_count; i++) {
         groups[i] = co_group_of(self, op, block + i, block_count);
     }
-    *out = (struct co_asked){.items = items,
-                             .groups = groups,
-                             .block_count = block_count,
-                             .part_total = part_total,
-                             .until_ns = now_ns + sl_budget_ns(now_ns, op->deadline_ns) / 2};
+    *out =
+        (struct co_asked){.items = items,
+                          .groups = groups,
+                          .block_count = block_count,
+                          .part_total = part_total,
+                          .until_ns = co_wait_fetch_until(
+                              self, op, block, now_ns + sl_budget_ns(now_ns, op->deadline_ns) / 2)};
     op->asked_count = first; /* where the answer begins */
     return true;
 }
@@ -311,6 +314,9 @@ static void slice_cut(struct coordinator *self, struct co_op *op, uint32_t block
 /* The same, straight into the pools where that can be. */
 static bool load_ask(struct coordinator *self, struct co_op *op, uint32_t block)
 {
+    if (!co_wait_fetch(self, op, block)) {
+        return false;
+    }
     uint32_t pulled = co_pull_blocks(self, op, block);
     if (pulled == 0) {
         return load_fetch(self, op, block);
@@ -351,6 +357,7 @@ static void load_fetched(struct coordinator *self, struct co_op *op, const struc
             op->parts[i].state = CO_PART_OPEN;
         }
     }
+    co_wait_fetched(self, op, reply != NULL, (uint64_t)came * op->engine->block_bytes / part_count);
     sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "fetched", "transporter",
                    came);
     co_load_look(self, op);
@@ -363,7 +370,15 @@ static void load_decide(struct coordinator *self, struct co_op *op, const struct
         load_short_of_pins(self, op);
         return;
     }
+    uint32_t end = SL_MIN(look->hole, look->short_of_pins), waiting = look->waiting;
     bool ends = look->hole <= look->short_of_pins && look->hole < op->slice_count;
+    uint32_t cut = waiting < end ? co_wait_plan(self, op, waiting, end, ends) : end;
+    if (cut < end) {
+        slice_cut(self, op, cut);
+        op->last = true;
+        ends = false;
+        end = cut;
+    }
     if (ends && !op->fetched && sl_index_view_remote(self->view) &&
         load_ask(self, op, look->hole)) {
         return;
@@ -373,18 +388,18 @@ static void load_decide(struct coordinator *self, struct co_op *op, const struct
         co_wake(self, op, self->env->now_ns + FETCH_PAUSE_NS);
         return;
     }
-    slice_cut(self, op, SL_MIN(look->hole, look->short_of_pins));
+    slice_cut(self, op, end);
     op->last |= ends;
     if (look->stale && ++op->stale_rounds < CO_STALE_ROUNDS) {
         co_op_enter(self, op, CO_LOOK);
         return;
     }
-    if (look->waiting < op->slice_count && op->rounds >= CO_PROMOTE_ROUNDS) {
+    if (waiting < op->slice_count && op->rounds >= CO_PROMOTE_ROUNDS) {
         /* Evicted again and again. What stands before it is loaded; a slice that begins there gets
          * rounds of its own. */
         sl_metric_add(self->env->metrics, self->metric.promote_gave_up_count, 1);
-        slice_cut(self, op, look->waiting);
-        if (look->waiting == 0) {
+        slice_cut(self, op, waiting);
+        if (waiting == 0) {
             load_incomplete(op, 0, "there is no room to bring it in from disk");
         }
     }
@@ -393,7 +408,7 @@ static void load_decide(struct coordinator *self, struct co_op *op, const struct
            (op->parts[whole].state == CO_PART_PINNED || op->parts[whole].state == CO_PART_PULLED)) {
         whole++;
     }
-    if (look->waiting < op->slice_count) {
+    if (waiting < op->slice_count) {
         co_op_enter(self, op, CO_PROMOTE);
         return;
     }
@@ -426,17 +441,20 @@ static void load_promoted(struct coordinator *self, struct co_op *op, const stru
     const struct sl_u64s *codes = &reply->body.promote_reply.codes;
     uint32_t part_count = op->engine->part_count;
     uint32_t squeezed = op->slice_count;
+    bool all = true;
     for (uint32_t i = 0; i < op->asked_count; i++) {
         uint64_t code =
             reply->code == SL_OK && i < codes->count ? codes->at[i] : (uint64_t)reply->code;
         struct co_part *part = &op->parts[op->asked[i]];
         part->state = CO_PART_OPEN;
+        all = all && code == SL_OK;
         if (code == SL_ERR_NOT_FOUND || code == SL_ERR_CORRUPT) {
             part->state = CO_PART_GONE;
         } else if (code != SL_OK) {
             squeezed = SL_MIN(squeezed, op->asked[i] / part_count);
         }
     }
+    co_wait_answered(self, op, all);
     sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "promoted", "registrar",
                    op->asked_count);
     if (squeezed == op->slice_count) {
@@ -548,13 +566,14 @@ void co_load_done(struct coordinator *self, struct co_op *op)
 {
     co_load_unpin(self, op, 0);
     co_load_note(self, op);
+    co_wait_forget(self, op);
 }
 
 static const struct co_phase_ops phases[CO_PHASES] = {
     CO_PHASES_OF_ALL,
     [CO_AWAIT] = {.tick = await_tick},
     [CO_LOOK] = {.enter = look_later, .tick = look_tick},
-    [CO_PROMOTE] = {.enter = load_promote, .reply = load_promoted},
+    [CO_PROMOTE] = {.enter = load_promote, .reply = load_promoted, .tick = co_wait_tick},
     [CO_FETCH] = {.reply = load_fetched, .unanswered = true},
     /* CO_PULL: its answer is that of a share, as of a COPY */
     [CO_COPY] = {.enter = co_copy_start},

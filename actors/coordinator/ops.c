@@ -216,8 +216,8 @@ void co_reason(struct co_op *op, const char *format, ...)
 
 /* ---- slices ---- */
 
-static uint32_t part_key_write(const struct co_engine *engine, struct sl_key block,
-                               const struct co_cut *cut, char *out)
+uint32_t co_part_key_write(const struct co_engine *engine, struct sl_key block,
+                           const struct co_cut *cut, char *out)
 {
     char *at = out;
     size_t model_length = strlen(engine->model);
@@ -298,7 +298,7 @@ bool co_slice_make(struct coordinator *self, struct co_op *op, uint32_t count)
         fits = text != NULL;
         if (fits) {
             op->part_keys[i] = (struct sl_key){
-                .at = text, .length = part_key_write(engine, block, co_cut_of(op, i), text)};
+                .at = text, .length = co_part_key_write(engine, block, co_cut_of(op, i), text)};
         }
     }
     if (!fits) {
@@ -357,6 +357,7 @@ void co_op_answer(struct coordinator *self, struct co_op *op)
             .from_remote = op->from_remote,
             .bytes = op->bytes,
             .fenced = fenced,
+            .not_awaited = op->wait.left,
         };
     }
     sl_return_reply(self->env, &op->back, &reply);

@@ -5,6 +5,8 @@
 #include "actors/coordinator/ahead.h"
 #include "actors/coordinator/engines.h"
 #include "actors/coordinator/layers.h"
+#include "actors/coordinator/memory.h"
+#include "actors/coordinator/waiting.h"
 #include "ipc/sl_cluster.h"
 #include "ipc/sl_index.h"
 #include "ipc/sl_msg.h"
@@ -37,38 +39,6 @@ static inline co_workers co_worker_bit(uint32_t worker)
 {
     return (co_workers)1 << worker;
 }
-
-/* ---- memory.c: what an op allocates while it lives, in recycled chunks ---- */
-struct co_chunk;
-struct co_chunks { /* free chunks, shared by all ops; bounded */
-    struct co_chunk *first;
-    uint32_t count;
-};
-struct co_memory {
-    struct co_chunks *chunks;
-    struct co_chunk *first; /* the one in use */
-};
-/* Zeroed memory that lives until reset. NULL: out of memory. */
-void *co_memory_take(struct co_memory *memory, size_t count, size_t item_bytes);
-void co_memory_reset(struct co_memory *memory);
-void co_chunks_fini(struct co_chunks *chunks);
-
-/* ---- bitmaps.c: bit i & 7 of byte i >> 3, as on the wire ---- */
-static inline bool co_bit(const uint8_t *bits, uint64_t i)
-{
-    return ((uint32_t)bits[i >> 3] >> (i & 7) & 1u) != 0;
-}
-static inline void co_bit_set(uint8_t *bits, uint64_t i)
-{
-    bits[i >> 3] = (uint8_t)((uint32_t)bits[i >> 3] | UINT32_C(1) << (i & 7));
-}
-static inline uint64_t co_bits_bytes(uint64_t count)
-{
-    return (count + 7) / 8;
-}
-uint32_t co_bits_count(const uint8_t *bits, uint32_t count);
-/* How many bits are set before the first that is not. */
-uint32_t co_bits_prefix(const uint8_t *bits, uint32_t count);
 
 /* ---- ops ---- */
 enum co_kind {
@@ -149,6 +119,7 @@ struct co_part {
     sl_ref ref;
     sl_pin pin;
     uint16_t arena;
+    uint16_t disk;  /* ON_DISK: slot of the disk */
     uint8_t state;  /* enum co_part_state */
     bool missed;    /* one of the ranks asked has not copied it */
     uint64_t asked; /* ranks of whose COPY in flight it is */
@@ -242,6 +213,7 @@ struct co_op {
     bool ahead, ahead_barred; /* store: in extents granted ahead of use; some of these were gone */
     uint32_t ahead_wish;      /* store: 1 + the class that its PUBLISH asks for more of; 0: none */
     uint64_t poll_ns;         /* grows while waiting */
+    struct co_wait wait;      /* load */
     co_workers unsettled;     /* they may still work on what was asked of them, or work twice */
     struct co_share shares[CO_WORKERS_MAX];
     uint32_t shares_open;
@@ -321,7 +293,8 @@ enum co_call {
     CO_CALL_CLOSE,
     CO_CALL_WORD,
     CO_CALL_HELD,
-    CO_CALL_AHEAD,  /* and the class */
+    CO_CALL_AHEAD, /* and the class */
+    CO_CALL_PREFETCH,
     CO_CALL_NOBODY, /* the answer changes nothing */
 };
 static inline uint64_t co_cookie(enum co_call call, uint32_t rank, uint32_t index)
@@ -394,6 +367,7 @@ struct coordinator {
     struct sl_entry find_entries[CO_FIND_MAX];
     sl_err find_codes[CO_FIND_MAX];
     uint32_t find_parts[CO_FIND_MAX];
+    struct co_pace pace;
     struct co_metrics metric;
 };
 

@@ -99,6 +99,7 @@ void ti_scan_answered(struct tierer *self, const struct sl_msg *reply);
 
 /* reads.c */
 void ti_reads_pump(struct tierer *self);
+void ti_reads_want(struct tierer *self, const struct ti_job *job); /* somebody waits for it */
 void ti_reads_raise(struct tierer *self, const struct sl_msg *msg);
 void ti_reads_fence(struct tierer *self, const struct sl_msg *msg);
 void ti_reads_fences_answer(struct tierer *self);

@@ -237,6 +237,9 @@ static void take_read(struct tierer *self, const struct sl_msg *msg)
         to->disk_offset = from->disk_offset_bytes;
     }
     ti_job_push(ahead ? &self->reads_ahead : &self->reads, job);
+    if (!ahead) {
+        ti_reads_want(self, job);
+    }
 }
 
 static struct ti_job *job_find(const struct ti_job_list *list, const struct sl_msg *msg)

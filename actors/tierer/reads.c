@@ -8,6 +8,7 @@
 
 static void item_end(struct tierer *self, struct ti_job *job, struct ti_item *item, sl_err code)
 {
+    self->reads_wanted_bytes -= job->ahead ? 0 : item->length_bytes;
     item->code = code;
     item->dead = true;
     job->ended++;
@@ -93,6 +94,8 @@ static sl_err item_start(struct tierer *self, struct ti_job *job, uint32_t index
         return SL_ERR_BUSY;
     }
     segment->reads++;
+    self->reads_busy_from_ns =
+        self->reads_in_flight == 0 ? self->env->now_ns : self->reads_busy_from_ns;
     self->reads_in_flight++;
     return SL_OK;
 }
@@ -133,6 +136,21 @@ void ti_reads_pump(struct tierer *self)
     }
 }
 
+/* Bytes and this time together say how fast the disk is when it is asked. */
+static void busy_count(struct tierer *self)
+{
+    uint64_t now_ns = self->env->now_ns;
+    sl_metric_add(self->env->metrics, self->metrics.read_busy, now_ns - self->reads_busy_from_ns);
+    self->reads_busy_from_ns = now_ns;
+}
+
+void ti_reads_want(struct tierer *self, const struct ti_job *job)
+{
+    for (uint32_t i = 0; i < job->item_count; i++) {
+        self->reads_wanted_bytes += job->items[i].dead ? 0 : job->items[i].length_bytes;
+    }
+}
+
 static bool job_reads_into(const struct ti_job *job, uint64_t generation)
 {
     for (uint32_t i = 0; i < job->item_count; i++) {
@@ -152,6 +170,7 @@ void ti_reads_raise(struct tierer *self, const struct sl_msg *msg)
     if (job != NULL) {
         ti_job_remove(&self->reads_ahead, job);
         job->ahead = false;
+        ti_reads_want(self, job);
         ti_job_push(&self->reads, job);
         ti_io_raise(self, job);
     }
@@ -164,6 +183,7 @@ void ti_reads_io_done(struct tierer *self, const struct ti_io *io, uint64_t byte
     struct ti_item *item = &job->items[io->item];
     struct ti_segment *segment = ti_log_segment(self, item->segment);
     sl_err code = SL_OK;
+    busy_count(self);
     self->reads_in_flight--;
     ti_staging_give(&self->staging, item->length_bytes);
     if (segment != NULL) {

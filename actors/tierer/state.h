@@ -319,6 +319,8 @@ struct tierer {
     uint32_t reads_turn;
     struct ti_staging staging;
     uint32_t reads_in_flight;
+    uint64_t reads_busy_from_ns; /* with reads in flight: up to then it is counted */
+    uint64_t reads_wanted_bytes; /* of values that somebody waits for */
     uint32_t ios_in_flight;
     unsigned char *bounce;
     uint64_t bounce_free[TI_BOUNCE_PAGES / 64]; /* bit: free */
@@ -363,7 +365,8 @@ struct tierer {
         sl_metric bytes_written, bytes_read, values_written, values_read, corrupt, io_errors,
             segments, used_bytes, live_values, live_bytes, reclaimed_segments, tombstones, syncs,
             queue, sealed_segments, in_flight, buffers_bytes, unreadable, emptied_segments,
-            given_up_segments, budget, budget_left, written_today, written_all;
+            given_up_segments, budget, budget_left, written_today, written_all, read_busy,
+            read_queue;
         sl_histogram write_ns, read_ns, sync_ns;
     } metrics;
 };

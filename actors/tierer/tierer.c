@@ -32,6 +32,8 @@ static const struct sl_metric_row metric_rows[] = {
     SL_METRIC_ROW(tierer, metrics.budget_left, "write_budget_left_bytes"),
     SL_METRIC_ROW(tierer, metrics.written_today, "written_today_bytes"),
     SL_METRIC_ROW(tierer, metrics.written_all, "written_all_bytes"),
+    SL_METRIC_ROW(tierer, metrics.read_busy, "read_busy_ns"),
+    SL_METRIC_ROW(tierer, metrics.read_queue, "read_queue_bytes"),
     SL_HISTOGRAM_ROW(tierer, metrics.sync_ns, "sync_ns"),
     SL_METRIC_ROW(tierer, metrics.queue, "queued_requests"),
     SL_HISTOGRAM_ROW(tierer, metrics.write_ns, "write_ns"),
@@ -123,6 +125,7 @@ static sl_err tierer_init(void *state, struct sl_env *env, struct sl_error *why)
     }
     self->lending = err == SL_OK && self->disk->ops->lend != NULL;
     sl_metric_set(env->metrics, self->metrics.buffers_bytes, 0);
+    sl_metric_set(env->metrics, self->metrics.read_queue, 0);
     if (err == SL_OK) {
         err = ti_log_open(self, why);
     }
@@ -232,6 +235,7 @@ static sl_err tierer_handle(void *state, const struct sl_msg *msg)
         ti_health_look(self);
     }
     sl_metric_set(self->env->metrics, self->metrics.queue, ti_jobs_waiting(self));
+    sl_metric_set(self->env->metrics, self->metrics.read_queue, self->reads_wanted_bytes);
     sl_metric_set(self->env->metrics, self->metrics.in_flight, self->ios_in_flight);
     maybe_finish(self);
     /* A directory that vanished takes its files along, though we hold them open. */

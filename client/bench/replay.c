@@ -63,6 +63,14 @@ static int options_check(struct ctl *ctl, struct replay_options *options, const 
         return ctl_wrong(ctl, "--limit and --op-timeout are above 0, --device-blocks at most %u",
                          DEVICE_MAX);
     }
+    if (options->prefill.tokens_per_s > SL_PREFILL_LIMIT ||
+        options->prefill.doubles_at_token > SL_PREFILL_LIMIT ||
+        (options->prefill.tokens_per_s == 0 &&
+         (options->prefill.doubles_at_token > 0 || options->prefill_untold))) {
+        return ctl_wrong(ctl,
+                         "--prefill-rate and --prefill-doubles are at most 2^40, and the others "
+                         "of --prefill need a rate");
+    }
     options->speed = 0;
     if (speed != NULL &&
         (!sl_parse_real(speed, &options->speed) || !(options->speed > 0) || options->speed > 1e9)) {
@@ -251,24 +259,28 @@ static int replay_command(struct ctl *ctl, int argc, char **argv)
                                               .op_timeout_ns = 2 * SL_NS_PER_S,
                                               .hints = {.seed = 1}};
     struct replay_options *asked = &replay->options;
-    const struct ctl_option options[] = {{.name = "ranks", .count = &asked->ranks},
-                                         {.name = "pools", .count = &asked->pools},
-                                         {.name = "layers", .count = &asked->layers},
-                                         {.name = "block-bytes", .size = &asked->block_bytes},
-                                         {.name = "key-format", .text = &asked->key_format},
-                                         {.name = "limit", .count = &asked->limit},
-                                         {.name = "speed", .text = &speed},
-                                         {.name = "device-blocks", .count = &asked->device_blocks},
-                                         {.name = "op-timeout", .duration = &asked->op_timeout_ns},
-                                         {.name = "json", .text = &asked->json_path},
-                                         {.name = "progress", .text = &progress},
-                                         {.name = "first", .count = &asked->first},
-                                         {.name = "also", .text = &asked->also},
-                                         {.name = "published", .duration = &asked->published_ns},
-                                         {.name = "window", .count = &asked->window},
-                                         {.name = "ends-told", .text = &ends_told},
-                                         {.name = "hints-right", .text = &hints_right},
-                                         {.name = "hint-seed", .count = &asked->hints.seed}};
+    const struct ctl_option options[] = {
+        {.name = "ranks", .count = &asked->ranks},
+        {.name = "pools", .count = &asked->pools},
+        {.name = "layers", .count = &asked->layers},
+        {.name = "block-bytes", .size = &asked->block_bytes},
+        {.name = "key-format", .text = &asked->key_format},
+        {.name = "limit", .count = &asked->limit},
+        {.name = "speed", .text = &speed},
+        {.name = "device-blocks", .count = &asked->device_blocks},
+        {.name = "op-timeout", .duration = &asked->op_timeout_ns},
+        {.name = "json", .text = &asked->json_path},
+        {.name = "progress", .text = &progress},
+        {.name = "first", .count = &asked->first},
+        {.name = "also", .text = &asked->also},
+        {.name = "published", .duration = &asked->published_ns},
+        {.name = "window", .count = &asked->window},
+        {.name = "ends-told", .text = &ends_told},
+        {.name = "hints-right", .text = &hints_right},
+        {.name = "hint-seed", .count = &asked->hints.seed},
+        {.name = "prefill-rate", .count = &asked->prefill.tokens_per_s},
+        {.name = "prefill-doubles", .count = &asked->prefill.doubles_at_token},
+        {.name = "prefill-untold", .flag = &asked->prefill_untold}};
     if (ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         code = options_check(ctl, asked, speed, progress);
         code = code == CTL_FINE ? hints_check(ctl, asked, ends_told, hints_right) : code;
@@ -308,6 +320,10 @@ const struct ctl_command ctl_replay = {
             "  --ends-told SHARE   tell the node of this share of the sessions' ends, 0 to 1: requests that no later one extends\n"
             "  --hints-right SHARE tell with each request whether its session ends, right in this share of them\n"
             "  --hint-seed N       draws which (default 1)\n"
+            "  --prefill-rate N    tokens a second that the engine computes, and takes that time for: the report has the time to\n"
+            "                      first tokens, loads and the rest. The node is told, and leaves what is sooner computed\n"
+            "  --prefill-doubles N place of the token that takes twice as long as the first (default: all take as long)\n"
+            "  --prefill-untold    the node is not told\n"
             "  --instance NAME     the node meant, and all other settings: sluicectl config --help\n"
             "Exit codes: 0 fine, 1 mismatches, errors or losses, 2 wrong use, 3 node not reachable.",
     .run = replay_command,

@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define POISON           0xa5
@@ -204,7 +205,10 @@ static bool op_run(struct replay *replay, bool store, uint32_t first_block, stru
                                           .device_block_count = replay->block_count - first_block,
                                           .timeout_ns = replay->options.op_timeout_ns,
                                           .trace_id = trace_id,
-                                          .hints = replay->said};
+                                          .hints = replay->said,
+                                          .prefill = store || replay->options.prefill_untold
+                                                         ? (struct sl_prefill){0}
+                                                         : replay->options.prefill};
     uint64_t started_ns = sl_clock_monotonic_ns();
     sl_trace_event(replay->side->metrics, started_ns, trace_id,
                    store ? "store start" : "load start", "coordinator",
@@ -226,6 +230,26 @@ static bool op_run(struct replay *replay, bool store, uint32_t first_block, stru
     return *op != NULL;
 }
 
+/* The engine's time to the first token: the load, then all that it did not bring is computed. */
+static void first_token_note(struct replay *replay, uint32_t loaded, uint64_t load_ns)
+{
+    const struct sl_prefill *prefill = &replay->options.prefill;
+    uint64_t first = SL_MIN((uint64_t)loaded * REPLAY_BLOCK_TOKENS, (uint64_t)replay->token_count);
+    double from = (double)first, end = (double)replay->token_count, work = end - from;
+    if (prefill->tokens_per_s == 0) {
+        return;
+    }
+    if (prefill->doubles_at_token != 0) {
+        work += (end * end - from * from) / (2.0 * (double)prefill->doubles_at_token);
+    }
+    double compute_s = work / (double)prefill->tokens_per_s;
+    struct timespec pause = {.tv_sec = (time_t)compute_s,
+                             .tv_nsec = (long)((compute_s - (double)(time_t)compute_s) * 1e9)};
+    (void)nanosleep(&pause, NULL); /* meanwhile the node does what an engine lets it do */
+    replay->report.waited_s += (double)load_ns / 1e9;
+    replay->report.compute_s += compute_s;
+}
+
 /* Loads the longest prefix and checks it. Gives the number of blocks that are right on the device.
  */
 static uint32_t prefix_load(struct replay *replay, bool *blocks_ours, bool *told)
@@ -236,10 +260,15 @@ static uint32_t prefix_load(struct replay *replay, bool *blocks_ours, bool *told
     for (uint32_t i = 0; i < replay->block_count; i++) {
         block_poison(replay, replay->blocks[i]); /* what is stale cannot pass */
     }
+    uint64_t started_ns = sl_clock_monotonic_ns();
     bool started = op_run(replay, false, 0, &op, &result);
+    uint64_t load_ns = sl_clock_monotonic_ns() - started_ns;
     bool fine = result.code == SL_OK && result.block_count <= replay->block_count;
-    *told = result.code == SL_OK || result.code == SL_ERR_NOT_FOUND;
+    *told = (result.code == SL_OK || result.code == SL_ERR_NOT_FOUND) &&
+            result.not_awaited_count == 0; /* else what is missing is there */
     uint32_t loaded = fine ? result.block_count : 0;
+    first_token_note(replay, loaded, load_ns);
+    report->not_awaited += result.not_awaited_count;
     for (uint32_t i = 0; i < loaded; i++) {
         block_check(replay, i);
         known_add(replay, replay->chains[i]);

@@ -29,6 +29,8 @@ struct replay_options {
     double speed;          /* 0: timestamps are ignored */
     bool progress;
     struct replay_hints_options hints;
+    struct sl_prefill prefill; /* of the engine that is played; 0: it computes in no time */
+    bool prefill_untold;       /* the node is not told */
 };
 
 /* Errors of one kind: op and code; the text is that of the first. */
@@ -57,6 +59,8 @@ struct replay_report {
     uint64_t ends_told, goes_on_told; /* requests that said so */
     uint64_t bytes_stored, bytes_loaded, blocks_stored, blocks_existed, blocks_not_stored;
     uint64_t wall_ns;
+    uint64_t not_awaited;       /* blocks that loads left to be computed */
+    double waited_s, compute_s; /* for loads, and what computing the rest would take */
     struct ctl_histogram load_ns, store_ns;
     struct replay_kind kinds[REPLAY_KINDS_MAX];
     uint32_t kind_count;

@@ -175,6 +175,13 @@ void replay_print(const struct replay *replay)
                      " that it goes on\n",
                      report->ends_told, report->goes_on_told);
     }
+    if (replay->options.prefill.tokens_per_s > 0) {
+        (void)printf(
+            "first tokens      %.2f s in all: loads %.2f s, then computing %.2f s; %" PRIu64
+            " blocks were not waited for\n",
+            report->waited_s + report->compute_s, report->waited_s, report->compute_s,
+            report->not_awaited);
+    }
     (void)printf("stored            %" PRIu64 " blocks, %" PRIu64 " were there, %" PRIu64
                  " not stored\n",
                  report->blocks_stored, report->blocks_existed, report->blocks_not_stored);
@@ -268,6 +275,7 @@ json_t *replay_json(const struct replay *replay)
         {"block_bytes", replay->options.block_bytes},
         {"nodes", replay->side_count},
         {"unpublished", report->unpublished},
+        {"not_awaited", report->not_awaited},
     };
     json_t *object = json_object();
     for (size_t i = 0; i < SL_COUNT(counts); i++) {
@@ -277,6 +285,12 @@ json_t *replay_json(const struct replay *replay)
         object, "hits_by_tier",
         json_pack("{s:I, s:I, s:I}", "memory", (json_int_t)report->from_memory, "disk",
                   (json_int_t)report->from_disk, "remote", (json_int_t)report->from_remote));
+    if (replay->options.prefill.tokens_per_s > 0) {
+        (void)json_object_set_new(object, "first_tokens",
+                                  json_pack("{s:f, s:f, s:f}", "all_s",
+                                            report->waited_s + report->compute_s, "loads_s",
+                                            report->waited_s, "computing_s", report->compute_s));
+    }
     if (replay->options.window > 0) {
         (void)json_object_set_new(object, "windows", windows_json(report));
     }

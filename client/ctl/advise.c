@@ -205,6 +205,12 @@ static void say_node(struct advice *advice)
             "out.",
             recorded->info.torn_bytes);
     }
+    if (recorded->info.damaged_count > 0) {
+        say(advice,
+            "The recording is damaged at %" PRIu64 " places, of %" PRIu64
+            " bytes. What they told is missing.",
+            recorded->info.damaged_count, recorded->info.damaged_bytes);
+    }
     if (node_references(advice) < FEW) {
         say(advice, "That is little: record some hours of your traffic before you buy anything.");
     }
@@ -348,12 +354,13 @@ static void advice_json(const struct advice *advice)
         "disk_hit_share", points(recorded->disk_count, node_references(advice)) / 100,
         "model_hit_share", row_points(row_same(advice)) / 100);
     json_t *about = json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:o, s:o}", "began_unix_ns",
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:o, s:o}", "began_unix_ns",
         ctl_json_u64(header->began_unix_ns), "span_us", ctl_json_u64(recorded->span_us), "events",
         ctl_json_u64(recorded->info.event_count), "requests",
         ctl_json_u64(recorded->trace.request_count), "lost", ctl_json_u64(recorded->lost_count),
         "restarts", ctl_json_u64(recorded->restart_count), "torn_bytes",
-        ctl_json_u64(recorded->info.torn_bytes), "full", recorded->full, "there_before",
+        ctl_json_u64(recorded->info.torn_bytes), "damaged_bytes",
+        ctl_json_u64(recorded->info.damaged_bytes), "full", recorded->full, "there_before",
         ctl_json_u64(recorded->before_count), "removed", ctl_json_u64(recorded->gone_count));
     ctl_print_json(json_pack("{s:o, s:o, s:o, s:o}", "recording", about, "node", node, "rows", rows,
                              "advice", texts));

@@ -17,6 +17,8 @@ struct tiers {
     uint64_t written, written_bytes, refused, refused_bytes, later, over_budget;
     /* blocks that loads got, from the coordinator */
     uint64_t from_memory, from_disk, from_remote;
+    /* blocks that were not waited for, since they were sooner computed */
+    uint64_t left_blocks, left_tokens, left_us, soft_missed, spared;
     char registrar_reason[SL_METRICS_REASON_BYTES];
     struct tierer_row {
         char name[32], reason[SL_METRICS_REASON_BYTES];
@@ -88,6 +90,11 @@ static bool page_read(void *context, struct sl_metrics_view *view)
         tiers->from_memory = ctl_page_metric(view, "blocks_from_memory");
         tiers->from_disk = ctl_page_metric(view, "blocks_from_disk");
         tiers->from_remote = ctl_page_metric(view, "blocks_from_remote");
+        tiers->left_blocks = ctl_page_metric(view, "blocks_not_waited_for");
+        tiers->left_tokens = ctl_page_metric(view, "tokens_not_waited_for");
+        tiers->left_us = ctl_page_metric(view, "waiting_saved_us");
+        tiers->soft_missed = ctl_page_metric(view, "soft_deadlines_missed");
+        tiers->spared = ctl_page_metric(view, "fetches_spared");
     } else if (strncmp(summary.actor, "tierer.", 7) == 0 && tiers->tierer_count < TIERERS_MAX) {
         tierer_read(view, &summary, &tiers->tierers[tiers->tierer_count++]);
     }
@@ -153,6 +160,14 @@ static json_t *admission_json(const struct tiers *tiers)
                      "over_budget", (json_int_t)tiers->over_budget);
 }
 
+static json_t *left_json(const struct tiers *tiers)
+{
+    return json_pack("{s:I, s:I, s:f, s:I, s:I}", "blocks", (json_int_t)tiers->left_blocks,
+                     "tokens", (json_int_t)tiers->left_tokens, "saved_s",
+                     (double)tiers->left_us / 1e6, "soft_deadlines_missed",
+                     (json_int_t)tiers->soft_missed, "fetches_spared", (json_int_t)tiers->spared);
+}
+
 static void tiers_json(const struct tiers *tiers, const struct ctl_devices *devices,
                        const struct ctl_nics *nics)
 {
@@ -162,7 +177,7 @@ static void tiers_json(const struct tiers *tiers, const struct ctl_devices *devi
         (void)json_array_append_new(disks, tierer_json(row));
     }
     ctl_print_json(json_pack(
-        "{s:{s:I, s:I, s:I, s:I, s:f}, s:{s:I, s:I, s:f, s:o, s:o}, s:{s:I, s:f, s:o, s:o}}",
+        "{s:{s:I, s:I, s:I, s:I, s:f}, s:{s:I, s:I, s:f, s:o, s:o}, s:{s:I, s:f, s:o, s:o}, s:o}",
         "memory", "used_bytes", (json_int_t)tiers->used_bytes, "usable_bytes",
         (json_int_t)tiers->usable_bytes, "objects", (json_int_t)tiers->object_count,
         "blocks_loaded", (json_int_t)tiers->from_memory, "share_percent",
@@ -171,7 +186,19 @@ static void tiers_json(const struct tiers *tiers, const struct ctl_devices *devi
         share(tiers->from_disk, tiers), "admission", admission_json(tiers), "tierers", disks,
         "remote", "blocks_loaded", (json_int_t)tiers->from_remote, "share_percent",
         share(tiers->from_remote, tiers), "device_memory", ctl_devices_json(devices), "nics",
-        ctl_nics_json(nics)));
+        ctl_nics_json(nics), "not_waited_for", left_json(tiers)));
+}
+
+static void left_print(const struct tiers *tiers)
+{
+    if (tiers->left_blocks + tiers->soft_missed + tiers->spared > 0) {
+        (void)printf(
+            "not waited for: %" PRIu64 " blocks, %" PRIu64
+            " tokens, sooner computed than read; about %.1f s saved; soft deadlines missed "
+            "%" PRIu64 ", other nodes not asked %" PRIu64 "\n",
+            tiers->left_blocks, tiers->left_tokens, (double)tiers->left_us / 1e6,
+            tiers->soft_missed, tiers->spared);
+    }
 }
 
 static void budget_print(const struct tierer_row *row)
@@ -226,6 +253,7 @@ static void tiers_print(const struct tiers *tiers)
     admission_print(tiers);
     (void)printf("%-12s %-9s %11s %11s %10s %7.1f%%\n", "remote", "", "", "", "",
                  share(tiers->from_remote, tiers));
+    left_print(tiers);
     if (tiers->pending > 0) {
         (void)printf("%" PRIu64 " objects wait to be written to disk\n", tiers->pending);
     }

@@ -61,8 +61,10 @@ static void op_answered(void *context, const struct sl_msg *reply)
         const struct sl_body_load_reply *body = &reply->body.load_reply;
         atomic_store_explicit(&op->fenced, body->fenced && answered_by_all(op),
                               memory_order_release);
-        if (body->block_count > op->block_count || body->from_memory > body->block_count ||
-            body->from_disk > body->block_count || body->from_remote > body->block_count) {
+        if (body->block_count > op->block_count ||
+            body->not_awaited > op->block_count - body->block_count ||
+            body->from_memory > body->block_count || body->from_disk > body->block_count ||
+            body->from_remote > body->block_count) {
             op->impossible = true;
             return;
         }
@@ -71,6 +73,7 @@ static void op_answered(void *context, const struct sl_msg *reply)
         result->from_disk = (uint32_t)body->from_disk;
         result->from_remote = (uint32_t)body->from_remote;
         result->bytes = body->bytes;
+        result->not_awaited_count = (uint32_t)body->not_awaited;
     }
 }
 
@@ -189,6 +192,20 @@ static sl_err hashed_check(const struct sl_engine *engine, const struct sl_op_re
 /* NOLINTNEXTLINE(misc-redundant-expression): one is of the interface, the other of messages */
 static_assert(SL_KEEP_NS_LIMIT == SL_KEEP_NS_MAX, "a week in both");
 
+/* NOLINTNEXTLINE(misc-redundant-expression): one is of the interface, the other of messages */
+static_assert(SL_PREFILL_LIMIT == SL_PREFILL_MAX, "the same in both");
+
+static sl_err prefill_check(const struct sl_prefill *prefill, struct sl_error *why)
+{
+    bool fits =
+        prefill->tokens_per_s <= SL_PREFILL_LIMIT && prefill->doubles_at_token <= SL_PREFILL_LIMIT;
+    return fits ? SL_OK
+                : sl_fail(why, SL_ERR_INVALID,
+                          "op: prefill of %" PRIu64 " tokens/s, twice the work at %" PRIu64
+                          ": above 2^40",
+                          prefill->tokens_per_s, prefill->doubles_at_token);
+}
+
 static sl_err hints_check(const struct sl_hints *hints, struct sl_error *why)
 {
     if ((uint32_t)hints->session > SL_SESSION_GOES_ON ||
@@ -206,6 +223,7 @@ static sl_err request_check(const struct sl_engine *engine, const struct sl_op_r
                             bool handover, struct sl_error *why)
 {
     sl_err err = hints_check(&request->hints, why);
+    err = err == SL_OK ? prefill_check(&request->prefill, why) : err;
     if (err != SL_OK) {
         return err;
     }
@@ -283,21 +301,24 @@ static void op_message(struct sl_op *op, const struct sl_op_request *request,
         }
     } else {
         msg->type = SL_MSG_LOAD;
-        msg->body.load = (struct sl_body_load){.engine_id = body.engine_id,
-                                               .tokens = body.tokens,
-                                               .extras = body.extras,
-                                               .first_block = body.first_block,
-                                               .partial = body.partial,
-                                               .device_blocks = body.device_blocks,
-                                               .handover_id = op->handover_id,
-                                               .direct = side != NULL && side->direct,
-                                               .hashes = body.hashes,
-                                               .hash_bytes = body.hash_bytes,
-                                               .pool_blocks = body.pool_blocks,
-                                               .layer_ends = ends,
-                                               .session = body.session,
-                                               .priority = body.priority,
-                                               .keep_ns = body.keep_ns};
+        msg->body.load =
+            (struct sl_body_load){.engine_id = body.engine_id,
+                                  .tokens = body.tokens,
+                                  .extras = body.extras,
+                                  .first_block = body.first_block,
+                                  .partial = body.partial,
+                                  .device_blocks = body.device_blocks,
+                                  .handover_id = op->handover_id,
+                                  .direct = side != NULL && side->direct,
+                                  .hashes = body.hashes,
+                                  .hash_bytes = body.hash_bytes,
+                                  .pool_blocks = body.pool_blocks,
+                                  .layer_ends = ends,
+                                  .session = body.session,
+                                  .priority = body.priority,
+                                  .keep_ns = body.keep_ns,
+                                  .prefill_rate = request->prefill.tokens_per_s,
+                                  .prefill_doubles = request->prefill.doubles_at_token};
         if (side != NULL) {
             (void)snprintf(op->prefill_node, sizeof op->prefill_node, "%s", side->from.at);
             msg->body.load.prefill_node = sl_text_of(op->prefill_node);

@@ -732,6 +732,18 @@ struct sl_hints {
      * SL_KEEP_NS_LIMIT. */
     uint64_t keep_ns;
 };
+/* How fast the engine computes what a load does not bring. Then the load ends, with SL_OK and a
+ * shorter prefix, rather than wait for blocks on a disk or at another node that are sooner computed:
+ * where reading them is expected to take longer, or does. All zero: everything is waited for. A load
+ * of a hand-over waits for all of it anyhow. */
+#define SL_PREFILL_LIMIT (UINT64_C(1) << 40)
+struct sl_prefill {
+    uint64_t
+        tokens_per_s; /* at the start of a prompt; 0: nothing is said; up to SL_PREFILL_LIMIT */
+    /* Attention makes later tokens more work: the place of the token that takes twice as long as the
+     * first. For FLOPs: a + b * place of a token make a / b. 0: all take as long. */
+    uint64_t doubles_at_token;
+};
 /* An event of the engine that the op comes after ("order with the engine's streams", above). */
 struct sl_op_event {
     uint32_t rank;
@@ -773,7 +785,8 @@ struct sl_op_request {
      * none, or it is not known. Blocks of a chain are evicted from its end. */
     const unsigned char *before_hash;
     struct sl_hints hints;
-    void *context; /* the caller's own (sl_op_context) */
+    void *context;             /* the caller's own (sl_op_context) */
+    struct sl_prefill prefill; /* of a load */
 };
 struct sl_op_result {
     sl_err code;
@@ -784,6 +797,7 @@ struct sl_op_result {
     uint64_t bytes;
     bool fenced; /* device blocks are free again */
     struct sl_error why;
+    uint32_t not_awaited_count; /* load with prefill: blocks behind these that are here, on disk */
 };
 /* Starts; gives *op. The answer is awaited with sl_op_wait. Errors: SL_ERR_LIMIT (ops in flight),
  * SL_ERR_UNREACHABLE. */

@@ -602,13 +602,17 @@ static PyMethodDef engine_methods[] = {
     METHOD("load", sl_py_load, WORDS,
            "load(tokens, device_blocks, *, first_block=0, partial=False, extras=None, "
            "timeout=None, trace_id=0, "
-           "layer_count=0, layer_ends=None, events=None, hints=None)\n--\n\n"
+           "layer_count=0, layer_ends=None, events=None, hints=None, prefill=None)\n--\n\n"
            "Begins to load the longest prefix that is known into device_blocks: an Op.\n\n"
            "Without events the engine has waited, before this call, for all work that touches "
            "these blocks; with events (as of store) they are written when that of their rank is "
            "over. When the op, or layer_wait, says that blocks are loaded, they are in place: work "
            "that is submitted afterwards sees them, on every stream. By hashes and blocks, and "
-           "hints, as store."),
+           "hints, as store.\n\n"
+           "prefill: tokens a second that the engine computes, or a pair of these and of the place "
+           "of the token that takes twice as long as the first. Then the load ends with fewer "
+           "blocks rather than wait for what is sooner computed than read from a disk or a peer: "
+           "not_awaited_count of the result."),
     METHOD(
         "look", sl_py_look_blocks, WORDS,
         "look(hashes, *, hash_bytes=0, window=0, hold=None)\n--\n\nHow many blocks from the first "

@@ -25,10 +25,11 @@ static PyStructSequence_Field op_result_fields[] = {
     {"bytes", NULL},
     {"fenced", "whether the device blocks are free again"},
     {"why", "text"},
+    {"not_awaited_count", "load with prefill: blocks behind these, sooner computed than read"},
     {NULL, NULL},
 };
 PyStructSequence_Desc sl_py_op_result_desc = {"sluice.OpResult", "The end of an op.",
-                                              op_result_fields, 12};
+                                              op_result_fields, 13};
 
 static PyObject *result_of(struct py_state *state, const struct sl_op_result *from)
 {
@@ -45,8 +46,9 @@ static PyObject *result_of(struct py_state *state, const struct sl_op_result *fr
         PyLong_FromUnsignedLongLong(from->bytes),
         PyBool_FromLong(from->fenced),
         sl_glue_text(from->code == SL_OK ? "" : from->why.text),
+        PyLong_FromUnsignedLong(from->not_awaited_count),
     };
-    return sl_py_struct(state->op_result, fields, 12);
+    return sl_py_struct(state->op_result, fields, 13);
 }
 
 /* The result, or the op's failure with it. */
@@ -76,7 +78,7 @@ struct request {
 struct words {
     PyObject *id, *tokens, *blocks, *first_block, *timeout, *trace_id, *layer_count;
     PyObject *mode, *hold, *ticket, *receipt, *events;
-    PyObject *hashes, *hash_bytes, *tables, *layer_ends, *hints, *before;
+    PyObject *hashes, *hash_bytes, *tables, *layer_ends, *hints, *before, *prefill;
     const char *extras;
     int partial;
 };
@@ -171,6 +173,20 @@ static bool before_take(struct py_state *state, const struct words *words, struc
     return true;
 }
 
+/* Tokens a second, or a pair of these and of the token that takes twice as long as the first. */
+static bool prefill_take(PyObject *prefill, struct sl_prefill *out)
+{
+    PyObject *rate = prefill, *doubles = NULL;
+    if (prefill == NULL || prefill == Py_None) {
+        return true;
+    }
+    if (PyTuple_Check(prefill) && !PyArg_ParseTuple(prefill, "OO:prefill", &rate, &doubles)) {
+        return false;
+    }
+    return sl_glue_u64(rate, &out->tokens_per_s) &&
+           (doubles == NULL || sl_glue_u64(doubles, &out->doubles_at_token));
+}
+
 /* Its length says how many layers there are. */
 static bool layer_ends_take(struct py_state *state, const struct py_engine *engine,
                             const struct words *words, struct request *out)
@@ -202,7 +218,8 @@ static bool request_take(struct py_state *state, const struct py_engine *engine,
                 optional_u32(words->first_block, &request->first_block) &&
                 optional_u32(words->layer_count, &request->layer_count) &&
                 (words->trace_id == NULL || sl_glue_u64(words->trace_id, &request->trace_id)) &&
-                sl_py_hints_take(words->hints, &request->hints) && blocks_take(state, words, out) &&
+                sl_py_hints_take(words->hints, &request->hints) &&
+                prefill_take(words->prefill, &request->prefill) && blocks_take(state, words, out) &&
                 before_take(state, words, out) && events_take(words->events, out) &&
                 layer_ends_take(state, engine, words, out);
     request->tokens = out->tokens.at;
@@ -310,31 +327,35 @@ static PyObject *op_start(PyObject *object, enum way way, const struct words *wo
     return NULL;
 }
 
-static PyObject *plain_start(PyObject *self, PyObject *args, PyObject *names, const char *format,
-                             enum way way)
+static PyObject *plain_start(PyObject *self, PyObject *args, PyObject *names, bool store)
 {
     static char *keywords[] = {"tokens",     "device_blocks", "first_block", "partial",
                                "extras",     "timeout",       "trace_id",    "layer_count",
                                "events",     "hashes",        "hash_bytes",  "blocks",
                                "layer_ends", "hints",         "before",      NULL};
+    static char *load_keywords[] = {"tokens",     "device_blocks", "first_block", "partial",
+                                    "extras",     "timeout",       "trace_id",    "layer_count",
+                                    "events",     "hashes",        "hash_bytes",  "blocks",
+                                    "layer_ends", "hints",         "prefill",     NULL};
     struct words words = {.partial = 0};
     return PyArg_ParseTupleAndKeywords(
-               args, names, format, keywords, &words.tokens, &words.blocks, &words.first_block,
+               args, names, store ? "|OO$OpzOOOOOOOOOO:store" : "|OO$OpzOOOOOOOOOO:load",
+               store ? keywords : load_keywords, &words.tokens, &words.blocks, &words.first_block,
                &words.partial, &words.extras, &words.timeout, &words.trace_id, &words.layer_count,
                &words.events, &words.hashes, &words.hash_bytes, &words.tables, &words.layer_ends,
-               &words.hints, &words.before)
-               ? op_start(self, way, &words, NULL)
+               &words.hints, store ? &words.before : &words.prefill)
+               ? op_start(self, store ? WAY_STORE : WAY_LOAD, &words, NULL)
                : NULL;
 }
 
 PyObject *sl_py_store(PyObject *self, PyObject *args, PyObject *names)
 {
-    return plain_start(self, args, names, "|OO$OpzOOOOOOOOOO:store", WAY_STORE);
+    return plain_start(self, args, names, true);
 }
 
 PyObject *sl_py_load(PyObject *self, PyObject *args, PyObject *names)
 {
-    return plain_start(self, args, names, "|OO$OpzOOOOOOOOOO:load", WAY_LOAD);
+    return plain_start(self, args, names, false);
 }
 
 /* ---- hand-over ---- */

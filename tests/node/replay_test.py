@@ -60,6 +60,26 @@ class Replay(unittest.TestCase):
             again = self.replay(node, "--ranks", "2")
             self.assertEqual(again["hits"], references)
 
+    def test_time_to_first_tokens_is_that_of_loads_and_of_computing(self):
+        with Node(ranks=1, memory="1GiB") as node:
+            first = self.replay(node, "--limit", "20", "--prefill-rate", "10000000")
+            again = self.replay(node, "--limit", "20", "--prefill-rate", "10000000", "--prefill-doubles", "1000")
+            plain = self.replay(node, "--limit", "20")
+            wrong = [node.ctl("replay", self.trace, *words, check=False).returncode
+                     for words in (["--prefill-untold"], ["--prefill-doubles", "5"], ["--prefill-rate", str(1 << 41)])]
+        with open(self.trace, encoding="utf-8") as lines:
+            tokens = sum(json.loads(line)["input_length"] for line in itertools.islice(lines, 20))
+        for report in first, again:
+            times = report["first_tokens"]
+            self.assertAlmostEqual(times["all_s"], times["loads_s"] + times["computing_s"])
+            self.assertGreater(times["loads_s"], 0)
+            self.assertEqual((report["not_awaited"], report["errors"]), (0, 0))
+        self.assertGreater(first["first_tokens"]["computing_s"], 0)
+        self.assertLessEqual(first["first_tokens"]["computing_s"], tokens / 1e7)
+        self.assertEqual(again["first_tokens"]["computing_s"], 0)  # all of it was loaded
+        self.assertNotIn("first_tokens", plain)
+        self.assertEqual(wrong, [2, 2, 2])
+
     def test_odd_sizes_and_pools(self):
         _, hits = expected_hits(self.trace)
         with Node(ranks=1, memory="1GiB") as node:

@@ -8,7 +8,7 @@ import python_support  # noqa: F401  the package that was built
 from node_support import main
 
 import sluice
-from sluice.vllm import events, facts, hints, layout, node, scheduler, settings, sleep, stages
+from sluice.vllm import events, facts, hints, layout, node, pace, scheduler, settings, sleep, stages
 from sluice.vllm.layout import Cache, Class, Group
 from sluice.vllm.stages import Split
 
@@ -422,11 +422,12 @@ class Node:
     def load(self, *told, **said):
         return self.start(self.loads, *told, **said)
 
-    def end(self, op, blocks=None, code=sluice.Code.OK, fenced=True):
+    def end(self, op, blocks=None, code=sluice.Code.OK, fenced=True, left=0):
         count = len(op.hashes) if blocks is None else blocks
         if op in self.stores and code == sluice.Code.OK:
             self.keys[op.at].update(op.hashes)
-        self.over.append((op, types.SimpleNamespace(code=code, block_count=count, stored_count=count, existed_count=0, bytes=0, fenced=fenced, why="")))
+        self.over.append((op, types.SimpleNamespace(code=code, block_count=count, stored_count=count, existed_count=0, bytes=0, fenced=fenced, why="",
+                                                    not_awaited_count=left)))
 
     def ended(self):
         over, self.over = self.over, []
@@ -553,6 +554,51 @@ class Stores(unittest.TestCase):
         stage.begin({other: 32})
         stage.end()
         self.assertEqual(stage.node.stores[1].said, {"hints": None, "before": None})
+
+    def test_prefill_goes_with_loads_where_what_is_left_is_recomputed(self):
+        for recomputes, more, said in ((True, {"prefill_rate": 8000, "prefill_doubles": 30000}, {"prefill": (8000, 30000), "first": 1}),
+                                       (False, {"prefill_rate": 8000}, {}), (True, {}, {}), (True, {"prefill_rate": "learn"}, {})):
+            with self.subTest(more=more, recomputes=recomputes):
+                stage = Stage(**more)
+                stage.scheduler.recomputes = recomputes
+                one = request("a", 70)
+                stage.node.keys[0].update(one.block_hashes)
+                stage.load(one, 16)
+                stage.begin()
+
+                self.assertEqual(stage.node.loads[0].said, {"hints": None, **said})
+
+    def test_blocks_that_were_not_waited_for_are_computed_and_no_failure(self):
+        stage = Stage(prefill_rate=8000)
+        stage.scheduler.recomputes = True
+        one = request("a", 70)
+        stage.node.keys[0].update(one.block_hashes)
+        stage.load(one)
+        stage.begin()
+        table = list(stage.tables["a"][0])
+
+        stage.node.end(stage.node.loads[0], blocks=1, left=3)
+        told = stage.begin()
+
+        self.assertEqual((told.finished, told.failed, told.invalid), ({"a"}, set(), set(table[1:4])))
+        stats = stage.scheduler.take_stats()
+        self.assertEqual((stats["load_failures"], stats["blocks_not_waited_for"]), (0, 3))
+
+    def test_the_pace_is_the_median_of_steps_of_many_tokens(self):
+        learnt = pace.Pace("learn", 7)
+        now = 0.0
+        for tokens, seconds in [(1000, 0.1), (1000, 0.1), (8, 0.001), (1000, 0.2), (1000, 5.0), (1000, 0.1), (0, 60.0), (500, 0.05)]:
+            learnt.begins(tokens, now)
+            self.assertEqual(learnt.rate, 7500 if len(learnt.samples) >= 4 else 0)
+            learnt.scheduled(tokens, now)
+            now += seconds
+        self.assertEqual(len(learnt.samples), 4)  # neither the small step nor those before an idle engine
+        self.assertEqual(learnt.prefill(), (learnt.rate, 7))
+        self.assertEqual(pace.Pace(500, 0).prefill(), (500, 0))
+        self.assertIsNone(pace.Pace(0, 5).prefill())
+        for wrong in ("fast", -1, True, 1 << 41):
+            with self.assertRaises(ValueError):
+                settings.parse({"prefill_rate": wrong})
 
     def test_hints_that_are_not_understood_are_left_out(self):
         for wrong in (5, [], {"session": "over"}, {"session": ["ends"]}, {"priority": 3}, {"keep": -1}, {"keep": "nan"}, {"keep": 7 * 86400 + 1},

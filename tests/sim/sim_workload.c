@@ -27,6 +27,9 @@
 #define END_WITHIN_NS   (6 * SL_NS_PER_MS)    /* after the beginning of an op */
 #define PIECE_BYTES_MAX 8192u
 
+#define RATED_ONE_OF 4u /* loads say how fast their engine computes: tokens a second */
+#define RATE_LEAST   UINT64_C(100)
+#define RATE_DOUBLES 16u
 enum phase { PHASE_REGISTER, PHASE_IDLE, PHASE_LOAD, PHASE_STORE, PHASE_FENCE, PHASE_END };
 
 struct engine {
@@ -47,6 +50,7 @@ struct engine {
     uint64_t device[WORKLOAD_BLOCKS];
     bool verify;
     bool by_layers;
+    bool rated;                      /* a load that need not wait for what is sooner computed */
     uint32_t layers_done;            /* store: computed; load: told */
     uint64_t layer_at_ns, layer_seq; /* of what is said or asked of them; 0: nothing is in flight */
 };
@@ -411,10 +415,14 @@ static void op_send(struct engine *self, bool store)
                                                 .first_block = self->first,
                                                 .device_blocks = device};
     } else {
-        msg.body.load = (struct sl_body_load){.engine_id = self->engine_id,
-                                              .tokens = token_bytes,
-                                              .first_block = self->first,
-                                              .device_blocks = device};
+        uint64_t drawn = mix(self->op_id);
+        self->rated = !self->verify && drawn % RATED_ONE_OF == 0;
+        msg.body.load = (struct sl_body_load){
+            .engine_id = self->engine_id,
+            .tokens = token_bytes,
+            .first_block = self->first,
+            .device_blocks = device,
+            .prefill_rate = self->rated ? RATE_LEAST << (drawn >> 8) % RATE_DOUBLES : 0};
     }
     if (self->by_layers) {
         const struct sl_u64s ends = {.at = &layer_ends[0][0], .count = LAYERS * WORKLOAD_POOLS};
@@ -572,7 +580,11 @@ static void load_ended(struct engine *self, const struct sl_msg *reply)
     if (reply->code != SL_OK) {
         op_failed(self, reply->code, reply->text);
     } else {
-        SIM_CHECK(!work->nothing_is_lost || work->warming || again ||
+        SIM_CHECK(body->block_count + body->not_awaited <= self->count &&
+                      (self->rated || body->not_awaited == 0),
+                  "%llu blocks loaded and %llu left of %u", (unsigned long long)body->block_count,
+                  (unsigned long long)body->not_awaited, self->count);
+        SIM_CHECK(!work->nothing_is_lost || work->warming || again || self->rated ||
                       self->loaded >= self->expected,
                   "lost: chain %u from block %u: %u blocks found, %u were acknowledged",
                   self->chain, self->first, self->loaded, self->expected);

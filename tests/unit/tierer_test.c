@@ -1083,6 +1083,36 @@ START_TEST(a_prefetch_that_somebody_waits_for_goes_with_the_others)
     }
 END_TEST
 
+START_TEST(the_page_tells_what_is_waited_for_and_how_long_was_read)
+    {
+        uint64_t generation, raised;
+        scan();
+        write_values(3);
+        disk_narrow();
+        (void)read_start(0, SL_MSG_DISK_PREFETCH, &raised); /* nobody waits for it, */
+        uint64_t ahead_bytes = metric("read_queue_bytes");
+        (void)read_start(1, SL_MSG_DISK_READ, &generation);
+        uint64_t one_bytes = metric("read_queue_bytes");
+        struct sl_msg raise = {.type = SL_MSG_DISK_RAISE};
+        raise.body.disk_raise.generation = raised;
+        fake_give(&fake, "registrar", &raise); /* until somebody does */
+        uint64_t two_bytes = metric("read_queue_bytes");
+
+        fake_pass(&fake, 5 * SL_NS_PER_MS);
+        pump(UINT64_MAX);
+        fake_pass(&fake, 7 * SL_NS_PER_MS); /* idle */
+        (void)read_start(2, SL_MSG_DISK_READ, &generation);
+        fake_pass(&fake, 3 * SL_NS_PER_MS);
+        pump(UINT64_MAX);
+
+        ck_assert_uint_eq(ahead_bytes, 0);
+        ck_assert_uint_eq(one_bytes, length_of(1));
+        ck_assert_uint_eq(two_bytes, known[0].length + length_of(1));
+        ck_assert_uint_eq(metric("read_queue_bytes"), 0);
+        ck_assert_uint_eq(metric("read_busy_ns"), 8 * SL_NS_PER_MS);
+    }
+END_TEST
+
 START_TEST(nothing_starves_under_demand)
     {
         uint64_t generation;
@@ -1480,6 +1510,7 @@ int main(void)
     tcase_add_test(node, loads_do_not_wait_behind_write_back);
     tcase_add_test(node, demand_goes_before_prefetch_and_prefetch_before_write_back);
     tcase_add_test(node, a_prefetch_that_somebody_waits_for_goes_with_the_others);
+    tcase_add_test(node, the_page_tells_what_is_waited_for_and_how_long_was_read);
     tcase_add_test(node, nothing_starves_under_demand);
     tcase_add_test(node, a_repeated_prefetch_is_read_once);
     tcase_add_test(node, a_directory_that_vanished_ends_the_actor_with_a_heartbeat);

@@ -19,6 +19,9 @@ Hints = TypedDict(
     total=False,
 )
 
+# Tokens a second, or these and the place of the token that takes twice as long as the first.
+Prefill = Union[None, int, Tuple[int, int]]
+
 __version__: str
 CODES: Mapping[str, int]
 
@@ -143,6 +146,7 @@ class OpResult(NamedTuple):
     bytes: int
     fenced: bool
     why: str
+    not_awaited_count: int
 
 class PoolInfo(NamedTuple):
     deployment: str
@@ -346,12 +350,14 @@ class Engine:
         self, tokens: Numbers, device_blocks: Numbers, *, first_block: int = 0, partial: bool = False,
         extras: Optional[str] = None, timeout: Timeout = None, trace_id: int = 0, layer_count: int = 0,
         layer_ends: Optional[Numbers] = None, events: Events = None, hints: Optional[Hints] = None,
+        prefill: Prefill = None,
     ) -> Op: ...
     @overload
     def load(
         self, *, hashes: Hashes, blocks: Tables, hash_bytes: int = 0, first_block: int = 0, timeout: Timeout = None,
         trace_id: int = 0, layer_count: int = 0,
         layer_ends: Optional[Numbers] = None, events: Events = None, hints: Optional[Hints] = None,
+        prefill: Prefill = None,
     ) -> Op: ...
     def look(self, hashes: Hashes, *, hash_bytes: int = 0, window: int = 0, hold: Timeout = None) -> int: ...
     def look_there(

@@ -169,6 +169,7 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
         self.node = Node(self.settings, transfer.engine_id)
         self.scheduler = Scheduler(self.classes, hash_tokens, self.settings, self.node,
                                    any(group.kind != "full" for group in self.groups))
+        self.scheduler.recomputes = transfer.kv_load_failure_policy == "recompute"
         self.scheduler.handovers.extra_keys, self.scheduler.handovers.sends = facts.extra_keys, transfer.is_kv_producer
         events = self._vllm_config.kv_events_config
         if events is not None and events.enable_kv_cache_events:

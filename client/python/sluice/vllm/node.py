@@ -147,8 +147,10 @@ class Node(Registered):
     def store(self, at, hashes, tables, timeout, layer_ends=None, *, hints=None, before=None):
         return self.engines[at].store(hashes=hashes, blocks=tables, timeout=timeout, layer_ends=layer_ends, hints=hints, before=before)
 
-    def load(self, at, hashes, tables, timeout, layer_ends=None, *, hints=None):
-        return self.engines[at].load(hashes=hashes, blocks=tables, timeout=timeout, layer_ends=layer_ends, hints=hints)
+    def load(self, at, hashes, tables, timeout, layer_ends=None, *, hints=None, prefill=None, first=0):
+        """first: number of the first block in its prompt, where prefill is given."""
+        return self.engines[at].load(hashes=hashes, blocks=tables, timeout=timeout, layer_ends=layer_ends, hints=hints, prefill=prefill,
+                                     first_block=first)
 
     def send(self, at, hashes, tables, timeout, *, number, first, partial, mode, hints=None, before=None):
         return self.engines[at].send(number, hashes=hashes, blocks=tables, timeout=timeout, first_block=first, partial=partial, mode=mode,

@@ -15,6 +15,7 @@ from .events import Announced
 from .handover import QUIET, Handovers, Send, span
 from .hints import hints_of
 from .layers import ByLayers
+from .pace import Pace
 
 log = logging.getLogger("vllm.sluice")  # shown where vLLM's lines are
 FENCE_PAUSE_SECONDS = 0.2
@@ -91,6 +92,7 @@ class Load:
     ops: int = 0  # under way
     good: Optional[list] = None  # a chunk: blocks that came, from its first on
     unfenced: bool = False
+    left: int = 0  # blocks that were here and not waited for
     again: int = 0  # how often it was started again
     began: float = 0.0
     offer: Any = None  # handover.Offer: prefill hands it over
@@ -143,6 +145,9 @@ class Scheduler(ByLayers):
         self.say_at = 0.0
         self.stats = {}
         self.handovers = Handovers(self)
+        # A load that ends short costs its request what the engine's policy for failed loads says: only who says `recompute` asks for that.
+        self.pace = Pace(settings.prefill_rate, settings.prefill_doubles)
+        self.recomputes = False
 
     def bind(self, pool):
         """vLLM's block pool. It is reset only when no block is referenced, and does not ask for those that are stored: now it does."""
@@ -270,6 +275,7 @@ class Scheduler(ByLayers):
         states: {request: [(group, block, tokens)]}, blocks that have a state of so many tokens when the step is over. Gives what the
         workers are told."""
         self.scheduled += 1
+        self.pace.begins(sum(tokens_of.values()), self.now())
         filled = []
         if self.settings.save and self.node.ready:
             for request_id, count in tokens_of.items():
@@ -289,6 +295,7 @@ class Scheduler(ByLayers):
         self.stores_begin()
         told, self.told = self.told, Told()
         told.pending = self.load_count > 0 or bool(self.loads_new) or bool(self.finished)
+        self.pace.scheduled(sum(tokens_of.values()), self.now())
         return told
 
     def fill(self, filled, tracker, end, tables_of):
@@ -430,12 +437,19 @@ class Scheduler(ByLayers):
         by_layers = [self.layer_ends] if self.settings.load == "layers" and self.layer_ends and load.offer is None else []
         op = (self.handovers.receive(load, chunk) if load.offer is not None else
               self.start(self.node.load, chunk.at, self.chunk_hashes(load, i), chunk.tables, self.settings.timeout, *by_layers,
-                         hints=load.tracker.hints))
+                         hints=load.tracker.hints, **self.soft(load, chunk)))
         if op is not None:
             self.ops[op] = (load, i)
             if by_layers:
                 self.load_told(load, op)
         return op is not None
+
+    def soft(self, load, chunk):
+        """What a load may leave to be computed, where one that ends short is a prefix still: of one class, without windows and layers."""
+        prefill = self.pace.prefill() if self.recomputes else None
+        if prefill is None or len(load.chunks) != 1 or self.classes[0].window_blocks or self.settings.load == "layers":
+            return {}
+        return {"prefill": prefill, "first": chunk.first}
 
     def chunk_hashes(self, load, i):
         chunk = load.chunks[i]
@@ -466,7 +480,7 @@ class Scheduler(ByLayers):
         whole = all(good == chunk.count for good, chunk in zip(load.good, load.chunks))
         took = self.now() - load.began
         if load.offer is None:
-            self.count(loads=1, load_seconds=took, load_failures=not whole)
+            self.count(loads=1, load_seconds=took, load_failures=not whole and load.left == 0, blocks_not_waited_for=load.left)
         else:
             self.count(handovers_received=1, handover_receive_seconds=took, handover_receive_failures=not whole)
         held = [block for chunk in load.chunks for block in chunk.held]
@@ -541,6 +555,7 @@ class Scheduler(ByLayers):
             return
         count = load.chunks[at].count
         load.good[at] = 0 if result.code != sluice.Code.OK else count if load.offer is not None else min(result.block_count, count)
+        load.left += result.not_awaited_count if load.offer is None else 0
         self.count(loaded_blocks=load.good[at], loaded_bytes=result.bytes)
         if load.offer is not None:
             self.handovers.receive_ended(load, result)

@@ -7,6 +7,12 @@ def saved(name, value):
     return value if value == "layers" else switch(name, value)
 
 
+def rate(name, value):
+    return value if value == LEARN else number(0, PREFILL_MAX)(name, value)
+
+
+LEARN = "learn"
+PREFILL_MAX = 1 << 40
 ROWS = {
     "model": (text, None),                          # name under which blocks are stored; None: vLLM's model
     "parts": (number(0, 64), 0),                    # slices of KV heads; 0: as many as there are KV heads, 64 at most
@@ -18,6 +24,8 @@ ROWS = {
     "handover": (one_of("storage", "direct"), None),  # from prefill to decode; None: as FD_PD_TRANSFER_VIA_STORAGE says
     "handover_timeout": (number(0.001, 3600, float), 30.0),  # seconds that decode waits for prefill's blocks
     "stores_max": (number(0, 1 << 30), 0),          # blocks of vLLM's that stores may keep; 0: a quarter of them
+    "prefill_rate": (rate, 0),                      # tokens/s that the engine computes: what is slower to load is not; learn: from its steps; 0: all is loaded
+    "prefill_doubles": (number(0, PREFILL_MAX), 0),  # place of the token that takes twice as long as the first; 0: all take as long
     "events_kept": (number(1, 1 << 24), 65536),     # blocks of a class that are announced as stored and looked after, where vLLM has KV events
 }
 

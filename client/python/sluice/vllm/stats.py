@@ -11,6 +11,7 @@ COUNTERS = {
     "loads": "Loads that ended.",
     "load_seconds": "Time from a load's start to its end.",
     "load_failures": "Loads that brought less than all.",
+    "blocks_not_waited_for": "Blocks that were sooner computed than loaded.",
     "loaded_blocks": "Blocks that were loaded.",
     "loaded_bytes": "Bytes that were loaded.",
     "stores": "Stores that ended.",

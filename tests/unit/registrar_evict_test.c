@@ -31,6 +31,36 @@ static struct sl_pins *pins_of(struct node *node, const char *name, uint32_t pid
     return pins;
 }
 
+START_TEST(a_request_of_many_searches_for_victims_once_a_batch)
+    {
+        enum { COUNT = 128 };
+        static char names[COUNT][16];
+        static struct want wants[COUNT];
+        struct node *node = node_start(NULL);
+        char key[16];
+        node_client(node, "client.7", 7);
+        for (uint32_t i = 0; i < 4 * SL_MIB / SL_PAGE_BYTES; i++) { /* all of memory */
+            snprintf(key, sizeof(key), "old%u", i);
+            node_put(node, "client.7", key, SL_PAGE_BYTES);
+        }
+        uint64_t searched = node_metric(node, "evict_attempt_count");
+        for (uint32_t i = 0; i < COUNT; i++) {
+            snprintf(names[i], sizeof(names[i]), "new%u", i);
+            wants[i] = (struct want){.key = names[i], .length = SL_PAGE_BYTES};
+        }
+        struct reserve_ask ask = {.sender = "client.7", .wants = wants, .count = COUNT};
+
+        ck_assert(node_reserve(node, &ask, &grants));
+
+        for (uint32_t i = 0; i < COUNT; i++) {
+            ck_assert_uint_eq(grants.at[i].code, SL_OK);
+        }
+        ck_assert_uint_eq(node_metric(node, "evicted_count"), COUNT); /* no more than needed */
+        ck_assert_uint_eq(node_metric(node, "evict_attempt_count") - searched, COUNT / 64);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(the_least_recently_committed_goes_first)
     {
         struct node *node = node_start(NULL);
@@ -708,6 +738,7 @@ static Suite *evict_suite(void)
     Suite *suite = suite_create("registrar_evict");
     TCase *lru = tcase_create("lru");
     tcase_set_timeout(lru, 60);
+    tcase_add_test(lru, a_request_of_many_searches_for_victims_once_a_batch);
     tcase_add_test(lru, the_least_recently_committed_goes_first);
     tcase_add_test(lru, an_access_saves_an_object);
     tcase_add_test(lru, an_access_counts_also_when_its_process_ends_at_once);

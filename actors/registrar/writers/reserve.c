@@ -511,7 +511,11 @@ static sl_err request_grant(struct registrar *self, const struct reg_request *re
         if (self->scratch->items[i].state != REG_ITEM_NEED) {
             continue;
         }
-        sl_err err = group != NULL && group->code != SL_OK ? group->code : item_grant(self, req, i);
+        bool fails = group != NULL && group->code != SL_OK;
+        if (!fails) {
+            reg_request_room_ahead(self, req, i);
+        }
+        sl_err err = fails ? group->code : item_grant(self, req, i);
         if (err == SL_ERR_NO_SPACE &&
             (req->wait || (req->until_there &&
                            (reg_memory_comes(self, sl_extent_space(req->items[i].length_bytes)) ||

@@ -6,6 +6,8 @@
 #include "actors/registrar/memory/populate.h"
 #include "actors/registrar/writers/ahead.h"
 
+#define ROOM_AHEAD_ITEMS 64u /* as evict_batch is by default */
+
 bool reg_memory_comes(const struct registrar *self, uint64_t need_bytes)
 {
     return reg_populate_pending(self) && reg_free_bytes(self) < need_bytes;
@@ -38,4 +40,22 @@ bool reg_request_has_room(struct registrar *self, const struct reg_request *req,
         return true;
     }
     return reg_ahead_revoke_all(self) && room_for(self, need_bytes);
+}
+
+void reg_request_room_ahead(struct registrar *self, const struct reg_request *req, uint32_t first)
+{
+    uint64_t bytes = sl_extent_space(req->items[first].length_bytes);
+    uint32_t count = 1;
+    if (reg_free_bytes(self) >= bytes) {
+        return;
+    }
+    for (uint32_t i = first + 1; i < req->item_count && count < ROOM_AHEAD_ITEMS; i++) {
+        uint64_t group = req->items[i].group;
+        bool fails = group != 0 && self->scratch->groups[group - 1].code != SL_OK;
+        if (self->scratch->items[i].state == REG_ITEM_NEED && !fails) {
+            bytes += sl_extent_space(req->items[i].length_bytes);
+            count++;
+        }
+    }
+    (void)reg_make_room(self, bytes); /* who gets none is told so item by item */
 }

@@ -19,5 +19,8 @@ bool reg_writes_come(struct registrar *self);
  */
 bool reg_request_has_room(struct registrar *self, const struct reg_request *req,
                           const struct reg_need *need, bool may_allocate);
+/* Room for the items from first on that still need it, a batch at most, when there is none for the
+ * first: one search for victims and one scan of the pins for all of them. */
+void reg_request_room_ahead(struct registrar *self, const struct reg_request *req, uint32_t first);
 
 #endif

@@ -48,7 +48,7 @@ struct model_memory {
     uint32_t *here; /* by identity; 0: not in memory */
     uint32_t id_limit;
     uint64_t references; /* blocks used so far */
-    struct reg_density *density;
+    struct sl_density *density;
     struct model_restarts *restarts; /* NULL: there are none */
     uint32_t *older, *newer;         /* lru: a ring by identity; the last identity is its end */
 };
@@ -73,7 +73,7 @@ void model_restarts_destroy(struct model_restarts **restarts);
  * SL_ERR_NO_MEMORY. */
 void model_restarts_entered(struct model_restarts *restarts, uint32_t id, uint64_t parent_hash);
 sl_err model_restarts_left(struct model_memory *memory);
-sl_err model_restarts_look(struct model_memory *memory, const struct reg_density_options *options);
+sl_err model_restarts_look(struct model_memory *memory, const struct sl_density_options *options);
 
 /* ---- disk.c ---- */
 struct model_disk; /* opaque */

@@ -10,10 +10,10 @@
 struct model_restarts {
     uint64_t every, next, learnt_at; /* references */
     uint64_t *parents;               /* by identity: the hash that its block came with */
-    unsigned char learnt[REG_DENSITY_LEARNT_BYTES];
+    unsigned char learnt[SL_DENSITY_LEARNT_BYTES];
     uint32_t learnt_bytes;
     uint32_t lot_count, lot_capacity; /* none is forgotten: a trace is short */
-    struct reg_density_ghost (*lots)[REG_DENSITY_GONE_LOT];
+    struct sl_density_ghost (*lots)[SL_DENSITY_GONE_LOT];
 };
 
 sl_err model_restarts_create(uint64_t every, uint32_t id_limit, struct model_restarts **out)
@@ -64,50 +64,50 @@ sl_err model_restarts_left(struct model_memory *memory)
         restarts->lot_capacity = capacity;
     }
     restarts->lot_count +=
-        reg_density_gone(memory->density, restarts->lots[restarts->lot_count]) > 0;
+        sl_density_gone(memory->density, restarts->lots[restarts->lot_count]) > 0;
     return SL_OK;
 }
 
-static void goes_on(const struct model_memory *memory, struct reg_density *fresh)
+static void goes_on(const struct model_memory *memory, struct sl_density *fresh)
 {
     const struct model_restarts *restarts = memory->restarts;
     if (restarts->learnt_bytes > 0) {
-        SL_ASSERT(reg_density_learn(fresh, restarts->learnt, restarts->learnt_bytes));
+        SL_ASSERT(sl_density_learn(fresh, restarts->learnt, restarts->learnt_bytes));
     }
     for (uint32_t id = 0; id < memory->id_limit; id++) {
-        struct reg_density_note note;
+        struct sl_density_note note;
         if (memory->here[id] != 0) {
-            reg_density_note(memory->density, memory->here[id], &note);
+            sl_density_note(memory->density, memory->here[id], &note);
             memory->here[id] =
-                reg_density_restore(fresh, model_hash(id), id, restarts->parents[id], &note);
+                sl_density_restore(fresh, model_hash(id), id, restarts->parents[id], &note);
             SL_ASSERT(memory->here[id] != 0);
         }
     }
     for (uint32_t lot = restarts->lot_count; lot-- > 0;) {
-        reg_density_ghosts_restore(fresh, restarts->lots[lot], sizeof(restarts->lots[lot]));
+        sl_density_ghosts_restore(fresh, restarts->lots[lot], sizeof(restarts->lots[lot]));
     }
-    reg_density_restored(fresh);
+    sl_density_restored(fresh);
 }
 
-sl_err model_restarts_look(struct model_memory *memory, const struct reg_density_options *options)
+sl_err model_restarts_look(struct model_memory *memory, const struct sl_density_options *options)
 {
     struct model_restarts *restarts = memory->restarts;
-    struct reg_density *fresh = NULL;
+    struct sl_density *fresh = NULL;
     if (restarts == NULL) {
         return SL_OK;
     }
     if (memory->references >= restarts->learnt_at) {
-        restarts->learnt_bytes = reg_density_learnt(memory->density, restarts->learnt);
+        restarts->learnt_bytes = sl_density_learnt(memory->density, restarts->learnt);
         restarts->learnt_at = memory->references + LEARNT_REFERENCES;
     }
     if (memory->references < restarts->next) {
         return SL_OK;
     }
     restarts->next = memory->references + restarts->every;
-    sl_err err = reg_density_create(options, &fresh);
+    sl_err err = sl_density_create(options, &fresh);
     if (err == SL_OK) {
         goes_on(memory, fresh);
-        reg_density_destroy(&memory->density);
+        sl_density_destroy(&memory->density);
         memory->density = fresh;
     }
     return err;

@@ -7,15 +7,15 @@
 
 #include <string.h>
 
-static_assert(sizeof(struct reg_density_ghost) == 16, "a ghost's note has no gaps");
+static_assert(sizeof(struct sl_density_ghost) == 16, "a ghost's note has no gaps");
 
-void density_ghost_note(struct reg_density *density, uint32_t unit)
+void density_ghost_note(struct sl_density *density, uint32_t unit)
 {
     const struct density_aged *at = &density->ages[unit];
-    if (density->gone_count == REG_DENSITY_GONE_LOT) {
+    if (density->gone_count == SL_DENSITY_GONE_LOT) {
         density->gone_count = 0; /* nobody takes them */
     }
-    density->gone[density->gone_count++] = (struct reg_density_ghost){
+    density->gone[density->gone_count++] = (struct sl_density_ghost){
         .hash = density->hashes[unit],
         .at = at->at,
         .class_index = at->class_index,
@@ -24,10 +24,10 @@ void density_ghost_note(struct reg_density *density, uint32_t unit)
     };
 }
 
-uint32_t reg_density_gone(struct reg_density *density, struct reg_density_ghost *out)
+uint32_t sl_density_gone(struct sl_density *density, struct sl_density_ghost *out)
 {
     uint32_t count = density->gone_count;
-    if (count < REG_DENSITY_GONE_LOT) {
+    if (count < SL_DENSITY_GONE_LOT) {
         return 0;
     }
     memcpy(out, density->gone, sizeof(density->gone));
@@ -36,7 +36,7 @@ uint32_t reg_density_gone(struct reg_density *density, struct reg_density_ghost 
 }
 
 /* A place for it among those that count when all is restored. 0: no memory, or more is known. */
-static uint32_t ghost_place(struct reg_density *density, uint64_t hash)
+static uint32_t ghost_place(struct sl_density *density, uint64_t hash)
 {
     uint32_t unit = density_unit_of(density, hash);
     if (unit == 0) {
@@ -50,11 +50,10 @@ static uint32_t ghost_place(struct reg_density *density, uint64_t hash)
     return unit;
 }
 
-void reg_density_ghosts_restore(struct reg_density *density, const void *bytes,
-                                uint32_t length_bytes)
+void sl_density_ghosts_restore(struct sl_density *density, const void *bytes, uint32_t length_bytes)
 {
-    for (uint32_t at = length_bytes / sizeof(struct reg_density_ghost); at-- > 0;) {
-        struct reg_density_ghost ghost;
+    for (uint32_t at = length_bytes / sizeof(struct sl_density_ghost); at-- > 0;) {
+        struct sl_density_ghost ghost;
         memcpy(&ghost, (const unsigned char *)bytes + at * sizeof(ghost), sizeof(ghost));
         uint32_t unit = ghost_place(density, ghost.hash);
         if (unit == 0) {
@@ -63,7 +62,7 @@ void reg_density_ghosts_restore(struct reg_density *density, const void *bytes,
         struct density_aged *to = &density->ages[unit];
         to->at = ghost.at;
         to->use_count = (uint8_t)SL_MAX(ghost.use_count, 1);
-        to->class_index = ghost.class_index < REG_DENSITY_CLASSES ? ghost.class_index : 0;
+        to->class_index = ghost.class_index < SL_DENSITY_CLASSES ? ghost.class_index : 0;
         if (ghost.priority > REG_PRIORITY_NONE && ghost.priority < REG_PRIORITY_COUNT) {
             to->weight = (ghost.priority - 1u) & 3u;
         }
@@ -72,7 +71,7 @@ void reg_density_ghosts_restore(struct reg_density *density, const void *bytes,
     }
 }
 
-void density_ghost_restored(struct reg_density *density, uint32_t unit)
+void density_ghost_restored(struct sl_density *density, uint32_t unit)
 {
     density->ages[unit].state = UNIT_GHOST;
     density_age_append(density, unit);

@@ -489,14 +489,14 @@ static uint32_t notes_of(const struct registrar *self, uint32_t wanted)
 /* Killed between the new note and the end of the old one. */
 START_TEST(of_two_notes_of_what_was_learnt_one_is_left)
     {
-        static unsigned char bytes[REG_DENSITY_LEARNT_BYTES];
+        static unsigned char bytes[SL_DENSITY_LEARNT_BYTES];
         struct node *node = node_start(NULL);
         struct registrar *self = node->fake.state;
-        struct reg_density_stats stats;
+        struct sl_density_stats stats;
         sl_ref note = 0;
         node_client(node, "client.1", 11);
         node_put(node, "client.1", "k", 100);
-        uint32_t length_bytes = reg_density_learnt(self->units->density, bytes);
+        uint32_t length_bytes = sl_density_learnt(self->units->density, bytes);
         for (uint32_t i = 0; i < 2; i++) {
             ck_assert_int_eq(
                 sl_index_blob_put(self->index, bytes, length_bytes, REG_BLOB_LEARNT, &note, NULL),
@@ -508,7 +508,7 @@ START_TEST(of_two_notes_of_what_was_learnt_one_is_left)
 
         self = node->fake.state;
         ck_assert_uint_eq(notes_of(self, REG_BLOB_LEARNT), 1);
-        reg_density_stats(self->units->density, &stats);
+        sl_density_stats(self->units->density, &stats);
         ck_assert(stats.learnt);
         node_end(node);
     }
@@ -518,14 +518,14 @@ START_TEST(what_left_is_known_to_the_next_registrar)
     {
         struct node *node = node_start(NULL);
         struct registrar *self = node->fake.state;
-        struct reg_density_stats stats;
+        struct sl_density_stats stats;
         struct reg_judgement judged;
         struct sl_entry entry;
         char key[32];
         node_client(node, "client.1", 11);
         uint32_t put = 0;
         for (; notes_of(self, REG_BLOB_GONE) < 2; put++) {
-            ck_assert_uint_lt(put, 8 * REG_DENSITY_GONE_LOT);
+            ck_assert_uint_lt(put, 8 * SL_DENSITY_GONE_LOT);
             (void)snprintf(key, sizeof(key), "k%u", put);
             node_put(node, "client.1", key, 4096);
         }
@@ -533,8 +533,8 @@ START_TEST(what_left_is_known_to_the_next_registrar)
         node_restart(node);
 
         self = node->fake.state;
-        reg_density_stats(self->units->density, &stats);
-        ck_assert_uint_eq(stats.ghost_count, 2 * REG_DENSITY_GONE_LOT);
+        sl_density_stats(self->units->density, &stats);
+        ck_assert_uint_eq(stats.ghost_count, 2 * SL_DENSITY_GONE_LOT);
         ck_assert_uint_eq(notes_of(self, REG_BLOB_GONE), 2);
         ck_assert(!node_sees(node, "k0"));
         node_put(node, "client.1", "k0", 4096);
@@ -542,7 +542,7 @@ START_TEST(what_left_is_known_to_the_next_registrar)
         self->units->policy->judge(self, entry.ref, &judged);
         ck_assert_uint_eq(judged.use_count, 2);
         for (; notes_of(self, REG_BLOB_GONE) < 4; put++) { /* the ring goes on */
-            ck_assert_uint_lt(put, 16 * REG_DENSITY_GONE_LOT);
+            ck_assert_uint_lt(put, 16 * SL_DENSITY_GONE_LOT);
             (void)snprintf(key, sizeof(key), "k%u", put);
             node_put(node, "client.1", key, 4096);
         }

@@ -8,17 +8,17 @@
 
 struct note_bytes {
     uint64_t number;
-    struct reg_density_ghost ghosts[REG_DENSITY_GONE_LOT];
+    struct sl_density_ghost ghosts[SL_DENSITY_GONE_LOT];
 };
 static_assert(sizeof(struct note_bytes) <= SL_BLOB_BYTES_MAX, "a lot fits a note");
 
 static uint32_t notes_max(const struct registrar *self)
 {
-    struct reg_density_stats stats;
-    reg_density_stats(self->units->density, &stats);
-    uint64_t units = SL_MAX(stats.unit_count, REG_DENSITY_GHOSTS_MIN);
+    struct sl_density_stats stats;
+    sl_density_stats(self->units->density, &stats);
+    uint64_t units = SL_MAX(stats.unit_count, SL_DENSITY_GHOSTS_MIN);
     uint64_t by_memory = self->set.index_memory / REG_GONE_INDEX_SHARE / sizeof(struct note_bytes);
-    uint64_t count = SL_MIN(units / REG_DENSITY_GONE_LOT, by_memory);
+    uint64_t count = SL_MIN(units / SL_DENSITY_GONE_LOT, by_memory);
     return (uint32_t)SL_MIN(count, REG_GONE_NOTES_MAX);
 }
 
@@ -35,7 +35,7 @@ void reg_gone_note(struct registrar *self)
     struct reg_gone *gone = self->gone;
     struct note_bytes bytes;
     sl_ref fresh = 0;
-    if (reg_density_gone(self->units->density, bytes.ghosts) == 0) {
+    if (sl_density_gone(self->units->density, bytes.ghosts) == 0) {
         return;
     }
     uint32_t count_max = notes_max(self);
@@ -82,7 +82,7 @@ void reg_gone_restored(struct registrar *self)
     for (uint32_t i = gone->count; i-- > 0;) {
         const struct note_bytes *bytes =
             sl_index_blob_at(self->index, gone->notes[i].ref, NULL, NULL);
-        reg_density_ghosts_restore(self->units->density, bytes->ghosts, sizeof(bytes->ghosts));
+        sl_density_ghosts_restore(self->units->density, bytes->ghosts, sizeof(bytes->ghosts));
     }
     gone->next = gone->count > 0 ? gone->notes[gone->count - 1].number + 1 : 0;
 }

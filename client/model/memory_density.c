@@ -11,14 +11,14 @@ static uint64_t hash_of(uint32_t id)
 
 static sl_err density_begin(struct model_memory *memory)
 {
-    const struct reg_density_options plan = {.ghosts_min = REG_DENSITY_GHOSTS_MIN,
-                                             .ghosts_max = REG_DENSITY_GHOSTS_MAX};
-    return reg_density_create(&plan, &memory->density);
+    const struct sl_density_options plan = {.ghosts_min = SL_DENSITY_GHOSTS_MIN,
+                                            .ghosts_max = SL_DENSITY_GHOSTS_MAX};
+    return sl_density_create(&plan, &memory->density);
 }
 
 static void density_end(struct model_memory *memory)
 {
-    reg_density_destroy(&memory->density);
+    sl_density_destroy(&memory->density);
 }
 
 /* From its last block on, as the engine's word of a request is. */
@@ -27,13 +27,13 @@ static void request_keep(struct model_memory *memory, const struct model_use *us
     uint32_t unit = use->keep && use->count > 0 ? memory->here[use->ids[use->count - 1]] : 0;
     if (unit != 0) {
         const struct reg_keep keep = {.end_s = use->now_s + KEEP_S, .pages = 1};
-        reg_density_keep(memory->density, unit, &keep);
+        sl_density_keep(memory->density, unit, &keep);
     }
 }
 
 static sl_err density_use(struct model_memory *memory, const struct model_use *use)
 {
-    reg_density_now(memory->density, use->now_s, use->kept_bytes_max);
+    sl_density_now(memory->density, use->now_s, use->kept_bytes_max);
     for (uint32_t i = 0; i < use->count; i++) {
         uint32_t id = use->ids[i];
         if (use->to[i] == 0) {
@@ -41,8 +41,8 @@ static sl_err density_use(struct model_memory *memory, const struct model_use *u
         }
         memory->references++;
         if (memory->here[id] != 0) {
-            reg_density_use(memory->density, memory->here[id], use->hint);
-            reg_density_say(memory->density, memory->here[id], use->hint, use->priority);
+            sl_density_use(memory->density, memory->here[id], use->hint);
+            sl_density_say(memory->density, memory->here[id], use->hint, use->priority);
             continue;
         }
         uint32_t before = i > 0 ? use->ids[i - 1] : use->before;
@@ -51,7 +51,7 @@ static sl_err density_use(struct model_memory *memory, const struct model_use *u
                                     .cut = i + 1 == use->count,
                                     .hint = use->hint,
                                     .priority = use->priority};
-        memory->here[id] = reg_density_enter(memory->density, hash_of(id), id, &wanted);
+        memory->here[id] = sl_density_enter(memory->density, hash_of(id), id, &wanted);
         if (memory->here[id] == 0) {
             return SL_ERR_NO_MEMORY;
         }
@@ -63,29 +63,29 @@ static sl_err density_use(struct model_memory *memory, const struct model_use *u
 /* A walk goes on where the last victim left; a use begins the next one. */
 static uint32_t density_victim(struct model_memory *memory)
 {
-    uint32_t unit = reg_density_next(memory->density, false);
-    unit = unit != 0 ? unit : reg_density_first(memory->density);
+    uint32_t unit = sl_density_next(memory->density, false);
+    unit = unit != 0 ? unit : sl_density_first(memory->density);
     if (unit == 0) {
         return MODEL_NO_BLOCK;
     }
-    uint32_t id = reg_density_user(memory->density, unit);
-    reg_density_leave(memory->density, unit);
+    uint32_t id = sl_density_user(memory->density, unit);
+    sl_density_leave(memory->density, unit);
     memory->here[id] = 0;
     return id;
 }
 
 static uint32_t density_use_count(const struct model_memory *memory, uint32_t id)
 {
-    struct reg_density_view view;
-    reg_density_view(memory->density, memory->here[id], &view);
+    struct sl_density_view view;
+    sl_density_view(memory->density, memory->here[id], &view);
     return view.use_count;
 }
 
 static double density_chance(const struct model_memory *memory, uint32_t id, uint64_t references)
 {
-    struct reg_density_stats stats;
-    reg_density_stats(memory->density, &stats);
-    return stats.learnt ? reg_density_chance(memory->density, memory->here[id], references) : 1;
+    struct sl_density_stats stats;
+    sl_density_stats(memory->density, &stats);
+    return stats.learnt ? sl_density_chance(memory->density, memory->here[id], references) : 1;
 }
 
 const struct model_memory_ops model_memory_density = {.begin = density_begin,

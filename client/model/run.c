@@ -100,13 +100,13 @@ static sl_err request_play(struct run *run, uint64_t number, struct model_result
     const struct replay_request *request = &run->trace->requests[number];
     const uint32_t *ids = &run->trace->ids[request->first_id];
     uint32_t hit = look(run, number, out);
-    struct model_use use = {
-        .ids = ids,
-        .to = run->to,
-        .count = request->id_count,
-        .before = run->options->before != NULL ? run->options->before[number] : MODEL_NO_BLOCK,
-        .now_s = (uint32_t)(request->timestamp_ms / 1000),
-        .kept_bytes_max = run->options->capacity_bytes / REG_DENSITY_KEPT_SHARE};
+    struct model_use use = {.ids = ids,
+                            .to = run->to,
+                            .count = request->id_count,
+                            .before = run->options->before != NULL ? run->options->before[number]
+                                                                   : MODEL_NO_BLOCK,
+                            .now_s = (uint32_t)(request->timestamp_ms / 1000),
+                            .kept_bytes_max = run->options->capacity_bytes / SL_DENSITY_KEPT_SHARE};
     say(run, number, &use);
     for (uint32_t k = 0; k < request->id_count; k++) {
         if (run->seen[ids[k]] == (uint32_t)number + 1) { /* once a request */

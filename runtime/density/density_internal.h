@@ -10,7 +10,7 @@
 /* Values are computed anew after so many references, and what was seen counts half after so many. */
 #define SETTLE_REFERENCES UINT64_C(1000)
 #define HALVE_REFERENCES  UINT64_C(150000)
-#define RANK_WORDS        ((REG_DENSITY_TURNS + 63u) / 64u)
+#define RANK_WORDS        ((SL_DENSITY_TURNS + 63u) / 64u)
 
 /* SUNK and KEPT are in memory, too. NAMED: others follow it, and it did not come yet. DISK: on disk
  * alone. The last two: in memory or on disk alone before a restart. */
@@ -62,9 +62,9 @@ struct row {
     uint32_t oldest, newest;
 };
 
-struct reg_density {
-    struct reg_rates rates;
-    struct reg_density_options set;
+struct sl_density {
+    struct sl_rates rates;
+    struct sl_density_options set;
     struct density_aged *ages; /* by unit; number 0 is none */
     struct pair *turns;        /* by unit: in the row by turn; of a free one: the next is newer */
     uint64_t *hashes;          /* by unit */
@@ -74,14 +74,14 @@ struct reg_density {
     uint64_t *table;            /* by hash: its fold << 32 | a unit's number; 0: empty */
     uint32_t table_mask;
     uint64_t unit_count, ghost_count, disk_count;
-    uint64_t on_disk[REG_DENSITY_CELLS]; /* units on disk alone */
+    uint64_t on_disk[SL_DENSITY_CELLS]; /* units on disk alone */
     uint64_t references, settle_at, halve_at;
-    bool learnt;                                       /* values were computed from what was seen */
-    uint64_t older_at, older_age_at[REG_DENSITY_AGES]; /* the first of them, and each age's */
-    struct row by_age[REG_DENSITY_AGES][REG_DENSITY_CLASSES];
-    struct row by_turn[REG_DENSITY_TURNS];                                /* cells by weight */
-    uint16_t turn_order[REG_DENSITY_TURNS], turn_rank[REG_DENSITY_TURNS]; /* as of cells */
-    struct row sunk;                                                      /* go before all cells */
+    bool learnt;                                      /* values were computed from what was seen */
+    uint64_t older_at, older_age_at[SL_DENSITY_AGES]; /* the first of them, and each age's */
+    struct row by_age[SL_DENSITY_AGES][SL_DENSITY_CLASSES];
+    struct row by_turn[SL_DENSITY_TURNS];                               /* cells by weight */
+    uint16_t turn_order[SL_DENSITY_TURNS], turn_rank[SL_DENSITY_TURNS]; /* as of cells */
+    struct row sunk;                                                    /* go before all cells */
     struct row
         kept; /* and these behind them; a clock: whose turn it is to be looked at is oldest */
     struct row ghosts;
@@ -99,12 +99,12 @@ struct reg_density {
 
 static inline uint32_t density_cell_of(const struct density_aged *at)
 {
-    return reg_rates_cell(at->class_index, at->age);
+    return sl_rates_cell(at->class_index, at->age);
 }
 
 static inline uint32_t density_turn_of(const struct density_aged *at)
 {
-    return at->weight * REG_DENSITY_CELLS + density_cell_of(at);
+    return at->weight * SL_DENSITY_CELLS + density_cell_of(at);
 }
 
 static inline bool density_in_memory(const struct density_aged *at)
@@ -113,7 +113,7 @@ static inline bool density_in_memory(const struct density_aged *at)
            at->state == UNIT_RESTORED;
 }
 
-static inline uint64_t density_age_references(const struct reg_density *density,
+static inline uint64_t density_age_references(const struct sl_density *density,
                                               const struct density_aged *at)
 {
     return (uint32_t)density->references - at->at;
@@ -121,7 +121,7 @@ static inline uint64_t density_age_references(const struct reg_density *density,
 
 /* ---- rows by turn ---- */
 
-static inline void density_row_append(struct reg_density *density, struct row *row, uint32_t unit)
+static inline void density_row_append(struct sl_density *density, struct row *row, uint32_t unit)
 {
     struct pair *turns = density->turns;
     turns[unit] = (struct pair){.older = row->newest};
@@ -133,7 +133,7 @@ static inline void density_row_append(struct reg_density *density, struct row *r
     row->newest = unit;
 }
 
-static inline void density_row_remove(struct reg_density *density, struct row *row, uint32_t unit)
+static inline void density_row_remove(struct sl_density *density, struct row *row, uint32_t unit)
 {
     struct pair *turns = density->turns;
     struct pair out = turns[unit];
@@ -153,41 +153,40 @@ static inline void density_row_remove(struct reg_density *density, struct row *r
 /* ---- rows by age ---- */
 
 /* To the young end of its cell. */
-void density_age_append(struct reg_density *density, uint32_t unit);
-void density_age_remove(struct reg_density *density, uint32_t unit);
+void density_age_append(struct sl_density *density, uint32_t unit);
+void density_age_remove(struct sl_density *density, uint32_t unit);
 /* Out of the row of what is in memory. */
-void density_turn_remove(struct reg_density *density, uint32_t unit);
+void density_turn_remove(struct sl_density *density, uint32_t unit);
 /* Into that of its turn: before the others of its cell when it waited elsewhere. */
-void density_turn_first(struct reg_density *density, uint32_t unit);
+void density_turn_first(struct sl_density *density, uint32_t unit);
 /* ---- density_keep.c ---- */
-void density_kept_enter(struct reg_density *density, uint32_t unit);
-void density_kept_leave(struct reg_density *density, uint32_t unit);
+void density_kept_enter(struct sl_density *density, uint32_t unit);
+void density_kept_leave(struct sl_density *density, uint32_t unit);
 /* A reference came: one of those that are kept is looked at. */
-void density_kept_look(struct reg_density *density);
+void density_kept_look(struct sl_density *density);
 /* The unit that goes after this one, chains aside; 0: none. */
-uint32_t density_turn_after(const struct reg_density *density, uint32_t unit);
+uint32_t density_turn_after(const struct sl_density *density, uint32_t unit);
 /* A place for what comes to memory, in no row yet, with what its ghost knew; 0: no memory. unit: that
  * of the hash. */
-uint32_t density_unit_come(struct reg_density *density, uint64_t hash, uint32_t unit,
-                           uint32_t user);
-void density_parent_find(struct reg_density *density, uint32_t unit, uint64_t parent_hash);
+uint32_t density_unit_come(struct sl_density *density, uint64_t hash, uint32_t unit, uint32_t user);
+void density_parent_find(struct sl_density *density, uint32_t unit, uint64_t parent_hash);
 /* To the young end of its cell, whose rows it is not in. */
-void density_cell_enter(struct reg_density *density, uint32_t unit);
-void density_ghosts_bound(struct reg_density *density);
+void density_cell_enter(struct sl_density *density, uint32_t unit);
+void density_ghosts_bound(struct sl_density *density);
 /* The unit of this hash, wherever it is; 0: it is not known. */
-uint32_t density_unit_of(const struct reg_density *density, uint64_t hash);
-uint32_t density_unit_new(struct reg_density *density, uint64_t hash); /* 0: no memory */
-void density_unit_free(struct reg_density *density, uint32_t unit);    /* it is in no row */
-sl_err density_grow(struct reg_density *density); /* room for units; SL_ERR_NO_MEMORY */
+uint32_t density_unit_of(const struct sl_density *density, uint64_t hash);
+uint32_t density_unit_new(struct sl_density *density, uint64_t hash); /* 0: no memory */
+void density_unit_free(struct sl_density *density, uint32_t unit);    /* it is in no row */
+sl_err density_grow(struct sl_density *density); /* room for units; SL_ERR_NO_MEMORY */
 /* Out of its cell, with what a use taught. */
-void density_used(struct reg_density *density, uint32_t unit);
+void density_used(struct sl_density *density, uint32_t unit);
 /* A unit is wanted: time goes on. */
-void density_reference(struct reg_density *density);
+void density_reference(struct sl_density *density);
 /* In memory, at the young end of the turns of the cell where it is by age already. */
-void density_turn_enter(struct reg_density *density, uint32_t unit);
+void density_turn_enter(struct sl_density *density, uint32_t unit);
 /* From disk alone to none of the rows that only such units are in. */
-void density_disk_leave(struct reg_density *density, uint32_t unit);
+void density_disk_leave(struct sl_density *density, uint32_t unit);
 /* Values anew. */
-void density_settle(struct reg_density *density);
+void density_settle(struct sl_density *density);
 
 #endif

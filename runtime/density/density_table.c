@@ -15,7 +15,7 @@ static uint32_t hash_fold(uint64_t hash)
 }
 
 /* The place where it is, or would be: 0. */
-static uint32_t table_place(const struct reg_density *density, uint64_t hash)
+static uint32_t table_place(const struct sl_density *density, uint64_t hash)
 {
     uint32_t fold = hash_fold(hash);
     uint32_t at = fold & density->table_mask;
@@ -26,22 +26,22 @@ static uint32_t table_place(const struct reg_density *density, uint64_t hash)
     return at;
 }
 
-uint32_t density_unit_of(const struct reg_density *density, uint64_t hash)
+uint32_t density_unit_of(const struct sl_density *density, uint64_t hash)
 {
     return (uint32_t)density->table[table_place(density, hash)];
 }
 
-void reg_density_fetch(const struct reg_density *density, uint64_t hash)
+void sl_density_fetch(const struct sl_density *density, uint64_t hash)
 {
     __builtin_prefetch(&density->table[hash_fold(hash) & density->table_mask], 1);
 }
 
-static void table_add(struct reg_density *density, uint64_t hash, uint32_t unit)
+static void table_add(struct sl_density *density, uint64_t hash, uint32_t unit)
 {
     density->table[table_place(density, hash)] = (uint64_t)hash_fold(hash) << 32 | unit;
 }
 
-static void table_remove(struct reg_density *density, uint32_t unit)
+static void table_remove(struct sl_density *density, uint32_t unit)
 {
     uint32_t mask = density->table_mask;
     uint32_t hole = hash_fold(density->hashes[unit]) & mask;
@@ -89,7 +89,7 @@ static bool table_grow(void **table, size_t bytes, uint32_t was, uint32_t count)
 }
 
 /* Twice as many units, and a table of two places a unit. */
-sl_err density_grow(struct reg_density *density)
+sl_err density_grow(struct sl_density *density)
 {
     uint32_t capacity = density->capacity == 0 ? UNITS_FIRST : density->capacity * 2;
     if (capacity > UNITS_MAX) {
@@ -122,7 +122,7 @@ sl_err density_grow(struct reg_density *density)
     return SL_OK;
 }
 
-uint32_t density_unit_new(struct reg_density *density, uint64_t hash)
+uint32_t density_unit_new(struct sl_density *density, uint64_t hash)
 {
     uint32_t unit = density->free;
     if (unit == 0 && density->high >= density->capacity && density_grow(density) != SL_OK) {
@@ -142,7 +142,7 @@ uint32_t density_unit_new(struct reg_density *density, uint64_t hash)
     return unit;
 }
 
-void density_unit_free(struct reg_density *density, uint32_t unit)
+void density_unit_free(struct sl_density *density, uint32_t unit)
 {
     table_remove(density, unit);
     density->ages[unit].state = UNIT_FREE;

@@ -18,12 +18,12 @@
 
 /* ---- rows ---- */
 
-static struct row *age_row(struct reg_density *density, const struct density_aged *at)
+static struct row *age_row(struct sl_density *density, const struct density_aged *at)
 {
     return &density->by_age[at->age][at->class_index];
 }
 
-void density_age_append(struct reg_density *density, uint32_t unit)
+void density_age_append(struct sl_density *density, uint32_t unit)
 {
     struct density_aged *ages = density->ages;
     struct row *row = age_row(density, &ages[unit]);
@@ -37,7 +37,7 @@ void density_age_append(struct reg_density *density, uint32_t unit)
 }
 
 /* at is in the row of the same cell. */
-static void age_insert_before(struct reg_density *density, uint32_t at, uint32_t unit)
+static void age_insert_before(struct sl_density *density, uint32_t at, uint32_t unit)
 {
     struct density_aged *ages = density->ages;
     uint32_t older = ages[at].in.older;
@@ -50,7 +50,7 @@ static void age_insert_before(struct reg_density *density, uint32_t at, uint32_t
     }
 }
 
-void density_age_remove(struct reg_density *density, uint32_t unit)
+void density_age_remove(struct sl_density *density, uint32_t unit)
 {
     struct density_aged *ages = density->ages;
     struct pair out = ages[unit].in;
@@ -68,7 +68,7 @@ void density_age_remove(struct reg_density *density, uint32_t unit)
 }
 
 /* at is in the row. */
-static void turn_insert_before(struct reg_density *density, struct row *row, uint32_t at,
+static void turn_insert_before(struct sl_density *density, struct row *row, uint32_t at,
                                uint32_t unit)
 {
     struct pair *turns = density->turns;
@@ -82,11 +82,11 @@ static void turn_insert_before(struct reg_density *density, struct row *row, uin
     }
 }
 
-static void turns_all(struct reg_density *density);
+static void turns_all(struct sl_density *density);
 
-static void turn_mark(struct reg_density *density, uint32_t turn)
+static void turn_mark(struct sl_density *density, uint32_t turn)
 {
-    if (!density->weighted && turn / REG_DENSITY_CELLS != 1) {
+    if (!density->weighted && turn / SL_DENSITY_CELLS != 1) {
         density->weighted = true;
         turns_all(density);
     }
@@ -101,7 +101,7 @@ static void turn_mark(struct reg_density *density, uint32_t turn)
 
 /* ---- turns: the rows of what is in memory ---- */
 
-static struct row *turn_row(struct reg_density *density, const struct density_aged *at)
+static struct row *turn_row(struct sl_density *density, const struct density_aged *at)
 {
     switch (at->state) {
     case UNIT_RESTORED:
@@ -115,7 +115,7 @@ static struct row *turn_row(struct reg_density *density, const struct density_ag
     }
 }
 
-void density_turn_remove(struct reg_density *density, uint32_t unit)
+void density_turn_remove(struct sl_density *density, uint32_t unit)
 {
     const struct density_aged *at = &density->ages[unit];
     if (density->walk_next == unit) {
@@ -129,7 +129,7 @@ void density_turn_remove(struct reg_density *density, uint32_t unit)
     }
 }
 
-void density_turn_first(struct reg_density *density, uint32_t unit)
+void density_turn_first(struct sl_density *density, uint32_t unit)
 {
     uint32_t turn = density_turn_of(&density->ages[unit]);
     struct row *row = &density->by_turn[turn];
@@ -141,7 +141,7 @@ void density_turn_first(struct reg_density *density, uint32_t unit)
     turn_mark(density, turn);
 }
 
-void density_turn_enter(struct reg_density *density, uint32_t unit)
+void density_turn_enter(struct sl_density *density, uint32_t unit)
 {
     uint32_t turn = density_turn_of(&density->ages[unit]);
     density_row_append(density, &density->by_turn[turn], unit);
@@ -150,7 +150,7 @@ void density_turn_enter(struct reg_density *density, uint32_t unit)
 
 /* To the young end of its cell; but before its parent where that is in the same cell, so that the
  * end of a chain is met first. */
-void density_cell_enter(struct reg_density *density, uint32_t unit)
+void density_cell_enter(struct sl_density *density, uint32_t unit)
 {
     struct density_aged *at = &density->ages[unit];
     uint32_t parent_unit = density->units[unit].parent;
@@ -181,7 +181,7 @@ struct moving {
     uint32_t first, last; /* 0: none yet */
 };
 
-static void moving_end(struct reg_density *density, struct moving *moving, struct row *from,
+static void moving_end(struct sl_density *density, struct moving *moving, struct row *from,
                        struct row *to)
 {
     struct pair *turns = density->turns;
@@ -207,7 +207,7 @@ static void moving_end(struct reg_density *density, struct moving *moving, struc
 }
 
 /* The next one of those that get older: with those before it, as a rule. */
-static void moving_add(struct reg_density *density, struct moving *moving, struct row *from,
+static void moving_add(struct sl_density *density, struct moving *moving, struct row *from,
                        struct row *to, uint32_t unit)
 {
     uint32_t next = moving->last != 0 ? density->turns[moving->last].newer : from->oldest;
@@ -222,25 +222,25 @@ static void moving_add(struct reg_density *density, struct moving *moving, struc
 }
 
 /* Those at the old end of a row by age that are too old for it go to the next one. */
-static void row_older(struct reg_density *density, uint32_t class_index, uint32_t age)
+static void row_older(struct sl_density *density, uint32_t class_index, uint32_t age)
 {
     struct density_aged *ages = density->ages;
     struct row *row = &density->by_age[age][class_index];
     struct row *next = &density->by_age[age + 1][class_index];
-    uint32_t cell = reg_rates_cell(class_index, age);
-    struct moving moving[REG_DENSITY_PRIORITIES] = {{0}};
+    uint32_t cell = sl_rates_cell(class_index, age);
+    struct moving moving[SL_DENSITY_PRIORITIES] = {{0}};
     uint32_t unit = row->oldest;
     uint32_t last = 0;
     uint64_t disk_count = 0;
     uint32_t weights = 0; /* of those that move in the rows by turn */
     while (unit != 0 && density_age_references(density, &ages[unit]) >= density->rates.end[age]) {
         struct density_aged *at = &ages[unit];
-        reg_rates_outlived(&density->rates, cell);
+        sl_rates_outlived(&density->rates, cell);
         at->age++;
         disk_count += at->state == UNIT_DISK;
         if (at->state == UNIT_HERE) {
             weights |= 1u << at->weight;
-            struct row *turns = &density->by_turn[at->weight * REG_DENSITY_CELLS + cell];
+            struct row *turns = &density->by_turn[at->weight * SL_DENSITY_CELLS + cell];
             moving_add(density, &moving[at->weight], turns, turns + 1, unit);
         }
         last = unit;
@@ -267,7 +267,7 @@ static void row_older(struct reg_density *density, uint32_t class_index, uint32_
     density->on_disk[cell + 1] += disk_count;
     for (; weights != 0; weights &= weights - 1) {
         uint32_t weight = (uint32_t)__builtin_ctz(weights);
-        uint32_t turn = weight * REG_DENSITY_CELLS + cell; /* the next age's is behind it */
+        uint32_t turn = weight * SL_DENSITY_CELLS + cell; /* the next age's is behind it */
         moving_end(density, &moving[weight], &density->by_turn[turn], &density->by_turn[turn + 1]);
         turn_mark(density, turn);
         turn_mark(density, turn + 1);
@@ -275,13 +275,13 @@ static void row_older(struct reg_density *density, uint32_t class_index, uint32_
 }
 
 /* From the oldest age down, so that a unit moves once. */
-static void all_older(struct reg_density *density)
+static void all_older(struct sl_density *density)
 {
     density->older_at = UINT64_MAX;
-    for (uint32_t age = REG_DENSITY_AGES - 1; age-- > 0;) {
+    for (uint32_t age = SL_DENSITY_AGES - 1; age-- > 0;) {
         uint64_t width = density->rates.end[age] - (age > 0 ? density->rates.end[age - 1] : 0);
         bool due = density->references >= density->older_age_at[age];
-        for (uint32_t class_index = 0; due && class_index < REG_DENSITY_CLASSES; class_index++) {
+        for (uint32_t class_index = 0; due && class_index < SL_DENSITY_CLASSES; class_index++) {
             row_older(density, class_index, age);
         }
         if (due) {
@@ -291,7 +291,7 @@ static void all_older(struct reg_density *density)
     }
 }
 
-static void turn_place(struct reg_density *density, uint32_t place, uint32_t turn)
+static void turn_place(struct sl_density *density, uint32_t place, uint32_t turn)
 {
     density->turn_order[place] = (uint16_t)turn;
     density->turn_rank[turn] = (uint16_t)place;
@@ -301,16 +301,16 @@ static void turn_place(struct reg_density *density, uint32_t place, uint32_t tur
 }
 
 /* The cells in their order, once for each weight, merged. Of equals the lighter goes first. */
-static void turns_merge(struct reg_density *density)
+static void turns_merge(struct sl_density *density)
 {
-    static const double weights[REG_DENSITY_PRIORITIES] = {0.5, 1.0, 2.0};
-    const struct reg_rates *rates = &density->rates;
-    uint32_t at[REG_DENSITY_PRIORITIES] = {0};
-    for (uint32_t place = 0; place < REG_DENSITY_TURNS; place++) {
+    static const double weights[SL_DENSITY_PRIORITIES] = {0.5, 1.0, 2.0};
+    const struct sl_rates *rates = &density->rates;
+    uint32_t at[SL_DENSITY_PRIORITIES] = {0};
+    for (uint32_t place = 0; place < SL_DENSITY_TURNS; place++) {
         uint32_t best = 0;
         double least = INFINITY; /* as of one whose cells are all placed */
-        for (uint32_t weight = 0; weight < REG_DENSITY_PRIORITIES; weight++) {
-            double value = at[weight] < REG_DENSITY_CELLS
+        for (uint32_t weight = 0; weight < SL_DENSITY_PRIORITIES; weight++) {
+            double value = at[weight] < SL_DENSITY_CELLS
                                ? rates->value[rates->order[at[weight]]] * weights[weight]
                                : INFINITY;
             if (value < least) {
@@ -318,30 +318,30 @@ static void turns_merge(struct reg_density *density)
                 least = value;
             }
         }
-        turn_place(density, place, best * REG_DENSITY_CELLS + rates->order[at[best]++]);
+        turn_place(density, place, best * SL_DENSITY_CELLS + rates->order[at[best]++]);
     }
 }
 
 /* As long as no unit has a weight of its own, the turns are the cells of weight 1. */
-static void turns_all(struct reg_density *density)
+static void turns_all(struct sl_density *density)
 {
     memset(density->filled, 0, sizeof(density->filled));
     if (density->weighted) {
         turns_merge(density);
         return;
     }
-    for (uint32_t place = 0; place < REG_DENSITY_CELLS; place++) {
-        turn_place(density, place, REG_DENSITY_CELLS + density->rates.order[place]);
+    for (uint32_t place = 0; place < SL_DENSITY_CELLS; place++) {
+        turn_place(density, place, SL_DENSITY_CELLS + density->rates.order[place]);
     }
 }
 
-void density_settle(struct reg_density *density)
+void density_settle(struct sl_density *density)
 {
-    reg_rates_settle(&density->rates);
+    sl_rates_settle(&density->rates);
     turns_all(density);
 }
 
-void density_reference(struct reg_density *density)
+void density_reference(struct sl_density *density)
 {
     density->references++;
     density->walk_base = 0; /* a walk that was begun ends */
@@ -352,7 +352,7 @@ void density_reference(struct reg_density *density)
     }
     if (density->references >= density->halve_at) {
         density->halve_at = density->references + HALVE_REFERENCES;
-        reg_rates_halve(&density->rates);
+        sl_rates_halve(&density->rates);
         density->kept_exposure /= 2.0;
         density->kept_wanted /= 2.0;
     }
@@ -365,7 +365,7 @@ void density_reference(struct reg_density *density)
 
 /* ---- chains ---- */
 
-static void parent_leave(struct reg_density *density, uint32_t unit)
+static void parent_leave(struct sl_density *density, uint32_t unit)
 {
     struct density_unit *units = density->units;
     struct density_unit *at = &units[unit];
@@ -386,7 +386,7 @@ static void parent_leave(struct reg_density *density, uint32_t unit)
 }
 
 /* In front of the others: the one that was used last. */
-static void parent_join(struct reg_density *density, uint32_t unit, uint32_t parent_unit)
+static void parent_join(struct sl_density *density, uint32_t unit, uint32_t parent_unit)
 {
     struct density_unit *units = density->units;
     struct density_unit *parent = &units[parent_unit];
@@ -407,7 +407,7 @@ static void parent_join(struct reg_density *density, uint32_t unit, uint32_t par
 
 /* Whether unit is among what comes before `of` in its chain; hashes may collide, and a request may
  * name anything. */
-static bool is_before(const struct reg_density *density, uint32_t unit, uint32_t of)
+static bool is_before(const struct sl_density *density, uint32_t unit, uint32_t of)
 {
     for (uint32_t steps = 0; of != 0 && steps < 65536; steps++) {
         if (of == unit) {
@@ -420,7 +420,7 @@ static bool is_before(const struct reg_density *density, uint32_t unit, uint32_t
 
 /* ---- ghosts ---- */
 
-static void ghost_drop(struct reg_density *density, uint32_t unit)
+static void ghost_drop(struct sl_density *density, uint32_t unit)
 {
     struct density_unit *units = density->units;
     while (units[unit].child != 0) {
@@ -434,15 +434,15 @@ static void ghost_drop(struct reg_density *density, uint32_t unit)
     density_unit_free(density, unit);
 }
 
-static uint64_t ghosts_max(const struct reg_density *density)
+static uint64_t ghosts_max(const struct sl_density *density)
 {
-    uint64_t want = density->unit_count * REG_DENSITY_GHOSTS_FACTOR;
+    uint64_t want = density->unit_count * SL_DENSITY_GHOSTS_FACTOR;
     return SL_MIN(SL_MAX(want, density->set.ghosts_min), density->set.ghosts_max);
 }
 
 /* What dropping the next ones reads is fetched before it is asked for: of the one after the next what
  * lies by its number, and of the next what that says. */
-static void ghosts_fetch(const struct reg_density *density)
+static void ghosts_fetch(const struct sl_density *density)
 {
     uint32_t next = density->ghosts.oldest;
     uint32_t after = density->turns[next].newer;
@@ -452,10 +452,10 @@ static void ghosts_fetch(const struct reg_density *density)
     __builtin_prefetch(&density->units[after], 1);
     __builtin_prefetch(&density->ages[density->ages[next].in.older], 1);
     __builtin_prefetch(&density->ages[density->ages[next].in.newer], 1);
-    reg_density_fetch(density, density->hashes[next]);
+    sl_density_fetch(density, density->hashes[next]);
 }
 
-void density_ghosts_bound(struct reg_density *density)
+void density_ghosts_bound(struct sl_density *density)
 {
     while (density->ghost_count > ghosts_max(density)) {
         ghost_drop(density, density->ghosts.oldest);
@@ -463,7 +463,7 @@ void density_ghosts_bound(struct reg_density *density)
     }
 }
 
-void reg_density_leave(struct reg_density *density, uint32_t unit)
+void sl_density_leave(struct sl_density *density, uint32_t unit)
 {
     struct density_aged *at = &density->ages[unit];
     SL_ASSERT(density_in_memory(at));
@@ -483,7 +483,7 @@ void reg_density_leave(struct reg_density *density, uint32_t unit)
 
 /* Chains come from either end: who names a parent that is not here keeps a place for it, among the
  * ghosts. */
-void density_parent_find(struct reg_density *density, uint32_t unit, uint64_t parent_hash)
+void density_parent_find(struct sl_density *density, uint32_t unit, uint64_t parent_hash)
 {
     if (parent_hash == 0 || parent_hash == density->hashes[unit]) {
         return;
@@ -506,16 +506,16 @@ void density_parent_find(struct reg_density *density, uint32_t unit, uint64_t pa
 /* ---- uses ---- */
 
 /* Out of its cell, with what that use taught. */
-void density_used(struct reg_density *density, uint32_t unit)
+void density_used(struct sl_density *density, uint32_t unit)
 {
     struct density_aged *at = &density->ages[unit];
-    reg_rates_wanted(&density->rates, density_cell_of(at), density_age_references(density, at));
+    sl_rates_wanted(&density->rates, density_cell_of(at), density_age_references(density, at));
     density_age_remove(density, unit);
     at->use_count = (uint8_t)SL_MIN(at->use_count + 1u, USES_MAX);
 }
 
 /* A place for what comes to memory, and what its ghost knew; 0: no memory. */
-uint32_t density_unit_come(struct reg_density *density, uint64_t hash, uint32_t unit, uint32_t user)
+uint32_t density_unit_come(struct sl_density *density, uint64_t hash, uint32_t unit, uint32_t user)
 {
     if (unit == 0) {
         unit = density_unit_new(density, hash);
@@ -554,8 +554,8 @@ static uint32_t weight_of(const struct density_aged *at, enum reg_priority prior
     return priority == REG_PRIORITY_NONE ? at->weight : (uint32_t)priority - 1u;
 }
 
-uint32_t reg_density_enter(struct reg_density *density, uint64_t hash, uint32_t user,
-                           const struct reg_wanted *wanted)
+uint32_t sl_density_enter(struct sl_density *density, uint64_t hash, uint32_t user,
+                          const struct reg_wanted *wanted)
 {
     uint32_t unit = density_unit_of(density, hash);
     if (density_in_memory(&density->ages[unit])) { /* unit 0 is free */
@@ -569,14 +569,14 @@ uint32_t reg_density_enter(struct reg_density *density, uint64_t hash, uint32_t 
     density_parent_find(density, unit, wanted->parent_hash);
     struct density_aged *at = &density->ages[unit];
     at->class_index =
-        (uint8_t)reg_rates_class(at->use_count, wanted->stored_count, wanted->cut, wanted->hint);
+        (uint8_t)sl_rates_class(at->use_count, wanted->stored_count, wanted->cut, wanted->hint);
     at->weight = weight_of(at, wanted->priority) & 3u;
     density_cell_enter(density, unit);
     density_ghosts_bound(density);
     return unit;
 }
 
-void reg_density_use(struct reg_density *density, uint32_t unit, enum reg_hint hint)
+void sl_density_use(struct sl_density *density, uint32_t unit, enum reg_hint hint)
 {
     struct density_aged *at = &density->ages[unit];
     SL_ASSERT(density_in_memory(at));
@@ -592,8 +592,8 @@ void reg_density_use(struct reg_density *density, uint32_t unit, enum reg_hint h
     density_turn_remove(density, unit);
     at->state = UNIT_HERE;
     density_used(density, unit);
-    hint = hint != REG_HINT_NONE ? hint : (enum reg_hint)(at->class_index / REG_DENSITY_KINDS);
-    at->class_index = (uint8_t)reg_rates_class(at->use_count, 1, false, hint);
+    hint = hint != REG_HINT_NONE ? hint : (enum reg_hint)(at->class_index / SL_DENSITY_KINDS);
+    at->class_index = (uint8_t)sl_rates_class(at->use_count, 1, false, hint);
     at->age = 0;
     at->at = (uint32_t)density->references;
     uint32_t parent = density->units[unit].parent;
@@ -604,11 +604,11 @@ void reg_density_use(struct reg_density *density, uint32_t unit, enum reg_hint h
     density_cell_enter(density, unit);
 }
 
-void reg_density_say(struct reg_density *density, uint32_t unit, enum reg_hint hint,
-                     enum reg_priority priority)
+void sl_density_say(struct sl_density *density, uint32_t unit, enum reg_hint hint,
+                    enum reg_priority priority)
 {
     struct density_aged *at = &density->ages[unit];
-    uint32_t said = at->class_index / REG_DENSITY_KINDS;
+    uint32_t said = at->class_index / SL_DENSITY_KINDS;
     uint32_t says = hint != REG_HINT_NONE ? (uint32_t)hint : said;
     if ((at->state != UNIT_HERE && at->state != UNIT_KEPT) ||
         (says == said && weight_of(at, priority) == at->weight)) {
@@ -617,12 +617,12 @@ void reg_density_say(struct reg_density *density, uint32_t unit, enum reg_hint h
     density_turn_remove(density, unit);
     density_age_remove(density, unit);
     at->state = UNIT_HERE;
-    at->class_index = (uint8_t)(at->class_index % REG_DENSITY_KINDS + says * REG_DENSITY_KINDS);
+    at->class_index = (uint8_t)(at->class_index % SL_DENSITY_KINDS + says * SL_DENSITY_KINDS);
     at->weight = weight_of(at, priority) & 3u;
     density_cell_enter(density, unit);
 }
 
-void reg_density_sink(struct reg_density *density, uint32_t unit)
+void sl_density_sink(struct sl_density *density, uint32_t unit)
 {
     struct density_aged *at = &density->ages[unit];
     if (at->state == UNIT_HERE || at->state == UNIT_KEPT) {
@@ -633,23 +633,23 @@ void reg_density_sink(struct reg_density *density, uint32_t unit)
     }
 }
 
-uint32_t reg_density_user(const struct reg_density *density, uint32_t unit)
+uint32_t sl_density_user(const struct sl_density *density, uint32_t unit)
 {
     return density->units[unit].user;
 }
 
-void reg_density_set_user(struct reg_density *density, uint32_t unit, uint32_t user)
+void sl_density_set_user(struct sl_density *density, uint32_t unit, uint32_t user)
 {
     density->units[unit].user = user;
 }
 
-bool reg_density_is(const struct reg_density *density, uint32_t unit, uint32_t user)
+bool sl_density_is(const struct sl_density *density, uint32_t unit, uint32_t user)
 {
     return unit < density->high && density->units[unit].user == user &&
            density_in_memory(&density->ages[unit]);
 }
 
-uint32_t reg_density_find(const struct reg_density *density, uint64_t hash)
+uint32_t sl_density_find(const struct sl_density *density, uint64_t hash)
 {
     uint32_t unit = density_unit_of(density, hash);
     return unit != 0 && density_in_memory(&density->ages[unit]) ? unit : 0;
@@ -657,9 +657,9 @@ uint32_t reg_density_find(const struct reg_density *density, uint64_t hash)
 
 /* ---- the whole ---- */
 
-sl_err reg_density_create(const struct reg_density_options *options, struct reg_density **out)
+sl_err sl_density_create(const struct sl_density_options *options, struct sl_density **out)
 {
-    struct reg_density *density = calloc(1, sizeof(*density));
+    struct sl_density *density = calloc(1, sizeof(*density));
     if (density == NULL) {
         return SL_ERR_NO_MEMORY;
     }
@@ -667,11 +667,11 @@ sl_err reg_density_create(const struct reg_density_options *options, struct reg_
     density->high = 1; /* 0 is none */
     density->settle_at = SETTLE_REFERENCES;
     density->halve_at = HALVE_REFERENCES;
-    reg_rates_init(&density->rates);
+    sl_rates_init(&density->rates);
     turns_all(density);
     sl_err err = density_grow(density);
     if (err != SL_OK) {
-        reg_density_destroy(&density);
+        sl_density_destroy(&density);
         return err;
     }
     density->ages[0] = (struct density_aged){0};
@@ -682,7 +682,7 @@ sl_err reg_density_create(const struct reg_density_options *options, struct reg_
     return SL_OK;
 }
 
-void reg_density_destroy(struct reg_density **density)
+void sl_density_destroy(struct sl_density **density)
 {
     if (*density != NULL) {
         free((*density)->ages);
@@ -695,33 +695,32 @@ void reg_density_destroy(struct reg_density **density)
     }
 }
 
-void reg_density_view(const struct reg_density *density, uint32_t unit,
-                      struct reg_density_view *out)
+void sl_density_view(const struct sl_density *density, uint32_t unit, struct sl_density_view *out)
 {
     const struct density_aged *at = &density->ages[unit];
-    *out = (struct reg_density_view){.class_index = at->class_index,
-                                     .age = at->age,
-                                     .use_count = at->use_count,
-                                     .age_references = density_age_references(density, at),
-                                     .value = density->rates.value[density_cell_of(at)],
-                                     .priority = (enum reg_priority)(at->weight + 1u),
-                                     .kept = at->state == UNIT_KEPT};
+    *out = (struct sl_density_view){.class_index = at->class_index,
+                                    .age = at->age,
+                                    .use_count = at->use_count,
+                                    .age_references = density_age_references(density, at),
+                                    .value = density->rates.value[density_cell_of(at)],
+                                    .priority = (enum reg_priority)(at->weight + 1u),
+                                    .kept = at->state == UNIT_KEPT};
 }
 
-double reg_density_chance(const struct reg_density *density, uint32_t unit,
-                          uint64_t within_references)
+double sl_density_chance(const struct sl_density *density, uint32_t unit,
+                         uint64_t within_references)
 {
     const struct density_aged *at = &density->ages[unit];
-    return reg_rates_chance(&density->rates, at->class_index, density_age_references(density, at),
-                            within_references);
+    return sl_rates_chance(&density->rates, at->class_index, density_age_references(density, at),
+                           within_references);
 }
 
-void reg_density_stats(const struct reg_density *density, struct reg_density_stats *out)
+void sl_density_stats(const struct sl_density *density, struct sl_density_stats *out)
 {
-    *out = (struct reg_density_stats){.unit_count = density->unit_count,
-                                      .ghost_count = density->ghost_count,
-                                      .disk_count = density->disk_count,
-                                      .reference_count = density->references,
-                                      .kept_pages = density->kept_pages,
-                                      .learnt = density->learnt};
+    *out = (struct sl_density_stats){.unit_count = density->unit_count,
+                                     .ghost_count = density->ghost_count,
+                                     .disk_count = density->disk_count,
+                                     .reference_count = density->references,
+                                     .kept_pages = density->kept_pages,
+                                     .learnt = density->learnt};
 }

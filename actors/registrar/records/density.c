@@ -38,14 +38,14 @@ static uint64_t hash_of(const struct registrar *self, sl_ref unit)
 static void note_write(struct registrar *self, sl_ref unit, uint32_t number)
 {
     struct sl_unit_note *note = sl_index_unit_note(self->index, unit);
-    struct reg_density_note now;
+    struct sl_density_note now;
     if (note != NULL) { /* an object without a block has none */
-        reg_density_note(self->units->density, number, &now);
+        sl_density_note(self->units->density, number, &now);
         note->at = now.at;
         note->class_index = now.class_index;
         note->use_count = now.use_count;
         note->priority = (uint8_t)now.priority;
-        note->hint = now.class_index / REG_DENSITY_KINDS;
+        note->hint = now.class_index / SL_DENSITY_KINDS;
         note->keep_s = now.keep.pages != 0 ? now.keep.end_s : 0;
         note->state = NOTE_USED;
     }
@@ -66,14 +66,14 @@ static void clock_set(struct registrar *self)
 {
     struct sl_alloc_stats stats;
     sl_alloc_stats(self->alloc, &stats);
-    reg_density_now(self->units->density, now_s(self),
-                    stats.usable_bytes / REG_DENSITY_KEPT_SHARE / SL_PAGE_BYTES);
+    sl_density_now(self->units->density, now_s(self),
+                   stats.usable_bytes / SL_DENSITY_KEPT_SHARE / SL_PAGE_BYTES);
 }
 
 /* A reference is about to be made. */
 static void clock_go(struct registrar *self)
 {
-    if (reg_density_keeps(self->units->density)) {
+    if (sl_density_keeps(self->units->density)) {
         clock_set(self);
     }
 }
@@ -85,7 +85,7 @@ static void unit_keep(struct registrar *self, uint32_t number, sl_ref unit, uint
         clock_set(self);
         const struct reg_keep keep = {.end_s = now_s(self) + (uint32_t)keep_s,
                                       .pages = unit_pages(self, unit)};
-        reg_density_keep(self->units->density, number, &keep);
+        sl_density_keep(self->units->density, number, &keep);
     }
 }
 
@@ -108,16 +108,16 @@ static uint64_t time_since(const struct registrar *self, uint64_t reference, uin
 /* The next registrar goes on from there. Without room in the index it learns anew. */
 static void learnt_note(struct registrar *self)
 {
-    struct reg_density_stats stats;
-    unsigned char bytes[REG_DENSITY_LEARNT_BYTES];
+    struct sl_density_stats stats;
+    unsigned char bytes[SL_DENSITY_LEARNT_BYTES];
     sl_ref fresh = 0;
-    reg_density_stats(self->units->density, &stats);
+    sl_density_stats(self->units->density, &stats);
     time_note(self, stats.reference_count);
     if (stats.reference_count < self->units->learnt_at) {
         return;
     }
     self->units->learnt_at = stats.reference_count + LEARNT_REFERENCES;
-    uint32_t length_bytes = reg_density_learnt(self->units->density, bytes);
+    uint32_t length_bytes = sl_density_learnt(self->units->density, bytes);
     if (sl_index_blob_put(self->index, bytes, length_bytes, REG_BLOB_LEARNT, &fresh, NULL) ==
         SL_OK) {
         if (self->units->learnt_note != 0) {
@@ -131,8 +131,8 @@ static void learnt_note(struct registrar *self)
 struct told {
     uint64_t hash;
     struct sl_unit_note note;
-    struct reg_density_note was;
-    const struct reg_density_note *restored; /* NULL: it is not of a time before a restart */
+    struct sl_density_note was;
+    const struct sl_density_note *restored; /* NULL: it is not of a time before a restart */
     struct reg_wanted wanted;
 };
 
@@ -144,7 +144,7 @@ static void told_read(struct registrar *self, sl_ref unit, struct told *out)
     out->restored = NULL;
     if (self->units->restoring && out->note.state == NOTE_USED) {
         bool kept = out->note.keep_s != 0;
-        out->was = (struct reg_density_note){
+        out->was = (struct sl_density_note){
             .at = out->note.at,
             .class_index = out->note.class_index,
             .use_count = out->note.use_count,
@@ -172,7 +172,7 @@ static void unit_entered(struct registrar *self, sl_ref unit, uint32_t number)
 
 static void density_placed(struct registrar *self, struct reg_order *list, sl_ref unit)
 {
-    struct reg_density *density = self->units->density;
+    struct sl_density *density = self->units->density;
     struct told told;
     reg_order_append(self, list, unit);
     if (!is_hot(self, list) && !is_cold(self, list)) {
@@ -180,14 +180,14 @@ static void density_placed(struct registrar *self, struct reg_order *list, sl_re
     }
     told_read(self, unit, &told);
     if (is_cold(self, list)) {
-        reg_density_disk_enter(density, told.hash, told.restored);
+        sl_density_disk_enter(density, told.hash, told.restored);
         return;
     }
     clock_go(self);
     uint32_t number =
         told.restored != NULL
-            ? reg_density_restore(density, told.hash, unit, told.note.parent_hash, told.restored)
-            : reg_density_enter(density, told.hash, unit, &told.wanted);
+            ? sl_density_restore(density, told.hash, unit, told.note.parent_hash, told.restored)
+            : sl_density_enter(density, told.hash, unit, &told.wanted);
     if (number != 0 && told.note.state == NOTE_WANTED) {
         unit_keep(self, number, unit, told.note.keep_s);
     }
@@ -196,9 +196,9 @@ static void density_placed(struct registrar *self, struct reg_order *list, sl_re
 
 static void density_awaits(const struct registrar *self, uint64_t hash, uint64_t parent_hash)
 {
-    reg_density_fetch(self->units->density, hash);
+    sl_density_fetch(self->units->density, hash);
     if (parent_hash != 0) {
-        reg_density_fetch(self->units->density, parent_hash);
+        sl_density_fetch(self->units->density, parent_hash);
     }
 }
 
@@ -211,7 +211,7 @@ static void density_returned(struct registrar *self, struct reg_order *list, sl_
     if (is_hot(self, list)) {
         unit_entered(
             self, unit,
-            reg_density_return(self->units->density, told.hash, unit, &told.wanted, wanted));
+            sl_density_return(self->units->density, told.hash, unit, &told.wanted, wanted));
     }
 }
 
@@ -220,19 +220,19 @@ static void density_returned(struct registrar *self, struct reg_order *list, sl_
 static uint32_t own_number(struct registrar *self, sl_ref unit)
 {
     uint32_t number = sl_index_unit_number(self->index, unit);
-    return reg_density_is(self->units->density, number, unit) ? number : 0;
+    return sl_density_is(self->units->density, number, unit) ? number : 0;
 }
 
 static void number_judge(struct registrar *self, uint32_t number, struct reg_judgement *out)
 {
-    struct reg_density_stats stats;
-    struct reg_density_view view;
+    struct sl_density_stats stats;
+    struct sl_density_view view;
     *out = (struct reg_judgement){0};
     if (number == 0) {
         return;
     }
-    reg_density_stats(self->units->density, &stats);
-    reg_density_view(self->units->density, number, &view);
+    sl_density_stats(self->units->density, &stats);
+    sl_density_view(self->units->density, number, &view);
     *out = (struct reg_judgement){
         .classed = true,
         .valued = stats.learnt,
@@ -255,9 +255,9 @@ static void density_removed(struct registrar *self, struct reg_order *list, sl_r
     reg_order_remove(self, list, unit);
     number_judge(self, number, &self->units->judged);
     if (number != 0) {
-        reg_density_leave(self->units->density, number);
+        sl_density_leave(self->units->density, number);
     } else if (is_cold(self, list)) {
-        reg_density_disk_leave(self->units->density, hash_of(self, unit));
+        sl_density_disk_leave(self->units->density, hash_of(self, unit));
     }
 }
 
@@ -267,7 +267,7 @@ static void density_touched(struct registrar *self, struct reg_order *list, sl_r
     uint32_t number = is_hot(self, list) ? own_number(self, unit) : 0;
     if (number != 0) {
         clock_go(self);
-        reg_density_use(self->units->density, number, REG_HINT_NONE);
+        sl_density_use(self->units->density, number, REG_HINT_NONE);
         note_write(self, unit, number);
         learnt_note(self);
     }
@@ -278,8 +278,8 @@ static void density_said(struct registrar *self, struct reg_order *list, sl_ref 
 {
     uint32_t number = is_hot(self, list) ? own_number(self, unit) : 0;
     if (number != 0) {
-        reg_density_say(self->units->density, number, (enum reg_hint)said->session,
-                        (enum reg_priority)said->priority);
+        sl_density_say(self->units->density, number, (enum reg_hint)said->session,
+                       (enum reg_priority)said->priority);
         unit_keep(self, number, unit, said->keep_ns / SL_NS_PER_S);
         note_write(self, unit, number);
     }
@@ -290,23 +290,23 @@ static void density_sunk(struct registrar *self, struct reg_order *list, sl_ref 
     reg_order_to_oldest(self, list, unit);
     uint32_t number = is_hot(self, list) ? own_number(self, unit) : 0;
     if (number != 0) {
-        reg_density_sink(self->units->density, number);
+        sl_density_sink(self->units->density, number);
     }
 }
 
 static void density_renamed(struct registrar *self, sl_ref old, sl_ref fresh)
 {
     uint32_t number = sl_index_unit_number(self->index, fresh);
-    if (reg_density_is(self->units->density, number, old)) {
-        reg_density_set_user(self->units->density, number, fresh);
+    if (sl_density_is(self->units->density, number, old)) {
+        sl_density_set_user(self->units->density, number, fresh);
     }
 }
 
 /* Until something is learnt, or said, recency serves. */
 static bool is_ordered(const struct registrar *self)
 {
-    struct reg_density_stats stats;
-    reg_density_stats(self->units->density, &stats);
+    struct sl_density_stats stats;
+    sl_density_stats(self->units->density, &stats);
     return stats.learnt || stats.kept_pages > 0;
 }
 
@@ -314,10 +314,10 @@ static sl_ref walk_give(struct registrar *self, struct reg_order *list, uint32_t
 {
     struct reg_units *units = self->units;
     if (number != 0) {
-        sl_ref unit = reg_density_user(units->density, number);
+        sl_ref unit = sl_density_user(units->density, number);
         uint16_t flags = sl_index_links(self->index, unit)->flags;
         SL_ASSERT((flags & REG_FLAG_KEPT_LISTS) == REG_FLAG_HOT);
-        sl_index_fetch(self->index, reg_density_after(units->density));
+        sl_index_fetch(self->index, sl_density_after(units->density));
         return unit;
     }
     if (!units->by_recency) { /* what density does not know, and what it passed: from the oldest */
@@ -331,22 +331,22 @@ static sl_ref density_first(struct registrar *self, struct reg_order *list)
 {
     self->units->by_recency = false;
     bool ordered = is_hot(self, list) && is_ordered(self);
-    return walk_give(self, list, ordered ? reg_density_first(self->units->density) : 0, false);
+    return walk_give(self, list, ordered ? sl_density_first(self->units->density) : 0, false);
 }
 
 static sl_ref density_next(struct registrar *self, struct reg_order *list, bool goes)
 {
     bool learnt = is_hot(self, list) && !self->units->by_recency;
-    return walk_give(self, list, learnt ? reg_density_next(self->units->density, goes) : 0, goes);
+    return walk_give(self, list, learnt ? sl_density_next(self->units->density, goes) : 0, goes);
 }
 
 static sl_err density_begin(struct registrar *self, struct sl_error *why)
 {
-    const struct reg_density_options options = {.ghosts_min = REG_DENSITY_GHOSTS_MIN,
-                                                .ghosts_max = REG_DENSITY_GHOSTS_MAX};
+    const struct sl_density_options options = {.ghosts_min = SL_DENSITY_GHOSTS_MIN,
+                                               .ghosts_max = SL_DENSITY_GHOSTS_MAX};
     self->units->wanted_at_ns = calloc(STEP_COUNT, sizeof(*self->units->wanted_at_ns));
     sl_err err = self->units->wanted_at_ns != NULL
-                     ? reg_density_create(&options, &self->units->density)
+                     ? sl_density_create(&options, &self->units->density)
                      : SL_ERR_NO_MEMORY;
     self->units->learnt_at = LEARNT_REFERENCES;
     return err == SL_OK ? SL_OK : sl_fail(why, err, "no memory for the order of eviction");
@@ -354,7 +354,7 @@ static sl_err density_begin(struct registrar *self, struct sl_error *why)
 
 static void density_end(struct registrar *self)
 {
-    reg_density_destroy(&self->units->density);
+    sl_density_destroy(&self->units->density);
     free(self->units->wanted_at_ns);
     self->units->wanted_at_ns = NULL;
 }
@@ -362,7 +362,7 @@ static void density_end(struct registrar *self)
 static void density_restored(struct registrar *self)
 {
     clock_set(self);
-    reg_density_restored(self->units->density);
+    sl_density_restored(self->units->density);
 }
 
 static void density_learn(struct registrar *self, sl_ref note, const void *bytes,
@@ -372,9 +372,9 @@ static void density_learn(struct registrar *self, sl_ref note, const void *bytes
         sl_index_set_kind(self->index, self->units->learnt_note, SL_RECORD_FREE);
     }
     self->units->learnt_note = note;
-    if (reg_density_learn(self->units->density, bytes, length_bytes)) {
-        struct reg_density_stats stats;
-        reg_density_stats(self->units->density, &stats);
+    if (sl_density_learn(self->units->density, bytes, length_bytes)) {
+        struct sl_density_stats stats;
+        sl_density_stats(self->units->density, &stats);
         self->units->learnt_at = stats.reference_count + LEARNT_REFERENCES;
         return;
     }
@@ -383,34 +383,34 @@ static void density_learn(struct registrar *self, sl_ref note, const void *bytes
 
 static bool is_learnt(const struct registrar *self)
 {
-    struct reg_density_stats stats;
-    reg_density_stats(self->units->density, &stats);
+    struct sl_density_stats stats;
+    sl_density_stats(self->units->density, &stats);
     return stats.learnt;
 }
 
 static double density_worth(const struct registrar *self, sl_ref unit)
 {
-    return reg_density_value(self->units->density, hash_of(self, unit));
+    return sl_density_value(self->units->density, hash_of(self, unit));
 }
 
 static double density_worth_cut(const struct registrar *self, double share)
 {
-    return is_learnt(self) ? reg_density_disk_cut(self->units->density, share) : -1.0;
+    return is_learnt(self) ? sl_density_disk_cut(self->units->density, share) : -1.0;
 }
 
 static double density_chance(const struct registrar *self, sl_ref unit)
 {
-    return reg_density_likely(self->units->density, hash_of(self, unit));
+    return sl_density_likely(self->units->density, hash_of(self, unit));
 }
 
 static uint32_t density_uses(const struct registrar *self, sl_ref unit)
 {
-    return reg_density_uses(self->units->density, hash_of(self, unit));
+    return sl_density_uses(self->units->density, hash_of(self, unit));
 }
 
 static void density_horizon(struct registrar *self, uint64_t references)
 {
-    reg_density_horizon(self->units->density, references);
+    sl_density_horizon(self->units->density, references);
 }
 
 const struct reg_policy reg_policy_density = {

@@ -33,10 +33,10 @@ enum {
 
 struct reg_units {
     const struct reg_policy *policy;
-    struct reg_density *density; /* of that policy */
-    bool by_recency;             /* where its walk is */
-    bool restoring;              /* a restart: what comes was here before */
-    uint64_t learnt_at;          /* when what it learnt is noted again, in references */
+    struct sl_density *density; /* of that policy */
+    bool by_recency;            /* where its walk is */
+    bool restoring;             /* a restart: what comes was here before */
+    uint64_t learnt_at;         /* when what it learnt is noted again, in references */
     sl_ref learnt_note;
     struct reg_judgement judged;   /* what the policy knew of the unit that left a list last */
     uint64_t *wanted_at_ns;        /* density: when the last references of each step were made */

@@ -564,6 +564,11 @@
     F(U64, priority, 0, 3, "of the blocks: 0 nothing is said, 1 low, 2 normal, 3 high")    \
     F(U64, keep_ns, 0, SL_KEEP_NS_MAX,                                                     \
       "so long they and those before them are evicted after others, if that is worth it; 0: not")
+/* The session itself, and its rhythm. */
+#define SL_FIELDS_SESSION(F)                                                                      \
+    F(U64, session_id, 0, UINT64_MAX, "hash of the session's name, by sl_key_hash; 0: not known") \
+    F(U64, pause_ns, 0, SL_KEEP_NS_MAX,                                                           \
+      "from the end of this request until the session's next one is expected; 0: not known")
 #define SL_BODY_STORE(F, L)                                                                                          \
     F(U64, engine_id, 1, UINT64_MAX, "engine")                                                                       \
     F(BIN, tokens, 0, SL_TOKENS_BYTES_MAX,                                                                           \
@@ -592,7 +597,8 @@
       "of a hand-over, without a ticket: the one that decode has offered, if any")                                   \
     SL_FIELDS_SAID(F)                                                                                                \
     F(BIN, before_hash, 0, 64,                                                                                       \
-      "with hashes: key of the block before the first one; empty: none, or not known")
+      "with hashes: key of the block before the first one; empty: none, or not known")                               \
+    SL_FIELDS_SESSION(F)
 #define SL_BODY_STORE_REPLY(F, L)                                                          \
     F(U64, block_count, 0, UINT32_MAX, "blocks asked for")                                 \
     F(BIN, stored, 0, SL_BATCH_MAX, "bitmap, bit i & 7 of byte i >> 3: stored by this op") \
@@ -620,7 +626,8 @@
       "with events: device_blocks, which is empty then: who does not know events loads nothing") \
     SL_FIELDS_HASHED(F)                                                                          \
     F(TEXT, prefill_node, 0, 31, "of a hand-over: who is asked for it; empty: nobody")           \
-    SL_FIELDS_SAID(F)
+    SL_FIELDS_SAID(F)                                                                            \
+    SL_FIELDS_SESSION(F)
 #define SL_BODY_LOAD_REPLY(F, L)                                    \
     F(U64, block_count, 0, UINT32_MAX,                              \
       "blocks loaded: the longest prefix all ranks and pools have") \

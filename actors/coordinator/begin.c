@@ -10,6 +10,8 @@
  */
 #define ANSWER_SHARE  20u
 #define ANSWER_NS_MAX (10 * SL_NS_PER_MS)
+/* Of what an engine says of a session, in messages: who names its next turn says as much. */
+#define SESSION_GOES_ON 2u
 
 static bool from_client_of(const struct co_op *op, const struct sl_msg *msg)
 {
@@ -79,6 +81,7 @@ struct request { /* what STORE and LOAD have in common */
     struct sl_u64s pool_blocks;
     struct sl_bytes before_hash;
     struct sl_said said;
+    uint64_t session_id, pause_ns;
 };
 
 /* With a table of blocks for each pool there is none of all; how long they are the hashes say. */
@@ -113,7 +116,9 @@ static struct request request_of(const struct sl_msg *msg)
                                   .before_hash = store->before_hash,
                                   .said = {.session = (uint32_t)store->session,
                                            .priority = (uint32_t)store->priority,
-                                           .keep_ns = store->keep_ns}};
+                                           .keep_ns = store->keep_ns},
+                                  .session_id = store->session_id,
+                                  .pause_ns = store->pause_ns};
         request_count(&request);
         return request;
     }
@@ -132,7 +137,9 @@ static struct request request_of(const struct sl_msg *msg)
                               .pool_blocks = load->pool_blocks,
                               .said = {.session = (uint32_t)load->session,
                                        .priority = (uint32_t)load->priority,
-                                       .keep_ns = load->keep_ns}};
+                                       .keep_ns = load->keep_ns},
+                              .session_id = load->session_id,
+                              .pause_ns = load->pause_ns};
     request_count(&request);
     return request;
 }
@@ -286,6 +293,11 @@ static sl_err op_keep(struct co_op *op, const struct request *request, const str
     op->token_count = (uint32_t)(request->tokens.length / 4);
     op->extras = request->extras;
     op->said = request->said;
+    op->session_id = request->session_id;
+    op->pause_ns = request->pause_ns;
+    if (op->pause_ns != 0 && op->said.session == 0) {
+        op->said.session = SESSION_GOES_ON;
+    }
     op->blocks = co_memory_take(&op->life, op->block_count, sizeof(*op->blocks));
     if (op->blocks == NULL || op_bitmaps(op, op->block_count) != SL_OK) {
         op->block_count = 0; /* the answer has no bitmaps */

@@ -209,9 +209,10 @@ struct co_op {
     struct sl_text extras;
     bool partial;
     uint32_t first_block, block_count, token_count;
-    uint64_t before_hash;  /* sl_key_hash of the block before the first one; 0: none, not known */
-    struct sl_key before;  /* of a keyed store: its key; at NULL: none, not known */
-    struct sl_said said;   /* by the engine */
+    uint64_t before_hash; /* sl_key_hash of the block before the first one; 0: none, not known */
+    struct sl_key before; /* of a keyed store: its key; at NULL: none, not known */
+    struct sl_said said;  /* by the engine */
+    uint64_t session_id, pause_ns; /* until its next op is expected; 0: not known */
     uint32_t *pool_blocks; /* [pool][block] device blocks; NULL: those of blocks are all pools' */
     uint64_t pool_block_count;
     bool keyed;                   /* the engine brought the keys */
@@ -362,9 +363,8 @@ struct coordinator {
     uint32_t load_parts_max, store_parts_max;
     uint32_t rank_count;
     bool draining;
-    bool keeps; /* loads go by the arena */
-    uint32_t
-        transporters; /* processes that move bytes: the door, and its rails of other processes */
+    bool keeps;            /* loads go by the arena */
+    uint32_t transporters; /* that move bytes: the door, and its rails of other processes */
     bool pulls; /* the transporter may write into engines' pools: the node's settings say so */
     struct co_rank ranks[CO_WORKERS_MAX];
     co_workers ungreeted;     /* they have not acknowledged the fence of our predecessor's work */

@@ -36,6 +36,11 @@ static const char help[] =
 "                      twice; density)\n"
 "  --reuse-min CHANCE  of reuse, 0..1: the least (default 0.2)\n"
 "  --write-budget N    blocks a day that are written to it, by the trace's times (default: no limit)\n"
+"  --prefetch NAME     what comes from disk before it is wanted: none (default), sessions (as a node does it), clairvoyant\n"
+"                      (each request's blocks just before it); density\n"
+"  --pauses-told SHARE so many requests tell after how long their session goes on (default 0)\n"
+"  --pauses-right SHARE so many of those are right, the others tell the pause of another session (default 1)\n"
+"  --pause-error SHARE what is told is off by up to so much of it (default 0)\n"
 "  --picture FILE.svg  hits by memory\n"
 "  --json              one object\n"
 "\n"
@@ -55,6 +60,7 @@ struct options {
     enum replay_hints_kind hints;
     double hint_share, high_share, keep_share;
     bool keep_needed;
+    struct model_prefetch_options prefetch;
     bool json;
 };
 
@@ -106,6 +112,21 @@ static uint32_t sizes_parse(char *text, uint64_t least, uint64_t out[SIZES_MAX])
     return count;
 }
 
+static enum model_prefetch prefetch_parse(const char *name)
+{
+    static const char *const names[] = {[MODEL_PREFETCH_NONE] = "none",
+                                        [MODEL_PREFETCH_SESSIONS] = "sessions",
+                                        [MODEL_PREFETCH_CLAIRVOYANT] = "clairvoyant"};
+    uint32_t i = 0;
+    while (i < SL_COUNT(names) && strcmp(name, names[i]) != 0) {
+        i++;
+    }
+    if (i == SL_COUNT(names)) {
+        wrong("no way of prefetch:", name);
+    }
+    return (enum model_prefetch)i;
+}
+
 static void options_parse(struct options *options, int argc, char **argv)
 {
     enum {
@@ -124,6 +145,10 @@ static void options_parse(struct options *options, int argc, char **argv)
         HIGH,
         KEEP,
         NEEDED,
+        PREFETCH,
+        TOLD,
+        TOLD_RIGHT,
+        TOLD_ERROR,
         PICTURE,
         JSON,
         HELP
@@ -143,6 +168,10 @@ static void options_parse(struct options *options, int argc, char **argv)
                                           {"high", required_argument, NULL, HIGH},
                                           {"keep", required_argument, NULL, KEEP},
                                           {"keep-needed", required_argument, NULL, NEEDED},
+                                          {"prefetch", required_argument, NULL, PREFETCH},
+                                          {"pauses-told", required_argument, NULL, TOLD},
+                                          {"pauses-right", required_argument, NULL, TOLD_RIGHT},
+                                          {"pause-error", required_argument, NULL, TOLD_ERROR},
                                           {"picture", required_argument, NULL, PICTURE},
                                           {"json", no_argument, NULL, JSON},
                                           {"help", no_argument, NULL, HELP},
@@ -194,6 +223,18 @@ static void options_parse(struct options *options, int argc, char **argv)
         case NEEDED:
             options->keep_needed = got == NEEDED;
             options->keep_share = share_parse(optarg, "no share");
+            break;
+        case PREFETCH:
+            options->prefetch.kind = prefetch_parse(optarg);
+            break;
+        case TOLD:
+            options->prefetch.said.told = share_parse(optarg, "no share");
+            break;
+        case TOLD_RIGHT:
+            options->prefetch.said.right = share_parse(optarg, "no share");
+            break;
+        case TOLD_ERROR:
+            options->prefetch.said.error = share_parse(optarg, "no share");
             break;
         case PICTURE:
             options->picture = optarg;
@@ -248,10 +289,15 @@ static bool policy_run(const struct options *options, const struct model_policy 
         .hints = {.kind = options->hints, .share = options->hint_share, .seed = options->seed},
         .high_share = options->high_share,
         .keep_share = options->keep_share,
-        .keep_needed = options->keep_needed};
+        .keep_needed = options->keep_needed,
+        .prefetch = options->prefetch};
+    uint64_t *pauses = options->prefetch.said.told > 0 ? replay_pauses(trace) : NULL;
     plan.disk.capacity_bytes = disk_blocks;
+    plan.prefetch.pauses = pauses;
+    plan.prefetch.said.seed = options->seed;
     *out = (struct model_result){0};
     sl_err err = policy->run(trace, &plan, out);
+    free(pauses);
     if (err != SL_OK && err != SL_ERR_UNSUPPORTED) {
         struct sl_error why = {0};
         (void)sl_fail(&why, err, "no memory for %s", policy->name);
@@ -301,6 +347,16 @@ static void result_print(uint64_t blocks, uint64_t disk, const char *policy,
                100 * share((double)result->memory_hit_count, references),
                100 * share((double)result->written_count, references),
                100 * share((double)result->rewritten_count, references));
+    }
+    if (result->ahead_count > 0) {
+        uint64_t disk_hits = result->hit_count - result->memory_hit_count;
+        printf(
+            "\n%26s ahead of use %.2f, wanted %.2f, gone %.2f; %.1f %% of what was on disk alone",
+            "", 100 * share((double)result->ahead_count, references),
+            100 * share((double)result->ahead_hit_count, references),
+            100 * share((double)result->ahead_lost_count, references),
+            100 * share((double)result->ahead_hit_count,
+                        (double)(result->ahead_hit_count + disk_hits)));
     }
     (void)putchar('\n');
 }
@@ -408,7 +464,8 @@ int main(int argc, char **argv)
                               .sizes = {2000, 5000, 10000, 20000, 50000},
                               .size_count = 5,
                               .disk_count = 1,
-                              .disk = {.reuse_min = 0.2}};
+                              .disk = {.reuse_min = 0.2},
+                              .prefetch = {.said = {.right = 1}}};
     options_parse(&options, argc, argv);
     if (options.seeds > 0) {
         seeds_print(&options);

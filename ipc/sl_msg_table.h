@@ -412,6 +412,16 @@
       "the grant of an object, others leave it open; of a block SL_OK alone ends all")           \
     L(ahead, grant, SL_BATCH_MAX, "extents without a key: for PUBLISH alone")
 #define SL_BODY_KEYS_ASKED(F, L) F(TEXTS, keys, 0, SL_BATCH_MAX, "object keys")
+/* worth, edge: hits that a block in memory brings in 10^12 seconds. */
+#define SL_BODY_PREFETCH(F, L)                                                                 \
+    F(TEXTS, keys, 0, SL_BATCH_MAX, "object keys")                                             \
+    F(U64, for_ns, 0, SL_KEEP_NS_MAX,                                                          \
+      "blocks of a session that comes back within; 0: somebody wants them whatever they cost") \
+    F(U64, worth, 0, UINT64_MAX, "of such blocks: what they bring in memory")
+#define SL_BODY_PREFETCH_REPLY(F, L)                                   \
+    F(U64S, codes, 0, SL_BATCH_MAX, "one an item")                     \
+    F(U64, edge, 0, UINT64_MAX, "of what would go next; 0: not known") \
+    F(U64, full, 0, 1000, "of memory for blocks of sessions, thousandths that they take")
 #define SL_BODY_REMOVE(F, L)                                                                 \
     F(TEXTS, keys, 0, SL_BATCH_MAX, "object keys; a block key removes all its parts")        \
     F(BOOL, all, 0, 1, "everything; keys is empty then")                                     \
@@ -997,8 +1007,8 @@
     X(HANDOVER_END_REPLY, handover_end_reply, 53, SL_BODY_CODES, "done, or not known")             \
     X(TICKET, ticket, 54, SL_BODY_TICKET, "decode's engine asks for its ticket")                   \
     X(TICKET_REPLY, ticket_reply, 55, SL_BODY_TICKET_REPLY, "SL_ERR_BUSY: there is none yet")      \
-    X(PREFETCH, prefetch, 58, SL_BODY_KEYS_ASKED, "bring objects into memory ahead of their use")  \
-    X(PREFETCH_REPLY, prefetch_reply, 59, SL_BODY_CODES,                                           \
+    X(PREFETCH, prefetch, 58, SL_BODY_PREFETCH, "bring objects into memory ahead of their use")    \
+    X(PREFETCH_REPLY, prefetch_reply, 59, SL_BODY_PREFETCH_REPLY,                                  \
       "SL_OK brought in, SL_ERR_EXISTS was in memory, SL_ERR_NO_SPACE no room")                    \
     X(COPY, copy, 60, SL_BODY_COPY, "parts between device and arena")                              \
     X(COPY_REPLY, copy_reply, 61, SL_BODY_COPY_REPLY, "copied")                                    \

@@ -10,8 +10,6 @@
  */
 #define ANSWER_SHARE  20u
 #define ANSWER_NS_MAX (10 * SL_NS_PER_MS)
-/* Of what an engine says of a session, in messages: who names its next turn says as much. */
-#define SESSION_GOES_ON 2u
 
 static bool from_client_of(const struct co_op *op, const struct sl_msg *msg)
 {
@@ -296,7 +294,7 @@ static sl_err op_keep(struct co_op *op, const struct request *request, const str
     op->session_id = request->session_id;
     op->pause_ns = request->pause_ns;
     if (op->pause_ns != 0 && op->said.session == 0) {
-        op->said.session = SESSION_GOES_ON;
+        op->said.session = SAID_GOES_ON; /* who names its next turn says as much */
     }
     op->blocks = co_memory_take(&op->life, op->block_count, sizeof(*op->blocks));
     if (op->blocks == NULL || op_bitmaps(op, op->block_count) != SL_OK) {

@@ -1,5 +1,6 @@
 /* actors/coordinator/ops.c - the table of ops: how they change, end, and are remembered. */
 #include "actors/coordinator/internal.h"
+#include "actors/coordinator/sessions.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -216,8 +217,8 @@ void co_reason(struct co_op *op, const char *format, ...)
 
 /* ---- slices ---- */
 
-static uint32_t part_key_write(const struct co_engine *engine, struct sl_key block,
-                               const struct co_cut *cut, char *out)
+uint32_t co_part_key_write(const struct co_engine *engine, struct sl_key block,
+                           const struct co_cut *cut, char *out)
 {
     char *at = out;
     size_t model_length = strlen(engine->model);
@@ -235,6 +236,11 @@ static uint32_t part_key_write(const struct co_engine *engine, struct sl_key blo
     size_t pool_length = strlen(engine->pool_names[cut->pool]);
     memcpy(at, engine->pool_names[cut->pool], pool_length + 1);
     return (uint32_t)(at - out + (ptrdiff_t)pool_length);
+}
+
+size_t co_part_key_room(const struct co_engine *engine, struct sl_key block)
+{
+    return strlen(engine->model) + block.length + sizeof("//63/") + sizeof(engine->pool_names[0]);
 }
 
 uint64_t co_block_hash(const struct co_engine *engine, const struct sl_key *key)
@@ -292,13 +298,11 @@ bool co_slice_make(struct coordinator *self, struct co_op *op, uint32_t count)
     bool fits = op->parts != NULL && op->part_keys != NULL;
     for (uint32_t i = 0; fits && i < part_total; i++) {
         struct sl_key block = op->blocks[op->slice[i / engine->part_count]].key;
-        size_t room =
-            strlen(engine->model) + block.length + sizeof("//63/") + sizeof(engine->pool_names[0]);
-        char *text = co_memory_take(&op->work, room, 1);
+        char *text = co_memory_take(&op->work, co_part_key_room(engine, block), 1);
         fits = text != NULL;
         if (fits) {
             op->part_keys[i] = (struct sl_key){
-                .at = text, .length = part_key_write(engine, block, co_cut_of(op, i), text)};
+                .at = text, .length = co_part_key_write(engine, block, co_cut_of(op, i), text)};
         }
     }
     if (!fits) {
@@ -437,6 +441,9 @@ void co_op_end(struct coordinator *self, struct co_op *op, sl_err code)
     op_account(self, op);
     if (!op->client_gone) {
         co_op_answer(self, op);
+    }
+    if (code == SL_OK) {
+        co_sessions_note(self, op);
     }
     if (co_by_layers(op)) {
         co_layers_tell(self, op);

@@ -29,6 +29,7 @@ struct replay_options {
     double speed;          /* 0: timestamps are ignored */
     bool progress;
     struct replay_hints_options hints;
+    struct replay_pause_options pauses;
 };
 
 /* Errors of one kind: op and code; the text is that of the first. */
@@ -55,6 +56,7 @@ struct replay_report {
     uint64_t mismatches, errors, misses_of_acknowledged, evicted, lost, ops, ops_slow,
         longest_op_ns;
     uint64_t ends_told, goes_on_told; /* requests that said so */
+    uint64_t pauses_told;
     uint64_t bytes_stored, bytes_loaded, blocks_stored, blocks_existed, blocks_not_stored;
     uint64_t wall_ns;
     struct ctl_histogram load_ns, store_ns;
@@ -107,6 +109,7 @@ struct replay {
     uint32_t token_count, block_count;
     struct sl_hints said;
     unsigned char *ends; /* request_count: which end a session; NULL: nothing is said of them */
+    uint64_t *pauses;    /* request_count: of replay_pauses; NULL: likewise */
     uint64_t *part;      /* one part's right bytes */
 };
 

@@ -77,13 +77,13 @@ static void say(char at[EXPLAIN_TEXT_BYTES], const char *format, ...)
  * million references" */
 static void say_judgement(char at[EXPLAIN_TEXT_BYTES], const struct reg_judgement *judged)
 {
-    char class_text[REG_DENSITY_TEXT_BYTES];
+    char class_text[SL_DENSITY_TEXT_BYTES];
     double seconds = (double)judged->age_ns / (double)SL_NS_PER_S;
     if (!judged->classed) {
         say(at, judged->age_ns > 0 ? "unused for %.1f s" : "never used yet", seconds);
         return;
     }
-    say(at, "%s, %" PRIu32 " references", reg_rates_class_text(judged->class_index, class_text),
+    say(at, "%s, %" PRIu32 " references", sl_rates_class_text(judged->class_index, class_text),
         judged->age_references);
     if (judged->age_ns > 0) {
         say(at, seconds < 100 ? " (%.1f s)" : " (%.0f s)", seconds);

@@ -42,7 +42,7 @@ struct model_memory {
     uint32_t *here; /* by identity; 0: not in memory */
     uint32_t id_limit;
     uint64_t references; /* blocks used so far */
-    struct reg_density *density;
+    struct sl_density *density;
     uint32_t *older, *newer; /* lru: a ring by identity; the last identity is its end */
 };
 struct model_keep {

@@ -13,14 +13,14 @@ static uint64_t hash_of(uint32_t id)
 
 static sl_err density_begin(struct model_memory *memory)
 {
-    const struct reg_density_options plan = {.ghosts_min = REG_DENSITY_GHOSTS_MIN,
-                                             .ghosts_max = REG_DENSITY_GHOSTS_MAX};
-    return reg_density_create(&plan, &memory->density);
+    const struct sl_density_options plan = {.ghosts_min = SL_DENSITY_GHOSTS_MIN,
+                                            .ghosts_max = SL_DENSITY_GHOSTS_MAX};
+    return sl_density_create(&plan, &memory->density);
 }
 
 static void density_end(struct model_memory *memory)
 {
-    reg_density_destroy(&memory->density);
+    sl_density_destroy(&memory->density);
 }
 
 /* From its last block on, as the engine's word of a request is. */
@@ -29,19 +29,19 @@ static void request_keep(struct model_memory *memory, const struct model_use *us
     uint32_t unit = use->keep && use->count > 0 ? memory->here[use->ids[use->count - 1]] : 0;
     if (unit != 0) {
         const struct reg_keep keep = {.end_s = use->now_s + KEEP_S, .pages = 1};
-        reg_density_keep(memory->density, unit, &keep);
+        sl_density_keep(memory->density, unit, &keep);
     }
 }
 
 static sl_err density_use(struct model_memory *memory, const struct model_use *use)
 {
-    reg_density_now(memory->density, use->now_s, use->kept_bytes_max);
+    sl_density_now(memory->density, use->now_s, use->kept_bytes_max);
     for (uint32_t i = use->count; i-- > 0;) { /* as engines note them: the end of a chain first */
         uint32_t unit = use->to[i] != 0 ? memory->here[use->ids[i]] : 0;
         if (unit != 0) {
             memory->references++;
-            reg_density_use(memory->density, unit, use->hint);
-            reg_density_say(memory->density, unit, use->hint, use->priority);
+            sl_density_use(memory->density, unit, use->hint);
+            sl_density_say(memory->density, unit, use->hint, use->priority);
         }
     }
     for (uint32_t i = 0; i < use->count; i++) {
@@ -56,7 +56,7 @@ static sl_err density_use(struct model_memory *memory, const struct model_use *u
                                     .cut = i + 1 == use->count,
                                     .hint = use->hint,
                                     .priority = use->priority};
-        memory->here[id] = reg_density_enter(memory->density, hash_of(id), id, &wanted);
+        memory->here[id] = sl_density_enter(memory->density, hash_of(id), id, &wanted);
         if (memory->here[id] == 0) {
             return SL_ERR_NO_MEMORY;
         }
@@ -68,61 +68,61 @@ static sl_err density_use(struct model_memory *memory, const struct model_use *u
 /* A walk goes on where the last victim left; a use begins the next one. */
 static uint32_t density_victim(struct model_memory *memory)
 {
-    uint32_t unit = reg_density_next(memory->density, false);
-    unit = unit != 0 ? unit : reg_density_first(memory->density);
+    uint32_t unit = sl_density_next(memory->density, false);
+    unit = unit != 0 ? unit : sl_density_first(memory->density);
     if (unit == 0) {
         return MODEL_NO_BLOCK;
     }
-    uint32_t id = reg_density_user(memory->density, unit);
-    reg_density_leave(memory->density, unit);
+    uint32_t id = sl_density_user(memory->density, unit);
+    sl_density_leave(memory->density, unit);
     memory->here[id] = 0;
     return id;
 }
 
 static uint32_t density_use_count(const struct model_memory *memory, uint32_t id)
 {
-    struct reg_density_view view;
-    reg_density_view(memory->density, memory->here[id], &view);
+    struct sl_density_view view;
+    sl_density_view(memory->density, memory->here[id], &view);
     return view.use_count;
 }
 
 static double density_chance(const struct model_memory *memory, uint32_t id, uint64_t references)
 {
-    struct reg_density_stats stats;
-    reg_density_stats(memory->density, &stats);
-    return stats.learnt ? reg_density_chance(memory->density, memory->here[id], references) : 1;
+    struct sl_density_stats stats;
+    sl_density_stats(memory->density, &stats);
+    return stats.learnt ? sl_density_chance(memory->density, memory->here[id], references) : 1;
 }
 
 static sl_err density_bring(struct model_memory *memory, uint32_t id, uint32_t before)
 {
     const struct reg_wanted how = {.parent_hash = before != MODEL_NO_BLOCK ? hash_of(before) : 0,
                                    .stored_count = 1};
-    memory->here[id] = reg_density_return(memory->density, hash_of(id), id, &how, false);
+    memory->here[id] = sl_density_return(memory->density, hash_of(id), id, &how, false);
     return memory->here[id] != 0 ? SL_OK : SL_ERR_NO_MEMORY;
 }
 
 static void density_keep(struct model_memory *memory, uint32_t id, const struct model_keep *keep)
 {
     const struct reg_keep how = {.end_s = keep->end_s, .pages = 1};
-    reg_density_now(memory->density, keep->now_s, keep->kept_bytes_max);
-    reg_density_keep(memory->density, memory->here[id], &how);
+    sl_density_now(memory->density, keep->now_s, keep->kept_bytes_max);
+    sl_density_keep(memory->density, memory->here[id], &how);
 }
 
 static uint64_t density_kept(const struct model_memory *memory)
 {
-    struct reg_density_stats stats;
-    reg_density_stats(memory->density, &stats);
+    struct sl_density_stats stats;
+    sl_density_stats(memory->density, &stats);
     return stats.kept_pages;
 }
 
 static double density_edge(const struct model_memory *memory)
 {
-    struct reg_density_view view;
-    uint32_t unit = reg_density_first(memory->density);
+    struct sl_density_view view;
+    uint32_t unit = sl_density_first(memory->density);
     if (unit == 0) {
         return 0;
     }
-    reg_density_view(memory->density, unit, &view);
+    sl_density_view(memory->density, unit, &view);
     return view.kept ? HUGE_VAL : view.value;
 }
 

@@ -38,7 +38,7 @@ static bool is_stored(const struct run *run, uint32_t id)
 static uint64_t kept_bytes_max(const struct run *run)
 {
     uint64_t all = run->options->capacity_bytes;
-    return all / REG_DENSITY_KEPT_SHARE + (run->ahead != NULL ? all / AHEAD_SHARE : 0);
+    return all / SL_DENSITY_KEPT_SHARE + (run->ahead != NULL ? all / AHEAD_SHARE : 0);
 }
 
 static uint64_t unread_end(struct run *run, uint32_t id)

@@ -5,29 +5,29 @@
 #include "runtime/density/density_internal.h"
 
 /* Of a unit that is in no row by turn, nor by age. */
-static void disk_row_enter(struct reg_density *density, uint32_t unit)
+static void disk_row_enter(struct sl_density *density, uint32_t unit)
 {
     density_row_append(density, &density->by_age[density_cell_of(&density->units[unit])], ROW_AGE,
                        unit);
 }
 
-static void note_take(struct density_unit *at, const struct reg_density_note *note)
+static void note_take(struct density_unit *at, const struct sl_density_note *note)
 {
     at->at = note->at;
     at->use_count = (uint8_t)SL_MAX(note->use_count, 1);
-    at->class_index = note->class_index < REG_DENSITY_CLASSES ? note->class_index : 0;
+    at->class_index = note->class_index < SL_DENSITY_CLASSES ? note->class_index : 0;
 }
 
 /* Nothing is known of it, but that it was stored once. */
-static void unknown_take(struct reg_density *density, struct density_unit *at)
+static void unknown_take(struct sl_density *density, struct density_unit *at)
 {
     at->at = (uint32_t)density->references;
     at->use_count = 1;
-    at->class_index = (uint8_t)reg_rates_class(1, 1, false, REG_HINT_NONE);
+    at->class_index = (uint8_t)sl_rates_class(1, 1, false, REG_HINT_NONE);
 }
 
-void reg_density_disk_enter(struct reg_density *density, uint64_t hash,
-                            const struct reg_density_note *note)
+void sl_density_disk_enter(struct sl_density *density, uint64_t hash,
+                           const struct sl_density_note *note)
 {
     uint32_t unit = *density_table_place(density, hash);
     if (unit == 0) {
@@ -58,7 +58,7 @@ void reg_density_disk_enter(struct reg_density *density, uint64_t hash,
     density->on_disk[density_cell_of(at)]++;
 }
 
-void density_disk_leave(struct reg_density *density, uint32_t unit)
+void density_disk_leave(struct sl_density *density, uint32_t unit)
 {
     struct density_unit *at = &density->units[unit];
     if (at->state == UNIT_RESTORED_DISK) {
@@ -69,7 +69,7 @@ void density_disk_leave(struct reg_density *density, uint32_t unit)
     density->disk_count--;
 }
 
-void reg_density_disk_leave(struct reg_density *density, uint64_t hash)
+void sl_density_disk_leave(struct sl_density *density, uint64_t hash)
 {
     uint32_t unit = *density_table_place(density, hash);
     struct density_unit *at = &density->units[unit];
@@ -84,7 +84,7 @@ void reg_density_disk_leave(struct reg_density *density, uint64_t hash)
 }
 
 /* It stays where it is by age. */
-static uint32_t return_unwanted(struct reg_density *density, uint32_t unit, uint32_t user,
+static uint32_t return_unwanted(struct sl_density *density, uint32_t unit, uint32_t user,
                                 uint64_t parent_hash)
 {
     density_row_remove(density, &density->ghosts, ROW_TURN, unit);
@@ -101,37 +101,37 @@ static uint32_t return_unwanted(struct reg_density *density, uint32_t unit, uint
     return unit;
 }
 
-uint32_t reg_density_return(struct reg_density *density, uint64_t hash, uint32_t user,
-                            const struct reg_wanted *how, bool wanted)
+uint32_t sl_density_return(struct sl_density *density, uint64_t hash, uint32_t user,
+                           const struct reg_wanted *how, bool wanted)
 {
     uint32_t unit = *density_table_place(density, hash);
     if (unit != 0 && density->units[unit].state == UNIT_GHOST && !wanted) {
         return return_unwanted(density, unit, user, how->parent_hash);
     }
-    unit = reg_density_enter(density, hash, user, how);
+    unit = sl_density_enter(density, hash, user, how);
     if (unit != 0) {
         density->units[unit].counted = wanted;
     }
     return unit;
 }
 
-double reg_density_value(const struct reg_density *density, uint64_t hash)
+double sl_density_value(const struct sl_density *density, uint64_t hash)
 {
     uint32_t unit = *density_table_place(density, hash);
     const struct density_unit *at = &density->units[unit];
     return unit == 0 || at->state == UNIT_NAMED ? 0.0 : density->rates.value[density_cell_of(at)];
 }
 
-uint32_t reg_density_uses(const struct reg_density *density, uint64_t hash)
+uint32_t sl_density_uses(const struct sl_density *density, uint64_t hash)
 {
     uint32_t unit = *density_table_place(density, hash);
     return unit == 0 ? 0 : density->units[unit].use_count;
 }
 
-double reg_density_disk_cut(const struct reg_density *density, double share)
+double sl_density_disk_cut(const struct sl_density *density, double share)
 {
     double left = share * (double)density->disk_count;
-    for (uint32_t place = REG_DENSITY_CELLS; place-- > 0;) {
+    for (uint32_t place = SL_DENSITY_CELLS; place-- > 0;) {
         uint32_t cell = density->rates.order[place];
         left -= (double)density->on_disk[cell];
         if (left < 0) {
@@ -141,7 +141,7 @@ double reg_density_disk_cut(const struct reg_density *density, double share)
     return 0.0;
 }
 
-double reg_density_likely(const struct reg_density *density, uint64_t hash)
+double sl_density_likely(const struct sl_density *density, uint64_t hash)
 {
     uint32_t unit = *density_table_place(density, hash);
     const struct density_unit *at = &density->units[unit];
@@ -151,7 +151,7 @@ double reg_density_likely(const struct reg_density *density, uint64_t hash)
     return unit == 0 || at->state == UNIT_NAMED ? 0.0 : density->rates.chance[density_cell_of(at)];
 }
 
-void reg_density_horizon(struct reg_density *density, uint64_t references)
+void sl_density_horizon(struct sl_density *density, uint64_t references)
 {
     density->rates.horizon = references;
 }

@@ -10,7 +10,7 @@
 /* Values are computed anew after so many references, and what was seen counts half after so many. */
 #define SETTLE_REFERENCES UINT64_C(1000)
 #define HALVE_REFERENCES  UINT64_C(150000)
-#define RANK_WORDS        ((REG_DENSITY_TURNS + 63u) / 64u)
+#define RANK_WORDS        ((SL_DENSITY_TURNS + 63u) / 64u)
 
 /* SUNK and KEPT are in memory, too. NAMED: others follow it, and it did not come yet. DISK: on disk
  * alone. The last two: in memory or on disk alone before a restart. */
@@ -53,22 +53,22 @@ struct row {
     uint32_t oldest, newest;
 };
 
-struct reg_density {
-    struct reg_rates rates;
-    struct reg_density_options set;
+struct sl_density {
+    struct sl_rates rates;
+    struct sl_density_options set;
     struct density_unit *units; /* number 0 is none */
     uint32_t capacity, high, free;
     uint32_t *table; /* numbers by hash; 0: empty */
     uint32_t table_mask;
     uint64_t unit_count, ghost_count, disk_count;
-    uint64_t on_disk[REG_DENSITY_CELLS]; /* units on disk alone */
+    uint64_t on_disk[SL_DENSITY_CELLS]; /* units on disk alone */
     uint64_t references, settle_at, halve_at;
-    bool learnt;                                       /* values were computed from what was seen */
-    uint64_t older_at, older_age_at[REG_DENSITY_AGES]; /* the first of them, and each age's */
-    struct row by_age[REG_DENSITY_CELLS];
-    struct row by_turn[REG_DENSITY_TURNS];                                /* cells by weight */
-    uint16_t turn_order[REG_DENSITY_TURNS], turn_rank[REG_DENSITY_TURNS]; /* as of cells */
-    struct row sunk;                                                      /* go before all cells */
+    bool learnt;                                      /* values were computed from what was seen */
+    uint64_t older_at, older_age_at[SL_DENSITY_AGES]; /* the first of them, and each age's */
+    struct row by_age[SL_DENSITY_CELLS];
+    struct row by_turn[SL_DENSITY_TURNS];                               /* cells by weight */
+    uint16_t turn_order[SL_DENSITY_TURNS], turn_rank[SL_DENSITY_TURNS]; /* as of cells */
+    struct row sunk;                                                    /* go before all cells */
     struct row
         kept; /* and these behind them; a clock: whose turn it is to be looked at is oldest */
     struct row ghosts;
@@ -85,12 +85,12 @@ struct reg_density {
 
 static inline uint32_t density_cell_of(const struct density_unit *unit)
 {
-    return reg_rates_cell(unit->class_index, unit->age);
+    return sl_rates_cell(unit->class_index, unit->age);
 }
 
 static inline uint32_t density_turn_of(const struct density_unit *unit)
 {
-    return unit->weight * REG_DENSITY_CELLS + density_cell_of(unit);
+    return unit->weight * SL_DENSITY_CELLS + density_cell_of(unit);
 }
 
 static inline bool density_in_memory(const struct density_unit *unit)
@@ -99,45 +99,45 @@ static inline bool density_in_memory(const struct density_unit *unit)
            unit->state == UNIT_RESTORED;
 }
 
-static inline uint64_t density_age_references(const struct reg_density *density,
+static inline uint64_t density_age_references(const struct sl_density *density,
                                               const struct density_unit *unit)
 {
     return (uint32_t)density->references - unit->at;
 }
 
-void density_row_append(struct reg_density *density, struct row *row, enum row_kind kind,
+void density_row_append(struct sl_density *density, struct row *row, enum row_kind kind,
                         uint32_t unit);
-void density_row_remove(struct reg_density *density, struct row *row, enum row_kind kind,
+void density_row_remove(struct sl_density *density, struct row *row, enum row_kind kind,
                         uint32_t unit);
 /* Out of the row of what is in memory. */
-void density_turn_remove(struct reg_density *density, uint32_t unit);
+void density_turn_remove(struct sl_density *density, uint32_t unit);
 /* Into that of its turn: before the others of its cell when it waited elsewhere. */
-void density_turn_first(struct reg_density *density, uint32_t unit);
+void density_turn_first(struct sl_density *density, uint32_t unit);
 /* ---- density_keep.c ---- */
-void density_kept_enter(struct reg_density *density, uint32_t unit);
-void density_kept_leave(struct reg_density *density, const struct density_unit *unit);
+void density_kept_enter(struct sl_density *density, uint32_t unit);
+void density_kept_leave(struct sl_density *density, const struct density_unit *unit);
 /* A reference came: one of those that are kept is looked at. */
-void density_kept_look(struct reg_density *density);
+void density_kept_look(struct sl_density *density);
 /* The unit that goes after this one, chains aside; 0: none. */
-uint32_t density_turn_after(const struct reg_density *density, uint32_t unit);
+uint32_t density_turn_after(const struct sl_density *density, uint32_t unit);
 /* A place for what comes to memory, in no row yet, with what its ghost knew; 0: no memory. */
-uint32_t density_unit_come(struct reg_density *density, uint64_t hash, uint32_t user);
-void density_parent_find(struct reg_density *density, uint32_t unit, uint64_t parent_hash);
+uint32_t density_unit_come(struct sl_density *density, uint64_t hash, uint32_t user);
+void density_parent_find(struct sl_density *density, uint32_t unit, uint64_t parent_hash);
 /* To the young end of its cell, whose rows it is not in. */
-void density_cell_enter(struct reg_density *density, uint32_t unit);
-void density_ghosts_bound(struct reg_density *density);
+void density_cell_enter(struct sl_density *density, uint32_t unit);
+void density_ghosts_bound(struct sl_density *density);
 /* The place of the table where it is, or would be: 0. */
-uint32_t *density_table_place(const struct reg_density *density, uint64_t hash);
-uint32_t density_unit_new(struct reg_density *density, uint64_t hash); /* 0: no memory */
+uint32_t *density_table_place(const struct sl_density *density, uint64_t hash);
+uint32_t density_unit_new(struct sl_density *density, uint64_t hash); /* 0: no memory */
 /* Out of its cell, with what a use taught. */
-void density_used(struct reg_density *density, uint32_t unit);
+void density_used(struct sl_density *density, uint32_t unit);
 /* A unit is wanted: time goes on. */
-void density_reference(struct reg_density *density);
+void density_reference(struct sl_density *density);
 /* In memory, at the young end of the turns of the cell where it is by age already. */
-void density_turn_enter(struct reg_density *density, uint32_t unit);
+void density_turn_enter(struct sl_density *density, uint32_t unit);
 /* From disk alone to none of the rows that only such units are in. */
-void density_disk_leave(struct reg_density *density, uint32_t unit);
+void density_disk_leave(struct sl_density *density, uint32_t unit);
 /* Values anew. */
-void density_settle(struct reg_density *density);
+void density_settle(struct sl_density *density);
 
 #endif

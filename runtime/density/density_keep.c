@@ -19,7 +19,7 @@ static bool is_later(uint32_t a, uint32_t b)
     return (int32_t)(a - b) > 0;
 }
 
-void density_kept_enter(struct reg_density *density, uint32_t unit)
+void density_kept_enter(struct sl_density *density, uint32_t unit)
 {
     struct density_unit *at = &density->units[unit];
     at->state = UNIT_KEPT;
@@ -28,13 +28,13 @@ void density_kept_enter(struct reg_density *density, uint32_t unit)
     density->kept_pages += at->keep_pages;
 }
 
-void density_kept_leave(struct reg_density *density, const struct density_unit *unit)
+void density_kept_leave(struct sl_density *density, const struct density_unit *unit)
 {
     density->kept_count--;
     density->kept_pages -= unit->keep_pages;
 }
 
-static void release(struct reg_density *density, uint32_t unit)
+static void release(struct sl_density *density, uint32_t unit)
 {
     struct density_unit *at = &density->units[unit];
     density_turn_remove(density, unit);
@@ -44,7 +44,7 @@ static void release(struct reg_density *density, uint32_t unit)
 }
 
 /* How far those that are kept are wanted as often as what goes for them, TRUST_MIN..1. */
-static double trust(const struct reg_density *density)
+static double trust(const struct sl_density *density)
 {
     if (!(density->edge > 0)) { /* nothing went yet */
         return 1.0;
@@ -54,13 +54,13 @@ static double trust(const struct reg_density *density)
     return fmin(fmax(rate / density->edge, TRUST_MIN), 1.0);
 }
 
-static uint64_t pages_max(const struct reg_density *density)
+static uint64_t pages_max(const struct sl_density *density)
 {
     return (uint64_t)((double)density->kept_pages_max * trust(density));
 }
 
 /* The end of a chain before its beginning. */
-static uint32_t kept_end(const struct reg_density *density, uint32_t unit)
+static uint32_t kept_end(const struct sl_density *density, uint32_t unit)
 {
     const struct density_unit *units = density->units;
     for (uint32_t steps = 0; steps < CHAIN_MAX && units[unit].child != 0; steps++) {
@@ -73,7 +73,7 @@ static uint32_t kept_end(const struct reg_density *density, uint32_t unit)
     return unit;
 }
 
-void density_kept_look(struct reg_density *density)
+void density_kept_look(struct sl_density *density)
 {
     uint32_t unit = density->kept.oldest;
     if (unit == 0) {
@@ -90,13 +90,13 @@ void density_kept_look(struct reg_density *density)
     }
 }
 
-void reg_density_now(struct reg_density *density, uint32_t now_s, uint64_t kept_pages_max)
+void sl_density_now(struct sl_density *density, uint32_t now_s, uint64_t kept_pages_max)
 {
     density->now_s = now_s;
     density->kept_pages_max = kept_pages_max;
 }
 
-void reg_density_keep(struct reg_density *density, uint32_t unit, const struct reg_keep *keep)
+void sl_density_keep(struct sl_density *density, uint32_t unit, const struct reg_keep *keep)
 {
     struct density_unit *units = density->units;
     if (keep->pages == 0 || keep->pages > REG_KEEP_PAGES_MAX ||

@@ -17,69 +17,69 @@
 
 static uint32_t age_of(uint32_t cell)
 {
-    return cell % REG_DENSITY_AGES;
+    return cell % SL_DENSITY_AGES;
 }
 
-static double age_begin(const struct reg_rates *rates, uint32_t age)
+static double age_begin(const struct sl_rates *rates, uint32_t age)
 {
     return age == 0 ? 0.0 : (double)rates->end[age - 1];
 }
 
-static double age_width(const struct reg_rates *rates, uint32_t age)
+static double age_width(const struct sl_rates *rates, uint32_t age)
 {
     return (double)rates->end[age] - age_begin(rates, age);
 }
 
-void reg_rates_init(struct reg_rates *rates)
+void sl_rates_init(struct sl_rates *rates)
 {
     memset(rates, 0, sizeof(*rates));
-    for (uint32_t age = 0; age < REG_DENSITY_AGES; age++) {
-        rates->end[age] = (uint64_t)(REG_DENSITY_AGE_UNIT * exp2(age / 2.0));
+    for (uint32_t age = 0; age < SL_DENSITY_AGES; age++) {
+        rates->end[age] = (uint64_t)(SL_DENSITY_AGE_UNIT * exp2(age / 2.0));
     }
-    for (uint32_t cell = 0; cell < REG_DENSITY_CELLS; cell++) {
+    for (uint32_t cell = 0; cell < SL_DENSITY_CELLS; cell++) {
         rates->order[cell] = (uint16_t)cell;
     }
-    reg_rates_settle(rates);
+    sl_rates_settle(rates);
 }
 
-uint32_t reg_rates_class(uint32_t use_count, uint32_t stored_count, bool cut, enum reg_hint hint)
+uint32_t sl_rates_class(uint32_t use_count, uint32_t stored_count, bool cut, enum reg_hint hint)
 {
     uint32_t kind = 0;
     if (use_count >= 5) {
-        kind = REG_DENSITY_MANY;
+        kind = SL_DENSITY_MANY;
     } else if (use_count >= 3) {
-        kind = REG_DENSITY_FEW;
+        kind = SL_DENSITY_FEW;
     } else if (use_count == 2) {
-        kind = REG_DENSITY_TWICE;
+        kind = SL_DENSITY_TWICE;
     } else if (cut) {
-        kind = REG_DENSITY_CUT;
+        kind = SL_DENSITY_CUT;
     } else {
-        while (kind + 1 < REG_DENSITY_STORED_CLASSES && (stored_count >> (kind + 1)) > 0) {
+        while (kind + 1 < SL_DENSITY_STORED_CLASSES && (stored_count >> (kind + 1)) > 0) {
             kind++;
         }
     }
-    return kind + (uint32_t)hint * REG_DENSITY_KINDS;
+    return kind + (uint32_t)hint * SL_DENSITY_KINDS;
 }
 
 static void kind_text(uint32_t kind, char *out, size_t bytes)
 {
     switch (kind) {
-    case REG_DENSITY_TWICE:
+    case SL_DENSITY_TWICE:
         (void)snprintf(out, bytes, "wanted twice");
         break;
-    case REG_DENSITY_FEW:
+    case SL_DENSITY_FEW:
         (void)snprintf(out, bytes, "wanted 3 or 4 times");
         break;
-    case REG_DENSITY_MANY:
+    case SL_DENSITY_MANY:
         (void)snprintf(out, bytes, "wanted 5 times or more");
         break;
-    case REG_DENSITY_CUT:
+    case SL_DENSITY_CUT:
         (void)snprintf(out, bytes, "wanted once, the last of its request");
         break;
     case 0:
         (void)snprintf(out, bytes, "wanted once, stored alone");
         break;
-    case REG_DENSITY_STORED_CLASSES - 1:
+    case SL_DENSITY_STORED_CLASSES - 1:
         (void)snprintf(out, bytes, "wanted once, one of %u stored or more", 1u << kind);
         break;
     default:
@@ -88,68 +88,68 @@ static void kind_text(uint32_t kind, char *out, size_t bytes)
     }
 }
 
-const char *reg_rates_class_text(uint32_t class_index, char out[REG_DENSITY_TEXT_BYTES])
+const char *sl_rates_class_text(uint32_t class_index, char out[SL_DENSITY_TEXT_BYTES])
 {
     static const char *const said[REG_HINT_COUNT] = {
         [REG_HINT_NONE] = "",
         [REG_HINT_ENDS] = ", of a session that was to end",
         [REG_HINT_GOES_ON] = ", of a session that was to go on"};
-    uint32_t hint = SL_MIN(class_index / REG_DENSITY_KINDS, (uint32_t)REG_HINT_COUNT - 1);
-    kind_text(class_index % REG_DENSITY_KINDS, out, REG_DENSITY_TEXT_BYTES);
+    uint32_t hint = SL_MIN(class_index / SL_DENSITY_KINDS, (uint32_t)REG_HINT_COUNT - 1);
+    kind_text(class_index % SL_DENSITY_KINDS, out, SL_DENSITY_TEXT_BYTES);
     size_t length = strlen(out);
-    (void)snprintf(out + length, REG_DENSITY_TEXT_BYTES - length, "%s", said[hint]);
+    (void)snprintf(out + length, SL_DENSITY_TEXT_BYTES - length, "%s", said[hint]);
     return out;
 }
 
-void reg_rates_outlived(struct reg_rates *rates, uint32_t cell)
+void sl_rates_outlived(struct sl_rates *rates, uint32_t cell)
 {
     rates->exposure[cell] += age_width(rates, age_of(cell));
 }
 
-void reg_rates_wanted(struct reg_rates *rates, uint32_t cell, uint64_t age_references)
+void sl_rates_wanted(struct sl_rates *rates, uint32_t cell, uint64_t age_references)
 {
     double inside = (double)age_references - age_begin(rates, age_of(cell));
     rates->wanted[cell] += 1.0;
     rates->exposure[cell] += fmax(inside, 0.0);
 }
 
-double reg_rates_chance(const struct reg_rates *rates, uint32_t class_index,
-                        uint64_t age_references, uint64_t within_references)
+double sl_rates_chance(const struct sl_rates *rates, uint32_t class_index, uint64_t age_references,
+                       uint64_t within_references)
 {
     double expected = 0.0;
     uint64_t at = age_references;
     uint64_t until = within_references > UINT64_MAX - at ? UINT64_MAX : at + within_references;
-    for (uint32_t age = 0; age < REG_DENSITY_AGES && at < until; age++) {
-        bool last = age + 1 == REG_DENSITY_AGES;
+    for (uint32_t age = 0; age < SL_DENSITY_AGES && at < until; age++) {
+        bool last = age + 1 == SL_DENSITY_AGES;
         uint64_t end = last ? until : SL_MIN(rates->end[age], until);
         if (end > at) {
-            expected += rates->rate[reg_rates_cell(class_index, age)] * (double)(end - at);
+            expected += rates->rate[sl_rates_cell(class_index, age)] * (double)(end - at);
             at = end;
         }
     }
     return -expm1(-expected);
 }
 
-void reg_rates_halve(struct reg_rates *rates)
+void sl_rates_halve(struct sl_rates *rates)
 {
-    for (uint32_t cell = 0; cell < REG_DENSITY_CELLS; cell++) {
+    for (uint32_t cell = 0; cell < SL_DENSITY_CELLS; cell++) {
         rates->exposure[cell] /= 2.0;
         rates->wanted[cell] /= 2.0;
     }
 }
 
-static double rate_of_all(const struct reg_rates *rates)
+static double rate_of_all(const struct sl_rates *rates)
 {
     double wanted = 1.0;
     double exposure = FIRST_EXPOSURE;
-    for (uint32_t cell = 0; cell < REG_DENSITY_CELLS; cell++) {
+    for (uint32_t cell = 0; cell < SL_DENSITY_CELLS; cell++) {
         wanted += rates->wanted[cell];
         exposure += rates->exposure[cell];
     }
     return wanted / exposure;
 }
 
-static const uint32_t hint_cells = REG_DENSITY_KINDS * REG_DENSITY_AGES;
+static const uint32_t hint_cells = SL_DENSITY_KINDS * SL_DENSITY_AGES;
 
 /* Of a kind and age, whatever was said. */
 struct sum {
@@ -157,10 +157,10 @@ struct sum {
     uint32_t count; /* of hints that were given */
 };
 
-static struct sum sum_of(const struct reg_rates *rates, uint32_t cell)
+static struct sum sum_of(const struct sl_rates *rates, uint32_t cell)
 {
     struct sum sum = {0};
-    for (cell %= hint_cells; cell < REG_DENSITY_CELLS; cell += hint_cells) {
+    for (cell %= hint_cells; cell < SL_DENSITY_CELLS; cell += hint_cells) {
         sum.wanted += rates->wanted[cell];
         sum.exposure += rates->exposure[cell];
         sum.count += rates->exposure[cell] > 0 ? 1u : 0u;
@@ -169,7 +169,7 @@ static struct sum sum_of(const struct reg_rates *rates, uint32_t cell)
 }
 
 /* How far to trust what is said, 0..1: the part of what it explains that chance does not. */
-static double hint_trust(const struct reg_rates *rates)
+static double hint_trust(const struct sl_rates *rates)
 {
     double gain = 0; /* log of how much more likely what was seen is with hints than without */
     double chance = 0;
@@ -179,7 +179,7 @@ static double hint_trust(const struct reg_rates *rates)
             continue;
         }
         chance += CHANCE_NATS * (sum.count - 1);
-        for (uint32_t at = cell; at < REG_DENSITY_CELLS; at += hint_cells) {
+        for (uint32_t at = cell; at < SL_DENSITY_CELLS; at += hint_cells) {
             if (rates->wanted[at] > 0 && rates->exposure[at] > 0) {
                 double rate = rates->wanted[at] / rates->exposure[at];
                 gain += rates->wanted[at] * log(rate * sum.exposure / sum.wanted);
@@ -197,44 +197,44 @@ struct believed {
 /* Hits for each reference that a unit spends in each age of one class. An age of which little was
  * seen is like the one before it: with the mean of all ages in its place, units that are older than
  * any that was seen would look better than those that are known to be bad. */
-static void class_rates(const struct reg_rates *rates, uint32_t first, const struct believed *all,
-                        double out[REG_DENSITY_AGES])
+static void class_rates(const struct sl_rates *rates, uint32_t first, const struct believed *all,
+                        double out[SL_DENSITY_AGES])
 {
-    double raw[REG_DENSITY_AGES];
+    double raw[SL_DENSITY_AGES];
     double said = all->rate;
     double kind = all->rate;
-    for (uint32_t age = 0; age < REG_DENSITY_AGES; age++) {
+    for (uint32_t age = 0; age < SL_DENSITY_AGES; age++) {
         struct sum sum = sum_of(rates, first + age);
         said = (rates->wanted[first + age] + PRIOR_HITS) /
                (rates->exposure[first + age] + PRIOR_HITS / said);
         kind = (sum.wanted + PRIOR_HITS) / (sum.exposure + PRIOR_HITS / kind);
         raw[age] = said < kind || said > kind ? kind * pow(said / kind, all->trust) : kind;
     }
-    for (uint32_t age = 0; age < REG_DENSITY_AGES; age++) {
+    for (uint32_t age = 0; age < SL_DENSITY_AGES; age++) {
         double younger = raw[age > 0 ? age - 1 : age];
-        double older = raw[age + 1 < REG_DENSITY_AGES ? age + 1 : age];
+        double older = raw[age + 1 < SL_DENSITY_AGES ? age + 1 : age];
         out[age] = (younger + 2.0 * raw[age] + older) / 4.0;
     }
 }
 
 /* The best over all horizons of the hit that is expected by then, for the time that is; and how
  * likely a hit is within the one that is set. */
-static void class_values(struct reg_rates *rates, uint32_t first, const struct believed *all)
+static void class_values(struct sl_rates *rates, uint32_t first, const struct believed *all)
 {
     double *rate = &rates->rate[first];
-    double hit[REG_DENSITY_AGES]; /* the chance of a hit within the age, for one that reaches it */
+    double hit[SL_DENSITY_AGES]; /* the chance of a hit within the age, for one that reaches it */
     class_rates(rates, first, all, rate);
-    for (uint32_t age = 0; age < REG_DENSITY_AGES; age++) {
+    for (uint32_t age = 0; age < SL_DENSITY_AGES; age++) {
         hit[age] = -expm1(-rate[age] * age_width(rates, age));
     }
-    for (uint32_t age = 0; age < REG_DENSITY_AGES; age++) {
+    for (uint32_t age = 0; age < SL_DENSITY_AGES; age++) {
         double there = 1.0;
         double hits = 0.0;
         double references = 0.0;
         double best = 0.0;
         double end = age_begin(rates, age) + (double)rates->horizon;
         double chance = 0.0;
-        for (uint32_t horizon = age; horizon < REG_DENSITY_AGES; horizon++) {
+        for (uint32_t horizon = age; horizon < SL_DENSITY_AGES; horizon++) {
             if (age_begin(rates, horizon) < end && end <= (double)rates->end[horizon]) {
                 double width = end - age_begin(rates, horizon);
                 chance = hits - there * expm1(-rate[horizon] * width);
@@ -246,21 +246,21 @@ static void class_values(struct reg_rates *rates, uint32_t first, const struct b
         }
         rates->value[first + age] = best;
         /* one that goes beyond all ages: whatever hits they bring */
-        rates->chance[first + age] = end > (double)rates->end[REG_DENSITY_AGES - 1] ? hits : chance;
+        rates->chance[first + age] = end > (double)rates->end[SL_DENSITY_AGES - 1] ? hits : chance;
     }
 }
 
-static void class_copy(struct reg_rates *rates, uint32_t to, uint32_t from)
+static void class_copy(struct sl_rates *rates, uint32_t to, uint32_t from)
 {
-    memcpy(&rates->rate[to], &rates->rate[from], REG_DENSITY_AGES * sizeof(rates->rate[0]));
-    memcpy(&rates->value[to], &rates->value[from], REG_DENSITY_AGES * sizeof(rates->value[0]));
-    memcpy(&rates->chance[to], &rates->chance[from], REG_DENSITY_AGES * sizeof(rates->chance[0]));
+    memcpy(&rates->rate[to], &rates->rate[from], SL_DENSITY_AGES * sizeof(rates->rate[0]));
+    memcpy(&rates->value[to], &rates->value[from], SL_DENSITY_AGES * sizeof(rates->value[0]));
+    memcpy(&rates->chance[to], &rates->chance[from], SL_DENSITY_AGES * sizeof(rates->chance[0]));
 }
 
 /* Of equal values the older goes first, as it does in LRU. */
 static int cell_compare(const void *left, const void *right, void *context)
 {
-    const struct reg_rates *rates = context;
+    const struct sl_rates *rates = context;
     uint32_t a = *(const uint16_t *)left;
     uint32_t b = *(const uint16_t *)right;
     if (rates->value[a] < rates->value[b] || rates->value[a] > rates->value[b]) {
@@ -272,18 +272,18 @@ static int cell_compare(const void *left, const void *right, void *context)
     return a < b ? -1 : a > b;
 }
 
-void reg_rates_settle(struct reg_rates *rates)
+void sl_rates_settle(struct sl_rates *rates)
 {
     const struct believed all = {.rate = rate_of_all(rates), .trust = hint_trust(rates)};
-    for (uint32_t first = 0; first < REG_DENSITY_CELLS; first += REG_DENSITY_AGES) {
+    for (uint32_t first = 0; first < SL_DENSITY_CELLS; first += SL_DENSITY_AGES) {
         if (all.trust > 0 || first < hint_cells) {
             class_values(rates, first, &all);
         } else { /* as if nothing was said */
             class_copy(rates, first, first % hint_cells);
         }
     }
-    qsort_r(rates->order, REG_DENSITY_CELLS, sizeof(rates->order[0]), cell_compare, rates);
-    for (uint32_t place = 0; place < REG_DENSITY_CELLS; place++) {
+    qsort_r(rates->order, SL_DENSITY_CELLS, sizeof(rates->order[0]), cell_compare, rates);
+    for (uint32_t place = 0; place < SL_DENSITY_CELLS; place++) {
         rates->rank[rates->order[place]] = (uint16_t)place;
     }
 }

@@ -13,55 +13,55 @@
 #include <stdint.h>
 
 enum {
-    REG_DENSITY_STORED_CLASSES = 8, /* wanted once: by log2 of the blocks stored with it */
-    REG_DENSITY_TWICE = 8,
-    REG_DENSITY_FEW = 9,   /* wanted three or four times */
-    REG_DENSITY_MANY = 10, /* five times and more */
-    REG_DENSITY_CUT = 11,  /* wanted once, and the last block of its request */
-    REG_DENSITY_KINDS = 12,
+    SL_DENSITY_STORED_CLASSES = 8, /* wanted once: by log2 of the blocks stored with it */
+    SL_DENSITY_TWICE = 8,
+    SL_DENSITY_FEW = 9,   /* wanted three or four times */
+    SL_DENSITY_MANY = 10, /* five times and more */
+    SL_DENSITY_CUT = 11,  /* wanted once, and the last block of its request */
+    SL_DENSITY_KINDS = 12,
 };
 /* What was said of the session; each has the kinds above for itself. */
 enum reg_hint { REG_HINT_NONE, REG_HINT_ENDS, REG_HINT_GOES_ON, REG_HINT_COUNT };
-#define REG_DENSITY_CLASSES ((uint32_t)REG_DENSITY_KINDS * REG_HINT_COUNT)
-#define REG_DENSITY_AGES    32u
-#define REG_DENSITY_CELLS   (REG_DENSITY_CLASSES * REG_DENSITY_AGES)
+#define SL_DENSITY_CLASSES ((uint32_t)SL_DENSITY_KINDS * REG_HINT_COUNT)
+#define SL_DENSITY_AGES    32u
+#define SL_DENSITY_CELLS   (SL_DENSITY_CLASSES * SL_DENSITY_AGES)
 /* The first age ends after so many references, and two ages are an octave. */
-#define REG_DENSITY_AGE_UNIT 256u
+#define SL_DENSITY_AGE_UNIT 256u
 
-struct reg_rates {
-    double exposure[REG_DENSITY_CELLS]; /* references that units spent in the cell */
-    double wanted[REG_DENSITY_CELLS];   /* of them, units that were wanted there */
-    double rate[REG_DENSITY_CELLS];     /* hits a reference of one that is there, smoothed */
-    double value[REG_DENSITY_CELLS];    /* expected hits a reference of keeping one */
-    double chance[REG_DENSITY_CELLS];   /* of a hit within the next horizon references */
-    uint64_t horizon;                   /* set by the user; counts from the next settle on */
-    uint16_t order[REG_DENSITY_CELLS];  /* cells, the least valued first */
-    uint16_t rank[REG_DENSITY_CELLS];   /* place of a cell in order */
-    uint64_t end[REG_DENSITY_AGES];     /* references after which an age is over; the last: never */
+struct sl_rates {
+    double exposure[SL_DENSITY_CELLS]; /* references that units spent in the cell */
+    double wanted[SL_DENSITY_CELLS];   /* of them, units that were wanted there */
+    double rate[SL_DENSITY_CELLS];     /* hits a reference of one that is there, smoothed */
+    double value[SL_DENSITY_CELLS];    /* expected hits a reference of keeping one */
+    double chance[SL_DENSITY_CELLS];   /* of a hit within the next horizon references */
+    uint64_t horizon;                  /* set by the user; counts from the next settle on */
+    uint16_t order[SL_DENSITY_CELLS];  /* cells, the least valued first */
+    uint16_t rank[SL_DENSITY_CELLS];   /* place of a cell in order */
+    uint64_t end[SL_DENSITY_AGES];     /* references after which an age is over; the last: never */
 };
 
-void reg_rates_init(struct reg_rates *rates);
-/* 0..REG_DENSITY_CLASSES-1. use_count: how often it was wanted, 1: the store. stored_count: blocks
+void sl_rates_init(struct sl_rates *rates);
+/* 0..SL_DENSITY_CLASSES-1. use_count: how often it was wanted, 1: the store. stored_count: blocks
  * that its request stored. */
-uint32_t reg_rates_class(uint32_t use_count, uint32_t stored_count, bool cut, enum reg_hint hint);
-static inline uint32_t reg_rates_cell(uint32_t class_index, uint32_t age)
+uint32_t sl_rates_class(uint32_t use_count, uint32_t stored_count, bool cut, enum reg_hint hint);
+static inline uint32_t sl_rates_cell(uint32_t class_index, uint32_t age)
 {
-    return class_index * REG_DENSITY_AGES + age;
+    return class_index * SL_DENSITY_AGES + age;
 }
 /* A class in words: "wanted once, stored with 16 to 31 blocks; its session ends". Gives out. */
-#define REG_DENSITY_TEXT_BYTES 96u
-const char *reg_rates_class_text(uint32_t class_index, char out[REG_DENSITY_TEXT_BYTES]);
+#define SL_DENSITY_TEXT_BYTES 96u
+const char *sl_rates_class_text(uint32_t class_index, char out[SL_DENSITY_TEXT_BYTES]);
 /* A unit left this age because it got older. */
-void reg_rates_outlived(struct reg_rates *rates, uint32_t cell);
+void sl_rates_outlived(struct sl_rates *rates, uint32_t cell);
 /* A unit was wanted, so many references after it was last. */
-void reg_rates_wanted(struct reg_rates *rates, uint32_t cell, uint64_t age_references);
+void sl_rates_wanted(struct sl_rates *rates, uint32_t cell, uint64_t age_references);
 /* How likely one of this class that was not wanted for age_references is wanted within so many
  * references from now, 0..1. */
-double reg_rates_chance(const struct reg_rates *rates, uint32_t class_index,
-                        uint64_t age_references, uint64_t within_references);
+double sl_rates_chance(const struct sl_rates *rates, uint32_t class_index, uint64_t age_references,
+                       uint64_t within_references);
 /* What is old counts half. */
-void reg_rates_halve(struct reg_rates *rates);
+void sl_rates_halve(struct sl_rates *rates);
 /* Values and order anew. */
-void reg_rates_settle(struct reg_rates *rates);
+void sl_rates_settle(struct sl_rates *rates);
 
 #endif

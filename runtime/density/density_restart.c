@@ -8,11 +8,10 @@
 /* A note of the last registrar is at most so far behind what it knew. */
 #define CLOCK_AHEAD_MAX (UINT32_C(1) << 30)
 
-void reg_density_note(const struct reg_density *density, uint32_t unit,
-                      struct reg_density_note *out)
+void sl_density_note(const struct sl_density *density, uint32_t unit, struct sl_density_note *out)
 {
     const struct density_unit *at = &density->units[unit];
-    *out = (struct reg_density_note){
+    *out = (struct sl_density_note){
         .at = at->at,
         .class_index = at->class_index,
         .use_count = at->use_count,
@@ -21,8 +20,8 @@ void reg_density_note(const struct reg_density *density, uint32_t unit,
     };
 }
 
-uint32_t reg_density_restore(struct reg_density *density, uint64_t hash, uint32_t user,
-                             uint64_t parent_hash, const struct reg_density_note *note)
+uint32_t sl_density_restore(struct sl_density *density, uint64_t hash, uint32_t user,
+                            uint64_t parent_hash, const struct sl_density_note *note)
 {
     uint32_t unit = density_unit_come(density, hash, user);
     if (unit == 0) {
@@ -32,7 +31,7 @@ uint32_t reg_density_restore(struct reg_density *density, uint64_t hash, uint32_
     struct density_unit *at = &density->units[unit];
     at->at = note->at;
     at->use_count = (uint8_t)SL_MAX(note->use_count, 1);
-    at->class_index = note->class_index < REG_DENSITY_CLASSES ? note->class_index : 0;
+    at->class_index = note->class_index < SL_DENSITY_CLASSES ? note->class_index : 0;
     if (note->priority > REG_PRIORITY_NONE && note->priority < REG_PRIORITY_COUNT) {
         at->weight = ((uint32_t)note->priority - 1u) & 3u;
     }
@@ -45,14 +44,14 @@ uint32_t reg_density_restore(struct reg_density *density, uint64_t hash, uint32_
 
 static int restored_compare(const void *left, const void *right, void *context)
 {
-    const struct reg_density *density = context;
+    const struct sl_density *density = context;
     uint64_t a = density_age_references(density, &density->units[*(const uint32_t *)left]);
     uint64_t b = density_age_references(density, &density->units[*(const uint32_t *)right]);
     return a > b ? -1 : a < b;
 }
 
 /* The clock goes on from the last use that anybody noted. */
-static uint32_t restored_clock(struct reg_density *density)
+static uint32_t restored_clock(struct sl_density *density)
 {
     uint32_t count = 0;
     for (uint32_t unit = density->restored.oldest; unit != 0;
@@ -64,7 +63,7 @@ static uint32_t restored_clock(struct reg_density *density)
     return count;
 }
 
-static void restored_to_disk(struct reg_density *density, uint32_t unit)
+static void restored_to_disk(struct sl_density *density, uint32_t unit)
 {
     uint32_t cell = density_cell_of(&density->units[unit]);
     density->units[unit].state = UNIT_DISK;
@@ -72,7 +71,7 @@ static void restored_to_disk(struct reg_density *density, uint32_t unit)
     density->on_disk[cell]++;
 }
 
-void reg_density_restored(struct reg_density *density)
+void sl_density_restored(struct sl_density *density)
 {
     uint32_t count = restored_clock(density);
     uint32_t *sorted = count > 0 ? malloc(count * sizeof(*sorted)) : NULL;
@@ -94,7 +93,7 @@ void reg_density_restored(struct reg_density *density)
     for (uint32_t i = 0; sorted != NULL && i < count; i++) {
         struct density_unit *at = &density->units[sorted[i]];
         uint64_t age = density_age_references(density, at);
-        while (at->age + 1u < REG_DENSITY_AGES && age >= density->rates.end[at->age]) {
+        while (at->age + 1u < SL_DENSITY_AGES && age >= density->rates.end[at->age]) {
             at->age++;
         }
         if (at->state == UNIT_RESTORED_DISK) {
@@ -112,39 +111,39 @@ void reg_density_restored(struct reg_density *density)
 struct learnt {
     uint64_t references;
     uint32_t cell_count, ages;
-    float exposure[REG_DENSITY_CELLS], wanted[REG_DENSITY_CELLS];
+    float exposure[SL_DENSITY_CELLS], wanted[SL_DENSITY_CELLS];
 };
-static_assert(sizeof(struct learnt) == REG_DENSITY_LEARNT_BYTES, "what is learnt has no gaps");
+static_assert(sizeof(struct learnt) == SL_DENSITY_LEARNT_BYTES, "what is learnt has no gaps");
 
-uint32_t reg_density_learnt(const struct reg_density *density, void *out)
+uint32_t sl_density_learnt(const struct sl_density *density, void *out)
 {
     struct learnt *learnt = out;
     learnt->references = density->references;
-    learnt->cell_count = REG_DENSITY_CELLS;
-    learnt->ages = REG_DENSITY_AGES;
-    for (uint32_t cell = 0; cell < REG_DENSITY_CELLS; cell++) {
+    learnt->cell_count = SL_DENSITY_CELLS;
+    learnt->ages = SL_DENSITY_AGES;
+    for (uint32_t cell = 0; cell < SL_DENSITY_CELLS; cell++) {
         learnt->exposure[cell] = (float)density->rates.exposure[cell];
         learnt->wanted[cell] = (float)density->rates.wanted[cell];
     }
     return sizeof(*learnt);
 }
 
-bool reg_density_learn(struct reg_density *density, const void *bytes, uint32_t length_bytes)
+bool sl_density_learn(struct sl_density *density, const void *bytes, uint32_t length_bytes)
 {
     struct learnt learnt;
     if (length_bytes != sizeof(learnt)) {
         return false;
     }
     memcpy(&learnt, bytes, sizeof(learnt));
-    bool fine = learnt.cell_count == REG_DENSITY_CELLS && learnt.ages == REG_DENSITY_AGES;
-    for (uint32_t cell = 0; fine && cell < REG_DENSITY_CELLS; cell++) {
+    bool fine = learnt.cell_count == SL_DENSITY_CELLS && learnt.ages == SL_DENSITY_AGES;
+    for (uint32_t cell = 0; fine && cell < SL_DENSITY_CELLS; cell++) {
         fine = learnt.exposure[cell] >= 0 && learnt.exposure[cell] < LEARNT_MAX &&
                learnt.wanted[cell] >= 0 && learnt.wanted[cell] < LEARNT_MAX;
     }
     if (!fine) {
         return false;
     }
-    for (uint32_t cell = 0; cell < REG_DENSITY_CELLS; cell++) {
+    for (uint32_t cell = 0; cell < SL_DENSITY_CELLS; cell++) {
         density->rates.exposure[cell] = (double)learnt.exposure[cell];
         density->rates.wanted[cell] = (double)learnt.wanted[cell];
     }

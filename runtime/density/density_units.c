@@ -20,7 +20,7 @@
 
 /* ---- rows ---- */
 
-void density_row_append(struct reg_density *density, struct row *row, enum row_kind kind,
+void density_row_append(struct sl_density *density, struct row *row, enum row_kind kind,
                         uint32_t unit)
 {
     struct density_unit *units = density->units;
@@ -34,7 +34,7 @@ void density_row_append(struct reg_density *density, struct row *row, enum row_k
 }
 
 /* at is in the row. */
-static void row_insert_before(struct reg_density *density, struct row *row, enum row_kind kind,
+static void row_insert_before(struct sl_density *density, struct row *row, enum row_kind kind,
                               uint32_t at, uint32_t unit)
 {
     struct density_unit *units = density->units;
@@ -48,7 +48,7 @@ static void row_insert_before(struct reg_density *density, struct row *row, enum
     }
 }
 
-void density_row_remove(struct reg_density *density, struct row *row, enum row_kind kind,
+void density_row_remove(struct sl_density *density, struct row *row, enum row_kind kind,
                         uint32_t unit)
 {
     struct density_unit *units = density->units;
@@ -66,7 +66,7 @@ void density_row_remove(struct reg_density *density, struct row *row, enum row_k
     units[unit].in[kind] = (struct pair){0};
 }
 
-static void turn_mark(struct reg_density *density, uint32_t turn)
+static void turn_mark(struct sl_density *density, uint32_t turn)
 {
     uint32_t rank = density->turn_rank[turn];
     uint64_t bit = UINT64_C(1) << (rank % 64);
@@ -79,7 +79,7 @@ static void turn_mark(struct reg_density *density, uint32_t turn)
 
 /* ---- turns: the rows of what is in memory ---- */
 
-static struct row *turn_row(struct reg_density *density, const struct density_unit *unit)
+static struct row *turn_row(struct sl_density *density, const struct density_unit *unit)
 {
     switch (unit->state) {
     case UNIT_RESTORED:
@@ -93,7 +93,7 @@ static struct row *turn_row(struct reg_density *density, const struct density_un
     }
 }
 
-void density_turn_remove(struct reg_density *density, uint32_t unit)
+void density_turn_remove(struct sl_density *density, uint32_t unit)
 {
     struct density_unit *at = &density->units[unit];
     if (density->walk_next == unit) {
@@ -107,7 +107,7 @@ void density_turn_remove(struct reg_density *density, uint32_t unit)
     }
 }
 
-void density_turn_first(struct reg_density *density, uint32_t unit)
+void density_turn_first(struct sl_density *density, uint32_t unit)
 {
     uint32_t turn = density_turn_of(&density->units[unit]);
     struct row *row = &density->by_turn[turn];
@@ -119,7 +119,7 @@ void density_turn_first(struct reg_density *density, uint32_t unit)
     turn_mark(density, turn);
 }
 
-void density_turn_enter(struct reg_density *density, uint32_t unit)
+void density_turn_enter(struct sl_density *density, uint32_t unit)
 {
     uint32_t turn = density_turn_of(&density->units[unit]);
     density_row_append(density, &density->by_turn[turn], ROW_TURN, unit);
@@ -128,7 +128,7 @@ void density_turn_enter(struct reg_density *density, uint32_t unit)
 
 /* To the young end of its cell; but before its parent where that is in the same cell, so that the
  * end of a chain is met first. */
-void density_cell_enter(struct reg_density *density, uint32_t unit)
+void density_cell_enter(struct sl_density *density, uint32_t unit)
 {
     struct density_unit *at = &density->units[unit];
     const struct density_unit *parent = &density->units[at->parent];
@@ -154,11 +154,11 @@ void density_cell_enter(struct reg_density *density, uint32_t unit)
 
 /* ---- time ---- */
 
-static void unit_older(struct reg_density *density, uint32_t unit)
+static void unit_older(struct sl_density *density, uint32_t unit)
 {
     struct density_unit *at = &density->units[unit];
     uint32_t cell = density_cell_of(at);
-    reg_rates_outlived(&density->rates, cell);
+    sl_rates_outlived(&density->rates, cell);
     density_row_remove(density, &density->by_age[cell], ROW_AGE, unit);
     if (at->state == UNIT_HERE) {
         density_turn_remove(density, unit);
@@ -174,14 +174,14 @@ static void unit_older(struct reg_density *density, uint32_t unit)
 }
 
 /* From the oldest age down, so that a unit moves once. */
-static void all_older(struct reg_density *density)
+static void all_older(struct sl_density *density)
 {
     density->older_at = UINT64_MAX;
-    for (uint32_t age = REG_DENSITY_AGES - 1; age-- > 0;) {
+    for (uint32_t age = SL_DENSITY_AGES - 1; age-- > 0;) {
         uint64_t width = density->rates.end[age] - (age > 0 ? density->rates.end[age - 1] : 0);
         bool due = density->references >= density->older_age_at[age];
-        for (uint32_t class_index = 0; due && class_index < REG_DENSITY_CLASSES; class_index++) {
-            struct row *row = &density->by_age[reg_rates_cell(class_index, age)];
+        for (uint32_t class_index = 0; due && class_index < SL_DENSITY_CLASSES; class_index++) {
+            struct row *row = &density->by_age[sl_rates_cell(class_index, age)];
             while (row->oldest != 0 &&
                    density_age_references(density, &density->units[row->oldest]) >=
                        density->rates.end[age]) {
@@ -196,16 +196,16 @@ static void all_older(struct reg_density *density)
 }
 
 /* The cells in their order, once for each weight, merged. Of equals the lighter goes first. */
-static void turns_order(struct reg_density *density)
+static void turns_order(struct sl_density *density)
 {
-    static const double weights[REG_DENSITY_PRIORITIES] = {0.5, 1.0, 2.0};
-    const struct reg_rates *rates = &density->rates;
-    uint32_t at[REG_DENSITY_PRIORITIES] = {0};
-    for (uint32_t place = 0; place < REG_DENSITY_TURNS; place++) {
+    static const double weights[SL_DENSITY_PRIORITIES] = {0.5, 1.0, 2.0};
+    const struct sl_rates *rates = &density->rates;
+    uint32_t at[SL_DENSITY_PRIORITIES] = {0};
+    for (uint32_t place = 0; place < SL_DENSITY_TURNS; place++) {
         uint32_t best = 0;
         double least = INFINITY; /* as of one whose cells are all placed */
-        for (uint32_t weight = 0; weight < REG_DENSITY_PRIORITIES; weight++) {
-            double value = at[weight] < REG_DENSITY_CELLS
+        for (uint32_t weight = 0; weight < SL_DENSITY_PRIORITIES; weight++) {
+            double value = at[weight] < SL_DENSITY_CELLS
                                ? rates->value[rates->order[at[weight]]] * weights[weight]
                                : INFINITY;
             if (value < least) {
@@ -213,25 +213,25 @@ static void turns_order(struct reg_density *density)
                 least = value;
             }
         }
-        uint32_t turn = best * REG_DENSITY_CELLS + rates->order[at[best]++];
+        uint32_t turn = best * SL_DENSITY_CELLS + rates->order[at[best]++];
         density->turn_order[place] = (uint16_t)turn;
         density->turn_rank[turn] = (uint16_t)place;
     }
 }
 
-void density_settle(struct reg_density *density)
+void density_settle(struct sl_density *density)
 {
-    reg_rates_settle(&density->rates);
+    sl_rates_settle(&density->rates);
     turns_order(density);
     memset(density->filled, 0, sizeof(density->filled));
-    for (uint32_t turn = 0; turn < REG_DENSITY_TURNS; turn++) {
+    for (uint32_t turn = 0; turn < SL_DENSITY_TURNS; turn++) {
         if (density->by_turn[turn].oldest != 0) {
             turn_mark(density, turn);
         }
     }
 }
 
-void density_reference(struct reg_density *density)
+void density_reference(struct sl_density *density)
 {
     density->references++;
     density->walk_base = 0; /* a walk that was begun ends */
@@ -242,7 +242,7 @@ void density_reference(struct reg_density *density)
     }
     if (density->references >= density->halve_at) {
         density->halve_at = density->references + HALVE_REFERENCES;
-        reg_rates_halve(&density->rates);
+        sl_rates_halve(&density->rates);
         density->kept_exposure /= 2.0;
         density->kept_wanted /= 2.0;
     }
@@ -255,7 +255,7 @@ void density_reference(struct reg_density *density)
 
 /* ---- the table ---- */
 
-uint32_t *density_table_place(const struct reg_density *density, uint64_t hash)
+uint32_t *density_table_place(const struct sl_density *density, uint64_t hash)
 {
     uint32_t at = (uint32_t)(hash ^ (hash >> 32)) & density->table_mask;
     while (density->table[at] != 0 && density->units[density->table[at]].hash != hash) {
@@ -264,7 +264,7 @@ uint32_t *density_table_place(const struct reg_density *density, uint64_t hash)
     return &density->table[at];
 }
 
-static void table_remove(struct reg_density *density, uint64_t hash)
+static void table_remove(struct sl_density *density, uint64_t hash)
 {
     uint32_t mask = density->table_mask;
     uint32_t hole = (uint32_t)(density_table_place(density, hash) - density->table);
@@ -280,7 +280,7 @@ static void table_remove(struct reg_density *density, uint64_t hash)
 }
 
 /* Twice as many units, and a table of four places a unit. */
-static sl_err grow(struct reg_density *density)
+static sl_err grow(struct sl_density *density)
 {
     uint32_t capacity = density->capacity == 0 ? UNITS_FIRST : density->capacity * 2;
     if (capacity > UNITS_MAX) {
@@ -307,7 +307,7 @@ static sl_err grow(struct reg_density *density)
     return SL_OK;
 }
 
-uint32_t density_unit_new(struct reg_density *density, uint64_t hash)
+uint32_t density_unit_new(struct sl_density *density, uint64_t hash)
 {
     uint32_t unit = density->free;
     if (unit == 0 && density->high >= density->capacity && grow(density) != SL_OK) {
@@ -323,7 +323,7 @@ uint32_t density_unit_new(struct reg_density *density, uint64_t hash)
     return unit;
 }
 
-static void unit_free(struct reg_density *density, uint32_t unit)
+static void unit_free(struct sl_density *density, uint32_t unit)
 {
     struct density_unit *at = &density->units[unit];
     table_remove(density, at->hash);
@@ -333,7 +333,7 @@ static void unit_free(struct reg_density *density, uint32_t unit)
 
 /* ---- chains ---- */
 
-static void parent_leave(struct reg_density *density, uint32_t unit)
+static void parent_leave(struct sl_density *density, uint32_t unit)
 {
     struct density_unit *units = density->units;
     struct density_unit *at = &units[unit];
@@ -354,7 +354,7 @@ static void parent_leave(struct reg_density *density, uint32_t unit)
 }
 
 /* In front of the others: the one that was used last. */
-static void parent_join(struct reg_density *density, uint32_t unit, uint32_t parent_unit)
+static void parent_join(struct sl_density *density, uint32_t unit, uint32_t parent_unit)
 {
     struct density_unit *units = density->units;
     struct density_unit *parent = &units[parent_unit];
@@ -375,7 +375,7 @@ static void parent_join(struct reg_density *density, uint32_t unit, uint32_t par
 
 /* Whether unit is among what comes before `of` in its chain; hashes may collide, and a request may
  * name anything. */
-static bool is_before(const struct reg_density *density, uint32_t unit, uint32_t of)
+static bool is_before(const struct sl_density *density, uint32_t unit, uint32_t of)
 {
     for (uint32_t steps = 0; of != 0 && steps < 65536; steps++) {
         if (of == unit) {
@@ -388,7 +388,7 @@ static bool is_before(const struct reg_density *density, uint32_t unit, uint32_t
 
 /* ---- ghosts ---- */
 
-static void ghost_drop(struct reg_density *density, uint32_t unit)
+static void ghost_drop(struct sl_density *density, uint32_t unit)
 {
     struct density_unit *units = density->units;
     while (units[unit].child != 0) {
@@ -402,20 +402,20 @@ static void ghost_drop(struct reg_density *density, uint32_t unit)
     unit_free(density, unit);
 }
 
-static uint64_t ghosts_max(const struct reg_density *density)
+static uint64_t ghosts_max(const struct sl_density *density)
 {
-    uint64_t want = density->unit_count * REG_DENSITY_GHOSTS_FACTOR;
+    uint64_t want = density->unit_count * SL_DENSITY_GHOSTS_FACTOR;
     return SL_MIN(SL_MAX(want, density->set.ghosts_min), density->set.ghosts_max);
 }
 
-void density_ghosts_bound(struct reg_density *density)
+void density_ghosts_bound(struct sl_density *density)
 {
     while (density->ghost_count > ghosts_max(density)) {
         ghost_drop(density, density->ghosts.oldest);
     }
 }
 
-void reg_density_leave(struct reg_density *density, uint32_t unit)
+void sl_density_leave(struct sl_density *density, uint32_t unit)
 {
     struct density_unit *at = &density->units[unit];
     SL_ASSERT(density_in_memory(at));
@@ -435,7 +435,7 @@ void reg_density_leave(struct reg_density *density, uint32_t unit)
 
 /* Chains come from either end: who names a parent that is not here keeps a place for it, among the
  * ghosts. */
-void density_parent_find(struct reg_density *density, uint32_t unit, uint64_t parent_hash)
+void density_parent_find(struct sl_density *density, uint32_t unit, uint64_t parent_hash)
 {
     if (parent_hash == 0 || parent_hash == density->units[unit].hash) {
         return;
@@ -458,16 +458,16 @@ void density_parent_find(struct reg_density *density, uint32_t unit, uint64_t pa
 /* ---- uses ---- */
 
 /* Out of its cell, with what that use taught. */
-void density_used(struct reg_density *density, uint32_t unit)
+void density_used(struct sl_density *density, uint32_t unit)
 {
     struct density_unit *at = &density->units[unit];
-    reg_rates_wanted(&density->rates, density_cell_of(at), density_age_references(density, at));
+    sl_rates_wanted(&density->rates, density_cell_of(at), density_age_references(density, at));
     density_row_remove(density, &density->by_age[density_cell_of(at)], ROW_AGE, unit);
     at->use_count = (uint8_t)SL_MIN(at->use_count + 1u, USES_MAX);
 }
 
 /* A place for what comes to memory, and what its ghost knew; 0: no memory. */
-uint32_t density_unit_come(struct reg_density *density, uint64_t hash, uint32_t user)
+uint32_t density_unit_come(struct sl_density *density, uint64_t hash, uint32_t user)
 {
     uint32_t unit = *density_table_place(density, hash);
     if (unit == 0) {
@@ -507,8 +507,8 @@ static uint32_t weight_of(const struct density_unit *unit, enum reg_priority pri
     return priority == REG_PRIORITY_NONE ? unit->weight : (uint32_t)priority - 1u;
 }
 
-uint32_t reg_density_enter(struct reg_density *density, uint64_t hash, uint32_t user,
-                           const struct reg_wanted *wanted)
+uint32_t sl_density_enter(struct sl_density *density, uint64_t hash, uint32_t user,
+                          const struct reg_wanted *wanted)
 {
     density_reference(density);
     uint32_t unit = density_unit_come(density, hash, user);
@@ -518,14 +518,14 @@ uint32_t reg_density_enter(struct reg_density *density, uint64_t hash, uint32_t 
     density_parent_find(density, unit, wanted->parent_hash);
     struct density_unit *at = &density->units[unit];
     at->class_index =
-        (uint8_t)reg_rates_class(at->use_count, wanted->stored_count, wanted->cut, wanted->hint);
+        (uint8_t)sl_rates_class(at->use_count, wanted->stored_count, wanted->cut, wanted->hint);
     at->weight = weight_of(at, wanted->priority) & 3u;
     density_cell_enter(density, unit);
     density_ghosts_bound(density);
     return unit;
 }
 
-void reg_density_use(struct reg_density *density, uint32_t unit, enum reg_hint hint)
+void sl_density_use(struct sl_density *density, uint32_t unit, enum reg_hint hint)
 {
     struct density_unit *at = &density->units[unit];
     SL_ASSERT(density_in_memory(at));
@@ -541,8 +541,8 @@ void reg_density_use(struct reg_density *density, uint32_t unit, enum reg_hint h
     density_turn_remove(density, unit);
     at->state = UNIT_HERE;
     density_used(density, unit);
-    hint = hint != REG_HINT_NONE ? hint : (enum reg_hint)(at->class_index / REG_DENSITY_KINDS);
-    at->class_index = (uint8_t)reg_rates_class(at->use_count, 1, false, hint);
+    hint = hint != REG_HINT_NONE ? hint : (enum reg_hint)(at->class_index / SL_DENSITY_KINDS);
+    at->class_index = (uint8_t)sl_rates_class(at->use_count, 1, false, hint);
     at->age = 0;
     at->at = (uint32_t)density->references;
     uint32_t parent = at->parent;
@@ -553,11 +553,11 @@ void reg_density_use(struct reg_density *density, uint32_t unit, enum reg_hint h
     density_cell_enter(density, unit);
 }
 
-void reg_density_say(struct reg_density *density, uint32_t unit, enum reg_hint hint,
-                     enum reg_priority priority)
+void sl_density_say(struct sl_density *density, uint32_t unit, enum reg_hint hint,
+                    enum reg_priority priority)
 {
     struct density_unit *at = &density->units[unit];
-    uint32_t said = at->class_index / REG_DENSITY_KINDS;
+    uint32_t said = at->class_index / SL_DENSITY_KINDS;
     uint32_t says = hint != REG_HINT_NONE ? (uint32_t)hint : said;
     if ((at->state != UNIT_HERE && at->state != UNIT_KEPT) ||
         (says == said && weight_of(at, priority) == at->weight)) {
@@ -566,12 +566,12 @@ void reg_density_say(struct reg_density *density, uint32_t unit, enum reg_hint h
     density_turn_remove(density, unit);
     density_row_remove(density, &density->by_age[density_cell_of(at)], ROW_AGE, unit);
     at->state = UNIT_HERE;
-    at->class_index = (uint8_t)(at->class_index % REG_DENSITY_KINDS + says * REG_DENSITY_KINDS);
+    at->class_index = (uint8_t)(at->class_index % SL_DENSITY_KINDS + says * SL_DENSITY_KINDS);
     at->weight = weight_of(at, priority) & 3u;
     density_cell_enter(density, unit);
 }
 
-void reg_density_sink(struct reg_density *density, uint32_t unit)
+void sl_density_sink(struct sl_density *density, uint32_t unit)
 {
     struct density_unit *at = &density->units[unit];
     if (at->state == UNIT_HERE || at->state == UNIT_KEPT) {
@@ -582,17 +582,17 @@ void reg_density_sink(struct reg_density *density, uint32_t unit)
     }
 }
 
-uint32_t reg_density_user(const struct reg_density *density, uint32_t unit)
+uint32_t sl_density_user(const struct sl_density *density, uint32_t unit)
 {
     return density->units[unit].user;
 }
 
-void reg_density_set_user(struct reg_density *density, uint32_t unit, uint32_t user)
+void sl_density_set_user(struct sl_density *density, uint32_t unit, uint32_t user)
 {
     density->units[unit].user = user;
 }
 
-uint32_t reg_density_find(const struct reg_density *density, uint64_t hash)
+uint32_t sl_density_find(const struct sl_density *density, uint64_t hash)
 {
     uint32_t unit = *density_table_place(density, hash);
     return unit != 0 && density_in_memory(&density->units[unit]) ? unit : 0;
@@ -600,9 +600,9 @@ uint32_t reg_density_find(const struct reg_density *density, uint64_t hash)
 
 /* ---- the whole ---- */
 
-sl_err reg_density_create(const struct reg_density_options *options, struct reg_density **out)
+sl_err sl_density_create(const struct sl_density_options *options, struct sl_density **out)
 {
-    struct reg_density *density = calloc(1, sizeof(*density));
+    struct sl_density *density = calloc(1, sizeof(*density));
     if (density == NULL) {
         return SL_ERR_NO_MEMORY;
     }
@@ -610,11 +610,11 @@ sl_err reg_density_create(const struct reg_density_options *options, struct reg_
     density->high = 1; /* 0 is none */
     density->settle_at = SETTLE_REFERENCES;
     density->halve_at = HALVE_REFERENCES;
-    reg_rates_init(&density->rates);
+    sl_rates_init(&density->rates);
     turns_order(density);
     sl_err err = grow(density);
     if (err != SL_OK) {
-        reg_density_destroy(&density);
+        sl_density_destroy(&density);
         return err;
     }
     density->units[0] = (struct density_unit){0};
@@ -622,7 +622,7 @@ sl_err reg_density_create(const struct reg_density_options *options, struct reg_
     return SL_OK;
 }
 
-void reg_density_destroy(struct reg_density **density)
+void sl_density_destroy(struct sl_density **density)
 {
     if (*density != NULL) {
         free((*density)->units);
@@ -632,33 +632,32 @@ void reg_density_destroy(struct reg_density **density)
     }
 }
 
-void reg_density_view(const struct reg_density *density, uint32_t unit,
-                      struct reg_density_view *out)
+void sl_density_view(const struct sl_density *density, uint32_t unit, struct sl_density_view *out)
 {
     const struct density_unit *at = &density->units[unit];
-    *out = (struct reg_density_view){.class_index = at->class_index,
-                                     .age = at->age,
-                                     .use_count = at->use_count,
-                                     .age_references = density_age_references(density, at),
-                                     .value = density->rates.value[density_cell_of(at)],
-                                     .priority = (enum reg_priority)(at->weight + 1u),
-                                     .kept = at->state == UNIT_KEPT};
+    *out = (struct sl_density_view){.class_index = at->class_index,
+                                    .age = at->age,
+                                    .use_count = at->use_count,
+                                    .age_references = density_age_references(density, at),
+                                    .value = density->rates.value[density_cell_of(at)],
+                                    .priority = (enum reg_priority)(at->weight + 1u),
+                                    .kept = at->state == UNIT_KEPT};
 }
 
-double reg_density_chance(const struct reg_density *density, uint32_t unit,
-                          uint64_t within_references)
+double sl_density_chance(const struct sl_density *density, uint32_t unit,
+                         uint64_t within_references)
 {
     const struct density_unit *at = &density->units[unit];
-    return reg_rates_chance(&density->rates, at->class_index, density_age_references(density, at),
-                            within_references);
+    return sl_rates_chance(&density->rates, at->class_index, density_age_references(density, at),
+                           within_references);
 }
 
-void reg_density_stats(const struct reg_density *density, struct reg_density_stats *out)
+void sl_density_stats(const struct sl_density *density, struct sl_density_stats *out)
 {
-    *out = (struct reg_density_stats){.unit_count = density->unit_count,
-                                      .ghost_count = density->ghost_count,
-                                      .disk_count = density->disk_count,
-                                      .reference_count = density->references,
-                                      .kept_pages = density->kept_pages,
-                                      .learnt = density->learnt};
+    *out = (struct sl_density_stats){.unit_count = density->unit_count,
+                                     .ghost_count = density->ghost_count,
+                                     .disk_count = density->disk_count,
+                                     .reference_count = density->references,
+                                     .kept_pages = density->kept_pages,
+                                     .learnt = density->learnt};
 }

@@ -13,15 +13,15 @@
 #include "runtime/density/density_rates.h"
 #include "runtime/sl_error.h"
 
-struct reg_density; /* opaque */
+struct sl_density; /* opaque */
 
-struct reg_density_options {
+struct sl_density_options {
     uint64_t ghosts_min, ghosts_max; /* between these, GHOSTS_FACTOR a unit in memory */
 };
-#define REG_DENSITY_GHOSTS_FACTOR 4u
+#define SL_DENSITY_GHOSTS_FACTOR 4u
 /* Where nothing else is said. 64 B each. */
-#define REG_DENSITY_GHOSTS_MIN UINT64_C(65536)
-#define REG_DENSITY_GHOSTS_MAX UINT64_C(1048576)
+#define SL_DENSITY_GHOSTS_MIN UINT64_C(65536)
+#define SL_DENSITY_GHOSTS_MAX UINT64_C(1048576)
 
 /* What a hit is worth to who asks for it: that of a low one half, of a high one twice as much as of
  * others. What all say changes nothing. */
@@ -32,8 +32,8 @@ enum reg_priority {
     REG_PRIORITY_HIGH,
     REG_PRIORITY_COUNT
 };
-#define REG_DENSITY_PRIORITIES 3u
-#define REG_DENSITY_TURNS      (REG_DENSITY_PRIORITIES * REG_DENSITY_CELLS)
+#define SL_DENSITY_PRIORITIES 3u
+#define SL_DENSITY_TURNS      (SL_DENSITY_PRIORITIES * SL_DENSITY_CELLS)
 
 /* How a unit is wanted. */
 struct reg_wanted {
@@ -45,18 +45,18 @@ struct reg_wanted {
 };
 
 /* Errors: SL_ERR_NO_MEMORY. */
-sl_err reg_density_create(const struct reg_density_options *options, struct reg_density **out);
-void reg_density_destroy(struct reg_density **density);
+sl_err sl_density_create(const struct sl_density_options *options, struct sl_density **out);
+void sl_density_destroy(struct sl_density **density);
 
 /* The unit of this hash comes to memory: that is a use. Gives its number, 1..; 0: no memory for it.
- * user: given back by reg_density_user. It must not be in memory here already. */
-uint32_t reg_density_enter(struct reg_density *density, uint64_t hash, uint32_t user,
-                           const struct reg_wanted *wanted);
+ * user: given back by sl_density_user. It must not be in memory here already. */
+uint32_t sl_density_enter(struct sl_density *density, uint64_t hash, uint32_t user,
+                          const struct reg_wanted *wanted);
 /* It is wanted again, once for each request. hint: REG_HINT_NONE leaves what was said. */
-void reg_density_use(struct reg_density *density, uint32_t unit, enum reg_hint hint);
+void sl_density_use(struct sl_density *density, uint32_t unit, enum reg_hint hint);
 /* What was said with the use that was just told. NONE leaves what was said before. */
-void reg_density_say(struct reg_density *density, uint32_t unit, enum reg_hint hint,
-                     enum reg_priority priority);
+void sl_density_say(struct sl_density *density, uint32_t unit, enum reg_hint hint,
+                    enum reg_priority priority);
 
 /* Retention: it, and those before it in its chain, go after all others until a time. Those that are
  * kept so take a bounded part of memory, and the less of it the less they are wanted beside what goes
@@ -66,19 +66,19 @@ struct reg_keep {
     uint32_t pages; /* that it takes, and each of those before it: up to REG_KEEP_PAGES_MAX */
 };
 #define REG_KEEP_PAGES_MAX ((UINT32_C(1) << 30) - 1u)
-void reg_density_keep(struct reg_density *density, uint32_t unit, const struct reg_keep *keep);
+void sl_density_keep(struct sl_density *density, uint32_t unit, const struct reg_keep *keep);
 /* Of memory that those may take: one in so many. */
-#define REG_DENSITY_KEPT_SHARE 8u
+#define SL_DENSITY_KEPT_SHARE 8u
 /* The time, in seconds modulo 2^32, and how many pages may be kept. Before what follows. */
-void reg_density_now(struct reg_density *density, uint32_t now_s, uint64_t kept_pages_max);
+void sl_density_now(struct sl_density *density, uint32_t now_s, uint64_t kept_pages_max);
 
 /* It comes before all others to go, until it is used. */
-void reg_density_sink(struct reg_density *density, uint32_t unit);
+void sl_density_sink(struct sl_density *density, uint32_t unit);
 /* It leaves memory, and its number is no longer its user's. It may become a ghost. */
-void reg_density_leave(struct reg_density *density, uint32_t unit);
+void sl_density_leave(struct sl_density *density, uint32_t unit);
 
 /* What survives a restart. */
-struct reg_density_note {
+struct sl_density_note {
     uint32_t at;          /* when it was used last, in references, modulo 2^32 */
     struct reg_keep keep; /* pages 0: it is not kept */
     uint8_t class_index, use_count;
@@ -87,66 +87,64 @@ struct reg_density_note {
 /* What left memory and is on disk alone is known for as long as it is there: it counts among no
  * ghosts. note: of a unit that was there before a restart; NULL: what a ghost knows, else nothing.
  */
-void reg_density_disk_enter(struct reg_density *density, uint64_t hash,
-                            const struct reg_density_note *note);
-void reg_density_disk_leave(struct reg_density *density, uint64_t hash); /* it may become a ghost */
+void sl_density_disk_enter(struct sl_density *density, uint64_t hash,
+                           const struct sl_density_note *note);
+void sl_density_disk_leave(struct sl_density *density, uint64_t hash); /* it may become a ghost */
 /* One that was on disk alone a moment ago comes to memory. wanted: for a use, of which its reader
  * will tell, too; that counts once. Else nothing is learnt, and it stands where it did. As
- * reg_density_enter when it is not known. */
-uint32_t reg_density_return(struct reg_density *density, uint64_t hash, uint32_t user,
-                            const struct reg_wanted *how, bool wanted);
+ * sl_density_enter when it is not known. */
+uint32_t sl_density_return(struct sl_density *density, uint64_t hash, uint32_t user,
+                           const struct reg_wanted *how, bool wanted);
 /* Hits that a reference of its stay is expected to bring, wherever it is; 0: it is not known. */
-double reg_density_value(const struct reg_density *density, uint64_t hash);
-uint32_t reg_density_uses(const struct reg_density *density, uint64_t hash); /* likewise */
+double sl_density_value(const struct sl_density *density, uint64_t hash);
+uint32_t sl_density_uses(const struct sl_density *density, uint64_t hash); /* likewise */
 /* The value that so much of what is on disk alone (0 to 1) is above. */
-double reg_density_disk_cut(const struct reg_density *density, double share);
+double sl_density_disk_cut(const struct sl_density *density, double share);
 /* How likely it is wanted within the horizon (references) that was set last; 0: it is not known, 1:
  * nothing is learnt yet. */
-double reg_density_likely(const struct reg_density *density, uint64_t hash);
-void reg_density_horizon(struct reg_density *density, uint64_t references);
+double sl_density_likely(const struct sl_density *density, uint64_t hash);
+void sl_density_horizon(struct sl_density *density, uint64_t references);
 
-uint32_t reg_density_user(const struct reg_density *density, uint32_t unit);
-void reg_density_set_user(struct reg_density *density, uint32_t unit, uint32_t user);
-uint32_t reg_density_find(const struct reg_density *density, uint64_t hash); /* in memory; 0: not */
+uint32_t sl_density_user(const struct sl_density *density, uint32_t unit);
+void sl_density_set_user(struct sl_density *density, uint32_t unit, uint32_t user);
+uint32_t sl_density_find(const struct sl_density *density, uint64_t hash); /* in memory; 0: not */
 
 /* The units as they go; 0: no more. first begins a walk, and there is one at a time: a use ends it.
  * next goes on behind the last one that was given. When that has left, or goes says that it will,
  * the next one is before it in the same chain; else none of those, since that would be a hole. */
-uint32_t reg_density_first(struct reg_density *density);
-uint32_t reg_density_next(struct reg_density *density, bool goes);
+uint32_t sl_density_first(struct sl_density *density);
+uint32_t sl_density_next(struct sl_density *density, bool goes);
 
-void reg_density_note(const struct reg_density *density, uint32_t unit,
-                      struct reg_density_note *out);
-/* As reg_density_enter, of a unit that was in memory before; in any order, before anything else.
- * They count when reg_density_restored is called. */
-uint32_t reg_density_restore(struct reg_density *density, uint64_t hash, uint32_t user,
-                             uint64_t parent_hash, const struct reg_density_note *note);
-void reg_density_restored(struct reg_density *density);
+void sl_density_note(const struct sl_density *density, uint32_t unit, struct sl_density_note *out);
+/* As sl_density_enter, of a unit that was in memory before; in any order, before anything else.
+ * They count when sl_density_restored is called. */
+uint32_t sl_density_restore(struct sl_density *density, uint64_t hash, uint32_t user,
+                            uint64_t parent_hash, const struct sl_density_note *note);
+void sl_density_restored(struct sl_density *density);
 /* Exposure and hits of all cells, as floats: what was learnt. Gives the bytes, at most
- * REG_DENSITY_LEARNT_BYTES. */
-#define REG_DENSITY_LEARNT_BYTES (16u + 2u * 4u * REG_DENSITY_CELLS)
-uint32_t reg_density_learnt(const struct reg_density *density, void *out);
-/* false: it is not what reg_density_learnt gave; nothing happened. */
-bool reg_density_learn(struct reg_density *density, const void *bytes, uint32_t length_bytes);
+ * SL_DENSITY_LEARNT_BYTES. */
+#define SL_DENSITY_LEARNT_BYTES (16u + 2u * 4u * SL_DENSITY_CELLS)
+uint32_t sl_density_learnt(const struct sl_density *density, void *out);
+/* false: it is not what sl_density_learnt gave; nothing happened. */
+bool sl_density_learn(struct sl_density *density, const void *bytes, uint32_t length_bytes);
 
 /* For explanations. */
-struct reg_density_view {
+struct sl_density_view {
     uint32_t class_index, age, use_count;
     uint64_t age_references;
     double value; /* hits that a reference of its stay is expected to bring */
     enum reg_priority priority;
     bool kept;
 };
-void reg_density_view(const struct reg_density *density, uint32_t unit,
-                      struct reg_density_view *out);
+void sl_density_view(const struct sl_density *density, uint32_t unit, struct sl_density_view *out);
 /* How likely it is wanted within so many references from now, 0..1. */
-double reg_density_chance(const struct reg_density *density, uint32_t unit,
-                          uint64_t within_references);
+double sl_density_chance(const struct sl_density *density, uint32_t unit,
+                         uint64_t within_references);
 /* Counts of units in memory, of ghosts, and of units on disk alone. */
-struct reg_density_stats {
+struct sl_density_stats {
     uint64_t unit_count, ghost_count, disk_count, reference_count, kept_pages;
     bool learnt; /* values say something: until then all are equal */
 };
-void reg_density_stats(const struct reg_density *density, struct reg_density_stats *out);
+void sl_density_stats(const struct sl_density *density, struct sl_density_stats *out);
 
 #endif

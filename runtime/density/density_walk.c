@@ -3,7 +3,7 @@
 #include "runtime/density/density_internal.h"
 
 /* The oldest unit of the first turn from this rank on; behind all of them those that are kept. */
-static uint32_t oldest_from(const struct reg_density *density, uint32_t rank)
+static uint32_t oldest_from(const struct sl_density *density, uint32_t rank)
 {
     for (uint32_t word = rank / 64; word < RANK_WORDS; word++) {
         uint64_t bits = density->filled[word];
@@ -16,7 +16,7 @@ static uint32_t oldest_from(const struct reg_density *density, uint32_t rank)
     return density->kept.oldest;
 }
 
-uint32_t density_turn_after(const struct reg_density *density, uint32_t unit)
+uint32_t density_turn_after(const struct sl_density *density, uint32_t unit)
 {
     const struct density_unit *at = &density->units[unit];
     if (at->in[ROW_TURN].newer != 0) {
@@ -30,7 +30,7 @@ uint32_t density_turn_after(const struct reg_density *density, uint32_t unit)
 }
 
 /* The end of the chain that goes on from it; of several chains the one used longest ago. */
-static uint32_t chain_end(const struct reg_density *density, uint32_t unit)
+static uint32_t chain_end(const struct sl_density *density, uint32_t unit)
 {
     const struct density_unit *units = density->units;
     while (units[unit].child != 0) {
@@ -41,7 +41,7 @@ static uint32_t chain_end(const struct reg_density *density, uint32_t unit)
 
 /* What comes after a unit that will go, within the chains that go on from base: the end of its next
  * sibling's, or its parent. */
-static uint32_t chain_before(const struct reg_density *density, uint32_t unit)
+static uint32_t chain_before(const struct sl_density *density, uint32_t unit)
 {
     const struct density_unit *units = density->units;
     bool last = units[units[unit].parent].child == unit;
@@ -49,7 +49,7 @@ static uint32_t chain_before(const struct reg_density *density, uint32_t unit)
 }
 
 /* From this unit on, in the chains that go on from base, the first that was not given; 0: none. */
-static uint32_t chain_rest(const struct reg_density *density, uint32_t base, uint32_t unit)
+static uint32_t chain_rest(const struct sl_density *density, uint32_t base, uint32_t unit)
 {
     while (density->units[unit].walk == density->walk_number) {
         if (unit == base) {
@@ -60,7 +60,7 @@ static uint32_t chain_rest(const struct reg_density *density, uint32_t base, uin
     return unit;
 }
 
-static uint32_t walk_to(struct reg_density *density, uint32_t base)
+static uint32_t walk_to(struct sl_density *density, uint32_t base)
 {
     uint32_t stuck = density->walk_given;
     for (; base != 0; base = density->walk_next) {
@@ -76,7 +76,7 @@ static uint32_t walk_to(struct reg_density *density, uint32_t base)
     return 0;
 }
 
-uint32_t reg_density_first(struct reg_density *density)
+uint32_t sl_density_first(struct sl_density *density)
 {
     density->walk_given = 0;
     density->walk_number++;
@@ -84,7 +84,7 @@ uint32_t reg_density_first(struct reg_density *density)
                    density->sunk.oldest != 0 ? density->sunk.oldest : oldest_from(density, 0));
 }
 
-uint32_t reg_density_next(struct reg_density *density, bool goes)
+uint32_t sl_density_next(struct sl_density *density, bool goes)
 {
     uint32_t base = density->walk_base;
     uint32_t given = density->walk_given;

@@ -6,27 +6,27 @@
 
 #define PAGES_MAX 8u
 
-static struct reg_density *density_new(void)
+static struct sl_density *density_new(void)
 {
-    struct reg_density_options options = {.ghosts_min = 1024, .ghosts_max = 1u << 20};
-    struct reg_density *density = NULL;
-    ck_assert_int_eq(reg_density_create(&options, &density), SL_OK);
-    reg_density_now(density, 100, PAGES_MAX);
+    struct sl_density_options options = {.ghosts_min = 1024, .ghosts_max = 1u << 20};
+    struct sl_density *density = NULL;
+    ck_assert_int_eq(sl_density_create(&options, &density), SL_OK);
+    sl_density_now(density, 100, PAGES_MAX);
     return density;
 }
 
-static uint32_t enter(struct reg_density *density, uint64_t hash, uint64_t parent_hash,
+static uint32_t enter(struct sl_density *density, uint64_t hash, uint64_t parent_hash,
                       enum reg_priority priority)
 {
     struct reg_wanted wanted = {
         .parent_hash = parent_hash, .stored_count = 1, .priority = priority};
-    uint32_t unit = reg_density_enter(density, hash, (uint32_t)hash, &wanted);
+    uint32_t unit = sl_density_enter(density, hash, (uint32_t)hash, &wanted);
     ck_assert_uint_ne(unit, 0);
     return unit;
 }
 
 /* A chain of hashes first, first + 1, ... Gives its last unit. */
-static uint32_t chain_enter(struct reg_density *density, uint64_t first, uint32_t count)
+static uint32_t chain_enter(struct sl_density *density, uint64_t first, uint32_t count)
 {
     uint32_t unit = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -35,35 +35,35 @@ static uint32_t chain_enter(struct reg_density *density, uint64_t first, uint32_
     return unit;
 }
 
-static void keep(struct reg_density *density, uint32_t unit, uint32_t end_s)
+static void keep(struct sl_density *density, uint32_t unit, uint32_t end_s)
 {
     const struct reg_keep how = {.end_s = end_s, .pages = 1};
-    reg_density_keep(density, unit, &how);
+    sl_density_keep(density, unit, &how);
 }
 
-static bool is_kept(const struct reg_density *density, uint64_t hash)
+static bool is_kept(const struct sl_density *density, uint64_t hash)
 {
-    struct reg_density_view view;
-    uint32_t unit = reg_density_find(density, hash);
+    struct sl_density_view view;
+    uint32_t unit = sl_density_find(density, hash);
     ck_assert_uint_ne(unit, 0);
-    reg_density_view(density, unit, &view);
+    sl_density_view(density, unit, &view);
     return view.kept;
 }
 
-static uint64_t kept_pages(const struct reg_density *density)
+static uint64_t kept_pages(const struct sl_density *density)
 {
-    struct reg_density_stats stats;
-    reg_density_stats(density, &stats);
+    struct sl_density_stats stats;
+    sl_density_stats(density, &stats);
     return stats.kept_pages;
 }
 
 /* All others go before the chain of these, and that from its end. */
-static void check_goes_last(struct reg_density *density, uint64_t first, uint32_t count)
+static void check_goes_last(struct sl_density *density, uint64_t first, uint32_t count)
 {
     uint32_t others = 0, seen = 0;
-    for (uint32_t unit = reg_density_first(density); unit != 0;
-         unit = reg_density_next(density, false)) {
-        uint64_t hash = reg_density_user(density, unit);
+    for (uint32_t unit = sl_density_first(density); unit != 0;
+         unit = sl_density_next(density, false)) {
+        uint64_t hash = sl_density_user(density, unit);
         bool of_it = hash >= first && hash < first + count;
         ck_assert_msg(of_it || seen == 0, "%u goes behind one that is kept", (uint32_t)hash);
         if (of_it) { /* from its end */
@@ -71,7 +71,7 @@ static void check_goes_last(struct reg_density *density, uint64_t first, uint32_
         }
         seen += of_it ? 1 : 0;
         others += of_it ? 0 : 1;
-        reg_density_leave(density, unit);
+        sl_density_leave(density, unit);
     }
     ck_assert_uint_eq(seen, count);
     ck_assert_uint_gt(others, 0);
@@ -79,66 +79,66 @@ static void check_goes_last(struct reg_density *density, uint64_t first, uint32_
 
 START_TEST(a_kept_chain_goes_behind_all_others_from_its_end)
     {
-        struct reg_density *density = density_new();
+        struct sl_density *density = density_new();
         uint32_t last = chain_enter(density, 10, 5);
         keep(density, last, 200); /* what is before it is of use to it */
         (void)chain_enter(density, 100, 50);
         ck_assert_uint_eq(kept_pages(density), 5);
         check_goes_last(density, 10, 5);
         ck_assert_uint_eq(kept_pages(density), 0);
-        reg_density_destroy(&density);
+        sl_density_destroy(&density);
     }
 END_TEST
 
 START_TEST(a_kept_unit_stays_so_when_it_is_used_and_until_its_time)
     {
-        struct reg_density *density = density_new();
+        struct sl_density *density = density_new();
         uint32_t unit = enter(density, 1, 0, REG_PRIORITY_NONE);
         keep(density, unit, 200);
-        reg_density_use(density, unit, REG_HINT_NONE);
+        sl_density_use(density, unit, REG_HINT_NONE);
         ck_assert(is_kept(density, 1));
-        reg_density_now(density, 199, PAGES_MAX);
+        sl_density_now(density, 199, PAGES_MAX);
         (void)enter(density, 2, 0, REG_PRIORITY_NONE); /* references look at the clock */
         ck_assert(is_kept(density, 1));
-        reg_density_now(density, 200, PAGES_MAX);
+        sl_density_now(density, 200, PAGES_MAX);
         (void)enter(density, 3, 0, REG_PRIORITY_NONE);
         ck_assert(!is_kept(density, 1));
         ck_assert_uint_eq(kept_pages(density), 0);
-        reg_density_destroy(&density);
+        sl_density_destroy(&density);
     }
 END_TEST
 
 START_TEST(a_later_end_counts_and_an_earlier_one_does_not)
     {
-        struct reg_density *density = density_new();
+        struct sl_density *density = density_new();
         uint32_t unit = enter(density, 1, 0, REG_PRIORITY_NONE);
         keep(density, unit, 150);
         keep(density, unit, 300);
         keep(density, unit, 120);
         keep(density, unit, 99); /* it is over */
         ck_assert_uint_eq(kept_pages(density), 1);
-        reg_density_now(density, 299, PAGES_MAX);
+        sl_density_now(density, 299, PAGES_MAX);
         (void)enter(density, 2, 0, REG_PRIORITY_NONE);
         ck_assert(is_kept(density, 1));
-        reg_density_destroy(&density);
+        sl_density_destroy(&density);
     }
 END_TEST
 
 START_TEST(what_is_kept_takes_its_part_of_memory_and_no_more)
     {
-        struct reg_density *density = density_new();
+        struct sl_density *density = density_new();
         for (uint64_t hash = 1; hash <= 100; hash++) {
             keep(density, enter(density, hash, 0, REG_PRIORITY_NONE), 1000);
             ck_assert_uint_le(kept_pages(density), PAGES_MAX);
         }
         ck_assert_uint_eq(kept_pages(density), PAGES_MAX);
         ck_assert(is_kept(density, 100)); /* the last that was said counts */
-        reg_density_now(density, 100, 2); /* less memory: soon */
+        sl_density_now(density, 100, 2);  /* less memory: soon */
         for (uint64_t hash = 101; hash <= 110; hash++) {
             (void)enter(density, hash, 0, REG_PRIORITY_NONE);
         }
         ck_assert_uint_eq(kept_pages(density), 2);
-        reg_density_destroy(&density);
+        sl_density_destroy(&density);
     }
 END_TEST
 
@@ -146,13 +146,13 @@ END_TEST
 START_TEST(what_is_kept_for_nothing_gets_less_of_memory)
     {
         enum { MEMORY = 400, KEPT_MAX = 160 };
-        struct reg_density *density = density_new();
-        reg_density_now(density, 100, KEPT_MAX);
+        struct sl_density *density = density_new();
+        sl_density_now(density, 100, KEPT_MAX);
         for (uint64_t i = 0; i < 40000; i++) {
             uint64_t wanted = 1 + i * 7 % 500;
-            uint32_t unit = reg_density_find(density, wanted);
+            uint32_t unit = sl_density_find(density, wanted);
             if (unit != 0) {
-                reg_density_use(density, unit, REG_HINT_NONE);
+                sl_density_use(density, unit, REG_HINT_NONE);
             } else {
                 (void)enter(density, wanted, 0, REG_PRIORITY_NONE);
             }
@@ -160,41 +160,41 @@ START_TEST(what_is_kept_for_nothing_gets_less_of_memory)
                 unit = enter(density, (UINT64_C(1) << 32) + i, 0, REG_PRIORITY_NONE);
                 keep(density, unit, 100000);
             }
-            struct reg_density_stats stats;
-            reg_density_stats(density, &stats);
+            struct sl_density_stats stats;
+            sl_density_stats(density, &stats);
             uint64_t count = stats.unit_count;
-            for (unit = reg_density_first(density); count > MEMORY; count--) {
-                reg_density_leave(density, unit);
-                unit = reg_density_next(density, false);
+            for (unit = sl_density_first(density); count > MEMORY; count--) {
+                sl_density_leave(density, unit);
+                unit = sl_density_next(density, false);
             }
         }
         ck_assert_uint_le(kept_pages(density), KEPT_MAX / 4);
-        reg_density_destroy(&density);
+        sl_density_destroy(&density);
     }
 END_TEST
 
 START_TEST(a_restart_keeps_what_is_kept_and_its_priority)
     {
-        struct reg_density *before = density_new();
-        struct reg_density *after = density_new();
-        struct reg_density_note notes[3];
-        struct reg_density_view view;
+        struct sl_density *before = density_new();
+        struct sl_density *after = density_new();
+        struct sl_density_note notes[3];
+        struct sl_density_view view;
         keep(before, chain_enter(before, 1, 2), 500);
         (void)enter(before, 3, 0, REG_PRIORITY_HIGH);
         for (uint64_t hash = 1; hash <= 3; hash++) {
-            reg_density_note(before, reg_density_find(before, hash), &notes[hash - 1]);
+            sl_density_note(before, sl_density_find(before, hash), &notes[hash - 1]);
         }
         for (uint64_t hash = 1; hash <= 3; hash++) {
-            (void)reg_density_restore(after, hash, (uint32_t)hash, hash == 2 ? 1 : 0,
-                                      &notes[hash - 1]);
+            (void)sl_density_restore(after, hash, (uint32_t)hash, hash == 2 ? 1 : 0,
+                                     &notes[hash - 1]);
         }
-        reg_density_restored(after);
+        sl_density_restored(after);
         ck_assert(is_kept(after, 1) && is_kept(after, 2) && !is_kept(after, 3));
-        reg_density_view(after, reg_density_find(after, 3), &view);
+        sl_density_view(after, sl_density_find(after, 3), &view);
         ck_assert_int_eq(view.priority, REG_PRIORITY_HIGH);
         check_goes_last(after, 1, 2);
-        reg_density_destroy(&before);
-        reg_density_destroy(&after);
+        sl_density_destroy(&before);
+        sl_density_destroy(&after);
     }
 END_TEST
 
@@ -203,49 +203,49 @@ START_TEST(of_alike_units_those_of_low_priority_go_first)
         static const enum reg_priority said[] = {REG_PRIORITY_HIGH, REG_PRIORITY_NONE,
                                                  REG_PRIORITY_LOW, REG_PRIORITY_NORMAL};
         static const uint64_t want[] = {3, 2, 4, 1};
-        struct reg_density *density = density_new();
+        struct sl_density *density = density_new();
         for (uint64_t i = 0; i < SL_COUNT(said); i++) {
             (void)enter(density, i + 1, 0, said[i]);
         }
-        uint32_t unit = reg_density_first(density);
+        uint32_t unit = sl_density_first(density);
         for (uint32_t i = 0; i < SL_COUNT(want); i++) {
-            ck_assert_uint_eq(reg_density_user(density, unit), want[i]);
-            reg_density_leave(density, unit);
-            unit = reg_density_next(density, false);
+            ck_assert_uint_eq(sl_density_user(density, unit), want[i]);
+            sl_density_leave(density, unit);
+            unit = sl_density_next(density, false);
         }
-        reg_density_destroy(&density);
+        sl_density_destroy(&density);
     }
 END_TEST
 
 /* The same units come, are used and go, whatever priority all of them have. */
 START_TEST(what_all_say_changes_nothing)
     {
-        struct reg_density *plain = density_new();
-        struct reg_density *said = density_new();
+        struct sl_density *plain = density_new();
+        struct sl_density *said = density_new();
         enum reg_priority priority = _i == 0 ? REG_PRIORITY_LOW : REG_PRIORITY_HIGH;
         for (uint64_t i = 0; i < 20000; i++) {
             uint64_t hash = 1 + (i * i * 31 + i * 17) % 997;
-            uint32_t a = reg_density_find(plain, hash);
-            uint32_t b = reg_density_find(said, hash);
+            uint32_t a = sl_density_find(plain, hash);
+            uint32_t b = sl_density_find(said, hash);
             ck_assert_uint_eq(a != 0, b != 0);
             if (a != 0) {
-                reg_density_use(plain, a, REG_HINT_NONE);
-                reg_density_use(said, b, REG_HINT_NONE);
-                reg_density_say(said, b, REG_HINT_NONE, priority);
+                sl_density_use(plain, a, REG_HINT_NONE);
+                sl_density_use(said, b, REG_HINT_NONE);
+                sl_density_say(said, b, REG_HINT_NONE, priority);
             } else {
                 (void)enter(plain, hash, hash > 1 ? hash - 1 : 0, REG_PRIORITY_NONE);
                 (void)enter(said, hash, hash > 1 ? hash - 1 : 0, priority);
             }
             if (i % 3 == 0 && i > 300) {
-                a = reg_density_first(plain);
-                b = reg_density_first(said);
-                ck_assert_uint_eq(reg_density_user(plain, a), reg_density_user(said, b));
-                reg_density_leave(plain, a);
-                reg_density_leave(said, b);
+                a = sl_density_first(plain);
+                b = sl_density_first(said);
+                ck_assert_uint_eq(sl_density_user(plain, a), sl_density_user(said, b));
+                sl_density_leave(plain, a);
+                sl_density_leave(said, b);
             }
         }
-        reg_density_destroy(&plain);
-        reg_density_destroy(&said);
+        sl_density_destroy(&plain);
+        sl_density_destroy(&said);
     }
 END_TEST
 

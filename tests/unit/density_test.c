@@ -6,188 +6,187 @@
 
 #define SMALL_GHOSTS 8u
 
-static struct reg_density *density_new(void)
+static struct sl_density *density_new(void)
 {
-    struct reg_density_options options = {.ghosts_min = SMALL_GHOSTS, .ghosts_max = 1u << 20};
-    struct reg_density *density = NULL;
-    ck_assert_int_eq(reg_density_create(&options, &density), SL_OK);
+    struct sl_density_options options = {.ghosts_min = SMALL_GHOSTS, .ghosts_max = 1u << 20};
+    struct sl_density *density = NULL;
+    ck_assert_int_eq(sl_density_create(&options, &density), SL_OK);
     return density;
 }
 
-static uint32_t enter(struct reg_density *density, uint64_t hash, uint64_t parent_hash)
+static uint32_t enter(struct sl_density *density, uint64_t hash, uint64_t parent_hash)
 {
     struct reg_wanted wanted = {.parent_hash = parent_hash, .stored_count = 1};
-    uint32_t unit = reg_density_enter(density, hash, (uint32_t)hash, &wanted);
+    uint32_t unit = sl_density_enter(density, hash, (uint32_t)hash, &wanted);
     ck_assert_uint_ne(unit, 0);
     return unit;
 }
 
 /* A chain of hashes first, first + 1, ... */
-static void chain_enter(struct reg_density *density, uint64_t first, uint32_t count)
+static void chain_enter(struct sl_density *density, uint64_t first, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         (void)enter(density, first + i, i > 0 ? first + i - 1 : 0);
     }
 }
 
-static uint64_t stats_count(const struct reg_density *density)
+static uint64_t stats_count(const struct sl_density *density)
 {
-    struct reg_density_stats stats;
-    reg_density_stats(density, &stats);
+    struct sl_density_stats stats;
+    sl_density_stats(density, &stats);
     return stats.unit_count;
 }
 
 START_TEST(a_chain_goes_from_its_end)
     {
-        struct reg_density *density = density_new();
+        struct sl_density *density = density_new();
         chain_enter(density, 100, 50);
-        uint32_t unit = reg_density_first(density);
+        uint32_t unit = sl_density_first(density);
         for (uint32_t i = 50; i-- > 0;) {
-            ck_assert_uint_eq(reg_density_user(density, unit), 100 + i);
-            reg_density_leave(density, unit);
-            unit = reg_density_next(density, false);
+            ck_assert_uint_eq(sl_density_user(density, unit), 100 + i);
+            sl_density_leave(density, unit);
+            unit = sl_density_next(density, false);
         }
         ck_assert_uint_eq(unit, 0);
         ck_assert_uint_eq(stats_count(density), 0);
-        reg_density_destroy(&density);
+        sl_density_destroy(&density);
     }
 END_TEST
 
 START_TEST(before_anything_was_learnt_the_oldest_chain_goes_first)
     {
-        struct reg_density *density = density_new();
+        struct sl_density *density = density_new();
         chain_enter(density, 100, 3);
         chain_enter(density, 200, 3);
-        ck_assert_uint_eq(reg_density_user(density, reg_density_first(density)), 102);
-        reg_density_use(density, reg_density_find(density, 100), REG_HINT_NONE);
-        reg_density_use(density, reg_density_find(density, 101), REG_HINT_NONE);
-        reg_density_use(density, reg_density_find(density, 102), REG_HINT_NONE);
-        ck_assert_uint_eq(reg_density_user(density, reg_density_first(density)), 202);
-        reg_density_destroy(&density);
+        ck_assert_uint_eq(sl_density_user(density, sl_density_first(density)), 102);
+        sl_density_use(density, sl_density_find(density, 100), REG_HINT_NONE);
+        sl_density_use(density, sl_density_find(density, 101), REG_HINT_NONE);
+        sl_density_use(density, sl_density_find(density, 102), REG_HINT_NONE);
+        ck_assert_uint_eq(sl_density_user(density, sl_density_first(density)), 202);
+        sl_density_destroy(&density);
     }
 END_TEST
 
 START_TEST(of_several_ends_the_one_used_longest_ago_goes)
     {
-        struct reg_density *density = density_new();
+        struct sl_density *density = density_new();
         (void)enter(density, 1, 0);
         (void)enter(density, 10, 1);
         (void)enter(density, 20, 1);
         (void)enter(density, 30, 1);
-        reg_density_use(density, reg_density_find(density, 10), REG_HINT_NONE);
-        reg_density_sink(density,
-                         reg_density_find(density, 1)); /* asked to go first: its ends do */
+        sl_density_use(density, sl_density_find(density, 10), REG_HINT_NONE);
+        sl_density_sink(density, sl_density_find(density, 1)); /* asked to go first: its ends do */
         static const uint32_t want[] = {20, 30, 10, 1};
-        uint32_t unit = reg_density_first(density);
+        uint32_t unit = sl_density_first(density);
         for (uint32_t i = 0; i < SL_COUNT(want); i++) {
-            ck_assert_uint_eq(reg_density_user(density, unit), want[i]);
-            reg_density_leave(density, unit);
-            unit = reg_density_next(density, false);
+            ck_assert_uint_eq(sl_density_user(density, unit), want[i]);
+            sl_density_leave(density, unit);
+            unit = sl_density_next(density, false);
         }
-        reg_density_destroy(&density);
+        sl_density_destroy(&density);
     }
 END_TEST
 
 START_TEST(what_cannot_go_is_passed_once_a_walk_and_holds_its_chain)
     {
-        struct reg_density *density = density_new();
+        struct sl_density *density = density_new();
         chain_enter(density, 100, 4);
         chain_enter(density, 200, 2);
-        uint32_t stays = reg_density_first(density);
-        ck_assert_uint_eq(reg_density_user(density, stays), 103);
+        uint32_t stays = sl_density_first(density);
+        ck_assert_uint_eq(sl_density_user(density, stays), 103);
         uint32_t unit =
-            reg_density_next(density, false); /* no block before 103: they would leave a hole */
-        ck_assert_uint_eq(reg_density_user(density, unit), 201);
-        reg_density_leave(density, unit);
-        unit = reg_density_next(density, false);
-        ck_assert_uint_eq(reg_density_user(density, unit), 200);
-        reg_density_leave(density, unit);
-        ck_assert_uint_eq(reg_density_next(density, false), 0);
-        ck_assert_uint_eq(reg_density_first(density), stays);
-        reg_density_destroy(&density);
+            sl_density_next(density, false); /* no block before 103: they would leave a hole */
+        ck_assert_uint_eq(sl_density_user(density, unit), 201);
+        sl_density_leave(density, unit);
+        unit = sl_density_next(density, false);
+        ck_assert_uint_eq(sl_density_user(density, unit), 200);
+        sl_density_leave(density, unit);
+        ck_assert_uint_eq(sl_density_next(density, false), 0);
+        ck_assert_uint_eq(sl_density_first(density), stays);
+        sl_density_destroy(&density);
     }
 END_TEST
 
 START_TEST(a_walk_goes_on_when_others_leave_beside_it)
     {
-        struct reg_density *density = density_new();
+        struct sl_density *density = density_new();
         for (uint64_t hash = 1; hash <= 6; hash++) {
             (void)enter(density, hash, 0);
         }
-        uint32_t unit = reg_density_first(density);
-        ck_assert_uint_eq(reg_density_user(density, unit), 1);
-        reg_density_leave(density, reg_density_find(density, 2)); /* where the walk would go on */
-        reg_density_leave(density, reg_density_find(density, 3));
-        ck_assert_uint_eq(reg_density_user(density, reg_density_next(density, false)), 4);
-        reg_density_destroy(&density);
+        uint32_t unit = sl_density_first(density);
+        ck_assert_uint_eq(sl_density_user(density, unit), 1);
+        sl_density_leave(density, sl_density_find(density, 2)); /* where the walk would go on */
+        sl_density_leave(density, sl_density_find(density, 3));
+        ck_assert_uint_eq(sl_density_user(density, sl_density_next(density, false)), 4);
+        sl_density_destroy(&density);
     }
 END_TEST
 
 START_TEST(a_ghost_that_comes_back_was_wanted_twice)
     {
-        struct reg_density *density = density_new();
-        struct reg_density_view view;
+        struct sl_density *density = density_new();
+        struct sl_density_view view;
         uint32_t unit = enter(density, 7, 0);
-        reg_density_leave(density, unit);
-        ck_assert_uint_eq(reg_density_find(density, 7), 0);
+        sl_density_leave(density, unit);
+        ck_assert_uint_eq(sl_density_find(density, 7), 0);
         unit = enter(density, 7, 0);
-        reg_density_view(density, unit, &view);
+        sl_density_view(density, unit, &view);
         ck_assert_uint_eq(view.use_count, 2);
-        ck_assert_uint_eq(view.class_index, REG_DENSITY_TWICE);
-        reg_density_destroy(&density);
+        ck_assert_uint_eq(view.class_index, SL_DENSITY_TWICE);
+        sl_density_destroy(&density);
     }
 END_TEST
 
 START_TEST(ghosts_are_bounded_and_the_first_that_left_goes)
     {
-        struct reg_density *density = density_new();
-        struct reg_density_stats stats;
-        struct reg_density_view view;
+        struct sl_density *density = density_new();
+        struct sl_density_stats stats;
+        struct sl_density_view view;
         for (uint64_t hash = 1; hash <= SMALL_GHOSTS + 1; hash++) {
-            reg_density_leave(density, enter(density, hash, 0));
+            sl_density_leave(density, enter(density, hash, 0));
         }
-        reg_density_stats(density, &stats);
+        sl_density_stats(density, &stats);
         ck_assert_uint_eq(stats.ghost_count, SMALL_GHOSTS);
-        reg_density_view(density, enter(density, 1, 0), &view);
+        sl_density_view(density, enter(density, 1, 0), &view);
         ck_assert_uint_eq(view.use_count, 1); /* forgotten */
-        reg_density_view(density, enter(density, SMALL_GHOSTS + 1, 0), &view);
+        sl_density_view(density, enter(density, SMALL_GHOSTS + 1, 0), &view);
         ck_assert_uint_eq(view.use_count, 2);
-        reg_density_destroy(&density);
+        sl_density_destroy(&density);
     }
 END_TEST
 
 START_TEST(a_parent_that_is_forgotten_leaves_its_children_alone)
     {
-        struct reg_density *density = density_new();
+        struct sl_density *density = density_new();
         uint32_t parent = enter(density, 1, 0);
         (void)enter(density, 2, 1);
-        reg_density_leave(density, parent);
+        sl_density_leave(density, parent);
         for (uint64_t hash = 100; hash < 100 + 2 * SMALL_GHOSTS; hash++) {
-            reg_density_leave(density, enter(density, hash, 0));
+            sl_density_leave(density, enter(density, hash, 0));
         }
-        uint32_t child = reg_density_find(density, 2);
-        reg_density_use(density, child, REG_HINT_NONE);
-        ck_assert_uint_eq(reg_density_first(density), child);
-        reg_density_destroy(&density);
+        uint32_t child = sl_density_find(density, 2);
+        sl_density_use(density, child, REG_HINT_NONE);
+        ck_assert_uint_eq(sl_density_first(density), child);
+        sl_density_destroy(&density);
     }
 END_TEST
 
 START_TEST(a_chain_that_names_itself_is_no_chain)
     {
-        struct reg_density *density = density_new();
+        struct sl_density *density = density_new();
         (void)enter(density, 1, 1);
         (void)enter(density, 2, 1);
         (void)enter(density, 3, 2);
-        reg_density_leave(density, reg_density_find(density, 1));
+        sl_density_leave(density, sl_density_find(density, 1));
         (void)enter(density, 1, 3); /* would close a ring */
         uint32_t count = 0;
-        for (uint32_t unit = reg_density_first(density); unit != 0;
-             unit = reg_density_next(density, false)) {
-            reg_density_leave(density, unit);
+        for (uint32_t unit = sl_density_first(density); unit != 0;
+             unit = sl_density_next(density, false)) {
+            sl_density_leave(density, unit);
             count++;
         }
         ck_assert_uint_eq(count, 3);
-        reg_density_destroy(&density);
+        sl_density_destroy(&density);
     }
 END_TEST
 
@@ -195,33 +194,33 @@ END_TEST
  * kind never: hundred blocks stored together against one. */
 START_TEST(what_comes_back_is_kept_before_what_does_not)
     {
-        struct reg_density *density = density_new();
+        struct sl_density *density = density_new();
         uint64_t good = UINT64_C(1) << 32;
         uint64_t bad = UINT64_C(1) << 33;
         for (uint64_t i = 0; i < 20000; i++) {
             struct reg_wanted alone = {.stored_count = 1};
             struct reg_wanted many = {.stored_count = 100};
-            ck_assert_uint_ne(reg_density_enter(density, good + i, 1, &alone), 0);
-            ck_assert_uint_ne(reg_density_enter(density, bad + i, 2, &many), 0);
+            ck_assert_uint_ne(sl_density_enter(density, good + i, 1, &alone), 0);
+            ck_assert_uint_ne(sl_density_enter(density, bad + i, 2, &many), 0);
             if (i >= 300) {
-                uint32_t unit = reg_density_find(density, good + i - 300);
+                uint32_t unit = sl_density_find(density, good + i - 300);
                 if (unit != 0) {
-                    reg_density_use(density, unit, REG_HINT_NONE);
+                    sl_density_use(density, unit, REG_HINT_NONE);
                 } else {
-                    ck_assert_uint_ne(reg_density_enter(density, good + i - 300, 1, &alone), 0);
+                    ck_assert_uint_ne(sl_density_enter(density, good + i - 300, 1, &alone), 0);
                 }
             }
-            for (uint32_t unit = reg_density_first(density); stats_count(density) > 400;
-                 unit = reg_density_next(density, false)) {
-                reg_density_leave(density, unit);
+            for (uint32_t unit = sl_density_first(density); stats_count(density) > 400;
+                 unit = sl_density_next(density, false)) {
+                sl_density_leave(density, unit);
             }
         }
         uint32_t kept = 0;
         for (uint64_t i = 20000 - 300; i < 20000; i++) {
-            kept += reg_density_find(density, good + i) != 0;
+            kept += sl_density_find(density, good + i) != 0;
         }
         ck_assert_uint_ge(kept, 280);
-        reg_density_destroy(&density);
+        sl_density_destroy(&density);
     }
 END_TEST
 
@@ -236,22 +235,22 @@ static uint64_t mix(uint64_t number)
 /* What is learnt with hints that say nothing is worth what is learnt without. */
 START_TEST(hints_are_trusted_as_far_as_they_tell_something)
     {
-        struct reg_rates *rates = calloc(1, sizeof(*rates));
+        struct sl_rates *rates = calloc(1, sizeof(*rates));
         ck_assert_ptr_nonnull(rates);
-        reg_rates_init(rates);
+        sl_rates_init(rates);
         bool informed = _i == 1;
-        uint32_t ends = reg_rates_cell(reg_rates_class(1, 1, false, REG_HINT_ENDS), 0);
-        uint32_t goes_on = reg_rates_cell(reg_rates_class(1, 1, false, REG_HINT_GOES_ON), 0);
+        uint32_t ends = sl_rates_cell(sl_rates_class(1, 1, false, REG_HINT_ENDS), 0);
+        uint32_t goes_on = sl_rates_cell(sl_rates_class(1, 1, false, REG_HINT_GOES_ON), 0);
         for (uint64_t i = 0; i < 20000; i++) {
             bool wanted = mix(i) % 4 == 0;
             uint64_t said = informed ? (uint64_t)wanted : mix(i + 1000000) % 2;
             if (wanted) {
-                reg_rates_wanted(rates, said == 1 ? goes_on : ends, 128);
+                sl_rates_wanted(rates, said == 1 ? goes_on : ends, 128);
             } else {
-                reg_rates_outlived(rates, said == 1 ? goes_on : ends);
+                sl_rates_outlived(rates, said == 1 ? goes_on : ends);
             }
         }
-        reg_rates_settle(rates);
+        sl_rates_settle(rates);
         if (informed) {
             ck_assert_double_gt(rates->value[goes_on], 10.0 * rates->value[ends]);
         } else { /* though a few hits more or less were counted for each */
@@ -265,172 +264,172 @@ END_TEST
 START_TEST(any_order_of_calls_keeps_every_unit_and_every_chain)
     {
         enum { HASHES = 300, STEPS = 200000 };
-        struct reg_density *density = density_new();
+        struct sl_density *density = density_new();
         bool disk[HASHES + 1] = {false};
         uint64_t on_disk = 0;
         for (uint64_t step = 0; step < STEPS; step++) {
             uint64_t drawn = mix(step * 3 + (uint64_t)_i * 1000003);
             uint64_t hash = 1 + drawn % HASHES;
-            uint32_t unit = reg_density_find(density, hash);
+            uint32_t unit = sl_density_find(density, hash);
             uint32_t what = (uint32_t)(drawn >> 32) % 16;
             if (unit == 0 && what == 11) {
                 on_disk -= disk[hash];
                 disk[hash] = false;
-                reg_density_disk_leave(density, hash);
+                sl_density_disk_leave(density, hash);
             } else if (unit == 0) {
                 const struct reg_wanted how = {.parent_hash = hash > 3 ? hash / 3 : 0,
                                                .stored_count = 1};
-                reg_density_disk_leave(density, hash);
+                sl_density_disk_leave(density, hash);
                 on_disk -= disk[hash];
                 disk[hash] = false;
-                (void)reg_density_return(density, hash, (uint32_t)hash, &how, what % 2 == 0);
+                (void)sl_density_return(density, hash, (uint32_t)hash, &how, what % 2 == 0);
             } else if (what == 11) {
-                reg_density_leave(density, unit);
-                reg_density_disk_enter(density, hash, NULL);
+                sl_density_leave(density, unit);
+                sl_density_disk_enter(density, hash, NULL);
                 disk[hash] = true;
                 on_disk++;
             } else if (what < 8) {
-                reg_density_use(density, unit, (enum reg_hint)(what % REG_HINT_COUNT));
+                sl_density_use(density, unit, (enum reg_hint)(what % REG_HINT_COUNT));
             } else if (what == 8) {
-                reg_density_sink(density, unit);
+                sl_density_sink(density, unit);
             } else if (what == 9) {
-                reg_density_leave(density, unit); /* removed, in the middle of a chain */
+                sl_density_leave(density, unit); /* removed, in the middle of a chain */
             } else if (what == 11) {
-                reg_density_say(density, unit, (enum reg_hint)((drawn >> 40) % REG_HINT_COUNT),
-                                (enum reg_priority)((drawn >> 48) % REG_PRIORITY_COUNT));
+                sl_density_say(density, unit, (enum reg_hint)((drawn >> 40) % REG_HINT_COUNT),
+                               (enum reg_priority)((drawn >> 48) % REG_PRIORITY_COUNT));
             } else if (what == 12) {
                 const struct reg_keep keep = {.end_s = (uint32_t)(step / 64 + (drawn >> 40) % 64),
                                               .pages = 1 + (uint32_t)(drawn >> 48) % 4};
-                reg_density_keep(density, unit, &keep);
+                sl_density_keep(density, unit, &keep);
             } else if (what == 13) {
-                reg_density_now(density, (uint32_t)(step / 64), (drawn >> 40) % 64);
+                sl_density_now(density, (uint32_t)(step / 64), (drawn >> 40) % 64);
             } else if (what == 10) {
                 uint32_t left = (uint32_t)(drawn >> 40) % 8;
-                for (unit = reg_density_first(density); unit != 0 && left > 0; left--) {
+                for (unit = sl_density_first(density); unit != 0 && left > 0; left--) {
                     if ((drawn >> (48 + left)) % 2 == 0) {
-                        reg_density_leave(density, unit);
+                        sl_density_leave(density, unit);
                     }
-                    unit = reg_density_next(density, false);
+                    unit = sl_density_next(density, false);
                 }
             }
         }
         uint64_t count = 0;
         for (uint64_t hash = 1; hash <= HASHES; hash++) {
-            count += reg_density_find(density, hash) != 0;
+            count += sl_density_find(density, hash) != 0;
         }
         ck_assert_uint_eq(stats_count(density), count);
-        struct reg_density_stats stats;
-        reg_density_stats(density, &stats);
+        struct sl_density_stats stats;
+        sl_density_stats(density, &stats);
         ck_assert_uint_eq(stats.disk_count, on_disk);
-        for (uint32_t unit = reg_density_first(density); unit != 0;
-             unit = reg_density_next(density, false)) {
-            reg_density_leave(density, unit);
+        for (uint32_t unit = sl_density_first(density); unit != 0;
+             unit = sl_density_next(density, false)) {
+            sl_density_leave(density, unit);
             count--;
         }
         ck_assert_uint_eq(count, 0);
-        reg_density_destroy(&density);
+        sl_density_destroy(&density);
     }
 END_TEST
 
 START_TEST(a_restart_keeps_order_classes_and_chains)
     {
-        struct reg_density *before = density_new();
-        struct reg_density *after = density_new();
-        struct reg_density_note notes[40];
-        struct reg_density_view was, is;
+        struct sl_density *before = density_new();
+        struct sl_density *after = density_new();
+        struct sl_density_note notes[40];
+        struct sl_density_view was, is;
         for (uint64_t i = 0; i < 40; i++) { /* two chains of twenty, the second from its end */
             uint64_t place = i < 20 ? i : 59 - i;
             (void)enter(before, 100 + place, place % 20 > 0 ? 99 + place : 0);
         }
         for (uint64_t i = 0; i < 20; i++) {
-            reg_density_use(before, reg_density_find(before, 100 + i), REG_HINT_ENDS);
+            sl_density_use(before, sl_density_find(before, 100 + i), REG_HINT_ENDS);
         }
         for (uint32_t i = 0; i < 40; i++) {
-            reg_density_note(before, reg_density_find(before, 100 + i), &notes[i]);
+            sl_density_note(before, sl_density_find(before, 100 + i), &notes[i]);
         }
 
         for (uint32_t i = 0; i < 40; i++) { /* in any order */
             uint32_t hash = 100 + i * 17 % 40;
             uint32_t place = hash - 100;
-            ck_assert_uint_ne(reg_density_restore(after, hash, hash, place % 20 > 0 ? hash - 1 : 0,
-                                                  &notes[place]),
-                              0);
+            ck_assert_uint_ne(
+                sl_density_restore(after, hash, hash, place % 20 > 0 ? hash - 1 : 0, &notes[place]),
+                0);
         }
-        reg_density_restored(after);
+        sl_density_restored(after);
 
         for (uint32_t i = 0; i < 40; i++) {
-            reg_density_view(before, reg_density_find(before, 100 + i), &was);
-            reg_density_view(after, reg_density_find(after, 100 + i), &is);
+            sl_density_view(before, sl_density_find(before, 100 + i), &was);
+            sl_density_view(after, sl_density_find(after, 100 + i), &is);
             ck_assert_uint_eq(is.class_index, was.class_index);
             ck_assert_uint_eq(is.use_count, was.use_count);
             ck_assert_uint_eq(is.age, was.age);
             ck_assert_uint_eq(is.age_references, was.age_references);
         }
-        uint32_t unit = reg_density_first(before);
-        uint32_t other = reg_density_first(after);
+        uint32_t unit = sl_density_first(before);
+        uint32_t other = sl_density_first(after);
         for (uint32_t i = 0; i < 40; i++) {
-            ck_assert_uint_eq(reg_density_user(before, unit), reg_density_user(after, other));
-            unit = reg_density_next(before, true);
-            other = reg_density_next(after, true);
+            ck_assert_uint_eq(sl_density_user(before, unit), sl_density_user(after, other));
+            unit = sl_density_next(before, true);
+            other = sl_density_next(after, true);
         }
         ck_assert(unit == 0 && other == 0);
         for (uint64_t i = 0; i < 2000; i++) { /* rows hold what they should: all of it gets older */
-            reg_density_leave(after, enter(after, 10000 + i, 0));
+            sl_density_leave(after, enter(after, 10000 + i, 0));
         }
         uint32_t count = 0;
-        for (other = reg_density_first(after); other != 0; other = reg_density_next(after, false)) {
-            reg_density_leave(after, other);
+        for (other = sl_density_first(after); other != 0; other = sl_density_next(after, false)) {
+            sl_density_leave(after, other);
             count++;
         }
         ck_assert_uint_eq(count, 40);
-        reg_density_destroy(&before);
-        reg_density_destroy(&after);
+        sl_density_destroy(&before);
+        sl_density_destroy(&after);
     }
 END_TEST
 
 START_TEST(what_was_learnt_comes_back_and_nothing_else_does)
     {
-        static unsigned char bytes[REG_DENSITY_LEARNT_BYTES + 1];
-        struct reg_density *before = density_new();
-        struct reg_density *after = density_new();
-        struct reg_density_view was, is;
-        struct reg_density_stats stats;
+        static unsigned char bytes[SL_DENSITY_LEARNT_BYTES + 1];
+        struct sl_density *before = density_new();
+        struct sl_density *after = density_new();
+        struct sl_density_view was, is;
+        struct sl_density_stats stats;
         for (uint64_t i = 0; i < 5000; i++) {
-            reg_density_leave(before, enter(before, 1 + i % 700, 0));
+            sl_density_leave(before, enter(before, 1 + i % 700, 0));
         }
-        uint32_t length_bytes = reg_density_learnt(before, bytes);
+        uint32_t length_bytes = sl_density_learnt(before, bytes);
 
-        ck_assert(!reg_density_learn(after, bytes, length_bytes - 1));
-        ck_assert(!reg_density_learn(after, bytes, length_bytes + 1));
+        ck_assert(!sl_density_learn(after, bytes, length_bytes - 1));
+        ck_assert(!sl_density_learn(after, bytes, length_bytes + 1));
         bytes[length_bytes - 1] = 0xff; /* no number, or a negative one */
-        ck_assert(!reg_density_learn(after, bytes, length_bytes));
-        reg_density_stats(after, &stats);
+        ck_assert(!sl_density_learn(after, bytes, length_bytes));
+        sl_density_stats(after, &stats);
         ck_assert(!stats.learnt && stats.reference_count == 0);
-        (void)reg_density_learnt(before, bytes);
-        ck_assert(reg_density_learn(after, bytes, length_bytes));
+        (void)sl_density_learnt(before, bytes);
+        ck_assert(sl_density_learn(after, bytes, length_bytes));
 
-        reg_density_stats(after, &stats);
+        sl_density_stats(after, &stats);
         ck_assert(stats.learnt && stats.reference_count == 5000);
-        reg_density_view(before, enter(before, 1 << 20, 0), &was);
-        reg_density_view(after, enter(after, 1 << 20, 0), &is);
+        sl_density_view(before, enter(before, 1 << 20, 0), &was);
+        sl_density_view(after, enter(after, 1 << 20, 0), &is);
         ck_assert(is.value > was.value * 0.99 && is.value < was.value * 1.01);
-        reg_density_destroy(&before);
-        reg_density_destroy(&after);
+        sl_density_destroy(&before);
+        sl_density_destroy(&after);
     }
 END_TEST
 
 /* As above for units that are told to stay for now and go together afterwards. */
 START_TEST(a_walk_that_only_looks_gives_each_unit_once_ends_of_chains_first)
     {
-        struct reg_density *density = density_new();
+        struct sl_density *density = density_new();
         bool seen[64] = {false};
         uint32_t count = 0;
         for (uint64_t hash = 1; hash < 64; hash++) {
             (void)enter(density, hash, hash / 2);
         }
-        for (uint32_t unit = reg_density_first(density); unit != 0;
-             unit = reg_density_next(density, true)) {
-            uint32_t hash = reg_density_user(density, unit);
+        for (uint32_t unit = sl_density_first(density); unit != 0;
+             unit = sl_density_next(density, true)) {
+            uint32_t hash = sl_density_user(density, unit);
             ck_assert(!seen[hash]);
             ck_assert(2 * hash >= 64 || (seen[2 * hash] && seen[2 * hash + 1]));
             seen[hash] = true;
@@ -438,7 +437,7 @@ START_TEST(a_walk_that_only_looks_gives_each_unit_once_ends_of_chains_first)
             ck_assert_uint_le(count, 63);
         }
         ck_assert_uint_eq(count, 63);
-        reg_density_destroy(&density);
+        sl_density_destroy(&density);
     }
 END_TEST
 
@@ -456,16 +455,16 @@ START_TEST(classes_are_those_of_the_table)
             {1, 127, false, REG_HINT_NONE, 6},
             {1, 128, false, REG_HINT_NONE, 7},
             {1, UINT32_MAX, false, REG_HINT_NONE, 7},
-            {1, 5, true, REG_HINT_NONE, REG_DENSITY_CUT},
-            {2, 5, true, REG_HINT_NONE, REG_DENSITY_TWICE},
-            {3, 5, false, REG_HINT_NONE, REG_DENSITY_FEW},
-            {4, 5, false, REG_HINT_NONE, REG_DENSITY_FEW},
-            {5, 5, false, REG_HINT_NONE, REG_DENSITY_MANY},
-            {5, 5, false, REG_HINT_ENDS, REG_DENSITY_MANY + REG_DENSITY_KINDS},
-            {1, 0, false, REG_HINT_GOES_ON, 2 * REG_DENSITY_KINDS},
+            {1, 5, true, REG_HINT_NONE, SL_DENSITY_CUT},
+            {2, 5, true, REG_HINT_NONE, SL_DENSITY_TWICE},
+            {3, 5, false, REG_HINT_NONE, SL_DENSITY_FEW},
+            {4, 5, false, REG_HINT_NONE, SL_DENSITY_FEW},
+            {5, 5, false, REG_HINT_NONE, SL_DENSITY_MANY},
+            {5, 5, false, REG_HINT_ENDS, SL_DENSITY_MANY + SL_DENSITY_KINDS},
+            {1, 0, false, REG_HINT_GOES_ON, 2 * SL_DENSITY_KINDS},
         };
         ck_assert_uint_eq(
-            reg_rates_class(rows[_i].uses, rows[_i].stored, rows[_i].cut, rows[_i].hint),
+            sl_rates_class(rows[_i].uses, rows[_i].stored, rows[_i].cut, rows[_i].hint),
             rows[_i].want);
     }
 END_TEST
@@ -474,29 +473,29 @@ END_TEST
 
 /* ---- on disk alone ---- */
 
-static uint32_t uses_of(struct reg_density *density, uint64_t hash)
+static uint32_t uses_of(struct sl_density *density, uint64_t hash)
 {
-    return reg_density_uses(density, hash);
+    return sl_density_uses(density, hash);
 }
 
-static void to_disk(struct reg_density *density, uint64_t hash)
+static void to_disk(struct sl_density *density, uint64_t hash)
 {
-    reg_density_leave(density, reg_density_find(density, hash));
-    reg_density_disk_enter(density, hash, NULL);
+    sl_density_leave(density, sl_density_find(density, hash));
+    sl_density_disk_enter(density, hash, NULL);
 }
 
 START_TEST(what_is_on_disk_is_known_longer_than_any_ghost)
     {
-        struct reg_density *density = density_new();
+        struct sl_density *density = density_new();
         (void)enter(density, 1, 0);
         to_disk(density, 1);
         for (uint64_t hash = 100; hash < 200;
              hash++) { /* as many ghosts as there may be, and more */
             (void)enter(density, hash, 0);
-            reg_density_leave(density, reg_density_find(density, hash));
+            sl_density_leave(density, sl_density_find(density, hash));
         }
-        struct reg_density_stats stats;
-        reg_density_stats(density, &stats);
+        struct sl_density_stats stats;
+        sl_density_stats(density, &stats);
         ck_assert_uint_eq(stats.disk_count, 1);
         ck_assert_uint_le(stats.ghost_count, SMALL_GHOSTS);
 
@@ -505,101 +504,101 @@ START_TEST(what_is_on_disk_is_known_longer_than_any_ghost)
         ck_assert_uint_eq(uses_of(density, 1), 2);
         (void)enter(density, 100, 0); /* a ghost that was forgotten */
         ck_assert_uint_eq(uses_of(density, 100), 1);
-        reg_density_stats(density, &stats);
+        sl_density_stats(density, &stats);
         ck_assert_uint_eq(stats.disk_count, 0);
-        reg_density_destroy(&density);
+        sl_density_destroy(&density);
     }
 END_TEST
 
 START_TEST(a_read_from_disk_is_one_use_though_two_tell_of_it)
     {
         const struct reg_wanted how = {.stored_count = 1};
-        struct reg_density *density = density_new();
+        struct sl_density *density = density_new();
         (void)enter(density, 1, 0);
         to_disk(density, 1);
-        reg_density_disk_leave(density, 1);
+        sl_density_disk_leave(density, 1);
 
-        uint32_t unit = reg_density_return(density, 1, 1, &how, true);
+        uint32_t unit = sl_density_return(density, 1, 1, &how, true);
         ck_assert_uint_eq(uses_of(density, 1), 2);
-        reg_density_use(density, unit, REG_HINT_NONE); /* its reader */
+        sl_density_use(density, unit, REG_HINT_NONE); /* its reader */
         ck_assert_uint_eq(uses_of(density, 1), 2);
-        reg_density_use(density, unit, REG_HINT_NONE); /* the next one */
+        sl_density_use(density, unit, REG_HINT_NONE); /* the next one */
 
         ck_assert_uint_eq(uses_of(density, 1), 3);
-        reg_density_destroy(&density);
+        sl_density_destroy(&density);
     }
 END_TEST
 
 START_TEST(what_is_read_for_the_logs_sake_stands_where_it_did)
     {
         const struct reg_wanted how = {.stored_count = 1};
-        struct reg_density *density = density_new();
-        struct reg_density_view view;
+        struct sl_density *density = density_new();
+        struct sl_density_view view;
         (void)enter(density, 1, 0);
         to_disk(density, 1);
         for (uint64_t hash = 100; hash < 1100; hash++) {
             (void)enter(density, hash, 0);
         }
-        reg_density_disk_leave(density, 1);
+        sl_density_disk_leave(density, 1);
 
-        uint32_t unit = reg_density_return(density, 1, 1, &how, false);
+        uint32_t unit = sl_density_return(density, 1, 1, &how, false);
 
         ck_assert_uint_eq(uses_of(density, 1), 1);
-        reg_density_view(density, unit, &view);
+        sl_density_view(density, unit, &view);
         ck_assert_uint_eq(view.age_references, 1000);
         ck_assert_uint_gt(view.age, 0);
-        reg_density_destroy(&density);
+        sl_density_destroy(&density);
     }
 END_TEST
 
 START_TEST(what_a_scan_finds_was_stored_once)
     {
-        struct reg_density *density = density_new();
-        reg_density_disk_enter(density, 1, NULL);
+        struct sl_density *density = density_new();
+        sl_density_disk_enter(density, 1, NULL);
         ck_assert_uint_eq(uses_of(density, 1), 1);
         (void)enter(density, 1, 0);
         ck_assert_uint_eq(uses_of(density, 1), 2);
-        reg_density_disk_leave(density, 1); /* it is in memory: that says nothing */
-        ck_assert_uint_ne(reg_density_find(density, 1), 0);
-        reg_density_disk_leave(density, 2);
+        sl_density_disk_leave(density, 1); /* it is in memory: that says nothing */
+        ck_assert_uint_ne(sl_density_find(density, 1), 0);
+        sl_density_disk_leave(density, 2);
         ck_assert_uint_eq(uses_of(density, 2), 0);
-        reg_density_destroy(&density);
+        sl_density_destroy(&density);
     }
 END_TEST
 
 START_TEST(what_is_on_disk_survives_a_restart_with_its_age)
     {
-        struct reg_density *density = density_new();
-        const struct reg_density_note old = {.at = 1000, .use_count = 3, .class_index = 9};
-        const struct reg_density_note young = {.at = 9000, .use_count = 1, .class_index = 0};
-        reg_density_disk_enter(density, 1, &old);
-        ck_assert_uint_ne(reg_density_restore(density, 2, 2, 0, &young), 0);
-        reg_density_disk_enter(density, 3, &old);
-        reg_density_disk_leave(density, 3); /* before all are there */
+        struct sl_density *density = density_new();
+        const struct sl_density_note old = {.at = 1000, .use_count = 3, .class_index = 9};
+        const struct sl_density_note young = {.at = 9000, .use_count = 1, .class_index = 0};
+        sl_density_disk_enter(density, 1, &old);
+        ck_assert_uint_ne(sl_density_restore(density, 2, 2, 0, &young), 0);
+        sl_density_disk_enter(density, 3, &old);
+        sl_density_disk_leave(density, 3); /* before all are there */
 
-        reg_density_restored(density);
+        sl_density_restored(density);
 
-        struct reg_density_stats stats;
-        reg_density_stats(density, &stats);
+        struct sl_density_stats stats;
+        sl_density_stats(density, &stats);
         ck_assert_uint_eq(stats.disk_count, 1);
         ck_assert_uint_eq(stats.unit_count, 1);
         ck_assert_uint_eq(uses_of(density, 1), 3);
         (void)enter(density, 1, 0);
         ck_assert_uint_eq(uses_of(density, 1), 4);
-        reg_density_destroy(&density);
+        sl_density_destroy(&density);
     }
 END_TEST
 
 /* Of what is used again and again more is worth than of what never is. */
 START_TEST(the_cut_parts_what_is_worth_more)
     {
-        struct reg_density *density = density_new();
+        struct sl_density *density = density_new();
         for (uint64_t hash = 1; hash <= 10; hash++) {
             (void)enter(density, hash, 0);
         }
         for (uint64_t round = 0; round < 300; round++) {
             for (uint64_t hash = 1; hash <= 10; hash++) {
-                reg_density_use(density, reg_density_find(density, hash), REG_HINT_NONE);
+                sl_density_use(density, sl_density_find(density, hash), REG_HINT_NONE);
             }
             for (uint64_t hash = 0; hash < 10; hash++) {
                 (void)enter(density, 1000 + 10 * round + hash, 0);
@@ -612,40 +611,40 @@ START_TEST(the_cut_parts_what_is_worth_more)
             to_disk(density, hash);
         }
 
-        double cut = reg_density_disk_cut(density, 0.1);
+        double cut = sl_density_disk_cut(density, 0.1);
 
-        ck_assert_double_gt(reg_density_value(density, 1), cut);
-        ck_assert_double_le(reg_density_value(density, 1000), cut);
-        ck_assert_double_eq(reg_density_value(density, 999999), 0.0);
-        ck_assert_double_eq(reg_density_disk_cut(density, 1.0), 0.0);
-        reg_density_destroy(&density);
+        ck_assert_double_gt(sl_density_value(density, 1), cut);
+        ck_assert_double_le(sl_density_value(density, 1000), cut);
+        ck_assert_double_eq(sl_density_value(density, 999999), 0.0);
+        ck_assert_double_eq(sl_density_disk_cut(density, 1.0), 0.0);
+        sl_density_destroy(&density);
     }
 END_TEST
 
 START_TEST(a_chance_grows_with_the_horizon)
     {
-        struct reg_density *density = density_new();
+        struct sl_density *density = density_new();
         double last = 0.0;
-        ck_assert_double_eq(reg_density_likely(density, 1), 1.0); /* nothing is learnt */
+        ck_assert_double_eq(sl_density_likely(density, 1), 1.0); /* nothing is learnt */
         for (uint64_t hash = 1; hash <= 2000; hash++) {
             (void)enter(density, hash, 0);
             if (hash > 100 && hash % 2 == 0) { /* every second one, once, after a while */
-                reg_density_use(density, reg_density_find(density, hash - 100), REG_HINT_NONE);
+                sl_density_use(density, sl_density_find(density, hash - 100), REG_HINT_NONE);
             }
         }
         static const uint64_t horizons[] = {0, 100, 1000, 10000};
         for (uint32_t i = 0; i < SL_COUNT(horizons); i++) {
-            reg_density_horizon(density, horizons[i]);
+            sl_density_horizon(density, horizons[i]);
             for (uint64_t hash = 0; hash < 1000; hash++) { /* until values are computed anew */
-                reg_density_use(density, reg_density_find(density, 2000), REG_HINT_NONE);
+                sl_density_use(density, sl_density_find(density, 2000), REG_HINT_NONE);
             }
-            double chance = reg_density_likely(density, 1999);
+            double chance = sl_density_likely(density, 1999);
             ck_assert_msg(i == 0 ? chance <= 0.0 : chance > last && chance < 1.0, "%f after %f",
                           chance, last);
             last = chance;
         }
-        ck_assert_double_eq(reg_density_likely(density, 999999), 0.0);
-        reg_density_destroy(&density);
+        ck_assert_double_eq(sl_density_likely(density, 999999), 0.0);
+        sl_density_destroy(&density);
     }
 END_TEST
 

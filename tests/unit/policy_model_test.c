@@ -218,25 +218,25 @@ END_TEST
 
 START_TEST(chances_grow_with_time_and_are_those_that_were_seen)
     {
-        struct reg_rates *rates = calloc(1, sizeof(*rates));
-        reg_rates_init(rates);
-        uint32_t class_index = reg_rates_class(1, 1, false, REG_HINT_NONE);
+        struct sl_rates *rates = calloc(1, sizeof(*rates));
+        sl_rates_init(rates);
+        uint32_t class_index = sl_rates_class(1, 1, false, REG_HINT_NONE);
         for (uint32_t i = 0; i < 100000; i++) { /* of a hundred that come, ten are wanted at 200 */
             if (i % 10 == 0) {
-                reg_rates_wanted(rates, reg_rates_cell(class_index, 0), 200);
+                sl_rates_wanted(rates, sl_rates_cell(class_index, 0), 200);
             } else {
-                reg_rates_outlived(rates, reg_rates_cell(class_index, 0));
+                sl_rates_outlived(rates, sl_rates_cell(class_index, 0));
             }
         }
-        reg_rates_settle(rates);
+        sl_rates_settle(rates);
 
-        double within = reg_rates_chance(rates, class_index, 0, 256);
+        double within = sl_rates_chance(rates, class_index, 0, 256);
 
         ck_assert_msg(within > 0.08 && within < 0.12, "%f", within);
-        ck_assert(reg_rates_chance(rates, class_index, 0, 10) < within);
-        ck_assert(reg_rates_chance(rates, class_index, 0, 100000) > within);
-        ck_assert(reg_rates_chance(rates, class_index, 0, UINT64_MAX) <= 1.0);
-        ck_assert(reg_rates_chance(rates, class_index, 5000, 0) <= 0.0);
+        ck_assert(sl_rates_chance(rates, class_index, 0, 10) < within);
+        ck_assert(sl_rates_chance(rates, class_index, 0, 100000) > within);
+        ck_assert(sl_rates_chance(rates, class_index, 0, UINT64_MAX) <= 1.0);
+        ck_assert(sl_rates_chance(rates, class_index, 5000, 0) <= 0.0);
         free(rates);
     }
 END_TEST

@@ -489,14 +489,14 @@ static uint32_t learnt_notes(const struct registrar *self)
 /* Killed between the new note and the end of the old one. */
 START_TEST(of_two_notes_of_what_was_learnt_one_is_left)
     {
-        static unsigned char bytes[REG_DENSITY_LEARNT_BYTES];
+        static unsigned char bytes[SL_DENSITY_LEARNT_BYTES];
         struct node *node = node_start(NULL);
         struct registrar *self = node->fake.state;
-        struct reg_density_stats stats;
+        struct sl_density_stats stats;
         sl_ref note = 0;
         node_client(node, "client.1", 11);
         node_put(node, "client.1", "k", 100);
-        uint32_t length_bytes = reg_density_learnt(self->units->density, bytes);
+        uint32_t length_bytes = sl_density_learnt(self->units->density, bytes);
         for (uint32_t i = 0; i < 2; i++) {
             ck_assert_int_eq(
                 sl_index_blob_put(self->index, bytes, length_bytes, REG_BLOB_LEARNT, &note, NULL),
@@ -508,7 +508,7 @@ START_TEST(of_two_notes_of_what_was_learnt_one_is_left)
 
         self = node->fake.state;
         ck_assert_uint_eq(learnt_notes(self), 1);
-        reg_density_stats(self->units->density, &stats);
+        sl_density_stats(self->units->density, &stats);
         ck_assert(stats.learnt);
         node_end(node);
     }

@@ -50,13 +50,13 @@ static void block_put(struct node *node, uint32_t number, const char *parent,
     node_commit_all(node, "client.1", keys, grants.at, 1, false, NULL);
 }
 
-static struct reg_density_view view_of(struct node *node, const char *key)
+static struct sl_density_view view_of(struct node *node, const char *key)
 {
     struct registrar *self = node->fake.state;
-    struct reg_density_view view = {0};
-    uint32_t unit = reg_density_find(self->units->density, reg_hash(key, strlen(key)));
+    struct sl_density_view view = {0};
+    uint32_t unit = sl_density_find(self->units->density, reg_hash(key, strlen(key)));
     ck_assert_msg(unit != 0, "'%s' is not in memory", key);
-    reg_density_view(self->units->density, unit, &view);
+    sl_density_view(self->units->density, unit, &view);
     return view;
 }
 
@@ -66,8 +66,8 @@ static const struct sl_said all = {
 
 static void check_all_is_known(struct node *node, const char *key)
 {
-    struct reg_density_view view = view_of(node, key);
-    ck_assert_uint_eq(view.class_index / REG_DENSITY_KINDS, REG_HINT_ENDS);
+    struct sl_density_view view = view_of(node, key);
+    ck_assert_uint_eq(view.class_index / SL_DENSITY_KINDS, REG_HINT_ENDS);
     ck_assert_int_eq(view.priority, REG_PRIORITY_HIGH);
     ck_assert(view.kept);
 }
@@ -104,7 +104,7 @@ START_TEST(what_comes_with_a_load_is_known_of_the_block)
 
         check_all_is_known(node, "m/2");
         ck_assert(view_of(node, "m/1").kept); /* what is behind it is of no use without it */
-        ck_assert_uint_eq(view_of(node, "m/1").class_index / REG_DENSITY_KINDS, REG_HINT_NONE);
+        ck_assert_uint_eq(view_of(node, "m/1").class_index / SL_DENSITY_KINDS, REG_HINT_NONE);
         sl_pins_destroy(&pins);
         node_end(node);
     }
@@ -154,13 +154,13 @@ START_TEST(all_that_is_to_be_kept_takes_an_eighth_of_memory)
     {
         struct node *node = node_start(NULL);
         struct registrar *self = node->fake.state;
-        struct reg_density_stats stats;
+        struct sl_density_stats stats;
         node_client(node, "client.1", 11);
         for (uint32_t number = 1; number <= 100; number++) {
             block_put(node, number, NULL, &all);
         }
-        reg_density_stats(self->units->density, &stats);
-        ck_assert_uint_le(stats.kept_pages * SL_PAGE_BYTES, 4 * SL_MIB / REG_DENSITY_KEPT_SHARE);
+        sl_density_stats(self->units->density, &stats);
+        ck_assert_uint_le(stats.kept_pages * SL_PAGE_BYTES, 4 * SL_MIB / SL_DENSITY_KEPT_SHARE);
         ck_assert_uint_gt(stats.kept_pages, 0);
         node_end(node);
     }

@@ -43,14 +43,14 @@ static struct sl_unit_note *note_of(struct registrar *self, const struct sl_entr
 static void note_write(struct registrar *self, const struct sl_entry *entry, uint32_t unit)
 {
     struct sl_unit_note *note = note_of(self, entry);
-    struct reg_density_note now;
+    struct sl_density_note now;
     if (note != NULL) {
-        reg_density_note(self->units->density, unit, &now);
+        sl_density_note(self->units->density, unit, &now);
         note->at = now.at;
         note->class_index = now.class_index;
         note->use_count = now.use_count;
         note->priority = (uint8_t)now.priority;
-        note->hint = now.class_index / REG_DENSITY_KINDS;
+        note->hint = now.class_index / SL_DENSITY_KINDS;
         note->keep_s = now.keep.pages != 0 ? now.keep.end_s : 0;
         note->state = NOTE_USED;
     }
@@ -74,19 +74,19 @@ static void clock_set(struct registrar *self)
 {
     struct sl_alloc_stats stats;
     sl_alloc_stats(self->alloc, &stats);
-    uint64_t bytes = stats.usable_bytes / REG_DENSITY_KEPT_SHARE;
+    uint64_t bytes = stats.usable_bytes / SL_DENSITY_KEPT_SHARE;
     if (self->units->returning_at_ns != 0 &&
         self->env->now_ns - self->units->returning_at_ns < RETURNING_NS) {
         bytes += stats.usable_bytes / REG_RETURNING_SHARE;
     }
-    reg_density_now(self->units->density, now_ticks(self), bytes / SL_PAGE_BYTES);
+    sl_density_now(self->units->density, now_ticks(self), bytes / SL_PAGE_BYTES);
 }
 
 uint64_t reg_units_kept_bytes(const struct registrar *self)
 {
-    struct reg_density_stats stats = {0};
+    struct sl_density_stats stats = {0};
     if (self->units->density != NULL) {
-        reg_density_stats(self->units->density, &stats);
+        sl_density_stats(self->units->density, &stats);
     }
     return stats.kept_pages * SL_PAGE_BYTES;
 }
@@ -97,7 +97,7 @@ static void unit_keep(struct registrar *self, uint32_t number, sl_ref unit, uint
     if (ticks > 0) {
         const struct reg_keep keep = {.end_s = now_ticks(self) + (uint32_t)ticks,
                                       .pages = unit_pages(self, unit)};
-        reg_density_keep(self->units->density, number, &keep);
+        sl_density_keep(self->units->density, number, &keep);
     }
 }
 
@@ -119,11 +119,11 @@ static uint64_t time_since(const struct registrar *self, uint64_t reference, uin
 
 double reg_units_references_a_second(const struct registrar *self)
 {
-    struct reg_density_stats stats = {0};
+    struct sl_density_stats stats = {0};
     if (self->units->density == NULL) {
         return 0;
     }
-    reg_density_stats(self->units->density, &stats);
+    sl_density_stats(self->units->density, &stats);
     uint64_t back = SL_MIN(stats.reference_count, RATE_REFERENCES);
     uint64_t ns = time_since(self, stats.reference_count, back);
     return ns == 0 ? 0 : (double)back * (double)SL_NS_PER_S / (double)ns;
@@ -132,16 +132,16 @@ double reg_units_references_a_second(const struct registrar *self)
 /* The next registrar goes on from there. Without room in the index it learns anew. */
 static void learnt_note(struct registrar *self)
 {
-    struct reg_density_stats stats;
-    unsigned char bytes[REG_DENSITY_LEARNT_BYTES];
+    struct sl_density_stats stats;
+    unsigned char bytes[SL_DENSITY_LEARNT_BYTES];
     sl_ref fresh = 0;
-    reg_density_stats(self->units->density, &stats);
+    sl_density_stats(self->units->density, &stats);
     time_note(self, stats.reference_count);
     if (stats.reference_count < self->units->learnt_at) {
         return;
     }
     self->units->learnt_at = stats.reference_count + LEARNT_REFERENCES;
-    uint32_t length_bytes = reg_density_learnt(self->units->density, bytes);
+    uint32_t length_bytes = sl_density_learnt(self->units->density, bytes);
     if (sl_index_blob_put(self->index, bytes, length_bytes, REG_BLOB_LEARNT, &fresh, NULL) ==
         SL_OK) {
         if (self->units->learnt_note != 0) {
@@ -156,8 +156,8 @@ struct told {
     struct sl_entry entry;
     uint64_t hash;
     struct sl_unit_note note;
-    struct reg_density_note was;
-    const struct reg_density_note *restored; /* NULL: it is not of a time before a restart */
+    struct sl_density_note was;
+    const struct sl_density_note *restored; /* NULL: it is not of a time before a restart */
     struct reg_wanted wanted;
 };
 
@@ -170,7 +170,7 @@ static void told_read(struct registrar *self, sl_ref unit, struct told *out)
     out->restored = NULL;
     if (self->units->restoring && out->note.state == NOTE_USED) {
         bool kept = out->note.keep_s != 0;
-        out->was = (struct reg_density_note){
+        out->was = (struct sl_density_note){
             .at = out->note.at,
             .class_index = out->note.class_index,
             .use_count = out->note.use_count,
@@ -197,7 +197,7 @@ static void unit_entered(struct registrar *self, const struct told *told, uint32
 
 static void density_placed(struct registrar *self, struct reg_order *list, sl_ref unit)
 {
-    struct reg_density *density = self->units->density;
+    struct sl_density *density = self->units->density;
     struct told told;
     reg_order_append(self, list, unit);
     if (!is_hot(self, list) && !is_cold(self, list)) {
@@ -206,12 +206,12 @@ static void density_placed(struct registrar *self, struct reg_order *list, sl_re
     clock_set(self);
     told_read(self, unit, &told);
     if (is_cold(self, list)) {
-        reg_density_disk_enter(density, told.hash, told.restored);
-    } else if (reg_density_find(density, told.hash) == 0) { /* else another record has this hash */
-        uint32_t number = told.restored != NULL
-                              ? reg_density_restore(density, told.hash, unit, told.note.parent_hash,
-                                                    told.restored)
-                              : reg_density_enter(density, told.hash, unit, &told.wanted);
+        sl_density_disk_enter(density, told.hash, told.restored);
+    } else if (sl_density_find(density, told.hash) == 0) { /* else another record has this hash */
+        uint32_t number =
+            told.restored != NULL
+                ? sl_density_restore(density, told.hash, unit, told.note.parent_hash, told.restored)
+                : sl_density_enter(density, told.hash, unit, &told.wanted);
         if (number != 0 && told.note.state == NOTE_WANTED) {
             unit_keep(self, number, unit, told.note.keep_s * TICKS_A_SECOND);
         }
@@ -225,37 +225,37 @@ static void density_returned(struct registrar *self, struct reg_order *list, sl_
     struct told told;
     reg_order_append(self, list, unit);
     told_read(self, unit, &told);
-    if (is_hot(self, list) && reg_density_find(self->units->density, told.hash) == 0) {
+    if (is_hot(self, list) && sl_density_find(self->units->density, told.hash) == 0) {
         unit_entered(
             self, &told,
-            reg_density_return(self->units->density, told.hash, unit, &told.wanted, wanted));
+            sl_density_return(self->units->density, told.hash, unit, &told.wanted, wanted));
     }
 }
 
 static uint32_t unit_number(struct registrar *self, sl_ref unit, struct sl_entry *entry)
 {
     sl_index_read(self->index, unit, entry);
-    return reg_density_find(self->units->density, reg_hash(entry->key, entry->key_length));
+    return sl_density_find(self->units->density, reg_hash(entry->key, entry->key_length));
 }
 
 /* Its number, when it is this record's. */
 static uint32_t own_number(struct registrar *self, sl_ref unit, struct sl_entry *entry)
 {
     uint32_t number = unit_number(self, unit, entry);
-    bool own = number != 0 && reg_density_user(self->units->density, number) == unit;
+    bool own = number != 0 && sl_density_user(self->units->density, number) == unit;
     return own ? number : 0;
 }
 
 static void number_judge(struct registrar *self, uint32_t number, struct reg_judgement *out)
 {
-    struct reg_density_stats stats;
-    struct reg_density_view view;
+    struct sl_density_stats stats;
+    struct sl_density_view view;
     *out = (struct reg_judgement){0};
     if (number == 0) {
         return;
     }
-    reg_density_stats(self->units->density, &stats);
-    reg_density_view(self->units->density, number, &view);
+    sl_density_stats(self->units->density, &stats);
+    sl_density_view(self->units->density, number, &view);
     *out = (struct reg_judgement){
         .classed = true,
         .valued = stats.learnt,
@@ -280,10 +280,10 @@ static void density_removed(struct registrar *self, struct reg_order *list, sl_r
     reg_order_remove(self, list, unit);
     number_judge(self, number, &self->units->judged);
     if (number != 0) {
-        reg_density_leave(self->units->density, number);
+        sl_density_leave(self->units->density, number);
     } else if (is_cold(self, list)) {
         sl_index_read(self->index, unit, &entry);
-        reg_density_disk_leave(self->units->density, reg_hash(entry.key, entry.key_length));
+        sl_density_disk_leave(self->units->density, reg_hash(entry.key, entry.key_length));
     }
 }
 
@@ -294,7 +294,7 @@ static void density_touched(struct registrar *self, struct reg_order *list, sl_r
     uint32_t number = is_hot(self, list) ? own_number(self, unit, &entry) : 0;
     if (number != 0) {
         clock_set(self);
-        reg_density_use(self->units->density, number, REG_HINT_NONE);
+        sl_density_use(self->units->density, number, REG_HINT_NONE);
         note_write(self, &entry, number);
         learnt_note(self);
     }
@@ -307,8 +307,8 @@ static void density_said(struct registrar *self, struct reg_order *list, sl_ref 
     uint32_t number = is_hot(self, list) ? own_number(self, unit, &entry) : 0;
     if (number != 0) {
         clock_set(self);
-        reg_density_say(self->units->density, number, (enum reg_hint)said->session,
-                        (enum reg_priority)said->priority);
+        sl_density_say(self->units->density, number, (enum reg_hint)said->session,
+                       (enum reg_priority)said->priority);
         unit_keep(self, number, unit, said->keep_ns / (SL_NS_PER_S / TICKS_A_SECOND));
         note_write(self, &entry, number);
     }
@@ -320,7 +320,7 @@ static void density_sunk(struct registrar *self, struct reg_order *list, sl_ref 
     reg_order_to_oldest(self, list, unit);
     uint32_t number = is_hot(self, list) ? own_number(self, unit, &entry) : 0;
     if (number != 0) {
-        reg_density_sink(self->units->density, number);
+        sl_density_sink(self->units->density, number);
     }
 }
 
@@ -328,16 +328,16 @@ static void density_renamed(struct registrar *self, sl_ref old, sl_ref fresh)
 {
     struct sl_entry entry;
     uint32_t number = unit_number(self, fresh, &entry);
-    if (number != 0 && reg_density_user(self->units->density, number) == old) {
-        reg_density_set_user(self->units->density, number, fresh);
+    if (number != 0 && sl_density_user(self->units->density, number) == old) {
+        sl_density_set_user(self->units->density, number, fresh);
     }
 }
 
 /* Until something is learnt, or said, recency serves. */
 static bool is_ordered(const struct registrar *self)
 {
-    struct reg_density_stats stats;
-    reg_density_stats(self->units->density, &stats);
+    struct sl_density_stats stats;
+    sl_density_stats(self->units->density, &stats);
     return stats.learnt || stats.kept_pages > 0;
 }
 
@@ -345,7 +345,7 @@ static sl_ref walk_give(struct registrar *self, struct reg_order *list, uint32_t
 {
     struct reg_units *units = self->units;
     if (number != 0) {
-        sl_ref unit = reg_density_user(units->density, number);
+        sl_ref unit = sl_density_user(units->density, number);
         uint16_t flags = sl_index_links(self->index, unit)->flags;
         SL_ASSERT((flags & REG_FLAG_KEPT_LISTS) == REG_FLAG_HOT);
         return unit;
@@ -361,22 +361,22 @@ static sl_ref density_first(struct registrar *self, struct reg_order *list)
 {
     self->units->by_recency = false;
     bool ordered = is_hot(self, list) && is_ordered(self);
-    return walk_give(self, list, ordered ? reg_density_first(self->units->density) : 0, false);
+    return walk_give(self, list, ordered ? sl_density_first(self->units->density) : 0, false);
 }
 
 static sl_ref density_next(struct registrar *self, struct reg_order *list, bool goes)
 {
     bool learnt = is_hot(self, list) && !self->units->by_recency;
-    return walk_give(self, list, learnt ? reg_density_next(self->units->density, goes) : 0, goes);
+    return walk_give(self, list, learnt ? sl_density_next(self->units->density, goes) : 0, goes);
 }
 
 static sl_err density_begin(struct registrar *self, struct sl_error *why)
 {
-    const struct reg_density_options options = {.ghosts_min = REG_DENSITY_GHOSTS_MIN,
-                                                .ghosts_max = REG_DENSITY_GHOSTS_MAX};
+    const struct sl_density_options options = {.ghosts_min = SL_DENSITY_GHOSTS_MIN,
+                                               .ghosts_max = SL_DENSITY_GHOSTS_MAX};
     self->units->wanted_at_ns = calloc(STEP_COUNT, sizeof(*self->units->wanted_at_ns));
     sl_err err = self->units->wanted_at_ns != NULL
-                     ? reg_density_create(&options, &self->units->density)
+                     ? sl_density_create(&options, &self->units->density)
                      : SL_ERR_NO_MEMORY;
     self->units->learnt_at = LEARNT_REFERENCES;
     return err == SL_OK ? SL_OK : sl_fail(why, err, "no memory for the order of eviction");
@@ -384,14 +384,14 @@ static sl_err density_begin(struct registrar *self, struct sl_error *why)
 
 static void density_end(struct registrar *self)
 {
-    reg_density_destroy(&self->units->density);
+    sl_density_destroy(&self->units->density);
     free(self->units->wanted_at_ns);
     self->units->wanted_at_ns = NULL;
 }
 
 static void density_restored(struct registrar *self)
 {
-    reg_density_restored(self->units->density);
+    sl_density_restored(self->units->density);
 }
 
 static void density_learn(struct registrar *self, sl_ref note, const void *bytes,
@@ -401,9 +401,9 @@ static void density_learn(struct registrar *self, sl_ref note, const void *bytes
         sl_index_set_kind(self->index, self->units->learnt_note, SL_RECORD_FREE);
     }
     self->units->learnt_note = note;
-    if (reg_density_learn(self->units->density, bytes, length_bytes)) {
-        struct reg_density_stats stats;
-        reg_density_stats(self->units->density, &stats);
+    if (sl_density_learn(self->units->density, bytes, length_bytes)) {
+        struct sl_density_stats stats;
+        sl_density_stats(self->units->density, &stats);
         self->units->learnt_at = stats.reference_count + LEARNT_REFERENCES;
         return;
     }
@@ -419,34 +419,34 @@ static uint64_t hash_of(const struct registrar *self, sl_ref unit)
 
 static bool is_learnt(const struct registrar *self)
 {
-    struct reg_density_stats stats;
-    reg_density_stats(self->units->density, &stats);
+    struct sl_density_stats stats;
+    sl_density_stats(self->units->density, &stats);
     return stats.learnt;
 }
 
 static double density_worth(const struct registrar *self, sl_ref unit)
 {
-    return reg_density_value(self->units->density, hash_of(self, unit));
+    return sl_density_value(self->units->density, hash_of(self, unit));
 }
 
 static double density_worth_cut(const struct registrar *self, double share)
 {
-    return is_learnt(self) ? reg_density_disk_cut(self->units->density, share) : -1.0;
+    return is_learnt(self) ? sl_density_disk_cut(self->units->density, share) : -1.0;
 }
 
 static double density_chance(const struct registrar *self, sl_ref unit)
 {
-    return reg_density_likely(self->units->density, hash_of(self, unit));
+    return sl_density_likely(self->units->density, hash_of(self, unit));
 }
 
 static uint32_t density_uses(const struct registrar *self, sl_ref unit)
 {
-    return reg_density_uses(self->units->density, hash_of(self, unit));
+    return sl_density_uses(self->units->density, hash_of(self, unit));
 }
 
 static void density_horizon(struct registrar *self, uint64_t references)
 {
-    reg_density_horizon(self->units->density, references);
+    sl_density_horizon(self->units->density, references);
 }
 
 const struct reg_policy reg_policy_density = {

@@ -33,10 +33,10 @@ enum {
 
 struct reg_units {
     const struct reg_policy *policy;
-    struct reg_density *density; /* of that policy */
-    bool by_recency;             /* where its walk is */
-    bool restoring;              /* a restart: what comes was here before */
-    uint64_t learnt_at;          /* when what it learnt is noted again, in references */
+    struct sl_density *density; /* of that policy */
+    bool by_recency;            /* where its walk is */
+    bool restoring;             /* a restart: what comes was here before */
+    uint64_t learnt_at;         /* when what it learnt is noted again, in references */
     sl_ref learnt_note;
     struct reg_judgement judged;   /* what the policy knew of the unit that left a list last */
     uint64_t *wanted_at_ns;        /* density: when the last references of each step were made */
@@ -91,7 +91,7 @@ void reg_unit_prefetched(struct registrar *self, sl_ref unit, sl_ref part);
 /* Of memory, one in so many may be blocks of sessions that come back, with what is before them in
  * their chains: beside what engines want kept. */
 #define REG_RETURNING_SHARE 2u
-uint64_t reg_units_kept_bytes(const struct registrar *self); /* of both */
+uint64_t reg_units_kept_bytes(const struct registrar *self);        /* of both */
 double reg_units_references_a_second(const struct registrar *self); /* lately; 0: not known */
 /* How long ago somebody wanted it, in REG_WANTED_TICKS for as much written as the disks hold, up to
  * twice that; UINT32_MAX: not since it was written. */

@@ -28,7 +28,7 @@
 #define SL_TEAM_FIRST             (UINT64_C(1) << 63) /* numbers of teams begin here; of engines below */
 #define SL_POOL_LENT              254u /* kind of the one pool of a client's registered buffer */
 #define SL_EVENT_BYTES            64   /* of an IPC handle of an event */
-#define SL_TOKENS_BYTES_MAX       (16u << 20) /* 4 Mi tokens of 4 bytes */
+#define SL_TOKENS_BYTES_MAX       (16u << 20)         /* 4 Mi tokens of 4 bytes */
 #define SL_PREFILL_MAX            (UINT64_C(1) << 40) /* tokens, tokens a second */
 #define SL_KEEP_NS_MAX            (7 * UINT64_C(86400) * UINT64_C(1000000000)) /* a week */
 
@@ -412,6 +412,16 @@
       "the grant of an object, others leave it open; of a block SL_OK alone ends all")           \
     L(ahead, grant, SL_BATCH_MAX, "extents without a key: for PUBLISH alone")
 #define SL_BODY_KEYS_ASKED(F, L) F(TEXTS, keys, 0, SL_BATCH_MAX, "object keys")
+/* worth, edge: hits that a block in memory brings in 10^12 seconds. */
+#define SL_BODY_PREFETCH(F, L)                                                                 \
+    F(TEXTS, keys, 0, SL_BATCH_MAX, "object keys")                                             \
+    F(U64, for_ns, 0, SL_KEEP_NS_MAX,                                                          \
+      "blocks of a session that comes back within; 0: somebody wants them whatever they cost") \
+    F(U64, worth, 0, UINT64_MAX, "of such blocks: what they bring in memory")
+#define SL_BODY_PREFETCH_REPLY(F, L)                                   \
+    F(U64S, codes, 0, SL_BATCH_MAX, "one an item")                     \
+    F(U64, edge, 0, UINT64_MAX, "of what would go next; 0: not known") \
+    F(U64, full, 0, 1000, "of memory for blocks of sessions, thousandths that they take")
 #define SL_BODY_REMOVE(F, L)                                                                 \
     F(TEXTS, keys, 0, SL_BATCH_MAX, "object keys; a block key removes all its parts")        \
     F(BOOL, all, 0, 1, "everything; keys is empty then")                                     \
@@ -564,6 +574,11 @@
     F(U64, priority, 0, 3, "of the blocks: 0 nothing is said, 1 low, 2 normal, 3 high")    \
     F(U64, keep_ns, 0, SL_KEEP_NS_MAX,                                                     \
       "so long they and those before them are evicted after others, if that is worth it; 0: not")
+/* The session itself, and its rhythm. */
+#define SL_FIELDS_SESSION(F)                                                                      \
+    F(U64, session_id, 0, UINT64_MAX, "hash of the session's name, by sl_key_hash; 0: not known") \
+    F(U64, pause_ns, 0, SL_KEEP_NS_MAX,                                                           \
+      "from the end of this request until the session's next one is expected; 0: not known")
 #define SL_BODY_STORE(F, L)                                                                                          \
     F(U64, engine_id, 1, UINT64_MAX, "engine")                                                                       \
     F(BIN, tokens, 0, SL_TOKENS_BYTES_MAX,                                                                           \
@@ -592,7 +607,8 @@
       "of a hand-over, without a ticket: the one that decode has offered, if any")                                   \
     SL_FIELDS_SAID(F)                                                                                                \
     F(BIN, before_hash, 0, 64,                                                                                       \
-      "with hashes: key of the block before the first one; empty: none, or not known")
+      "with hashes: key of the block before the first one; empty: none, or not known")                               \
+    SL_FIELDS_SESSION(F)
 #define SL_BODY_STORE_REPLY(F, L)                                                          \
     F(U64, block_count, 0, UINT32_MAX, "blocks asked for")                                 \
     F(BIN, stored, 0, SL_BATCH_MAX, "bitmap, bit i & 7 of byte i >> 3: stored by this op") \
@@ -624,7 +640,8 @@
     F(U64, prefill_rate, 0, SL_PREFILL_MAX,                                                      \
       "tokens the engine computes in a second: later blocks are not waited for; 0: all are")     \
     F(U64, prefill_doubles, 0, SL_PREFILL_MAX,                                                   \
-      "with it: place of the token that takes twice as long as the first; 0: all take as long")
+      "with it: place of the token that takes twice as long as the first; 0: all take as long")  \
+    SL_FIELDS_SESSION(F)
 #define SL_BODY_LOAD_REPLY(F, L)                                    \
     F(U64, block_count, 0, UINT32_MAX,                              \
       "blocks loaded: the longest prefix all ranks and pools have") \
@@ -997,8 +1014,8 @@
     X(HANDOVER_END_REPLY, handover_end_reply, 53, SL_BODY_CODES, "done, or not known")             \
     X(TICKET, ticket, 54, SL_BODY_TICKET, "decode's engine asks for its ticket")                   \
     X(TICKET_REPLY, ticket_reply, 55, SL_BODY_TICKET_REPLY, "SL_ERR_BUSY: there is none yet")      \
-    X(PREFETCH, prefetch, 58, SL_BODY_KEYS_ASKED, "bring objects into memory ahead of their use")  \
-    X(PREFETCH_REPLY, prefetch_reply, 59, SL_BODY_CODES,                                           \
+    X(PREFETCH, prefetch, 58, SL_BODY_PREFETCH, "bring objects into memory ahead of their use")    \
+    X(PREFETCH_REPLY, prefetch_reply, 59, SL_BODY_PREFETCH_REPLY,                                  \
       "SL_OK brought in, SL_ERR_EXISTS was in memory, SL_ERR_NO_SPACE no room")                    \
     X(COPY, copy, 60, SL_BODY_COPY, "parts between device and arena")                              \
     X(COPY_REPLY, copy_reply, 61, SL_BODY_COPY_REPLY, "copied")                                    \

@@ -58,6 +58,8 @@ enum sl_setting_kind {
       "longest wait to batch writes for one sync")                                                \
     X(disk_prefetch, SIZE, "8MiB", 4096, 17179869184,                                             \
       "bytes a disk reads ahead of use at a time; a larger value is read alone")                  \
+    X(prefetch_sessions, COUNT, "4096", 0, 1048576,                                               \
+      "sessions whose blocks come back from disk before they are wanted; 0: of none")             \
     X(disk_admission, TEXT, "all", 3, 6,                                                          \
       "what goes to disk: all, reuse (likely to be wanted again) or second (wanted twice)")       \
     X(disk_admission_min, RATIO, "0.15", 0, 1000000,                                              \

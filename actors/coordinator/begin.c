@@ -80,6 +80,7 @@ struct request { /* what STORE and LOAD have in common */
     struct sl_bytes before_hash;
     struct sl_said said;
     uint64_t prefill_rate, prefill_doubles;
+    uint64_t session_id, pause_ns;
 };
 
 /* With a table of blocks for each pool there is none of all; how long they are the hashes say. */
@@ -114,7 +115,9 @@ static struct request request_of(const struct sl_msg *msg)
                                   .before_hash = store->before_hash,
                                   .said = {.session = (uint32_t)store->session,
                                            .priority = (uint32_t)store->priority,
-                                           .keep_ns = store->keep_ns}};
+                                           .keep_ns = store->keep_ns},
+                                  .session_id = store->session_id,
+                                  .pause_ns = store->pause_ns};
         request_count(&request);
         return request;
     }
@@ -135,7 +138,10 @@ static struct request request_of(const struct sl_msg *msg)
                                        .priority = (uint32_t)load->priority,
                                        .keep_ns = load->keep_ns},
                               .prefill_rate = load->prefill_rate,
-                              .prefill_doubles = load->prefill_doubles};
+                              .prefill_doubles = load->prefill_doubles,
+
+                              .session_id = load->session_id,
+                              .pause_ns = load->pause_ns};
     request_count(&request);
     return request;
 }
@@ -291,6 +297,11 @@ static sl_err op_keep(struct co_op *op, const struct request *request, const str
     op->said = request->said;
     op->wait.tokens_per_s = request->prefill_rate;
     op->wait.doubles_tokens = request->prefill_doubles;
+    op->session_id = request->session_id;
+    op->pause_ns = request->pause_ns;
+    if (op->pause_ns != 0 && op->said.session == 0) {
+        op->said.session = SAID_GOES_ON; /* who names its next turn says as much */
+    }
     op->blocks = co_memory_take(&op->life, op->block_count, sizeof(*op->blocks));
     if (op->blocks == NULL || op_bitmaps(op, op->block_count) != SL_OK) {
         op->block_count = 0; /* the answer has no bitmaps */

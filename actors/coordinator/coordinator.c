@@ -1,6 +1,7 @@
 /* actors/coordinator/coordinator.c - the actor contract: dispatch of messages, answers and time. */
 #include "actors/coordinator/coordinator.h"
 #include "actors/coordinator/internal.h"
+#include "actors/coordinator/sessions.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,9 +102,13 @@ static sl_err coordinator_init(void *state, struct sl_env *env, struct sl_error 
         err = co_handovers_init(self, why);
     }
     if (err == SL_OK) {
+        err = co_sessions_init(self, why);
+    }
+    if (err == SL_OK) {
         /* An op has one call, or one for each rank and batch; an ABORT may outlive it. */
         uint32_t call_count = self->op_max * (4 + CO_BATCHES_MAX + self->rank_count) +
-                              self->engine_max + 4 * self->handover_max + CO_RANKS_MAX + 1 + 1;
+                              self->engine_max + 4 * self->handover_max + CO_RANKS_MAX + 1 + 1 +
+                              CO_SESSION_CALLS;
         err = sl_calls_create(env, call_count, &self->calls, why);
     }
     if (err == SL_OK) {
@@ -245,6 +250,9 @@ static void call_ended(struct coordinator *self, const struct sl_call *call,
     case CO_CALL_PREFETCH:
         co_wait_prefetched(self);
         break;
+    case CO_CALL_SESSION:
+        co_sessions_answered(self, index, reply);
+        break;
     case CO_CALL_NOBODY:
         break;
     }
@@ -341,6 +349,7 @@ static sl_err coordinator_tick(void *state, uint64_t now_ns)
     struct co_op *newer = NULL;
     co_handovers_tick(self, now_ns);
     co_ahead_tick(self, now_ns);
+    co_sessions_tick(self, now_ns);
     for (struct co_op *op = self->active_first; op != NULL; op = newer) {
         newer = op->newer;
         co_op_tick(self, op, now_ns);
@@ -360,6 +369,7 @@ static sl_err coordinator_tick(void *state, uint64_t now_ns)
     }
     uint64_t next_ns = self->hello_seq == 0 ? self->hello_due_ns : SL_NEVER_NS;
     next_ns = SL_MIN(SL_MIN(next_ns, self->handover_next_ns), self->ahead_due_ns);
+    next_ns = SL_MIN(next_ns, co_sessions_next_ns(self));
     for (const struct co_op *op = self->active_first; op != NULL; op = op->newer) {
         next_ns = SL_MIN(next_ns, op_next(op));
     }
@@ -384,6 +394,7 @@ static void coordinator_fini(void *state)
     sl_calls_destroy(&self->calls);
     sl_pins_destroy(&self->pins);
     sl_index_view_close(&self->view);
+    co_sessions_fini(self); /* its memory goes back to the ops' */
     co_ops_fini(self);
     co_handovers_fini(self);
     co_engines_fini(self);

@@ -85,6 +85,12 @@ static struct co_engine *engine_find(struct coordinator *self, uint64_t id)
     return NULL;
 }
 
+const struct co_engine *co_engine_known(struct coordinator *self, uint64_t id)
+{
+    const struct co_engine *engine = engine_find(self, id);
+    return engine != NULL && engine->state == CO_ENGINE_KNOWN ? engine : NULL;
+}
+
 sl_err co_engine_want(struct coordinator *self, uint64_t id, uint64_t trace_id,
                       struct co_engine **out)
 {

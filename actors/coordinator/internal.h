@@ -18,6 +18,8 @@ void co_engines_fini(struct coordinator *self);
 sl_err co_engine_want(struct coordinator *self, uint64_t id, uint64_t trace_id,
                       struct co_engine **out);
 void co_engine_release(struct co_op *op);
+/* One that is known, nothing is asked; NULL: it is not. */
+const struct co_engine *co_engine_known(struct coordinator *self, uint64_t id);
 /* A registration ended, its process lives: answered at once. */
 void co_engine_over(struct coordinator *self, const struct sl_msg *msg);
 /* reply NULL: nobody answered. */
@@ -239,6 +241,12 @@ static inline bool co_by_layers(const struct co_op *op)
 }
 /* By layers, and not all of them at once. */
 /* sl_key_hash of MODEL/BLOCK, of which key is the block; 0: it is too long. */
+/* What an engine says of a session, in messages. */
+enum { SAID_ENDS = 1, SAID_GOES_ON = 2 };
+/* The key of a part, and bytes enough for it. Gives its length. */
+uint32_t co_part_key_write(const struct co_engine *engine, struct sl_key block,
+                           const struct co_cut *cut, char *out);
+size_t co_part_key_room(const struct co_engine *engine, struct sl_key block);
 uint64_t co_block_hash(const struct co_engine *engine, const struct sl_key *key);
 /* Number i of the slice, as the registrar is told of it; stored_count: blocks that come with it. */
 struct sl_item_group co_group_of(const struct coordinator *self, const struct co_op *op, uint32_t i,

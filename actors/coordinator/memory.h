@@ -2,6 +2,7 @@
 #ifndef SL_COORDINATOR_MEMORY_H
 #define SL_COORDINATOR_MEMORY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

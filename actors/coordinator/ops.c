@@ -1,5 +1,6 @@
 /* actors/coordinator/ops.c - the table of ops: how they change, end, and are remembered. */
 #include "actors/coordinator/internal.h"
+#include "actors/coordinator/sessions.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -237,6 +238,11 @@ uint32_t co_part_key_write(const struct co_engine *engine, struct sl_key block,
     return (uint32_t)(at - out + (ptrdiff_t)pool_length);
 }
 
+size_t co_part_key_room(const struct co_engine *engine, struct sl_key block)
+{
+    return strlen(engine->model) + block.length + sizeof("//63/") + sizeof(engine->pool_names[0]);
+}
+
 uint64_t co_block_hash(const struct co_engine *engine, const struct sl_key *key)
 {
     char text[SL_KEY_BYTES_MAX];
@@ -292,9 +298,7 @@ bool co_slice_make(struct coordinator *self, struct co_op *op, uint32_t count)
     bool fits = op->parts != NULL && op->part_keys != NULL;
     for (uint32_t i = 0; fits && i < part_total; i++) {
         struct sl_key block = op->blocks[op->slice[i / engine->part_count]].key;
-        size_t room =
-            strlen(engine->model) + block.length + sizeof("//63/") + sizeof(engine->pool_names[0]);
-        char *text = co_memory_take(&op->work, room, 1);
+        char *text = co_memory_take(&op->work, co_part_key_room(engine, block), 1);
         fits = text != NULL;
         if (fits) {
             op->part_keys[i] = (struct sl_key){
@@ -438,6 +442,9 @@ void co_op_end(struct coordinator *self, struct co_op *op, sl_err code)
     op_account(self, op);
     if (!op->client_gone) {
         co_op_answer(self, op);
+    }
+    if (code == SL_OK) {
+        co_sessions_note(self, op);
     }
     if (co_by_layers(op)) {
         co_layers_tell(self, op);

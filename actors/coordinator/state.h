@@ -180,9 +180,10 @@ struct co_op {
     struct sl_text extras;
     bool partial;
     uint32_t first_block, block_count, token_count;
-    uint64_t before_hash;  /* sl_key_hash of the block before the first one; 0: none, not known */
-    struct sl_key before;  /* of a keyed store: its key; at NULL: none, not known */
-    struct sl_said said;   /* by the engine */
+    uint64_t before_hash; /* sl_key_hash of the block before the first one; 0: none, not known */
+    struct sl_key before; /* of a keyed store: its key; at NULL: none, not known */
+    struct sl_said said;  /* by the engine */
+    uint64_t session_id, pause_ns; /* until its next op is expected; 0: not known */
     uint32_t *pool_blocks; /* [pool][block] device blocks; NULL: those of blocks are all pools' */
     uint64_t pool_block_count;
     bool keyed;                   /* the engine brought the keys */
@@ -295,7 +296,8 @@ enum co_call {
     CO_CALL_HELD,
     CO_CALL_AHEAD, /* and the class */
     CO_CALL_PREFETCH,
-    CO_CALL_NOBODY, /* the answer changes nothing */
+    CO_CALL_SESSION, /* and which of its requests */
+    CO_CALL_NOBODY,  /* the answer changes nothing */
 };
 static inline uint64_t co_cookie(enum co_call call, uint32_t rank, uint32_t index)
 {
@@ -335,9 +337,9 @@ struct coordinator {
     uint32_t load_parts_max, store_parts_max;
     uint32_t rank_count;
     bool draining;
-    bool keeps; /* loads go by the arena */
-    uint32_t
-        transporters; /* processes that move bytes: the door, and its rails of other processes */
+    bool keeps;                   /* loads go by the arena */
+    struct co_sessions *sessions; /* NULL: nothing comes before it is asked for */
+    uint32_t transporters;        /* that move bytes: the door, and its rails of other processes */
     bool pulls; /* the transporter may write into engines' pools: the node's settings say so */
     struct co_rank ranks[CO_WORKERS_MAX];
     co_workers ungreeted;     /* they have not acknowledged the fence of our predecessor's work */
@@ -347,10 +349,8 @@ struct coordinator {
 
     struct co_op *ops; /* op_max + CO_FINISHED_MAX */
     struct sl_table op_by_id;
-    uint32_t op_max, op_slots;
-    uint32_t op_active;
-    struct co_op *free_first;
-    struct co_op *active_first, *active_last;
+    uint32_t op_max, op_slots, op_active;
+    struct co_op *free_first, *active_first, *active_last;
     struct co_op *done_first, *done_last; /* oldest first */
     struct co_chunks chunks;
     struct co_ahead ahead[CO_AHEAD_CLASSES];

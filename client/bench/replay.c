@@ -39,6 +39,26 @@ static int hints_check(struct ctl *ctl, struct replay_options *options, const ch
     return CTL_FINE;
 }
 
+/* What is told of pauses, from texts: share, share of those that are right, how far off. */
+static int pauses_check(struct ctl *ctl, struct replay_options *options, const char *const text[3])
+{
+    struct replay_pause_options *pauses = &options->pauses;
+    double *const out[] = {&pauses->told, &pauses->right, &pauses->error};
+    pauses->right = 1;
+    pauses->seed = options->hints.seed;
+    for (uint32_t i = 0; i < SL_COUNT(out); i++) {
+        if (text[i] != NULL &&
+            (!sl_parse_real(text[i], out[i]) || !(*out[i] >= 0 && *out[i] <= 1))) {
+            return ctl_wrong(ctl, "'%s' is not a share from 0 to 1", text[i]);
+        }
+    }
+    return pauses->told > 0 && options->speed <= 0
+               ? ctl_wrong(
+                     ctl,
+                     "--pauses-told needs --speed: without the trace's times there is no pause")
+               : CTL_FINE;
+}
+
 static int options_check(struct ctl *ctl, struct replay_options *options, const char *speed,
                          const char *progress)
 {
@@ -246,6 +266,7 @@ static int replay_command(struct ctl *ctl, int argc, char **argv)
     const char *progress = "auto";
     const char *ends_told = NULL;
     const char *hints_right = NULL;
+    const char *pauses[3] = {NULL, NULL, NULL};
     struct replay *replay = calloc(1, sizeof *replay);
     if (replay == NULL) {
         return CTL_NO;
@@ -277,6 +298,9 @@ static int replay_command(struct ctl *ctl, int argc, char **argv)
         {.name = "window", .count = &asked->window},
         {.name = "ends-told", .text = &ends_told},
         {.name = "hints-right", .text = &hints_right},
+        {.name = "pauses-told", .text = &pauses[0]},
+        {.name = "pauses-right", .text = &pauses[1]},
+        {.name = "pause-error", .text = &pauses[2]},
         {.name = "hint-seed", .count = &asked->hints.seed},
         {.name = "prefill-rate", .count = &asked->prefill.tokens_per_s},
         {.name = "prefill-doubles", .count = &asked->prefill.doubles_at_token},
@@ -284,6 +308,7 @@ static int replay_command(struct ctl *ctl, int argc, char **argv)
     if (ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         code = options_check(ctl, asked, speed, progress);
         code = code == CTL_FINE ? hints_check(ctl, asked, ends_told, hints_right) : code;
+        code = code == CTL_FINE ? pauses_check(ctl, asked, pauses) : code;
         if (code == CTL_FINE) {
             code = replay_run(ctl, replay);
         }
@@ -319,6 +344,10 @@ const struct ctl_command ctl_replay = {
             "  --window N          report hits for every N requests too\n"
             "  --ends-told SHARE   tell the node of this share of the sessions' ends, 0 to 1: requests that no later one extends\n"
             "  --hints-right SHARE tell with each request whether its session ends, right in this share of them\n"
+            "  --pauses-told SHARE tell with this share of the requests after how long their session goes on; needs --speed,\n"
+            "                      by which pauses are divided, too\n"
+            "  --pauses-right SHARE so many of those are right, the others tell the pause of another request (default 1)\n"
+            "  --pause-error SHARE what is told is off by up to this share of it (default 0)\n"
             "  --hint-seed N       draws which (default 1)\n"
             "  --prefill-rate N    tokens a second that the engine computes, and takes that time for: the report has the time to\n"
             "                      first tokens, loads and the rest. The node is told, and leaves what is sooner computed\n"

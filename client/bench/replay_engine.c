@@ -349,6 +349,13 @@ static void request_hint(struct replay *replay, uint64_t number)
 {
     bool ends = replay->ends != NULL && replay->ends[number] != 0;
     replay->said = (struct sl_hints){.session = replay_hint(&replay->options.hints, ends, number)};
+    if (replay->pauses != NULL) {
+        uint64_t ms = replay_pause(&replay->options.pauses, replay->pauses,
+                                   replay->trace.request_count, number);
+        replay->said.pause_ns = (uint64_t)((double)ms * 1e6 / replay->options.speed);
+        replay->said.pause_ns = SL_MIN(replay->said.pause_ns, SL_KEEP_NS_LIMIT);
+        replay->report.pauses_told += ms != 0 ? 1 : 0;
+    }
     replay->report.ends_told += replay->said.session == SL_SESSION_ENDS ? 1 : 0;
     replay->report.goes_on_told += replay->said.session == SL_SESSION_GOES_ON ? 1 : 0;
 }
@@ -476,6 +483,10 @@ sl_err replay_engine_open(struct replay *replay, const struct ctl *ctl, struct s
         replay->ends = replay_ends(&replay->trace);
         err = replay->ends != NULL ? SL_OK : sl_fail(why, SL_ERR_NO_MEMORY, "ends of sessions");
     }
+    if (err == SL_OK && replay->options.pauses.told > 0) {
+        replay->pauses = replay_pauses(&replay->trace);
+        err = replay->pauses != NULL ? SL_OK : sl_fail(why, SL_ERR_NO_MEMORY, "pauses of sessions");
+    }
     if (err == SL_OK) {
         err = replay_sides_read(replay, ctl, why);
     }
@@ -510,4 +521,5 @@ void replay_engine_close(struct replay *replay)
     free(replay->chains);
     free(replay->part);
     free(replay->ends);
+    free(replay->pauses);
 }

@@ -31,6 +31,7 @@ struct replay_options {
     struct replay_hints_options hints;
     struct sl_prefill prefill; /* of the engine that is played; 0: it computes in no time */
     bool prefill_untold;       /* the node is not told */
+    struct replay_pause_options pauses;
 };
 
 /* Errors of one kind: op and code; the text is that of the first. */
@@ -57,6 +58,7 @@ struct replay_report {
     uint64_t mismatches, errors, misses_of_acknowledged, evicted, lost, ops, ops_slow,
         longest_op_ns;
     uint64_t ends_told, goes_on_told; /* requests that said so */
+    uint64_t pauses_told;
     uint64_t bytes_stored, bytes_loaded, blocks_stored, blocks_existed, blocks_not_stored;
     uint64_t wall_ns;
     uint64_t not_awaited;       /* blocks that loads left to be computed */
@@ -111,6 +113,7 @@ struct replay {
     uint32_t token_count, block_count;
     struct sl_hints said;
     unsigned char *ends; /* request_count: which end a session; NULL: nothing is said of them */
+    uint64_t *pauses;    /* request_count: of replay_pauses; NULL: likewise */
     uint64_t *part;      /* one part's right bytes */
 };
 

@@ -59,3 +59,79 @@ enum sl_session replay_hint(const struct replay_hints_options *options, bool end
     }
     return SL_SESSION_UNKNOWN;
 }
+
+static size_t id_limit(const struct replay_trace *trace)
+{
+    size_t limit = 1;
+    for (uint64_t i = 0; i < trace->id_count; i++) {
+        limit = SL_MAX(limit, (size_t)trace->ids[i] + 1);
+    }
+    return limit;
+}
+
+/* The request that this one goes on from, by the last of its blocks that were there. */
+static bool continued(const struct replay_trace *trace, const uint64_t *last, uint64_t number,
+                      uint64_t *from)
+{
+    const struct replay_request *request = &trace->requests[number];
+    const uint32_t *ids = &trace->ids[request->first_id];
+    uint32_t here = 0;
+    while (here < request->id_count && last[ids[here]] != 0) {
+        here++;
+    }
+    if (here < 2) {
+        return false;
+    }
+    *from = last[ids[here - 1]] - 1;
+    return here + 1 >= trace->requests[*from].id_count;
+}
+
+uint64_t *replay_pauses(const struct replay_trace *trace)
+{
+    uint64_t *pauses = calloc(trace->request_count + 1, sizeof(*pauses));
+    uint64_t *last = calloc(id_limit(trace), sizeof(*last)); /* 1 + the request that had it last */
+    for (uint64_t i = 0; pauses != NULL && last != NULL && i < trace->request_count; i++) {
+        const struct replay_request *request = &trace->requests[i];
+        uint64_t from = 0;
+        if (continued(trace, last, i, &from) && pauses[from] == 0) {
+            uint64_t then_ms = trace->requests[from].timestamp_ms;
+            pauses[from] =
+                SL_MAX(request->timestamp_ms - SL_MIN(then_ms, request->timestamp_ms), UINT64_C(1));
+        }
+        for (uint32_t k = 0; k < request->id_count; k++) {
+            last[trace->ids[request->first_id + k]] = i + 1;
+        }
+    }
+    if (last == NULL) {
+        free(pauses);
+        pauses = NULL;
+    }
+    free(last);
+    return pauses;
+}
+
+/* So that what is drawn for one purpose says nothing of the others. */
+#define TOLD_SEED  UINT64_C(3000017)
+#define RIGHT_SEED UINT64_C(4000037)
+#define OTHER_SEED UINT64_C(5000011)
+#define ERROR_SEED UINT64_C(6000011)
+#define OTHERS_MAX 64u
+
+uint64_t replay_pause(const struct replay_pause_options *options, const uint64_t *pauses,
+                      uint64_t request_count, uint64_t request)
+{
+    if (!(replay_drawn(options->seed + TOLD_SEED, request) < options->told)) {
+        return 0;
+    }
+    uint64_t pause = pauses[request];
+    if (!(replay_drawn(options->seed + RIGHT_SEED, request) < options->right)) {
+        pause = 0;
+        for (uint64_t i = 0; pause == 0 && i < OTHERS_MAX; i++) {
+            double drawn = replay_drawn(options->seed + OTHER_SEED + i, request);
+            pause = pauses[(uint64_t)(drawn * (double)request_count)];
+        }
+    }
+    double off = options->error * (2 * replay_drawn(options->seed + ERROR_SEED, request) - 1);
+    double said = (double)pause * SL_MAX(1 + off, 0.0);
+    return pause == 0 ? 0 : SL_MAX((uint64_t)said, UINT64_C(1));
+}

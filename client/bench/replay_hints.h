@@ -28,4 +28,19 @@ enum sl_session replay_hint(const struct replay_hints_options *options, bool end
 /* 0..1, drawn for a request. */
 double replay_drawn(uint64_t seed, uint64_t request);
 
+/* What it says of pauses. A session goes on with the next request that has all of its blocks but
+ * the last one, and more than one. */
+struct replay_pause_options {
+    double told;  /* 0..1: so many of the requests say it */
+    double right; /* 0..1: so many of those say what is so; the others what is so of another one */
+    double error; /* 0 and more: what is said is off by up to so much of it, either way */
+    uint64_t seed;
+};
+/* By request, ms until its session goes on, 1 and more; 0: it does not. NULL: no memory. To be
+ * freed. */
+uint64_t *replay_pauses(const struct replay_trace *trace);
+/* ms that the request says; 0: nothing. */
+uint64_t replay_pause(const struct replay_pause_options *options, const uint64_t *pauses,
+                      uint64_t request_count, uint64_t request);
+
 #endif

@@ -256,6 +256,7 @@ json_t *replay_json(const struct replay *replay)
         {"block_references", report->block_references},
         {"hits", report->hits},
         {"ends_told", report->ends_told},
+        {"pauses_told", report->pauses_told},
         {"goes_on_told", report->goes_on_told},
         {"mismatches", report->mismatches},
         {"errors", report->errors},

@@ -15,6 +15,9 @@ struct tiers {
     /* memory, from the registrar */
     uint64_t used_bytes, usable_bytes, object_count, disk_object_count, pending;
     uint64_t written, written_bytes, refused, refused_bytes, later, over_budget;
+    /* blocks that came ahead of use; which of them somebody wanted, and which left before that */
+    uint64_t ahead_parts, ahead_wanted, ahead_lost;
+    uint64_t sessions, session_asked, session_refused;
     /* blocks that loads got, from the coordinator */
     uint64_t from_memory, from_disk, from_remote;
     /* blocks that were not waited for, since they were sooner computed */
@@ -84,6 +87,9 @@ static bool page_read(void *context, struct sl_metrics_view *view)
         tiers->refused_bytes = ctl_page_metric(view, "not_written_bytes");
         tiers->later = ctl_page_metric(view, "written_later_count");
         tiers->over_budget = ctl_page_metric(view, "over_budget_count");
+        tiers->ahead_parts = ctl_page_metric(view, "prefetched_count");
+        tiers->ahead_wanted = ctl_page_metric(view, "prefetch_used_count");
+        tiers->ahead_lost = ctl_page_metric(view, "prefetch_lost_count");
         (void)snprintf(tiers->registrar_reason, sizeof tiers->registrar_reason, "%s",
                        summary.reason);
     } else if (strcmp(summary.actor, "coordinator") == 0) {
@@ -95,6 +101,9 @@ static bool page_read(void *context, struct sl_metrics_view *view)
         tiers->left_us = ctl_page_metric(view, "waiting_saved_us");
         tiers->soft_missed = ctl_page_metric(view, "soft_deadlines_missed");
         tiers->spared = ctl_page_metric(view, "fetches_spared");
+        tiers->sessions = ctl_page_metric(view, "sessions");
+        tiers->session_asked = ctl_page_metric(view, "session_prefetches");
+        tiers->session_refused = ctl_page_metric(view, "session_prefetches_refused");
     } else if (strncmp(summary.actor, "tierer.", 7) == 0 && tiers->tierer_count < TIERERS_MAX) {
         tierer_read(view, &summary, &tiers->tierers[tiers->tierer_count++]);
     }
@@ -168,6 +177,26 @@ static json_t *left_json(const struct tiers *tiers)
                      (json_int_t)tiers->soft_missed, "fetches_spared", (json_int_t)tiers->spared);
 }
 
+static json_t *ahead_json(const struct tiers *tiers)
+{
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "objects", (json_int_t)tiers->ahead_parts,
+                     "units_wanted", (json_int_t)tiers->ahead_wanted, "units_lost",
+                     (json_int_t)tiers->ahead_lost, "sessions", (json_int_t)tiers->sessions,
+                     "session_prefetches", (json_int_t)tiers->session_asked, "refused",
+                     (json_int_t)tiers->session_refused);
+}
+
+static void ahead_print(const struct tiers *tiers)
+{
+    if (tiers->ahead_parts > 0) {
+        (void)printf("%-12s %" PRIu64 " objects came from disk before they were wanted: %" PRIu64
+                     " blocks or lone objects of them were wanted then, %" PRIu64
+                     " left before that; %" PRIu64 " sessions known\n",
+                     "memory", tiers->ahead_parts, tiers->ahead_wanted, tiers->ahead_lost,
+                     tiers->sessions);
+    }
+}
+
 static void tiers_json(const struct tiers *tiers, const struct ctl_devices *devices,
                        const struct ctl_nics *nics)
 {
@@ -177,16 +206,17 @@ static void tiers_json(const struct tiers *tiers, const struct ctl_devices *devi
         (void)json_array_append_new(disks, tierer_json(row));
     }
     ctl_print_json(json_pack(
-        "{s:{s:I, s:I, s:I, s:I, s:f}, s:{s:I, s:I, s:f, s:o, s:o}, s:{s:I, s:f, s:o, s:o}, s:o}",
+        "{s:{s:I, s:I, s:I, s:I, s:f, s:o}, s:{s:I, s:I, s:f, s:o, s:o}, s:{s:I, s:f, s:o, s:o}, s:o}",
         "memory", "used_bytes", (json_int_t)tiers->used_bytes, "usable_bytes",
         (json_int_t)tiers->usable_bytes, "objects", (json_int_t)tiers->object_count,
         "blocks_loaded", (json_int_t)tiers->from_memory, "share_percent",
-        share(tiers->from_memory, tiers), "disk", "waiting_to_be_written",
-        (json_int_t)tiers->pending, "blocks_loaded", (json_int_t)tiers->from_disk, "share_percent",
-        share(tiers->from_disk, tiers), "admission", admission_json(tiers), "tierers", disks,
-        "remote", "blocks_loaded", (json_int_t)tiers->from_remote, "share_percent",
-        share(tiers->from_remote, tiers), "device_memory", ctl_devices_json(devices), "nics",
-        ctl_nics_json(nics), "not_waited_for", left_json(tiers)));
+        share(tiers->from_memory, tiers), "ahead", ahead_json(tiers), "disk",
+        "waiting_to_be_written", (json_int_t)tiers->pending, "blocks_loaded",
+        (json_int_t)tiers->from_disk, "share_percent", share(tiers->from_disk, tiers), "admission",
+        admission_json(tiers), "tierers", disks, "remote", "blocks_loaded",
+        (json_int_t)tiers->from_remote, "share_percent", share(tiers->from_remote, tiers),
+        "device_memory", ctl_devices_json(devices), "nics", ctl_nics_json(nics), "not_waited_for",
+        left_json(tiers)));
 }
 
 static void left_print(const struct tiers *tiers)
@@ -251,6 +281,7 @@ static void tiers_print(const struct tiers *tiers)
         }
     }
     admission_print(tiers);
+    ahead_print(tiers);
     (void)printf("%-12s %-9s %11s %11s %10s %7.1f%%\n", "remote", "", "", "", "",
                  share(tiers->from_remote, tiers));
     left_print(tiers);

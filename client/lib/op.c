@@ -213,10 +213,12 @@ static sl_err hints_check(const struct sl_hints *hints, struct sl_error *why)
         return sl_fail(why, SL_ERR_INVALID, "op: no such hint: session %u, priority %u",
                        (uint32_t)hints->session, (uint32_t)hints->priority);
     }
-    return hints->keep_ns <= SL_KEEP_NS_LIMIT
-               ? SL_OK
-               : sl_fail(why, SL_ERR_INVALID, "op: keep_ns is %" PRIu64 ", a week at most",
-                         hints->keep_ns);
+    if (hints->keep_ns > SL_KEEP_NS_LIMIT || hints->pause_ns > SL_KEEP_NS_LIMIT) {
+        bool keep = hints->keep_ns > SL_KEEP_NS_LIMIT;
+        return sl_fail(why, SL_ERR_INVALID, "op: %s is %" PRIu64 ", a week at most",
+                       keep ? "keep_ns" : "pause_ns", keep ? hints->keep_ns : hints->pause_ns);
+    }
+    return SL_OK;
 }
 
 static sl_err request_check(const struct sl_engine *engine, const struct sl_op_request *request,
@@ -248,6 +250,12 @@ static sl_err request_check(const struct sl_engine *engine, const struct sl_op_r
     return events_check(engine, request, why);
 }
 
+/* 0 says that there is none. */
+static uint64_t session_hash(const char *name)
+{
+    return name != NULL ? SL_MAX(sl_key_hash(name, strlen(name)), UINT64_C(1)) : 0;
+}
+
 static void op_message(struct sl_op *op, const struct sl_op_request *request,
                        const struct sl_handover_side *side)
 {
@@ -267,6 +275,8 @@ static void op_message(struct sl_op *op, const struct sl_op_request *request,
         .session = (uint64_t)request->hints.session,
         .priority = (uint64_t)request->hints.priority,
         .keep_ns = request->hints.keep_ns,
+        .session_id = session_hash(request->hints.session_id),
+        .pause_ns = request->hints.pause_ns,
         .before_hash = {.at = op->before_hash, .length = op->has_before ? op->hash_bytes : 0},
     };
     if (op->table_count > 0) {
@@ -317,6 +327,8 @@ static void op_message(struct sl_op *op, const struct sl_op_request *request,
                                   .session = body.session,
                                   .priority = body.priority,
                                   .keep_ns = body.keep_ns,
+                                  .session_id = body.session_id,
+                                  .pause_ns = body.pause_ns,
                                   .prefill_rate = request->prefill.tokens_per_s,
                                   .prefill_doubles = request->prefill.doubles_at_token};
         if (side != NULL) {

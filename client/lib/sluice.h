@@ -28,7 +28,7 @@ extern "C" {
 /* 2: sl_pool_memory, sl_engine_pool and sl_op_request grew. 3: the latter two and sl_engine_layer,
  * sl_engine_options again. 4: sl_op_request. Programs built with another version are refused by
  * sl_client_open. */
-#define SLUICE_API_VERSION 4
+#define SLUICE_API_VERSION 5
 
 struct sl_client;
 struct sl_client_options {
@@ -709,7 +709,8 @@ uint64_t sl_engine_region_bytes_max(const struct sl_engine *engine);
 #define SL_HASH_BYTES_MAX 64u /* of a block's key that the engine made */
 struct sl_op;
 /* Hints: what the engine knows of the blocks of an op and of their session. They move the order of
- * eviction (evict_policy density) and nothing else; what is wrong costs hits, never a byte. */
+ * eviction (evict_policy density), and when blocks come back from disk; nothing else. What is wrong
+ * costs hits, never a byte. */
 enum sl_session {
     SL_SESSION_UNKNOWN = 0,
     SL_SESSION_ENDS = 1,   /* nobody is expected to ask for more of it than this request does */
@@ -731,6 +732,14 @@ struct sl_hints {
      * at most, and less when it is wanted less often than what goes for it. 0: not; up to
      * SL_KEEP_NS_LIMIT. */
     uint64_t keep_ns;
+    /* Any name of the session, which all of its ops share; NULL: not known. It leaves the process as
+     * a hash of 64 bits. Without a name an op that goes on from the blocks of an earlier one is of
+     * the same session. */
+    const char *session_id;
+    /* After so long the next op of the session is expected: the blocks of this one are brought from
+     * disk into memory shortly before, where that is worth it. 0: not known; up to SL_KEEP_NS_LIMIT.
+     * The node learns how often and how closely this is right, and follows it so far. */
+    uint64_t pause_ns;
 };
 /* How fast the engine computes what a load does not bring. Then the load ends, with SL_OK and a
  * shorter prefix, rather than wait for blocks on a disk or at another node that are sooner computed:

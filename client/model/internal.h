@@ -52,6 +52,10 @@ struct model_memory {
     struct model_restarts *restarts; /* NULL: there are none */
     uint32_t *older, *newer;         /* lru: a ring by identity; the last identity is its end */
 };
+struct model_keep {
+    uint32_t now_s, end_s;
+    uint64_t kept_bytes_max;
+};
 struct model_memory_ops {
     sl_err (*begin)(struct model_memory *memory); /* here and id_limit are set */
     void (*end)(struct model_memory *memory);
@@ -62,6 +66,13 @@ struct model_memory_ops {
      * in memory. NULL: it does not know. */
     uint32_t (*use_count)(const struct model_memory *memory, uint32_t id);
     double (*chance)(const struct model_memory *memory, uint32_t id, uint64_t references);
+    /* A block comes from disk before it is wanted, and stays until end_s, if that is worth it. What
+     * the next victim is worth, in hits a reference; infinity: nothing goes for that. NULL: it does
+     * not do such things. */
+    sl_err (*bring)(struct model_memory *memory, uint32_t id, uint32_t before);
+    void (*keep)(struct model_memory *memory, uint32_t id, const struct model_keep *keep);
+    double (*edge)(const struct model_memory *memory);
+    uint64_t (*kept)(const struct model_memory *memory); /* bytes that stay so */
 };
 extern const struct model_memory_ops model_memory_lru, model_memory_density;
 
@@ -86,6 +97,32 @@ void model_disk_wanted(struct model_disk *disk, uint32_t id);    /* one that it 
 /* false: it is not written, since the budget is spent or there is no memory for it. */
 bool model_disk_write(struct model_disk *disk, uint32_t id, uint64_t now_ms,
                       struct model_result *result);
+
+/* ---- prefetch.c ---- */
+struct model_ahead; /* opaque */
+/* What it may ask and do of memory and disk. */
+struct model_ahead_ops {
+    bool (*on_disk)(void *context, uint32_t id); /* and not in memory */
+    bool (*here)(void *context, uint32_t id);    /* in memory */
+    double (*full)(void *context);               /* of the room for that, 0 to 1 */
+    bool (*fits)(void *context, uint64_t bytes); /* beside what came ahead already */
+    /* Brings it, if what goes for it is worth less than so many hits a reference. rest: others of the
+     * chain came already, in vain without it. */
+    sl_err (*bring)(void *context, uint32_t id, uint32_t before, double worth, bool rest,
+                    bool *brought);
+    void (*keep)(void *context, uint32_t id, uint64_t now_ns, uint64_t for_ns);
+    double (*edge)(void *context); /* hits a reference of what would go */
+};
+/* Errors: SL_ERR_NO_MEMORY. */
+sl_err model_ahead_create(const struct replay_trace *trace, const struct model_options *options,
+                          const struct model_ahead_ops *ops, void *context,
+                          struct model_ahead **out);
+void model_ahead_destroy(struct model_ahead **ahead);
+/* Before the request: what is due until then. Errors: SL_ERR_NO_MEMORY. */
+sl_err model_ahead_until(struct model_ahead *ahead, uint64_t request);
+/* ms that the request says of its pause. */
+uint64_t model_ahead_told(const struct model_ahead *ahead, uint64_t request);
+void model_ahead_played(struct model_ahead *ahead, uint64_t request, bool ends);
 
 /* ---- run.c ---- */
 sl_err model_run(const struct replay_trace *trace, const struct model_options *options,

@@ -2,6 +2,8 @@
 #include "client/model/internal.h"
 #include "runtime/density/density_units.h"
 
+#include <math.h>
+
 #define KEEP_S 3600u
 
 static const struct sl_density_options plan = {.ghosts_min = SL_DENSITY_GHOSTS_MIN,
@@ -34,17 +36,20 @@ static sl_err density_use(struct model_memory *memory, const struct model_use *u
         return err;
     }
     sl_density_now(memory->density, use->now_s, use->kept_bytes_max);
+    for (uint32_t i = use->count; i-- > 0;) { /* as engines note them: the end of a chain first */
+        uint32_t unit = use->to[i] != 0 ? memory->here[use->ids[i]] : 0;
+        if (unit != 0) {
+            memory->references++;
+            sl_density_use(memory->density, unit, use->hint);
+            sl_density_say(memory->density, unit, use->hint, use->priority);
+        }
+    }
     for (uint32_t i = 0; i < use->count; i++) {
         uint32_t id = use->ids[i];
-        if (use->to[i] == 0) {
+        if (use->to[i] == 0 || memory->here[id] != 0) {
             continue;
         }
         memory->references++;
-        if (memory->here[id] != 0) {
-            sl_density_use(memory->density, memory->here[id], use->hint);
-            sl_density_say(memory->density, memory->here[id], use->hint, use->priority);
-            continue;
-        }
         uint32_t before = i > 0 ? use->ids[i - 1] : use->before;
         struct reg_wanted wanted = {.parent_hash =
                                         before != MODEL_NO_BLOCK ? model_hash(before) : 0,
@@ -90,9 +95,46 @@ static double density_chance(const struct model_memory *memory, uint32_t id, uin
     return stats.learnt ? sl_density_chance(memory->density, memory->here[id], references) : 1;
 }
 
+static sl_err density_bring(struct model_memory *memory, uint32_t id, uint32_t before)
+{
+    const struct reg_wanted how = {.parent_hash = before != MODEL_NO_BLOCK ? model_hash(before) : 0,
+                                   .stored_count = 1};
+    memory->here[id] = sl_density_return(memory->density, model_hash(id), id, &how, false);
+    return memory->here[id] != 0 ? SL_OK : SL_ERR_NO_MEMORY;
+}
+
+static void density_keep(struct model_memory *memory, uint32_t id, const struct model_keep *keep)
+{
+    const struct reg_keep how = {.end_s = keep->end_s, .pages = 1};
+    sl_density_now(memory->density, keep->now_s, keep->kept_bytes_max);
+    sl_density_keep(memory->density, memory->here[id], &how);
+}
+
+static uint64_t density_kept(const struct model_memory *memory)
+{
+    struct sl_density_stats stats;
+    sl_density_stats(memory->density, &stats);
+    return stats.kept_pages;
+}
+
+static double density_edge(const struct model_memory *memory)
+{
+    struct sl_density_view view;
+    uint32_t unit = sl_density_first(memory->density);
+    if (unit == 0) {
+        return 0;
+    }
+    sl_density_view(memory->density, unit, &view);
+    return view.kept ? HUGE_VAL : view.value;
+}
+
 const struct model_memory_ops model_memory_density = {.begin = density_begin,
                                                       .end = density_end,
                                                       .use = density_use,
                                                       .victim = density_victim,
                                                       .use_count = density_use_count,
-                                                      .chance = density_chance};
+                                                      .chance = density_chance,
+                                                      .bring = density_bring,
+                                                      .keep = density_keep,
+                                                      .edge = density_edge,
+                                                      .kept = density_kept};

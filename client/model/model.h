@@ -22,6 +22,18 @@ struct model_disk_options {
     double reuse_min;     /* REUSE: the least chance, 0..1 */
     uint64_t bytes_a_day; /* that may be written, by the times of the trace; 0: no limit */
 };
+/* Blocks that come from disk before their session does. */
+enum model_prefetch {
+    MODEL_PREFETCH_NONE,
+    MODEL_PREFETCH_SESSIONS,    /* as a node does it, by what is told and what is learnt */
+    MODEL_PREFETCH_CLAIRVOYANT, /* each request's, just before it */
+};
+struct model_prefetch_options {
+    enum model_prefetch kind;
+    const uint64_t *pauses; /* replay_pauses; NULL: nothing is told */
+    struct replay_pause_options said;
+    uint32_t sessions_max; /* 0: 4096 */
+};
 struct model_options {
     uint64_t capacity_bytes;     /* of memory */
     const uint64_t *block_bytes; /* by identity; NULL: 1 each, so that bytes are blocks */
@@ -35,6 +47,7 @@ struct model_options {
     const unsigned char *uncounted; /* by request: 1: only so that it is there; NULL: none */
     struct model_disk_options disk;
     uint64_t restart_every; /* density: references until the registrar is killed, again; 0: never */
+    struct model_prefetch_options prefetch;
     /* Called now and then with how many requests are done; NULL: nobody waits. */
     void (*progress)(void *context, uint64_t requests);
     void *context;
@@ -48,7 +61,9 @@ struct model_result {
     uint64_t written_count, written_bytes; /* to the disk */
     uint64_t rewritten_count;              /* of them: kept when their segment went */
     uint64_t refused_count;                /* asked of the disk and not written */
-    double seconds;                        /* of CPU that it took, with looking up */
+    /* Brought ahead of use; wanted then, and part of memory_hit_count; gone unwanted. */
+    uint64_t ahead_count, ahead_hit_count, ahead_lost_count;
+    double seconds; /* of CPU that it took, with looking up */
 };
 struct model_policy {
     const char *name, *text;

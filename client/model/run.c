@@ -1,12 +1,15 @@
 /* client/model/run.c - requests against a memory, and a disk below it. */
 #include "client/model/internal.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* How far ahead a chance counts: while as much is referred to as the disk has blocks, twice. */
 #define HORIZON_DISKS 2u
 #define PROGRESS_MASK 0xfffu
+/* Of memory, one in so many may be what came ahead and nobody wanted yet, as at a node. */
+#define AHEAD_SHARE 2u
 /* So that what is drawn for one purpose says nothing of the others. */
 #define KEEP_SEED UINT64_C(1000003)
 #define HIGH_SEED UINT64_C(2000003)
@@ -21,11 +24,29 @@ struct run {
     uint32_t *seen;    /* by identity: 1 + the request that has it, modulo 2^32 */
     uint64_t memory_bytes;
     uint64_t block_count, block_bytes; /* stored so far: how large a block is */
+    struct model_ahead *ahead;         /* NULL: nothing comes before it is wanted */
+    unsigned char *unread;             /* by identity: it came ahead, and nobody wanted it yet */
+    uint64_t ahead_count, ahead_lost_count, unread_bytes;
 };
 
 static bool is_stored(const struct run *run, uint32_t id)
 {
     return run->memory.here[id] == 0 && !model_disk_has(run->disk, id);
+}
+
+/* Of memory: what engines want kept, and what came ahead of use with what is before it. */
+static uint64_t kept_bytes_max(const struct run *run)
+{
+    uint64_t all = run->options->capacity_bytes;
+    return all / SL_DENSITY_KEPT_SHARE + (run->ahead != NULL ? all / AHEAD_SHARE : 0);
+}
+
+static uint64_t unread_end(struct run *run, uint32_t id)
+{
+    uint64_t was = run->unread[id];
+    run->unread[id] = 0;
+    run->unread_bytes -= was * model_bytes(run->options, id);
+    return was;
 }
 
 /* Counts what the request finds. */
@@ -37,6 +58,7 @@ static uint32_t look(struct run *run, uint64_t number, struct model_result *out)
     uint32_t in_memory = 0;
     while (hit < request->id_count && !is_stored(run, ids[hit])) {
         in_memory += run->memory.here[ids[hit]] != 0;
+        out->ahead_hit_count += unread_end(run, ids[hit]);
         hit++;
     }
     if (model_counts(run->options, number)) {
@@ -95,10 +117,100 @@ static void say(const struct run *run, uint64_t number, struct model_use *use)
     use->keep = keep && (!ends || !options->keep_needed);
 }
 
+static uint32_t victim_take(struct run *run)
+{
+    uint32_t victim = run->memory.ops->victim(&run->memory);
+    SL_ASSERT(victim != MODEL_NO_BLOCK);
+    run->memory_bytes -= model_bytes(run->options, victim);
+    run->ahead_lost_count += unread_end(run, victim);
+    return victim;
+}
+
+/* ---- ahead of use ---- */
+
+static bool ahead_here(void *context, uint32_t id)
+{
+    const struct run *run = context;
+    return run->memory.here[id] != 0;
+}
+
+static bool ahead_on_disk(void *context, uint32_t id)
+{
+    const struct run *run = context;
+    return run->memory.here[id] == 0 && model_disk_has(run->disk, id);
+}
+
+static bool ahead_fits(void *context, uint64_t bytes)
+{
+    const struct run *run = context;
+    uint64_t most = run->options->capacity_bytes / AHEAD_SHARE;
+    return run->memory.ops->kept(&run->memory) + bytes <= most;
+}
+
+static double ahead_full(void *context)
+{
+    const struct run *run = context;
+    double most = (double)(run->options->capacity_bytes / AHEAD_SHARE);
+    return most > 0 ? (double)run->memory.ops->kept(&run->memory) / most : 1;
+}
+
+static double ahead_edge(void *context)
+{
+    const struct run *run = context;
+    bool full = run->memory_bytes >= run->options->capacity_bytes;
+    return full ? run->memory.ops->edge(&run->memory) : 0;
+}
+
+static sl_err ahead_bring(void *context, uint32_t id, uint32_t before, double worth, bool rest,
+                          bool *brought)
+{
+    struct run *run = context;
+    uint64_t bytes = model_bytes(run->options, id);
+    *brought = false;
+    while (run->memory_bytes + bytes > run->options->capacity_bytes) {
+        double edge = run->memory_bytes > 0 ? run->memory.ops->edge(&run->memory) : worth;
+        if (edge >= worth && !(rest && edge < HUGE_VAL)) {
+            return SL_OK;
+        }
+        (void)victim_take(run);
+    }
+    sl_err err = run->memory.ops->bring(&run->memory, id, before);
+    if (err == SL_OK) {
+        *brought = true;
+        run->memory_bytes += bytes;
+        run->unread[id] = 1;
+        run->unread_bytes += bytes;
+        run->ahead_count++;
+    }
+    return err;
+}
+
+static void ahead_keep(void *context, uint32_t id, uint64_t now_ns, uint64_t for_ns)
+{
+    struct run *run = context;
+    const struct model_keep keep = {
+        .now_s = (uint32_t)(now_ns / SL_NS_PER_S),
+        .end_s = (uint32_t)((now_ns + for_ns + SL_NS_PER_S - 1) / SL_NS_PER_S),
+        .kept_bytes_max = kept_bytes_max(run)};
+    run->memory.ops->keep(&run->memory, id, &keep);
+}
+
+static const struct model_ahead_ops ahead_ops = {.on_disk = ahead_on_disk,
+                                                 .here = ahead_here,
+                                                 .fits = ahead_fits,
+                                                 .full = ahead_full,
+                                                 .bring = ahead_bring,
+                                                 .keep = ahead_keep,
+                                                 .edge = ahead_edge};
+
 static sl_err request_play(struct run *run, uint64_t number, struct model_result *out)
 {
     const struct replay_request *request = &run->trace->requests[number];
     const uint32_t *ids = &run->trace->ids[request->first_id];
+    sl_err err = run->ahead != NULL ? model_ahead_until(run->ahead, number) : SL_OK;
+    if (err != SL_OK) {
+        return err;
+    }
     uint32_t hit = look(run, number, out);
     struct model_use use = {.ids = ids,
                             .to = run->to,
@@ -106,8 +218,12 @@ static sl_err request_play(struct run *run, uint64_t number, struct model_result
                             .before = run->options->before != NULL ? run->options->before[number]
                                                                    : MODEL_NO_BLOCK,
                             .now_s = (uint32_t)(request->timestamp_ms / 1000),
-                            .kept_bytes_max = run->options->capacity_bytes / SL_DENSITY_KEPT_SHARE};
+                            .kept_bytes_max = kept_bytes_max(run)};
     say(run, number, &use);
+    if (run->ahead != NULL && use.hint == REG_HINT_NONE &&
+        model_ahead_told(run->ahead, number) != 0) {
+        use.hint = REG_HINT_GOES_ON;
+    }
     for (uint32_t k = 0; k < request->id_count; k++) {
         if (run->seen[ids[k]] == (uint32_t)number + 1) { /* once a request */
             run->to[k] = 0;
@@ -122,14 +238,15 @@ static sl_err request_play(struct run *run, uint64_t number, struct model_result
         run->block_count += stored;
         run->block_bytes += stored ? model_bytes(run->options, ids[k]) : 0;
     }
-    sl_err err = run->memory.ops->use(&run->memory, &use);
+    err = run->memory.ops->use(&run->memory, &use);
     if (err == SL_OK && run->disk != NULL) {
         write_behind(run, number, out);
     }
     while (err == SL_OK && run->memory_bytes > run->options->capacity_bytes) {
-        uint32_t victim = run->memory.ops->victim(&run->memory);
-        SL_ASSERT(victim != MODEL_NO_BLOCK);
-        run->memory_bytes -= model_bytes(run->options, victim);
+        (void)victim_take(run);
+    }
+    if (err == SL_OK && run->ahead != NULL) {
+        model_ahead_played(run->ahead, number, use.hint == REG_HINT_ENDS);
     }
     return err;
 }
@@ -139,7 +256,9 @@ static sl_err run_begin(struct run *run, const struct model_memory_ops *ops)
     const struct model_disk_options *disk = &run->options->disk;
     bool knows = disk->capacity_bytes == 0 || disk->admission == MODEL_ADMIT_ALL ||
                  (ops->chance != NULL && ops->use_count != NULL);
-    if (!knows) {
+    bool brings = run->options->prefetch.kind == MODEL_PREFETCH_NONE ||
+                  (ops->bring != NULL && disk->capacity_bytes > 0);
+    if (!knows || !brings) {
         return SL_ERR_UNSUPPORTED;
     }
     run->memory.ops = ops;
@@ -148,7 +267,9 @@ static sl_err run_begin(struct run *run, const struct model_memory_ops *ops)
     run->seen = calloc(run->memory.id_limit + (size_t)1, sizeof(*run->seen));
     run->ends = replay_ends(run->trace);
     run->to = malloc(run->trace->blocks_max + (size_t)1);
-    if (run->memory.here == NULL || run->seen == NULL || run->ends == NULL || run->to == NULL) {
+    run->unread = calloc(run->memory.id_limit + (size_t)1, 1);
+    if (run->unread == NULL || run->memory.here == NULL || run->seen == NULL || run->ends == NULL ||
+        run->to == NULL) {
         return SL_ERR_NO_MEMORY;
     }
     sl_err err = ops->begin(&run->memory);
@@ -158,6 +279,9 @@ static sl_err run_begin(struct run *run, const struct model_memory_ops *ops)
     }
     if (err == SL_OK && disk->capacity_bytes > 0) {
         err = model_disk_create(run->options, run->memory.id_limit, &run->disk);
+    }
+    if (err == SL_OK && run->options->prefetch.kind != MODEL_PREFETCH_NONE) {
+        err = model_ahead_create(run->trace, run->options, &ahead_ops, run, &run->ahead);
     }
     return err;
 }
@@ -175,6 +299,9 @@ sl_err model_run(const struct replay_trace *trace, const struct model_options *o
         }
     }
     out->seconds = (double)(model_cpu_ns() - began_ns) / 1e9;
+    out->ahead_count = run.ahead_count;
+    out->ahead_lost_count = run.ahead_lost_count;
+    model_ahead_destroy(&run.ahead);
     ops->end(&run.memory);
     model_restarts_destroy(&run.memory.restarts);
     model_disk_destroy(&run.disk);
@@ -182,6 +309,7 @@ sl_err model_run(const struct replay_trace *trace, const struct model_options *o
     free(run.seen);
     free(run.ends);
     free(run.to);
+    free(run.unread);
     return err;
 }
 

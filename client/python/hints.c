@@ -19,6 +19,19 @@ static bool word_take(PyObject *word, const char *name, const char *const *list,
     return false;
 }
 
+/* Borrowed from value. */
+static bool name_take(PyObject *value, const char **out)
+{
+    Py_ssize_t length = 0;
+    const char *text = PyUnicode_AsUTF8AndSize(value, &length);
+    if (text != NULL && (length == 0 || strlen(text) != (size_t)length)) {
+        PyErr_Format(PyExc_ValueError, "hints: session_id is %R", value);
+        return false;
+    }
+    *out = text;
+    return text != NULL;
+}
+
 static bool hint_take(PyObject *name, PyObject *value, struct sl_hints *hints)
 {
     static const char *const sessions[] = {"ends", "goes on", NULL};
@@ -38,8 +51,15 @@ static bool hint_take(PyObject *name, PyObject *value, struct sl_hints *hints)
     if (text != NULL && strcmp(text, "keep") == 0) {
         return sl_py_seconds(value, &hints->keep_ns);
     }
+    if (text != NULL && strcmp(text, "pause") == 0) {
+        return sl_py_seconds(value, &hints->pause_ns);
+    }
+    if (text != NULL && strcmp(text, "session_id") == 0) { /* lent by the dict */
+        return value == Py_None || name_take(value, &hints->session_id);
+    }
     if (!PyErr_Occurred()) {
-        PyErr_Format(PyExc_ValueError, "hints: there is no %R, but session, priority and keep",
+        PyErr_Format(PyExc_ValueError,
+                     "hints: there is no %R, but session, session_id, pause, priority and keep",
                      name);
     }
     return false;

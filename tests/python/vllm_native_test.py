@@ -540,8 +540,8 @@ class Stores(unittest.TestCase):
 
     def test_stores_and_loads_say_what_the_request_says_and_stores_their_block_before(self):
         stage, one = Stage(), hashable("a", 100)
-        one.kv_transfer_params = {"sluice_hints": {"session": "ends", "priority": "high", "keep": 30}, "do_remote_decode": False}
-        said = {"session": "ends", "priority": "high", "keep": 30.0}
+        one.kv_transfer_params = {"sluice_hints": {"session": "ends", "priority": "high", "keep": 30, "session_id": "chat 7", "pause": 4}, "do_remote_decode": False}
+        said = {"session": "ends", "priority": "high", "keep": 30.0, "session_id": "chat 7", "pause": 4.0}
         stage.node.keys[0].update(one.block_hashes[:2])
         self.assertEqual(stage.load(one), 32)
         stage.begin({one: 32})
@@ -602,7 +602,8 @@ class Stores(unittest.TestCase):
 
     def test_hints_that_are_not_understood_are_left_out(self):
         for wrong in (5, [], {"session": "over"}, {"session": ["ends"]}, {"priority": 3}, {"keep": -1}, {"keep": "nan"}, {"keep": 7 * 86400 + 1},
-                      {"sesion": "ends"}, "ends"):
+                      {"sesion": "ends"}, {"pause": -1}, {"pause": 7 * 86400 + 1}, {"session_id": 7}, {"session_id": ""}, {"session_id": "x" * 1025},
+                      {"session_id": "a\0b"}, "ends"):
             with self.subTest(wrong=wrong):
                 stage, one = Stage(), hashable("a", 32)
                 one.kv_transfer_params = {"sluice_hints": wrong}

@@ -490,6 +490,8 @@ static const struct {
     {{.session = (enum sl_session)3}, NULL, SL_ERR_INVALID, "session 3"},
     {{.priority = (enum sl_priority)4}, NULL, SL_ERR_INVALID, "priority 4"},
     {{.keep_ns = SL_KEEP_NS_LIMIT + 1}, NULL, SL_ERR_INVALID, "keep_ns"},
+    {{.session_id = "chat 7", .pause_ns = SL_KEEP_NS_LIMIT}, NULL, SL_OK, ""},
+    {{.pause_ns = SL_KEEP_NS_LIMIT + 1}, NULL, SL_ERR_INVALID, "pause_ns"},
     {{.keep_ns = 0}, key_before, SL_ERR_INVALID, "before_hash"}, /* with tokens */
 };
 

@@ -515,6 +515,32 @@ START_TEST(a_store_tells_its_chain_and_what_is_said_of_it)
     }
 END_TEST
 
+static const struct {
+    uint64_t session, pause_ns, hint;
+} pauses[] = {
+    {.session = 0, .pause_ns = 0, .hint = 0},
+    {.session = 0, .pause_ns = SL_NS_PER_S, .hint = 2},
+    {.session = 1, .pause_ns = SL_NS_PER_S, .hint = 1}, /* what is said counts */
+};
+
+START_TEST(a_store_that_names_its_next_turn_says_that_its_session_goes_on)
+    {
+        struct bed *bed = bed_make(NULL);
+        struct sl_body_store body = request(ENGINE_ID, 1);
+        body.session = pauses[_i].session;
+        body.session_id = 7;
+        body.pause_ns = pauses[_i].pause_ns;
+
+        (void)give(bed, SL_MSG_STORE, body);
+        answer_parts(bed, ENGINE_ID, false);
+
+        struct sl_msg reserve = take(bed, "registrar", SL_MSG_RESERVE);
+        ck_assert_uint_eq(reserve.body.reserve.groups.count, 1);
+        ck_assert_uint_eq(reserve.body.reserve.groups.at[0].hint, pauses[_i].hint);
+        bed_end(bed);
+    }
+END_TEST
+
 START_TEST(a_bad_request_is_refused_by_name)
     {
         struct bed *bed = bed_make(NULL);
@@ -548,6 +574,8 @@ static Suite *parts_suite(void)
     tcase_add_test(parts, a_team_of_which_a_rank_is_gone_is_asked_for_anew);
     tcase_add_test(parts, a_key_before_of_another_length_is_refused);
     tcase_add_test(parts, a_store_tells_its_chain_and_what_is_said_of_it);
+    tcase_add_loop_test(parts, a_store_that_names_its_next_turn_says_that_its_session_goes_on, 0,
+                        (int)SL_COUNT(pauses));
     tcase_add_loop_test(parts, a_bad_request_is_refused_by_name, 0, 2 * SL_COUNT(spoilt));
     suite_add_tcase(suite, parts);
     return suite;

@@ -241,6 +241,65 @@ START_TEST(chances_grow_with_time_and_are_those_that_were_seen)
     }
 END_TEST
 
+/* Sessions in turn, one a second: each has two blocks that stay and one that is of a turn alone. */
+#define SESSIONS 40u
+static row turns[2400];
+
+static struct model_result prefetch_run(enum model_prefetch kind, double right)
+{
+    for (uint32_t i = 0; i < SL_COUNT(turns); i++) {
+        uint32_t session = i % SESSIONS;
+        turns[i][0] = 2 * session + 1;
+        turns[i][1] = 2 * session + 2;
+        turns[i][2] = 2 * SESSIONS + 1 + i;
+        turns[i][3] = 0;
+    }
+    struct replay_trace trace = trace_of(turns, SL_COUNT(turns));
+    uint64_t *pauses = replay_pauses(&trace);
+    ck_assert_ptr_nonnull(pauses);
+    ck_assert_uint_eq(pauses[0], SESSIONS * 1000);
+    ck_assert_uint_eq(pauses[SL_COUNT(turns) - 1], 0);
+    struct model_options options = {
+        .capacity_bytes = 60,
+        .block_tokens = 10,
+        .disk = {.capacity_bytes = 100000},
+        .prefetch = {.kind = kind, .pauses = pauses, .said = {.told = 1, .right = right}}};
+    struct model_result result = {0};
+    ck_assert_int_eq(model_density.run(&trace, &options, &result), SL_OK);
+    free(pauses);
+    replay_trace_free(&trace);
+    return result;
+}
+
+START_TEST(sessions_that_tell_their_pauses_find_their_blocks_in_memory)
+    {
+        struct model_result none = prefetch_run(MODEL_PREFETCH_NONE, 1);
+        struct model_result told = prefetch_run(MODEL_PREFETCH_SESSIONS, 1);
+        struct model_result best = prefetch_run(MODEL_PREFETCH_CLAIRVOYANT, 1);
+
+        ck_assert_uint_eq(none.ahead_count, 0);
+        ck_assert_uint_eq(told.hit_count, none.hit_count);
+        ck_assert_uint_gt(best.memory_hit_count, none.memory_hit_count + 2000);
+        ck_assert_msg(told.memory_hit_count * 2 > best.memory_hit_count + none.memory_hit_count,
+                      "%lu of %lu hits in memory", told.memory_hit_count, best.memory_hit_count);
+        ck_assert_uint_eq(best.ahead_hit_count + best.ahead_lost_count, best.ahead_count);
+    }
+END_TEST
+
+START_TEST(lru_and_memory_alone_have_nothing_that_comes_ahead)
+    {
+        struct replay_trace trace = trace_of(loop, SL_COUNT(loop));
+        struct model_options options = {.capacity_bytes = 4,
+                                        .disk = {.capacity_bytes = 4},
+                                        .prefetch = {.kind = MODEL_PREFETCH_SESSIONS}};
+        struct model_result result = {0};
+        ck_assert_int_eq(model_lru.run(&trace, &options, &result), SL_ERR_UNSUPPORTED);
+        options.disk.capacity_bytes = 0;
+        ck_assert_int_eq(model_density.run(&trace, &options, &result), SL_ERR_UNSUPPORTED);
+        replay_trace_free(&trace);
+    }
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("policy_model");
@@ -259,6 +318,10 @@ int main(void)
     tcase_add_test(disk, who_knows_no_chance_admits_all_or_says_so);
     tcase_add_test(disk, chances_grow_with_time_and_are_those_that_were_seen);
     suite_add_tcase(suite, disk);
+    TCase *ahead = tcase_create("ahead");
+    tcase_add_test(ahead, sessions_that_tell_their_pauses_find_their_blocks_in_memory);
+    tcase_add_test(ahead, lru_and_memory_alone_have_nothing_that_comes_ahead);
+    suite_add_tcase(suite, ahead);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
     int failed = srunner_ntests_failed(runner);

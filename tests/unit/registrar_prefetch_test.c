@@ -508,6 +508,91 @@ START_TEST(a_backlog_raises_write_back)
     }
 END_TEST
 
+/* ---- for sessions that come back ---- */
+
+static uint64_t returning(struct node *node, uint32_t from, uint32_t count, uint64_t for_ns)
+{
+    struct sl_text texts[KEYS];
+    struct sl_msg msg = {.type = SL_MSG_PREFETCH, .budget_ns = 2 * SL_NS_PER_S};
+    for (uint32_t i = 0; i < count; i++) {
+        texts[i] = sl_text_of(key_of(from + i));
+    }
+    msg.body.prefetch = (struct sl_body_prefetch){
+        .keys = {.at = texts, .count = count}, .for_ns = for_ns, .worth = UINT64_C(1) << 50};
+    fake_give(&node->fake, "client.1", &msg);
+    return msg.seq;
+}
+
+/* Values that nobody knew: all that may leave memory for them does. */
+static void fill(struct node *node, uint32_t count)
+{
+    static uint32_t number;
+    for (uint32_t i = 0; i < count; i++) {
+        char key[32];
+        (void)snprintf(key, sizeof(key), "new%u", number++);
+        node_put(node, "client.1", key, LENGTH);
+        ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
+    }
+}
+
+static const struct {
+    uint64_t for_ns;
+    bool stays;
+} returns[] = {
+    {.for_ns = 60 * SL_NS_PER_S, .stays = true},
+    {.for_ns = 0, .stays = false}, /* somebody wants them, whenever that is */
+};
+
+START_TEST(what_a_session_comes_back_to_stays_in_memory_until_then)
+    {
+        struct node *node = node_on_disk(8);
+        uint64_t seq = returning(node, 0, 4, returns[_i].for_ns);
+        ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 4);
+        ck_assert_int_eq(answer(node, "client.1", seq, 3), SL_OK);
+
+        fill(node, 130);
+
+        ck_assert_int_eq(in_memory(node, 0) && in_memory(node, 3), returns[_i].stays);
+        ck_assert_uint_eq(node_metric(node, "prefetch_lost_count"), returns[_i].stays ? 0 : 4);
+        ck_assert_uint_eq(node_metric(node, "prefetch_used_count"), 0);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(when_its_time_is_over_it_goes_as_all_others)
+    {
+        struct node *node = node_on_disk(8);
+        (void)returning(node, 0, 4, 5 * SL_NS_PER_S);
+        ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 4);
+
+        fake_pass(&node->fake, 7 * SL_NS_PER_S);
+        fill(node, 200);
+
+        ck_assert(!in_memory(node, 0) && !in_memory(node, 3));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(sessions_have_half_of_memory_and_what_does_not_fit_is_not_begun)
+    {
+        struct node *node = node_on_disk(60);
+        uint64_t seq = returning(node, 0, 40, 60 * SL_NS_PER_S); /* of 64 values */
+
+        ck_assert_int_eq(answer(node, "client.1", seq, 0), SL_ERR_NO_SPACE);
+        ck_assert_int_eq(answer(node, "client.1", seq, 39), SL_ERR_NO_SPACE);
+        ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 0);
+
+        seq = returning(node, 0, 20, 60 * SL_NS_PER_S); /* more than may be unread otherwise */
+        while (tierer_prefetch(node, SL_OK) > 0) {
+        }
+        ck_assert_int_eq(answer(node, "client.1", seq, 19), SL_OK);
+        ck_assert(in_memory(node, 0) && in_memory(node, 19));
+        seq = returning(node, 20, 20, 60 * SL_NS_PER_S);
+        ck_assert_int_eq(answer(node, "client.1", seq, 0), SL_ERR_NO_SPACE);
+        node_end(node);
+    }
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("registrar_prefetch");
@@ -532,6 +617,10 @@ int main(void)
     tcase_add_loop_test(tcase, write_back_yields_to_reads, 0, 2);
     tcase_add_loop_test(tcase, who_waits_for_memory_or_for_the_disk_raises_write_back, 0, 2);
     tcase_add_test(tcase, a_backlog_raises_write_back);
+    tcase_add_loop_test(tcase, what_a_session_comes_back_to_stays_in_memory_until_then, 0,
+                        (int)SL_COUNT(returns));
+    tcase_add_test(tcase, when_its_time_is_over_it_goes_as_all_others);
+    tcase_add_test(tcase, sessions_have_half_of_memory_and_what_does_not_fit_is_not_begun);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

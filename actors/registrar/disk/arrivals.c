@@ -6,6 +6,7 @@
 #include "actors/registrar/disk/disks.h"
 #include "actors/registrar/disk/promote.h"
 #include "actors/registrar/disk/reclaim.h"
+#include "actors/registrar/disk/returning.h"
 #include "actors/registrar/presence/peers.h"
 #include "actors/registrar/records/units.h"
 
@@ -274,7 +275,11 @@ static void promote_free(struct registrar *self, struct reg_promote *promote)
 
 void reg_promote_answer(struct registrar *self, struct reg_promote *promote)
 {
-    reg_reply_codes(self, &promote->back, promote->codes, promote->count);
+    if (promote->ahead) {
+        reg_returning_answer(self, &promote->back, promote->codes, promote->count);
+    } else {
+        reg_reply_codes(self, &promote->back, promote->codes, promote->count);
+    }
     promote_free(self, promote);
 }
 

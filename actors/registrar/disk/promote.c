@@ -9,6 +9,7 @@
 #include "actors/registrar/disk/promote.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/disks.h"
+#include "actors/registrar/disk/returning.h"
 #include "actors/registrar/disk/scan.h"
 #include "actors/registrar/memory/contributions.h"
 #include "actors/registrar/memory/evict.h"
@@ -38,9 +39,14 @@ static bool entry_visible(struct registrar *self, const struct sl_entry *entry)
 }
 
 /* It is in memory and about to be read: not the next victim. */
-static sl_err promote_there(struct registrar *self, const struct sl_entry *entry, bool ahead)
+static sl_err promote_there(struct registrar *self, const struct sl_entry *entry,
+                            const struct reg_promote *promote)
 {
-    if (ahead) {
+    if (promote != NULL && promote->keep_until_ns != 0) {
+        reg_returning_keep(self, reg_unit_of(entry), promote->keep_until_ns);
+        return SL_ERR_EXISTS;
+    }
+    if (promote != NULL && promote->ahead) {
         reg_unit_awaited(self, reg_unit_of(entry));
         return SL_ERR_EXISTS;
     }
@@ -80,13 +86,14 @@ static sl_err promote_key(struct registrar *self, uint32_t op, uint32_t item,
                           const struct sl_text *key)
 {
     struct sl_entry entry;
-    bool ahead = op != REG_NONE && self->promotion->promotes[op].ahead;
+    const struct reg_promote *promote = op != REG_NONE ? &self->promotion->promotes[op] : NULL;
+    bool ahead = promote != NULL && promote->ahead;
     if (sl_index_find_any(self->index, key->at, (uint32_t)key->length, &entry) != SL_OK ||
         !entry_visible(self, &entry)) {
         return SL_ERR_NOT_FOUND;
     }
     if (entry.extent.generation != 0) {
-        return promote_there(self, &entry, ahead);
+        return promote_there(self, &entry, promote);
     }
     if (entry.disk.valid == 0 || !self->tier->on || self->tier->disks[entry.disk.disk].gone) {
         return SL_ERR_NOT_FOUND;
@@ -97,6 +104,10 @@ static sl_err promote_key(struct registrar *self, uint32_t op, uint32_t item,
     uint32_t arrival = arrival_for(self, &entry, ahead);
     if (arrival == REG_NONE || !reg_waiter_add(self, arrival, op, item)) {
         return SL_ERR_LIMIT; /* one just made without a waiter is dropped when its turn comes */
+    }
+    if (ahead) {
+        struct reg_arrival *at = &self->promotion->arrivals[arrival];
+        at->keep_until_ns = SL_MAX(at->keep_until_ns, promote->keep_until_ns);
     }
     return SL_ERR_INCOMPLETE;
 }
@@ -131,6 +142,21 @@ static void promote_without_disk(struct registrar *self, const struct sl_msg *ms
     reg_answer_codes(self, msg, keys->count);
 }
 
+/* false: what is asked for a session is not worth its place: all codes say so. */
+static bool returning_begin(struct registrar *self, struct reg_promote *promote,
+                            const struct sl_body_prefetch *asked)
+{
+    if (asked->for_ns == 0) {
+        return true;
+    }
+    promote->keep_until_ns = sl_deadline_ns(self->env->now_ns, asked->for_ns);
+    bool fits = reg_returning_fits(self, asked);
+    for (uint32_t i = 0; !fits && i < promote->count; i++) {
+        promote->codes[i] = SL_ERR_NO_SPACE;
+    }
+    return fits;
+}
+
 void reg_promote(struct registrar *self, const struct sl_msg *msg)
 {
     const struct sl_texts *keys =
@@ -144,6 +170,10 @@ void reg_promote(struct registrar *self, const struct sl_msg *msg)
         return;
     }
     struct reg_promote *promote = &self->promotion->promotes[slot];
+    if (msg->type == SL_MSG_PREFETCH && !returning_begin(self, promote, &msg->body.prefetch)) {
+        reg_promote_answer(self, promote);
+        return;
+    }
     for (uint32_t i = 0; i < promote->count; i++) {
         sl_err code = promote_key(self, slot, i, &keys->at[i]);
         promote->codes[i] = (uint64_t)(code == SL_ERR_INCOMPLETE ? SL_ERR_TIMEOUT : code);
@@ -257,13 +287,13 @@ static sl_err arrival_outcome(struct registrar *self, const char *key, uint32_t 
 }
 
 /* Whether so much more may be in memory that nobody has asked for yet. */
-static bool prefetch_fits(const struct registrar *self, uint64_t length_bytes)
+static bool prefetch_fits(const struct registrar *self, uint64_t length_bytes, bool returning)
 {
     uint64_t bytes = self->units->prefetched_unread_bytes + length_bytes;
     for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) {
         bytes += self->tier->disks[i].ahead_bytes;
     }
-    return bytes <= self->set.memory / PREFETCH_MEMORY_SHARE;
+    return bytes <= self->set.memory / (returning ? REG_RETURNING_SHARE : PREFETCH_MEMORY_SHARE);
 }
 
 /* There is no room: all the others in the queue are told, too, so that none is looked for in vain
@@ -302,7 +332,8 @@ static bool arrival_take(struct registrar *self, const struct reg_read *read, ui
     struct reg_arrival *arrival = &self->promotion->arrivals[slot];
     struct reg_disk *disk = &self->tier->disks[arrival->disk];
     bool prefetch = arrival->ahead && arrival->kept_for == 0;
-    sl_err err = prefetch && !prefetch_fits(self, read->bytes + source->extent.length_bytes)
+    sl_err err = prefetch && !prefetch_fits(self, read->bytes + source->extent.length_bytes,
+                                            arrival->keep_until_ns != 0)
                      ? SL_ERR_NO_SPACE
                      : arrival_claim(self, arrival, source,
                                      batch_left(self, read, source->extent.length_bytes));
@@ -510,10 +541,11 @@ static void unit_arrived(struct registrar *self, const struct reg_arrival *arriv
     sl_index_read(self->index, ref, &entry);
     sl_ref unit = reg_unit_of(&entry);
     bool kept = arrival->ahead && arrival->waiters == REG_NONE;
+    bool returning = arrival->ahead && arrival->keep_until_ns != 0; /* nobody wants it yet */
     bool alone = (sl_index_links(self->index, unit)->flags & REG_FLAG_KEPT_LISTS) == REG_FLAG_COLD;
     if (alone) { /* the first of its parts */
-        reg_unit_return(self, unit, !kept);
-    } else if (!kept) {
+        reg_unit_return(self, unit, !kept && !returning);
+    } else if (!kept && !returning) {
         reg_unit_passed(self, unit);
     }
     if (!arrival->ahead) {
@@ -526,6 +558,7 @@ static void unit_arrived(struct registrar *self, const struct reg_arrival *arriv
         sl_metric_add(self->env->metrics, self->promotion->metric.prefetched_count, 1);
         sl_metric_add(self->env->metrics, self->promotion->metric.prefetched_bytes,
                       entry.extent.length_bytes);
+        reg_returning_keep(self, unit, arrival->keep_until_ns);
     }
 }
 

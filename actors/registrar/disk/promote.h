@@ -21,11 +21,12 @@ struct reg_arrival { /* one key on its way from disk to memory */
     uint32_t claim;
     sl_ref source;
     uint64_t source_version;
-    uint32_t kept_for; /* number of the reclaim that waits for it, 0: none */
-    bool held;         /* it was brought for a hold: awaited as long as that lasts */
-    uint32_t waiters;  /* first */
-    uint32_t next;     /* in the queue of its disk, or in the free list */
-    uint32_t previous; /* in the queue */
+    uint32_t kept_for;      /* number of the reclaim that waits for it, 0: none */
+    uint64_t keep_until_ns; /* its session comes back by then; 0: it is of none */
+    bool held;              /* it was brought for a hold: awaited as long as that lasts */
+    uint32_t waiters;       /* first */
+    uint32_t next;          /* in the queue of its disk, or in the free list */
+    uint32_t previous;      /* in the queue */
     struct sl_table_node by_source;
 };
 struct reg_arrival_queue {
@@ -47,7 +48,8 @@ struct reg_read {
 };
 struct reg_promote {
     bool used;
-    bool ahead; /* a PREFETCH */
+    bool ahead;             /* a PREFETCH */
+    uint64_t keep_until_ns; /* as of an arrival */
     uint64_t serial;
     struct sl_return back;
     uint64_t *codes;

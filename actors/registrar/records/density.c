@@ -17,6 +17,11 @@
 /* Every so many references the time is noted, and so many times are kept. */
 #define STEP_SHIFT 6u
 #define STEP_COUNT 16384u
+/* Blocks of sessions that come back have a part of memory beside that of retention, while they were
+ * asked for lately. */
+#define RETURNING_NS (600 * SL_NS_PER_S)
+/* How many references a second there are is known by the last so many. */
+#define RATE_REFERENCES UINT64_C(4096)
 /* What was learnt is noted after so many references. */
 #define LEARNT_REFERENCES UINT64_C(1000)
 
@@ -52,9 +57,12 @@ static void note_write(struct registrar *self, sl_ref unit, uint32_t number)
     }
 }
 
-static uint32_t now_s(const struct registrar *self)
+/* Of retention, modulo 2^32: what density takes for seconds. */
+#define TICKS_A_SECOND UINT64_C(16)
+
+static uint32_t now_ticks(const struct registrar *self)
 {
-    return (uint32_t)(self->env->now_ns / SL_NS_PER_S);
+    return (uint32_t)(self->env->now_ns / (SL_NS_PER_S / TICKS_A_SECOND));
 }
 
 static uint32_t unit_pages(struct registrar *self, sl_ref unit)
@@ -67,8 +75,21 @@ static void clock_set(struct registrar *self)
 {
     struct sl_alloc_stats stats;
     sl_alloc_stats(self->alloc, &stats);
-    sl_density_now(self->units->density, now_s(self),
-                   stats.usable_bytes / SL_DENSITY_KEPT_SHARE / SL_PAGE_BYTES);
+    uint64_t bytes = stats.usable_bytes / SL_DENSITY_KEPT_SHARE;
+    if (self->units->returning_at_ns != 0 &&
+        self->env->now_ns - self->units->returning_at_ns < RETURNING_NS) {
+        bytes += stats.usable_bytes / REG_RETURNING_SHARE;
+    }
+    sl_density_now(self->units->density, now_ticks(self), bytes / SL_PAGE_BYTES);
+}
+
+uint64_t reg_units_kept_bytes(const struct registrar *self)
+{
+    struct sl_density_stats stats = {0};
+    if (self->units->density != NULL) {
+        sl_density_stats(self->units->density, &stats);
+    }
+    return stats.kept_pages * SL_PAGE_BYTES;
 }
 
 /* A reference is about to be made. */
@@ -80,11 +101,11 @@ static void clock_go(struct registrar *self)
 }
 
 /* Those before it stay with it; their notes do not tell, so that a restart forgets these. */
-static void unit_keep(struct registrar *self, uint32_t number, sl_ref unit, uint64_t keep_s)
+static void unit_keep(struct registrar *self, uint32_t number, sl_ref unit, uint64_t ticks)
 {
-    if (keep_s > 0) {
+    if (ticks > 0) {
         clock_set(self);
-        const struct reg_keep keep = {.end_s = now_s(self) + (uint32_t)keep_s,
+        const struct reg_keep keep = {.end_s = now_ticks(self) + (uint32_t)ticks,
                                       .pages = unit_pages(self, unit)};
         sl_density_keep(self->units->density, number, &keep);
     }
@@ -104,6 +125,18 @@ static uint64_t time_since(const struct registrar *self, uint64_t reference, uin
     }
     uint64_t at_ns = self->units->wanted_at_ns[((reference - back) >> STEP_SHIFT) % STEP_COUNT];
     return at_ns == 0 ? 0 : SL_MAX(self->env->now_ns - at_ns, UINT64_C(1));
+}
+
+double reg_units_references_a_second(const struct registrar *self)
+{
+    struct sl_density_stats stats = {0};
+    if (self->units->density == NULL) {
+        return 0;
+    }
+    sl_density_stats(self->units->density, &stats);
+    uint64_t back = SL_MIN(stats.reference_count, RATE_REFERENCES);
+    uint64_t ns = time_since(self, stats.reference_count, back);
+    return ns == 0 ? 0 : (double)back * (double)SL_NS_PER_S / (double)ns;
 }
 
 /* The next registrar goes on from there. Without room in the index it learns anew. */
@@ -190,7 +223,7 @@ static void density_placed(struct registrar *self, struct reg_order *list, sl_re
             ? sl_density_restore(density, told.hash, unit, told.note.parent_hash, told.restored)
             : sl_density_enter(density, told.hash, unit, &told.wanted);
     if (number != 0 && told.note.state == NOTE_WANTED) {
-        unit_keep(self, number, unit, told.note.keep_s);
+        unit_keep(self, number, unit, told.note.keep_s * TICKS_A_SECOND);
     }
     unit_entered(self, unit, number);
 }
@@ -283,7 +316,7 @@ static void density_said(struct registrar *self, struct reg_order *list, sl_ref 
     if (number != 0) {
         sl_density_say(self->units->density, number, (enum reg_hint)said->session,
                        (enum reg_priority)said->priority);
-        unit_keep(self, number, unit, said->keep_ns / SL_NS_PER_S);
+        unit_keep(self, number, unit, said->keep_ns / (SL_NS_PER_S / TICKS_A_SECOND));
         note_write(self, unit, number);
     }
 }

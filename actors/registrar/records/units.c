@@ -276,6 +276,21 @@ static void prefetched_end(struct registrar *self, sl_ref record)
     }
 }
 
+/* It leaves memory. So it does with the first of its parts. */
+static void prefetched_lost(struct registrar *self, sl_ref record)
+{
+    struct sl_entry entry;
+    if ((sl_index_links(self->index, record)->flags & REG_FLAG_PREFETCHED) == 0) {
+        return;
+    }
+    prefetched_end(self, record);
+    sl_index_read(self->index, record, &entry);
+    struct sl_links *unit = sl_index_links(self->index, reg_unit_of(&entry));
+    bool first = reg_unit_of(&entry) == record || (unit->flags & REG_FLAG_PREFETCHED) != 0;
+    unit->flags &= (uint16_t)~REG_FLAG_PREFETCHED;
+    sl_metric_add(self->env->metrics, self->units->metric.prefetch_lost_count, first);
+}
+
 void reg_unit_prefetched(struct registrar *self, sl_ref unit, sl_ref part)
 {
     struct sl_entry entry;
@@ -370,7 +385,7 @@ sl_err reg_record_switch(struct registrar *self, sl_ref ref, const struct sl_ext
     if (retired) {
         reg_retired_add(self, ref, &old.extent, writing);
         sl_index_links(self->index, *fresh)->flags &= (uint16_t)~REG_FLAG_WRITING;
-        prefetched_end(self, *fresh);
+        prefetched_lost(self, *fresh);
     }
     const struct reg_switched what = {
         .old = &old, .fresh = *fresh, .extent = extent, .place = place};
@@ -384,7 +399,7 @@ static bool part_leaves(struct registrar *self, const struct sl_entry *entry,
 {
     bool writing = (sl_index_links(self->index, entry->ref)->flags & REG_FLAG_WRITING) != 0;
     const struct reg_dropped what = {.record = entry, .how = how, .writing = writing};
-    prefetched_end(self, entry->ref);
+    prefetched_lost(self, entry->ref);
     reg_tell_dropped(self, &what);
     return writing;
 }
@@ -499,10 +514,11 @@ static void units_gauges(struct registrar *self)
 }
 
 static const struct sl_metric_row metrics[] = {
-    REG_METRIC(reg_units, object_count),      REG_METRIC(reg_units, block_count),
-    REG_METRIC(reg_units, index_bytes),       REG_METRIC(reg_units, hard_pinned_count),
-    REG_METRIC(reg_units, soft_pinned_count), REG_METRIC(reg_units, leased_count),
-    REG_METRIC(reg_units, dropped_count),     REG_METRIC(reg_units, prefetch_used_count),
+    REG_METRIC(reg_units, object_count),        REG_METRIC(reg_units, block_count),
+    REG_METRIC(reg_units, index_bytes),         REG_METRIC(reg_units, hard_pinned_count),
+    REG_METRIC(reg_units, soft_pinned_count),   REG_METRIC(reg_units, leased_count),
+    REG_METRIC(reg_units, dropped_count),       REG_METRIC(reg_units, prefetch_used_count),
+    REG_METRIC(reg_units, prefetch_lost_count),
 };
 
 static const struct reg_blob blobs[] = {{REG_BLOB_LEARNT, reg_policy_learn}};

@@ -44,12 +44,14 @@ struct reg_units {
     struct reg_order hot, cold;    /* with something in memory; on disk alone */
     struct reg_order pinned, soft, leased; /* in memory, and passed by: leases.c */
     uint64_t prefetched_unread_bytes;
+    uint64_t
+        returning_at_ns;    /* when blocks were asked for last whose session comes back; 0: never */
     uint64_t written_bytes; /* to disks since the start: the clock of what was wanted when */
     uint32_t reclaim_count; /* segments that are going: REG_FLAG_KEPT counts */
     uint32_t held_count;    /* blocks that are held, once for each hold */
     struct {
         sl_metric object_count, block_count, index_bytes, hard_pinned_count, soft_pinned_count,
-            leased_count, dropped_count, prefetch_used_count;
+            leased_count, dropped_count, prefetch_used_count, prefetch_lost_count;
     } metric;
 };
 
@@ -88,6 +90,11 @@ sl_ref reg_unit_next(struct registrar *self, struct reg_order *list, bool goes);
 /* Whether a value of this key gets room. */
 bool reg_unit_is_admitted(const struct registrar *self, uint64_t hash, uint64_t length_bytes);
 void reg_unit_prefetched(struct registrar *self, sl_ref unit, sl_ref part);
+/* Of memory, one in so many may be blocks of sessions that come back, with what is before them in
+ * their chains: beside what engines want kept. */
+#define REG_RETURNING_SHARE 2u
+uint64_t reg_units_kept_bytes(const struct registrar *self);        /* of both */
+double reg_units_references_a_second(const struct registrar *self); /* lately; 0: not known */
 /* How long ago somebody wanted it, in REG_WANTED_TICKS for as much written as the disks hold, up to
  * twice that; UINT32_MAX: not since it was written. */
 uint32_t reg_unit_age(const struct registrar *self, sl_ref unit);

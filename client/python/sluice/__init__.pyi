@@ -12,10 +12,16 @@ Timeout = Optional[float]  # seconds; None: the node's op_timeout
 # Of cuIpcGetEventHandle, 64 bytes: of rank 0, or by rank. None: the engine has waited for its streams.
 Events = Optional[Union[Buffer, Mapping[int, Buffer]]]
 
-# keep: seconds, a week at most.
+# keep, pause: seconds, a week at most. session_id: any name, of which a hash is told.
 Hints = TypedDict(
     "Hints",
-    {"session": Optional[Literal["ends", "goes on"]], "priority": Optional[Literal["low", "normal", "high"]], "keep": Optional[float]},
+    {
+        "session": Optional[Literal["ends", "goes on"]],
+        "session_id": Optional[str],
+        "pause": Optional[float],
+        "priority": Optional[Literal["low", "normal", "high"]],
+        "keep": Optional[float],
+    },
     total=False,
 )
 

@@ -37,6 +37,11 @@ static const char help[] =
 "  --reuse-min CHANCE  of reuse, 0..1: the least (default 0.2)\n"
 "  --write-budget N    blocks a day that are written to it, by the trace's times (default: no limit)\n"
 "  --restart-every N   density: the registrar is killed after each N references, and goes on from what survives\n"
+"  --prefetch NAME     what comes from disk before it is wanted: none (default), sessions (as a node does it), clairvoyant\n"
+"                      (each request's blocks just before it); density\n"
+"  --pauses-told SHARE so many requests tell after how long their session goes on (default 0)\n"
+"  --pauses-right SHARE so many of those are right, the others tell the pause of another session (default 1)\n"
+"  --pause-error SHARE what is told is off by up to so much of it (default 0)\n"
 "  --picture FILE.svg  hits by memory\n"
 "  --json              one object\n"
 "\n"
@@ -57,6 +62,7 @@ struct options {
     double hint_share, high_share, keep_share;
     bool keep_needed;
     uint64_t restart_every;
+    struct model_prefetch_options prefetch;
     bool json;
 };
 
@@ -108,6 +114,21 @@ static uint32_t sizes_parse(char *text, uint64_t least, uint64_t out[SIZES_MAX])
     return count;
 }
 
+static enum model_prefetch prefetch_parse(const char *name)
+{
+    static const char *const names[] = {[MODEL_PREFETCH_NONE] = "none",
+                                        [MODEL_PREFETCH_SESSIONS] = "sessions",
+                                        [MODEL_PREFETCH_CLAIRVOYANT] = "clairvoyant"};
+    uint32_t i = 0;
+    while (i < SL_COUNT(names) && strcmp(name, names[i]) != 0) {
+        i++;
+    }
+    if (i == SL_COUNT(names)) {
+        wrong("no way of prefetch:", name);
+    }
+    return (enum model_prefetch)i;
+}
+
 static void options_parse(struct options *options, int argc, char **argv)
 {
     enum {
@@ -127,6 +148,10 @@ static void options_parse(struct options *options, int argc, char **argv)
         KEEP,
         NEEDED,
         RESTART,
+        PREFETCH,
+        TOLD,
+        TOLD_RIGHT,
+        TOLD_ERROR,
         PICTURE,
         JSON,
         HELP
@@ -147,6 +172,10 @@ static void options_parse(struct options *options, int argc, char **argv)
                                           {"keep", required_argument, NULL, KEEP},
                                           {"keep-needed", required_argument, NULL, NEEDED},
                                           {"restart-every", required_argument, NULL, RESTART},
+                                          {"prefetch", required_argument, NULL, PREFETCH},
+                                          {"pauses-told", required_argument, NULL, TOLD},
+                                          {"pauses-right", required_argument, NULL, TOLD_RIGHT},
+                                          {"pause-error", required_argument, NULL, TOLD_ERROR},
                                           {"picture", required_argument, NULL, PICTURE},
                                           {"json", no_argument, NULL, JSON},
                                           {"help", no_argument, NULL, HELP},
@@ -202,6 +231,18 @@ static void options_parse(struct options *options, int argc, char **argv)
         case RESTART:
             options->restart_every = number_parse(optarg, "no number of references", UINT64_MAX);
             break;
+        case PREFETCH:
+            options->prefetch.kind = prefetch_parse(optarg);
+            break;
+        case TOLD:
+            options->prefetch.said.told = share_parse(optarg, "no share");
+            break;
+        case TOLD_RIGHT:
+            options->prefetch.said.right = share_parse(optarg, "no share");
+            break;
+        case TOLD_ERROR:
+            options->prefetch.said.error = share_parse(optarg, "no share");
+            break;
         case PICTURE:
             options->picture = optarg;
             break;
@@ -256,10 +297,15 @@ static bool policy_run(const struct options *options, const struct model_policy 
         .high_share = options->high_share,
         .keep_share = options->keep_share,
         .keep_needed = options->keep_needed,
-        .restart_every = options->restart_every};
+        .restart_every = options->restart_every,
+        .prefetch = options->prefetch};
+    uint64_t *pauses = options->prefetch.said.told > 0 ? replay_pauses(trace) : NULL;
     plan.disk.capacity_bytes = disk_blocks;
+    plan.prefetch.pauses = pauses;
+    plan.prefetch.said.seed = options->seed;
     *out = (struct model_result){0};
     sl_err err = policy->run(trace, &plan, out);
+    free(pauses);
     if (err != SL_OK && err != SL_ERR_UNSUPPORTED) {
         struct sl_error why = {0};
         (void)sl_fail(&why, err, "no memory for %s", policy->name);
@@ -309,6 +355,16 @@ static void result_print(uint64_t blocks, uint64_t disk, const char *policy,
                100 * share((double)result->memory_hit_count, references),
                100 * share((double)result->written_count, references),
                100 * share((double)result->rewritten_count, references));
+    }
+    if (result->ahead_count > 0) {
+        uint64_t disk_hits = result->hit_count - result->memory_hit_count;
+        printf(
+            "\n%26s ahead of use %.2f, wanted %.2f, gone %.2f; %.1f %% of what was on disk alone",
+            "", 100 * share((double)result->ahead_count, references),
+            100 * share((double)result->ahead_hit_count, references),
+            100 * share((double)result->ahead_lost_count, references),
+            100 * share((double)result->ahead_hit_count,
+                        (double)(result->ahead_hit_count + disk_hits)));
     }
     (void)putchar('\n');
 }
@@ -416,7 +472,8 @@ int main(int argc, char **argv)
                               .sizes = {2000, 5000, 10000, 20000, 50000},
                               .size_count = 5,
                               .disk_count = 1,
-                              .disk = {.reuse_min = 0.2}};
+                              .disk = {.reuse_min = 0.2},
+                              .prefetch = {.said = {.right = 1}}};
     options_parse(&options, argc, argv);
     if (options.seeds > 0) {
         seeds_print(&options);

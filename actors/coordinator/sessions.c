@@ -1,0 +1,428 @@
+/* actors/coordinator/sessions.c - sessions of engines: their blocks come back from disk before they
+ * are asked for.
+ *
+ * The table of sessions (runtime/rhythm) says which session is due. Here is what it has: the keys of
+ * its chain. What of that is on disk alone is asked for by PREFETCH, which goes behind all loads, and
+ * is refused when what would go for it is worth more. A few such requests are under way at a time.
+ * All of it is lost with the process: sessions are learnt anew. */
+#include "actors/coordinator/sessions.h"
+#include "actors/coordinator/internal.h"
+#include "runtime/rhythm/sessions.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ASKED_MAX CO_SESSION_CALLS
+#define ASK_NS    (5 * SL_NS_PER_S)
+/* Of all chains; the session that had no turn for longest loses its own. */
+#define CHAIN_BYTES_MAX (32 * SL_MIB)
+/* When nobody can be asked, or all requests are under way. */
+#define PAUSE_NS   (50 * SL_NS_PER_MS)
+#define WORTH_UNIT 1e12 /* seconds: of worth and edge in messages */
+#define FULL_UNIT  1000.0
+/* How long a request takes: what is new counts so much. Twice that is the lead. */
+#define TOOK_SHARE  8u
+#define LEAD_NS_MAX (2 * SL_NS_PER_S)
+
+struct chain {
+    uint64_t engine_id;
+    uint32_t count, bytes, room;
+    uint64_t *hashes; /* [room], of the blocks; texts follow each other: length, bytes */
+    char *text;
+    uint32_t text_room;
+};
+struct asked { /* a PREFETCH under way */
+    bool used;
+    struct sl_session_due due;
+    uint64_t sent_ns;
+};
+struct co_sessions {
+    struct sl_sessions *table;
+    struct chain *chains; /* by session */
+    uint64_t bytes;
+    struct asked asked[ASKED_MAX];
+    uint32_t asked_count;
+    uint64_t lead_ns, pause_until_ns;
+    struct co_memory work;
+    uint64_t *hashes; /* of the op at hand */
+    uint32_t hash_room;
+    struct {
+        sl_metric session_count, turn_count, prefetch_count, prefetch_refused_count, prefetch_parts;
+    } metric;
+};
+
+static const struct sl_metric_row metric_rows[] = {
+    SL_METRIC_ROW(co_sessions, metric.session_count, "sessions"),
+    SL_METRIC_ROW(co_sessions, metric.turn_count, "session_turns"),
+    SL_METRIC_ROW(co_sessions, metric.prefetch_count, "session_prefetches"),
+    SL_METRIC_ROW(co_sessions, metric.prefetch_refused_count, "session_prefetches_refused"),
+    SL_METRIC_ROW(co_sessions, metric.prefetch_parts, "session_parts_prefetched"),
+};
+
+sl_err co_sessions_init(struct coordinator *self, struct sl_error *why)
+{
+    const struct sl_config *config = self->env->config;
+    uint32_t count = (uint32_t)sl_config_u64(config, SL_SET_prefetch_sessions);
+    if (count == 0 || sl_config_u64(config, SL_SET_disk) == 0) {
+        return SL_OK;
+    }
+    struct co_sessions *sessions = calloc(1, sizeof(*sessions));
+    if (sessions == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "%u sessions", count);
+    }
+    self->sessions = sessions;
+    sessions->work.chunks = &self->chunks;
+    sessions->chains = calloc(count, sizeof(*sessions->chains));
+    if (sessions->chains == NULL || sl_sessions_create(count, &sessions->table) != SL_OK) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "%u sessions", count);
+    }
+    sl_metrics_define(self->env->metrics, metric_rows, SL_COUNT(metric_rows), sessions);
+    return SL_OK;
+}
+
+static void chain_free(struct co_sessions *sessions, uint32_t session)
+{
+    struct chain *chain = &sessions->chains[session];
+    sessions->bytes -= (uint64_t)chain->room * sizeof(*chain->hashes) + chain->text_room;
+    free(chain->hashes);
+    free(chain->text);
+    *chain = (struct chain){0};
+}
+
+void co_sessions_fini(struct coordinator *self)
+{
+    struct co_sessions *sessions = self->sessions;
+    if (sessions == NULL) {
+        return;
+    }
+    uint32_t count = (uint32_t)sl_config_u64(self->env->config, SL_SET_prefetch_sessions);
+    for (uint32_t i = 0; sessions->chains != NULL && i < count; i++) {
+        chain_free(sessions, i);
+    }
+    sl_sessions_destroy(&sessions->table);
+    co_memory_reset(&sessions->work);
+    free(sessions->chains);
+    free(sessions->hashes);
+    free(sessions);
+    self->sessions = NULL;
+}
+
+/* ---- chains ---- */
+
+static bool chain_room(struct co_sessions *sessions, struct chain *chain, uint64_t count,
+                       uint64_t text_bytes)
+{
+    if (count > chain->room) {
+        uint32_t room = (uint32_t)count + (uint32_t)count / 4 + 8;
+        uint64_t *hashes = realloc(chain->hashes, room * sizeof(*hashes));
+        if (hashes == NULL) {
+            return false;
+        }
+        sessions->bytes += (uint64_t)(room - chain->room) * sizeof(*hashes);
+        chain->hashes = hashes;
+        chain->room = room;
+    }
+    if (text_bytes > chain->text_room) {
+        uint32_t room = (uint32_t)text_bytes + (uint32_t)text_bytes / 4 + 256;
+        char *text = realloc(chain->text, room);
+        if (text == NULL) {
+            return false;
+        }
+        sessions->bytes += room - chain->text_room;
+        chain->text = text;
+        chain->text_room = room;
+    }
+    return true;
+}
+
+static uint32_t text_length(const char *at)
+{
+    uint16_t length;
+    memcpy(&length, at, sizeof(length));
+    return length;
+}
+
+/* Only its first count blocks are left. */
+static void chain_cut(struct chain *chain, uint32_t count)
+{
+    uint32_t bytes = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        bytes += (uint32_t)sizeof(uint16_t) + text_length(&chain->text[bytes]);
+    }
+    chain->count = count;
+    chain->bytes = bytes;
+}
+
+static bool chain_add(struct co_sessions *sessions, struct chain *chain, const struct sl_key *key,
+                      uint64_t hash)
+{
+    uint16_t length = (uint16_t)key->length;
+    if (!chain_room(sessions, chain, (uint64_t)chain->count + 1,
+                    (uint64_t)chain->bytes + sizeof(length) + length)) {
+        return false;
+    }
+    memcpy(&chain->text[chain->bytes], &length, sizeof(length));
+    memcpy(&chain->text[chain->bytes + sizeof(length)], key->at, length);
+    chain->bytes += (uint32_t)sizeof(length) + length;
+    chain->hashes[chain->count++] = hash;
+    return true;
+}
+
+/* The op's blocks come behind what the chain has of those before them. */
+static bool chain_take(struct co_sessions *sessions, uint32_t session, const struct co_op *op,
+                       uint32_t count)
+{
+    struct chain *chain = &sessions->chains[session];
+    uint32_t kept = 0;
+    for (uint32_t i = op->before_hash != 0 ? chain->count : 0; i > 0 && kept == 0; i--) {
+        kept = chain->hashes[i - 1] == op->before_hash ? i : 0;
+    }
+    chain->engine_id = op->engine_id;
+    chain_cut(chain, kept);
+    for (uint32_t i = 0; i < count; i++) {
+        if (!chain_add(sessions, chain, &op->blocks[i].key, sessions->hashes[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- turns ---- */
+
+/* Gives how many blocks of the op have keys; UINT32_MAX: no memory. */
+static uint32_t op_hashes(struct co_sessions *sessions, const struct co_op *op)
+{
+    uint32_t count = 0;
+    if (op->block_count > sessions->hash_room) {
+        uint64_t *hashes = realloc(sessions->hashes, op->block_count * sizeof(*hashes));
+        if (hashes == NULL) {
+            return UINT32_MAX;
+        }
+        sessions->hashes = hashes;
+        sessions->hash_room = op->block_count;
+    }
+    while (count < op->block_count && op->blocks[count].key.at != NULL) {
+        uint64_t hash = co_block_hash(op->engine, &op->blocks[count].key);
+        sessions->hashes[count++] = hash != 0 ? hash : 1;
+    }
+    return count;
+}
+
+void co_sessions_note(struct coordinator *self, const struct co_op *op)
+{
+    struct co_sessions *sessions = self->sessions;
+    if (sessions == NULL || op->handover != NULL || op->block_count == 0 || op->engine == NULL ||
+        op->engine->state != CO_ENGINE_KNOWN) {
+        return;
+    }
+    uint32_t count = op_hashes(sessions, op);
+    if (count == UINT32_MAX) {
+        return;
+    }
+    const struct sl_turn turn = {.id = op->session_id,
+                                 .blocks = sessions->hashes,
+                                 .count = count,
+                                 .depth = SL_MAX(op->first_block, op->before_hash != 0 ? 2u : 0u),
+                                 .before = op->before_hash,
+                                 .pause_ns = op->pause_ns,
+                                 .load = op->type->kind == CO_LOAD,
+                                 .ends = op->said.session == SAID_ENDS};
+    bool fresh = false;
+    uint32_t session = sl_sessions_turn(sessions->table, &turn, self->env->now_ns, &fresh);
+    if (session != SL_SESSION_NONE) {
+        if (fresh) {
+            chain_free(sessions, session);
+        }
+        if (!chain_take(sessions, session, op, count)) {
+            chain_free(sessions, session);
+            sl_sessions_drop(sessions->table, session);
+        }
+    }
+    while (sessions->bytes > CHAIN_BYTES_MAX) {
+        uint32_t oldest = sl_sessions_oldest(sessions->table);
+        chain_free(sessions, oldest);
+        sl_sessions_drop(sessions->table, oldest);
+    }
+    sl_metric_add(self->env->metrics, sessions->metric.turn_count, turn.load);
+    sl_metric_set(self->env->metrics, sessions->metric.session_count,
+                  sl_sessions_count(sessions->table));
+    self->env->ops->wake_at(self->env, co_sessions_next_ns(self));
+}
+
+/* ---- asking ---- */
+
+struct wanted {
+    struct sl_text *keys;
+    uint32_t count, room;
+};
+
+/* The keys of the parts of a block, in the memory of the request. */
+static struct sl_key *part_keys(struct co_sessions *sessions, const struct co_engine *engine,
+                                struct sl_key block)
+{
+    struct sl_key *keys = co_memory_take(&sessions->work, engine->part_count, sizeof(*keys));
+    for (uint32_t i = 0; keys != NULL && i < engine->part_count; i++) {
+        char *text = co_memory_take(&sessions->work, co_part_key_room(engine, block), 1);
+        if (text == NULL) {
+            return NULL;
+        }
+        keys[i].at = text;
+        keys[i].length = co_part_key_write(engine, block, &engine->cuts[i], text);
+    }
+    return keys;
+}
+
+/* Adds what of the block is on disk alone. false: it is not here at all, or there is no memory. */
+static bool block_want(struct coordinator *self, const struct sl_key *keys, uint32_t count,
+                       struct wanted *out)
+{
+    for (uint32_t from = 0; from < count; from += CO_FIND_MAX) {
+        uint32_t some = SL_MIN(count - from, CO_FIND_MAX);
+        sl_index_find_batch(self->view, &keys[from], some, self->find_entries, self->find_codes);
+        for (uint32_t i = 0; i < some; i++) {
+            bool here = self->find_codes[i] == SL_OK;
+            const struct sl_entry *entry = &self->find_entries[i];
+            if (!here || out->count == out->room) {
+                return false;
+            }
+            if (entry->extent.generation == 0) {
+                out->keys[out->count++] =
+                    (struct sl_text){.at = keys[from + i].at, .length = keys[from + i].length};
+            }
+        }
+    }
+    return true;
+}
+
+/* What is to be asked for of the chain: what is on disk alone, and one part of the last block that is
+ * anywhere, so that all before it stay. count 0: nothing is here. */
+static struct wanted chain_want(struct coordinator *self, const struct chain *chain,
+                                const struct co_engine *engine)
+{
+    struct co_sessions *sessions = self->sessions;
+    struct wanted wanted = {.room = SL_MIN(chain->count * engine->part_count, SL_BATCH_MAX - 1u)};
+    struct sl_key last = {0};
+    bool named = false; /* some part of it is on disk alone */
+    uint32_t at = 0;
+    wanted.keys = co_memory_take(&sessions->work, (size_t)wanted.room + 1, sizeof(*wanted.keys));
+    if (wanted.keys == NULL) {
+        return (struct wanted){0};
+    }
+    for (uint32_t i = 0; i < chain->count; i++) {
+        struct sl_key block = {.at = &chain->text[at + sizeof(uint16_t)],
+                               .length = text_length(&chain->text[at])};
+        struct sl_key *keys = part_keys(sessions, engine, block);
+        uint32_t before = wanted.count;
+        if (keys == NULL || !block_want(self, keys, engine->part_count, &wanted)) {
+            wanted.count = before;
+            break;
+        }
+        last = keys[0];
+        named = wanted.count > before;
+        at += (uint32_t)sizeof(uint16_t) + block.length;
+    }
+    if (last.at != NULL && !named) {
+        wanted.keys[wanted.count++] = (struct sl_text){.at = last.at, .length = last.length};
+    }
+    return wanted;
+}
+
+/* false: not now. */
+static bool session_ask(struct coordinator *self, const struct sl_session_due *due)
+{
+    struct co_sessions *sessions = self->sessions;
+    const struct chain *chain = &sessions->chains[due->session];
+    const struct co_engine *engine = co_engine_known(self, chain->engine_id);
+    uint32_t index = 0;
+    if (engine == NULL) {
+        return false;
+    }
+    while (sessions->asked[index].used) {
+        index++;
+    }
+    struct wanted wanted = chain_want(self, chain, engine);
+    struct sl_msg prefetch = {.type = SL_MSG_PREFETCH};
+    prefetch.body.prefetch = (struct sl_body_prefetch){
+        .keys = {.at = wanted.keys, .count = wanted.count},
+        .for_ns = SL_MIN(SL_MAX(due->for_ns, UINT64_C(1)), SL_KEEP_NS_MAX),
+        .worth = (uint64_t)fmin(due->worth * WORTH_UNIT, 1e18)};
+    bool sent =
+        wanted.count > 0 && sl_calls_send(self->calls, "registrar", &prefetch,
+                                          sl_deadline_ns(self->env->now_ns, ASK_NS),
+                                          co_cookie(CO_CALL_SESSION, 0, index), NULL) == SL_OK;
+    if (sent) {
+        sessions->asked[index] =
+            (struct asked){.used = true, .due = *due, .sent_ns = self->env->now_ns};
+        sessions->asked_count++;
+        sl_metric_add(self->env->metrics, sessions->metric.prefetch_count, 1);
+    }
+    co_memory_reset(&sessions->work);
+    return sent;
+}
+
+/* Whether all of it is in memory now, or was. */
+static bool all_here(const struct sl_msg *reply, uint32_t *came)
+{
+    const struct sl_u64s *codes = &reply->body.prefetch_reply.codes;
+    bool all = true;
+    *came = 0;
+    for (uint64_t i = 0; i < codes->count; i++) {
+        all = all && (codes->at[i] == SL_OK || codes->at[i] == SL_ERR_EXISTS);
+        *came += codes->at[i] == SL_OK;
+    }
+    return all;
+}
+
+void co_sessions_answered(struct coordinator *self, uint32_t index, const struct sl_msg *reply)
+{
+    struct co_sessions *sessions = self->sessions;
+    struct asked *asked = &sessions->asked[index];
+    uint64_t took_ns = self->env->now_ns - asked->sent_ns;
+    uint32_t came = 0;
+    bool fine = reply != NULL && reply->code == SL_OK;
+    bool here = fine && all_here(reply, &came);
+    double full = fine ? (double)reply->body.prefetch_reply.full / FULL_UNIT : 1.0;
+    if (fine && came > 0) {
+        sessions->lead_ns += 2 * took_ns / TOOK_SHARE;
+        sessions->lead_ns -= sessions->lead_ns / TOOK_SHARE;
+        sessions->lead_ns = SL_MIN(sessions->lead_ns, LEAD_NS_MAX);
+    }
+    if (fine) {
+        sl_sessions_edge(sessions->table, (double)reply->body.prefetch_reply.edge / WORTH_UNIT,
+                         sessions->lead_ns);
+    }
+    sl_sessions_tried(sessions->table, &asked->due, here, full, self->env->now_ns);
+    sl_metric_add(self->env->metrics, sessions->metric.prefetch_refused_count, !here);
+    sl_metric_add(self->env->metrics, sessions->metric.prefetch_parts, came);
+    asked->used = false;
+    sessions->asked_count--;
+    self->env->ops->wake_at(self->env, co_sessions_next_ns(self));
+}
+
+void co_sessions_tick(struct coordinator *self, uint64_t now_ns)
+{
+    struct co_sessions *sessions = self->sessions;
+    struct sl_session_due due;
+    if (sessions == NULL || now_ns < sessions->pause_until_ns || self->draining) {
+        return;
+    }
+    if (sl_sessions_next_ns(sessions->table) <= now_ns && !co_view(self)) {
+        sessions->pause_until_ns = now_ns + PAUSE_NS;
+        return;
+    }
+    while (sessions->asked_count < ASKED_MAX && sl_sessions_due(sessions->table, now_ns, &due)) {
+        if (!session_ask(self, &due)) {
+            sl_sessions_tried(sessions->table, &due, false, 0, now_ns);
+        }
+    }
+}
+
+uint64_t co_sessions_next_ns(const struct coordinator *self)
+{
+    const struct co_sessions *sessions = self->sessions;
+    if (sessions == NULL || self->draining || sessions->asked_count == ASKED_MAX) {
+        return SL_NEVER_NS; /* an answer, or its absence, goes on */
+    }
+    return SL_MAX(sl_sessions_next_ns(sessions->table), sessions->pause_until_ns);
+}

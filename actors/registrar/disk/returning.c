@@ -1,0 +1,87 @@
+/* actors/registrar/disk/returning.c - blocks of sessions that come back, ahead of use.
+ *
+ * The coordinator knows when sessions come back and what their blocks are worth until then
+ * (runtime/rhythm); what goes for them is known here. So it says the one with PREFETCH, and is
+ * answered with the other. */
+#include "actors/registrar/disk/returning.h"
+#include "actors/registrar/base/part.h"
+#include "actors/registrar/records/order.h"
+#include "actors/registrar/records/policy.h"
+#include "actors/registrar/records/units.h"
+
+#define WORTH_UNIT 1e12 /* seconds: of worth and edge in messages */
+#define FULL_UNIT  1000.0
+
+static uint64_t room_bytes(const struct registrar *self)
+{
+    struct sl_alloc_stats stats;
+    sl_alloc_stats(self->alloc, &stats);
+    return stats.usable_bytes / REG_RETURNING_SHARE;
+}
+
+/* Hits a second that the unit brings which goes next; 0: not known. */
+static double edge(struct registrar *self)
+{
+    struct reg_judgement judged = {0};
+    struct reg_order *list = &self->units->hot;
+    sl_ref unit = reg_unit_first(self, list);
+    if (unit == 0 || self->units->policy->judge == NULL) {
+        return 0;
+    }
+    self->units->policy->judge(self, unit, &judged);
+    return judged.valued ? (double)judged.value * reg_units_references_a_second(self) : 0;
+}
+
+static uint64_t to_bring_bytes(struct registrar *self, const struct sl_texts *keys)
+{
+    uint64_t bytes = 0;
+    for (uint64_t i = 0; i < keys->count; i++) {
+        struct sl_entry entry;
+        bool there = sl_index_find_any(self->index, keys->at[i].at, (uint32_t)keys->at[i].length,
+                                       &entry) == SL_OK;
+        if (there && entry.kind == SL_RECORD_COMMITTED && entry.extent.generation == 0) {
+            bytes += sl_extent_space(entry.extent.length_bytes);
+        }
+    }
+    return bytes;
+}
+
+bool reg_returning_fits(struct registrar *self, const struct sl_body_prefetch *asked)
+{
+    uint64_t taken = reg_units_kept_bytes(self);
+    uint64_t bytes = to_bring_bytes(self, &asked->keys);
+    self->units->returning_at_ns = self->env->now_ns;
+    return taken + bytes <= room_bytes(self) &&
+           (bytes == 0 || edge(self) * WORTH_UNIT < (double)asked->worth);
+}
+
+void reg_returning_keep(struct registrar *self, sl_ref unit, uint64_t until_ns)
+{
+    struct reg_unit_parts parts;
+    if (until_ns <= self->env->now_ns) {
+        return;
+    }
+    reg_unit_parts(self, unit, &parts);
+    for (uint32_t i = 0; i < parts.count; i++) {
+        struct sl_entry entry;
+        sl_index_read(self->index, parts.refs[i], &entry);
+        if (entry.extent.generation == 0) {
+            return;
+        }
+    }
+    const struct sl_said said = {.keep_ns = until_ns - self->env->now_ns};
+    reg_unit_said(self, unit, &said);
+}
+
+void reg_returning_answer(struct registrar *self, const struct sl_return *to, const uint64_t *codes,
+                          uint64_t count)
+{
+    struct sl_msg reply = {.code = SL_OK};
+    double full = (double)reg_units_kept_bytes(self) / (double)SL_MAX(room_bytes(self), 1u);
+    double next = edge(self) * WORTH_UNIT;
+    reply.body.prefetch_reply = (struct sl_body_prefetch_reply){
+        .codes = {.at = codes, .count = count},
+        .edge = next < 1e18 ? (uint64_t)next : UINT64_C(1000000000000000000),
+        .full = (uint64_t)SL_MIN(full * FULL_UNIT, FULL_UNIT)};
+    sl_return_reply(self->env, to, &reply);
+}

@@ -1,0 +1,192 @@
+/* client/model/prefetch.c - blocks come from disk before their session does, as at a node: by the
+ * same table of sessions (runtime/rhythm). */
+#include "client/model/internal.h"
+#include "runtime/rhythm/sessions.h"
+#include "runtime/sl_clock.h"
+
+#include <stdlib.h>
+
+#define SESSIONS_MAX 4096u
+/* How many references a second there are is known by the last so many requests. */
+#define RATE_REQUESTS 256u
+
+struct model_ahead {
+    const struct replay_trace *trace;
+    const struct model_options *options;
+    const struct model_ahead_ops *ops;
+    void *context;
+    struct sl_sessions *sessions;
+    uint64_t *last;   /* by session: its last request */
+    uint64_t *hashes; /* of a request */
+};
+
+sl_err model_ahead_create(const struct replay_trace *trace, const struct model_options *options,
+                          const struct model_ahead_ops *ops, void *context,
+                          struct model_ahead **out)
+{
+    struct model_ahead *ahead = calloc(1, sizeof(*ahead));
+    uint32_t most = options->prefetch.sessions_max;
+    if (ahead == NULL) {
+        return SL_ERR_NO_MEMORY;
+    }
+    *ahead =
+        (struct model_ahead){.trace = trace, .options = options, .ops = ops, .context = context};
+    most = most != 0 ? most : SESSIONS_MAX;
+    ahead->last = calloc(most, sizeof(*ahead->last));
+    ahead->hashes = malloc((trace->blocks_max + (size_t)1) * sizeof(*ahead->hashes));
+    if (ahead->last == NULL || ahead->hashes == NULL ||
+        sl_sessions_create(most, &ahead->sessions) != SL_OK) {
+        model_ahead_destroy(&ahead);
+        return SL_ERR_NO_MEMORY;
+    }
+    *out = ahead;
+    return SL_OK;
+}
+
+void model_ahead_destroy(struct model_ahead **ahead)
+{
+    if (*ahead != NULL) {
+        sl_sessions_destroy(&(*ahead)->sessions);
+        free((*ahead)->last);
+        free((*ahead)->hashes);
+        free(*ahead);
+        *ahead = NULL;
+    }
+}
+
+static uint64_t request_ns(const struct model_ahead *ahead, uint64_t request)
+{
+    return ahead->trace->requests[request].timestamp_ms * SL_NS_PER_MS;
+}
+
+/* References a second, before the request; 0: not known. */
+static double rate(const struct model_ahead *ahead, uint64_t request)
+{
+    uint64_t from = request > RATE_REQUESTS ? request - RATE_REQUESTS : 0;
+    if (request == 0) {
+        return 0;
+    }
+    const struct replay_request *first = &ahead->trace->requests[from];
+    const struct replay_request *last = &ahead->trace->requests[request - 1];
+    uint64_t references = last->first_id + last->id_count - first->first_id;
+    uint64_t ms = last->timestamp_ms - SL_MIN(first->timestamp_ms, last->timestamp_ms);
+    return ms > 0 ? (double)references * 1000 / (double)ms : 0;
+}
+
+/* The last block is cut: the next turn has another one in its place. */
+static uint32_t whole_count(const struct replay_request *request)
+{
+    return request->id_count > 1 ? request->id_count - 1 : request->id_count;
+}
+
+/* What it would take to bring the chain of the request. */
+static uint64_t chain_bytes(const struct model_ahead *ahead, uint64_t number)
+{
+    const struct replay_request *request = &ahead->trace->requests[number];
+    const uint32_t *ids = &ahead->trace->ids[request->first_id];
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < whole_count(request); i++) {
+        if (ahead->ops->on_disk(ahead->context, ids[i])) {
+            bytes += model_bytes(ahead->options, ids[i]);
+        } else if (!ahead->ops->here(ahead->context, ids[i])) {
+            break;
+        }
+    }
+    return bytes;
+}
+
+/* Brings the chain of the request. *here: all of it is in memory, as far as it is anywhere. */
+static sl_err chain_bring(struct model_ahead *ahead, uint64_t number, double worth, bool *here)
+{
+    const struct replay_request *request = &ahead->trace->requests[number];
+    const uint32_t *ids = &ahead->trace->ids[request->first_id];
+    sl_err err = SL_OK;
+    bool begun = false;
+    *here = true;
+    for (uint32_t i = 0; err == SL_OK && *here && i < whole_count(request); i++) {
+        if (ahead->ops->here(ahead->context, ids[i])) {
+            continue;
+        }
+        if (!ahead->ops->on_disk(ahead->context, ids[i])) {
+            break;
+        }
+        err = ahead->ops->bring(ahead->context, ids[i], i > 0 ? ids[i - 1] : MODEL_NO_BLOCK, worth,
+                                begun, here);
+        begun = true;
+    }
+    return err;
+}
+
+static void chain_keep(struct model_ahead *ahead, uint64_t number, uint64_t now_ns, uint64_t for_ns)
+{
+    const struct replay_request *request = &ahead->trace->requests[number];
+    const uint32_t *ids = &ahead->trace->ids[request->first_id];
+    for (uint32_t i = request->id_count; i-- > 0;) {
+        if (ahead->ops->here(ahead->context, ids[i])) {
+            ahead->ops->keep(ahead->context, ids[i], now_ns, for_ns);
+            return;
+        }
+    }
+}
+
+sl_err model_ahead_until(struct model_ahead *ahead, uint64_t request)
+{
+    uint64_t until_ns = request_ns(ahead, request);
+    double a_second = rate(ahead, request);
+    sl_err err = SL_OK;
+    if (ahead->options->prefetch.kind == MODEL_PREFETCH_CLAIRVOYANT) {
+        bool here;
+        return chain_bring(ahead, request, 1e9, &here);
+    }
+    if (!(a_second > 0)) {
+        return SL_OK;
+    }
+    for (uint64_t now_ns = 0; err == SL_OK;) {
+        struct sl_session_due due;
+        bool here = false;
+        uint64_t next_ns = sl_sessions_next_ns(ahead->sessions);
+        if (next_ns >= until_ns) {
+            break;
+        }
+        now_ns = SL_MAX(now_ns, next_ns);
+        sl_sessions_edge(ahead->sessions, ahead->ops->edge(ahead->context) * a_second, 0);
+        if (sl_sessions_due(ahead->sessions, now_ns, &due)) {
+            uint64_t number = ahead->last[due.session];
+            if (ahead->ops->fits(ahead->context, chain_bytes(ahead, number))) {
+                err = chain_bring(ahead, number, due.worth / a_second, &here);
+            }
+            if (here) {
+                chain_keep(ahead, number, now_ns, due.for_ns);
+            }
+            sl_sessions_tried(ahead->sessions, &due, here, ahead->ops->full(ahead->context),
+                              now_ns);
+        }
+    }
+    return err;
+}
+
+uint64_t model_ahead_told(const struct model_ahead *ahead, uint64_t request)
+{
+    const struct model_prefetch_options *set = &ahead->options->prefetch;
+    return set->pauses == NULL
+               ? 0
+               : replay_pause(&set->said, set->pauses, ahead->trace->request_count, request);
+}
+
+void model_ahead_played(struct model_ahead *ahead, uint64_t request, bool ends)
+{
+    const struct replay_request *at = &ahead->trace->requests[request];
+    for (uint32_t i = 0; i < at->id_count; i++) {
+        ahead->hashes[i] = model_mix(ahead->trace->ids[at->first_id + i] + UINT64_C(1));
+    }
+    const struct sl_turn turn = {.blocks = ahead->hashes,
+                                 .count = at->id_count,
+                                 .pause_ns = model_ahead_told(ahead, request) * SL_NS_PER_MS,
+                                 .load = true,
+                                 .ends = ends};
+    bool fresh;
+    uint32_t session = sl_sessions_turn(ahead->sessions, &turn, request_ns(ahead, request), &fresh);
+    if (session != SL_SESSION_NONE) {
+        ahead->last[session] = request;
+    }
+}

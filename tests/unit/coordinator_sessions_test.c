@@ -1,0 +1,154 @@
+/* tests/unit/coordinator_sessions_test.c - blocks of a session are asked for before its next turn. */
+#include "tests/unit/coordinator_support.h"
+
+#include "runtime/sl_clock.h"
+
+#define NOTHING_MISSES UINT64_MAX
+#define NO_BLOCK       UINT32_MAX
+#define PAUSE_NS       (10 * SL_NS_PER_S)
+
+static const char *const with_disk[] = {"disk", "64MiB", NULL};
+static const char *const without_sessions[] = {"disk", "64MiB", "prefetch_sessions", "0", NULL};
+
+static void store_end(struct bed *bed, uint64_t seq)
+{
+    answer_reserve(bed, NO_BLOCK, SL_OK);
+    (void)answer_copy(bed, 0, NOTHING_MISSES);
+    (void)answer_copy(bed, 1, NOTHING_MISSES);
+    answer_commit(bed);
+    ck_assert_int_eq(reply_to(bed, seq).code, SL_OK);
+}
+
+/* A session of four blocks that goes on after PAUSE_NS. Then the first is in memory, the next two are
+ * on disk alone, and the last is nowhere. */
+static struct bed *bed_paused(const char *const *settings)
+{
+    static uint32_t tokens[16];
+    static const uint64_t device[] = {10, 11, 12, 13};
+    struct bed *bed = bed_make(settings);
+    struct sl_msg msg = {.type = SL_MSG_STORE, .op_id = 1, .trace_id = 1};
+    msg.body.store = (struct sl_body_store){.engine_id = ENGINE_ID,
+                                            .tokens = {tokens, sizeof(tokens)},
+                                            .device_blocks = {device, 4},
+                                            .session_id = 7,
+                                            .pause_ns = PAUSE_NS};
+    fake_give(&bed->fake, "client.1.0", &msg);
+    answer_engine(bed);
+    answer_keys(bed);
+    store_end(bed, msg.seq);
+    index_put(bed, 0, true, PART_BYTES);
+    index_put(bed, 1, false, PART_BYTES);
+    index_put(bed, 2, false, PART_BYTES);
+    return bed;
+}
+
+/* Passes time until a PREFETCH is sent, that long at most. false: none was. */
+static bool prefetch_await(struct bed *bed, uint64_t within_ns, struct sl_msg *out)
+{
+    for (uint64_t passed_ns = 0; passed_ns < within_ns; passed_ns += 10 * SL_NS_PER_MS) {
+        fake_pass(&bed->fake, 10 * SL_NS_PER_MS);
+        if (fake_take(&bed->fake, "registrar", SL_MSG_PREFETCH, out)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void prefetch_answer(struct bed *bed, const struct sl_msg *prefetch, sl_err code,
+                            uint64_t edge)
+{
+    uint64_t codes[16];
+    for (uint32_t i = 0; i < SL_COUNT(codes); i++) {
+        codes[i] = code;
+    }
+    struct sl_msg reply = {.code = SL_OK};
+    reply.body.prefetch_reply = (struct sl_body_prefetch_reply){
+        .codes = {codes, prefetch->body.prefetch.keys.count}, .edge = edge, .full = 500};
+    answer(bed, "registrar", prefetch, reply);
+}
+
+/* Until something is known of memory's worth, a session is due at once; then that counts. */
+static void edge_tell(struct bed *bed, uint64_t edge)
+{
+    struct sl_msg first;
+    ck_assert(prefetch_await(bed, SL_NS_PER_S, &first));
+    prefetch_answer(bed, &first, SL_ERR_NO_SPACE, edge);
+}
+
+START_TEST(what_is_on_disk_alone_is_asked_for_before_the_session_comes_back)
+    {
+        static const char *const keys[] = {MODEL "/b1/0/attn", MODEL "/b1/1/attn",
+                                           MODEL "/b2/0/attn", MODEL "/b2/1/attn"};
+        struct bed *bed = bed_paused(with_disk);
+        struct sl_msg prefetch;
+        uint64_t from_ns = bed->fake.env.now_ns;
+        edge_tell(bed, UINT64_C(400000000000)); /* 0.4 hits a second */
+
+        ck_assert(prefetch_await(bed, 2 * PAUSE_NS, &prefetch));
+
+        uint64_t at_ns = bed->fake.env.now_ns - from_ns;
+        ck_assert_msg(at_ns > PAUSE_NS / 2 && at_ns < PAUSE_NS, "after %lu ns", at_ns);
+        ck_assert(at_ns + prefetch.body.prefetch.for_ns > PAUSE_NS);
+        ck_assert_uint_gt(prefetch.body.prefetch.worth, UINT64_C(400000000000));
+        ck_assert_uint_eq(prefetch.body.prefetch.keys.count, SL_COUNT(keys));
+        for (uint32_t i = 0; i < SL_COUNT(keys); i++) {
+            ck_assert_str_eq(prefetch.body.prefetch.keys.at[i].at, keys[i]);
+        }
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(what_came_is_not_asked_for_again_before_it_may_go)
+    {
+        struct bed *bed = bed_paused(with_disk);
+        struct sl_msg prefetch;
+        edge_tell(bed, UINT64_C(400000000000));
+        ck_assert(prefetch_await(bed, 2 * PAUSE_NS, &prefetch));
+        uint64_t for_ns = prefetch.body.prefetch.for_ns;
+        prefetch_answer(bed, &prefetch, SL_OK, UINT64_C(400000000000));
+
+        ck_assert(!prefetch_await(bed, for_ns / 2, &prefetch));
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(without_an_answer_it_goes_on)
+    {
+        struct bed *bed = bed_paused(with_disk);
+        struct sl_msg prefetch;
+        ck_assert(prefetch_await(bed, SL_NS_PER_S, &prefetch));
+
+        fake_pass(&bed->fake, 6 * SL_NS_PER_S); /* the registrar was away */
+
+        while (fake_take(&bed->fake, "registrar", SL_MSG_PREFETCH, &prefetch)) { /* sent again */
+        }
+        ck_assert(prefetch_await(bed, PAUSE_NS, &prefetch));
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(a_setting_of_0_asks_for_nothing)
+    {
+        struct bed *bed = bed_paused(without_sessions);
+        struct sl_msg prefetch;
+        ck_assert(!prefetch_await(bed, 2 * PAUSE_NS, &prefetch));
+        bed_end(bed);
+    }
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("coordinator_sessions");
+    TCase *tcase = tcase_create("sessions");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_test(tcase, what_is_on_disk_alone_is_asked_for_before_the_session_comes_back);
+    tcase_add_test(tcase, what_came_is_not_asked_for_again_before_it_may_go);
+    tcase_add_test(tcase, without_an_answer_it_goes_on);
+    tcase_add_test(tcase, a_setting_of_0_asks_for_nothing);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}

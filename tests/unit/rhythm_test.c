@@ -1,0 +1,294 @@
+/* tests/unit/rhythm_test.c - when sessions come back, and which of them are due (runtime/rhythm). */
+#include "runtime/rhythm/sessions.h"
+#include "runtime/sl_base.h"
+#include "runtime/sl_clock.h"
+
+#include <check.h>
+
+#define S         SL_NS_PER_S
+#define LEARNT_NS (10000 * S)
+
+static struct sl_sessions *made(uint32_t count_max)
+{
+    struct sl_sessions *sessions = NULL;
+    ck_assert_int_eq(sl_sessions_create(count_max, &sessions), SL_OK);
+    return sessions;
+}
+
+/* A request of three blocks; the last of them is of this turn alone. */
+static uint32_t turn(struct sl_sessions *sessions, uint64_t chain, uint64_t pause_ns,
+                     uint64_t now_ns)
+{
+    static uint64_t last = UINT64_C(1) << 40;
+    const uint64_t blocks[] = {chain * 10 + 1, chain * 10 + 2, ++last};
+    const struct sl_turn how = {.blocks = blocks, .count = 3, .pause_ns = pause_ns, .load = true};
+    bool fresh;
+    return sl_sessions_turn(sessions, &how, now_ns, &fresh);
+}
+
+/* When the session is due first after its turn at 0; SL_NEVER_NS: not within the time. */
+static uint64_t due_at(struct sl_sessions *sessions, uint64_t from_ns, uint64_t within_ns,
+                       struct sl_session_due *due)
+{
+    for (uint64_t next_ns = sl_sessions_next_ns(sessions); next_ns < from_ns + within_ns;
+         next_ns = sl_sessions_next_ns(sessions)) {
+        if (sl_sessions_due(sessions, next_ns, due)) {
+            return next_ns;
+        }
+    }
+    return SL_NEVER_NS;
+}
+
+START_TEST(a_told_session_is_due_before_its_time_and_kept_beyond_it)
+    {
+        struct sl_sessions *sessions = made(8);
+        struct sl_session_due due;
+        sl_sessions_edge(sessions, 0.04, 0); /* a hit in 25 s */
+        uint32_t session = turn(sessions, 1, 100 * S, 0);
+
+        uint64_t at_ns = due_at(sessions, 0, 200 * S, &due);
+
+        ck_assert_uint_eq(due.session, session);
+        ck_assert(at_ns > 50 * S && at_ns < 100 * S);
+        ck_assert(at_ns + due.for_ns > 100 * S && at_ns + due.for_ns < 130 * S);
+        ck_assert(due.worth > 0.04);
+        sl_sessions_destroy(&sessions);
+    }
+END_TEST
+
+START_TEST(the_lead_comes_off)
+    {
+        uint64_t at_ns[2];
+        for (uint32_t i = 0; i < 2; i++) {
+            struct sl_sessions *sessions = made(8);
+            struct sl_session_due due;
+            sl_sessions_edge(sessions, 0.04, i * 7 * S);
+            (void)turn(sessions, 1, 100 * S, 0);
+            at_ns[i] = due_at(sessions, 0, 200 * S, &due);
+            sl_sessions_destroy(&sessions);
+        }
+        ck_assert(at_ns[0] - at_ns[1] >= 6 * S && at_ns[0] - at_ns[1] <= 8 * S);
+    }
+END_TEST
+
+START_TEST(nobody_is_due_when_memory_is_worth_more)
+    {
+        struct sl_sessions *sessions = made(8);
+        struct sl_session_due due;
+        sl_sessions_edge(sessions, 5, 0);
+        (void)turn(sessions, 1, 100 * S, 0);
+
+        ck_assert_uint_eq(due_at(sessions, 0, 200 * S, &due), SL_NEVER_NS);
+        sl_sessions_destroy(&sessions);
+    }
+END_TEST
+
+START_TEST(a_chain_that_goes_on_is_the_same_session)
+    {
+        struct sl_sessions *sessions = made(8);
+        uint32_t first = turn(sessions, 1, 0, 0);
+
+        ck_assert_uint_eq(turn(sessions, 1, 0, S), first);
+        ck_assert_uint_ne(turn(sessions, 2, 0, S), first);
+        ck_assert_uint_eq(sl_sessions_count(sessions), 2);
+        sl_sessions_destroy(&sessions);
+    }
+END_TEST
+
+START_TEST(a_store_goes_on_from_the_block_before_it)
+    {
+        struct sl_sessions *sessions = made(8);
+        const uint64_t more[] = {901, 902};
+        bool fresh = true;
+        uint32_t first = turn(sessions, 1, 0, 0);
+        const struct sl_turn store = {.blocks = more, .count = 2, .depth = 2, .before = 12};
+
+        ck_assert_uint_eq(sl_sessions_turn(sessions, &store, S, &fresh), first);
+        ck_assert(!fresh);
+        sl_sessions_destroy(&sessions);
+    }
+END_TEST
+
+START_TEST(a_name_is_a_session_whatever_its_blocks_are)
+    {
+        struct sl_sessions *sessions = made(8);
+        const uint64_t one[] = {1}, other[] = {2};
+        bool fresh;
+        struct sl_turn how = {.id = 77, .blocks = one, .count = 1, .load = true};
+        uint32_t first = sl_sessions_turn(sessions, &how, 0, &fresh);
+        how.blocks = other;
+
+        ck_assert_uint_eq(sl_sessions_turn(sessions, &how, S, &fresh), first);
+        how.id = 78;
+        ck_assert_uint_ne(sl_sessions_turn(sessions, &how, S, &fresh), first);
+        sl_sessions_destroy(&sessions);
+    }
+END_TEST
+
+START_TEST(one_block_alone_is_no_session_and_an_end_ends_one)
+    {
+        struct sl_sessions *sessions = made(8);
+        const uint64_t blocks[] = {11, 12, 13};
+        bool fresh;
+        struct sl_turn how = {.blocks = blocks, .count = 1, .load = true};
+
+        ck_assert_uint_eq(sl_sessions_turn(sessions, &how, 0, &fresh), SL_SESSION_NONE);
+        (void)turn(sessions, 1, 0, 0);
+        how = (struct sl_turn){.blocks = blocks, .count = 3, .ends = true};
+        ck_assert_uint_eq(sl_sessions_turn(sessions, &how, S, &fresh), SL_SESSION_NONE);
+        ck_assert_uint_eq(sl_sessions_count(sessions), 0);
+        sl_sessions_destroy(&sessions);
+    }
+END_TEST
+
+START_TEST(the_session_that_had_no_turn_for_longest_makes_way)
+    {
+        struct sl_sessions *sessions = made(2);
+        uint32_t first = turn(sessions, 1, 0, 0);
+        uint32_t second = turn(sessions, 2, 0, S);
+        (void)turn(sessions, 1, 0, 2 * S);
+
+        ck_assert_uint_eq(sl_sessions_oldest(sessions), second);
+        ck_assert_uint_eq(turn(sessions, 3, 0, 3 * S), second);
+        ck_assert_uint_eq(sl_sessions_oldest(sessions), first);
+        ck_assert_uint_eq(sl_sessions_count(sessions), 2);
+        sl_sessions_destroy(&sessions);
+    }
+END_TEST
+
+/* Sessions that say 100 s, and come back after what is given, if at all. */
+static void learn(struct sl_sessions *sessions, uint32_t count, uint64_t back_ns)
+{
+    struct sl_session_due due;
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t at_ns = i * S;
+        (void)turn(sessions, 1000 + i, 100 * S, at_ns);
+        if (back_ns != 0) {
+            (void)turn(sessions, 1000 + i, 0, at_ns + back_ns);
+        }
+    }
+    (void)sl_sessions_due(sessions, LEARNT_NS, &due); /* what was learnt is used from now on */
+}
+
+START_TEST(pauses_that_are_told_wrongly_are_believed_no_more)
+    {
+        struct sl_sessions *sessions = made(4096);
+        struct sl_session_due due;
+        learn(sessions, 500, 0);
+        uint64_t now_ns = LEARNT_NS;
+        sl_sessions_edge(sessions, 0.001, 0);
+        uint32_t session = turn(sessions, 1, 100 * S, now_ns);
+
+        bool is_due = false;
+        for (uint64_t at_ns = now_ns; at_ns < now_ns + 200 * S; at_ns += S) {
+            while (sl_sessions_due(sessions, at_ns, &due)) {
+                is_due = is_due || due.session == session;
+            }
+        }
+
+        ck_assert(!is_due);
+        sl_sessions_destroy(&sessions);
+    }
+END_TEST
+
+START_TEST(pauses_that_are_always_half_of_what_is_told_are_learnt)
+    {
+        struct sl_sessions *sessions = made(4096);
+        struct sl_session_due due;
+        learn(sessions, 500, 50 * S);
+        uint64_t now_ns = 100000 * S;
+        uint64_t first_ns = 0;
+        sl_sessions_edge(sessions, 0.1, 0);
+        uint32_t session = turn(sessions, 1, 100 * S, now_ns);
+
+        for (uint64_t at_ns = now_ns; first_ns == 0 && at_ns < now_ns + 200 * S; at_ns += S) {
+            while (sl_sessions_due(sessions, at_ns, &due)) {
+                first_ns = due.session == session ? at_ns : first_ns;
+            }
+        }
+
+        ck_assert(first_ns > now_ns + 30 * S && first_ns < now_ns + 50 * S);
+        sl_sessions_destroy(&sessions);
+    }
+END_TEST
+
+START_TEST(a_session_that_was_refused_is_due_again_later_and_one_that_came_is_not)
+    {
+        for (int here = 0; here < 2; here++) {
+            struct sl_sessions *sessions = made(8);
+            struct sl_session_due due, again;
+            sl_sessions_edge(sessions, 0.04, 0);
+            (void)turn(sessions, 1, 100 * S, 0);
+            uint64_t at_ns = due_at(sessions, 0, 200 * S, &due);
+
+            sl_sessions_tried(sessions, &due, here != 0, 0.5, at_ns);
+            uint64_t next_ns = due_at(sessions, at_ns, 5 * S, &again);
+
+            ck_assert(here != 0 ? next_ns == SL_NEVER_NS : next_ns > at_ns);
+            sl_sessions_destroy(&sessions);
+        }
+    }
+END_TEST
+
+START_TEST(when_room_is_short_sessions_are_due_later)
+    {
+        uint64_t at_ns[2];
+        for (uint32_t full = 0; full < 2; full++) {
+            struct sl_sessions *sessions = made(64);
+            struct sl_session_due due;
+            sl_sessions_edge(sessions, 0.02, 0);
+            for (uint32_t i = 0; i < 200; i++) {
+                const struct sl_session_due none = {.session = 0};
+                sl_sessions_tried(sessions, &none, false, full != 0 ? 1.5 : 0.0, 0);
+            }
+            (void)turn(sessions, 1, 100 * S, 0);
+            at_ns[full] = due_at(sessions, 0, 200 * S, &due);
+            sl_sessions_destroy(&sessions);
+        }
+        ck_assert_msg(at_ns[1] > at_ns[0], "%lu and %lu", at_ns[0], at_ns[1]);
+    }
+END_TEST
+
+START_TEST(what_is_told_in_a_pause_counts_from_then_on)
+    {
+        struct sl_sessions *sessions = made(8);
+        struct sl_session_due due;
+        const uint64_t one[] = {1};
+        bool fresh;
+        sl_sessions_edge(sessions, 0.04, 0);
+        const struct sl_turn how = {.id = 77, .blocks = one, .count = 1, .load = true};
+        uint32_t session = sl_sessions_turn(sessions, &how, 0, &fresh);
+
+        ck_assert_uint_eq(sl_sessions_told(sessions, 78, S, 10 * S), SL_SESSION_NONE);
+        ck_assert_uint_eq(sl_sessions_told(sessions, 77, 90 * S, 10 * S), session);
+
+        uint64_t at_ns = due_at(sessions, 10 * S, 200 * S, &due);
+        ck_assert(at_ns > 50 * S && at_ns < 100 * S);
+        sl_sessions_destroy(&sessions);
+    }
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("rhythm");
+    TCase *tcase = tcase_create("sessions");
+    tcase_add_test(tcase, a_told_session_is_due_before_its_time_and_kept_beyond_it);
+    tcase_add_test(tcase, the_lead_comes_off);
+    tcase_add_test(tcase, nobody_is_due_when_memory_is_worth_more);
+    tcase_add_test(tcase, a_chain_that_goes_on_is_the_same_session);
+    tcase_add_test(tcase, a_store_goes_on_from_the_block_before_it);
+    tcase_add_test(tcase, a_name_is_a_session_whatever_its_blocks_are);
+    tcase_add_test(tcase, one_block_alone_is_no_session_and_an_end_ends_one);
+    tcase_add_test(tcase, the_session_that_had_no_turn_for_longest_makes_way);
+    tcase_add_test(tcase, pauses_that_are_told_wrongly_are_believed_no_more);
+    tcase_add_test(tcase, pauses_that_are_always_half_of_what_is_told_are_learnt);
+    tcase_add_test(tcase, a_session_that_was_refused_is_due_again_later_and_one_that_came_is_not);
+    tcase_add_test(tcase, when_room_is_short_sessions_are_due_later);
+    tcase_add_test(tcase, what_is_told_in_a_pause_counts_from_then_on);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}

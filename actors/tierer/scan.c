@@ -168,6 +168,7 @@ static void scan_send(struct tierer *self)
         found.body.disk_found.budget_debt = left < 0 ? (uint64_t)-left : 0;
     }
     found.body.disk_found.last = self->scan_last;
+    found.body.disk_found.boot_generation = self->boot_generation;
     found.body.disk_found.items.at = self->scan_items;
     found.body.disk_found.items.count = self->scan_count;
     self->scan_first = false;

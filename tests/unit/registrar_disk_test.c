@@ -941,6 +941,77 @@ START_TEST(rest_of_a_scan_that_began_elsewhere_is_not_taken_for_all)
     }
 END_TEST
 
+static uint64_t boot_generation(struct node *node)
+{
+    struct sl_msg msg = {.type = SL_MSG_HELLO}, reply;
+    struct sl_proc_id proc = proc_of(TIERER_PID);
+    msg.body.hello = (struct sl_body_hello){.role = sl_text_of("tierer"),
+                                            .name = sl_text_of("tierer.0"),
+                                            .pid = proc.pid,
+                                            .start_time = proc.start_time};
+    fake_give(&node->fake, "tierer.0", &msg);
+    ck_assert(fake_take_reply(&node->fake, "tierer.0", msg.seq, &reply));
+    ck_assert_int_eq(reply.code, SL_OK);
+    return reply.body.hello_reply.boot_generation;
+}
+
+/* The whole of a scan that finds a value of key "a". */
+static struct sl_msg found_whole(struct sl_item_found *item, uint64_t for_generation)
+{
+    struct sl_digest digest = digest_of_key("a");
+    struct sl_msg msg = {.type = SL_MSG_DISK_FOUND};
+    *item = (struct sl_item_found){.key = sl_text_of("a"),
+                                   .length_bytes = 5000,
+                                   .digest_low = digest.low,
+                                   .digest_high = digest.high,
+                                   .segment = 1,
+                                   .disk_offset_bytes = 4096};
+    msg.body.disk_found.first = true;
+    msg.body.disk_found.last = true;
+    msg.body.disk_found.items.at = item;
+    msg.body.disk_found.items.count = 1;
+    msg.body.disk_found.boot_generation = for_generation;
+    return msg;
+}
+
+/* The answer to the scan was lost, and the registrar died. What the tierer sends again was said
+ * before the removal. */
+START_TEST(what_was_removed_after_a_scan_is_not_back_when_a_new_registrar_hears_that_scan)
+    {
+        struct sl_item_found item;
+        struct sl_msg reply;
+        struct node *node = node_start(disk_settings);
+        node_client(node, "client.1", 11);
+        tierer_arrive(node, TIERER_PID);
+        tierer_fenced(node);
+        struct sl_msg found = found_whole(&item, boot_generation(node));
+        fake_give(&node->fake, "tierer.0", &found);
+        ck_assert(fake_take_reply(&node->fake, "tierer.0", found.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert(on_disk(node, "a"));
+        (void)node_remove(node, "client.1", "a");
+        ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
+
+        node_restart(node);
+        tierer_arrive(node, TIERER_PID);
+        tierer_fenced(node);
+        fake_give(&node->fake, "tierer.0", &found);
+
+        ck_assert(fake_take_reply(&node->fake, "tierer.0", found.seq, &reply));
+        ck_assert(!on_disk(node, "a"));
+        ck_assert_int_eq(reply.code, SL_ERR_BUSY);
+        ck_assert_uint_eq(node_metric(node, "disk_ready"), 0);
+        found.seq = 0;
+        found.body.disk_found.items.count = 0;
+        found.body.disk_found.boot_generation = boot_generation(node);
+        fake_give(&node->fake, "tierer.0", &found);
+        ck_assert(fake_take_reply(&node->fake, "tierer.0", found.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(node_metric(node, "disk_ready"), 1);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(scan_waits_until_what_was_asked_before_is_fenced)
     {
         struct node *node = node_start(disk_settings);
@@ -1453,6 +1524,8 @@ static Suite *disk_suite(void)
     tcase_add_test(scan, found_objects_are_served_from_disk);
     tcase_add_test(scan, found_values_with_another_digest_are_unwanted);
     tcase_add_test(scan, rest_of_a_scan_that_began_elsewhere_is_not_taken_for_all);
+    tcase_add_test(scan,
+                   what_was_removed_after_a_scan_is_not_back_when_a_new_registrar_hears_that_scan);
     tcase_add_test(scan, scan_waits_until_what_was_asked_before_is_fenced);
     tcase_add_test(scan, removal_of_what_may_be_on_disk_waits_for_the_scan);
     tcase_add_test(scan, a_store_takes_over_a_half_found_block);

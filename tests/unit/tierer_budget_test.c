@@ -247,7 +247,8 @@ START_TEST(it_fills_evenly_also_while_nobody_is_there)
         ck_assert_int_le(left, want + (int64_t)LENGTH);
         fake.wall_ahead_ns += 10 * DAY_NS; /* a day's worth is saved up, no more */
         fake_stop(&fake);
-        ck_assert_int_eq(start(), DAY_BYTES);
+        /* But for its own page, which is written while the segments are synced, before it tells. */
+        ck_assert_int_eq(start(), DAY_BYTES - SL_PAGE_BYTES);
         ck_assert_uint_lt(metric("written_today_bytes"), AHEAD);
         ck_assert_uint_ge(metric("written_all_bytes"), (uint64_t)spent);
     }
@@ -310,7 +311,7 @@ START_TEST(a_file_that_is_damaged_counts_as_all_spent_and_one_page_of_it_as_noth
         file = budget_file();
         memset(file->now, 0x5a, TI_BUDGET_BYTES);
 
-        ck_assert_int_eq(start(), 0);
+        ck_assert_int_eq(start(), -(int64_t)SL_PAGE_BYTES); /* its own page, as above */
     }
 END_TEST
 

@@ -282,6 +282,7 @@ static void scan(void)
         struct sl_msg found;
         uint64_t codes[4096] = {0};
         ck_assert(fake_take(&fake, "registrar", SL_MSG_DISK_FOUND, &found));
+        ck_assert_uint_eq(found.body.disk_found.boot_generation, boot_generation);
         last = found.body.disk_found.last;
         for (uint64_t i = 0; i < found.body.disk_found.items.count; i++) {
             const struct sl_item_found *item = &found.body.disk_found.items.at[i];

@@ -221,6 +221,15 @@ static bool scan_known(const struct registrar *self, const struct sl_msg *msg,
            sl_proc_id_equal(disk->scan_proc, self->peers->all[path->peer].proc);
 }
 
+/* What was meant for the registrar before us is sent until somebody answers. It tells what the disk
+ * held then; what that registrar removed afterwards, with a tombstone that is durable and of which
+ * no note is left, would be back. */
+static bool scan_is_ours(const struct registrar *self, const struct sl_body_disk_found *body)
+{
+    return body->boot_generation == 0 || /* an older tierer does not say */
+           body->boot_generation == sl_arena_boot_generation(self->arena);
+}
+
 static void scan_begin(struct registrar *self, const struct sl_msg *msg,
                        const struct reg_path *path)
 {
@@ -310,7 +319,9 @@ static void disk_found_asked(struct registrar *self, const struct sl_msg *msg)
     }
     struct reg_path *path = &self->tier->paths[at];
     sl_err err = SL_OK;
-    if (body->first && !scan_known(self, msg, path)) {
+    if (!scan_is_ours(self, body)) {
+        err = sl_fail(&why, SL_ERR_BUSY, "meant for another registrar: from the beginning");
+    } else if (body->first && !scan_known(self, msg, path)) {
         err = found_begin(self, at, msg, &why);
     } else if (path->disk == REG_NONE || !self->tier->disks[path->disk].scan_open) {
         /* The rest of a scan that a registrar before this one heard the beginning of tells us

@@ -741,7 +741,9 @@
       "told with first, with disk_write_budget: bytes that may be written")                        \
     F(U64, budget_debt, 0, INT64_MAX, "likewise: written beyond it, to be made up for")            \
     F(U64, boot_generation, 0, UINT64_MAX,                                                         \
-      "of the registrar it is meant for; 0: an older tierer, which does not say")
+      "of the registrar it is meant for; 0: an older tierer, which does not say")                  \
+    F(U64, heard_fence, 0, UINT64_MAX,                                                             \
+      "1 + seq of the newest FENCE of everything that had come when it was made; 0: likewise")
 /* registrar -> tierer: kept on the disk before what follows is acknowledged */
 #define SL_BODY_DISK_MEMBERS(F, L)                                                           \
     F(U64, epoch, 1, UINT64_MAX, "by chance, of this list")                                  \

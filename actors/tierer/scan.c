@@ -169,6 +169,7 @@ static void scan_send(struct tierer *self)
     }
     found.body.disk_found.last = self->scan_last;
     found.body.disk_found.boot_generation = self->boot_generation;
+    found.body.disk_found.heard_fence = self->floor_seq + 1;
     found.body.disk_found.items.at = self->scan_items;
     found.body.disk_found.items.count = self->scan_count;
     self->scan_first = false;

@@ -1012,6 +1012,33 @@ START_TEST(what_was_removed_after_a_scan_is_not_back_when_a_new_registrar_hears_
     }
 END_TEST
 
+/* It was made before a write that came just before the fence, and heard after the fence is answered. */
+START_TEST(scan_that_was_made_before_the_fence_begins_again)
+    {
+        struct node *node = node_start(disk_settings);
+        struct sl_msg msg = {.type = SL_MSG_DISK_FOUND}, reply, fence, ok = {.code = SL_OK};
+        tierer_arrive(node, TIERER_PID);
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_FENCE, &fence));
+        fake_answer(&node->fake, "tierer.0", &fence, &ok);
+        msg.body.disk_found.first = true;
+        msg.body.disk_found.last = true;
+        msg.body.disk_found.heard_fence = 1; /* none */
+        fake_give(&node->fake, "tierer.0", &msg);
+        ck_assert(fake_take_reply(&node->fake, "tierer.0", msg.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_ERR_BUSY);
+        ck_assert_uint_eq(node_metric(node, "disk_ready"), 0);
+
+        msg.seq = 0;
+        msg.body.disk_found.heard_fence = fence.seq + 1;
+        fake_give(&node->fake, "tierer.0", &msg);
+
+        ck_assert(fake_take_reply(&node->fake, "tierer.0", msg.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(node_metric(node, "disk_ready"), 1);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(scan_waits_until_what_was_asked_before_is_fenced)
     {
         struct node *node = node_start(disk_settings);
@@ -1526,6 +1553,7 @@ static Suite *disk_suite(void)
     tcase_add_test(scan, rest_of_a_scan_that_began_elsewhere_is_not_taken_for_all);
     tcase_add_test(scan,
                    what_was_removed_after_a_scan_is_not_back_when_a_new_registrar_hears_that_scan);
+    tcase_add_test(scan, scan_that_was_made_before_the_fence_begins_again);
     tcase_add_test(scan, scan_waits_until_what_was_asked_before_is_fenced);
     tcase_add_test(scan, removal_of_what_may_be_on_disk_waits_for_the_scan);
     tcase_add_test(scan, a_store_takes_over_a_half_found_block);

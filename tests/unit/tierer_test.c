@@ -271,6 +271,8 @@ START_TEST(a_repeated_read_gets_the_same_answer_and_reads_nothing)
     }
 END_TEST
 
+static uint64_t heard_fence; /* as the last scan says */
+
 /* A new registrar says hello: the actor tells what it has, into known[].found and places. */
 static void scan(void)
 {
@@ -283,6 +285,7 @@ static void scan(void)
         uint64_t codes[4096] = {0};
         ck_assert(fake_take(&fake, "registrar", SL_MSG_DISK_FOUND, &found));
         ck_assert_uint_eq(found.body.disk_found.boot_generation, boot_generation);
+        heard_fence = found.body.disk_found.heard_fence;
         last = found.body.disk_found.last;
         for (uint64_t i = 0; i < found.body.disk_found.items.count; i++) {
             const struct sl_item_found *item = &found.body.disk_found.items.at[i];
@@ -343,6 +346,8 @@ START_TEST(what_comes_behind_a_fence_of_everything_is_not_done)
         ck_assert_uint_eq(disk.requests, requests);
         ck_assert(!fake_take_reply(&fake, "registrar", late.seq, &reply));
         ck_assert_int_eq(write_value(4), SL_OK); /* what comes behind it is done */
+        scan();
+        ck_assert_uint_eq(heard_fence, fence.seq + 1);
     }
 END_TEST
 

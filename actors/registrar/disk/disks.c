@@ -187,6 +187,7 @@ void reg_path_fence(struct registrar *self, uint32_t at)
 static void disk_fenced(struct registrar *self, uint32_t path, const struct sl_msg *msg)
 {
     sl_err code = msg->code;
+    self->tier->paths[path].fenced_seq = code == SL_OK ? self->tier->paths[path].fence_seq : 0;
     self->tier->paths[path].fence_seq = 0;
     if (code != SL_OK && code != SL_ERR_UNSUPPORTED) {
         reg_path_fence(self, path);

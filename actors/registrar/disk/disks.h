@@ -34,8 +34,9 @@ struct reg_path { /* an entry of disk_path: served by the tierer of this number 
     bool here;
     uint64_t absent_since_ns;
     char trouble[SL_METRICS_REASON_BYTES]; /* what its tierer died of, as far as it said */
-    uint64_t fence_seq; /* FENCE of all that was asked of the tierer before, 0: acknowledged */
-    uint32_t disk;      /* slot; REG_NONE: the tierer has not told yet */
+    uint64_t fence_seq;  /* FENCE of all that was asked of the tierer before, 0: acknowledged */
+    uint64_t fenced_seq; /* the one that was acknowledged last */
+    uint32_t disk;       /* slot; REG_NONE: the tierer has not told yet */
     struct reg_standing standing;
 };
 /* A disk. Its slot is the number that places name; it is kept in a note of the index, so that a

@@ -285,6 +285,13 @@ static void scan_end(struct registrar *self, uint32_t slot)
     reg_tell_disk_known(self);
 }
 
+/* A write that came between what the tierer tells and the fence is durable behind it, and nobody
+ * would know. */
+static bool scan_is_early(const struct reg_path *path, const struct sl_body_disk_found *body)
+{
+    return body->heard_fence != 0 && body->heard_fence <= path->fenced_seq;
+}
+
 /* A scan begins: which disk is it of? */
 static sl_err found_begin(struct registrar *self, uint32_t at, const struct sl_msg *msg,
                           struct sl_error *why)
@@ -295,6 +302,10 @@ static sl_err found_begin(struct registrar *self, uint32_t at, const struct sl_m
     }
     if (path->fence_seq != 0) {
         return sl_fail(why, SL_ERR_BUSY, "what was asked before is not fenced yet");
+    }
+    if (scan_is_early(path, &msg->body.disk_found)) {
+        return sl_fail(why, SL_ERR_BUSY,
+                       "made before what was asked is fenced: from the beginning");
     }
     sl_err err = reg_disk_told(self, at, &msg->body.disk_found, why);
     if (err == SL_OK) {

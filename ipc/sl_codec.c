@@ -370,11 +370,13 @@ sl_err sl_codec_encode(struct sl_codec *codec, const struct sl_msg *msg, const v
                        size_t *length_bytes, struct sl_error *why)
 {
     const struct sl_msg_info *info = sl_msg_info(msg->type);
-    if (info == NULL || msg->type >= SL_MSG_LOCAL_MIN) {
+    /* A request of a later release is refused in its own type, without a body: its sender knows it. */
+    bool refuses = info == NULL && SL_MSG_IS_REPLY(msg->type) && msg->code != SL_OK;
+    if ((info == NULL && !refuses) || msg->type >= SL_MSG_LOCAL_MIN) {
         return sl_fail(why, SL_ERR_INVALID, "message type %u (%s) does not travel", msg->type,
                        sl_msg_name(msg->type));
     }
-    const struct place place = {.message = info->name};
+    const struct place place = {.message = refuses ? "refusal" : info->name};
     msgpack_packer packer;
     msgpack_packer_init(&packer, codec, frame_append);
     codec->frame_bytes = 0;
@@ -383,7 +385,8 @@ sl_err sl_codec_encode(struct sl_codec *codec, const struct sl_msg *msg, const v
         err = encode_envelope(codec, &packer, msg, &place, why);
     }
     if (err == SL_OK) {
-        err = encode_body(codec, &packer, msg, info->body(), &place, why);
+        err = refuses ? pack_result(codec, msgpack_pack_array(&packer, 0), &place, why)
+                      : encode_body(codec, &packer, msg, info->body(), &place, why);
     }
     if (err != SL_OK) {
         return err;

@@ -652,6 +652,12 @@
     F(BOOL, fenced, 0, 1, "the device blocks are no longer lent")   \
     F(U64, not_awaited, 0, UINT32_MAX,                              \
       "blocks behind these that are here: sooner computed than read")
+/* Anyone who knows the session: an engine, or the agents' framework beside it. */
+#define SL_BODY_SESSION_PAUSE(F, L)                                                             \
+    F(U64, session_id, 1, UINT64_MAX, "of its ops: hash of the session's name, by sl_key_hash") \
+    F(U64, pause_ns, 0, SL_KEEP_NS_MAX,                                                         \
+      "from now until its next request is expected; 0: it is about to come")                    \
+    F(BOOL, unknown, 0, 1, "nobody knows when: what was told counts no more")
 /* decode's engine: first tokens came */
 #define SL_BODY_ARRIVED(F, L)      L(items, receipt, 1024, "one a hand-over")
 #define SL_BODY_TICKET(F, L)       F(U64, handover_id, 1, UINT64_MAX, "whose load is direct")
@@ -1151,6 +1157,9 @@
     X(RAIL_NEWS_REPLY, rail_news_reply, 187, SL_BODY_EMPTY, "never sent")                          \
     X(RAIL_DONE, rail_done, 188, SL_BODY_RAIL_DONE, "a transfer of a rail has ended")              \
     X(RAIL_DONE_REPLY, rail_done_reply, 189, SL_BODY_EMPTY, "never sent")                          \
+    X(SESSION_PAUSE, session_pause, 190, SL_BODY_SESSION_PAUSE, "when a session goes on")          \
+    X(SESSION_PAUSE_REPLY, session_pause_reply, 191, SL_BODY_EMPTY,                                \
+      "SL_ERR_NOT_FOUND: no op named it; SL_ERR_UNSUPPORTED: no sessions here")                    \
     X(LOCAL_IO, local_io, 1000, SL_BODY_LOCAL_IO, "a disk request ended")                          \
     X(LOCAL_DIED, local_died, 1002, SL_BODY_LOCAL_DIED, "a watched process is gone")               \
     X(LOCAL_JOB, local_job, 1004, SL_BODY_LOCAL_JOB, "a job ended")

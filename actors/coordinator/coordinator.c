@@ -294,6 +294,7 @@ static const struct {
     {SL_MSG_LAYER_WAIT, co_layer_wait},
     {SL_MSG_ARRIVED, co_handover_arrived},
     {SL_MSG_HANDOVER_END, co_handover_end},
+    {SL_MSG_SESSION_PAUSE, co_sessions_pause},
     {SL_MSG_HANDOVER_RELEASE, co_release_handle},
     {SL_MSG_HANDOVER_WORD, co_word_handle},
     {SL_MSG_TICKET, co_word_ticket},

@@ -48,13 +48,15 @@ struct co_sessions {
     uint64_t *hashes; /* of the op at hand */
     uint32_t hash_room;
     struct {
-        sl_metric session_count, turn_count, prefetch_count, prefetch_refused_count, prefetch_parts;
+        sl_metric session_count, turn_count, pause_count, prefetch_count, prefetch_refused_count,
+            prefetch_parts;
     } metric;
 };
 
 static const struct sl_metric_row metric_rows[] = {
     SL_METRIC_ROW(co_sessions, metric.session_count, "sessions"),
     SL_METRIC_ROW(co_sessions, metric.turn_count, "session_turns"),
+    SL_METRIC_ROW(co_sessions, metric.pause_count, "session_pauses_told"),
     SL_METRIC_ROW(co_sessions, metric.prefetch_count, "session_prefetches"),
     SL_METRIC_ROW(co_sessions, metric.prefetch_refused_count, "session_prefetches_refused"),
     SL_METRIC_ROW(co_sessions, metric.prefetch_parts, "session_parts_prefetched"),
@@ -248,6 +250,26 @@ void co_sessions_note(struct coordinator *self, const struct co_op *op)
     sl_metric_set(self->env->metrics, sessions->metric.session_count,
                   sl_sessions_count(sessions->table));
     self->env->ops->wake_at(self->env, co_sessions_next_ns(self));
+}
+
+void co_sessions_pause(struct coordinator *self, const struct sl_msg *msg)
+{
+    struct co_sessions *sessions = self->sessions;
+    const struct sl_body_session_pause *body = &msg->body.session_pause;
+    if (sessions == NULL) {
+        sl_reply_fail(self->env, msg, SL_ERR_UNSUPPORTED,
+                      "this node keeps no sessions: it has no disk, or prefetch_sessions is 0");
+        return;
+    }
+    uint64_t pause_ns = body->unknown ? SL_TOLD_UNKNOWN : body->pause_ns;
+    if (sl_sessions_told(sessions->table, body->session_id, pause_ns, self->env->now_ns) ==
+        SL_SESSION_NONE) {
+        sl_reply_fail(self->env, msg, SL_ERR_NOT_FOUND, "no op here named this session lately");
+        return;
+    }
+    sl_metric_add(self->env->metrics, sessions->metric.pause_count, 1);
+    self->env->ops->wake_at(self->env, co_sessions_next_ns(self));
+    sl_reply_code(self->env, msg, SL_OK, NULL);
 }
 
 /* ---- asking ---- */

@@ -305,6 +305,10 @@ sl_err sl_client_contribute_again(struct sl_client *client, uint64_t deadline_ns
 /* The client is about to be closed: takes back what does not last, as far as that is quick. */
 void sl_client_contributions_end(struct sl_client *client);
 
+/* ---- session.c ---- */
+/* What stands for a session's name in messages; NULL: 0. */
+uint64_t sl_client_session_id(const char *name);
+
 /* ---- identity.c ---- */
 void sl_model_identity(const struct sl_engine_options *options, char out[33]);
 

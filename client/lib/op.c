@@ -250,12 +250,6 @@ static sl_err request_check(const struct sl_engine *engine, const struct sl_op_r
     return events_check(engine, request, why);
 }
 
-/* 0 says that there is none. */
-static uint64_t session_hash(const char *name)
-{
-    return name != NULL ? SL_MAX(sl_key_hash(name, strlen(name)), UINT64_C(1)) : 0;
-}
-
 static void op_message(struct sl_op *op, const struct sl_op_request *request,
                        const struct sl_handover_side *side)
 {
@@ -275,7 +269,7 @@ static void op_message(struct sl_op *op, const struct sl_op_request *request,
         .session = (uint64_t)request->hints.session,
         .priority = (uint64_t)request->hints.priority,
         .keep_ns = request->hints.keep_ns,
-        .session_id = session_hash(request->hints.session_id),
+        .session_id = sl_client_session_id(request->hints.session_id),
         .pause_ns = request->hints.pause_ns,
         .before_hash = {.at = op->before_hash, .length = op->has_before ? op->hash_bytes : 0},
     };

@@ -741,6 +741,22 @@ struct sl_hints {
      * The node learns how often and how closely this is right, and follows it so far. */
     uint64_t pause_ns;
 };
+/* The same in the middle of a pause, from whoever knows it: the engine, or a framework of agents
+ * beside it with a client of its own. A tool call began, or will end in 30 s:
+ *   pause_ns 0..SL_KEEP_NS_LIMIT: the session's next op is expected so long from now. 0: the pause is
+ *     over, and the op is about to come.
+ *   SL_PAUSE_UNKNOWN: nobody knows when; what was told counts no more.
+ * It replaces what was told before, as often as something is learnt, until the session's next load.
+ * session_id: the name that ops of the session gave (hints, above), at a node where they ended.
+ * timeout_ns: 0: the setting op_timeout. It waits for the answer, which waits for nothing: no load is
+ * held up. From any thread. Errors: SL_ERR_NOT_FOUND (no op of it has ended here, it ended, others
+ * took its place, or the coordinator is another one since: tell it again behind the next op),
+ * SL_ERR_UNSUPPORTED (this node keeps no sessions, or its release does not know the call: the text
+ * says which), SL_ERR_TIMEOUT (also of the first releases that do not know it: they answer nothing),
+ * SL_ERR_INVALID, SL_ERR_PERMISSION (read-only), SL_ERR_UNREACHABLE. */
+#define SL_PAUSE_UNKNOWN UINT64_MAX
+sl_err sl_session_pause(struct sl_client *client, const char *session_id, uint64_t pause_ns,
+                        uint64_t timeout_ns, struct sl_error *why);
 /* How fast the engine computes what a load does not bring. Then the load ends, with SL_OK and a
  * shorter prefix, rather than wait for blocks on a disk or at another node that are sooner computed:
  * where reading them is expected to take longer, or does. All zero: everything is waited for. A load

@@ -413,6 +413,11 @@ static PyMethodDef client_methods[] = {
            "prefetch(keys, *, timeout=None)\n--\n\nBrings values from this node's disk into memory "
            "and waits. A code for "
            "each: 0 came, EXISTS was there, NOT_FOUND, NO_SPACE, ..."),
+    METHOD(
+        "session_pause", sl_py_session_pause, WORDS,
+        "session_pause(session_id, pause, *, timeout=None)\n--\n\nTells in the middle of a pause "
+        "that the session goes on in so many seconds; 0: it is about to; None: nobody knows when. "
+        "False: no op here named it lately. UnsupportedError: this node keeps no sessions."),
     METHOD("event_fd", sl_py_event_fd, METH_NOARGS,
            "event_fd()\n--\n\nA descriptor that polls readable when ops of this client may have "
            "ended: then ended_ops() says which. It is the client's: it is only polled."),

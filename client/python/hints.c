@@ -1,4 +1,4 @@
-/* client/python/hints.c - what an engine knows of sessions, from a dict. */
+/* client/python/hints.c - what an engine knows of sessions: from a dict, and between requests. */
 #include "client/python/internal.h"
 
 #include <string.h>
@@ -20,12 +20,12 @@ static bool word_take(PyObject *word, const char *name, const char *const *list,
 }
 
 /* Borrowed from value. */
-static bool name_take(PyObject *value, const char **out)
+static bool name_take(const char *of, PyObject *value, const char **out)
 {
     Py_ssize_t length = 0;
     const char *text = PyUnicode_AsUTF8AndSize(value, &length);
     if (text != NULL && (length == 0 || strlen(text) != (size_t)length)) {
-        PyErr_Format(PyExc_ValueError, "hints: session_id is %R", value);
+        PyErr_Format(PyExc_ValueError, "%s: session_id is %R", of, value);
         return false;
     }
     *out = text;
@@ -55,7 +55,7 @@ static bool hint_take(PyObject *name, PyObject *value, struct sl_hints *hints)
         return sl_py_seconds(value, &hints->pause_ns);
     }
     if (text != NULL && strcmp(text, "session_id") == 0) { /* lent by the dict */
-        return value == Py_None || name_take(value, &hints->session_id);
+        return value == Py_None || name_take("hints", value, &hints->session_id);
     }
     if (!PyErr_Occurred()) {
         PyErr_Format(PyExc_ValueError,
@@ -82,4 +82,28 @@ bool sl_py_hints_take(PyObject *hints, struct sl_hints *out)
         }
     }
     return true;
+}
+
+PyObject *sl_py_session_pause(PyObject *object, PyObject *args, PyObject *names)
+{
+    static char *words[] = {"session_id", "pause", "timeout", NULL};
+    struct py_client *self = (struct py_client *)object;
+    PyObject *name_given, *pause, *timeout = NULL;
+    const char *name = NULL; /* lent by the arguments */
+    uint64_t pause_ns = SL_PAUSE_UNKNOWN, timeout_ns;
+    if (!PyArg_ParseTupleAndKeywords(args, names, "OO|$O:session_pause", words, &name_given, &pause,
+                                     &timeout) ||
+        !name_take("session_pause", name_given, &name) ||
+        (pause != Py_None && !sl_py_seconds(pause, &pause_ns)) ||
+        !sl_py_timeout(timeout, &timeout_ns) || !sl_py_enter(self)) {
+        return NULL;
+    }
+    struct sl_error why = {.code = SL_OK};
+    sl_err err;
+    PyThreadState *unlocked = PyEval_SaveThread();
+    err = sl_session_pause(self->client, name, pause_ns, timeout_ns, &why);
+    PyEval_RestoreThread(unlocked);
+    sl_py_leave(self);
+    return err == SL_OK || err == SL_ERR_NOT_FOUND ? PyBool_FromLong(err == SL_OK)
+                                                   : sl_py_raise(sl_py_state(object), err, &why);
 }

@@ -16,8 +16,8 @@
 #define GAP_FIRST_S 0.01
 #define AN_OCTAVE   4.0
 /* Classes of what was not told: of the first pause, and by turns and the pause before. */
-#define CLASS_FIRST  1u
-#define CLASS_OTHERS 2u
+#define CLASS_FIRST  2u
+#define CLASS_OTHERS 3u
 #define TURN_CLASSES 3u /* two turns, up to four, more */
 #define LAST_CLASSES 5u /* each is two octaves, from a second on */
 static_assert(CLASS_OTHERS + TURN_CLASSES * LAST_CLASSES == SL_RHYTHM_CLASSES, "all have a place");
@@ -26,6 +26,8 @@ static_assert(CLASS_OTHERS + TURN_CLASSES * LAST_CLASSES == SL_RHYTHM_CLASSES, "
 #define PRIOR_BACK 8.0
 /* Before anything was told: four sessions, of which these came back at about the time. */
 #define FIRST_SESSIONS 4.0
+/* And before anything was said to be over: so many of the four came back within a second. */
+#define OVER_BACK 3.0
 /* What was seen counts half after so many that came back. */
 #define HALVE_BACK 4096u
 #define RATE_LEAST 1e-9
@@ -60,6 +62,9 @@ static uint32_t bucket_of(uint32_t class, double age)
 
 static uint32_t class_of(const struct sl_pause *pause)
 {
+    if (pause->over) {
+        return SL_RHYTHM_OVER;
+    }
     if (pause->told_ns != 0) {
         return SL_RHYTHM_TOLD;
     }
@@ -74,7 +79,7 @@ static uint32_t class_of(const struct sl_pause *pause)
 
 static double unit_ns(const struct sl_pause *pause)
 {
-    return pause->told_ns != 0 ? (double)pause->told_ns : (double)SL_NS_PER_S;
+    return is_told(class_of(pause)) ? (double)pause->told_ns : (double)SL_NS_PER_S;
 }
 
 static double age_of(const struct sl_pause *pause, uint64_t age_ns)
@@ -101,10 +106,15 @@ void sl_rhythm_init(struct sl_rhythm *rhythm)
     for (uint32_t i = 0; i < SL_COUNT(first); i++) {
         rhythm->back[SL_RHYTHM_TOLD][around + i] = first[i];
     }
-    for (uint32_t i = 0; i < SL_RHYTHM_BUCKETS - 1; i++) {
-        rhythm->exposure[SL_RHYTHM_TOLD][i] =
-            FIRST_SESSIONS *
-            (bucket_begin(SL_RHYTHM_TOLD, i + 1) - bucket_begin(SL_RHYTHM_TOLD, i));
+    for (uint32_t class = 0; class < CLASS_FIRST; class ++) {
+        for (uint32_t i = 0; i < SL_RHYTHM_BUCKETS - 1; i++) {
+            rhythm->exposure[class][i] =
+                FIRST_SESSIONS * (bucket_begin(class, i + 1) - bucket_begin(class, i));
+        }
+    }
+    for (uint32_t i = 0; i < bucket_of(SL_RHYTHM_OVER, 1.0); i++) {
+        rhythm->back[SL_RHYTHM_OVER][i] =
+            OVER_BACK * rhythm->exposure[SL_RHYTHM_OVER][i] / FIRST_SESSIONS;
     }
     sl_rhythm_settle(rhythm);
 }
@@ -180,7 +190,7 @@ static void class_rates(const struct sl_rhythm *rhythm, uint32_t class, const do
     for (uint32_t i = 0; i < SL_RHYTHM_BUCKETS; i++) {
         double back = rhythm->back[class][i];
         double exposure = rhythm->exposure[class][i] + rhythm->open[class][i];
-        bool leans = !is_told(class) && all[i] > 0;
+        bool leans = class >= CLASS_FIRST && all[i] > 0;
         double rate = leans ? (back + PRIOR_BACK) / (exposure + PRIOR_BACK / all[i])
                             : back / fmax(exposure, RATE_LEAST);
         out[i] = fmax(rate, RATE_LEAST);

@@ -1,8 +1,8 @@
 /* runtime/rhythm/rhythm.h - when a session that paused comes back, learnt.
  *
- * Pauses are sorted into classes: those of which an engine told the length, and the others by how
- * many turns the session had and how long it paused last. A class has buckets of age: of what was
- * told in shares of that, else in octaves of time. For each stands how long sessions were in it,
+ * Pauses are sorted into classes: those of which an engine told the length, those that it said are
+ * over, and the others by how many turns the session had and how long it paused last. A class has
+ * buckets of age: of what was told in shares of that, else in octaves of time. For each stands how long sessions were in it,
  * and how many came back there. What it is worth to have the blocks of a session in memory is the
  * most that any horizon brings: the hits that are expected by then for the time until then (the
  * index of Gittins, as in runtime/density). */
@@ -13,7 +13,8 @@
 #include <stdint.h>
 
 #define SL_RHYTHM_TOLD    0u /* class of pauses that were told */
-#define SL_RHYTHM_CLASSES 17u
+#define SL_RHYTHM_OVER    1u /* of those that are over: the next turn was said to come at once */
+#define SL_RHYTHM_CLASSES 18u
 #define SL_RHYTHM_BUCKETS 80u
 
 struct sl_rhythm {
@@ -29,8 +30,9 @@ struct sl_rhythm {
     uint64_t back_count;                                 /* since counts were halved */
 };
 
-/* A pause, as it is known while it goes on. */
+/* A pause, as it is known while it goes on. Its age counts from where it was told of. */
 struct sl_pause {
+    bool over;        /* it was said that it is */
     uint64_t told_ns; /* 0: nothing was told */
     uint64_t last_ns; /* how long the session paused before; 0: this is its first pause */
     uint32_t turns;   /* of the session so far, 1.. */

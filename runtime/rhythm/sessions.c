@@ -22,16 +22,21 @@
 /* A session is looked at again after a quarter of its pause, and this: what it is worth may be known
  * better by then. */
 #define LOOK_NS (100 * SL_NS_PER_MS)
+/* What is told in a pause, or is left of it, is so much at least. */
+#define TOLD_NS_LEAST (100 * SL_NS_PER_MS)
 
 struct session {
     uint64_t id, tail; /* tail: a block that the next turn has, too; 0: none */
     uint64_t at_ns;    /* the end of its last request */
+    uint64_t from_ns;  /* the pause counts from then: at_ns, or when it was told of meanwhile */
     uint64_t here_ns;  /* its blocks are in memory until then; 0: nobody saw to it */
     struct sl_pause pause;
     struct sl_table_node by_id, by_tail;
     uint32_t older, newer;
     uint32_t serial;
     bool used, turned; /* turned: it asked for blocks, or stored some: its pause counts */
+    bool asked;        /* it was given as due, and is not tried yet */
+    bool apart;        /* the pause was told of without a request: its end stands */
 };
 
 struct sl_sessions {
@@ -111,7 +116,7 @@ static void list_append(struct sl_sessions *sessions, uint32_t number)
 
 static uint64_t age_ns(const struct session *at, uint64_t now_ns)
 {
-    return now_ns > at->at_ns ? now_ns - at->at_ns : 0;
+    return now_ns > at->from_ns ? now_ns - at->from_ns : 0;
 }
 
 void sl_sessions_drop(struct sl_sessions *sessions, uint32_t session)
@@ -219,9 +224,19 @@ static void plan(struct sl_sessions *sessions, struct session *at, uint64_t from
         sl_rhythm_when(&sessions->rhythm, &at->pause, from_ns + lead_ns, edge(sessions));
     uint64_t look_ns = now_ns + age_ns(at, now_ns) / 4 + LOOK_NS;
     uint64_t due_ns =
-        when_ns == SL_NEVER_NS ? SL_NEVER_NS : sl_deadline_ns(at->at_ns, when_ns - lead_ns);
+        when_ns == SL_NEVER_NS ? SL_NEVER_NS : sl_deadline_ns(at->from_ns, when_ns - lead_ns);
     due_ns = SL_MAX(due_ns, now_ns + SL_NS_PER_US); /* never now again: who looks comes to an end */
     sl_heap_set(&sessions->due, number_of(sessions, at), SL_MIN(due_ns, look_ns));
+}
+
+/* Of the pause's length, at a store: what was told apart from requests ends when it ends. */
+static uint64_t told_left(const struct session *at, uint64_t now_ns)
+{
+    uint64_t age = age_ns(at, now_ns), told_ns = at->pause.told_ns;
+    if (!at->apart || told_ns == 0) {
+        return told_ns;
+    }
+    return told_ns > age + TOLD_NS_LEAST ? told_ns - age : TOLD_NS_LEAST;
 }
 
 uint32_t sl_sessions_turn(struct sl_sessions *sessions, const struct sl_turn *turn, uint64_t now_ns,
@@ -245,18 +260,25 @@ uint32_t sl_sessions_turn(struct sl_sessions *sessions, const struct sl_turn *tu
     }
     struct session *at = &sessions->all[number];
     if (turn->load && at->turned) {
-        uint64_t was_ns = age_ns(at, now_ns);
-        sl_rhythm_back(&sessions->rhythm, &at->pause, was_ns);
+        uint64_t was_ns = now_ns > at->at_ns ? now_ns - at->at_ns : 0;
+        sl_rhythm_back(&sessions->rhythm, &at->pause, age_ns(at, now_ns));
         at->pause.last_ns = SL_MAX(was_ns, UINT64_C(1));
         at->pause.told_ns = 0;
+        at->pause.over = at->apart = false;
         at->pause.turns++;
     } else if (at->pause.turns == 0) {
         at->pause.turns = 1;
     }
+    if (turn->pause_ns != 0) {
+        at->pause.told_ns = turn->pause_ns;
+        at->pause.over = at->apart = false;
+    } else {
+        at->pause.told_ns = told_left(at, now_ns);
+    }
     at->turned = true;
-    at->at_ns = now_ns;
+    at->at_ns = at->from_ns = now_ns;
     at->here_ns = 0;
-    at->pause.told_ns = turn->pause_ns != 0 ? turn->pause_ns : at->pause.told_ns;
+    at->asked = false;
     at->serial = ++sessions->serial;
     tail_set(sessions, at, tail);
     list_remove(sessions, number);
@@ -271,10 +293,20 @@ uint32_t sl_sessions_told(struct sl_sessions *sessions, uint64_t id, uint64_t pa
                           uint64_t now_ns)
 {
     uint32_t number = id != 0 ? find_by_id(sessions, id) : SL_SESSION_NONE;
-    if (number != SL_SESSION_NONE) {
-        struct session *at = &sessions->all[number];
-        /* From now on. What is known of pauses counts from their beginning. */
-        at->pause.told_ns = sl_deadline_ns(age_ns(at, now_ns), pause_ns);
+    if (number == SL_SESSION_NONE) {
+        return SL_SESSION_NONE;
+    }
+    struct session *at = &sessions->all[number];
+    bool known = pause_ns != SL_TOLD_UNKNOWN;
+    if (at->pause.over || at->pause.told_ns != 0) {
+        /* It did not come back so far. What nothing was told of is not counted: it would be again. */
+        sl_rhythm_lost(&sessions->rhythm, &at->pause, age_ns(at, now_ns));
+    }
+    at->pause.over = pause_ns == 0;
+    at->pause.told_ns = known && pause_ns != 0 ? SL_MAX(pause_ns, TOLD_NS_LEAST) : 0;
+    at->apart = known;
+    at->from_ns = known ? now_ns : at->at_ns;
+    if (!at->asked) { /* else it is planned when it was tried */
         plan(sessions, at, age_ns(at, now_ns), now_ns);
     }
     return number;
@@ -326,14 +358,17 @@ bool sl_sessions_due(struct sl_sessions *sessions, uint64_t now_ns, struct sl_se
         double worth = sl_rhythm_worth(&sessions->rhythm, &at->pause, age, &until_ns);
         bool is_due = sl_rhythm_when(&sessions->rhythm, &at->pause, age, edge(sessions)) == age;
         if (is_due && now_ns + sessions->lead_ns >= at->here_ns) {
-            *out = (struct sl_session_due){.session = item.id,
-                                           .serial = at->serial,
-                                           .worth = worth,
-                                           .for_ns = sl_deadline_ns(at->at_ns, until_ns) - now_ns};
+            at->asked = true;
+            *out =
+                (struct sl_session_due){.session = item.id,
+                                        .serial = at->serial,
+                                        .worth = worth,
+                                        .for_ns = sl_deadline_ns(at->from_ns, until_ns) - now_ns};
             return true;
         }
         plan(sessions, at,
-             SL_MAX(age_ns(at, now_ns) + 1, at->here_ns > at->at_ns ? at->here_ns - at->at_ns : 0),
+             SL_MAX(age_ns(at, now_ns) + 1,
+                    at->here_ns > at->from_ns ? at->here_ns - at->from_ns : 0),
              now_ns);
     }
     return false;
@@ -348,6 +383,7 @@ void sl_sessions_tried(struct sl_sessions *sessions, const struct sl_session_due
     if (!at->used || at->serial != due->serial) {
         return; /* it had another turn, or went */
     }
+    at->asked = false;
     uint64_t age = age_ns(at, now_ns);
     if (here) {
         at->here_ns = sl_deadline_ns(now_ns, due->for_ns);

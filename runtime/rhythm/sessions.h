@@ -36,7 +36,10 @@ struct sl_turn {
 #define SL_SESSION_NONE UINT32_MAX
 uint32_t sl_sessions_turn(struct sl_sessions *sessions, const struct sl_turn *turn, uint64_t now_ns,
                           bool *fresh);
-/* Of the pause that goes on; no turn. SL_SESSION_NONE: no session has this name. */
+/* Of the pause that goes on, and no turn: another turn is expected in so long, counted from now.
+ * 0: the pause is over, and the next request is about to come. SL_TOLD_UNKNOWN: what was told counts
+ * no more. SL_SESSION_NONE: no session has this name. */
+#define SL_TOLD_UNKNOWN UINT64_MAX
 uint32_t sl_sessions_told(struct sl_sessions *sessions, uint64_t id, uint64_t pause_ns,
                           uint64_t now_ns);
 void sl_sessions_drop(struct sl_sessions *sessions, uint32_t session);

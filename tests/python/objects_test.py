@@ -276,7 +276,7 @@ class Hostile(OnNode):
         calls = [("put", "k", b"x"), ("get", "k"), ("get_into", "k", bytearray(1)), ("get_pinned", "k"), ("exists", "k"),
                  ("size", "k"), ("stat", "k"), ("remove", "k"), ("remove_all",), ("list",), ("put_batch", ["k"], [b"x"]),
                  ("get_batch", ["k"]), ("get_batch_into", ["k"], [bytearray(1)]), ("get_pinned_batch", ["k"]),
-                 ("exists_batch", ["k"]), ("remove_batch", ["k"]), ("prefetch", ["k"]), ("flush",), ("explain", ["k"]),
+                 ("exists_batch", ["k"]), ("remove_batch", ["k"]), ("prefetch", ["k"]), ("session_pause", "s", 1), ("flush",), ("explain", ["k"]),
                  ("nodes",), ("handover_end", [1]), ("__enter__",)]
         for name, *args in calls:
             error = self.raises(sluice.InvalidError, getattr(self.client, name), *args)

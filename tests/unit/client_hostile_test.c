@@ -31,8 +31,10 @@ struct node {
     _Atomic unsigned version;  /* of its answers; 0: ours */
     _Atomic unsigned
         strange; /* REMOVE and FLUSH of so many it answers as to a process it does not know */
-    _Atomic sl_err removed; /* code of every key of a REMOVE, and of a FLUSH */
-    uint64_t open_ns;       /* how long a client tries to attach; 0: WAIT_NS */
+    _Atomic sl_err removed;            /* code of every key of a REMOVE, and of a FLUSH */
+    _Atomic sl_err paused;             /* code of a SESSION_PAUSE */
+    struct sl_body_session_pause said; /* the last one; of its thread until it was answered */
+    uint64_t open_ns;                  /* how long a client tries to attach; 0: WAIT_NS */
 };
 
 /* ---- the other side ---- */
@@ -74,6 +76,10 @@ static void node_answer(struct node *node, const struct sl_msg *request, struct 
         reply->body.load_reply.fenced = true;
     } else if (request->type == SL_MSG_REMOVE || request->type == SL_MSG_FLUSH) {
         node_answer_removal(node, request, reply);
+    } else if (request->type == SL_MSG_SESSION_PAUSE) {
+        node->said = request->body.session_pause;
+        reply->code = atomic_load_explicit(&node->paused, memory_order_acquire);
+        reply->text = sl_text_of(reply->code == SL_OK ? "" : "envelope.type: message 190");
     }
 }
 
@@ -520,6 +526,43 @@ START_TEST(hints_out_of_their_bounds_are_refused_by_name)
     }
 END_TEST
 
+static const struct {
+    const char *name;
+    uint64_t pause_ns;
+    sl_err answered, code;
+    const char *named;
+    uint64_t said_ns; /* what the node hears */
+} pauses[] = {
+    {"chat 7", 30 * SL_NS_PER_S, SL_OK, SL_OK, "", 30 * SL_NS_PER_S},
+    {"chat 7", SL_KEEP_NS_LIMIT, SL_OK, SL_OK, "", SL_KEEP_NS_LIMIT},
+    {"chat 7", 0, SL_OK, SL_OK, "", 0},
+    {"chat 7", SL_PAUSE_UNKNOWN, SL_OK, SL_OK, "", 0},
+    {"chat 8", 0, SL_ERR_NOT_FOUND, SL_ERR_NOT_FOUND, "", 0},
+    /* a coordinator that does not know the message */
+    {"chat 7", 0, SL_ERR_UNSUPPORTED, SL_ERR_UNSUPPORTED, "message 190", 0},
+    {"chat 7", SL_KEEP_NS_LIMIT + 1, SL_OK, SL_ERR_INVALID, "a week", 0},
+    {NULL, 0, SL_OK, SL_ERR_INVALID, "no name", 0},
+};
+START_TEST(a_pause_is_told_by_the_name_that_ops_give_and_its_answer_is_the_nodes)
+    {
+        struct node node = {.load_block_count = 0};
+        struct sl_error why = {0};
+        const char *name = pauses[_i].name;
+        node_open(&node);
+        atomic_store_explicit(&node.paused, pauses[_i].answered, memory_order_release);
+
+        sl_err code = sl_session_pause(node.client, name, pauses[_i].pause_ns, WAIT_NS, &why);
+
+        ck_assert_int_eq(code, pauses[_i].code);
+        ck_assert_msg(strstr(why.text, pauses[_i].named) != NULL, "%s", why.text);
+        bool sent = code != SL_ERR_INVALID;
+        ck_assert_uint_eq(node.said.session_id, sent ? sl_key_hash(name, strlen(name)) : 0);
+        ck_assert_uint_eq(node.said.pause_ns, pauses[_i].said_ns);
+        ck_assert(node.said.unknown == (pauses[_i].pause_ns == SL_PAUSE_UNKNOWN));
+        node_close(&node);
+    }
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client_hostile");
@@ -530,6 +573,9 @@ int main(void)
     tcase_add_test(tcase, coordinator_without_events_is_named);
     tcase_add_loop_test(tcase, hints_out_of_their_bounds_are_refused_by_name, 0,
                         (int)SL_COUNT(hints));
+    tcase_add_loop_test(tcase,
+                        a_pause_is_told_by_the_name_that_ops_give_and_its_answer_is_the_nodes, 0,
+                        (int)SL_COUNT(pauses));
     tcase_add_test(tcase, answers_of_another_wire_version_end_a_call_by_name);
     tcase_add_loop_test(tcase, a_registrar_that_began_anew_is_asked_again, 0,
                         SL_COUNT(waits_for_disks));

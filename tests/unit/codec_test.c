@@ -523,6 +523,32 @@ START_TEST(unknown_type_leaves_an_envelope_to_answer)
     }
 END_TEST
 
+/* Its sender knows the reply's type; so a decoder that does not know it gives the envelope alone. */
+START_TEST(a_request_of_unknown_type_can_be_refused_and_not_answered)
+    {
+        struct sl_codec *codec = codec_made();
+        const void *frame = NULL;
+        size_t length_bytes = 0;
+        struct sl_msg msg = ping();
+        struct sl_msg got = {0};
+        msg.type = 901;
+        msg.reply_to = 11;
+        ck_assert_int_eq(sl_codec_encode(codec, &msg, &frame, &length_bytes, NULL), SL_ERR_INVALID);
+        msg.code = SL_ERR_UNSUPPORTED;
+
+        ck_assert_int_eq(sl_codec_encode(codec, &msg, &frame, &length_bytes, NULL), SL_OK);
+        struct sl_codec *other = codec_made();
+        ck_assert_int_eq(sl_codec_decode(other, frame, length_bytes, &got, NULL),
+                         SL_ERR_UNSUPPORTED);
+
+        ck_assert_uint_eq(got.type, 901);
+        ck_assert_uint_eq(got.reply_to, 11);
+        ck_assert_int_eq(got.code, SL_ERR_UNSUPPORTED);
+        sl_codec_destroy(&other);
+        sl_codec_destroy(&codec);
+    }
+END_TEST
+
 START_TEST(local_message_does_not_travel)
     {
         struct sl_codec *codec = codec_made();
@@ -769,6 +795,7 @@ int main(void)
     tcase_add_test(frames, an_older_sender_may_lack_only_what_may_be_0);
     tcase_add_test(frames, unknown_version_leaves_an_envelope_to_answer);
     tcase_add_test(frames, unknown_type_leaves_an_envelope_to_answer);
+    tcase_add_test(frames, a_request_of_unknown_type_can_be_refused_and_not_answered);
     tcase_add_test(frames, local_message_does_not_travel);
     tcase_add_test(frames, unknown_code_is_refused_by_name);
     tcase_add_loop_test(frames, sender_that_is_no_name_is_refused, 0, SL_COUNT(bad_senders));

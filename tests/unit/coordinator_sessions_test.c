@@ -136,6 +136,92 @@ START_TEST(a_setting_of_0_asks_for_nothing)
     }
 END_TEST
 
+/* ---- told in the middle of a pause ---- */
+
+static struct sl_msg pause_tell(struct bed *bed, uint64_t session_id, uint64_t pause_ns,
+                                bool unknown)
+{
+    struct sl_msg msg = {.type = SL_MSG_SESSION_PAUSE};
+    msg.body.session_pause = (struct sl_body_session_pause){
+        .session_id = session_id, .pause_ns = pause_ns, .unknown = unknown};
+    fake_give(&bed->fake, "client.1.0", &msg);
+    return reply_to(bed, msg.seq);
+}
+
+static const struct {
+    uint64_t pause_ns; /* told 3 s after the session began to pause for 10 s */
+    bool unknown;
+    uint64_t from_ns, until_ns; /* of the PREFETCH after the word; 0: there is none */
+} words[] = {
+    {3 * SL_NS_PER_S, false, SL_NS_PER_S / 2, 3 * SL_NS_PER_S}, /* earlier */
+    {20 * SL_NS_PER_S, false, 12 * SL_NS_PER_S, 20 * SL_NS_PER_S},
+    {0, false, 0, 100 * SL_NS_PER_MS}, /* over: at once */
+    {0, true, 0, 0},
+};
+START_TEST(a_word_in_the_middle_of_a_pause_moves_its_end)
+    {
+        struct bed *bed = bed_paused(with_disk);
+        struct sl_msg prefetch;
+        edge_tell(bed, UINT64_C(200000000000)); /* 0.2 hits a second */
+        ck_assert(!prefetch_await(bed, 3 * SL_NS_PER_S, &prefetch));
+
+        struct sl_msg reply = pause_tell(bed, 7, words[_i].pause_ns, words[_i].unknown);
+
+        uint64_t told_at_ns = bed->fake.env.now_ns;
+        ck_assert_int_eq(reply.type, SL_MSG_SESSION_PAUSE_REPLY);
+        ck_assert_int_eq(reply.code, SL_OK);
+        bool came = prefetch_await(bed, 40 * SL_NS_PER_S, &prefetch);
+        ck_assert(came == (words[_i].until_ns != 0));
+        uint64_t after_ns = bed->fake.env.now_ns - told_at_ns;
+        ck_assert_msg(!came || (after_ns >= words[_i].from_ns && after_ns <= words[_i].until_ns),
+                      "after %lu ns", after_ns);
+        ck_assert_uint_eq(came ? prefetch.body.prefetch.keys.count : 4, 4);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(a_word_of_a_session_that_no_op_named_is_answered_so_and_changes_nothing)
+    {
+        struct bed *bed = bed_paused(with_disk);
+        struct sl_msg prefetch;
+        edge_tell(bed, UINT64_C(400000000000));
+
+        struct sl_msg reply = pause_tell(bed, 8, 0, false);
+
+        ck_assert_int_eq(reply.code, SL_ERR_NOT_FOUND);
+        ck_assert(!prefetch_await(bed, PAUSE_NS / 2, &prefetch));
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(a_session_that_is_told_of_again_and_again_is_asked_for_once)
+    {
+        struct bed *bed = bed_paused(with_disk);
+        struct sl_msg prefetch;
+        uint32_t count = 0;
+        uint64_t last = 0;
+        edge_tell(bed, UINT64_C(400000000000));
+        for (uint32_t i = 0; i < 1000; i++) {
+            ck_assert_int_eq(pause_tell(bed, 7, i % 2 == 0 ? 0 : SL_NS_PER_S, false).code, SL_OK);
+            fake_pass(&bed->fake, SL_NS_PER_MS);
+            if (fake_take(&bed->fake, "registrar", SL_MSG_PREFETCH, &prefetch)) {
+                count += prefetch.seq != last ? 1 : 0; /* else it is sent again */
+                last = prefetch.seq;
+            }
+        }
+        ck_assert_uint_eq(count, 1);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(a_node_without_sessions_says_so)
+    {
+        struct bed *bed = bed_paused(_i == 0 ? without_sessions : NULL);
+        ck_assert_int_eq(pause_tell(bed, 7, SL_NS_PER_S, false).code, SL_ERR_UNSUPPORTED);
+        bed_end(bed);
+    }
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("coordinator_sessions");
@@ -145,6 +231,11 @@ int main(void)
     tcase_add_test(tcase, what_came_is_not_asked_for_again_before_it_may_go);
     tcase_add_test(tcase, without_an_answer_it_goes_on);
     tcase_add_test(tcase, a_setting_of_0_asks_for_nothing);
+    tcase_add_loop_test(tcase, a_word_in_the_middle_of_a_pause_moves_its_end, 0,
+                        (int)SL_COUNT(words));
+    tcase_add_test(tcase, a_word_of_a_session_that_no_op_named_is_answered_so_and_changes_nothing);
+    tcase_add_test(tcase, a_session_that_is_told_of_again_and_again_is_asked_for_once);
+    tcase_add_loop_test(tcase, a_node_without_sessions_says_so, 0, 2);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -730,6 +730,32 @@ START_TEST(broken_message_is_counted_and_answered_where_possible)
     }
 END_TEST
 
+START_TEST(message_of_a_later_release_is_refused_in_its_own_type)
+    {
+        /* Type 900, numbered 7, whose sender waits for 901. */
+        static const unsigned char later[] = {0x92, 0x9a, 0x03, 0xcd, 0x03, 0x84, 0,   0,   0xaa,
+                                              'c',  'l',  'i',  'e',  'n',  't',  '.', '1', '.',
+                                              '0',  0x07, 0x00, 0x05, 0x00, 0xa0, 0x90};
+        struct node *node = node_made("");
+        const char *from = NULL;
+        const void *frame = NULL;
+        size_t length_bytes = 0;
+        struct sl_msg reply = {0};
+
+        tell_raw(node, later, sizeof(later));
+
+        ck_assert_int_eq(sl_mailbox_wait(node->client, 5 * SECOND), SL_OK);
+        ck_assert_int_eq(sl_mailbox_receive(node->client, &from, &frame, &length_bytes), SL_OK);
+        ck_assert_int_eq(sl_codec_decode(node->codec, frame, length_bytes, &reply, NULL),
+                         SL_ERR_UNSUPPORTED); /* nor does this test know it */
+        ck_assert_uint_eq(reply.type, 901);
+        ck_assert_uint_eq(reply.reply_to, 7);
+        ck_assert_int_eq(reply.code, SL_ERR_UNSUPPORTED);
+        ck_assert_ptr_nonnull(strstr(reply.text.at, "900"));
+        node_freed(node);
+    }
+END_TEST
+
 START_TEST(message_in_anothers_name_is_dropped)
     {
         struct node *node = node_made("");
@@ -919,6 +945,7 @@ int main(void)
     tcase_add_test(world, death_of_a_watched_process_is_told);
     tcase_add_test(world, disk_completions_are_messages);
     tcase_add_test(world, broken_message_is_counted_and_answered_where_possible);
+    tcase_add_test(world, message_of_a_later_release_is_refused_in_its_own_type);
     tcase_add_test(world, message_in_anothers_name_is_dropped);
     tcase_add_test(world, unsupported_request_is_answered_and_life_goes_on);
     tcase_add_test(world, flight_recorder_shows_the_path);

@@ -249,22 +249,87 @@ START_TEST(when_room_is_short_sessions_are_due_later)
     }
 END_TEST
 
+/* A turn of the session of that name; load: it asks for blocks. */
+static uint32_t named_turn(struct sl_sessions *sessions, uint64_t id, bool load, uint64_t pause_ns,
+                           uint64_t now_ns)
+{
+    const uint64_t one[] = {id};
+    const struct sl_turn how = {
+        .id = id, .blocks = one, .count = 1, .pause_ns = pause_ns, .load = load};
+    bool fresh;
+    return sl_sessions_turn(sessions, &how, now_ns, &fresh);
+}
+
+static const struct {
+    double edge;
+    uint64_t at_first_ns; /* told with the turn at 0; 0: nothing */
+    uint64_t told_at_ns, told_ns;
+    uint64_t from_ns, until_ns; /* then it is due between these */
+} tellings[] = {
+    {0.04, 0, 10 * S, 90 * S, 50 * S, 100 * S},
+    {0.1, 100 * S, 10 * S, 20 * S, 20 * S, 30 * S},        /* earlier than was told */
+    {0.02, 20 * S, 10 * S, 200 * S, 110 * S, 210 * S},     /* later */
+    {0.04, 100 * S, 3000 * S, 40 * S, 3020 * S, 3040 * S}, /* no less exact in a long pause */
+    {0.04, 100 * S, 10 * S, 0, 10 * S, 11 * S},            /* it is over */
+    {0.04, 100 * S, 10 * S, SL_TOLD_UNKNOWN, SL_NEVER_NS, SL_NEVER_NS},
+};
 START_TEST(what_is_told_in_a_pause_counts_from_then_on)
     {
         struct sl_sessions *sessions = made(8);
         struct sl_session_due due;
-        const uint64_t one[] = {1};
-        bool fresh;
-        sl_sessions_edge(sessions, 0.04, 0);
-        const struct sl_turn how = {.id = 77, .blocks = one, .count = 1, .load = true};
-        uint32_t session = sl_sessions_turn(sessions, &how, 0, &fresh);
+        const uint64_t at_ns = tellings[_i].told_at_ns;
+        sl_sessions_edge(sessions, tellings[_i].edge, 0);
+        uint32_t session = named_turn(sessions, 77, true, tellings[_i].at_first_ns, 0);
 
-        ck_assert_uint_eq(sl_sessions_told(sessions, 78, S, 10 * S), SL_SESSION_NONE);
-        ck_assert_uint_eq(sl_sessions_told(sessions, 77, 90 * S, 10 * S), session);
+        ck_assert_uint_eq(sl_sessions_told(sessions, 78, S, at_ns), SL_SESSION_NONE);
+        ck_assert_uint_eq(sl_sessions_told(sessions, 77, tellings[_i].told_ns, at_ns), session);
 
-        uint64_t at_ns = due_at(sessions, 10 * S, 200 * S, &due);
-        ck_assert(at_ns > 50 * S && at_ns < 100 * S);
+        uint64_t due_ns = due_at(sessions, at_ns, 300 * S, &due);
+        ck_assert_msg(due_ns >= tellings[_i].from_ns && due_ns <= tellings[_i].until_ns, "%lu",
+                      due_ns);
         sl_sessions_destroy(&sessions);
+    }
+END_TEST
+
+START_TEST(a_store_that_ends_in_a_told_pause_does_not_move_its_end)
+    {
+        struct sl_sessions *sessions = made(8);
+        struct sl_session_due due;
+        sl_sessions_edge(sessions, 0.04, 0);
+        (void)named_turn(sessions, 77, true, 0, 0);
+        (void)sl_sessions_told(sessions, 77, 40 * S, S);
+
+        (void)named_turn(sessions, 77, false, 0, 21 * S);
+
+        uint64_t due_ns = due_at(sessions, 21 * S, 100 * S, &due);
+        ck_assert_msg(due_ns > 25 * S && due_ns < 41 * S, "%lu", due_ns);
+        sl_sessions_destroy(&sessions);
+    }
+END_TEST
+
+/* Sessions of which is told every 100 s, in a pause of 50 s, that it is over. Whether the last of
+ * them is due within 10 s. back_ns: so long after the word they come back. */
+static bool over_is_believed(uint64_t back_ns)
+{
+    struct sl_sessions *sessions = made(4096);
+    struct sl_session_due due;
+    uint64_t now_ns = 0;
+    bool believed = false;
+    sl_sessions_edge(sessions, 0.04, 0);
+    for (uint32_t i = 0; i < 500; i++, now_ns += 100 * S) {
+        (void)named_turn(sessions, 77, true, 100 * S, now_ns);
+        (void)sl_sessions_told(sessions, 77, 0, now_ns + 50 * S);
+        believed = due_at(sessions, now_ns + 50 * S, 10 * S, &due) < now_ns + 60 * S;
+        (void)named_turn(sessions, 77, true, 0, now_ns + 50 * S + back_ns);
+    }
+    sl_sessions_destroy(&sessions);
+    return believed;
+}
+
+START_TEST(whoever_says_wrongly_that_pauses_are_over_is_believed_no_more)
+    {
+        ck_assert(over_is_believed(S));
+        ck_assert(!over_is_believed(45 * S));
     }
 END_TEST
 
@@ -284,7 +349,10 @@ int main(void)
     tcase_add_test(tcase, pauses_that_are_always_half_of_what_is_told_are_learnt);
     tcase_add_test(tcase, a_session_that_was_refused_is_due_again_later_and_one_that_came_is_not);
     tcase_add_test(tcase, when_room_is_short_sessions_are_due_later);
-    tcase_add_test(tcase, what_is_told_in_a_pause_counts_from_then_on);
+    tcase_add_loop_test(tcase, what_is_told_in_a_pause_counts_from_then_on, 0,
+                        (int)SL_COUNT(tellings));
+    tcase_add_test(tcase, a_store_that_ends_in_a_told_pause_does_not_move_its_end);
+    tcase_add_test(tcase, whoever_says_wrongly_that_pauses_are_over_is_believed_no_more);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

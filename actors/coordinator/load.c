@@ -269,13 +269,12 @@ bool co_load_asked(struct coordinator *self, struct co_op *op, uint32_t block, s
     for (uint32_t i = 0; i < block_count; i++) {
         groups[i] = co_group_of(self, op, block + i, block_count);
     }
-    *out =
-        (struct co_asked){.items = items,
-                          .groups = groups,
-                          .block_count = block_count,
-                          .part_total = part_total,
-                          .until_ns = co_wait_fetch_until(
-                              self, op, block, now_ns + sl_budget_ns(now_ns, op->deadline_ns) / 2)};
+    co_wait_fetching(self, op);
+    *out = (struct co_asked){.items = items,
+                             .groups = groups,
+                             .block_count = block_count,
+                             .part_total = part_total,
+                             .until_ns = now_ns + sl_budget_ns(now_ns, op->deadline_ns) / 2};
     op->asked_count = first; /* where the answer begins */
     return true;
 }
@@ -357,7 +356,7 @@ static void load_fetched(struct coordinator *self, struct co_op *op, const struc
             op->parts[i].state = CO_PART_OPEN;
         }
     }
-    co_wait_fetched(self, op, reply != NULL, (uint64_t)came * op->engine->block_bytes / part_count);
+    co_wait_fetched(self, op, (uint64_t)came * op->engine->block_bytes / part_count);
     sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "fetched", "transporter",
                    came);
     co_load_look(self, op);

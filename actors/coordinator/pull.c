@@ -145,8 +145,7 @@ static void pull_taken(struct coordinator *self, struct co_op *op,
             op->parts[i].state = CO_PART_OPEN;
         }
     }
-    co_wait_fetched(self, op, true,
-                    (uint64_t)came * op->engine->block_bytes / op->engine->part_count);
+    co_wait_fetched(self, op, (uint64_t)came * op->engine->block_bytes / op->engine->part_count);
     sl_metric_add(self->env->metrics, self->metric.pulled_count, came);
     sl_metric_add(self->env->metrics, self->metric.pull_copied_bytes, body->copied_bytes);
     sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "pulled", "transporter",
@@ -162,7 +161,6 @@ void co_pull_answered(struct coordinator *self, struct co_op *op, const struct s
     op->shares_open--;
     if (reply == NULL) { /* it goes on with what is here, and does not give these blocks back */
         op->pull_barred = true;
-        co_wait_fetched(self, op, false, 0);
         op->unsettled |= co_worker_bit(CO_TRANSPORTER);
         co_fence_send(self, op, CO_TRANSPORTER);
         co_load_look(self, op);

@@ -495,32 +495,22 @@ bool co_wait_fetch(struct coordinator *self, struct co_op *op, uint32_t block)
     return worth;
 }
 
-uint64_t co_wait_fetch_until(struct coordinator *self, struct co_op *op, uint32_t block,
-                             uint64_t until_ns)
+void co_wait_fetching(const struct coordinator *self, struct co_op *op)
 {
     op->wait.fetch_ns = self->env->now_ns;
-    if (!co_wait_limited(op)) {
-        return until_ns;
-    }
-    double limit_ns = compute_ns(op, op->at + block, op->at + op->slice_count);
-    return SL_MIN(until_ns, sl_deadline_ns(self->env->now_ns, whole_ns(limit_ns)));
 }
 
-void co_wait_fetched(struct coordinator *self, struct co_op *op, bool answered, uint64_t bytes)
+void co_wait_fetched(struct coordinator *self, const struct co_op *op, uint64_t bytes)
 {
     struct co_pace *pace = &self->pace;
-    if (!answered && co_wait_limited(op)) {
-        sl_metric_add(self->env->metrics, self->pace.soft_missed_count, 1);
-        sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "soft deadline missed",
-                       "transporter", 0);
+    if (bytes == 0) {
+        return;
     }
-    if (answered && bytes > 0) {
-        double each = (double)(self->env->now_ns - op->wait.fetch_ns) / (double)bytes;
-        pace->remote_ns_per_byte =
-            pace->remote_ns_per_byte == 0
-                ? each
-                : pace->remote_ns_per_byte + (each - pace->remote_ns_per_byte) * TOOK_SHARE;
-    }
+    double each = (double)(self->env->now_ns - op->wait.fetch_ns) / (double)bytes;
+    pace->remote_ns_per_byte =
+        pace->remote_ns_per_byte == 0
+            ? each
+            : pace->remote_ns_per_byte + (each - pace->remote_ns_per_byte) * TOOK_SHARE;
 }
 
 void co_wait_fini(struct coordinator *self)

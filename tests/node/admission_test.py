@@ -174,6 +174,7 @@ class Trace(unittest.TestCase):
         self.assertEqual(run.returncode, 0)
         return [100 * row["hit_share"] for row in rows if row["policy"] == "density"]
 
+    @unittest.skipUnless(os.access(POLICY_MODEL, os.X_OK), "skipped: policy_model is not built with sanitizers")
     def test_what_survives_a_registrar_costs_half_a_point_at_most(self):
         with tempfile.TemporaryDirectory() as directory:
             part = self.part(directory)

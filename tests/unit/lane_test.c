@@ -1072,10 +1072,22 @@ START_TEST(frame_without_a_doorbell_is_found_by_looking_again)
     }
 END_TEST
 
-#define PIPE_BYTES_MAX (1u << 17) /* more than a pipe has room for */
+/* Filled by pages, and what is left by bytes: each write wakes who reads it, which on a busy machine
+ * takes long. One whose reader is awake is emptied as fast, and never full. */
+static void pipe_fill(int fd)
+{
+    static const char page[4096];
+    bool room = true;
+    for (uint32_t i = 0; room && i < 64; i++) { /* four times what a pipe has room for */
+        room = write(fd, page, sizeof(page)) == (ssize_t)sizeof(page);
+    }
+    room = true;
+    for (uint32_t i = 0; room && i < sizeof(page); i++) {
+        room = write(fd, page, 1) == 1;
+    }
+}
 
-/* All that this process has, and may share, is made blocking; counters and pipes are filled up. A
- * pipe whose reader is awake is emptied as fast, and never full. */
+/* All that this process has, and may share, is made blocking; counters and pipes are filled up. */
 static void descriptors_spoil(void)
 {
     for (int fd = 3; fd < 1024; fd++) {
@@ -1094,9 +1106,8 @@ static void descriptors_spoil(void)
             (void)!read(fd, &before, sizeof(before));
             (void)!write(fd, &full, sizeof(full));
         }
-        bool room = strncmp(kind, "pipe:[", 6) == 0;
-        for (uint32_t i = 0; room && i < PIPE_BYTES_MAX; i++) {
-            room = write(fd, &full, 1) == 1;
+        if (strncmp(kind, "pipe:[", 6) == 0) {
+            pipe_fill(fd);
         }
         (void)fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
     }

@@ -150,7 +150,8 @@ static bool ahead_fits(void *context, uint64_t bytes)
 static double ahead_full(void *context)
 {
     const struct run *run = context;
-    double most = (double)(run->options->capacity_bytes / AHEAD_SHARE);
+    uint64_t most_bytes = run->options->capacity_bytes / AHEAD_SHARE;
+    double most = (double)most_bytes;
     return most > 0 ? (double)run->memory.ops->kept(&run->memory) / most : 1;
 }
 

@@ -82,6 +82,8 @@ static bool table_grow(void **table, size_t bytes, uint32_t was, uint32_t count)
     }
     if (was > 0) {
         memcpy(fresh, *table, bytes * was);
+    } else {
+        memset(fresh, 0, bytes * count); /* later ones are written before they are read, too */
     }
     free(*table);
     *table = fresh;

@@ -116,7 +116,7 @@ void control_strangers_close(struct control_strangers **strangers)
         (void)zmq_socket_monitor(self->router, NULL, 0);
         (void)zmq_close(self->monitor);
     }
-    for (uint32_t i = 0; i < self->high; i++) {
+    for (uint32_t i = 0; self->places != NULL && i < self->high; i++) {
         if (self->places[i].fd >= 0) {
             place_free(self, i);
         }

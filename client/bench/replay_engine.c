@@ -197,6 +197,10 @@ static bool op_run(struct replay *replay, bool store, uint32_t first_block, stru
 {
     struct sl_error why = {0};
     uint64_t trace_id = replay_chain(sl_clock_wall_ns(), replay->tokens, 1) | 1;
+    struct sl_prefill prefill = {0};
+    if (!store && !replay->options.prefill_untold) {
+        prefill = replay->options.prefill;
+    }
     const struct sl_op_request request = {.tokens = replay->tokens,
                                           .token_count = replay->token_count,
                                           .first_block = first_block,
@@ -206,9 +210,7 @@ static bool op_run(struct replay *replay, bool store, uint32_t first_block, stru
                                           .timeout_ns = replay->options.op_timeout_ns,
                                           .trace_id = trace_id,
                                           .hints = replay->said,
-                                          .prefill = store || replay->options.prefill_untold
-                                                         ? (struct sl_prefill){0}
-                                                         : replay->options.prefill};
+                                          .prefill = prefill};
     uint64_t started_ns = sl_clock_monotonic_ns();
     sl_trace_event(replay->side->metrics, started_ns, trace_id,
                    store ? "store start" : "load start", "coordinator",

@@ -49,6 +49,13 @@ def attack_as(told):
             one.connect(path)
             one.send(b"\xff" * 64)
 
+    # first, since actors whose files are gone end
+    for path in told["sockets"]:
+        for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET, socket.SOCK_DGRAM):
+            attempt(f"connect to {path}", lambda: connect(path, kind))
+    for name in told["abstract"]:
+        for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET, socket.SOCK_DGRAM):
+            attempt(f"connect to @{name}", lambda: connect("\0" + name, kind))
     for path in told["files"]:
         attempt(f"read {path}", lambda: os.close(os.open(path, os.O_RDONLY)))
         attempt(f"write {path}", lambda: os.close(os.open(path, os.O_RDWR)))
@@ -58,12 +65,6 @@ def attack_as(told):
         attempt(f"rename {path}", lambda: os.rename(path, path + ".gone"))
         attempt(f"link {path}", lambda: os.link(path, told["own"] + "/linked"))
         attempt(f"chmod {path}", lambda: os.chmod(path, 0o666))
-    for path in told["sockets"]:
-        for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET, socket.SOCK_DGRAM):
-            attempt(f"connect to {path}", lambda: connect(path, kind))
-    for name in told["abstract"]:
-        for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET, socket.SOCK_DGRAM):
-            attempt(f"connect to @{name}", lambda: connect("\0" + name, kind))
     for pid in told["pids"]:
         for name in ("environ", "maps", "mem", "auxv", "stack"):
             attempt(f"read /proc/{pid}/{name}", lambda: os.close(os.open(f"/proc/{pid}/{name}", os.O_RDONLY)))

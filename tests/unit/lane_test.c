@@ -1087,12 +1087,15 @@ static void pipe_fill(int fd)
     }
 }
 
-/* All that this process has, and may share, is made blocking; counters and pipes are filled up. */
-static void descriptors_spoil(void)
+#define FDS_MAX 1024
+
+/* All that this process has got since, and may share, is made blocking; counters and pipes are
+ * filled up. inherited: what it had before, of whoever runs the tests. */
+static void descriptors_spoil(const bool inherited[FDS_MAX])
 {
-    for (int fd = 3; fd < 1024; fd++) {
+    for (int fd = 3; fd < FDS_MAX; fd++) {
         const uint64_t full = UINT64_MAX - 1;
-        int flags = fcntl(fd, F_GETFL);
+        int flags = inherited[fd] ? -1 : fcntl(fd, F_GETFL);
         if (flags < 0) {
             continue;
         }
@@ -1118,16 +1121,20 @@ static void descriptors_spoil(void)
 /* Asks again and again, says each time that it sleeps, and takes no ring of its bell. */
 static void spoiler_run(int go_fd)
 {
+    static bool before[FDS_MAX];
     struct sl_lane lane;
     char path[128], byte;
     (void)alarm(400);
+    for (int fd = 0; fd < FDS_MAX; fd++) {
+        before[fd] = fcntl(fd, F_GETFD) >= 0;
+    }
     ck_assert_int_eq(read(go_fd, &byte, 1), 1);
     ck_assert_int_eq(sl_lane_path(directory, "echo", path, sizeof(path)), SL_OK);
     ck_assert_int_eq(sl_lane_offer(&lane, path, "client.6.6", "echo", RING, NULL), SL_OK);
     while (sl_lane_answered(&lane) != SL_OK) {
         pause_us(1000);
     }
-    descriptors_spoil();
+    descriptors_spoil(before);
     for (uint32_t i = 0; i < SPOILT_ROUNDS; i++) {
         static unsigned char frame[RING];
         uint8_t kind;
@@ -1161,6 +1168,10 @@ START_TEST(a_spoilt_doorbell_stops_nobody)
         uint32_t spoilt = 0, others = 0;
         bool asked = false;
         while (spoilt < SPOILT_ROUNDS || others < 100) {
+            siginfo_t ended = {0};
+            ck_assert_int_eq(waitid(P_PID, (id_t)pid, &ended, WEXITED | WNOHANG | WNOWAIT), 0);
+            ck_assert_msg(ended.si_pid == 0 || ended.si_status == 0, "the spoiler ended: %d",
+                          ended.si_status);
             const char *from = NULL;
             const void *frame = NULL;
             size_t length = 0;

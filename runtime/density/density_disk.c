@@ -4,7 +4,7 @@
  * and counted by cell, so that it is known which of them are worth most. */
 #include "runtime/density/density_internal.h"
 
-static void note_take(struct density_aged *at, const struct sl_density_note *note)
+void density_note_take(struct density_aged *at, const struct sl_density_note *note)
 {
     at->at = note->at;
     at->use_count = (uint8_t)SL_MAX(note->use_count, 1);
@@ -37,7 +37,7 @@ void sl_density_disk_enter(struct sl_density *density, uint64_t hash,
     struct density_aged *at = &density->ages[unit];
     density->disk_count++;
     if (at->state != UNIT_GHOST && note != NULL) { /* its row follows when all are there */
-        note_take(at, note);
+        density_note_take(at, note);
         at->state = UNIT_RESTORED_DISK;
         density_row_append(density, &density->restored, unit);
         return;

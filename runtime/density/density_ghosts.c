@@ -20,7 +20,6 @@ void density_ghost_note(struct sl_density *density, uint32_t unit)
         .at = at->at,
         .class_index = at->class_index,
         .use_count = at->use_count,
-        .priority = (uint8_t)(at->weight + 1u),
     };
 }
 
@@ -59,14 +58,10 @@ void sl_density_ghosts_restore(struct sl_density *density, const void *bytes, ui
         if (unit == 0) {
             continue;
         }
-        struct density_aged *to = &density->ages[unit];
-        to->at = ghost.at;
-        to->use_count = (uint8_t)SL_MAX(ghost.use_count, 1);
-        to->class_index = ghost.class_index < SL_DENSITY_CLASSES ? ghost.class_index : 0;
-        if (ghost.priority > REG_PRIORITY_NONE && ghost.priority < REG_PRIORITY_COUNT) {
-            to->weight = (ghost.priority - 1u) & 3u;
-        }
-        to->state = UNIT_RESTORED_GHOST;
+        const struct sl_density_note note = {
+            .at = ghost.at, .class_index = ghost.class_index, .use_count = ghost.use_count};
+        density_note_take(&density->ages[unit], &note);
+        density->ages[unit].state = UNIT_RESTORED_GHOST;
         density_row_append(density, &density->restored, unit);
     }
 }

@@ -187,6 +187,8 @@ void density_used(struct sl_density *density, uint32_t unit);
 void density_reference(struct sl_density *density);
 /* In memory, at the young end of the turns of the cell where it is by age already. */
 void density_turn_enter(struct sl_density *density, uint32_t unit);
+/* What a registrar before noted, of which nothing is believed but what can be. */
+void density_note_take(struct density_aged *at, const struct sl_density_note *note);
 /* From disk alone to none of the rows that only such units are in. */
 void density_disk_leave(struct sl_density *density, uint32_t unit);
 /* ---- density_ghosts.c ---- */

@@ -34,9 +34,7 @@ uint32_t sl_density_restore(struct sl_density *density, uint64_t hash, uint32_t 
     }
     density_parent_find(density, unit, parent_hash);
     struct density_aged *at = &density->ages[unit];
-    at->at = note->at;
-    at->use_count = (uint8_t)SL_MAX(note->use_count, 1);
-    at->class_index = note->class_index < SL_DENSITY_CLASSES ? note->class_index : 0;
+    density_note_take(at, note);
     if (note->priority > REG_PRIORITY_NONE && note->priority < REG_PRIORITY_COUNT) {
         at->weight = ((uint32_t)note->priority - 1u) & 3u;
     }

@@ -138,7 +138,7 @@ void sl_density_restored(struct sl_density *density);
 struct sl_density_ghost {
     uint64_t hash;
     uint32_t at; /* as of a note */
-    uint8_t class_index, use_count, priority, unused;
+    uint8_t class_index, use_count, unused[2];
 };
 #define SL_DENSITY_GONE_LOT 1024u
 uint32_t sl_density_gone(struct sl_density *density, struct sl_density_ghost *out);

@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEARNT_REFERENCES UINT64_C(1000) /* as a registrar notes it */
+#define LEARNT_REFERENCES UINT64_C(1000) /* as a registrar notes it: an eighth, in these bounds */
+#define LEARNT_MOST       UINT64_C(10000)
 
 struct model_restarts {
     uint64_t every, next, learnt_at; /* references */
@@ -98,7 +99,8 @@ sl_err model_restarts_look(struct model_memory *memory, const struct sl_density_
     }
     if (memory->references >= restarts->learnt_at) {
         restarts->learnt_bytes = sl_density_learnt(memory->density, restarts->learnt);
-        restarts->learnt_at = memory->references + LEARNT_REFERENCES;
+        uint64_t share = SL_MIN(SL_MAX(memory->references / 8, LEARNT_REFERENCES), LEARNT_MOST);
+        restarts->learnt_at = memory->references + share;
     }
     if (memory->references < restarts->next) {
         return SL_OK;

@@ -22,8 +22,10 @@
 #define RETURNING_NS (600 * SL_NS_PER_S)
 /* How many references a second there are is known by the last so many. */
 #define RATE_REFERENCES UINT64_C(4096)
-/* What was learnt is noted after so many references. */
-#define LEARNT_REFERENCES UINT64_C(1000)
+/* What was learnt is noted after so many references: often while little is known. */
+#define LEARNT_LEAST UINT64_C(1000)
+#define LEARNT_MOST  UINT64_C(10000)
+#define LEARNT_SHARE 8u /* of what there were */
 
 static bool is_hot(const struct registrar *self, const struct reg_order *list)
 {
@@ -139,6 +141,11 @@ double reg_units_references_a_second(const struct registrar *self)
     return ns == 0 ? 0 : (double)back * (double)SL_NS_PER_S / (double)ns;
 }
 
+static uint64_t learnt_next(uint64_t references)
+{
+    return references + SL_MIN(SL_MAX(references / LEARNT_SHARE, LEARNT_LEAST), LEARNT_MOST);
+}
+
 /* The next registrar goes on from there. Without room in the index it learns anew. */
 static void learnt_note(struct registrar *self)
 {
@@ -150,7 +157,7 @@ static void learnt_note(struct registrar *self)
     if (stats.reference_count < self->units->learnt_at) {
         return;
     }
-    self->units->learnt_at = stats.reference_count + LEARNT_REFERENCES;
+    self->units->learnt_at = learnt_next(stats.reference_count);
     uint32_t length_bytes = sl_density_learnt(self->units->density, bytes);
     if (sl_index_blob_put(self->index, bytes, length_bytes, REG_BLOB_LEARNT, &fresh, NULL) ==
         SL_OK) {
@@ -384,7 +391,7 @@ static sl_err density_begin(struct registrar *self, struct sl_error *why)
     sl_err err = self->units->wanted_at_ns != NULL
                      ? sl_density_create(&options, &self->units->density)
                      : SL_ERR_NO_MEMORY;
-    self->units->learnt_at = LEARNT_REFERENCES;
+    self->units->learnt_at = learnt_next(0);
     return err == SL_OK ? SL_OK : sl_fail(why, err, "no memory for the order of eviction");
 }
 
@@ -412,7 +419,7 @@ static void density_learn(struct registrar *self, sl_ref note, const void *bytes
     if (sl_density_learn(self->units->density, bytes, length_bytes)) {
         struct sl_density_stats stats;
         sl_density_stats(self->units->density, &stats);
-        self->units->learnt_at = stats.reference_count + LEARNT_REFERENCES;
+        self->units->learnt_at = learnt_next(stats.reference_count);
         return;
     }
     reg_log(self, SL_LOG_WARN, 0, "what eviction had learnt is of another version: it begins anew");

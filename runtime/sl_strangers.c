@@ -1,7 +1,7 @@
 /* runtime/sl_strangers.c - a list from the oldest to the youngest, and a count for each address.
  *
- * Addresses are counted by a keyed hash, in more counters than there are places: two that share one
- * are rare, nobody can choose them, and it costs them no more than part of their bound. */
+ * Addresses stand in a table of chains by a keyed hash, so that nobody can choose addresses that
+ * make one chain long. There are never more of them than places. */
 #include "runtime/sl_strangers.h"
 
 #include <errno.h>
@@ -11,18 +11,28 @@
 #include <sys/random.h>
 #include <xxhash.h>
 
-#define COUNTERS_A_PLACE 8u
+#define NONE          SL_STRANGERS_NONE
+#define ADDRESS_BYTES 12u
 
 struct stranger {
-    uint32_t older, younger; /* places; SL_STRANGERS_NONE: the end */
-    uint32_t counter;        /* SL_STRANGERS_NONE: nobody is here */
+    uint32_t older, younger; /* places; NONE: the end */
+    uint32_t address;        /* its index; NONE: nobody is here */
     bool named;
 };
 
+struct address {
+    unsigned char bytes[ADDRESS_BYTES];
+    uint32_t next;        /* of its chain, or of those that are free; NONE: the end */
+    uint32_t place_count; /* strangers from here; 0: it is free */
+    uint32_t count;       /* of them, those without a name */
+};
+
 struct sl_strangers {
-    struct stranger *at;
-    uint32_t *counters;
-    uint32_t place_count, counter_count, of_one_max, count;
+    struct stranger *at;       /* place_count */
+    struct address *addresses; /* place_count */
+    uint32_t *chains;          /* place_count; the first address of each */
+    uint32_t free;             /* the first address that is nobody's */
+    uint32_t place_count, of_one_max, count;
     uint32_t oldest, youngest;
     uint64_t seed;
 };
@@ -38,23 +48,24 @@ sl_err sl_strangers_create(uint32_t place_count, uint32_t of_one_max, struct sl_
         return sl_fail_os(why, errno, "getrandom");
     }
     struct sl_strangers *made = calloc(1, sizeof(*made));
-    uint32_t counter_count = place_count * COUNTERS_A_PLACE;
     if (made != NULL) {
         *made = (struct sl_strangers){.at = calloc(place_count, sizeof(*made->at)),
-                                      .counters = calloc(counter_count, sizeof(*made->counters)),
+                                      .addresses = calloc(place_count, sizeof(*made->addresses)),
+                                      .chains = calloc(place_count, sizeof(*made->chains)),
                                       .place_count = place_count,
-                                      .counter_count = counter_count,
                                       .of_one_max = of_one_max,
-                                      .oldest = SL_STRANGERS_NONE,
-                                      .youngest = SL_STRANGERS_NONE,
+                                      .oldest = NONE,
+                                      .youngest = NONE,
                                       .seed = seed};
     }
-    if (made == NULL || made->at == NULL || made->counters == NULL) {
+    if (made == NULL || made->at == NULL || made->addresses == NULL || made->chains == NULL) {
         sl_strangers_destroy(&made);
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u strangers", place_count);
     }
     for (uint32_t i = 0; i < place_count; i++) {
-        made->at[i].counter = SL_STRANGERS_NONE;
+        made->at[i].address = NONE;
+        made->addresses[i].next = i + 1 < place_count ? i + 1 : NONE;
+        made->chains[i] = NONE;
     }
     *out = made;
     return SL_OK;
@@ -64,16 +75,16 @@ void sl_strangers_destroy(struct sl_strangers **strangers)
 {
     if (*strangers != NULL) {
         free((*strangers)->at);
-        free((*strangers)->counters);
+        free((*strangers)->addresses);
+        free((*strangers)->chains);
         free(*strangers);
         *strangers = NULL;
     }
 }
 
-static uint32_t counter_of(const struct sl_strangers *strangers,
-                           const struct sockaddr_storage *from)
+static void bytes_of(const struct sockaddr_storage *from, unsigned char bytes[ADDRESS_BYTES])
 {
-    unsigned char bytes[12] = {0};
+    memset(bytes, 0, ADDRESS_BYTES);
     if (from->ss_family == AF_INET) {
         memcpy(bytes, &((const struct sockaddr_in *)from)->sin_addr, 4);
     } else if (from->ss_family == AF_INET6) {
@@ -84,30 +95,72 @@ static uint32_t counter_of(const struct sl_strangers *strangers,
     } else {
         bytes[8] = 1; /* all of them together */
     }
-    return (uint32_t)(XXH3_64bits_withSeed(bytes, sizeof(bytes), strangers->seed) %
-                      strangers->counter_count);
+}
+
+static uint32_t *chain_of(struct sl_strangers *strangers, const unsigned char bytes[ADDRESS_BYTES])
+{
+    return &strangers->chains[XXH3_64bits_withSeed(bytes, ADDRESS_BYTES, strangers->seed) %
+                              strangers->place_count];
+}
+
+/* One more stranger is from there. Gives the index of the address. */
+static uint32_t hold(struct sl_strangers *strangers, const struct sockaddr_storage *from)
+{
+    unsigned char bytes[ADDRESS_BYTES];
+    bytes_of(from, bytes);
+    uint32_t *chain = chain_of(strangers, bytes), i = *chain;
+    while (i != NONE && memcmp(strangers->addresses[i].bytes, bytes, ADDRESS_BYTES) != 0) {
+        i = strangers->addresses[i].next;
+    }
+    if (i == NONE) {
+        i = strangers->free; /* there is one: the place that this is for holds none */
+        SL_ASSERT(i != NONE);
+        struct address *made = &strangers->addresses[i];
+        strangers->free = made->next;
+        *made = (struct address){.next = *chain};
+        memcpy(made->bytes, bytes, ADDRESS_BYTES);
+        *chain = i;
+    }
+    strangers->addresses[i].place_count++;
+    return i;
+}
+
+static void let_go(struct sl_strangers *strangers, uint32_t i)
+{
+    struct address *address = &strangers->addresses[i];
+    if (--address->place_count > 0) {
+        return;
+    }
+    uint32_t *link = chain_of(strangers, address->bytes);
+    while (*link != i) {
+        link = &strangers->addresses[*link].next;
+    }
+    *link = address->next;
+    address->next = strangers->free;
+    strangers->free = i;
 }
 
 void sl_strangers_remove(struct sl_strangers *strangers, uint32_t place)
 {
     SL_ASSERT(place < strangers->place_count);
     struct stranger *gone = &strangers->at[place];
-    if (gone->counter == SL_STRANGERS_NONE) {
+    if (gone->address == NONE) {
         return;
     }
-    strangers->counters[gone->counter] -= gone->named ? 0 : 1;
-    gone->counter = SL_STRANGERS_NONE;
-    *(gone->older == SL_STRANGERS_NONE ? &strangers->oldest : &strangers->at[gone->older].younger) =
+    strangers->addresses[gone->address].count -= gone->named ? 0 : 1;
+    let_go(strangers, gone->address);
+    gone->address = NONE;
+    *(gone->older == NONE ? &strangers->oldest : &strangers->at[gone->older].younger) =
         gone->younger;
-    *(gone->younger == SL_STRANGERS_NONE ? &strangers->youngest
-                                         : &strangers->at[gone->younger].older) = gone->older;
+    *(gone->younger == NONE ? &strangers->youngest : &strangers->at[gone->younger].older) =
+        gone->older;
     strangers->count--;
 }
 
-static uint32_t oldest_of(const struct sl_strangers *strangers, uint32_t counter)
+static uint32_t oldest_of(const struct sl_strangers *strangers, uint32_t address)
 {
     uint32_t place = strangers->oldest;
-    while (strangers->at[place].counter != counter || strangers->at[place].named) {
+    while (strangers->at[place].address != address || strangers->at[place].named) {
         place = strangers->at[place].younger;
     }
     return place;
@@ -117,19 +170,18 @@ uint32_t sl_strangers_add(struct sl_strangers *strangers, uint32_t place,
                           const struct sockaddr_storage *from)
 {
     SL_ASSERT(place < strangers->place_count);
-    SL_ASSERT(strangers->at[place].counter == SL_STRANGERS_NONE);
-    uint32_t counter = counter_of(strangers, from), goes = SL_STRANGERS_NONE;
-    if (strangers->counters[counter] >= strangers->of_one_max) {
-        goes = oldest_of(strangers, counter);
+    SL_ASSERT(strangers->at[place].address == NONE);
+    uint32_t address = hold(strangers, from), goes = NONE;
+    if (strangers->addresses[address].count >= strangers->of_one_max) {
+        goes = oldest_of(strangers, address);
         sl_strangers_remove(strangers, goes);
     }
-    strangers->at[place] = (struct stranger){
-        .older = strangers->youngest, .younger = SL_STRANGERS_NONE, .counter = counter};
-    *(strangers->youngest == SL_STRANGERS_NONE ? &strangers->oldest
-                                               : &strangers->at[strangers->youngest].younger) =
-        place;
+    strangers->at[place] =
+        (struct stranger){.older = strangers->youngest, .younger = NONE, .address = address};
+    *(strangers->youngest == NONE ? &strangers->oldest
+                                  : &strangers->at[strangers->youngest].younger) = place;
     strangers->youngest = place;
-    strangers->counters[counter]++;
+    strangers->addresses[address].count++;
     strangers->count++;
     return goes;
 }
@@ -138,9 +190,9 @@ void sl_strangers_named(struct sl_strangers *strangers, uint32_t place)
 {
     SL_ASSERT(place < strangers->place_count);
     struct stranger *at = &strangers->at[place];
-    if (at->counter != SL_STRANGERS_NONE && !at->named) {
+    if (at->address != NONE && !at->named) {
         at->named = true; /* or the first connection of a peer would cost it the second */
-        strangers->counters[at->counter]--;
+        strangers->addresses[at->address].count--;
     }
 }
 
@@ -151,18 +203,18 @@ static bool goes_before(const struct sl_strangers *strangers, const struct stran
     if (a->named != b->named) {
         return b->named;
     }
-    return strangers->counters[a->counter] > strangers->counters[b->counter];
+    return strangers->addresses[a->address].count > strangers->addresses[b->address].count;
 }
 
 uint32_t sl_strangers_push(struct sl_strangers *strangers)
 {
     uint32_t goes = strangers->oldest;
-    for (uint32_t i = goes; i != SL_STRANGERS_NONE; i = strangers->at[i].younger) {
+    for (uint32_t i = goes; i != NONE; i = strangers->at[i].younger) {
         if (goes_before(strangers, &strangers->at[i], &strangers->at[goes])) {
             goes = i;
         }
     }
-    if (goes != SL_STRANGERS_NONE) {
+    if (goes != NONE) {
         sl_strangers_remove(strangers, goes);
     }
     return goes;

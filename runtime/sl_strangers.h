@@ -2,10 +2,11 @@
  * them goes when there are too many.
  *
  * A listener has places, by number. Who connects takes one as a stranger, until it has proved who
- * it is or is gone. A proof may take some turns; who began one goes last. Of one address there are at most so many strangers: the oldest of them makes
- * room for the next. When places run out, the oldest stranger of the address with the most goes. So
- * a flood pushes out itself, and nobody who proved who it is. An address of IPv6 counts by its
- * first 64 bits, since who has one has 2^64 of them.
+ * it is or is gone. A proof may take some turns; who began one goes last. Of one address there are
+ * at most so many strangers: the oldest of them makes room for the next. When places run out, the
+ * oldest stranger of the address with the most goes. So a flood pushes out itself, and nobody who
+ * proved who it is. An address of IPv6 counts by its first 64 bits, since who has one has 2^64 of
+ * them.
  *
  * One thread at a time. No clock: a listener gives each stranger a time to greet of its own. */
 #ifndef SL_STRANGERS_H

@@ -108,9 +108,27 @@ END_TEST
 
 START_TEST(an_address_is_that_of_a_host)
     {
-        make(1u << 16, 1); /* two that differ share a counter once in half a million */
+        make(2, 1);
         (void)add(0, pairs[_i].one);
         ck_assert_uint_eq(add(1, pairs[_i].other), pairs[_i].same ? 0 : SL_STRANGERS_NONE);
+    }
+END_TEST
+
+START_TEST(no_address_pays_for_another)
+    {
+        enum { PLACES = 16, TURNS = 200 };
+        char text[32];
+        for (unsigned turn = 0; turn < TURNS; turn++) { /* each with another seed of its hash */
+            make(PLACES, 1);
+            for (uint32_t i = 0; i < PLACES; i++) {
+                (void)snprintf(text, sizeof(text), "10.0.%u.%u", turn, i);
+                ck_assert_uint_eq(add(i, text), SL_STRANGERS_NONE);
+            }
+            sl_strangers_remove(strangers, 3);
+            ck_assert_uint_eq(add(3, "10.1.0.1"),
+                              SL_STRANGERS_NONE); /* in the room of that which went */
+            sl_strangers_destroy(&strangers);
+        }
     }
 END_TEST
 
@@ -169,6 +187,7 @@ int main(void)
     tcase_add_test(all, who_proved_who_it_is_is_not_pushed_out);
     tcase_add_test(all, who_is_about_to_prove_who_it_is_goes_last);
     tcase_add_loop_test(all, an_address_is_that_of_a_host, 0, SL_COUNT(pairs));
+    tcase_add_test(all, no_address_pays_for_another);
     tcase_add_test(all, the_list_holds_over_any_order);
     tcase_add_test(all, bounds_are_checked);
     suite_add_tcase(suite, all);

@@ -297,8 +297,13 @@ static void answer(struct sim_fabric *self, const struct sim_packet *ask, struct
     (void)sim_packet_send(self->node, ask->from, ask->from_life, reply, order_ns);
 }
 
+/* A link that its asker gave up and replaced does not come to life when its greeting comes at last: what
+ * is served is the newest. */
 static void hello_serve(struct sim_fabric *self, const struct sim_packet *hello)
 {
+    if (hello->connection < self->served[hello->from][0].connection) {
+        return;
+    }
     struct sim_packet *reply = sim_packet_make(self->node, PACKET_WELCOME, NULL, 0);
     uint64_t order_ns = 0;
     bool known = memcmp(hello->ask.token, self->secret, sizeof(self->secret)) == 0;

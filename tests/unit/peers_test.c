@@ -901,13 +901,14 @@ END_TEST
 
 /* ---- FETCH ---- */
 
-static uint64_t fetch_keys(const char *const *keys, uint64_t count, bool chain)
+static uint64_t fetch_within(const char *const *keys, uint64_t count, bool chain,
+                             uint64_t budget_ns)
 {
     struct sl_item_asked items[8] = {0};
     for (uint64_t i = 0; i < count; i++) {
         items[i].key = sl_text_of(keys[i]);
     }
-    struct sl_msg msg = {.type = SL_MSG_FETCH, .budget_ns = 3 * SL_NS_PER_S};
+    struct sl_msg msg = {.type = SL_MSG_FETCH, .budget_ns = budget_ns};
     msg.body.fetch.chain = chain;
     msg.body.fetch.items.at = items;
     msg.body.fetch.items.count = count;
@@ -918,12 +919,12 @@ static uint64_t fetch_keys(const char *const *keys, uint64_t count, bool chain)
 
 static uint64_t fetch_send(const char *const *keys, uint64_t count)
 {
-    return fetch_keys(keys, count, false);
+    return fetch_within(keys, count, false, 3 * SL_NS_PER_S);
 }
 
 static uint64_t fetch_chain(const char *const *keys, uint64_t count)
 {
-    return fetch_keys(keys, count, true);
+    return fetch_within(keys, count, true, 3 * SL_NS_PER_S);
 }
 
 static void codes_are(uint64_t seq, uint64_t first, uint64_t second)
@@ -1157,6 +1158,65 @@ START_TEST(a_fetch_ends_by_its_deadline)
         uint64_t seq = fetch_send(two_keys, 2);
         fake_pass(&bed.fake, 3 * SL_NS_PER_S);
         codes_are(seq, SL_ERR_TIMEOUT, SL_ERR_TIMEOUT);
+        bed_close();
+    }
+END_TEST
+
+/* What was made for who had 60 ms takes longer: the peer's answer, or the registrar's. */
+START_TEST(who_joins_a_fetch_keeps_its_own_time)
+    {
+        struct sl_msg reply, reserve;
+        bed_open("b@host:1");
+        peer_lives("b", 3);
+        uint64_t hasty = fetch_within(two_keys, 2, true, 60 * SL_NS_PER_MS);
+        uint64_t patient = fetch_chain(two_keys, 2);
+        ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 1);
+        if (_i == 1) {
+            peer_answers("b", SL_OK, SL_OK);
+            ck_assert(fake_take(&bed.fake, "registrar", SL_MSG_RESERVE, &reserve));
+        }
+
+        fake_pass(&bed.fake, 60 * SL_NS_PER_MS);
+        codes_are(hasty, SL_ERR_TIMEOUT, SL_ERR_TIMEOUT);
+        while (fake_take(&bed.fake, "registrar", SL_MSG_RESERVE, &reserve)) {
+        }
+        fake_pass(&bed.fake, 10 * SL_NS_PER_MS);
+        peer_answers("b", SL_OK, SL_OK);
+
+        ck_assert(!fake_take_reply(&bed.fake, "client.9.0", patient, &reply));
+        ck_assert(fake_take(&bed.fake, "registrar", SL_MSG_RESERVE, &reserve));
+        bed_close();
+    }
+END_TEST
+
+START_TEST(a_fetch_without_time_takes_nobody_for_broken)
+    {
+        bed_open("b@host:1");
+        peer_lives("b", 3);
+        for (uint32_t i = 0; i < 10; i++) {
+            uint64_t seq = fetch_within(two_keys, 2, true, SL_NS_PER_MS);
+            fake_pass(&bed.fake, 2 * SL_NS_PER_MS);
+            codes_are(seq, SL_ERR_TIMEOUT, SL_ERR_TIMEOUT);
+        }
+
+        uint32_t before = letters_of(SL_MSG_PEER_PIN);
+        (void)fetch_send(two_keys, 2);
+
+        ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), before + 1);
+        bed_close();
+    }
+END_TEST
+
+START_TEST(a_peer_that_owes_all_of_them_an_answer_is_broken)
+    {
+        bed_open("b@host:1");
+        for (uint32_t i = 0; i < 120; i++) {
+            peer_lives("b", 3); /* it answers greetings */
+            (void)fetch_within(two_keys, 2, true, 50 * SL_NS_PER_MS);
+            fake_pass(&bed.fake, 50 * SL_NS_PER_MS);
+        }
+
+        ck_assert_uint_lt(letters_of(SL_MSG_PEER_PIN), 60);
         bed_close();
     }
 END_TEST
@@ -1798,6 +1858,9 @@ int main(void)
     tcase_add_test(tests, a_lying_answer_is_a_miss);
     tcase_add_test(tests, an_answer_of_another_type_answers_nothing);
     tcase_add_test(tests, a_fetch_ends_by_its_deadline);
+    tcase_add_loop_test(tests, who_joins_a_fetch_keeps_its_own_time, 0, 2);
+    tcase_add_test(tests, a_fetch_without_time_takes_nobody_for_broken);
+    tcase_add_test(tests, a_peer_that_owes_all_of_them_an_answer_is_broken);
     tcase_add_loop_test(tests, blocks_are_fetched_whole_or_not_at_all, 0, SL_COUNT(bad_groups));
     tcase_add_loop_test(tests, a_member_with_a_key_and_an_address_is_a_peer, 0,
                         SL_COUNT(members_told_of));

@@ -41,6 +41,9 @@ void sl_peer_health_failed(struct sl_peer_health *health, uint64_t now_ns, uint6
     if (health->failures < health->limits.failures_max || now_ns < health->closed_until_ns) {
         return; /* what fails while it is left alone was asked before that */
     }
+    bool past = now_ns >= sl_deadline_ns(health->closed_until_ns, health->limits.backoff_max_ns);
+    health->pauses =
+        past ? 0 : health->pauses; /* nobody has tried since: it says little of today */
     health->closed_until_ns = sl_deadline_ns(now_ns, sl_backoff_ns(health->limits.backoff_min_ns,
                                                                    health->limits.backoff_max_ns,
                                                                    health->pauses, random));

@@ -54,7 +54,7 @@ void tr_question_begin(struct transporter *self, struct tr_question *question, u
 sl_err tr_question_ask(struct transporter *self, struct tr_question *question, uint32_t number,
                        struct sl_msg *msg);
 /* False: nobody waits for this answer. */
-bool tr_question_answered(struct transporter *self, const struct tr_peer *peer,
+bool tr_question_answered(struct transporter *self, struct tr_peer *peer,
                           const struct sl_msg *reply);
 /* Nobody wants the answers any more. */
 void tr_question_end(struct transporter *self, struct tr_question *question);

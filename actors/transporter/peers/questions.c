@@ -41,6 +41,7 @@ sl_err tr_question_ask(struct transporter *self, struct tr_question *question, u
         return err;
     }
     sl_peer_health_asked(&peer->health);
+    peer->owes_since_ns = peer->owes_since_ns != 0 ? peer->owes_since_ns : self->env->now_ns;
     if (question->waited == 0) {
         question_open(self, question);
     }
@@ -60,9 +61,10 @@ static void question_answered(struct transporter *self, struct tr_question *ques
     question->answered(self, question, number, reply);
 }
 
-bool tr_question_answered(struct transporter *self, const struct tr_peer *peer,
+bool tr_question_answered(struct transporter *self, struct tr_peer *peer,
                           const struct sl_msg *reply)
 {
+    peer->owes_since_ns = 0; /* also when nobody waits for this answer any more */
     uint32_t number = tr_peer_number(self, peer);
     for (struct tr_question *question = self->questions; question != NULL;
          question = question->next) {
@@ -87,14 +89,27 @@ void tr_question_end(struct transporter *self, struct tr_question *question)
     question_close(self, question);
 }
 
+/* An asker that has little time says nothing of the peer. Many of them do, one after the other. */
+static bool is_silent(const struct transporter *self, const struct tr_question *question,
+                      const struct tr_peer *peer)
+{
+    uint64_t patience_ns = sl_config_u64(self->env->config, SL_SET_peer_timeout);
+    bool owes = peer->owes_since_ns != 0 &&
+                self->env->now_ns >= sl_deadline_ns(peer->owes_since_ns, patience_ns);
+    return question->patient || owes;
+}
+
 static void question_overdue(struct transporter *self, struct tr_question *question)
 {
     while (question->waited != 0) {
         uint32_t number = (uint32_t)__builtin_ctzll(question->waited);
-        sl_peer_health_over(&self->peers[number].health);
-        if (question->patient) { /* else it is the asker that has no time */
+        struct tr_peer *peer = &self->peers[number];
+        sl_peer_health_over(&peer->health);
+        if (is_silent(self, question, peer)) {
             sl_metric_add(self->env->metrics, self->metric.peer_timeouts, 1);
-            tr_peer_failed(self, &self->peers[number]);
+            tr_peer_failed(self, peer);
+            bool left = sl_peer_health_state(&peer->health, self->env->now_ns) == SL_PEER_BROKEN;
+            peer->owes_since_ns = left ? 0 : peer->owes_since_ns; /* trials get as much again */
         }
         question_answered(self, question, number, NULL);
     }

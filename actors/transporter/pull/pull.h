@@ -66,8 +66,9 @@ void tr_trip_pinned_late(struct transporter *self, const struct tr_peer *peer,
 /* reply NULL: the registrar did not answer in time. */
 void tr_trip_answered(struct transporter *self, uint32_t index, const struct sl_msg *reply);
 void tr_trip_read(void *context, const struct sl_fabric_done *done);
-/* The unit could not be had of this peer: it goes to the next one, or ends. It is in no trip. */
-void tr_unit_back(struct transporter *self, struct tr_unit *unit, uint32_t peer, sl_err code);
+/* The unit could not be had by this trip, which it has left: it goes to the next peer, or ends. */
+void tr_unit_back(struct transporter *self, struct tr_unit *unit, const struct tr_trip *trip,
+                  sl_err code);
 /* Its bytes are there, and what lies in device memory was checked, or is now. */
 void tr_trip_landed(struct transporter *self, struct tr_trip *trip);
 /* Its units have gone elsewhere. */

@@ -23,10 +23,13 @@ static uint32_t trip_number(const struct transporter *self, const struct tr_trip
     return (uint32_t)(trip - self->trips);
 }
 
-/* The unit could not be had here: the next peer, if there is one and time. False: it has ended. */
-static bool unit_back(struct transporter *self, struct tr_unit *unit, uint32_t peer, sl_err code)
+/* The unit could not be had here: the next peer, if there is one and time. It may be the same where the
+ * trip's time is over: that was what the first askers had, and who joined them later may have more.
+ * False: it has ended. */
+static bool unit_back(struct transporter *self, struct tr_unit *unit, const struct tr_trip *trip,
+                      sl_err code)
 {
-    unit->asked |= UINT64_C(1) << peer;
+    unit->asked |= trip->deadline_ns > self->env->now_ns ? UINT64_C(1) << trip->peer : 0;
     if (unit->cancelled != SL_OK) {
         tr_unit_end(self, unit, unit->cancelled);
         return false;
@@ -46,9 +49,10 @@ static bool unit_back(struct transporter *self, struct tr_unit *unit, uint32_t p
     return true;
 }
 
-void tr_unit_back(struct transporter *self, struct tr_unit *unit, uint32_t peer, sl_err code)
+void tr_unit_back(struct transporter *self, struct tr_unit *unit, const struct tr_trip *trip,
+                  sl_err code)
 {
-    (void)unit_back(self, unit, peer, code);
+    (void)unit_back(self, unit, trip, code);
 }
 
 static void unit_again(struct transporter *self, struct tr_unit *unit)
@@ -105,7 +109,7 @@ void tr_trip_close_up(struct tr_trip *trip)
 static void trip_fail(struct transporter *self, struct tr_trip *trip, sl_err code)
 {
     for (uint32_t i = 0; i < trip->unit_count; i++) {
-        (void)unit_back(self, trip->units[i], trip->peer, code);
+        (void)unit_back(self, trip->units[i], trip, code);
     }
     tr_trip_end(self, trip);
 }
@@ -226,7 +230,6 @@ static void pin_send(struct transporter *self, struct tr_trip *trip, uint32_t pa
     sl_trace_event(env->metrics, env->now_ns, trip->trace_id, "pin", peer->name, count);
     tr_question_begin(self, &trip->question, left_ns);
     trip->question.answered = trip_pinned;
-    trip->question.patient = true; /* it has failed, however little time there was */
     if (tr_question_ask(self, &trip->question, trip->peer, &pin) != SL_OK) {
         tr_peer_failed(self, peer);
         trip_fail(self, trip, SL_ERR_UNREACHABLE);
@@ -322,7 +325,7 @@ static void places_taken(struct transporter *self, struct tr_trip *trip,
         } else if (code == SL_ERR_CANCELLED && gap) {
             unit_again(self, unit); /* it was not looked for: this peer may have it */
         } else if (code != SL_OK) {
-            bool goes_on = unit_back(self, unit, trip->peer, code);
+            bool goes_on = unit_back(self, unit, trip, code);
             gap = gap || (trip->chain && code == SL_ERR_NOT_FOUND);
             over = over || (trip->chain && code == SL_ERR_NOT_FOUND && !goes_on);
         }
@@ -482,12 +485,14 @@ static void reserve_answered(struct transporter *self, struct tr_trip *trip,
     }
     if (reply == NULL || reply->code != SL_OK ||
         reply->body.reserve_reply.items.count != part_count) {
-        sl_err code = reply == NULL          ? SL_ERR_TIMEOUT
-                      : reply->code != SL_OK ? reply->code
-                                             : SL_ERR_PROTOCOL;
+        sl_err code = reply != NULL && reply->code != SL_OK ? reply->code : SL_ERR_PROTOCOL;
         reserve_give_up(self, trip);
         for (uint32_t i = 0; i < trip->unit_count; i++) {
-            tr_unit_end(self, trip->units[i], code); /* another peer would help nobody */
+            if (reply == NULL) {
+                unit_again(self, trip->units[i]); /* who joined it may have time */
+            } else {
+                tr_unit_end(self, trip->units[i], code); /* another peer would help nobody */
+            }
         }
         tr_trip_end(self, trip);
         return;
@@ -655,7 +660,7 @@ void tr_trip_read(void *context, const struct sl_fabric_done *done)
         sl_metric_add(self->env->metrics, self->metric.digests_bad, code == SL_ERR_CORRUPT ? 1 : 0);
         trip->units[i] = NULL;
         unit_abort(self, trip, unit);
-        (void)unit_back(self, unit, trip->peer, code);
+        (void)unit_back(self, unit, trip, code);
     }
     peer->read_bytes += done->moved_bytes;
     if (done->code == SL_OK) {

@@ -81,6 +81,7 @@ struct tr_peer {
     struct tr_window windows[TR_ARENAS_MAX];
     uint64_t read_bytes, read_values, failures, pinned;
     uint64_t value_bytes;          /* mean size of the last ones read */
+    uint64_t owes_since_ns;        /* an answer, and has given none since; 0: it owes nothing */
     bool complained;               /* its refusal was logged */
     bool link_told;                /* that its link is down was logged */
     bool expelled;                 /* its key has gone (keys.c); fabric_peer is none then */
@@ -95,7 +96,7 @@ struct tr_question {
     void (*answered)(struct transporter *self, struct tr_question *question, uint32_t peer,
                      const struct sl_msg *reply);
     uint32_t type;   /* of the message */
-    bool patient;    /* a peer that does not answer has had the time that it gets */
+    bool patient;    /* a peer that does not answer has had the time that it gets (peer_timeout) */
     uint64_t due_ns; /* the answers */
     uint64_t waited; /* for these peers: a bit each */
     uint64_t seqs[TR_PEERS_MAX];

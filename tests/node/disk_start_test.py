@@ -66,7 +66,7 @@ class DiskStart(unittest.TestCase):
         self.assertEqual(done.returncode, 1, done.stdout)
         for text in texts:
             self.assertIn(text, done.stdout)
-        wait_until(lambda: node.leftovers() == [], 10, f"nothing is left: {node.leftovers()}")
+        wait_until(lambda: node.leftovers() == [], 10, lambda: f"nothing is left: {node.leftovers()}")
         self.assertEqual(node.supervisor("status", check=False).returncode, 3)
 
     def test_what_is_no_directory_is_refused(self):

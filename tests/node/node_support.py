@@ -39,7 +39,8 @@ os.kill = _kill
 
 
 def wait_until(condition, seconds, what):
-    """Polls condition until it gives something true; fails by name after so many seconds, times PATIENCE."""
+    """Polls condition until it gives something true; fails by name after so many seconds, times PATIENCE. What a function gives as
+    the name is what there is then."""
     seconds *= PATIENCE
     begin = time.monotonic()
     while time.monotonic() < begin + seconds:
@@ -48,7 +49,7 @@ def wait_until(condition, seconds, what):
             return value
         # Most conditions start a process: the longer it takes, the less often they ask.
         time.sleep(min(0.02 + (time.monotonic() - begin) / 20, 0.25))
-    raise AssertionError(f"not within {seconds} s: {what}")
+    raise AssertionError(f"not within {seconds} s: {what() if callable(what) else what}")
 
 
 class Slept:
@@ -178,14 +179,9 @@ class Node:
                 text.append(f"--- {name}\n" + "".join(tail))
         return "\n".join(text)
 
-    def leftovers(self):
-        """What a stop should have removed: processes, sockets, segments."""
-        left = []
-        if os.path.isdir(self.shm):
-            left += [os.path.join(self.shm, name) for name in os.listdir(self.shm)]
-        run = self.directory + "/run"
-        if os.path.isdir(run):
-            left += [os.path.join(run, name) for name in os.listdir(run) if name.endswith((".sock", ".attach", ".pid", ".ready", "watch"))]
+    def running(self):
+        """{pid: command line} of the node's processes, by what they run: also of those that no supervisor knows."""
+        found = {}
         for entry in os.listdir("/proc"):
             if entry.isdigit():
                 try:
@@ -194,7 +190,18 @@ class Node:
                 except OSError:
                     continue
                 if self.instance.encode() in words and any(b"sluice" in word for word in words[:2]):
-                    left.append(f"process {entry}: {b' '.join(words).decode()}")
+                    found[int(entry)] = b" ".join(words).decode()
+        return found
+
+    def leftovers(self):
+        """What a stop should have removed: processes, sockets, segments."""
+        left = []
+        if os.path.isdir(self.shm):
+            left += [os.path.join(self.shm, name) for name in os.listdir(self.shm)]
+        run = self.directory + "/run"
+        if os.path.isdir(run):
+            left += [os.path.join(run, name) for name in os.listdir(run) if name.endswith((".sock", ".attach", ".pid", ".ready", "watch"))]
+        left += [f"process {pid}: {command}" for pid, command in self.running().items()]
         return left
 
     def __enter__(self):

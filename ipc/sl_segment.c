@@ -45,7 +45,7 @@ static_assert(sizeof(struct segment_header) <= SL_SEGMENT_OWN_OFFSET_BYTES,
  * segment of the kind, or in its part of the header page, means something else than before. */
 static const uint32_t layouts[] = {
     [SL_SEGMENT_ARENA] = 1,  [SL_SEGMENT_INDEX] = 1,   [SL_SEGMENT_PINS] = 2,
-    [SL_SEGMENT_LEASES] = 1, [SL_SEGMENT_SETTLED] = 1,
+    [SL_SEGMENT_LEASES] = 1, [SL_SEGMENT_SETTLED] = 1, [SL_SEGMENT_COUNTS] = 1,
 };
 
 static uint32_t segment_layout(enum sl_segment_kind kind)

@@ -17,7 +17,8 @@ enum sl_segment_kind {
     SL_SEGMENT_INDEX = 2,
     SL_SEGMENT_PINS = 3,
     SL_SEGMENT_LEASES = 4,
-    SL_SEGMENT_SETTLED = 5
+    SL_SEGMENT_SETTLED = 5,
+    SL_SEGMENT_COUNTS = 6
 };
 
 struct sl_segment {

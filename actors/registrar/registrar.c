@@ -9,6 +9,7 @@
 #include "actors/registrar/records/units.h"
 #include "actors/registrar/recover.h"
 #include "ipc/sl_cluster.h"
+#include "ipc/sl_counts.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -98,6 +99,10 @@ static sl_err memory_open(struct registrar *self, bool *kept, struct sl_error *w
         .arena = self->arena,
         .leases = self->set.leases,
     };
+    err = sl_counts_make(self->env->paths->shm_dir, why); /* before clients find an index */
+    if (err != SL_OK) {
+        return err;
+    }
     err = sl_index_open(&index, &index_created, &self->index, why);
     *kept = !index_created;
     if (err == SL_OK) { /* readers see by it whether a miss here is worth a question elsewhere */

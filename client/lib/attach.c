@@ -59,6 +59,7 @@ static void attachment_close(struct sl_attachment *attachment)
         return;
     }
     sl_pins_destroy(&attachment->pins);
+    sl_counts_close(&attachment->counts);
     for (uint32_t i = 0; i < SL_CLIENT_ARENAS_MAX; i++) {
         struct sl_arena *arena = atomic_load_explicit(&attachment->arenas[i], memory_order_relaxed);
         sl_gpu_forget(arena);
@@ -115,6 +116,8 @@ static struct sl_attachment *attachment_open(struct sl_client *client, struct sl
         }
     }
     if (err == SL_OK) {
+        /* Without it nothing is counted: a reader that may not write, a node of an earlier release. */
+        (void)sl_counts_open(client->paths.shm_dir, client->self, &at->counts, NULL);
         return at;
     }
     if (err == SL_ERR_NOT_FOUND) {

@@ -193,6 +193,15 @@ static void look_up(const struct sl_look *look, struct look_keys *keys, struct l
     out->held_until_ns = out->prefix_count == 0 ? 0 : pass->held_until_ns;
 }
 
+/* What is behind a prefix is of no use to an engine: it counts as missing. */
+static void looked_count(const struct look_pass *pass, const struct sl_reader *reader,
+                         const struct sl_look *look, const struct sl_looked *looked)
+{
+    struct sl_counts_row row = sl_client_counts(pass->at, reader);
+    sl_count(row, SL_COUNT_BLOCK_FOUND, looked->prefix_count);
+    sl_count(row, SL_COUNT_BLOCK_MISSED, look->count - looked->prefix_count);
+}
+
 static bool is_linked(const struct sl_client *client)
 {
     SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
@@ -229,8 +238,9 @@ sl_err sl_engine_look(struct sl_engine *engine, const struct sl_look *look, stru
             return sl_client_cut_fail(client, why);
         }
         *out = looked;
-        if (!pass.busy || sl_client_reattach(client, true, why) != SL_OK ||
+        if (i == 1 || !pass.busy || sl_client_reattach(client, true, why) != SL_OK ||
             sl_client_attachment(client) == pass.at) {
+            looked_count(&pass, reader, look, &looked);
             break;
         }
     }

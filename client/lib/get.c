@@ -5,6 +5,7 @@
 #include "client/lib/lend.h"
 #include "client/lib/lent.h"
 #include "client/lib/pieces.h"
+#include "client/lib/tally.h"
 #include "runtime/sl_array.h"
 
 #include <inttypes.h>
@@ -37,6 +38,7 @@ struct wanted {
     bool whole;
     bool devices; /* there may be device memory */
     uint64_t *length_bytes;
+    uint64_t *got_bytes;  /* of all that was read: added to */
     struct sl_view *view; /* pin, or NULL */
     /* Where copies to device memory gather that the caller carries out, and looks at the entry
      * again; NULL: they are carried out at once. */
@@ -250,8 +252,10 @@ static sl_err read_found(struct sl_client *client, struct sl_attachment *at,
                                          entry->extent.length_bytes, why);
         return err != SL_OK ? err : SL_ERR_INCOMPLETE;
     }
-    return want->view != NULL ? pin_out(client, at, entry, want, why)
-                              : copy_out(client, at, entry, want, why);
+    sl_err err = want->view != NULL ? pin_out(client, at, entry, want, why)
+                                    : copy_out(client, at, entry, want, why);
+    *want->got_bytes += err == SL_OK ? entry->extent.length_bytes : 0;
+    return err;
 }
 
 /* One try without waiting: SL_OK, an answer, or SL_ERR_INCOMPLETE when the value is on disk alone.
@@ -290,6 +294,7 @@ struct reading {
     uint64_t *lengths;         /* may be NULL */
     struct sl_gpu_order order; /* of copies to devices */
     struct left *left;         /* these copies, of all groups; NULL: there is no device */
+    uint64_t *got_bytes;       /* of what was read */
 };
 
 static struct sl_object_key key_of(const struct reading *reading, uint32_t item)
@@ -363,6 +368,7 @@ static void want_init(const struct reading *reading, uint32_t item, struct sl_pi
         (struct wanted){.key = key_of(reading, item),
                         .devices = reading->devices,
                         .order = &reading->order,
+                        .got_bytes = reading->got_bytes,
                         .length_bytes = reading->lengths == NULL ? NULL : &reading->lengths[item]};
     if (reading->items != NULL) {
         want->pieces = reading->items[item].at;
@@ -417,6 +423,9 @@ static void reading_straight(struct reading *reading, uint32_t *places, uint32_t
             reading->codes[place] = reading_read(reading, place, &entry);
         } else if (items[i].code != SL_ERR_NOT_FOUND) {
             places[left++] = place;
+        }
+        if (items[i].code == SL_OK) {
+            *reading->got_bytes += items[i].length_bytes;
         }
         if (items[i].code == SL_OK && reading->lengths != NULL) {
             reading->lengths[place] = items[i].length_bytes;
@@ -566,34 +575,25 @@ static void reading_here_to_devices(struct reading *reading)
     reading->left = NULL;
 }
 
-static sl_err reading_carry_out(struct reading *reading)
+static uint32_t codes_count(const struct reading *reading, sl_err code)
 {
-    if (reading->count > SL_BATCH_MAX) {
-        return sl_fail(reading->why, SL_ERR_INVALID, "get: %u keys, at most %d", reading->count,
-                       SL_BATCH_MAX);
-    }
-    bool all_now = true;
-    uint32_t missing = 0;
-    if (reading->count > 1) { /* copies of many values may take a while */
-        (void)until_ns(reading->client, reading->until);
-    }
-    reading->devices = reading->views == NULL && sl_gpu_present();
-    if (reading->devices) {
-        reading->order.deadline_ns = until_ns(reading->client, reading->until);
-        reading_here_to_devices(reading);
-    } else {
-        reading_here(reading);
-    }
+    uint32_t count = 0;
     for (uint32_t i = 0; i < reading->count; i++) {
-        missing += reading->codes[i] == SL_ERR_NOT_FOUND ? 1 : 0;
+        count += reading->codes[i] == code;
     }
+    return count;
+}
+
+/* What is not in memory here comes from other nodes, and from the disk. */
+static sl_err reading_wait(struct reading *reading, struct tally *tally)
+{
+    uint32_t missing = codes_count(reading, SL_ERR_NOT_FOUND);
     if (missing > 0 && may_fetch(reading->client)) {
+        sl_tally_wait(tally);
         reading_elsewhere(reading, missing);
+        sl_tally_tier(tally, SL_TIER_REMOTE, *reading->got_bytes);
     }
-    for (uint32_t i = 0; i < reading->count; i++) {
-        all_now = all_now && reading->codes[i] != SL_ERR_INCOMPLETE;
-    }
-    if (all_now) {
+    if (codes_count(reading, SL_ERR_INCOMPLETE) == 0) {
         return SL_OK;
     }
     struct sl_cold cold = {.client = reading->client,
@@ -604,7 +604,36 @@ static sl_err reading_carry_out(struct reading *reading)
                            .key = reading_key,
                            .read = reading_again,
                            .items = reading};
-    return sl_cold_read(&cold);
+    sl_tally_wait(tally);
+    sl_err err = sl_cold_read(&cold);
+    sl_tally_tier(tally, SL_TIER_DISK, *reading->got_bytes);
+    return err;
+}
+
+static sl_err reading_carry_out(struct reading *reading)
+{
+    if (reading->count > SL_BATCH_MAX) {
+        return sl_fail(reading->why, SL_ERR_INVALID, "get: %u keys, at most %d", reading->count,
+                       SL_BATCH_MAX);
+    }
+    uint64_t got_bytes = 0;
+    struct tally tally;
+    reading->got_bytes = &got_bytes;
+    sl_tally_begin(&tally, reading->codes, reading->count);
+    if (reading->count > 1) { /* copies of many values may take a while */
+        (void)until_ns(reading->client, reading->until);
+    }
+    reading->devices = reading->views == NULL && sl_gpu_present();
+    if (reading->devices) {
+        reading->order.deadline_ns = until_ns(reading->client, reading->until);
+        reading_here_to_devices(reading);
+    } else {
+        reading_here(reading);
+    }
+    sl_tally_tier(&tally, SL_TIER_MEMORY, got_bytes);
+    sl_err err = tally.found < reading->count ? reading_wait(reading, &tally) : SL_OK;
+    sl_tally_end(&tally, reading->client);
+    return err;
 }
 
 sl_err sl_get_batch(struct sl_client *client, const struct sl_object_key *keys,

@@ -4,6 +4,7 @@
 
 #include "client/lib/readers.h"
 #include "client/lib/sluice.h"
+#include "ipc/sl_counts.h"
 #include "ipc/sl_leases.h"
 #include "ipc/sl_mailbox.h"
 #include "ipc/sl_msg.h"
@@ -41,6 +42,7 @@ struct sl_attachment {
     struct sl_index_view *view;
     _Atomic(struct sl_arena *) arenas[SL_CLIENT_ARENAS_MAX]; /* attached when first needed */
     struct sl_pins *pins;                                    /* NULL: read-only */
+    struct sl_counts *counts; /* NULL: nothing is counted, as the node has none */
     uint32_t number;        /* of the client's attachments, from 0 on; none has it again */
     _Atomic uint32_t holds; /* puts under way, drafts, memory that a GPU may use for ever */
     uint64_t retired;       /* of sl_readers_retire; under the client's lock */
@@ -187,6 +189,13 @@ void *sl_client_bytes(struct sl_client *client, struct sl_attachment *at, uint32
                       uint64_t offset_bytes, uint64_t length_bytes);
 /* The arena in which bytes were found. */
 const struct sl_arena *sl_client_arena(const struct sl_attachment *at, uint32_t arena);
+
+/* What the thread of this section counts in, of what it does in this attachment. */
+static inline struct sl_counts_row sl_client_counts(const struct sl_attachment *at,
+                                                    const struct sl_reader *reader)
+{
+    return sl_counts_row_of(at->counts, reader->number);
+}
 
 /* ---- leases.c ---- */
 /* Maps the node's leases when the client wants them and they are there, or others than before.

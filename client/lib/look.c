@@ -4,10 +4,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void looks_count(const struct sl_attachment *at, const struct sl_reader *reader,
+                        const sl_err *codes, uint32_t count)
+{
+    uint32_t found = 0, missed = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        found += codes[i] == SL_OK;
+        missed += codes[i] == SL_ERR_NOT_FOUND;
+    }
+    struct sl_counts_row row = sl_client_counts(at, reader);
+    sl_count(row, SL_COUNT_LOOK_FOUND, found);
+    sl_count(row, SL_COUNT_LOOK_MISSED, missed);
+}
+
 sl_err sl_exists(struct sl_client *client, struct sl_object_key key)
 {
     struct sl_entry entry;
-    return sl_client_find(client, key, &entry);
+    sl_err err = sl_client_find(client, key, &entry);
+    SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
+    looks_count(sl_client_attachment(client), reader, &err, 1);
+    return err;
 }
 
 #define EXISTS_GROUP 256u
@@ -30,13 +46,15 @@ sl_err sl_exists_batch(struct sl_client *client, const struct sl_object_key *key
         sl_client_look_batch(client, at, asked, share, NULL, &codes[first]);
         for (uint32_t i = first; i < first + share; i++) {
             if (codes[i] == SL_ERR_BUSY) {
-                codes[i] = sl_exists(client, keys[i]);
+                struct sl_entry entry;
+                codes[i] = sl_client_find(client, keys[i], &entry);
             }
         }
     }
     for (uint32_t i = 0; sl_attachment_is_cut(at) && i < count; i++) {
         codes[i] = SL_ERR_CORRUPT;
     }
+    looks_count(at, reader, codes, count);
     return SL_OK;
 }
 

@@ -19,11 +19,13 @@ _Thread_local struct sl_reader *sl_reader_self;
 static struct {
     pthread_mutex_t lock;    /* of the list; not of what readers store */
     struct sl_reader *first; /* of each thread that was in a section; used again, never freed */
+    uint32_t count;          /* of them */
     struct sl_reader shared; /* of threads for which there is no memory */
     pthread_key_t key;       /* tells of the end of a thread */
     bool keyed;
     bool barrier; /* the system has membarrier */
-} readers = {.lock = PTHREAD_MUTEX_INITIALIZER, .shared = {.slow = true, .shared = true}};
+} readers = {.lock = PTHREAD_MUTEX_INITIALIZER,
+             .shared = {.number = UINT32_MAX, .slow = true, .shared = true}};
 static pthread_once_t readers_once = PTHREAD_ONCE_INIT;
 
 static bool membarrier_do(int command)
@@ -86,7 +88,8 @@ static struct sl_reader *reader_take(void)
     /* A line of its own: other threads' sections do not take it away. */
     if (found == NULL &&
         posix_memalign((void **)&found, 128, sl_align_up(sizeof *found, 128)) == 0) {
-        *found = (struct sl_reader){.slow = !readers.barrier, .next = readers.first};
+        *found = (struct sl_reader){
+            .number = readers.count++, .slow = !readers.barrier, .next = readers.first};
         readers.first = found;
     }
     return found;

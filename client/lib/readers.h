@@ -16,6 +16,7 @@
 struct sl_reader {          /* of one thread */
     _Atomic uint64_t since; /* the time that its section began at; 0: in none */
     uint32_t depth;         /* its own; of sections within one another */
+    uint32_t number;        /* of the thread among the living; UINT32_MAX: of those that share */
     bool slow;              /* fences by itself, or is the one that threads share */
     bool shared;
     bool used; /* these two: under the lock of the list */

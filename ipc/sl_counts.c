@@ -1,0 +1,270 @@
+/* ipc/sl_counts.c - see sl_counts.h. The data of the segment: a header of a line for each block, then
+ * the blocks, each of SL_COUNTS_ROWS rows. A block has memory from its first owner on. */
+#include "ipc/sl_counts.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define COUNTS_FILE   "counts"
+#define ROW_WORDS     128u /* whole lines; counts, then a histogram of each tier, then room */
+#define ROW_BYTES     (ROW_WORDS * sizeof(uint64_t))
+#define BLOCK_BYTES   ((uint64_t)SL_COUNTS_ROWS * ROW_BYTES)
+#define BLOCK_COUNT   (SL_COUNTS_BLOCKS + 1u)
+#define HEADERS_BYTES sl_align_up(BLOCK_COUNT * sizeof(struct header), SL_PAGE_BYTES)
+#define DATA_BYTES    (HEADERS_BYTES + BLOCK_COUNT * BLOCK_BYTES)
+#define TIME_WORD     SL_COUNTS_MAX
+#define TIME_WORDS    (SL_COUNTS_BUCKETS + 1u) /* and their sum */
+_Static_assert(SL_COUNT_COUNT <= SL_COUNTS_MAX, "counts have their words");
+_Static_assert(TIME_WORD + SL_TIER_COUNT * TIME_WORDS <= ROW_WORDS, "a row has room");
+
+struct header {
+    _Atomic uint64_t owner; /* owner_word(); 0: nobody */
+    _Atomic uint64_t used;  /* not 0: it has memory, and perhaps counts */
+    uint64_t room[6];
+};
+_Static_assert(sizeof(struct header) == 64, "a line");
+
+struct sl_counts {
+    struct sl_segment segment;
+    uint32_t block;
+    uint64_t owner; /* 0: it is the shared one */
+};
+
+#define US SL_NS_PER_US
+#define MS SL_NS_PER_MS
+const uint64_t sl_counts_bucket_ends_ns[SL_COUNTS_BUCKETS] = {
+    1 * US,   2 * US,   5 * US,    10 * US,   20 * US,   50 * US,    100 * US,  200 * US,
+    500 * US, 1 * MS,   2 * MS,    5 * MS,    10 * MS,   20 * MS,    50 * MS,   100 * MS,
+    200 * MS, 500 * MS, 1000 * MS, 2000 * MS, 5000 * MS, 10000 * MS, UINT64_MAX};
+
+static struct header *header_of(const struct sl_segment *segment, uint32_t block)
+{
+    return (struct header *)(void *)segment->data + block;
+}
+
+static uint64_t block_offset(uint32_t block)
+{
+    return HEADERS_BYTES + block * BLOCK_BYTES;
+}
+
+static _Atomic uint64_t *row_at(const struct sl_segment *segment, uint32_t block, uint32_t row)
+{
+    return (_Atomic uint64_t *)(void *)(segment->data + block_offset(block) + row * ROW_BYTES);
+}
+
+/* Pids mean something in one namespace only: who is of another is not known to be dead. So the word has
+ * the pid (22 bits), low bits of the namespace (20) and of the start time (22), all in one store. */
+#define PID_BITS   22u
+#define SPACE_BITS 20u
+static uint64_t owner_word(struct sl_proc_id self, uint64_t space)
+{
+    uint64_t times = self.start_time << (PID_BITS + SPACE_BITS);
+    return times | (space & ((UINT64_C(1) << SPACE_BITS) - 1)) << PID_BITS |
+           (self.pid & ((UINT64_C(1) << PID_BITS) - 1));
+}
+
+static uint64_t own_space(void)
+{
+    struct stat at;
+    return stat("/proc/self/ns/pid", &at) == 0 ? (uint64_t)at.st_ino : 0;
+}
+
+/* Whether the process is over that had a block. */
+static bool is_dead(uint64_t owner, uint64_t space)
+{
+    struct sl_proc_id now = {0};
+    if ((owner >> PID_BITS & ((UINT64_C(1) << SPACE_BITS) - 1)) !=
+        (space & ((UINT64_C(1) << SPACE_BITS) - 1))) {
+        return false;
+    }
+    sl_err err = sl_proc_id_of((uint32_t)(owner & ((UINT64_C(1) << PID_BITS) - 1)), &now, NULL);
+    return err == SL_ERR_NOT_FOUND || (err == SL_OK && owner_word(now, space) != owner);
+}
+
+static sl_err prepare(struct sl_segment *segment, void *context, struct sl_error *why)
+{
+    (void)context;
+    sl_err err = sl_segment_allocate(segment, 0, HEADERS_BYTES + BLOCK_BYTES, why);
+    if (err == SL_OK) {
+        atomic_store_explicit(&header_of(segment, 0)->used, 1, memory_order_relaxed);
+    }
+    return err;
+}
+
+static struct sl_segment_want wanted(const char *shm_dir)
+{
+    return (struct sl_segment_want){.directory = shm_dir,
+                                    .name = COUNTS_FILE,
+                                    .kind = SL_SEGMENT_COUNTS,
+                                    .data_bytes = DATA_BYTES,
+                                    .data_align_bytes = SL_PAGE_BYTES,
+                                    .prepare = prepare};
+}
+
+sl_err sl_counts_make(const char *shm_dir, struct sl_error *why)
+{
+    const struct sl_segment_want want = wanted(shm_dir);
+    struct sl_segment segment = {.fd = -1};
+    sl_err err = sl_segment_open(&want, true, &segment, why);
+    if (err == SL_OK && sl_segment_is_short(&segment)) {
+        sl_segment_close(&segment);
+        err = SL_ERR_CORRUPT;
+    }
+    if (err != SL_OK && err != SL_ERR_OS && err != SL_ERR_NO_MEMORY) {
+        /* None, or of another boot, or damaged: figures begin anew. */
+        err = sl_segment_remove(shm_dir, COUNTS_FILE, why);
+        if (err == SL_OK || err == SL_ERR_NOT_FOUND) {
+            err = sl_segment_create(&want, &segment, why);
+        }
+    }
+    if (err != SL_OK) {
+        return err;
+    }
+    uint64_t space = own_space();
+    for (uint32_t i = 1; i < BLOCK_COUNT; i++) {
+        struct header *header = header_of(&segment, i);
+        uint64_t owner = atomic_load_explicit(&header->owner, memory_order_relaxed);
+        if (owner != 0 && is_dead(owner, space)) {
+            (void)atomic_compare_exchange_strong(&header->owner, &owner, 0);
+        }
+    }
+    sl_segment_close(&segment);
+    return SL_OK;
+}
+
+/* One that is nobody's. dead: also one whose owner is dead. False: there is none. */
+static bool block_take(struct sl_counts *counts, uint64_t owner, uint64_t space, bool dead)
+{
+    for (uint32_t i = 1; i < BLOCK_COUNT; i++) {
+        struct header *header = header_of(&counts->segment, i);
+        uint64_t before = atomic_load_explicit(&header->owner, memory_order_relaxed);
+        if (before != 0 && (!dead || !is_dead(before, space))) {
+            continue;
+        }
+        /* Acquire and release: who had it has counted all that it will. */
+        if (!atomic_compare_exchange_strong_explicit(&header->owner, &before, owner,
+                                                     memory_order_acq_rel, memory_order_relaxed)) {
+            continue;
+        }
+        if (atomic_load_explicit(&header->used, memory_order_relaxed) == 0 &&
+            sl_segment_allocate(&counts->segment, block_offset(i), BLOCK_BYTES, NULL) != SL_OK) {
+            atomic_store_explicit(&header->owner, 0, memory_order_release);
+            return false; /* shared memory is full: the shared block is there */
+        }
+        atomic_store_explicit(&header->used, 1, memory_order_release);
+        counts->block = i;
+        counts->owner = owner;
+        return true;
+    }
+    return false;
+}
+
+sl_err sl_counts_open(const char *shm_dir, struct sl_proc_id self, struct sl_counts **out,
+                      struct sl_error *why)
+{
+    const struct sl_segment_want want = wanted(shm_dir);
+    struct sl_counts *counts = calloc(1, sizeof(*counts));
+    if (counts == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "counts");
+    }
+    sl_err err = sl_segment_open(&want, true, &counts->segment, why);
+    if (err != SL_OK) {
+        free(counts);
+        return err;
+    }
+    uint64_t space = own_space(), owner = owner_word(self, space);
+    if (!block_take(counts, owner, space, false)) {
+        (void)block_take(counts, owner, space, true);
+    }
+    *out = counts;
+    return SL_OK;
+}
+
+void sl_counts_close(struct sl_counts **counts)
+{
+    if (*counts == NULL) {
+        return;
+    }
+    if ((*counts)->owner != 0) {
+        uint64_t owner = (*counts)->owner;
+        struct header *header = header_of(&(*counts)->segment, (*counts)->block);
+        (void)atomic_compare_exchange_strong_explicit(&header->owner, &owner, 0,
+                                                      memory_order_release, memory_order_relaxed);
+    }
+    sl_segment_close(&(*counts)->segment);
+    free(*counts);
+    *counts = NULL;
+}
+
+struct sl_counts_row sl_counts_row_of(const struct sl_counts *counts, uint32_t thread)
+{
+    if (counts == NULL) {
+        return (struct sl_counts_row){0};
+    }
+    uint32_t row = SL_MIN(thread, SL_COUNTS_ROWS - 1);
+    return (struct sl_counts_row){.words = row_at(&counts->segment, counts->block, row),
+                                  .shared = counts->owner == 0 || row == SL_COUNTS_ROWS - 1};
+}
+
+static uint32_t bucket_of(uint64_t ns)
+{
+    uint32_t bucket = 0;
+    while (ns > sl_counts_bucket_ends_ns[bucket]) {
+        bucket++;
+    }
+    return bucket;
+}
+
+void sl_counts_time(struct sl_counts_row row, enum sl_tier tier, uint64_t ns, uint64_t times)
+{
+    uint32_t first = TIME_WORD + (uint32_t)tier * TIME_WORDS;
+    sl_counts_word_add(row, first + bucket_of(ns), times);
+    sl_counts_word_add(row, first + SL_COUNTS_BUCKETS, ns * times);
+}
+
+static uint64_t word_at(const _Atomic uint64_t *row, uint32_t word)
+{
+    return atomic_load_explicit(&row[word], memory_order_relaxed);
+}
+
+static void row_sum(const _Atomic uint64_t *row, struct sl_counts_sum *out)
+{
+    for (uint32_t i = 0; i < SL_COUNT_COUNT; i++) {
+        out->counts[i] += word_at(row, i);
+    }
+    for (uint32_t tier = 0; tier < SL_TIER_COUNT; tier++) {
+        uint32_t first = TIME_WORD + tier * TIME_WORDS;
+        for (uint32_t i = 0; i < SL_COUNTS_BUCKETS; i++) {
+            out->times[tier].buckets[i] += word_at(row, first + i);
+        }
+        out->times[tier].sum_ns += word_at(row, first + SL_COUNTS_BUCKETS);
+    }
+}
+
+sl_err sl_counts_read(const char *shm_dir, struct sl_counts_sum *out, struct sl_error *why)
+{
+    const struct sl_segment_want want = wanted(shm_dir);
+    struct sl_segment segment = {.fd = -1};
+    *out = (struct sl_counts_sum){0};
+    sl_err err = sl_segment_open(&want, false, &segment, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    for (uint32_t block = 0; block < BLOCK_COUNT; block++) {
+        const struct header *header = header_of(&segment, block);
+        /* Acquire: a block that is used has memory. A look at one without would take some. */
+        if (atomic_load_explicit(&header->used, memory_order_acquire) == 0) {
+            continue;
+        }
+        out->client_count += atomic_load_explicit(&header->owner, memory_order_relaxed) != 0;
+        for (uint32_t row = 0; row < SL_COUNTS_ROWS; row++) {
+            row_sum(row_at(&segment, block, row), out);
+        }
+    }
+    err = sl_segment_is_cut(&segment)
+              ? sl_fail(why, SL_ERR_CORRUPT, "%s/%s was cut short", shm_dir, COUNTS_FILE)
+              : SL_OK;
+    sl_segment_close(&segment);
+    return err;
+}

@@ -76,6 +76,11 @@ static void told(struct node *node, uint64_t left, uint64_t debt)
     found.body.disk_found.budget_debt = debt;
     fake_give(&node->fake, "tierer.0", &found);
     ck_assert(fake_take_reply(&node->fake, "tierer.0", found.seq, &reply));
+    ck_assert_int_eq(reply.code, SL_ERR_BUSY); /* it has served: behind another fence */
+    tierer_fenced(node);
+    found.seq = 0;
+    fake_give(&node->fake, "tierer.0", &found);
+    ck_assert(fake_take_reply(&node->fake, "tierer.0", found.seq, &reply));
     ck_assert_int_eq(reply.code, SL_OK);
 }
 

@@ -1039,6 +1039,118 @@ START_TEST(scan_that_was_made_before_the_fence_begins_again)
     }
 END_TEST
 
+static sl_err told(struct node *node, struct sl_msg *msg)
+{
+    struct sl_msg reply;
+    fake_give(&node->fake, "tierer.0", msg);
+    ck_assert(fake_take_reply(&node->fake, "tierer.0", msg->seq, &reply));
+    return reply.code;
+}
+
+/* A disk whose scan found "a", made behind the fence. */
+static struct node *node_that_found_a(struct sl_item_found *item, struct sl_msg *found)
+{
+    struct node *node = node_start(disk_settings);
+    struct sl_msg fence, ok = {.code = SL_OK};
+    node_client(node, "client.1", 11);
+    tierer_arrive(node, TIERER_PID);
+    ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_FENCE, &fence));
+    fake_answer(&node->fake, "tierer.0", &fence, &ok);
+    *found = found_whole(item, boot_generation(node));
+    found->body.disk_found.heard_fence = fence.seq + 1;
+    ck_assert_int_eq(told(node, found), SL_OK);
+    ck_assert(on_disk(node, "a"));
+    return node;
+}
+
+/* The tierer tells again, having heard the next fence, what is still there: nothing. */
+static void nothing_is_found(struct node *node, struct sl_msg *found)
+{
+    struct sl_msg fence, ok = {.code = SL_OK};
+    ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_FENCE, &fence));
+    fake_answer(&node->fake, "tierer.0", &fence, &ok);
+    found->seq = 0;
+    found->body.disk_found.heard_fence = fence.seq + 1;
+    found->body.disk_found.items.count = 0;
+    ck_assert_int_eq(told(node, found), SL_OK);
+    ck_assert_uint_eq(node_metric(node, "disk_ready"), 1);
+    ck_assert(!on_disk(node, "a"));
+}
+
+/* The answer to the scan was lost, so it began again. That was lost, too, and is sent again when the
+ * tombstone is durable. */
+START_TEST(what_was_removed_is_not_back_when_a_scan_that_was_made_before_is_heard)
+    {
+        struct sl_item_found item;
+        struct sl_msg found;
+        struct node *node = node_that_found_a(&item, &found);
+        found.seq = 0; /* made here */
+        (void)node_remove(node, "client.1", "a");
+        ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
+
+        sl_err err = told(node, &found);
+
+        ck_assert(!on_disk(node, "a"));
+        ck_assert_int_eq(err, SL_ERR_BUSY);
+        nothing_is_found(node, &found);
+        node_end(node);
+    }
+END_TEST
+
+/* The fence would be acknowledged before the tombstone, and a scan between the two finds the value. */
+START_TEST(a_scan_that_begins_again_waits_for_tombstones_on_their_way)
+    {
+        struct sl_item_found item;
+        struct sl_msg found, forget, fence, ok = {.code = SL_OK};
+        struct node *node = node_that_found_a(&item, &found);
+        uint64_t code = SL_OK;
+        (void)node_remove(node, "client.1", "a");
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_FORGET, &forget));
+
+        found.seq = 0;
+        ck_assert_int_eq(told(node, &found), SL_ERR_BUSY);
+        ck_assert(!fake_take(&node->fake, "tierer.0", SL_MSG_FENCE, &fence));
+        ok.body.disk_forget_reply.codes = (struct sl_u64s){.at = &code, .count = 1};
+        fake_answer(&node->fake, "tierer.0", &forget, &ok);
+        found.seq = 0;
+        ck_assert_int_eq(told(node, &found), SL_ERR_BUSY);
+
+        nothing_is_found(node, &found);
+        node_end(node);
+    }
+END_TEST
+
+/* The rest of a scan came twice, the second time in the middle of the next scan. */
+START_TEST(the_rest_of_an_earlier_scan_tells_nothing)
+    {
+        struct sl_item_found item;
+        struct sl_msg found, late, fence, ok = {.code = SL_OK};
+        struct node *node = node_that_found_a(&item, &found);
+        found.body.disk_found.first = found.body.disk_found.last = false;
+        late = found;
+        late.seq = found.seq + 1;
+        (void)node_remove(node, "client.1", "a");
+        ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
+        found.seq = 0;
+        found.body.disk_found.first = true;
+        found.body.disk_found.items.count = 0;
+        sl_err err = told(node, &found);
+        if (fake_take(&node->fake, "tierer.0", SL_MSG_FENCE, &fence)) {
+            fake_answer(&node->fake, "tierer.0", &fence, &ok);
+            found.seq = 0;
+            found.body.disk_found.heard_fence = fence.seq + 1;
+            err = told(node, &found);
+        }
+        ck_assert_int_eq(err, SL_OK);
+
+        err = told(node, &late);
+
+        ck_assert(!on_disk(node, "a"));
+        ck_assert_int_eq(err, SL_ERR_BUSY);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(scan_waits_until_what_was_asked_before_is_fenced)
     {
         struct node *node = node_start(disk_settings);
@@ -1554,6 +1666,9 @@ static Suite *disk_suite(void)
     tcase_add_test(scan,
                    what_was_removed_after_a_scan_is_not_back_when_a_new_registrar_hears_that_scan);
     tcase_add_test(scan, scan_that_was_made_before_the_fence_begins_again);
+    tcase_add_test(scan, what_was_removed_is_not_back_when_a_scan_that_was_made_before_is_heard);
+    tcase_add_test(scan, a_scan_that_begins_again_waits_for_tombstones_on_their_way);
+    tcase_add_test(scan, the_rest_of_an_earlier_scan_tells_nothing);
     tcase_add_test(scan, scan_waits_until_what_was_asked_before_is_fenced);
     tcase_add_test(scan, removal_of_what_may_be_on_disk_waits_for_the_scan);
     tcase_add_test(scan, a_store_takes_over_a_half_found_block);

@@ -377,6 +377,13 @@ void tierer_found(struct node *node, const struct found *items, uint32_t count, 
     msg.body.disk_found.store = (struct sl_bytes){tierer_store, tierer_store[0] != '\0' ? 16 : 0};
     fake_give(&node->fake, tierer_name, &msg);
     ck_assert(fake_take_reply(&node->fake, tierer_name, msg.seq, &reply));
+    if (first && reply.code == SL_ERR_BUSY && /* it has served: once more, behind another fence */
+        fake_take(&node->fake, tierer_name, SL_MSG_FENCE, &fence)) {
+        fake_answer(&node->fake, tierer_name, &fence, &ok);
+        msg.seq = 0;
+        fake_give(&node->fake, tierer_name, &msg);
+        ck_assert(fake_take_reply(&node->fake, tierer_name, msg.seq, &reply));
+    }
     ck_assert_int_eq(reply.code, SL_OK);
     for (uint32_t i = 0; codes != NULL && i < count; i++) {
         codes[i] = (sl_err)reply.body.disk_found_reply.codes.at[i];

@@ -286,10 +286,37 @@ static void scan_end(struct registrar *self, uint32_t slot)
 }
 
 /* A write that came between what the tierer tells and the fence is durable behind it, and nobody
- * would know. */
+ * would know. What was removed between the two would be back. */
 static bool scan_is_early(const struct reg_path *path, const struct sl_body_disk_found *body)
 {
     return body->heard_fence != 0 && body->heard_fence <= path->fenced_seq;
+}
+
+/* It was sent before the scan that began last, by the same process, and comes late. */
+static bool scan_is_past(const struct registrar *self, const struct sl_msg *msg,
+                         const struct reg_path *path)
+{
+    const struct reg_disk *disk = path->disk != REG_NONE ? &self->tier->disks[path->disk] : NULL;
+    return disk != NULL && msg->seq < disk->scan_seq &&
+           sl_proc_id_equal(disk->scan_proc, self->peers->all[path->peer].proc);
+}
+
+/* Whether all that the tierer was asked before is over, or dropped. A disk that has served since the
+ * last fence is asked for nothing more, and gets another one: what it tells may be older than a
+ * tombstone of which nothing is left here. One that is under way comes first: the tierer may
+ * acknowledge the fence before it, and tell of the value between the two. */
+static bool scan_is_fenced(struct registrar *self, uint32_t at)
+{
+    struct reg_path *path = &self->tier->paths[at];
+    struct reg_disk *disk = path->disk != REG_NONE ? &self->tier->disks[path->disk] : NULL;
+    if (disk != NULL && disk->state == REG_DISK_READY) {
+        disk->state = REG_DISK_SCANNING;
+        path->fence_seq = UINT64_MAX;
+    }
+    if (path->fence_seq == UINT64_MAX && (disk == NULL || disk->forget_seq == 0)) {
+        reg_path_fence(self, at);
+    }
+    return path->fence_seq == 0;
 }
 
 /* A scan begins: which disk is it of? */
@@ -297,15 +324,8 @@ static sl_err found_begin(struct registrar *self, uint32_t at, const struct sl_m
                           struct sl_error *why)
 {
     struct reg_path *path = &self->tier->paths[at];
-    if (path->fence_seq == UINT64_MAX) {
-        reg_path_fence(self, at);
-    }
-    if (path->fence_seq != 0) {
+    if (!scan_is_fenced(self, at)) {
         return sl_fail(why, SL_ERR_BUSY, "what was asked before is not fenced yet");
-    }
-    if (scan_is_early(path, &msg->body.disk_found)) {
-        return sl_fail(why, SL_ERR_BUSY,
-                       "made before what was asked is fenced: from the beginning");
     }
     sl_err err = reg_disk_told(self, at, &msg->body.disk_found, why);
     if (err == SL_OK) {
@@ -332,6 +352,9 @@ static void disk_found_asked(struct registrar *self, const struct sl_msg *msg)
     sl_err err = SL_OK;
     if (!scan_is_ours(self, body)) {
         err = sl_fail(&why, SL_ERR_BUSY, "meant for another registrar: from the beginning");
+    } else if (scan_is_past(self, msg, path) || scan_is_early(path, body)) {
+        err =
+            sl_fail(&why, SL_ERR_BUSY, "made before what was asked is fenced: from the beginning");
     } else if (body->first && !scan_known(self, msg, path)) {
         err = found_begin(self, at, msg, &why);
     } else if (path->disk == REG_NONE || !self->tier->disks[path->disk].scan_open) {

@@ -7,6 +7,8 @@
 #include "tests/sim/sim.h"
 #include "tests/support/mem_disk.h"
 
+#include <sys/socket.h>
+
 enum sim_event_kind {
     EVENT_MESSAGE,
     EVENT_TICK,
@@ -211,5 +213,47 @@ void sim_program_begin(struct sim_node *node);
 void sim_program_message(struct sim_node *node, const struct sim_event *event);
 void sim_program_resume(struct sim_node *node);
 void sim_program_drop(struct sim_node *node);
+/* Of the program that calls: until then, or until something wakes it (sim_env_wake_at). */
+void sim_program_wait(uint64_t until_ns);
+/* A program that has ended, or was killed, is another one from now on, on the host in use. */
+void sim_program_again(struct sim *sim, uint32_t number, void (*run)(void *context), void *context);
+
+/* sim_process.c */
+struct sim_thread {
+    uint32_t node, process; /* process 0: none */
+    bool ended, polls;      /* polls: what comes to a socket of its process wakes it */
+    void (*run)(void *context);
+    void *(*run_thread)(void *context);
+    void *context;
+};
+/* Whose turn it is; NULL: of no process with threads. */
+struct sim_thread *sim_thread_of_turn(void);
+/* Of the process whose turn it is. Gives its number, for sim_thread_join, which waits for its end. */
+uint64_t sim_thread_start(struct sim *sim, uint32_t process, void *(*run)(void *context),
+                          void *context);
+void sim_thread_join(uint64_t number);
+/* Threads of this process that poll look again then. */
+void sim_process_wake(uint32_t process, uint64_t at_ns);
+
+/* sim_tcp.c: sockets of processes with threads; as the calls of the same names. */
+bool sim_tcp_has(int fd);
+int sim_tcp_socket(void);
+int sim_tcp_connect(int fd, const struct sockaddr *address, socklen_t bytes);
+int sim_tcp_error(int fd, void *code);
+ssize_t sim_tcp_send(int fd, const void *bytes, size_t length);
+ssize_t sim_tcp_recv(int fd, void *to, size_t length);
+int sim_tcp_close(int fd);
+/* What a process has open: its system closes it, or is gone with it (power). */
+void sim_tcp_gone(uint32_t process, bool power);
+/* For the other calls, of the thread whose turn it is. Give -1 and set errno, as those. */
+int sim_tcp_bind(int fd, const struct sockaddr *address);
+int sim_tcp_listen(int fd);
+int sim_tcp_accept(int fd);
+int sim_tcp_name(int fd, bool own, struct sockaddr *address, socklen_t *bytes);
+int sim_tcp_shutdown(int fd, int how);
+int sim_tcp_event(void); /* an eventfd */
+void sim_tcp_event_add(int fd, uint64_t value);
+struct pollfd;
+int sim_tcp_poll(struct pollfd *fds, uint64_t count, int timeout_ms);
 
 #endif

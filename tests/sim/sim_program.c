@@ -61,7 +61,7 @@ struct sim_program {
     uint64_t connected[SIM_NODES_MAX]; /* incarnation of the peer that a connection stands to */
 };
 
-bool sim_copies_unchecked;
+bool sim_copies_unchecked, sim_chance_same;
 struct sim *sim_world;
 static struct sim_node *running; /* the program that runs now */
 
@@ -121,6 +121,11 @@ static void program_wait(uint64_t at_ns, bool for_letters)
 static uint64_t now(void)
 {
     return sim_world->now_ns;
+}
+
+void sim_program_wait(uint64_t until_ns)
+{
+    program_wait(until_ns, false);
 }
 
 sl_err sim_client_open(const struct sim *sim, uint32_t host, const char *setting,
@@ -192,6 +197,18 @@ uint32_t sim_start_program(struct sim *sim, void (*run)(void *context), void *co
     (void)snprintf(node->name, sizeof(node->name), "process.%u", node->env.self.pid);
     sim_program_begin(node);
     return sim_number(node);
+}
+
+void sim_program_again(struct sim *sim, uint32_t number, void (*run)(void *context), void *context)
+{
+    struct sim_node *node = &sim->nodes[number];
+    SIM_CHECK(!node->alive && node->program != NULL, "%s runs still", node->name);
+    free(node->program->stack);
+    *node->program = (struct sim_program){.run = run, .context = context};
+    node->host = &sim->hosts[sim->host];
+    node->finished = false;
+    node->stopped_until_ns = 0;
+    sim_program_begin(node);
 }
 
 void sim_program_begin(struct sim_node *node)
@@ -272,7 +289,8 @@ ssize_t __wrap_getrandom(void *at, size_t length, unsigned flags)
         return __real_getrandom(at, length, flags);
     }
     for (size_t i = 0; i < length; i++) {
-        ((unsigned char *)at)[i] = (unsigned char)sim_random(sim_world);
+        unsigned char any = (unsigned char)sim_random(sim_world);
+        ((unsigned char *)at)[i] = sim_chance_same && length == 32 ? 0 : any;
     }
     return (ssize_t)length;
 }

@@ -16,7 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define FD_FIRST       (1 << 28) /* above any real one */
+#define FD_FIRST       (1 << 28) /* above any real one, below those of sim_tcp.c */
 #define STREAMS_MAX    64u
 #define RESENT_NS      (200 * SL_NS_PER_MS) /* what a cut held back comes so long after it, at most */
 #define PARTIAL_ONE_OF 8u
@@ -416,7 +416,7 @@ uint64_t sim_redis_commands(const struct sim *sim)
 
 static struct stream *stream_of(int fd)
 {
-    if (fd < FD_FIRST || sim_world == NULL || sim_world->redis == NULL) {
+    if (fd < FD_FIRST || sim_tcp_has(fd) || sim_world == NULL || sim_world->redis == NULL) {
         return NULL;
     }
     return &sim_world->redis->streams[fd - FD_FIRST];
@@ -463,6 +463,9 @@ int REAL(socket)(int family, int type, int protocol);
 int __wrap_socket(int family, int type, int protocol);
 int __wrap_socket(int family, int type, int protocol)
 {
+    if (family == AF_INET && sim_thread_of_turn() != NULL) {
+        return sim_tcp_socket();
+    }
     if (family != AF_INET || sim_world == NULL || sim_world->redis == NULL) {
         return REAL(socket)(family, type, protocol);
     }
@@ -475,7 +478,8 @@ int __wrap_connect(int fd, const struct sockaddr *address, socklen_t bytes)
 {
     struct stream *stream = stream_of(fd);
     if (stream == NULL) {
-        return REAL(connect)(fd, address, bytes);
+        return sim_tcp_has(fd) ? sim_tcp_connect(fd, address, bytes)
+                               : REAL(connect)(fd, address, bytes);
     }
     struct sim *sim = sim_world;
     stream->refused = !sim->redis->up;
@@ -494,7 +498,8 @@ int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *bytes
 {
     struct stream *stream = stream_of(fd);
     if (stream == NULL) {
-        return REAL(getsockopt)(fd, level, name, value, bytes);
+        return sim_tcp_has(fd) ? sim_tcp_error(fd, value)
+                               : REAL(getsockopt)(fd, level, name, value, bytes);
     }
     SIM_CHECK(level == SOL_SOCKET && name == SO_ERROR, "an option that streams do not have");
     int os_code = stream->refused                         ? ECONNREFUSED
@@ -511,7 +516,7 @@ int __wrap_setsockopt(int fd, int level, int name, const void *value, socklen_t 
 {
     struct stream *stream = stream_of(fd);
     if (stream == NULL) {
-        return REAL(setsockopt)(fd, level, name, value, bytes);
+        return sim_tcp_has(fd) ? 0 : REAL(setsockopt)(fd, level, name, value, bytes);
     }
     if (level == SOL_SOCKET && name == SO_LINGER) {
         struct linger linger;
@@ -555,7 +560,8 @@ ssize_t __wrap_send(int fd, const void *bytes, size_t length, int flags)
     struct stream *stream = stream_of(fd);
     struct sim *sim = sim_world;
     if (stream == NULL) {
-        return REAL(send)(fd, bytes, length, flags);
+        return sim_tcp_has(fd) ? sim_tcp_send(fd, bytes, length)
+                               : REAL(send)(fd, bytes, length, flags);
     }
     if (sim->now_ns >= stream->reset_ns) {
         errno = EPIPE;
@@ -582,7 +588,7 @@ ssize_t __wrap_recv(int fd, void *to, size_t length, int flags)
     struct stream *stream = stream_of(fd);
     struct sim *sim = sim_world;
     if (stream == NULL) {
-        return REAL(recv)(fd, to, length, flags);
+        return sim_tcp_has(fd) ? sim_tcp_recv(fd, to, length) : REAL(recv)(fd, to, length, flags);
     }
     struct piece *piece = way_arrived(sim, &stream->in);
     if (piece == NULL) {
@@ -604,7 +610,7 @@ int __wrap_close(int fd)
 {
     struct stream *stream = stream_of(fd);
     if (stream == NULL) {
-        return REAL(close)(fd);
+        return sim_tcp_has(fd) ? sim_tcp_close(fd) : REAL(close)(fd);
     }
     stream->closed = true; /* what it sent still arrives */
     return 0;

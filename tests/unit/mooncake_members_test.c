@@ -5,6 +5,7 @@
 #include "tests/support/tmpdir.h"
 
 #include <check.h>
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,19 @@ struct life {
         joined; /* calls after which name and keys, and the other host, were acknowledged */
     char name[32], key[41];
 };
+
+static uint32_t keys_in(const char *path)
+{
+    uint32_t count = 0;
+    DIR *directory = opendir(path);
+    ck_assert_ptr_nonnull(directory);
+    for (struct dirent *entry; (entry = readdir(directory)) != NULL;) {
+        const char *end = strrchr(entry->d_name, '.');
+        count += end != NULL && strcmp(end, ".pub") == 0 ? 1 : 0;
+    }
+    (void)closedir(directory);
+    return count;
+}
 
 /* The host starts again with what the cut has left. */
 static void starts_again(void *context, uint32_t calls)
@@ -41,6 +55,9 @@ static void starts_again(void *context, uint32_t calls)
                           strcmp(list[0].control, other.control) == 0,
                       "cut after %u calls: who joined is not known any more", calls);
     }
+    /* A key opens something here, and one of nobody would never make room. */
+    ck_assert_msg(calls < life->known || keys_in(life->into) <= mc_members_list(members, list) + 1,
+                  "cut after %u calls: there are %u keys", calls, keys_in(life->into));
     mc_members_close(&members);
 }
 

@@ -21,8 +21,7 @@
 
 #define JOIN_NS       (10 * SL_NS_PER_S) /* for one answer */
 #define JOIN_AGAIN_MS 5000
-#define UNLISTED_NS   (30 * SL_NS_PER_S) /* what the master no longer tells makes room */
-#define PORT_LEAST    10000u             /* below are those of well-known services */
+#define PORT_LEAST    10000u /* below are those of well-known services */
 #define PORT_TRIES    256u
 
 struct mc_cluster {
@@ -170,12 +169,9 @@ static sl_err port_set(struct mc_cluster *cluster, const char *directory, struct
         return SL_OK;
     }
     sl_err err = port_choose(&cluster->control_port, why);
-    FILE *file = err == SL_OK ? fopen(path, "we") : NULL;
-    if (err == SL_OK &&
-        (file == NULL || fprintf(file, "%u\n", cluster->control_port) < 0 || fclose(file) != 0)) {
-        return sl_fail_os(why, errno, "write %.150s", path);
-    }
-    return err;
+    char text[16];
+    (void)snprintf(text, sizeof text, "%u\n", cluster->control_port);
+    return err == SL_OK ? mc_file_put(directory, "port", text, why) : err;
 }
 
 /* ---- joining ---- */
@@ -275,8 +271,8 @@ sl_err mc_cluster_open(const struct mc_cluster_options *options, struct mc_clust
     err = mc_members_open(directory, &cluster->members, why);
     err = err == SL_OK ? port_set(cluster, directory, why) : err;
     if (err == SL_OK) {
-        mc_members_set_quiet(cluster->members,
-                             options->join[0] != '\0' ? UNLISTED_NS : options->quiet_ns);
+        /* What the master tells no longer makes room at once: the table has as many places as its. */
+        mc_members_set_quiet(cluster->members, options->join[0] != '\0' ? 0 : options->quiet_ns);
     }
     if (err == SL_OK && options->join[0] != '\0') {
         bool changed = false;

@@ -455,7 +455,14 @@ static sl_err nodes_take(const struct mc_join *join, const json_t *line, const c
         return sl_fail(why, SL_ERR_PERMISSION, "the master has another secret");
     }
     json_t *list = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
-    sl_err err = json_is_array(list) ? SL_OK : sl_fail(why, SL_ERR_PROTOCOL, "no list of nodes");
+    bool fits = json_is_array(list) && json_array_size(list) <= MC_MEMBERS_MAX + 1;
+    sl_err err = fits ? SL_OK : sl_fail(why, SL_ERR_PROTOCOL, "no list of nodes");
+    /* All that are known still, before one that is new takes the place of one that is not. */
+    json_array_foreach(list, index, item)
+    {
+        const char *name = text_in(item, "name");
+        mc_members_heard(join->members, name != NULL ? name : "");
+    }
     json_array_foreach(list, index, item)
     {
         struct mc_member member;
@@ -495,7 +502,7 @@ sl_err mc_join_ask(const struct mc_join *join, char local_ip[64], bool *changed,
     }
     if (getsockname(fd, (struct sockaddr *)&here, &here_bytes) != 0 ||
         getpeername(fd, (struct sockaddr *)&there, &there_bytes) != 0 || !ip_of(&here, local_ip)) {
-        err = sl_fail_os(why, errno, "addresses of the connection");
+        err = sl_fail(why, SL_ERR_UNREACHABLE, "the connection ended: %s", strerror(errno));
     }
     err = err == SL_OK ? greeting_take(fd, deadline_ns, theirs, why) : err;
     err = err == SL_OK ? challenge_make(ours, why) : err;

@@ -40,14 +40,12 @@ static sl_err path_of(const struct mc_members *members, const char *file, char o
                                        : sl_fail(why, SL_ERR_INVALID, "the path is too long");
 }
 
-/* Beside, synced and renamed: a power cut leaves the old one or the new one. */
-static sl_err file_put(const struct mc_members *members, const char *file, const char *text,
-                       struct sl_error *why)
+sl_err mc_file_put(const char *directory, const char *file, const char *text, struct sl_error *why)
 {
     char path[1200], beside[1216];
-    sl_err err = path_of(members, file, path, why);
-    if (err != SL_OK) {
-        return err;
+    int bytes = snprintf(path, sizeof path, "%s/%s", directory, file);
+    if (bytes < 0 || (size_t)bytes >= sizeof path) {
+        return sl_fail(why, SL_ERR_INVALID, "the path is too long");
     }
     (void)snprintf(beside, sizeof beside, "%s.new", path);
     int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -73,7 +71,13 @@ static sl_err file_put(const struct mc_members *members, const char *file, const
         (void)unlink(beside);
         return sl_fail_os(why, code, "write %s", path);
     }
-    return sl_dir_sync(members->directory, why);
+    return sl_dir_sync(directory, why);
+}
+
+static sl_err file_put(const struct mc_members *members, const char *file, const char *text,
+                       struct sl_error *why)
+{
+    return mc_file_put(members->directory, file, text, why);
 }
 
 /* ---- members ---- */
@@ -166,6 +170,26 @@ static sl_err room_make(struct mc_members *members, uint64_t now_ns, struct sl_e
     return err;
 }
 
+/* The line of peers first, and then the key: a line without a key is nobody's, a key without a line
+ * would stay for ever. What cannot be written was not taken, so that it is tried again. */
+static sl_err member_write(struct mc_members *members, struct mc_member *at,
+                           const struct mc_member *member, struct sl_error *why)
+{
+    const struct mc_member before = *at;
+    *at = *member;
+    if (member->control[0] == '\0') {
+        memcpy(at->control, before.control, sizeof at->control);
+    }
+    sl_err err = peers_put(members, why);
+    if (err == SL_OK && strcmp(before.key, member->key) != 0) {
+        err = key_put(members, member, why);
+    }
+    if (err != SL_OK) {
+        *at = before;
+    }
+    return err;
+}
+
 static sl_err member_put(struct mc_members *members, const struct mc_member *member, bool *changed,
                          struct sl_error *why)
 {
@@ -173,32 +197,26 @@ static sl_err member_put(struct mc_members *members, const struct mc_member *mem
     uint64_t now_ns = sl_clock_monotonic_ns();
     if (known != NULL) {
         members->heard_ns[known - members->at] = now_ns;
+        bool same_place =
+            member->control[0] == '\0' || strcmp(known->control, member->control) == 0;
+        if (same_place && strcmp(known->key, member->key) == 0) {
+            return SL_OK;
+        }
+        sl_err err = member_write(members, known, member, why);
+        *changed = err == SL_OK;
+        return err;
     }
-    bool same_key = known != NULL && strcmp(known->key, member->key) == 0;
-    bool same_place = known != NULL &&
-                      (member->control[0] == '\0' || strcmp(known->control, member->control) == 0);
-    if (same_key && same_place) {
-        return SL_OK;
-    }
-    sl_err err =
-        known == NULL && members->count == MC_MEMBERS_MAX ? room_make(members, now_ns, why) : SL_OK;
-    if (err == SL_OK && !same_key) {
-        err = key_put(members, member, why); /* before anybody asks it */
-    }
+    sl_err err = members->count == MC_MEMBERS_MAX ? room_make(members, now_ns, why) : SL_OK;
     if (err != SL_OK) {
         return err;
     }
-    if (known == NULL) {
-        members->heard_ns[members->count] = now_ns;
-        known = &members->at[members->count++];
-    }
-    char control[sizeof known->control];
-    (void)snprintf(control, sizeof control, "%s",
-                   member->control[0] != '\0' ? member->control : known->control);
-    *known = *member;
-    memcpy(known->control, control, sizeof control);
-    *changed = true;
-    return peers_put(members, why);
+    uint32_t place = members->count++;
+    members->at[place] = (struct mc_member){0};
+    members->heard_ns[place] = now_ns;
+    err = member_write(members, &members->at[place], member, why);
+    members->count -= err == SL_OK ? 0 : 1;
+    *changed = err == SL_OK;
+    return err;
 }
 
 sl_err mc_members_add(struct mc_members *members, const struct mc_member *member, bool *changed,
@@ -215,6 +233,16 @@ sl_err mc_members_add(struct mc_members *members, const struct mc_member *member
         *changed = new;
     }
     return err;
+}
+
+void mc_members_heard(struct mc_members *members, const char *name)
+{
+    (void)pthread_mutex_lock(&members->lock);
+    const struct mc_member *known = member_find(members, name);
+    if (known != NULL) {
+        members->heard_ns[known - members->at] = sl_clock_monotonic_ns();
+    }
+    (void)pthread_mutex_unlock(&members->lock);
 }
 
 void mc_members_set_quiet(struct mc_members *members, uint64_t quiet_ns)

@@ -33,9 +33,15 @@ const char *mc_members_directory(const struct mc_members *members);
  * (all were heard of), SL_ERR_OS. */
 sl_err mc_members_add(struct mc_members *members, const struct mc_member *member, bool *changed,
                       struct sl_error *why);
+/* That node was heard of just now; nothing, when it is not known. */
+void mc_members_heard(struct mc_members *members, const char *name);
 /* How long a node may say nothing before it makes room; at first for ever. */
 void mc_members_set_quiet(struct mc_members *members, uint64_t quiet_ns);
 /* All but this node; at most MC_MEMBERS_MAX. */
 uint32_t mc_members_list(struct mc_members *members, struct mc_member *out);
+
+/* Writes a file of such a directory beside, syncs it and gives it its name: a power cut at any moment
+ * leaves the old one or the new one. Errors: SL_ERR_OS, SL_ERR_INVALID (the path is too long). */
+sl_err mc_file_put(const char *directory, const char *file, const char *text, struct sl_error *why);
 
 #endif

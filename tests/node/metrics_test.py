@@ -1,16 +1,22 @@
 """Figures that balance: what `sluicectl metrics` says of hits and misses is what clients counted themselves, also when they are killed."""
 
+import http.client
 import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
+import urllib.error
+import urllib.parse
+import urllib.request
 
 import metrics_driver
-from node_support import BIN, PATIENCE, Node, lives, main, wait_until, workload
+from node_support import BIN, PATIENCE, Node, free_port, lives, main, wait_until, workload
 
 SIZE = 512 << 10
 
@@ -197,6 +203,133 @@ class Text(unittest.TestCase):
 
             self.assertEqual((gone.returncode, gone.stdout), (3, b""))
             self.assertIn(b"no node runs under the name", gone.stderr)
+
+
+EXPORTER = os.path.join(BIN, "sluice-metrics")
+CONNECTIONS_MAX = 256  # MC_HTTP_CONNECTIONS_MAX
+
+
+@unittest.skipUnless(os.path.exists(EXPORTER), "sluice-metrics was not built (libmicrohttpd is missing)")
+class Http(unittest.TestCase):
+    def serve(self, node, *arguments):
+        """The process, after it has said where it listens."""
+        exporter = subprocess.Popen([EXPORTER, *arguments, *node.where], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(exporter.stdout.close)
+        self.addCleanup(exporter.stderr.close)
+        self.addCleanup(exporter.wait)
+        self.addCleanup(lambda: exporter.poll() is None and exporter.kill())
+        self.assertIn("/metrics of node", exporter.stdout.readline())
+        return exporter
+
+    def ask_socket(self, path, what="/metrics", method="GET"):
+        """(status, type, body)."""
+        connection = http.client.HTTPConnection("localhost", timeout=30 * PATIENCE)
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.settimeout(30 * PATIENCE)
+        try:
+            connection.sock.connect(path)
+            connection.request(method, what)
+            answer = connection.getresponse()
+            return answer.status, answer.getheader("Content-Type"), answer.read()
+        finally:
+            connection.close()
+
+    def test_the_local_socket_is_for_this_user_and_goes_with_its_process(self):
+        with Node(ranks=1, memory="32MiB") as node:
+            path = node.directory + "/run/metrics.http"
+            exporter = self.serve(node)
+            node.ctl("put", "k", "-", stdin=b"v" * 5000)
+            node.ctl("get", "k")
+
+            status, kind, text = self.ask_socket(path)
+
+            self.assertEqual((status, kind), (200, "text/plain; version=0.0.4; charset=utf-8"))
+            self.assertIn(b'sluice_get_keys_total{tier="memory"} 1\n', text)
+            self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
+            self.assertEqual(self.ask_socket(path, "/nowhere")[0], 404)
+            self.assertEqual(self.ask_socket(path, method="POST")[0], 405)
+            second = subprocess.run([EXPORTER, *node.where], capture_output=True, text=True, timeout=60 * PATIENCE, check=False)
+            self.assertEqual(second.returncode, 1)
+            self.assertIn("another process listens", second.stderr)
+            exporter.kill()
+            exporter.wait()
+            self.assertTrue(os.path.exists(path))
+            successor = self.serve(node)  # in the place of the killed one
+            self.assertEqual(self.ask_socket(path)[0], 200)
+            node.stop()
+            status, _, text = self.ask_socket(path)
+            self.assertEqual(status, 503)
+            self.assertIn(b"no node has pages", text)
+            successor.terminate()
+            self.assertEqual(successor.wait(timeout=30 * PATIENCE), 0)
+            self.assertFalse(os.path.exists(path))
+
+    def test_strangers_who_say_nothing_keep_nobody_out(self):
+        with Node(ranks=1, memory="32MiB") as node:
+            port = free_port()
+            exporter = self.serve(node, "--listen", f"127.0.0.1:{port}")
+            silent = []
+            try:
+                for _ in range(CONNECTIONS_MAX + 50):
+                    silent.append(socket.create_connection(("127.0.0.1", port), timeout=30 * PATIENCE))
+                    silent[-1].sendall(b"GET /metr")
+                begin = time.monotonic()
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30 * PATIENCE) as answer:
+                    self.assertEqual(answer.status, 200)
+                    self.assertIn(b"sluice_actor_up", answer.read())
+                self.assertLess(time.monotonic() - begin, 5 * PATIENCE)
+            finally:
+                for connection in silent:
+                    connection.close()
+            self.assertIsNone(exporter.poll())
+            request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers={"Origin": "http://elsewhere.example"})
+            with self.assertRaises(urllib.error.HTTPError) as refused:  # a page in the browser of somebody here
+                urllib.request.urlopen(request, timeout=30 * PATIENCE)
+            self.assertEqual(refused.exception.code, 403)
+            refused.exception.close()
+
+    def test_wrong_words(self):
+        with Node(ranks=1, memory="32MiB") as node:
+            for words in (("--listen",), ("--listen", "nothing"), ("--listen", "127.0.0.1:0"), ("--no-such", "x"), ("word",)):
+                done = subprocess.run([EXPORTER, *node.where, *words], capture_output=True, text=True, timeout=60 * PATIENCE, check=False)
+                self.assertEqual(done.returncode, 2, (words, done.stderr))
+                self.assertNotEqual(done.stderr, "")
+
+    def test_a_prometheus_scrapes_it(self):
+        prometheus = shutil.which("prometheus")
+        if prometheus is None:
+            self.skipTest("prometheus is not installed (Debian's prometheus; deploy/install --test)")
+        with tempfile.TemporaryDirectory() as folder, Node(ranks=1, memory="32MiB") as node:
+            port, own_port = free_port(), free_port()
+            self.serve(node, "--listen", f"127.0.0.1:{port}")
+            with open(folder + "/prometheus.yml", "w", encoding="utf-8") as file:
+                json.dump({"global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+                           "scrape_configs": [{"job_name": "sluice", "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}]}, file)
+            node.ctl("put", "k", "-", stdin=b"v" * 5000)
+            for key in ("k", "k", "no"):
+                node.ctl("get", key, check=False)
+            with open(folder + "/log", "wb") as log:
+                server = subprocess.Popen([prometheus, f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
+                                           f"--web.listen-address=127.0.0.1:{own_port}"], stdout=log, stderr=log)
+            try:
+                def query(text):
+                    try:
+                        with urllib.request.urlopen(f"http://127.0.0.1:{own_port}/api/v1/query?" + urllib.parse.urlencode({"query": text}),
+                                                    timeout=30 * PATIENCE) as answer:
+                            return [float(row["value"][1]) for row in json.load(answer)["data"]["result"]]
+                    except (urllib.error.URLError, ConnectionError):
+                        return []
+
+                wait_until(lambda: query('up{job="sluice"}') == [1.0], 30, "Prometheus has scraped the node")
+                hit_rate = query('sum(sluice_get_keys_total{tier!="none"}) / sum(sluice_get_keys_total)')
+                self.assertAlmostEqual(hit_rate[0], 2 / 3)
+                self.assertEqual(query('sluice_get_bytes_total{tier="memory"}'), [10000.0])
+                self.assertEqual(query("count(sluice_actor_up == 1)"), [float(len(node.processes()))])
+                quantile = query("histogram_quantile(0.99, sluice_actor_handle_duration_seconds_bucket{actor=\"registrar\"})")
+                self.assertTrue(quantile and 0 < quantile[0] < 10, quantile)
+            finally:
+                server.terminate()
+                server.wait()
 
 
 if __name__ == "__main__":

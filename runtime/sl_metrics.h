@@ -81,6 +81,12 @@ struct sl_metrics_view; /* opaque */
 /* Errors: SL_ERR_NOT_FOUND, SL_ERR_FOREIGN, SL_ERR_VERSION, SL_ERR_CORRUPT. */
 sl_err sl_metrics_view_open(const char *path, struct sl_metrics_view **out, struct sl_error *why);
 void sl_metrics_view_close(struct sl_metrics_view **view);
+/* Calls each() for every page of the directory, by their names, as long as it gives true. Pages that
+ * cannot be read, as one that is being made, are left out. Gives how many were read. */
+#define SL_METRICS_VIEWS_MAX 1024u
+uint32_t sl_metrics_views_each(const char *shm_dir,
+                               bool (*each)(void *context, struct sl_metrics_view *view),
+                               void *context);
 struct sl_metrics_summary {
     char actor[32];
     struct sl_proc_id proc;
@@ -100,6 +106,12 @@ struct sl_histogram_summary {
 };
 bool sl_metrics_view_histogram(const struct sl_metrics_view *view, uint32_t index,
                                struct sl_histogram_summary *out);
+/* The same in buckets of the caller's: ends ascend, and the last is UINT64_MAX. What a bucket of
+ * the page holds goes to the first of the caller's that holds all of it, so a value counts as at
+ * most 12.5 % more than it was. */
+bool sl_metrics_view_buckets(const struct sl_metrics_view *view, uint32_t index,
+                             const uint64_t *ends, uint32_t end_count,
+                             char name[SL_METRIC_NAME_BYTES], uint64_t *buckets, uint64_t *sum);
 struct sl_trace_record {
     uint64_t at_ns; /* monotonic */
     uint64_t trace_id;

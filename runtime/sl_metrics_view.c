@@ -3,9 +3,11 @@
 #include "runtime/metrics_page.h"
 #include "runtime/sl_guard.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -171,6 +173,73 @@ bool sl_metrics_view_histogram(const struct sl_metrics_view *view, uint32_t inde
         out->p99 = before * 100 < total * 99 && seen * 100 >= total * 99 ? top : out->p99;
     }
     return true;
+}
+
+bool sl_metrics_view_buckets(const struct sl_metrics_view *view, uint32_t index,
+                             const uint64_t *ends, uint32_t end_count,
+                             char name[SL_METRIC_NAME_BYTES], uint64_t *buckets, uint64_t *sum)
+{
+    const struct metrics_page *page = view->page;
+    if (index >= SL_HISTOGRAMS_MAX ||
+        index >= atomic_load_explicit(&page->histogram_count, memory_order_acquire)) {
+        return false;
+    }
+    const struct metrics_histogram *from = &page->histograms[index];
+    memcpy(name, from->name, SL_METRIC_NAME_BYTES);
+    name[SL_METRIC_NAME_BYTES - 1] = '\0';
+    text_clean(name);
+    memset(buckets, 0, end_count * sizeof(*buckets));
+    uint32_t end = 0;
+    for (uint32_t i = 0; i < SL_HISTOGRAM_BUCKETS; i++) {
+        /* The last one also has all that is longer. */
+        uint64_t top = i + 1 < SL_HISTOGRAM_BUCKETS ? metrics_bucket_top(i) : UINT64_MAX;
+        while (end + 1 < end_count && ends[end] < top) {
+            end++;
+        }
+        buckets[end] += atomic_load_explicit(&from->buckets[i], memory_order_relaxed);
+    }
+    *sum = atomic_load_explicit(&from->sum, memory_order_relaxed);
+    return true;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+uint32_t sl_metrics_views_each(const char *shm_dir,
+                               bool (*each)(void *context, struct sl_metrics_view *view),
+                               void *context)
+{
+    char *names[SL_METRICS_VIEWS_MAX];
+    uint32_t count = 0;
+    uint32_t opened = 0;
+    DIR *directory = opendir(shm_dir);
+    if (directory == NULL) {
+        return 0;
+    }
+    for (const struct dirent *entry;
+         count < SL_METRICS_VIEWS_MAX && (entry = readdir(directory)) != NULL;) {
+        if (strncmp(entry->d_name, "metrics.", 8) == 0) {
+            names[count] = strdup(entry->d_name);
+            count += names[count] != NULL;
+        }
+    }
+    (void)closedir(directory);
+    qsort(names, count, sizeof *names, by_name);
+    bool going = true;
+    for (uint32_t i = 0; i < count; i++) {
+        char path[1400];
+        struct sl_metrics_view *view = NULL;
+        (void)snprintf(path, sizeof path, "%s/%s", shm_dir, names[i]);
+        free(names[i]);
+        if (going && sl_metrics_view_open(path, &view, NULL) == SL_OK) {
+            opened++;
+            going = each(context, view);
+            sl_metrics_view_close(&view);
+        }
+    }
+    return opened;
 }
 
 /* False: the event of this number is torn, overwritten or being written. */

@@ -4,6 +4,7 @@
 
 #include "client/lib/sluice.h"
 #include "runtime/sl_config.h"
+#include "runtime/sl_metrics.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -11,7 +12,7 @@
 enum ctl_exit { CTL_FINE = 0, CTL_NO = 1, CTL_WRONG_USE = 2, CTL_UNREACHABLE = 3 };
 
 #define CTL_SETTINGS_MAX 64u
-#define CTL_PAGES_MAX    1024u
+#define CTL_PAGES_MAX    SL_METRICS_VIEWS_MAX
 
 /* Where the help of a command ends. */
 /* clang-format off */
@@ -97,7 +98,6 @@ void ctl_progress_bar(uint64_t done, uint64_t total);
 /* ---- pages.c ---- */
 /* Calls each() for every metrics page of the node: false stops. Gives how many pages there are,
  * CTL_PAGES_MAX at most. */
-struct sl_metrics_view;
 uint32_t ctl_pages(const struct ctl *ctl, bool (*each)(void *context, struct sl_metrics_view *view),
                    void *context);
 /* There is none: no node, or one of another build. Gives the error, never SL_OK. */

@@ -2,48 +2,12 @@
 #include "client/command/command.h"
 #include "runtime/sl_metrics.h"
 
-#include <dirent.h>
-#include <stdlib.h>
 #include <string.h>
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
 
 uint32_t ctl_pages(const struct ctl *ctl, bool (*each)(void *context, struct sl_metrics_view *view),
                    void *context)
 {
-    char *names[CTL_PAGES_MAX];
-    uint32_t count = 0;
-    uint32_t opened = 0;
-    DIR *directory = opendir(ctl->paths.shm_dir);
-    if (directory == NULL) {
-        return 0;
-    }
-    for (const struct dirent *entry;
-         count < CTL_PAGES_MAX && (entry = readdir(directory)) != NULL;) {
-        if (strncmp(entry->d_name, "metrics.", 8) == 0) {
-            names[count] = strdup(entry->d_name);
-            count += names[count] != NULL;
-        }
-    }
-    (void)closedir(directory);
-    qsort(names, count, sizeof *names, by_name);
-    bool going = true;
-    for (uint32_t i = 0; i < count; i++) {
-        char path[1400];
-        struct sl_metrics_view *view = NULL;
-        (void)snprintf(path, sizeof path, "%s/%s", ctl->paths.shm_dir, names[i]);
-        free(names[i]);
-        if (going &&
-            sl_metrics_view_open(path, &view, NULL) == SL_OK) { /* a page being made is left out */
-            opened++;
-            going = each(context, view);
-            sl_metrics_view_close(&view);
-        }
-    }
-    return opened;
+    return sl_metrics_views_each(ctl->paths.shm_dir, each, context);
 }
 
 sl_err ctl_no_pages(const struct ctl *ctl, struct sl_error *why)

@@ -12,7 +12,9 @@ struct tally {
     uint64_t weight;   /* for how many calls of one key it stands */
     uint32_t found;    /* in all tiers so far, */
     uint64_t bytes;    /* and their bytes */
-    struct {
+    uint32_t tier_count;
+    struct { /* those where something was; the others are not even set to 0 */
+        enum sl_tier tier;
         uint32_t found;
         uint64_t bytes, ns;
     } tiers[SL_TIER_COUNT];
@@ -21,7 +23,8 @@ struct tally {
 /* The call begins. Of calls of one key each that find it in memory every sixteenth is timed: a look at
  * a clock costs them a tenth. */
 void sl_tally_begin(struct tally *tally, const sl_err *codes, uint32_t count);
-/* What was found since the last of these calls came from this tier; bytes: of all so far. */
+/* What was found since the last of these calls came from this tier, which no call named before; bytes:
+ * of all so far. */
 void sl_tally_tier(struct tally *tally, enum sl_tier tier, uint64_t bytes);
 /* What was not found has to wait for messages: that is always timed. */
 void sl_tally_wait(struct tally *tally);

@@ -80,6 +80,7 @@ static PyObject *seconds_of(uint64_t ns)
 
 /* ---- one key ---- */
 
+/* info: NULL: only whether it is there, and that is counted as a look-up. */
 static bool look(PyObject *object, PyObject *name, sl_err *err, struct sl_object_info *info)
 {
     struct py_client *self = (struct py_client *)object;
@@ -88,7 +89,7 @@ static bool look(PyObject *object, PyObject *name, sl_err *err, struct sl_object
         return false;
     }
     PyThreadState *unlocked = PyEval_SaveThread();
-    *err = sl_stat(self->client, key, info);
+    *err = info != NULL ? sl_stat(self->client, key, info) : sl_exists(self->client, key);
     PyEval_RestoreThread(unlocked);
     sl_py_leave(self);
     return true;
@@ -96,9 +97,8 @@ static bool look(PyObject *object, PyObject *name, sl_err *err, struct sl_object
 
 PyObject *sl_py_exists(PyObject *self, PyObject *key)
 {
-    struct sl_object_info info;
     sl_err err;
-    if (!look(self, key, &err, &info)) {
+    if (!look(self, key, &err, NULL)) {
         return NULL;
     }
     return err == SL_OK || err == SL_ERR_NOT_FOUND ? PyBool_FromLong(err == SL_OK)

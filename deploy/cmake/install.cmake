@@ -7,6 +7,9 @@ set(programs sluice-registrar sluice-keyer sluice-swapper sluice-transporter slu
 if(TARGET mooncake_master)
     list(APPEND programs mooncake_master mooncake_client)
 endif()
+if(TARGET sluice-metrics)
+    list(APPEND programs sluice-metrics)
+endif()
 install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(PROGRAMS deploy/sluice-node DESTINATION ${CMAKE_INSTALL_BINDIR})
 

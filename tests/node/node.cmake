@@ -8,8 +8,8 @@ foreach(suite disks away handover)
 endforeach()
 # Takes a core from everyone for a while.
 sl_node_test(core LABEL node SCRIPT node/core_test.py TIMEOUT 300 SERIAL)
-# These set up a mooncake.store, too, where there is one.
-foreach(suite disk_start version)
+# These use the Python packages, too, where there are some.
+foreach(suite disk_start version metrics)
     if(TARGET sluice_python)
         sl_python_test(${suite} LABEL node SCRIPT node/${suite}_test.py TIMEOUT 900)
     else()

@@ -480,6 +480,23 @@ START_TEST(counters_survive_the_process_and_are_read_by_others)
         ck_assert_uint_le(histogram.p50, 563); /* buckets are at most 12.5 % wide */
         ck_assert_uint_ge(histogram.p99, 990);
         ck_assert_uint_eq(histogram.max, 1000);
+
+        /* 1 to 1000 in buckets of others' ends: a value counts as at most 12.5 % more. */
+        const uint64_t ends[] = {7, 100, 1023, UINT64_MAX};
+        uint64_t buckets[SL_COUNT(ends)];
+        uint64_t bucket_sum;
+        char bucket_name[SL_METRIC_NAME_BYTES];
+        ck_assert(sl_metrics_view_buckets(view, 0, ends, SL_COUNT(ends), bucket_name, buckets,
+                                          &bucket_sum));
+        ck_assert(!sl_metrics_view_buckets(view, 1, ends, SL_COUNT(ends), bucket_name, buckets,
+                                           &bucket_sum));
+        ck_assert_str_eq(bucket_name, "put_ns");
+        ck_assert_uint_eq(bucket_sum, 500500);
+        ck_assert_uint_eq(buckets[0], 7);
+        ck_assert_uint_le(buckets[1], 93);
+        ck_assert_uint_ge(buckets[1], 88);
+        ck_assert_uint_eq(buckets[0] + buckets[1] + buckets[2], 1000);
+        ck_assert_uint_eq(buckets[3], 0);
         sl_metrics_view_close(&view);
         sl_metrics_close(&metrics);
     }

@@ -1,0 +1,251 @@
+/* client/exporter/main.c - the program sluice-metrics: GET /metrics of one node, for Prometheus.
+ *
+ * It reads shared memory and /proc and asks no actor, so nobody at its port can hold one up. It is
+ * at a socket in the runtime directory, for this user alone, unless --listen names an address. All
+ * that http.h bounds is bounded here; one scrape is made at a time. */
+#include "client/metrics/scrape.h"
+#include "client/mooncake/daemons/http.h"
+#include "client/mooncake/daemons/listen.h"
+#include "runtime/sl_address.h"
+#include "runtime/sl_config.h"
+#include "runtime/sl_loop.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define TICK_NS (SL_NS_PER_S)
+
+enum { EXIT_FINE, EXIT_FAILED, EXIT_WRONG_USE };
+
+struct exporter {
+    struct sl_config *config;
+    struct sl_paths paths;
+    const char *listen; /* HOST:PORT; NULL: the local socket */
+    char socket_path[sizeof(((struct sockaddr_un *)NULL)->sun_path)];
+    struct stat socket_file; /* of ours: st_ino is 0 while there is none */
+    pthread_mutex_t scraping;
+    struct sl_loop *loop;
+    sl_loop_timer tick;
+    struct mc_http *http;
+};
+
+/* ---- what is served ---- */
+
+static void root_get(void *context, const struct mc_request *request, struct mc_answer *answer)
+{
+    (void)context;
+    (void)request;
+    mc_answer_text(answer, 0, "/metrics\n");
+}
+
+static void metrics_get(void *context, const struct mc_request *request, struct mc_answer *answer)
+{
+    struct exporter *self = context;
+    struct sl_error why = {0};
+    char *text = NULL;
+    size_t length_bytes = 0;
+    (void)request;
+    FILE *out = open_memstream(&text, &length_bytes);
+    if (out == NULL) {
+        mc_answer_text(answer, 500, "no memory for the metrics\n");
+        return;
+    }
+    (void)pthread_mutex_lock(&self->scraping);
+    sl_err err = scrape_text(self->paths.shm_dir, out, &why);
+    (void)pthread_mutex_unlock(&self->scraping);
+    bool whole = fclose(out) == 0;
+    if (err != SL_OK || !whole) { /* nobody takes a part for the whole */
+        free(text);
+        mc_answer_text(answer, err == SL_ERR_UNREACHABLE ? 503 : 500, "%s\n",
+                       err != SL_OK ? why.text : "no memory for the metrics");
+        return;
+    }
+    answer->type = SCRAPE_TYPE;
+    answer->text = text;
+    answer->length_bytes = length_bytes;
+}
+
+static const struct mc_route routes[] = {
+    {.path = "/", .methods = MC_GET, .fn = root_get},
+    {.path = "/metrics", .methods = MC_GET, .fn = metrics_get},
+};
+
+/* ---- the local socket ---- */
+
+static sl_err socket_listen(struct exporter *self, int *out, struct sl_error *why)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    int length =
+        snprintf(at.sun_path, sizeof at.sun_path, "%s/metrics.http", self->paths.runtime_dir);
+    if (length < 0 || (size_t)length >= sizeof at.sun_path) {
+        return sl_fail(why, SL_ERR_CONFIG, "'%.150s' is too long for a socket",
+                       self->paths.runtime_dir);
+    }
+    SL_AUTO(close) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) {
+        return sl_fail_os(why, errno, "socket");
+    }
+    if (connect(fd, (struct sockaddr *)&at, sizeof at) == 0 || errno == EAGAIN) {
+        return sl_fail(why, SL_ERR_EXISTS, "another process listens at %s", at.sun_path);
+    }
+    if (errno == ECONNREFUSED && unlink(at.sun_path) != 0) { /* of one that was killed */
+        return sl_fail_os(why, errno, "remove %s", at.sun_path);
+    }
+    mode_t mask = umask(0177);
+    int failed = bind(fd, (struct sockaddr *)&at, sizeof at);
+    int code = errno;
+    (void)umask(mask);
+    if (failed != 0) {
+        return sl_fail_os(why, code, "listen at %s", at.sun_path);
+    }
+    if (listen(fd, MC_LISTEN_BACKLOG) != 0 || stat(at.sun_path, &self->socket_file) != 0) {
+        return sl_fail_os(why, errno, "listen at %s", at.sun_path);
+    }
+    memcpy(self->socket_path, at.sun_path, sizeof at.sun_path);
+    *out = fd;
+    fd = -1; /* NOLINT(clang-analyzer-deadcode.DeadStores): read by its clean-up */
+    return SL_OK;
+}
+
+/* Only if it is still ours. */
+static void socket_remove(const struct exporter *self)
+{
+    struct stat now;
+    if (self->socket_file.st_ino != 0 && stat(self->socket_path, &now) == 0 &&
+        now.st_ino == self->socket_file.st_ino && now.st_dev == self->socket_file.st_dev) {
+        (void)unlink(self->socket_path);
+    }
+}
+
+static sl_err address_listen(const struct exporter *self, int *out, struct sl_error *why)
+{
+    char host[256];
+    uint16_t port;
+    return sl_address_parse(self->listen, host, sizeof host, &port)
+               ? mc_listen(host, "", port, out, why)
+               : sl_fail(why, SL_ERR_CONFIG, "--listen '%.200s' is no HOST:PORT", self->listen);
+}
+
+/* ---- running ---- */
+
+static void on_signal(void *context, int number)
+{
+    struct exporter *self = context;
+    (void)number;
+    sl_loop_stop(self->loop);
+}
+
+static void on_tick(void *context, uint64_t now_ns)
+{
+    struct exporter *self = context;
+    mc_http_tend(self->http, now_ns);
+    sl_loop_timer_set(self->loop, self->tick, now_ns + TICK_NS);
+}
+
+static sl_err serve(struct exporter *self, struct sl_error *why)
+{
+    const int signals[] = {SIGTERM, SIGINT};
+    const struct sl_loop_options options = {.fds_max = 8, .timers_max = 1};
+    int fd = -1;
+    sl_err err = sl_loop_create(&options, &self->loop, why);
+    if (err == SL_OK) {
+        err = sl_loop_signals(self->loop, signals, SL_COUNT(signals), on_signal, self, why);
+    }
+    if (err == SL_OK) {
+        err = sl_loop_timer_create(self->loop, on_tick, self, &self->tick, why);
+    }
+    if (err == SL_OK) {
+        err = self->listen != NULL ? address_listen(self, &fd, why) : socket_listen(self, &fd, why);
+    }
+    if (err == SL_OK) {
+        err = mc_http_start(fd, routes, SL_COUNT(routes), &(struct mc_http_guard){0}, self,
+                            &self->http, why);
+    }
+    if (err == SL_OK) {
+        (void)printf("sluice-metrics: /metrics of node '%s' at %s\n",
+                     sl_config_text(self->config, SL_SET_instance),
+                     self->listen != NULL ? self->listen : self->socket_path);
+        (void)fflush(stdout);
+        sl_loop_timer_set(self->loop, self->tick, sl_loop_now_ns(self->loop) + TICK_NS);
+        err = sl_loop_run(self->loop, why);
+    }
+    mc_http_stop(&self->http);
+    socket_remove(self);
+    sl_loop_destroy(&self->loop);
+    return err;
+}
+
+/* ---- the command line ---- */
+
+static void usage(FILE *out)
+{
+    (void)fputs(
+        "usage: sluice-metrics [--listen HOST:PORT] [SETTINGS]\n\n"
+        "Serves GET /metrics of a node of this user in Prometheus' text form, until SIGTERM. A "
+        "node that is not\nthere is answered by 503, and one that comes is served.\n\n"
+        "  --listen HOST:PORT  where; default: metrics.http in the runtime directory, for this "
+        "user alone.\n"
+        "                      Everybody who reaches the address may read: it has no token\n"
+        "  --instance NAME, --runtime-dir DIR, --shm-dir DIR, --config FILE: as sluicectl\n\n"
+        "Exit codes: 0 fine, 1 failed, 2 wrong use.\n",
+        out);
+}
+
+/* Takes --listen out of the words. False: it has no value. */
+static bool listen_take(struct exporter *self, int *argc, char **argv)
+{
+    int kept = 1;
+    for (int i = 1; i < *argc; i++) {
+        if (strncmp(argv[i], "--listen=", 9) == 0) {
+            self->listen = argv[i] + 9;
+        } else if (strcmp(argv[i], "--listen") == 0) {
+            if (i + 1 == *argc) {
+                return false;
+            }
+            self->listen = argv[++i];
+        } else {
+            argv[kept++] = argv[i];
+        }
+    }
+    *argc = kept;
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    struct exporter self = {.scraping = PTHREAD_MUTEX_INITIALIZER};
+    struct sl_error why = {0};
+    if (!listen_take(&self, &argc, argv)) {
+        usage(stderr);
+        return EXIT_WRONG_USE;
+    }
+    sl_err err = sl_config_create(&self.config, &why);
+    if (err == SL_OK) {
+        err = sl_config_load(self.config, NULL, argc, argv, NULL, &why);
+    }
+    if (err == SL_ERR_CANCELLED) {
+        bool help = strstr(why.text, "help") != NULL;
+        help ? usage(stdout) : (void)printf("sluice-metrics %s\n", SL_VERSION);
+        sl_config_destroy(&self.config);
+        return EXIT_FINE;
+    }
+    if (err == SL_OK) {
+        err = sl_paths_from(self.config, &self.paths, &why);
+    }
+    if (err == SL_OK) {
+        err = serve(&self, &why);
+    }
+    if (err != SL_OK) {
+        (void)fprintf(stderr, "sluice-metrics: %s\n", why.text);
+    }
+    sl_config_destroy(&self.config);
+    return err == SL_OK ? EXIT_FINE : err == SL_ERR_CONFIG ? EXIT_WRONG_USE : EXIT_FAILED;
+}

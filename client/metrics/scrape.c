@@ -1,0 +1,433 @@
+/* client/metrics/scrape.c - takes all pages and the clients' counts, and goes through the table. */
+#include "client/metrics/scrape.h"
+#include "ipc/sl_counts.h"
+#include "runtime/sl_clock.h"
+#include "runtime/sl_metrics.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PAGES_MAX   256u /* of actors; a node has some twenty */
+#define VALUE_BYTES 48u
+
+struct histogram {
+    char name[SL_METRIC_NAME_BYTES];
+    uint64_t buckets[SL_COUNTS_BUCKETS]; /* those of lower buckets left out */
+    uint64_t sum;
+};
+/* An actor's page at one moment. */
+struct page {
+    struct sl_metrics_summary summary;
+    bool up;
+    uint64_t resident_bytes, cpu_ns;
+    uint64_t unknown_count;
+    char names[SL_METRICS_MAX][SL_METRIC_NAME_BYTES];
+    uint64_t values[SL_METRICS_MAX];
+    struct histogram histograms[SL_HISTOGRAMS_MAX];
+};
+struct scrape {
+    const struct scrape_sink *sink;
+    struct page *pages; /* PAGES_MAX */
+    uint32_t page_count;
+    bool counted; /* counts is filled */
+    struct sl_counts_sum counts;
+    uint64_t now_ns;
+    const struct metric_fact *family; /* its first row; sink knows it once begun */
+    bool begun;
+};
+
+/* ---- reading ---- */
+
+static const char *const kind_texts[] = {
+    [METRIC_REGISTRAR] = "registrar",     [METRIC_COORDINATOR] = "coordinator",
+    [METRIC_TRANSPORTER] = "transporter", [METRIC_TIERER] = "tierer",
+    [METRIC_SWAPPER] = "swapper",         [METRIC_KEYER] = "keyer"};
+
+/* Of the actor itself, or of its number such as tierer.0. */
+static bool kind_fits(enum metric_kind kind, const char *actor)
+{
+    if (kind == METRIC_ANY) {
+        return true;
+    }
+    const char *text = kind < SL_COUNT(kind_texts) ? kind_texts[kind] : NULL;
+    size_t length = text != NULL ? strlen(text) : 0;
+    return text != NULL && strncmp(actor, text, length) == 0 &&
+           (actor[length] == '\0' || actor[length] == '.');
+}
+
+static bool is_known(const char *actor, const char *name, bool histogram)
+{
+    for (size_t i = 0; i < metric_fact_count; i++) {
+        const struct metric_fact *fact = &metric_facts[i];
+        if (kind_fits(fact->kind, actor) && (fact->type == METRIC_HISTOGRAM) == histogram &&
+            strcmp(fact->name, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool proc_read(uint32_t pid, const char *what, char *out, size_t room)
+{
+    char path[64];
+    (void)snprintf(path, sizeof path, "/proc/%" PRIu32 "/%s", pid, what);
+    SL_AUTO(close) int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd >= 0 ? read(fd, out, room - 1) : -1;
+    out[got > 0 ? got : 0] = '\0';
+    return got > 0;
+}
+
+static void page_process(struct page *page)
+{
+    char text[1024];
+    uint64_t pages = 0;
+    uint64_t user = 0;
+    uint64_t kernel = 0;
+    page->up = page->summary.proc.pid != 0 && sl_proc_alive(page->summary.proc);
+    if (!page->up) {
+        return;
+    }
+    if (proc_read(page->summary.proc.pid, "statm", text, sizeof text) &&
+        sscanf(text, "%*u %" SCNu64, &pages) == 1) {
+        page->resident_bytes = pages * (uint64_t)sysconf(_SC_PAGESIZE);
+    }
+    const char *end = proc_read(page->summary.proc.pid, "stat", text, sizeof text)
+                          ? strrchr(text, ')') /* a name may have blanks */
+                          : NULL;
+    if (end != NULL &&
+        sscanf(end, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %" SCNu64 " %" SCNu64, &user,
+               &kernel) == 2) {
+        page->cpu_ns = (user + kernel) * (SL_NS_PER_S / (uint64_t)sysconf(_SC_CLK_TCK));
+    }
+}
+
+static bool page_take(void *context, struct sl_metrics_view *view)
+{
+    struct scrape *scrape = context;
+    struct page *page = &scrape->pages[scrape->page_count];
+    sl_metrics_view_summary(view, &page->summary);
+    if (strncmp(page->summary.actor, "client.", 7) == 0) {
+        return true;
+    }
+    const char *actor = page->summary.actor;
+    for (uint32_t i = 0; i < page->summary.metric_count; i++) {
+        if (sl_metrics_view_metric(view, i, page->names[i], &page->values[i])) {
+            page->unknown_count += !is_known(actor, page->names[i], false);
+        }
+    }
+    for (uint32_t i = 0; i < page->summary.histogram_count; i++) {
+        struct histogram *histogram = &page->histograms[i];
+        if (sl_metrics_view_buckets(view, i, sl_counts_bucket_ends_ns, SL_COUNTS_BUCKETS,
+                                    histogram->name, histogram->buckets, &histogram->sum)) {
+            page->unknown_count += !is_known(actor, histogram->name, true);
+        }
+    }
+    page_process(page);
+    scrape->page_count++;
+    return scrape->page_count < PAGES_MAX;
+}
+
+/* ---- giving ---- */
+
+/* The row's labels after those that every series of its kind has. buffer holds their texts. */
+static void labels_fill(struct scrape_sample *sample, const struct metric_fact *fact,
+                        char buffer[128])
+{
+    (void)snprintf(buffer, 128, "%s", fact->labels);
+    char *rest = NULL;
+    for (char *part = strtok_r(buffer, ",", &rest);
+         part != NULL && sample->label_count < SCRAPE_LABELS_MAX - 1; /* one is left for `le` */
+         part = strtok_r(NULL, ",", &rest)) {
+        char *value = strchr(part, '=');
+        if (value != NULL) {
+            *value = '\0';
+            sample->labels[sample->label_count++] =
+                (struct scrape_label){.name = part, .value = value + 1};
+        }
+    }
+}
+
+static void give(struct scrape *scrape, const struct metric_fact *fact,
+                 const struct scrape_sample *sample)
+{
+    if (!scrape->begun) {
+        scrape->begun = true;
+        scrape->sink->family(scrape->sink->context, scrape->family);
+    }
+    scrape->sink->sample(scrape->sink->context, fact, sample);
+}
+
+/* Exact: no digit of a counter is lost on the way through a double. */
+static void value_text(enum metric_unit unit, uint64_t value, char out[VALUE_BYTES])
+{
+    uint64_t per_second = unit == METRIC_US   ? SL_NS_PER_S / SL_NS_PER_US
+                          : unit == METRIC_MS ? SL_NS_PER_S / SL_NS_PER_MS
+                                              : SL_NS_PER_S;
+    int digits = unit == METRIC_US ? 6 : unit == METRIC_MS ? 3 : 9;
+    if (unit == METRIC_ONE || unit == METRIC_BYTES) {
+        (void)snprintf(out, VALUE_BYTES, "%" PRIu64, value);
+    } else {
+        (void)snprintf(out, VALUE_BYTES, "%" PRIu64 ".%0*" PRIu64, value / per_second, digits,
+                       value % per_second);
+    }
+}
+
+/* actor: NULL: of none. */
+static struct scrape_sample sample_of(const struct metric_fact *fact, const char *actor,
+                                      char buffer[128])
+{
+    struct scrape_sample sample = {.suffix = ""};
+    if (actor != NULL) {
+        sample.labels[sample.label_count++] =
+            (struct scrape_label){.name = "actor", .value = actor};
+    }
+    labels_fill(&sample, fact, buffer);
+    return sample;
+}
+
+static void value_give(struct scrape *scrape, const struct metric_fact *fact, const char *actor,
+                       uint64_t value)
+{
+    char buffer[128];
+    char text[VALUE_BYTES];
+    struct scrape_sample sample = sample_of(fact, actor, buffer);
+    if (fact->unit == METRIC_SINCE) {
+        if (value == 0) {
+            return;
+        }
+        value = scrape->now_ns > value ? scrape->now_ns - value : 0;
+    }
+    value_text(fact->unit, value, text);
+    sample.value = text;
+    give(scrape, fact, &sample);
+}
+
+static void histogram_give(struct scrape *scrape, const struct metric_fact *fact, const char *actor,
+                           const uint64_t buckets[SL_COUNTS_BUCKETS], uint64_t sum)
+{
+    char buffer[128];
+    char text[VALUE_BYTES];
+    struct scrape_sample sample = sample_of(fact, actor, buffer);
+    uint32_t plain_count = sample.label_count;
+    uint64_t count = 0;
+    sample.value = text;
+    sample.suffix = "_bucket";
+    sample.label_count = plain_count + 1;
+    for (uint32_t i = 0; i < SL_COUNTS_BUCKETS; i++) {
+        char end[VALUE_BYTES];
+        count += buckets[i];
+        (void)snprintf(end, sizeof end, "%g", (double)sl_counts_bucket_ends_ns[i] / 1e9);
+        sample.labels[plain_count] =
+            (struct scrape_label){.name = "le", .value = i + 1 < SL_COUNTS_BUCKETS ? end : "+Inf"};
+        (void)snprintf(text, sizeof text, "%" PRIu64, count);
+        give(scrape, fact, &sample);
+    }
+    sample.label_count = plain_count;
+    sample.suffix = "_count";
+    give(scrape, fact, &sample);
+    sample.suffix = "_sum";
+    value_text(METRIC_NS, sum, text);
+    give(scrape, fact, &sample);
+}
+
+/* ---- what is found out here ---- */
+
+static void build_info(struct scrape *scrape, const struct metric_fact *fact)
+{
+    struct scrape_sample sample = {.suffix = "", .label_count = 1, .value = "1"};
+    sample.labels[0] = (struct scrape_label){.name = "version", .value = SL_VERSION};
+    give(scrape, fact, &sample);
+}
+
+static void state(struct scrape *scrape, const struct metric_fact *fact)
+{
+    static const char *const texts[] = {[SL_HEALTH_STARTING] = "starting",
+                                        [SL_HEALTH_READY] = "ready",
+                                        [SL_HEALTH_DEGRADED] = "degraded",
+                                        [SL_HEALTH_DRAINING] = "draining",
+                                        [SL_HEALTH_STOPPED] = "stopped"};
+    for (uint32_t i = 0; i < scrape->page_count; i++) {
+        const struct page *page = &scrape->pages[i];
+        enum sl_health health = page->up ? page->summary.health : SL_HEALTH_STOPPED;
+        for (uint32_t k = 0; k < SL_COUNT(texts); k++) {
+            struct scrape_sample sample = {
+                .suffix = "", .label_count = 2, .value = (uint32_t)health == k ? "1" : "0"};
+            sample.labels[0] = (struct scrape_label){.name = "actor", .value = page->summary.actor};
+            sample.labels[1] = (struct scrape_label){.name = "state", .value = texts[k]};
+            give(scrape, fact, &sample);
+        }
+    }
+}
+
+static uint64_t ago_ns(const struct scrape *scrape, uint64_t then_ns)
+{
+    return scrape->now_ns > then_ns ? scrape->now_ns - then_ns : 0;
+}
+
+static uint64_t page_up(const struct scrape *scrape, const struct page *page)
+{
+    (void)scrape;
+    return page->up;
+}
+
+static uint64_t page_restarts(const struct scrape *scrape, const struct page *page)
+{
+    (void)scrape;
+    return page->summary.incarnation > 0 ? page->summary.incarnation - 1 : 0;
+}
+
+static uint64_t page_uptime(const struct scrape *scrape, const struct page *page)
+{
+    return page->up ? ago_ns(scrape, page->summary.started_ns) : 0;
+}
+
+static uint64_t page_silence(const struct scrape *scrape, const struct page *page)
+{
+    return ago_ns(scrape, SL_MAX(page->summary.last_beat_ns, page->summary.started_ns));
+}
+
+static uint64_t page_resident(const struct scrape *scrape, const struct page *page)
+{
+    (void)scrape;
+    return page->resident_bytes;
+}
+
+static uint64_t page_cpu(const struct scrape *scrape, const struct page *page)
+{
+    (void)scrape;
+    return page->cpu_ns;
+}
+
+static uint64_t page_unknown(const struct scrape *scrape, const struct page *page)
+{
+    (void)scrape;
+    return page->unknown_count;
+}
+
+static void clients(struct scrape *scrape, const struct metric_fact *fact)
+{
+    if (scrape->counted) {
+        value_give(scrape, fact, NULL, scrape->counts.client_count);
+    }
+}
+
+static void node_give(struct scrape *scrape, const struct metric_fact *fact)
+{
+    static const struct {
+        const char *name;
+        void (*all)(struct scrape *scrape, const struct metric_fact *fact);
+        uint64_t (*one)(const struct scrape *scrape, const struct page *page);
+    } rows[] = {{"build_info", build_info, NULL},
+                {"up", NULL, page_up},
+                {"state", state, NULL},
+                {"restarts", NULL, page_restarts},
+                {"uptime", NULL, page_uptime},
+                {"silence", NULL, page_silence},
+                {"resident", NULL, page_resident},
+                {"cpu", NULL, page_cpu},
+                {"unknown", NULL, page_unknown},
+                {"clients", clients, NULL}};
+    for (size_t k = 0; k < SL_COUNT(rows); k++) {
+        if (strcmp(rows[k].name, fact->name) != 0) {
+            continue;
+        }
+        if (rows[k].all != NULL) {
+            rows[k].all(scrape, fact);
+        }
+        for (uint32_t i = 0; rows[k].one != NULL && i < scrape->page_count; i++) {
+            const struct page *page = &scrape->pages[i];
+            value_give(scrape, fact, page->summary.actor, rows[k].one(scrape, page));
+        }
+    }
+}
+
+/* ---- the table ---- */
+
+static void client_give(struct scrape *scrape, const struct metric_fact *fact)
+{
+    static const char *const names[] = {
+#define COUNT_NAME(id, text) [SL_COUNT_##id] = #id,
+        SL_COUNT_TABLE(COUNT_NAME)
+#undef COUNT_NAME
+    };
+    static const char *const times[] = {[SL_TIER_MEMORY] = "TIME_MEMORY",
+                                        [SL_TIER_DISK] = "TIME_DISK",
+                                        [SL_TIER_REMOTE] = "TIME_REMOTE"};
+    if (!scrape->counted) {
+        return;
+    }
+    for (uint32_t i = 0; i < SL_COUNT(names); i++) {
+        if (strcmp(names[i], fact->name) == 0) {
+            value_give(scrape, fact, NULL, scrape->counts.counts[i]);
+        }
+    }
+    for (uint32_t tier = 0; tier < SL_COUNT(times); tier++) {
+        if (strcmp(times[tier], fact->name) == 0) {
+            const struct sl_counts_times *from = &scrape->counts.times[tier];
+            histogram_give(scrape, fact, NULL, from->buckets, from->sum_ns);
+        }
+    }
+}
+
+static void page_give(struct scrape *scrape, const struct metric_fact *fact,
+                      const struct page *page)
+{
+    const char *actor = page->summary.actor;
+    if (!kind_fits(fact->kind, actor)) {
+        return;
+    }
+    for (uint32_t i = 0; fact->type != METRIC_HISTOGRAM && i < page->summary.metric_count; i++) {
+        if (strcmp(page->names[i], fact->name) == 0) {
+            value_give(scrape, fact, actor, page->values[i]);
+        }
+    }
+    for (uint32_t i = 0; fact->type == METRIC_HISTOGRAM && i < page->summary.histogram_count; i++) {
+        const struct histogram *histogram = &page->histograms[i];
+        if (strcmp(histogram->name, fact->name) == 0) {
+            histogram_give(scrape, fact, actor, histogram->buckets, histogram->sum);
+        }
+    }
+}
+
+static void fact_give(struct scrape *scrape, const struct metric_fact *fact)
+{
+    if (scrape->family == NULL || strcmp(scrape->family->family, fact->family) != 0) {
+        scrape->family = fact;
+        scrape->begun = false;
+    }
+    if (fact->kind == METRIC_NODE) {
+        node_give(scrape, fact);
+    } else if (fact->kind == METRIC_CLIENT) {
+        client_give(scrape, fact);
+    } else {
+        for (uint32_t i = 0; i < scrape->page_count; i++) {
+            page_give(scrape, fact, &scrape->pages[i]);
+        }
+    }
+}
+
+sl_err scrape_node(const char *shm_dir, const struct scrape_sink *sink, struct sl_error *why)
+{
+    struct scrape scrape = {.sink = sink};
+    SL_AUTO(free) void *pages = calloc(PAGES_MAX, sizeof(struct page));
+    if (pages == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a node's metrics");
+    }
+    scrape.pages = pages;
+    scrape.now_ns = sl_clock_monotonic_ns();
+    if (sl_metrics_views_each(shm_dir, page_take, &scrape) == 0) {
+        return sl_fail(why, SL_ERR_UNREACHABLE, "no node has pages in %.150s", shm_dir);
+    }
+    sl_err err = sl_counts_read(shm_dir, &scrape.counts, why);
+    if (err != SL_OK && err != SL_ERR_NOT_FOUND) {
+        return err;
+    }
+    scrape.counted = err == SL_OK;
+    for (size_t i = 0; i < metric_fact_count; i++) {
+        fact_give(&scrape, &metric_facts[i]);
+    }
+    return SL_OK;
+}

@@ -1,0 +1,336 @@
+"""Figures that balance: what `sluicectl metrics` says of hits and misses is what clients counted themselves, also when they are killed."""
+
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import urllib.error
+import urllib.parse
+import urllib.request
+
+import metrics_driver
+from node_support import BIN, PATIENCE, Node, free_port, lives, main, wait_until, workload
+
+SIZE = 512 << 10
+
+
+class Metrics:
+    """A node's metrics at one moment."""
+
+    def __init__(self, node):
+        self.families = json.loads(node.ctl("metrics", "--json").stdout)["families"]
+        self.samples = [sample for family in self.families for sample in family["samples"]]
+
+    def sum(self, name, **labels):
+        found = [row["value"] for row in self.samples if row["name"] == name and labels.items() <= row["labels"].items()]
+        if not found:
+            raise AssertionError(f"no metric {name} {labels}")
+        return sum(found)
+
+    def tiers(self, name="sluice_get_keys_total"):
+        return {tier: self.sum(name, tier=tier) for tier in ("memory", "disk", "remote", "none")}
+
+
+def client_environment(node):
+    path = os.path.join(os.path.dirname(BIN), "python")
+    found = dict(os.environ, SLUICE_INSTANCE=node.instance, SLUICE_RUNTIME_DIR=node.directory + "/run", SLUICE_SHM_DIR=node.shm,
+                 PYTHONPATH=path)
+    sanitizer = os.environ.get("SLUICE_TEST_PRELOAD", "")  # its runtime has to be in the interpreter before the package
+    if sanitizer:
+        found.update(LD_PRELOAD=sanitizer, PYTHONMALLOC="malloc", ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0")
+    return found
+
+
+def fill(node, count):
+    """Values that take twice the memory: the first are on a disk alone."""
+    names = [f"v{i}" for i in range(count)]
+    for name in names:
+        node.ctl("put", name, "-", stdin=name.encode() * (SIZE // len(name)))
+        if int(name[1:]) % 16 == 15:
+            node.ctl("flush")
+    return names
+
+
+class Balance(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        if not os.path.isdir(os.path.join(os.path.dirname(BIN), "python", "sluice")):
+            raise unittest.SkipTest("the Python package was not built")
+
+    def drive(self, node, path, threads, seconds, keys):
+        driver = subprocess.Popen([sys.executable, metrics_driver.__file__, path, str(threads), str(seconds), *keys],
+                                  env=client_environment(node), stdout=subprocess.PIPE, text=True)
+        self.addCleanup(driver.stdout.close)
+        self.addCleanup(driver.wait)
+        self.addCleanup(lambda: driver.poll() is None and driver.kill())
+        self.assertEqual(driver.stdout.readline(), "begun\n")
+        return driver
+
+    def test_hits_by_tier_and_misses_are_the_references(self):
+        with tempfile.TemporaryDirectory() as folder, Node(ranks=1, memory="16MiB", disk="256MiB") as node:
+            keys = fill(node, 48) + [f"nowhere{i}" for i in range(10)]
+            before = Metrics(node)
+            drivers = [(f"{folder}/{threads}", self.drive(node, f"{folder}/{threads}", threads, 6 if threads != 2 else 60, keys), threads)
+                       for threads in (1, 2, 4, 8)]
+            victim = drivers[1][1]
+            wait_until(lambda: metrics_driver.totals(f"{folder}/2")["gets"] > 50, 20, "the process that is to be killed has begun")
+            victim.send_signal(signal.SIGKILL)
+            victim.wait()
+            registrar = node.live_pid("registrar")
+            node.signal("registrar", signal.SIGKILL)
+            node.wait_restarted("registrar", registrar, seconds=20)
+            for _, driver, _ in drivers:
+                driver.wait(timeout=60 * PATIENCE)
+
+            own = [metrics_driver.totals(path) for path, _, _ in drivers]
+            after = Metrics(node)
+
+        self.assertEqual([driver.returncode for _, driver, _ in drivers], [0, -signal.SIGKILL, 0, 0])
+        mine = {name: sum(row[name] for row in own) for name in metrics_driver.FIELDS}
+        tiers = {tier: after.tiers()[tier] - before.tiers()[tier] for tier in after.tiers()}
+        failed = after.sum("sluice_get_keys_failed_total") - before.sum("sluice_get_keys_failed_total")
+        grown = {name: after.sum(name) - before.sum(name)
+                 for name in ("sluice_lookup_keys_total", "sluice_get_bytes_total", "sluice_get_duration_seconds_count")}
+        in_flight = 2  # of the killed process: an operation a thread
+        hits = tiers["memory"] + tiers["disk"] + tiers["remote"]
+        self.assertGreater(min(tiers["memory"], tiers["disk"], tiers["none"]), 0)
+        self.assertEqual(tiers["remote"], 0)
+        # What ended is counted by both, but for what the killed process had ended and not yet noted, or begun and not ended.
+        self.assertLessEqual(mine["found"], hits)
+        self.assertLessEqual(hits, mine["found"] + in_flight)
+        self.assertLessEqual(mine["missed"], tiers["none"])
+        self.assertLessEqual(tiers["none"], mine["missed"] + in_flight)
+        references = sum(tiers.values()) + failed
+        self.assertLessEqual(mine["gets"] - in_flight, references)
+        self.assertLessEqual(references, mine["gets"])
+        self.assertLessEqual(mine["bytes"], grown["sluice_get_bytes_total"])
+        self.assertLessEqual(grown["sluice_get_bytes_total"], mine["bytes"] + in_flight * SIZE)
+        self.assertLessEqual(mine["here"] + mine["nowhere"], grown["sluice_lookup_keys_total"])
+        self.assertLessEqual(grown["sluice_lookup_keys_total"], mine["looks"])
+        self.assertEqual(after.sum("sluice_clients"), 0)
+        self.assertEqual(after.sum("sluice_actor_restarts_total", actor="registrar"), 1)
+        self.assertGreaterEqual(after.sum("sluice_process_deaths_total"), before.sum("sluice_process_deaths_total"))
+
+    def test_each_get_counts_in_the_tier_where_the_value_was(self):
+        with Node(ranks=1, memory="16MiB", disk="256MiB") as node:
+            keys = fill(node, 48)
+            places = {key: json.loads(node.ctl("stat", key, "--json").stdout) for key in keys}
+            memory = [key for key in keys if places[key]["in_memory"]][-4:]
+            disk = [key for key in keys if not places[key]["in_memory"]][:3]
+            self.assertEqual((len(memory), len(disk)), (4, 3))
+            before = Metrics(node).tiers()
+            for key in memory + disk:
+                node.ctl("get", key)
+            for key in ("no", "nor"):
+                self.assertEqual(node.ctl("get", key, check=False).returncode, 1)
+
+            after = Metrics(node).tiers()
+
+            self.assertEqual({tier: after[tier] - before[tier] for tier in after}, {"memory": 4, "disk": 3, "remote": 0, "none": 2})
+
+
+class Engines(unittest.TestCase):
+    def test_blocks_of_loads_are_those_of_the_replay(self):
+        with tempfile.TemporaryDirectory() as folder, Node(ranks=2, memory="8MiB", disk="256MiB") as node:
+            workload(folder + "/trace.jsonl", 300, 11)
+            node.ctl("replay", folder + "/trace.jsonl", "--block-bytes", "4096", "--ranks", "2", "--op-timeout", "30s", "--json",
+                     folder + "/report.json", timeout=100 * PATIENCE)
+            with open(folder + "/report.json", encoding="utf-8") as file:
+                report = json.load(file)
+            metrics = Metrics(node)
+
+        tiers = metrics.tiers("sluice_load_blocks_total")
+        self.assertGreater(report["hits"], 0)
+        self.assertEqual(report["errors"], 0)
+        self.assertEqual({tier: tiers[tier] for tier in ("memory", "disk", "remote")}, report["hits_by_tier"])
+        self.assertEqual(sum(tiers.values()), report["block_references"])
+
+
+class Text(unittest.TestCase):
+    def test_promtool_finds_nothing_to_complain_of(self):
+        promtool = shutil.which("promtool")
+        if promtool is None:
+            self.skipTest("promtool is not installed (Debian's prometheus; deploy/install --test)")
+        with Node(ranks=2, memory="32MiB", disk="64MiB") as node:
+            node.ctl("put", "k", "-", stdin=b"v" * 5000)
+            node.ctl("get", "k")
+            text = node.ctl("metrics").stdout
+
+        checked = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, check=False)
+
+        self.assertEqual((checked.returncode, checked.stdout + checked.stderr), (0, b""))
+        for family in (b"sluice_get_keys_total counter", b"sluice_load_duration_seconds histogram", b"sluice_memory_used_bytes gauge"):
+            self.assertIn(b"# TYPE " + family, text)
+
+    def test_text_and_json_say_the_same_and_nobody_is_asked(self):
+        with Node(ranks=1, memory="32MiB") as node:
+            node.ctl("put", "k", "-", stdin=b"v" * 5000)
+            node.ctl("get", "k")
+            pids = [node.live_pid(name) for name in node.processes()]
+            for pid in pids:
+                os.kill(pid, signal.SIGSTOP)
+            try:
+                text = node.ctl("metrics").stdout.decode()
+                metrics = Metrics(node)
+            finally:
+                for pid in pids:
+                    os.kill(pid, signal.SIGCONT)
+            self.assertTrue(all(lives(pid) for pid in pids))
+
+            self.assertIn('sluice_get_keys_total{tier="memory"} 1\n', text)
+            self.assertEqual(len([line for line in text.splitlines() if not line.startswith("#")]), len(metrics.samples))
+            self.assertEqual(len([line for line in text.splitlines() if line.startswith("# TYPE")]), len(metrics.families))
+            self.assertEqual(metrics.sum("sluice_get_keys_total", tier="memory"), 1)
+            self.assertEqual(metrics.sum("sluice_actor_metrics_unknown"), 0)
+            self.assertEqual(metrics.sum("sluice_actor_up"), len(pids))
+            buckets = [row["value"] for row in metrics.samples
+                       if row["name"] == "sluice_actor_handle_duration_seconds_bucket" and row["labels"]["actor"] == "registrar"]
+            self.assertEqual(buckets, sorted(buckets))
+            self.assertEqual(buckets[-1], metrics.sum("sluice_actor_handle_duration_seconds_count", actor="registrar"))
+            self.assertGreater(buckets[-1], 0)
+
+    def test_without_a_node_it_says_so(self):
+        with Node(ranks=1, memory="32MiB") as node:
+            node.stop()
+            gone = node.ctl("metrics", check=False)
+
+            self.assertEqual((gone.returncode, gone.stdout), (3, b""))
+            self.assertIn(b"no node runs under the name", gone.stderr)
+
+
+EXPORTER = os.path.join(BIN, "sluice-metrics")
+CONNECTIONS_MAX = 256  # MC_HTTP_CONNECTIONS_MAX
+
+
+@unittest.skipUnless(os.path.exists(EXPORTER), "sluice-metrics was not built (libmicrohttpd is missing)")
+class Http(unittest.TestCase):
+    def serve(self, node, *arguments):
+        """The process, after it has said where it listens."""
+        exporter = subprocess.Popen([EXPORTER, *arguments, *node.where], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(exporter.stdout.close)
+        self.addCleanup(exporter.stderr.close)
+        self.addCleanup(exporter.wait)
+        self.addCleanup(lambda: exporter.poll() is None and exporter.kill())
+        self.assertIn("/metrics of node", exporter.stdout.readline())
+        return exporter
+
+    def ask_socket(self, path, what="/metrics", method="GET"):
+        """(status, type, body)."""
+        connection = http.client.HTTPConnection("localhost", timeout=30 * PATIENCE)
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.settimeout(30 * PATIENCE)
+        try:
+            connection.sock.connect(path)
+            connection.request(method, what)
+            answer = connection.getresponse()
+            return answer.status, answer.getheader("Content-Type"), answer.read()
+        finally:
+            connection.close()
+
+    def test_the_local_socket_is_for_this_user_and_goes_with_its_process(self):
+        with Node(ranks=1, memory="32MiB") as node:
+            path = node.directory + "/run/metrics.http"
+            exporter = self.serve(node)
+            node.ctl("put", "k", "-", stdin=b"v" * 5000)
+            node.ctl("get", "k")
+
+            status, kind, text = self.ask_socket(path)
+
+            self.assertEqual((status, kind), (200, "text/plain; version=0.0.4; charset=utf-8"))
+            self.assertIn(b'sluice_get_keys_total{tier="memory"} 1\n', text)
+            self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
+            self.assertEqual(self.ask_socket(path, "/nowhere")[0], 404)
+            self.assertEqual(self.ask_socket(path, method="POST")[0], 405)
+            second = subprocess.run([EXPORTER, *node.where], capture_output=True, text=True, timeout=60 * PATIENCE, check=False)
+            self.assertEqual(second.returncode, 1)
+            self.assertIn("another process listens", second.stderr)
+            exporter.kill()
+            exporter.wait()
+            self.assertTrue(os.path.exists(path))
+            successor = self.serve(node)  # in the place of the killed one
+            self.assertEqual(self.ask_socket(path)[0], 200)
+            node.stop()
+            status, _, text = self.ask_socket(path)
+            self.assertEqual(status, 503)
+            self.assertIn(b"no node has pages", text)
+            successor.terminate()
+            self.assertEqual(successor.wait(timeout=30 * PATIENCE), 0)
+            self.assertFalse(os.path.exists(path))
+
+    def test_strangers_who_say_nothing_keep_nobody_out(self):
+        with Node(ranks=1, memory="32MiB") as node:
+            port = free_port()
+            exporter = self.serve(node, "--listen", f"127.0.0.1:{port}")
+            silent = []
+            try:
+                for _ in range(CONNECTIONS_MAX + 50):
+                    silent.append(socket.create_connection(("127.0.0.1", port), timeout=30 * PATIENCE))
+                    silent[-1].sendall(b"GET /metr")
+                begin = time.monotonic()
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30 * PATIENCE) as answer:
+                    self.assertEqual(answer.status, 200)
+                    self.assertIn(b"sluice_actor_up", answer.read())
+                self.assertLess(time.monotonic() - begin, 5 * PATIENCE)
+            finally:
+                for connection in silent:
+                    connection.close()
+            self.assertIsNone(exporter.poll())
+            request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers={"Origin": "http://elsewhere.example"})
+            with self.assertRaises(urllib.error.HTTPError) as refused:  # a page in the browser of somebody here
+                urllib.request.urlopen(request, timeout=30 * PATIENCE)
+            self.assertEqual(refused.exception.code, 403)
+            refused.exception.close()
+
+    def test_wrong_words(self):
+        with Node(ranks=1, memory="32MiB") as node:
+            for words in (("--listen",), ("--listen", "nothing"), ("--listen", "127.0.0.1:0"), ("--no-such", "x"), ("word",)):
+                done = subprocess.run([EXPORTER, *node.where, *words], capture_output=True, text=True, timeout=60 * PATIENCE, check=False)
+                self.assertEqual(done.returncode, 2, (words, done.stderr))
+                self.assertNotEqual(done.stderr, "")
+
+    def test_a_prometheus_scrapes_it(self):
+        prometheus = shutil.which("prometheus")
+        if prometheus is None:
+            self.skipTest("prometheus is not installed (Debian's prometheus; deploy/install --test)")
+        with tempfile.TemporaryDirectory() as folder, Node(ranks=1, memory="32MiB") as node:
+            port, own_port = free_port(), free_port()
+            self.serve(node, "--listen", f"127.0.0.1:{port}")
+            with open(folder + "/prometheus.yml", "w", encoding="utf-8") as file:
+                json.dump({"global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+                           "scrape_configs": [{"job_name": "sluice", "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}]}, file)
+            node.ctl("put", "k", "-", stdin=b"v" * 5000)
+            for key in ("k", "k", "no"):
+                node.ctl("get", key, check=False)
+            with open(folder + "/log", "wb") as log:
+                server = subprocess.Popen([prometheus, f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
+                                           f"--web.listen-address=127.0.0.1:{own_port}"], stdout=log, stderr=log)
+            try:
+                def query(text):
+                    try:
+                        with urllib.request.urlopen(f"http://127.0.0.1:{own_port}/api/v1/query?" + urllib.parse.urlencode({"query": text}),
+                                                    timeout=30 * PATIENCE) as answer:
+                            return [float(row["value"][1]) for row in json.load(answer)["data"]["result"]]
+                    except (urllib.error.URLError, ConnectionError):
+                        return []
+
+                wait_until(lambda: query('up{job="sluice"}') == [1.0], 30, "Prometheus has scraped the node")
+                hit_rate = query('sum(sluice_get_keys_total{tier!="none"}) / sum(sluice_get_keys_total)')
+                self.assertAlmostEqual(hit_rate[0], 2 / 3)
+                self.assertEqual(query('sluice_get_bytes_total{tier="memory"}'), [10000.0])
+                self.assertEqual(query("count(sluice_actor_up == 1)"), [float(len(node.processes()))])
+                quantile = query("histogram_quantile(0.99, sluice_actor_handle_duration_seconds_bucket{actor=\"registrar\"})")
+                self.assertTrue(quantile and 0 < quantile[0] < 10, quantile)
+            finally:
+                server.terminate()
+                server.wait()
+
+
+if __name__ == "__main__":
+    main()

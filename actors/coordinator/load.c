@@ -269,12 +269,12 @@ bool co_load_asked(struct coordinator *self, struct co_op *op, uint32_t block, s
     for (uint32_t i = 0; i < block_count; i++) {
         groups[i] = co_group_of(self, op, block + i, block_count);
     }
-    co_wait_fetching(self, op);
+    uint64_t until_ns = now_ns + sl_budget_ns(now_ns, op->deadline_ns) / 2;
     *out = (struct co_asked){.items = items,
                              .groups = groups,
                              .block_count = block_count,
                              .part_total = part_total,
-                             .until_ns = now_ns + sl_budget_ns(now_ns, op->deadline_ns) / 2};
+                             .until_ns = co_wait_fetch_until(self, op, block, until_ns)};
     op->asked_count = first; /* where the answer begins */
     return true;
 }
@@ -342,23 +342,25 @@ static bool fetch_again(const struct coordinator *self, struct co_op *op)
 /* Without an answer it goes on with what is here. */
 static void load_fetched(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
 {
-    uint32_t part_count = op->engine->part_count, first = op->asked_count, came = 0;
+    uint32_t part_count = op->engine->part_count, first = op->asked_count;
     uint32_t part_total = op->slice_count * part_count;
+    struct co_fetched fetched = {.asked_parts = part_total - first, .late = reply == NULL};
     const struct sl_u64s *codes =
         reply != NULL && reply->code == SL_OK ? &reply->body.fetch_reply.codes : NULL;
     for (uint32_t i = first; codes != NULL && i < part_total && i - first < codes->count; i++) {
         uint64_t code = codes->at[i - first];
         if (code == SL_OK) { /* SL_ERR_EXISTS: it was here, and is of another tier */
             co_load_came(op, i);
-            came++;
+            fetched.came_parts++;
         }
+        fetched.late = fetched.late || code == SL_ERR_TIMEOUT;
         if ((code == SL_OK || code == SL_ERR_EXISTS) && op->parts[i].state == CO_PART_GONE) {
             op->parts[i].state = CO_PART_OPEN;
         }
     }
-    co_wait_fetched(self, op, (uint64_t)came * op->engine->block_bytes / part_count);
+    co_wait_fetched(self, op, &fetched);
     sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "fetched", "transporter",
-                   came);
+                   fetched.came_parts);
     co_load_look(self, op);
 }
 

@@ -5,7 +5,8 @@
  * block that is not taken. So the first token comes after arrival(cut) + compute(rest), and the plan
  * is the cut that makes this least. Blocks in memory are always taken; those behind a block on disk
  * come with it. A plan is only as good as its estimates: the disk may be slower than it was. So each
- * PROMOTE has a soft deadline, too, at which the load ends with what came. */
+ * PROMOTE has a soft deadline, too, at which the load ends with what came, and so has what is asked of
+ * other nodes. */
 #include "actors/coordinator/internal.h"
 
 #include <stdio.h>
@@ -26,6 +27,7 @@
 #define PLAN_FIND_MAX   64u
 #define PLAN_BLOCKS_MAX 4096u
 #define REMOTE_FORGET   0.9 /* what is not asked for is not measured: believed less each time */
+#define REMOTE_LATE     2.0 /* of the time in which nothing came */
 
 /* As a time: a slow engine's whole prompt is longer than 64 bits of nanoseconds. */
 static uint64_t whole_ns(double ns)
@@ -495,22 +497,40 @@ bool co_wait_fetch(struct coordinator *self, struct co_op *op, uint32_t block)
     return worth;
 }
 
-void co_wait_fetching(const struct coordinator *self, struct co_op *op)
+uint64_t co_wait_fetch_until(struct coordinator *self, struct co_op *op, uint32_t block,
+                             uint64_t until_ns)
 {
     op->wait.fetch_ns = self->env->now_ns;
+    if (!co_wait_limited(op)) {
+        return until_ns;
+    }
+    double limit_ns = compute_ns(op, op->at + block, op->at + op->slice_count);
+    return SL_MIN(until_ns, sl_deadline_ns(self->env->now_ns, whole_ns(limit_ns)));
 }
 
-void co_wait_fetched(struct coordinator *self, const struct co_op *op, uint64_t bytes)
+/* Where nothing came in time, it is only known that it would have taken longer. */
+void co_wait_fetched(struct coordinator *self, const struct co_op *op,
+                     const struct co_fetched *fetched)
 {
     struct co_pace *pace = &self->pace;
-    if (bytes == 0) {
-        return;
+    double passed_ns = (double)(self->env->now_ns - op->wait.fetch_ns);
+    bool missed = fetched->late && co_wait_limited(op);
+    if (missed) {
+        sl_metric_add(self->env->metrics, pace->soft_missed_count, 1);
+        sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "soft deadline missed",
+                       "transporter", fetched->asked_parts - fetched->came_parts);
     }
-    double each = (double)(self->env->now_ns - op->wait.fetch_ns) / (double)bytes;
-    pace->remote_ns_per_byte =
-        pace->remote_ns_per_byte == 0
-            ? each
-            : pace->remote_ns_per_byte + (each - pace->remote_ns_per_byte) * TOOK_SHARE;
+    double part_bytes = (double)op->engine->block_bytes / (double)op->engine->part_count;
+    if (fetched->came_parts > 0) {
+        double each = passed_ns / ((double)fetched->came_parts * part_bytes);
+        pace->remote_ns_per_byte =
+            pace->remote_ns_per_byte == 0
+                ? each
+                : pace->remote_ns_per_byte + (each - pace->remote_ns_per_byte) * TOOK_SHARE;
+    } else if (missed) {
+        double least = passed_ns / ((double)fetched->asked_parts * part_bytes);
+        pace->remote_ns_per_byte = SL_MAX(pace->remote_ns_per_byte, least * REMOTE_LATE);
+    }
 }
 
 void co_wait_fini(struct coordinator *self)

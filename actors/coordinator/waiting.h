@@ -66,8 +66,17 @@ void co_wait_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns); 
 void co_wait_prefetched(struct coordinator *self);
 /* Whether to ask other nodes for the slice's blocks from `block` on. */
 bool co_wait_fetch(struct coordinator *self, struct co_op *op, uint32_t block);
-void co_wait_fetching(const struct coordinator *self, struct co_op *op); /* they are asked now */
-void co_wait_fetched(struct coordinator *self, const struct co_op *op, uint64_t bytes); /* came */
+/* They are asked now, and waited for until until_ns at most: gives until when. */
+uint64_t co_wait_fetch_until(struct coordinator *self, struct co_op *op, uint32_t block,
+                             uint64_t until_ns);
+struct co_fetched {
+    uint32_t asked_parts; /* 1 or more */
+    uint32_t came_parts;
+    bool late; /* some did not come in time */
+};
+/* It is over. */
+void co_wait_fetched(struct coordinator *self, const struct co_op *op,
+                     const struct co_fetched *fetched);
 void co_wait_fini(struct coordinator *self);
 
 #endif

@@ -403,26 +403,85 @@ END_TEST
 
 /* ---- other nodes ---- */
 
-/* A fetch that was given up would leave its link at work. */
-START_TEST(other_nodes_that_were_asked_are_waited_for)
+static const struct {
+    const char *what;
+    bool answered; /* else the transporter says nothing */
+    uint64_t came, taken;
+} slow_nodes[] = {{"nobody knows whether they are anywhere", false, 0, 2},
+                  {"none came in time", true, 0, 2},
+                  {"some came in time", true, 3, 5}};
+START_TEST(other_nodes_are_waited_for_as_long)
+    {
+        struct bed *bed = bed_with("mm", 0, 0);
+        sl_index_set_remote(bed->index, true);
+        uint64_t codes[8 * RANKS], seq = load_begin(bed, 10, FAST, 0);
+
+        struct sl_msg fetch = take(bed, "transporter.0", SL_MSG_FETCH);
+
+        ck_assert_uint_le(fetch.budget_ns, 4 * MS); /* 8 blocks in 3.2 ms */
+        fake_pass(&bed->fake, 3 * MS);
+        ck_assert(!sent(bed, "swapper.0", SL_MSG_COPY));
+        for (uint32_t i = 0; i < SL_COUNT(codes); i++) {
+            codes[i] = i < slow_nodes[_i].came * RANKS ? SL_OK : SL_ERR_TIMEOUT;
+        }
+        for (uint32_t i = 0; i < slow_nodes[_i].came; i++) {
+            index_put(bed, 2 + i, true, PART_BYTES);
+        }
+        if (slow_nodes[_i].answered) {
+            answer(bed, "transporter.0", &fetch,
+                   (struct sl_msg){.body.fetch_reply.codes = {codes, SL_COUNT(codes)}});
+        } else {
+            fake_pass(&bed->fake, MS);
+        }
+        copies(bed, slow_nodes[_i].taken);
+        ends_with(bed, seq, slow_nodes[_i].taken, 0);
+        ck_assert_uint_eq(counted(bed, "soft_deadlines_missed"), 1);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(what_goes_straight_into_pools_is_waited_for_as_long)
+    {
+        struct bed *bed = bed_straight();
+        uint64_t codes[8 * RANKS];
+        blocks_put(bed, "mm");
+        uint64_t seq = load_begin(bed, 10, FAST, 0);
+
+        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_PULL);
+
+        ck_assert_uint_le(pull.budget_ns, 4 * MS);
+        fake_pass(&bed->fake, 3 * MS);
+        for (uint32_t i = 0; i < SL_COUNT(codes); i++) {
+            codes[i] = SL_ERR_TIMEOUT;
+        }
+        answer(bed, "transporter.0", &pull,
+               (struct sl_msg){.body.pull_reply.codes = {codes, SL_COUNT(codes)}});
+        copies(bed, 2);
+        ends_with(bed, seq, 2, 0);
+        ck_assert_uint_eq(counted(bed, "soft_deadlines_missed"), 1);
+        bed_end(bed);
+    }
+END_TEST
+
+/* What takes too long again and again is asked for again when it was not for a while. */
+START_TEST(nodes_of_which_nothing_came_in_time_are_seldom_asked)
     {
         struct bed *bed = bed_with("mm", 0, 0);
         sl_index_set_remote(bed->index, true);
         uint64_t seq = load_begin(bed, 10, FAST, 0);
-
-        struct sl_msg fetch = take(bed, "transporter.0", SL_MSG_FETCH);
-
-        uint64_t codes[8 * RANKS];
-        ck_assert_uint_gt(fetch.budget_ns, 100 * MS); /* computing 8 blocks takes 3.2 ms */
-        fake_pass(&bed->fake, 10 * MS);
-        ck_assert(!sent(bed, "swapper.0", SL_MSG_COPY));
-        for (uint32_t i = 0; i < SL_COUNT(codes); i++) {
-            codes[i] = SL_ERR_NOT_FOUND;
+        uint32_t asked = 0;
+        for (uint32_t i = 0; i < 25; i++) {
+            if (sent(bed, "transporter.0", SL_MSG_FETCH)) {
+                asked++;
+                fake_pass(&bed->fake, 4 * MS);
+            }
+            copies(bed, 2);
+            ends_with(bed, seq, 2, 0);
+            seq = load_send(bed, 2 + i, 10, FAST, 0);
+            answer_keys(bed);
         }
-        answer(bed, "transporter.0", &fetch,
-               (struct sl_msg){.body.fetch_reply.codes = {codes, SL_COUNT(codes)}});
-        copies(bed, 2);
-        ends_with(bed, seq, 2, 0);
+
+        ck_assert_uint_eq(asked, 4);
         bed_end(bed);
     }
 END_TEST
@@ -472,7 +531,9 @@ static Suite *waiting_suite(void)
     tcase_add_test(soft, a_disk_that_was_slower_is_believed_less);
     suite_add_tcase(suite, soft);
     TCase *nodes = tcase_create("nodes");
-    tcase_add_test(nodes, other_nodes_that_were_asked_are_waited_for);
+    tcase_add_loop_test(nodes, other_nodes_are_waited_for_as_long, 0, SL_COUNT(slow_nodes));
+    tcase_add_test(nodes, what_goes_straight_into_pools_is_waited_for_as_long);
+    tcase_add_test(nodes, nodes_of_which_nothing_came_in_time_are_seldom_asked);
     tcase_add_test(nodes, nodes_that_are_slower_than_computing_are_not_asked);
     suite_add_tcase(suite, nodes);
     return suite;

@@ -8,10 +8,14 @@ of the runs watchers die, hang and cannot be started. SL_SIM_SEEDS: how many; SL
 
 import os
 import subprocess
+import sys
 import tempfile
 import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "tests/support"))
+import suite  # noqa: E402
+
 SCRIPT = os.path.join(ROOT, "deploy/sluice-node")
 WORLD = os.path.join(ROOT, "tests/sim/script_world.bash")
 SEEDS = int(os.environ.get("SL_SIM_SEEDS", "40"))
@@ -51,4 +55,4 @@ class Decisions(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    suite.run()

@@ -1,3 +1,10 @@
+# The supervisor's own functions, beside a world in the same shell.
+if(Python3_FOUND AND NOT SL_SANITIZE)
+    sl_node_test(script LABEL sim SCRIPT sim/script_test.py TIMEOUT 900)
+    if(TEST sim/script)
+        sl_computes(sim/script)
+    endif()
+endif()
 # Whole nodes in one process, clients included. It needs every actor of a node.
 if(TARGET sluice_registrar AND TARGET sluice_keyer AND TARGET sluice_swapper AND TARGET sluice_coordinator
    AND TARGET sluice_tierer AND TARGET sluice_transporter AND TARGET sluice_static)

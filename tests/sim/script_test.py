@@ -1,0 +1,58 @@
+"""The supervisor's decisions, by the script's own functions under a simulated clock (script_world.bash): restarts, back-off, stops.
+
+An actor that dies at once again and again is started after pauses that double from 0.1 s to 5 s; the first start is immediate, and so is
+one after a drain. Nobody is started twice at once. What nothing is wrong with goes on, and what was struck comes back at once. After the
+cause is gone the node is whole within the longest pause. A stop ends during a back-off, too, and nothing is started after it. In a third
+of the runs watchers die, hang and cannot be started. SL_SIM_SEEDS: how many; SL_SIM_SEED: this one alone.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "tests/support"))
+import suite  # noqa: E402
+
+SCRIPT = os.path.join(ROOT, "deploy/sluice-node")
+WORLD = os.path.join(ROOT, "tests/sim/script_world.bash")
+SEEDS = int(os.environ.get("SL_SIM_SEEDS", "40"))
+MUTANTS = [  # what is wrong, and what of the script becomes what; each must be there once
+    ("the pause does not grow", "backoff_ms[$name] * 2", "backoff_ms[$name]"),
+    ("the pause has no bound", "-le $BACKOFF_MS_MAX ] || backoff_ms", "-le 999999 ] || backoff_ms"),
+    ("who runs is started again", 'if [ "${pid_of[$name]:-0}" -eq 0 ] && [ "${start_at_ms[$name]:-0}" -le "$now" ]', 'if [ "${start_at_ms[$name]:-0}" -le "$now" ]'),
+    ("a restart waits for the next tick", "wait_ms=$((${start_at_ms[$name]:-0} - now))", "wait_ms=$WATCH_MS"),
+    ("a long life does not count", "STABLE_SECONDS * 1000)) ] || [ \"${#exits[@]}\" -eq 1 ]", "999999)) ] || [ \"${#exits[@]}\" -eq 1 ]"),
+    ("a watcher that hangs is not replaced", "$((now - heard_ms)) -gt $WATCH_MS", "$((now - heard_ms)) -gt 99999999"),
+]
+
+
+def run(script, first, count):
+    done = subprocess.run([WORLD, script, str(first), str(count)], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=1500)
+    return done.returncode == 0, done.stdout
+
+
+class Decisions(unittest.TestCase):
+    def test_every_seed_holds(self):
+        one = os.environ.get("SL_SIM_SEED")
+        fine, said = run(SCRIPT, int(one or 0), 1 if one else SEEDS)
+        self.assertTrue(fine, said)
+        self.assertEqual(said, "")
+
+    def test_every_mutant_is_found(self):
+        with open(SCRIPT, encoding="utf-8") as file:
+            text = file.read()
+        for name, what, by in MUTANTS:
+            with self.subTest(name), tempfile.NamedTemporaryFile("w", suffix=".bash") as mutant:
+                self.assertEqual(text.count(what), 1, f"{what}: the script has changed")
+                mutant.write(text.replace(what, by))
+                mutant.flush()
+                found = next((said for first in range(0, SEEDS, 4) for fine, said in [run(mutant.name, first, 4)] if not fine), "")
+                self.assertRegex(found, "seed [0-9]+: at ", f"not found within {SEEDS} seeds")
+                print(f"{name}: {found.splitlines()[0]}", flush=True)
+
+
+if __name__ == "__main__":
+    suite.run()

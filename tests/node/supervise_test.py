@@ -11,7 +11,7 @@ import threading
 import time
 import unittest
 
-from node_support import BIN, NODE, PACE, Node, lives, log_of, main, wait_until
+from node_support import BIN, NODE, PACE, Node, lives, log_of, main, plain_alone, wait_until
 
 SUPERVISE = os.path.join(BIN, "sluice-supervise")
 # What a caller of sluice-node waits for at most: a program that hangs is ended after 10 s and killed 1 s later.
@@ -173,6 +173,7 @@ class Adoption(unittest.TestCase):
         self.assertIn(f"(process {os.getpid()})", said)
 
 
+@plain_alone
 class Moments(unittest.TestCase):
     """The supervisor is killed at any moment of a command: the command ends, and the next start or stop finds everything."""
 
@@ -235,6 +236,7 @@ class Moments(unittest.TestCase):
             self.assertEqual(node.leftovers(), [])
 
 
+@plain_alone
 class Hangs(unittest.TestCase):
     def test_a_stopped_supervisor_is_named_and_can_be_ended(self):
         with Node() as node:

@@ -28,5 +28,5 @@ target_compile_definitions(cuda_ways_test PRIVATE FAKE_CUDA="$<TARGET_FILE:fake_
 add_dependencies(cuda_ways_test fake_cuda)
 # Plain memory of processes on the device `cuda`: the suite of the device `host`.
 add_test(NAME unit/device_process_test_cuda COMMAND device_process_test)
-set_tests_properties(unit/device_process_test_cuda PROPERTIES LABELS unit TIMEOUT 120
-    ENVIRONMENT "SLUICE_TEST_DRIVER=$<TARGET_FILE:fake_cuda>")
+set_tests_properties(unit/device_process_test_cuda PROPERTIES LABELS unit TIMEOUT 600
+    ENVIRONMENT "CK_TIMEOUT_MULTIPLIER=5;SLUICE_TEST_DRIVER=$<TARGET_FILE:fake_cuda>")

@@ -1,5 +1,6 @@
 """Real nodes for tests: started by deploy/sluice-node in directories of their own, always cleaned up."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -162,6 +163,19 @@ class Node:
 
     def signal(self, name, how):
         os.kill(self.live_pid(name), how)
+
+    @contextlib.contextmanager
+    def standing_still(self, *names):
+        """These actors are stopped for as long as this takes: so is the supervisor, which ends and replaces who stands still for a
+        second, and on a loaded machine that second is soon over."""
+        pids = [self.supervisor_pid(), *(self.live_pid(name) for name in names)]
+        try:
+            for pid in pids:
+                os.kill(pid, signal.SIGSTOP)
+            yield
+        finally:
+            for pid in reversed(pids):
+                os.kill(pid, signal.SIGCONT)
 
     def wait_restarted(self, name, old_pid, seconds=5):
         return wait_until(lambda: self.pid(name) not in (0, old_pid) and self.pid(name), seconds, f"{name} restarted")

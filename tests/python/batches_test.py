@@ -242,16 +242,15 @@ class Suffering(OnNode):
 
     def test_jobs_end_by_their_deadlines_while_the_registrar_stands_still(self):
         self.client.put("there", b"value")
-        with self.batches(timeout=0.5 * PACE) as batches:
+        patient = self.enterContext(client(self.node, settings={"op_timeout": "1h"}))  # of calls without a deadline of their own
+        with sluice.Batches(patient, timeout=0.5 * PACE) as batches:
             go_on = self.stopped()
-            began = time.monotonic()
             with Slept() as slept:
                 numbers = [batches.put([f"s{i}/{j}" for j in range(3)], [os.urandom(3 * MIB)] * 3) for i in range(20)]
             self.assertLess(slept.seconds, 0.4 * PACE, "submitting waited")
             buffer = bytearray(5)
             read = batches.get(["there"], [buffer])
-            results = self.results(batches, 21, 4)
-            self.assertLess(time.monotonic() - began, 4 * PACE, "a job outlived its deadline")  # less than a call without one would take
+            results = self.results(batches, 21)
             self.assertEqual((results[read], bytes(buffer)), ((True, "", [True]), b"value"))
             for number in numbers:
                 self.assertEqual((results[number][0], results[number][2]), (False, [False] * 3))

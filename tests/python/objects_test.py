@@ -3,7 +3,6 @@
 import array
 import gc
 import os
-import signal
 import sys
 import threading
 import time
@@ -303,7 +302,6 @@ class Threads(OnNode):
     def test_others_run_while_one_waits(self):
         """A put that waits for an actor that is stopped holds no lock of the interpreter."""
         self.client.put("there", b"x")
-        registrar = self.node.pid("registrar")
         ended = []
 
         def wait():
@@ -312,8 +310,7 @@ class Threads(OnNode):
             except sluice.SluiceError as error:
                 ended.append(error.code)
 
-        os.kill(registrar, signal.SIGSTOP)
-        try:
+        with self.node.standing_still("registrar"):
             waiting = threading.Thread(target=wait)
             waiting.start()
             turns = 0
@@ -321,10 +318,8 @@ class Threads(OnNode):
                 self.assertEqual(self.client.get("there"), b"x")  # and other calls of the same client
                 turns += 1
             waiting.join()
-        finally:
-            os.kill(registrar, signal.SIGCONT)
         # With the lock held there would be at most two: one before it was taken, one after.
-        self.assertGreater(turns, 10)
+        self.assertGreater(turns, 2)
         self.assertEqual(ended, [sluice.Code.TIMEOUT])
 
     def test_closed_by_one_while_others_read(self):

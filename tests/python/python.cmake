@@ -5,7 +5,7 @@ foreach(suite objects pages batches backend sglang sglang_linker lmcache_native 
 endforeach()
 # A sanitized wheel would be of no use to anybody.
 if(NOT SL_SANITIZE)
-    sl_python_test(wheel LABEL python SCRIPT python/wheel_test.py TIMEOUT 600 LOCK build_tree)
+    sl_python_test(wheel LABEL python SCRIPT python/wheel_test.py TIMEOUT 1800 LOCK build_tree)
 endif()
 # mooncake.store: its contract row by row, and drivers that play the engines' connectors.
 if(TARGET mooncake_store)

@@ -1,9 +1,6 @@
 """Layer by layer without vLLM: what the scheduler tells the workers, and what a worker does in a step. Node and engine are played;
 the last tests are on a real node."""
 
-import contextlib
-import os
-import signal
 import types
 import unittest
 
@@ -415,15 +412,10 @@ class OnANode(unittest.TestCase):
         with RealNode(ranks=2, memory="64MiB") as real:
             played = Layered(real, "first", 2)
             played.serve(real_request("a", 5))
-            played.scheduler.settings.timeout = 0.4  # before the supervisor does something about it
-            swapper = real.pid("swapper.1")
-            os.kill(swapper, signal.SIGSTOP)
-            try:
+            played.scheduler.settings.timeout = 0.4
+            with real.standing_still("swapper.1"):
                 loaded, blocks, invalid, _ = played.serve(real_request("a", 5))
                 self.assertEqual((loaded, invalid), (4 * STATES, set(blocks[:4])))
-            finally:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(swapper, signal.SIGCONT)
             played.close()
 
 

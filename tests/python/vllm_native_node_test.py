@@ -8,7 +8,7 @@ import unittest
 
 import python_support  # noqa: F401  the package that was built
 from node_support import Node as RealNode
-from node_support import PATIENCE, main
+from node_support import PATIENCE, main, wait_until
 
 import sluice
 from sluice.vllm import facts, layout, node, scheduler, settings
@@ -96,6 +96,8 @@ class Played:
         self.scheduler = scheduler.Scheduler(self.classes, STATES, told(real), self.node)
         self.scheduler.pool = Pool(BLOCKS)
         self.next = 1
+        if real.processes():  # on a busy machine it may need another try
+            wait_until(lambda: all(one.ready for one in [*self.registered, self.node]), 10, "all is registered")
 
     def memory(self, rank):
         layers, addresses = layout.layers_of(rank.group, self.split, rank.caches, BLOCKS)
@@ -172,6 +174,7 @@ class Stateful:
         self.node.register(self.classes, lambda at, members: pools(at, members, False), models, BLOCKS, 1)
         self.scheduler = scheduler.Scheduler(self.classes, STATES, told(real), self.node, True)
         self.scheduler.pool = Pool(BLOCKS)
+        wait_until(lambda: self.rank.ready and self.node.ready, 10, "all is registered")
 
     def page(self, group, block):
         used, page = (PAGE, PAGE) if group == 0 else (STATE_USED, STATE_PAGE)

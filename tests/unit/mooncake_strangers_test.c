@@ -8,6 +8,7 @@
 
 #include <arpa/inet.h>
 #include <check.h>
+#include <errno.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -182,8 +183,9 @@ static bool http_answers(int fd, const char *want)
     ck_assert_int_eq(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), 0);
     ssize_t got = 0;
     while (used + 1 < sizeof answer &&
-           (got = recv(fd, answer + used, sizeof answer - 1 - used, 0)) > 0) {
-        used += (size_t)got;
+           ((got = recv(fd, answer + used, sizeof answer - 1 - used, 0)) > 0 ||
+            (got < 0 && errno == EINTR))) { /* where this process was stopped and goes on */
+        used += got > 0 ? (size_t)got : 0;
     }
     answer[used] = '\0';
     (void)close(fd);

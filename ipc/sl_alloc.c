@@ -31,20 +31,25 @@ struct page {
     uint32_t next, prev;
     uint8_t kind;
     uint8_t units; /* slab: size of its extents */
-    uint16_t spare;
+    uint16_t
+        closed;     /* first page of what is in use behind the usable ones, since they were fewer */
     uint64_t slots; /* slab: bit set = free */
 };
 
 struct sl_alloc {
     struct page *pages;
-    uint64_t *claimed; /* a bit a page: claimed by a record at the rebuild; constant once settled */
+    /* A bit a page: in use when it is opened. Claimed by a record at the rebuild, or used when the
+     * usable pages became fewer. Below these it means nothing. */
+    uint64_t *claimed;
     uint32_t page_count, chunk_pages, usable_pages;
-    bool settled; /* free runs exist; claims are over */
+    uint32_t closed_end; /* no page from here on is in use and closed */
+    bool settled;        /* free runs exist; claims are over */
     uint32_t coarse_mask;
     uint32_t fine_mask[ALLOC_COARSE];
     uint32_t heads[ALLOC_COARSE][ALLOC_FINE];
     uint32_t slabs[ALLOC_PAGE_UNITS]; /* with a free slot, by units */
     uint64_t used_bytes, extent_count;
+    uint64_t closed_bytes; /* of them, in pages that are not usable any more */
 };
 
 uint64_t sl_extent_space(uint64_t length_bytes)
@@ -278,6 +283,110 @@ static void slab_give(struct sl_alloc *alloc, uint64_t offset_bytes, uint32_t un
     }
 }
 
+/* ---- closed pages ---- */
+
+static void pages_unclaim(struct sl_alloc *alloc, uint32_t start, uint32_t pages)
+{
+    for (uint32_t i = start; i < start + pages; i++) {
+        alloc->claimed[i / 64] &= ~(UINT64_C(1) << (i % 64));
+    }
+}
+
+static void pages_claim(struct sl_alloc *alloc, uint32_t start, uint32_t pages)
+{
+    for (uint32_t i = start; i < start + pages; i++) {
+        alloc->claimed[i / 64] |= UINT64_C(1) << (i % 64);
+    }
+}
+
+/* Nothing in them is in use. What they say of runs is over; pages that say nothing are not touched:
+ * they may be none of ours yet. */
+static void pages_forget(struct sl_alloc *alloc, uint32_t start, uint32_t pages)
+{
+    pages_unclaim(alloc, start, pages);
+    for (uint32_t i = start; i < start + pages; i++) {
+        if (alloc->pages[i].kind != PAGE_OUT) {
+            alloc->pages[i] = (struct page){.kind = PAGE_OUT};
+        }
+    }
+}
+
+static uint64_t slab_used_bytes(const struct page *slab)
+{
+    uint64_t taken = slab_all_free(slab->units) & ~slab->slots;
+    return (uint64_t)__builtin_popcountll(taken) * slab->units * ALLOC_UNIT_BYTES;
+}
+
+/* What begins at page at: its pages. */
+static uint32_t piece_pages(const struct sl_alloc *alloc, uint32_t at)
+{
+    SL_ASSERT(alloc->pages[at].kind != PAGE_OUT);
+    return alloc->pages[at].kind == PAGE_SLAB ? 1 : alloc->pages[at].run;
+}
+
+/* Closes what begins at page at. */
+static void piece_close(struct sl_alloc *alloc, uint32_t at, uint32_t pages)
+{
+    struct page *first = &alloc->pages[at];
+    if (first->kind == PAGE_FREE) {
+        run_unlink(alloc, at);
+        pages_forget(alloc, at, pages);
+        return;
+    }
+    if (first->kind == PAGE_SLAB && first->slots != 0) {
+        slab_unlink(alloc, at);
+    }
+    first->closed = 1;
+    pages_claim(alloc, at, pages);
+    alloc->closed_bytes +=
+        first->kind == PAGE_SLAB ? slab_used_bytes(first) : (uint64_t)pages * SL_PAGE_BYTES;
+    alloc->closed_end = SL_MAX(alloc->closed_end, at + pages);
+}
+
+/* It is claimed, and is opened: if it was closed, it counts among the others again. Gives its pages;
+ * 1: it was claimed at the rebuild, and has that many at least. */
+static uint32_t piece_open(struct sl_alloc *alloc, uint32_t at)
+{
+    struct page *first = &alloc->pages[at];
+    if (first->closed == 0) {
+        return 1;
+    }
+    first->closed = 0;
+    if (first->kind == PAGE_SLAB) {
+        alloc->closed_bytes -= slab_used_bytes(first);
+        if (first->slots != 0) {
+            slab_link(alloc, at);
+        }
+        return 1;
+    }
+    alloc->closed_bytes -= (uint64_t)first->run * SL_PAGE_BYTES;
+    return first->run;
+}
+
+/* An extent in closed pages is given: nobody may take its place. */
+static void closed_give(struct sl_alloc *alloc, uint64_t offset_bytes, uint64_t length_bytes)
+{
+    uint32_t at = (uint32_t)(offset_bytes / SL_PAGE_BYTES);
+    struct page *first = &alloc->pages[at];
+    alloc->closed_bytes -= sl_extent_space(length_bytes);
+    if (first->kind != PAGE_SLAB) {
+        SL_ASSERT(first->kind == PAGE_USED); /* else given twice */
+        SL_ASSERT(offset_bytes % SL_PAGE_BYTES == 0);
+        SL_ASSERT((uint64_t)first->run * SL_PAGE_BYTES == sl_extent_space(length_bytes));
+        pages_forget(alloc, at, first->run);
+        return;
+    }
+    uint32_t unit = (uint32_t)(offset_bytes % SL_PAGE_BYTES / ALLOC_UNIT_BYTES);
+    SL_ASSERT((uint64_t)first->units * ALLOC_UNIT_BYTES == sl_extent_space(length_bytes));
+    SL_ASSERT(unit % first->units == 0);
+    uint64_t bit = UINT64_C(1) << (unit / first->units);
+    SL_ASSERT((first->slots & bit) == 0); /* given twice */
+    first->slots |= bit;
+    if (first->slots == slab_all_free(first->units)) {
+        pages_forget(alloc, at, 1);
+    }
+}
+
 /* ---- opening of pages ---- */
 
 static bool page_claimed(const struct sl_alloc *alloc, uint32_t page)
@@ -285,8 +394,9 @@ static bool page_claimed(const struct sl_alloc *alloc, uint32_t page)
     return (alloc->claimed[page / 64] >> (page % 64) & 1) != 0;
 }
 
-/* Makes what is unclaimed of [from, to) free. */
-static void alloc_open_pages(struct sl_alloc *alloc, uint32_t from, uint32_t to)
+/* Makes what is unclaimed of [from, to) free. Gives to, or the end of what was closed and lies across
+ * it. */
+static uint32_t alloc_open_pages(struct sl_alloc *alloc, uint32_t from, uint32_t to)
 {
     uint32_t start = from;
     uint32_t page = from;
@@ -299,8 +409,8 @@ static void alloc_open_pages(struct sl_alloc *alloc, uint32_t from, uint32_t to)
             if (page > start) {
                 run_free(alloc, start, page - start);
             }
-            start = page + 1;
-            page++;
+            page += piece_open(alloc, page);
+            start = page;
             continue;
         }
         /* A word of unclaimed pages at a time, where no chunk ends inside. */
@@ -311,13 +421,14 @@ static void alloc_open_pages(struct sl_alloc *alloc, uint32_t from, uint32_t to)
     if (to > start) {
         run_free(alloc, start, to - start);
     }
+    return SL_MAX(to, page);
 }
 
 static void alloc_settle(struct sl_alloc *alloc)
 {
     if (!alloc->settled) {
         alloc->settled = true;
-        alloc_open_pages(alloc, 0, alloc->usable_pages);
+        (void)alloc_open_pages(alloc, 0, alloc->usable_pages); /* nothing was closed yet */
     }
 }
 
@@ -372,9 +483,50 @@ void sl_alloc_grow(struct sl_alloc *alloc, uint64_t populated_bytes)
         return;
     }
     if (alloc->settled) {
-        alloc_open_pages(alloc, alloc->usable_pages, pages);
+        pages = alloc_open_pages(alloc, alloc->usable_pages, pages);
     }
     alloc->usable_pages = pages;
+}
+
+void sl_alloc_shrink(struct sl_alloc *alloc, uint64_t usable_bytes)
+{
+    uint32_t from = (uint32_t)SL_MIN(usable_bytes / SL_PAGE_BYTES, alloc->page_count);
+    alloc_settle(alloc);
+    if (from >= alloc->usable_pages) {
+        return;
+    }
+    uint32_t at = from / alloc->chunk_pages * alloc->chunk_pages;
+    while (at + piece_pages(alloc, at) <= from) {
+        at += piece_pages(alloc, at);
+    }
+    if (at < from && alloc->pages[at].kind == PAGE_FREE) { /* cut in two */
+        uint32_t pages = alloc->pages[at].run;
+        run_unlink(alloc, at);
+        pages_forget(alloc, from, pages - (from - at));
+        run_link(alloc, at, from - at);
+        at += pages;
+    } else if (at < from) {
+        at += piece_pages(alloc, at);
+        from = at;
+    }
+    while (at < alloc->usable_pages) {
+        uint32_t pages = piece_pages(alloc, at);
+        piece_close(alloc, at, pages);
+        at += pages;
+    }
+    alloc->usable_pages = from;
+}
+
+uint64_t sl_alloc_end_bytes(struct sl_alloc *alloc)
+{
+    uint32_t end = SL_MAX(alloc->closed_end, alloc->usable_pages);
+    while (end > alloc->usable_pages && !page_claimed(alloc, end - 1)) {
+        bool skip =
+            end % 64 == 0 && end - 64 >= alloc->usable_pages && alloc->claimed[end / 64 - 1] == 0;
+        end -= skip ? 64 : 1;
+    }
+    alloc->closed_end = end;
+    return (uint64_t)end * SL_PAGE_BYTES;
 }
 
 /* ---- the interface ---- */
@@ -423,7 +575,9 @@ void sl_alloc_give(struct sl_alloc *alloc, uint64_t offset_bytes, uint64_t lengt
     alloc_settle(alloc);
     SL_ASSERT(length_bytes > 0);
     SL_ASSERT(page < alloc->page_count);
-    if (length_is_small(length_bytes)) {
+    if (alloc->pages[page].closed != 0) {
+        closed_give(alloc, offset_bytes, length_bytes);
+    } else if (length_is_small(length_bytes)) {
         slab_give(alloc, offset_bytes, units_of(length_bytes));
     } else {
         SL_ASSERT(offset_bytes % SL_PAGE_BYTES == 0);
@@ -510,6 +664,8 @@ void sl_alloc_stats(const struct sl_alloc *alloc, struct sl_alloc_stats *out)
     *out = (struct sl_alloc_stats){.usable_bytes = (uint64_t)alloc->usable_pages * SL_PAGE_BYTES,
                                    .used_bytes = alloc->used_bytes,
                                    .extent_count = alloc->extent_count};
+    uint64_t opened_bytes = alloc->used_bytes - alloc->closed_bytes;
+    out->free_bytes = out->usable_bytes - SL_MIN(out->usable_bytes, opened_bytes);
     if (alloc->coarse_mask != 0) {
         uint32_t coarse = 31u - (uint32_t)__builtin_clz(alloc->coarse_mask);
         uint32_t fine = 31u - (uint32_t)__builtin_clz(alloc->fine_mask[coarse]);

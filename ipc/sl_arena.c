@@ -14,7 +14,7 @@
 
 /* Populated at a time: a huge page, so that a writer that needs it waits a millisecond or two, and
  * so does whoever maps memory in this process meanwhile. */
-#define ARENA_SLICE_BYTES (2u * SL_MIB)
+#define ARENA_SLICE_BYTES SL_ARENA_SLICE_BYTES
 /* Taken from the file system whole or not at all: what is left is for others (index, pins). */
 #define ARENA_GRANULE_BYTES   (32u * SL_MIB)
 #define ARENA_ALIGN_BYTES     (2u * SL_MIB)
@@ -39,8 +39,14 @@ struct arena_own {
     /* Release by whoever populated the prefix, acquire by everyone: what lies below does not fault.
      */
     _Atomic uint64_t populated_bytes;
+    /* Who registers memory stores kept, then loads giving; who gives it back stores giving, then loads
+     * kept (all seq_cst): one of the two sees the other. kept stays; giving is the owner's. */
+    _Atomic uint32_t kept, giving;
+    /* How often some was given back. Counted by the owner (release) before the pages go; others
+     * (acquire) forget then which pages their mappings have. */
+    _Atomic uint64_t given_count;
 };
-static_assert(sizeof(struct arena_own) == 48, "format of the arena header");
+static_assert(sizeof(struct arena_own) == 64, "format of the arena header");
 static_assert(sizeof(struct arena_own) <= SL_PAGE_BYTES - SL_SEGMENT_OWN_OFFSET_BYTES,
               "fits its page");
 
@@ -59,13 +65,15 @@ struct sl_arena {
     struct arena_own *own;
     uint64_t chunk_bytes; /* checked copies of what the header says */
     uint32_t id;
-    pthread_mutex_t lock;  /* of the three below */
+    pthread_mutex_t lock;  /* of the four below */
     unsigned char *slices; /* enum slice_state each; owner only */
     uint64_t slice_count;
     uint64_t prefix_count; /* slices done from the start */
+    uint64_t begun_count;  /* no slice from here on was ever begun; owner only */
     /* A bit for every ARENA_MAP_BYTES that were mapped; relaxed: setting one twice only costs time.
      * NULL in the owner, whose populating maps. */
     _Atomic uint64_t *mapped;
+    _Atomic uint64_t mapped_given; /* given_count when they were mapped */
 };
 
 static void arena_name(uint32_t id, char out[ARENA_NAME_BYTES])
@@ -162,6 +170,9 @@ static sl_err arena_plan_slices(struct sl_arena *arena, struct sl_error *why)
                populated) {
         arena->slices[arena->prefix_count++] = SLICE_DONE;
     }
+    arena->begun_count = arena->prefix_count;
+    atomic_store_explicit(&arena->own->giving, 0,
+                          memory_order_seq_cst); /* of one that died in it */
     return SL_OK;
 }
 
@@ -320,10 +331,26 @@ static void arena_map_piece(struct sl_arena *arena, uint64_t piece)
     atomic_fetch_or_explicit(word, bit, memory_order_relaxed);
 }
 
+/* Pages that were given back and came again are mapped anew. A thread that maps meanwhile may keep a
+ * bit too many, which costs faults. */
+static void arena_map_forget(struct sl_arena *arena)
+{
+    uint64_t given = atomic_load_explicit(&arena->own->given_count, memory_order_acquire);
+    if (given == atomic_load_explicit(&arena->mapped_given, memory_order_relaxed)) {
+        return;
+    }
+    uint64_t words = arena->segment.data_bytes / ARENA_MAP_BYTES / 64 + 1;
+    for (uint64_t i = 0; i < words; i++) {
+        atomic_store_explicit(&arena->mapped[i], 0, memory_order_relaxed);
+    }
+    atomic_store_explicit(&arena->mapped_given, given, memory_order_relaxed);
+}
+
 void *sl_arena_map(struct sl_arena *arena, uint64_t offset_bytes, uint64_t length_bytes)
 {
     void *at = sl_arena_at(arena, offset_bytes, length_bytes);
     if (at != NULL && arena->mapped != NULL) {
+        arena_map_forget(arena);
         uint64_t last = (offset_bytes + length_bytes - 1) / ARENA_MAP_BYTES;
         for (uint64_t piece = offset_bytes / ARENA_MAP_BYTES; piece <= last; piece++) {
             arena_map_piece(arena, piece);
@@ -452,6 +479,7 @@ static bool arena_take_slice(struct sl_arena *arena, uint64_t below_bytes, uint6
         if (arena->slices[i] == SLICE_UNTOUCHED) {
             *wanted_bytes = arena_wanted_bytes(arena, i, i + 1);
             arena->slices[i] = SLICE_IN_WORK;
+            arena->begun_count = SL_MAX(arena->begun_count, i + 1);
             *index = i;
             found = true;
         }
@@ -460,7 +488,7 @@ static bool arena_take_slice(struct sl_arena *arena, uint64_t below_bytes, uint6
     return found;
 }
 
-/* The lock is held, so that the published prefix never shrinks. */
+/* The lock is held, so that the published prefix shrinks by sl_arena_give_back alone. */
 static void arena_publish(struct sl_arena *arena)
 {
     while (arena->prefix_count < arena->slice_count &&
@@ -543,6 +571,7 @@ static uint64_t arena_take_over(struct sl_arena *arena, uint64_t to, uint64_t *w
             arena->slices[i] = SLICE_HURRIED;
         }
     }
+    arena->begun_count = SL_MAX(arena->begun_count, to);
     pthread_mutex_unlock(&arena->lock);
     return from;
 }
@@ -585,4 +614,58 @@ sl_err sl_arena_hurry(struct sl_arena *arena, uint64_t below_bytes, bool touch,
     }
     arena_settle_over(arena, from, to, err == SL_OK);
     return err;
+}
+
+/* ---- giving back ---- */
+
+bool sl_arena_keep(const struct sl_arena *arena)
+{
+    if (!arena->segment.writable) {
+        return false;
+    }
+    atomic_store_explicit(&arena->own->kept, 1, memory_order_seq_cst);
+    return atomic_load_explicit(&arena->own->giving, memory_order_seq_cst) == 0;
+}
+
+bool sl_arena_is_kept(const struct sl_arena *arena)
+{
+    return atomic_load_explicit(&arena->own->kept, memory_order_seq_cst) != 0;
+}
+
+/* The lock is held. A death in between leaves a shorter prefix, behind which nobody looks for
+ * anything, and pages that the next give-back takes along. */
+static void arena_cut(struct sl_arena *arena, uint64_t to)
+{
+    uint64_t at = to * ARENA_SLICE_BYTES;
+    arena->prefix_count = SL_MIN(arena->prefix_count, to);
+    if (at < atomic_load_explicit(&arena->own->populated_bytes, memory_order_relaxed)) {
+        atomic_store_explicit(&arena->own->populated_bytes, at, memory_order_release);
+    }
+    (void)atomic_fetch_add_explicit(&arena->own->given_count, 1, memory_order_release);
+    sl_segment_unpopulate(&arena->segment, at, arena->segment.data_bytes - at);
+    for (uint64_t i = to; i < arena->begun_count; i++) {
+        SL_ASSERT(arena->slices[i] == SLICE_DONE || arena->slices[i] == SLICE_UNTOUCHED);
+        arena->slices[i] = SLICE_UNTOUCHED;
+    }
+    arena->begun_count = SL_MIN(arena->begun_count, to);
+}
+
+sl_err sl_arena_give_back(struct sl_arena *arena, uint64_t to_bytes, struct sl_error *why)
+{
+    SL_ASSERT(arena->slices != NULL); /* the owner's alone */
+    uint64_t to = arena_slices_below(arena, to_bytes);
+    if (to >= arena->slice_count) {
+        return SL_OK;
+    }
+    atomic_store_explicit(&arena->own->giving, 1, memory_order_seq_cst);
+    bool kept = sl_arena_is_kept(arena);
+    if (!kept) {
+        pthread_mutex_lock(&arena->lock);
+        arena_cut(arena, to);
+        pthread_mutex_unlock(&arena->lock);
+    }
+    atomic_store_explicit(&arena->own->giving, 0, memory_order_seq_cst);
+    return kept ? sl_fail(why, SL_ERR_PERMISSION,
+                          "a device or a ring of requests keeps pages of arena.%u", arena->id)
+                : SL_OK;
 }

@@ -57,6 +57,8 @@ void *sl_arena_map(struct sl_arena *arena, uint64_t offset_bytes, uint64_t lengt
 uint64_t sl_arena_data_bytes(const struct sl_arena *arena);
 uint64_t sl_arena_chunk_bytes(const struct sl_arena *arena);
 uint64_t sl_arena_populated_bytes(const struct sl_arena *arena);
+/* What is given back and taken at a time: edges of the populated prefix are multiples of it. */
+#define SL_ARENA_SLICE_BYTES (2u * SL_MIB)
 /* How many bytes could be populated now in all: those that are or are about to be, and as many
  * 32 MiB as the file system has free. The owner's; thread-safe. */
 uint64_t sl_arena_reachable_bytes(struct sl_arena *arena);
@@ -81,6 +83,22 @@ sl_err sl_arena_populate_below(struct sl_arena *arena, uint64_t below_bytes, str
 sl_err sl_arena_hurry(struct sl_arena *arena, uint64_t below_bytes, bool touch,
                       struct sl_error *why);
 
+/* ---- giving memory back ----
+ * A page that goes back to the system stays with whoever registered it: a GPU, a NIC, a ring of
+ * requests. From then on he reads and writes what nobody else sees. So whoever is about to register
+ * memory of the arena says so first, and from then on none of it goes back. */
+
+/* Says it. False: nothing may be registered now, since some of it is going back this moment, or the
+ * arena was attached for reading alone. Thread-safe. */
+bool sl_arena_keep(const struct sl_arena *arena);
+/* Whether somebody said so. */
+bool sl_arena_is_kept(const struct sl_arena *arena);
+/* Cuts the populated prefix to to_bytes (whole slices, rounded up), and gives all behind it back to
+ * the system, what others left there too. The caller knows that nobody uses it, and that no thread
+ * populates. Readers that come late read zeros; what they touch is there again until it is given back
+ * once more. The owner's. Errors: SL_ERR_PERMISSION: it is kept, nothing was done. */
+sl_err sl_arena_give_back(struct sl_arena *arena, uint64_t to_bytes, struct sl_error *why);
+
 /* ---- allocator: private memory of the registrar, over the populated prefix of one arena ---- */
 struct sl_alloc; /* opaque; one thread */
 struct sl_alloc_options {
@@ -92,6 +110,12 @@ sl_err sl_alloc_create(const struct sl_alloc_options *options, struct sl_alloc *
 void sl_alloc_destroy(struct sl_alloc **alloc);
 /* The populated prefix grew to populated_bytes. */
 void sl_alloc_grow(struct sl_alloc *alloc, uint64_t populated_bytes);
+/* Nothing from usable_bytes on is taken any more, or from the end of the extent that lies across it.
+ * What is in use behind it stays until it is given, and counts as used; grow opens the rest again, and
+ * goes to the end of an extent that lies across its own end. */
+void sl_alloc_shrink(struct sl_alloc *alloc, uint64_t usable_bytes);
+/* Behind it nothing is in use, and nothing is taken: memory there may go back to the system. */
+uint64_t sl_alloc_end_bytes(struct sl_alloc *alloc);
 /* Gives the offset of length_bytes (1..chunk). O(1). Errors: SL_ERR_NO_SPACE, SL_ERR_INVALID. */
 sl_err sl_alloc_take(struct sl_alloc *alloc, uint64_t length_bytes, uint64_t *offset_bytes);
 void sl_alloc_give(struct sl_alloc *alloc, uint64_t offset_bytes, uint64_t length_bytes);
@@ -101,8 +125,9 @@ void sl_alloc_give(struct sl_alloc *alloc, uint64_t offset_bytes, uint64_t lengt
  * the first take or give). */
 sl_err sl_alloc_claim(struct sl_alloc *alloc, uint64_t offset_bytes, uint64_t length_bytes);
 struct sl_alloc_stats {
-    uint64_t usable_bytes; /* populated */
+    uint64_t usable_bytes; /* populated, and not given up by shrink */
     uint64_t used_bytes;   /* space of live extents */
+    uint64_t free_bytes;   /* of what is usable */
     uint64_t extent_count;
     uint64_t largest_free_bytes; /* lower bound, exact to the size class; 0 before the first take or
                                     give */

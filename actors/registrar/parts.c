@@ -19,6 +19,7 @@
 #include "actors/registrar/memory/accesses.h"
 #include "actors/registrar/memory/contributions.h"
 #include "actors/registrar/memory/evict.h"
+#include "actors/registrar/memory/give_back.h"
 #include "actors/registrar/memory/populate.h"
 #include "actors/registrar/presence/peers.h"
 #include "actors/registrar/recorder.h"
@@ -57,6 +58,7 @@ const struct reg_part *const reg_parts[] = {
     &reg_ghosts_part,
     /* memory */
     &reg_populate_part,
+    &reg_give_back_part,
     &reg_accesses_part,
     &reg_evict_part,
     &reg_contributions_part,

@@ -843,7 +843,8 @@ bool sl_op_block_loaded(const struct sl_op *op, uint32_t block);
 /* As the request said. */
 void *sl_op_context(const struct sl_op *op);
 /* Asks for an early end; the op then ends with SL_ERR_CANCELLED unless it was faster. Waits 200 ms
- * at most. */
+ * at most. Without an answer in that time, which is its error, the op ends all the same; it may have
+ * been done. */
 sl_err sl_op_cancel(struct sl_op *op, struct sl_error *why);
 /* Waits for the op's end and until nothing touches its device blocks any more. SL_ERR_TIMEOUT: not
  * yet. */

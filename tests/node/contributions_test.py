@@ -1,9 +1,13 @@
 """Processes that lend memory to the node: what is charged to them goes when they die, and comes back with a new node."""
 
+import contextlib
 import json
 import os
 import shutil
 import signal
+import subprocess
+import tempfile
+import time
 import unittest
 
 from node_support import Node, main, wait_until
@@ -129,6 +133,107 @@ class Memory(unittest.TestCase):
             b = Probe(self, node)
             self.assertEqual(b.code("contribute", "host:2", 300 * MIB, 0), "SL_OK")
             wait_until(lambda: there() >= 308 * MIB, BOUND, "the rest comes")
+
+
+@unittest.skipUnless(os.path.exists(PROBE), "contributions_probe was not built")
+class GivenBack(unittest.TestCase):
+    """What is not contributed any more goes back to the system, under a client that has all of it mapped."""
+
+    def node(self):
+        return Node(ranks=1, memory="160MiB", settings=["--contributions", "true"])
+
+    def blocks(self, node):
+        return os.stat(f"{node.shm}/arena.0").st_blocks * 512
+
+    def rounds(self, node, count):
+        """Puts and withdraws, with the registrar killed behind every fourth end. No read finds what is not its own."""
+        a, b = Probe(self, node), Probe(self, node)
+        before = self.blocks(node)
+        self.assertEqual(b.code("contribute", "small", 4 * MIB, 0), "SL_OK")
+        self.assertEqual(b.code("put", "mapped", 1, MIB), "SL_OK")
+        self.assertEqual(b.code("get", "mapped"), "SL_OK")
+        self.assertEqual(b.code("withdraw", "small"), "SL_OK")
+        most = 0
+        for number in range(count):
+            self.assertEqual(a.code("contribute", "host:1", 96 * MIB, 0), "SL_OK")
+            for key in range(48):
+                self.assertEqual(a.code("put", f"k{number}/{key}", 1000 * number + key, MIB, "host:1"), "SL_OK")
+            for key in range(0, 48, 7):
+                self.assertEqual(b.ask("get", f"k{number}/{key}")[:2], ["SL_OK", str(1000 * number + key)])
+            most = max(most, self.blocks(node))
+            old = node.pid("registrar")
+            self.assertEqual(a.code("withdraw", "host:1"), "SL_OK")
+            if number % 4 == 3:  # before, in the middle and behind
+                time.sleep(number % 3 * 3.3)
+                os.kill(old, signal.SIGKILL)
+                node.wait_restarted("registrar", old, BOUND)
+            for key in range(48):
+                code, found, *_ = b.ask("get", f"k{number}/{key}")
+                self.assertEqual(code, "SL_ERR_NOT_FOUND", found)
+        self.assertGreater(most, before + 48 * MIB)
+        wait_until(lambda: self.blocks(node) == before, 3 * BOUND, f"arena.0 takes {before} bytes again")
+        self.assertEqual(a.code("contribute", "host:1", 32 * MIB, 0), "SL_OK")
+        self.assertEqual(a.code("put", "again", 7, MIB), "SL_OK")
+        self.assertEqual(b.ask("get", "again")[:2], ["SL_OK", "7"])
+
+    def test_the_arena_takes_what_it_took_before_twenty_rounds(self):
+        with self.node() as node:
+            self.rounds(node, 20)
+
+    def test_two_of_which_one_stays(self):
+        with self.node() as node:
+            a, b = Probe(self, node), Probe(self, node)
+            self.assertEqual(a.code("contribute", "host:1", 16 * MIB, 0), "SL_OK")
+            self.assertEqual(b.code("contribute", "host:2", 96 * MIB, 0), "SL_OK")
+            for number in range(14):
+                self.assertEqual(a.code("put", f"a{number}", number, MIB, "host:1"), "SL_OK")
+            for number in range(60):
+                self.assertEqual(b.code("put", f"b{number}", number, MIB, "host:2"), "SL_OK")
+            self.assertGreater(self.blocks(node), 74 * MIB)
+            self.assertEqual(b.code("withdraw", "host:2"), "SL_OK")
+            wait_until(lambda: self.blocks(node) < 36 * MIB, 3 * BOUND, "what nobody uses goes")
+            for number in range(14):
+                self.assertEqual(b.ask("get", f"a{number}")[:2], ["SL_OK", str(number)])
+
+    def test_what_the_system_has_given_to_others_is_refused(self):
+        node = self.node()
+        place = tempfile.mkdtemp(prefix="sl-full-")
+        self.addCleanup(shutil.rmtree, place, True)
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128m,mode=0700", "none", place], check=False).returncode != 0:
+            self.skipTest("no tmpfs can be mounted here")
+        self.addCleanup(subprocess.run, ["umount", "-l", place], check=False)
+        node.shm = place + "/node"
+        node.where[-1] = node.shm
+        with node:
+            a, b = Probe(self, node), Probe(self, node)
+            self.assertEqual(a.code("contribute", "host:1", 64 * MIB, 0), "SL_OK")
+            for number in range(60):
+                self.assertEqual(a.code("put", f"k{number}", number, MIB), "SL_OK")
+            self.assertEqual(b.ask("get", "k3")[:2], ["SL_OK", "3"])
+            self.assertEqual(a.code("withdraw", "host:1"), "SL_OK")
+            wait_until(lambda: self.blocks(node) < MIB, 3 * BOUND, "the arena is empty")
+            with open(place + "/others", "wb") as others:
+                os.posix_fallocate(others.fileno(), 0, 88 * MIB)
+            self.assertEqual(a.code("contribute", "host:1", 64 * MIB, 0), "SL_ERR_NO_SPACE")
+            self.assertEqual(a.code("put", "k", 1, MIB), "SL_ERR_NO_SPACE")
+            self.assertEqual(b.code("get", "k3"), "SL_ERR_NOT_FOUND")
+            # Room when it is contributed, and none any more when it is written.
+            os.truncate(place + "/others", 20 * MIB)
+            self.assertEqual(a.code("contribute", "host:1", 64 * MIB, 0), "SL_OK")
+            with open(place + "/others", "ab") as others, contextlib.suppress(OSError):
+                while True:
+                    others.write(bytes(MIB))
+                    others.flush()
+            codes = [a.code("put", f"n{number}", number, MIB) for number in range(60)]
+            self.assertLessEqual(set(codes), {"SL_OK", "SL_ERR_NO_SPACE"})
+            for number, code in enumerate(codes):
+                said = b.ask("get", f"n{number}")
+                self.assertIn(said[0], ("SL_OK", "SL_ERR_NOT_FOUND"))
+                self.assertTrue(said[0] != "SL_OK" or (code == "SL_OK" and said[1] == str(number)))
+            os.remove(place + "/others")
+            self.assertEqual(a.code("put", "last", 5, MIB), "SL_OK")
+            self.assertEqual(b.ask("get", "last")[:2], ["SL_OK", "5"])
+            self.assertEqual([a.process.poll(), b.process.poll()], [None, None])
 
 
 class Without(unittest.TestCase):

@@ -403,6 +403,23 @@ static void pushed_and_killed(struct side *from, struct side *to, uint32_t seed,
     CHECK(code == SL_OK || err != SL_OK);
 }
 
+/* Its coordinator dies: nobody will answer it, and it ends when it is cancelled. */
+static void cancelled_and_forgotten(struct side *side)
+{
+    struct sl_op_request request = request_of(side, PATIENT);
+    struct sl_op *op = NULL;
+    struct sl_op_result result;
+    CHECK(sl_store_start(side->engine, &request, &op, &why) == SL_OK);
+    layer_say(side, op, 0);
+    wait_for_line("coordinator");
+
+    CHECK(sl_op_cancel(op, &why) == SL_OK);
+
+    CHECK(sl_op_wait(op, PATIENT / 3, &result) == SL_OK);
+    CHECK(result.code == SL_ERR_CANCELLED);
+    CHECK(end(&op, &result) == SL_ERR_CANCELLED);
+}
+
 int main(int argc, char **argv)
 {
     static char texts[3][512];
@@ -434,6 +451,7 @@ int main(int argc, char **argv)
         pushed_and_killed(&from, &to, 40 + i, pushers[i]);
     }
     pushed_ahead(&from, &to, 50);
+    cancelled_and_forgotten(&from);
     sl_engine_end(&from.engine);
     sl_engine_end(&to.engine);
     sl_client_close(&client);

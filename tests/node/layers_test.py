@@ -35,7 +35,7 @@ class Layers(unittest.TestCase):
             finally:
                 probe.kill()
             self.assertEqual((name, probe.returncode), ("done", 0), errors.decode() + node.logs())
-            self.assertEqual(len(killed), 7, killed)
+            self.assertEqual(len(killed), 8, killed)
             wait_until(lambda: metric(node, "coordinator", "handovers_active") == 0, 12, "no hand-over is left")
             for gauge in ("held_count", "claim_count"):
                 wait_until(lambda gauge=gauge: metric(node, "registrar", gauge) == 0, 12, f"the registrar's {gauge} is 0")

@@ -98,6 +98,37 @@ START_TEST(claims_are_kept_out_of_what_is_given)
     }
 END_TEST
 
+START_TEST(what_is_in_use_behind_a_shrunk_end_is_not_taken_again)
+    {
+        struct sl_alloc *alloc = alloc_of(SL_MIB, SL_MIB, SL_MIB);
+        struct sl_alloc_stats stats;
+        uint64_t across = 0, behind = 0, small = 0, offset = 0;
+        ck_assert_int_eq(sl_alloc_take(alloc, 10 * PAGE, &across), SL_OK);
+        ck_assert_int_eq(sl_alloc_take(alloc, 10 * PAGE, &behind), SL_OK);
+        ck_assert_int_eq(sl_alloc_take(alloc, 100, &small), SL_OK);
+        ck_assert_uint_eq(across, 0);
+
+        sl_alloc_shrink(alloc, 4 * PAGE);
+
+        sl_alloc_stats(alloc, &stats);
+        ck_assert_uint_eq(stats.usable_bytes, 10 * PAGE); /* the end of what lies across it */
+        ck_assert_uint_eq(stats.free_bytes, 0);
+        ck_assert_uint_eq(stats.used_bytes, 20 * PAGE + 128);
+        ck_assert_uint_eq(sl_alloc_end_bytes(alloc), 21 * PAGE);
+        sl_alloc_give(alloc, behind, 10 * PAGE);
+        ck_assert_int_eq(sl_alloc_take(alloc, PAGE, &offset), SL_ERR_NO_SPACE);
+        ck_assert_int_eq(sl_alloc_take(alloc, 100, &offset), SL_ERR_NO_SPACE);
+        sl_alloc_give(alloc, small, 100);
+        ck_assert_uint_eq(sl_alloc_end_bytes(alloc), 10 * PAGE);
+        sl_alloc_give(alloc, across, 10 * PAGE);
+        sl_alloc_shrink(alloc, 4 * PAGE);
+        ck_assert_uint_eq(sl_alloc_end_bytes(alloc), 4 * PAGE);
+        sl_alloc_grow(alloc, SL_MIB); /* and all of it is whole again */
+        ck_assert_int_eq(sl_alloc_take(alloc, SL_MIB, &offset), SL_OK);
+        sl_alloc_destroy(&alloc);
+    }
+END_TEST
+
 static const struct {
     uint64_t offset, length;
 } bad_claims[] = {
@@ -229,11 +260,46 @@ static struct sl_alloc *model_rebuild(struct model *model, uint64_t populated, u
     return alloc;
 }
 
+/* Nothing in use lies behind the end, and it is no further away than that or what is usable. */
+static void model_check_end(const struct model *model, struct sl_alloc *alloc)
+{
+    struct sl_alloc_stats stats;
+    uint64_t last = 0, opened_bytes = 0;
+    sl_alloc_stats(alloc, &stats);
+    for (uint32_t i = 0; i < model->live_count; i++) {
+        uint64_t space = sl_extent_space(model->live[i].length);
+        last = SL_MAX(last, sl_align_up(model->live[i].offset + space, PAGE));
+        opened_bytes += model->live[i].offset < stats.usable_bytes ? space : 0;
+    }
+    ck_assert_uint_eq(sl_alloc_end_bytes(alloc), SL_MAX(last, stats.usable_bytes));
+    ck_assert_uint_eq(stats.free_bytes, stats.usable_bytes - opened_bytes);
+}
+
+/* Both give how much is usable afterwards: an extent may lie across the edge. */
+static uint64_t model_grow(struct sl_alloc *alloc, uint64_t to)
+{
+    struct sl_alloc_stats stats;
+    sl_alloc_grow(alloc, to);
+    sl_alloc_stats(alloc, &stats);
+    ck_assert_uint_lt(stats.usable_bytes, to + MODEL_CHUNK);
+    return stats.usable_bytes;
+}
+
+static uint64_t model_shrink(const struct model *model, struct sl_alloc *alloc, uint64_t to)
+{
+    struct sl_alloc_stats stats;
+    sl_alloc_shrink(alloc, to);
+    model_check_end(model, alloc);
+    sl_alloc_stats(alloc, &stats);
+    return stats.usable_bytes;
+}
+
 START_TEST(extents_never_overlap_and_nothing_is_lost)
     {
         uint64_t random = random_seed("extents_never_overlap_and_nothing_is_lost") + (uint64_t)_i;
         struct model *model = calloc(1, sizeof(*model));
-        uint64_t populated = 600 * SL_KIB;
+        uint64_t populated = 600 * SL_KIB; /* and not given up */
+        uint64_t most = populated;
         struct sl_alloc *alloc = alloc_of(MODEL_BYTES, MODEL_CHUNK, populated);
         uint64_t offset = 0;
         for (int step = 0; step < 30000; step++) {
@@ -247,10 +313,17 @@ START_TEST(extents_never_overlap_and_nothing_is_lost)
                 model_give(model, alloc, (uint32_t)(random_next(&random) % model->live_count));
             } else if (dice < 998 && populated < MODEL_BYTES) {
                 populated = SL_MIN(populated + random_next(&random) % (300 * SL_KIB), MODEL_BYTES);
-                sl_alloc_grow(alloc, populated);
-                populated = populated / PAGE * PAGE;
+                populated = model_grow(alloc, populated);
+                most = SL_MAX(most, populated);
+            } else if (dice == 998) {
+                uint64_t to = random_next(&random) % (populated + 1);
+                uint64_t usable = model_shrink(model, alloc, to);
+                ck_assert_uint_ge(usable, to / PAGE * PAGE);
+                ck_assert_uint_lt(usable, to + MODEL_CHUNK);
+                populated = usable;
             } else if (dice == 999) {
                 sl_alloc_destroy(&alloc);
+                populated = most; /* all that is there */
                 alloc = model_rebuild(model, populated, &random);
             }
             model_check_stats(model, alloc);
@@ -258,6 +331,7 @@ START_TEST(extents_never_overlap_and_nothing_is_lost)
         while (model->live_count > 0) {
             model_give(model, alloc, model->live_count - 1);
         }
+        model_check_end(model, alloc);
         sl_alloc_grow(alloc, MODEL_BYTES);
         for (uint64_t i = 0; i < MODEL_BYTES / MODEL_CHUNK; i++) { /* all chunks are whole again */
             ck_assert_int_eq(sl_alloc_take(alloc, MODEL_CHUNK, &offset), SL_OK);
@@ -354,6 +428,7 @@ int main(void)
     tcase_add_test(tcase, lengths_out_of_range_are_invalid);
     tcase_add_test(tcase, space_comes_from_the_populated_prefix_only);
     tcase_add_test(tcase, claims_are_kept_out_of_what_is_given);
+    tcase_add_test(tcase, what_is_in_use_behind_a_shrunk_end_is_not_taken_again);
     tcase_add_loop_test(tcase, claims_that_cannot_be_are_corrupt, 0, SL_COUNT(bad_claims));
     tcase_add_test_raise_signal(tcase, giving_twice_is_caught, SIGABRT);
     tcase_add_loop_test(tcase, extents_never_overlap_and_nothing_is_lost, 0, 5);

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #define ARENA_BYTES (100 * SL_MIB)
 #define CHUNK_BYTES (16 * SL_MIB)
@@ -407,6 +408,119 @@ START_TEST(mapped_range_is_written_without_faults)
     }
 END_TEST
 
+/* ---- giving back ---- */
+
+static uint64_t blocks_bytes(const char *dir)
+{
+    char path[512];
+    struct stat status;
+    snprintf(path, sizeof(path), "%s/arena.0", dir);
+    ck_assert_int_eq(stat(path, &status), 0);
+    return (uint64_t)status.st_blocks * 512;
+}
+
+static void populate_to(struct sl_arena *arena, uint64_t bytes)
+{
+    while (sl_arena_populated_bytes(arena) < bytes) {
+        ck_assert_int_eq(sl_arena_populate_below(arena, bytes, NULL), SL_OK);
+    }
+}
+
+START_TEST(memory_that_is_given_back_is_the_systems_and_comes_again_as_zeros)
+    {
+        char *dir = shm_dir_make();
+        struct sl_arena *arena = arena_in(dir, true);
+        struct sl_arena *client = NULL;
+        uint64_t before = blocks_bytes(dir);
+        populate_to(arena, 8 * SLICE_BYTES);
+        ck_assert_int_eq(sl_arena_attach(dir, 0, true, &client, NULL), SL_OK);
+        unsigned char *at = sl_arena_map(client, 0, 8 * SLICE_BYTES);
+        memset(at, 7, 8 * SLICE_BYTES);
+
+        ck_assert_int_eq(sl_arena_give_back(arena, 3 * SLICE_BYTES, NULL), SL_OK);
+
+        ck_assert_uint_eq(sl_arena_populated_bytes(client), 3 * SLICE_BYTES);
+        ck_assert_uint_eq(blocks_bytes(dir), before + 3 * SLICE_BYTES);
+        ck_assert_uint_eq(at[3 * SLICE_BYTES - 1], 7);
+        ck_assert_uint_eq(at[3 * SLICE_BYTES], 0); /* a reader that comes late */
+        ck_assert_uint_gt(blocks_bytes(dir), before + 3 * SLICE_BYTES);
+        ck_assert_int_eq(sl_arena_give_back(arena, 3 * SLICE_BYTES, NULL), SL_OK);
+        ck_assert_uint_eq(blocks_bytes(dir), before + 3 * SLICE_BYTES);
+        populate_to(arena, 8 * SLICE_BYTES);
+        ck_assert_ptr_eq(sl_arena_map(client, 3 * SLICE_BYTES, 5 * SLICE_BYTES),
+                         at + 3 * SLICE_BYTES);
+        if (system_populates_for_reading()) { /* the pages are mapped together again */
+            ck_assert_int_lt(faults_of_writing(at + 3 * SLICE_BYTES, 5 * SLICE_BYTES),
+                             (long)(5 * SLICE_BYTES / SL_PAGE_BYTES / 4));
+        }
+        ck_assert_int_eq(sl_arena_give_back(arena, 0, NULL), SL_OK);
+        ck_assert_uint_eq(blocks_bytes(dir), before);
+        sl_arena_close(&client);
+        sl_arena_close(&arena);
+        shm_dir_remove(dir);
+    }
+END_TEST
+
+START_TEST(memory_that_somebody_keeps_is_not_given_back)
+    {
+        char *dir = shm_dir_make();
+        struct sl_arena *arena = arena_in(dir, true);
+        struct sl_arena *reader = NULL, *keeper = NULL;
+        struct sl_error why = {0};
+        populate_to(arena, 2 * SLICE_BYTES);
+        ck_assert_int_eq(sl_arena_attach(dir, 0, false, &reader, NULL), SL_OK);
+        ck_assert_int_eq(sl_arena_attach(dir, 0, true, &keeper, NULL), SL_OK);
+        ck_assert(!sl_arena_keep(reader)); /* it cannot say so, and must not register */
+        ck_assert(!sl_arena_is_kept(arena));
+
+        ck_assert(sl_arena_keep(keeper));
+
+        ck_assert(sl_arena_is_kept(arena));
+        ck_assert_int_eq(sl_arena_give_back(arena, 0, &why), SL_ERR_PERMISSION);
+        ck_assert_uint_eq(sl_arena_populated_bytes(arena), 2 * SLICE_BYTES);
+        sl_arena_close(&arena);
+        arena = arena_in(dir, false); /* also by the next owner */
+        ck_assert_int_eq(sl_arena_give_back(arena, 0, &why), SL_ERR_PERMISSION);
+        sl_arena_close(&keeper);
+        sl_arena_close(&reader);
+        sl_arena_close(&arena);
+        shm_dir_remove(dir);
+    }
+END_TEST
+
+START_TEST(what_was_given_back_and_is_gone_is_refused_without_a_signal)
+    {
+        char *dir = NULL;
+        struct sl_arena *arena = arena_in_50_mib(&dir);
+        if (arena == NULL) {
+            return;
+        }
+        populate_to(arena, 32 * SL_MIB);
+        ck_assert_int_eq(sl_arena_give_back(arena, 16 * SL_MIB, NULL), SL_OK);
+        struct sl_segment_want want = {.directory = dir,
+                                       .name = "s",
+                                       .kind = SL_SEGMENT_PINS,
+                                       .data_bytes = 32 * SL_MIB,
+                                       .data_align_bytes = 4096};
+        struct sl_segment segment;
+        ck_assert_int_eq(sl_segment_create(&want, &segment, NULL), SL_OK);
+        ck_assert_int_eq(sl_segment_populate(&segment, 0, 32 * SL_MIB, NULL), SL_OK);
+
+        sl_err step = sl_arena_populate_below(arena, 32 * SL_MIB, NULL);
+        sl_err hurry = sl_arena_hurry(arena, 18 * SL_MIB, false, NULL);
+
+        ck_assert_int_eq(step, SL_ERR_NO_SPACE);
+        ck_assert_int_eq(hurry, SL_ERR_NO_SPACE);
+        ck_assert_uint_eq(sl_arena_populated_bytes(arena), 16 * SL_MIB);
+        sl_segment_close(&segment);
+        ck_assert_int_eq(sl_segment_remove(dir, "s", NULL), SL_OK);
+        populate_to(arena, 32 * SL_MIB);
+        sl_arena_close(&arena);
+        umount(dir);
+        shm_dir_remove(dir);
+    }
+END_TEST
+
 START_TEST(follower_goes_over_to_the_arena_that_is_there)
     {
         char *dir = shm_dir_make();
@@ -465,6 +579,9 @@ int main(void)
     tcase_add_loop_test(tcase, full_system_takes_nothing_back_from_beside_a_hurry, 0, 2);
     tcase_add_loop_test(tcase, full_system_leaves_the_arena_at_its_prefix, 0, 2);
     tcase_add_test(tcase, mapped_range_is_written_without_faults);
+    tcase_add_test(tcase, memory_that_is_given_back_is_the_systems_and_comes_again_as_zeros);
+    tcase_add_test(tcase, memory_that_somebody_keeps_is_not_given_back);
+    tcase_add_test(tcase, what_was_given_back_and_is_gone_is_refused_without_a_signal);
     tcase_add_test(tcase, follower_goes_over_to_the_arena_that_is_there);
     tcase_add_test(tcase, attaching_to_nothing_is_not_found);
     return suite_run(tcase, "arena");

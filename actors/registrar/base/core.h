@@ -72,6 +72,7 @@ struct registrar {
     struct reg_bundles *bundles;
     struct reg_ghosts *ghosts;
     struct reg_populate *populate;
+    struct reg_give_back *give_back;
     struct reg_accesses *accesses;
     struct reg_evict *evict;
     struct reg_contributions *contributions;

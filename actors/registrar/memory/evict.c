@@ -74,7 +74,7 @@ uint64_t reg_free_bytes(const struct registrar *self)
 {
     struct sl_alloc_stats stats;
     sl_alloc_stats(self->alloc, &stats);
-    return stats.usable_bytes - stats.used_bytes;
+    return stats.free_bytes;
 }
 
 static bool part_may_leave(struct registrar *self, sl_ref ref, const struct sl_entry *entry)

@@ -54,6 +54,7 @@ static void populate_init(struct registrar *self)
 {
     self->populate->work.arena = self->arena;
     self->populate->batch_bytes = BATCH_BYTES_MIN;
+    self->populate->limit_bytes = UINT64_MAX;
     self->populate->core_count = sl_spin_cores();
     /* Its NIC serves nobody before every page is there (transporter, whole_arena). */
     self->populate->eager = strcmp(sl_config_text(self->env->config, SL_SET_fabric), "verbs") == 0;
@@ -64,23 +65,33 @@ static void populate_stop(struct registrar *self)
     atomic_store_explicit(&self->populate->work.stop, true, memory_order_relaxed);
 }
 
-/* All of the arena, or what processes contribute and a little more. */
-static uint64_t populate_target(const struct registrar *self)
+uint64_t reg_populate_target(const struct registrar *self)
 {
     uint64_t data_bytes = sl_arena_data_bytes(self->arena);
     uint64_t ceiling = reg_ceiling_bytes(self);
-    return ceiling == 0 ? 0 : SL_MIN(data_bytes, ceiling + ceiling / SPARE_N + SPARE_BYTES);
+    uint64_t want_bytes = ceiling == 0 ? 0 : ceiling + ceiling / SPARE_N + SPARE_BYTES;
+    return SL_MIN(data_bytes, sl_align_up(want_bytes, SL_ARENA_SLICE_BYTES));
 }
 
-/* the allocator learns of the populated prefix */
+static uint64_t populate_target(const struct registrar *self)
+{
+    return reg_populate_target(self);
+}
+
+/* The allocator learns of the populated prefix. */
 static void space_grow(struct registrar *self)
 {
+    struct reg_populate *populate = self->populate;
     uint64_t there_bytes = sl_arena_populated_bytes(self->arena);
-    if (there_bytes > self->populate->there_bytes) {
-        self->populate->there_bytes = there_bytes;
-        sl_alloc_grow(self->alloc, there_bytes);
-        self->space.freed = true;
+    uint64_t limit_bytes = SL_MAX(populate->limit_bytes, populate_target(self));
+    bool more = there_bytes > populate->there_bytes;
+    populate->there_bytes = SL_MAX(populate->there_bytes, there_bytes);
+    if (SL_MIN(there_bytes, limit_bytes) > populate->opened_bytes) {
+        populate->opened_bytes = SL_MIN(there_bytes, limit_bytes);
+        sl_alloc_grow(self->alloc, populate->opened_bytes);
+        more = true;
     }
+    self->space.freed = self->space.freed || more;
 }
 
 bool reg_populate_pending(const struct registrar *self)

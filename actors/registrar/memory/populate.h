@@ -24,6 +24,8 @@ struct reg_populate {
     bool failed;
     bool hurried; /* the loop took some for a request, and may take more */
     uint64_t there_bytes;
+    uint64_t limit_bytes;  /* the allocator gets no more while less is wanted (give_back.c) */
+    uint64_t opened_bytes; /* has been given to it */
     uint64_t batch_bytes;
     uint64_t pause_ns; /* nothing before that is needed before then */
     uint64_t again_ns; /* what the system lacks is not asked for before then */
@@ -39,6 +41,9 @@ void reg_populate_asked(struct registrar *self); /* more is wanted: a failure is
 bool reg_populate_pending(const struct registrar *self);
 /* Takes some now, want_bytes at most, for a request that lacks it; false: none came. */
 bool reg_populate_hurry(struct registrar *self, uint64_t want_bytes);
+/* How much shall be there: all of the arena, or what processes contribute and a little more; whole
+ * slices. */
+uint64_t reg_populate_target(const struct registrar *self);
 /* Whether there is enough for first puts, or no more is to come. */
 bool reg_populate_first(const struct registrar *self);
 

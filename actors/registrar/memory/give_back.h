@@ -1,0 +1,24 @@
+/* actors/registrar/memory/give_back.h - what was contributed and is not any more goes back to the system. */
+#ifndef SL_REGISTRAR_MEMORY_GIVE_BACK_H
+#define SL_REGISTRAR_MEMORY_GIVE_BACK_H
+
+#include "actors/registrar/base/core.h"
+
+/* So long nothing in it must have been in use. Whoever looked a value up just before it went has
+ * copied it by then, or finds zeros and looks again. */
+#define REG_GIVE_BACK_AFTER_NS (5 * SL_NS_PER_S)
+
+struct reg_give_back {
+    bool able;          /* by the settings: no actor registers the arena */
+    uint64_t next_ns;   /* of the next step; 0: all that is there is wanted */
+    uint64_t end_bytes; /* behind it nothing is in use, since: */
+    uint64_t quiet_ns;
+    uint64_t sweep_ns; /* what late readers touched goes once more; 0: nothing went since */
+    struct {
+        sl_metric given_back_bytes;
+    } metric;
+};
+
+extern const struct reg_part reg_give_back_part;
+
+#endif

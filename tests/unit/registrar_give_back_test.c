@@ -1,0 +1,316 @@
+/* tests/unit/registrar_give_back_test.c - memory that is not contributed any more goes back to the
+ * system: when, how much, and when not. */
+#include "actors/registrar/memory/give_back.h"
+#include "actors/registrar/memory/populate.h"
+#include "tests/unit/registrar_support.h"
+
+#include <sys/stat.h>
+
+static const char *const lent[] = {"contributions", "true",   "memory", "160MiB",
+                                   "memory_chunk",  "128MiB", NULL};
+
+/* Until what is unused has been looked at for long enough, is given in steps, and was swept. */
+#define ALL_NS (3 * REG_GIVE_BACK_AFTER_NS + 10 * SL_NS_PER_S)
+
+static const struct registrar *state_of(const struct node *node)
+{
+    return node->fake.state;
+}
+
+static uint64_t there(const struct node *node)
+{
+    return sl_arena_populated_bytes(state_of(node)->arena);
+}
+
+static uint64_t blocks_bytes(const struct node *node)
+{
+    char path[1100];
+    struct stat status;
+    snprintf(path, sizeof(path), "%s/arena.0", node->fake.paths.shm_dir);
+    ck_assert_int_eq(stat(path, &status), 0);
+    return (uint64_t)status.st_blocks * 512;
+}
+
+/* Passes in pieces, as a loop that is woken late does. */
+static void pass(struct node *node, uint64_t ns)
+{
+    for (uint64_t passed = 0; passed < ns; passed += 5 * SL_NS_PER_MS) {
+        fake_pass(&node->fake, 5 * SL_NS_PER_MS);
+    }
+}
+
+static sl_err contribute(struct node *node, const char *name, uint64_t length_bytes)
+{
+    struct sl_msg msg = {.type = SL_MSG_CONTRIBUTE}, reply;
+    msg.body.contribute.name = sl_text_of(name);
+    msg.body.contribute.length_bytes = length_bytes;
+    msg.body.contribute.lasting = true;
+    fake_give(&node->fake, "client.1", &msg);
+    for (uint32_t i = 0; i < 1000; i++) {
+        if (fake_take_reply(&node->fake, "client.1", msg.seq, &reply)) {
+            return reply.code;
+        }
+        fake_pass(&node->fake, SL_NS_PER_MS);
+    }
+    return SL_ERR_INCOMPLETE;
+}
+
+static sl_err withdraw(struct node *node, const char *name)
+{
+    struct sl_msg msg = {.type = SL_MSG_WITHDRAW}, reply;
+    msg.body.withdraw.name = sl_text_of(name);
+    fake_give(&node->fake, "client.1", &msg);
+    for (uint32_t i = 0; i < 1000; i++) {
+        if (fake_take_reply(&node->fake, "client.1", msg.seq, &reply)) {
+            return reply.code;
+        }
+        fake_pass(&node->fake, SL_NS_PER_MS);
+    }
+    return SL_ERR_INCOMPLETE;
+}
+
+static struct node *node_with_client(const char *const *settings)
+{
+    struct node *node = node_start(settings);
+    node_client(node, "client.1", 11);
+    return node;
+}
+
+START_TEST(withdrawn_memory_goes_back_and_the_next_contribution_has_it_anew)
+    {
+        struct node *node = node_with_client(lent);
+        uint64_t before = blocks_bytes(node);
+        for (uint32_t round = 0; round < 5; round++) {
+            ck_assert_int_eq(contribute(node, "a", 64 * SL_MIB), SL_OK);
+            pass(node, 2 * SL_NS_PER_S);
+            ck_assert_uint_ge(there(node), 64 * SL_MIB);
+            for (uint32_t i = 0; i < 80; i++) { /* more than fit */
+                char key[16];
+                snprintf(key, sizeof(key), "k%u", i);
+                node_put(node, "client.1", key, SL_MIB);
+            }
+            ck_assert_uint_gt(blocks_bytes(node), before + 64 * SL_MIB);
+            ck_assert_int_eq(withdraw(node, "a"), SL_OK);
+
+            pass(node, ALL_NS);
+
+            ck_assert_uint_eq(there(node), 0);
+            ck_assert_uint_eq(blocks_bytes(node), before);
+        }
+        ck_assert_uint_ge(node_metric(node, "given_back_bytes"), 5 * 64 * SL_MIB);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(what_others_contribute_stays)
+    {
+        struct node *node = node_with_client(lent);
+        ck_assert_int_eq(contribute(node, "a", 32 * SL_MIB), SL_OK);
+        ck_assert_int_eq(contribute(node, "b", 64 * SL_MIB), SL_OK);
+        pass(node, 5 * SL_NS_PER_S);
+        ck_assert_uint_ge(there(node), 96 * SL_MIB);
+
+        ck_assert_int_eq(withdraw(node, "b"), SL_OK);
+        pass(node, ALL_NS);
+
+        uint64_t want = reg_populate_target(state_of(node));
+        ck_assert_uint_ge(want, 32 * SL_MIB);
+        ck_assert_uint_lt(want, 64 * SL_MIB);
+        ck_assert_uint_eq(there(node), want);
+        for (uint32_t i = 0; i < 31; i++) { /* and it can be used */
+            char key[16];
+            snprintf(key, sizeof(key), "k%u", i);
+            node_put(node, "client.1", key, SL_MIB);
+        }
+        ck_assert_uint_eq(node_metric(node, "evicted_count"), 0);
+        node_end(node);
+    }
+END_TEST
+
+/* In the middle of a pause, of steps, and behind them. */
+static const uint64_t moments_ns[] = {SL_NS_PER_MS, 1500 * SL_NS_PER_MS,
+                                      REG_GIVE_BACK_AFTER_NS + 2020 * SL_NS_PER_MS,
+                                      REG_GIVE_BACK_AFTER_NS + 4 * SL_NS_PER_S};
+
+START_TEST(contribution_in_the_middle_of_giving_back_is_served)
+    {
+        struct node *node = node_with_client(lent);
+        ck_assert_int_eq(contribute(node, "a", 128 * SL_MIB), SL_OK);
+        pass(node, 5 * SL_NS_PER_S);
+        ck_assert_int_eq(withdraw(node, "a"), SL_OK);
+        pass(node, moments_ns[_i]);
+
+        ck_assert_int_eq(contribute(node, "b", 128 * SL_MIB), SL_OK);
+
+        for (uint32_t i = 0; i < 120; i++) {
+            char key[16];
+            snprintf(key, sizeof(key), "k%u", i);
+            node_put(node, "client.1", key, SL_MIB);
+        }
+        pass(node, ALL_NS);
+        ck_assert_uint_ge(there(node), 128 * SL_MIB);
+        ck_assert_uint_eq(node_metric(node, "evicted_count"), 0);
+        node_end(node);
+    }
+END_TEST
+
+/* A value at the end of memory holds what lies before it, until it goes. */
+START_TEST(memory_in_use_stays_until_it_is_not)
+    {
+        struct node *node = node_with_client(lent);
+        char key[16];
+        ck_assert_int_eq(contribute(node, "a", 16 * SL_MIB), SL_OK);
+        ck_assert_int_eq(contribute(node, "b", 64 * SL_MIB), SL_OK);
+        pass(node, 5 * SL_NS_PER_S);
+        uint64_t last = 0;
+        struct sl_entry entry;
+        struct want want = {.key = key, .length = SL_MIB};
+        static struct grants grants;
+        for (uint32_t i = 0; i < 70; i++) {
+            struct reserve_ask ask = {.sender = "client.1", .wants = &want, .count = 1};
+            ask.contributions[0] = i < 64 ? "b" : "a";
+            ask.contribution_count = 1;
+            snprintf(key, sizeof(key), "k%u", i);
+            ck_assert(node_reserve(node, &ask, &grants));
+            ck_assert_int_eq(node_commit(node, "client.1", key, &grants.at[0]), SL_OK);
+            ck_assert(node_entry(node, key, &entry));
+            last = SL_MAX(i < 64 ? 0 : last, entry.extent.offset_bytes + SL_MIB);
+        }
+        uint64_t target = 32 * SL_MIB;
+        ck_assert_uint_gt(last, target);
+
+        ck_assert_int_eq(withdraw(node, "b"), SL_OK);
+        pass(node, ALL_NS);
+
+        ck_assert_uint_eq(there(node), sl_align_up(last, 2 * SL_MIB));
+        for (uint32_t i = 64; i < 70; i++) { /* whole, and nobody's memory is taken */
+            snprintf(key, sizeof(key), "k%u", i);
+            ck_assert(node_sees(node, key));
+        }
+        ck_assert_int_eq(withdraw(node, "a"), SL_OK);
+        pass(node, ALL_NS);
+        ck_assert_uint_eq(there(node), 0);
+        node_end(node);
+    }
+END_TEST
+
+static const char *const devices[] = {"contributions", "true",   "memory", "160MiB", "memory_chunk",
+                                      "128MiB",        "device", "auto",   NULL};
+static const char *const nics[] = {"contributions", "true",   "memory", "160MiB", "memory_chunk",
+                                   "128MiB",        "fabric", "verbs",  NULL};
+static const char *const disks[] = {"contributions", "true", "memory", "160MiB", "memory_chunk",
+                                    "128MiB",        "disk", "1GiB",   NULL};
+static const char *const *const registered[] = {devices, nics, disks, lent};
+
+START_TEST(memory_that_may_be_registered_stays)
+    {
+        struct node *node = node_with_client(registered[_i]);
+        struct sl_arena *client = NULL;
+        ck_assert_int_eq(contribute(node, "a", 64 * SL_MIB), SL_OK);
+        pass(node, 5 * SL_NS_PER_S);
+        if (registered[_i] == lent) { /* a client has a GPU of its own */
+            ck_assert_int_eq(sl_arena_attach(node->fake.paths.shm_dir, 0, true, &client, NULL),
+                             SL_OK);
+            ck_assert(sl_arena_keep(client));
+        }
+
+        ck_assert_int_eq(withdraw(node, "a"), SL_OK);
+        pass(node, ALL_NS);
+
+        ck_assert_uint_ge(there(node), 64 * SL_MIB);
+        ck_assert_int_eq(contribute(node, "b", 64 * SL_MIB), SL_OK); /* which has it then */
+        node_put(node, "client.1", "k", SL_MIB);
+        sl_arena_close(&client);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(clients_of_earlier_releases_keep_it)
+    {
+        struct node *node = node_with_client(lent);
+        struct sl_pins *pins = NULL;
+        struct sl_pins_options options = {.shm_dir = node->fake.paths.shm_dir,
+                                          .name = "pins.client.2",
+                                          .slot_count = 64,
+                                          .access_count = 64,
+                                          .self = proc_of(12),
+                                          .pinned_bytes_max = SL_GIB};
+        ck_assert_int_eq(sl_pins_create(&options, &pins, NULL), SL_OK);
+        char path[1100];
+        snprintf(path, sizeof(path), "%s/pins.client.2", node->fake.paths.shm_dir);
+        FILE *file = fopen(path, "r+b");
+        ck_assert_ptr_nonnull(file);
+        /* Behind the owner and two counts: those of earlier releases have 0 there. */
+        long at = SL_SEGMENT_OWN_OFFSET_BYTES + (long)sizeof(struct sl_proc_id) + 8;
+        uint64_t word = 0;
+        ck_assert_int_eq(fseek(file, at, SEEK_SET), 0);
+        ck_assert_uint_eq(fread(&word, sizeof(word), 1, file), 1);
+        ck_assert_uint_eq(word, 1);
+        word = 0;
+        ck_assert_int_eq(fseek(file, at, SEEK_SET), 0);
+        ck_assert_uint_eq(fwrite(&word, sizeof(word), 1, file), 1);
+        (void)fclose(file);
+        ck_assert_int_eq(node_hello_pins(node, "client.2", "client", 12, "pins.client.2"), SL_OK);
+        ck_assert_int_eq(contribute(node, "a", 64 * SL_MIB), SL_OK);
+        pass(node, 5 * SL_NS_PER_S);
+
+        ck_assert_int_eq(withdraw(node, "a"), SL_OK);
+        pass(node, ALL_NS);
+        ck_assert_uint_ge(there(node), 64 * SL_MIB);
+
+        fake_die(&node->fake, proc_of(12));
+        pass(node, ALL_NS);
+        ck_assert_uint_eq(there(node), 0); /* when the last of them has left */
+        sl_pins_destroy(&pins);
+        node_end(node);
+    }
+END_TEST
+
+/* Killed between two steps, or between the cut of the prefix and the end of a step: nobody looks
+ * behind the prefix, and what is there goes with the next registrar's sweep. */
+START_TEST(registrar_that_dies_in_the_middle_has_a_successor_that_goes_on)
+    {
+        struct node *node = node_with_client(lent);
+        uint64_t before = blocks_bytes(node);
+        ck_assert_int_eq(contribute(node, "a", 128 * SL_MIB), SL_OK);
+        pass(node, 5 * SL_NS_PER_S);
+        ck_assert_int_eq(withdraw(node, "a"), SL_OK);
+        while (there(node) == 0 || there(node) >= 128 * SL_MIB) {
+            fake_pass(&node->fake, SL_NS_PER_MS);
+        }
+        uint64_t left = there(node);
+        ck_assert_uint_gt(left, 64 * SL_MIB);
+        unsigned char *late = sl_arena_at(state_of(node)->arena, left + SL_MIB, 1);
+        *(volatile unsigned char *)late = 1;
+
+        node_restart(node);
+        node_client(node, "client.1", 11);
+        ck_assert_uint_eq(there(node), left);
+        pass(node, ALL_NS);
+
+        ck_assert_uint_eq(there(node), 0);
+        ck_assert_uint_eq(blocks_bytes(node), before);
+        node_end(node);
+    }
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("registrar_give_back");
+    TCase *tcase = tcase_create("give back");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_test(tcase, withdrawn_memory_goes_back_and_the_next_contribution_has_it_anew);
+    tcase_add_test(tcase, what_others_contribute_stays);
+    tcase_add_loop_test(tcase, contribution_in_the_middle_of_giving_back_is_served, 0,
+                        (int)SL_COUNT(moments_ns));
+    tcase_add_test(tcase, memory_in_use_stays_until_it_is_not);
+    tcase_add_loop_test(tcase, memory_that_may_be_registered_stays, 0, (int)SL_COUNT(registered));
+    tcase_add_test(tcase, clients_of_earlier_releases_keep_it);
+    tcase_add_test(tcase, registrar_that_dies_in_the_middle_has_a_successor_that_goes_on);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

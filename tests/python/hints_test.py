@@ -1,20 +1,32 @@
-"""What is said of values that have keys of their own: they come back from disk before their session does, and stay longer or less
-long."""
+"""What is said of values that have keys of their own: they come back from disk before their session does, stay longer or less long,
+and back ends of engines pass on what requests say."""
 
+import asyncio
+import json
 import os
 import threading
 import time
 import types
 import unittest
+from unittest import mock
 
+import engine_stubs as stubs
 from python_support import client, sluice
 from node_support import PATIENCE, Node, main, wait_until
+import lmcache_native_test as of_lmcache
 
-from sluice import hints
+from sluice import hints, lmcache
 
 VALUE, LENGTH = 256 << 10, 8  # bytes of a value, values of a session
 OTHERS = 200                  # values that take all of memory, and more
 TOLD = 604800
+
+
+def counted(node, name):
+    for actor in json.loads(node.ctl("status", "--json", "--metrics").stdout)["actors"]:
+        if actor["name"] == "coordinator":
+            return actor["counters"].get(name, 0)
+    raise AssertionError("no coordinator")
 
 
 class OnNode(unittest.TestCase):
@@ -122,6 +134,63 @@ class Teller(unittest.TestCase):
         self.assertGreaterEqual(len(told), hints.WAITING_MAX)
         teller.close()
         teller.close()
+
+
+class Lmcache(OnNode):
+    """Requests of vLLM with lmcache.sluice.* in their kv_transfer_params: LMCache hands those on as its keys' request_configs."""
+
+    def setUp(self):
+        super().setUp()
+        told = {"SLUICE_INSTANCE": self.node.instance, "SLUICE_RUNTIME_DIR": self.node.directory + "/run", "SLUICE_SHM_DIR": self.node.shm}
+        self.enterContext(mock.patch.dict(os.environ, told))
+        self.loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=self.loop.run_forever)
+        thread.start()
+        self.addCleanup(lambda: (self.loop.call_soon_threadsafe(self.loop.stop), thread.join(), self.loop.close()))
+
+    def backend(self, **about):
+        made = lmcache.SluiceBackend(config=of_lmcache.config(), dst_device="cpu", metadata=of_lmcache.metadata(**about),
+                                     local_cpu_backend=of_lmcache.LocalMemory(), loop=self.loop)
+        self.addCleanup(made.close)
+        return made
+
+    def put(self, backend, keys):
+        objects = of_lmcache.OnNode.objects(self, backend.local_cpu_backend, [os.urandom(of_lmcache.CHUNK_BYTES) for _ in keys])
+        self.assertEqual(backend.batched_submit_put_task(keys, objects)[0].result(10 * PATIENCE), [True] * len(keys))
+
+    def test_what_a_request_says_arrives_with_its_puts_and_reads(self):
+        backend = self.backend()
+        keys = [stubs.CacheEngineKey(i, request_configs={"lmcache.sluice.session_id": "chat 7", "lmcache.sluice.pause": "604800",
+                                                         "lmcache.tag.user": "u", "lmcache.skip_save": False}) for i in range(3)]
+        self.put(backend, keys)
+        wait_until(lambda: self.client.session_pause("chat 7", TOLD), 10 * PATIENCE, "the session is known")
+        self.assertEqual(counted(self.node, "session_turns"), 0)
+        self.assertEqual(len(backend.batched_get_blocking(keys)), 3)
+        wait_until(lambda: counted(self.node, "session_turns") == 1, 10 * PATIENCE, "the session's turn is known")
+        ending = [stubs.CacheEngineKey(i, request_configs={"lmcache.sluice.session_id": "chat 7", "lmcache.sluice.session": "ends"})
+                  for i in range(3)]
+        backend.batched_get_blocking(ending)
+        wait_until(lambda: not self.client.session_pause("chat 7", TOLD), 10 * PATIENCE, "the session has ended")
+
+    def test_hints_are_no_part_of_a_key(self):
+        backend = self.backend()
+        self.put(backend, [stubs.CacheEngineKey(1, request_configs={"lmcache.sluice.session_id": "chat 7"})])
+        self.assertIs(backend.contains(stubs.CacheEngineKey(1)), True)
+
+    def test_what_is_not_understood_is_left_out_and_said(self):
+        backend = self.backend()
+        for given in ({"lmcache.sluice.sesion": "ends"}, {"lmcache.sluice.pause": "soon"}, {"lmcache.sluice.session_id": "a\nb"}):
+            with self.subTest(given=given), self.assertLogs("sluice.lmcache", "WARNING") as lines:
+                backend._said._last.clear()
+                self.put(backend, [stubs.CacheEngineKey(str(given), request_configs=given)])
+                wait_until(lambda: lines.output, 10 * PATIENCE, "the log says it")
+            self.assertIn("hints of a request are left out", lines.output[0])
+            self.assertEqual(len(backend.batched_get_blocking([stubs.CacheEngineKey(str(given))])), 1)
+
+    def test_of_bytes_that_all_ranks_have_the_first_one_speaks(self):
+        second = self.backend(use_mla=True, world_size=2, worker_id=1, is_first_rank=lambda: False)
+        second.batched_get_blocking([stubs.CacheEngineKey(1, request_configs={"lmcache.sluice.session_id": "chat 8"})])
+        self.assertIsNone(second._teller)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@
 #define SL_EVENT_BYTES            64   /* of an IPC handle of an event */
 #define SL_TOKENS_BYTES_MAX       (16u << 20)         /* 4 Mi tokens of 4 bytes */
 #define SL_PREFILL_MAX            (UINT64_C(1) << 40) /* tokens, tokens a second */
+#define SL_SESSION_LANES          64u
 #define SL_KEEP_NS_MAX            (7 * UINT64_C(86400) * UINT64_C(1000000000)) /* a week */
 
 #define SL_ITEM_WANT(F, L)                                                       \
@@ -658,6 +659,16 @@
     F(U64, pause_ns, 0, SL_KEEP_NS_MAX,                                                         \
       "from now until its next request is expected; 0: it is about to come")                    \
     F(BOOL, unknown, 0, 1, "nobody knows when: what was told counts no more")
+/* Who uses values by their keys, and knows the session: what it asked for or stored in its turn. */
+#define SL_BODY_SESSION_TURN(F, L)                                                              \
+    F(U64, session_id, 1, UINT64_MAX, "hash of the session's name, by sl_key_hash")             \
+    F(U64, pause_ns, 0, SL_KEEP_NS_MAX, "until its next turn is expected; 0: not known")        \
+    F(BOOL, ends, 0, 1, "no other turn is expected")                                            \
+    F(BOOL, asked, 0, 1,                                                                        \
+      "the keys were asked for; else they were stored. What the session has before the first "  \
+      "of them stays; where it has not that one, stored ones come behind all that it has")      \
+    F(U64, lane, 0, SL_SESSION_LANES - 1u, "of ranks that have values of their own: which one") \
+    F(TEXTS, keys, 1, SL_BATCH_MAX, "of the values, in the order of the chain")
 /* decode's engine: first tokens came */
 #define SL_BODY_ARRIVED(F, L)      L(items, receipt, 1024, "one a hand-over")
 #define SL_BODY_TICKET(F, L)       F(U64, handover_id, 1, UINT64_MAX, "whose load is direct")
@@ -1157,6 +1168,8 @@
     X(RAIL_NEWS_REPLY, rail_news_reply, 187, SL_BODY_EMPTY, "never sent")                          \
     X(RAIL_DONE, rail_done, 188, SL_BODY_RAIL_DONE, "a transfer of a rail has ended")              \
     X(RAIL_DONE_REPLY, rail_done_reply, 189, SL_BODY_EMPTY, "never sent")                          \
+    X(SESSION_TURN, session_turn, 192, SL_BODY_SESSION_TURN, "values that a session used")         \
+    X(SESSION_TURN_REPLY, session_turn_reply, 193, SL_BODY_EMPTY, "it was noted")                  \
     X(SESSION_PAUSE, session_pause, 190, SL_BODY_SESSION_PAUSE, "when a session goes on")          \
     X(SESSION_PAUSE_REPLY, session_pause_reply, 191, SL_BODY_EMPTY,                                \
       "SL_ERR_NOT_FOUND: no op named it; SL_ERR_UNSUPPORTED: no sessions here")                    \

@@ -363,7 +363,7 @@ bool sl_pins_any(const struct sl_pins *pins)
 
 #define SAID_KINDS  3u /* of sessions and of priorities beside 0 */
 #define SAID_KEEP_S (SL_KEEP_NS_MAX / SL_NS_PER_S)
-static_assert(SAID_KEEP_S < UINT32_C(1) << 28, "a time has 28 bits");
+static_assert(SAID_KEEP_S < UINT32_C(1) << 27, "a time has 27 bits");
 
 uint32_t sl_said_pack(const struct sl_said *said)
 {
@@ -377,7 +377,8 @@ void sl_said_unpack(uint32_t packed, struct sl_said *out)
     uint32_t session = packed & 3u;
     *out = (struct sl_said){.session = session <= 2 ? session : 0,
                             .priority = packed >> 2 & 3u,
-                            .keep_ns = SL_MIN(packed >> 4, SAID_KEEP_S) * SL_NS_PER_S};
+                            .keep_ns =
+                                SL_MIN((packed & ~SL_SAID_ALONE) >> 4, SAID_KEEP_S) * SL_NS_PER_S};
 }
 
 void sl_pins_note_access(struct sl_pins *pins, sl_ref ref, uint64_t generation)

@@ -54,6 +54,9 @@ struct sl_said {
     uint64_t keep_ns;
 };
 uint32_t sl_said_pack(const struct sl_said *said);
+/* Bit of what is packed, with SL_ACCESS_STORED: the reader says it by itself, and has neither used nor
+ * stored the value now. A registrar that does not know the bit takes nothing of it. */
+#define SL_SAID_ALONE (UINT32_C(1) << 31)
 /* Of another process: fields are within their bounds whatever it wrote. */
 void sl_said_unpack(uint32_t packed, struct sl_said *out);
 uint64_t sl_pins_pinned_bytes(const struct sl_pins *pins);

@@ -8,13 +8,15 @@
 #include "actors/coordinator/sessions.h"
 #include "actors/coordinator/internal.h"
 #include "runtime/rhythm/sessions.h"
+#include "runtime/sl_table.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define ASKED_MAX CO_SESSION_CALLS
-#define ASK_NS    (5 * SL_NS_PER_S)
+#define ASKED_MAX  CO_SESSION_CALLS
+#define TURNS_SEEN 64u
+#define ASK_NS     (5 * SL_NS_PER_S)
 /* Of all chains; the session that had no turn for longest loses its own. */
 #define CHAIN_BYTES_MAX (32 * SL_MIB)
 /* When nobody can be asked, or all requests are under way. */
@@ -26,7 +28,7 @@
 #define LEAD_NS_MAX (2 * SL_NS_PER_S)
 
 struct chain {
-    uint64_t engine_id;
+    uint64_t engine_id; /* 0: values that have keys of their own */
     uint32_t count, bytes, room;
     uint64_t *hashes; /* [room], of the blocks; texts follow each other: length, bytes */
     char *text;
@@ -45,6 +47,8 @@ struct co_sessions {
     uint32_t asked_count;
     uint64_t lead_ns, pause_until_ns;
     struct co_memory work;
+    uint64_t turns_seen[TURNS_SEEN]; /* op ids of the last SESSION_TURNs: they may come twice */
+    uint32_t turns_seen_next;
     uint64_t *hashes; /* of the op at hand */
     uint32_t hash_room;
     struct {
@@ -192,23 +196,62 @@ static bool chain_take(struct co_sessions *sessions, uint32_t session, const str
 
 /* ---- turns ---- */
 
+static bool hash_room(struct co_sessions *sessions, uint32_t count)
+{
+    if (count > sessions->hash_room) {
+        uint64_t *hashes = realloc(sessions->hashes, count * sizeof(*hashes));
+        if (hashes == NULL) {
+            return false;
+        }
+        sessions->hashes = hashes;
+        sessions->hash_room = count;
+    }
+    return true;
+}
+
 /* Gives how many blocks of the op have keys; UINT32_MAX: no memory. */
 static uint32_t op_hashes(struct co_sessions *sessions, const struct co_op *op)
 {
     uint32_t count = 0;
-    if (op->block_count > sessions->hash_room) {
-        uint64_t *hashes = realloc(sessions->hashes, op->block_count * sizeof(*hashes));
-        if (hashes == NULL) {
-            return UINT32_MAX;
-        }
-        sessions->hashes = hashes;
-        sessions->hash_room = op->block_count;
+    if (!hash_room(sessions, op->block_count)) {
+        return UINT32_MAX;
     }
     while (count < op->block_count && op->blocks[count].key.at != NULL) {
         uint64_t hash = co_block_hash(op->engine, &op->blocks[count].key);
         sessions->hashes[count++] = hash != 0 ? hash : 1;
     }
     return count;
+}
+
+/* Gives its session, whose chain is to be taken; SL_SESSION_NONE: it has none. */
+static uint32_t turn_begin(struct coordinator *self, const struct sl_turn *turn)
+{
+    struct co_sessions *sessions = self->sessions;
+    bool fresh = false;
+    uint32_t session = sl_sessions_turn(sessions->table, turn, self->env->now_ns, &fresh);
+    if (session != SL_SESSION_NONE && fresh) {
+        chain_free(sessions, session);
+    }
+    sl_metric_add(self->env->metrics, sessions->metric.turn_count, turn->load);
+    return session;
+}
+
+/* taken: its chain is complete. */
+static void turn_end(struct coordinator *self, uint32_t session, bool taken)
+{
+    struct co_sessions *sessions = self->sessions;
+    if (!taken) {
+        chain_free(sessions, session);
+        sl_sessions_drop(sessions->table, session);
+    }
+    while (sessions->bytes > CHAIN_BYTES_MAX) {
+        uint32_t oldest = sl_sessions_oldest(sessions->table);
+        chain_free(sessions, oldest);
+        sl_sessions_drop(sessions->table, oldest);
+    }
+    sl_metric_set(self->env->metrics, sessions->metric.session_count,
+                  sl_sessions_count(sessions->table));
+    self->env->ops->wake_at(self->env, co_sessions_next_ns(self));
 }
 
 void co_sessions_note(struct coordinator *self, const struct co_op *op)
@@ -230,26 +273,80 @@ void co_sessions_note(struct coordinator *self, const struct co_op *op)
                                  .pause_ns = op->pause_ns,
                                  .load = op->type->kind == CO_LOAD,
                                  .ends = op->said.session == SAID_ENDS};
-    bool fresh = false;
-    uint32_t session = sl_sessions_turn(sessions->table, &turn, self->env->now_ns, &fresh);
-    if (session != SL_SESSION_NONE) {
-        if (fresh) {
-            chain_free(sessions, session);
-        }
-        if (!chain_take(sessions, session, op, count)) {
-            chain_free(sessions, session);
-            sl_sessions_drop(sessions->table, session);
+    uint32_t session = turn_begin(self, &turn);
+    turn_end(self, session, session == SL_SESSION_NONE || chain_take(sessions, session, op, count));
+}
+
+/* Ranks that have values of their own are sessions of their own. */
+static uint64_t lane_id(uint64_t session_id, uint64_t lane)
+{
+    uint64_t id = lane == 0 ? session_id : sl_table_hash(session_id ^ lane << 32) + lane;
+    return id != 0 ? id : 1;
+}
+
+/* They come where the chain has the first of them. Where it has not, what was asked for is all of
+ * the chain so far, and what was stored comes behind it. */
+static bool chain_take_values(struct co_sessions *sessions, uint32_t session,
+                              const struct sl_body_session_turn *body)
+{
+    struct chain *chain = &sessions->chains[session];
+    uint32_t count = chain->engine_id != 0 ? 0 : chain->count;
+    uint32_t kept = body->asked ? 0 : count;
+    for (uint32_t i = count; i-- > 0;) {
+        kept = chain->hashes[i] == sessions->hashes[0] ? i : kept;
+    }
+    chain->engine_id = 0;
+    chain_cut(chain, kept);
+    for (uint64_t i = 0; i < body->keys.count; i++) {
+        const struct sl_key key = {.at = body->keys.at[i].at,
+                                   .length = (uint32_t)body->keys.at[i].length};
+        if (!chain_add(sessions, chain, &key, sessions->hashes[i])) {
+            return false;
         }
     }
-    while (sessions->bytes > CHAIN_BYTES_MAX) {
-        uint32_t oldest = sl_sessions_oldest(sessions->table);
-        chain_free(sessions, oldest);
-        sl_sessions_drop(sessions->table, oldest);
+    return true;
+}
+
+/* Who hears no answer in time sends it again: a second turn would be a session that came back. */
+static bool turn_is_again(struct co_sessions *sessions, uint64_t op_id)
+{
+    for (uint32_t i = 0; i < TURNS_SEEN; i++) {
+        if (op_id != 0 && sessions->turns_seen[i] == op_id) {
+            return true;
+        }
     }
-    sl_metric_add(self->env->metrics, sessions->metric.turn_count, turn.load);
-    sl_metric_set(self->env->metrics, sessions->metric.session_count,
-                  sl_sessions_count(sessions->table));
-    self->env->ops->wake_at(self->env, co_sessions_next_ns(self));
+    sessions->turns_seen[sessions->turns_seen_next++ % TURNS_SEEN] = op_id;
+    return false;
+}
+
+void co_sessions_turn(struct coordinator *self, const struct sl_msg *msg)
+{
+    struct co_sessions *sessions = self->sessions;
+    const struct sl_body_session_turn *body = &msg->body.session_turn;
+    uint32_t count = (uint32_t)body->keys.count;
+    if (sessions == NULL || /* nothing would come back from anywhere */
+        turn_is_again(sessions, msg->op_id)) {
+        sl_reply_code(self->env, msg, SL_OK, NULL);
+        return;
+    }
+    if (!hash_room(sessions, count)) {
+        sl_reply_fail(self->env, msg, SL_ERR_NO_MEMORY, "turn of a session");
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t hash = sl_key_hash(body->keys.at[i].at, body->keys.at[i].length);
+        sessions->hashes[i] = hash != 0 ? hash : 1;
+    }
+    const struct sl_turn turn = {.id = lane_id(body->session_id, body->lane),
+                                 .blocks = sessions->hashes,
+                                 .count = count,
+                                 .pause_ns = body->pause_ns,
+                                 .load = body->asked,
+                                 .ends = body->ends};
+    uint32_t session = turn_begin(self, &turn);
+    turn_end(self, session,
+             session == SL_SESSION_NONE || chain_take_values(sessions, session, body));
+    sl_reply_code(self->env, msg, SL_OK, NULL);
 }
 
 void co_sessions_pause(struct coordinator *self, const struct sl_msg *msg)
@@ -262,8 +359,13 @@ void co_sessions_pause(struct coordinator *self, const struct sl_msg *msg)
         return;
     }
     uint64_t pause_ns = body->unknown ? SL_TOLD_UNKNOWN : body->pause_ns;
-    if (sl_sessions_told(sessions->table, body->session_id, pause_ns, self->env->now_ns) ==
-        SL_SESSION_NONE) {
+    bool known = false;
+    for (uint64_t lane = 0; lane < SL_SESSION_LANES; lane++) {
+        known = sl_sessions_told(sessions->table, lane_id(body->session_id, lane), pause_ns,
+                                 self->env->now_ns) != SL_SESSION_NONE ||
+                known;
+    }
+    if (!known) {
         sl_reply_fail(self->env, msg, SL_ERR_NOT_FOUND, "no op here named this session lately");
         return;
     }
@@ -317,6 +419,25 @@ static bool block_want(struct coordinator *self, const struct sl_key *keys, uint
     return true;
 }
 
+/* The same of values that have keys of their own: all that are anywhere, each kept by itself. */
+static struct wanted values_want(struct coordinator *self, const struct chain *chain)
+{
+    struct wanted wanted = {.room = SL_MIN(chain->count, SL_BATCH_MAX)};
+    uint32_t at = 0;
+    wanted.keys = co_memory_take(&self->sessions->work, wanted.room, sizeof(*wanted.keys));
+    while (wanted.keys != NULL && wanted.count < wanted.room) {
+        struct sl_key key = {.at = &chain->text[at + sizeof(uint16_t)],
+                             .length = text_length(&chain->text[at])};
+        sl_index_find_batch(self->view, &key, 1, self->find_entries, self->find_codes);
+        if (self->find_codes[0] != SL_OK) {
+            break;
+        }
+        wanted.keys[wanted.count++] = (struct sl_text){.at = key.at, .length = key.length};
+        at += (uint32_t)sizeof(uint16_t) + key.length;
+    }
+    return wanted;
+}
+
 /* What is to be asked for of the chain: what is on disk alone, and one part of the last block that is
  * anywhere, so that all before it stay. count 0: nothing is here. */
 static struct wanted chain_want(struct coordinator *self, const struct chain *chain,
@@ -357,13 +478,14 @@ static bool session_ask(struct coordinator *self, const struct sl_session_due *d
     const struct chain *chain = &sessions->chains[due->session];
     const struct co_engine *engine = co_engine_known(self, chain->engine_id);
     uint32_t index = 0;
-    if (engine == NULL) {
+    if (chain->count == 0 || (engine == NULL && chain->engine_id != 0)) {
         return false;
     }
     while (sessions->asked[index].used) {
         index++;
     }
-    struct wanted wanted = chain_want(self, chain, engine);
+    struct wanted wanted =
+        engine != NULL ? chain_want(self, chain, engine) : values_want(self, chain);
     struct sl_msg prefetch = {.type = SL_MSG_PREFETCH};
     prefetch.body.prefetch = (struct sl_body_prefetch){
         .keys = {.at = wanted.keys, .count = wanted.count},

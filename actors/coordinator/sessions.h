@@ -16,8 +16,9 @@ sl_err co_sessions_init(struct coordinator *self, struct sl_error *why);
 void co_sessions_fini(struct coordinator *self);
 /* The op ended well, and its blocks are known. */
 void co_sessions_note(struct coordinator *self, const struct co_op *op);
-/* SESSION_PAUSE: answered at once. */
+/* SESSION_PAUSE, SESSION_TURN: answered at once. */
 void co_sessions_pause(struct coordinator *self, const struct sl_msg *msg);
+void co_sessions_turn(struct coordinator *self, const struct sl_msg *msg);
 /* The answer to the PREFETCH of this place; NULL: none came. */
 void co_sessions_answered(struct coordinator *self, uint32_t index, const struct sl_msg *reply);
 void co_sessions_tick(struct coordinator *self, uint64_t now_ns);

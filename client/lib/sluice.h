@@ -757,6 +757,28 @@ struct sl_hints {
 #define SL_PAUSE_UNKNOWN UINT64_MAX
 sl_err sl_session_pause(struct sl_client *client, const char *session_id, uint64_t pause_ns,
                         uint64_t timeout_ns, struct sl_error *why);
+/* The same hints for values that have keys of their own: what a request of a session has got or put. */
+#define SL_HINT_LANES 64u
+struct sl_hinted {
+    const struct sl_object_key *keys; /* in the order of the chain */
+    uint32_t count;
+    /* They were asked for: the session came back. Else they were put. What its chain has before the
+     * first of them stays; where it has not that one, what was asked for is all of the chain, and what
+     * was put comes behind it. */
+    bool asked;
+    /* Where each rank puts values of its own: its number, so that they are not taken for one chain.
+     * sl_session_pause tells all of them. Below SL_HINT_LANES. */
+    uint32_t lane;
+};
+/* Behind a get, or a put that is done: what is not in memory now is not told of. hints->session,
+ * priority and keep_ns cost no message, and may be lost when very many are told at once. A
+ * session_id is told to the coordinator: then pause_ns and sl_session_pause bring the values of the
+ * chain back from disk in time. Without a session_id pause_ns says no more than that the session
+ * goes on. timeout_ns as in sl_session_pause. From any thread. Errors: SL_ERR_INVALID,
+ * SL_ERR_PERMISSION (read-only), SL_ERR_UNSUPPORTED (a node of an earlier release), SL_ERR_TIMEOUT,
+ * SL_ERR_UNREACHABLE, SL_ERR_NO_MEMORY. */
+sl_err sl_hint_batch(struct sl_client *client, const struct sl_hints *hints,
+                     const struct sl_hinted *of, uint64_t timeout_ns, struct sl_error *why);
 /* How fast the engine computes what a load does not bring. Then the load ends, with SL_OK and a
  * shorter prefix, rather than wait for blocks on a disk or at another node that are sooner computed:
  * where reading them is expected to take longer, or does. All zero: everything is waited for. A load

@@ -418,6 +418,10 @@ static PyMethodDef client_methods[] = {
         "session_pause(session_id, pause, *, timeout=None)\n--\n\nTells in the middle of a pause "
         "that the session goes on in so many seconds; 0: it is about to; None: nobody knows when. "
         "False: no op here named it lately. UnsupportedError: this node keeps no sessions."),
+    METHOD("hint", sl_py_hint, WORDS,
+           "hint(keys, hints, *, asked=False, lane=0, timeout=None)\n--\n\nSays what is known of "
+           "values in the order of their chain, and of the session that got (asked) or put them. "
+           "lane: number of a rank that has values of its own."),
     METHOD("event_fd", sl_py_event_fd, METH_NOARGS,
            "event_fd()\n--\n\nA descriptor that polls readable when ops of this client may have "
            "ended: then ended_ops() says which. It is the client's: it is only polled."),

@@ -107,3 +107,33 @@ PyObject *sl_py_session_pause(PyObject *object, PyObject *args, PyObject *names)
     return err == SL_OK || err == SL_ERR_NOT_FOUND ? PyBool_FromLong(err == SL_OK)
                                                    : sl_py_raise(sl_py_state(object), err, &why);
 }
+
+PyObject *sl_py_hint(PyObject *object, PyObject *args, PyObject *names)
+{
+    static char *words[] = {"keys", "hints", "asked", "lane", "timeout", NULL};
+    struct py_client *self = (struct py_client *)object;
+    struct sl_hints hints = {.session = SL_SESSION_UNKNOWN};
+    struct py_keys keys = {.items = NULL};
+    PyObject *sequence, *dict, *timeout = NULL, *result = NULL;
+    uint64_t timeout_ns;
+    uint32_t lane = 0;
+    int asked = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, names, "OO|$pO&O:hint", words, &sequence, &dict, &asked,
+                                     sl_py_u32_into, &lane, &timeout) ||
+        !sl_py_timeout(timeout, &timeout_ns) || !sl_py_hints_take(dict, &hints)) {
+        return NULL;
+    }
+    if (sl_py_keys_take(sl_py_state(object), sequence, &keys) && sl_py_enter(self)) {
+        const struct sl_hinted of = {
+            .keys = keys.keys, .count = keys.count, .asked = asked != 0, .lane = lane};
+        struct sl_error why = {.code = SL_OK};
+        sl_err err;
+        PyThreadState *unlocked = PyEval_SaveThread();
+        err = sl_hint_batch(self->client, &hints, &of, timeout_ns, &why);
+        PyEval_RestoreThread(unlocked);
+        sl_py_leave(self);
+        result = err == SL_OK ? Py_NewRef(Py_None) : sl_py_raise(sl_py_state(object), err, &why);
+    }
+    sl_py_keys_release(&keys);
+    return result;
+}

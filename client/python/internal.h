@@ -173,6 +173,7 @@ PyObject *sl_py_withdraw(PyObject *self, PyObject *args, PyObject *names);
 /* Of a dict (session, priority, keep); NULL, None: nothing is said. False: an exception is set. */
 bool sl_py_hints_take(PyObject *hints, struct sl_hints *out);
 PyObject *sl_py_session_pause(PyObject *self, PyObject *args, PyObject *names); /* of the client */
+PyObject *sl_py_hint(PyObject *self, PyObject *args, PyObject *names);          /* of the client */
 
 /* ---- hashes.c: keys of the engine, and its tables of blocks ---- */
 #define SL_PY_POOLS_MAX 8

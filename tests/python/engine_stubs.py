@@ -99,8 +99,8 @@ class StoragePluginInterface:
 
 
 class CacheEngineKey:
-    def __init__(self, chunk_hash, worker_id=0, model="model"):
-        self.chunk_hash, self.worker_id, self.model = chunk_hash, worker_id, model
+    def __init__(self, chunk_hash, worker_id=0, model="model", request_configs=None):
+        self.chunk_hash, self.worker_id, self.model, self.request_configs = chunk_hash, worker_id, model, request_configs
 
     def _all(self):
         return (self.model, self.worker_id, self.chunk_hash)
@@ -112,7 +112,7 @@ class CacheEngineKey:
         return hash(self._all())
 
     def with_new_worker_id(self, worker_id):
-        return CacheEngineKey(self.chunk_hash, worker_id, self.model)
+        return CacheEngineKey(self.chunk_hash, worker_id, self.model, self.request_configs)
 
     def to_string(self):
         return "@".join(str(part) for part in self._all())

@@ -34,7 +34,11 @@ struct node {
     _Atomic sl_err removed;            /* code of every key of a REMOVE, and of a FLUSH */
     _Atomic sl_err paused;             /* code of a SESSION_PAUSE */
     struct sl_body_session_pause said; /* the last one; of its thread until it was answered */
-    uint64_t open_ns;                  /* how long a client tries to attach; 0: WAIT_NS */
+    struct sl_body_session_turn turn;  /* likewise, without its keys, */
+    uint64_t turn_key_count;           /* of which there were so many in all */
+    uint64_t turn_op_id;
+    uint32_t turn_count, asked_count; /* so many came, and so many of them asked */
+    uint64_t open_ns;                 /* how long a client tries to attach; 0: WAIT_NS */
 };
 
 /* ---- the other side ---- */
@@ -80,6 +84,16 @@ static void node_answer(struct node *node, const struct sl_msg *request, struct 
         node->said = request->body.session_pause;
         reply->code = atomic_load_explicit(&node->paused, memory_order_acquire);
         reply->text = sl_text_of(reply->code == SL_OK ? "" : "envelope.type: message 190");
+    } else if (request->type == SL_MSG_SESSION_TURN) {
+        node->turn = request->body.session_turn;
+        if (request->op_id != node->turn_op_id) { /* else it is sent again */
+            node->turn_op_id = request->op_id;
+            node->turn_count++;
+            node->asked_count += request->body.session_turn.asked;
+            node->turn_key_count += request->body.session_turn.keys.count;
+        }
+        reply->code = atomic_load_explicit(&node->paused, memory_order_acquire);
+        reply->text = sl_text_of(reply->code == SL_OK ? "" : "envelope.type: message 192");
     }
 }
 
@@ -145,7 +159,7 @@ static sl_err client_open(struct node *node, struct sl_error *why)
 {
     char runtime_dir[96];
     char shm_dir[96];
-    const char *settings[] = {runtime_dir, shm_dir, NULL};
+    const char *settings[] = {runtime_dir, shm_dir, "message_bytes_max=1MiB", NULL};
     (void)snprintf(runtime_dir, sizeof(runtime_dir), "runtime_dir=%s", node->dir.path);
     (void)snprintf(shm_dir, sizeof(shm_dir), "shm_dir=%s", node->dir.path);
     struct sl_client_options options = {.api_version = SLUICE_API_VERSION,
@@ -297,7 +311,7 @@ START_TEST(memory_of_another_layout_is_refused_at_once_and_by_name)
         struct node node = {0};
         struct sl_error why = {0};
         char runtime_dir[96], shm_dir[96], path[128], said[64];
-        const char *settings[] = {runtime_dir, shm_dir, NULL};
+        const char *settings[] = {runtime_dir, shm_dir, "message_bytes_max=1MiB", NULL};
         uint32_t layout = 4711;
         bool created = false;
         sl_tmpdir_make(&node.dir, "/dev/shm");
@@ -563,6 +577,81 @@ START_TEST(a_pause_is_told_by_the_name_that_ops_give_and_its_answer_is_the_nodes
     }
 END_TEST
 
+static const struct {
+    struct sl_hints hints;
+    uint32_t lane;
+    sl_err answered, code;
+    const char *named;
+    bool sent;
+} turns[] = {
+    {{.session_id = "chat 7"}, 0, SL_OK, SL_OK, "", true},
+    {{.session_id = "chat 7", .session = SL_SESSION_ENDS}, 63, SL_OK, SL_OK, "", true},
+    {{.session_id = "chat 7", .pause_ns = SL_KEEP_NS_LIMIT}, 0, SL_OK, SL_OK, "", true},
+    {{.session_id = "chat 7"}, 0, SL_ERR_UNSUPPORTED, SL_ERR_UNSUPPORTED, "message 192", true},
+    /* what is said of the values alone costs no message */
+    {{.priority = SL_PRIORITY_HIGH, .keep_ns = 1, .pause_ns = 1}, 0, SL_OK, SL_OK, "", false},
+    {{.session_id = "chat 7"}, 64, SL_OK, SL_ERR_INVALID, "lane", false},
+    {{.session = 3}, 0, SL_OK, SL_ERR_INVALID, "session", false},
+    {{.priority = 4}, 0, SL_OK, SL_ERR_INVALID, "priority", false},
+    {{.keep_ns = SL_KEEP_NS_LIMIT + 1}, 0, SL_OK, SL_ERR_INVALID, "keep_ns", false},
+    {{.pause_ns = SL_KEEP_NS_LIMIT + 1}, 0, SL_OK, SL_ERR_INVALID, "pause_ns", false},
+};
+START_TEST(a_turn_of_values_is_told_by_the_sessions_name)
+    {
+        static const struct sl_object_key keys[] = {{.at = "a", .length = 1},
+                                                    {.at = "b", .length = 1}};
+        struct node node = {.load_block_count = 0};
+        struct sl_error why = {0};
+        const struct sl_hinted of = {
+            .keys = keys, .count = 2, .asked = true, .lane = turns[_i].lane};
+        node_open(&node);
+        atomic_store_explicit(&node.paused, turns[_i].answered, memory_order_release);
+
+        sl_err code = sl_hint_batch(node.client, &turns[_i].hints, &of, WAIT_NS, &why);
+
+        ck_assert_int_eq(code, turns[_i].code);
+        ck_assert_msg(strstr(why.text, turns[_i].named) != NULL, "%s", why.text);
+        ck_assert_uint_eq(node.turn_count, turns[_i].sent ? 1 : 0);
+        if (turns[_i].sent) {
+            ck_assert_uint_eq(node.turn.session_id, sl_key_hash("chat 7", strlen("chat 7")));
+            ck_assert_uint_eq(node.turn.pause_ns, turns[_i].hints.pause_ns);
+            ck_assert_uint_eq(node.turn.lane, turns[_i].lane);
+            ck_assert(node.turn.ends == (turns[_i].hints.session == SL_SESSION_ENDS));
+            ck_assert(node.turn.asked);
+            ck_assert_uint_eq(node.turn_key_count, SL_COUNT(keys));
+        }
+        node_close(&node);
+    }
+END_TEST
+
+/* What one message does not hold follows in others, behind what was told. */
+START_TEST(a_long_turn_of_values_is_told_in_several_messages)
+    {
+        enum { KEYS = 3000, KEY_BYTES = 1000 };
+        struct node node = {.load_block_count = 0};
+        struct sl_error why = {0};
+        char *text = malloc(KEY_BYTES);
+        struct sl_object_key *keys = malloc(KEYS * sizeof(*keys));
+        memset(text, 'k', KEY_BYTES);
+        for (uint32_t i = 0; i < KEYS; i++) {
+            keys[i] = (struct sl_object_key){.at = text, .length = KEY_BYTES};
+        }
+        const struct sl_hints named = {.session_id = "chat 7"};
+        const struct sl_hinted of = {.keys = keys, .count = KEYS, .asked = true};
+        node_open(&node);
+
+        sl_err code = sl_hint_batch(node.client, &named, &of, WAIT_NS, &why);
+
+        ck_assert_msg(code == SL_OK, "%s", why.text);
+        ck_assert_uint_gt(node.turn_count, 1);
+        ck_assert_uint_eq(node.asked_count, 1); /* the first one */
+        ck_assert_uint_eq(node.turn_key_count, KEYS);
+        node_close(&node);
+        free(keys);
+        free(text);
+    }
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client_hostile");
@@ -576,6 +665,9 @@ int main(void)
     tcase_add_loop_test(tcase,
                         a_pause_is_told_by_the_name_that_ops_give_and_its_answer_is_the_nodes, 0,
                         (int)SL_COUNT(pauses));
+    tcase_add_loop_test(tcase, a_turn_of_values_is_told_by_the_sessions_name, 0,
+                        (int)SL_COUNT(turns));
+    tcase_add_test(tcase, a_long_turn_of_values_is_told_in_several_messages);
     tcase_add_test(tcase, answers_of_another_wire_version_end_a_call_by_name);
     tcase_add_loop_test(tcase, a_registrar_that_began_anew_is_asked_again, 0,
                         SL_COUNT(waits_for_disks));

@@ -222,6 +222,157 @@ START_TEST(a_node_without_sessions_says_so)
     }
 END_TEST
 
+/* ---- values that have keys of their own ---- */
+
+static void value_put(struct bed *bed, const char *key, bool in_memory)
+{
+    struct sl_entry entry = {
+        .kind = SL_RECORD_COMMITTED, .key = key, .key_length = (uint16_t)strlen(key)};
+    sl_ref ref = 0;
+    entry.extent.length_bytes = PART_BYTES;
+    if (in_memory) {
+        entry.extent.generation = sl_arena_next_generation(bed->arena);
+    } else {
+        entry.disk = (struct sl_disk_place){.offset_bytes = 4096, .valid = 1};
+    }
+    ck_assert_int_eq(sl_index_insert(bed->index, &entry, &ref, NULL), SL_OK);
+}
+
+static uint64_t turns_counted(struct bed *bed)
+{
+    struct sl_metrics *metrics = bed->fake.env.metrics;
+    return sl_metric_get(metrics, sl_metric_define(metrics, "session_turns"));
+}
+
+/* Of session 7, which goes on after PAUSE_NS: the keys from first to last, of one letter each. */
+static void turn_tell(struct bed *bed, const char *keys, bool asked, uint64_t lane, bool ends)
+{
+    static uint64_t op_id;
+    struct sl_text texts[16];
+    struct sl_msg msg = {.type = SL_MSG_SESSION_TURN, .op_id = ++op_id};
+    for (uint32_t i = 0; keys[i] != '\0'; i++) {
+        texts[i] = (struct sl_text){.at = &keys[i], .length = 1};
+    }
+    msg.body.session_turn = (struct sl_body_session_turn){.session_id = 7,
+                                                          .pause_ns = PAUSE_NS,
+                                                          .asked = asked,
+                                                          .ends = ends,
+                                                          .lane = lane,
+                                                          .keys = {texts, strlen(keys)}};
+    fake_give(&bed->fake, "client.1.0", &msg);
+    ck_assert_int_eq(reply_to(bed, msg.seq).code, SL_OK);
+    uint64_t turns = turns_counted(bed);
+    fake_give(&bed->fake, "client.1.0", &msg); /* sent again: it is answered, and no other turn */
+    ck_assert_int_eq(reply_to(bed, msg.seq).code, SL_OK);
+    ck_assert_uint_eq(turns_counted(bed), turns);
+}
+
+/* a and d are in memory, b and c on disk alone, and nothing else is anywhere. */
+static struct bed *bed_values(void)
+{
+    struct bed *bed = bed_make(with_disk);
+    ck_assert_int_eq(pause_tell(bed, 7, SL_NS_PER_S, false).code, SL_ERR_NOT_FOUND);
+    value_put(bed, "a", true);
+    value_put(bed, "b", false);
+    value_put(bed, "c", false);
+    value_put(bed, "d", true);
+    return bed;
+}
+
+/* The keys of a PREFETCH, one behind the other. */
+static const char *asked_for(const struct sl_msg *prefetch)
+{
+    static char text[32];
+    const struct sl_texts *keys = &prefetch->body.prefetch.keys;
+    ck_assert_uint_lt(keys->count, sizeof text);
+    for (uint64_t i = 0; i < keys->count; i++) {
+        text[i] = keys->at[i].at[0];
+    }
+    text[keys->count] = '\0';
+    return text;
+}
+
+static const struct {
+    const char *put[3]; /* one behind the other */
+    const char *got;    /* then; NULL: nothing */
+    const char *want;   /* what is asked for before the next turn */
+} turns
+    [] =
+        {
+            {{"abcd"}, NULL, "abcd"}, /* all of it, so that each stays */
+            {{"ab", "cd"}, NULL, "abcd"},
+            {{"ab", "c", "bd"}, NULL, "abd"}, /* from b on it is another chain */
+            {{"abxc"}, NULL, "ab"},           /* behind a hole nothing is of use */
+            {{"ab"}, "cd", "cd"},
+            {{"abcd"}, "bd", "abd"},
+            {{"a", "b"}, "ab", "ab"},
+};
+START_TEST(values_of_a_session_are_asked_for_before_it_comes_back)
+    {
+        struct bed *bed = bed_values();
+        struct sl_msg prefetch;
+        for (uint32_t i = 0; i < SL_COUNT(turns[_i].put) && turns[_i].put[i] != NULL; i++) {
+            turn_tell(bed, turns[_i].put[i], false, 0, false);
+        }
+        if (turns[_i].got != NULL) {
+            turn_tell(bed, turns[_i].got, true, 0, false);
+        }
+        edge_tell(bed, UINT64_C(400000000000)); /* 0.4 hits a second */
+        uint64_t from_ns = bed->fake.env.now_ns;
+
+        ck_assert(prefetch_await(bed, 2 * PAUSE_NS, &prefetch));
+
+        uint64_t after_ns = bed->fake.env.now_ns - from_ns;
+        ck_assert_msg(after_ns > PAUSE_NS / 2 && after_ns < PAUSE_NS, "after %lu ns", after_ns);
+        ck_assert_str_eq(asked_for(&prefetch), turns[_i].want);
+        ck_assert_uint_gt(prefetch.body.prefetch.for_ns, 0);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(ranks_that_have_values_of_their_own_are_not_taken_for_one_chain)
+    {
+        struct bed *bed = bed_values();
+        struct sl_msg first, second;
+        turn_tell(bed, "ab", false, 0, false);
+        turn_tell(bed, "cd", false, 1, false);
+        turn_tell(bed, "ab", true, 0, false);
+        turn_tell(bed, "cd", true, 1, false);
+
+        ck_assert_int_eq(pause_tell(bed, 7, 0, false).code, SL_OK); /* of both */
+
+        ck_assert(prefetch_await(bed, SL_NS_PER_S, &first));
+        const bool first_is_ab = strcmp(asked_for(&first), "ab") == 0;
+        do { /* else it is sent again */
+            ck_assert(prefetch_await(bed, SL_NS_PER_S, &second));
+        } while (second.seq == first.seq);
+        ck_assert_str_eq(asked_for(&second), first_is_ab ? "cd" : "ab");
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(a_session_of_values_that_ends_is_not_asked_for)
+    {
+        struct bed *bed = bed_values();
+        struct sl_msg prefetch;
+        turn_tell(bed, "abcd", false, 0, false);
+        turn_tell(bed, "abcd", true, 0, true);
+        ck_assert(!prefetch_await(bed, 2 * PAUSE_NS, &prefetch));
+        ck_assert_int_eq(pause_tell(bed, 7, 0, false).code, SL_ERR_NOT_FOUND);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(where_there_are_no_sessions_a_turn_of_values_is_answered)
+    {
+        struct bed *bed = bed_make(without_sessions);
+        struct sl_msg prefetch;
+        turn_tell(bed, "abcd", false, 0, false);
+        ck_assert(!prefetch_await(bed, 2 * PAUSE_NS, &prefetch));
+        bed_end(bed);
+    }
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("coordinator_sessions");
@@ -236,6 +387,11 @@ int main(void)
     tcase_add_test(tcase, a_word_of_a_session_that_no_op_named_is_answered_so_and_changes_nothing);
     tcase_add_test(tcase, a_session_that_is_told_of_again_and_again_is_asked_for_once);
     tcase_add_loop_test(tcase, a_node_without_sessions_says_so, 0, 2);
+    tcase_add_loop_test(tcase, values_of_a_session_are_asked_for_before_it_comes_back, 0,
+                        (int)SL_COUNT(turns));
+    tcase_add_test(tcase, ranks_that_have_values_of_their_own_are_not_taken_for_one_chain);
+    tcase_add_test(tcase, a_session_of_values_that_ends_is_not_asked_for);
+    tcase_add_test(tcase, where_there_are_no_sessions_a_turn_of_values_is_answered);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -129,6 +129,27 @@ START_TEST(what_comes_with_a_stores_own_note_does_not_count)
     }
 END_TEST
 
+/* As of values that were got or put just before. */
+START_TEST(what_is_said_by_itself_is_known_and_is_no_use)
+    {
+        struct node *node = node_start(NULL);
+        struct sl_entry entry;
+        struct sl_pins *pins = pins_of(node, "client.1", 11);
+        block_put(node, 1, NULL, &nothing);
+        ck_assert(node_entry(node, "m/1/0", &entry));
+        uint32_t uses = view_of(node, "m/1").use_count;
+
+        sl_pins_note_said(pins, entry.ref, entry.extent.generation | SL_ACCESS_STORED,
+                          sl_said_pack(&all) | SL_SAID_ALONE);
+        fake_pass(&node->fake, SL_NS_PER_S);
+
+        check_all_is_known(node, "m/1");
+        ck_assert_uint_eq(view_of(node, "m/1").use_count, uses);
+        sl_pins_destroy(&pins);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(a_block_that_is_kept_outlives_others_until_its_time)
     {
         struct node *node = node_start(NULL);
@@ -172,6 +193,7 @@ int main(void)
     TCase *tcase = tcase_create("said");
     tcase_add_test(tcase, what_comes_with_a_reserve_is_known_of_the_block_and_after_a_restart);
     tcase_add_test(tcase, what_comes_with_a_load_is_known_of_the_block);
+    tcase_add_test(tcase, what_is_said_by_itself_is_known_and_is_no_use);
     tcase_add_test(tcase, what_comes_with_a_stores_own_note_does_not_count);
     tcase_add_test(tcase, a_block_that_is_kept_outlives_others_until_its_time);
     tcase_add_test(tcase, all_that_is_to_be_kept_takes_an_eighth_of_memory);

@@ -14,16 +14,17 @@ static bool peer_touch(struct registrar *self, const struct sl_access *access)
     }
     sl_index_read(self->index, access->ref, &entry);
     bool stored = (access->generation & SL_ACCESS_STORED) != 0;
+    bool alone = stored && (access->said & SL_SAID_ALONE) != 0;
     uint64_t generation = access->generation & ~SL_ACCESS_STORED;
     if (entry.kind != SL_RECORD_COMMITTED || entry.extent.generation != generation) {
         return false;
     }
-    if (stored) {
+    if (stored && !alone) {
         reg_unit_passed(self, reg_unit_of(&entry));
-    } else {
+    } else if (!stored) {
         reg_unit_touch(self, reg_unit_of(&entry));
     }
-    if (!stored && access->said != 0) {
+    if ((!stored || alone) && access->said != 0) {
         struct sl_said said;
         sl_said_unpack(access->said, &said);
         reg_unit_said(self, reg_unit_of(&entry), &said);

@@ -22,9 +22,11 @@ from lmcache.v1.storage_backend.abstract_backend import StoragePluginInterface
 
 from . import Code, NotFoundError, SluiceError
 from .backend import Options, number, switch
+from .hints import Teller, hints_checked
 from .linking import ROWS, Link, Said
 
 OPTION = "sluice."
+HINT = "lmcache.sluice."  # of a request's configs: what is known of its session
 KEY_BYTES_MAX = 1024
 PINS_MAX = 4096          # keys that look-ups may hold until they are read
 CLOSE_SECONDS = 5.0
@@ -164,11 +166,13 @@ class SluiceBackend(StoragePluginInterface):
         # All ranks have the same bytes: the first one stores them.
         self._of_first = metadata.use_mla and metadata.world_size > 1 and not metadata.is_first_rank()
         self._said = Said(logging.getLogger("sluice.lmcache"))
+        # Of bytes that all ranks have, the first one speaks.
+        self._teller = None if self._of_first else Teller(self._said, self._options.timeout, 0 if metadata.use_mla else metadata.worker_id)
         self._views, self._pins = Views(), Pins(self._options.pin_timeout)
         self._layout_now = None
         self._lock = threading.Lock()  # of the two below
         self._putting = set()
-        self._jobs = {}  # number: (keys, memory objects, callback, future)
+        self._jobs = {}  # number: (keys, names, memory objects, callback, future)
         self._watched = False  # by LMCache's loop
         self._link = Link(self._options, opened=self._watch)
 
@@ -192,6 +196,22 @@ class SluiceBackend(StoragePluginInterface):
         if len(name) > KEY_BYTES_MAX // 4 and len(name.encode()) > KEY_BYTES_MAX:
             return begin + hashlib.sha256(key.encode()).hexdigest()
         return name
+
+    # ---- hints ----
+
+    def _hint(self, client, keys, names, asked):
+        """What the request of these keys says of its session is told of the values; asked: they were read."""
+        given = {name[len(HINT):]: value for name, value in (keys[0].request_configs or {}).items()
+                 if name.startswith(HINT)} if keys and self._teller is not None else {}
+        if not given:
+            return
+        try:
+            hints = hints_checked(HINT + "*", given)
+        except ValueError as failure:
+            self._said.warn("hints of a request are left out: %s", failure)
+            return
+        if hints is not None:
+            self._teller.tell(client, names, hints, asked)
 
     # ---- look-ups ----
 
@@ -300,10 +320,14 @@ class SluiceBackend(StoragePluginInterface):
         try:
             if views:
                 found = self._read_views(held[0], names, layout)
-            return self._read_copies(held[0], names, layout) if found is None else found
+            found = self._read_copies(held[0], names, layout) if found is None else found
         except SluiceError as failure:
             self._said.warn("reads fail and count as misses: %s", failure)
             return [None] * len(keys)
+        count = found.index(None) if None in found else len(found)
+        if len(keys) > 1 or views:  # else a chunk by itself, of whatever place in its chain
+            self._hint(held[0], keys[:count], names[:count], True)
+        return found
 
     def batched_get_blocking(self, keys):
         # What LMCache keeps in its own cache would stay pinned as long.
@@ -350,8 +374,9 @@ class SluiceBackend(StoragePluginInterface):
             one.ref_count_up()
         try:
             with self._lock:  # it may end before it is noted
-                number_of_job = held[1].put(self._names(keys), [one.byte_array for one in objs])
-                self._jobs[number_of_job] = (keys, objs, on_complete_callback, future)
+                names = self._names(keys)
+                number_of_job = held[1].put(names, [one.byte_array for one in objs])
+                self._jobs[number_of_job] = (keys, names, objs, on_complete_callback, future)
                 self._putting.update(keys)
         except SluiceError as failure:
             self._said.warn("nothing is stored: %s", failure)
@@ -373,15 +398,19 @@ class SluiceBackend(StoragePluginInterface):
         self.loop.call_soon_threadsafe(begin)
 
     def _drain(self, batches):
+        held = self._link.open()
         for number_of_job, ok, error, stored in batches.drain():
             with self._lock:
-                keys, objs, callback, future = self._jobs.pop(number_of_job)
+                keys, names, objs, callback, future = self._jobs.pop(number_of_job)
                 self._putting.difference_update(keys)
             for one in objs:
                 one.ref_count_down()
             if not ok:
                 self._said.warn("%d of %d chunks were not stored: %s", stored.count(False), len(stored), error)
-            self._tell(callback, [key for key, fine in zip(keys, stored) if fine])
+            there = [index for index, fine in enumerate(stored) if fine]
+            if held is not None:
+                self._hint(held[0], [keys[index] for index in there], [names[index] for index in there], False)
+            self._tell(callback, [keys[index] for index in there])
             future.set_result(stored)
 
     def _tell(self, callback, keys):
@@ -423,4 +452,6 @@ class SluiceBackend(StoragePluginInterface):
                 ended.result(CLOSE_SECONDS)
             self._watched = False
             self._drain(batches)
+        if self._teller is not None:
+            self._teller.close()
         self._link.close()

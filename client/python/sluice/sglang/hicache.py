@@ -6,11 +6,15 @@ import time
 
 from sglang.srt.mem_cache.hicache_storage import HiCacheStorage, PoolHitPolicy, PoolName, PoolTransferResult
 
+from ..hints import hints_checked, name_checked
+from ..linking import Said
 from .node import Node, leading, window_ends
 from .options import flag, options_of
 from .plans import buffers_of, plan_of
 
 logger = logging.getLogger(__name__)
+
+SESSION, HINTS = "session_id", "sluice_hints"  # in a call's extra info
 
 
 def indices_of(tensor):
@@ -34,6 +38,7 @@ class SluiceHiCache(HiCacheStorage):
         self.mem_pool_host = None
         self.metrics = {"prefetch_pgs": [], "backup_pgs": [], "prefetch_bandwidth": [], "backup_bandwidth": []}
         self.node = Node(self.options)
+        self.said = Said(logger)
 
     # ---- pools ----
 
@@ -52,6 +57,26 @@ class SluiceHiCache(HiCacheStorage):
         if host_pool_name != PoolName.KV or PoolName.KV not in self.plans:
             if getattr(host_pool, "kv_buffer", True) is not None:
                 self._plan_make(host_pool, host_pool_name)
+
+    # ---- hints ----
+
+    def _hint(self, keys, codes, extra_info, asked):
+        """What the call's extra info says of its session is told of the pages that are there. Without a session SGLang says nothing."""
+        told = getattr(extra_info, "extra_info", None)
+        if not told or PoolName.KV not in self.plans:
+            return
+        try:
+            given = told.get(HINTS)
+            hints = {} if given is None else hints_checked(HINTS, given) or {}
+            if told.get(SESSION) is not None and "session_id" not in hints:
+                hints["session_id"] = name_checked("extra_info", told[SESSION])
+        except (ValueError, AttributeError, TypeError) as failure:
+            self.said.warn("hints of a call are left out: %s", failure)
+            return
+        before = list(extra_info.prefix_keys or ()) if asked else []
+        if hints and (there := keys[:leading(codes)]):
+            shared = self.config.is_mla_model
+            self.node.hint(self.plans[PoolName.KV], [*before, *there], hints, asked, 0 if shared else self.config.tp_rank)
 
     # ---- pages in the pools' memory ----
 
@@ -74,19 +99,31 @@ class SluiceHiCache(HiCacheStorage):
         return [code == 0 for code in codes]
 
     def batch_set_v1(self, keys, host_indices, extra_info=None):
-        return self._set(PoolName.KV, keys, host_indices) if PoolName.KV in self.plans else [True] * len(keys)
+        fine = self._set(PoolName.KV, keys, host_indices) if PoolName.KV in self.plans else [True] * len(keys)
+        self._hint(keys, [not one for one in fine], extra_info, False)
+        return fine
 
     def batch_get_v1(self, keys, host_indices, extra_info=None):
-        return self._get(PoolName.KV, keys, host_indices) if PoolName.KV in self.plans else [True] * len(keys)
+        fine = self._get(PoolName.KV, keys, host_indices) if PoolName.KV in self.plans else [True] * len(keys)
+        self._hint(keys, [not one for one in fine], extra_info, True)
+        return fine
 
     def batch_exists(self, keys, extra_info=None):
         return leading(self.node.find(self.plans[PoolName.KV], keys)) if PoolName.KV in self.plans else len(keys)
 
+    def _hint_v2(self, transfers, fine, extra_info, asked):
+        for transfer in transfers:
+            if transfer.name == PoolName.KV:
+                self._hint(transfer.keys, [not one for one in fine[PoolName.KV]], extra_info, asked)
+        return fine
+
     def batch_set_v2(self, transfers, extra_info=None):
-        return {transfer.name: self._set(transfer.name, transfer.keys, transfer.host_indices) for transfer in transfers}
+        fine = {transfer.name: self._set(transfer.name, transfer.keys, transfer.host_indices) for transfer in transfers}
+        return self._hint_v2(transfers, fine, extra_info, False)
 
     def batch_get_v2(self, transfers, extra_info=None):
-        return {transfer.name: self._get(transfer.name, transfer.keys, transfer.host_indices) for transfer in transfers}
+        fine = {transfer.name: self._get(transfer.name, transfer.keys, transfer.host_indices) for transfer in transfers}
+        return self._hint_v2(transfers, fine, extra_info, True)
 
     def batch_exists_v2(self, keys, pool_transfers=None, extra_info=None):
         return restorable(self.node, self.plans, self.batch_exists(keys, extra_info), keys, pool_transfers)

@@ -2,6 +2,7 @@
 
 The scheduler's thread looks up and queues. One thread loads, layer by layer, and one stores."""
 
+import collections
 import logging
 import queue
 import threading
@@ -15,12 +16,16 @@ from sglang.srt.runtime_context import get_model, get_parallel
 
 import sluice
 
+from ..hints import name_checked
+from ..linking import Said
 from .hicache import indices_of, restorable
 from .node import Node
 from .options import options_of
 from .plans import Plan, in_a_row, model_of, numbers, pages_probed
 
 logger = logging.getLogger(__name__)
+
+SESSION_PAGES_MAX = 65536  # of which it is known what session had them last
 
 
 def layer_arrays(entry, layer, page_count):
@@ -59,6 +64,35 @@ class DevicePool:
             arrays["sizes"] = numbers([self.plan.size])
 
 
+class Sessions:
+    """What session had a page last: SGLang names it where pages are offloaded, and not where they are loaded. Any thread."""
+
+    def __init__(self, said):
+        self._said, self._lock = said, threading.Lock()
+        self._of = collections.OrderedDict()
+
+    def checked(self, session_id):
+        """The name, or None."""
+        try:
+            return None if session_id is None else name_checked("offload", session_id)
+        except ValueError as failure:
+            self._said.warn("a session is left out: %s", failure)
+            return None
+
+    def note(self, keys, name):
+        with self._lock:
+            for key in keys:
+                self._of[key] = name
+                self._of.move_to_end(key)
+            while len(self._of) > SESSION_PAGES_MAX:
+                self._of.popitem(last=False)
+
+    def find(self, keys):
+        """Of the last page: the first ones may be of many sessions."""
+        with self._lock:
+            return self._of.get(keys[-1]) if keys else None
+
+
 class Missing(Exception):
     """Pages that were there are not, or did not come."""
 
@@ -76,6 +110,8 @@ class SluiceLinker(UnifiedCacheLinker):
         self.pool_group, self.pools, self.num_layers = group, group.entry_map, group.num_layers
         rank, self.world = ranks_of(params)
         self.stores = not group.rank_replicated or rank == 0
+        self.lane = 0 if group.rank_replicated else rank
+        self.sessions = Sessions(Said(logger))
         self.device_pools = self._pools_make(params, rank)
         self.plans = {name: pool.plan for name, pool in self.device_pools.items()}
         if getattr(server_args, "enable_linker_mla_dedup", False):
@@ -134,7 +170,8 @@ class SluiceLinker(UnifiedCacheLinker):
         index = self.layer_done_counter.update_producer()
         # Work of before on these pages, of the forward stream too, has to be over: what a thread writes is in no stream's order.
         events = self.record_offload_ready()
-        self.loads.put((index, [transfer for transfers in pending.values() for transfer in transfers], events))
+        chains = [one.keys for transfers in pending.values() for one in transfers if one.name == PoolName.KV]
+        self.loads.put((index, [transfer for transfers in pending.values() for transfer in transfers], events, chains))
         self.stats["load"] += len(pending)
         return index
 
@@ -146,7 +183,7 @@ class SluiceLinker(UnifiedCacheLinker):
         if not expanded:
             return False
         if self.stores:
-            self.offloads.put((expanded, self.record_offload_ready()))
+            self.offloads.put((expanded, self.record_offload_ready(), self.sessions.checked(session_id)))
         else:
             self.results.put(True)  # the first rank stores what all of them have
         return True
@@ -179,7 +216,7 @@ class SluiceLinker(UnifiedCacheLinker):
 
     # ---- the threads ----
 
-    def _load(self, index, transfers, events):
+    def _load(self, index, transfers, events, chains):
         try:
             for event in events:
                 event.synchronize()
@@ -196,6 +233,10 @@ class SluiceLinker(UnifiedCacheLinker):
         except Exception as error:  # whatever it is, the scheduler waits for an answer
             logger.warning("sluice: a load fails: %s", error)
             self.layer_done_counter.fail(index, error)
+            return
+        for keys in chains if self.stores else ():
+            if (name := self.sessions.find(keys)) is not None:
+                self.node.hint(self.plans[PoolName.KV], keys, {"session_id": name}, True, self.lane)
 
     def _hold(self, name, keys):
         """Views, which keep values in memory until they are forgotten."""
@@ -207,7 +248,7 @@ class SluiceLinker(UnifiedCacheLinker):
         except sluice.SluiceError as error:
             raise Missing(str(error)) from error
 
-    def _offload(self, transfers, events):
+    def _offload(self, transfers, events, session_id):
         stored = False
         try:
             for event in events:
@@ -218,6 +259,10 @@ class SluiceLinker(UnifiedCacheLinker):
             logger.warning("sluice: an offload fails: %s", error)
         finally:
             self.results.put(stored)
+        for one in transfers if stored and session_id is not None else ():
+            if one.name == PoolName.KV:
+                self.sessions.note(one.keys, session_id)
+                self.node.hint(self.plans[PoolName.KV], one.keys, {"session_id": session_id}, False, self.lane)
 
 
 def ranks_of(params):

@@ -7,6 +7,8 @@ import time
 
 import sluice
 
+from ..hints import LANES
+
 logger = logging.getLogger(__name__)
 
 AGAIN_SECONDS = 60  # a failure that goes on is told so often
@@ -62,7 +64,7 @@ class Node:
     def __init__(self, options):
         self.options = options
         self.client = options.open()
-        self.troubles = {what: Trouble(what, options.retry) for what in ("storing", "reading", "looking up")}
+        self.troubles = {what: Trouble(what, options.retry) for what in ("storing", "reading", "looking up", "telling hints")}
 
     def close(self):
         self.client.close()
@@ -111,6 +113,18 @@ class Node:
             codes.append(self._call("looking up", len(some), lambda some=some: self.client.find_pages(
                 some, prefix=plan.prefix, suffixes=plan.suffixes, elsewhere=self.options.peers, timeout=self.options.timeout)))
         return b"".join(codes)
+
+    def hint(self, plan, keys, hints, asked, lane):
+        """Says what is known of pages in the order of their chain, and of their session. asked: they were read, from the first page
+        of the session on. lane: number of a rank that has values of its own."""
+        names = [plan.prefix + key + suffix for key in keys for suffix in plan.suffixes]
+
+        def call():
+            self.client.hint(names, hints, asked=asked, lane=lane % LANES, timeout=self.options.timeout)
+            return b""
+
+        if names:
+            self._call("telling hints", 0, call)
 
     def register(self, memories):
         """Tells libsluice of memory that pages lie in, (address, bytes), so that it need not ask a GPU's driver about each piece."""

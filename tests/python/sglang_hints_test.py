@@ -1,0 +1,114 @@
+"""What SGLang says of sessions reaches the node with the pages: of HiCache's calls by their extra info, of the linker's by the session
+that it offloads for."""
+
+import json
+import types
+import unittest
+
+from python_support import client
+from node_support import PATIENCE, Node, main, wait_until
+import sglang_linker_test as of_linker
+import sglang_standin as standin
+
+from sluice.sglang import hicache, linker
+
+PAGE, PAGES = of_linker.PAGE, of_linker.PAGES
+TOLD = 604800
+
+
+class OnNode(unittest.TestCase):
+    def setUp(self):
+        self.node = self.enterContext(Node(ranks=1, memory="16MiB", disk="256MiB"))
+        self.client = self.enterContext(client(self.node))
+
+    def turns(self):
+        for actor in json.loads(self.node.ctl("status", "--json", "--metrics").stdout)["actors"]:
+            if actor["name"] == "coordinator":
+                return actor["counters"].get("session_turns", 0)
+        raise AssertionError("no coordinator")
+
+
+class Hicache(OnNode):
+    """Whoever fills the extra info of HiCache's calls: SGLang's own linker of Mooncake does so with the session."""
+
+    def storage(self, **config):
+        told = {"interface_v1": 1, "instance": self.node.instance,
+                "settings": {"runtime_dir": self.node.directory + "/run", "shm_dir": self.node.shm}}
+        made = hicache.SluiceHiCache(standin.Config(extra_config=told, is_mla_model=True, **config), {})
+        self.addCleanup(made.close)
+        self.pool = standin.MLATokenToKVPoolHost(PAGE, PAGES, [64])
+        made.register_mem_pool_host(self.pool)
+        return made
+
+    def info(self, prefix=(), **extra):
+        return types.SimpleNamespace(prefix_keys=list(prefix), extra_info=extra)
+
+    def indices(self, pages):
+        return standin.Tensor(standin.array.array("q", [page * PAGE + i for page in pages for i in range(PAGE)]))
+
+    def test_the_session_of_a_call_is_told(self):
+        storage = self.storage()
+        self.assertEqual(storage.batch_set_v1(["a", "b"], self.indices([0, 1]), self.info(session_id="chat 7")), [True] * 2)
+        self.assertIs(self.client.session_pause("chat 7", TOLD), True)
+        self.assertEqual(storage.batch_get_v1(["b"], self.indices([3]), self.info(["a"], session_id="chat 7")), [True])
+        self.assertEqual(self.turns(), 1)
+        transfers = [standin.PoolTransfer(standin.PoolName.KV, self.indices([2]), ["c"])]
+        ends = self.info(["a", "b"], session_id="chat 7", sluice_hints={"session": "ends"})
+        self.assertEqual(storage.batch_set_v2(transfers, ends), {standin.PoolName.KV: [True]})
+        self.assertIs(self.client.session_pause("chat 7", TOLD), False)
+
+    def test_what_is_not_understood_is_left_out_and_said(self):
+        storage = self.storage()
+        for extra in ({"session_id": 7}, {"session_id": ""}, {"sluice_hints": {"session": "soon"}}, {"sluice_hints": 3}):
+            storage.said._last.clear()
+            with self.subTest(extra=extra), self.assertLogs("sluice.sglang.hicache", "WARNING") as lines:
+                self.assertEqual(storage.batch_set_v1(["a"], self.indices([0]), self.info(**extra)), [True])
+            self.assertIn("hints of a call are left out", lines.output[0])
+        for nothing in (None, types.SimpleNamespace(prefix_keys=None, extra_info=None), self.info()):
+            self.assertEqual(storage.batch_get_v1(["a"], self.indices([0]), nothing), [True])
+
+
+class Linker(OnNode):
+    """SGLang names the session of what it offloads. Of what it loads the last page says whose it is."""
+
+    make, transfers = of_linker.OnNode.make, staticmethod(of_linker.OnNode.transfers)
+
+    def offloaded(self, made, keys, pages, session_id):
+        self.assertTrue(made.offload(self.transfers(keys, pages), session_id=session_id))
+        wait_until(made.num_completed_offloads, 10 * PATIENCE, "it is offloaded")
+        self.assertIs(made.pop_completed_offload(), True)
+
+    def test_a_load_is_a_turn_of_the_session_that_offloaded_its_last_page(self):
+        made = self.make(self.node)
+        self.offloaded(made, ["system", "a"], [0, 1], "chat 7")
+        self.offloaded(made, ["b"], [2], "chat 8")
+        for name in ("chat 7", "chat 8"):
+            wait_until(lambda name=name: self.client.session_pause(name, TOLD), 10 * PATIENCE, "the session is known")
+        self.assertEqual(self.turns(), 0)
+        self.assertTrue(made.load("request", self.transfers(["system", "a"], [4, 5])))
+        self.assertTrue(made.finish_layer_wise_loading(made.start_layer_wise_loading()))
+        wait_until(lambda: self.turns() == 1, 10 * PATIENCE, "the turn is known")
+        self.assertTrue(made.load("other", self.transfers(["system"], [4])))
+        self.assertTrue(made.finish_layer_wise_loading(made.start_layer_wise_loading()))
+        made.reset()  # waits for what is told, too
+        self.assertEqual(self.turns(), 2)
+
+    def test_what_is_no_name_is_left_out(self):
+        made = self.make(self.node)
+        for number, name in enumerate((7, "", "a\0b", None)):
+            self.offloaded(made, [f"k{number}"], [0], name)
+        self.assertTrue(made.load("request", self.transfers(["k0"], [1])))
+        self.assertTrue(made.finish_layer_wise_loading(made.start_layer_wise_loading()))
+        made.reset()
+        self.assertEqual(self.turns(), 0)
+
+    def test_what_session_had_a_page_is_bounded(self):
+        sessions = linker.Sessions(types.SimpleNamespace(warn=self.fail))
+        sessions.note([str(i) for i in range(linker.SESSION_PAGES_MAX + 10)], "many")
+        self.assertIsNone(sessions.find(["9"]))
+        self.assertEqual(sessions.find(["9", "10"]), "many")
+        self.assertIsNone(sessions.find([]))
+
+
+if __name__ == "__main__":
+    main()

@@ -23,6 +23,11 @@ void density_ghost_note(struct sl_density *density, uint32_t unit)
     };
 }
 
+bool sl_density_gone_due(const struct sl_density *density)
+{
+    return density->gone_count == SL_DENSITY_GONE_LOT;
+}
+
 uint32_t sl_density_gone(struct sl_density *density, struct sl_density_ghost *out)
 {
     uint32_t count = density->gone_count;

@@ -62,6 +62,7 @@ static_assert(sizeof(struct density_unit) + sizeof(struct density_aged) + sizeof
 struct row {
     uint32_t oldest, newest;
 };
+static_assert(SL_DENSITY_CLASSES <= 64, "classes are bits of a word");
 
 struct sl_density {
     struct sl_rates rates;
@@ -79,6 +80,7 @@ struct sl_density {
     uint64_t references, settle_at, halve_at;
     bool learnt;                                      /* values were computed from what was seen */
     uint64_t older_at, older_age_at[SL_DENSITY_AGES]; /* the first of them, and each age's */
+    uint64_t aged[SL_DENSITY_AGES]; /* by age: a bit for each class whose row may have units */
     struct row by_age[SL_DENSITY_AGES][SL_DENSITY_CLASSES];
     struct row by_turn[SL_DENSITY_TURNS];                               /* cells by weight */
     uint16_t turn_order[SL_DENSITY_TURNS], turn_rank[SL_DENSITY_TURNS]; /* as of cells */
@@ -151,6 +153,25 @@ static inline void density_row_remove(struct sl_density *density, struct row *ro
         row->newest = out.older;
     }
     turns[unit] = (struct pair){0};
+}
+
+/* The cells in their order, once for each weight. */
+void density_turns_all(struct sl_density *density);
+
+/* Something came to the row of this turn, or left it. */
+static inline void density_turn_mark(struct sl_density *density, uint32_t turn)
+{
+    if (!density->weighted && turn / SL_DENSITY_CELLS != 1) {
+        density->weighted = true;
+        density_turns_all(density);
+    }
+    uint32_t rank = density->turn_rank[turn];
+    uint64_t bit = UINT64_C(1) << (rank % 64);
+    if (density->by_turn[turn].oldest != 0) {
+        density->filled[rank / 64] |= bit;
+    } else {
+        density->filled[rank / 64] &= ~bit;
+    }
 }
 
 /* ---- rows by age ---- */

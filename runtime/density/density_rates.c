@@ -12,6 +12,8 @@
 /* How much more likely what was seen is for each rate that a hint adds, if hints say nothing: in
  * nats, so many because blocks of a request are wanted together. */
 #define CHANCE_NATS 8.0
+/* Steps for each cell that sorting them anew may take before another way is sooner done. */
+#define SORT_STEPS 8u
 /* Before anything was seen: one hit in so many references. */
 #define FIRST_EXPOSURE 1e5
 
@@ -54,9 +56,8 @@ uint32_t sl_rates_class(uint32_t use_count, uint32_t stored_count, bool cut, enu
     } else if (cut) {
         kind = SL_DENSITY_CUT;
     } else {
-        while (kind + 1 < SL_DENSITY_STORED_CLASSES && (stored_count >> (kind + 1)) > 0) {
-            kind++;
-        }
+        uint32_t log2 = 31u - (uint32_t)__builtin_clz(stored_count | 1u);
+        kind = SL_MIN(log2, SL_DENSITY_STORED_CLASSES - 1u);
     }
     return kind + (uint32_t)hint * SL_DENSITY_KINDS;
 }
@@ -101,9 +102,9 @@ const char *sl_rates_class_text(uint32_t class_index, char out[SL_DENSITY_TEXT_B
     return out;
 }
 
-void sl_rates_outlived(struct sl_rates *rates, uint32_t cell)
+void sl_rates_outlived(struct sl_rates *rates, uint32_t cell, uint32_t count)
 {
-    rates->exposure[cell] += age_width(rates, age_of(cell));
+    rates->exposure[cell] += count * age_width(rates, age_of(cell));
 }
 
 void sl_rates_wanted(struct sl_rates *rates, uint32_t cell, uint64_t age_references)
@@ -223,6 +224,7 @@ static void class_values(struct sl_rates *rates, uint32_t first, const struct be
 {
     double *rate = &rates->rate[first];
     double hit[SL_DENSITY_AGES]; /* the chance of a hit within the age, for one that reaches it */
+    uint32_t within = 0;         /* the age in which the horizon that is set ends */
     class_rates(rates, first, all, rate);
     for (uint32_t age = 0; age < SL_DENSITY_AGES; age++) {
         hit[age] = -expm1(-rate[age] * age_width(rates, age));
@@ -234,15 +236,19 @@ static void class_values(struct sl_rates *rates, uint32_t first, const struct be
         double best = 0.0;
         double end = age_begin(rates, age) + (double)rates->horizon;
         double chance = 0.0;
+        while (within < SL_DENSITY_AGES && (double)rates->end[within] < end) {
+            within++;
+        }
         for (uint32_t horizon = age; horizon < SL_DENSITY_AGES; horizon++) {
-            if (age_begin(rates, horizon) < end && end <= (double)rates->end[horizon]) {
+            if (horizon == within && rates->horizon > 0) {
                 double width = end - age_begin(rates, horizon);
                 chance = hits - there * expm1(-rate[horizon] * width);
             }
             hits += there * hit[horizon];
             references += there * hit[horizon] / rate[horizon];
             there *= 1.0 - hit[horizon];
-            best = fmax(best, hits / references);
+            double density = hits / references;
+            best = density > best ? density : best;
         }
         rates->value[first + age] = best;
         /* one that goes beyond all ages: whatever hits they bring */
@@ -272,6 +278,24 @@ static int cell_compare(const void *left, const void *right, void *context)
     return a < b ? -1 : a > b;
 }
 
+/* Cells that were sorted 1,000 references ago: few stand wrong, as a rule. */
+static void cells_sort(struct sl_rates *rates, uint16_t *cells, uint32_t count)
+{
+    uint32_t left = SORT_STEPS * count;
+    for (uint32_t i = 1; i < count && left > 0; i++) {
+        uint16_t cell = cells[i];
+        uint32_t at = i;
+        for (; at > 0 && left > 0 && cell_compare(&cell, &cells[at - 1], rates) < 0; at--) {
+            cells[at] = cells[at - 1];
+            left--;
+        }
+        cells[at] = cell;
+    }
+    if (left == 0) {
+        qsort_r(cells, count, sizeof(cells[0]), cell_compare, rates);
+    }
+}
+
 static bool cells_equal(const struct sl_rates *rates, uint32_t a, uint32_t b)
 {
     return age_of(a) == age_of(b) && !(rates->value[a] < rates->value[b]) &&
@@ -283,11 +307,14 @@ static bool cells_equal(const struct sl_rates *rates, uint32_t a, uint32_t b)
 static void order_as_unsaid(struct sl_rates *rates)
 {
     uint16_t sorted[SL_DENSITY_KINDS * SL_DENSITY_AGES];
-    for (uint32_t cell = 0; cell < hint_cells; cell++) {
-        sorted[cell] = (uint16_t)cell;
-    }
-    qsort_r(sorted, hint_cells, sizeof(sorted[0]), cell_compare, rates);
     uint32_t place = 0;
+    for (uint32_t i = 0; i < SL_DENSITY_CELLS; i++) { /* as they stood before */
+        if (rates->order[i] < hint_cells) {
+            sorted[place++] = rates->order[i];
+        }
+    }
+    cells_sort(rates, sorted, hint_cells);
+    place = 0;
     for (uint32_t from = 0, to = 1; from < hint_cells; from = to++) {
         while (to < hint_cells && cells_equal(rates, sorted[from], sorted[to])) {
             to++;
@@ -311,7 +338,7 @@ void sl_rates_settle(struct sl_rates *rates)
         }
     }
     if (all.trust > 0) {
-        qsort_r(rates->order, SL_DENSITY_CELLS, sizeof(rates->order[0]), cell_compare, rates);
+        cells_sort(rates, rates->order, SL_DENSITY_CELLS);
     } else {
         order_as_unsaid(rates);
     }

@@ -51,8 +51,8 @@ static inline uint32_t sl_rates_cell(uint32_t class_index, uint32_t age)
 /* A class in words: "wanted once, stored with 16 to 31 blocks; its session ends". Gives out. */
 #define SL_DENSITY_TEXT_BYTES 96u
 const char *sl_rates_class_text(uint32_t class_index, char out[SL_DENSITY_TEXT_BYTES]);
-/* A unit left this age because it got older. */
-void sl_rates_outlived(struct sl_rates *rates, uint32_t cell);
+/* So many units left this age because they got older. */
+void sl_rates_outlived(struct sl_rates *rates, uint32_t cell, uint32_t count);
 /* A unit was wanted, so many references after it was last. */
 void sl_rates_wanted(struct sl_rates *rates, uint32_t cell, uint64_t age_references);
 /* How likely one of this class that was not wanted for age_references is wanted within so many

@@ -6,13 +6,10 @@
  * to the young end of the next, so rows stay in order. */
 #include "runtime/density/density_internal.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* An age's rows are looked at so often while it lasts. */
-#define AGE_LOOKS 8u
-#define USES_MAX  255u
+#define USES_MAX 255u
 /* Over so many that went what they were worth is averaged. */
 #define EDGE_UNITS 64.0
 
@@ -27,6 +24,7 @@ void density_age_append(struct sl_density *density, uint32_t unit)
 {
     struct density_aged *ages = density->ages;
     struct row *row = age_row(density, &ages[unit]);
+    density->aged[ages[unit].age] |= UINT64_C(1) << ages[unit].class_index;
     ages[unit].in = (struct pair){.older = row->newest};
     if (row->newest != 0) {
         ages[row->newest].in.newer = unit;
@@ -82,23 +80,6 @@ static void turn_insert_before(struct sl_density *density, struct row *row, uint
     }
 }
 
-static void turns_all(struct sl_density *density);
-
-static void turn_mark(struct sl_density *density, uint32_t turn)
-{
-    if (!density->weighted && turn / SL_DENSITY_CELLS != 1) {
-        density->weighted = true;
-        turns_all(density);
-    }
-    uint32_t rank = density->turn_rank[turn];
-    uint64_t bit = UINT64_C(1) << (rank % 64);
-    if (density->by_turn[turn].oldest != 0) {
-        density->filled[rank / 64] |= bit;
-    } else {
-        density->filled[rank / 64] &= ~bit;
-    }
-}
-
 /* ---- turns: the rows of what is in memory ---- */
 
 static struct row *turn_row(struct sl_density *density, const struct density_aged *at)
@@ -123,7 +104,7 @@ void density_turn_remove(struct sl_density *density, uint32_t unit)
     }
     density_row_remove(density, turn_row(density, at), unit);
     if (at->state == UNIT_HERE) {
-        turn_mark(density, density_turn_of(at));
+        density_turn_mark(density, density_turn_of(at));
     } else if (at->state == UNIT_KEPT) {
         density_kept_leave(density, unit);
     }
@@ -138,14 +119,14 @@ void density_turn_first(struct sl_density *density, uint32_t unit)
     } else {
         density_row_append(density, row, unit);
     }
-    turn_mark(density, turn);
+    density_turn_mark(density, turn);
 }
 
 void density_turn_enter(struct sl_density *density, uint32_t unit)
 {
     uint32_t turn = density_turn_of(&density->ages[unit]);
     density_row_append(density, &density->by_turn[turn], unit);
-    turn_mark(density, turn);
+    density_turn_mark(density, turn);
 }
 
 /* To the young end of its cell; but before its parent where that is in the same cell, so that the
@@ -171,196 +152,7 @@ void density_cell_enter(struct sl_density *density, uint32_t unit)
     } else {
         density_row_append(density, &density->by_turn[turn], unit);
     }
-    turn_mark(density, turn);
-}
-
-/* ---- time ---- */
-
-/* Units that move from one row by turn to another as they stand there: from its old end on. */
-struct moving {
-    uint32_t first, last; /* 0: none yet */
-};
-
-static void moving_end(struct sl_density *density, struct moving *moving, struct row *from,
-                       struct row *to)
-{
-    struct pair *turns = density->turns;
-    if (moving->first == 0) {
-        return;
-    }
-    uint32_t rest = turns[moving->last].newer;
-    from->oldest = rest;
-    if (rest != 0) {
-        turns[rest].older = 0;
-    } else {
-        from->newest = 0;
-    }
-    turns[moving->first].older = to->newest;
-    turns[moving->last].newer = 0;
-    if (to->newest != 0) {
-        turns[to->newest].newer = moving->first;
-    } else {
-        to->oldest = moving->first;
-    }
-    to->newest = moving->last;
-    *moving = (struct moving){0};
-}
-
-/* The next one of those that get older: with those before it, as a rule. */
-static void moving_add(struct sl_density *density, struct moving *moving, struct row *from,
-                       struct row *to, uint32_t unit)
-{
-    uint32_t next = moving->last != 0 ? density->turns[moving->last].newer : from->oldest;
-    if (next != unit) {
-        moving_end(density, moving, from, to);
-        density_row_remove(density, from, unit);
-        density_row_append(density, to, unit);
-        return;
-    }
-    moving->first = moving->first != 0 ? moving->first : unit;
-    moving->last = unit;
-}
-
-/* Those at the old end of a row by age that are too old for it go to the next one. */
-static void row_older(struct sl_density *density, uint32_t class_index, uint32_t age)
-{
-    struct density_aged *ages = density->ages;
-    struct row *row = &density->by_age[age][class_index];
-    struct row *next = &density->by_age[age + 1][class_index];
-    uint32_t cell = sl_rates_cell(class_index, age);
-    struct moving moving[SL_DENSITY_PRIORITIES] = {{0}};
-    uint32_t unit = row->oldest;
-    uint32_t last = 0;
-    uint64_t disk_count = 0;
-    uint32_t weights = 0; /* of those that move in the rows by turn */
-    while (unit != 0 && density_age_references(density, &ages[unit]) >= density->rates.end[age]) {
-        struct density_aged *at = &ages[unit];
-        sl_rates_outlived(&density->rates, cell);
-        at->age++;
-        disk_count += at->state == UNIT_DISK;
-        if (at->state == UNIT_HERE) {
-            weights |= 1u << at->weight;
-            struct row *turns = &density->by_turn[at->weight * SL_DENSITY_CELLS + cell];
-            moving_add(density, &moving[at->weight], turns, turns + 1, unit);
-        }
-        last = unit;
-        unit = at->in.newer;
-    }
-    if (last == 0) {
-        return;
-    }
-    ages[row->oldest].in.older = next->newest;
-    ages[last].in.newer = 0;
-    if (next->newest != 0) {
-        ages[next->newest].in.newer = row->oldest;
-    } else {
-        next->oldest = row->oldest;
-    }
-    next->newest = last;
-    row->oldest = unit;
-    if (unit != 0) {
-        ages[unit].in.older = 0;
-    } else {
-        row->newest = 0;
-    }
-    density->on_disk[cell] -= disk_count;
-    density->on_disk[cell + 1] += disk_count;
-    for (; weights != 0; weights &= weights - 1) {
-        uint32_t weight = (uint32_t)__builtin_ctz(weights);
-        uint32_t turn = weight * SL_DENSITY_CELLS + cell; /* the next age's is behind it */
-        moving_end(density, &moving[weight], &density->by_turn[turn], &density->by_turn[turn + 1]);
-        turn_mark(density, turn);
-        turn_mark(density, turn + 1);
-    }
-}
-
-/* From the oldest age down, so that a unit moves once. */
-static void all_older(struct sl_density *density)
-{
-    density->older_at = UINT64_MAX;
-    for (uint32_t age = SL_DENSITY_AGES - 1; age-- > 0;) {
-        uint64_t width = density->rates.end[age] - (age > 0 ? density->rates.end[age - 1] : 0);
-        bool due = density->references >= density->older_age_at[age];
-        for (uint32_t class_index = 0; due && class_index < SL_DENSITY_CLASSES; class_index++) {
-            row_older(density, class_index, age);
-        }
-        if (due) {
-            density->older_age_at[age] = density->references + width / AGE_LOOKS;
-        }
-        density->older_at = SL_MIN(density->older_at, density->older_age_at[age]);
-    }
-}
-
-static void turn_place(struct sl_density *density, uint32_t place, uint32_t turn)
-{
-    density->turn_order[place] = (uint16_t)turn;
-    density->turn_rank[turn] = (uint16_t)place;
-    if (density->by_turn[turn].oldest != 0) {
-        density->filled[place / 64] |= UINT64_C(1) << (place % 64);
-    }
-}
-
-/* The cells in their order, once for each weight, merged. Of equals the lighter goes first. */
-static void turns_merge(struct sl_density *density)
-{
-    static const double weights[SL_DENSITY_PRIORITIES] = {0.5, 1.0, 2.0};
-    const struct sl_rates *rates = &density->rates;
-    uint32_t at[SL_DENSITY_PRIORITIES] = {0};
-    for (uint32_t place = 0; place < SL_DENSITY_TURNS; place++) {
-        uint32_t best = 0;
-        double least = INFINITY; /* as of one whose cells are all placed */
-        for (uint32_t weight = 0; weight < SL_DENSITY_PRIORITIES; weight++) {
-            double value = at[weight] < SL_DENSITY_CELLS
-                               ? rates->value[rates->order[at[weight]]] * weights[weight]
-                               : INFINITY;
-            if (value < least) {
-                best = weight;
-                least = value;
-            }
-        }
-        turn_place(density, place, best * SL_DENSITY_CELLS + rates->order[at[best]++]);
-    }
-}
-
-/* As long as no unit has a weight of its own, the turns are the cells of weight 1. */
-static void turns_all(struct sl_density *density)
-{
-    memset(density->filled, 0, sizeof(density->filled));
-    if (density->weighted) {
-        turns_merge(density);
-        return;
-    }
-    for (uint32_t place = 0; place < SL_DENSITY_CELLS; place++) {
-        turn_place(density, place, SL_DENSITY_CELLS + density->rates.order[place]);
-    }
-}
-
-void density_settle(struct sl_density *density)
-{
-    sl_rates_settle(&density->rates);
-    turns_all(density);
-}
-
-void density_reference(struct sl_density *density)
-{
-    density->references++;
-    density->walk_base = 0; /* a walk that was begun ends */
-    density->walk_next = 0;
-    density_kept_look(density);
-    if (density->references >= density->older_at) {
-        all_older(density);
-    }
-    if (density->references >= density->halve_at) {
-        density->halve_at = density->references + HALVE_REFERENCES;
-        sl_rates_halve(&density->rates);
-        density->kept_exposure /= 2.0;
-        density->kept_wanted /= 2.0;
-    }
-    if (density->references >= density->settle_at) {
-        density->settle_at = density->references + SETTLE_REFERENCES;
-        density_settle(density);
-        density->learnt = true;
-    }
+    density_turn_mark(density, turn);
 }
 
 /* ---- chains ---- */
@@ -673,7 +465,7 @@ sl_err sl_density_create(const struct sl_density_options *options, struct sl_den
     density->settle_at = SETTLE_REFERENCES;
     density->halve_at = HALVE_REFERENCES;
     sl_rates_init(&density->rates);
-    turns_all(density);
+    density_turns_all(density);
     sl_err err = density_grow(density);
     if (err != SL_OK) {
         sl_density_destroy(&density);
@@ -700,6 +492,11 @@ void sl_density_destroy(struct sl_density **density)
     }
 }
 
+uint64_t sl_density_references(const struct sl_density *density)
+{
+    return density->references;
+}
+
 void sl_density_view(const struct sl_density *density, uint32_t unit, struct sl_density_view *out)
 {
     const struct density_aged *at = &density->ages[unit];
@@ -709,7 +506,8 @@ void sl_density_view(const struct sl_density *density, uint32_t unit, struct sl_
                                     .age_references = density_age_references(density, at),
                                     .value = density->rates.value[density_cell_of(at)],
                                     .priority = (enum reg_priority)(at->weight + 1u),
-                                    .kept = at->state == UNIT_KEPT};
+                                    .kept = at->state == UNIT_KEPT,
+                                    .learnt = density->learnt};
 }
 
 double sl_density_chance(const struct sl_density *density, uint32_t unit,

@@ -142,6 +142,7 @@ struct sl_density_ghost {
 };
 #define SL_DENSITY_GONE_LOT 1024u
 uint32_t sl_density_gone(struct sl_density *density, struct sl_density_ghost *out);
+bool sl_density_gone_due(const struct sl_density *density); /* whether that gives a lot */
 void sl_density_ghosts_restore(struct sl_density *density, const void *bytes,
                                uint32_t length_bytes);
 /* Exposure and hits of all cells, as floats: what was learnt. Gives the bytes, at most
@@ -151,6 +152,9 @@ uint32_t sl_density_learnt(const struct sl_density *density, void *out);
 /* false: it is not what sl_density_learnt gave; nothing happened. */
 bool sl_density_learn(struct sl_density *density, const void *bytes, uint32_t length_bytes);
 
+/* References so far: how often a unit was wanted. */
+uint64_t sl_density_references(const struct sl_density *density);
+
 /* For explanations. */
 struct sl_density_view {
     uint32_t class_index, age, use_count;
@@ -158,6 +162,7 @@ struct sl_density_view {
     double value; /* hits that a reference of its stay is expected to bring */
     enum reg_priority priority;
     bool kept;
+    bool learnt; /* the value says something */
 };
 void sl_density_view(const struct sl_density *density, uint32_t unit, struct sl_density_view *out);
 /* How likely it is wanted within so many references from now, 0..1. */

@@ -248,7 +248,7 @@ START_TEST(hints_are_trusted_as_far_as_they_tell_something)
             if (wanted) {
                 sl_rates_wanted(rates, said == 1 ? goes_on : ends, 128);
             } else {
-                sl_rates_outlived(rates, said == 1 ? goes_on : ends);
+                sl_rates_outlived(rates, said == 1 ? goes_on : ends, 1);
             }
         }
         sl_rates_settle(rates);

@@ -225,7 +225,7 @@ START_TEST(chances_grow_with_time_and_are_those_that_were_seen)
             if (i % 10 == 0) {
                 sl_rates_wanted(rates, sl_rates_cell(class_index, 0), 200);
             } else {
-                sl_rates_outlived(rates, sl_rates_cell(class_index, 0));
+                sl_rates_outlived(rates, sl_rates_cell(class_index, 0), 1);
             }
         }
         sl_rates_settle(rates);

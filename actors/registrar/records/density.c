@@ -147,17 +147,11 @@ static uint64_t learnt_next(uint64_t references)
 }
 
 /* The next registrar goes on from there. Without room in the index it learns anew. */
-static void learnt_note(struct registrar *self)
+static void learnt_write(struct registrar *self, uint64_t references)
 {
-    struct sl_density_stats stats;
     unsigned char bytes[SL_DENSITY_LEARNT_BYTES];
     sl_ref fresh = 0;
-    sl_density_stats(self->units->density, &stats);
-    time_note(self, stats.reference_count);
-    if (stats.reference_count < self->units->learnt_at) {
-        return;
-    }
-    self->units->learnt_at = learnt_next(stats.reference_count);
+    self->units->learnt_at = learnt_next(references);
     uint32_t length_bytes = sl_density_learnt(self->units->density, bytes);
     if (sl_index_blob_put(self->index, bytes, length_bytes, REG_BLOB_LEARNT, &fresh, NULL) ==
         SL_OK) {
@@ -165,6 +159,15 @@ static void learnt_note(struct registrar *self)
             sl_index_set_kind(self->index, self->units->learnt_note, SL_RECORD_FREE);
         }
         self->units->learnt_note = fresh;
+    }
+}
+
+static void learnt_note(struct registrar *self)
+{
+    uint64_t references = sl_density_references(self->units->density);
+    time_note(self, references);
+    if (references >= self->units->learnt_at) {
+        learnt_write(self, references);
     }
 }
 
@@ -266,22 +269,21 @@ static uint32_t own_number(struct registrar *self, sl_ref unit)
 
 static void number_judge(struct registrar *self, uint32_t number, struct reg_judgement *out)
 {
-    struct sl_density_stats stats;
     struct sl_density_view view;
     *out = (struct reg_judgement){0};
     if (number == 0) {
         return;
     }
-    sl_density_stats(self->units->density, &stats);
     sl_density_view(self->units->density, number, &view);
     *out = (struct reg_judgement){
         .classed = true,
-        .valued = stats.learnt,
+        .valued = view.learnt,
         .class_index = (uint8_t)view.class_index,
         .use_count = (uint8_t)view.use_count,
         .age_references = (uint32_t)view.age_references,
         .value = (float)view.value,
-        .age_ns = time_since(self, stats.reference_count, view.age_references),
+        .age_ns =
+            time_since(self, sl_density_references(self->units->density), view.age_references),
     };
 }
 

@@ -30,14 +30,12 @@ static void oldest_free(struct registrar *self)
     gone->count--;
 }
 
-void reg_gone_note(struct registrar *self)
+static void lot_note(struct registrar *self)
 {
     struct reg_gone *gone = self->gone;
     struct note_bytes bytes;
     sl_ref fresh = 0;
-    if (sl_density_gone(self->units->density, bytes.ghosts) == 0) {
-        return;
-    }
+    (void)sl_density_gone(self->units->density, bytes.ghosts);
     uint32_t count_max = notes_max(self);
     while (gone->count > 0 && gone->count >= count_max) {
         oldest_free(self);
@@ -49,6 +47,13 @@ void reg_gone_note(struct registrar *self)
     }
     gone->notes[(gone->first + gone->count++) % REG_GONE_NOTES_MAX] =
         (struct reg_gone_note){.number = gone->next++, .ref = fresh};
+}
+
+void reg_gone_note(struct registrar *self)
+{
+    if (sl_density_gone_due(self->units->density)) {
+        lot_note(self);
+    }
 }
 
 /* It is read when all units are there. */

@@ -43,9 +43,9 @@ struct sl_attachment {
     _Atomic(struct sl_arena *) arenas[SL_CLIENT_ARENAS_MAX]; /* attached when first needed */
     struct sl_pins *pins;                                    /* NULL: read-only */
     struct sl_counts *counts; /* NULL: nothing is counted, as the node has none */
-    uint32_t number;        /* of the client's attachments, from 0 on; none has it again */
-    _Atomic uint32_t holds; /* puts under way, drafts, memory that a GPU may use for ever */
-    uint64_t retired;       /* of sl_readers_retire; under the client's lock */
+    uint32_t number;          /* of the client's attachments, from 0 on; none has it again */
+    _Atomic uint32_t holds;   /* puts under way, drafts, memory that a GPU may use for ever */
+    uint64_t retired;         /* of sl_readers_retire; under the client's lock */
     _Atomic(struct sl_leases *) leases; /* NULL: none asked for, or the node has none */
     struct sl_leases *old_leases[SL_CLIENT_OLD_LEASES_MAX]; /* replaced, under the client's lock */
     uint32_t old_leases_count;

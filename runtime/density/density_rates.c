@@ -12,6 +12,9 @@
 /* How much more likely what was seen is for each rate that a hint adds, if hints say nothing: in
  * nats, so many because blocks of a request are wanted together. */
 #define CHANCE_NATS 8.0
+/* Values are rounded to so many steps an octave: what is nearer than chance can tell apart is equal, and
+ * then the older goes first. */
+#define VALUE_STEPS 4.0
 /* Steps for each cell that sorting them anew may take before another way is sooner done. */
 #define SORT_STEPS 8u
 /* Before anything was seen: one hit in so many references. */
@@ -250,7 +253,7 @@ static void class_values(struct sl_rates *rates, uint32_t first, const struct be
             double density = hits / references;
             best = density > best ? density : best;
         }
-        rates->value[first + age] = best;
+        rates->value[first + age] = exp2(rint(log2(best) * VALUE_STEPS) / VALUE_STEPS);
         /* one that goes beyond all ages: whatever hits they bring */
         rates->chance[first + age] = end > (double)rates->end[SL_DENSITY_AGES - 1] ? hits : chance;
     }

@@ -86,7 +86,7 @@ sl_err sim_client_open_leasing(const struct sim *sim, uint32_t host, const char 
                                bool leases, struct sl_client **out);
 sl_err sim_client_open(const struct sim *sim, uint32_t host, const char *setting,
                        struct sl_client **out);
-extern bool sim_chance_same; /* a mutant: 32 random bytes are always the same */
+extern bool sim_chance_same;      /* a mutant: 32 random bytes are always the same */
 extern bool sim_copies_unchecked; /* a mutant: what programs copied counts, whatever came of it */
 struct sl_proc_id sim_self(void);
 uint64_t sim_stalled_ns(void); /* how long it was stopped or dawdled, in all of its life */

@@ -51,6 +51,9 @@ struct sl_counts; /* opaque; of one client; any number of threads */
 /* The registrar, at its start: makes the segment, or goes on with that of its predecessor, and gives
  * back the blocks of clients that are dead. Errors: those of segments. */
 sl_err sl_counts_make(const char *shm_dir, struct sl_error *why);
+/* Whether another process cut the file short; why then says so. Whoever has it mapped goes on, and
+ * counts nothing until it opens another. */
+bool sl_counts_are_short(const char *shm_dir, struct sl_error *why);
 /* Takes a block for this process. Errors: those of segments (SL_ERR_NOT_FOUND: the node's registrar
  * is of a release that had none). */
 sl_err sl_counts_open(const char *shm_dir, struct sl_proc_id self, struct sl_counts **out,

@@ -64,7 +64,7 @@ class Elsewhere(unittest.TestCase):
 
     def test_lmcaches_plugin_does(self):
         about = types.SimpleNamespace(
-            use_mla=False, world_size=1, first_rank=0, is_first_rank=lambda: True, kv_layer_groups_manager=None, kv_shape=(4, 2, CHUNK, 1, 8),
+            use_mla=False, world_size=1, worker_id=0, first_rank=0, is_first_rank=lambda: True, kv_layer_groups_manager=None, kv_shape=(4, 2, CHUNK, 1, 8),
             get_dtypes=lambda: [stubs.float16], get_shapes=lambda tokens=CHUNK: [stubs.Size((2, 4, tokens, 8))])
         told = types.SimpleNamespace(use_layerwise=False, pin_timeout_sec=300, chunk_size=CHUNK, extra_config={})
         loop = asyncio.new_event_loop()

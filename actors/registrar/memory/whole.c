@@ -6,6 +6,7 @@
  * attach to these. */
 #include "actors/registrar/memory/whole.h"
 #include "actors/registrar/presence/peers.h"
+#include "ipc/sl_counts.h"
 #include "runtime/sl_metrics.h"
 
 #include <dirent.h>
@@ -111,8 +112,22 @@ void reg_memory_renew(struct registrar *self)
     }
 }
 
+/* Figures alone hang on it: they begin anew, and nobody has to end. */
+static void counts_renew(struct registrar *self)
+{
+    struct sl_error why = {0};
+    if (!sl_counts_are_short(self->env->paths->shm_dir, &why)) {
+        return;
+    }
+    reg_log(self, SL_LOG_WARN, 0, "%s by another process: clients' counts begin anew", why.text);
+    if (sl_counts_make(self->env->paths->shm_dir, &why) != SL_OK) {
+        reg_log(self, SL_LOG_WARN, 0, "clients that attach now count nothing: %s", why.text);
+    }
+}
+
 sl_err reg_memory_check(struct registrar *self)
 {
+    counts_renew(self);
     const char *what = sl_arena_is_short(self->arena)       ? "the arena"
                        : sl_index_is_short(self->index)     ? "the index or the leases"
                        : sl_settled_is_short(self->settled) ? "what was settled"

@@ -616,9 +616,7 @@ static sl_err reading_carry_out(struct reading *reading)
         return sl_fail(reading->why, SL_ERR_INVALID, "get: %u keys, at most %d", reading->count,
                        SL_BATCH_MAX);
     }
-    uint64_t got_bytes = 0;
     struct tally tally;
-    reading->got_bytes = &got_bytes;
     sl_tally_begin(&tally, reading->codes, reading->count);
     if (reading->count > 1) { /* copies of many values may take a while */
         (void)until_ns(reading->client, reading->until);
@@ -630,7 +628,7 @@ static sl_err reading_carry_out(struct reading *reading)
     } else {
         reading_here(reading);
     }
-    sl_tally_tier(&tally, SL_TIER_MEMORY, got_bytes);
+    sl_tally_tier(&tally, SL_TIER_MEMORY, *reading->got_bytes);
     sl_err err = tally.found < reading->count ? reading_wait(reading, &tally) : SL_OK;
     sl_tally_end(&tally, reading->client);
     return err;
@@ -640,9 +638,11 @@ sl_err sl_get_batch(struct sl_client *client, const struct sl_object_key *keys,
                     const struct sl_buffer *buffers, uint32_t count, uint64_t *lengths,
                     sl_err *codes, uint64_t timeout_ns, struct sl_error *why)
 {
+    uint64_t got_bytes = 0;
     struct until until = {.timeout_ns = timeout_ns};
     struct reading reading = {.client = client,
                               .until = &until,
+                              .got_bytes = &got_bytes,
                               .why = why,
                               .codes = codes,
                               .count = count,
@@ -659,9 +659,11 @@ sl_err sl_get_pieces_after(struct sl_client *client, const struct sl_pieces *ite
     if (items == NULL && count > 0) {
         return sl_fail(why, SL_ERR_INVALID, "get: %u items at no address", count);
     }
+    uint64_t got_bytes = 0;
     struct until until = {.timeout_ns = timeout_ns};
     struct reading reading = {.client = client,
                               .until = &until,
+                              .got_bytes = &got_bytes,
                               .why = why,
                               .codes = codes,
                               .count = count,
@@ -701,9 +703,11 @@ sl_err sl_get_pinned_batch(struct sl_client *client, const struct sl_object_key 
             return err;
         }
     }
+    uint64_t got_bytes = 0;
     struct until until = {.timeout_ns = timeout_ns};
     struct reading reading = {.client = client,
                               .until = &until,
+                              .got_bytes = &got_bytes,
                               .why = why,
                               .codes = codes,
                               .count = count,

@@ -253,7 +253,8 @@ static void class_values(struct sl_rates *rates, uint32_t first, const struct be
             double density = hits / references;
             best = density > best ? density : best;
         }
-        rates->value[first + age] = exp2(rint(log2(best) * VALUE_STEPS) / VALUE_STEPS);
+        rates->value[first + age] =
+            best > 0.0 ? exp2(rint(log2(best) * VALUE_STEPS) / VALUE_STEPS) : 0.0;
         /* one that goes beyond all ages: whatever hits they bring */
         rates->chance[first + age] = end > (double)rates->end[SL_DENSITY_AGES - 1] ? hits : chance;
     }
@@ -309,7 +310,7 @@ static bool cells_equal(const struct sl_rates *rates, uint32_t a, uint32_t b)
  * a third is sorted, and among equals the first third comes first. */
 static void order_as_unsaid(struct sl_rates *rates)
 {
-    uint16_t sorted[SL_DENSITY_KINDS * SL_DENSITY_AGES];
+    uint16_t sorted[SL_DENSITY_KINDS * SL_DENSITY_AGES] = {0};
     uint32_t place = 0;
     for (uint32_t i = 0; i < SL_DENSITY_CELLS; i++) { /* as they stood before */
         if (rates->order[i] < hint_cells) {

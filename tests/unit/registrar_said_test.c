@@ -150,6 +150,31 @@ START_TEST(what_is_said_by_itself_is_known_and_is_no_use)
     }
 END_TEST
 
+/* A value that is on disk as well has another record from then on. What was noted of the one before
+ * counts. */
+START_TEST(what_was_noted_before_a_value_came_to_disk_is_known)
+    {
+        static const char *const settings[] = {"disk", "8MiB", NULL};
+        struct node *node = node_start(settings);
+        struct sl_entry entry, durable;
+        tierer_arrive(node, TIERER_PID);
+        tierer_ready(node);
+        struct sl_pins *pins = pins_of(node, "client.1", 11);
+        block_put(node, 1, NULL, &nothing);
+        ck_assert(node_entry(node, "m/1/0", &entry));
+
+        sl_pins_note_said(pins, entry.ref, entry.extent.generation, sl_said_pack(&all));
+        ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
+        fake_pass(&node->fake, SL_NS_PER_S);
+
+        ck_assert(node_entry(node, "m/1/0", &durable));
+        ck_assert_uint_ne(durable.ref, entry.ref);
+        check_all_is_known(node, "m/1");
+        sl_pins_destroy(&pins);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(a_block_that_is_kept_outlives_others_until_its_time)
     {
         struct node *node = node_start(NULL);
@@ -194,6 +219,7 @@ int main(void)
     tcase_add_test(tcase, what_comes_with_a_reserve_is_known_of_the_block_and_after_a_restart);
     tcase_add_test(tcase, what_comes_with_a_load_is_known_of_the_block);
     tcase_add_test(tcase, what_is_said_by_itself_is_known_and_is_no_use);
+    tcase_add_test(tcase, what_was_noted_before_a_value_came_to_disk_is_known);
     tcase_add_test(tcase, what_comes_with_a_stores_own_note_does_not_count);
     tcase_add_test(tcase, a_block_that_is_kept_outlives_others_until_its_time);
     tcase_add_test(tcase, all_that_is_to_be_kept_takes_an_eighth_of_memory);

@@ -14,6 +14,7 @@
 #include "actors/registrar/disk/members.h"
 #include "actors/registrar/disk/remove.h"
 #include "actors/registrar/disk/segments.h"
+#include "actors/registrar/memory/accesses.h"
 #include "actors/registrar/memory/evict.h"
 #include "actors/registrar/presence/peers.h"
 #include "actors/registrar/records/ghosts.h"
@@ -542,6 +543,7 @@ static void write_reply(struct registrar *self, uint32_t index, const struct sl_
                            msg->body.disk_write_reply.budget_debt);
     }
     disk->failing = false;
+    (void)reg_peers_drain(self); /* what was noted names records that are another soon */
     for (uint32_t i = write->count;
          i-- > 0;) { /* last first: what goes back to the queue keeps its order */
         write_item_end(self, write, i, msg);

@@ -41,10 +41,11 @@ class OnNode(unittest.TestCase):
         return keys
 
     def others(self):
-        """Values that nobody wants, so many that those of before are on disk alone."""
+        """Values that nobody wants, so many that those of before are on disk alone. What goes has to be on disk: if only what is to stay
+        were, it would go."""
         for first in range(0, OTHERS, LENGTH):
             self.client.put_batch([f"other {first + i}" for i in range(LENGTH)], [os.urandom(VALUE)] * LENGTH, timeout=60 * PATIENCE)
-        self.node.ctl("flush")
+            self.node.ctl("flush")
 
     def in_memory(self, keys):
         return [self.client.stat(key).in_memory for key in keys].count(True)

@@ -39,15 +39,12 @@ static void pass(struct node *node, uint64_t ns)
     }
 }
 
-static sl_err contribute(struct node *node, const char *name, uint64_t length_bytes)
+static sl_err answer(struct node *node, struct sl_msg *msg)
 {
-    struct sl_msg msg = {.type = SL_MSG_CONTRIBUTE}, reply;
-    msg.body.contribute.name = sl_text_of(name);
-    msg.body.contribute.length_bytes = length_bytes;
-    msg.body.contribute.lasting = true;
-    fake_give(&node->fake, "client.1", &msg);
+    struct sl_msg reply;
+    fake_give(&node->fake, "client.1", msg);
     for (uint32_t i = 0; i < 1000; i++) {
-        if (fake_take_reply(&node->fake, "client.1", msg.seq, &reply)) {
+        if (fake_take_reply(&node->fake, "client.1", msg->seq, &reply)) {
             return reply.code;
         }
         fake_pass(&node->fake, SL_NS_PER_MS);
@@ -55,18 +52,20 @@ static sl_err contribute(struct node *node, const char *name, uint64_t length_by
     return SL_ERR_INCOMPLETE;
 }
 
+static sl_err contribute(struct node *node, const char *name, uint64_t length_bytes)
+{
+    struct sl_msg msg = {.type = SL_MSG_CONTRIBUTE};
+    msg.body.contribute.name = sl_text_of(name);
+    msg.body.contribute.length_bytes = length_bytes;
+    msg.body.contribute.lasting = true;
+    return answer(node, &msg);
+}
+
 static sl_err withdraw(struct node *node, const char *name)
 {
-    struct sl_msg msg = {.type = SL_MSG_WITHDRAW}, reply;
+    struct sl_msg msg = {.type = SL_MSG_WITHDRAW};
     msg.body.withdraw.name = sl_text_of(name);
-    fake_give(&node->fake, "client.1", &msg);
-    for (uint32_t i = 0; i < 1000; i++) {
-        if (fake_take_reply(&node->fake, "client.1", msg.seq, &reply)) {
-            return reply.code;
-        }
-        fake_pass(&node->fake, SL_NS_PER_MS);
-    }
-    return SL_ERR_INCOMPLETE;
+    return answer(node, &msg);
 }
 
 static struct node *node_with_client(const char *const *settings)

@@ -73,17 +73,12 @@ uint64_t reg_populate_target(const struct registrar *self)
     return SL_MIN(data_bytes, sl_align_up(want_bytes, SL_ARENA_SLICE_BYTES));
 }
 
-static uint64_t populate_target(const struct registrar *self)
-{
-    return reg_populate_target(self);
-}
-
 /* The allocator learns of the populated prefix. */
 static void space_grow(struct registrar *self)
 {
     struct reg_populate *populate = self->populate;
     uint64_t there_bytes = sl_arena_populated_bytes(self->arena);
-    uint64_t limit_bytes = SL_MAX(populate->limit_bytes, populate_target(self));
+    uint64_t limit_bytes = SL_MAX(populate->limit_bytes, reg_populate_target(self));
     bool more = there_bytes > populate->there_bytes;
     populate->there_bytes = SL_MAX(populate->there_bytes, there_bytes);
     if (SL_MIN(there_bytes, limit_bytes) > populate->opened_bytes) {
@@ -97,7 +92,7 @@ static void space_grow(struct registrar *self)
 bool reg_populate_pending(const struct registrar *self)
 {
     return !self->populate->failed && !self->draining &&
-           self->populate->there_bytes < populate_target(self);
+           self->populate->there_bytes < reg_populate_target(self);
 }
 
 static void populate_fail(struct registrar *self, const char *text)
@@ -107,7 +102,7 @@ static void populate_fail(struct registrar *self, const char *text)
     if (!populate->failed) { /* once, however often it is tried again */
         reg_log(self, SL_LOG_WARN, 0,
                 "memory: %" PRIu64 " of %" PRIu64 " bytes are there (%s), using these",
-                populate->there_bytes, populate_target(self), text);
+                populate->there_bytes, reg_populate_target(self), text);
     }
     populate->failed = true;
     self->space.freed = true; /* who waited for it hears so */
@@ -120,7 +115,7 @@ static uint64_t populate_goal(const struct registrar *self, uint64_t free_bytes)
     uint64_t more_bytes = populate->eager     ? LEAD_BYTES
                           : populate->filling ? LEAD_BYTES - free_bytes
                                               : populate->batch_bytes;
-    return SL_MIN(populate->there_bytes + more_bytes, populate_target(self));
+    return SL_MIN(populate->there_bytes + more_bytes, reg_populate_target(self));
 }
 
 /* Of two cores one is left to others. */
@@ -135,7 +130,7 @@ static void populate_run(struct registrar *self)
     struct reg_populate *populate = self->populate;
     uint64_t now_ns = self->env->now_ns;
     space_grow(self);
-    if (populate->there_bytes >= populate_target(self)) {
+    if (populate->there_bytes >= reg_populate_target(self)) {
         populate->failed = populate->filling = false;
         atomic_store_explicit(&populate->work.target_bytes, 0, memory_order_relaxed);
         return;
@@ -194,7 +189,7 @@ static void populate_ended(struct registrar *self, enum reg_job job, sl_err code
     uint64_t took_ns = self->env->now_ns - populate->began_ns;
     populate->running = false;
     space_grow(self);
-    if (code != SL_OK && populate->there_bytes < populate_target(self)) {
+    if (code != SL_OK && populate->there_bytes < reg_populate_target(self)) {
         populate_fail(self, sl_err_text(code));
         return;
     }
@@ -225,7 +220,7 @@ bool reg_populate_hurry(struct registrar *self, uint64_t want_bytes)
     }
     uint64_t before_bytes = populate->there_bytes;
     uint64_t below_bytes =
-        SL_MIN(before_bytes + SL_MIN(want_bytes, HURRY_BYTES), populate_target(self));
+        SL_MIN(before_bytes + SL_MIN(want_bytes, HURRY_BYTES), reg_populate_target(self));
     bool touch = self->populate->huge_pages && populate->quick;
     if (sl_arena_hurry(self->arena, below_bytes, touch, &why) != SL_OK) {
         populate_fail(self, why.text);
@@ -268,7 +263,7 @@ static uint64_t populate_next(const struct registrar *self)
 /* Whether the system gave less than was asked for; says how much. */
 static bool populate_lacks(struct registrar *self, char *reason, size_t reason_bytes)
 {
-    uint64_t target_bytes = populate_target(self);
+    uint64_t target_bytes = reg_populate_target(self);
     if (!self->populate->failed || self->populate->there_bytes >= target_bytes) {
         return false;
     }

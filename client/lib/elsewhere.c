@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SHARE_KEYS_MAX  4096u /* of a message, by the table of messages */
-#define KEY_FRAME_BYTES 8u
+#define SHARE_KEYS_MAX 4096u /* of a message, by the table of messages */
 
 struct seeking {
     struct sl_elsewhere *out; /* NULL: codes alone */
@@ -36,23 +35,6 @@ static void seeking_taken(void *context, const struct sl_msg *reply)
     }
 }
 
-/* As many of the keys as fit into one message. */
-static uint32_t share_take(const struct sl_client *client, const struct sl_object_key *keys,
-                           uint32_t count, struct sl_text *texts)
-{
-    uint64_t bytes = 4096;
-    uint32_t taken = 0;
-    while (taken < SL_MIN(count, SHARE_KEYS_MAX)) {
-        bytes += keys[taken].length + KEY_FRAME_BYTES;
-        if (taken > 0 && bytes > client->message_bytes_max) {
-            break;
-        }
-        texts[taken] = (struct sl_text){.at = keys[taken].at, .length = keys[taken].length};
-        taken++;
-    }
-    return taken;
-}
-
 static sl_err seek_all(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
                        const struct sl_body_seek *how, struct seeking all, uint64_t timeout_ns,
                        struct sl_error *why)
@@ -76,7 +58,8 @@ static sl_err seek_all(struct sl_client *client, const struct sl_object_key *key
     for (uint32_t first = 0; err == SL_OK && first < count;) {
         struct seeking seeking = {.codes = &all.codes[first],
                                   .out = all.out != NULL ? &all.out[first] : NULL};
-        seeking.count = share_take(client, &keys[first], count - first, texts);
+        seeking.count = sl_client_keys_share(client, &keys[first],
+                                             SL_MIN(count - first, SHARE_KEYS_MAX), texts);
         struct sl_client_call call = {.to = "transporter.0",
                                       .deadline_ns = deadline_ns,
                                       .answered = seeking_taken,

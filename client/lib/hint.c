@@ -4,33 +4,11 @@
 #include "client/lib/internal.h"
 
 #include <assert.h>
-#include <inttypes.h>
 #include <stdlib.h>
 
-#define HINT_GROUP      256u
-#define KEY_FRAME_BYTES 8u /* of a key in a message, beside its text */
-#define ENVELOPE_BYTES  4096u
+#define HINT_GROUP 256u
 
 static_assert(SL_HINT_LANES == SL_SESSION_LANES, "as many in both");
-
-static sl_err hints_check(const struct sl_hints *hints, const struct sl_hinted *of,
-                          struct sl_error *why)
-{
-    if (hints->session > SL_SESSION_GOES_ON || hints->priority > SL_PRIORITY_HIGH) {
-        return sl_fail(why, SL_ERR_INVALID, "hint: session is %u, priority is %u",
-                       (unsigned)hints->session, (unsigned)hints->priority);
-    }
-    if (hints->keep_ns > SL_KEEP_NS_LIMIT || hints->pause_ns > SL_KEEP_NS_LIMIT) {
-        return sl_fail(why, SL_ERR_INVALID,
-                       "hint: keep_ns is %" PRIu64 ", pause_ns is %" PRIu64 ", a week at most",
-                       hints->keep_ns, hints->pause_ns);
-    }
-    if (of->lane >= SL_HINT_LANES) {
-        return sl_fail(why, SL_ERR_INVALID, "hint: lane is %u, not below %u", of->lane,
-                       SL_HINT_LANES);
-    }
-    return sl_client_keys_check("hint", of->keys, of->count, why);
-}
 
 /* Tails first, as of loads: when memory runs short, heads of chains are worth more. */
 static void said_note(struct sl_client *client, const struct sl_hinted *of,
@@ -59,22 +37,6 @@ static void said_note(struct sl_client *client, const struct sl_hinted *of,
     }
 }
 
-/* Tells of as many keys as one message holds; gives how many those are. */
-static uint32_t turn_share(const struct sl_client *client, const struct sl_text *keys,
-                           uint32_t count)
-{
-    uint64_t bytes = ENVELOPE_BYTES;
-    uint32_t share = 0;
-    while (share < count) {
-        bytes += keys[share].length + KEY_FRAME_BYTES;
-        if (share > 0 && bytes > client->message_bytes_max) {
-            break;
-        }
-        share++;
-    }
-    return share;
-}
-
 static sl_err turn_tell(struct sl_client *client, const struct sl_hints *hints,
                         const struct sl_hinted *of, uint64_t deadline_ns, struct sl_error *why)
 {
@@ -83,12 +45,9 @@ static sl_err turn_tell(struct sl_client *client, const struct sl_hints *hints,
     if (texts == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "hint: %u keys", of->count);
     }
-    for (uint32_t i = 0; i < of->count; i++) {
-        texts[i] = (struct sl_text){.at = of->keys[i].at, .length = of->keys[i].length};
-    }
     for (uint32_t first = 0; err == SL_OK && first < of->count;) {
         struct sl_client_call call = {.to = "coordinator", .deadline_ns = deadline_ns};
-        uint32_t share = turn_share(client, &texts[first], of->count - first);
+        uint32_t share = sl_client_keys_share(client, &of->keys[first], of->count - first, texts);
         call.msg.type = SL_MSG_SESSION_TURN;
         call.msg.op_id = sl_client_op_id(client);
         call.msg.body.session_turn =
@@ -97,7 +56,7 @@ static sl_err turn_tell(struct sl_client *client, const struct sl_hints *hints,
                                           .ends = hints->session == SL_SESSION_ENDS,
                                           .asked = of->asked && first == 0,
                                           .lane = of->lane,
-                                          .keys = {.at = &texts[first], .count = share}};
+                                          .keys = {.at = texts, .count = share}};
         err = sl_client_call(client, &call, why);
         first += share;
     }
@@ -111,7 +70,12 @@ sl_err sl_hint_batch(struct sl_client *client, const struct sl_hints *hints,
     struct sl_said said = {.session = (uint32_t)hints->session,
                            .priority = (uint32_t)hints->priority,
                            .keep_ns = hints->keep_ns};
-    sl_err err = hints_check(hints, of, why);
+    sl_err err = sl_client_hints_check("hint", hints, why);
+    if (err == SL_OK && of->lane >= SL_HINT_LANES) {
+        err =
+            sl_fail(why, SL_ERR_INVALID, "hint: lane is %u, not below %u", of->lane, SL_HINT_LANES);
+    }
+    err = err == SL_OK ? sl_client_keys_check("hint", of->keys, of->count, why) : err;
     err = err == SL_OK ? sl_client_talks(client, why) : err;
     if (err != SL_OK || of->count == 0) {
         return err;

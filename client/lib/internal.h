@@ -248,6 +248,10 @@ void sl_client_text_take(char *to, size_t to_bytes, const struct sl_text *from);
  * Errors: SL_ERR_INVALID. */
 sl_err sl_client_keys_check(const char *what, const struct sl_object_key *keys, uint32_t count,
                             struct sl_error *why);
+/* Gives how many of the keys, one or more, fit into one message, and those as it takes them: texts has
+ * room for count. */
+uint32_t sl_client_keys_share(const struct sl_client *client, const struct sl_object_key *keys,
+                              uint32_t count, struct sl_text *texts);
 /* Says hello to the registrar when it does not know us (yet, or any more). */
 sl_err sl_client_greet(struct sl_client *client, uint64_t deadline_ns, struct sl_error *why);
 /* As sl_client_call, of a registrar that knows us. */
@@ -313,6 +317,10 @@ sl_err sl_client_contribute_again(struct sl_client *client, uint64_t deadline_ns
                                   struct sl_error *why);
 /* The client is about to be closed: takes back what does not last, as far as that is quick. */
 void sl_client_contributions_end(struct sl_client *client);
+
+/* ---- op.c ---- */
+/* what: of whom the text speaks. Errors: SL_ERR_INVALID. */
+sl_err sl_client_hints_check(const char *what, const struct sl_hints *hints, struct sl_error *why);
 
 /* ---- session.c ---- */
 /* What stands for a session's name in messages; NULL: 0. */

@@ -206,16 +206,16 @@ static sl_err prefill_check(const struct sl_prefill *prefill, struct sl_error *w
                           prefill->tokens_per_s, prefill->doubles_at_token);
 }
 
-static sl_err hints_check(const struct sl_hints *hints, struct sl_error *why)
+sl_err sl_client_hints_check(const char *what, const struct sl_hints *hints, struct sl_error *why)
 {
     if ((uint32_t)hints->session > SL_SESSION_GOES_ON ||
         (uint32_t)hints->priority > SL_PRIORITY_HIGH) {
-        return sl_fail(why, SL_ERR_INVALID, "op: no such hint: session %u, priority %u",
+        return sl_fail(why, SL_ERR_INVALID, "%s: no such hint: session %u, priority %u", what,
                        (uint32_t)hints->session, (uint32_t)hints->priority);
     }
     if (hints->keep_ns > SL_KEEP_NS_LIMIT || hints->pause_ns > SL_KEEP_NS_LIMIT) {
         bool keep = hints->keep_ns > SL_KEEP_NS_LIMIT;
-        return sl_fail(why, SL_ERR_INVALID, "op: %s is %" PRIu64 ", a week at most",
+        return sl_fail(why, SL_ERR_INVALID, "%s: %s is %" PRIu64 ", a week at most", what,
                        keep ? "keep_ns" : "pause_ns", keep ? hints->keep_ns : hints->pause_ns);
     }
     return SL_OK;
@@ -224,7 +224,7 @@ static sl_err hints_check(const struct sl_hints *hints, struct sl_error *why)
 static sl_err request_check(const struct sl_engine *engine, const struct sl_op_request *request,
                             bool handover, struct sl_error *why)
 {
-    sl_err err = hints_check(&request->hints, why);
+    sl_err err = sl_client_hints_check("op", &request->hints, why);
     err = err == SL_OK ? prefill_check(&request->prefill, why) : err;
     if (err != SL_OK) {
         return err;

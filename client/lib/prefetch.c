@@ -3,8 +3,6 @@
 
 #include <stdlib.h>
 
-#define KEY_FRAME_BYTES 8u /* of a key in a message, beside its text */
-
 struct prefetching {
     sl_err *codes;
     uint32_t count;
@@ -22,25 +20,22 @@ static void prefetching_taken(void *context, const struct sl_msg *reply)
     }
 }
 
-/* Asks for as many of the keys as one message holds; gives how many those are. */
-static uint32_t prefetch_share(struct sl_client *client, const struct sl_text *keys, uint32_t count,
-                               sl_err *codes, uint64_t deadline_ns)
+/* Asks for as many of the keys as one message holds; gives how many those are. texts: room for all. */
+static uint32_t prefetch_share(struct sl_client *client, const struct sl_object_key *keys,
+                               uint32_t count, struct sl_text *texts, sl_err *codes,
+                               uint64_t deadline_ns)
 {
-    struct prefetching prefetching = {.codes = codes};
-    uint64_t bytes = 4096;
-    while (prefetching.count < count) {
-        bytes += keys[prefetching.count].length + KEY_FRAME_BYTES;
-        if (prefetching.count > 0 && bytes > client->message_bytes_max) {
-            break;
-        }
-        codes[prefetching.count++] = SL_ERR_PROTOCOL;
+    struct prefetching prefetching = {.codes = codes,
+                                      .count = sl_client_keys_share(client, keys, count, texts)};
+    for (uint32_t i = 0; i < prefetching.count; i++) {
+        codes[i] = SL_ERR_PROTOCOL;
     }
     struct sl_client_call call = {.to = "registrar",
                                   .deadline_ns = deadline_ns,
                                   .answered = prefetching_taken,
                                   .context = &prefetching};
     call.msg.type = SL_MSG_PREFETCH;
-    call.msg.body.prefetch.keys.at = keys;
+    call.msg.body.prefetch.keys.at = texts;
     call.msg.body.prefetch.keys.count = prefetching.count;
     sl_err err = sl_client_call(client, &call, NULL);
     for (uint32_t i = 0; i < prefetching.count && err != SL_OK; i++) {
@@ -62,11 +57,9 @@ sl_err sl_prefetch_batch(struct sl_client *client, const struct sl_object_key *k
     if (texts == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "prefetch: %u keys", count);
     }
-    for (uint32_t i = 0; i < count; i++) {
-        texts[i] = (struct sl_text){.at = keys[i].at, .length = keys[i].length};
-    }
     for (uint32_t first = 0; first < count;) {
-        first += prefetch_share(client, &texts[first], count - first, &codes[first], deadline_ns);
+        first +=
+            prefetch_share(client, &keys[first], count - first, texts, &codes[first], deadline_ns);
     }
     free(texts);
     return SL_OK;

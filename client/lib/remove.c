@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KEY_FRAME_BYTES 8u /* of a key in a message, beside its text */
-
 struct removal {
     sl_err *codes;
     uint32_t count;
@@ -69,17 +67,9 @@ static sl_err remove_all_of(struct sl_client *client, const struct sl_object_key
         return sl_fail(why, SL_ERR_NO_MEMORY, "remove: %u keys", count);
     }
     for (uint32_t first = 0; err == SL_OK && first < count;) {
-        uint64_t bytes = 4096;
         struct removal removal = *how;
         removal.codes = &codes[first];
-        while (first + removal.count < count) {
-            const struct sl_object_key *key = &keys[first + removal.count];
-            bytes += key->length + KEY_FRAME_BYTES;
-            if (removal.count > 0 && bytes > client->message_bytes_max) {
-                break;
-            }
-            texts[removal.count++] = (struct sl_text){.at = key->at, .length = key->length};
-        }
+        removal.count = sl_client_keys_share(client, &keys[first], count - first, texts);
         err = remove_share(client, texts, &removal, deadline_ns, why);
         first += removal.count;
     }

@@ -33,6 +33,7 @@ LEFT_OUT = (
 WORDS = (("TRACE.jsonl", "/tmp/trace.jsonl"), ("advise FILE", "advise /tmp/recording"), ("KEY...", "greeting"), ("KEY", "greeting"))
 # Run until the next section begins, as a user would in another terminal: with what shows that it is ready.
 DAEMONS = (
+    (r"^sluice-metrics\b", "curl -sf http://127.0.0.1:9400/metrics | grep -q ^sluice_"),
     (r"^mooncake_master\b", "curl -sf http://localhost:9003/health"),
     (r"^mooncake_client\b", "curl -sf http://localhost:9003/get_all_segments | grep -q ."),
 )

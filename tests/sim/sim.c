@@ -183,7 +183,8 @@ sl_err sim_env_send(struct sl_env *env, const char *to, const void *frame, size_
         delay_ns = LATE_NS_MAX;
         sim->disturbed_ns = SL_MAX(sim->disturbed_ns, sim->now_ns + delay_ns);
     }
-    *pair_ns = SL_MAX(sim->now_ns + 1 + sim_random_below(sim, delay_ns), *pair_ns + 1);
+    uint64_t at_ns = sim->now_ns + 1 + sim_random_below(sim, delay_ns);
+    *pair_ns = SL_MAX(at_ns, *pair_ns + 1);
     struct sim_event event = sim_event_for(target, EVENT_MESSAGE, *pair_ns);
     event.frame = malloc(length_bytes);
     SIM_CHECK(event.frame != NULL, "out of memory");

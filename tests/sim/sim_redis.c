@@ -135,7 +135,8 @@ static uint64_t way_add(struct sim *sim, struct stream *stream, bool out, const 
     struct piece *piece = malloc(sizeof(*piece) + length);
     SIM_CHECK(piece != NULL, "out of memory");
     bool held = stream_is_cut(sim, stream);
-    way->order_ns = SL_MAX(arrival(sim, stream), way->order_ns + 1);
+    uint64_t at_ns = arrival(sim, stream);
+    way->order_ns = SL_MAX(at_ns, way->order_ns + 1);
     if (out && !held) {
         way->order_ns = *host_ns = SL_MAX(way->order_ns, *host_ns + 1);
     }
@@ -168,7 +169,8 @@ static void stream_reset(struct sim *sim, struct stream *stream)
 {
     way_free(&stream->out);
     if (stream->reset_ns == SL_NEVER_NS) {
-        stream->reset_ns = SL_MAX(arrival(sim, stream), stream->in.order_ns + 1);
+        uint64_t at_ns = arrival(sim, stream);
+        stream->reset_ns = SL_MAX(at_ns, stream->in.order_ns + 1);
         stream_wakes(sim, stream, stream->reset_ns);
     }
 }

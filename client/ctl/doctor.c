@@ -4,7 +4,7 @@
 #include "client/ctl/doctor.h"
 #include "client/ctl/commands.h"
 #include "client/ctl/nics.h"
-#include "client/ctl/supervision.h"
+#include "client/command/supervision.h"
 
 #include "ipc/sl_huge.h"
 #include "runtime/sl_clock.h"

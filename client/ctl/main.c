@@ -1,6 +1,7 @@
 /* client/ctl/main.c - sluicectl: which commands there are, and main. */
 #include "client/bench/commands.h"
 #include "client/ctl/commands.h"
+#include "client/top/top.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 /* clang-format off */
 static const struct ctl_command *const commands[] = {
     &ctl_put,           &ctl_get,      &ctl_exists, &ctl_prefetch, &ctl_rm,     &ctl_ls,
-    &ctl_stat,          &ctl_explain,  &ctl_flush,  &ctl_status, &ctl_metrics,   &ctl_tiers,  &ctl_pools,
+    &ctl_stat,          &ctl_explain,  &ctl_flush,  &ctl_status, &ctl_top,    &ctl_metrics,   &ctl_tiers,  &ctl_pools,
     &ctl_contributions, &ctl_nodes,    &ctl_keygen, &ctl_trace,    &ctl_keys,   &ctl_messages,
     &ctl_config,        &ctl_workload, &ctl_bench,  &ctl_doctor,   &ctl_replay, &ctl_pd_demo,
     &ctl_advise,        &ctl_session,

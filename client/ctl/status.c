@@ -1,7 +1,7 @@
 /* client/ctl/status.c - the actors of a node as their metrics pages show them; nobody is asked
  * anything. */
 #include "client/ctl/commands.h"
-#include "client/ctl/supervision.h"
+#include "client/command/supervision.h"
 #include "runtime/sl_clock.h"
 #include "runtime/sl_metrics.h"
 

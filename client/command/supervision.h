@@ -1,6 +1,6 @@
-/* client/ctl/supervision.h - whether somebody restarts what ends in a node. */
-#ifndef SL_CLIENT_CTL_SUPERVISION_H
-#define SL_CLIENT_CTL_SUPERVISION_H
+/* client/command/supervision.h - whether somebody restarts what ends in a node. */
+#ifndef SL_CLIENT_COMMAND_SUPERVISION_H
+#define SL_CLIENT_COMMAND_SUPERVISION_H
 
 #include "client/command/command.h"
 

@@ -1,6 +1,6 @@
-/* client/ctl/supervision.c - the supervisor by its pid file, and since when it is gone by what actors
+/* client/command/supervision.c - the supervisor by its pid file, and since when it is gone by what actors
  * noted on their pages. */
-#include "client/ctl/supervision.h"
+#include "client/command/supervision.h"
 #include "ipc/sl_process.h"
 #include "runtime/sl_metrics.h"
 

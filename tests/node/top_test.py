@@ -1,0 +1,183 @@
+"""sluicectl top: its figures are the replay's, and in a terminal of tmux it shows a node that lives, is hurt, stops and comes back."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import unittest
+
+from node_support import CTL, Node, main, wait_until, workload
+
+
+class Terminal:
+    """A tmux server of its own with one window."""
+
+    def __init__(self, directory, command, columns=80, rows=24):
+        self.tmux = ["tmux", "-S", directory + "/tmux", "-f", "/dev/null"]
+        self.code = directory + "/code"
+        line = f"LC_ALL=C.UTF-8 {command}; echo $? > {self.code}; sleep 600"
+        subprocess.run([*self.tmux, "new-session", "-d", "-x", str(columns), "-y", str(rows), line], check=True)
+
+    def keys(self, *names):
+        subprocess.run([*self.tmux, "send-keys", *names], check=True)
+
+    def resize(self, columns, rows):
+        subprocess.run([*self.tmux, "resize-window", "-x", str(columns), "-y", str(rows)], check=True)
+
+    def lines(self):
+        return subprocess.run([*self.tmux, "capture-pane", "-p"], check=True, stdout=subprocess.PIPE, text=True).stdout.split("\n")
+
+    def shows(self, *texts, seconds=5):
+        """Waits until all of the texts are on the screen, and gives its lines."""
+        found = []
+
+        def seen():
+            found[:] = self.lines()
+            return all(any(text in line for line in found) for text in texts)
+
+        wait_until(seen, seconds, lambda: f"{texts} in\n" + "\n".join(found))
+        return found
+
+    def row(self, name):
+        """The words of the line that begins with a name."""
+        return next((line.split() for line in self.lines() if line.startswith(name)), [])
+
+    def ended(self):
+        def code():
+            try:
+                with open(self.code, encoding="utf-8") as line:
+                    return line.read().strip()
+            except FileNotFoundError:
+                return ""
+
+        return wait_until(code, 5, "top ends")
+
+    def close(self):
+        subprocess.run([*self.tmux, "kill-server"], check=False)
+
+
+class Top(unittest.TestCase):
+    def setUp(self):
+        self.directory = tempfile.mkdtemp(prefix="sl-top.")
+        self.addCleanup(shutil.rmtree, self.directory, ignore_errors=True)
+        self.trace = self.directory + "/trace.jsonl"
+
+    def open(self, node, *arguments, **size):
+        if shutil.which("tmux") is None:
+            self.skipTest("skipped: no tmux")
+        terminal = Terminal(self.directory, " ".join([CTL, "top", "--interval", "250ms", *arguments, *node.where]), **size)
+        self.addCleanup(terminal.close)
+        return terminal
+
+    def replay(self, node, *arguments):
+        report = self.directory + "/report.json"
+        node.ctl("replay", self.trace, "--ranks", "2", "--block-bytes", "4096", "--op-timeout", "30s", "--json", report, *arguments,
+                 timeout=600)
+        with open(report, encoding="utf-8") as lines:
+            return json.load(lines)
+
+    def test_what_it_counts_is_what_the_replay_counted(self):
+        workload(self.trace, 300, 7)
+        with Node(ranks=2, memory="16MiB", disk="256MiB") as node:
+            report = self.replay(node)
+            seen = json.loads(node.ctl("top", "--once", "--json", "--interval", "100ms").stdout)
+            loads = {tier: seen["loads"][tier]["count"] for tier in ("memory", "disk", "remote")}
+            self.assertEqual({tier: count for tier, count in loads.items() if count > 0},
+                             {tier: count for tier, count in report["hits_by_tier"].items() if count > 0})
+            self.assertEqual(loads["memory"] + loads["disk"] + seen["loads"]["missed"]["count"], report["block_references"])
+            self.assertEqual([group["objects"] for group in seen["groups"]], [seen["memory"]["keys"]])
+            self.assertLessEqual(sum(group["memory_bytes"] for group in seen["groups"]), seen["memory"]["used_bytes"])
+            prefixes = json.loads(node.ctl("top", "--once", "--json", "--prefixes", "--interval", "100ms").stdout)["groups"]
+            self.assertEqual([group["name"].split("/")[2:] for group in prefixes], [["0", "pool0"], ["1", "pool0"]])
+            for view in ("overview", "memory", "disks", "peers", "actors"):
+                said = node.ctl("top", "--once", "--view", view, "--interval", "100ms").stdout.decode()
+                self.assertIn(f"sluice {node.instance}", said)
+                self.assertIn("7/7 actors ready", said)
+
+    def test_a_terminal_shows_a_node_live(self):
+        workload(self.trace, 400, 3)
+        with Node(ranks=2, memory="16MiB", disk="128MiB") as node:
+            top = self.open(node)
+            lines = top.shows("7/7 actors ready", "overview", "evicted", "q")
+            self.assertTrue(all(len(line) <= 80 for line in lines))
+            self.assertEqual(top.row("stores")[2], "0")
+            replay = node.replay_start(self.trace, "--ranks", "2", "--block-bytes", "4096", "--speed", "20")
+            self.addCleanup(replay.stdout.close)
+            self.addCleanup(replay.wait)
+            self.addCleanup(replay.kill)
+            wait_until(lambda: (top.row("stores") or ["", "0"])[1] != "0", 10, "stores a second are shown")
+            wait_until(lambda: any(chr(0x2588) in line for line in top.lines()), 10, "a sparkline is drawn")
+            top.keys("2")
+            top.shows("memory", "sorted by memory", "model")
+            top.keys("g")
+            top.shows("/*/0/pool0", "/*/1/pool0", "prefix")
+            top.keys("/", "*", "/", "1", "/", "Enter")
+            wait_until(lambda: not any("/*/0/pool0" in line for line in top.lines()), 5, "rows are left out")
+            top.shows("/*/1/pool0", "names with '*/1/'")
+            top.keys("/", "Escape", "3")
+            top.shows("tierer.0", "written since the start")
+            top.keys("5")
+            top.shows("coordinator", "transporter.0", "silent")
+            top.keys("s")
+            top.shows("sorted by processor time")
+            top.keys("p")
+            top.shows("PAUSED")
+            top.keys("p")
+            top.resize(120, 40)
+            wait_until(lambda: len(top.lines()) >= 40, 5, "the window is larger")
+            top.shows("coordinator", "h help")
+            top.resize(30, 5)
+            top.shows("sluice", "1-5 views")
+            top.resize(80, 24)
+            top.keys("q")
+            self.assertEqual(top.ended(), "0")
+
+    def test_hurt_and_stopped_nodes_are_said_and_come_back(self):
+        with Node(ranks=1, memory="16MiB") as node:
+            top = self.open(node, "--view", "actors")
+            top.shows("keyer")
+            self.assertEqual(top.row("keyer")[2], "1")
+            with node.standing_still("swapper.0"):
+                top.shows("swapper.0: stuck", seconds=10)
+            pid = node.live_pid("keyer")
+            os.kill(pid, signal.SIGKILL)
+            node.wait_restarted("keyer", pid)
+            wait_until(lambda: (top.row("keyer") or [""] * 3)[2] == "2", 5, "the restart is counted")
+            node.stop()
+            top.shows("no node runs under the name", seconds=10)
+            node.start()
+            wait_until(lambda: not any("no node runs" in line for line in top.lines()), 10, "the node is back")
+            top.shows("keyer", "actors ready")
+            top.keys("Q")
+            self.assertEqual(top.ended(), "0")
+
+    def test_what_cannot_be_shown_is_refused(self):
+        where = ["--instance", "nobody", "--runtime-dir", self.directory + "/run", "--shm-dir", self.directory + "/shm"]
+
+        def top(*arguments):
+            done = subprocess.run([CTL, "top", *arguments, *where], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
+            return done.returncode, done.stderr
+
+        self.assertEqual(top("--once")[0], 3)
+        for arguments, said in [((), "needs a terminal"), (("--json",), "--once"), (("--once", "--view", "nice"), "overview"),
+                                (("--once", "--interval", "1ms"), "100ms"), (("--once", "word"), "no words"),
+                                (("--once", "--filter", "x" * 40), "31 bytes")]:
+            code, error = top(*arguments)
+            self.assertEqual(code, 2, arguments)
+            self.assertIn(said, error)
+
+    def test_a_terminal_that_is_not_known_is_named(self):
+        if shutil.which("script") is None:
+            self.skipTest("skipped: no script")
+        with Node(ranks=1, memory="16MiB") as node:
+            command = f"{CTL} top {' '.join(node.where)}"
+            done = subprocess.run(["script", "-qec", command, "/dev/null"], env=dict(os.environ, TERM="nothing-of-the-kind"), timeout=60,
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False)
+            self.assertIn("'nothing-of-the-kind' is not known", done.stdout)
+            self.assertEqual(done.returncode, 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -366,7 +366,7 @@ struct tierer {
             segments, used_bytes, live_values, live_bytes, reclaimed_segments, tombstones, syncs,
             queue, sealed_segments, in_flight, buffers_bytes, unreadable, emptied_segments,
             given_up_segments, budget, budget_left, written_today, written_all, read_busy,
-            read_queue;
+            read_queue, ceiling;
         sl_histogram write_ns, read_ns, sync_ns;
     } metrics;
 };

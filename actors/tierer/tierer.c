@@ -17,6 +17,7 @@ static const struct sl_metric_row metric_rows[] = {
     SL_METRIC_ROW(tierer, metrics.io_errors, "io_error_count"),
     SL_METRIC_ROW(tierer, metrics.segments, "segments"),
     SL_METRIC_ROW(tierer, metrics.used_bytes, "disk_used_bytes"),
+    SL_METRIC_ROW(tierer, metrics.ceiling, "disk_ceiling_bytes"),
     SL_METRIC_ROW(tierer, metrics.live_values, "live_values"),
     SL_METRIC_ROW(tierer, metrics.live_bytes, "live_bytes"),
     SL_METRIC_ROW(tierer, metrics.reclaimed_segments, "reclaimed_segments"),
@@ -66,6 +67,7 @@ static sl_err tierer_sizes(struct tierer *self, struct sl_error *why)
             sizes.segment_bytes);
     }
     self->disk_bytes_max = sizes.share_bytes;
+    sl_metric_set(self->env->metrics, self->metrics.ceiling, sizes.share_bytes);
     self->budget.day_max_bytes = sl_config_u64(config, SL_SET_disk_write_budget);
     self->segment_bytes = sizes.segment_bytes;
     self->commit_delay_ns = sl_config_u64(config, SL_SET_disk_commit_delay);

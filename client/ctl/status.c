@@ -1,7 +1,8 @@
 /* client/ctl/status.c - the actors of a node as their metrics pages show them; nobody is asked
  * anything. */
-#include "client/ctl/commands.h"
 #include "client/command/supervision.h"
+#include "client/ctl/commands.h"
+#include "client/top/summary.h"
 #include "runtime/sl_clock.h"
 #include "runtime/sl_metrics.h"
 
@@ -214,6 +215,28 @@ static int not_ready(struct status *status)
     return CTL_FINE;
 }
 
+/* What a person asks for first. A node whose registrar made no counts has none. */
+static void summary_print(const struct ctl *ctl)
+{
+    struct top_figures *figures = malloc(sizeof *figures);
+    if (figures != NULL && top_figures_read(ctl->paths.shm_dir, figures, NULL) == SL_OK) {
+        top_summary_print(figures);
+        (void)putchar('\n');
+    }
+    free(figures);
+}
+
+/* NULL: there is none. */
+static json_t *summary_json(const struct ctl *ctl)
+{
+    struct top_figures *figures = malloc(sizeof *figures);
+    json_t *json = figures != NULL && top_figures_read(ctl->paths.shm_dir, figures, NULL) == SL_OK
+                       ? top_summary_json(figures)
+                       : NULL;
+    free(figures);
+    return json;
+}
+
 /* Who watches the actors; takes them. */
 static void status_end(const struct ctl *ctl, json_t *actors)
 {
@@ -221,9 +244,10 @@ static void status_end(const struct ctl *ctl, json_t *actors)
     char text[200], mend[200];
     supervision_look(ctl, &supervision);
     if (ctl->json) {
-        ctl_print_json(json_pack("{s:s, s:o, s:o}", "instance",
-                                 sl_config_text(ctl->config, SL_SET_instance), "actors", actors,
-                                 "supervisor", supervision_json(&supervision)));
+        ctl_print_json(json_pack("{s:s, s:o*, s:o, s:o}", "instance",
+                                 sl_config_text(ctl->config, SL_SET_instance), "figures",
+                                 summary_json(ctl), "actors", actors, "supervisor",
+                                 supervision_json(&supervision)));
         return;
     }
     json_decref(actors);
@@ -256,6 +280,9 @@ static int status_command(struct ctl *ctl, int argc, char **argv)
     }
     status.silent_asked = status.silent_ms != UINT64_MAX;
     status.actors = json_array();
+    if (!status.silent_asked && !ctl->json) {
+        summary_print(ctl);
+    }
     uint32_t pages = ctl_pages(ctl, page_show, &status);
     if (pages == 0) {
         struct sl_error why;
@@ -274,10 +301,11 @@ static int status_command(struct ctl *ctl, int argc, char **argv)
 /* clang-format off */
 const struct ctl_command ctl_status = {
     .name = "status",
-    .summary = "actors, health, counters",
+    .summary = "hits, bytes, times; actors, health, counters",
     .help = "status [--metrics] [--not-ready NAME... [--within-ms N]] [--silent-ms N]\n"
             "\n"
-            "Reads the actors' metrics pages and disturbs nobody. A loop that has not turned for 2 s is called stuck.\n"
+            "Says where gets and loads were found, bytes, times, and what memory and disks hold, since the node was started; then\n"
+            "each actor. Reads the actors' metrics pages and disturbs nobody. A loop that has not turned for 2 s is called stuck.\n"
             "\n"
             "  --metrics         all counters and histograms\n"
             "  --not-ready NAME...   print those of the names that are not alive and ready, one a line\n"

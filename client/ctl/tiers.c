@@ -13,7 +13,7 @@
 
 struct tiers {
     /* memory, from the registrar */
-    uint64_t used_bytes, usable_bytes, object_count, disk_object_count, pending;
+    uint64_t used_bytes, usable_bytes, ceiling_bytes, object_count, disk_object_count, pending;
     uint64_t written, written_bytes, refused, refused_bytes, later, over_budget;
     /* blocks that came ahead of use; which of them somebody wanted, and which left before that */
     uint64_t ahead_parts, ahead_wanted, ahead_lost;
@@ -26,8 +26,9 @@ struct tiers {
     struct tierer_row {
         char name[32], reason[SL_METRICS_REASON_BYTES];
         enum sl_health health;
-        uint64_t used_bytes, live_bytes, live_values, segments, queued, in_flight, values_read,
-            values_written, corrupt, io_errors, emptied, budget, budget_left, today, all;
+        uint64_t used_bytes, live_bytes, ceiling_bytes, live_values, segments, queued, in_flight,
+            values_read, values_written, corrupt, io_errors, emptied, budget, budget_left, today,
+            all;
         struct sl_histogram_summary read, write;
     } tierers[TIERERS_MAX];
     uint32_t tierer_count;
@@ -53,6 +54,7 @@ static void tierer_read(const struct sl_metrics_view *view,
     row->health = summary->health;
     row->used_bytes = ctl_page_metric(view, "disk_used_bytes");
     row->live_bytes = ctl_page_metric(view, "live_bytes");
+    row->ceiling_bytes = ctl_page_metric(view, "disk_ceiling_bytes");
     row->live_values = ctl_page_metric(view, "live_values");
     row->segments = ctl_page_metric(view, "segments");
     row->queued = ctl_page_metric(view, "queued_requests");
@@ -78,6 +80,7 @@ static bool page_read(void *context, struct sl_metrics_view *view)
     if (strcmp(summary.actor, "registrar") == 0) {
         tiers->used_bytes = ctl_page_metric(view, "used_bytes");
         tiers->usable_bytes = ctl_page_metric(view, "usable_bytes");
+        tiers->ceiling_bytes = ctl_page_metric(view, "ceiling_bytes");
         tiers->object_count = ctl_page_metric(view, "object_count");
         tiers->disk_object_count = ctl_page_metric(view, "disk_object_count");
         tiers->pending = ctl_page_metric(view, "write_behind_pending_count");
@@ -142,14 +145,15 @@ static json_t *times_json(const struct sl_histogram_summary *times)
 static json_t *tierer_json(const struct tierer_row *row)
 {
     json_t *json = json_pack(
-        "{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "name",
-        row->name, "health", health_name(row->health), "reason", row->reason, "used_bytes",
-        (json_int_t)row->used_bytes, "live_bytes", (json_int_t)row->live_bytes, "objects",
-        (json_int_t)row->live_values, "segments", (json_int_t)row->segments, "queued_requests",
-        (json_int_t)row->queued, "requests_in_flight", (json_int_t)row->in_flight, "values_read",
-        (json_int_t)row->values_read, "values_written", (json_int_t)row->values_written, "corrupt",
-        (json_int_t)row->corrupt, "io_errors", (json_int_t)row->io_errors, "emptied_segments",
-        (json_int_t)row->emptied, "read", times_json(&row->read), "write", times_json(&row->write));
+        "{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}",
+        "name", row->name, "health", health_name(row->health), "reason", row->reason, "used_bytes",
+        (json_int_t)row->used_bytes, "live_bytes", (json_int_t)row->live_bytes, "ceiling_bytes",
+        (json_int_t)row->ceiling_bytes, "objects", (json_int_t)row->live_values, "segments",
+        (json_int_t)row->segments, "queued_requests", (json_int_t)row->queued, "requests_in_flight",
+        (json_int_t)row->in_flight, "values_read", (json_int_t)row->values_read, "values_written",
+        (json_int_t)row->values_written, "corrupt", (json_int_t)row->corrupt, "io_errors",
+        (json_int_t)row->io_errors, "emptied_segments", (json_int_t)row->emptied, "read",
+        times_json(&row->read), "write", times_json(&row->write));
     if (row->budget > 0) {
         (void)json_object_set_new(
             json, "write_budget",
@@ -206,11 +210,11 @@ static void tiers_json(const struct tiers *tiers, const struct ctl_devices *devi
         (void)json_array_append_new(disks, tierer_json(row));
     }
     ctl_print_json(json_pack(
-        "{s:{s:I, s:I, s:I, s:I, s:f, s:o}, s:{s:I, s:I, s:f, s:o, s:o}, s:{s:I, s:f, s:o, s:o}, s:o}",
+        "{s:{s:I, s:I, s:I, s:I, s:I, s:f, s:o}, s:{s:I, s:I, s:f, s:o, s:o}, s:{s:I, s:f, s:o, s:o}, s:o}",
         "memory", "used_bytes", (json_int_t)tiers->used_bytes, "usable_bytes",
-        (json_int_t)tiers->usable_bytes, "objects", (json_int_t)tiers->object_count,
-        "blocks_loaded", (json_int_t)tiers->from_memory, "share_percent",
-        share(tiers->from_memory, tiers), "ahead", ahead_json(tiers), "disk",
+        (json_int_t)tiers->usable_bytes, "ceiling_bytes", (json_int_t)tiers->ceiling_bytes,
+        "objects", (json_int_t)tiers->object_count, "blocks_loaded", (json_int_t)tiers->from_memory,
+        "share_percent", share(tiers->from_memory, tiers), "ahead", ahead_json(tiers), "disk",
         "waiting_to_be_written", (json_int_t)tiers->pending, "blocks_loaded",
         (json_int_t)tiers->from_disk, "share_percent", share(tiers->from_disk, tiers), "admission",
         admission_json(tiers), "tierers", disks, "remote", "blocks_loaded",
@@ -255,23 +259,28 @@ static void admission_print(const struct tiers *tiers)
 
 static void tiers_print(const struct tiers *tiers)
 {
-    char a[32], b[32];
+    char a[32], b[32], c[32];
     (void)printf("%-12s %-9s %11s %11s %10s %8s  %s\n", "TIER", "HEALTH", "BYTES", "OF", "OBJECTS",
                  "LOADS", "");
-    (void)printf("%-12s %-9s %11s %11s %10" PRIu64 " %7.1f%%\n", "memory", "ready",
-                 ctl_size_text(tiers->used_bytes, a), ctl_size_text(tiers->usable_bytes, b),
+    (void)printf("%-12s %-9s %11s %11s %10" PRIu64 " %7.1f%%", "memory", "ready",
+                 ctl_size_text(tiers->used_bytes, a), ctl_size_text(tiers->ceiling_bytes, b),
                  tiers->object_count, share(tiers->from_memory, tiers));
+    if (tiers->usable_bytes < tiers->ceiling_bytes) {
+        (void)printf("  %s of it there so far, the rest comes when it is wanted",
+                     ctl_size_text(tiers->usable_bytes, a));
+    }
+    (void)putchar('\n');
     for (uint32_t i = 0; i < tiers->tierer_count; i++) {
         const struct tierer_row *row = &tiers->tierers[i];
-        (void)printf("%-12s %-9s %11s %11s %10" PRIu64 " %7.1f%%  queue %" PRIu64
-                     ", in flight %" PRIu64 "; read p50 %.0f "
-                     "us, p99 %.0f us; write p50 %.0f us; errors %" PRIu64 ", corrupt %" PRIu64
-                     "%s%s\n",
-                     row->name, health_name(row->health), ctl_size_text(row->live_bytes, a),
-                     ctl_size_text(row->used_bytes, b), row->live_values, disk_share(row, tiers),
-                     row->queued, row->in_flight, (double)row->read.p50 / 1e3,
-                     (double)row->read.p99 / 1e3, (double)row->write.p50 / 1e3, row->io_errors,
-                     row->corrupt, row->reason[0] != '\0' ? "  -- " : "", row->reason);
+        (void)printf(
+            "%-12s %-9s %11s %11s %10" PRIu64 " %7.1f%%  takes %s; queue %" PRIu64
+            ", in flight %" PRIu64 "; read p50 %.0f "
+            "us, p99 %.0f us; write p50 %.0f us; errors %" PRIu64 ", corrupt %" PRIu64 "%s%s\n",
+            row->name, health_name(row->health), ctl_size_text(row->live_bytes, a),
+            ctl_size_text(row->ceiling_bytes, b), row->live_values, disk_share(row, tiers),
+            ctl_size_text(row->used_bytes, c), row->queued, row->in_flight,
+            (double)row->read.p50 / 1e3, (double)row->read.p99 / 1e3, (double)row->write.p50 / 1e3,
+            row->io_errors, row->corrupt, row->reason[0] != '\0' ? "  -- " : "", row->reason);
         budget_print(row);
         if (row->emptied > 0) {
             (void)printf("%-12s began empty: it had been away while others served (%" PRIu64

@@ -9,6 +9,8 @@
       "Memory for values that is taken.") \
     X(REGISTRAR, "usable_bytes", GAUGE, BYTES, "sluice_memory_usable_bytes", "", \
       "Memory for values that is there, taken or free; it grows to the configured size.") \
+    X(REGISTRAR, "ceiling_bytes", GAUGE, BYTES, "sluice_memory_ceiling_bytes", "", \
+      "The most memory that values may take: the setting, or what clients contribute.") \
     X(REGISTRAR, "given_back_bytes", COUNTER, BYTES, "sluice_memory_given_back_bytes_total", "", \
       "Memory for values that went back to the system when less was contributed.") \
     X(REGISTRAR, "huge_pages", GAUGE, ONE, "sluice_memory_huge_pages", "", \

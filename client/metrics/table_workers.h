@@ -41,6 +41,8 @@
       "Segments that could not be read and went when the tierer started.") \
     X(TIERER, "disk_used_bytes", GAUGE, BYTES, "sluice_tier_used_bytes", "", \
       "Space on the disk that is taken.") \
+    X(TIERER, "disk_ceiling_bytes", GAUGE, BYTES, "sluice_tier_ceiling_bytes", "", \
+      "The most space that may be taken on the disk.") \
     X(TIERER, "live_values", GAUGE, ONE, "sluice_tier_live_values", "", \
       "Values on the disk that are valid.") \
     X(TIERER, "live_bytes", GAUGE, BYTES, "sluice_tier_live_bytes", "", \

@@ -28,7 +28,7 @@ struct top_actor {
 };
 struct top_disk {
     char name[TOP_NAME_BYTES]; /* of its tierer */
-    uint64_t queue, in_flight, live_bytes, used_bytes, io_errors, corrupt;
+    uint64_t queue, in_flight, live_bytes, used_bytes, ceiling_bytes, io_errors, corrupt;
     uint64_t read_bytes, written_bytes;
     uint64_t budget_bytes, budget_left_bytes, today_bytes, ever_bytes; /* budget 0: none */
     struct top_times read, write;
@@ -42,7 +42,7 @@ struct top_figures {
     uint64_t stored, existed, refused, store_bytes; /* blocks of engines */
     uint64_t ops_active, ops_unsuccessful;
     uint64_t committed_keys, evicted_units, evicted_bytes;
-    uint64_t memory_used_bytes, memory_usable_bytes, index_keys, index_blocks;
+    uint64_t memory_used_bytes, memory_usable_bytes, memory_ceiling_bytes, index_keys, index_blocks;
     uint64_t write_behind_keys, written_bytes;
     uint64_t clients, engines, peers_alive, deaths, sessions;
     struct top_times get[TOP_NONE], load, store;

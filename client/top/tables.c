@@ -108,7 +108,7 @@ static void disk_line(const struct top_state *state, uint32_t at, struct top_lin
     const struct top_disk *now = &state->now.disks[at];
     const struct top_disk *last = &state->last.disks[at];
     top_line_add(lines, TOP_PLAIN, "%-12s %10s %10s %8s/s %8s/s %5" PRIu64 " %7s %7s", now->name,
-                 ctl_size_text(now->live_bytes, a), ctl_size_text(now->used_bytes, b),
+                 ctl_size_text(now->live_bytes, a), ctl_size_text(now->ceiling_bytes, b),
                  ctl_size_text((uint64_t)rate_of(state, last->read_bytes), c),
                  ctl_size_text((uint64_t)rate_of(state, last->written_bytes), d),
                  now->queue + now->in_flight,

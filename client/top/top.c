@@ -180,7 +180,7 @@ static void once_json(const struct top_state *state)
                                ctl_json_u64(now->refused), "bytes", ctl_json_u64(now->store_bytes));
     json_t *memory = json_pack(
         "{s:o, s:o, s:o, s:o, s:o, s:o}", "used_bytes", ctl_json_u64(now->memory_used_bytes),
-        "usable_bytes", ctl_json_u64(now->memory_usable_bytes), "keys",
+        "ceiling_bytes", ctl_json_u64(now->memory_ceiling_bytes), "keys",
         ctl_json_u64(now->index_keys), "blocks", ctl_json_u64(now->index_blocks), "evicted_units",
         ctl_json_u64(now->evicted_units), "evicted_bytes", ctl_json_u64(now->evicted_bytes));
     json_t *json = json_pack(

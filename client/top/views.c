@@ -46,7 +46,8 @@ const char *top_count_text(double value, char out[32])
         unit++;
     }
     if (unit == 0) {
-        (void)snprintf(out, 32, value > 0 && value < 10 ? "%.1f" : "%.0f", value);
+        (void)snprintf(out, 32, value < 10 && value != (double)(uint64_t)value ? "%.1f" : "%.0f",
+                       value);
     } else {
         (void)snprintf(out, 32, value < 100 ? "%.1f%c" : "%.0f%c", value, units[unit]);
     }
@@ -232,8 +233,8 @@ static void holds_lines(const struct top_state *state, struct top_lines *lines)
     const struct top_figures *now = &state->now;
     top_line_add(
         lines, TOP_PLAIN, "%-10s %s %s of %s, %s keys, %s blocks", "memory",
-        bar_text(now->memory_used_bytes, now->memory_usable_bytes, bar),
-        ctl_size_text(now->memory_used_bytes, a), ctl_size_text(now->memory_usable_bytes, b),
+        bar_text(now->memory_used_bytes, now->memory_ceiling_bytes, bar),
+        ctl_size_text(now->memory_used_bytes, a), ctl_size_text(now->memory_ceiling_bytes, b),
         top_count_text((double)now->index_keys, c), top_count_text((double)now->index_blocks, d));
     for (uint32_t i = 0; i < SL_MIN(now->disk_count, DISKS_SHOWN); i++) {
         const struct top_disk *disk = &now->disks[i];

@@ -96,6 +96,23 @@ class Top(unittest.TestCase):
                 self.assertIn(f"sluice {node.instance}", said)
                 self.assertIn("7/7 actors ready", said)
 
+    def test_ceilings_and_figures_are_there_from_the_first_moment(self):
+        with Node(ranks=1, memory="256MiB", disk="128MiB") as node:
+            tiers = json.loads(node.ctl("tiers", "--json").stdout)
+            self.assertEqual(tiers["memory"]["ceiling_bytes"], 256 << 20)
+            self.assertEqual(tiers["disk"]["tierers"][0]["ceiling_bytes"], 128 << 20)
+            said = node.ctl("tiers").stdout.decode()
+            self.assertRegex(said, r"memory +ready +0 B +256.0 MiB")
+            self.assertRegex(said, r"tierer.0 +ready +0 B +128.0 MiB")
+            node.ctl("put", "key", "-", stdin=b"value")
+            node.ctl("get", "key")
+            node.ctl("get", "nowhere", check=False)
+            said = node.ctl("status").stdout.decode()
+            self.assertIn("gets     2 keys: memory 50.0%, disk 0.0%, remote 0.0%, missed 50.0%; 5 B; p50 <", said)
+            self.assertIn("memory   64 B of 256.0 MiB, 1 keys; 0 units evicted", said)
+            figures = json.loads(node.ctl("status", "--json").stdout)["figures"]
+            self.assertEqual([figures["gets"][name] for name in ("memory", "disk", "remote", "missed", "bytes")], [1, 0, 0, 1, 5])
+
     def test_a_terminal_shows_a_node_live(self):
         workload(self.trace, 400, 3)
         with Node(ranks=2, memory="16MiB", disk="128MiB") as node:

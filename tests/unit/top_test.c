@@ -242,7 +242,7 @@ START_TEST(an_overview_shows_tiers_and_what_is_wrong)
         ck_assert_ptr_nonnull(line_with(lines, "0/1 actors ready"));
         ck_assert_ptr_nonnull(line_with(lines, "registrar: dead"));
         ck_assert_ptr_nonnull(line_with(lines, " 15   75.0%        30   75.0%"));
-        ck_assert_ptr_nonnull(line_with(lines, "5.0   25.0%        10   25.0%"));
+        ck_assert_ptr_nonnull(line_with(lines, "  5   25.0%        10   25.0%"));
         ck_assert_ptr_nonnull(line_with(lines, "75.0% _@"));
         for (uint32_t i = 0; i < lines->count; i++) {
             ck_assert_uint_le(strlen(lines->lines[i].text), 80);

@@ -298,12 +298,14 @@ static void populate_gauges(struct registrar *self)
     sl_metric_set(page, self->populate->metric.huge_pages, self->populate->huge_pages ? 1 : 0);
     sl_metric_set(page, self->populate->metric.used_bytes, alloc.used_bytes);
     sl_metric_set(page, self->populate->metric.usable_bytes, alloc.usable_bytes);
+    sl_metric_set(page, self->populate->metric.ceiling_bytes, reg_ceiling_bytes(self));
 }
 
 static const struct sl_metric_row metrics[] = {
     REG_METRIC(reg_populate, huge_pages),
     REG_METRIC(reg_populate, used_bytes),
     REG_METRIC(reg_populate, usable_bytes),
+    REG_METRIC(reg_populate, ceiling_bytes),
 };
 
 const struct reg_part reg_populate_part = {

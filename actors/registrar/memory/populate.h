@@ -32,7 +32,7 @@ struct reg_populate {
     bool huge_pages;   /* the arena gets them */
     uint32_t threads;  /* setting */
     struct {
-        sl_metric huge_pages, used_bytes, usable_bytes;
+        sl_metric huge_pages, used_bytes, usable_bytes, ceiling_bytes;
     } metric;
 };
 

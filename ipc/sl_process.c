@@ -370,6 +370,7 @@ static sl_err open_log(struct sl_process *process, struct sl_error *why)
         .path = path,
         .actor = process->name,
         .lines_per_s = (uint32_t)sl_config_u64(process->config, SL_SET_log_lines_per_s),
+        .bytes_max = sl_config_u64(process->config, SL_SET_log_bytes_max),
     };
     sl_err err =
         sl_log_level_parse(sl_config_text(process->config, SL_SET_log_level), &options.level, why);

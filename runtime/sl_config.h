@@ -32,6 +32,8 @@ enum sl_setting_kind {
     X(log_level, TEXT, "info", 4, 5, "error, warn, info, debug or trace")                         \
     X(log_lines_per_s, COUNT, "200", 1, 1000000,                                                  \
       "lines a second an actor may log; the rest is counted")                                     \
+    X(log_bytes_max, SIZE, "32MiB", 65536, 1099511627776,                                         \
+      "bytes of an actor's logs: at half of it ACTOR.jsonl becomes ACTOR.jsonl.1")                \
     X(guard_memory, BOOL, "true", 0, 1,                                                           \
       "a SIGBUS handler: memory that others cut short costs its bytes, not the process")          \
     X(ranks, COUNT, "1", 1, 64, "tensor-parallel ranks: one swapper each")                        \

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -33,6 +34,8 @@ struct sl_log {
     uint32_t lines_per_s;
     int fd;
     bool owns_fd;
+    char *path; /* of a file that is bounded, else NULL */
+    uint64_t bytes_max;
     bool may_block; /* no regular file: a pipe or terminal whose reader may have stopped */
     char actor[32];
 };
@@ -70,6 +73,13 @@ sl_err sl_log_open(const struct sl_log_options *options, struct sl_log **out, st
             return err;
         }
         log->owns_fd = true;
+        log->bytes_max = options->bytes_max;
+        log->path = options->bytes_max > 0 ? strdup(options->path) : NULL;
+        if (options->bytes_max > 0 && log->path == NULL) {
+            (void)close(log->fd);
+            free(log);
+            return sl_fail_os(why, ENOMEM, "log");
+        }
     }
     struct stat status;
     log->may_block = fstat(log->fd, &status) != 0 || !S_ISREG(status.st_mode);
@@ -90,6 +100,7 @@ void sl_log_close(struct sl_log **log)
         (void)close((*log)->fd);
     }
     (void)pthread_mutex_destroy(&(*log)->lock);
+    free((*log)->path);
     free(*log);
     *log = NULL;
 }
@@ -184,6 +195,48 @@ static size_t log_format(const struct sl_log *log, enum sl_log_level level, uint
     return used;
 }
 
+/* The file is PATH no more: the next lines go to the new one. It stays as it is where there can be
+ * none. */
+static void log_follow(struct sl_log *log)
+{
+    int fd = open(log->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd >= 0) {
+        (void)close(log->fd);
+        log->fd = fd;
+    }
+}
+
+static bool log_is_named(const struct sl_log *log, const struct stat *ours)
+{
+    struct stat named;
+    return stat(log->path, &named) == 0 && named.st_dev == ours->st_dev &&
+           named.st_ino == ours->st_ino;
+}
+
+/* Before a line. Of several processes one renames the file: it has the lock on it, and has seen then
+ * that the name still is this file's. Nobody waits for it: the others go on for some lines. */
+static void log_turn(struct sl_log *log)
+{
+    char old[4096];
+    struct stat ours;
+    if (log->path == NULL || fstat(log->fd, &ours) != 0 ||
+        (uint64_t)ours.st_size < log->bytes_max / 2 ||
+        (size_t)snprintf(old, sizeof(old), "%s.1", log->path) >= sizeof(old)) {
+        return;
+    }
+    if (log_is_named(log, &ours)) {
+        bool locked = flock(log->fd, LOCK_EX | LOCK_NB) == 0;
+        bool kept = !locked || (log_is_named(log, &ours) && rename(log->path, old) != 0);
+        if (locked) {
+            (void)flock(log->fd, LOCK_UN);
+        }
+        if (kept) {
+            return;
+        }
+    }
+    log_follow(log);
+}
+
 /* A line that cannot be written now is dropped: a full disk or a reader that stopped must not stop
  * an actor. Lines are shorter than PIPE_BUF, so a pipe that polls writable takes one whole. */
 static bool log_put(const struct sl_log *log, const char *line, size_t length)
@@ -218,6 +271,7 @@ void sl_log_write(struct sl_log *log, enum sl_log_level level, uint64_t trace_id
         log->loud.dropped = 0;
         log->quiet.dropped = 0;
         size_t length = log_format(log, level, trace_id, dropped, text, line);
+        log_turn(log);
         if (!log_put(log, line, length)) {
             bucket->dropped += dropped + 1; /* the count tells */
         }

@@ -1,7 +1,9 @@
 /* runtime/sl_log.h - one JSON object a line: {"ts":"2026-..Z","ns":..,"level":"info","actor":"..",
  * "pid":..,"trace":"16 hex","msg":"text"}. Lines over the rate are dropped and counted; the next
  * line that passes carries "dropped":N. error and warn have a bucket of their own, so that chatter
- * cannot silence them. A line is one write(2) to an O_APPEND file. */
+ * cannot silence them. A line is one write(2) to an O_APPEND file. A file that has got long is renamed
+ * to PATH.1, in place of an older one, and the next line begins a new one; any number of processes may
+ * write the same. */
 #ifndef SL_LOG_H
 #define SL_LOG_H
 
@@ -16,6 +18,7 @@ struct sl_log_options {
     const char *actor;
     enum sl_log_level level;
     uint32_t lines_per_s;
+    uint64_t bytes_max; /* of both files together, but for a line; 0: no bound. For files alone */
 };
 sl_err sl_log_open(const struct sl_log_options *options, struct sl_log **out, struct sl_error *why);
 void sl_log_close(struct sl_log **log);

@@ -21,7 +21,6 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -36,7 +35,7 @@
 #define MAILBOX_FDS_MAX      16
 #define PUMP_FRAMES_MAX      1024u
 #define LOG_LINES_PER_S      10u
-#define LOG_BYTES_MAX        (16 * (off_t)SL_MIB) /* a file that has more is left as it is */
+#define LOG_BYTES_MAX        (16 * SL_MIB) /* of the file and the one before it */
 
 uint64_t sl_client_deadline(const struct sl_client *client, uint64_t timeout_ns)
 {
@@ -191,18 +190,17 @@ static void call_send(struct sl_client *client, struct sl_client_call *call, uin
     }
 }
 
-/* The file of all clients, beside the actors' logs. NULL: said often enough; or a node without logs. */
+/* The file of all clients, beside the actors' logs. NULL: a node without logs. */
 static struct sl_log *log_of(struct sl_client *client)
 {
     char path[1100];
-    struct stat status;
     (void)snprintf(path, sizeof path, "%s/clients.jsonl", client->paths.log_dir);
     const struct sl_log_options options = {.path = path,
                                            .actor = client->name,
                                            .level = client->debugs ? SL_LOG_DEBUG : SL_LOG_WARN,
-                                           .lines_per_s = LOG_LINES_PER_S};
-    if ((stat(path, &status) == 0 && status.st_size > LOG_BYTES_MAX) ||
-        (client->log == NULL && sl_log_open(&options, &client->log, NULL) != SL_OK)) {
+                                           .lines_per_s = LOG_LINES_PER_S,
+                                           .bytes_max = LOG_BYTES_MAX};
+    if (client->log == NULL && sl_log_open(&options, &client->log, NULL) != SL_OK) {
         return NULL;
     }
     return client->log;

@@ -433,6 +433,80 @@ START_TEST(log_lines_are_json_limited_in_rate_and_errors_get_through)
     }
 END_TEST
 
+/* How long the file is, -1: there is none. All of its lines are whole. */
+static long lines_whole(const char *path)
+{
+    char line[4096];
+    long bytes = 0;
+    FILE *file = fopen(path, "r");
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        ck_assert(line[0] == '{' && strcmp(line + strlen(line) - 2, "}\n") == 0);
+        bytes += (long)strlen(line);
+    }
+    if (file != NULL) {
+        (void)fclose(file);
+    }
+    return file != NULL ? bytes : -1;
+}
+
+START_TEST(logs_of_several_processes_stay_under_their_bound)
+    {
+        enum { WRITERS = 4, LINES = 1000, BOUND = 65536 };
+        char path[80];
+        char old[96];
+        (void)snprintf(path, sizeof(path), "%s/bound.jsonl", directory);
+        (void)snprintf(old, sizeof(old), "%s.1", path);
+        struct sl_log_options options = {.path = path,
+                                         .actor = "tester",
+                                         .level = SL_LOG_INFO,
+                                         .lines_per_s = 100000,
+                                         .bytes_max = BOUND};
+        pid_t writers[WRITERS];
+        for (int i = 0; i < WRITERS; i++) {
+            writers[i] = fork();
+            if (writers[i] == 0) {
+                struct sl_log *log = NULL;
+                bool opened = sl_log_open(&options, &log, NULL) == SL_OK;
+                for (int k = 0; opened && k < LINES; k++) {
+                    sl_log_write(log, SL_LOG_INFO, 0, "line %d of writer %d", k, i);
+                }
+                _exit(opened ? 0 : 1);
+            }
+        }
+        for (int i = 0; i < WRITERS; i++) {
+            int status = 1;
+            ck_assert_int_eq(waitpid(writers[i], &status, 0), writers[i]);
+            ck_assert_int_eq(status, 0);
+        }
+
+        ck_assert_int_gt(lines_whole(path), 0);
+        ck_assert_int_ge(lines_whole(old), BOUND / 2);
+        /* Some lines more: nobody waits for the one that renames the file. Half a megabyte is said. */
+        ck_assert_int_le(lines_whole(path) + lines_whole(old), 2 * BOUND);
+    }
+END_TEST
+
+START_TEST(a_log_without_a_bound_goes_on_in_its_file)
+    {
+        char path[80];
+        char old[96];
+        struct sl_log *log = NULL;
+        (void)snprintf(path, sizeof(path), "%s/long.jsonl", directory);
+        (void)snprintf(old, sizeof(old), "%s.1", path);
+        struct sl_log_options options = {
+            .path = path, .actor = "tester", .level = SL_LOG_INFO, .lines_per_s = 100000};
+        ck_assert_int_eq(sl_log_open(&options, &log, NULL), SL_OK);
+
+        for (int i = 0; i < 1000; i++) {
+            sl_log_write(log, SL_LOG_INFO, 0, "line %d", i);
+        }
+
+        sl_log_close(&log);
+        ck_assert_int_gt(lines_whole(path), 65536);
+        ck_assert_int_eq(lines_whole(old), -1);
+    }
+END_TEST
+
 /* ---------------------------------------------------------------- metrics */
 
 static struct sl_metrics *open_page(const char *path, uint32_t events)
@@ -831,6 +905,8 @@ int main(void)
     tcase_add_test(config, unknown_variable_of_ours_is_refused_by_name);
     tcase_add_test(config, open_directory_and_bad_instance_are_refused);
     tcase_add_test(config, log_lines_are_json_limited_in_rate_and_errors_get_through);
+    tcase_add_test(config, logs_of_several_processes_stay_under_their_bound);
+    tcase_add_test(config, a_log_without_a_bound_goes_on_in_its_file);
     tcase_add_test(config, counters_survive_the_process_and_are_read_by_others);
     tcase_add_test(config, recorder_keeps_the_newest_events_in_order);
     tcase_add_test(config, foreign_or_short_page_is_refused);

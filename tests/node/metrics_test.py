@@ -209,6 +209,135 @@ EXPORTER = os.path.join(BIN, "sluice-metrics")
 CONNECTIONS_MAX = 256  # MC_HTTP_CONNECTIONS_MAX
 
 
+def ask_socket(path, what="/metrics", method="GET"):
+    """(status, type, body)."""
+    connection = http.client.HTTPConnection("localhost", timeout=30 * PATIENCE)
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.settimeout(30 * PATIENCE)
+    try:
+        connection.sock.connect(path)
+        connection.request(method, what)
+        answer = connection.getresponse()
+        return answer.status, answer.getheader("Content-Type"), answer.read()
+    finally:
+        connection.close()
+
+
+def own_address():
+    """An address of this machine that is none of the loopback; None: it has none."""
+    probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # nothing is sent
+        except OSError:
+            return None
+        return probe.getsockname()[0]
+
+
+@unittest.skipUnless(os.path.exists(EXPORTER), "sluice-metrics was not built (libmicrohttpd is missing)")
+class Supervised(unittest.TestCase):
+    """The node's own: `metrics_listen`."""
+
+    def at(self, node):
+        """(pid, address) of who serves the node; None: nobody."""
+        try:
+            with open(node.directory + "/run/metrics.at", encoding="utf-8") as line:
+                pid, _, address = line.read().split()
+        except FileNotFoundError:
+            return None
+        return (int(pid), address) if lives(int(pid)) else None
+
+    def test_it_comes_back_and_goes_with_the_node(self):
+        with Node(ranks=1, memory="32MiB") as node:
+            path = node.directory + "/run/metrics.http"
+            wait_until(lambda: self.at(node), 10, "the node serves its metrics")
+            self.assertEqual(self.at(node)[1], path)
+            self.assertEqual(ask_socket(path)[0], 200)
+            ready = node.supervisor("status").stdout
+            for how in (signal.SIGKILL, signal.SIGSTOP):
+                pid = self.at(node)[0]
+                os.kill(pid, how)
+                wait_until(lambda: self.at(node) and self.at(node)[0] != pid, 10, f"another one serves after signal {how}")
+                self.assertEqual(ask_socket(path)[0], 200)
+            self.assertIn("/metrics at " + path, ready)
+            self.assertRegex(ready, r"\nmetrics +[0-9]+ running +0 ")
+            self.assertEqual(node.ctl("status", "--not-ready", "registrar").stdout, b"")
+            self.assertEqual(json.loads(node.ctl("status", "--json").stdout)["metrics_at"], path)
+            self.assertIn(f"metrics       /metrics at {path}".encode(), node.ctl("doctor", check=False).stdout)
+            last = self.at(node)[0]
+            os.kill(node.supervisor_pid(), signal.SIGKILL)
+            node.start()
+            self.assertEqual(self.at(node)[0], last)  # the next supervisor takes it over
+            node.stop()
+            self.assertFalse(lives(last))
+            self.assertFalse(os.path.exists(path) or os.path.exists(node.directory + "/run/metrics.at"))
+            self.assertEqual(node.leftovers(), [])
+
+    def test_off_is_off(self):
+        with Node(ranks=1, memory="32MiB", settings=["--metrics-listen", "off"]) as node:
+            self.assertEqual([line for line in node.running().values() if "sluice-metrics" in line], [])
+            self.assertIn(b"/metrics is not served", node.ctl("status").stdout)
+            self.assertRegex(node.ctl("doctor", check=False).stdout, rb"ok +metrics +off")
+            none = subprocess.run([EXPORTER, *node.where, "--metrics-listen", "off"], capture_output=True, text=True, timeout=60 * PATIENCE,
+                                  check=False)
+            self.assertEqual((none.returncode, none.stdout), (2, ""))
+            self.assertIn("metrics_listen is off", none.stderr)
+
+    def test_an_address_in_use_costs_the_node_nothing(self):
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            port = other.getsockname()[1]
+            node = Node(ranks=1, memory="32MiB", settings=["--metrics-listen", f"127.0.0.1:{port}"])
+            with node:
+                said = node.supervisor("status").stdout
+                started = node.supervisor("start", *node.settings, check=False)  # it runs already
+                self.assertIn("runs already", started.stdout)
+                node.ctl("put", "k", "-", stdin=b"v" * 5000)
+                self.assertEqual(node.ctl("get", "k").stdout, b"v" * 5000)
+                self.assertIn("/metrics is not served", said)
+                self.assertRegex(node.ctl("doctor", check=False).stdout, rb"fail +metrics +metrics_listen 127.0.0.1:[0-9]+: Address already in use")
+                restarted = node.supervisor("restart", "keyer").stdout
+                self.assertIn(f"no /metrics yet, another try follows: sluice-metrics: port {port} of 127.0.0.1 is in use", restarted)
+                other.close()
+                wait_until(lambda: self.at(node), 20, "it is served when the address is free")
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30 * PATIENCE) as answer:
+                    self.assertIn(b"sluice_actor_up", answer.read())
+
+    def test_off_the_loopback_it_wants_the_token_that_there_is(self):
+        address = own_address()
+        if address is None:
+            self.skipTest("this machine has no address but the loopback")
+
+        def ask(port, to=address, **headers):
+            try:
+                with urllib.request.urlopen(urllib.request.Request(f"http://{to}:{port}/metrics", headers=headers), timeout=30 * PATIENCE) as answer:
+                    return answer.status
+            except urllib.error.HTTPError as refused:
+                with refused:
+                    return refused.code
+
+        for token in ("", "a token of some length"):
+            with self.subTest(token=token):
+                port = free_port()
+                node = Node(ranks=1, memory="32MiB", settings=["--metrics-listen", f"0.0.0.0:{port}"])
+                node.environment["SLUICE_METRICS_TOKEN"] = token
+                with node:
+                    wait_until(lambda: self.at(node), 10, "the node serves its metrics")
+                    self.assertEqual(ask(port), 401 if token else 200)
+                    self.assertEqual(ask(port, to="127.0.0.1"), 200)
+                    if token:
+                        self.assertEqual(ask(port, Authorization="Bearer " + token), 200)
+                        self.assertEqual(ask(port, Authorization="Bearer another token, wrong"), 401)
+                    self.assertEqual(ask(port, Origin="http://elsewhere.example", Authorization="Bearer " + token), 403)
+
+    def test_wrong_addresses_are_named(self):
+        for words in ("nothing", "127.0.0.1", "127.0.0.1:99999", "127.0.0.1:0"):
+            node = Node(ranks=1, memory="32MiB")
+            self.addCleanup(shutil.rmtree, node.directory, True)
+            done = node.supervisor("start", "--metrics-listen", words, check=False)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(f"metrics_listen: '{words}' is none of local, off and HOST:PORT", done.stdout)
+
+
 @unittest.skipUnless(os.path.exists(EXPORTER), "sluice-metrics was not built (libmicrohttpd is missing)")
 class Http(unittest.TestCase):
     def serve(self, node, *arguments):
@@ -221,43 +350,30 @@ class Http(unittest.TestCase):
         self.assertIn("/metrics of node", exporter.stdout.readline())
         return exporter
 
-    def ask_socket(self, path, what="/metrics", method="GET"):
-        """(status, type, body)."""
-        connection = http.client.HTTPConnection("localhost", timeout=30 * PATIENCE)
-        connection.sock = socket.socket(socket.AF_UNIX)
-        connection.sock.settimeout(30 * PATIENCE)
-        try:
-            connection.sock.connect(path)
-            connection.request(method, what)
-            answer = connection.getresponse()
-            return answer.status, answer.getheader("Content-Type"), answer.read()
-        finally:
-            connection.close()
-
     def test_the_local_socket_is_for_this_user_and_goes_with_its_process(self):
-        with Node(ranks=1, memory="32MiB") as node:
+        with Node(ranks=1, memory="32MiB", settings=["--metrics-listen", "off"]) as node:
             path = node.directory + "/run/metrics.http"
-            exporter = self.serve(node)
+            exporter = self.serve(node, "--listen", "local")
             node.ctl("put", "k", "-", stdin=b"v" * 5000)
             node.ctl("get", "k")
 
-            status, kind, text = self.ask_socket(path)
+            status, kind, text = ask_socket(path)
 
             self.assertEqual((status, kind), (200, "text/plain; version=0.0.4; charset=utf-8"))
             self.assertIn(b'sluice_get_keys_total{tier="memory"} 1\n', text)
             self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
-            self.assertEqual(self.ask_socket(path, "/nowhere")[0], 404)
-            self.assertEqual(self.ask_socket(path, method="POST")[0], 405)
-            second = subprocess.run([EXPORTER, *node.where], capture_output=True, text=True, timeout=60 * PATIENCE, check=False)
+            self.assertEqual(ask_socket(path, "/nowhere")[0], 404)
+            self.assertEqual(ask_socket(path, method="POST")[0], 405)
+            second = subprocess.run([EXPORTER, "--listen", "local", *node.where], capture_output=True, text=True, timeout=60 * PATIENCE, check=False)
             self.assertEqual(second.returncode, 1)
             self.assertIn("another process listens", second.stderr)
             exporter.kill()
             exporter.wait()
             self.assertTrue(os.path.exists(path))
-            successor = self.serve(node)  # in the place of the killed one
-            self.assertEqual(self.ask_socket(path)[0], 200)
+            successor = self.serve(node, "--listen", "local")  # in the place of the killed one
+            self.assertEqual(ask_socket(path)[0], 200)
             node.stop()
-            status, _, text = self.ask_socket(path)
+            status, _, text = ask_socket(path)
             self.assertEqual(status, 503)
             self.assertIn(b"no node has pages", text)
             successor.terminate()

@@ -16,7 +16,8 @@ import urllib.parse
 import urllib.request
 
 import metrics_driver
-from node_support import BIN, PATIENCE, Node, free_port, lives, main, wait_until, workload
+import metrics_engine
+from node_support import BIN, PATIENCE, Node, free_port, lives, main, store_setup, wait_until, workload
 
 SIZE = 512 << 10
 
@@ -118,6 +119,48 @@ class Balance(unittest.TestCase):
         self.assertEqual(after.sum("sluice_actor_restarts_total", actor="registrar"), 1)
         self.assertGreaterEqual(after.sum("sluice_process_deaths_total"), before.sum("sluice_process_deaths_total"))
 
+    def test_gets_by_tenant_are_those_of_mooncakes_clients(self):
+        """Four processes, one of which is killed."""
+        with tempfile.TemporaryDirectory() as folder, Node(ranks=1, memory="64MiB") as node:
+            if store_setup(node) is None:
+                self.skipTest("this build has no mooncake.store")
+            tenants, own = ("default", "team-a", "team-a", "team-b"), {}
+            for tenant in sorted(set(tenants)):
+                prefix = "" if tenant == "default" else f"\x01{tenant}\x01"
+                for i in range(20):
+                    node.ctl("put", f"{prefix}k{i}", "-", stdin=b"v" * 1000)
+            before = Metrics(node)
+            keys = [f"k{i}" for i in range(25)]
+            drivers = [self.drive(node, f"{folder}/{i}", 4, 3 if i != 1 else 60, [f"tenant={tenant}", *keys]) for i, tenant in enumerate(tenants)]
+            wait_until(lambda: metrics_driver.totals(f"{folder}/1")["gets"] > 100, 20, "the process that is to be killed has begun")
+            drivers[1].send_signal(signal.SIGKILL)
+            for driver in drivers:
+                driver.wait(timeout=60 * PATIENCE)
+            after = Metrics(node)
+            noted = [metrics_driver.totals(f"{folder}/{i}") for i in range(4)]
+
+        self.assertEqual([driver.returncode for driver in drivers], [0, -signal.SIGKILL, 0, 0])
+        for tenant in ("team-a", "team-b", None):
+            rows = [row for row, whose in zip(noted, tenants) if tenant in (whose, None)]
+            own = {name: sum(row[name] for row in rows) for name in metrics_driver.FIELDS}
+            dead = 4 if tenant != "team-b" else 0  # a get or a look-up a thread of the killed process
+
+            def told(name, **labels):
+                if tenant is None:
+                    return after.sum(name, **labels) - before.sum(name, **labels)
+                return after.sum(name.replace("sluice_", "sluice_tenant_"), tenant=tenant, **labels)
+
+            with self.subTest(tenant=tenant):
+                self.assertGreater(min(own["found"], own["missed"], own["here"], own["nowhere"]), 0)
+                for mine, theirs in (("found", told("sluice_get_keys_total", tier="memory")), ("missed", told("sluice_get_keys_total", tier="none")),
+                                     ("here", told("sluice_lookup_keys_total", result="found")),
+                                     ("nowhere", told("sluice_lookup_keys_total", result="missing"))):
+                    self.assertLessEqual(own[mine], theirs, mine)
+                    self.assertLessEqual(theirs, own[mine] + dead, mine)
+                self.assertLessEqual(own["bytes"], told("sluice_get_bytes_total"))
+                self.assertEqual(told("sluice_get_keys_failed_total"), own["failed"])
+        self.assertEqual({row["labels"]["tenant"] for row in after.samples if row["name"].startswith("sluice_tenant_")}, {"team-a", "team-b"})
+
     def test_each_get_counts_in_the_tier_where_the_value_was(self):
         with Node(ranks=1, memory="16MiB", disk="256MiB") as node:
             keys = fill(node, 48)
@@ -137,6 +180,71 @@ class Balance(unittest.TestCase):
 
 
 class Engines(unittest.TestCase):
+    def drive(self, node, path, threads, seconds, model):
+        """(driver, the model's identity)"""
+        driver = subprocess.Popen([sys.executable, metrics_engine.__file__, path, str(threads), str(seconds), model],
+                                  env=client_environment(node), stdout=subprocess.PIPE, text=True)
+        self.addCleanup(driver.stdout.close)
+        self.addCleanup(driver.wait)
+        self.addCleanup(lambda: driver.poll() is None and driver.kill())
+        identity = driver.stdout.readline().strip()
+        self.assertRegex(identity, "^[0-9a-f]{32}$")
+        return driver, identity
+
+    def balanced(self, name, low, high, told):
+        """What ended is counted by both, but for what was in flight."""
+        self.assertTrue(low <= told <= high, f"{name}: {low} <= {told} <= {high}")
+
+    @unittest.skipUnless(os.path.isdir(os.path.join(os.path.dirname(BIN), "python", "sluice")), "the Python package was not built")
+    def test_loads_stores_and_look_ups_of_engines_are_those_of_their_drivers(self):
+        """By model and in sum, with 1, 2, 4 and 8 threads, one process of which is killed; so are registrar and coordinator."""
+        with tempfile.TemporaryDirectory() as folder, Node(ranks=1, memory="8MiB", disk="256MiB") as node:
+            drivers = [(f"{folder}/{threads}", *self.drive(node, f"{folder}/{threads}", threads, 5 if threads != 2 else 60, model), threads, model)
+                       for threads, model in ((1, "small"), (2, "large"), (4, "small"), (8, "large"))]
+            victim = drivers[1][1]
+            wait_until(lambda: metrics_engine.totals(f"{folder}/2")["loads"] > 100, 20, "the process that is to be killed has begun")
+            victim.send_signal(signal.SIGKILL)
+            victim.wait()
+            for actor in ("registrar", "coordinator"):
+                pid = node.live_pid(actor)
+                node.signal(actor, signal.SIGKILL)
+                node.wait_restarted(actor, pid, seconds=20)
+            for _, driver, _, _, _ in drivers:
+                driver.wait(timeout=60 * PATIENCE)
+            after = Metrics(node)
+            noted = {path: metrics_engine.totals(path) for path, _, _, _, _ in drivers}
+
+        self.assertEqual([driver.returncode for _, driver, _, _, _ in drivers], [0, -signal.SIGKILL, 0, 0])
+        run = metrics_engine.RUN
+        for model in ("small", "large", None):
+            rows = [row for row in drivers if model in (row[4], None)]
+            own = {name: sum(noted[row[0]][name] for row in rows) for name in metrics_engine.FIELDS}
+            # Of the killed process: a run a thread. Of the killed coordinator: what it had counted and not yet told is done again.
+            dead = sum(row[3] for row in rows if row[1] is victim) * run
+            again = sum(row[3] for row in rows) * run
+            labels = [{"model": identity} for identity in sorted({row[2] for row in rows})]
+            self.assertEqual(len(labels), 2 if model is None else 1)
+            with self.subTest(model=model):
+                self.assertGreater(min(own["memory"], own["disk"], own["none"], own["stored"], own["existed"], own["here"]), 0)
+                for kind, prefix in ("load", "sluice_model_load_blocks_total"), ("lookup", "sluice_model_lookup_blocks_total"), ("store", "sluice_model_store_blocks_total"):
+                    names = {"load": {"tier": ("memory", "disk", "remote", "none")},
+                             "lookup": {"result": ("found", "missing")}, "store": {"result": ("stored", "existed", "refused")}}[kind]
+                    mine = {"load": ("memory", "disk", "remote", "none"), "lookup": ("here", "nowhere"), "store": ("stored", "existed", "refused")}[kind]
+                    (label, values), = names.items()
+                    extra = 0 if kind == "lookup" else again
+                    told = [sum(after.sum(prefix, **{label: value}, **one) for one in labels) for value in values]
+                    for name, value in zip(mine, told):
+                        self.balanced(f"{kind} {name}", own[name], own[name] + dead + extra, value)
+                    failed = 0 if kind == "store" else sum(after.sum(f"sluice_model_{kind}_blocks_failed_total", **one) for one in labels)
+                    begun = own[{"load": "loads", "lookup": "looks", "store": "stores"}[kind]]
+                    self.balanced(f"{kind}s", begun - dead, begun + extra, sum(told) + failed)
+                self.balanced("bytes", own["bytes"], own["bytes"] + (dead + again) * metrics_engine.PIECE * metrics_engine.LAYERS,
+                              sum(after.sum("sluice_model_load_bytes_total", **one) for one in labels))
+        for tier in ("memory", "disk", "remote", "none"):  # in sum they are what the coordinator's page says
+            self.assertEqual(after.sum("sluice_load_blocks_total", tier=tier), after.sum("sluice_model_load_blocks_total", tier=tier))
+        self.assertEqual(after.sum("sluice_lookup_blocks_total"), after.sum("sluice_model_lookup_blocks_total"))
+        self.assertEqual(sorted(row["labels"]["name"] for row in after.samples if row["name"] == "sluice_model_info"), ["large", "small"])
+
     def test_blocks_of_loads_are_those_of_the_replay(self):
         with tempfile.TemporaryDirectory() as folder, Node(ranks=2, memory="8MiB", disk="256MiB") as node:
             workload(folder + "/trace.jsonl", 300, 11)

@@ -111,18 +111,7 @@ sl_err sl_counts_make(const char *shm_dir, struct sl_error *why)
 {
     const struct sl_segment_want want = wanted(shm_dir);
     struct sl_segment segment = {.fd = -1};
-    sl_err err = sl_segment_open(&want, true, &segment, why);
-    if (err == SL_OK && sl_segment_is_short(&segment)) {
-        sl_segment_close(&segment);
-        err = SL_ERR_CORRUPT;
-    }
-    if (err != SL_OK && err != SL_ERR_OS && err != SL_ERR_NO_MEMORY) {
-        /* None, or of another boot, or damaged: figures begin anew. */
-        err = sl_segment_remove(shm_dir, COUNTS_FILE, why);
-        if (err == SL_OK || err == SL_ERR_NOT_FOUND) {
-            err = sl_segment_create(&want, &segment, why);
-        }
-    }
+    sl_err err = sl_segment_open_or_renew(&want, &segment, why);
     if (err != SL_OK) {
         return err;
     }

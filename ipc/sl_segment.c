@@ -46,6 +46,7 @@ static_assert(sizeof(struct segment_header) <= SL_SEGMENT_OWN_OFFSET_BYTES,
 static const uint32_t layouts[] = {
     [SL_SEGMENT_ARENA] = 1,  [SL_SEGMENT_INDEX] = 1,   [SL_SEGMENT_PINS] = 2,
     [SL_SEGMENT_LEASES] = 1, [SL_SEGMENT_SETTLED] = 1, [SL_SEGMENT_COUNTS] = 1,
+    [SL_SEGMENT_LABELS] = 1,
 };
 
 static uint32_t segment_layout(enum sl_segment_kind kind)
@@ -387,6 +388,21 @@ sl_err sl_segment_open(const struct sl_segment_want *want, bool writable, struct
     }
     *out = segment;
     return SL_OK;
+}
+
+sl_err sl_segment_open_or_renew(const struct sl_segment_want *want, struct sl_segment *out,
+                                struct sl_error *why)
+{
+    sl_err err = sl_segment_open(want, true, out, why);
+    if (err == SL_OK && sl_segment_is_short(out)) {
+        sl_segment_close(out);
+        err = SL_ERR_CORRUPT;
+    }
+    if (err == SL_OK || err == SL_ERR_OS || err == SL_ERR_NO_MEMORY) {
+        return err;
+    }
+    err = sl_segment_remove(want->directory, want->name, why);
+    return err == SL_OK || err == SL_ERR_NOT_FOUND ? sl_segment_create(want, out, why) : err;
 }
 
 void sl_segment_close(struct sl_segment *segment)

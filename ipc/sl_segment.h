@@ -18,7 +18,8 @@ enum sl_segment_kind {
     SL_SEGMENT_PINS = 3,
     SL_SEGMENT_LEASES = 4,
     SL_SEGMENT_SETTLED = 5,
-    SL_SEGMENT_COUNTS = 6
+    SL_SEGMENT_COUNTS = 6,
+    SL_SEGMENT_LABELS = 7
 };
 
 struct sl_segment {
@@ -53,6 +54,10 @@ sl_err sl_segment_create(const struct sl_segment_want *want, struct sl_segment *
  * the file), SL_ERR_OS. */
 sl_err sl_segment_open(const struct sl_segment_want *want, bool writable, struct sl_segment *out,
                        struct sl_error *why);
+/* Opens for writing; what is not there, of another boot, cut short or damaged begins anew, by create:
+ * for what figures alone hang on. Errors: SL_ERR_OS, SL_ERR_NO_MEMORY, those of create. */
+sl_err sl_segment_open_or_renew(const struct sl_segment_want *want, struct sl_segment *out,
+                                struct sl_error *why);
 void sl_segment_close(struct sl_segment *segment); /* accepts a closed one */
 /* Whether bytes of it may be zeros that are not the file's: another process cut it short. To be asked
  * behind the look at them. */

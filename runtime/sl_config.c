@@ -2,6 +2,7 @@
  * through the same typed parser, so that all errors look alike. */
 #include "runtime/sl_config.h"
 #include "runtime/config_file.h"
+#include "runtime/sl_address.h"
 #include "runtime/sl_arguments.h"
 #include "runtime/sl_parse.h"
 
@@ -109,6 +110,13 @@ static sl_err setting_check_text(int index, const char *text, const char *source
             return sl_fail(why, SL_ERR_CONFIG, "%s: %s: '%.64s' is none of%s", source, name, text,
                            text_choices[i].words);
         }
+    }
+    char host[256];
+    uint16_t port = 0;
+    if (index == (int)SL_SET_metrics_listen && strcmp(text, "local") != 0 &&
+        strcmp(text, "off") != 0 && !sl_address_parse(text, host, sizeof(host), &port)) {
+        return sl_fail(why, SL_ERR_CONFIG, "%s: %s: '%.64s' is none of local, off and HOST:PORT",
+                       source, name, text);
     }
     return SL_OK;
 }
@@ -224,7 +232,8 @@ void sl_config_destroy(struct sl_config **config)
 /* ---------------------------------------------------------------- environment and command line */
 
 /* Variables of ours that are no settings. */
-static const char *const other_variables[] = {"SLUICE_BIN", NULL};
+static const char *const other_variables[] = {"SLUICE_BIN", "SLUICE_METRICS_TOKEN",
+                                              "SLUICE_METRICS_TOKEN_FILE", NULL};
 
 static bool environment_is_other(const char *variable, size_t length)
 {

@@ -176,6 +176,8 @@ enum sl_setting_kind {
     X(load_keeps, BOOL, "true", 0, 1,                                                             \
       "keep what loads and gets bring from other nodes; false: it goes straight into "            \
       "registered pools and buffers")                                                             \
+    X(metrics_listen, TEXT, "local", 3, 280,                                                      \
+      "where /metrics is: HOST:PORT, local (metrics.http in runtime_dir, for this user), or off") \
     X(directory, TEXT, "embedded", 5, 8, "who holds what: embedded (this node alone) or redis")   \
     X(directory_url, TEXT, "", 0, 1023,                                                           \
       "redis://[USER:PASSWORD@]IP:PORT[/DB] or unix:///PATH[?db=DB]; no password here on a "      \

@@ -31,6 +31,7 @@ static const struct sl_metric_row metric_rows[] = {
     SL_METRIC_ROW(coordinator, metric.block_from_disk_count, "blocks_from_disk"),
     SL_METRIC_ROW(coordinator, metric.block_from_remote_count, "blocks_from_remote"),
     SL_METRIC_ROW(coordinator, metric.block_missed_count, "blocks_missed"),
+    SL_METRIC_ROW(coordinator, metric.block_failed_count, "blocks_failed"),
     SL_METRIC_ROW(coordinator, metric.stored_bytes, "stored_bytes"),
     SL_METRIC_ROW(coordinator, metric.loaded_bytes, "loaded_bytes"),
     SL_METRIC_ROW(coordinator, metric.promote_count, "parts_promoted"),
@@ -396,6 +397,7 @@ static void coordinator_fini(void *state)
     sl_calls_destroy(&self->calls);
     sl_pins_destroy(&self->pins);
     sl_index_view_close(&self->view);
+    sl_labels_close(&self->labels);
     co_sessions_fini(self); /* its memory goes back to the ops' */
     co_ops_fini(self);
     co_handovers_fini(self);

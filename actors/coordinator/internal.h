@@ -74,6 +74,8 @@ uint32_t co_part_writer(const struct co_op *op, uint32_t i);
 /* Ends the op: answers once, fences what is outstanding, gives back. */
 void co_op_end(struct coordinator *self, struct co_op *op, sl_err code);
 void co_op_answer(struct coordinator *self, struct co_op *op);
+/* A request of so many blocks that became no op. */
+void co_refused_account(struct coordinator *self, bool store, uint32_t block_count);
 /* Answered and fenced. */
 void co_op_done(struct coordinator *self, struct co_op *op);
 void co_op_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns);

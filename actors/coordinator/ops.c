@@ -367,6 +367,46 @@ void co_op_answer(struct coordinator *self, struct co_op *op)
     sl_return_reply(self->env, &op->back, &reply);
 }
 
+/* The same by model. */
+static void model_account(struct coordinator *self, const struct co_op *op, uint32_t stored,
+                          uint32_t existed)
+{
+    bool store = op->type->kind == CO_STORE;
+    uint32_t rest = store ? op->block_count - stored - existed : op->block_count - op->at;
+    const struct {
+        enum sl_label_count count;
+        uint64_t amount;
+    } stores[] = {{SL_LABEL_STORED, stored},
+                  {SL_LABEL_EXISTED, existed},
+                  {SL_LABEL_REFUSED, rest},
+                  {SL_LABEL_STORED_BYTES, op->bytes}},
+      loads[] = {{SL_LABEL_MEMORY, op->from_memory},
+                 {SL_LABEL_DISK, op->from_disk},
+                 {SL_LABEL_REMOTE, op->from_remote},
+                 {op->code == SL_OK ? SL_LABEL_NONE : SL_LABEL_FAILED, rest},
+                 {SL_LABEL_BYTES, op->bytes}},
+      *counts = store ? stores : loads;
+    sl_labels_follow(self->env->paths->shm_dir, &self->labels);
+    bool known = op->engine != NULL && op->engine->model[0] != '\0';
+    uint32_t label =
+        known ? sl_label_find(self->labels, SL_LABEL_MODEL, op->engine->model, "") : SL_LABEL_MODEL;
+    for (size_t i = 0; i < (store ? SL_COUNT(stores) : SL_COUNT(loads)); i++) {
+        sl_label_add(self->labels, label, 0, counts[i].count, counts[i].amount);
+    }
+}
+
+void co_refused_account(struct coordinator *self, bool store, uint32_t block_count)
+{
+    if (store) {
+        sl_metric_add(self->env->metrics, self->metric.block_refused_count, block_count);
+    } else {
+        sl_metric_add(self->env->metrics, self->metric.block_failed_count, block_count);
+    }
+    sl_labels_follow(self->env->paths->shm_dir, &self->labels);
+    sl_label_add(self->labels, SL_LABEL_MODEL, 0, store ? SL_LABEL_REFUSED : SL_LABEL_FAILED,
+                 block_count);
+}
+
 /* Counters, and one line that says why blocks are missing. */
 static void op_account(struct coordinator *self, struct co_op *op)
 {
@@ -387,9 +427,12 @@ static void op_account(struct coordinator *self, struct co_op *op)
         sl_metric_add(page, metric->block_from_memory_count, op->from_memory);
         sl_metric_add(page, metric->block_from_disk_count, op->from_disk);
         sl_metric_add(page, metric->block_from_remote_count, op->from_remote);
-        sl_metric_add(page, metric->block_missed_count, op->block_count - op->at);
+        sl_metric_add(page,
+                      op->code == SL_OK ? metric->block_missed_count : metric->block_failed_count,
+                      op->block_count - op->at);
         sl_metric_add(page, metric->loaded_bytes, op->bytes);
     }
+    model_account(self, op, stored, existed);
     if (op->code != SL_OK) {
         sl_metric_add(page, metric->op_failed_count, 1);
         sl_metric_add(page, metric->op_timeout_count, op->code == SL_ERR_TIMEOUT ? 1 : 0);

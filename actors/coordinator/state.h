@@ -9,6 +9,7 @@
 #include "actors/coordinator/waiting.h"
 #include "ipc/sl_cluster.h"
 #include "ipc/sl_index.h"
+#include "ipc/sl_labels.h"
 #include "ipc/sl_msg.h"
 #include "ipc/sl_pins.h"
 #include "runtime/sl_actor.h"
@@ -310,8 +311,8 @@ struct co_metrics {
     sl_metric repeated_count, op_active_count, late_reply_count, zombie_count, fence_count,
         killed_count, settled_count, ahead_count;
     sl_metric block_stored_count, block_existed_count, block_refused_count, block_from_memory_count;
-    sl_metric block_from_disk_count, block_from_remote_count, block_missed_count, stored_bytes,
-        loaded_bytes;
+    sl_metric block_from_disk_count, block_from_remote_count, block_missed_count,
+        block_failed_count, stored_bytes, loaded_bytes;
     sl_metric pull_count, pulled_count, pull_copied_bytes, pull_refused_count;
     sl_metric promote_count, fetch_count, promote_gave_up_count, pin_limit_count,
         length_mismatch_count, client_died_count;
@@ -327,6 +328,7 @@ struct coordinator {
     struct sl_env *env;
     struct sl_calls *calls;
     struct sl_index_view *view; /* NULL: not there yet */
+    struct sl_labels *labels;   /* counts by model; NULL: there are none */
     struct sl_pins *pins;
     char pins_name[64];
     uint64_t pins_taken;      /* slots in use */

@@ -10,6 +10,7 @@
 #include "actors/registrar/recover.h"
 #include "ipc/sl_cluster.h"
 #include "ipc/sl_counts.h"
+#include "ipc/sl_labels.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -100,6 +101,9 @@ static sl_err memory_open(struct registrar *self, bool *kept, struct sl_error *w
         .leases = self->set.leases,
     };
     err = sl_counts_make(self->env->paths->shm_dir, why); /* before clients find an index */
+    if (err == SL_OK) {
+        err = sl_labels_make(self->env->paths->shm_dir, why);
+    }
     if (err != SL_OK) {
         return err;
     }

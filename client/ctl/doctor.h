@@ -25,6 +25,7 @@ void doctor_say(struct doctor *doctor, enum doctor_level level, const char *chec
 /* doctor_net.c */
 void doctor_verbs(struct doctor *doctor);
 void doctor_ports(struct doctor *doctor);
+void doctor_metrics(struct doctor *doctor);
 void doctor_directory(struct doctor *doctor);
 /* doctor_disk.c */
 void doctor_node(struct doctor *doctor); /* finds the settings of the node that runs: first */

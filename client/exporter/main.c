@@ -1,8 +1,11 @@
 /* client/exporter/main.c - the program sluice-metrics: GET /metrics of one node, for Prometheus.
  *
  * It reads shared memory and /proc and asks no actor, so nobody at its port can hold one up. It is
- * at a socket in the runtime directory, for this user alone, unless --listen names an address. All
- * that http.h bounds is bounded here; one scrape is made at a time. */
+ * where the setting metrics_listen says, or --listen: at a socket in the runtime directory, for this
+ * user alone, or at an address. All that http.h bounds is bounded here; one scrape is made at a time.
+ *
+ * The node's own one is that of the setting, and says where it is (client/metrics/at.h). */
+#include "client/metrics/at.h"
 #include "client/metrics/scrape.h"
 #include "client/mooncake/daemons/http.h"
 #include "client/mooncake/daemons/listen.h"
@@ -21,14 +24,17 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define TICK_NS (SL_NS_PER_S)
+#define TICK_NS       (SL_NS_PER_S)
+#define METRICS_TOKEN "SLUICE_METRICS_TOKEN" /* the variable; also _FILE */
 
 enum { EXIT_FINE, EXIT_FAILED, EXIT_WRONG_USE };
 
 struct exporter {
     struct sl_config *config;
     struct sl_paths paths;
-    const char *listen; /* HOST:PORT; NULL: the local socket */
+    const char *listen; /* HOST:PORT or local */
+    bool own;           /* of the node: without --listen */
+    char *token;        /* NULL: whoever reaches the address may read */
     char socket_path[sizeof(((struct sockaddr_un *)NULL)->sun_path)];
     struct stat socket_file; /* of ours: st_ino is 0 while there is none */
     pthread_mutex_t scraping;
@@ -75,7 +81,7 @@ static void metrics_get(void *context, const struct mc_request *request, struct 
 
 static const struct mc_route routes[] = {
     {.path = "/", .methods = MC_GET, .fn = root_get},
-    {.path = "/metrics", .methods = MC_GET, .fn = metrics_get},
+    {.path = "/metrics", .methods = MC_GET, .fn = metrics_get, .guarded = MC_GET},
 };
 
 /* ---- the local socket ---- */
@@ -125,13 +131,24 @@ static void socket_remove(const struct exporter *self)
     }
 }
 
-static sl_err address_listen(const struct exporter *self, int *out, struct sl_error *why)
+static sl_err address_listen(struct exporter *self, int *out, struct sl_error *why)
 {
     char host[256];
     uint16_t port;
+    if (strcmp(self->listen, "local") == 0) {
+        return socket_listen(self, out, why);
+    }
+    if (strcmp(self->listen, "off") == 0) {
+        return sl_fail(why, SL_ERR_CONFIG, "metrics_listen is off: --listen says where then");
+    }
     return sl_address_parse(self->listen, host, sizeof host, &port)
                ? mc_listen(host, "", port, out, why)
                : sl_fail(why, SL_ERR_CONFIG, "--listen '%.200s' is no HOST:PORT", self->listen);
+}
+
+static const char *address_text(const struct exporter *self)
+{
+    return self->socket_path[0] != '\0' ? self->socket_path : self->listen;
 }
 
 /* ---- running ---- */
@@ -163,21 +180,24 @@ static sl_err serve(struct exporter *self, struct sl_error *why)
         err = sl_loop_timer_create(self->loop, on_tick, self, &self->tick, why);
     }
     if (err == SL_OK) {
-        err = self->listen != NULL ? address_listen(self, &fd, why) : socket_listen(self, &fd, why);
+        err = address_listen(self, &fd, why);
     }
     if (err == SL_OK) {
-        err = mc_http_start(fd, routes, SL_COUNT(routes), &(struct mc_http_guard){0}, self,
-                            &self->http, why);
+        const struct mc_http_guard guard = {.token = self->token, .open_without_token = true};
+        err = mc_http_start(fd, routes, SL_COUNT(routes), &guard, self, &self->http, why);
+    }
+    if (err == SL_OK && self->own) {
+        err = metrics_at_write(self->paths.runtime_dir, address_text(self), why);
     }
     if (err == SL_OK) {
         (void)printf("sluice-metrics: /metrics of node '%s' at %s\n",
-                     sl_config_text(self->config, SL_SET_instance),
-                     self->listen != NULL ? self->listen : self->socket_path);
+                     sl_config_text(self->config, SL_SET_instance), address_text(self));
         (void)fflush(stdout);
         sl_loop_timer_set(self->loop, self->tick, sl_loop_now_ns(self->loop) + TICK_NS);
         err = sl_loop_run(self->loop, why);
     }
     mc_http_stop(&self->http);
+    metrics_at_remove(self->paths.runtime_dir);
     socket_remove(self);
     sl_loop_destroy(&self->loop);
     return err;
@@ -191,9 +211,13 @@ static void usage(FILE *out)
         "usage: sluice-metrics [--listen HOST:PORT] [SETTINGS]\n\n"
         "Serves GET /metrics of a node of this user in Prometheus' text form, until SIGTERM. A "
         "node that is not\nthere is answered by 503, and one that comes is served.\n\n"
-        "  --listen HOST:PORT  where; default: metrics.http in the runtime directory, for this "
+        "  --listen HOST:PORT  where, or local: metrics.http in the runtime directory, for this "
         "user alone.\n"
-        "                      Everybody who reaches the address may read: it has no token\n"
+        "                      Default: the setting metrics_listen. Everybody who reaches an address "
+        "may read, unless\n"
+        "                      " METRICS_TOKEN " or " METRICS_TOKEN
+        "_FILE has a token: off the loopback\n"
+        "                      requests show it then (Authorization: Bearer TOKEN)\n"
         "  --instance NAME, --runtime-dir DIR, --shm-dir DIR, --config FILE: as sluicectl\n\n"
         "Exit codes: 0 fine, 1 failed, 2 wrong use.\n",
         out);
@@ -241,8 +265,14 @@ int main(int argc, char **argv)
         err = sl_paths_from(self.config, &self.paths, &why);
     }
     if (err == SL_OK) {
+        self.own = self.listen == NULL;
+        self.listen = self.own ? sl_config_text(self.config, SL_SET_metrics_listen) : self.listen;
+        err = mc_secret_get(METRICS_TOKEN, &self.token, &why);
+    }
+    if (err == SL_OK) {
         err = serve(&self, &why);
     }
+    free(self.token);
     if (err != SL_OK) {
         (void)fprintf(stderr, "sluice-metrics: %s\n", why.text);
     }

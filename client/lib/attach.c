@@ -60,6 +60,7 @@ static void attachment_close(struct sl_attachment *attachment)
     }
     sl_pins_destroy(&attachment->pins);
     sl_counts_close(&attachment->counts);
+    sl_labels_close(&attachment->labels);
     for (uint32_t i = 0; i < SL_CLIENT_ARENAS_MAX; i++) {
         struct sl_arena *arena = atomic_load_explicit(&attachment->arenas[i], memory_order_relaxed);
         sl_gpu_forget(arena);
@@ -118,6 +119,7 @@ static struct sl_attachment *attachment_open(struct sl_client *client, struct sl
     if (err == SL_OK) {
         /* Without it nothing is counted: a reader that may not write, a node of an earlier release. */
         (void)sl_counts_open(client->paths.shm_dir, client->self, &at->counts, NULL);
+        (void)sl_labels_open(client->paths.shm_dir, &at->labels, NULL);
         return at;
     }
     if (err == SL_ERR_NOT_FOUND) {
@@ -569,6 +571,11 @@ void sl_client_close(struct sl_client **client)
     free(gone->orphans);
     free(gone);
     *client = NULL;
+}
+
+void sl_client_tenant(struct sl_client *client, const char *tenant)
+{
+    (void)snprintf(client->tenant, sizeof client->tenant, "%s", tenant);
 }
 
 const char *sl_client_instance(const struct sl_client *client)

@@ -194,12 +194,26 @@ static void look_up(const struct sl_look *look, struct look_keys *keys, struct l
 }
 
 /* What is behind a prefix is of no use to an engine: it counts as missing. */
-static void looked_count(const struct look_pass *pass, const struct sl_reader *reader,
-                         const struct sl_look *look, const struct sl_looked *looked)
+static void looked_count(const struct sl_engine *engine, const struct sl_attachment *at,
+                         const struct sl_reader *reader, uint32_t found, uint32_t missed)
 {
-    struct sl_counts_row row = sl_client_counts(pass->at, reader);
-    sl_count(row, SL_COUNT_BLOCK_FOUND, looked->prefix_count);
-    sl_count(row, SL_COUNT_BLOCK_MISSED, look->count - looked->prefix_count);
+    struct sl_counts_row row = sl_client_counts(at, reader);
+    uint32_t label =
+        sl_label_find(at->labels, SL_LABEL_MODEL, engine->identity, engine->model_name);
+    sl_count(row, SL_COUNT_BLOCK_FOUND, found);
+    sl_count(row, SL_COUNT_BLOCK_MISSED, missed);
+    sl_label_add(at->labels, label, reader->number, SL_LABEL_LOOK_FOUND, found);
+    sl_label_add(at->labels, label, reader->number, SL_LABEL_LOOK_MISSED, missed);
+}
+
+static void failed_count(const struct sl_engine *engine, uint32_t count)
+{
+    SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
+    const struct sl_attachment *at = sl_client_attachment(engine->client);
+    uint32_t label =
+        sl_label_find(at->labels, SL_LABEL_MODEL, engine->identity, engine->model_name);
+    sl_count(sl_client_counts(at, reader), SL_COUNT_BLOCK_FAILED, count);
+    sl_label_add(at->labels, label, reader->number, SL_LABEL_LOOK_FAILED, count);
 }
 
 static bool is_linked(const struct sl_client *client)
@@ -214,10 +228,12 @@ sl_err sl_engine_look(struct sl_engine *engine, const struct sl_look *look, stru
     struct sl_client *client = engine->client;
     struct look_keys keys;
     sl_err err = look_check(look, why);
-    if (err == SL_OK) {
-        err = sl_client_reattach(client, !is_linked(client), why);
-    }
     if (err != SL_OK) {
+        return err;
+    }
+    err = sl_client_reattach(client, !is_linked(client), why);
+    if (err != SL_OK) {
+        failed_count(engine, look->count);
         return err;
     }
     if (look->hold_ns != 0) {
@@ -235,12 +251,14 @@ sl_err sl_engine_look(struct sl_engine *engine, const struct sl_look *look, stru
         }
         look_up(look, &keys, &pass, &looked, there);
         if (sl_attachment_is_cut(pass.at)) {
+            failed_count(engine, look->count);
             return sl_client_cut_fail(client, why);
         }
         *out = looked;
         if (i == 1 || !pass.busy || sl_client_reattach(client, true, why) != SL_OK ||
             sl_client_attachment(client) == pass.at) {
-            looked_count(&pass, reader, look, &looked);
+            looked_count(engine, pass.at, reader, looked.prefix_count,
+                         look->count - looked.prefix_count);
             break;
         }
     }

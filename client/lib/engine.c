@@ -675,6 +675,8 @@ static struct sl_engine *engine_new(struct sl_client *client,
         engine->pool_parts[i] = options->pools[i].part_count;
     }
     sl_model_identity(options, engine->identity);
+    (void)snprintf(engine->model_name, sizeof engine->model_name, "%s",
+                   options->model.name == NULL ? "" : options->model.name);
     return engine;
 }
 
@@ -711,6 +713,9 @@ sl_err sl_engine_register(struct sl_client *client, const struct sl_engine_optio
         engine_free(engine);
         return err;
     }
+    SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
+    (void)sl_label_find(sl_client_attachment(client)->labels, SL_LABEL_MODEL, engine->identity,
+                        engine->model_name);
     *out = engine;
     return SL_OK;
 }

@@ -5,6 +5,7 @@
 #include "client/lib/readers.h"
 #include "client/lib/sluice.h"
 #include "ipc/sl_counts.h"
+#include "ipc/sl_labels.h"
 #include "ipc/sl_leases.h"
 #include "ipc/sl_mailbox.h"
 #include "ipc/sl_msg.h"
@@ -43,6 +44,7 @@ struct sl_attachment {
     _Atomic(struct sl_arena *) arenas[SL_CLIENT_ARENAS_MAX]; /* attached when first needed */
     struct sl_pins *pins;                                    /* NULL: read-only */
     struct sl_counts *counts; /* NULL: nothing is counted, as the node has none */
+    struct sl_labels *labels; /* likewise */
     uint32_t number;          /* of the client's attachments, from 0 on; none has it again */
     _Atomic uint32_t holds;   /* puts under way, drafts, memory that a GPU may use for ever */
     uint64_t retired;         /* of sl_readers_retire; under the client's lock */
@@ -104,6 +106,7 @@ struct sl_client {
     struct sl_proc_id self;
     /* One page that the kernel empties in a child: not 0 in the process that opened this client. */
     const volatile unsigned char *ours;
+    char tenant[SL_LABEL_ID_BYTES]; /* "": of none; before others know the client */
     bool read_only, leases, debugs; /* debugs: its log has debug lines, too */
     _Atomic bool holds;             /* look-ups of blocks hold what they find */
     uint64_t op_timeout_ns, call_retry_ns, message_bytes_max;
@@ -195,6 +198,13 @@ static inline struct sl_counts_row sl_client_counts(const struct sl_attachment *
                                                     const struct sl_reader *reader)
 {
     return sl_counts_row_of(at->counts, reader->number);
+}
+
+/* Where the client's tenant is counted; call where it has one. */
+static inline uint32_t sl_client_tenant_label(const struct sl_client *client,
+                                              const struct sl_attachment *at)
+{
+    return sl_label_find(at->labels, SL_LABEL_TENANT, client->tenant, "");
 }
 
 /* ---- leases.c ---- */

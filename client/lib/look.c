@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void looks_count(const struct sl_attachment *at, const struct sl_reader *reader,
-                        const sl_err *codes, uint32_t count)
+static void looks_count(const struct sl_client *client, const struct sl_attachment *at,
+                        const struct sl_reader *reader, const sl_err *codes, uint32_t count)
 {
     uint32_t found = 0, missed = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -15,6 +15,14 @@ static void looks_count(const struct sl_attachment *at, const struct sl_reader *
     struct sl_counts_row row = sl_client_counts(at, reader);
     sl_count(row, SL_COUNT_LOOK_FOUND, found);
     sl_count(row, SL_COUNT_LOOK_MISSED, missed);
+    sl_count(row, SL_COUNT_LOOK_FAILED, count - found - missed);
+    if (__builtin_expect(client->tenant[0] != '\0', 0)) {
+        uint32_t label = sl_client_tenant_label(client, at);
+        sl_label_add(at->labels, label, reader->number, SL_LABEL_LOOK_FOUND, found);
+        sl_label_add(at->labels, label, reader->number, SL_LABEL_LOOK_MISSED, missed);
+        sl_label_add(at->labels, label, reader->number, SL_LABEL_LOOK_FAILED,
+                     count - found - missed);
+    }
 }
 
 sl_err sl_exists(struct sl_client *client, struct sl_object_key key)
@@ -22,7 +30,7 @@ sl_err sl_exists(struct sl_client *client, struct sl_object_key key)
     struct sl_entry entry;
     sl_err err = sl_client_find(client, key, &entry);
     SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
-    looks_count(sl_client_attachment(client), reader, &err, 1);
+    looks_count(client, sl_client_attachment(client), reader, &err, 1);
     return err;
 }
 
@@ -34,12 +42,10 @@ sl_err sl_exists_batch(struct sl_client *client, const struct sl_object_key *key
     if (count > SL_BATCH_MAX) {
         return SL_ERR_INVALID;
     }
-    if (!sl_client_serves_batch(client, codes, count, NULL)) {
-        return SL_OK;
-    }
+    bool serves = sl_client_serves_batch(client, codes, count, NULL);
     SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
     const struct sl_attachment *at = sl_client_attachment(client);
-    for (uint32_t first = 0; first < count; first += EXISTS_GROUP) {
+    for (uint32_t first = 0; serves && first < count; first += EXISTS_GROUP) {
         struct sl_key asked[EXISTS_GROUP];
         uint32_t share = SL_MIN(count - first, EXISTS_GROUP);
         sl_client_keys_look(&keys[first], share, asked);
@@ -54,7 +60,7 @@ sl_err sl_exists_batch(struct sl_client *client, const struct sl_object_key *key
     for (uint32_t i = 0; sl_attachment_is_cut(at) && i < count; i++) {
         codes[i] = SL_ERR_CORRUPT;
     }
-    looks_count(at, reader, codes, count);
+    looks_count(client, at, reader, codes, count);
     return SL_OK;
 }
 

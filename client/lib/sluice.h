@@ -50,6 +50,9 @@ sl_err sl_client_open(const struct sl_client_options *options, struct sl_client 
                       struct sl_error *why);
 void sl_client_close(struct sl_client **client);
 const char *sl_client_instance(const struct sl_client *client);
+/* What this client gets and looks up is counted for this tenant, too (`sluice_tenant_...`): 1 to 63
+ * bytes, longer ones are cut. Before other threads know the client. */
+void sl_client_tenant(struct sl_client *client, const char *tenant);
 /* Whether the node serves less than it should, and why, for people ("no disk tier: ..."). Costs a
  * few system calls and disturbs nobody. */
 #define SL_TROUBLE_BYTES 240u

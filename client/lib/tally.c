@@ -51,10 +51,41 @@ void sl_tally_wait(struct tally *tally)
     tally->weight = 1;
 }
 
+/* What was not found. Who had too small a buffer, or too many pins, asks again, and counts then. */
+static void rest_count(const struct tally *tally, uint32_t *missed, uint32_t *failed)
+{
+    if (tally->found < tally->count) {
+        *missed = codes_count(tally, SL_ERR_NOT_FOUND);
+        *failed = tally->count - tally->found - *missed - codes_count(tally, SL_ERR_LIMIT);
+    }
+}
+
+/* What is rare is no part of the others' way. */
+static void __attribute__((noinline))
+tenant_count(const struct tally *tally, const struct sl_client *client,
+             const struct sl_reader *reader)
+{
+    const struct sl_attachment *at = sl_client_attachment(client);
+    uint32_t label = sl_client_tenant_label(client, at);
+    for (uint32_t i = 0; i < tally->tier_count; i++) {
+        sl_label_add(at->labels, label, reader->number, SL_LABEL_MEMORY + tally->tiers[i].tier,
+                     tally->tiers[i].found);
+    }
+    uint32_t missed = 0;
+    uint32_t failed = 0;
+    rest_count(tally, &missed, &failed);
+    sl_label_add(at->labels, label, reader->number, SL_LABEL_BYTES, tally->bytes);
+    sl_label_add(at->labels, label, reader->number, SL_LABEL_NONE, missed);
+    sl_label_add(at->labels, label, reader->number, SL_LABEL_FAILED, failed);
+}
+
 void sl_tally_end(const struct tally *tally, struct sl_client *client)
 {
     SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
     struct sl_counts_row row = sl_client_counts(sl_client_attachment(client), reader);
+    if (__builtin_expect(client->tenant[0] != '\0', 0)) {
+        tenant_count(tally, client, reader);
+    }
     for (uint32_t i = 0; i < tally->tier_count; i++) {
         uint32_t tier = tally->tiers[i].tier;
         uint32_t found = tally->tiers[i].found;
@@ -65,8 +96,10 @@ void sl_tally_end(const struct tally *tally, struct sl_client *client)
         }
     }
     if (tally->found < tally->count) {
-        uint32_t missed = codes_count(tally, SL_ERR_NOT_FOUND);
+        uint32_t missed = 0;
+        uint32_t failed = 0;
+        rest_count(tally, &missed, &failed);
         sl_count(row, SL_COUNT_GET_MISSED, missed);
-        sl_count(row, SL_COUNT_GET_FAILED, tally->count - tally->found - missed);
+        sl_count(row, SL_COUNT_GET_FAILED, failed);
     }
 }

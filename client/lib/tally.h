@@ -28,7 +28,8 @@ void sl_tally_begin(struct tally *tally, const sl_err *codes, uint32_t count);
 void sl_tally_tier(struct tally *tally, enum sl_tier tier, uint64_t bytes);
 /* What was not found has to wait for messages: that is always timed. */
 void sl_tally_wait(struct tally *tally);
-/* The call has ended: NOT_FOUND is a miss, every other code a failure. */
+/* The call has ended: NOT_FOUND is a miss, LIMIT (a buffer that is too small) no reference yet, every
+ * other code a failure. */
 void sl_tally_end(const struct tally *tally, struct sl_client *client);
 
 #endif

@@ -1,6 +1,7 @@
 /* client/metrics/scrape.c - takes all pages and the clients' counts, and goes through the table. */
 #include "client/metrics/scrape.h"
 #include "ipc/sl_counts.h"
+#include "ipc/sl_labels.h"
 #include "runtime/sl_clock.h"
 #include "runtime/sl_metrics.h"
 
@@ -34,6 +35,8 @@ struct scrape {
     uint32_t page_count;
     bool counted; /* counts is filled */
     struct sl_counts_sum counts;
+    struct sl_label_sum *labels; /* SL_LABELS_MAX */
+    uint32_t label_count;
     uint64_t now_ns;
     const struct metric_fact *family; /* its first row; sink knows it once begun */
     bool begun;
@@ -175,25 +178,24 @@ static void value_text(enum metric_unit unit, uint64_t value, char out[VALUE_BYT
     }
 }
 
-/* actor: NULL: of none. */
-static struct scrape_sample sample_of(const struct metric_fact *fact, const char *actor,
-                                      char buffer[128])
+/* whose: of whom it is; NULL: of nobody alone. */
+static struct scrape_sample sample_of(const struct metric_fact *fact,
+                                      const struct scrape_label *whose, char buffer[128])
 {
     struct scrape_sample sample = {.suffix = ""};
-    if (actor != NULL) {
-        sample.labels[sample.label_count++] =
-            (struct scrape_label){.name = "actor", .value = actor};
+    if (whose != NULL) {
+        sample.labels[sample.label_count++] = *whose;
     }
     labels_fill(&sample, fact, buffer);
     return sample;
 }
 
-static void value_give(struct scrape *scrape, const struct metric_fact *fact, const char *actor,
-                       uint64_t value)
+static void value_give(struct scrape *scrape, const struct metric_fact *fact,
+                       const struct scrape_label *whose, uint64_t value)
 {
     char buffer[128];
     char text[VALUE_BYTES];
-    struct scrape_sample sample = sample_of(fact, actor, buffer);
+    struct scrape_sample sample = sample_of(fact, whose, buffer);
     if (fact->unit == METRIC_SINCE) {
         if (value == 0) {
             return;
@@ -205,12 +207,13 @@ static void value_give(struct scrape *scrape, const struct metric_fact *fact, co
     give(scrape, fact, &sample);
 }
 
-static void histogram_give(struct scrape *scrape, const struct metric_fact *fact, const char *actor,
+static void histogram_give(struct scrape *scrape, const struct metric_fact *fact,
+                           const struct scrape_label *whose,
                            const uint64_t buckets[SL_COUNTS_BUCKETS], uint64_t sum)
 {
     char buffer[128];
     char text[VALUE_BYTES];
-    struct scrape_sample sample = sample_of(fact, actor, buffer);
+    struct scrape_sample sample = sample_of(fact, whose, buffer);
     uint32_t plain_count = sample.label_count;
     uint64_t count = 0;
     sample.value = text;
@@ -339,7 +342,8 @@ static void node_give(struct scrape *scrape, const struct metric_fact *fact)
         }
         for (uint32_t i = 0; rows[k].one != NULL && i < scrape->page_count; i++) {
             const struct page *page = &scrape->pages[i];
-            value_give(scrape, fact, page->summary.actor, rows[k].one(scrape, page));
+            const struct scrape_label actor = {.name = "actor", .value = page->summary.actor};
+            value_give(scrape, fact, &actor, rows[k].one(scrape, page));
         }
     }
 }
@@ -372,22 +376,57 @@ static void client_give(struct scrape *scrape, const struct metric_fact *fact)
     }
 }
 
+static void model_info(struct scrape *scrape, const struct metric_fact *fact,
+                       const struct sl_label_sum *from)
+{
+    struct scrape_sample sample = {.suffix = "", .label_count = 2, .value = "1"};
+    sample.labels[0] = (struct scrape_label){.name = "model", .value = from->id};
+    sample.labels[1] = (struct scrape_label){.name = "name", .value = from->name};
+    give(scrape, fact, &sample);
+}
+
+static void label_give(struct scrape *scrape, const struct metric_fact *fact)
+{
+    static const char *const names[] = {
+#define LABEL_NAME(id, text) [SL_LABEL_##id] = #id,
+        SL_LABEL_COUNT_TABLE(LABEL_NAME)
+#undef LABEL_NAME
+    };
+    bool of_model = fact->kind == METRIC_MODEL;
+    for (uint32_t i = 0; i < scrape->label_count; i++) {
+        const struct sl_label_sum *from = &scrape->labels[i];
+        if (from->kind != (of_model ? SL_LABEL_MODEL : SL_LABEL_TENANT)) {
+            continue;
+        }
+        if (strcmp(fact->name, "NAME") == 0) {
+            model_info(scrape, fact, from);
+        }
+        for (uint32_t k = 0; k < SL_COUNT(names); k++) {
+            if (strcmp(names[k], fact->name) == 0) {
+                const struct scrape_label label = {.name = of_model ? "model" : "tenant",
+                                                   .value = from->id};
+                value_give(scrape, fact, &label, from->counts[k]);
+            }
+        }
+    }
+}
+
 static void page_give(struct scrape *scrape, const struct metric_fact *fact,
                       const struct page *page)
 {
-    const char *actor = page->summary.actor;
-    if (!kind_fits(fact->kind, actor)) {
+    const struct scrape_label actor = {.name = "actor", .value = page->summary.actor};
+    if (!kind_fits(fact->kind, page->summary.actor)) {
         return;
     }
     for (uint32_t i = 0; fact->type != METRIC_HISTOGRAM && i < page->summary.metric_count; i++) {
         if (strcmp(page->names[i], fact->name) == 0) {
-            value_give(scrape, fact, actor, page->values[i]);
+            value_give(scrape, fact, &actor, page->values[i]);
         }
     }
     for (uint32_t i = 0; fact->type == METRIC_HISTOGRAM && i < page->summary.histogram_count; i++) {
         const struct histogram *histogram = &page->histograms[i];
         if (strcmp(histogram->name, fact->name) == 0) {
-            histogram_give(scrape, fact, actor, histogram->buckets, histogram->sum);
+            histogram_give(scrape, fact, &actor, histogram->buckets, histogram->sum);
         }
     }
 }
@@ -402,6 +441,8 @@ static void fact_give(struct scrape *scrape, const struct metric_fact *fact)
         node_give(scrape, fact);
     } else if (fact->kind == METRIC_CLIENT) {
         client_give(scrape, fact);
+    } else if (fact->kind == METRIC_MODEL || fact->kind == METRIC_TENANT) {
+        label_give(scrape, fact);
     } else {
         for (uint32_t i = 0; i < scrape->page_count; i++) {
             page_give(scrape, fact, &scrape->pages[i]);
@@ -426,6 +467,15 @@ sl_err scrape_node(const char *shm_dir, const struct scrape_sink *sink, struct s
         return err;
     }
     scrape.counted = err == SL_OK;
+    SL_AUTO(free) void *labels = calloc(SL_LABELS_MAX, sizeof(struct sl_label_sum));
+    if (labels == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a node's metrics");
+    }
+    scrape.labels = labels;
+    err = sl_labels_read(shm_dir, scrape.labels, &scrape.label_count, why);
+    if (err != SL_OK && err != SL_ERR_NOT_FOUND) {
+        return err;
+    }
     for (size_t i = 0; i < metric_fact_count; i++) {
         fact_give(&scrape, &metric_facts[i]);
     }

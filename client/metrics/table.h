@@ -18,6 +18,8 @@
 #define METRICS_TABLE(X)   \
     METRICS_NODE(X)        \
     METRICS_CLIENT(X)      \
+    METRICS_MODEL(X)       \
+    METRICS_TENANT(X)      \
     METRICS_PROCESS(X)     \
     METRICS_REGISTRAR(X)   \
     METRICS_COORDINATOR(X) \
@@ -27,10 +29,13 @@
     METRICS_KEYER(X)
 
 /* Where a value comes from: the pages of actors of one kind, those of all, the clients' counts
- * (name: of an enum sl_count, or TIME_ and a tier), or what scrape.c finds out by itself. */
+ * (name: of an enum sl_count, or TIME_ and a tier), counts by model or tenant (name: of an enum
+ * sl_label_count, or NAME), or what scrape.c finds out by itself. */
 enum metric_kind {
     METRIC_NODE,
     METRIC_CLIENT,
+    METRIC_MODEL,
+    METRIC_TENANT,
     METRIC_ANY,
     METRIC_REGISTRAR,
     METRIC_COORDINATOR,

@@ -13,6 +13,8 @@
       "") \
     X(COORDINATOR, "blocks_missed", COUNTER, ONE, "sluice_load_blocks_total", "tier=none", \
       "") \
+    X(COORDINATOR, "blocks_failed", COUNTER, ONE, "sluice_load_blocks_failed_total", "", \
+      "Blocks of loads that were refused, or ended by an error before they came to them.") \
     X(COORDINATOR, "loaded_bytes", COUNTER, BYTES, "sluice_load_bytes_total", "", \
       "Bytes that loads copied to engines.") \
     X(COORDINATOR, "load_ns", HISTOGRAM, NS, "sluice_load_duration_seconds", "", \

@@ -38,7 +38,7 @@
     X(CLIENT, "GET_MISSED", COUNTER, ONE, "sluice_get_keys_total", "tier=none", \
       "") \
     X(CLIENT, "GET_FAILED", COUNTER, ONE, "sluice_get_keys_failed_total", "", \
-      "Keys of gets that ended by an error, as a deadline, so that nobody knows where they are.") \
+      "Keys of gets that ended by an error, as a deadline, so that nobody knows where they are; a buffer that was too small is no error, and no reference.") \
     X(CLIENT, "GET_MEMORY_BYTES", COUNTER, BYTES, "sluice_get_bytes_total", "tier=memory", \
       "Bytes that gets gave to clients, by the tier where they were found.") \
     X(CLIENT, "GET_DISK_BYTES", COUNTER, BYTES, "sluice_get_bytes_total", "tier=disk", \
@@ -53,12 +53,68 @@
       "Blocks of engines' pools that clients looked up without reading them.") \
     X(CLIENT, "BLOCK_MISSED", COUNTER, ONE, "sluice_lookup_blocks_total", "result=missing", \
       "") \
+    X(CLIENT, "LOOK_FAILED", COUNTER, ONE, "sluice_lookup_keys_failed_total", "", \
+      "Keys of look-ups that ended by an error, so that nobody knows whether they are there.") \
+    X(CLIENT, "BLOCK_FAILED", COUNTER, ONE, "sluice_lookup_blocks_failed_total", "", \
+      "Blocks of look-ups that ended by an error, so that nobody knows whether they are there.") \
     X(CLIENT, "TIME_MEMORY", HISTOGRAM, NS, "sluice_get_duration_seconds", "tier=memory", \
       "Time from a get's begin until its keys of this tier were there; of gets of one key in memory one in 16 is timed and counts 16 times.") \
     X(CLIENT, "TIME_DISK", HISTOGRAM, NS, "sluice_get_duration_seconds", "tier=disk", \
       "") \
     X(CLIENT, "TIME_REMOTE", HISTOGRAM, NS, "sluice_get_duration_seconds", "tier=remote", \
       "")
+
+/* By model (ipc/sl_labels.h): the coordinator counts loads and stores, clients count look-ups. */
+#define METRICS_MODEL(X) \
+    X(MODEL, "NAME", GAUGE, ONE, "sluice_model_info", "", \
+      "1, with the identity of a model that engines use, which is a hash of all that gives bytes their meaning, and its name.") \
+    X(MODEL, "MEMORY", COUNTER, ONE, "sluice_model_load_blocks_total", "tier=memory", \
+      "Blocks that engines' loads asked for, by model and by the tier where they were found; none: they were not loaded.") \
+    X(MODEL, "DISK", COUNTER, ONE, "sluice_model_load_blocks_total", "tier=disk", \
+      "") \
+    X(MODEL, "REMOTE", COUNTER, ONE, "sluice_model_load_blocks_total", "tier=remote", \
+      "") \
+    X(MODEL, "NONE", COUNTER, ONE, "sluice_model_load_blocks_total", "tier=none", \
+      "") \
+    X(MODEL, "FAILED", COUNTER, ONE, "sluice_model_load_blocks_failed_total", "", \
+      "Blocks of loads that were refused, or ended by an error before they came to them, by model.") \
+    X(MODEL, "BYTES", COUNTER, BYTES, "sluice_model_load_bytes_total", "", \
+      "Bytes that loads copied to engines, by model.") \
+    X(MODEL, "LOOK_FOUND", COUNTER, ONE, "sluice_model_lookup_blocks_total", "result=found", \
+      "Blocks that engines looked up without loading them, by model; what is behind a prefix counts as missing.") \
+    X(MODEL, "LOOK_MISSED", COUNTER, ONE, "sluice_model_lookup_blocks_total", "result=missing", \
+      "") \
+    X(MODEL, "LOOK_FAILED", COUNTER, ONE, "sluice_model_lookup_blocks_failed_total", "", \
+      "Blocks of look-ups that ended by an error, by model.") \
+    X(MODEL, "STORED", COUNTER, ONE, "sluice_model_store_blocks_total", "result=stored", \
+      "Blocks that engines' stores brought, by model: stored, there already, or not stored.") \
+    X(MODEL, "EXISTED", COUNTER, ONE, "sluice_model_store_blocks_total", "result=existed", \
+      "") \
+    X(MODEL, "REFUSED", COUNTER, ONE, "sluice_model_store_blocks_total", "result=refused", \
+      "") \
+    X(MODEL, "STORED_BYTES", COUNTER, BYTES, "sluice_model_store_bytes_total", "", \
+      "Bytes that stores copied from engines, by model.")
+
+/* By tenant (ipc/sl_labels.h): of clients that have one, as mooncake.store with tenant_id. */
+#define METRICS_TENANT(X) \
+    X(TENANT, "MEMORY", COUNTER, ONE, "sluice_tenant_get_keys_total", "tier=memory", \
+      "Keys that clients of a tenant asked for by gets, by the tier where they were found; they are among sluice_get_keys_total, too.") \
+    X(TENANT, "DISK", COUNTER, ONE, "sluice_tenant_get_keys_total", "tier=disk", \
+      "") \
+    X(TENANT, "REMOTE", COUNTER, ONE, "sluice_tenant_get_keys_total", "tier=remote", \
+      "") \
+    X(TENANT, "NONE", COUNTER, ONE, "sluice_tenant_get_keys_total", "tier=none", \
+      "") \
+    X(TENANT, "FAILED", COUNTER, ONE, "sluice_tenant_get_keys_failed_total", "", \
+      "Keys of gets of a tenant's clients that ended by an error.") \
+    X(TENANT, "BYTES", COUNTER, BYTES, "sluice_tenant_get_bytes_total", "", \
+      "Bytes that gets gave to clients of a tenant.") \
+    X(TENANT, "LOOK_FOUND", COUNTER, ONE, "sluice_tenant_lookup_keys_total", "result=found", \
+      "Keys that clients of a tenant looked up without reading them.") \
+    X(TENANT, "LOOK_MISSED", COUNTER, ONE, "sluice_tenant_lookup_keys_total", "result=missing", \
+      "") \
+    X(TENANT, "LOOK_FAILED", COUNTER, ONE, "sluice_tenant_lookup_keys_failed_total", "", \
+      "Keys of look-ups of a tenant's clients that ended by an error.")
 
 /* What every actor counts of its messages (ipc/). */
 #define METRICS_PROCESS(X) \

@@ -39,6 +39,7 @@ struct watched {
     char name[SUP_NAME_BYTES];
     struct sl_proc_id proc;
     int pidfd;                    /* for its exit code; -1: it was gone */
+    bool minded;                  /* it has no page, and the node waits for it in nothing */
     struct sl_metrics_view *view; /* NULL: its page is not there yet */
     struct sup_hang hang;
     uint64_t since_ns;
@@ -148,11 +149,32 @@ static uint64_t uptime_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / SL_NS_PER_MS;
 }
 
+static void verdict_tell(struct watcher *self, struct watched *at, const struct sup_seen *seen,
+                         uint64_t now_ns)
+{
+    enum sup_verdict verdict = sup_hang_look(&at->hang, seen, now_ns);
+    if (verdict != SUP_FINE) {
+        tell(self, "hung %s %" PRIu32 " %s %" PRIu64, at->name, at->proc.pid,
+             verdict == SUP_STOPPED ? "stopped" : "silent", uptime_ms());
+    }
+}
+
+/* One that has no page tells no beats: that it is stopped is all that can be seen. */
+static uint64_t minded_look(struct watcher *self, struct watched *at, uint64_t now_ns)
+{
+    struct sup_seen seen = {.beat_ns = now_ns, .stopped = process_is_stopped(at->proc.pid)};
+    verdict_tell(self, at, &seen, now_ns);
+    return now_ns + (seen.stopped ? SUP_LOOK_NS : TICK_NS);
+}
+
 /* One look at one actor; gives when it is to be looked at again. */
 static uint64_t watched_look(struct watcher *self, struct watched *at, uint64_t now_ns)
 {
     struct sl_metrics_summary summary = {0};
     struct sup_seen seen = {0};
+    if (at->minded) {
+        return minded_look(self, at, now_ns);
+    }
     at->health = SL_HEALTH_STARTING;
     if (page_of(self, at, &summary)) {
         at->health = summary.health;
@@ -160,11 +182,7 @@ static uint64_t watched_look(struct watcher *self, struct watched *at, uint64_t 
     }
     seen.starting = at->health == SL_HEALTH_STARTING;
     seen.stopped = sup_is_late(&seen, now_ns) && process_is_stopped(at->proc.pid);
-    enum sup_verdict verdict = sup_hang_look(&at->hang, &seen, now_ns);
-    if (verdict != SUP_FINE) {
-        tell(self, "hung %s %" PRIu32 " %s %" PRIu64, at->name, at->proc.pid,
-             verdict == SUP_STOPPED ? "stopped" : "silent", uptime_ms());
-    }
+    verdict_tell(self, at, &seen, now_ns);
     if (!is_ready(at)) {
         return now_ns + (now_ns < at->since_ns + YOUNG_NS ? YOUNG_LOOK_NS : SUP_LOOK_NS);
     }
@@ -176,16 +194,18 @@ static void state_tell(struct watcher *self)
 {
     char names[STATE_BYTES - 64] = "";
     size_t bytes = 0;
+    uint32_t actor_count = 0;
     uint32_t ready_count = 0;
     uint32_t degraded_count = 0;
     for (uint32_t i = 0; i < self->count; i++) {
+        actor_count += self->all[i].minded ? 0 : 1;
         ready_count += is_ready(&self->all[i]) ? 1 : 0;
         degraded_count += self->all[i].health == SL_HEALTH_DEGRADED ? 1 : 0;
     }
-    bool waiting = ready_count < self->count;
+    bool waiting = ready_count < actor_count;
     for (uint32_t i = 0; i < self->count && (waiting || degraded_count > 0); i++) {
         const struct watched *at = &self->all[i];
-        bool named = waiting ? !is_ready(at) : at->health == SL_HEALTH_DEGRADED;
+        bool named = waiting ? !at->minded && !is_ready(at) : at->health == SL_HEALTH_DEGRADED;
         size_t room = sizeof(names) - bytes;
         if (named && room > sizeof(at->name) + 1) {
             bytes += (size_t)snprintf(names + bytes, room, " %s", at->name);
@@ -194,7 +214,7 @@ static void state_tell(struct watcher *self)
     char state[STATE_BYTES];
     const char *how = waiting ? "waiting" : degraded_count > 0 ? "degraded" : "ready";
     (void)snprintf(state, sizeof(state), "%s%s", how, names);
-    if (self->count == 0 || strcmp(state, self->state) == 0) {
+    if (actor_count == 0 || strcmp(state, self->state) == 0) {
         return;
     }
     (void)snprintf(self->state, sizeof(self->state), "%s", state);
@@ -202,7 +222,7 @@ static void state_tell(struct watcher *self)
     char status[STATUS_MAX + 64];
     (void)snprintf(status, sizeof(status),
                    "STATUS=%" PRIu32 " of %" PRIu32 " actors are ready%s%.*s", ready_count,
-                   self->count,
+                   actor_count,
                    waiting              ? "; not yet:"
                    : degraded_count > 0 ? "; degraded:"
                                         : "",
@@ -308,7 +328,8 @@ static void gone(void *context, struct sl_proc_id proc)
     }
 }
 
-static sl_err watch_begin(struct watcher *self, const char *name, uint32_t pid, uint64_t start_time)
+static sl_err watch_begin(struct watcher *self, const char *name, struct sl_proc_id proc,
+                          bool minded)
 {
     for (uint32_t i = 0; i < self->count; i++) {
         if (strcmp(self->all[i].name, name) == 0) {
@@ -320,9 +341,8 @@ static sl_err watch_begin(struct watcher *self, const char *name, uint32_t pid, 
         return sl_fail(&self->why, SL_ERR_LIMIT, "more than %u actors", WATCHED_MAX);
     }
     struct watched *at = &self->all[self->count];
-    *at = (struct watched){.proc = {.pid = pid, .start_time = start_time},
-                           .pidfd = -1,
-                           .since_ns = sl_clock_monotonic_ns()};
+    *at = (struct watched){
+        .proc = proc, .pidfd = -1, .minded = minded, .since_ns = sl_clock_monotonic_ns()};
     (void)snprintf(at->name, sizeof(at->name), "%s", name);
     (void)sl_proc_open(at->proc, &at->pidfd, NULL); /* one that is gone is told below */
     sl_err err = sl_loop_process_watch(self->loop, at->proc, gone, self, &self->why);
@@ -336,7 +356,7 @@ static sl_err watch_begin(struct watcher *self, const char *name, uint32_t pid, 
     return err;
 }
 
-static sl_err command_watch(struct watcher *self, const char *words)
+static sl_err command_watch(struct watcher *self, const char *words, bool minded)
 {
     char name[SUP_NAME_BYTES];
     uint32_t pid = 0;
@@ -346,16 +366,20 @@ static sl_err command_watch(struct watcher *self, const char *words)
     int got =
         sscanf(words, "%31[a-z0-9.] %" SCNu32 " %" SCNu64 "%n", name, &pid, &start_time, &end);
     if (got != 3 || end < 0 || words[end] != '\0' || pid == 0) {
-        return sl_fail(&self->why, SL_ERR_INVALID, "'watch %.80s': NAME PID START was expected",
-                       words);
+        return sl_fail(&self->why, SL_ERR_INVALID, "'%s %.80s': NAME PID START was expected",
+                       minded ? "mind" : "watch", words);
     }
-    return watch_begin(self, name, pid, start_time);
+    return watch_begin(self, name, (struct sl_proc_id){.pid = pid, .start_time = start_time},
+                       minded);
 }
 
 static sl_err command_run(struct watcher *self, const char *line)
 {
     if (strncmp(line, "watch ", 6) == 0) {
-        return command_watch(self, line + 6);
+        return command_watch(self, line + 6, false);
+    }
+    if (strncmp(line, "mind ", 5) == 0) {
+        return command_watch(self, line + 5, true);
     }
     if (strcmp(line, "alive") == 0) {
         self->asked_at_ns = 0;

@@ -17,6 +17,8 @@
  * Commands, a line each on standard input:
  *   watch NAME PID START    from now on; START is its start time (0: it is gone). Another process
  *                           under the same name is forgotten
+ *   mind NAME PID START     the same of a process that is no actor: it has no page, and no state waits
+ *                           for it; its end and that it is stopped are told
  *   alive                   the script lives and has done its work: answers a tick, feeds the watchdog
  *   notify NAME=VALUE       to systemd (notify.h)
  *   nudge                   a trap of the script wants its `read` to end

@@ -1,4 +1,5 @@
 """A client of metrics_test.py, which counts its own references: metrics_driver.py FILE THREADS SECONDS KEYS...
+With the first of the keys `tenant=NAME` it is one of mooncake.store.
 
 Each thread has a row of FILE (mapped, so that it stays when this process is killed): before an operation `begun` goes up, after it what
 it gave. Then begun less all others is what was in flight."""
@@ -19,6 +20,28 @@ def totals(path):
         content = file.read()
     sums = [sum(column) for column in zip(*ROW.iter_unpack(content))]
     return dict(zip(FIELDS, sums))
+
+
+class Mooncake:
+    """A mooncake.store as a client; a value of a key that is nowhere is empty."""
+
+    def __init__(self, tenant):
+        from mooncake.store import MooncakeDistributedStore
+
+        self.store = MooncakeDistributedStore()
+        if self.store.setup("localhost", "P2PHANDSHAKE", 0, 1 << 20, "tcp", "", "127.0.0.1:1", tenant_id=tenant) != 0:
+            sys.exit("no store")
+
+    def exists(self, key):
+        return self.store.is_exist(key) == 1
+
+    def get(self, key):
+        import sluice
+
+        value = self.store.get(key)
+        if not value:
+            raise sluice.NotFoundError(sluice.Code.NOT_FOUND, key)
+        return value
 
 
 def work(client, memory, number, seconds, keys):
@@ -55,8 +78,10 @@ def main():
     with open(path, "wb+") as file:
         file.truncate(ROW.size * threads)
         memory = mmap.mmap(file.fileno(), 0)
-    client = sluice.Client()
-    team = [threading.Thread(target=work, args=(client, memory, number, seconds, sys.argv[4:])) for number in range(threads)]
+    keys = sys.argv[4:]
+    tenant = keys.pop(0).removeprefix("tenant=") if keys[0].startswith("tenant=") else None
+    client = Mooncake(tenant) if tenant else sluice.Client()
+    team = [threading.Thread(target=work, args=(client, memory, number, seconds, keys)) for number in range(threads)]
     print("begun", flush=True)
     for thread in team:
         thread.start()

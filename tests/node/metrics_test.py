@@ -16,7 +16,8 @@ import urllib.parse
 import urllib.request
 
 import metrics_driver
-from node_support import BIN, PATIENCE, Node, free_port, lives, main, wait_until, workload
+import metrics_engine
+from node_support import BIN, PATIENCE, Node, free_port, lives, main, store_setup, wait_until, workload
 
 SIZE = 512 << 10
 
@@ -118,6 +119,48 @@ class Balance(unittest.TestCase):
         self.assertEqual(after.sum("sluice_actor_restarts_total", actor="registrar"), 1)
         self.assertGreaterEqual(after.sum("sluice_process_deaths_total"), before.sum("sluice_process_deaths_total"))
 
+    def test_gets_by_tenant_are_those_of_mooncakes_clients(self):
+        """Four processes, one of which is killed."""
+        with tempfile.TemporaryDirectory() as folder, Node(ranks=1, memory="64MiB") as node:
+            if store_setup(node) is None:
+                self.skipTest("this build has no mooncake.store")
+            tenants, own = ("default", "team-a", "team-a", "team-b"), {}
+            for tenant in sorted(set(tenants)):
+                prefix = "" if tenant == "default" else f"\x01{tenant}\x01"
+                for i in range(20):
+                    node.ctl("put", f"{prefix}k{i}", "-", stdin=b"v" * 1000)
+            before = Metrics(node)
+            keys = [f"k{i}" for i in range(25)]
+            drivers = [self.drive(node, f"{folder}/{i}", 4, 3 if i != 1 else 60, [f"tenant={tenant}", *keys]) for i, tenant in enumerate(tenants)]
+            wait_until(lambda: metrics_driver.totals(f"{folder}/1")["gets"] > 100, 20, "the process that is to be killed has begun")
+            drivers[1].send_signal(signal.SIGKILL)
+            for driver in drivers:
+                driver.wait(timeout=60 * PATIENCE)
+            after = Metrics(node)
+            noted = [metrics_driver.totals(f"{folder}/{i}") for i in range(4)]
+
+        self.assertEqual([driver.returncode for driver in drivers], [0, -signal.SIGKILL, 0, 0])
+        for tenant in ("team-a", "team-b", None):
+            rows = [row for row, whose in zip(noted, tenants) if tenant in (whose, None)]
+            own = {name: sum(row[name] for row in rows) for name in metrics_driver.FIELDS}
+            dead = 4 if tenant != "team-b" else 0  # a get or a look-up a thread of the killed process
+
+            def told(name, **labels):
+                if tenant is None:
+                    return after.sum(name, **labels) - before.sum(name, **labels)
+                return after.sum(name.replace("sluice_", "sluice_tenant_"), tenant=tenant, **labels)
+
+            with self.subTest(tenant=tenant):
+                self.assertGreater(min(own["found"], own["missed"], own["here"], own["nowhere"]), 0)
+                for mine, theirs in (("found", told("sluice_get_keys_total", tier="memory")), ("missed", told("sluice_get_keys_total", tier="none")),
+                                     ("here", told("sluice_lookup_keys_total", result="found")),
+                                     ("nowhere", told("sluice_lookup_keys_total", result="missing"))):
+                    self.assertLessEqual(own[mine], theirs, mine)
+                    self.assertLessEqual(theirs, own[mine] + dead, mine)
+                self.assertLessEqual(own["bytes"], told("sluice_get_bytes_total"))
+                self.assertEqual(told("sluice_get_keys_failed_total"), own["failed"])
+        self.assertEqual({row["labels"]["tenant"] for row in after.samples if row["name"].startswith("sluice_tenant_")}, {"team-a", "team-b"})
+
     def test_each_get_counts_in_the_tier_where_the_value_was(self):
         with Node(ranks=1, memory="16MiB", disk="256MiB") as node:
             keys = fill(node, 48)
@@ -137,6 +180,71 @@ class Balance(unittest.TestCase):
 
 
 class Engines(unittest.TestCase):
+    def drive(self, node, path, threads, seconds, model):
+        """(driver, the model's identity)"""
+        driver = subprocess.Popen([sys.executable, metrics_engine.__file__, path, str(threads), str(seconds), model],
+                                  env=client_environment(node), stdout=subprocess.PIPE, text=True)
+        self.addCleanup(driver.stdout.close)
+        self.addCleanup(driver.wait)
+        self.addCleanup(lambda: driver.poll() is None and driver.kill())
+        identity = driver.stdout.readline().strip()
+        self.assertRegex(identity, "^[0-9a-f]{32}$")
+        return driver, identity
+
+    def balanced(self, name, low, high, told):
+        """What ended is counted by both, but for what was in flight."""
+        self.assertTrue(low <= told <= high, f"{name}: {low} <= {told} <= {high}")
+
+    @unittest.skipUnless(os.path.isdir(os.path.join(os.path.dirname(BIN), "python", "sluice")), "the Python package was not built")
+    def test_loads_stores_and_look_ups_of_engines_are_those_of_their_drivers(self):
+        """By model and in sum, with 1, 2, 4 and 8 threads, one process of which is killed; so are registrar and coordinator."""
+        with tempfile.TemporaryDirectory() as folder, Node(ranks=1, memory="8MiB", disk="256MiB") as node:
+            drivers = [(f"{folder}/{threads}", *self.drive(node, f"{folder}/{threads}", threads, 5 if threads != 2 else 60, model), threads, model)
+                       for threads, model in ((1, "small"), (2, "large"), (4, "small"), (8, "large"))]
+            victim = drivers[1][1]
+            wait_until(lambda: metrics_engine.totals(f"{folder}/2")["loads"] > 100, 20, "the process that is to be killed has begun")
+            victim.send_signal(signal.SIGKILL)
+            victim.wait()
+            for actor in ("registrar", "coordinator"):
+                pid = node.live_pid(actor)
+                node.signal(actor, signal.SIGKILL)
+                node.wait_restarted(actor, pid, seconds=20)
+            for _, driver, _, _, _ in drivers:
+                driver.wait(timeout=60 * PATIENCE)
+            after = Metrics(node)
+            noted = {path: metrics_engine.totals(path) for path, _, _, _, _ in drivers}
+
+        self.assertEqual([driver.returncode for _, driver, _, _, _ in drivers], [0, -signal.SIGKILL, 0, 0])
+        run = metrics_engine.RUN
+        for model in ("small", "large", None):
+            rows = [row for row in drivers if model in (row[4], None)]
+            own = {name: sum(noted[row[0]][name] for row in rows) for name in metrics_engine.FIELDS}
+            # Of the killed process: a run a thread. Of the killed coordinator: what it had counted and not yet told is done again.
+            dead = sum(row[3] for row in rows if row[1] is victim) * run
+            again = sum(row[3] for row in rows) * run
+            labels = [{"model": identity} for identity in sorted({row[2] for row in rows})]
+            self.assertEqual(len(labels), 2 if model is None else 1)
+            with self.subTest(model=model):
+                self.assertGreater(min(own["memory"], own["disk"], own["none"], own["stored"], own["existed"], own["here"]), 0)
+                for kind, prefix in ("load", "sluice_model_load_blocks_total"), ("lookup", "sluice_model_lookup_blocks_total"), ("store", "sluice_model_store_blocks_total"):
+                    names = {"load": {"tier": ("memory", "disk", "remote", "none")},
+                             "lookup": {"result": ("found", "missing")}, "store": {"result": ("stored", "existed", "refused")}}[kind]
+                    mine = {"load": ("memory", "disk", "remote", "none"), "lookup": ("here", "nowhere"), "store": ("stored", "existed", "refused")}[kind]
+                    (label, values), = names.items()
+                    extra = 0 if kind == "lookup" else again
+                    told = [sum(after.sum(prefix, **{label: value}, **one) for one in labels) for value in values]
+                    for name, value in zip(mine, told):
+                        self.balanced(f"{kind} {name}", own[name], own[name] + dead + extra, value)
+                    failed = 0 if kind == "store" else sum(after.sum(f"sluice_model_{kind}_blocks_failed_total", **one) for one in labels)
+                    begun = own[{"load": "loads", "lookup": "looks", "store": "stores"}[kind]]
+                    self.balanced(f"{kind}s", begun - dead, begun + extra, sum(told) + failed)
+                self.balanced("bytes", own["bytes"], own["bytes"] + (dead + again) * metrics_engine.PIECE * metrics_engine.LAYERS,
+                              sum(after.sum("sluice_model_load_bytes_total", **one) for one in labels))
+        for tier in ("memory", "disk", "remote", "none"):  # in sum they are what the coordinator's page says
+            self.assertEqual(after.sum("sluice_load_blocks_total", tier=tier), after.sum("sluice_model_load_blocks_total", tier=tier))
+        self.assertEqual(after.sum("sluice_lookup_blocks_total"), after.sum("sluice_model_lookup_blocks_total"))
+        self.assertEqual(sorted(row["labels"]["name"] for row in after.samples if row["name"] == "sluice_model_info"), ["large", "small"])
+
     def test_blocks_of_loads_are_those_of_the_replay(self):
         with tempfile.TemporaryDirectory() as folder, Node(ranks=2, memory="8MiB", disk="256MiB") as node:
             workload(folder + "/trace.jsonl", 300, 11)
@@ -209,6 +317,135 @@ EXPORTER = os.path.join(BIN, "sluice-metrics")
 CONNECTIONS_MAX = 256  # MC_HTTP_CONNECTIONS_MAX
 
 
+def ask_socket(path, what="/metrics", method="GET"):
+    """(status, type, body)."""
+    connection = http.client.HTTPConnection("localhost", timeout=30 * PATIENCE)
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.settimeout(30 * PATIENCE)
+    try:
+        connection.sock.connect(path)
+        connection.request(method, what)
+        answer = connection.getresponse()
+        return answer.status, answer.getheader("Content-Type"), answer.read()
+    finally:
+        connection.close()
+
+
+def own_address():
+    """An address of this machine that is none of the loopback; None: it has none."""
+    probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # nothing is sent
+        except OSError:
+            return None
+        return probe.getsockname()[0]
+
+
+@unittest.skipUnless(os.path.exists(EXPORTER), "sluice-metrics was not built (libmicrohttpd is missing)")
+class Supervised(unittest.TestCase):
+    """The node's own: `metrics_listen`."""
+
+    def at(self, node):
+        """(pid, address) of who serves the node; None: nobody."""
+        try:
+            with open(node.directory + "/run/metrics.at", encoding="utf-8") as line:
+                pid, _, address = line.read().split()
+        except FileNotFoundError:
+            return None
+        return (int(pid), address) if lives(int(pid)) else None
+
+    def test_it_comes_back_and_goes_with_the_node(self):
+        with Node(ranks=1, memory="32MiB") as node:
+            path = node.directory + "/run/metrics.http"
+            wait_until(lambda: self.at(node), 10, "the node serves its metrics")
+            self.assertEqual(self.at(node)[1], path)
+            self.assertEqual(ask_socket(path)[0], 200)
+            ready = node.supervisor("status").stdout
+            for how in (signal.SIGKILL, signal.SIGSTOP):
+                pid = self.at(node)[0]
+                os.kill(pid, how)
+                wait_until(lambda: self.at(node) and self.at(node)[0] != pid, 10, f"another one serves after signal {how}")
+                self.assertEqual(ask_socket(path)[0], 200)
+            self.assertIn("/metrics at " + path, ready)
+            self.assertRegex(ready, r"\nmetrics +[0-9]+ running +0 ")
+            self.assertEqual(node.ctl("status", "--not-ready", "registrar").stdout, b"")
+            self.assertEqual(json.loads(node.ctl("status", "--json").stdout)["metrics_at"], path)
+            self.assertIn(f"metrics       /metrics at {path}".encode(), node.ctl("doctor", check=False).stdout)
+            last = self.at(node)[0]
+            os.kill(node.supervisor_pid(), signal.SIGKILL)
+            node.start()
+            self.assertEqual(self.at(node)[0], last)  # the next supervisor takes it over
+            node.stop()
+            self.assertFalse(lives(last))
+            self.assertFalse(os.path.exists(path) or os.path.exists(node.directory + "/run/metrics.at"))
+            self.assertEqual(node.leftovers(), [])
+
+    def test_off_is_off(self):
+        with Node(ranks=1, memory="32MiB", settings=["--metrics-listen", "off"]) as node:
+            self.assertEqual([line for line in node.running().values() if "sluice-metrics" in line], [])
+            self.assertIn(b"/metrics is not served", node.ctl("status").stdout)
+            self.assertRegex(node.ctl("doctor", check=False).stdout, rb"ok +metrics +off")
+            none = subprocess.run([EXPORTER, *node.where, "--metrics-listen", "off"], capture_output=True, text=True, timeout=60 * PATIENCE,
+                                  check=False)
+            self.assertEqual((none.returncode, none.stdout), (2, ""))
+            self.assertIn("metrics_listen is off", none.stderr)
+
+    def test_an_address_in_use_costs_the_node_nothing(self):
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            port = other.getsockname()[1]
+            node = Node(ranks=1, memory="32MiB", settings=["--metrics-listen", f"127.0.0.1:{port}"])
+            with node:
+                said = node.supervisor("status").stdout
+                started = node.supervisor("start", *node.settings, check=False)  # it runs already
+                self.assertIn("runs already", started.stdout)
+                node.ctl("put", "k", "-", stdin=b"v" * 5000)
+                self.assertEqual(node.ctl("get", "k").stdout, b"v" * 5000)
+                self.assertIn("/metrics is not served", said)
+                self.assertRegex(node.ctl("doctor", check=False).stdout, rb"fail +metrics +metrics_listen 127.0.0.1:[0-9]+: Address already in use")
+                restarted = node.supervisor("restart", "keyer").stdout
+                self.assertIn(f"no /metrics yet, another try follows: sluice-metrics: port {port} of 127.0.0.1 is in use", restarted)
+                other.close()
+                wait_until(lambda: self.at(node), 20, "it is served when the address is free")
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30 * PATIENCE) as answer:
+                    self.assertIn(b"sluice_actor_up", answer.read())
+
+    def test_off_the_loopback_it_wants_the_token_that_there_is(self):
+        address = own_address()
+        if address is None:
+            self.skipTest("this machine has no address but the loopback")
+
+        def ask(port, to=address, **headers):
+            try:
+                with urllib.request.urlopen(urllib.request.Request(f"http://{to}:{port}/metrics", headers=headers), timeout=30 * PATIENCE) as answer:
+                    return answer.status
+            except urllib.error.HTTPError as refused:
+                with refused:
+                    return refused.code
+
+        for token in ("", "a token of some length"):
+            with self.subTest(token=token):
+                port = free_port()
+                node = Node(ranks=1, memory="32MiB", settings=["--metrics-listen", f"0.0.0.0:{port}"])
+                node.environment["SLUICE_METRICS_TOKEN"] = token
+                with node:
+                    wait_until(lambda: self.at(node), 10, "the node serves its metrics")
+                    self.assertEqual(ask(port), 401 if token else 200)
+                    self.assertEqual(ask(port, to="127.0.0.1"), 200)
+                    if token:
+                        self.assertEqual(ask(port, Authorization="Bearer " + token), 200)
+                        self.assertEqual(ask(port, Authorization="Bearer another token, wrong"), 401)
+                    self.assertEqual(ask(port, Origin="http://elsewhere.example", Authorization="Bearer " + token), 403)
+
+    def test_wrong_addresses_are_named(self):
+        for words in ("nothing", "127.0.0.1", "127.0.0.1:99999", "127.0.0.1:0"):
+            node = Node(ranks=1, memory="32MiB")
+            self.addCleanup(shutil.rmtree, node.directory, True)
+            done = node.supervisor("start", "--metrics-listen", words, check=False)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(f"metrics_listen: '{words}' is none of local, off and HOST:PORT", done.stdout)
+
+
 @unittest.skipUnless(os.path.exists(EXPORTER), "sluice-metrics was not built (libmicrohttpd is missing)")
 class Http(unittest.TestCase):
     def serve(self, node, *arguments):
@@ -221,43 +458,30 @@ class Http(unittest.TestCase):
         self.assertIn("/metrics of node", exporter.stdout.readline())
         return exporter
 
-    def ask_socket(self, path, what="/metrics", method="GET"):
-        """(status, type, body)."""
-        connection = http.client.HTTPConnection("localhost", timeout=30 * PATIENCE)
-        connection.sock = socket.socket(socket.AF_UNIX)
-        connection.sock.settimeout(30 * PATIENCE)
-        try:
-            connection.sock.connect(path)
-            connection.request(method, what)
-            answer = connection.getresponse()
-            return answer.status, answer.getheader("Content-Type"), answer.read()
-        finally:
-            connection.close()
-
     def test_the_local_socket_is_for_this_user_and_goes_with_its_process(self):
-        with Node(ranks=1, memory="32MiB") as node:
+        with Node(ranks=1, memory="32MiB", settings=["--metrics-listen", "off"]) as node:
             path = node.directory + "/run/metrics.http"
-            exporter = self.serve(node)
+            exporter = self.serve(node, "--listen", "local")
             node.ctl("put", "k", "-", stdin=b"v" * 5000)
             node.ctl("get", "k")
 
-            status, kind, text = self.ask_socket(path)
+            status, kind, text = ask_socket(path)
 
             self.assertEqual((status, kind), (200, "text/plain; version=0.0.4; charset=utf-8"))
             self.assertIn(b'sluice_get_keys_total{tier="memory"} 1\n', text)
             self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
-            self.assertEqual(self.ask_socket(path, "/nowhere")[0], 404)
-            self.assertEqual(self.ask_socket(path, method="POST")[0], 405)
-            second = subprocess.run([EXPORTER, *node.where], capture_output=True, text=True, timeout=60 * PATIENCE, check=False)
+            self.assertEqual(ask_socket(path, "/nowhere")[0], 404)
+            self.assertEqual(ask_socket(path, method="POST")[0], 405)
+            second = subprocess.run([EXPORTER, "--listen", "local", *node.where], capture_output=True, text=True, timeout=60 * PATIENCE, check=False)
             self.assertEqual(second.returncode, 1)
             self.assertIn("another process listens", second.stderr)
             exporter.kill()
             exporter.wait()
             self.assertTrue(os.path.exists(path))
-            successor = self.serve(node)  # in the place of the killed one
-            self.assertEqual(self.ask_socket(path)[0], 200)
+            successor = self.serve(node, "--listen", "local")  # in the place of the killed one
+            self.assertEqual(ask_socket(path)[0], 200)
             node.stop()
-            status, _, text = self.ask_socket(path)
+            status, _, text = ask_socket(path)
             self.assertEqual(status, 503)
             self.assertIn(b"no node has pages", text)
             successor.terminate()

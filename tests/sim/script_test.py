@@ -25,6 +25,9 @@ MUTANTS = [  # what is wrong, and what of the script becomes what; each must be 
     ("who runs is started again", 'if [ "${pid_of[$name]:-0}" -eq 0 ] && [ "${start_at_ms[$name]:-0}" -le "$now" ]', 'if [ "${start_at_ms[$name]:-0}" -le "$now" ]'),
     ("a restart waits for the next tick", "wait_ms=$((${start_at_ms[$name]:-0} - now))", "wait_ms=$WATCH_MS"),
     ("a long life does not count", "STABLE_SECONDS * 1000)) ] || [ \"${#exits[@]}\" -eq 1 ]", "999999)) ] || [ \"${#exits[@]}\" -eq 1 ]"),
+    ("the node waits for its metrics", 'is_helper "$name" || node_state_set', "node_state_set"),
+    ("metrics are not tried again", 'for name in "${actors[@]}" "${helpers[@]}"; do\n        if [ "${pid_of[$name]:-0}" -eq 0 ] && [ "${start_at_ms[$name]:-0}" -le "$now" ]',
+     'for name in "${actors[@]}"; do\n        if [ "${pid_of[$name]:-0}" -eq 0 ] && [ "${start_at_ms[$name]:-0}" -le "$now" ]'),
     ("a watcher that hangs is not replaced", "$((now - heard_ms)) -gt $WATCH_MS", "$((now - heard_ms)) -gt 99999999"),
 ]
 

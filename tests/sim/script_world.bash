@@ -13,7 +13,7 @@ SLACK_MS=150         # a look without a watcher takes 100
 SILENT_MS=$((WATCH_MS + 1100)) # a watcher that hangs tells nothing for so long
 START_MS=1000000
 state_dir=$(mktemp -d) S_ranks=2 S_memory=0 S_disk=1
-state_file=$state_dir/state pid_file=$state_dir/pid ready_file=$state_dir/ready
+state_file=$state_dir/state helper_file=$state_dir/helpers pid_file=$state_dir/pid ready_file=$state_dir/ready
 trap 'rm -rf -- "$state_dir"' EXIT
 exec 250</dev/null 252>&1
 lock_fd=250 watch_out=251 watch_in=251
@@ -147,7 +147,7 @@ watch_start() {
         if [ $((chance % 2)) -eq 0 ]; then later "$chance" "watch_dies $watch_life"; else later "$chance" "watch_hangs $watch_life"; fi
     fi
     local name
-    for name in "${actors[@]}"; do watch_actor "$name"; done
+    for name in "${actors[@]}" "${helpers[@]}"; do watch_actor "$name"; done
 }
 watch_end() {
     watch_pid=0
@@ -158,10 +158,10 @@ watch_say() {
     [ "$watch_pid" -ne 0 ] || return 0
     builtin read -r -a words <<<"$1"
     case ${words[0]} in
-    watch)
+    watch | mind)
         if [ -n "${name_of[${words[2]}]:-}" ]; then
             below 200
-            later "$chance" "tell $watch_life state ready"
+            [ "${words[0]}" = mind ] || later "$chance" "tell $watch_life state ready"
         else
             later 1 "tell $watch_life gone ${words[1]} ${words[2]} ${code_of[${words[2]}]:-0}"
         fi
@@ -197,7 +197,7 @@ start_actor() {
 # How many exits in a row: each life short, or the last exit not long ago.
 eval "script_$(declare -f actor_exited)"
 actor_exited() {
-    local name=$1 life=$((T - began[$1])) last=${last_exit_at[$1]:-}
+    local name=$1 life=$((T - began[$1])) last=${last_exit_at[$1]:-} state=$node_state
     noticed[$name]=$T
     if [ "$2" != 0 ] || [ "$life" -le 1000 ]; then
         if [ -z "$last" ] || [ $((T - last)) -gt 30000 ] || [ "$life" -gt 10000 ]; then streak[$name]=0; else streak[$name]=$((${streak[$name]} + 1)); fi
@@ -207,13 +207,14 @@ actor_exited() {
         row[$name]=0 # it drained because somebody asked it to
     fi
     script_actor_exited "$@"
+    [ "$name" != metrics ] || [ "$node_state" = "$state" ] || fail "the node is '$node_state' because $name has ended"
     [ "${row[$name]}" -lt 8 ] || [ "${state_of[$name]}" = crash-loop ] || [ "${bad_ms[$name]:-0}" -gt 300 ] || [ "$has_watch_trouble" -eq 1 ] ||
         fail "$name is not called a crash loop"
     [ "${pid_of[$name]}" -eq 0 ] || fail "$name has ended, and counts as running"
 }
 whole_check() {
     local name
-    for name in "${actors[@]}"; do
+    for name in "${actors[@]}" "${helpers[@]}"; do
         [ -n "${name_of[${pid_of[$name]:-0}]:-}" ] || fail "$name does not run $((T - trouble_until)) ms after its cause is gone"
         [ -n "${bad_from[$name]:-}" ] || [ "${starts[$name]}" -le $((1 + ${kills[$name]:-0})) ] ||
             fail "$name, which nothing is wrong with, was started ${starts[$name]} times"
@@ -223,16 +224,18 @@ whole_check() {
 
 run_seed() {
     RANDOM=$((seed + 1))
-    local i name at left
+    local i name at left all
     mapfile -t actors < <(printf '%s\n' registrar keyer tierer.0 swapper.0 swapper.1 transporter.0 coordinator)
+    helpers=(metrics)
+    all=("${actors[@]}" "${helpers[@]}")
     me=1
     below 4
     drain_ms=$((chance == 0 ? 9000 : 300)) has_watch_trouble=$((seed % 3 == 2))
     below 60000
     trouble_until=$((START_MS + 20000 + chance))
     for ((i = 0; i < 1 + seed % 2; i++)); do # who has a cause to fail
-        below ${#actors[@]}
-        name=${actors[chance]}
+        below ${#all[@]}
+        name=${all[chance]}
         below 15000
         bad_from[$name]=$((START_MS + (chance < 5000 ? 0 : chance)))
         bad_until[$name]=$trouble_until
@@ -241,8 +244,8 @@ run_seed() {
         later $((bad_from[$name] - T + 50)) "kill $name"
     done
     for ((i = 0; i < 6; i++)); do # others are struck once in a while
-        below ${#actors[@]}
-        name=${actors[chance]}
+        below ${#all[@]}
+        name=${all[chance]}
         below $((trouble_until - T))
         kills[$name]=$((${kills[$name]:-0} + 1))
         below_at=$chance
@@ -263,7 +266,7 @@ run_seed() {
     fi
     supervise >/dev/null
     [ ${#name_of[@]} -eq 0 ] || fail "${name_of[*]} are left after the stop"
-    at=$((drain_ms > 8000 ? ${#actors[@]} * 9000 : ${#actors[@]} * 550))
+    at=$((drain_ms > 8000 ? ${#all[@]} * 9000 : ${#all[@]} * 550))
     [ $((T - stop_at)) -le $((at + (has_watch_trouble ? 2 * SILENT_MS : 0))) ] || fail "the stop took $((T - stop_at)) ms"
 }
 

@@ -14,6 +14,8 @@ PAGE = "client/metrics/README.md"
 BEGIN, END = "<!-- made of the table: tests/structure/metrics_table.py --write -->\n", "<!-- end of the table -->\n"
 KINDS = ("registrar", "coordinator", "transporter", "tierer", "swapper", "keyer")
 COUNTERS_HEADER = "ipc/sl_counts.h"
+LABELS_HEADER = "ipc/sl_labels.h"
+OWN_LABELS = {"NODE": [], "CLIENT": [], "MODEL": ["model"], "TENANT": ["tenant"]}  # of all others: actor
 
 
 class Row(typing.NamedTuple):
@@ -96,6 +98,10 @@ def counts(root=ROOT):
     table = text.split("#define SL_COUNT_TABLE(X)")[1].split("#define")[0]
     found = {("CLIENT", name): False for name in re.findall(r"X\((\w+),", table)}
     found.update({("CLIENT", f"TIME_{name}"): True for name in re.findall(r"SL_TIER_(\w+)", tiers) if name != "COUNT"})
+    names = text_of(root, LABELS_HEADER).split("#define SL_LABEL_COUNT_TABLE(X)")[1].split("#define")[0]
+    found.update({("MODEL", name): False for name in ["NAME", *re.findall(r"X\((\w+),", names)]})
+    # What a tenant stores is not counted.
+    found.update({("TENANT", name): False for name in re.findall(r"X\((\w+),", names) if name not in ("STORED", "EXISTED", "REFUSED", "STORED_BYTES")})
     return found
 
 
@@ -111,7 +117,7 @@ def page_table(root=ROOT):
     for row in rows(root):
         families.setdefault(row.family, []).append(row)
     for family, members in families.items():
-        labels = {} if members[0].kind in ("NODE", "CLIENT") else {"actor": []}
+        labels = {name: [] for name in OWN_LABELS.get(members[0].kind, ["actor"])}
         for row in members:
             for part in filter(None, row.labels.split(",")):
                 name, value = part.split("=")

@@ -7,6 +7,7 @@
 #include "actors/registrar/memory/whole.h"
 #include "actors/registrar/presence/peers.h"
 #include "ipc/sl_counts.h"
+#include "ipc/sl_labels.h"
 #include "runtime/sl_metrics.h"
 
 #include <dirent.h>
@@ -116,11 +117,14 @@ void reg_memory_renew(struct registrar *self)
 static void counts_renew(struct registrar *self)
 {
     struct sl_error why = {0};
-    if (!sl_counts_are_short(self->env->paths->shm_dir, &why)) {
+    const char *shm_dir = self->env->paths->shm_dir;
+    bool counts = sl_counts_are_short(shm_dir, &why);
+    bool labels = !counts && sl_labels_are_short(shm_dir, &why);
+    if (!counts && !labels) {
         return;
     }
     reg_log(self, SL_LOG_WARN, 0, "%s by another process: clients' counts begin anew", why.text);
-    if (sl_counts_make(self->env->paths->shm_dir, &why) != SL_OK) {
+    if ((counts ? sl_counts_make : sl_labels_make)(shm_dir, &why) != SL_OK) {
         reg_log(self, SL_LOG_WARN, 0, "clients that attach now count nothing: %s", why.text);
     }
 }

@@ -143,7 +143,12 @@ static sl_err client_open(const struct store_base *base, bool leases, struct sl_
                                               .leases = leases,
                                               .settings = settings};
     (void)snprintf(text, sizeof text, "op_timeout=%" PRIu64 "ms", base->call_ns / STORE_NS_PER_MS);
-    return sl_client_open(&options, out, why);
+    sl_err err = sl_client_open(&options, out, why);
+    if (err == SL_OK && base->prefix_length > 2) { /* a name between two marks */
+        (void)snprintf(text, sizeof text, "%.*s", (int)base->prefix_length - 2, base->prefix + 1);
+        sl_client_tenant(*out, text);
+    }
+    return err;
 }
 
 struct sl_client *store_quiet_client(struct store_base *base)

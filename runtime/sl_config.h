@@ -283,13 +283,17 @@ const char *sl_setting_name(enum sl_setting setting);
 bool sl_setting_find(const char *name, size_t length, enum sl_setting *out);
 /* Prints all settings as help text with kinds, ranges and defaults. stream: a FILE *. */
 void sl_config_print_help(void *stream);
+/* Prints a settings file that changes nothing: every setting with kind, bounds or choices and help
+ * in comments, and its default as a comment that can be taken in. stream: a FILE *. */
+void sl_config_print_template(void *stream);
 
 #define SL_DISK_PATHS_MAX 8u /* directories of the disk tier, one tierer each */
 
 /* Derived places of the node: filled from instance, runtime_dir, shm_dir, log_dir, disk_path. The
  * directories are not created here. Errors: SL_ERR_CONFIG (bad instance name, a relative path, a
  * path too long for a socket; of disk_path also an empty entry, one that stands twice, more than
- * SL_DISK_PATHS_MAX). Runtime directory: $XDG_RUNTIME_DIR or /tmp, then /sluice-UID/INSTANCE. */
+ * SL_DISK_PATHS_MAX). Runtime directory: /run/sluice/INSTANCE where the system keeps one for this
+ * uid (sl_service_dir), else $XDG_RUNTIME_DIR or /tmp, then /sluice-UID/INSTANCE. */
 struct sl_paths {
     char runtime_dir[1024];
     char shm_dir[1024];

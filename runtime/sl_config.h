@@ -302,6 +302,10 @@ struct sl_paths {
     char disk_dirs[SL_DISK_PATHS_MAX][1040]; /* in the order of the setting: tierer.0, tierer.1 */
 };
 sl_err sl_paths_from(const struct sl_config *config, struct sl_paths *out, struct sl_error *why);
+/* The runtime directory that the system's units give to the node of that name: whether there is
+ * one, in a directory of root's that nobody else can write to, and whose it is. */
+#define SL_SERVICE_BASE "/run/sluice"
+bool sl_service_dir(const char *instance, char out[64], uint32_t *owner);
 /* Entries of disk_path, empty ones included; 1 when it is not set. */
 uint32_t sl_config_disk_count(const struct sl_config *config);
 /* Makes path and its parents, each new one 0700; an existing last directory must belong to this uid

@@ -92,6 +92,17 @@ static const struct {
 #undef CHOICE_ROW
 };
 
+/* All that a TEXT may be, each between spaces; NULL: anything. */
+static const char *choices_of(int index)
+{
+    for (size_t i = 0; i < SL_COUNT(text_choices); i++) {
+        if ((int)text_choices[i].setting == index) {
+            return text_choices[i].words;
+        }
+    }
+    return NULL;
+}
+
 static sl_err setting_check_text(int index, const char *text, const char *source,
                                  struct sl_error *why)
 {
@@ -102,14 +113,12 @@ static sl_err setting_check_text(int index, const char *text, const char *source
                            (unsigned)(unsigned char)*at);
         }
     }
-    for (size_t i = 0; i < SL_COUNT(text_choices); i++) {
-        char spaced[SL_SETTING_TEXT_BYTES_MAX + 3];
-        (void)snprintf(spaced, sizeof(spaced), " %s ", text);
-        if ((int)text_choices[i].setting == index &&
-            (strchr(text, ' ') != NULL || strstr(text_choices[i].words, spaced) == NULL)) {
-            return sl_fail(why, SL_ERR_CONFIG, "%s: %s: '%.64s' is none of%s", source, name, text,
-                           text_choices[i].words);
-        }
+    const char *choices = choices_of(index);
+    char spaced[SL_SETTING_TEXT_BYTES_MAX + 3];
+    (void)snprintf(spaced, sizeof(spaced), " %s ", text);
+    if (choices != NULL && (strchr(text, ' ') != NULL || strstr(choices, spaced) == NULL)) {
+        return sl_fail(why, SL_ERR_CONFIG, "%s: %s: '%.64s' is none of%s", source, name, text,
+                       choices);
     }
     char host[256];
     uint16_t port = 0;
@@ -437,4 +446,73 @@ void sl_config_print_help(void *stream)
     }
     (void)fprintf(stream, "  %-34s %s\n", "--config FILE",
                   "settings file: lines of `name = value`, # comments");
+}
+
+/* The lowest or highest value of a setting as it is written in a file. */
+static const char *bound_text(enum sl_setting_kind kind, uint64_t value, char out[32])
+{
+    static const struct {
+        enum sl_setting_kind kind;
+        uint64_t unit;
+        const char *name;
+    } units[] = {
+        {SL_SETTING_SIZE, UINT64_C(1) << 40, "TiB"},
+        {SL_SETTING_SIZE, UINT64_C(1) << 30, "GiB"},
+        {SL_SETTING_SIZE, UINT64_C(1) << 20, "MiB"},
+        {SL_SETTING_SIZE, UINT64_C(1) << 10, "KiB"},
+        {SL_SETTING_DURATION, UINT64_C(3600000000000), "h"},
+        {SL_SETTING_DURATION, UINT64_C(1000000000), "s"},
+        {SL_SETTING_DURATION, UINT64_C(1000000), "ms"},
+        {SL_SETTING_DURATION, UINT64_C(1000), "us"},
+        {SL_SETTING_DURATION, 1, "ns"},
+        {SL_SETTING_RATIO, 1000000, ""},
+    };
+    for (size_t i = 0; i < SL_COUNT(units) && value != 0; i++) {
+        if (units[i].kind == kind && value % units[i].unit == 0) {
+            (void)snprintf(out, 32, "%" PRIu64 "%s", value / units[i].unit, units[i].name);
+            return out;
+        }
+    }
+    (void)snprintf(out, 32, "%" PRIu64, value);
+    return out;
+}
+
+static void print_comment(FILE *out, const char *text)
+{
+    enum { COLUMNS = 100 };
+    while (*text != '\0') {
+        size_t length = strlen(text);
+        if (length > COLUMNS) {
+            for (length = COLUMNS; length > 1 && text[length] != ' '; length--) {
+            }
+        }
+        (void)fprintf(out, "# %.*s\n", (int)length, text);
+        text += length + strspn(text + length, " ");
+    }
+}
+
+void sl_config_print_template(void *stream)
+{
+    static const char *const kinds[] = {"true or false", "a whole number", "a size",
+                                        "a duration",    "a share",        "a text"};
+    for (int i = 0; i < (int)SL_SETTING_COUNT_OF; i++) {
+        const struct setting_row *row = &setting_rows[i];
+        const char *choices = choices_of(i);
+        char low[32], high[32];
+        (void)fprintf(stream, "\n# %s: ", row->name);
+        if (choices != NULL) {
+            (void)fprintf(stream, "one of%.*s\n", (int)strlen(choices) - 1, choices);
+        } else if (row->kind == SL_SETTING_TEXT) {
+            (void)fprintf(stream, "a text of at most %" PRIu64 " bytes\n", row->high);
+        } else if (row->kind == SL_SETTING_BOOL) {
+            (void)fprintf(stream, "%s\n", kinds[row->kind]);
+        } else {
+            (void)fprintf(stream, "%s, %s to %s\n", kinds[row->kind],
+                          bound_text(row->kind, row->low, low),
+                          bound_text(row->kind, row->high, high));
+        }
+        print_comment(stream, row->help);
+        (void)fprintf(stream, "#%s = %s\n", row->name,
+                      row->standard[0] != '\0' ? row->standard : "\"\"");
+    }
 }

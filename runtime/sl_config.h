@@ -287,13 +287,17 @@ const char *sl_setting_name(enum sl_setting setting);
 bool sl_setting_find(const char *name, size_t length, enum sl_setting *out);
 /* Prints all settings as help text with kinds, ranges and defaults. stream: a FILE *. */
 void sl_config_print_help(void *stream);
+/* Prints a settings file that changes nothing: every setting with kind, bounds or choices and help
+ * in comments, and its default as a comment that can be taken in. stream: a FILE *. */
+void sl_config_print_template(void *stream);
 
 #define SL_DISK_PATHS_MAX 8u /* directories of the disk tier, one tierer each */
 
 /* Derived places of the node: filled from instance, runtime_dir, shm_dir, log_dir, disk_path. The
  * directories are not created here. Errors: SL_ERR_CONFIG (bad instance name, a relative path, a
  * path too long for a socket; of disk_path also an empty entry, one that stands twice, more than
- * SL_DISK_PATHS_MAX). Runtime directory: $XDG_RUNTIME_DIR or /tmp, then /sluice-UID/INSTANCE. */
+ * SL_DISK_PATHS_MAX). Runtime directory: /run/sluice/INSTANCE where the system keeps one for this
+ * uid (sl_service_dir), else $XDG_RUNTIME_DIR or /tmp, then /sluice-UID/INSTANCE. */
 struct sl_paths {
     char runtime_dir[1024];
     char shm_dir[1024];
@@ -302,6 +306,10 @@ struct sl_paths {
     char disk_dirs[SL_DISK_PATHS_MAX][1040]; /* in the order of the setting: tierer.0, tierer.1 */
 };
 sl_err sl_paths_from(const struct sl_config *config, struct sl_paths *out, struct sl_error *why);
+/* The runtime directory that the system's units give to the node of that name: whether there is
+ * one, in a directory of root's that nobody else can write to, and whose it is. */
+#define SL_SERVICE_BASE "/run/sluice"
+bool sl_service_dir(const char *instance, char out[64], uint32_t *owner);
 /* Entries of disk_path, empty ones included; 1 when it is not set. */
 uint32_t sl_config_disk_count(const struct sl_config *config);
 /* Makes path and its parents, each new one 0700; an existing last directory must belong to this uid

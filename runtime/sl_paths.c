@@ -25,10 +25,30 @@ static sl_err paths_check_instance(const char *instance, struct sl_error *why)
     return SL_OK;
 }
 
-static const char *runtime_base(void)
+bool sl_service_dir(const char *instance, char out[64], uint32_t *owner)
 {
+    struct stat above, status;
+    int used = snprintf(out, 64, SL_SERVICE_BASE "/%s", instance);
+    if (used < 0 || used >= 64 || lstat(SL_SERVICE_BASE, &above) != 0 || !S_ISDIR(above.st_mode) ||
+        above.st_uid != 0 || (above.st_mode & 022) != 0 || lstat(out, &status) != 0 ||
+        !S_ISDIR(status.st_mode)) {
+        return false;
+    }
+    *owner = status.st_uid;
+    return true;
+}
+
+/* Where the runtime directory is when nothing names it. */
+static int runtime_dir_choose(const char *instance, char *out, size_t room)
+{
+    char service[64];
+    uint32_t owner = 0;
+    if (sl_service_dir(instance, service, &owner) && owner == geteuid()) {
+        return snprintf(out, room, "%s", service);
+    }
     const char *base = getenv("XDG_RUNTIME_DIR");
-    return base != NULL && base[0] == '/' ? base : "/tmp";
+    return snprintf(out, room, "%s/sluice-%u/%s", base != NULL && base[0] == '/' ? base : "/tmp",
+                    (unsigned)geteuid(), instance);
 }
 
 /* Processes of one node start in different places: a relative path would be a different one for
@@ -130,8 +150,7 @@ sl_err sl_paths_from(const struct sl_config *config, struct sl_paths *out, struc
     unsigned uid = (unsigned)geteuid();
     int used = runtime_dir[0] != '\0'
                    ? snprintf(paths.runtime_dir, sizeof(paths.runtime_dir), "%s", runtime_dir)
-                   : snprintf(paths.runtime_dir, sizeof(paths.runtime_dir), "%s/sluice-%u/%s",
-                              runtime_base(), uid, instance);
+                   : runtime_dir_choose(instance, paths.runtime_dir, sizeof(paths.runtime_dir));
     size_t socket_room = sizeof(((struct sockaddr_un *)0)->sun_path) - SOCKET_NAME_BYTES;
     if (used < 0 || (size_t)used > socket_room) {
         return sl_fail(why, SL_ERR_CONFIG,

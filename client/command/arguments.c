@@ -3,8 +3,12 @@
 #include "runtime/sl_arguments.h"
 #include "runtime/sl_parse.h"
 
+#include <errno.h>
+#include <grp.h>
+#include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* What an option is to the walk: a setting by its number, or one of these. */
 enum { OPTION_CONFIG = SL_SETTING_COUNT_OF, OPTION_HELP, OPTION_JSON, OPTION_OWN };
@@ -146,6 +150,30 @@ static bool arguments_take(struct ctl *ctl, struct sl_arguments walk,
     return true;
 }
 
+/* The node of the system's units belongs to a user of its own, and answers nobody else. So root asks
+ * as that user. */
+static sl_err service_user_become(const struct ctl *ctl, struct sl_error *why)
+{
+    char dir[64];
+    uint32_t owner = 0;
+    const char *wanted = sl_config_text(ctl->config, SL_SET_runtime_dir);
+    if (geteuid() != 0 ||
+        !sl_service_dir(sl_config_text(ctl->config, SL_SET_instance), dir, &owner) || owner == 0 ||
+        (wanted[0] != '\0' && strcmp(wanted, dir) != 0)) {
+        return SL_OK;
+    }
+    const struct passwd *user = getpwuid(owner);
+    if (user == NULL) {
+        return sl_fail(why, SL_ERR_NOT_FOUND, "'%s' belongs to uid %u, which no user has", dir,
+                       owner);
+    }
+    if (initgroups(user->pw_name, user->pw_gid) != 0 || setgid(user->pw_gid) != 0 ||
+        setuid(owner) != 0) {
+        return sl_fail_os(why, errno, "become user '%s', whose '%s' is", user->pw_name, dir);
+    }
+    return SL_OK;
+}
+
 bool ctl_parse(struct ctl *ctl, int argc, char **argv, const struct ctl_option *options,
                uint32_t option_count, int *exit_code)
 {
@@ -167,7 +195,8 @@ bool ctl_parse(struct ctl *ctl, int argc, char **argv, const struct ctl_option *
     if (!arguments_take(ctl, walk, &table)) {
         return false;
     }
-    if (sl_paths_from(ctl->config, &ctl->paths, &why) != SL_OK) {
+    if (service_user_become(ctl, &why) != SL_OK ||
+        sl_paths_from(ctl->config, &ctl->paths, &why) != SL_OK) {
         (void)ctl_wrong(ctl, "%s", why.text);
         return false;
     }

@@ -97,12 +97,12 @@ static int config_command(struct ctl *ctl, int argc, char **argv)
 {
     int code;
     bool null = false, plain = false, check = false, private = false, make = false;
+    bool template = false;
     struct sl_error why = {0};
-    const struct ctl_option options[] = {{.name = "null", .flag = &null},
-                                         {.name = "plain", .flag = &plain},
-                                         {.name = "check", .flag = &check},
-                                         {.name = "private", .flag = &private},
-                                         {.name = "make-private", .flag = &make}};
+    const struct ctl_option options[] = {
+        {.name = "null", .flag = &null},         {.name = "plain", .flag = &plain},
+        {.name = "template", .flag = &template}, {.name = "check", .flag = &check},
+        {.name = "private", .flag = &private},   {.name = "make-private", .flag = &make}};
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         if (code == CTL_FINE) { /* --help */
             (void)printf("\nSettings come, in rising order, from their defaults, a config file "
@@ -117,6 +117,10 @@ static int config_command(struct ctl *ctl, int argc, char **argv)
     }
     if (check) {
         return disks_check(ctl);
+    }
+    if (template) {
+        sl_config_print_template(stdout);
+        return CTL_FINE;
     }
     if ((private || make) && directories_check(ctl, make, &why) != SL_OK) {
         (void)fprintf(stderr, "%s\n", why.text);
@@ -160,12 +164,13 @@ static int config_command(struct ctl *ctl, int argc, char **argv)
 const struct ctl_command ctl_config = {
     .name = "config",
     .summary = "print the settings in force",
-    .help = "config [--null | --plain | --check] [--private | --make-private] [SETTINGS]\n"
+    .help = "config [--null | --plain | --template | --check] [--private | --make-private] [SETTINGS]\n"
             "\n"
             "Prints every setting with its value and where it comes from; --help lists kinds, ranges and defaults.\n"
             "\n"
             "  --null            as name=value, each followed by a NUL, for scripts\n"
             "  --plain           as lines name=value\n"
+            "  --template        as a settings file that changes nothing: every setting explained, with its default\n"
             "  --check           opens each disk as its tierer will, and closes it again; names one that a node goes without.\n"
             "                    Makes directories that are missing. Code 1 and the reason: the node cannot start\n"
             "  --private         first sees to it that the node's directories (sockets, segments, logs) and all above them\n"

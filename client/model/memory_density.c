@@ -37,11 +37,11 @@ static sl_err density_use(struct model_memory *memory, const struct model_use *u
     }
     sl_density_now(memory->density, use->now_s, use->kept_bytes_max);
     for (uint32_t i = use->count; i-- > 0;) { /* as engines note them: the end of a chain first */
-        uint32_t unit = use->to[i] != 0 ? memory->here[use->ids[i]] : 0;
-        if (unit != 0) {
+        uint32_t *unit = &memory->here[use->ids[i]];
+        if (use->to[i] != 0 && *unit != 0) {
             memory->references++;
-            sl_density_use(memory->density, unit, use->hint);
-            sl_density_say(memory->density, unit, use->hint, use->priority);
+            *unit = sl_density_use(memory->density, *unit, use->hint);
+            sl_density_say(memory->density, *unit, use->hint, use->priority);
         }
     }
     for (uint32_t i = 0; i < use->count; i++) {

@@ -68,12 +68,13 @@ struct sl_density {
     struct sl_rates rates;
     struct sl_density_options set;
     struct density_aged *ages; /* by unit; number 0 is none */
-    struct pair *turns;        /* by unit: in the row by turn; of a free one: the next is newer */
+    struct pair *turns;        /* by unit: in the row by turn */
     uint64_t *hashes;          /* by unit */
     struct density_unit *units;
-    uint32_t capacity, high;
-    uint32_t free, free_newest; /* those that came free first are taken first */
-    uint64_t *table;            /* by hash: its fold << 32 | a unit's number; 0: empty */
+    uint32_t capacity, high, taken; /* numbers; from high on none was ever taken */
+    uint64_t *vacant;               /* a bit for each number */
+    uint32_t hand;                  /* where the next number is looked for */
+    uint64_t *table;                /* by hash: its fold << 32 | a unit's number; 0: empty */
     uint32_t table_mask;
     uint64_t unit_count, ghost_count, disk_count;
     uint64_t on_disk[SL_DENSITY_CELLS]; /* units on disk alone */
@@ -201,6 +202,9 @@ void density_ghosts_bound(struct sl_density *density);
 uint32_t density_unit_of(const struct sl_density *density, uint64_t hash);
 uint32_t density_unit_new(struct sl_density *density, uint64_t hash); /* 0: no memory */
 void density_unit_free(struct sl_density *density, uint32_t unit);    /* it is in no row */
+/* Gives its number from now on: beside those of the units that were wanted just before it, where that
+ * can be done in a few steps. It is in no row. */
+uint32_t density_unit_move(struct sl_density *density, uint32_t unit);
 sl_err density_grow(struct sl_density *density); /* room for units; SL_ERR_NO_MEMORY */
 /* Out of its cell, with what a use taught. */
 void density_used(struct sl_density *density, uint32_t unit);

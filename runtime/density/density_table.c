@@ -7,6 +7,12 @@
 
 #define UNITS_FIRST 1024u
 #define UNITS_MAX   (UINT32_C(1) << 30)
+/* One number in so many stays vacant, so that the next one is found in a few steps. */
+#define FULL_SHARE 8u
+/* Numbers are looked for among those in use and so large a share of them more. */
+#define SPREAD_SHARE 2u
+/* A unit that is followed by more than so many keeps its number. */
+#define MOVE_CHILDREN 4u
 
 /* What a place of the table says of a hash: of places that are passed by no unit is looked at. */
 static uint32_t hash_fold(uint64_t hash)
@@ -104,7 +110,9 @@ sl_err density_grow(struct sl_density *density)
         !table_grow((void **)&density->hashes, sizeof(*density->hashes), density->capacity,
                     capacity) ||
         !table_grow((void **)&density->units, sizeof(*density->units), density->capacity,
-                    capacity)) {
+                    capacity) ||
+        !table_grow((void **)&density->vacant, sizeof(*density->vacant), density->capacity / 64,
+                    capacity / 64)) {
         return SL_ERR_NO_MEMORY;
     }
     uint64_t *table = table_alloc((size_t)capacity * 2 * sizeof(*table));
@@ -115,6 +123,8 @@ sl_err density_grow(struct sl_density *density)
     free(density->table);
     density->table = table;
     density->table_mask = capacity * 2 - 1;
+    memset(&density->vacant[density->capacity / 64], 0xff,
+           (capacity - density->capacity) / 64 * sizeof(*density->vacant));
     density->capacity = capacity;
     for (uint32_t unit = 1; unit < density->high; unit++) {
         if (density->ages[unit].state != UNIT_FREE) {
@@ -124,17 +134,52 @@ sl_err density_grow(struct sl_density *density)
     return SL_OK;
 }
 
+/* ---- numbers ----
+ *
+ * They are given out in order, round and round, and a unit that is wanted again gets another one. So
+ * units that were wanted one after the other lie side by side, as they stand in the rows: what walks
+ * along a row meets memory in order, which the processor fetches ahead. A number that a unit kept
+ * would have rows jump about in memory, and each unit that gets older would be waited for. */
+
+/* The next number; 0: none is left. */
+static uint32_t number_take(struct sl_density *density)
+{
+    uint64_t spread = density->taken + density->taken / SPREAD_SHARE;
+    uint32_t words = (uint32_t)SL_MIN(spread / 64 + 1, density->capacity / 64u);
+    bool within = density->hand / 64 < words;
+    uint32_t at = within ? density->hand / 64 : 0;
+    uint64_t ahead = ~UINT64_C(0) << (within ? density->hand % 64 : 0);
+    for (uint32_t i = 0; i <= words; i++) {
+        uint64_t vacant = density->vacant[at] & ahead;
+        if (vacant != 0) {
+            uint32_t number = at * 64 + (uint32_t)__builtin_ctzll(vacant);
+            density->vacant[at] ^= UINT64_C(1) << (number % 64);
+            density->hand = number + 1;
+            density->high = SL_MAX(density->high, number + 1);
+            density->taken++;
+            return number;
+        }
+        at = at + 1 < words ? at + 1 : 0;
+        ahead = ~UINT64_C(0);
+    }
+    return 0;
+}
+
+static void number_give(struct sl_density *density, uint32_t number)
+{
+    density->ages[number].state = UNIT_FREE;
+    density->vacant[number / 64] |= UINT64_C(1) << (number % 64);
+    density->taken--;
+}
+
 uint32_t density_unit_new(struct sl_density *density, uint64_t hash)
 {
-    uint32_t unit = density->free;
-    if (unit == 0 && density->high >= density->capacity && density_grow(density) != SL_OK) {
-        return 0;
+    if (density->taken >= density->capacity / FULL_SHARE * (FULL_SHARE - 1u)) {
+        (void)density_grow(density); /* without memory those that are left are taken */
     }
-    if (unit != 0) {
-        density->free = density->turns[unit].newer;
-        density->free_newest = density->free != 0 ? density->free_newest : 0;
-    } else {
-        unit = density->high++;
+    uint32_t unit = number_take(density);
+    if (unit == 0) {
+        return 0;
     }
     density->ages[unit] = (struct density_aged){0};
     density->turns[unit] = (struct pair){0};
@@ -147,13 +192,62 @@ uint32_t density_unit_new(struct sl_density *density, uint64_t hash)
 void density_unit_free(struct sl_density *density, uint32_t unit)
 {
     table_remove(density, unit);
-    density->ages[unit].state = UNIT_FREE;
     density->turns[unit] = (struct pair){0};
     density->units[unit].child = 0;
-    if (density->free_newest != 0) {
-        density->turns[density->free_newest].newer = unit;
-    } else {
-        density->free = unit;
+    number_give(density, unit);
+}
+
+/* Whether those that follow it are few. */
+static bool is_followed_by_few(const struct sl_density *density, uint32_t unit)
+{
+    const struct density_unit *units = density->units;
+    uint32_t first = units[unit].child;
+    uint32_t child = first;
+    for (uint32_t steps = 0; child != 0 && steps < MOVE_CHILDREN; steps++) {
+        child = units[child].siblings.newer;
+        if (child == first) {
+            return true;
+        }
     }
-    density->free_newest = unit;
+    return child == 0;
+}
+
+/* Who names it in its chain names it by the other number. */
+static void chain_renumber(struct sl_density *density, uint32_t unit, uint32_t fresh)
+{
+    struct density_unit *units = density->units;
+    struct density_unit *at = &units[fresh];
+    for (uint32_t child = at->child; child != 0 && units[child].parent == unit;
+         child = units[child].siblings.newer) {
+        units[child].parent = fresh;
+    }
+    if (at->parent == 0) {
+        return;
+    }
+    if (at->siblings.newer == unit) {
+        at->siblings = (struct pair){.older = fresh, .newer = fresh};
+    } else {
+        units[at->siblings.older].siblings.newer = fresh;
+        units[at->siblings.newer].siblings.older = fresh;
+    }
+    if (units[at->parent].child == unit) {
+        units[at->parent].child = fresh;
+    }
+}
+
+uint32_t density_unit_move(struct sl_density *density, uint32_t unit)
+{
+    uint32_t fresh = is_followed_by_few(density, unit) ? number_take(density) : 0;
+    if (fresh == 0) {
+        return unit;
+    }
+    density->ages[fresh] = density->ages[unit];
+    density->turns[fresh] = density->turns[unit];
+    density->hashes[fresh] = density->hashes[unit];
+    density->units[fresh] = density->units[unit];
+    uint64_t *place = &density->table[table_place(density, density->hashes[fresh])];
+    *place = (*place & ~(uint64_t)UINT32_MAX) | fresh;
+    chain_renumber(density, unit, fresh);
+    number_give(density, unit);
+    return fresh;
 }

@@ -331,6 +331,7 @@ uint32_t density_unit_come(struct sl_density *density, uint64_t hash, uint32_t u
         }
         if (known) {
             density_used(density, unit);
+            unit = density_unit_move(density, unit);
         }
     }
     struct density_aged *at = &density->ages[unit];
@@ -373,22 +374,24 @@ uint32_t sl_density_enter(struct sl_density *density, uint64_t hash, uint32_t us
     return unit;
 }
 
-void sl_density_use(struct sl_density *density, uint32_t unit, enum reg_hint hint)
+uint32_t sl_density_use(struct sl_density *density, uint32_t unit, enum reg_hint hint)
 {
     struct density_aged *at = &density->ages[unit];
     SL_ASSERT(density_in_memory(at));
     if (at->state == UNIT_RESTORED) {
-        return; /* its use counts when it is in its row */
+        return unit; /* its use counts when it is in its row */
     }
     if (at->counted) { /* the one that it came for */
         at->counted = 0;
-        return;
+        return unit;
     }
     density_reference(density);
     density->kept_wanted += at->state == UNIT_KEPT ? 1.0 : 0.0;
     density_turn_remove(density, unit);
     at->state = UNIT_HERE;
     density_used(density, unit);
+    unit = density_unit_move(density, unit);
+    at = &density->ages[unit];
     hint = hint != REG_HINT_NONE ? hint : (enum reg_hint)(at->class_index / SL_DENSITY_KINDS);
     at->class_index = (uint8_t)sl_rates_class(at->use_count, 1, false, hint);
     at->age = 0;
@@ -399,6 +402,7 @@ void sl_density_use(struct sl_density *density, uint32_t unit, enum reg_hint hin
         parent_join(density, unit, parent);
     }
     density_cell_enter(density, unit);
+    return unit;
 }
 
 void sl_density_say(struct sl_density *density, uint32_t unit, enum reg_hint hint,
@@ -461,7 +465,6 @@ sl_err sl_density_create(const struct sl_density_options *options, struct sl_den
         return SL_ERR_NO_MEMORY;
     }
     density->set = *options;
-    density->high = 1; /* 0 is none */
     density->settle_at = SETTLE_REFERENCES;
     density->halve_at = HALVE_REFERENCES;
     sl_rates_init(&density->rates);
@@ -471,6 +474,9 @@ sl_err sl_density_create(const struct sl_density_options *options, struct sl_den
         sl_density_destroy(&density);
         return err;
     }
+    density->vacant[0] &= ~UINT64_C(1); /* 0 is none */
+    density->taken = 1;
+    density->high = 1;
     density->ages[0] = (struct density_aged){0};
     density->turns[0] = (struct pair){0};
     density->hashes[0] = 0;
@@ -486,6 +492,7 @@ void sl_density_destroy(struct sl_density **density)
         free((*density)->turns);
         free((*density)->hashes);
         free((*density)->units);
+        free((*density)->vacant);
         free((*density)->table);
         free(*density);
         *density = NULL;

@@ -53,8 +53,9 @@ void sl_density_destroy(struct sl_density **density);
  * sl_density_user. */
 uint32_t sl_density_enter(struct sl_density *density, uint64_t hash, uint32_t user,
                           const struct reg_wanted *wanted);
-/* It is wanted again, once for each request. hint: REG_HINT_NONE leaves what was said. */
-void sl_density_use(struct sl_density *density, uint32_t unit, enum reg_hint hint);
+/* It is wanted again, once for each request. Gives its number from now on: who is wanted gets another,
+ * as a rule. hint: REG_HINT_NONE leaves what was said. */
+uint32_t sl_density_use(struct sl_density *density, uint32_t unit, enum reg_hint hint);
 /* What was said with the use that was just told. NONE leaves what was said before. */
 void sl_density_say(struct sl_density *density, uint32_t unit, enum reg_hint hint,
                     enum reg_priority priority);

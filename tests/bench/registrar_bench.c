@@ -60,7 +60,8 @@ struct figures {
 
 static struct bench bench;
 static bool json;
-static const char *only; /* this shape; NULL: all */
+static const char *only;    /* this shape; NULL: all */
+static uint32_t only_batch; /* of so many; 0: all */
 
 static uint64_t mix(uint64_t number)
 {
@@ -346,7 +347,8 @@ START_TEST(measure)
         for (uint32_t i = 0; i < SL_COUNT(batches) * SHAPE_COUNT; i++) {
             struct figures figures = {.shape = (enum shape)(i / SL_COUNT(batches)),
                                       .batch = batches[i % SL_COUNT(batches)]};
-            if (only == NULL || strcmp(only, shape_names[figures.shape]) == 0) {
+            bool asked = only_batch == 0 || only_batch == figures.batch;
+            if (asked && (only == NULL || strcmp(only, shape_names[figures.shape]) == 0)) {
                 measure_shape(&figures);
                 print(&figures, first);
                 first = false;
@@ -371,6 +373,8 @@ int main(int argc, char **argv)
             policies[1] = argv[++i];
         } else if (strcmp(argv[i], "--shape") == 0 && i + 1 < argc) {
             only = argv[++i];
+        } else if (strcmp(argv[i], "--batch") == 0 && i + 1 < argc) {
+            only_batch = (uint32_t)strtoul(argv[++i], NULL, 10);
         } else {
             bench.block_count = strtoull(argv[i], NULL, 10);
         }

@@ -60,9 +60,9 @@ START_TEST(before_anything_was_learnt_the_oldest_chain_goes_first)
         chain_enter(density, 100, 3);
         chain_enter(density, 200, 3);
         ck_assert_uint_eq(sl_density_user(density, sl_density_first(density)), 102);
-        sl_density_use(density, sl_density_find(density, 100), REG_HINT_NONE);
-        sl_density_use(density, sl_density_find(density, 101), REG_HINT_NONE);
-        sl_density_use(density, sl_density_find(density, 102), REG_HINT_NONE);
+        (void)sl_density_use(density, sl_density_find(density, 100), REG_HINT_NONE);
+        (void)sl_density_use(density, sl_density_find(density, 101), REG_HINT_NONE);
+        (void)sl_density_use(density, sl_density_find(density, 102), REG_HINT_NONE);
         ck_assert_uint_eq(sl_density_user(density, sl_density_first(density)), 202);
         sl_density_destroy(&density);
     }
@@ -75,7 +75,7 @@ START_TEST(of_several_ends_the_one_used_longest_ago_goes)
         (void)enter(density, 10, 1);
         (void)enter(density, 20, 1);
         (void)enter(density, 30, 1);
-        sl_density_use(density, sl_density_find(density, 10), REG_HINT_NONE);
+        (void)sl_density_use(density, sl_density_find(density, 10), REG_HINT_NONE);
         sl_density_sink(density, sl_density_find(density, 1)); /* asked to go first: its ends do */
         static const uint32_t want[] = {20, 30, 10, 1};
         uint32_t unit = sl_density_first(density);
@@ -165,8 +165,7 @@ START_TEST(a_parent_that_is_forgotten_leaves_its_children_alone)
         for (uint64_t hash = 100; hash < 100 + 2 * SMALL_GHOSTS; hash++) {
             sl_density_leave(density, enter(density, hash, 0));
         }
-        uint32_t child = sl_density_find(density, 2);
-        sl_density_use(density, child, REG_HINT_NONE);
+        uint32_t child = sl_density_use(density, sl_density_find(density, 2), REG_HINT_NONE);
         ck_assert_uint_eq(sl_density_first(density), child);
         sl_density_destroy(&density);
     }
@@ -206,7 +205,7 @@ START_TEST(what_comes_back_is_kept_before_what_does_not)
             if (i >= 300) {
                 uint32_t unit = sl_density_find(density, good + i - 300);
                 if (unit != 0) {
-                    sl_density_use(density, unit, REG_HINT_NONE);
+                    (void)sl_density_use(density, unit, REG_HINT_NONE);
                 } else {
                     ck_assert_uint_ne(sl_density_enter(density, good + i - 300, 1, &alone), 0);
                 }
@@ -290,7 +289,7 @@ START_TEST(any_order_of_calls_keeps_every_unit_and_every_chain)
                 disk[hash] = true;
                 on_disk++;
             } else if (what < 8) {
-                sl_density_use(density, unit, (enum reg_hint)(what % REG_HINT_COUNT));
+                (void)sl_density_use(density, unit, (enum reg_hint)(what % REG_HINT_COUNT));
             } else if (what == 8) {
                 sl_density_sink(density, unit);
             } else if (what == 9) {
@@ -343,7 +342,7 @@ START_TEST(a_restart_keeps_order_classes_and_chains)
             (void)enter(before, 100 + place, place % 20 > 0 ? 99 + place : 0);
         }
         for (uint64_t i = 0; i < 20; i++) {
-            sl_density_use(before, sl_density_find(before, 100 + i), REG_HINT_ENDS);
+            (void)sl_density_use(before, sl_density_find(before, 100 + i), REG_HINT_ENDS);
         }
         for (uint32_t i = 0; i < 40; i++) {
             sl_density_note(before, sl_density_find(before, 100 + i), &notes[i]);
@@ -433,7 +432,7 @@ START_TEST(ghosts_come_back_in_lots_and_bytes_that_are_none_do_no_harm)
         ck_assert_int_eq(sl_density_create(&options, &before), SL_OK);
         ck_assert_int_eq(sl_density_create(&options, &after), SL_OK);
         (void)enter(before, 7, 0);
-        sl_density_use(before, sl_density_find(before, 7), REG_HINT_NONE);
+        (void)sl_density_use(before, sl_density_find(before, 7), REG_HINT_NONE);
         sl_density_note(before, sl_density_find(before, 7), &note);
         for (uint64_t i = 0; i < 3 * SL_DENSITY_GONE_LOT; i++) { /* each leaves twice */
             sl_density_leave(before, enter(before, 100 + i % (3 * SL_DENSITY_GONE_LOT / 2), 0));
@@ -571,9 +570,9 @@ START_TEST(a_read_from_disk_is_one_use_though_two_tell_of_it)
 
         uint32_t unit = sl_density_return(density, 1, 1, &how, true);
         ck_assert_uint_eq(uses_of(density, 1), 2);
-        sl_density_use(density, unit, REG_HINT_NONE); /* its reader */
+        unit = sl_density_use(density, unit, REG_HINT_NONE); /* its reader */
         ck_assert_uint_eq(uses_of(density, 1), 2);
-        sl_density_use(density, unit, REG_HINT_NONE); /* the next one */
+        (void)sl_density_use(density, unit, REG_HINT_NONE); /* the next one */
 
         ck_assert_uint_eq(uses_of(density, 1), 3);
         sl_density_destroy(&density);
@@ -649,7 +648,7 @@ START_TEST(the_cut_parts_what_is_worth_more)
         }
         for (uint64_t round = 0; round < 300; round++) {
             for (uint64_t hash = 1; hash <= 10; hash++) {
-                sl_density_use(density, sl_density_find(density, hash), REG_HINT_NONE);
+                (void)sl_density_use(density, sl_density_find(density, hash), REG_HINT_NONE);
             }
             for (uint64_t hash = 0; hash < 10; hash++) {
                 (void)enter(density, 1000 + 10 * round + hash, 0);
@@ -680,14 +679,14 @@ START_TEST(a_chance_grows_with_the_horizon)
         for (uint64_t hash = 1; hash <= 2000; hash++) {
             (void)enter(density, hash, 0);
             if (hash > 100 && hash % 2 == 0) { /* every second one, once, after a while */
-                sl_density_use(density, sl_density_find(density, hash - 100), REG_HINT_NONE);
+                (void)sl_density_use(density, sl_density_find(density, hash - 100), REG_HINT_NONE);
             }
         }
         static const uint64_t horizons[] = {0, 100, 1000, 10000};
         for (uint32_t i = 0; i < SL_COUNT(horizons); i++) {
             sl_density_horizon(density, horizons[i]);
             for (uint64_t hash = 0; hash < 1000; hash++) { /* until values are computed anew */
-                sl_density_use(density, sl_density_find(density, 2000), REG_HINT_NONE);
+                (void)sl_density_use(density, sl_density_find(density, 2000), REG_HINT_NONE);
             }
             double chance = sl_density_likely(density, 1999);
             ck_assert_msg(i == 0 ? chance <= 0.0 : chance > last && chance < 1.0, "%f after %f",

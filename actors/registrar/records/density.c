@@ -312,9 +312,8 @@ static void density_touched(struct registrar *self, struct reg_order *list, sl_r
     uint32_t number = is_hot(self, list) ? own_number(self, unit) : 0;
     if (number != 0) {
         clock_go(self);
-        sl_density_use(self->units->density, number, REG_HINT_NONE);
-        note_write(self, unit, number);
-        learnt_note(self);
+        number = sl_density_use(self->units->density, number, REG_HINT_NONE);
+        unit_entered(self, unit, number);
     }
 }
 

@@ -43,7 +43,7 @@ def offered(script):
 
 def commands_by_source():
     """[(source, its commands, their options)] of sluicectl."""
-    for path in sorted(glob.glob(os.path.join(ROOT, "client", "ctl", "*.c")) + glob.glob(os.path.join(ROOT, "client", "bench", "*.c"))):
+    for path in sorted(path for folder in ("ctl", "bench", "top") for path in glob.glob(os.path.join(ROOT, "client", folder, "*.c"))):
         text = read(path)
         commands = re.findall(r'struct ctl_command ctl_\w+ = \{\s*\.name = "([^"]+)"', text)
         options = set(re.findall(r'\{\.name = "([^"]+)",\s*\.(?:flag|text|count|size|duration) =', text))

@@ -1,0 +1,98 @@
+"""What stopped nodes leave: logs that are found, and that do not grow in number or length for ever."""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+import unittest
+
+from node_support import BIN, NODE, PATIENCE, main
+
+KEPT = 16  # LEFT_NODES of deploy/sluice-node
+DAYS = 30
+
+
+class Logs(unittest.TestCase):
+    def setUp(self):
+        self.home = tempfile.mkdtemp(prefix="sl-logs.")
+        self.addCleanup(shutil.rmtree, self.home, ignore_errors=True)
+        self.base = f"{self.home}/sluice-{os.geteuid()}"
+        os.mkdir(self.base, 0o700)
+        self.shm = f"/dev/shm/sluice-test-logs-{os.getpid()}"
+        self.addCleanup(shutil.rmtree, self.shm, ignore_errors=True)
+
+    def node(self, command, *arguments):
+        done = subprocess.run([NODE, command, "--instance", "mine", "--shm-dir", self.shm, *arguments], timeout=60 * PATIENCE,
+                              env=dict(os.environ, SLUICE_BIN=BIN, XDG_RUNTIME_DIR=self.home), stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        return done.stdout
+
+    def start(self):
+        self.addCleanup(subprocess.run, [NODE, "stop", "--instance", "mine", "--shm-dir", self.shm], check=False, stdout=subprocess.DEVNULL,
+                        stderr=subprocess.DEVNULL, env=dict(os.environ, SLUICE_BIN=BIN, XDG_RUNTIME_DIR=self.home))
+        return self.node("start", "--ranks", "1", "--memory", "16MiB")
+
+    def left(self, name, age_s, *more):
+        """What a node that was stopped so long ago left."""
+        path = f"{self.base}/{name}"
+        os.makedirs(path + "/log", 0o700)
+        for file in ("log/registrar.jsonl", "start-arguments", "supervisor.lock", *more):
+            with open(f"{path}/{file}", "w", encoding="utf-8") as out:
+                out.write("1\n")
+        os.utime(path + "/log", (time.time() - age_s,) * 2)
+        return path
+
+    def test_the_logs_of_a_stopped_node_are_named_and_read(self):
+        self.start()
+        self.assertIn(f"its logs are in {self.base}/mine/log", self.node("stop"))
+        self.assertIn('"actor":"registrar"', self.node("logs", "registrar"))
+        self.assertEqual(sorted(os.listdir(self.base + "/mine")), ["log", "start-arguments", "supervisor.lock"])
+
+    def test_a_start_removes_the_oldest_of_many_and_what_is_very_old(self):
+        for number in range(KEPT + 4):
+            self.left(f"n{number:02}", 100 + number)
+        self.left("aged", (DAYS + 1) * 86400)
+        self.start()
+        self.assertEqual(sorted(os.listdir(self.base)), sorted([f"n{number:02}" for number in range(KEPT)] + ["mine"]))
+
+    def test_whoever_has_more_than_logs_or_is_busy_is_left_alone(self):
+        old = (DAYS + 1) * 86400
+        self.left("disk-tier", old)
+        os.mkdir(self.base + "/disk-tier/disk")
+        self.left("runs", old, "registrar.sock")
+        self.left("hidden", old, ".mine")
+        outside = self.home + "/outside"
+        os.mkdir(outside)
+        linked = self.left("linked", old)
+        shutil.rmtree(linked + "/log")
+        os.symlink(outside, linked + "/log")
+        with open(self.left("starts", old) + "/supervisor.lock", "r+", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.left("goes", old)
+            self.start()
+            self.assertEqual(sorted(os.listdir(self.base)), ["disk-tier", "hidden", "linked", "mine", "runs", "starts"])
+            self.assertTrue(os.path.isdir(outside))
+
+    def test_a_runtime_directory_that_was_named_has_neighbours_that_are_no_nodes(self):
+        neighbour = self.left("neighbour", (DAYS + 1) * 86400)
+        run = self.base + "/elsewhere"
+        self.node("start", "--ranks", "1", "--memory", "16MiB", "--runtime-dir", run)
+        self.node("stop", "--runtime-dir", run)
+        self.assertTrue(os.path.isdir(neighbour))
+
+    def test_long_files_of_the_supervisor_begin_anew(self):
+        path = self.left("mine", 0) + "/log/"
+        for name in ("supervisor.jsonl", "registrar.out"):
+            with open(path + name, "wb") as out:
+                out.truncate(5 << 20)
+        self.start()
+        for name in ("supervisor.jsonl", "registrar.out"):
+            self.assertEqual(os.path.getsize(f"{path}{name}.1"), 5 << 20)
+            self.assertLess(os.path.getsize(path + name), 1 << 20)
+
+
+if __name__ == "__main__":
+    main()

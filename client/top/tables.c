@@ -71,7 +71,7 @@ static double rate_of(const struct top_state *state, uint64_t amount)
 void top_memory_lines(const struct top_state *state, struct top_lines *lines)
 {
     static const char *const columns[] = {"name", "memory", "disk", "objects"};
-    struct order rows[ROWS_MAX];
+    struct order rows[ROWS_MAX] = {{NULL, 0, 0}};
     uint32_t count = 0;
     for (uint32_t i = 0; i < state->group_count && count < ROWS_MAX; i++) {
         const struct top_group *group = &state->groups[i];
@@ -133,7 +133,7 @@ static void wear_line(const struct top_disk *disk, struct top_lines *lines)
 void top_disk_lines(const struct top_state *state, struct top_lines *lines)
 {
     static const char *const columns[] = {"name", "live", "read", "written", "queue"};
-    struct order rows[TOP_DISKS_MAX];
+    struct order rows[TOP_DISKS_MAX] = {{NULL, 0, 0}};
     uint32_t count = 0;
     for (uint32_t i = 0; i < state->now.disk_count; i++) {
         const struct top_disk *disk = &state->now.disks[i];
@@ -163,7 +163,7 @@ void top_peer_lines(const struct top_state *state, struct top_lines *lines)
 {
     static const char *const columns[] = {"name", "read", "failures", "round trip"};
     const struct top_peers *peers = &state->peers;
-    struct order rows[SL_NODES_MAX];
+    struct order rows[SL_NODES_MAX] = {{NULL, 0, 0}};
     uint32_t count = 0;
     for (uint32_t i = 0; i < peers->count; i++) {
         const struct sl_node_info *node = &peers->nodes[i];
@@ -200,7 +200,7 @@ void top_actor_lines(const struct top_state *state, struct top_lines *lines)
 {
     static const char *const columns[] = {"name",     "processor time", "memory",
                                           "messages", "restarts",       "uptime"};
-    struct order rows[TOP_ACTORS_MAX];
+    struct order rows[TOP_ACTORS_MAX] = {{NULL, 0, 0}};
     uint32_t count = 0;
     for (uint32_t i = 0; i < state->now.actor_count; i++) {
         const struct top_actor *now = &state->now.actors[i];

@@ -239,11 +239,10 @@ static void holds_lines(const struct top_state *state, struct top_lines *lines)
     for (uint32_t i = 0; i < SL_MIN(now->disk_count, DISKS_SHOWN); i++) {
         const struct top_disk *disk = &now->disks[i];
         const struct top_disk *last = &state->last.disks[i];
-        top_line_add(lines, TOP_PLAIN,
-                     "%-10s %s live; read %s, written %s; queue %" PRIu64 ", in flight %" PRIu64,
-                     disk->name, ctl_size_text(disk->live_bytes, a),
-                     rate_text(last->read_bytes, &state->last, b),
-                     rate_text(last->written_bytes, &state->last, c), disk->queue, disk->in_flight);
+        top_line_add(
+            lines, TOP_PLAIN, "%-10s %s live; read %s, written %s; queue %" PRIu64, disk->name,
+            ctl_size_text(disk->live_bytes, a), rate_text(last->read_bytes, &state->last, b),
+            rate_text(last->written_bytes, &state->last, c), disk->queue + disk->in_flight);
     }
     top_line_add(lines, TOP_PLAIN,
                  "%-10s %" PRIu64 " keys to write; %" PRIu64 " peers, %" PRIu64 " clients, %" PRIu64

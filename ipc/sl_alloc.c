@@ -589,6 +589,14 @@ void sl_alloc_give(struct sl_alloc *alloc, uint64_t offset_bytes, uint64_t lengt
     alloc->extent_count--;
 }
 
+void sl_alloc_fetch(const struct sl_alloc *alloc, uint64_t offset_bytes)
+{
+    uint64_t page = offset_bytes / SL_PAGE_BYTES;
+    if (page < alloc->page_count) {
+        __builtin_prefetch(&alloc->pages[page], 1);
+    }
+}
+
 /* *counts: whether it is the first claim of this extent. */
 static sl_err claim_small(struct sl_alloc *alloc, uint64_t offset_bytes, uint32_t units,
                           bool *counts)

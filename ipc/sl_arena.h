@@ -119,6 +119,8 @@ uint64_t sl_alloc_end_bytes(struct sl_alloc *alloc);
 /* Gives the offset of length_bytes (1..chunk). O(1). Errors: SL_ERR_NO_SPACE, SL_ERR_INVALID. */
 sl_err sl_alloc_take(struct sl_alloc *alloc, uint64_t length_bytes, uint64_t *offset_bytes);
 void sl_alloc_give(struct sl_alloc *alloc, uint64_t offset_bytes, uint64_t length_bytes);
+/* The extent that begins there is given soon: what that needs is fetched from memory. */
+void sl_alloc_fetch(const struct sl_alloc *alloc, uint64_t offset_bytes);
 /* Rebuild: marks what records claim, before the first take or give, in any order, before or after
  * grow; the same extent may be claimed more than once (it counts once, so give it once). Errors:
  * SL_ERR_CORRUPT (overlaps another extent partly, out of bounds, misaligned), SL_ERR_INVALID (after

@@ -127,6 +127,7 @@ void reg_retired_scan(struct registrar *self, uint64_t from)
     }
     for (uint64_t i = from; i < self->retired->count; i++) {
         reg_pinned_add(self, self->retired->all[i].extent.generation);
+        sl_alloc_fetch(self->alloc, self->retired->all[i].extent.offset_bytes);
     }
     reg_pinned_scan(self);
     uint64_t kept = from;

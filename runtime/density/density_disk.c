@@ -16,6 +16,7 @@ static void unknown_take(struct sl_density *density, struct density_aged *at)
 {
     at->at = (uint32_t)density->references;
     at->use_count = 1;
+    at->age = (uint8_t)density->rates.start;
     at->class_index = (uint8_t)sl_rates_class(1, 1, false, REG_HINT_NONE);
 }
 

@@ -7,9 +7,13 @@
 
 #include <assert.h>
 
-/* Values are computed anew after so many references, and what was seen counts half after so many. */
+/* Values are computed anew after so many references. */
 #define SETTLE_REFERENCES UINT64_C(1000)
-#define HALVE_REFERENCES  UINT64_C(150000)
+/* What was seen counts half when memory was filled anew so often, but not before and not after so many
+ * references. */
+#define HALVE_FILLED UINT64_C(16)
+#define HALVE_LEAST  UINT64_C(50000)
+#define HALVE_MOST   UINT64_C(150000)
 /* So many calls of sl_density_fetch it takes until a place of the table is here. */
 #define DENSITY_FETCH_AHEAD 2u
 #define RANK_WORDS          ((SL_DENSITY_TURNS + 63u) / 64u)
@@ -80,7 +84,7 @@ struct sl_density {
     uint32_t table_mask;
     uint64_t unit_count, ghost_count, disk_count;
     uint64_t on_disk[SL_DENSITY_CELLS]; /* units on disk alone */
-    uint64_t references, settle_at, halve_at;
+    uint64_t references, settle_at, halved_at;
     bool learnt;                                      /* values were computed from what was seen */
     uint64_t older_at, older_age_at[SL_DENSITY_AGES]; /* the first of them, and each age's */
     uint64_t aged[SL_DENSITY_AGES]; /* by age: a bit for each class whose row may have units */

@@ -13,12 +13,19 @@
  * nats, so many because blocks of a request are wanted together. */
 #define CHANCE_NATS 8.0
 /* Values are rounded to so many steps an octave: what is nearer than chance can tell apart is equal, and
- * then the older goes first. */
-#define VALUE_STEPS 4.0
+ * then the older goes first. As many as memory was filled anew, over STEPS_FILLED: with 4 from the
+ * beginning, traffic that changes is up to 0.9 points under LRU, and a young cache up to 0.6. */
+#define STEPS_LEAST  1.0
+#define STEPS_MOST   4.0
+#define STEPS_FILLED 6.0
 /* Steps for each cell that sorting them anew may take before another way is sooner done. */
 #define SORT_STEPS 8u
 /* Before anything was seen: one hit in so many references. */
 #define FIRST_EXPOSURE 1e5
+/* The first age is at most one in so many of the units in memory: with 256 references in 1,000 units,
+ * agents are 1.8 points under LRU. Ages beyond this one always count for themselves. */
+#define START_UNITS 32u
+#define START_MAX   20u
 
 static uint32_t age_of(uint32_t cell)
 {
@@ -27,7 +34,7 @@ static uint32_t age_of(uint32_t cell)
 
 static double age_begin(const struct sl_rates *rates, uint32_t age)
 {
-    return age == 0 ? 0.0 : (double)rates->end[age - 1];
+    return age <= rates->start ? 0.0 : (double)rates->end[age - 1];
 }
 
 static double age_width(const struct sl_rates *rates, uint32_t age)
@@ -39,11 +46,13 @@ void sl_rates_init(struct sl_rates *rates)
 {
     memset(rates, 0, sizeof(*rates));
     for (uint32_t age = 0; age < SL_DENSITY_AGES; age++) {
-        rates->end[age] = (uint64_t)(SL_DENSITY_AGE_UNIT * exp2(age / 2.0));
+        double octaves = SL_MIN(age, SL_DENSITY_AGE_OCTAVES);
+        rates->end[age] = (uint64_t)(SL_DENSITY_AGE_UNIT * exp2(octaves + (age - octaves) / 2.0));
     }
     for (uint32_t cell = 0; cell < SL_DENSITY_CELLS; cell++) {
         rates->order[cell] = (uint16_t)cell;
     }
+    rates->steps = STEPS_LEAST;
     sl_rates_settle(rates);
 }
 
@@ -103,6 +112,31 @@ const char *sl_rates_class_text(uint32_t class_index, char out[SL_DENSITY_TEXT_B
     size_t length = strlen(out);
     (void)snprintf(out + length, SL_DENSITY_TEXT_BYTES - length, "%s", said[hint]);
     return out;
+}
+
+/* What was learnt of an age becomes part of what is known of the next one. */
+static void age_join(struct sl_rates *rates, uint32_t age)
+{
+    for (uint32_t cell = age; cell < SL_DENSITY_CELLS; cell += SL_DENSITY_AGES) {
+        rates->exposure[cell + 1] += rates->exposure[cell];
+        rates->wanted[cell + 1] += rates->wanted[cell];
+        rates->exposure[cell] = rates->wanted[cell] = 0.0;
+    }
+}
+
+void sl_rates_scale(struct sl_rates *rates, uint64_t unit_count, uint64_t references)
+{
+    if (unit_count == 0) {
+        return;
+    }
+    double filled = (double)references / (double)unit_count;
+    rates->steps = fmin(fmax(filled / STEPS_FILLED, STEPS_LEAST), STEPS_MOST);
+    while (rates->start < START_MAX && unit_count >= START_UNITS * rates->end[rates->start + 1]) {
+        age_join(rates, rates->start++);
+    }
+    while (rates->start > 0 && unit_count < START_UNITS * rates->end[rates->start] / 2) {
+        rates->start--;
+    }
 }
 
 void sl_rates_outlived(struct sl_rates *rates, uint32_t cell, uint32_t count)
@@ -207,17 +241,20 @@ static void class_rates(const struct sl_rates *rates, uint32_t first, const stru
     double raw[SL_DENSITY_AGES];
     double said = all->rate;
     double kind = all->rate;
-    for (uint32_t age = 0; age < SL_DENSITY_AGES; age++) {
+    for (uint32_t age = rates->start; age < SL_DENSITY_AGES; age++) {
         struct sum sum = sum_of(rates, first + age);
         said = (rates->wanted[first + age] + PRIOR_HITS) /
                (rates->exposure[first + age] + PRIOR_HITS / said);
         kind = (sum.wanted + PRIOR_HITS) / (sum.exposure + PRIOR_HITS / kind);
         raw[age] = said < kind || said > kind ? kind * pow(said / kind, all->trust) : kind;
     }
-    for (uint32_t age = 0; age < SL_DENSITY_AGES; age++) {
-        double younger = raw[age > 0 ? age - 1 : age];
+    for (uint32_t age = rates->start; age < SL_DENSITY_AGES; age++) {
+        double younger = raw[age > rates->start ? age - 1 : age];
         double older = raw[age + 1 < SL_DENSITY_AGES ? age + 1 : age];
         out[age] = (younger + 2.0 * raw[age] + older) / 4.0;
+    }
+    for (uint32_t age = 0; age < rates->start; age++) {
+        out[age] = out[rates->start];
     }
 }
 
@@ -229,10 +266,10 @@ static void class_values(struct sl_rates *rates, uint32_t first, const struct be
     double hit[SL_DENSITY_AGES]; /* the chance of a hit within the age, for one that reaches it */
     uint32_t within = 0;         /* the age in which the horizon that is set ends */
     class_rates(rates, first, all, rate);
-    for (uint32_t age = 0; age < SL_DENSITY_AGES; age++) {
+    for (uint32_t age = rates->start; age < SL_DENSITY_AGES; age++) {
         hit[age] = -expm1(-rate[age] * age_width(rates, age));
     }
-    for (uint32_t age = 0; age < SL_DENSITY_AGES; age++) {
+    for (uint32_t age = rates->start; age < SL_DENSITY_AGES; age++) {
         double there = 1.0;
         double hits = 0.0;
         double references = 0.0;
@@ -254,9 +291,13 @@ static void class_values(struct sl_rates *rates, uint32_t first, const struct be
             best = density > best ? density : best;
         }
         rates->value[first + age] =
-            best > 0.0 ? exp2(rint(log2(best) * VALUE_STEPS) / VALUE_STEPS) : 0.0;
+            best > 0.0 ? exp2(rint(log2(best) * rates->steps) / rates->steps) : 0.0;
         /* one that goes beyond all ages: whatever hits they bring */
         rates->chance[first + age] = end > (double)rates->end[SL_DENSITY_AGES - 1] ? hits : chance;
+    }
+    for (uint32_t age = 0; age < rates->start; age++) {
+        rates->value[first + age] = rates->value[first + rates->start];
+        rates->chance[first + age] = rates->chance[first + rates->start];
     }
 }
 

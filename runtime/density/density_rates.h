@@ -23,10 +23,12 @@ enum {
 /* What was said of the session; each has the kinds above for itself. */
 enum reg_hint { REG_HINT_NONE, REG_HINT_ENDS, REG_HINT_GOES_ON, REG_HINT_COUNT };
 #define SL_DENSITY_CLASSES ((uint32_t)SL_DENSITY_KINDS * REG_HINT_COUNT)
-#define SL_DENSITY_AGES    32u
+#define SL_DENSITY_AGES    35u
 #define SL_DENSITY_CELLS   (SL_DENSITY_CLASSES * SL_DENSITY_AGES)
-/* The first age ends after so many references, and two ages are an octave. */
-#define SL_DENSITY_AGE_UNIT 256u
+/* The first age ends after so many references. These first ages are an octave each, and two of those that
+ * follow are one. */
+#define SL_DENSITY_AGE_UNIT    32u
+#define SL_DENSITY_AGE_OCTAVES 3u
 
 struct sl_rates {
     double exposure[SL_DENSITY_CELLS]; /* references that units spent in the cell */
@@ -38,6 +40,8 @@ struct sl_rates {
     uint16_t order[SL_DENSITY_CELLS];  /* cells, the least valued first */
     uint16_t rank[SL_DENSITY_CELLS];   /* place of a cell in order */
     uint64_t end[SL_DENSITY_AGES];     /* references after which an age is over; the last: never */
+    uint32_t start; /* units begin at this age, and those before it are part of it */
+    double steps;   /* of values, an octave */
 };
 
 void sl_rates_init(struct sl_rates *rates);
@@ -51,6 +55,9 @@ static inline uint32_t sl_rates_cell(uint32_t class_index, uint32_t age)
 /* A class in words: "wanted once, stored with 16 to 31 blocks; its session ends". Gives out. */
 #define SL_DENSITY_TEXT_BYTES 96u
 const char *sl_rates_class_text(uint32_t class_index, char out[SL_DENSITY_TEXT_BYTES]);
+/* So many units are in memory, and so many were wanted so far: what is young against that is one age,
+ * and values are told apart the finer the more often memory was filled anew. Before settle. */
+void sl_rates_scale(struct sl_rates *rates, uint64_t unit_count, uint64_t references);
 /* So many units left this age because they got older. */
 void sl_rates_outlived(struct sl_rates *rates, uint32_t cell, uint32_t count);
 /* A unit was wanted, so many references after it was last. */

@@ -114,12 +114,16 @@ void sl_density_restored(struct sl_density *density)
     free(sorted);
     density_ghosts_bound(density);
     density->older_at = density->references;
+    if (density->learnt) {
+        density_settle(density);
+    }
 }
 
 /* What is learnt, in bytes: its length in cells, the references, and floats. */
 struct learnt {
     uint64_t references;
-    uint32_t cell_count, ages;
+    uint32_t cell_count;
+    uint16_t ages, start;
     float exposure[SL_DENSITY_CELLS], wanted[SL_DENSITY_CELLS];
 };
 static_assert(sizeof(struct learnt) == SL_DENSITY_LEARNT_BYTES, "what is learnt has no gaps");
@@ -130,6 +134,7 @@ uint32_t sl_density_learnt(const struct sl_density *density, void *out)
     learnt->references = density->references;
     learnt->cell_count = SL_DENSITY_CELLS;
     learnt->ages = SL_DENSITY_AGES;
+    learnt->start = (uint16_t)density->rates.start;
     for (uint32_t cell = 0; cell < SL_DENSITY_CELLS; cell++) {
         learnt->exposure[cell] = (float)density->rates.exposure[cell];
         learnt->wanted[cell] = (float)density->rates.wanted[cell];
@@ -144,7 +149,8 @@ bool sl_density_learn(struct sl_density *density, const void *bytes, uint32_t le
         return false;
     }
     memcpy(&learnt, bytes, sizeof(learnt));
-    bool fine = learnt.cell_count == SL_DENSITY_CELLS && learnt.ages == SL_DENSITY_AGES;
+    bool fine = learnt.cell_count == SL_DENSITY_CELLS && learnt.ages == SL_DENSITY_AGES &&
+                learnt.start < SL_DENSITY_AGES;
     for (uint32_t cell = 0; fine && cell < SL_DENSITY_CELLS; cell++) {
         fine = learnt.exposure[cell] >= 0 && learnt.exposure[cell] < LEARNT_MAX &&
                learnt.wanted[cell] >= 0 && learnt.wanted[cell] < LEARNT_MAX;
@@ -156,9 +162,10 @@ bool sl_density_learn(struct sl_density *density, const void *bytes, uint32_t le
         density->rates.exposure[cell] = (double)learnt.exposure[cell];
         density->rates.wanted[cell] = (double)learnt.wanted[cell];
     }
+    density->rates.start = learnt.start;
     density->references = learnt.references;
     density->settle_at = density->references + SETTLE_REFERENCES;
-    density->halve_at = density->references + HALVE_REFERENCES;
+    density->halved_at = density->references;
     density->older_at = density->references;
     density_settle(density);
     density->learnt = true;

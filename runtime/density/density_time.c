@@ -162,7 +162,9 @@ static void all_older(struct sl_density *density)
     density->older_at = UINT64_MAX;
     for (uint32_t age = SL_DENSITY_AGES - 1; age-- > 0;) {
         if (density->references >= density->older_age_at[age]) {
-            uint64_t width = density->rates.end[age] - (age > 0 ? density->rates.end[age - 1] : 0);
+            uint32_t start = density->rates.start;
+            uint64_t width = age <= start ? density->rates.end[start]
+                                          : density->rates.end[age] - density->rates.end[age - 1];
             age_older(density, age);
             density->older_age_at[age] = density->references + width / AGE_LOOKS;
         }
@@ -216,8 +218,22 @@ void density_turns_all(struct sl_density *density)
 
 void density_settle(struct sl_density *density)
 {
+    sl_rates_scale(&density->rates, density->unit_count, density->references);
     sl_rates_settle(&density->rates);
     density_turns_all(density);
+}
+
+/* What is old counts half. */
+static void halve(struct sl_density *density)
+{
+    uint64_t filled = HALVE_FILLED * density->unit_count;
+    uint64_t after = SL_MIN(SL_MAX(filled, HALVE_LEAST), HALVE_MOST);
+    if (density->references >= density->halved_at + after) {
+        density->halved_at = density->references;
+        sl_rates_halve(&density->rates);
+        density->kept_exposure /= 2.0;
+        density->kept_wanted /= 2.0;
+    }
 }
 
 void density_reference(struct sl_density *density)
@@ -229,14 +245,9 @@ void density_reference(struct sl_density *density)
     if (density->references >= density->older_at) {
         all_older(density);
     }
-    if (density->references >= density->halve_at) {
-        density->halve_at = density->references + HALVE_REFERENCES;
-        sl_rates_halve(&density->rates);
-        density->kept_exposure /= 2.0;
-        density->kept_wanted /= 2.0;
-    }
     if (density->references >= density->settle_at) {
         density->settle_at = density->references + SETTLE_REFERENCES;
+        halve(density);
         density_settle(density);
         density->learnt = true;
     }

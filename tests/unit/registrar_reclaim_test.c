@@ -1,5 +1,7 @@
 /* tests/unit/registrar_reclaim_test.c - what a segment that goes takes along, and what is written
  * anew. The tierer is played by the test. */
+#include "actors/registrar/records/units.h"
+#include "runtime/density/density_units.h"
 #include "tests/unit/registrar_support.h"
 
 #define LENGTH     (UINT64_C(64) * SL_KIB)
@@ -645,6 +647,95 @@ START_TEST(what_is_worth_most_is_written_anew)
     }
 END_TEST
 
+/* ---- retention ---- */
+
+/* Block m/NUMBER lies in segment 1 alone, and m/0 before m/1. Blocks of a bit in kept are to be kept for
+ * a minute. */
+static struct node *node_with_kept(uint32_t count, uint32_t kept)
+{
+    static const struct sl_said nothing;
+    static const struct sl_said keep = {.keep_ns = 60 * SL_NS_PER_S};
+    struct node *node = node_start(settings);
+    node_client(node, "client.1", 11);
+    tierer_arrive(node, TIERER_PID);
+    tierer_ready(node);
+    for (uint32_t n = 0; n < count; n++) {
+        char key[16];
+        (void)snprintf(key, sizeof(key), "m/%u", n);
+        node_put_said(node, "client.1", key, n == 1 ? reg_hash("m/0", 3) : 0, LENGTH,
+                      (kept >> n & 1) != 0 ? &keep : &nothing);
+    }
+    ck_assert_uint_eq(tierer_write(node, 1, SL_OK), count);
+    squeeze(node);
+    return node;
+}
+
+START_TEST(what_is_to_be_kept_is_written_anew_with_what_is_before_it)
+    {
+        struct node *node = node_with_kept(3, 2);
+
+        uint64_t seq = reclaim_ask(node, 1);
+        ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 2);
+
+        ck_assert(reclaimed(node, seq));
+        ck_assert(node_sees(node, "m/0/0") && node_sees(node, "m/1/0"));
+        ck_assert(!node_sees(node, "m/2/0"));
+        ck_assert_uint_eq(tierer_write(node, 2, SL_OK), 2);
+        squeeze(node); /* it went to disk once more, and its time goes on */
+        seq = reclaim_ask(node, 2);
+        ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 2);
+        ck_assert(reclaimed(node, seq));
+        ck_assert(node_sees(node, "m/0/0") && node_sees(node, "m/1/0"));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(what_was_to_be_kept_goes_when_its_time_is_over)
+    {
+        struct node *node = node_with_kept(3, 2);
+
+        fake_pass(&node->fake, 61 * SL_NS_PER_S);
+        uint64_t seq = reclaim_ask(node, 1);
+
+        ck_assert(reclaimed(node, seq));
+        ck_assert(!node_sees(node, "m/0/0") && !node_sees(node, "m/1/0"));
+        node_end(node);
+    }
+END_TEST
+
+/* An eighth of a segment: what all say changes little. */
+START_TEST(a_share_of_the_segment_is_what_is_to_be_kept)
+    {
+        struct node *node = node_with_kept(8, 0xff);
+
+        uint64_t seq = reclaim_ask(node, 1);
+        ck_assert_uint_eq(tierer_prefetch(node, SL_OK), SEGMENT / SL_DENSITY_KEPT_SHARE / LENGTH);
+
+        ck_assert(reclaimed(node, seq));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(what_is_to_be_kept_still_is_after_it_was_on_disk_alone)
+    {
+        struct node *node = node_with_kept(1, 1);
+        struct registrar *self = node->fake.state;
+        struct sl_density_view view;
+        struct sl_text text = sl_text_of("m/0/0");
+        struct sl_msg msg = {.type = SL_MSG_PROMOTE};
+        msg.body.promote.keys = (struct sl_texts){.at = &text, .count = 1};
+
+        fake_give(&node->fake, "client.1", &msg);
+        ck_assert_uint_eq(tierer_read(node, SL_OK), 1);
+
+        uint32_t unit = sl_density_find(self->units->density, reg_hash("m/0", 3));
+        ck_assert_uint_ne(unit, 0);
+        sl_density_view(self->units->density, unit, &view);
+        ck_assert(view.kept);
+        node_end(node);
+    }
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("registrar_reclaim");
@@ -672,6 +763,10 @@ int main(void)
     tcase_add_test(tcase, what_has_no_room_in_memory_goes_at_once);
     tcase_add_test(tcase, what_cannot_be_read_any_more_goes);
     tcase_add_test(tcase, what_is_worth_most_is_written_anew);
+    tcase_add_test(tcase, what_is_to_be_kept_is_written_anew_with_what_is_before_it);
+    tcase_add_test(tcase, what_was_to_be_kept_goes_when_its_time_is_over);
+    tcase_add_test(tcase, a_share_of_the_segment_is_what_is_to_be_kept);
+    tcase_add_test(tcase, what_is_to_be_kept_still_is_after_it_was_on_disk_alone);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -3,8 +3,6 @@
 #include "runtime/density/density_units.h"
 #include "tests/unit/registrar_support.h"
 
-static struct grants grants;
-
 #define BLOCK_BYTES (64 * SL_KIB) /* 64 of them fill memory */
 
 static struct sl_pins *pins_of(struct node *node, const char *name, uint32_t pid)
@@ -30,24 +28,10 @@ static struct sl_pins *pins_of(struct node *node, const char *name, uint32_t pid
 static void block_put(struct node *node, uint32_t number, const char *parent,
                       const struct sl_said *said)
 {
-    char key[32], part[40];
+    char key[32];
     (void)snprintf(key, sizeof(key), "m/%u", number);
-    (void)snprintf(part, sizeof(part), "m/%u/0", number);
-    const char *keys[] = {part};
-    struct want want = {.key = part, .length = BLOCK_BYTES, .group = 1};
-    struct reserve_ask ask = {.sender = "client.1",
-                              .op_id = 7,
-                              .wants = &want,
-                              .count = 1,
-                              .group_key = key,
-                              .part_count = 1,
-                              .parent_hash = parent != NULL ? reg_hash(parent, strlen(parent)) : 0,
-                              .hint = said->session,
-                              .priority = said->priority,
-                              .keep_ns = said->keep_ns};
-    ck_assert(node_reserve(node, &ask, &grants));
-    ck_assert_uint_eq(grants.at[0].code, SL_OK);
-    node_commit_all(node, "client.1", keys, grants.at, 1, false, NULL);
+    node_put_said(node, "client.1", key, parent != NULL ? reg_hash(parent, strlen(parent)) : 0,
+                  BLOCK_BYTES, said);
 }
 
 static struct sl_density_view view_of(struct node *node, const char *key)

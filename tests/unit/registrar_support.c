@@ -263,6 +263,29 @@ void node_put_block(struct node *node, const char *sender, const char *group, ui
     node_commit_all(node, sender, keys, grants.at, count, false, NULL);
 }
 
+void node_put_said(struct node *node, const char *sender, const char *key, uint64_t parent_hash,
+                   uint64_t length, const struct sl_said *said)
+{
+    static struct grants grants;
+    char part[64];
+    (void)snprintf(part, sizeof(part), "%s/0", key);
+    const char *keys[] = {part};
+    struct want want = {.key = part, .length = length, .group = 1};
+    struct reserve_ask ask = {.sender = sender,
+                              .op_id = 7,
+                              .wants = &want,
+                              .count = 1,
+                              .group_key = key,
+                              .part_count = 1,
+                              .parent_hash = parent_hash,
+                              .hint = said->session,
+                              .priority = said->priority,
+                              .keep_ns = said->keep_ns};
+    ck_assert(node_reserve(node, &ask, &grants));
+    ck_assert_uint_eq(grants.at[0].code, SL_OK);
+    node_commit_all(node, sender, keys, grants.at, 1, false, NULL);
+}
+
 sl_err node_remove(struct node *node, const char *sender, const char *key)
 {
     struct sl_text text = sl_text_of(key);

@@ -18,6 +18,7 @@
 #include "actors/registrar/records/leases.h"
 #include "actors/registrar/records/retired.h"
 #include "actors/registrar/records/units.h"
+#include "runtime/density/density_units.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -30,6 +31,9 @@
 #define KEEP_SHARE_WANTED 0.25
 #define KEEP_SHARE_WORTH  0.5
 #define KEEP_WORTH_SHARE  0.3
+/* Of these, what engines want kept comes first, up to so much of a segment, whatever it is worth; as in
+ * memory, what is said wrongly costs little. */
+#define KEEP_SHARE_SAID   (1.0 / SL_DENSITY_KEPT_SHARE)
 #define KEEP_MEMORY_SHARE 16u /* and of memory, so much at most is taken for it at a time */
 /* Without a worth, who was wanted before half of the disk was written stays behind. Without this
  * limit a model of the conversation trace has as many hits, and writes 1.4 to 3 times as many values
@@ -45,6 +49,7 @@ struct kept { /* a unit with parts in the segment */
     sl_ref unit;
     double worth; /* the most worth stays */
     bool held;
+    bool said;                  /* an engine wants it kept, and its time is not over */
     uint64_t bytes, read_bytes; /* of these parts; of those on disk alone */
 };
 
@@ -114,12 +119,14 @@ static uint32_t kept_find(struct registrar *self, uint32_t slot, uint32_t segmen
         bool wanted = held || entry.hard_pin || entry.soft_pin_end_ns > self->env->now_ns ||
                       reg_unit_leased(self, unit) != 0;
         double worth = wanted ? INFINITY : unit_worth(self, unit, cut);
+        bool said = self->units->policy->kept != NULL && self->units->policy->kept(self, unit);
         sl_index_links(self->index, unit)->flags &= (uint16_t)~REG_FLAG_KEPT; /* of a time before */
         uint64_t bytes = sl_extent_space(entry.extent.length_bytes);
-        if (worth > 0.0) {
+        if (worth > 0.0 || said) {
             out[found++] = (struct kept){.unit = unit,
                                          .worth = worth,
                                          .held = held,
+                                         .said = said,
                                          .bytes = bytes,
                                          .read_bytes = entry.extent.generation != 0 ? 0 : bytes};
         }
@@ -137,6 +144,28 @@ static uint32_t kept_find(struct registrar *self, uint32_t slot, uint32_t segmen
     return units;
 }
 
+struct room {
+    uint64_t bytes, read_bytes;
+};
+
+static bool room_take(struct room *room, const struct kept *unit)
+{
+    if (unit->bytes > room->bytes || unit->read_bytes > room->read_bytes) {
+        return false;
+    }
+    room->bytes -= unit->bytes;
+    room->read_bytes -= unit->read_bytes;
+    return true;
+}
+
+static void unit_mark(struct registrar *self, struct room *room, const struct kept *unit)
+{
+    uint16_t *flags = &sl_index_links(self->index, unit->unit)->flags;
+    if ((*flags & REG_FLAG_KEPT) == 0 && room_take(room, unit)) {
+        *flags |= REG_FLAG_KEPT;
+    }
+}
+
 /* Marks those that were wanted last, as many as may be kept, and all that is held and would go: its
  * bytes have a bound of their own. True: something held has to be read. */
 static bool kept_mark(struct registrar *self, const struct kept *units, uint32_t count, double cut)
@@ -144,17 +173,23 @@ static bool kept_mark(struct registrar *self, const struct kept *units, uint32_t
     uint64_t segment =
         SL_MIN(self->tier->segment_bytes, self->set.disk / self->tier->path_count / 4);
     double share = (cut < 0.0 ? KEEP_SHARE_WANTED : KEEP_SHARE_WORTH) * reg_admission_share(self);
-    uint64_t room = (uint64_t)((double)segment * share);
-    uint64_t read_room = self->set.memory / KEEP_MEMORY_SHARE;
+    struct room room = {.bytes = (uint64_t)((double)segment * share),
+                        .read_bytes = self->set.memory / KEEP_MEMORY_SHARE};
+    double said_share = KEEP_SHARE_SAID * reg_admission_share(self);
+    struct room said = {.bytes = (uint64_t)((double)segment * said_share),
+                        .read_bytes = room.read_bytes};
     bool held = false;
     for (uint32_t i = 0; i < count; i++) {
         if (units[i].held && units[i].read_bytes > 0) {
             sl_index_links(self->index, units[i].unit)->flags |= REG_FLAG_KEPT;
             held = true;
-        } else if (units[i].bytes <= room && units[i].read_bytes <= read_room) {
-            room -= units[i].bytes;
-            read_room -= units[i].read_bytes;
-            sl_index_links(self->index, units[i].unit)->flags |= REG_FLAG_KEPT;
+        } else if (!(units[i].worth < INFINITY) || (units[i].said && room_take(&said, &units[i]))) {
+            unit_mark(self, &room, &units[i]);
+        }
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (units[i].worth > 0.0 && units[i].worth < INFINITY) {
+            unit_mark(self, &room, &units[i]);
         }
     }
     return held;

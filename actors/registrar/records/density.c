@@ -102,7 +102,16 @@ static void clock_go(struct registrar *self)
     }
 }
 
-/* Those before it stay with it; their notes do not tell, so that a restart forgets these. */
+/* How long a unit that was in memory is still to be kept; 0: it is not. */
+static uint32_t ticks_left(const struct registrar *self, const struct sl_unit_note *note)
+{
+    uint32_t left = note->keep_s - now_ticks(self);
+    bool is_over = note->state != NOTE_USED || note->keep_s == 0 || left > (uint32_t)INT32_MAX;
+    return is_over ? 0 : left;
+}
+
+/* Those before it stay with it; their notes tell when they leave memory, so that a restart in between
+ * forgets these. */
 static void unit_keep(struct registrar *self, uint32_t number, sl_ref unit, uint64_t ticks)
 {
     if (ticks > 0) {
@@ -251,9 +260,12 @@ static void density_returned(struct registrar *self, struct reg_order *list, sl_
     reg_order_append(self, list, unit);
     told_read(self, unit, &told);
     if (is_hot(self, list)) {
-        unit_entered(
-            self, unit,
-            sl_density_return(self->units->density, told.hash, unit, &told.wanted, wanted));
+        uint32_t number =
+            sl_density_return(self->units->density, told.hash, unit, &told.wanted, wanted);
+        if (number != 0) {
+            unit_keep(self, number, unit, ticks_left(self, &told.note));
+        }
+        unit_entered(self, unit, number);
     }
 }
 
@@ -296,6 +308,9 @@ static void density_removed(struct registrar *self, struct reg_order *list, sl_r
     reg_order_remove(self, list, unit);
     number_judge(self, number, &self->units->judged);
     if (number != 0) {
+        if (sl_density_keeps(self->units->density)) {
+            note_write(self, unit, number); /* until when it is kept, on disk too */
+        }
         sl_density_leave(self->units->density, number);
         reg_gone_note(self);
     } else if (is_cold(self, list)) {
@@ -441,6 +456,12 @@ static double density_worth_cut(const struct registrar *self, double share)
     return is_learnt(self) ? sl_density_disk_cut(self->units->density, share) : -1.0;
 }
 
+static bool density_kept(const struct registrar *self, sl_ref unit)
+{
+    const struct sl_unit_note *note = sl_index_unit_note(self->index, unit);
+    return note != NULL && ticks_left(self, note) > 0;
+}
+
 static double density_chance(const struct registrar *self, sl_ref unit)
 {
     return sl_density_likely(self->units->density, hash_of(self, unit));
@@ -465,6 +486,7 @@ const struct reg_policy reg_policy_density = {
     .returned = density_returned,
     .worth = density_worth,
     .worth_cut = density_worth_cut,
+    .kept = density_kept,
     .uses = density_uses,
     .chance = density_chance,
     .horizon = density_horizon,

@@ -57,6 +57,9 @@ struct reg_policy {
      * last decides. */
     double (*worth)(const struct registrar *self, sl_ref unit);
     double (*worth_cut)(const struct registrar *self, double share);
+    /* Whether an engine wants a unit that was in memory kept, and its time is not over. NULL: nobody
+     * can. */
+    bool (*kept)(const struct registrar *self, sl_ref unit);
     uint32_t (*uses)(const struct registrar *self, sl_ref unit); /* 1: the store; NULL: likewise */
     /* How likely somebody wants it (0 to 1) while so many units are wanted, of which it was told
      * last; NULL: it does not know. */

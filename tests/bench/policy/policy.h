@@ -7,7 +7,7 @@
 #define MODEL_BLOCK_TOKENS 512u
 
 /* Shapes of traffic that a policy may not know: `conversation` is the project's own workload. */
-#define MODEL_SHAPES "conversation, scan, burst, agents, loop, shift"
+#define MODEL_SHAPES "conversation, scan, burst, agents, loop, shift, drift, rag, tenants, phases"
 /* Errors: SL_ERR_INVALID (no such shape), SL_ERR_NO_MEMORY. */
 sl_err model_generate(const char *shape, uint64_t seed, uint64_t reference_count,
                       struct replay_trace *out, struct sl_error *why);

@@ -220,6 +220,123 @@ static void shape_shift(struct shape *shape)
     }
 }
 
+/* The n-th of `count`, of which the first are drawn most often. */
+static uint32_t zipf(struct shape *shape, uint32_t count)
+{
+    double uniform = (double)((draw(shape) >> 11) + 1) / (double)(UINT64_C(1) << 53);
+    return (uint32_t)fmin(exp(uniform * log((double)count + 1)) - 1, count - 1);
+}
+
+/* Documents that go out of fashion one by one, and conversations about them. */
+static void shape_drift(struct shape *shape)
+{
+    for (shape->live_count = 0; shape->live_count < LIVE_MAX; shape->live_count++) {
+        extend(shape, &shape->live[shape->live_count], between(shape, 3, 40));
+    }
+    double step = (double)between(shape, 1, 20) / 100;
+    for (uint32_t turn = 0; goes_on(shape); turn++) {
+        if (chance(shape, step)) { /* the newest is the most popular */
+            struct chain *fresh = to_last(shape, 0);
+            fresh->count = 0;
+            extend(shape, fresh, between(shape, 3, 40));
+        }
+        emit_once(shape, &shape->live[LIVE_MAX - 1 - zipf(shape, LIVE_MAX)], between(shape, 1, 3));
+    }
+}
+
+/* Behind a prompt some of many documents, in the order in which they were found: what follows the
+ * first is shared by those alone that found the same ones before it. */
+#define RAG_DOCUMENTS 200u
+#define RAG_PLACES    (1u << 17)
+struct rag_place {
+    uint32_t before, document, first_id; /* 0: nothing is here yet */
+};
+
+static void rag_add(struct shape *shape, struct rag_place *places, struct chain *chain,
+                    uint32_t document, uint32_t blocks)
+{
+    uint32_t before = chain->ids[chain->count - 1];
+    uint32_t at = (before * 2654435761u + document * 40503u) % RAG_PLACES;
+    if (places[at].before != before || places[at].document != document) {
+        places[at] = (struct rag_place){before, document, shape->id_next};
+        extend(shape, chain, blocks);
+        return;
+    }
+    for (uint32_t i = 0; i < blocks; i++) {
+        chain->ids[chain->count++] = places[at].first_id + i;
+    }
+}
+
+static void shape_rag(struct shape *shape)
+{
+    struct rag_place *places = calloc(RAG_PLACES, sizeof(*places));
+    uint32_t blocks[RAG_DOCUMENTS];
+    shape->failed = shape->failed || places == NULL;
+    for (uint32_t i = 0; i < RAG_DOCUMENTS; i++) {
+        blocks[i] = between(shape, 2, 12);
+    }
+    while (goes_on(shape)) {
+        struct chain chain = shape->prompts[between(shape, 0, 3)];
+        for (uint32_t count = between(shape, 1, 4); count > 0; count--) {
+            uint32_t document = zipf(shape, RAG_DOCUMENTS);
+            rag_add(shape, places, &chain, document, blocks[document]);
+        }
+        emit_once(shape, &chain, between(shape, 1, 3));
+    }
+    free(places);
+}
+
+/* Tenants with habits of their own share a node, and how much each asks changes: one converses, one
+ * reads what nobody asks for again, one goes through the same documents in turn, one has jobs that
+ * come back when their time is over. */
+static void shape_tenants(struct shape *shape)
+{
+    uint32_t shares[4] = {5, 1, 1, 3};
+    uint32_t turn = 0;
+    struct chain *live = shape->live;
+    for (shape->live_count = 0; shape->live_count < 240; shape->live_count++) {
+        live[shape->live_count] = shape->prompts[shape->live_count / 60];
+        extend(shape, &live[shape->live_count], between(shape, 2, 20));
+    }
+    for (uint32_t step = 0; goes_on(shape); step++) {
+        if (step % 500 == 499) {
+            shares[between(shape, 0, 3)] = between(shape, 0, 9);
+        }
+        uint32_t all = shares[0] + shares[1] + shares[2] + shares[3];
+        uint32_t drawn = between(shape, 0, SL_MAX(all, 1u) - 1);
+        if (drawn < shares[0]) {
+            struct chain *talk = &live[zipf(shape, 120)];
+            extend(shape, talk, between(shape, 1, 3));
+            emit(shape, talk);
+            if (chance(shape, 0.1) || talk->count > 200) {
+                *talk = shape->prompts[between(shape, 0, 3)];
+                extend(shape, talk, between(shape, 1, 8));
+            }
+        } else if (drawn < shares[0] + shares[1]) {
+            emit_once(shape, NULL, between(shape, 20, 120));
+        } else if (drawn < shares[0] + shares[1] + shares[2]) {
+            emit_once(shape, &live[120 + turn++ % 60], 1);
+        } else {
+            emit_once(shape, &live[180 + step / 7 % 60], between(shape, 1, 4));
+        }
+    }
+}
+
+/* One kind of traffic at a time: what was learnt of one is wrong for the next. */
+static void shape_phases(struct shape *shape)
+{
+    static void (*const kinds[])(struct shape * shape) = {shape_burst, shape_agents, shape_scan,
+                                                          shape_drift, shape_loop,   shape_rag};
+    uint64_t want = shape->want;
+    for (shape->want = 0; shape->want < want && !shape->failed;) {
+        shape->want = SL_MIN(shape->want + between(shape, 5000, 30000), want);
+        memset(shape->live, 0, LIVE_MAX * sizeof(shape->live[0]));
+        shape->live_count = 0;
+        kinds[between(shape, 0, SL_COUNT(kinds) - 1)](shape);
+    }
+    shape->want = want;
+}
+
 static sl_err shape_conversation(uint64_t seed, uint64_t want, struct replay_trace *out,
                                  struct sl_error *why)
 {
@@ -252,11 +369,9 @@ sl_err model_generate(const char *name, uint64_t seed, uint64_t reference_count,
     static const struct {
         const char *name;
         void (*make)(struct shape *shape);
-    } shapes[] = {{"scan", shape_scan},
-                  {"burst", shape_burst},
-                  {"agents", shape_agents},
-                  {"loop", shape_loop},
-                  {"shift", shape_shift}};
+    } shapes[] = {{"scan", shape_scan}, {"burst", shape_burst},     {"agents", shape_agents},
+                  {"loop", shape_loop}, {"shift", shape_shift},     {"drift", shape_drift},
+                  {"rag", shape_rag},   {"tenants", shape_tenants}, {"phases", shape_phases}};
     *out = (struct replay_trace){0};
     if (strcmp(name, "conversation") == 0) {
         return shape_conversation(seed, reference_count, out, why);

@@ -33,6 +33,8 @@ struct chain {
     uint64_t *hashes; /* [room], of the blocks; texts follow each other: length, bytes */
     char *text;
     uint32_t text_room;
+    uint32_t there_count, there_last; /* blocks that were anywhere when it was asked for, and where
+                                       * the text of the last of them begins */
 };
 struct asked { /* a PREFETCH under way */
     bool used;
@@ -66,6 +68,8 @@ static const struct sl_metric_row metric_rows[] = {
     SL_METRIC_ROW(co_sessions, metric.prefetch_parts, "session_parts_prefetched"),
 };
 
+static bool session_here(void *context, uint32_t session);
+
 sl_err co_sessions_init(struct coordinator *self, struct sl_error *why)
 {
     const struct sl_config *config = self->env->config;
@@ -83,6 +87,7 @@ sl_err co_sessions_init(struct coordinator *self, struct sl_error *why)
     if (sessions->chains == NULL || sl_sessions_create(count, &sessions->table) != SL_OK) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "%u sessions", count);
     }
+    sl_sessions_watch(sessions->table, session_here, self);
     sl_metrics_define(self->env->metrics, metric_rows, SL_COUNT(metric_rows), sessions);
     return SL_OK;
 }
@@ -152,6 +157,7 @@ static uint32_t text_length(const char *at)
 /* Only its first count blocks are left. */
 static void chain_cut(struct chain *chain, uint32_t count)
 {
+    chain->there_count = 0;
     uint32_t bytes = 0;
     for (uint32_t i = 0; i < count; i++) {
         bytes += (uint32_t)sizeof(uint16_t) + text_length(&chain->text[bytes]);
@@ -420,7 +426,7 @@ static bool block_want(struct coordinator *self, const struct sl_key *keys, uint
 }
 
 /* The same of values that have keys of their own: all that are anywhere, each kept by itself. */
-static struct wanted values_want(struct coordinator *self, const struct chain *chain)
+static struct wanted values_want(struct coordinator *self, struct chain *chain)
 {
     struct wanted wanted = {.room = SL_MIN(chain->count, SL_BATCH_MAX)};
     uint32_t at = 0;
@@ -435,20 +441,30 @@ static struct wanted values_want(struct coordinator *self, const struct chain *c
         wanted.keys[wanted.count++] = (struct sl_text){.at = key.at, .length = key.length};
         at += (uint32_t)sizeof(uint16_t) + key.length;
     }
+    chain->there_count = wanted.count;
     return wanted;
 }
 
+static void want_first(struct wanted *wanted, const struct sl_key *key)
+{
+    memmove(&wanted->keys[1], wanted->keys, wanted->count * sizeof(*wanted->keys));
+    wanted->keys[0] = (struct sl_text){.at = key->at, .length = key->length};
+    wanted->count++;
+}
+
 /* What is to be asked for of the chain: what is on disk alone, and one part of the last block that is
- * anywhere, so that all before it stay. count 0: nothing is here. */
-static struct wanted chain_want(struct coordinator *self, const struct chain *chain,
+ * anywhere, and of the last before what is on disk, so that all before these stay. count 0: nothing
+ * is here. */
+static struct wanted chain_want(struct coordinator *self, struct chain *chain,
                                 const struct co_engine *engine)
 {
     struct co_sessions *sessions = self->sessions;
-    struct wanted wanted = {.room = SL_MIN(chain->count * engine->part_count, SL_BATCH_MAX - 1u)};
-    struct sl_key last = {0};
+    struct wanted wanted = {.room = SL_MIN(chain->count * engine->part_count, SL_BATCH_MAX - 2u)};
+    struct sl_key last = {0}, head = {0};
     bool named = false; /* some part of it is on disk alone */
     uint32_t at = 0;
-    wanted.keys = co_memory_take(&sessions->work, (size_t)wanted.room + 1, sizeof(*wanted.keys));
+    chain->there_count = 0;
+    wanted.keys = co_memory_take(&sessions->work, (size_t)wanted.room + 2, sizeof(*wanted.keys));
     if (wanted.keys == NULL) {
         return (struct wanted){0};
     }
@@ -461,9 +477,15 @@ static struct wanted chain_want(struct coordinator *self, const struct chain *ch
             wanted.count = before;
             break;
         }
+        head = wanted.count == 0 ? keys[0] : head;
         last = keys[0];
         named = wanted.count > before;
+        chain->there_count++;
+        chain->there_last = at;
         at += (uint32_t)sizeof(uint16_t) + block.length;
+    }
+    if (wanted.count > 0 && head.at != NULL) {
+        want_first(&wanted, &head);
     }
     if (last.at != NULL && !named) {
         wanted.keys[wanted.count++] = (struct sl_text){.at = last.at, .length = last.length};
@@ -471,11 +493,37 @@ static struct wanted chain_want(struct coordinator *self, const struct chain *ch
     return wanted;
 }
 
+/* Of blocks the last one tells: a chain leaves memory from its end. Values leave each by itself. */
+static bool session_here(void *context, uint32_t session)
+{
+    struct coordinator *self = context;
+    const struct chain *chain = &self->sessions->chains[session];
+    const struct co_engine *engine = co_engine_known(self, chain->engine_id);
+    uint32_t at = engine != NULL ? chain->there_last : 0;
+    bool here = true;
+    if (chain->there_count == 0 || (engine == NULL && chain->engine_id != 0)) {
+        return true; /* nothing would be asked for */
+    }
+    uint32_t count = engine != NULL ? engine->part_count : 1;
+    struct wanted wanted = {.room = count};
+    wanted.keys = co_memory_take(&self->sessions->work, count, sizeof(*wanted.keys));
+    for (uint32_t i = engine != NULL ? chain->there_count - 1 : 0;
+         wanted.keys != NULL && here && i < chain->there_count; i++) {
+        const struct sl_key key = {.at = &chain->text[at + sizeof(uint16_t)],
+                                   .length = text_length(&chain->text[at])};
+        const struct sl_key *parts = engine != NULL ? part_keys(self->sessions, engine, key) : &key;
+        here = parts == NULL || (block_want(self, parts, count, &wanted) && wanted.count == 0);
+        at += (uint32_t)sizeof(uint16_t) + key.length;
+    }
+    co_memory_reset(&self->sessions->work);
+    return here;
+}
+
 /* false: not now. */
 static bool session_ask(struct coordinator *self, const struct sl_session_due *due)
 {
     struct co_sessions *sessions = self->sessions;
-    const struct chain *chain = &sessions->chains[due->session];
+    struct chain *chain = &sessions->chains[due->session];
     const struct co_engine *engine = co_engine_known(self, chain->engine_id);
     uint32_t index = 0;
     if (chain->count == 0 || (engine == NULL && chain->engine_id != 0)) {

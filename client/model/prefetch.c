@@ -20,6 +20,8 @@ struct model_ahead {
     uint64_t *hashes; /* of a request */
 };
 
+static bool chain_here(void *context, uint32_t session);
+
 sl_err model_ahead_create(const struct replay_trace *trace, const struct model_options *options,
                           const struct model_ahead_ops *ops, void *context,
                           struct model_ahead **out)
@@ -39,6 +41,7 @@ sl_err model_ahead_create(const struct replay_trace *trace, const struct model_o
         model_ahead_destroy(&ahead);
         return SL_ERR_NO_MEMORY;
     }
+    sl_sessions_watch(ahead->sessions, chain_here, ahead);
     *out = ahead;
     return SL_OK;
 }
@@ -127,6 +130,20 @@ static void chain_keep(struct model_ahead *ahead, uint64_t number, uint64_t now_
             return;
         }
     }
+}
+
+/* Whether all that there was of a session's chain is in memory still. */
+static bool chain_here(void *context, uint32_t session)
+{
+    const struct model_ahead *ahead = context;
+    const struct replay_request *request = &ahead->trace->requests[ahead->last[session]];
+    const uint32_t *ids = &ahead->trace->ids[request->first_id];
+    uint32_t count = whole_count(request);
+    while (count > 0 && !ahead->ops->here(ahead->context, ids[count - 1]) &&
+           !ahead->ops->on_disk(ahead->context, ids[count - 1])) {
+        count--;
+    }
+    return count == 0 || ahead->ops->here(ahead->context, ids[count - 1]);
 }
 
 sl_err model_ahead_until(struct model_ahead *ahead, uint64_t request)

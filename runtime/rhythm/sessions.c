@@ -22,6 +22,8 @@
 /* A session is looked at again after a quarter of its pause, and this: what it is worth may be known
  * better by then. */
 #define LOOK_NS (100 * SL_NS_PER_MS)
+/* Whether what came is still there: of the pause so far, looked at once in so much. */
+#define WATCH_SHARE 32u
 /* What is told in a pause, or is left of it, is so much at least. */
 #define TOLD_NS_LEAST (100 * SL_NS_PER_MS)
 
@@ -50,6 +52,8 @@ struct sl_sessions {
     uint64_t lead_ns;
     uint32_t turns; /* since what was learnt was used */
     uint32_t serial;
+    sl_sessions_here_fn here;
+    void *here_context;
 };
 
 sl_err sl_sessions_create(uint32_t count_max, struct sl_sessions **out)
@@ -222,7 +226,8 @@ static void plan(struct sl_sessions *sessions, struct session *at, uint64_t from
     uint64_t lead_ns = sessions->lead_ns;
     uint64_t when_ns =
         sl_rhythm_when(&sessions->rhythm, &at->pause, from_ns + lead_ns, edge(sessions));
-    uint64_t look_ns = now_ns + age_ns(at, now_ns) / 4 + LOOK_NS;
+    bool watched = sessions->here != NULL && at->here_ns > now_ns;
+    uint64_t look_ns = now_ns + age_ns(at, now_ns) / (watched ? WATCH_SHARE : 4u) + LOOK_NS;
     uint64_t due_ns =
         when_ns == SL_NEVER_NS ? SL_NEVER_NS : sl_deadline_ns(at->from_ns, when_ns - lead_ns);
     due_ns = SL_MAX(due_ns, now_ns + SL_NS_PER_US); /* never now again: who looks comes to an end */
@@ -333,6 +338,12 @@ uint64_t sl_sessions_next_ns(const struct sl_sessions *sessions)
     return sl_heap_next_ns(&sessions->due);
 }
 
+void sl_sessions_watch(struct sl_sessions *sessions, sl_sessions_here_fn here, void *context)
+{
+    sessions->here = here;
+    sessions->here_context = context;
+}
+
 static void settle(struct sl_sessions *sessions, uint64_t now_ns)
 {
     sessions->turns = 0;
@@ -357,6 +368,10 @@ bool sl_sessions_due(struct sl_sessions *sessions, uint64_t now_ns, struct sl_se
         uint64_t until_ns = 0;
         double worth = sl_rhythm_worth(&sessions->rhythm, &at->pause, age, &until_ns);
         bool is_due = sl_rhythm_when(&sessions->rhythm, &at->pause, age, edge(sessions)) == age;
+        if (is_due && at->here_ns > now_ns && sessions->here != NULL &&
+            !sessions->here(sessions->here_context, item.id)) {
+            at->here_ns = 0;
+        }
         if (is_due && now_ns + sessions->lead_ns >= at->here_ns) {
             at->asked = true;
             *out =
@@ -366,9 +381,9 @@ bool sl_sessions_due(struct sl_sessions *sessions, uint64_t now_ns, struct sl_se
                                         .for_ns = sl_deadline_ns(at->from_ns, until_ns) - now_ns};
             return true;
         }
+        bool waits = is_due && at->here_ns > at->from_ns; /* for its turn, or the end of its time */
         plan(sessions, at,
-             SL_MAX(age_ns(at, now_ns) + 1,
-                    at->here_ns > at->from_ns ? at->here_ns - at->from_ns : 0),
+             SL_MAX(age_ns(at, now_ns) + 1, waits ? at->here_ns - at->from_ns : UINT64_C(0)),
              now_ns);
     }
     return false;

@@ -40,11 +40,11 @@ class OnNode(unittest.TestCase):
             self.assertEqual(self.client.put_batch(keys, [os.urandom(VALUE) for _ in keys]), [0] * LENGTH)
         return keys
 
-    def others(self):
+    def others(self, name="other"):
         """Values that nobody wants, so many that those of before are on disk alone. What goes has to be on disk: if only what is to stay
         were, it would go."""
         for first in range(0, OTHERS, LENGTH):
-            self.client.put_batch([f"other {first + i}" for i in range(LENGTH)], [os.urandom(VALUE)] * LENGTH, timeout=60 * PATIENCE)
+            self.client.put_batch([f"{name} {first + i}" for i in range(LENGTH)], [os.urandom(VALUE)] * LENGTH, timeout=60 * PATIENCE)
             self.node.ctl("flush")
 
     def in_memory(self, keys):
@@ -86,6 +86,19 @@ class Values(OnNode):
         self.others()
         self.assertEqual(self.in_memory(plain), 0)
         self.assertEqual(self.in_memory(kept), len(kept))
+
+    def test_what_is_kept_has_its_share_of_what_is_contributed_alone(self):
+        """The arena is larger, and has held more."""
+        with Node(ranks=1, memory="64MiB", disk="256MiB", settings=["--contributions", "true"]) as node, client(node) as one:
+            self.node, self.client = node, one
+            one.contribute("large", 48 << 20)
+            self.others("before")
+            one.withdraw("large")
+            one.contribute("small", 16 << 20)
+            kept = sum((self.chain(f"kept {i}") for i in range(4)), [])
+            one.hint(kept, {"keep": 600})
+            self.others()
+            self.assertIn(self.in_memory(kept), range(1, len(kept) // 4 + 1))  # an eighth of 16 MiB
 
     def test_what_is_no_hint_is_refused_by_name(self):
         for error, keys, given, more in (

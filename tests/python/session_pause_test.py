@@ -84,6 +84,21 @@ class SessionPause(unittest.TestCase):
         in_time()
         self.assertEqual(self.turn(3), {"memory": LENGTH, "disk": 0})
 
+    def test_blocks_that_left_in_the_pause_come_again_before_it_ends(self):
+        """Nothing is worth more, so that they are kept from the beginning. But of what others store at once nothing is on disk yet, and so
+        what is goes."""
+        self.engine.store(hashes=self.keys(0), blocks=range(LENGTH), hints={"session_id": "agent 0", "pause": TOLD * PATIENCE}).wait()
+        self.node.ctl("flush")
+        self.engine.store(hashes=[os.urandom(16) for _ in range(OTHERS)], blocks=[COUNT + i % COUNT for i in range(OTHERS)]).wait(60)
+        self.node.ctl("flush")
+        names = [key.hex() for key in self.keys(0)]
+
+        def here():
+            return sum(info.in_memory for info in self.client.list() if info.key.split("/")[1] in names)
+
+        wait_until(lambda: here() == LENGTH, TOLD * PATIENCE, "they come again")
+        self.assertEqual(self.turn(0), {"memory": LENGTH, "disk": 0})
+
     def test_whom_nobody_knows_and_what_is_no_word(self):
         self.stored()
         self.assertIs(self.client.session_pause("agent 77", 1), False)

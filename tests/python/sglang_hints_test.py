@@ -2,6 +2,7 @@
 that it offloads for."""
 
 import json
+import os
 import types
 import unittest
 
@@ -73,8 +74,8 @@ class Linker(OnNode):
 
     make, transfers = of_linker.OnNode.make, staticmethod(of_linker.OnNode.transfers)
 
-    def offloaded(self, made, keys, pages, session_id):
-        self.assertTrue(made.offload(self.transfers(keys, pages), session_id=session_id))
+    def offloaded(self, made, keys, pages, session_id, state=None):
+        self.assertTrue(made.offload(self.transfers(keys, pages, state), session_id=session_id))
         wait_until(made.num_completed_offloads, 10 * PATIENCE, "it is offloaded")
         self.assertIs(made.pop_completed_offload(), True)
 
@@ -92,6 +93,28 @@ class Linker(OnNode):
         self.assertTrue(made.finish_layer_wise_loading(made.start_layer_wise_loading()))
         made.reset()  # waits for what is told, too
         self.assertEqual(self.turns(), 2)
+
+    def test_values_of_all_pools_come_back_when_the_pause_is_over(self):
+        made, keys = self.make(self.node), ["a", "b", "c"]
+
+        def here():
+            return sum(self.client.stat(info.key).in_memory for info in self.client.list("sglang/"))
+
+        for turn in ("offloaded", "loaded"):
+            with self.subTest(turn):
+                if turn == "offloaded":
+                    self.offloaded(made, keys, [0, 1, 2], "chat 7", state=3)
+                else:
+                    self.assertTrue(made.load("request", self.transfers(keys, [4, 5, 6], state=4)))
+                    self.assertTrue(made.finish_layer_wise_loading(made.start_layer_wise_loading()))
+                made.reset()  # waits for what is told, too
+                self.assertIs(self.client.session_pause("chat 7", TOLD), True)
+                for first in range(0, 200, 8):  # others take all of memory
+                    self.client.put_batch([f"{turn} {first + i}" for i in range(8)], [os.urandom(256 << 10)] * 8, timeout=60 * PATIENCE)
+                    self.node.ctl("flush")
+                self.assertEqual(here(), 0)
+                self.assertIs(self.client.session_pause("chat 7", 0), True)
+                wait_until(lambda: here() == 2 * len(keys) + 1, 10 * PATIENCE, "pages, their index and the state are in memory")
 
     def test_what_is_no_name_is_left_out(self):
         made = self.make(self.node)

@@ -279,6 +279,17 @@ void index_put(struct bed *bed, uint32_t block, bool in_memory, uint64_t length_
     }
 }
 
+void index_take(struct bed *bed, uint32_t block)
+{
+    for (uint32_t rank = 0; rank < RANKS; rank++) {
+        char key[80];
+        struct sl_entry entry;
+        (void)snprintf(key, sizeof(key), MODEL "/b%u/%u/attn", block, rank);
+        ck_assert_int_eq(sl_index_find_any(bed->index, key, (uint32_t)strlen(key), &entry), SL_OK);
+        sl_index_unlink(bed->index, entry.ref, SL_RECORD_FREE);
+    }
+}
+
 static void count_pin(void *context, uint64_t generation)
 {
     (void)generation;

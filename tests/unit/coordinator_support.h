@@ -53,6 +53,7 @@ void answer_commit(struct bed *bed);
 struct sl_msg reply_to(struct bed *bed, uint64_t seq);
 void answer_fence(struct bed *bed, uint32_t rank, uint64_t op_id);
 void index_put(struct bed *bed, uint32_t block, bool in_memory, uint64_t length_bytes);
+void index_take(struct bed *bed, uint32_t block); /* its parts are nowhere */
 uint32_t pins(struct bed *bed);
 
 #endif

@@ -230,6 +230,34 @@ START_TEST(a_session_that_was_refused_is_due_again_later_and_one_that_came_is_no
     }
 END_TEST
 
+static bool is_here(void *context, uint32_t session)
+{
+    (void)session;
+    return *(const bool *)context;
+}
+
+START_TEST(what_came_and_left_before_its_time_is_due_again)
+    {
+        for (int stays = 0; stays < 2; stays++) {
+            struct sl_sessions *sessions = made(8);
+            struct sl_session_due due, again;
+            bool here = true;
+            sl_sessions_watch(sessions, is_here, &here);
+            sl_sessions_edge(sessions, 0.04, 0);
+            (void)turn(sessions, 1, 100 * S, 0);
+            uint64_t at_ns = due_at(sessions, 0, 200 * S, &due);
+            sl_sessions_tried(sessions, &due, true, 0.5, at_ns);
+            ck_assert_uint_eq(due_at(sessions, at_ns, 2 * S, &again), SL_NEVER_NS);
+
+            here = stays != 0;
+            uint64_t next_ns = due_at(sessions, at_ns + 2 * S, 5 * S, &again);
+
+            ck_assert((next_ns == SL_NEVER_NS) == here);
+            sl_sessions_destroy(&sessions);
+        }
+    }
+END_TEST
+
 START_TEST(when_room_is_short_sessions_are_due_later)
     {
         uint64_t at_ns[2];
@@ -348,6 +376,7 @@ int main(void)
     tcase_add_test(tcase, pauses_that_are_told_wrongly_are_believed_no_more);
     tcase_add_test(tcase, pauses_that_are_always_half_of_what_is_told_are_learnt);
     tcase_add_test(tcase, a_session_that_was_refused_is_due_again_later_and_one_that_came_is_not);
+    tcase_add_test(tcase, what_came_and_left_before_its_time_is_due_again);
     tcase_add_test(tcase, when_room_is_short_sessions_are_due_later);
     tcase_add_loop_test(tcase, what_is_told_in_a_pause_counts_from_then_on, 0,
                         (int)SL_COUNT(tellings));

@@ -35,6 +35,7 @@ struct reg_space {
     bool arrival_blocked;        /* no space for the next arrival until some is freed */
     uint64_t arrival_blocked_ns; /* since when no arrival got an extent, 0: the last one did */
     bool copies_wanted;          /* something leased that is not to be written was in the way */
+    uint64_t contributed_bytes;  /* by contributions that stand; UINT64_MAX: no value needs one */
 };
 
 struct reg_settings { /* that several parts go by */

@@ -293,7 +293,8 @@ static bool prefetch_fits(const struct registrar *self, uint64_t length_bytes, b
     for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) {
         bytes += self->tier->disks[i].ahead_bytes;
     }
-    return bytes <= self->set.memory / (returning ? REG_RETURNING_SHARE : PREFETCH_MEMORY_SHARE);
+    return bytes <=
+           reg_ceiling_bytes(self) / (returning ? REG_RETURNING_SHARE : PREFETCH_MEMORY_SHARE);
 }
 
 /* There is no room: all the others in the queue are told, too, so that none is looked for in vain

@@ -14,9 +14,7 @@
 
 static uint64_t room_bytes(const struct registrar *self)
 {
-    struct sl_alloc_stats stats;
-    sl_alloc_stats(self->alloc, &stats);
-    return stats.usable_bytes / REG_RETURNING_SHARE;
+    return reg_units_room_bytes(self) / REG_RETURNING_SHARE;
 }
 
 /* Hits a second that the unit brings which goes next; 0: not known. */

@@ -100,8 +100,7 @@ static void charge_end(struct registrar *self, sl_ref ref)
 
 uint64_t reg_ceiling_bytes(const struct registrar *self)
 {
-    return self->contributions->on ? self->contributions->length_bytes
-                                   : sl_arena_data_bytes(self->arena);
+    return SL_MIN(self->space.contributed_bytes, sl_arena_data_bytes(self->arena));
 }
 
 uint64_t reg_used_bytes(const struct registrar *self)

@@ -53,6 +53,7 @@ static sl_err contributions_init(struct registrar *self, struct sl_error *why)
 {
     struct reg_contributions *all = self->contributions;
     all->on = sl_config_bool(self->env->config, SL_SET_contributions);
+    self->space.contributed_bytes = all->on ? 0 : UINT64_MAX;
     all->again_ns = SL_NEVER_NS;
     sl_err err = strategy_read(self, why);
     if (err != SL_OK || !all->on) {
@@ -182,7 +183,7 @@ static void contribution_end(struct registrar *self, uint32_t number, const char
     at->state = REG_CONTRIBUTION_ENDS;
     all->standing &= ~BIT(number);
     all->ending |= BIT(number);
-    all->length_bytes -= at->length_bytes;
+    self->space.contributed_bytes -= at->length_bytes;
     contribution_tell_end(self, at);
     reg_log(self, SL_LOG_INFO, 0,
             "contribution %.100s of %" PRIu64 " bytes %s: %" PRIu64 " values are charged", at->name,
@@ -273,20 +274,20 @@ static sl_err contribution_add(struct registrar *self, uint32_t peer,
 {
     struct reg_contributions *all = self->contributions;
     uint64_t memory_bytes = sl_arena_data_bytes(self->arena);
-    if (want->length_bytes > memory_bytes - all->length_bytes) {
+    if (want->length_bytes > memory_bytes - self->space.contributed_bytes) {
         return sl_fail(why, SL_ERR_NO_SPACE,
                        "contribution of %" PRIu64 " bytes: %" PRIu64 " of at most %" PRIu64
                        " are contributed already "
                        "(setting memory, mooncake_master --memory)",
-                       want->length_bytes, all->length_bytes, memory_bytes);
+                       want->length_bytes, self->space.contributed_bytes, memory_bytes);
     }
     uint64_t reachable_bytes = sl_arena_reachable_bytes(self->arena);
-    if (all->length_bytes + want->length_bytes > reachable_bytes) {
+    if (self->space.contributed_bytes + want->length_bytes > reachable_bytes) {
         return sl_fail(why, SL_ERR_NO_SPACE,
                        "contribution of %" PRIu64 " bytes: %" PRIu64
                        " are contributed already, and shared memory "
                        "has room for %" PRIu64 " in all (df -h /dev/shm)",
-                       want->length_bytes, all->length_bytes, reachable_bytes);
+                       want->length_bytes, self->space.contributed_bytes, reachable_bytes);
     }
     uint32_t number = number_free(self);
     if (number == REG_NONE) {
@@ -307,7 +308,7 @@ static sl_err contribution_add(struct registrar *self, uint32_t peer,
         return err;
     }
     all->standing |= BIT(number);
-    all->length_bytes += want->length_bytes;
+    self->space.contributed_bytes += want->length_bytes;
     all->again_ns = all->some_homeless ? 0 : all->again_ns;
     self->space.freed = true;
     reg_log(self, SL_LOG_INFO, 0, "contribution %.100s: %" PRIu64 " bytes%s%s", at->name,
@@ -480,7 +481,7 @@ static void contributions_gauges(struct registrar *self)
     }
     sl_metric_set(self->env->metrics, self->contributions->metric.contribution_count, count);
     sl_metric_set(self->env->metrics, self->contributions->metric.contributed_bytes,
-                  all->length_bytes);
+                  self->space.contributed_bytes);
     sl_metric_set(self->env->metrics, self->contributions->metric.contributed_used_bytes,
                   reg_used_bytes(self));
 }
@@ -531,7 +532,8 @@ static sl_err contribution_restore(struct registrar *self, sl_ref ref, const voi
     }
     struct reg_contribution *at = &all->all[note.number];
     bool again = at->state != REG_CONTRIBUTION_FREE; /* killed between two notes of it */
-    uint64_t others_bytes = note.ends != 0 ? 0 : all->length_bytes; /* that one counts no more */
+    uint64_t others_bytes =
+        note.ends != 0 ? 0 : self->space.contributed_bytes; /* that one counts no more */
     if (!again && note.length_bytes > sl_arena_data_bytes(self->arena) - others_bytes) {
         sl_index_set_kind(self->index, ref, SL_RECORD_FREE); /* no registrar wrote that */
         return SL_OK;
@@ -548,13 +550,13 @@ static sl_err contribution_restore(struct registrar *self, sl_ref ref, const voi
         memcpy(at->name, note.name, sizeof(at->name));
         memcpy(at->process, note.process, sizeof(at->process));
         all->standing |= BIT(note.number);
-        all->length_bytes += note.length_bytes;
+        self->space.contributed_bytes += note.length_bytes;
     }
     if (note.ends != 0 && at->state == REG_CONTRIBUTION_STANDS) {
         at->state = REG_CONTRIBUTION_ENDS;
         all->standing &= ~BIT(note.number);
         all->ending |= BIT(note.number);
-        all->length_bytes -= at->length_bytes;
+        self->space.contributed_bytes -= at->length_bytes;
         all->again_ns = 0;
         contribution_tell_end(self, at);
     }

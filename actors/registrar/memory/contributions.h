@@ -45,7 +45,6 @@ struct reg_contributions {
     enum reg_strategy strategy;
     uint64_t standing, ending; /* sets of numbers */
     uint64_t asked;            /* set of numbers: CONTRIBUTEs that wait */
-    uint64_t length_bytes;     /* of those that stand */
     uint64_t random;           /* state of the generator */
     uint32_t last_serial;
     struct reg_contribution all[REG_CONTRIBUTIONS_MAX];

@@ -73,14 +73,20 @@ static uint32_t unit_pages(struct registrar *self, sl_ref unit)
     return (uint32_t)SL_MIN(pages, (uint64_t)REG_KEEP_PAGES_MAX);
 }
 
-static void clock_set(struct registrar *self)
+uint64_t reg_units_room_bytes(const struct registrar *self)
 {
     struct sl_alloc_stats stats;
     sl_alloc_stats(self->alloc, &stats);
-    uint64_t bytes = stats.usable_bytes / SL_DENSITY_KEPT_SHARE;
+    return SL_MIN(stats.usable_bytes, self->space.contributed_bytes);
+}
+
+static void clock_set(struct registrar *self)
+{
+    uint64_t room_bytes = reg_units_room_bytes(self);
+    uint64_t bytes = room_bytes / SL_DENSITY_KEPT_SHARE;
     if (self->units->returning_at_ns != 0 &&
         self->env->now_ns - self->units->returning_at_ns < RETURNING_NS) {
-        bytes += stats.usable_bytes / REG_RETURNING_SHARE;
+        bytes += room_bytes / REG_RETURNING_SHARE;
     }
     sl_density_now(self->units->density, now_ticks(self), bytes / SL_PAGE_BYTES);
 }

@@ -94,7 +94,9 @@ void reg_unit_prefetched(struct registrar *self, sl_ref unit, sl_ref part);
 /* Of memory, one in so many may be blocks of sessions that come back, with what is before them in
  * their chains: beside what engines want kept. */
 #define REG_RETURNING_SHARE 2u
-uint64_t reg_units_kept_bytes(const struct registrar *self);        /* of both */
+uint64_t reg_units_kept_bytes(const struct registrar *self); /* of both */
+/* Of memory that is populated, what units may take: contributions may allow less. */
+uint64_t reg_units_room_bytes(const struct registrar *self);
 double reg_units_references_a_second(const struct registrar *self); /* lately; 0: not known */
 /* How long ago somebody wanted it, in REG_WANTED_TICKS for as much written as the disks hold, up to
  * twice that; UINT32_MAX: not since it was written. */

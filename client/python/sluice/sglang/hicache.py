@@ -60,8 +60,9 @@ class SluiceHiCache(HiCacheStorage):
 
     # ---- hints ----
 
-    def _hint(self, keys, codes, extra_info, asked):
-        """What the call's extra info says of its session is told of the pages that are there. Without a session SGLang says nothing."""
+    def _hint(self, keys, codes, extra_info, asked, others=()):
+        """What the call's extra info says of its session is told of the pages that are there, and of others: [(plan, keys)]. Without a
+        session SGLang says nothing."""
         told = getattr(extra_info, "extra_info", None)
         if not told or PoolName.KV not in self.plans:
             return
@@ -76,7 +77,7 @@ class SluiceHiCache(HiCacheStorage):
         before = list(extra_info.prefix_keys or ()) if asked else []
         if hints and (there := keys[:leading(codes)]):
             shared = self.config.is_mla_model
-            self.node.hint(self.plans[PoolName.KV], [*before, *there], hints, asked, 0 if shared else self.config.tp_rank)
+            self.node.hint([(self.plans[PoolName.KV], [*before, *there]), *others], hints, asked, 0 if shared else self.config.tp_rank)
 
     # ---- pages in the pools' memory ----
 
@@ -112,9 +113,11 @@ class SluiceHiCache(HiCacheStorage):
         return leading(self.node.find(self.plans[PoolName.KV], keys)) if PoolName.KV in self.plans else len(keys)
 
     def _hint_v2(self, transfers, fine, extra_info, asked):
+        others = [(self.plans[one.name], [key for key, there in zip(one.keys, fine[one.name]) if there])
+                  for one in transfers if one.name != PoolName.KV]
         for transfer in transfers:
             if transfer.name == PoolName.KV:
-                self._hint(transfer.keys, [not one for one in fine[PoolName.KV]], extra_info, asked)
+                self._hint(transfer.keys, [not one for one in fine[PoolName.KV]], extra_info, asked, others)
         return fine
 
     def batch_set_v2(self, transfers, extra_info=None):

@@ -170,8 +170,7 @@ class SluiceLinker(UnifiedCacheLinker):
         index = self.layer_done_counter.update_producer()
         # Work of before on these pages, of the forward stream too, has to be over: what a thread writes is in no stream's order.
         events = self.record_offload_ready()
-        chains = [one.keys for transfers in pending.values() for one in transfers if one.name == PoolName.KV]
-        self.loads.put((index, [transfer for transfers in pending.values() for transfer in transfers], events, chains))
+        self.loads.put((index, list(pending.values()), events))
         self.stats["load"] += len(pending)
         return index
 
@@ -216,7 +215,8 @@ class SluiceLinker(UnifiedCacheLinker):
 
     # ---- the threads ----
 
-    def _load(self, index, transfers, events, chains):
+    def _load(self, index, requests, events):
+        transfers = [transfer for request in requests for transfer in request]
         try:
             for event in events:
                 event.synchronize()
@@ -234,9 +234,14 @@ class SluiceLinker(UnifiedCacheLinker):
             logger.warning("sluice: a load fails: %s", error)
             self.layer_done_counter.fail(index, error)
             return
-        for keys in chains if self.stores else ():
-            if (name := self.sessions.find(keys)) is not None:
-                self.node.hint(self.plans[PoolName.KV], keys, {"session_id": name}, True, self.lane)
+        for request in requests if self.stores else ():
+            self._turn(request, True)
+
+    def _turn(self, transfers, asked, name=None):
+        """Tells of the session whose pages were moved: of that name, or the one that had the last of them."""
+        pools = sorted(((self.plans[one.name], one.keys) for one in transfers), key=lambda pool: pool[0] is not self.plans[PoolName.KV])
+        if pools and pools[0][0] is self.plans[PoolName.KV] and (name := name or self.sessions.find(pools[0][1])) is not None:
+            self.node.hint(pools, {"session_id": name}, asked, self.lane)
 
     def _hold(self, name, keys):
         """Views, which keep values in memory until they are forgotten."""
@@ -259,10 +264,11 @@ class SluiceLinker(UnifiedCacheLinker):
             logger.warning("sluice: an offload fails: %s", error)
         finally:
             self.results.put(stored)
-        for one in transfers if stored and session_id is not None else ():
-            if one.name == PoolName.KV:
-                self.sessions.note(one.keys, session_id)
-                self.node.hint(self.plans[PoolName.KV], one.keys, {"session_id": session_id}, False, self.lane)
+        if stored and session_id is not None:
+            for one in transfers:
+                if one.name == PoolName.KV:
+                    self.sessions.note(one.keys, session_id)
+            self._turn(transfers, False, session_id)
 
 
 def ranks_of(params):

@@ -114,10 +114,12 @@ class Node:
                 some, prefix=plan.prefix, suffixes=plan.suffixes, elsewhere=self.options.peers, timeout=self.options.timeout)))
         return b"".join(codes)
 
-    def hint(self, plan, keys, hints, asked, lane):
-        """Says what is known of pages in the order of their chain, and of their session. asked: they were read, from the first page
-        of the session on. lane: number of a rank that has values of its own."""
-        names = [plan.prefix + key + suffix for key in keys for suffix in plan.suffixes]
+    def hint(self, pools, hints, asked, lane):
+        """Says what is known of pages, and of their session. pools: [(plan, keys)]; the first has all pages in the order of their chain.
+        asked: they were read, from the first page of the session on. lane: number of a rank that has values of its own."""
+        place = {key: number for number, key in enumerate(pools[0][1])}
+        pages = sorted(((place.get(key, len(place)), key, plan) for plan, keys in pools for key in keys), key=lambda page: page[0])
+        names = [plan.prefix + key + suffix for _, key, plan in pages for suffix in plan.suffixes]
 
         def call():
             self.client.hint(names, hints, asked=asked, lane=lane % LANES, timeout=self.options.timeout)

@@ -72,6 +72,7 @@ void sw_engine_died(struct swapper *self, const struct sl_body_local_died *died)
 void sw_engine_over(struct swapper *self, uint64_t engine_id);
 /* The memory of this epoch was revoked: engines in it end. */
 void sw_engines_revoke(struct swapper *self, uint64_t epoch);
+void sw_engines_gauge(struct swapper *self); /* how many are mapped, on the page */
 /* Questions about engines that nobody answered: asked again while jobs wait, else forgotten. */
 void sw_engines_unanswered(struct swapper *self, uint64_t now_ns);
 /* Registrations may end while their process lives on: idle engines are asked about now and then,

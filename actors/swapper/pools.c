@@ -83,6 +83,15 @@ uint32_t sw_pools_made(const struct sw_pools *pools)
     return count;
 }
 
+uint64_t sw_pools_bytes(const struct sw_pools *pools)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < pools->made_high; i++) {
+        bytes += pools->made[i].epoch != 0 ? pools->made[i].memory.length_bytes : 0;
+    }
+    return bytes;
+}
+
 bool sw_pool_is_over(const struct sw_pools *pools, uint64_t epoch)
 {
     for (uint32_t i = 0; i < SW_OVER_MAX; i++) {

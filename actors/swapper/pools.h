@@ -29,6 +29,7 @@ sl_err sw_pool_make(struct sw_pools *pools, struct sl_device *device, uint64_t e
 /* The epoch is over: frees what was made for it. Gives the bytes. Nothing here may map it. */
 uint64_t sw_pool_drop(struct sw_pools *pools, struct sl_device *device, uint64_t epoch);
 uint32_t sw_pools_made(const struct sw_pools *pools); /* how many there are */
+uint64_t sw_pools_bytes(const struct sw_pools *pools);
 bool sw_pool_is_over(const struct sw_pools *pools, uint64_t epoch);
 void sw_pools_fini(struct sw_pools *pools, struct sl_device *device);
 

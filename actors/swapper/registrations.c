@@ -20,17 +20,24 @@ struct sw_engine *sw_engine_find(struct swapper *self, uint64_t engine_id)
     return NULL;
 }
 
+void sw_engines_gauge(struct swapper *self)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < self->engine_count; i++) {
+        count += self->engines[i].state == SW_ENGINE_READY;
+    }
+    sl_metric_set(self->env->metrics, self->metrics.engines_mapped, count);
+}
+
 static void engine_forget(struct swapper *self, struct sw_engine *engine)
 {
     struct sl_proc_id proc = engine->proc;
     bool shared = false;
     sl_calls_forget(self->calls, engine->call_seq); /* what was true then may be so no more */
-    if (engine->state == SW_ENGINE_READY) {
-        sl_metric_add(self->env->metrics, self->metrics.engines_mapped, UINT64_MAX); /* one less */
-    }
     (void)sw_exports_end(self->exports, engine->engine_id, self->env->now_ns);
     sw_engine_unmap(self->memory.device, engine);
     *engine = (struct sw_engine){0};
+    sw_engines_gauge(self);
     for (uint32_t i = 0; i < self->engine_count; i++) {
         shared |= self->engines[i].state == SW_ENGINE_READY &&
                   sl_proc_id_equal(self->engines[i].proc, proc);
@@ -143,7 +150,7 @@ static sl_err engine_map(struct swapper *self, struct sw_engine *engine,
     engine->proc = proc;
     engine->team = body->team != 0;
     engine->used_ns = env->now_ns;
-    sl_metric_add(env->metrics, self->metrics.engines_mapped, 1);
+    sw_engines_gauge(self);
     sl_log_write(env->log, SL_LOG_INFO, 0,
                  "engine %" PRIu64 " of process %u mapped: %u memory handles%s", engine->engine_id,
                  proc.pid, engine->mapping_count,

@@ -41,6 +41,13 @@ static const struct sl_metric_row metric_rows[] = {
     SL_METRIC_ROW(swapper, memory.threads, "copy_threads"),
 };
 
+/* The page outlives this process: a gauge says what is, and never what changed. */
+static void pools_gauge(struct swapper *self)
+{
+    sl_metric_set(self->env->metrics, self->metrics.pools_made, sw_pools_made(&self->pools));
+    sl_metric_set(self->env->metrics, self->metrics.pool_bytes, sw_pools_bytes(&self->pools));
+}
+
 static sl_err swapper_init(void *state, struct sl_env *env, struct sl_error *why)
 {
     struct swapper *self = state;
@@ -52,6 +59,8 @@ static sl_err swapper_init(void *state, struct sl_env *env, struct sl_error *why
     if (self->engines == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u engines", self->engine_count);
     }
+    sw_engines_gauge(self);
+    pools_gauge(self);
     sl_err err = sw_verify_init(self, why);
     if (err == SL_OK) {
         err = sw_jobs_create(&self->jobs, why);
@@ -84,8 +93,7 @@ static sl_err pool_make(struct swapper *self, const struct sl_msg *msg)
         return SL_OK;
     }
     if (sw_pools_made(&self->pools) > before) {
-        sl_metric_add(self->env->metrics, self->metrics.pools_made, 1);
-        sl_metric_add(self->env->metrics, self->metrics.pool_bytes, body->length_bytes);
+        pools_gauge(self);
         sl_log_write(self->env->log, SL_LOG_INFO, msg->trace_id,
                      "pool %s/%s made: %" PRIu64 " bytes", body->name.at, body->pool.at,
                      body->length_bytes);
@@ -115,11 +123,8 @@ static sl_err pool_drop(struct swapper *self, const struct sl_msg *msg)
     }
     uint64_t epoch = msg->body.pool_drop.epoch;
     sw_engines_revoke(self, epoch);
-    uint64_t freed_bytes = sw_pool_drop(&self->pools, self->memory.device, epoch);
-    if (freed_bytes > 0) {
-        sl_metric_add(self->env->metrics, self->metrics.pools_made, UINT64_MAX); /* one less */
-        sl_metric_add(self->env->metrics, self->metrics.pool_bytes, 0 - freed_bytes);
-    }
+    (void)sw_pool_drop(&self->pools, self->memory.device, epoch);
+    pools_gauge(self);
     sl_reply_code(self->env, msg, SL_OK, NULL);
     return SL_OK;
 }

@@ -245,6 +245,22 @@ class Engines(unittest.TestCase):
         self.assertEqual(after.sum("sluice_lookup_blocks_total"), after.sum("sluice_model_lookup_blocks_total"))
         self.assertEqual(sorted(row["labels"]["name"] for row in after.samples if row["name"] == "sluice_model_info"), ["large", "small"])
 
+    @unittest.skipUnless(os.path.isdir(os.path.join(os.path.dirname(BIN), "python", "sluice")), "the Python package was not built")
+    def test_engines_of_a_swapper_that_was_killed_are_counted_once(self):
+        with tempfile.TemporaryDirectory() as folder, Node(ranks=1, memory="32MiB") as node:
+            driver, _ = self.drive(node, folder + "/1", 1, 600, "m")
+            wait_until(lambda: Metrics(node).sum("sluice_swap_engines") == 1, 10, "the swapper has mapped the engine")
+            pid = node.live_pid("swapper.0")
+            node.signal("swapper.0", signal.SIGKILL)
+            node.wait_restarted("swapper.0", pid)
+            loads = metrics_engine.totals(folder + "/1")["loads"]
+            wait_until(lambda: metrics_engine.totals(folder + "/1")["loads"] > loads + 100, 20, "the engine goes on")
+
+            self.assertEqual(Metrics(node).sum("sluice_swap_engines"), 1)
+
+            driver.kill()
+            wait_until(lambda: Metrics(node).sum("sluice_swap_engines") == 0, 10, "the engine is gone")
+
     def test_blocks_of_loads_are_those_of_the_replay(self):
         with tempfile.TemporaryDirectory() as folder, Node(ranks=2, memory="8MiB", disk="256MiB") as node:
             workload(folder + "/trace.jsonl", 300, 11)

@@ -111,7 +111,7 @@ class Wheel(unittest.TestCase):
             said = self.run_clean(python, "example.py", SLUICE_INSTANCE=node.instance, SLUICE_SHM_DIR=node.shm,
                                   SLUICE_RUNTIME_DIR=node.directory + "/run").splitlines()
             self.assertEqual(said[:2], ["b'hello'", "1"])
-            self.check_mapped(said[2].split()[1:], "sluice", ("libsluice.so.1", "libzmq.so"))
+            self.check_mapped(said[2].split()[1:], "sluice", ("libsluice.so.0", "libzmq.so"))
             self.check_licences("sluice", ("libzmq", "libsodium", "libssl"))
             self.run_clean(python, "-m", "pip", "check")
             self.run_clean(python, "-m", "pip", "uninstall", "-y", "sluice")
@@ -122,7 +122,7 @@ class Wheel(unittest.TestCase):
         said = self.run_clean(python, "-c", IN_MOONCAKE).splitlines()
         bundled = said[1].split()[1:]
         native = glob.glob(os.path.join(self.directory, "venv/lib/python3*/site-packages/mooncake/store*.so"))
-        self.check_mapped(said[0].split()[1:], "mooncake", ("libsluice.so.1", "libzmq.so") if native else ())
+        self.check_mapped(said[0].split()[1:], "mooncake", ("libsluice.so.0", "libzmq.so") if native else ())
         self.check_licences("sluice_mooncake", ("libzmq", "libhiredis", "libssl"))
         self.run_clean(python, "-m", "pip", "check")
         where = ["--instance", f"wheel-{os.getpid()}", "--runtime-dir", self.directory + "/run",

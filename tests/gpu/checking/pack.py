@@ -138,7 +138,7 @@ class Archive:
 
 def programs_add(archive, scratch):
     """Programs, modules of Python, and every library that any of them needs. Gives how many libraries."""
-    libraries = {"libsluice.so.1": os.path.join(BUILD, "lib", "libsluice.so.1")}
+    libraries = {"libsluice.so.0": os.path.join(BUILD, "lib", "libsluice.so.0")}
     binaries = list(PROGRAMS)
     for package in MODULES:
         for file in sorted(os.listdir(os.path.join(BUILD, package))) if os.path.isdir(os.path.join(BUILD, package)) else []:
@@ -152,7 +152,7 @@ def programs_add(archive, scratch):
         libraries.update(needed(os.path.join(BUILD, path)))
     for package in sorted({os.path.dirname(path) for path in binaries if path.startswith("python/")}):
         archive.link(f"build/cuda/{package}/lib", "../../lib")
-    libraries.update(needed(libraries["libsluice.so.1"]))
+    libraries.update(needed(libraries["libsluice.so.0"]))
     for name, source in sorted(libraries.items()):
         archive.binary(os.path.realpath(source), f"build/cuda/{'spare' if SPARE.match(name) else 'lib'}/{name}", scratch,
                        counts=not SPARE.match(name))

@@ -18,15 +18,36 @@ from typing import NamedTuple
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-METADATA = """Metadata-Version: 2.1
+METADATA = """Metadata-Version: 2.4
 Name: {name}
 Version: {version}
 Summary: {summary}
-License: Apache-2.0
+Author: The authors of Sluice
+Keywords: {keywords}
+License-Expression: {licence}
 Requires-Python: >=3.11
 {more}Description-Content-Type: text/markdown
 
-{readme}"""
+{page}"""
+CLASSIFIERS = (
+    "Development Status :: 4 - Beta", "Intended Audience :: Developers", "Intended Audience :: System Administrators",
+    "Operating System :: POSIX :: Linux", "Programming Language :: C", "Programming Language :: Python :: 3",
+    "Programming Language :: Python :: 3 :: Only", "Programming Language :: Python :: 3.11", "Programming Language :: Python :: 3.12",
+    "Programming Language :: Python :: 3.13", "Programming Language :: Python :: Implementation :: CPython",
+    "Topic :: Scientific/Engineering :: Artificial Intelligence", "Topic :: System :: Distributed Computing", "Typing :: Typed")
+# What may be done with the library of a Debian package, as SPDX says it; the whole text goes with it.
+SPDX = {
+    "libbsd0": "BSD-3-Clause AND BSD-2-Clause AND ISC AND Beerware", "libcom-err2": "MIT", "libffi8": "MIT",
+    "libgmp10": "LGPL-3.0-or-later OR GPL-2.0-or-later", "libgnutls30": "LGPL-2.1-or-later", "libgssapi-krb5-2": "MIT",
+    "libhiredis0.14": "BSD-3-Clause", "libhogweed6": "LGPL-3.0-or-later OR GPL-2.0-or-later",
+    "libidn2-0": "LGPL-3.0-or-later OR GPL-2.0-or-later", "libjansson4": "MIT", "libk5crypto3": "MIT",
+    "libkeyutils1": "LGPL-2.0-or-later", "libkrb5-3": "MIT", "libkrb5support0": "MIT",
+    "libmd0": "BSD-3-Clause AND BSD-2-Clause AND ISC AND Beerware", "libmicrohttpd12": "LGPL-2.1-or-later", "libmsgpackc2": "BSL-1.0",
+    "libnettle8": "LGPL-3.0-or-later OR GPL-2.0-or-later", "libnorm1": "LicenseRef-NRL AND BSD-3-Clause", "libp11-kit0": "BSD-3-Clause",
+    "libpcre2-dev": "BSD-3-Clause", "libpgm-5.3-0": "LGPL-2.1-only", "libsodium23": "ISC", "libssl-dev": "Apache-2.0",
+    "libssl3": "Apache-2.0", "libtasn1-6": "LGPL-2.1-or-later", "libunistring2": "LGPL-3.0-or-later OR GPL-2.0-or-later",
+    "liburing2": "LGPL-2.1-or-later OR MIT", "libxxhash-dev": "BSD-2-Clause", "libxxhash0": "BSD-2-Clause", "libyaml-0-2": "MIT",
+    "libzmq5": "LGPL-3.0-or-later"}
 WHEEL = """Wheel-Version: 1.0
 Generator: sluice
 Root-Is-Purelib: false
@@ -39,16 +60,18 @@ STATIC = ("*/libcrypto.a", "*/libpcre2-8.a", "/usr/include/xxhash.h")
 class Distribution(NamedTuple):
     name: str
     summary: str
-    readme: str  # under client
+    page: str  # what its page at a package index shows; under client
+    keywords: str
     more: str = ""  # lines of METADATA
     scripts: tuple = ()  # (name, function, file of the wheel that it needs)
 
 
 DISTRIBUTIONS = {
-    "sluice": Distribution("sluice", "The KV cache of large language models outside the inference engine", "python/README.md"),
+    "sluice": Distribution("sluice", "The KV cache of large language models outside the inference engine", "python/page.md",
+                           "llm,kv-cache,prefix-cache,inference,vllm,sglang,lmcache"),
     "mooncake": Distribution(
         "sluice-mooncake", "Sluice behind the Python interface of Mooncake's store: the package mooncake, and a node",
-        "mooncake/howto/README.md",
+        "mooncake/python/page.md", "llm,kv-cache,prefix-cache,inference,mooncake,vllm,sglang,lmcache,fastdeploy",
         "Provides-Dist: mooncake-transfer-engine\nObsoletes-Dist: mooncake-transfer-engine\n",
         (("mooncake_master", "mooncake.cli:main", "bin/mooncake_master"),
          ("mooncake_client", "mooncake.cli:main_client", "bin/mooncake_client"),
@@ -112,6 +135,25 @@ def licences_of(stage):
     return sorted(licences.items())
 
 
+def expression_of(licences):
+    """One SPDX expression for all that is in the wheel."""
+    found = {"Apache-2.0"}
+    for name, _ in licences:
+        package = name.removesuffix(".txt")
+        if name.endswith(".txt") and package not in SPDX:
+            sys.exit(f"pack_wheel: {package} has no line in SPDX: read its licence, and say there what it is")
+        if name.endswith(".txt"):
+            found.update([f"({SPDX[package]})"] if " OR " in SPDX[package] else SPDX[package].split(" AND "))
+    return " AND ".join(sorted(found))
+
+
+def page_of(distribution):
+    """The text of its page, with the example of the README, which tests run."""
+    page = read(os.path.join(ROOT, "client", distribution.page)).decode()
+    example = re.search(r"```python\n(.*?)\n```", read(os.path.join(HERE, "README.md")).decode(), re.DOTALL)[1]
+    return page.replace("{example}", example)
+
+
 class Wheel:
     """A zip file with a record of what is in it: the same bytes from the same files."""
 
@@ -159,10 +201,11 @@ def pack(package, stage, directory, version):
         wheel.add(name, read(source), 0o100755 if os.stat(source).st_mode & 0o100 and "/bin/" in name else 0o100644)
     for name, text in licences:
         wheel.add(f"{about}/licenses/{name}", text)
-    more = distribution.more + "".join(f"License-File: {name}\n" for name, _ in licences)
-    readme = read(os.path.join(ROOT, "client", distribution.readme)).decode()
-    wheel.add(f"{about}/METADATA", METADATA.format(name=distribution.name, version=version, summary=distribution.summary,
-                                                   more=more, readme=readme).encode())
+    more = (distribution.more + "".join(f"License-File: {name}\n" for name, _ in licences) +
+            "".join(f"Classifier: {classifier}\n" for classifier in CLASSIFIERS))
+    wheel.add(f"{about}/METADATA", METADATA.format(
+        name=distribution.name, version=version, summary=distribution.summary, keywords=distribution.keywords,
+        licence=expression_of(licences), more=more, page=page_of(distribution)).encode())
     wheel.add(f"{about}/WHEEL", WHEEL.format(tag=tag).encode())
     scripts = scripts_of(distribution, stage)
     if scripts:

@@ -1,6 +1,7 @@
 """The wheels, installed by pip where nothing of the build is: the README's example runs, and on no library of the build's
 machine but what every Linux with Python has; the wheel of mooncake brings a whole node."""
 
+import email
 import glob
 import json
 import os
@@ -103,6 +104,23 @@ class Wheel(unittest.TestCase):
         for library in libraries:
             self.assertTrue(any(name.startswith(library) for name in there), (library, there))
 
+    def check_metadata(self, distribution, example):
+        """What a package index asks for and shows."""
+        about = glob.glob(os.path.join(self.directory, f"venv/lib/python3*/site-packages/{distribution}-*.dist-info"))[0]
+        with open(os.path.join(about, "METADATA"), encoding="utf-8") as file:
+            metadata = email.message_from_file(file)
+        self.assertEqual(sorted(metadata.get_all("License-File")),
+                         sorted(os.path.relpath(path, about + "/licenses") for path in glob.glob(about + "/licenses/**", recursive=True)
+                                if os.path.isfile(path)))
+        self.assertIn("Apache-2.0 AND ", metadata["License-Expression"])
+        self.assertNotIn("License", metadata)
+        self.assertIn("Operating System :: POSIX :: Linux", metadata.get_all("Classifier"))
+        self.assertFalse([name for name in metadata.get_all("Classifier") if name.startswith("License ::")])
+        page = metadata.get_payload()
+        self.assertEqual(page.split("\n")[0], "# " + metadata["Name"])
+        self.assertEqual(re.findall(r"\]\((?!https?:)[^)]*\)", page), [], "links to files of the tree lead nowhere from a page of an index")
+        self.assertEqual(example in page, distribution == "sluice")
+
     def test_sluice_is_all_that_is_needed(self):
         with Node(ranks=1, memory="64MiB") as node:
             python = os.path.join(self.install("sluice"), "python")
@@ -113,6 +131,7 @@ class Wheel(unittest.TestCase):
             self.assertEqual(said[:2], ["b'hello'", "1"])
             self.check_mapped(said[2].split()[1:], "sluice", ("libsluice.so.0", "libzmq.so"))
             self.check_licences("sluice", ("libzmq", "libsodium", "libssl"))
+            self.check_metadata("sluice", example())
             self.run_clean(python, "-m", "pip", "check")
             self.run_clean(python, "-m", "pip", "uninstall", "-y", "sluice")
 
@@ -124,6 +143,7 @@ class Wheel(unittest.TestCase):
         native = glob.glob(os.path.join(self.directory, "venv/lib/python3*/site-packages/mooncake/store*.so"))
         self.check_mapped(said[0].split()[1:], "mooncake", ("libsluice.so.0", "libzmq.so") if native else ())
         self.check_licences("sluice_mooncake", ("libzmq", "libhiredis", "libssl"))
+        self.check_metadata("sluice_mooncake", example())
         self.run_clean(python, "-m", "pip", "check")
         where = ["--instance", f"wheel-{os.getpid()}", "--runtime-dir", self.directory + "/run",
                  "--shm-dir", f"/dev/shm/sluice-test-wheel-{os.getpid()}"]

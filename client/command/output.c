@@ -2,6 +2,7 @@
 #include "client/command/command.h"
 
 #include <inttypes.h>
+#include <pwd.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,11 +39,27 @@ static int exit_code_of(sl_err code)
     }
 }
 
+/* Somebody else's node of that name is as good as none, but not what a person expects to hear. */
+static void others_node_say(const struct ctl *ctl)
+{
+    char dir[64];
+    uint32_t owner = 0;
+    if (sl_service_dir(sl_config_text(ctl->config, SL_SET_instance), dir, &owner) &&
+        owner != geteuid()) {
+        const struct passwd *user = getpwuid(owner);
+        (void)fprintf(stderr, "%s belongs to user %s: ask as that user, or as root\n", dir,
+                      user != NULL ? user->pw_name : "unknown");
+    }
+}
+
 int ctl_failed(const struct ctl *ctl, const struct sl_error *why)
 {
     (void)fflush(stdout);
     (void)fprintf(stderr, "sluicectl %s: %s (%s)\n", ctl->command->name, why->text,
                   sl_err_text(why->code));
+    if (exit_code_of(why->code) == CTL_UNREACHABLE && ctl->config != NULL) {
+        others_node_say(ctl);
+    }
     if (ctl->json) {
         ctl_print_json(json_pack("{s:s, s:s}", "error", sl_err_name(why->code), "text", why->text));
     }

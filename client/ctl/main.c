@@ -21,7 +21,7 @@ static void usage(FILE *out)
 {
     (void)fprintf(out, "usage: sluicectl COMMAND [ARGUMENTS]\n\n");
     for (size_t i = 0; i < SL_COUNT(commands); i++) {
-        (void)fprintf(out, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
+        (void)fprintf(out, "  %-13s  %s\n", commands[i]->name, commands[i]->summary);
     }
     (void)fprintf(out, "\nsluicectl COMMAND --help says more. Exit codes: 0 fine, 1 no, 2 wrong "
                        "use, 3 node not reachable.\n");

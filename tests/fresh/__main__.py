@@ -16,6 +16,9 @@ import sys
 import threading
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "support"))
+import bare_debian  # noqa: E402
+
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
 BUILD = os.path.join(ROOT, "build", "fresh")
 SKIPPED = 77
@@ -44,10 +47,6 @@ BEFORE = (
 CODES = ((r"^sluicectl (explain|doctor)\b", "0 1"),)  # they answer no by 1
 READY_SECONDS = 60
 LIMIT_SECONDS = 3600
-
-
-class Skipped(Exception):
-    """Why this machine cannot."""
 
 
 def commands_read(path):
@@ -100,36 +99,9 @@ def script_of(commands):
     return "\n".join([*lines, "end_daemons >/dev/null 2>&1", "sluice-node stop >/dev/null 2>&1", ""])
 
 
-def copied(place, path):
-    if path and os.path.isfile(path):
-        target = os.path.join(place, path.lstrip("/"))
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        shutil.copyfile(path, target)
-
-
-def machine_give(place):
-    """What this machine needs to reach Debian's packages and PyPI: apt's and pip's settings, certificates, names."""
-    environment = {name: value for name, value in os.environ.items()
-                   if re.match(r"(?i)(pip_|ssl_cert|requests_ca|curl_ca|git_ssl|(http|https|no|all)_proxy$)", name)}
-    for value in environment.values():
-        copied(place, value)
-    for path in ("/etc/pip.conf", "/etc/resolv.conf", "/etc/hosts", "/etc/ssl/certs/ca-certificates.crt"):
-        copied(place, path)
-    shutil.rmtree(os.path.join(place, "etc/apt/sources.list.d"), ignore_errors=True)
-    for folder in ("/etc/apt/apt.conf.d", "/etc/apt/sources.list.d", "/etc/apt/auth.conf.d"):
-        for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
-            copied(place, os.path.join(folder, name))
-    copied(place, "/etc/apt/sources.list")
-    return environment
-
-
 def root_make(place):
     """A Debian 12 with its essential packages, git, and curl, which README shows and users have."""
-    made = subprocess.run(["mmdebstrap", "--quiet", "--variant=minbase", "--include=git,ca-certificates,curl", "bookworm", place],
-                          stderr=subprocess.PIPE, text=True, check=False)
-    if made.returncode != 0:
-        raise Skipped("mmdebstrap failed:\n" + "\n".join(made.stderr.splitlines()[-6:]))
-    environment = machine_give(place)
+    environment = bare_debian.make(place, ("git", "ca-certificates", "curl"))
     subprocess.run(["git", "clone", "--quiet", ROOT, os.path.join(place, "root", "sluice")], check=True)
     return environment
 
@@ -185,14 +157,9 @@ class Tally:
 def run_in(place, environment, script, log_path, tally):
     with open(os.path.join(place, "root", "run.sh"), "w", encoding="utf-8") as file:
         file.write(script)
-    # Mounts and processes of its own: all of it ends with the first process.
-    inside = (f"mount -t proc proc {place}/proc && mount --rbind /dev {place}/dev && mount -t sysfs -o ro sysfs {place}/sys && "
-              f"mount -t tmpfs -o mode=1777 tmpfs {place}/dev/shm && exec chroot {place} /bin/bash /root/run.sh")
-    words = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--uts", "--ipc", "/bin/bash", "-c", inside]
-    clean = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "TERM": "dumb", **environment}
     with open(log_path, "w", encoding="utf-8") as log, \
-            subprocess.Popen(words, env=clean, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                             encoding="utf-8", errors="replace") as process:
+            subprocess.Popen(bare_debian.words_in(place, "/root/run.sh"), env=environment, stdin=subprocess.DEVNULL,
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", errors="replace") as process:
         limit = threading.Timer(LIMIT_SECONDS, process.kill)
         limit.start()
         try:
@@ -215,7 +182,7 @@ def main():
         for section, command in commands:
             print(f"{section:28} {command}   {'(left out: ' + of_table(LEFT_OUT, command) + ')' if of_table(LEFT_OUT, command) else ''}".rstrip())
         return 0
-    if os.geteuid() != 0 or shutil.which("mmdebstrap") is None:
+    if not bare_debian.possible():
         print("skipped: needs root and mmdebstrap (apt-get install mmdebstrap)")
         return SKIPPED
     place, log_path = os.path.join(BUILD, "root"), os.path.join(BUILD, "log")
@@ -226,7 +193,7 @@ def main():
     try:
         print(f"a bare Debian 12 in {place} (half a minute); what its commands print: {log_path}", flush=True)
         run_in(place, root_make(place), script_of(commands), log_path, tally)
-    except Skipped as reason:
+    except bare_debian.Skipped as reason:
         print(f"skipped: {reason}")
         return SKIPPED
     finally:

@@ -70,7 +70,7 @@ class Sources(unittest.TestCase):
     PARTS = ("tests/unit/arena_test.c", "tests/unit/index_test.c", "tests/unit/segment_test.c", "tests/bench/directory_bench.c")
 
     # Not suites of ctest, and those that decide later.
-    OTHERS = {"tests/support/suite.py", "tests/gpu/nic_test.c", "tests/gpu/checkup_test.py", "tests/fresh/__main__.py"}
+    OTHERS = {"tests/support/suite.py", "tests/gpu/nic_test.c", "tests/gpu/checkup_test.py", "tests/fresh/__main__.py", "tests/package/__main__.py"}
 
     def test_who_says_that_it_was_skipped_gives_77(self):
         silent = set()

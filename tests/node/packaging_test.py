@@ -1,0 +1,145 @@
+"""What the Debian packages are made of, without making them: pages, completion and settings say what the programs do, and a node of the
+system's user is found by all who may. deploy/test --package makes and tries them."""
+
+import glob
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+from node_support import BIN, CTL, NODE, PATIENCE, ROOT, main
+
+DEBIAN = os.path.join(ROOT, "deploy", "debian")
+COMPLETION = os.path.join(ROOT, "deploy", "completion", "sluicectl")
+# What bash would offer behind each list of words.
+COMPLETE = """
+. "$1"
+sluicectl=$2
+offered() { # WORDS...
+    COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=()
+    _sluicectl "$sluicectl" "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+    printf '%s\\n' "${COMPREPLY[@]}"
+}
+"""
+
+
+def read(*path):
+    with open(os.path.join(*path), encoding="utf-8") as file:
+        return file.read()
+
+
+def run(*words, **options):
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60 * PATIENCE, check=False, **options)
+    if done.returncode != 0:
+        raise AssertionError(f"{' '.join(words)}: code {done.returncode}\n{done.stdout}")
+    return done.stdout
+
+
+def offered(script):
+    return run("bash", "-c", COMPLETE + script, "bash", COMPLETION, CTL)
+
+
+def commands_by_source():
+    """[(source, its commands, their options)] of sluicectl."""
+    for path in sorted(glob.glob(os.path.join(ROOT, "client", "ctl", "*.c")) + glob.glob(os.path.join(ROOT, "client", "bench", "*.c"))):
+        text = read(path)
+        commands = re.findall(r'struct ctl_command ctl_\w+ = \{\s*\.name = "([^"]+)"', text)
+        options = set(re.findall(r'\{\.name = "([^"]+)",\s*\.(?:flag|text|count|size|duration) =', text))
+        if commands:
+            yield os.path.relpath(path, ROOT), commands, options
+
+
+class Packaging(unittest.TestCase):
+    def setUp(self):
+        self.place = tempfile.mkdtemp(prefix="sl-packaging-")
+        self.addCleanup(shutil.rmtree, self.place)
+
+    @unittest.skipUnless(shutil.which("help2man"), "skipped: no help2man (deploy/install --package)")
+    def test_every_program_that_is_installed_has_a_manual_page(self):
+        run("cmake", "--install", os.path.dirname(BIN), "--prefix", self.place + "/prefix")
+        programs = sorted(os.listdir(self.place + "/prefix/bin"))
+
+        run(os.path.join(ROOT, "deploy", "man"), self.place + "/prefix/bin", self.place + "/man")
+
+        self.assertEqual(sorted(os.listdir(self.place + "/man")), sorted(["sluice.conf.5", *(f"{name}.1" for name in programs)]))
+        for name in programs:
+            page = read(self.place, "man", f"{name}.1")
+            self.assertIn(".SH DESCRIPTION", page, name)
+            self.assertIn(f"{name} \\- ", page.replace("\\-", "-").replace(f"{name} - ", f"{name} \\- "), name)
+
+    def test_every_option_is_completed(self):
+        seen = set()
+        for source, names, options in commands_by_source():
+            completed = set(offered("".join(f'offered "$sluicectl" {name} --\n' for name in names)).split())
+            self.assertEqual({f"--{option}" for option in options} - completed, set(), f"{source}: not in the help of {names}")
+            seen.update(names)
+        self.assertEqual(seen, set(re.findall(r"(?m)^  ([a-z-]+) ", run(CTL, "--help"))))
+        self.assertEqual(seen | {"--help", "--version"}, set(offered('offered "$sluicectl" ""\n').split()))
+
+    def test_settings_and_what_they_may_be_are_completed(self):
+        settings = set(re.findall(r"(?m)^    X\((\w+), (?:BOOL|COUNT|SIZE|DURATION|RATIO|TEXT),", read(ROOT, "runtime", "sl_config.h")))
+
+        completed = set(offered('offered "$sluicectl" status --\n').split())
+
+        self.assertGreater(len(settings), 100)
+        self.assertEqual({"--" + name.replace("_", "-") for name in settings} - completed, set())
+        self.assertEqual(offered('offered "$sluicectl" status --device ""\n').split(), ["auto", "cuda", "host"])
+        self.assertEqual(offered('offered "$sluicectl" status --queues ""\n').split(), ["true", "false"])
+        self.assertEqual(offered('offered "$sluicectl" expl\n').split(), ["explain"])
+
+    def test_default_conf_sets_places_alone_and_explains_the_rest(self):
+        path = os.path.join(self.place, "default.conf")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(read(DEBIAN, "default.conf.head") + run(CTL, "config", "--template"))
+
+        plain = {name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")}
+        said = run(CTL, "config", "--config", path, env=plain)
+
+        set_there = re.findall(rf"(?m)^(\w+) .*# {re.escape(path)}:", said)
+        self.assertEqual(sorted(set_there), ["disk_path", "log_dir"])
+        for name in re.findall(r"(?m)^(\w+) ", said):
+            self.assertRegex(read(path), rf"(?m)^# {name}: .*\n(# .+\n)+#{name} = ", name)
+
+    def test_library_and_its_package_have_one_soname(self):
+        soname = re.search(r"SONAME.*\[(.*)\]", run("readelf", "-d", os.path.join(os.path.dirname(BIN), "lib", "libsluice.so")))[1]
+        symbols = read(DEBIAN, "libsluice0.symbols")
+        self.assertEqual(symbols.split()[:2], [soname, soname.replace(".so.", "")])
+        self.assertEqual(re.findall(r"\(symver\)(\w+)", symbols), re.findall(r"(?m)^(\w+) \{", read(ROOT, "client", "lib", "sluice.map")))
+
+    def test_scripts_can_be_read_by_their_shells(self):
+        for path in glob.glob(os.path.join(DEBIAN, "sluice.p*")):
+            run("sh", "-n", path)
+
+    @unittest.skipUnless(os.geteuid() == 0, "skipped: needs root")
+    def test_root_asks_a_node_of_the_systems_user_as_that_user(self):
+        name = f"packaging-{os.getpid()}"
+        steps = f"""
+            set -e
+            export SLUICE_BIN={BIN} SLUICE_INSTANCE={name}
+            mount -t tmpfs none /run
+            install -d -m 0755 /run/sluice
+            install -d -m 0700 -o nobody -g nogroup /run/sluice/{name}
+            {NODE} start --memory 64MiB >/dev/null
+            echo hello | {CTL} put greeting
+            {CTL} get greeting
+            stat -c %U /proc/$(cut -d' ' -f1 /run/sluice/{name}/pid/registrar)
+            setpriv --reuid nobody --regid nogroup --clear-groups {CTL} get greeting
+            setpriv --reuid daemon --regid daemon --clear-groups {CTL} get other 2>&1 || echo "code $?"
+            {NODE} status | head -n 1 | cut -d, -f1
+            {NODE} stop >/dev/null
+            ls -A /run/sluice/{name}
+        """
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("SLUICE_")}
+        try:
+            said = run("unshare", "--mount", "bash", "-c", steps, env=environment, cwd="/").split("\n")
+        finally:
+            shutil.rmtree(f"/dev/shm/sluice-65534/{name}", ignore_errors=True)
+        self.assertIn(f"/run/sluice/{name} belongs to user nobody: ask as that user, or as root", said)
+        self.assertEqual([line for line in said if "greeting" not in line and f"'{name}'" not in line and "belongs to" not in line],
+                         ["hello", "nobody", "hello", "code 3", f"node {name}", "log", "start-arguments", "supervisor.lock", ""])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""The Debian packages, built, looked at by lintian, and tried in a bare Debian 12: installed, started, upgraded, removed and purged,
+in a chroot and then under a systemd of its own.
+
+    deploy/test --package [--debs DIRECTORY] [--again] [--keep]       needs root and mmdebstrap (apt-get install mmdebstrap)
+    --debs DIRECTORY   tries packages that are there instead of building them
+    --again            builds them twice, and compares the bytes
+    --keep             leaves the root in build/package-test/root; the next run removes it
+
+Besides building it takes some two minutes. Exit codes: 0, 1 (something failed), 77 (this machine cannot).
+"""
+
+import argparse
+import filecmp
+import glob
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "support"))
+import bare_debian  # noqa: E402
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+ROOT = os.path.realpath(os.path.join(HERE, "..", ".."))
+BUILD = os.path.join(ROOT, "build", "package-test")
+SUPPORT = os.path.join(ROOT, "tests", "support")
+NAMES = ("sluice", "libsluice0", "libsluice-dev", "python3-sluice")
+SKIPPED = 77
+
+
+def run(*words):
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+
+
+def built(output, *options):
+    run(os.path.join(ROOT, "deploy", "package"), "--output", output, *options)
+    return output
+
+
+def one(directory, name):
+    found = glob.glob(os.path.join(directory, f"{name}_*.deb"))
+    if len(found) != 1:
+        sys.exit(f"tests/package: {len(found)} packages {name} in {directory}")
+    return found[0]
+
+
+def newer_make(path, output):
+    """The same package with a newer version, and a default.conf that has changed."""
+    work = os.path.join(output, "work")
+    run("dpkg-deb", "--raw-extract", path, work)
+    control = os.path.join(work, "DEBIAN", "control")
+    with open(control, encoding="utf-8") as file:
+        text = file.read()
+    version = re.search(r"^Version: (.*)$", text, re.MULTILINE)[1]
+    newer = version + "+newer"
+    with open(control, "w", encoding="utf-8") as file:
+        file.write(text.replace(f"\nVersion: {version}\n", f"\nVersion: {newer}\n").replace(f"(= {version})", f"(= {newer})"))
+    settings = os.path.join(work, "etc", "sluice", "default.conf")
+    if os.path.exists(settings):
+        with open(settings, "a", encoding="utf-8") as file:
+            file.write("\n# of the newer version\n")
+    run("dpkg-deb", "--root-owner-group", "--build", work, output)
+    shutil.rmtree(work)
+    return newer
+
+
+def script_make(path, name, **variables):
+    with open(path, "w", encoding="utf-8") as script:
+        script.writelines(f"{variable}={value}\n" for variable, value in variables.items())
+        for part in (os.path.join(SUPPORT, "steps.sh"), os.path.join(HERE, name)):
+            with open(part, encoding="utf-8") as text:
+                script.write(text.read())
+
+
+def tried_plainly(place, environment, newer):
+    script_make(os.path.join(place, "root", "plain.sh"), "plain.sh", NEW=newer)
+    return subprocess.run(bare_debian.words_in(place, "/root/plain.sh"), env=environment, stdin=subprocess.DEVNULL, timeout=900,
+                          check=False).returncode == 0
+
+
+def tried_booted(place):
+    """True where no systemd can be booted, too: it says so."""
+    out, steps, setup = (os.path.join(BUILD, name) for name in ("out", "booted.sh", "setup"))
+    os.makedirs(out)
+    script_make(steps, "booted.sh")
+    with open(setup, "w", encoding="utf-8") as file:
+        file.write("#!/bin/sh\nexit 0\n")
+    os.chmod(setup, 0o755)
+    code = subprocess.run([os.path.join(SUPPORT, "systemd_box"), place, out, setup, steps], timeout=900, check=False).returncode
+    if code == SKIPPED:
+        return True
+    with open(os.path.join(out, "result"), encoding="utf-8") as result:
+        return code == 0 and result.read() == "0 failed\n"
+
+
+def same_bytes(first, second):
+    """Whether a second build gave the same packages."""
+    differ = [path for path in sorted(glob.glob(os.path.join(first, "*.deb")))
+              if not filecmp.cmp(path, os.path.join(second, os.path.basename(path)), shallow=False)]
+    print("the second build gave the same bytes" if not differ else f"FAILED: the second build gave others: {' '.join(differ)}")
+    return not differ
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="deploy/test --package", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--debs", help="packages that are there")
+    parser.add_argument("--again", action="store_true", help="build them twice, and compare")
+    parser.add_argument("--keep", action="store_true", help="leave the root")
+    options = parser.parse_args()
+    if not bare_debian.possible():
+        print("skipped: needs root and mmdebstrap (apt-get install mmdebstrap)")
+        return SKIPPED
+    shutil.rmtree(BUILD, ignore_errors=True)
+    os.makedirs(BUILD)
+    sys.stdout.reconfigure(line_buffering=True)
+    began = time.monotonic()
+    debs = options.debs or built(os.path.join(ROOT, "build", "package"), "--lintian")
+    fine = True
+    if options.again:
+        kept = os.path.join(BUILD, "first")
+        shutil.copytree(debs, kept)
+        fine = same_bytes(kept, built(debs))
+    place = os.path.join(BUILD, "root")
+    try:
+        environment = bare_debian.make(place, ("ca-certificates",))
+        for folder in ("old", "new"):
+            os.makedirs(os.path.join(place, "debs", folder))
+        for name in NAMES:
+            shutil.copy(one(debs, name), os.path.join(place, "debs", "old"))
+            newer = newer_make(one(debs, name), os.path.join(place, "debs", "new"))
+        fine = tried_plainly(place, environment, newer) and fine
+        fine = tried_booted(place) and fine
+    except bare_debian.Skipped as reason:
+        print(f"skipped: {reason}")
+        return SKIPPED
+    finally:
+        if not options.keep:
+            shutil.rmtree(place, ignore_errors=True)
+    print(f"{'all is fine' if fine else 'FAILED'}; {time.monotonic() - began:.0f} s in all")
+    return 0 if fine else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

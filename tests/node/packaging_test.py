@@ -113,15 +113,16 @@ class Packaging(unittest.TestCase):
             run("sh", "-n", path)
 
     @unittest.skipUnless(os.geteuid() == 0, "skipped: needs root")
-    def test_root_asks_a_node_of_the_systems_user_as_that_user(self):
+    def test_root_asks_a_node_of_the_systems_user_as_that_user_and_finds_its_logs(self):
         name = f"packaging-{os.getpid()}"
         steps = f"""
             set -e
             export SLUICE_BIN={BIN} SLUICE_INSTANCE={name}
             mount -t tmpfs none /run
             install -d -m 0755 /run/sluice
-            install -d -m 0700 -o nobody -g nogroup /run/sluice/{name}
-            {NODE} start --memory 64MiB >/dev/null
+            install -d -m 0700 -o nobody -g nogroup /run/sluice/{name} /run/logs
+            {NODE} start --memory 64MiB --log-dir /run/logs >/dev/null
+            {NODE} logs registrar | grep -c '"ready'
             echo hello | {CTL} put greeting
             {CTL} get greeting
             stat -c %U /proc/$(cut -d' ' -f1 /run/sluice/{name}/pid/registrar)
@@ -138,7 +139,7 @@ class Packaging(unittest.TestCase):
             shutil.rmtree(f"/dev/shm/sluice-65534/{name}", ignore_errors=True)
         self.assertIn(f"/run/sluice/{name} belongs to user nobody: ask as that user, or as root", said)
         self.assertEqual([line for line in said if "greeting" not in line and f"'{name}'" not in line and "belongs to" not in line],
-                         ["hello", "nobody", "hello", "code 3", f"node {name}", "log", "start-arguments", "supervisor.lock", ""])
+                         ["1", "hello", "nobody", "hello", "code 3", f"node {name}", "log", "start-arguments", "supervisor.lock", ""])
 
 
 if __name__ == "__main__":

@@ -58,6 +58,7 @@ expect "root starts a node" start
 expect "which runs as the package's user" test "$(stat -c %U "/proc/$(pid_of registrar)")" = sluice
 expect "and logs where default.conf says" test -s /var/log/sluice/default/registrar.jsonl
 printf world | sluicectl put hello - >/dev/null
+expect "where sluice-node finds them" test -n "$(sluice-node logs registrar)"
 expect "root reads what it wrote" serves hello world
 expect "so does the user" test "$(as sluice sluicectl get hello)" = world
 expect "and nobody else" refuses as nobody sluicectl get hello

@@ -19,10 +19,11 @@ import subprocess
 import sys
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "support"))
-import bare_debian  # noqa: E402
-
 HERE = os.path.dirname(os.path.realpath(__file__))
+sys.path[:0] = [os.path.join(HERE, "..", "support"), os.path.join(HERE, "..", "node")]
+import bare_debian  # noqa: E402
+import install_test  # noqa: E402
+
 ROOT = os.path.realpath(os.path.join(HERE, "..", ".."))
 BUILD = os.path.join(ROOT, "build", "package-test")
 SUPPORT = os.path.join(ROOT, "tests", "support")
@@ -64,6 +65,24 @@ def newer_make(path, output):
     run("dpkg-deb", "--root-owner-group", "--build", work, output)
     shutil.rmtree(work)
     return newer
+
+
+def library_serves(debs):
+    """Whether a program is built with what libsluice-dev has, and runs with libsluice0. Its node is not there: code 3."""
+    place = os.path.join(BUILD, "library")
+    for name in ("libsluice0", "libsluice-dev"):
+        run("dpkg-deb", "--extract", one(debs, name), place)
+    libraries = glob.glob(os.path.join(place, "usr", "lib", "*", "pkgconfig"))[0]
+    source, program = os.path.join(place, "use.c"), os.path.join(place, "use")
+    with open(source, "w", encoding="utf-8") as file:
+        file.write(install_test.PROGRAM)
+    words = subprocess.run(["pkg-config", "--cflags", "--libs", "sluice"], env={**os.environ, "PKG_CONFIG_PATH": libraries},
+                           stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+    run("cc", "-std=c11", "-Wall", "-Wextra", "-Werror", source, *words, "-o", program)
+    code = subprocess.run([program, "no-such-node"], env={**os.environ, "LD_LIBRARY_PATH": os.path.dirname(libraries)},
+                          stdout=subprocess.DEVNULL, check=False).returncode
+    print(f"{'ok' if code == 3 else 'FAILED'}: a program with libsluice ends with {code}")
+    return code == 3
 
 
 def script_make(path, name, **variables):
@@ -122,6 +141,7 @@ def main():
         kept = os.path.join(BUILD, "first")
         shutil.copytree(debs, kept)
         fine = same_bytes(kept, built(debs))
+    fine = library_serves(debs) and fine
     place = os.path.join(BUILD, "root")
     try:
         environment = bare_debian.make(place, ("ca-certificates",))

@@ -16,7 +16,7 @@ static void looks_count(const struct sl_client *client, const struct sl_attachme
     sl_count(row, SL_COUNT_LOOK_FOUND, found);
     sl_count(row, SL_COUNT_LOOK_MISSED, missed);
     sl_count(row, SL_COUNT_LOOK_FAILED, count - found - missed);
-    if (__builtin_expect(client->tenant[0] != '\0', 0)) {
+    if (__builtin_expect(client->has_tenant, 0)) {
         uint32_t label = sl_client_tenant_label(client, at);
         sl_label_add(at->labels, label, reader->number, SL_LABEL_LOOK_FOUND, found);
         sl_label_add(at->labels, label, reader->number, SL_LABEL_LOOK_MISSED, missed);

@@ -17,7 +17,7 @@ import urllib.request
 
 import metrics_driver
 import metrics_engine
-from node_support import BIN, PATIENCE, Node, free_port, lives, main, store_setup, wait_until, workload
+from node_support import BIN, PATIENCE, Node, expected_hits, free_port, lives, main, store_setup, wait_until, workload
 
 SIZE = 512 << 10
 
@@ -161,6 +161,20 @@ class Balance(unittest.TestCase):
                 self.assertEqual(told("sluice_get_keys_failed_total"), own["failed"])
         self.assertEqual({row["labels"]["tenant"] for row in after.samples if row["name"].startswith("sluice_tenant_")}, {"team-a", "team-b"})
 
+    def test_a_get_of_what_was_evicted_is_a_miss_that_was_here_once(self):
+        with Node(ranks=1, memory="16MiB") as node:
+            for i in range(48):
+                node.ctl("put", f"v{i}", "-", stdin=b"v" * SIZE)
+            node.ctl("rm", "v47")
+            gone = [f"v{i}" for i in range(48) if node.ctl("exists", f"v{i}", check=False).returncode != 0]
+            for key in gone + ["never", "nor"]:
+                node.ctl("get", key, check=False)
+            metrics = Metrics(node)
+
+        self.assertGreater(len(gone), 15)
+        self.assertEqual(metrics.tiers()["none"], len(gone) + 2)
+        self.assertEqual(metrics.sum("sluice_get_keys_seen_total"), len(gone))
+
     def test_each_get_counts_in_the_tier_where_the_value_was(self):
         with Node(ranks=1, memory="16MiB", disk="256MiB") as node:
             keys = fill(node, 48)
@@ -260,6 +274,25 @@ class Engines(unittest.TestCase):
 
             driver.kill()
             wait_until(lambda: Metrics(node).sum("sluice_swap_engines") == 0, 10, "the engine is gone")
+
+    def test_the_ceiling_is_what_unlimited_memory_would_have_hit(self):
+        with tempfile.TemporaryDirectory() as folder, Node(ranks=1, memory="2MiB") as node:
+            workload(folder + "/trace.jsonl", 600, 5)
+            references, most = expected_hits(folder + "/trace.jsonl")
+            node.ctl("replay", folder + "/trace.jsonl", "--block-bytes", "4096", "--ranks", "1", "--op-timeout", "30s", "--json",
+                     folder + "/report.json", timeout=100 * PATIENCE)
+            with open(folder + "/report.json", encoding="utf-8") as file:
+                report = json.load(file)
+            metrics = Metrics(node)
+
+        self.assertEqual(metrics.sum("sluice_load_blocks_total"), references)
+        self.assertLess(report["hits"], most * 0.8)  # it does not fit
+        ceiling = report["hits"] + metrics.sum("sluice_load_blocks_seen_total")
+        self.assertLessEqual(most * 0.98, ceiling)  # a block that no memory was found for was never here
+        self.assertLessEqual(ceiling, most + 0.005 * (references - most))
+        self.assertEqual(metrics.sum("sluice_load_blocks_seen_total"), metrics.sum("sluice_model_load_blocks_seen_total"))
+        self.assertGreater(metrics.sum("sluice_evict_age_seconds_count"), 0)
+        self.assertGreater(metrics.sum("sluice_evict_age_seconds_bucket", le="+Inf"), metrics.sum("sluice_evict_age_seconds_bucket", le="0.1") - 1)
 
     def test_blocks_of_loads_are_those_of_the_replay(self):
         with tempfile.TemporaryDirectory() as folder, Node(ranks=2, memory="8MiB", disk="256MiB") as node:

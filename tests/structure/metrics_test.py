@@ -14,7 +14,7 @@ import suite  # noqa: E402
 # As promtool's linter has them: https://prometheus.io/docs/practices/naming
 TYPE_WORDS = {"counter", "gauge", "histogram", "summary", "untyped"}
 SHORT_UNITS = {"s", "ms", "us", "ns", "sec", "b", "kb", "mb", "gb", "tb", "pb", "m", "h", "d"}
-UNIT_SUFFIX = {"BYTES": "_bytes", "NS": "_seconds", "US": "_seconds", "MS": "_seconds", "SINCE": "_seconds"}
+UNIT_SUFFIX = {"BYTES": "_bytes", "NS": "_seconds", "US": "_seconds", "MS": "_seconds", "SINCE": "_seconds", "AGE": "_seconds"}
 
 
 class Table(unittest.TestCase):

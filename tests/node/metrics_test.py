@@ -12,7 +12,6 @@ import tempfile
 import time
 import unittest
 import urllib.error
-import urllib.parse
 import urllib.request
 
 import metrics_driver
@@ -567,42 +566,6 @@ class Http(unittest.TestCase):
                 done = subprocess.run([EXPORTER, *node.where, *words], capture_output=True, text=True, timeout=60 * PATIENCE, check=False)
                 self.assertEqual(done.returncode, 2, (words, done.stderr))
                 self.assertNotEqual(done.stderr, "")
-
-    def test_a_prometheus_scrapes_it(self):
-        prometheus = shutil.which("prometheus")
-        if prometheus is None:
-            self.skipTest("prometheus is not installed (Debian's prometheus; deploy/install --test)")
-        with tempfile.TemporaryDirectory() as folder, Node(ranks=1, memory="32MiB") as node:
-            port, own_port = free_port(), free_port()
-            self.serve(node, "--listen", f"127.0.0.1:{port}")
-            with open(folder + "/prometheus.yml", "w", encoding="utf-8") as file:
-                json.dump({"global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
-                           "scrape_configs": [{"job_name": "sluice", "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}]}, file)
-            node.ctl("put", "k", "-", stdin=b"v" * 5000)
-            for key in ("k", "k", "no"):
-                node.ctl("get", key, check=False)
-            with open(folder + "/log", "wb") as log:
-                server = subprocess.Popen([prometheus, f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
-                                           f"--web.listen-address=127.0.0.1:{own_port}"], stdout=log, stderr=log)
-            try:
-                def query(text):
-                    try:
-                        with urllib.request.urlopen(f"http://127.0.0.1:{own_port}/api/v1/query?" + urllib.parse.urlencode({"query": text}),
-                                                    timeout=30 * PATIENCE) as answer:
-                            return [float(row["value"][1]) for row in json.load(answer)["data"]["result"]]
-                    except (urllib.error.URLError, ConnectionError):
-                        return []
-
-                wait_until(lambda: query('up{job="sluice"}') == [1.0], 30, "Prometheus has scraped the node")
-                hit_rate = query('sum(sluice_get_keys_total{tier!="none"}) / sum(sluice_get_keys_total)')
-                self.assertAlmostEqual(hit_rate[0], 2 / 3)
-                self.assertEqual(query('sluice_get_bytes_total{tier="memory"}'), [10000.0])
-                self.assertEqual(query("count(sluice_actor_up == 1)"), [float(len(node.processes()))])
-                quantile = query("histogram_quantile(0.99, sluice_actor_handle_duration_seconds_bucket{actor=\"registrar\"})")
-                self.assertTrue(quantile and 0 < quantile[0] < 10, quantile)
-            finally:
-                server.terminate()
-                server.wait()
 
 
 if __name__ == "__main__":

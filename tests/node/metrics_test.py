@@ -130,7 +130,7 @@ class Balance(unittest.TestCase):
                     node.ctl("put", f"{prefix}k{i}", "-", stdin=b"v" * 1000)
             before = Metrics(node)
             keys = [f"k{i}" for i in range(25)]
-            drivers = [self.drive(node, f"{folder}/{i}", 4, 3 if i != 1 else 60, [f"tenant={tenant}", *keys]) for i, tenant in enumerate(tenants)]
+            drivers = [self.drive(node, f"{folder}/{i}", 4, 1.5 if i != 1 else 60, [f"tenant={tenant}", *keys]) for i, tenant in enumerate(tenants)]
             wait_until(lambda: metrics_driver.totals(f"{folder}/1")["gets"] > 100, 20, "the process that is to be killed has begun")
             drivers[1].send_signal(signal.SIGKILL)
             for driver in drivers:
@@ -212,7 +212,7 @@ class Engines(unittest.TestCase):
     def test_loads_stores_and_look_ups_of_engines_are_those_of_their_drivers(self):
         """By model and in sum, with 1, 2, 4 and 8 threads, one process of which is killed; so are registrar and coordinator."""
         with tempfile.TemporaryDirectory() as folder, Node(ranks=1, memory="8MiB", disk="256MiB") as node:
-            drivers = [(f"{folder}/{threads}", *self.drive(node, f"{folder}/{threads}", threads, 5 if threads != 2 else 60, model), threads, model)
+            drivers = [(f"{folder}/{threads}", *self.drive(node, f"{folder}/{threads}", threads, 4 if threads != 2 else 60, model), threads, model)
                        for threads, model in ((1, "small"), (2, "large"), (4, "small"), (8, "large"))]
             victim = drivers[1][1]
             wait_until(lambda: metrics_engine.totals(f"{folder}/2")["loads"] > 100, 20, "the process that is to be killed has begun")

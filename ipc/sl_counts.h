@@ -37,7 +37,8 @@ enum sl_tier { SL_TIER_MEMORY, SL_TIER_DISK, SL_TIER_REMOTE, SL_TIER_COUNT };
     X(BLOCK_FOUND, "blocks of look-ups that are here")                  \
     X(BLOCK_MISSED, "blocks of look-ups that are not")                  \
     X(LOOK_FAILED, "keys of look-ups that ended by an error")           \
-    X(BLOCK_FAILED, "blocks of look-ups that ended by an error")
+    X(BLOCK_FAILED, "blocks of look-ups that ended by an error")        \
+    X(GET_SEEN, "keys of gets that are nowhere, and were here once")
 #define SL_COUNT_ENUM(id, text) SL_COUNT_##id,
 enum sl_count { SL_COUNT_TABLE(SL_COUNT_ENUM) SL_COUNT_COUNT };
 #define SL_COUNTS_MAX 32u /* words of a row for them */

@@ -33,7 +33,8 @@ enum sl_label_kind { SL_LABEL_MODEL, SL_LABEL_TENANT, SL_LABEL_KINDS };
     X(STORED, "stored")                              \
     X(EXISTED, "to be stored, and there already")    \
     X(REFUSED, "to be stored, and not stored")       \
-    X(STORED_BYTES, "bytes that were stored")
+    X(STORED_BYTES, "bytes that were stored")        \
+    X(SEEN, "asked for and nowhere, and here once")
 #define SL_LABEL_COUNT_ENUM(id, text) SL_LABEL_##id,
 enum sl_label_count { SL_LABEL_COUNT_TABLE(SL_LABEL_COUNT_ENUM) SL_LABEL_COUNT_OF };
 

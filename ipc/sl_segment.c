@@ -46,7 +46,7 @@ static_assert(sizeof(struct segment_header) <= SL_SEGMENT_OWN_OFFSET_BYTES,
 static const uint32_t layouts[] = {
     [SL_SEGMENT_ARENA] = 1,  [SL_SEGMENT_INDEX] = 1,   [SL_SEGMENT_PINS] = 2,
     [SL_SEGMENT_LEASES] = 1, [SL_SEGMENT_SETTLED] = 1, [SL_SEGMENT_COUNTS] = 1,
-    [SL_SEGMENT_LABELS] = 1,
+    [SL_SEGMENT_LABELS] = 1, [SL_SEGMENT_SEEN] = 1,
 };
 
 static uint32_t segment_layout(enum sl_segment_kind kind)
@@ -107,7 +107,9 @@ static sl_err segment_map(struct sl_segment *segment, const struct segment_heade
     segment->data = (unsigned char *)at + header->data_offset_bytes;
     segment->data_bytes = header->data_bytes;
     segment->mapped_bytes = file_bytes;
-    segment->guard = sl_guard_add(at, file_bytes, true);
+    /* Nobody ends, or doubts what it read elsewhere, for figures alone. */
+    bool figures = header->kind == SL_SEGMENT_LABELS || header->kind == SL_SEGMENT_SEEN;
+    segment->guard = sl_guard_add(at, file_bytes, !figures);
     if (align_bytes == SEGMENT_HUGE_BYTES) {
         /* Best effort: tmpfs takes the advice only where the system's shmem policy says "advise".
          */

@@ -19,7 +19,8 @@ enum sl_segment_kind {
     SL_SEGMENT_LEASES = 4,
     SL_SEGMENT_SETTLED = 5,
     SL_SEGMENT_COUNTS = 6,
-    SL_SEGMENT_LABELS = 7
+    SL_SEGMENT_LABELS = 7,
+    SL_SEGMENT_SEEN = 8
 };
 
 struct sl_segment {

@@ -28,6 +28,7 @@ set(SL_COSTS
     unit/device_process_test_cuda 60
     node/replay 60        # lock: memory
     node/pieces 60
+    node/metrics 60
     unit/rail_process_test 55
     node/handover 55
     node/object_api 45
@@ -56,6 +57,7 @@ set(SL_COSTS
     python/contract_terms 25
     fault/disk_vanish 20
     gpu/checkup_test 20
+    node/monitoring 20
     node/pools 20
     node/replace 20
     node/terms 20

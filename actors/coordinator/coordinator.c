@@ -32,6 +32,7 @@ static const struct sl_metric_row metric_rows[] = {
     SL_METRIC_ROW(coordinator, metric.block_from_remote_count, "blocks_from_remote"),
     SL_METRIC_ROW(coordinator, metric.block_missed_count, "blocks_missed"),
     SL_METRIC_ROW(coordinator, metric.block_failed_count, "blocks_failed"),
+    SL_METRIC_ROW(coordinator, metric.block_seen_count, "blocks_seen"),
     SL_METRIC_ROW(coordinator, metric.stored_bytes, "stored_bytes"),
     SL_METRIC_ROW(coordinator, metric.loaded_bytes, "loaded_bytes"),
     SL_METRIC_ROW(coordinator, metric.promote_count, "parts_promoted"),
@@ -398,6 +399,7 @@ static void coordinator_fini(void *state)
     sl_pins_destroy(&self->pins);
     sl_index_view_close(&self->view);
     sl_labels_close(&self->labels);
+    sl_seen_close(&self->seen);
     co_sessions_fini(self); /* its memory goes back to the ops' */
     co_ops_fini(self);
     co_handovers_fini(self);

@@ -367,9 +367,26 @@ void co_op_answer(struct coordinator *self, struct co_op *op)
     sl_return_reply(self->env, &op->back, &reply);
 }
 
+/* Blocks of a load that are nowhere, and by which its prefix would be longer with unlimited memory:
+ * those that were here once, up to the first that was not. */
+static uint32_t seen_count(struct coordinator *self, const struct co_op *op)
+{
+    uint32_t at = op->at;
+    if (op->type->kind == CO_STORE || op->code != SL_OK || op->engine == NULL ||
+        at >= op->block_count || op->blocks == NULL || op->blocks[at].key.length == 0) {
+        return 0;
+    }
+    sl_seen_follow(self->env->paths->shm_dir, &self->seen);
+    while (at < op->block_count &&
+           sl_seen_has(self->seen, co_block_hash(op->engine, &op->blocks[at].key))) {
+        at++;
+    }
+    return at - op->at;
+}
+
 /* The same by model. */
 static void model_account(struct coordinator *self, const struct co_op *op, uint32_t stored,
-                          uint32_t existed)
+                          uint32_t existed, uint32_t seen)
 {
     bool store = op->type->kind == CO_STORE;
     uint32_t rest = store ? op->block_count - stored - existed : op->block_count - op->at;
@@ -384,6 +401,7 @@ static void model_account(struct coordinator *self, const struct co_op *op, uint
                  {SL_LABEL_DISK, op->from_disk},
                  {SL_LABEL_REMOTE, op->from_remote},
                  {op->code == SL_OK ? SL_LABEL_NONE : SL_LABEL_FAILED, rest},
+                 {SL_LABEL_SEEN, seen},
                  {SL_LABEL_BYTES, op->bytes}},
       *counts = store ? stores : loads;
     sl_labels_follow(self->env->paths->shm_dir, &self->labels);
@@ -432,7 +450,9 @@ static void op_account(struct coordinator *self, struct co_op *op)
                       op->block_count - op->at);
         sl_metric_add(page, metric->loaded_bytes, op->bytes);
     }
-    model_account(self, op, stored, existed);
+    uint32_t seen = seen_count(self, op);
+    sl_metric_add(page, metric->block_seen_count, seen);
+    model_account(self, op, stored, existed, seen);
     if (op->code != SL_OK) {
         sl_metric_add(page, metric->op_failed_count, 1);
         sl_metric_add(page, metric->op_timeout_count, op->code == SL_ERR_TIMEOUT ? 1 : 0);

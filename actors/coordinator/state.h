@@ -12,6 +12,7 @@
 #include "ipc/sl_labels.h"
 #include "ipc/sl_msg.h"
 #include "ipc/sl_pins.h"
+#include "ipc/sl_seen.h"
 #include "runtime/sl_actor.h"
 #include "runtime/sl_handover.h"
 #include "runtime/sl_table.h"
@@ -312,7 +313,7 @@ struct co_metrics {
         killed_count, settled_count, ahead_count;
     sl_metric block_stored_count, block_existed_count, block_refused_count, block_from_memory_count;
     sl_metric block_from_disk_count, block_from_remote_count, block_missed_count,
-        block_failed_count, stored_bytes, loaded_bytes;
+        block_failed_count, block_seen_count, stored_bytes, loaded_bytes;
     sl_metric pull_count, pulled_count, pull_copied_bytes, pull_refused_count;
     sl_metric promote_count, fetch_count, promote_gave_up_count, pin_limit_count,
         length_mismatch_count, client_died_count;
@@ -329,6 +330,7 @@ struct coordinator {
     struct sl_calls *calls;
     struct sl_index_view *view; /* NULL: not there yet */
     struct sl_labels *labels;   /* counts by model; NULL: there are none */
+    struct sl_seen *seen;       /* which blocks were here once; likewise */
     struct sl_pins *pins;
     char pins_name[64];
     uint64_t pins_taken;      /* slots in use */

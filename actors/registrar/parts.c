@@ -31,6 +31,7 @@
 #include "actors/registrar/records/groups.h"
 #include "actors/registrar/records/leases.h"
 #include "actors/registrar/records/retired.h"
+#include "actors/registrar/records/seen.h"
 #include "actors/registrar/records/units.h"
 #include "actors/registrar/writers/ahead.h"
 #include "actors/registrar/writers/holds.h"
@@ -53,6 +54,7 @@ const struct reg_part *const reg_parts[] = {
     &reg_units_part,
     &reg_gone_part,
     &reg_retired_part,
+    &reg_seen_part,
     &reg_leases_part,
     &reg_bundles_part,
     &reg_ghosts_part,

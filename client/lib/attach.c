@@ -61,6 +61,7 @@ static void attachment_close(struct sl_attachment *attachment)
     sl_pins_destroy(&attachment->pins);
     sl_counts_close(&attachment->counts);
     sl_labels_close(&attachment->labels);
+    sl_seen_close(&attachment->seen);
     for (uint32_t i = 0; i < SL_CLIENT_ARENAS_MAX; i++) {
         struct sl_arena *arena = atomic_load_explicit(&attachment->arenas[i], memory_order_relaxed);
         sl_gpu_forget(arena);
@@ -120,6 +121,7 @@ static struct sl_attachment *attachment_open(struct sl_client *client, struct sl
         /* Without it nothing is counted: a reader that may not write, a node of an earlier release. */
         (void)sl_counts_open(client->paths.shm_dir, client->self, &at->counts, NULL);
         (void)sl_labels_open(client->paths.shm_dir, &at->labels, NULL);
+        (void)sl_seen_open(client->paths.shm_dir, &at->seen, NULL);
         return at;
     }
     if (err == SL_ERR_NOT_FOUND) {
@@ -576,6 +578,7 @@ void sl_client_close(struct sl_client **client)
 void sl_client_tenant(struct sl_client *client, const char *tenant)
 {
     (void)snprintf(client->tenant, sizeof client->tenant, "%s", tenant);
+    client->has_tenant = client->tenant[0] != '\0';
 }
 
 const char *sl_client_instance(const struct sl_client *client)

@@ -7,6 +7,7 @@
 #include "client/lib/pieces.h"
 #include "client/lib/tally.h"
 #include "runtime/sl_array.h"
+#include "runtime/sl_digest.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -610,6 +611,26 @@ static sl_err reading_wait(struct reading *reading, struct tally *tally)
     return err;
 }
 
+/* Of the keys that are nowhere, those that were here once. A hit does not come by. */
+static void __attribute__((noinline)) seen_count(const struct reading *reading)
+{
+    SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
+    const struct sl_client *client = reading->client;
+    const struct sl_attachment *at = sl_client_attachment(client);
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < reading->count; i++) {
+        if (reading->codes[i] == SL_ERR_NOT_FOUND) {
+            struct sl_object_key key = key_of(reading, i);
+            count += sl_seen_has(at->seen, sl_key_hash(key.at, key.length));
+        }
+    }
+    sl_count(sl_client_counts(at, reader), SL_COUNT_GET_SEEN, count);
+    if (client->has_tenant) {
+        sl_label_add(at->labels, sl_client_tenant_label(client, at), reader->number, SL_LABEL_SEEN,
+                     count);
+    }
+}
+
 static sl_err reading_carry_out(struct reading *reading)
 {
     if (reading->count > SL_BATCH_MAX) {
@@ -631,6 +652,9 @@ static sl_err reading_carry_out(struct reading *reading)
     sl_tally_tier(&tally, SL_TIER_MEMORY, *reading->got_bytes);
     sl_err err = tally.found < reading->count ? reading_wait(reading, &tally) : SL_OK;
     sl_tally_end(&tally, reading->client);
+    if (tally.found < reading->count) {
+        seen_count(reading);
+    }
     return err;
 }
 

@@ -10,6 +10,7 @@
 #include "ipc/sl_mailbox.h"
 #include "ipc/sl_msg.h"
 #include "ipc/sl_pins.h"
+#include "ipc/sl_seen.h"
 #include "runtime/sl_clock.h"
 #include "runtime/sl_config.h"
 #include "runtime/sl_guard.h"
@@ -45,6 +46,7 @@ struct sl_attachment {
     struct sl_pins *pins;                                    /* NULL: read-only */
     struct sl_counts *counts; /* NULL: nothing is counted, as the node has none */
     struct sl_labels *labels; /* likewise */
+    struct sl_seen *seen;     /* likewise */
     uint32_t number;          /* of the client's attachments, from 0 on; none has it again */
     _Atomic uint32_t holds;   /* puts under way, drafts, memory that a GPU may use for ever */
     uint64_t retired;         /* of sl_readers_retire; under the client's lock */
@@ -106,9 +108,9 @@ struct sl_client {
     struct sl_proc_id self;
     /* One page that the kernel empties in a child: not 0 in the process that opened this client. */
     const volatile unsigned char *ours;
-    char tenant[SL_LABEL_ID_BYTES]; /* "": of none; before others know the client */
     bool read_only, leases, debugs; /* debugs: its log has debug lines, too */
-    _Atomic bool holds;             /* look-ups of blocks hold what they find */
+    bool has_tenant;
+    _Atomic bool holds; /* look-ups of blocks hold what they find */
     uint64_t op_timeout_ns, call_retry_ns, message_bytes_max;
 
     _Atomic(struct sl_attachment *) current;
@@ -148,9 +150,10 @@ struct sl_client {
     struct sl_client_lent *lent; /* extents that a GPU may still touch (lent.h) */
     bool lent_settling;          /* a thread looks which of them have ended */
     struct sl_ahead_class ahead[SL_AHEAD_CLASSES];
-    _Atomic bool ahead_refused; /* the registrar does not know PUBLISH */
-    struct sl_pool *pools;      /* that this client has */
-    struct sl_lends *lends;     /* memory that the node may write to (lend.h) */
+    _Atomic bool ahead_refused;     /* the registrar does not know PUBLISH */
+    struct sl_pool *pools;          /* that this client has */
+    struct sl_lends *lends;         /* memory that the node may write to (lend.h) */
+    char tenant[SL_LABEL_ID_BYTES]; /* written before others know the client */
 };
 
 /* ---- attach.c ---- */

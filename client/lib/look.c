@@ -4,6 +4,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+struct looks { /* what look-ups of one call found */
+    uint32_t found, missed, failed;
+};
+
+/* What is rare: errors, and tenants. */
+static void __attribute__((noinline))
+looks_count_rest(const struct sl_client *client, const struct sl_attachment *at,
+                 const struct sl_reader *reader, const struct looks *looks)
+{
+    sl_count(sl_client_counts(at, reader), SL_COUNT_LOOK_FAILED, looks->failed);
+    if (client->has_tenant) {
+        uint32_t label = sl_client_tenant_label(client, at);
+        sl_label_add(at->labels, label, reader->number, SL_LABEL_LOOK_FOUND, looks->found);
+        sl_label_add(at->labels, label, reader->number, SL_LABEL_LOOK_MISSED, looks->missed);
+        sl_label_add(at->labels, label, reader->number, SL_LABEL_LOOK_FAILED, looks->failed);
+    }
+}
+
 static void looks_count(const struct sl_client *client, const struct sl_attachment *at,
                         const struct sl_reader *reader, const sl_err *codes, uint32_t count)
 {
@@ -15,13 +33,10 @@ static void looks_count(const struct sl_client *client, const struct sl_attachme
     struct sl_counts_row row = sl_client_counts(at, reader);
     sl_count(row, SL_COUNT_LOOK_FOUND, found);
     sl_count(row, SL_COUNT_LOOK_MISSED, missed);
-    sl_count(row, SL_COUNT_LOOK_FAILED, count - found - missed);
-    if (__builtin_expect(client->tenant[0] != '\0', 0)) {
-        uint32_t label = sl_client_tenant_label(client, at);
-        sl_label_add(at->labels, label, reader->number, SL_LABEL_LOOK_FOUND, found);
-        sl_label_add(at->labels, label, reader->number, SL_LABEL_LOOK_MISSED, missed);
-        sl_label_add(at->labels, label, reader->number, SL_LABEL_LOOK_FAILED,
-                     count - found - missed);
+    if (__builtin_expect(found + missed != count || client->has_tenant, 0)) {
+        const struct looks looks = {
+            .found = found, .missed = missed, .failed = count - found - missed};
+        looks_count_rest(client, at, reader, &looks);
     }
 }
 

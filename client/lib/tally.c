@@ -83,7 +83,7 @@ void sl_tally_end(const struct tally *tally, struct sl_client *client)
 {
     SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
     struct sl_counts_row row = sl_client_counts(sl_client_attachment(client), reader);
-    if (__builtin_expect(client->tenant[0] != '\0', 0)) {
+    if (__builtin_expect(client->has_tenant, 0)) {
         tenant_count(tally, client, reader);
     }
     for (uint32_t i = 0; i < tally->tier_count; i++) {

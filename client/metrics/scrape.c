@@ -42,6 +42,35 @@ struct scrape {
     bool begun;
 };
 
+/* Ends of buckets of ages, as those of sl_counts_bucket_ends_ns; and which a histogram has. */
+static const uint64_t age_ends_ns[SL_COUNTS_BUCKETS] = {SL_NS_PER_S / 10,
+                                                        SL_NS_PER_S / 5,
+                                                        SL_NS_PER_S / 2,
+                                                        1 * SL_NS_PER_S,
+                                                        2 * SL_NS_PER_S,
+                                                        5 * SL_NS_PER_S,
+                                                        10 * SL_NS_PER_S,
+                                                        20 * SL_NS_PER_S,
+                                                        50 * SL_NS_PER_S,
+                                                        100 * SL_NS_PER_S,
+                                                        200 * SL_NS_PER_S,
+                                                        500 * SL_NS_PER_S,
+                                                        1000 * SL_NS_PER_S,
+                                                        2000 * SL_NS_PER_S,
+                                                        5000 * SL_NS_PER_S,
+                                                        10000 * SL_NS_PER_S,
+                                                        20000 * SL_NS_PER_S,
+                                                        50000 * SL_NS_PER_S,
+                                                        100000 * SL_NS_PER_S,
+                                                        200000 * SL_NS_PER_S,
+                                                        500000 * SL_NS_PER_S,
+                                                        1000000 * SL_NS_PER_S,
+                                                        UINT64_MAX};
+static const uint64_t *ends_of(const struct metric_fact *fact)
+{
+    return fact != NULL && fact->unit == METRIC_AGE ? age_ends_ns : sl_counts_bucket_ends_ns;
+}
+
 /* ---- reading ---- */
 
 static const char *const kind_texts[] = {
@@ -61,16 +90,17 @@ static bool kind_fits(enum metric_kind kind, const char *actor)
            (actor[length] == '\0' || actor[length] == '.');
 }
 
-static bool is_known(const char *actor, const char *name, bool histogram)
+/* NULL: the table lacks it. */
+static const struct metric_fact *fact_of(const char *actor, const char *name, bool histogram)
 {
     for (size_t i = 0; i < metric_fact_count; i++) {
         const struct metric_fact *fact = &metric_facts[i];
         if (kind_fits(fact->kind, actor) && (fact->type == METRIC_HISTOGRAM) == histogram &&
             strcmp(fact->name, name) == 0) {
-            return true;
+            return fact;
         }
     }
-    return false;
+    return NULL;
 }
 
 static bool proc_read(uint32_t pid, const char *what, char *out, size_t room)
@@ -118,14 +148,17 @@ static bool page_take(void *context, struct sl_metrics_view *view)
     const char *actor = page->summary.actor;
     for (uint32_t i = 0; i < page->summary.metric_count; i++) {
         if (sl_metrics_view_metric(view, i, page->names[i], &page->values[i])) {
-            page->unknown_count += !is_known(actor, page->names[i], false);
+            page->unknown_count += fact_of(actor, page->names[i], false) == NULL;
         }
     }
     for (uint32_t i = 0; i < page->summary.histogram_count; i++) {
         struct histogram *histogram = &page->histograms[i];
-        if (sl_metrics_view_buckets(view, i, sl_counts_bucket_ends_ns, SL_COUNTS_BUCKETS,
-                                    histogram->name, histogram->buckets, &histogram->sum)) {
-            page->unknown_count += !is_known(actor, histogram->name, true);
+        struct sl_histogram_summary named;
+        const struct metric_fact *fact =
+            sl_metrics_view_histogram(view, i, &named) ? fact_of(actor, named.name, true) : NULL;
+        if (sl_metrics_view_buckets(view, i, ends_of(fact), SL_COUNTS_BUCKETS, histogram->name,
+                                    histogram->buckets, &histogram->sum)) {
+            page->unknown_count += fact == NULL;
         }
     }
     page_process(page);
@@ -222,7 +255,7 @@ static void histogram_give(struct scrape *scrape, const struct metric_fact *fact
     for (uint32_t i = 0; i < SL_COUNTS_BUCKETS; i++) {
         char end[VALUE_BYTES];
         count += buckets[i];
-        (void)snprintf(end, sizeof end, "%g", (double)sl_counts_bucket_ends_ns[i] / 1e9);
+        (void)snprintf(end, sizeof end, "%g", (double)ends_of(fact)[i] / 1e9);
         sample.labels[plain_count] =
             (struct scrape_label){.name = "le", .value = i + 1 < SL_COUNTS_BUCKETS ? end : "+Inf"};
         (void)snprintf(text, sizeof text, "%" PRIu64, count);

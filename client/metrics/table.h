@@ -46,8 +46,16 @@ enum metric_kind {
 };
 enum metric_type { METRIC_COUNTER, METRIC_GAUGE, METRIC_HISTOGRAM };
 /* What the page counts in. All of time becomes seconds. SINCE: a time of the monotonic clock in ns,
- * shown as how long ago it is; 0 is not shown. */
-enum metric_unit { METRIC_ONE, METRIC_BYTES, METRIC_NS, METRIC_US, METRIC_MS, METRIC_SINCE };
+ * shown as how long ago it is; 0 is not shown. AGE: ns of a histogram whose buckets go to days. */
+enum metric_unit {
+    METRIC_ONE,
+    METRIC_BYTES,
+    METRIC_NS,
+    METRIC_US,
+    METRIC_MS,
+    METRIC_SINCE,
+    METRIC_AGE
+};
 
 struct metric_fact {
     enum metric_kind kind;

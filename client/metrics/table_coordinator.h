@@ -15,6 +15,8 @@
       "") \
     X(COORDINATOR, "blocks_failed", COUNTER, ONE, "sluice_load_blocks_failed_total", "", \
       "Blocks of loads that were refused, or ended by an error before they came to them.") \
+    X(COORDINATOR, "blocks_seen", COUNTER, ONE, "sluice_load_blocks_seen_total", "", \
+      "Blocks among those of tier none that were here once: unlimited memory would have had them. Less than 0.5 % of the others are counted, too, and of what left long ago not all.") \
     X(COORDINATOR, "loaded_bytes", COUNTER, BYTES, "sluice_load_bytes_total", "", \
       "Bytes that loads copied to engines.") \
     X(COORDINATOR, "load_ns", HISTOGRAM, NS, "sluice_load_duration_seconds", "", \

@@ -39,6 +39,8 @@
       "") \
     X(CLIENT, "GET_FAILED", COUNTER, ONE, "sluice_get_keys_failed_total", "", \
       "Keys of gets that ended by an error, as a deadline, so that nobody knows where they are; a buffer that was too small is no error, and no reference.") \
+    X(CLIENT, "GET_SEEN", COUNTER, ONE, "sluice_get_keys_seen_total", "", \
+      "Keys among those of tier none that were here once, removed ones included: unlimited memory would have had them. Less than 0.5 % of the others are counted, too, and of what left long ago not all.") \
     X(CLIENT, "GET_MEMORY_BYTES", COUNTER, BYTES, "sluice_get_bytes_total", "tier=memory", \
       "Bytes that gets gave to clients, by the tier where they were found.") \
     X(CLIENT, "GET_DISK_BYTES", COUNTER, BYTES, "sluice_get_bytes_total", "tier=disk", \
@@ -78,6 +80,8 @@
       "") \
     X(MODEL, "FAILED", COUNTER, ONE, "sluice_model_load_blocks_failed_total", "", \
       "Blocks of loads that were refused, or ended by an error before they came to them, by model.") \
+    X(MODEL, "SEEN", COUNTER, ONE, "sluice_model_load_blocks_seen_total", "", \
+      "Blocks among those of tier none that were here once, by model: unlimited memory would have had them.") \
     X(MODEL, "BYTES", COUNTER, BYTES, "sluice_model_load_bytes_total", "", \
       "Bytes that loads copied to engines, by model.") \
     X(MODEL, "LOOK_FOUND", COUNTER, ONE, "sluice_model_lookup_blocks_total", "result=found", \
@@ -107,6 +111,8 @@
       "") \
     X(TENANT, "FAILED", COUNTER, ONE, "sluice_tenant_get_keys_failed_total", "", \
       "Keys of gets of a tenant's clients that ended by an error.") \
+    X(TENANT, "SEEN", COUNTER, ONE, "sluice_tenant_get_keys_seen_total", "", \
+      "Keys among those of tier none that were here once, by tenant: unlimited memory would have had them.") \
     X(TENANT, "BYTES", COUNTER, BYTES, "sluice_tenant_get_bytes_total", "", \
       "Bytes that gets gave to clients of a tenant.") \
     X(TENANT, "LOOK_FOUND", COUNTER, ONE, "sluice_tenant_lookup_keys_total", "result=found", \

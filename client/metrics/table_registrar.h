@@ -71,6 +71,8 @@
       "Keys that are not evicted because a lease on them runs.") \
     X(REGISTRAR, "dropped_count", COUNTER, ONE, "sluice_dropped_units_total", "", \
       "Objects and blocks that left the index.") \
+    X(REGISTRAR, "evict_age_ns", HISTOGRAM, AGE, "sluice_evict_age_seconds", "", \
+      "How long ago units were wanted last when they left memory, where the policy knows; the longer, the less it hurts.") \
     X(REGISTRAR, "evicted_count", COUNTER, ONE, "sluice_evicted_units_total", "", \
       "Objects and blocks that were evicted from memory.") \
     X(REGISTRAR, "evicted_bytes", COUNTER, BYTES, "sluice_evicted_bytes_total", "", \
@@ -113,6 +115,8 @@
       "Values whose bytes did not fit their digest; they were dropped.") \
     X(REGISTRAR, "write_behind_pending_count", GAUGE, ONE, "sluice_write_behind_keys", "", \
       "Objects and blocks that are to be written to a disk and are not there yet.") \
+    X(REGISTRAR, "write_behind_lag_ms", GAUGE, MS, "sluice_write_behind_lag_seconds", "", \
+      "How long the oldest value that is to go to a disk has waited, in whole seconds; 0: none waits.") \
     X(REGISTRAR, "written_count", COUNTER, ONE, "sluice_write_behind_written_total", "", \
       "Keys that were written to a disk.") \
     X(REGISTRAR, "written_bytes", COUNTER, BYTES, "sluice_write_behind_bytes_total", "", \

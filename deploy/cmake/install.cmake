@@ -46,4 +46,5 @@ install(CODE "
         configure_file(\${unit} \"${generated}/units/\${name}\" @ONLY)
     endforeach()")
 install(DIRECTORY ${generated}/units/ DESTINATION lib/systemd/system)
+install(DIRECTORY deploy/monitoring/ DESTINATION ${CMAKE_INSTALL_DATADIR}/sluice/monitoring)
 install(FILES README.md ARCHITECTURE.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -6,6 +6,7 @@ sl_node_test(replay LABEL node SCRIPT node/replay_test.py TIMEOUT 1800 LOCK memo
 foreach(suite disks away handover)
     sl_node_test(${suite} LABEL node SCRIPT node/${suite}_test.py TIMEOUT 900)
 endforeach()
+sl_node_test(monitoring LABEL node SCRIPT node/monitoring_test.py TIMEOUT 900)
 # Takes a core from everyone for a while.
 sl_node_test(core LABEL node SCRIPT node/core_test.py TIMEOUT 300 SERIAL)
 # These use the Python packages, too, where there are some.

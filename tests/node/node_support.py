@@ -216,7 +216,7 @@ class Node:
             left += [os.path.join(self.shm, name) for name in os.listdir(self.shm)]
         run = self.directory + "/run"
         if os.path.isdir(run):
-            left += [os.path.join(run, name) for name in os.listdir(run) if name.endswith((".sock", ".attach", ".pid", ".ready", "watch"))]
+            left += [os.path.join(run, name) for name in os.listdir(run) if name.endswith((".sock", ".attach", ".pid", ".ready", ".http", ".at", ".helpers", "watch"))]
         left += [f"process {pid}: {command}" for pid, command in self.running().items()]
         return left
 

@@ -191,7 +191,7 @@ class Supervisor(unittest.TestCase):
             for name in os.listdir(node.shm):
                 self.assertEqual(os.stat(os.path.join(node.shm, name)).st_mode & 0o077, 0, name)
             for name in os.listdir(node.directory + "/run"):
-                if name.endswith(".sock"):
+                if name.endswith((".sock", ".http")):
                     self.assertEqual(os.stat(os.path.join(node.directory, "run", name)).st_mode & 0o077, 0, name)
 
     def test_actors_go_before_others_where_they_may(self):

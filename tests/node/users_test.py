@@ -9,6 +9,7 @@ import random
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -188,7 +189,7 @@ class OwnedNode(Node):
                 folders.append(folder)
                 for name in names:
                     path = os.path.join(folder, name)
-                    (sockets if path.endswith((".sock", ".attach")) else files).append(path)
+                    (sockets if stat.S_ISSOCK(os.lstat(path).st_mode) else files).append(path)
         return folders, files, sockets
 
     def pids(self):
@@ -423,7 +424,7 @@ class Same(unittest.TestCase):
             for folder, _, names in os.walk(root):
                 for name in names:
                     path = os.path.join(folder, name)
-                    if path.endswith((".sock", ".attach")):
+                    if stat.S_ISSOCK(os.stat(path).st_mode):
                         continue
                     file = open(path, "r+b", buffering=0)  # a FIFO cannot be sought in
                     self.addCleanup(file.close)

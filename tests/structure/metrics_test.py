@@ -6,6 +6,7 @@ import sys
 import tempfile
 import unittest
 
+import dashboard
 import metrics_table
 
 sys.path.insert(0, os.path.join(metrics_table.ROOT, "tests", "support"))
@@ -14,7 +15,7 @@ import suite  # noqa: E402
 # As promtool's linter has them: https://prometheus.io/docs/practices/naming
 TYPE_WORDS = {"counter", "gauge", "histogram", "summary", "untyped"}
 SHORT_UNITS = {"s", "ms", "us", "ns", "sec", "b", "kb", "mb", "gb", "tb", "pb", "m", "h", "d"}
-UNIT_SUFFIX = {"BYTES": "_bytes", "NS": "_seconds", "US": "_seconds", "MS": "_seconds", "SINCE": "_seconds"}
+UNIT_SUFFIX = {"BYTES": "_bytes", "NS": "_seconds", "US": "_seconds", "MS": "_seconds", "SINCE": "_seconds", "AGE": "_seconds"}
 
 
 class Table(unittest.TestCase):
@@ -63,6 +64,18 @@ class Table(unittest.TestCase):
         text = metrics_table.text_of(metrics_table.ROOT, metrics_table.PAGE)
         self.assertEqual(metrics_table.page_with_table(text, metrics_table.page_table()), text,
                          "run tests/structure/metrics_table.py --write")
+
+
+class Shipped(unittest.TestCase):
+    def test_the_dashboard_is_made_of_the_table(self):
+        self.assertEqual(metrics_table.text_of(metrics_table.ROOT, dashboard.PATH), dashboard.text(), "run tests/structure/dashboard.py --write")
+
+    def test_rules_name_metrics_that_there_are(self):
+        families = {row.family for row in metrics_table.rows()}
+        for name in ("sluice.rules.yml", "sluice.rules.test.yml"):
+            used = set(re.findall(r"\bsluice_\w+", metrics_table.text_of(metrics_table.ROOT, "deploy/monitoring/" + name)))
+            self.assertGreater(len(used), 10)
+            self.assertEqual(sorted(used - families), [])
 
 
 class Reading(unittest.TestCase):

@@ -69,6 +69,7 @@ struct registrar {
     struct reg_units *units;
     struct reg_gone *gone;
     struct reg_retired *retired;
+    struct reg_seen *seen;
     struct reg_lease_ends *lease_ends;
     struct reg_bundles *bundles;
     struct reg_ghosts *ghosts;

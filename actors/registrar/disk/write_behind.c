@@ -81,8 +81,11 @@ void reg_queue_add(struct registrar *self, sl_ref ref, uint64_t generation)
                 "no memory for the write-behind queue: an object stays in memory alone");
         return;
     }
-    *queue_at(queue, queue->count++) = (struct reg_write_item){
-        .ref = ref, .generation = generation, .order = self->writes->next_order++};
+    *queue_at(queue, queue->count++) =
+        (struct reg_write_item){.ref = ref,
+                                .queued_s = (uint32_t)(self->env->now_ns / SL_NS_PER_S),
+                                .generation = generation,
+                                .order = self->writes->next_order++};
 }
 
 /* Back to the front, in the order of the commits. */
@@ -692,14 +695,35 @@ static bool writes_drain(const struct registrar *self)
     return reg_disks_writable(self) && writes_pending(self) > 0;
 }
 
+/* How long the oldest value that is to go to a disk has waited, in whole seconds; 0: none waits. */
+static uint64_t writes_lag_s(struct registrar *self)
+{
+    uint64_t oldest = reg_writes_oldest(self);
+    uint32_t now_s = (uint32_t)(self->env->now_ns / SL_NS_PER_S);
+    uint32_t lag_s = 0;
+    const struct reg_queue *queue = &self->writes->queue;
+    if (queue->count > 0 && queue_at(queue, 0)->order == oldest) {
+        lag_s = now_s - queue_at(queue, 0)->queued_s;
+    }
+    for (uint32_t w = 0; w < self->writes->count; w++) {
+        const struct reg_write *write = &self->writes->all[w];
+        for (uint32_t i = 0; write->used && i < write->count; i++) {
+            lag_s = write->items[i].order == oldest ? now_s - write->items[i].queued_s : lag_s;
+        }
+    }
+    return lag_s;
+}
+
 static void writes_gauges(struct registrar *self)
 {
     struct sl_metrics *page = self->env->metrics;
+    sl_metric_set(page, self->writes->metric.write_behind_lag_ms, 1000 * writes_lag_s(self));
     sl_metric_set(page, self->writes->metric.write_behind_pending_count, writes_pending(self));
 }
 
 static const struct sl_metric_row metrics[] = {
     REG_METRIC(reg_writes, write_behind_pending_count),
+    REG_METRIC(reg_writes, write_behind_lag_ms),
     REG_METRIC(reg_writes, written_count),
     REG_METRIC(reg_writes, written_bytes),
     REG_METRIC(reg_writes, write_failed_count),

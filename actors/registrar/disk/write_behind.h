@@ -11,6 +11,7 @@
 #define REG_WRITE_BYTES_MAX (4 * SL_MIB)
 struct reg_write_item {
     sl_ref ref;
+    uint32_t queued_s; /* monotonic, whole seconds */
     uint64_t generation;
     uint64_t order; /* of the commit: what FLUSH waits for */
 };
@@ -46,7 +47,8 @@ struct reg_writes {
     uint32_t disk;
     struct sl_item_spill *spills; /* scratch of one DISK_WRITE */
     struct {
-        sl_metric write_behind_pending_count, written_count, written_bytes, write_failed_count;
+        sl_metric write_behind_pending_count, write_behind_lag_ms, written_count, written_bytes,
+            write_failed_count;
     } metric;
 };
 

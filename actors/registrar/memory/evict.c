@@ -206,6 +206,15 @@ static bool is_refused(struct registrar *self, sl_ref unit)
     return (sl_index_links(self->index, unit)->flags & REG_FLAG_REFUSED) != 0;
 }
 
+/* How long ago the unit that just left its list was wanted, where the policy knows. */
+static void age_note(struct registrar *self, uint32_t gone)
+{
+    uint64_t age_ns = self->units->judged.age_ns;
+    if (gone > 0 && age_ns > 0) {
+        sl_histogram_add(self->env->metrics, self->evict->metric.evict_age_ns, age_ns);
+    }
+}
+
 /* Gives how many units went; lose: also those that could stay on disk. */
 static uint32_t victims_evict(struct registrar *self, const struct victims *victims, bool lose,
                               const struct reg_drop *how)
@@ -226,8 +235,10 @@ static uint32_t victims_evict(struct registrar *self, const struct victims *vict
         if (!lose && is_refused(self, victims->units[i])) {
             why.reason = REG_GHOST_NOT_ADMITTED;
         }
-        gone += drops ? unit_lose(self, victims->units[i], &why)
-                      : unit_to_disk(self, victims->units[i], &parts);
+        uint32_t went = drops ? unit_lose(self, victims->units[i], &why)
+                              : unit_to_disk(self, victims->units[i], &parts);
+        age_note(self, went);
+        gone += went;
     }
     sl_index_bundle_lease_reopen(self->index, victims->bundle);
     return gone;
@@ -560,8 +571,11 @@ static void evict_settings(struct registrar *self)
 }
 
 static const struct sl_metric_row metrics[] = {
-    REG_METRIC(reg_evict, evicted_count),       REG_METRIC(reg_evict, evicted_bytes),
-    REG_METRIC(reg_evict, evict_skipped_count), REG_METRIC(reg_evict, evict_attempt_count),
+    SL_HISTOGRAM_ROW(reg_evict, metric.evict_age_ns, "evict_age_ns"),
+    REG_METRIC(reg_evict, evicted_count),
+    REG_METRIC(reg_evict, evicted_bytes),
+    REG_METRIC(reg_evict, evict_skipped_count),
+    REG_METRIC(reg_evict, evict_attempt_count),
     REG_METRIC(reg_evict, evict_success_count),
 };
 

@@ -15,6 +15,7 @@ struct reg_evict {
     struct {
         sl_metric evicted_count, evicted_bytes, evict_skipped_count, evict_attempt_count,
             evict_success_count;
+        sl_histogram evict_age_ns;
     } metric;
 };
 

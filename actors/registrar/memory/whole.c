@@ -6,8 +6,10 @@
  * attach to these. */
 #include "actors/registrar/memory/whole.h"
 #include "actors/registrar/presence/peers.h"
+#include "actors/registrar/records/seen.h"
 #include "ipc/sl_counts.h"
 #include "ipc/sl_labels.h"
+#include "ipc/sl_seen.h"
 #include "runtime/sl_metrics.h"
 
 #include <dirent.h>
@@ -118,6 +120,10 @@ static void counts_renew(struct registrar *self)
 {
     struct sl_error why = {0};
     const char *shm_dir = self->env->paths->shm_dir;
+    if (sl_seen_is_short(shm_dir, &why)) {
+        reg_log(self, SL_LOG_WARN, 0, "%s by another process: it begins anew", why.text);
+        reg_seen_renew(self);
+    }
     bool counts = sl_counts_are_short(shm_dir, &why);
     bool labels = !counts && sl_labels_are_short(shm_dir, &why);
     if (!counts && !labels) {

@@ -1,0 +1,49 @@
+/* actors/registrar/records/seen.c - see seen.h. */
+#include "actors/registrar/records/seen.h"
+#include "actors/registrar/base/part.h"
+#include "ipc/sl_seen.h"
+
+/* A key in so many bytes of the index's ceiling: some four times as many as fit there. */
+#define INDEX_BYTES_A_KEY 128u
+
+static void seen_open(struct registrar *self)
+{
+    struct sl_error why = {0};
+    if (sl_seen_make(self->env->paths->shm_dir, self->set.index_memory / INDEX_BYTES_A_KEY,
+                     &self->seen->filter, &why) != SL_OK) {
+        reg_log(self, SL_LOG_WARN, 0, "no filter of keys, so no ceiling of hits: %s", why.text);
+    }
+}
+
+void reg_seen_renew(struct registrar *self)
+{
+    sl_seen_close(&self->seen->filter);
+    seen_open(self);
+}
+
+/* Figures alone hang on it. */
+static sl_err seen_init(struct registrar *self, struct sl_error *why)
+{
+    (void)why;
+    seen_open(self);
+    return SL_OK;
+}
+
+static void seen_fini(struct registrar *self)
+{
+    sl_seen_close(&self->seen->filter);
+}
+
+static void seen_committed(struct registrar *self, const struct reg_committed *what)
+{
+    const struct sl_key key = sl_index_key(self->index, what->unit);
+    sl_seen_add(self->seen->filter, reg_hash(key.at, key.length));
+}
+
+const struct reg_part reg_seen_part = {
+    .name = "seen",
+    REG_STATE(seen, reg_seen),
+    .init = seen_init,
+    .fini = seen_fini,
+    .committed = {.run = seen_committed},
+};

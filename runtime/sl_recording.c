@@ -1,10 +1,10 @@
 /* runtime/sl_recording.c - see sl_recording.h.
  *
  * All numbers are little-endian. Header: magic (8), version (4), its bytes (4), file id, began,
- * memory, disk (8 each), policy (16), zeroes, check (8). Frame: magic (4), bytes of its events (4),
+ * memory, disk (8 each), policy (16), segment, budget, paths (8 each; since version 2), zeroes, check (8). Frame: magic (4), bytes of its events (4),
  * their count (4), 0 (4), begun (8), file id (8), check (8), events. Event: a byte of kind and
  * flags, a byte more where EXTRA is set, microseconds since the event before, and what the flags
- * do not say of name, parent, bytes and tokens. Numbers are varints, names have 8 bytes. */
+ * do not say of name, parent, bytes, tokens, and parts with bytes of keys. Numbers are varints, names have 8 bytes. */
 #include "runtime/sl_recording.h"
 #include "runtime/sl_base.h"
 #include "runtime/sl_digest.h"
@@ -33,6 +33,7 @@ enum {
     EXTRA = 1 << 7,
     EXTRA_HINT_MASK = 3,
     EXTRA_NEW_OP = 4,
+    EXTRA_PARTS = 8, /* parts and bytes of keys follow: others than those that were told last */
 };
 
 static void put32(unsigned char *at, uint32_t value)
@@ -117,6 +118,9 @@ enum {
     HEADER_MEMORY = 32,
     HEADER_DISK = 40,
     HEADER_POLICY = 48,
+    HEADER_SEGMENT = 64,
+    HEADER_BUDGET = 72,
+    HEADER_PATHS = 80,
     HEADER_CHECK = SL_RECORDING_HEADER_BYTES - 8,
 };
 
@@ -132,6 +136,9 @@ void sl_recording_header_put(const struct sl_recording_header *header,
     put64(out + HEADER_MEMORY, header->memory_bytes);
     put64(out + HEADER_DISK, header->disk_bytes);
     memcpy(out + HEADER_POLICY, header->policy, sizeof(header->policy));
+    put64(out + HEADER_SEGMENT, header->segment_bytes);
+    put64(out + HEADER_BUDGET, header->budget_bytes);
+    put64(out + HEADER_PATHS, header->path_count);
     put64(out + HEADER_CHECK, sl_digest_chunk(out, HEADER_CHECK));
 }
 
@@ -141,10 +148,12 @@ sl_err sl_recording_header_get(const unsigned char *bytes, uint64_t length_bytes
     if (length_bytes < SL_RECORDING_HEADER_BYTES || memcmp(bytes, magic, sizeof(magic)) != 0) {
         return sl_fail(why, SL_ERR_FOREIGN, "it is no recording of a node");
     }
-    if (get32(bytes + HEADER_VERSION) != SL_RECORDING_VERSION ||
+    uint32_t version = get32(bytes + HEADER_VERSION);
+    if (version < SL_RECORDING_OLDEST || version > SL_RECORDING_VERSION ||
         get32(bytes + HEADER_BYTES) != SL_RECORDING_HEADER_BYTES) {
-        return sl_fail(why, SL_ERR_VERSION, "it is a recording of version %u, version %u is read",
-                       get32(bytes + HEADER_VERSION), SL_RECORDING_VERSION);
+        return sl_fail(why, SL_ERR_VERSION,
+                       "it is a recording of version %u, versions %u to %u are read", version,
+                       SL_RECORDING_OLDEST, SL_RECORDING_VERSION);
     }
     if (get64(bytes + HEADER_CHECK) != sl_digest_chunk(bytes, HEADER_CHECK)) {
         return sl_fail(why, SL_ERR_CORRUPT, "the head of the recording is damaged");
@@ -152,7 +161,11 @@ sl_err sl_recording_header_get(const unsigned char *bytes, uint64_t length_bytes
     *out = (struct sl_recording_header){.file_id = get64(bytes + HEADER_FILE_ID),
                                         .began_unix_ns = get64(bytes + HEADER_BEGAN),
                                         .memory_bytes = get64(bytes + HEADER_MEMORY),
-                                        .disk_bytes = get64(bytes + HEADER_DISK)};
+                                        .disk_bytes = get64(bytes + HEADER_DISK),
+                                        .version = version,
+                                        .segment_bytes = get64(bytes + HEADER_SEGMENT),
+                                        .budget_bytes = get64(bytes + HEADER_BUDGET),
+                                        .path_count = (uint32_t)get64(bytes + HEADER_PATHS)};
     memcpy(out->policy, bytes + HEADER_POLICY, sizeof(out->policy));
     out->policy[sizeof(out->policy) - 1] = '\0';
     return SL_OK;
@@ -207,6 +220,10 @@ bool sl_recording_frame_add(struct sl_recording_frame *frame,
     const struct sl_recording_event *last = &frame->last;
     uint32_t extra = event->hint | (event->new_op ? EXTRA_NEW_OP : 0);
     uint32_t head = event->kind;
+    uint32_t part_count = SL_MIN(event->part_count, SL_RECORDING_PARTS_MAX);
+    uint32_t key_bytes = SL_MIN(event->key_bytes, SL_RECORDING_KEY_MAX);
+    bool parts =
+        event->bytes != 0 && (part_count != frame->part_count || key_bytes != frame->key_bytes);
     uint64_t at_us = SL_MAX(event->at_us, last->at_us);
     if (frame->room - frame->length < SL_RECORDING_EVENT_BYTES) {
         return false;
@@ -216,6 +233,7 @@ bool sl_recording_frame_add(struct sl_recording_frame *frame,
                                           : PARENT_GIVEN;
     head |= event->name == last->parent ? NAME_LAST : 0;
     head |= event->bytes == last->bytes && event->tokens == last->tokens ? SAME_SIZE : 0;
+    extra |= parts ? EXTRA_PARTS : 0;
     head |= extra != 0 ? EXTRA : 0;
     frame->bytes[frame->length++] = (unsigned char)head;
     if (extra != 0) {
@@ -234,6 +252,12 @@ bool sl_recording_frame_add(struct sl_recording_frame *frame,
     if ((head & SAME_SIZE) == 0) {
         varint_put(frame, event->bytes);
         varint_put(frame, event->tokens);
+    }
+    if (parts) {
+        varint_put(frame, part_count);
+        varint_put(frame, key_bytes);
+        frame->part_count = part_count;
+        frame->key_bytes = key_bytes;
     }
     frame->last = *event;
     frame->last.at_us = at_us;
@@ -259,6 +283,7 @@ uint64_t sl_recording_frame_end(struct sl_recording_frame *frame, uint64_t file_
 struct reader {
     const unsigned char *at, *end;
     bool failed;
+    uint32_t part_count, key_bytes; /* that were told last */
 };
 
 static uint64_t varint_get(struct reader *reader)
@@ -318,7 +343,16 @@ static bool event_get(struct reader *reader, const struct sl_recording_event *la
     bool same = (head & SAME_SIZE) != 0;
     out->bytes = same ? last->bytes : varint_get(reader);
     out->tokens = same ? last->tokens : varint_get(reader);
-    return !reader->failed && out->kind != 0 && extra <= (EXTRA_NEW_OP | 2u);
+    if ((extra & EXTRA_PARTS) != 0) {
+        uint64_t part_count = varint_get(reader);
+        uint64_t key_bytes = varint_get(reader);
+        reader->part_count = (uint32_t)SL_MIN(part_count, SL_RECORDING_PARTS_MAX);
+        reader->key_bytes = (uint32_t)SL_MIN(key_bytes, SL_RECORDING_KEY_MAX);
+    }
+    out->part_count = out->bytes != 0 ? reader->part_count : 0;
+    out->key_bytes = out->bytes != 0 ? reader->key_bytes : 0;
+    return !reader->failed && out->kind != 0 &&
+           (extra & ~(uint32_t)EXTRA_PARTS) <= (EXTRA_NEW_OP | 2u);
 }
 
 /* The bytes of the whole frame at `at`; 0: there is none. */

@@ -12,11 +12,14 @@
 
 #include "runtime/sl_error.h"
 
-#define SL_RECORDING_VERSION      1u
+#define SL_RECORDING_VERSION      2u
+#define SL_RECORDING_OLDEST       1u /* without the last four of the header, and without parts */
 #define SL_RECORDING_HEADER_BYTES 128u
 #define SL_RECORDING_FRAME_BYTES  40u        /* in front of a frame's events */
 #define SL_RECORDING_EVENT_BYTES  64u        /* an event is never longer */
 #define SL_RECORDING_FRAME_MAX    (1u << 20) /* with its events */
+#define SL_RECORDING_PARTS_MAX    16383u
+#define SL_RECORDING_KEY_MAX      16383u
 
 struct sl_recording_salt {
     uint64_t words[2];
@@ -29,6 +32,10 @@ struct sl_recording_header {
     uint64_t began_unix_ns;
     uint64_t memory_bytes, disk_bytes; /* of the node then */
     char policy[16];                   /* evict_policy */
+    uint32_t version;                  /* of the file that was read; what is put is of the newest */
+    uint64_t segment_bytes;            /* of the disk; this and what follows 0: not known */
+    uint64_t budget_bytes;             /* disk_write_budget */
+    uint32_t path_count;               /* disks */
 };
 void sl_recording_header_put(const struct sl_recording_header *header,
                              unsigned char out[SL_RECORDING_HEADER_BYTES]);
@@ -54,7 +61,10 @@ struct sl_recording_event {
     uint64_t parent; /* name of the block before it in its chain; 0: none */
     uint64_t bytes;  /* of memory that it takes; 0: as told before */
     uint64_t tokens; /* 0: not known, or as told before */
-    uint64_t count;  /* LOST */
+    /* Of events that tell bytes; 0: not known. */
+    uint32_t part_count; /* values that the block has, up to PARTS_MAX */
+    uint32_t key_bytes;  /* of a value's key and its block's, up to KEY_MAX */
+    uint64_t count;      /* LOST */
 };
 
 /* ---- writing: a frame in a buffer of the caller ---- */
@@ -64,6 +74,7 @@ struct sl_recording_frame {
     uint32_t count;
     uint64_t begun_us;
     struct sl_recording_event last;
+    uint32_t part_count, key_bytes; /* that were told last */
 };
 void sl_recording_frame_begin(struct sl_recording_frame *frame, unsigned char *bytes, uint64_t room,
                               uint64_t at_us);

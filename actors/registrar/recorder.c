@@ -1,9 +1,11 @@
 /* actors/registrar/recorder.c - a recording of what is asked for: events into frames. */
 #include "actors/registrar/recorder.h"
 #include "actors/registrar/base/part.h"
+#include "actors/registrar/disk/disks.h"
 #include "actors/registrar/engines/engines.h"
 #include "actors/registrar/memory/accesses.h"
 #include "actors/registrar/records/units.h"
+#include "runtime/sl_disk_place.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -161,6 +163,21 @@ static bool is_known(struct reg_recorder *recorder, uint64_t name, bool renew)
     return there;
 }
 
+/* What its values are on a disk. */
+static void parts_tell(struct registrar *self, sl_ref unit, const struct sl_entry *entry,
+                       struct sl_recording_event *event)
+{
+    struct reg_unit_parts parts;
+    struct sl_entry part = *entry;
+    bool block = entry->kind == SL_RECORD_GROUP;
+    reg_unit_parts(self, unit, &parts);
+    if (block && parts.count > 0) {
+        sl_index_read(self->index, parts.refs[0], &part);
+    }
+    event->part_count = parts.count;
+    event->key_bytes = part.key_length + (block ? (uint32_t)entry->key_length : 0u);
+}
+
 static void unit_record(struct registrar *self, sl_ref unit, struct sl_recording_event *event)
 {
     struct sl_entry entry;
@@ -175,6 +192,7 @@ static void unit_record(struct registrar *self, sl_ref unit, struct sl_recording
     if (!is_known(self->recorder, event->name, stored)) {
         event->bytes = reg_unit_space_bytes(self, unit, false);
         event->tokens = model_tokens(self, &entry);
+        parts_tell(self, unit, &entry, event);
     }
     record(self, event);
 }
@@ -347,6 +365,16 @@ static sl_err recorder_restore(struct registrar *self, sl_ref note, const void *
     return SL_OK;
 }
 
+static void disk_tell(const struct registrar *self, struct sl_recording_header *header)
+{
+    struct sl_disk_sizes sizes;
+    if (self->set.disk > 0 && sl_disk_sizes(self->env->config, &sizes, NULL) == SL_OK) {
+        header->segment_bytes = sizes.segment_bytes;
+        header->budget_bytes = sl_config_u64(self->env->config, SL_SET_disk_write_budget);
+        header->path_count = self->tier->path_count;
+    }
+}
+
 /* The salt is a note before anything is written, so that the next registrar goes on with it. */
 static void recorder_started(struct registrar *self)
 {
@@ -368,6 +396,7 @@ static void recorder_started(struct registrar *self)
     recorder->file.header = (struct sl_recording_header){.file_id = recorder->note.file_id,
                                                          .memory_bytes = self->set.memory,
                                                          .disk_bytes = self->set.disk};
+    disk_tell(self, &recorder->file.header);
     (void)snprintf(recorder->file.header.policy, sizeof(recorder->file.header.policy), "%s",
                    self->units->policy->name);
     recorder->given_bytes = SL_RECORDING_HEADER_BYTES;

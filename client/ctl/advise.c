@@ -13,17 +13,22 @@
 #define FEW         10000u /* references: fewer say little */
 #define SMALL_GAIN  0.5    /* points */
 #define MODEL_APART 1.0    /* points */
+#define US_A_DAY    8.64e10
+/* disk_segment's default, for nodes without a disk. */
+#define SEGMENT_BYTES_DEFAULT (UINT64_C(64) * SL_MIB)
 
 struct row {
     const struct model_policy *policy;
     uint64_t memory_bytes, disk_bytes;
     enum model_admission admission;
+    uint64_t bytes_a_day; /* that may be written; 0: no limit */
     struct model_result result;
 };
 struct advice {
     struct model_recorded recorded;
     struct row rows[ROWS_MAX];
     uint32_t row_count, done_count;
+    uint64_t budget_bytes; /* --write-budget; 0: what the node had, or half of what is written */
     bool progress;
     char texts[TEXTS_MAX][TEXT_BYTES];
     uint32_t text_count;
@@ -35,7 +40,10 @@ static struct row *row_add(struct advice *advice, const struct model_policy *pol
                            uint64_t memory_bytes, uint64_t disk_bytes)
 {
     struct row *row = &advice->rows[advice->row_count++];
-    *row = (struct row){.policy = policy, .memory_bytes = memory_bytes, .disk_bytes = disk_bytes};
+    *row = (struct row){.policy = policy,
+                        .memory_bytes = memory_bytes,
+                        .disk_bytes = disk_bytes,
+                        .bytes_a_day = advice->recorded.info.header.budget_bytes};
     return row;
 }
 
@@ -64,29 +72,49 @@ static void progress_show(void *context, uint64_t requests)
     struct advice *advice = context;
     uint64_t of_each = SL_MAX(advice->recorded.trace.request_count, UINT64_C(1));
     if (advice->progress) {
-        ctl_progress_bar(advice->done_count * of_each + requests, advice->row_count * of_each);
+        uint64_t all = SL_MAX(advice->row_count, advice->done_count);
+        ctl_progress_bar(advice->done_count * of_each + requests, all * of_each);
     }
+}
+
+/* Segments are cut where they are more than a quarter of a disk, as at a node. */
+static struct model_disk_options row_disk(const struct row *row,
+                                          const struct model_disk_options *recorded,
+                                          const struct sl_recording_header *header)
+{
+    struct model_disk_options disk = *recorded;
+    disk.capacity_bytes = row->disk_bytes;
+    disk.admission = row->admission;
+    disk.reuse_min = REUSE_MIN;
+    disk.bytes_a_day = row->bytes_a_day;
+    if (header->version >= SL_RECORDING_VERSION) { /* else nothing is known of them */
+        uint64_t most = row->disk_bytes / SL_MAX(header->path_count, 1u) / 4;
+        uint64_t set = header->segment_bytes != 0 ? header->segment_bytes : SEGMENT_BYTES_DEFAULT;
+        disk.segment_bytes = SL_MIN(set, most / SL_PAGE_BYTES * SL_PAGE_BYTES);
+    }
+    return disk;
+}
+
+static sl_err row_run(struct advice *advice, struct row *row, struct sl_error *why)
+{
+    struct model_options options = model_recorded_options(&advice->recorded);
+    options.capacity_bytes = row->memory_bytes;
+    options.disk = row_disk(row, &options.disk, &advice->recorded.info.header);
+    options.progress = progress_show;
+    options.context = advice;
+    sl_err err = row->policy->run(&advice->recorded.trace, &options, &row->result);
+    advice->done_count++;
+    progress_show(advice, 0);
+    return err == SL_OK ? SL_OK : sl_fail(why, err, "no memory for the model");
 }
 
 static sl_err rows_run(struct advice *advice, struct sl_error *why)
 {
     sl_err err = SL_OK;
     for (uint32_t i = 0; i < advice->row_count && err == SL_OK; i++) {
-        struct row *row = &advice->rows[i];
-        struct model_options options = model_recorded_options(&advice->recorded);
-        options.capacity_bytes = row->memory_bytes;
-        options.disk = (struct model_disk_options){
-            .capacity_bytes = row->disk_bytes, .admission = row->admission, .reuse_min = REUSE_MIN};
-        options.progress = progress_show;
-        options.context = advice;
-        err = row->policy->run(&advice->recorded.trace, &options, &row->result);
-        advice->done_count++;
-        progress_show(advice, 0);
+        err = row_run(advice, &advice->rows[i], why);
     }
-    if (advice->progress) {
-        (void)fputc('\n', stderr);
-    }
-    return err == SL_OK ? SL_OK : sl_fail(why, err, "no memory for the model");
+    return err;
 }
 
 /* ---- figures ---- */
@@ -187,9 +215,13 @@ static void say_node(struct advice *advice)
         model);
     if (model - node_points(advice) > MODEL_APART || node_points(advice) - model > MODEL_APART) {
         say(advice,
-            "These are more than a point apart: pins, leases, lost events, requests that overlap and "
-            "what a disk's segments and heads of records take are not in the model. Take what follows "
-            "as a direction.");
+            "These are more than a point apart: pins, leases, lost events and requests that overlap are "
+            "not in the model. Take what follows as a direction.");
+    }
+    if (header->version < SL_RECORDING_VERSION) {
+        say(advice,
+            "The recording is of an older version: segments of the disk are not in the model, what names "
+            "values there is guessed, and no budget of writes is known.");
     }
     if (recorded->lost_count > 0) {
         say(advice,
@@ -236,6 +268,12 @@ static void say_memory(struct advice *advice)
         row_points(all));
 }
 
+static uint64_t written_a_day(const struct advice *advice, const struct row *row)
+{
+    double days = SL_MAX((double)advice->recorded.span_us / US_A_DAY, 1e-9);
+    return (uint64_t)((double)row->result.written_bytes / days);
+}
+
 static void say_disk(struct advice *advice)
 {
     const struct sl_recording_header *header = &advice->recorded.info.header;
@@ -248,13 +286,11 @@ static void say_disk(struct advice *advice)
         row_find(advice, &model_density, header->memory_bytes, disk_bytes, MODEL_ADMIT_REUSE);
     char size[32], written[32], gain[160];
     double more = row_points(disk) - row_points(now);
-    double days = SL_MAX((double)advice->recorded.span_us / 8.64e10, 1e-9);
     say(advice,
         "%s (%s) would bring %.1f points: %s. It would be written %s a day, if traffic goes on like "
         "this.",
         has ? "Twice the disk" : "A disk of four times the memory", ctl_size_text(disk_bytes, size),
-        more, gain_text(advice, disk, gain),
-        ctl_size_text((uint64_t)((double)disk->result.written_bytes / days), written));
+        more, gain_text(advice, disk, gain), ctl_size_text(written_a_day(advice, disk), written));
     if (disk->result.written_count > 0) {
         double share = points(picky->result.written_count, disk->result.written_count);
         say(advice,
@@ -262,6 +298,30 @@ static void say_disk(struct advice *advice)
             "%.0f %% of that, for %+.1f points.",
             100 * REUSE_MIN, share, row_points(picky) - row_points(disk));
     }
+}
+
+/* A row of its own, once it is known what would be written without it. */
+static sl_err budget_run(struct advice *advice, struct sl_error *why)
+{
+    const struct sl_recording_header *header = &advice->recorded.info.header;
+    uint64_t disk_bytes = header->disk_bytes > 0 ? header->disk_bytes : header->memory_bytes * 4;
+    const struct row *all =
+        row_find(advice, &model_density, header->memory_bytes, disk_bytes, MODEL_ADMIT_ALL);
+    uint64_t half = SL_MAX(written_a_day(advice, all) / 2, UINT64_C(1));
+    struct row *row = row_add(advice, &model_density, header->memory_bytes, disk_bytes);
+    row->bytes_a_day = advice->budget_bytes != 0 ? advice->budget_bytes : half;
+    sl_err err = row_run(advice, row, why);
+    if (err == SL_OK) {
+        char size[32], written[32], disk[32];
+        say(advice,
+            "With a budget of %s a day (disk_write_budget) a disk of %s would be written %s a day, and "
+            "%.1f %% would be hit: %+.1f points beside %s.",
+            ctl_size_text(row->bytes_a_day, size), ctl_size_text(disk_bytes, disk),
+            ctl_size_text(written_a_day(advice, row), written), row_points(row),
+            row_points(row) - row_points(all),
+            all->bytes_a_day != 0 ? "the budget that the node had" : "no budget");
+    }
+    return err;
 }
 
 static void say_policy(struct advice *advice)
@@ -281,16 +341,23 @@ static void say_policy(struct advice *advice)
 
 /* ---- output ---- */
 
+static const char *row_writes(const struct row *row)
+{
+    bool reuse = row->admission == MODEL_ADMIT_REUSE;
+    return row->disk_bytes == 0   ? "none"
+           : row->bytes_a_day > 0 ? "budget"
+           : reuse                ? "reuse"
+                                  : "all";
+}
+
 static void row_print(const struct row *row, double now_points)
 {
     char memory[32], disk[32];
     printf("  %10s %10s  %-12s %-6s %7.2f %+7.2f %8.2f",
            row->memory_bytes > 0 ? ctl_size_text(row->memory_bytes, memory) : "all",
            row->disk_bytes > 0 ? ctl_size_text(row->disk_bytes, disk) : "-", row->policy->name,
-           row->disk_bytes == 0                  ? ""
-           : row->admission == MODEL_ADMIT_REUSE ? "reuse"
-                                                 : "all",
-           row_points(row), row_points(row) - now_points,
+           row->disk_bytes > 0 ? row_writes(row) : "", row_points(row),
+           row_points(row) - now_points,
            points(row->result.memory_hit_count, row->result.reference_count));
     if (row->result.tokens > 0) {
         printf(" %9.2f", points(row->result.tokens_saved, row->result.tokens));
@@ -319,20 +386,20 @@ static void advice_print(const struct advice *advice)
 static json_t *row_json(const struct row *row)
 {
     const struct model_result *result = &row->result;
-    return json_pack("{s:s, s:o, s:o, s:s, s:f, s:f, s:f, s:o, s:o, s:f, s:o, s:o, s:o}", "policy",
-                     row->policy->name, "memory_bytes", ctl_json_u64(row->memory_bytes),
-                     "disk_bytes", ctl_json_u64(row->disk_bytes), "admission",
-                     row->disk_bytes == 0                  ? "none"
-                     : row->admission == MODEL_ADMIT_REUSE ? "reuse"
-                                                           : "all",
-                     "hit_share", row_points(row) / 100, "memory_hit_share",
-                     points(result->memory_hit_count, result->reference_count) / 100,
-                     "tokens_saved_share", points(result->tokens_saved, result->tokens) / 100,
-                     "hit_bytes", ctl_json_u64(result->hit_bytes), "tokens_saved",
-                     ctl_json_u64(result->tokens_saved), "flops_saved", result->flops_saved,
-                     "written", ctl_json_u64(result->written_count), "written_bytes",
-                     ctl_json_u64(result->written_bytes), "rewritten",
-                     ctl_json_u64(result->rewritten_count));
+    return json_pack(
+        "{s:s, s:o, s:o, s:s, s:o, s:f, s:f, s:f, s:o, s:o, s:f, s:o, s:o, s:o}", "policy",
+        row->policy->name, "memory_bytes", ctl_json_u64(row->memory_bytes), "disk_bytes",
+        ctl_json_u64(row->disk_bytes), "admission",
+        row->disk_bytes == 0                  ? "none"
+        : row->admission == MODEL_ADMIT_REUSE ? "reuse"
+                                              : "all",
+        "write_budget", ctl_json_u64(row->bytes_a_day), "hit_share", row_points(row) / 100,
+        "memory_hit_share", points(result->memory_hit_count, result->reference_count) / 100,
+        "tokens_saved_share", points(result->tokens_saved, result->tokens) / 100, "hit_bytes",
+        ctl_json_u64(result->hit_bytes), "tokens_saved", ctl_json_u64(result->tokens_saved),
+        "flops_saved", result->flops_saved, "written", ctl_json_u64(result->written_count),
+        "written_bytes", ctl_json_u64(result->written_bytes), "rewritten",
+        ctl_json_u64(result->rewritten_count));
 }
 
 static void advice_json(const struct advice *advice)
@@ -348,8 +415,10 @@ static void advice_json(const struct advice *advice)
         (void)json_array_append_new(texts, json_string(advice->texts[i]));
     }
     json_t *node = json_pack(
-        "{s:o, s:o, s:s, s:o, s:f, s:f, s:f}", "memory_bytes", ctl_json_u64(header->memory_bytes),
-        "disk_bytes", ctl_json_u64(header->disk_bytes), "policy", header->policy, "references",
+        "{s:o, s:o, s:o, s:o, s:s, s:o, s:f, s:f, s:f}", "memory_bytes",
+        ctl_json_u64(header->memory_bytes), "disk_bytes", ctl_json_u64(header->disk_bytes),
+        "segment_bytes", ctl_json_u64(header->segment_bytes), "write_budget",
+        ctl_json_u64(header->budget_bytes), "policy", header->policy, "references",
         ctl_json_u64(node_references(advice)), "hit_share", node_points(advice) / 100,
         "disk_hit_share", points(recorded->disk_count, node_references(advice)) / 100,
         "model_hit_share", row_points(row_same(advice)) / 100);
@@ -383,7 +452,13 @@ static sl_err advise(struct advice *advice, const char *path, struct sl_error *w
         say_node(advice);
         say_memory(advice);
         say_disk(advice);
+        err = budget_run(advice, why);
+    }
+    if (err == SL_OK) {
         say_policy(advice);
+    }
+    if (advice->progress) {
+        (void)fputc('\n', stderr);
     }
     return err;
 }
@@ -397,7 +472,8 @@ static int advise_command(struct ctl *ctl, int argc, char **argv)
     if (advice == NULL) {
         return CTL_NO;
     }
-    const struct ctl_option options[] = {{.name = "progress", .text = &progress}};
+    const struct ctl_option options[] = {{.name = "progress", .text = &progress},
+                                         {.name = "write-budget", .size = &advice->budget_bytes}};
     if (ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         const char *path =
             ctl->word_count > 0 ? ctl->words[0] : sl_config_text(ctl->config, SL_SET_record);
@@ -431,6 +507,7 @@ const struct ctl_command ctl_advise = {
             "What it sees: every value and block that was stored, and every use of one that was there. A look-up that found\n"
             "nothing and was followed by no store is not seen. Tokens are those of whole blocks.\n"
             "\n"
+            "  --write-budget SIZE  bytes a day that may be written to a disk, for one of the rows (default: half of what would be)\n"
             "  --progress auto|on|off\n"
             CTL_HELP_COMMON,
     .run = advise_command,

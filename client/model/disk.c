@@ -1,10 +1,11 @@
 /* client/model/disk.c - a disk as a log: the oldest goes first, but for what was wanted lately.
  *
- * As a tierer does it with segments, this does it block by block: what comes to the old end and was
+ * By segments as a tierer does it, or block by block: what comes to the old end and was
  * wanted since it was written, and before half of the disk was written over, is written anew; of
  * what goes, a quarter at most (actors/registrar/disk/reclaim.c). */
 #include "client/model/internal.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #define KEEP_SHARE  4u
@@ -12,9 +13,20 @@
 #define MS_A_DAY    86400000.0
 #define BUDGET_MS   3600000.0 /* a budget that was not used is kept for so long */
 #define QUEUE_FIRST 1024u
+/* Of a node's segment its header and its trailer are no values; beside its file are blocks of the file
+ * system; and of a node's segments one is empty, for what comes next. */
+#define SEGMENT_HEADS UINT64_C(8192)
+#define SEGMENT_SLACK UINT64_C(65536)
+#define SEGMENT_EMPTY 1u
+/* Below a half of what may be saved up for a part of the trace's time, the budget is for the best. */
+#define LEVEL_FREE  0.5
+#define SPAN_PARTS  64u
+#define CHANCE_BINS 64u
+#define SEEN_MAX    4096u /* then what was seen counts half */
 
 struct disk_block {
     uint64_t wanted_at; /* bytes written until then */
+    uint32_t segment;
     bool here, wanted;
 };
 struct model_disk {
@@ -25,8 +37,30 @@ struct model_disk {
     uint64_t used_bytes, written_bytes, keep_bytes;
     double budget_bytes;
     uint64_t budget_at_ms;
+    double budget_level_bytes; /* the most that counts for what is for the best */
     bool budget_begun;
+    double seen_bytes[CHANCE_BINS]; /* that were asked about, by how likely they are wanted again */
+    uint32_t seen_count;
+    uint32_t segment_count, segment_newest; /* 0: there are no segments */
+    uint64_t segment_left;                  /* of the newest */
 };
+
+static uint64_t disk_bytes(const struct model_disk *disk, uint32_t id)
+{
+    const uint64_t *bytes = disk->options->disk.block_bytes;
+    return bytes != NULL ? bytes[id] : model_bytes(disk->options, id);
+}
+
+/* That hold values; 0: blocks go one by one. */
+static uint32_t segment_count(const struct model_disk_options *options)
+{
+    if (options->segment_bytes <= SEGMENT_HEADS) {
+        return 0;
+    }
+    uint32_t paths = SL_MAX(options->path_count, 1u);
+    uint64_t each = options->capacity_bytes / paths / (options->segment_bytes + SEGMENT_SLACK);
+    return paths * (uint32_t)SL_MIN(SL_MAX(each, SEGMENT_EMPTY + 1u) - SEGMENT_EMPTY, 1u << 20);
+}
 
 sl_err model_disk_create(const struct model_options *options, uint32_t id_limit,
                          struct model_disk **out)
@@ -36,6 +70,7 @@ sl_err model_disk_create(const struct model_options *options, uint32_t id_limit,
         return SL_ERR_NO_MEMORY;
     }
     disk->options = options;
+    disk->segment_count = segment_count(&options->disk);
     disk->queue_room = QUEUE_FIRST;
     disk->blocks = calloc(id_limit + (size_t)1, sizeof(*disk->blocks));
     disk->queue = malloc(disk->queue_room * sizeof(*disk->queue));
@@ -89,7 +124,9 @@ static bool queue_room(struct model_disk *disk)
 
 static void append(struct model_disk *disk, uint32_t id, struct model_result *result)
 {
-    uint64_t bytes = model_bytes(disk->options, id);
+    uint64_t bytes = disk_bytes(disk, id);
+    disk->segment_left -= SL_MIN(bytes, disk->segment_left);
+    disk->blocks[id].segment = disk->segment_newest;
     disk->queue[(disk->first + disk->count++) % disk->queue_room] = id;
     disk->blocks[id].here = true;
     disk->blocks[id].wanted = false;
@@ -104,7 +141,7 @@ static void reclaim(struct model_disk *disk, struct model_result *result)
 {
     uint32_t id = disk->queue[disk->first];
     struct disk_block *block = &disk->blocks[id];
-    uint64_t bytes = model_bytes(disk->options, id);
+    uint64_t bytes = disk_bytes(disk, id);
     uint64_t age_bytes = disk->written_bytes - block->wanted_at;
     disk->first = (disk->first + 1) % disk->queue_room;
     disk->count--;
@@ -115,17 +152,46 @@ static void reclaim(struct model_disk *disk, struct model_result *result)
         bytes <= disk->keep_bytes / KEEP_SHARE) {
         disk->keep_bytes -= bytes * KEEP_SHARE;
         result->rewritten_count++;
+        disk->budget_bytes -= disk->options->disk.bytes_a_day > 0 ? (double)bytes : 0.0;
         append(disk, id, result);
     }
 }
 
+/* The next segment is written, and the oldest goes when there are too many. */
+static void segment_next(struct model_disk *disk, struct model_result *result)
+{
+    disk->segment_newest++;
+    disk->segment_left = disk->options->disk.segment_bytes - SEGMENT_HEADS;
+    while (disk->count > 0 &&
+           disk->segment_newest - disk->blocks[disk->queue[disk->first]].segment >=
+               disk->segment_count) {
+        reclaim(disk, result);
+    }
+}
+
+/* Room for so many bytes; false: they are more than fit. */
+static bool room_make(struct model_disk *disk, uint64_t bytes, struct model_result *result)
+{
+    const struct model_disk_options *options = &disk->options->disk;
+    if (disk->segment_count == 0) {
+        while (disk->used_bytes + bytes > options->capacity_bytes && disk->count > 0) {
+            reclaim(disk, result);
+        }
+        return bytes <= options->capacity_bytes;
+    }
+    if (bytes > options->segment_bytes - SEGMENT_HEADS) {
+        return false;
+    }
+    while (bytes > disk->segment_left) { /* what is kept goes to the new one, too */
+        segment_next(disk, result);
+    }
+    return true;
+}
+
 /* By the times of the trace; what an hour brings may be saved up. */
-static bool budget_take(struct model_disk *disk, uint64_t bytes, uint64_t now_ms)
+static void budget_fill(struct model_disk *disk, uint64_t now_ms)
 {
     double a_ms = (double)disk->options->disk.bytes_a_day / MS_A_DAY;
-    if (disk->options->disk.bytes_a_day == 0) {
-        return true;
-    }
     if (!disk->budget_begun) {
         disk->budget_begun = true;
         disk->budget_at_ms = now_ms;
@@ -135,6 +201,14 @@ static bool budget_take(struct model_disk *disk, uint64_t bytes, uint64_t now_ms
         disk->budget_at_ms = now_ms;
     }
     disk->budget_bytes = SL_MIN(disk->budget_bytes, BUDGET_MS * a_ms);
+}
+
+static bool budget_take(struct model_disk *disk, uint64_t bytes, uint64_t now_ms)
+{
+    if (disk->options->disk.bytes_a_day == 0) {
+        return true;
+    }
+    budget_fill(disk, now_ms);
     if (disk->budget_bytes < (double)bytes) {
         return false;
     }
@@ -142,17 +216,45 @@ static bool budget_take(struct model_disk *disk, uint64_t bytes, uint64_t now_ms
     return true;
 }
 
+void model_disk_span(struct model_disk *disk, uint64_t span_ms)
+{
+    double a_ms = (double)disk->options->disk.bytes_a_day / MS_A_DAY;
+    disk->budget_level_bytes = fmin((double)span_ms / SPAN_PARTS, BUDGET_MS) * a_ms;
+}
+
+/* What comes is so often better; of equals as many as fit, by chance. */
+static double better_share(struct model_disk *disk, uint32_t id, double chance, uint64_t bytes)
+{
+    uint32_t bin = (uint32_t)(sqrt(fmin(fmax(chance, 0.0), 1.0)) * (CHANCE_BINS - 1));
+    double all = 0.0;
+    double better = 0.0;
+    disk->seen_bytes[bin] += (double)bytes;
+    bool halve = ++disk->seen_count >= SEEN_MAX;
+    disk->seen_count = halve ? SEEN_MAX / 2 : disk->seen_count;
+    for (uint32_t i = 0; i < CHANCE_BINS; i++) {
+        disk->seen_bytes[i] /= halve ? 2.0 : 1.0;
+        all += disk->seen_bytes[i];
+        better += i > bin ? disk->seen_bytes[i] : 0.0;
+    }
+    double turn = (double)(model_mix(id + disk->written_bytes) >> 11) * 0x1p-53;
+    return (better + turn * disk->seen_bytes[bin]) / all;
+}
+
+bool model_disk_allows(struct model_disk *disk, uint32_t id, double chance, uint64_t now_ms)
+{
+    if (disk->options->disk.bytes_a_day == 0 || !(disk->budget_level_bytes > 0)) {
+        return true;
+    }
+    budget_fill(disk, now_ms);
+    double share = disk->budget_bytes / disk->budget_level_bytes / LEVEL_FREE;
+    return better_share(disk, id, chance, disk_bytes(disk, id)) < share;
+}
+
 bool model_disk_write(struct model_disk *disk, uint32_t id, uint64_t now_ms,
                       struct model_result *result)
 {
-    uint64_t bytes = model_bytes(disk->options, id);
-    if (bytes > disk->options->disk.capacity_bytes || !budget_take(disk, bytes, now_ms)) {
-        return false;
-    }
-    while (disk->used_bytes + bytes > disk->options->disk.capacity_bytes) {
-        reclaim(disk, result);
-    }
-    if (!queue_room(disk)) {
+    uint64_t bytes = disk_bytes(disk, id);
+    if (!budget_take(disk, bytes, now_ms) || !room_make(disk, bytes, result) || !queue_room(disk)) {
         return false;
     }
     append(disk, id, result);

@@ -94,6 +94,11 @@ sl_err model_disk_create(const struct model_options *options, uint32_t id_limit,
 void model_disk_destroy(struct model_disk **disk);
 bool model_disk_has(const struct model_disk *disk, uint32_t id); /* disk may be NULL */
 void model_disk_wanted(struct model_disk *disk, uint32_t id);    /* one that it has */
+/* Of the trace: a recording is shorter than the days in which a node's budget comes to rest. */
+void model_disk_span(struct model_disk *disk, uint64_t span_ms);
+/* Whether the budget has room for one that is so likely (0..1) to be wanted again: the less is left, the
+ * likelier it has to be, as at a node (actors/registrar/disk/admission.c). */
+bool model_disk_allows(struct model_disk *disk, uint32_t id, double chance, uint64_t now_ms);
 /* false: it is not written, since the budget is spent or there is no memory for it. */
 bool model_disk_write(struct model_disk *disk, uint32_t id, uint64_t now_ms,
                       struct model_result *result);

@@ -19,8 +19,11 @@ enum model_admission {
 struct model_disk_options {
     uint64_t capacity_bytes; /* 0: no disk */
     enum model_admission admission;
-    double reuse_min;     /* REUSE: the least chance, 0..1 */
-    uint64_t bytes_a_day; /* that may be written, by the times of the trace; 0: no limit */
+    double reuse_min;            /* REUSE: the least chance, 0..1 */
+    uint64_t bytes_a_day;        /* that may be written, by the times of the trace; 0: no limit */
+    const uint64_t *block_bytes; /* by identity, with heads; NULL: as in memory */
+    uint64_t segment_bytes;      /* what goes at a time; 0: a block */
+    uint32_t path_count;         /* disks, each with segments of its own; 0: one */
 };
 /* Blocks that come from disk before their session does. */
 enum model_prefetch {

@@ -22,12 +22,17 @@
 #define TABLE_FIRST  1024u
 #define NO_REQUEST   UINT32_MAX
 #define REQUESTS_MAX 100000000u
+/* Of a value's record on a disk, without keys (actors/tierer/segment_format.h); and keys where a recording
+ * does not tell of them. */
+#define RECORD_BYTES      64u
+#define DEFAULT_KEY_BYTES 106u
 
 struct block {
     uint64_t name, bytes;
-    uint32_t parent; /* its number; 0: none */
-    uint32_t depth;  /* 0: not counted yet */
-    uint32_t id;     /* of the model: another one after each removal */
+    uint32_t disk_heads; /* bytes beside its values on a disk */
+    uint32_t parent;     /* its number; 0: none */
+    uint32_t depth;      /* 0: not counted yet */
+    uint32_t id;         /* of the model: another one after each removal */
     uint32_t tokens;
     uint32_t open; /* the newest request that ends with it and may go on */
     bool known;    /* it is, or was, there */
@@ -287,6 +292,14 @@ static bool run_has_on(const struct builder *builder, const struct sl_recording_
 
 /* ---- events ---- */
 
+/* A tierer writes what names a value in front of it, and once more at its segment's end. */
+static uint64_t heads_of(const struct sl_recording_event *event)
+{
+    uint64_t part_count = event->part_count != 0 ? event->part_count : 1;
+    uint64_t key_bytes = event->part_count != 0 ? event->key_bytes : DEFAULT_KEY_BYTES;
+    return part_count * 2 * sl_align_up(RECORD_BYTES + key_bytes, 8);
+}
+
 static void block_learn(struct builder *builder, uint32_t number,
                         const struct sl_recording_event *event)
 {
@@ -295,7 +308,10 @@ static void block_learn(struct builder *builder, uint32_t number,
     if (block->parent == 0 && parent != number) {
         block->parent = parent;
     }
-    block->bytes = event->bytes != 0 ? event->bytes : block->bytes;
+    if (event->bytes != 0) {
+        block->bytes = event->bytes;
+        block->disk_heads = (uint32_t)SL_MIN(heads_of(event), UINT64_C(1) << 30);
+    }
     block->tokens =
         event->tokens != 0 ? (uint32_t)SL_MIN(event->tokens, UINT64_C(65536)) : block->tokens;
     if (builder->out->block_tokens == 0) {
@@ -382,8 +398,10 @@ static sl_err flatten(struct builder *builder)
     out->uncounted = calloc(count + 1, 1);
     out->before = calloc(count + 1, sizeof(*out->before));
     out->block_bytes = calloc(builder->id_count + (size_t)1, sizeof(*out->block_bytes));
+    out->disk_bytes = calloc(builder->id_count + (size_t)1, sizeof(*out->disk_bytes));
     if (tokens == NULL || trace->requests == NULL || trace->ids == NULL || out->said == NULL ||
-        out->uncounted == NULL || out->before == NULL || out->block_bytes == NULL) {
+        out->uncounted == NULL || out->before == NULL || out->block_bytes == NULL ||
+        out->disk_bytes == NULL) {
         free(tokens);
         return SL_ERR_NO_MEMORY;
     }
@@ -395,11 +413,13 @@ static sl_err flatten(struct builder *builder)
     }
     uint64_t mean = known_count > 0 ? SL_MAX(known_bytes / known_count, UINT64_C(1)) : 1;
     for (uint32_t id = 0; id < builder->id_count; id++) {
+        out->disk_bytes[id] = mean;
         out->block_bytes[id] = mean; /* of those that were removed: their block has another now */
     }
     for (uint32_t i = 1; i < builder->block_count; i++) {
         const struct block *block = &builder->blocks[i];
         out->block_bytes[block->id] = block->bytes > 0 ? block->bytes : mean;
+        out->disk_bytes[block->id] = out->block_bytes[block->id] + block->disk_heads;
         tokens[block->id] = block->tokens;
     }
     for (uint64_t i = 0; i < count; i++) {
@@ -486,6 +506,7 @@ void model_recorded_free(struct model_recorded *recorded)
 {
     replay_trace_free(&recorded->trace);
     free(recorded->block_bytes);
+    free(recorded->disk_bytes);
     free(recorded->said);
     free(recorded->uncounted);
     free(recorded->before);
@@ -498,5 +519,8 @@ struct model_options model_recorded_options(const struct model_recorded *recorde
                                   .block_tokens = recorded->block_tokens,
                                   .said = recorded->said,
                                   .before = recorded->before,
-                                  .uncounted = recorded->uncounted};
+                                  .uncounted = recorded->uncounted,
+                                  .disk = {.block_bytes = recorded->disk_bytes,
+                                           .segment_bytes = recorded->info.header.segment_bytes,
+                                           .path_count = recorded->info.header.path_count}};
 }

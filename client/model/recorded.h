@@ -12,6 +12,7 @@ struct model_recorded {
     struct sl_recording_info info;
     struct replay_trace trace;
     uint64_t *block_bytes;    /* by identity */
+    uint64_t *disk_bytes;     /* by identity, with what names it there */
     unsigned char *said;      /* by request: hints */
     unsigned char *uncounted; /* by request: blocks that were there before the recording began */
     uint32_t *before;         /* by request: the block before its first; MODEL_NO_BLOCK */

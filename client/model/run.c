@@ -73,9 +73,14 @@ static uint64_t horizon(const struct run *run)
     return HORIZON_DISKS * (run->options->disk.capacity_bytes / SL_MAX(block, UINT64_C(1)));
 }
 
-static bool is_admitted(const struct run *run, uint32_t id)
+static bool is_admitted(const struct run *run, uint32_t id, uint64_t now_ms)
 {
     const struct model_memory *memory = &run->memory;
+    bool picks = run->options->disk.bytes_a_day > 0 && memory->ops->chance != NULL;
+    if (picks &&
+        !model_disk_allows(run->disk, id, memory->ops->chance(memory, id, horizon(run)), now_ms)) {
+        return false;
+    }
     switch (run->options->disk.admission) {
     case MODEL_ADMIT_REUSE:
         return memory->ops->chance(memory, id, horizon(run)) >= run->options->disk.reuse_min;
@@ -96,7 +101,7 @@ static void write_behind(struct run *run, uint64_t number, struct model_result *
         }
         if (model_disk_has(run->disk, ids[k])) {
             model_disk_wanted(run->disk, ids[k]);
-        } else if (!is_admitted(run, ids[k]) ||
+        } else if (!is_admitted(run, ids[k], request->timestamp_ms) ||
                    !model_disk_write(run->disk, ids[k], request->timestamp_ms, out)) {
             out->refused_count++;
         }
@@ -280,6 +285,11 @@ static sl_err run_begin(struct run *run, const struct model_memory_ops *ops)
     }
     if (err == SL_OK && disk->capacity_bytes > 0) {
         err = model_disk_create(run->options, run->memory.id_limit, &run->disk);
+        if (err == SL_OK && run->trace->request_count > 0) {
+            const struct replay_request *all = run->trace->requests;
+            uint64_t last = run->trace->request_count - 1;
+            model_disk_span(run->disk, all[last].timestamp_ms - all[0].timestamp_ms);
+        }
     }
     if (err == SL_OK && run->options->prefetch.kind != MODEL_PREFETCH_NONE) {
         err = model_ahead_create(run->trace, run->options, &ahead_ops, run, &run->ahead);

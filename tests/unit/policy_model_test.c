@@ -172,6 +172,67 @@ START_TEST(a_budget_of_writes_is_kept)
     }
 END_TEST
 
+/* Requests of one block each, one a second; the last is the first again, from the disk. */
+static struct model_result disk_run(const struct model_disk_options *disk)
+{
+    static row rows[101];
+    static uint64_t bytes[128];
+    for (uint32_t i = 0; i < SL_COUNT(rows); i++) {
+        rows[i][0] = 1 + i % 100;
+    }
+    for (uint32_t i = 0; i < SL_COUNT(bytes); i++) {
+        bytes[i] = 4096;
+    }
+    struct model_options options = {.capacity_bytes = 4096, .block_bytes = bytes, .disk = *disk};
+    return run(&model_lru, rows, SL_COUNT(rows), &options);
+}
+
+START_TEST(segments_and_names_take_room_on_a_disk)
+    {
+        enum { SEGMENT = 8 * 4096 }; /* of that six hold values, and 64 KiB are beside it */
+        static uint64_t with_names[128];
+        for (uint32_t i = 0; i < SL_COUNT(with_names); i++) {
+            with_names[i] = 4096 + 400;
+        }
+        const uint64_t all = 17 * UINT64_C(6) * 4096;
+        const struct model_disk_options blocks = {.capacity_bytes = all};
+        const struct model_disk_options cut = {.capacity_bytes = all, .segment_bytes = SEGMENT};
+        const struct model_disk_options fits = {.capacity_bytes = 18 * (UINT64_C(65536) + SEGMENT),
+                                                .segment_bytes = SEGMENT};
+        struct model_disk_options named = fits;
+        named.block_bytes = with_names;
+
+        ck_assert_uint_eq(disk_run(&blocks).hit_count, 1);
+        ck_assert_uint_eq(disk_run(&cut).hit_count, 0);
+        ck_assert_uint_eq(disk_run(&fits).hit_count, 1); /* 17 of 6 blocks, and one is empty */
+        ck_assert_uint_eq(disk_run(&named).hit_count, 0);
+    }
+END_TEST
+
+START_TEST(a_budget_goes_to_what_is_wanted_again)
+    {
+        /* half of the requests are of a hundred chains in turn, half never come again */
+        enum { COUNT = 6000 };
+        static row rows[COUNT];
+        for (uint32_t i = 0; i < COUNT; i++) {
+            uint32_t id = i % 2 == 0 ? 1 + i / 2 % 100 * 3 : 1000 + i * 4;
+            uint32_t length = i % 2 == 0 ? 3 : 4;
+            for (uint32_t k = 0; k < length; k++) {
+                rows[i][k] = id + k;
+            }
+        }
+        struct model_options options = {.capacity_bytes = 50, .disk = {.capacity_bytes = 2000}};
+        struct model_result all = run(&model_density, rows, COUNT, &options);
+        options.disk.bytes_a_day = all.written_count * 86400 / COUNT / 2;
+
+        struct model_result half = run(&model_density, rows, COUNT, &options);
+
+        ck_assert_uint_le(half.written_count, all.written_count / 2);
+        ck_assert_msg(half.hit_count > all.hit_count * 8 / 10, "%lu hits of %lu", half.hit_count,
+                      all.hit_count);
+    }
+END_TEST
+
 START_TEST(a_threshold_of_chance_writes_less_of_what_is_never_wanted_again)
     {
         /* half of the requests are a chain of three that comes again, half never do */
@@ -347,6 +408,8 @@ int main(void)
     tcase_add_test(disk, a_disk_that_is_full_drops_what_is_oldest_unless_it_was_wanted);
     tcase_add_test(disk, second_touch_writes_what_was_wanted_twice_alone);
     tcase_add_test(disk, a_budget_of_writes_is_kept);
+    tcase_add_test(disk, segments_and_names_take_room_on_a_disk);
+    tcase_add_test(disk, a_budget_goes_to_what_is_wanted_again);
     tcase_add_test(disk, a_threshold_of_chance_writes_less_of_what_is_never_wanted_again);
     tcase_add_test(disk, who_knows_no_chance_admits_all_or_says_so);
     tcase_add_test(disk, chances_grow_with_time_and_are_those_that_were_seen);

@@ -1,5 +1,6 @@
 /* tests/unit/recording_test.c - recordings: what is written is read, whatever happens to its end. */
 #include "runtime/sl_base.h"
+#include "runtime/sl_digest.h"
 #include "runtime/sl_recording.h"
 
 #include <check.h>
@@ -61,6 +62,8 @@ static struct sl_recording_event event_drawn(uint64_t *state, const struct sl_re
         .bytes = drawn / 756 % 2 == 0 ? last->bytes : drawn % (UINT64_C(1) << 40),
         .tokens = drawn / 756 % 2 == 0 ? last->tokens : drawn % 65536,
     };
+    event.part_count = event.bytes != 0 ? (uint32_t)(drawn / 512 % 3) : 0;
+    event.key_bytes = event.bytes != 0 ? (uint32_t)(drawn / 1024 % 2 * 100) : 0;
     event.count = event.kind == SL_RECORDING_LOST ? drawn % 1000000 : 0;
     return event;
 }
@@ -259,6 +262,35 @@ START_TEST(who_has_seen_enough_is_asked_no_more)
     }
 END_TEST
 
+START_TEST(a_head_tells_of_disks_and_one_of_the_first_version_does_not)
+    {
+        unsigned char bytes[SL_RECORDING_HEADER_BYTES];
+        const struct sl_recording_header put = {.file_id = FILE_ID,
+                                                .disk_bytes = SL_GIB,
+                                                .policy = "density",
+                                                .segment_bytes = SL_MIB,
+                                                .budget_bytes = 7,
+                                                .path_count = 3};
+        struct sl_recording_header got, old;
+        sl_recording_header_put(&put, bytes);
+        ck_assert_int_eq(sl_recording_header_get(bytes, sizeof(bytes), &got, NULL), SL_OK);
+        bytes[8] = 1; /* which has zeros where version 2 tells more */
+        memset(bytes + 64, 0, 24);
+        uint64_t check = sl_digest_chunk(bytes, sizeof(bytes) - 8);
+        memcpy(bytes + sizeof(bytes) - 8, &check, 8);
+
+        ck_assert_int_eq(sl_recording_header_get(bytes, sizeof(bytes), &old, NULL), SL_OK);
+
+        ck_assert_uint_eq(got.version, 2);
+        ck_assert_uint_eq(got.segment_bytes, SL_MIB);
+        ck_assert_uint_eq(got.budget_bytes, 7);
+        ck_assert_uint_eq(got.path_count, 3);
+        ck_assert_uint_eq(old.version, 1);
+        ck_assert_uint_eq(old.disk_bytes, SL_GIB);
+        ck_assert_uint_eq(old.segment_bytes + old.budget_bytes + old.path_count, 0);
+    }
+END_TEST
+
 START_TEST(heads_that_are_wrong_are_named)
     {
         struct written *written = recording_of(9, 10);
@@ -267,9 +299,11 @@ START_TEST(heads_that_are_wrong_are_named)
 
         ck_assert_int_eq(read_back(written->bytes, 100, seen, &info), SL_ERR_FOREIGN);
         ck_assert_int_eq(read_back((const unsigned char *)"", 0, seen, &info), SL_ERR_FOREIGN);
-        written->bytes[8] = 2;
+        written->bytes[8] = SL_RECORDING_VERSION + 1;
         ck_assert_int_eq(read_back(written->bytes, written->length, seen, &info), SL_ERR_VERSION);
-        written->bytes[8] = 1;
+        written->bytes[8] = 0;
+        ck_assert_int_eq(read_back(written->bytes, written->length, seen, &info), SL_ERR_VERSION);
+        written->bytes[8] = SL_RECORDING_VERSION;
         written->bytes[30] ^= 1;
         ck_assert_int_eq(read_back(written->bytes, written->length, seen, &info), SL_ERR_CORRUPT);
         written->bytes[0] = 'X';
@@ -334,6 +368,7 @@ int main(void)
     tcase_add_test(all, a_damaged_frame_costs_itself);
     tcase_add_test(all, a_frame_of_another_file_is_not_believed);
     tcase_add_test(all, who_has_seen_enough_is_asked_no_more);
+    tcase_add_test(all, a_head_tells_of_disks_and_one_of_the_first_version_does_not);
     tcase_add_test(all, heads_that_are_wrong_are_named);
     tcase_add_loop_test(all, any_bytes_in_a_frame_are_read_safely, 0, 4);
     tcase_add_test(all, names_are_siphash_with_the_salt_of_the_file);

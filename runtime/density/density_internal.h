@@ -10,7 +10,9 @@
 /* Values are computed anew after so many references, and what was seen counts half after so many. */
 #define SETTLE_REFERENCES UINT64_C(1000)
 #define HALVE_REFERENCES  UINT64_C(150000)
-#define RANK_WORDS        ((SL_DENSITY_TURNS + 63u) / 64u)
+/* So many calls of sl_density_fetch it takes until a place of the table is here. */
+#define DENSITY_FETCH_AHEAD 2u
+#define RANK_WORDS          ((SL_DENSITY_TURNS + 63u) / 64u)
 
 /* SUNK and KEPT are in memory, too. NAMED: others follow it, and it did not come yet. DISK: on disk
  * alone. The last three: in memory, on disk alone or a ghost before a restart. */
@@ -98,10 +100,21 @@ struct sl_density {
     double kept_exposure, kept_wanted, edge;
     /* the walk: the unit of a row that it stands at, what it gave for it, and where it goes on */
     uint32_t walk_base, walk_given, walk_next;
-    uint32_t walk_number; /* 1 and on */
+    uint32_t walk_number;                  /* 1 and on */
+    uint64_t fetched[DENSITY_FETCH_AHEAD]; /* hashes that are asked for soon */
+    uint32_t fetch_count;
     struct sl_density_ghost gone[SL_DENSITY_GONE_LOT];
     uint32_t gone_count;
 };
+
+/* What is known of a unit is fetched from memory, since it is asked for soon. */
+static inline void density_unit_fetch(const struct sl_density *density, uint32_t unit)
+{
+    __builtin_prefetch(&density->ages[unit], 1);
+    __builtin_prefetch(&density->turns[unit], 1);
+    __builtin_prefetch(&density->hashes[unit], 1);
+    __builtin_prefetch(&density->units[unit], 1);
+}
 
 static inline uint32_t density_cell_of(const struct density_aged *at)
 {
@@ -198,6 +211,8 @@ void density_parent_find(struct sl_density *density, uint32_t unit, uint64_t par
 /* To the young end of its cell, whose rows it is not in. */
 void density_cell_enter(struct sl_density *density, uint32_t unit);
 void density_ghosts_bound(struct sl_density *density);
+/* What tells the number of this hash is fetched from memory. */
+void density_place_fetch(const struct sl_density *density, uint64_t hash);
 /* The unit of this hash, wherever it is; 0: it is not known. */
 uint32_t density_unit_of(const struct sl_density *density, uint64_t hash);
 uint32_t density_unit_new(struct sl_density *density, uint64_t hash); /* 0: no memory */

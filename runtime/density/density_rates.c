@@ -267,6 +267,19 @@ static void class_copy(struct sl_rates *rates, uint32_t to, uint32_t from)
     memcpy(&rates->chance[to], &rates->chance[from], SL_DENSITY_AGES * sizeof(rates->chance[0]));
 }
 
+/* Whether anything was seen of a class, or of those of its kind with other hints: all others are
+ * alike. */
+static bool kind_is_seen(const struct sl_rates *rates, uint32_t first)
+{
+    for (uint32_t age = 0; age < SL_DENSITY_AGES; age++) {
+        struct sum sum = sum_of(rates, first + age);
+        if (sum.exposure > 0 || sum.wanted > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Of equal values the older goes first, as it does in LRU. */
 static int cell_compare(const void *left, const void *right, void *context)
 {
@@ -334,11 +347,16 @@ static void order_as_unsaid(struct sl_rates *rates)
 void sl_rates_settle(struct sl_rates *rates)
 {
     const struct believed all = {.rate = rate_of_all(rates), .trust = hint_trust(rates)};
+    uint32_t unseen = SL_DENSITY_CELLS; /* of the first class of which nothing was seen */
     for (uint32_t first = 0; first < SL_DENSITY_CELLS; first += SL_DENSITY_AGES) {
-        if (all.trust > 0 || first < hint_cells) {
-            class_values(rates, first, &all);
-        } else { /* as if nothing was said */
+        bool seen = kind_is_seen(rates, first);
+        if (all.trust <= 0 && first >= hint_cells) { /* as if nothing was said */
             class_copy(rates, first, first % hint_cells);
+        } else if (!seen && unseen < SL_DENSITY_CELLS) {
+            class_copy(rates, first, unseen);
+        } else {
+            class_values(rates, first, &all);
+            unseen = seen ? unseen : first;
         }
     }
     if (all.trust > 0) {

@@ -11,6 +11,8 @@
 #define FULL_SHARE 8u
 /* Numbers are looked for among those in use and so large a share of them more. */
 #define SPREAD_SHARE 2u
+/* Of the numbers that come next, so far ahead is fetched from memory what is written when they do. */
+#define TAKE_AHEAD 8u
 /* A unit that is followed by more than so many keeps its number. */
 #define MOVE_CHILDREN 4u
 
@@ -37,9 +39,20 @@ uint32_t density_unit_of(const struct sl_density *density, uint64_t hash)
     return (uint32_t)density->table[table_place(density, hash)];
 }
 
-void sl_density_fetch(const struct sl_density *density, uint64_t hash)
+void density_place_fetch(const struct sl_density *density, uint64_t hash)
 {
     __builtin_prefetch(&density->table[hash_fold(hash) & density->table_mask], 1);
+}
+
+void sl_density_fetch(struct sl_density *density, uint64_t hash)
+{
+    uint64_t *before = &density->fetched[density->fetch_count++ % DENSITY_FETCH_AHEAD];
+    uint32_t fold = hash_fold(*before);
+    uint64_t place = density->table[fold & density->table_mask]; /* mostly it is the first one */
+    uint32_t unit = (uint32_t)(place >> 32) == fold ? (uint32_t)place : 0;
+    density_place_fetch(density, hash);
+    density_unit_fetch(density, unit);
+    *before = hash;
 }
 
 static void table_add(struct sl_density *density, uint64_t hash, uint32_t unit)
@@ -157,6 +170,7 @@ static uint32_t number_take(struct sl_density *density)
             density->hand = number + 1;
             density->high = SL_MAX(density->high, number + 1);
             density->taken++;
+            density_unit_fetch(density, (number + TAKE_AHEAD) & (density->capacity - 1u));
             return number;
         }
         at = at + 1 < words ? at + 1 : 0;

@@ -55,19 +55,29 @@ static void moving_alone(struct sl_density *density, struct moving *moving, stru
 
 /* What is by turn of those that get older. */
 struct turning {
-    struct moving moving[SL_DENSITY_PRIORITIES];
-    uint32_t weights; /* of those that move, a bit each */
-    uint32_t cell;
+    struct moving moving; /* of one weight, as a rule that of all */
+    uint32_t turn;
+    bool begun; /* one moved, at least */
 };
 
-static void turning_add(struct sl_density *density, struct turning *turning,
-                        const struct density_aged *at, uint32_t unit)
+static void turning_end(struct sl_density *density, struct turning *turning)
 {
-    struct moving *moving = &turning->moving[at->weight];
-    struct row *from = &density->by_turn[at->weight * SL_DENSITY_CELLS + turning->cell];
-    if ((turning->weights >> at->weight & 1u) == 0) {
-        turning->weights |= 1u << at->weight;
-        *moving = (struct moving){.next = from->oldest};
+    if (turning->begun) {
+        struct row *from = &density->by_turn[turning->turn];
+        moving_end(density, &turning->moving, from, from + 1);
+        density_turn_mark(density, turning->turn);
+        density_turn_mark(density, turning->turn + 1);
+    }
+}
+
+static void turning_add(struct sl_density *density, struct turning *turning, uint32_t turn,
+                        uint32_t unit)
+{
+    struct moving *moving = &turning->moving;
+    struct row *from = &density->by_turn[turn];
+    if (!turning->begun || turning->turn != turn) {
+        turning_end(density, turning);
+        *turning = (struct turning){.moving.next = from->oldest, .turn = turn, .begun = true};
     }
     if (moving->next != unit) {
         moving_alone(density, moving, from, unit);
@@ -76,18 +86,6 @@ static void turning_add(struct sl_density *density, struct turning *turning,
     moving->first = moving->first != 0 ? moving->first : unit;
     moving->last = unit;
     moving->next = density->turns[unit].newer;
-}
-
-static void turning_end(struct sl_density *density, struct turning *turning)
-{
-    for (uint32_t weights = turning->weights; weights != 0; weights &= weights - 1) {
-        uint32_t weight = (uint32_t)__builtin_ctz(weights);
-        uint32_t turn = weight * SL_DENSITY_CELLS + turning->cell;
-        moving_end(density, &turning->moving[weight], &density->by_turn[turn],
-                   &density->by_turn[turn + 1]);
-        density_turn_mark(density, turn);
-        density_turn_mark(density, turn + 1);
-    }
 }
 
 /* Those from the old end of the row to `last` go to the next one; `rest` stays. */
@@ -116,20 +114,20 @@ static void row_older(struct sl_density *density, uint32_t class_index, uint32_t
 {
     struct density_aged *ages = density->ages;
     struct row *row = &density->by_age[age][class_index];
-    struct turning turning;
+    uint32_t cell = sl_rates_cell(class_index, age);
+    struct turning turning = {0};
+    uint32_t now = (uint32_t)density->references;
     uint64_t end = density->rates.end[age];
     uint32_t unit = row->oldest;
     uint32_t last = 0;
     uint32_t count = 0;
     uint32_t disk_count = 0;
-    turning.weights = 0;
-    turning.cell = sl_rates_cell(class_index, age);
-    while (unit != 0 && density_age_references(density, &ages[unit]) >= end) {
+    while (unit != 0 && now - ages[unit].at >= end) {
         struct density_aged *at = &ages[unit];
         at->age++;
         count++;
         if (at->state == UNIT_HERE) {
-            turning_add(density, &turning, at, unit);
+            turning_add(density, &turning, at->weight * SL_DENSITY_CELLS + cell, unit);
         } else {
             disk_count += at->state == UNIT_DISK;
         }
@@ -141,9 +139,9 @@ static void row_older(struct sl_density *density, uint32_t class_index, uint32_t
     }
     row_move(density, row, &density->by_age[age + 1][class_index], last, unit);
     density->aged[age + 1] |= UINT64_C(1) << class_index;
-    sl_rates_outlived(&density->rates, turning.cell, count);
-    density->on_disk[turning.cell] -= disk_count;
-    density->on_disk[turning.cell + 1] += disk_count;
+    sl_rates_outlived(&density->rates, cell, count);
+    density->on_disk[cell] -= disk_count;
+    density->on_disk[cell + 1] += disk_count;
     turning_end(density, &turning);
 }
 

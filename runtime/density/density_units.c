@@ -232,19 +232,15 @@ static uint64_t ghosts_max(const struct sl_density *density)
     return SL_MIN(SL_MAX(want, density->set.ghosts_min), density->set.ghosts_max);
 }
 
-/* What dropping the next ones reads is fetched before it is asked for: of the one after the next what
- * lies by its number, and of the next what that says. */
+/* What dropping the next ones reads is fetched before it is asked for: of the third what lies by its
+ * number, and of the second what that says. */
 static void ghosts_fetch(const struct sl_density *density)
 {
-    uint32_t next = density->ghosts.oldest;
-    uint32_t after = density->turns[next].newer;
-    __builtin_prefetch(&density->ages[after], 1);
-    __builtin_prefetch(&density->turns[after], 1);
-    __builtin_prefetch(&density->hashes[after]);
-    __builtin_prefetch(&density->units[after], 1);
-    __builtin_prefetch(&density->ages[density->ages[next].in.older], 1);
-    __builtin_prefetch(&density->ages[density->ages[next].in.newer], 1);
-    sl_density_fetch(density, density->hashes[next]);
+    uint32_t second = density->turns[density->ghosts.oldest].newer;
+    density_unit_fetch(density, density->turns[second].newer);
+    __builtin_prefetch(&density->ages[density->ages[second].in.older], 1);
+    __builtin_prefetch(&density->ages[density->ages[second].in.newer], 1);
+    density_place_fetch(density, density->hashes[second]);
 }
 
 void density_ghosts_bound(struct sl_density *density)

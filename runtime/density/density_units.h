@@ -109,8 +109,9 @@ double sl_density_disk_cut(const struct sl_density *density, double share);
 double sl_density_likely(const struct sl_density *density, uint64_t hash);
 void sl_density_horizon(struct sl_density *density, uint64_t references);
 
-/* The unit of this hash is asked for soon: what tells its number is fetched from memory. */
-void sl_density_fetch(const struct sl_density *density, uint64_t hash);
+/* The unit of this hash is asked for soon, some calls of this later: what tells its number is fetched
+ * from memory, and what is known of the one that was named so some calls before. */
+void sl_density_fetch(struct sl_density *density, uint64_t hash);
 
 uint32_t sl_density_user(const struct sl_density *density, uint32_t unit);
 void sl_density_set_user(struct sl_density *density, uint32_t unit, uint32_t user);

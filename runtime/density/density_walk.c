@@ -63,10 +63,7 @@ static uint32_t chain_rest(const struct sl_density *density, uint32_t base, uint
 /* Of those that come next, what is known of them is fetched before it is asked for. */
 static void walk_fetch(const struct sl_density *density)
 {
-    uint32_t after = density->turns[density->walk_next].newer;
-    __builtin_prefetch(&density->ages[after], 1);
-    __builtin_prefetch(&density->turns[after], 1);
-    __builtin_prefetch(&density->units[after], 1);
+    density_unit_fetch(density, density->turns[density->walk_next].newer);
 }
 
 uint32_t sl_density_after(const struct sl_density *density)

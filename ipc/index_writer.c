@@ -318,23 +318,23 @@ struct sl_unit_note *sl_index_unit_note(struct sl_index *index, sl_ref unit)
                : NULL;
 }
 
-static index_word *number_word(const struct sl_index *index, sl_ref unit)
+static uint32_t number_word_of(enum sl_record_kind kind)
 {
-    index_word *record = live_record(index, unit);
-    bool group = record_kind(record) == SL_RECORD_GROUP;
-    return &record[group ? GROUP_NUMBER : RECORD_DEADLINE];
+    return kind == SL_RECORD_GROUP ? GROUP_NUMBER : RECORD_DEADLINE;
 }
 
 uint32_t sl_index_unit_number(const struct sl_index *index, sl_ref unit)
 {
-    return (uint32_t)word_get(number_word(index, unit));
+    index_word *record = live_record(index, unit);
+    return (uint32_t)word_get(&record[number_word_of(record_kind(record))]);
 }
 
 void sl_index_set_unit_number(struct sl_index *index, sl_ref unit, uint32_t number)
 {
-    SL_ASSERT(record_kind(live_record(index, unit)) == SL_RECORD_COMMITTED ||
-              record_kind(live_record(index, unit)) == SL_RECORD_GROUP);
-    word_set(number_word(index, unit), number);
+    index_word *record = live_record(index, unit);
+    enum sl_record_kind kind = record_kind(record);
+    SL_ASSERT(kind == SL_RECORD_COMMITTED || kind == SL_RECORD_GROUP);
+    word_set(&record[number_word_of(kind)], number);
 }
 
 struct sl_links *sl_index_links(struct sl_index *index, sl_ref ref)

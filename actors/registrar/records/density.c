@@ -238,12 +238,10 @@ static void density_placed(struct registrar *self, struct reg_order *list, sl_re
     unit_entered(self, unit, number);
 }
 
-static void density_awaits(const struct registrar *self, uint64_t hash, uint64_t parent_hash)
+/* The block before it in its chain comes right before or after it, as a rule. */
+static void density_awaits(const struct registrar *self, uint64_t hash)
 {
     sl_density_fetch(self->units->density, hash);
-    if (parent_hash != 0) {
-        sl_density_fetch(self->units->density, parent_hash);
-    }
 }
 
 static void density_returned(struct registrar *self, struct reg_order *list, sl_ref unit,

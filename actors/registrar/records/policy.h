@@ -24,9 +24,9 @@ struct reg_policy {
     /* The unit comes to the list, which does not have it. After a restart that is the order of the
      * commits. */
     void (*placed)(struct registrar *self, struct reg_order *list, sl_ref unit);
-    /* A unit is placed soon: what that needs is fetched from memory. By the hash of its key; parent: of
-     * the block before it, 0: none is known. NULL: it is not worth it. */
-    void (*awaits)(const struct registrar *self, uint64_t hash, uint64_t parent_hash);
+    /* A unit is placed soon, by the hash of its key: what that needs is fetched from memory. NULL: it is
+     * not worth it. */
+    void (*awaits)(const struct registrar *self, uint64_t hash);
     void (*removed)(struct registrar *self, struct reg_order *list, sl_ref unit);
     /* What is known of a unit that is in a list; NULL: nothing ever is. */
     void (*judge)(struct registrar *self, sl_ref unit, struct reg_judgement *out);

@@ -328,14 +328,17 @@ void reg_unit_fetched(struct registrar *self, sl_ref unit)
     reg_tell_used(self, &what);
 }
 
-void reg_unit_awaits(struct registrar *self, sl_ref unit)
+void reg_unit_awaits(struct registrar *self, sl_ref unit, uint64_t hash)
 {
     const struct reg_policy *policy = self->units->policy;
-    if (policy->awaits != NULL) {
-        const struct sl_unit_note *note = sl_index_unit_note(self->index, unit);
-        struct sl_key key = sl_index_key(self->index, unit);
-        policy->awaits(self, reg_hash(key.at, key.length), note != NULL ? note->parent_hash : 0);
+    if (policy->awaits == NULL) {
+        return;
     }
+    if (hash == 0) {
+        struct sl_key key = sl_index_key(self->index, unit);
+        hash = reg_hash(key.at, key.length);
+    }
+    policy->awaits(self, hash);
 }
 
 void reg_unit_committed(struct registrar *self, sl_ref object)

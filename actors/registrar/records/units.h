@@ -65,8 +65,9 @@ void reg_unit_place(struct registrar *self, sl_ref unit); /* newest of the list 
 /* On disk alone until now, with a part in memory: to the list that it asks for. wanted: somebody asked
  * for it; who has read it touches it, too, and that is the same use. */
 void reg_unit_return(struct registrar *self, sl_ref unit, bool wanted);
-/* It is visible soon: what placing it needs is fetched from memory. */
-void reg_unit_awaits(struct registrar *self, sl_ref unit);
+/* It is visible soon: what placing it needs is fetched from memory. hash: of its key; 0: it is read
+ * from the record. */
+void reg_unit_awaits(struct registrar *self, sl_ref unit, uint64_t hash);
 void reg_unit_committed(struct registrar *self, sl_ref object); /* it is visible: place, tell */
 /* The same for one that is in no list: hot when it has something in memory. */
 void reg_unit_list(struct registrar *self, sl_ref unit, bool memory);

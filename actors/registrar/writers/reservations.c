@@ -298,19 +298,38 @@ static const struct reg_claim *claim_ahead(struct registrar *self,
                : NULL;
 }
 
-static void commit_fetch(struct registrar *self, const struct sl_body_commit *body, uint64_t i)
+static void records_fetch(struct registrar *self, const struct sl_body_commit *body, uint64_t i)
 {
-    const struct reg_claim *far = claim_ahead(self, body, i + FETCH_AHEAD);
-    const struct reg_claim *near = claim_ahead(self, body, i + FETCH_AHEAD / 2);
-    if (far != NULL) {
-        sl_index_fetch(self->index, far->ref);
-        if (far->group != REG_NONE) {
-            sl_index_fetch(self->index, self->groups->all[far->group].ref);
+    const struct reg_claim *claim = claim_ahead(self, body, i);
+    if (claim != NULL) {
+        sl_index_fetch(self->index, claim->ref);
+        if (claim->group != REG_NONE) {
+            sl_index_fetch(self->index, self->groups->all[claim->group].ref);
         }
     }
-    if (near != NULL && !near->ahead) {
-        reg_unit_awaits(self,
-                        near->group != REG_NONE ? self->groups->all[near->group].ref : near->ref);
+}
+
+static void unit_fetch(struct registrar *self, const struct sl_body_commit *body, uint64_t i)
+{
+    const struct reg_claim *claim = claim_ahead(self, body, i);
+    if (claim == NULL || claim->ahead) {
+        return;
+    }
+    if (claim->group != REG_NONE) {
+        reg_unit_awaits(self, self->groups->all[claim->group].ref, 0);
+    } else {
+        reg_unit_awaits(self, claim->ref, claim->hash);
+    }
+}
+
+/* Before the first item. */
+static void commit_fetch(struct registrar *self, const struct sl_body_commit *body)
+{
+    for (uint64_t i = 0; i < FETCH_AHEAD; i++) {
+        records_fetch(self, body, i);
+    }
+    for (uint64_t i = 0; i < FETCH_AHEAD / 2; i++) {
+        unit_fetch(self, body, i);
     }
 }
 
@@ -326,9 +345,11 @@ static void commit_asked(struct registrar *self, const struct sl_msg *msg)
     }
     uint64_t done = 0;
     struct committing commit = {.msg = msg, .peer = peer};
+    commit_fetch(self, body);
     for (uint64_t i = 0; i < body->items.count; i++) {
         uint64_t at = body->tail_first ? body->items.count - 1 - i : i;
-        commit_fetch(self, body, i);
+        records_fetch(self, body, i + FETCH_AHEAD);
+        unit_fetch(self, body, i + FETCH_AHEAD / 2);
         sl_err code = commit_one(self, &commit, (uint32_t)at);
         self->codes[at] = (uint64_t)code;
         done += code == SL_OK ? 1 : 0;

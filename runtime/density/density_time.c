@@ -56,27 +56,28 @@ static void moving_alone(struct sl_density *density, struct moving *moving, stru
 /* What is by turn of those that get older. */
 struct turning {
     struct moving moving; /* of one weight, as a rule that of all */
-    struct row *from;     /* its row; NULL: none moves yet */
+    uint32_t turn;
+    bool begun; /* one moved, at least */
 };
 
 static void turning_end(struct sl_density *density, struct turning *turning)
 {
-    if (turning->from == NULL) {
-        return;
+    if (turning->begun) {
+        struct row *from = &density->by_turn[turning->turn];
+        moving_end(density, &turning->moving, from, from + 1);
+        density_turn_mark(density, turning->turn);
+        density_turn_mark(density, turning->turn + 1);
     }
-    uint32_t turn = (uint32_t)(turning->from - density->by_turn);
-    moving_end(density, &turning->moving, turning->from, turning->from + 1);
-    density_turn_mark(density, turn);
-    density_turn_mark(density, turn + 1);
 }
 
-static void turning_add(struct sl_density *density, struct turning *turning, struct row *from,
+static void turning_add(struct sl_density *density, struct turning *turning, uint32_t turn,
                         uint32_t unit)
 {
     struct moving *moving = &turning->moving;
-    if (turning->from != from) {
+    struct row *from = &density->by_turn[turn];
+    if (!turning->begun || turning->turn != turn) {
         turning_end(density, turning);
-        *turning = (struct turning){.moving.next = from->oldest, .from = from};
+        *turning = (struct turning){.moving.next = from->oldest, .turn = turn, .begun = true};
     }
     if (moving->next != unit) {
         moving_alone(density, moving, from, unit);
@@ -114,8 +115,7 @@ static void row_older(struct sl_density *density, uint32_t class_index, uint32_t
     struct density_aged *ages = density->ages;
     struct row *row = &density->by_age[age][class_index];
     uint32_t cell = sl_rates_cell(class_index, age);
-    struct row *by_turn = &density->by_turn[cell];
-    struct turning turning = {.from = NULL};
+    struct turning turning = {0};
     uint32_t now = (uint32_t)density->references;
     uint64_t end = density->rates.end[age];
     uint32_t unit = row->oldest;
@@ -127,7 +127,7 @@ static void row_older(struct sl_density *density, uint32_t class_index, uint32_t
         at->age++;
         count++;
         if (at->state == UNIT_HERE) {
-            turning_add(density, &turning, &by_turn[at->weight * SL_DENSITY_CELLS], unit);
+            turning_add(density, &turning, at->weight * SL_DENSITY_CELLS + cell, unit);
         } else {
             disk_count += at->state == UNIT_DISK;
         }

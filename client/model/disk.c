@@ -108,7 +108,8 @@ static bool queue_room(struct model_disk *disk)
     if (disk->count < disk->queue_room) {
         return true;
     }
-    uint32_t *fresh = malloc(2 * disk->queue_room * sizeof(*fresh));
+    uint64_t room = SL_MAX(2 * disk->queue_room, (uint64_t)QUEUE_FIRST);
+    uint32_t *fresh = malloc(room * sizeof(*fresh));
     if (fresh == NULL) {
         return false;
     }
@@ -118,7 +119,7 @@ static bool queue_room(struct model_disk *disk)
     free(disk->queue);
     disk->queue = fresh;
     disk->first = 0;
-    disk->queue_room *= 2;
+    disk->queue_room = room;
     return true;
 }
 

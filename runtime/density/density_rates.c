@@ -238,7 +238,7 @@ struct believed {
 static void class_rates(const struct sl_rates *rates, uint32_t first, const struct believed *all,
                         double out[SL_DENSITY_AGES])
 {
-    double raw[SL_DENSITY_AGES];
+    double raw[SL_DENSITY_AGES] = {0};
     double said = all->rate;
     double kind = all->rate;
     for (uint32_t age = rates->start; age < SL_DENSITY_AGES; age++) {
@@ -263,8 +263,8 @@ static void class_rates(const struct sl_rates *rates, uint32_t first, const stru
 static void class_values(struct sl_rates *rates, uint32_t first, const struct believed *all)
 {
     double *rate = &rates->rate[first];
-    double hit[SL_DENSITY_AGES]; /* the chance of a hit within the age, for one that reaches it */
-    uint32_t within = 0;         /* the age in which the horizon that is set ends */
+    double hit[SL_DENSITY_AGES] = {0}; /* its chance within the age, for one that reaches it */
+    uint32_t within = 0;               /* the age in which the horizon that is set ends */
     class_rates(rates, first, all, rate);
     for (uint32_t age = rates->start; age < SL_DENSITY_AGES; age++) {
         hit[age] = -expm1(-rate[age] * age_width(rates, age));

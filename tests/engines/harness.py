@@ -343,6 +343,22 @@ class Node:
         check(asked.returncode == 0, f"sluicectl status: {asked.stderr.strip()}")
         return {actor["name"]: actor["pid"] for actor in json.loads(asked.stdout)["actors"] if actor.get("pid")}
 
+    def counters(self, actor="coordinator"):
+        """Of an actor, so far."""
+        asked = self.ctl("status", "--metrics", "--json")
+        check(asked.returncode == 0, f"sluicectl status: {asked.stderr.strip()}")
+        return next(one for one in json.loads(asked.stdout)["actors"] if one["name"] == actor)["counters"]
+
+    def listed(self):
+        """{key: what `sluicectl ls` says of it}."""
+        asked = self.ctl("ls", "--json")
+        check(asked.returncode == 0, f"sluicectl ls: {asked.stderr.strip()}")
+        return {one["key"]: one for one in json.loads(asked.stdout)["objects"]}
+
+    def session(self, name, *words):
+        """Whether the node knows the session, which is told that its pause lasts as long as can be, or `words`."""
+        return self.ctl("session", name, *(words or ("--pause", "604800s"))).returncode == 0
+
     def flush(self):
         """Waits until all that was stored is on disk."""
         asked = self.ctl("flush")

@@ -1,6 +1,7 @@
 """Sluice's own back ends for LMCache and for vLLM's tiered offloading, in real LMCache and vLLM: the plug-in of LMCache's engine, the
 connector of its multi-process server, and the secondary tier. Every byte that comes back is compared."""
 
+import collections
 import json
 import os
 import statistics
@@ -9,6 +10,7 @@ import kills
 import lmcache_package
 from harness import HERE, NativeNode, Node, Outcome, Scenario, Table, Worker, check, progress, wait_until
 from lmcache_engine import COUNT, VARIABLES, WORK_SECONDS, Lmcache
+from turns import SECONDS, Turns
 
 TIER_WORKER = os.path.join(HERE, "vllm_tier_worker.py")
 SPEED_CHUNKS, SPEED_COUNT, TOKEN_BYTES = (128, 2048), 32768, 2048  # tokens of a chunk, of a prompt: 256 KiB and 4 MiB, 64 MiB
@@ -18,6 +20,9 @@ TIER_COUNT = 32
 TIMEOUT = 5            # seconds that a job may take: what a failure costs at most
 SCHEDULER_SECONDS = 0.25  # of one call in a scheduler; a machine that does other things takes its time
 ENGINES_KILLED = 6
+# Sessions of 32 chunks of 128 KiB, 20 MiB together; a turn and the others behind it have as much as memory.
+TOLD, SILENT, TURNS, SLOT_S = 4, 1, 5, 4.0
+TURNS_BYTES, TURNS_COUNT, TURNS_CHUNK, TURNS_OTHERS = 16 << 20, 2048, 64, 3
 PLUGIN = {"storage_plugin.sluice.module_path": "sluice.lmcache", "storage_plugin.sluice.class_name": "SluiceBackend",
           "sluice.timeout": TIMEOUT}
 
@@ -71,6 +76,41 @@ class Native(Lmcache):
         node.start()
         wait_until(lambda: worker.ask(do="lookup", seed=53, count=COUNT)["found"] == COUNT, 60, "all is there again")
         return self.hit(worker, 53)
+
+    def hints(self):
+        """What requests say of their sessions decides whose chunks are in memory again when their turn comes."""
+        node = self.node_make(memory_bytes=TURNS_BYTES, disk_bytes=1 << 30)
+        worker = self.worker_start(node, chunk=TURNS_CHUNK)
+        found = collections.Counter()
+
+        def configs(number, **more):
+            return {"lmcache.sluice.session_id": f"chat {number}",
+                    **{f"lmcache.sluice.{name}": value for name, value in more.items() if value is not None}}
+
+        def take(session, turn, pause_s):
+            told = configs(session, pause=pause_s, session="ends" if turn + 1 == TURNS and session == 0 else None)
+            if turn == 0:
+                worker.ask(do="store", seed=90 + session, count=TURNS_COUNT, configs=told)
+                return
+            answer = worker.ask(do="retrieve", seed=90 + session, count=TURNS_COUNT, configs=told)
+            check(answer["right"] and answer["found"] == TURNS_COUNT, f"turn {turn} of session {session}: {answer}")
+            found.update(hits=answer["loaded"], queried=answer["asked"])
+
+        def others(number):
+            for i in range(TURNS_OTHERS):
+                worker.ask(do="store", seed=1000 + TURNS_OTHERS * number + i, count=TURNS_COUNT)
+                node.flush()  # what is to go has to be on disk
+
+        play = Turns(node, TOLD, SILENT, TURNS, SLOT_S, take, others)
+        play.play()
+        known = [session for session in range(TOLD + SILENT) if node.session(f"chat {session}")]
+        check(known == list(range(1, TOLD + SILENT)), f"at the end sessions {known} are known")
+        worker.ask(do="store", seed=89, count=COUNT, configs={"lmcache.sluice.sesion": "ends"})  # not understood: stored all the same
+        check(worker.ask(do="retrieve", seed=89, count=COUNT)["right"], "other bytes")
+        worker.stop()
+        outcome = play.judge(**found)
+        node.stop()
+        return outcome
 
     def late_node(self):
         """LMCache starts before the node: nothing is found, and then all is."""
@@ -270,4 +310,4 @@ def scenarios(run):
         *((f"tier: kill -9 {actor}", lambda actor=actor: native.tier_killed(actor)) for actor in kills.ACTORS),
         ("kill -9 of the whole node", native.node_dead), ("speed", native.speed),
     ]
-    return [Scenario(f"native {name}", action) for name, action in rows]
+    return [*(Scenario(f"native {name}", action) for name, action in rows), Scenario("native hints of requests", native.hints, SECONDS)]

@@ -110,9 +110,10 @@ class Worker:
         after = self.counters()
         return {**more, **{name: after[name] - before[name] for name in after}}
 
-    def store(self, seed, count, wait=True):
-        """Answers when LMCache finds the whole prompt, since it writes behind its answer; `wait` false: at once."""
-        self.engine.store(tokens=tokens_of(seed, count), kvcaches=cache_of(seed, count, self.rank))
+    def store(self, seed, count, wait=True, configs=None):
+        """Answers when LMCache finds the whole prompt, since it writes behind its answer; `wait` false: at once. configs: what vLLM's
+        request has in its kv_transfer_params, as LMCache's connector hands it on."""
+        self.engine.store(tokens=tokens_of(seed, count), kvcaches=cache_of(seed, count, self.rank), request_configs=configs)
         end_s = time.monotonic() + STORE_SECONDS
         while wait and self.engine.lookup(tokens_of(seed, count)) < count // CHUNK * CHUNK:
             if time.monotonic() > end_s:
@@ -132,10 +133,10 @@ class Worker:
         asks.store.close()
         return {"found": found}
 
-    def retrieve(self, seed, count):
+    def retrieve(self, seed, count, configs=None):
         """right: what came has the bytes that were stored, and nothing else was written."""
         before, pool = self.counters(), torch.zeros(2, LAYERS, count, HEADS * HEAD, dtype=torch.float16)
-        mask = self.engine.retrieve(tokens_of(seed, count), kvcaches=pool)
+        mask = self.engine.retrieve(tokens_of(seed, count), kvcaches=pool, request_configs=configs)
         want = cache_of(seed, count, self.rank)
         want[:, :, ~mask] = 0
         return self.counted(before, found=int(mask.sum()), right=same_bytes(pool, want))

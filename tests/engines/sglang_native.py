@@ -9,6 +9,7 @@ import kills
 from harness import HERE, Node, Outcome, Scenario, Table, Worker, check, wait_until
 from reasons import Failed
 from things import Things
+from turns import SECONDS, Turns
 
 WORKER = os.path.join(HERE, "sglang_native_worker.py")
 PAGE, PAGES = 64, 16
@@ -19,6 +20,9 @@ WORK_SECONDS = 6
 CALL_SECONDS = 10  # a batch of a node that is gone: its deadline is 2 s
 HICACHE = {"mode": "hicache", "kind": "mha", "layout": "page_first", "heads": HEADS}
 LINKER = {"mode": "linker"}
+TOLD, SILENT, TURNS, SLOT_S = 4, 1, 5, 4.0
+# Sessions of 5.2 MiB; a turn and the others behind it take nearly all of memory.
+TURNS_BYTES, TURNS_OTHERS = 24 << 20, 3
 SPEED_PAGES, SPEED_BYTES = 64, (256 << 10, 2 << 20)
 
 
@@ -182,6 +186,37 @@ class Native(Things):
         self.end(other)
         return outcome
 
+    def linker_sessions(self):
+        """SGLang names the session of what it offloads, and a framework beside it tells of pauses: that decides whose pages are in memory
+        again when their turn comes."""
+        node = Node(self.run, memory_bytes=TURNS_BYTES, disk_bytes=1 << 30)
+        worker = self.worker_start(node, **LINKER)
+        outcomes = []
+
+        def take(session, turn, pause_s):
+            if turn == 0:
+                answer = worker.ask(do="write", seed=60 + session, pages=PAGES, session_id=f"chat {session}")
+                check(answer["counted"] == PAGES, f"{answer}")
+                wait_until(lambda: node.session(f"chat {session}"), 30, "the session is known")
+            else:
+                outcomes.append(self.hit(worker, 60 + session))
+            if pause_s is not None:
+                check(node.session(f"chat {session}", "--pause", f"{pause_s * 1000:.0f}ms"), "the session is not known")
+
+        def others(number):
+            for i in range(TURNS_OTHERS):
+                worker.ask(do="write", seed=1000 + TURNS_OTHERS * number + i, pages=PAGES)
+                node.flush()  # what is to go has to be on disk
+
+        play = Turns(node, TOLD, SILENT, TURNS, SLOT_S, take, others)
+        play.play()
+        check(not node.session("chat 99"), "a session that nobody named is known")
+        self.end(worker)
+        told = self.sum(outcomes)
+        outcome = play.judge(told.hits, told.queried)
+        node.stop()
+        return outcome
+
     # ---- failures ----
 
     def refused(self, said, **told):
@@ -296,6 +331,7 @@ def scenarios(run):
         *(Scenario(f"native hybrid {layout}", lambda layout=layout: native.hybrid(layout)) for layout in ("page_first", "page_first_direct")),
         Scenario("native linker", native.linker_alone),
         Scenario("native linker: another process reads", native.linker_processes),
+        Scenario("native linker: sessions", native.linker_sessions, SECONDS),
         *(Scenario(f"native {mode['mode']}: no node", lambda mode=mode: native.no_node(mode)) for mode in (HICACHE, LINKER)),
         Scenario("native: an unknown option", lambda: native.refused("timeuot: there is no such setting", extra={"timeuot": 1})),
         Scenario("native: the node stops and starts", native.stopped, 900),

@@ -159,11 +159,11 @@ class Linker:
                     yield number, part, buffer[rows].view(torch.uint8).view(-1)
                     part += 1
 
-    def write(self, seed, pages):
+    def write(self, seed, pages, session_id=None):
         indices = self.allocator.alloc(pages * PAGE)
         for number, part, piece in self.pieces(indices):
             piece.copy_(bytes_of(piece.numel(), seed, number, part))
-        stored = self.linker.offload([self.transfer(seed, pages, indices)])
+        stored = self.linker.offload([self.transfer(seed, pages, indices)], session_id=session_id)
         end_s = time.monotonic() + WAIT_SECONDS
         while stored and not self.linker.num_completed_offloads():
             if time.monotonic() > end_s:

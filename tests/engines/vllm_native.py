@@ -1,6 +1,5 @@
 """vLLM with Sluice's own connector: the scenarios of the other one, and those that only it has."""
 
-import json
 import os
 import signal
 import statistics
@@ -9,6 +8,8 @@ import time
 import harness
 from harness import GIB, Outcome, Scenario, Table, check, wait_until
 from vllm_engine import KILLS, Vllm, prompts_of
+from turns import SECONDS
+from vllm_hints import Hints
 from vllm_parts import Engine, prompts_make
 
 LOADS = ("async", "sync", "layers")
@@ -113,9 +114,7 @@ class Native(Vllm):
 
     def by_layers(self, node):
         """Ops so far."""
-        asked = node.ctl("status", "--metrics", "--json")
-        check(asked.returncode == 0, f"sluicectl status: {asked.stderr.strip()}")
-        return next(actor["counters"]["ops_by_layers"] for actor in json.loads(asked.stdout)["actors"] if actor["name"] == "coordinator")
+        return node.counters()["ops_by_layers"]
 
     def share(self, what, extra=None, **which):
         """What one rank stored two read, and the other way round. which: how the two are made."""
@@ -224,4 +223,5 @@ def scenarios(run, vllm):
         ("PP=1 and PP=2", native.share("PP", {"stages": 2}, stages=2)), ("hybrid", native.hybrid),
         ("states", native.states),
     ]
-    return [Scenario("native " + name, action, 900) for name, action in rows]
+    return [*(Scenario("native " + name, action, 900) for name, action in rows),
+            Scenario("native hints of requests", Hints(run, native, NativeNode).turns, SECONDS)]

@@ -15,7 +15,7 @@ HIT_COUNTERS = {"vllm:external_prefix_cache_hits": "hits", "vllm:external_prefix
                 "vllm:sluice_dropped_blocks": "dropped_blocks", "vllm:sluice_layer_waits": "layer_waits",
                 "vllm:sluice_handovers_sent": "sent", "vllm:sluice_handovers_received": "received",
                 "vllm:sluice_handover_receive_failures": "receive_failures", "vllm:sluice_handovers_refused": "refused",
-                "vllm:sluice_handover_receive_seconds": "receive_ms"}
+                "vllm:sluice_handover_receive_seconds": "receive_ms", "vllm:sluice_hints_refused": "hints_refused"}
 SCALES = {"receive_ms": 1000}
 RESET_SECONDS = 30
 VOCABULARY = 1000

@@ -2,9 +2,9 @@
  * describe, and how to mend what is in the way. It changes nothing but for a file of one page that
  * it makes and removes in the directory of the disk tier. */
 #include "client/ctl/doctor.h"
+#include "client/command/supervision.h"
 #include "client/ctl/commands.h"
 #include "client/ctl/nics.h"
-#include "client/command/supervision.h"
 
 #include "ipc/sl_huge.h"
 #include "runtime/sl_clock.h"

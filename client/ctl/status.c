@@ -247,11 +247,10 @@ static void status_end(const struct ctl *ctl, json_t *actors)
     supervision_look(ctl, &supervision);
     bool served = metrics_at_read(ctl->paths.runtime_dir, &at);
     if (ctl->json) {
-        ctl_print_json(json_pack("{s:s, s:o*, s:o, s:o, s:s?}", "instance",
-                                 sl_config_text(ctl->config, SL_SET_instance), "figures",
-                                 summary_json(ctl), "actors", actors, "supervisor",
-                                 supervision_json(&supervision), "metrics_at",
-                                 served ? at.address : NULL));
+        ctl_print_json(json_pack(
+            "{s:s, s:o*, s:o, s:o, s:s?}", "instance", sl_config_text(ctl->config, SL_SET_instance),
+            "figures", summary_json(ctl), "actors", actors, "supervisor",
+            supervision_json(&supervision), "metrics_at", served ? at.address : NULL));
         return;
     }
     json_decref(actors);

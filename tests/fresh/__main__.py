@@ -40,6 +40,8 @@ DAEMONS = (
     (r"^mooncake_master\b", "curl -sf http://localhost:9003/health"),
     (r"^mooncake_client\b", "curl -sf http://localhost:9003/get_all_segments | grep -q ."),
 )
+# What is shown in a terminal: with the keys that end it.
+TYPED = ((r"^sluicectl top\b", "q"),)
 BEFORE = (
     (r"^deploy/demo --trace", "build/release/bin/sluicectl workload --requests 400 >/tmp/trace.jsonl"),
     (r"^sluicectl advise", "deploy/demo --no-install --requests 400 --record /tmp/recording --instance recorded >/dev/null"),
@@ -93,6 +95,8 @@ def script_of(commands):
         if ready:
             lines += [f"{command} & daemons+=($!)", f"for i in $(seq {READY_SECONDS}); do {ready} >/dev/null && break; sleep 1; done",
                       f"{ready} >/dev/null", "code=$?"]
+        elif of_table(TYPED, command):
+            lines += [f"(sleep 2; printf '{of_table(TYPED, command)}') | TERM=linux script -qec '{command}' /dev/null", "code=$?"]
         else:
             lines += [f"{{ {command}\n}} </dev/null", "code=$?"]
         lines.append(f"echo; echo \"@@ end {number} $code $((SECONDS - began))\"")

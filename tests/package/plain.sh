@@ -95,7 +95,7 @@ expect "with what was on disk" serves hello world
 : >/etc/sluice/other.conf
 expect "apt purges" apt purge sluice libsluice0 libsluice-dev python3-sluice
 expect "no process is left" none_left
-for place in /etc/sluice/default.conf /var/lib/sluice /var/log/sluice /run/sluice "/dev/shm/sluice-$(id -u sluice)" /etc/logrotate.d/sluice; do
+for place in /etc/sluice/default.conf /var/lib/sluice /var/log/sluice /run/sluice "/dev/shm/sluice-$(id -u sluice)"; do
     expect "$place is gone" refuses test -e "$place"
 done
 expect "a file of the administrator is left" test -e /etc/sluice/other.conf

@@ -16,7 +16,7 @@ def _copied(place, path):
     if path and os.path.isfile(path):
         target = os.path.join(place, path.lstrip("/"))
         os.makedirs(os.path.dirname(target), exist_ok=True)
-        shutil.copyfile(path, target)
+        shutil.copy(path, target)  # with its mode: some are secrets
 
 
 def _machine_give(place):

@@ -196,10 +196,16 @@ static size_t log_format(const struct sl_log *log, enum sl_log_level level, uint
 }
 
 /* The file is PATH no more: the next lines go to the new one. It stays as it is where there can be
- * none. */
+ * none, or something else stands there, as a pipe that nobody reads. */
 static void log_follow(struct sl_log *log)
 {
-    int fd = open(log->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+    struct stat status;
+    int fd =
+        open(log->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    if (fd >= 0 && (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))) {
+        (void)close(fd);
+        fd = -1;
+    }
     if (fd >= 0) {
         (void)close(log->fd);
         log->fd = fd;

@@ -94,6 +94,20 @@ static void line_collect(struct trace *trace, const char *line, const char *want
     json_decref(object);
 }
 
+/* ACTOR.jsonl, and the one before it. */
+static bool is_log(const char *name)
+{
+    static const char *const ends[] = {".jsonl", ".jsonl.1"};
+    size_t length = strlen(name);
+    for (size_t i = 0; i < SL_COUNT(ends); i++) {
+        size_t end = strlen(ends[i]);
+        if (length > end && strcmp(&name[length - end], ends[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void logs_collect(struct trace *trace)
 {
     char wanted[17];
@@ -104,8 +118,7 @@ static void logs_collect(struct trace *trace)
     for (const struct dirent *entry;
          line != NULL && files < LOG_FILES_MAX && (entry = readdir(directory)) != NULL;) {
         char path[1400];
-        const char *suffix = strrchr(entry->d_name, '.');
-        if (suffix == NULL || strcmp(suffix, ".jsonl") != 0) {
+        if (!is_log(entry->d_name)) {
             continue;
         }
         (void)snprintf(path, sizeof path, "%s/%s", trace->ctl->paths.log_dir, entry->d_name);

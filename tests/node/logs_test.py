@@ -8,7 +8,7 @@ import tempfile
 import time
 import unittest
 
-from node_support import BIN, NODE, PATIENCE, main
+from node_support import BIN, CTL, NODE, PATIENCE, main
 
 KEPT = 16  # LEFT_NODES of deploy/sluice-node
 DAYS = 30
@@ -83,15 +83,64 @@ class Logs(unittest.TestCase):
         self.node("stop", "--runtime-dir", run)
         self.assertTrue(os.path.isdir(neighbour))
 
+    def test_a_file_that_was_turned_is_followed_and_traced(self):
+        self.start()
+        log = self.base + "/mine/log/"
+        ctl = [CTL, "trace", "--instance", "mine", "--shm-dir", self.shm]
+        environment = dict(os.environ, XDG_RUNTIME_DIR=self.home)
+        identity = "00000000000000ab"
+        os.rename(log + "registrar.jsonl", log + "registrar.jsonl.1")
+        with open(log + "registrar.jsonl.1", "a", encoding="utf-8") as old:
+            old.write(f'{{"ns":{time.monotonic_ns()},"level":"info","actor":"registrar","trace":"{identity}","msg":"of before the turn"}}\n')
+        said = subprocess.run([*ctl, identity], env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
+        self.assertIn("of before the turn", said)
+
+        def write(word):
+            with open(log + "registrar.jsonl", "w", encoding="utf-8") as new:
+                new.write(f'{{"msg":"{word}"}}\n')
+
+        def read(word):
+            for line in follow.stdout:
+                if word in line:
+                    return
+            self.fail(f"the end of the log came before {word}")
+
+        write("one")
+        follow = subprocess.Popen([NODE, "logs", "-f", "registrar", *ctl[2:]], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                                  env=dict(environment, SLUICE_BIN=BIN))
+        self.addCleanup(follow.stdout.close)
+        self.addCleanup(follow.wait)
+        self.addCleanup(follow.kill)
+        read("one")
+        os.rename(log + "registrar.jsonl", log + "registrar.jsonl.1")
+        write("two")
+        read("two")
+
     def test_long_files_of_the_supervisor_begin_anew(self):
         path = self.left("mine", 0) + "/log/"
         for name in ("supervisor.jsonl", "registrar.out"):
             with open(path + name, "wb") as out:
                 out.truncate(5 << 20)
-        self.start()
+        with open(path + "registrar.out", "ab", buffering=0) as writer:  # as an actor that goes on has it open
+            self.start()
+            writer.write(b"more\n")
+        self.assertEqual(os.path.getsize(path + "supervisor.jsonl.1"), 5 << 20)
+        self.assertEqual(os.path.getsize(path + "registrar.out.1"), 1 << 20)
         for name in ("supervisor.jsonl", "registrar.out"):
-            self.assertEqual(os.path.getsize(f"{path}{name}.1"), 5 << 20)
             self.assertLess(os.path.getsize(path + name), 1 << 20)
+        with open(path + "registrar.out", "rb") as out:
+            self.assertIn(b"more\n", out.read())
+
+    def test_the_logs_of_a_node_that_ran_for_long_are_there_after_its_stop(self):
+        self.start()
+        aged = time.time() - (DAYS + 10) * 86400
+        os.utime(self.base + "/mine/log", (aged, aged))  # no file has come or gone since
+        self.node("stop")
+        other = ["--instance", "other", "--shm-dir", self.shm + "-other"]
+        self.addCleanup(shutil.rmtree, self.shm + "-other", ignore_errors=True)
+        self.node("start", "--ranks", "1", "--memory", "16MiB", *other)
+        self.node("stop", *other)
+        self.assertTrue(os.path.isdir(self.base + "/mine/log"))
 
 
 if __name__ == "__main__":

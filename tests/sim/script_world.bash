@@ -128,6 +128,7 @@ kill() {
 }
 wait() { return "${code_of[$1]:-0}"; }
 supervisor_log() { :; }
+logs_bound() { :; }
 write_state() { :; }
 clean_up() { :; }
 bounded() { :; }

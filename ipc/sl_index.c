@@ -107,8 +107,12 @@ sl_err sl_index_view_follow(const char *shm_dir, struct sl_index_view **view, st
     if (err != SL_ERR_STALE) {
         return err == SL_OK ? SL_OK : sl_fail(why, err, "no index in %s", shm_dir);
     }
+    /* Before the old one goes: who compares them shall not find the same address. */
+    struct sl_index_view *next = NULL;
+    err = sl_index_view_open(shm_dir, &next, why);
     sl_index_view_close(view);
-    return sl_index_view_open(shm_dir, view, why);
+    *view = next;
+    return err;
 }
 
 bool sl_index_view_remote(const struct sl_index_view *view)

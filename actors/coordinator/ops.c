@@ -377,7 +377,7 @@ static uint32_t seen_count(struct coordinator *self, const struct co_op *op)
         return 0;
     }
     sl_seen_follow(self->env->paths->shm_dir, &self->seen);
-    while (at < op->block_count &&
+    while (at < op->block_count && op->blocks[at].key.length > 0 && /* the rest has no keys */
            sl_seen_has(self->seen, co_block_hash(op->engine, &op->blocks[at].key))) {
         at++;
     }

@@ -493,7 +493,9 @@ static struct wanted chain_want(struct coordinator *self, struct chain *chain,
     return wanted;
 }
 
-/* Of blocks the last one tells: a chain leaves memory from its end. Values leave each by itself. */
+/* Of blocks the last one tells: a chain leaves memory from its end. Values leave each by itself: of
+ * many, so many are looked at, evenly spread, as the loop waits meanwhile. */
+#define LOOKS_MAX 64u
 static bool session_here(void *context, uint32_t session)
 {
     struct coordinator *self = context;
@@ -505,15 +507,19 @@ static bool session_here(void *context, uint32_t session)
         return true; /* nothing would be asked for */
     }
     uint32_t count = engine != NULL ? engine->part_count : 1;
+    uint32_t step = engine != NULL ? 1 : (chain->there_count - 1) / LOOKS_MAX + 1;
     struct wanted wanted = {.room = count};
     wanted.keys = co_memory_take(&self->sessions->work, count, sizeof(*wanted.keys));
     for (uint32_t i = engine != NULL ? chain->there_count - 1 : 0;
          wanted.keys != NULL && here && i < chain->there_count; i++) {
         const struct sl_key key = {.at = &chain->text[at + sizeof(uint16_t)],
                                    .length = text_length(&chain->text[at])};
+        at += (uint32_t)sizeof(uint16_t) + key.length;
+        if (i % step != 0) {
+            continue;
+        }
         const struct sl_key *parts = engine != NULL ? part_keys(self->sessions, engine, key) : &key;
         here = parts == NULL || (block_want(self, parts, count, &wanted) && wanted.count == 0);
-        at += (uint32_t)sizeof(uint16_t) + key.length;
     }
     co_memory_reset(&self->sessions->work);
     return here;

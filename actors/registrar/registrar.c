@@ -101,11 +101,12 @@ static sl_err memory_open(struct registrar *self, bool *kept, struct sl_error *w
         .leases = self->set.leases,
     };
     err = sl_counts_make(self->env->paths->shm_dir, why); /* before clients find an index */
-    if (err == SL_OK) {
-        err = sl_labels_make(self->env->paths->shm_dir, why);
-    }
     if (err != SL_OK) {
         return err;
+    }
+    struct sl_error labels = {0};
+    if (sl_labels_make(self->env->paths->shm_dir, &labels) != SL_OK) { /* figures alone */
+        reg_log(self, SL_LOG_WARN, 0, "nothing is counted by model and tenant: %s", labels.text);
     }
     err = sl_index_open(&index, &index_created, &self->index, why);
     *kept = !index_created;

@@ -505,9 +505,8 @@ sl_err scrape_node(const char *shm_dir, const struct scrape_sink *sink, struct s
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a node's metrics");
     }
     scrape.labels = labels;
-    err = sl_labels_read(shm_dir, scrape.labels, &scrape.label_count, why);
-    if (err != SL_OK && err != SL_ERR_NOT_FOUND) {
-        return err;
+    if (sl_labels_read(shm_dir, scrape.labels, &scrape.label_count, NULL) != SL_OK) {
+        scrape.label_count = 0; /* all others are to be had without them */
     }
     for (size_t i = 0; i < metric_fact_count; i++) {
         fact_give(&scrape, &metric_facts[i]);

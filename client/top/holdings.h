@@ -16,7 +16,7 @@
 enum top_grouping { TOP_BY_MODEL, TOP_BY_PREFIX };
 
 struct top_group {
-    char name[TOP_GROUP_BYTES];                 /* UTF-8 as it is in keys; longer ones are cut */
+    char name[TOP_GROUP_BYTES]; /* printable ASCII, others as '?'; longer ones are cut */
     uint64_t objects, memory_bytes, disk_bytes; /* of an object that is in both, in both */
 };
 struct top_holdings; /* opaque; one thread */

@@ -4,8 +4,10 @@
 #include "runtime/sl_clock.h"
 
 #include <curses.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define WIDTH_MIN       40
 #define INTERVAL_NS_MIN (125 * SL_NS_PER_MS)
@@ -238,8 +240,12 @@ static void step(struct screen *screen)
     uint64_t wait_ns = screen->state->paused ? SL_NS_PER_S : sl_budget_ns(now_ns, screen->due_ns);
     timeout((int)(wait_ns / SL_NS_PER_MS) + 1);
     int key = getch();
+    struct pollfd terminal = {.fd = STDIN_FILENO, .events = POLLIN};
     if (key != ERR) {
         key_take(screen, key);
+    } else if (poll(&terminal, 1, 0) == 1 &&
+               (terminal.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0) {
+        screen->over = true; /* the terminal is gone, and nobody is left who could end it */
     }
 }
 

@@ -264,7 +264,7 @@ static void class_values(struct sl_rates *rates, uint32_t first, const struct be
 {
     double *rate = &rates->rate[first];
     double hit[SL_DENSITY_AGES] = {0}; /* its chance within the age, for one that reaches it */
-    uint32_t within = 0;               /* the age in which the horizon that is set ends */
+    uint32_t within = rates->start;    /* the age in which the horizon that is set ends */
     class_rates(rates, first, all, rate);
     for (uint32_t age = rates->start; age < SL_DENSITY_AGES; age++) {
         hit[age] = -expm1(-rate[age] * age_width(rates, age));

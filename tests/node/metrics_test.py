@@ -352,6 +352,17 @@ class Text(unittest.TestCase):
             self.assertEqual(buckets[-1], metrics.sum("sluice_actor_handle_duration_seconds_count", actor="registrar"))
             self.assertGreater(buckets[-1], 0)
 
+    def test_figures_that_cannot_be_kept_cost_neither_the_node_nor_the_others(self):
+        with Node(ranks=1, memory="16MiB") as node:
+            node.ctl("put", "key", "-", stdin=b"value")
+            node.stop("--keep-arena")
+            os.unlink(node.shm + "/labels")
+            os.mkdir(node.shm + "/labels")
+            node.start()
+            self.assertEqual(node.ctl("get", "key").stdout, b"value")
+            self.assertGreaterEqual(Metrics(node).tiers()["memory"], 1)
+            os.rmdir(node.shm + "/labels")
+
     def test_without_a_node_it_says_so(self):
         with Node(ranks=1, memory="32MiB") as node:
             node.stop()

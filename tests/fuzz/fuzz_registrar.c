@@ -266,7 +266,7 @@ static void move_put(struct hostile *hostile, uint64_t how, bool commit)
     msg.body.reserve.contributions = (struct sl_texts){&wish, terms >> 7};
     msg.body.reserve.copies = (terms >> 1 & 1) + (how >> 7);
     const struct registrar *self = hostile->fake.state;
-    if (self->contributions->on && self->contributions->length_bytes == 0) {
+    if (self->contributions->on && self->space.contributed_bytes == 0) {
         move_contribute(hostile, 0xa0 | (how & 0x1d));
     }
     msg.body.reserve.wait = (how & 8) != 0;

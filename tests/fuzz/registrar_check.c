@@ -150,7 +150,7 @@ static void check_contributions(const struct registrar *self, const struct regis
             length_bytes += at->length_bytes;
         }
     }
-    HOSTILE_MUST(length_bytes == self->contributions->length_bytes);
+    HOSTILE_MUST(!self->contributions->on || length_bytes == self->space.contributed_bytes);
     HOSTILE_MUST(length_bytes <= self->set.memory);
 }
 

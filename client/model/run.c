@@ -73,17 +73,23 @@ static uint64_t horizon(const struct run *run)
     return HORIZON_DISKS * (run->options->disk.capacity_bytes / SL_MAX(block, UINT64_C(1)));
 }
 
+/* That it is asked for again in time; 1: nobody knows, as with lru. */
+static double chance_of(const struct run *run, uint32_t id)
+{
+    const struct model_memory *memory = &run->memory;
+    return memory->ops->chance != NULL ? memory->ops->chance(memory, id, horizon(run)) : 1.0;
+}
+
 static bool is_admitted(const struct run *run, uint32_t id, uint64_t now_ms)
 {
     const struct model_memory *memory = &run->memory;
     bool picks = run->options->disk.bytes_a_day > 0 && memory->ops->chance != NULL;
-    if (picks &&
-        !model_disk_allows(run->disk, id, memory->ops->chance(memory, id, horizon(run)), now_ms)) {
+    if (picks && !model_disk_allows(run->disk, id, chance_of(run, id), now_ms)) {
         return false;
     }
     switch (run->options->disk.admission) {
     case MODEL_ADMIT_REUSE:
-        return memory->ops->chance(memory, id, horizon(run)) >= run->options->disk.reuse_min;
+        return chance_of(run, id) >= run->options->disk.reuse_min;
     case MODEL_ADMIT_SECOND:
         return memory->ops->use_count(memory, id) >= 2;
     default:

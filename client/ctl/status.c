@@ -216,26 +216,30 @@ static int not_ready(struct status *status)
     return CTL_FINE;
 }
 
-/* What a person asks for first. A node whose registrar made no counts has none. */
-static void summary_print(const struct ctl *ctl)
+/* What a person asks for first; NULL: a node whose registrar made no counts has none. To be freed. */
+static struct top_figures *figures_read(const struct ctl *ctl)
 {
     struct top_figures *figures = malloc(sizeof *figures);
-    if (figures != NULL && top_figures_read(ctl->paths.shm_dir, figures, NULL) == SL_OK) {
+    if (figures != NULL && top_figures_read(ctl->paths.shm_dir, figures, NULL) != SL_OK) {
+        free(figures);
+        figures = NULL;
+    }
+    return figures;
+}
+
+static void summary_print(const struct ctl *ctl)
+{
+    SL_AUTO(free) void *figures = figures_read(ctl);
+    if (figures != NULL) {
         top_summary_print(figures);
         (void)putchar('\n');
     }
-    free(figures);
 }
 
-/* NULL: there is none. */
 static json_t *summary_json(const struct ctl *ctl)
 {
-    struct top_figures *figures = malloc(sizeof *figures);
-    json_t *json = figures != NULL && top_figures_read(ctl->paths.shm_dir, figures, NULL) == SL_OK
-                       ? top_summary_json(figures)
-                       : NULL;
-    free(figures);
-    return json;
+    SL_AUTO(free) void *figures = figures_read(ctl);
+    return figures != NULL ? top_summary_json(figures) : NULL;
 }
 
 /* Who watches the actors, and where monitoring reads; takes them. */

@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char *const top_where_names[TOP_WHERE_COUNT] = {
+    [TOP_MEMORY] = "memory", [TOP_DISK] = "disk", [TOP_REMOTE] = "remote", [TOP_NONE] = "missed"};
+
 enum of { OF_NODE, OF_ACTOR, OF_DISK };
 enum as { AS_WHOLE, AS_NS, AS_TIMES };
 
@@ -32,7 +35,6 @@ static const struct row rows[] = {
     NODE("sluice_get_keys_total", "tier=disk", get_keys[TOP_DISK]),
     NODE("sluice_get_keys_total", "tier=remote", get_keys[TOP_REMOTE]),
     NODE("sluice_get_keys_total", "tier=none", get_keys[TOP_NONE]),
-    NODE("sluice_get_keys_failed_total", "", get_failed),
     NODE("sluice_get_bytes_total", "tier=memory", get_bytes[TOP_MEMORY]),
     NODE("sluice_get_bytes_total", "tier=disk", get_bytes[TOP_DISK]),
     NODE("sluice_get_bytes_total", "tier=remote", get_bytes[TOP_REMOTE]),
@@ -49,15 +51,10 @@ static const struct row rows[] = {
     NODE("sluice_store_blocks_total", "result=existed", existed),
     NODE("sluice_store_blocks_total", "result=refused", refused),
     NODE("sluice_store_bytes_total", "", store_bytes),
-    NODE("sluice_ops_unsuccessful_total", "", ops_unsuccessful),
-    NODE("sluice_committed_keys_total", "", committed_keys),
     NODE("sluice_evicted_units_total", "", evicted_units),
     NODE("sluice_evicted_bytes_total", "", evicted_bytes),
-    NODE("sluice_write_behind_bytes_total", "", written_bytes),
-    NODE("sluice_process_deaths_total", "", deaths),
     GAUGE("sluice_ops_active", ops_active),
     GAUGE("sluice_memory_used_bytes", memory_used_bytes),
-    GAUGE("sluice_memory_usable_bytes", memory_usable_bytes),
     GAUGE("sluice_memory_ceiling_bytes", memory_ceiling_bytes),
     GAUGE("sluice_index_keys", index_keys),
     GAUGE("sluice_index_blocks", index_blocks),
@@ -120,44 +117,32 @@ static bool label_fits(const struct scrape_sample *sample, const char *label)
     return label[0] == '\0';
 }
 
-static struct top_actor *actor_of(struct top_figures *figures, const char *name)
+/* The one of that name among those of *count rows of `bytes` each, whose first members are their names;
+ * a new one when there is none. NULL: there are `most` already. */
+static void *named(void *first, size_t bytes, uint32_t *count, uint32_t most, const char *name)
 {
-    uint32_t i = 0;
-    while (i < figures->actor_count && strcmp(figures->actors[i].name, name) != 0) {
-        i++;
-    }
-    if (i == figures->actor_count) {
-        if (i == TOP_ACTORS_MAX) {
-            return NULL;
+    char *row = first;
+    for (uint32_t i = 0; i < *count; i++, row += bytes) {
+        if (strcmp(row, name) == 0) {
+            return row;
         }
-        (void)snprintf(figures->actors[i].name, TOP_NAME_BYTES, "%s", name);
-        figures->actor_count++;
     }
-    return &figures->actors[i];
-}
-
-static struct top_disk *disk_of(struct top_figures *figures, const char *name)
-{
-    uint32_t i = 0;
-    while (i < figures->disk_count && strcmp(figures->disks[i].name, name) != 0) {
-        i++;
+    if (*count == most) {
+        return NULL;
     }
-    if (i == figures->disk_count) {
-        if (i == TOP_DISKS_MAX) {
-            return NULL;
-        }
-        (void)snprintf(figures->disks[i].name, TOP_NAME_BYTES, "%s", name);
-        figures->disk_count++;
-    }
-    return &figures->disks[i];
+    (void)snprintf(row, TOP_NAME_BYTES, "%s", name);
+    (*count)++;
+    return row;
 }
 
 static void *owner_of(struct top_figures *figures, enum of of, const struct scrape_sample *sample)
 {
     const char *actor = label_of(sample, "actor");
-    return of == OF_NODE    ? (void *)figures
-           : of == OF_ACTOR ? (void *)actor_of(figures, actor)
-                            : (void *)disk_of(figures, actor);
+    return of == OF_NODE    ? figures
+           : of == OF_ACTOR ? named(figures->actors, sizeof figures->actors[0],
+                                    &figures->actor_count, TOP_ACTORS_MAX, actor)
+                            : named(figures->disks, sizeof figures->disks[0], &figures->disk_count,
+                                    TOP_DISKS_MAX, actor);
 }
 
 /* Series of buckets count those of all lower ones, too: figures_read takes them apart. */
@@ -194,7 +179,7 @@ static void state_take(struct top_figures *figures, const char *family,
     if (!up && strcmp(family, "sluice_actor_state") != 0) {
         return;
     }
-    struct top_actor *actor = actor_of(figures, label_of(sample, "actor"));
+    struct top_actor *actor = owner_of(figures, OF_ACTOR, sample);
     if (actor == NULL || strcmp(sample->value, "1") != 0) {
         return;
     }
@@ -225,16 +210,9 @@ static void sample_take(void *context, const struct metric_fact *fact,
     }
 }
 
-static int actor_order(const void *left, const void *right)
+static int name_order(const void *left, const void *right)
 {
-    return strverscmp(((const struct top_actor *)left)->name,
-                      ((const struct top_actor *)right)->name);
-}
-
-static int disk_order(const void *left, const void *right)
-{
-    return strverscmp(((const struct top_disk *)left)->name,
-                      ((const struct top_disk *)right)->name);
+    return strverscmp(left, right); /* names are the first members */
 }
 
 static void times_apart(struct top_times *times)
@@ -277,8 +255,8 @@ sl_err top_figures_read(const char *shm_dir, struct top_figures *out, struct sl_
             (void)snprintf(out->actors[i].state, sizeof out->actors[i].state, "dead");
         }
     }
-    qsort(out->actors, out->actor_count, sizeof(out->actors[0]), actor_order);
-    qsort(out->disks, out->disk_count, sizeof(out->disks[0]), disk_order);
+    qsort(out->actors, out->actor_count, sizeof(out->actors[0]), name_order);
+    qsort(out->disks, out->disk_count, sizeof(out->disks[0]), name_order);
     return SL_OK;
 }
 

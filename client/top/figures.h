@@ -14,6 +14,7 @@
 
 /* Where something was found; none: nowhere. */
 enum top_where { TOP_MEMORY, TOP_DISK, TOP_REMOTE, TOP_NONE, TOP_WHERE_COUNT };
+extern const char *const top_where_names[TOP_WHERE_COUNT];
 
 /* How many took so long, those of lower buckets left out; ends as in sl_counts_bucket_ends_ns. */
 struct top_times {
@@ -36,15 +37,15 @@ struct top_disk {
 /* All of counters is since the node was started. */
 struct top_figures {
     uint64_t at_ns; /* monotonic */
-    uint64_t get_keys[TOP_WHERE_COUNT], get_bytes[TOP_WHERE_COUNT], get_failed;
+    uint64_t get_keys[TOP_WHERE_COUNT], get_bytes[TOP_WHERE_COUNT];
     uint64_t load_blocks[TOP_WHERE_COUNT], load_bytes;
     uint64_t look_found, look_missing;              /* keys and blocks */
     uint64_t stored, existed, refused, store_bytes; /* blocks of engines */
-    uint64_t ops_active, ops_unsuccessful;
-    uint64_t committed_keys, evicted_units, evicted_bytes;
-    uint64_t memory_used_bytes, memory_usable_bytes, memory_ceiling_bytes, index_keys, index_blocks;
-    uint64_t write_behind_keys, written_bytes;
-    uint64_t clients, engines, peers_alive, deaths, sessions;
+    uint64_t ops_active;
+    uint64_t evicted_units, evicted_bytes;
+    uint64_t memory_used_bytes, memory_ceiling_bytes, index_keys, index_blocks;
+    uint64_t write_behind_keys;
+    uint64_t clients, engines, peers_alive, sessions;
     struct top_times get[TOP_NONE], load, store;
     struct top_actor actors[TOP_ACTORS_MAX]; /* in the order of their names */
     struct top_disk disks[TOP_DISKS_MAX];

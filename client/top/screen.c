@@ -51,13 +51,10 @@ static void line_draw(int row, const char *text, enum top_style style)
     (void)clrtoeol();
     (void)attron((int)attributes);
     (void)addstr(text);
-    if (style == TOP_HEAD) {
-        for (int x = getcurx(stdscr); x < COLS && getcury(stdscr) == row; x++) {
-            if (x + 1 == COLS) {
-                break; /* the last cell of the last row would scroll */
-            }
-            (void)addch(' ');
-        }
+    /* All but the last cell of the row: that of the last row would scroll. */
+    for (int x = getcurx(stdscr); style == TOP_HEAD && getcury(stdscr) == row && x + 1 < COLS;
+         x++) {
+        (void)addch(' ');
     }
     (void)attroff((int)attributes);
 }

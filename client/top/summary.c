@@ -37,19 +37,13 @@ static struct top_times get_times(const struct top_figures *figures)
     return all;
 }
 
-static uint64_t get_bytes(const struct top_figures *figures)
-{
-    return figures->get_bytes[TOP_MEMORY] + figures->get_bytes[TOP_DISK] +
-           figures->get_bytes[TOP_REMOTE];
-}
-
 void top_summary_print(const struct top_figures *figures)
 {
     char a[32], b[32], c[32];
     if (top_where_sum(figures->get_keys) > 0) {
         struct top_times times = get_times(figures);
         found_print("gets", "keys", figures->get_keys);
-        done_print(get_bytes(figures), &times);
+        done_print(top_where_sum(figures->get_bytes), &times);
     }
     if (top_where_sum(figures->load_blocks) > 0) {
         found_print("loads", "blocks", figures->load_blocks);
@@ -96,7 +90,7 @@ json_t *top_summary_json(const struct top_figures *figures)
         "ceiling_bytes", ctl_json_u64(figures->memory_ceiling_bytes), "keys",
         ctl_json_u64(figures->index_keys), "evicted_units", ctl_json_u64(figures->evicted_units));
     return json_pack("{s:o, s:o, s:o, s:o}", "gets",
-                     found_json(figures->get_keys, get_bytes(figures), &times), "loads",
-                     found_json(figures->load_blocks, figures->load_bytes, &figures->load),
+                     found_json(figures->get_keys, top_where_sum(figures->get_bytes), &times),
+                     "loads", found_json(figures->load_blocks, figures->load_bytes, &figures->load),
                      "stores", stores, "memory", memory);
 }

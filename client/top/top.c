@@ -99,7 +99,6 @@ struct top_state *top_state_of(struct top *top)
 static json_t *where_json(const uint64_t last[TOP_WHERE_COUNT], const uint64_t now[TOP_WHERE_COUNT],
                           const struct top_times *times, double seconds)
 {
-    static const char *const names[] = {"memory", "disk", "remote", "missed"};
     json_t *json = json_object();
     for (uint32_t i = 0; i < TOP_WHERE_COUNT; i++) {
         json_t *row = json_pack("{s:o, s:f, s:f, s:f}", "count", ctl_json_u64(now[i]),
@@ -112,7 +111,7 @@ static json_t *where_json(const uint64_t last[TOP_WHERE_COUNT], const uint64_t n
             (void)json_object_set_new(row, "p99_ns",
                                       ctl_json_u64(top_times_quantile(&times[i], 0.99)));
         }
-        (void)json_object_set_new(json, names[i], row);
+        (void)json_object_set_new(json, top_where_names[i], row);
     }
     return json;
 }

@@ -164,8 +164,6 @@ static void title(const struct top_state *state, struct top_lines *lines)
 
 /* ---- the overview ---- */
 
-static const char *const where_texts[] = {"memory", "disk", "remote", "missed"};
-
 struct where_table {
     const char *what;
     const uint64_t *last, *now; /* TOP_WHERE_COUNT each */
@@ -182,8 +180,8 @@ static void where_lines(const struct where_table *table, const struct top_figure
                  "share", "in all", "share", "bytes", "p50", "p99");
     for (uint32_t i = 0; i < TOP_WHERE_COUNT; i++) {
         bool timed = table->times != NULL && i < TOP_NONE;
-        top_line_add(lines, TOP_PLAIN, "%-10s %8s %6.1f%% %9s %6.1f%% %13s %8s %8s", where_texts[i],
-                     top_count_text((double)table->last[i] / seconds, a),
+        top_line_add(lines, TOP_PLAIN, "%-10s %8s %6.1f%% %9s %6.1f%% %13s %8s %8s",
+                     top_where_names[i], top_count_text((double)table->last[i] / seconds, a),
                      top_percent(table->last[i], top_where_sum(table->last)),
                      top_count_text((double)table->now[i], b),
                      top_percent(table->now[i], top_where_sum(table->now)),
@@ -262,8 +260,7 @@ static uint64_t hits_of(const struct top_figures *last)
 
 static uint64_t bytes_of(const struct top_figures *last)
 {
-    return last->get_bytes[TOP_MEMORY] + last->get_bytes[TOP_DISK] + last->get_bytes[TOP_REMOTE] +
-           last->load_bytes;
+    return top_where_sum(last->get_bytes) + last->load_bytes;
 }
 
 static void overview(const struct top_state *state, struct top_lines *lines)

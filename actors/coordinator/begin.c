@@ -372,8 +372,8 @@ void co_op_start(struct coordinator *self, const struct sl_msg *msg)
     }
     if (op == NULL) {
         sl_metric_add(env->metrics, self->metric.op_refused_count, 1);
-        if (err == SL_ERR_LIMIT ||
-            err == SL_ERR_DRAINING) { /* what is malformed asks for nothing */
+        /* What is malformed asks for nothing. */
+        if (err == SL_ERR_LIMIT || err == SL_ERR_DRAINING) {
             co_refused_account(self, msg->type == SL_MSG_STORE, (uint32_t)request.block_count);
         }
         sl_reply_code(env, msg, err, &why);

@@ -493,9 +493,10 @@ static struct wanted chain_want(struct coordinator *self, struct chain *chain,
     return wanted;
 }
 
-/* Of blocks the last one tells: a chain leaves memory from its end. Values leave each by itself: of
- * many, so many are looked at, evenly spread, as the loop waits meanwhile. */
+/* So many values of a session are looked at, evenly spread: the loop waits meanwhile. */
 #define LOOKS_MAX 64u
+
+/* Of blocks the last one tells: a chain leaves memory from its end. Values leave each by itself. */
 static bool session_here(void *context, uint32_t session)
 {
     struct coordinator *self = context;

@@ -52,6 +52,21 @@ SL_MSG_TABLE(SL_BODY_STRUCT)
 #define SL_MSG_ENUM(NAME, body, number, TABLE, help) SL_MSG_##NAME = (number),
 enum sl_msg_type { SL_MSG_TABLE(SL_MSG_ENUM) };
 
+/* What became of a block (SL_ITEM_RUN). */
+enum sl_block_fate {
+    SL_BLOCK_OPEN = 0, /* the op runs */
+    SL_BLOCK_MEMORY,   /* loaded: where it was when the op first looked */
+    SL_BLOCK_DISK,
+    SL_BLOCK_REMOTE,
+    SL_BLOCK_MISSING, /* nowhere: the load ends here */
+    SL_BLOCK_BEHIND,  /* behind one that is missing: not asked for */
+    SL_BLOCK_LEFT,    /* here, but sooner computed than read */
+    SL_BLOCK_FAILED,  /* not loaded, as the op failed */
+    SL_BLOCK_STORED,
+    SL_BLOCK_EXISTED,
+    SL_BLOCK_REFUSED, /* not stored */
+};
+
 #define SL_MSG_IS_REPLY(type) (((type)&1u) != 0u)
 
 struct sl_msg {

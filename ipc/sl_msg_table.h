@@ -20,8 +20,8 @@
 #define SL_MSG_TABLE_H
 
 /* A release that appends a field has another number than the one before: what is missing is refused
- * in messages of the own version. 4: SL_ERR_DISK_AWAY. */
-#define SL_WIRE_VERSION           4
+ * in messages of the own version. 4: SL_ERR_DISK_AWAY. 5: where ops come from. */
+#define SL_WIRE_VERSION           5
 #define SL_WIRE_VERSION_MIN       3
 #define SL_WIRE_VERSION_DISK_AWAY 4 /* who speaks an older one hears SL_ERR_UNREACHABLE instead */
 #define SL_BATCH_MAX              65536
@@ -196,6 +196,15 @@
     F(U64, ago_ns, 0, UINT64_MAX, "how long ago it went; 0: not known")                        \
     F(TEXT, text, 0, 255, "where it is, or why it is not; for people")
 
+#define SL_ITEM_FACT(F, L)                          \
+    F(TEXT, name, 1, 31, "what of the model it is") \
+    F(TEXT, value, 0, 255, "as it went into the identity")
+
+#define SL_ITEM_RUN(F, L)                                                              \
+    F(U64, count, 1, UINT32_MAX, "blocks that follow each other")                      \
+    F(U64, fate, 0, 15, "enum sl_block_fate: where they were, or what became of them") \
+    F(U64, at_ns, 0, UINT64_MAX, "loaded: when they were on the device, from the op's start")
+
 #define SL_ITEM_ASKED(F, L)                                               \
     F(TEXT, key, 1, 1024, "object key")                                   \
     F(U64, group, 0, SL_BATCH_MAX, "0: none, else 1 + index into groups") \
@@ -332,6 +341,8 @@
     X(forget, SL_ITEM_FORGET)             \
     X(chunk, SL_ITEM_CHUNK)               \
     X(story, SL_ITEM_STORY)               \
+    X(run, SL_ITEM_RUN)                   \
+    X(fact, SL_ITEM_FACT)                 \
     X(asked, SL_ITEM_ASKED)               \
     X(sought, SL_ITEM_SOUGHT)             \
     X(place, SL_ITEM_PLACE)               \
@@ -454,7 +465,8 @@
       "CUDA_VISIBLE_DEVICES of the engine; empty: not set or not told")                          \
     F(U64, team, 0, UINT64_MAX,                                                                  \
       "0: all ranks are here; else from 2^63 on: one process a rank, registrations of one team " \
-      "are one engine, which ENGINE_GET knows by this number when all ranks are there")
+      "are one engine, which ENGINE_GET knows by this number when all ranks are there")          \
+    L(facts, fact, 64, "what its model identity is made of, for people")
 #define SL_BODY_ENGINE_ID(F, L) F(U64, engine_id, 1, UINT64_MAX, "engine")
 #define SL_BODY_ENGINE_REGISTER_REPLY(F, L)    \
     F(U64, engine_id, 1, UINT64_MAX, "engine") \
@@ -580,6 +592,10 @@
     F(U64, session_id, 0, UINT64_MAX, "hash of the session's name, by sl_key_hash; 0: not known") \
     F(U64, pause_ns, 0, SL_KEEP_NS_MAX,                                                           \
       "from the end of this request until the session's next one is expected; 0: not known")
+/* Where the op comes from. */
+#define SL_FIELDS_ORIGIN(F)                                                                   \
+    F(TEXT, request, 0, 127, "what the engine calls its request, for people; empty: nothing") \
+    F(TEXT, traceparent, 0, 55, "W3C trace context of the caller; empty: none")
 #define SL_BODY_STORE(F, L)                                                                                          \
     F(U64, engine_id, 1, UINT64_MAX, "engine")                                                                       \
     F(BIN, tokens, 0, SL_TOKENS_BYTES_MAX,                                                                           \
@@ -609,7 +625,7 @@
     SL_FIELDS_SAID(F)                                                                                                \
     F(BIN, before_hash, 0, 64,                                                                                       \
       "with hashes: key of the block before the first one; empty: none, or not known")                               \
-    SL_FIELDS_SESSION(F)
+    SL_FIELDS_SESSION(F) SL_FIELDS_ORIGIN(F)
 #define SL_BODY_STORE_REPLY(F, L)                                                          \
     F(U64, block_count, 0, UINT32_MAX, "blocks asked for")                                 \
     F(BIN, stored, 0, SL_BATCH_MAX, "bitmap, bit i & 7 of byte i >> 3: stored by this op") \
@@ -642,7 +658,7 @@
       "tokens the engine computes in a second: later blocks are not waited for; 0: all are")     \
     F(U64, prefill_doubles, 0, SL_PREFILL_MAX,                                                   \
       "with it: place of the token that takes twice as long as the first; 0: all take as long")  \
-    SL_FIELDS_SESSION(F)
+    SL_FIELDS_SESSION(F) SL_FIELDS_ORIGIN(F)
 #define SL_BODY_LOAD_REPLY(F, L)                                    \
     F(U64, block_count, 0, UINT32_MAX,                              \
       "blocks loaded: the longest prefix all ranks and pools have") \
@@ -653,6 +669,27 @@
     F(BOOL, fenced, 0, 1, "the device blocks are no longer lent")   \
     F(U64, not_awaited, 0, UINT32_MAX,                              \
       "blocks behind these that are here: sooner computed than read")
+/* What became of an op, block by block: of the last ops, and of those under way. */
+#define SL_BODY_OP_STORY(F, L)                                                                  \
+    F(TEXT, id, 1, 127, "trace id of the op, hex digits, or what the engine calls its request") \
+    F(U64, skip, 0, UINT32_MAX, "so many younger ops that match are passed over")
+#define SL_BODY_OP_STORY_REPLY(F, L)                                                        \
+    F(U64, op, 1, UINT64_MAX, "op id")                                                      \
+    F(U64, trace, 0, UINT64_MAX, "trace id")                                                \
+    F(U64, engine_id, 0, UINT64_MAX, "engine")                                              \
+    F(BOOL, store, 0, 1, "else a load")                                                     \
+    F(BOOL, running, 0, 1, "it has not ended")                                              \
+    F(U64, result, 0, 255, "its code")                                                      \
+    F(TEXT, reason, 0, 255, "why it failed, or what it waits for")                          \
+    F(TEXT, requester, 0, 63, "process that asked for it")                                  \
+    SL_FIELDS_ORIGIN(F)                                                                     \
+    F(TEXT, model, 0, 32, "model identity; empty: the engine was not known")                \
+    F(U64, first_block, 0, UINT32_MAX, "of its prompt; runs begin there")                   \
+    F(U64, ago_ns, 0, UINT64_MAX, "since it began")                                         \
+    F(U64, took_ns, 0, UINT64_MAX, "until it ended, or until now")                          \
+    L(runs, run, 4096, "what became of its blocks, in order")                               \
+    F(U64, keys_first, 0, UINT32_MAX, "number of the block that the first of the keys has") \
+    F(TEXTS, keys, 0, 64, "MODEL/BLOCK of the first blocks that were not there, in a row")
 /* Anyone who knows the session: an engine, or the agents' framework beside it. */
 #define SL_BODY_SESSION_PAUSE(F, L)                                                             \
     F(U64, session_id, 1, UINT64_MAX, "of its ops: hash of the session's name, by sl_key_hash") \
@@ -1168,6 +1205,9 @@
     X(RAIL_NEWS_REPLY, rail_news_reply, 187, SL_BODY_EMPTY, "never sent")                          \
     X(RAIL_DONE, rail_done, 188, SL_BODY_RAIL_DONE, "a transfer of a rail has ended")              \
     X(RAIL_DONE_REPLY, rail_done_reply, 189, SL_BODY_EMPTY, "never sent")                          \
+    X(OP_STORY, op_story, 198, SL_BODY_OP_STORY, "what became of an op's blocks")                  \
+    X(OP_STORY_REPLY, op_story_reply, 199, SL_BODY_OP_STORY_REPLY,                                 \
+      "SL_ERR_NOT_FOUND: not among the last ones")                                                 \
     X(SESSION_TURN, session_turn, 192, SL_BODY_SESSION_TURN, "values that a session used")         \
     X(SESSION_TURN_REPLY, session_turn_reply, 193, SL_BODY_EMPTY, "it was noted")                  \
     X(SESSION_PAUSE, session_pause, 190, SL_BODY_SESSION_PAUSE, "when a session goes on")          \

@@ -176,6 +176,8 @@ enum sl_setting_kind {
     X(load_keeps, BOOL, "true", 0, 1,                                                             \
       "keep what loads and gets bring from other nodes; false: it goes straight into "            \
       "registered pools and buffers")                                                             \
+    X(load_log, BOOL, "false", 0, 1,                                                              \
+      "a line in the log for each load: who asked, and from where its blocks came")               \
     X(metrics_listen, TEXT, "local", 3, 280,                                                      \
       "where /metrics is: HOST:PORT, local (metrics.http in runtime_dir, for this user), or off") \
     X(directory, TEXT, "embedded", 5, 8, "who holds what: embedded (this node alone) or redis")   \

@@ -144,7 +144,7 @@ static size_t utf8_length(const unsigned char *at)
 /* Appends text as the inside of a JSON string. Bytes that are no UTF-8 (a cut character, a peer's
  * name) become U+FFFD: one bad byte would make the line, and for many readers the file, unreadable.
  */
-static size_t json_escape(char *out, size_t room, const char *text)
+size_t sl_json_escape(char *out, size_t room, const char *text)
 {
     size_t used = 0;
     const unsigned char *at = (const unsigned char *)text;
@@ -190,7 +190,7 @@ static size_t log_format(const struct sl_log *log, enum sl_log_level level, uint
                                  dropped);
     }
     used += (size_t)snprintf(line + used, LOG_LINE_BYTES - used, "\"msg\":\"");
-    used += json_escape(line + used, LOG_LINE_BYTES - used - 4, text);
+    used += sl_json_escape(line + used, LOG_LINE_BYTES - used - 4, text);
     used += (size_t)snprintf(line + used, LOG_LINE_BYTES - used, "\"}\n");
     return used;
 }

@@ -24,6 +24,10 @@ sl_err sl_log_open(const struct sl_log_options *options, struct sl_log **out, st
 void sl_log_close(struct sl_log **log);
 sl_err sl_log_level_parse(const char *text, enum sl_log_level *out, struct sl_error *why);
 
+/* Writes text as the inside of a JSON string, as much as has room, and a NUL: gives its length. Bytes
+ * that are no UTF-8 become U+FFFD. */
+size_t sl_json_escape(char *out, size_t room, const char *text);
+
 /* log may be NULL (nothing is written). trace_id 0: none. */
 void sl_log_write(struct sl_log *log, enum sl_log_level level, uint64_t trace_id,
                   const char *format, ...) SL_PRINTF(4, 5);

@@ -1,6 +1,7 @@
 /* actors/coordinator/begin.c - how ops begin: the request, the engine's registration, the keys. */
 #include "actors/coordinator/internal.h"
 #include "runtime/sl_hex.h"
+#include "runtime/sl_traceparent.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -81,6 +82,7 @@ struct request { /* what STORE and LOAD have in common */
     struct sl_said said;
     uint64_t prefill_rate, prefill_doubles;
     uint64_t session_id, pause_ns;
+    struct sl_text request, traceparent;
 };
 
 /* With a table of blocks for each pool there is none of all; how long they are the hashes say. */
@@ -117,7 +119,9 @@ static struct request request_of(const struct sl_msg *msg)
                                            .priority = (uint32_t)store->priority,
                                            .keep_ns = store->keep_ns},
                                   .session_id = store->session_id,
-                                  .pause_ns = store->pause_ns};
+                                  .pause_ns = store->pause_ns,
+                                  .request = store->request,
+                                  .traceparent = store->traceparent};
         request_count(&request);
         return request;
     }
@@ -139,9 +143,10 @@ static struct request request_of(const struct sl_msg *msg)
                                        .keep_ns = load->keep_ns},
                               .prefill_rate = load->prefill_rate,
                               .prefill_doubles = load->prefill_doubles,
-
                               .session_id = load->session_id,
-                              .pause_ns = load->pause_ns};
+                              .pause_ns = load->pause_ns,
+                              .request = load->request,
+                              .traceparent = load->traceparent};
     request_count(&request);
     return request;
 }
@@ -284,6 +289,28 @@ static bool op_keep_hashes(struct co_op *op, const struct request *request)
     return op_keep_before(op, request);
 }
 
+/* NULL: it is empty, or there is no memory for it. */
+static const char *text_keep(struct co_op *op, const struct sl_text *text)
+{
+    char *kept = text->length > 0 ? co_memory_take(&op->life, text->length + 1, 1) : NULL;
+    if (kept != NULL) {
+        memcpy(kept, text->at, text->length);
+    }
+    return kept;
+}
+
+/* What is no trace context is left out, as its standard says. */
+static void op_keep_origin(struct coordinator *self, struct co_op *op,
+                           const struct request *request)
+{
+    struct sl_traceparent parent;
+    op->origin.request = text_keep(op, &request->request);
+    if (sl_traceparent_parse(request->traceparent.at, request->traceparent.length, &parent)) {
+        op->origin.traceparent = text_keep(op, &request->traceparent);
+        sl_traceparent_event(self->env->metrics, self->env->now_ns, op->trace_id, &parent);
+    }
+}
+
 /* Keeps what must outlive the message. The tokens do so only while the engine is asked for. */
 static sl_err op_keep(struct co_op *op, const struct request *request, const struct sl_msg *msg)
 {
@@ -389,6 +416,7 @@ void co_op_start(struct coordinator *self, const struct sl_msg *msg)
     op->deadline_ns = op_deadline(self, msg);
     co_op_enter(self, op, CO_ENGINE);
     env->ops->wake_at(env, op->deadline_ns);
+    op_keep_origin(self, op, &request);
     err = op_keep(op, &request, msg);
     if (err == SL_OK) {
         err = co_handover_begin(self, op, msg);

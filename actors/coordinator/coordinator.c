@@ -91,6 +91,7 @@ static sl_err coordinator_init(void *state, struct sl_env *env, struct sl_error 
     struct coordinator *self = state;
     self->env = env;
     self->rank_count = (uint32_t)sl_config_u64(env->config, SL_SET_ranks);
+    self->logs_loads = sl_config_bool(env->config, SL_SET_load_log);
     self->keeps = sl_config_bool(env->config, SL_SET_load_keeps);
     self->transporters = sl_cluster_transporters(env->config);
     self->pulls = sl_config_bool(env->config, SL_SET_fabric_pools) &&
@@ -303,6 +304,7 @@ static const struct {
     {SL_MSG_TICKET, co_word_ticket},
     {SL_MSG_PUSH_ARRIVED, co_handover_push_arrived},
     {SL_MSG_ENGINE_OVER, co_engine_over},
+    {SL_MSG_OP_STORY, co_story_tell},
     {SL_MSG_LOCAL_DIED, process_died},
 };
 
@@ -405,6 +407,7 @@ static void coordinator_fini(void *state)
     co_handovers_fini(self);
     co_engines_fini(self);
     co_wait_fini(self);
+    co_stories_fini(self);
 }
 
 const struct sl_actor sl_coordinator_actor = {

@@ -479,8 +479,9 @@ static void load_promoted(struct coordinator *self, struct co_op *op, const stru
 
 /* ---- copied ---- */
 
-static void count_block(struct co_op *op, struct co_block *block)
+static void count_block(struct co_op *op, struct co_block *block, uint64_t now_ns)
 {
+    block->came_ns = now_ns;
     op->from_memory += block->tier == CO_TIER_MEMORY ? 1u : 0u;
     op->from_disk += block->tier == CO_TIER_DISK ? 1u : 0u;
     op->from_remote += block->tier == CO_TIER_REMOTE ? 1u : 0u;
@@ -504,7 +505,7 @@ void co_load_copied(struct coordinator *self, struct co_op *op)
         struct co_block *block = &op->blocks[op->slice[i]];
         block->note_ref = op->parts[i * part_count].ref;
         block->note_generation = op->parts[i * part_count].generation;
-        count_block(op, block);
+        count_block(op, block, self->env->now_ns);
     }
     bool ended = op->last || op->at == op->block_count;
     co_load_unpin(self, op, 0);

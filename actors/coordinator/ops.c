@@ -460,18 +460,22 @@ static void op_account(struct coordinator *self, struct co_op *op)
     }
     enum sl_log_level level = op->code == SL_OK ? SL_LOG_DEBUG : SL_LOG_WARN;
     level = op->code == SL_ERR_CANCELLED || op->code == SL_ERR_PEER_DIED ? SL_LOG_INFO : level;
+    bool told = self->logs_loads && op->type->kind != CO_STORE && level == SL_LOG_DEBUG;
+    level = told ? SL_LOG_INFO : level;
+    const char *request = op->origin.request != NULL ? op->origin.request : "";
+    const char *of = request[0] != '\0' ? ", request " : "";
     if (op->type->kind == CO_STORE) {
         sl_log_write(self->env->log, level, op->trace_id,
-                     "store of %u blocks for %s: %u stored, %u existed, %" PRIu64 " us%s%s",
-                     op->block_count, op->back.to, stored, existed, took_ns / SL_NS_PER_US,
-                     op->reason[0] != '\0' ? ": " : "", op->reason);
+                     "store of %u blocks for %s%s%s: %u stored, %u existed, %" PRIu64 " us%s%s",
+                     op->block_count, op->back.to, of, request, stored, existed,
+                     took_ns / SL_NS_PER_US, op->reason[0] != '\0' ? ": " : "", op->reason);
     } else {
-        sl_log_write(self->env->log, level, op->trace_id,
-                     "load of %u blocks for %s: %u loaded (%u memory, %u disk, %u remote), %" PRIu64
-                     " us%s%s",
-                     op->block_count, op->back.to, op->at, op->from_memory, op->from_disk,
-                     op->from_remote, took_ns / SL_NS_PER_US, op->reason[0] != '\0' ? ": " : "",
-                     op->reason);
+        sl_log_write(
+            self->env->log, level, op->trace_id,
+            "load of %u blocks for %s%s%s: %u loaded (%u memory, %u disk, %u remote), %" PRIu64
+            " us%s%s",
+            op->block_count, op->back.to, of, request, op->at, op->from_memory, op->from_disk,
+            op->from_remote, took_ns / SL_NS_PER_US, op->reason[0] != '\0' ? ": " : "", op->reason);
     }
     sl_trace_event(page, self->env->now_ns, op->trace_id,
                    op->type->kind == CO_STORE ? "store ended" : "load ended", sl_err_name(op->code),
@@ -503,6 +507,7 @@ void co_op_end(struct coordinator *self, struct co_op *op, sl_err code)
         co_reason(op, "%s", sl_err_text(code));
     }
     op_account(self, op);
+    co_story_note(self, op);
     if (!op->client_gone) {
         co_op_answer(self, op);
     }

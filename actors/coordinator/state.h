@@ -6,6 +6,7 @@
 #include "actors/coordinator/engines.h"
 #include "actors/coordinator/layers.h"
 #include "actors/coordinator/memory.h"
+#include "actors/coordinator/story.h"
 #include "actors/coordinator/waiting.h"
 #include "ipc/sl_cluster.h"
 #include "ipc/sl_index.h"
@@ -131,6 +132,7 @@ enum co_tier { CO_TIER_NONE, CO_TIER_MEMORY, CO_TIER_DISK, CO_TIER_REMOTE };
 struct co_block {
     struct sl_key key; /* in the op's memory; NULL: the format has none for it */
     uint64_t busy_until_ns;
+    uint64_t came_ns;         /* load: when it was on the device */
     uint64_t note_generation; /* of its first part, for the access ring */
     sl_ref note_ref;
     uint32_t device_block;
@@ -188,7 +190,8 @@ struct co_op {
     uint64_t session_id, pause_ns; /* until its next op is expected; 0: not known */
     uint32_t *pool_blocks; /* [pool][block] device blocks; NULL: those of blocks are all pools' */
     uint64_t pool_block_count;
-    bool keyed;                   /* the engine brought the keys */
+    bool keyed; /* the engine brought the keys */
+    struct co_origin origin;
     struct co_handover *handover; /* that the op is a side of; NULL: none */
     uint64_t hold_ns;             /* store of a hand-over: how long decode may take */
     struct co_push push;
@@ -372,6 +375,8 @@ struct coordinator {
     sl_err find_codes[CO_FIND_MAX];
     uint32_t find_parts[CO_FIND_MAX];
     struct co_pace pace;
+    struct co_stories stories;
+    bool logs_loads; /* a line each */
     struct co_metrics metric;
 };
 

@@ -1,9 +1,9 @@
 /* client/ctl/explain.c - sluicectl explain: why something is a miss. */
-#include "client/ctl/commands.h"
+#include "client/ctl/explain.h"
 
 #include <string.h>
 
-static const char *ago_text(uint64_t ago_ns, char out[32])
+const char *explain_ago(uint64_t ago_ns, char out[32])
 {
     if (ago_ns == 0) {
         return "";
@@ -13,50 +13,48 @@ static const char *ago_text(uint64_t ago_ns, char out[32])
     return out;
 }
 
+const char *explain_word(sl_err code)
+{
+    return code == SL_OK              ? "there"
+           : code == SL_ERR_BUSY      ? "busy"
+           : code == SL_ERR_NOT_FOUND ? "miss"
+                                      : sl_err_text(code);
+}
+
+json_t *explain_json(struct sl_object_key key, const struct sl_story *story)
+{
+    return json_pack("{s:o, s:s, s:o, s:o}", "key", ctl_json_bytes(key.at, key.length), "code",
+                     sl_err_name(story->code), "text",
+                     ctl_json_bytes(story->text, strlen(story->text)), "ago_ns",
+                     ctl_json_u64(story->ago_ns));
+}
+
+sl_err explain_keys(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
+                    struct sl_story *stories, struct sl_error *why)
+{
+    for (uint32_t first = 0, share; first < count; first += share) {
+        share = SL_MIN(count - first, SL_EXPLAIN_KEYS_MAX);
+        sl_err err = sl_explain(client, &keys[first], share, &stories[first], 0, why);
+        if (err != SL_OK) {
+            return err;
+        }
+    }
+    return SL_OK;
+}
+
 static void print_story(const char *key, const struct sl_story *story)
 {
     char ago[32];
-    (void)printf("%s\t", story->code == SL_OK              ? "there"
-                         : story->code == SL_ERR_BUSY      ? "busy"
-                         : story->code == SL_ERR_NOT_FOUND ? "miss"
-                                                           : sl_err_text(story->code));
+    (void)printf("%s\t", explain_word(story->code));
     ctl_print_bytes(stdout, key, strlen(key));
     (void)putchar('\t');
     ctl_print_bytes(stdout, story->text, strlen(story->text));
-    (void)printf("%s\n", ago_text(story->ago_ns, ago));
+    (void)printf("%s\n", explain_ago(story->ago_ns, ago));
 }
 
-static void print_stories(const struct ctl *ctl, const struct sl_story *stories, int count)
+static int explain_words(struct ctl *ctl)
 {
-    json_t *rows = json_array();
-    for (int i = 0; i < count; i++) {
-        if (!ctl->json) {
-            print_story(ctl->words[i], &stories[i]);
-            continue;
-        }
-        (void)json_array_append_new(
-            rows, json_pack("{s:o, s:s, s:o, s:o}", "key",
-                            ctl_json_bytes(ctl->words[i], strlen(ctl->words[i])), "code",
-                            sl_err_name(stories[i].code), "text",
-                            ctl_json_bytes(stories[i].text, strlen(stories[i].text)), "ago_ns",
-                            ctl_json_u64(stories[i].ago_ns)));
-    }
-    if (ctl->json) {
-        ctl_print_json(json_pack("{s:O}", "keys", rows));
-    }
-    json_decref(rows);
-}
-
-static int explain_command(struct ctl *ctl, int argc, char **argv)
-{
-    int code;
     struct sl_error why = {0};
-    if (!ctl_parse(ctl, argc, argv, NULL, 0, &code)) {
-        return code;
-    }
-    if (ctl->word_count < 1 || ctl->word_count > (int)SL_EXPLAIN_KEYS_MAX) {
-        return ctl_wrong(ctl, "1 to %u keys", SL_EXPLAIN_KEYS_MAX);
-    }
     struct sl_object_key keys[SL_EXPLAIN_KEYS_MAX];
     struct sl_story stories[SL_EXPLAIN_KEYS_MAX];
     for (int i = 0; i < ctl->word_count; i++) {
@@ -65,30 +63,80 @@ static int explain_command(struct ctl *ctl, int argc, char **argv)
     struct sl_client *client = NULL;
     sl_err err = ctl_open(ctl, false, &client, &why);
     if (err == SL_OK) {
-        err = sl_explain(client, keys, (uint32_t)ctl->word_count, stories, 0, &why);
+        err = explain_keys(client, keys, (uint32_t)ctl->word_count, stories, &why);
     }
     sl_client_close(&client);
     if (err != SL_OK) {
         return ctl_failed(ctl, &why);
     }
     bool all = true;
+    json_t *rows = json_array();
     for (int i = 0; i < ctl->word_count; i++) {
         all = all && stories[i].code == SL_OK;
+        if (ctl->json) {
+            (void)json_array_append_new(rows, explain_json(keys[i], &stories[i]));
+        } else {
+            print_story(ctl->words[i], &stories[i]);
+        }
     }
-    print_stories(ctl, stories, ctl->word_count);
+    if (ctl->json) {
+        ctl_print_json(json_pack("{s:O}", "keys", rows));
+    }
+    json_decref(rows);
     return all ? CTL_FINE : CTL_NO;
+}
+
+static int explain_command(struct ctl *ctl, int argc, char **argv)
+{
+    int code;
+    const char *request = NULL;
+    struct explain_tokens tokens = {.path = NULL};
+    const struct ctl_option options[] = {{.name = "request", .text = &request},
+                                         {.name = "tokens", .text = &tokens.path},
+                                         {.name = "model", .text = &tokens.model},
+                                         {.name = "format", .text = &tokens.format},
+                                         {.name = "seed", .text = &tokens.seed},
+                                         {.name = "block-tokens", .count = &tokens.block_tokens}};
+    if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
+        return code;
+    }
+    bool of_tokens = tokens.model != NULL || tokens.format != NULL || tokens.seed != NULL ||
+                     tokens.block_tokens != 0;
+    if ((ctl->word_count > 0) + (request != NULL) + (tokens.path != NULL) != 1 ||
+        ctl->word_count > (int)SL_EXPLAIN_KEYS_MAX) {
+        return ctl_wrong(ctl, "1 to %u keys, --request ID or --tokens FILE", SL_EXPLAIN_KEYS_MAX);
+    }
+    if (of_tokens && tokens.path == NULL) {
+        return ctl_wrong(ctl, "--model, --format, --seed and --block-tokens go with --tokens");
+    }
+    return request != NULL       ? explain_request(ctl, request)
+           : tokens.path != NULL ? explain_tokens(ctl, &tokens)
+                                 : explain_words(ctl);
 }
 
 /* clang-format off */
 const struct ctl_command ctl_explain = {
     .name = "explain",
     .summary = "say why something is a miss",
-    .help = "explain KEY...\n"
+    .help = "explain KEY... | --request ID | --tokens FILE [--model M] [--format F] [--seed S] [--block-tokens N]\n"
             "\n"
             "Says of each object, part (MODEL/BLOCK/RANK/POOL) or block (MODEL/BLOCK) where it is, or why it is not here and\n"
             "since when. Of what was evicted it says class, age and value when it went, and what was kept instead: the next to\n"
             "go. A value is the hits that a million references of its stay were expected to bring. With evict_policy lru the\n"
-            "age is all there is. The registrar remembers the last `ghosts_max` that left. Code 0 when all are there."
+            "age is all there is. The registrar remembers the last `ghosts_max` that left. Code 0 when all are there.\n"
+            "\n"
+            "  --request ID      what became of an engine's request, block by block: tier, time, and why the first that was\n"
+            "                    missing was not there. ID: what the engine calls it, or the trace id of an op. All its stores\n"
+            "                    and loads among the last 1,024 ops and those under way, the latest first. Code 0 when all\n"
+            "                    blocks were there\n"
+            "  --tokens FILE     the same of a prompt, as it is now: numbers, a JSON array, or an object as in\n"
+            "                    `sluicectl keys`; -: standard input\n"
+            "  --model M         whose blocks: a model identity, the first digits of one, or a model's name; needed where the\n"
+            "                    node knows several\n"
+            "  --format F, --seed S, --block-tokens N\n"
+            "                    how the engine makes its keys, where it brings them itself (sluicectl keys --help)\n"
+            "\n"
+            "A block that is missing may be here under another model identity: then it says which of its fields differ."
             CTL_HELP_COMMON,
     .run = explain_command,
 };

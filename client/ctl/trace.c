@@ -1,37 +1,23 @@
 /* client/ctl/trace.c - one op's path through the actors: flight recorders and logs, merged in time
  * order. */
-#include "client/ctl/commands.h"
+#include "client/ctl/trace.h"
 #include "runtime/sl_array.h"
+#include "runtime/sl_clock.h"
 #include "runtime/sl_metrics.h"
 #include "runtime/sl_parse.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define EVENTS_MAX         (1u << 22) /* of all pages together */
 #define LOG_LINE_BYTES_MAX (64 * 1024u)
 #define LOG_FILES_MAX      1024u
 #define ACTOR_LETTERS      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-?"
-
-struct event {
-    uint64_t at_ns, trace_id;
-    char actor[32];
-    char peer[16];
-    char what[24];
-    char *log_text; /* owned; NULL: of a flight recorder */
-    uint32_t value;
-};
-
-struct trace {
-    const struct ctl *ctl;
-    uint64_t trace_id; /* 0: all */
-    struct event *events;
-    size_t count, room;
-    bool full;
-};
 
 static struct event *event_add(struct trace *trace)
 {
@@ -66,6 +52,13 @@ static bool page_collect(void *context, struct sl_metrics_view *view)
                            records[i].peer);
             (void)snprintf(event->what, sizeof event->what, "%.*s", (int)sizeof records[i].what,
                            records[i].what);
+            event->is_parent = sl_traceparent_of(&records[i], &event->parent);
+            if (event->is_parent) {
+                char text[SL_TRACEPARENT_BYTES + 1];
+                sl_traceparent_text(&event->parent, text);
+                event->text = strdup(text);
+                (void)snprintf(event->what, sizeof event->what, "traceparent");
+            }
         }
     }
     free(records);
@@ -86,7 +79,7 @@ static void line_collect(struct trace *trace, const char *line, const char *want
     if (event != NULL) {
         event->at_ns = (uint64_t)json_integer_value(json_object_get(object, "ns"));
         event->trace_id = trace->trace_id;
-        event->log_text = strdup(text);
+        event->text = strdup(text);
         (void)snprintf(event->actor, sizeof event->actor, "%s", actor == NULL ? "?" : actor);
         event->actor[strspn(event->actor, ACTOR_LETTERS)] = '\0';
         (void)snprintf(event->what, sizeof event->what, "log");
@@ -150,10 +143,19 @@ static int by_id_and_time(const void *a, const void *b)
                                              : by_time(a, b);
 }
 
-static void trace_free(struct trace *trace)
+uint32_t trace_collect(struct trace *trace)
+{
+    uint32_t pages = ctl_pages(trace->ctl, page_collect, trace);
+    if (trace->count > 0) {
+        qsort(trace->events, trace->count, sizeof *trace->events, by_id_and_time);
+    }
+    return pages;
+}
+
+void trace_free(struct trace *trace)
 {
     for (size_t i = 0; i < trace->count; i++) {
-        free(trace->events[i].log_text);
+        free(trace->events[i].text);
     }
     free(trace->events);
 }
@@ -173,17 +175,17 @@ static int show_one(struct trace *trace)
             json_t *shown =
                 json_pack("{s:I, s:f, s:s, s:s}", "at_ns", (json_int_t)event->at_ns, "offset_us",
                           offset_us, "actor", event->actor, "what", event->what);
-            if (event->log_text != NULL) {
-                (void)json_object_set_new(shown, "text", json_string(event->log_text));
+            if (event->text != NULL) {
+                (void)json_object_set_new(shown, "text", json_string(event->text));
             } else {
                 (void)json_object_set_new(shown, "peer",
                                           ctl_json_bytes(event->peer, strlen(event->peer)));
                 (void)json_object_set_new(shown, "value", ctl_json_u64(event->value));
             }
             (void)json_array_append_new(events, shown);
-        } else if (event->log_text != NULL) {
-            (void)printf("%12.1f us  %-18s log: ", offset_us, event->actor);
-            ctl_print_bytes(stdout, event->log_text, strlen(event->log_text));
+        } else if (event->text != NULL) {
+            (void)printf("%12.1f us  %-18s %s: ", offset_us, event->actor, event->what);
+            ctl_print_bytes(stdout, event->text, strlen(event->text));
             (void)fputc('\n', stdout);
         } else {
             (void)printf("%12.1f us  %-18s %-24s %-16s %u\n", offset_us, event->actor, event->what,
@@ -249,9 +251,6 @@ static int show_rows(struct trace *trace, const struct op_row *rows, size_t coun
 
 static int show_many(struct trace *trace, uint64_t wanted, bool slow)
 {
-    if (trace->count > 0) {
-        qsort(trace->events, trace->count, sizeof *trace->events, by_id_and_time);
-    }
     struct op_row *rows = malloc((trace->count + 1) * sizeof *rows);
     size_t count = 0;
     if (rows == NULL) {
@@ -270,25 +269,104 @@ static int show_many(struct trace *trace, uint64_t wanted, bool slow)
     return code;
 }
 
+/* ---- ops as spans ---- */
+
+static volatile sig_atomic_t stopped;
+
+static void stop(int signal)
+{
+    (void)signal;
+    stopped = 1;
+}
+
+#define FOLLOW_SECONDS      1
+#define FOLLOW_SECONDS_LONG 30 /* between two tries, while nobody takes them */
+
+/* Sends what is over since *since_ns, which moves on when it was taken. */
+static sl_err spans_send(const struct ctl *ctl, const char *where, uint64_t *since_ns,
+                         size_t *op_count, struct sl_error *why)
+{
+    struct trace trace = {.ctl = ctl};
+    uint64_t until_ns = sl_clock_monotonic_ns() - OTLP_SETTLE_NS;
+    *op_count = 0;
+    if (trace_collect(&trace) == 0) {
+        trace_free(&trace);
+        return ctl_no_pages(ctl, why);
+    }
+    json_t *request = otlp_request(&trace, *since_ns, until_ns, op_count);
+    sl_err err = SL_OK;
+    if (*op_count > 0 || request == NULL) {
+        err = otlp_send(where, request, why);
+    } else {
+        json_decref(request);
+    }
+    trace_free(&trace);
+    *since_ns = err == SL_OK ? until_ns : *since_ns;
+    return err;
+}
+
+static int send_spans(struct ctl *ctl, const char *where, bool follow)
+{
+    struct sl_error why = {0};
+    uint64_t since_ns = 0;
+    uint64_t sent = 0;
+    unsigned pause_s = FOLLOW_SECONDS;
+    (void)signal(SIGINT, stop);
+    (void)signal(SIGTERM, stop);
+    do {
+        size_t op_count;
+        sl_err err = spans_send(ctl, where, &since_ns, &op_count, &why);
+        if (err != SL_OK && !follow) {
+            return ctl_failed(ctl, &why);
+        }
+        if (err != SL_OK) {
+            (void)ctl_failed(ctl, &why);
+        }
+        sent += err == SL_OK ? op_count : 0;
+        pause_s =
+            err == SL_OK ? FOLLOW_SECONDS : SL_MIN(2 * pause_s, (unsigned)FOLLOW_SECONDS_LONG);
+        if (follow && stopped == 0) { /* a signal ends it */
+            (void)nanosleep(&(struct timespec){.tv_sec = pause_s}, NULL);
+        }
+    } while (follow && stopped == 0);
+    if (strcmp(where, "-") == 0) {
+        return CTL_FINE;
+    }
+    if (ctl->json) {
+        ctl_print_json(json_pack("{s:o}", "ops", ctl_json_u64(sent)));
+    } else {
+        (void)printf("%" PRIu64 " ops sent to %s\n", sent, where);
+    }
+    return CTL_FINE;
+}
+
 static int trace_command(struct ctl *ctl, int argc, char **argv)
 {
     int code;
     uint64_t last = 0;
     uint64_t slow = 0;
+    const char *otlp = NULL;
+    bool follow = false;
     struct trace trace = {.ctl = ctl};
     const struct ctl_option options[] = {{.name = "last", .count = &last},
-                                         {.name = "slow", .count = &slow}};
+                                         {.name = "slow", .count = &slow},
+                                         {.name = "otlp", .text = &otlp},
+                                         {.name = "follow", .flag = &follow}};
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         return code;
     }
-    if ((ctl->word_count == 1) + (last > 0) + (slow > 0) != 1 || ctl->word_count > 1) {
-        return ctl_wrong(ctl, "one of ID, --last N, --slow N");
+    if ((ctl->word_count == 1) + (last > 0) + (slow > 0) + (otlp != NULL) != 1 ||
+        ctl->word_count > 1 || (follow && otlp == NULL)) {
+        return ctl_wrong(ctl, "one of ID, --last N, --slow N, --otlp URL|FILE [--follow]");
+    }
+    if (otlp != NULL) {
+        return send_spans(ctl, otlp, follow);
     }
     if (ctl->word_count == 1 &&
         (!sl_parse_hex(ctl->words[0], &trace.trace_id) || trace.trace_id == 0)) {
         return ctl_wrong(ctl, "'%s' is no trace id: up to 16 hex digits, not 0", ctl->words[0]);
     }
-    if (ctl_pages(ctl, page_collect, &trace) == 0) {
+    if (trace_collect(&trace) == 0) {
         struct sl_error why;
         (void)ctl_no_pages(ctl, &why);
         return ctl_failed(ctl, &why);
@@ -310,14 +388,21 @@ static int trace_command(struct ctl *ctl, int argc, char **argv)
 /* clang-format off */
 const struct ctl_command ctl_trace = {
     .name = "trace",
-    .summary = "show an op's path through the actors",
-    .help = "trace ID | --last N | --slow N\n"
+    .summary = "show an op's path through the actors, or send it to a collector",
+    .help = "trace ID | --last N | --slow N | --otlp URL|FILE [--follow]\n"
             "\n"
             "Merges the flight recorders of all actors (dead and stopped ones too) with their logs.\n"
             "\n"
             "  ID                16 hex digits: all events in time order, offsets in us\n"
             "  --last N          the N most recent ops\n"
-            "  --slow N          the N slowest ops still remembered"
+            "  --slow N          the N slowest ops still remembered\n"
+            "  --otlp URL|FILE   send the ops that are over, and still remembered, as spans of OpenTelemetry (OTLP in JSON): to a\n"
+            "                    collector (http:// or https://; a URL without a path gets v1/traces; needs the program curl;\n"
+            "                    headers from OTEL_EXPORTER_OTLP_HEADERS), or a line a request behind a file's end; -: print it.\n"
+            "                    Ops that came with a traceparent are spans of its trace, others of a trace of their own.\n"
+            "  --follow          go on with what ends from now on, until SIGINT or SIGTERM\n"
+            "\n"
+            "example: sluicectl trace --otlp http://localhost:4318 --follow"
             CTL_HELP_COMMON,
     .run = trace_command,
 };

@@ -606,6 +606,8 @@ static sl_err registration_send(struct sl_engine *engine, uint64_t deadline_ns,
     call.msg.body.engine_register.pools.count = engine->pool_count;
     call.msg.body.engine_register.regions.at = engine->regions;
     call.msg.body.engine_register.regions.count = engine->region_count;
+    call.msg.body.engine_register.facts.at = engine->facts.items;
+    call.msg.body.engine_register.facts.count = engine->facts.count;
     call.msg.body.engine_register.visible_devices = sl_text_of(visible_devices());
     sl_err err = sl_client_call(engine->client, &call, why);
     if (err != SL_OK) {
@@ -675,6 +677,7 @@ static struct sl_engine *engine_new(struct sl_client *client,
         engine->pool_parts[i] = options->pools[i].part_count;
     }
     sl_model_identity(options, engine->identity);
+    sl_identity_facts(options, &engine->facts);
     (void)snprintf(engine->model_name, sizeof engine->model_name, "%s",
                    options->model.name == NULL ? "" : options->model.name);
     return engine;

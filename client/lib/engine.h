@@ -28,6 +28,7 @@ struct sl_engine {
     uint64_t team;                   /* 0: none */
     uint32_t first_rank, rank_count; /* that are here */
     char name[64], key_format[32], seed[256], identity[33];
+    struct sl_identity_facts facts;
     char model_name[SL_LABEL_NAME_BYTES]; /* for people; "": nobody said */
     char pool_names[8][32];
     uint64_t pool_kinds[8];

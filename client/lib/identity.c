@@ -2,7 +2,9 @@
  * bytes their meaning. */
 #include "client/lib/internal.h"
 
+#include <inttypes.h>
 #include <openssl/evp.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -64,5 +66,83 @@ void sl_model_identity(const struct sl_engine_options *options, char out[33])
     EVP_MD_CTX_free(hash);
     for (unsigned i = 0; i < 16; i++) {
         (void)snprintf(&out[2 * i], 3, "%02x", digest[i]);
+    }
+}
+
+/* ---- the same for people ---- */
+
+static void fact_add(struct sl_identity_facts *facts, const char *name, const char *format, ...)
+    SL_PRINTF(3, 4);
+static void fact_add(struct sl_identity_facts *facts, const char *name, const char *format, ...)
+{
+    char value[256];
+    va_list list;
+    va_start(list, format);
+    (void)vsnprintf(value, sizeof value, format, list);
+    va_end(list);
+    size_t name_bytes = strlen(name) + 1, value_bytes = strlen(value) + 1;
+    while (!sl_text_is_clean(value, value_bytes - 1)) { /* a letter that was cut */
+        value[--value_bytes - 1] = '\0';
+    }
+    if (facts->count == SL_COUNT(facts->items) ||
+        facts->used + name_bytes + value_bytes > sizeof facts->text) {
+        return;
+    }
+    char *at = facts->text + facts->used;
+    memcpy(at, name, name_bytes);
+    memcpy(at + name_bytes, value, value_bytes);
+    facts->items[facts->count++] =
+        (struct sl_item_fact){.name = {.at = at, .length = name_bytes - 1},
+                              .value = {.at = at + name_bytes, .length = value_bytes - 1}};
+    facts->used += name_bytes + value_bytes;
+}
+
+static void pool_fact_add(struct sl_identity_facts *facts, const struct sl_engine_pool *pool)
+{
+    char name[32];
+    uint64_t bytes = 0;
+    (void)snprintf(name, sizeof name, "pool %.26s", pool->name);
+    for (uint32_t l = 0; l < pool->layer_count; l++) {
+        bytes += pool->layers[l].piece_bytes;
+    }
+    if (pool->part_count != 0) {
+        fact_add(facts, name, "kind %" PRIu32 ", %" PRIu32 " parts", (uint32_t)pool->kind,
+                 pool->part_count);
+    } else {
+        fact_add(facts, name, "kind %" PRIu32 ", %" PRIu32 " layers, %" PRIu64 " bytes a block",
+                 (uint32_t)pool->kind, pool->layer_count, bytes);
+    }
+}
+
+void sl_identity_facts(const struct sl_engine_options *options, struct sl_identity_facts *facts)
+{
+    const struct sl_model *model = &options->model;
+    const struct {
+        const char *name, *text;
+    } texts[] = {
+        {"name", model->name},
+        {"revision", model->revision},
+        {"dtype", model->dtype},
+        {"layout", model->layout},
+        {"rope", model->rope},
+        {"lora", model->lora},
+        {"quantisation", model->quantisation},
+        {"key_format", options->key_format},
+        {"seed", options->seed},
+    };
+    *facts = (struct sl_identity_facts){.count = 0};
+    for (size_t i = 0; i < SL_COUNT(texts); i++) {
+        fact_add(facts, texts[i].name, "%s", texts[i].text == NULL ? "" : texts[i].text);
+    }
+    fact_add(facts, "block_tokens", "%" PRIu32, options->block_tokens);
+    bool ranked = false;
+    for (uint32_t p = 0; p < options->pool_count; p++) {
+        ranked |= options->pools[p].part_count == 0;
+    }
+    if (ranked) {
+        fact_add(facts, "ranks", "%" PRIu32, options->world);
+    }
+    for (uint32_t p = 0; p < options->pool_count; p++) {
+        pool_fact_add(facts, &options->pools[p]);
     }
 }

@@ -341,5 +341,13 @@ uint64_t sl_client_session_id(const char *name);
 
 /* ---- identity.c ---- */
 void sl_model_identity(const struct sl_engine_options *options, char out[33]);
+/* What it is made of, and the seed of the keys, for people. Not to be copied: items point into it. */
+struct sl_identity_facts {
+    struct sl_item_fact items[32];
+    uint32_t count;
+    size_t used;
+    char text[6144];
+};
+void sl_identity_facts(const struct sl_engine_options *options, struct sl_identity_facts *facts);
 
 #endif

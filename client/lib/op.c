@@ -101,6 +101,7 @@ static struct sl_op *op_new(struct sl_engine *engine, const struct sl_op_request
     op->engine = engine;
     op->store = store;
     op->context = request->context;
+    sl_op_origin_take(op);
     op->block_count = request->device_block_count;
     op->bitmap_bytes = (uint64_t)request->device_block_count / 8 + 1;
     op->tokens = malloc((size_t)request->token_count * sizeof *op->tokens);
@@ -272,6 +273,8 @@ static void op_message(struct sl_op *op, const struct sl_op_request *request,
         .session_id = sl_client_session_id(request->hints.session_id),
         .pause_ns = request->hints.pause_ns,
         .before_hash = {.at = op->before_hash, .length = op->has_before ? op->hash_bytes : 0},
+        .request = sl_text_of(op->origin.request),
+        .traceparent = sl_text_of(op->origin.traceparent),
     };
     if (op->table_count > 0) {
         body.pool_blocks = body.device_blocks;
@@ -323,6 +326,8 @@ static void op_message(struct sl_op *op, const struct sl_op_request *request,
                                   .keep_ns = body.keep_ns,
                                   .session_id = body.session_id,
                                   .pause_ns = body.pause_ns,
+                                  .request = body.request,
+                                  .traceparent = body.traceparent,
                                   .prefill_rate = request->prefill.tokens_per_s,
                                   .prefill_doubles = request->prefill.doubles_at_token};
         if (side != NULL) {

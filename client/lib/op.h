@@ -3,6 +3,7 @@
 #define SL_CLIENT_LIB_OP_H
 
 #include "client/lib/engine.h"
+#include "runtime/sl_traceparent.h"
 
 #define FENCE_PAUSE_NS (5 * SL_NS_PER_MS) /* between two questions of the same */
 
@@ -16,6 +17,11 @@ struct sl_op_layers {
     uint64_t entry_count;
 };
 
+struct sl_op_origin {
+    char request[SL_ORIGIN_BYTES];
+    char traceparent[SL_TRACEPARENT_BYTES + 1];
+};
+
 struct sl_op {
     struct sl_engine *engine;
     struct sl_client_call call; /* lends what follows */
@@ -27,6 +33,7 @@ struct sl_op {
     unsigned char before_hash[SL_HASH_BYTES_MAX];
     bool has_before;
     char *extras;
+    struct sl_op_origin origin;
     void *context; /* the caller's */
     uint32_t block_count;
     bool store, cancelled;
@@ -51,6 +58,10 @@ struct sl_op {
 
 /* The end of an op, seen for the first time. */
 void sl_op_settle(struct sl_op *op);
+
+/* ---- origin.c ---- */
+/* As the thread has said. */
+void sl_op_origin_take(struct sl_op *op);
 
 /* ---- layers.c ---- */
 /* What the request says of layers. Errors: SL_ERR_INVALID, SL_ERR_NO_MEMORY. */

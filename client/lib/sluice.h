@@ -382,6 +382,48 @@ struct sl_story {
 sl_err sl_explain(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
                   struct sl_story *stories, uint64_t timeout_ns, struct sl_error *why);
 
+/* What became of a block of an op. */
+enum sl_fate {
+    SL_FATE_OPEN = 0, /* the op runs */
+    SL_FATE_MEMORY,   /* loaded: where it was when the op first looked */
+    SL_FATE_DISK,
+    SL_FATE_REMOTE,  /* at another node */
+    SL_FATE_MISSING, /* nowhere: the load ends here */
+    SL_FATE_BEHIND,  /* behind one that is missing: not asked for */
+    SL_FATE_LEFT,    /* here, but sooner computed than read */
+    SL_FATE_FAILED,  /* not loaded, as the op failed */
+    SL_FATE_STORED,
+    SL_FATE_EXISTED, /* not stored, since it was there */
+    SL_FATE_REFUSED, /* not stored */
+};
+struct sl_told_run {
+    uint32_t count; /* of blocks that follow each other */
+    enum sl_fate fate;
+    uint64_t at_ns; /* loaded: when they were on the device, from the op's start */
+};
+#define SL_ORIGIN_BYTES 128u /* name of a request, with the NUL */
+struct sl_told {
+    uint64_t op_id, trace_id, engine_id;
+    bool store, running; /* store: else a load */
+    sl_err code;
+    char reason[256]; /* why it failed, or what it waits for */
+    char requester[64], request[SL_ORIGIN_BYTES], traceparent[64], model[33];
+    uint64_t ago_ns, took_ns;   /* since its start, and how long; until now while it runs */
+    uint32_t first_block;       /* of its prompt: of this one is the first run */
+    struct sl_told_run *runs;   /* run_count; owned */
+    struct sl_object_key *keys; /* MODEL/BLOCK of the first blocks that were not there; owned */
+    uint32_t run_count, key_count;
+    uint32_t keys_first; /* number of the block that keys[0] is of */
+};
+/* Asks the coordinator what became of an op, block by block. id: its trace id in hex digits, or what the
+ * engine calls the request (sl_origin_set), which may have several ops: `skip` passes over so many
+ * of the youngest. It knows ops under way, and the last 1,024 that ended since its start. *told: to be
+ * freed by sl_told_free, after errors too. Errors: SL_ERR_NOT_FOUND, SL_ERR_INVALID,
+ * SL_ERR_UNREACHABLE, SL_ERR_TIMEOUT, SL_ERR_UNSUPPORTED (a node of an earlier release). */
+sl_err sl_op_tell(struct sl_client *client, const char *id, uint32_t skip, struct sl_told *told,
+                  uint64_t timeout_ns, struct sl_error *why);
+void sl_told_free(struct sl_told *told);
+
 /* ---- objects of other nodes ---- */
 
 /* What another node has under a key. */
@@ -838,6 +880,16 @@ struct sl_op_request {
     void *context;             /* the caller's own (sl_op_context) */
     struct sl_prefill prefill; /* of a load */
 };
+/* Where ops come from, for whoever looks for the reason of a wait. */
+struct sl_origin {
+    const char *request; /* what the engine calls it; NULL or "": nothing. Under SL_ORIGIN_BYTES */
+    const char *traceparent; /* W3C trace context, the header's text; NULL or "": none */
+};
+/* Stores, loads and hand-overs that this thread starts from now on come from there, until it is said
+ * anew; NULL: from nowhere. Copied. `sluicectl explain --request` finds ops by the request's name; the
+ * flight recorder keeps the trace context, and `sluicectl trace --otlp` hands the ops on as its
+ * spans. Errors: SL_ERR_INVALID (names which is wrong; nothing has changed). */
+sl_err sl_origin_set(const struct sl_origin *origin, struct sl_error *why);
 struct sl_op_result {
     sl_err code;
     uint64_t op_id, trace_id;

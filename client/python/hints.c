@@ -137,3 +137,16 @@ PyObject *sl_py_hint(PyObject *object, PyObject *args, PyObject *names)
     sl_py_keys_release(&keys);
     return result;
 }
+
+PyObject *sl_py_set_origin(PyObject *module, PyObject *args, PyObject *names)
+{
+    static char *words[] = {"request", "traceparent", NULL};
+    struct sl_origin origin = {.request = NULL};
+    struct sl_error why = {.code = SL_OK};
+    if (!PyArg_ParseTupleAndKeywords(args, names, "|zz:set_origin", words, &origin.request,
+                                     &origin.traceparent)) {
+        return NULL;
+    }
+    sl_err err = sl_origin_set(&origin, &why);
+    return err == SL_OK ? Py_NewRef(Py_None) : sl_py_raise(PyModule_GetState(module), err, &why);
+}

@@ -199,6 +199,7 @@ struct py_tables {
 bool sl_py_tables_take(struct py_state *state, PyObject *object, struct py_tables *out);
 void sl_py_tables_release(struct py_tables *tables);
 PyObject *sl_py_team_number(PyObject *module, PyObject *name);
+PyObject *sl_py_set_origin(PyObject *module, PyObject *args, PyObject *names);
 
 /* ---- look.c ---- */
 PyObject *sl_py_exists(PyObject *self, PyObject *key);

@@ -234,6 +234,10 @@ static PyMethodDef module_methods[] = {
     {"look_prefix", sl_py_look_prefix, METH_VARARGS,
      "look_prefix(classes, count)\n--\n\nThe longest prefix of at most count blocks that is there in "
      "all classes of pools, pairs of a bitmap of Engine.look_there and a window."},
+    {"set_origin", (PyCFunction)(void (*)(void))sl_py_set_origin, METH_VARARGS | METH_KEYWORDS,
+     "set_origin(request=None, traceparent=None)\n--\n\nWhere the ops that this thread starts from "
+     "now on come from: what the engine calls its request, by which sluicectl explain --request "
+     "finds them, and a W3C trace context, of whose trace sluicectl trace --otlp makes them spans."},
     {"team_number", sl_py_team_number, METH_O,
      "team_number(name)\n--\n\nThe number of a team, of what its processes have in common and "
      "nobody else has: a str or bytes, 16 or more."},

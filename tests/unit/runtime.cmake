@@ -6,6 +6,7 @@ sl_test(runtime_test LABEL unit SOURCES unit/runtime_test.c LIBS sluice_runtime 
 sl_test(runtime_edges_test LABEL unit SOURCES unit/runtime_edges_test.c support/tmpdir.c LIBS sluice_runtime)
 sl_test(arguments_test LABEL unit SOURCES unit/arguments_test.c LIBS sluice_runtime)
 sl_test(config_file_test LABEL unit SOURCES unit/config_file_test.c support/tmpdir.c LIBS sluice_runtime)
+sl_test(traceparent_test LABEL unit SOURCES unit/traceparent_test.c LIBS sluice_runtime)
 sl_test(parse_test LABEL unit SOURCES unit/parse_test.c LIBS sluice_runtime)
 sl_test(nics_test LABEL unit SOURCES unit/nics_test.c support/fake_sysfs.c support/tmpdir.c LIBS sluice_nics)
 sl_test(priority_test LABEL unit SOURCES unit/priority_test.c LIBS sluice_runtime)

@@ -296,6 +296,7 @@ static void engine_register_asked(struct registrar *self, const struct sl_msg *m
     reg_log(self, SL_LOG_INFO, msg->trace_id,
             "engine %s: process %u, %" PRIu64 " ranks, %" PRIu64 " pools, %s", body->name.at,
             proc.pid, body->world, body->pools.count, memory_text(body, memory, sizeof(memory)));
+    reg_identity_note(self, body);
     struct sl_msg reply = {.code = SL_OK};
     reply.body.engine_register_reply.engine_id = id;
     reply.body.engine_register_reply.region_bytes_max = self->engines->region_bytes_max;

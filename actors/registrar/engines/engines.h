@@ -47,6 +47,9 @@ sl_err reg_team_check(struct registrar *self, const struct sl_body_engine_regist
                       uint64_t frame_bytes, struct sl_error *why);
 void reg_team_get(struct registrar *self, const struct sl_msg *msg); /* ENGINE_GET of a team */
 
+/* ---- identities.c: what model identities are made of, beside the logs ---- */
+void reg_identity_note(struct registrar *self, const struct sl_body_engine_register *body);
+
 /* ---- ends.c: what follows when a registration ends and its process lives ---- */
 /* Answers the ENGINE_END when the swappers of these ranks (a bit each), the coordinator and the
  * transporters use the engine no more, or at its deadline (SL_ERR_TIMEOUT). Errors, answered: SL_ERR_LIMIT. */

@@ -174,7 +174,7 @@ class Handovers:
         keys, partial = self.keys(chunk.at, load.tracker.request, chunk.first, chunk.first + chunk.count)
         return self.of.start(self.of.node.receive, chunk.at, keys, chunk.tables, self.of.settings.handover_timeout, first=chunk.first,
                              number=part_number(load.offer.number, self.of.classes[chunk.at].name), partial=partial, mode=self.mode,
-                             node=load.offer.node, hints=load.tracker.hints)
+                             node=load.offer.node, request=load.tracker.request, hints=load.tracker.hints)
 
     def receive_ended(self, load, result):
         """An op of it. One that fails ends the others: nothing of them would be used. A node that was started anew fails it, too, and
@@ -245,7 +245,7 @@ class Handovers:
         tracker = self.of.trackers.get(request.request_id)
         keys, partial = self.keys(chunk.at, request, chunk.first, chunk.first + chunk.count)
         op = self.of.start(self.of.node.send, chunk.at, keys, chunk.tables, self.of.settings.store_timeout, first=chunk.first,
-                           number=part_number(number, self.of.classes[chunk.at].name), partial=partial, mode=self.mode,
+                           number=part_number(number, self.of.classes[chunk.at].name), partial=partial, mode=self.mode, request=request,
                            hints=tracker.hints if tracker is not None else None, before=self.of.before(chunk.at, request, chunk.first))
         if op is None:
             self.of.let_go(chunk.held)

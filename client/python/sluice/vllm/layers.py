@@ -105,7 +105,7 @@ class ByLayers:
     def store_begin(self, tracker, chunk):
         hashes = self.hashes(chunk.at, tracker.request, chunk.first, chunk.first + chunk.count)
         op = self.start(self.node.store, chunk.at, hashes, chunk.tables, self.settings.store_timeout, self.layer_ends,
-                        **self.said(tracker, chunk))
+                        request=tracker.request, **self.said(tracker, chunk))
         if op is not None:
             chunk.op = op
             self.store_keep(op, chunk, hashes)

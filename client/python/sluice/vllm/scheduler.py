@@ -15,6 +15,7 @@ from .events import Announced
 from .handover import QUIET, Handovers, Send, span
 from .hints import hints_of
 from .layers import ByLayers
+from .origin import origin_set
 from .pace import Pace
 
 log = logging.getLogger("vllm.sluice")  # shown where vLLM's lines are
@@ -356,7 +357,7 @@ class Scheduler(ByLayers):
             return
         hashes = self.hashes(chunk.at, tracker.request, chunk.first + gone, chunk.first + count)
         op = self.start(self.node.store, chunk.at, hashes, [table[gone:count] for table in chunk.tables], self.settings.store_timeout,
-                        **self.said(tracker, chunk, gone))
+                        request=tracker.request, **self.said(tracker, chunk, gone))
         if op is None:
             self.let_go(chunk.held)
             return
@@ -370,9 +371,10 @@ class Scheduler(ByLayers):
         self.ops[op] = (Store(chunk, hashes, self.now()), 0)
         self.store_count += len(chunk.held)
 
-    def start(self, call, *told, **more):
-        """The op, or None."""
+    def start(self, call, *told, request=None, **more):
+        """The op, or None. request: whose it is."""
         try:
+            origin_set(request)
             return call(*told, **more)
         except sluice.SluiceError as error:
             self.count(start_errors=1)
@@ -437,7 +439,7 @@ class Scheduler(ByLayers):
         by_layers = [self.layer_ends] if self.settings.load == "layers" and self.layer_ends and load.offer is None else []
         op = (self.handovers.receive(load, chunk) if load.offer is not None else
               self.start(self.node.load, chunk.at, self.chunk_hashes(load, i), chunk.tables, self.settings.timeout, *by_layers,
-                         hints=load.tracker.hints, **self.soft(load, chunk)))
+                         request=load.tracker.request, hints=load.tracker.hints, **self.soft(load, chunk)))
         if op is not None:
             self.ops[op] = (load, i)
             if by_layers:

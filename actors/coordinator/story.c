@@ -1,0 +1,260 @@
+/* actors/coordinator/story.c - what became of ops, block by block: of the last CO_STORIES_MAX that
+ * ended, and of those under way. A story is made from the op in runs of blocks that fared alike, so
+ * that it costs what a load is made of (its slices), and not a block. */
+#include "actors/coordinator/story.h"
+#include "actors/coordinator/internal.h"
+#include "runtime/sl_parse.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct co_story {
+    uint64_t op_id, trace_id, engine_id, started_ns, took_ns, bytes;
+    sl_err code;
+    bool store, running;
+    uint32_t first_block, run_count, key_count, keys_first;
+    char requester[32], model[33];
+    char request[CO_ORIGIN_TEXT_BYTES], traceparent[CO_ORIGIN_TEXT_BYTES];
+    char reason[CO_REASON_BYTES];
+    const struct sl_text *keys; /* behind the runs, their texts behind them */
+    struct sl_item_run runs[];
+};
+
+/* ---- making one ---- */
+
+/* What became of block i. */
+static struct sl_item_run fate_of(const struct co_op *op, uint32_t i)
+{
+    struct sl_item_run run = {.count = 1};
+    if (op->type->kind == CO_STORE) {
+        run.fate = co_bit(op->stored, i)    ? SL_BLOCK_STORED
+                   : co_bit(op->existed, i) ? SL_BLOCK_EXISTED
+                   : op->answered           ? SL_BLOCK_REFUSED
+                                            : SL_BLOCK_OPEN;
+        return run;
+    }
+    if (i < op->at) {
+        const struct co_block *block = &op->blocks[i];
+        run.fate = block->tier == CO_TIER_DISK     ? SL_BLOCK_DISK
+                   : block->tier == CO_TIER_REMOTE ? SL_BLOCK_REMOTE
+                                                   : SL_BLOCK_MEMORY;
+        run.at_ns = block->came_ns - op->started_ns;
+        return run;
+    }
+    run.fate = !op->answered                 ? SL_BLOCK_OPEN
+               : i - op->at < op->wait.left  ? SL_BLOCK_LEFT
+               : op->code != SL_OK           ? SL_BLOCK_FAILED
+               : i == op->at + op->wait.left ? SL_BLOCK_MISSING
+                                             : SL_BLOCK_BEHIND;
+    return run;
+}
+
+/* Gives how many there are; runs NULL: they are counted alone. The last one has the rest. */
+static uint32_t runs_make(const struct co_op *op, struct sl_item_run *runs)
+{
+    struct sl_item_run last = {0};
+    uint32_t count = 0;
+    for (uint32_t i = 0; op->blocks != NULL && i < op->block_count; i++) {
+        struct sl_item_run run = fate_of(op, i);
+        bool same = run.fate == last.fate && run.at_ns == last.at_ns;
+        if (count == 0 || (!same && count < CO_STORY_RUNS_MAX)) {
+            last = run;
+            if (runs != NULL) {
+                runs[count] = run;
+            }
+            count++;
+        } else if (runs != NULL) {
+            runs[count - 1].count++;
+        }
+    }
+    return count;
+}
+
+static bool is_there(const struct co_op *op, uint32_t i)
+{
+    return op->type->kind == CO_STORE ? co_bit(op->stored, i) || co_bit(op->existed, i)
+                                      : i < op->at;
+}
+
+/* The first blocks that were not there, in a row: their number, and *first. */
+static uint32_t keys_count(const struct co_op *op, uint32_t *first)
+{
+    uint32_t from = 0, count = 0;
+    if (op->engine == NULL || op->blocks == NULL) {
+        return 0;
+    }
+    while (from < op->block_count && is_there(op, from)) {
+        from++;
+    }
+    while (count < CO_STORY_KEYS_MAX && from + count < op->block_count &&
+           !is_there(op, from + count) && op->blocks[from + count].key.length > 0) {
+        count++;
+    }
+    *first = op->first_block + from;
+    return count;
+}
+
+static void text_keep(char *to, size_t room, const char *text)
+{
+    (void)snprintf(to, room, "%s", text == NULL ? "" : text);
+}
+
+static struct co_story *story_make(const struct coordinator *self, const struct co_op *op)
+{
+    uint32_t keys_first = 0;
+    uint32_t run_count = runs_make(op, NULL), key_count = keys_count(op, &keys_first);
+    const char *model = op->engine != NULL ? op->engine->model : "";
+    size_t model_length = strlen(model);
+    size_t keys_at = sizeof(struct co_story) + run_count * sizeof(struct sl_item_run);
+    size_t texts_at = keys_at + key_count * sizeof(struct sl_text);
+    size_t bytes = texts_at;
+    for (uint32_t i = 0; i < key_count; i++) {
+        bytes += model_length + 2 + op->blocks[keys_first - op->first_block + i].key.length;
+    }
+    struct co_story *story = malloc(bytes);
+    if (story == NULL) {
+        return NULL;
+    }
+    *story = (struct co_story){
+        .op_id = op->id,
+        .trace_id = op->trace_id,
+        .engine_id = op->engine_id,
+        .started_ns = op->started_ns,
+        .took_ns = self->env->now_ns - op->started_ns,
+        .bytes = bytes,
+        .code = op->code,
+        .store = op->type->kind == CO_STORE,
+        .running = !op->answered,
+        .first_block = op->first_block,
+        .run_count = run_count,
+        .key_count = key_count,
+        .keys_first = keys_first,
+    };
+    text_keep(story->requester, sizeof(story->requester), op->back.to);
+    text_keep(story->model, sizeof(story->model), model);
+    text_keep(story->request, sizeof(story->request), op->origin.request);
+    text_keep(story->traceparent, sizeof(story->traceparent), op->origin.traceparent);
+    text_keep(story->reason, sizeof(story->reason),
+              op->answered ? op->reason : co_phase_text(op->phase));
+    (void)runs_make(op, story->runs);
+    struct sl_text *keys = (struct sl_text *)(void *)((char *)story + keys_at);
+    char *text = (char *)story + texts_at;
+    for (uint32_t i = 0; i < key_count; i++) {
+        struct sl_key key = op->blocks[keys_first - op->first_block + i].key;
+        keys[i] = (struct sl_text){.at = text, .length = model_length + 1 + key.length};
+        memcpy(text, model, model_length);
+        text[model_length] = '/';
+        memcpy(text + model_length + 1, key.at, key.length);
+        text[keys[i].length] = '\0';
+        text += keys[i].length + 1;
+    }
+    story->keys = keys;
+    return story;
+}
+
+/* ---- the last ones ---- */
+
+static void oldest_drop(struct co_stories *stories)
+{
+    struct co_story **slot = &stories->ring[stories->oldest++ % CO_STORIES_MAX];
+    stories->bytes -= *slot != NULL ? (*slot)->bytes : 0;
+    free(*slot);
+    *slot = NULL;
+}
+
+void co_story_note(struct coordinator *self, const struct co_op *op)
+{
+    struct co_stories *stories = &self->stories;
+    struct co_story *story = story_make(self, op);
+    if (story == NULL) {
+        return;
+    }
+    while (stories->oldest < stories->next &&
+           (stories->next - stories->oldest == CO_STORIES_MAX ||
+            stories->bytes + story->bytes > CO_STORY_BYTES_MAX)) {
+        oldest_drop(stories);
+    }
+    stories->ring[stories->next++ % CO_STORIES_MAX] = story;
+    stories->bytes += story->bytes;
+}
+
+void co_stories_fini(struct coordinator *self)
+{
+    while (self->stories.oldest < self->stories.next) {
+        oldest_drop(&self->stories);
+    }
+}
+
+/* ---- telling one ---- */
+
+struct wanted {
+    const char *name; /* of the request */
+    uint64_t trace_id, skip;
+};
+
+static bool matches(struct wanted *wanted, uint64_t trace_id, const char *request)
+{
+    bool is = (wanted->trace_id != 0 && trace_id == wanted->trace_id) ||
+              (request != NULL && strcmp(request, wanted->name) == 0);
+    return is && wanted->skip-- == 0;
+}
+
+static void story_reply(struct coordinator *self, const struct sl_msg *msg,
+                        const struct co_story *story)
+{
+    struct sl_msg reply = {.code = SL_OK};
+    struct sl_body_op_story_reply *body = &reply.body.op_story_reply;
+    *body = (struct sl_body_op_story_reply){
+        .op = story->op_id,
+        .trace = story->trace_id,
+        .engine_id = story->engine_id,
+        .store = story->store,
+        .running = story->running,
+        .result = story->code,
+        .reason = sl_text_of(story->reason),
+        .requester = sl_text_of(story->requester),
+        .request = sl_text_of(story->request),
+        .traceparent = sl_text_of(story->traceparent),
+        .model = sl_text_of(story->model),
+        .first_block = story->first_block,
+        .ago_ns = self->env->now_ns - story->started_ns,
+        .took_ns = story->took_ns,
+        .keys_first = story->keys_first,
+    };
+    body->runs.at = story->runs;
+    body->runs.count = story->run_count;
+    body->keys.at = story->keys;
+    body->keys.count = story->key_count;
+    sl_reply(self->env, msg, &reply);
+}
+
+void co_story_tell(struct coordinator *self, const struct sl_msg *msg)
+{
+    const struct sl_body_op_story *body = &msg->body.op_story;
+    struct wanted wanted = {.name = body->id.at, .skip = body->skip};
+    (void)sl_parse_hex(body->id.at, &wanted.trace_id); /* 0: it is the name of a request */
+    for (const struct co_op *op = self->active_last; op != NULL; op = op->older) {
+        bool told = !op->answered && op->type->kind != CO_UNKNOWN; /* else there is a story of it */
+        if (told && matches(&wanted, op->trace_id, op->origin.request)) {
+            struct co_story *story = story_make(self, op);
+            if (story == NULL) {
+                sl_reply_fail(self->env, msg, SL_ERR_NO_MEMORY, "no memory for what became of it");
+            } else {
+                story_reply(self, msg, story);
+            }
+            free(story);
+            return;
+        }
+    }
+    for (uint64_t i = self->stories.next; i-- > self->stories.oldest;) {
+        const struct co_story *story = self->stories.ring[i % CO_STORIES_MAX];
+        if (matches(&wanted, story->trace_id, story->request)) {
+            story_reply(self, msg, story);
+            return;
+        }
+    }
+    sl_reply_fail(self->env, msg, SL_ERR_NOT_FOUND,
+                  "not among the last %llu ops of this coordinator, which remembers %u",
+                  (unsigned long long)(self->stories.next - self->stories.oldest), CO_STORIES_MAX);
+}

@@ -1,0 +1,200 @@
+/* client/ctl/explain_op.c - sluicectl explain --request: what became of the ops of a request. */
+#include "client/ctl/explain.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define OPS_MAX 64u /* of one request that are shown */
+
+static const struct {
+    const char *text, *name; /* for people; in JSON */
+} fates[] = {
+    [SL_FATE_OPEN] = {"not decided yet", "open"},
+    [SL_FATE_MEMORY] = {"hit, memory", "memory"},
+    [SL_FATE_DISK] = {"hit, disk", "disk"},
+    [SL_FATE_REMOTE] = {"hit, another node", "remote"},
+    [SL_FATE_MISSING] = {"miss", "missing"},
+    [SL_FATE_BEHIND] = {"not asked for: behind one that is missing", "behind"},
+    [SL_FATE_LEFT] = {"here, but sooner computed than read", "left"},
+    [SL_FATE_FAILED] = {"not loaded: the op failed", "failed"},
+    [SL_FATE_STORED] = {"stored", "stored"},
+    [SL_FATE_EXISTED] = {"was there already", "existed"},
+    [SL_FATE_REFUSED] = {"not stored", "refused"},
+};
+
+struct story_of_op {
+    struct sl_told told;
+    struct sl_story *stories; /* one for each of told.keys: as things are now */
+    char elsewhere[1024];     /* of the first: under another identity; "": nowhere */
+};
+
+static bool is_hit(enum sl_fate fate)
+{
+    return fate == SL_FATE_MEMORY || fate == SL_FATE_DISK || fate == SL_FATE_REMOTE ||
+           fate == SL_FATE_STORED || fate == SL_FATE_EXISTED;
+}
+
+/* The same block under another identity, where that makes keys alike. */
+static bool same_block(void *context, const json_t *there, char *key, size_t room)
+{
+    const struct sl_object_key *block = context;
+    const char *slash = memchr(block->at, '/', block->length);
+    (void)there;
+    int length = slash == NULL
+                     ? -1
+                     : snprintf(key, room, "%.*s",
+                                (int)(block->length - (size_t)(slash + 1 - block->at)), slash + 1);
+    return length > 0 && (size_t)length < room;
+}
+
+static sl_err op_look(struct sl_client *client, const json_t *identities, struct story_of_op *of,
+                      struct sl_error *why)
+{
+    struct sl_told *told = &of->told;
+    if (told->key_count == 0) {
+        return SL_OK;
+    }
+    of->stories = calloc(told->key_count, sizeof *of->stories);
+    if (of->stories == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "%u keys", told->key_count);
+    }
+    sl_err err = explain_keys(client, told->keys, told->key_count, of->stories, why);
+    return err != SL_OK || told->store || of->stories[0].code == SL_OK
+               ? err
+               : identities_seek(client, identities, told->model, same_block, &told->keys[0],
+                                 of->elsewhere, sizeof of->elsewhere, why);
+}
+
+/* ---- for people ---- */
+
+static void print_text(const char *before, const char *text)
+{
+    if (text[0] != '\0') {
+        (void)fputs(before, stdout);
+        ctl_print_bytes(stdout, text, strlen(text));
+    }
+}
+
+static void print_key(const struct story_of_op *of, uint32_t i)
+{
+    char ago[32];
+    const struct sl_story *story = &of->stories[i];
+    (void)printf("    block %u now: %s, ", of->told.keys_first + i, explain_word(story->code));
+    ctl_print_bytes(stdout, story->text, strlen(story->text));
+    (void)printf("%s\n      ", explain_ago(story->ago_ns, ago));
+    ctl_print_bytes(stdout, of->told.keys[i].at, of->told.keys[i].length);
+    (void)putchar('\n');
+}
+
+static void print_op(const struct story_of_op *of)
+{
+    char ago[32];
+    const struct sl_told *told = &of->told;
+    (void)printf("%s of op %016" PRIx64 ", trace %016" PRIx64, told->store ? "store" : "load",
+                 told->op_id, told->trace_id);
+    print_text(", request ", told->request);
+    print_text(", for ", told->requester);
+    (void)printf("%s\n  %s after %.1f ms", explain_ago(SL_MAX(told->ago_ns, UINT64_C(1)), ago),
+                 told->running         ? "under way"
+                 : told->code == SL_OK ? "ended"
+                                       : sl_err_text(told->code),
+                 (double)told->took_ns / 1e6);
+    print_text(": ", told->reason);
+    print_text("\n  model ", told->model);
+    print_text("\n  traceparent ", told->traceparent);
+    (void)putchar('\n');
+    uint32_t block = told->first_block;
+    for (uint32_t i = 0; i < told->run_count; i++) {
+        const struct sl_told_run *run = &told->runs[i];
+        (void)printf("  blocks %u to %u: %s", block, block + run->count - 1, fates[run->fate].text);
+        if (run->at_ns > 0) {
+            (void)printf(" after %.1f ms", (double)run->at_ns / 1e6);
+        }
+        (void)putchar('\n');
+        if (!is_hit(run->fate) && run->fate != SL_FATE_BEHIND) { /* why: of the first of them */
+            for (uint32_t k = 0; k < told->key_count; k++) {
+                if (told->keys_first + k == block) {
+                    print_key(of, k);
+                }
+            }
+        }
+        block += run->count;
+    }
+    print_text("    ", of->elsewhere);
+    (void)fputs(of->elsewhere[0] != '\0' ? "\n" : "", stdout);
+}
+
+/* ---- for programs ---- */
+
+static json_t *op_json(const struct story_of_op *of)
+{
+    const struct sl_told *told = &of->told;
+    char op[17], trace[17];
+    json_t *runs = json_array(), *keys = json_array();
+    uint32_t block = told->first_block;
+    (void)snprintf(op, sizeof op, "%016" PRIx64, told->op_id);
+    (void)snprintf(trace, sizeof trace, "%016" PRIx64, told->trace_id);
+    for (uint32_t i = 0; i < told->run_count; i++) {
+        const struct sl_told_run *run = &told->runs[i];
+        (void)json_array_append_new(
+            runs, json_pack("{s:o, s:o, s:s, s:o}", "first_block", ctl_json_u64(block), "count",
+                            ctl_json_u64(run->count), "fate", fates[run->fate].name, "at_ns",
+                            ctl_json_u64(run->at_ns)));
+        block += run->count;
+    }
+    for (uint32_t i = 0; i < told->key_count; i++) {
+        json_t *one = explain_json(told->keys[i], &of->stories[i]);
+        (void)json_object_set_new(one, "block", ctl_json_u64(told->keys_first + i));
+        (void)json_array_append_new(keys, one);
+    }
+    return json_pack(
+        "{s:s, s:s, s:s, s:b, s:s, s:o, s:o, s:o, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "kind",
+        told->store ? "store" : "load", "op", op, "trace", trace, "running", told->running, "code",
+        sl_err_name(told->code), "reason", ctl_json_bytes(told->reason, strlen(told->reason)),
+        "requester", ctl_json_bytes(told->requester, strlen(told->requester)), "request",
+        ctl_json_bytes(told->request, strlen(told->request)), "traceparent", told->traceparent,
+        "model", told->model, "engine", ctl_json_u64(told->engine_id), "ago_ns",
+        ctl_json_u64(told->ago_ns), "took_ns", ctl_json_u64(told->took_ns), "runs", runs,
+        "not_there", keys, "elsewhere",
+        of->elsewhere[0] == '\0' ? json_null()
+                                 : ctl_json_bytes(of->elsewhere, strlen(of->elsewhere)));
+}
+
+int explain_request(struct ctl *ctl, const char *id)
+{
+    struct sl_error why = {0};
+    struct sl_client *client = NULL;
+    json_t *identities = identities_read(ctl), *rows = json_array();
+    bool all = true;
+    uint32_t shown = 0;
+    sl_err err = ctl_open(ctl, false, &client, &why);
+    for (; err == SL_OK && shown < OPS_MAX; shown++) {
+        struct story_of_op of = {.stories = NULL};
+        err = sl_op_tell(client, id, shown, &of.told, 0, &why);
+        if (err == SL_OK) {
+            err = op_look(client, identities, &of, &why);
+        }
+        for (uint32_t i = 0; err == SL_OK && i < of.told.run_count; i++) {
+            all = all && is_hit(of.told.runs[i].fate);
+        }
+        if (err == SL_OK && ctl->json) {
+            (void)json_array_append_new(rows, op_json(&of));
+        } else if (err == SL_OK) {
+            print_op(&of);
+        }
+        free(of.stories);
+        sl_told_free(&of.told);
+        if (err != SL_OK) {
+            break;
+        }
+    }
+    sl_client_close(&client);
+    json_decref(identities);
+    bool fine = err == SL_OK || (err == SL_ERR_NOT_FOUND && shown > 0);
+    if (fine && ctl->json) {
+        ctl_print_json(json_pack("{s:O}", "ops", rows));
+    }
+    json_decref(rows);
+    return !fine ? ctl_failed(ctl, &why) : all ? CTL_FINE : CTL_NO;
+}

@@ -1,0 +1,143 @@
+/* client/lib/origin.c - where the ops of a thread come from; and what became of an op. */
+#include "client/lib/op.h"
+#include "runtime/sl_traceparent.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* NOLINTNEXTLINE(misc-redundant-expression): one is of the interface, the other of messages */
+static_assert((int)SL_FATE_REFUSED == (int)SL_BLOCK_REFUSED, "the same in both");
+
+static _Thread_local struct sl_op_origin origin_self;
+
+sl_err sl_origin_set(const struct sl_origin *origin, struct sl_error *why)
+{
+    struct sl_op_origin next = {.request = ""};
+    const char *request = origin != NULL && origin->request != NULL ? origin->request : "";
+    const char *parent = origin != NULL && origin->traceparent != NULL ? origin->traceparent : "";
+    if (strlen(request) >= sizeof next.request || !sl_text_is_clean(request, strlen(request))) {
+        return sl_fail(why, SL_ERR_INVALID, "origin: a request's name is UTF-8 of up to %zu bytes",
+                       sizeof next.request - 1);
+    }
+    struct sl_traceparent parsed;
+    if (parent[0] != '\0' && !sl_traceparent_parse(parent, strlen(parent), &parsed)) {
+        return sl_fail(why, SL_ERR_INVALID, "origin: '%.64s' is no traceparent", parent);
+    }
+    (void)snprintf(next.request, sizeof next.request, "%s", request);
+    if (parent[0] != '\0') {
+        sl_traceparent_text(&parsed, next.traceparent);
+    }
+    origin_self = next;
+    return SL_OK;
+}
+
+void sl_op_origin_take(struct sl_op *op)
+{
+    op->origin = origin_self;
+}
+
+/* ---- what became of an op ---- */
+
+struct asked {
+    struct sl_told *told;
+    bool answered;
+};
+
+void sl_told_free(struct sl_told *told)
+{
+    free(told->runs);
+    free(told->keys);
+    told->runs = NULL;
+    told->keys = NULL;
+    told->run_count = told->key_count = 0;
+}
+
+static void runs_take(struct sl_told *told, const struct sl_body_op_story_reply *body)
+{
+    told->runs = malloc((body->runs.count + 1) * sizeof *told->runs);
+    for (uint64_t i = 0; told->runs != NULL && i < body->runs.count; i++) {
+        const struct sl_item_run *run = &body->runs.at[i];
+        told->runs[i] = (struct sl_told_run){
+            .count = (uint32_t)run->count,
+            .fate = run->fate <= SL_FATE_REFUSED ? (enum sl_fate)run->fate : SL_FATE_OPEN,
+            .at_ns = run->at_ns};
+        told->run_count++;
+    }
+}
+
+/* The keys, and their texts behind them. */
+static void keys_take(struct sl_told *told, const struct sl_texts *from)
+{
+    size_t bytes = from->count * sizeof *told->keys + 1;
+    for (uint64_t i = 0; i < from->count; i++) {
+        bytes += from->at[i].length;
+    }
+    told->keys = malloc(bytes);
+    char *text = told->keys == NULL ? NULL : (char *)(told->keys + from->count);
+    for (uint64_t i = 0; text != NULL && i < from->count; i++) {
+        memcpy(text, from->at[i].at, from->at[i].length);
+        told->keys[i] = (struct sl_object_key){.at = text, .length = (uint32_t)from->at[i].length};
+        text += from->at[i].length;
+        told->key_count++;
+    }
+}
+
+static void story_taken(void *context, const struct sl_msg *reply)
+{
+    struct asked *asked = context;
+    const struct sl_body_op_story_reply *body = &reply->body.op_story_reply;
+    struct sl_told *told = asked->told;
+    if (reply->code != SL_OK) {
+        return;
+    }
+    sl_told_free(told); /* of an answer that came twice */
+    *told = (struct sl_told){
+        .op_id = body->op,
+        .trace_id = body->trace,
+        .engine_id = body->engine_id,
+        .store = body->store,
+        .running = body->running,
+        .code = sl_err_received(body->result),
+        .first_block = (uint32_t)body->first_block,
+        .keys_first = (uint32_t)body->keys_first,
+        .ago_ns = body->ago_ns,
+        .took_ns = body->took_ns,
+    };
+    sl_client_text_take(told->reason, sizeof told->reason, &body->reason);
+    sl_client_text_take(told->requester, sizeof told->requester, &body->requester);
+    sl_client_text_take(told->request, sizeof told->request, &body->request);
+    sl_client_text_take(told->traceparent, sizeof told->traceparent, &body->traceparent);
+    sl_client_text_take(told->model, sizeof told->model, &body->model);
+    runs_take(told, body);
+    keys_take(told, &body->keys);
+    asked->answered = true;
+}
+
+sl_err sl_op_tell(struct sl_client *client, const char *id, uint32_t skip, struct sl_told *told,
+                  uint64_t timeout_ns, struct sl_error *why)
+{
+    *told = (struct sl_told){0};
+    struct asked asked = {.told = told};
+    if (id[0] == '\0' || strlen(id) >= SL_ORIGIN_BYTES || !sl_text_is_clean(id, strlen(id))) {
+        return sl_fail(why, SL_ERR_INVALID,
+                       "a trace id is hex digits, and a request's name UTF-8 of up to %u bytes",
+                       SL_ORIGIN_BYTES - 1);
+    }
+    struct sl_client_call call = {.to = "coordinator",
+                                  .deadline_ns = sl_client_deadline(client, timeout_ns),
+                                  .answered = story_taken,
+                                  .context = &asked};
+    call.msg.type = SL_MSG_OP_STORY;
+    call.msg.body.op_story.id = sl_text_of(id);
+    call.msg.body.op_story.skip = skip;
+    sl_err err = sl_client_talks(client, why);
+    if (err == SL_OK) {
+        err = sl_client_call(client, &call, why);
+    }
+    if (err == SL_OK && !asked.answered) {
+        err = sl_fail(why, SL_ERR_PROTOCOL, "the coordinator answered nothing about the op");
+    }
+    return err;
+}

@@ -59,8 +59,8 @@ class Upgrade:
 class Lives(Asked):
     """lives_probe: threads that put, get, pin and draft, and look at every byte."""
 
-    def __init__(self, test, node, threads):
-        super().__init__(test, Placed(node), (os.path.join(TESTS, "lives_probe"),), (str(threads),))
+    def __init__(self, test, node, threads, tests=TESTS):
+        super().__init__(test, Placed(node), (os.path.join(tests, "lives_probe"),), (str(threads),))
 
     def counts(self):
         words = self.ask("count")
@@ -77,8 +77,8 @@ class Placed:
 class Putting:
     """putting_probe: threads that put; says at its end how many failed, and the longest put."""
 
-    def __init__(self, node, threads):
-        self.process = subprocess.Popen([os.path.join(TESTS, "putting_probe"), node.instance, node.directory + "/run", node.shm, str(threads)],
+    def __init__(self, node, threads, tests=TESTS):
+        self.process = subprocess.Popen([os.path.join(tests, "putting_probe"), node.instance, node.directory + "/run", node.shm, str(threads)],
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         if self.process.stdout.readline() != "putting\n":
             raise AssertionError("putting_probe did not begin")

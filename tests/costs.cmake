@@ -47,6 +47,7 @@ set(SL_COSTS
     unit/registrar_contributions_test 35
     fault/thrash 30
     fault/thrash_overflow 30
+    fault/thrash_upgrade 40
     node/supervisor 30
     node/users 30
     python/connector_vllm 30

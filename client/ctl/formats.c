@@ -141,12 +141,15 @@ static int formats_command(struct ctl *ctl, int argc, char **argv)
     if (ctl->word_count != 0) {
         return ctl_wrong(ctl, "'%s' is no option", ctl->words[0]);
     }
+    if (check) {
+        struct sl_error why = {0};
+        return sl_segments_readable(ctl->paths.shm_dir, &why) == SL_OK ? CTL_FINE
+                                                                       : ctl_failed(ctl, &why);
+    }
     json_t *formats = formats_known(), *found = json_array();
     bool readable = files_give(ctl, found);
     if (!ctl->json) {
-        if (!check) {
-            print_known(formats);
-        }
+        print_known(formats);
         print_unreadable(found);
     } else {
         ctl_print_json(json_pack("{s:s, s:b, s:O, s:O}", "version", SL_VERSION, "readable",
@@ -167,7 +170,7 @@ const struct ctl_command ctl_formats = {
             "shared memory and cannot be read by it (code 1). Nothing is opened for writing. ipc/README.md has the table of all\n"
             "formats, those on disk included.\n"
             "\n"
-            "  --check           the second half alone: whether this build can take the node over\n"
+            "  --check           nothing but whether a registrar of this build goes on with what is there\n"
             CTL_HELP_COMMON,
     .run = formats_command,
 };

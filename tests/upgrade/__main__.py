@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
@@ -21,7 +22,7 @@ sys.path[:0] = [HERE, os.path.join(HERE, "..", "node"), os.path.join(HERE, "..",
 
 import release  # noqa: E402
 import suite  # noqa: E402
-from node_support import BIN, CTL, NODE, Node, expected_hits, workload  # noqa: E402
+from node_support import BIN, CTL, NODE, Node, expected_hits, wait_until, workload  # noqa: E402
 from upgrade_support import DEADLINE_MS, TESTS, Lives, Putting, Upgrade, paced, programs_copied, programs_of  # noqa: E402
 
 OLD = {}  # root, bin, script, ctl, tests of the release; main fills it
@@ -177,6 +178,34 @@ class Upgrades(Mixed):
             self.assertLess(report["longest_op_us"] / 1000, DEADLINE_MS)
         node.stop()
         self.assertEqual(node.leftovers(), [])
+
+    def test_a_supervisor_of_the_release_that_another_program_runs(self):
+        """As systemd does it: who runs the supervisor starts it again, by then with the script of this tree."""
+        node = Node(ranks=2, memory="64MiB", disk="0")
+        self.as_release(node)
+        words = ["start", "--foreground", *node.settings, *node.where]
+        runs = [subprocess.Popen([OLD["script"], *words], env=node.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)]
+        over = threading.Event()
+
+        def again():
+            if runs[0].wait() != 0 and not over.is_set():
+                runs.append(subprocess.Popen([NODE, *words], env=dict(node.environment, SLUICE_BIN=BIN), stdout=subprocess.DEVNULL,
+                                             stderr=subprocess.DEVNULL))
+
+        runner = threading.Thread(target=again)
+        runner.start()
+        self.addCleanup(lambda: (over.set(), self.as_tree(node), node.__exit__(), runner.join(), [run.wait() for run in runs]))
+        wait_until(lambda: os.path.exists(node.directory + "/run/supervisor.state"), 5, "the supervisor runs")
+        self.as_tree(node)
+        node.wait_ready()
+        node.ctl("put", "kept", stdin=b"value")
+
+        code, said, _ = Upgrade(node, BIN).end()
+
+        self.assertEqual(code, 0, said + node.logs())
+        self.assertEqual(set(programs_of(node).values()), {BIN})
+        self.assertEqual(node.supervisor_pid(), runs[1].pid)
+        self.assertEqual(node.ctl("get", "kept").stdout, b"value")
 
     def test_back_to_the_release(self):
         """Its programs answer what this supervisor asks, or nothing is changed, by name."""

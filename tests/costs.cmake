@@ -7,6 +7,7 @@ set(SL_COSTS
     cluster/rails 160
     cluster/words 160
     node/away 160
+    node/upgrade 160
     node/disks 150
     node/supervise 125
     sim/sim_node_test 120

@@ -4,7 +4,7 @@ endforeach()
 # Gigabytes of shared memory, as some of the cluster's.
 sl_node_test(replay LABEL node SCRIPT node/replay_test.py TIMEOUT 1800 LOCK memory)
 # Other programs under a node that serves: most of its time are replays at their pace.
-sl_node_test(upgrade LABEL node SCRIPT node/upgrade_test.py TIMEOUT 900 LOCK memory)
+sl_node_test(upgrade LABEL node SCRIPT node/upgrade_test.py TIMEOUT 900)
 foreach(suite disks away handover)
     sl_node_test(${suite} LABEL node SCRIPT node/${suite}_test.py TIMEOUT 900)
 endforeach()

@@ -24,7 +24,7 @@ class Upgraded(unittest.TestCase):
         directory = tempfile.TemporaryDirectory(prefix="sl-up-")
         self.addCleanup(directory.cleanup)
         self.directory = directory.name
-        self.new = programs_copied(self.directory + "/new")
+        self.new = programs_copied(self.directory + "/the new ones")
 
     def node(self, **settings):
         node = Node(**{"ranks": 2, "memory": "128MiB", "disk": "256MiB", **settings})
@@ -203,7 +203,7 @@ class Refused(Upgraded):
         with open(path, encoding="utf-8") as line:
             before = line.read()
         with open(path, "w", encoding="utf-8") as line:
-            line.write("4711 9.9 /opt/sluice/bin/sluice-node /opt/sluice/bin\n")
+            line.write("4711\t9.9\t/opt/sluice/bin/sluice-node\t/opt/sluice/bin\n")
         for command in ("start", "stop", "status", "upgrade"):
             done = node.supervisor(command, check=False)
             self.assertEqual(done.returncode, 1, done.stdout)
@@ -221,7 +221,7 @@ class Swapped(Upgraded):
         for how, said in (("echo fails as told; exit 1", "fails as told"), ("exec sleep 60", "")):
             os.rename(self.new + "/sluice-swapper", self.new + "/real")
             with open(self.new + "/sluice-swapper", "w", encoding="utf-8") as script:
-                script.write(f'#!/bin/bash\n[ "$1" != --version ] || exec {self.new}/real --version\n{how}\n')
+                script.write(f'#!/bin/bash\n[ "$1" != --version ] || exec "{self.new}/real" --version\n{how}\n')
             os.chmod(self.new + "/sluice-swapper", 0o755)
 
             code, heard, _ = Upgrade(node, self.new).end()

@@ -209,6 +209,9 @@ class Refused(Upgraded):
             self.assertEqual(done.returncode, 1, done.stdout)
             self.assertIn("has format 4711 (sluice 9.9), this sluice-node knows 1 to 1: use /opt/sluice/bin/sluice-node", done.stdout)
         with open(path, "w", encoding="utf-8") as line:
+            line.write("1 and what else a release may say of itself\n")
+        self.assertEqual(node.supervisor("status", check=False).returncode, 0)
+        with open(path, "w", encoding="utf-8") as line:
             line.write(before)
         node.wait_ready()
 

@@ -203,7 +203,7 @@ sl_err sl_index_leases_open(struct sl_index *index, const char *shm_dir,
         return SL_OK;
     }
     sl_err err = leases_open(shm_dir, &index->view, &index->leases, why);
-    if (err != SL_OK && err != SL_ERR_NOT_FOUND && err != SL_ERR_OS) {
+    if (err != SL_OK && err != SL_ERR_NOT_FOUND && err != SL_ERR_OS && err != SL_ERR_VERSION) {
         err = sl_segment_remove(shm_dir, LEASES_FILE, why); /* of another index, or damaged */
         err = err == SL_OK ? SL_ERR_NOT_FOUND : err;
     }

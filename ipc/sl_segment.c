@@ -5,6 +5,7 @@
 #include "runtime/sl_proc.h"
 
 #include <assert.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -41,17 +42,19 @@ static_assert(sizeof(struct segment_header) == 96, "format of the segment header
 static_assert(sizeof(struct segment_header) <= SL_SEGMENT_OWN_OFFSET_BYTES,
               "own part comes behind");
 
-/* Numbers of the layouts that this program reads and writes: one goes up when what lies in a
- * segment of the kind, or in its part of the header page, means something else than before. */
-static const uint32_t layouts[] = {
-    [SL_SEGMENT_ARENA] = 1,  [SL_SEGMENT_INDEX] = 1,   [SL_SEGMENT_PINS] = 2,
-    [SL_SEGMENT_LEASES] = 1, [SL_SEGMENT_SETTLED] = 1, [SL_SEGMENT_COUNTS] = 1,
-    [SL_SEGMENT_LABELS] = 1, [SL_SEGMENT_SEEN] = 1,
+/* The layouts that this program reads; it makes segments of the newest. newest goes up when what lies
+ * in a segment of the kind, or in its part of the header page, means something else than before; notes
+ * in the index (a number or a version of struct reg_blob) are part of the index. oldest may follow once
+ * a release has been out that reads both: the next one has to open what the last one left. */
+static const struct sl_segment_layouts layouts[] = {
+    [SL_SEGMENT_ARENA] = {1, 1},  [SL_SEGMENT_INDEX] = {1, 1},   [SL_SEGMENT_PINS] = {2, 2},
+    [SL_SEGMENT_LEASES] = {1, 1}, [SL_SEGMENT_SETTLED] = {1, 1}, [SL_SEGMENT_COUNTS] = {1, 1},
+    [SL_SEGMENT_LABELS] = {1, 1}, [SL_SEGMENT_SEEN] = {1, 1},
 };
 
-static uint32_t segment_layout(enum sl_segment_kind kind)
+struct sl_segment_layouts sl_segment_layouts(enum sl_segment_kind kind)
 {
-    return (size_t)kind < SL_COUNT(layouts) ? layouts[kind] : 0;
+    return (size_t)kind < SL_COUNT(layouts) ? layouts[kind] : (struct sl_segment_layouts){0, 0};
 }
 
 /* Maps the whole file so that its data lies on a huge page's edge when the data offset asks for it:
@@ -233,7 +236,7 @@ sl_err sl_segment_create(const struct sl_segment_want *want, struct sl_segment *
         .format = SL_SEGMENT_FORMAT,
         .kind = (uint32_t)want->kind,
         .uid = (uint32_t)geteuid(),
-        .layout = segment_layout(want->kind),
+        .layout = sl_segment_layouts(want->kind).newest,
         .data_offset_bytes = want->data_align_bytes,
         .data_bytes = want->data_bytes,
     };
@@ -256,17 +259,41 @@ sl_err sl_segment_create(const struct sl_segment_want *want, struct sl_segment *
         sl_segment_close(&segment);
         return err;
     }
+    segment.layout = header.layout;
     *out = segment;
     return SL_OK;
 }
 
-static sl_err segment_check_layout(const struct segment_header *header,
-                                   const struct sl_segment_want *want, struct sl_error *why)
+/* Segments had no layout number before 1 was one. */
+static uint32_t header_layout(const struct segment_header *header)
 {
-    uint32_t known = segment_layout(want->kind);
-    uint32_t layout = header->layout == 0 ? 1 : header->layout;
+    return header->layout == 0 ? 1 : header->layout;
+}
+
+/* "1", or "1 to 3". */
+static const char *known_text(struct sl_segment_layouts known, char out[32])
+{
+    int length = snprintf(out, 32, "%u", known.oldest);
+    if (known.newest != known.oldest) {
+        (void)snprintf(out + length, 32 - (size_t)length, " to %u", known.newest);
+    }
+    return out;
+}
+
+/* Whether this program can read it: format and layout. */
+static sl_err segment_check_version(const struct segment_header *header, const char *name,
+                                    enum sl_segment_kind kind, struct sl_error *why)
+{
+    struct sl_segment_layouts known = sl_segment_layouts(kind);
+    uint32_t layout = header_layout(header);
     char maker[SEGMENT_MAKER_BYTES + 1] = "";
-    if (layout == known) {
+    char text[32];
+    if (header->format != SL_SEGMENT_FORMAT) {
+        return sl_fail(why, SL_ERR_VERSION,
+                       "'%.40s' has format %u, this program (sluice %s) knows %u: " SEGMENT_WAY_OUT,
+                       name, header->format, SL_VERSION, SL_SEGMENT_FORMAT);
+    }
+    if (layout >= known.oldest && layout <= known.newest) {
         return SL_OK;
     }
     for (size_t i = 0; i < SEGMENT_MAKER_BYTES && header->maker[i] > ' '; i++) {
@@ -274,8 +301,9 @@ static sl_err segment_check_layout(const struct segment_header *header,
     }
     return sl_fail(
         why, SL_ERR_VERSION,
-        "'%.40s' has layout %u (sluice %s), this program (sluice %s) knows %u: " SEGMENT_WAY_OUT,
-        want->name, layout, maker[0] != '\0' ? maker : "of another version", SL_VERSION, known);
+        "'%.40s' has layout %u (sluice %s), this program (sluice %s) knows %s: " SEGMENT_WAY_OUT,
+        name, layout, maker[0] != '\0' ? maker : "of another version", SL_VERSION,
+        known_text(known, text));
 }
 
 /* Whether a header, copied out of the file, is ours. Order: what it is, how it is written, whose it
@@ -290,9 +318,7 @@ static sl_err segment_check_header(const struct segment_header *header,
                        header->magic);
     }
     if (header->format != SL_SEGMENT_FORMAT) {
-        return sl_fail(why, SL_ERR_VERSION,
-                       "'%.40s' has format %u, this program (sluice %s) knows %u: " SEGMENT_WAY_OUT,
-                       want->name, header->format, SL_VERSION, SL_SEGMENT_FORMAT);
+        return segment_check_version(header, want->name, want->kind, why);
     }
     if (header->kind != (uint32_t)want->kind) {
         return sl_fail(why, SL_ERR_FOREIGN, "segment '%s': kind %u instead of %u", want->name,
@@ -310,7 +336,7 @@ static sl_err segment_check_header(const struct segment_header *header,
         return sl_fail(why, SL_ERR_FOREIGN, "segment '%s': made under boot %.36s, this is %.36s",
                        want->name, header->boot_id, boot_id);
     }
-    err = segment_check_layout(header, want, why);
+    err = segment_check_version(header, want->name, want->kind, why);
     if (err != SL_OK) {
         return err;
     }
@@ -383,6 +409,7 @@ sl_err sl_segment_open(const struct sl_segment_want *want, bool writable, struct
     err = segment_check_file(segment.fd, want, &header, why);
     if (err == SL_OK) {
         err = segment_map(&segment, &header, want->name, why);
+        segment.layout = header_layout(&header);
     }
     if (err != SL_OK) {
         sl_segment_close(&segment);
@@ -390,6 +417,66 @@ sl_err sl_segment_open(const struct sl_segment_want *want, bool writable, struct
     }
     *out = segment;
     return SL_OK;
+}
+
+sl_err sl_segment_look(const char *directory, const char *name, struct sl_segment_found *out,
+                       struct sl_error *why)
+{
+    struct segment_header header = {0};
+    struct stat file;
+    SL_AUTO(close) int at = -1;
+    sl_err err = segment_open_directory(directory, &at, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    SL_AUTO(close) int fd = openat(at, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) {
+        return errno == ELOOP ? sl_fail(why, SL_ERR_FOREIGN, "'%s' is a link", name)
+                              : sl_fail_os(why, errno, "open segment '%s/%s'", directory, name);
+    }
+    if (fstat(fd, &file) != 0 || !S_ISREG(file.st_mode) || file.st_uid != geteuid() ||
+        pread(fd, &header, sizeof(header), 0) != (ssize_t)sizeof(header) ||
+        header.magic != SEGMENT_MAGIC) {
+        return sl_fail(why, SL_ERR_FOREIGN, "'%s' is no segment of this user", name);
+    }
+    *out = (struct sl_segment_found){.kind = (enum sl_segment_kind)header.kind,
+                                     .format = header.format,
+                                     .layout = header_layout(&header)};
+    memcpy(out->maker, header.maker, SEGMENT_MAKER_BYTES);
+    return segment_check_version(&header, name, out->kind, why);
+}
+
+/* The registrar's own: those of processes (pins.*, metrics.*) are judged when the process is known. */
+static bool is_of_the_node(const char *name)
+{
+    static const char *const names[] = {"index", "leases", "settled", "counts", "labels", "seen"};
+    bool is = strncmp(name, "arena.", 6) == 0;
+    for (size_t i = 0; !is && i < SL_COUNT(names); i++) {
+        is = strcmp(name, names[i]) == 0;
+    }
+    return is;
+}
+
+sl_err sl_segments_readable(const char *directory, struct sl_error *why)
+{
+    sl_err err = SL_OK;
+    DIR *all = opendir(directory);
+    for (const struct dirent *entry;
+         all != NULL && err == SL_OK && (entry = readdir(all)) != NULL;) {
+        struct sl_segment_found found;
+        struct sl_error found_why = {0};
+        if (is_of_the_node(entry->d_name) &&
+            sl_segment_look(directory, entry->d_name, &found, &found_why) == SL_ERR_VERSION) {
+            err = SL_ERR_VERSION;
+            if (why != NULL) {
+                *why = found_why;
+            }
+        }
+    }
+    if (all != NULL) {
+        (void)closedir(all);
+    }
+    return err; /* what cannot be looked at is said by who opens it */
 }
 
 sl_err sl_segment_open_or_renew(const struct sl_segment_want *want, struct sl_segment *out,
@@ -400,7 +487,7 @@ sl_err sl_segment_open_or_renew(const struct sl_segment_want *want, struct sl_se
         sl_segment_close(out);
         err = SL_ERR_CORRUPT;
     }
-    if (err == SL_OK || err == SL_ERR_OS || err == SL_ERR_NO_MEMORY) {
+    if (err == SL_OK || err == SL_ERR_OS || err == SL_ERR_NO_MEMORY || err == SL_ERR_VERSION) {
         return err;
     }
     err = sl_segment_remove(want->directory, want->name, why);

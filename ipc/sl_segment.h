@@ -20,8 +20,16 @@ enum sl_segment_kind {
     SL_SEGMENT_SETTLED = 5,
     SL_SEGMENT_COUNTS = 6,
     SL_SEGMENT_LABELS = 7,
-    SL_SEGMENT_SEEN = 8
+    SL_SEGMENT_SEEN = 8,
+    SL_SEGMENT_KINDS /* behind the last one */
 };
+
+/* Of a kind: which layouts this program reads, and that it makes segments of the newest. README.md has
+ * the table of all formats. */
+struct sl_segment_layouts {
+    uint32_t oldest, newest;
+};
+struct sl_segment_layouts sl_segment_layouts(enum sl_segment_kind kind);
 
 struct sl_segment {
     void *header; /* the mapping: header page, then data at data_offset_bytes */
@@ -30,6 +38,7 @@ struct sl_segment {
     uint64_t mapped_bytes; /* whole mapping */
     int fd;                /* -1: closed */
     bool writable;
+    uint32_t layout;        /* of the kind, as it was made */
     struct sl_guard *guard; /* NULL: a file that is cut short ends the process */
     uint64_t device, inode; /* of the file: while it is mapped no other one has them */
     uint64_t named_ns;      /* monotonic: until then sl_segment_followed looks at the link alone */
@@ -55,8 +64,22 @@ sl_err sl_segment_create(const struct sl_segment_want *want, struct sl_segment *
  * the file), SL_ERR_OS. */
 sl_err sl_segment_open(const struct sl_segment_want *want, bool writable, struct sl_segment *out,
                        struct sl_error *why);
+/* What its header says of versions: SL_OK with all that is found when this program reads it. Touches
+ * and maps nothing. Errors: SL_ERR_VERSION (*out is filled), SL_ERR_NOT_FOUND, SL_ERR_FOREIGN (no
+ * segment of this user), SL_ERR_OS. */
+struct sl_segment_found {
+    enum sl_segment_kind kind;
+    uint32_t format, layout;
+    char maker[20]; /* zero-padded: the version of the program that made it */
+};
+sl_err sl_segment_look(const char *directory, const char *name, struct sl_segment_found *out,
+                       struct sl_error *why);
+/* Whether a registrar of this program can go on with the node's segments that lie in the directory:
+ * asked before anything is touched. Errors: SL_ERR_VERSION, by the name of the first. */
+sl_err sl_segments_readable(const char *directory, struct sl_error *why);
 /* Opens for writing; what is not there, of another boot, cut short or damaged begins anew, by create:
- * for what figures alone hang on. Errors: SL_ERR_OS, SL_ERR_NO_MEMORY, those of create. */
+ * for what figures alone hang on. What another version made stays as it is. Errors: SL_ERR_VERSION,
+ * SL_ERR_OS, SL_ERR_NO_MEMORY, those of create. */
 sl_err sl_segment_open_or_renew(const struct sl_segment_want *want, struct sl_segment *out,
                                 struct sl_error *why);
 void sl_segment_close(struct sl_segment *segment); /* accepts a closed one */

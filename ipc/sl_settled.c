@@ -41,7 +41,7 @@ sl_err sl_settled_open(const char *shm_dir, struct sl_settled **out, struct sl_e
                                    .data_align_bytes = SL_PAGE_BYTES,
                                    .prepare = settled_prepare};
     sl_err err = sl_segment_open(&want, true, &settled->segment, why);
-    if (err != SL_OK && err != SL_ERR_OS && err != SL_ERR_NO_MEMORY) {
+    if (err != SL_OK && err != SL_ERR_OS && err != SL_ERR_NO_MEMORY && err != SL_ERR_VERSION) {
         /* None, or of another boot, or damaged: nothing hangs on it for long. */
         err = sl_segment_remove(shm_dir, SETTLED_FILE, why);
         if (err == SL_OK || err == SL_ERR_NOT_FOUND) {

@@ -9,7 +9,7 @@
 #include <stdatomic.h>
 
 #define METRICS_MAGIC   UINT64_C(0x65676170656c7573) /* "suelpage", little-endian */
-#define METRICS_VERSION 3u
+#define METRICS_VERSION SL_METRICS_PAGE_VERSION
 
 struct metrics_histogram {
     char name[SL_METRIC_NAME_BYTES];
@@ -52,6 +52,9 @@ struct metrics_page {
     _Atomic uint64_t values[SL_METRICS_MAX];
     struct metrics_histogram histograms[SL_HISTOGRAMS_MAX];
 };
+/* Readers of one release look at pages of the other: other sizes are another version. */
+static_assert(sizeof(struct metrics_page) == 59888 && SL_METRICS_PAGE_VERSION == 3u,
+              "layout of version 3");
 
 static inline struct metrics_event *metrics_events(const struct metrics_page *page)
 {

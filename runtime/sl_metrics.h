@@ -10,9 +10,12 @@
 
 #include "runtime/sl_proc.h"
 
-#define SL_METRIC_NAME_BYTES 48u
-#define SL_METRICS_MAX       128u
-#define SL_HISTOGRAMS_MAX    16u
+/* Of a page's layout. Who raises it keeps the one before readable for readers (sl_metrics_view): while a
+ * node is upgraded, actors of both run. */
+#define SL_METRICS_PAGE_VERSION 3u
+#define SL_METRIC_NAME_BYTES    48u
+#define SL_METRICS_MAX          128u
+#define SL_HISTOGRAMS_MAX       16u
 /* log-linear: 8 sub-buckets a power of two, 0..2^48: error at most 12.5 % */
 #define SL_HISTOGRAM_BUCKETS 400u
 

@@ -7,6 +7,7 @@ set(SL_COSTS
     cluster/rails 160
     cluster/words 160
     node/away 160
+    node/upgrade 160
     node/disks 150
     node/supervise 125
     sim/sim_node_test 120
@@ -47,6 +48,7 @@ set(SL_COSTS
     unit/registrar_contributions_test 35
     fault/thrash 30
     fault/thrash_overflow 30
+    fault/thrash_upgrade 40
     node/supervisor 30
     node/users 30
     python/connector_vllm 30

@@ -11,6 +11,7 @@
 #include "ipc/sl_cluster.h"
 #include "ipc/sl_counts.h"
 #include "ipc/sl_labels.h"
+#include "ipc/sl_segment.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -75,6 +76,10 @@ static void metrics_define(struct registrar *self)
 static sl_err memory_open(struct registrar *self, bool *kept, struct sl_error *why)
 {
     bool arena_created = false, index_created = false;
+    sl_err err = sl_segments_readable(self->env->paths->shm_dir, why);
+    if (err != SL_OK) { /* before anything is touched: another program can go on with it */
+        return err;
+    }
     reg_memory_renew(self);
     struct sl_arena_options arena = {
         .directory = self->env->paths->shm_dir,
@@ -82,7 +87,7 @@ static sl_err memory_open(struct registrar *self, bool *kept, struct sl_error *w
         .data_bytes = self->set.memory,
         .chunk_bytes = self->set.memory_chunk,
     };
-    sl_err err = sl_arena_open_owner(&arena, &arena_created, &self->arena, why);
+    err = sl_arena_open_owner(&arena, &arena_created, &self->arena, why);
     if (err != SL_OK) {
         return err;
     }

@@ -53,6 +53,8 @@ static void usage(FILE *to)
         "  --node PATH      the supervisor script (default: deploy/sluice-node of the source "
         "tree)\n"
         "  --json FILE      the report as JSON; - is standard output\n"
+        "  --upgrades       the node goes to a copy of its programs and back meanwhile, again and "
+        "again\n"
         "  --keep           keep the run's directory with all logs; it is kept on a failure, too\n"
         "\n"
         "Exit codes: 0 nothing lost, nothing wrong, nothing hung; 1 something was; 2 wrong use.\n",
@@ -109,6 +111,10 @@ static int options_read(struct driver_options *options, int argc, char **argv)
         }
         if (strcmp(word, "--keep") == 0) {
             options->keep = true;
+            continue;
+        }
+        if (strcmp(word, "--upgrades") == 0) {
+            options->upgrades = true;
             continue;
         }
         for (size_t k = 0; k < SL_COUNT(numbers) && value != NULL; k++) {
@@ -201,6 +207,12 @@ static void directory_remove(const char *path)
 
 static void run(struct driver *driver)
 {
+    if (!driver_upgrade_prepare(driver)) {
+        driver->failed = true;
+        thrash_note(driver->shared, "no copy of the programs could be made in %s",
+                    driver->directory);
+        return;
+    }
     if (driver_node(driver, "start", true) != 0) {
         driver->failed = true;
         thrash_note(driver->shared, "the node did not start; see %s/node.out", driver->directory);

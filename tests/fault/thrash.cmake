@@ -7,7 +7,7 @@ if(NOT SL_FUZZ)
         ${CMAKE_CURRENT_LIST_DIR}/thrash_engine.c ${CMAKE_CURRENT_LIST_DIR}/thrash_faults.c
         ${CMAKE_CURRENT_LIST_DIR}/thrash_history.c ${CMAKE_CURRENT_LIST_DIR}/thrash_node.c
         ${CMAKE_CURRENT_LIST_DIR}/thrash_probe.c ${CMAKE_CURRENT_LIST_DIR}/thrash_report.c
-        ${CMAKE_CURRENT_LIST_DIR}/thrash_worker.c ${CMAKE_CURRENT_LIST_DIR}/thrash_workers.c)
+        ${CMAKE_CURRENT_LIST_DIR}/thrash_upgrade.c ${CMAKE_CURRENT_LIST_DIR}/thrash_worker.c ${CMAKE_CURRENT_LIST_DIR}/thrash_workers.c)
     target_compile_definitions(thrash PRIVATE THRASH_NODE="${CMAKE_SOURCE_DIR}/deploy/sluice-node")
     target_link_libraries(thrash PRIVATE sl_flags sluice_static sluice_ipc sluice_bench_model sluice_runtime
         PkgConfig::JANSSON)

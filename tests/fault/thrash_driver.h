@@ -22,7 +22,7 @@ enum thrash_action { THRASH_KILL, THRASH_STOP, THRASH_RESTART, THRASH_ACTION_COU
 struct driver_options {
     uint64_t seconds, seed, clients, engines, deadline_ms, margin_ms;
     const char *mode, *memory, *disk, *directory, *node, *json_path;
-    bool keep, verbose;
+    bool keep, verbose, upgrades;
 };
 
 struct driver_stop { /* a process that is stopped now */
@@ -43,6 +43,16 @@ struct driver_actor {
     uint64_t exits_odd; /* exits that nobody asked for */
 };
 
+struct driver_upgrade {
+    struct thrash_random random;
+    char other_dir[THRASH_PATH + 16]; /* programs beside bin_dir */
+    bool there, over;                 /* the node runs those; no more are begun */
+    pid_t pid;                        /* 0: none is under way */
+    int code;                         /* of the last one; -1: killed */
+    uint64_t since_ns, kill_ns, next_ns;
+    uint64_t done, cut, killed; /* that succeeded; that did not; of these: killed themselves */
+};
+
 struct driver {
     struct driver_options options;
     char directory[THRASH_PATH]; /* of this run */
@@ -60,6 +70,7 @@ struct driver {
     struct driver_actor actors[THRASH_ACTORS];
     uint64_t tally[THRASH_VICTIM_COUNT][THRASH_ACTION_COUNT];
     uint64_t squeezes, long_stops;
+    struct driver_upgrade upgrade;
     struct driver_times whole[THRASH_VICTIM_COUNT]; /* kill to whole again */
     struct driver_times noticed;                    /* kill of a client to its release */
     uint64_t not_whole, hangs, crashes, leaks, leftovers;
@@ -76,6 +87,10 @@ extern const char *const thrash_victim_names[THRASH_VICTIM_COUNT];
 /* ---- thrash_node.c ---- */
 /* Runs deploy/sluice-node with a command and the run's settings: its exit code, -1: did not run. */
 int driver_node(const struct driver *driver, const char *command, bool with_settings);
+/* The same with words instead of the settings, in a process group of its own and not waited for: its
+ * pid. */
+pid_t driver_node_begin(const struct driver *driver, const char *command, const char *const *words,
+                        uint32_t word_count);
 /* The pidfd of an actor or of the supervisor; -1: does not run. */
 int driver_pidfd(const struct driver *driver, const char *name, uint32_t *pid);
 bool driver_signal(int pidfd, int signal);
@@ -98,6 +113,15 @@ struct thrash_worker *driver_worker(struct driver *driver, enum thrash_role role
 
 /* ---- thrash_faults.c ---- */
 void driver_faults(struct driver *driver);
+/* What goes on by itself while the driver waits; returns after 2 ms. */
+void driver_tend(struct driver *driver);
+
+/* ---- thrash_upgrade.c ---- */
+/* False: there is no copy of the programs. */
+bool driver_upgrade_prepare(struct driver *driver);
+void driver_upgrade_tend(struct driver *driver);
+/* When all faults are over: one that has to succeed. */
+void driver_upgrade_end(struct driver *driver);
 
 /* ---- thrash_audit.c ---- */
 void driver_audit(struct driver *driver);

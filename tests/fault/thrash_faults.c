@@ -65,11 +65,12 @@ static bool stop_begin(struct driver *driver, int pidfd, struct thrash_worker *w
 }
 
 /* Everything that goes on by itself. */
-static void tend(struct driver *driver)
+void driver_tend(struct driver *driver)
 {
     uint64_t now_ns = sl_clock_monotonic_ns();
     stops_end(driver, now_ns);
     driver_workers_tend(driver);
+    driver_upgrade_tend(driver);
     if (now_ns - driver->sampled_ns > SAMPLE_EVERY_NS) {
         driver_sample(driver);
     }
@@ -80,7 +81,7 @@ static void pause_for(struct driver *driver, uint64_t length_ns)
 {
     uint64_t until_ns = sl_clock_monotonic_ns() + length_ns;
     do {
-        tend(driver);
+        driver_tend(driver);
     } while (sl_clock_monotonic_ns() < until_ns && !driver_interrupted());
 }
 
@@ -102,7 +103,7 @@ static bool whole_wait(struct driver *driver, uint64_t since_ns, uint64_t *whole
     bool whole = false;
     atomic_store_explicit(&driver->shared->probe_wanted, true, memory_order_relaxed);
     while (!whole && sl_clock_monotonic_ns() < until_ns && !driver_interrupted()) {
-        tend(driver);
+        driver_tend(driver);
         *whole_ns = atomic_load_explicit(&probe->whole_until_ns, memory_order_acquire);
         uint64_t began_ns = atomic_load_explicit(&probe->whole_from_ns, memory_order_relaxed);
         whole = began_ns >= since_ns && *whole_ns >= began_ns;
@@ -187,7 +188,7 @@ static void noticed_measure(struct driver *driver, uint64_t died_before, uint64_
             time_note(&driver->noticed, sl_clock_monotonic_ns() - since_ns);
             return;
         }
-        tend(driver);
+        driver_tend(driver);
     }
 }
 
@@ -242,7 +243,7 @@ static void supervisor_kill(struct driver *driver, int pidfd)
     uint64_t alone_ns = thrash_below(random, NO_SUPERVISOR_NS);
     uint32_t pid = 0;
     while (driver->stop_count > 0) { /* the start below takes a while */
-        tend(driver);
+        driver_tend(driver);
     }
     driver->tally[THRASH_VICTIM_SUPERVISOR][THRASH_KILL] += driver_signal(pidfd, SIGKILL);
     thrash_event(driver->shared, "kill supervisor%s%s, start again in %.3f s",
@@ -321,4 +322,5 @@ void driver_faults(struct driver *driver)
         driver->not_whole++;
         thrash_note(driver->shared, "not whole at the end, all faults over");
     }
+    driver_upgrade_end(driver);
 }

@@ -30,25 +30,16 @@ static const char *const fixed_settings[] = {"--ranks",       "2",  "--disk-segm
                                              "--io-grace",    "3s", "--trace-events", "8192",
                                              "--clients-max", "128"};
 
-int driver_node(const struct driver *driver, const char *command, bool with_settings)
+/* In a process group of its own, or in ours. */
+static pid_t node_run(const struct driver *driver, const char *command, const char *const *words,
+                      uint32_t word_count, bool own_group)
 {
     const char *arguments[ARGUMENTS_MAX] = {driver->options.node, command,         "--instance",
                                             driver->instance,     "--runtime-dir", driver->run_dir,
                                             "--shm-dir",          driver->shm_dir};
     uint32_t count = 8;
-    char memory[32];
-    char disk[32];
-    if (with_settings) {
-        (void)snprintf(memory, sizeof memory, "%ju", (uintmax_t)driver->memory_bytes);
-        (void)snprintf(disk, sizeof disk, "%ju", (uintmax_t)driver->disk_bytes);
-        const char *const own[] = {"--memory", memory,        "--disk",
-                                   disk,       "--disk-path", driver->disk_dir};
-        for (uint32_t i = 0; i < SL_COUNT(own); i++) {
-            arguments[count++] = own[i];
-        }
-        for (uint32_t i = 0; i < SL_COUNT(fixed_settings); i++) {
-            arguments[count++] = fixed_settings[i];
-        }
+    for (uint32_t i = 0; i < word_count; i++) {
+        arguments[count++] = words[i];
     }
     arguments[count] = NULL;
     pid_t pid = fork();
@@ -60,11 +51,36 @@ int driver_node(const struct driver *driver, const char *command, bool with_sett
             (void)dup2(fd, STDOUT_FILENO);
             (void)dup2(fd, STDERR_FILENO);
         }
+        if (own_group) {
+            (void)setpgid(0, 0);
+        }
         (void)setenv("SLUICE_BIN", driver->bin_dir, 1);
         (void)execv(driver->options.node, (char *const *)(uintptr_t)arguments);
         _exit(127);
     }
+    return pid;
+}
+
+pid_t driver_node_begin(const struct driver *driver, const char *command, const char *const *words,
+                        uint32_t word_count)
+{
+    return node_run(driver, command, words, word_count, true);
+}
+
+int driver_node(const struct driver *driver, const char *command, bool with_settings)
+{
+    char memory[32];
+    char disk[32];
+    const char *words[ARGUMENTS_MAX] = {"--memory", memory,        "--disk",
+                                        disk,       "--disk-path", driver->disk_dir};
+    uint32_t count = 6;
+    (void)snprintf(memory, sizeof memory, "%ju", (uintmax_t)driver->memory_bytes);
+    (void)snprintf(disk, sizeof disk, "%ju", (uintmax_t)driver->disk_bytes);
+    for (uint32_t i = 0; i < SL_COUNT(fixed_settings); i++) {
+        words[count++] = fixed_settings[i];
+    }
     int status = 0;
+    pid_t pid = node_run(driver, command, words, with_settings ? count : 0, false);
     while (pid > 0 && waitpid(pid, &status, 0) < 0) {
         if (errno != EINTR) {
             return -1;

@@ -163,6 +163,12 @@ void driver_report(const struct driver *driver)
         "segments %ju\n",
         (uintmax_t)driver->squeezes, (uintmax_t)driver->long_stops, (uintmax_t)driver->evicted,
         (uintmax_t)driver->dropped, (uintmax_t)driver->promoted, (uintmax_t)driver->reclaimed);
+    if (driver->options.upgrades) {
+        (void)printf(
+            "upgrades: %ju done, %ju cut short by faults, %ju of these killed themselves\n",
+            (uintmax_t)driver->upgrade.done, (uintmax_t)driver->upgrade.cut,
+            (uintmax_t)driver->upgrade.killed);
+    }
     (void)printf(
         "at the end: %ju objects and %ju blocks read back, %ju bytes in use, %ju accounted "
         "for\n",
@@ -249,6 +255,9 @@ sl_err driver_report_json(const struct driver *driver, const char *path, struct 
     }
     (void)json_object_set_new(root, "errors", errors);
     (void)json_object_set_new(root, "longest_wait_ns", u64(longest(driver, &name)));
+    (void)json_object_set_new(root, "upgrades_done", u64(driver->upgrade.done));
+    (void)json_object_set_new(root, "upgrades_cut", u64(driver->upgrade.cut));
+    (void)json_object_set_new(root, "upgrades_killed", u64(driver->upgrade.killed));
     (void)json_object_set_new(root, "longest_wait_of", json_string(name));
     (void)json_object_set_new(root, "not_linearizable", u64(driver->contest.violations));
     (void)json_object_set_new(root, "undecided", u64(driver->contest.undecided));

@@ -3,6 +3,8 @@ foreach(suite supervisor supervise prefetch sessions admission nics users logs t
 endforeach()
 # Gigabytes of shared memory, as some of the cluster's.
 sl_node_test(replay LABEL node SCRIPT node/replay_test.py TIMEOUT 1800 LOCK memory)
+# Other programs under a node that serves: most of its time are replays at their pace.
+sl_node_test(upgrade LABEL node SCRIPT node/upgrade_test.py TIMEOUT 900)
 foreach(suite disks away handover)
     sl_node_test(${suite} LABEL node SCRIPT node/${suite}_test.py TIMEOUT 900)
 endforeach()

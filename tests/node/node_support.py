@@ -98,9 +98,10 @@ class Node:
             self.settings += ["--disk-path", self.directory + "/disk"]
         self.settings += list(settings)
         self.environment = dict(os.environ, SLUICE_BIN=BIN)
+        self.script, self.ctl_program = NODE, CTL
 
     def supervisor(self, command, *arguments, check=True, timeout=60 * PATIENCE):
-        done = subprocess.run([NODE, command, *arguments, *self.where], env=self.environment, timeout=timeout,
+        done = subprocess.run([self.script, command, *arguments, *self.where], env=self.environment, timeout=timeout,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if check and done.returncode != 0:
             raise AssertionError(f"sluice-node {command} gave {done.returncode}:\n{done.stdout}\n{self.logs()}")
@@ -125,7 +126,7 @@ class Node:
         return self.supervisor("stop", *arguments)
 
     def ctl(self, *arguments, check=True, timeout=60 * PATIENCE, stdin=None):
-        done = subprocess.run([CTL, *arguments, *self.where], env=self.environment, timeout=timeout, input=stdin,
+        done = subprocess.run([self.ctl_program, *arguments, *self.where], env=self.environment, timeout=timeout, input=stdin,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         if check and done.returncode != 0:
             raise AssertionError(f"sluicectl {' '.join(arguments)} gave {done.returncode}:\n"
@@ -133,7 +134,7 @@ class Node:
         return done
 
     def replay_start(self, trace, *arguments):
-        return subprocess.Popen([CTL, "replay", trace, *arguments, *self.where], env=self.environment,
+        return subprocess.Popen([self.ctl_program, "replay", trace, *arguments, *self.where], env=self.environment,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def processes(self):

@@ -1,5 +1,6 @@
 """Programs of another build: what differs is said by both numbers, and nobody waits for what cannot change."""
 
+import hashlib
 import os
 import struct
 import time
@@ -51,6 +52,39 @@ class Versions(unittest.TestCase):
             self.skipTest("no mooncake.store in this build")
         self.assertEqual(done[0], 1, done)
         self.assertIn("has layout 4711", done[1])
+
+    def test_a_registrar_refuses_what_it_cannot_read_and_touches_nothing(self):
+        self.node.ctl("put", "kept", stdin=b"value")
+        self.node.stop("--keep-arena")
+        for name in ("index", "arena.0", "leases", "settled", "counts", "labels", "seen"):
+            path = f"{self.node.shm}/{name}"
+            if not os.path.exists(path):
+                continue
+            with self.subTest(segment=name):
+                self.forge(name, LAYOUT_AT)
+                before = contents(self.node.shm)
+
+                done = self.node.supervisor("start", *self.node.settings, check=False)
+
+                self.assertEqual(done.returncode, 1, done.stdout)
+                self.assertIn(f"'{name}' has layout 4711 (sluice ", done.stdout)
+                self.assertIn("knows 1: use the sluice package of the node's version, or stop the node", done.stdout)
+                self.assertEqual(contents(self.node.shm), before)
+                with open(path, "r+b") as segment:
+                    segment.seek(LAYOUT_AT)
+                    segment.write(struct.pack("<I", 1))
+        self.node.start()
+        self.assertEqual(self.node.ctl("get", "kept").stdout, b"value")
+
+
+def contents(directory):
+    """{file: digest} of the segments, but for the pages of actors' figures: actors that wait for a registrar count that."""
+    found = {}
+    for name in sorted(os.listdir(directory)):
+        if not name.startswith(("metrics.", "pins.")):
+            with open(f"{directory}/{name}", "rb") as segment:
+                found[name] = hashlib.sha256(segment.read()).hexdigest()
+    return found
 
 
 if __name__ == "__main__":

@@ -31,6 +31,9 @@ none_left() {
 owner_of_registrar() { # INSTANCE
     stat -c %U "/proc/$(cut -d' ' -f1 "/run/sluice/$1/pid/registrar")"
 }
+program_of() { # INSTANCE ACTOR
+    readlink "/proc/$(cut -d' ' -f1 "/run/sluice/$1/pid/$2")/exe"
+}
 third() { # COMMAND...: sluicectl about the node of single actors
     sluicectl "$@" --instance third
 }
@@ -74,7 +77,8 @@ old=$(shown MainPID sluice-node@default) third_old=$(shown MainPID sluice-regist
 expect "apt upgrades" apt install -o Dpkg::Options::=--force-confold /debs/new/*.deb
 expect "default.conf stays as the administrator has it" grep -q '^memory = 96MiB' /etc/sluice/default.conf
 expect "the node is active" systemctl is-active --quiet sluice-node@default
-expect "and was started anew" test "$(shown MainPID sluice-node@default)" != "$old"
+expect "with the supervisor that it had" test "$(shown MainPID sluice-node@default)" = "$old"
+expect "but actors of the new programs" test "$(program_of default registrar)" = /usr/bin/sluice-registrar
 expect "with what was in memory" in_memory hello
 expect "and serves it" serves hello world
 expect "the node of another user is active" systemctl is-active --quiet sluice-node@other

@@ -76,7 +76,8 @@ expect "default.conf stays as the administrator has it" grep -q '^memory = 96MiB
 expect "and the package's new one is beside it" grep -q "of the newer version" /etc/sluice/default.conf.dpkg-dist
 expect "the node goes on" test "$(pid_of registrar)" = "$old"
 expect "and serves" serves hello world
-expect "a restart" sluice-node restart --instance default --runtime-dir /run/sluice/default --config /etc/sluice/default.conf
+expect "by programs that have no file any more" test "$(program_of registrar)" = "/usr/bin/sluice-registrar (deleted)"
+expect "an upgrade" sluice-node upgrade --instance default --runtime-dir /run/sluice/default --config /etc/sluice/default.conf
 expect "takes it to the new programs" test "$(program_of registrar)" = /usr/bin/sluice-registrar
 expect "with what was in memory" in_memory hello
 expect "and serves it" serves hello world

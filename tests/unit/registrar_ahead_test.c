@@ -44,15 +44,20 @@ static struct sl_pins *client_with_pins(struct node *node, const char *name, uin
 START_TEST(pins_of_another_layout_are_refused_by_name)
     {
         struct node *node = node_start(NULL);
-        struct sl_pins *pins = client_with_pins(node, "client.7", 17);
+        struct sl_pins *pins = NULL;
         struct sl_msg msg = {.type = SL_MSG_HELLO}, reply;
+        struct sl_pins_options options = {.shm_dir = node->fake.paths.shm_dir,
+                                          .name = "pins.client.7",
+                                          .slot_count = 16,
+                                          .access_count = 16,
+                                          .self = proc_of(17)};
         uint32_t layout = 4711;
         char path[1200];
+        ck_assert_int_eq(sl_pins_create(&options, &pins, NULL), SL_OK);
         (void)snprintf(path, sizeof(path), "%s/pins.client.7", node->fake.paths.shm_dir);
         int fd = open(path, O_RDWR);
         ck_assert_int_eq(pwrite(fd, &layout, sizeof(layout), 20), sizeof(layout));
         (void)close(fd);
-        node_restart(node);
         msg.body.hello = (struct sl_body_hello){.role = sl_text_of("client"),
                                                 .name = sl_text_of("client.7"),
                                                 .pid = 17,

@@ -204,21 +204,26 @@ START_TEST(a_block_half_written_is_dropped_at_its_deadline_by_the_successor)
     }
 END_TEST
 
+static struct sl_pins *client_with_pins(struct node *node)
+{
+    struct sl_pins *pins = NULL;
+    struct sl_pins_options options = {.shm_dir = node->fake.paths.shm_dir,
+                                      .name = "pins.client.1",
+                                      .slot_count = 16,
+                                      .access_count = 16,
+                                      .self = proc_of(11),
+                                      .pinned_bytes_max = SL_GIB};
+    ck_assert_int_eq(sl_pins_create(&options, &pins, NULL), SL_OK);
+    ck_assert_int_eq(node_hello_pins(node, "client.1", "client", 11, "pins.client.1"), SL_OK);
+    return pins;
+}
+
 START_TEST(pins_hold_across_a_restart)
     {
         struct node *node = node_start(NULL);
-        struct sl_error why;
         struct sl_entry entry;
-        struct sl_pins *pins = NULL;
+        struct sl_pins *pins = client_with_pins(node);
         sl_pin pin;
-        struct sl_pins_options options = {.shm_dir = node->fake.paths.shm_dir,
-                                          .name = "pins.client.1",
-                                          .slot_count = 16,
-                                          .access_count = 16,
-                                          .self = proc_of(11),
-                                          .pinned_bytes_max = SL_GIB};
-        ck_assert_int_eq(sl_pins_create(&options, &pins, &why), SL_OK);
-        ck_assert_int_eq(node_hello_pins(node, "client.1", "client", 11, "pins.client.1"), SL_OK);
         node_put(node, "client.1", "a", BIG);
         node_put(node, "client.1", "b", BIG);
         ck_assert(node_entry(node, "a", &entry));
@@ -247,18 +252,10 @@ START_TEST(pins_that_cannot_be_opened_stop_the_start)
         struct node *node = node_start(NULL);
         struct sl_error why = {0};
         struct sl_entry entry;
-        struct sl_pins *pins = NULL;
+        struct sl_pins *pins = client_with_pins(node);
         sl_pin pin;
         char path[1100];
         char aside[1110];
-        struct sl_pins_options options = {.shm_dir = node->fake.paths.shm_dir,
-                                          .name = "pins.client.1",
-                                          .slot_count = 16,
-                                          .access_count = 16,
-                                          .self = proc_of(11),
-                                          .pinned_bytes_max = SL_GIB};
-        ck_assert_int_eq(sl_pins_create(&options, &pins, &why), SL_OK);
-        ck_assert_int_eq(node_hello_pins(node, "client.1", "client", 11, "pins.client.1"), SL_OK);
         node_put(node, "client.1", "a", BIG);
         ck_assert(node_entry(node, "a", &entry));
         ck_assert_int_eq(sl_pins_take(pins, node->view, &entry, &pin), SL_OK);
@@ -282,6 +279,32 @@ START_TEST(pins_that_cannot_be_opened_stop_the_start)
         ck_assert_int_eq(fake_start(&node->fake, &why), SL_OK);
         ck_assert_uint_eq(node_metric(node, "used_bytes"), BIG);
         ck_assert_uint_eq(node_metric(node, "retired_count"), 1);
+        sl_pins_destroy(&pins);
+        node_end(node);
+    }
+END_TEST
+
+/* The same for pins of another release's layout: what they hold is not known. */
+START_TEST(pins_of_another_layout_stop_the_start_while_their_process_lives)
+    {
+        struct node *node = node_start(NULL);
+        struct sl_error why = {0};
+        struct sl_pins *pins = client_with_pins(node);
+        char path[1100];
+        uint32_t layout = 4711, known = 0;
+        snprintf(path, sizeof(path), "%s/pins.client.1", node->fake.paths.shm_dir);
+        int fd = open(path, O_RDWR | O_CLOEXEC);
+        ck_assert_int_eq(pread(fd, &known, sizeof(known), 20), sizeof(known));
+        ck_assert_int_eq(pwrite(fd, &layout, sizeof(layout), 20), sizeof(layout));
+        fake_stop(&node->fake);
+
+        ck_assert_int_eq(fake_start(&node->fake, &why), SL_ERR_VERSION);
+
+        ck_assert_msg(strstr(why.text, "'pins.client.1' has layout 4711") != NULL, "%s", why.text);
+        fake_stop(&node->fake);
+        ck_assert_int_eq(pwrite(fd, &known, sizeof(known), 20), sizeof(known));
+        close(fd);
+        ck_assert_int_eq(fake_start(&node->fake, &why), SL_OK);
         sl_pins_destroy(&pins);
         node_end(node);
     }
@@ -742,6 +765,7 @@ static Suite *restart_suite(void)
     tcase_add_test(restart, a_block_half_written_is_dropped_at_its_deadline_by_the_successor);
     tcase_add_test(restart, pins_hold_across_a_restart);
     tcase_add_test(restart, pins_that_cannot_be_opened_stop_the_start);
+    tcase_add_test(restart, pins_of_another_layout_stop_the_start_while_their_process_lives);
     tcase_add_test(restart, a_table_too_small_for_the_living_stops_the_start);
     tcase_add_test(restart, what_is_not_on_disk_yet_is_queued_again);
     tcase_add_loop_test(restart, a_removal_under_way_is_finished_by_the_successor, 0, 2);

@@ -215,6 +215,53 @@ START_TEST(another_layout_is_refused_by_both_numbers_and_a_way_out)
     }
 END_TEST
 
+START_TEST(what_another_version_made_is_seen_and_never_replaced)
+    {
+        char *dir = dir_with_segment();
+        struct sl_segment segment;
+        struct sl_segment_found found;
+        struct sl_error why = {0};
+        struct sl_segment_want want = want_in(dir);
+        ck_assert_int_eq(sl_segment_look(dir, "seg", &found, &why), SL_OK);
+        ck_assert_int_eq(found.kind, SL_SEGMENT_INDEX);
+        ck_assert_uint_eq(found.layout, sl_segment_layouts(SL_SEGMENT_INDEX).newest);
+        ck_assert_str_eq(found.maker, SL_VERSION);
+        layout_forge(dir, 4711);
+
+        ck_assert_int_eq(sl_segment_look(dir, "seg", &found, &why), SL_ERR_VERSION);
+        ck_assert_uint_eq(found.layout, 4711);
+        ck_assert_int_eq(sl_segment_open_or_renew(&want, &segment, &why), SL_ERR_VERSION);
+
+        ck_assert_int_eq(sl_segment_look(dir, "seg", &found, &why), SL_ERR_VERSION);
+        ck_assert_uint_eq(found.layout, 4711);
+        ck_assert_int_eq(sl_segment_look(dir, "none", &found, &why), SL_ERR_NOT_FOUND);
+        shm_dir_remove(dir);
+    }
+END_TEST
+
+START_TEST(a_node_can_be_gone_on_with_when_each_of_its_segments_can_be_read)
+    {
+        static const char *const of_the_node[] = {"arena.0", "index", "leases", "settled"};
+        char *dir = dir_with_segment();
+        char from[128], to[128];
+        struct sl_error why = {0};
+        layout_forge(dir, 4711);
+        ck_assert_int_eq(sl_segments_readable(dir, &why), SL_OK); /* nobody's */
+        snprintf(from, sizeof(from), "%s/seg", dir);
+        for (size_t i = 0; i < SL_COUNT(of_the_node); i++) {
+            snprintf(to, sizeof(to), "%s/%s", dir, of_the_node[i]);
+            ck_assert_int_eq(rename(from, to), 0);
+
+            ck_assert_int_eq(sl_segments_readable(dir, &why), SL_ERR_VERSION);
+
+            ck_assert_msg(strstr(why.text, of_the_node[i]) != NULL, "%s", why.text);
+            ck_assert_int_eq(rename(to, from), 0);
+        }
+        shm_dir_remove(dir);
+        ck_assert_int_eq(sl_segments_readable("/nowhere", &why), SL_OK); /* nothing is there */
+    }
+END_TEST
+
 /* Segments had no layout number before 1 was one. */
 START_TEST(a_segment_without_a_number_has_the_first_layout)
     {
@@ -360,6 +407,8 @@ int main(void)
     tcase_add_test(tcase, name_that_exists_is_not_replaced);
     tcase_add_test(tcase, segment_that_cannot_be_prepared_gets_no_name);
     tcase_add_test(tcase, another_layout_is_refused_by_both_numbers_and_a_way_out);
+    tcase_add_test(tcase, what_another_version_made_is_seen_and_never_replaced);
+    tcase_add_test(tcase, a_node_can_be_gone_on_with_when_each_of_its_segments_can_be_read);
     tcase_add_test(tcase, a_segment_without_a_number_has_the_first_layout);
     tcase_add_loop_test(tcase, header_that_does_not_match_is_refused, 0, SL_COUNT(tampered));
     tcase_add_loop_test(tcase, file_of_another_length_is_corrupt, 0, SL_COUNT(lengths));

@@ -336,6 +336,78 @@ START_TEST(a_file_of_a_newer_version_stops_the_start)
     }
 END_TEST
 
+/* ---- what a later release has written ---- */
+
+/* Raises the version of every page of files of that name that begins with the magic. Each of them has
+ * its version and its digest elsewhere. */
+static uint32_t versions_raise(const char *name, uint64_t magic)
+{
+    uint32_t raised = 0;
+    for (uint32_t i = 0; i < MEM_DISK_FILES_MAX; i++) {
+        struct mem_file *file = &disk.files[i];
+        bool wanted = file->now != NULL && strncmp(file->name, name, strlen(name)) == 0;
+        for (uint64_t at = 0; wanted && at + SL_PAGE_BYTES <= file->bytes; at += SL_PAGE_BYTES) {
+            union {
+                uint64_t magic;
+                struct ti_header header;
+                struct ti_trailer trailer;
+                struct ti_members members;
+            } *page = (void *)(file->now + at);
+            struct sl_digest *digest = magic == TI_TRAILER_MAGIC   ? &page->trailer.digest
+                                       : magic == TI_MEMBERS_MAGIC ? &page->members.digest
+                                                                   : &page->header.digest;
+            if (page->magic == magic) {
+                *(magic == TI_TRAILER_MAGIC ? &page->trailer.version : &page->header.version) =
+                    TI_FORMAT + 1;
+                *digest = (struct sl_digest){0};
+                *digest = ti_page_digest(page, SL_PAGE_BYTES);
+                raised++;
+            }
+        }
+    }
+    return raised;
+}
+
+/* Of all bytes of all files. */
+static struct sl_digest disk_digest(void)
+{
+    struct sl_digest all[MEM_DISK_FILES_MAX] = {{0}};
+    for (uint32_t i = 0; i < MEM_DISK_FILES_MAX; i++) {
+        const struct mem_file *file = &disk.files[i];
+        all[i] = file->now != NULL ? sl_digest_of(file->now, file->bytes) : all[i];
+    }
+    return sl_digest_of(all, sizeof(all));
+}
+
+static const struct {
+    const char *name;
+    uint64_t magic;
+} newer[] = {{TI_MEMBERS_NAME, TI_MEMBERS_MAGIC}, {"seg", TI_HEADER_MAGIC}};
+
+START_TEST(what_a_later_release_has_written_stops_the_start_and_stays)
+    {
+        struct sl_error why = {0};
+        char said[64];
+        (void)start();
+        write_values(3);
+        struct sl_msg members = {.type = SL_MSG_DISK_MEMBERS};
+        members.body.disk_members.epoch = 1;
+        fake_give(&fake, "registrar", &members);
+        pump();
+        fake_stop(&fake); /* killed: the segment is open */
+        ck_assert_uint_gt(versions_raise(newer[_i].name, newer[_i].magic), 0);
+        struct sl_digest before = disk_digest();
+
+        ck_assert_int_eq(try_start(&why), SL_ERR_VERSION);
+
+        (void)snprintf(said, sizeof(said), "has format %u, this program knows up to %u",
+                       TI_FORMAT + 1, TI_FORMAT);
+        ck_assert_msg(strstr(why.text, newer[_i].name) != NULL && strstr(why.text, said) != NULL,
+                      "%s", why.text);
+        ck_assert(sl_digest_equal(disk_digest(), before));
+    }
+END_TEST
+
 START_TEST(a_disk_that_fails_the_page_heals)
     {
         (void)start();
@@ -381,6 +453,8 @@ int main(void)
     tcase_add_test(tcase, promises_go_into_debt_that_is_made_up_for);
     tcase_add_test(tcase, a_file_that_is_damaged_counts_as_all_spent_and_one_page_of_it_as_nothing);
     tcase_add_test(tcase, a_file_of_a_newer_version_stops_the_start);
+    tcase_add_loop_test(tcase, what_a_later_release_has_written_stops_the_start_and_stays, 0,
+                        SL_COUNT(newer));
     tcase_add_test(tcase, a_disk_that_fails_the_page_heals);
     tcase_add_test(tcase, the_ceiling_holds_with_the_file);
     suite_add_tcase(suite, tcase);

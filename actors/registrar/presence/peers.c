@@ -369,11 +369,12 @@ void reg_process_died(struct registrar *self, struct sl_proc_id proc)
  * is not one of its. Anything else may pass, and its pins must not be passed over meanwhile. */
 static bool pins_are_gone(sl_err err)
 {
-    return err == SL_ERR_NOT_FOUND || err == SL_ERR_FOREIGN || err == SL_ERR_VERSION ||
-           err == SL_ERR_CORRUPT || err == SL_ERR_PERMISSION || err == SL_ERR_INVALID;
+    return err == SL_ERR_NOT_FOUND || err == SL_ERR_FOREIGN || err == SL_ERR_CORRUPT ||
+           err == SL_ERR_PERMISSION || err == SL_ERR_INVALID;
 }
 
-/* Errors: those of the system while the pins of a living process are opened. */
+/* Errors: those of the system while the pins of a living process are opened; SL_ERR_VERSION: its note or
+ * its pins are of a version that this program does not read. What it has pinned must not be reused. */
 static sl_err peer_restore(struct registrar *self, sl_ref blob, const void *bytes,
                            uint32_t length_bytes, struct sl_error *why)
 {
@@ -387,6 +388,13 @@ static sl_err peer_restore(struct registrar *self, sl_ref blob, const void *byte
     note.role[sizeof(note.role) - 1] = '\0';
     note.segment[sizeof(note.segment) - 1] = '\0';
     bool alive = self->env->ops->alive(self->env, note.proc);
+    if (alive && note.version != PEER_NOTE_VERSION) {
+        return sl_fail(
+            why, SL_ERR_VERSION,
+            "the note of process %u in the index has version %u, this program (sluice " SL_VERSION
+            ") knows %u: end the process, or use the program that was here",
+            note.proc.pid, note.version, PEER_NOTE_VERSION);
+    }
     uint32_t other = reg_peer_find(self, note.name, strlen(note.name));
     if (other != REG_NONE && alive && !self->peers->all[other].present) {
         peer_free(self, other); /* killed between the note of a successor and the old one's end */

@@ -1,0 +1,177 @@
+/* client/ctl/formats.c - formats: which versions of everything that outlives or crosses processes this
+ * build speaks, and which of them lie here. */
+#include "client/ctl/commands.h"
+#include "ipc/sl_lane.h"
+#include "ipc/sl_msg_table.h"
+#include "ipc/sl_segment.h"
+#include "runtime/sl_recording.h"
+
+#include <dirent.h>
+#include <string.h>
+
+#define NAME_BYTES 256u
+#define METRICS    "metrics."
+
+static const char *const kinds[SL_SEGMENT_KINDS] = {
+    [SL_SEGMENT_ARENA] = "arena",     [SL_SEGMENT_INDEX] = "index",
+    [SL_SEGMENT_PINS] = "pins",       [SL_SEGMENT_LEASES] = "leases",
+    [SL_SEGMENT_SETTLED] = "settled", [SL_SEGMENT_COUNTS] = "counts",
+    [SL_SEGMENT_LABELS] = "labels",   [SL_SEGMENT_SEEN] = "seen"};
+
+/* One format that this build writes and reads. */
+static void format_give(json_t *formats, const char *name, uint32_t oldest, uint32_t written,
+                        uint32_t newest)
+{
+    (void)json_array_append_new(
+        formats, json_pack("{s:s, s:I, s:I, s:I}", "name", name, "written", (json_int_t)written,
+                           "oldest_read", (json_int_t)oldest, "newest_read", (json_int_t)newest));
+}
+
+static json_t *formats_known(void)
+{
+    json_t *formats = json_array();
+    format_give(formats, "messages", SL_WIRE_VERSION_MIN, SL_WIRE_VERSION, SL_WIRE_VERSION + 1);
+    format_give(formats, "lanes", SL_LANE_VERSION, SL_LANE_VERSION, SL_LANE_VERSION);
+    for (uint32_t kind = 1; kind < SL_SEGMENT_KINDS; kind++) {
+        struct sl_segment_layouts known = sl_segment_layouts((enum sl_segment_kind)kind);
+        char name[40];
+        (void)snprintf(name, sizeof name, "segment %s", kinds[kind]);
+        format_give(formats, name, known.oldest, known.newest, known.newest);
+    }
+    format_give(formats, "pages of figures", SL_METRICS_PAGE_VERSION, SL_METRICS_PAGE_VERSION,
+                SL_METRICS_PAGE_VERSION);
+    format_give(formats, "recordings", SL_RECORDING_OLDEST, SL_RECORDING_VERSION,
+                SL_RECORDING_VERSION);
+    return formats;
+}
+
+/* One file of the shm directory. Gives whether this build reads it, or need not. */
+static bool file_give(const struct ctl *ctl, const char *name, json_t *found)
+{
+    struct sl_segment_found segment = {0};
+    struct sl_error why = {0};
+    bool figures = strncmp(name, METRICS, sizeof(METRICS) - 1) == 0;
+    sl_err err = SL_OK;
+    if (figures) {
+        char path[sizeof(ctl->paths.shm_dir) + NAME_BYTES + 1];
+        struct sl_metrics_view *view = NULL;
+        (void)snprintf(path, sizeof path, "%s/%s", ctl->paths.shm_dir, name);
+        err = sl_metrics_view_open(path, &view, &why);
+        if (err == SL_OK) {
+            sl_metrics_view_close(&view);
+        }
+    } else {
+        err = sl_segment_look(ctl->paths.shm_dir, name, &segment, &why);
+    }
+    if (err != SL_OK && err != SL_ERR_VERSION) {
+        return true; /* gone, or none of ours: who opens it says so */
+    }
+    (void)json_array_append_new(
+        found, json_pack("{s:s, s:s, s:I, s:s, s:b, s:s}", "file", name, "kind",
+                         figures                                               ? "figures"
+                         : segment.kind > 0 && segment.kind < SL_SEGMENT_KINDS ? kinds[segment.kind]
+                                                                               : "unknown",
+                         "version", (json_int_t)(figures ? 0 : segment.layout), "maker",
+                         segment.maker, "readable", (int)(err == SL_OK), "why", why.text));
+    return err == SL_OK;
+}
+
+/* All of them. False: one cannot be read. */
+static bool files_give(const struct ctl *ctl, json_t *found)
+{
+    bool readable = true;
+    DIR *all = opendir(ctl->paths.shm_dir);
+    for (const struct dirent *entry; all != NULL && (entry = readdir(all)) != NULL;) {
+        if (entry->d_name[0] != '.') {
+            readable &= file_give(ctl, entry->d_name, found);
+        }
+    }
+    if (all != NULL) {
+        (void)closedir(all);
+    }
+    return readable;
+}
+
+static const char *text_of(const json_t *object, const char *name)
+{
+    return json_string_value(json_object_get(object, name));
+}
+
+static void print_known(const json_t *formats)
+{
+    size_t i;
+    const json_t *format;
+    (void)printf("%-18s %8s %8s\n", "FORMAT", "WRITES", "READS");
+    json_array_foreach((json_t *)(uintptr_t)formats, i, format)
+    {
+        json_int_t oldest = json_integer_value(json_object_get(format, "oldest_read"));
+        json_int_t newest = json_integer_value(json_object_get(format, "newest_read"));
+        char reads[48];
+        int length = snprintf(reads, sizeof reads, "%" JSON_INTEGER_FORMAT, oldest);
+        if (newest != oldest) {
+            (void)snprintf(reads + length, sizeof reads - (size_t)length,
+                           " to %" JSON_INTEGER_FORMAT, newest);
+        }
+        (void)printf("%-18s %8" JSON_INTEGER_FORMAT " %8s\n", text_of(format, "name"),
+                     json_integer_value(json_object_get(format, "written")), reads);
+    }
+}
+
+/* What cannot be read, to standard error. */
+static void print_unreadable(const json_t *found)
+{
+    size_t i;
+    const json_t *file;
+    json_array_foreach((json_t *)(uintptr_t)found, i, file)
+    {
+        if (json_is_false(json_object_get(file, "readable"))) {
+            (void)fprintf(stderr, "%s\n", text_of(file, "why"));
+        }
+    }
+}
+
+static int formats_command(struct ctl *ctl, int argc, char **argv)
+{
+    int code;
+    bool check = false;
+    const struct ctl_option options[] = {{.name = "check", .flag = &check}};
+    if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
+        return code;
+    }
+    if (ctl->word_count != 0) {
+        return ctl_wrong(ctl, "'%s' is no option", ctl->words[0]);
+    }
+    if (check) {
+        struct sl_error why = {0};
+        return sl_segments_readable(ctl->paths.shm_dir, &why) == SL_OK ? CTL_FINE
+                                                                       : ctl_failed(ctl, &why);
+    }
+    json_t *formats = formats_known(), *found = json_array();
+    bool readable = files_give(ctl, found);
+    if (!ctl->json) {
+        print_known(formats);
+        print_unreadable(found);
+    } else {
+        ctl_print_json(json_pack("{s:s, s:b, s:O, s:O}", "version", SL_VERSION, "readable",
+                                 (int)readable, "formats", formats, "found", found));
+    }
+    json_decref(formats);
+    json_decref(found);
+    return readable ? CTL_FINE : CTL_NO;
+}
+
+/* clang-format off */
+const struct ctl_command ctl_formats = {
+    .name = "formats",
+    .summary = "print which versions of shared memory and messages this build reads",
+    .help = "formats [--check]\n"
+            "\n"
+            "Prints the version of each format that this build writes, and which it reads; then, by name, what lies in the node's\n"
+            "shared memory and cannot be read by it (code 1). Nothing is opened for writing. ipc/README.md has the table of all\n"
+            "formats, those on disk included.\n"
+            "\n"
+            "  --check           nothing but whether a registrar of this build goes on with what is there\n"
+            CTL_HELP_COMMON,
+    .run = formats_command,
+};
+/* clang-format on */

@@ -1,0 +1,89 @@
+"""What upgrades have in common: programs in a directory of their own, load that is checked, the upgrade itself."""
+
+import json
+import os
+import shutil
+import subprocess
+import time
+
+from contributions_support import Probe as Asked
+from node_support import BIN, NODE, PATIENCE
+
+TESTS = os.path.join(BIN, "..", "tests")
+DEADLINE_MS = 2000  # of an op: nobody waits longer because of an upgrade
+
+
+def programs_copied(directory, source=BIN):
+    """A copy of a node's programs: other files, so that it shows which ones an actor runs."""
+    os.mkdir(directory)
+    for name in os.listdir(source):
+        if name.startswith("sluice"):
+            shutil.copy2(os.path.join(source, name), directory)
+    return directory
+
+
+def program_of(node, name):
+    with open(f"{node.directory}/run/pid/{name}", encoding="utf-8") as line:
+        return os.path.dirname(os.readlink(f"/proc/{line.read().split()[0]}/exe"))
+
+
+def programs_of(node):
+    """{actor or helper: the directory of the program that it runs}"""
+    return {name: program_of(node, name) for name in sorted(os.listdir(node.directory + "/run/pid"))}
+
+
+def paced(trace, duration_ms):
+    """Spreads the requests of a trace evenly over a time."""
+    with open(trace, encoding="utf-8") as lines:
+        requests = [json.loads(line) for line in lines]
+    with open(trace, "w", encoding="utf-8") as lines:
+        for index, request in enumerate(requests):
+            request["timestamp"] = index * duration_ms // len(requests)
+            lines.write(json.dumps(request) + "\n")
+
+
+class Upgrade:
+    """sluice-node upgrade in the background; what it said and how long it took come with end()."""
+
+    def __init__(self, node, directory, script=NODE):
+        self.node = node
+        self.began = time.monotonic()
+        self.process = subprocess.Popen([script, "upgrade", "--bin", directory, *node.where], env=node.environment, start_new_session=True,
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def end(self):
+        said = self.process.communicate(timeout=60 * PATIENCE)[0]
+        return self.process.returncode, said, time.monotonic() - self.began
+
+
+class Lives(Asked):
+    """lives_probe: threads that put, get, pin and draft, and look at every byte."""
+
+    def __init__(self, test, node, threads, tests=TESTS):
+        super().__init__(test, Placed(node), (os.path.join(tests, "lives_probe"),), (str(threads),))
+
+    def counts(self):
+        words = self.ask("count")
+        return dict(zip(words[0:6:2], (int(word) for word in words[1:6:2])))
+
+
+class Placed:
+    """Where a node is, as probes ask for it."""
+
+    def __init__(self, node):
+        self.instance, self.directory, self.shm = node.instance, node.directory, node.shm
+
+
+class Putting:
+    """putting_probe: threads that put; says at its end how many failed, and the longest put."""
+
+    def __init__(self, node, threads, tests=TESTS):
+        self.process = subprocess.Popen([os.path.join(tests, "putting_probe"), node.instance, node.directory + "/run", node.shm, str(threads)],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        if self.process.stdout.readline() != "putting\n":
+            raise AssertionError("putting_probe did not begin")
+
+    def end(self):
+        """(puts, failed, longest in ms, the first failure)"""
+        count, failed, longest_ms, failure = self.process.communicate(timeout=30 * PATIENCE)[0].strip("\n").split(" ", 3)
+        return int(count), int(failed), float(longest_ms), failure

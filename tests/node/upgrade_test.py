@@ -1,0 +1,317 @@
+"""sluice-node upgrade: other programs under a node that serves. Nothing is lost or wrong, nobody waits beyond a deadline, and whatever is
+killed meanwhile, the upgrade goes on when it is asked for again."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import tempfile
+import time
+import unittest
+
+from node_support import NODE, PACE, Node, expected_hits, lives, log_of, main, plain_alone, wait_until, workload
+from upgrade_support import DEADLINE_MS, Lives, Putting, Upgrade, paced, program_of, programs_copied, programs_of
+
+SLOWDOWN = int(os.environ.get("SLUICE_TEST_SLOWDOWN", "1"))
+LAYOUT_AT = 20
+
+
+class Upgraded(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory(prefix="sl-up-")
+        self.addCleanup(directory.cleanup)
+        self.directory = directory.name
+        self.new = programs_copied(self.directory + "/the new ones")
+
+    def node(self, **settings):
+        node = Node(**{"ranks": 2, "memory": "128MiB", "disk": "256MiB", **settings})
+        node.__enter__()
+        self.addCleanup(node.__exit__)
+        return node
+
+    def upgraded(self, node, directory=None):
+        code, said, seconds = Upgrade(node, directory or self.new).end()
+        self.assertEqual(code, 0, said + node.logs())
+        self.assertEqual(set(programs_of(node).values()), {directory or self.new}, said)
+        return said, seconds
+
+    def trace(self, name, requests, seed, duration_ms):
+        path = f"{self.directory}/{name}.jsonl"
+        workload(path, requests, seed)
+        paced(path, duration_ms)
+        return path
+
+
+class UnderLoad(Upgraded):
+    def replays(self, processes):
+        """So many engines replay traces of their own, twice each, while the node is upgraded there and back."""
+        node = self.node(memory="512MiB", disk="512MiB")
+        traces = [self.trace(f"trace{number}", 600, 11 + number, (12_000 + 4_000 * processes) * SLOWDOWN) for number in range(processes)]
+        replays = [node.replay_start(trace, "--ranks", "2", "--block-bytes", "4096", "--speed", "1", "--window", "100", "--json", trace + ".json")
+                   for trace in traces]
+        time.sleep(1)
+        _, there = self.upgraded(node)
+        other = programs_copied(self.directory + "/other")
+        _, back = self.upgraded(node, other)
+        self.assertEqual([replay.poll() for replay in replays], [None] * processes, "the load was over too soon")
+        longest = 0
+        for replay, trace in zip(replays, traces):
+            said = replay.communicate(timeout=600)[0]
+            with open(trace + ".json", encoding="utf-8") as lines:
+                report = json.load(lines)
+            _, hits = expected_hits(trace)
+            self.assertEqual((report["mismatches"], report["lost"], report["errors"]), (0, 0, 0), said + node.logs())
+            if processes == 1:
+                self.assertEqual(report["hits"], hits)
+            else:  # one finds what another has stored
+                self.assertGreaterEqual(report["hits"], hits)
+            longest = max(longest, report["longest_op_us"] / 1000)
+            self.assertLess(report["longest_op_us"] / 1000, DEADLINE_MS * SLOWDOWN)
+            print(f"{processes} replays, two upgrades of {there:.1f} and {back:.1f} s: {report['hits']} hits of {report['block_references']} "
+                  f"({hits} without a cache's limits), lost 0, wrong 0, longest op {report['longest_op_us'] / 1000:.0f} ms; hits by 100 requests: "
+                  f"{[window['hits'] for window in report.get('windows', [])]}")
+
+    def test_hits_of_an_engine_are_those_of_its_trace(self):
+        self.replays(1)
+
+    def test_several_engines(self):
+        self.replays(4)
+
+    def threads(self, threads):
+        node = self.node()
+        looking, putting = Lives(self, node, threads), Putting(node, threads)
+        before = looking.counts()
+        _, seconds = self.upgraded(node)
+        after = looking.counts()
+        puts, failed, longest_ms, failure = putting.end()
+        print(f"{threads} threads of each kind: upgrade {seconds:.1f} s, {after['ops'] - before['ops']} ops and {puts} puts meanwhile, wrong "
+              f"{after['wrong']}, failed {failed}, longest put {longest_ms:.0f} ms")
+        self.assertEqual(after["wrong"], 0)
+        self.assertEqual((failed, failure), (0, ""), node.logs())
+        self.assertLess(longest_ms, DEADLINE_MS * SLOWDOWN)
+        self.assertGreater(after["read"], before["read"])
+
+    def test_1_thread(self):
+        self.threads(1)
+
+    def test_2_threads(self):
+        self.threads(2)
+
+    def test_4_threads(self):
+        self.threads(4)
+
+    def test_8_threads(self):
+        self.threads(8)
+
+
+class Killed(Upgraded):
+    @plain_alone
+    def test_whatever_is_killed_meanwhile_the_next_upgrade_ends_it(self):
+        seed = int(os.environ.get("SLUICE_TEST_SEED", time.time()))
+        print(f"seed {seed}")
+        draw = random.Random(seed)
+        node = self.node()
+        node.ctl("put", "kept", stdin=b"value")
+        trace = self.trace("trace", 1200, 5, 35_000 * SLOWDOWN)
+        replay = node.replay_start(trace, "--ranks", "2", "--block-bytes", "4096", "--speed", "1", "--json", trace + ".json")
+        directory = self.new
+        for number, victim in enumerate(("upgrade", "supervisor", "actor", "upgrade", "supervisor", "everyone")):
+            upgrade = Upgrade(node, directory)
+            time.sleep(draw.uniform(0.1, 4.5))
+            self.kill(node, upgrade, victim, draw)
+            upgrade.end()
+            if victim in ("supervisor", "everyone"):
+                node.start()
+            self.upgraded(node, directory)
+            self.assertEqual(node.ctl("get", "kept").stdout, b"value")
+            shutil.rmtree(f"{self.directory}/n{number - 2}", ignore_errors=True)
+            directory = programs_copied(f"{self.directory}/n{number}")
+        said = replay.communicate(timeout=600)[0]
+        with open(trace + ".json", encoding="utf-8") as lines:
+            report = json.load(lines)
+        print(f"errors {report['errors']}, longest op {report['longest_op_us'] / 1000:.0f} ms")
+        self.assertEqual((report["mismatches"], report["lost"]), (0, 0), said + node.logs())
+        self.assertLess(report["longest_op_us"] / 1000, (DEADLINE_MS + 600) * SLOWDOWN)
+        node.stop()
+        self.assertEqual(node.leftovers(), [])
+
+    @staticmethod
+    def kill(node, upgrade, victim, draw):
+        if victim in ("upgrade", "everyone") and upgrade.process.poll() is None:
+            os.killpg(upgrade.process.pid, signal.SIGKILL)
+        if victim in ("supervisor", "everyone"):
+            pid = node.supervisor_pid()
+            os.kill(pid, signal.SIGKILL)
+            wait_until(lambda: not lives(pid), 3, "the supervisor is gone")
+        if victim in ("actor", "everyone"):
+            pid = node.pid(draw.choice([name for name in node.processes() if not name.startswith("metrics")]))
+            if pid and lives(pid):
+                os.kill(pid, signal.SIGKILL)
+
+
+class Refused(Upgraded):
+    def refused(self, node, directory=None, word="nothing was changed"):
+        before = programs_of(node), {name: node.pid(name) for name in node.processes()}, node.supervisor_pid()
+        code, said, _ = Upgrade(node, directory or self.new).end()
+        self.assertEqual(code, 1, said)
+        self.assertIn(word, said)
+        self.assertEqual((programs_of(node), {name: node.pid(name) for name in node.processes()}, node.supervisor_pid()), before)
+        return said
+
+    def test_programs_that_do_not_run_here(self):
+        node = self.node(disk="0")
+        with open(self.new + "/sluice-coordinator", "w", encoding="utf-8") as script:
+            script.write("#!/bin/sh\nexit 127\n")
+        self.assertIn("sluice-coordinator does not run here", self.refused(node))
+        os.remove(self.new + "/sluice-coordinator")
+        self.assertIn("sluice-coordinator does not run here", self.refused(node))
+
+    def test_memory_that_the_new_programs_cannot_read(self):
+        node = self.node(disk="0")
+        with open(node.shm + "/index", "r+b") as segment:
+            segment.seek(LAYOUT_AT)
+            segment.write(struct.pack("<I", 4711))
+        self.assertIn("'index' has layout 4711", self.refused(node))
+        with open(node.shm + "/index", "r+b") as segment:
+            segment.seek(LAYOUT_AT)
+            segment.write(struct.pack("<I", 1))
+
+    def test_settings_that_have_changed_or_are_not_known(self):
+        settings = self.directory + "/node.conf"
+        with open(settings, "w", encoding="utf-8") as lines:
+            lines.write("block_lease = 4s\n")
+        node = self.node(disk="0", settings=["--config", settings])
+        with open(settings, "w", encoding="utf-8") as lines:
+            lines.write("block_lease = 3s\n")
+        self.assertIn("settings are others than at the start of the node: block_lease", self.refused(node))
+        with open(settings, "a", encoding="utf-8") as lines:
+            lines.write("of_a_later_release = 1\n")
+        self.assertIn("of_a_later_release", self.refused(node))
+
+    def test_a_node_that_is_not_there_or_not_whole(self):
+        node = self.node(disk="0")
+        node.stop()
+        self.assertEqual(Upgrade(node, self.new).end()[0], 3)
+        self.assertEqual(Upgrade(node, self.directory).end()[0], 2)
+
+    def test_what_a_later_supervisor_has_left_is_not_touched(self):
+        node = self.node(disk="0")
+        path = node.directory + "/run/supervisor.format"
+        with open(path, encoding="utf-8") as line:
+            before = line.read()
+        with open(path, "w", encoding="utf-8") as line:
+            line.write("4711\t9.9\t/opt/sluice/bin/sluice-node\t/opt/sluice/bin\n")
+        for command in ("start", "stop", "status", "upgrade"):
+            done = node.supervisor(command, check=False)
+            self.assertEqual(done.returncode, 1, done.stdout)
+            self.assertIn("has format 4711 (sluice 9.9), this sluice-node knows 1 to 1: use /opt/sluice/bin/sluice-node", done.stdout)
+        with open(path, "w", encoding="utf-8") as line:
+            line.write("1 and what else a release may say of itself\n")
+        self.assertEqual(node.supervisor("status", check=False).returncode, 0)
+        with open(path, "w", encoding="utf-8") as line:
+            line.write(before)
+        node.wait_ready()
+
+
+class Swapped(Upgraded):
+    def test_an_actor_whose_new_program_fails_runs_the_old_one_again(self):
+        node = self.node()
+        old = os.path.dirname(os.path.realpath(node.environment["SLUICE_BIN"] + "/sluice-registrar"))
+        node.ctl("put", "kept", stdin=b"value")
+        for how, said in (("echo fails as told; exit 1", "fails as told"), ("exec sleep 60", "")):
+            os.rename(self.new + "/sluice-swapper", self.new + "/real")
+            with open(self.new + "/sluice-swapper", "w", encoding="utf-8") as script:
+                script.write(f'#!/bin/bash\n[ "$1" != --version ] || exec "{self.new}/real" --version\n{how}\n')
+            os.chmod(self.new + "/sluice-swapper", 0o755)
+
+            code, heard, _ = Upgrade(node, self.new).end()
+
+            self.assertEqual(code, 1, heard)
+            self.assertIn("swapper.0 does not work with the new program, and runs the old one again", heard)
+            self.assertIn(said, heard)
+            node.wait_ready()
+            programs = programs_of(node)
+            self.assertEqual((programs["registrar"], programs["keyer"], programs["tierer.0"]), (self.new,) * 3)
+            self.assertEqual((programs["swapper.0"], programs["swapper.1"], programs["coordinator"]), (old,) * 3)
+            self.assertEqual(node.ctl("get", "kept").stdout, b"value")
+            os.rename(self.new + "/real", self.new + "/sluice-swapper")
+        self.upgraded(node)
+        self.assertEqual(node.ctl("get", "kept").stdout, b"value")
+
+    def test_twice_changes_nothing_and_says_so(self):
+        node = self.node(disk="0")
+        self.upgraded(node)
+        pids = {name: node.pid(name) for name in node.processes()}
+        supervisor = node.supervisor_pid()
+
+        done = node.supervisor("upgrade", "--bin", self.new, "--json")
+
+        report = json.loads(done.stdout.splitlines()[-1])
+        self.assertEqual({actor["swapped"] for actor in report["actors"]}, {False})
+        self.assertEqual({name: node.pid(name) for name in node.processes()}, pids)
+        self.assertEqual(node.supervisor_pid(), supervisor)
+
+    def test_the_supervisor_goes_on_as_the_same_process_and_restarts_by_the_new_programs(self):
+        node = self.node(disk="0")
+        supervisor = node.supervisor_pid()
+        self.upgraded(node)
+        self.assertEqual(node.supervisor_pid(), supervisor)
+        self.assertIn("goes on as", log_of(node, "supervisor"))
+        for name in list(node.processes()):
+            old = node.pid(name)
+            os.kill(old, signal.SIGKILL)
+            node.wait_restarted(name, old, 3)
+            self.assertEqual(program_of(node, name), self.new)
+        node.wait_ready()
+        stopped = node.pid("keyer")  # who hangs is noticed
+        os.kill(stopped, signal.SIGSTOP)
+        node.wait_restarted("keyer", stopped, 3 * PACE)
+        node.stop()
+        self.assertEqual(node.leftovers(), [])
+
+    def test_programs_that_were_replaced_in_their_place(self):
+        """As packages do it: what runs has no file any more."""
+        place = programs_copied(self.directory + "/place")
+        node = Node(ranks=1, memory="64MiB", disk="0")
+        node.environment["SLUICE_BIN"] = place
+        node.__enter__()
+        self.addCleanup(node.__exit__)
+        node.ctl("put", "kept", stdin=b"value")
+        for name in os.listdir(place):
+            os.rename(f"{self.new}/{name}", f"{place}/{name}")
+        self.assertIn("(deleted)", os.readlink(f"/proc/{node.pid('keyer')}/exe"))
+        os.rename(place + "/sluice-keyer", place + "/real")
+        with open(place + "/sluice-keyer", "w", encoding="utf-8") as script:
+            script.write(f'#!/bin/bash\n[ "$1" != --version ] || exec {place}/real --version\nexit 1\n')
+        os.chmod(place + "/sluice-keyer", 0o755)
+
+        failed = node.supervisor("upgrade", check=False)
+
+        self.assertEqual(failed.returncode, 1, failed.stdout)
+        self.assertIn("keyer does not work with the new program, and runs the old one again", failed.stdout)
+        self.assertEqual(program_of(node, "keyer"), node.directory + "/run/program.old")
+        os.rename(place + "/real", place + "/sluice-keyer")
+        node.supervisor("upgrade")
+        self.assertEqual(set(programs_of(node).values()), {place})
+        self.assertEqual(node.ctl("get", "kept").stdout, b"value")
+        node.stop()
+        self.assertEqual(node.leftovers(), [])
+
+    def test_only_one_upgrade_at_a_time(self):
+        node = self.node(disk="0")
+        first = Upgrade(node, self.new)
+        wait_until(lambda: os.path.isdir(node.directory + "/run/program"), 5, "it began")
+        second = Upgrade(node, self.new).end()
+        self.assertEqual(second[0], 1, second[1])
+        self.assertIn("another upgrade", second[1])
+        self.assertEqual(first.end()[0], 0)
+
+    def test_help_and_wrong_use(self):
+        self.assertEqual(subprocess.run([NODE, "upgrade", "--bin"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT).returncode, 2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,20 +1,21 @@
 /* ipc/sl_counts.c - see sl_counts.h. The data of the segment: a header of a line for each block, then
  * the blocks, each of SL_COUNTS_ROWS rows. A block has memory from its first owner on. */
 #include "ipc/sl_counts.h"
+#include "ipc/sl_mapped.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
-#define COUNTS_FILE   "counts"
-#define ROW_WORDS     128u /* whole lines; counts, then a histogram of each tier, then room */
-#define ROW_BYTES     (ROW_WORDS * sizeof(uint64_t))
-#define BLOCK_BYTES   ((uint64_t)SL_COUNTS_ROWS * ROW_BYTES)
-#define BLOCK_COUNT   (SL_COUNTS_BLOCKS + 1u)
-#define HEADERS_BYTES sl_align_up(BLOCK_COUNT * sizeof(struct header), SL_PAGE_BYTES)
-#define DATA_BYTES    (HEADERS_BYTES + BLOCK_COUNT * BLOCK_BYTES)
-#define TIME_WORD     SL_COUNTS_MAX
-#define TIME_WORDS    (SL_COUNTS_BUCKETS + 1u) /* and their sum */
+#define COUNTS_FILE "counts"
+#define ROW_WORDS   128u /* whole lines; counts, then a histogram of each tier, then room */
+#define ROW_BYTES   (ROW_WORDS * sizeof(uint64_t))
+#define BLOCK_BYTES ((uint64_t)SL_COUNTS_ROWS * ROW_BYTES)
+#define BLOCK_COUNT (SL_COUNTS_BLOCKS + 1u)
+/* Whole pages. */
+#define HEADERS_BYTES \
+    ((BLOCK_COUNT * sizeof(struct header) + SL_PAGE_BYTES - 1) / SL_PAGE_BYTES * SL_PAGE_BYTES)
+#define DATA_BYTES (HEADERS_BYTES + BLOCK_COUNT * BLOCK_BYTES)
+#define TIME_WORD  SL_COUNTS_MAX
+#define TIME_WORDS (SL_COUNTS_BUCKETS + 1u) /* and their sum */
 _Static_assert(SL_COUNT_COUNT <= SL_COUNTS_MAX, "counts have their words");
 _Static_assert(TIME_WORD + SL_TIER_COUNT * TIME_WORDS <= ROW_WORDS, "a row has room");
 
@@ -154,40 +155,43 @@ static bool block_take(struct sl_counts *counts, uint64_t owner, uint64_t space,
     return false;
 }
 
+static const struct sl_mapped_kind counts_kind = {.name = COUNTS_FILE,
+                                                  .kind = SL_SEGMENT_COUNTS,
+                                                  .data_bytes = DATA_BYTES,
+                                                  .object_bytes = sizeof(struct sl_counts),
+                                                  .writable = true};
+
 sl_err sl_counts_open(const char *shm_dir, struct sl_proc_id self, struct sl_counts **out,
                       struct sl_error *why)
 {
-    const struct sl_segment_want want = wanted(shm_dir);
-    struct sl_counts *counts = calloc(1, sizeof(*counts));
-    if (counts == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "counts");
-    }
-    sl_err err = sl_segment_open(&want, true, &counts->segment, why);
+    void *counts = NULL;
+    sl_err err = sl_mapped_open(&counts_kind, shm_dir, &counts, why);
     if (err != SL_OK) {
-        free(counts);
         return err;
     }
     uint64_t space = own_space(), owner = owner_word(self, space);
-    if (!block_take(counts, owner, space, false)) {
-        (void)block_take(counts, owner, space, true);
-    }
     *out = counts;
+    if (!block_take(*out, owner, space, false)) {
+        (void)block_take(*out, owner, space, true);
+    }
     return SL_OK;
+}
+
+bool sl_counts_are_current(const char *shm_dir, const struct sl_counts *counts)
+{
+    return sl_mapped_is_current(&counts_kind, shm_dir, counts);
 }
 
 void sl_counts_close(struct sl_counts **counts)
 {
-    if (*counts == NULL) {
-        return;
-    }
-    if ((*counts)->owner != 0) {
+    void *closed = *counts;
+    if (*counts != NULL && (*counts)->owner != 0) {
         uint64_t owner = (*counts)->owner;
         struct header *header = header_of(&(*counts)->segment, (*counts)->block);
         (void)atomic_compare_exchange_strong_explicit(&header->owner, &owner, 0,
                                                       memory_order_release, memory_order_relaxed);
     }
-    sl_segment_close(&(*counts)->segment);
-    free(*counts);
+    sl_mapped_close(&closed);
     *counts = NULL;
 }
 

@@ -62,6 +62,8 @@ bool sl_counts_are_short(const char *shm_dir, struct sl_error *why);
 sl_err sl_counts_open(const char *shm_dir, struct sl_proc_id self, struct sl_counts **out,
                       struct sl_error *why);
 void sl_counts_close(struct sl_counts **counts); /* what was counted stays */
+/* Whether it still is the one that is there; NULL is not. */
+bool sl_counts_are_current(const char *shm_dir, const struct sl_counts *counts);
 
 /* What one thread counts in. thread: its number within the process, which no other living thread has;
  * UINT32_MAX: it has none. counts may be NULL: then nothing is counted. */

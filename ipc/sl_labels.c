@@ -1,15 +1,17 @@
 /* ipc/sl_labels.c - see sl_labels.h. The data of the segment are the rows; the first one of each kind is
  * `other`. A row that a process was killed in while it took it stays empty: one of many. */
 #include "ipc/sl_labels.h"
+#include "ipc/sl_mapped.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define LABELS_FILE  "labels"
 #define STRIPE_WORDS 16u /* two lines */
 #define DATA_BYTES   (SL_LABELS_MAX * sizeof(struct row))
+/* A kind has no more, so that many of one leave room for those of the other. */
+#define KIND_ROWS_MAX ((SL_LABELS_MAX - SL_LABEL_KINDS) / SL_LABEL_KINDS)
 _Static_assert(SL_LABEL_COUNT_OF <= STRIPE_WORDS, "counts have their words");
 
 enum row_state { ROW_FREE, ROW_TAKEN, ROW_READY };
@@ -18,7 +20,8 @@ struct row {
     uint32_t kind;
     char id[SL_LABEL_ID_BYTES];
     char name[SL_LABEL_NAME_BYTES];
-    char room[56];
+    _Atomic uint32_t full; /* of `other`: somebody found no row, and nobody will */
+    char room[52];
     _Atomic uint64_t words[SL_LABEL_STRIPES][STRIPE_WORDS];
 };
 _Static_assert(offsetof(struct row, words) == 256, "whole lines");
@@ -75,51 +78,52 @@ bool sl_labels_are_short(const char *shm_dir, struct sl_error *why)
     return sl_segment_file_is_short(shm_dir, LABELS_FILE, why);
 }
 
+static const struct sl_mapped_kind labels_kind = {.name = LABELS_FILE,
+                                                  .kind = SL_SEGMENT_LABELS,
+                                                  .data_bytes = DATA_BYTES,
+                                                  .object_bytes = sizeof(struct sl_labels),
+                                                  .writable = true};
+
 sl_err sl_labels_open(const char *shm_dir, struct sl_labels **out, struct sl_error *why)
 {
-    const struct sl_segment_want want = wanted(shm_dir);
-    struct sl_labels *labels = calloc(1, sizeof(*labels));
-    if (labels == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "labels");
-    }
-    sl_err err = sl_segment_open(&want, true, &labels->segment, why);
-    if (err != SL_OK) {
-        free(labels);
-        return err;
-    }
-    *out = labels;
-    return SL_OK;
+    void *labels = NULL;
+    sl_err err = sl_mapped_open(&labels_kind, shm_dir, &labels, why);
+    *out = err == SL_OK ? labels : *out;
+    return err;
+}
+
+bool sl_labels_are_current(const char *shm_dir, const struct sl_labels *labels)
+{
+    return sl_mapped_is_current(&labels_kind, shm_dir, labels);
 }
 
 void sl_labels_follow(const char *shm_dir, struct sl_labels **labels)
 {
-    if (*labels != NULL &&
-        sl_segment_followed(&(*labels)->segment, shm_dir, LABELS_FILE) != SL_OK) {
-        sl_labels_close(labels);
-    }
-    if (*labels == NULL) {
-        (void)sl_labels_open(shm_dir, labels, NULL);
-    }
+    void *followed = *labels;
+    sl_mapped_follow(&labels_kind, shm_dir, &followed);
+    *labels = followed;
 }
 
 void sl_labels_close(struct sl_labels **labels)
 {
-    if (*labels != NULL) {
-        sl_segment_close(&(*labels)->segment);
-        free(*labels);
-        *labels = NULL;
-    }
+    void *closed = *labels;
+    sl_mapped_close(&closed);
+    *labels = NULL;
+}
+
+static bool row_is(const struct row *row, enum sl_label_kind kind, const char *id)
+{
+    return atomic_load_explicit(&row->state, memory_order_acquire) == ROW_READY &&
+           row->kind == (uint32_t)kind && strncmp(row->id, id, sizeof row->id - 1) == 0;
 }
 
 /* Two processes may take a row each for one id at the same moment: readers add them up. */
-uint32_t sl_label_find(struct sl_labels *labels, enum sl_label_kind kind, const char *id,
-                       const char *name)
+static uint32_t row_find(const struct sl_segment *segment, enum sl_label_kind kind, const char *id,
+                         const char *name)
 {
-    if (labels == NULL) {
-        return (uint32_t)kind;
-    }
-    for (uint32_t i = SL_LABEL_KINDS; i < SL_LABELS_MAX; i++) {
-        struct row *row = row_of(&labels->segment, i);
+    uint32_t count = 0; /* of this kind */
+    for (uint32_t i = SL_LABEL_KINDS; i < SL_LABELS_MAX && count < KIND_ROWS_MAX; i++) {
+        struct row *row = row_of(segment, i);
         uint32_t state = atomic_load_explicit(&row->state, memory_order_acquire);
         if (state == ROW_FREE &&
             atomic_compare_exchange_strong_explicit(&row->state, &state, ROW_TAKEN,
@@ -127,12 +131,37 @@ uint32_t sl_label_find(struct sl_labels *labels, enum sl_label_kind kind, const 
             row_fill(row, kind, id, name);
             return i;
         }
-        if (state == ROW_READY && row->kind == (uint32_t)kind &&
-            strncmp(row->id, id, sizeof row->id - 1) == 0) {
+        if (row_is(row, kind, id)) {
             return i;
         }
+        count += state == ROW_READY && row->kind == (uint32_t)kind;
     }
+    atomic_store_explicit(&row_of(segment, kind)->full, 1, memory_order_relaxed);
     return (uint32_t)kind;
+}
+
+/* Whether what was found before still holds: the segment may be another one by now. */
+static bool is_found(const struct sl_segment *segment, enum sl_label_kind kind, const char *id,
+                     uint32_t label)
+{
+    return label == (uint32_t)kind
+               ? atomic_load_explicit(&row_of(segment, label)->full, memory_order_relaxed) != 0
+               : label < SL_LABELS_MAX && row_is(row_of(segment, label), kind, id);
+}
+
+uint32_t sl_label_find(struct sl_labels *labels, enum sl_label_kind kind, const char *id,
+                       const char *name, struct sl_label_place *place)
+{
+    if (labels == NULL) {
+        return (uint32_t)kind;
+    }
+    uint32_t found = atomic_load_explicit(&place->next, memory_order_relaxed);
+    if (found != 0 && is_found(&labels->segment, kind, id, found - 1)) {
+        return found - 1;
+    }
+    found = row_find(&labels->segment, kind, id, name);
+    atomic_store_explicit(&place->next, found + 1, memory_order_relaxed);
+    return found;
 }
 
 void sl_label_add(struct sl_labels *labels, uint32_t label, uint32_t thread,

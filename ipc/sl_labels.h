@@ -2,14 +2,16 @@
  * tenant what clients get and look up.
  *
  * The segment `labels` in the shm directory is made by the registrar. A name takes a row when it is
- * first counted, and keeps it as long as the node runs. There are SL_LABELS_MAX rows; what comes later
- * is counted as `other` of its kind, so that sums stay exact. The coordinator writes, and clients do: a
+ * first counted, and keeps it as long as the node runs. There are SL_LABELS_MAX rows, half of them for
+ * each kind; what comes later is counted as `other` of its kind, so that sums stay exact. The coordinator writes, and clients do: a
  * row has SL_LABEL_STRIPES copies of its words, so that threads seldom meet in one. Counts are of any
  * process of the user: a wrong one harms a figure. */
 #ifndef SL_LABELS_H
 #define SL_LABELS_H
 
 #include "ipc/sl_segment.h"
+
+#include <stdatomic.h>
 
 #define SL_LABELS_MAX       128u
 #define SL_LABEL_STRIPES    8u
@@ -51,11 +53,18 @@ sl_err sl_labels_open(const char *shm_dir, struct sl_labels **out, struct sl_err
  * a system call when it is still the same. One thread. */
 void sl_labels_follow(const char *shm_dir, struct sl_labels **labels);
 void sl_labels_close(struct sl_labels **labels);
+/* Whether it still is the one that is there; NULL is not. */
+bool sl_labels_are_current(const char *shm_dir, const struct sl_labels *labels);
 
+/* Where an id was found: kept by whoever counts it again and again, {0} at first; any thread. */
+struct sl_label_place {
+    _Atomic uint32_t next; /* of its row */
+};
 /* The row of this id, 1 to 63 bytes (longer ones are cut); a new one gets the name, which people read,
- * "" if nobody knows it. labels may be NULL, here and below. */
+ * "" if nobody knows it. place: of this kind and id; one look there, where it was found before. labels
+ * may be NULL, here and below. */
 uint32_t sl_label_find(struct sl_labels *labels, enum sl_label_kind kind, const char *id,
-                       const char *name);
+                       const char *name, struct sl_label_place *place);
 /* thread: any number; those of threads that count at a time should differ. */
 void sl_label_add(struct sl_labels *labels, uint32_t label, uint32_t thread,
                   enum sl_label_count count, uint64_t amount);

@@ -1,10 +1,9 @@
 /* ipc/sl_seen.c - see sl_seen.h. The data of the segment: a page with which half is the newer one and
  * how many keys it has, then the halves. */
 #include "ipc/sl_seen.h"
+#include "ipc/sl_mapped.h"
 
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define SEEN_FILE     "seen"
 #define LINE_WORDS    8u
@@ -55,8 +54,9 @@ static sl_err prepare(struct sl_segment *segment, void *context, struct sl_error
 }
 
 /* The size of one that is there is its own. Errors: SL_ERR_CORRUPT. */
-static sl_err measure(struct sl_seen *seen, struct sl_error *why)
+static sl_err measure(void *object, struct sl_error *why)
 {
+    struct sl_seen *seen = object;
     uint64_t lines = (seen->segment.data_bytes - SL_PAGE_BYTES) / sizeof(struct line) / HALVES;
     if (seen->segment.data_bytes <= SL_PAGE_BYTES || lines == 0 || (lines & (lines - 1)) != 0 ||
         SL_PAGE_BYTES + HALVES * lines * sizeof(struct line) != seen->segment.data_bytes) {
@@ -66,18 +66,10 @@ static sl_err measure(struct sl_seen *seen, struct sl_error *why)
     return SL_OK;
 }
 
-static sl_err finish(struct sl_seen *seen, sl_err err, struct sl_seen **out, struct sl_error *why)
-{
-    if (err == SL_OK) {
-        err = measure(seen, why);
-    }
-    if (err != SL_OK) {
-        sl_seen_close(&seen);
-        return err;
-    }
-    *out = seen;
-    return SL_OK;
-}
+static const struct sl_mapped_kind seen_kind = {.name = SEEN_FILE,
+                                                .kind = SL_SEGMENT_SEEN,
+                                                .object_bytes = sizeof(struct sl_seen),
+                                                .measure = measure};
 
 sl_err sl_seen_make(const char *shm_dir, uint64_t key_count, struct sl_seen **out,
                     struct sl_error *why)
@@ -89,33 +81,34 @@ sl_err sl_seen_make(const char *shm_dir, uint64_t key_count, struct sl_seen **ou
         .data_bytes = SL_PAGE_BYTES + HALVES * lines_of(key_count) * sizeof(struct line),
         .data_align_bytes = SL_PAGE_BYTES,
         .prepare = prepare};
-    struct sl_seen *seen = calloc(1, sizeof(*seen));
-    if (seen == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "a filter of keys");
+    void *seen = NULL;
+    struct sl_segment segment = {.fd = -1};
+    sl_err err = sl_segment_open_or_renew(&want, &segment, why);
+    if (err == SL_OK) {
+        err = sl_mapped_adopt(&seen_kind, &segment, &seen, why);
     }
-    seen->segment.fd = -1;
-    return finish(seen, sl_segment_open_or_renew(&want, &seen->segment, why), out, why);
+    *out = err == SL_OK ? seen : *out;
+    return err;
 }
 
 sl_err sl_seen_open(const char *shm_dir, struct sl_seen **out, struct sl_error *why)
 {
-    const struct sl_segment_want want = {
-        .directory = shm_dir, .name = SEEN_FILE, .kind = SL_SEGMENT_SEEN};
-    struct sl_seen *seen = calloc(1, sizeof(*seen));
-    if (seen == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "a filter of keys");
-    }
-    seen->segment.fd = -1;
-    return finish(seen, sl_segment_open(&want, false, &seen->segment, why), out, why);
+    void *seen = NULL;
+    sl_err err = sl_mapped_open(&seen_kind, shm_dir, &seen, why);
+    *out = err == SL_OK ? seen : *out;
+    return err;
 }
 
 void sl_seen_close(struct sl_seen **seen)
 {
-    if (*seen != NULL) {
-        sl_segment_close(&(*seen)->segment);
-        free(*seen);
-        *seen = NULL;
-    }
+    void *closed = *seen;
+    sl_mapped_close(&closed);
+    *seen = NULL;
+}
+
+bool sl_seen_is_current(const char *shm_dir, const struct sl_seen *seen)
+{
+    return sl_mapped_is_current(&seen_kind, shm_dir, seen);
 }
 
 bool sl_seen_is_short(const char *shm_dir, struct sl_error *why)
@@ -125,12 +118,9 @@ bool sl_seen_is_short(const char *shm_dir, struct sl_error *why)
 
 void sl_seen_follow(const char *shm_dir, struct sl_seen **seen)
 {
-    if (*seen != NULL && sl_segment_followed(&(*seen)->segment, shm_dir, SEEN_FILE) != SL_OK) {
-        sl_seen_close(seen);
-    }
-    if (*seen == NULL) {
-        (void)sl_seen_open(shm_dir, seen, NULL);
-    }
+    void *followed = *seen;
+    sl_mapped_follow(&seen_kind, shm_dir, &followed);
+    *seen = followed;
 }
 
 /* A hash of a hash, so that line and bits do not hang on each other (the finalizer of MurmurHash3). */

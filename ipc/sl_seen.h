@@ -27,7 +27,8 @@ sl_err sl_seen_open(const char *shm_dir, struct sl_seen **out, struct sl_error *
 void sl_seen_close(struct sl_seen **seen);
 /* Whether another process cut the file short; why then says so. */
 bool sl_seen_is_short(const char *shm_dir, struct sl_error *why);
-/* As sl_labels_follow. */
+/* As sl_labels_are_current, sl_labels_follow. */
+bool sl_seen_is_current(const char *shm_dir, const struct sl_seen *seen);
 void sl_seen_follow(const char *shm_dir, struct sl_seen **seen);
 
 /* hash: sl_key_hash of the key. seen may be NULL: nothing was here. */

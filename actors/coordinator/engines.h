@@ -2,6 +2,7 @@
 #ifndef SL_COORDINATOR_ENGINES_H
 #define SL_COORDINATOR_ENGINES_H
 
+#include "ipc/sl_labels.h"
 #include "runtime/sl_proc.h"
 
 #define CO_RANKS_MAX 64u
@@ -35,6 +36,7 @@ struct co_engine {
     uint64_t push_again_ns;         /* nor pushed from or into */
     bool stale; /* it has ended, or a rank of its team: the next op asks for it anew */
     char model[33];
+    struct sl_label_place model_place;
     char key_format[32];
     char seed[256];
     char pool_names[CO_POOLS_MAX][32];

@@ -406,8 +406,9 @@ static void model_account(struct coordinator *self, const struct co_op *op, uint
       *counts = store ? stores : loads;
     sl_labels_follow(self->env->paths->shm_dir, &self->labels);
     bool known = op->engine != NULL && op->engine->model[0] != '\0';
-    uint32_t label =
-        known ? sl_label_find(self->labels, SL_LABEL_MODEL, op->engine->model, "") : SL_LABEL_MODEL;
+    uint32_t label = known ? sl_label_find(self->labels, SL_LABEL_MODEL, op->engine->model, "",
+                                           &op->engine->model_place)
+                           : SL_LABEL_MODEL;
     for (size_t i = 0; i < (store ? SL_COUNT(stores) : SL_COUNT(loads)); i++) {
         sl_label_add(self->labels, label, 0, counts[i].count, counts[i].amount);
     }

@@ -85,7 +85,10 @@ void ctl_give_json(const struct ctl *ctl, json_t *object);
 /* Text of any bytes: as UTF-8, or "hex:..." when they are none. New reference. */
 json_t *ctl_json_bytes(const char *bytes, size_t length);
 json_t *ctl_json_u64(uint64_t value);
-/* Writes bytes for people: control characters are escaped. */
+/* A byte for people: a control character is escaped, as "\x1b". */
+#define CTL_BYTE_TEXT 5u
+const char *ctl_byte_text(char byte, char out[CTL_BYTE_TEXT]);
+/* Writes bytes likewise. */
 void ctl_print_bytes(FILE *out, const char *bytes, size_t length);
 /* "4.0 KiB" */
 const char *ctl_size_text(uint64_t bytes, char out[32]);

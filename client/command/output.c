@@ -108,15 +108,22 @@ json_t *ctl_json_bytes(const char *bytes, size_t length)
     return text;
 }
 
+const char *ctl_byte_text(char byte, char out[CTL_BYTE_TEXT])
+{
+    unsigned char value = (unsigned char)byte;
+    out[0] = byte;
+    out[1] = '\0';
+    if (value < 0x20 || value == 0x7f || value == '\\') {
+        (void)snprintf(out, CTL_BYTE_TEXT, "\\x%02x", value);
+    }
+    return out;
+}
+
 void ctl_print_bytes(FILE *out, const char *bytes, size_t length)
 {
+    char text[CTL_BYTE_TEXT];
     for (size_t i = 0; i < length; i++) {
-        unsigned char byte = (unsigned char)bytes[i];
-        if (byte < 0x20 || byte == 0x7f || byte == '\\') {
-            (void)fprintf(out, "\\x%02x", byte);
-        } else {
-            (void)fputc(byte, out);
-        }
+        (void)fputs(ctl_byte_text(bytes[i], text), out);
     }
 }
 

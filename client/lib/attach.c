@@ -53,15 +53,75 @@ void sl_client_let(struct sl_client *client, struct sl_attachment *at)
     sl_client_sweep(client);
 }
 
+/* ---- figures ---- */
+
+static struct sl_client_figures figures_of(const struct sl_attachment *at)
+{
+    return (struct sl_client_figures){
+        .counts = atomic_load_explicit(&at->counts, memory_order_acquire),
+        .labels = sl_client_labels(at),
+        .seen = atomic_load_explicit(&at->seen, memory_order_acquire)};
+}
+
+static bool figures_are_current(const struct sl_client *client, const struct sl_attachment *at)
+{
+    const char *shm_dir = client->paths.shm_dir;
+    const struct sl_client_figures now = figures_of(at);
+    return sl_counts_are_current(shm_dir, now.counts) &&
+           sl_labels_are_current(shm_dir, now.labels) && sl_seen_is_current(shm_dir, now.seen);
+}
+
+/* Opens those that are not the node's, as they are not there yet or were made anew. Under the client's
+ * lock, or before others know the attachment. Without them nothing is counted: a reader that may not
+ * write, a node of an earlier release, one that made them anew again and again. */
+static void figures_follow(const struct sl_client *client, struct sl_attachment *at)
+{
+    const char *shm_dir = client->paths.shm_dir;
+    const struct sl_client_figures now = figures_of(at);
+    struct sl_client_figures fresh = {0}, old = {0};
+    if (at->old_figures_count == SL_CLIENT_OLD_FIGURES_MAX) {
+        return;
+    }
+    if (!sl_counts_are_current(shm_dir, now.counts) &&
+        sl_counts_open(shm_dir, client->self, &fresh.counts, NULL) == SL_OK) {
+        old.counts = now.counts;
+        atomic_store_explicit(&at->counts, fresh.counts, memory_order_release);
+    }
+    if (!sl_labels_are_current(shm_dir, now.labels) &&
+        sl_labels_open(shm_dir, &fresh.labels, NULL) == SL_OK) {
+        old.labels = now.labels;
+        atomic_store_explicit(&at->labels, fresh.labels, memory_order_release);
+    }
+    if (!sl_seen_is_current(shm_dir, now.seen) &&
+        sl_seen_open(shm_dir, &fresh.seen, NULL) == SL_OK) {
+        old.seen = now.seen;
+        atomic_store_explicit(&at->seen, fresh.seen, memory_order_release);
+    }
+    if (old.counts != NULL || old.labels != NULL || old.seen != NULL) {
+        at->old_figures[at->old_figures_count++] = old; /* other threads may be at them */
+    }
+}
+
+static void figures_close(struct sl_attachment *at)
+{
+    struct sl_client_figures last = figures_of(at);
+    for (uint32_t i = 0; i <= at->old_figures_count; i++) {
+        struct sl_client_figures *figures = i < at->old_figures_count ? &at->old_figures[i] : &last;
+        sl_counts_close(&figures->counts);
+        sl_labels_close(&figures->labels);
+        sl_seen_close(&figures->seen);
+    }
+}
+
+/* ---- attachments ---- */
+
 static void attachment_close(struct sl_attachment *attachment)
 {
     if (attachment == NULL) {
         return;
     }
     sl_pins_destroy(&attachment->pins);
-    sl_counts_close(&attachment->counts);
-    sl_labels_close(&attachment->labels);
-    sl_seen_close(&attachment->seen);
+    figures_close(attachment);
     for (uint32_t i = 0; i < SL_CLIENT_ARENAS_MAX; i++) {
         struct sl_arena *arena = atomic_load_explicit(&attachment->arenas[i], memory_order_relaxed);
         sl_gpu_forget(arena);
@@ -118,10 +178,7 @@ static struct sl_attachment *attachment_open(struct sl_client *client, struct sl
         }
     }
     if (err == SL_OK) {
-        /* Without it nothing is counted: a reader that may not write, a node of an earlier release. */
-        (void)sl_counts_open(client->paths.shm_dir, client->self, &at->counts, NULL);
-        (void)sl_labels_open(client->paths.shm_dir, &at->labels, NULL);
-        (void)sl_seen_open(client->paths.shm_dir, &at->seen, NULL);
+        figures_follow(client, at);
         return at;
     }
     if (err == SL_ERR_NOT_FOUND) {
@@ -247,6 +304,11 @@ static sl_err node_follow(struct sl_client *client, uint64_t now_ns, struct sl_e
         (client->leases || atomic_load_explicit(&client->holds, memory_order_relaxed))) {
         pthread_mutex_lock(&client->lock);
         err = sl_client_leases_follow(client, at, why);
+        pthread_mutex_unlock(&client->lock);
+    }
+    if (err == SL_OK && !figures_are_current(client, at)) {
+        pthread_mutex_lock(&client->lock);
+        figures_follow(client, at);
         pthread_mutex_unlock(&client->lock);
     }
     if (err == SL_OK || err == SL_ERR_VERSION) {

@@ -193,27 +193,32 @@ static void look_up(const struct sl_look *look, struct look_keys *keys, struct l
     out->held_until_ns = out->prefix_count == 0 ? 0 : pass->held_until_ns;
 }
 
+static uint32_t model_label(struct sl_engine *engine, struct sl_labels *labels)
+{
+    return sl_label_find(labels, SL_LABEL_MODEL, engine->identity, engine->model_name,
+                         &engine->model_place);
+}
+
 /* What is behind a prefix is of no use to an engine: it counts as missing. */
-static void looked_count(const struct sl_engine *engine, const struct sl_attachment *at,
+static void looked_count(struct sl_engine *engine, const struct sl_attachment *at,
                          const struct sl_reader *reader, uint32_t found, uint32_t missed)
 {
     struct sl_counts_row row = sl_client_counts(at, reader);
-    uint32_t label =
-        sl_label_find(at->labels, SL_LABEL_MODEL, engine->identity, engine->model_name);
+    struct sl_labels *labels = sl_client_labels(at);
+    uint32_t label = model_label(engine, labels);
     sl_count(row, SL_COUNT_BLOCK_FOUND, found);
     sl_count(row, SL_COUNT_BLOCK_MISSED, missed);
-    sl_label_add(at->labels, label, reader->number, SL_LABEL_LOOK_FOUND, found);
-    sl_label_add(at->labels, label, reader->number, SL_LABEL_LOOK_MISSED, missed);
+    sl_label_add(labels, label, reader->number, SL_LABEL_LOOK_FOUND, found);
+    sl_label_add(labels, label, reader->number, SL_LABEL_LOOK_MISSED, missed);
 }
 
-static void failed_count(const struct sl_engine *engine, uint32_t count)
+static void failed_count(struct sl_engine *engine, uint32_t count)
 {
     SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
     const struct sl_attachment *at = sl_client_attachment(engine->client);
-    uint32_t label =
-        sl_label_find(at->labels, SL_LABEL_MODEL, engine->identity, engine->model_name);
+    struct sl_labels *labels = sl_client_labels(at);
     sl_count(sl_client_counts(at, reader), SL_COUNT_BLOCK_FAILED, count);
-    sl_label_add(at->labels, label, reader->number, SL_LABEL_LOOK_FAILED, count);
+    sl_label_add(labels, model_label(engine, labels), reader->number, SL_LABEL_LOOK_FAILED, count);
 }
 
 static bool is_linked(const struct sl_client *client)

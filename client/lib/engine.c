@@ -717,8 +717,8 @@ sl_err sl_engine_register(struct sl_client *client, const struct sl_engine_optio
         return err;
     }
     SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
-    (void)sl_label_find(sl_client_attachment(client)->labels, SL_LABEL_MODEL, engine->identity,
-                        engine->model_name);
+    (void)sl_label_find(sl_client_labels(sl_client_attachment(client)), SL_LABEL_MODEL,
+                        engine->identity, engine->model_name, &engine->model_place);
     *out = engine;
     return SL_OK;
 }

@@ -30,6 +30,7 @@ struct sl_engine {
     char name[64], key_format[32], seed[256], identity[33];
     struct sl_identity_facts facts;
     char model_name[SL_LABEL_NAME_BYTES]; /* for people; "": nobody said */
+    struct sl_label_place model_place;
     char pool_names[8][32];
     uint64_t pool_kinds[8];
     uint64_t pool_parts[8];            /* part_count */

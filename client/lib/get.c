@@ -615,18 +615,20 @@ static sl_err reading_wait(struct reading *reading, struct tally *tally)
 static void __attribute__((noinline)) seen_count(const struct reading *reading)
 {
     SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
-    const struct sl_client *client = reading->client;
+    struct sl_client *client = reading->client;
     const struct sl_attachment *at = sl_client_attachment(client);
+    const struct sl_seen *seen = atomic_load_explicit(&at->seen, memory_order_acquire);
     uint32_t count = 0;
     for (uint32_t i = 0; i < reading->count; i++) {
         if (reading->codes[i] == SL_ERR_NOT_FOUND) {
             struct sl_object_key key = key_of(reading, i);
-            count += sl_seen_has(at->seen, sl_key_hash(key.at, key.length));
+            count += sl_seen_has(seen, sl_key_hash(key.at, key.length));
         }
     }
     sl_count(sl_client_counts(at, reader), SL_COUNT_GET_SEEN, count);
     if (client->has_tenant) {
-        sl_label_add(at->labels, sl_client_tenant_label(client, at), reader->number, SL_LABEL_SEEN,
+        struct sl_labels *labels = sl_client_labels(at);
+        sl_label_add(labels, sl_client_tenant_label(client, labels), reader->number, SL_LABEL_SEEN,
                      count);
     }
 }

@@ -25,6 +25,7 @@
 #define SL_CLIENT_ATTACHMENTS_MAX 64u
 #define SL_CLIENT_CALLS_MAX       1024u
 #define SL_CLIENT_OLD_LEASES_MAX  8u
+#define SL_CLIENT_OLD_FIGURES_MAX 8u
 /* Reserves given up whose answer may still come: their grants are handed back then. */
 #define SL_CLIENT_GIVEN_UP_MAX 64u
 #define SL_CLIENT_ORPHANS_MAX  65536u
@@ -39,20 +40,30 @@
 /* The shared memory of one life of the node. Read by many threads without a lock, each in a section
  * of its own (readers.h) or with a hold. When a newer one has taken its place it is unmapped as soon
  * as no section reaches it, nothing holds it, and none of its pins is taken. */
+/* What this process counts in, and asks of figures; NULL: the node has none. */
+struct sl_client_figures {
+    struct sl_counts *counts;
+    struct sl_labels *labels;
+    struct sl_seen *seen;
+};
+
 struct sl_attachment {
     struct sl_attachment *next; /* an older one; under the client's lock */
     struct sl_index_view *view;
     _Atomic(struct sl_arena *) arenas[SL_CLIENT_ARENAS_MAX]; /* attached when first needed */
     struct sl_pins *pins;                                    /* NULL: read-only */
-    struct sl_counts *counts; /* NULL: nothing is counted, as the node has none */
-    struct sl_labels *labels; /* likewise */
-    struct sl_seen *seen;     /* likewise */
-    uint32_t number;          /* of the client's attachments, from 0 on; none has it again */
-    _Atomic uint32_t holds;   /* puts under way, drafts, memory that a GPU may use for ever */
-    uint64_t retired;         /* of sl_readers_retire; under the client's lock */
+    _Atomic(struct sl_counts *)
+        counts; /* these three as sl_client_figures; they may come, and be */
+    _Atomic(struct sl_labels *) labels; /* replaced, while the index stays */
+    _Atomic(struct sl_seen *) seen;
+    uint32_t number;        /* of the client's attachments, from 0 on; none has it again */
+    _Atomic uint32_t holds; /* puts under way, drafts, memory that a GPU may use for ever */
+    uint64_t retired;       /* of sl_readers_retire; under the client's lock */
     _Atomic(struct sl_leases *) leases; /* NULL: none asked for, or the node has none */
     struct sl_leases *old_leases[SL_CLIENT_OLD_LEASES_MAX]; /* replaced, under the client's lock */
     uint32_t old_leases_count;
+    struct sl_client_figures old_figures[SL_CLIENT_OLD_FIGURES_MAX]; /* likewise */
+    uint32_t old_figures_count;
 };
 
 /* An extent granted ahead of use: ours to write to as long as its grant stands. */
@@ -154,6 +165,7 @@ struct sl_client {
     struct sl_pool *pools;          /* that this client has */
     struct sl_lends *lends;         /* memory that the node may write to (lend.h) */
     char tenant[SL_LABEL_ID_BYTES]; /* written before others know the client */
+    struct sl_label_place tenant_place;
 };
 
 /* ---- attach.c ---- */
@@ -200,14 +212,19 @@ const struct sl_arena *sl_client_arena(const struct sl_attachment *at, uint32_t 
 static inline struct sl_counts_row sl_client_counts(const struct sl_attachment *at,
                                                     const struct sl_reader *reader)
 {
-    return sl_counts_row_of(at->counts, reader->number);
+    return sl_counts_row_of(atomic_load_explicit(&at->counts, memory_order_acquire),
+                            reader->number);
+}
+
+static inline struct sl_labels *sl_client_labels(const struct sl_attachment *at)
+{
+    return atomic_load_explicit(&at->labels, memory_order_acquire);
 }
 
 /* Where the client's tenant is counted; call where it has one. */
-static inline uint32_t sl_client_tenant_label(const struct sl_client *client,
-                                              const struct sl_attachment *at)
+static inline uint32_t sl_client_tenant_label(struct sl_client *client, struct sl_labels *labels)
 {
-    return sl_label_find(at->labels, SL_LABEL_TENANT, client->tenant, "");
+    return sl_label_find(labels, SL_LABEL_TENANT, client->tenant, "", &client->tenant_place);
 }
 
 /* ---- leases.c ---- */

@@ -10,19 +10,20 @@ struct looks { /* what look-ups of one call found */
 
 /* What is rare: errors, and tenants. */
 static void __attribute__((noinline))
-looks_count_rest(const struct sl_client *client, const struct sl_attachment *at,
+looks_count_rest(struct sl_client *client, const struct sl_attachment *at,
                  const struct sl_reader *reader, const struct looks *looks)
 {
     sl_count(sl_client_counts(at, reader), SL_COUNT_LOOK_FAILED, looks->failed);
     if (client->has_tenant) {
-        uint32_t label = sl_client_tenant_label(client, at);
-        sl_label_add(at->labels, label, reader->number, SL_LABEL_LOOK_FOUND, looks->found);
-        sl_label_add(at->labels, label, reader->number, SL_LABEL_LOOK_MISSED, looks->missed);
-        sl_label_add(at->labels, label, reader->number, SL_LABEL_LOOK_FAILED, looks->failed);
+        struct sl_labels *labels = sl_client_labels(at);
+        uint32_t label = sl_client_tenant_label(client, labels);
+        sl_label_add(labels, label, reader->number, SL_LABEL_LOOK_FOUND, looks->found);
+        sl_label_add(labels, label, reader->number, SL_LABEL_LOOK_MISSED, looks->missed);
+        sl_label_add(labels, label, reader->number, SL_LABEL_LOOK_FAILED, looks->failed);
     }
 }
 
-static void looks_count(const struct sl_client *client, const struct sl_attachment *at,
+static void looks_count(struct sl_client *client, const struct sl_attachment *at,
                         const struct sl_reader *reader, const sl_err *codes, uint32_t count)
 {
     uint32_t found = 0, missed = 0;

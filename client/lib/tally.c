@@ -62,21 +62,20 @@ static void rest_count(const struct tally *tally, uint32_t *missed, uint32_t *fa
 
 /* What is rare is no part of the others' way. */
 static void __attribute__((noinline))
-tenant_count(const struct tally *tally, const struct sl_client *client,
-             const struct sl_reader *reader)
+tenant_count(const struct tally *tally, struct sl_client *client, const struct sl_reader *reader)
 {
-    const struct sl_attachment *at = sl_client_attachment(client);
-    uint32_t label = sl_client_tenant_label(client, at);
+    struct sl_labels *labels = sl_client_labels(sl_client_attachment(client));
+    uint32_t label = sl_client_tenant_label(client, labels);
     for (uint32_t i = 0; i < tally->tier_count; i++) {
-        sl_label_add(at->labels, label, reader->number, SL_LABEL_MEMORY + tally->tiers[i].tier,
+        sl_label_add(labels, label, reader->number, SL_LABEL_MEMORY + tally->tiers[i].tier,
                      tally->tiers[i].found);
     }
     uint32_t missed = 0;
     uint32_t failed = 0;
     rest_count(tally, &missed, &failed);
-    sl_label_add(at->labels, label, reader->number, SL_LABEL_BYTES, tally->bytes);
-    sl_label_add(at->labels, label, reader->number, SL_LABEL_NONE, missed);
-    sl_label_add(at->labels, label, reader->number, SL_LABEL_FAILED, failed);
+    sl_label_add(labels, label, reader->number, SL_LABEL_BYTES, tally->bytes);
+    sl_label_add(labels, label, reader->number, SL_LABEL_NONE, missed);
+    sl_label_add(labels, label, reader->number, SL_LABEL_FAILED, failed);
 }
 
 void sl_tally_end(const struct tally *tally, struct sl_client *client)

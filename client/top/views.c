@@ -78,8 +78,27 @@ static const char *rate_text(uint64_t bytes, const struct top_figures *last, cha
     return out;
 }
 
+/* Characters that a terminal would take for orders are escaped; what is longer than the line is cut. */
+static void line_fill(char out[TOP_LINE_BYTES], const char *text, uint32_t width)
+{
+    char byte[CTL_BYTE_TEXT];
+    size_t at = 0;
+    uint32_t cells = 0;
+    for (; *text != '\0'; text++) {
+        size_t length = strlen(ctl_byte_text(*text, byte));
+        cells += ((unsigned char)*text & 0xc0) != 0x80 ? (uint32_t)length : 0;
+        if (cells > width || at + length >= TOP_LINE_BYTES) {
+            break;
+        }
+        memcpy(&out[at], byte, length);
+        at += length;
+    }
+    out[at] = '\0';
+}
+
 void top_line_add(struct top_lines *lines, enum top_style style, const char *format, ...)
 {
+    char text[TOP_LINE_BYTES];
     if (lines->count == TOP_LINES_MAX) {
         return;
     }
@@ -88,17 +107,10 @@ void top_line_add(struct top_lines *lines, enum top_style style, const char *for
     va_start(arguments, format);
     /* The analyser loses va_start when it checks several files in one run. */
     /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized) */
-    (void)vsnprintf(line->text, sizeof line->text, format, arguments);
+    (void)vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
+    line_fill(line->text, text, lines->width);
     line->style = style;
-    size_t at = 0;
-    for (uint32_t cells = 0; line->text[at] != '\0'; at++) {
-        cells += ((unsigned char)line->text[at] & 0xc0) != 0x80;
-        if (cells > lines->width) {
-            break;
-        }
-    }
-    line->text[at] = '\0';
 }
 
 /* "[#######.......]" */

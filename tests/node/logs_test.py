@@ -3,12 +3,13 @@
 import fcntl
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
 import unittest
 
-from node_support import BIN, CTL, NODE, PATIENCE, main
+from node_support import BIN, CTL, NODE, PATIENCE, main, wait_until
 
 KEPT = 16  # LEFT_NODES of deploy/sluice-node
 DAYS = 30
@@ -75,6 +76,26 @@ class Logs(unittest.TestCase):
             self.start()
             self.assertEqual(sorted(os.listdir(self.base)), ["disk-tier", "hidden", "linked", "mine", "runs", "starts"])
             self.assertTrue(os.path.isdir(outside))
+
+    def test_the_socket_of_a_killed_exporter_keeps_nothing_and_that_of_a_living_one_does(self):
+        old = (DAYS + 1) * 86400
+        for name in ("killed", "lives"):
+            self.left(name, old)
+        with socket.socket(socket.AF_UNIX) as killed, socket.socket(socket.AF_UNIX) as lives:
+            killed.bind(self.base + "/killed/metrics.http")
+            killed.listen()
+            killed.close()
+            lives.bind(self.base + "/lives/metrics.http")
+            lives.listen()
+            self.start()
+            self.assertEqual(sorted(os.listdir(self.base)), ["lives", "mine"])
+        with socket.socket(socket.AF_UNIX) as mine:  # the exporter of this node was killed, and its node is stopped
+            if os.path.exists(BIN + "/sluice-metrics"):
+                wait_until(lambda: os.path.exists(self.base + "/mine/metrics.http"), 10, "the exporter serves")
+                os.unlink(self.base + "/mine/metrics.http")
+            mine.bind(self.base + "/mine/metrics.http")
+        self.node("stop")
+        self.assertEqual(sorted(os.listdir(self.base + "/mine")), ["log", "start-arguments", "supervisor.lock"])
 
     def test_a_runtime_directory_that_was_named_has_neighbours_that_are_no_nodes(self):
         neighbour = self.left("neighbour", (DAYS + 1) * 86400)

@@ -174,6 +174,42 @@ class Balance(unittest.TestCase):
         self.assertEqual(metrics.tiers()["none"], len(gone) + 2)
         self.assertEqual(metrics.sum("sluice_get_keys_seen_total"), len(gone))
 
+    def test_a_client_follows_figures_that_come_or_are_made_anew_while_it_lives(self):
+        """The filter of keys and the counts: a client has them open as long as it lives."""
+        with Node(ranks=1, memory="16MiB") as node:
+            node.ctl("put", "gone", "-", stdin=b"v")
+            node.ctl("rm", "gone")
+            os.rename(node.shm + "/seen", node.shm + "/away")  # as when a client comes before it is made
+            code = "import sluice, sys\nclient = sluice.Client()\nprint('begun', flush=True)\n" \
+                   "for key in sys.stdin:\n    try:\n        client.get(key.strip())\n    except sluice.NotFoundError:\n        pass\n" \
+                   "    print('done', flush=True)\n"
+            client = subprocess.Popen([sys.executable, "-c", code], env=client_environment(node), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                      text=True)
+            self.addCleanup(client.stdout.close)
+            self.addCleanup(client.wait)
+            self.addCleanup(client.kill)
+            self.addCleanup(client.stdin.close)
+            self.assertEqual(client.stdout.readline(), "begun\n")
+
+            def seen_grows():
+                before = Metrics(node).sum("sluice_get_keys_seen_total")
+                client.stdin.write("gone\n")
+                client.stdin.flush()
+                self.assertEqual(client.stdout.readline(), "done\n")
+                return Metrics(node).sum("sluice_get_keys_seen_total") - before == 1
+
+            self.assertFalse(seen_grows())
+            os.rename(node.shm + "/away", node.shm + "/seen")
+            wait_until(seen_grows, 5, "the client asks the filter that came")
+            for name in ("seen", "counts"):
+                with self.subTest(made_anew=name):
+                    was = os.stat(f"{node.shm}/{name}").st_ino
+                    os.truncate(f"{node.shm}/{name}", 9000)
+                    wait_until(lambda: os.stat(f"{node.shm}/{name}").st_ino != was, 10, "it begins anew")
+                    node.ctl("put", "gone", "-", stdin=b"v")
+                    node.ctl("rm", "gone")
+                    wait_until(seen_grows, 5, "the client counts in what was made anew")
+
     def test_each_get_counts_in_the_tier_where_the_value_was(self):
         with Node(ranks=1, memory="16MiB", disk="256MiB") as node:
             keys = fill(node, 48)

@@ -267,6 +267,28 @@ START_TEST(lines_are_cut_at_characters)
     }
 END_TEST
 
+START_TEST(names_of_peers_give_a_terminal_no_orders)
+    {
+        struct top_state *state = state_made();
+        state->view = TOP_VIEW_PEERS;
+        state->peers.asked = true;
+        state->peers.count = 1;
+        (void)snprintf(state->peers.nodes[0].name, sizeof state->peers.nodes[0].name,
+                       "a\033[2J\177");
+        (void)snprintf(state->peers.nodes[0].state, sizeof state->peers.nodes[0].state, "alive");
+
+        struct top_lines *lines = drawn(state, 80);
+
+        ck_assert_ptr_nonnull(line_with(lines, "a\\x1b[2J\\x7f"));
+        for (uint32_t i = 0; i < lines->count; i++) {
+            ck_assert_uint_le(strlen(lines->lines[i].text), 80);
+            ck_assert_ptr_null(strchr(lines->lines[i].text, '\033'));
+        }
+        free(lines);
+        free(state);
+    }
+END_TEST
+
 START_TEST(rows_are_sorted_and_left_out)
     {
         static const struct top_group groups[] = {
@@ -315,6 +337,7 @@ int main(void)
     tcase_add_test(lines, a_sparkline_has_the_newest_and_its_highest);
     tcase_add_test(lines, an_overview_shows_tiers_and_what_is_wrong);
     tcase_add_test(lines, lines_are_cut_at_characters);
+    tcase_add_test(lines, names_of_peers_give_a_terminal_no_orders);
     tcase_add_test(lines, rows_are_sorted_and_left_out);
     suite_add_tcase(suite, lines);
     SRunner *runner = srunner_create(suite);

@@ -1,6 +1,7 @@
 """The native back end of vLLM without vLLM: where blocks lie, and what its scheduler loads and stores, against a node that is
 played. Requests and the block pool have the attributes of vLLM's."""
 
+import os
 import types
 import unittest
 
@@ -8,7 +9,7 @@ import python_support  # noqa: F401  the package that was built
 from node_support import main
 
 import sluice
-from sluice.vllm import events, facts, hints, layout, node, pace, scheduler, settings, sleep, stages
+from sluice.vllm import events, facts, hints, layout, node, origin, pace, scheduler, settings, sleep, stages
 from sluice.vllm.layout import Cache, Class, Group
 from sluice.vllm.stages import Split
 
@@ -427,7 +428,7 @@ class Node:
         if op in self.stores and code == sluice.Code.OK:
             self.keys[op.at].update(op.hashes)
         self.over.append((op, types.SimpleNamespace(code=code, block_count=count, stored_count=count, existed_count=0, bytes=0, fenced=fenced, why="",
-                                                    not_awaited_count=left)))
+                                                    not_awaited_count=left, from_memory=count, from_disk=0, from_remote=0)))
 
     def ended(self):
         over, self.over = self.over, []
@@ -554,6 +555,37 @@ class Stores(unittest.TestCase):
         stage.begin({other: 32})
         stage.end()
         self.assertEqual(stage.node.stores[1].said, {"hints": None, "before": None})
+
+    def test_ops_are_of_their_request_and_of_the_trace_that_came_with_it(self):
+        parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+        told = []
+        self.addCleanup(setattr, origin.sluice, "set_origin", sluice.set_origin)
+        origin.sluice.set_origin = lambda *words: told.append(words)
+        stage, one = Stage(), hashable("a", 100)
+        one.trace_headers = {"traceparent": parent}
+        stage.node.keys[0].update(one.block_hashes[:2])
+        stage.load(one)
+        stage.begin({one: 32})
+        stage.node.end(stage.node.loads[0])
+        stage.end()
+        self.assertEqual(told, [("a", parent)] * 2)  # the load, and the store of what it computed
+        for wrong in ({"traceparent": parent.upper()}, {"traceparent": 7}, {"traceparent": "00-" + "0" * 32 + parent[35:]}, {}, None):
+            one.trace_headers = wrong
+            self.assertIsNone(origin.traceparent_of(one))
+        self.assertEqual(origin.name_of(types.SimpleNamespace(request_id="\u00e9" * 100)), "\u00e9" * 63)
+
+    def test_a_line_tells_of_each_load_where_its_blocks_were(self):
+        os.environ["VLLM_MOONCAKE_STORE_TIER_LOG"] = "1"
+        self.addCleanup(os.environ.pop, "VLLM_MOONCAKE_STORE_TIER_LOG")
+        stage, one = Stage(), request("a", 70)
+        stage.node.keys[0].update(one.block_hashes)
+        stage.load(one)
+        stage.begin()
+        with self.assertLogs(scheduler.log, "INFO") as lines:
+            stage.node.end(stage.node.loads[0])
+            stage.begin()
+        self.assertEqual([line.getMessage() for line in lines.records],
+                         ["load of request a: 4 blocks wanted, 4 from memory, 0 from disk, 0 from other nodes, 0.0 ms"])
 
     def test_prefill_goes_with_loads_where_what_is_left_is_recomputed(self):
         for recomputes, more, said in ((True, {"prefill_rate": 8000, "prefill_doubles": 30000}, {"prefill": (8000, 30000), "first": 1}),

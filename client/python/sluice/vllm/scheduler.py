@@ -6,6 +6,7 @@ nor a sliding window gives it to another request meanwhile."""
 
 import dataclasses
 import logging
+import os
 import time
 from typing import Any, Optional
 
@@ -94,6 +95,7 @@ class Load:
     good: Optional[list] = None  # a chunk: blocks that came, from its first on
     unfenced: bool = False
     left: int = 0  # blocks that were here and not waited for
+    tiers: tuple = (0, 0, 0)  # blocks from memory, disk, other nodes
     again: int = 0  # how often it was started again
     began: float = 0.0
     offer: Any = None  # handover.Offer: prefill hands it over
@@ -144,6 +146,7 @@ class Scheduler(ByLayers):
         self.paused_until = 0.0
         self.register_at = 0.0
         self.say_at = 0.0
+        self.tier_log = os.environ.get("VLLM_MOONCAKE_STORE_TIER_LOG", "0") not in ("", "0")
         self.stats = {}
         self.handovers = Handovers(self)
         # A load that ends short costs its request what the engine's policy for failed loads says: only who says `recompute` asks for that.
@@ -486,6 +489,9 @@ class Scheduler(ByLayers):
         else:
             self.count(handovers_received=1, handover_receive_seconds=took, handover_receive_failures=not whole)
         held = [block for chunk in load.chunks for block in chunk.held]
+        if self.tier_log:
+            log.info("load of request %s: %d blocks wanted, %d from memory, %d from disk, %d from other nodes, %.1f ms", load.request_id,
+                     sum(chunk.count for chunk in load.chunks), *load.tiers, took * 1000)
         if whole:
             if not load.sync:
                 self.finished.add(load.request_id)
@@ -558,6 +564,7 @@ class Scheduler(ByLayers):
         count = load.chunks[at].count
         load.good[at] = 0 if result.code != sluice.Code.OK else count if load.offer is not None else min(result.block_count, count)
         load.left += result.not_awaited_count if load.offer is None else 0
+        load.tiers = tuple(map(sum, zip(load.tiers, (result.from_memory, result.from_disk, result.from_remote))))
         self.count(loaded_blocks=load.good[at], loaded_bytes=result.bytes)
         if load.offer is not None:
             self.handovers.receive_ended(load, result)

@@ -97,6 +97,7 @@ static uint32_t return_unwanted(struct sl_density *density, uint32_t unit, uint3
     struct density_aged *at = &density->ages[unit];
     at->user = user;
     density->units[unit].keep_pages = 0;
+    density->units[unit].keep_end_s = 0;
     at->state = UNIT_HERE;
     density_turn_enter(density, unit, 0);
     density_ghosts_bound(density);

@@ -59,7 +59,7 @@ struct density_unit {
         child;     /* of those in memory the one used last; the ring of siblings goes on; 0: none */
     uint32_t walk; /* the last one that gave it and was told that it goes */
     struct pair siblings;
-    uint32_t keep_end_s;
+    uint32_t keep_end_s; /* until when it was said to be kept; 0: it was not */
     uint32_t keep_pages; /* 0: it is not to be kept */
 };
 static_assert(sizeof(struct density_unit) + sizeof(struct density_aged) <= 64,

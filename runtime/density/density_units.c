@@ -232,6 +232,7 @@ uint32_t density_unit_come(struct sl_density *density, uint64_t hash, uint32_t u
     at->state = UNIT_HERE;
     at->user = user;
     density->units[unit].keep_pages = 0;
+    density->units[unit].keep_end_s = 0;
     density->unit_count++;
     return unit;
 }

@@ -223,8 +223,8 @@ void model_disk_span(struct model_disk *disk, uint64_t span_ms)
     disk->budget_level_bytes = fmin((double)span_ms / SPAN_PARTS, BUDGET_MS) * a_ms;
 }
 
-/* What comes is so often better; of equals as many as fit, by chance. */
-static double better_share(struct model_disk *disk, uint32_t id, double chance, uint64_t bytes)
+/* What comes is so often better; of equals as many as fit, by chance: all of a request or none. */
+static double better_share(struct model_disk *disk, uint64_t now_ms, double chance, uint64_t bytes)
 {
     uint32_t bin = (uint32_t)(sqrt(fmin(fmax(chance, 0.0), 1.0)) * (CHANCE_BINS - 1));
     double all = 0.0;
@@ -237,7 +237,7 @@ static double better_share(struct model_disk *disk, uint32_t id, double chance, 
         all += disk->seen_bytes[i];
         better += i > bin ? disk->seen_bytes[i] : 0.0;
     }
-    double turn = (double)(model_mix(id + disk->written_bytes) >> 11) * 0x1p-53;
+    double turn = (double)(model_mix(now_ms) >> 11) * 0x1p-53;
     return (better + turn * disk->seen_bytes[bin]) / all;
 }
 
@@ -248,7 +248,7 @@ bool model_disk_allows(struct model_disk *disk, uint32_t id, double chance, uint
     }
     budget_fill(disk, now_ms);
     double share = disk->budget_bytes / disk->budget_level_bytes / LEVEL_FREE;
-    return better_share(disk, id, chance, disk_bytes(disk, id)) < share;
+    return better_share(disk, now_ms, chance, disk_bytes(disk, id)) < share;
 }
 
 bool model_disk_write(struct model_disk *disk, uint32_t id, uint64_t now_ms,

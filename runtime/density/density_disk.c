@@ -16,8 +16,15 @@ static void unknown_take(struct sl_density *density, struct density_aged *at)
 {
     at->at = (uint32_t)density->references;
     at->use_count = 1;
-    at->age = (uint8_t)density->rates.start;
     at->class_index = (uint8_t)sl_rates_class(1, 1, false, REG_HINT_NONE);
+}
+
+void density_disk_count(struct sl_density *density, uint32_t unit)
+{
+    struct density_aged *at = &density->ages[unit];
+    at->state = UNIT_DISK;
+    density->cohorts[at->cohort].disk_count++;
+    density->on_disk[density_cell_of(density, at)]++;
 }
 
 void sl_density_disk_enter(struct sl_density *density, uint64_t hash,
@@ -45,10 +52,9 @@ void sl_density_disk_enter(struct sl_density *density, uint64_t hash,
     }
     if (at->state != UNIT_GHOST) {
         unknown_take(density, at);
-        density_age_append(density, unit);
+        density_cohort_join(density, unit, density->rates.start);
     }
-    at->state = UNIT_DISK;
-    density->on_disk[density_cell_of(at)]++;
+    density_disk_count(density, unit);
 }
 
 void density_disk_leave(struct sl_density *density, uint32_t unit)
@@ -57,7 +63,8 @@ void density_disk_leave(struct sl_density *density, uint32_t unit)
     if (at->state == UNIT_RESTORED_DISK) {
         density_row_remove(density, &density->restored, unit);
     } else {
-        density->on_disk[density_cell_of(at)]--;
+        density->cohorts[at->cohort].disk_count--;
+        density->on_disk[density_cell_of(density, at)]--;
     }
     density->disk_count--;
 }
@@ -88,11 +95,11 @@ static uint32_t return_unwanted(struct sl_density *density, uint32_t unit, uint3
     density->unit_count++;
     density_parent_find(density, unit, parent_hash);
     struct density_aged *at = &density->ages[unit];
-    density->units[unit].user = user;
+    at->user = user;
     density->units[unit].keep_pages = 0;
-    at->weight = 1;
+    density->units[unit].keep_end_s = 0;
     at->state = UNIT_HERE;
-    density_turn_enter(density, unit);
+    density_turn_enter(density, unit, 0);
     density_ghosts_bound(density);
     return unit;
 }
@@ -115,7 +122,9 @@ double sl_density_value(const struct sl_density *density, uint64_t hash)
 {
     uint32_t unit = density_unit_of(density, hash);
     const struct density_aged *at = &density->ages[unit];
-    return unit == 0 || at->state == UNIT_NAMED ? 0.0 : density->rates.value[density_cell_of(at)];
+    return unit == 0 || at->state == UNIT_NAMED
+               ? 0.0
+               : density->rates.value[density_cell_of(density, at)];
 }
 
 uint32_t sl_density_uses(const struct sl_density *density, uint64_t hash)
@@ -144,7 +153,9 @@ double sl_density_likely(const struct sl_density *density, uint64_t hash)
     if (!density->learnt) {
         return 1.0;
     }
-    return unit == 0 || at->state == UNIT_NAMED ? 0.0 : density->rates.chance[density_cell_of(at)];
+    return unit == 0 || at->state == UNIT_NAMED
+               ? 0.0
+               : density->rates.chance[density_cell_of(density, at)];
 }
 
 void sl_density_horizon(struct sl_density *density, uint64_t references)

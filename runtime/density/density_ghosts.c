@@ -16,7 +16,7 @@ void density_ghost_note(struct sl_density *density, uint32_t unit)
         density->gone_count = 0; /* nobody takes them */
     }
     density->gone[density->gone_count++] = (struct sl_density_ghost){
-        .hash = density->hashes[unit],
+        .hash = density->ages[unit].hash,
         .at = at->at,
         .class_index = at->class_index,
         .use_count = at->use_count,
@@ -71,10 +71,10 @@ void sl_density_ghosts_restore(struct sl_density *density, const void *bytes, ui
     }
 }
 
-void density_ghost_restored(struct sl_density *density, uint32_t unit)
+void density_ghost_restored(struct sl_density *density, uint32_t unit, uint32_t age)
 {
     density->ages[unit].state = UNIT_GHOST;
-    density_age_append(density, unit);
+    density_cohort_join(density, unit, age);
     density_row_append(density, &density->ghosts, unit);
     density->ghost_count++;
 }

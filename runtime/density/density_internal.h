@@ -36,37 +36,48 @@ struct pair {
     uint32_t older, newer;
 };
 
-/* A unit is a number: what is known of it lies in several tables, by what is used together. */
+/* A unit is a number: what is known of it lies in two tables, by what is used together. */
 
-/* What getting older looks at, four to a line: all units get older some twenty times. */
+/* What all uses ask for, two to a line. */
 struct density_aged {
-    struct pair in; /* the row of its cell by age */
-    uint32_t at;    /* when it was used last, in references, modulo 2^32 */
-    uint8_t class_index, age, use_count;
+    uint64_t hash;
+    struct pair turn; /* in the row by turn that it is in */
+    uint32_t user;
+    uint32_t cohort; /* with which it gets older; 0: with none */
+    uint32_t at;     /* when it was used last, in references, modulo 2^32 */
+    uint8_t class_index, use_count;
     uint8_t state : 4;
     uint8_t weight : 2;  /* of its hits: 0 low, 1 normal, 2 high */
     uint8_t counted : 1; /* it came for a use that its reader will tell of again */
 };
-static_assert(sizeof(struct density_aged) == 16, "four to a line");
+static_assert(sizeof(struct density_aged) == 32, "two to a line");
 
 /* Its chain, and what is kept. */
 struct density_unit {
-    uint32_t user;
     uint32_t parent;
     uint32_t
         child;     /* of those in memory the one used last; the ring of siblings goes on; 0: none */
     uint32_t walk; /* the last one that gave it and was told that it goes */
     struct pair siblings;
-    uint32_t keep_end_s;
+    uint32_t keep_end_s; /* until when it was said to be kept; 0: it was not */
     uint32_t keep_pages; /* 0: it is not to be kept */
 };
-static_assert(sizeof(struct density_unit) + sizeof(struct density_aged) + sizeof(struct pair) +
-                      sizeof(uint64_t) ==
-                  64,
+static_assert(sizeof(struct density_unit) + sizeof(struct density_aged) <= 64,
               "what a unit costs stands in the README, with two places of the table");
 
 struct row {
     uint32_t oldest, newest;
+};
+
+/* Units of one class and weight that were used within a short time get older as one: each does so some
+ * twenty times while it is known. A cohort has one unit, or more. */
+struct density_cohort {
+    struct pair in;   /* the row of its cell by age; newer alone: of those that are free */
+    struct pair turn; /* in the row of its turn, while it has units in memory */
+    struct row here;  /* these */
+    uint32_t at;      /* when the first of its units was used, as of a unit */
+    uint32_t count, disk_count; /* units, and those on disk alone */
+    uint8_t class_index, age, weight;
 };
 static_assert(SL_DENSITY_CLASSES <= 64, "classes are bits of a word");
 
@@ -74,9 +85,10 @@ struct sl_density {
     struct sl_rates rates;
     struct sl_density_options set;
     struct density_aged *ages; /* by unit; number 0 is none */
-    struct pair *turns;        /* by unit: in the row by turn */
-    uint64_t *hashes;          /* by unit */
     struct density_unit *units;
+    struct density_cohort *cohorts; /* as many as units at most; number 0 is none */
+    uint32_t cohort_high,
+        cohort_vacant;              /* from high on none was ever taken; the first that is free */
     uint32_t capacity, high, taken; /* numbers; from high on none was ever taken */
     uint64_t *vacant;               /* a bit for each number */
     uint32_t hand;                  /* where the next number is looked for */
@@ -87,9 +99,9 @@ struct sl_density {
     uint64_t references, settle_at, halved_at;
     bool learnt;                                      /* values were computed from what was seen */
     uint64_t older_at, older_age_at[SL_DENSITY_AGES]; /* the first of them, and each age's */
-    uint64_t aged[SL_DENSITY_AGES]; /* by age: a bit for each class whose row may have units */
-    struct row by_age[SL_DENSITY_AGES][SL_DENSITY_CLASSES];
-    struct row by_turn[SL_DENSITY_TURNS];                               /* cells by weight */
+    uint64_t aged[SL_DENSITY_AGES]; /* by age: a bit for each class whose row may have cohorts */
+    struct row by_age[SL_DENSITY_AGES][SL_DENSITY_CLASSES]; /* cohorts */
+    struct row by_turn[SL_DENSITY_TURNS];                   /* those of cells by weight */
     uint16_t turn_order[SL_DENSITY_TURNS], turn_rank[SL_DENSITY_TURNS]; /* as of cells */
     struct row sunk;                                                    /* go before all cells */
     struct row
@@ -115,19 +127,24 @@ struct sl_density {
 static inline void density_unit_fetch(const struct sl_density *density, uint32_t unit)
 {
     __builtin_prefetch(&density->ages[unit], 1);
-    __builtin_prefetch(&density->turns[unit], 1);
-    __builtin_prefetch(&density->hashes[unit], 1);
     __builtin_prefetch(&density->units[unit], 1);
 }
 
-static inline uint32_t density_cell_of(const struct density_aged *at)
+static inline uint32_t density_age_of(const struct sl_density *density,
+                                      const struct density_aged *at)
 {
-    return sl_rates_cell(at->class_index, at->age);
+    return density->cohorts[at->cohort].age;
 }
 
-static inline uint32_t density_turn_of(const struct density_aged *at)
+static inline uint32_t density_cell_of(const struct sl_density *density,
+                                       const struct density_aged *at)
 {
-    return at->weight * SL_DENSITY_CELLS + density_cell_of(at);
+    return sl_rates_cell(at->class_index, density_age_of(density, at));
+}
+
+static inline uint32_t density_turn_of(const struct density_cohort *cohort)
+{
+    return cohort->weight * SL_DENSITY_CELLS + sl_rates_cell(cohort->class_index, cohort->age);
 }
 
 static inline bool density_in_memory(const struct density_aged *at)
@@ -146,10 +163,10 @@ static inline uint64_t density_age_references(const struct sl_density *density,
 
 static inline void density_row_append(struct sl_density *density, struct row *row, uint32_t unit)
 {
-    struct pair *turns = density->turns;
-    turns[unit] = (struct pair){.older = row->newest};
+    struct density_aged *ages = density->ages;
+    ages[unit].turn = (struct pair){.older = row->newest};
     if (row->newest != 0) {
-        turns[row->newest].newer = unit;
+        ages[row->newest].turn.newer = unit;
     } else {
         row->oldest = unit;
     }
@@ -158,19 +175,19 @@ static inline void density_row_append(struct sl_density *density, struct row *ro
 
 static inline void density_row_remove(struct sl_density *density, struct row *row, uint32_t unit)
 {
-    struct pair *turns = density->turns;
-    struct pair out = turns[unit];
+    struct density_aged *ages = density->ages;
+    struct pair out = ages[unit].turn;
     if (out.older != 0) {
-        turns[out.older].newer = out.newer;
+        ages[out.older].turn.newer = out.newer;
     } else {
         row->oldest = out.newer;
     }
     if (out.newer != 0) {
-        turns[out.newer].older = out.older;
+        ages[out.newer].turn.older = out.older;
     } else {
         row->newest = out.older;
     }
-    turns[unit] = (struct pair){0};
+    ages[unit].turn = (struct pair){0};
 }
 
 /* The cells in their order, once for each weight. */
@@ -192,15 +209,24 @@ static inline void density_turn_mark(struct sl_density *density, uint32_t turn)
     }
 }
 
-/* ---- rows by age ---- */
+/* ---- density_cohorts.c ---- */
 
-/* To the young end of its cell. */
-void density_age_append(struct sl_density *density, uint32_t unit);
-void density_age_remove(struct sl_density *density, uint32_t unit);
-/* Out of the row of what is in memory. */
-void density_turn_remove(struct sl_density *density, uint32_t unit);
-/* Into that of its turn: before the others of its cell when it waited elsewhere. */
+/* A unit that is in none gets older from this age on, with those of its class and weight that were used
+ * when it was. */
+void density_cohort_join(struct sl_density *density, uint32_t unit, uint32_t age);
+/* It is in no row by turn of its cohort. */
+void density_cohort_leave(struct sl_density *density, uint32_t unit);
+/* The next age begins for it. */
+void density_cohort_older(struct sl_density *density, uint32_t cohort);
+/* Into the row of what is in memory, at its young end: or before this unit of the same cohort. */
+void density_turn_enter(struct sl_density *density, uint32_t unit, uint32_t before);
+/* At its old end. */
 void density_turn_first(struct sl_density *density, uint32_t unit);
+/* Out of it. */
+void density_turn_leave(struct sl_density *density, uint32_t unit);
+/* ---- density_units.c ---- */
+/* Out of the row of what is in memory, wherever it waits. */
+void density_turn_remove(struct sl_density *density, uint32_t unit);
 /* ---- density_keep.c ---- */
 void density_kept_enter(struct sl_density *density, uint32_t unit);
 void density_kept_leave(struct sl_density *density, uint32_t unit);
@@ -212,8 +238,8 @@ uint32_t density_turn_after(const struct sl_density *density, uint32_t unit);
  * of the hash. */
 uint32_t density_unit_come(struct sl_density *density, uint64_t hash, uint32_t unit, uint32_t user);
 void density_parent_find(struct sl_density *density, uint32_t unit, uint64_t parent_hash);
-/* To the young end of its cell, whose rows it is not in. */
-void density_cell_enter(struct sl_density *density, uint32_t unit);
+/* To the young end of the cell of this age, when it is in none. */
+void density_cell_enter(struct sl_density *density, uint32_t unit, uint32_t age);
 void density_ghosts_bound(struct sl_density *density);
 /* What tells the number of this hash is fetched from memory. */
 void density_place_fetch(const struct sl_density *density, uint64_t hash);
@@ -229,17 +255,17 @@ sl_err density_grow(struct sl_density *density); /* room for units; SL_ERR_NO_ME
 void density_used(struct sl_density *density, uint32_t unit);
 /* A unit is wanted: time goes on. */
 void density_reference(struct sl_density *density);
-/* In memory, at the young end of the turns of the cell where it is by age already. */
-void density_turn_enter(struct sl_density *density, uint32_t unit);
 /* What a registrar before noted, of which nothing is believed but what can be. */
 void density_note_take(struct density_aged *at, const struct sl_density_note *note);
+/* It is on disk alone from now on, in its cohort. */
+void density_disk_count(struct sl_density *density, uint32_t unit);
 /* From disk alone to none of the rows that only such units are in. */
 void density_disk_leave(struct sl_density *density, uint32_t unit);
 /* ---- density_ghosts.c ---- */
 /* It became one. */
 void density_ghost_note(struct sl_density *density, uint32_t unit);
-/* One of before a restart counts from now on: in its cell, at the young end. */
-void density_ghost_restored(struct sl_density *density, uint32_t unit);
+/* One of before a restart counts from now on: in the cell of this age, at the young end. */
+void density_ghost_restored(struct sl_density *density, uint32_t unit, uint32_t age);
 /* Values anew. */
 void density_settle(struct sl_density *density);
 

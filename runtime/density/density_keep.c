@@ -33,6 +33,7 @@ void density_kept_leave(struct sl_density *density, uint32_t unit)
     density->kept_pages -= density->units[unit].keep_pages;
 }
 
+/* Until when it was to be kept is still known: elsewhere there may be room. */
 static void release(struct sl_density *density, uint32_t unit)
 {
     density_turn_remove(density, unit);
@@ -120,7 +121,9 @@ void sl_density_keep(struct sl_density *density, uint32_t unit, const struct reg
             at->keep_pages = keep->pages & REG_KEEP_PAGES_MAX;
             density_kept_enter(density, unit);
         }
-        at->keep_end_s = keep->end_s;
+        if (at->keep_end_s == 0 || is_later(keep->end_s, at->keep_end_s)) {
+            at->keep_end_s = keep->end_s;
+        }
     }
     for (uint64_t most = pages_max(density);
          density->kept.oldest != 0 && density->kept_pages > most;) {

@@ -263,17 +263,20 @@ static void class_rates(const struct sl_rates *rates, uint32_t first, const stru
 static void class_values(struct sl_rates *rates, uint32_t first, const struct believed *all)
 {
     double *rate = &rates->rate[first];
-    double hit[SL_DENSITY_AGES] = {0}; /* its chance within the age, for one that reaches it */
-    uint32_t within = rates->start;    /* the age in which the horizon that is set ends */
+    double hit[SL_DENSITY_AGES] = {0};  /* its chance within the age, for one that reaches it */
+    double stay[SL_DENSITY_AGES] = {0}; /* how long that one is there, in references */
+    uint32_t within = rates->start;     /* the age in which the horizon that is set ends */
     class_rates(rates, first, all, rate);
     for (uint32_t age = rates->start; age < SL_DENSITY_AGES; age++) {
         hit[age] = -expm1(-rate[age] * age_width(rates, age));
+        stay[age] = hit[age] / rate[age];
     }
     for (uint32_t age = rates->start; age < SL_DENSITY_AGES; age++) {
         double there = 1.0;
         double hits = 0.0;
         double references = 0.0;
-        double best = 0.0;
+        double best_hits = 0.0;
+        double best_references = 1.0;
         double end = age_begin(rates, age) + (double)rates->horizon;
         double chance = 0.0;
         while (within < SL_DENSITY_AGES && (double)rates->end[within] < end) {
@@ -285,11 +288,14 @@ static void class_values(struct sl_rates *rates, uint32_t first, const struct be
                 chance = hits - there * expm1(-rate[horizon] * width);
             }
             hits += there * hit[horizon];
-            references += there * hit[horizon] / rate[horizon];
+            references += there * stay[horizon];
             there *= 1.0 - hit[horizon];
-            double density = hits / references;
-            best = density > best ? density : best;
+            if (hits * best_references > best_hits * references) {
+                best_hits = hits;
+                best_references = references;
+            }
         }
+        double best = best_hits / best_references;
         rates->value[first + age] =
             best > 0.0 ? exp2(rint(log2(best) * rates->steps) / rates->steps) : 0.0;
         /* one that goes beyond all ages: whatever hits they bring */

@@ -57,7 +57,8 @@ static int restored_compare(const void *left, const void *right, void *context)
 static uint32_t restored_clock(struct sl_density *density)
 {
     uint32_t count = 0;
-    for (uint32_t unit = density->restored.oldest; unit != 0; unit = density->turns[unit].newer) {
+    for (uint32_t unit = density->restored.oldest; unit != 0;
+         unit = density->ages[unit].turn.newer) {
         uint32_t ahead = density->ages[unit].at - (uint32_t)density->references;
         density->references += ahead < CLOCK_AHEAD_MAX ? ahead : 0;
         count++;
@@ -66,20 +67,29 @@ static uint32_t restored_clock(struct sl_density *density)
 }
 
 /* Gives whether it is one of those that are not in memory. */
-static bool restored_away(struct sl_density *density, uint32_t unit)
+static bool restored_away(struct sl_density *density, uint32_t unit, uint32_t age)
 {
-    struct density_aged *at = &density->ages[unit];
+    const struct density_aged *at = &density->ages[unit];
     if (at->state == UNIT_RESTORED_GHOST) {
-        density_ghost_restored(density, unit);
+        density_ghost_restored(density, unit, age);
         return true;
     }
     if (at->state != UNIT_RESTORED_DISK) {
         return false;
     }
-    at->state = UNIT_DISK;
-    density_age_append(density, unit);
-    density->on_disk[density_cell_of(at)]++;
+    density_cohort_join(density, unit, age);
+    density_disk_count(density, unit);
     return true;
+}
+
+static uint32_t restored_age(const struct sl_density *density, const struct density_aged *at)
+{
+    uint64_t references = density_age_references(density, at);
+    uint32_t age = density->rates.start;
+    while (age + 1u < SL_DENSITY_AGES && references >= density->rates.end[age]) {
+        age++;
+    }
+    return age;
 }
 
 void sl_density_restored(struct sl_density *density)
@@ -91,9 +101,11 @@ void sl_density_restored(struct sl_density *density)
         density_row_remove(density, &density->restored, unit);
         if (sorted != NULL) {
             sorted[i] = unit;
-        } else if (!restored_away(density, unit)) { /* no memory: in the order of the records */
+        } else if (!restored_away(
+                       density, unit,
+                       density->rates.start)) { /* no memory: in the order of the records */
             density->ages[unit].state = UNIT_HERE;
-            density_cell_enter(density, unit);
+            density_cell_enter(density, unit, density->rates.start);
         }
     }
     if (sorted != NULL) {
@@ -101,15 +113,12 @@ void sl_density_restored(struct sl_density *density)
     }
     for (uint32_t i = 0; sorted != NULL && i < count; i++) {
         struct density_aged *at = &density->ages[sorted[i]];
-        uint64_t age = density_age_references(density, at);
-        while (at->age + 1u < SL_DENSITY_AGES && age >= density->rates.end[at->age]) {
-            at->age++;
-        }
-        if (restored_away(density, sorted[i])) {
+        uint32_t age = restored_age(density, at);
+        if (restored_away(density, sorted[i], age)) {
             continue;
         }
         at->state = UNIT_HERE; /* not before: who follows it looks for it in its row */
-        density_cell_enter(density, sorted[i]);
+        density_cell_enter(density, sorted[i], age);
     }
     free(sorted);
     density_ghosts_bound(density);

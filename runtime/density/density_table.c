@@ -28,7 +28,7 @@ static uint32_t table_place(const struct sl_density *density, uint64_t hash)
     uint32_t fold = hash_fold(hash);
     uint32_t at = fold & density->table_mask;
     while (density->table[at] != 0 && ((uint32_t)(density->table[at] >> 32) != fold ||
-                                       density->hashes[(uint32_t)density->table[at]] != hash)) {
+                                       density->ages[(uint32_t)density->table[at]].hash != hash)) {
         at = (at + 1) & density->table_mask;
     }
     return at;
@@ -63,7 +63,7 @@ static void table_add(struct sl_density *density, uint64_t hash, uint32_t unit)
 static void table_remove(struct sl_density *density, uint32_t unit)
 {
     uint32_t mask = density->table_mask;
-    uint32_t hole = hash_fold(density->hashes[unit]) & mask;
+    uint32_t hole = hash_fold(density->ages[unit].hash) & mask;
     while ((uint32_t)density->table[hole] != unit) {
         hole = (hole + 1) & mask;
     }
@@ -118,9 +118,7 @@ sl_err density_grow(struct sl_density *density)
     }
     /* Should one fail, those before it are larger than they need be. */
     if (!table_grow((void **)&density->ages, sizeof(*density->ages), density->capacity, capacity) ||
-        !table_grow((void **)&density->turns, sizeof(*density->turns), density->capacity,
-                    capacity) ||
-        !table_grow((void **)&density->hashes, sizeof(*density->hashes), density->capacity,
+        !table_grow((void **)&density->cohorts, sizeof(*density->cohorts), density->cohort_high,
                     capacity) ||
         !table_grow((void **)&density->units, sizeof(*density->units), density->capacity,
                     capacity) ||
@@ -141,7 +139,7 @@ sl_err density_grow(struct sl_density *density)
     density->capacity = capacity;
     for (uint32_t unit = 1; unit < density->high; unit++) {
         if (density->ages[unit].state != UNIT_FREE) {
-            table_add(density, density->hashes[unit], unit);
+            table_add(density, density->ages[unit].hash, unit);
         }
     }
     return SL_OK;
@@ -150,9 +148,8 @@ sl_err density_grow(struct sl_density *density)
 /* ---- numbers ----
  *
  * They are given out in order, round and round, and a unit that is wanted again gets another one. So
- * units that were wanted one after the other lie side by side, as they stand in the rows: what walks
- * along a row meets memory in order, which the processor fetches ahead. A number that a unit kept
- * would have rows jump about in memory, and each unit that gets older would be waited for. */
+ * units that were wanted one after the other lie side by side, as they stand in the rows: who walks
+ * along a row meets memory in order, which the processor fetches ahead. */
 
 /* The next number; 0: none is left. */
 static uint32_t number_take(struct sl_density *density)
@@ -196,8 +193,7 @@ uint32_t density_unit_new(struct sl_density *density, uint64_t hash)
         return 0;
     }
     density->ages[unit] = (struct density_aged){0};
-    density->turns[unit] = (struct pair){0};
-    density->hashes[unit] = hash;
+    density->ages[unit].hash = hash;
     density->units[unit] = (struct density_unit){0};
     table_add(density, hash, unit);
     return unit;
@@ -206,7 +202,6 @@ uint32_t density_unit_new(struct sl_density *density, uint64_t hash)
 void density_unit_free(struct sl_density *density, uint32_t unit)
 {
     table_remove(density, unit);
-    density->turns[unit] = (struct pair){0};
     density->units[unit].child = 0;
     number_give(density, unit);
 }
@@ -256,10 +251,8 @@ uint32_t density_unit_move(struct sl_density *density, uint32_t unit)
         return unit;
     }
     density->ages[fresh] = density->ages[unit];
-    density->turns[fresh] = density->turns[unit];
-    density->hashes[fresh] = density->hashes[unit];
     density->units[fresh] = density->units[unit];
-    uint64_t *place = &density->table[table_place(density, density->hashes[fresh])];
+    uint64_t *place = &density->table[table_place(density, density->ages[fresh].hash)];
     *place = (*place & ~(uint64_t)UINT32_MAX) | fresh;
     chain_renumber(density, unit, fresh);
     number_give(density, unit);

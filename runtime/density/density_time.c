@@ -1,148 +1,36 @@
 /* runtime/density/density_time.c - units get older, and values are computed anew.
  *
- * Each unit gets older some twenty times while it is known, so what that costs is most of what a
- * reference costs: those of a row that are due move as one, and only rows that have units are
- * looked at. */
+ * Only rows that have cohorts are looked at. */
 #include "runtime/density/density_internal.h"
 
 #include <math.h>
 #include <string.h>
 
 /* An age's rows are looked at so often while it lasts. */
-#define AGE_LOOKS 8u
+#define AGE_LOOKS 4u
+/* But not before so many references have gone by. */
+#define LOOK_LEAST UINT64_C(16)
 
-/* Units that move from one row by turn to another as they stand there: from its old end on. */
-struct moving {
-    uint32_t first, last; /* 0: none yet */
-    uint32_t next;        /* the one in the row that would go on with them */
-};
-
-static void moving_end(struct sl_density *density, struct moving *moving, struct row *from,
-                       struct row *to)
-{
-    struct pair *turns = density->turns;
-    if (moving->first == 0) {
-        return;
-    }
-    uint32_t rest = turns[moving->last].newer;
-    from->oldest = rest;
-    if (rest != 0) {
-        turns[rest].older = 0;
-    } else {
-        from->newest = 0;
-    }
-    turns[moving->first].older = to->newest;
-    turns[moving->last].newer = 0;
-    if (to->newest != 0) {
-        turns[to->newest].newer = moving->first;
-    } else {
-        to->oldest = moving->first;
-    }
-    to->newest = moving->last;
-    *moving = (struct moving){0};
-}
-
-/* It stands elsewhere in its row than those before it. */
-static void moving_alone(struct sl_density *density, struct moving *moving, struct row *from,
-                         uint32_t unit)
-{
-    struct row *to = from + 1; /* the next age's is behind it */
-    moving_end(density, moving, from, to);
-    density_row_remove(density, from, unit);
-    density_row_append(density, to, unit);
-    moving->next = from->oldest;
-}
-
-/* What is by turn of those that get older. */
-struct turning {
-    struct moving moving; /* of one weight, as a rule that of all */
-    uint32_t turn;
-    bool begun; /* one moved, at least */
-};
-
-static void turning_end(struct sl_density *density, struct turning *turning)
-{
-    if (turning->begun) {
-        struct row *from = &density->by_turn[turning->turn];
-        moving_end(density, &turning->moving, from, from + 1);
-        density_turn_mark(density, turning->turn);
-        density_turn_mark(density, turning->turn + 1);
-    }
-}
-
-static void turning_add(struct sl_density *density, struct turning *turning, uint32_t turn,
-                        uint32_t unit)
-{
-    struct moving *moving = &turning->moving;
-    struct row *from = &density->by_turn[turn];
-    if (!turning->begun || turning->turn != turn) {
-        turning_end(density, turning);
-        *turning = (struct turning){.moving.next = from->oldest, .turn = turn, .begun = true};
-    }
-    if (moving->next != unit) {
-        moving_alone(density, moving, from, unit);
-        return;
-    }
-    moving->first = moving->first != 0 ? moving->first : unit;
-    moving->last = unit;
-    moving->next = density->turns[unit].newer;
-}
-
-/* Those from the old end of the row to `last` go to the next one; `rest` stays. */
-static void row_move(struct sl_density *density, struct row *row, struct row *next, uint32_t last,
-                     uint32_t rest)
-{
-    struct density_aged *ages = density->ages;
-    ages[row->oldest].in.older = next->newest;
-    ages[last].in.newer = 0;
-    if (next->newest != 0) {
-        ages[next->newest].in.newer = row->oldest;
-    } else {
-        next->oldest = row->oldest;
-    }
-    next->newest = last;
-    row->oldest = rest;
-    if (rest != 0) {
-        ages[rest].in.older = 0;
-    } else {
-        row->newest = 0;
-    }
-}
-
-/* Those at the old end of a row by age that are too old for it go to the next one. */
+/* Cohorts at the old end of a row by age that are too old for it go to the next one. */
 static void row_older(struct sl_density *density, uint32_t class_index, uint32_t age)
 {
-    struct density_aged *ages = density->ages;
-    struct row *row = &density->by_age[age][class_index];
-    uint32_t cell = sl_rates_cell(class_index, age);
-    struct turning turning = {0};
     uint32_t now = (uint32_t)density->references;
     uint64_t end = density->rates.end[age];
-    uint32_t unit = row->oldest;
-    uint32_t last = 0;
+    uint32_t cell = sl_rates_cell(class_index, age);
+    uint32_t cohort = density->by_age[age][class_index].oldest;
     uint32_t count = 0;
-    uint32_t disk_count = 0;
-    while (unit != 0 && now - ages[unit].at >= end) {
-        struct density_aged *at = &ages[unit];
-        at->age++;
-        count++;
-        if (at->state == UNIT_HERE) {
-            turning_add(density, &turning, at->weight * SL_DENSITY_CELLS + cell, unit);
-        } else {
-            disk_count += at->state == UNIT_DISK;
-        }
-        last = unit;
-        unit = at->in.newer;
+    while (cohort != 0 && now - density->cohorts[cohort].at >= end) {
+        const struct density_cohort *at = &density->cohorts[cohort];
+        uint32_t next = at->in.newer;
+        count += at->count;
+        density->on_disk[cell] -= at->disk_count;
+        density->on_disk[cell + 1] += at->disk_count;
+        density_cohort_older(density, cohort);
+        cohort = next;
     }
-    if (last == 0) {
-        return;
+    if (count > 0) {
+        sl_rates_outlived(&density->rates, cell, count);
     }
-    row_move(density, row, &density->by_age[age + 1][class_index], last, unit);
-    density->aged[age + 1] |= UINT64_C(1) << class_index;
-    sl_rates_outlived(&density->rates, cell, count);
-    density->on_disk[cell] -= disk_count;
-    density->on_disk[cell + 1] += disk_count;
-    turning_end(density, &turning);
 }
 
 static void age_older(struct sl_density *density, uint32_t age)
@@ -156,7 +44,7 @@ static void age_older(struct sl_density *density, uint32_t age)
     }
 }
 
-/* From the oldest age down, so that a unit moves once. */
+/* From the oldest age down, so that a cohort moves once. */
 static void all_older(struct sl_density *density)
 {
     density->older_at = UINT64_MAX;
@@ -166,7 +54,8 @@ static void all_older(struct sl_density *density)
             uint64_t width = age <= start ? density->rates.end[start]
                                           : density->rates.end[age] - density->rates.end[age - 1];
             age_older(density, age);
-            density->older_age_at[age] = density->references + width / AGE_LOOKS;
+            density->older_age_at[age] =
+                density->references + SL_MAX(width / AGE_LOOKS, LOOK_LEAST);
         }
         density->older_at = SL_MIN(density->older_at, density->older_age_at[age]);
     }

@@ -1,9 +1,7 @@
 /* runtime/density/density_units.c - units and ghosts in cells, and in chains.
  *
- * A unit stands in three rows at once: with all of its cell, ghosts too, by when they were used
- * last; with those of its cell that are in memory, likewise (ghosts: with all ghosts, by when they
- * left); and among the children of its parent. Getting older moves it from the old end of one row
- * to the young end of the next, so rows stay in order. */
+ * A unit is in three places at once: with a cohort, ghosts too (density_cohorts.c); in a row of those
+ * that are in memory, or with all ghosts, by when they left; and among the children of its parent. */
 #include "runtime/density/density_internal.h"
 
 #include <stdlib.h>
@@ -13,146 +11,41 @@
 /* Over so many that went what they were worth is averaged. */
 #define EDGE_UNITS 64.0
 
-/* ---- rows ---- */
-
-static struct row *age_row(struct sl_density *density, const struct density_aged *at)
-{
-    return &density->by_age[at->age][at->class_index];
-}
-
-void density_age_append(struct sl_density *density, uint32_t unit)
-{
-    struct density_aged *ages = density->ages;
-    struct row *row = age_row(density, &ages[unit]);
-    density->aged[ages[unit].age] |= UINT64_C(1) << ages[unit].class_index;
-    ages[unit].in = (struct pair){.older = row->newest};
-    if (row->newest != 0) {
-        ages[row->newest].in.newer = unit;
-    } else {
-        row->oldest = unit;
-    }
-    row->newest = unit;
-}
-
-/* at is in the row of the same cell. */
-static void age_insert_before(struct sl_density *density, uint32_t at, uint32_t unit)
-{
-    struct density_aged *ages = density->ages;
-    uint32_t older = ages[at].in.older;
-    ages[unit].in = (struct pair){.older = older, .newer = at};
-    ages[at].in.older = unit;
-    if (older != 0) {
-        ages[older].in.newer = unit;
-    } else {
-        age_row(density, &ages[unit])->oldest = unit;
-    }
-}
-
-void density_age_remove(struct sl_density *density, uint32_t unit)
-{
-    struct density_aged *ages = density->ages;
-    struct pair out = ages[unit].in;
-    if (out.older != 0) {
-        ages[out.older].in.newer = out.newer;
-    } else {
-        age_row(density, &ages[unit])->oldest = out.newer;
-    }
-    if (out.newer != 0) {
-        ages[out.newer].in.older = out.older;
-    } else {
-        age_row(density, &ages[unit])->newest = out.older;
-    }
-    ages[unit].in = (struct pair){0};
-}
-
-/* at is in the row. */
-static void turn_insert_before(struct sl_density *density, struct row *row, uint32_t at,
-                               uint32_t unit)
-{
-    struct pair *turns = density->turns;
-    uint32_t older = turns[at].older;
-    turns[unit] = (struct pair){.older = older, .newer = at};
-    turns[at].older = unit;
-    if (older != 0) {
-        turns[older].newer = unit;
-    } else {
-        row->oldest = unit;
-    }
-}
-
 /* ---- turns: the rows of what is in memory ---- */
-
-static struct row *turn_row(struct sl_density *density, const struct density_aged *at)
-{
-    switch (at->state) {
-    case UNIT_RESTORED:
-        return &density->restored;
-    case UNIT_SUNK:
-        return &density->sunk;
-    case UNIT_KEPT:
-        return &density->kept;
-    default:
-        return &density->by_turn[density_turn_of(at)];
-    }
-}
 
 void density_turn_remove(struct sl_density *density, uint32_t unit)
 {
-    const struct density_aged *at = &density->ages[unit];
     if (density->walk_next == unit) {
         density->walk_next = density_turn_after(density, unit);
     }
-    density_row_remove(density, turn_row(density, at), unit);
-    if (at->state == UNIT_HERE) {
-        density_turn_mark(density, density_turn_of(at));
-    } else if (at->state == UNIT_KEPT) {
+    switch (density->ages[unit].state) {
+    case UNIT_RESTORED:
+        density_row_remove(density, &density->restored, unit);
+        break;
+    case UNIT_SUNK:
+        density_row_remove(density, &density->sunk, unit);
+        break;
+    case UNIT_KEPT:
+        density_row_remove(density, &density->kept, unit);
         density_kept_leave(density, unit);
+        break;
+    default:
+        density_turn_leave(density, unit);
     }
 }
 
-void density_turn_first(struct sl_density *density, uint32_t unit)
+/* Before its parent where that is in the same cohort, so that the end of a chain is met first. */
+void density_cell_enter(struct sl_density *density, uint32_t unit, uint32_t age)
 {
-    uint32_t turn = density_turn_of(&density->ages[unit]);
-    struct row *row = &density->by_turn[turn];
-    if (row->oldest != 0) {
-        turn_insert_before(density, row, row->oldest, unit);
-    } else {
-        density_row_append(density, row, unit);
-    }
-    density_turn_mark(density, turn);
-}
-
-void density_turn_enter(struct sl_density *density, uint32_t unit)
-{
-    uint32_t turn = density_turn_of(&density->ages[unit]);
-    density_row_append(density, &density->by_turn[turn], unit);
-    density_turn_mark(density, turn);
-}
-
-/* To the young end of its cell; but before its parent where that is in the same cell, so that the
- * end of a chain is met first. */
-void density_cell_enter(struct sl_density *density, uint32_t unit)
-{
-    struct density_aged *at = &density->ages[unit];
-    uint32_t parent_unit = density->units[unit].parent;
-    const struct density_aged *parent = &density->ages[parent_unit];
-    bool with = parent_unit != 0 && density_cell_of(parent) == density_cell_of(at);
-    if (with && (parent->state == UNIT_HERE || parent->state == UNIT_KEPT)) {
-        age_insert_before(density, parent_unit, unit);
-    } else {
-        density_age_append(density, unit);
-    }
+    density_cohort_join(density, unit, age);
     if (density->units[unit].keep_pages != 0) {
         density_kept_enter(density, unit);
         return;
     }
-    uint32_t turn = density_turn_of(at);
-    if (with && parent->state == UNIT_HERE && parent->weight == at->weight) {
-        turn_insert_before(density, &density->by_turn[turn], parent_unit, unit);
-    } else {
-        density_row_append(density, &density->by_turn[turn], unit);
-    }
-    density_turn_mark(density, turn);
+    uint32_t parent_unit = density->units[unit].parent;
+    const struct density_aged *parent = &density->ages[parent_unit];
+    bool with = parent->state == UNIT_HERE && parent->cohort == density->ages[unit].cohort;
+    density_turn_enter(density, unit, with ? parent_unit : 0);
 }
 
 /* ---- chains ---- */
@@ -220,7 +113,7 @@ static void ghost_drop(struct sl_density *density, uint32_t unit)
     }
     density_row_remove(density, &density->ghosts, unit);
     if (density->ages[unit].state == UNIT_GHOST) {
-        density_age_remove(density, unit);
+        density_cohort_leave(density, unit);
     }
     density->ghost_count--;
     density_unit_free(density, unit);
@@ -236,11 +129,10 @@ static uint64_t ghosts_max(const struct sl_density *density)
  * number, and of the second what that says. */
 static void ghosts_fetch(const struct sl_density *density)
 {
-    uint32_t second = density->turns[density->ghosts.oldest].newer;
-    density_unit_fetch(density, density->turns[second].newer);
-    __builtin_prefetch(&density->ages[density->ages[second].in.older], 1);
-    __builtin_prefetch(&density->ages[density->ages[second].in.newer], 1);
-    density_place_fetch(density, density->hashes[second]);
+    uint32_t second = density->ages[density->ghosts.oldest].turn.newer;
+    density_unit_fetch(density, density->ages[second].turn.newer);
+    __builtin_prefetch(&density->cohorts[density->ages[second].cohort], 1);
+    density_place_fetch(density, density->ages[second].hash);
 }
 
 void density_ghosts_bound(struct sl_density *density)
@@ -256,7 +148,8 @@ void sl_density_leave(struct sl_density *density, uint32_t unit)
     struct density_aged *at = &density->ages[unit];
     SL_ASSERT(density_in_memory(at));
     if (at->state == UNIT_HERE) {
-        density->edge += (density->rates.value[density_cell_of(at)] - density->edge) / EDGE_UNITS;
+        density->edge +=
+            (density->rates.value[density_cell_of(density, at)] - density->edge) / EDGE_UNITS;
     }
     density_turn_remove(density, unit);
     density->units[unit].keep_pages = 0;
@@ -276,7 +169,7 @@ void sl_density_leave(struct sl_density *density, uint32_t unit)
  * ghosts. */
 void density_parent_find(struct sl_density *density, uint32_t unit, uint64_t parent_hash)
 {
-    if (parent_hash == 0 || parent_hash == density->hashes[unit]) {
+    if (parent_hash == 0 || parent_hash == density->ages[unit].hash) {
         return;
     }
     uint32_t parent = density_unit_of(density, parent_hash);
@@ -300,8 +193,9 @@ void density_parent_find(struct sl_density *density, uint32_t unit, uint64_t par
 void density_used(struct sl_density *density, uint32_t unit)
 {
     struct density_aged *at = &density->ages[unit];
-    sl_rates_wanted(&density->rates, density_cell_of(at), density_age_references(density, at));
-    density_age_remove(density, unit);
+    sl_rates_wanted(&density->rates, density_cell_of(density, at),
+                    density_age_references(density, at));
+    density_cohort_leave(density, unit);
     at->use_count = (uint8_t)SL_MIN(at->use_count + 1u, USES_MAX);
 }
 
@@ -334,11 +228,11 @@ uint32_t density_unit_come(struct sl_density *density, uint64_t hash, uint32_t u
     at->counted = 0;
     at->use_count = SL_MAX(at->use_count, 1);
     at->at = (uint32_t)density->references;
-    at->age = (uint8_t)density->rates.start;
     at->weight = 1;
     at->state = UNIT_HERE;
-    density->units[unit].user = user;
+    at->user = user;
     density->units[unit].keep_pages = 0;
+    density->units[unit].keep_end_s = 0;
     density->unit_count++;
     return unit;
 }
@@ -365,7 +259,7 @@ uint32_t sl_density_enter(struct sl_density *density, uint64_t hash, uint32_t us
     at->class_index =
         (uint8_t)sl_rates_class(at->use_count, wanted->stored_count, wanted->cut, wanted->hint);
     at->weight = weight_of(at, wanted->priority) & 3u;
-    density_cell_enter(density, unit);
+    density_cell_enter(density, unit, density->rates.start);
     density_ghosts_bound(density);
     return unit;
 }
@@ -390,14 +284,13 @@ uint32_t sl_density_use(struct sl_density *density, uint32_t unit, enum reg_hint
     at = &density->ages[unit];
     hint = hint != REG_HINT_NONE ? hint : (enum reg_hint)(at->class_index / SL_DENSITY_KINDS);
     at->class_index = (uint8_t)sl_rates_class(at->use_count, 1, false, hint);
-    at->age = (uint8_t)density->rates.start;
     at->at = (uint32_t)density->references;
     uint32_t parent = density->units[unit].parent;
     if (parent != 0) {
         parent_leave(density, unit);
         parent_join(density, unit, parent);
     }
-    density_cell_enter(density, unit);
+    density_cell_enter(density, unit, density->rates.start);
     return unit;
 }
 
@@ -411,12 +304,13 @@ void sl_density_say(struct sl_density *density, uint32_t unit, enum reg_hint hin
         (says == said && weight_of(at, priority) == at->weight)) {
         return;
     }
+    uint32_t age = density_age_of(density, at);
     density_turn_remove(density, unit);
-    density_age_remove(density, unit);
+    density_cohort_leave(density, unit);
     at->state = UNIT_HERE;
     at->class_index = (uint8_t)(at->class_index % SL_DENSITY_KINDS + says * SL_DENSITY_KINDS);
     at->weight = weight_of(at, priority) & 3u;
-    density_cell_enter(density, unit);
+    density_cell_enter(density, unit, age);
 }
 
 void sl_density_sink(struct sl_density *density, uint32_t unit)
@@ -432,17 +326,17 @@ void sl_density_sink(struct sl_density *density, uint32_t unit)
 
 uint32_t sl_density_user(const struct sl_density *density, uint32_t unit)
 {
-    return density->units[unit].user;
+    return density->ages[unit].user;
 }
 
 void sl_density_set_user(struct sl_density *density, uint32_t unit, uint32_t user)
 {
-    density->units[unit].user = user;
+    density->ages[unit].user = user;
 }
 
 bool sl_density_is(const struct sl_density *density, uint32_t unit, uint32_t user)
 {
-    return unit < density->high && density->units[unit].user == user &&
+    return unit < density->high && density->ages[unit].user == user &&
            density_in_memory(&density->ages[unit]);
 }
 
@@ -472,9 +366,9 @@ sl_err sl_density_create(const struct sl_density_options *options, struct sl_den
     density->vacant[0] &= ~UINT64_C(1); /* 0 is none */
     density->taken = 1;
     density->high = 1;
+    density->cohort_high = 1;
     density->ages[0] = (struct density_aged){0};
-    density->turns[0] = (struct pair){0};
-    density->hashes[0] = 0;
+    density->cohorts[0] = (struct density_cohort){0};
     density->units[0] = (struct density_unit){0};
     *out = density;
     return SL_OK;
@@ -484,8 +378,7 @@ void sl_density_destroy(struct sl_density **density)
 {
     if (*density != NULL) {
         free((*density)->ages);
-        free((*density)->turns);
-        free((*density)->hashes);
+        free((*density)->cohorts);
         free((*density)->units);
         free((*density)->vacant);
         free((*density)->table);
@@ -503,10 +396,10 @@ void sl_density_view(const struct sl_density *density, uint32_t unit, struct sl_
 {
     const struct density_aged *at = &density->ages[unit];
     *out = (struct sl_density_view){.class_index = at->class_index,
-                                    .age = at->age,
+                                    .age = density_age_of(density, at),
                                     .use_count = at->use_count,
                                     .age_references = density_age_references(density, at),
-                                    .value = density->rates.value[density_cell_of(at)],
+                                    .value = density->rates.value[density_cell_of(density, at)],
                                     .priority = (enum reg_priority)(at->weight + 1u),
                                     .kept = at->state == UNIT_KEPT,
                                     .learnt = density->learnt};

@@ -84,7 +84,7 @@ void sl_density_leave(struct sl_density *density, uint32_t unit);
 /* What survives a restart. */
 struct sl_density_note {
     uint32_t at;          /* when it was used last, in references, modulo 2^32 */
-    struct reg_keep keep; /* pages 0: it is not kept */
+    struct reg_keep keep; /* pages 0: it is not kept; end_s 0: nor was that said */
     uint8_t class_index, use_count;
     enum reg_priority priority;
 };

@@ -10,7 +10,8 @@ static uint32_t oldest_from(const struct sl_density *density, uint32_t rank)
         bits &= word == rank / 64 ? ~UINT64_C(0) << (rank % 64) : ~UINT64_C(0);
         if (bits != 0) {
             uint32_t found = word * 64 + (uint32_t)__builtin_ctzll(bits);
-            return density->by_turn[density->turn_order[found]].oldest;
+            uint32_t cohort = density->by_turn[density->turn_order[found]].oldest;
+            return density->cohorts[cohort].here.oldest;
         }
     }
     return density->kept.oldest;
@@ -19,14 +20,16 @@ static uint32_t oldest_from(const struct sl_density *density, uint32_t rank)
 uint32_t density_turn_after(const struct sl_density *density, uint32_t unit)
 {
     const struct density_aged *at = &density->ages[unit];
-    if (density->turns[unit].newer != 0) {
-        return density->turns[unit].newer;
+    if (at->turn.newer != 0 || at->state == UNIT_KEPT) {
+        return at->turn.newer;
     }
-    if (at->state == UNIT_KEPT) {
-        return 0;
+    if (at->state == UNIT_SUNK) {
+        return oldest_from(density, 0);
     }
-    return oldest_from(density,
-                       at->state == UNIT_SUNK ? 0 : density->turn_rank[density_turn_of(at)] + 1u);
+    const struct density_cohort *cohort = &density->cohorts[at->cohort];
+    return cohort->turn.newer != 0
+               ? density->cohorts[cohort->turn.newer].here.oldest
+               : oldest_from(density, density->turn_rank[density_turn_of(cohort)] + 1u);
 }
 
 /* The end of the chain that goes on from it; of several chains the one used longest ago. */
@@ -63,14 +66,14 @@ static uint32_t chain_rest(const struct sl_density *density, uint32_t base, uint
 /* Of those that come next, what is known of them is fetched before it is asked for. */
 static void walk_fetch(const struct sl_density *density)
 {
-    density_unit_fetch(density, density->turns[density->walk_next].newer);
+    density_unit_fetch(density, density->ages[density->walk_next].turn.newer);
 }
 
 uint32_t sl_density_after(const struct sl_density *density)
 {
     uint32_t parent = density->units[density->walk_given].parent;
     uint32_t next = density_in_memory(&density->ages[parent]) ? parent : density->walk_next;
-    return density->units[next].user;
+    return density->ages[next].user;
 }
 
 static uint32_t walk_to(struct sl_density *density, uint32_t base)

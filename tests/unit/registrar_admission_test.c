@@ -318,6 +318,56 @@ START_TEST(what_is_left_decides)
     }
 END_TEST
 
+/* A block of one part, of the request of this name. */
+static void block_put(struct node *node, uint64_t op_id, uint32_t block)
+{
+    static struct grants grants;
+    char key[32], part[40];
+    (void)snprintf(key, sizeof(key), "m/%u", block);
+    (void)snprintf(part, sizeof(part), "%s/0", key);
+    const char *keys[] = {part};
+    struct want want = {.key = part, .length = LENGTH, .group = 1};
+    struct reserve_ask ask = {.sender = "client.1",
+                              .op_id = op_id,
+                              .wants = &want,
+                              .count = 1,
+                              .group_key = key,
+                              .part_count = 1};
+    ck_assert(node_reserve(node, &ask, &grants));
+    ck_assert_uint_eq(grants.at[0].code, SL_OK);
+    node_commit_all(node, "client.1", keys, grants.at, 1, false, NULL);
+}
+
+/* What is behind a hole in a chain is of no use. */
+START_TEST(of_equals_all_blocks_of_a_request_are_written_or_none)
+    {
+        enum { REQUESTS = 12, BLOCKS = 5 };
+        struct node *node = node_with(budget);
+        uint32_t written_count = 0;
+        told(node, BUDGET / 4, 0); /* for every second */
+        for (uint32_t i = 0; i < REQUESTS * BLOCKS; i++) {
+            block_put(node, 100 + i / BLOCKS, i);
+        }
+        ck_assert_uint_gt(tierer_write(node, 1, SL_OK), 0);
+
+        for (uint32_t request = 0; request < REQUESTS; request++) {
+            uint32_t there = 0;
+            for (uint32_t i = 0; i < BLOCKS; i++) {
+                char part[40];
+                (void)snprintf(part, sizeof(part), "m/%u/0", request * BLOCKS + i);
+                there += on_disk(node, part);
+            }
+            ck_assert_msg(there == 0 || there == BLOCKS, "request %u: %u of its blocks", request,
+                          there);
+            written_count += there == BLOCKS;
+        }
+
+        ck_assert_uint_gt(written_count, 0);
+        ck_assert_uint_lt(written_count, REQUESTS);
+        node_end(node);
+    }
+END_TEST
+
 static const struct {
     const char *const settings[8];
     const char *text;
@@ -359,6 +409,7 @@ int main(void)
     tcase_add_test(tcase, a_new_registrar_judges_anew);
     tcase_add_test(tcase, what_nobody_comes_back_for_is_not_written_once_that_is_learnt);
     tcase_add_test(tcase, the_budget_stops_writes_but_no_promise);
+    tcase_add_test(tcase, of_equals_all_blocks_of_a_request_are_written_or_none);
     tcase_add_loop_test(tcase, what_is_left_decides, 0, SL_COUNT(budgets));
     tcase_add_loop_test(tcase, settings_that_cannot_be_are_refused, 0, SL_COUNT(wrong));
     suite_add_tcase(suite, tcase);

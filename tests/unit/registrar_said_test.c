@@ -1,4 +1,5 @@
 /* tests/unit/registrar_said_test.c - what engines say of blocks: with a RESERVE, and with a load. */
+#include "actors/registrar/records/policy.h"
 #include "actors/registrar/records/units.h"
 #include "runtime/density/density_units.h"
 #include "tests/unit/registrar_support.h"
@@ -196,6 +197,45 @@ START_TEST(all_that_is_to_be_kept_takes_an_eighth_of_memory)
     }
 END_TEST
 
+/* Of a chain of 41 that is to be kept an eighth of memory holds 8. On disk the others are to be kept,
+ * too: also those of which nothing was said, but of the one behind them. */
+START_TEST(what_was_to_be_kept_is_so_on_disk_though_memory_had_no_part_for_it)
+    {
+        static const char *const settings[] = {"disk", "64MiB", NULL};
+        static const struct sl_said keep = {.keep_ns = 60 * SL_NS_PER_S};
+        struct node *node = node_start(settings);
+        struct registrar *self = node->fake.state;
+        uint32_t on_disk_count = 0;
+        struct sl_entry entry;
+        node_client(node, "client.1", 11);
+        tierer_arrive(node, TIERER_PID);
+        tierer_ready(node);
+        for (uint32_t number = 1; number <= 200; number++) {
+            char parent[32];
+            (void)snprintf(parent, sizeof(parent), "m/%u", number - 1);
+            bool chained = number > 1 && number <= 41;
+            block_put(node, number, chained ? parent : NULL,
+                      chained && number % 2 == 1 ? &keep : &nothing);
+            ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
+        }
+
+        for (uint32_t number = 1; number <= 42; number++) {
+            char key[32];
+            (void)snprintf(key, sizeof(key), "m/%u/0", number);
+            ck_assert_msg(node_entry(node, key, &entry), "'%s' is lost", key);
+            bool on_disk = entry.extent.generation == 0;
+            bool kept = self->units->policy->kept(self, entry.group);
+            ck_assert_msg(!on_disk || kept == (number <= 41), "'%s' on disk: kept %d", key, kept);
+            on_disk_count += on_disk;
+        }
+        ck_assert_uint_ge(on_disk_count, 42 - 8);
+        fake_pass(&node->fake, 61 * SL_NS_PER_S);
+        ck_assert(node_entry(node, "m/20/0", &entry));
+        ck_assert(!self->units->policy->kept(self, entry.group));
+        node_end(node);
+    }
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("registrar_said");
@@ -207,6 +247,7 @@ int main(void)
     tcase_add_test(tcase, what_comes_with_a_stores_own_note_does_not_count);
     tcase_add_test(tcase, a_block_that_is_kept_outlives_others_until_its_time);
     tcase_add_test(tcase, all_that_is_to_be_kept_takes_an_eighth_of_memory);
+    tcase_add_test(tcase, what_was_to_be_kept_is_so_on_disk_though_memory_had_no_part_for_it);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -73,8 +73,8 @@ static void flag_refused(struct registrar *self, sl_ref unit, bool refused)
 
 struct candidate {
     sl_ref unit;
-    uint64_t bytes; /* in memory alone */
-    uint64_t generation;
+    uint64_t bytes;   /* in memory alone */
+    uint64_t request; /* equal for blocks of one: whose turn it is among equals */
     uint32_t part_count;
     bool promised;
 };
@@ -92,9 +92,16 @@ static void candidate_read(struct registrar *self, sl_ref unit, struct candidate
                         entry.soft_pin_end_ns > self->env->now_ns;
         if (entry.extent.generation != 0 && entry.disk.valid == 0) {
             out->bytes += entry.extent.length_bytes;
-            out->generation = entry.extent.generation;
+            out->request = entry.extent.generation;
             out->part_count++;
         }
+    }
+    struct sl_entry record;
+    sl_index_read(self->index, unit, &record);
+    if (record.kind == SL_RECORD_GROUP) {
+        struct sl_group_info group;
+        sl_index_group_info(self->index, unit, &group);
+        out->request = group.op_id != 0 ? group.op_id : out->request;
     }
 }
 
@@ -179,8 +186,9 @@ static void seen_note(struct reg_admission *admission, double chance, uint64_t b
     }
 }
 
-/* Whether it is among the best share of what came. Of equals as many as fit, by chance. */
-static bool is_among_best(const struct reg_admission *admission, double chance, uint64_t generation,
+/* Whether it is among the best share of what came. Of equals as many as fit, by chance: all blocks of
+ * a request or none, since what is behind a hole in a chain is of no use. */
+static bool is_among_best(const struct reg_admission *admission, double chance, uint64_t request,
                           double share)
 {
     double all = 0.0;
@@ -190,7 +198,7 @@ static bool is_among_best(const struct reg_admission *admission, double chance, 
         all += admission->seen_bytes[i];
         better += i > bin ? admission->seen_bytes[i] : 0.0;
     }
-    double turn = (double)(uint32_t)reg_hash(&generation, sizeof(generation)) * HASH_FRACTION;
+    double turn = (double)(uint32_t)reg_hash(&request, sizeof(request)) * HASH_FRACTION;
     return better + turn * admission->seen_bytes[bin] < share * all;
 }
 
@@ -201,7 +209,7 @@ static bool budget_allows(struct registrar *self, const struct candidate *candid
     }
     seen_note(self->admission, chance, candidate->bytes);
     double share = reg_admission_share(self);
-    return share >= 1.0 || is_among_best(self->admission, chance, candidate->generation, share);
+    return share >= 1.0 || is_among_best(self->admission, chance, candidate->request, share);
 }
 
 /* ---- the decision ---- */

@@ -54,7 +54,7 @@ static void note_write(struct registrar *self, sl_ref unit, uint32_t number)
         note->use_count = now.use_count;
         note->priority = (uint8_t)now.priority;
         note->hint = now.class_index / SL_DENSITY_KINDS;
-        note->keep_s = now.keep.pages != 0 ? now.keep.end_s : 0;
+        note->keep_s = now.keep.end_s; /* also of one that memory has no part for: a disk may */
         note->state = NOTE_USED;
     }
 }
@@ -202,7 +202,7 @@ static void told_read(struct registrar *self, sl_ref unit, struct told *out)
     out->note = note != NULL ? *note : (struct sl_unit_note){0};
     out->restored = NULL;
     if (self->units->restoring && out->note.state == NOTE_USED) {
-        bool kept = out->note.keep_s != 0;
+        bool kept = ticks_left(self, &out->note) > 0;
         out->was = (struct sl_density_note){
             .at = out->note.at,
             .class_index = out->note.class_index,
@@ -314,8 +314,10 @@ static void density_removed(struct registrar *self, struct reg_order *list, sl_r
     reg_order_remove(self, list, unit);
     number_judge(self, number, &self->units->judged);
     if (number != 0) {
-        if (sl_density_keeps(self->units->density)) {
-            note_write(self, unit, number); /* until when it is kept, on disk too */
+        struct sl_density_note now;
+        sl_density_note(self->units->density, number, &now);
+        if (now.keep.end_s != 0) { /* until when it is to be kept, on disk too */
+            note_write(self, unit, number);
         }
         sl_density_leave(self->units->density, number);
         reg_gone_note(self);

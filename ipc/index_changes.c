@@ -102,7 +102,8 @@ static bool slot_hand_over(struct sl_index_changes *changes, uint64_t from, uint
     told_set(changes, to, changes->ids[from]);
     changes->homes[to] = changes->homes[from];
     changes->tiers[to] = changes->tiers[from];
-    changes->words[to] = word;
+    /* Its value may be in another tier than told: then it is looked at once more. */
+    changes->words[to] = changes->with_tiers ? 0 : word;
     return true;
 }
 

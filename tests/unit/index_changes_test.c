@@ -320,6 +320,59 @@ START_TEST(a_key_that_moved_and_went_before_the_walk_came_by_is_told)
     }
 END_TEST
 
+/* Remembers of one key where it was told to be. */
+struct place_listener {
+    uint64_t id;
+    bool there, memory, disk;
+};
+
+static bool place_listen(void *context, const struct sl_index_change *change)
+{
+    struct place_listener *listener = context;
+    if (change->id == listener->id) {
+        listener->there = change->there;
+        listener->memory = change->memory;
+        listener->disk = change->disk;
+    }
+    return true;
+}
+
+START_TEST(a_key_that_went_and_came_in_another_tier_and_slot_is_told_there)
+    {
+        struct bed bed = bed_make(INDEX_BYTES, 2 * MOVE_OTHERS);
+        const struct sl_disk_place place = {.offset_bytes = 4096, .segment = 3, .valid = 1};
+        const struct sl_extent none = {0};
+        char key[32];
+        for (uint32_t round = 0; round < MOVE_ROUNDS; round++) {
+            struct sl_index_changes *changes = NULL;
+            struct place_listener listener = {.id = sl_key_id("moves", 5)};
+            sl_ref others[MOVE_OTHERS];
+            ck_assert_int_eq(sl_index_changes_create(bed.view, true, &changes, NULL), SL_OK);
+            sl_ref ref = bed_insert(&bed, "moves", 1);
+            ck_assert_int_eq(sl_index_switch(bed.index, ref, &none, &place, &ref), SL_OK);
+            (void)sl_index_changes_step(changes, UINT64_MAX / 8, place_listen, &listener);
+            ck_assert(listener.there && !listener.memory && listener.disk);
+
+            sl_index_unlink(bed.index, ref, SL_RECORD_FREE);
+            for (uint32_t i = 0; i < MOVE_OTHERS; i++) { /* some round, one takes its slot */
+                snprintf(key, sizeof(key), "other-%u-%u", round, i);
+                others[i] = bed_insert(&bed, key, 2 + i);
+            }
+            ref = bed_insert(&bed, "moves", 1);
+            for (uint32_t i = 0; i < 3; i++) {
+                (void)sl_index_changes_step(changes, UINT64_MAX / 8, place_listen, &listener);
+            }
+            ck_assert(listener.there && listener.memory);
+            sl_index_unlink(bed.index, ref, SL_RECORD_FREE);
+            for (uint32_t i = 0; i < MOVE_OTHERS; i++) {
+                sl_index_unlink(bed.index, others[i], SL_RECORD_FREE);
+            }
+            sl_index_changes_destroy(&changes);
+        }
+        bed_remove(&bed);
+    }
+END_TEST
+
 /* Keys come and go between the steps of a walk whose listener refuses at times; when it is over,
  * the listener believes exactly what is there. */
 #define MODEL_KEYS  600u
@@ -373,6 +426,7 @@ int main(void)
     tcase_add_test(tcase, an_index_in_which_nothing_was_ever_written_is_not_dead);
     tcase_add_test(tcase, an_index_made_anew_is_dead);
     tcase_add_test(tcase, a_key_that_moved_and_went_before_the_walk_came_by_is_told);
+    tcase_add_test(tcase, a_key_that_went_and_came_in_another_tier_and_slot_is_told_there);
     tcase_add_test(tcase, a_listener_believes_what_is_there_after_any_order);
     return suite_run(tcase, "index_changes");
 }

@@ -29,6 +29,7 @@ struct sl_index_changes {
     uint32_t *homes;        /* [slot]: upper half of the hash of the key told */
     uint8_t *tiers;         /* [slot]: where its value was told to be: TOLD_ bits */
     bool with_tiers;
+    uint32_t round; /* of the slots whose records this walk looks at */
     size_t mapped_bytes;
 };
 
@@ -176,6 +177,21 @@ static bool slot_changed(struct sl_index_changes *changes, uint64_t slot, sl_ind
     return true;
 }
 
+/* Whether the record that the slot names says that its value is in another tier than told. What is
+ * read may be of another record by now: the look that follows tells. */
+static bool tier_differs(const struct sl_index_changes *changes, uint64_t slot, uint64_t word)
+{
+    sl_ref ref = (sl_ref)word;
+    if (changes->ids[slot] == 0 || slot % SL_INDEX_CHANGES_ROUNDS != changes->round ||
+        !ref_in_bounds(changes->view, ref, INDEX_UNITS_MIN)) {
+        return false;
+    }
+    index_word *record = record_at(changes->view, ref);
+    uint8_t tiers = (uint8_t)((word_get(&record[RECORD_GENERATION]) != 0 ? TOLD_MEMORY : 0) |
+                              (word_get(&record[RECORD_DISK]) >> 48 != 0 ? TOLD_DISK : 0));
+    return tiers != changes->tiers[slot];
+}
+
 enum sl_index_walk sl_index_changes_step(struct sl_index_changes *changes,
                                          uint64_t bucket_count_max, sl_index_change_fn fn,
                                          void *context)
@@ -186,6 +202,7 @@ enum sl_index_walk sl_index_changes_step(struct sl_index_changes *changes,
     }
     if (changes->at == 0) {
         changes->torn_count = changes->pending_count = 0;
+        changes->round = (changes->round + 1) % SL_INDEX_CHANGES_ROUNDS;
     }
     uint64_t end = SL_MIN(changes->slot_count - changes->at, bucket_count_max * INDEX_BUCKET_SLOTS);
     end += changes->at;
@@ -193,7 +210,9 @@ enum sl_index_walk sl_index_changes_step(struct sl_index_changes *changes,
         uint64_t slot = changes->at;
         uint64_t word =
             word_get(&view->buckets[slot / INDEX_BUCKET_SLOTS].slots[slot % INDEX_BUCKET_SLOTS]);
-        if (word != changes->words[slot] && !slot_changed(changes, slot, fn, context)) {
+        bool looks = word != changes->words[slot] ||
+                     (changes->with_tiers && tier_differs(changes, slot, word));
+        if (looks && !slot_changed(changes, slot, fn, context)) {
             return SL_INDEX_WALK_REFUSED;
         }
         changes->at++;

@@ -17,6 +17,11 @@ uint64_t sl_key_id(const char *key, uint32_t key_length);
 
 struct sl_index_changes; /* opaque; one thread */
 
+/* A key that went and came back between two walks may have the slot and the record that it had, so
+ * that its word is the same while its value is in another tier. Where tiers are told, each walk looks
+ * at the records of one in so many slots for that, and as many walks see all. */
+#define SL_INDEX_CHANGES_ROUNDS 16u
+
 /* Remembers nothing: the first walk tells all visible objects as there. tiers: an object whose value
  * is somewhere else than told (memory, disk) is told as there once more. The view is borrowed. Takes
  * 21 bytes a slot of the table, 28 a key it was made for. Errors: SL_ERR_NO_MEMORY. */

@@ -373,6 +373,40 @@ START_TEST(a_key_that_went_and_came_in_another_tier_and_slot_is_told_there)
     }
 END_TEST
 
+START_TEST(a_key_that_came_back_to_the_same_slot_and_record_is_told_where_it_is)
+    {
+        struct bed bed = bed_make(INDEX_BYTES, 1000);
+        const struct sl_disk_place place = {.offset_bytes = 4096, .segment = 3, .valid = 1};
+        const struct sl_extent none = {0};
+        struct sl_index_changes *changes = NULL;
+        struct place_listener listener = {.id = sl_key_id("key", 3)};
+        ck_assert_int_eq(sl_index_changes_create(bed.view, true, &changes, NULL), SL_OK);
+        sl_ref ref = bed_insert(&bed, "key", 1), before = 0;
+        ck_assert_int_eq(sl_index_switch(bed.index, ref, &none, &place, &before), SL_OK);
+        (void)sl_index_changes_step(changes, UINT64_MAX / 8, place_listen, &listener);
+        ck_assert(listener.disk && !listener.memory);
+
+        sl_index_unlink(bed.index, before, SL_RECORD_FREE);
+        for (uint32_t i = 0; i < 8 && ref != before; i++) { /* others take the records before it */
+            char key[32];
+            ref = bed_insert(&bed, "key", 1);
+            if (ref != before) {
+                sl_index_unlink(bed.index, ref, SL_RECORD_FREE);
+                snprintf(key, sizeof(key), "filler-%u", i);
+                bed_insert(&bed, key, 10 + i);
+            }
+        }
+        ck_assert_uint_eq(ref, before); /* so the slot has the word that it had */
+
+        for (uint32_t i = 0; i < SL_INDEX_CHANGES_ROUNDS; i++) {
+            (void)sl_index_changes_step(changes, UINT64_MAX / 8, place_listen, &listener);
+        }
+        ck_assert(listener.there && listener.memory && !listener.disk);
+        sl_index_changes_destroy(&changes);
+        bed_remove(&bed);
+    }
+END_TEST
+
 /* Keys come and go between the steps of a walk whose listener refuses at times; when it is over,
  * the listener believes exactly what is there. */
 #define MODEL_KEYS  600u
@@ -427,6 +461,7 @@ int main(void)
     tcase_add_test(tcase, an_index_made_anew_is_dead);
     tcase_add_test(tcase, a_key_that_moved_and_went_before_the_walk_came_by_is_told);
     tcase_add_test(tcase, a_key_that_went_and_came_in_another_tier_and_slot_is_told_there);
+    tcase_add_test(tcase, a_key_that_came_back_to_the_same_slot_and_record_is_told_where_it_is);
     tcase_add_test(tcase, a_listener_believes_what_is_there_after_any_order);
     return suite_run(tcase, "index_changes");
 }

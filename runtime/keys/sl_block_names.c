@@ -12,6 +12,7 @@
 #define HEX_DIGITS_MIN    8u /* of a hash in a key; LMCache writes an integer without leading zeros */
 #define SGLANG_HEX_DIGITS 64u
 #define TIER_GROUP_DIGITS 8u
+#define TENANT_MARK       '\x01' /* as client/mooncake/store/names.h has it */
 
 struct span {
     const char *at;
@@ -288,6 +289,13 @@ static bool lmcache_parse(struct span before, struct span key, struct sl_block_n
     return false;
 }
 
+/* A key that a connector gave to Mooncake's API. */
+static bool connector_parse(struct span key, struct sl_block_name *out)
+{
+    return vllm_parse(key, out) || fastdeploy_parse(key, out) || sglang_parse(key, out) ||
+           lmcache_parse(TEXT(""), key, out);
+}
+
 /* sglang/IDENTITY/HASH/PART: of the pool of K and V parts are heads, or there is but one. */
 static bool sglang_own_parse(struct span key, struct sl_block_name *out)
 {
@@ -357,6 +365,23 @@ static bool tier_parse(struct span key, struct sl_block_name *out)
     return true;
 }
 
+/* Mark, tenant, mark, and a key of a connector's: the tenant is a part of the model's name. */
+static bool tenant_parse(struct span key, struct sl_block_name *out)
+{
+    const char *end = key.at + key.length;
+    const char *mark = memchr(key.at + 1, TENANT_MARK, key.length - 1);
+    if (mark == NULL || !connector_parse(span_of(mark + 1, end), out) ||
+        out->family_length + (size_t)(mark - key.at) > sizeof(out->family)) {
+        return false;
+    }
+    bool alone = out->model_length == 0; /* the tenant is all that tells it from others */
+    out->model_length += (uint32_t)(mark - key.at) - (alone ? 1 : 0);
+    out->model = key.at + 1; /* a connector's key begins with its model */
+    memcpy(out->family + out->family_length, key.at, (size_t)(mark - key.at));
+    out->family_length += (uint32_t)(mark - key.at);
+    return true;
+}
+
 bool sl_block_name_parse(const char *key, uint32_t key_length, uint32_t block_length,
                          struct sl_block_name *out)
 {
@@ -365,6 +390,9 @@ bool sl_block_name_parse(const char *key, uint32_t key_length, uint32_t block_le
     out->sglang = out->named = false;
     if (block_length > 0) {
         return block_length < key_length && block_parse(span, block_length, out);
+    }
+    if (key_length > 0 && key[0] == TENANT_MARK) {
+        return tenant_parse(span, out);
     }
     if (span_begins(span, "sglang/")) {
         return sglang_own_parse(span, out);
@@ -375,8 +403,7 @@ bool sl_block_name_parse(const char *key, uint32_t key_length, uint32_t block_le
     if (span_begins(span, "vllm-tier/")) {
         return tier_parse(span, out);
     }
-    return vllm_parse(span, out) || fastdeploy_parse(span, out) || sglang_parse(span, out) ||
-           lmcache_parse(TEXT(""), span, out);
+    return connector_parse(span, out);
 }
 
 uint64_t sl_block_name_number(const struct sl_block_name *name, bool *is_signed)

@@ -13,6 +13,7 @@
  *   vllm-tier/NAME_rRANK/LAYOUT/HASH and eight digits of the group
  *
  * Keys that differ in the hash and the part alone are of one family: its blocks have the same parts.
+ * Of a tenant that is not the default one (client/mooncake/store/names.h) the tenant belongs to the model.
  * Other keys belong to no block. Neither do those of incomplete blocks (`HASH:partial:N`), and of
  * SGLang's pools beside that of K and V: no router asks for them. */
 #ifndef SL_BLOCK_NAMES_H

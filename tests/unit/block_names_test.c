@@ -33,6 +33,10 @@ static const struct {
     {"meta/Llama@2@1@" H64 "@half@lora%a", 0, "meta/Llama", SL_BLOCK_NO_GROUP, 32, false},
     {"vllm@meta/Llama@2@1@" H64, 0, "vllm@meta/Llama", SL_BLOCK_NO_GROUP, 32, false},
     {"m@1@0@123456789@half", 0, "m", SL_BLOCK_NO_GROUP, 5, false},
+    /* of a tenant that is not the default one */
+    {"\x01tenant\x01Llama@tp_rank:0@pcp0@dcp0@pp_rank:0@" H64, 0, "tenant\x01Llama",
+     SL_BLOCK_NO_GROUP, 32, false},
+    {"\x01tenant\x01" H64 "_0_k", 0, "tenant", SL_BLOCK_NO_GROUP, 32, true},
     /* Sluice's own */
     {ID32 "/" H64 "/0/kv", 97, ID32, SL_BLOCK_NO_GROUP, 32, false},
     {ID32 "/any/name/0/kv", 41, ID32, SL_BLOCK_NO_GROUP, 8, false},
@@ -82,6 +86,9 @@ static const char *const of_no_block[] = {
     "vllm-tier/x_r/y/" H64,
     "_k",
     "@",
+    "\x01",
+    "\x01\x01",
+    "\x01t\x01x",
 };
 
 START_TEST(other_keys_are_of_no_block)
@@ -109,6 +116,9 @@ static const struct {
      "m@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@" H16 H16, true, true},
     {"m@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@" H64, "n@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@" H64,
      true, false},
+    {"\x01t\x01" H64 "_0_k", "\x01t\x01" H64 "_0_v", false, true},
+    {"\x01t\x01" H64 "_0_k", "\x01u\x01" H64 "_0_k", true, false},
+    {"\x01t\x01" H64 "_0_k", H64 "_0_k", true, false},
     {H64 "_0_k", H64 "_0_v", false, true},
     {H64 "_0_k", H64 "_1_k", false, true},
     {"a_" H64 "_0_k", H64 "_0_k", true, false},

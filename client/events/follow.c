@@ -9,6 +9,8 @@
 #define STEP       4096u                /* buckets of a step: 256 KiB of table */
 #define REST_TIMES 4u                   /* a pause is at least so many times the walk before it, */
 #define REST_NS    (200 * SL_NS_PER_MS) /* and for that reason no longer than this */
+#define IDLE_NS \
+    (40 * SL_NS_PER_MS) /* where nothing has changed for SETTLE_NS it is looked so often */
 /* What changes the index takes a generation or changes a count, but not at the same moment: a walk may
  * come between the two. So there are further ones for a while, and one now and then whatever is said. */
 #define SETTLE_NS SL_NS_PER_S
@@ -118,7 +120,7 @@ static bool walk_begins(struct ev_follow *follow, uint64_t now_ns)
 static bool walk_step(struct ev_follow *follow, uint64_t now_ns, ev_event_fn fn, void *context)
 {
     if (!follow->walking && !walk_begins(follow, now_ns)) {
-        follow->walk_at_ns = now_ns + follow->delay_ns;
+        follow->walk_at_ns = now_ns + SL_MAX(follow->delay_ns, IDLE_NS);
         return false;
     }
     switch (sl_index_changes_step(follow->changes, STEP, ev_blocks_change, follow->blocks)) {

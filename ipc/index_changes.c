@@ -15,15 +15,21 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+enum { TOLD_MEMORY = 1, TOLD_DISK = 2 };
+
 struct sl_index_changes {
     const struct sl_index_view *view;
     uint64_t slot_count;
-    uint64_t at;         /* slot */
-    uint64_t told_count; /* ids that are not 0 */
-    uint64_t torn_count; /* of the walk */
-    uint64_t *words;     /* [slot]: as last seen; 0: look again */
-    uint64_t *ids;       /* [slot]: told as there; 0: none */
-    uint32_t *homes;     /* [slot]: upper half of the hash of the key told */
+    uint64_t at;            /* slot */
+    uint64_t told_count;    /* ids that are not 0 */
+    uint64_t torn_count;    /* of the walk */
+    uint64_t pending_count; /* of the walk */
+    uint64_t *words;        /* [slot]: as last seen; 0: look again */
+    uint64_t *ids;          /* [slot]: told as there; 0: none */
+    uint32_t *homes;        /* [slot]: upper half of the hash of the key told */
+    uint8_t *tiers;         /* [slot]: where its value was told to be: TOLD_ bits */
+    bool with_tiers;
+    uint32_t round; /* of the slots whose records this walk looks at */
     size_t mapped_bytes;
 };
 
@@ -38,16 +44,18 @@ uint64_t sl_index_view_birth(const struct sl_index_view *view)
     return view->header->arena_birth;
 }
 
-sl_err sl_index_changes_create(const struct sl_index_view *view, struct sl_index_changes **out,
-                               struct sl_error *why)
+sl_err sl_index_changes_create(const struct sl_index_view *view, bool tiers,
+                               struct sl_index_changes **out, struct sl_error *why)
 {
     struct sl_index_changes *changes = calloc(1, sizeof(*changes));
     if (changes == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "changes of the index");
     }
     changes->view = view;
+    changes->with_tiers = tiers;
     changes->slot_count = view->bucket_count * INDEX_BUCKET_SLOTS;
-    changes->mapped_bytes = changes->slot_count * (2 * sizeof(uint64_t) + sizeof(*changes->homes));
+    changes->mapped_bytes =
+        changes->slot_count * (2 * sizeof(uint64_t) + sizeof(*changes->homes) + 1);
     /* Zero pages until they are touched: a table is made for more than it holds. */
     void *at = mmap(NULL, changes->mapped_bytes, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -60,6 +68,7 @@ sl_err sl_index_changes_create(const struct sl_index_view *view, struct sl_index
     changes->words = at;
     changes->ids = changes->words + changes->slot_count;
     changes->homes = (uint32_t *)(changes->ids + changes->slot_count);
+    changes->tiers = (uint8_t *)(changes->homes + changes->slot_count);
     *out = changes;
     return SL_OK;
 }
@@ -93,7 +102,9 @@ static bool slot_hand_over(struct sl_index_changes *changes, uint64_t from, uint
     }
     told_set(changes, to, changes->ids[from]);
     changes->homes[to] = changes->homes[from];
-    changes->words[to] = word;
+    changes->tiers[to] = changes->tiers[from];
+    /* Its value may be in another tier than told: then it is looked at once more. */
+    changes->words[to] = changes->with_tiers ? 0 : word;
     return true;
 }
 
@@ -110,8 +121,9 @@ static bool slot_forget(struct sl_index_changes *changes, uint64_t slot, sl_inde
         changes->torn_count++;
         return false; /* in the next walk */
     }
+    const struct sl_index_change gone = {.id = changes->ids[slot]};
     bool elsewhere = look == INDEX_LOOK_FOUND && slot_hand_over(changes, slot, to, word);
-    if (!elsewhere && !fn(context, changes->ids[slot], false)) {
+    if (!elsewhere && !fn(context, &gone)) {
         *refused = true;
         return false;
     }
@@ -134,20 +146,50 @@ static bool slot_changed(struct sl_index_changes *changes, uint64_t slot, sl_ind
     }
     bool visible = look == INDEX_LOOK_FOUND && seen.visible;
     uint64_t id = visible ? sl_key_id(key, seen.key_length) : 0;
+    uint8_t tiers = 0;
+    if (changes->with_tiers && visible) {
+        tiers = (uint8_t)((seen.memory ? TOLD_MEMORY : 0) | (seen.disk ? TOLD_DISK : 0));
+    }
     if (changes->ids[slot] != 0 && changes->ids[slot] != id &&
         !slot_forget(changes, slot, fn, context, &refused)) {
         return !refused;
     }
-    if (id != 0 && changes->ids[slot] != id) {
-        if (!fn(context, id, true)) {
+    if (id != 0 && (changes->ids[slot] != id || changes->tiers[slot] != tiers)) {
+        const struct sl_index_change here = {.id = id,
+                                             .there = true,
+                                             .memory = seen.memory,
+                                             .disk = seen.disk,
+                                             .key = key,
+                                             .key_length = seen.key_length,
+                                             .block_length = seen.block_length,
+                                             .parent_hash = seen.parent_hash,
+                                             .committed_ns = seen.committed_ns};
+        if (!fn(context, &here)) {
             return false;
         }
         told_set(changes, slot, id);
         changes->homes[slot] = (uint32_t)(seen.hash >> 32);
+        changes->tiers[slot] = tiers;
     }
+    changes->pending_count += look == INDEX_LOOK_FOUND && !visible;
     /* A part of a block that is not committed yet is looked at until it is. */
     changes->words[slot] = look == INDEX_LOOK_FOUND && !visible ? 0 : seen.word;
     return true;
+}
+
+/* Whether the record that the slot names says that its value is in another tier than told. What is
+ * read may be of another record by now: the look that follows tells. */
+static bool tier_differs(const struct sl_index_changes *changes, uint64_t slot, uint64_t word)
+{
+    sl_ref ref = (sl_ref)word;
+    if (changes->ids[slot] == 0 || slot % SL_INDEX_CHANGES_ROUNDS != changes->round ||
+        !ref_in_bounds(changes->view, ref, INDEX_UNITS_MIN)) {
+        return false;
+    }
+    index_word *record = record_at(changes->view, ref);
+    uint8_t tiers = (uint8_t)((word_get(&record[RECORD_GENERATION]) != 0 ? TOLD_MEMORY : 0) |
+                              (word_get(&record[RECORD_DISK]) >> 48 != 0 ? TOLD_DISK : 0));
+    return tiers != changes->tiers[slot];
 }
 
 enum sl_index_walk sl_index_changes_step(struct sl_index_changes *changes,
@@ -158,14 +200,19 @@ enum sl_index_walk sl_index_changes_step(struct sl_index_changes *changes,
     if (word_get_acquire(&view->header->slab_count) == 0) {
         return SL_INDEX_WALK_DEAD;
     }
-    changes->torn_count = changes->at == 0 ? 0 : changes->torn_count;
+    if (changes->at == 0) {
+        changes->torn_count = changes->pending_count = 0;
+        changes->round = (changes->round + 1) % SL_INDEX_CHANGES_ROUNDS;
+    }
     uint64_t end = SL_MIN(changes->slot_count - changes->at, bucket_count_max * INDEX_BUCKET_SLOTS);
     end += changes->at;
     while (changes->at < end) {
         uint64_t slot = changes->at;
         uint64_t word =
             word_get(&view->buckets[slot / INDEX_BUCKET_SLOTS].slots[slot % INDEX_BUCKET_SLOTS]);
-        if (word != changes->words[slot] && !slot_changed(changes, slot, fn, context)) {
+        bool looks = word != changes->words[slot] ||
+                     (changes->with_tiers && tier_differs(changes, slot, word));
+        if (looks && !slot_changed(changes, slot, fn, context)) {
             return SL_INDEX_WALK_REFUSED;
         }
         changes->at++;
@@ -182,8 +229,8 @@ void sl_index_changes_again(const struct sl_index_changes *changes, uint64_t *cu
 {
     uint64_t left = slot_count_max;
     while (*cursor < changes->slot_count && left > 0) {
-        uint64_t id = changes->ids[*cursor];
-        if (id != 0 && !fn(context, id, true)) {
+        const struct sl_index_change here = {.id = changes->ids[*cursor], .there = true};
+        if (here.id != 0 && !fn(context, &here)) {
             return;
         }
         (*cursor)++;
@@ -197,6 +244,11 @@ void sl_index_changes_again(const struct sl_index_changes *changes, uint64_t *cu
 uint64_t sl_index_changes_torn(const struct sl_index_changes *changes)
 {
     return changes->torn_count;
+}
+
+uint64_t sl_index_changes_pending(const struct sl_index_changes *changes)
+{
+    return changes->pending_count;
 }
 
 uint64_t sl_index_changes_count(const struct sl_index_changes *changes)

@@ -63,12 +63,16 @@ bool index_key_is(index_word *record, enum sl_record_kind kind, const char *key,
 
 /* What a look at one slot's record said. */
 enum index_look { INDEX_LOOK_OTHER, INDEX_LOOK_FOUND, INDEX_LOOK_TORN };
-/* An object as a slot names it; hash, key_length and visible are set when it was FOUND. */
+/* An object as a slot names it; all but the word is set when it was FOUND. */
 struct index_slot {
     uint64_t word; /* of the slot */
     uint64_t hash;
     uint32_t key_length;
-    bool visible; /* false: its block is not committed */
+    bool visible;          /* false: its block is not committed */
+    bool memory, disk;     /* where its value is */
+    uint32_t block_length; /* of its block's key; 0: it is in none, or the block went this moment */
+    uint64_t parent_hash;  /* as in struct sl_unit_note */
+    uint64_t committed_ns; /* its block */
 };
 /* slot_number: bucket x INDEX_BUCKET_SLOTS + slot. OTHER: empty, or a block. key_out needs
  * SL_KEY_BYTES_MAX bytes. */

@@ -385,6 +385,11 @@ uint64_t sl_arena_next_generation(struct sl_arena *arena)
     return atomic_fetch_add_explicit(&arena->own->next_generation, 1, memory_order_relaxed);
 }
 
+uint64_t sl_arena_coming_generation(const struct sl_arena *arena)
+{
+    return atomic_load_explicit(&arena->own->next_generation, memory_order_acquire);
+}
+
 uint64_t sl_arena_boot_generation(const struct sl_arena *arena)
 {
     return atomic_load_explicit(&arena->own->boot_generation, memory_order_acquire);

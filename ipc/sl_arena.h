@@ -62,7 +62,9 @@ uint64_t sl_arena_populated_bytes(const struct sl_arena *arena);
 /* How many bytes could be populated now in all: those that are or are about to be, and as many
  * 32 MiB as the file system has free. The owner's; thread-safe. */
 uint64_t sl_arena_reachable_bytes(struct sl_arena *arena);
-uint64_t sl_arena_next_generation(struct sl_arena *arena);       /* owner */
+uint64_t sl_arena_next_generation(struct sl_arena *arena); /* owner */
+/* The one that comes next. One that is the same later says that none was taken meanwhile. */
+uint64_t sl_arena_coming_generation(const struct sl_arena *arena);
 uint64_t sl_arena_boot_generation(const struct sl_arena *arena); /* first of the owner's life */
 uint64_t
 sl_arena_birth_generation(const struct sl_arena *arena); /* first of all: names this arena */

@@ -17,15 +17,33 @@ uint64_t sl_key_id(const char *key, uint32_t key_length);
 
 struct sl_index_changes; /* opaque; one thread */
 
-/* Remembers nothing: the first walk tells all visible objects as there. The view is borrowed. Takes
- * 20 bytes a slot of the table, 27 a key it was made for. Errors: SL_ERR_NO_MEMORY. */
-sl_err sl_index_changes_create(const struct sl_index_view *view, struct sl_index_changes **out,
-                               struct sl_error *why);
+/* A key that went and came back between two walks may have the slot and the record that it had, so
+ * that its word is the same while its value is in another tier. Where tiers are told, each walk looks
+ * at the records of one in so many slots for that, and as many walks see all. */
+#define SL_INDEX_CHANGES_ROUNDS 16u
+
+/* Remembers nothing: the first walk tells all visible objects as there. tiers: an object whose value
+ * is somewhere else than told (memory, disk) is told as there once more. The view is borrowed. Takes
+ * 21 bytes a slot of the table, 28 a key it was made for. Errors: SL_ERR_NO_MEMORY. */
+sl_err sl_index_changes_create(const struct sl_index_view *view, bool tiers,
+                               struct sl_index_changes **out, struct sl_error *why);
 void sl_index_changes_destroy(struct sl_index_changes **changes);
 
-/* A visible object is there now, or is not any more. Changes of one key may come together; the last
- * one told is true. False: refused, tell it again later. */
-typedef bool (*sl_index_change_fn)(void *context, uint64_t id, bool there);
+/* A visible object is there now, or is not any more. Of one that is not, and of one that is told again
+ * by sl_index_changes_again, the id alone is known, and the rest is 0. */
+struct sl_index_change {
+    uint64_t id;
+    bool there;
+    bool memory, disk; /* where its value is */
+    const char *key;   /* borrowed during the call */
+    uint32_t key_length;
+    uint32_t block_length; /* its block's key is so much of it; 0: it is in none, or not known */
+    uint64_t parent_hash;  /* sl_key_hash of the key of the block before this one; 0: not known */
+    uint64_t committed_ns; /* when its block became visible (monotonic); 0: not known */
+};
+/* Changes of one key may come together; the last one told is true. False: refused, tell it again
+ * later. */
+typedef bool (*sl_index_change_fn)(void *context, const struct sl_index_change *change);
 
 enum sl_index_walk {
     SL_INDEX_WALK_ON,      /* there is more of the table */
@@ -45,6 +63,9 @@ void sl_index_changes_again(const struct sl_index_changes *changes, uint64_t *cu
 /* Records that were being written when the walk came by: it says nothing of them. Of this walk, or
  * of the one that ended with the last step. */
 uint64_t sl_index_changes_torn(const struct sl_index_changes *changes);
+/* Parts in the table whose block was not committed: they become visible without a change of the
+ * table, and are looked at in each walk. Of the walks as above. */
+uint64_t sl_index_changes_pending(const struct sl_index_changes *changes);
 /* Keys told as there. */
 uint64_t sl_index_changes_count(const struct sl_index_changes *changes);
 

@@ -103,6 +103,28 @@ static const char *choices_of(int index)
     return NULL;
 }
 
+/* Where something listens: a word, or HOST:PORT. */
+static sl_err setting_check_address(int index, const char *text, const char *source,
+                                    struct sl_error *why)
+{
+    static const struct {
+        enum sl_setting setting;
+        const char *word;
+    } rows[] = {{SL_SET_metrics_listen, "off"},
+                {SL_SET_events_listen, "off"},
+                {SL_SET_events_replay_listen, "auto"}};
+    char host[256];
+    uint16_t port = 0;
+    for (size_t i = 0; i < SL_COUNT(rows); i++) {
+        if (index == (int)rows[i].setting && strcmp(text, "local") != 0 &&
+            strcmp(text, rows[i].word) != 0 && !sl_address_parse(text, host, sizeof(host), &port)) {
+            return sl_fail(why, SL_ERR_CONFIG, "%s: %s: '%.64s' is none of local, %s and HOST:PORT",
+                           source, setting_rows[index].name, text, rows[i].word);
+        }
+    }
+    return SL_OK;
+}
+
 static sl_err setting_check_text(int index, const char *text, const char *source,
                                  struct sl_error *why)
 {
@@ -120,14 +142,7 @@ static sl_err setting_check_text(int index, const char *text, const char *source
         return sl_fail(why, SL_ERR_CONFIG, "%s: %s: '%.64s' is none of%s", source, name, text,
                        choices);
     }
-    char host[256];
-    uint16_t port = 0;
-    if (index == (int)SL_SET_metrics_listen && strcmp(text, "local") != 0 &&
-        strcmp(text, "off") != 0 && !sl_address_parse(text, host, sizeof(host), &port)) {
-        return sl_fail(why, SL_ERR_CONFIG, "%s: %s: '%.64s' is none of local, off and HOST:PORT",
-                       source, name, text);
-    }
-    return SL_OK;
+    return setting_check_address(index, text, source, why);
 }
 
 static sl_err setting_check_range(int index, uint64_t number, const char *text, const char *source,

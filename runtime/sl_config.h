@@ -180,6 +180,25 @@ enum sl_setting_kind {
       "a line in the log for each load: who asked, and from where its blocks came")               \
     X(metrics_listen, TEXT, "local", 3, 280,                                                      \
       "where /metrics is: HOST:PORT, local (metrics.http in runtime_dir, for this user), or off") \
+    X(events_listen, TEXT, "off", 3, 280,                                                         \
+      "where KV events are published: IP:PORT, local (events.pub in runtime_dir, for this "       \
+      "user), or off")                                                                            \
+    X(events_replay_listen, TEXT, "auto", 4, 280,                                                 \
+      "where missed ones are asked for: IP:PORT, local (events.replay), or auto: local, or "      \
+      "the port behind that of events_listen")                                                    \
+    X(events_topic, TEXT, "", 0, 200, "topic of every message")                                   \
+    X(events_model, TEXT, "", 0, 1023, "blocks of this model alone; empty: of all")               \
+    X(events_hashes, TEXT, "int", 3, 5, "hashes as int, as the engines publish them, or bytes")   \
+    X(events_form, TEXT, "map", 3, 5, "events as map, as of vLLM 0.32, or array, as before")      \
+    X(events_disk_medium, TEXT, "DISK", 1, 32, "what the medium of a disk is called")             \
+    X(events_block_size, COUNT, "0", 0, 1048576, "tokens of a block, as told; 0: not known")      \
+    X(events_rank, TEXT, "none", 1, 5, "data-parallel rank, as told: a number, or none")          \
+    X(events_delay, DURATION, "10ms", 1000000, 1000000000,                                        \
+      "pause between two looks at what changed in the index")                                     \
+    X(events_queue, COUNT, "4096", 16, 1000000,                                                   \
+      "messages kept for a subscriber that does not take them; more are dropped")                 \
+    X(events_kept, COUNT, "10000", 1, 1000000, "messages kept for who asks for missed ones")      \
+    X(events_kept_bytes, SIZE, "64MiB", 131072, 17179869184, "bytes of them at most")             \
     X(directory, TEXT, "embedded", 5, 8, "who holds what: embedded (this node alone) or redis")   \
     X(directory_url, TEXT, "", 0, 1023,                                                           \
       "redis://[USER:PASSWORD@]IP:PORT[/DB] or unix:///PATH[?db=DB]; no password here on a "      \
@@ -253,6 +272,8 @@ enum sl_setting_kind {
     X(nic_by, " gpu rank ")                         \
     X(fabric, " off tcp verbs ")                    \
     X(fabric_zero_copy, " measure on off ")         \
+    X(events_hashes, " int bytes ")                 \
+    X(events_form, " map array ")                   \
     X(directory, " embedded redis ")
 
 #define SL_SETTING_ENUM(name, kind, standard, low, high, help) SL_SET_##name,

@@ -346,7 +346,7 @@ void doctor_metrics(struct doctor *doctor)
     struct metrics_at at;
     if (strcmp(text, "off") == 0) {
         doctor_say(doctor, DOCTOR_OK, "metrics", "", "off");
-    } else if (metrics_at_read(doctor->paths.runtime_dir, &at)) {
+    } else if (metrics_at_read(doctor->paths.runtime_dir, "metrics", &at)) {
         doctor_say(doctor, DOCTOR_OK, "metrics", "", "/metrics at %s", at.address);
     } else if (!exporter_is_there()) {
         doctor_say(doctor, DOCTOR_WARN, "metrics", "apt install libmicrohttpd-dev, and build anew",

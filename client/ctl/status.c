@@ -249,7 +249,7 @@ static void status_end(const struct ctl *ctl, json_t *actors)
     struct metrics_at at;
     char text[200], mend[200];
     supervision_look(ctl, &supervision);
-    bool served = metrics_at_read(ctl->paths.runtime_dir, &at);
+    bool served = metrics_at_read(ctl->paths.runtime_dir, "metrics", &at);
     if (ctl->json) {
         ctl_print_json(json_pack(
             "{s:s, s:o*, s:o, s:o, s:s?}", "instance", sl_config_text(ctl->config, SL_SET_instance),

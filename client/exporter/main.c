@@ -187,7 +187,7 @@ static sl_err serve(struct exporter *self, struct sl_error *why)
         err = mc_http_start(fd, routes, SL_COUNT(routes), &guard, self, &self->http, why);
     }
     if (err == SL_OK && self->own) {
-        err = metrics_at_write(self->paths.runtime_dir, address_text(self), why);
+        err = metrics_at_write(self->paths.runtime_dir, "metrics", address_text(self), why);
     }
     if (err == SL_OK) {
         (void)printf("sluice-metrics: /metrics of node '%s' at %s\n",
@@ -197,7 +197,7 @@ static sl_err serve(struct exporter *self, struct sl_error *why)
         err = sl_loop_run(self->loop, why);
     }
     mc_http_stop(&self->http);
-    metrics_at_remove(self->paths.runtime_dir);
+    metrics_at_remove(self->paths.runtime_dir, "metrics");
     socket_remove(self);
     sl_loop_destroy(&self->loop);
     return err;

@@ -10,20 +10,21 @@
 
 #define PATH_BYTES 1100u
 
-static const char *path_of(const char *runtime_dir, char out[PATH_BYTES])
+static const char *path_of(const char *runtime_dir, const char *helper, char out[PATH_BYTES])
 {
-    (void)snprintf(out, PATH_BYTES, "%s/metrics.at", runtime_dir);
+    (void)snprintf(out, PATH_BYTES, "%s/%s.at", runtime_dir, helper);
     return out;
 }
 
-bool metrics_at_read(const char *runtime_dir, struct metrics_at *out)
+bool metrics_at_read(const char *runtime_dir, const char *helper, struct metrics_at *out)
 {
     char path[PATH_BYTES];
     char text[METRICS_AT_BYTES + 64];
     int end = -1;
     *out = (struct metrics_at){0};
     SL_AUTO(close)
-    int fd = open(path_of(runtime_dir, path), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    int fd =
+        open(path_of(runtime_dir, helper, path), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     ssize_t got = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
     text[SL_MAX(got, 0)] = '\0';
     /* NOLINTNEXTLINE(cert-err34-c): a number that does not fit names nobody who lives */
@@ -37,7 +38,8 @@ bool metrics_at_read(const char *runtime_dir, struct metrics_at *out)
     return out->proc.pid != 0 && sl_proc_alive(out->proc);
 }
 
-sl_err metrics_at_write(const char *runtime_dir, const char *address, struct sl_error *why)
+sl_err metrics_at_write(const char *runtime_dir, const char *helper, const char *address,
+                        struct sl_error *why)
 {
     char path[PATH_BYTES];
     char new_path[PATH_BYTES + 32];
@@ -46,7 +48,8 @@ sl_err metrics_at_write(const char *runtime_dir, const char *address, struct sl_
     if (err != SL_OK) {
         return err;
     }
-    (void)snprintf(new_path, sizeof new_path, "%s.%" PRIu32, path_of(runtime_dir, path), self.pid);
+    (void)snprintf(new_path, sizeof new_path, "%s.%" PRIu32, path_of(runtime_dir, helper, path),
+                   self.pid);
     FILE *file = fopen(new_path, "we");
     if (file == NULL) {
         return sl_fail_os(why, errno, "write '%s'", new_path);
@@ -59,11 +62,11 @@ sl_err metrics_at_write(const char *runtime_dir, const char *address, struct sl_
     return err;
 }
 
-void metrics_at_remove(const char *runtime_dir)
+void metrics_at_remove(const char *runtime_dir, const char *helper)
 {
     char path[PATH_BYTES];
     struct metrics_at at;
-    if (metrics_at_read(runtime_dir, &at) && at.proc.pid == (uint32_t)getpid()) {
-        (void)unlink(path_of(runtime_dir, path));
+    if (metrics_at_read(runtime_dir, helper, &at) && at.proc.pid == (uint32_t)getpid()) {
+        (void)unlink(path_of(runtime_dir, helper, path));
     }
 }

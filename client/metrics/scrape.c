@@ -73,10 +73,13 @@ static const uint64_t *ends_of(const struct metric_fact *fact)
 
 /* ---- reading ---- */
 
-static const char *const kind_texts[] = {
-    [METRIC_REGISTRAR] = "registrar",     [METRIC_COORDINATOR] = "coordinator",
-    [METRIC_TRANSPORTER] = "transporter", [METRIC_TIERER] = "tierer",
-    [METRIC_SWAPPER] = "swapper",         [METRIC_KEYER] = "keyer"};
+static const char *const kind_texts[] = {[METRIC_REGISTRAR] = "registrar",
+                                         [METRIC_COORDINATOR] = "coordinator",
+                                         [METRIC_TRANSPORTER] = "transporter",
+                                         [METRIC_TIERER] = "tierer",
+                                         [METRIC_SWAPPER] = "swapper",
+                                         [METRIC_KEYER] = "keyer",
+                                         [METRIC_EVENTS] = "events"};
 
 /* Of the actor itself, or of its number such as tierer.0. */
 static bool kind_fits(enum metric_kind kind, const char *actor)

@@ -8,6 +8,7 @@
 #define SL_CLIENT_METRICS_TABLE_H
 
 #include "client/metrics/table_coordinator.h"
+#include "client/metrics/table_events.h"
 #include "client/metrics/table_node.h"
 #include "client/metrics/table_registrar.h"
 #include "client/metrics/table_transporter.h"
@@ -26,7 +27,8 @@
     METRICS_TRANSPORTER(X) \
     METRICS_TIERER(X)      \
     METRICS_SWAPPER(X)     \
-    METRICS_KEYER(X)
+    METRICS_KEYER(X)       \
+    METRICS_EVENTS(X)
 
 /* Where a value comes from: the pages of actors of one kind, those of all, the clients' counts
  * (name: of an enum sl_count, or TIME_ and a tier), counts by model or tenant (name: of an enum
@@ -43,6 +45,7 @@ enum metric_kind {
     METRIC_TIERER,
     METRIC_SWAPPER,
     METRIC_KEYER,
+    METRIC_EVENTS,
 };
 enum metric_type { METRIC_COUNTER, METRIC_GAUGE, METRIC_HISTOGRAM };
 /* What the page counts in. All of time becomes seconds. SINCE: a time of the monotonic clock in ns,

@@ -37,6 +37,7 @@ WORDS = (("TRACE.jsonl", "/tmp/trace.jsonl"), ("advise FILE", "advise /tmp/recor
 # Run until the next section begins, as a user would in another terminal: with what shows that it is ready.
 DAEMONS = (
     (r"^sluice-metrics\b", "curl -sf http://127.0.0.1:9400/metrics | grep -q ^sluice_"),
+    (r"^sluice-events\b", "sluicectl events --once >/dev/null"),
     (r"^mooncake_master\b", "curl -sf http://localhost:9003/health"),
     (r"^mooncake_client\b", "curl -sf http://localhost:9003/get_all_segments | grep -q ."),
 )

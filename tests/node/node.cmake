@@ -12,7 +12,7 @@ sl_node_test(monitoring LABEL node SCRIPT node/monitoring_test.py TIMEOUT 900)
 # Takes a core from everyone for a while.
 sl_node_test(core LABEL node SCRIPT node/core_test.py TIMEOUT 300 SERIAL)
 # These use the Python packages, too, where there are some.
-foreach(suite disk_start version metrics)
+foreach(suite disk_start version metrics events)
     if(TARGET sluice_python)
         sl_python_test(${suite} LABEL node SCRIPT node/${suite}_test.py TIMEOUT 900)
     else()

@@ -12,7 +12,7 @@ import typing
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 PAGE = "client/metrics/README.md"
 BEGIN, END = "<!-- made of the table: tests/structure/metrics_table.py --write -->\n", "<!-- end of the table -->\n"
-KINDS = ("registrar", "coordinator", "transporter", "tierer", "swapper", "keyer")
+KINDS = ("registrar", "coordinator", "transporter", "tierer", "swapper", "keyer", "events")
 COUNTERS_HEADER = "ipc/sl_counts.h"
 LABELS_HEADER = "ipc/sl_labels.h"
 OWN_LABELS = {"NODE": [], "CLIENT": [], "MODEL": ["model"], "TENANT": ["tenant"]}  # of all others: actor
@@ -74,11 +74,11 @@ def strings_of(text, argument, all_texts):
 def defined(root=ROOT):
     """{(kind, name): is it a histogram} of all that code puts on pages."""
     found = {}
-    paths = list(sources(root, "actors", "ipc", "cuda"))
+    paths = list(sources(root, "actors", "ipc", "cuda", "client/events"))
     all_texts = "".join(text_of(root, path) for path in paths)
     for path in paths:
         text = text_of(root, path)
-        kind = path.split("/")[1].upper() if path.startswith("actors/") else "ANY"
+        kind = path.split("/")[1].upper() if path.startswith(("actors/", "client/events/")) else "ANY"
         names = [(what, name) for what, name in re.findall(r'SL_(METRIC|HISTOGRAM)_ROW\(\s*\w+,\s*[\w.]+,\s*"(\w+)"\)', text)]
         names += [("METRIC", name) for name in re.findall(r"REG_METRIC\(\s*\w+,\s*(\w+)\)", text) if name != "member"]
         for what, argument in re.findall(r"\bsl_(metric|histogram)_define\(\s*[^,()]+,\s*([^()]+)\)", text):

@@ -12,8 +12,10 @@ struct listener {
     uint32_t room; /* changes it still takes */
 };
 
-static bool listen(void *context, uint64_t id, bool there)
+static bool listen(void *context, const struct sl_index_change *change)
 {
+    uint64_t id = change->id;
+    bool there = change->there;
     struct listener *listener = context;
     uint32_t at = 0;
     if (listener->room == 0) {
@@ -49,7 +51,7 @@ static struct sl_index_changes *watch(const struct bed *bed)
 {
     struct sl_index_changes *changes = NULL;
     struct sl_error why = {0};
-    ck_assert_sl_ok(sl_index_changes_create(bed->view, &changes, &why), why);
+    ck_assert_sl_ok(sl_index_changes_create(bed->view, false, &changes, &why), why);
     return changes;
 }
 
@@ -105,6 +107,82 @@ START_TEST(a_value_that_moves_to_disk_is_no_change)
         sl_index_unlink(bed.index, ref, SL_RECORD_FREE); /* the disk gave it up too */
         walk(changes, &listener);
         ck_assert_uint_eq(listener.vanished, 1);
+        sl_index_changes_destroy(&changes);
+        bed_remove(&bed);
+    }
+END_TEST
+
+/* What a listener that is told of tiers heard last, and how often. */
+struct tier_listener {
+    struct sl_index_change last;
+    char key[64];
+    uint32_t count;
+};
+
+static bool tiers_listen(void *context, const struct sl_index_change *change)
+{
+    struct tier_listener *listener = context;
+    listener->last = *change;
+    snprintf(listener->key, sizeof(listener->key), "%.*s", (int)change->key_length,
+             change->key != NULL ? change->key : "");
+    listener->count++;
+    return true;
+}
+
+START_TEST(where_tiers_are_told_each_move_of_a_value_is_told)
+    {
+        struct bed bed = bed_make(INDEX_BYTES, 1000);
+        struct sl_index_changes *changes = NULL;
+        struct tier_listener heard = {0};
+        const struct sl_disk_place place = {.offset_bytes = 4096, .segment = 3, .valid = 1};
+        const struct sl_extent none = {0};
+        sl_ref ref = bed_insert(&bed, "key", 1);
+        ck_assert_int_eq(sl_index_changes_create(bed.view, true, &changes, NULL), SL_OK);
+
+        (void)sl_index_changes_step(changes, UINT64_MAX / 8, tiers_listen, &heard);
+        ck_assert_uint_eq(heard.count, 1);
+        ck_assert(heard.last.there && heard.last.memory);
+        ck_assert_str_eq(heard.key, "key");
+
+        ck_assert_int_eq(sl_index_switch(bed.index, ref, &none, &place, &ref), SL_OK);
+        (void)sl_index_changes_step(changes, UINT64_MAX / 8, tiers_listen, &heard);
+        ck_assert_uint_eq(heard.count, 2);
+        ck_assert(heard.last.there && !heard.last.memory && heard.last.disk);
+        ck_assert_uint_eq(heard.last.id, sl_key_id("key", 3));
+
+        sl_index_unlink(bed.index, ref, SL_RECORD_FREE);
+        (void)sl_index_changes_step(changes, UINT64_MAX / 8, tiers_listen, &heard);
+        ck_assert_uint_eq(heard.count, 3);
+        ck_assert(!heard.last.there && heard.last.key == NULL);
+        sl_index_changes_destroy(&changes);
+        bed_remove(&bed);
+    }
+END_TEST
+
+START_TEST(a_part_is_told_with_its_block)
+    {
+        struct bed bed = bed_make(INDEX_BYTES, 1000);
+        struct sl_index_changes *changes = NULL;
+        struct tier_listener heard = {0};
+        const struct sl_digest digest = {1, 2};
+        sl_ref group = bed_group(&bed, "model/a/b", 1);
+        sl_ref part = bed_claim_part(&bed, "model/a/b/0/kv", 1, group, 0);
+        sl_index_unit_note(bed.index, group)->parent_hash = 77;
+        sl_index_set_now(bed.index, 4711);
+        ck_assert_int_eq(sl_index_changes_create(bed.view, true, &changes, NULL), SL_OK);
+        ck_assert_int_eq(sl_index_commit(bed.index, part, digest), SL_OK);
+        (void)sl_index_changes_step(changes, UINT64_MAX / 8, tiers_listen, &heard);
+        ck_assert_uint_eq(heard.count, 0);
+        ck_assert_uint_eq(sl_index_changes_pending(changes), 1);
+
+        ck_assert(sl_index_group_fill(bed.index, group, 0));
+        (void)sl_index_changes_step(changes, UINT64_MAX / 8, tiers_listen, &heard);
+        ck_assert_uint_eq(heard.count, 1);
+        ck_assert_str_eq(heard.key, "model/a/b/0/kv");
+        ck_assert_uint_eq(heard.last.block_length, strlen("model/a/b"));
+        ck_assert_uint_eq(heard.last.parent_hash, 77);
+        ck_assert_uint_eq(heard.last.committed_ns, 4711);
+        ck_assert_uint_eq(sl_index_changes_pending(changes), 0);
         sl_index_changes_destroy(&changes);
         bed_remove(&bed);
     }
@@ -242,6 +320,93 @@ START_TEST(a_key_that_moved_and_went_before_the_walk_came_by_is_told)
     }
 END_TEST
 
+/* Remembers of one key where it was told to be. */
+struct place_listener {
+    uint64_t id;
+    bool there, memory, disk;
+};
+
+static bool place_listen(void *context, const struct sl_index_change *change)
+{
+    struct place_listener *listener = context;
+    if (change->id == listener->id) {
+        listener->there = change->there;
+        listener->memory = change->memory;
+        listener->disk = change->disk;
+    }
+    return true;
+}
+
+START_TEST(a_key_that_went_and_came_in_another_tier_and_slot_is_told_there)
+    {
+        struct bed bed = bed_make(INDEX_BYTES, 2 * MOVE_OTHERS);
+        const struct sl_disk_place place = {.offset_bytes = 4096, .segment = 3, .valid = 1};
+        const struct sl_extent none = {0};
+        char key[32];
+        for (uint32_t round = 0; round < MOVE_ROUNDS; round++) {
+            struct sl_index_changes *changes = NULL;
+            struct place_listener listener = {.id = sl_key_id("moves", 5)};
+            sl_ref others[MOVE_OTHERS];
+            ck_assert_int_eq(sl_index_changes_create(bed.view, true, &changes, NULL), SL_OK);
+            sl_ref ref = bed_insert(&bed, "moves", 1);
+            ck_assert_int_eq(sl_index_switch(bed.index, ref, &none, &place, &ref), SL_OK);
+            (void)sl_index_changes_step(changes, UINT64_MAX / 8, place_listen, &listener);
+            ck_assert(listener.there && !listener.memory && listener.disk);
+
+            sl_index_unlink(bed.index, ref, SL_RECORD_FREE);
+            for (uint32_t i = 0; i < MOVE_OTHERS; i++) { /* some round, one takes its slot */
+                snprintf(key, sizeof(key), "other-%u-%u", round, i);
+                others[i] = bed_insert(&bed, key, 2 + i);
+            }
+            ref = bed_insert(&bed, "moves", 1);
+            for (uint32_t i = 0; i < 3; i++) {
+                (void)sl_index_changes_step(changes, UINT64_MAX / 8, place_listen, &listener);
+            }
+            ck_assert(listener.there && listener.memory);
+            sl_index_unlink(bed.index, ref, SL_RECORD_FREE);
+            for (uint32_t i = 0; i < MOVE_OTHERS; i++) {
+                sl_index_unlink(bed.index, others[i], SL_RECORD_FREE);
+            }
+            sl_index_changes_destroy(&changes);
+        }
+        bed_remove(&bed);
+    }
+END_TEST
+
+START_TEST(a_key_that_came_back_to_the_same_slot_and_record_is_told_where_it_is)
+    {
+        struct bed bed = bed_make(INDEX_BYTES, 1000);
+        const struct sl_disk_place place = {.offset_bytes = 4096, .segment = 3, .valid = 1};
+        const struct sl_extent none = {0};
+        struct sl_index_changes *changes = NULL;
+        struct place_listener listener = {.id = sl_key_id("key", 3)};
+        ck_assert_int_eq(sl_index_changes_create(bed.view, true, &changes, NULL), SL_OK);
+        sl_ref ref = bed_insert(&bed, "key", 1), before = 0;
+        ck_assert_int_eq(sl_index_switch(bed.index, ref, &none, &place, &before), SL_OK);
+        (void)sl_index_changes_step(changes, UINT64_MAX / 8, place_listen, &listener);
+        ck_assert(listener.disk && !listener.memory);
+
+        sl_index_unlink(bed.index, before, SL_RECORD_FREE);
+        for (uint32_t i = 0; i < 8 && ref != before; i++) { /* others take the records before it */
+            char key[32];
+            ref = bed_insert(&bed, "key", 1);
+            if (ref != before) {
+                sl_index_unlink(bed.index, ref, SL_RECORD_FREE);
+                snprintf(key, sizeof(key), "filler-%u", i);
+                bed_insert(&bed, key, 10 + i);
+            }
+        }
+        ck_assert_uint_eq(ref, before); /* so the slot has the word that it had */
+
+        for (uint32_t i = 0; i < SL_INDEX_CHANGES_ROUNDS; i++) {
+            (void)sl_index_changes_step(changes, UINT64_MAX / 8, place_listen, &listener);
+        }
+        ck_assert(listener.there && listener.memory && !listener.disk);
+        sl_index_changes_destroy(&changes);
+        bed_remove(&bed);
+    }
+END_TEST
+
 /* Keys come and go between the steps of a walk whose listener refuses at times; when it is over,
  * the listener believes exactly what is there. */
 #define MODEL_KEYS  600u
@@ -288,11 +453,15 @@ int main(void)
     tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, what_comes_and_goes_is_told_once);
     tcase_add_test(tcase, a_value_that_moves_to_disk_is_no_change);
+    tcase_add_test(tcase, where_tiers_are_told_each_move_of_a_value_is_told);
+    tcase_add_test(tcase, a_part_is_told_with_its_block);
     tcase_add_test(tcase, parts_are_told_when_their_block_is_visible);
     tcase_add_test(tcase, what_was_told_can_be_told_again);
     tcase_add_test(tcase, an_index_in_which_nothing_was_ever_written_is_not_dead);
     tcase_add_test(tcase, an_index_made_anew_is_dead);
     tcase_add_test(tcase, a_key_that_moved_and_went_before_the_walk_came_by_is_told);
+    tcase_add_test(tcase, a_key_that_went_and_came_in_another_tier_and_slot_is_told_there);
+    tcase_add_test(tcase, a_key_that_came_back_to_the_same_slot_and_record_is_told_where_it_is);
     tcase_add_test(tcase, a_listener_believes_what_is_there_after_any_order);
     return suite_run(tcase, "index_changes");
 }

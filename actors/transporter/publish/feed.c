@@ -142,7 +142,7 @@ static void feed_open(struct sl_directory_feed *feed, uint64_t now_ns)
     feed->open_ns = now_ns + FEED_OPEN_NS;
     sl_err err = sl_index_view_open(feed->shm_dir, &feed->view, NULL);
     if (err == SL_OK) {
-        err = sl_index_changes_create(feed->view, &feed->changes, NULL);
+        err = sl_index_changes_create(feed->view, false, &feed->changes, NULL);
     }
     if (err == SL_OK) {
         /* Contents live as long as their arena: so does what is told of them. */
@@ -202,16 +202,16 @@ static bool bucket_tell(struct sl_directory_feed *feed, struct bucket *bucket, u
     return true;
 }
 
-static bool tell_fresh(void *context, uint64_t id, bool there)
+static bool tell_fresh(void *context, const struct sl_index_change *change)
 {
     struct sl_directory_feed *feed = context;
-    return bucket_tell(feed, &feed->fresh, id, there);
+    return bucket_tell(feed, &feed->fresh, change->id, change->there);
 }
 
-static bool tell_old(void *context, uint64_t id, bool there)
+static bool tell_old(void *context, const struct sl_index_change *change)
 {
     struct sl_directory_feed *feed = context;
-    bool told = bucket_tell(feed, &feed->old, id, there);
+    bool told = bucket_tell(feed, &feed->old, change->id, change->there);
     feed->stats.told_again += told;
     return told;
 }

@@ -1,0 +1,52 @@
+/* client/events/subscribe.h - a subscriber that is exact: snapshot first, then what happens.
+ *
+ * It subscribes before it asks for the snapshot. What comes live with a sequence at or below that of the
+ * snapshot is in it. A gap in the sequences, or another incarnation, begins anew with a request for
+ * what is missing: then nothing but the gap comes, or a snapshot when it is not kept. */
+#ifndef SL_CLIENT_EVENTS_SUBSCRIBE_H
+#define SL_CLIENT_EVENTS_SUBSCRIBE_H
+
+#include "client/events/blocks.h"
+
+#define EV_TEXT_BYTES 1100u
+
+/* An event as it came, of one block; of CLEARED the type alone. */
+struct ev_heard {
+    enum ev_type type;
+    uint64_t sequence;
+    double time_s;
+    struct ev_hash hash, parent; /* length 0: an integer, in number */
+    bool has_parent;
+    char medium[64], model[EV_TEXT_BYTES];
+    uint32_t group_index; /* SL_BLOCK_NO_GROUP: none */
+    bool snapshot;        /* of an answer to a request */
+};
+struct ev_message {
+    double time_s;
+    uint64_t incarnation; /* 0: not ours */
+    uint32_t event_count;
+};
+typedef void (*ev_heard_fn)(void *context, const struct ev_heard *heard);
+/* Calls fn for each block of each event of a payload. Errors: SL_ERR_PROTOCOL; fn may have been called
+ * before. */
+sl_err ev_message_decode(const void *payload, size_t length_bytes, uint64_t sequence, bool snapshot,
+                         ev_heard_fn fn, void *context, struct ev_message *out,
+                         struct sl_error *why);
+
+struct ev_subscriber; /* opaque; one thread */
+/* Errors: SL_ERR_OS, SL_ERR_NO_MEMORY. */
+sl_err ev_subscriber_open(const char *publish, const char *replay, struct ev_subscriber **out,
+                          struct sl_error *why);
+void ev_subscriber_close(struct ev_subscriber **subscriber);
+/* Takes what has come, and waits for it so long; tells it in order. SL_OK also when nothing came.
+ * Errors: SL_ERR_PROTOCOL (what came is no event), SL_ERR_UNREACHABLE (the publisher answers no
+ * request for 3 s). */
+sl_err ev_subscriber_step(struct ev_subscriber *subscriber, uint64_t wait_ns, ev_heard_fn fn,
+                          void *context, struct sl_error *why);
+struct ev_subscriber_stats {
+    bool exact; /* a snapshot came, and all since */
+    uint64_t sequence, incarnation, gaps, messages;
+};
+void ev_subscriber_stats(const struct ev_subscriber *subscriber, struct ev_subscriber_stats *out);
+
+#endif

@@ -2,7 +2,8 @@
  *
  * Every segment starts with one page of header: magic, format, boot id, uid, kind, layout of the
  * kind, sizes, and the version of the program that made it.
- * A file that does not match is refused, not guessed at. */
+ * A file that does not match is refused, not guessed at. A directory may be that of a gate (sl_gate.h):
+ * then descriptors come over its socket. */
 #ifndef SL_SEGMENT_H
 #define SL_SEGMENT_H
 
@@ -55,6 +56,10 @@ sl_err sl_segment_create(const struct sl_segment_want *want, struct sl_segment *
  * the file), SL_ERR_OS. */
 sl_err sl_segment_open(const struct sl_segment_want *want, bool writable, struct sl_segment *out,
                        struct sl_error *why);
+/* Opens the file of this name, which may be any, for who hands it on. Errors: SL_ERR_NOT_FOUND,
+ * SL_ERR_FOREIGN (a link), SL_ERR_OS. */
+sl_err sl_segment_descriptor(const char *directory, const char *name, bool writable, int *fd,
+                             struct sl_error *why);
 /* Opens for writing; what is not there, of another boot, cut short or damaged begins anew, by create:
  * for what figures alone hang on. Errors: SL_ERR_OS, SL_ERR_NO_MEMORY, those of create. */
 sl_err sl_segment_open_or_renew(const struct sl_segment_want *want, struct sl_segment *out,

@@ -5,7 +5,7 @@
 
 #include "runtime/sl_error.h"
 
-#define SL_GATE_SOCKET     "gate.sock"
+#define SL_GATE_SOCKET     "gate.attach"
 #define SL_GATE_VERSION    1u
 #define SL_GATE_NAME_BYTES 64u
 #define SL_GATE_TEXT_BYTES 240u

@@ -34,6 +34,7 @@ struct sl_gate {
     struct sl_gate *next; /* of all of this process; under the lock of gates */
     pthread_mutex_t lock;
     int fd;
+    bool guest;
     bool gone; /* it did not answer in time: answers would not be those to the questions */
     uint64_t pid_space;
     struct sl_proc_id self;
@@ -128,6 +129,17 @@ static sl_err name_put(struct sl_gate_ask *ask, const char *name, struct sl_erro
 
 /* ---- opening, closing ---- */
 
+/* Whether nobody but who listens can have put the socket there. */
+static bool owns(int fd, const char *runtime_dir)
+{
+    struct stat directory;
+    struct ucred peer;
+    socklen_t size = sizeof(peer);
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+           stat(runtime_dir, &directory) == 0 && directory.st_uid == peer.uid &&
+           (directory.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
 static sl_err gate_connect(struct sl_gate *gate, const char *runtime_dir, uint64_t deadline_ns,
                            struct sl_error *why)
 {
@@ -147,9 +159,13 @@ static sl_err gate_connect(struct sl_gate *gate, const char *runtime_dir, uint64
     if (os_code != 0) {
         return sl_fail_os(why, os_code, "connect to '%s'", path);
     }
-    return sl_door_same_user(gate->fd)
+    gate->guest = !sl_door_same_user(gate->fd);
+    return !gate->guest || owns(gate->fd, runtime_dir)
                ? SL_OK
-               : sl_fail(why, SL_ERR_PERMISSION, "who listens at '%s' is another user", path);
+               : sl_fail(
+                     why, SL_ERR_PERMISSION,
+                     "who listens at '%s' does not own the directory, or others may write there",
+                     path);
 }
 
 static sl_err gate_greet(struct sl_gate *gate, uint64_t deadline_ns, struct sl_error *why)
@@ -257,6 +273,11 @@ bool sl_gate_lives(struct sl_gate *gate)
                                  (polled.revents & (POLLHUP | POLLERR | POLLNVAL)) == 0);
     pthread_mutex_unlock(&gate->lock);
     return lives;
+}
+
+bool sl_gate_is_guest(const struct sl_gate *gate)
+{
+    return gate->guest;
 }
 
 struct sl_proc_id sl_gate_self(struct sl_gate *gate)

@@ -1,7 +1,7 @@
 /* ipc/sl_gate.h - a node's shared memory for a process that shares nothing with it but the runtime
  * directory: no /dev/shm, no process numbers, no network. Descriptors come over a socket.
  *
- * The node's program sluice-gate listens at RUNTIME_DIR/gate.sock. For each client it starts a process
+ * The node's program sluice-gate listens at RUNTIME_DIR/gate.attach. For each client it starts a process
  * of its own, the client's *stand-in*, which knows the client by a pidfd (of the socket, or one that the
  * client sends), opens the node's segments for it, and ends when the client does. To the node the
  * stand-in is the client: its number stands in claims and pins, and its descriptors are those that others
@@ -31,6 +31,8 @@ sl_err sl_gate_open(const char *runtime_dir, uint64_t deadline_ns, struct sl_gat
 void sl_gate_close(struct sl_gate **gate, bool keeps);
 /* Whether the stand-in lives; one system call. */
 bool sl_gate_lives(struct sl_gate *gate);
+/* Whether the node is another user's: it lets this process read, and no more. */
+bool sl_gate_is_guest(const struct sl_gate *gate);
 /* As who the node knows this process. */
 struct sl_proc_id sl_gate_self(struct sl_gate *gate);
 const char *sl_gate_directory(const struct sl_gate *gate);

@@ -31,6 +31,8 @@ enum sl_setting_kind {
     X(attach, TEXT, "auto", 4, 5,                                                                 \
       "how clients reach shared memory: files, gate (a socket of the node), auto")                \
     X(gate, BOOL, "true", 0, 1, "a gate for clients in other containers: sluice-gate")            \
+    X(clients_allow, TEXT, "", 0, 1023,                                                           \
+      "other users that may read by the gate: names or uids, @group or @gid, by commas")          \
     X(log_dir, TEXT, "", 0, 1023, "log files; empty: RUNTIME_DIR/log")                            \
     X(log_level, TEXT, "info", 4, 5, "error, warn, info, debug or trace")                         \
     X(log_lines_per_s, COUNT, "200", 1, 1000000,                                                  \

@@ -1,6 +1,7 @@
 /* client/gate/main.c - the program sluice-gate: lets clients in that share nothing with the node but its
  * runtime directory (ipc/sl_gate.h). It starts a stand-in for each, and has no other state: killed and
  * started again, it goes on. */
+#include "client/gate/allow.h"
 #include "client/gate/standin.h"
 #include "ipc/gate_protocol.h"
 #include "runtime/sl_door.h"
@@ -22,32 +23,42 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define BACKLOG 128
+#define BACKLOG    128
+#define GUESTS_MAX 64u
 
 enum { EXIT_FINE, EXIT_FAILED, EXIT_WRONG_USE };
+
+/* Where one comes in. */
+struct entrance {
+    int fd;
+    struct sockaddr_un at;
+    struct stat socket_file; /* of ours: st_ino is 0 while there is none */
+};
+enum { ENTRANCE_OWNER, ENTRANCE_GUESTS, ENTRANCES };
 
 struct gate {
     struct sl_config *config;
     struct sl_paths paths;
-    int listen_fd, signal_fd;
-    struct sockaddr_un at;
-    struct stat socket_file; /* of ours: st_ino is 0 while there is none */
+    struct gate_allow allow;
+    struct entrance entrances[ENTRANCES];
+    int signal_fd;
+    pid_t guests[GUESTS_MAX]; /* stand-ins of other users; 0: free */
 };
 
-/* ---- the socket ---- */
+/* ---- the sockets ---- */
 
-static sl_err gate_listen(struct gate *self, struct sl_error *why)
+static sl_err entrance_open(struct entrance *self, const char *directory, mode_t mode,
+                            struct sl_error *why)
 {
     self->at.sun_family = AF_UNIX;
-    int length = snprintf(self->at.sun_path, sizeof(self->at.sun_path), "%s/" SL_GATE_SOCKET,
-                          self->paths.runtime_dir);
+    int length =
+        snprintf(self->at.sun_path, sizeof(self->at.sun_path), "%s/" SL_GATE_SOCKET, directory);
     if (length < 0 || (size_t)length >= sizeof(self->at.sun_path)) {
-        return sl_fail(why, SL_ERR_CONFIG, "'%.150s' is too long for a socket",
-                       self->paths.runtime_dir);
+        return sl_fail(why, SL_ERR_CONFIG, "'%.150s' is too long for a socket", directory);
     }
     SL_AUTO(close) int probe = sl_door_socket();
-    self->listen_fd = sl_door_socket();
-    if (self->listen_fd < 0 || probe < 0) {
+    self->fd = sl_door_socket();
+    if (self->fd < 0 || probe < 0) {
         return sl_fail_os(why, errno, "socket");
     }
     if (connect(probe, (const struct sockaddr *)&self->at, sizeof(self->at)) == 0 ||
@@ -57,26 +68,39 @@ static sl_err gate_listen(struct gate *self, struct sl_error *why)
     if (errno == ECONNREFUSED && unlink(self->at.sun_path) != 0) { /* of one that was killed */
         return sl_fail_os(why, errno, "remove %s", self->at.sun_path);
     }
-    mode_t before = umask(0177);
-    int failed = bind(self->listen_fd, (const struct sockaddr *)&self->at, sizeof(self->at)) != 0
-                     ? errno
-                     : 0;
+    mode_t before = umask(0777 & ~mode);
+    int failed =
+        bind(self->fd, (const struct sockaddr *)&self->at, sizeof(self->at)) != 0 ? errno : 0;
     (void)umask(before);
-    if (failed == 0 && (listen(self->listen_fd, BACKLOG) != 0 ||
-                        stat(self->at.sun_path, &self->socket_file) != 0)) {
+    if (failed == 0 &&
+        (listen(self->fd, BACKLOG) != 0 || stat(self->at.sun_path, &self->socket_file) != 0)) {
         failed = errno;
     }
     return failed == 0 ? SL_OK : sl_fail_os(why, failed, "listen at %s", self->at.sun_path);
 }
 
 /* Only if it is still ours. */
-static void socket_remove(const struct gate *self)
+static void entrance_remove(const struct entrance *self)
 {
     struct stat now;
     if (self->socket_file.st_ino != 0 && stat(self->at.sun_path, &now) == 0 &&
         now.st_ino == self->socket_file.st_ino && now.st_dev == self->socket_file.st_dev) {
         (void)unlink(self->at.sun_path);
     }
+}
+
+/* Others reach it where it is mounted: the runtime directory itself is closed to them. */
+static sl_err guests_open(struct gate *self, struct sl_error *why)
+{
+    char path[sizeof(self->paths.runtime_dir) + 16];
+    if (self->allow.count == 0) {
+        return SL_OK;
+    }
+    (void)snprintf(path, sizeof(path), "%s/guests", self->paths.runtime_dir);
+    if ((mkdir(path, 0755) != 0 && errno != EEXIST) || chmod(path, 0755) != 0) {
+        return sl_fail_os(why, errno, "make %s", path);
+    }
+    return entrance_open(&self->entrances[ENTRANCE_GUESTS], path, 0666, why);
 }
 
 /* ---- stand-ins ---- */
@@ -116,17 +140,20 @@ static void standins_look(const struct gate *self, bool ends)
 }
 
 /* One that was killed has left its place. */
-static void standins_collect(const struct gate *self)
+static void standins_collect(struct gate *self)
 {
     char path[sizeof(self->paths.runtime_dir) + 32];
     for (pid_t pid = waitpid(-1, NULL, WNOHANG); pid > 0; pid = waitpid(-1, NULL, WNOHANG)) {
         (void)snprintf(path, sizeof(path), "%s/gate.d/%d", self->paths.runtime_dir, (int)pid);
         (void)unlink(path);
+        for (uint32_t i = 0; i < GUESTS_MAX; i++) {
+            self->guests[i] = self->guests[i] == pid ? 0 : self->guests[i];
+        }
     }
 }
 
 /* Whether the signal that is there says so. */
-static bool signal_ends(const struct gate *self)
+static bool signal_ends(struct gate *self)
 {
     struct signalfd_siginfo came;
     if (read(self->signal_fd, &came, sizeof(came)) != (ssize_t)sizeof(came)) {
@@ -136,22 +163,39 @@ static bool signal_ends(const struct gate *self)
     return came.ssi_signo != SIGCHLD;
 }
 
-static void client_let_in(struct gate *self)
+static uint32_t guest_free(const struct gate *self)
 {
-    int fd = accept4(self->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    uint32_t at = 0;
+    while (at < GUESTS_MAX && self->guests[at] != 0) {
+        at++;
+    }
+    return at;
+}
+
+static void client_let_in(struct gate *self, const struct entrance *entrance)
+{
+    int fd = accept4(entrance->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
         return;
     }
-    if (!sl_door_same_user(fd)) {
-        (void)close(fd);
-        return;
-    }
-    pid_t pid = fork();
+    enum standin_client client = sl_door_same_user(fd)           ? STANDIN_OWNER
+                                 : gate_allows(&self->allow, fd) ? STANDIN_GUEST
+                                                                 : STANDIN_REFUSED;
+    uint32_t guest = guest_free(self);
+    /* Others cannot make as many processes here as they like. */
+    pid_t pid = client != STANDIN_OWNER && guest == GUESTS_MAX ? -1 : fork();
     if (pid == 0) {
-        (void)close(self->listen_fd);
+        for (uint32_t i = 0; i < ENTRANCES; i++) {
+            if (self->entrances[i].fd >= 0) {
+                (void)close(self->entrances[i].fd);
+            }
+        }
         (void)close(self->signal_fd);
-        standin_run(&self->paths, fd);
+        standin_run(&self->paths, fd, client);
         _exit(EXIT_FINE);
+    }
+    if (pid > 0 && client != STANDIN_OWNER) {
+        self->guests[guest] = pid;
     }
     (void)close(fd); /* where there is no process to be had, the client sees the end */
 }
@@ -173,20 +217,30 @@ static sl_err serve(struct gate *self, struct sl_error *why)
     sl_err err = folder_make(self, why);
     if (err == SL_OK) {
         standins_look(self, false);
-        err = gate_listen(self, why);
+        err = entrance_open(&self->entrances[ENTRANCE_OWNER], self->paths.runtime_dir, 0600, why);
+    }
+    if (err == SL_OK) {
+        err = guests_open(self, why);
     }
     while (err == SL_OK) {
-        struct pollfd polled[] = {{.fd = self->listen_fd, .events = POLLIN},
-                                  {.fd = self->signal_fd, .events = POLLIN}};
-        if (poll(polled, SL_COUNT(polled), -1) < 0 && errno != EINTR) {
-            err = sl_fail_os(why, errno, "poll");
-        } else if (polled[1].revents != 0 && signal_ends(self)) {
+        struct pollfd polled[] = {{.fd = self->signal_fd, .events = POLLIN},
+                                  {.fd = self->entrances[ENTRANCE_OWNER].fd, .events = POLLIN},
+                                  {.fd = self->entrances[ENTRANCE_GUESTS].fd, .events = POLLIN}};
+        if (poll(polled, SL_COUNT(polled), -1) < 0) {
+            err = errno == EINTR ? SL_OK : sl_fail_os(why, errno, "poll");
+            continue;
+        }
+        if (polled[0].revents != 0 && signal_ends(self)) {
             break;
-        } else if (polled[0].revents != 0) {
-            client_let_in(self);
+        }
+        for (uint32_t i = 0; i < ENTRANCES; i++) {
+            if (polled[i + 1].revents != 0) {
+                client_let_in(self, &self->entrances[i]);
+            }
         }
     }
-    socket_remove(self);
+    entrance_remove(&self->entrances[ENTRANCE_OWNER]);
+    entrance_remove(&self->entrances[ENTRANCE_GUESTS]);
     return err;
 }
 
@@ -204,7 +258,7 @@ static void usage(FILE *out)
 
 int main(int argc, char **argv)
 {
-    struct gate self = {.listen_fd = -1, .signal_fd = -1};
+    struct gate self = {.entrances = {{.fd = -1}, {.fd = -1}}, .signal_fd = -1};
     struct sl_error why = {0};
     bool ends = argc > 1 && strcmp(argv[1], "--end") == 0;
     if (ends) {
@@ -222,6 +276,9 @@ int main(int argc, char **argv)
     }
     if (err == SL_OK) {
         err = sl_paths_from(self.config, &self.paths, &why);
+    }
+    if (err == SL_OK) {
+        err = gate_allow_read(sl_config_text(self.config, SL_SET_clients_allow), &self.allow, &why);
     }
     if (err == SL_OK && ends) {
         standins_look(&self, true);

@@ -33,19 +33,20 @@
 struct standin {
     const struct sl_paths *paths;
     int socket_fd, pidfd, signal_fd;
+    enum standin_client client;
     struct sl_proc_id self;
     struct sl_pins *pins[PINS_MAX];
     char names[PINS_MAX][SL_GATE_NAME_BYTES]; /* of pins */
     bool lent[LENT_MAX];                      /* by descriptor */
 };
 
-/* Prefixes of names, and whether a client may write there. */
+/* Prefixes of names, whether a client may write there, and whether one of another user may read. */
 static const struct {
     const char *name;
-    bool whole, writable;
+    bool whole, writable, guests;
 } segments[] = {
-    {"index", true, false}, {"seen", true, false},  {"arena.", false, true},
-    {"leases", true, true}, {"counts", true, true}, {"labels", true, true},
+    {"index", true, false, true},  {"seen", true, false, true},   {"arena.", false, true, true},
+    {"leases", true, true, false}, {"counts", true, true, false}, {"labels", true, true, false},
 };
 
 /* ---- questions ---- */
@@ -73,7 +74,9 @@ static sl_err may_open(const struct standin *self, const char *name, bool writab
     for (size_t i = 0; i < SL_COUNT(segments); i++) {
         size_t length = strlen(segments[i].name);
         if (strncmp(name, segments[i].name, length) == 0 &&
-            (name[length] == '\0' || !segments[i].whole) && (segments[i].writable || !writable)) {
+            (name[length] == '\0' || !segments[i].whole) &&
+            (self->client == STANDIN_OWNER ? segments[i].writable || !writable
+                                           : segments[i].guests && !writable)) {
             return SL_OK;
         }
     }
@@ -233,10 +236,35 @@ static sl_err client_know(struct standin *self, int fd, struct sl_gate_answer *a
 
 /* ---- serving ---- */
 
+static bool may_ask(const struct standin *self, uint32_t question)
+{
+    return self->client == STANDIN_OWNER ||
+           (self->client == STANDIN_GUEST &&
+            (question == SL_GATE_HELLO || question == SL_GATE_OPEN || question == SL_GATE_LOOK));
+}
+
+static sl_err refused(const struct standin *self, struct sl_error *why)
+{
+    struct ucred peer = {0};
+    socklen_t size = sizeof(peer);
+    (void)getsockopt(self->socket_fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
+    return sl_fail(why, SL_ERR_PERMISSION,
+                   "this node is of uid %u, and its clients_allow has nothing of uid %u",
+                   (unsigned)geteuid(), (unsigned)peer.uid);
+}
+
 /* *give: a descriptor of the answer; taken: that of the question, which is used up. */
 static sl_err answer_make(struct standin *self, const struct sl_gate_ask *ask, int taken,
                           struct sl_gate_answer *answer, int *give, struct sl_error *why)
 {
+    if (!may_ask(self, ask->question)) {
+        if (taken >= 0) {
+            (void)close(taken);
+        }
+        return self->client == STANDIN_GUEST
+                   ? sl_fail(why, SL_ERR_PERMISSION, "this user may only read (clients_allow)")
+                   : refused(self, why);
+    }
     if (ask->question == SL_GATE_HELLO) {
         return client_know(self, taken, answer, why);
     }
@@ -297,7 +325,7 @@ static bool question_serve(struct standin *self)
     if (give >= 0) {
         (void)close(give);
     }
-    return os_code == 0;
+    return os_code == 0 && self->client != STANDIN_REFUSED;
 }
 
 static void serve(struct standin *self)
@@ -330,12 +358,15 @@ static sl_err place_write(const struct sl_proc_id *self, const char *path)
     return SL_OK;
 }
 
-void standin_run(const struct sl_paths *paths, int socket_fd)
+void standin_run(const struct sl_paths *paths, int socket_fd, enum standin_client client)
 {
     char place[sizeof(paths->runtime_dir) + 32];
     sigset_t signals;
-    struct standin self = {
-        .paths = paths, .socket_fd = socket_fd, .pidfd = -1, .self = sl_proc_id_self()};
+    struct standin self = {.paths = paths,
+                           .socket_fd = socket_fd,
+                           .pidfd = -1,
+                           .client = client,
+                           .self = sl_proc_id_self()};
     (void)setsid();
     (void)prctl(PR_SET_NAME, "sluice-standin");
     (void)sigemptyset(&signals);

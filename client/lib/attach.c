@@ -482,7 +482,11 @@ static sl_err attach_gate(struct sl_client *client, uint64_t deadline_ns, struct
     /* Numbers of processes are those of others, too, where each has its own space of them. */
     (void)snprintf(client->name, sizeof client->name, "client.%u.%08x", sl_client_self(client).pid,
                    (uint32_t)sl_client_random());
-    err = attachment_add(client, why);
+    err =
+        sl_gate_is_guest(client->gate) && !client->read_only
+            ? sl_fail(why, SL_ERR_PERMISSION,
+                      "the node is another user's: only clients that are opened to read may use it")
+            : attachment_add(client, why);
     if (err != SL_OK) {
         memcpy(client->paths.shm_dir, files, sizeof files);
         sl_gate_close(&client->gate, false);

@@ -24,6 +24,12 @@ def apart(shared, user=("--map-root-user",)):
             SCRIPT, "sh", shared]
 
 
+def apart_as(uid, shared, groups=()):
+    """The same for root, as another user: in all namespaces but that of users."""
+    return ["unshare", "--mount", "--pid", "--ipc", "--net", "--fork", "--kill-child", "--mount-proc", "sh", "-c", SCRIPT, "sh", shared,
+            "setpriv", f"--reuid={uid}", f"--regid={uid}", f"--groups={','.join(groups)}" if groups else "--clear-groups"]
+
+
 def can_be_apart():
     """Where the programs lie below /tmp they would be hidden, too."""
     return not BIN.startswith("/tmp/") and subprocess.run([*apart("/var"), "true"], stderr=subprocess.DEVNULL, check=False).returncode == 0

@@ -3,11 +3,13 @@
 import os
 import select
 import signal
+import stat
 import subprocess
+import sys
 import time
 import unittest
 
-from containers_support import LIVES, Asked, Inside, apart, can_be_apart, child_of, seen_there, shared, standins
+from containers_support import LIVES, Asked, Inside, apart, apart_as, can_be_apart, child_of, seen_there, shared, standins
 from node_support import BIN, CTL, PATIENCE, Node, lives, log_of, main, wait_until
 
 CLIENT = os.path.join(BIN, "..", "tests", "client_probe")
@@ -209,6 +211,63 @@ class Containers(unittest.TestCase):
 
         self.assertIn(b"no node runs under the name", got.stderr)
         self.assertEqual(got.returncode, 3)
+
+
+GUEST, MEMBER, STRANGER = 61002, 61003, 61004
+HOSTILE = os.path.join(os.path.dirname(os.path.realpath(__file__)), "containers_hostile.py")
+
+
+def others_can_run():
+    """Whether other users reach the programs and this folder."""
+    return os.geteuid() == 0 and can_be_apart() and subprocess.run(
+        ["setpriv", f"--reuid={GUEST}", "--clear-groups", "sh", "-c", f"test -x {CTL} && test -x {sys.executable} && test -r {HOSTILE}"], check=False).returncode == 0
+
+
+@unittest.skipUnless(others_can_run(), "not root, no namespaces, or other users do not reach the programs")
+class OtherUsers(unittest.TestCase):
+    """clients_allow: who is named reads, and that is all."""
+
+    def setUp(self):
+        self.node = Node(ranks=1, settings=("--clients-allow", f"{GUEST},@61999"))
+        self.addCleanup(self.node.__exit__)
+        self.node.__enter__()
+        self.node.ctl("put", "key", stdin=b"value")
+        self.guests = shared(self.node) + "/guests"
+        wait_until(lambda: os.path.exists(self.guests + "/gate.attach"), 5, "the gate for guests")
+
+    def run_as(self, uid, *words, groups=(), stdin=None):
+        return subprocess.run([*apart_as(uid, self.guests, groups), *words], input=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              timeout=60 * PATIENCE, check=False)
+
+    def ctl_as(self, uid, *words, **options):
+        there = seen_there(self.node)
+        return self.run_as(uid, CTL, *words, "--instance", there.instance, "--runtime-dir", there.directory + "/run", **options)
+
+    def test_who_is_named_reads(self):
+        by_name = self.ctl_as(GUEST, "get", "key")
+        by_group = self.ctl_as(MEMBER, "get", "key", groups=("61999",))
+
+        self.assertEqual((by_name.stdout, by_group.stdout), (b"value", b"value"), by_name.stderr + by_group.stderr)
+        self.assertEqual(stat.S_IMODE(os.stat(shared(self.node)).st_mode), 0o700)
+
+    def test_who_is_named_does_not_write(self):
+        put = self.ctl_as(GUEST, "put", "other", stdin=b"value")
+
+        self.assertIn(b"the node is another user's", put.stderr)
+        self.assertNotEqual(put.returncode, 0)
+        self.assertNotEqual(self.node.ctl("get", "other", check=False).returncode, 0)
+
+    def test_who_is_not_named_hears_why(self):
+        got = self.ctl_as(STRANGER, "get", "key")
+
+        self.assertIn(f"clients_allow has nothing of uid {STRANGER}".encode(), got.stderr)
+        self.assertNotEqual(got.returncode, 0)
+
+    def test_a_hostile_guest_gets_no_more(self):
+        got = self.run_as(GUEST, sys.executable, HOSTILE, seen_there(self.node).directory + "/run/gate.attach")
+
+        self.assertEqual(got.stdout.decode().splitlines(), ["hello 0", "read index 0", "read arena.0 0", "read seen 0"], got.stderr.decode())
+        self.assertEqual(self.node.ctl("get", "key").stdout, b"value")
 
 
 if __name__ == "__main__":

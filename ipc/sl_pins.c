@@ -9,9 +9,11 @@
  * - access ring: each entry carries the low half of its position, stored (release) after its
  * generation; the drain loads it (acquire), reads, fences (acquire), loads it again. */
 #include "ipc/sl_pins.h"
+#include "ipc/sl_gate.h"
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -115,9 +117,37 @@ static sl_err pins_remove_dead(const char *directory, const char *name, struct s
     return err == SL_ERR_NOT_FOUND ? SL_OK : err;
 }
 
+/* In a directory that is out of reach: our stand-in makes it, in its own name. */
+static sl_err pins_take_segment(struct sl_pins *pins, const struct sl_pins_options *options,
+                                struct sl_error *why)
+{
+    const struct sl_gate_pins made = {.name = pins->name,
+                                      .slot_count = options->slot_count,
+                                      .access_count = options->access_count};
+    const struct sl_segment_want want = {
+        .directory = pins->directory,
+        .name = pins->name,
+        .kind = SL_SEGMENT_PINS,
+        .data_bytes = pins_data_bytes(options->slot_count, options->access_count)};
+    /* The kernel gives it back at the end of this process, and with the segment. A fork has none of it. */
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    sl_err err = sl_gate_pins_make(pins->directory, &made, why);
+    if (err == SL_OK) {
+        err = sl_segment_open(&want, true, &pins->segment, why);
+    }
+    if (err == SL_OK && fcntl(pins->segment.fd, F_SETLK, &whole) != 0) {
+        err = sl_fail_os(why, errno, "lock pin segment '%s'", pins->name);
+        sl_segment_close(&pins->segment);
+    }
+    return err;
+}
+
 static sl_err pins_make_segment(struct sl_pins *pins, const struct sl_pins_options *options,
                                 struct sl_error *why)
 {
+    if (sl_gate_is_directory(pins->directory)) {
+        return pins_take_segment(pins, options, why);
+    }
     struct pins_header header = {.owner = options->self,
                                  .slot_count = options->slot_count,
                                  .access_count = options->access_count,
@@ -466,6 +496,12 @@ sl_err sl_pins_view_open(const char *shm_dir, const char *name, struct sl_pins_v
     }
     *out = view;
     return SL_OK;
+}
+
+bool sl_pins_view_held(const struct sl_pins_view *view)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    return fcntl(view->segment.fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
 bool sl_pins_view_is_short(const struct sl_pins_view *view)

@@ -89,6 +89,9 @@ uint64_t sl_pins_view_lost(const struct sl_pins_view *view);
  * been given then, and does not count as lost. */
 void sl_pins_view_resume(struct sl_pins_view *view);
 struct sl_proc_id sl_pins_view_owner(const struct sl_pins_view *view);
+/* Whether a process has the segment that is not its owner, but uses the owner's number (sl_gate.h): the
+ * pins count as long, whatever became of the owner. One system call. */
+bool sl_pins_view_held(const struct sl_pins_view *view);
 /* Whether its process says so before it registers memory of an arena; those of earlier releases do not.
  */
 bool sl_pins_view_tells_keep(const struct sl_pins_view *view);

@@ -1,6 +1,7 @@
 /* ipc/sl_segment.c - files in the shm directory: made unnamed and complete, checked when opened,
  * mapped. */
 #include "ipc/sl_segment.h"
+#include "ipc/sl_gate.h"
 #include "runtime/sl_clock.h"
 #include "runtime/sl_proc.h"
 
@@ -324,7 +325,8 @@ static sl_err segment_check_header(const struct segment_header *header,
         return sl_fail(why, SL_ERR_FOREIGN, "segment '%s': kind %u instead of %u", want->name,
                        header->kind, (unsigned)want->kind);
     }
-    if (header->uid != (uint32_t)geteuid()) {
+    /* In another user namespace the number is another one; there the gate's word counts. */
+    if (header->uid != (uint32_t)geteuid() && !sl_gate_is_directory(want->directory)) {
         return sl_fail(why, SL_ERR_FOREIGN, "segment '%s': made by uid %u, this is uid %u",
                        want->name, header->uid, (unsigned)geteuid());
     }
@@ -371,7 +373,8 @@ static sl_err segment_check_file(int fd, const struct sl_segment_want *want,
     if (!S_ISREG(file.st_mode)) {
         return sl_fail(why, SL_ERR_FOREIGN, "segment '%s' is not a file", want->name);
     }
-    if (file.st_uid != geteuid() || (file.st_mode & 077) != 0) {
+    if ((file.st_uid != geteuid() || (file.st_mode & 077) != 0) &&
+        !sl_gate_is_directory(want->directory)) {
         return sl_fail(why, SL_ERR_FOREIGN,
                        "segment '%s': owner uid %u, mode %03o; expected uid %u, mode 600",
                        want->name, (unsigned)file.st_uid, (unsigned)(file.st_mode & 0777),
@@ -388,23 +391,33 @@ static sl_err segment_check_file(int fd, const struct sl_segment_want *want,
     return segment_check_header(header, want, &file, why);
 }
 
+sl_err sl_segment_descriptor(const char *directory, const char *name, bool writable, int *fd,
+                             struct sl_error *why)
+{
+    SL_AUTO(close) int at = -1;
+    sl_err err = segment_open_directory(directory, &at, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    /* O_NONBLOCK: a fifo of this name must not hang the opener; files do not care. */
+    *fd = openat(at, name, (writable ? O_RDWR : O_RDONLY) | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (*fd < 0) {
+        return errno == ELOOP ? sl_fail(why, SL_ERR_FOREIGN, "segment '%s' is a link", name)
+                              : sl_fail_os(why, errno, "open segment '%s/%s'", directory, name);
+    }
+    return SL_OK;
+}
+
 sl_err sl_segment_open(const struct sl_segment_want *want, bool writable, struct sl_segment *out,
                        struct sl_error *why)
 {
     struct sl_segment segment = {.fd = -1, .writable = writable};
     struct segment_header header = {0};
-    SL_AUTO(close) int directory = -1;
-    sl_err err = segment_open_directory(want->directory, &directory, why);
+    sl_err err =
+        (sl_gate_is_directory(want->directory) ? sl_gate_segment_open : sl_segment_descriptor)(
+            want->directory, want->name, writable, &segment.fd, why);
     if (err != SL_OK) {
         return err;
-    }
-    /* O_NONBLOCK: a fifo of this name must not hang the opener; files do not care. */
-    segment.fd = openat(directory, want->name,
-                        (writable ? O_RDWR : O_RDONLY) | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (segment.fd < 0) {
-        return errno == ELOOP
-                   ? sl_fail(why, SL_ERR_FOREIGN, "segment '%s' is a link", want->name)
-                   : sl_fail_os(why, errno, "open segment '%s/%s'", want->directory, want->name);
     }
     err = segment_check_file(segment.fd, want, &header, why);
     if (err == SL_OK) {
@@ -542,10 +555,27 @@ bool sl_segment_file_is_short(const char *directory, const char *name, struct sl
     return is_short;
 }
 
+/* Of one that a gate gave: while it has a name it is the one. */
+static sl_err handed_current(const struct sl_segment *segment, const char *directory,
+                             const char *name)
+{
+    uint64_t device = 0, inode = 0;
+    if (sl_segment_linked(segment)) {
+        return SL_OK;
+    }
+    sl_err err = sl_gate_segment_look(directory, name, &device, &inode);
+    return err != SL_OK                                           ? err
+           : device == segment->device && inode == segment->inode ? SL_OK
+                                                                  : SL_ERR_STALE;
+}
+
 sl_err sl_segment_current(const struct sl_segment *segment, const char *directory, const char *name)
 {
     char path[1200];
     struct stat file;
+    if (sl_gate_is_directory(directory)) {
+        return handed_current(segment, directory, name);
+    }
     int length = snprintf(path, sizeof(path), "%s/%s", directory, name);
     if (length < 0 || (size_t)length >= sizeof(path) || stat(path, &file) != 0) {
         return SL_ERR_NOT_FOUND;
@@ -572,6 +602,9 @@ sl_err sl_segment_followed(struct sl_segment *segment, const char *directory, co
 
 sl_err sl_segment_remove(const char *directory, const char *name, struct sl_error *why)
 {
+    if (sl_gate_is_directory(directory)) {
+        return sl_gate_segment_remove(directory, name, why);
+    }
     SL_AUTO(close) int at = -1;
     sl_err err = segment_open_directory(directory, &at, why);
     if (err != SL_OK) {

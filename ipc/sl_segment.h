@@ -2,7 +2,8 @@
  *
  * Every segment starts with one page of header: magic, format, boot id, uid, kind, layout of the
  * kind, sizes, and the version of the program that made it.
- * A file that does not match is refused, not guessed at. */
+ * A file that does not match is refused, not guessed at. A directory may be that of a gate (sl_gate.h):
+ * then descriptors come over its socket. */
 #ifndef SL_SEGMENT_H
 #define SL_SEGMENT_H
 
@@ -77,6 +78,10 @@ sl_err sl_segment_look(const char *directory, const char *name, struct sl_segmen
 /* Whether a registrar of this program can go on with the node's segments that lie in the directory:
  * asked before anything is touched. Errors: SL_ERR_VERSION, by the name of the first. */
 sl_err sl_segments_readable(const char *directory, struct sl_error *why);
+/* Opens the file of this name, which may be any, for who hands it on. Errors: SL_ERR_NOT_FOUND,
+ * SL_ERR_FOREIGN (a link), SL_ERR_OS. */
+sl_err sl_segment_descriptor(const char *directory, const char *name, bool writable, int *fd,
+                             struct sl_error *why);
 /* Opens for writing; what is not there, of another boot, cut short or damaged begins anew, by create:
  * for what figures alone hang on. What another version made stays as it is. Errors: SL_ERR_VERSION,
  * SL_ERR_OS, SL_ERR_NO_MEMORY, those of create. */

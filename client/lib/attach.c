@@ -33,6 +33,35 @@ uint32_t sl_client_life(const struct sl_client *client)
     return sl_client_attachment(client)->number;
 }
 
+struct sl_proc_id sl_client_self(const struct sl_client *client)
+{
+    return client->gate == NULL ? client->self : sl_gate_self(client->gate);
+}
+
+void sl_client_pins_name(const struct sl_client *client, char out[SL_CLIENT_PINS_NAME_BYTES])
+{
+    (void)snprintf(out, SL_CLIENT_PINS_NAME_BYTES, "pins.%s", client->name);
+    if (client->gate != NULL) { /* those of an earlier stand-in may still hold something */
+        (void)snprintf(out, SL_CLIENT_PINS_NAME_BYTES, "pins.%s.%u", client->name,
+                       sl_gate_self(client->gate).pid);
+    }
+}
+
+sl_err sl_client_fd_lend(struct sl_client *client, int fd, uint64_t *number, struct sl_error *why)
+{
+    int there = fd;
+    sl_err err = client->gate == NULL ? SL_OK : sl_gate_lend(client->gate, fd, &there, why);
+    *number = (uint64_t)there;
+    return err;
+}
+
+void sl_client_fd_unlend(struct sl_client *client, int fd)
+{
+    if (client->gate != NULL && fd >= 0) {
+        sl_gate_unlend(client->gate, fd);
+    }
+}
+
 void sl_attachment_hold(struct sl_attachment *at)
 {
     (void)atomic_fetch_add_explicit(&at->holds, 1, memory_order_relaxed);
@@ -83,7 +112,7 @@ static void figures_follow(const struct sl_client *client, struct sl_attachment 
         return;
     }
     if (!sl_counts_are_current(shm_dir, now.counts) &&
-        sl_counts_open(shm_dir, client->self, &fresh.counts, NULL) == SL_OK) {
+        sl_counts_open(shm_dir, sl_client_self(client), &fresh.counts, NULL) == SL_OK) {
         old.counts = now.counts;
         atomic_store_explicit(&at->counts, fresh.counts, memory_order_release);
     }
@@ -134,8 +163,8 @@ static void attachment_close(struct sl_attachment *attachment)
 
 static sl_err pins_open(struct sl_client *client, struct sl_attachment *at, struct sl_error *why)
 {
-    char name[64];
-    (void)snprintf(name, sizeof name, "pins.%s", client->name);
+    char name[SL_CLIENT_PINS_NAME_BYTES];
+    sl_client_pins_name(client, name);
     uint64_t bytes_max = sl_config_u64(client->config, SL_SET_client_pin_bytes_max);
     for (const struct sl_attachment *old = client->attachments; old != NULL; old = old->next) {
         sl_pins_unname(old->pins);
@@ -146,7 +175,7 @@ static sl_err pins_open(struct sl_client *client, struct sl_attachment *at, stru
         .name = name,
         .slot_count = (uint32_t)sl_config_u64(client->config, SL_SET_client_pins_max),
         .access_count = ACCESS_RING,
-        .self = client->self,
+        .self = sl_client_self(client),
         .pinned_bytes_max = bytes_max != 0 ? bytes_max : sl_arena_data_bytes(arena) / 2,
     };
     return sl_pins_create(&options, &at->pins, why);
@@ -290,12 +319,28 @@ bool sl_client_serves_batch(struct sl_client *client, sl_err *codes, uint32_t co
     return err == SL_OK;
 }
 
+/* Under the lock. To the node we are another process then: all is opened and told again. */
+static sl_err standin_renew(struct sl_client *client)
+{
+    return sl_gate_lives(client->gate)
+               ? SL_OK
+               : sl_gate_renew(client->gate, client->paths.runtime_dir,
+                               sl_deadline_ns(sl_clock_monotonic_ns(), ATTACH_NS_DEFAULT), NULL);
+}
+
+/* Whether the process is gone that was this client to the node. */
+static bool standin_lost(const struct sl_client *client)
+{
+    return client->gate != NULL && !sl_gate_lives(client->gate);
+}
+
 /* Looks whether the node's files are still the mapped ones. */
 static sl_err node_follow(struct sl_client *client, uint64_t now_ns, struct sl_error *why)
 {
     SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
     struct sl_attachment *at = sl_client_attachment(client);
-    sl_err err = sl_index_view_current(at->view, client->paths.shm_dir);
+    bool lost = standin_lost(client);
+    sl_err err = lost ? SL_ERR_STALE : sl_index_view_current(at->view, client->paths.shm_dir);
     gone_note(client, err == SL_ERR_NOT_FOUND, now_ns);
     if (err == SL_ERR_NOT_FOUND) {
         return sl_fail(why, SL_ERR_UNREACHABLE, "node '%s' was stopped", client->instance);
@@ -317,7 +362,8 @@ static sl_err node_follow(struct sl_client *client, uint64_t now_ns, struct sl_e
     pthread_mutex_lock(&client->lock);
     err = SL_OK;
     if (at == sl_client_attachment(client)) { /* nobody was faster */
-        err = attachment_add(client, why);
+        err = lost ? standin_renew(client) : SL_OK;
+        err = err == SL_OK ? attachment_add(client, why) : err;
     }
     pthread_mutex_unlock(&client->lock);
     return err;
@@ -484,10 +530,51 @@ static bool attach_may_come(const struct sl_client *client, sl_err err)
     return err == SL_ERR_CORRUPT || (err == SL_ERR_UNREACHABLE && node_starts(client));
 }
 
+/* By descriptors of a stand-in. */
+static sl_err attach_gate(struct sl_client *client, uint64_t deadline_ns, struct sl_error *why)
+{
+    char files[sizeof client->paths.shm_dir];
+    sl_err err = sl_gate_open(client->paths.runtime_dir, deadline_ns, &client->gate, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    memcpy(files, client->paths.shm_dir, sizeof files);
+    (void)snprintf(client->paths.shm_dir, sizeof client->paths.shm_dir, "%s",
+                   sl_gate_directory(client->gate));
+    /* Numbers of processes are those of others, too, where each has its own space of them. */
+    (void)snprintf(client->name, sizeof client->name, "client.%u.%08x", sl_client_self(client).pid,
+                   (uint32_t)sl_client_random());
+    err =
+        sl_gate_is_guest(client->gate) && !client->read_only
+            ? sl_fail(why, SL_ERR_PERMISSION,
+                      "the node is another user's: only clients that are opened to read may use it")
+            : attachment_add(client, why);
+    if (err != SL_OK) {
+        memcpy(client->paths.shm_dir, files, sizeof files);
+        sl_gate_close(&client->gate, false);
+    }
+    return err;
+}
+
+/* By the node's files, or where they are out of reach, by its gate. */
+static sl_err attach_once(struct sl_client *client, uint64_t deadline_ns, struct sl_error *why)
+{
+    const char *how = sl_config_text(client->config, SL_SET_attach);
+    sl_err err = SL_ERR_UNREACHABLE;
+    if (strcmp(how, "gate") != 0) {
+        err = attachment_add(client, why);
+        if ((err != SL_ERR_UNREACHABLE && err != SL_ERR_PERMISSION) || strcmp(how, "files") == 0 ||
+            !sl_gate_there(client->paths.runtime_dir)) {
+            return err;
+        }
+    }
+    return attach_gate(client, deadline_ns, why);
+}
+
 static sl_err attach_until(struct sl_client *client, uint64_t deadline_ns, struct sl_error *why)
 {
     for (;;) {
-        sl_err err = attachment_add(client, why);
+        sl_err err = attach_once(client, deadline_ns, why);
         if (err == SL_OK || !attach_may_come(client, err) ||
             sl_clock_monotonic_ns() >= deadline_ns) {
             return err;
@@ -600,6 +687,7 @@ static void grants_give_back(struct sl_client *client)
 void sl_client_close(struct sl_client **client)
 {
     struct sl_client *gone = client == NULL ? NULL : *client;
+    bool gpu_keeps = false;
     if (gone == NULL) {
         return;
     }
@@ -618,8 +706,11 @@ void sl_client_close(struct sl_client **client)
         /* What a GPU may still touch stays pinned and mapped, to the end of the process. */
         if (!sl_client_lent_in(gone, at)) {
             attachment_close(at);
+        } else {
+            gpu_keeps = true;
         }
     }
+    sl_gate_close(&gone->gate, gpu_keeps || !sl_client_is_ours(gone));
     sl_client_lent_free(gone);
     sl_client_ends_close(gone);
     if (gone->kick_fd >= 0) {

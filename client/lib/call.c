@@ -718,8 +718,9 @@ sl_err sl_client_greet(struct sl_client *client, uint64_t deadline_ns, struct sl
     bool orphans = client->orphan_count != 0;
     pthread_mutex_unlock(&client->lock);
     if (!known) {
-        char segment[64] = "pins.";
-        memcpy(segment + 5, client->name, strlen(client->name) + 1);
+        char segment[SL_CLIENT_PINS_NAME_BYTES];
+        const struct sl_proc_id self = sl_client_self(client);
+        sl_client_pins_name(client, segment);
         uint64_t answered = 0;
         struct sl_client_call call = {.to = "registrar",
                                       .deadline_ns = deadline_ns,
@@ -728,8 +729,8 @@ sl_err sl_client_greet(struct sl_client *client, uint64_t deadline_ns, struct sl
         call.msg.type = SL_MSG_HELLO;
         call.msg.body.hello.role = sl_text_of("client");
         call.msg.body.hello.name = sl_text_of(client->name);
-        call.msg.body.hello.pid = client->self.pid;
-        call.msg.body.hello.start_time = client->self.start_time;
+        call.msg.body.hello.pid = self.pid;
+        call.msg.body.hello.start_time = self.start_time;
         call.msg.body.hello.segment = sl_text_of(segment);
         err = sl_client_call(client, &call, why);
         if (err == SL_OK) {

@@ -328,7 +328,7 @@ static struct sl_item_region memory_handle(const struct sl_engine *engine,
     static const unsigned char no_gpu[sizeof memory->from->memory.gpu];
     const struct sl_pool *pool = memory->from;
     struct sl_item_region region = {.handle_kind = SL_MEMORY_SHARED_FD,
-                                    .pid = engine->client->self.pid,
+                                    .pid = sl_client_self(engine->client).pid,
                                     .fd = (uint64_t)memory->fd};
     if (pool == NULL) {
         return region;
@@ -519,7 +519,8 @@ static sl_err regions_fill(struct sl_engine *engine, const struct sl_engine_opti
     }
     SL_ASSERT(per_rank > 0); /* options_check */
     engine->regions = calloc((size_t)per_rank * engine->rank_count, sizeof *engine->regions);
-    if (engine->regions == NULL) {
+    engine->region_fds = calloc((size_t)per_rank * engine->rank_count, sizeof *engine->region_fds);
+    if (engine->regions == NULL || engine->region_fds == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "engine: regions");
     }
     for (uint32_t i = 0; i < engine->rank_count * engine->pool_count; i++) {
@@ -549,6 +550,7 @@ static sl_err regions_fill(struct sl_engine *engine, const struct sl_engine_opti
             region.block_stride_bytes = pool->layers[l].block_stride_bytes;
             region.piece_bytes = pool->layers[l].piece_bytes;
             region.block_count = options->block_count;
+            engine->region_fds[engine->region_count] = sl_engine_region_fd(memory);
             engine->regions[engine->region_count++] = region;
         }
     }
@@ -578,6 +580,7 @@ static const char *visible_devices(void)
 static sl_err registration_send(struct sl_engine *engine, uint64_t deadline_ns,
                                 struct sl_error *why)
 {
+    const struct sl_proc_id self = sl_client_self(engine->client);
     struct sl_item_pool pools[POOLS_MAX];
     for (uint32_t i = 0; i < engine->pool_count; i++) {
         pools[i] = (struct sl_item_pool){.name = sl_text_of(engine->pool_names[i]),
@@ -589,12 +592,16 @@ static sl_err registration_send(struct sl_engine *engine, uint64_t deadline_ns,
         atomic_store_explicit(&engine->id, engine->team, memory_order_release);
         return SL_OK;
     }
+    sl_err handed = sl_engine_hand(engine, why);
+    if (handed != SL_OK) {
+        return handed;
+    }
     struct sl_client_call call = {
         .to = "registrar", .deadline_ns = deadline_ns, .answered = registered, .context = &told};
     call.msg.type = SL_MSG_ENGINE_REGISTER;
     call.msg.op_id = sl_client_op_id(engine->client);
-    call.msg.body.engine_register.pid = engine->client->self.pid;
-    call.msg.body.engine_register.start_time = engine->client->self.start_time;
+    call.msg.body.engine_register.pid = self.pid;
+    call.msg.body.engine_register.start_time = self.start_time;
     call.msg.body.engine_register.name = sl_text_of(engine->name);
     call.msg.body.engine_register.model = sl_text_of(engine->identity);
     call.msg.body.engine_register.key_format = sl_text_of(engine->key_format);
@@ -647,7 +654,9 @@ static void engine_free(struct sl_engine *engine)
         sl_descriptors_stop(&engine->hands);
         sl_copier_stop(&engine->copier);
     }
+    sl_engine_hand_back(engine);
     memories_close(engine);
+    free(engine->region_fds);
     free(engine->regions);
     free(engine);
 }

@@ -38,13 +38,25 @@ struct sl_engine {
     struct sl_descriptors *hands;      /* hands out memory of many handles; NULL: there is none */
     struct sl_copier *copier;          /* copies plain memory where swappers may not; likewise */
     struct sl_item_region *regions;
+    int *region_fds; /* by region: our descriptor of its memory; -1: it has none */
     uint32_t region_count;
+    bool handed; /* region_fds, to the stand-in */
 };
 
 /* Whether device memory of the engine still is what was registered. Errors: SL_ERR_STALE. */
 sl_err sl_engine_memory_check(const struct sl_engine *engine, struct sl_error *why);
 /* Registers it again when the node was started anew. */
 sl_err sl_engine_ready(struct sl_engine *engine, uint64_t deadline_ns, struct sl_error *why);
+
+/* ---- engine_hand.c ---- */
+/* Ours; -1: what the node is told is no descriptor of this process. */
+int sl_engine_region_fd(const struct sl_engine_memory *memory);
+/* Before it is registered: descriptors become the stand-in's, too, and the regions name them there. Another
+ * stand-in has other numbers. Errors: SL_ERR_UNSUPPORTED (memory without a descriptor), those of
+ * sl_gate_lend. */
+sl_err sl_engine_hand(struct sl_engine *engine, struct sl_error *why);
+/* They are ours alone again. */
+void sl_engine_hand_back(struct sl_engine *engine);
 
 /* ---- op.c, for handover.c ---- */
 struct sl_handover_side {

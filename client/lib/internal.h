@@ -5,6 +5,7 @@
 #include "client/lib/readers.h"
 #include "client/lib/sluice.h"
 #include "ipc/sl_counts.h"
+#include "ipc/sl_gate.h"
 #include "ipc/sl_labels.h"
 #include "ipc/sl_leases.h"
 #include "ipc/sl_mailbox.h"
@@ -116,7 +117,8 @@ struct sl_client {
     struct sl_paths paths;
     char instance[64];
     char name[32];
-    struct sl_proc_id self;
+    struct sl_proc_id self; /* of this process; to the node it is that of sl_client_self */
+    struct sl_gate *gate;   /* NULL: the node's files are in reach. Written before others know us */
     /* One page that the kernel empties in a child: not 0 in the process that opened this client. */
     const volatile unsigned char *ours;
     bool read_only, leases, debugs; /* debugs: its log has debug lines, too */
@@ -182,6 +184,15 @@ void sl_attachment_hold(struct sl_attachment *at);
 void sl_client_let(struct sl_client *client, struct sl_attachment *at);
 /* Unmaps old ones that nothing uses any more. Not under the lock. */
 void sl_client_sweep(struct sl_client *client);
+/* As who the node knows this client. */
+struct sl_proc_id sl_client_self(const struct sl_client *client);
+#define SL_CLIENT_PINS_NAME_BYTES 64u
+/* Of the segment with this client's pins. */
+void sl_client_pins_name(const struct sl_client *client, char out[SL_CLIENT_PINS_NAME_BYTES]);
+/* Under which number the node's processes find a descriptor of ours with that process. Errors: those of
+ * sl_gate_lend. */
+sl_err sl_client_fd_lend(struct sl_client *client, int fd, uint64_t *number, struct sl_error *why);
+void sl_client_fd_unlend(struct sl_client *client, int fd); /* once for each lend */
 /* Attaches anew when the node's files are not the mapped ones any more. force: also when looked at
  * a moment ago. */
 sl_err sl_client_reattach(struct sl_client *client, bool force, struct sl_error *why);

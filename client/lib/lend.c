@@ -28,6 +28,7 @@ struct sl_lend {
     uint32_t attachment; /* of the node that knows it */
     uint32_t uses;       /* gets under way */
     bool ending, telling;
+    bool handed; /* fd, to the stand-in */
     uint64_t tell_again_ns;
 };
 struct sl_lends {
@@ -82,15 +83,32 @@ static void registered(void *context, const struct sl_msg *reply)
     }
 }
 
-static sl_err lend_tell(struct sl_client *client, const struct sl_lend *lend, uint64_t deadline_ns,
+/* Its descriptor is the stand-in's, too, while the node knows of it. */
+static void lend_hand_back(struct sl_client *client, struct sl_lend *lend)
+{
+    if (lend->handed) {
+        lend->handed = false;
+        sl_client_fd_unlend(client, lend->fd);
+    }
+}
+
+static sl_err lend_tell(struct sl_client *client, struct sl_lend *lend, uint64_t deadline_ns,
                         struct sl_body_engine_register_reply *told, struct sl_error *why)
 {
     static const struct sl_item_pool pool = {.name = {.at = "buffer", .length = 6},
                                              .kind = SL_POOL_LENT};
     uint64_t stride_bytes = SL_MIN(lend->length_bytes, STRIDE_BYTES);
+    const struct sl_proc_id self = sl_client_self(client);
+    uint64_t number = 0;
+    lend_hand_back(client, lend);
+    sl_err handed = sl_client_fd_lend(client, lend->fd, &number, why);
+    if (handed != SL_OK) {
+        return handed;
+    }
+    lend->handed = true;
     const struct sl_item_region region = {.handle_kind = SL_MEMORY_SHARED_FD,
-                                          .pid = client->self.pid,
-                                          .fd = (uint64_t)lend->fd,
+                                          .pid = self.pid,
+                                          .fd = number,
                                           .offset_bytes = lend->offset_bytes,
                                           .length_bytes = lend->length_bytes,
                                           .block_stride_bytes = stride_bytes,
@@ -100,8 +118,8 @@ static sl_err lend_tell(struct sl_client *client, const struct sl_lend *lend, ui
         .to = "registrar", .deadline_ns = deadline_ns, .answered = registered, .context = told};
     call.msg.type = SL_MSG_ENGINE_REGISTER;
     struct sl_body_engine_register *body = &call.msg.body.engine_register;
-    body->pid = client->self.pid;
-    body->start_time = client->self.start_time;
+    body->pid = self.pid;
+    body->start_time = self.start_time;
     body->name = sl_text_of(client->name);
     body->model = sl_text_of("00000000000000000000000000000000"); /* of none */
     body->key_format = sl_text_of("none");
@@ -221,6 +239,7 @@ sl_err sl_memory_lend(struct sl_client *client, void *at, uint64_t length_bytes,
     if (err == SL_OK) {
         return SL_OK;
     }
+    lend_hand_back(client, lend);
     lend_free(lend);
     if (err == SL_ERR_UNSUPPORTED) {
         plain_count(client, at, &reason);
@@ -269,6 +288,7 @@ sl_err sl_memory_reclaim(struct sl_client *client, void *at, uint64_t timeout_ns
         return sl_fail(why, SL_ERR_NOT_FOUND, "memory: nothing is lent at %p", at);
     }
     err = lend_untell(client, lend->engine_id, sl_client_deadline(client, timeout_ns), why);
+    lend_hand_back(client, lend);
     lend_free(lend);
     return err;
 }
@@ -279,6 +299,7 @@ void sl_lends_end(struct sl_client *client)
     while (client->lends != NULL && sl_lends_any(client)) {
         struct sl_lend *lend = lend_take(client->lends, 0, true);
         (void)lend_untell(client, lend->engine_id, deadline_ns, NULL);
+        lend_hand_back(client, lend);
         lend_free(lend);
     }
 }

@@ -12,7 +12,8 @@ struct sl_pool {
     bool owner; /* made here */
     uint64_t epoch, length_bytes;
     struct sl_pool_memory memory;
-    int fd; /* of shared memory, -1: none */
+    int fd;        /* of shared memory, -1: none */
+    int handed_fd; /* a copy of what the stand-in has, too; -1: nothing */
     void *base, *at;
     uint64_t mapped_bytes; /* from base */
 };

@@ -20,6 +20,7 @@ enum reg_turn {
     /* tick: what time has ended */
     REG_TICK_POPULATE = 1,
     REG_TICK_ACCESSES, /* before anything is chosen by recency */
+    REG_TICK_PEERS,    /* whose death waited: its claims end like any */
     REG_TICK_RESERVATIONS,
     REG_TICK_AHEAD,
     REG_TICK_HOLDS,

@@ -73,10 +73,17 @@ uint32_t reg_peer_by_proc(const struct registrar *self, struct sl_proc_id proc)
     return REG_NONE;
 }
 
+/* Whether a client works on in memory that its dead stand-in opened for it. */
+static bool is_held(const struct reg_peer *peer)
+{
+    return peer->used && peer->present && peer->client && peer->pins != NULL &&
+           sl_pins_view_held(peer->pins);
+}
+
 bool reg_peer_alive(const struct registrar *self, uint32_t peer)
 {
     const struct reg_peer *at = &self->peers->all[peer];
-    return at->used && at->present && self->env->ops->alive(self->env, at->proc);
+    return at->used && at->present && (self->env->ops->alive(self->env, at->proc) || is_held(at));
 }
 
 bool reg_peer_present(const struct registrar *self, struct sl_proc_id proc, uint32_t except)
@@ -133,6 +140,7 @@ static void peer_free(struct registrar *self, uint32_t slot)
 {
     struct reg_peer *peer = &self->peers->all[slot];
     sl_pins_view_close(&peer->pins);
+    self->peers->outlived_count -= peer->outlived;
     if (peer->blob != 0) {
         sl_index_set_kind(self->index, peer->blob, SL_RECORD_FREE);
     }
@@ -250,7 +258,8 @@ static sl_err peer_hello(struct registrar *self, const struct sl_msg *msg, struc
         sl_err err = peer->pins == NULL ? peer_open_pins(self, peer, why) : SL_OK;
         return err == SL_ERR_VERSION ? err : SL_OK;
     }
-    if (slot != REG_NONE && reg_peer_alive(self, slot)) {
+    if (slot != REG_NONE && self->peers->all[slot].present &&
+        self->env->ops->alive(self->env, self->peers->all[slot].proc)) {
         return sl_fail(why, SL_ERR_BUSY, "process %u lives and is called %s",
                        self->peers->all[slot].proc.pid, hello->name.at);
     }
@@ -343,9 +352,55 @@ static void peer_died(struct registrar *self, uint32_t slot)
     }
 }
 
+/* Its client comes back as another process, and wants its name. Where there is no room for a note a
+ * restart takes it for dead. */
+static void peer_outlived(struct registrar *self, uint32_t slot)
+{
+    struct reg_peer *peer = &self->peers->all[slot];
+    struct sl_error why = {0};
+    if (peer->outlived) {
+        return;
+    }
+    reg_log(self, SL_LOG_WARN, 0,
+            "%s lives, its stand-in %u does not: its claims stay until it lets go", peer->name,
+            peer->proc.pid);
+    peer->outlived = true;
+    self->peers->outlived_count++;
+    snprintf(peer->name, sizeof(peer->name), "outlived.%u.%u", slot, peer->proc.pid);
+    self->peers->hashes[slot] = reg_hash(peer->name, strlen(peer->name));
+    if (peer_note(self, peer, &why) != SL_OK) {
+        reg_log(self, SL_LOG_WARN, 0, "%s: %s", peer->name, why.text);
+    }
+}
+
+/* False: no client outlives it. */
+static bool process_outlived(struct registrar *self, struct sl_proc_id proc)
+{
+    bool outlived = false;
+    for (uint32_t i = 0; i < self->peers->high; i++) {
+        if (sl_proc_id_equal(self->peers->all[i].proc, proc) && is_held(&self->peers->all[i])) {
+            peer_outlived(self, i);
+            outlived = true;
+        }
+    }
+    return outlived;
+}
+
+static void outlived_tick(struct registrar *self)
+{
+    for (uint32_t i = 0; self->peers->outlived_count > 0 && i < self->peers->high; i++) {
+        if (self->peers->all[i].outlived && !is_held(&self->peers->all[i])) {
+            reg_process_died(self, self->peers->all[i].proc);
+        }
+    }
+}
+
 void reg_process_died(struct registrar *self, struct sl_proc_id proc)
 {
     bool known = false;
+    if (process_outlived(self, proc)) {
+        return;
+    }
     for (uint32_t i = 0; i < self->set.clients_max; i++) { /* it may be several clients */
         const struct reg_peer *peer = &self->peers->all[i];
         if (peer->used && peer->present && sl_proc_id_equal(peer->proc, proc)) {
@@ -373,6 +428,19 @@ static bool pins_are_gone(sl_err err)
            err == SL_ERR_PERMISSION || err == SL_ERR_INVALID;
 }
 
+/* As is_held, before there is a peer. */
+static bool note_is_held(struct registrar *self, const struct peer_note *note)
+{
+    struct sl_pins_view *pins = NULL;
+    if (!plain_file_name(note->segment) ||
+        sl_pins_view_open(self->env->paths->shm_dir, note->segment, &pins, NULL) != SL_OK) {
+        return false;
+    }
+    bool held = sl_proc_id_equal(sl_pins_view_owner(pins), note->proc) && sl_pins_view_held(pins);
+    sl_pins_view_close(&pins);
+    return held;
+}
+
 /* Errors: those of the system while the pins of a living process are opened; SL_ERR_VERSION: its note or
  * its pins are of a version that this program does not read. What it has pinned must not be reused. */
 static sl_err peer_restore(struct registrar *self, sl_ref blob, const void *bytes,
@@ -387,7 +455,8 @@ static sl_err peer_restore(struct registrar *self, sl_ref blob, const void *byte
     note.name[sizeof(note.name) - 1] = '\0';
     note.role[sizeof(note.role) - 1] = '\0';
     note.segment[sizeof(note.segment) - 1] = '\0';
-    bool alive = self->env->ops->alive(self->env, note.proc);
+    bool runs = self->env->ops->alive(self->env, note.proc);
+    bool alive = runs || note_is_held(self, &note);
     if (alive && note.version != PEER_NOTE_VERSION) {
         return sl_fail(
             why, SL_ERR_VERSION,
@@ -441,7 +510,10 @@ static void peers_check(struct registrar *self)
         }
         bool alive =
             peer->present && (watched || self->env->ops->watch(self->env, peer->proc, 0) == SL_OK);
-        if (!alive) {
+        if (!alive && is_held(peer)) {
+            peer_outlived(self, i);
+            peer_arrived(self, i, true);
+        } else if (!alive) {
             peer->present = true; /* so that its end is dealt with like any other */
             peer_died(self, i);
         } else {
@@ -479,6 +551,7 @@ const struct reg_part reg_peers_part = {
     REG_BLOBS(blobs),
     .init = peers_init,
     .fini = peers_fini,
+    .tick = {REG_TICK_PEERS, outlived_tick},
     .recovered = {REG_RECOVERED_PEERS, peers_check},
     .gauges = peers_gauges,
 };

@@ -11,6 +11,8 @@ struct reg_peer {
     bool client;
     bool tierer;
     bool transporter; /* of the node's: one may write for another */
+    bool
+        outlived; /* its process is gone, and the client whose stand-in it was is not (sl_gate.h) */
     char name[REG_NAME_BYTES];
     char role[REG_NAME_BYTES];
     char segment[64];
@@ -31,6 +33,7 @@ struct reg_peers {
     struct reg_peer *all;
     uint64_t *hashes; /* of their names */
     uint32_t count;
+    uint32_t outlived_count;
     uint32_t high; /* no slot from here on is used: what looks at all of them looks no further */
     struct {
         sl_metric peer_count, died_count;
@@ -46,9 +49,10 @@ uint32_t reg_peer_by_proc(const struct registrar *self, struct sl_proc_id proc);
  * any).
  */
 bool reg_peer_present(const struct registrar *self, struct sl_proc_id proc, uint32_t except);
-/* Whether it can still touch memory: its process is alive. */
+/* Whether it can still touch memory: its process is alive, or the client whose stand-in that was. */
 bool reg_peer_alive(const struct registrar *self, uint32_t peer);
-/* The process is gone: pins, claims, engines and waiting requests with it. */
+/* The process is gone: pins, claims, engines and waiting requests with it. What is outlived by its client
+ * goes when that does. */
 void reg_process_died(struct registrar *self, struct sl_proc_id proc);
 bool reg_watch(struct registrar *self, struct sl_proc_id proc);
 

@@ -1,0 +1,85 @@
+/* client/gate/allow.c - see allow.h. */
+#include "client/gate/allow.h"
+
+#include <errno.h>
+#include <grp.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#ifndef SO_PEERGROUPS
+#define SO_PEERGROUPS 59
+#endif
+#define GROUPS_MAX 1024u
+
+static sl_err id_read(const char *word, bool group, uint32_t *out, struct sl_error *why)
+{
+    char *end = NULL;
+    errno = 0;
+    unsigned long number = strtoul(word, &end, 10);
+    if (word[0] >= '0' && word[0] <= '9' && *end == '\0' && errno == 0 && number < UINT32_MAX) {
+        *out = (uint32_t)number;
+        return SL_OK;
+    }
+    const struct group *of_group = group ? getgrnam(word) : NULL;
+    const struct passwd *of_user = group ? NULL : getpwnam(word);
+    if (of_group == NULL && of_user == NULL) {
+        return sl_fail(why, SL_ERR_CONFIG, "clients_allow: there is no %s '%.60s'",
+                       group ? "group" : "user", word);
+    }
+    *out = group ? of_group->gr_gid : of_user->pw_uid;
+    return SL_OK;
+}
+
+sl_err gate_allow_read(const char *text, struct gate_allow *out, struct sl_error *why)
+{
+    SL_AUTO(free) char *copy = strdup(text);
+    char *rest = NULL;
+    *out = (struct gate_allow){0};
+    if (copy == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "clients_allow");
+    }
+    /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): copy has its clean-up */
+    for (const char *word = strtok_r(copy, ", ", &rest); word != NULL;
+         word = strtok_r(NULL, ", ", &rest)) {
+        bool group = word[0] == '@';
+        if (out->count == GATE_ALLOW_MAX) {
+            return sl_fail(why, SL_ERR_CONFIG, "clients_allow: more than %u", GATE_ALLOW_MAX);
+        }
+        sl_err err = id_read(word + group, group, &out->all[out->count].id, why);
+        if (err != SL_OK) {
+            return err;
+        }
+        out->all[out->count++].group = group;
+    }
+    return SL_OK;
+}
+
+static bool has(const struct gate_allow *allow, bool group, uint32_t id)
+{
+    for (uint32_t i = 0; i < allow->count; i++) {
+        if (allow->all[i].group == group && allow->all[i].id == id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool gate_allows(const struct gate_allow *allow, int socket_fd)
+{
+    struct ucred peer;
+    gid_t groups[GROUPS_MAX];
+    socklen_t size = sizeof(peer), groups_size = sizeof(groups);
+    if (getsockopt(socket_fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
+        return false;
+    }
+    bool allowed = has(allow, false, peer.uid) || has(allow, true, peer.gid);
+    if (!allowed && getsockopt(socket_fd, SOL_SOCKET, SO_PEERGROUPS, groups, &groups_size) == 0) {
+        for (size_t i = 0; i < groups_size / sizeof(groups[0]) && !allowed; i++) {
+            allowed = has(allow, true, groups[i]);
+        }
+    }
+    return allowed;
+}

@@ -1,0 +1,274 @@
+"""A node and its clients in different containers: namespaces of their own, and one directory that both have."""
+
+import os
+import select
+import signal
+import stat
+import subprocess
+import sys
+import time
+import unittest
+
+from containers_support import LIVES, Asked, Inside, apart, apart_as, can_be_apart, child_of, seen_there, shared, standins
+from node_support import BIN, CTL, PATIENCE, Node, lives, log_of, main, wait_until
+
+CLIENT = os.path.join(BIN, "..", "tests", "client_probe")
+POOLS = os.path.join(BIN, "..", "tests", "pool_probe")
+LONG = 10000 * PATIENCE  # ms: ends hangs
+HELPERS = "supervisor.helpers"
+
+
+def gate_pid(node):
+    """0: it is between two lives."""
+    with open(f"{shared(node)}/{HELPERS}", encoding="utf-8") as lines:
+        return next((int(line.split()[1]) for line in lines if line.startswith("gate ")), 0)
+
+
+def kill_standins(node):
+    for pid in standins(node):
+        if lives(pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+@unittest.skipUnless(can_be_apart(), "no namespaces here, or the programs lie below /tmp")
+class Containers(unittest.TestCase):
+    def node(self, **settings):
+        node = Node(**settings)
+        self.addCleanup(node.__exit__)
+        return node.__enter__()
+
+    def ctl_inside(self, node, *words, stdin=None):
+        there = seen_there(node)
+        return subprocess.run([*apart(shared(node)), CTL, *words, "--instance", there.instance, "--runtime-dir", there.directory + "/run"],
+                              input=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60 * PATIENCE, check=False)
+
+    def restart(self, node, actor):
+        old = node.live_pid(actor)
+        os.kill(old, signal.SIGKILL)
+        node.wait_restarted(actor, old)
+
+    def test_values_go_both_ways(self):
+        node = self.node(ranks=1)
+        node.ctl("put", "from-here", stdin=b"one")
+
+        put = self.ctl_inside(node, "put", "from-there", stdin=b"two")
+        got = self.ctl_inside(node, "get", "from-here")
+
+        self.assertEqual((put.returncode, got.stdout), (0, b"one"), put.stderr + got.stderr)
+        self.assertEqual(node.ctl("get", "from-there").stdout, b"two")
+        wait_until(lambda: standins(node) == [], 5, "clients that are gone have no process any more")
+
+    @unittest.skipUnless(os.path.exists(CLIENT), "client_probe was not built")
+    def test_all_of_the_object_api_and_an_engine(self):
+        """Batches, views, drafts, STORE and LOAD on the host back end; the registrar killed; the node replaced."""
+        node = self.node(ranks=1)
+        there = seen_there(node)
+        probe = subprocess.Popen([*apart(shared(node)), CLIENT, there.instance, there.directory + "/run", there.shm],
+                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(lambda: probe.poll() is None and probe.kill())
+
+        def said():
+            return select.select([probe.stdout], [], [], 60 * PATIENCE)[0] and probe.stdout.readline()
+
+        heard = [said()]
+        if heard == [b"registrar\n"]:
+            self.restart(node, "registrar")
+            probe.stdin.write(b"\n")
+            probe.stdin.flush()
+            heard.append(said())
+        if heard[-1] == b"replace\n":
+            node.stop()
+            node.start()
+        _, errors = probe.communicate(b"\n", timeout=60 * PATIENCE)
+
+        self.assertEqual((heard, probe.returncode), ([b"registrar\n", b"replace\n"], 0), errors.decode() + node.logs())
+
+    @unittest.skipUnless(os.path.exists(POOLS), "pool_probe was not built")
+    def test_pools_and_engines_on_both_sides(self):
+        """Memory made there is mapped here, and the other way; an engine there stores and loads what a swapper here copies."""
+        node = self.node(ranks=1)
+        there, here = Inside(self, node, POOLS), Asked(self, node, (POOLS,))
+        self.assertEqual((there.hear(), here.hear()), (["ok"], ["ok"]))
+
+        for number, (owner, mapper) in enumerate(((there, here), (here, there))):
+            self.assertEqual(owner.ask("create", number, LONG), ["ok"])
+            self.assertEqual((owner.ask("poke", number, 77), owner.ask("publish", number)), (["ok"], ["ok"]))
+            self.assertEqual((mapper.ask("await", number, LONG), mapper.ask("peek", number)), (["ok"], ["ok", "77"]))
+        for number in (2, 3):
+            self.assertEqual((there.ask("create", number, LONG), there.ask("publish", number)), (["ok"], ["ok"]))
+        self.assertEqual((there.ask("register"), there.ask("fill", 5, 8), there.ask("store", 5, 8)), (["ok"], ["ok"], ["ok", "8"]))
+        self.assertEqual((there.ask("load", 5, 8), there.ask("check", 5, 8)), (["ok", "8"], ["ok", "0"]))  # blocks that are wrong: 0
+
+        since = time.monotonic()
+        os.kill(child_of(there.process.pid), signal.SIGKILL)
+        self.assertEqual(here.ask("over", 0, LONG), ["ok"])
+        took = time.monotonic() - since
+        print(f"the owner's death was heard after {took * 1000:.0f} ms")
+        self.assertLess(took, PATIENCE)
+
+    def test_every_process_of_the_node_is_killed(self):
+        node = self.node(ranks=1)
+        probe = Inside(self, node, LIVES, "4")
+        probe.wait_ok(200)
+
+        for turn in range(3):
+            for actor in ("registrar", "coordinator", "keyer"):
+                self.restart(node, actor)
+                probe.wait_ok(100)
+            old = wait_until(lambda: gate_pid(node), 5, "the gate runs")
+            os.kill(old, signal.SIGKILL)
+            probe.wait_ok(100)
+            wait_until(lambda: gate_pid(node) not in (0, old), 5, "the gate runs again")
+            kill_standins(node)
+            probe.wait_ok(100)
+
+        probe.ask("rest")
+        counts = probe.counts()
+        self.assertEqual(counts["wrong"], 0, counts)
+        self.assertGreater(counts["read"], 1000, counts)
+        probe.end()
+        self.assertEqual(probe.process.returncode, 0)
+
+    def test_a_client_that_is_killed_is_noticed_within_a_second(self):
+        node = self.node(ranks=1)
+        probe = Inside(self, node, LIVES, "0")
+        self.assertEqual(probe.code("pin"), "SL_OK")
+        standin = wait_until(lambda: standins(node), 5, "the client has a process here")[0]
+        pins = [name for name in os.listdir(node.shm) if name.startswith(f"pins.client.{standin}.")]
+
+        since = time.monotonic()
+        os.kill(child_of(probe.process.pid), signal.SIGKILL)
+        wait_until(lambda: not lives(standin) and not any(os.path.exists(f"{node.shm}/{name}") for name in pins), 1,
+                   "its process and its pins are gone")
+
+        took = time.monotonic() - since
+        print(f"the client's death was noticed after {took * 1000:.0f} ms")
+        self.assertEqual(len(pins), 1)
+        self.assertLess(took, PATIENCE)
+        self.assertEqual(standins(node), [])
+
+    def test_a_stopped_client_keeps_what_it_reads(self):
+        node = self.node(ranks=1, memory="16MiB")
+        probe = Inside(self, node, LIVES, "0")
+        self.assertEqual(probe.code("pin"), "SL_OK")
+        os.kill(child_of(probe.process.pid), signal.SIGSTOP)
+
+        for turn in range(3):
+            self.restart(node, "registrar")
+            node.ctl("bench", "put", "--size", "64KiB", "--count", "1000", check=False)
+        os.kill(child_of(probe.process.pid), signal.SIGCONT)
+
+        self.assertEqual(probe.code("check"), "whole")
+
+    def test_a_client_outlives_its_process_of_the_node(self):
+        """What it reads stays as it is, also over a registrar that was started since; what it held goes when it lets go."""
+        node = self.node(ranks=1, memory="16MiB")
+        probe = Inside(self, node, LIVES, "0")
+        self.assertEqual(probe.code("pin"), "SL_OK")
+        standin = wait_until(lambda: standins(node), 5, "the client has a process here")[0]
+
+        os.kill(standin, signal.SIGKILL)
+        wait_until(lambda: f"its stand-in {standin} does not" in log_of(node, "registrar"), 5, "the registrar hears of it")
+        for turn in range(3):
+            node.ctl("bench", "put", "--size", "64KiB", "--count", "1000", check=False)
+            self.assertEqual(probe.code("check"), "whole")
+            self.restart(node, "registrar")
+
+        probe.ask("look")
+        self.assertEqual(len(wait_until(lambda: standins(node), 5, "it has another one")), 1)
+        probe.ask("release")
+        wait_until(lambda: probe.ask("look") and not any(name.endswith(f".{standin}") for name in os.listdir(node.shm)), 5, "its pins are gone")
+
+    def test_attaching_while_the_registrar_or_the_gate_is_dead(self):
+        node = self.node(ranks=1)
+        node.ctl("put", "key", stdin=b"value")
+        self.restart(node, "registrar")
+        gate = wait_until(lambda: gate_pid(node), 5, "the gate runs")
+
+        os.kill(gate, signal.SIGKILL)
+        since = time.monotonic()
+        got = wait_until(lambda: self.ctl_inside(node, "get", "key").stdout, 2, "a client attaches")
+
+        print(f"a client attached {(time.monotonic() - since) * 1000:.0f} ms after the gate's death")
+        self.assertEqual(got, b"value")
+
+    def test_a_stop_leaves_no_process_of_a_client(self):
+        node = self.node(ranks=1)
+        probe = Inside(self, node, LIVES, "0")
+        self.assertEqual(probe.code("pin"), "SL_OK")
+        standin = wait_until(lambda: standins(node), 5, "the client has a process here")[0]
+
+        node.stop()
+
+        wait_until(lambda: not lives(standin), 1, "it ended")
+        self.assertEqual(node.leftovers(), [])
+        self.assertEqual(probe.code("check"), "whole")
+
+    def test_files_alone_are_refused_by_name(self):
+        node = self.node(ranks=1, settings=("--gate", "false"))
+
+        got = self.ctl_inside(node, "get", "key")
+
+        self.assertIn(b"no node runs under the name", got.stderr)
+        self.assertEqual(got.returncode, 3)
+
+
+GUEST, MEMBER, STRANGER = 61002, 61003, 61004
+HOSTILE = os.path.join(os.path.dirname(os.path.realpath(__file__)), "containers_hostile.py")
+
+
+def others_can_run():
+    """Whether other users reach the programs and this folder."""
+    return os.geteuid() == 0 and can_be_apart() and subprocess.run(
+        ["setpriv", f"--reuid={GUEST}", "--clear-groups", "sh", "-c", f"test -x {CTL} && test -x {sys.executable} && test -r {HOSTILE}"], check=False).returncode == 0
+
+
+@unittest.skipUnless(others_can_run(), "not root, no namespaces, or other users do not reach the programs")
+class OtherUsers(unittest.TestCase):
+    """clients_allow: who is named reads, and that is all."""
+
+    def setUp(self):
+        self.node = Node(ranks=1, settings=("--clients-allow", f"{GUEST},@61999"))
+        self.addCleanup(self.node.__exit__)
+        self.node.__enter__()
+        self.node.ctl("put", "key", stdin=b"value")
+        self.guests = shared(self.node) + "/guests"
+        wait_until(lambda: os.path.exists(self.guests + "/gate.attach"), 5, "the gate for guests")
+
+    def run_as(self, uid, *words, groups=(), stdin=None):
+        return subprocess.run([*apart_as(uid, self.guests, groups), *words], input=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              timeout=60 * PATIENCE, check=False)
+
+    def ctl_as(self, uid, *words, **options):
+        there = seen_there(self.node)
+        return self.run_as(uid, CTL, *words, "--instance", there.instance, "--runtime-dir", there.directory + "/run", **options)
+
+    def test_who_is_named_reads(self):
+        by_name = self.ctl_as(GUEST, "get", "key")
+        by_group = self.ctl_as(MEMBER, "get", "key", groups=("61999",))
+
+        self.assertEqual((by_name.stdout, by_group.stdout), (b"value", b"value"), by_name.stderr + by_group.stderr)
+        self.assertEqual(stat.S_IMODE(os.stat(shared(self.node)).st_mode), 0o700)
+
+    def test_who_is_named_does_not_write(self):
+        put = self.ctl_as(GUEST, "put", "other", stdin=b"value")
+
+        self.assertIn(b"the node is another user's", put.stderr)
+        self.assertNotEqual(put.returncode, 0)
+        self.assertNotEqual(self.node.ctl("get", "other", check=False).returncode, 0)
+
+    def test_who_is_not_named_hears_why(self):
+        got = self.ctl_as(STRANGER, "get", "key")
+
+        self.assertIn(f"clients_allow has nothing of uid {STRANGER}".encode(), got.stderr)
+        self.assertNotEqual(got.returncode, 0)
+
+    def test_a_hostile_guest_gets_no_more(self):
+        got = self.run_as(GUEST, sys.executable, HOSTILE, seen_there(self.node).directory + "/run/gate.attach")
+
+        self.assertEqual(got.stdout.decode().splitlines(), ["hello 0", "read index 0", "read arena.0 0", "read seen 0"], got.stderr.decode())
+        self.assertEqual(self.node.ctl("get", "key").stdout, b"value")
+
+
+if __name__ == "__main__":
+    main()

@@ -43,6 +43,8 @@ static const struct row rows[] = {
     NODE("sluice_load_blocks_total", "tier=remote", load_blocks[TOP_REMOTE]),
     NODE("sluice_load_blocks_total", "tier=none", load_blocks[TOP_NONE]),
     NODE("sluice_load_bytes_total", "", load_bytes),
+    NODE("sluice_get_keys_seen_total", "", get_seen),
+    NODE("sluice_load_blocks_seen_total", "", load_seen),
     NODE("sluice_lookup_keys_total", "result=found", look_found),
     NODE("sluice_lookup_keys_total", "result=missing", look_missing),
     NODE("sluice_lookup_blocks_total", "result=found", look_found),
@@ -341,4 +343,16 @@ uint64_t top_where_sum(const uint64_t counts[TOP_WHERE_COUNT])
 double top_percent(uint64_t part, uint64_t whole)
 {
     return whole > 0 ? 100.0 * (double)part / (double)whole : 0;
+}
+
+struct top_hits top_hits_of(const struct top_figures *figures)
+{
+    struct top_hits sum = {.references = top_where_sum(figures->get_keys) +
+                                         top_where_sum(figures->load_blocks)};
+    for (uint32_t i = 0; i < TOP_NONE; i++) {
+        sum.hits += figures->get_keys[i] + figures->load_blocks[i];
+    }
+    /* Counters are not read at one moment. */
+    sum.ceiling = SL_MIN(sum.hits + figures->get_seen + figures->load_seen, sum.references);
+    return sum;
 }

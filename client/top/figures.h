@@ -39,6 +39,7 @@ struct top_figures {
     uint64_t at_ns; /* monotonic */
     uint64_t get_keys[TOP_WHERE_COUNT], get_bytes[TOP_WHERE_COUNT];
     uint64_t load_blocks[TOP_WHERE_COUNT], load_bytes;
+    uint64_t get_seen, load_seen; /* of those found nowhere: unlimited memory would have had them */
     uint64_t look_found, look_missing;              /* keys and blocks */
     uint64_t stored, existed, refused, store_bytes; /* blocks of engines */
     uint64_t ops_active;
@@ -62,6 +63,12 @@ void top_figures_between(const struct top_figures *then, const struct top_figure
 
 /* The end of the bucket in which this share (0 to 1) of all lies, in ns; 0: nothing was timed. */
 uint64_t top_times_quantile(const struct top_times *times, double share);
+/* Keys and blocks of gets and loads that were found, that unlimited memory would have found (at most
+ * as many as there were), and all that were asked for. */
+struct top_hits {
+    uint64_t hits, ceiling, references;
+};
+struct top_hits top_hits_of(const struct top_figures *figures);
 /* All that was asked for; those found nowhere included. */
 uint64_t top_where_sum(const uint64_t counts[TOP_WHERE_COUNT]);
 /* Part of a whole in percent; 0 of nothing. */

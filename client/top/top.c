@@ -169,6 +169,15 @@ static json_t *groups_json(const struct top_state *state)
     return rows;
 }
 
+static json_t *hits_json(const struct top_figures *figures)
+{
+    const struct top_hits hits = top_hits_of(figures);
+    return json_pack("{s:o, s:o, s:o, s:f, s:f}", "references", ctl_json_u64(hits.references),
+                     "hits", ctl_json_u64(hits.hits), "ceiling_hits", ctl_json_u64(hits.ceiling),
+                     "hit_percent", top_percent(hits.hits, hits.references), "ceiling_percent",
+                     top_percent(hits.ceiling, hits.references));
+}
+
 static void once_json(const struct top_state *state)
 {
     const struct top_figures *now = &state->now;
@@ -183,8 +192,9 @@ static void once_json(const struct top_state *state)
         ctl_json_u64(now->index_keys), "blocks", ctl_json_u64(now->index_blocks), "evicted_units",
         ctl_json_u64(now->evicted_units), "evicted_bytes", ctl_json_u64(now->evicted_bytes));
     json_t *json = json_pack(
-        "{s:s, s:f, s:s, s:o, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o}", "instance",
-        state->instance, "interval_s", seconds, "problem", state->problem, "gets",
+        "{s:s, s:f, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o}", "instance",
+        state->instance, "interval_s", seconds, "problem", state->problem, "hits", hits_json(now),
+        "hits_now", hits_json(last), "gets",
         where_json(last->get_keys, now->get_keys, last->get, seconds), "loads",
         where_json(last->load_blocks, now->load_blocks, NULL, seconds), "stores", stores, "memory",
         memory, "grouping", state->grouping == TOP_BY_MODEL ? "model" : "prefix", "groups",

@@ -261,13 +261,15 @@ static void holds_lines(const struct top_state *state, struct top_lines *lines)
                  now->sessions, now->ops_active);
 }
 
-static uint64_t hits_of(const struct top_figures *last)
+/* Beside what an unlimited memory would have reached. */
+static void hits_line(const struct top_state *state, struct top_lines *lines)
 {
-    uint64_t hits = 0;
-    for (uint32_t i = 0; i < TOP_NONE; i++) {
-        hits += last->get_keys[i] + last->load_blocks[i];
-    }
-    return hits;
+    const struct top_hits last = top_hits_of(&state->last), all = top_hits_of(&state->now);
+    top_line_add(
+        lines, TOP_PLAIN,
+        "hit rate   now %5.1f%% of %5.1f%% with unlimited memory; in all %5.1f%% of %5.1f%%",
+        top_percent(last.hits, last.references), top_percent(last.ceiling, last.references),
+        top_percent(all.hits, all.references), top_percent(all.ceiling, all.references));
 }
 
 static uint64_t bytes_of(const struct top_figures *last)
@@ -280,6 +282,7 @@ static void overview(const struct top_state *state, struct top_lines *lines)
     char text[32];
     const struct top_figures *now = &state->now;
     const struct top_figures *last = &state->last;
+    const struct top_hits now_hits = top_hits_of(last);
     const struct where_table gets = {"gets", last->get_keys, now->get_keys, last->get_bytes,
                                      last->get};
     const struct where_table loads = {"loads", last->load_blocks, now->load_blocks, NULL, NULL};
@@ -291,9 +294,8 @@ static void overview(const struct top_state *state, struct top_lines *lines)
         now->load_blocks[TOP_MEMORY] + now->load_blocks[TOP_DISK] + now->load_blocks[TOP_REMOTE],
         last->load_bytes, &last->load, last, lines);
     op_line("stores", last->stored, now->stored, last->store_bytes, &last->store, last, lines);
-    (void)snprintf(text, sizeof text, "%.1f%%",
-                   top_percent(hits_of(last),
-                               top_where_sum(last->get_keys) + top_where_sum(last->load_blocks)));
+    hits_line(state, lines);
+    (void)snprintf(text, sizeof text, "%.1f%%", top_percent(now_hits.hits, now_hits.references));
     spark_line(state, "hits", DRAWN_HITS, text, lines);
     spark_line(state, "bytes", DRAWN_BYTES, rate_text(bytes_of(last), last, text), lines);
     spark_line(state, "evicted", DRAWN_EVICTED, rate_text(last->evicted_bytes, last, text), lines);
@@ -332,9 +334,9 @@ void top_state_take(struct top_state *state, const struct top_figures *read)
     state->now = *read;
     const struct top_figures *last = &state->last;
     struct top_point *point = &state->history[state->point_count++ % TOP_HISTORY_MAX];
-    *point = (struct top_point){.hits = hits_of(last),
-                                .references = top_where_sum(last->get_keys) +
-                                              top_where_sum(last->load_blocks),
+    const struct top_hits hits = top_hits_of(last);
+    *point = (struct top_point){.hits = hits.hits,
+                                .references = hits.references,
                                 .bytes = bytes_of(last),
                                 .evicted_bytes = last->evicted_bytes,
                                 .seconds = (double)last->at_ns / 1e9};

@@ -94,6 +94,10 @@ class Top(unittest.TestCase):
             self.assertEqual({tier: count for tier, count in loads.items() if count > 0},
                              {tier: count for tier, count in report["hits_by_tier"].items() if count > 0})
             self.assertEqual(loads["memory"] + loads["disk"] + seen["loads"]["missed"]["count"], report["block_references"])
+            hits = seen["hits"]
+            self.assertEqual((hits["references"], hits["hits"]), (report["block_references"], loads["memory"] + loads["disk"]))
+            self.assertTrue(hits["hits"] <= hits["ceiling_hits"] <= hits["references"], hits)
+            self.assertAlmostEqual(hits["hit_percent"], 100 * hits["hits"] / hits["references"], 3)
             self.assertLessEqual(sum(group["memory_bytes"] for group in seen["groups"]), seen["memory"]["used_bytes"])
             prefixes = json.loads(node.ctl("top", "--once", "--json", "--prefixes", "--interval", "100ms").stdout)["groups"]
             self.assertEqual([group["name"].split("/")[2:] for group in prefixes], [["0", "pool0"], ["1", "pool0"]])

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #define COUNTS_FILE "counts"
-#define ROW_WORDS   128u /* whole lines; counts, then a histogram of each tier, then room */
+#define ROW_WORDS   128u /* whole lines; counts, then a histogram of each tier, and of look-ups */
 #define ROW_BYTES   (ROW_WORDS * sizeof(uint64_t))
 #define BLOCK_BYTES ((uint64_t)SL_COUNTS_ROWS * ROW_BYTES)
 #define BLOCK_COUNT (SL_COUNTS_BLOCKS + 1u)
@@ -18,7 +18,7 @@
 #define TIME_WORD  SL_COUNTS_MAX
 #define TIME_WORDS (SL_COUNTS_BUCKETS + 1u) /* and their sum */
 _Static_assert(SL_COUNT_COUNT <= SL_COUNTS_MAX, "counts have their words");
-_Static_assert(TIME_WORD + SL_TIER_COUNT * TIME_WORDS <= ROW_WORDS, "a row has room");
+_Static_assert(TIME_WORD + SL_TIMED_COUNT * TIME_WORDS <= ROW_WORDS, "a row has room");
 
 struct header {
     _Atomic uint64_t owner; /* owner_word(); 0: nobody */
@@ -217,9 +217,9 @@ static uint32_t bucket_of(uint64_t ns)
     return bucket;
 }
 
-void sl_counts_time(struct sl_counts_row row, enum sl_tier tier, uint64_t ns, uint64_t times)
+void sl_counts_time(struct sl_counts_row row, uint32_t timed, uint64_t ns, uint64_t times)
 {
-    uint32_t first = TIME_WORD + (uint32_t)tier * TIME_WORDS;
+    uint32_t first = TIME_WORD + timed * TIME_WORDS;
     sl_counts_word_add(row, first + bucket_of(ns), times);
     sl_counts_word_add(row, first + SL_COUNTS_BUCKETS, ns * times);
 }
@@ -234,12 +234,12 @@ static void row_sum(const _Atomic uint64_t *row, struct sl_counts_sum *out)
     for (uint32_t i = 0; i < SL_COUNT_COUNT; i++) {
         out->counts[i] += word_at(row, i);
     }
-    for (uint32_t tier = 0; tier < SL_TIER_COUNT; tier++) {
-        uint32_t first = TIME_WORD + tier * TIME_WORDS;
+    for (uint32_t timed = 0; timed < SL_TIMED_COUNT; timed++) {
+        uint32_t first = TIME_WORD + timed * TIME_WORDS;
         for (uint32_t i = 0; i < SL_COUNTS_BUCKETS; i++) {
-            out->times[tier].buckets[i] += word_at(row, first + i);
+            out->times[timed].buckets[i] += word_at(row, first + i);
         }
-        out->times[tier].sum_ns += word_at(row, first + SL_COUNTS_BUCKETS);
+        out->times[timed].sum_ns += word_at(row, first + SL_COUNTS_BUCKETS);
     }
 }
 

@@ -43,7 +43,10 @@ enum sl_tier { SL_TIER_MEMORY, SL_TIER_DISK, SL_TIER_REMOTE, SL_TIER_COUNT };
 enum sl_count { SL_COUNT_TABLE(SL_COUNT_ENUM) SL_COUNT_COUNT };
 #define SL_COUNTS_MAX 32u /* words of a row for them */
 
-/* Times of a get, in buckets whose upper ends are fixed: 1, 2 and 5 of each decade from 1 us to 10 s,
+/* What is timed: gets by tier, and the look-ups of blocks by engines. */
+enum sl_timed { SL_TIMED_BLOCKS = SL_TIER_COUNT, SL_TIMED_COUNT };
+
+/* Times in buckets whose upper ends are fixed: 1, 2 and 5 of each decade from 1 us to 10 s,
  * and what took longer. */
 #define SL_COUNTS_BUCKETS 23u
 /* In ns; the last: UINT64_MAX. */
@@ -91,8 +94,9 @@ static inline void sl_count(struct sl_counts_row row, enum sl_count count, uint6
         sl_counts_word_add(row, (uint32_t)count, amount);
     }
 }
-/* So many keys came from this tier after ns each. */
-void sl_counts_time(struct sl_counts_row row, enum sl_tier tier, uint64_t ns, uint64_t times);
+/* So many keys came from this tier (enum sl_tier) after ns each, or a look-up took so long
+ * (SL_TIMED_BLOCKS). */
+void sl_counts_time(struct sl_counts_row row, uint32_t timed, uint64_t ns, uint64_t times);
 
 /* Reading, by any process. */
 struct sl_counts_times {
@@ -102,8 +106,8 @@ struct sl_counts_times {
 };
 struct sl_counts_sum {
     uint64_t counts[SL_COUNT_COUNT];
-    struct sl_counts_times times[SL_TIER_COUNT];
-    uint32_t client_count; /* that have a block now */
+    struct sl_counts_times times[SL_TIMED_COUNT]; /* by tier, and SL_TIMED_BLOCKS */
+    uint32_t client_count;                        /* that have a block now */
 };
 /* Of all clients there were since the node was started. Errors: those of segments. */
 sl_err sl_counts_read(const char *shm_dir, struct sl_counts_sum *out, struct sl_error *why);

@@ -244,6 +244,7 @@ sl_err sl_engine_look(struct sl_engine *engine, const struct sl_look *look, stru
     if (look->hold_ns != 0) {
         sl_client_holds_begin(client);
     }
+    uint64_t began_ns = sl_clock_monotonic_ns();
     keys_begin(engine, look, &keys);
     /* Twice at most: what is busy may be an index that was replaced meanwhile. */
     for (uint32_t i = 0; i < 2; i++) {
@@ -264,6 +265,8 @@ sl_err sl_engine_look(struct sl_engine *engine, const struct sl_look *look, stru
             sl_client_attachment(client) == pass.at) {
             looked_count(engine, pass.at, reader, looked.prefix_count,
                          look->count - looked.prefix_count);
+            sl_counts_time(sl_client_counts(pass.at, reader), SL_TIMED_BLOCKS,
+                           sl_clock_monotonic_ns() - began_ns, 1);
             break;
         }
     }

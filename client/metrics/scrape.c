@@ -395,7 +395,8 @@ static void client_give(struct scrape *scrape, const struct metric_fact *fact)
     };
     static const char *const times[] = {[SL_TIER_MEMORY] = "TIME_MEMORY",
                                         [SL_TIER_DISK] = "TIME_DISK",
-                                        [SL_TIER_REMOTE] = "TIME_REMOTE"};
+                                        [SL_TIER_REMOTE] = "TIME_REMOTE",
+                                        [SL_TIMED_BLOCKS] = "TIME_BLOCKS"};
     if (!scrape->counted) {
         return;
     }
@@ -404,9 +405,9 @@ static void client_give(struct scrape *scrape, const struct metric_fact *fact)
             value_give(scrape, fact, NULL, scrape->counts.counts[i]);
         }
     }
-    for (uint32_t tier = 0; tier < SL_COUNT(times); tier++) {
-        if (strcmp(times[tier], fact->name) == 0) {
-            const struct sl_counts_times *from = &scrape->counts.times[tier];
+    for (uint32_t timed = 0; timed < SL_COUNT(times); timed++) {
+        if (strcmp(times[timed], fact->name) == 0) {
+            const struct sl_counts_times *from = &scrape->counts.times[timed];
             histogram_give(scrape, fact, NULL, from->buckets, from->sum_ns);
         }
     }

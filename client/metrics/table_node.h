@@ -64,7 +64,9 @@
     X(CLIENT, "TIME_DISK", HISTOGRAM, NS, "sluice_get_duration_seconds", "tier=disk", \
       "") \
     X(CLIENT, "TIME_REMOTE", HISTOGRAM, NS, "sluice_get_duration_seconds", "tier=remote", \
-      "")
+      "") \
+    X(CLIENT, "TIME_BLOCKS", HISTOGRAM, NS, "sluice_lookup_blocks_duration_seconds", "", \
+      "Time of an engine's look-up of all blocks of a prompt. Look-ups of keys are not timed: a look at a clock would cost them a third.")
 
 /* By model (ipc/sl_labels.h): the coordinator counts loads and stores, clients count look-ups. */
 #define METRICS_MODEL(X) \

@@ -292,6 +292,9 @@ class Engines(unittest.TestCase):
         for tier in ("memory", "disk", "remote", "none"):  # in sum they are what the coordinator's page says
             self.assertEqual(after.sum("sluice_load_blocks_total", tier=tier), after.sum("sluice_model_load_blocks_total", tier=tier))
         self.assertEqual(after.sum("sluice_lookup_blocks_total"), after.sum("sluice_model_lookup_blocks_total"))
+        # Each look-up is timed after its blocks are counted: of the killed process some are not.
+        looked = after.sum("sluice_lookup_blocks_total")
+        self.balanced("times of look-ups", looked - dead, looked, after.sum("sluice_lookup_blocks_duration_seconds_count") * run)
         self.assertEqual(sorted(row["labels"]["name"] for row in after.samples if row["name"] == "sluice_model_info"), ["large", "small"])
 
     @unittest.skipUnless(os.path.isdir(os.path.join(os.path.dirname(BIN), "python", "sluice")), "the Python package was not built")

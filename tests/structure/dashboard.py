@@ -37,6 +37,7 @@ OVERVIEW = [
     ("Time of loads and stores", "s", [(quantile(q, f"sluice_{op}_duration_seconds", "instance"), f"{op} p{int(100 * q)} {{{{instance}}}}")
                                        for op in ("load", "store") for q in (0.5, 0.99)]),
     ("Time of gets by tier", "s", [(quantile(q, "sluice_get_duration_seconds", "tier"), f"p{int(100 * q)} {{{{tier}}}}") for q in (0.5, 0.99)]),
+    ("Time of engines' look-ups", "s", [(quantile(q, "sluice_lookup_blocks_duration_seconds", "instance"), f"p{int(100 * q)} {{{{instance}}}}") for q in (0.5, 0.99)]),
     ("Loads by model", "ops", [(by("sluice_model_load_blocks_total", "model, tier"), "{{model}} {{tier}}")]),
     ("Gets by tenant", "ops", [(by("sluice_tenant_get_keys_total", "tenant, tier"), "{{tenant}} {{tier}}")]),
     ("Memory for values", "bytes", [(by("sluice_memory_used_bytes", "instance", "now"), "used {{instance}}"),

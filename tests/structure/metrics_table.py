@@ -94,10 +94,10 @@ def defined(root=ROOT):
 def counts(root=ROOT):
     """What clients count."""
     text = text_of(root, COUNTERS_HEADER)
-    tiers = re.search(r"enum sl_tier \{(.*?)\}", text)[1]
+    timed = re.search(r"enum sl_tier \{(.*?)\}", text)[1] + re.search(r"enum sl_timed \{(.*?)\}", text)[1]
     table = text.split("#define SL_COUNT_TABLE(X)")[1].split("#define")[0]
     found = {("CLIENT", name): False for name in re.findall(r"X\((\w+),", table)}
-    found.update({("CLIENT", f"TIME_{name}"): True for name in re.findall(r"SL_TIER_(\w+)", tiers) if name != "COUNT"})
+    found.update({("CLIENT", f"TIME_{name}"): True for name in re.findall(r"SL_(?:TIER|TIMED)_(\w+)", timed) if name != "COUNT"})
     names = text_of(root, LABELS_HEADER).split("#define SL_LABEL_COUNT_TABLE(X)")[1].split("#define")[0]
     found.update({("MODEL", name): False for name in ["NAME", *re.findall(r"X\((\w+),", names)]})
     # What a tenant stores is not counted.

@@ -103,8 +103,8 @@ static bool slot_hand_over(struct sl_index_changes *changes, uint64_t from, uint
     told_set(changes, to, changes->ids[from]);
     changes->homes[to] = changes->homes[from];
     changes->tiers[to] = changes->tiers[from];
-    /* Its value may be in another tier than told: then it is looked at once more. */
-    changes->words[to] = changes->with_tiers ? 0 : word;
+    /* Its value may be in another tier than told: it is looked at once more, and its tag stays known. */
+    changes->words[to] = changes->with_tiers ? word | UINT32_MAX : word; /* no slot has this ref */
     return true;
 }
 

@@ -685,27 +685,31 @@ bool sl_index_scan(const struct sl_index_view *view, uint64_t *cursor, struct sl
 
 /* ---- for those who remember what a slot held (index_changes.c) ---- */
 
-/* What is told of the block of a visible part. */
-static void slot_block_read(const struct sl_index_view *view, const uint64_t *words,
+/* What is told of the block of a visible part. False: the block goes at this moment, and its part. */
+static bool slot_block_read(const struct sl_index_view *view, const uint64_t *words,
                             struct index_slot *out)
 {
     sl_ref ref = (sl_ref)words[RECORD_GROUP];
     out->block_length = 0;
     out->parent_hash = out->committed_ns = 0;
-    if (!out->visible || ref == 0 || !ref_in_bounds(view, ref, INDEX_UNITS_MIN)) {
-        return;
+    if (!out->visible || ref == 0) {
+        return true;
+    }
+    if (!ref_in_bounds(view, ref, INDEX_UNITS_MIN)) {
+        return false;
     }
     index_word *group = record_at(view, ref);
     uint32_t length = what_key_length(word_get(&group[RECORD_WHAT]));
     uint64_t parent_hash = word_get(&group[GROUP_NOTE]);
     uint64_t committed_ns = word_get(&group[GROUP_COMMITTED]);
     atomic_thread_fence(memory_order_acquire);
-    if (word_get(&group[RECORD_VERSION]) == words[RECORD_GROUP_VERSION] &&
-        length < out->key_length) {
+    bool same = word_get(&group[RECORD_VERSION]) == words[RECORD_GROUP_VERSION];
+    if (same && length < out->key_length) {
         out->block_length = length;
         out->parent_hash = parent_hash;
         out->committed_ns = committed_ns;
     }
+    return same;
 }
 
 enum index_look index_slot_look(const struct sl_index_view *view, uint64_t slot_number,
@@ -729,7 +733,7 @@ enum index_look index_slot_look(const struct sl_index_view *view, uint64_t slot_
         out->visible = object_visible(view, found.words);
         out->memory = found.words[RECORD_GENERATION] != 0;
         out->disk = found.words[RECORD_DISK] >> 48 != 0;
-        slot_block_read(view, found.words, out);
+        out->visible = slot_block_read(view, found.words, out) && out->visible;
     }
     return look;
 }

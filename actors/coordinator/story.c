@@ -1,6 +1,6 @@
 /* actors/coordinator/story.c - what became of ops, block by block: of the last CO_STORIES_MAX that
- * ended, and of those under way. A story is made from the op in runs of blocks that fared alike, so
- * that it costs what a load is made of (its slices), and not a block. */
+ * ended, and of those under way. A story is kept in runs of blocks that fared alike, so
+ * that its memory is what a load is made of (its slices), and not a block. */
 #include "actors/coordinator/story.h"
 #include "actors/coordinator/internal.h"
 #include "runtime/sl_parse.h"

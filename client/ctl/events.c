@@ -55,7 +55,8 @@ static void heard_json(const struct ev_heard *heard, const char *hash, const cha
         (void)json_object_set_new(line, "block", json_string(hash));
         (void)json_object_set_new(line, "parent",
                                   heard->has_parent ? json_string(parent) : json_null());
-        (void)json_object_set_new(line, "medium", json_string(heard->medium));
+        (void)json_object_set_new(line, "medium",
+                                  ctl_json_bytes(heard->medium, strlen(heard->medium)));
         (void)json_object_set_new(line, "model",
                                   ctl_json_bytes(heard->model, strlen(heard->model)));
         (void)json_object_set_new(line, "group",
@@ -79,7 +80,9 @@ static void heard_text(const struct ev_heard *heard, const char *hash, const cha
     (void)printf("%s.%03d %-8s", clock, (int)((heard->time_s - (double)at_s) * 1000),
                  type_text(heard->type));
     if (heard->type != EV_CLEARED) {
-        (void)printf(" %-5s %s", heard->medium, hash);
+        (void)putchar(' ');
+        ctl_print_bytes(stdout, heard->medium, strlen(heard->medium));
+        (void)printf(" %s", hash);
         if (heard->has_parent) {
             (void)printf(" after %s", parent);
         }

@@ -161,18 +161,34 @@ static json_t *op_json(const struct story_of_op *of)
                                  : ctl_json_bytes(of->elsewhere, strlen(of->elsewhere)));
 }
 
+static bool is_known(const uint64_t *known, uint32_t count, uint64_t op_id)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (known[i] == op_id) {
+            return true;
+        }
+    }
+    return false;
+}
+
 int explain_request(struct ctl *ctl, const char *id)
 {
     struct sl_error why = {0};
     struct sl_client *client = NULL;
     json_t *identities = identities_read(ctl), *rows = json_array();
     bool all = true;
+    uint64_t known[OPS_MAX];
     uint32_t shown = 0;
     sl_err err = ctl_open(ctl, false, &client, &why);
-    for (; err == SL_OK && shown < OPS_MAX; shown++) {
+    for (uint32_t skip = 0; err == SL_OK && skip < OPS_MAX; skip++) {
         struct story_of_op of = {.stories = NULL};
-        err = sl_op_tell(client, id, shown, &of.told, 0, &why);
+        err = sl_op_tell(client, id, skip, &of.told, 0, &why);
+        if (err == SL_OK && is_known(known, shown, of.told.op_id)) { /* one began meanwhile */
+            sl_told_free(&of.told);
+            continue;
+        }
         if (err == SL_OK) {
+            known[shown++] = of.told.op_id;
             err = op_look(client, identities, &of, &why);
         }
         for (uint32_t i = 0; err == SL_OK && i < of.told.run_count; i++) {

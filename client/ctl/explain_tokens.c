@@ -311,8 +311,11 @@ static void print_all(const struct ctl *ctl, const struct keys *keys, const json
                       const struct sl_story *stories, uint64_t prefix, const char *elsewhere)
 {
     if (!ctl->json) {
-        (void)printf("model %s (%s): %" PRIu64 " of %" PRIu64 " blocks are a prefix that is here\n",
-                     keys->model, identity_fact(identity, "name"), prefix, keys->count);
+        const char *name = identity_fact(identity, "name");
+        (void)printf("model %s (", keys->model);
+        ctl_print_bytes(stdout, name, strlen(name));
+        (void)printf("): %" PRIu64 " of %" PRIu64 " blocks are a prefix that is here\n", prefix,
+                     keys->count);
         print_runs(stories, keys->count);
         if (elsewhere[0] != '\0') {
             (void)printf("block %" PRIu64 " is ", prefix);

@@ -16,11 +16,13 @@ json_t *identities_read(const struct ctl *ctl)
     (void)snprintf(path, sizeof path, "%s/identities.jsonl", ctl->paths.log_dir);
     FILE *file = fopen(path, "re");
     char *line = file == NULL ? NULL : malloc(LINE_BYTES_MAX);
-    while (line != NULL && fgets(line, LINE_BYTES_MAX, file) != NULL &&
-           json_array_size(all) < IDENTITIES_MAX) {
+    while (line != NULL && fgets(line, LINE_BYTES_MAX, file) != NULL) {
         json_t *one = json_loads(line, 0, NULL); /* a line that was cut by a kill is none */
         if (strlen(identity_fact(one, "identity")) == IDENTITY_BYTES) {
             (void)json_array_append(all, one);
+        }
+        if (json_array_size(all) > IDENTITIES_MAX) { /* the youngest stay */
+            (void)json_array_remove(all, 0);
         }
         json_decref(one);
     }

@@ -312,8 +312,10 @@ static void part_add(struct ev_blocks *blocks, const struct sl_index_change *cha
     blocks->stats.parts++;
     family->live += part_name->key_count++ == 0;
     block->part_count++;
-    block->parent_hash = change->parent_hash;
-    block->committed_ns = change->committed_ns;
+    if (change->block_length > 0) {
+        block->parent_hash = change->parent_hash;
+        block->committed_ns = change->committed_ns;
+    }
     if (change->block_length > 0 && block->by_key.link == NULL) {
         table_room(&blocks->by_key);
         sl_table_add(&blocks->by_key, &block->by_key,
@@ -402,6 +404,10 @@ static void tell_stored(struct ev_blocks *blocks, struct block *block, enum ev_m
         block = block->parent_hash == 0
                     ? NULL
                     : SL_TABLE_FIRST(&blocks->by_key, block->parent_hash, struct block, by_key);
+    }
+    if (depth == 0 && block != NULL && block->climbed != blocks->pass &&
+        pending(blocks, block, medium, all)) {
+        blocks->stats.no_memory = true; /* there was no room for the first of them */
     }
     while (depth > 0) {
         block = blocks->stack[--depth];

@@ -224,12 +224,25 @@ static void all_send(void *context, const void *payload, size_t length_bytes)
     ev_publisher_snapshot_add(self->publisher, payload, length_bytes);
 }
 
+/* A message that was lost for want of memory is nobody's gap: the next life begins with all there is. */
+static void memory_check(const struct events *self)
+{
+    struct ev_batch_stats live, all;
+    ev_batch_stats(self->live, &live);
+    ev_batch_stats(self->all, &all);
+    if (live.no_memory || all.no_memory) {
+        (void)fprintf(stderr, "sluice-events: no memory for a message\n");
+        exit(EXIT_FAILURE);
+    }
+}
+
 static void snapshot(void *context)
 {
     struct events *self = context;
     ev_batch_time(self->all, (double)sl_clock_wall_ns() / 1e9);
     ev_follow_all(self->follow, ev_batch_add, self->all);
     ev_batch_flush(self->all, true);
+    memory_check(self);
 }
 
 static void event_take(void *context, const struct ev_event *event)
@@ -258,7 +271,9 @@ static sl_err open_all(struct events *self, struct sl_error *why)
     }
     bool other = metrics_at_read(self->paths.runtime_dir, "events", &at);
     self->own = !other;
-    if (other && strncmp(self->publish, "ipc:", 4) == 0) { /* a socket's file would be taken over */
+    if (other &&
+        (strncmp(self->publish, "ipc:", 4) == 0 ||
+         strncmp(self->replay, "ipc:", 4) == 0)) { /* a socket's file would be taken over */
         return sl_fail(why, SL_ERR_EXISTS, "process %" PRIu32 " publishes the node's events at %s",
                        at.proc.pid, at.address);
     }
@@ -324,6 +339,7 @@ static void run(struct events *self)
                 (void)page_open(self, NULL);
             }
             page_write(self);
+            memory_check(self);
             sl_metrics_beat(self->metrics, self->now_ns);
         }
         wake_ns = answers ? SL_MIN(wake_ns, self->now_ns + ANSWER_NS) : wake_ns;

@@ -16,7 +16,7 @@
 #define ROUND_REQUESTS    64u
 #define STALLED_NS        (10 * SL_NS_PER_S) /* a receiver that takes nothing for so long is gone */
 #define SNAPSHOT_FRESH_NS (500 * SL_NS_PER_MS)
-#define REPLAY_QUEUE      1000 /* messages of an answer on their way */
+#define REPLAY_QUEUE      16 /* messages of an answer on their way, also of one that nobody reads */
 #define HANDSHAKE_MS      2000
 #define CLOSING_MS        200
 
@@ -272,7 +272,7 @@ void ev_publisher_snapshot_add(struct ev_publisher *publisher, const void *paylo
 static struct snapshot *snapshot_take(struct ev_publisher *self, uint64_t now_ns)
 {
     struct snapshot *newest = self->newest;
-    if (newest != NULL && now_ns - newest->made_ns < SNAPSHOT_FRESH_NS &&
+    if (newest != NULL && now_ns < newest->made_ns + SNAPSHOT_FRESH_NS &&
         newest->sequence + 1 >= kept_begin(self)) {
         return newest;
     }
@@ -290,8 +290,9 @@ static struct snapshot *snapshot_take(struct ev_publisher *self, uint64_t now_ns
     free_one->made_ns = now_ns;
     free_one->sequence = self->stats.sequence - 1;
     self->options.snapshot(self->options.context);
+    free_one->made_ns = sl_clock_monotonic_ns(); /* it may have taken long */
     self->filling = NULL;
-    if (!free_one->whole) {
+    if (!free_one->whole || free_one->count == 0) {
         snapshot_free(free_one);
         return NULL;
     }
@@ -441,6 +442,7 @@ static enum sent answer_step(struct ev_publisher *self, struct answer *answer, u
     }
     uint64_t first = kept_begin(self);
     if (answer->next < first && answer->next < answer->until) { /* it was too slow */
+        answer->asked = answer->next;
         return answer_snapshot(self, answer, now_ns) ? SENT : SENT_LATER;
     }
     if (answer->next >= answer->until) {

@@ -127,6 +127,7 @@ sl_err ev_message_decode(const void *payload, size_t length_bytes, uint64_t sequ
         uint32_t count = unpacked.data.via.array.size;
         good =
             (parts[0].type == MSGPACK_OBJECT_FLOAT64 || parts[0].type == MSGPACK_OBJECT_FLOAT32) &&
+            parts[0].via.f64 >= 0 && parts[0].via.f64 < 1e12 && /* no NaN either */
             parts[1].type == MSGPACK_OBJECT_ARRAY;
         out->time_s = good ? parts[0].via.f64 : 0;
         out->event_count = good ? parts[1].via.array.size : 0;

@@ -192,8 +192,7 @@ uint32_t density_unit_new(struct sl_density *density, uint64_t hash)
     if (unit == 0) {
         return 0;
     }
-    density->ages[unit] = (struct density_aged){0};
-    density->ages[unit].hash = hash;
+    density->ages[unit] = (struct density_aged){.hash = hash, .weight = 1}; /* normal */
     density->units[unit] = (struct density_unit){0};
     table_add(density, hash, unit);
     return unit;

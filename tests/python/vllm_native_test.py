@@ -569,7 +569,9 @@ class Stores(unittest.TestCase):
         stage.node.end(stage.node.loads[0])
         stage.end()
         self.assertEqual(told, [("a", parent)] * 2)  # the load, and the store of what it computed
-        for wrong in ({"traceparent": parent.upper()}, {"traceparent": 7}, {"traceparent": "00-" + "0" * 32 + parent[35:]}, {}, None):
+        one.trace_headers = {"traceparent": "cc" + parent[2:] + "-what a later version has"}
+        self.assertEqual(origin.traceparent_of(one), "cc" + parent[2:])
+        for wrong in ({"traceparent": parent.upper()}, {"traceparent": parent + "-x"}, {"traceparent": 7}, {"traceparent": "00-" + "0" * 32 + parent[35:]}, {}, None):
             one.trace_headers = wrong
             self.assertIsNone(origin.traceparent_of(one))
         self.assertEqual(origin.name_of(types.SimpleNamespace(request_id="\u00e9" * 100)), "\u00e9" * 63)

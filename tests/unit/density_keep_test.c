@@ -173,6 +173,27 @@ START_TEST(what_is_kept_for_nothing_gets_less_of_memory)
     }
 END_TEST
 
+/* Read from disk for the log's sake, or ahead of use: nobody has said anything of it. */
+START_TEST(what_comes_from_disk_unasked_after_a_restart_is_of_normal_priority)
+    {
+        struct sl_density *density = density_new();
+        const struct sl_density_note note = {
+            .at = 1000, .use_count = 1, .priority = REG_PRIORITY_NORMAL};
+        const struct reg_wanted how = {.stored_count = 1};
+        struct sl_density_view view;
+        sl_density_disk_enter(density, 1, &note);
+        sl_density_disk_enter(density, 2, NULL);
+        sl_density_restored(density);
+        for (uint64_t hash = 1; hash <= 2; hash++) {
+            sl_density_disk_leave(density, hash);
+            uint32_t unit = sl_density_return(density, hash, (uint32_t)hash, &how, false);
+            sl_density_view(density, unit, &view);
+            ck_assert_int_eq(view.priority, REG_PRIORITY_NORMAL);
+        }
+        sl_density_destroy(&density);
+    }
+END_TEST
+
 START_TEST(a_restart_keeps_what_is_kept_and_its_priority)
     {
         struct sl_density *before = density_new();
@@ -258,6 +279,7 @@ int main(void)
     tcase_add_test(kept, a_later_end_counts_and_an_earlier_one_does_not);
     tcase_add_test(kept, what_is_kept_takes_its_part_of_memory_and_no_more);
     tcase_add_test(kept, what_is_kept_for_nothing_gets_less_of_memory);
+    tcase_add_test(kept, what_comes_from_disk_unasked_after_a_restart_is_of_normal_priority);
     tcase_add_test(kept, a_restart_keeps_what_is_kept_and_its_priority);
     suite_add_tcase(suite, kept);
     TCase *priorities = tcase_create("priorities");

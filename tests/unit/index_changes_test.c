@@ -324,6 +324,7 @@ END_TEST
 struct place_listener {
     uint64_t id;
     bool there, memory, disk;
+    bool refuses; /* what is told of other keys, so that the walk stops there */
 };
 
 static bool place_listen(void *context, const struct sl_index_change *change)
@@ -334,7 +335,7 @@ static bool place_listen(void *context, const struct sl_index_change *change)
         listener->memory = change->memory;
         listener->disk = change->disk;
     }
-    return true;
+    return change->id == listener->id || !listener->refuses;
 }
 
 START_TEST(a_key_that_went_and_came_in_another_tier_and_slot_is_told_there)
@@ -364,6 +365,42 @@ START_TEST(a_key_that_went_and_came_in_another_tier_and_slot_is_told_there)
             }
             ck_assert(listener.there && listener.memory);
             sl_index_unlink(bed.index, ref, SL_RECORD_FREE);
+            for (uint32_t i = 0; i < MOVE_OTHERS; i++) {
+                sl_index_unlink(bed.index, others[i], SL_RECORD_FREE);
+            }
+            sl_index_changes_destroy(&changes);
+        }
+        bed_remove(&bed);
+    }
+END_TEST
+
+/* It is remembered where it is now, and goes before the walk, which was refused, comes by there. */
+START_TEST(a_key_that_came_in_another_slot_and_went_is_told_as_gone)
+    {
+        struct bed bed = bed_make(INDEX_BYTES, 2 * MOVE_OTHERS);
+        char key[32];
+        for (uint32_t round = 0; round < MOVE_ROUNDS * MOVE_OTHERS; round++) {
+            struct sl_index_changes *changes = NULL;
+            struct place_listener listener = {.id = sl_key_id("moves", 5)};
+            sl_ref others[MOVE_OTHERS];
+            ck_assert_int_eq(sl_index_changes_create(bed.view, true, &changes, NULL), SL_OK);
+            sl_ref ref = bed_insert(&bed, "moves", 1);
+            (void)sl_index_changes_step(changes, UINT64_MAX / 8, place_listen, &listener);
+            sl_index_unlink(bed.index, ref, SL_RECORD_FREE);
+            for (uint32_t i = 0; i < MOVE_OTHERS; i++) { /* some round, one takes its slot */
+                snprintf(key, sizeof(key), "other-%u-%u", round / MOVE_OTHERS, i);
+                others[i] = bed_insert(&bed, key, 2 + i);
+            }
+            ref = bed_insert(&bed, "moves", 1);
+            listener.refuses = true; /* of the one that has its slot now */
+            (void)sl_index_changes_step(changes, UINT64_MAX / 8, place_listen, &listener);
+            listener.refuses = false;
+            sl_index_unlink(bed.index, ref, SL_RECORD_FREE);
+            for (uint32_t i = 0; i < 3; i++) {
+                (void)sl_index_changes_step(changes, UINT64_MAX / 8, place_listen, &listener);
+            }
+            ck_assert(!listener.there);
+            ck_assert_uint_eq(sl_index_changes_count(changes), MOVE_OTHERS);
             for (uint32_t i = 0; i < MOVE_OTHERS; i++) {
                 sl_index_unlink(bed.index, others[i], SL_RECORD_FREE);
             }
@@ -461,6 +498,7 @@ int main(void)
     tcase_add_test(tcase, an_index_made_anew_is_dead);
     tcase_add_test(tcase, a_key_that_moved_and_went_before_the_walk_came_by_is_told);
     tcase_add_test(tcase, a_key_that_went_and_came_in_another_tier_and_slot_is_told_there);
+    tcase_add_test(tcase, a_key_that_came_in_another_slot_and_went_is_told_as_gone);
     tcase_add_test(tcase, a_key_that_came_back_to_the_same_slot_and_record_is_told_where_it_is);
     tcase_add_test(tcase, a_listener_believes_what_is_there_after_any_order);
     return suite_run(tcase, "index_changes");

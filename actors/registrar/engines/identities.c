@@ -13,11 +13,18 @@
 #include <unistd.h>
 
 #define FILE_BYTES_MAX (256 * 1024u)
-#define LINE_BYTES_MAX (24 * 1024u) /* 64 facts, each letter of which may become six */
+#define LINE_BYTES_MAX (24 * 1024u) /* facts of one engine; what is beyond is left out */
+
+static size_t begin_make(char *line, size_t room, const char *identity)
+{
+    char text[256];
+    (void)sl_json_escape(text, sizeof(text), identity);
+    return (size_t)snprintf(line, room, "{\"identity\":\"%s\"", text);
+}
 
 static size_t line_make(char *line, const struct sl_body_engine_register *body)
 {
-    size_t at = (size_t)snprintf(line, LINE_BYTES_MAX, "{\"identity\":\"%s\"", body->model.at);
+    size_t at = begin_make(line, LINE_BYTES_MAX, body->model.at);
     for (uint64_t i = 0; i < body->facts.count; i++) {
         const struct sl_item_fact *fact = &body->facts.at[i];
         char name[256];
@@ -37,11 +44,11 @@ static size_t line_make(char *line, const struct sl_body_engine_register *body)
 /* Whether it is there, and where the younger half begins, behind a line's end. */
 static bool text_has(const char *text, size_t length, const char *identity, size_t *half)
 {
-    char begin[64];
-    (void)snprintf(begin, sizeof(begin), "{\"identity\":\"%s\"", identity);
+    char begin[300];
+    size_t begin_bytes = begin_make(begin, sizeof(begin), identity);
     const char *end = length > 0 ? memchr(text + length / 2, '\n', length - length / 2) : NULL;
     *half = end != NULL ? (size_t)(end - text) + 1 : length;
-    return strstr(text, begin) != NULL;
+    return memmem(text, length, begin, begin_bytes) != NULL;
 }
 
 static bool all_written(int fd, const char *at, size_t length)
@@ -70,7 +77,7 @@ void reg_identity_note(struct registrar *self, const struct sl_body_engine_regis
     }
     (void)snprintf(path, sizeof(path), "%s/identities.jsonl", self->env->paths->log_dir);
     int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
-    char *text = fd < 0 ? NULL : malloc(FILE_BYTES_MAX + LINE_BYTES_MAX + 1);
+    char *text = fd < 0 ? NULL : malloc(FILE_BYTES_MAX + LINE_BYTES_MAX + 2);
     ssize_t length = text == NULL ? -1 : read(fd, text, FILE_BYTES_MAX);
     size_t half = 0;
     bool fine = length >= 0;
@@ -78,7 +85,10 @@ void reg_identity_note(struct registrar *self, const struct sl_body_engine_regis
         text[length] = '\0';
         if (!text_has(text, (size_t)length, body->model.at, &half)) {
             char *line = text + length;
-            size_t bytes = line_make(line, body);
+            bool torn =
+                length > 0 && line[-1] != '\n'; /* a line that was cut stays one of its own */
+            *line = '\n';
+            size_t bytes = torn + line_make(line + torn, body);
             fine = (size_t)length + bytes <= FILE_BYTES_MAX
                        ? all_written(fd, line, bytes)
                        : halve(path, text + half, (size_t)length - half + bytes);

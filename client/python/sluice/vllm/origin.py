@@ -4,7 +4,7 @@ import re
 
 import sluice
 
-TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
+TRACEPARENT = re.compile(r"((?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2})(-.*)?")
 NAME_BYTES_MAX = 127
 
 
@@ -12,7 +12,8 @@ def traceparent_of(request):
     """The text, or None. What is none is left out, as its standard says: a header must not fail a request."""
     headers = getattr(request, "trace_headers", None) or {}
     text = headers.get("traceparent")
-    return text if isinstance(text, str) and TRACEPARENT.fullmatch(text) else None
+    found = TRACEPARENT.fullmatch(text) if isinstance(text, str) else None
+    return found[1] if found and not (found[2] and text.startswith("00")) else None  # only later versions have more
 
 
 def name_of(request):

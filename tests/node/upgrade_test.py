@@ -49,7 +49,7 @@ class UnderLoad(Upgraded):
     def replays(self, processes):
         """So many engines replay traces of their own, twice each, while the node is upgraded there and back."""
         node = self.node(memory="512MiB", disk="512MiB")
-        traces = [self.trace(f"trace{number}", 600, 11 + number, (12_000 + 4_000 * processes) * SLOWDOWN) for number in range(processes)]
+        traces = [self.trace(f"trace{number}", 600, 11 + number, (26_000 + 4_000 * processes) * SLOWDOWN) for number in range(processes)]
         replays = [node.replay_start(trace, "--ranks", "2", "--block-bytes", "4096", "--speed", "1", "--window", "100", "--json", trace + ".json")
                    for trace in traces]
         time.sleep(1)
@@ -264,7 +264,8 @@ class Swapped(Upgraded):
             old = node.pid(name)
             os.kill(old, signal.SIGKILL)
             node.wait_restarted(name, old, 3)
-            self.assertEqual(program_of(node, name), self.new)
+            # Between fork and exec it is the shell of the supervisor.
+            wait_until(lambda: program_of(node, name) == self.new, 3, f"{name} runs the new program")
         node.wait_ready()
         stopped = node.pid("keyer")  # who hangs is noticed
         os.kill(stopped, signal.SIGSTOP)

@@ -157,7 +157,8 @@ def json_faults(schema, value):
     return asked("""
 import json, sys, jsonschema
 schema, value = json.load(sys.stdin)
-schema["$schema"] = schema["$schema"].replace("2019-09/schema#", "2019-09/schema")  # as its draft names itself
+if "2019-09" in schema["$schema"]:
+    schema["$schema"] = "https://json-schema.org/draft/2019-09/schema"  # as that draft names itself
 kind = jsonschema.validators.validator_for(schema)
 print(json.dumps([fault.json_path + ": " + fault.message for fault in kind(schema).iter_errors(value)]))""", [schema, value])
 

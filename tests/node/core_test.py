@@ -9,7 +9,7 @@ import sys
 import time
 import unittest
 
-from node_support import PATIENCE, Node, allowed, log_of, main, wait_until
+from node_support import PATIENCE, Node, allowed, lives, log_of, main, wait_until
 
 CORE = min(os.sched_getaffinity(0))
 # Takes a core from everyone for less than a second: the kernel's own limit of such processes, and a node's patience.
@@ -44,6 +44,12 @@ class Ready(unittest.TestCase):
         self.addCleanup(node.__exit__)
         return node
 
+    def killed(self, node, actor):
+        """It is gone, and stays so where the supervisor stands still."""
+        pid = node.pid(actor)
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not lives(pid), 10, f"{actor} is gone")
+
     def asked(self, node, *words):
         """(exit code, answer)"""
         done = node.ctl("status", "--ready", "--json", *words, check=False)
@@ -66,7 +72,7 @@ class Ready(unittest.TestCase):
         node.start()
         os.kill(node.supervisor_pid(), signal.SIGSTOP)  # nobody restarts it
         self.addCleanup(os.kill, node.supervisor_pid(), signal.SIGCONT)
-        os.kill(node.pid("keyer"), signal.SIGKILL)
+        self.killed(node, "keyer")
 
         code, answer = self.asked(node, "--deadline", "100ms")
         said = node.ctl("status", "--ready", "--deadline", "100ms", check=False)
@@ -96,13 +102,22 @@ class Ready(unittest.TestCase):
         os.kill(node.supervisor_pid(), signal.SIGSTOP)
         self.addCleanup(os.kill, node.supervisor_pid(), signal.SIGCONT)
 
-        os.kill(node.pid("tierer.1"), signal.SIGKILL)
+        self.killed(node, "tierer.1")
         one = self.asked(node)
-        os.kill(node.pid("tierer.0"), signal.SIGKILL)
+        self.killed(node, "tierer.0")
         none = self.asked(node, "--deadline", "100ms")
 
         self.assertEqual((one[0], one[1]["missing"]), (0, ["tierer.1"]), one)
         self.assertEqual((none[0], none[1]["missing"]), (1, ["tierer.0", "tierer.1"]), none)
+
+    def test_a_node_with_as_many_clients_as_it_takes_is_ready(self):
+        node = self.node(settings=("--clients-max", "4"))  # its actors
+        node.start()
+
+        code, answer = self.asked(node)
+
+        self.assertEqual((code, answer["ready"]), (0, True), answer)
+        self.assertIn("clients_max", answer["why"])
 
     def test_words_that_do_not_go_together(self):
         node = self.node()

@@ -11,6 +11,7 @@ import unittest
 
 from node_support import PATIENCE, Node, allowed, lives, log_of, main, wait_until
 
+LONG = f"{10 * PATIENCE}s"  # a loaded machine takes longer than a probe waits
 CORE = min(os.sched_getaffinity(0))
 # Takes a core from everyone for less than a second: the kernel's own limit of such processes, and a node's patience.
 HOG = """
@@ -59,7 +60,7 @@ class Ready(unittest.TestCase):
         node = self.node()
         before = self.asked(node, "--deadline", "20ms")
         node.start()
-        serving = self.asked(node)
+        serving = self.asked(node, "--deadline", LONG)
         node.stop()
         after = self.asked(node, "--deadline", "20ms")
 
@@ -103,7 +104,7 @@ class Ready(unittest.TestCase):
         self.addCleanup(os.kill, node.supervisor_pid(), signal.SIGCONT)
 
         self.killed(node, "tierer.1")
-        one = self.asked(node)
+        one = self.asked(node, "--deadline", LONG)
         self.killed(node, "tierer.0")
         none = self.asked(node, "--deadline", "100ms")
 
@@ -114,7 +115,7 @@ class Ready(unittest.TestCase):
         node = self.node(settings=("--clients-max", "4"))  # its actors
         node.start()
 
-        code, answer = self.asked(node)
+        code, answer = self.asked(node, "--deadline", LONG)
 
         self.assertEqual((code, answer["ready"]), (0, True), answer)
         self.assertIn("clients_max", answer["why"])

@@ -2,6 +2,7 @@
  * anything. */
 #include "client/command/supervision.h"
 #include "client/ctl/commands.h"
+#include "client/ctl/status_ready.h"
 #include "client/metrics/at.h"
 #include "client/top/summary.h"
 #include "runtime/sl_clock.h"
@@ -42,10 +43,20 @@ struct status {
     bool ready[CTL_PAGES_MAX]; /* of the names asked for with --not-ready */
 };
 
-static uint64_t silence_ns(const struct status *status, const struct sl_metrics_summary *summary)
+static uint64_t silence_since(const struct sl_metrics_summary *summary, uint64_t now_ns)
 {
     uint64_t last_ns = SL_MAX(summary->last_beat_ns, summary->started_ns);
-    return status->now_ns > last_ns ? status->now_ns - last_ns : 0;
+    return now_ns > last_ns ? now_ns - last_ns : 0;
+}
+
+static uint64_t silence_ns(const struct status *status, const struct sl_metrics_summary *summary)
+{
+    return silence_since(summary, status->now_ns);
+}
+
+bool status_is_stuck(const struct sl_metrics_summary *summary)
+{
+    return silence_since(summary, sl_clock_monotonic_ns()) > STUCK_NS;
 }
 
 static json_t *metrics_json(const struct sl_metrics_view *view,
@@ -273,9 +284,13 @@ static int status_command(struct ctl *ctl, int argc, char **argv)
 {
     int code;
     bool names_asked = false;
+    bool ready_asked = false;
+    uint64_t deadline_ns = 0;
     struct status status = {.ctl = ctl, .silent_ms = UINT64_MAX, .now_ns = sl_clock_monotonic_ns()};
     const struct ctl_option options[] = {{.name = "metrics", .flag = &status.metrics},
                                          {.name = "not-ready", .flag = &names_asked},
+                                         {.name = "ready", .flag = &ready_asked},
+                                         {.name = "deadline", .duration = &deadline_ns},
                                          {.name = "silent-ms", .count = &status.silent_ms},
                                          {.name = "within-ms", .count = &status.within_ms}};
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
@@ -286,6 +301,16 @@ static int status_command(struct ctl *ctl, int argc, char **argv)
     }
     if (status.within_ms > WITHIN_MS_MAX || (status.within_ms > 0 && !names_asked)) {
         return ctl_wrong(ctl, "--within-ms goes with --not-ready, and is an hour at most");
+    }
+    if (deadline_ns > WITHIN_MS_MAX * SL_NS_PER_MS || (deadline_ns > 0 && !ready_asked)) {
+        return ctl_wrong(ctl, "--deadline goes with --ready, and is an hour at most");
+    }
+    if (ready_asked && (names_asked || status.metrics || status.silent_ms != UINT64_MAX)) {
+        return ctl_wrong(ctl, "--ready goes with --deadline and --json alone");
+    }
+    if (ready_asked) {
+        deadline_ns = deadline_ns > 0 ? deadline_ns : STATUS_DEADLINE_NS;
+        return status_ready(ctl, sl_deadline_ns(status.now_ns, deadline_ns));
     }
     if (names_asked) {
         return not_ready(&status);
@@ -314,12 +339,15 @@ static int status_command(struct ctl *ctl, int argc, char **argv)
 const struct ctl_command ctl_status = {
     .name = "status",
     .summary = "hits, bytes, times; actors, health, counters",
-    .help = "status [--metrics] [--not-ready NAME... [--within-ms N]] [--silent-ms N]\n"
+    .help = "status [--metrics] [--ready [--deadline T]] [--not-ready NAME... [--within-ms N]] [--silent-ms N]\n"
             "\n"
             "Says where gets and loads were found, bytes, times, and what memory and disks hold, since the node was started; then\n"
             "each actor. Reads the actors' metrics pages and disturbs nobody. A loop that has not turned for 2 s is called stuck.\n"
             "\n"
             "  --metrics         all counters and histograms\n"
+            "  --ready           say whether the node serves, and what is missing or degraded; code 0 or 1, for probes. It serves when all\n"
+            "                    actors are alive and ready or degraded, some of its disks may be missing, and the registrar answers\n"
+            "  --deadline T      of --ready: the answer takes so long at most (1s); what is just being restarted is waited for\n"
             "  --not-ready NAME...   print those of the names that are not alive and ready, one a line\n"
             "  --within-ms N     of --not-ready: wait so long until all of them are (0)\n"
             "  --silent-ms N     print the living actors whose loop has not turned for N ms, one a line"

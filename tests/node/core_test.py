@@ -1,14 +1,17 @@
-"""An actor that is ready to run and gets no core: what it logs, and what doctor says. Takes a core from everyone for a second."""
+"""An actor that is ready to run and gets no core: what it logs, and what doctor says. Takes a core from everyone for a second.
+And what a probe is told: `sluicectl status --ready`."""
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 import unittest
 
-from node_support import Node, allowed, log_of, main, wait_until
+from node_support import PATIENCE, Node, allowed, lives, log_of, main, wait_until
 
+LONG = f"{10 * PATIENCE}s"  # a loaded machine takes longer than a probe waits
 CORE = min(os.sched_getaffinity(0))
 # Takes a core from everyone for less than a second: the kernel's own limit of such processes, and a node's patience.
 HOG = """
@@ -34,6 +37,93 @@ class Core(unittest.TestCase):
             cores = [check for check in checks["checks"] if check["check"] == "cores"]
             self.assertEqual(len(cores), 1, checks)
             self.assertRegex(cores[0]["text"], r"^[a-z]+(\.\d+)? was ready to run and had no core for [0-9.]+ s of its [0-9]+ s$")
+
+
+class Ready(unittest.TestCase):
+    def node(self, **options):
+        node = Node(ranks=1, memory="64MiB", **options)
+        self.addCleanup(node.__exit__)
+        return node
+
+    def killed(self, node, actor):
+        """It is gone, and stays so where the supervisor stands still."""
+        pid = node.pid(actor)
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not lives(pid), 10, f"{actor} is gone")
+
+    def asked(self, node, *words):
+        """(exit code, answer)"""
+        done = node.ctl("status", "--ready", "--json", *words, check=False)
+        return done.returncode, json.loads(done.stdout)
+
+    def test_a_node_is_ready_from_its_start_to_its_stop(self):
+        node = self.node()
+        before = self.asked(node, "--deadline", "20ms")
+        node.start()
+        serving = self.asked(node, "--deadline", LONG)
+        node.stop()
+        after = self.asked(node, "--deadline", "20ms")
+
+        self.assertEqual((serving[0], serving[1]["ready"], serving[1]["missing"], serving[1]["degraded"]), (0, True, [], []))
+        for code, answer in (before, after):
+            self.assertEqual((code, answer["ready"]), (1, False), answer)
+
+    def test_a_missing_actor_is_named(self):
+        node = self.node()
+        node.start()
+        os.kill(node.supervisor_pid(), signal.SIGSTOP)  # nobody restarts it
+        self.addCleanup(os.kill, node.supervisor_pid(), signal.SIGCONT)
+        self.killed(node, "keyer")
+
+        code, answer = self.asked(node, "--deadline", "100ms")
+        said = node.ctl("status", "--ready", "--deadline", "100ms", check=False)
+
+        self.assertEqual((code, answer["missing"]), (1, ["keyer"]), answer)
+        self.assertEqual(said.stdout, b"not ready; missing: keyer\n")
+
+    def test_a_registrar_that_answers_nothing_is_not_waited_for(self):
+        node = self.node()
+        node.start()
+        for pid in (node.supervisor_pid(), node.pid("registrar")):
+            os.kill(pid, signal.SIGSTOP)
+            self.addCleanup(os.kill, pid, signal.SIGCONT)
+        began = time.monotonic()
+
+        code, answer = self.asked(node, "--deadline", "300ms")
+
+        self.assertLess(time.monotonic() - began, 5 * PATIENCE)
+        self.assertEqual((code, answer["ready"]), (1, False), answer)
+        self.assertTrue(answer["why"] or "registrar" in answer["missing"], answer)
+
+    def test_one_disk_of_two_is_enough(self):
+        node = self.node(disk="128MiB")
+        disks = [node.directory + "/disk-a", node.directory + "/disk-b"]
+        node.settings[node.settings.index("--disk-path") + 1] = ",".join(disks)
+        node.start()
+        os.kill(node.supervisor_pid(), signal.SIGSTOP)
+        self.addCleanup(os.kill, node.supervisor_pid(), signal.SIGCONT)
+
+        self.killed(node, "tierer.1")
+        one = self.asked(node, "--deadline", LONG)
+        self.killed(node, "tierer.0")
+        none = self.asked(node, "--deadline", "100ms")
+
+        self.assertEqual((one[0], one[1]["missing"]), (0, ["tierer.1"]), one)
+        self.assertEqual((none[0], none[1]["missing"]), (1, ["tierer.0", "tierer.1"]), none)
+
+    def test_a_node_with_as_many_clients_as_it_takes_is_ready(self):
+        node = self.node(settings=("--clients-max", "4"))  # its actors
+        node.start()
+
+        code, answer = self.asked(node, "--deadline", LONG)
+
+        self.assertEqual((code, answer["ready"]), (0, True), answer)
+        self.assertIn("clients_max", answer["why"])
+
+    def test_words_that_do_not_go_together(self):
+        node = self.node()
+        for words in (["--deadline", "1s"], ["--ready", "--metrics"], ["--ready", "--deadline", "2h"], ["--ready", "registrar"]):
+            self.assertEqual(node.ctl("status", *words, check=False).returncode, 2, words)
 
 
 def rt_allowed():

@@ -1,0 +1,17 @@
+/* client/ctl/status_ready.h - `sluicectl status --ready`. */
+#ifndef SL_CLIENT_CTL_STATUS_READY_H
+#define SL_CLIENT_CTL_STATUS_READY_H
+
+#include "client/command/command.h"
+
+#define STATUS_DEADLINE_NS SL_NS_PER_S
+
+/* Waits until deadline_ns (monotonic) for a node that serves: the actors that its supervisor starts are alive
+ * and ready or degraded, some of its disks left out, and the registrar answers. Prints, and gives CTL_FINE or
+ * CTL_NO. */
+int status_ready(const struct ctl *ctl, uint64_t deadline_ns);
+
+/* status.c: whether the loop of a living actor has not turned for long; one that starts has more time. */
+bool status_is_stuck(const struct sl_metrics_summary *summary);
+
+#endif

@@ -1,0 +1,74 @@
+{{- define "sluice.name" -}}
+{{- if contains .Chart.Name .Release.Name }}{{ .Release.Name | trunc 50 | trimSuffix "-" }}{{ else }}{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 50 | trimSuffix "-" }}{{ end }}
+{{- end }}
+
+{{- define "sluice.selector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "sluice.labels" -}}
+{{ include "sluice.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "sluice.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{/* Shared memory: the arena, the index, and the small segments beside it. */}}
+{{- define "sluice.shmMiB" -}}
+{{ add (int64 .Values.memoryMiB) (int64 .Values.indexMiB) 128 }}
+{{- end }}
+
+{{- define "sluice.limitMiB" -}}
+{{ add (include "sluice.shmMiB" . | int64) (int64 .Values.overheadMiB) }}
+{{- end }}
+
+{{/* What the machine has for the pod: "NAME MOUNT" a line. */}}
+{{- define "sluice.directories" -}}
+run /run/sluice/{{ .Values.instance }}
+{{- if .Values.shmHostPath }}
+shm /dev/shm/sluice
+{{- end }}
+{{- if gt (int64 .Values.disk.sizeGiB) 0 }}
+disk /var/lib/sluice/{{ .Values.instance }}
+{{- end }}
+{{- end }}
+
+{{- define "sluice.config" -}}
+ranks = {{ .Values.ranks }}
+memory = {{ .Values.memoryMiB }}MiB
+index_memory = {{ .Values.indexMiB }}MiB
+{{- if gt (int64 .Values.disk.sizeGiB) 0 }}
+disk = {{ .Values.disk.sizeGiB }}GiB
+disk_path = {{ printf "/var/lib/sluice/%s" .Values.instance | quote }}
+{{- end }}
+{{- if .Values.metrics.port }}
+metrics_listen = 0.0.0.0:{{ .Values.metrics.port }}
+{{- end }}
+{{- if .Values.events.port }}
+events_listen = 0.0.0.0:{{ .Values.events.port }}
+{{- end }}
+{{- with .Values.clientsAllow }}
+clients_allow = {{ . | quote }}
+{{- end }}
+{{- if .Values.gpu.enabled }}
+device = auto
+{{- end }}
+{{- if .Values.cluster.enabled }}
+fabric = tcp
+cluster_keys = /etc/sluice/keys
+{{- if .Values.cluster.directoryUrl }}
+directory = redis
+directory_url = {{ .Values.cluster.directoryUrl | quote }}
+{{- else }}
+peers = {{ required "cluster.enabled wants cluster.directoryUrl or cluster.peers" .Values.cluster.peers | quote }}
+{{- end }}
+{{- end }}
+{{- range $name, $value := .Values.settings }}
+{{ $name }} = {{ kindIs "string" $value | ternary (quote $value) $value }}
+{{- end }}
+{{- end }}

@@ -76,7 +76,8 @@ static void letters_write(const unsigned char *bytes, size_t byte_count, char *o
     for (size_t i = 0; i < count; i++) {
         unsigned value = 0;
         for (size_t bit = 6 * i; bit < 6 * i + 6; bit++) {
-            unsigned one = bit / 8 < byte_count ? bytes[bit / 8] >> (7 - bit % 8) & 1u : 0;
+            unsigned byte = bit / 8 < byte_count ? bytes[bit / 8] : 0;
+            unsigned one = byte >> (7 - bit % 8) & 1u;
             value = value << 1 | one;
         }
         out[i] = letters[value];

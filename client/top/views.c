@@ -309,7 +309,7 @@ static void help(struct top_lines *lines)
         "p, Space    pause; what is shown stays",
         "s, r        sort by the next column; the other way round",
         "/           show rows of tables whose name has a text; an empty one: all",
-        "g           memory: by model, by prefix",
+        "g           memory and uses: by model, by prefix",
         "+ -         longer, shorter intervals",
         "up, down    move in a long table",
         "h, ?        this; q: end",
@@ -317,6 +317,8 @@ static void help(struct top_lines *lines)
         "now/s and the times are of the last interval, `in all` is since the node was started.",
         "Times are ends of buckets: <20us is more than 10 us and at most 20 us.",
         "missed: found on no tier. Blocks of loads are those that engines asked for.",
+        "uses/s: values got and blocks loaded; a block counts once, under its first part.",
+        "Processes that come and go between two readings are not among them.",
     };
     for (size_t i = 0; i < SL_COUNT(texts); i++) {
         top_line_add(lines, TOP_PLAIN, "%s", texts[i]);

@@ -162,6 +162,42 @@ class Top(unittest.TestCase):
             top.keys("q")
             self.assertEqual(top.ended(), "0")
 
+    def test_what_is_used_is_seen_while_it_is(self):
+        workload(self.trace, 100, 5)
+        with Node(ranks=2, memory="64MiB") as node:
+            self.replay(node)
+            top = self.open(node, "--view", "memory", "--prefixes")
+            top.shows("/*/0/pool0", "/*/1/pool0", "uses/s")
+            top.keys("s", "s", "s")
+            top.shows("sorted by uses")
+
+            def rates():
+                """Uses a second by prefix, in the order of the screen: the last but one of a row's words."""
+                return {line.split()[-1]: line.split()[-2] for line in top.lines() if "pool0" in line}
+
+            wait_until(lambda: list(rates().values()) == ["0", "0"], 10, "nobody uses anything")
+            top.keys("r")  # what is used most comes last, whatever its name
+            top.shows("the other way round")
+            replays = [node.replay_start(self.trace, "--ranks", "2", "--block-bytes", "4096", "--speed", "50")]
+            self.addCleanup(lambda: [each.kill() or each.communicate() for each in replays])
+
+            def is_used():
+                if replays[-1].poll() is not None:  # it was too quick for us
+                    replays.append(node.replay_start(self.trace, "--ranks", "2", "--block-bytes", "4096", "--speed", "50"))
+                return list(rates().values())[-1:] not in ([], ["0"])
+
+            wait_until(is_used, 30, lambda: f"uses in {rates()}")
+            found = []
+
+            def is_told():
+                is_used()
+                found[:] = json.loads(node.ctl("top", "--once", "--json", "--interval", "200ms").stdout)["groups"]
+                return found and found[0]["uses_per_second"] > 0
+
+            wait_until(is_told, 30, lambda: f"uses in {found}")
+            top.keys("q")
+            self.assertEqual(top.ended(), "0")
+
     def test_hurt_and_stopped_nodes_are_said_and_come_back(self):
         with Node(ranks=1, memory="16MiB") as node:
             top = self.open(node, "--view", "actors")

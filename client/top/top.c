@@ -168,6 +168,25 @@ static json_t *disks_json(const struct top_state *state, double seconds)
     return rows;
 }
 
+static json_t *engines_json(const struct top_state *state, double seconds)
+{
+    json_t *rows = json_array();
+    for (uint32_t i = 0; i < state->now.model_count; i++) {
+        const struct top_model *now = &state->now.models[i];
+        const struct top_model *last = &state->last.models[i];
+        (void)json_array_append_new(
+            rows,
+            json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "model", now->id,
+                      "name", now->name, "loads",
+                      where_json(last->load_blocks, now->load_blocks, NULL, seconds), "load_bytes",
+                      ctl_json_u64(now->load_bytes), "looked_found", ctl_json_u64(now->look_found),
+                      "looked_missing", ctl_json_u64(now->look_missing), "stored",
+                      ctl_json_u64(now->stored), "existed", ctl_json_u64(now->existed), "refused",
+                      ctl_json_u64(now->refused), "store_bytes", ctl_json_u64(now->store_bytes)));
+    }
+    return rows;
+}
+
 static json_t *groups_json(const struct top_state *state)
 {
     json_t *rows = json_array();
@@ -205,15 +224,15 @@ static void once_json(const struct top_state *state)
         ctl_json_u64(now->index_keys), "blocks", ctl_json_u64(now->index_blocks), "evicted_units",
         ctl_json_u64(now->evicted_units), "evicted_bytes", ctl_json_u64(now->evicted_bytes));
     json_t *json = json_pack(
-        "{s:s, s:f, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o}", "instance",
-        state->instance, "interval_s", seconds, "problem", state->problem, "hits", hits_json(now),
-        "hits_now", hits_json(last), "gets",
+        "{s:s, s:f, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o}",
+        "instance", state->instance, "interval_s", seconds, "problem", state->problem, "hits",
+        hits_json(now), "hits_now", hits_json(last), "gets",
         where_json(last->get_keys, now->get_keys, last->get, seconds), "loads",
         where_json(last->load_blocks, now->load_blocks, NULL, seconds), "stores", stores, "memory",
         memory, "grouping", state->grouping == TOP_BY_MODEL ? "model" : "prefix", "groups",
         groups_json(state), "disks", disks_json(state, seconds), "actors",
-        actors_json(state, seconds), "peers_alive", ctl_json_u64(now->peers_alive), "clients",
-        ctl_json_u64(now->clients));
+        actors_json(state, seconds), "engines", engines_json(state, seconds), "peers_alive",
+        ctl_json_u64(now->peers_alive), "clients", ctl_json_u64(now->clients));
     ctl_print_json(json);
 }
 
@@ -306,7 +325,8 @@ static int top_command(struct ctl *ctl, int argc, char **argv)
     enum top_view first = TOP_VIEW_OVERVIEW;
     if (ctl->word_count > 0 || !view_of(view, &first)) {
         return ctl_wrong(
-            ctl, "--view is overview, memory, disks, peers or actors, and no words are taken");
+            ctl,
+            "--view is overview, memory, disks, peers, actors or engines, and no words are taken");
     }
     if (interval_ns < INTERVAL_NS_MIN || interval_ns > INTERVAL_NS_MAX) {
         return ctl_wrong(ctl, "--interval is 100ms to 60s");
@@ -346,16 +366,20 @@ static int top_command(struct ctl *ctl, int argc, char **argv)
 /* clang-format off */
 const struct ctl_command ctl_top = {
     .name = "top",
-    .summary = "watch a node: hits, bytes, times, memory, disks, peers, actors",
+    .summary = "watch a node: hits, bytes, times, memory, disks, peers, engines, actors",
     .help = "top [--interval DURATION] [--view NAME] [--filter TEXT] [--prefixes] [--ascii] [--once]\n"
             "\n"
             "Shows a node live in the terminal, from 80x24 on: where gets and loads were found, bytes, times, what takes the\n"
-            "memory, which models and prefixes are used most, disks and their wear, peers, and actors with their restarts.\n"
-            "Keys: 1 to 5 or Tab for the views, p pause, s sort, r the other way round, / filter, g models or prefixes, + and -\n"
+            "memory, which models and prefixes are used most, disks and their wear, peers, engines by model, and actors with their restarts.\n"
+            "Keys: 1 to 6 or Tab for the views, p pause, s sort, r the other way round, / filter, g models or prefixes, + and -\n"
             "interval, h help, q end. Reads shared memory and disturbs nobody; the view of peers asks the transporter.\n"
             "\n"
+            "In the view of engines a row is all engines of one model, layout and all else that gives bytes their meaning.\n"
+            "What each of them loads, looks up and stores is not counted. To look at one model, prefix, engine, disk, peer or\n"
+            "actor, filter by its name.\n"
+            "\n"
             "  --interval DURATION  between two readings, 100ms to 60s (1s)\n"
-            "  --view NAME       begin with overview, memory, disks, peers or actors\n"
+            "  --view NAME       begin with overview, memory, disks, peers, actors or engines\n"
             "  --filter TEXT     only rows of tables whose name has this text\n"
             "  --prefixes        memory and uses by prefixes of keys instead of by models\n"
             "  --ascii           no characters beyond ASCII\n"

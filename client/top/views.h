@@ -18,6 +18,7 @@ enum top_view {
     TOP_VIEW_DISKS,
     TOP_VIEW_PEERS,
     TOP_VIEW_ACTORS,
+    TOP_VIEW_ENGINES,
     TOP_VIEW_HELP,
     TOP_VIEW_COUNT
 };

@@ -323,6 +323,55 @@ START_TEST(rows_are_sorted_and_left_out)
     }
 END_TEST
 
+static void model_add(struct top_figures *figures, const char *id, const char *name, uint64_t found,
+                      uint64_t missed)
+{
+    struct top_model *model = &figures->models[figures->model_count++];
+    (void)snprintf(model->id, sizeof model->id, "%s", id);
+    (void)snprintf(model->name, sizeof model->name, "%s", name);
+    model->load_blocks[TOP_DISK] = found;
+    model->load_blocks[TOP_NONE] = missed;
+}
+
+START_TEST(engines_have_a_row_for_each_model)
+    {
+        struct top_state *state = state_made();
+        struct top_figures *now = figures_made(SL_NS_PER_S);
+        model_add(now, "0123", "small", 5, 5);
+        top_state_take(state, now);
+        now->at_ns = 3 * SL_NS_PER_S;
+        now->model_count = 0;
+        model_add(now, "0012", "", 3,
+                  0); /* new, before it in the order, and nobody knows its name */
+        model_add(now, "0123", "small", 35, 15);
+        top_state_take(state, now);
+        state->view = TOP_VIEW_ENGINES;
+        state->sort = 1; /* loads */
+
+        struct top_lines *lines = drawn(state, 80);
+
+        ck_assert_ptr_nonnull(line_with(lines, "sorted by loads"));
+        ck_assert_ptr_nonnull(strstr(lines->lines[3].text, "      20   75.0% "));
+        ck_assert_ptr_nonnull(strstr(lines->lines[3].text, "  small"));
+        ck_assert_ptr_nonnull(line_with(lines, "0123: all loads 50 (70.0% found), stores 0"));
+        ck_assert_ptr_nonnull(strstr(lines->lines[5].text, "     1.5  100.0% "));
+        ck_assert_ptr_nonnull(strstr(lines->lines[5].text, "  0012"));
+        free(lines);
+        (void)snprintf(state->filter, sizeof state->filter, "SMALL");
+        lines = drawn(state, 80);
+        ck_assert_ptr_null(line_with(lines, "0012"));
+        ck_assert_ptr_nonnull(line_with(lines, "0123: "));
+        free(lines);
+        (void)snprintf(state->filter, sizeof state->filter, "0012");
+        lines = drawn(state, 80);
+        ck_assert_ptr_null(line_with(lines, "small"));
+        ck_assert_ptr_nonnull(line_with(lines, "  0012"));
+        free(lines);
+        free(now);
+        free(state);
+    }
+END_TEST
+
 /* ---- uses ---- */
 
 static struct sl_pins *reader_made(const struct bed *bed, const char *name, uint32_t ring)
@@ -544,9 +593,9 @@ START_TEST(uses_stand_beside_what_is_held)
         ck_assert_double_eq_tol(state->groups[2].uses / state->groups[1].uses, 2, 1e-9);
         ck_assert_ptr_nonnull(strstr(lines->lines[1].text, "sorted by uses"));
         ck_assert_ptr_nonnull(strstr(lines->lines[3].text, "  b"));
-        ck_assert_ptr_nonnull(strstr(lines->lines[3].text, "        -           -       - "));
+        ck_assert_ptr_nonnull(strstr(lines->lines[3].text, "      -          -      -          - "));
         ck_assert_ptr_nonnull(strstr(lines->lines[4].text, "  a"));
-        ck_assert_ptr_nonnull(strstr(lines->lines[5].text, "       0  cold"));
+        ck_assert_ptr_nonnull(strstr(lines->lines[5].text, "     0  cold"));
         free(lines);
         free(state);
         top_uses_destroy(&uses);
@@ -574,6 +623,7 @@ int main(void)
     tcase_add_test(lines, lines_are_cut_at_characters);
     tcase_add_test(lines, names_of_peers_give_a_terminal_no_orders);
     tcase_add_test(lines, rows_are_sorted_and_left_out);
+    tcase_add_test(lines, engines_have_a_row_for_each_model);
     suite_add_tcase(suite, lines);
     TCase *uses = tcase_create("uses");
     tcase_add_test(uses, uses_are_those_since_the_last_reading);

@@ -524,6 +524,28 @@ START_TEST(uses_of_what_is_gone_or_made_up_have_no_prefix)
     }
 END_TEST
 
+START_TEST(a_segment_that_is_cut_short_harms_nothing)
+    {
+        struct bed bed = bed_make(2 * SL_MIB, 100);
+        char path[128];
+        sl_ref a = bed_insert(&bed, "a/1", 1);
+        struct sl_pins *pins = reader_made(&bed, "reader", 4096);
+        struct top_uses *uses = uses_made(&bed);
+        note(pins, a, 1, 3);
+        (void)snprintf(path, sizeof path, "%s/pins.reader", bed.dir);
+        ck_assert_int_eq(truncate(path, SL_PAGE_BYTES), 0); /* behind the header, which says 3 */
+
+        struct hot hot = hot_read(uses); /* zeros are no accesses */
+
+        ck_assert_double_eq(hot_of(&hot, "a"), 0);
+        hot = hot_read(uses);
+        ck_assert_uint_eq(hot.count, 0);
+        top_uses_destroy(&uses);
+        sl_pins_destroy(&pins);
+        bed_remove(&bed);
+    }
+END_TEST
+
 START_TEST(readers_and_prefixes_are_bounded)
     {
         struct bed bed = bed_make(4 * SL_MIB, 2000);
@@ -593,7 +615,8 @@ START_TEST(uses_stand_beside_what_is_held)
         ck_assert_double_eq_tol(state->groups[2].uses / state->groups[1].uses, 2, 1e-9);
         ck_assert_ptr_nonnull(strstr(lines->lines[1].text, "sorted by uses"));
         ck_assert_ptr_nonnull(strstr(lines->lines[3].text, "  b"));
-        ck_assert_ptr_nonnull(strstr(lines->lines[3].text, "      -          -      -          - "));
+        ck_assert_ptr_nonnull(
+            strstr(lines->lines[3].text, "      -          -      -          - "));
         ck_assert_ptr_nonnull(strstr(lines->lines[4].text, "  a"));
         ck_assert_ptr_nonnull(strstr(lines->lines[5].text, "     0  cold"));
         free(lines);
@@ -630,6 +653,7 @@ int main(void)
     tcase_add_test(uses, uses_stand_for_those_that_were_lost);
     tcase_add_test(uses, a_reader_that_is_gone_counts_once_more);
     tcase_add_test(uses, uses_of_what_is_gone_or_made_up_have_no_prefix);
+    tcase_add_test(uses, a_segment_that_is_cut_short_harms_nothing);
     tcase_add_test(uses, readers_and_prefixes_are_bounded);
     tcase_add_test(uses, uses_stand_beside_what_is_held);
     suite_add_tcase(suite, uses);

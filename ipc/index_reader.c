@@ -622,6 +622,15 @@ bool sl_index_claim_stands(const struct sl_index_view *view, sl_ref ref, uint64_
 
 /* ---- scan ---- */
 
+/* Of an object's record; the caller checked its bounds. */
+static void key_copy(index_word *record, uint32_t key_length, char *key_out)
+{
+    for (uint32_t i = 0; i < key_length; i += 8) {
+        uint64_t part = word_get(&record[RECORD_KEY + i / 8]);
+        memcpy(key_out + i, &part, SL_MIN(key_length - i, 8u));
+    }
+}
+
 /* Copies words and key of the record behind a slot; INDEX_LOOK_OTHER: nothing to give there. */
 static enum index_look scan_look(const struct sl_index_view *view, index_word *slot,
                                  struct found *found, char *key_out)
@@ -647,11 +656,8 @@ static enum index_look scan_look(const struct sl_index_view *view, index_word *s
     uint32_t key_length = what_key_length(what);
     bool object = what_kind(what) == SL_RECORD_COMMITTED && key_length_good(key_length) &&
                   ref_in_bounds(view, ref, record_units(SL_RECORD_COMMITTED, key_length));
-    for (uint32_t i = 0; object && i < key_length; i += 8) {
-        uint64_t part = word_get(&record[RECORD_KEY + i / 8]);
-        memcpy(key_out + i, &part, SL_MIN(key_length - i, 8u));
-    }
     if (object) {
+        key_copy(record, key_length, key_out);
         index_terms_copy(view, ref, what, found->terms);
     }
     if (!record_stood(record, found->words[RECORD_VERSION], slot, slot_word)) {
@@ -681,6 +687,30 @@ bool sl_index_scan(const struct sl_index_view *view, uint64_t *cursor, struct sl
     }
     *cursor = UINT64_MAX;
     return false;
+}
+
+/* What lies at ref may be no record, or half of one: it only says which key to look up. */
+sl_err sl_index_find_ref(const struct sl_index_view *view, sl_ref ref, uint64_t generation,
+                         struct sl_entry *out, char *key_out)
+{
+    struct sl_entry found;
+    if (generation == 0 || !ref_in_bounds(view, ref, INDEX_UNITS_MIN)) {
+        return SL_ERR_NOT_FOUND;
+    }
+    uint32_t key_length = what_key_length(word_get(&record_at(view, ref)[RECORD_WHAT]));
+    if (!key_length_good(key_length) ||
+        !ref_in_bounds(view, ref, record_units(SL_RECORD_COMMITTED, key_length))) {
+        return SL_ERR_NOT_FOUND;
+    }
+    key_copy(record_at(view, ref), key_length, key_out);
+    sl_err err = sl_index_find(view, key_out, key_length, &found);
+    if (err != SL_OK || found.extent.generation != generation) {
+        return err != SL_OK ? err : SL_ERR_NOT_FOUND;
+    }
+    key_out[key_length] = '\0';
+    *out = found;
+    out->key = key_out;
+    return SL_OK;
 }
 
 /* ---- for those who remember what a slot held (index_changes.c) ---- */

@@ -119,6 +119,12 @@ void sl_index_find_group_batch(const struct sl_index_view *view, const struct sl
  * An object that stays in the table during the whole walk is given exactly once. False: the end. */
 bool sl_index_scan(const struct sl_index_view *view, uint64_t *cursor, struct sl_entry *out,
                    char *key_out);
+/* The visible object whose record was once told as ref, with an extent of this generation in memory:
+ * what sl_pins_view_drain gives. Both may be any number. A record that was changed since is not found,
+ * though its object may still be there. key_out as of a scan. SL_OK fills *out; SL_ERR_NOT_FOUND;
+ * SL_ERR_BUSY as sl_index_find. */
+sl_err sl_index_find_ref(const struct sl_index_view *view, sl_ref ref, uint64_t generation,
+                         struct sl_entry *out, char *key_out);
 /* Whether a key that is not here may be had from another node, by a FETCH to the transporter. */
 bool sl_index_view_remote(const struct sl_index_view *view);
 struct sl_index_stats {

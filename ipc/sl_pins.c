@@ -509,6 +509,11 @@ bool sl_pins_view_is_short(const struct sl_pins_view *view)
     return sl_segment_is_short(&view->segment);
 }
 
+bool sl_pins_view_linked(const struct sl_pins_view *view)
+{
+    return sl_segment_linked(&view->segment);
+}
+
 void sl_pins_view_close(struct sl_pins_view **view)
 {
     if (view == NULL || *view == NULL) {

@@ -71,11 +71,14 @@ sl_err sl_pins_view_open(const char *shm_dir, const char *name, struct sl_pins_v
                          struct sl_error *why);
 /* As sl_segment_is_short. */
 bool sl_pins_view_is_short(const struct sl_pins_view *view);
+/* As sl_segment_linked: false once its process, or the registrar after its death, has removed it. */
+bool sl_pins_view_linked(const struct sl_pins_view *view);
 void sl_pins_view_close(struct sl_pins_view **view);
 /* After the caller's seq_cst fence: calls each() for every slot that is not 0. */
 void sl_pins_view_scan(const struct sl_pins_view *view,
                        void (*each)(void *context, uint64_t generation), void *context);
-/* Gives accesses noted since the last call, oldest first, at most max; lost ones are skipped.
+/* Gives accesses noted since the last call, oldest first, at most max; lost ones are skipped. Other
+ * views of the segment, in any process, get the same ones: where each is stands in the view alone.
  * Hints: check that ref is live and has this generation before using one. */
 struct sl_access {
     uint64_t generation;

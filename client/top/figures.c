@@ -10,7 +10,7 @@
 const char *const top_where_names[TOP_WHERE_COUNT] = {
     [TOP_MEMORY] = "memory", [TOP_DISK] = "disk", [TOP_REMOTE] = "remote", [TOP_NONE] = "missed"};
 
-enum of { OF_NODE, OF_ACTOR, OF_DISK };
+enum of { OF_NODE, OF_ACTOR, OF_DISK, OF_MODEL };
 enum as { AS_WHOLE, AS_NS, AS_TIMES };
 
 /* Which member a series is added to. label: "name=value", one of the series'; "": any. */
@@ -27,6 +27,7 @@ struct row {
 #define TIMES(family, label, member)  {family, label, OF_NODE, AS_TIMES, false, offsetof(struct top_figures, member)}
 #define ACTOR(family, label, member)  {family, label, OF_ACTOR, AS_WHOLE, false, offsetof(struct top_actor, member)}
 #define ACTOR_NOW(family, as, member) {family, "", OF_ACTOR, as, true, offsetof(struct top_actor, member)}
+#define MODEL(family, label, member)  {family, label, OF_MODEL, AS_WHOLE, false, offsetof(struct top_model, member)}
 #define DISK(family, member)          {family, "", OF_DISK, AS_WHOLE, false, offsetof(struct top_disk, member)}
 #define DISK_NOW(family, member)      {family, "", OF_DISK, AS_WHOLE, true, offsetof(struct top_disk, member)}
 #define DISK_TIMES(family, member)    {family, "", OF_DISK, AS_TIMES, false, offsetof(struct top_disk, member)}
@@ -77,6 +78,17 @@ static const struct row rows[] = {
     ACTOR_NOW("sluice_actor_uptime_seconds", AS_NS, uptime_ns),
     ACTOR_NOW("sluice_actor_silence_seconds", AS_NS, silence_ns),
     ACTOR_NOW("sluice_actor_resident_memory_bytes", AS_WHOLE, resident_bytes),
+    MODEL("sluice_model_load_blocks_total", "tier=memory", load_blocks[TOP_MEMORY]),
+    MODEL("sluice_model_load_blocks_total", "tier=disk", load_blocks[TOP_DISK]),
+    MODEL("sluice_model_load_blocks_total", "tier=remote", load_blocks[TOP_REMOTE]),
+    MODEL("sluice_model_load_blocks_total", "tier=none", load_blocks[TOP_NONE]),
+    MODEL("sluice_model_load_bytes_total", "", load_bytes),
+    MODEL("sluice_model_lookup_blocks_total", "result=found", look_found),
+    MODEL("sluice_model_lookup_blocks_total", "result=missing", look_missing),
+    MODEL("sluice_model_store_blocks_total", "result=stored", stored),
+    MODEL("sluice_model_store_blocks_total", "result=existed", existed),
+    MODEL("sluice_model_store_blocks_total", "result=refused", refused),
+    MODEL("sluice_model_store_bytes_total", "", store_bytes),
     DISK("sluice_tier_read_bytes_total", read_bytes),
     DISK("sluice_tier_written_bytes_total", written_bytes),
     DISK("sluice_tier_io_errors_total", io_errors),
@@ -94,6 +106,23 @@ static const struct row rows[] = {
     DISK_TIMES("sluice_tier_write_duration_seconds", write),
 };
 /* clang-format on */
+
+/* Where those of a kind are, and the label that has their name. */
+static const struct owner {
+    const char *label;
+    size_t at, count_at, bytes;
+    uint32_t most;
+} owners[] = {
+    [OF_NODE] = {"", 0, 0, 0, 1},
+    [OF_ACTOR] = {"actor", offsetof(struct top_figures, actors),
+                  offsetof(struct top_figures, actor_count), sizeof(struct top_actor),
+                  TOP_ACTORS_MAX},
+    [OF_DISK] = {"actor", offsetof(struct top_figures, disks),
+                 offsetof(struct top_figures, disk_count), sizeof(struct top_disk), TOP_DISKS_MAX},
+    [OF_MODEL] = {"model", offsetof(struct top_figures, models),
+                  offsetof(struct top_figures, model_count), sizeof(struct top_model),
+                  TOP_MODELS_MAX},
+};
 
 /* ---- one moment ---- */
 
@@ -139,12 +168,12 @@ static void *named(void *first, size_t bytes, uint32_t *count, uint32_t most, co
 
 static void *owner_of(struct top_figures *figures, enum of of, const struct scrape_sample *sample)
 {
-    const char *actor = label_of(sample, "actor");
-    return of == OF_NODE    ? figures
-           : of == OF_ACTOR ? named(figures->actors, sizeof figures->actors[0],
-                                    &figures->actor_count, TOP_ACTORS_MAX, actor)
-                            : named(figures->disks, sizeof figures->disks[0], &figures->disk_count,
-                                    TOP_DISKS_MAX, actor);
+    const struct owner *kind = &owners[of];
+    char *first = (char *)figures + kind->at;
+    return of == OF_NODE
+               ? figures
+               : named(first, kind->bytes, (uint32_t *)(void *)((char *)figures + kind->count_at),
+                       kind->most, label_of(sample, kind->label));
 }
 
 /* Series of buckets count those of all lower ones, too: figures_read takes them apart. */
@@ -191,6 +220,18 @@ static void state_take(struct top_figures *figures, const char *family,
     }
 }
 
+static void model_take(struct top_figures *figures, const char *family,
+                       const struct scrape_sample *sample)
+{
+    struct top_model *model = NULL;
+    if (strcmp(family, "sluice_model_info") == 0) {
+        model = owner_of(figures, OF_MODEL, sample);
+    }
+    if (model != NULL) {
+        (void)snprintf(model->name, sizeof model->name, "%.63s", label_of(sample, "name"));
+    }
+}
+
 static void family_take(void *context, const struct metric_fact *first)
 {
     (void)context;
@@ -202,6 +243,7 @@ static void sample_take(void *context, const struct metric_fact *fact,
 {
     struct top_figures *figures = context;
     state_take(figures, fact->family, sample);
+    model_take(figures, fact->family, sample);
     for (size_t i = 0; i < SL_COUNT(rows); i++) {
         if (strcmp(rows[i].family, fact->family) == 0 && label_fits(sample, rows[i].label)) {
             void *owner = owner_of(figures, rows[i].of, sample);
@@ -226,16 +268,14 @@ static void times_apart(struct top_times *times)
 
 static uint32_t owner_count(const struct top_figures *figures, enum of of)
 {
-    return of == OF_NODE ? 1 : of == OF_ACTOR ? figures->actor_count : figures->disk_count;
+    const char *count = (const char *)figures + owners[of].count_at;
+    return of == OF_NODE ? 1 : *(const uint32_t *)(const void *)count;
 }
 
 /* Where the one of that number is in the figures. */
 static size_t owner_at(enum of of, uint32_t number)
 {
-    return of == OF_NODE ? 0
-           : of == OF_ACTOR
-               ? offsetof(struct top_figures, actors) + number * sizeof(struct top_actor)
-               : offsetof(struct top_figures, disks) + number * sizeof(struct top_disk);
+    return owners[of].at + number * owners[of].bytes;
 }
 
 sl_err top_figures_read(const char *shm_dir, struct top_figures *out, struct sl_error *why)
@@ -259,6 +299,7 @@ sl_err top_figures_read(const char *shm_dir, struct top_figures *out, struct sl_
     }
     qsort(out->actors, out->actor_count, sizeof(out->actors[0]), name_order);
     qsort(out->disks, out->disk_count, sizeof(out->disks[0]), name_order);
+    qsort(out->models, out->model_count, sizeof(out->models[0]), name_order);
     return SL_OK;
 }
 

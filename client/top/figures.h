@@ -10,7 +10,8 @@
 
 #define TOP_ACTORS_MAX 64u
 #define TOP_DISKS_MAX  64u
-#define TOP_NAME_BYTES 32u
+#define TOP_MODELS_MAX 64u
+#define TOP_NAME_BYTES 64u
 
 /* Where something was found; none: nowhere. */
 enum top_where { TOP_MEMORY, TOP_DISK, TOP_REMOTE, TOP_NONE, TOP_WHERE_COUNT };
@@ -34,6 +35,13 @@ struct top_disk {
     uint64_t budget_bytes, budget_left_bytes, today_bytes, ever_bytes; /* budget 0: none */
     struct top_times read, write;
 };
+/* All engines that use one model: of single ones nothing is counted. */
+struct top_model {
+    char id[TOP_NAME_BYTES];   /* as in keys; "other": of those that came late */
+    char name[TOP_NAME_BYTES]; /* that engines gave; "": none */
+    uint64_t load_blocks[TOP_WHERE_COUNT], load_bytes;
+    uint64_t look_found, look_missing, stored, existed, refused, store_bytes;
+};
 /* All of counters is since the node was started. */
 struct top_figures {
     uint64_t at_ns; /* monotonic */
@@ -50,7 +58,8 @@ struct top_figures {
     struct top_times get[TOP_NONE], load, store;
     struct top_actor actors[TOP_ACTORS_MAX]; /* in the order of their names */
     struct top_disk disks[TOP_DISKS_MAX];
-    uint32_t actor_count, disk_count;
+    struct top_model models[TOP_MODELS_MAX];
+    uint32_t actor_count, disk_count, model_count;
 };
 
 /* Shared memory and /proc alone are read: no actor is asked. Errors: as scrape_node. */

@@ -3,22 +3,10 @@
 #ifndef SL_CLIENT_TOP_HOLDINGS_H
 #define SL_CLIENT_TOP_HOLDINGS_H
 
-#include "runtime/sl_error.h"
+#include "client/top/groups.h"
 
 #include <stdbool.h>
-#include <stdint.h>
 
-#define TOP_GROUP_BYTES 64u
-#define TOP_GROUPS_MAX  1024u /* what comes after them is added up as "(others)" */
-
-/* A model is what engines' keys begin with: the identity of our own keys, the name in those of
- * connectors. A prefix is the key but for what names one block or value of many. */
-enum top_grouping { TOP_BY_MODEL, TOP_BY_PREFIX };
-
-struct top_group {
-    char name[TOP_GROUP_BYTES]; /* printable ASCII, others as '?'; longer ones are cut */
-    uint64_t objects, memory_bytes, disk_bytes; /* of an object that is in both, in both */
-};
 struct top_holdings; /* opaque; one thread */
 
 /* Errors: SL_ERR_NO_MEMORY. */
@@ -32,9 +20,5 @@ sl_err top_holdings_read_on(struct top_holdings *holdings, enum top_grouping gro
  * *whole: there was one. */
 const struct top_group *top_holdings_groups(const struct top_holdings *holdings, uint32_t *count,
                                             bool *whole);
-
-/* The group of a key. */
-void top_group_of(const char *key, uint32_t length, enum top_grouping grouping,
-                  char out[TOP_GROUP_BYTES]);
 
 #endif

@@ -77,7 +77,7 @@ static void footer_draw(const struct screen *screen)
     } else {
         (void)snprintf(
             text, sizeof text,
-            "1-5 views  p pause  s sort  r reverse  / filter  g group  +- %.3gs  h help  q",
+            "1-6 views  p pause  s sort  r reverse  / filter  g group  +- %.3gs  h help  q",
             (double)screen->state->interval_ns / 1e9);
     }
     text[SL_MIN(sizeof text - 1, (size_t)SL_MAX(COLS - 1, 0))] = '\0';
@@ -171,6 +171,7 @@ static void key_take(struct screen *screen, int key)
     case '3':
     case '4':
     case '5':
+    case '6':
         view_set(screen, (enum top_view)(key - '1'));
         break;
     case '\t':

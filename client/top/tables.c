@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROWS_MAX 1100u /* groups are the most */
+#define ROWS_MAX (2 * (TOP_GROUPS_MAX + 1)) /* groups are the most: held and used */
 
 /* What a table is sorted by: numbers with the highest first, names from a on. */
 struct order {
@@ -46,8 +46,11 @@ static void order_rows(const struct top_state *state, struct order *rows, uint32
 
 uint32_t top_view_columns(enum top_view view)
 {
-    static const uint32_t columns[TOP_VIEW_COUNT] = {
-        [TOP_VIEW_MEMORY] = 4, [TOP_VIEW_DISKS] = 5, [TOP_VIEW_PEERS] = 4, [TOP_VIEW_ACTORS] = 6};
+    static const uint32_t columns[TOP_VIEW_COUNT] = {[TOP_VIEW_MEMORY] = 5,
+                                                     [TOP_VIEW_DISKS] = 5,
+                                                     [TOP_VIEW_PEERS] = 4,
+                                                     [TOP_VIEW_ACTORS] = 6,
+                                                     [TOP_VIEW_ENGINES] = 5};
     return columns[view];
 }
 
@@ -70,28 +73,34 @@ static double rate_of(const struct top_state *state, uint64_t amount)
 
 void top_memory_lines(const struct top_state *state, struct top_lines *lines)
 {
-    static const char *const columns[] = {"name", "memory", "disk", "objects"};
+    static const char *const columns[] = {"name", "memory", "disk", "objects", "uses"};
     struct order rows[ROWS_MAX] = {{NULL, 0, 0}};
     uint32_t count = 0;
     for (uint32_t i = 0; i < state->group_count && count < ROWS_MAX; i++) {
         const struct top_group *group = &state->groups[i];
-        const uint64_t numbers[] = {0, group->memory_bytes, group->disk_bytes, group->objects};
+        const double numbers[] = {0, (double)group->memory_bytes, (double)group->disk_bytes,
+                                  (double)group->objects, group->uses};
         if (is_shown(state, group->name)) {
-            rows[count++] = (struct order){group->name, (double)numbers[state->sort], i};
+            rows[count++] = (struct order){group->name, numbers[state->sort], i};
         }
     }
     order_rows(state, rows, count);
     sorted_by(state, columns, lines);
-    top_line_add(lines, TOP_HEAD, "%9s %11s %7s %11s  %s", "objects", "memory", "share", "disk",
-                 state->grouping == TOP_BY_MODEL ? "model" : "prefix");
+    top_line_add(lines, TOP_HEAD, "%7s %10s %6s %10s %6s  %s", "objects", "memory", "share", "disk",
+                 "uses/s", state->grouping == TOP_BY_MODEL ? "model" : "prefix");
     for (uint32_t i = 0; i < count; i++) {
-        char a[32], b[32], c[32];
+        char a[32], b[32], c[32], d[32];
         const struct top_group *group = &state->groups[rows[i].at];
-        top_line_add(lines, TOP_PLAIN, "%9s %11s %6.1f%% %11s  %s",
-                     top_count_text((double)group->objects, a),
-                     ctl_size_text(group->memory_bytes, b),
-                     top_percent(group->memory_bytes, state->now.memory_used_bytes),
-                     ctl_size_text(group->disk_bytes, c), group->name);
+        if (group->objects == 0) {
+            top_line_add(lines, TOP_PLAIN, "%7s %10s %6s %10s %6s  %s", "-", "-", "-", "-",
+                         top_count_text(group->uses, d), group->name);
+            continue;
+        }
+        top_line_add(
+            lines, TOP_PLAIN, "%7s %10s %5.1f%% %10s %6s  %s",
+            top_count_text((double)group->objects, a), ctl_size_text(group->memory_bytes, b),
+            top_percent(group->memory_bytes, state->now.memory_used_bytes),
+            ctl_size_text(group->disk_bytes, c), top_count_text(group->uses, d), group->name);
     }
     if (!state->groups_whole) {
         top_line_add(lines, TOP_PLAIN, "the index is being read ...");
@@ -191,6 +200,61 @@ void top_peer_lines(const struct top_state *state, struct top_lines *lines)
         top_line_add(lines, TOP_BAD, "%s", peers->why.text);
     } else if (count == 0) {
         top_line_add(lines, TOP_PLAIN, "no peers (settings peers, directory, cluster_listen)");
+    }
+}
+
+/* ---- engines ---- */
+
+static const char *model_name(const struct top_model *model)
+{
+    return model->name[0] != '\0' ? model->name : model->id;
+}
+
+static void model_line(const struct top_state *state, uint32_t at, struct top_lines *lines)
+{
+    char a[32], b[32], c[32], d[32];
+    const struct top_model *now = &state->now.models[at];
+    const struct top_model *last = &state->last.models[at];
+    uint64_t asked = top_where_sum(last->load_blocks);
+    uint64_t looked = last->look_found + last->look_missing;
+    top_line_add(lines, TOP_PLAIN, "%8s %6.1f%% %8s %6.1f%% %8s %10s/s  %s",
+                 top_count_text(rate_of(state, asked), a),
+                 top_percent(asked - last->load_blocks[TOP_NONE], asked),
+                 top_count_text(rate_of(state, looked), b), top_percent(last->look_found, looked),
+                 top_count_text(rate_of(state, last->stored), c),
+                 ctl_size_text((uint64_t)rate_of(state, last->load_bytes + last->store_bytes), d),
+                 model_name(now));
+    asked = top_where_sum(now->load_blocks);
+    top_line_add(lines, TOP_PLAIN, "  %s: all loads %s (%.1f%% found), stores %s", now->id,
+                 top_count_text((double)asked, a),
+                 top_percent(asked - now->load_blocks[TOP_NONE], asked),
+                 top_count_text((double)now->stored, b));
+}
+
+void top_engine_lines(const struct top_state *state, struct top_lines *lines)
+{
+    static const char *const columns[] = {"name", "loads", "look-ups", "stores", "bytes"};
+    struct order rows[TOP_MODELS_MAX] = {{NULL, 0, 0}};
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < state->now.model_count; i++) {
+        const struct top_model *last = &state->last.models[i];
+        const char *name = model_name(&state->now.models[i]);
+        const uint64_t numbers[] = {0, top_where_sum(last->load_blocks),
+                                    last->look_found + last->look_missing, last->stored,
+                                    last->load_bytes + last->store_bytes};
+        if (is_shown(state, name) || is_shown(state, state->now.models[i].id)) {
+            rows[count++] = (struct order){name, (double)numbers[state->sort], i};
+        }
+    }
+    order_rows(state, rows, count);
+    sorted_by(state, columns, lines);
+    top_line_add(lines, TOP_HEAD, "%8s %7s %8s %7s %8s %12s  %s", "loads/s", "found", "looks/s",
+                 "found", "stores/s", "bytes", "engines of");
+    for (uint32_t i = 0; i < count; i++) {
+        model_line(state, rows[i].at, lines);
+    }
+    if (state->now.model_count == 0) {
+        top_line_add(lines, TOP_PLAIN, "no blocks of engines were counted");
     }
 }
 

@@ -11,6 +11,7 @@ void top_line_add(struct top_lines *lines, enum top_style style, const char *for
 void top_memory_lines(const struct top_state *state, struct top_lines *lines);
 void top_disk_lines(const struct top_state *state, struct top_lines *lines);
 void top_peer_lines(const struct top_state *state, struct top_lines *lines);
+void top_engine_lines(const struct top_state *state, struct top_lines *lines);
 void top_actor_lines(const struct top_state *state, struct top_lines *lines);
 
 #endif

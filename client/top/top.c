@@ -2,6 +2,7 @@
 #include "client/top/top.h"
 #include "client/command/supervision.h"
 #include "client/top/screen.h"
+#include "client/top/uses.h"
 #include "runtime/sl_clock.h"
 
 #include <inttypes.h>
@@ -23,6 +24,7 @@ struct top {
     struct ctl *ctl;
     struct top_state state;
     struct top_holdings *holdings;
+    struct top_uses *uses;
     struct sl_client *client; /* NULL until peers are looked at */
 };
 
@@ -58,6 +60,19 @@ static void peers_take(struct top *top)
     peers->asked = true;
 }
 
+static sl_err groups_take(struct top *top, uint64_t scan_ns, struct sl_error *why)
+{
+    uint32_t count = 0;
+    struct top_state *state = &top->state;
+    sl_err err = top_holdings_read_on(top->holdings, state->grouping, scan_ns, why);
+    if (err == SL_OK) {
+        err = top_uses_read(top->uses, state->grouping, why);
+    }
+    const struct top_group *held = top_holdings_groups(top->holdings, &count, &state->groups_whole);
+    state->groups = top_uses_join(top->uses, held, count, &state->group_count);
+    return err;
+}
+
 /* A node that is away leaves what was seen last, and a line that says so. */
 static sl_err take(struct top *top, uint64_t scan_ns, struct sl_error *why)
 {
@@ -68,9 +83,7 @@ static sl_err take(struct top *top, uint64_t scan_ns, struct sl_error *why)
     sl_err err = top_figures_read(top->ctl->paths.shm_dir, read, why);
     if (err == SL_OK) {
         top_state_take(&top->state, read);
-        err = top_holdings_read_on(top->holdings, top->state.grouping, scan_ns, why);
-        top->state.groups =
-            top_holdings_groups(top->holdings, &top->state.group_count, &top->state.groups_whole);
+        err = groups_take(top, scan_ns, why);
     } else if (err == SL_ERR_UNREACHABLE) {
         (void)ctl_no_pages(top->ctl, why);
     }
@@ -155,16 +168,35 @@ static json_t *disks_json(const struct top_state *state, double seconds)
     return rows;
 }
 
+static json_t *engines_json(const struct top_state *state, double seconds)
+{
+    json_t *rows = json_array();
+    for (uint32_t i = 0; i < state->now.model_count; i++) {
+        const struct top_model *now = &state->now.models[i];
+        const struct top_model *last = &state->last.models[i];
+        (void)json_array_append_new(
+            rows,
+            json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "model", now->id,
+                      "name", now->name, "loads",
+                      where_json(last->load_blocks, now->load_blocks, NULL, seconds), "load_bytes",
+                      ctl_json_u64(now->load_bytes), "looked_found", ctl_json_u64(now->look_found),
+                      "looked_missing", ctl_json_u64(now->look_missing), "stored",
+                      ctl_json_u64(now->stored), "existed", ctl_json_u64(now->existed), "refused",
+                      ctl_json_u64(now->refused), "store_bytes", ctl_json_u64(now->store_bytes)));
+    }
+    return rows;
+}
+
 static json_t *groups_json(const struct top_state *state)
 {
     json_t *rows = json_array();
     for (uint32_t i = 0; i < state->group_count; i++) {
         const struct top_group *group = &state->groups[i];
-        (void)json_array_append_new(rows,
-                                    json_pack("{s:s, s:o, s:o, s:o}", "name", group->name,
-                                              "objects", ctl_json_u64(group->objects),
-                                              "memory_bytes", ctl_json_u64(group->memory_bytes),
-                                              "disk_bytes", ctl_json_u64(group->disk_bytes)));
+        (void)json_array_append_new(
+            rows, json_pack("{s:s, s:o, s:o, s:o, s:f}", "name", group->name, "objects",
+                            ctl_json_u64(group->objects), "memory_bytes",
+                            ctl_json_u64(group->memory_bytes), "disk_bytes",
+                            ctl_json_u64(group->disk_bytes), "uses_per_second", group->uses));
     }
     return rows;
 }
@@ -192,15 +224,15 @@ static void once_json(const struct top_state *state)
         ctl_json_u64(now->index_keys), "blocks", ctl_json_u64(now->index_blocks), "evicted_units",
         ctl_json_u64(now->evicted_units), "evicted_bytes", ctl_json_u64(now->evicted_bytes));
     json_t *json = json_pack(
-        "{s:s, s:f, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o}", "instance",
-        state->instance, "interval_s", seconds, "problem", state->problem, "hits", hits_json(now),
-        "hits_now", hits_json(last), "gets",
+        "{s:s, s:f, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o}",
+        "instance", state->instance, "interval_s", seconds, "problem", state->problem, "hits",
+        hits_json(now), "hits_now", hits_json(last), "gets",
         where_json(last->get_keys, now->get_keys, last->get, seconds), "loads",
         where_json(last->load_blocks, now->load_blocks, NULL, seconds), "stores", stores, "memory",
         memory, "grouping", state->grouping == TOP_BY_MODEL ? "model" : "prefix", "groups",
         groups_json(state), "disks", disks_json(state, seconds), "actors",
-        actors_json(state, seconds), "peers_alive", ctl_json_u64(now->peers_alive), "clients",
-        ctl_json_u64(now->clients));
+        actors_json(state, seconds), "engines", engines_json(state, seconds), "peers_alive",
+        ctl_json_u64(now->peers_alive), "clients", ctl_json_u64(now->clients));
     ctl_print_json(json);
 }
 
@@ -264,6 +296,16 @@ static int top_run(struct top *top)
     return err == SL_OK ? CTL_FINE : ctl_failed(top->ctl, &why);
 }
 
+static void top_free(struct top *top)
+{
+    if (top != NULL) {
+        top_holdings_destroy(&top->holdings);
+        top_uses_destroy(&top->uses);
+        sl_client_close(&top->client);
+        free(top);
+    }
+}
+
 static int top_command(struct ctl *ctl, int argc, char **argv)
 {
     int code;
@@ -283,7 +325,8 @@ static int top_command(struct ctl *ctl, int argc, char **argv)
     enum top_view first = TOP_VIEW_OVERVIEW;
     if (ctl->word_count > 0 || !view_of(view, &first)) {
         return ctl_wrong(
-            ctl, "--view is overview, memory, disks, peers or actors, and no words are taken");
+            ctl,
+            "--view is overview, memory, disks, peers, actors or engines, and no words are taken");
     }
     if (interval_ns < INTERVAL_NS_MIN || interval_ns > INTERVAL_NS_MAX) {
         return ctl_wrong(ctl, "--interval is 100ms to 60s");
@@ -300,8 +343,9 @@ static int top_command(struct ctl *ctl, int argc, char **argv)
     (void)setlocale(LC_CTYPE, "");
     struct top *top = calloc(1, sizeof *top);
     struct sl_error why = {0};
-    if (top == NULL || top_holdings_create(ctl->paths.shm_dir, &top->holdings, &why) != SL_OK) {
-        free(top);
+    if (top == NULL || top_holdings_create(ctl->paths.shm_dir, &top->holdings, &why) != SL_OK ||
+        top_uses_create(ctl->paths.shm_dir, &top->uses, &why) != SL_OK) {
+        top_free(top);
         (void)sl_fail(&why, SL_ERR_NO_MEMORY, "no memory");
         return ctl_failed(ctl, &why);
     }
@@ -315,27 +359,29 @@ static int top_command(struct ctl *ctl, int argc, char **argv)
     (void)snprintf(top->state.instance, sizeof top->state.instance, "%s",
                    sl_config_text(ctl->config, SL_SET_instance));
     code = is_once ? once(top) : top_run(top);
-    top_holdings_destroy(&top->holdings);
-    sl_client_close(&top->client);
-    free(top);
+    top_free(top);
     return code;
 }
 
 /* clang-format off */
 const struct ctl_command ctl_top = {
     .name = "top",
-    .summary = "watch a node: hits, bytes, times, memory, disks, peers, actors",
+    .summary = "watch a node: hits, bytes, times, memory, disks, peers, engines, actors",
     .help = "top [--interval DURATION] [--view NAME] [--filter TEXT] [--prefixes] [--ascii] [--once]\n"
             "\n"
             "Shows a node live in the terminal, from 80x24 on: where gets and loads were found, bytes, times, what takes the\n"
-            "memory, disks and their wear, peers, and actors with their restarts. Keys: 1 to 5 or Tab for the views, p pause,\n"
-            "s sort, r the other way round, / filter, g models or prefixes, + and - interval, h help, q end. Reads shared memory\n"
-            "and disturbs nobody; the view of peers asks the transporter.\n"
+            "memory, which models and prefixes are used most, disks and their wear, peers, engines by model, and actors with their restarts.\n"
+            "Keys: 1 to 6 or Tab for the views, p pause, s sort, r the other way round, / filter, g models or prefixes, + and -\n"
+            "interval, h help, q end. Reads shared memory and disturbs nobody; the view of peers asks the transporter.\n"
+            "\n"
+            "In the view of engines a row is all engines of one model, layout and all else that gives bytes their meaning.\n"
+            "What each of them loads, looks up and stores is not counted. To look at one model, prefix, engine, disk, peer or\n"
+            "actor, filter by its name.\n"
             "\n"
             "  --interval DURATION  between two readings, 100ms to 60s (1s)\n"
-            "  --view NAME       begin with overview, memory, disks, peers or actors\n"
+            "  --view NAME       begin with overview, memory, disks, peers, actors or engines\n"
             "  --filter TEXT     only rows of tables whose name has this text\n"
-            "  --prefixes        memory by prefixes of keys instead of by models\n"
+            "  --prefixes        memory and uses by prefixes of keys instead of by models\n"
             "  --ascii           no characters beyond ASCII\n"
             "  --once            wait one interval, print and end; with --json all figures\n"
             CTL_HELP_COMMON,

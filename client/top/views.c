@@ -305,11 +305,11 @@ static void overview(const struct top_state *state, struct top_lines *lines)
 static void help(struct top_lines *lines)
 {
     static const char *const texts[] = {
-        "1 2 3 4 5   overview, memory, disks, peers, actors; Tab: the next one",
+        "1 to 6      overview, memory, disks, peers, actors, engines; Tab: the next one",
         "p, Space    pause; what is shown stays",
         "s, r        sort by the next column; the other way round",
         "/           show rows of tables whose name has a text; an empty one: all",
-        "g           memory: by model, by prefix",
+        "g           memory and uses: by model, by prefix",
         "+ -         longer, shorter intervals",
         "up, down    move in a long table",
         "h, ?        this; q: end",
@@ -317,6 +317,9 @@ static void help(struct top_lines *lines)
         "now/s and the times are of the last interval, `in all` is since the node was started.",
         "Times are ends of buckets: <20us is more than 10 us and at most 20 us.",
         "missed: found on no tier. Blocks of loads are those that engines asked for.",
+        "engines: a row is all engines of a model; single ones are not counted.",
+        "uses/s: values got and blocks loaded; a block counts once, under its first part.",
+        "Processes that come and go between two readings are not among them.",
     };
     for (size_t i = 0; i < SL_COUNT(texts); i++) {
         top_line_add(lines, TOP_PLAIN, "%s", texts[i]);
@@ -344,7 +347,8 @@ void top_state_take(struct top_state *state, const struct top_figures *read)
 
 const char *top_view_name(enum top_view view)
 {
-    static const char *const names[] = {"overview", "memory", "disks", "peers", "actors", "help"};
+    static const char *const names[] = {"overview", "memory",  "disks", "peers",
+                                        "actors",   "engines", "help"};
     return names[view];
 }
 
@@ -364,6 +368,9 @@ void top_view_draw(const struct top_state *state, struct top_lines *lines)
         break;
     case TOP_VIEW_ACTORS:
         top_actor_lines(state, lines);
+        break;
+    case TOP_VIEW_ENGINES:
+        top_engine_lines(state, lines);
         break;
     case TOP_VIEW_HELP:
         help(lines);

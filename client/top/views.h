@@ -8,7 +8,7 @@
 #include "client/top/holdings.h"
 
 #define TOP_HISTORY_MAX  512u
-#define TOP_LINES_MAX    1200u
+#define TOP_LINES_MAX    2200u
 #define TOP_LINE_BYTES   640u /* a cell of a sparkline takes three */
 #define TOP_FILTER_BYTES 32u
 
@@ -18,6 +18,7 @@ enum top_view {
     TOP_VIEW_DISKS,
     TOP_VIEW_PEERS,
     TOP_VIEW_ACTORS,
+    TOP_VIEW_ENGINES,
     TOP_VIEW_HELP,
     TOP_VIEW_COUNT
 };

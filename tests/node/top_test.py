@@ -99,9 +99,15 @@ class Top(unittest.TestCase):
             self.assertTrue(hits["hits"] <= hits["ceiling_hits"] <= hits["references"], hits)
             self.assertAlmostEqual(hits["hit_percent"], 100 * hits["hits"] / hits["references"], 3)
             self.assertLessEqual(sum(group["memory_bytes"] for group in seen["groups"]), seen["memory"]["used_bytes"])
+            self.assertEqual(len(seen["engines"]), 1)
+            engine = seen["engines"][0]
+            self.assertEqual({tier: engine["loads"][tier]["count"] for tier in seen["loads"]},
+                             {tier: row["count"] for tier, row in seen["loads"].items()})
+            self.assertEqual((engine["stored"], engine["store_bytes"]), (seen["stores"]["stored"], seen["stores"]["bytes"]))
+            self.assertEqual(engine["model"], seen["groups"][0]["name"])
             prefixes = json.loads(node.ctl("top", "--once", "--json", "--prefixes", "--interval", "100ms").stdout)["groups"]
             self.assertEqual([group["name"].split("/")[2:] for group in prefixes], [["0", "pool0"], ["1", "pool0"]])
-            for view in ("overview", "memory", "disks", "peers", "actors"):
+            for view in ("overview", "memory", "disks", "peers", "actors", "engines"):
                 said = node.ctl("top", "--once", "--view", view, "--interval", "100ms").stdout.decode()
                 self.assertIn(f"sluice {node.instance}", said)
                 self.assertIn("7/7 actors ready", said)
@@ -150,15 +156,56 @@ class Top(unittest.TestCase):
             top.shows("coordinator", "transporter.0", "silent")
             top.keys("s")
             top.shows("sorted by processor time")
-            top.keys("p")
-            top.shows("PAUSED")
-            top.keys("p")
+            top.keys("6")
+            top.shows("engines of", "  replay", "% found), stores ")
+            top.keys("/", "n", "o", "Enter")
+            top.shows("names with 'no'")
+            wait_until(lambda: not any("replay" in line for line in top.lines()), 5, "engines of other names are left out")
+            top.keys("/", "Escape", "p")
+            top.shows("PAUSED", "  replay")
+            top.keys("p", "5")
             top.resize(120, 40)
             wait_until(lambda: len(top.lines()) >= 40, 5, "the window is larger")
             top.shows("coordinator", "h help")
             top.resize(30, 5)
-            top.shows("sluice", "1-5 views")
+            top.shows("sluice", "1-6 views")
             top.resize(80, 24)
+            top.keys("q")
+            self.assertEqual(top.ended(), "0")
+
+    def test_what_is_used_is_seen_while_it_is(self):
+        workload(self.trace, 100, 5)
+        with Node(ranks=2, memory="64MiB") as node:
+            self.replay(node)
+            top = self.open(node, "--view", "memory", "--prefixes")
+            top.shows("/*/0/pool0", "/*/1/pool0", "uses/s")
+            top.keys("s", "s", "s")
+            top.shows("sorted by uses")
+
+            def rates():
+                """Uses a second by prefix, in the order of the screen: the last but one of a row's words."""
+                return {line.split()[-1]: line.split()[-2] for line in top.lines() if "pool0" in line}
+
+            wait_until(lambda: list(rates().values()) == ["0", "0"], 10, "nobody uses anything")
+            top.keys("r")  # what is used most comes last, whatever its name
+            top.shows("the other way round")
+            replays = [node.replay_start(self.trace, "--ranks", "2", "--block-bytes", "4096", "--speed", "50")]
+            self.addCleanup(lambda: [each.kill() or each.communicate() for each in replays])
+
+            def is_used():
+                if replays[-1].poll() is not None:  # it was too quick for us
+                    replays.append(node.replay_start(self.trace, "--ranks", "2", "--block-bytes", "4096", "--speed", "50"))
+                return list(rates().values())[-1:] not in ([], ["0"])
+
+            wait_until(is_used, 30, lambda: f"uses in {rates()}")
+            found = []
+
+            def is_told():
+                is_used()
+                found[:] = json.loads(node.ctl("top", "--once", "--json", "--interval", "200ms").stdout)["groups"]
+                return found and found[0]["uses_per_second"] > 0
+
+            wait_until(is_told, 30, lambda: f"uses in {found}")
             top.keys("q")
             self.assertEqual(top.ended(), "0")
 

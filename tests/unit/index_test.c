@@ -547,6 +547,73 @@ START_TEST(scan_gives_each_visible_object_once)
     }
 END_TEST
 
+START_TEST(a_reference_gives_its_object_while_the_generation_stands)
+    {
+        struct bed bed = bed_make(INDEX_BYTES, 100);
+        char key[SL_KEY_BYTES_MAX + 1];
+        struct sl_entry entry;
+        sl_ref fresh = 0;
+        sl_ref ref = bed_insert(&bed, "object", 1);
+        sl_ref group = bed_group(&bed, "block", 2);
+        sl_ref part = bed_claim_part(&bed, "block/0", 2, group, 0);
+        ck_assert_int_eq(sl_index_commit(bed.index, part, (struct sl_digest){0}), SL_OK);
+
+        ck_assert_int_eq(sl_index_find_ref(bed.view, ref, 1001, &entry, key), SL_OK);
+
+        ck_assert_str_eq(key, "object");
+        ck_assert_ptr_eq(entry.key, key);
+        ck_assert_uint_eq(entry.ref, ref);
+        ck_assert_uint_eq(entry.extent.length_bytes, 4001);
+        ck_assert_int_eq(sl_index_find_ref(bed.view, ref, 1002, &entry, key), SL_ERR_NOT_FOUND);
+        ck_assert_int_eq(sl_index_find_ref(bed.view, ref, 0, &entry, key), SL_ERR_NOT_FOUND);
+        ck_assert_int_eq(sl_index_find_ref(bed.view, part, 1002, &entry, key),
+                         SL_ERR_NOT_FOUND); /* its block is not whole */
+        ck_assert_int_eq(sl_index_find_ref(bed.view, group, 1002, &entry, key), SL_ERR_NOT_FOUND);
+        const struct sl_extent moved = {.generation = 77, .offset_bytes = 64, .length_bytes = 4001};
+        ck_assert_int_eq(sl_index_switch(bed.index, ref, &moved, NULL, &fresh), SL_OK);
+        ck_assert_int_eq(sl_index_find_ref(bed.view, ref, 1001, &entry, key), SL_ERR_NOT_FOUND);
+        ck_assert_int_eq(sl_index_find_ref(bed.view, fresh, 77, &entry, key), SL_OK);
+        sl_index_unlink(bed.index, fresh, SL_RECORD_FREE);
+        ck_assert_int_eq(sl_index_find_ref(bed.view, fresh, 77, &entry, key), SL_ERR_NOT_FOUND);
+        bed_remove(&bed);
+    }
+END_TEST
+
+/* The text of a key is made to look like a record of a key that is there, and references point into
+ * it, and everywhere else. */
+START_TEST(references_of_any_number_give_nothing_but_what_is_there)
+    {
+        struct bed bed = bed_make(INDEX_BYTES, 100);
+        char key[SL_KEY_BYTES_MAX + 1];
+        char forged[512 + 1] = "";
+        const uint32_t length = sizeof forged - 1;
+        struct sl_entry entry = {0};
+        uint32_t found = 0;
+        sl_ref ref = bed_insert(&bed, "object", 1);
+        memset(forged, 0xff, length); /* lengths beyond all bounds */
+        entry = entry_of(forged, 2);
+        entry.key_length = (uint16_t)length;
+        ck_assert_int_eq(sl_index_insert(bed.index, &entry, &(sl_ref){0}, NULL), SL_OK);
+        for (uint32_t i = 0; i < length; i += 8) { /* kind COMMITTED, six bytes of key */
+            const uint64_t what = UINT64_C(6) << 48 | SL_RECORD_COMMITTED;
+            memcpy(&forged[i], &what, 8);
+        }
+        entry = entry_of(forged, 3);
+        entry.key_length = (uint16_t)length;
+        ck_assert_int_eq(sl_index_insert(bed.index, &entry, &(sl_ref){0}, NULL), SL_OK);
+
+        for (uint64_t i = 0; i < UINT64_C(1) << 32; i += i < 300000 ? 1 : 65521) {
+            found += sl_index_find_ref(bed.view, (sl_ref)i, 1001, &entry, key) == SL_OK;
+        }
+
+        ck_assert_uint_eq(found, 1);
+        ck_assert_int_eq(sl_index_find_ref(bed.view, UINT32_MAX, 1001, &entry, key),
+                         SL_ERR_NOT_FOUND);
+        ck_assert_int_eq(sl_index_find_ref(bed.view, ref, 1001, &entry, key), SL_OK);
+        bed_remove(&bed);
+    }
+END_TEST
+
 START_TEST(batch_answers_as_single_look_ups_do)
     {
         struct bed bed = bed_make(INDEX_BYTES, 400);
@@ -1143,6 +1210,8 @@ int main(void)
     tcase_add_test(tcase, block_of_512_parts_commits_with_the_last);
     tcase_add_test(tcase, part_does_not_follow_a_group_whose_memory_was_reused);
     tcase_add_test(tcase, scan_gives_each_visible_object_once);
+    tcase_add_test(tcase, a_reference_gives_its_object_while_the_generation_stands);
+    tcase_add_test(tcase, references_of_any_number_give_nothing_but_what_is_there);
     tcase_add_test(tcase, batch_answers_as_single_look_ups_do);
     tcase_add_test(tcase,
                    full_index_changes_what_it_has_and_takes_keys_of_other_lengths_after_eviction);

@@ -170,6 +170,34 @@ START_TEST(accesses_are_drained_in_order_and_the_oldest_are_lost)
     }
 END_TEST
 
+START_TEST(each_view_drains_all_accesses_and_knows_a_name_that_is_gone)
+    {
+        char *dir = shm_dir_make();
+        struct sl_pins *pins = pins_in(dir, 2, SL_GIB);
+        struct sl_pins_view *views[] = {view_of(dir), view_of(dir)};
+        struct sl_access out[16];
+        for (uint32_t i = 0; i < 9; i++) {
+            sl_pins_note_access(pins, 10 + i, 100 + i);
+        }
+
+        for (uint32_t i = 0; i < 2; i++) {
+            ck_assert_uint_eq(sl_pins_view_drain(views[i], out, 16), 8);
+            ck_assert_uint_eq(out[0].ref, 11);
+            ck_assert_uint_eq(sl_pins_view_lost(views[i]), 1);
+            ck_assert(sl_pins_view_linked(views[i]));
+        }
+
+        sl_pins_note_access(pins, 30, 300);
+        sl_pins_destroy(&pins);
+        for (uint32_t i = 0; i < 2; i++) {
+            ck_assert(!sl_pins_view_linked(views[i]));
+            ck_assert_uint_eq(sl_pins_view_drain(views[i], out, 16), 1); /* what came last */
+            sl_pins_view_close(&views[i]);
+        }
+        shm_dir_remove(dir);
+    }
+END_TEST
+
 START_TEST(what_is_said_with_an_access_arrives_within_its_bounds)
     {
         char *dir = shm_dir_make();
@@ -779,6 +807,7 @@ int main(void)
     tcase_add_test(tcase, entry_that_changed_is_stale);
     tcase_add_test(tcase, slots_and_bytes_are_bounded);
     tcase_add_test(tcase, accesses_are_drained_in_order_and_the_oldest_are_lost);
+    tcase_add_test(tcase, each_view_drains_all_accesses_and_knows_a_name_that_is_gone);
     tcase_add_test(tcase, what_is_said_with_an_access_arrives_within_its_bounds);
     tcase_add_test(tcase, segment_of_a_dead_process_is_replaced_and_of_a_living_one_is_not);
     tcase_add_test(tcase, counts_out_of_range_are_invalid);

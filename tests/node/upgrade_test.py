@@ -14,7 +14,7 @@ import tempfile
 import time
 import unittest
 
-from node_support import BIN, NODE, PACE, Node, expected_hits, lives, log_of, main, plain_alone, wait_until, workload
+from node_support import BIN, CTL, NODE, PACE, Node, expected_hits, lives, log_of, main, plain_alone, wait_until, workload
 from upgrade_support import DEADLINE_MS, Lives, Putting, Upgrade, paced, program_of, programs_copied, programs_of
 
 SLOWDOWN = int(os.environ.get("SLUICE_TEST_SLOWDOWN", "1"))
@@ -180,6 +180,31 @@ class Refused(Upgraded):
         with open(node.shm + "/index", "r+b") as segment:
             segment.seek(LAYOUT_AT)
             segment.write(struct.pack("<I", 1))
+
+    def test_pins_that_the_new_programs_cannot_read_are_named_with_their_way_out(self):
+        node = self.node(disk="0")
+        left = os.fsencode(node.shm) + b"/pins.left by \xff"
+        shutil.copy(node.shm + "/pins.coordinator", left)
+        with open(left, "r+b") as segment:
+            segment.seek(LAYOUT_AT)
+            segment.write(struct.pack("<I", 4711))
+        said = self.refused(node)
+        self.assertIn("has layout 4711", said)
+        found = json.loads(node.ctl("formats", "--json", check=False).stdout)["found"]
+        [row] = [row for row in found if not row["readable"]]
+        self.assertEqual((row["kind"], row["file"]), ("pins", "hex:" + os.path.basename(left).hex()))
+        os.rename(left, node.shm + "/pins.client.1.1")
+        self.assertIn(f"if it was left by a process that is gone: rm '{node.shm}/pins.client.1.1'", self.refused(node))
+        os.remove(node.shm + "/pins.client.1.1")
+        self.upgraded(node)
+
+    def test_memory_that_cannot_be_looked_into_is_not_called_readable(self):
+        with open(self.directory + "/file", "w", encoding="utf-8"):
+            pass
+        for words in (("formats",), ("formats", "--check")):
+            done = subprocess.run([CTL, *words, "--shm-dir", self.directory + "/file"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            self.assertEqual(done.returncode, 1, words)
+            self.assertIn(f"look into '{self.directory}/file'", done.stderr)
 
     def test_settings_that_have_changed_or_are_not_known(self):
         settings = self.directory + "/node.conf"

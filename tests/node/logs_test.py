@@ -88,16 +88,18 @@ class Logs(unittest.TestCase):
 
     def test_the_socket_of_a_killed_exporter_keeps_nothing_and_that_of_a_living_one_does(self):
         old = (DAYS + 1) * 86400
-        for name in ("killed", "lives"):
+        for name in ("killed", "lives", "spelled"):
             self.left(name, old)
-        with socket.socket(socket.AF_UNIX) as killed, socket.socket(socket.AF_UNIX) as lives:
+        with socket.socket(socket.AF_UNIX) as killed, socket.socket(socket.AF_UNIX) as lives, socket.socket(socket.AF_UNIX) as spelled:
             killed.bind(self.base + "/killed/metrics.http")
             killed.listen()
             killed.close()
             lives.bind(self.base + "/lives/metrics.http")
             lives.listen()
+            spelled.bind(self.base + "/lives/../spelled/metrics.http")
+            spelled.listen()
             self.start()
-            self.assertEqual(sorted(os.listdir(self.base)), ["lives", "mine"])
+            self.assertEqual(sorted(os.listdir(self.base)), ["lives", "mine", "spelled"])
         with socket.socket(socket.AF_UNIX) as mine:  # the exporter of this node was killed, and its node is stopped
             if os.path.exists(BIN + "/sluice-metrics"):
                 wait_until(lambda: os.path.exists(self.base + "/mine/metrics.http"), 10, "the exporter serves")

@@ -13,10 +13,10 @@
 static int listens(const char *path)
 {
     char name[SL_DOOR_PATH_BYTES] = "";
-    if (strlen(path) >= sizeof(name)) {
+    int length = snprintf(name, sizeof(name), "%s", path);
+    if (length < 0 || (size_t)length >= sizeof(name)) {
         return 0;
     }
-    memcpy(name, path, strlen(path));
     SL_AUTO(close) int fd = sl_door_socket();
     return fd >= 0 && sl_door_connect(fd, name, 0) == ECONNREFUSED ? 1 : 0;
 }

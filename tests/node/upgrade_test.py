@@ -260,10 +260,11 @@ def helper_state(node, name):
         return next((line.split()[2] for line in lines if line.startswith(name + " ")), "")
 
 
-def supervised_by(node, pid):
-    with contextlib.suppress(FileNotFoundError, IndexError):  # it is just being written
-        return node.supervisor_pid() == pid
-    return False
+def seen(look):
+    """What it gives; None while the file that it reads is just being written, or its process has ended."""
+    with contextlib.suppress(FileNotFoundError, IndexError):
+        return look()
+    return None
 
 
 def supervisor_format(node):
@@ -390,7 +391,7 @@ class Swapped(Upgraded):
             self.assertRegex(said, "metrics +(does not run|does not work)")
             self.assertEqual({program_of(node, name) for name in node.processes()}, {self.new}, said)
         wait_until(lambda: helper_state(node, "metrics") == "running", 30, "it is served when the address is free")
-        wait_until(lambda: program_of(node, "metrics") == self.new, 5, "by the new program")
+        wait_until(lambda: seen(lambda: program_of(node, "metrics")) == self.new, 5, "by the new program")
         other = programs_copied(self.directory + "/other")
         replaced(other, "sluice-metrics", "echo fails as told; exit 1")
 
@@ -422,7 +423,7 @@ class Swapped(Upgraded):
                                      env=dict(node.environment, NOTIFY_SOCKET=node.directory + "/notify"))
         self.addCleanup(by_system.wait)
         self.addCleanup(by_system.kill)
-        wait_until(lambda: supervised_by(node, by_system.pid), 10, "it is its supervisor")
+        wait_until(lambda: seen(node.supervisor_pid) == by_system.pid, 10, "it is its supervisor")
         node.wait_ready()
         with open(NODE, encoding="utf-8") as script, open(self.new + "/sluice-node", "w", encoding="utf-8") as failing:
             first, rest = script.read().split("\n", 1)

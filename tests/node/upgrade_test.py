@@ -51,7 +51,7 @@ class UnderLoad(Upgraded):
     def replays(self, processes):
         """So many engines replay traces of their own, twice each, while the node is upgraded there and back."""
         node = self.node(memory="512MiB", disk="512MiB")
-        traces = [self.trace(f"trace{number}", 600, 11 + number, (12_000 + 4_000 * processes) * SLOWDOWN) for number in range(processes)]
+        traces = [self.trace(f"trace{number}", 600, 11 + number, (20_000 + 4_000 * processes) * SLOWDOWN) for number in range(processes)]
         replays = [node.replay_start(trace, "--ranks", "2", "--block-bytes", "4096", "--speed", "1", "--window", "100", "--json", trace + ".json")
                    for trace in traces]
         time.sleep(1)

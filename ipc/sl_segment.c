@@ -474,8 +474,10 @@ sl_err sl_segments_readable(const char *directory, struct sl_error *why)
 {
     sl_err err = SL_OK;
     DIR *all = opendir(directory);
-    for (const struct dirent *entry;
-         all != NULL && err == SL_OK && (entry = readdir(all)) != NULL;) {
+    if (all == NULL) {
+        return errno == ENOENT ? SL_OK : sl_fail_os(why, errno, "look into '%s'", directory);
+    }
+    for (const struct dirent *entry; err == SL_OK && (entry = readdir(all)) != NULL;) {
         struct sl_segment_found found;
         struct sl_error found_why = {0};
         if (is_of_the_node(entry->d_name) &&
@@ -486,9 +488,7 @@ sl_err sl_segments_readable(const char *directory, struct sl_error *why)
             }
         }
     }
-    if (all != NULL) {
-        (void)closedir(all);
-    }
+    (void)closedir(all);
     return err; /* what cannot be looked at is said by who opens it */
 }
 

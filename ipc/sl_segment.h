@@ -75,8 +75,8 @@ struct sl_segment_found {
 };
 sl_err sl_segment_look(const char *directory, const char *name, struct sl_segment_found *out,
                        struct sl_error *why);
-/* Whether a registrar of this program can go on with the node's segments that lie in the directory:
- * asked before anything is touched. Errors: SL_ERR_VERSION, by the name of the first. */
+/* Whether a registrar of this program can go on with the segments in the directory, if it is there:
+ * asked first. Errors: SL_ERR_VERSION, by the first's name; SL_ERR_PERMISSION, SL_ERR_OS (no look). */
 sl_err sl_segments_readable(const char *directory, struct sl_error *why);
 /* Opens the file of this name, which may be any, for who hands it on. Errors: SL_ERR_NOT_FOUND,
  * SL_ERR_FOREIGN (a link), SL_ERR_OS. */

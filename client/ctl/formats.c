@@ -7,6 +7,7 @@
 #include "runtime/sl_recording.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <string.h>
 
 #define NAME_BYTES 256u
@@ -45,6 +46,16 @@ static json_t *formats_known(void)
     return formats;
 }
 
+/* With '?' for what is not ASCII, where a name in it makes it no UTF-8: people read it. */
+static json_t *sentence_give(char *text)
+{
+    json_t *whole = json_string(text);
+    for (char *at = text; whole == NULL && *at != '\0'; at++) {
+        *at = (unsigned char)*at < 0x80 ? *at : '?';
+    }
+    return whole != NULL ? whole : json_string(text);
+}
+
 /* One file of the shm directory. Gives whether this build reads it, or need not. */
 static bool file_give(const struct ctl *ctl, const char *name, json_t *found)
 {
@@ -66,30 +77,42 @@ static bool file_give(const struct ctl *ctl, const char *name, json_t *found)
     if (err != SL_OK && err != SL_ERR_VERSION) {
         return true; /* gone, or none of ours: who opens it says so */
     }
+    char said[sizeof(why.text) + sizeof(ctl->paths.shm_dir) + NAME_BYTES + 80];
+    (void)snprintf(said, sizeof said, "%s", why.text);
+    if (err != SL_OK && segment.kind == SL_SEGMENT_PINS) {
+        /* Whose it is stands in what cannot be read. */
+        (void)snprintf(said, sizeof said,
+                       "%s; if it was left by a process that is gone: rm '%s/%s'", why.text,
+                       ctl->paths.shm_dir, name);
+    }
     (void)json_array_append_new(
-        found, json_pack("{s:s, s:s, s:I, s:s, s:b, s:s}", "file", name, "kind",
+        found, json_pack("{s:o, s:s, s:I, s:o, s:b, s:o}", "file",
+                         ctl_json_bytes(name, strlen(name)), "kind",
                          figures                                               ? "figures"
                          : segment.kind > 0 && segment.kind < SL_SEGMENT_KINDS ? kinds[segment.kind]
                                                                                : "unknown",
                          "version", (json_int_t)(figures ? 0 : segment.layout), "maker",
-                         segment.maker, "readable", (int)(err == SL_OK), "why", why.text));
+                         ctl_json_bytes(segment.maker, strlen(segment.maker)), "readable",
+                         (int)(err == SL_OK), "why", sentence_give(said)));
     return err == SL_OK;
 }
 
-/* All of them. False: one cannot be read. */
-static bool files_give(const struct ctl *ctl, json_t *found)
+/* All of them, if there are any: *readable is whether each can be read. */
+static sl_err files_give(const struct ctl *ctl, json_t *found, bool *readable, struct sl_error *why)
 {
-    bool readable = true;
+    *readable = true;
     DIR *all = opendir(ctl->paths.shm_dir);
-    for (const struct dirent *entry; all != NULL && (entry = readdir(all)) != NULL;) {
+    if (all == NULL) {
+        return errno == ENOENT ? SL_OK
+                               : sl_fail_os(why, errno, "look into '%s'", ctl->paths.shm_dir);
+    }
+    for (const struct dirent *entry; (entry = readdir(all)) != NULL;) {
         if (entry->d_name[0] != '.') {
-            readable &= file_give(ctl, entry->d_name, found);
+            *readable &= file_give(ctl, entry->d_name, found);
         }
     }
-    if (all != NULL) {
-        (void)closedir(all);
-    }
-    return readable;
+    (void)closedir(all);
+    return SL_OK;
 }
 
 static const char *text_of(const json_t *object, const char *name)
@@ -141,13 +164,18 @@ static int formats_command(struct ctl *ctl, int argc, char **argv)
     if (ctl->word_count != 0) {
         return ctl_wrong(ctl, "'%s' is no option", ctl->words[0]);
     }
+    struct sl_error why = {0};
     if (check) {
-        struct sl_error why = {0};
         return sl_segments_readable(ctl->paths.shm_dir, &why) == SL_OK ? CTL_FINE
                                                                        : ctl_failed(ctl, &why);
     }
     json_t *formats = formats_known(), *found = json_array();
-    bool readable = files_give(ctl, found);
+    bool readable = true;
+    if (files_give(ctl, found, &readable, &why) != SL_OK) {
+        json_decref(formats);
+        json_decref(found);
+        return ctl_failed(ctl, &why);
+    }
     if (!ctl->json) {
         print_known(formats);
         print_unreadable(found);

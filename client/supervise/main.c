@@ -1,10 +1,25 @@
 /* client/supervise/main.c - the program sluice-supervise. */
 #include "client/supervise/watch.h"
+#include "runtime/sl_door.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+/* Code 1: nobody has the socket any more, by the kernel's word. 0: somebody has, or may have. It asks
+ * for packets: one of another type that lives says so, and nobody comes to its process. */
+static int listens(const char *path)
+{
+    char name[SL_DOOR_PATH_BYTES] = "";
+    int length = snprintf(name, sizeof(name), "%s", path);
+    if (length < 0 || (size_t)length >= sizeof(name)) {
+        return 0;
+    }
+    SL_AUTO(close) int fd = sl_door_socket();
+    return fd >= 0 && sl_door_connect(fd, name, 0) == ECONNREFUSED ? 1 : 0;
+}
 
 int main(int argc, char **argv)
 {
@@ -13,6 +28,9 @@ int main(int argc, char **argv)
         (void)printf("sluice-supervise %s\n", SL_VERSION);
         return 0;
     }
+    if (argc == 3 && strcmp(argv[1], "listens") == 0) {
+        return listens(argv[2]);
+    }
     bool help = argc == 2 && strcmp(argv[1], "--help") == 0;
     char *end = NULL;
     unsigned long pid = argc == 5 ? strtoul(argv[4], &end, 10) : 0;
@@ -20,10 +38,12 @@ int main(int argc, char **argv)
         pid > INT32_MAX) {
         (void)fprintf(
             help ? stdout : stderr,
-            "usage: sluice-supervise watch RUNTIME_DIR SHM_DIR SCRIPT_PID\n\n"
-            "Tells the supervisor's script, which starts it, what happens to its actors: a "
+            "usage: sluice-supervise watch RUNTIME_DIR SHM_DIR SCRIPT_PID\n"
+            "       sluice-supervise listens SOCKET\n\n"
+            "watch tells the supervisor's script, which starts it, what happens to its actors: a "
             "line an event on\nstandard output, a line a command on standard input. "
-            "client/supervise/watch.h has both.\n");
+            "client/supervise/watch.h has both.\n"
+            "listens ends with code 1 when the socket is one that no process has any more.\n");
         return help ? 0 : 2;
     }
     const struct sup_watch_options options = {

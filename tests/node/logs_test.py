@@ -77,18 +77,29 @@ class Logs(unittest.TestCase):
             self.assertEqual(sorted(os.listdir(self.base)), ["disk-tier", "hidden", "linked", "mine", "runs", "starts"])
             self.assertTrue(os.path.isdir(outside))
 
+    def test_the_empty_directory_of_guests_keeps_nothing_and_one_with_a_gate_does(self):
+        old = (DAYS + 1) * 86400
+        for name in ("empty", "served"):
+            os.mkdir(self.left(name, old) + "/guests")
+        with open(self.base + "/served/guests/gate.attach", "w", encoding="utf-8"):
+            pass
+        self.start()
+        self.assertEqual(sorted(os.listdir(self.base)), ["mine", "served"])
+
     def test_the_socket_of_a_killed_exporter_keeps_nothing_and_that_of_a_living_one_does(self):
         old = (DAYS + 1) * 86400
-        for name in ("killed", "lives"):
+        for name in ("killed", "lives", "spelled"):
             self.left(name, old)
-        with socket.socket(socket.AF_UNIX) as killed, socket.socket(socket.AF_UNIX) as lives:
+        with socket.socket(socket.AF_UNIX) as killed, socket.socket(socket.AF_UNIX) as lives, socket.socket(socket.AF_UNIX) as spelled:
             killed.bind(self.base + "/killed/metrics.http")
             killed.listen()
             killed.close()
             lives.bind(self.base + "/lives/metrics.http")
             lives.listen()
+            spelled.bind(self.base + "/lives/../spelled/metrics.http")
+            spelled.listen()
             self.start()
-            self.assertEqual(sorted(os.listdir(self.base)), ["lives", "mine"])
+            self.assertEqual(sorted(os.listdir(self.base)), ["lives", "mine", "spelled"])
         with socket.socket(socket.AF_UNIX) as mine:  # the exporter of this node was killed, and its node is stopped
             if os.path.exists(BIN + "/sluice-metrics"):
                 wait_until(lambda: os.path.exists(self.base + "/mine/metrics.http"), 10, "the exporter serves")

@@ -1,18 +1,20 @@
 """sluice-node upgrade: other programs under a node that serves. Nothing is lost or wrong, nobody waits beyond a deadline, and whatever is
 killed meanwhile, the upgrade goes on when it is asked for again."""
 
+import contextlib
 import json
 import os
 import random
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import tempfile
 import time
 import unittest
 
-from node_support import NODE, PACE, Node, expected_hits, lives, log_of, main, plain_alone, wait_until, workload
+from node_support import BIN, CTL, NODE, PACE, Node, expected_hits, lives, log_of, main, plain_alone, wait_until, workload
 from upgrade_support import DEADLINE_MS, Lives, Putting, Upgrade, paced, program_of, programs_copied, programs_of
 
 SLOWDOWN = int(os.environ.get("SLUICE_TEST_SLOWDOWN", "1"))
@@ -179,6 +181,31 @@ class Refused(Upgraded):
             segment.seek(LAYOUT_AT)
             segment.write(struct.pack("<I", 1))
 
+    def test_pins_that_the_new_programs_cannot_read_are_named_with_their_way_out(self):
+        node = self.node(disk="0")
+        left = os.fsencode(node.shm) + b"/pins.left by \xff"
+        shutil.copy(node.shm + "/pins.coordinator", left)
+        with open(left, "r+b") as segment:
+            segment.seek(LAYOUT_AT)
+            segment.write(struct.pack("<I", 4711))
+        said = self.refused(node)
+        self.assertIn("has layout 4711", said)
+        found = json.loads(node.ctl("formats", "--json", check=False).stdout)["found"]
+        [row] = [row for row in found if not row["readable"]]
+        self.assertEqual((row["kind"], row["file"]), ("pins", "hex:" + os.path.basename(left).hex()))
+        os.rename(left, node.shm + "/pins.client.1.1")
+        self.assertIn(f"if it was left by a process that is gone: rm '{node.shm}/pins.client.1.1'", self.refused(node))
+        os.remove(node.shm + "/pins.client.1.1")
+        self.upgraded(node)
+
+    def test_memory_that_cannot_be_looked_into_is_not_called_readable(self):
+        with open(self.directory + "/file", "w", encoding="utf-8"):
+            pass
+        for words in (("formats",), ("formats", "--check")):
+            done = subprocess.run([CTL, *words, "--shm-dir", self.directory + "/file"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            self.assertEqual(done.returncode, 1, words)
+            self.assertIn(f"look into '{self.directory}/file'", done.stderr)
+
     def test_settings_that_have_changed_or_are_not_known(self):
         settings = self.directory + "/node.conf"
         with open(settings, "w", encoding="utf-8") as lines:
@@ -216,16 +243,42 @@ class Refused(Upgraded):
         node.wait_ready()
 
 
+def replaced(directory, program, how):
+    """The program says its version, and does otherwise in all else."""
+    os.rename(f"{directory}/{program}", directory + "/real")
+    with open(f"{directory}/{program}", "w", encoding="utf-8") as script:
+        script.write(f'#!/bin/bash\n[ "$1" != --version ] || exec "{directory}/real" --version\n{how}\n')
+    os.chmod(f"{directory}/{program}", 0o755)
+
+
+def restored(directory, program):
+    os.rename(directory + "/real", f"{directory}/{program}")
+
+
+def helper_state(node, name):
+    with open(node.directory + "/run/supervisor.helpers", encoding="utf-8") as lines:
+        return next((line.split()[2] for line in lines if line.startswith(name + " ")), "")
+
+
+def seen(look):
+    """What it gives; None while the file that it reads is just being written, or its process has ended."""
+    with contextlib.suppress(FileNotFoundError, IndexError):
+        return look()
+    return None
+
+
+def supervisor_format(node):
+    with open(node.directory + "/run/supervisor.format", encoding="utf-8") as line:
+        return line.read()
+
+
 class Swapped(Upgraded):
     def test_an_actor_whose_new_program_fails_runs_the_old_one_again(self):
         node = self.node()
         old = os.path.dirname(os.path.realpath(node.environment["SLUICE_BIN"] + "/sluice-registrar"))
         node.ctl("put", "kept", stdin=b"value")
         for how, said in (("echo fails as told; exit 1", "fails as told"), ("exec sleep 60", "")):
-            os.rename(self.new + "/sluice-swapper", self.new + "/real")
-            with open(self.new + "/sluice-swapper", "w", encoding="utf-8") as script:
-                script.write(f'#!/bin/bash\n[ "$1" != --version ] || exec "{self.new}/real" --version\n{how}\n')
-            os.chmod(self.new + "/sluice-swapper", 0o755)
+            replaced(self.new, "sluice-swapper", how)
 
             code, heard, _ = Upgrade(node, self.new).end()
 
@@ -237,7 +290,7 @@ class Swapped(Upgraded):
             self.assertEqual((programs["registrar"], programs["keyer"], programs["tierer.0"]), (self.new,) * 3)
             self.assertEqual((programs["swapper.0"], programs["swapper.1"], programs["coordinator"]), (old,) * 3)
             self.assertEqual(node.ctl("get", "kept").stdout, b"value")
-            os.rename(self.new + "/real", self.new + "/sluice-swapper")
+            restored(self.new, "sluice-swapper")
         self.upgraded(node)
         self.assertEqual(node.ctl("get", "kept").stdout, b"value")
 
@@ -273,7 +326,7 @@ class Swapped(Upgraded):
         node.stop()
         self.assertEqual(node.leftovers(), [])
 
-    def test_programs_that_were_replaced_in_their_place(self):
+    def node_of_replaced_programs(self):
         """As packages do it: what runs has no file any more."""
         place = programs_copied(self.directory + "/place")
         node = Node(ranks=1, memory="64MiB", disk="0")
@@ -284,22 +337,108 @@ class Swapped(Upgraded):
         for name in os.listdir(place):
             os.rename(f"{self.new}/{name}", f"{place}/{name}")
         self.assertIn("(deleted)", os.readlink(f"/proc/{node.pid('keyer')}/exe"))
-        os.rename(place + "/sluice-keyer", place + "/real")
-        with open(place + "/sluice-keyer", "w", encoding="utf-8") as script:
-            script.write(f'#!/bin/bash\n[ "$1" != --version ] || exec {place}/real --version\nexit 1\n')
-        os.chmod(place + "/sluice-keyer", 0o755)
+        return node, place
+
+    def test_programs_that_were_replaced_in_their_place(self):
+        node, place = self.node_of_replaced_programs()
+        replaced(place, "sluice-keyer", "exit 1")
 
         failed = node.supervisor("upgrade", check=False)
 
         self.assertEqual(failed.returncode, 1, failed.stdout)
         self.assertIn("keyer does not work with the new program, and runs the old one again", failed.stdout)
         self.assertEqual(program_of(node, "keyer"), node.directory + "/run/program.old")
-        os.rename(place + "/real", place + "/sluice-keyer")
+        restored(place, "sluice-keyer")
         node.supervisor("upgrade")
         self.assertEqual(set(programs_of(node).values()), {place})
         self.assertEqual(node.ctl("get", "kept").stdout, b"value")
         node.stop()
         self.assertEqual(node.leftovers(), [])
+
+    def test_copies_of_replaced_programs_that_cannot_run_in_the_runtime_directory(self):
+        """As where /run is mounted with noexec: here a file is in the way."""
+        node, place = self.node_of_replaced_programs()
+        in_the_way = [node.directory + "/run/program.old", node.directory + "/run/log/program.old"]
+        for path in in_the_way:
+            with open(path, "w", encoding="utf-8"):
+                pass
+        before = {name: node.pid(name) for name in node.processes()}
+
+        refused = node.supervisor("upgrade", check=False)
+
+        self.assertEqual(refused.returncode, 1, refused.stdout)
+        self.assertIn("nothing was changed: the program that registrar runs was removed", refused.stdout)
+        self.assertEqual({name: node.pid(name) for name in node.processes()}, before)
+        os.remove(in_the_way[1])
+        replaced(place, "sluice-keyer", "exit 1")
+        failed = node.supervisor("upgrade", check=False)
+        self.assertIn("keyer does not work with the new program, and runs the old one again", failed.stdout)
+        self.assertEqual(program_of(node, "keyer"), in_the_way[1])
+        restored(place, "sluice-keyer")
+        node.supervisor("upgrade")
+        self.assertEqual(set(programs_of(node).values()), {place})
+        self.assertEqual([path for path in in_the_way if os.path.exists(path)], [])
+        self.assertEqual(node.ctl("get", "kept").stdout, b"value")
+
+    @unittest.skipUnless(os.path.exists(BIN + "/sluice-metrics"), "sluice-metrics was not built (libmicrohttpd is missing)")
+    def test_a_helper_that_is_down_or_does_not_work_is_said_and_the_upgrade_goes_on(self):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            node = self.node(disk="0", ranks=1, settings=["--metrics-listen", f"127.0.0.1:{taken.getsockname()[1]}"])
+            wait_until(lambda: helper_state(node, "metrics") == "crash-loop", 30, "it is tried every few seconds")
+
+            code, said, _ = Upgrade(node, self.new).end()
+
+            self.assertEqual(code, 0, said + node.logs())
+            self.assertRegex(said, "metrics +(does not run|does not work)")
+            self.assertEqual({program_of(node, name) for name in node.processes()}, {self.new}, said)
+        wait_until(lambda: helper_state(node, "metrics") == "running", 30, "it is served when the address is free")
+        wait_until(lambda: seen(lambda: program_of(node, "metrics")) == self.new, 5, "by the new program")
+        other = programs_copied(self.directory + "/other")
+        replaced(other, "sluice-metrics", "echo fails as told; exit 1")
+
+        code, said, _ = Upgrade(node, other).end()
+
+        self.assertEqual(code, 0, said + node.logs())
+        self.assertRegex(said, "metrics +does not work with the new program: it ended again: fails as told")
+        self.assertEqual({program_of(node, name) for name in node.processes()}, {other}, said)
+        self.assertIn(f"\t{other}\n", supervisor_format(node))
+
+    def test_a_supervisor_that_is_replaced_is_not_ended_with_the_upgrade(self):
+        """dpkg's script runs the upgrade under timeout, which ends its whole process group."""
+        node = self.node(disk="0", ranks=1)
+        old = node.supervisor_pid()
+        os.remove(node.directory + "/run/supervisor.format")  # as of a release that cannot become another
+        upgrade = Upgrade(node, self.new)
+
+        code, said, _ = upgrade.end()
+
+        self.assertEqual(code, 0, said + node.logs())
+        self.assertNotEqual(node.supervisor_pid(), old)
+        self.assertNotEqual(os.getpgid(node.supervisor_pid()), upgrade.process.pid)
+        self.assertEqual(set(programs_of(node).values()), {self.new})
+
+    def test_a_supervisor_that_fails_is_left_to_the_system_that_runs_it(self):
+        node = self.node(disk="0", ranks=1)
+        os.kill(node.supervisor_pid(), signal.SIGKILL)
+        by_system = subprocess.Popen([NODE, "start", "--foreground", *node.settings, *node.where], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                     env=dict(node.environment, NOTIFY_SOCKET=node.directory + "/notify"))
+        self.addCleanup(by_system.wait)
+        self.addCleanup(by_system.kill)
+        wait_until(lambda: seen(node.supervisor_pid) == by_system.pid, 10, "it is its supervisor")
+        node.wait_ready()
+        with open(NODE, encoding="utf-8") as script, open(self.new + "/sluice-node", "w", encoding="utf-8") as failing:
+            first, rest = script.read().split("\n", 1)
+            failing.write(f"{first}\n[ -z \"${{SLUICE_TAKES_OVER:-}}\" ] || exit 1\n{rest}")
+        os.chmod(self.new + "/sluice-node", 0o755)
+
+        code, said, _ = Upgrade(node, self.new).end()
+
+        self.assertEqual(code, 1, said)
+        self.assertIn("systemd has not started a supervisor", said)
+        self.assertEqual(by_system.wait(timeout=60), 1)
+        self.assertFalse(lives(node.supervisor_pid()))  # nor is there another one
+        node.start()
+        self.upgraded(node)
 
     def test_only_one_upgrade_at_a_time(self):
         node = self.node(disk="0")

@@ -259,6 +259,8 @@ START_TEST(a_node_can_be_gone_on_with_when_each_of_its_segments_can_be_read)
         }
         shm_dir_remove(dir);
         ck_assert_int_eq(sl_segments_readable("/nowhere", &why), SL_OK); /* nothing is there */
+        ck_assert_int_eq(sl_segments_readable("/dev/null", &why), SL_ERR_OS);
+        ck_assert_msg(strstr(why.text, "look into '/dev/null'") != NULL, "%s", why.text);
     }
 END_TEST
 

@@ -27,6 +27,8 @@
 #define PINS_MAX 65u
 /* A client has until then to say who it is. */
 #define HELLO_NS (2 * SL_NS_PER_S)
+/* A client that is killed loses its socket before its locks. */
+#define DEATH_MS 100
 /* As much as a client's pool memory and buffers are in pieces. */
 #define LENT_MAX 4096u
 
@@ -328,6 +330,26 @@ static bool question_serve(struct standin *self)
     return os_code == 0 && self->client != STANDIN_REFUSED;
 }
 
+/* Pins that a living client has are the registrar's to remove, when it lets go: here is only the end of
+ * one of its processes. */
+static void pins_end(struct standin *self)
+{
+    struct pollfd death[] = {{.fd = self->pidfd, .events = POLLIN},
+                             {.fd = self->signal_fd, .events = POLLIN}};
+    bool held = false;
+    for (uint32_t i = 0; i < PINS_MAX; i++) {
+        held |= self->pins[i] != NULL && sl_pins_held(self->pins[i]);
+    }
+    if (held) {
+        (void)poll(death, SL_COUNT(death), DEATH_MS);
+    }
+    for (uint32_t i = 0; i < PINS_MAX; i++) {
+        if (self->pins[i] != NULL && !sl_pins_held(self->pins[i])) {
+            sl_pins_destroy(&self->pins[i]);
+        }
+    }
+}
+
 static void serve(struct standin *self)
 {
     for (;;) {
@@ -378,8 +400,6 @@ void standin_run(const struct sl_paths *paths, int socket_fd, enum standin_clien
     if (self.signal_fd >= 0 && place_write(&self.self, place) == SL_OK) {
         serve(&self);
     }
-    for (uint32_t i = 0; i < PINS_MAX; i++) {
-        sl_pins_destroy(&self.pins[i]);
-    }
+    pins_end(&self);
     (void)unlink(place);
 }

@@ -30,6 +30,12 @@ def kill_standins(node):
             os.kill(pid, signal.SIGKILL)
 
 
+def evict_all(node):
+    """More than a node of 16 MiB holds is put."""
+    for number in range(130):
+        node.ctl("put", f"other-{number}", stdin=b"other" * 28000)
+
+
 @unittest.skipUnless(can_be_apart(), "no namespaces here, or the programs lie below /tmp")
 class Containers(unittest.TestCase):
     def node(self, **settings):
@@ -153,31 +159,48 @@ class Containers(unittest.TestCase):
         self.assertEqual(probe.code("pin"), "SL_OK")
         os.kill(child_of(probe.process.pid), signal.SIGSTOP)
 
-        for turn in range(3):
+        for turn in range(2):
             self.restart(node, "registrar")
-            node.ctl("bench", "put", "--size", "64KiB", "--count", "1000", check=False)
+            evict_all(node)
         os.kill(child_of(probe.process.pid), signal.SIGCONT)
 
         self.assertEqual(probe.code("check"), "whole")
 
     def test_a_client_outlives_its_process_of_the_node(self):
         """What it reads stays as it is, also over a registrar that was started since; what it held goes when it lets go."""
+        for end in (signal.SIGKILL, signal.SIGTERM):  # the latter as from who restarts a service
+            with self.subTest(end=end.name):
+                node = self.node(ranks=1, memory="16MiB")
+                probe = Inside(self, node, LIVES, "0")
+                self.assertEqual(probe.code("pin"), "SL_OK")
+                standin = wait_until(lambda: standins(node), 5, "the client has a process here")[0]
+
+                os.kill(standin, end)
+                wait_until(lambda: f"its stand-in {standin} does not" in log_of(node, "registrar"), 5, "the registrar hears of it")
+                for turn in range(2):
+                    evict_all(node)
+                    self.assertEqual(probe.code("check"), "whole")
+                    self.restart(node, "registrar")
+
+                probe.ask("look")
+                self.assertEqual(len(wait_until(lambda: standins(node), 5, "it has another one")), 1)
+                probe.ask("release")
+                wait_until(lambda: probe.ask("look") and not any(name.endswith(f".{standin}") for name in os.listdir(node.shm)), 5,
+                           "its pins are gone")
+
+    def test_a_client_outlives_a_node_that_keeps_its_memory(self):
+        """The stand-in ends in order, and no registrar sees it; another one comes to the memory."""
         node = self.node(ranks=1, memory="16MiB")
         probe = Inside(self, node, LIVES, "0")
         self.assertEqual(probe.code("pin"), "SL_OK")
         standin = wait_until(lambda: standins(node), 5, "the client has a process here")[0]
 
-        os.kill(standin, signal.SIGKILL)
-        wait_until(lambda: f"its stand-in {standin} does not" in log_of(node, "registrar"), 5, "the registrar hears of it")
-        for turn in range(3):
-            node.ctl("bench", "put", "--size", "64KiB", "--count", "1000", check=False)
-            self.assertEqual(probe.code("check"), "whole")
-            self.restart(node, "registrar")
+        node.stop("--keep-arena")
+        wait_until(lambda: not lives(standin), 5, "its process ended")
+        node.start()
+        evict_all(node)
 
-        probe.ask("look")
-        self.assertEqual(len(wait_until(lambda: standins(node), 5, "it has another one")), 1)
-        probe.ask("release")
-        wait_until(lambda: probe.ask("look") and not any(name.endswith(f".{standin}") for name in os.listdir(node.shm)), 5, "its pins are gone")
+        self.assertEqual(probe.code("check"), "whole")
 
     def test_attaching_while_the_registrar_or_the_gate_is_dead(self):
         node = self.node(ranks=1)

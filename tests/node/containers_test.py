@@ -227,6 +227,21 @@ class Containers(unittest.TestCase):
         self.assertEqual(node.leftovers(), [])
         self.assertEqual(probe.code("check"), "whole")
 
+    def test_who_ends_all_waits_for_their_end(self):
+        """Also for one that does not run, and takes no signal but the last."""
+        node = self.node(ranks=1)
+        probe = Inside(self, node, LIVES, "0")
+        self.assertEqual(probe.code("pin"), "SL_OK")
+        standin = wait_until(lambda: standins(node), 5, "the client has a process here")[0]
+        os.kill(standin, signal.SIGSTOP)
+
+        ended = subprocess.run([os.path.join(BIN, "sluice-gate"), "--end", *node.where, "--clients-allow", "no.such.user"], env=node.environment,
+                               stderr=subprocess.PIPE, timeout=60 * PATIENCE, check=False)
+
+        self.assertEqual((ended.returncode, ended.stderr), (0, b""))
+        self.assertFalse(lives(standin) and standin in standins(node))
+        self.assertEqual(probe.code("check"), "whole")
+
     def test_files_alone_are_refused_by_name(self):
         node = self.node(ranks=1, settings=("--gate", "false"))
 
@@ -258,8 +273,8 @@ class OtherUsers(unittest.TestCase):
         self.guests = shared(self.node) + "/guests"
         wait_until(lambda: os.path.exists(self.guests + "/gate.attach"), 5, "the gate for guests")
 
-    def run_as(self, uid, *words, groups=(), stdin=None):
-        return subprocess.run([*apart_as(uid, self.guests, groups), *words], input=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    def run_as(self, uid, *words, groups=(), more=(), stdin=None):
+        return subprocess.run([*apart_as(uid, self.guests, groups, more), *words], input=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               timeout=60 * PATIENCE, check=False)
 
     def ctl_as(self, uid, *words, **options):
@@ -287,10 +302,29 @@ class OtherUsers(unittest.TestCase):
         self.assertNotEqual(got.returncode, 0)
 
     def test_a_hostile_guest_gets_no_more(self):
-        got = self.run_as(GUEST, sys.executable, HOSTILE, seen_there(self.node).directory + "/run/gate.attach")
+        for more in ((), ("--inh-caps=+dac_override", "--ambient-caps=+dac_override")):  # as root in a container without a user namespace
+            with self.subTest(more=more):
+                got = self.run_as(GUEST, sys.executable, HOSTILE, seen_there(self.node).directory + "/run/gate.attach", more=more)
 
-        self.assertEqual(got.stdout.decode().splitlines(), ["hello 0", "read index 0", "read arena.0 0", "read seen 0"], got.stderr.decode())
-        self.assertEqual(self.node.ctl("get", "key").stdout, b"value")
+                self.assertEqual(got.stdout.decode().splitlines(), ["hello 0", "read index 0", "read arena.0 0", "read seen 0", "unread 1"],
+                                 got.stderr.decode())
+                self.assertEqual(self.node.ctl("get", "key").stdout, b"value")
+
+    def test_the_entrance_of_guests_makes_nobody_an_owner(self):
+        """Root of a container that has nothing but that entrance can take any number."""
+        got = self.run_as(os.geteuid(), sys.executable, HOSTILE, seen_there(self.node).directory + "/run/gate.attach")
+
+        self.assertEqual(got.stdout.decode().splitlines(), ["hello refused"], got.stderr.decode())
+
+    def test_one_user_does_not_take_all_places(self):
+        with open(os.devnull, "wb") as nothing:
+            many = subprocess.Popen([*apart_as(GUEST, self.guests), sys.executable, HOSTILE, "--many", "40",
+                                     seen_there(self.node).directory + "/run/gate.attach"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=nothing)
+        self.addCleanup(lambda: many.communicate(timeout=60 * PATIENCE))
+
+        self.assertEqual(many.stdout.readline(), b"let in 16 of 40\n")
+        self.assertIn(b"too many clients of other users", self.ctl_as(GUEST, "get", "key").stderr)
+        self.assertEqual(self.ctl_as(MEMBER, "get", "key", groups=("61999",)).stdout, b"value")
 
 
 if __name__ == "__main__":

@@ -48,10 +48,10 @@ int sl_gate_packet_take(int socket_fd, void *packet, size_t length_bytes, int *f
     do {
         got = recvmsg(socket_fd, &message, MSG_CMSG_CLOEXEC);
     } while (got < 0 && errno == EINTR);
-    if (got <= 0) {
-        return got == 0 || errno == ECONNRESET ? EPIPE : errno;
+    if (got < 0) {
+        return errno == ECONNRESET ? EPIPE : errno;
     }
-    const struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+    const struct cmsghdr *head = CMSG_FIRSTHDR(&message); /* also with a packet of no bytes */
     if (head != NULL && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS &&
         head->cmsg_len == CMSG_LEN(sizeof(int))) {
         memcpy(fd, CMSG_DATA(head), sizeof(int));
@@ -59,9 +59,10 @@ int sl_gate_packet_take(int socket_fd, void *packet, size_t length_bytes, int *f
     if (got == (ssize_t)length_bytes && (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0) {
         return 0;
     }
+    bool no_room = got == (ssize_t)length_bytes && (message.msg_flags & MSG_TRUNC) == 0 && *fd < 0;
     if (*fd >= 0) {
         (void)close(*fd);
         *fd = -1;
     }
-    return EPROTO;
+    return got == 0 ? EPIPE : no_room ? EMFILE : EPROTO;
 }

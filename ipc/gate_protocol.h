@@ -42,7 +42,8 @@ static const char sl_gate_answer_magic[8] = {'s', 'l', 'g', 'a', 't', 'e', '<', 
 /* One packet of exactly length_bytes, with the descriptor unless it is -1. Gives 0 or errno. */
 int sl_gate_packet_send(int socket_fd, const void *packet, size_t length_bytes, int fd);
 /* The same the other way: *fd is the caller's, -1 if none came. EPIPE: the other side is gone;
- * EPROTO: it is no packet of this length. */
+ * EMFILE: the packet is whole, but this process could not take its descriptor; EPROTO: it is no packet of
+ * this length. */
 int sl_gate_packet_take(int socket_fd, void *packet, size_t length_bytes, int *fd);
 
 #endif

@@ -94,7 +94,7 @@ static sl_err ask_locked(struct sl_gate *gate, struct sl_gate_ask *ask, int fd,
     }
     int os_code = sl_gate_packet_take(gate->fd, answer, sizeof(*answer), &came);
     if (os_code != 0) {
-        gate->gone = true;
+        gate->gone = os_code != EMFILE;
         return os_code == EPIPE ? gone_fail(why) : sl_fail_os(why, os_code, "answer of the gate");
     }
     sl_err err = answer_check(answer, why);

@@ -23,8 +23,8 @@ struct sl_gate_pins {
 /* Whether a gate may be there: its socket is. */
 bool sl_gate_there(const char *runtime_dir);
 /* Asks for a stand-in for this process. Errors: SL_ERR_UNREACHABLE (nobody listens), SL_ERR_PERMISSION
- * (the node does not serve this user, or who listens is another user), SL_ERR_VERSION,
- * SL_ERR_UNSUPPORTED (the kernel has no pidfds), SL_ERR_TIMEOUT, SL_ERR_OS. */
+ * (the node does not serve this user, or who listens is another user), SL_ERR_LIMIT (too many clients of
+ * other users), SL_ERR_VERSION, SL_ERR_UNSUPPORTED (the kernel has no pidfds), SL_ERR_TIMEOUT, SL_ERR_OS. */
 sl_err sl_gate_open(const char *runtime_dir, uint64_t deadline_ns, struct sl_gate **out,
                     struct sl_error *why);
 /* Ends the stand-in, unless keeps: then it lives as long as this process. */

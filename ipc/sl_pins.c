@@ -139,6 +139,12 @@ static sl_err pins_take_segment(struct sl_pins *pins, const struct sl_pins_optio
         err = sl_fail_os(why, errno, "lock pin segment '%s'", pins->name);
         sl_segment_close(&pins->segment);
     }
+    /* A stand-in that answers now sees the lock when it ends. One that ended before may have seen none. */
+    if (err == SL_OK && sl_segment_current(&pins->segment, pins->directory, pins->name) != SL_OK) {
+        err = sl_fail(why, SL_ERR_UNREACHABLE,
+                      "the node's process that made pin segment '%s' is gone", pins->name);
+        sl_segment_close(&pins->segment);
+    }
     return err;
 }
 
@@ -231,6 +237,18 @@ sl_err sl_pins_create(const struct sl_pins_options *options, struct sl_pins **ou
     pins_init_slots(pins);
     *out = pins;
     return SL_OK;
+}
+
+/* By another process than this one. */
+static bool segment_held(const struct sl_segment *segment)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    return fcntl(segment->fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+bool sl_pins_held(const struct sl_pins *pins)
+{
+    return segment_held(&pins->segment);
 }
 
 void sl_pins_unname(struct sl_pins *pins)
@@ -500,8 +518,7 @@ sl_err sl_pins_view_open(const char *shm_dir, const char *name, struct sl_pins_v
 
 bool sl_pins_view_held(const struct sl_pins_view *view)
 {
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    return fcntl(view->segment.fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+    return segment_held(&view->segment);
 }
 
 bool sl_pins_view_is_short(const struct sl_pins_view *view)

@@ -28,6 +28,9 @@ sl_err sl_pins_create(const struct sl_pins_options *options, struct sl_pins **ou
  * made its other segments anew in the same place. */
 void sl_pins_unname(struct sl_pins *pins);
 void sl_pins_destroy(struct sl_pins **pins); /* removes the file, unless the name is another's */
+/* For who made the segment in another process's place: whether that one has it still
+ * (sl_pins_view_held). Then the file is the registrar's to remove. One system call. */
+bool sl_pins_held(const struct sl_pins *pins);
 
 typedef uint32_t sl_pin; /* slot number + 1; 0: none */
 /* Pins the extent of an entry found in view. SL_ERR_STALE: it changed, look it up again;

@@ -506,16 +506,6 @@ static sl_err process_open(struct sl_process *process, struct sl_error *why)
     return err;
 }
 
-/* Every peer costs ZeroMQ a handful of descriptors, every watched process one. */
-static void raise_descriptor_limit(void)
-{
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
-        limit.rlim_cur = limit.rlim_max;
-        (void)setrlimit(RLIMIT_NOFILE, &limit);
-    }
-}
-
 /* ----------------------------------------------------- life
  * ----------------------------------------------------- */
 
@@ -643,7 +633,7 @@ int sl_process_main(const struct sl_actor *actor, int argc, char **argv)
     process.env.paths = &process.paths;
     int exit_code = 0;
     (void)signal(SIGPIPE, SIG_IGN); /* a peer that goes away is an answer of a call, not the end */
-    raise_descriptor_limit();
+    sl_proc_descriptors_raise();    /* a handful a peer for ZeroMQ, one a watched process */
     if (settings_read(&process, argc, argv, &exit_code)) {
         exit_code = process_run(&process);
     }

@@ -33,5 +33,7 @@ sl_err sl_boot_id(char out[SL_BOOT_ID_BYTES], struct sl_error *why);
 /* A pidfd of exactly this process (checked after the open). Gives a close-on-exec descriptor.
  * Errors: SL_ERR_NOT_FOUND (it is gone, or the pid is another process now), SL_ERR_OS. */
 sl_err sl_proc_open(struct sl_proc_id id, int *fd, struct sl_error *why);
+/* This process may have as many descriptors as the system lets it. */
+void sl_proc_descriptors_raise(void);
 
 #endif

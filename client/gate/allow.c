@@ -8,11 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #ifndef SO_PEERGROUPS
 #define SO_PEERGROUPS 59
 #endif
-#define GROUPS_MAX 1024u
+#define GROUPS_MAX  1024u
+#define OVERFLOW_ID 65534u
 
 static sl_err id_read(const char *word, bool group, uint32_t *out, struct sl_error *why)
 {
@@ -57,8 +59,47 @@ sl_err gate_allow_read(const char *text, struct gate_allow *out, struct sl_error
     return SL_OK;
 }
 
+/* Of all users or groups that the namespace does not map; UINT32_MAX: it maps all. A user called so by name
+ * cannot be told from those. */
+static uint32_t id_unknown(bool group)
+{
+    unsigned inside = 0, outside = 0, count = 0, id = UINT32_MAX;
+    FILE *map = fopen(group ? "/proc/self/gid_map" : "/proc/self/uid_map", "re");
+    bool all = map != NULL && fscanf(map, "%u %u %u", &inside, &outside, &count) == 3 &&
+               count == UINT32_MAX;
+    if (map != NULL) {
+        (void)fclose(map);
+    }
+    if (all) {
+        return UINT32_MAX;
+    }
+    FILE *overflow =
+        fopen(group ? "/proc/sys/kernel/overflowgid" : "/proc/sys/kernel/overflowuid", "re");
+    if (overflow == NULL || fscanf(overflow, "%u", &id) != 1) {
+        id = OVERFLOW_ID;
+    }
+    if (overflow != NULL) {
+        (void)fclose(overflow);
+    }
+    return id;
+}
+
+bool gate_peer(int socket_fd, uint32_t *uid)
+{
+    struct ucred peer;
+    socklen_t size = sizeof(peer);
+    if (getsockopt(socket_fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
+        return false;
+    }
+    *uid = peer.uid;
+    return peer.uid != id_unknown(false);
+}
+
 static bool has(const struct gate_allow *allow, bool group, uint32_t id)
 {
+    if (group && id == id_unknown(true)) {
+        return false;
+    }
     for (uint32_t i = 0; i < allow->count; i++) {
         if (allow->all[i].group == group && allow->all[i].id == id) {
             return true;
@@ -71,8 +112,10 @@ bool gate_allows(const struct gate_allow *allow, int socket_fd)
 {
     struct ucred peer;
     gid_t groups[GROUPS_MAX];
+    uint32_t uid = 0;
     socklen_t size = sizeof(peer), groups_size = sizeof(groups);
-    if (getsockopt(socket_fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
+    if (!gate_peer(socket_fd, &uid) || uid == 0 || uid == geteuid() ||
+        getsockopt(socket_fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
         return false;
     }
     bool allowed = has(allow, false, peer.uid) || has(allow, true, peer.gid);

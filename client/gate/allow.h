@@ -19,6 +19,9 @@ struct gate_allow {
 sl_err gate_allow_read(const char *text, struct gate_allow *out, struct sl_error *why);
 /* Whether the kernel says that the other side of the socket is one of them, also by a supplementary
  * group. */
+/* Never: root, and this user, who could open what they read to write (readonly.h); and who is unknown. */
 bool gate_allows(const struct gate_allow *allow, int socket_fd);
+/* Which user the kernel says is there. False: none, or one that this user namespace has no number for. */
+bool gate_peer(int socket_fd, uint32_t *uid);
 
 #endif

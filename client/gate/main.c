@@ -2,8 +2,11 @@
  * runtime directory (ipc/sl_gate.h). It starts a stand-in for each, and has no other state: killed and
  * started again, it goes on. */
 #include "client/gate/allow.h"
+#include "client/gate/readonly.h"
 #include "client/gate/standin.h"
 #include "ipc/gate_protocol.h"
+#include "runtime/sl_array.h"
+#include "runtime/sl_clock.h"
 #include "runtime/sl_door.h"
 #include "runtime/sl_proc.h"
 
@@ -23,8 +26,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define BACKLOG    128
-#define GUESTS_MAX 64u
+#define BACKLOG            128
+#define GUESTS_MAX         64u
+#define GUESTS_OF_USER_MAX 16u
+#define REFUSED_MAX        8u
+#define FULL_MAX           8u
+/* A process for each of other users, no sooner after the last one. */
+#define GUEST_EVERY_NS (10 * SL_NS_PER_MS)
+/* Without descriptors or memory none is let in. */
+#define SHORT_MS 100
+/* Stand-ins that are told to end, and those that are made to. */
+#define END_NS SL_NS_PER_S
 
 enum { EXIT_FINE, EXIT_FAILED, EXIT_WRONG_USE };
 
@@ -36,13 +48,28 @@ struct entrance {
 };
 enum { ENTRANCE_OWNER, ENTRANCE_GUESTS, ENTRANCES };
 
+struct guest { /* a stand-in of another user */
+    pid_t pid; /* 0: free */
+    uint32_t uid;
+};
+
+struct pidfds {
+    struct pollfd *at;
+    uint32_t count, room;
+};
+
 struct gate {
     struct sl_config *config;
     struct sl_paths paths;
     struct gate_allow allow;
     struct entrance entrances[ENTRANCES];
     int signal_fd;
-    pid_t guests[GUESTS_MAX]; /* stand-ins of other users; 0: free */
+    struct guest guests[GUESTS_MAX];
+    struct guest refused[REFUSED_MAX];
+    int full[FULL_MAX]; /* clients that were told so, until they have read it; -1: free */
+    uint32_t full_next;
+    bool shuts;               /* stand-ins of other users see all file systems read-only */
+    uint64_t guests_again_ns; /* no other user is let in before */
 };
 
 /* ---- the sockets ---- */
@@ -100,6 +127,12 @@ static sl_err guests_open(struct gate *self, struct sl_error *why)
     if ((mkdir(path, 0755) != 0 && errno != EEXIST) || chmod(path, 0755) != 0) {
         return sl_fail_os(why, errno, "make %s", path);
     }
+    self->shuts = readonly_works();
+    if (!self->shuts) {
+        (void)fputs("sluice-gate: no namespaces here (unshare): a client of another user that has "
+                    "CAP_DAC_OVERRIDE over the node's user can write what it may only read\n",
+                    stderr);
+    }
     return entrance_open(&self->entrances[ENTRANCE_GUESTS], path, 0666, why);
 }
 
@@ -113,30 +146,73 @@ static sl_err folder_make(const struct gate *self, struct sl_error *why)
                                                      : sl_fail_os(why, errno, "make %s", path);
 }
 
-/* Of all gates that this runtime directory had; those that are gone have left their places. */
-static void standins_look(const struct gate *self, bool ends)
+/* Of all gates that this runtime directory had. Removes the places of those that are gone, and gives pidfds
+ * of the others; all may be NULL. */
+static sl_err standins_look(const struct gate *self, struct pidfds *all, struct sl_error *why)
 {
     char path[sizeof(self->paths.runtime_dir) + 300];
+    sl_err err = SL_OK;
     (void)snprintf(path, sizeof(path), "%s/gate.d", self->paths.runtime_dir);
     DIR *folder = opendir(path);
     const struct dirent *entry;
-    while (folder != NULL && (entry = readdir(folder)) != NULL) {
+    while (folder != NULL && err == SL_OK && (entry = readdir(folder)) != NULL) {
         struct sl_proc_id standin;
         int fd = -1;
         (void)snprintf(path, sizeof(path), "%s/gate.d/%s", self->paths.runtime_dir, entry->d_name);
         if (entry->d_name[0] == '.' || sl_proc_id_read(path, &standin, NULL) != SL_OK) {
             continue;
         }
-        if (sl_proc_open(standin, &fd, NULL) == SL_OK) {
-            (void)(ends && syscall(SYS_pidfd_send_signal, fd, SIGTERM, NULL, 0));
-            (void)close(fd);
-        } else {
+        sl_err opened = sl_proc_open(standin, &fd, all == NULL ? NULL : why);
+        if (opened == SL_ERR_NOT_FOUND) {
             (void)unlink(path);
+        } else if (all != NULL && opened != SL_OK) {
+            err = opened;
+        } else if (all != NULL && SL_ARRAY_ROOM(all->at, all->room, all->count + 1)) {
+            all->at[all->count++] = (struct pollfd){.fd = fd, .events = POLLIN};
+            fd = -1;
+        } else if (all != NULL) {
+            err = sl_fail(why, SL_ERR_NO_MEMORY, "%u stand-ins", all->count);
+        }
+        if (fd >= 0) {
+            (void)close(fd);
         }
     }
     if (folder != NULL) {
         (void)closedir(folder);
     }
+    return err;
+}
+
+/* Sends the signal to those that live, and waits for their end. Gives how many live still. */
+static uint32_t pidfds_end(struct pidfds *all, int signal_number)
+{
+    uint64_t deadline_ns = sl_clock_monotonic_ns() + END_NS;
+    uint32_t living = 0;
+    for (uint32_t i = 0; i < all->count; i++) {
+        (void)syscall(SYS_pidfd_send_signal, all->at[i].fd, signal_number, NULL, 0);
+    }
+    for (uint32_t i = 0; i < all->count; i++) {
+        living += !sl_door_wait(all->at[i].fd, POLLIN, -1, deadline_ns);
+    }
+    return living;
+}
+
+static sl_err standins_end(const struct gate *self, struct sl_error *why)
+{
+    struct pidfds all = {0};
+    sl_err err = standins_look(self, &all, why);
+    if (pidfds_end(&all, SIGTERM) > 0) {
+        uint32_t living = pidfds_end(&all, SIGKILL);
+        if (living > 0 && err == SL_OK) {
+            err = sl_fail(why, SL_ERR_TIMEOUT, "%u processes of clients do not end", living);
+        }
+    }
+    for (uint32_t i = 0; i < all.count; i++) {
+        (void)close(all.at[i].fd);
+    }
+    free(all.at);
+    (void)standins_look(self, NULL, NULL); /* those that were killed have left their places */
+    return err;
 }
 
 /* One that was killed has left its place. */
@@ -147,7 +223,10 @@ static void standins_collect(struct gate *self)
         (void)snprintf(path, sizeof(path), "%s/gate.d/%d", self->paths.runtime_dir, (int)pid);
         (void)unlink(path);
         for (uint32_t i = 0; i < GUESTS_MAX; i++) {
-            self->guests[i] = self->guests[i] == pid ? 0 : self->guests[i];
+            self->guests[i].pid = self->guests[i].pid == pid ? 0 : self->guests[i].pid;
+        }
+        for (uint32_t i = 0; i < REFUSED_MAX; i++) {
+            self->refused[i].pid = self->refused[i].pid == pid ? 0 : self->refused[i].pid;
         }
     }
 }
@@ -163,41 +242,96 @@ static bool signal_ends(struct gate *self)
     return came.ssi_signo != SIGCHLD;
 }
 
-static uint32_t guest_free(const struct gate *self)
+/* NULL: others cannot make as many processes here as they like, nor one of them take all. */
+static struct guest *guest_free(struct gate *self, bool refused, uint32_t uid)
 {
-    uint32_t at = 0;
-    while (at < GUESTS_MAX && self->guests[at] != 0) {
-        at++;
+    struct guest *all = refused ? self->refused : self->guests;
+    struct guest *free_one = NULL;
+    uint32_t same = 0;
+    for (uint32_t i = 0; i < (refused ? REFUSED_MAX : GUESTS_MAX); i++) {
+        same += all[i].pid != 0 && all[i].uid == uid;
+        free_one = all[i].pid == 0 ? &all[i] : free_one;
     }
-    return at;
+    return refused || same < GUESTS_OF_USER_MAX ? free_one : NULL;
 }
 
-static void client_let_in(struct gate *self, const struct entrance *entrance)
+/* Takes the descriptor. The client may have asked by now, and would not hear the answer of a socket that
+ * is closed with a question in it. */
+static void full_tell(struct gate *self, int fd)
 {
-    int fd = accept4(entrance->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0) {
-        return;
+    struct sl_gate_answer answer = {.version = SL_GATE_VERSION, .code = SL_ERR_LIMIT};
+    int *place = &self->full[self->full_next++ % FULL_MAX];
+    memcpy(answer.magic, sl_gate_answer_magic, sizeof(answer.magic));
+    (void)snprintf(answer.text, sizeof(answer.text),
+                   "too many clients of other users: %u, and %u of each", GUESTS_MAX,
+                   GUESTS_OF_USER_MAX);
+    (void)sl_gate_packet_send(fd, &answer, sizeof(answer), -1);
+    if (*place >= 0) {
+        (void)close(*place);
     }
-    enum standin_client client = sl_door_same_user(fd)           ? STANDIN_OWNER
-                                 : gate_allows(&self->allow, fd) ? STANDIN_GUEST
-                                                                 : STANDIN_REFUSED;
-    uint32_t guest = guest_free(self);
-    /* Others cannot make as many processes here as they like. */
-    pid_t pid = client != STANDIN_OWNER && guest == GUESTS_MAX ? -1 : fork();
+    *place = fd;
+}
+
+static enum standin_client client_of(const struct gate *self, const struct entrance *entrance,
+                                     int fd, uint32_t *uid)
+{
+    if (!gate_peer(fd, uid)) {
+        return STANDIN_REFUSED;
+    }
+    /* Who reaches the other entrance alone has only what it gives, whatever number its process took. */
+    if (entrance == &self->entrances[ENTRANCE_OWNER] && sl_door_same_user(fd)) {
+        return STANDIN_OWNER;
+    }
+    return gate_allows(&self->allow, fd) ? STANDIN_GUEST : STANDIN_REFUSED;
+}
+
+static void standin_start(struct gate *self, int fd, enum standin_client client,
+                          struct guest *guest)
+{
+    pid_t pid = fork();
     if (pid == 0) {
         for (uint32_t i = 0; i < ENTRANCES; i++) {
             if (self->entrances[i].fd >= 0) {
                 (void)close(self->entrances[i].fd);
             }
         }
+        for (uint32_t i = 0; i < FULL_MAX; i++) {
+            if (self->full[i] >= 0) {
+                (void)close(self->full[i]);
+            }
+        }
         (void)close(self->signal_fd);
-        standin_run(&self->paths, fd, client);
+        standin_run(&self->paths, fd, client, self->shuts);
         _exit(EXIT_FINE);
     }
-    if (pid > 0 && client != STANDIN_OWNER) {
-        self->guests[guest] = pid;
+    if (pid > 0 && guest != NULL) {
+        guest->pid = pid;
     }
     (void)close(fd); /* where there is no process to be had, the client sees the end */
+}
+
+static void client_let_in(struct gate *self, const struct entrance *entrance)
+{
+    int fd = accept4(entrance->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0) {
+        if (errno == ENFILE || errno == EMFILE || errno == ENOMEM || errno == ENOBUFS) {
+            (void)poll(NULL, 0, SHORT_MS);
+        }
+        return;
+    }
+    uint32_t uid = UINT32_MAX;
+    struct guest *guest = NULL;
+    enum standin_client client = client_of(self, entrance, fd, &uid);
+    if (client != STANDIN_OWNER) {
+        self->guests_again_ns = sl_clock_monotonic_ns() + GUEST_EVERY_NS;
+        guest = guest_free(self, client == STANDIN_REFUSED, uid);
+        if (guest == NULL) {
+            full_tell(self, fd);
+            return;
+        }
+        guest->uid = uid;
+    }
+    standin_start(self, fd, client, guest);
 }
 
 /* ---- running ---- */
@@ -216,7 +350,7 @@ static sl_err serve(struct gate *self, struct sl_error *why)
     }
     sl_err err = folder_make(self, why);
     if (err == SL_OK) {
-        standins_look(self, false);
+        (void)standins_look(self, NULL, NULL);
         err = entrance_open(&self->entrances[ENTRANCE_OWNER], self->paths.runtime_dir, 0600, why);
     }
     if (err == SL_OK) {
@@ -226,7 +360,14 @@ static sl_err serve(struct gate *self, struct sl_error *why)
         struct pollfd polled[] = {{.fd = self->signal_fd, .events = POLLIN},
                                   {.fd = self->entrances[ENTRANCE_OWNER].fd, .events = POLLIN},
                                   {.fd = self->entrances[ENTRANCE_GUESTS].fd, .events = POLLIN}};
-        if (poll(polled, SL_COUNT(polled), -1) < 0) {
+        uint64_t now_ns = sl_clock_monotonic_ns();
+        bool waits = now_ns < self->guests_again_ns;
+        int wait_ms =
+            waits ? (int)((self->guests_again_ns - now_ns + SL_NS_PER_MS - 1) / SL_NS_PER_MS) : -1;
+        if (waits) {
+            polled[1 + ENTRANCE_GUESTS].fd = -1;
+        }
+        if (poll(polled, SL_COUNT(polled), wait_ms) < 0) {
             err = errno == EINTR ? SL_OK : sl_fail_os(why, errno, "poll");
             continue;
         }
@@ -277,13 +418,15 @@ int main(int argc, char **argv)
     if (err == SL_OK) {
         err = sl_paths_from(self.config, &self.paths, &why);
     }
-    if (err == SL_OK) {
-        err = gate_allow_read(sl_config_text(self.config, SL_SET_clients_allow), &self.allow, &why);
+    for (uint32_t i = 0; i < FULL_MAX; i++) {
+        self.full[i] = -1;
     }
-    if (err == SL_OK && ends) {
-        standins_look(&self, true);
+    if (err == SL_OK && ends) { /* also where a user of clients_allow is no more */
+        err = standins_end(&self, &why);
     } else if (err == SL_OK) {
-        err = serve(&self, &why);
+        sl_proc_descriptors_raise(); /* of clients' memory */
+        err = gate_allow_read(sl_config_text(self.config, SL_SET_clients_allow), &self.allow, &why);
+        err = err == SL_OK ? serve(&self, &why) : err;
     }
     if (err != SL_OK) {
         (void)fprintf(stderr, "sluice-gate: %s\n", why.text);

@@ -3,6 +3,7 @@
  * What a client may open is one table. Whatever it asks, this process gives descriptors, and never writes
  * a byte of shared memory itself, but for pin segments that it makes. */
 #include "client/gate/standin.h"
+#include "client/gate/readonly.h"
 #include "ipc/gate_protocol.h"
 #include "ipc/sl_pins.h"
 #include "runtime/sl_door.h"
@@ -10,10 +11,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/sockios.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -27,6 +31,10 @@
 #define PINS_MAX 65u
 /* A client has until then to say who it is. */
 #define HELLO_NS (2 * SL_NS_PER_S)
+/* A client that is killed loses its socket before its locks. */
+#define DEATH_MS 100
+/* How often is looked whether a client has read its last answer: nothing wakes for that. */
+#define UNREAD_MS 100
 /* As much as a client's pool memory and buffers are in pieces. */
 #define LENT_MAX 4096u
 
@@ -104,6 +112,9 @@ static sl_err segment_look(const struct standin *self, const struct sl_gate_ask 
     char path[sizeof(self->paths->shm_dir) + SL_GATE_NAME_BYTES + 1];
     struct stat file;
     sl_err err = name_check(ask, why);
+    if (err == SL_OK && self->client == STANDIN_GUEST) { /* not who else is here */
+        err = may_open(self, ask->name, false, why);
+    }
     if (err != SL_OK) {
         return err;
     }
@@ -194,7 +205,8 @@ static sl_err fetch(const struct sl_gate_ask *ask, int *fd, struct sl_error *why
     if (opened < 0 || fstat(opened, &file) != 0) {
         return sl_fail_os(why, opened < 0 ? os_code : errno, "open '%s'", path);
     }
-    if (!S_ISREG(file.st_mode) || fcntl(opened, F_GET_SEALS) < 0) {
+    /* Files of tmpfs have seals, too; memory has no name. */
+    if (!S_ISREG(file.st_mode) || file.st_nlink != 0 || fcntl(opened, F_GET_SEALS) < 0) {
         return sl_fail(why, SL_ERR_INVALID, "'%s' is no memory", path);
     }
     *fd = opened;
@@ -204,27 +216,44 @@ static sl_err fetch(const struct sl_gate_ask *ask, int *fd, struct sl_error *why
 
 /* ---- who the client is ---- */
 
+/* By a word that the kernel writes of no other descriptor. */
+static bool is_pidfd(int fd)
+{
+    char path[48], line[64];
+    long pid = -1;
+    (void)snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
+    FILE *about = fopen(path, "re");
+    while (about != NULL && pid < 0 && fgets(line, sizeof(line), about) != NULL) {
+        if (strncmp(line, "Pid:", 4) == 0) {
+            pid = strtol(line + 4, NULL, 10);
+        }
+    }
+    if (about != NULL) {
+        (void)fclose(about);
+    }
+    return pid > 0;
+}
+
 /* Takes the descriptor. */
 static sl_err client_know(struct standin *self, int fd, struct sl_gate_answer *answer,
                           struct sl_error *why)
 {
+    SL_AUTO(close) int sent = fd;
     struct stat space;
     int pidfd = -1;
     socklen_t size = sizeof(pidfd);
-    bool known = getsockopt(self->socket_fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &size) == 0;
-    if (known && fd >= 0) {
-        (void)close(fd);
+    if (self->pidfd >= 0) {
+        return SL_OK;
     }
-    if (self->pidfd >= 0 || (!known && fd < 0)) {
-        if (known) {
-            (void)close(pidfd);
+    if (getsockopt(self->socket_fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &size) != 0) {
+        if (sent < 0 || !is_pidfd(sent)) {
+            return sl_fail(why, SL_ERR_UNSUPPORTED,
+                           "this kernel gives no descriptor of the client's process");
         }
-        return self->pidfd >= 0
-                   ? SL_OK
-                   : sl_fail(why, SL_ERR_UNSUPPORTED,
-                             "this kernel gives no descriptor of the client's process");
+        pidfd = sent;
+        sent = -1; /* NOLINT(clang-analyzer-deadcode.DeadStores): read by its clean-up */
     }
-    self->pidfd = known ? pidfd : fd;
+    self->pidfd = pidfd;
     if (stat("/proc/self/ns/pid", &space) != 0) {
         return sl_fail_os(why, errno, "/proc/self/ns/pid");
     }
@@ -248,6 +277,13 @@ static sl_err refused(const struct standin *self, struct sl_error *why)
     struct ucred peer = {0};
     socklen_t size = sizeof(peer);
     (void)getsockopt(self->socket_fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
+    if (peer.uid == geteuid() || peer.uid == 0) {
+        return sl_fail(
+            why, SL_ERR_PERMISSION,
+            "uid %u could write what others may only read: the node's user comes in by the "
+            "runtime directory itself, root not at all",
+            (unsigned)peer.uid);
+    }
     return sl_fail(why, SL_ERR_PERMISSION,
                    "this node is of uid %u, and its clients_allow has nothing of uid %u",
                    (unsigned)geteuid(), (unsigned)peer.uid);
@@ -296,6 +332,14 @@ static sl_err answer_make(struct standin *self, const struct sl_gate_ask *ask, i
     }
 }
 
+/* Whether the client has an answer that it has not read. Descriptors in it count against all of the
+ * node's user, and enough of them would keep everybody from handing any over. */
+static bool unread(const struct standin *self)
+{
+    int bytes = 0;
+    return ioctl(self->socket_fd, SIOCOUTQ, &bytes) == 0 && bytes > 0;
+}
+
 /* False: it is over. */
 static bool question_serve(struct standin *self)
 {
@@ -303,15 +347,24 @@ static bool question_serve(struct standin *self)
     struct sl_gate_answer answer = {.version = SL_GATE_VERSION};
     struct sl_error why = {0};
     int taken = -1, give = -1;
+    if (self->client == STANDIN_GUEST && unread(self)) {
+        return false; /* who asks on has no use for answers */
+    }
     int os_code = sl_gate_packet_take(self->socket_fd, &ask, sizeof(ask), &taken);
-    if (os_code != 0) {
+    if (os_code != 0 && os_code != EMFILE) {
         return os_code == EAGAIN;
     }
     bool ours = memcmp(ask.magic, sl_gate_ask_magic, sizeof(ask.magic)) == 0;
     if (!ours || ask.question == SL_GATE_BYE) {
+        if (taken >= 0) {
+            (void)close(taken);
+        }
         return false;
     }
-    sl_err err = ask.version != SL_GATE_VERSION
+    sl_err err = os_code == EMFILE
+                     ? sl_fail(&why, SL_ERR_LIMIT,
+                               "the node's process for this client has no descriptors left")
+                 : ask.version != SL_GATE_VERSION
                      ? sl_fail(&why, SL_ERR_VERSION,
                                "the node's gate (sluice %s) speaks version %u, the client %u",
                                SL_VERSION, SL_GATE_VERSION, ask.version)
@@ -326,6 +379,39 @@ static bool question_serve(struct standin *self)
         (void)close(give);
     }
     return os_code == 0 && self->client != STANDIN_REFUSED;
+}
+
+/* Pins that a living client has are the registrar's to remove, when it lets go: here is only the end of
+ * one of its processes. */
+static void pins_end(struct standin *self)
+{
+    struct pollfd death[] = {{.fd = self->pidfd, .events = POLLIN},
+                             {.fd = self->signal_fd, .events = POLLIN}};
+    bool held = false;
+    for (uint32_t i = 0; i < PINS_MAX; i++) {
+        held |= self->pins[i] != NULL && sl_pins_held(self->pins[i]);
+    }
+    if (held) {
+        (void)poll(death, SL_COUNT(death), DEATH_MS);
+    }
+    for (uint32_t i = 0; i < PINS_MAX; i++) {
+        if (self->pins[i] != NULL && !sl_pins_held(self->pins[i])) {
+            sl_pins_destroy(&self->pins[i]);
+        }
+    }
+}
+
+/* A guest's stand-in counts as one of its own until then. */
+static void answers_read(const struct standin *self)
+{
+    while (unread(self)) {
+        struct pollfd polled[] = {{.fd = self->socket_fd, .events = 0},
+                                  {.fd = self->signal_fd, .events = POLLIN}};
+        (void)poll(polled, SL_COUNT(polled), UNREAD_MS);
+        if ((polled[0].revents & (POLLHUP | POLLERR)) != 0 || polled[1].revents != 0) {
+            return;
+        }
+    }
 }
 
 static void serve(struct standin *self)
@@ -358,7 +444,8 @@ static sl_err place_write(const struct sl_proc_id *self, const char *path)
     return SL_OK;
 }
 
-void standin_run(const struct sl_paths *paths, int socket_fd, enum standin_client client)
+void standin_run(const struct sl_paths *paths, int socket_fd, enum standin_client client,
+                 bool shuts)
 {
     char place[sizeof(paths->runtime_dir) + 32];
     sigset_t signals;
@@ -374,12 +461,15 @@ void standin_run(const struct sl_paths *paths, int socket_fd, enum standin_clien
     (void)sigprocmask(SIG_BLOCK, &signals, NULL);
     self.signal_fd = signalfd(-1, &signals, SFD_CLOEXEC);
     (void)snprintf(place, sizeof(place), "%s/gate.d/%u", paths->runtime_dir, self.self.pid);
+    SL_AUTO(close) int folder = open(paths->runtime_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     /* Without a place it would outlive the node. */
-    if (self.signal_fd >= 0 && place_write(&self.self, place) == SL_OK) {
+    if (self.signal_fd >= 0 && folder >= 0 && place_write(&self.self, place) == SL_OK &&
+        (client != STANDIN_GUEST || !shuts || readonly_enter(NULL) == SL_OK)) {
         serve(&self);
     }
-    for (uint32_t i = 0; i < PINS_MAX; i++) {
-        sl_pins_destroy(&self.pins[i]);
+    pins_end(&self);
+    if (client == STANDIN_GUEST) {
+        answers_read(&self);
     }
-    (void)unlink(place);
+    (void)unlinkat(folder, place + strlen(paths->runtime_dir) + 1, 0);
 }

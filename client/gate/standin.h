@@ -12,7 +12,8 @@ enum standin_client {
 };
 
 /* Serves the client at the other end of the socket until it dies, says so, or SIGTERM comes. In a process
- * of its own. */
-void standin_run(const struct sl_paths *paths, int socket_fd, enum standin_client client);
+ * of its own. shuts: for guests it opens nothing but on file systems that are read-only (readonly.h). */
+void standin_run(const struct sl_paths *paths, int socket_fd, enum standin_client client,
+                 bool shuts);
 
 #endif

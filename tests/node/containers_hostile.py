@@ -1,6 +1,7 @@
 """A process of another user at a node's gate, which lets it read: it tries to get more. Prints what it got, one a line.
 
     containers_hostile.py SOCKET
+    containers_hostile.py --many N SOCKET    until stdin ends: N clients
 """
 
 import array
@@ -9,6 +10,7 @@ import os
 import socket
 import struct
 import sys
+import time
 
 HELLO, OPEN, LOOK, REMOVE, PINS, LEND, UNLEND, FETCH = range(1, 9)
 
@@ -31,10 +33,50 @@ def attempt(what, act):
     print(what)
 
 
-def main():
+def connected(path):
     gate = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    gate.connect(sys.argv[1])
-    print("hello", ask(gate, HELLO)[0])
+    gate.connect(path)
+    return gate
+
+
+def many(count, path):
+    """Each of them stays."""
+    gates = [connected(path) for _ in range(count)]
+    print(f"let in {sum(ask(gate, HELLO)[0] == 0 for gate in gates)} of {count}", flush=True)
+    sys.stdin.read()
+
+
+def unread(path):
+    """How many descriptors can be left on their way: they count against the node's user."""
+    gate = connected(path)
+    ask(gate, HELLO)
+    packet = struct.pack("<8sIIQQQ64s", b"slgate>\n", 1, OPEN, 0, 0, 0, b"index")
+    try:
+        for _ in range(200):
+            gate.sendmsg([packet], [], socket.MSG_DONTWAIT)
+            time.sleep(0.002)
+    except OSError:
+        pass
+    count = 0
+    gate.settimeout(1)
+    try:
+        while gate.recvmsg(280, socket.CMSG_SPACE(4))[1]:
+            count += 1
+    except OSError:
+        pass
+    return count
+
+
+def main():
+    if sys.argv[1] == "--many":
+        many(int(sys.argv[2]), sys.argv[3])
+        return
+    gate = connected(sys.argv[1])
+    hello = ask(gate, HELLO)[0]
+    if hello != 0:
+        print("hello refused")
+        return
+    print("hello", hello)
     for name in (b"index", b"arena.0", b"seen"):
         code, fd = ask(gate, OPEN, name)
         print("read", name.decode(), code)
@@ -59,6 +101,7 @@ def main():
             print("may", what)
     if ask(gate, LEND, fd=0)[0] == 0:
         print("may lend")
+    print("unread", unread(sys.argv[1]))
 
 
 main()

@@ -24,10 +24,10 @@ def apart(shared, user=("--map-root-user",)):
             SCRIPT, "sh", shared]
 
 
-def apart_as(uid, shared, groups=()):
-    """The same for root, as another user: in all namespaces but that of users."""
+def apart_as(uid, shared, groups=(), more=()):
+    """The same for root, as another user: in all namespaces but that of users. more: words to setpriv."""
     return ["unshare", "--mount", "--pid", "--ipc", "--net", "--fork", "--kill-child", "--mount-proc", "sh", "-c", SCRIPT, "sh", shared,
-            "setpriv", f"--reuid={uid}", f"--regid={uid}", f"--groups={','.join(groups)}" if groups else "--clear-groups"]
+            "setpriv", f"--reuid={uid}", f"--regid={uid}", f"--groups={','.join(groups)}" if groups else "--clear-groups", *more]
 
 
 def can_be_apart():

@@ -30,6 +30,12 @@ def kill_standins(node):
             os.kill(pid, signal.SIGKILL)
 
 
+def evict_all(node):
+    """More than a node of 16 MiB holds is put."""
+    for number in range(130):
+        node.ctl("put", f"other-{number}", stdin=b"other" * 28000)
+
+
 @unittest.skipUnless(can_be_apart(), "no namespaces here, or the programs lie below /tmp")
 class Containers(unittest.TestCase):
     def node(self, **settings):
@@ -153,31 +159,48 @@ class Containers(unittest.TestCase):
         self.assertEqual(probe.code("pin"), "SL_OK")
         os.kill(child_of(probe.process.pid), signal.SIGSTOP)
 
-        for turn in range(3):
+        for turn in range(2):
             self.restart(node, "registrar")
-            node.ctl("bench", "put", "--size", "64KiB", "--count", "1000", check=False)
+            evict_all(node)
         os.kill(child_of(probe.process.pid), signal.SIGCONT)
 
         self.assertEqual(probe.code("check"), "whole")
 
     def test_a_client_outlives_its_process_of_the_node(self):
         """What it reads stays as it is, also over a registrar that was started since; what it held goes when it lets go."""
+        for end in (signal.SIGKILL, signal.SIGTERM):  # the latter as from who restarts a service
+            with self.subTest(end=end.name):
+                node = self.node(ranks=1, memory="16MiB")
+                probe = Inside(self, node, LIVES, "0")
+                self.assertEqual(probe.code("pin"), "SL_OK")
+                standin = wait_until(lambda: standins(node), 5, "the client has a process here")[0]
+
+                os.kill(standin, end)
+                wait_until(lambda: f"its stand-in {standin} does not" in log_of(node, "registrar"), 5, "the registrar hears of it")
+                for turn in range(2):
+                    evict_all(node)
+                    self.assertEqual(probe.code("check"), "whole")
+                    self.restart(node, "registrar")
+
+                probe.ask("look")
+                self.assertEqual(len(wait_until(lambda: standins(node), 5, "it has another one")), 1)
+                probe.ask("release")
+                wait_until(lambda: probe.ask("look") and not any(name.endswith(f".{standin}") for name in os.listdir(node.shm)), 5,
+                           "its pins are gone")
+
+    def test_a_client_outlives_a_node_that_keeps_its_memory(self):
+        """The stand-in ends in order, and no registrar sees it; another one comes to the memory."""
         node = self.node(ranks=1, memory="16MiB")
         probe = Inside(self, node, LIVES, "0")
         self.assertEqual(probe.code("pin"), "SL_OK")
         standin = wait_until(lambda: standins(node), 5, "the client has a process here")[0]
 
-        os.kill(standin, signal.SIGKILL)
-        wait_until(lambda: f"its stand-in {standin} does not" in log_of(node, "registrar"), 5, "the registrar hears of it")
-        for turn in range(3):
-            node.ctl("bench", "put", "--size", "64KiB", "--count", "1000", check=False)
-            self.assertEqual(probe.code("check"), "whole")
-            self.restart(node, "registrar")
+        node.stop("--keep-arena")
+        wait_until(lambda: not lives(standin), 5, "its process ended")
+        node.start()
+        evict_all(node)
 
-        probe.ask("look")
-        self.assertEqual(len(wait_until(lambda: standins(node), 5, "it has another one")), 1)
-        probe.ask("release")
-        wait_until(lambda: probe.ask("look") and not any(name.endswith(f".{standin}") for name in os.listdir(node.shm)), 5, "its pins are gone")
+        self.assertEqual(probe.code("check"), "whole")
 
     def test_attaching_while_the_registrar_or_the_gate_is_dead(self):
         node = self.node(ranks=1)
@@ -202,6 +225,21 @@ class Containers(unittest.TestCase):
 
         wait_until(lambda: not lives(standin), 1, "it ended")
         self.assertEqual(node.leftovers(), [])
+        self.assertEqual(probe.code("check"), "whole")
+
+    def test_who_ends_all_waits_for_their_end(self):
+        """Also for one that does not run, and takes no signal but the last."""
+        node = self.node(ranks=1)
+        probe = Inside(self, node, LIVES, "0")
+        self.assertEqual(probe.code("pin"), "SL_OK")
+        standin = wait_until(lambda: standins(node), 5, "the client has a process here")[0]
+        os.kill(standin, signal.SIGSTOP)
+
+        ended = subprocess.run([os.path.join(BIN, "sluice-gate"), "--end", *node.where, "--clients-allow", "no.such.user"], env=node.environment,
+                               stderr=subprocess.PIPE, timeout=60 * PATIENCE, check=False)
+
+        self.assertEqual((ended.returncode, ended.stderr), (0, b""))
+        self.assertFalse(lives(standin) and standin in standins(node))
         self.assertEqual(probe.code("check"), "whole")
 
     def test_files_alone_are_refused_by_name(self):
@@ -235,8 +273,8 @@ class OtherUsers(unittest.TestCase):
         self.guests = shared(self.node) + "/guests"
         wait_until(lambda: os.path.exists(self.guests + "/gate.attach"), 5, "the gate for guests")
 
-    def run_as(self, uid, *words, groups=(), stdin=None):
-        return subprocess.run([*apart_as(uid, self.guests, groups), *words], input=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    def run_as(self, uid, *words, groups=(), more=(), stdin=None):
+        return subprocess.run([*apart_as(uid, self.guests, groups, more), *words], input=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               timeout=60 * PATIENCE, check=False)
 
     def ctl_as(self, uid, *words, **options):
@@ -264,10 +302,29 @@ class OtherUsers(unittest.TestCase):
         self.assertNotEqual(got.returncode, 0)
 
     def test_a_hostile_guest_gets_no_more(self):
-        got = self.run_as(GUEST, sys.executable, HOSTILE, seen_there(self.node).directory + "/run/gate.attach")
+        for more in ((), ("--inh-caps=+dac_override", "--ambient-caps=+dac_override")):  # as root in a container without a user namespace
+            with self.subTest(more=more):
+                got = self.run_as(GUEST, sys.executable, HOSTILE, seen_there(self.node).directory + "/run/gate.attach", more=more)
 
-        self.assertEqual(got.stdout.decode().splitlines(), ["hello 0", "read index 0", "read arena.0 0", "read seen 0"], got.stderr.decode())
-        self.assertEqual(self.node.ctl("get", "key").stdout, b"value")
+                self.assertEqual(got.stdout.decode().splitlines(), ["hello 0", "read index 0", "read arena.0 0", "read seen 0", "unread 1"],
+                                 got.stderr.decode())
+                self.assertEqual(self.node.ctl("get", "key").stdout, b"value")
+
+    def test_the_entrance_of_guests_makes_nobody_an_owner(self):
+        """Root of a container that has nothing but that entrance can take any number."""
+        got = self.run_as(os.geteuid(), sys.executable, HOSTILE, seen_there(self.node).directory + "/run/gate.attach")
+
+        self.assertEqual(got.stdout.decode().splitlines(), ["hello refused"], got.stderr.decode())
+
+    def test_one_user_does_not_take_all_places(self):
+        with open(os.devnull, "wb") as nothing:
+            many = subprocess.Popen([*apart_as(GUEST, self.guests), sys.executable, HOSTILE, "--many", "40",
+                                     seen_there(self.node).directory + "/run/gate.attach"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=nothing)
+        self.addCleanup(lambda: many.communicate(timeout=60 * PATIENCE))
+
+        self.assertEqual(many.stdout.readline(), b"let in 16 of 40\n")
+        self.assertIn(b"too many clients of other users", self.ctl_as(GUEST, "get", "key").stderr)
+        self.assertEqual(self.ctl_as(MEMBER, "get", "key", groups=("61999",)).stdout, b"value")
 
 
 if __name__ == "__main__":

@@ -464,6 +464,9 @@ static sl_err peer_restore(struct registrar *self, sl_ref blob, const void *byte
             ") knows %u: end the process, or use the program that was here",
             note.proc.pid, note.version, PEER_NOTE_VERSION);
     }
+    if (!runs && alive) { /* its client has the name as another process by now, or will have it */
+        snprintf(note.name, sizeof(note.name), "outlived.%u", note.proc.pid);
+    }
     uint32_t other = reg_peer_find(self, note.name, strlen(note.name));
     if (other != REG_NONE && alive && !self->peers->all[other].present) {
         peer_free(self, other); /* killed between the note of a successor and the old one's end */

@@ -436,7 +436,7 @@ static void family_settle(struct family *family)
         block->wanted = 0;
         for (enum ev_medium medium = 0; medium < EV_MEDIUM_COUNT; medium++) {
             bool whole = family->live > 0 && block->counts[medium] == family->live;
-            block->wanted |= whole ? BIT(medium) : 0;
+            block->wanted = (uint8_t)(block->wanted | (whole ? BIT(medium) : 0));
         }
     }
 }

@@ -337,21 +337,26 @@ static sl_err lend_locked(struct sl_gate *gate, int fd, int *number, struct sl_e
     return SL_OK;
 }
 
-sl_err sl_gate_lend(struct sl_gate *gate, int fd, int *number, struct sl_error *why)
+sl_err sl_gate_lend(struct sl_gate *gate, int fd, int *number, struct sl_proc_id *to,
+                    struct sl_error *why)
 {
     pthread_mutex_lock(&gate->lock);
     sl_err err = lend_locked(gate, fd, number, why);
+    if (err == SL_OK) {
+        *to = gate->self;
+    }
     pthread_mutex_unlock(&gate->lock);
     return err;
 }
 
-void sl_gate_unlend(struct sl_gate *gate, int fd)
+void sl_gate_unlend(struct sl_gate *gate, int fd, struct sl_proc_id to)
 {
     struct sl_gate_ask ask = {.question = SL_GATE_UNLEND};
     struct sl_gate_answer answer = {0};
     struct stat file;
     pthread_mutex_lock(&gate->lock);
-    struct lent *lent = fstat(fd, &file) == 0 ? lent_find(gate, &file) : NULL;
+    bool ours = sl_proc_id_equal(gate->self, to) && fstat(fd, &file) == 0;
+    struct lent *lent = ours ? lent_find(gate, &file) : NULL;
     if (lent != NULL && --lent->count == 0) {
         ask.a = (uint64_t)lent->number;
         *lent = gate->lent[--gate->lent_count];

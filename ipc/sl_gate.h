@@ -42,10 +42,12 @@ bool sl_gate_is_directory(const char *directory);
 sl_err sl_gate_renew(struct sl_gate *gate, const char *runtime_dir, uint64_t deadline_ns,
                      struct sl_error *why);
 /* The stand-in takes a copy of the descriptor: *number is that of the copy, for others of the node. The
- * same memory has one copy, however often it is lent. Errors: SL_ERR_UNREACHABLE (it is gone),
- * SL_ERR_LIMIT. */
-sl_err sl_gate_lend(struct sl_gate *gate, int fd, int *number, struct sl_error *why);
-void sl_gate_unlend(struct sl_gate *gate, int fd); /* once for each lend */
+ * same memory has one copy, however often it is lent. *to: which stand-in has it. Errors:
+ * SL_ERR_UNREACHABLE (it is gone), SL_ERR_LIMIT. */
+sl_err sl_gate_lend(struct sl_gate *gate, int fd, int *number, struct sl_proc_id *to,
+                    struct sl_error *why);
+/* Once for each lend. What another stand-in had than that of now ended with it. */
+void sl_gate_unlend(struct sl_gate *gate, int fd, struct sl_proc_id to);
 /* Opens memory that a process of the node has under this number. Errors: SL_ERR_NOT_FOUND (it is gone,
  * or has none), SL_ERR_INVALID (it is no memory), SL_ERR_UNREACHABLE. */
 sl_err sl_gate_fetch(struct sl_gate *gate, struct sl_proc_id holder, int number, int *fd,

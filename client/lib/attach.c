@@ -21,6 +21,12 @@
 /* A node that is replaced has no files for a moment; a stopped one has none for longer. */
 #define GONE_NS     (500 * SL_NS_PER_MS)
 #define ACCESS_RING 4096u
+/* A gate that is stopped takes connections and answers none. */
+#define RENEW_NS       (500 * SL_NS_PER_MS)
+#define RENEW_PAUSE_NS (2 * SL_NS_PER_S)
+/* Figures of an earlier release are there and cannot be opened. */
+#define FIGURES_PAUSE_NS_MIN (200 * SL_NS_PER_MS)
+#define FIGURES_PAUSE_NS_MAX (10 * SL_NS_PER_S)
 
 struct sl_attachment *sl_client_attachment(const struct sl_client *client)
 {
@@ -47,18 +53,20 @@ void sl_client_pins_name(const struct sl_client *client, char out[SL_CLIENT_PINS
     }
 }
 
-sl_err sl_client_fd_lend(struct sl_client *client, int fd, uint64_t *number, struct sl_error *why)
+sl_err sl_client_fd_lend(struct sl_client *client, int fd, uint64_t *number, struct sl_proc_id *to,
+                         struct sl_error *why)
 {
     int there = fd;
-    sl_err err = client->gate == NULL ? SL_OK : sl_gate_lend(client->gate, fd, &there, why);
+    *to = client->self;
+    sl_err err = client->gate == NULL ? SL_OK : sl_gate_lend(client->gate, fd, &there, to, why);
     *number = (uint64_t)there;
     return err;
 }
 
-void sl_client_fd_unlend(struct sl_client *client, int fd)
+void sl_client_fd_unlend(struct sl_client *client, int fd, struct sl_proc_id to)
 {
     if (client->gate != NULL && fd >= 0) {
-        sl_gate_unlend(client->gate, fd);
+        sl_gate_unlend(client->gate, fd, to);
     }
 }
 
@@ -96,7 +104,8 @@ static bool figures_are_current(const struct sl_client *client, const struct sl_
 {
     const char *shm_dir = client->paths.shm_dir;
     const struct sl_client_figures now = figures_of(at);
-    if (client->gate != NULL && sl_gate_is_guest(client->gate)) { /* it counts nothing */
+    if ((client->gate != NULL && sl_gate_is_guest(client->gate)) || /* it counts nothing */
+        at->old_figures_count == SL_CLIENT_OLD_FIGURES_MAX) {
         return true;
     }
     return sl_counts_are_current(shm_dir, now.counts) &&
@@ -325,16 +334,40 @@ bool sl_client_serves_batch(struct sl_client *client, sl_err *codes, uint32_t co
 /* Under the lock. To the node we are another process then: all is opened and told again. */
 static sl_err standin_renew(struct sl_client *client)
 {
-    return sl_gate_lives(client->gate)
-               ? SL_OK
-               : sl_gate_renew(client->gate, client->paths.runtime_dir,
-                               sl_deadline_ns(sl_clock_monotonic_ns(), ATTACH_NS_DEFAULT), NULL);
+    uint64_t now_ns = sl_clock_monotonic_ns();
+    if (sl_gate_lives(client->gate)) {
+        return SL_OK;
+    }
+    if (now_ns < client->renew_again_ns) { /* others wait for the lock */
+        return SL_ERR_TIMEOUT;
+    }
+    sl_err err = sl_gate_renew(client->gate, client->paths.runtime_dir,
+                               sl_deadline_ns(now_ns, RENEW_NS), NULL);
+    client->renew_again_ns = err == SL_ERR_TIMEOUT ? sl_clock_monotonic_ns() + RENEW_PAUSE_NS : 0;
+    return err;
 }
 
 /* Whether the process is gone that was this client to the node. */
 static bool standin_lost(const struct sl_client *client)
 {
     return client->gate != NULL && !sl_gate_lives(client->gate);
+}
+
+/* Rarer and rarer where they are out of reach. */
+static void figures_look(struct sl_client *client, struct sl_attachment *at, uint64_t now_ns)
+{
+    if (figures_are_current(client, at)) {
+        return;
+    }
+    pthread_mutex_lock(&client->lock);
+    figures_follow(client, at);
+    uint64_t pause_ns =
+        figures_are_current(client, at)
+            ? 0
+            : SL_MIN(SL_MAX(at->figures_pause_ns * 2, FIGURES_PAUSE_NS_MIN), FIGURES_PAUSE_NS_MAX);
+    at->figures_pause_ns = pause_ns;
+    atomic_store_explicit(&at->figures_again_ns, now_ns + pause_ns, memory_order_relaxed);
+    pthread_mutex_unlock(&client->lock);
 }
 
 /* Looks whether the node's files are still the mapped ones. */
@@ -354,10 +387,9 @@ static sl_err node_follow(struct sl_client *client, uint64_t now_ns, struct sl_e
         err = sl_client_leases_follow(client, at, why);
         pthread_mutex_unlock(&client->lock);
     }
-    if (err == SL_OK && !figures_are_current(client, at)) {
-        pthread_mutex_lock(&client->lock);
-        figures_follow(client, at);
-        pthread_mutex_unlock(&client->lock);
+    if (err == SL_OK &&
+        now_ns >= atomic_load_explicit(&at->figures_again_ns, memory_order_relaxed)) {
+        figures_look(client, at, now_ns);
     }
     if (err == SL_OK || err == SL_ERR_VERSION) {
         return err;

@@ -40,7 +40,8 @@ struct sl_engine {
     struct sl_item_region *regions;
     int *region_fds; /* by region: our descriptor of its memory; -1: it has none */
     uint32_t region_count;
-    bool handed; /* region_fds, to the stand-in */
+    uint32_t handed_count; /* of region_fds, to the stand-in */
+    struct sl_proc_id handed_to;
 };
 
 /* Whether device memory of the engine still is what was registered. Errors: SL_ERR_STALE. */

@@ -65,6 +65,8 @@ struct sl_attachment {
     uint32_t old_leases_count;
     struct sl_client_figures old_figures[SL_CLIENT_OLD_FIGURES_MAX]; /* likewise */
     uint32_t old_figures_count;
+    _Atomic uint64_t figures_again_ns; /* coarse; they are not looked at before */
+    uint64_t figures_pause_ns;         /* under the client's lock; 0: none was out of reach last */
 };
 
 /* An extent granted ahead of use: ours to write to as long as its grant stands. */
@@ -134,6 +136,7 @@ struct sl_client {
     _Atomic bool any_old;        /* attachments that are to be let go */
     _Atomic uint64_t checked_ns; /* when the node's files were last compared with the mapped ones */
     _Atomic uint64_t gone_ns;    /* since when there are none; 0: they are there */
+    uint64_t renew_again_ns; /* under lock: the gate did not answer, and is left alone until then */
 
     _Atomic uint32_t lent_count; /* entries of lent */
 
@@ -191,8 +194,10 @@ struct sl_proc_id sl_client_self(const struct sl_client *client);
 void sl_client_pins_name(const struct sl_client *client, char out[SL_CLIENT_PINS_NAME_BYTES]);
 /* Under which number the node's processes find a descriptor of ours with that process. Errors: those of
  * sl_gate_lend. */
-sl_err sl_client_fd_lend(struct sl_client *client, int fd, uint64_t *number, struct sl_error *why);
-void sl_client_fd_unlend(struct sl_client *client, int fd); /* once for each lend */
+sl_err sl_client_fd_lend(struct sl_client *client, int fd, uint64_t *number, struct sl_proc_id *to,
+                         struct sl_error *why);
+/* Once for each lend; to: as lend gave it. */
+void sl_client_fd_unlend(struct sl_client *client, int fd, struct sl_proc_id to);
 /* Attaches anew when the node's files are not the mapped ones any more. force: also when looked at
  * a moment ago. */
 sl_err sl_client_reattach(struct sl_client *client, bool force, struct sl_error *why);

@@ -28,7 +28,8 @@ struct sl_lend {
     uint32_t attachment; /* of the node that knows it */
     uint32_t uses;       /* gets under way */
     bool ending, telling;
-    bool handed; /* fd, to the stand-in */
+    bool handed; /* fd, to the stand-in: */
+    struct sl_proc_id handed_to;
     uint64_t tell_again_ns;
 };
 struct sl_lends {
@@ -88,7 +89,7 @@ static void lend_hand_back(struct sl_client *client, struct sl_lend *lend)
 {
     if (lend->handed) {
         lend->handed = false;
-        sl_client_fd_unlend(client, lend->fd);
+        sl_client_fd_unlend(client, lend->fd, lend->handed_to);
     }
 }
 
@@ -98,14 +99,15 @@ static sl_err lend_tell(struct sl_client *client, struct sl_lend *lend, uint64_t
     static const struct sl_item_pool pool = {.name = {.at = "buffer", .length = 6},
                                              .kind = SL_POOL_LENT};
     uint64_t stride_bytes = SL_MIN(lend->length_bytes, STRIDE_BYTES);
-    const struct sl_proc_id self = sl_client_self(client);
+    struct sl_proc_id self; /* who has it */
     uint64_t number = 0;
     lend_hand_back(client, lend);
-    sl_err handed = sl_client_fd_lend(client, lend->fd, &number, why);
+    sl_err handed = sl_client_fd_lend(client, lend->fd, &number, &self, why);
     if (handed != SL_OK) {
         return handed;
     }
     lend->handed = true;
+    lend->handed_to = self;
     const struct sl_item_region region = {.handle_kind = SL_MEMORY_SHARED_FD,
                                           .pid = self.pid,
                                           .fd = number,

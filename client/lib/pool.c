@@ -121,31 +121,48 @@ static void pool_free(struct sl_pool *pool)
     pthread_mutex_unlock(&pool->client->lock);
     pool_unmap(pool);
     if (pool->handed_fd >= 0) {
-        sl_client_fd_unlend(pool->client, pool->handed_fd);
+        sl_client_fd_unlend(pool->client, pool->handed_fd, pool->handed_to);
         (void)close(pool->handed_fd);
     }
     free(pool);
 }
 
-/* Gives the number under which the node finds it. */
+static bool is_same_memory(int fd, int other_fd)
+{
+    struct stat file, other;
+    return fstat(fd, &file) == 0 && fstat(other_fd, &other) == 0 && file.st_dev == other.st_dev &&
+           file.st_ino == other.st_ino;
+}
+
+/* Gives the number under which the node finds it. The same again may be asked for again: when the node did
+ * not answer, or the stand-in is another one. */
 static sl_err pool_hand(struct sl_pool *pool, int fd, uint64_t *number, struct sl_error *why)
 {
+    struct sl_proc_id to;
     *number = (uint64_t)fd;
-    if (pool->client->gate == NULL || pool->handed_fd >= 0) {
-        return pool->client->gate == NULL ? SL_OK
-                                          : sl_fail(why, SL_ERR_EXISTS, "pool %s/%u/%s is told of",
-                                                    pool->deployment, pool->rank, pool->name);
+    if (pool->client->gate == NULL) {
+        return SL_OK;
     }
-    pool->handed_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    if (pool->handed_fd < 0) {
+    if (pool->handed_fd >= 0 && !is_same_memory(pool->handed_fd, fd)) {
+        return sl_fail(why, SL_ERR_EXISTS, "pool %s/%u/%s is told of", pool->deployment, pool->rank,
+                       pool->name);
+    }
+    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (copy < 0) {
         return sl_fail_os(why, errno, "copy of descriptor %d", fd);
     }
-    sl_err err = sl_client_fd_lend(pool->client, pool->handed_fd, number, why);
+    sl_err err = sl_client_fd_lend(pool->client, copy, number, &to, why);
     if (err != SL_OK) {
-        (void)close(pool->handed_fd);
-        pool->handed_fd = -1;
+        (void)close(copy);
+        return err;
     }
-    return err;
+    if (pool->handed_fd >= 0) { /* it keeps its number: it is lent twice here */
+        sl_client_fd_unlend(pool->client, pool->handed_fd, pool->handed_to);
+        (void)close(pool->handed_fd);
+    }
+    pool->handed_fd = copy;
+    pool->handed_to = to;
+    return SL_OK;
 }
 
 static sl_err fd_map(struct sl_pool *pool, struct sl_error *why)

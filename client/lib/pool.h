@@ -14,6 +14,7 @@ struct sl_pool {
     struct sl_pool_memory memory;
     int fd;        /* of shared memory, -1: none */
     int handed_fd; /* a copy of what the stand-in has, too; -1: nothing */
+    struct sl_proc_id handed_to;
     void *base, *at;
     uint64_t mapped_bytes; /* from base */
 };

@@ -1,0 +1,119 @@
+/* tests/unit/registrar_outlived_test.c - a client that outlives the process that it is to the node. */
+#include "actors/registrar/base/events.h"
+#include "actors/registrar/parts.h"
+#include "actors/registrar/presence/peers.h"
+#include "tests/unit/registrar_support.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define BIG SL_MIB
+
+static struct sl_pins *pins_of_standin(struct node *node)
+{
+    struct sl_pins *pins = NULL;
+    const struct sl_pins_options options = {.shm_dir = node->fake.paths.shm_dir,
+                                            .name = "pins.client.1.11",
+                                            .slot_count = 16,
+                                            .access_count = 16,
+                                            .self = proc_of(11),
+                                            .pinned_bytes_max = SL_GIB};
+    ck_assert_int_eq(sl_pins_create(&options, &pins, NULL), SL_OK);
+    ck_assert_int_eq(node_hello_pins(node, "client.1", "client", 11, "pins.client.1.11"), SL_OK);
+    return pins;
+}
+
+/* As the client: a process that has the lock, until it is killed. */
+static pid_t pins_hold(const struct node *node)
+{
+    char path[1100];
+    int heard[2];
+    char byte = 0;
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    snprintf(path, sizeof(path), "%s/pins.client.1.11", node->fake.paths.shm_dir);
+    ck_assert_int_eq(pipe(heard), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        /* Not the registrar's lock; and a close of the same file would end ours. */
+        int said = dup2(heard[1], STDIN_FILENO);
+        (void)close_range(3, ~0U, 0);
+        int fd = open(path, O_RDWR | O_CLOEXEC);
+        if (fd >= 0 && fcntl(fd, F_SETLK, &whole) == 0 && write(said, "x", 1) == 1) {
+            (void)pause();
+        }
+        _exit(1);
+    }
+    ck_assert_int_gt(pid, 0);
+    (void)close(heard[1]);
+    ck_assert_int_eq(read(heard[0], &byte, 1), 1);
+    (void)close(heard[0]);
+    return pid;
+}
+
+/* As if there had been no room for the note that has the other name. */
+static void note_put_back(struct node *node)
+{
+    struct registrar *self = node->fake.state;
+    struct reg_peer *peer = &self->peers->all[reg_peer_by_proc(self, proc_of(11))];
+    const struct { /* format of a peer's note */
+        uint32_t version, reserved;
+        struct sl_proc_id proc;
+        char name[REG_NAME_BYTES], role[REG_NAME_BYTES], segment[64];
+    } note = {.version = 1,
+              .proc = peer->proc,
+              .name = "client.1",
+              .role = "client",
+              .segment = "pins.client.1.11"};
+    sl_ref fresh = 0;
+    ck_assert_int_eq(reg_note_put(self, &note, sizeof(note), REG_BLOB_PEER, &fresh, NULL), SL_OK);
+    sl_index_set_kind(self->index, peer->blob, SL_RECORD_FREE);
+    peer->blob = fresh;
+}
+
+START_TEST(a_name_that_is_taken_again_costs_no_pins)
+    {
+        struct node *node = node_start(NULL);
+        struct sl_entry entry;
+        struct sl_pins *pins = pins_of_standin(node);
+        sl_pin pin;
+        node_put(node, "client.1", "a", BIG);
+        ck_assert(node_entry(node, "a", &entry));
+        ck_assert_int_eq(sl_pins_take(pins, node->view, &entry, &pin), SL_OK);
+        pid_t client = pins_hold(node);
+        fake_die(&node->fake, proc_of(11));
+        node_client(node, "client.1", 12);
+        note_put_back(node);
+        ck_assert_int_eq(node_remove(node, "client.1", "a"), SL_OK); /* retired */
+
+        node_restart(node);
+        fake_die(&node->fake, proc_of(11)); /* a watch of the dead is told at once elsewhere */
+
+        ck_assert_uint_eq(node_metric(node, "retired_count"), 1);
+        node_put(node, "client.1", "b", BIG); /* known without another hello */
+        ck_assert(reg_peer_present(node->fake.state, proc_of(11), REG_NONE));
+        ck_assert(reg_peer_present(node->fake.state, proc_of(12), REG_NONE));
+        ck_assert_int_eq(kill(client, SIGKILL), 0);
+        ck_assert_int_eq(waitpid(client, NULL, 0), client);
+        fake_pass(&node->fake, SL_NS_PER_S);
+        ck_assert(!reg_peer_present(node->fake.state, proc_of(11), REG_NONE));
+        ck_assert_uint_eq(node_metric(node, "retired_count"), 0);
+        sl_pins_destroy(&pins);
+        node_end(node);
+    }
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("registrar: outlived");
+    TCase *tcase = tcase_create("outlived");
+    tcase_add_test(tcase, a_name_that_is_taken_again_costs_no_pins);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

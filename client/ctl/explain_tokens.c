@@ -210,7 +210,7 @@ static sl_err keys_make(struct keys *keys, const struct making *making, const st
         err = sl_fail(why, SL_ERR_INVALID, "%" PRIu64 " tokens make no whole block of %u",
                       prompt->token_count, making->block_tokens);
     }
-    keys->texts = err == SL_OK ? calloc(keys->room, sizeof *keys->texts) : NULL;
+    keys->texts = err == SL_OK ? calloc(keys->room + 1, sizeof *keys->texts) : NULL;
     if (err == SL_OK && keys->texts == NULL) {
         err = sl_fail(why, SL_ERR_NO_MEMORY, "%" PRIu64 " keys", keys->room);
     }
@@ -355,16 +355,18 @@ static sl_err tokens_look(struct ctl *ctl, const struct explain_tokens *what,
     uint64_t prefix = 0;
     err = keys_make(&keys, &making, prompt, why);
     if (err == SL_OK) {
-        stories = calloc(keys.count, sizeof *stories);
-        objects = calloc(keys.count, sizeof *objects);
-        err = stories == NULL || objects == NULL
-                  ? sl_fail(why, SL_ERR_NO_MEMORY, "%" PRIu64 " keys", keys.count)
-                  : ctl_open(ctl, false, &client, why);
+        stories = calloc(keys.count + 1, sizeof *stories);
+        objects = calloc(keys.count + 1, sizeof *objects);
     }
-    for (uint64_t i = 0; err == SL_OK && i < keys.count; i++) {
-        objects[i] = ctl_key(keys.texts[i]);
+    if (err == SL_OK && (stories == NULL || objects == NULL)) {
+        (void)sl_fail(why, SL_ERR_NO_MEMORY, "%" PRIu64 " keys", keys.count);
+        err = SL_ERR_NO_MEMORY;
     }
+    err = err == SL_OK ? ctl_open(ctl, false, &client, why) : err;
     if (err == SL_OK) {
+        for (uint64_t i = 0; i < keys.count; i++) {
+            objects[i] = ctl_key(keys.texts[i]);
+        }
         err = explain_keys(client, objects, (uint32_t)keys.count, stories, why);
     }
     while (err == SL_OK && prefix < keys.count && stories[prefix].code == SL_OK) {

@@ -241,7 +241,7 @@ class Hangs(unittest.TestCase):
     def test_a_stopped_supervisor_is_named_and_can_be_ended(self):
         with Node() as node:
             os.kill(node.supervisor_pid(), signal.SIGSTOP)
-            self.assertEqual(supervision(node)["state"], "stopped")
+            wait_until(lambda: supervision(node)["state"] == "stopped", 3, "it is seen to be stopped")  # not before its next instruction
             self.assertIn(b"kill -CONT", node.ctl("status").stdout)
             for words in (["status"], ["start", *node.settings], ["restart", "keyer"], ["restart"]):
                 self.assertIn("kill -CONT", node.supervisor(*words, check=False).stdout, words)

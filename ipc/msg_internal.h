@@ -80,14 +80,6 @@ void sl_msg_trace(struct sl_env *env, const struct sl_msg *msg, bool sent, const
 
 /* ---- codec ---- */
 
-/* Checks that the frame is exactly one msgpack value, at most 8 levels deep, that no header claims
- * more than the frame has, and that there are at most SL_ELEMENTS_MAX elements. Reads each byte
- * once, allocates nothing. *element_count is what a parser must hold. */
-#define SL_DEPTH_MAX    8u
-#define SL_ELEMENTS_MAX (2u << 20) /* the largest message of the table has 0.9 Mi */
-sl_err sl_codec_scan(const void *frame, size_t length_bytes, uint64_t *element_count,
-                     struct sl_error *why);
-
 /* Storage of decoded texts and lists: blocks that become one when there were several, so that the
  * same message is decoded without allocation the next time. */
 struct sl_bump_block;

@@ -128,6 +128,14 @@ void sl_reply_code(struct sl_env *env, const struct sl_msg *request, sl_err code
 void sl_reply_fail(struct sl_env *env, const struct sl_msg *request, sl_err code,
                    const char *format, ...) SL_PRINTF(4, 5);
 
+/* Checks that the frame is exactly one msgpack value, at most 8 levels deep, that no header claims
+ * more than the frame has, and that there are at most SL_ELEMENTS_MAX elements. Reads each byte
+ * once, allocates nothing. *element_count is what a parser must hold. */
+#define SL_DEPTH_MAX    8u
+#define SL_ELEMENTS_MAX (2u << 20) /* the largest message of the table has 0.9 Mi */
+sl_err sl_codec_scan(const void *frame, size_t length_bytes, uint64_t *element_count,
+                     struct sl_error *why);
+
 /* The parts of a request that are needed to answer it after its message is gone. */
 struct sl_return {
     char to[32];

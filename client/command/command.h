@@ -98,6 +98,11 @@ int ctl_progress(const struct ctl *ctl, const char *value, bool *shown);
 /* "\r[###...] 3/6  " on standard error. */
 void ctl_progress_bar(uint64_t done, uint64_t total);
 
+/* ---- interrupt.c ---- */
+/* SIGINT and SIGTERM end no process any more, but what asks whether one came. */
+void ctl_interruptible(void);
+bool ctl_interrupted(void);
+
 /* ---- pages.c ---- */
 /* Calls each() for every metrics page of the node: false stops. Gives how many pages there are,
  * CTL_PAGES_MAX at most. */

@@ -3,9 +3,9 @@
 #include "client/events/subscribe.h"
 #include "client/metrics/at.h"
 #include "runtime/sl_clock.h"
+#include "runtime/sl_hex.h"
 
 #include <inttypes.h>
-#include <signal.h>
 #include <string.h>
 #include <time.h>
 
@@ -18,14 +18,6 @@ struct watch {
     bool once; /* the snapshot alone */
 };
 
-static volatile sig_atomic_t interrupted;
-
-static void on_signal(int number)
-{
-    (void)number;
-    interrupted = 1;
-}
-
 static const char *hash_text(const struct ev_hash *hash, char out[2 * SL_BLOCK_HASH_BYTES + 1])
 {
     if (hash->length == 0) {
@@ -33,9 +25,8 @@ static const char *hash_text(const struct ev_hash *hash, char out[2 * SL_BLOCK_H
                        hash->number);
         return out;
     }
-    for (uint32_t i = 0; i < hash->length; i++) {
-        (void)snprintf(out + 2 * i, 3, "%02x", hash->bytes[i]);
-    }
+    sl_hex_write(out, hash->bytes, hash->length);
+    out[2 * hash->length] = '\0';
     return out;
 }
 
@@ -163,11 +154,10 @@ static int events_command(struct ctl *ctl, int argc, char **argv)
     if (!address_find(ctl, &publish, &replay, &at, &code)) {
         return code;
     }
-    (void)signal(SIGINT, on_signal);
-    (void)signal(SIGTERM, on_signal);
+    ctl_interruptible();
     sl_err err = ev_subscriber_open(publish, replay, &subscriber, &why);
     uint64_t gaps = 0;
-    while (err == SL_OK && interrupted == 0 && !is_over(&watch) && !(watch.once && stats.exact)) {
+    while (err == SL_OK && !ctl_interrupted() && !is_over(&watch) && !(watch.once && stats.exact)) {
         err = ev_subscriber_step(subscriber, WAIT_NS, heard_print, &watch, &why);
         ev_subscriber_stats(subscriber, &stats);
         if (stats.gaps != gaps) {

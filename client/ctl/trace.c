@@ -9,7 +9,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -271,14 +270,6 @@ static int show_many(struct trace *trace, uint64_t wanted, bool slow)
 
 /* ---- ops as spans ---- */
 
-static volatile sig_atomic_t stopped;
-
-static void stop(int signal)
-{
-    (void)signal;
-    stopped = 1;
-}
-
 #define FOLLOW_SECONDS      1
 #define FOLLOW_SECONDS_LONG 30 /* between two tries, while nobody takes them */
 
@@ -311,8 +302,7 @@ static int send_spans(struct ctl *ctl, const char *where, bool follow)
     uint64_t since_ns = 0;
     uint64_t sent = 0;
     unsigned pause_s = FOLLOW_SECONDS;
-    (void)signal(SIGINT, stop);
-    (void)signal(SIGTERM, stop);
+    ctl_interruptible();
     do {
         size_t op_count;
         sl_err err = spans_send(ctl, where, &since_ns, &op_count, &why);
@@ -325,10 +315,10 @@ static int send_spans(struct ctl *ctl, const char *where, bool follow)
         sent += err == SL_OK ? op_count : 0;
         pause_s =
             err == SL_OK ? FOLLOW_SECONDS : SL_MIN(2 * pause_s, (unsigned)FOLLOW_SECONDS_LONG);
-        if (follow && stopped == 0) { /* a signal ends it */
+        if (follow && !ctl_interrupted()) { /* a signal ends it */
             (void)nanosleep(&(struct timespec){.tv_sec = pause_s}, NULL);
         }
-    } while (follow && stopped == 0);
+    } while (follow && !ctl_interrupted());
     if (strcmp(where, "-") == 0) {
         return CTL_FINE;
     }

@@ -265,6 +265,16 @@ def workload(path, requests, seed):
         subprocess.run([CTL, "workload", "--requests", str(requests), "--seed", str(seed)], check=True, stdout=out)
 
 
+def paced(trace, duration_ms):
+    """Spreads the requests of a trace evenly over a time."""
+    with open(trace, encoding="utf-8") as lines:
+        requests = [json.loads(line) for line in lines]
+    with open(trace, "w", encoding="utf-8") as lines:
+        for index, request in enumerate(requests):
+            request["timestamp"] = index * duration_ms // len(requests)
+            lines.write(json.dumps(request) + "\n")
+
+
 def expected_hits(path, block_tokens=512):
     """What a cache that never evicts must hit, from the trace alone: the longest known prefix of every request."""
     known, references, hits = set(), 0, 0

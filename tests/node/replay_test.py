@@ -10,19 +10,9 @@ import tempfile
 import time
 import unittest
 
-from node_support import TRACE, Node, expected_hits, main, wait_until, workload
+from node_support import TRACE, Node, expected_hits, main, paced, wait_until, workload
 
 SECONDS = int(os.environ.get("SLUICE_TEST_SLOWDOWN", "1"))
-
-
-def pace(trace, duration_ms):
-    """Spreads the requests of a trace evenly over a time."""
-    with open(trace, encoding="utf-8") as lines:
-        requests = [json.loads(line) for line in lines]
-    with open(trace, "w", encoding="utf-8") as lines:
-        for index, request in enumerate(requests):
-            request["timestamp"] = index * duration_ms // len(requests)
-            lines.write(json.dumps(request) + "\n")
 
 
 class Replay(unittest.TestCase):
@@ -135,7 +125,7 @@ class Replay(unittest.TestCase):
             trace = self.directory.name + "/long.jsonl"
             requests = 1500
             workload(trace, requests, 11)
-            pace(trace, 20_000)  # the replay lasts this long however fast the machine is: enough to kill everyone
+            paced(trace, 20_000)  # the replay lasts this long however fast the machine is: enough to kill everyone
             started = time.monotonic()
             replay = node.replay_start(trace, "--ranks", "2", "--block-bytes", "4096", "--speed", "1", "--json",
                                        report_path)

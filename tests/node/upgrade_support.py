@@ -1,6 +1,5 @@
 """What upgrades have in common: programs in a directory of their own, load that is checked, the upgrade itself."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -30,16 +29,6 @@ def program_of(node, name):
 def programs_of(node):
     """{actor or helper: the directory of the program that it runs}"""
     return {name: program_of(node, name) for name in sorted(os.listdir(node.directory + "/run/pid"))}
-
-
-def paced(trace, duration_ms):
-    """Spreads the requests of a trace evenly over a time."""
-    with open(trace, encoding="utf-8") as lines:
-        requests = [json.loads(line) for line in lines]
-    with open(trace, "w", encoding="utf-8") as lines:
-        for index, request in enumerate(requests):
-            request["timestamp"] = index * duration_ms // len(requests)
-            lines.write(json.dumps(request) + "\n")
 
 
 class Upgrade:

@@ -14,8 +14,8 @@ import tempfile
 import time
 import unittest
 
-from node_support import BIN, CTL, NODE, PACE, Node, expected_hits, lives, log_of, main, plain_alone, wait_until, workload
-from upgrade_support import DEADLINE_MS, Lives, Putting, Upgrade, paced, program_of, programs_copied, programs_of
+from node_support import BIN, CTL, NODE, PACE, Node, expected_hits, lives, log_of, main, paced, plain_alone, wait_until, workload
+from upgrade_support import DEADLINE_MS, Lives, Putting, Upgrade, program_of, programs_copied, programs_of
 
 SLOWDOWN = int(os.environ.get("SLUICE_TEST_SLOWDOWN", "1"))
 LAYOUT_AT = 20

@@ -22,8 +22,8 @@ sys.path[:0] = [HERE, os.path.join(HERE, "..", "node"), os.path.join(HERE, "..",
 
 import release  # noqa: E402
 import suite  # noqa: E402
-from node_support import BIN, CTL, NODE, Node, expected_hits, wait_until, workload  # noqa: E402
-from upgrade_support import DEADLINE_MS, TESTS, Lives, Putting, Upgrade, paced, programs_copied, programs_of  # noqa: E402
+from node_support import BIN, CTL, NODE, Node, expected_hits, paced, wait_until, workload  # noqa: E402
+from upgrade_support import DEADLINE_MS, TESTS, Lives, Putting, Upgrade, programs_copied, programs_of  # noqa: E402
 
 OLD = {}  # root, bin, script, ctl, tests of the release; main fills it
 

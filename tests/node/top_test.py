@@ -40,9 +40,10 @@ class Terminal:
         wait_until(seen, seconds, lambda: f"{texts} in\n" + "\n".join(found))
         return found
 
-    def row(self, name):
-        """The words of the line that begins with a name."""
-        return next((line.split() for line in self.lines() if line.startswith(name)), [])
+    def word(self, name, number):
+        """A word, counted from 0, of the line that begins with a name; "" where it is not there (a screen may be half drawn)."""
+        words = next((line.split() for line in self.lines() if line.startswith(name)), [])
+        return words[number] if number < len(words) else ""
 
     def ended(self):
         def code():
@@ -136,12 +137,12 @@ class Top(unittest.TestCase):
             top = self.open(node)
             lines = top.shows("7/7 actors ready", "overview", "evicted", "q")
             self.assertTrue(all(len(line) <= 80 for line in lines))
-            self.assertEqual(top.row("stores")[2], "0")
+            wait_until(lambda: top.word("stores", 2) == "0", 5, "no stores yet")
             replay = node.replay_start(self.trace, "--ranks", "2", "--block-bytes", "4096", "--speed", "20")
             self.addCleanup(replay.stdout.close)
             self.addCleanup(replay.wait)
             self.addCleanup(replay.kill)
-            wait_until(lambda: (top.row("stores") or ["", "0"])[1] != "0", 10, "stores a second are shown")
+            wait_until(lambda: top.word("stores", 1) not in ("", "0"), 10, "stores a second are shown")
             wait_until(lambda: any(chr(0x2588) in line for line in top.lines()), 10, "a sparkline is drawn")
             top.keys("2")
             top.shows("memory", "sorted by memory", "model")
@@ -213,13 +214,13 @@ class Top(unittest.TestCase):
         with Node(ranks=1, memory="16MiB") as node:
             top = self.open(node, "--view", "actors")
             top.shows("keyer")
-            self.assertEqual(top.row("keyer")[2], "1")
+            wait_until(lambda: top.word("keyer", 2) == "1", 5, "one start is counted")
             with node.standing_still("swapper.0"):
                 top.shows("swapper.0: stuck", seconds=10)
             pid = node.live_pid("keyer")
             os.kill(pid, signal.SIGKILL)
             node.wait_restarted("keyer", pid)
-            wait_until(lambda: (top.row("keyer") or [""] * 3)[2] == "2", 5, "the restart is counted")
+            wait_until(lambda: top.word("keyer", 2) == "2", 10, "the restart is counted")
             node.stop()
             top.shows("no node runs under the name", seconds=10)
             node.start()

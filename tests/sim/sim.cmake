@@ -2,7 +2,7 @@
 if(Python3_FOUND AND NOT SL_SANITIZE)
     sl_node_test(script LABEL sim SCRIPT sim/script_test.py TIMEOUT 900)
     if(TEST sim/script)
-        sl_computes(sim/script)
+        sl_patient(sim/script)
     endif()
 endif()
 # Whole nodes in one process, clients included. It needs every actor of a node.
@@ -23,7 +23,7 @@ if(TARGET sluice_registrar AND TARGET sluice_keyer AND TARGET sluice_swapper AND
         sl_test(${name} LABEL sim SOURCES ${sources} $<TARGET_OBJECTS:sl_sim_support> ${CMAKE_SOURCE_DIR}/tests/support/mem_disk.c
             LIBS sluice_tierer sluice_coordinator sluice_registrar sluice_keyer sluice_swapper sluice_transporter
                 sluice_static TIMEOUT 300)
-        sl_computes(sim/${name})
+        sl_patient(sim/${name})
         foreach(symbol sl_clock_monotonic_ns clock_gettime getrandom getpid nanosleep ppoll pthread_cond_timedwait
                 sl_proc_id_self sl_mailbox_open sl_mailbox_close sl_mailbox_send sl_mailbox_receive sl_mailbox_fds
                 sl_mailbox_spin sl_mailbox_sleep sl_mailbox_connect_count sl_digest_copy sl_index_unchanged sl_pins_take
@@ -41,7 +41,7 @@ if(TARGET sluice_registrar AND TARGET sluice_keyer AND TARGET sluice_swapper AND
     endforeach()
     add_test(NAME sim/sim_heal_test COMMAND sim_node_test --heal WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
     set_tests_properties(sim/sim_heal_test PROPERTIES LABELS sim TIMEOUT 1500)
-    sl_computes(sim/sim_heal_test)
+    sl_patient(sim/sim_heal_test)
     sl_sim(sim_cluster_test SOURCES sim_far sim_handover sim_mutants sim_cluster_test SEEDS 40)
     # What calls between the files of an actor are led to by a mutant (sim_mutants.c).
     foreach(symbol tr_pull tr_pulls_fence tr_push_fence tr_straight_piece tr_pools_over push_notice sl_fabric_grant_end
@@ -63,7 +63,7 @@ if(TARGET sluice_registrar AND TARGET sluice_keyer AND TARGET sluice_swapper AND
         if(NOT SL_SANITIZE)
             add_test(NAME sim/sim_join_mutants_test COMMAND sim_join_test --mutants WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
             set_tests_properties(sim/sim_join_mutants_test PROPERTIES LABELS sim TIMEOUT 600)
-            sl_computes(sim/sim_join_mutants_test)
+            sl_patient(sim/sim_join_mutants_test)
         endif()
     endif()
     if(NOT SL_SANITIZE)
@@ -73,7 +73,7 @@ if(TARGET sluice_registrar AND TARGET sluice_keyer AND TARGET sluice_swapper AND
         add_test(NAME sim/sim_mutants_test COMMAND sim_cluster_test --mutants WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
         set_tests_properties(sim/sim_mutants_test sim/sim_node_mutants_test sim/sim_directory_mutants_test
             PROPERTIES LABELS sim TIMEOUT 600)
-        sl_computes(sim/sim_mutants_test sim/sim_node_mutants_test sim/sim_directory_mutants_test)
+        sl_patient(sim/sim_mutants_test sim/sim_node_mutants_test sim/sim_directory_mutants_test)
     endif()
     sl_sim(sim_churn_test SOURCES sim_churn_test SEEDS 2)
     sl_sim(sim_members_test SOURCES sim_members_test SEEDS 20)

@@ -12,9 +12,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define TWICE_OF    50u  /* one run of so many is made twice: it must be the same */
-#define TELL_OF     500u /* so many runs a line is printed */
-#define SECONDS_MAX 300u /* of a run: it hangs */
+#define TWICE_OF    50u   /* one run of so many is made twice: it must be the same */
+#define TELL_OF     500u  /* so many runs a line is printed */
+#define SECONDS_MAX 1200u /* of a run: it hangs; builds and other suites go before it */
 
 struct shared { /* between the processes that run seeds */
     _Atomic uint64_t next, done, failed;

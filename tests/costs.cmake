@@ -7,33 +7,35 @@ set(SL_COSTS
     cluster/rails 160
     cluster/words 160
     node/away 160
-    node/upgrade 160
-    node/disks 150
+    node/upgrade 190
+    node/disks 160
     node/supervise 125
     sim/sim_node_test 120
     cluster/nodes 110
     cluster/handover 105
-    cluster/pull 105
+    cluster/pull 135
     node/disk_start 100
-    cluster/handover_pools 90
+    node/prefetch 110
+    cluster/handover_pools 105
+    node/metrics 95
     examples/patches 90
     fault/disk_crash_bed 80
     python/vllm_handover_node 80
-    node/mooncake 75
+    node/containers 85
+    node/mooncake 85
     python/contract_valgrind 75
     unit/fabric_places_test 70
     unit/fabric_test 70
     unit/keys_cross_check 65
     sim/sim_node_mutants_test 65
-    node/prefetch 65
     unit/device_process_test_cuda 60
     node/replay 60        # lock: memory
+    node/admission 60
+    cluster/strangers 60
     node/pieces 60
-    node/metrics 60
     unit/rail_process_test 55
     node/handover 55
     node/object_api 45
-    cluster/strangers 45
     python/store 45
     python/vllm_native_node 45
     python/wheel 40

@@ -76,6 +76,7 @@ class UnderLoad(Upgraded):
                   f"({hits} without a cache's limits), lost 0, wrong 0, longest op {report['longest_op_us'] / 1000:.0f} ms; hits by 100 requests: "
                   f"{[window['hits'] for window in report.get('windows', [])]}")
 
+    @plain_alone
     def test_hits_of_an_engine_are_those_of_its_trace(self):
         self.replays(1)
 
@@ -96,15 +97,18 @@ class UnderLoad(Upgraded):
         self.assertLess(longest_ms, DEADLINE_MS * SLOWDOWN)
         self.assertGreater(after["read"], before["read"])
 
+    @plain_alone
     def test_1_thread(self):
         self.threads(1)
 
+    @plain_alone
     def test_2_threads(self):
         self.threads(2)
 
     def test_4_threads(self):
         self.threads(4)
 
+    @plain_alone
     def test_8_threads(self):
         self.threads(8)
 

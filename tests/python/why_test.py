@@ -302,6 +302,20 @@ class Spans(OnNode):
         self.assertEqual(done.returncode, 3, done.stderr)
         self.assertIn(b"http://127.0.0.1:1 took no spans", done.stderr)
 
+    def test_many_ops_go_in_requests_of_512_spans_and_those_before_a_refusal_are_counted(self):
+        engine = self.register()
+        server, url = self.collector()
+        ids = [self.op_traced(engine, f"many{i}", TOKENS) for i in range(200)]
+        wait_until(lambda: f"{ids[-1]:016x}".encode() in self.node.ctl("trace", "--otlp", "-").stdout, 10, "the last op's span")
+        server.answers[:] = [200, 500]
+        done = self.node.ctl("trace", "--otlp", url, check=False)
+        self.assertEqual(done.returncode, 3, done.stderr)
+        first, second = (spans_of(json.loads(body)) for _, _, body in server.got)
+        self.assertTrue(256 < len(first) <= 512 and 0 < len(second) <= 512, (len(first), len(second)))
+        self.assertFalse(first.keys() & second.keys())
+        ops = [one for one in first.values() if any(row["key"] == "sluice.trace" for row in one["attributes"])]
+        self.assertIn(f"took no spans; {len(ops)} ops were sent before".encode(), done.stderr)
+
 
 if __name__ == "__main__":
     main()

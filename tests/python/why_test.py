@@ -135,7 +135,7 @@ class Requests(OnNode):
         self.assertIn(b"--model is needed, one of", several.stderr)
 
     def test_what_cannot_be_read_is_named(self):
-        for text, said in (("1 2 x", "'x' is no token"), ("[1, 2, -3]", "tokens[2] is no token"), ("{}", "an array of tokens is needed"),
+        for text, said in (("1 2 x", "'x' is no token"), ("[1, 2, -3]", "tokens: element 2 is not"), ("{}", "tokens: missing"),
                            ("[1, 2", "line 1"), ("", "no tokens"), ("4294967296", "is no token")):
             done = subprocess.run([CTL, "explain", "--tokens", "-", *self.node.where], input=text, capture_output=True, text=True,
                                   env=self.node.environment)

@@ -312,9 +312,12 @@ sl_err otlp_requests(const struct trace *trace, uint64_t since_ns, uint64_t unti
 {
     size_t count;
     struct ended *list = ended_list(trace, since_ns, until_ns, &count);
+    if (list == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the spans");
+    }
     struct batch batch = {.spans = json_array()};
     struct spans spans = {.to_unix_ns = sl_clock_wall_ns() - sl_clock_monotonic_ns()};
-    sl_err err = list != NULL ? SL_OK : sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the spans");
+    sl_err err = SL_OK;
     for (size_t i = 0; err == SL_OK && i < count; i++) {
         struct op op = op_of(&trace->events[list[i].first], list[i].count);
         spans.array = json_array();

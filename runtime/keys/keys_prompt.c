@@ -145,12 +145,13 @@ static sl_err numbers_take(struct sl_keys_prompt *prompt, const char *text, uint
 sl_err sl_keys_prompt_read(const char *text, uint64_t length_bytes, struct sl_keys_prompt **out,
                            struct sl_error *why)
 {
+    static const char space[] = " \t\r\n";
     uint64_t at = 0;
     struct sl_keys_prompt *prompt = calloc(1, sizeof(*prompt));
     if (prompt == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "a prompt");
     }
-    while (at < length_bytes && memchr(" \t\r\n", text[at], 4) != NULL) {
+    while (at < length_bytes && memchr(space, text[at], sizeof(space) - 1) != NULL) {
         at++;
     }
     bool json = at < length_bytes && (text[at] == '[' || text[at] == '{');

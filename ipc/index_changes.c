@@ -29,7 +29,8 @@ struct sl_index_changes {
     uint32_t *homes;        /* [slot]: upper half of the hash of the key told */
     uint8_t *tiers;         /* [slot]: where its value was told to be: TOLD_ bits */
     bool with_tiers;
-    uint32_t round; /* of the slots whose records this walk looks at */
+    uint32_t round;               /* of the slots whose records this walk looks at, */
+    uint32_t rounds, rounds_next; /* one in so many */
     size_t mapped_bytes;
 };
 
@@ -53,6 +54,7 @@ sl_err sl_index_changes_create(const struct sl_index_view *view, bool tiers,
     }
     changes->view = view;
     changes->with_tiers = tiers;
+    changes->rounds = changes->rounds_next = SL_INDEX_CHANGES_ROUNDS;
     changes->slot_count = view->bucket_count * INDEX_BUCKET_SLOTS;
     changes->mapped_bytes =
         changes->slot_count * (2 * sizeof(uint64_t) + sizeof(*changes->homes) + 1);
@@ -81,6 +83,11 @@ void sl_index_changes_destroy(struct sl_index_changes **changes)
     (void)munmap((*changes)->words, (*changes)->mapped_bytes);
     free(*changes);
     *changes = NULL;
+}
+
+void sl_index_changes_rounds(struct sl_index_changes *changes, uint32_t rounds)
+{
+    changes->rounds_next = rounds;
 }
 
 static void told_set(struct sl_index_changes *changes, uint64_t slot, uint64_t id)
@@ -182,7 +189,7 @@ static bool slot_changed(struct sl_index_changes *changes, uint64_t slot, sl_ind
 static bool tier_differs(const struct sl_index_changes *changes, uint64_t slot, uint64_t word)
 {
     sl_ref ref = (sl_ref)word;
-    if (changes->ids[slot] == 0 || slot % SL_INDEX_CHANGES_ROUNDS != changes->round ||
+    if (changes->ids[slot] == 0 || slot % changes->rounds != changes->round ||
         !ref_in_bounds(changes->view, ref, INDEX_UNITS_MIN)) {
         return false;
     }
@@ -202,7 +209,8 @@ enum sl_index_walk sl_index_changes_step(struct sl_index_changes *changes,
     }
     if (changes->at == 0) {
         changes->torn_count = changes->pending_count = 0;
-        changes->round = (changes->round + 1) % SL_INDEX_CHANGES_ROUNDS;
+        changes->rounds = changes->rounds_next;
+        changes->round = (changes->round + 1) % changes->rounds;
     }
     uint64_t end = SL_MIN(changes->slot_count - changes->at, bucket_count_max * INDEX_BUCKET_SLOTS);
     end += changes->at;

@@ -30,7 +30,8 @@ typedef _Atomic uint64_t index_word;
 #define INDEX_SLAB_BYTES 65536u
 #define INDEX_SLAB_UNITS \
     1024u /* the first one is the slab's head: word 0 is the class of its records */
-#define INDEX_GROW_SLABS   16u /* populated at a time: 1 MiB */
+#define INDEX_GROW_SLABS   16u /* populated at a time, at most: 1 MiB */
+#define INDEX_GROW_SHARE   32u /* and no more than this part of what is there: few keys cost little */
 #define INDEX_BUCKET_SLOTS 7u
 #define INDEX_TRIES_MAX    64u
 

@@ -49,7 +49,8 @@ static void slab_push_free(struct sl_index *index, uint32_t at, bool clean)
 static sl_err slabs_grow(struct sl_index *index)
 {
     uint64_t left = index->view.slab_count_max - index->slab_count;
-    uint32_t count = (uint32_t)SL_MIN(left, INDEX_GROW_SLABS);
+    uint32_t share = SL_MAX(index->slab_count / INDEX_GROW_SHARE, 1u);
+    uint32_t count = (uint32_t)SL_MIN(left, SL_MIN(share, INDEX_GROW_SLABS));
     if (count == 0) {
         return SL_ERR_NO_SPACE;
     }

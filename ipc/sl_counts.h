@@ -41,13 +41,13 @@ enum sl_tier { SL_TIER_MEMORY, SL_TIER_DISK, SL_TIER_REMOTE, SL_TIER_COUNT };
     X(GET_SEEN, "keys of gets that are nowhere, and were here once")
 #define SL_COUNT_ENUM(id, text) SL_COUNT_##id,
 enum sl_count { SL_COUNT_TABLE(SL_COUNT_ENUM) SL_COUNT_COUNT };
-#define SL_COUNTS_MAX 32u /* words of a row for them */
+#define SL_COUNTS_MAX 24u /* words of a row for them */
 
-/* What is timed: gets by tier, and the look-ups of blocks by engines. */
-enum sl_timed { SL_TIMED_BLOCKS = SL_TIER_COUNT, SL_TIMED_COUNT };
+/* What is timed: gets by tier, the look-ups of blocks by engines, and those of keys. */
+enum sl_timed { SL_TIMED_BLOCKS = SL_TIER_COUNT, SL_TIMED_KEYS, SL_TIMED_COUNT };
 
 /* Times in buckets whose upper ends are fixed: 1, 2 and 5 of each decade from 1 us to 10 s,
- * and what took longer. */
+ * and what took longer. Those of SL_TIMED_KEYS know the ends 1, 10 and 100 us, 1, 10 and 100 ms alone. */
 #define SL_COUNTS_BUCKETS 23u
 /* In ns; the last: UINT64_MAX. */
 extern const uint64_t sl_counts_bucket_ends_ns[SL_COUNTS_BUCKETS];
@@ -95,7 +95,7 @@ static inline void sl_count(struct sl_counts_row row, enum sl_count count, uint6
     }
 }
 /* So many keys came from this tier (enum sl_tier) after ns each, or a look-up took so long
- * (SL_TIMED_BLOCKS). */
+ * (SL_TIMED_BLOCKS), or so many keys were looked up in so long (SL_TIMED_KEYS). */
 void sl_counts_time(struct sl_counts_row row, uint32_t timed, uint64_t ns, uint64_t times);
 
 /* Reading, by any process. */
@@ -106,7 +106,7 @@ struct sl_counts_times {
 };
 struct sl_counts_sum {
     uint64_t counts[SL_COUNT_COUNT];
-    struct sl_counts_times times[SL_TIMED_COUNT]; /* by tier, and SL_TIMED_BLOCKS */
+    struct sl_counts_times times[SL_TIMED_COUNT]; /* by enum sl_timed */
     uint32_t client_count;                        /* that have a block now */
 };
 /* Of all clients there were since the node was started. Errors: those of segments. */

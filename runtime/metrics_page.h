@@ -7,6 +7,7 @@
 
 #include <assert.h>
 #include <stdatomic.h>
+#include <stddef.h>
 
 #define METRICS_MAGIC   UINT64_C(0x65676170656c7573) /* "suelpage", little-endian */
 #define METRICS_VERSION SL_METRICS_PAGE_VERSION
@@ -55,6 +56,19 @@ struct metrics_page {
 /* Readers of one release look at pages of the other: other sizes are another version. */
 static_assert(sizeof(struct metrics_page) == 59888 && SL_METRICS_PAGE_VERSION == 3u,
               "layout of version 3");
+/* How a page of any version begins: whose it is can be said where nothing else of it can be read. */
+struct metrics_owner {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t uid;
+    unsigned char of_the_version[16];
+    char actor[32];
+    struct sl_proc_id proc;
+};
+static_assert(offsetof(struct metrics_page, uid) == offsetof(struct metrics_owner, uid) &&
+                  offsetof(struct metrics_page, proc) == offsetof(struct metrics_owner, proc) &&
+                  sizeof(struct metrics_owner) == 80,
+              "pages begin with their owner");
 
 static inline struct metrics_event *metrics_events(const struct metrics_page *page)
 {

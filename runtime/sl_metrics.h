@@ -84,6 +84,9 @@ struct sl_metrics_view; /* opaque */
 /* Errors: SL_ERR_NOT_FOUND, SL_ERR_FOREIGN, SL_ERR_VERSION, SL_ERR_CORRUPT. */
 sl_err sl_metrics_view_open(const char *path, struct sl_metrics_view **out, struct sl_error *why);
 void sl_metrics_view_close(struct sl_metrics_view **view);
+/* Whether the page, of any version, is this user's and its process is gone: what cannot be read of it is
+ * left out, and stands in nobody's way. */
+bool sl_metrics_page_is_left(const char *path);
 /* Calls each() for every page of the directory, by their names, as long as it gives true. Pages that
  * cannot be read, as one that is being made, are left out. Gives how many were read. */
 #define SL_METRICS_VIEWS_MAX 1024u

@@ -88,6 +88,14 @@ sl_err sl_metrics_view_open(const char *path, struct sl_metrics_view **out, stru
     return SL_OK;
 }
 
+bool sl_metrics_page_is_left(const char *path)
+{
+    struct metrics_owner owner;
+    SL_AUTO(close) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    return fd >= 0 && pread(fd, &owner, sizeof(owner), 0) == (ssize_t)sizeof(owner) &&
+           owner.magic == METRICS_MAGIC && owner.uid == geteuid() && !sl_proc_alive(owner.proc);
+}
+
 void sl_metrics_view_close(struct sl_metrics_view **view)
 {
     if (*view == NULL) {

@@ -320,7 +320,8 @@ static int doctor_command(struct ctl *ctl, int argc, char **argv)
         doctor_node,      doctor_supervisor,  doctor_memory,    doctor_huge_pages,
         doctor_cores,     doctor_descriptors, doctor_memlock,   doctor_io_uring,
         doctor_disk,      doctor_verbs,       doctor_ports,     doctor_metrics,
-        doctor_key_files, doctor_cluster,     doctor_directory, doctor_leftovers,
+        doctor_events,    doctor_gate,        doctor_key_files, doctor_cluster,
+        doctor_directory, doctor_leftovers,
     };
     int code;
     const char *sysfs = SL_SYSFS;
@@ -359,7 +360,8 @@ const struct ctl_command ctl_doctor = {
     .summary = "check the machine for the node that the settings describe",
     .help = "doctor [--sysfs DIR]\n"
             "\n"
-            "One line a check: the node's supervisor, memory, huge pages, limits, io_uring, disk, NICs, ports, /metrics, key files, keys of nodes, the directory, leftovers;\n"
+            "One line a check: the node's supervisor, memory, huge pages, limits, io_uring, disk, NICs, ports, /metrics, events,\n"
+            "gate, key files, keys of nodes, the directory, leftovers;\n"
             "ok, warn or fail, and how to mend it. Needs no node. Code 0 when nothing failed. Changes nothing.\n"
             "\n"
             "  --sysfs DIR       look for NICs below DIR (default /sys)\n"

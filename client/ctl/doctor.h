@@ -26,6 +26,18 @@ void doctor_say(struct doctor *doctor, enum doctor_level level, const char *chec
 void doctor_verbs(struct doctor *doctor);
 void doctor_ports(struct doctor *doctor);
 void doctor_metrics(struct doctor *doctor);
+/* A setting that says where something listens: whether the address can be had, and who can read there. */
+struct doctor_listener {
+    const char *check, *setting;
+    const char *mend_open, *reads; /* of one that others reach, too */
+    bool guarded;                  /* by a token */
+};
+void doctor_address(struct doctor *doctor, const struct doctor_listener *listener,
+                    const char *text);
+/* helpers.c */
+void doctor_events(struct doctor *doctor);
+void doctor_gate(struct doctor *doctor);
+bool doctor_program_is_there(const char *name);
 void doctor_directory(struct doctor *doctor);
 /* doctor_disk.c */
 void doctor_node(struct doctor *doctor); /* finds the settings of the node that runs: first */

@@ -296,63 +296,56 @@ void doctor_ports(struct doctor *doctor)
 
 /* ---- /metrics ---- */
 
-/* Whether the program is beside this one, or in the search path. */
-static bool exporter_is_there(void)
-{
-    char path[1100];
-    ssize_t length = readlink("/proc/self/exe", path, 1000);
-    path[SL_MAX(length, 0)] = '\0';
-    char *slash = strrchr(path, '/');
-    if (slash != NULL) {
-        (void)snprintf(slash, sizeof(path) - (size_t)(slash - path), "/sluice-metrics");
-    }
-    return slash == NULL || access(path, X_OK) == 0;
-}
-
-/* Of an address: whether it can be had, and who can read there. */
-static void metrics_address_check(struct doctor *doctor, const char *text)
+void doctor_address(struct doctor *doctor, const struct doctor_listener *listener, const char *text)
 {
     struct sockaddr_storage address = {0};
     socklen_t length = 0;
-    char host[256];
+    char host[256], mend[200];
     uint16_t port = 0;
     bool parsed = sl_address_parse(text, host, sizeof(host), &port) &&
                   sl_address_ip(host, port, &address, &length);
     int os_code = parsed ? port_try(&address, length) : 0; /* a name is left to who listens */
     if (os_code != 0) {
-        doctor_say(
-            doctor, DOCTOR_FAIL, "metrics",
-            os_code == EADDRINUSE
-                ? "choose another port, or end who has it (ss -ltnp); the node runs without"
-                : "metrics_listen = IP:PORT of this machine, or local; the node runs without",
-            "metrics_listen %s: %s", text, strerror(os_code));
+        (void)snprintf(mend, sizeof(mend),
+                       "%s = IP:PORT of this machine, or local; the node runs without",
+                       listener->setting);
+        doctor_say(doctor, DOCTOR_FAIL, listener->check,
+                   os_code == EADDRINUSE
+                       ? "choose another port, or end who has it (ss -ltnp); the node runs without"
+                       : mend,
+                   "%s %s: %s", listener->setting, text, strerror(os_code));
         return;
     }
     bool inside = (address.ss_family == AF_INET && strncmp(host, "127.", 4) == 0) ||
                   (address.ss_family == AF_INET6 && strcmp(host, "::1") == 0) ||
                   strcmp(host, "localhost") == 0;
-    const char *token = getenv("SLUICE_METRICS_TOKEN");
-    const char *file = getenv("SLUICE_METRICS_TOKEN_FILE");
-    bool open = !inside && (token == NULL || token[0] == '\0') && (file == NULL || file[0] == '\0');
-    doctor_say(doctor, open ? DOCTOR_WARN : DOCTOR_OK, "metrics",
-               open ? "SLUICE_METRICS_TOKEN_FILE, a firewall, or metrics_listen = local" : "",
-               "metrics_listen %s: free%s", text,
-               open ? "; whoever reaches it reads load and hit rates (no keys)" : "");
+    bool open = !inside && !listener->guarded;
+    doctor_say(doctor, open ? DOCTOR_WARN : DOCTOR_OK, listener->check,
+               open ? listener->mend_open : "", "%s %s: free%s%s", listener->setting, text,
+               open ? "; whoever reaches it reads " : "", open ? listener->reads : "");
 }
 
 void doctor_metrics(struct doctor *doctor)
 {
     const char *text = sl_config_text(doctor->config, SL_SET_metrics_listen);
+    const char *token = getenv("SLUICE_METRICS_TOKEN");
+    const char *file = getenv("SLUICE_METRICS_TOKEN_FILE");
+    const struct doctor_listener listener = {
+        .check = "metrics",
+        .setting = "metrics_listen",
+        .mend_open = "SLUICE_METRICS_TOKEN_FILE, a firewall, or metrics_listen = local",
+        .reads = "load and hit rates (no keys)",
+        .guarded = (token != NULL && token[0] != '\0') || (file != NULL && file[0] != '\0')};
     struct metrics_at at;
     if (strcmp(text, "off") == 0) {
         doctor_say(doctor, DOCTOR_OK, "metrics", "", "off");
     } else if (metrics_at_read(doctor->paths.runtime_dir, "metrics", &at)) {
         doctor_say(doctor, DOCTOR_OK, "metrics", "", "/metrics at %s", at.address);
-    } else if (!exporter_is_there()) {
+    } else if (!doctor_program_is_there("sluice-metrics")) {
         doctor_say(doctor, DOCTOR_WARN, "metrics", "apt install libmicrohttpd-dev, and build anew",
                    "sluice-metrics was not built: no /metrics");
     } else if (strcmp(text, "local") != 0) {
-        metrics_address_check(doctor, text);
+        doctor_address(doctor, &listener, text);
     } else {
         doctor_say(doctor, doctor->running ? DOCTOR_WARN : DOCTOR_OK, "metrics",
                    doctor->running ? "see metrics.out in the log directory" : "",

@@ -11,25 +11,11 @@
 #define FILE_BYTES_MAX SL_KEYS_LINE_BYTES_MAX
 #define MODEL_BYTES    33u
 
-struct prompt {
-    uint32_t *tokens;
-    uint64_t token_count;
-    char *extras, *seed, *parent; /* NULL: none */
-};
-
 /* How keys are made, of one identity. */
 struct making {
     const char *format, *seed;
     uint32_t block_tokens;
 };
-
-static void prompt_free(struct prompt *prompt)
-{
-    free(prompt->tokens);
-    free(prompt->extras);
-    free(prompt->seed);
-    free(prompt->parent);
-}
 
 /* ---- the file ---- */
 
@@ -69,95 +55,11 @@ static char *file_read(const char *path, size_t *length, struct sl_error *why)
     return text;
 }
 
-static bool token_add(struct prompt *prompt, uint64_t *room, uint64_t value)
-{
-    if (prompt->token_count == *room) {
-        uint64_t more = *room == 0 ? 4096 : 2 * *room;
-        uint32_t *grown = realloc(prompt->tokens, more * sizeof *grown);
-        if (grown == NULL) {
-            return false;
-        }
-        prompt->tokens = grown;
-        *room = more;
-    }
-    prompt->tokens[prompt->token_count++] = (uint32_t)value;
-    return true;
-}
-
-/* "1 2 3", also with commas. */
-static sl_err numbers_take(struct prompt *prompt, char *text, struct sl_error *why)
-{
-    uint64_t room = 0;
-    char *rest = text;
-    for (char *word; (word = strsep(&rest, " ,\t\r\n")) != NULL;) {
-        uint64_t value = 0;
-        if (word[0] == '\0') {
-            continue;
-        }
-        if (!sl_parse_within(word, 0, UINT32_MAX, &value)) {
-            return sl_fail(why, SL_ERR_INVALID, "'%.40s' is no token", word);
-        }
-        if (!token_add(prompt, &room, value)) {
-            return sl_fail(why, SL_ERR_NO_MEMORY, "%" PRIu64 " tokens", prompt->token_count);
-        }
-    }
-    return SL_OK;
-}
-
-static char *member_text(const json_t *object, const char *name)
-{
-    const char *text = json_string_value(json_object_get(object, name));
-    return text == NULL ? NULL : strdup(text);
-}
-
-static sl_err json_take(struct prompt *prompt, const char *text, struct sl_error *why)
-{
-    json_error_t where;
-    uint64_t room = 0;
-    json_t *all = json_loads(text, 0, &where);
-    if (all == NULL) {
-        return sl_fail(why, SL_ERR_INVALID, "line %d: %s", where.line, where.text);
-    }
-    const json_t *tokens = json_is_array(all) ? all : json_object_get(all, "tokens");
-    const json_t *extras = json_object_get(all, "extras");
-    sl_err err = json_is_array(tokens) ? SL_OK
-                                       : sl_fail(why, SL_ERR_INVALID,
-                                                 "an array of tokens is needed, or an object "
-                                                 "with such a member `tokens`");
-    size_t i;
-    const json_t *one;
-    json_array_foreach(tokens, i, one)
-    {
-        json_int_t value = json_integer_value(one);
-        if (err == SL_OK &&
-            (!json_is_integer(one) || value < 0 || value > (json_int_t)UINT32_MAX)) {
-            err = sl_fail(why, SL_ERR_INVALID, "tokens[%zu] is no token", i);
-        }
-        if (err == SL_OK && !token_add(prompt, &room, (uint64_t)value)) {
-            err = sl_fail(why, SL_ERR_NO_MEMORY, "%zu tokens", json_array_size(tokens));
-        }
-    }
-    prompt->extras = json_is_array(extras) ? json_dumps(extras, JSON_COMPACT) : NULL;
-    prompt->seed = member_text(all, "seed");
-    prompt->parent = member_text(all, "parent");
-    json_decref(all);
-    return err;
-}
-
-static sl_err prompt_read(const char *path, struct prompt *prompt, struct sl_error *why)
+static sl_err prompt_read(const char *path, struct sl_keys_prompt **prompt, struct sl_error *why)
 {
     size_t length;
-    char *text = file_read(path, &length, why);
-    if (text == NULL) {
-        return why->code;
-    }
-    char first = text[strspn(text, " \t\r\n")];
-    sl_err err = first == '[' || first == '{' ? json_take(prompt, text, why)
-                                              : numbers_take(prompt, text, why);
-    free(text);
-    return err == SL_OK && prompt->token_count == 0
-               ? sl_fail(why, SL_ERR_INVALID, "%s: no tokens", path)
-               : err;
+    SL_AUTO(free) char *text = file_read(path, &length, why);
+    return text == NULL ? why->code : sl_keys_prompt_read(text, length, prompt, why);
 }
 
 /* ---- keys ---- */
@@ -181,7 +83,7 @@ static sl_err key_add(void *context, uint64_t block, const char *text, uint32_t 
 }
 
 static struct making making_of(const json_t *identity, const struct explain_tokens *what,
-                               const struct prompt *prompt)
+                               const struct sl_keys_request *prompt)
 {
     uint64_t block_tokens = 0;
     (void)sl_parse_within(identity_fact(identity, "block_tokens"), 1, SL_KEYS_BLOCK_TOKENS_MAX,
@@ -194,17 +96,14 @@ static struct making making_of(const json_t *identity, const struct explain_toke
         .block_tokens = (uint32_t)(what->block_tokens != 0 ? what->block_tokens : block_tokens)};
 }
 
-static sl_err keys_make(struct keys *keys, const struct making *making, const struct prompt *prompt,
-                        struct sl_error *why)
+static sl_err keys_make(struct keys *keys, const struct making *making,
+                        const struct sl_keys_request *prompt, struct sl_error *why)
 {
     struct sl_keys *maker = NULL;
-    const struct sl_keys_request request = {.format = making->format,
-                                            .tokens = prompt->tokens,
-                                            .token_count = prompt->token_count,
-                                            .extras = prompt->extras,
-                                            .seed = making->seed,
-                                            .parent = prompt->parent,
-                                            .block_tokens = making->block_tokens};
+    struct sl_keys_request request = *prompt;
+    request.format = making->format;
+    request.seed = making->seed;
+    request.block_tokens = making->block_tokens;
     sl_err err = sl_keys_count(&request, &keys->room, why);
     if (err == SL_OK && keys->room == 0) {
         err = sl_fail(why, SL_ERR_INVALID, "%" PRIu64 " tokens make no whole block of %u",
@@ -262,7 +161,7 @@ static sl_err model_choose(const json_t *identities, const char *model, const js
 
 struct seek {
     const struct explain_tokens *what;
-    const struct prompt *prompt;
+    const struct sl_keys_request *prompt;
     uint64_t token; /* that the block is to have */
 };
 
@@ -335,7 +234,7 @@ static void print_all(const struct ctl *ctl, const struct keys *keys, const json
 }
 
 static sl_err tokens_look(struct ctl *ctl, const struct explain_tokens *what,
-                          const struct prompt *prompt, const json_t *identities, bool *all,
+                          const struct sl_keys_request *prompt, const json_t *identities, bool *all,
                           struct sl_error *why)
 {
     const json_t *identity = NULL;
@@ -391,20 +290,24 @@ static sl_err tokens_look(struct ctl *ctl, const struct explain_tokens *what,
 int explain_tokens(struct ctl *ctl, const struct explain_tokens *what)
 {
     struct sl_error why = {0};
-    struct prompt prompt = {.tokens = NULL};
+    struct sl_keys_prompt *text = NULL;
+    struct sl_keys_request prompt = {.tokens = NULL}; /* what the text gives of one */
     bool all = false;
     if (what->block_tokens > SL_KEYS_BLOCK_TOKENS_MAX) {
         return ctl_wrong(ctl, "--block-tokens is %u at most", SL_KEYS_BLOCK_TOKENS_MAX);
     }
     sl_err err = what->format != NULL ? sl_keys_format_check(what->format, &why) : SL_OK;
     if (err == SL_OK) {
-        err = prompt_read(what->path, &prompt, &why);
+        err = prompt_read(what->path, &text, &why);
+    }
+    if (err == SL_OK) {
+        sl_keys_prompt_lend(text, &prompt);
     }
     json_t *identities = identities_read(ctl);
     if (err == SL_OK) {
         err = tokens_look(ctl, what, &prompt, identities, &all, &why);
     }
     json_decref(identities);
-    prompt_free(&prompt);
+    sl_keys_prompt_destroy(&text);
     return err != SL_OK ? ctl_failed(ctl, &why) : all ? CTL_FINE : CTL_NO;
 }

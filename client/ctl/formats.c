@@ -56,13 +56,15 @@ static json_t *sentence_give(char *text)
     return whole != NULL ? whole : json_string(text);
 }
 
-/* One file of the shm directory. Gives whether this build reads it, or need not. */
+/* One file of the shm directory. Gives whether this build reads it, or need not: figures of a process that
+ * is gone are left out. */
 static bool file_give(const struct ctl *ctl, const char *name, json_t *found)
 {
     struct sl_segment_found segment = {0};
     struct sl_error why = {0};
     bool figures = strncmp(name, METRICS, sizeof(METRICS) - 1) == 0;
     sl_err err = SL_OK;
+    bool left = false;
     if (figures) {
         char path[sizeof(ctl->paths.shm_dir) + NAME_BYTES + 1];
         struct sl_metrics_view *view = NULL;
@@ -71,6 +73,7 @@ static bool file_give(const struct ctl *ctl, const char *name, json_t *found)
         if (err == SL_OK) {
             sl_metrics_view_close(&view);
         }
+        left = err == SL_ERR_VERSION && sl_metrics_page_is_left(path);
     } else {
         err = sl_segment_look(ctl->paths.shm_dir, name, &segment, &why);
     }
@@ -85,16 +88,22 @@ static bool file_give(const struct ctl *ctl, const char *name, json_t *found)
                        "%s; if it was left by a process that is gone: rm '%s/%s'", why.text,
                        ctl->paths.shm_dir, name);
     }
+    if (left) {
+        (void)snprintf(said, sizeof said,
+                       "'%s': figures of a process that is gone, in a format that this "
+                       "program does not know: left out",
+                       name);
+    }
     (void)json_array_append_new(
-        found, json_pack("{s:o, s:s, s:I, s:o, s:b, s:o}", "file",
+        found, json_pack("{s:o, s:s, s:I, s:o, s:b, s:b, s:o}", "file",
                          ctl_json_bytes(name, strlen(name)), "kind",
                          figures                                               ? "figures"
                          : segment.kind > 0 && segment.kind < SL_SEGMENT_KINDS ? kinds[segment.kind]
                                                                                : "unknown",
                          "version", (json_int_t)(figures ? 0 : segment.layout), "maker",
                          ctl_json_bytes(segment.maker, strlen(segment.maker)), "readable",
-                         (int)(err == SL_OK), "why", sentence_give(said)));
-    return err == SL_OK;
+                         (int)(err == SL_OK), "left_out", (int)left, "why", sentence_give(said)));
+    return err == SL_OK || left;
 }
 
 /* All of them, if there are any: *readable is whether each can be read. */
@@ -195,7 +204,7 @@ const struct ctl_command ctl_formats = {
     .help = "formats [--check]\n"
             "\n"
             "Prints the version of each format that this build writes, and which it reads; then, by name, what lies in the node's\n"
-            "shared memory and cannot be read by it (code 1). Nothing is opened for writing. ipc/README.md has the table of all\n"
+            "shared memory and cannot be read by it (code 1; figures of processes that are gone are left out). Nothing is opened for writing. ipc/README.md has the table of all\n"
             "formats, those on disk included.\n"
             "\n"
             "  --check           nothing but whether a registrar of this build goes on with what is there\n"

@@ -18,6 +18,9 @@
 #define LOST_NS            (60 * SL_NS_PER_S) /* so old, an op without an end is one that died */
 #define IDLE_NS            (2 * SL_NS_PER_S)  /* requests that are no ops: nothing came since */
 #define ACTORS_MAX         128u
+/* In JSON, rather more than measured. */
+#define EVENT_BYTES 260u
+#define SPAN_BYTES  420u
 
 /* Steps of the coordinator by the event that ends them; they begin with the event before. */
 static const struct {
@@ -229,14 +232,34 @@ static void op_add(struct spans *spans, const struct op *op)
     actors_add(spans, op);
 }
 
-json_t *otlp_request(const struct trace *trace, uint64_t since_ns, uint64_t until_ns,
-                     size_t *op_count)
+/* ---- requests ---- */
+
+/* An op that is over, by its events in the trace. */
+struct ended {
+    size_t first, count;
+    uint64_t over_ns;
+};
+
+/* What is of one request. */
+struct batch {
+    json_t *spans;
+    size_t op_count, bytes; /* about */
+    uint64_t over_ns;
+};
+
+static int by_over(const void *a, const void *b)
 {
-    char host[256] = "", instance[300];
-    struct spans spans = {.array = json_array()};
-    spans.to_unix_ns = sl_clock_wall_ns() - sl_clock_monotonic_ns();
-    *op_count = 0;
-    for (size_t first = 0, end; first < trace->count; first = end) {
+    const struct ended *one = a, *other = b;
+    return (one->over_ns > other->over_ns) - (one->over_ns < other->over_ns);
+}
+
+/* All that were over in (since_ns, until_ns], in the order of their ends; to be freed. NULL: no memory. */
+static struct ended *ended_list(const struct trace *trace, uint64_t since_ns, uint64_t until_ns,
+                                size_t *count)
+{
+    struct ended *list = calloc(trace->count + 1, sizeof *list);
+    *count = 0;
+    for (size_t first = 0, end; list != NULL && first < trace->count; first = end) {
         end = first;
         while (end < trace->count && trace->events[end].trace_id == trace->events[first].trace_id) {
             end++;
@@ -244,10 +267,19 @@ json_t *otlp_request(const struct trace *trace, uint64_t since_ns, uint64_t unti
         struct op op = op_of(&trace->events[first], end - first);
         uint64_t over = over_ns(&op);
         if (over > since_ns && over <= until_ns) {
-            op_add(&spans, &op);
-            (*op_count)++;
+            list[(*count)++] =
+                (struct ended){.first = first, .count = end - first, .over_ns = over};
         }
     }
+    if (list != NULL) {
+        qsort(list, *count, sizeof *list, by_over);
+    }
+    return list;
+}
+
+static json_t *request_of(const struct trace *trace, json_t *spans)
+{
+    char host[256] = "", instance[300];
     (void)gethostname(host, sizeof host - 1);
     (void)snprintf(instance, sizeof instance, "%s/%s", host,
                    sl_config_text(trace->ctl->config, SL_SET_instance));
@@ -255,5 +287,56 @@ json_t *otlp_request(const struct trace *trace, uint64_t since_ns, uint64_t unti
                      "resource", "attributes", attribute_text("service.name", "sluice"),
                      attribute_text("service.instance.id", instance),
                      attribute_text("host.name", host), "scopeSpans", "scope", "name", "sluice",
-                     "version", SL_VERSION, "spans", spans.array);
+                     "version", SL_VERSION, "spans", spans);
+}
+
+static sl_err batch_give(const struct trace *trace, struct batch *batch, otlp_take_fn take,
+                         void *context, struct sl_error *why)
+{
+    struct batch full = *batch;
+    *batch = (struct batch){.spans = json_array()};
+    return take(context, request_of(trace, full.spans), full.op_count, full.over_ns, why);
+}
+
+/* Ops that ended in the same moment stay together: who goes on behind over_ns shall miss none. */
+static bool batch_is_full(const struct batch *batch, const json_t *spans, size_t bytes,
+                          uint64_t over_ns)
+{
+    return batch->op_count > 0 && over_ns != batch->over_ns &&
+           (json_array_size(batch->spans) + json_array_size(spans) > OTLP_SPANS_MAX ||
+            batch->bytes + bytes > OTLP_BYTES_MAX);
+}
+
+sl_err otlp_requests(const struct trace *trace, uint64_t since_ns, uint64_t until_ns,
+                     otlp_take_fn take, void *context, struct sl_error *why)
+{
+    size_t count;
+    struct ended *list = ended_list(trace, since_ns, until_ns, &count);
+    if (list == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the spans");
+    }
+    struct batch batch = {.spans = json_array()};
+    struct spans spans = {.to_unix_ns = sl_clock_wall_ns() - sl_clock_monotonic_ns()};
+    sl_err err = SL_OK;
+    for (size_t i = 0; err == SL_OK && i < count; i++) {
+        struct op op = op_of(&trace->events[list[i].first], list[i].count);
+        spans.array = json_array();
+        op_add(&spans, &op);
+        size_t bytes =
+            list[i].count * EVENT_BYTES + json_array_size(spans.array) * (size_t)SPAN_BYTES;
+        if (batch_is_full(&batch, spans.array, bytes, list[i].over_ns)) {
+            err = batch_give(trace, &batch, take, context, why);
+        }
+        (void)json_array_extend(batch.spans, spans.array);
+        json_decref(spans.array);
+        batch.op_count++;
+        batch.bytes += bytes;
+        batch.over_ns = list[i].over_ns;
+    }
+    if (err == SL_OK && batch.op_count > 0) {
+        err = batch_give(trace, &batch, take, context, why);
+    }
+    json_decref(batch.spans);
+    free(list);
+    return err;
 }

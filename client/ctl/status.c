@@ -2,8 +2,8 @@
  * anything. */
 #include "client/command/supervision.h"
 #include "client/ctl/commands.h"
+#include "client/ctl/helpers.h"
 #include "client/ctl/status_ready.h"
-#include "client/metrics/at.h"
 #include "client/top/summary.h"
 #include "runtime/sl_clock.h"
 #include "runtime/sl_metrics.h"
@@ -253,27 +253,23 @@ static json_t *summary_json(const struct ctl *ctl)
     return figures != NULL ? top_summary_json(figures) : NULL;
 }
 
-/* Who watches the actors, and where monitoring reads; takes them. */
+/* Who watches the actors, and where others read; takes them. */
 static void status_end(const struct ctl *ctl, json_t *actors)
 {
     struct supervision supervision;
-    struct metrics_at at;
     char text[200], mend[200];
     supervision_look(ctl, &supervision);
-    bool served = metrics_at_read(ctl->paths.runtime_dir, "metrics", &at);
     if (ctl->json) {
-        ctl_print_json(json_pack(
-            "{s:s, s:o*, s:o, s:o, s:s?}", "instance", sl_config_text(ctl->config, SL_SET_instance),
-            "figures", summary_json(ctl), "actors", actors, "supervisor",
-            supervision_json(&supervision), "metrics_at", served ? at.address : NULL));
+        json_t *all =
+            json_pack("{s:s, s:o*, s:o, s:o}", "instance",
+                      sl_config_text(ctl->config, SL_SET_instance), "figures", summary_json(ctl),
+                      "actors", actors, "supervisor", supervision_json(&supervision));
+        ctl_helpers_json(ctl, all);
+        ctl_print_json(all);
         return;
     }
     json_decref(actors);
-    if (served) {
-        (void)printf("/metrics at %s (process %" PRIu32 ")\n", at.address, at.proc.pid);
-    } else {
-        (void)printf("/metrics is not served\n");
-    }
+    ctl_helpers_print(ctl);
     supervision_text(ctl, &supervision, text, mend);
     if (text[0] != '\0') {
         (void)printf("%s\n  -> %s\n", text, mend);

@@ -273,46 +273,57 @@ static int show_many(struct trace *trace, uint64_t wanted, bool slow)
 #define FOLLOW_SECONDS      1
 #define FOLLOW_SECONDS_LONG 30 /* between two tries, while nobody takes them */
 
-/* Sends what is over since *since_ns, which moves on when it was taken. */
-static sl_err spans_send(const struct ctl *ctl, const char *where, uint64_t *since_ns,
-                         size_t *op_count, struct sl_error *why)
+struct sending {
+    const char *where;
+    uint64_t since_ns; /* what was over by then was sent */
+    uint64_t op_count; /* sent */
+};
+
+static sl_err batch_send(void *context, json_t *request, size_t op_count, uint64_t over_ns,
+                         struct sl_error *why)
+{
+    struct sending *sending = context;
+    sl_err err = otlp_send(sending->where, request, why);
+    if (err == SL_OK) {
+        sending->since_ns = over_ns;
+        sending->op_count += op_count;
+    }
+    return err;
+}
+
+/* Sends what is over and was not sent. */
+static sl_err spans_send(const struct ctl *ctl, struct sending *sending, struct sl_error *why)
 {
     struct trace trace = {.ctl = ctl};
     uint64_t until_ns = sl_clock_monotonic_ns() - OTLP_SETTLE_NS;
-    *op_count = 0;
     if (trace_collect(&trace) == 0) {
         trace_free(&trace);
         return ctl_no_pages(ctl, why);
     }
-    json_t *request = otlp_request(&trace, *since_ns, until_ns, op_count);
-    sl_err err = SL_OK;
-    if (*op_count > 0 || request == NULL) {
-        err = otlp_send(where, request, why);
-    } else {
-        json_decref(request);
-    }
+    sl_err err = otlp_requests(&trace, sending->since_ns, until_ns, batch_send, sending, why);
     trace_free(&trace);
-    *since_ns = err == SL_OK ? until_ns : *since_ns;
     return err;
 }
 
 static int send_spans(struct ctl *ctl, const char *where, bool follow)
 {
     struct sl_error why = {0};
-    uint64_t since_ns = 0;
-    uint64_t sent = 0;
+    struct sending sending = {.where = where};
     unsigned pause_s = FOLLOW_SECONDS;
     ctl_interruptible();
     do {
-        size_t op_count;
-        sl_err err = spans_send(ctl, where, &since_ns, &op_count, &why);
+        sl_err err = spans_send(ctl, &sending, &why);
+        if (err != SL_OK && sending.op_count > 0) {
+            size_t length = strlen(why.text);
+            (void)snprintf(&why.text[length], sizeof why.text - length,
+                           "; %" PRIu64 " ops were sent before", sending.op_count);
+        }
         if (err != SL_OK && !follow) {
             return ctl_failed(ctl, &why);
         }
         if (err != SL_OK) {
             (void)ctl_failed(ctl, &why);
         }
-        sent += err == SL_OK ? op_count : 0;
         pause_s =
             err == SL_OK ? FOLLOW_SECONDS : SL_MIN(2 * pause_s, (unsigned)FOLLOW_SECONDS_LONG);
         if (follow && !ctl_interrupted()) { /* a signal ends it */
@@ -323,9 +334,9 @@ static int send_spans(struct ctl *ctl, const char *where, bool follow)
         return CTL_FINE;
     }
     if (ctl->json) {
-        ctl_print_json(json_pack("{s:o}", "ops", ctl_json_u64(sent)));
+        ctl_print_json(json_pack("{s:o}", "ops", ctl_json_u64(sending.op_count)));
     } else {
-        (void)printf("%" PRIu64 " ops sent to %s\n", sent, where);
+        (void)printf("%" PRIu64 " ops sent to %s\n", sending.op_count, where);
     }
     return CTL_FINE;
 }
@@ -389,6 +400,7 @@ const struct ctl_command ctl_trace = {
             "  --otlp URL|FILE   send the ops that are over, and still remembered, as spans of OpenTelemetry (OTLP in JSON): to a\n"
             "                    collector (http:// or https://; a URL without a path gets v1/traces; needs the program curl;\n"
             "                    headers from OTEL_EXPORTER_OTLP_HEADERS), or a line a request behind a file's end; -: print it.\n"
+            "                    A request has 512 spans, about 1 MiB, at most; one that fails is the last, and the ops before are counted.\n"
             "                    Ops that came with a traceparent are spans of its trace, others of a trace of their own.\n"
             "  --follow          go on with what ends from now on, until SIGINT or SIGTERM\n"
             "\n"

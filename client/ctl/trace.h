@@ -30,12 +30,18 @@ uint32_t trace_collect(struct trace *trace);
 void trace_free(struct trace *trace);
 
 /* ---- otlp.c: ops as spans of OpenTelemetry ---- */
-/* An ExportTraceServiceRequest in OTLP's JSON (https://opentelemetry.io/docs/specs/otlp/) of the ops
- * that were over in (since_ns, until_ns], monotonic; *op_count: how many these are. until_ns lies a
- * little in the past, so that nothing comes behind. */
+/* ExportTraceServiceRequests in OTLP's JSON (https://opentelemetry.io/docs/specs/otlp/) of the ops
+ * that were over in (since_ns, until_ns], monotonic, in the order of their ends: at most
+ * OTLP_SPANS_MAX spans and about OTLP_BYTES_MAX a request, unless one op has more. until_ns lies a little
+ * in the past, so that nothing comes behind. take takes each request; over_ns: all ops that were over by
+ * then are in it or in one before. Ends with the first error of take; SL_ERR_NO_MEMORY. */
 #define OTLP_SETTLE_NS SL_NS_PER_S
-json_t *otlp_request(const struct trace *trace, uint64_t since_ns, uint64_t until_ns,
-                     size_t *op_count);
+#define OTLP_SPANS_MAX 512u
+#define OTLP_BYTES_MAX (1024 * 1024u)
+typedef sl_err (*otlp_take_fn)(void *context, json_t *request, size_t op_count, uint64_t over_ns,
+                               struct sl_error *why);
+sl_err otlp_requests(const struct trace *trace, uint64_t since_ns, uint64_t until_ns,
+                     otlp_take_fn take, void *context, struct sl_error *why);
 
 /* ---- otlp_send.c ---- */
 /* To a collector (http://, https://), a file (appended, a line a request) or "-". The program `curl` does

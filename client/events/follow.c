@@ -12,7 +12,10 @@
 #define IDLE_NS \
     (40 * SL_NS_PER_MS) /* where nothing has changed for SETTLE_NS it is looked so often */
 /* What changes the index takes a generation or changes a count, but not at the same moment: a walk may
- * come between the two. So there are further ones for a while, and one now and then whatever is said. */
+ * come between the two. So there are further ones for a while, and one now and then whatever is said.
+ * A value that came back in another tier may be found in its record alone. While the index changes as
+ * many walks as begin in SETTLE_NS look at all records; when it does so no more the next one does, and
+ * so does the last one of the while. */
 #define SETTLE_NS SL_NS_PER_S
 #define ANYWAY_NS (10 * SL_NS_PER_S)
 
@@ -26,6 +29,7 @@ struct ev_follow {
     struct ev_follow_stats stats;
     uint64_t look_at_ns; /* whether it still is the index */
     uint64_t walk_at_ns, walk_began_ns, walked_ns, changed_ns;
+    uint64_t whole_ns; /* when a walk that looks at all records last began */
     uint64_t generation, key_count, group_count; /* when a walk last began for them */
     bool walking;
 };
@@ -69,6 +73,11 @@ void ev_follow_destroy(struct ev_follow **follow)
     *follow = NULL;
 }
 
+static uint64_t rest_ns(const struct ev_follow *follow)
+{
+    return SL_MAX(follow->delay_ns, SL_MIN(REST_TIMES * follow->stats.walk_ns, REST_NS));
+}
+
 /* The arena and the index that belong together. */
 static bool follow_open(struct ev_follow *follow, uint64_t now_ns)
 {
@@ -92,23 +101,42 @@ static bool follow_open(struct ev_follow *follow, uint64_t now_ns)
     follow->generation = 0;
     follow->walk_at_ns = now_ns;
     follow->changed_ns = now_ns;
+    follow->whole_ns = 0;
     return true;
+}
+
+/* So many walks begin in SETTLE_NS, going by the last one. */
+static uint32_t walks_a_while(const struct ev_follow *follow)
+{
+    uint64_t turn_ns = follow->stats.walk_ns + rest_ns(follow);
+    uint64_t count = turn_ns == 0 ? SL_INDEX_CHANGES_ROUNDS : SETTLE_NS / turn_ns;
+    return (uint32_t)SL_MAX(SL_MIN(count, (uint64_t)SL_INDEX_CHANGES_ROUNDS), UINT64_C(1));
 }
 
 /* Whether a walk is due, and for what state of the index. */
 static bool walk_begins(struct ev_follow *follow, uint64_t now_ns)
 {
     struct sl_index_stats index;
+    uint32_t rounds = walks_a_while(follow);
     uint64_t generation = sl_arena_coming_generation(follow->arena);
     sl_index_view_stats(follow->view, &index);
     if (generation != follow->generation || index.key_count != follow->key_count ||
         index.group_count != follow->group_count) {
         follow->changed_ns = now_ns;
-    } else if (now_ns - follow->changed_ns > SETTLE_NS && now_ns - follow->walked_ns < ANYWAY_NS &&
-               sl_index_changes_torn(follow->changes) == 0 &&
-               sl_index_changes_pending(follow->changes) == 0) {
-        return false;
+    } else {
+        bool settled = now_ns - follow->changed_ns > SETTLE_NS;
+        bool whole_due = follow->whole_ns <= follow->changed_ns + (settled ? SETTLE_NS : 0);
+        bool anyway = now_ns - follow->walked_ns >= ANYWAY_NS;
+        if (settled && !whole_due && !anyway && sl_index_changes_torn(follow->changes) == 0 &&
+            sl_index_changes_pending(follow->changes) == 0) {
+            return false;
+        }
+        if (whole_due || anyway) {
+            rounds = 1;
+            follow->whole_ns = now_ns;
+        }
     }
+    sl_index_changes_rounds(follow->changes, rounds);
     follow->generation = generation;
     follow->key_count = index.key_count;
     follow->group_count = index.group_count;
@@ -135,13 +163,13 @@ static bool walk_step(struct ev_follow *follow, uint64_t now_ns, ev_event_fn fn,
     default:
         return false;
     }
-    uint64_t end_ns = sl_clock_monotonic_ns(); /* now_ns is of the beginning of the step */
+    /* now_ns is of the beginning of the step. */
+    uint64_t end_ns = SL_MAX(sl_clock_monotonic_ns(), now_ns);
     follow->walking = false;
     follow->walked_ns = end_ns;
     follow->stats.walks++;
     follow->stats.walk_ns = end_ns - follow->walk_began_ns;
-    uint64_t rest_ns = SL_MIN(REST_TIMES * follow->stats.walk_ns, REST_NS);
-    follow->walk_at_ns = end_ns + SL_MAX(follow->delay_ns, rest_ns);
+    follow->walk_at_ns = end_ns + rest_ns(follow);
     ev_blocks_settle(follow->blocks, fn, context);
     return true;
 }

@@ -396,7 +396,8 @@ static void client_give(struct scrape *scrape, const struct metric_fact *fact)
     static const char *const times[] = {[SL_TIER_MEMORY] = "TIME_MEMORY",
                                         [SL_TIER_DISK] = "TIME_DISK",
                                         [SL_TIER_REMOTE] = "TIME_REMOTE",
-                                        [SL_TIMED_BLOCKS] = "TIME_BLOCKS"};
+                                        [SL_TIMED_BLOCKS] = "TIME_BLOCKS",
+                                        [SL_TIMED_KEYS] = "TIME_KEYS"};
     if (!scrape->counted) {
         return;
     }

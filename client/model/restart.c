@@ -13,7 +13,7 @@ struct model_restarts {
     uint64_t *parents;               /* by identity: the hash that its block came with */
     unsigned char learnt[SL_DENSITY_LEARNT_BYTES];
     uint32_t learnt_bytes;
-    uint32_t lot_count, lot_capacity; /* none is forgotten: a trace is short */
+    uint32_t lot_count, lot_capacity; /* a trace is short: all stay, and the latest count */
     struct sl_density_ghost (*lots)[SL_DENSITY_GONE_LOT];
 };
 
@@ -84,7 +84,9 @@ static void goes_on(const struct model_memory *memory, struct sl_density *fresh)
             SL_ASSERT(memory->here[id] != 0);
         }
     }
-    for (uint32_t lot = restarts->lot_count; lot-- > 0;) {
+    uint64_t kept = SL_MIN(sl_density_gone_lots(memory->density), restarts->lot_count);
+    for (uint64_t lot = restarts->lot_count; kept > 0; kept--) {
+        lot--;
         sl_density_ghosts_restore(fresh, restarts->lots[lot], sizeof(restarts->lots[lot]));
     }
     sl_density_restored(fresh);

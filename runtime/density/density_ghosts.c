@@ -7,6 +7,9 @@
 
 #include <string.h>
 
+#define GONE_OF_FEW \
+    3u /* ghosts a unit: with two, 10,000 blocks of that trace lose half a point by kills */
+
 static_assert(sizeof(struct sl_density_ghost) == 16, "a ghost's note has no gaps");
 
 void density_ghost_note(struct sl_density *density, uint32_t unit)
@@ -37,6 +40,13 @@ uint32_t sl_density_gone(struct sl_density *density, struct sl_density_ghost *ou
     memcpy(out, density->gone, sizeof(density->gone));
     density->gone_count = 0;
     return count;
+}
+
+uint64_t sl_density_gone_lots(const struct sl_density *density)
+{
+    uint64_t units = density->unit_count;
+    uint64_t of_few = SL_MIN(units * GONE_OF_FEW, density->set.ghosts_min);
+    return SL_MAX(units, of_few) / SL_DENSITY_GONE_LOT;
 }
 
 /* A place for it among those that count when all is restored. 0: no memory, or more is known. */

@@ -142,9 +142,13 @@ struct sl_density_ghost {
     uint32_t at; /* as of a note */
     uint8_t class_index, use_count, unused[2];
 };
-#define SL_DENSITY_GONE_LOT 1024u
+/* With a number before it, four fill a slab of the index. */
+#define SL_DENSITY_GONE_LOT 1000u
 uint32_t sl_density_gone(struct sl_density *density, struct sl_density_ghost *out);
 bool sl_density_gone_due(const struct sl_density *density); /* whether that gives a lot */
+/* So many lots are worth keeping, the latest: as many ghosts as there are units in memory, and three
+ * times as many, ghosts_min at most, where these are few. */
+uint64_t sl_density_gone_lots(const struct sl_density *density);
 void sl_density_ghosts_restore(struct sl_density *density, const void *bytes,
                                uint32_t length_bytes);
 /* Exposure and hits of all cells, as floats: what was learnt. Gives the bytes, at most

@@ -1,6 +1,7 @@
 /* runtime/keys/keys.c - the table of formats, and the chain of hashes over the blocks of a request.
  */
 #include "runtime/keys/keys_encode.h"
+#include "runtime/keys/keys_prompt.h"
 #include "runtime/keys/sl_keys.h"
 #include "runtime/sl_array.h"
 #include "runtime/sl_hex.h"
@@ -18,7 +19,6 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tokens must be little-
 #define KEYS_DIGEST_BYTES_MAX 32u
 #define KEYS_SEED_DEFAULT     "vllm-none-hash"
 /* Members of a JSON line nest: object, extras, block, tuples. */
-#define KEYS_JSON_FLAGS (JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL)
 
 enum keys_family { KEYS_FASTDEPLOY, KEYS_FASTDEPLOY_V1, KEYS_VLLM, KEYS_SGLANG, KEYS_SLUICE };
 enum keys_hash { KEYS_SHA256, KEYS_XXH3 };
@@ -59,8 +59,7 @@ struct sl_keys {
     EVP_MD_CTX *context;
     struct keys_buffer stream;
     struct keys_extras extras;
-    uint32_t *json_tokens;
-    size_t json_token_capacity;
+    struct sl_keys_prompt prompt; /* of a line */
 };
 
 /* A request being carried out. */
@@ -101,7 +100,7 @@ void sl_keys_destroy(struct sl_keys **keys)
     EVP_MD_free((*keys)->sha256);
     keys_buffer_fini(&(*keys)->stream);
     keys_extras_fini(&(*keys)->extras);
-    free((*keys)->json_tokens);
+    keys_prompt_clear(&(*keys)->prompt);
     free(*keys);
     *keys = NULL;
 }
@@ -490,12 +489,6 @@ static sl_err run_derive(struct sl_keys *keys, const struct sl_keys_request *req
     return err;
 }
 
-static sl_err json_failed(struct sl_error *why, const char *what, const json_error_t *error)
-{
-    return sl_fail(why, SL_ERR_INVALID, "%s: not JSON: %s (line %d, column %d)", what, error->text,
-                   error->line, error->column);
-}
-
 sl_err sl_keys_derive(struct sl_keys *keys, const struct sl_keys_request *request,
                       sl_keys_each_fn each, void *context, struct sl_error *why)
 {
@@ -509,83 +502,13 @@ sl_err sl_keys_derive(struct sl_keys *keys, const struct sl_keys_request *reques
         json_error_t error;
         extras = json_loadb(request->extras, length, KEYS_JSON_FLAGS | JSON_DECODE_ANY, &error);
         if (extras == NULL) {
-            return json_failed(why, "extras", &error);
+            return keys_json_failed(why, "extras", &error);
         }
     }
     return run_derive(keys, request, extras, length, each, context, why);
 }
 
 /* ---- one JSON object a line ---- */
-
-static sl_err line_tokens(struct sl_keys *keys, const json_t *list, struct sl_keys_request *request,
-                          struct sl_error *why)
-{
-    if (!json_is_array(list)) {
-        return sl_fail(why, SL_ERR_INVALID, "tokens: %s", list == NULL ? "missing" : "not a list");
-    }
-    size_t count = json_array_size(list);
-    if (!SL_ARRAY_ROOM(keys->json_tokens, keys->json_token_capacity, count)) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "tokens: no memory for %zu", count);
-    }
-    for (size_t i = 0; i < count; i++) {
-        const json_t *token = json_array_get(list, i);
-        json_int_t value = json_integer_value(token);
-        if (!json_is_integer(token) || value < 0 || value > (json_int_t)UINT32_MAX) {
-            return sl_fail(why, SL_ERR_INVALID, "tokens: element %zu is not an integer in 0..%u", i,
-                           UINT32_MAX);
-        }
-        keys->json_tokens[i] = (uint32_t)value;
-    }
-    request->tokens = keys->json_tokens;
-    request->token_count = count;
-    return SL_OK;
-}
-
-/* Text without NUL, or null, or absent. */
-static sl_err line_text(json_t *object, const char *name, const char **out, struct sl_error *why)
-{
-    const json_t *value = json_object_get(object, name);
-    *out = NULL;
-    if (value == NULL || json_is_null(value)) {
-        return SL_OK;
-    }
-    if (!json_is_string(value) || strlen(json_string_value(value)) != json_string_length(value)) {
-        return sl_fail(why, SL_ERR_INVALID, "%s: not a text without NUL", name);
-    }
-    *out = json_string_value(value);
-    return SL_OK;
-}
-
-static sl_err line_request(struct sl_keys *keys, json_t *object, struct sl_keys_request *request,
-                           struct sl_error *why)
-{
-    static const char *const known[] = {"tokens", "extras", "seed", "parent"};
-    const char *name;
-    json_t *value;
-    if (!json_is_object(object)) {
-        return sl_fail(why, SL_ERR_INVALID, "line: not a JSON object");
-    }
-    json_object_foreach(object, name, value)
-    {
-        size_t i = 0;
-        while (i < SL_COUNT(known) && strcmp(name, known[i]) != 0) {
-            i++;
-        }
-        if (i == SL_COUNT(known)) {
-            return sl_fail(why, SL_ERR_INVALID,
-                           "member '%.40s' is unknown; tokens, extras, seed and parent are known",
-                           name);
-        }
-    }
-    sl_err err = line_tokens(keys, json_object_get(object, "tokens"), request, why);
-    if (err == SL_OK) {
-        err = line_text(object, "seed", &request->seed, why);
-    }
-    if (err == SL_OK) {
-        err = line_text(object, "parent", &request->parent, why);
-    }
-    return err;
-}
 
 static sl_err line_print(void *context, uint64_t block, const char *text, uint32_t length)
 {
@@ -603,23 +526,15 @@ sl_err sl_keys_print_json_line(struct sl_keys *keys, const struct sl_keys_reques
                                       .block_tokens = form->block_tokens,
                                       .pickle_protocol = form->pickle_protocol,
                                       .partial = form->partial};
-    if (length_bytes > SL_KEYS_LINE_BYTES_MAX) {
-        return sl_fail(why, SL_ERR_INVALID, "line: longer than %" PRIu64 " bytes",
-                       SL_KEYS_LINE_BYTES_MAX);
-    }
-    json_error_t error;
-    json_t *object = json_loadb(line, length_bytes, KEYS_JSON_FLAGS | JSON_DECODE_ANY, &error);
-    if (object == NULL) {
-        return json_failed(why, "line", &error);
-    }
-    sl_err err = line_request(keys, object, &request, why);
+    struct sl_keys_prompt *prompt = &keys->prompt;
+    sl_err err = keys_prompt_json(prompt, "line", false, line, length_bytes, why);
     if (err == SL_OK) {
-        json_t *extras = json_incref(json_object_get(object, "extras"));
+        sl_keys_prompt_lend(prompt, &request);
+        json_t *extras = json_incref(json_object_get(prompt->json, "extras"));
         err = run_derive(keys, &request, extras, (size_t)length_bytes, line_print, out, why);
         if (err == SL_ERR_IO) {
             (void)sl_fail(why, err, "could not write a key");
         }
     }
-    json_decref(object);
     return err;
 }

@@ -260,6 +260,8 @@ static void side_open(struct side *side, const char *policy, enum shape shape)
     fake_set(&side->fake, "memory_chunk", text);
     snprintf(text, sizeof(text), "%" PRIu64, sl_align_up(keys * 400 + 4 * SL_MIB, SL_MIB));
     fake_set(&side->fake, "index_memory", text);
+    snprintf(text, sizeof(text), "%" PRIu64, keys);
+    fake_set(&side->fake, "index_keys", text);
     fake_set(&side->fake, "reservations_max", "4096");
     fake_set(&side->fake, "disk", "0");
     fake_set(&side->fake, "evict_policy", policy);

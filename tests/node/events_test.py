@@ -265,6 +265,23 @@ class Events(unittest.TestCase):
             said = node.ctl("events", "--once", check=False)
             self.assertEqual(said.returncode, 3)
             self.assertIn("--events-listen", said.stderr.decode())
+            self.assertIn("\nno events are published for routers\n", node.ctl("status").stdout.decode())
+            self.assertIsNone(json.loads(node.ctl("status", "--json").stdout)["events_at"])
+            self.assertEqual(doctor_says(node, "events"), ("ok", "off"))
+
+    def test_status_and_doctor_say_where_and_what_is_wrong(self):
+        node = self.node()
+        where = [f"ipc://{node.directory}/run/events.{name}" for name in ("pub", "replay")]
+        said = f"at {where[0]}, missed ones at {where[1]}"
+        self.assertIn(f"\nevents {said} (process {helper_pid(node)})\n", node.ctl("status").stdout.decode())
+        status = json.loads(node.ctl("status", "--json").stdout)
+        self.assertEqual(status["events_at"], dict(zip(("publish", "replay"), where)))
+        self.assertTrue(status["gate"])
+        self.assertIn(f"other containers attach by {node.directory}/run/gate.attach", node.ctl("status").stdout.decode())
+        self.assertEqual(doctor_says(node, "events"), ("ok", said))
+        self.assertEqual(doctor_says(node, "gate"), ("ok", "clients of other containers attach"))
+        os.rename(f"{node.directory}/run/events.at", f"{node.directory}/run/events.away")
+        self.assertEqual(doctor_says(node, "events"), ("warn", "none are published"))
 
     def test_a_second_publisher_has_another_place(self):
         node, port = self.node(), free_port()
@@ -278,6 +295,11 @@ class Events(unittest.TestCase):
         node.ctl("put", events_writer.key_of("b", 0, 2), "-", stdin=b"x")
         mirror = Mirror(self, node, (f"tcp://127.0.0.1:{port}", f"tcp://127.0.0.1:{port + 1}"))
         wait_until(lambda: len(mirror.there()) == 1, 5, "the model's block alone is told")
+
+
+def doctor_says(node, check):
+    [line] = [line for line in json.loads(node.ctl("doctor", "--json", check=False).stdout)["checks"] if line["check"] == check]
+    return line["level"], line["text"]
 
 
 def delays(node):

@@ -97,7 +97,8 @@ class Balance(unittest.TestCase):
         tiers = {tier: after.tiers()[tier] - before.tiers()[tier] for tier in after.tiers()}
         failed = after.sum("sluice_get_keys_failed_total") - before.sum("sluice_get_keys_failed_total")
         grown = {name: after.sum(name) - before.sum(name)
-                 for name in ("sluice_lookup_keys_total", "sluice_get_bytes_total", "sluice_get_duration_seconds_count")}
+                 for name in ("sluice_lookup_keys_total", "sluice_lookup_keys_duration_seconds_count", "sluice_get_bytes_total",
+                              "sluice_get_duration_seconds_count")}
         in_flight = 2  # of the killed process: an operation a thread
         hits = tiers["memory"] + tiers["disk"] + tiers["remote"]
         self.assertGreater(min(tiers["memory"], tiers["disk"], tiers["none"]), 0)
@@ -114,6 +115,10 @@ class Balance(unittest.TestCase):
         self.assertLessEqual(grown["sluice_get_bytes_total"], mine["bytes"] + in_flight * SIZE)
         self.assertLessEqual(mine["here"] + mine["nowhere"], grown["sluice_lookup_keys_total"])
         self.assertLessEqual(grown["sluice_lookup_keys_total"], mine["looks"])
+        # One in 64 of a thread is timed, its first one, too.
+        timed = grown["sluice_lookup_keys_duration_seconds_count"]
+        self.assertGreater(timed, 0)
+        self.assertLessEqual(abs(timed - grown["sluice_lookup_keys_total"]), 64 * sum(threads for _, _, threads in drivers))
         self.assertEqual(after.sum("sluice_clients"), 0)
         self.assertEqual(after.sum("sluice_actor_restarts_total", actor="registrar"), 1)
         self.assertGreaterEqual(after.sum("sluice_process_deaths_total"), before.sum("sluice_process_deaths_total"))

@@ -19,6 +19,7 @@ from upgrade_support import DEADLINE_MS, Lives, Putting, Upgrade, program_of, pr
 
 SLOWDOWN = int(os.environ.get("SLUICE_TEST_SLOWDOWN", "1"))
 LAYOUT_AT = 20
+METRICS_VERSION_AT, METRICS_PID_AT = 8, 72
 
 
 class Upgraded(unittest.TestCase):
@@ -200,6 +201,23 @@ class Refused(Upgraded):
         os.rename(left, node.shm + "/pins.client.1.1")
         self.assertIn(f"if it was left by a process that is gone: rm '{node.shm}/pins.client.1.1'", self.refused(node))
         os.remove(node.shm + "/pins.client.1.1")
+        self.upgraded(node)
+
+    def test_figures_of_the_dead_that_the_new_programs_cannot_read_are_left_out(self):
+        node = self.node(disk="0")
+        left = node.shm + "/metrics.client.1.1"
+        shutil.copy(node.shm + "/metrics.coordinator", left)
+        with open(left, "r+b") as page:
+            page.seek(METRICS_VERSION_AT)
+            page.write(struct.pack("<I", 4711))
+        self.assertIn("'%.100s' has format 4711" % left, self.refused(node))  # the coordinator lives
+        with open(left, "r+b") as page:
+            page.seek(METRICS_PID_AT)
+            page.write(struct.pack("<I", 0))
+        said = node.ctl("formats")
+        self.assertIn("'metrics.client.1.1': figures of a process that is gone", said.stderr.decode())
+        [row] = [row for row in json.loads(node.ctl("formats", "--json").stdout)["found"] if not row["readable"]]
+        self.assertTrue(row["left_out"])
         self.upgraded(node)
 
     def test_memory_that_cannot_be_looked_into_is_not_called_readable(self):

@@ -135,7 +135,7 @@ class Requests(OnNode):
         self.assertIn(b"--model is needed, one of", several.stderr)
 
     def test_what_cannot_be_read_is_named(self):
-        for text, said in (("1 2 x", "'x' is no token"), ("[1, 2, -3]", "tokens[2] is no token"), ("{}", "an array of tokens is needed"),
+        for text, said in (("1 2 x", "'x' is no token"), ("[1, 2, -3]", "tokens: element 2 is not"), ("{}", "tokens: missing"),
                            ("[1, 2", "line 1"), ("", "no tokens"), ("4294967296", "is no token")):
             done = subprocess.run([CTL, "explain", "--tokens", "-", *self.node.where], input=text, capture_output=True, text=True,
                                   env=self.node.environment)
@@ -301,6 +301,20 @@ class Spans(OnNode):
         done = self.node.ctl("trace", "--otlp", "http://127.0.0.1:1", check=False)
         self.assertEqual(done.returncode, 3, done.stderr)
         self.assertIn(b"http://127.0.0.1:1 took no spans", done.stderr)
+
+    def test_many_ops_go_in_requests_of_512_spans_and_those_before_a_refusal_are_counted(self):
+        engine = self.register()
+        server, url = self.collector()
+        ids = [self.op_traced(engine, f"many{i}", TOKENS) for i in range(200)]
+        wait_until(lambda: f"{ids[-1]:016x}".encode() in self.node.ctl("trace", "--otlp", "-").stdout, 10, "the last op's span")
+        server.answers[:] = [200, 500]
+        done = self.node.ctl("trace", "--otlp", url, check=False)
+        self.assertEqual(done.returncode, 3, done.stderr)
+        first, second = (spans_of(json.loads(body)) for _, _, body in server.got)
+        self.assertTrue(256 < len(first) <= 512 and 0 < len(second) <= 512, (len(first), len(second)))
+        self.assertFalse(first.keys() & second.keys())
+        ops = [one for one in first.values() if any(row["key"] == "sluice.trace" for row in one["attributes"])]
+        self.assertIn(f"took no spans; {len(ops)} ops were sent before".encode(), done.stderr)
 
 
 if __name__ == "__main__":

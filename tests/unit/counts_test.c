@@ -72,8 +72,16 @@ START_TEST(times_fall_into_buckets)
         sl_counts_time(row, SL_TIER_REMOTE, 10 * SL_NS_PER_S + 1, 1);
         sl_counts_time(row, SL_TIER_REMOTE, UINT64_MAX / 2, 1);
         sl_counts_time(row, SL_TIMED_BLOCKS, 150000, 1);
+        sl_counts_time(row, SL_TIMED_KEYS, 100, 64);
+        sl_counts_time(row, SL_TIMED_KEYS, 1001, 1);
+        sl_counts_time(row, SL_TIMED_KEYS, 200 * SL_NS_PER_MS, 1);
         struct sl_counts_sum out = sum();
         ck_assert_uint_eq(out.times[SL_TIMED_BLOCKS].sum_ns, 150000);
+        ck_assert_uint_eq(out.times[SL_TIMED_KEYS].sum_ns, 64 * 100 + 1001 + 200 * SL_NS_PER_MS);
+        ck_assert_uint_eq(out.times[SL_TIMED_KEYS].buckets[0], 64);
+        ck_assert_uint_eq(sl_counts_bucket_ends_ns[3], 10 * SL_NS_PER_US);
+        ck_assert_uint_eq(out.times[SL_TIMED_KEYS].buckets[3], 1);
+        ck_assert_uint_eq(out.times[SL_TIMED_KEYS].buckets[SL_COUNTS_BUCKETS - 1], 1);
         ck_assert_uint_eq(out.times[SL_TIER_MEMORY].buckets[0], 17);
         ck_assert_uint_eq(out.times[SL_TIER_MEMORY].buckets[1], 2);
         ck_assert_uint_eq(out.times[SL_TIER_MEMORY].sum_ns, 16000 + 2002);

@@ -418,6 +418,29 @@ START_TEST(what_was_learnt_comes_back_and_nothing_else_does)
     }
 END_TEST
 
+static const struct {
+    uint64_t units, ghosts_min, lots;
+} kept_lots[] = {{0, 65536, 0},      {333, 65536, 0},    {334, 65536, 1},
+                 {2000, 65536, 6},   {21000, 65536, 63}, {22000, 65536, 65},
+                 {65000, 65536, 65}, {67000, 65536, 67}, {100000, 65536, 100}};
+
+START_TEST(lots_that_are_worth_keeping_follow_the_units)
+    {
+        const struct sl_density_options options = {.ghosts_min = kept_lots[_i].ghosts_min,
+                                                   .ghosts_max = 1u << 20};
+        struct sl_density *density = NULL;
+        ck_assert_int_eq(sl_density_create(&options, &density), SL_OK);
+        for (uint64_t i = 0; i < kept_lots[_i].units; i++) {
+            (void)enter(density, 100 + i, 0);
+        }
+
+        uint64_t lots = sl_density_gone_lots(density);
+
+        ck_assert_uint_eq(lots, kept_lots[_i].lots);
+        sl_density_destroy(&density);
+    }
+END_TEST
+
 START_TEST(ghosts_come_back_in_lots_and_bytes_that_are_none_do_no_harm)
     {
         static struct sl_density_ghost lots[3][SL_DENSITY_GONE_LOT];
@@ -763,6 +786,8 @@ int main(void)
     tcase_add_test(tcase, a_restart_keeps_order_classes_and_chains);
     tcase_add_test(tcase, what_was_learnt_comes_back_and_nothing_else_does);
     tcase_add_test(tcase, ghosts_come_back_in_lots_and_bytes_that_are_none_do_no_harm);
+    tcase_add_loop_test(tcase, lots_that_are_worth_keeping_follow_the_units, 0,
+                        SL_COUNT(kept_lots));
     tcase_add_test(tcase, a_walk_that_only_looks_gives_each_unit_once_ends_of_chains_first);
     tcase_add_loop_test(tcase, classes_are_those_of_the_table, 0, CLASS_ROWS);
     tcase_add_test(tcase, what_is_on_disk_is_known_longer_than_any_ghost);

@@ -59,6 +59,26 @@ static void assert_terms(const struct sl_entry *got, const struct sl_entry *want
 static const uint32_t key_lengths[] = {1,  7,  8,  9,   15,   16,   40,  41,
                                        63, 64, 65, 255, 1000, 1023, 1024};
 
+/* A mebibyte at a time would be 524 bytes a key here. */
+START_TEST(few_keys_populate_little_memory)
+    {
+        enum { KEYS = 2000 };
+        struct bed bed = bed_make(64 * SL_MIB, KEYS);
+        struct sl_index_stats stats, empty;
+        char key[40];
+        sl_index_view_stats(bed.view, &empty);
+
+        for (uint32_t i = 0; i < KEYS; i++) {
+            (void)snprintf(key, sizeof(key), "model/%032u", i);
+            (void)bed_insert(&bed, key, i);
+        }
+
+        sl_index_view_stats(bed.view, &stats);
+        ck_assert_uint_lt((stats.mapped_bytes - empty.mapped_bytes) / KEYS, 300);
+        bed_remove(&bed);
+    }
+END_TEST
+
 START_TEST(terms_stay_with_a_value_from_its_claim_on)
     {
         struct bed bed = bed_make(INDEX_BYTES, 1000);
@@ -1193,6 +1213,7 @@ int main(void)
     TCase *tcase = tcase_create("index");
     tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, what_was_inserted_is_found_with_all_its_fields);
+    tcase_add_test(tcase, few_keys_populate_little_memory);
     tcase_add_loop_test(tcase, terms_stay_with_a_value_from_its_claim_on, 0, SL_COUNT(key_lengths));
     tcase_add_test(tcase, a_record_gets_a_place_for_contributions_when_it_is_switched);
     tcase_add_test(tcase, a_replaced_value_leaves_when_its_successor_is_there);

@@ -1,5 +1,6 @@
 sl_test(keys_test LABEL unit SOURCES unit/keys_test.c LIBS sluice_keys)
 sl_test(events_test LABEL unit SOURCES unit/events_test.c LIBS sluice_events)
+sl_test(events_follow_test LABEL unit SOURCES unit/events_follow_test.c LIBS sluice_events)
 sl_test(block_names_test LABEL unit SOURCES unit/block_names_test.c LIBS sluice_keys sluice_ipc)
 
 add_executable(keys_lines unit/keys_lines.c)

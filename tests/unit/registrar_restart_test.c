@@ -1,5 +1,6 @@
 /* tests/unit/registrar_restart_test.c - a registrar that is killed and started again on the same
  * shared memory. */
+#include "actors/registrar/records/gone.h"
 #include "actors/registrar/records/units.h"
 #include "runtime/density/density_units.h"
 #include "tests/unit/registrar_support.h"
@@ -564,12 +565,44 @@ START_TEST(what_left_is_known_to_the_next_registrar)
         ck_assert_int_eq(sl_index_find_any(self->index, "k0", 2, &entry), SL_OK);
         self->units->policy->judge(self, entry.ref, &judged);
         ck_assert_uint_eq(judged.use_count, 2);
-        for (; notes_of(self, REG_BLOB_GONE) < 4; put++) { /* the ring goes on */
+        for (; self->gone->next < 4; put++) { /* the ring goes on */
             ck_assert_uint_lt(put, 16 * SL_DENSITY_GONE_LOT);
             (void)snprintf(key, sizeof(key), "k%u", put);
             node_put(node, "client.1", key, 4096);
         }
+        ck_assert_uint_ge(notes_of(self, REG_BLOB_GONE), 2);
+        ck_assert_uint_le(notes_of(self, REG_BLOB_GONE),
+                          sl_density_gone_lots(self->units->density));
         node_end(node);
+    }
+END_TEST
+
+/* Its lots had 1,024 ghosts. */
+START_TEST(what_left_before_an_upgrade_is_known_after_it)
+    {
+        enum { LOT = 1024 };
+        struct {
+            uint64_t number;
+            struct sl_density_ghost ghosts[LOT];
+        } *note = calloc(1, sizeof(*note));
+        struct node *node = node_start(NULL);
+        struct registrar *self = node->fake.state;
+        struct sl_density_stats stats;
+        sl_ref ref = 0;
+        ck_assert_ptr_nonnull(note);
+        for (uint32_t i = 0; i < LOT; i++) {
+            note->ghosts[i].hash = 1000 + i;
+        }
+        ck_assert_int_eq(
+            sl_index_blob_put(self->index, note, sizeof(*note), REG_BLOB_GONE, &ref, NULL), SL_OK);
+
+        node_restart(node);
+
+        self = node->fake.state;
+        sl_density_stats(self->units->density, &stats);
+        ck_assert_uint_eq(stats.ghost_count, LOT);
+        node_end(node);
+        free(note);
     }
 END_TEST
 
@@ -774,6 +807,7 @@ static Suite *restart_suite(void)
     tcase_add_test(restart, transient_blocks_keep_their_end);
     tcase_add_test(restart, of_two_notes_of_what_was_learnt_one_is_left);
     tcase_add_test(restart, what_left_is_known_to_the_next_registrar);
+    tcase_add_test(restart, what_left_before_an_upgrade_is_known_after_it);
     tcase_add_test(restart, the_boot_generation_tells_a_new_registrar);
     tcase_add_test(restart, a_second_registrar_is_kept_out);
     tcase_add_loop_test(restart, a_record_that_no_registrar_wrote_is_dropped, 0,

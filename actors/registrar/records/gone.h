@@ -6,8 +6,8 @@
 #include "actors/registrar/base/part.h"
 #include "runtime/density/density_units.h"
 
-/* Each note is one lot of ghosts (16 KiB). As many are kept as there are units in memory (the
- * least of SL_DENSITY_GHOSTS_MIN), and no more than a 32nd of the index's memory. */
+/* Each note is one lot of ghosts (16 KiB). As many are kept as sl_density_gone_lots says, and no more
+ * than a 32nd of the index's memory. */
 #define REG_GONE_NOTES_MAX   (SL_DENSITY_GHOSTS_MAX / SL_DENSITY_GONE_LOT)
 #define REG_GONE_INDEX_SHARE 32u
 

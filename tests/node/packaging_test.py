@@ -102,6 +102,21 @@ class Packaging(unittest.TestCase):
         for name in re.findall(r"(?m)^(\w+) ", said):
             self.assertRegex(read(path), rf"(?m)^# {name}: .*\n(# .+\n)+#{name} = ", name)
 
+    def test_all_that_states_a_version_states_that_of_cmake(self):
+        """Wheels, pkg-config, programs and packages have it from CMake; these files have it as text."""
+        version = re.search(r"(?m)^project\(sluice VERSION ([0-9.]+) ", read(ROOT, "CMakeLists.txt"))[1]
+        self.assertEqual(run(CTL, "--version").split(), ["sluicectl", version])
+        entries = re.findall(r"(?m)^sluice \(([0-9.]+)\) ", read(DEBIAN, "changelog"))
+        self.assertEqual(entries[0], version, "deploy/debian/changelog says first what this version brings")
+        self.assertEqual(entries, sorted(set(entries), key=lambda text: [int(number) for number in text.split(".")], reverse=True))
+        container = os.path.join(ROOT, "deploy", "container")
+        chart = read(container, "helm", "sluice", "Chart.yaml")
+        self.assertEqual(re.findall(r'(?m)^(?:version|appVersion): "?([0-9.]+)"?$', chart), [version, version])
+        manifests = "".join(read(path) for path in sorted(glob.glob(os.path.join(container, "kubernetes", "*.yaml"))))
+        found = re.findall(r'(?:app\.kubernetes\.io/version: "|image: localhost/sluice[a-z-]*:)([0-9.]+)', manifests)
+        self.assertGreater(len(found), 5)
+        self.assertEqual(set(found), {version})
+
     def test_library_and_its_package_have_one_soname(self):
         soname = re.search(r"SONAME.*\[(.*)\]", run("readelf", "-d", os.path.join(os.path.dirname(BIN), "lib", "libsluice.so")))[1]
         symbols = read(DEBIAN, "libsluice0.symbols")

@@ -4,7 +4,7 @@ fonts differ in them; what is written is text, which can be searched and copied.
 import html
 import re
 
-CELL_W, CELL_H, SIZE, MARGIN, BAR = 8.0, 17.0, 13.0, 14.0, 30.0
+CELL_W, CELL_H, SIZE, MARGIN, BAR = 8.0, 17.0, 13.3, 14.0, 30.0
 INK, PAPER, FRAME = "#d5d9e0", "#15181e", "#2b303a"
 # The eight colours of a terminal, and the brighter eight.
 COLOURS = ("#15181e", "#f0616d", "#5fc873", "#e3b341", "#62a8f5", "#c792ea", "#4fc4cf", "#d5d9e0",

@@ -69,6 +69,17 @@ class Packaging(unittest.TestCase):
             self.assertIn(".SH DESCRIPTION", page, name)
             self.assertIn(f"{name} \\- ", page.replace("\\-", "-").replace(f"{name} - ", f"{name} \\- "), name)
 
+    def test_help_and_version_are_there_wherever_they_are_asked_for(self):
+        environment = {**os.environ, "SLUICE_BIN": BIN}
+        help_text = run(NODE, "--help", env=environment)
+        commands = dict.fromkeys(re.findall(r"(?m)^  sluice-node ([a-z]+) ", help_text))
+        self.assertEqual(len(commands), 6)
+        for command in commands:
+            self.assertEqual(run(NODE, command, "--help", env=environment), help_text, command)
+        self.assertEqual(run(NODE, "start", "--memory", "1GiB", "-h", env=environment), help_text)
+        self.assertEqual(run(NODE, "--version", env=environment).split(), ["sluice-node", run(CTL, "--version").split()[1]])
+        self.assertEqual(run(CTL, "help", "replay"), run(CTL, "replay", "--help"))
+
     def test_every_option_is_completed(self):
         seen = set()
         for source, names, options in commands_by_source():

@@ -69,6 +69,8 @@ const struct ctl_command ctl_workload = {
             "production chat traffic: conversations of several turns that share their prefix, system prompts shared by many,\n"
             "Poisson arrivals, log-normal lengths, a few exact retries. The same parameters always give the same trace.\n"
             "\n"
+            "example: sluicectl workload | sluicectl replay -\n"
+            "\n"
             "  --requests N        requests (default 1500)\n"
             "  --seed N            (default 1)\n"
             "  --block-tokens N    tokens a hash id stands for (default 512)\n"

@@ -8,6 +8,7 @@
 #include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 /* What an option is to the walk: a setting by its number, or one of these. */
@@ -151,8 +152,9 @@ static bool arguments_take(struct ctl *ctl, struct sl_arguments walk,
 }
 
 /* The node of the system's units belongs to a user of its own, and answers nobody else. So root asks
- * as that user. */
-static sl_err service_user_become(const struct ctl *ctl, struct sl_error *why)
+ * as that user. Swappers open what an engine registers by its /proc/PID/fd, as `replay` does: a process
+ * that changed its user belongs to root there, until it says that it may be looked into. */
+static sl_err service_user_become(struct ctl *ctl, struct sl_error *why)
 {
     char dir[64];
     uint32_t owner = 0;
@@ -168,9 +170,10 @@ static sl_err service_user_become(const struct ctl *ctl, struct sl_error *why)
                        owner);
     }
     if (initgroups(user->pw_name, user->pw_gid) != 0 || setgid(user->pw_gid) != 0 ||
-        setuid(owner) != 0) {
+        setuid(owner) != 0 || prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) != 0) {
         return sl_fail_os(why, errno, "become user '%s', whose '%s' is", user->pw_name, dir);
     }
+    (void)snprintf(ctl->asks_as, sizeof ctl->asks_as, "%s", user->pw_name);
     return SL_OK;
 }
 

@@ -33,8 +33,9 @@ struct ctl {
     char *setting_texts[CTL_SETTINGS_MAX];      /* owned */
     uint32_t setting_count;
     bool json;
-    json_t *rows; /* an array that collects what would be printed as JSON; NULL: print it */
-    char **words; /* arguments that are no options */
+    char asks_as[33]; /* user that root became, as the node is that user's; "": none */
+    json_t *rows;     /* an array that collects what would be printed as JSON; NULL: print it */
+    char **words;     /* arguments that are no options */
     int word_count;
 };
 

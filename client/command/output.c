@@ -60,6 +60,13 @@ int ctl_failed(const struct ctl *ctl, const struct sl_error *why)
     if (exit_code_of(why->code) == CTL_UNREACHABLE && ctl->config != NULL) {
         others_node_say(ctl);
     }
+    if (why->code == SL_ERR_PERMISSION && ctl->asks_as[0] != '\0') {
+        (void)fprintf(
+            stderr,
+            "asked as user '%s', to whom this node belongs: a file must be open to that user; "
+            "standard input and output are\n",
+            ctl->asks_as);
+    }
     if (ctl->json) {
         ctl_print_json(json_pack("{s:s, s:s}", "error", sl_err_name(why->code), "text", why->text));
     }

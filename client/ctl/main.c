@@ -24,8 +24,14 @@ static void usage(FILE *out)
     for (size_t i = 0; i < SL_COUNT(commands); i++) {
         (void)fprintf(out, "  %-13s  %s\n", commands[i]->name, commands[i]->summary);
     }
-    (void)fprintf(out, "\nsluicectl COMMAND --help says more. Exit codes: 0 fine, 1 no, 2 wrong "
-                       "use, 3 node not reachable.\n");
+    (void)fprintf(
+        out,
+        "\nsluicectl COMMAND --help says more. What is asked is the node 'default', or the one "
+        "that --instance NAME names.\n"
+        "Exit codes: 0 fine, 1 no, 2 wrong use, 3 node not reachable.\n"
+        "\n"
+        "A node at work: sluice-node start, sluicectl workload | sluicectl replay - --speed 4, "
+        "and meanwhile sluicectl top.\n");
 }
 
 int main(int argc, char **argv)
@@ -34,6 +40,11 @@ int main(int argc, char **argv)
     if (argc < 2) {
         usage(stderr);
         return CTL_WRONG_USE;
+    }
+    if (strcmp(argv[1], "help") == 0 && argc > 2) { /* help COMMAND is COMMAND --help */
+        static char option[] = "--help";
+        argv[1] = argv[2];
+        argv[2] = option;
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
         strcmp(argv[1], "help") == 0) {

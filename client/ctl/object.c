@@ -429,6 +429,9 @@ const struct ctl_command ctl_flush = {
     .summary = "wait until all that was committed is on disk",
     .help = "flush [--timeout T]\n"
             "\n"
+            "Returns when all that was committed before is on disk, and would be there after a power cut. Code 1: not within\n"
+            "T, or the node has no disk.\n"
+            "\n"
             "  --timeout T       give up after T (default 60s)"
             CTL_HELP_COMMON,
     .run = flush_command,

@@ -2,7 +2,7 @@
 
     deploy/test --fresh [--keep] [--list]       needs root and mmdebstrap (apt-get install mmdebstrap); some five minutes
 
-Commands are README's indented lines. One that is not run stands in LEFT_OUT with its reason; a new line of README is run.
+Commands are README's indented lines. One that is not run stands in LEFT_OUT, or its section in SECTIONS_LEFT_OUT, with the reason; a new line of README is run.
 Exit codes: 0, 1 (a command failed), 77 (this machine cannot).
 """
 
@@ -32,8 +32,11 @@ LEFT_OUT = (
     (r"^vllm serve", "needs vLLM and a model, which have runs of their own (deploy/test --engines)"),
     (r"^python3 tests/bench/", "measures other projects' packages beside ours for minutes"),
 )
+SECTIONS_LEFT_OUT = {"From packages": "deploy/test --package runs them in a Debian 12 of its own"}
 # What a user puts in the place of README's words.
-WORDS = (("TRACE.jsonl", "/tmp/trace.jsonl"), ("advise FILE", "advise /tmp/recording"), ("KEY...", "greeting"), ("KEY", "greeting"))
+WORDS = (("TRACE.jsonl", "/tmp/trace.jsonl"), ("advise FILE", "advise /tmp/recording"), ("KEY...", "greeting"), ("KEY", "greeting"),
+         ("--request ID", "--request $(sluicectl trace --last 1 | grep -om1 '[0-9a-f]\\{16\\}')"), ("--tokens FILE", "--tokens /tmp/tokens"),
+         ("URL --follow", "/tmp/spans"))
 # Run until the next section begins, as a user would in another terminal: with what shows that it is ready.
 DAEMONS = (
     (r"^sluice-metrics\b", "curl -sf http://127.0.0.1:9400/metrics | grep -q ^sluice_"),
@@ -45,6 +48,7 @@ DAEMONS = (
 TYPED = ((r"^sluicectl top\b", "q"),)
 BEFORE = (
     (r"^deploy/demo --trace", "build/release/bin/sluicectl workload --requests 400 >/tmp/trace.jsonl"),
+    (r"^sluicectl explain --tokens", "seq 600 >/tmp/tokens"),
     (r"^sluicectl advise", "deploy/demo --no-install --requests 400 --record /tmp/recording --instance recorded >/dev/null"),
 )
 CODES = ((r"^sluicectl (explain|doctor)\b", "0 1"),)  # they answer no by 1
@@ -77,6 +81,11 @@ def of_table(table, command):
     return next((value for pattern, value in table if re.search(pattern, command)), None)
 
 
+def left_out(section, command):
+    """Why a command is not run here; None: it is."""
+    return SECTIONS_LEFT_OUT.get(section) or of_table(LEFT_OUT, command)
+
+
 def script_of(commands):
     """A bash script that runs all of them in one shell and tells of each: its number, exit code and seconds."""
     lines = ["cd /root/sluice", "daemons=()", "end_daemons() { for pid in ${daemons[@]+\"${daemons[@]}\"}; do kill $pid; wait $pid; done; daemons=(); }"]
@@ -87,7 +96,7 @@ def script_of(commands):
         if section != section_now:
             lines.append("end_daemons >/dev/null 2>&1")
             section_now = section
-        if of_table(LEFT_OUT, command):
+        if left_out(section, command):
             continue
         if of_table(BEFORE, command):
             lines.append(of_table(BEFORE, command))
@@ -133,7 +142,7 @@ class Tally:
     def missed(self, until):
         """Those before this one had no turn."""
         while self.next < until:
-            reason = of_table(LEFT_OUT, self.commands[self.next][1])
+            reason = left_out(*self.commands[self.next])
             if reason:
                 self.left_out += 1
                 self.tell(f"left out          {self.commands[self.next][1]}   ({reason})")
@@ -185,7 +194,8 @@ def main():
     commands = commands_read(os.path.join(ROOT, "README.md"))
     if options.list:
         for section, command in commands:
-            print(f"{section:28} {command}   {'(left out: ' + of_table(LEFT_OUT, command) + ')' if of_table(LEFT_OUT, command) else ''}".rstrip())
+            reason = left_out(section, command)
+            print(f"{section:28} {command}   {f'(left out: {reason})' if reason else ''}".rstrip())
         return 0
     if not bare_debian.possible():
         print("skipped: needs root and mmdebstrap (apt-get install mmdebstrap)")

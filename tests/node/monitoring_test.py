@@ -20,13 +20,25 @@ import dashboard  # noqa: E402
 
 SHIPPED = os.path.join(ROOT, "deploy", "monitoring")
 PROMTOOL, PROMETHEUS = shutil.which("promtool"), shutil.which("prometheus")
-VARIABLES = {"$instance": ".*", "$__rate_interval": "1m"}
 
 
-def asked(query):
-    for name, value in VARIABLES.items():
-        query = query.replace(name, value)
-    return query
+def asked(query, rate_interval="1m"):
+    """A query of the dashboard with its variables filled in."""
+    return query.replace("$instance", ".*").replace("$__rate_interval", rate_interval)
+
+
+def prometheus_start(folder, node_port, interval):
+    """(process, port) of a Prometheus as deploy/monitoring has it, but for the node's port and how often it scrapes."""
+    for name in ("prometheus.yml", "sluice.rules.yml"):
+        with open(f"{SHIPPED}/{name}", encoding="utf-8") as file:
+            text = file.read().replace("127.0.0.1:9400", f"127.0.0.1:{node_port}").replace("interval: 15s", f"interval: {interval}")
+        with open(f"{folder}/{name}", "w", encoding="utf-8") as file:
+            file.write(text)
+    port = free_port()
+    with open(folder + "/log", "wb") as log:
+        server = subprocess.Popen([PROMETHEUS, f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
+                                   f"--web.listen-address=127.0.0.1:{port}"], stdout=log, stderr=log)
+    return server, port
 
 
 @unittest.skipUnless(PROMTOOL, "promtool is not installed (Debian's prometheus; deploy/install --test)")
@@ -53,16 +65,7 @@ class Rules(unittest.TestCase):
 @unittest.skipUnless(os.path.exists(os.path.join(BIN, "sluice-metrics")), "sluice-metrics was not built (libmicrohttpd is missing)")
 class Scraped(unittest.TestCase):
     def start(self, folder, port):
-        """A Prometheus as deploy/monitoring has it, but for the node's port and how often it scrapes."""
-        for name in ("prometheus.yml", "sluice.rules.yml"):
-            with open(f"{SHIPPED}/{name}", encoding="utf-8") as file:
-                text = file.read().replace("127.0.0.1:9400", f"127.0.0.1:{port}").replace("interval: 15s", "interval: 1s")
-            with open(f"{folder}/{name}", "w", encoding="utf-8") as file:
-                file.write(text)
-        self.port = free_port()
-        with open(folder + "/log", "wb") as log:
-            server = subprocess.Popen([PROMETHEUS, f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
-                                       f"--web.listen-address=127.0.0.1:{self.port}"], stdout=log, stderr=log)
+        server, self.port = prometheus_start(folder, port, "1s")
         self.addCleanup(server.wait)
         self.addCleanup(server.terminate)
 

@@ -69,6 +69,17 @@ class Packaging(unittest.TestCase):
             self.assertIn(".SH DESCRIPTION", page, name)
             self.assertIn(f"{name} \\- ", page.replace("\\-", "-").replace(f"{name} - ", f"{name} \\- "), name)
 
+    def test_help_and_version_are_there_wherever_they_are_asked_for(self):
+        environment = {**os.environ, "SLUICE_BIN": BIN}
+        help_text = run(NODE, "--help", env=environment)
+        commands = dict.fromkeys(re.findall(r"(?m)^  sluice-node ([a-z]+) ", help_text))
+        self.assertEqual(len(commands), 6)
+        for command in commands:
+            self.assertEqual(run(NODE, command, "--help", env=environment), help_text, command)
+        self.assertEqual(run(NODE, "start", "--memory", "1GiB", "-h", env=environment), help_text)
+        self.assertEqual(run(NODE, "--version", env=environment).split(), ["sluice-node", run(CTL, "--version").split()[1]])
+        self.assertEqual(run(CTL, "help", "replay"), run(CTL, "replay", "--help"))
+
     def test_every_option_is_completed(self):
         seen = set()
         for source, names, options in commands_by_source():
@@ -102,6 +113,21 @@ class Packaging(unittest.TestCase):
         for name in re.findall(r"(?m)^(\w+) ", said):
             self.assertRegex(read(path), rf"(?m)^# {name}: .*\n(# .+\n)+#{name} = ", name)
 
+    def test_all_that_states_a_version_states_that_of_cmake(self):
+        """Wheels, pkg-config, programs and packages have it from CMake; these files have it as text."""
+        version = re.search(r"(?m)^project\(sluice VERSION ([0-9.]+) ", read(ROOT, "CMakeLists.txt"))[1]
+        self.assertEqual(run(CTL, "--version").split(), ["sluicectl", version])
+        entries = re.findall(r"(?m)^sluice \(([0-9.]+)\) ", read(DEBIAN, "changelog"))
+        self.assertEqual(entries[0], version, "deploy/debian/changelog says first what this version brings")
+        self.assertEqual(entries, sorted(set(entries), key=lambda text: [int(number) for number in text.split(".")], reverse=True))
+        container = os.path.join(ROOT, "deploy", "container")
+        chart = read(container, "helm", "sluice", "Chart.yaml")
+        self.assertEqual(re.findall(r'(?m)^(?:version|appVersion): "?([0-9.]+)"?$', chart), [version, version])
+        manifests = "".join(read(path) for path in sorted(glob.glob(os.path.join(container, "kubernetes", "*.yaml"))))
+        found = re.findall(r'(?:app\.kubernetes\.io/version: "|image: localhost/sluice[a-z-]*:)([0-9.]+)', manifests)
+        self.assertGreater(len(found), 5)
+        self.assertEqual(set(found), {version})
+
     def test_library_and_its_package_have_one_soname(self):
         soname = re.search(r"SONAME.*\[(.*)\]", run("readelf", "-d", os.path.join(os.path.dirname(BIN), "lib", "libsluice.so")))[1]
         symbols = read(DEBIAN, "libsluice0.symbols")
@@ -128,6 +154,9 @@ class Packaging(unittest.TestCase):
             stat -c %U /proc/$(cut -d' ' -f1 /run/sluice/{name}/pid/registrar)
             setpriv --reuid nobody --regid nogroup --clear-groups {CTL} get greeting
             setpriv --reuid daemon --regid daemon --clear-groups {CTL} get other 2>&1 || echo "code $?"
+            {CTL} workload --requests 3 | {CTL} replay - | grep -c -e "errors *0" -e "mismatches *0"
+            install -m 0600 /dev/null /run/of-root
+            {CTL} put of-root /run/of-root 2>&1 || echo "code $?"
             {NODE} status | head -n 1 | cut -d, -f1
             {NODE} stop >/dev/null
             ls -A /run/sluice/{name}
@@ -138,8 +167,9 @@ class Packaging(unittest.TestCase):
         finally:
             shutil.rmtree(f"/dev/shm/sluice-65534/{name}", ignore_errors=True)
         self.assertIn(f"/run/sluice/{name} belongs to user nobody: ask as that user, or as root", said)
-        self.assertEqual([line for line in said if "greeting" not in line and f"'{name}'" not in line and "belongs to" not in line],
-                         ["1", "hello", "nobody", "hello", "code 3", f"node {name}", "log", "start-arguments", "supervisor.lock", ""])
+        self.assertIn("asked as user 'nobody', to whom this node belongs: a file must be open to that user; standard input and output are", said)
+        self.assertEqual([line for line in said if not any(part in line for part in ("greeting", f"'{name}'", "belongs", "/run/of-root"))],
+                         ["1", "hello", "nobody", "hello", "code 3", "2", "code 1", f"node {name}", "log", "start-arguments", "supervisor.lock", ""])
 
 
 if __name__ == "__main__":

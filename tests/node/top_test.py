@@ -2,13 +2,14 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import tempfile
 import unittest
 
-from node_support import CTL, Node, main, wait_until, workload
+from node_support import CTL, ROOT, Node, main, wait_until, workload
 
 
 class Terminal:
@@ -26,8 +27,12 @@ class Terminal:
     def resize(self, columns, rows):
         subprocess.run([*self.tmux, "resize-window", "-x", str(columns), "-y", str(rows)], check=True)
 
-    def lines(self):
-        return subprocess.run([*self.tmux, "capture-pane", "-p"], check=True, stdout=subprocess.PIPE, text=True).stdout.split("\n")
+    def lines(self, *options):
+        return subprocess.run([*self.tmux, "capture-pane", "-p", *options], check=True, stdout=subprocess.PIPE, text=True).stdout.split("\n")
+
+    def coloured(self):
+        """Its lines with the escapes that set colours (tests/pictures)."""
+        return self.lines("-e", "-N")[:-1]
 
     def shows(self, *texts, seconds=5):
         """Waits until all of the texts are on the screen, and gives its lines."""
@@ -112,6 +117,10 @@ class Top(unittest.TestCase):
                 said = node.ctl("top", "--once", "--view", view, "--interval", "100ms").stdout.decode()
                 self.assertIn(f"sluice {node.instance}", said)
                 self.assertIn("7/7 actors ready", said)
+            said = node.ctl("top", "--once", "--interval", "100ms").stdout.decode()
+            with open(os.path.join(ROOT, "deploy", "monitoring", "top.svg"), encoding="utf-8") as file:
+                picture = re.findall(r'<text x="14"[^>]*>([^<]*)<', file.read())
+            self.assertEqual([line.split("  ")[0] for line in said.splitlines()[1:]], picture[1:-1], "README's picture: python3 tests/pictures")
 
     def test_ceilings_and_figures_are_there_from_the_first_moment(self):
         with Node(ranks=1, memory="256MiB", disk="128MiB") as node:

@@ -1,5 +1,5 @@
-"""The Debian packages, built, looked at by lintian, and tried in a bare Debian 12: installed, started, upgraded, removed and purged,
-in a chroot and then under a systemd of its own.
+"""The Debian packages, built, looked at by lintian, and tried in a bare Debian 12: installed, started, seen at work,
+upgraded, removed and purged, in a chroot and then under a systemd of its own.
 
     deploy/test --package [--debs DIRECTORY] [--again] [--keep]       needs root and mmdebstrap (apt-get install mmdebstrap)
     --debs DIRECTORY   tries packages that are there instead of building them
@@ -88,7 +88,7 @@ def library_serves(debs):
 def script_make(path, name, **variables):
     with open(path, "w", encoding="utf-8") as script:
         script.writelines(f"{variable}={value}\n" for variable, value in variables.items())
-        for part in (os.path.join(SUPPORT, "steps.sh"), os.path.join(HERE, name)):
+        for part in (os.path.join(SUPPORT, "steps.sh"), os.path.join(HERE, "user.sh"), os.path.join(HERE, name)):
             with open(part, encoding="utf-8") as text:
                 script.write(text.read())
 
@@ -144,7 +144,7 @@ def main():
     fine = library_serves(debs) and fine
     place = os.path.join(BUILD, "root")
     try:
-        environment = bare_debian.make(place, ("ca-certificates",))
+        environment = bare_debian.make(place, ("ca-certificates", "tmux"))
         for folder in ("old", "new"):
             os.makedirs(os.path.join(place, "debs", folder))
         for name in NAMES:

@@ -52,6 +52,7 @@ expect "root reads what it wrote" serves hello world
 expect "so does the user" test "$(as sluice sluicectl get hello)" = world
 expect "and nobody else" refuses as nobody sluicectl get hello
 expect "root sees its status" sluicectl status
+a_replay_is_seen
 expect "it logs where default.conf says" test -s /var/log/sluice/default/registrar.jsonl
 expect "values lie where default.conf says" test -d /var/lib/sluice/default
 

@@ -66,6 +66,7 @@ expect "python3-sluice finds the node" as sluice python3 /tmp/try.py
 expect "root sees its status" sluicectl status
 expect "the doctor finds nothing that is in the way" sluicectl doctor --config /etc/sluice/default.conf
 expect "and that of its supervisor" sluice-node status
+a_replay_is_seen
 sluicectl flush >/dev/null
 expect "values are on disk where default.conf says" test -n "$(find /var/lib/sluice/default -type f -size +0)"
 

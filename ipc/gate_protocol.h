@@ -1,5 +1,9 @@
 /* ipc/gate_protocol.h - what a client and its stand-in say to each other: packets of a fixed size, with
- * one descriptor or none. One question, one answer, in order. */
+ * one descriptor or none. One question, one answer, in order.
+ *
+ * A client of another user that may write has a second connection, which begins with SL_GATE_WRITE. Its
+ * stand-in has a *window*: a sealed memfd in slots of the same size. Whoever asks fills a slot first: items
+ * from its start, then the bytes that they speak of. The answer comes when the slot is the client's again. */
 #ifndef SL_GATE_PROTOCOL_H
 #define SL_GATE_PROTOCOL_H
 
@@ -19,7 +23,17 @@ enum sl_gate_question {
     SL_GATE_LEND = 6,   /* descriptor. Gives its number there */
     SL_GATE_UNLEND = 7, /* a: number */
     SL_GATE_FETCH = 8,  /* a: pid, b: start time, c: number. Gives a descriptor */
-    SL_GATE_BYE = 9     /* no answer: the stand-in ends */
+    SL_GATE_BYE = 9,    /* no answer: the stand-in ends */
+    /* The first one of a connection. Gives a: bytes of the window, b: slots; descriptor: the window */
+    SL_GATE_WRITE = 10,
+    /* Then these. a: slot, b: items, c: ns that it may take; the answer has the slot in a. */
+    SL_GATE_PUT = 11,    /* items: key, value */
+    SL_GATE_PIN = 12,    /* items: key. Gives place, length, arena, birth, number */
+    SL_GATE_UNPIN = 13,  /* a: number. No answer */
+    SL_GATE_DRAFT = 14,  /* one item: key, length. Gives number */
+    SL_GATE_FILL = 15,   /* items: number, place in the value, value */
+    SL_GATE_COMMIT = 16, /* one item: number, which is over */
+    SL_GATE_DROP = 17    /* the same */
 };
 
 struct sl_gate_ask {
@@ -34,8 +48,25 @@ struct sl_gate_answer {
     uint64_t a, b, c;
     char text[SL_GATE_TEXT_BYTES]; /* zero-terminated; of an error */
 };
-_Static_assert(sizeof(struct sl_gate_ask) == 104 && sizeof(struct sl_gate_answer) == 280,
+/* Of a slot. What it points at lies in the slot, behind the items. */
+struct sl_gate_item {
+    uint64_t value_at, length_bytes;
+    uint64_t key_at;
+    uint64_t place; /* FILL: where in the value; of PIN's answer: where in the arena */
+    uint64_t birth; /* of that arena (sl_arena_birth_generation) */
+    uint32_t key_length, arena;
+    uint32_t number; /* of a view or a draft, from 1 on */
+    uint32_t code;   /* of the answer: enum sl_err */
+};
+_Static_assert(sizeof(struct sl_gate_ask) == 104 && sizeof(struct sl_gate_answer) == 280 &&
+                   sizeof(struct sl_gate_item) == 56,
                "wire layout");
+#define SL_GATE_ITEMS_MAX 1024u /* of one question */
+#define SL_GATE_SLOTS     4u
+/* Of a slot: all items with their keys, and as much again. */
+#define SL_GATE_SLOT_BYTES_MIN (UINT64_C(2) << 20)
+#define SL_GATE_VIEWS_MAX      4096u               /* that one client has pinned */
+#define SL_GATE_AT_ONCE        (UINT64_C(1) << 32) /* of a in PUT and DRAFT: sl_terms.at_once */
 static const char sl_gate_ask_magic[8] = {'s', 'l', 'g', 'a', 't', 'e', '>', '\n'};
 static const char sl_gate_answer_magic[8] = {'s', 'l', 'g', 'a', 't', 'e', '<', '\n'};
 

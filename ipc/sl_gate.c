@@ -197,6 +197,47 @@ static sl_err gate_enter(struct sl_gate *gate, const char *runtime_dir, uint64_t
     return err;
 }
 
+static sl_err writer_check(const struct sl_gate_writer *writer, struct sl_error *why)
+{
+    struct stat file;
+    uint64_t slot_bytes = writer->window_bytes / SL_MAX(writer->slot_count, 1);
+    return fstat(writer->window_fd, &file) == 0 && (uint64_t)file.st_size == writer->window_bytes &&
+                   writer->slot_count >= 1 && writer->slot_count <= SL_GATE_SLOTS &&
+                   slot_bytes >= SL_GATE_SLOT_BYTES_MIN
+               ? SL_OK
+               : sl_fail(why, SL_ERR_PROTOCOL, "the node's gate gave a window of another kind");
+}
+
+sl_err sl_gate_writer_open(const char *runtime_dir, uint64_t deadline_ns,
+                           struct sl_gate_writer *out, struct sl_error *why)
+{
+    struct sl_gate gate = {.fd = -1};
+    struct sl_gate_ask ask = {.question = SL_GATE_WRITE};
+    struct sl_gate_answer answer = {0};
+    *out = (struct sl_gate_writer){.socket_fd = -1, .window_fd = -1};
+    SL_AUTO(close) int pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    sl_err err = gate_connect(&gate, runtime_dir, deadline_ns, why);
+    if (err == SL_OK) {
+        err = ask_locked(&gate, &ask, pidfd, deadline_ns, &answer, &out->window_fd, why);
+    }
+    out->socket_fd = gate.fd;
+    out->window_bytes = answer.a;
+    out->slot_count = (uint32_t)SL_MIN(answer.b, UINT32_MAX);
+    if (err == SL_OK) {
+        err = writer_check(out, why);
+    }
+    if (err != SL_OK) {
+        for (uint32_t i = 0; i < 2; i++) {
+            int fd = i == 0 ? out->socket_fd : out->window_fd;
+            if (fd >= 0) {
+                (void)close(fd);
+            }
+        }
+        *out = (struct sl_gate_writer){.socket_fd = -1, .window_fd = -1};
+    }
+    return err;
+}
+
 sl_err sl_gate_open(const char *runtime_dir, uint64_t deadline_ns, struct sl_gate **out,
                     struct sl_error *why)
 {

@@ -33,6 +33,16 @@ void sl_gate_close(struct sl_gate **gate, bool keeps);
 bool sl_gate_lives(struct sl_gate *gate);
 /* Whether the node is another user's: it lets this process read, and no more. */
 bool sl_gate_is_guest(const struct sl_gate *gate);
+/* Asks for a second stand-in, which writes for a client of another user. Gives its socket and the window
+ * (gate_protocol.h), of window_bytes in slot_count slots. Errors: those of open; SL_ERR_PERMISSION: this
+ * user may only read. */
+struct sl_gate_writer {
+    int socket_fd, window_fd;
+    uint64_t window_bytes;
+    uint32_t slot_count;
+};
+sl_err sl_gate_writer_open(const char *runtime_dir, uint64_t deadline_ns,
+                           struct sl_gate_writer *out, struct sl_error *why);
 /* As who the node knows this process. */
 struct sl_proc_id sl_gate_self(struct sl_gate *gate);
 const char *sl_gate_directory(const struct sl_gate *gate);

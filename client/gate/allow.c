@@ -16,7 +16,8 @@
 #define GROUPS_MAX  1024u
 #define OVERFLOW_ID 65534u
 
-static sl_err id_read(const char *word, bool group, uint32_t *out, struct sl_error *why)
+static sl_err id_read(const char *what, const char *word, bool group, uint32_t *out,
+                      struct sl_error *why)
 {
     char *end = NULL;
     errno = 0;
@@ -28,29 +29,30 @@ static sl_err id_read(const char *word, bool group, uint32_t *out, struct sl_err
     const struct group *of_group = group ? getgrnam(word) : NULL;
     const struct passwd *of_user = group ? NULL : getpwnam(word);
     if (of_group == NULL && of_user == NULL) {
-        return sl_fail(why, SL_ERR_CONFIG, "clients_allow: there is no %s '%.60s'",
+        return sl_fail(why, SL_ERR_CONFIG, "%s: there is no %s '%.60s'", what,
                        group ? "group" : "user", word);
     }
     *out = group ? of_group->gr_gid : of_user->pw_uid;
     return SL_OK;
 }
 
-sl_err gate_allow_read(const char *text, struct gate_allow *out, struct sl_error *why)
+sl_err gate_allow_read(const char *what, const char *text, struct gate_allow *out,
+                       struct sl_error *why)
 {
     SL_AUTO(free) char *copy = strdup(text);
     char *rest = NULL;
     *out = (struct gate_allow){0};
     if (copy == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "clients_allow");
+        return sl_fail(why, SL_ERR_NO_MEMORY, "%s", what);
     }
     /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): copy has its clean-up */
     for (const char *word = strtok_r(copy, ", ", &rest); word != NULL;
          word = strtok_r(NULL, ", ", &rest)) {
         bool group = word[0] == '@';
         if (out->count == GATE_ALLOW_MAX) {
-            return sl_fail(why, SL_ERR_CONFIG, "clients_allow: more than %u", GATE_ALLOW_MAX);
+            return sl_fail(why, SL_ERR_CONFIG, "%s: more than %u", what, GATE_ALLOW_MAX);
         }
-        sl_err err = id_read(word + group, group, &out->all[out->count].id, why);
+        sl_err err = id_read(what, word + group, group, &out->all[out->count].id, why);
         if (err != SL_OK) {
             return err;
         }
@@ -108,18 +110,19 @@ static bool has(const struct gate_allow *allow, bool group, uint32_t id)
     return false;
 }
 
-bool gate_allows(const struct gate_allow *allow, int socket_fd)
+bool gate_allows(const struct gate_allow *allow, int socket_fd, bool shuts)
 {
     struct ucred peer;
     gid_t groups[GROUPS_MAX];
     uint32_t uid = 0;
     socklen_t size = sizeof(peer), groups_size = sizeof(groups);
-    if (!gate_peer(socket_fd, &uid) || uid == 0 || uid == geteuid() ||
+    if (!gate_peer(socket_fd, &uid) || (uid == 0 && !shuts) || uid == geteuid() ||
         getsockopt(socket_fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
         return false;
     }
-    bool allowed = has(allow, false, peer.uid) || has(allow, true, peer.gid);
-    if (!allowed && getsockopt(socket_fd, SOL_SOCKET, SO_PEERGROUPS, groups, &groups_size) == 0) {
+    bool allowed = has(allow, false, peer.uid) || (uid != 0 && has(allow, true, peer.gid));
+    if (!allowed && uid != 0 &&
+        getsockopt(socket_fd, SOL_SOCKET, SO_PEERGROUPS, groups, &groups_size) == 0) {
         for (size_t i = 0; i < groups_size / sizeof(groups[0]) && !allowed; i++) {
             allowed = has(allow, true, groups[i]);
         }

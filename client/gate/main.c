@@ -26,11 +26,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define BACKLOG            128
-#define GUESTS_MAX         64u
-#define GUESTS_OF_USER_MAX 16u
-#define REFUSED_MAX        8u
-#define FULL_MAX           8u
+#define BACKLOG 128
+/* Stand-ins of other users. Who writes has two. */
+#define GUESTS_MAX          256u
+#define REFUSED_MAX         8u
+#define REFUSED_OF_USER_MAX 2u
+#define FULL_MAX            8u
 /* A process for each of other users, no sooner after the last one. */
 #define GUEST_EVERY_NS (10 * SL_NS_PER_MS)
 /* Without descriptors or memory none is let in. */
@@ -61,13 +62,14 @@ struct pidfds {
 struct gate {
     struct sl_config *config;
     struct sl_paths paths;
-    struct gate_allow allow;
+    struct gate_allow allow, write; /* who may read, and who may write, too */
     struct entrance entrances[ENTRANCES];
     int signal_fd;
     struct guest guests[GUESTS_MAX];
     struct guest refused[REFUSED_MAX];
     int full[FULL_MAX]; /* clients that were told so, until they have read it; -1: free */
     uint32_t full_next;
+    uint32_t of_user;         /* clients of each other user */
     bool shuts;               /* stand-ins of other users see all file systems read-only */
     uint64_t guests_again_ns; /* no other user is let in before */
 };
@@ -120,7 +122,7 @@ static void entrance_remove(const struct entrance *self)
 static sl_err guests_open(struct gate *self, struct sl_error *why)
 {
     char path[sizeof(self->paths.runtime_dir) + 16];
-    if (self->allow.count == 0) {
+    if (self->allow.count == 0 && self->write.count == 0) {
         return SL_OK;
     }
     (void)snprintf(path, sizeof(path), "%s/guests", self->paths.runtime_dir);
@@ -130,7 +132,8 @@ static sl_err guests_open(struct gate *self, struct sl_error *why)
     self->shuts = readonly_works();
     if (!self->shuts) {
         (void)fputs("sluice-gate: no namespaces here (unshare): a client of another user that has "
-                    "CAP_DAC_OVERRIDE over the node's user can write what it may only read\n",
+                    "CAP_DAC_OVERRIDE over the node's user can write what it may only read; root "
+                    "is not let in\n",
                     stderr);
     }
     return entrance_open(&self->entrances[ENTRANCE_GUESTS], path, 0666, why);
@@ -243,16 +246,20 @@ static bool signal_ends(struct gate *self)
 }
 
 /* NULL: others cannot make as many processes here as they like, nor one of them take all. */
-static struct guest *guest_free(struct gate *self, bool refused, uint32_t uid)
+static struct guest *guest_free(struct gate *self, enum standin_client client, uint32_t uid)
 {
+    bool refused = client == STANDIN_REFUSED;
     struct guest *all = refused ? self->refused : self->guests;
+    uint32_t most = refused                    ? REFUSED_OF_USER_MAX
+                    : client == STANDIN_WRITER ? 2 * self->of_user
+                                               : self->of_user;
     struct guest *free_one = NULL;
     uint32_t same = 0;
     for (uint32_t i = 0; i < (refused ? REFUSED_MAX : GUESTS_MAX); i++) {
         same += all[i].pid != 0 && all[i].uid == uid;
         free_one = all[i].pid == 0 ? &all[i] : free_one;
     }
-    return refused || same < GUESTS_OF_USER_MAX ? free_one : NULL;
+    return same < most ? free_one : NULL;
 }
 
 /* Takes the descriptor. The client may have asked by now, and would not hear the answer of a socket that
@@ -263,8 +270,7 @@ static void full_tell(struct gate *self, int fd)
     int *place = &self->full[self->full_next++ % FULL_MAX];
     memcpy(answer.magic, sl_gate_answer_magic, sizeof(answer.magic));
     (void)snprintf(answer.text, sizeof(answer.text),
-                   "too many clients of other users: %u, and %u of each", GUESTS_MAX,
-                   GUESTS_OF_USER_MAX);
+                   "too many clients of other users: %u of each (clients_of_user)", self->of_user);
     (void)sl_gate_packet_send(fd, &answer, sizeof(answer), -1);
     if (*place >= 0) {
         (void)close(*place);
@@ -282,7 +288,10 @@ static enum standin_client client_of(const struct gate *self, const struct entra
     if (entrance == &self->entrances[ENTRANCE_OWNER] && sl_door_same_user(fd)) {
         return STANDIN_OWNER;
     }
-    return gate_allows(&self->allow, fd) ? STANDIN_GUEST : STANDIN_REFUSED;
+    if (gate_allows(&self->write, fd, self->shuts)) {
+        return STANDIN_WRITER;
+    }
+    return gate_allows(&self->allow, fd, self->shuts) ? STANDIN_GUEST : STANDIN_REFUSED;
 }
 
 static void standin_start(struct gate *self, int fd, enum standin_client client,
@@ -301,7 +310,8 @@ static void standin_start(struct gate *self, int fd, enum standin_client client,
             }
         }
         (void)close(self->signal_fd);
-        standin_run(&self->paths, fd, client, self->shuts);
+        const struct writer_options options = {.config = self->config, .paths = &self->paths};
+        standin_run(&options, fd, client, self->shuts);
         _exit(EXIT_FINE);
     }
     if (pid > 0 && guest != NULL) {
@@ -324,7 +334,7 @@ static void client_let_in(struct gate *self, const struct entrance *entrance)
     enum standin_client client = client_of(self, entrance, fd, &uid);
     if (client != STANDIN_OWNER) {
         self->guests_again_ns = sl_clock_monotonic_ns() + GUEST_EVERY_NS;
-        guest = guest_free(self, client == STANDIN_REFUSED, uid);
+        guest = guest_free(self, client, uid);
         if (guest == NULL) {
             full_tell(self, fd);
             return;
@@ -425,7 +435,14 @@ int main(int argc, char **argv)
         err = standins_end(&self, &why);
     } else if (err == SL_OK) {
         sl_proc_descriptors_raise(); /* of clients' memory */
-        err = gate_allow_read(sl_config_text(self.config, SL_SET_clients_allow), &self.allow, &why);
+        self.of_user = (uint32_t)sl_config_u64(self.config, SL_SET_clients_of_user);
+        err = gate_allow_read("clients_allow", sl_config_text(self.config, SL_SET_clients_allow),
+                              &self.allow, &why);
+        if (err == SL_OK) {
+            err =
+                gate_allow_read("clients_write", sl_config_text(self.config, SL_SET_clients_write),
+                                &self.write, &why);
+        }
         err = err == SL_OK ? serve(&self, &why) : err;
     }
     if (err != SL_OK) {

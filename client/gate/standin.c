@@ -1,7 +1,8 @@
 /* client/gate/standin.c - see standin.h. One thread; it sleeps until the client asks or dies.
  *
  * What a client may open is one table. Whatever it asks, this process gives descriptors, and never writes
- * a byte of shared memory itself, but for pin segments that it makes. */
+ * a byte of shared memory itself, but for pin segments that it makes. One that is asked to write first is
+ * another process from then on (writer.h). */
 #include "client/gate/standin.h"
 #include "client/gate/readonly.h"
 #include "ipc/gate_protocol.h"
@@ -39,9 +40,12 @@
 #define LENT_MAX 4096u
 
 struct standin {
+    const struct writer_options *options;
     const struct sl_paths *paths;
     int socket_fd, pidfd, signal_fd;
     enum standin_client client;
+    bool shuts, shut;      /* all file systems are to be, and are read-only to it */
+    struct writer *writer; /* NULL: it is none */
     struct sl_proc_id self;
     struct sl_pins *pins[PINS_MAX];
     char names[PINS_MAX][SL_GATE_NAME_BYTES]; /* of pins */
@@ -58,6 +62,11 @@ static const struct {
 };
 
 /* ---- questions ---- */
+
+static bool is_guest(const struct standin *self)
+{
+    return self->client == STANDIN_GUEST || self->client == STANDIN_WRITER;
+}
 
 static sl_err name_check(const struct sl_gate_ask *ask, struct sl_error *why)
 {
@@ -112,7 +121,7 @@ static sl_err segment_look(const struct standin *self, const struct sl_gate_ask 
     char path[sizeof(self->paths->shm_dir) + SL_GATE_NAME_BYTES + 1];
     struct stat file;
     sl_err err = name_check(ask, why);
-    if (err == SL_OK && self->client == STANDIN_GUEST) { /* not who else is here */
+    if (err == SL_OK && is_guest(self)) { /* not who else is here */
         err = may_open(self, ask->name, false, why);
     }
     if (err != SL_OK) {
@@ -268,8 +277,30 @@ static sl_err client_know(struct standin *self, int fd, struct sl_gate_answer *a
 static bool may_ask(const struct standin *self, uint32_t question)
 {
     return self->client == STANDIN_OWNER ||
-           (self->client == STANDIN_GUEST &&
-            (question == SL_GATE_HELLO || question == SL_GATE_OPEN || question == SL_GATE_LOOK));
+           (is_guest(self) &&
+            (question == SL_GATE_HELLO || question == SL_GATE_OPEN || question == SL_GATE_LOOK)) ||
+           (self->client == STANDIN_WRITER && question == SL_GATE_WRITE);
+}
+
+/* Takes the descriptor. Only as the first question: who reads sees read-only file systems alone. */
+static sl_err writer_begin(struct standin *self, int fd, struct sl_gate_answer *answer, int *give,
+                           struct sl_error *why)
+{
+    if (self->client != STANDIN_WRITER || self->pidfd >= 0) {
+        if (fd >= 0) {
+            (void)close(fd);
+        }
+        return sl_fail(why, SL_ERR_PROTOCOL, "a connection that reads does not write");
+    }
+    sl_err err = client_know(self, fd, answer, why);
+    if (err == SL_OK) {
+        err = writer_open(self->options, &self->writer, why);
+    }
+    if (err == SL_OK) {
+        err = writer_window_give(self->writer, give, &answer->a, why);
+        answer->b = SL_GATE_SLOTS;
+    }
+    return err;
 }
 
 static sl_err refused(const struct standin *self, struct sl_error *why)
@@ -297,12 +328,18 @@ static sl_err answer_make(struct standin *self, const struct sl_gate_ask *ask, i
         if (taken >= 0) {
             (void)close(taken);
         }
-        return self->client == STANDIN_GUEST
-                   ? sl_fail(why, SL_ERR_PERMISSION, "this user may only read (clients_allow)")
+        return is_guest(self)
+                   ? sl_fail(why, SL_ERR_PERMISSION,
+                             self->client == STANDIN_GUEST
+                                 ? "this user may only read (clients_allow)"
+                                 : "this is nothing that another user may ask (clients_write)")
                    : refused(self, why);
     }
     if (ask->question == SL_GATE_HELLO) {
         return client_know(self, taken, answer, why);
+    }
+    if (ask->question == SL_GATE_WRITE) {
+        return writer_begin(self, taken, answer, give, why);
     }
     if (ask->question == SL_GATE_LEND && self->pidfd >= 0) {
         return lend(self, taken, answer, why);
@@ -347,7 +384,7 @@ static bool question_serve(struct standin *self)
     struct sl_gate_answer answer = {.version = SL_GATE_VERSION};
     struct sl_error why = {0};
     int taken = -1, give = -1;
-    if (self->client == STANDIN_GUEST && unread(self)) {
+    if (is_guest(self) && unread(self)) {
         return false; /* who asks on has no use for answers */
     }
     int os_code = sl_gate_packet_take(self->socket_fd, &ask, sizeof(ask), &taken);
@@ -361,6 +398,14 @@ static bool question_serve(struct standin *self)
         }
         return false;
     }
+    bool reads = is_guest(self) && self->shuts && ask.question != SL_GATE_WRITE;
+    if (reads && !self->shut && readonly_enter(NULL) != SL_OK) {
+        if (taken >= 0) {
+            (void)close(taken);
+        }
+        return false;
+    }
+    self->shut = self->shut || reads;
     sl_err err = os_code == EMFILE
                      ? sl_fail(&why, SL_ERR_LIMIT,
                                "the node's process for this client has no descriptors left")
@@ -377,6 +422,12 @@ static bool question_serve(struct standin *self)
     os_code = sl_gate_packet_send(self->socket_fd, &answer, sizeof(answer), give);
     if (give >= 0) {
         (void)close(give);
+    }
+    if (os_code == 0 && err == SL_OK && self->writer != NULL) {
+        const struct writer_client client = {
+            .socket_fd = self->socket_fd, .pidfd = self->pidfd, .signal_fd = self->signal_fd};
+        writer_serve(self->writer, &client);
+        return false;
     }
     return os_code == 0 && self->client != STANDIN_REFUSED;
 }
@@ -444,15 +495,18 @@ static sl_err place_write(const struct sl_proc_id *self, const char *path)
     return SL_OK;
 }
 
-void standin_run(const struct sl_paths *paths, int socket_fd, enum standin_client client,
+void standin_run(const struct writer_options *options, int socket_fd, enum standin_client client,
                  bool shuts)
 {
+    const struct sl_paths *paths = options->paths;
     char place[sizeof(paths->runtime_dir) + 32];
     sigset_t signals;
-    struct standin self = {.paths = paths,
+    struct standin self = {.options = options,
+                           .paths = paths,
                            .socket_fd = socket_fd,
                            .pidfd = -1,
                            .client = client,
+                           .shuts = shuts,
                            .self = sl_proc_id_self()};
     (void)setsid();
     (void)prctl(PR_SET_NAME, "sluice-standin");
@@ -463,12 +517,12 @@ void standin_run(const struct sl_paths *paths, int socket_fd, enum standin_clien
     (void)snprintf(place, sizeof(place), "%s/gate.d/%u", paths->runtime_dir, self.self.pid);
     SL_AUTO(close) int folder = open(paths->runtime_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     /* Without a place it would outlive the node. */
-    if (self.signal_fd >= 0 && folder >= 0 && place_write(&self.self, place) == SL_OK &&
-        (client != STANDIN_GUEST || !shuts || readonly_enter(NULL) == SL_OK)) {
+    if (self.signal_fd >= 0 && folder >= 0 && place_write(&self.self, place) == SL_OK) {
         serve(&self);
     }
+    writer_close(&self.writer);
     pins_end(&self);
-    if (client == STANDIN_GUEST) {
+    if (is_guest(&self)) {
         answers_read(&self);
     }
     (void)unlinkat(folder, place + strlen(paths->runtime_dir) + 1, 0);

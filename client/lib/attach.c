@@ -1,6 +1,6 @@
 /* client/lib/attach.c - opening and closing a client, and attaching to the shared memory of the
  * node. */
-#include "client/lib/gpu.h"
+#include "client/lib/guest.h"
 #include "client/lib/lend.h"
 #include "client/lib/lent.h"
 
@@ -565,6 +565,19 @@ static bool attach_may_come(const struct sl_client *client, sl_err err)
     return err == SL_ERR_CORRUPT || (err == SL_ERR_UNREACHABLE && node_starts(client));
 }
 
+/* It reads by itself, and puts by another stand-in. */
+static sl_err attach_guest(struct sl_client *client, uint64_t deadline_ns, struct sl_error *why)
+{
+    sl_err err = sl_guest_open(client, deadline_ns, &client->guest, why);
+    client->read_only = true;
+    return err == SL_ERR_PERMISSION
+               ? sl_fail(
+                     why, err,
+                     "the node is another user's, and its clients_write has nothing of this one: only "
+                     "clients that are opened to read may use it")
+               : err;
+}
+
 /* By descriptors of a stand-in. */
 static sl_err attach_gate(struct sl_client *client, uint64_t deadline_ns, struct sl_error *why)
 {
@@ -579,14 +592,16 @@ static sl_err attach_gate(struct sl_client *client, uint64_t deadline_ns, struct
     /* Numbers of processes are those of others, too, where each has its own space of them. */
     (void)snprintf(client->name, sizeof client->name, "client.%u.%08x", sl_client_self(client).pid,
                    (uint32_t)sl_client_random());
-    err =
-        sl_gate_is_guest(client->gate) && !client->read_only
-            ? sl_fail(why, SL_ERR_PERMISSION,
-                      "the node is another user's: only clients that are opened to read may use it")
-            : attachment_add(client, why);
+    bool writes = sl_gate_is_guest(client->gate) && !client->read_only;
+    err = writes ? attach_guest(client, deadline_ns, why) : SL_OK;
+    if (err == SL_OK) {
+        err = attachment_add(client, why);
+    }
     if (err != SL_OK) {
         memcpy(client->paths.shm_dir, files, sizeof files);
         sl_gate_close(&client->gate, false);
+        sl_guest_close(&client->guest);
+        client->read_only = client->read_only && !writes;
     }
     return err;
 }
@@ -745,6 +760,7 @@ void sl_client_close(struct sl_client **client)
             gpu_keeps = true;
         }
     }
+    sl_guest_close(&gone->guest);
     sl_gate_close(&gone->gate, gpu_keeps || !sl_client_is_ours(gone));
     sl_client_lent_free(gone);
     sl_client_ends_close(gone);

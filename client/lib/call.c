@@ -73,9 +73,9 @@ void sl_client_sleep(uint64_t ns)
     }
 }
 
-sl_err sl_client_talks(const struct sl_client *client, struct sl_error *why)
+sl_err sl_client_writes(const struct sl_client *client, struct sl_error *why)
 {
-    if (client->read_only) {
+    if (client->read_only && client->guest == NULL) {
         return sl_fail(why, SL_ERR_PERMISSION, "this client is read-only");
     }
     if (!sl_client_is_ours(client)) {
@@ -84,6 +84,17 @@ sl_err sl_client_talks(const struct sl_client *client, struct sl_error *why)
                        client->self.pid);
     }
     return SL_OK;
+}
+
+sl_err sl_client_talks(const struct sl_client *client, struct sl_error *why)
+{
+    if (client->guest != NULL) {
+        return sl_fail(
+            why, SL_ERR_PERMISSION,
+            "the node is another user's: it lets this client get, pin and put, and no more "
+            "(clients_write)");
+    }
+    return sl_client_writes(client, why);
 }
 
 /* A thread that waits while another one polls. On its stack; under the client's lock. */

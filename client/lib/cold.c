@@ -5,6 +5,7 @@
  * memory evict each other's values before they were copied: with 8 processes, batches of 46 MiB and
  * 128 MiB of memory each value was read four times, and batches failed after seconds. */
 #include "client/lib/cold.h"
+#include "client/lib/guest.h"
 #include "runtime/sl_backoff.h"
 
 #include <stdlib.h>
@@ -13,6 +14,8 @@
 #define PORTION_BYTES_MAX    (16 * SL_MIB)
 #define PORTION_MEMORY_SHARE 32u /* of memory: so many portions fill it */
 #define PORTIONS             2u
+/* That a guest pins at a time. */
+#define GUEST_KEYS_MAX 8u
 /* A pass that settled nothing: values went again before they were read. */
 #define PAUSE_NS_FIRST (1 * SL_NS_PER_MS)
 #define PAUSE_NS_MAX   (32 * SL_NS_PER_MS)
@@ -148,8 +151,54 @@ static void left_end(const struct sl_cold *cold, sl_err code)
     }
 }
 
+/* What a guest pins lies in memory meanwhile. */
+static void guest_share(const struct sl_cold *cold, const uint32_t *items, uint32_t count)
+{
+    if (sl_clock_monotonic_ns() >= cold->deadline_ns) { /* a timeout of 0 would be another one */
+        return;
+    }
+    struct sl_object_key keys[GUEST_KEYS_MAX];
+    struct sl_view views[GUEST_KEYS_MAX] = {{0}};
+    sl_err codes[GUEST_KEYS_MAX];
+    for (uint32_t i = 0; i < count; i++) {
+        keys[i] = cold->key(cold->items, items[i]);
+    }
+    sl_err err =
+        sl_guest_pin_batch(cold->client, keys, views, count, codes,
+                           sl_budget_ns(sl_clock_monotonic_ns(), cold->deadline_ns), cold->why);
+    for (uint32_t i = 0; i < count; i++) {
+        codes[i] = err != SL_OK ? err : codes[i];
+        cold->codes[items[i]] = codes[i] == SL_OK ? cold->read(cold->items, items[i]) : codes[i];
+        sl_view_release(cold->client, &views[i]);
+    }
+    for (uint32_t i = 0; i < count && count > 1; i++) { /* alone it may have a pin */
+        if (codes[i] == SL_ERR_LIMIT) {
+            guest_share(cold, &items[i], 1);
+        }
+    }
+}
+
+static void guest_read(const struct sl_cold *cold)
+{
+    uint32_t items[GUEST_KEYS_MAX], count = 0;
+    for (uint32_t i = 0; i < cold->count; i++) {
+        if (cold->codes[i] == SL_ERR_INCOMPLETE) {
+            items[count++] = i;
+        }
+        if (count == GUEST_KEYS_MAX || (count > 0 && i + 1 == cold->count)) {
+            guest_share(cold, items, count);
+            count = 0;
+        }
+    }
+}
+
 sl_err sl_cold_read(struct sl_cold *cold)
 {
+    if (cold->client->guest != NULL) {
+        guest_read(cold);
+        left_end(cold, SL_ERR_TIMEOUT);
+        return SL_OK;
+    }
     if (cold->client->read_only) {
         left_end(cold, sl_fail(cold->why, SL_ERR_PERMISSION,
                                "the value is on disk alone: a read-only client cannot ask for it"));

@@ -123,6 +123,8 @@ struct sl_client {
     struct sl_gate *gate;   /* NULL: the node's files are in reach. Written before others know us */
     /* One page that the kernel empties in a child: not 0 in the process that opened this client. */
     const volatile unsigned char *ours;
+    /* Who writes and pins for it at a node of another user; NULL: nobody. Written before others know us. */
+    struct sl_guest *guest;
     bool read_only, leases, debugs; /* debugs: its log has debug lines, too */
     bool has_tenant;
     _Atomic bool holds; /* look-ups of blocks hold what they find */
@@ -221,6 +223,15 @@ sl_err sl_client_cut_fail(const struct sl_client *client, struct sl_error *why);
 /* NULL: no such arena, or out of its bounds. */
 void *sl_client_bytes(struct sl_client *client, struct sl_attachment *at, uint32_t arena,
                       uint64_t offset_bytes, uint64_t length_bytes);
+/* Under the client's lock. NULL: it was let go. */
+struct sl_attachment *sl_client_attachment_of(const struct sl_client *client, uint32_t number);
+/* Where a view lies, for a process that maps the same arena. False: it is over. */
+struct sl_client_place {
+    uint64_t offset_bytes, birth; /* of the arena: sl_arena_birth_generation */
+    uint32_t arena;
+};
+bool sl_view_place(struct sl_client *client, const struct sl_view *view,
+                   struct sl_client_place *out);
 /* The arena in which bytes were found. */
 const struct sl_arena *sl_client_arena(const struct sl_attachment *at, uint32_t arena);
 
@@ -275,6 +286,8 @@ uint64_t sl_client_deadline(const struct sl_client *client, uint64_t timeout_ns)
 uint64_t sl_client_random(void);
 uint64_t sl_client_op_id(struct sl_client *client);
 sl_err sl_client_talks(const struct sl_client *client, struct sl_error *why);
+/* The same of puts and pins, which a guest has, too. */
+sl_err sl_client_writes(const struct sl_client *client, struct sl_error *why);
 /* Puts the call on its way; it ends by its deadline whatever happens. Errors: SL_ERR_LIMIT, those
  * of encode. */
 sl_err sl_client_call_start(struct sl_client *client, struct sl_client_call *call,

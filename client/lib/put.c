@@ -3,7 +3,7 @@
  *
  * What is there already is seen in the index and costs no message. Values of a size that was put a
  * moment ago go into extents granted ahead of use: fill, publish. */
-#include "client/lib/put.h"
+#include "client/lib/guest.h"
 #include "client/lib/lent.h"
 #include "runtime/sl_backoff.h"
 
@@ -39,9 +39,8 @@ struct put_few {
     uint64_t lengths[ITEMS_INLINE];
 };
 
-/* The pieces of a value. *one serves for a buffer. */
-static const struct sl_piece *put_pieces(const struct put *put, uint64_t source,
-                                         struct sl_piece *one, uint32_t *count)
+const struct sl_piece *sl_put_pieces_of(const struct put *put, uint64_t source,
+                                        struct sl_piece *one, uint32_t *count)
 {
     if (put->items_given != NULL) {
         *count = put->items_given[source].count;
@@ -58,7 +57,7 @@ static sl_err put_checked(struct put *put, uint32_t source, uint64_t *length_byt
 {
     struct sl_piece one;
     uint32_t count = 0;
-    const struct sl_piece *pieces = put_pieces(put, source, &one, &count);
+    const struct sl_piece *pieces = sl_put_pieces_of(put, source, &one, &count);
     sl_err err = sl_put_check_names(put, source);
     if (err == SL_OK) {
         err = sl_pieces_measure(pieces, count, &put->pieces_room, length_bytes, put->why);
@@ -257,7 +256,7 @@ static sl_err item_fill(struct put *put, struct put_item *item, struct sl_digest
     struct sl_piece one;
     uint32_t count = 0;
     uint64_t length_bytes = put_length(put, item->source);
-    const struct sl_piece *pieces = put_pieces(put, item->source, &one, &count);
+    const struct sl_piece *pieces = sl_put_pieces_of(put, item->source, &one, &count);
     void *to = sl_client_bytes(put->client, put->at, (uint32_t)item->arena, item->offset_bytes,
                                length_bytes);
     if (to == NULL) {
@@ -556,7 +555,7 @@ static uint64_t *put_lay_out(struct put *put, void *room, uint32_t count)
 /* All of it, of whatever kind. */
 static sl_err put_carry_out(struct put *put, const struct sl_terms *terms, uint32_t count)
 {
-    sl_err err = sl_client_talks(put->client, put->why);
+    sl_err err = sl_client_writes(put->client, put->why);
     if (err != SL_OK) {
         return err;
     }
@@ -588,7 +587,10 @@ static sl_err put_carry_out(struct put *put, const struct sl_terms *terms, uint3
     for (uint32_t i = 0; i < count; i++) {
         put->codes[i] = put_checked(put, i, &lengths[i]);
     }
-    for (uint32_t first = 0; first < count && err == SL_OK;) {
+    if (put->client->guest != NULL) {
+        err = sl_guest_put(put, count);
+    }
+    for (uint32_t first = 0; first < count && err == SL_OK && put->client->guest == NULL;) {
         uint32_t share = sl_put_share(put, first, count);
         err = put_rounds(put, first, share);
         first += share;

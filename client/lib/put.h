@@ -63,6 +63,9 @@ static inline uint64_t put_length(const struct put *put, uint64_t source)
 }
 
 /* ---- put.c ---- */
+/* The pieces of a value. *one serves for a buffer. */
+const struct sl_piece *sl_put_pieces_of(const struct put *put, uint64_t source,
+                                        struct sl_piece *one, uint32_t *count);
 /* Whether a key can be one: 1 to SL_KEY_BYTES_MAX bytes without NUL. */
 bool sl_put_key_fine(struct sl_object_key key);
 /* Errors: SL_ERR_INVALID. */

@@ -43,7 +43,9 @@ struct sl_client_options {
      * environment. */
     const char *const *settings;
 };
-/* A node that starts, or makes its memory anew, is waited for. Errors: SL_ERR_UNREACHABLE (no node runs
+/* At a node of another user, whose clients_write names this one, a client gets, pins and puts (objects in
+ * host memory, without terms and bundles). Everything else that asks the node is SL_ERR_PERMISSION.
+ * A node that starts, or makes its memory anew, is waited for. Errors: SL_ERR_UNREACHABLE (no node runs
  * under this name), SL_ERR_CORRUPT (its memory was cut short and stayed so), SL_ERR_FOREIGN,
  * SL_ERR_VERSION, SL_ERR_TIMEOUT. */
 sl_err sl_client_open(const struct sl_client_options *options, struct sl_client **out,
@@ -107,8 +109,9 @@ sl_err sl_get_pinned(struct sl_client *client, struct sl_object_key key, struct 
                      uint64_t timeout_ns, struct sl_error *why);
 void sl_view_release(struct sl_client *client, struct sl_view *view);
 /* Whether what was read of the view until now is the value. False: another process of this user cut
- * the node's shared memory short, and some of it may have read as zeros. Who must not take zeros for a
- * value that was damaged in such a way asks behind its last look; calls that copy ask by themselves. */
+ * the node's shared memory short, and some of it may have read as zeros; or the process is gone that
+ * pinned it for a client of another user. Who must not take for a value what was damaged in such a way
+ * asks behind its last look; calls that copy ask by themselves. */
 bool sl_view_intact(struct sl_client *client, const struct sl_view *view);
 
 /* Batches: codes[i] for each; the result is SL_OK when the batch as such was carried out. At most

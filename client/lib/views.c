@@ -1,5 +1,5 @@
 /* client/lib/views.c - views of pinned values: whether they are whole, and their end. */
-#include "client/lib/internal.h"
+#include "client/lib/guest.h"
 
 /* False: it is none of the current attachment's. */
 static bool pin_give_now(const struct sl_client *client, uint32_t number, sl_pin pin)
@@ -12,8 +12,7 @@ static bool pin_give_now(const struct sl_client *client, uint32_t number, sl_pin
     return at->number == number;
 }
 
-/* Under the lock. NULL: it was let go. */
-static struct sl_attachment *attachment_of(const struct sl_client *client, uint32_t number)
+struct sl_attachment *sl_client_attachment_of(const struct sl_client *client, uint32_t number)
 {
     struct sl_attachment *at = client->attachments;
     while (at != NULL && at->number != number) {
@@ -25,7 +24,7 @@ static struct sl_attachment *attachment_of(const struct sl_client *client, uint3
 static void pin_give_of_old(struct sl_client *client, uint32_t number, sl_pin pin)
 {
     pthread_mutex_lock(&client->lock);
-    struct sl_attachment *at = attachment_of(client, number);
+    struct sl_attachment *at = sl_client_attachment_of(client, number);
     if (at != NULL) { /* else a copy of the view was released before */
         sl_pins_give(at->pins, pin);
     }
@@ -36,17 +35,41 @@ bool sl_view_intact(struct sl_client *client, const struct sl_view *view)
 {
     uint32_t number = (uint32_t)(view->private_pin >> 32);
     pthread_mutex_lock(&client->lock);
-    const struct sl_attachment *at = attachment_of(client, number);
+    const struct sl_attachment *at = sl_client_attachment_of(client, number);
     bool intact = view->at != NULL && at != NULL && !sl_attachment_is_cut(at);
     pthread_mutex_unlock(&client->lock);
-    return intact;
+    return intact && (client->guest == NULL || sl_guest_view_holds(client, view));
+}
+
+bool sl_view_place(struct sl_client *client, const struct sl_view *view,
+                   struct sl_client_place *out)
+{
+    const unsigned char *bytes = view->at;
+    bool found = false;
+    pthread_mutex_lock(&client->lock);
+    const struct sl_attachment *at =
+        sl_client_attachment_of(client, (uint32_t)(view->private_pin >> 32));
+    for (uint32_t i = 0; at != NULL && i < SL_CLIENT_ARENAS_MAX && !found; i++) {
+        const struct sl_arena *arena = sl_client_arena(at, i);
+        const unsigned char *first = arena == NULL ? NULL : sl_arena_at(arena, 0, 1);
+        found = first != NULL && bytes >= first && bytes < first + sl_arena_data_bytes(arena);
+        if (found) {
+            *out = (struct sl_client_place){.arena = i,
+                                            .offset_bytes = (uint64_t)(bytes - first),
+                                            .birth = sl_arena_birth_generation(arena)};
+        }
+    }
+    pthread_mutex_unlock(&client->lock);
+    return found;
 }
 
 void sl_view_release(struct sl_client *client, struct sl_view *view)
 {
     uint32_t number = (uint32_t)(view->private_pin >> 32);
     sl_pin pin = (sl_pin)(view->private_pin & UINT32_MAX);
-    if (pin != 0 && !pin_give_now(client, number, pin)) {
+    if (pin != 0 && client->guest != NULL) {
+        sl_guest_unpin(client, view);
+    } else if (pin != 0 && !pin_give_now(client, number, pin)) {
         pin_give_of_old(client, number, pin);
         sl_client_sweep(client);
     }

@@ -47,7 +47,7 @@ EVERYTHING = {
     "image": {"tag": "1.2.3"}, "imagePullSecrets": [{"name": "registry"}], "instance": "second", "uid": 2000, "ranks": 8,
     "shmHostPath": "/dev/shm/sluice", "cpu": {"limit": "4"}, "disk": {"sizeGiB": 512, "seccompProfile": {"type": "Localhost", "localhostProfile": "s.json"}},
     "metrics": {"tokenSecret": {"name": "sluice-token", "key": "token"}}, "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
-    "events": {"port": 5557}, "clientsAllow": "1007,@1008", "cluster": {"enabled": True, "directoryUrl": "redis://10.0.0.9:6379"},
+    "events": {"port": 5557}, "clientsAllow": "1007,@1008", "clientsWrite": "0", "cluster": {"enabled": True, "directoryUrl": "redis://10.0.0.9:6379"},
     "gpu": {"enabled": True}, "settings": {"load_log": True, "op_timeout": "3s", "directory_name": "a,b@c", "trace_events": 4096}, "nodeSelector": {"gpu": "yes"}, "tolerations": [{"operator": "Exists"}],
     "affinity": {"nodeAffinity": {}}, "priorityClassName": "system-node-critical", "podAnnotations": {"a": "b"}, "podLabels": {"c": "d"}}
 MiB = 1 << 20

@@ -56,8 +56,8 @@ def child_of(pid):
 class Inside(Asked):
     """A probe in a container."""
 
-    def __init__(self, test, node, *program):
-        super().__init__(test, seen_there(node), (*apart(shared(node)), program[0]), program[1:])
+    def __init__(self, test, node, *program, words=None):
+        super().__init__(test, seen_there(node), (*(words or apart(shared(node))), program[0]), program[1:])
         self.node = node
 
     def counts(self):

@@ -55,6 +55,9 @@ events_listen = 0.0.0.0:{{ .Values.events.port }}
 {{- with .Values.clientsAllow }}
 clients_allow = {{ . | quote }}
 {{- end }}
+{{- with .Values.clientsWrite }}
+clients_write = {{ . | quote }}
+{{- end }}
 {{- if .Values.gpu.enabled }}
 device = auto
 {{- end }}

@@ -1,0 +1,33 @@
+/* client/gate/writer.h - puts and pins of a client of another user, by a process that is a client of the
+ * node itself (libsluice). The client never has a descriptor that may be written but that of a window,
+ * which holds no value of anybody else. What it says of the window is checked, and copied before it is
+ * used: it may change it at any time. Digests are those of the bytes that were stored. */
+#ifndef SL_CLIENT_GATE_WRITER_H
+#define SL_CLIENT_GATE_WRITER_H
+
+#include "runtime/sl_config.h"
+
+struct writer; /* opaque; one thread */
+
+struct writer_options {
+    const struct sl_config *config;
+    const struct sl_paths *paths;
+};
+struct writer_client {
+    int socket_fd;
+    int pidfd;     /* readable: the client is dead */
+    int signal_fd; /* readable: this process is to end */
+};
+
+/* Errors: those of sl_client_open, SL_ERR_NO_MEMORY, SL_ERR_OS. */
+sl_err writer_open(const struct writer_options *options, struct writer **out, struct sl_error *why);
+/* Gives a descriptor of the window, for the client. */
+sl_err writer_window_give(const struct writer *self, int *fd, uint64_t *window_bytes,
+                          struct sl_error *why);
+/* Answers the client's questions until it is gone, or says what is none. Where a question takes longer
+ * than the client lives, the process ends in the middle of it: the registrar takes back what it held. */
+void writer_serve(struct writer *self, const struct writer_client *client);
+/* Gives back what the client has pinned and drafted. */
+void writer_close(struct writer **self);
+
+#endif

@@ -1,0 +1,11 @@
+/* client/lib/guest_internal.h - what the files of a guest share. */
+#ifndef SL_CLIENT_LIB_GUEST_INTERNAL_H
+#define SL_CLIENT_LIB_GUEST_INTERNAL_H
+
+#include "client/lib/guest_line.h"
+
+struct sl_guest {
+    struct guest_lines lines;
+};
+
+#endif

@@ -1,0 +1,347 @@
+/* client/lib/guest_line.c - see guest_line.h. One thread at a time waits at the socket, without the lock;
+ * the others wait until it has read what is theirs, or leaves. */
+#include "client/lib/guest_line.h"
+#include "runtime/sl_clock.h"
+#include "runtime/sl_door.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+/* A stand-in that was stopped must not stop its client for long. */
+#define OPEN_NS (2 * SL_NS_PER_S)
+/* Who waits for a slot looks again, whatever it may have missed. */
+#define LOOK_NS (20 * SL_NS_PER_MS)
+/* The stand-in ends its work a little before we give up, so that its answer still counts. */
+#define ANSWER_MARGIN_NS_MAX (20 * SL_NS_PER_MS)
+/* Views have the number of their line in 20 bits. */
+#define LINES_MAX ((1u << 20) - 1)
+
+void guest_lines_init(struct guest_lines *lines, const char *runtime_dir)
+{
+    pthread_condattr_t attributes;
+    *lines = (struct guest_lines){.runtime_dir = runtime_dir};
+    pthread_mutex_init(&lines->lock, NULL);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&lines->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+static void line_free(struct guest_line *line)
+{
+    if (line->window != NULL) {
+        (void)munmap(line->window, line->window_bytes);
+    }
+    (void)close(line->fd);
+    free(line);
+}
+
+void guest_lines_close(struct guest_lines *lines)
+{
+    if (lines->line != NULL) { /* the stand-in sees the end */
+        line_free(lines->line);
+    }
+    pthread_cond_destroy(&lines->changed);
+    pthread_mutex_destroy(&lines->lock);
+}
+
+static sl_err line_open(const char *runtime_dir, uint64_t deadline_ns, struct guest_line **out,
+                        struct sl_error *why)
+{
+    struct sl_gate_writer writer;
+    struct guest_line *line = calloc(1, sizeof *line);
+    if (line == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "connection to the gate");
+    }
+    sl_err err = sl_gate_writer_open(
+        runtime_dir, SL_MIN(deadline_ns, sl_deadline_ns(sl_clock_monotonic_ns(), OPEN_NS)), &writer,
+        why);
+    if (err != SL_OK) {
+        free(line);
+        return err;
+    }
+    line->fd = writer.socket_fd;
+    line->window_bytes = writer.window_bytes;
+    line->slot_count = writer.slot_count;
+    line->slot_bytes = writer.window_bytes / writer.slot_count;
+    void *at =
+        mmap(NULL, line->window_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, writer.window_fd, 0);
+    (void)close(writer.window_fd);
+    if (at == MAP_FAILED) {
+        line_free(line);
+        return sl_fail(why, SL_ERR_NO_MEMORY, "map the window of the gate");
+    }
+    line->window = at;
+    *out = line;
+    return SL_OK;
+}
+
+/* Under the lock. */
+static void wait_until(struct guest_lines *lines, uint64_t until_ns)
+{
+    const struct timespec at = {.tv_sec = (time_t)(until_ns / SL_NS_PER_S),
+                                .tv_nsec = (long)(until_ns % SL_NS_PER_S)};
+    (void)pthread_cond_timedwait(&lines->changed, &lines->lock, &at);
+}
+
+/* Under the lock. */
+static void line_forget(struct guest_lines *lines, struct guest_line *line)
+{
+    line->gone = true;
+    if (lines->line == line) {
+        lines->line = NULL;
+    }
+    pthread_cond_broadcast(&lines->changed);
+}
+
+sl_err guest_line_enter(struct guest_lines *lines, uint64_t deadline_ns, struct guest_line **out,
+                        struct sl_error *why)
+{
+    sl_err err = SL_OK;
+    pthread_mutex_lock(&lines->lock);
+    while (lines->opening && err == SL_OK) {
+        wait_until(lines, deadline_ns);
+        if (lines->opening && sl_clock_monotonic_ns() >= deadline_ns) {
+            err = sl_fail(why, SL_ERR_TIMEOUT, "the node's gate does not answer");
+        }
+    }
+    if (err == SL_OK && lines->line == NULL && lines->count == LINES_MAX) {
+        err = sl_fail(why, SL_ERR_LIMIT, "%u connections to the gate: open another client",
+                      LINES_MAX);
+    }
+    if (err == SL_OK && lines->line == NULL) {
+        struct guest_line *fresh = NULL;
+        lines->opening = true;
+        pthread_mutex_unlock(&lines->lock);
+        err = line_open(lines->runtime_dir, deadline_ns, &fresh, why);
+        pthread_mutex_lock(&lines->lock);
+        lines->opening = false;
+        if (err == SL_OK && fresh != NULL) { /* the one goes with the other */
+            fresh->number = ++lines->count;
+            lines->line = fresh;
+        }
+        pthread_cond_broadcast(&lines->changed);
+    }
+    if (err == SL_OK) {
+        lines->line->uses++;
+        *out = lines->line;
+    }
+    pthread_mutex_unlock(&lines->lock);
+    return err;
+}
+
+void guest_line_leave(struct guest_lines *lines, struct guest_line *line)
+{
+    pthread_mutex_lock(&lines->lock);
+    bool last = --line->uses == 0 && line->gone;
+    pthread_mutex_unlock(&lines->lock);
+    if (last) {
+        line_free(line);
+    }
+}
+
+bool guest_line_stands(struct guest_lines *lines, uint32_t number)
+{
+    bool stands = false;
+    pthread_mutex_lock(&lines->lock);
+    if (lines->line != NULL && lines->line->number == number) {
+        struct pollfd polled = {.fd = lines->line->fd, .events = 0};
+        stands = poll(&polled, 1, 0) == 0 || (polled.revents & (POLLHUP | POLLERR | POLLNVAL)) == 0;
+    }
+    pthread_mutex_unlock(&lines->lock);
+    return stands;
+}
+
+/* Under the lock. Gives 0 or errno. */
+static int packet_send(const struct guest_line *line, struct sl_gate_ask *ask)
+{
+    memcpy(ask->magic, sl_gate_ask_magic, sizeof ask->magic);
+    ask->version = SL_GATE_VERSION;
+    return sl_gate_packet_send(line->fd, ask, sizeof *ask, -1);
+}
+
+/* Under the lock: as many as the socket takes. */
+static void unpins_send(struct guest_line *line)
+{
+    for (uint32_t i = 0; i < SL_GATE_VIEWS_MAX / 64 && line->unpin_count > 0; i++) {
+        while (line->unpins[i] != 0) {
+            uint32_t bit = (uint32_t)__builtin_ctzll(line->unpins[i]);
+            struct sl_gate_ask ask = {.question = SL_GATE_UNPIN, .a = i * 64 + bit + 1};
+            if (packet_send(line, &ask) != 0) {
+                return;
+            }
+            line->unpins[i] &= ~(UINT64_C(1) << bit);
+            line->unpin_count--;
+        }
+    }
+}
+
+void guest_line_unpin(struct guest_lines *lines, uint32_t line, uint32_t view)
+{
+    pthread_mutex_lock(&lines->lock);
+    struct guest_line *of_view = lines->line;
+    if (of_view != NULL && of_view->number == line && view >= 1 && view <= SL_GATE_VIEWS_MAX) {
+        uint64_t bit = UINT64_C(1) << ((view - 1) % 64);
+        of_view->unpin_count += (of_view->unpins[(view - 1) / 64] & bit) == 0;
+        of_view->unpins[(view - 1) / 64] |= bit;
+        unpins_send(of_view);
+    }
+    pthread_mutex_unlock(&lines->lock);
+}
+
+/* ---- slots ---- */
+
+static sl_err gone_fail(struct sl_error *why)
+{
+    return sl_fail(why, SL_ERR_UNREACHABLE,
+                   "the node's process that writes for this client is gone");
+}
+
+/* Under the lock. False: it is no answer to anything that was asked. */
+static bool answer_take(struct guest_line *line, const struct sl_gate_answer *answer)
+{
+    if (memcmp(answer->magic, sl_gate_answer_magic, sizeof answer->magic) != 0 ||
+        answer->a >= line->slot_count || memchr(answer->text, '\0', sizeof answer->text) == NULL) {
+        return false;
+    }
+    struct guest_slot *slot = &line->slots[answer->a];
+    if (slot->state == GUEST_SLOT_GIVEN_UP) {
+        slot->state = GUEST_SLOT_FREE;
+        return true;
+    }
+    if (slot->state != GUEST_SLOT_ASKED) {
+        return false;
+    }
+    slot->code = sl_err_received(answer->code);
+    memcpy(slot->text, answer->text, sizeof slot->text);
+    slot->state = GUEST_SLOT_ANSWERED;
+    return true;
+}
+
+/* Under the lock, which is given up meanwhile: until something may have changed, or until_ns. */
+static void progress(struct guest_lines *lines, struct guest_line *line, uint64_t until_ns)
+{
+    struct sl_gate_answer answer = {0};
+    int fd = -1;
+    if (line->reading) {
+        wait_until(lines, until_ns);
+        return;
+    }
+    line->reading = true;
+    pthread_mutex_unlock(&lines->lock);
+    bool came = sl_door_wait(line->fd, POLLIN, -1, until_ns);
+    int os_code = came ? sl_gate_packet_take(line->fd, &answer, sizeof answer, &fd) : 0;
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    pthread_mutex_lock(&lines->lock);
+    line->reading = false;
+    unpins_send(line);
+    if (came && (os_code != 0 || !answer_take(line, &answer))) {
+        line_forget(lines, line);
+    }
+    pthread_cond_broadcast(&lines->changed);
+}
+
+sl_err guest_slot_take(struct guest_lines *lines, struct guest_line *line, bool waits,
+                       uint64_t deadline_ns, uint32_t *slot, struct sl_error *why)
+{
+    sl_err err = SL_ERR_BUSY;
+    pthread_mutex_lock(&lines->lock);
+    while (err == SL_ERR_BUSY) {
+        bool given_up = false;
+        for (uint32_t i = 0; i < line->slot_count && err == SL_ERR_BUSY; i++) {
+            given_up = given_up || line->slots[i].state == GUEST_SLOT_GIVEN_UP;
+            if (line->slots[i].state == GUEST_SLOT_FREE) {
+                line->slots[i].state = GUEST_SLOT_TAKEN;
+                *slot = i;
+                err = SL_OK;
+            }
+        }
+        uint64_t now_ns = sl_clock_monotonic_ns();
+        if (line->gone) {
+            err = gone_fail(why);
+        } else if (err == SL_ERR_BUSY && !waits) {
+            break;
+        } else if (err == SL_ERR_BUSY && now_ns >= deadline_ns) {
+            err = sl_fail(why, SL_ERR_TIMEOUT, "the node's gate does not answer");
+        } else if (err == SL_ERR_BUSY && given_up) {
+            progress(lines, line, SL_MIN(deadline_ns, now_ns + LOOK_NS));
+        } else if (err == SL_ERR_BUSY) {
+            wait_until(lines, SL_MIN(deadline_ns, now_ns + LOOK_NS));
+        }
+    }
+    pthread_mutex_unlock(&lines->lock);
+    return err;
+}
+
+sl_err guest_slot_ask(struct guest_lines *lines, struct guest_line *line, uint32_t slot,
+                      const struct guest_question *question, struct sl_error *why)
+{
+    uint64_t left_ns = sl_budget_ns(sl_clock_monotonic_ns(), question->deadline_ns);
+    struct sl_gate_ask ask = {.question = question->question,
+                              .a = slot | (question->at_once ? SL_GATE_AT_ONCE : 0),
+                              .b = question->count,
+                              .c = left_ns - SL_MIN(left_ns / 20, ANSWER_MARGIN_NS_MAX)};
+    int os_code = EAGAIN;
+    for (;;) {
+        pthread_mutex_lock(&lines->lock);
+        unpins_send(line);
+        os_code = line->gone ? EPIPE : packet_send(line, &ask);
+        bool over = os_code != EAGAIN || sl_clock_monotonic_ns() >= question->deadline_ns;
+        if (over) {
+            line->slots[slot].state = os_code == 0 ? GUEST_SLOT_ASKED : GUEST_SLOT_FREE;
+        }
+        if (os_code != 0 && os_code != EAGAIN) {
+            line_forget(lines, line);
+        }
+        pthread_mutex_unlock(&lines->lock);
+        if (over) {
+            break;
+        }
+        (void)sl_door_wait(line->fd, POLLOUT, -1, question->deadline_ns);
+    }
+    return os_code == 0        ? SL_OK
+           : os_code == EAGAIN ? sl_fail(why, SL_ERR_TIMEOUT, "the node's gate takes no question")
+                               : gone_fail(why);
+}
+
+sl_err guest_slot_wait(struct guest_lines *lines, struct guest_line *line, uint32_t slot,
+                       uint64_t deadline_ns, struct sl_error *why)
+{
+    struct guest_slot *self = &line->slots[slot];
+    sl_err err = SL_OK;
+    pthread_mutex_lock(&lines->lock);
+    while (self->state == GUEST_SLOT_ASKED && err == SL_OK) {
+        if (line->gone) {
+            err = gone_fail(why);
+        } else if (sl_clock_monotonic_ns() >= deadline_ns) {
+            err = sl_fail(why, SL_ERR_TIMEOUT, "the node's gate did not answer in time");
+            self->state = GUEST_SLOT_GIVEN_UP;
+        } else {
+            progress(lines, line, deadline_ns);
+        }
+    }
+    if (err == SL_OK) {
+        self->state = GUEST_SLOT_TAKEN;
+        err = self->code == SL_OK ? SL_OK : sl_fail(why, self->code, "%s", self->text);
+    }
+    pthread_mutex_unlock(&lines->lock);
+    return err;
+}
+
+void guest_slot_free(struct guest_lines *lines, struct guest_line *line, uint32_t slot)
+{
+    pthread_mutex_lock(&lines->lock);
+    if (line->slots[slot].state == GUEST_SLOT_TAKEN) { /* else the stand-in has it yet */
+        line->slots[slot].state = GUEST_SLOT_FREE;
+        pthread_cond_broadcast(&lines->changed);
+    }
+    pthread_mutex_unlock(&lines->lock);
+}

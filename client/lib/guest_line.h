@@ -1,0 +1,78 @@
+/* client/lib/guest_line.h - the connection of a guest to the stand-in that writes for it: slots of a window,
+ * a question about each, answers in any thread. */
+#ifndef SL_CLIENT_LIB_GUEST_LINE_H
+#define SL_CLIENT_LIB_GUEST_LINE_H
+
+#include "ipc/gate_protocol.h"
+#include "ipc/sl_gate.h"
+
+#include <pthread.h>
+
+enum guest_slot_state {
+    GUEST_SLOT_FREE,
+    GUEST_SLOT_TAKEN, /* a thread's: to be filled, or with an answer that it reads */
+    GUEST_SLOT_ASKED,
+    GUEST_SLOT_ANSWERED,
+    GUEST_SLOT_GIVEN_UP /* asked; nobody waits for the answer */
+};
+struct guest_slot {
+    enum guest_slot_state state;
+    sl_err code; /* of the answer */
+    char text[SL_GATE_TEXT_BYTES];
+};
+struct guest_line {
+    int fd;
+    unsigned char *window;
+    uint64_t window_bytes, slot_bytes;
+    uint32_t slot_count;
+    uint32_t number; /* of the client's lines, from 1 on; none has it again */
+    uint32_t uses;
+    bool gone;    /* its stand-in is, or spoke otherwise than it should */
+    bool reading; /* a thread waits at the socket */
+    /* Views that are over, and could not be said so yet: bits. */
+    uint64_t unpins[SL_GATE_VIEWS_MAX / 64];
+    uint32_t unpin_count;
+    struct guest_slot slots[SL_GATE_SLOTS];
+};
+struct guest_lines {
+    const char *runtime_dir; /* borrowed */
+    pthread_mutex_t lock;    /* all below, and the lines */
+    pthread_cond_t changed;
+    struct guest_line *line; /* NULL: none stands */
+    uint32_t count;          /* that were opened */
+    bool opening;
+};
+
+void guest_lines_init(struct guest_lines *lines, const char *runtime_dir);
+void guest_lines_close(struct guest_lines *lines);
+/* The one that stands, or a new one; to be left. Errors: those of sl_gate_writer_open, SL_ERR_TIMEOUT. */
+sl_err guest_line_enter(struct guest_lines *lines, uint64_t deadline_ns, struct guest_line **out,
+                        struct sl_error *why);
+void guest_line_leave(struct guest_lines *lines, struct guest_line *line);
+/* Whether the line of this number stands; one system call. */
+bool guest_line_stands(struct guest_lines *lines, uint32_t number);
+/* Where the stand-in takes nothing now, it is said with the next call. */
+void guest_line_unpin(struct guest_lines *lines, uint32_t line, uint32_t view);
+
+/* A slot to fill; waits for one unless `waits` is false. Errors: SL_ERR_BUSY (none is free now),
+ * SL_ERR_TIMEOUT, SL_ERR_UNREACHABLE. */
+sl_err guest_slot_take(struct guest_lines *lines, struct guest_line *line, bool waits,
+                       uint64_t deadline_ns, uint32_t *slot, struct sl_error *why);
+struct guest_question {
+    enum sl_gate_question question;
+    uint32_t count;
+    bool at_once;
+    uint64_t deadline_ns;
+};
+sl_err guest_slot_ask(struct guest_lines *lines, struct guest_line *line, uint32_t slot,
+                      const struct guest_question *question, struct sl_error *why);
+/* Waits for the answer: SL_OK, its code, SL_ERR_TIMEOUT, SL_ERR_UNREACHABLE. Then the slot is to be freed. */
+sl_err guest_slot_wait(struct guest_lines *lines, struct guest_line *line, uint32_t slot,
+                       uint64_t deadline_ns, struct sl_error *why);
+void guest_slot_free(struct guest_lines *lines, struct guest_line *line, uint32_t slot);
+static inline unsigned char *guest_slot_at(const struct guest_line *line, uint32_t slot)
+{
+    return line->window + slot * line->slot_bytes;
+}
+
+#endif

@@ -1,0 +1,183 @@
+"""clients_write: users other than the node's put, pin and get by stand-ins that copy."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import unittest
+
+from containers_support import LIVES, Inside, apart_as, can_be_apart, child_of, seen_there, shared, standins
+from node_support import BIN, CTL, NODE, PATIENCE, Node, lives, main, wait_until
+
+WRITER, READER = 61002, 61003
+NODE_USER = 61010
+LIAR = os.path.join(os.path.dirname(os.path.realpath(__file__)), "containers_writer.py")
+
+
+def others_can_run():
+    """Whether other users reach the programs and this folder."""
+    return os.geteuid() == 0 and can_be_apart() and subprocess.run(
+        ["setpriv", f"--reuid={WRITER}", "--clear-groups", "sh", "-c", f"test -x {CTL} && test -x {sys.executable} && test -r {LIAR}"], check=False).returncode == 0
+
+
+def guests(node):
+    return shared(node) + "/guests"
+
+
+def ctl_as(uid, node, *words, stdin=None):
+    there = seen_there(node)
+    return subprocess.run([*apart_as(uid, guests(node)), CTL, *words, "--instance", there.instance, "--runtime-dir", there.directory + "/run"],
+                          input=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60 * PATIENCE, check=False)
+
+
+class Guest(Inside):
+    """lives_probe as another user."""
+
+    def __init__(self, test, node, threads):
+        super().__init__(test, node, LIVES, str(threads), words=apart_as(WRITER, guests(node)))
+
+    def kill_inside(self):
+        os.kill(child_of(self.process.pid), signal.SIGKILL)
+        self.process.wait()
+
+
+@unittest.skipUnless(others_can_run(), "not root, no namespaces, or other users do not reach the programs")
+class OtherUsersWrite(unittest.TestCase):
+    def node(self, **settings):
+        settings.setdefault("settings", ("--clients-write", str(WRITER), "--clients-allow", str(READER)))
+        node = Node(ranks=1, **settings)
+        self.addCleanup(node.__exit__)
+        node.__enter__()
+        wait_until(lambda: os.path.exists(guests(node) + "/gate.attach"), 5, "the gate for guests")
+        return node
+
+    def liar(self, node, *words):
+        liar = subprocess.Popen([*apart_as(WRITER, guests(node)), sys.executable, LIAR, *words, seen_there(node).directory + "/run/gate.attach"],
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(lambda: liar.poll() is None and liar.kill())
+        return liar
+
+    def evict_all(self, node, turn):
+        """More than a node of 16 MiB holds is put."""
+        for number in range(10):
+            node.ctl("put", f"other-{turn}-{number}", stdin=b"other!!!" * (1 << 18))
+
+    def test_what_another_user_may(self):
+        node = self.node(disk="512MiB", memory="128MiB")
+        large = os.urandom(1 << 20) * 20 + b"the end"  # more than the window
+        node.ctl("put", "from-here", stdin=b"one")
+
+        put = ctl_as(WRITER, node, "put", "from-there", stdin=b"two")
+        put_large = ctl_as(WRITER, node, "put", "large", stdin=large)
+        got = ctl_as(WRITER, node, "get", "from-here")
+
+        self.assertEqual((put.returncode, put_large.returncode, got.stdout), (0, 0, b"one"), put.stderr + put_large.stderr + got.stderr)
+        self.assertEqual((node.ctl("get", "from-there").stdout, ctl_as(READER, node, "get", "from-there").stdout), (b"two", b"two"))
+        self.assertTrue(node.ctl("get", "large").stdout == large)
+        for number in range(8):  # on disk alone, afterwards
+            node.ctl("put", f"more-{number}", stdin=large)
+        self.assertTrue(ctl_as(WRITER, node, "get", "large").stdout == large)
+        removed = ctl_as(WRITER, node, "rm", "from-here")
+        self.assertTrue(removed.returncode != 0 and b"the node is another user's" in removed.stderr, removed.stderr)
+        reads = ctl_as(READER, node, "put", "other", stdin=b"value")
+        self.assertIn(b"the node is another user's, and its clients_write", reads.stderr)
+        self.assertEqual(node.ctl("get", "from-here").stdout, b"one")
+        wait_until(lambda: standins(node) == [], 5, "clients that are gone have no process any more")
+
+    def test_who_lies_harms_nobody(self):
+        node = self.node(settings=("--clients-write", str(WRITER), "--clients-allow", str(READER), "--clients-of-user", "3"))
+
+        lied, errors = self.liar(node, "lie").communicate(timeout=60 * PATIENCE)
+        self.assertEqual((lied, node.ctl("get", "lie").stdout), (b"done\n", b"value"), errors)
+
+        half = self.liar(node, "half")
+        self.assertEqual(half.stdout.readline(), b"half 0 0 0\n")
+        self.assertNotEqual(node.ctl("get", "half", check=False).returncode, 0)
+        os.kill(child_of(half.pid), signal.SIGKILL)
+        self.assertEqual(ctl_as(WRITER, node, "put", "half", stdin=b"whole").returncode, 0)
+        self.assertEqual(node.ctl("get", "half").stdout, b"whole")
+
+        many = self.liar(node, "many", "10")
+        self.assertEqual(many.stdout.readline(), b"let in 6 of 10\n")
+        self.assertIn(b"too many clients of other users", ctl_as(WRITER, node, "get", "lie").stderr)
+        self.assertEqual(ctl_as(READER, node, "get", "lie").stdout, b"value")
+        os.kill(child_of(many.pid), signal.SIGKILL)
+        wait_until(lambda: standins(node) == [], 5, "they are gone")
+
+    def test_every_process_is_killed(self):
+        """1, 2, 4 and 8 threads on one handle, and several processes at once."""
+        node = self.node()
+        probes = [Guest(self, node, threads) for threads in (1, 2, 4, 8)]
+        for probe in probes:
+            probe.wait_ok(100)
+
+        for actor in ("registrar", "keyer", "coordinator", "gate", "stand-ins"):
+            if actor == "stand-ins":
+                for pid in standins(node):
+                    if lives(pid):
+                        os.kill(pid, signal.SIGKILL)
+            elif actor == "gate":
+                with open(f"{shared(node)}/supervisor.helpers", encoding="utf-8") as lines:
+                    os.kill(next(int(line.split()[1]) for line in lines if line.startswith("gate ")), signal.SIGKILL)
+            else:
+                old = node.live_pid(actor)
+                os.kill(old, signal.SIGKILL)
+                node.wait_restarted(actor, old)
+            for probe in probes:
+                probe.wait_ok(50)
+        probes.pop().kill_inside()
+
+        for probe in probes:
+            probe.ask("rest")
+            counts = probe.counts()
+            self.assertEqual(counts["wrong"], 0, counts)
+            self.assertGreater(counts["read"], 50, counts)
+            probe.end()
+            self.assertEqual(probe.process.returncode, 0)
+        wait_until(lambda: not any(lives(pid) for pid in standins(node)), 5, "nothing is left of them")
+        wait_until(lambda: not any(name.startswith("pins.client") for name in os.listdir(node.shm)), 5, "no pins are left")
+
+    def test_a_view_keeps_its_bytes(self):
+        node = self.node(memory="16MiB")
+        probe = Guest(self, node, 0)
+        self.assertEqual(probe.code("pin"), "SL_OK")
+
+        for turn in range(2):
+            self.evict_all(node, turn)
+            self.assertEqual(probe.code("check"), "whole")
+            old = node.live_pid("registrar")
+            os.kill(old, signal.SIGKILL)
+            node.wait_restarted("registrar", old)
+
+        for pid in standins(node):  # with the one that pins goes the promise, and the client can tell
+            os.kill(pid, signal.SIGKILL)
+        self.evict_all(node, "last")
+        self.assertIn(probe.code("check"), ("broken", "whole"))
+        probe.ask("release")
+        self.assertEqual((probe.code("pin"), probe.code("check")), ("SL_OK", "whole"))
+
+    def test_an_engine_that_runs_as_root(self):
+        """As images of engines do, at a node that does not."""
+        node = Node(ranks=1, settings=("--clients-write", "0"))
+        os.chmod(node.directory, 0o755)
+        shutil.chown(node.directory, NODE_USER)
+        for name, program in (("script", NODE), ("ctl_program", CTL)):
+            path = f"{node.directory}/{name}"
+            with open(path, "w", encoding="utf-8") as script:
+                script.write(f'#!/bin/sh\nexec setpriv --reuid={NODE_USER} --regid={NODE_USER} --clear-groups "{program}" "$@"\n')
+            os.chmod(path, 0o755)
+            setattr(node, name, path)
+        self.addCleanup(node.__exit__)
+        node.__enter__()
+        wait_until(lambda: os.path.exists(guests(node) + "/gate.attach"), 5, "the gate for guests")
+
+        put = ctl_as(0, node, "put", "key", stdin=b"value")
+
+        self.assertEqual((put.returncode, put.stderr), (0, b""))
+        self.assertEqual((node.ctl("get", "key").stdout, ctl_as(0, node, "get", "key").stdout), (b"value", b"value"))
+        self.assertIn(f"nothing of uid {WRITER}".encode(), ctl_as(WRITER, node, "put", "other", stdin=b"x").stderr)
+
+
+if __name__ == "__main__":
+    main()

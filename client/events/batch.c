@@ -187,7 +187,7 @@ void ev_batch_flush(struct ev_batch *batch, bool empty)
         return;
     }
     msgpack_sbuffer_clear(&batch->message);
-    need(batch, msgpack_pack_array(packer, 4));
+    need(batch, msgpack_pack_array(packer, 3));
     need(batch, msgpack_pack_double(packer, batch->time_s));
     need(batch, msgpack_pack_array(packer, batch->event_count));
     if (batch->events.size > 0) {
@@ -198,7 +198,6 @@ void ev_batch_flush(struct ev_batch *batch, bool empty)
     } else {
         need(batch, msgpack_pack_nil(packer));
     }
-    need(batch, msgpack_pack_uint64(packer, batch->incarnation));
     if (!batch->failed) {
         batch->fn(batch->context, batch->message.data, batch->message.size);
     }
@@ -247,7 +246,11 @@ void ev_batch_add(void *context, const struct ev_event *event)
     batch->stats.blocks[event->type]++;
     if (event->type == EV_CLEARED) {
         event_close(batch);
-        put_begin(batch, "AllBlocksCleared", 1, 1);
+        put_begin(batch, "AllBlocksCleared", 2, 1);
+        if (!batch->form.array) {
+            put_text(batch, "incarnation");
+            need(batch, msgpack_pack_uint64(&batch->pack_events, batch->incarnation));
+        }
         batch->event_count++;
         return;
     }

@@ -13,7 +13,8 @@
 #define EV_NO_RANK      UINT32_MAX
 
 struct ev_form {
-    bool array; /* events are arrays, as of vLLM before they were maps; they have no model then */
+    bool array; /* events are arrays, as of vLLM before they were maps */
+    bool ours;  /* maps have the model and the incarnation, which vLLM's router refuses */
     bool bytes; /* hashes are bytes; else integers */
     uint32_t block_size;
     uint32_t rank; /* or EV_NO_RANK */

@@ -9,6 +9,14 @@
 
 /* ---- golden bytes: made by vLLM 0.32's own classes and msgspec; the model and the incarnation are put in ---- */
 
+static const char golden_map[] =
+    "93cb3ff80000000000009481a474797065b0416c6c426c6f636b73436c656172656489a474797065ab426c6f63"
+    "6b53746f726564ac626c6f636b5f68617368657392cfffffffffffffffff05b1706172656e745f626c6f636b5f"
+    "68617368c0a9746f6b656e5f69647390aa626c6f636b5f73697a6510a76c6f72615f6964c0a66d656469756da3"
+    "435055a96c6f72615f6e616d65c0a967726f75705f6964780288a474797065ab426c6f636b53746f726564ac62"
+    "6c6f636b5f686173686573920708b1706172656e745f626c6f636b5f68617368fda9746f6b656e5f69647390aa"
+    "626c6f636b5f73697a6510a76c6f72615f6964c0a66d656469756da44449534ba96c6f72615f6e616d65c083a4"
+    "74797065ac426c6f636b52656d6f766564ac626c6f636b5f6861736865739109a66d656469756da343505503";
 static const char golden_int[] =
     "93cb3ff80000000000009482a474797065b0416c6c426c6f636b73436c6561726564ab696e6361726e6174696f"
     "6ecf0006608b015f30008aa474797065ab426c6f636b53746f726564ac626c6f636b5f68617368657392cfffff"
@@ -99,8 +107,10 @@ static const struct {
     const char *bytes;
     struct ev_form form;
 } golden[] = {
-    {golden_int, {.block_size = 16, .rank = 3, .media = {"CPU", "DISK"}}},
-    {golden_bytes, {.bytes = true, .block_size = 16, .rank = 3, .media = {"CPU", "DISK"}}},
+    {golden_map, {.block_size = 16, .rank = 3, .media = {"CPU", "DISK"}}},
+    {golden_int, {.ours = true, .block_size = 16, .rank = 3, .media = {"CPU", "DISK"}}},
+    {golden_bytes,
+     {.ours = true, .bytes = true, .block_size = 16, .rank = 3, .media = {"CPU", "DISK"}}},
     {golden_array, {.array = true, .block_size = 16, .rank = EV_NO_RANK, .media = {"CPU", "DISK"}}},
 };
 

@@ -201,7 +201,7 @@ enum sl_setting_kind {
     X(events_topic, TEXT, "", 0, 200, "topic of every message")                                   \
     X(events_model, TEXT, "", 0, 1023, "blocks of this model alone; empty: of all")               \
     X(events_hashes, TEXT, "int", 3, 5, "hashes as int, as the engines publish them, or bytes")   \
-    X(events_form, TEXT, "map", 3, 5, "events as map, as of vLLM 0.32, or array, as before")      \
+    X(events_form, TEXT, "map", 3, 6, "events as map, as of vLLM 0.32, models (more), or array")  \
     X(events_disk_medium, TEXT, "DISK", 1, 32, "what the medium of a disk is called")             \
     X(events_block_size, COUNT, "0", 0, 1048576, "tokens of a block, as told; 0: not known")      \
     X(events_rank, TEXT, "none", 1, 5, "data-parallel rank, as told: a number, or none")          \
@@ -286,7 +286,7 @@ enum sl_setting_kind {
     X(fabric, " off tcp verbs ")                    \
     X(fabric_zero_copy, " measure on off ")         \
     X(events_hashes, " int bytes ")                 \
-    X(events_form, " map array ")                   \
+    X(events_form, " map models array ")            \
     X(directory, " embedded redis ")
 
 #define SL_SETTING_ENUM(name, kind, standard, low, high, help) SL_SET_##name,

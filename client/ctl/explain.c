@@ -126,7 +126,7 @@ const struct ctl_command ctl_explain = {
             "age is all there is. The registrar remembers the last `ghosts_max` that left. Code 0 when all are there.\n"
             "\n"
             "  --request ID      what became of an engine's request, block by block: tier, time, and why the first that was\n"
-            "                    missing was not there. ID: what the engine calls it, or the trace id of an op. All its stores\n"
+            "                    missing was not there. ID: what engine or client call it, or the trace id of an op. All its stores\n"
             "                    and loads among the last 1,024 ops and those under way, the latest first. Code 0 when all\n"
             "                    blocks were there\n"
             "  --tokens FILE     the same of a prompt, as it is now: numbers, a JSON array, or an object as in\n"

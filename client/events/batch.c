@@ -114,7 +114,12 @@ static void put_medium(struct ev_batch *batch)
     put_text(batch, batch->form.media[batch->open.medium]);
 }
 
-/* What arrays have no place for. */
+/* What arrays have no place for: so many fields. */
+static uint32_t more_fields(const struct ev_batch *batch)
+{
+    return (batch->open.group_index != SL_BLOCK_NO_GROUP ? 1u : 0u) + (batch->form.ours ? 1u : 0u);
+}
+
 static void put_more(struct ev_batch *batch)
 {
     if (batch->form.array) {
@@ -124,15 +129,16 @@ static void put_more(struct ev_batch *batch)
         put_text(batch, "group_idx");
         need(batch, msgpack_pack_uint32(&batch->pack_events, batch->open.group_index));
     }
-    put_text(batch, "model");
-    put_text(batch, batch->model != NULL ? batch->model : "");
+    if (batch->form.ours) {
+        put_text(batch, "model");
+        put_text(batch, batch->model != NULL ? batch->model : "");
+    }
 }
 
 static void put_stored(struct ev_batch *batch)
 {
-    uint32_t more = batch->open.group_index != SL_BLOCK_NO_GROUP ? 2 : 1;
     msgpack_packer *packer = &batch->pack_events;
-    put_begin(batch, "BlockStored", 8 + more, 8);
+    put_begin(batch, "BlockStored", 8 + more_fields(batch), 8);
     put_hashes(batch);
     field(batch, "parent_block_hash");
     if (batch->open.parent != NULL) {
@@ -154,8 +160,7 @@ static void put_stored(struct ev_batch *batch)
 
 static void put_removed(struct ev_batch *batch)
 {
-    uint32_t more = batch->open.group_index != SL_BLOCK_NO_GROUP ? 2 : 1;
-    put_begin(batch, "BlockRemoved", 3 + more, 3);
+    put_begin(batch, "BlockRemoved", 3 + more_fields(batch), 3);
     put_hashes(batch);
     put_medium(batch);
     put_more(batch);
@@ -187,7 +192,7 @@ void ev_batch_flush(struct ev_batch *batch, bool empty)
         return;
     }
     msgpack_sbuffer_clear(&batch->message);
-    need(batch, msgpack_pack_array(packer, 4));
+    need(batch, msgpack_pack_array(packer, 3));
     need(batch, msgpack_pack_double(packer, batch->time_s));
     need(batch, msgpack_pack_array(packer, batch->event_count));
     if (batch->events.size > 0) {
@@ -198,7 +203,6 @@ void ev_batch_flush(struct ev_batch *batch, bool empty)
     } else {
         need(batch, msgpack_pack_nil(packer));
     }
-    need(batch, msgpack_pack_uint64(packer, batch->incarnation));
     if (!batch->failed) {
         batch->fn(batch->context, batch->message.data, batch->message.size);
     }
@@ -247,7 +251,11 @@ void ev_batch_add(void *context, const struct ev_event *event)
     batch->stats.blocks[event->type]++;
     if (event->type == EV_CLEARED) {
         event_close(batch);
-        put_begin(batch, "AllBlocksCleared", 1, 1);
+        put_begin(batch, "AllBlocksCleared", batch->form.ours ? 2 : 1, 1);
+        if (batch->form.ours) {
+            put_text(batch, "incarnation");
+            need(batch, msgpack_pack_uint64(&batch->pack_events, batch->incarnation));
+        }
         batch->event_count++;
         return;
     }

@@ -1,7 +1,7 @@
 /* client/events/batch.h - events as the messages of vLLM's KVEventBatch, in msgpack.
  *
- * A message is [time, [event...], data-parallel rank or nil, incarnation]. The fourth is ours, and
- * decoders of vLLM's skip it. Events that go together are put together: what went, by medium; what
+ * A message is [time, [event...], data-parallel rank or nil], and nothing more: Dynamo's decoder
+ * refuses a fourth. Events that go together are put together: what went, by medium; what
  * came without a parent, likewise (its hashes are then no chain); and a chain whose first has one. */
 #ifndef SL_CLIENT_EVENTS_BATCH_H
 #define SL_CLIENT_EVENTS_BATCH_H
@@ -13,7 +13,8 @@
 #define EV_NO_RANK      UINT32_MAX
 
 struct ev_form {
-    bool array; /* events are arrays, as of vLLM before they were maps; they have no model then */
+    bool array; /* events are arrays, as of vLLM before they were maps */
+    bool ours;  /* maps have the model and the incarnation, which vLLM's router refuses */
     bool bytes; /* hashes are bytes; else integers */
     uint32_t block_size;
     uint32_t rank; /* or EV_NO_RANK */

@@ -194,6 +194,7 @@ static sl_err form_set(const struct events *self, struct ev_form *form, struct s
     uint64_t number = 0;
     *form = (struct ev_form){
         .array = strcmp(sl_config_text(self->config, SL_SET_events_form), "array") == 0,
+        .ours = strcmp(sl_config_text(self->config, SL_SET_events_form), "models") == 0,
         .bytes = strcmp(sl_config_text(self->config, SL_SET_events_hashes), "bytes") == 0,
         .block_size = (uint32_t)sl_config_u64(self->config, SL_SET_events_block_size),
         .rank = EV_NO_RANK,

@@ -17,6 +17,7 @@
 #define ANSWER_NS      SL_NS_PER_S       /* nothing of an answer came for so long: ask again */
 #define SILENT_NS      (3 * SL_NS_PER_S) /* nobody is there */
 #define ROUND          512u
+#define TWICE_MAX      (UINT64_C(1) << 20) /* messages: more than all queues have */
 
 /* ---- decoding ---- */
 
@@ -128,16 +129,12 @@ sl_err ev_message_decode(const void *payload, size_t length_bytes, uint64_t sequ
         offset == length_bytes && unpacked.data.type == MSGPACK_OBJECT_ARRAY &&
         unpacked.data.via.array.size >= 2) {
         const msgpack_object *parts = unpacked.data.via.array.ptr;
-        uint32_t count = unpacked.data.via.array.size;
         good =
             (parts[0].type == MSGPACK_OBJECT_FLOAT64 || parts[0].type == MSGPACK_OBJECT_FLOAT32) &&
             parts[0].via.f64 >= 0 && parts[0].via.f64 < 1e12 && /* no NaN either */
             parts[1].type == MSGPACK_OBJECT_ARRAY;
         out->time_s = good ? parts[0].via.f64 : 0;
         out->event_count = good ? parts[1].via.array.size : 0;
-        if (count > 3 && parts[3].type == MSGPACK_OBJECT_POSITIVE_INTEGER) {
-            out->incarnation = parts[3].via.u64;
-        }
         for (uint32_t i = 0; good && i < out->event_count; i++) {
             struct ev_heard heard = {
                 .sequence = sequence, .time_s = out->time_s, .snapshot = snapshot};
@@ -279,7 +276,6 @@ static sl_err tell(struct ev_subscriber *self, zmq_msg_t *payload, uint64_t sequ
     self->stats.messages++;
     if (err == SL_OK) {
         self->stats.sequence = sequence;
-        self->stats.incarnation = message.incarnation;
     }
     return err;
 }
@@ -308,18 +304,11 @@ static sl_err answers_take(struct ev_subscriber *self, ev_heard_fn fn, void *con
     return err;
 }
 
-static void skip(void *context, const struct ev_heard *heard)
+/* Of a publisher whose clock was set back: its sequences, which begin with microseconds, are lower than
+ * those of the life before. What came live and in an answer, too, is not so far behind. */
+static bool is_other_life(const struct ev_subscriber *self, uint64_t sequence)
 {
-    (void)context, (void)heard;
-}
-
-/* Of a publisher whose clock was set back: its sequences are lower than those of the life before. */
-static bool is_other_life(const struct ev_subscriber *self, zmq_msg_t *payload)
-{
-    struct ev_message message;
-    return ev_message_decode(zmq_msg_data(payload), zmq_msg_size(payload), 0, false, skip, NULL,
-                             &message, NULL) == SL_OK &&
-           message.incarnation != self->stats.incarnation;
+    return sequence + TWICE_MAX < self->stats.sequence;
 }
 
 static sl_err live_take(struct ev_subscriber *self, ev_heard_fn fn, void *context,
@@ -342,7 +331,7 @@ static sl_err live_take(struct ev_subscriber *self, ev_heard_fn fn, void *contex
             ask(self, next); /* this message is in the answer, too */
         } else if (sequence == next) {
             err = tell(self, &payload, sequence, fn, context, why);
-        } else if (is_other_life(self, &payload)) {
+        } else if (is_other_life(self, sequence)) {
             self->stats.gaps++;
             ask(self, 0);
         }

@@ -1,7 +1,7 @@
 /* client/events/subscribe.h - a subscriber that is exact: snapshot first, then what happens.
  *
  * It subscribes before it asks for the snapshot. What comes live with a sequence at or below that of the
- * snapshot is in it. A gap in the sequences, or another incarnation, begins anew with a request for
+ * snapshot is in it. A gap in the sequences, or another life, begins anew with a request for
  * what is missing: then nothing but the gap comes, or a snapshot when it is not kept. */
 #ifndef SL_CLIENT_EVENTS_SUBSCRIBE_H
 #define SL_CLIENT_EVENTS_SUBSCRIBE_H
@@ -23,7 +23,6 @@ struct ev_heard {
 };
 struct ev_message {
     double time_s;
-    uint64_t incarnation; /* 0: not ours */
     uint32_t event_count;
 };
 typedef void (*ev_heard_fn)(void *context, const struct ev_heard *heard);
@@ -45,7 +44,7 @@ sl_err ev_subscriber_step(struct ev_subscriber *subscriber, uint64_t wait_ns, ev
                           void *context, struct sl_error *why);
 struct ev_subscriber_stats {
     bool exact; /* a snapshot came, and all since */
-    uint64_t sequence, incarnation, gaps, messages;
+    uint64_t sequence, gaps, messages;
 };
 void ev_subscriber_stats(const struct ev_subscriber *subscriber, struct ev_subscriber_stats *out);
 

@@ -452,6 +452,7 @@ class Op:
 
 def request(name, tokens, hash_tokens=16):
     return types.SimpleNamespace(request_id=name, num_tokens=tokens, num_computed_tokens=0, num_in_flight_tokens=0, num_preemptions=0, kv_transfer_params=None,
+                                 all_token_ids=list(range(tokens)),
                                  block_hashes=[f"{name} {i}".encode() for i in range(tokens // hash_tokens)])
 
 
@@ -791,8 +792,31 @@ class Stores(unittest.TestCase):
         stage.end()
         stage.node.end(stage.node.stores[0])
         stage.begin()
-        self.assertEqual(stage.scheduler.take_events(), [(0, one.block_hashes[:2], True)])
+        self.assertEqual(stage.scheduler.take_events(), [(0, one.block_hashes[:2], True, events.Content(None, one.all_token_ids[:32]))])
         self.assertEqual(stage.scheduler.take_events(), [])
+
+    def test_what_is_told_goes_on_from_the_block_before(self):
+        stage, one = Stage(), hashable("a", 64)
+        stage.scheduler.announce()
+        stage.match(one)
+        for number in range(2):
+            stage.begin({one: 32})
+            stage.end()
+            stage.node.end(stage.node.stores[number])
+        stage.begin()
+        self.assertEqual([told[3] for told in stage.scheduler.take_events()],
+                         [events.Content(None, one.all_token_ids[:32]), events.Content(one.block_hashes[1], one.all_token_ids[32:64])])
+
+    def test_blocks_whose_keys_say_more_than_tokens_are_told_without_them(self):
+        stage, one = Stage(), hashable("a", 32)
+        stage.scheduler.announce()
+        stage.scheduler.handovers.extra_keys = lambda request, first, end: b"('salt',)" if first == 0 else b"None"
+        stage.match(one)
+        stage.begin({one: 32})
+        stage.end()
+        stage.node.end(stage.node.stores[0])
+        stage.begin()
+        self.assertEqual(stage.scheduler.take_events(), [(0, one.block_hashes[:2], True, None)])
 
     def test_what_is_gone_is_told_to_who_wants_events(self):
         stage, one = Stage(), hashable("a", 64)
@@ -810,7 +834,7 @@ class Stores(unittest.TestCase):
         stage.node.ready = False
         self.assertEqual(stage.scheduler.take_events(), [])  # nobody knows
         stage.node.ready = True
-        self.assertEqual(stage.scheduler.take_events(), [(0, gone, False)])
+        self.assertEqual(stage.scheduler.take_events(), [(0, gone, False, None)])
         stage.clock += 1.0
         self.assertEqual(stage.scheduler.take_events(), [])  # once
 
@@ -931,7 +955,7 @@ class Events(unittest.TestCase):
             one.check()
             one.check()  # not so soon
             found += one.take()
-        self.assertEqual(sorted((at, sorted(hashes)) for at, hashes, there in found if not there), [(0, keys[1990:]), (1, [7])])
+        self.assertEqual(sorted((at, sorted(hashes)) for at, hashes, there, _ in found if not there), [(0, keys[1990:]), (1, [7])])
         self.assertEqual(max(self.looks), events.LOOK_COUNT)
         self.assertEqual(len(one.blocks[0]), 1990)
 
@@ -939,7 +963,7 @@ class Events(unittest.TestCase):
         one = self.announced(4)
         one.stored(0, [1, 2, 3])
         one.stored(0, [1, 4, 5])
-        self.assertEqual(one.take(), [(0, [1, 2, 3], True), (0, [1, 4, 5], True), (0, [2], False)])
+        self.assertEqual(one.take(), [(0, [1, 2, 3], True, None), (0, [1, 4, 5], True, None), (0, [2], False, None)])
         self.assertEqual(len(one.blocks[0]), 4)
 
     def test_without_an_answer_nothing_is_removed(self):

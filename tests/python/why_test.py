@@ -71,6 +71,17 @@ class Requests(OnNode):
         self.assertEqual(nobody.returncode, 1)
         self.assertIn(b"not among the last", nobody.stderr)
 
+    def test_a_request_is_found_by_what_its_client_called_it(self):
+        """vLLM appends eight random digits to that."""
+        engine = self.register()
+        for name in ("chat-5-0a1b2c3d", "chat-5-0a1b2c3d4", "chat-5-words678", "chat-55"):
+            sluice.set_origin(name)
+            self.run_op(engine.store, range(TOKENS), 1)
+
+        told = self.ctl_json("explain", "--request", "chat-5")["ops"]
+
+        self.assertEqual([one["request"] for one in told], ["chat-5-0a1b2c3d"])
+
     def test_a_trace_id_finds_its_op_and_a_removal_is_the_reason(self):
         engine = self.register()
         self.run_op(engine.store, range(2 * TOKENS), 2)

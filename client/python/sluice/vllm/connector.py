@@ -221,14 +221,16 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
 
     def take_events(self):
         self.scheduler.step_end()  # the last call of each step whose output was processed
-        return [self.event(group.index, self.classes[at].block_tokens, [maybe_convert_block_hash(key) for key in hashes], stored)
-                for at, hashes, stored in self.scheduler.take_events() for group in self.classes[at].groups]
+        return [self.event(group.index, self.classes[at].block_tokens, *told)
+                for at, *told in self.scheduler.take_events() for group in self.classes[at].groups]
 
-    @staticmethod
-    def event(group_index, block_tokens, hashes, stored):
+    def event(self, group_index, block_tokens, keys, stored, content):
+        hashes, medium = [maybe_convert_block_hash(key) for key in keys], self.settings.events_medium
         if not stored:
-            return BlockRemoved(block_hashes=hashes, medium="SLUICE", group_idx=group_index)
-        return BlockStored(block_hashes=hashes, parent_block_hash=None, token_ids=[], block_size=block_tokens, lora_id=None, medium="SLUICE",
+            return BlockRemoved(block_hashes=hashes, medium=medium, group_idx=group_index)
+        before = content.before if content is not None else None
+        return BlockStored(block_hashes=hashes, parent_block_hash=None if before is None else maybe_convert_block_hash(before),
+                           token_ids=content.tokens if content is not None else [], block_size=block_tokens, lora_id=None, medium=medium,
                            lora_name=None, group_idx=group_index)
 
     def has_pending_push_work(self):

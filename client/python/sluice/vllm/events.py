@@ -5,6 +5,8 @@ import collections
 
 import sluice
 
+# Of blocks that follow each other: key of the block before the first one, or None, and their tokens.
+Content = collections.namedtuple("Content", "before tokens")
 PAUSE_SECONDS = 0.05  # between two looks, while the engine steps
 LOOK_COUNT = 256      # blocks of one of them: 0.13 ms
 
@@ -16,12 +18,12 @@ class Announced:
     def __init__(self, class_count, kept, look, now):
         self.kept, self.look, self.now = kept, look, now
         self.blocks = [collections.OrderedDict() for _ in range(class_count)]  # the one that was seen longest ago first
-        self.told = []  # (class, hashes, whether they are there)
+        self.told = []  # (class, hashes, whether they are there, Content or None)
         self.next_at, self.turn = 0.0, 0
 
-    def stored(self, at, hashes):
+    def stored(self, at, hashes, content=None):
         blocks = self.blocks[at]
-        self.told.append((at, list(hashes), True))
+        self.told.append((at, list(hashes), True, content))
         for key in hashes:
             blocks[key] = None
             blocks.move_to_end(key)
@@ -29,7 +31,7 @@ class Announced:
 
     def removed(self, at, hashes):
         if hashes:
-            self.told.append((at, hashes, False))
+            self.told.append((at, hashes, False, None))
 
     def check(self):
         """Looks at some, when it is time."""
@@ -49,6 +51,6 @@ class Announced:
         self.removed(at, [key for key, bit in zip(hashes, there) if bit == "0"])
 
     def take(self):
-        """[(class, hashes, whether they are there)] since the last call, in their order."""
+        """[(class, hashes, whether they are there, Content or None)] since the last call, in their order."""
         told, self.told = self.told, []
         return told

@@ -108,7 +108,7 @@ class ByLayers:
                         request=tracker.request, **self.said(tracker, chunk))
         if op is not None:
             chunk.op = op
-            self.store_keep(op, chunk, hashes)
+            self.store_keep(op, chunk, hashes, tracker.request)
             self.told.saves.append(op.number)
 
     def store_finish(self, chunk, count):

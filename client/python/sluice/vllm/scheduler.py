@@ -12,7 +12,7 @@ from typing import Any, Optional
 
 import sluice
 
-from .events import Announced
+from .events import Announced, Content
 from .handover import QUIET, Handovers, Send, span
 from .hints import hints_of
 from .layers import ByLayers
@@ -106,6 +106,7 @@ class Store:
     chunk: Chunk
     hashes: list
     began: float
+    content: Any = None  # events.Content
 
 
 @dataclasses.dataclass
@@ -364,14 +365,14 @@ class Scheduler(ByLayers):
         if op is None:
             self.let_go(chunk.held)
             return
-        self.store_keep(op, chunk, hashes)
+        self.store_keep(op, chunk, hashes, tracker.request, gone)
 
     def said(self, tracker, chunk, gone=0):
         """Of a store: what the request says, and which block comes before."""
         return {"hints": tracker.hints, "before": self.before(chunk.at, tracker.request, chunk.first + gone)}
 
-    def store_keep(self, op, chunk, hashes):
-        self.ops[op] = (Store(chunk, hashes, self.now()), 0)
+    def store_keep(self, op, chunk, hashes, request, gone=0):
+        self.ops[op] = (Store(chunk, hashes, self.now(), self.content(chunk.at, request, chunk.first + gone, len(hashes))), 0)
         self.store_count += len(chunk.held)
 
     def start(self, call, *told, request=None, **more):
@@ -552,7 +553,7 @@ class Scheduler(ByLayers):
         self.node_lost(result.code, result.why)
         store.chunk.stored = result.code == sluice.Code.OK
         if self.announced is not None and result.code == sluice.Code.OK:
-            self.announced.stored(store.chunk.at, store.hashes)
+            self.announced.stored(store.chunk.at, store.hashes, store.content)
         self.fenced_or_later(op, store.chunk.held, result)
 
     def load_op_ended(self, op, load, at, result):
@@ -606,8 +607,16 @@ class Scheduler(ByLayers):
 
         self.announced = Announced(len(self.classes), self.settings.events_kept, look, self.now)
 
+    def content(self, at, request, first, count):
+        """For events, of blocks whose keys follow from tokens alone: without adapters, pictures and salt; of full attention."""
+        group = self.classes[at]
+        start, end = first * group.block_tokens, (first + count) * group.block_tokens
+        if self.announced is None or group.window_blocks or self.handovers.extra_keys(request, 0, end) not in (b"", b"None"):
+            return None
+        return Content(self.before(at, request, first), list(request.all_token_ids[start:end]))
+
     def take_events(self):
-        """[(class, hashes, whether they are stored)]"""
+        """[(class, hashes, whether they are stored, Content or None)]"""
         if self.announced is None:
             return []
         if self.node.ready:

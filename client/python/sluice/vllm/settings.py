@@ -26,6 +26,7 @@ ROWS = {
     "stores_max": (number(0, 1 << 30), 0),          # blocks of vLLM's that stores may keep; 0: a quarter of them
     "prefill_rate": (rate, 0),                      # tokens/s that the engine computes: what is slower to load is not; learn: from its steps; 0: all is loaded
     "prefill_doubles": (number(0, PREFILL_MAX), 0),  # place of the token that takes twice as long as the first; 0: all take as long
+    "events_medium": (text, "CPU"),                 # what those events call it
     "events_kept": (number(1, 1 << 24), 65536),     # blocks of a class that are announced as stored and looked after, where vLLM has KV events
 }
 

@@ -340,7 +340,7 @@ class Swapped(Upgraded):
             os.kill(old, signal.SIGKILL)
             node.wait_restarted(name, old, 3)
             # Between fork and exec it is the shell of the supervisor.
-            wait_until(lambda: program_of(node, name) == self.new, 3, f"{name} runs the new program")
+            wait_until(lambda: seen(lambda: program_of(node, name)) == self.new, 3, f"{name} runs the new program")
         node.wait_ready()
         stopped = node.pid("keyer")  # who hangs is noticed
         os.kill(stopped, signal.SIGSTOP)

@@ -105,7 +105,8 @@ def tried_booted(place):
     os.makedirs(out)
     script_make(steps, "booted.sh")
     with open(setup, "w", encoding="utf-8") as file:
-        file.write("#!/bin/sh\nexit 0\n")
+        file.write('#!/bin/sh -e\nmkdir "$1/dev/pts"\nmount -t devpts -o newinstance,ptmxmode=0666 none "$1/dev/pts"\n'
+                   'ln -s pts/ptmx "$1/dev/ptmx"\n')  # tmux wants terminals
     os.chmod(setup, 0o755)
     code = subprocess.run([os.path.join(SUPPORT, "systemd_box"), place, out, setup, steps], timeout=900, check=False).returncode
     if code == SKIPPED:

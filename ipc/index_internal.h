@@ -12,7 +12,8 @@ struct index_slab {
     uint16_t units;    /* class; 0: free slab */
     uint16_t capacity; /* records */
     uint16_t free_count;
-    bool clean; /* all zero since it was populated */
+    bool clean;       /* all zero since it was populated */
+    uint32_t inverse; /* of units: 2^32 / units, rounded up */
     uint32_t next, prev;
     uint64_t live[INDEX_SLAB_MASK_WORDS];
     uint64_t linked[INDEX_SLAB_MASK_WORDS]; /* recovery: has its slot */
@@ -91,6 +92,8 @@ bool index_admits(const struct sl_index *index, uint32_t units);
 sl_err index_record_take(struct sl_index *index, uint32_t units, sl_ref *ref);
 void index_record_give(struct sl_index *index, sl_ref ref); /* version is 0 already */
 bool index_record_live(const struct sl_index *index, sl_ref ref);
+/* A slab without records of this class. */
+struct index_slab index_slab_of(uint32_t units);
 /* Populates the first slabs, where there are none: readers take an index without for dead. */
 void index_live(struct sl_index *index);
 void index_slab_adopt(struct sl_index *index,

@@ -297,19 +297,16 @@ sl_err sl_index_find(const struct sl_index_view *view, const char *key, uint32_t
     return object_find(view, &wanted, out, NULL);
 }
 
-sl_err sl_index_find_any(const struct sl_index *index, const char *key, uint32_t key_length,
-                         struct sl_entry *out)
+sl_err sl_index_find_hashed(const struct sl_index *index, struct sl_key key, uint64_t hash,
+                            struct sl_entry *out)
 {
     const struct sl_index_view *view = &index->view;
     struct found found;
-    if (!key_length_good(key_length)) {
+    if (!key_length_good(key.length)) {
         return SL_ERR_NOT_FOUND;
     }
-    struct wanted wanted = {.key = key,
-                            .key_length = key_length,
-                            .object = true,
-                            .group = true,
-                            .hash = index_hash(view, key, key_length)};
+    struct wanted wanted = {
+        .key = key.at, .key_length = key.length, .object = true, .group = true, .hash = hash};
     sl_err err = table_find(view, &wanted, RECORD_KEY, &found);
     if (err == SL_OK && out != NULL) {
         (void)found_terms(view, &found); /* nobody else writes here */

@@ -81,6 +81,15 @@ void index_live(struct sl_index *index)
     }
 }
 
+struct index_slab index_slab_of(uint32_t units)
+{
+    uint16_t capacity = (uint16_t)((INDEX_SLAB_UNITS - 1) / units);
+    return (struct index_slab){.units = (uint16_t)units,
+                               .capacity = capacity,
+                               .free_count = capacity,
+                               .inverse = UINT32_MAX / units + 1};
+}
+
 /* Gives a free slab a class. What it held before must not look like records of the new class: zeros
  * first. */
 static sl_err slab_open(struct sl_index *index, uint32_t units)
@@ -105,12 +114,10 @@ static sl_err slab_open(struct sl_index *index, uint32_t units)
         }
         INDEX_STEP();
     }
-    uint16_t capacity = (uint16_t)((INDEX_SLAB_UNITS - 1) / units);
-    *slab =
-        (struct index_slab){.units = (uint16_t)units, .capacity = capacity, .free_count = capacity};
+    *slab = index_slab_of(units);
     word_publish(head, units);
     slab_link_partial(index, at);
-    index->free_records[units] += capacity;
+    index->free_records[units] += slab->capacity;
     return SL_OK;
 }
 
@@ -164,6 +171,8 @@ sl_err index_record_take(struct sl_index *index, uint32_t units, sl_ref *ref)
     return SL_OK;
 }
 
+/* Each use of a record asks for its number, so without a division: what lies within a slab is below
+ * 2^10, and its product with the inverse is exact in the upper half. */
 static bool record_number(const struct sl_index *index, sl_ref ref, uint32_t *number)
 {
     uint32_t at = ref / INDEX_SLAB_UNITS;
@@ -171,8 +180,9 @@ static bool record_number(const struct sl_index *index, sl_ref ref, uint32_t *nu
     if (at >= index->slab_count || within == 0 || index->slabs[at].units == 0) {
         return false;
     }
-    *number = (within - 1) / index->slabs[at].units;
-    return (within - 1) % index->slabs[at].units == 0 && *number < index->slabs[at].capacity;
+    const struct index_slab *slab = &index->slabs[at];
+    *number = (uint32_t)((uint64_t)(within - 1) * slab->inverse >> 32);
+    return *number * slab->units == within - 1 && *number < slab->capacity;
 }
 
 bool index_record_live(const struct sl_index *index, sl_ref ref)

@@ -91,8 +91,7 @@ static void recover_slab(struct sl_index *index, uint32_t at, struct contents *c
         index_slab_forget(index, at);
         return;
     }
-    slab->units = (uint16_t) class;
-    slab->capacity = (uint16_t)((INDEX_SLAB_UNITS - 1) / class);
+    *slab = index_slab_of((uint32_t) class);
     for (uint32_t number = 0; number < slab->capacity; number++) {
         index_word *record =
             record_at(&index->view, at * INDEX_SLAB_UNITS + 1 + number * (uint32_t) class);

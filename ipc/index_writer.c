@@ -189,7 +189,8 @@ static void words_from_entry(struct sl_index *index, const struct sl_entry *want
 {
     words[RECORD_VERSION] = sl_arena_next_generation(index->arena);
     words[RECORD_WHAT] = what_make((enum sl_record_kind)want->kind, units, want->key_length);
-    words[RECORD_HASH] = index_hash(&index->view, want->key, want->key_length);
+    words[RECORD_HASH] =
+        want->hash != 0 ? want->hash : index_hash(&index->view, want->key, want->key_length);
     words[RECORD_GROUP] =
         want->group | (uint64_t)want->part_index << 32 | (uint64_t)want->extent.arena << 48;
     words[RECORD_GROUP_VERSION] =
@@ -265,22 +266,24 @@ static sl_err record_make(struct sl_index *index, const struct sl_entry *want, s
 
 void sl_index_read(const struct sl_index *index, sl_ref ref, struct sl_entry *out)
 {
-    uint64_t words[RECORD_KEY];
-    uint64_t terms[TERMS_WORDS];
+    uint64_t terms[TERMS_WORDS] = {0};
     index_word *record = live_record(index, ref);
-    for (uint32_t i = 0; i < RECORD_KEY; i++) {
-        words[i] = word_get(&record[i]);
+    uint64_t what = word_get(&record[RECORD_WHAT]);
+    if ((what & WHAT_TERMS) != 0) {
+        index_terms_copy(&index->view, ref, what, terms);
     }
-    index_terms_copy(&index->view, ref, words[RECORD_WHAT], terms);
-    index_parse(&index->view, ref, words, terms, out);
+    /* Nobody else writes here: no copy is needed. */
+    index_parse(&index->view, ref, (const uint64_t *)(const void *)record, terms, out);
 }
 
-void sl_index_fetch(const struct sl_index *index, sl_ref ref)
+void sl_index_extent(const struct sl_index *index, sl_ref ref, struct sl_extent *out)
 {
-    const index_word *record = record_at(&index->view, ref);
-    for (uint32_t unit = 0; unit < INDEX_UNITS_MIN; unit++) {
-        __builtin_prefetch((const void *)&record[unit * INDEX_UNIT_WORDS], 1);
-    }
+    index_word *record = live_record(index, ref);
+    SL_ASSERT(record_kind(record) != SL_RECORD_GROUP);
+    *out = (struct sl_extent){.generation = word_get(&record[RECORD_GENERATION]),
+                              .offset_bytes = word_get(&record[RECORD_OFFSET]),
+                              .length_bytes = word_get(&record[RECORD_LENGTH]),
+                              .arena = (uint32_t)(word_get(&record[RECORD_GROUP]) >> 48)};
 }
 
 void sl_index_set_contributed(struct sl_index *index, bool contributed)
@@ -444,7 +447,9 @@ sl_err sl_index_insert(struct sl_index *index, const struct sl_entry *want, sl_r
     if (err != SL_OK) {
         return err;
     }
-    entry.hash = index_hash(&index->view, want->key, want->key_length);
+    if (entry.hash == 0) {
+        entry.hash = index_hash(&index->view, want->key, want->key_length);
+    }
     if (!index_place_free(index, entry.hash, &place)) {
         return sl_fail(why, SL_ERR_NO_SPACE, "index full: no slot within %u buckets",
                        SL_INDEX_PROBE_MAX);
@@ -665,8 +670,9 @@ sl_err sl_index_group_create(struct sl_index *index, const struct sl_group_want 
                        "block of %u parts under a key of %u bytes, expected 1..%u and 1..%u",
                        want->part_count, key_length, SL_GROUP_PARTS_MAX, SL_KEY_BYTES_MAX);
     }
-    uint64_t hash = index_hash(&index->view, want->key.at, key_length);
-    sl_err err = sl_index_find_any(index, want->key.at, key_length, NULL);
+    uint64_t hash =
+        want->hash != 0 ? want->hash : index_hash(&index->view, want->key.at, key_length);
+    sl_err err = sl_index_find_hashed(index, want->key, hash, NULL);
     if (err != SL_ERR_NOT_FOUND) {
         return sl_fail(why, err == SL_OK ? SL_ERR_EXISTS : SL_ERR_INTERNAL,
                        "the key of block %016" PRIx64 " is in the table", hash);

@@ -189,8 +189,16 @@ void sl_index_recover(struct sl_index *index,
 bool sl_index_walk(const struct sl_index *index, uint64_t *cursor, struct sl_entry *out);
 /* Reads a record without checks of version (the writer's own view). */
 void sl_index_read(const struct sl_index *index, sl_ref ref, struct sl_entry *out);
+/* Of that, what most who ask want to know. */
+enum sl_record_kind sl_index_kind(const struct sl_index *index, sl_ref ref);
+void sl_index_extent(const struct sl_index *index, sl_ref ref, struct sl_extent *out);
 /* A record is read soon: its lines are fetched from memory. */
 void sl_index_fetch(const struct sl_index *index, sl_ref ref);
+void sl_index_fetch_links(const struct sl_index *index, sl_ref ref); /* its links alone */
+/* A record that was fetched comes into the table or leaves it soon: so is its place there. */
+void sl_index_fetch_place(const struct sl_index *index, sl_ref ref);
+/* A key is looked up soon: so is its place. Gives its hash in this table. */
+uint64_t sl_index_fetch_key(const struct sl_index *index, struct sl_key key);
 /* The key of any record, which the writer reads freely. */
 struct sl_key sl_index_key(const struct sl_index *index, sl_ref ref);
 /* Whether ref, which may be any number from outside, names a record that is not free. Reading it
@@ -200,11 +208,14 @@ bool sl_index_ref_live(const struct sl_index *index, sl_ref ref);
  * digest of a GROUP's entry are zero. */
 sl_err sl_index_find_any(const struct sl_index *index, const char *key, uint32_t key_length,
                          struct sl_entry *out);
+/* The same of a key whose hash in this table is known: from sl_index_fetch_key, or its record. */
+sl_err sl_index_find_hashed(const struct sl_index *index, struct sl_key key, uint64_t hash,
+                            struct sl_entry *out);
 
 /* Writes a RESERVED or PROMOTING record with its key (not in the table), complete before it counts;
  * RETIRED and QUARANTINED are taken too. Uses want: kind, extent, owner, writer, deadline_ns,
  * op_id, group, part_index, digest, disk, hard_pin, replace, soft_pin_ns, bundle, contributions,
- * key, key_length; the hash is computed here. The group, if any, must be live. Errors:
+ * key, key_length, hash (as of sl_index_find_hashed; 0: it is computed here). The group, if any, must be live. Errors:
  * SL_ERR_NO_SPACE (index full), SL_ERR_INVALID (kind, key length, arena over 65535, part index).
  *
  * New keys (here, by insert and by group_create) are refused a little before the very end. So a
@@ -264,6 +275,7 @@ void sl_index_set_deadline(struct sl_index *index, sl_ref ref, uint64_t deadline
  * key), SL_ERR_NO_SPACE, SL_ERR_INVALID (key length, part count). */
 struct sl_group_want {
     struct sl_key key;
+    uint64_t hash;       /* as of sl_index_find_hashed; 0: it is computed here */
     uint32_t part_count; /* 1..512 */
     uint64_t deadline_ns, op_id, transient_ns;
     struct sl_proc_id owner;

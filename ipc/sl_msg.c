@@ -140,11 +140,23 @@ static uint64_t utf8_length(unsigned char lead, unsigned char *low, unsigned cha
     return 0;
 }
 
+/* Whether all eight bytes are ASCII, and none is zero. */
+static bool word_is_plain(const unsigned char *bytes)
+{
+    uint64_t word;
+    memcpy(&word, bytes, sizeof(word));
+    return ((word | (word - UINT64_C(0x0101010101010101))) & UINT64_C(0x8080808080808080)) == 0;
+}
+
 bool sl_text_is_clean(const char *at, uint64_t length)
 {
     const unsigned char *bytes = (const unsigned char *)at;
     uint64_t i = 0;
     while (i < length) {
+        if (length - i >= sizeof(uint64_t) && word_is_plain(&bytes[i])) {
+            i += sizeof(uint64_t);
+            continue;
+        }
         if (bytes[i] < 0x80) {
             if (bytes[i] == 0) {
                 return false;

@@ -160,6 +160,14 @@ static void half_clear(struct sl_seen *seen, uint64_t half)
     }
 }
 
+void sl_seen_fetch(const struct sl_seen *seen, uint64_t hash)
+{
+    if (seen != NULL) {
+        uint64_t newer = atomic_load_explicit(&head_of(seen)->newer, memory_order_relaxed) & 1;
+        __builtin_prefetch((const void *)&half_of(seen, newer)[hash & seen->line_mask], 1);
+    }
+}
+
 void sl_seen_add(struct sl_seen *seen, uint64_t hash)
 {
     if (seen == NULL) {

@@ -31,7 +31,8 @@ bool sl_seen_is_short(const char *shm_dir, struct sl_error *why);
 bool sl_seen_is_current(const char *shm_dir, const struct sl_seen *seen);
 void sl_seen_follow(const char *shm_dir, struct sl_seen **seen);
 
-/* hash: sl_key_hash of the key. seen may be NULL: nothing was here. */
+/* hash: sl_key_hash of the key. seen may be NULL: nothing was here. fetch: it is added soon. */
+void sl_seen_fetch(const struct sl_seen *seen, uint64_t hash);
 void sl_seen_add(struct sl_seen *seen, uint64_t hash);
 bool sl_seen_has(const struct sl_seen *seen, uint64_t hash);
 

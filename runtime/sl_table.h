@@ -31,6 +31,12 @@ static inline uint64_t sl_table_hash(uint64_t id)
     return mixed >> 32 | mixed << 32;
 }
 
+/* A hash is asked for, or added, soon: its head is fetched from memory. */
+static inline void sl_table_fetch(const struct sl_table *table, uint64_t hash)
+{
+    __builtin_prefetch(&table->heads[hash & (table->head_count - 1)], 1);
+}
+
 /* Of a table with heads. The low bits of the hash choose one. The newest of a hash comes first. */
 static inline void sl_table_add(struct sl_table *table, struct sl_table_node *node, uint64_t hash)
 {

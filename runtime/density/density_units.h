@@ -124,8 +124,8 @@ bool sl_density_is(const struct sl_density *density, uint32_t unit, uint32_t use
  * the next one is before it in the same chain; else none of those, since that would be a hole. */
 uint32_t sl_density_first(struct sl_density *density);
 uint32_t sl_density_next(struct sl_density *density, bool goes);
-/* The user of the unit that is likely to be given next, should this one leave; 0: none is known. */
-uint32_t sl_density_after(const struct sl_density *density);
+/* The users of the units that are likely to be given next, should each of them leave; 0: none is known. */
+void sl_density_after(const struct sl_density *density, uint32_t *users, uint32_t count);
 
 void sl_density_note(const struct sl_density *density, uint32_t unit, struct sl_density_note *out);
 /* As sl_density_enter, of a unit that was in memory before; in any order, before anything else.

@@ -69,11 +69,17 @@ static void walk_fetch(const struct sl_density *density)
     density_unit_fetch(density, density->ages[density->walk_next].turn.newer);
 }
 
-uint32_t sl_density_after(const struct sl_density *density)
+void sl_density_after(const struct sl_density *density, uint32_t *users, uint32_t count)
 {
-    uint32_t parent = density->units[density->walk_given].parent;
-    uint32_t next = density_in_memory(&density->ages[parent]) ? parent : density->walk_next;
-    return density->ages[next].user;
+    uint32_t unit = density->walk_given, base = density->walk_next;
+    for (uint32_t i = 0; i < count; i++) {
+        unit = density->units[unit].parent;
+        if (!density_in_memory(&density->ages[unit])) { /* the chain is at its end */
+            unit = base;
+            base = unit != 0 ? density_turn_after(density, unit) : 0;
+        }
+        users[i] = density->ages[unit].user;
+    }
 }
 
 static uint32_t walk_to(struct sl_density *density, uint32_t base)

@@ -1,23 +1,24 @@
-"""The registrar's processor time for each block that is committed, on a node that replays a trace, with the policies lru and
-density in turns.
+"""The registrar's processor time for each block that is committed, on a node that replays a trace, in pairs: with the policy lru
+and with density; or of another build with lru (--before) and of this one with density.
 
-    python3 tests/bench/commit_cpu.py [--trace FILE] [--pairs 5] [--blocks 10000] [--ranks 2] [--build build/release] [--json]
+    python3 tests/bench/commit_cpu.py [--trace FILE] [--pairs 5] [--blocks 10000] [--ranks 2] [--build build/release]
+                                      [--before BUILD] [--json]
 
 Each run is a fresh node with memory for exactly --blocks blocks and no disk, as of `deploy/demo --blocks`. Counted is what the
 registrar ran while the trace was replayed, by the blocks that were stored meanwhile: so each commit bears its share of
-evictions, mailboxes, and ticks. Which policy begins changes from pair to pair. Without a trace
-a small one is made.
+evictions, mailboxes, and ticks. Which side begins changes from pair to pair. Without a trace
+a small one is made. BUILD is a folder that CMake built in: the node and the client of a side are those of its own tree.
 """
 
 import argparse
 import json
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.realpath(__file__))
-POLICIES = ("lru", "density")
 PART_BYTES = 4096  # one part takes a page
 
 
@@ -28,11 +29,26 @@ def ran_ns(pid):
     return (int(fields[11]) + int(fields[12])) * 10**9 // os.sysconf("SC_CLK_TCK")
 
 
-def run(node_class, policy, asked, trace):
+def side_of(name, build, policy):
+    """What one of a pair runs: a tree that is older than the setting has its one policy, lru."""
+    build = os.path.realpath(build)
+    with open(build + "/CMakeCache.txt", encoding="utf-8") as lines:
+        source = next(line.split("=", 1)[1].strip() for line in lines if line.startswith("CMAKE_HOME_DIRECTORY"))
+    programs = os.path.join(build, "bin")
+    told = subprocess.run([programs + "/sluicectl", "config", "--help"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    settings = ["--evict-policy", policy] if "evict-policy" in told else []
+    if not settings and policy != "lru":
+        raise SystemExit(f"{build} knows lru alone")
+    return {"name": name, "programs": programs, "script": os.path.join(source, "deploy", "sluice-node"), "settings": settings}
+
+
+def run(node_class, side, asked, trace):
     """Nanoseconds for each block, blocks, and the part of references that hit."""
     memory = str(asked.blocks * asked.ranks * PART_BYTES)
-    with node_class(ranks=asked.ranks, memory=memory, settings=["--evict-policy", policy]) as node, \
-            tempfile.TemporaryDirectory() as directory:
+    node = node_class(ranks=asked.ranks, memory=memory, settings=side["settings"])
+    node.script, node.ctl_program = side["script"], side["programs"] + "/sluicectl"
+    node.environment["SLUICE_BIN"] = side["programs"]
+    with node, tempfile.TemporaryDirectory() as directory:
         report = directory + "/report.json"
         pid = node.pid("registrar")
         before = ran_ns(pid)
@@ -44,17 +60,17 @@ def run(node_class, policy, asked, trace):
     return {"ns": ran / blocks, "blocks": blocks, "hit_rate": told["hits"] / told["block_references"]}
 
 
-def measured(node_class, asked, trace):
-    """A row a pair: what each policy took."""
+def measured(node_class, sides, asked, trace):
+    """A row a pair: what each side took."""
     rows = []
     for pair in range(asked.pairs):
         row = {}
-        for policy in POLICIES if pair % 2 == 0 else POLICIES[::-1]:
-            row[policy] = run(node_class, policy, asked, trace)
+        for side in sides if pair % 2 == 0 else sides[::-1]:
+            row[side["name"]] = run(node_class, side, asked, trace)
         rows.append(row)
         if not asked.json:
-            print("  ".join(f"{policy} {row[policy]['ns']:6.0f} ns a block ({row[policy]['blocks']} blocks, "
-                            f"{row[policy]['hit_rate']:.1%} hits)" for policy in POLICIES), flush=True)
+            print("  ".join(f"{name} {row[name]['ns']:6.0f} ns a block ({row[name]['blocks']} blocks, "
+                            f"{row[name]['hit_rate']:.1%} hits)" for name in (side["name"] for side in sides)), flush=True)
     return rows
 
 
@@ -65,6 +81,7 @@ def main():
     options.add_argument("--blocks", type=int, default=10000)
     options.add_argument("--ranks", type=int, default=2)
     options.add_argument("--build", default=os.path.join(HERE, "..", "..", "build", "release"))
+    options.add_argument("--before", metavar="BUILD", help="a build of another tree, measured with lru")
     options.add_argument("--json", action="store_true")
     asked = options.parse_args()
     os.environ["SLUICE_BIN"] = os.path.join(os.path.realpath(asked.build), "bin")
@@ -75,12 +92,15 @@ def main():
         if trace is None:
             trace = directory + "/trace.jsonl"
             workload(trace, 200, 1)
-        rows = measured(Node, asked, trace)
-    more = statistics.median(row["density"]["ns"] - row["lru"]["ns"] for row in rows)
+        first = "before" if asked.before else "lru"
+        sides = [side_of(first, asked.before or asked.build, "lru"), side_of("density", asked.build, "density")]
+        rows = measured(Node, sides, asked, trace)
+    more = statistics.median(row["density"]["ns"] - row[first]["ns"] for row in rows)
+    ratio = statistics.median(row["density"]["ns"] / row[first]["ns"] for row in rows)
     if asked.json:
-        print(json.dumps({"difference_ns": more, "pairs": rows}))
+        print(json.dumps({"difference_ns": more, "ratio": ratio, "pairs": rows}))
     else:
-        print(f"density takes {more:+.0f} ns a block more (median of {len(rows)} pairs)")
+        print(f"density takes {more:+.0f} ns a block more than {first}, {ratio:.2f} of it (medians of {len(rows)} pairs)")
 
 
 if __name__ == "__main__":

@@ -709,6 +709,13 @@ static const struct {
     {"\xf0\x9f\x9a\xb0", 4, true},
     {"\xf4\x8f\xbf\xbf", 4, true},
     {"a\0b", 3, false},
+    {"eight by eight, and some", 24, true},
+    {"eight by\0ight, and some", 24, false},
+    {"eight by eight\0and some", 24, false},
+    {"eight by eight, and som\0", 24, false},
+    {"eight b\xc3\xa9 eight by e", 19, true}, /* across two words */
+    {"eight by eight \x80", 16, false},
+    {"eight by eight \xc3", 16, false},
     {"\x80", 1, false},
     {"\xc0\xaf", 2, false},         /* overlong */
     {"\xe0\x80\xaf", 3, false},     /* overlong */

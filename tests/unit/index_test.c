@@ -225,6 +225,30 @@ START_TEST(wants_out_of_range_are_invalid)
     }
 END_TEST
 
+START_TEST(key_is_found_by_the_hash_that_its_record_has)
+    {
+        struct bed bed = bed_make(INDEX_BYTES, 1000);
+        const struct sl_key key = {.at = "key", .length = 3}, other = {.at = "kex", .length = 3};
+        struct sl_entry got;
+        struct sl_extent extent;
+        sl_ref group = bed_group(&bed, "block", 1);
+        sl_ref ref = bed_claim_part(&bed, "key", 7, group, 0);
+        ck_assert_int_eq(sl_index_commit(bed.index, ref, (struct sl_digest){8, 9}), SL_OK);
+
+        uint64_t hash = sl_index_fetch_key(bed.index, key);
+
+        ck_assert_int_eq(sl_index_find_hashed(bed.index, key, hash, &got), SL_OK);
+        ck_assert_uint_eq(got.ref, ref);
+        ck_assert_uint_eq(got.hash, hash);
+        ck_assert_int_eq(sl_index_find_hashed(bed.index, other, hash, NULL), SL_ERR_NOT_FOUND);
+        ck_assert_int_eq(sl_index_kind(bed.index, ref), SL_RECORD_COMMITTED);
+        ck_assert_int_eq(sl_index_kind(bed.index, group), SL_RECORD_GROUP);
+        sl_index_extent(bed.index, ref, &extent);
+        ck_assert_mem_eq(&extent, &got.extent, sizeof(extent));
+        bed_remove(&bed);
+    }
+END_TEST
+
 START_TEST(reservation_is_found_only_once_committed)
     {
         struct bed bed = bed_make(INDEX_BYTES, 1000);
@@ -1219,6 +1243,7 @@ int main(void)
     tcase_add_test(tcase, a_replaced_value_leaves_when_its_successor_is_there);
     tcase_add_loop_test(tcase, keys_of_any_length_are_compared_in_full, 0, SL_COUNT(key_lengths));
     tcase_add_test(tcase, wants_out_of_range_are_invalid);
+    tcase_add_test(tcase, key_is_found_by_the_hash_that_its_record_has);
     tcase_add_test(tcase, reservation_is_found_only_once_committed);
     tcase_add_test(tcase, claim_that_ended_does_not_stand);
     tcase_add_test(tcase, switch_changes_place_and_keeps_the_rest);

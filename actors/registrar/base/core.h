@@ -126,6 +126,11 @@ static inline bool reg_has_disks(const struct registrar *self)
     return self->set.disk > 0;
 }
 
+static inline struct sl_key reg_key(const struct sl_text *text)
+{
+    return (struct sl_key){.at = text->at, .length = (uint32_t)text->length};
+}
+
 uint64_t reg_hash(const void *key, uint64_t length); /* of a key: what messages name it by */
 static inline bool reg_proc_none(struct sl_proc_id proc)
 {

@@ -5,6 +5,7 @@
 #include "actors/registrar/records/units.h"
 
 #define ACCESS_BATCH 512u
+#define FETCH_AHEAD  8u /* so many accesses before its turn a record is fetched from memory */
 
 static bool peer_touch(struct registrar *self, const struct sl_access *access)
 {
@@ -40,6 +41,10 @@ static uint32_t peer_drain(struct registrar *self, struct sl_pins_view *pins)
     uint32_t count = sl_pins_view_drain(pins, accesses, ACCESS_BATCH);
     for (uint32_t rounds = 0; count > 0 && rounds < 64; rounds++) {
         for (uint32_t k = 0; k < count; k++) {
+            bool more = k + FETCH_AHEAD < count;
+            if (more && sl_index_ref_live(self->index, accesses[k + FETCH_AHEAD].ref)) {
+                sl_index_fetch(self->index, accesses[k + FETCH_AHEAD].ref);
+            }
             touched += peer_touch(self, &accesses[k]) ? 1 : 0;
         }
         count = count == ACCESS_BATCH ? sl_pins_view_drain(pins, accesses, ACCESS_BATCH) : 0;

@@ -39,10 +39,10 @@ static void evict_committed(struct registrar *self, const struct reg_committed *
     uint64_t newest = 0;
     reg_unit_parts(self, what->unit, &parts);
     for (uint32_t i = 0; i < parts.count; i++) {
-        struct sl_entry entry;
-        sl_index_read(self->index, parts.refs[i], &entry);
-        newest = SL_MAX(newest, entry.extent.generation);
-        evict->young_bytes += sl_extent_space(entry.extent.length_bytes);
+        struct sl_extent extent;
+        sl_index_extent(self->index, parts.refs[i], &extent);
+        newest = SL_MAX(newest, extent.generation);
+        evict->young_bytes += sl_extent_space(extent.length_bytes);
     }
     if (newest == 0) { /* it is on disk alone */
         return;

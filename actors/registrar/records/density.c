@@ -37,12 +37,6 @@ static bool is_cold(const struct registrar *self, const struct reg_order *list)
     return list == &self->units->cold;
 }
 
-static uint64_t hash_of(const struct registrar *self, sl_ref unit)
-{
-    struct sl_key key = sl_index_key(self->index, unit);
-    return reg_hash(key.at, key.length);
-}
-
 static void note_write(struct registrar *self, sl_ref unit, uint32_t number)
 {
     struct sl_unit_note *note = sl_index_unit_note(self->index, unit);
@@ -198,7 +192,7 @@ struct told {
 static void told_read(struct registrar *self, sl_ref unit, struct told *out)
 {
     const struct sl_unit_note *note = sl_index_unit_note(self->index, unit);
-    out->hash = hash_of(self, unit);
+    out->hash = reg_unit_hash(self, unit);
     out->note = note != NULL ? *note : (struct sl_unit_note){0};
     out->restored = NULL;
     if (self->units->restoring && out->note.state == NOTE_USED) {
@@ -322,7 +316,7 @@ static void density_removed(struct registrar *self, struct reg_order *list, sl_r
         sl_density_leave(self->units->density, number);
         reg_gone_note(self);
     } else if (is_cold(self, list)) {
-        sl_density_disk_leave(self->units->density, hash_of(self, unit));
+        sl_density_disk_leave(self->units->density, reg_unit_hash(self, unit));
         reg_gone_note(self);
     }
 }
@@ -375,6 +369,19 @@ static bool is_ordered(const struct registrar *self)
     return stats.learnt || stats.kept_pages > 0;
 }
 
+/* What dropping a victim reads lies anywhere in memory. It is fetched while those before it go, each
+ * step by what the one before it has brought. */
+#define VICTIMS_AHEAD 3u
+
+static void victims_fetch(struct registrar *self)
+{
+    sl_ref next[VICTIMS_AHEAD];
+    sl_density_after(self->units->density, next, VICTIMS_AHEAD);
+    for (uint32_t i = 0; i < VICTIMS_AHEAD; i++) {
+        reg_unit_fetch(self, next[i], VICTIMS_AHEAD - 1 - i);
+    }
+}
+
 static sl_ref walk_give(struct registrar *self, struct reg_order *list, uint32_t number, bool goes)
 {
     struct reg_units *units = self->units;
@@ -382,7 +389,7 @@ static sl_ref walk_give(struct registrar *self, struct reg_order *list, uint32_t
         sl_ref unit = sl_density_user(units->density, number);
         uint16_t flags = sl_index_links(self->index, unit)->flags;
         SL_ASSERT((flags & REG_FLAG_KEPT_LISTS) == REG_FLAG_HOT);
-        sl_index_fetch(self->index, sl_density_after(units->density));
+        victims_fetch(self);
         return unit;
     }
     if (!units->by_recency) { /* what density does not know, and what it passed: from the oldest */
@@ -456,7 +463,7 @@ static bool is_learnt(const struct registrar *self)
 
 static double density_worth(const struct registrar *self, sl_ref unit)
 {
-    return sl_density_value(self->units->density, hash_of(self, unit));
+    return sl_density_value(self->units->density, reg_unit_hash(self, unit));
 }
 
 static double density_worth_cut(const struct registrar *self, double share)
@@ -472,12 +479,12 @@ static bool density_kept(const struct registrar *self, sl_ref unit)
 
 static double density_chance(const struct registrar *self, sl_ref unit)
 {
-    return sl_density_likely(self->units->density, hash_of(self, unit));
+    return sl_density_likely(self->units->density, reg_unit_hash(self, unit));
 }
 
 static uint32_t density_uses(const struct registrar *self, sl_ref unit)
 {
-    return sl_density_uses(self->units->density, hash_of(self, unit));
+    return sl_density_uses(self->units->density, reg_unit_hash(self, unit));
 }
 
 static void density_horizon(struct registrar *self, uint64_t references)

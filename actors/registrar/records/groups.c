@@ -41,6 +41,7 @@ uint32_t reg_group_add(struct registrar *self, const struct reg_group *group, ui
     self->groups->all[slot] = *group;
     self->groups->all[slot].used = true;
     self->groups->all[slot].claims = REG_NONE;
+    self->groups->all[slot].hash = reg_unit_hash(self, group->ref);
     /* The LRU word of the record is free until the block is visible. */
     sl_index_links(self->index, group->ref)->newer = slot + 1;
     if (deadline_ns != SL_NEVER_NS) {
@@ -106,12 +107,12 @@ void reg_group_abandon(struct registrar *self, uint32_t slot, enum reg_ghost_rea
 void reg_group_done(struct registrar *self, uint32_t slot)
 {
     sl_ref group = self->groups->all[slot].ref;
+    uint64_t hash = self->groups->all[slot].hash;
     struct sl_group_info info;
     SL_ASSERT(self->groups->all[slot].claims == REG_NONE);
     reg_group_remove(self, slot);
     sl_index_group_info(self->index, group, &info);
-    reg_unit_place(self, group);
-    reg_tell_committed(self, group, &info);
+    reg_unit_committed(self, group, hash, &info);
 }
 
 /* ---- the part ---- */

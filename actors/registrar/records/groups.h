@@ -10,6 +10,7 @@ struct reg_group {
     bool found;   /* of a disk scan: has no owner */
     bool aborted; /* its owner gave a part up: the block goes when its last claim ends */
     sl_ref ref;
+    uint64_t hash; /* of its key */
     struct sl_proc_id owner;
     uint64_t op_id, seq;
     uint64_t parts[REG_PARTS_MAX / 64]; /* part indexes that are claimed or filled */

@@ -17,12 +17,8 @@
 /* The record of a block whose look-ups may hold it; 0: a unit of another kind, or they may not. */
 static sl_ref held_block(const struct registrar *self, sl_ref unit)
 {
-    struct sl_entry entry;
-    if (self->set.leases.block_ns == 0) {
-        return 0;
-    }
-    sl_index_read(self->index, unit, &entry);
-    return entry.kind == SL_RECORD_GROUP ? unit : 0;
+    bool may = self->set.leases.block_ns != 0;
+    return may && sl_index_kind(self->index, unit) == SL_RECORD_GROUP ? unit : 0;
 }
 
 /* Its parts are looked up as objects by those who know their keys. */

@@ -1,6 +1,7 @@
 /* actors/registrar/records/seen.c - see seen.h. */
 #include "actors/registrar/records/seen.h"
 #include "actors/registrar/base/part.h"
+#include "actors/registrar/records/units.h"
 #include "ipc/sl_seen.h"
 
 /* A key in so many bytes of the index's ceiling: some four times as many as fit there. */
@@ -36,8 +37,7 @@ static void seen_fini(struct registrar *self)
 
 static void seen_committed(struct registrar *self, const struct reg_committed *what)
 {
-    const struct sl_key key = sl_index_key(self->index, what->unit);
-    sl_seen_add(self->seen->filter, reg_hash(key.at, key.length));
+    sl_seen_add(self->seen->filter, reg_unit_hash(self, what->unit));
 }
 
 const struct reg_part reg_seen_part = {

@@ -11,6 +11,8 @@
 #include "actors/registrar/records/order.h"
 #include "actors/registrar/records/policy.h"
 #include "actors/registrar/records/retired.h"
+#include "actors/registrar/records/seen.h"
+#include "ipc/sl_seen.h"
 
 sl_ref reg_unit_of(const struct sl_entry *record)
 {
@@ -19,10 +21,8 @@ sl_ref reg_unit_of(const struct sl_entry *record)
 
 void reg_unit_parts(struct registrar *self, sl_ref unit, struct reg_unit_parts *out)
 {
-    struct sl_entry entry;
-    sl_index_read(self->index, unit, &entry);
     out->count = 0;
-    if (entry.kind != SL_RECORD_GROUP) {
+    if (sl_index_kind(self->index, unit) != SL_RECORD_GROUP) {
         out->refs[out->count++] = unit;
         return;
     }
@@ -97,10 +97,10 @@ uint64_t reg_unit_space_bytes(struct registrar *self, sl_ref unit, bool in_memor
     uint64_t bytes = 0;
     reg_unit_parts(self, unit, &parts);
     for (uint32_t i = 0; i < parts.count; i++) {
-        struct sl_entry part;
-        sl_index_read(self->index, parts.refs[i], &part);
-        bool counts = !in_memory || part.extent.generation != 0;
-        bytes += counts ? sl_extent_space(part.extent.length_bytes) : 0;
+        struct sl_extent extent;
+        sl_index_extent(self->index, parts.refs[i], &extent);
+        bool counts = !in_memory || extent.generation != 0;
+        bytes += counts ? sl_extent_space(extent.length_bytes) : 0;
     }
     return bytes;
 }
@@ -328,23 +328,54 @@ void reg_unit_fetched(struct registrar *self, sl_ref unit)
     reg_tell_used(self, &what);
 }
 
-void reg_unit_awaits(struct registrar *self, sl_ref unit, uint64_t hash)
+uint64_t reg_unit_hash(const struct registrar *self, sl_ref unit)
 {
-    const struct reg_policy *policy = self->units->policy;
-    if (policy->awaits == NULL) {
-        return;
+    if (unit == self->units->hashed) {
+        return self->units->hash;
     }
-    if (hash == 0) {
-        struct sl_key key = sl_index_key(self->index, unit);
-        hash = reg_hash(key.at, key.length);
-    }
-    policy->awaits(self, hash);
+    struct sl_key key = sl_index_key(self->index, unit);
+    return reg_hash(key.at, key.length);
 }
 
-void reg_unit_committed(struct registrar *self, sl_ref object)
+void reg_unit_fetch(struct registrar *self, sl_ref unit, uint32_t step)
 {
-    reg_unit_place(self, object);
-    reg_tell_committed(self, object, NULL);
+    if (unit == 0) {
+        return;
+    }
+    if (step == 0) {
+        sl_index_fetch(self->index, unit);
+        return;
+    }
+    const struct sl_links *links = sl_index_links(self->index, unit);
+    sl_ref part = links->next_part; /* 0: an object */
+    if (step == 1) {
+        sl_index_fetch_place(self->index, unit);
+        sl_index_fetch_links(self->index, links->older);
+        sl_index_fetch_links(self->index, links->newer);
+        sl_index_fetch(self->index, part);
+    } else if (part != 0) {
+        sl_index_fetch_place(self->index, part);
+        sl_index_fetch(self->index, sl_index_links(self->index, part)->next_part);
+    }
+}
+
+void reg_unit_awaits(struct registrar *self, uint64_t hash)
+{
+    const struct reg_policy *policy = self->units->policy;
+    sl_seen_fetch(self->seen->filter, hash);
+    if (policy->awaits != NULL) {
+        policy->awaits(self, hash);
+    }
+}
+
+void reg_unit_committed(struct registrar *self, sl_ref unit, uint64_t hash,
+                        const struct sl_group_info *group)
+{
+    self->units->hashed = unit; /* whom it is told may ask */
+    self->units->hash = hash;
+    reg_unit_place(self, unit);
+    reg_tell_committed(self, unit, group);
+    self->units->hashed = 0;
 }
 
 /* ---- changing records ---- */
@@ -449,7 +480,7 @@ sl_err reg_object_replace(struct registrar *self, sl_ref old, sl_ref ref, struct
         reg_retired_add(self, old, &entry.extent, writing);
     }
     *sl_index_links(self->index, ref) = (struct sl_links){0};
-    reg_unit_committed(self, ref);
+    reg_unit_committed(self, ref, reg_unit_hash(self, ref), NULL);
     return SL_OK;
 }
 

@@ -38,6 +38,8 @@ struct reg_units {
     bool restoring;             /* a restart: what comes was here before */
     uint64_t learnt_at;         /* when what it learnt is noted again, in references */
     sl_ref learnt_note;
+    sl_ref hashed;                 /* whose hash is known: it is being committed; 0: none */
+    uint64_t hash;                 /* its */
     struct reg_judgement judged;   /* what the policy knew of the unit that left a list last */
     uint64_t *wanted_at_ns;        /* density: when the last references of each step were made */
     uint32_t *used_at, used_count; /* lru: when each unit was used */
@@ -65,10 +67,15 @@ void reg_unit_place(struct registrar *self, sl_ref unit); /* newest of the list 
 /* On disk alone until now, with a part in memory: to the list that it asks for. wanted: somebody asked
  * for it; who has read it touches it, too, and that is the same use. */
 void reg_unit_return(struct registrar *self, sl_ref unit, bool wanted);
-/* It is visible soon: what placing it needs is fetched from memory. hash: of its key; 0: it is read
- * from the record. */
-void reg_unit_awaits(struct registrar *self, sl_ref unit, uint64_t hash);
-void reg_unit_committed(struct registrar *self, sl_ref object); /* it is visible: place, tell */
+/* It leaves soon: what that needs of the index is fetched from memory, in steps 0 to 2, each of which
+ * goes by what the one before it has fetched. unit may be 0. */
+void reg_unit_fetch(struct registrar *self, sl_ref unit, uint32_t step);
+uint64_t reg_unit_hash(const struct registrar *self, sl_ref unit); /* reg_hash of its key */
+/* A unit of this hash is visible soon: what placing it needs is fetched from memory. */
+void reg_unit_awaits(struct registrar *self, uint64_t hash);
+/* It is visible: place, tell. group: NULL of an object. */
+void reg_unit_committed(struct registrar *self, sl_ref unit, uint64_t hash,
+                        const struct sl_group_info *group);
 /* The same for one that is in no list: hot when it has something in memory. */
 void reg_unit_list(struct registrar *self, sl_ref unit, bool memory);
 /* From its list to the newest end of another: REG_FLAG_HOT or REG_FLAG_KEPT_LISTS. */

@@ -282,7 +282,7 @@ static sl_err publish_one(struct registrar *self, uint32_t peer,
     }
     err = err == SL_OK ? ahead_publish(self, slot, 0, item, &ref) : err;
     if (err == SL_OK) {
-        reg_unit_committed(self, ref);
+        reg_unit_committed(self, ref, hash, NULL);
     }
     return err;
 }

@@ -111,6 +111,7 @@ static sl_err claim_put(struct registrar *self, uint32_t slot, struct sl_digest 
 {
     const struct reg_claim *claim = &self->claims->all[slot];
     sl_ref ref = claim->ref;
+    uint64_t hash = claim->hash;
     uint32_t group = claim->group;
     uint32_t part_index = claim->part_index;
     sl_err err = sl_index_commit(self->index, ref, digest);
@@ -124,7 +125,7 @@ static sl_err claim_put(struct registrar *self, uint32_t slot, struct sl_digest 
     claim_end(self, slot);
     *sl_index_links(self->index, ref) = (struct sl_links){0};
     if (group == REG_NONE) {
-        reg_unit_committed(self, ref);
+        reg_unit_committed(self, ref, hash, NULL);
         return SL_OK;
     }
     reg_unit_part_join(self, self->groups->all[group].ref, ref);
@@ -158,7 +159,8 @@ static sl_err claim_commit(struct registrar *self, struct committing *commit, ui
         return SL_ERR_NO_SPACE;
     }
     sl_index_read(self->index, claim->ref, &entry);
-    sl_err found = sl_index_find_any(self->index, entry.key, entry.key_length, &there);
+    const struct sl_key name = {.at = entry.key, .length = entry.key_length};
+    sl_err found = sl_index_find_hashed(self->index, name, entry.hash, &there);
     bool gives_way =
         claim->replace && found == SL_OK && there.kind == SL_RECORD_COMMITTED && there.group == 0;
     if (found == SL_OK && !gives_way) {
@@ -315,10 +317,12 @@ static void unit_fetch(struct registrar *self, const struct sl_body_commit *body
     if (claim == NULL || claim->ahead) {
         return;
     }
-    if (claim->group != REG_NONE) {
-        reg_unit_awaits(self, self->groups->all[claim->group].ref, 0);
-    } else {
-        reg_unit_awaits(self, claim->ref, claim->hash);
+    sl_index_fetch_place(self->index, claim->ref);
+    sl_table_fetch(&self->claims->by_key, claim->hash);
+    if (claim->group == REG_NONE) {
+        reg_unit_awaits(self, claim->hash);
+    } else if (claim->node[REG_LIST_GROUP].next == REG_NONE) { /* once for its parts */
+        reg_unit_awaits(self, self->groups->all[claim->group].hash);
     }
 }
 
@@ -343,7 +347,7 @@ static void commit_asked(struct registrar *self, const struct sl_msg *msg)
     if (reg_answer_waits(self, msg)) {
         return; /* sent again */
     }
-    uint64_t done = 0;
+    uint64_t done = 0, stale = 0;
     struct committing commit = {.msg = msg, .peer = peer};
     commit_fetch(self, body);
     for (uint64_t i = 0; i < body->items.count; i++) {
@@ -353,10 +357,10 @@ static void commit_asked(struct registrar *self, const struct sl_msg *msg)
         sl_err code = commit_one(self, &commit, (uint32_t)at);
         self->codes[at] = (uint64_t)code;
         done += code == SL_OK ? 1 : 0;
-        sl_metric_add(self->env->metrics, self->reservations->metric.stale_count,
-                      code == SL_ERR_STALE ? 1 : 0);
+        stale += code == SL_ERR_STALE ? 1 : 0;
     }
     sl_metric_add(self->env->metrics, self->reservations->metric.commit_count, done);
+    sl_metric_add(self->env->metrics, self->reservations->metric.stale_count, stale);
     sl_trace_event(self->env->metrics, self->env->now_ns, msg->trace_id, "commit", msg->sender.at,
                    (uint32_t)done);
     if (commit.answer != 0) {

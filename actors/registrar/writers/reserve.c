@@ -45,12 +45,12 @@ static uint64_t timer_left(const struct registrar *self, uint32_t id)
 }
 
 static struct reg_want_group group_classify(struct registrar *self, const struct reg_request *req,
-                                            const struct sl_item_group *want)
+                                            const struct sl_item_group *want, uint64_t index_hash)
 {
-    struct reg_want_group out = {.code = SL_OK, .slot = REG_NONE};
+    struct reg_want_group out = {.code = SL_OK, .slot = REG_NONE, .index_hash = index_hash};
     struct sl_entry entry;
     struct sl_group_info info;
-    if (sl_index_find_any(self->index, want->key.at, (uint32_t)want->key.length, &entry) != SL_OK) {
+    if (sl_index_find_hashed(self->index, reg_key(&want->key), index_hash, &entry) != SL_OK) {
         return out;
     }
     if (entry.kind != SL_RECORD_GROUP) {
@@ -234,7 +234,8 @@ static sl_err item_classify(struct registrar *self, const struct reg_request *re
     *item = (struct reg_item){.state = REG_ITEM_DONE,
                               .slot = REG_NONE,
                               .preempts = REG_NONE,
-                              .hash = reg_hash(want->key.at, want->key.length),
+                              .hash = item->hash,
+                              .index_hash = item->index_hash,
                               .hard_pin = req->hard_pin,
                               .bundle = bundle_of(want)};
     if (group != NULL && group->code != SL_OK) {
@@ -248,7 +249,7 @@ static sl_err item_classify(struct registrar *self, const struct reg_request *re
         grant->busy_ns = req->ttl_ns;
         return SL_ERR_BUSY; /* the first of its name is being written now */
     }
-    if (sl_index_find_any(self->index, want->key.at, (uint32_t)want->key.length, &entry) == SL_OK) {
+    if (sl_index_find_hashed(self->index, reg_key(&want->key), item->index_hash, &entry) == SL_OK) {
         sl_err err = item_replaces(req, want, &entry, item);
         if (err != SL_OK) {
             return err == SL_ERR_EXISTS ? item_present(self, want, &entry, grant) : err;
@@ -286,6 +287,22 @@ static void group_fail(struct reg_want_group *group, sl_err code, uint64_t busy_
     }
 }
 
+/* What the pass looks at of each key is fetched from memory for all of them at once. */
+static void request_fetch(struct registrar *self, const struct reg_request *req)
+{
+    for (uint32_t i = 0; i < req->group_count; i++) {
+        self->scratch->groups[i].index_hash =
+            sl_index_fetch_key(self->index, reg_key(&req->groups[i].key));
+    }
+    for (uint32_t i = 0; i < req->item_count; i++) {
+        struct reg_item *item = &self->scratch->items[i];
+        struct sl_key key = reg_key(&req->items[i].key);
+        item->index_hash = sl_index_fetch_key(self->index, key);
+        item->hash = reg_hash(key.at, key.length);
+        sl_table_fetch(&self->claims->by_key, item->hash);
+    }
+}
+
 static struct reg_need request_classify(struct registrar *self, const struct reg_request *req)
 {
     uint32_t mask = 15;
@@ -294,8 +311,10 @@ static struct reg_need request_classify(struct registrar *self, const struct reg
         mask = mask * 2 + 1;
     }
     memset(self->scratch->seen, 0, (mask + 1) * sizeof(*self->scratch->seen));
+    request_fetch(self, req);
     for (uint32_t i = 0; i < req->group_count; i++) {
-        self->scratch->groups[i] = group_classify(self, req, &req->groups[i]);
+        self->scratch->groups[i] =
+            group_classify(self, req, &req->groups[i], self->scratch->groups[i].index_hash);
     }
     for (uint32_t i = 0; i < req->item_count; i++) {
         sl_err code = item_classify(self, req, i, mask);
@@ -330,7 +349,8 @@ static sl_err group_make(struct registrar *self, const struct reg_request *req, 
     const struct sl_item_group *want = &req->groups[index];
     uint64_t deadline_ns = sl_deadline_ns(self->env->now_ns, req->ttl_ns);
     struct sl_group_want make = {
-        .key = {.at = want->key.at, .length = (uint32_t)want->key.length},
+        .key = reg_key(&want->key),
+        .hash = group->index_hash,
         .part_count = (uint32_t)want->part_count,
         .deadline_ns = deadline_ns,
         .op_id = req->op_id,
@@ -414,6 +434,7 @@ static sl_err item_record(struct registrar *self, const struct reg_request *req,
         .soft_pin_ns = req->soft_pin_ns,
         .bundle = claim.bundle,
         .contributions = item->charged,
+        .hash = item->index_hash,
         .key = want->key.at,
         .key_length = (uint16_t)want->key.length,
     };

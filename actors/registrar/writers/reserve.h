@@ -25,6 +25,7 @@ struct reg_item {
     uint32_t slot;
     uint32_t writer;
     uint64_t hash;
+    uint64_t index_hash; /* of its key in the index */
     uint64_t offset_bytes;
     uint64_t charged;  /* set of contributions, once TAKEN */
     uint64_t bundle;   /* that the value gets */
@@ -34,9 +35,10 @@ struct reg_item {
 struct reg_want_group {
     sl_err code; /* SL_OK: parts may be granted; else every part's answer */
     uint64_t busy_ns;
-    uint32_t slot;  /* pending group, REG_NONE: to be made */
-    bool made;      /* by this request */
-    uint64_t bytes; /* of its parts, when it is to be held */
+    uint64_t index_hash; /* as of an item */
+    uint32_t slot;       /* pending group, REG_NONE: to be made */
+    bool made;           /* by this request */
+    uint64_t bytes;      /* of its parts, when it is to be held */
 };
 struct reg_scratch {
     struct reg_item *items;

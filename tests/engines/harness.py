@@ -26,6 +26,7 @@ MOONCAKE = "mooncake-transfer-engine-non-cuda==0.3.13"
 MOONCAKE_CUDA = "nvidia-cuda-runtime-cu12"
 GIB = 1 << 30
 LOG_LINES = 60
+SLOWDOWN = int(os.environ.get("SLUICE_TEST_SLOWDOWN", "1"))  # of a machine that does other things: all waits are longer
 DAMAGE_FIRST, DAMAGE_EVERY, DAMAGE_NOT_LAST = 9001, 16 << 10, 256 << 10  # a file begins and ends with descriptions of values
 
 
@@ -61,6 +62,7 @@ def check(holds, said):
 
 def wait_until(holds, seconds, what):
     """The first true answer of holds()."""
+    seconds *= SLOWDOWN
     end_s = time.monotonic() + seconds
     while not (answer := holds()):
         if time.monotonic() > end_s:
@@ -141,13 +143,16 @@ class Run:
     def mooncake_wheel(self):
         """Mooncake's own package and the CUDA runtime that it is linked with, kept beside the environments: (for PYTHONPATH,
         for LD_LIBRARY_PATH). Skipped where they cannot be had."""
-        beside = os.path.dirname(self.environment.directory)
-        for name, package in (("mooncake-wheel", MOONCAKE), ("mooncake-cuda", MOONCAKE_CUDA)):
-            target = os.path.join(beside, name)
-            if not os.path.isdir(target):
-                self.pip_target(target + ".new", package)
-                os.replace(target + ".new", target)
-        return os.path.join(beside, "mooncake-wheel"), os.path.join(beside, "mooncake-cuda", "nvidia", "cuda_runtime", "lib")
+        cuda = self.package_beside("mooncake-cuda", MOONCAKE_CUDA)
+        return self.package_beside("mooncake-wheel", MOONCAKE), os.path.join(cuda, "nvidia", "cuda_runtime", "lib")
+
+    def package_beside(self, name, package):
+        """A package of PyPI without what it needs, kept beside the environments, for PYTHONPATH. Skipped where it cannot be had."""
+        target = os.path.join(os.path.dirname(self.environment.directory), name)
+        if not os.path.isdir(target):
+            self.pip_target(target + ".new", package)
+            os.replace(target + ".new", target)
+        return target
 
     def number(self, what):
         """1, 2, ...: names of things that the run starts."""
@@ -193,10 +198,11 @@ class Run:
 class Worker:
     """A program in the engine's environment. It is sent a line of JSON and answers with one; its output goes to a log."""
 
-    def __init__(self, run, program, name, environment, arguments=None):
+    def __init__(self, run, program, name, environment, arguments=None, prefix=()):
+        """prefix: words before the command, which runs it."""
         self.name = f"{name}-{run.number(name)}"
         self.log = os.path.join(run.directory, self.name + ".log")
-        self.process = popen([run.interpreter, "-u", program, json.dumps(arguments or {})], self.log, environment,
+        self.process = popen([*prefix, run.interpreter, "-u", program, json.dumps(arguments or {})], self.log, environment,
                              stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.answers = b""
         run.started_add(self)
@@ -210,6 +216,7 @@ class Worker:
 
     def answer(self, seconds=120):
         """Failed when it says so, ends, or says nothing for so long."""
+        seconds *= SLOWDOWN
         end_s = time.monotonic() + seconds
         while b"\n" not in self.answers:
             if not select.select([self.process.stdout], [], [], max(0, end_s - time.monotonic()))[0]:
@@ -395,7 +402,7 @@ class Watchdog:
     """Raises Overdue in the scenario when its time is over."""
 
     def __init__(self, seconds):
-        self.seconds = seconds
+        self.seconds = seconds * SLOWDOWN
 
     def __enter__(self):
         def overdue(*_):

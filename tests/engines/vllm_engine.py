@@ -357,7 +357,8 @@ class Vllm(Things):
 
 
 def scenarios(run):
-    import vllm_native  # made of this
+    import vllm_apart  # made of this
+    import vllm_native
     import vllm_pd
 
     vllm = Vllm(run)
@@ -374,5 +375,6 @@ def scenarios(run):
         Scenario("TP=1 and TP=2, same keys", vllm.collide, 900), Scenario("hybrid", vllm.hybrid, 900),
         *vllm_native.scenarios(run, vllm),
         *vllm_pd.scenarios(run, vllm),
+        *vllm_apart.scenarios(run, vllm),
         *vllm_speed.scenarios(run, vllm),
     ]

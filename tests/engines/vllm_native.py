@@ -10,6 +10,8 @@ from harness import GIB, Outcome, Scenario, Table, check, wait_until
 from vllm_engine import KILLS, Vllm, prompts_of
 from turns import SECONDS
 from vllm_hints import Hints
+import vllm_router
+import vllm_told
 from vllm_parts import Engine, prompts_make
 
 LOADS = ("async", "sync", "layers")
@@ -224,4 +226,5 @@ def scenarios(run, vllm):
         ("states", native.states),
     ]
     return [*(Scenario("native " + name, action, 900) for name, action in rows),
+            *vllm_told.scenarios(run, native, NativeNode), *vllm_router.scenarios(run, native, NativeNode),
             Scenario("native hints of requests", Hints(run, native, NativeNode).turns, SECONDS)]

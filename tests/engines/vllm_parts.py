@@ -26,7 +26,8 @@ class Engine:
     core: two engines at the same time have one each. A worker of vLLM that waits for its next step yields its core in a loop for a second:
     on one core (Linux 6.18) such a one was seen to keep the other from computing for half a minute."""
 
-    def __init__(self, run, model, node=None, ranks=1, segment_bytes=0, extra=None, length=6144, stages=1, more=None, wait=True, core=None):
+    def __init__(self, run, model, node=None, ranks=1, segment_bytes=0, extra=None, length=6144, stages=1, more=None, wait=True, core=None,
+                 prefix=()):
         variables = {**VARIABLES, "VLLM_CPU_OMP_THREADS_BIND": "0|1" if ranks * stages == 2 else "0-1"}
         if core is not None:
             variables["VLLM_CPU_OMP_THREADS_BIND"] = str(core)
@@ -39,7 +40,7 @@ class Engine:
         connector = getattr(node, "connector", node is not None)
         self.worker = Worker(run, WORKER, "vllm" if node else "vllm-off", run.variables(**variables),
                              {"model": model, "connector": connector, "ranks": ranks, "extra": extra or {}, "length": length, "stages": stages,
-                              "more": more or {}})
+                              "more": more or {}}, prefix)
         if wait:
             self.started()
 

@@ -63,6 +63,7 @@ def tokenizer_make():
 
 def engine_make(told):
     from vllm import LLM
+    from vllm.config import KVEventsConfig
 
     transfer = None
     if told.get("connector"):
@@ -71,10 +72,15 @@ def engine_make(told):
                     "kv_connector_extra_config": told.get("extra", {})}
     if told.get("connector") == "native":
         transfer.update(kv_connector="SluiceConnector", kv_connector_module_path="sluice.vllm")
+    if told.get("connector") == "tier":
+        transfer["kv_connector"] = "OffloadingConnector"
+    more = told.get("more", {})
+    if "kv_events_config" in more:
+        more["kv_events_config"] = KVEventsConfig(**more["kv_events_config"])
     # float32 and greedy: a prefix that was loaded gives the tokens of one that was computed.
     engine = LLM(model=told["model"], skip_tokenizer_init=True, dtype="float32", enforce_eager=True, max_model_len=told.get("length", 6144),
                  max_num_seqs=16, tensor_parallel_size=told.get("ranks", 1), kv_transfer_config=transfer, disable_log_stats=False,
-                 pipeline_parallel_size=told.get("stages", 1), enable_prefix_caching=True, seed=1, **told.get("more", {}))
+                 pipeline_parallel_size=told.get("stages", 1), enable_prefix_caching=True, seed=1, **more)
     if told.get("stages", 1) > 1:
         engine.collective_rpc(stage_warm)
     return engine
@@ -101,13 +107,25 @@ def sampling(token_count, transfer=None):
                           extra_args={"kv_transfer_params": transfer} if transfer else None)
 
 
-def generate(engine, prompts, tokens=8, together=True, transfer=None, **_):
+def generate_named(engine, asked, names, traced):
+    """As servers ask: each request has the name that its client gave it, and the trace context that came with it."""
+    order, outputs = {name: at for at, name in enumerate(names)}, []
+    for name, (prompt, how) in zip(names, asked):
+        engine.llm_engine.add_request(name, prompt, how, trace_headers={"traceparent": traced})
+    while engine.llm_engine.has_unfinished_requests():
+        outputs += [output for output in engine.llm_engine.step() if output.finished]
+    return sorted(outputs, key=lambda output: order[output.request_id])
+
+
+def generate(engine, prompts, tokens=8, together=True, transfer=None, names=None, traced=None, **_):
     """Answers with the tokens, the time to the first one of each prompt (s), and what the counters say of it. transfer: of each prompt
     its kv_transfer_params or None; the answer has what the engine gives."""
     before, began = counters(engine), time.monotonic()
     asked = [({"prompt_token_ids": prompt}, sampling(tokens, told)) for prompt, told in zip(prompts, transfer or [None] * len(prompts))]
     outputs = []
-    for batch in [asked] if together else [[one] for one in asked]:
+    if names:
+        outputs = generate_named(engine, asked, names, traced)
+    for batch in [] if names else [asked] if together else [[one] for one in asked]:
         outputs += engine.generate([prompt for prompt, _ in batch], [how for _, how in batch], use_tqdm=False)
     seconds = time.monotonic() - began
     after = counters(engine)

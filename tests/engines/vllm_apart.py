@@ -1,0 +1,145 @@
+"""vLLM in a container of its own beside a node: namespaces of process numbers, IPC, network, mounts and users, and of the node its runtime
+directory alone. It uses what deploy/container says, vLLM's tiered offloading with Sluice as secondary tier, through sluice-gate."""
+
+import os
+import shutil
+import sys
+
+from harness import GIB, HERE, ROOT, NativeNode, Outcome, Scenario, check, popen, wait_until
+from reasons import Failed, Skipped
+from vllm_engine import HIT_SHARE
+from vllm_parts import Engine, prompts_make
+
+sys.path.append(os.path.join(HERE, "..", "node"))
+import containers_support as containers  # noqa: E402  how its own tests make such clients
+
+PRIMARY_BYTES = 256 << 20  # vLLM's own tier: it dies with the engine
+TIER = {"spec_name": "CpuTieringSpec", "spec_module_path": "vllm_cpu_tier", "cpu_bytes_to_use": PRIMARY_BYTES,
+        "secondary_tiers": [{"type": "SluiceTier", "module_path": "sluice.vllm_tier"}]}
+LOOP = 'ip link set lo up && exec "$@"'  # the network of a container has its own loopback
+SETS = {"base": 4}  # prompts
+LENGTH, BLOCK_TOKENS = 600, 32
+
+
+def prompts_of(*names):
+    return sum((prompts_make(f"apart {name}", SETS[name], LENGTH) for name in names), [])
+
+
+class ApartNode(NativeNode):
+    """As an engine of another container sees it. What such a one has in its image lies in `image`. The programs are those that were built
+    here: the node in the wheel of Mooncake's name has no gate."""
+
+    connector = "tier"
+
+    def __init__(self, run, **options):
+        self.image = os.path.join(os.path.dirname(run.environment.directory), f"image-{os.getpid()}")
+        super().__init__(run, **options)
+
+    def program(self, name):
+        return os.path.join(ROOT, "build", "release", "bin", name)
+
+    def start(self):
+        if not os.path.exists(self.program("sluice-gate")):
+            raise Skipped("sluice-gate was not built (cmake --build --preset release)")
+        self.master = popen([os.path.join(ROOT, "deploy", "sluice-node"), "start", "--foreground", "--ranks", "1"],
+                            os.path.join(self.directory, "node.log"), {**self.variables, "SLUICE_BIN": self.program("")})
+        wait_until(lambda: self.ready() and self.helper("gate"), 60, f"{self.name} is ready")
+
+    def ready(self):
+        if self.master.poll() is not None:
+            raise Failed(f"sluice-node ended with {self.master.returncode} ({self.directory}/node.log)")
+        return self.ctl("status", "--ready").returncode == 0
+
+    def keys(self):
+        return len(self.listed())
+
+    def prefix(self):
+        return [*containers.apart(self.settings["SLUICE_RUNTIME_DIR"]), "sh", "-c", LOOP, "sh"]
+
+    def client_variables(self):
+        return {"SLUICE_INSTANCE": self.name, "SLUICE_RUNTIME_DIR": containers.HERE + "/run", "SLUICE_SHM_DIR": "/dev/shm/none",
+                "PYTHONPATH": f"{os.path.join(self.image, 'sluice')}:{HERE}", "HOME": "/tmp", "TMPDIR": "/tmp", "VLLM_HOST_IP": "127.0.0.1",
+                "GLOO_SOCKET_IFNAME": "lo"}
+
+    def helper(self, name):
+        """0: it is between two lives."""
+        path = os.path.join(self.settings["SLUICE_RUNTIME_DIR"], "supervisor.helpers")
+        if not os.path.exists(path):
+            return 0
+        with open(path, encoding="utf-8") as lines:
+            return next((int(line.split()[1]) for line in lines if line.startswith(name + " ")), 0)
+
+    def clients(self):
+        """Processes here that stand for those of other containers."""
+        path = os.path.join(self.settings["SLUICE_RUNTIME_DIR"], "gate.d")
+        return os.listdir(path) if os.path.isdir(path) else []
+
+    def stop(self):
+        super().stop()
+        shutil.rmtree(self.image, ignore_errors=True)
+
+
+class Apart:
+    def __init__(self, run, other):
+        self.run, self.other = run, other  # the other has the model
+        self.expected = None               # {set: tokens} of an engine without a connector, in no container
+
+    def node(self):
+        for path in (HERE, self.run.environment.directory, sys.executable):
+            if path.startswith(("/tmp/", "/mnt/", "/dev/shm/")):
+                raise Skipped(f"{path} is not seen in a container, which has a /tmp of its own")
+        if not containers.can_be_apart():
+            raise Skipped("no namespaces of users here (unshare)")
+        node = ApartNode(self.run, disk_bytes=GIB)
+        shutil.rmtree(node.image, ignore_errors=True)
+        shutil.copytree(self.run.sluice_package(), os.path.join(node.image, "sluice"))
+        shutil.copytree(self.other.model("llama"), os.path.join(node.image, "llama"))
+        return node
+
+    def engine(self, node):
+        return Engine(self.run, os.path.join(node.image, "llama"), node, extra=TIER, prefix=node.prefix(), more={"block_size": BLOCK_TOKENS})
+
+    def want(self):
+        if self.expected is None:
+            engine = Engine(self.run, self.other.model("llama"), more={"block_size": BLOCK_TOKENS})
+            self.expected = {name: engine.generate(prompts_of(name))["tokens"] for name in SETS}
+            engine.worker.stop()
+        return self.expected
+
+    def right(self, answer, *names):
+        want = sum((self.want()[name] for name in names), [])
+        differ = [at for at, tokens in enumerate(answer["tokens"]) if tokens != want[at]]
+        check(not differ and len(want) == len(answer["tokens"]), f"other tokens than without a cache for prompts {differ} of {', '.join(names)}")
+
+    def answered(self, engine, *names):
+        answer = engine.generate(prompts_of(*names))
+        self.right(answer, *names)
+        return answer
+
+    def hit(self, engine, *names):
+        answer = self.answered(engine, *names)
+        check(answer["hits"] >= HIT_SHARE * answer["queried"] > 0, f"only {answer['hits']} of {answer['queried']} tokens hit")
+        return answer
+
+    def restarted(self):
+        """Nothing of an engine is left when the next one begins, but what the node has."""
+        self.want()
+        node = self.node()
+        engine = self.engine(node)
+        check(node.clients(), "the engine is no client of the gate")
+        cold = self.answered(engine, "base")
+        check(cold["hits"] == 0, f"{cold['hits']} tokens hit in an empty node")
+        keys = node.settled()
+        check(keys > 0, "nothing was stored")
+        engine.worker.stop()
+        wait_until(lambda: not node.clients(), 20, "no process is left of the engine")
+        engine = self.engine(node)
+        warm = self.hit(engine, "base")
+        engine.worker.stop()
+        node.stop()
+        return Outcome(warm["hits"], warm["queried"], f"{keys} keys; cold {cold['seconds']:.2f} s, warm in another engine {warm['seconds']:.2f} s")
+
+
+def scenarios(run, vllm):
+    apart = Apart(run, vllm)
+    return [Scenario("apart: the engine starts again", apart.restarted, 1200)]

@@ -120,6 +120,7 @@ def seconds_until_equal(node, mirror, limit):
         if now > limit:
             raise AssertionError(f"not equal within {limit} s: {want and len(want)} blocks in the index, {len(have)} in the mirror; "
                                  f"missing {sorted(set(want or []) - set(have))[:3]}, too many {sorted(set(have) - set(want or []))[:3]}\n{node.logs()[-3000:]}")
+        time.sleep(0.02)  # each look starts programs, which the node's actors would wait for
 
 
 class Events(unittest.TestCase):

@@ -236,6 +236,15 @@ static void keys_time(struct sl_counts_row row, uint64_t ns, uint64_t times)
     sl_counts_word_add(row, KEYS_WORD + KEYS_WORDS - 1, ns * times);
 }
 
+uint32_t sl_counts_buckets_filled(uint32_t timed)
+{
+    uint32_t filled = timed == SL_TIMED_KEYS ? 0 : UINT32_MAX;
+    for (uint32_t i = 0; timed == SL_TIMED_KEYS && i < SL_COUNT(keys_buckets); i++) {
+        filled |= 1u << keys_buckets[i];
+    }
+    return filled;
+}
+
 void sl_counts_time(struct sl_counts_row row, uint32_t timed, uint64_t ns, uint64_t times)
 {
     if (timed == SL_TIMED_KEYS) {

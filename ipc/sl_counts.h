@@ -52,6 +52,9 @@ enum sl_timed { SL_TIMED_BLOCKS = SL_TIER_COUNT, SL_TIMED_KEYS, SL_TIMED_COUNT }
 /* In ns; the last: UINT64_MAX. */
 extern const uint64_t sl_counts_bucket_ends_ns[SL_COUNTS_BUCKETS];
 
+/* Bit i: times of that kind (enum sl_timed) are told apart at end i; what lies between counts at the next one. */
+uint32_t sl_counts_buckets_filled(uint32_t timed);
+
 struct sl_counts; /* opaque; of one client; any number of threads */
 
 /* The registrar, at its start: makes the segment, or goes on with that of its predecessor, and gives

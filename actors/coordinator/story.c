@@ -191,26 +191,45 @@ void co_stories_fini(struct coordinator *self)
 struct wanted {
     const char *name; /* of the request */
     uint64_t trace_id, skip;
+    bool longer; /* no op has just that name: also of a request that its engine calls otherwise than
+                  * its client does; vLLM appends eight random hexadecimal digits */
 };
 
-/* Also of a request that its engine calls otherwise than its client does: vLLM appends eight random
- * hexadecimal digits. */
-static bool is_called(const char *request, const char *name)
+static bool is_called(const char *request, const struct wanted *wanted)
 {
-    size_t length = strlen(name);
-    if (strncmp(request, name, length) != 0) {
+    size_t length = strlen(wanted->name);
+    if (length == 0 || strncmp(request, wanted->name, length) != 0) {
         return false;
     }
     const char *more = request + length;
-    return more[0] == '\0' ||
-           (more[0] == '-' && strlen(more) == 9 && strspn(more + 1, "0123456789abcdef") == 8);
+    return more[0] == '\0' || (wanted->longer && more[0] == '-' && strlen(more) == 9 &&
+                               strspn(more + 1, "0123456789abcdef") == 8);
 }
 
 static bool matches(struct wanted *wanted, uint64_t trace_id, const char *request)
 {
     bool is = (wanted->trace_id != 0 && trace_id == wanted->trace_id) ||
-              (request != NULL && is_called(request, wanted->name));
+              (request != NULL && is_called(request, wanted));
     return is && wanted->skip-- == 0;
+}
+
+static bool is_told(const struct co_op *op)
+{
+    return !op->answered && op->type->kind != CO_UNKNOWN; /* else there is a story of it */
+}
+
+static bool is_known(const struct coordinator *self, struct wanted wanted)
+{
+    bool is = false;
+    wanted.skip = 0;
+    for (const struct co_op *op = self->active_last; op != NULL && !is; op = op->older) {
+        is = is_told(op) && matches(&wanted, op->trace_id, op->origin.request);
+    }
+    for (uint64_t i = self->stories.next; i-- > self->stories.oldest && !is;) {
+        const struct co_story *story = self->stories.ring[i % CO_STORIES_MAX];
+        is = matches(&wanted, story->trace_id, story->request);
+    }
+    return is;
 }
 
 static void story_reply(struct coordinator *self, const struct sl_msg *msg,
@@ -247,9 +266,9 @@ void co_story_tell(struct coordinator *self, const struct sl_msg *msg)
     const struct sl_body_op_story *body = &msg->body.op_story;
     struct wanted wanted = {.name = body->id.at, .skip = body->skip};
     (void)sl_parse_hex(body->id.at, &wanted.trace_id); /* 0: it is the name of a request */
+    wanted.longer = !is_known(self, wanted);
     for (const struct co_op *op = self->active_last; op != NULL; op = op->older) {
-        bool told = !op->answered && op->type->kind != CO_UNKNOWN; /* else there is a story of it */
-        if (told && matches(&wanted, op->trace_id, op->origin.request)) {
+        if (is_told(op) && matches(&wanted, op->trace_id, op->origin.request)) {
             struct co_story *story = story_make(self, op);
             if (story == NULL) {
                 sl_reply_fail(self->env, msg, SL_ERR_NO_MEMORY, "no memory for what became of it");

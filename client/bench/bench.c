@@ -412,6 +412,7 @@ static int bench_command(struct ctl *ctl, int argc, char **argv)
 /* clang-format off */
 const struct ctl_command ctl_bench = {
     .name = "bench",
+    .registers = true,
     .summary = "measure, beside the physical limit",
     .help = "bench all [--seconds S]\n"
             "       sluicectl bench get|put|exists [--size N] [--batch N] [--keys N] [--pieces N]\n"

@@ -320,6 +320,7 @@ static int pd_demo_command(struct ctl *ctl, int argc, char **argv)
 /* clang-format off */
 const struct ctl_command ctl_pd_demo = {
     .name = "pd-demo",
+    .registers = true,
     .summary = "hand requests from a prefill to a decode engine",
     .help = "pd-demo [OPTIONS]\n"
             "\n"

@@ -321,6 +321,7 @@ static int replay_command(struct ctl *ctl, int argc, char **argv)
 /* clang-format off */
 const struct ctl_command ctl_replay = {
     .name = "replay",
+    .registers = true,
     .summary = "play a trace as an engine would",
     .help = "replay TRACE [OPTIONS]\n"
             "\n"

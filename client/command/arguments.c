@@ -152,8 +152,9 @@ static bool arguments_take(struct ctl *ctl, struct sl_arguments walk,
 }
 
 /* The node of the system's units belongs to a user of its own, and answers nobody else. So root asks
- * as that user. Swappers open what an engine registers by its /proc/PID/fd, as `replay` does: a process
- * that changed its user belongs to root there, until it says that it may be looked into. */
+ * as that user. Swappers open what an engine registers by its /proc/PID/fd: a process that changed its
+ * user belongs to root there, until it says that it may be looked into. So do those commands alone that
+ * register, since that user sees then what root's shell gave them, too. */
 static sl_err service_user_become(struct ctl *ctl, struct sl_error *why)
 {
     char dir[64];
@@ -170,7 +171,8 @@ static sl_err service_user_become(struct ctl *ctl, struct sl_error *why)
                        owner);
     }
     if (initgroups(user->pw_name, user->pw_gid) != 0 || setgid(user->pw_gid) != 0 ||
-        setuid(owner) != 0 || prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) != 0) {
+        setuid(owner) != 0 ||
+        (ctl->command->registers && prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) != 0)) {
         return sl_fail_os(why, errno, "become user '%s', whose '%s' is", user->pw_name, dir);
     }
     (void)snprintf(ctl->asks_as, sizeof ctl->asks_as, "%s", user->pw_name);

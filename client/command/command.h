@@ -55,6 +55,7 @@ struct ctl_command {
     const char *summary;
     const char *help; /* usage, options, examples */
     int (*run)(struct ctl *ctl, int argc, char **argv);
+    bool registers; /* memory, which swappers open by this process's descriptors in /proc */
 };
 
 /* ---- arguments.c ---- */

@@ -49,6 +49,9 @@ static void looks_count(struct sl_client *client, const struct sl_attachment *at
 static inline uint32_t look_weight(uint32_t count)
 {
     static _Thread_local uint32_t turn;
+    if (__builtin_expect(turn == 0, 0)) { /* threads of one look-up each are seen as often */
+        turn = 1 + (uint32_t)((uintptr_t)&turn / SL_PAGE_BYTES) % TIMED_EVERY;
+    }
     return count >= TIMED_KEYS ? 1 : turn++ % TIMED_EVERY == 0 ? TIMED_EVERY : 0;
 }
 
@@ -62,7 +65,9 @@ exists_timed(struct sl_client *client, struct sl_object_key key)
     SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
     const struct sl_attachment *at = sl_client_attachment(client);
     looks_count(client, at, reader, &err, 1);
-    sl_counts_time(sl_client_counts(at, reader), SL_TIMED_KEYS, ns, TIMED_EVERY);
+    if (err == SL_OK || err == SL_ERR_NOT_FOUND) {
+        sl_counts_time(sl_client_counts(at, reader), SL_TIMED_KEYS, ns, TIMED_EVERY);
+    }
     return err;
 }
 
@@ -107,7 +112,7 @@ sl_err sl_exists_batch(struct sl_client *client, const struct sl_object_key *key
         codes[i] = SL_ERR_CORRUPT;
     }
     looks_count(client, at, reader, codes, count);
-    if (weight != 0) {
+    if (weight != 0 && serves) {
         sl_counts_time(sl_client_counts(at, reader), SL_TIMED_KEYS,
                        sl_clock_monotonic_ns() - begin_ns, (uint64_t)weight * count);
     }

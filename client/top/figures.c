@@ -261,8 +261,12 @@ static int name_order(const void *left, const void *right)
 
 static void times_apart(struct top_times *times)
 {
-    for (uint32_t i = SL_COUNTS_BUCKETS - 1; i > 0; i--) {
-        times->buckets[i] -= SL_MIN(times->buckets[i - 1], times->buckets[i]);
+    uint64_t below = 0;
+    for (uint32_t i = 0; i < SL_COUNTS_BUCKETS; i++) {
+        uint64_t up_to =
+            SL_MAX(below, times->buckets[i]); /* 0: an end that the series does not have */
+        times->buckets[i] = up_to - below;
+        below = up_to;
     }
 }
 

@@ -135,7 +135,8 @@ static sl_err numbers_take(struct sl_keys_prompt *prompt, const char *text, uint
         }
         (void)snprintf(word, sizeof(word), "%.*s", (int)SL_MIN(end - at, sizeof(word) - 1),
                        &text[at]);
-        bool fine = end - at < sizeof(word) && sl_parse_within(word, 0, UINT32_MAX, &value);
+        bool fine = strlen(word) == end - at && /* else it is longer, or holds a NUL */
+                    sl_parse_within(word, 0, UINT32_MAX, &value);
         err = fine ? token_add(prompt, value, why)
                    : sl_fail(why, SL_ERR_INVALID, "'%s' is no token", word);
     }

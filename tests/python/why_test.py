@@ -81,6 +81,11 @@ class Requests(OnNode):
         told = self.ctl_json("explain", "--request", "chat-5")["ops"]
 
         self.assertEqual([one["request"] for one in told], ["chat-5-0a1b2c3d"])
+        for name in ("chat-6", "chat-6-0a1b2c3d"):
+            sluice.set_origin(name)
+            self.run_op(engine.store, range(TOKENS), 1)
+        told = self.ctl_json("explain", "--request", "chat-6")["ops"]
+        self.assertEqual([one["request"] for one in told], ["chat-6"], "its own name comes before longer ones")
 
     def test_a_trace_id_finds_its_op_and_a_removal_is_the_reason(self):
         engine = self.register()
@@ -146,7 +151,7 @@ class Requests(OnNode):
         self.assertIn(b"--model is needed, one of", several.stderr)
 
     def test_what_cannot_be_read_is_named(self):
-        for text, said in (("1 2 x", "'x' is no token"), ("[1, 2, -3]", "tokens: element 2 is not"), ("{}", "tokens: missing"),
+        for text, said in (("1 2 x", "'x' is no token"), ("1 2\x003 4", "'2' is no token"), ("[1, 2, -3]", "tokens: element 2 is not"), ("{}", "tokens: missing"),
                            ("[1, 2", "line 1"), ("", "no tokens"), ("4294967296", "is no token")):
             done = subprocess.run([CTL, "explain", "--tokens", "-", *self.node.where], input=text, capture_output=True, text=True,
                                   env=self.node.environment)

@@ -339,8 +339,8 @@ uint64_t reg_unit_hash(const struct registrar *self, sl_ref unit)
 
 void reg_unit_fetch(struct registrar *self, sl_ref unit, uint32_t step)
 {
-    if (unit == 0) {
-        return;
+    if (unit == 0 || (step != 0 && !sl_index_ref_live(self->index, unit))) {
+        return; /* who asks has guessed it */
     }
     if (step == 0) {
         sl_index_fetch(self->index, unit);
@@ -353,7 +353,7 @@ void reg_unit_fetch(struct registrar *self, sl_ref unit, uint32_t step)
         sl_index_fetch_links(self->index, links->older);
         sl_index_fetch_links(self->index, links->newer);
         sl_index_fetch(self->index, part);
-    } else if (part != 0) {
+    } else if (part != 0 && sl_index_ref_live(self->index, part)) {
         sl_index_fetch_place(self->index, part);
         sl_index_fetch(self->index, sl_index_links(self->index, part)->next_part);
     }

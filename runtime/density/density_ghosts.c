@@ -46,7 +46,7 @@ uint64_t sl_density_gone_lots(const struct sl_density *density)
 {
     uint64_t units = density->unit_count;
     uint64_t of_few = SL_MIN(units * GONE_OF_FEW, density->set.ghosts_min);
-    return (SL_MAX(units, of_few) + SL_DENSITY_GONE_LOT - 1) / SL_DENSITY_GONE_LOT;
+    return SL_MAX(SL_MAX(units, of_few) / SL_DENSITY_GONE_LOT, units > 0);
 }
 
 /* A place for it among those that count when all is restored. 0: no memory, or more is known. */

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define GONE_OF_FEW \
-    3u /* ghosts a unit: with two, 10,000 blocks of that trace lose half a point by kills */
+    6u /* ghosts a unit: with three, 2,000 and 5,000 blocks of that trace lose half a point by kills, or more */
 
 static_assert(sizeof(struct sl_density_ghost) == 16, "a ghost's note has no gaps");
 

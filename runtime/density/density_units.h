@@ -146,7 +146,7 @@ struct sl_density_ghost {
 #define SL_DENSITY_GONE_LOT 1000u
 uint32_t sl_density_gone(struct sl_density *density, struct sl_density_ghost *out);
 bool sl_density_gone_due(const struct sl_density *density); /* whether that gives a lot */
-/* So many lots are worth keeping, the latest: as many ghosts as there are units in memory, and three
+/* So many lots are worth keeping, the latest: as many ghosts as there are units in memory, and six
  * times as many, ghosts_min at most, where these are few; one where there is any unit. */
 uint64_t sl_density_gone_lots(const struct sl_density *density);
 void sl_density_ghosts_restore(struct sl_density *density, const void *bytes,

@@ -153,7 +153,7 @@ class Wheel(unittest.TestCase):
             self.assertIn("ready", self.run_clean(os.path.join(programs, "sluicectl"), "status", *where))
         finally:
             self.run_clean(os.path.join(programs, "sluice-node"), "stop", *where)
-        self.assertEqual(set(loaded), {name for name in bundled if name.startswith("sluice-")} - {"sluice-node", "sluice-supervise", "sluice-tierer"})
+        self.assertEqual(set(loaded), {name for name in bundled if name.startswith("sluice-")} - {"sluice-node", "sluice-supervise", "sluice-tierer", "sluice-events"})
         for mapped in loaded.values():
             self.check_mapped(mapped, "mooncake", ("libzmq.so",))
         for name in ("mooncake_master", "mooncake_client"):

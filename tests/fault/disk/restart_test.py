@@ -27,15 +27,20 @@ def alive(pid):
         return False
 
 
-def kill_everything(node):
-    """What a power cut does to a node: every process at once, and what was in memory."""
-    with open(node.directory + "/run/supervisor.pid", encoding="utf-8") as line:
-        pids = [int(line.read().split()[0])]
-    pids += [row[0] for row in node.processes().values() if row[0] != 0]
+def all_killed(node):
+    pids = [row[0] for row in node.processes().values() if row[0] != 0]
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):  # somebody else was faster
             os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not any(alive(pid) for pid in pids), 10, "everything is dead")
+    return not any(alive(pid) for pid in pids)
+
+
+def kill_everything(node):
+    """What a power cut does to a node: every process at once, and what was in memory."""
+    supervisor = node.supervisor_pid()
+    os.kill(supervisor, signal.SIGKILL)
+    wait_until(lambda: not alive(supervisor), 10, "the supervisor is dead")  # first: it may be about to start what was killed
+    wait_until(lambda: all_killed(node) and (time.sleep(0.1) or all_killed(node)), 10, "everything is dead")
     shutil.rmtree(node.shm, ignore_errors=True)
 
 

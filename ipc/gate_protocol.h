@@ -26,14 +26,19 @@ enum sl_gate_question {
     SL_GATE_BYE = 9,    /* no answer: the stand-in ends */
     /* The first one of a connection. Gives a: bytes of the window, b: slots; descriptor: the window */
     SL_GATE_WRITE = 10,
-    /* Then these. a: slot, b: items, c: ns that it may take; the answer has the slot in a. */
-    SL_GATE_PUT = 11,    /* items: key, value */
-    SL_GATE_PIN = 12,    /* items: key. Gives place, length, arena, birth, number */
-    SL_GATE_UNPIN = 13,  /* a: number. No answer */
-    SL_GATE_DRAFT = 14,  /* one item: key, length. Gives number */
-    SL_GATE_FILL = 15,   /* items: number, place in the value, value */
+    /* Then these. a: slot, b: items, c: ns that it may take from when it is read on, SL_GATE_WAIT_NS_MAX at
+     * most; the answer has the slot in a. Slots are served side by side: answers come in any order. A slot
+     * with a question has no second one before the answer. */
+    SL_GATE_PUT = 11,   /* items: key, value */
+    SL_GATE_PIN = 12,   /* items: key. Gives place, length, arena, birth, number */
+    SL_GATE_UNPIN = 13, /* a: number. No answer */
+    /* One item: key, length, place: ns that the draft lives, SL_GATE_WAIT_NS_MAX at most; 0: so long. Gives
+     * number, which no other draft of the connection has. SL_ERR_LIMIT: too many drafts, or bytes of them */
+    SL_GATE_DRAFT = 14,
+    /* Items: number (all the same), place in the value, value. SL_ERR_LIMIT: more than SL_GATE_RANGES_MAX */
+    SL_GATE_FILL = 15,
     SL_GATE_COMMIT = 16, /* one item: number, which is over */
-    SL_GATE_DROP = 17    /* the same */
+    SL_GATE_DROP = 17    /* a: number of a draft. No slot, no answer; at once, as UNPIN */
 };
 
 struct sl_gate_ask {
@@ -52,7 +57,7 @@ struct sl_gate_answer {
 struct sl_gate_item {
     uint64_t value_at, length_bytes;
     uint64_t key_at;
-    uint64_t place; /* FILL: where in the value; of PIN's answer: where in the arena */
+    uint64_t place; /* FILL: where in the value; DRAFT: ns; of PIN's answer: where in the arena */
     uint64_t birth; /* of that arena (sl_arena_birth_generation) */
     uint32_t key_length, arena;
     uint32_t number; /* of a view or a draft, from 1 on */
@@ -65,8 +70,12 @@ _Static_assert(sizeof(struct sl_gate_ask) == 104 && sizeof(struct sl_gate_answer
 #define SL_GATE_SLOTS     4u
 /* Of a slot: all items with their keys, and as much again. */
 #define SL_GATE_SLOT_BYTES_MIN (UINT64_C(2) << 20)
-#define SL_GATE_VIEWS_MAX      4096u               /* that one client has pinned */
-#define SL_GATE_AT_ONCE        (UINT64_C(1) << 32) /* of a in PUT and DRAFT: sl_terms.at_once */
+#define SL_GATE_VIEWS_MAX      4096u /* that one client has pinned */
+/* Of one question, and of a draft from DRAFT to the end of its COMMIT. */
+#define SL_GATE_WAIT_NS_MAX (60 * UINT64_C(1000000000))
+/* In so many ranges a draft may be written, where none touches the one before. */
+#define SL_GATE_RANGES_MAX 4096u
+#define SL_GATE_AT_ONCE    (UINT64_C(1) << 32) /* of a in PUT and DRAFT: sl_terms.at_once */
 static const char sl_gate_ask_magic[8] = {'s', 'l', 'g', 'a', 't', 'e', '>', '\n'};
 static const char sl_gate_answer_magic[8] = {'s', 'l', 'g', 'a', 't', 'e', '<', '\n'};
 

@@ -39,7 +39,7 @@ enum sl_setting_kind {
     X(clients_window, SIZE, "16MiB", 8388608, 268435456,                                          \
       "memory through which each client of clients_write hands values over")                      \
     X(clients_pin_bytes_max, SIZE, "0", 0, 17592186044416,                                        \
-      "bytes that each client of clients_write may pin; 0: a 16th of memory, or one value")       \
+      "bytes that clients of one user of clients_write may pin together; 0: 1/4 of memory")       \
     X(log_dir, TEXT, "", 0, 1023, "log files; empty: RUNTIME_DIR/log")                            \
     X(log_level, TEXT, "info", 4, 5, "error, warn, info, debug or trace")                         \
     X(log_lines_per_s, COUNT, "200", 1, 1000000,                                                  \

@@ -27,8 +27,9 @@
 #include <unistd.h>
 
 #define BACKLOG 128
-/* Stand-ins of other users. Who writes has two. */
-#define GUESTS_MAX          256u
+/* Stand-ins of other users, and of one of them: none takes all places. */
+#define GUESTS_MAX          SHARES_MAX
+#define GUESTS_OF_USER_MAX  (GUESTS_MAX / 2)
 #define REFUSED_MAX         8u
 #define REFUSED_OF_USER_MAX 2u
 #define FULL_MAX            8u
@@ -66,6 +67,7 @@ struct gate {
     struct entrance entrances[ENTRANCES];
     int signal_fd;
     struct guest guests[GUESTS_MAX];
+    struct share *shares; /* of each of them */
     struct guest refused[REFUSED_MAX];
     int full[FULL_MAX]; /* clients that were told so, until they have read it; -1: free */
     uint32_t full_next;
@@ -226,7 +228,10 @@ static void standins_collect(struct gate *self)
         (void)snprintf(path, sizeof(path), "%s/gate.d/%d", self->paths.runtime_dir, (int)pid);
         (void)unlink(path);
         for (uint32_t i = 0; i < GUESTS_MAX; i++) {
-            self->guests[i].pid = self->guests[i].pid == pid ? 0 : self->guests[i].pid;
+            if (self->guests[i].pid == pid) {
+                self->guests[i].pid = 0;
+                share_empty(&self->shares[i], self->guests[i].uid);
+            }
         }
         for (uint32_t i = 0; i < REFUSED_MAX; i++) {
             self->refused[i].pid = self->refused[i].pid == pid ? 0 : self->refused[i].pid;
@@ -250,6 +255,7 @@ static struct guest *guest_free(struct gate *self, enum standin_client client, u
 {
     bool refused = client == STANDIN_REFUSED;
     struct guest *all = refused ? self->refused : self->guests;
+    /* Who writes has two; how many write is looked at when they ask to. */
     uint32_t most = refused                    ? REFUSED_OF_USER_MAX
                     : client == STANDIN_WRITER ? 2 * self->of_user
                                                : self->of_user;
@@ -259,7 +265,7 @@ static struct guest *guest_free(struct gate *self, enum standin_client client, u
         same += all[i].pid != 0 && all[i].uid == uid;
         free_one = all[i].pid == 0 ? &all[i] : free_one;
     }
-    return same < most ? free_one : NULL;
+    return same < SL_MIN(most, GUESTS_OF_USER_MAX) ? free_one : NULL;
 }
 
 /* Takes the descriptor. The client may have asked by now, and would not hear the answer of a socket that
@@ -310,7 +316,12 @@ static void standin_start(struct gate *self, int fd, enum standin_client client,
             }
         }
         (void)close(self->signal_fd);
-        const struct writer_options options = {.config = self->config, .paths = &self->paths};
+        bool of_guest = guest >= self->guests && guest < self->guests + GUESTS_MAX;
+        const struct writer_options options = {
+            .config = self->config,
+            .paths = &self->paths,
+            .shares = {.all = self->shares,
+                       .own = of_guest ? &self->shares[guest - self->guests] : NULL}};
         standin_run(&options, fd, client, self->shuts);
         _exit(EXIT_FINE);
     }
@@ -340,6 +351,9 @@ static void client_let_in(struct gate *self, const struct entrance *entrance)
             return;
         }
         guest->uid = uid;
+        if (client != STANDIN_REFUSED) {
+            share_empty(&self->shares[guest - self->guests], uid);
+        }
     }
     standin_start(self, fd, client, guest);
 }
@@ -435,9 +449,13 @@ int main(int argc, char **argv)
         err = standins_end(&self, &why);
     } else if (err == SL_OK) {
         sl_proc_descriptors_raise(); /* of clients' memory */
+        self.shares = shares_make();
         self.of_user = (uint32_t)sl_config_u64(self.config, SL_SET_clients_of_user);
-        err = gate_allow_read("clients_allow", sl_config_text(self.config, SL_SET_clients_allow),
-                              &self.allow, &why);
+        err = self.shares == NULL
+                  ? sl_fail(&why, SL_ERR_NO_MEMORY, "memory shared with stand-ins")
+                  : gate_allow_read("clients_allow",
+                                    sl_config_text(self.config, SL_SET_clients_allow), &self.allow,
+                                    &why);
         if (err == SL_OK) {
             err =
                 gate_allow_read("clients_write", sl_config_text(self.config, SL_SET_clients_write),

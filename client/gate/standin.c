@@ -457,9 +457,11 @@ static void answers_read(const struct standin *self)
 {
     while (unread(self)) {
         struct pollfd polled[] = {{.fd = self->socket_fd, .events = 0},
-                                  {.fd = self->signal_fd, .events = POLLIN}};
+                                  {.fd = self->signal_fd, .events = POLLIN},
+                                  {.fd = self->pidfd, .events = POLLIN}}; /* -1: left out */
         (void)poll(polled, SL_COUNT(polled), UNREAD_MS);
-        if ((polled[0].revents & (POLLHUP | POLLERR)) != 0 || polled[1].revents != 0) {
+        if ((polled[0].revents & (POLLHUP | POLLERR)) != 0 || polled[1].revents != 0 ||
+            polled[2].revents != 0) {
             return;
         }
     }

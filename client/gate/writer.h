@@ -5,13 +5,15 @@
 #ifndef SL_CLIENT_GATE_WRITER_H
 #define SL_CLIENT_GATE_WRITER_H
 
+#include "client/gate/shares.h"
 #include "runtime/sl_config.h"
 
-struct writer; /* opaque; one thread */
+struct writer; /* opaque; its functions are for one thread */
 
 struct writer_options {
     const struct sl_config *config;
     const struct sl_paths *paths;
+    struct shares shares; /* of this process; of no meaning for clients of the node's user */
 };
 struct writer_client {
     int socket_fd;
@@ -19,7 +21,7 @@ struct writer_client {
     int signal_fd; /* readable: this process is to end */
 };
 
-/* Errors: those of sl_client_open, SL_ERR_NO_MEMORY, SL_ERR_OS. */
+/* Errors: those of sl_client_open, SL_ERR_LIMIT (its user has as many as it may), SL_ERR_NO_MEMORY, SL_ERR_OS. */
 sl_err writer_open(const struct writer_options *options, struct writer **out, struct sl_error *why);
 /* Gives a descriptor of the window, for the client. */
 sl_err writer_window_give(const struct writer *self, int *fd, uint64_t *window_bytes,
@@ -27,7 +29,7 @@ sl_err writer_window_give(const struct writer *self, int *fd, uint64_t *window_b
 /* Answers the client's questions until it is gone, or says what is none. Where a question takes longer
  * than the client lives, the process ends in the middle of it: the registrar takes back what it held. */
 void writer_serve(struct writer *self, const struct writer_client *client);
-/* Gives back what the client has pinned and drafted. */
+/* Gives back what the client has pinned and drafted. Also here the client's death ends the process. */
 void writer_close(struct writer **self);
 
 #endif

@@ -178,11 +178,18 @@ class OtherUsersWrite(unittest.TestCase):
         self.assertEqual(node.ctl("get", "half").stdout, b"whole")
 
         many = self.liar(node, "many", "10")
-        self.assertEqual(many.stdout.readline(), b"let in 6 of 10\n")
+        self.assertEqual(many.stdout.readline(), b"let in 3 of 10\n")
         self.assertIn(b"too many clients of other users", ctl_as(WRITER, node, "get", "lie").stderr)
         self.assertEqual(ctl_as(READER, node, "get", "lie").stdout, b"value")
         os.kill(child_of(many.pid), signal.SIGKILL)
         wait_until(lambda: standins(node) == [], 5, "they are gone")
+
+    def test_what_one_user_may_hold(self):
+        node = self.node(memory="64MiB", settings=("--clients-write", str(WRITER), "--clients-pin-bytes-max", "2560KiB"))
+
+        hoarded, errors = self.liar(node, "hoard").communicate(timeout=60 * PATIENCE)
+
+        self.assertEqual((hoarded, node.ctl("get", "six").stdout), (b"done\n", b"\0" * 5), errors)
 
     def test_every_process_is_killed(self):
         """1, 2, 4 and 8 threads on one handle, and several processes at once."""

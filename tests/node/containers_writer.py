@@ -3,6 +3,7 @@
     containers_writer.py lie SOCKET
     containers_writer.py half SOCKET     until stdin ends: half of a value of the key "half" is there
     containers_writer.py many N SOCKET   until stdin ends: N connections that write
+    containers_writer.py hoard SOCKET    takes more than its share of a node of 64 MiB, with clients_pin_bytes_max of 2.5 MiB
 """
 
 import array
@@ -11,9 +12,11 @@ import os
 import socket
 import struct
 import sys
+import time
 
 HELLO, OPEN, PINS, WRITE, PUT, PIN, UNPIN, DRAFT, FILL, COMMIT, DROP = 1, 2, 5, 10, 11, 12, 13, 14, 15, 16, 17
 MOST = 2 ** 64 - 1
+LIMIT, INVALID = 4, 15
 
 
 class Gate:
@@ -50,6 +53,7 @@ class Gate:
         return heard
 
     def item(self, at=0, value_at=4096, length=5, key_at=1024, place=0, key_length=3, number=0):
+        """place: of DRAFT, ns"""
         self.window[at * 56:at * 56 + 56] = struct.pack("<QQQQQIIII", value_at, length, key_at, place, 0, key_length, 0, number, 0)
 
     def told(self, at=0):
@@ -103,8 +107,10 @@ def lie(path):
     refuses("two drafts", gate, DRAFT, 0, 2)
     for number in (0, 1, 4, 5, 2 ** 32 - 1):  # of no draft
         gate.item(number=number)
-        for question in (FILL, COMMIT, DROP):
+        for question in (FILL, COMMIT):
             refuses(f"{question} of draft {number}", gate, question, 0, 1)
+        gate.send(DROP, number)
+    gate.send(DROP, MOST)
     for number in (0, 1, 4096, 4097, MOST):
         gate.send(UNPIN, number)
     gate.window[1024:1027] = b"a\0b"
@@ -114,13 +120,18 @@ def lie(path):
     gate.item(length=1 << 50)
     expect("a draft beyond memory", (gate.ask(DRAFT, 0, 1)[0], gate.told()[1] != 0), (0, True))
     gate.item(length=8)
-    expect("a draft", (gate.ask(DRAFT, 0, 1)[0], gate.told()), (0, (1, 0)))
+    expect("a draft", (gate.ask(DRAFT, 0, 1)[0], gate.told()[1]), (0, 0))
+    number = gate.told()[0]
     for place in (4, 8, MOST, MOST - 4):
-        gate.item(number=1, place=place)
+        gate.item(number=number, place=place)
         refuses(f"a draft filled at {place}", gate, FILL, 0, 1)
-    gate.item(number=1)
-    expect("drop", gate.ask(DROP, 0, 1)[0], 0)
-    refuses("drop twice", gate, DROP, 0, 1)
+    gate.send(DROP, number)
+    gate.send(DROP, number)
+    gate.item(number=number)
+    refuses("a draft filled that was dropped", gate, FILL, 0, 1)
+    gate.item(length=8)
+    expect("another draft", (gate.ask(DRAFT, 0, 1)[0], gate.told()), (0, (number + 1, 0)))
+    gate.send(DROP, number + 1)
     gate.item()
     expect("pin of nothing", (gate.ask(PIN, 0, 1)[0], gate.told()[1] != 0), (0, True))
     expect("put", (gate.ask(PUT, 0, 1, fd=0)[0], gate.told()[1]), (0, 0))
@@ -161,6 +172,63 @@ def half(path):
     sys.stdin.read()
 
 
+def until(what, act):
+    end = time.monotonic() + 30
+    while not act():
+        if time.monotonic() > end:
+            print(f"{what}: not within 30 s")
+            return
+        time.sleep(0.02)
+
+
+def hoard(path):
+    mine, other, busy = Gate(path), Gate(path), Gate(path)
+    for gate in (mine, other, busy):
+        expect("write", gate.write()[0], 0)
+        gate.window[1024:1027] = gate.window[gate.slot + 1024:gate.slot + 1027] = b"one"
+
+    mine.item(length=1 << 20)
+    expect("put", (mine.ask(PUT, 0, 1)[0], mine.told()[1]), (0, 0))
+    for turn in range(2):
+        mine.item()
+        expect(f"pin {turn}", (mine.ask(PIN, 0, 1)[0], mine.told()), (0, (turn + 1, 0)))
+    other.item()
+    expect("the third pin, by another client", (other.ask(PIN, 0, 1)[0], other.told()[1]), (0, LIMIT))
+    mine.send(UNPIN, 1)
+    mine.ask(PIN, 0, 0)  # that is read behind it
+    other.item()
+    expect("a pin after one is over", (other.ask(PIN, 0, 1)[0], other.told()), (0, (1, 0)))
+
+    def drafts(gate, lives_ns):
+        gate.item(length=8 << 20, place=lives_ns)
+        return gate.ask(DRAFT, 0, 1)[0] or gate.told()[1]
+
+    mine.window[1024:1027], other.window[1024:1027] = b"two", b"six"
+    expect("two drafts of 8 MiB, a third", (drafts(mine, 10 ** 8), drafts(other, 10 ** 8), drafts(other, 0)), (0, 0, LIMIT))
+    until("quiet drafts give their room back", lambda: drafts(other, 0) == 0)
+    mine.item(number=mine.told()[0])
+    expect("a draft whose time is over", mine.ask(FILL, 0, 1)[0], INVALID)
+
+    number, filled = other.told()[0], []
+    for part in range(6):
+        for at in range(1024):
+            other.item(at, number=number, value_at=1 << 17, length=1, place=2 * (part * 1024 + at))
+        filled.append(other.ask(FILL, 0, 1024)[0])
+    expect("a draft in 1-byte ranges", filled, [0] * 5 + [LIMIT])
+
+    mine.window[1024:1027] = b"six"
+    mine.item()
+    mine.send(PUT, 0, 1, c=20 * 10 ** 9)
+    mine.window[mine.slot:mine.slot + 56] = struct.pack("<QQQQQIIII", 0, 0, 1024, 0, 0, 3, 0, 0, 0)
+    expect("a pin behind a put that waits", mine.ask(PIN, 1, 1)[:2], (0, 1))
+    busy.window[1024:1027] = b"six"
+    busy.item()
+    busy.send(PUT, 0, 1, c=20 * 10 ** 9)
+    is_over("a second question about a slot", busy, PUT, 0, 1)
+    other.send(DROP, number)
+    expect("the put that waited", (mine.hear()[:2], mine.told()[1]), ((0, 0), 0))
+
+
 def many(count, path):
     gates, let_in = [], 0
     for _ in range(count):
@@ -173,5 +241,5 @@ def many(count, path):
 if sys.argv[1] == "many":
     many(int(sys.argv[2]), sys.argv[3])
 else:
-    {"lie": lie, "half": half}[sys.argv[1]](sys.argv[2])
+    {"lie": lie, "half": half, "hoard": hoard}[sys.argv[1]](sys.argv[2])
     print("done")

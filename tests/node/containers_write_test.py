@@ -5,9 +5,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import unittest
 
-from containers_support import LIVES, Inside, apart_as, can_be_apart, child_of, seen_there, shared, standins
+from containers_support import LIVES, Asked, Inside, apart_as, can_be_apart, child_of, seen_there, shared, standins
 from node_support import BIN, CTL, NODE, PATIENCE, Node, lives, main, wait_until
 
 WRITER, READER = 61002, 61003
@@ -59,7 +60,8 @@ class OneUsersProcess(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.node = Node(ranks=1, memory="32MiB", disk="512MiB", settings=("--clients-write", str(WRITER), "--clients-pin-bytes-max", "1MiB"))
+        cls.node = Node(ranks=1, memory="32MiB", disk="512MiB",
+                        settings=("--clients-write", str(WRITER), "--clients-pin-bytes-max", "1MiB", "--op-timeout", "500ms"))
         cls.addClassCleanup(cls.node.__exit__)
         cls.node.__enter__()
         wait_until(lambda: os.path.exists(guests(cls.node) + "/gate.attach"), 5, "the gate for guests")
@@ -98,6 +100,18 @@ class OneUsersProcess(unittest.TestCase):
         self.assertEqual(late, ["SL_ERR_TIMEOUT"] * 2)
         wait_until(lambda: probe.code("pin", "pinned-0") == "SL_OK", 5, "pins of late answers are given back")
         self.assertEqual((probe.code("pin", "pinned-1"), probe.code("pin", "pinned-2")), ("SL_OK", "SL_ERR_LIMIT"))
+
+    def test_a_put_waits_as_long_as_its_caller(self):
+        """And not as long as the node's op_timeout."""
+        owner = Asked(self, self.node, (LIVES,), ("0",))
+        probe = Told(self, self.node)
+        self.assertEqual((owner.code("draft"), owner.code("write")), ("SL_OK", "SL_OK"))
+
+        probe.tell("put", "drafted", 4)
+        time.sleep(1)
+        committed = owner.code("commit")
+
+        self.assertEqual((committed, probe.hear()), ("SL_OK", ["SL_OK"]))
 
     def test_a_fork_neither_writes_nor_releases(self):
         probe = self.probe(cold=1)

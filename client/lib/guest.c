@@ -118,7 +118,8 @@ static sl_err share_pin(const struct guest_pins *pins, struct guest_line *line, 
     struct guest_lines *lines = &pins->client->guest->lines;
     struct guest_question question = {.question = SL_GATE_PIN, .deadline_ns = pins->deadline_ns};
     uint32_t slot = 0;
-    sl_err err = guest_slot_take(lines, line, true, pins->deadline_ns, &slot, pins->why);
+    sl_err err =
+        guest_slot_take(lines, line, SL_GATE_PIN, true, pins->deadline_ns, &slot, pins->why);
     if (err != SL_OK) {
         return err;
     }

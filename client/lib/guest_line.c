@@ -308,20 +308,27 @@ static void progress(struct guest_lines *lines, struct guest_line *line, uint64_
     pthread_cond_broadcast(&lines->changed);
 }
 
-sl_err guest_slot_take(struct guest_lines *lines, struct guest_line *line, bool waits,
-                       uint64_t deadline_ns, uint32_t *slot, struct sl_error *why)
+sl_err guest_slot_take(struct guest_lines *lines, struct guest_line *line,
+                       enum sl_gate_question question, bool waits, uint64_t deadline_ns,
+                       uint32_t *slot, struct sl_error *why)
 {
+    bool leaves_one =
+        (question == SL_GATE_PUT || question == SL_GATE_DRAFT) && line->slot_count > 1;
     sl_err err = SL_ERR_BUSY;
     pthread_mutex_lock(&lines->lock);
     while (err == SL_ERR_BUSY) {
         bool given_up = false;
-        for (uint32_t i = 0; i < line->slot_count && err == SL_ERR_BUSY; i++) {
+        uint32_t free_count = 0;
+        for (uint32_t i = 0; i < line->slot_count; i++) {
             given_up = given_up || line->slots[i].state == GUEST_SLOT_GIVEN_UP;
             if (line->slots[i].state == GUEST_SLOT_FREE) {
-                line->slots[i].state = GUEST_SLOT_TAKEN;
+                free_count++;
                 *slot = i;
-                err = SL_OK;
             }
+        }
+        if (free_count > (leaves_one ? 1 : 0)) {
+            line->slots[*slot].state = GUEST_SLOT_TAKEN;
+            err = SL_OK;
         }
         uint64_t now_ns = sl_clock_monotonic_ns();
         if (line->gone) {

@@ -68,10 +68,12 @@ void guest_line_unpin(struct guest_lines *lines, uint32_t line, uint32_t view);
 /* The same of a draft: nothing of it is asked any more. */
 void guest_line_drop(struct guest_lines *lines, struct guest_line *line, uint32_t draft);
 
-/* A slot to fill; waits for one unless `waits` is false. Errors: SL_ERR_BUSY (none is free now),
+/* A slot to fill for this question; waits for one unless `waits` is false. Questions that may wait for others
+ * of the node, puts and drafts, leave one slot to the rest. Errors: SL_ERR_BUSY (none is free now),
  * SL_ERR_TIMEOUT, SL_ERR_UNREACHABLE. */
-sl_err guest_slot_take(struct guest_lines *lines, struct guest_line *line, bool waits,
-                       uint64_t deadline_ns, uint32_t *slot, struct sl_error *why);
+sl_err guest_slot_take(struct guest_lines *lines, struct guest_line *line,
+                       enum sl_gate_question question, bool waits, uint64_t deadline_ns,
+                       uint32_t *slot, struct sl_error *why);
 struct guest_question {
     enum sl_gate_question question;
     uint32_t count;

@@ -76,10 +76,10 @@ static sl_err asked_collect_all(struct pass *pass)
 }
 
 /* A slot to fill. Who waits for one has none on its way: so somebody's answer always comes. */
-static sl_err slot_take(struct pass *pass, uint32_t *slot)
+static sl_err slot_take(struct pass *pass, enum sl_gate_question what, uint32_t *slot)
 {
     for (;;) {
-        sl_err err = guest_slot_take(pass->lines, pass->line, pass->asked_count == 0,
+        sl_err err = guest_slot_take(pass->lines, pass->line, what, pass->asked_count == 0,
                                      pass->put->deadline_ns, slot, pass->put->why);
         if (err == SL_ERR_BUSY) {
             err = asked_collect(pass);
@@ -119,7 +119,7 @@ static sl_err batch_send(struct pass *pass, uint32_t first, uint32_t count, uint
     struct asked asked = {.first = first, .end = first};
     uint64_t bytes = 0;
     uint32_t items = 0, item = 0;
-    sl_err err = slot_take(pass, &asked.slot);
+    sl_err err = slot_take(pass, SL_GATE_PUT, &asked.slot);
     if (err != SL_OK) {
         return err;
     }
@@ -168,7 +168,8 @@ static sl_err one_ask(struct pass *pass, enum sl_gate_question what, struct sl_g
     uint32_t slot = 0;
     const struct guest_question question = {
         .question = what, .count = 1, .at_once = put->at_once, .deadline_ns = put->deadline_ns};
-    sl_err err = guest_slot_take(pass->lines, pass->line, true, put->deadline_ns, &slot, put->why);
+    sl_err err =
+        guest_slot_take(pass->lines, pass->line, what, true, put->deadline_ns, &slot, put->why);
     if (err != SL_OK) {
         return err;
     }
@@ -237,7 +238,7 @@ static sl_err value_fill(struct pass *pass, struct filling *filling)
     sl_err err = SL_OK;
     while (err == SL_OK && filling->at < filling->count) {
         struct asked asked = {0};
-        err = slot_take(pass, &asked.slot);
+        err = slot_take(pass, SL_GATE_FILL, &asked.slot);
         if (err != SL_OK) {
             break;
         }

@@ -61,7 +61,7 @@ class OneUsersProcess(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.node = Node(ranks=1, memory="32MiB", disk="512MiB",
-                        settings=("--clients-write", str(WRITER), "--clients-pin-bytes-max", "1MiB", "--op-timeout", "500ms"))
+                        settings=("--clients-write", str(WRITER), "--clients-pin-bytes-max", "1MiB", "--op-timeout", "500ms", "--reservation-ttl", "60s"))
         cls.addClassCleanup(cls.node.__exit__)
         cls.node.__enter__()
         wait_until(lambda: os.path.exists(guests(cls.node) + "/gate.attach"), 5, "the gate for guests")
@@ -98,11 +98,13 @@ class OneUsersProcess(unittest.TestCase):
         probe.ask("within", 10000)
 
         self.assertEqual(late, ["SL_ERR_TIMEOUT"] * 2)
-        wait_until(lambda: probe.code("pin", "pinned-0") == "SL_OK", 5, "pins of late answers are given back")
-        self.assertEqual((probe.code("pin", "pinned-1"), probe.code("pin", "pinned-2")), ("SL_OK", "SL_ERR_LIMIT"))
+        for key in ("pinned-0", "pinned-1"):
+            wait_until(lambda key=key: probe.code("pin", key) == "SL_OK", 5, "pins of late answers are given back")
+        self.assertEqual(probe.code("pin", "pinned-2"), "SL_ERR_LIMIT")
 
     def test_a_put_waits_as_long_as_its_caller(self):
         """And not as long as the node's op_timeout."""
+        self.node.ctl("rm", "drafted", check=False)
         owner = Asked(self, self.node, (LIVES,), ("0",))
         probe = Told(self, self.node)
         self.assertEqual((owner.code("draft"), owner.code("write")), ("SL_OK", "SL_OK"))
@@ -112,6 +114,19 @@ class OneUsersProcess(unittest.TestCase):
         committed = owner.code("commit")
 
         self.assertEqual((committed, probe.hear()), ("SL_OK", ["SL_OK"]))
+
+    def test_puts_that_wait_keep_nobody_from_pinning(self):
+        self.node.ctl("rm", "drafted", check=False)
+        owner = Asked(self, self.node, (LIVES,), ("0",))
+        probe = self.probe(cold=0)
+        self.assertEqual((owner.code("draft"), owner.code("write")), ("SL_OK", "SL_OK"))
+
+        probe.ask("puts", "drafted")
+        time.sleep(0.2)  # all of them wait
+        pinned = probe.code("pin", "pinned-0")
+        committed = owner.code("commit")
+
+        self.assertEqual((pinned, committed, probe.ask("join")), ("SL_OK", "SL_OK", ["SL_OK"] * 4))
 
     def test_a_fork_neither_writes_nor_releases(self):
         probe = self.probe(cold=1)

@@ -3,13 +3,14 @@
  *
  *   guest_probe INSTANCE RUNTIME_DIR SHM_DIR
  *
- * Lines, each answered by one: put KEY KIB; get KEY KIB (CODE, "whole" or "wrong"); pin KEY (and keeps the view); within MS (so
- * long calls may take from now on);
- * release (all views); fork KEY (CODES of a put, a get and a pin of the key in a fork, which then releases the
- * views); leave (closes the client, while a fork lives that does not). The end of the input ends it and its fork. */
+ * Lines, each answered by one: put KEY KIB; get KEY KIB (CODE, "whole" or "wrong"); pin KEY (and keeps the view);
+ * release (all views); within MS (so long calls may take from now on); puts KEY (4 threads put it); join (their
+ * CODES); fork KEY (CODES of a put, a get and a pin of the key in a fork, which then releases the views); leave
+ * (closes the client, while a fork lives that does not). The end of the input ends it and its fork. */
 #include "client/lib/sluice.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,7 @@
 #define VALUE_BYTES_MAX (1u << 20)
 #define VIEWS_MAX       16u
 #define CHILD_S         20u
+#define PUTTERS         4u
 
 static struct sl_client *client;
 static struct sl_view views[VIEWS_MAX];
@@ -87,6 +89,41 @@ static void forked(const char *key)
     }
 }
 
+static struct putter {
+    pthread_t thread;
+    const char *key;
+    sl_err err;
+} putters[PUTTERS];
+
+static void *putter_run(void *context)
+{
+    static const unsigned char bytes[64];
+    struct putter *self = context;
+    self->err = sl_put(client, key_of(self->key), bytes, sizeof bytes, timeout_ns, NULL);
+    return NULL;
+}
+
+static void putters_start(const char *key)
+{
+    static char kept[64];
+    (void)snprintf(kept, sizeof kept, "%s", key);
+    for (uint32_t i = 0; i < PUTTERS; i++) {
+        putters[i].key = kept;
+        if (pthread_create(&putters[i].thread, NULL, putter_run, &putters[i]) != 0) {
+            exit(2);
+        }
+    }
+    (void)printf("they put\n");
+}
+
+static void putters_end(void)
+{
+    for (uint32_t i = 0; i < PUTTERS; i++) {
+        (void)pthread_join(putters[i].thread, NULL);
+        (void)printf("%s%s", sl_err_name(putters[i].err), i + 1 < PUTTERS ? " " : "\n");
+    }
+}
+
 static void leave(void)
 {
     int ends[2]; /* closed with this process */
@@ -124,6 +161,10 @@ static void answer(const char *what, const char *key, uint64_t kib)
         (void)printf("released\n");
     } else if (strcmp(what, "fork") == 0) {
         forked(key);
+    } else if (strcmp(what, "puts") == 0) {
+        putters_start(key);
+    } else if (strcmp(what, "join") == 0) {
+        putters_end();
     } else if (strcmp(what, "leave") == 0) {
         leave();
     } else {

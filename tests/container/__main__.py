@@ -233,6 +233,8 @@ class Chart(unittest.TestCase):
             self.assertGreaterEqual(shared, mib(config["memory"]) + mib(config["index_memory"]) + 128)
             self.assertGreaterEqual(mib(limits["limits"]["memory"]), shared + 256)
             self.assertEqual(limits["limits"]["memory"], limits["requests"]["memory"])
+        plain, of_two = (mib(pod_of(values)["containers"][0]["resources"]["limits"]["memory"]) for values in ({}, {"clientsWrite": "0,1007"}))
+        self.assertGreaterEqual(of_two, plain + 2 * 16 * 16)  # clients_of_user, clients_window
 
     def test_the_grace_period_covers_the_flush_and_the_stop(self):
         pod = pod_of({"disk": {"sizeGiB": 1, "flushSeconds": 300}, "shmHostPath": "/dev/shm/sluice"})

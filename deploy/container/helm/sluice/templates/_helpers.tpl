@@ -23,8 +23,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ add (int64 .Values.memoryMiB) (int64 .Values.indexMiB) 128 }}
 {{- end }}
 
+{{/* Windows and processes of clients that write for other users: 16 of each. */}}
+{{- define "sluice.writersMiB" -}}
+{{ if .Values.clientsWrite }}{{ mul 288 (len (splitList "," .Values.clientsWrite)) }}{{ else }}0{{ end }}
+{{- end }}
+
 {{- define "sluice.limitMiB" -}}
-{{ add (include "sluice.shmMiB" . | int64) (int64 .Values.overheadMiB) }}
+{{ add (include "sluice.shmMiB" . | int64) (int64 .Values.overheadMiB) (include "sluice.writersMiB" . | int64) }}
 {{- end }}
 
 {{/* What the machine has for the pod: "NAME MOUNT" a line. */}}

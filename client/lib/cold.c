@@ -151,7 +151,7 @@ static void left_end(const struct sl_cold *cold, sl_err code)
     }
 }
 
-/* What a guest pins lies in memory meanwhile. */
+/* What a guest pins lies in memory meanwhile. What it may not pin lay there a moment ago. */
 static void guest_share(const struct sl_cold *cold, const uint32_t *items, uint32_t count)
 {
     if (sl_clock_monotonic_ns() >= cold->deadline_ns) { /* a timeout of 0 would be another one */
@@ -167,20 +167,24 @@ static void guest_share(const struct sl_cold *cold, const uint32_t *items, uint3
         sl_guest_pin_batch(cold->client, keys, views, count, codes,
                            sl_budget_ns(sl_clock_monotonic_ns(), cold->deadline_ns), cold->why);
     for (uint32_t i = 0; i < count; i++) {
-        codes[i] = err != SL_OK ? err : codes[i];
-        cold->codes[items[i]] = codes[i] == SL_OK ? cold->read(cold->items, items[i]) : codes[i];
+        sl_err code = err != SL_OK ? err : codes[i];
+        bool limit = code == SL_ERR_LIMIT;
+        code = code == SL_OK || limit ? cold->read(cold->items, items[i]) : code;
+        /* Gone again, perhaps to another node: whether it is anywhere, a pin says. */
+        cold->codes[items[i]] = limit && code == SL_ERR_NOT_FOUND ? SL_ERR_INCOMPLETE : code;
         sl_view_release(cold->client, &views[i]);
     }
     for (uint32_t i = 0; i < count && count > 1; i++) { /* alone it may have a pin */
-        if (codes[i] == SL_ERR_LIMIT) {
+        if (cold->codes[items[i]] == SL_ERR_INCOMPLETE) {
             guest_share(cold, &items[i], 1);
         }
     }
 }
 
-static void guest_read(const struct sl_cold *cold)
+/* All items, once. */
+static void guest_pass(const struct sl_cold *cold, uint32_t *settled_count)
 {
-    uint32_t items[GUEST_KEYS_MAX], count = 0;
+    uint32_t items[GUEST_KEYS_MAX], count = 0, before = left_count(cold);
     for (uint32_t i = 0; i < cold->count; i++) {
         if (cold->codes[i] == SL_ERR_INCOMPLETE) {
             items[count++] = i;
@@ -190,22 +194,19 @@ static void guest_read(const struct sl_cold *cold)
             count = 0;
         }
     }
+    *settled_count = before - left_count(cold);
 }
 
 sl_err sl_cold_read(struct sl_cold *cold)
 {
-    if (cold->client->guest != NULL) {
-        guest_read(cold);
-        left_end(cold, SL_ERR_TIMEOUT);
-        return SL_OK;
-    }
-    if (cold->client->read_only) {
+    bool guest = cold->client->guest != NULL;
+    if (cold->client->read_only && !guest) {
         left_end(cold, sl_fail(cold->why, SL_ERR_PERMISSION,
                                "the value is on disk alone: a read-only client cannot ask for it"));
         return SL_OK;
     }
-    struct portion *portions = calloc(PORTIONS, sizeof *portions);
-    if (portions == NULL) {
+    struct portion *portions = guest ? NULL : calloc(PORTIONS, sizeof *portions);
+    if (portions == NULL && !guest) {
         return sl_fail(cold->why, SL_ERR_NO_MEMORY, "get: %zu bytes", PORTIONS * sizeof *portions);
     }
     sl_err result = SL_OK;
@@ -218,7 +219,11 @@ sl_err sl_cold_read(struct sl_cold *cold)
             break;
         }
         uint32_t settled_count = 0;
-        result = pass(cold, portions, &settled_count);
+        if (guest) {
+            guest_pass(cold, &settled_count);
+        } else {
+            result = pass(cold, portions, &settled_count);
+        }
         if (settled_count > 0) {
             pause_ns = PAUSE_NS_FIRST;
         } else { /* others are at it: in turns, not in step */

@@ -26,7 +26,7 @@ sl_err sl_guest_open(struct sl_client *client, uint64_t deadline_ns, struct sl_g
     if (guest == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "guest");
     }
-    guest_lines_init(&guest->lines, client->paths.runtime_dir);
+    guest_lines_init(&guest->lines, client);
     sl_err err = guest_line_enter(&guest->lines, deadline_ns, &line, why);
     if (err != SL_OK) {
         sl_guest_close(&guest);
@@ -118,7 +118,8 @@ static sl_err share_pin(const struct guest_pins *pins, struct guest_line *line, 
     struct guest_lines *lines = &pins->client->guest->lines;
     struct guest_question question = {.question = SL_GATE_PIN, .deadline_ns = pins->deadline_ns};
     uint32_t slot = 0;
-    sl_err err = guest_slot_take(lines, line, true, pins->deadline_ns, &slot, pins->why);
+    sl_err err =
+        guest_slot_take(lines, line, SL_GATE_PIN, true, pins->deadline_ns, &slot, pins->why);
     if (err != SL_OK) {
         return err;
     }
@@ -171,6 +172,19 @@ static bool any_open(const struct guest_pins *pins)
     return any;
 }
 
+/* Those that may be asked for again are open then. */
+static bool cut_reopen(const struct guest_pins *pins, uint64_t begun_ns)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < pins->count; i++) {
+        if (guest_is_cut(pins->codes[i], begun_ns)) {
+            pins->codes[i] = SL_ERR_INCOMPLETE;
+            any = true;
+        }
+    }
+    return any;
+}
+
 /* Codes of the keys that are open yet: nothing more is tried. */
 static void pins_end(const struct guest_pins *pins, sl_err code)
 {
@@ -189,12 +203,16 @@ static void pins_take(const struct guest_pins *pins)
                                        SL_KEY_BYTES_MAX);
     }
     for (;;) {
+        uint64_t begun_ns = sl_clock_monotonic_ns();
         sl_err err = sl_client_serves(pins->client, pins->why);
         if (err == SL_OK) {
             err = pass_pin(pins);
         }
-        bool again = err == SL_ERR_UNREACHABLE || (err == SL_OK && any_open(pins));
-        if (!again || sl_budget_ns(sl_clock_monotonic_ns(), pins->deadline_ns) <= wait_ns) {
+        bool again = err == SL_ERR_UNREACHABLE || guest_is_cut(err, begun_ns) ||
+                     (err == SL_OK && any_open(pins));
+        bool has_time = sl_budget_ns(sl_clock_monotonic_ns(), pins->deadline_ns) > wait_ns;
+        again = (has_time && cut_reopen(pins, begun_ns)) || again;
+        if (!again || !has_time) {
             pins_end(pins, err == SL_OK ? SL_ERR_BUSY : err);
             return;
         }
@@ -220,6 +238,9 @@ sl_err sl_guest_pin_batch(struct sl_client *client, const struct sl_object_key *
 
 void sl_guest_unpin(struct sl_client *client, const struct sl_view *view)
 {
+    if (!sl_client_is_ours(client)) { /* the view is its parent's */
+        return;
+    }
     guest_line_unpin(&client->guest->lines, line_of(view), number_of(view));
     pthread_mutex_lock(&client->lock);
     struct sl_attachment *at = sl_client_attachment_of(client, (uint32_t)(view->private_pin >> 32));

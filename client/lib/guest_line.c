@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -17,15 +18,13 @@
 #define OPEN_NS (2 * SL_NS_PER_S)
 /* Who waits for a slot looks again, whatever it may have missed. */
 #define LOOK_NS (20 * SL_NS_PER_MS)
-/* The stand-in ends its work a little before we give up, so that its answer still counts. */
-#define ANSWER_MARGIN_NS_MAX (20 * SL_NS_PER_MS)
 /* Views have the number of their line in 20 bits. */
 #define LINES_MAX ((1u << 20) - 1)
 
-void guest_lines_init(struct guest_lines *lines, const char *runtime_dir)
+void guest_lines_init(struct guest_lines *lines, const struct sl_client *client)
 {
     pthread_condattr_t attributes;
-    *lines = (struct guest_lines){.runtime_dir = runtime_dir};
+    *lines = (struct guest_lines){.client = client};
     pthread_mutex_init(&lines->lock, NULL);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -33,9 +32,23 @@ void guest_lines_init(struct guest_lines *lines, const char *runtime_dir)
     pthread_condattr_destroy(&attributes);
 }
 
-static void line_free(struct guest_line *line)
+/* Under the lock. Gives 0 or errno. */
+static int packet_send(const struct guest_line *line, struct sl_gate_ask *ask)
 {
-    if (line->window != NULL) {
+    memcpy(ask->magic, sl_gate_ask_magic, sizeof ask->magic);
+    ask->version = SL_GATE_VERSION;
+    return sl_gate_packet_send(line->fd, ask, sizeof *ask, -1);
+}
+
+/* Nobody else has it. The end of the socket would be no end where a fork has it, too. */
+static void line_free(const struct sl_client *client, struct guest_line *line)
+{
+    bool ours = sl_client_is_ours(client);
+    struct sl_gate_ask bye = {.question = SL_GATE_BYE};
+    if (ours && packet_send(line, &bye) != 0) {
+        (void)shutdown(line->fd, SHUT_RDWR);
+    }
+    if (ours && line->window != NULL) { /* a fork has no window */
         (void)munmap(line->window, line->window_bytes);
     }
     (void)close(line->fd);
@@ -44,15 +57,15 @@ static void line_free(struct guest_line *line)
 
 void guest_lines_close(struct guest_lines *lines)
 {
-    if (lines->line != NULL) { /* the stand-in sees the end */
-        line_free(lines->line);
+    if (lines->line != NULL) {
+        line_free(lines->client, lines->line);
     }
     pthread_cond_destroy(&lines->changed);
     pthread_mutex_destroy(&lines->lock);
 }
 
-static sl_err line_open(const char *runtime_dir, uint64_t deadline_ns, struct guest_line **out,
-                        struct sl_error *why)
+static sl_err line_open(const struct sl_client *client, uint64_t deadline_ns,
+                        struct guest_line **out, struct sl_error *why)
 {
     struct sl_gate_writer writer;
     struct guest_line *line = calloc(1, sizeof *line);
@@ -60,8 +73,8 @@ static sl_err line_open(const char *runtime_dir, uint64_t deadline_ns, struct gu
         return sl_fail(why, SL_ERR_NO_MEMORY, "connection to the gate");
     }
     sl_err err = sl_gate_writer_open(
-        runtime_dir, SL_MIN(deadline_ns, sl_deadline_ns(sl_clock_monotonic_ns(), OPEN_NS)), &writer,
-        why);
+        client->paths.runtime_dir,
+        SL_MIN(deadline_ns, sl_deadline_ns(sl_clock_monotonic_ns(), OPEN_NS)), &writer, why);
     if (err != SL_OK) {
         free(line);
         return err;
@@ -74,9 +87,10 @@ static sl_err line_open(const char *runtime_dir, uint64_t deadline_ns, struct gu
         mmap(NULL, line->window_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, writer.window_fd, 0);
     (void)close(writer.window_fd);
     if (at == MAP_FAILED) {
-        line_free(line);
+        line_free(client, line);
         return sl_fail(why, SL_ERR_NO_MEMORY, "map the window of the gate");
     }
+    (void)madvise(at, line->window_bytes, MADV_DONTFORK); /* a fork would keep its memory */
     line->window = at;
     *out = line;
     return SL_OK;
@@ -103,7 +117,10 @@ static void line_forget(struct guest_lines *lines, struct guest_line *line)
 sl_err guest_line_enter(struct guest_lines *lines, uint64_t deadline_ns, struct guest_line **out,
                         struct sl_error *why)
 {
-    sl_err err = SL_OK;
+    sl_err err = sl_client_writes(lines->client, why);
+    if (err != SL_OK) { /* a fork: a thread that it has not may hold the lock */
+        return err;
+    }
     pthread_mutex_lock(&lines->lock);
     while (lines->opening && err == SL_OK) {
         wait_until(lines, deadline_ns);
@@ -119,7 +136,7 @@ sl_err guest_line_enter(struct guest_lines *lines, uint64_t deadline_ns, struct 
         struct guest_line *fresh = NULL;
         lines->opening = true;
         pthread_mutex_unlock(&lines->lock);
-        err = line_open(lines->runtime_dir, deadline_ns, &fresh, why);
+        err = line_open(lines->client, deadline_ns, &fresh, why);
         pthread_mutex_lock(&lines->lock);
         lines->opening = false;
         if (err == SL_OK && fresh != NULL) { /* the one goes with the other */
@@ -142,7 +159,7 @@ void guest_line_leave(struct guest_lines *lines, struct guest_line *line)
     bool last = --line->uses == 0 && line->gone;
     pthread_mutex_unlock(&lines->lock);
     if (last) {
-        line_free(line);
+        line_free(lines->client, line);
     }
 }
 
@@ -158,17 +175,16 @@ bool guest_line_stands(struct guest_lines *lines, uint32_t number)
     return stands;
 }
 
-/* Under the lock. Gives 0 or errno. */
-static int packet_send(const struct guest_line *line, struct sl_gate_ask *ask)
+/* Under the lock: as much as the socket takes of what is over. */
+static void overs_send(struct guest_line *line)
 {
-    memcpy(ask->magic, sl_gate_ask_magic, sizeof ask->magic);
-    ask->version = SL_GATE_VERSION;
-    return sl_gate_packet_send(line->fd, ask, sizeof *ask, -1);
-}
-
-/* Under the lock: as many as the socket takes. */
-static void unpins_send(struct guest_line *line)
-{
+    while (line->drop_count > 0) {
+        struct sl_gate_ask ask = {.question = SL_GATE_DROP, .a = line->drops[line->drop_count - 1]};
+        if (packet_send(line, &ask) != 0) {
+            return;
+        }
+        line->drop_count--;
+    }
     for (uint32_t i = 0; i < SL_GATE_VIEWS_MAX / 64 && line->unpin_count > 0; i++) {
         while (line->unpins[i] != 0) {
             uint32_t bit = (uint32_t)__builtin_ctzll(line->unpins[i]);
@@ -182,15 +198,40 @@ static void unpins_send(struct guest_line *line)
     }
 }
 
+/* Under the lock. */
+static void unpin_keep(struct guest_line *line, uint32_t view)
+{
+    if (view >= 1 && view <= SL_GATE_VIEWS_MAX) {
+        uint64_t bit = UINT64_C(1) << ((view - 1) % 64);
+        line->unpin_count += (line->unpins[(view - 1) / 64] & bit) == 0;
+        line->unpins[(view - 1) / 64] |= bit;
+    }
+}
+
+/* Under the lock. */
+static void drop_keep(struct guest_line *line, uint32_t draft)
+{
+    if (line->drop_count < GUEST_DROPS_MAX) {
+        line->drops[line->drop_count++] = draft;
+    }
+}
+
 void guest_line_unpin(struct guest_lines *lines, uint32_t line, uint32_t view)
 {
     pthread_mutex_lock(&lines->lock);
-    struct guest_line *of_view = lines->line;
-    if (of_view != NULL && of_view->number == line && view >= 1 && view <= SL_GATE_VIEWS_MAX) {
-        uint64_t bit = UINT64_C(1) << ((view - 1) % 64);
-        of_view->unpin_count += (of_view->unpins[(view - 1) / 64] & bit) == 0;
-        of_view->unpins[(view - 1) / 64] |= bit;
-        unpins_send(of_view);
+    if (lines->line != NULL && lines->line->number == line) {
+        unpin_keep(lines->line, view);
+        overs_send(lines->line);
+    }
+    pthread_mutex_unlock(&lines->lock);
+}
+
+void guest_line_drop(struct guest_lines *lines, struct guest_line *line, uint32_t draft)
+{
+    pthread_mutex_lock(&lines->lock);
+    if (!line->gone) {
+        drop_keep(line, draft);
+        overs_send(line);
     }
     pthread_mutex_unlock(&lines->lock);
 }
@@ -203,6 +244,21 @@ static sl_err gone_fail(struct sl_error *why)
                    "the node's process that writes for this client is gone");
 }
 
+/* Under the lock. The answer came for nobody: what it brings is over. */
+static void given_up_end(struct guest_line *line, uint32_t slot)
+{
+    const struct guest_slot *self = &line->slots[slot];
+    for (uint32_t i = 0; i < self->count; i++) {
+        struct sl_gate_item item;
+        memcpy(&item, guest_slot_at(line, slot) + i * sizeof item, sizeof item);
+        if (item.code == SL_OK && self->question == SL_GATE_PIN) {
+            unpin_keep(line, item.number);
+        } else if (item.code == SL_OK && self->question == SL_GATE_DRAFT) {
+            drop_keep(line, item.number);
+        }
+    }
+}
+
 /* Under the lock. False: it is no answer to anything that was asked. */
 static bool answer_take(struct guest_line *line, const struct sl_gate_answer *answer)
 {
@@ -212,6 +268,9 @@ static bool answer_take(struct guest_line *line, const struct sl_gate_answer *an
     }
     struct guest_slot *slot = &line->slots[answer->a];
     if (slot->state == GUEST_SLOT_GIVEN_UP) {
+        if (answer->code == SL_OK) {
+            given_up_end(line, (uint32_t)answer->a);
+        }
         slot->state = GUEST_SLOT_FREE;
         return true;
     }
@@ -242,27 +301,34 @@ static void progress(struct guest_lines *lines, struct guest_line *line, uint64_
     }
     pthread_mutex_lock(&lines->lock);
     line->reading = false;
-    unpins_send(line);
     if (came && (os_code != 0 || !answer_take(line, &answer))) {
         line_forget(lines, line);
     }
+    overs_send(line);
     pthread_cond_broadcast(&lines->changed);
 }
 
-sl_err guest_slot_take(struct guest_lines *lines, struct guest_line *line, bool waits,
-                       uint64_t deadline_ns, uint32_t *slot, struct sl_error *why)
+sl_err guest_slot_take(struct guest_lines *lines, struct guest_line *line,
+                       enum sl_gate_question question, bool waits, uint64_t deadline_ns,
+                       uint32_t *slot, struct sl_error *why)
 {
+    bool leaves_one =
+        (question == SL_GATE_PUT || question == SL_GATE_DRAFT) && line->slot_count > 1;
     sl_err err = SL_ERR_BUSY;
     pthread_mutex_lock(&lines->lock);
     while (err == SL_ERR_BUSY) {
         bool given_up = false;
-        for (uint32_t i = 0; i < line->slot_count && err == SL_ERR_BUSY; i++) {
+        uint32_t free_count = 0;
+        for (uint32_t i = 0; i < line->slot_count; i++) {
             given_up = given_up || line->slots[i].state == GUEST_SLOT_GIVEN_UP;
             if (line->slots[i].state == GUEST_SLOT_FREE) {
-                line->slots[i].state = GUEST_SLOT_TAKEN;
+                free_count++;
                 *slot = i;
-                err = SL_OK;
             }
+        }
+        if (free_count > (leaves_one ? 1 : 0)) {
+            line->slots[*slot].state = GUEST_SLOT_TAKEN;
+            err = SL_OK;
         }
         uint64_t now_ns = sl_clock_monotonic_ns();
         if (line->gone) {
@@ -284,19 +350,23 @@ sl_err guest_slot_take(struct guest_lines *lines, struct guest_line *line, bool 
 sl_err guest_slot_ask(struct guest_lines *lines, struct guest_line *line, uint32_t slot,
                       const struct guest_question *question, struct sl_error *why)
 {
-    uint64_t left_ns = sl_budget_ns(sl_clock_monotonic_ns(), question->deadline_ns);
+    uint64_t left_ns =
+        SL_MIN(sl_budget_ns(sl_clock_monotonic_ns(), question->deadline_ns), SL_GATE_WAIT_NS_MAX);
     struct sl_gate_ask ask = {.question = question->question,
                               .a = slot | (question->at_once ? SL_GATE_AT_ONCE : 0),
                               .b = question->count,
-                              .c = left_ns - SL_MIN(left_ns / 20, ANSWER_MARGIN_NS_MAX)};
+                              .c = left_ns - SL_MIN(left_ns / 20, GUEST_MARGIN_NS)};
     int os_code = EAGAIN;
     for (;;) {
         pthread_mutex_lock(&lines->lock);
-        unpins_send(line);
+        overs_send(line);
         os_code = line->gone ? EPIPE : packet_send(line, &ask);
         bool over = os_code != EAGAIN || sl_clock_monotonic_ns() >= question->deadline_ns;
         if (over) {
-            line->slots[slot].state = os_code == 0 ? GUEST_SLOT_ASKED : GUEST_SLOT_FREE;
+            line->slots[slot] =
+                (struct guest_slot){.state = os_code == 0 ? GUEST_SLOT_ASKED : GUEST_SLOT_FREE,
+                                    .question = question->question,
+                                    .count = question->count};
         }
         if (os_code != 0 && os_code != EAGAIN) {
             line_forget(lines, line);

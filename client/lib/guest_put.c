@@ -76,10 +76,10 @@ static sl_err asked_collect_all(struct pass *pass)
 }
 
 /* A slot to fill. Who waits for one has none on its way: so somebody's answer always comes. */
-static sl_err slot_take(struct pass *pass, uint32_t *slot)
+static sl_err slot_take(struct pass *pass, enum sl_gate_question what, uint32_t *slot)
 {
     for (;;) {
-        sl_err err = guest_slot_take(pass->lines, pass->line, pass->asked_count == 0,
+        sl_err err = guest_slot_take(pass->lines, pass->line, what, pass->asked_count == 0,
                                      pass->put->deadline_ns, slot, pass->put->why);
         if (err == SL_ERR_BUSY) {
             err = asked_collect(pass);
@@ -119,7 +119,7 @@ static sl_err batch_send(struct pass *pass, uint32_t first, uint32_t count, uint
     struct asked asked = {.first = first, .end = first};
     uint64_t bytes = 0;
     uint32_t items = 0, item = 0;
-    sl_err err = slot_take(pass, &asked.slot);
+    sl_err err = slot_take(pass, SL_GATE_PUT, &asked.slot);
     if (err != SL_OK) {
         return err;
     }
@@ -168,7 +168,8 @@ static sl_err one_ask(struct pass *pass, enum sl_gate_question what, struct sl_g
     uint32_t slot = 0;
     const struct guest_question question = {
         .question = what, .count = 1, .at_once = put->at_once, .deadline_ns = put->deadline_ns};
-    sl_err err = guest_slot_take(pass->lines, pass->line, true, put->deadline_ns, &slot, put->why);
+    sl_err err =
+        guest_slot_take(pass->lines, pass->line, what, true, put->deadline_ns, &slot, put->why);
     if (err != SL_OK) {
         return err;
     }
@@ -237,7 +238,7 @@ static sl_err value_fill(struct pass *pass, struct filling *filling)
     sl_err err = SL_OK;
     while (err == SL_OK && filling->at < filling->count) {
         struct asked asked = {0};
-        err = slot_take(pass, &asked.slot);
+        err = slot_take(pass, SL_GATE_FILL, &asked.slot);
         if (err != SL_OK) {
             break;
         }
@@ -258,7 +259,11 @@ static sl_err large_try(struct pass *pass, uint32_t source)
 {
     struct put *put = pass->put;
     struct sl_piece one;
-    struct sl_gate_item item = {.length_bytes = put_length(put, source)};
+    struct sl_gate_item item = {
+        .length_bytes = put_length(put, source),
+        .place = SL_MIN(sl_budget_ns(sl_clock_monotonic_ns(), put->deadline_ns),
+                        SL_GATE_WAIT_NS_MAX) /* that it lives */
+    };
     struct filling filling = {0};
     sl_err err = one_ask(pass, SL_GATE_DRAFT, &item, put_key(put, source));
     if (err != SL_OK) {
@@ -267,25 +272,24 @@ static sl_err large_try(struct pass *pass, uint32_t source)
     filling.number = item.number;
     filling.pieces = sl_put_pieces_of(put, source, &one, &filling.count);
     err = value_fill(pass, &filling);
-    struct sl_gate_item end = {.number = item.number};
+    struct sl_gate_item end = {.number = filling.number};
     if (err == SL_OK) {
-        return one_ask(pass, SL_GATE_COMMIT, &end, (struct sl_object_key){0});
+        err = one_ask(pass, SL_GATE_COMMIT, &end, (struct sl_object_key){0});
     }
-    if (err != SL_ERR_UNREACHABLE) {
-        (void)one_ask(pass, SL_GATE_DROP, &end, (struct sl_object_key){0});
+    if (err != SL_OK) { /* no other draft has its number, should it be over */
+        guest_line_drop(pass->lines, pass->line, filling.number);
     }
     return err;
 }
 
-/* Errors: SL_ERR_UNREACHABLE; all others are the item's code. */
+/* Waits where drafts are too many. Errors: SL_ERR_UNREACHABLE; all others are the item's code. */
 static sl_err large_put(struct pass *pass, uint32_t source)
 {
     struct put *put = pass->put;
     uint64_t wait_ns = AGAIN_NS_MIN;
     for (;;) {
         sl_err err = large_try(pass, source);
-        bool again =
-            err == SL_ERR_STALE || err == SL_ERR_LIMIT || (err == SL_ERR_BUSY && !put->at_once);
+        bool again = err == SL_ERR_STALE || err == SL_ERR_LIMIT;
         if (err == SL_ERR_UNREACHABLE) {
             return err;
         }
@@ -346,6 +350,43 @@ static void items_open(struct put *put, uint32_t count)
     }
 }
 
+/* Whether the stand-in is asked again about this: where a client of the node's user would go on, too. */
+static bool goes_on(const struct put *put, sl_err code, uint64_t begun_ns)
+{
+    return !put->at_once && (code == SL_ERR_BUSY || guest_is_cut(code, begun_ns));
+}
+
+static bool any_goes_on(const struct put *put, uint32_t count, uint64_t begun_ns)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < count && !any; i++) {
+        any = goes_on(put, put->codes[i], begun_ns);
+    }
+    return any;
+}
+
+/* Sleeps before all that goes on is asked again. False: there is no time for that, or nothing goes on. */
+static bool put_again(struct put *put, uint32_t count, sl_err err, uint64_t begun_ns,
+                      uint64_t *wait_ns)
+{
+    uint64_t left_ns = sl_budget_ns(sl_clock_monotonic_ns(), put->deadline_ns);
+    if (err != SL_ERR_UNREACHABLE) {
+        bool asked = err == SL_OK || goes_on(put, err, begun_ns);
+        if (!asked || left_ns <= 2 * GUEST_MARGIN_NS || /* the question had all but its margin */
+            (err == SL_OK && !any_goes_on(put, count, begun_ns))) {
+            return false;
+        }
+    }
+    if (left_ns <= *wait_ns) {
+        return false;
+    }
+    for (uint32_t i = 0; i < count; i++) { /* to be opened again */
+        put->codes[i] = goes_on(put, put->codes[i], begun_ns) ? SL_ERR_BUSY : put->codes[i];
+    }
+    sl_client_sleep(sl_backoff_next(wait_ns, AGAIN_NS_MAX));
+    return true;
+}
+
 sl_err sl_guest_put(struct put *put, uint32_t count)
 {
     struct sl_guest *guest = put->client->guest;
@@ -355,25 +396,20 @@ sl_err sl_guest_put(struct put *put, uint32_t count)
             put->why, SL_ERR_PERMISSION,
             "a client of another user puts without terms: pins, replacing, contributions");
     }
-    sl_err err = sl_client_serves(put->client, put->why);
-    if (err == SL_OK) {
-        items_open(put, count);
-    }
-    for (;;) {
+    sl_err err = SL_OK;
+    for (bool again = true; again;) {
         struct pass pass = {.put = put, .lines = &guest->lines};
+        uint64_t begun_ns = sl_clock_monotonic_ns();
+        err = sl_client_serves(put->client, put->why);
         if (err == SL_OK) {
+            items_open(put, count);
             err = guest_line_enter(&guest->lines, put->deadline_ns, &pass.line, put->why);
         }
         if (err == SL_OK) {
             err = pass_run(&pass, count);
             guest_line_leave(&guest->lines, pass.line);
         }
-        if (err != SL_ERR_UNREACHABLE ||
-            sl_budget_ns(sl_clock_monotonic_ns(), put->deadline_ns) <= wait_ns) {
-            break;
-        }
-        sl_client_sleep(sl_backoff_next(&wait_ns, AGAIN_NS_MAX));
-        err = SL_OK;
+        again = put_again(put, count, err, begun_ns, &wait_ns);
     }
     for (uint32_t i = 0; i < count; i++) {
         put->codes[i] = is_open(put, i) || (err != SL_OK && put->codes[i] == SL_ERR_BUSY)

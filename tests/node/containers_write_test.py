@@ -5,9 +5,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import unittest
 
-from containers_support import LIVES, Inside, apart_as, can_be_apart, child_of, seen_there, shared, standins
+from containers_support import LIVES, Asked, Inside, apart_as, can_be_apart, child_of, seen_there, shared, standins
 from node_support import BIN, CTL, NODE, PATIENCE, Node, lives, main, wait_until
 
 WRITER, READER = 61002, 61003
@@ -40,6 +41,113 @@ class Guest(Inside):
     def kill_inside(self):
         os.kill(child_of(self.process.pid), signal.SIGKILL)
         self.process.wait()
+
+
+class Told(Inside):
+    """guest_probe as another user."""
+
+    def __init__(self, test, node):
+        super().__init__(test, node, os.path.join(BIN, "..", "tests", "guest_probe"), words=apart_as(WRITER, guests(node)))
+
+    def fill_pins(self):
+        """Until nothing more may be pinned: 2 values of 512 KiB of 1 MiB."""
+        return [self.code("pin", f"pinned-{number}") for number in range(3)]
+
+
+@unittest.skipUnless(others_can_run(), "not root, no namespaces, or other users do not reach the programs")
+class OneUsersProcess(unittest.TestCase):
+    """One node: 1 MiB may be pinned, and the values "cold-N" of 512 KiB are on disk alone."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.node = Node(ranks=1, memory="32MiB", disk="512MiB",
+                        settings=("--clients-write", str(WRITER), "--clients-pin-bytes-max", "1MiB", "--op-timeout", "500ms", "--reservation-ttl", "60s"))
+        cls.addClassCleanup(cls.node.__exit__)
+        cls.node.__enter__()
+        wait_until(lambda: os.path.exists(guests(cls.node) + "/gate.attach"), 5, "the gate for guests")
+
+    def probe(self, cold):
+        """After it put cold values, which then left memory, and those to be pinned."""
+        probe = Told(self, self.node)
+        codes = [probe.code("put", f"cold-{number}", 512) for number in range(cold)]
+        for number in range(10):
+            self.node.ctl("put", f"{self.id()}-{number}", stdin=b"other!!!" * (1 << 19))
+        codes += [probe.code("put", f"pinned-{number}", 512) for number in range(3)]
+        self.assertEqual(set(codes), {"SL_OK"})
+        return probe
+
+    def test_a_get_beyond_its_pins_copies(self):
+        probe = self.probe(cold=3)
+        self.assertEqual(probe.fill_pins(), ["SL_OK", "SL_OK", "SL_ERR_LIMIT"])
+
+        got = [probe.ask("get", f"cold-{number}", 512) for number in range(3)]
+
+        self.assertEqual(got, [["SL_OK", "whole"]] * 3)
+        self.assertEqual((probe.code("release"), probe.code("pin", "cold-0")), ("released", "SL_OK"))
+
+    def test_answers_that_come_late_hold_nothing(self):
+        wait_until(lambda: standins(self.node) == [], 5, "clients of other tests are gone")
+        probe = self.probe(cold=0)
+        stopped = standins(self.node)
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        probe.ask("within", 100)
+        late = [probe.code("pin", f"pinned-{number}") for number in range(2)]
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+        probe.ask("within", 10000)
+
+        self.assertEqual(late, ["SL_ERR_TIMEOUT"] * 2)
+        for key in ("pinned-0", "pinned-1"):
+            wait_until(lambda key=key: probe.code("pin", key) == "SL_OK", 5, "pins of late answers are given back")
+        self.assertEqual(probe.code("pin", "pinned-2"), "SL_ERR_LIMIT")
+
+    def test_a_put_waits_as_long_as_its_caller(self):
+        """And not as long as the node's op_timeout."""
+        self.node.ctl("rm", "drafted", check=False)
+        owner = Asked(self, self.node, (LIVES,), ("0",))
+        probe = Told(self, self.node)
+        self.assertEqual((owner.code("draft"), owner.code("write")), ("SL_OK", "SL_OK"))
+
+        probe.tell("put", "drafted", 4)
+        time.sleep(1)
+        committed = owner.code("commit")
+
+        self.assertEqual((committed, probe.hear()), ("SL_OK", ["SL_OK"]))
+
+    def test_puts_that_wait_keep_nobody_from_pinning(self):
+        self.node.ctl("rm", "drafted", check=False)
+        owner = Asked(self, self.node, (LIVES,), ("0",))
+        probe = self.probe(cold=0)
+        self.assertEqual((owner.code("draft"), owner.code("write")), ("SL_OK", "SL_OK"))
+
+        probe.ask("puts", "drafted")
+        time.sleep(0.2)  # all of them wait
+        pinned = probe.code("pin", "pinned-0")
+        committed = owner.code("commit")
+
+        self.assertEqual((pinned, committed, probe.ask("join")), ("SL_OK", "SL_OK", ["SL_OK"] * 4))
+
+    def test_a_fork_neither_writes_nor_releases(self):
+        probe = self.probe(cold=1)
+        probe.fill_pins()
+
+        codes = probe.ask("fork", "cold-0")
+
+        self.assertEqual(codes, ["SL_ERR_INVALID"] * 3)
+        self.assertEqual(probe.code("pin", "pinned-2"), "SL_ERR_LIMIT")
+        self.assertEqual(probe.ask("get", "cold-0", 512), ["SL_OK", "whole"])
+
+    def test_a_fork_keeps_no_process_of_the_node(self):
+        wait_until(lambda: standins(self.node) == [], 5, "clients of other tests are gone")
+        probe = Told(self, self.node)
+        self.assertEqual((probe.code("put", "left", 4), len(standins(self.node))), ("SL_OK", 2))
+
+        left = probe.code("leave")
+
+        self.assertEqual(left, "left")
+        wait_until(lambda: standins(self.node) == [], 5, "a client that is closed has no process any more")
+        self.assertIsNone(probe.process.poll())
 
 
 @unittest.skipUnless(others_can_run(), "not root, no namespaces, or other users do not reach the programs")

@@ -163,7 +163,14 @@ class Node:
         return found[-1]
 
     def signal(self, name, how):
-        os.kill(self.live_pid(name), how)
+        """To whoever plays the actor now: who was found may have ended meanwhile."""
+        def sent():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.live_pid(name), how)
+                return True
+            return False
+
+        wait_until(sent, 20, f"{name} gets signal {how}")
 
     @contextlib.contextmanager
     def standing_still(self, *names):

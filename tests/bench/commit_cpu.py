@@ -6,7 +6,8 @@ and with density; or of another build with lru (--before) and of this one with d
 
 Each run is a fresh node with memory for exactly --blocks blocks and no disk, as of `deploy/demo --blocks`. Counted is what the
 registrar ran while the trace was replayed, by the blocks that were stored meanwhile: so each commit bears its share of
-evictions, mailboxes, and ticks. Which side begins changes from pair to pair. Without a trace
+evictions, mailboxes, and ticks. A first fifth of the trace is replayed before: it fills the memory, whose pages the kernel clears when
+they are touched first, in one run for the registrar and in another for whoever was there before it. Which side begins changes from pair to pair. Without a trace
 a small one is made. BUILD is a folder that CMake built in: the node and the client of a side are those of its own tree.
 """
 
@@ -42,6 +43,17 @@ def side_of(name, build, policy):
     return {"name": name, "programs": programs, "script": os.path.join(source, "deploy", "sluice-node"), "settings": settings}
 
 
+def parts_of(trace, directory):
+    """Files of the first fifth of a trace, and of what comes behind."""
+    with open(trace, encoding="utf-8") as text:
+        lines = text.readlines()
+    paths = (directory + "/filling.jsonl", directory + "/rest.jsonl")
+    for path, part in zip(paths, (lines[:len(lines) // 5], lines[len(lines) // 5:])):
+        with open(path, "w", encoding="utf-8") as text:
+            text.writelines(part)
+    return paths
+
+
 def run(node_class, side, asked, trace):
     """Nanoseconds for each block, blocks, and the part of references that hit."""
     memory = str(asked.blocks * asked.ranks * PART_BYTES)
@@ -50,9 +62,12 @@ def run(node_class, side, asked, trace):
     node.environment["SLUICE_BIN"] = side["programs"]
     with node, tempfile.TemporaryDirectory() as directory:
         report = directory + "/report.json"
+        replayed = ["--ranks", str(asked.ranks), "--block-bytes", str(PART_BYTES), "--json", report]
         pid = node.pid("registrar")
+        filling, rest = parts_of(trace, directory)
+        node.ctl("replay", filling, *replayed, timeout=600)
         before = ran_ns(pid)
-        node.ctl("replay", trace, "--ranks", str(asked.ranks), "--block-bytes", str(PART_BYTES), "--json", report, timeout=600)
+        node.ctl("replay", rest, *replayed, timeout=600)
         ran = ran_ns(pid) - before
         with open(report, encoding="utf-8") as text:
             told = json.load(text)

@@ -4,15 +4,18 @@
 #include "cuda/host_internal.h"
 #include "runtime/sl_array.h"
 #include "runtime/sl_copy.h"
+#include "runtime/sl_proc.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 /* From here on a memcpy a piece beats the detour through staging: measured, a call costs some 10
@@ -24,6 +27,16 @@
 #define HOST_PAST_CACHES_BYTES (4 * SL_MIB)
 
 /* ---- mapping ---- */
+
+/* Whether it is memory whose owner cannot make us touch what is not there: a memfd that keeps its size, and
+ * whose pages come without a reservation. */
+static bool is_sealed(int fd)
+{
+    struct statfs system;
+    int seals = fcntl(fd, F_GET_SEALS);
+    return seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && fstatfs(fd, &system) == 0 &&
+           system.f_type == TMPFS_MAGIC;
+}
 
 static sl_err host_map_fd(int fd, const struct sl_memory_handle *handle, uint64_t length_bytes,
                           struct sl_mapping *out, struct sl_error *why)
@@ -37,8 +50,9 @@ static sl_err host_map_fd(int fd, const struct sl_memory_handle *handle, uint64_
         return sl_fail(why, SL_ERR_INVALID, "descriptor %d of process %u is no memory file",
                        handle->fd, handle->pid);
     }
-    if (status.st_uid != geteuid()) {
-        return sl_fail(why, SL_ERR_PERMISSION, "descriptor %d of process %u belongs to uid %u",
+    if (status.st_uid != geteuid() && !is_sealed(fd)) {
+        return sl_fail(why, SL_ERR_PERMISSION,
+                       "descriptor %d of process %u belongs to uid %u, and may be cut short",
                        handle->fd, handle->pid, status.st_uid);
     }
     if (handle->inode != 0 && handle->inode != (uint64_t)status.st_ino) {
@@ -86,7 +100,10 @@ static sl_err host_map(struct sl_device *device, const struct sl_memory_handle *
         }
         return sl_fail_os(why, os_code, "open '%s'", path);
     }
-    sl_err err = host_map_fd(fd, handle, length_bytes, out, why);
+    const struct sl_proc_id holder = {.pid = handle->pid, .start_time = handle->start_time};
+    sl_err err = handle->start_time == 0 || sl_proc_alive(holder) /* asked behind the open */
+                     ? host_map_fd(fd, handle, length_bytes, out, why)
+                     : sl_fail(why, SL_ERR_NOT_FOUND, "process %u is gone", handle->pid);
     (void)close(fd); /* the mapping holds the memory */
     return err;
 }

@@ -33,7 +33,9 @@ struct sl_memory_handle {
     uint64_t
         inode; /* SL_MEMORY_SHARED_FD: of the file; what is another by now is refused. 0: any */
     uint64_t offset_bytes; /* of the memory in the allocation that is named */
-    uint64_t start_time;   /* SL_MEMORY_PROCESS: of pid, clock ticks since boot */
+    uint64_t
+        start_time; /* SL_MEMORY_PROCESS: of pid, clock ticks since boot; SL_MEMORY_SHARED_FD: the
+                            * same, or 0: not told */
 };
 
 /* Memory that a back end made for others to map. */

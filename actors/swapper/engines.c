@@ -34,6 +34,8 @@ static struct sl_memory_handle handle_of(const struct sl_body_engine_get_reply *
     if (handle.kind == SL_MEMORY_PROCESS) {
         handle.start_time = body->start_time; /* region_check: it is that process */
         handle.offset_bytes = region->offset_bytes;
+    } else if (handle.kind == SL_MEMORY_SHARED_FD) {
+        handle.start_time = region->start_time;
     }
     if (region->handle.length > 0) {
         memcpy(handle.ipc, region->handle.at,

@@ -3,8 +3,10 @@
 #include "cuda/sl_device.h"
 #include "cuda/sl_kernel_body.h"
 #include "cuda/sl_plan.h"
+#include "runtime/sl_proc.h"
 
 #include <check.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -670,6 +672,59 @@ START_TEST(mapping_refuses_what_is_not_there)
     }
 END_TEST
 
+static const struct {
+    int seals;
+    sl_err want;
+} strangers_memory[] = {{0, SL_ERR_PERMISSION},
+                        {F_SEAL_GROW, SL_ERR_PERMISSION},
+                        {F_SEAL_SHRINK, SL_OK},
+                        {F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL, SL_OK}};
+START_TEST(mapping_takes_what_another_user_cannot_cut_short)
+    {
+        int fd = memfd_create("pool", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        ck_assert_int_eq(ftruncate(fd, 4096), 0);
+        if (geteuid() != 0) { /* nobody else gives memory away */
+            close(fd);
+            return;
+        }
+        ck_assert_int_eq(fchown(fd, 4711, 4711), 0);
+        ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, strangers_memory[_i].seals), 0);
+        struct sl_device *device = host_device();
+        struct sl_mapping mapping = {0};
+        const struct sl_memory_handle handle = {
+            .kind = SL_MEMORY_SHARED_FD, .pid = (uint32_t)getpid(), .fd = fd};
+
+        sl_err got = device->ops->map(device, &handle, 4096, &mapping, NULL);
+
+        ck_assert_int_eq(got, strangers_memory[_i].want);
+        device->ops->unmap(device, &mapping);
+        close(fd);
+        sl_device_close(&device);
+    }
+END_TEST
+
+START_TEST(mapping_refuses_a_process_that_is_another_one_by_now)
+    {
+        int fd = memfd_create("pool", MFD_CLOEXEC);
+        ck_assert_int_eq(ftruncate(fd, 4096), 0);
+        struct sl_device *device = host_device();
+        struct sl_mapping mapping = {0};
+        const struct sl_proc_id self = sl_proc_id_self();
+        struct sl_memory_handle handle = {
+            .kind = SL_MEMORY_SHARED_FD, .pid = self.pid, .fd = fd, .start_time = self.start_time};
+
+        sl_err same = device->ops->map(device, &handle, 4096, &mapping, NULL);
+        device->ops->unmap(device, &mapping);
+        handle.start_time++;
+        sl_err other = device->ops->map(device, &handle, 4096, &mapping, NULL);
+
+        ck_assert_int_eq(same, SL_OK);
+        ck_assert_int_eq(other, SL_ERR_NOT_FOUND);
+        close(fd);
+        sl_device_close(&device);
+    }
+END_TEST
+
 START_TEST(memory_made_for_others_is_zero_and_shared)
     {
         struct sl_device *device = host_device();
@@ -797,6 +852,9 @@ int main(void)
     tcase_add_loop_test(cases, impossible_layers_are_refused, 0, SL_COUNT(bad_layers));
     tcase_add_test(cases, mapping_shares_the_memory_behind_a_descriptor);
     tcase_add_test(cases, mapping_refuses_what_is_not_there);
+    tcase_add_loop_test(cases, mapping_takes_what_another_user_cannot_cut_short, 0,
+                        SL_COUNT(strangers_memory));
+    tcase_add_test(cases, mapping_refuses_a_process_that_is_another_one_by_now);
     tcase_add_test(cases, memory_made_for_others_is_zero_and_shared);
     tcase_add_test(cases, a_back_end_that_makes_no_memory_says_so);
     tcase_add_test(cases, moves_outside_the_table_touch_nothing);

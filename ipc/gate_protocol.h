@@ -3,7 +3,9 @@
  *
  * A client of another user that may write has a second connection, which begins with SL_GATE_WRITE. Its
  * stand-in has a *window*: a sealed memfd in slots of the same size. Whoever asks fills a slot first: items
- * from its start, then the bytes that they speak of. The answer comes when the slot is the client's again. */
+ * from its start, then the bytes that they speak of. The answer comes when the slot is the client's again.
+ *
+ * One that registers engines has a third connection, which begins with SL_GATE_RELAY (gate_relay.h). */
 #ifndef SL_GATE_PROTOCOL_H
 #define SL_GATE_PROTOCOL_H
 
@@ -38,7 +40,9 @@ enum sl_gate_question {
     /* Items: number (all the same), place in the value, value. SL_ERR_LIMIT: more than SL_GATE_RANGES_MAX */
     SL_GATE_FILL = 15,
     SL_GATE_COMMIT = 16, /* one item: number, which is over */
-    SL_GATE_DROP = 17    /* a: number of a draft. No slot, no answer; at once, as UNPIN */
+    SL_GATE_DROP = 17,   /* a: number of a draft. No slot, no answer; at once, as UNPIN */
+    /* The first one of a connection. Packets of gate_relay.h follow, and no other question */
+    SL_GATE_RELAY = 18
 };
 
 struct sl_gate_ask {

@@ -238,6 +238,26 @@ sl_err sl_gate_writer_open(const char *runtime_dir, uint64_t deadline_ns,
     return err;
 }
 
+sl_err sl_gate_relay_ask(const char *runtime_dir, uint64_t deadline_ns, int *socket_fd,
+                         struct sl_error *why)
+{
+    struct sl_gate gate = {.fd = -1};
+    struct sl_gate_ask ask = {.question = SL_GATE_RELAY};
+    struct sl_gate_answer answer = {0};
+    SL_AUTO(close) int pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    sl_err err = gate_connect(&gate, runtime_dir, deadline_ns, why);
+    if (err == SL_OK) {
+        err = ask_locked(&gate, &ask, pidfd, deadline_ns, &answer, NULL, why);
+    }
+    if (err != SL_OK && gate.fd >= 0) {
+        (void)close(gate.fd);
+    }
+    if (err == SL_OK) {
+        *socket_fd = gate.fd;
+    }
+    return err;
+}
+
 sl_err sl_gate_open(const char *runtime_dir, uint64_t deadline_ns, struct sl_gate **out,
                     struct sl_error *why)
 {

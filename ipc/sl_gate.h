@@ -43,6 +43,10 @@ struct sl_gate_writer {
 };
 sl_err sl_gate_writer_open(const char *runtime_dir, uint64_t deadline_ns,
                            struct sl_gate_writer *out, struct sl_error *why);
+/* Asks for a third one, which relays messages about engines (gate_relay.h). Gives its socket. Errors: as
+ * sl_gate_writer_open. */
+sl_err sl_gate_relay_ask(const char *runtime_dir, uint64_t deadline_ns, int *socket_fd,
+                         struct sl_error *why);
 /* As who the node knows this process. */
 struct sl_proc_id sl_gate_self(struct sl_gate *gate);
 const char *sl_gate_directory(const struct sl_gate *gate);

@@ -520,7 +520,8 @@ static sl_err regions_fill(struct sl_engine *engine, const struct sl_engine_opti
     SL_ASSERT(per_rank > 0); /* options_check */
     engine->regions = calloc((size_t)per_rank * engine->rank_count, sizeof *engine->regions);
     engine->region_fds = calloc((size_t)per_rank * engine->rank_count, sizeof *engine->region_fds);
-    if (engine->regions == NULL || engine->region_fds == NULL) {
+    engine->ours_fds = calloc((size_t)per_rank * engine->rank_count, sizeof *engine->ours_fds);
+    if (engine->regions == NULL || engine->region_fds == NULL || engine->ours_fds == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "engine: regions");
     }
     for (uint32_t i = 0; i < engine->rank_count * engine->pool_count; i++) {
@@ -551,6 +552,7 @@ static sl_err regions_fill(struct sl_engine *engine, const struct sl_engine_opti
             region.piece_bytes = pool->layers[l].piece_bytes;
             region.block_count = options->block_count;
             engine->region_fds[engine->region_count] = sl_engine_region_fd(memory);
+            engine->ours_fds[engine->region_count] = -1;
             engine->regions[engine->region_count++] = region;
         }
     }
@@ -577,8 +579,7 @@ static const char *visible_devices(void)
     return text == NULL ? "" : text;
 }
 
-static sl_err registration_send(struct sl_engine *engine, uint64_t deadline_ns,
-                                struct sl_error *why)
+sl_err sl_engine_tell(struct sl_engine *engine, uint64_t deadline_ns, struct sl_error *why)
 {
     const struct sl_proc_id self = sl_client_self(engine->client);
     struct sl_item_pool pools[POOLS_MAX];
@@ -592,7 +593,7 @@ static sl_err registration_send(struct sl_engine *engine, uint64_t deadline_ns,
         atomic_store_explicit(&engine->id, engine->team, memory_order_release);
         return SL_OK;
     }
-    sl_err handed = sl_engine_hand(engine, why);
+    sl_err handed = sl_engine_hand(engine, deadline_ns, why);
     if (handed != SL_OK) {
         return handed;
     }
@@ -630,24 +631,6 @@ static sl_err registration_send(struct sl_engine *engine, uint64_t deadline_ns,
     return SL_OK;
 }
 
-sl_err sl_engine_ready(struct sl_engine *engine, uint64_t deadline_ns, struct sl_error *why)
-{
-    sl_err err = sl_client_reattach(engine->client, false, why);
-    uint32_t number = sl_client_life(engine->client);
-    if (err != SL_OK || number == atomic_load_explicit(&engine->attachment, memory_order_acquire)) {
-        return err;
-    }
-    /* The node was started anew: it has never heard of this engine. */
-    err = sl_client_greet(engine->client, deadline_ns, why);
-    if (err == SL_OK) {
-        err = registration_send(engine, deadline_ns, why);
-    }
-    if (err == SL_OK) {
-        atomic_store_explicit(&engine->attachment, number, memory_order_release);
-    }
-    return err;
-}
-
 static void engine_free(struct sl_engine *engine)
 {
     if (sl_client_is_ours(engine->client)) { /* a fork has no thread of it */
@@ -655,7 +638,12 @@ static void engine_free(struct sl_engine *engine)
         sl_copier_stop(&engine->copier);
     }
     sl_engine_hand_back(engine);
+    for (uint32_t i = 0; engine->ours_fds != NULL && i < engine->region_count; i++) {
+        sl_auto_close(&engine->ours_fds[i]);
+    }
     memories_close(engine);
+    (void)pthread_mutex_destroy(&engine->registering);
+    free(engine->ours_fds);
     free(engine->region_fds);
     free(engine->regions);
     free(engine);
@@ -668,6 +656,7 @@ static struct sl_engine *engine_new(struct sl_client *client,
     if (engine == NULL) {
         return NULL;
     }
+    (void)pthread_mutex_init(&engine->registering, NULL);
     engine->client = client;
     engine->world = options->world;
     engine->team = options->team;
@@ -696,7 +685,7 @@ sl_err sl_engine_register(struct sl_client *client, const struct sl_engine_optio
                           uint64_t timeout_ns, struct sl_engine **out, struct sl_error *why)
 {
     uint64_t deadline_ns = sl_client_deadline(client, timeout_ns);
-    sl_err err = sl_client_talks(client, why);
+    sl_err err = sl_client_writes(client, why);
     if (err == SL_OK) {
         err = options_check(options, why);
     }
@@ -715,11 +704,7 @@ sl_err sl_engine_register(struct sl_client *client, const struct sl_engine_optio
         err = regions_fill(engine, options, why);
     }
     if (err == SL_OK) {
-        err = sl_client_greet(client, deadline_ns, why);
-    }
-    if (err == SL_OK) {
-        atomic_store_explicit(&engine->attachment, sl_client_life(client), memory_order_relaxed);
-        err = registration_send(engine, deadline_ns, why);
+        err = sl_engine_enter(engine, deadline_ns, why);
     }
     if (err != SL_OK) {
         engine_free(engine);

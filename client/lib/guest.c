@@ -28,11 +28,14 @@ sl_err sl_guest_open(struct sl_client *client, uint64_t deadline_ns, struct sl_g
     }
     guest_lines_init(&guest->lines, client);
     sl_err err = guest_line_enter(&guest->lines, deadline_ns, &line, why);
+    if (err == SL_OK) {
+        guest_line_leave(&guest->lines, line);
+        err = sl_guest_relay_init(client, &guest->relay, why);
+    }
     if (err != SL_OK) {
         sl_guest_close(&guest);
         return err;
     }
-    guest_line_leave(&guest->lines, line);
     *out = guest;
     return SL_OK;
 }
@@ -40,6 +43,7 @@ sl_err sl_guest_open(struct sl_client *client, uint64_t deadline_ns, struct sl_g
 void sl_guest_close(struct sl_guest **guest)
 {
     if (*guest != NULL) {
+        sl_guest_relay_fini((*guest)->lines.client, &(*guest)->relay);
         guest_lines_close(&(*guest)->lines);
         free(*guest);
         *guest = NULL;

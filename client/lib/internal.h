@@ -155,6 +155,9 @@ struct sl_client {
     uint64_t greeted_generation;             /* boot generation of the registrar that knows us */
     _Atomic uint32_t greeted_attachment;     /* written under the lock, read without it, too */
     struct sl_mailbox *mailbox;
+    /* Takes replies that no call awaits; NULL: nobody does. */
+    void (*stray)(void *context, const char *from, const struct sl_msg *reply);
+    void *stray_context;
     struct sl_codec *codec;
     struct sl_client_call *calls;
     uint32_t call_count;
@@ -256,8 +259,7 @@ static inline uint32_t sl_client_tenant_label(struct sl_client *client, struct s
 
 /* ---- leases.c ---- */
 /* Maps the node's leases when the client wants them and they are there, or others than before.
- * Under the client's lock, or before others know the attachment. */
-/* Errors: SL_ERR_VERSION (the node's leases are of another build: looked-up keys would not be
+ * Under the client's lock, or before others know the attachment. Errors: SL_ERR_VERSION (the node's leases are of another build: looked-up keys would not be
  * kept). Whatever else is in the way is looked at again in a moment. */
 sl_err sl_client_leases_follow(struct sl_client *client, struct sl_attachment *at,
                                struct sl_error *why);
@@ -360,8 +362,7 @@ void sl_ahead_forget(struct sl_client *client);
 /* Where [at, +length) lies: as it was registered, else as the driver says. *gpu: of device memory.
  * Any thread. */
 enum sl_place sl_memory_place(const void *at, uint64_t length_bytes, int *gpu);
-/* Memory of the allocator comes and goes. */
-/* Keeps a copy of the descriptor. */
+/* Memory of the allocator comes and goes. Keeps a copy of the descriptor. */
 sl_err sl_memory_ours_add(void *at, uint64_t length_bytes, int fd);
 /* Gives a copy of the descriptor of memory that lies in one allocation; -1: it does not, or there is
  * none to be had. */

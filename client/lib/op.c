@@ -1,5 +1,6 @@
 /* client/lib/op.c - store and load: started, awaited, cancelled, fenced. */
 #include "client/lib/op.h"
+#include "client/lib/wire.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -25,7 +26,7 @@ static void bitmap_take(struct sl_op *op, unsigned char *to, struct sl_bytes fro
 static bool answered_by_all(const struct sl_op *op)
 {
     const struct sl_client *client = op->engine->client;
-    return !op->call.sent_again || op->call.connects == sl_mailbox_connect_count(client->mailbox);
+    return !op->call.sent_again || op->call.connects == sl_wire_connect_count(client);
 }
 
 /* The node's name goes where the op can keep it. */
@@ -691,7 +692,8 @@ sl_err sl_op_wait_fenced(struct sl_op *op, uint64_t timeout_ns, struct sl_error 
             break;
         }
         err = op_ask(op, SL_MSG_OP_FENCED, deadline_ns, NULL);
-        if (err == SL_ERR_LIMIT || err == SL_ERR_BUSY || err == SL_ERR_NOT_FOUND) {
+        if (err == SL_ERR_LIMIT || err == SL_ERR_BUSY || err == SL_ERR_NOT_FOUND ||
+            err == SL_ERR_UNREACHABLE) {
             err = SL_OK; /* ask again */
         }
         if (err == SL_OK && !atomic_load_explicit(&op->fenced, memory_order_acquire)) {

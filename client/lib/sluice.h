@@ -44,7 +44,7 @@ struct sl_client_options {
     const char *const *settings;
 };
 /* At a node of another user, whose clients_write names this one, a client gets, pins and puts (objects in
- * host memory, without terms and bundles). Everything else that asks the node is SL_ERR_PERMISSION.
+ * host memory, without terms and bundles), and has engines in shared memory. All else is SL_ERR_PERMISSION.
  * A node that starts, or makes its memory anew, is waited for. Errors: SL_ERR_UNREACHABLE (no node runs
  * under this name), SL_ERR_CORRUPT (its memory was cut short and stayed so), SL_ERR_FOREIGN,
  * SL_ERR_VERSION, SL_ERR_TIMEOUT. */
@@ -735,8 +735,8 @@ struct sl_engine_options {
     uint32_t first_rank, rank_count;
 };
 /* Errors: SL_ERR_INVALID (names what is wrong), SL_ERR_STALE (a pool of `from` is over),
- * SL_ERR_UNSUPPORTED (device memory that cannot be shared; the text says what helps), SL_ERR_DEVICE,
- * SL_ERR_LIMIT (engines_max), SL_ERR_NO_MEMORY, SL_ERR_UNREACHABLE, SL_ERR_TIMEOUT. */
+ * SL_ERR_UNSUPPORTED (device memory that cannot be shared; plain memory or a GPU's at a node of another user),
+ * SL_ERR_DEVICE, SL_ERR_LIMIT (engines_max), SL_ERR_NO_MEMORY, SL_ERR_UNREACHABLE, SL_ERR_TIMEOUT. */
 sl_err sl_engine_register(struct sl_client *client, const struct sl_engine_options *options,
                           uint64_t timeout_ns, struct sl_engine **out, struct sl_error *why);
 /* Ends the registration; all its ops are released before. Returns when no swapper touches the memory

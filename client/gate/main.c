@@ -255,9 +255,9 @@ static struct guest *guest_free(struct gate *self, enum standin_client client, u
 {
     bool refused = client == STANDIN_REFUSED;
     struct guest *all = refused ? self->refused : self->guests;
-    /* Who writes has two; how many write is looked at when they ask to. */
+    /* Who writes has two, engines a third; how many of each is looked at when they ask to. */
     uint32_t most = refused                    ? REFUSED_OF_USER_MAX
-                    : client == STANDIN_WRITER ? 2 * self->of_user
+                    : client == STANDIN_WRITER ? 3 * self->of_user
                                                : self->of_user;
     struct guest *free_one = NULL;
     uint32_t same = 0;

@@ -8,10 +8,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Stand-ins of all other users. Who writes has two. */
+/* Stand-ins of all other users. Who writes has two, and who has engines three. */
 #define SHARES_MAX 256u
 
-enum share_kind { SHARE_WRITERS, SHARE_PINNED_BYTES, SHARE_DRAFT_BYTES, SHARE_KINDS };
+enum share_kind {
+    SHARE_WRITERS,
+    SHARE_PINNED_BYTES,
+    SHARE_DRAFT_BYTES,
+    SHARE_RELAYS,
+    SHARE_POOL_BYTES, /* memory of engines */
+    SHARE_ENGINES,
+    SHARE_OPS, /* in flight, of engines */
+    SHARE_KINDS
+};
 
 struct share {
     _Atomic uint32_t uid;

@@ -1,10 +1,11 @@
 /* client/gate/standin.c - see standin.h. One thread; it sleeps until the client asks or dies.
  *
  * What a client may open is one table. Whatever it asks, this process gives descriptors, and never writes
- * a byte of shared memory itself, but for pin segments that it makes. One that is asked to write first is
- * another process from then on (writer.h). */
+ * a byte of shared memory itself, but for pin segments that it makes. One that is asked to write or to relay
+ * first is another process from then on (writer.h, relay.h). */
 #include "client/gate/standin.h"
 #include "client/gate/readonly.h"
+#include "client/gate/relay.h"
 #include "ipc/gate_protocol.h"
 #include "ipc/sl_pins.h"
 #include "runtime/sl_door.h"
@@ -46,6 +47,7 @@ struct standin {
     enum standin_client client;
     bool shuts, shut;      /* all file systems are to be, and are read-only to it */
     struct writer *writer; /* NULL: it is none */
+    struct relay *relay;   /* likewise */
     struct sl_proc_id self;
     struct sl_pins *pins[PINS_MAX];
     char names[PINS_MAX][SL_GATE_NAME_BYTES]; /* of pins */
@@ -274,17 +276,23 @@ static sl_err client_know(struct standin *self, int fd, struct sl_gate_answer *a
 
 /* ---- serving ---- */
 
+/* Whether the stand-in is another kind of process from then on. */
+static bool begins(uint32_t question)
+{
+    return question == SL_GATE_WRITE || question == SL_GATE_RELAY;
+}
+
 static bool may_ask(const struct standin *self, uint32_t question)
 {
     return self->client == STANDIN_OWNER ||
            (is_guest(self) &&
             (question == SL_GATE_HELLO || question == SL_GATE_OPEN || question == SL_GATE_LOOK)) ||
-           (self->client == STANDIN_WRITER && question == SL_GATE_WRITE);
+           (self->client == STANDIN_WRITER && begins(question));
 }
 
 /* Takes the descriptor. Only as the first question: who reads sees read-only file systems alone. */
-static sl_err writer_begin(struct standin *self, int fd, struct sl_gate_answer *answer, int *give,
-                           struct sl_error *why)
+static sl_err writer_begin(struct standin *self, const struct sl_gate_ask *ask, int fd,
+                           struct sl_gate_answer *answer, int *give, struct sl_error *why)
 {
     if (self->client != STANDIN_WRITER || self->pidfd >= 0) {
         if (fd >= 0) {
@@ -293,6 +301,9 @@ static sl_err writer_begin(struct standin *self, int fd, struct sl_gate_answer *
         return sl_fail(why, SL_ERR_PROTOCOL, "a connection that reads does not write");
     }
     sl_err err = client_know(self, fd, answer, why);
+    if (err == SL_OK && ask->question == SL_GATE_RELAY) {
+        return relay_open(self->options, self->socket_fd, &self->relay, why);
+    }
     if (err == SL_OK) {
         err = writer_open(self->options, &self->writer, why);
     }
@@ -338,8 +349,8 @@ static sl_err answer_make(struct standin *self, const struct sl_gate_ask *ask, i
     if (ask->question == SL_GATE_HELLO) {
         return client_know(self, taken, answer, why);
     }
-    if (ask->question == SL_GATE_WRITE) {
-        return writer_begin(self, taken, answer, give, why);
+    if (begins(ask->question)) {
+        return writer_begin(self, ask, taken, answer, give, why);
     }
     if (ask->question == SL_GATE_LEND && self->pidfd >= 0) {
         return lend(self, taken, answer, why);
@@ -398,7 +409,7 @@ static bool question_serve(struct standin *self)
         }
         return false;
     }
-    bool reads = is_guest(self) && self->shuts && ask.question != SL_GATE_WRITE;
+    bool reads = is_guest(self) && self->shuts && !begins(ask.question);
     if (reads && !self->shut && readonly_enter(NULL) != SL_OK) {
         if (taken >= 0) {
             (void)close(taken);
@@ -423,10 +434,11 @@ static bool question_serve(struct standin *self)
     if (give >= 0) {
         (void)close(give);
     }
-    if (os_code == 0 && err == SL_OK && self->writer != NULL) {
+    if (os_code == 0 && err == SL_OK && (self->writer != NULL || self->relay != NULL)) {
         const struct writer_client client = {
             .socket_fd = self->socket_fd, .pidfd = self->pidfd, .signal_fd = self->signal_fd};
-        writer_serve(self->writer, &client);
+        self->writer != NULL ? writer_serve(self->writer, &client)
+                             : relay_serve(self->relay, &client);
         return false;
     }
     return os_code == 0 && self->client != STANDIN_REFUSED;
@@ -523,6 +535,7 @@ void standin_run(const struct writer_options *options, int socket_fd, enum stand
         serve(&self);
     }
     writer_close(&self.writer);
+    relay_close(&self.relay);
     pins_end(&self);
     if (is_guest(&self)) {
         answers_read(&self);

@@ -1,0 +1,254 @@
+/* tests/unit/gate_relay_test.c - messages between a client of another user and its stand-in: what travels, and
+ * what of it is said to actors. The rest of the lies is told at a node (tests/node/relay_liar.c). */
+#include "client/gate/relay_check.h"
+#include "cuda/sl_device.h"
+#include "ipc/gate_relay.h"
+
+#include <check.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define LONG_BYTES (SL_GATE_RELAY_FRAME_BYTES_MAX)
+
+struct bed {
+    struct sl_gate_relay *one, *other;
+};
+
+static struct bed bed_open(void)
+{
+    struct bed bed = {0};
+    int fds[2];
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
+    ck_assert_int_eq(sl_gate_relay_open(fds[0], &bed.one, NULL), SL_OK);
+    ck_assert_int_eq(sl_gate_relay_open(fds[1], &bed.other, NULL), SL_OK);
+    return bed;
+}
+
+static void bed_close(struct bed *bed)
+{
+    sl_gate_relay_close(&bed->one);
+    sl_gate_relay_close(&bed->other);
+}
+
+static struct sl_gate_relay_event frame_of(const unsigned char *at, size_t length_bytes)
+{
+    return (struct sl_gate_relay_event){
+        .kind = SL_GATE_RELAY_COORDINATOR, .frame = at, .length_bytes = length_bytes, .fd = -1};
+}
+
+START_TEST(frames_arrive_whole_and_in_order_however_little_the_socket_takes)
+    {
+        struct bed bed = bed_open();
+        unsigned char *frame = malloc(LONG_BYTES);
+        ck_assert_ptr_nonnull(frame);
+        for (size_t i = 0; i < LONG_BYTES; i++) {
+            frame[i] = (unsigned char)(i * 7 + i / 4099);
+        }
+        const struct sl_gate_relay_event longest = frame_of(frame, LONG_BYTES),
+                                         one = frame_of(frame, 1);
+        struct sl_gate_relay_event got = {0};
+
+        ck_assert_int_eq(sl_gate_relay_send(bed.one, &longest), SL_OK);
+        ck_assert_int_eq(sl_gate_relay_send(bed.one, &one), SL_ERR_LIMIT); /* too much waits */
+        uint32_t turns = 0;
+        sl_err err = sl_gate_relay_receive(bed.other, &got);
+        for (; err == SL_ERR_NOT_FOUND && turns < 10000; turns++) {
+            (void)sl_gate_relay_flush(bed.one);
+            err = sl_gate_relay_receive(bed.other, &got);
+        }
+
+        ck_assert_int_eq(err, SL_OK);
+        ck_assert_uint_gt(turns, 0);
+        ck_assert_uint_eq(got.length_bytes, LONG_BYTES);
+        ck_assert_int_eq(got.kind, SL_GATE_RELAY_COORDINATOR);
+        ck_assert_int_eq(memcmp(got.frame, frame, LONG_BYTES), 0);
+        ck_assert(sl_gate_relay_flush(bed.one));
+        ck_assert_int_eq(sl_gate_relay_send(bed.one, &one), SL_OK);
+        ck_assert_int_eq(sl_gate_relay_receive(bed.other, &got), SL_OK);
+        ck_assert_uint_eq(got.length_bytes, 1);
+        ck_assert_int_eq(sl_gate_relay_receive(bed.other, &got), SL_ERR_NOT_FOUND);
+        bed_close(&bed);
+        free(frame);
+    }
+END_TEST
+
+START_TEST(descriptors_arrive_with_their_numbers)
+    {
+        struct bed bed = bed_open();
+        int fd = memfd_create("lent", MFD_CLOEXEC);
+        const struct sl_gate_relay_event lent = {
+            .kind = SL_GATE_RELAY_MEMORY, .number = 7, .fd = fd};
+        struct sl_gate_relay_event got = {.fd = -1};
+
+        sl_err sent = sl_gate_relay_send(bed.one, &lent);
+        sl_err taken = sl_gate_relay_receive(bed.other, &got);
+
+        ck_assert_int_eq(sent, SL_OK);
+        ck_assert_int_eq(taken, SL_OK);
+        ck_assert_uint_eq(got.number, 7);
+        ck_assert_int_ge(got.fd, 0);
+        ck_assert_int_ne(fcntl(got.fd, F_GETFD) & FD_CLOEXEC, 0);
+        close(got.fd);
+        close(fd);
+        bed_close(&bed);
+    }
+END_TEST
+
+START_TEST(who_is_gone_takes_and_gives_nothing)
+    {
+        struct bed bed = bed_open();
+        const struct sl_gate_relay_event one = frame_of((const unsigned char *)"x", 1);
+        struct sl_gate_relay_event got;
+        sl_gate_relay_close(&bed.other);
+
+        ck_assert_int_eq(sl_gate_relay_send(bed.one, &one), SL_ERR_UNREACHABLE);
+        ck_assert_int_eq(sl_gate_relay_receive(bed.one, &got), SL_ERR_UNREACHABLE);
+        bed_close(&bed);
+    }
+END_TEST
+
+/* ---- what is said to actors ---- */
+
+#define ALICE 61002u
+#define BOB   61003u
+
+START_TEST(numbers_of_users_are_their_own)
+    {
+        uint64_t op = relay_number(ALICE, RELAY_OP, 5);
+
+        ck_assert_uint_eq(op, relay_number(ALICE, RELAY_OP, 5)); /* also by another stand-in */
+        ck_assert_uint_ne(op, relay_number(BOB, RELAY_OP, 5));
+        ck_assert_uint_ne(op, relay_number(ALICE, RELAY_SESSION, 5));
+        ck_assert_uint_ne(op, relay_number(ALICE, RELAY_OP, 6));
+        ck_assert_uint_ne(op, 5);
+        ck_assert_uint_eq(relay_number(ALICE, RELAY_OP, 0), 0);
+        ck_assert_uint_ge(relay_number(ALICE, RELAY_TEAM, SL_TEAM_FIRST + 1), SL_TEAM_FIRST);
+    }
+END_TEST
+
+struct rules_bed {
+    struct relay_memory memories[SL_GATE_RELAY_MEMORIES_MAX];
+    struct relay_engine engines[RELAY_ENGINES_MAX];
+    struct relay_rules rules;
+};
+
+/* Memory 3 has 64 KiB; engine 9 is the client's. */
+static void rules_make(struct rules_bed *bed)
+{
+    *bed = (struct rules_bed){.rules = {.uid = ALICE, .self = {.pid = 44, .start_time = 55}}};
+    bed->memories[3] = (struct relay_memory){.state = RELAY_MEMORY_LENT, .length_bytes = 65536};
+    bed->engines[1].id = 9;
+    bed->rules.memories = bed->memories;
+    bed->rules.engines = bed->engines;
+}
+
+START_TEST(a_registration_names_the_stand_in_and_its_descriptors)
+    {
+        struct rules_bed bed;
+        rules_make(&bed);
+        const struct sl_item_region region = {.handle_kind = SL_MEMORY_SHARED_FD,
+                                              .pid = 1,
+                                              .fd = 3,
+                                              .offset_bytes = 4096,
+                                              .length_bytes = 61440,
+                                              .handle = {.at = "x", .length = 1},
+                                              .gpu = {.at = "x", .length = 1},
+                                              .member = 7};
+        struct sl_msg msg = {.type = SL_MSG_ENGINE_REGISTER, .op_id = 5};
+        msg.body.engine_register.pid = 1;
+        msg.body.engine_register.team = SL_TEAM_FIRST + 2;
+        msg.body.engine_register.regions.at = &region;
+        msg.body.engine_register.regions.count = 1;
+        struct relay_checked checked;
+
+        sl_err got = relay_check(&bed.rules, "registrar", &msg, &checked, NULL);
+
+        const struct sl_body_engine_register *body = &msg.body.engine_register;
+        ck_assert_int_eq(got, SL_OK);
+        ck_assert_uint_eq(body->pid, 44);
+        ck_assert_uint_eq(body->start_time, 55);
+        ck_assert_uint_eq(body->team, relay_number(ALICE, RELAY_TEAM, SL_TEAM_FIRST + 2));
+        ck_assert_uint_eq(body->regions.at[0].pid, 44);
+        ck_assert_uint_eq(body->regions.at[0].start_time, 55);
+        ck_assert_int_eq((int)body->regions.at[0].fd, relay_memory_fd(3));
+        ck_assert_uint_eq(body->regions.at[0].handle.length + body->regions.at[0].gpu.length, 0);
+        ck_assert_uint_eq(body->regions.at[0].member, 0);
+        ck_assert_uint_eq(checked.memories, 8);
+        ck_assert_uint_eq(msg.op_id, relay_number(ALICE, RELAY_OP, 5));
+        relay_checked_free(&checked);
+    }
+END_TEST
+
+static const struct {
+    uint64_t engine_id;
+    sl_err want;
+} engines[] = {{9, SL_OK}, {8, SL_ERR_NOT_FOUND}, {10, SL_ERR_NOT_FOUND}, {SL_TEAM_FIRST, SL_OK}};
+START_TEST(ops_are_of_own_engines)
+    {
+        struct rules_bed bed;
+        rules_make(&bed);
+        struct sl_msg store = {.type = SL_MSG_STORE}, load = {.type = SL_MSG_LOAD};
+        store.body.store.engine_id = load.body.load.engine_id = engines[_i].engine_id;
+        struct relay_checked checked;
+
+        sl_err stored = relay_check(&bed.rules, "coordinator", &store, &checked, NULL);
+        sl_err loaded = relay_check(&bed.rules, "coordinator", &load, &checked, NULL);
+
+        ck_assert_int_eq(stored, engines[_i].want);
+        ck_assert_int_eq(loaded, engines[_i].want);
+        if (engines[_i].engine_id >= SL_TEAM_FIRST) {
+            ck_assert_uint_ne(store.body.store.engine_id, engines[_i].engine_id);
+        }
+    }
+END_TEST
+
+START_TEST(what_is_not_named_is_refused)
+    {
+        static const enum sl_msg_type few[] = {
+            SL_MSG_ENGINE_REGISTER, SL_MSG_ENGINE_END, SL_MSG_STORE,       SL_MSG_LOAD,
+            SL_MSG_CANCEL,          SL_MSG_OP_FENCED,  SL_MSG_LAYER_READY, SL_MSG_LAYER_WAIT,
+            SL_MSG_SESSION_PAUSE};
+        struct rules_bed bed;
+        rules_make(&bed);
+        for (uint32_t type = 0; type < 256; type++) {
+            struct sl_msg to_registrar = {.type = type}, to_coordinator = {.type = type};
+            struct relay_checked checked;
+            bool named = false;
+            for (uint32_t i = 0; i < SL_COUNT(few); i++) {
+                named = named || few[i] == type;
+            }
+
+            sl_err one = relay_check(&bed.rules, "registrar", &to_registrar, &checked, NULL);
+            relay_checked_free(&checked);
+            sl_err other = relay_check(&bed.rules, "coordinator", &to_coordinator, &checked, NULL);
+            relay_checked_free(&checked);
+
+            ck_assert_int_eq(one == SL_ERR_PERMISSION && other == SL_ERR_PERMISSION, !named);
+            ck_assert(one == SL_ERR_PERMISSION || other == SL_ERR_PERMISSION);
+        }
+    }
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("gate_relay");
+    TCase *cases = tcase_create("gate_relay");
+    tcase_set_timeout(cases, 120);
+    tcase_add_test(cases, frames_arrive_whole_and_in_order_however_little_the_socket_takes);
+    tcase_add_test(cases, descriptors_arrive_with_their_numbers);
+    tcase_add_test(cases, who_is_gone_takes_and_gives_nothing);
+    tcase_add_test(cases, numbers_of_users_are_their_own);
+    tcase_add_test(cases, a_registration_names_the_stand_in_and_its_descriptors);
+    tcase_add_loop_test(cases, ops_are_of_own_engines, 0, SL_COUNT(engines));
+    tcase_add_test(cases, what_is_not_named_is_refused);
+    suite_add_tcase(suite, cases);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}

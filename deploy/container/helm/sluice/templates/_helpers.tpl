@@ -62,6 +62,9 @@ clients_allow = {{ . | quote }}
 {{- end }}
 {{- with .Values.clientsWrite }}
 clients_write = {{ . | quote }}
+{{- if not (hasKey $.Values.settings "clients_pool_bytes_max") }}
+clients_pool_bytes_max = 1
+{{- end }}
 {{- end }}
 {{- if .Values.gpu.enabled }}
 device = auto

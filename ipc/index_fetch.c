@@ -5,7 +5,7 @@
 void sl_index_fetch(const struct sl_index *index, sl_ref ref)
 {
     const index_word *record = record_at(&index->view, ref);
-    for (uint32_t unit = 0; unit < INDEX_UNITS_MIN; unit++) {
+    for (uint32_t unit = 0; unit < INDEX_FETCH_UNITS; unit++) {
         __builtin_prefetch((const void *)&record[unit * INDEX_UNIT_WORDS], 1);
     }
 }

@@ -7,15 +7,19 @@
 
 #define INDEX_NONE UINT32_MAX
 
+/* So much of a record is fetched from memory ahead of its use: its words, and most of its key. What is
+ * behind the last record of a slab is fetched in vain. */
+#define INDEX_FETCH_UNITS (INDEX_UNITS_MIN + 1u)
+
 /* Private book-keeping of one slab. */
 struct index_slab {
     uint16_t units;    /* class; 0: free slab */
     uint16_t capacity; /* records */
     uint16_t free_count;
-    bool clean;       /* all zero since it was populated */
-    uint32_t inverse; /* of units: 2^32 / units, rounded up */
+    bool clean; /* all zero since it was populated */
     uint32_t next, prev;
     uint64_t live[INDEX_SLAB_MASK_WORDS];
+    uint64_t starts[INDEX_SLAB_UNITS / 64]; /* by unit: where a live record begins */
     uint64_t linked[INDEX_SLAB_MASK_WORDS]; /* recovery: has its slot */
 };
 
@@ -84,6 +88,15 @@ enum index_look index_slot_look(const struct sl_index_view *view, uint64_t slot_
 enum index_look index_hash_look(const struct sl_index_view *view, uint64_t hash,
                                 uint64_t *slot_number, uint64_t *word);
 
+/* Whether a live record begins there; ref may be any number. Each use of a record asks it. */
+static inline bool index_record_live(const struct sl_index *index, sl_ref ref)
+{
+    uint32_t at = ref / INDEX_SLAB_UNITS;
+    uint32_t within = ref % INDEX_SLAB_UNITS;
+    return at < index->slab_count &&
+           (index->slabs[at].starts[within / 64] >> (within % 64) & 1) != 0;
+}
+
 /* Records (index_records.c). admits: whether a key that comes new may have a record of this class
  * and, later, a slot. It leaves behind what is needed to change the records that are there: a full
  * index whose records cannot be switched to their place on disk could never be emptied again. take:
@@ -91,7 +104,6 @@ enum index_look index_hash_look(const struct sl_index_view *view, uint64_t hash,
 bool index_admits(const struct sl_index *index, uint32_t units);
 sl_err index_record_take(struct sl_index *index, uint32_t units, sl_ref *ref);
 void index_record_give(struct sl_index *index, sl_ref ref); /* version is 0 already */
-bool index_record_live(const struct sl_index *index, sl_ref ref);
 /* A slab without records of this class. */
 struct index_slab index_slab_of(uint32_t units);
 /* Populates the first slabs, where there are none: readers take an index without for dead. */

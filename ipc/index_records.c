@@ -84,10 +84,8 @@ void index_live(struct sl_index *index)
 struct index_slab index_slab_of(uint32_t units)
 {
     uint16_t capacity = (uint16_t)((INDEX_SLAB_UNITS - 1) / units);
-    return (struct index_slab){.units = (uint16_t)units,
-                               .capacity = capacity,
-                               .free_count = capacity,
-                               .inverse = UINT32_MAX / units + 1};
+    return (struct index_slab){
+        .units = (uint16_t)units, .capacity = capacity, .free_count = capacity};
 }
 
 /* Gives a free slab a class. What it held before must not look like records of the new class: zeros
@@ -121,6 +119,7 @@ static sl_err slab_open(struct sl_index *index, uint32_t units)
     return SL_OK;
 }
 
+/* INDEX_NONE: none is. */
 static uint32_t slab_first_free(const struct index_slab *slab)
 {
     for (uint32_t i = 0; i < INDEX_SLAB_MASK_WORDS; i++) {
@@ -145,6 +144,16 @@ bool index_admits(const struct sl_index *index, uint32_t units)
     return index->free_records[units] >= 2 || index->free_slab_count + unpopulated > spare;
 }
 
+/* The record that the next of this class gets is fetched from memory. */
+static void next_fetch(const struct sl_index *index, uint32_t units)
+{
+    uint32_t at = index->partial[units];
+    uint32_t number = at != INDEX_NONE ? slab_first_free(&index->slabs[at]) : INDEX_NONE;
+    if (number != INDEX_NONE) {
+        sl_index_fetch(index, at * INDEX_SLAB_UNITS + 1 + number * units);
+    }
+}
+
 sl_err index_record_take(struct sl_index *index, uint32_t units, sl_ref *ref)
 {
     SL_ASSERT(index->recovered); /* else live records would be overwritten */
@@ -161,35 +170,17 @@ sl_err index_record_take(struct sl_index *index, uint32_t units, sl_ref *ref)
     struct index_slab *slab = &index->slabs[at];
     uint32_t number = slab_first_free(slab);
     SL_ASSERT(number < slab->capacity);
+    uint32_t within = 1 + number * units;
     slab->live[number / 64] |= UINT64_C(1) << (number % 64);
+    slab->starts[within / 64] |= UINT64_C(1) << (within % 64);
     index->free_records[units]--;
     if (--slab->free_count == 0) {
         slab_unlink_partial(index, at);
     }
-    *ref = at * INDEX_SLAB_UNITS + 1 + number * units;
+    *ref = at * INDEX_SLAB_UNITS + within;
+    next_fetch(index, units);
     index_count(&index->view.header->record_units_used, units);
     return SL_OK;
-}
-
-/* Each use of a record asks for its number, so without a division: what lies within a slab is below
- * 2^10, and its product with the inverse is exact in the upper half. */
-static bool record_number(const struct sl_index *index, sl_ref ref, uint32_t *number)
-{
-    uint32_t at = ref / INDEX_SLAB_UNITS;
-    uint32_t within = ref % INDEX_SLAB_UNITS;
-    if (at >= index->slab_count || within == 0 || index->slabs[at].units == 0) {
-        return false;
-    }
-    const struct index_slab *slab = &index->slabs[at];
-    *number = (uint32_t)((uint64_t)(within - 1) * slab->inverse >> 32);
-    return *number * slab->units == within - 1 && *number < slab->capacity;
-}
-
-bool index_record_live(const struct sl_index *index, sl_ref ref)
-{
-    uint32_t number = 0;
-    return record_number(index, ref, &number) &&
-           (index->slabs[ref / INDEX_SLAB_UNITS].live[number / 64] >> (number % 64) & 1) != 0;
 }
 
 bool sl_index_ref_live(const struct sl_index *index, sl_ref ref)
@@ -200,12 +191,13 @@ bool sl_index_ref_live(const struct sl_index *index, sl_ref ref)
 void index_record_give(struct sl_index *index, sl_ref ref)
 {
     uint32_t at = ref / INDEX_SLAB_UNITS;
-    uint32_t number = 0;
+    uint32_t within = ref % INDEX_SLAB_UNITS;
     struct index_slab *slab = &index->slabs[at];
     SL_ASSERT(index_record_live(index, ref));
-    SL_ASSERT(record_number(index, ref, &number));
+    uint32_t number = (within - 1) / slab->units;
     index_count(&index->view.header->record_units_used, -(int64_t)slab->units);
     slab->live[number / 64] &= ~(UINT64_C(1) << (number % 64));
+    slab->starts[within / 64] &= ~(UINT64_C(1) << (within % 64));
     index->free_records[slab->units]++;
     if (slab->free_count++ == 0) {
         slab_link_partial(index, at);

@@ -93,8 +93,8 @@ static void recover_slab(struct sl_index *index, uint32_t at, struct contents *c
     }
     *slab = index_slab_of((uint32_t) class);
     for (uint32_t number = 0; number < slab->capacity; number++) {
-        index_word *record =
-            record_at(&index->view, at * INDEX_SLAB_UNITS + 1 + number * (uint32_t) class);
+        uint32_t within = 1 + number * (uint32_t) class;
+        index_word *record = record_at(&index->view, at * INDEX_SLAB_UNITS + within);
         if (word_get(&record[RECORD_VERSION]) == 0) {
             continue;
         }
@@ -110,6 +110,7 @@ static void recover_slab(struct sl_index *index, uint32_t at, struct contents *c
         word_set(&record[RECORD_LINKS], 0);
         word_set(&record[RECORD_LINKS + 1], 0);
         slab->live[number / 64] |= UINT64_C(1) << (number % 64);
+        slab->starts[within / 64] |= UINT64_C(1) << (within % 64);
         contents->live_units += class;
         contents_count(contents, record);
     }

@@ -103,11 +103,20 @@ static index_word *counter_of(struct sl_index *index, enum sl_record_kind kind)
                                    : &index->view.header->key_count;
 }
 
-static uint64_t bytes_word(const char *bytes, uint32_t length_bytes, uint32_t at)
+/* The bytes of a key, zeros behind the last. */
+static void key_write(index_word *record, const char *key, uint32_t key_length)
 {
-    uint64_t part = 0;
-    memcpy(&part, bytes + at, SL_MIN(length_bytes - at, 8u));
-    return part;
+    uint32_t at = 0;
+    uint64_t part;
+    for (; at + 8 <= key_length; at += 8) {
+        memcpy(&part, key + at, 8);
+        word_set(&record[at / 8], part);
+    }
+    if (at < key_length) {
+        part = 0;
+        memcpy(&part, key + at, key_length - at);
+        word_set(&record[at / 8], part);
+    }
 }
 
 /* Fills a free record: everything first, the version last. count words are given, key bytes follow,
@@ -123,9 +132,7 @@ static void record_write(struct sl_index *index, sl_ref ref, const uint64_t *wor
     for (uint32_t i = 1; i < count; i++) {
         word_set(&record[i], words[i]);
     }
-    for (uint32_t at = 0; at < key_length; at += 8) {
-        word_set(&record[count + at / 8], bytes_word(key, key_length, at));
-    }
+    key_write(&record[count], key, key_length);
     uint64_t what = words[RECORD_WHAT];
     for (uint32_t i = 0; terms != NULL && (what & WHAT_TERMS) != 0 && i < TERMS_WORDS; i++) {
         word_set(&record[record_terms_word(what_kind(what), key_length) + i], terms[i]);
@@ -284,6 +291,19 @@ void sl_index_extent(const struct sl_index *index, sl_ref ref, struct sl_extent 
                               .offset_bytes = word_get(&record[RECORD_OFFSET]),
                               .length_bytes = word_get(&record[RECORD_LENGTH]),
                               .arena = (uint32_t)(word_get(&record[RECORD_GROUP]) >> 48)};
+}
+
+void sl_index_stay(const struct sl_index *index, sl_ref ref, struct sl_stay *out)
+{
+    uint64_t what = word_get(&live_record(index, ref)[RECORD_WHAT]);
+    uint64_t terms[TERMS_WORDS] = {0};
+    if ((what & WHAT_TERMS) != 0) {
+        index_terms_copy(&index->view, ref, what, terms);
+    }
+    bool commits = what_kind(what) != SL_RECORD_RESERVED; /* a commit may have been cut off */
+    *out = (struct sl_stay){.soft_pin_end_ns = commits ? terms[TERMS_SOFT_PIN_END] : 0,
+                            .bundle = terms[TERMS_BUNDLE],
+                            .hard_pin = (what & WHAT_HARD_PIN) != 0};
 }
 
 void sl_index_set_contributed(struct sl_index *index, bool contributed)
@@ -706,10 +726,12 @@ static index_word *live_group(const struct sl_index *index, sl_ref ref)
     return record;
 }
 
+/* Only words that have parts are looked at: mostly one. */
 static uint32_t group_filled_count(index_word *group)
 {
+    uint64_t part_count = SL_MIN(word_get(&group[GROUP_PARTS]), (uint64_t)SL_GROUP_PARTS_MAX);
     uint32_t count = 0;
-    for (uint32_t i = 0; i < SL_GROUP_PARTS_MAX / 64; i++) {
+    for (uint32_t i = 0; i * 64 < part_count; i++) {
         count += (uint32_t)__builtin_popcountll(word_get(&group[GROUP_FILLED + i]));
     }
     return count;

@@ -192,6 +192,12 @@ void sl_index_read(const struct sl_index *index, sl_ref ref, struct sl_entry *ou
 /* Of that, what most who ask want to know. */
 enum sl_record_kind sl_index_kind(const struct sl_index *index, sl_ref ref);
 void sl_index_extent(const struct sl_index *index, sl_ref ref, struct sl_extent *out);
+/* What keeps a value longer than the order of eviction says; all 0: nothing, as of a block. */
+struct sl_stay {
+    uint64_t soft_pin_end_ns, bundle; /* as of struct sl_entry */
+    bool hard_pin;
+};
+void sl_index_stay(const struct sl_index *index, sl_ref ref, struct sl_stay *out);
 /* A record is read soon: its lines are fetched from memory. */
 void sl_index_fetch(const struct sl_index *index, sl_ref ref);
 void sl_index_fetch_links(const struct sl_index *index, sl_ref ref); /* its links alone */

@@ -142,12 +142,13 @@ static bool half_has(const struct sl_seen *seen, uint64_t half, uint64_t hash)
 {
     const struct line *line = &half_of(seen, half)[hash & seen->line_mask];
     uint64_t bits = mixed(hash);
-    bool all = true;
     for (uint32_t i = 0; i < LINE_WORDS; i++) {
         uint64_t word = atomic_load_explicit(&line->words[i], memory_order_relaxed);
-        all = all && (word & bit_of(bits, i)) != 0;
+        if ((word & bit_of(bits, i)) == 0) {
+            return false;
+        }
     }
-    return all;
+    return true;
 }
 
 static void half_clear(struct sl_seen *seen, uint64_t half)

@@ -22,6 +22,7 @@ static void row_older(struct sl_density *density, uint32_t class_index, uint32_t
     while (cohort != 0 && now - density->cohorts[cohort].at >= end) {
         const struct density_cohort *at = &density->cohorts[cohort];
         uint32_t next = at->in.newer;
+        __builtin_prefetch(&density->cohorts[next], 1);
         count += at->count;
         density->on_disk[cell] -= at->disk_count;
         density->on_disk[cell + 1] += at->disk_count;

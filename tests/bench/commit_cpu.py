@@ -6,8 +6,9 @@ and with density; or of another build with lru (--before) and of this one with d
 
 Each run is a fresh node with memory for exactly --blocks blocks and no disk, as of `deploy/demo --blocks`. Counted is what the
 registrar ran while the trace was replayed, by the blocks that were stored meanwhile: so each commit bears its share of
-evictions, mailboxes, and ticks. A first fifth of the trace is replayed before: it fills the memory, whose pages the kernel clears when
-they are touched first, in one run for the registrar and in another for whoever was there before it. Which side begins changes from pair to pair. Without a trace
+evictions, mailboxes, and ticks. A first third of the trace is replayed before: it fills the memory and density's ghosts (65,536 and
+four for each block), whose pages the kernel clears when they are touched first, in one run for the registrar and in another for whoever was
+there before it. So give it a long trace. Which side begins changes from pair to pair. Without a trace
 a small one is made. BUILD is a folder that CMake built in: the node and the client of a side are those of its own tree.
 """
 
@@ -44,11 +45,11 @@ def side_of(name, build, policy):
 
 
 def parts_of(trace, directory):
-    """Files of the first fifth of a trace, and of what comes behind."""
+    """Files of the first third of a trace, and of what comes behind."""
     with open(trace, encoding="utf-8") as text:
         lines = text.readlines()
     paths = (directory + "/filling.jsonl", directory + "/rest.jsonl")
-    for path, part in zip(paths, (lines[:len(lines) // 5], lines[len(lines) // 5:])):
+    for path, part in zip(paths, (lines[:len(lines) // 3], lines[len(lines) // 3:])):
         with open(path, "w", encoding="utf-8") as text:
             text.writelines(part)
     return paths

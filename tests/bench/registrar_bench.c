@@ -62,6 +62,7 @@ static struct bench bench;
 static bool json;
 static const char *only;    /* this shape; NULL: all */
 static uint32_t only_batch; /* of so many; 0: all */
+static uint64_t index_keys; /* what the table is for; 0: for as many as there are */
 
 static uint64_t mix(uint64_t number)
 {
@@ -258,9 +259,10 @@ static void side_open(struct side *side, const char *policy, enum shape shape)
     snprintf(text, sizeof(text), "%" PRIu64, sl_align_up(bench.block_count * VALUE_BYTES, SL_MIB));
     fake_set(&side->fake, "memory", text);
     fake_set(&side->fake, "memory_chunk", text);
-    snprintf(text, sizeof(text), "%" PRIu64, sl_align_up(keys * 400 + 4 * SL_MIB, SL_MIB));
+    snprintf(text, sizeof(text), "%" PRIu64,
+             sl_align_up((keys + index_keys / 40) * 400 + 4 * SL_MIB, SL_MIB));
     fake_set(&side->fake, "index_memory", text);
-    snprintf(text, sizeof(text), "%" PRIu64, keys);
+    snprintf(text, sizeof(text), "%" PRIu64, index_keys != 0 ? index_keys : keys);
     fake_set(&side->fake, "index_keys", text);
     fake_set(&side->fake, "reservations_max", "4096");
     fake_set(&side->fake, "disk", "0");
@@ -337,7 +339,7 @@ static void print(const struct figures *at, bool first)
 /* The fake environment checks its own steps with Check, so it runs as a test. */
 START_TEST(measure)
     {
-        static const uint32_t batches[] = {BATCH_MAX, 1};
+        const uint32_t batches[] = {only_batch != 0 ? only_batch : BATCH_MAX, 1};
         struct sl_error why = {0};
         check(sl_codec_create(FRAME_BYTES, &bench.codec, &why), &why);
         clock_measure();
@@ -377,12 +379,14 @@ int main(int argc, char **argv)
             only = argv[++i];
         } else if (strcmp(argv[i], "--batch") == 0 && i + 1 < argc) {
             only_batch = (uint32_t)strtoul(argv[++i], NULL, 10);
+        } else if (strcmp(argv[i], "--index-keys") == 0 && i + 1 < argc) {
+            index_keys = strtoull(argv[++i], NULL, 10);
         } else {
             bench.block_count = strtoull(argv[i], NULL, 10);
         }
     }
-    if (bench.block_count < 2048 || bench.block_count > 1048576 || bench.turn_count < 1 ||
-        bench.turn_count > TURNS_MAX) {
+    if (only_batch > BATCH_MAX || bench.block_count < 2048 || bench.block_count > 1048576 ||
+        bench.turn_count < 1 || bench.turn_count > TURNS_MAX) {
         fprintf(stderr,
                 "usage: registrar_bench [BLOCKS (2048..1048576)] [--turns N (1..%u)] "
                 "[--json]\n",

@@ -497,14 +497,15 @@ static bool disk_forgets(const struct registrar *self, uint32_t slot, const stru
 
 uint16_t reg_disk_doubt(const struct registrar *self, sl_ref ref, const struct sl_entry *record)
 {
+    uint16_t used = reg_disks_used(self);
     uint16_t doubt = sl_index_links(self->index, ref)->disks;
-    for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
+    for (uint32_t i = 0; used != 0 && i < REG_DISKS_MAX; i++) {
         bool placed = record->disk.valid != 0 && record->disk.disk == i;
         if ((!self->tier->disks[i].scanned && !placed) || disk_forgets(self, i, record)) {
             doubt |= REG_DISK_BIT(i);
         }
     }
-    return doubt & reg_disks_used(self);
+    return doubt & used;
 }
 
 static bool path_failed(const struct registrar *self, const struct reg_path *path, uint64_t for_ns)

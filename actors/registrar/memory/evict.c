@@ -119,21 +119,23 @@ static enum unit_fate unit_fate(struct registrar *self, sl_ref unit,
     return leased ? UNIT_LEASED : fate;
 }
 
-static bool unit_to_disk(struct registrar *self, sl_ref unit, const struct reg_unit_parts *parts)
+static bool unit_to_disk(struct registrar *self, sl_ref unit)
 {
     static const struct sl_extent nowhere = {0};
     sl_ref now = unit;
-    for (uint32_t i = 0; i < parts->count; i++) {
-        struct sl_entry entry;
+    struct reg_unit_parts parts;
+    reg_unit_parts(self, unit, &parts);
+    for (uint32_t i = 0; i < parts.count; i++) {
+        struct sl_extent extent;
         sl_ref fresh;
-        sl_index_read(self->index, parts->refs[i], &entry);
-        if (entry.extent.generation == 0) {
+        sl_index_extent(self->index, parts.refs[i], &extent);
+        if (extent.generation == 0) {
             continue;
         }
-        if (reg_record_switch(self, parts->refs[i], &nowhere, NULL, &fresh) != SL_OK) {
+        if (reg_record_switch(self, parts.refs[i], &nowhere, NULL, &fresh) != SL_OK) {
             return false; /* the rest stays in memory; the unit stays in its list */
         }
-        now = parts->refs[i] == unit ? fresh : now;
+        now = parts.refs[i] == unit ? fresh : now;
     }
     reg_unit_place(self, now);
     return true;
@@ -226,17 +228,15 @@ static uint32_t victims_evict(struct registrar *self, const struct victims *vict
         return 0;
     }
     for (uint32_t i = 0; i < victims->count; i++) {
-        struct reg_unit_parts parts;
         if (!drops && is_on_disk_alone(self, victims->units[i])) {
             continue; /* a member that has left before */
         }
-        reg_unit_parts(self, victims->units[i], &parts);
         struct reg_drop why = *how;
         if (!lose && is_refused(self, victims->units[i])) {
             why.reason = REG_GHOST_NOT_ADMITTED;
         }
         uint32_t went = drops ? unit_lose(self, victims->units[i], &why)
-                              : unit_to_disk(self, victims->units[i], &parts);
+                              : unit_to_disk(self, victims->units[i]);
         age_note(self, went);
         gone += went;
     }
@@ -481,9 +481,7 @@ static uint32_t evict_quietly(struct registrar *self, uint64_t want_bytes)
         return 0;
     }
     for (uint32_t i = 0; i < count && bytes < want_bytes; i++) {
-        struct reg_unit_parts parts;
-        reg_unit_parts(self, victims[i].unit, &parts);
-        if (victims[i].bytes > 0 && unit_to_disk(self, victims[i].unit, &parts)) {
+        if (victims[i].bytes > 0 && unit_to_disk(self, victims[i].unit)) {
             bytes += victims[i].bytes;
             taken++;
         }

@@ -10,12 +10,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The tables' heads: few claims are open at a time, and heads for all that there may be would lie cold
+ * in memory. They grow with what is open. */
+#define HEADS_FIRST 512u
+
 static sl_err claims_init(struct registrar *self, struct sl_error *why)
 {
     uint32_t max = self->set.reservations_max;
     self->claims->all = calloc(max, sizeof(*self->claims->all));
-    if (self->claims->all == NULL || !sl_table_reserve(&self->claims->by_key, max) ||
-        !sl_table_reserve(&self->claims->by_generation, max)) {
+    if (self->claims->all == NULL || !sl_table_reserve(&self->claims->by_key, HEADS_FIRST) ||
+        !sl_table_reserve(&self->claims->by_generation, HEADS_FIRST)) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "table of %u reservations", max);
     }
     self->claims->free = REG_NONE;
@@ -28,6 +32,14 @@ static void claims_fini(struct registrar *self)
     sl_table_fini(&self->claims->by_key);
     sl_table_fini(&self->claims->by_generation);
     sl_heap_fini(&self->claims->timers);
+}
+
+/* Without memory the tables stay as they are, and slower. */
+static void heads_fit(struct sl_table *table)
+{
+    if (table->count >= table->head_count) {
+        (void)sl_table_reserve(table, table->count * 2);
+    }
 }
 
 uint32_t reg_claim_add(struct registrar *self, const struct reg_claim *claim)
@@ -46,9 +58,11 @@ uint32_t reg_claim_add(struct registrar *self, const struct reg_claim *claim)
         at->node[i] = (struct reg_node){REG_NONE, REG_NONE};
     }
     if (!at->ahead && (at->state == REG_CLAIM_RESERVED || at->state == REG_CLAIM_PROMOTING)) {
+        heads_fit(&self->claims->by_key);
         sl_table_add(&self->claims->by_key, &at->by_key, at->hash);
     }
     /* Generations are consecutive: their low bits spread well as they are. */
+    heads_fit(&self->claims->by_generation);
     sl_table_add(&self->claims->by_generation, &at->by_generation, at->extent.generation);
     self->claims->count++;
     reg_bundle_join(self, at->bundle, at->ref, true);

@@ -32,11 +32,11 @@ uint64_t reg_unit_leased(struct registrar *self, sl_ref unit)
     }
     reg_unit_parts(self, unit, &parts);
     for (uint32_t i = 0; i < parts.count; i++) {
-        struct sl_entry entry;
-        sl_index_read(self->index, parts.refs[i], &entry);
+        struct sl_stay stay;
+        sl_index_stay(self->index, parts.refs[i], &stay);
         uint64_t part_ns =
-            entry.bundle != 0
-                ? sl_index_bundle_lease_end(self->index, entry.bundle, self->env->now_ns)
+            stay.bundle != 0
+                ? sl_index_bundle_lease_end(self->index, stay.bundle, self->env->now_ns)
                 : sl_index_lease_end(self->index, parts.refs[i], self->env->now_ns);
         end_ns = SL_MAX(end_ns, part_ns);
     }
@@ -61,7 +61,7 @@ static void block_reopen(struct registrar *self, sl_ref block)
 bool reg_unit_lease_close(struct registrar *self, sl_ref unit)
 {
     struct reg_unit_parts parts;
-    struct sl_entry entry;
+    struct sl_stay stay;
     sl_ref block = held_block(self, unit);
     if (block != 0 && !sl_index_lease_close(self->index, block, self->env->now_ns)) {
         return false;
@@ -69,9 +69,9 @@ bool reg_unit_lease_close(struct registrar *self, sl_ref unit)
     if (self->set.leases.object_ns == 0) {
         return true;
     }
-    sl_index_read(self->index, unit, &entry);
-    if (entry.bundle != 0) {
-        return sl_index_bundle_lease_close(self->index, entry.bundle, self->env->now_ns);
+    sl_index_stay(self->index, unit, &stay);
+    if (stay.bundle != 0) {
+        return sl_index_bundle_lease_close(self->index, stay.bundle, self->env->now_ns);
     }
     reg_unit_parts(self, unit, &parts);
     for (uint32_t i = 0; i < parts.count; i++) {
@@ -96,12 +96,12 @@ void reg_unit_lease_reopen(struct registrar *self, sl_ref unit)
 
 uint64_t reg_unit_bundle(struct registrar *self, sl_ref unit)
 {
-    struct sl_entry entry;
+    struct sl_stay stay;
     if (self->bundles->by_ref.count == 0) {
         return 0;
     }
-    sl_index_read(self->index, unit, &entry);
-    return entry.bundle;
+    sl_index_stay(self->index, unit, &stay);
+    return stay.bundle;
 }
 
 /* ---- when to look again ---- */

@@ -47,12 +47,12 @@ void reg_unit_part_join(struct registrar *self, sl_ref group, sl_ref part)
  */
 static struct reg_order *kept_list(struct registrar *self, sl_ref unit)
 {
-    struct sl_entry entry;
-    sl_index_read(self->index, unit, &entry);
-    if (entry.hard_pin) {
+    struct sl_stay stay;
+    sl_index_stay(self->index, unit, &stay);
+    if (stay.hard_pin) {
         return &self->units->pinned;
     }
-    return entry.soft_pin_end_ns != 0 ? &self->units->soft : &self->units->leased;
+    return stay.soft_pin_end_ns != 0 ? &self->units->soft : &self->units->leased;
 }
 
 static struct reg_order *list_of(struct registrar *self, sl_ref unit, uint16_t flags)
@@ -128,10 +128,10 @@ static void unit_add(struct registrar *self, sl_ref unit, uint16_t flag)
 /* Of a unit in memory: what is pinned is passed by. Its bundle learns of it, too. */
 static uint16_t memory_list(struct registrar *self, sl_ref unit)
 {
-    struct sl_entry entry;
-    sl_index_read(self->index, unit, &entry);
-    bool soft = entry.soft_pin_end_ns > self->env->now_ns;
-    return entry.hard_pin || (soft && reg_due_note(self, unit, entry.soft_pin_end_ns))
+    struct sl_stay stay;
+    sl_index_stay(self->index, unit, &stay);
+    bool soft = stay.soft_pin_end_ns > self->env->now_ns;
+    return stay.hard_pin || (soft && reg_due_note(self, unit, stay.soft_pin_end_ns))
                ? REG_FLAG_KEPT_LISTS
                : REG_FLAG_HOT;
 }
@@ -143,10 +143,12 @@ static uint16_t unit_flag(struct registrar *self, sl_ref unit)
     uint16_t flag = REG_FLAG_COLD;
     reg_unit_parts(self, unit, &parts);
     for (uint32_t i = 0; i < parts.count && flag == REG_FLAG_COLD; i++) {
-        struct sl_entry entry;
-        sl_index_read(self->index, parts.refs[i], &entry);
-        flag = entry.extent.generation != 0 ? REG_FLAG_HOT : REG_FLAG_COLD;
-        reg_bundle_join(self, entry.bundle, unit, false);
+        struct sl_extent extent;
+        struct sl_stay stay;
+        sl_index_extent(self->index, parts.refs[i], &extent);
+        sl_index_stay(self->index, parts.refs[i], &stay);
+        flag = extent.generation != 0 ? REG_FLAG_HOT : REG_FLAG_COLD;
+        reg_bundle_join(self, stay.bundle, unit, false);
     }
     return flag == REG_FLAG_HOT ? memory_list(self, unit) : flag;
 }
@@ -487,9 +489,8 @@ sl_err reg_object_replace(struct registrar *self, sl_ref old, sl_ref ref, struct
 sl_err reg_unit_drop(struct registrar *self, sl_ref unit, const struct reg_drop *how)
 {
     struct reg_unit_parts parts;
-    struct sl_entry entry;
-    sl_index_read(self->index, unit, &entry);
-    uint32_t pending = entry.kind == SL_RECORD_GROUP ? reg_group_slot(self, unit) : REG_NONE;
+    bool block = sl_index_kind(self->index, unit) == SL_RECORD_GROUP;
+    uint32_t pending = block ? reg_group_slot(self, unit) : REG_NONE;
     if (pending != REG_NONE) {
         reg_group_abandon(self, pending, how->reason);
         return SL_OK;
@@ -500,15 +501,16 @@ sl_err reg_unit_drop(struct registrar *self, sl_ref unit, const struct reg_drop 
         return err;
     }
     unit_unlist(self, unit); /* which notes what the policy knows of it */
-    reg_ghost_add_judged(self, entry.key, entry.key_length, how->reason, &self->units->judged);
+    struct sl_key key = sl_index_key(self->index, unit);
+    reg_ghost_add_judged(self, key.at, key.length, how->reason, &self->units->judged);
     reg_bundle_leave(self, unit);
-    if (entry.kind == SL_RECORD_GROUP) {
+    if (block) {
         sl_index_group_drop(self->index, unit);
     }
     for (uint32_t i = 0; i < parts.count; i++) {
         part_unlink(self, parts.refs[i], how);
     }
-    if (entry.kind == SL_RECORD_GROUP) {
+    if (block) {
         sl_index_unlink(self->index, unit, SL_RECORD_FREE);
     }
     sl_metric_add(self->env->metrics, self->units->metric.dropped_count, 1);

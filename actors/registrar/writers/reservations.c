@@ -171,8 +171,11 @@ static sl_err claim_commit(struct registrar *self, struct committing *commit, ui
         found = replace_prepare(self, &entry, &there);
     }
     char key[SL_KEY_BYTES_MAX + 1];
-    key_text(&entry, key);
-    bool doubt = claim->replace && found == SL_ERR_NOT_FOUND && reg_key_in_doubt(self, key);
+    bool doubt = false;
+    if (claim->replace && found == SL_ERR_NOT_FOUND) {
+        key_text(&entry, key);
+        doubt = reg_key_in_doubt(self, key);
+    }
     bool waits = self->tier->on && (doubt || found == SL_OK);
     if (found == SL_ERR_NO_SPACE) {
         return found;

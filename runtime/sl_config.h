@@ -350,6 +350,10 @@ sl_err sl_paths_from(const struct sl_config *config, struct sl_paths *out, struc
 bool sl_service_dir(const char *instance, char out[64], uint32_t *owner);
 /* Entries of disk_path, empty ones included; 1 when it is not set. */
 uint32_t sl_config_disk_count(const struct sl_config *config);
+/* The ceiling of the index. A ceiling, not a cost: records are sparse until used. Where none is set it follows from memory
+ * and disk, since values of 4 KiB want a tenth of their bytes. */
+#define SL_INDEX_MEMORY_MIN (64 * SL_MIB)
+uint64_t sl_config_index_memory(const struct sl_config *config);
 /* Makes path and its parents, each new one 0700; an existing last directory must belong to this uid
  * and be closed to others, and each one above it to this uid or root. In a directory in which
  * everybody may make names no link is followed. Errors: SL_ERR_PERMISSION, SL_ERR_FOREIGN,

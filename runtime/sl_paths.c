@@ -73,6 +73,14 @@ uint32_t sl_config_disk_count(const struct sl_config *config)
     return count;
 }
 
+uint64_t sl_config_index_memory(const struct sl_config *config)
+{
+    uint64_t set = sl_config_u64(config, SL_SET_index_memory);
+    uint64_t memory = sl_config_u64(config, SL_SET_memory);
+    uint64_t for_disk = SL_MIN(sl_config_u64(config, SL_SET_disk) / 16, SL_MAX(memory, SL_GIB));
+    return set != 0 ? set : SL_MAX(memory / 8 + for_disk, SL_INDEX_MEMORY_MIN);
+}
+
 /* Slashes at the end do not make another directory of it. */
 static size_t path_length(const char *path, size_t length)
 {

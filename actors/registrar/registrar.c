@@ -18,9 +18,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CALLS_MAX       4096u /* fences to every process, and what is in flight to the tierer */
-#define INDEX_BYTES_MIN (64 * SL_MIB)
-#define DRAIN_NS        (4 * SL_NS_PER_S)
+#define CALLS_MAX 4096u /* fences to every process, and what is in flight to the tierer */
+#define DRAIN_NS  (4 * SL_NS_PER_S)
 
 struct registrar_actor {
     struct registrar self;
@@ -38,7 +37,7 @@ static void settings_read(struct registrar *self)
     struct reg_settings *set = &self->set;
     set->memory = sl_config_u64(config, SL_SET_memory);
     set->memory_chunk = sl_config_u64(config, SL_SET_memory_chunk);
-    set->index_memory = sl_config_u64(config, SL_SET_index_memory);
+    set->index_memory = sl_config_index_memory(config);
     set->index_keys = sl_config_u64(config, SL_SET_index_keys);
     set->reservation_ttl_ns = sl_config_u64(config, SL_SET_reservation_ttl);
     set->leases.object_ns = sl_config_u64(config, SL_SET_lease_ttl);
@@ -50,12 +49,6 @@ static void settings_read(struct registrar *self)
     set->ranks = (uint32_t)sl_config_u64(config, SL_SET_ranks);
     set->queue_messages = (uint32_t)sl_config_u64(config, SL_SET_queue_messages);
     set->disk = sl_config_u64(config, SL_SET_disk);
-    if (set->index_memory == 0) {
-        /* A ceiling, not a cost: records are sparse until used. Values of 4 KiB want a tenth of
-         * their bytes. */
-        uint64_t for_disk = SL_MIN(set->disk / 16, SL_MAX(set->memory, SL_GIB));
-        set->index_memory = SL_MAX(set->memory / 8 + for_disk, INDEX_BYTES_MIN);
-    }
     for (uint32_t i = 0; reg_parts[i] != NULL; i++) {
         if (reg_parts[i]->settings != NULL) {
             reg_parts[i]->settings(self);

@@ -236,6 +236,31 @@ static int devices_size(struct ctl *ctl, struct replay *replay)
     return CTL_FINE;
 }
 
+static bool page_of_rank(void *context, struct sl_metrics_view *view)
+{
+    uint64_t *ranks = context;
+    struct sl_metrics_summary summary;
+    sl_metrics_view_summary(view, &summary);
+    *ranks += strncmp(summary.actor, "swapper.", 8) == 0 ? 1 : 0;
+    return true;
+}
+
+/* What every op would be refused for is said before the first one. */
+static int ranks_check(struct ctl *ctl, const struct replay *replay)
+{
+    for (uint32_t i = 0; i < replay->side_count; i++) {
+        uint64_t ranks = 0;
+        (void)ctl_pages(replay->sides[i].ctl, page_of_rank, &ranks);
+        if (ranks > 0 && ranks < replay->options.ranks) {
+            return ctl_wrong(ctl,
+                             "--ranks %" PRIu64 ", and node '%s' was started with --ranks %" PRIu64,
+                             replay->options.ranks,
+                             sl_config_text(replay->sides[i].ctl->config, SL_SET_instance), ranks);
+        }
+    }
+    return CTL_FINE;
+}
+
 static int replay_run(struct ctl *ctl, struct replay *replay)
 {
     struct sl_error why = {0};
@@ -251,6 +276,10 @@ static int replay_run(struct ctl *ctl, struct replay *replay)
     pages_tidy(ctl);
     if (replay_engine_open(replay, ctl, &why) != SL_OK) {
         return ctl_failed(ctl, &why);
+    }
+    code = ranks_check(ctl, replay);
+    if (code != CTL_FINE) {
+        return code;
     }
     play(replay);
     code = report_write(ctl, replay);

@@ -1,7 +1,9 @@
 /* client/command/output.c - how commands say what happened. */
 #include "client/command/command.h"
 
+#include <dirent.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <pwd.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -9,6 +11,7 @@
 #include <unistd.h>
 
 #define PROGRESS_CELLS 30u
+#define NODES_SAID     8u /* names of nodes that run, beside the one that does not */
 
 int ctl_wrong(const struct ctl *ctl, const char *format, ...)
 {
@@ -39,9 +42,40 @@ static int exit_code_of(sl_err code)
     }
 }
 
+/* Which nodes of this user run, when it is not the one that was meant. Of places that somebody named nothing is known. */
+static void own_nodes_say(const struct ctl *ctl)
+{
+    char base[64], path[sizeof base + NAME_MAX + 2];
+    uint32_t found = 0;
+    (void)snprintf(base, sizeof base, "/dev/shm/sluice-%u", (unsigned)geteuid());
+    if (strncmp(ctl->paths.shm_dir, base, strlen(base)) != 0 ||
+        strrchr(ctl->paths.shm_dir, '/') != ctl->paths.shm_dir + strlen(base)) {
+        return;
+    }
+    DIR *directory = opendir(base);
+    for (struct dirent *entry = directory == NULL ? NULL : readdir(directory);
+         entry != NULL && found < NODES_SAID; entry = readdir(directory)) {
+        (void)snprintf(path, sizeof path, "%s/%s", base, entry->d_name);
+        if (entry->d_name[0] != '.' && ctl_registrar_lives(path)) {
+            (void)fprintf(stderr, "%s%s",
+                          found == 0 ? "--instance names the node; there run: " : ", ",
+                          entry->d_name);
+            found++;
+        }
+    }
+    if (directory != NULL) {
+        (void)closedir(directory);
+    }
+    (void)fputs(found > 0 ? "\n" : "no node of this user runs here: sluice-node start begins one\n",
+                stderr);
+}
+
 /* Somebody else's node of that name is as good as none, but not what a person expects to hear. */
 static void others_node_say(const struct ctl *ctl)
 {
+    if (ctl_registrar_lives(ctl->paths.shm_dir)) {
+        return; /* it runs, and did not answer */
+    }
     char dir[64];
     uint32_t owner = 0;
     if (sl_service_dir(sl_config_text(ctl->config, SL_SET_instance), dir, &owner) &&
@@ -49,6 +83,8 @@ static void others_node_say(const struct ctl *ctl)
         const struct passwd *user = getpwuid(owner);
         (void)fprintf(stderr, "%s belongs to user %s: ask as that user, or as root\n", dir,
                       user != NULL ? user->pw_name : "unknown");
+    } else {
+        own_nodes_say(ctl);
     }
 }
 

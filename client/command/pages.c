@@ -1,6 +1,7 @@
 /* client/command/pages.c - the metrics pages of a node, as files: nobody is asked anything. */
 #include "client/command/command.h"
 #include "runtime/sl_metrics.h"
+#include "runtime/sl_proc.h"
 
 #include <string.h>
 
@@ -8,6 +9,20 @@ uint32_t ctl_pages(const struct ctl *ctl, bool (*each)(void *context, struct sl_
                    void *context)
 {
     return sl_metrics_views_each(ctl->paths.shm_dir, each, context);
+}
+
+bool ctl_registrar_lives(const char *shm_dir)
+{
+    char path[1400];
+    struct sl_metrics_view *view = NULL;
+    struct sl_metrics_summary summary = {0};
+    (void)snprintf(path, sizeof path, "%s/metrics.registrar", shm_dir);
+    if (sl_metrics_view_open(path, &view, NULL) != SL_OK) {
+        return false;
+    }
+    sl_metrics_view_summary(view, &summary);
+    sl_metrics_view_close(&view);
+    return summary.proc.pid != 0 && sl_proc_alive(summary.proc);
 }
 
 sl_err ctl_no_pages(const struct ctl *ctl, struct sl_error *why)

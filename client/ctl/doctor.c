@@ -80,21 +80,6 @@ uint64_t doctor_free_bytes(const char *path)
     return statvfs(path, &status) == 0 ? (uint64_t)status.f_bavail * status.f_frsize : 0;
 }
 
-/* Whether the registrar whose metrics page lies in this directory is alive. */
-static bool registrar_lives(const char *shm_dir)
-{
-    char path[1200];
-    struct sl_metrics_view *view = NULL;
-    struct sl_metrics_summary summary = {0};
-    (void)snprintf(path, sizeof(path), "%s/metrics.registrar", shm_dir);
-    if (sl_metrics_view_open(path, &view, NULL) != SL_OK) {
-        return false;
-    }
-    sl_metrics_view_summary(view, &summary);
-    sl_metrics_view_close(&view);
-    return summary.proc.pid != 0 && sl_proc_alive(summary.proc);
-}
-
 /* ---- who restarts what ends ---- */
 
 static void doctor_supervisor(struct doctor *doctor)
@@ -119,8 +104,8 @@ static void doctor_memory(struct doctor *doctor)
 {
     char parent[1100], a[32], b[32], c[32];
     const char *shm_dir = doctor->ctl->paths.shm_dir;
-    uint64_t want = sl_config_u64(doctor->config, SL_SET_memory) +
-                    sl_config_u64(doctor->config, SL_SET_index_memory);
+    uint64_t want =
+        sl_config_u64(doctor->config, SL_SET_memory) + sl_config_index_memory(doctor->config);
     if (!doctor_parent(shm_dir, parent)) {
         doctor_say(doctor, DOCTOR_FAIL, "memory", "mount a tmpfs there, or set shm_dir",
                    "no directory above '%s' exists", shm_dir);
@@ -130,7 +115,7 @@ static void doctor_memory(struct doctor *doctor)
     bool enough = left + own >= want;
     doctor_say(doctor, enough ? DOCTOR_OK : DOCTOR_FAIL, "memory",
                enough ? "" : "mount -o remount,size=N /dev/shm, or set memory lower",
-               "%s free at %s, %s there already, memory and index_memory want %s",
+               "%s free at %s, %s there already, memory and index_memory want %s at most",
                ctl_size_text(left, a), parent, ctl_size_text(own, b), ctl_size_text(want, c));
 }
 
@@ -192,7 +177,7 @@ static void doctor_cores(struct doctor *doctor)
                late ? "leave the node a core, raise its CPU limit, start it with CAP_SYS_NICE or "
                       "LimitNICE=, or sysctl kernel.sched_autogroup_enabled=0"
                     : "",
-               "%s was ready to run and had no core for %.2f s of its %.0f s", waits.worst,
+               "%s was ready to run and had no core for %.2f s of its %.2f s", waits.worst,
                (double)waits.worst_ns / SL_NS_PER_S, (double)waits.worst_life_ns / SL_NS_PER_S);
 }
 
@@ -297,7 +282,7 @@ static void doctor_leftovers(struct doctor *doctor)
     for (struct dirent *entry = directory == NULL ? NULL : readdir(directory); entry != NULL;
          entry = readdir(directory)) {
         (void)snprintf(path, sizeof(path), "%s/%s", base, entry->d_name);
-        if (entry->d_name[0] == '.' || sl_dir_used_bytes(path) == 0 || registrar_lives(path)) {
+        if (entry->d_name[0] == '.' || sl_dir_used_bytes(path) == 0 || ctl_registrar_lives(path)) {
             continue;
         }
         found++;
@@ -337,7 +322,7 @@ static int doctor_command(struct ctl *ctl, int argc, char **argv)
                             .paths = ctl->paths,
                             .lines = json_array(),
                             .sysfs = sysfs};
-    doctor.running = registrar_lives(ctl->paths.shm_dir);
+    doctor.running = ctl_registrar_lives(ctl->paths.shm_dir);
     for (uint32_t i = 0; i < SL_COUNT(checks); i++) {
         checks[i](&doctor);
     }

@@ -80,9 +80,15 @@ void doctor_node(struct doctor *doctor)
     const struct ctl *ctl = doctor->ctl;
     struct sl_error why = {0};
     if (!doctor->running) {
-        doctor_say(doctor, DOCTOR_OK, "node", "",
-                   "none runs under the name '%s': the settings given here are looked at",
-                   sl_config_text(doctor->config, SL_SET_instance));
+        const char *instance = sl_config_text(doctor->config, SL_SET_instance);
+        char dir[64];
+        uint32_t owner = 0;
+        bool of_other = sl_service_dir(instance, dir, &owner) && owner != geteuid();
+        doctor_say(doctor, of_other ? DOCTOR_WARN : DOCTOR_OK, "node",
+                   of_other ? "ask as that user, or as root" : "",
+                   "none of this user runs under the name '%s'%s%s: the settings given here are "
+                   "looked at",
+                   instance, of_other ? ", and another user has " : "", of_other ? dir : "");
         return;
     }
     if (ctl->config_file != NULL) {
@@ -144,7 +150,7 @@ static void disk_direct(struct doctor *doctor, const char *parent)
 /* A path of the node that runs: as its tierer says. */
 static void disk_running(struct doctor *doctor, uint32_t at, const char *place)
 {
-    char page[1200], a[32], b[32];
+    char page[1200], a[32], b[32], c[32];
     struct sl_metrics_view *view = NULL;
     struct sl_metrics_summary summary = {0};
     (void)snprintf(page, sizeof page, "%s/metrics.tierer.%u", doctor->paths.shm_dir, at);
@@ -161,11 +167,16 @@ static void disk_running(struct doctor *doctor, uint32_t at, const char *place)
         return;
     }
     bool fine = summary.health == SL_HEALTH_READY;
-    doctor_say(doctor, fine ? DOCTOR_OK : DOCTOR_WARN, "disk", fine ? "" : mend,
-               "tierer.%u serves '%s': %s there, %s free%s%s", at, place,
-               ctl_size_text(sl_dir_used_bytes(place), a),
-               ctl_size_text(doctor_free_bytes(place), b), summary.reason[0] != '\0' ? ": " : "",
-               summary.reason);
+    uint64_t own = sl_dir_used_bytes(place), left = doctor_free_bytes(place);
+    uint64_t want = sl_config_u64(doctor->config, SL_SET_disk) / doctor->paths.disk_count;
+    bool enough = own + left >= want;
+    doctor_say(doctor, fine && enough ? DOCTOR_OK : DOCTOR_WARN, "disk",
+               !fine    ? mend
+               : enough ? ""
+                        : "free some, or start it with a lower disk",
+               "tierer.%u serves '%s': %s there, %s free, its ceiling is %s%s%s", at, place,
+               ctl_size_text(own, a), ctl_size_text(left, b), ctl_size_text(want, c),
+               summary.reason[0] != '\0' ? ": " : "", summary.reason);
 }
 
 /* What the paths before this one still want of the same device. */

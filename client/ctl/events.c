@@ -119,10 +119,14 @@ static bool address_find(const struct ctl *ctl, const char **publish, const char
         metrics_at_read(ctl->paths.runtime_dir, "events", at) ? strchr(at->address, ' ') : NULL;
     if (space == NULL) {
         struct sl_error why = {0};
-        (void)sl_fail(&why, SL_ERR_UNREACHABLE,
-                      "node '%s' publishes no events: start it with --events-listen local, or "
-                      "IP:PORT",
-                      sl_config_text(ctl->config, SL_SET_instance));
+        if (!ctl_registrar_lives(ctl->paths.shm_dir)) {
+            (void)ctl_no_pages(ctl, &why);
+        } else {
+            (void)sl_fail(&why, SL_ERR_UNREACHABLE,
+                          "node '%s' publishes no events: start it with --events-listen local, or "
+                          "IP:PORT",
+                          sl_config_text(ctl->config, SL_SET_instance));
+        }
         *code = ctl_failed(ctl, &why);
         return false;
     }

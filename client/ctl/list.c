@@ -177,7 +177,8 @@ static int stat_command(struct ctl *ctl, int argc, char **argv)
         struct sl_object_info info;
         sl_err err = sl_stat(client, ctl_key(ctl->words[0]), &info);
         if (err != SL_OK) {
-            (void)sl_fail(&why, err, "'%.200s'", ctl->words[0]);
+            (void)sl_fail(&why, err, "%s",
+                          err == SL_ERR_NOT_FOUND ? "no object under this key" : "the key");
             code = ctl_failed(ctl, &why);
         } else if (ctl->json) {
             ctl_print_json(info_json(&info));

@@ -77,7 +77,8 @@ static void nodes_print(const struct sl_cluster_info *self, const struct sl_node
                         uint32_t count, const struct moved *moved)
 {
     char bytes[32];
-    if (self->name[0] == '\0') {
+    if (self->name[0] == '\0' ||
+        (self->listen[0] == '\0' && count == 0 && strcmp(self->fabric, "off") == 0)) {
         (void)printf("this node has no peers, and nobody can ask it (settings peers, directory, "
                      "cluster_listen)\n");
         return;

@@ -262,6 +262,9 @@ static int show_many(struct trace *trace, uint64_t wanted, bool slow)
         rows[count - 1].count++;
         rows[count - 1].end_ns = trace->events[i].at_ns;
     }
+    if (count == 0 && !trace->ctl->json) {
+        (void)fprintf(stderr, "no op yet: gets of what is in memory ask no actor\n");
+    }
     qsort(rows, count, sizeof *rows, slow ? by_duration : by_end);
     int code = show_rows(trace, rows, SL_MIN(count, wanted));
     free(rows);

@@ -171,7 +171,7 @@ class Tally:
 def run_in(place, environment, script, log_path, tally):
     with open(os.path.join(place, "root", "run.sh"), "w", encoding="utf-8") as file:
         file.write(script)
-    with open(log_path, "w", encoding="utf-8") as log, \
+    with open(log_path, "w", encoding="utf-8", buffering=1) as log, \
             subprocess.Popen(bare_debian.words_in(place, "/root/run.sh"), env=environment, stdin=subprocess.DEVNULL,
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", errors="replace") as process:
         limit = threading.Timer(LIMIT_SECONDS, process.kill)

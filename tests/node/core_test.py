@@ -9,7 +9,7 @@ import sys
 import time
 import unittest
 
-from node_support import PATIENCE, Node, allowed, lives, log_of, main, wait_until
+from node_support import CTL, PATIENCE, Node, allowed, lives, log_of, main, wait_until
 
 LONG = f"{10 * PATIENCE}s"  # a loaded machine takes longer than a probe waits
 CORE = min(os.sched_getaffinity(0))
@@ -36,7 +36,7 @@ class Core(unittest.TestCase):
             checks = json.loads(node.ctl("doctor", "--json", check=False).stdout)
             cores = [check for check in checks["checks"] if check["check"] == "cores"]
             self.assertEqual(len(cores), 1, checks)
-            self.assertRegex(cores[0]["text"], r"^[a-z]+(\.\d+)? was ready to run and had no core for [0-9.]+ s of its [0-9]+ s$")
+            self.assertRegex(cores[0]["text"], r"^[a-z]+(\.\d+)? was ready to run and had no core for [0-9.]+ s of its [0-9.]+ s$")
 
 
 class Ready(unittest.TestCase):
@@ -124,6 +124,41 @@ class Ready(unittest.TestCase):
         node = self.node()
         for words in (["--deadline", "1s"], ["--ready", "--metrics"], ["--ready", "--deadline", "2h"], ["--ready", "registrar"]):
             self.assertEqual(node.ctl("status", *words, check=False).returncode, 2, words)
+
+
+class Missing(unittest.TestCase):
+    """What somebody reads who asks a node that does not run."""
+
+    def asked(self, *words, before=()):
+        """(exit code, standard error), of a node that nobody started."""
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(("SLUICE_", "XDG_"))}
+        done = subprocess.run([*before, CTL, *words, "--instance", f"none-{os.getpid()}"], env=environment, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.PIPE, text=True, timeout=60 * PATIENCE, check=False)
+        return done.returncode, done.stderr
+
+    def test_nodes_that_run_are_named(self):
+        node = Node(ranks=1, memory="64MiB")
+        self.addCleanup(node.__exit__)
+        node.shm = node.where[-1] = f"/dev/shm/sluice-{os.geteuid()}/{node.instance}"  # where nodes lie that nobody gave a place
+        node.start()
+        for words in (["status"], ["get", "key"], ["events", "--once"]):
+            code, said = self.asked(*words)
+            self.assertEqual(code, 3)
+            self.assertRegex(said, r"no node runs under the name 'none-\d+'")
+            self.assertRegex(said, rf"(?m)^--instance names the node; there run: (.*, )?{node.instance}(,|$)")
+
+    @unittest.skipUnless(os.geteuid() == 0, "skipped: only root can become a user without nodes")
+    def test_without_any_it_says_how_to_begin(self):
+        code, said = self.asked("status", before=["setpriv", "--reuid", "4711", "--clear-groups"])
+        self.assertEqual((code, said.splitlines()[-1]), (3, "no node of this user runs here: sluice-node start begins one"))
+
+    def test_a_setting_of_actors_is_none_of_a_node(self):
+        node = Node(ranks=1, memory="64MiB")
+        self.addCleanup(node.__exit__)
+        done = node.supervisor("start", *node.settings, "--rank", "2", check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--ranks N", done.stdout)
+        self.assertEqual(node.leftovers(), [])
 
 
 def rt_allowed():

@@ -66,7 +66,7 @@ class DiskStart(unittest.TestCase):
         self.assertEqual(done.returncode, 1, done.stdout)
         for text in texts:
             self.assertIn(text, done.stdout)
-        wait_until(lambda: node.leftovers() == [], 10, lambda: f"nothing is left: {node.leftovers()}")
+        self.assertEqual(node.leftovers(), [])
         self.assertEqual(node.supervisor("status", check=False).returncode, 3)
 
     def test_what_is_no_directory_is_refused(self):
@@ -200,6 +200,8 @@ class DiskStart(unittest.TestCase):
         disks = self.disk_lines(node)
         self.assertEqual([line["level"] for line in disks], ["ok"])
         self.assertIn("tierer.0 serves", disks[0]["text"])
+        [memory] = [line for line in self.doctor_lines(node) if line["check"] == "memory"]
+        self.assertIn("memory and index_memory want 128.0 MiB at most", memory["text"])  # and at least 64 of them for the index
         node.stop()
         self.assertIn("no disk tier", self.disk_lines(node)[0]["text"])  # none runs: the defaults
 
@@ -217,9 +219,18 @@ class DiskStart(unittest.TestCase):
         self.assertEqual(done[0], 0, done)
         self.assertIn("the node is degraded: no disk tier: tierer.0", done[1])
 
+    def test_more_than_there_is_is_told_of(self):
+        node = self.node(settings=("--disk", "16TiB"))
+        node.start()
+        [disk] = self.disk_lines(node)
+        self.assertEqual((disk["level"], disk["mend"]), ("warn", "free some, or start it with a lower disk"), disk)
+        self.assertIn("its ceiling is 16.0 TiB", disk["text"])
+
+    def doctor_lines(self, node):
+        return json.loads(node.ctl("doctor", "--json", check=False).stdout)["checks"]
+
     def disk_lines(self, node):
-        done = node.ctl("doctor", "--json", check=False)
-        return [line for line in json.loads(done.stdout)["checks"] if line["check"] == "disk"]
+        return [line for line in self.doctor_lines(node) if line["check"] == "disk"]
 
 
 if __name__ == "__main__":

@@ -113,6 +113,9 @@ class Packaging(unittest.TestCase):
         for name in re.findall(r"(?m)^(\w+) ", said):
             self.assertRegex(read(path), rf"(?m)^# {name}: .*\n(# .+\n)+#{name} = ", name)
 
+    def test_lines_of_the_changelog_are_as_long_as_lintian_takes_them(self):
+        self.assertEqual([line for line in read(DEBIAN, "changelog").splitlines() if len(line) > 80], [])
+
     def test_all_that_states_a_version_states_that_of_cmake(self):
         """Wheels, pkg-config, programs and packages have it from CMake; these files have it as text."""
         version = re.search(r"(?m)^project\(sluice VERSION ([0-9.]+) ", read(ROOT, "CMakeLists.txt"))[1]

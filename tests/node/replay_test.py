@@ -55,6 +55,7 @@ class Replay(unittest.TestCase):
             first = self.replay(node, "--limit", "20", "--prefill-rate", "10000000")
             again = self.replay(node, "--limit", "20", "--prefill-rate", "10000000", "--prefill-doubles", "1000")
             plain = self.replay(node, "--limit", "20")
+            too_many = node.ctl("replay", self.trace, "--ranks", "2", check=False)
             wrong = [node.ctl("replay", self.trace, *words, check=False).returncode
                      for words in (["--prefill-untold"], ["--prefill-doubles", "5"], ["--prefill-rate", str(1 << 41)])]
         with open(self.trace, encoding="utf-8") as lines:
@@ -69,6 +70,8 @@ class Replay(unittest.TestCase):
         self.assertEqual(again["first_tokens"]["computing_s"], 0)  # all of it was loaded
         self.assertNotIn("first_tokens", plain)
         self.assertEqual(wrong, [2, 2, 2])
+        self.assertEqual((too_many.returncode, too_many.stdout), (2, b""))
+        self.assertRegex(too_many.stderr, b"--ranks 2, and node '.*' was started with --ranks 1")
 
     def test_odd_sizes_and_pools(self):
         _, hits = expected_hits(self.trace)

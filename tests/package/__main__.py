@@ -32,7 +32,9 @@ SKIPPED = 77
 
 
 def run(*words):
-    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+    done = subprocess.run(words, check=False, stdout=subprocess.DEVNULL)
+    if done.returncode != 0:  # it has said why
+        sys.exit(f"tests/package: {' '.join(words)} ended with code {done.returncode}")
 
 
 def built(output, *options):

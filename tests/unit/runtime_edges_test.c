@@ -270,6 +270,34 @@ START_TEST(disk_path_is_a_list_whose_faults_are_named)
 END_TEST
 
 static const struct {
+    const char *index_memory, *memory, *disk;
+    uint64_t want;
+} index_sizes[] = {
+    {"0", "64MiB", "0", SL_INDEX_MEMORY_MIN},
+    {"0", "4GiB", "0", 512 * SL_MIB}, /* an eighth */
+    {"0", "4GiB", "64GiB", 512 * SL_MIB + 4 * SL_GIB},
+    {"0", "64MiB", "900GiB",
+     8 * SL_MIB + SL_GIB}, /* of a disk at most as much as memory, or this */
+    {"0", "4GiB", "900GiB", 512 * SL_MIB + 4 * SL_GIB},
+    {"1MiB", "4GiB", "900GiB", SL_MIB}, /* as it was set */
+};
+
+START_TEST(index_follows_from_memory_and_disk_where_it_is_not_set)
+    {
+        struct sl_config *config = defaults();
+        ck_assert_int_eq(
+            sl_config_set(config, "index_memory", index_sizes[_i].index_memory, "x", NULL), SL_OK);
+        ck_assert_int_eq(sl_config_set(config, "memory", index_sizes[_i].memory, "x", NULL), SL_OK);
+        ck_assert_int_eq(sl_config_set(config, "disk", index_sizes[_i].disk, "x", NULL), SL_OK);
+
+        uint64_t got = sl_config_index_memory(config);
+
+        ck_assert_uint_eq(got, index_sizes[_i].want);
+        sl_config_destroy(&config);
+    }
+END_TEST
+
+static const struct {
     const char *text;
     sl_err want;
 } process_files[] = {
@@ -741,6 +769,8 @@ int main(void)
     tcase_add_test(all, template_names_every_setting_and_its_lines_are_the_defaults);
     tcase_add_loop_test(all, disk_path_is_a_list_whose_faults_are_named, 0,
                         (int)SL_COUNT(disk_lists));
+    tcase_add_loop_test(all, index_follows_from_memory_and_disk_where_it_is_not_set, 0,
+                        (int)SL_COUNT(index_sizes));
     tcase_add_test(all, directory_is_made_with_its_parents_closed_to_others);
     tcase_add_test(all, link_in_a_shared_directory_is_refused_elsewhere_followed);
     tcase_add_test(all, parent_that_another_user_made_in_a_shared_directory_is_refused);

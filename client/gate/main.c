@@ -412,13 +412,25 @@ static sl_err serve(struct gate *self, struct sl_error *why)
 static void usage(FILE *out)
 {
     (void)fputs(
-        "usage: sluice-gate [--end] [SETTINGS]\n\n"
+        "usage: sluice-gate [--end | --check] [SETTINGS]\n\n"
         "Lets clients in that share nothing with the node but its runtime directory, as those in other "
         "containers,\nuntil SIGTERM. Each has a process of its own here, as long as it lives.\n\n"
-        "  --end  ends these processes, and does nothing else: of a node that was stopped\n"
+        "  --end    ends these processes, and does nothing else: of a node that was stopped\n"
+        "  --check  says whether clients_allow and clients_write can be read, and does nothing else\n"
         "  --instance NAME, --runtime-dir DIR, --shm-dir DIR, --config FILE: as sluicectl\n\n"
         "Exit codes: 0 fine, 1 failed, 2 wrong use.\n",
         out);
+}
+
+/* Who is named by the settings. */
+static sl_err users_read(struct gate *self, struct sl_error *why)
+{
+    sl_err err = gate_allow_read(
+        "clients_allow", sl_config_text(self->config, SL_SET_clients_allow), &self->allow, why);
+    return err != SL_OK ? err
+                        : gate_allow_read("clients_write",
+                                          sl_config_text(self->config, SL_SET_clients_write),
+                                          &self->write, why);
 }
 
 int main(int argc, char **argv)
@@ -426,12 +438,14 @@ int main(int argc, char **argv)
     struct gate self = {.entrances = {{.fd = -1}, {.fd = -1}}, .signal_fd = -1};
     struct sl_error why = {0};
     bool ends = argc > 1 && strcmp(argv[1], "--end") == 0;
-    if (ends) {
+    bool checks = argc > 1 && strcmp(argv[1], "--check") == 0;
+    bool one_thing = ends || checks;
+    if (one_thing) {
         argv[1] = argv[0];
     }
     sl_err err = sl_config_create(&self.config, &why);
     if (err == SL_OK) {
-        err = sl_config_load(self.config, NULL, argc - ends, argv + ends, NULL, &why);
+        err = sl_config_load(self.config, NULL, argc - one_thing, argv + one_thing, NULL, &why);
     }
     if (err == SL_ERR_CANCELLED) {
         bool help = strstr(why.text, "help") != NULL;
@@ -448,20 +462,14 @@ int main(int argc, char **argv)
     if (err == SL_OK && ends) { /* also where a user of clients_allow is no more */
         err = standins_end(&self, &why);
     } else if (err == SL_OK) {
+        err = sl_config_bool(self.config, SL_SET_gate) || !checks ? users_read(&self, &why) : SL_OK;
+    }
+    if (err == SL_OK && !one_thing) {
         sl_proc_descriptors_raise(); /* of clients' memory */
         self.shares = shares_make();
         self.of_user = (uint32_t)sl_config_u64(self.config, SL_SET_clients_of_user);
-        err = self.shares == NULL
-                  ? sl_fail(&why, SL_ERR_NO_MEMORY, "memory shared with stand-ins")
-                  : gate_allow_read("clients_allow",
-                                    sl_config_text(self.config, SL_SET_clients_allow), &self.allow,
-                                    &why);
-        if (err == SL_OK) {
-            err =
-                gate_allow_read("clients_write", sl_config_text(self.config, SL_SET_clients_write),
-                                &self.write, &why);
-        }
-        err = err == SL_OK ? serve(&self, &why) : err;
+        err = self.shares == NULL ? sl_fail(&why, SL_ERR_NO_MEMORY, "memory shared with stand-ins")
+                                  : serve(&self, &why);
     }
     if (err != SL_OK) {
         (void)fprintf(stderr, "sluice-gate: %s\n", why.text);

@@ -71,6 +71,8 @@ struct writer {
     uint64_t window_bytes, slot_bytes;
     struct drafts *drafts;
     uint64_t drafts_until_ns; /* none is open later; of the thread that reads */
+    char pins[SL_CLIENT_PINS_NAME_BYTES];
+    char pins_path[1024 + SL_CLIENT_PINS_NAME_BYTES];
     struct server servers[SL_GATE_SLOTS];
     struct writer_client of;
     pthread_t watcher;
@@ -120,9 +122,10 @@ static uint32_t settings_write(const struct sl_config *config, char texts[][64],
     return count;
 }
 
-static sl_err client_open(struct writer *self, const struct writer_options *options,
+static sl_err client_open(struct writer *self, const struct writer_options *options, uint32_t uid,
                           struct sl_error *why)
 {
+    char name[24];
     char runtime_dir[1100], shm_dir[1100], log_dir[1100], pin_bytes[64], numbers[4][64];
     uint32_t number_count = settings_write(options->config, numbers, SL_COUNT(numbers));
     const char *settings[16] = {"attach=files",
@@ -146,7 +149,19 @@ static sl_err client_open(struct writer *self, const struct writer_options *opti
     (void)snprintf(log_dir, sizeof(log_dir), "log_dir=%s", options->paths->log_dir);
     (void)snprintf(pin_bytes, sizeof(pin_bytes), "client_pin_bytes_max=%" PRIu64,
                    self->pin_bytes_max);
-    return sl_client_open(&of_client, &self->client, why);
+    (void)snprintf(name, sizeof(name), WRITER_NAME, uid);
+    sl_err err = sl_client_open_as(name, &of_client, &self->client, why);
+    if (err == SL_OK) {
+        sl_client_pins_name(self->client, self->pins);
+        (void)snprintf(self->pins_path, sizeof(self->pins_path), "%s/%s", options->paths->shm_dir,
+                       self->pins);
+    }
+    return err;
+}
+
+const char *writer_pins(const struct writer *self)
+{
+    return self->pins;
 }
 
 static sl_err servers_make(struct writer *self, struct sl_error *why)
@@ -170,7 +185,8 @@ static sl_err drafts_open(struct writer *self, uint64_t memory_bytes, struct sl_
     return self->drafts != NULL ? SL_OK : sl_fail(why, SL_ERR_NO_MEMORY, "writer");
 }
 
-sl_err writer_open(const struct writer_options *options, struct writer **out, struct sl_error *why)
+sl_err writer_open(const struct writer_options *options, uint32_t uid, struct writer **out,
+                   struct sl_error *why)
 {
     struct writer *self = calloc(1, sizeof(*self));
     if (self == NULL) {
@@ -203,7 +219,7 @@ sl_err writer_open(const struct writer_options *options, struct writer **out, st
         err = window_make(self, sl_config_u64(options->config, SL_SET_clients_window), why);
     }
     if (err == SL_OK) {
-        err = client_open(self, options, why);
+        err = client_open(self, options, uid, why);
     }
     if (err == SL_OK) {
         err = drafts_open(self, memory_bytes, why);
@@ -611,7 +627,10 @@ static void *watch_run(void *context)
     while (poll(polled, SL_COUNT(polled), -1) < 0 && errno == EINTR) {
     }
     if (poll(polled, 1, GRACE_MS) <= 0) {
-        _exit(0); /* the registrar sees it, and takes back what was under way */
+        /* The registrar sees it, and takes back what was under way; and what is pinned, since who closes
+         * its connection has no views any more. */
+        (void)unlink(self->pins_path);
+        _exit(0);
     }
     return NULL;
 }

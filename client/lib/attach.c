@@ -667,7 +667,8 @@ bool sl_client_is_ours(const struct sl_client *client)
     return client->ours != NULL ? *client->ours != 0 : (uint32_t)getpid() == client->self.pid;
 }
 
-static struct sl_client *client_new(void)
+/* who: NULL for a client of its own process. */
+static struct sl_client *client_new(const char *who)
 {
     static _Atomic uint32_t opened; /* clients of this process, for their names */
     struct sl_client *client = calloc(1, sizeof *client);
@@ -679,6 +680,10 @@ static struct sl_client *client_new(void)
     client->ours = ours_page();
     uint32_t number = atomic_fetch_add_explicit(&opened, 1, memory_order_relaxed);
     (void)snprintf(client->name, sizeof client->name, "client.%u.%u", client->self.pid, number);
+    if (who != NULL) { /* random: what another one of this number pinned may stay (sl_pins_keep) */
+        (void)snprintf(client->name, sizeof client->name, "%s.%u.%05x", who, client->self.pid,
+                       (uint32_t)sl_client_random() & 0xfffff);
+    }
     pthread_mutex_init(&client->lock, NULL);
     pthread_mutex_init(&client->contributing, NULL);
     atomic_init(&client->contribute_again_ns, SL_NEVER_NS);
@@ -688,11 +693,17 @@ static struct sl_client *client_new(void)
 sl_err sl_client_open(const struct sl_client_options *options, struct sl_client **out,
                       struct sl_error *why)
 {
+    return sl_client_open_as(NULL, options, out, why);
+}
+
+sl_err sl_client_open_as(const char *who, const struct sl_client_options *options,
+                         struct sl_client **out, struct sl_error *why)
+{
     if (options == NULL || out == NULL || options->api_version != SLUICE_API_VERSION) {
         return sl_fail(why, options != NULL && out != NULL ? SL_ERR_VERSION : SL_ERR_INVALID,
                        "client options: api_version must be %d", SLUICE_API_VERSION);
     }
-    struct sl_client *client = client_new();
+    struct sl_client *client = client_new(who);
     if (client == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "client: %zu bytes", sizeof *client);
     }

@@ -191,6 +191,10 @@ void sl_client_let(struct sl_client *client, struct sl_attachment *at);
 void sl_client_sweep(struct sl_client *client);
 /* As who the node knows this client. */
 struct sl_proc_id sl_client_self(const struct sl_client *client);
+/* As sl_client_open. who: 18 characters at most that begin the name by which the node knows the client; NULL: as
+ * of all clients. */
+sl_err sl_client_open_as(const char *who, const struct sl_client_options *options,
+                         struct sl_client **out, struct sl_error *why);
 #define SL_CLIENT_PINS_NAME_BYTES 64u
 /* Of the segment with this client's pins. */
 void sl_client_pins_name(const struct sl_client *client, char out[SL_CLIENT_PINS_NAME_BYTES]);

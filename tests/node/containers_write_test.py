@@ -166,6 +166,10 @@ class OtherUsersWrite(unittest.TestCase):
         self.addCleanup(lambda: liar.poll() is None and liar.kill())
         return liar
 
+    def pins(self, node):
+        """Of clients of other users."""
+        return [name for name in os.listdir(node.shm) if name.startswith("pins.guest.")]
+
     def evict_all(self, node, turn):
         """More than a node of 16 MiB holds is put."""
         for number in range(10):
@@ -251,7 +255,7 @@ class OtherUsersWrite(unittest.TestCase):
             probe.end()
             self.assertEqual(probe.process.returncode, 0)
         wait_until(lambda: not any(lives(pid) for pid in standins(node)), 5, "nothing is left of them")
-        wait_until(lambda: not any(name.startswith("pins.client") for name in os.listdir(node.shm)), 5, "no pins are left")
+        wait_until(lambda: self.pins(node) == [], 5, "no pins are left")
 
     def test_a_view_keeps_its_bytes(self):
         node = self.node(memory="16MiB")
@@ -265,12 +269,42 @@ class OtherUsersWrite(unittest.TestCase):
             os.kill(old, signal.SIGKILL)
             node.wait_restarted("registrar", old)
 
-        for pid in standins(node):  # with the one that pins goes the promise, and the client can tell
-            os.kill(pid, signal.SIGKILL)
+        self.assertEqual((probe.code("release"), probe.code("pin"), probe.code("check")), ("released", "SL_OK", "whole"))
+
+    def test_views_keep_their_bytes_without_the_processes_that_pinned_them(self):
+        node = self.node(memory="16MiB")
+        probe = Told(self, node)
+
+        for turn in range(2):
+            self.assertEqual((probe.code("put", f"value-{turn}", 512), probe.code("pin", f"value-{turn}")), ("SL_OK", "SL_OK"))
+            killed = standins(node)
+            for pid in killed:
+                os.kill(pid, signal.SIGKILL)
+            wait_until(lambda killed=killed: not any(lives(pid) for pid in killed), 5, "they are gone")
+            if turn == 1:
+                old = node.live_pid("registrar")
+                os.kill(old, signal.SIGKILL)
+                node.wait_restarted("registrar", old)
+            self.evict_all(node, turn)
+            self.assertEqual(probe.ask("look"), ["whole"] * (turn + 1))
+
+        self.assertEqual((probe.code("put", "value", 512), probe.code("pin", "value"), len(self.pins(node))), ("SL_OK", "SL_OK", 3))
         self.evict_all(node, "last")
-        self.assertIn(probe.code("check"), ("broken", "whole"))
-        probe.ask("release")
-        self.assertEqual((probe.code("pin"), probe.code("check")), ("SL_OK", "whole"))
+        self.assertEqual((probe.ask("look"), probe.code("release")), (["whole"] * 3, "released"))
+        wait_until(lambda: len(self.pins(node)) == 1, 5, "what the dead ones held is given back")
+
+    def test_who_closes_its_connection_keeps_no_pins(self):
+        """Whatever it holds on to."""
+        node = self.node(memory="16MiB")
+        node.ctl("put", "value", stdin=b"x")
+        owner = Asked(self, node, (LIVES,), ("0",))
+        self.assertEqual((owner.code("draft"), owner.code("write")), ("SL_OK", "SL_OK"))
+
+        liar = self.liar(node, "cling", f"pins.guest.{READER}.1.00000")
+        self.assertEqual(liar.stdout.readline(), b"clings\n")
+
+        wait_until(lambda: self.pins(node) == [], 5, "no pins are left")
+        self.assertEqual((len(standins(node)), liar.poll()), (1, None))  # the one by which it reads
 
     def test_an_engine_that_runs_as_root(self):
         """As images of engines do, at a node that does not."""

@@ -9,7 +9,7 @@ import time
 import unittest
 
 from containers_support import LIVES, Asked, Inside, apart_as, can_be_apart, child_of, seen_there, shared, standins
-from node_support import BIN, CTL, NODE, PATIENCE, Node, lives, main, wait_until
+from node_support import BIN, CTL, NODE, PACE, PATIENCE, Node, lives, main, wait_until
 
 WRITER, READER = 61002, 61003
 NODE_USER = 61010
@@ -223,6 +223,28 @@ class OtherUsersWrite(unittest.TestCase):
         hoarded, errors = self.liar(node, "hoard").communicate(timeout=60 * PATIENCE)
 
         self.assertEqual((hoarded, node.ctl("get", "six").stdout), (b"done\n", b"\0" * 5), errors)
+
+    def test_a_put_that_waits_for_room_waits_no_longer_than_its_caller(self):
+        """One that stands in the registrar's queue lets nobody before it."""
+        node = self.node(memory="16MiB")
+        self.assertEqual(self.liar(node, "full").stdout.readline(), b"full 0 0\n")
+
+        def waiting(count):
+            lines = node.ctl("metrics").stdout.decode().splitlines()
+            return [line.split()[1] for line in lines if line.startswith("sluice_reserve_waiting")] == [str(count)]
+
+        probe = Told(self, node)
+        probe.ask("within", 1500 * PACE)
+        probe.tell("put", "late", 1024)
+        wait_until(lambda: waiting(1), 5, "it waits for room")
+        self.assertEqual(probe.hear(), ["SL_ERR_NO_SPACE"])
+        wait_until(lambda: waiting(0), 2, "nobody waits")
+
+        probe.ask("within", 50000)
+        probe.tell("put", "never", 1024)
+        wait_until(lambda: waiting(1), 5, "it waits for room")
+        os.kill(child_of(probe.process.pid), signal.SIGKILL)
+        wait_until(lambda: waiting(0), 2, "nobody waits")
 
     def test_every_process_is_killed(self):
         """1, 2, 4 and 8 threads on one handle, and several processes at once."""

@@ -2,6 +2,7 @@
 
     containers_writer.py lie SOCKET
     containers_writer.py half SOCKET     until stdin ends: half of a value of the key "half" is there
+    containers_writer.py full SOCKET     until stdin ends: has all but half a MiB of a node of 16 MiB
     containers_writer.py many N SOCKET   until stdin ends: N connections that write
     containers_writer.py hoard SOCKET    takes more than its share of a node of 64 MiB, with clients_pin_bytes_max of 2.5 MiB
     containers_writer.py cling OTHER SOCKET  until stdin ends: pins "value", holds on to those pins, and closes its connection while a
@@ -273,10 +274,20 @@ def cling(other, path):
     sys.stdin.read()
 
 
+def full(path):
+    gate = Gate(path)
+    gate.write()
+    gate.window[1024:1028] = b"full"
+    gate.item(length=31 << 19, key_length=4)
+    heard = gate.ask(DRAFT, 0, 1)
+    print("full", heard[0], gate.told()[1], flush=True)
+    sys.stdin.read()
+
+
 if sys.argv[1] == "many":
     many(int(sys.argv[2]), sys.argv[3])
 elif sys.argv[1] == "cling":
     cling(*sys.argv[2:])
 else:
-    {"lie": lie, "half": half, "hoard": hoard}[sys.argv[1]](sys.argv[2])
+    {"lie": lie, "half": half, "full": full, "hoard": hoard}[sys.argv[1]](sys.argv[2])
     print("done")

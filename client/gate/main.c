@@ -4,6 +4,7 @@
 #include "client/gate/allow.h"
 #include "client/gate/readonly.h"
 #include "client/gate/standin.h"
+#include "client/gate/turns.h"
 #include "ipc/gate_protocol.h"
 #include "runtime/sl_array.h"
 #include "runtime/sl_clock.h"
@@ -33,8 +34,8 @@
 #define REFUSED_MAX         8u
 #define REFUSED_OF_USER_MAX 2u
 #define FULL_MAX            8u
-/* A process for each of other users, no sooner after the last one. */
-#define GUEST_EVERY_NS (10 * SL_NS_PER_MS)
+/* Connections of other users that are looked at in a millisecond. */
+#define LOOKS_MAX 8u
 /* Without descriptors or memory none is let in. */
 #define SHORT_MS 100
 /* Stand-ins that are told to end, and those that are made to. */
@@ -71,9 +72,11 @@ struct gate {
     struct guest refused[REFUSED_MAX];
     int full[FULL_MAX]; /* clients that were told so, until they have read it; -1: free */
     uint32_t full_next;
-    uint32_t of_user;         /* clients of each other user */
-    bool shuts;               /* stand-ins of other users see all file systems read-only */
-    uint64_t guests_again_ns; /* no other user is let in before */
+    uint32_t of_user; /* clients of each other user */
+    bool shuts;       /* stand-ins of other users see all file systems read-only */
+    struct turns turns;
+    uint64_t looks_since_ns; /* that the last millisecond began in which some were looked at: ... */
+    uint32_t looks;          /* ... so many */
 };
 
 /* ---- the sockets ---- */
@@ -315,6 +318,9 @@ static void standin_start(struct gate *self, int fd, enum standin_client client,
                 (void)close(self->full[i]);
             }
         }
+        for (uint32_t i = 0; i < self->turns.count; i++) {
+            (void)close(self->turns.waiting[i].fd);
+        }
         (void)close(self->signal_fd);
         bool of_guest = guest >= self->guests && guest < self->guests + GUESTS_MAX;
         const struct writer_options options = {
@@ -340,22 +346,59 @@ static void client_let_in(struct gate *self, const struct entrance *entrance)
         }
         return;
     }
-    uint32_t uid = UINT32_MAX;
-    struct guest *guest = NULL;
-    enum standin_client client = client_of(self, entrance, fd, &uid);
-    if (client != STANDIN_OWNER) {
-        self->guests_again_ns = sl_clock_monotonic_ns() + GUEST_EVERY_NS;
-        guest = guest_free(self, client, uid);
-        if (guest == NULL) {
-            full_tell(self, fd);
-            return;
-        }
-        guest->uid = uid;
-        if (client != STANDIN_REFUSED) {
-            share_empty(&self->shares[guest - self->guests], uid);
-        }
+    struct turn turn = {.fd = fd, .uid = UINT32_MAX};
+    turn.client = client_of(self, entrance, fd, &turn.uid);
+    if (turn.client == STANDIN_OWNER) {
+        standin_start(self, fd, STANDIN_OWNER, NULL);
+    } else if (!turns_add(&self->turns, &turn)) {
+        (void)close(fd);
     }
-    standin_start(self, fd, client, guest);
+}
+
+/* ---- other users, in turns ---- */
+
+static bool client_has_left(int fd)
+{
+    struct pollfd polled = {.fd = fd};
+    return poll(&polled, 1, 0) > 0 && (polled.revents & (POLLHUP | POLLERR)) != 0;
+}
+
+static void guests_let_in(struct gate *self)
+{
+    struct turn turn;
+    while (turns_take(&self->turns, sl_clock_monotonic_ns(), &turn)) {
+        enum standin_client client = (enum standin_client)turn.client;
+        if (client_has_left(turn.fd)) {
+            (void)close(turn.fd);
+            turns_skip(&self->turns, turn.uid);
+            continue;
+        }
+        struct guest *guest = guest_free(self, client, turn.uid);
+        if (guest == NULL) {
+            full_tell(self, turn.fd);
+            continue;
+        }
+        guest->uid = turn.uid;
+        if (client != STANDIN_REFUSED) {
+            share_empty(&self->shares[guest - self->guests], turn.uid);
+        }
+        standin_start(self, turn.fd, client, guest);
+    }
+}
+
+/* When one may be let in, or looked at. */
+static uint64_t guests_next_ns(const struct gate *self, uint64_t now_ns)
+{
+    uint64_t looks_ns = self->looks < LOOKS_MAX ? now_ns : self->looks_since_ns + SL_NS_PER_MS;
+    return SL_MIN(turns_next_ns(&self->turns, now_ns), looks_ns > now_ns ? looks_ns : SL_NEVER_NS);
+}
+
+static void guests_count(struct gate *self, uint64_t now_ns)
+{
+    if (now_ns - self->looks_since_ns >= SL_NS_PER_MS) {
+        self->looks_since_ns = now_ns;
+        self->looks = 0;
+    }
 }
 
 /* ---- running ---- */
@@ -385,10 +428,12 @@ static sl_err serve(struct gate *self, struct sl_error *why)
                                   {.fd = self->entrances[ENTRANCE_OWNER].fd, .events = POLLIN},
                                   {.fd = self->entrances[ENTRANCE_GUESTS].fd, .events = POLLIN}};
         uint64_t now_ns = sl_clock_monotonic_ns();
-        bool waits = now_ns < self->guests_again_ns;
-        int wait_ms =
-            waits ? (int)((self->guests_again_ns - now_ns + SL_NS_PER_MS - 1) / SL_NS_PER_MS) : -1;
-        if (waits) {
+        guests_count(self, now_ns);
+        uint64_t next_ns = guests_next_ns(self, now_ns);
+        int wait_ms = next_ns == SL_NEVER_NS
+                          ? -1
+                          : (int)((next_ns - now_ns + SL_NS_PER_MS - 1) / SL_NS_PER_MS);
+        if (self->looks == LOOKS_MAX) {
             polled[1 + ENTRANCE_GUESTS].fd = -1;
         }
         if (poll(polled, SL_COUNT(polled), wait_ms) < 0) {
@@ -400,9 +445,11 @@ static sl_err serve(struct gate *self, struct sl_error *why)
         }
         for (uint32_t i = 0; i < ENTRANCES; i++) {
             if (polled[i + 1].revents != 0) {
+                self->looks += i == ENTRANCE_GUESTS;
                 client_let_in(self, &self->entrances[i]);
             }
         }
+        guests_let_in(self);
     }
     entrance_remove(&self->entrances[ENTRANCE_OWNER]);
     entrance_remove(&self->entrances[ENTRANCE_GUESTS]);

@@ -4,6 +4,7 @@
 #include "client/gate/allow.h"
 #include "client/gate/readonly.h"
 #include "client/gate/standin.h"
+#include "client/gate/stopped.h"
 #include "client/gate/turns.h"
 #include "ipc/gate_protocol.h"
 #include "runtime/sl_array.h"
@@ -75,6 +76,7 @@ struct gate {
     uint32_t of_user; /* clients of each other user */
     bool shuts;       /* stand-ins of other users see all file systems read-only */
     struct turns turns;
+    struct stopped stopped;
     uint64_t looks_since_ns; /* that the last millisecond began in which some were looked at: ... */
     uint32_t looks;          /* ... so many */
 };
@@ -224,21 +226,51 @@ static sl_err standins_end(const struct gate *self, struct sl_error *why)
 }
 
 /* One that was killed has left its place. */
-static void standins_collect(struct gate *self)
+static void standin_ended(struct gate *self, pid_t pid)
 {
     char path[sizeof(self->paths.runtime_dir) + 32];
-    for (pid_t pid = waitpid(-1, NULL, WNOHANG); pid > 0; pid = waitpid(-1, NULL, WNOHANG)) {
-        (void)snprintf(path, sizeof(path), "%s/gate.d/%d", self->paths.runtime_dir, (int)pid);
-        (void)unlink(path);
-        for (uint32_t i = 0; i < GUESTS_MAX; i++) {
-            if (self->guests[i].pid == pid) {
-                self->guests[i].pid = 0;
-                share_empty(&self->shares[i], self->guests[i].uid);
-            }
+    (void)snprintf(path, sizeof(path), "%s/gate.d/%d", self->paths.runtime_dir, (int)pid);
+    (void)unlink(path);
+    for (uint32_t i = 0; i < GUESTS_MAX; i++) {
+        if (self->guests[i].pid == pid) {
+            self->guests[i].pid = 0;
+            share_empty(&self->shares[i], self->guests[i].uid);
         }
-        for (uint32_t i = 0; i < REFUSED_MAX; i++) {
-            self->refused[i].pid = self->refused[i].pid == pid ? 0 : self->refused[i].pid;
+    }
+    for (uint32_t i = 0; i < REFUSED_MAX; i++) {
+        self->refused[i].pid = self->refused[i].pid == pid ? 0 : self->refused[i].pid;
+    }
+}
+
+/* What became of them. */
+static void standins_collect(struct gate *self)
+{
+    for (;;) {
+        int status = 0;
+        pid_t pid = waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED);
+        if (pid <= 0) {
+            return;
         }
+        if (WIFSTOPPED(status)) {
+            stopped_add(&self->stopped, pid, sl_clock_monotonic_ns());
+            continue;
+        }
+        stopped_remove(&self->stopped, pid);
+        if (!WIFCONTINUED(status)) {
+            standin_ended(self, pid);
+        }
+    }
+}
+
+static void stopped_end(struct gate *self)
+{
+    standins_collect(self); /* those that go on by now */
+    for (pid_t pid = stopped_take(&self->stopped, sl_clock_monotonic_ns()); pid != 0;
+         pid = stopped_take(&self->stopped, sl_clock_monotonic_ns())) {
+        (void)fprintf(stderr,
+                      "sluice-gate: a client's process, %d, is stopped for over 1000 ms: killed\n",
+                      (int)pid);
+        (void)kill(pid, SIGKILL);
     }
 }
 
@@ -429,7 +461,8 @@ static sl_err serve(struct gate *self, struct sl_error *why)
                                   {.fd = self->entrances[ENTRANCE_GUESTS].fd, .events = POLLIN}};
         uint64_t now_ns = sl_clock_monotonic_ns();
         guests_count(self, now_ns);
-        uint64_t next_ns = guests_next_ns(self, now_ns);
+        uint64_t stopped_ns = stopped_next_ns(&self->stopped);
+        uint64_t next_ns = SL_MIN(guests_next_ns(self, now_ns), SL_MAX(stopped_ns, now_ns));
         int wait_ms = next_ns == SL_NEVER_NS
                           ? -1
                           : (int)((next_ns - now_ns + SL_NS_PER_MS - 1) / SL_NS_PER_MS);
@@ -450,6 +483,9 @@ static sl_err serve(struct gate *self, struct sl_error *why)
             }
         }
         guests_let_in(self);
+        if (sl_clock_monotonic_ns() >= stopped_ns) {
+            stopped_end(self);
+        }
     }
     entrance_remove(&self->entrances[ENTRANCE_OWNER]);
     entrance_remove(&self->entrances[ENTRANCE_GUESTS]);

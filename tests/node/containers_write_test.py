@@ -8,7 +8,7 @@ import sys
 import time
 import unittest
 
-from containers_support import LIVES, Asked, Inside, apart_as, can_be_apart, child_of, seen_there, shared, standins
+from containers_support import LIVES, Asked, Inside, apart_as, can_be_apart, child_of, gate_pid, seen_there, shared, standing_still, standins
 from node_support import BIN, CTL, NODE, PACE, PATIENCE, Node, lives, main, wait_until
 
 WRITER, READER = 61002, 61003
@@ -88,13 +88,9 @@ class OneUsersProcess(unittest.TestCase):
     def test_answers_that_come_late_hold_nothing(self):
         wait_until(lambda: standins(self.node) == [], 5, "clients of other tests are gone")
         probe = self.probe(cold=0)
-        stopped = standins(self.node)
-        for pid in stopped:
-            os.kill(pid, signal.SIGSTOP)
-        probe.ask("within", 100)
-        late = [probe.code("pin", f"pinned-{number}") for number in range(2)]
-        for pid in stopped:
-            os.kill(pid, signal.SIGCONT)
+        with standing_still(self.node, *standins(self.node)):
+            probe.ask("within", 100)
+            late = [probe.code("pin", f"pinned-{number}") for number in range(2)]
         probe.ask("within", 10000)
 
         self.assertEqual(late, ["SL_ERR_TIMEOUT"] * 2)
@@ -259,8 +255,7 @@ class OtherUsersWrite(unittest.TestCase):
                     if lives(pid):
                         os.kill(pid, signal.SIGKILL)
             elif actor == "gate":
-                with open(f"{shared(node)}/supervisor.helpers", encoding="utf-8") as lines:
-                    os.kill(next(int(line.split()[1]) for line in lines if line.startswith("gate ")), signal.SIGKILL)
+                os.kill(gate_pid(node), signal.SIGKILL)
             else:
                 old = node.live_pid(actor)
                 os.kill(old, signal.SIGKILL)
@@ -314,6 +309,32 @@ class OtherUsersWrite(unittest.TestCase):
         self.evict_all(node, "last")
         self.assertEqual((probe.ask("look"), probe.code("release")), (["whole"] * 3, "released"))
         wait_until(lambda: len(self.pins(node)) == 1, 5, "what the dead ones held is given back")
+
+    def test_a_writing_process_stands_still(self):
+        """Its client hears so by its deadline, and nothing is kept for ever."""
+        node = self.node(memory="16MiB")
+        probe = Told(self, node)
+        self.assertEqual((probe.code("put", "value", 512), probe.code("pin", "value")), ("SL_OK", "SL_OK"))
+        writer = int(self.pins(node)[0].split(".")[3])
+
+        with standing_still(node, writer):
+            probe.ask("within", 300)
+            codes = [probe.code("put", "late", 512), probe.code("put", "later", 512), probe.code("pin", "value")]
+        probe.ask("within", 10000)
+        self.assertEqual(codes, ["SL_ERR_TIMEOUT"] * 3)
+        for key in ("late", "later", "latest"):
+            self.assertEqual((probe.code("put", key, 512), probe.ask("get", key, 512)), ("SL_OK", ["SL_OK", "whole"]))
+        self.assertEqual((probe.ask("look"), lives(writer)), (["whole"], True))
+
+        os.kill(writer, signal.SIGSTOP)
+        wait_until(lambda: not lives(writer), 5, "who stands still is ended")
+        self.evict_all(node, "other")
+        self.assertEqual((probe.code("put", "again", 512), probe.ask("look")), ("SL_OK", ["whole"]))
+
+        for pid in standins(node):
+            os.kill(pid, signal.SIGSTOP)
+        os.kill(child_of(probe.process.pid), signal.SIGKILL)
+        wait_until(lambda: standins(node) == [] and self.pins(node) == [], 5, "nothing of it is left")
 
     def test_who_closes_its_connection_keeps_no_pins(self):
         """Whatever it holds on to."""

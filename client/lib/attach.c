@@ -686,6 +686,11 @@ static struct sl_client *client_new(const char *who)
     }
     pthread_mutex_init(&client->lock, NULL);
     pthread_mutex_init(&client->contributing, NULL);
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&client->contributed, &attributes);
+    pthread_condattr_destroy(&attributes);
     atomic_init(&client->contribute_again_ns, SL_NEVER_NS);
     return client;
 }
@@ -782,6 +787,9 @@ void sl_client_close(struct sl_client **client)
     sl_config_destroy(&gone->config);
     pthread_mutex_destroy(&gone->lock);
     pthread_mutex_destroy(&gone->contributing);
+    if (sl_client_is_ours(gone)) { /* else it would wait for threads that a fork has not */
+        pthread_cond_destroy(&gone->contributed);
+    }
     if (gone->ours != NULL) {
         (void)munmap((void *)(uintptr_t)gone->ours, SL_PAGE_BYTES);
     }

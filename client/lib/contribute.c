@@ -20,9 +20,23 @@ static sl_err contributing_lock(struct sl_client *client, uint64_t deadline_ns,
 {
     const struct timespec until = {.tv_sec = (time_t)(deadline_ns / SL_NS_PER_S),
                                    .tv_nsec = (long)(deadline_ns % SL_NS_PER_S)};
-    return pthread_mutex_clocklock(&client->contributing, CLOCK_MONOTONIC, &until) == 0
-               ? SL_OK
-               : sl_fail(why, SL_ERR_TIMEOUT, "contributions: another thread is at them");
+    int waited = 0;
+    pthread_mutex_lock(&client->contributing);
+    while (client->contributes && waited == 0) {
+        waited = pthread_cond_timedwait(&client->contributed, &client->contributing, &until);
+    }
+    bool mine = !client->contributes;
+    client->contributes = true;
+    pthread_mutex_unlock(&client->contributing);
+    return mine ? SL_OK : sl_fail(why, SL_ERR_TIMEOUT, "contributions: another thread is at them");
+}
+
+static void contributing_unlock(struct sl_client *client)
+{
+    pthread_mutex_lock(&client->contributing);
+    client->contributes = false;
+    pthread_cond_signal(&client->contributed);
+    pthread_mutex_unlock(&client->contributing);
 }
 
 static struct sl_client_contribution *remembered(struct sl_client *client, const char *name)
@@ -123,7 +137,7 @@ sl_err sl_contribute(struct sl_client *client, const char *name, uint64_t length
     } else {
         free(fresh);
     }
-    pthread_mutex_unlock(&client->contributing);
+    contributing_unlock(client);
     return err;
 }
 
@@ -144,7 +158,7 @@ sl_err sl_withdraw(struct sl_client *client, const char *name, uint64_t timeout_
     if (err == SL_OK || err == SL_ERR_NOT_FOUND || err == SL_ERR_TIMEOUT) {
         forget(client, name);
     }
-    pthread_mutex_unlock(&client->contributing);
+    contributing_unlock(client);
     return err;
 }
 
@@ -207,7 +221,7 @@ sl_err sl_client_contribute_again(struct sl_client *client, uint64_t deadline_ns
     }
     client->contribute_again_ns =
         refused ? sl_deadline_ns(sl_clock_monotonic_ns(), AGAIN_NS) : SL_NEVER_NS;
-    pthread_mutex_unlock(&client->contributing);
+    contributing_unlock(client);
     return err;
 }
 

@@ -78,7 +78,9 @@ void guest_lines_close(struct guest_lines *lines)
         lines->past = line->next;
         line_free(lines->client, line);
     }
-    pthread_cond_destroy(&lines->changed);
+    if (sl_client_is_ours(lines->client)) { /* else it would wait for threads that a fork has not */
+        pthread_cond_destroy(&lines->changed);
+    }
     pthread_mutex_destroy(&lines->keeping);
     pthread_mutex_destroy(&lines->lock);
 }

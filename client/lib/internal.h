@@ -131,7 +131,9 @@ struct sl_client {
     uint64_t op_timeout_ns, call_retry_ns, message_bytes_max;
 
     _Atomic(struct sl_attachment *) current;
-    pthread_mutex_t contributing; /* both of these; taken before lock */
+    pthread_mutex_t contributing; /* the next two */
+    pthread_cond_t contributed;
+    bool contributes; /* a thread has both of these; it may wait for the node meanwhile */
     struct sl_client_contribution *contributions;
     _Atomic uint64_t contribute_again_ns; /* some were refused: asked for again then */
 

@@ -438,6 +438,23 @@ static sl_err page_open(struct replay_side *side, struct sl_error *why)
     return err;
 }
 
+/* Each rank of the node has a process that copies, with a page of figures. */
+static sl_err ranks_check(const struct replay_side *side, uint64_t wanted, struct sl_error *why)
+{
+    char path[1300];
+    for (uint64_t rank = 0; rank < wanted; rank++) {
+        (void)snprintf(path, sizeof path, "%s/metrics.swapper.%" PRIu64, side->ctl->paths.shm_dir,
+                       rank);
+        if (access(path, F_OK) != 0) {
+            return sl_fail(why, SL_ERR_INVALID,
+                           "--ranks %" PRIu64 ": node '%s' has %" PRIu64
+                           " (sluice-node start --ranks N)",
+                           wanted, sl_config_text(side->ctl->config, SL_SET_instance), rank);
+        }
+    }
+    return SL_OK;
+}
+
 static sl_err side_open(const struct replay *replay, struct replay_side *side, struct sl_error *why)
 {
     const struct replay_options *options = &replay->options;
@@ -467,6 +484,9 @@ static sl_err side_open(const struct replay *replay, struct replay_side *side, s
         return sl_fail(why, SL_ERR_NO_MEMORY, "replay");
     }
     sl_err err = ctl_open(side->ctl, false, &side->client, why);
+    if (err == SL_OK) {
+        err = ranks_check(side, options->ranks, why);
+    }
     if (err == SL_OK) {
         err = page_open(side, why);
     }

@@ -70,6 +70,13 @@ class Replay(unittest.TestCase):
         self.assertNotIn("first_tokens", plain)
         self.assertEqual(wrong, [2, 2, 2])
 
+    def test_more_ranks_than_the_node_has_are_refused_at_once(self):
+        with Node(ranks=1) as node:
+            said = node.ctl("replay", self.trace, "--ranks", "2", check=False)
+
+            self.assertEqual(said.returncode, 2)
+            self.assertIn(f"--ranks 2: node '{node.instance}' has 1 ".encode(), said.stderr)
+
     def test_odd_sizes_and_pools(self):
         _, hits = expected_hits(self.trace)
         with Node(ranks=1, memory="1GiB") as node:

@@ -6,6 +6,7 @@
 #include "client/gate/writer.h"
 #include "client/gate/drafts.h"
 #include "client/lib/internal.h"
+#include "client/lib/open_as.h"
 #include "ipc/gate_protocol.h"
 
 #include <errno.h>

@@ -3,6 +3,7 @@
 #include "client/lib/guest.h"
 #include "client/lib/lend.h"
 #include "client/lib/lent.h"
+#include "client/lib/open_as.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -667,7 +668,6 @@ bool sl_client_is_ours(const struct sl_client *client)
     return client->ours != NULL ? *client->ours != 0 : (uint32_t)getpid() == client->self.pid;
 }
 
-/* who: NULL for a client of its own process. */
 static struct sl_client *client_new(const char *who)
 {
     static _Atomic uint32_t opened; /* clients of this process, for their names */
@@ -678,19 +678,12 @@ static struct sl_client *client_new(const char *who)
     client->kick_fd = -1;
     client->self = sl_proc_id_self();
     client->ours = ours_page();
-    uint32_t number = atomic_fetch_add_explicit(&opened, 1, memory_order_relaxed);
-    (void)snprintf(client->name, sizeof client->name, "client.%u.%u", client->self.pid, number);
-    if (who != NULL) { /* random: what another one of this number pinned may stay (sl_pins_keep) */
-        (void)snprintf(client->name, sizeof client->name, "%s.%u.%05x", who, client->self.pid,
-                       (uint32_t)sl_client_random() & 0xfffff);
-    }
+    uint32_t number = who != NULL ? (uint32_t)sl_client_random() & 0x3ffff
+                                  : atomic_fetch_add_explicit(&opened, 1, memory_order_relaxed);
+    (void)snprintf(client->name, sizeof client->name, "%s.%u.%u", who != NULL ? who : "client",
+                   client->self.pid, number);
     pthread_mutex_init(&client->lock, NULL);
-    pthread_mutex_init(&client->contributing, NULL);
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&client->contributed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    sl_turn_init(&client->contributing);
     atomic_init(&client->contribute_again_ns, SL_NEVER_NS);
     return client;
 }
@@ -786,10 +779,7 @@ void sl_client_close(struct sl_client **client)
     sl_log_close(&gone->log);
     sl_config_destroy(&gone->config);
     pthread_mutex_destroy(&gone->lock);
-    pthread_mutex_destroy(&gone->contributing);
-    if (sl_client_is_ours(gone)) { /* else it would wait for threads that a fork has not */
-        pthread_cond_destroy(&gone->contributed);
-    }
+    sl_turn_fini(&gone->contributing, sl_client_is_ours(gone));
     if (gone->ours != NULL) {
         (void)munmap((void *)(uintptr_t)gone->ours, SL_PAGE_BYTES);
     }

@@ -4,6 +4,7 @@
 
 #include "client/lib/readers.h"
 #include "client/lib/sluice.h"
+#include "client/lib/turn.h"
 #include "ipc/sl_counts.h"
 #include "ipc/sl_gate.h"
 #include "ipc/sl_labels.h"
@@ -131,9 +132,7 @@ struct sl_client {
     uint64_t op_timeout_ns, call_retry_ns, message_bytes_max;
 
     _Atomic(struct sl_attachment *) current;
-    pthread_mutex_t contributing; /* the next two */
-    pthread_cond_t contributed;
-    bool contributes; /* a thread has both of these; it may wait for the node meanwhile */
+    struct sl_turn contributing; /* at both of these */
     struct sl_client_contribution *contributions;
     _Atomic uint64_t contribute_again_ns; /* some were refused: asked for again then */
 
@@ -193,10 +192,6 @@ void sl_client_let(struct sl_client *client, struct sl_attachment *at);
 void sl_client_sweep(struct sl_client *client);
 /* As who the node knows this client. */
 struct sl_proc_id sl_client_self(const struct sl_client *client);
-/* As sl_client_open. who: 18 characters at most that begin the name by which the node knows the client; NULL: as
- * of all clients. */
-sl_err sl_client_open_as(const char *who, const struct sl_client_options *options,
-                         struct sl_client **out, struct sl_error *why);
 #define SL_CLIENT_PINS_NAME_BYTES 64u
 /* Of the segment with this client's pins. */
 void sl_client_pins_name(const struct sl_client *client, char out[SL_CLIENT_PINS_NAME_BYTES]);

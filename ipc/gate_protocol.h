@@ -26,7 +26,8 @@ enum sl_gate_question {
     SL_GATE_UNLEND = 7, /* a: number */
     SL_GATE_FETCH = 8,  /* a: pid, b: start time, c: number. Gives a descriptor */
     SL_GATE_BYE = 9,    /* no answer: the stand-in ends */
-    /* The first one of a connection. Gives a: bytes of the window, b: slots; descriptor: the window */
+    /* The first one of a connection. Gives a: bytes of the window, b: slots, text: the pin segment of the
+     * stand-in, which a client of the same user may OPEN to read; descriptor: the window */
     SL_GATE_WRITE = 10,
     /* Then these. a: slot, b: items, c: ns that it may take from when it is read on, SL_GATE_WAIT_NS_MAX at
      * most; the answer has the slot in a. Slots are served side by side: answers come in any order. A slot
@@ -55,7 +56,7 @@ struct sl_gate_answer {
     char magic[8];
     uint32_t version, code; /* enum sl_err */
     uint64_t a, b, c;
-    char text[SL_GATE_TEXT_BYTES]; /* zero-terminated; of an error */
+    char text[SL_GATE_TEXT_BYTES]; /* zero-terminated; of an error, but for WRITE */
 };
 /* Of a slot. What it points at lies in the slot, behind the items. */
 struct sl_gate_item {

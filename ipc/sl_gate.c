@@ -224,6 +224,8 @@ sl_err sl_gate_writer_open(const char *runtime_dir, uint64_t deadline_ns,
     out->window_bytes = answer.a;
     out->slot_count = (uint32_t)SL_MIN(answer.b, UINT32_MAX);
     if (err == SL_OK) {
+        size_t length = strnlen(answer.text, sizeof(out->pins) - 1);
+        memcpy(out->pins, answer.text, length); /* zeros stand behind it */
         err = writer_check(out, why);
     }
     if (err != SL_OK) {

@@ -36,10 +36,12 @@ bool sl_gate_is_guest(const struct sl_gate *gate);
 /* Asks for a second stand-in, which writes for a client of another user. Gives its socket and the window
  * (gate_protocol.h), of window_bytes in slot_count slots. Errors: those of open; SL_ERR_PERMISSION: this
  * user may only read. */
+#define SL_GATE_PINS_BYTES 64u
 struct sl_gate_writer {
     int socket_fd, window_fd;
     uint64_t window_bytes;
     uint32_t slot_count;
+    char pins[SL_GATE_PINS_BYTES]; /* its pin segment, for sl_pins_keep; empty: it tells none */
 };
 sl_err sl_gate_writer_open(const char *runtime_dir, uint64_t deadline_ns,
                            struct sl_gate_writer *out, struct sl_error *why);

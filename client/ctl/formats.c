@@ -4,14 +4,21 @@
 #include "ipc/sl_lane.h"
 #include "ipc/sl_msg_table.h"
 #include "ipc/sl_segment.h"
+#include "runtime/sl_proc.h"
 #include "runtime/sl_recording.h"
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #define NAME_BYTES 256u
 #define METRICS    "metrics."
+/* So often, and so long in between, is looked whose a node's lock is. */
+#define LOOKS_MAX 20u
+#define LOOK_US   50000u
 
 static const char *const kinds[SL_SEGMENT_KINDS] = {
     [SL_SEGMENT_ARENA] = "arena",     [SL_SEGMENT_INDEX] = "index",
@@ -162,6 +169,27 @@ static void print_unreadable(const json_t *found)
     }
 }
 
+/* Pages and pins are told apart by whether their process lives. Who holds the lock of a node that runs has written
+ * there who it is; what runs elsewhere is none of the processes that are seen from here. */
+static sl_err processes_seen(const struct ctl *ctl, struct sl_error *why)
+{
+    char path[sizeof(ctl->paths.runtime_dir) + 32];
+    (void)snprintf(path, sizeof path, "%s/supervisor.lock", ctl->paths.runtime_dir);
+    for (uint32_t tries = 0; tries < LOOKS_MAX; tries++) { /* it may just be taken, or given back */
+        struct sl_proc_id holder;
+        SL_AUTO(close) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        if (fd < 0 || (sl_proc_id_read(path, &holder, NULL) == SL_OK && sl_proc_alive(holder)) ||
+            flock(fd, LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK) {
+            return SL_OK;
+        }
+        (void)usleep(LOOK_US);
+    }
+    return sl_fail(why, SL_ERR_UNSUPPORTED,
+                   "node '%s' runs, and its processes are not seen from here (another pid "
+                   "namespace): ask where it runs",
+                   sl_config_text(ctl->config, SL_SET_instance));
+}
+
 static int formats_command(struct ctl *ctl, int argc, char **argv)
 {
     int code;
@@ -174,6 +202,9 @@ static int formats_command(struct ctl *ctl, int argc, char **argv)
         return ctl_wrong(ctl, "'%s' is no option", ctl->words[0]);
     }
     struct sl_error why = {0};
+    if (processes_seen(ctl, &why) != SL_OK) {
+        return ctl_failed(ctl, &why);
+    }
     if (check) {
         return sl_segments_readable(ctl->paths.shm_dir, &why) == SL_OK ? CTL_FINE
                                                                        : ctl_failed(ctl, &why);

@@ -4,6 +4,8 @@
 #include "client/gate/allow.h"
 #include "client/gate/readonly.h"
 #include "client/gate/standin.h"
+#include "client/gate/stopped.h"
+#include "client/gate/turns.h"
 #include "ipc/gate_protocol.h"
 #include "runtime/sl_array.h"
 #include "runtime/sl_clock.h"
@@ -33,8 +35,8 @@
 #define REFUSED_MAX         8u
 #define REFUSED_OF_USER_MAX 2u
 #define FULL_MAX            8u
-/* A process for each of other users, no sooner after the last one. */
-#define GUEST_EVERY_NS (10 * SL_NS_PER_MS)
+/* Connections of other users that are looked at in a millisecond. */
+#define LOOKS_MAX 8u
 /* Without descriptors or memory none is let in. */
 #define SHORT_MS 100
 /* Stand-ins that are told to end, and those that are made to. */
@@ -71,9 +73,12 @@ struct gate {
     struct guest refused[REFUSED_MAX];
     int full[FULL_MAX]; /* clients that were told so, until they have read it; -1: free */
     uint32_t full_next;
-    uint32_t of_user;         /* clients of each other user */
-    bool shuts;               /* stand-ins of other users see all file systems read-only */
-    uint64_t guests_again_ns; /* no other user is let in before */
+    uint32_t of_user; /* clients of each other user */
+    bool shuts;       /* stand-ins of other users see all file systems read-only */
+    struct turns turns;
+    struct stopped stopped;
+    uint64_t looks_since_ns; /* that the last millisecond began in which some were looked at: ... */
+    uint32_t looks;          /* ... so many */
 };
 
 /* ---- the sockets ---- */
@@ -221,21 +226,51 @@ static sl_err standins_end(const struct gate *self, struct sl_error *why)
 }
 
 /* One that was killed has left its place. */
-static void standins_collect(struct gate *self)
+static void standin_ended(struct gate *self, pid_t pid)
 {
     char path[sizeof(self->paths.runtime_dir) + 32];
-    for (pid_t pid = waitpid(-1, NULL, WNOHANG); pid > 0; pid = waitpid(-1, NULL, WNOHANG)) {
-        (void)snprintf(path, sizeof(path), "%s/gate.d/%d", self->paths.runtime_dir, (int)pid);
-        (void)unlink(path);
-        for (uint32_t i = 0; i < GUESTS_MAX; i++) {
-            if (self->guests[i].pid == pid) {
-                self->guests[i].pid = 0;
-                share_empty(&self->shares[i], self->guests[i].uid);
-            }
+    (void)snprintf(path, sizeof(path), "%s/gate.d/%d", self->paths.runtime_dir, (int)pid);
+    (void)unlink(path);
+    for (uint32_t i = 0; i < GUESTS_MAX; i++) {
+        if (self->guests[i].pid == pid) {
+            self->guests[i].pid = 0;
+            share_empty(&self->shares[i], self->guests[i].uid);
         }
-        for (uint32_t i = 0; i < REFUSED_MAX; i++) {
-            self->refused[i].pid = self->refused[i].pid == pid ? 0 : self->refused[i].pid;
+    }
+    for (uint32_t i = 0; i < REFUSED_MAX; i++) {
+        self->refused[i].pid = self->refused[i].pid == pid ? 0 : self->refused[i].pid;
+    }
+}
+
+/* What became of them. */
+static void standins_collect(struct gate *self)
+{
+    for (;;) {
+        int status = 0;
+        pid_t pid = waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED);
+        if (pid <= 0) {
+            return;
         }
+        if (WIFSTOPPED(status)) {
+            stopped_add(&self->stopped, pid, sl_clock_monotonic_ns());
+            continue;
+        }
+        stopped_remove(&self->stopped, pid);
+        if (!WIFCONTINUED(status)) {
+            standin_ended(self, pid);
+        }
+    }
+}
+
+static void stopped_end(struct gate *self)
+{
+    standins_collect(self); /* those that go on by now */
+    for (pid_t pid = stopped_take(&self->stopped, sl_clock_monotonic_ns()); pid != 0;
+         pid = stopped_take(&self->stopped, sl_clock_monotonic_ns())) {
+        (void)fprintf(stderr,
+                      "sluice-gate: a client's process, %d, is stopped for over 1000 ms: killed\n",
+                      (int)pid);
+        (void)kill(pid, SIGKILL);
     }
 }
 
@@ -315,6 +350,9 @@ static void standin_start(struct gate *self, int fd, enum standin_client client,
                 (void)close(self->full[i]);
             }
         }
+        for (uint32_t i = 0; i < self->turns.count; i++) {
+            (void)close(self->turns.waiting[i].fd);
+        }
         (void)close(self->signal_fd);
         bool of_guest = guest >= self->guests && guest < self->guests + GUESTS_MAX;
         const struct writer_options options = {
@@ -340,22 +378,59 @@ static void client_let_in(struct gate *self, const struct entrance *entrance)
         }
         return;
     }
-    uint32_t uid = UINT32_MAX;
-    struct guest *guest = NULL;
-    enum standin_client client = client_of(self, entrance, fd, &uid);
-    if (client != STANDIN_OWNER) {
-        self->guests_again_ns = sl_clock_monotonic_ns() + GUEST_EVERY_NS;
-        guest = guest_free(self, client, uid);
-        if (guest == NULL) {
-            full_tell(self, fd);
-            return;
-        }
-        guest->uid = uid;
-        if (client != STANDIN_REFUSED) {
-            share_empty(&self->shares[guest - self->guests], uid);
-        }
+    struct turn turn = {.fd = fd, .uid = UINT32_MAX};
+    turn.client = client_of(self, entrance, fd, &turn.uid);
+    if (turn.client == STANDIN_OWNER) {
+        standin_start(self, fd, STANDIN_OWNER, NULL);
+    } else if (!turns_add(&self->turns, &turn)) {
+        (void)close(fd);
     }
-    standin_start(self, fd, client, guest);
+}
+
+/* ---- other users, in turns ---- */
+
+static bool client_has_left(int fd)
+{
+    struct pollfd polled = {.fd = fd};
+    return poll(&polled, 1, 0) > 0 && (polled.revents & (POLLHUP | POLLERR)) != 0;
+}
+
+static void guests_let_in(struct gate *self)
+{
+    struct turn turn;
+    while (turns_take(&self->turns, sl_clock_monotonic_ns(), &turn)) {
+        enum standin_client client = (enum standin_client)turn.client;
+        if (client_has_left(turn.fd)) {
+            (void)close(turn.fd);
+            turns_skip(&self->turns, turn.uid);
+            continue;
+        }
+        struct guest *guest = guest_free(self, client, turn.uid);
+        if (guest == NULL) {
+            full_tell(self, turn.fd);
+            continue;
+        }
+        guest->uid = turn.uid;
+        if (client != STANDIN_REFUSED) {
+            share_empty(&self->shares[guest - self->guests], turn.uid);
+        }
+        standin_start(self, turn.fd, client, guest);
+    }
+}
+
+/* When one may be let in, or looked at. */
+static uint64_t guests_next_ns(const struct gate *self, uint64_t now_ns)
+{
+    uint64_t looks_ns = self->looks < LOOKS_MAX ? now_ns : self->looks_since_ns + SL_NS_PER_MS;
+    return SL_MIN(turns_next_ns(&self->turns, now_ns), looks_ns > now_ns ? looks_ns : SL_NEVER_NS);
+}
+
+static void guests_count(struct gate *self, uint64_t now_ns)
+{
+    if (now_ns - self->looks_since_ns >= SL_NS_PER_MS) {
+        self->looks_since_ns = now_ns;
+        self->looks = 0;
+    }
 }
 
 /* ---- running ---- */
@@ -385,10 +460,13 @@ static sl_err serve(struct gate *self, struct sl_error *why)
                                   {.fd = self->entrances[ENTRANCE_OWNER].fd, .events = POLLIN},
                                   {.fd = self->entrances[ENTRANCE_GUESTS].fd, .events = POLLIN}};
         uint64_t now_ns = sl_clock_monotonic_ns();
-        bool waits = now_ns < self->guests_again_ns;
-        int wait_ms =
-            waits ? (int)((self->guests_again_ns - now_ns + SL_NS_PER_MS - 1) / SL_NS_PER_MS) : -1;
-        if (waits) {
+        guests_count(self, now_ns);
+        uint64_t stopped_ns = stopped_next_ns(&self->stopped);
+        uint64_t next_ns = SL_MIN(guests_next_ns(self, now_ns), SL_MAX(stopped_ns, now_ns));
+        int wait_ms = next_ns == SL_NEVER_NS
+                          ? -1
+                          : (int)((next_ns - now_ns + SL_NS_PER_MS - 1) / SL_NS_PER_MS);
+        if (self->looks == LOOKS_MAX) {
             polled[1 + ENTRANCE_GUESTS].fd = -1;
         }
         if (poll(polled, SL_COUNT(polled), wait_ms) < 0) {
@@ -400,8 +478,13 @@ static sl_err serve(struct gate *self, struct sl_error *why)
         }
         for (uint32_t i = 0; i < ENTRANCES; i++) {
             if (polled[i + 1].revents != 0) {
+                self->looks += i == ENTRANCE_GUESTS;
                 client_let_in(self, &self->entrances[i]);
             }
+        }
+        guests_let_in(self);
+        if (sl_clock_monotonic_ns() >= stopped_ns) {
+            stopped_end(self);
         }
     }
     entrance_remove(&self->entrances[ENTRANCE_OWNER]);
@@ -412,13 +495,25 @@ static sl_err serve(struct gate *self, struct sl_error *why)
 static void usage(FILE *out)
 {
     (void)fputs(
-        "usage: sluice-gate [--end] [SETTINGS]\n\n"
+        "usage: sluice-gate [--end | --check] [SETTINGS]\n\n"
         "Lets clients in that share nothing with the node but its runtime directory, as those in other "
         "containers,\nuntil SIGTERM. Each has a process of its own here, as long as it lives.\n\n"
-        "  --end  ends these processes, and does nothing else: of a node that was stopped\n"
+        "  --end    ends these processes, and does nothing else: of a node that was stopped\n"
+        "  --check  says whether clients_allow and clients_write can be read, and does nothing else\n"
         "  --instance NAME, --runtime-dir DIR, --shm-dir DIR, --config FILE: as sluicectl\n\n"
         "Exit codes: 0 fine, 1 failed, 2 wrong use.\n",
         out);
+}
+
+/* Who is named by the settings. */
+static sl_err users_read(struct gate *self, struct sl_error *why)
+{
+    sl_err err = gate_allow_read(
+        "clients_allow", sl_config_text(self->config, SL_SET_clients_allow), &self->allow, why);
+    return err != SL_OK ? err
+                        : gate_allow_read("clients_write",
+                                          sl_config_text(self->config, SL_SET_clients_write),
+                                          &self->write, why);
 }
 
 int main(int argc, char **argv)
@@ -426,12 +521,14 @@ int main(int argc, char **argv)
     struct gate self = {.entrances = {{.fd = -1}, {.fd = -1}}, .signal_fd = -1};
     struct sl_error why = {0};
     bool ends = argc > 1 && strcmp(argv[1], "--end") == 0;
-    if (ends) {
+    bool checks = argc > 1 && strcmp(argv[1], "--check") == 0;
+    bool one_thing = ends || checks;
+    if (one_thing) {
         argv[1] = argv[0];
     }
     sl_err err = sl_config_create(&self.config, &why);
     if (err == SL_OK) {
-        err = sl_config_load(self.config, NULL, argc - ends, argv + ends, NULL, &why);
+        err = sl_config_load(self.config, NULL, argc - one_thing, argv + one_thing, NULL, &why);
     }
     if (err == SL_ERR_CANCELLED) {
         bool help = strstr(why.text, "help") != NULL;
@@ -448,20 +545,14 @@ int main(int argc, char **argv)
     if (err == SL_OK && ends) { /* also where a user of clients_allow is no more */
         err = standins_end(&self, &why);
     } else if (err == SL_OK) {
+        err = sl_config_bool(self.config, SL_SET_gate) || !checks ? users_read(&self, &why) : SL_OK;
+    }
+    if (err == SL_OK && !one_thing) {
         sl_proc_descriptors_raise(); /* of clients' memory */
         self.shares = shares_make();
         self.of_user = (uint32_t)sl_config_u64(self.config, SL_SET_clients_of_user);
-        err = self.shares == NULL
-                  ? sl_fail(&why, SL_ERR_NO_MEMORY, "memory shared with stand-ins")
-                  : gate_allow_read("clients_allow",
-                                    sl_config_text(self.config, SL_SET_clients_allow), &self.allow,
-                                    &why);
-        if (err == SL_OK) {
-            err =
-                gate_allow_read("clients_write", sl_config_text(self.config, SL_SET_clients_write),
-                                &self.write, &why);
-        }
-        err = err == SL_OK ? serve(&self, &why) : err;
+        err = self.shares == NULL ? sl_fail(&why, SL_ERR_NO_MEMORY, "memory shared with stand-ins")
+                                  : serve(&self, &why);
     }
     if (err != SL_OK) {
         (void)fprintf(stderr, "sluice-gate: %s\n", why.text);

@@ -1,5 +1,6 @@
 /* client/gate/node_client.c - see node_client.h. */
 #include "client/gate/node_client.h"
+#include "client/lib/open_as.h"
 #include "runtime/sl_clock.h"
 
 #include <inttypes.h>
@@ -25,8 +26,8 @@ static uint32_t settings_write(const struct sl_config *config, char texts[][64],
     return count;
 }
 
-sl_err node_client_open(const struct writer_options *options, uint64_t pin_bytes_max,
-                        struct sl_client **out, struct sl_error *why)
+sl_err node_client_open(const char *who, const struct writer_options *options,
+                        uint64_t pin_bytes_max, struct sl_client **out, struct sl_error *why)
 {
     char runtime_dir[1100], shm_dir[1100], log_dir[1100], pin_bytes[64], numbers[4][64];
     uint32_t number_count = settings_write(options->config, numbers, SL_COUNT(numbers));
@@ -50,5 +51,5 @@ sl_err node_client_open(const struct writer_options *options, uint64_t pin_bytes
     (void)snprintf(shm_dir, sizeof(shm_dir), "shm_dir=%s", options->paths->shm_dir);
     (void)snprintf(log_dir, sizeof(log_dir), "log_dir=%s", options->paths->log_dir);
     (void)snprintf(pin_bytes, sizeof(pin_bytes), "client_pin_bytes_max=%" PRIu64, pin_bytes_max);
-    return sl_client_open(&of_client, out, why);
+    return sl_client_open_as(who, &of_client, out, why);
 }

@@ -5,8 +5,8 @@
 #include "client/gate/writer.h"
 #include "client/lib/sluice.h"
 
-/* pin_bytes_max: that it may pin. Errors: those of sl_client_open. */
-sl_err node_client_open(const struct writer_options *options, uint64_t pin_bytes_max,
-                        struct sl_client **out, struct sl_error *why);
+/* who: as of sl_client_open_as. pin_bytes_max: that it may pin. Errors: those of sl_client_open. */
+sl_err node_client_open(const char *who, const struct writer_options *options,
+                        uint64_t pin_bytes_max, struct sl_client **out, struct sl_error *why);
 
 #endif

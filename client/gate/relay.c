@@ -123,7 +123,7 @@ sl_err relay_open(const struct writer_options *options, int socket_fd, struct re
         err = wire_open(self, socket_fd, why);
     }
     if (err == SL_OK) {
-        err = node_client_open(options, 1, &self->client, why);
+        err = node_client_open(NULL, options, 1, &self->client, why);
     }
     if (err != SL_OK) {
         relay_close(&self);

@@ -4,6 +4,7 @@
  * a byte of shared memory itself, but for pin segments that it makes. One that is asked to write or to relay
  * first is another process from then on (writer.h, relay.h). */
 #include "client/gate/standin.h"
+#include "client/gate/allow.h"
 #include "client/gate/readonly.h"
 #include "client/gate/relay.h"
 #include "ipc/gate_protocol.h"
@@ -43,6 +44,7 @@
 struct standin {
     const struct writer_options *options;
     const struct sl_paths *paths;
+    uint32_t uid; /* the client's */
     int socket_fd, pidfd, signal_fd;
     enum standin_client client;
     bool shuts, shut;      /* all file systems are to be, and are read-only to it */
@@ -87,6 +89,14 @@ static uint32_t pins_find(const struct standin *self, const char *name)
     return at;
 }
 
+/* Whether stand-ins that pin for a guest's user have it. */
+static bool is_pins_of_user(const struct standin *self, const char *name)
+{
+    char begin[48];
+    int length = snprintf(begin, sizeof(begin), "pins." WRITER_NAME ".", self->uid);
+    return is_guest(self) && strncmp(name, begin, (size_t)length) == 0;
+}
+
 static sl_err may_open(const struct standin *self, const char *name, bool writable,
                        struct sl_error *why)
 {
@@ -99,7 +109,7 @@ static sl_err may_open(const struct standin *self, const char *name, bool writab
             return SL_OK;
         }
     }
-    return pins_find(self, name) < PINS_MAX
+    return pins_find(self, name) < PINS_MAX || (!writable && is_pins_of_user(self, name))
                ? SL_OK
                : sl_fail(why, SL_ERR_PERMISSION, "'%s' is not a client's to %s", name,
                          writable ? "write" : "read");
@@ -305,11 +315,12 @@ static sl_err writer_begin(struct standin *self, const struct sl_gate_ask *ask, 
         return relay_open(self->options, self->socket_fd, &self->relay, why);
     }
     if (err == SL_OK) {
-        err = writer_open(self->options, &self->writer, why);
+        err = writer_open(self->options, self->uid, &self->writer, why);
     }
     if (err == SL_OK) {
         err = writer_window_give(self->writer, give, &answer->a, why);
         answer->b = SL_GATE_SLOTS;
+        (void)snprintf(answer->text, sizeof(answer->text), "%s", writer_pins(self->writer));
     }
     return err;
 }
@@ -522,6 +533,7 @@ void standin_run(const struct writer_options *options, int socket_fd, enum stand
                            .client = client,
                            .shuts = shuts,
                            .self = sl_proc_id_self()};
+    (void)gate_peer(socket_fd, &self.uid);
     (void)setsid();
     (void)prctl(PR_SET_NAME, "sluice-standin");
     (void)sigemptyset(&signals);

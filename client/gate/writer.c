@@ -70,6 +70,8 @@ struct writer {
     uint64_t window_bytes, slot_bytes;
     struct drafts *drafts;
     uint64_t drafts_until_ns; /* none is open later; of the thread that reads */
+    char pins[SL_CLIENT_PINS_NAME_BYTES];
+    char pins_path[1024 + SL_CLIENT_PINS_NAME_BYTES];
     struct server servers[SL_GATE_SLOTS];
     struct writer_client of;
     pthread_t watcher;
@@ -102,6 +104,25 @@ static sl_err window_make(struct writer *self, uint64_t window_bytes, struct sl_
     return SL_OK;
 }
 
+static sl_err client_open(struct writer *self, const struct writer_options *options, uint32_t uid,
+                          struct sl_error *why)
+{
+    char name[24];
+    (void)snprintf(name, sizeof(name), WRITER_NAME, uid);
+    sl_err err = node_client_open(name, options, self->pin_bytes_max, &self->client, why);
+    if (err == SL_OK) {
+        sl_client_pins_name(self->client, self->pins);
+        (void)snprintf(self->pins_path, sizeof(self->pins_path), "%s/%s", options->paths->shm_dir,
+                       self->pins);
+    }
+    return err;
+}
+
+const char *writer_pins(const struct writer *self)
+{
+    return self->pins;
+}
+
 static sl_err servers_make(struct writer *self, struct sl_error *why)
 {
     sl_err err = SL_OK;
@@ -123,7 +144,8 @@ static sl_err drafts_open(struct writer *self, uint64_t memory_bytes, struct sl_
     return self->drafts != NULL ? SL_OK : sl_fail(why, SL_ERR_NO_MEMORY, "writer");
 }
 
-sl_err writer_open(const struct writer_options *options, struct writer **out, struct sl_error *why)
+sl_err writer_open(const struct writer_options *options, uint32_t uid, struct writer **out,
+                   struct sl_error *why)
 {
     struct writer *self = calloc(1, sizeof(*self));
     if (self == NULL) {
@@ -156,7 +178,7 @@ sl_err writer_open(const struct writer_options *options, struct writer **out, st
         err = window_make(self, sl_config_u64(options->config, SL_SET_clients_window), why);
     }
     if (err == SL_OK) {
-        err = node_client_open(options, self->pin_bytes_max, &self->client, why);
+        err = client_open(self, options, uid, why);
     }
     if (err == SL_OK) {
         err = drafts_open(self, memory_bytes, why);
@@ -564,7 +586,10 @@ static void *watch_run(void *context)
     while (poll(polled, SL_COUNT(polled), -1) < 0 && errno == EINTR) {
     }
     if (poll(polled, 1, GRACE_MS) <= 0) {
-        _exit(0); /* the registrar sees it, and takes back what was under way */
+        /* The registrar sees it, and takes back what was under way; and what is pinned, since who closes
+         * its connection has no views any more. */
+        (void)unlink(self->pins_path);
+        _exit(0);
     }
     return NULL;
 }

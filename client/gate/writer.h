@@ -10,6 +10,9 @@
 
 struct writer; /* opaque; its functions are for one thread */
 
+/* With the client's uid: begins the name by which the node knows the process. */
+#define WRITER_NAME "guest.%u"
+
 struct writer_options {
     const struct sl_config *config;
     const struct sl_paths *paths;
@@ -21,8 +24,12 @@ struct writer_client {
     int signal_fd; /* readable: this process is to end */
 };
 
-/* Errors: those of sl_client_open, SL_ERR_LIMIT (its user has as many as it may), SL_ERR_NO_MEMORY, SL_ERR_OS. */
-sl_err writer_open(const struct writer_options *options, struct writer **out, struct sl_error *why);
+/* uid: the client's. Errors: those of sl_client_open, SL_ERR_LIMIT (its user has as many as it may),
+ * SL_ERR_NO_MEMORY, SL_ERR_OS. */
+sl_err writer_open(const struct writer_options *options, uint32_t uid, struct writer **out,
+                   struct sl_error *why);
+/* Name of the segment with its pins. */
+const char *writer_pins(const struct writer *self);
 /* Gives a descriptor of the window, for the client. */
 sl_err writer_window_give(const struct writer *self, int *fd, uint64_t *window_bytes,
                           struct sl_error *why);

@@ -3,6 +3,7 @@
 #include "client/lib/guest.h"
 #include "client/lib/lend.h"
 #include "client/lib/lent.h"
+#include "client/lib/open_as.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -667,7 +668,7 @@ bool sl_client_is_ours(const struct sl_client *client)
     return client->ours != NULL ? *client->ours != 0 : (uint32_t)getpid() == client->self.pid;
 }
 
-static struct sl_client *client_new(void)
+static struct sl_client *client_new(const char *who)
 {
     static _Atomic uint32_t opened; /* clients of this process, for their names */
     struct sl_client *client = calloc(1, sizeof *client);
@@ -677,10 +678,12 @@ static struct sl_client *client_new(void)
     client->kick_fd = -1;
     client->self = sl_proc_id_self();
     client->ours = ours_page();
-    uint32_t number = atomic_fetch_add_explicit(&opened, 1, memory_order_relaxed);
-    (void)snprintf(client->name, sizeof client->name, "client.%u.%u", client->self.pid, number);
+    uint32_t number = who != NULL ? (uint32_t)sl_client_random() & 0x3ffff
+                                  : atomic_fetch_add_explicit(&opened, 1, memory_order_relaxed);
+    (void)snprintf(client->name, sizeof client->name, "%s.%u.%u", who != NULL ? who : "client",
+                   client->self.pid, number);
     pthread_mutex_init(&client->lock, NULL);
-    pthread_mutex_init(&client->contributing, NULL);
+    sl_turn_init(&client->contributing);
     atomic_init(&client->contribute_again_ns, SL_NEVER_NS);
     return client;
 }
@@ -688,11 +691,17 @@ static struct sl_client *client_new(void)
 sl_err sl_client_open(const struct sl_client_options *options, struct sl_client **out,
                       struct sl_error *why)
 {
+    return sl_client_open_as(NULL, options, out, why);
+}
+
+sl_err sl_client_open_as(const char *who, const struct sl_client_options *options,
+                         struct sl_client **out, struct sl_error *why)
+{
     if (options == NULL || out == NULL || options->api_version != SLUICE_API_VERSION) {
         return sl_fail(why, options != NULL && out != NULL ? SL_ERR_VERSION : SL_ERR_INVALID,
                        "client options: api_version must be %d", SLUICE_API_VERSION);
     }
-    struct sl_client *client = client_new();
+    struct sl_client *client = client_new(who);
     if (client == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "client: %zu bytes", sizeof *client);
     }
@@ -770,7 +779,7 @@ void sl_client_close(struct sl_client **client)
     sl_log_close(&gone->log);
     sl_config_destroy(&gone->config);
     pthread_mutex_destroy(&gone->lock);
-    pthread_mutex_destroy(&gone->contributing);
+    sl_turn_fini(&gone->contributing, sl_client_is_ours(gone));
     if (gone->ours != NULL) {
         (void)munmap((void *)(uintptr_t)gone->ours, SL_PAGE_BYTES);
     }

@@ -6,7 +6,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define NAME_BYTES_MAX 255u
 #define AGAIN_NS       SL_NS_PER_S /* pause between two tries of what the node refused */
@@ -18,9 +17,7 @@
 static sl_err contributing_lock(struct sl_client *client, uint64_t deadline_ns,
                                 struct sl_error *why)
 {
-    const struct timespec until = {.tv_sec = (time_t)(deadline_ns / SL_NS_PER_S),
-                                   .tv_nsec = (long)(deadline_ns % SL_NS_PER_S)};
-    return pthread_mutex_clocklock(&client->contributing, CLOCK_MONOTONIC, &until) == 0
+    return sl_turn_take(&client->contributing, deadline_ns)
                ? SL_OK
                : sl_fail(why, SL_ERR_TIMEOUT, "contributions: another thread is at them");
 }
@@ -123,7 +120,7 @@ sl_err sl_contribute(struct sl_client *client, const char *name, uint64_t length
     } else {
         free(fresh);
     }
-    pthread_mutex_unlock(&client->contributing);
+    sl_turn_leave(&client->contributing);
     return err;
 }
 
@@ -144,7 +141,7 @@ sl_err sl_withdraw(struct sl_client *client, const char *name, uint64_t timeout_
     if (err == SL_OK || err == SL_ERR_NOT_FOUND || err == SL_ERR_TIMEOUT) {
         forget(client, name);
     }
-    pthread_mutex_unlock(&client->contributing);
+    sl_turn_leave(&client->contributing);
     return err;
 }
 
@@ -207,7 +204,7 @@ sl_err sl_client_contribute_again(struct sl_client *client, uint64_t deadline_ns
     }
     client->contribute_again_ns =
         refused ? sl_deadline_ns(sl_clock_monotonic_ns(), AGAIN_NS) : SL_NEVER_NS;
-    pthread_mutex_unlock(&client->contributing);
+    sl_turn_leave(&client->contributing);
     return err;
 }
 

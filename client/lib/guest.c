@@ -92,7 +92,7 @@ static sl_err view_make(struct sl_client *client, const struct guest_line *line,
 
 /* Of keys [first, first + count). */
 static void views_take(const struct guest_pins *pins, struct guest_line *line, uint32_t first,
-                       uint32_t count, const unsigned char *slot)
+                       uint32_t count, const unsigned char *slot, bool kept)
 {
     struct guest_lines *lines = &pins->client->guest->lines;
     for (uint32_t i = 0, asked = 0; i < count; i++) {
@@ -105,10 +105,13 @@ static void views_take(const struct guest_pins *pins, struct guest_line *line, u
         *code = sl_err_received(item.code);
         bool known = item.number >= 1 && item.number <= SL_GATE_VIEWS_MAX;
         if (*code == SL_OK) {
-            *code = known ? view_make(pins->client, line, &item, &pins->views[first + i])
-                          : SL_ERR_PROTOCOL;
+            *code = !known ? SL_ERR_PROTOCOL
+                    : kept ? view_make(pins->client, line, &item, &pins->views[first + i])
+                           : SL_ERR_STALE;
         }
-        if (*code == SL_ERR_STALE && known) {
+        if (*code == SL_OK) {
+            guest_line_view(lines, line, item.number);
+        } else if (*code == SL_ERR_STALE && known) {
             guest_line_unpin(lines, line->number, item.number);
         }
         *code = *code == SL_ERR_STALE ? SL_ERR_INCOMPLETE : *code;
@@ -145,7 +148,8 @@ static sl_err share_pin(const struct guest_pins *pins, struct guest_line *line, 
     if (err == SL_OK) {
         err = guest_slot_wait(lines, line, slot, pins->deadline_ns, pins->why);
         if (err == SL_OK) {
-            views_take(pins, line, first, count, at);
+            err = guest_line_keep(lines, line, pins->why);
+            views_take(pins, line, first, count, at, err == SL_OK);
         }
         guest_slot_free(lines, line, slot);
     }
@@ -256,5 +260,5 @@ void sl_guest_unpin(struct sl_client *client, const struct sl_view *view)
 
 bool sl_guest_view_holds(struct sl_client *client, const struct sl_view *view)
 {
-    return guest_line_stands(&client->guest->lines, line_of(view));
+    return guest_line_pins(&client->guest->lines, line_of(view));
 }

@@ -23,7 +23,7 @@ sl_err sl_guest_pin_batch(struct sl_client *client, const struct sl_object_key *
                           struct sl_view *views, uint32_t count, sl_err *codes, uint64_t timeout_ns,
                           struct sl_error *why);
 void sl_guest_unpin(struct sl_client *client, const struct sl_view *view);
-/* Whether the stand-in lives that holds the view's pin. */
+/* Whether the view is pinned: by the stand-in, or since that was killed, by what it left. */
 bool sl_guest_view_holds(struct sl_client *client, const struct sl_view *view);
 
 #endif

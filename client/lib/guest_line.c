@@ -26,6 +26,7 @@ void guest_lines_init(struct guest_lines *lines, const struct sl_client *client)
     pthread_condattr_t attributes;
     *lines = (struct guest_lines){.client = client};
     pthread_mutex_init(&lines->lock, NULL);
+    pthread_mutex_init(&lines->keeping, NULL);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&lines->changed, &attributes);
@@ -40,8 +41,8 @@ static int packet_send(const struct guest_line *line, struct sl_gate_ask *ask)
     return sl_gate_packet_send(line->fd, ask, sizeof *ask, -1);
 }
 
-/* Nobody else has it. The end of the socket would be no end where a fork has it, too. */
-static void line_free(const struct sl_client *client, struct guest_line *line)
+/* Nobody else uses it. The end of the socket would be no end where a fork has it, too. */
+static void line_shut(const struct sl_client *client, struct guest_line *line)
 {
     bool ours = sl_client_is_ours(client);
     struct sl_gate_ask bye = {.question = SL_GATE_BYE};
@@ -52,6 +53,18 @@ static void line_free(const struct sl_client *client, struct guest_line *line)
         (void)munmap(line->window, line->window_bytes);
     }
     (void)close(line->fd);
+    line->window = NULL;
+    line->fd = -1;
+}
+
+static void line_free(const struct sl_client *client, struct guest_line *line)
+{
+    if (line->fd >= 0) {
+        line_shut(client, line);
+    }
+    if (line->pins_fd >= 0) {
+        (void)close(line->pins_fd);
+    }
     free(line);
 }
 
@@ -60,7 +73,15 @@ void guest_lines_close(struct guest_lines *lines)
     if (lines->line != NULL) {
         line_free(lines->client, lines->line);
     }
-    pthread_cond_destroy(&lines->changed);
+    while (lines->past != NULL) {
+        struct guest_line *line = lines->past;
+        lines->past = line->next;
+        line_free(lines->client, line);
+    }
+    if (sl_client_is_ours(lines->client)) { /* else it would wait for threads that a fork has not */
+        pthread_cond_destroy(&lines->changed);
+    }
+    pthread_mutex_destroy(&lines->keeping);
     pthread_mutex_destroy(&lines->lock);
 }
 
@@ -79,6 +100,8 @@ static sl_err line_open(const struct sl_client *client, uint64_t deadline_ns,
         free(line);
         return err;
     }
+    line->pins_fd = -1;
+    memcpy(line->pins, writer.pins, sizeof line->pins);
     line->fd = writer.socket_fd;
     line->window_bytes = writer.window_bytes;
     line->slot_count = writer.slot_count;
@@ -110,8 +133,44 @@ static void line_forget(struct guest_lines *lines, struct guest_line *line)
     line->gone = true;
     if (lines->line == line) {
         lines->line = NULL;
+        line->next = lines->past;
+        lines->past = line;
     }
     pthread_cond_broadcast(&lines->changed);
+}
+
+/* Under the lock. NULL: nothing of it is left. */
+static struct guest_line *line_find(const struct guest_lines *lines, uint32_t number)
+{
+    if (lines->line != NULL && lines->line->number == number) {
+        return lines->line;
+    }
+    struct guest_line *line = lines->past;
+    while (line != NULL && line->number != number) {
+        line = line->next;
+    }
+    return line;
+}
+
+/* Under the lock. Gives a past line that the caller has to free then. */
+static struct guest_line *past_end(struct guest_lines *lines, struct guest_line *line)
+{
+    if (!line->gone || line->uses > 0) {
+        return NULL;
+    }
+    if (line->view_count > 0) {
+        if (line->fd >= 0) {
+            line_shut(lines->client, line);
+        }
+        return NULL;
+    }
+    for (struct guest_line **at = &lines->past; *at != NULL; at = &(*at)->next) {
+        if (*at == line) {
+            *at = line->next;
+            return line;
+        }
+    }
+    return NULL;
 }
 
 sl_err guest_line_enter(struct guest_lines *lines, uint64_t deadline_ns, struct guest_line **out,
@@ -156,23 +215,65 @@ sl_err guest_line_enter(struct guest_lines *lines, uint64_t deadline_ns, struct 
 void guest_line_leave(struct guest_lines *lines, struct guest_line *line)
 {
     pthread_mutex_lock(&lines->lock);
-    bool last = --line->uses == 0 && line->gone;
+    line->uses--;
+    struct guest_line *over = past_end(lines, line);
     pthread_mutex_unlock(&lines->lock);
-    if (last) {
-        line_free(lines->client, line);
+    if (over != NULL) {
+        line_free(lines->client, over);
     }
 }
 
-bool guest_line_stands(struct guest_lines *lines, uint32_t number)
+/* Whether the stand-in lives; one system call. */
+static bool line_stands(const struct guest_line *line)
 {
-    bool stands = false;
+    struct pollfd polled = {.fd = line->fd, .events = 0};
+    return line->fd >= 0 &&
+           (poll(&polled, 1, 0) == 0 || (polled.revents & (POLLHUP | POLLERR | POLLNVAL)) == 0);
+}
+
+bool guest_line_pins(struct guest_lines *lines, uint32_t number)
+{
     pthread_mutex_lock(&lines->lock);
-    if (lines->line != NULL && lines->line->number == number) {
-        struct pollfd polled = {.fd = lines->line->fd, .events = 0};
-        stands = poll(&polled, 1, 0) == 0 || (polled.revents & (POLLHUP | POLLERR | POLLNVAL)) == 0;
-    }
+    const struct guest_line *line = line_find(lines, number);
+    bool pins = line != NULL && (line_stands(line) || sl_pins_kept(line->pins_fd));
     pthread_mutex_unlock(&lines->lock);
-    return stands;
+    return pins;
+}
+
+/* Of a gate that lets nobody do this: the reading stand-in is of an earlier release. */
+static bool keeps_not(sl_err err)
+{
+    return err == SL_ERR_PERMISSION || err == SL_ERR_UNSUPPORTED;
+}
+
+sl_err guest_line_keep(struct guest_lines *lines, struct guest_line *line, struct sl_error *why)
+{
+    sl_err err = SL_OK;
+    int fresh = -1;
+    pthread_mutex_lock(&lines->keeping);
+    if (line->pins[0] != '\0' &&
+        !sl_pins_kept(line->pins_fd)) { /* new, or of another life of the node */
+        err = sl_pins_keep(lines->client->paths.shm_dir, line->pins, &fresh, why);
+        if (keeps_not(err)) {
+            line->pins[0] = '\0';
+            err = SL_OK;
+        }
+        /* One that lives now has pinned all that we were told of, and dies with the lock in place. */
+        if (err != SL_OK || !line_stands(line)) {
+            err = sl_fail(why, SL_ERR_UNREACHABLE, "the node's process of this client is gone");
+        }
+    }
+    if (fresh >= 0) {
+        pthread_mutex_lock(&lines->lock);
+        int old = line->pins_fd;
+        line->pins_fd = fresh;
+        pthread_mutex_unlock(&lines->lock);
+        if (old >= 0) {
+            (void)close(old);
+        }
+    }
+    pthread_mutex_unlock(&lines->keeping);
+    return err;
 }
 
 /* Under the lock: as much as the socket takes of what is over. */
@@ -198,6 +299,23 @@ static void overs_send(struct guest_line *line)
     }
 }
 
+/* Whether the bit was another. */
+static bool view_mark(struct guest_line *line, uint32_t view, bool held)
+{
+    uint64_t *word = &line->views[(view - 1) / 64];
+    uint64_t bit = UINT64_C(1) << ((view - 1) % 64);
+    bool other = ((*word & bit) != 0) != held;
+    *word ^= other ? bit : 0;
+    return other;
+}
+
+void guest_line_view(struct guest_lines *lines, struct guest_line *line, uint32_t view)
+{
+    pthread_mutex_lock(&lines->lock);
+    line->view_count += view_mark(line, view, true);
+    pthread_mutex_unlock(&lines->lock);
+}
+
 /* Under the lock. */
 static void unpin_keep(struct guest_line *line, uint32_t view)
 {
@@ -218,12 +336,21 @@ static void drop_keep(struct guest_line *line, uint32_t draft)
 
 void guest_line_unpin(struct guest_lines *lines, uint32_t line, uint32_t view)
 {
+    struct guest_line *over = NULL;
     pthread_mutex_lock(&lines->lock);
-    if (lines->line != NULL && lines->line->number == line) {
-        unpin_keep(lines->line, view);
-        overs_send(lines->line);
+    struct guest_line *of = line_find(lines, line);
+    if (of != NULL) {
+        of->view_count -= view_mark(of, view, false);
+        over = past_end(lines, of);
+    }
+    if (of != NULL && !of->gone) {
+        unpin_keep(of, view);
+        overs_send(of);
     }
     pthread_mutex_unlock(&lines->lock);
+    if (over != NULL) {
+        line_free(lines->client, over);
+    }
 }
 
 void guest_line_drop(struct guest_lines *lines, struct guest_line *line, uint32_t draft)

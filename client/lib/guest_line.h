@@ -40,6 +40,13 @@ struct guest_line {
     /* Views that are over, and could not be said so yet: bits. */
     uint64_t unpins[SL_GATE_VIEWS_MAX / 64];
     uint32_t unpin_count;
+    /* Views that the caller holds: bits. They are pinned as long as pins_fd is open (sl_pins_keep), whatever
+     * becomes of the stand-in. */
+    uint64_t views[SL_GATE_VIEWS_MAX / 64];
+    uint32_t view_count;
+    int pins_fd; /* -1: none was wanted yet, or the gate tells no pins; under `keeping` and the lock */
+    struct guest_line *next; /* of past ones */
+    char pins[SL_GATE_PINS_BYTES];
     uint32_t drops[GUEST_DROPS_MAX]; /* the same of drafts: numbers */
     uint32_t drop_count;
     struct guest_slot slots[SL_GATE_SLOTS];
@@ -49,8 +56,10 @@ struct guest_lines {
     pthread_mutex_t lock;           /* all below, and the lines */
     pthread_cond_t changed;
     struct guest_line *line; /* NULL: none stands */
+    struct guest_line *past; /* those that are gone, while a thread uses them or views are held */
     uint32_t count;          /* that were opened */
     bool opening;
+    pthread_mutex_t keeping; /* before the lock: who opens a pin segment, or closes one */
 };
 
 void guest_lines_init(struct guest_lines *lines, const struct sl_client *client);
@@ -61,8 +70,13 @@ void guest_lines_close(struct guest_lines *lines);
 sl_err guest_line_enter(struct guest_lines *lines, uint64_t deadline_ns, struct guest_line **out,
                         struct sl_error *why);
 void guest_line_leave(struct guest_lines *lines, struct guest_line *line);
-/* Whether the line of this number stands; one system call. */
-bool guest_line_stands(struct guest_lines *lines, uint32_t number);
+/* Sees to it that what is pinned at the line now stays so (sl_pins_keep). One system call where it does.
+ * Errors: SL_ERR_UNREACHABLE (one of the two stand-ins is gone). */
+sl_err guest_line_keep(struct guest_lines *lines, struct guest_line *line, struct sl_error *why);
+/* The caller holds a view from now on, until guest_line_unpin. */
+void guest_line_view(struct guest_lines *lines, struct guest_line *line, uint32_t view);
+/* Whether what was pinned at the line of this number is pinned yet; two system calls at most. */
+bool guest_line_pins(struct guest_lines *lines, uint32_t number);
 /* Where the stand-in takes nothing now, it is said with the next call. */
 void guest_line_unpin(struct guest_lines *lines, uint32_t line, uint32_t view);
 /* The same of a draft: nothing of it is asked any more. */

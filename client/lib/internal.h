@@ -4,6 +4,7 @@
 
 #include "client/lib/readers.h"
 #include "client/lib/sluice.h"
+#include "client/lib/turn.h"
 #include "ipc/sl_counts.h"
 #include "ipc/sl_gate.h"
 #include "ipc/sl_labels.h"
@@ -131,7 +132,7 @@ struct sl_client {
     uint64_t op_timeout_ns, call_retry_ns, message_bytes_max;
 
     _Atomic(struct sl_attachment *) current;
-    pthread_mutex_t contributing; /* both of these; taken before lock */
+    struct sl_turn contributing; /* at both of these */
     struct sl_client_contribution *contributions;
     _Atomic uint64_t contribute_again_ns; /* some were refused: asked for again then */
 

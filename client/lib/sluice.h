@@ -109,8 +109,8 @@ sl_err sl_get_pinned(struct sl_client *client, struct sl_object_key key, struct 
                      uint64_t timeout_ns, struct sl_error *why);
 void sl_view_release(struct sl_client *client, struct sl_view *view);
 /* Whether what was read of the view until now is the value. False: another process of this user cut
- * the node's shared memory short, and some of it may have read as zeros; or the process is gone that
- * pinned it for a client of another user. Who must not take for a value what was damaged in such a way
+ * the node's shared memory short, and some of it may have read as zeros; or the process has ended in order
+ * that pinned it for a client of another user (its node was stopped). Who must not take for a value what was damaged in such a way
  * asks behind its last look; calls that copy ask by themselves. */
 bool sl_view_intact(struct sl_client *client, const struct sl_view *view);
 

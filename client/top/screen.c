@@ -77,7 +77,7 @@ static void footer_draw(const struct screen *screen)
     } else {
         (void)snprintf(
             text, sizeof text,
-            "1-6 views  p pause  s sort  r reverse  / filter  g group  +- %.3gs  h help  q",
+            "1-6 views  p pause  s sort  r reverse  / filter  g group  h help  q quit  +- %.3gs",
             (double)screen->state->interval_ns / 1e9);
     }
     text[SL_MIN(sizeof text - 1, (size_t)SL_MAX(COLS - 1, 0))] = '\0';
@@ -258,6 +258,15 @@ sl_err top_screen_run(struct top *top, struct sl_error *why)
     if (terminal == NULL) {
         free(screen.lines);
         return sl_fail(why, SL_ERR_OS, "the terminal '%.60s' is not known; set TERM, or use --once",
+                       getenv("TERM") != NULL ? getenv("TERM") : "");
+    }
+    const char *moves = tigetstr("cup");
+    if (moves == NULL || (intptr_t)moves == -1) { /* as "dumb": nothing would be seen */
+        (void)endwin();
+        delscreen(terminal);
+        free(screen.lines);
+        return sl_fail(why, SL_ERR_OS,
+                       "the terminal '%.60s' cannot move its cursor; set TERM, or use --once",
                        getenv("TERM") != NULL ? getenv("TERM") : "");
     }
     (void)cbreak();

@@ -1,6 +1,8 @@
 """Clients that share nothing with a node but its runtime directory: no process numbers, IPC, network, /tmp or /dev/shm."""
 
+import contextlib
 import os
+import signal
 import subprocess
 import types
 
@@ -69,6 +71,24 @@ class Inside(Asked):
     def wait_ok(self, more, seconds=10):
         end = self.counts().get("SL_OK", 0) + more
         wait_until(lambda: self.counts().get("SL_OK", 0) >= end or self.process.poll() is not None, seconds, f"{more} more calls end well")
+
+
+def gate_pid(node):
+    with open(f"{shared(node)}/supervisor.helpers", encoding="utf-8") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith("gate "))
+
+
+@contextlib.contextmanager
+def standing_still(node, *pids):
+    """These stand-ins are stopped for as long as this takes: so are the gate and the supervisor, which end who stands still for a second."""
+    stopped = [node.supervisor_pid(), gate_pid(node), *pids]
+    try:
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        yield
+    finally:
+        for pid in reversed(stopped):
+            os.kill(pid, signal.SIGCONT)
 
 
 def standins(node):

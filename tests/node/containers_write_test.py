@@ -8,8 +8,8 @@ import sys
 import time
 import unittest
 
-from containers_support import LIVES, Asked, Inside, apart_as, can_be_apart, child_of, seen_there, shared, standins
-from node_support import BIN, CTL, NODE, PATIENCE, Node, lives, main, wait_until
+from containers_support import LIVES, Asked, Inside, apart_as, can_be_apart, child_of, gate_pid, seen_there, shared, standing_still, standins
+from node_support import BIN, CTL, NODE, PACE, PATIENCE, Node, lives, main, wait_until
 
 WRITER, READER = 61002, 61003
 NODE_USER = 61010
@@ -88,13 +88,9 @@ class OneUsersProcess(unittest.TestCase):
     def test_answers_that_come_late_hold_nothing(self):
         wait_until(lambda: standins(self.node) == [], 5, "clients of other tests are gone")
         probe = self.probe(cold=0)
-        stopped = standins(self.node)
-        for pid in stopped:
-            os.kill(pid, signal.SIGSTOP)
-        probe.ask("within", 100)
-        late = [probe.code("pin", f"pinned-{number}") for number in range(2)]
-        for pid in stopped:
-            os.kill(pid, signal.SIGCONT)
+        with standing_still(self.node, *standins(self.node)):
+            probe.ask("within", 100)
+            late = [probe.code("pin", f"pinned-{number}") for number in range(2)]
         probe.ask("within", 10000)
 
         self.assertEqual(late, ["SL_ERR_TIMEOUT"] * 2)
@@ -166,6 +162,10 @@ class OtherUsersWrite(unittest.TestCase):
         self.addCleanup(lambda: liar.poll() is None and liar.kill())
         return liar
 
+    def pins(self, node):
+        """Of clients of other users."""
+        return [name for name in os.listdir(node.shm) if name.startswith("pins.guest.")]
+
     def evict_all(self, node, turn):
         """More than a node of 16 MiB holds is put."""
         for number in range(10):
@@ -220,6 +220,28 @@ class OtherUsersWrite(unittest.TestCase):
 
         self.assertEqual((hoarded, node.ctl("get", "six").stdout), (b"done\n", b"\0" * 5), errors)
 
+    def test_a_put_that_waits_for_room_waits_no_longer_than_its_caller(self):
+        """One that stands in the registrar's queue lets nobody before it."""
+        node = self.node(memory="16MiB")
+        self.assertEqual(self.liar(node, "full").stdout.readline(), b"full 0 0\n")
+
+        def waiting(count):
+            lines = node.ctl("metrics").stdout.decode().splitlines()
+            return [line.split()[1] for line in lines if line.startswith("sluice_reserve_waiting")] == [str(count)]
+
+        probe = Told(self, node)
+        probe.ask("within", 1500 * PACE)
+        probe.tell("put", "late", 1024)
+        wait_until(lambda: waiting(1), 5, "it waits for room")
+        self.assertEqual(probe.hear(), ["SL_ERR_NO_SPACE"])
+        wait_until(lambda: waiting(0), 2, "nobody waits")
+
+        probe.ask("within", 50000)
+        probe.tell("put", "never", 1024)
+        wait_until(lambda: waiting(1), 5, "it waits for room")
+        os.kill(child_of(probe.process.pid), signal.SIGKILL)
+        wait_until(lambda: waiting(0), 2, "nobody waits")
+
     def test_every_process_is_killed(self):
         """1, 2, 4 and 8 threads on one handle, and several processes at once."""
         node = self.node()
@@ -233,8 +255,7 @@ class OtherUsersWrite(unittest.TestCase):
                     if lives(pid):
                         os.kill(pid, signal.SIGKILL)
             elif actor == "gate":
-                with open(f"{shared(node)}/supervisor.helpers", encoding="utf-8") as lines:
-                    os.kill(next(int(line.split()[1]) for line in lines if line.startswith("gate ")), signal.SIGKILL)
+                os.kill(gate_pid(node), signal.SIGKILL)
             else:
                 old = node.live_pid(actor)
                 os.kill(old, signal.SIGKILL)
@@ -251,7 +272,7 @@ class OtherUsersWrite(unittest.TestCase):
             probe.end()
             self.assertEqual(probe.process.returncode, 0)
         wait_until(lambda: not any(lives(pid) for pid in standins(node)), 5, "nothing is left of them")
-        wait_until(lambda: not any(name.startswith("pins.client") for name in os.listdir(node.shm)), 5, "no pins are left")
+        wait_until(lambda: self.pins(node) == [], 5, "no pins are left")
 
     def test_a_view_keeps_its_bytes(self):
         node = self.node(memory="16MiB")
@@ -265,12 +286,68 @@ class OtherUsersWrite(unittest.TestCase):
             os.kill(old, signal.SIGKILL)
             node.wait_restarted("registrar", old)
 
-        for pid in standins(node):  # with the one that pins goes the promise, and the client can tell
-            os.kill(pid, signal.SIGKILL)
+        self.assertEqual((probe.code("release"), probe.code("pin"), probe.code("check")), ("released", "SL_OK", "whole"))
+
+    def test_views_keep_their_bytes_without_the_processes_that_pinned_them(self):
+        node = self.node(memory="16MiB")
+        probe = Told(self, node)
+
+        for turn in range(2):
+            self.assertEqual((probe.code("put", f"value-{turn}", 512), probe.code("pin", f"value-{turn}")), ("SL_OK", "SL_OK"))
+            killed = standins(node)
+            for pid in killed:
+                os.kill(pid, signal.SIGKILL)
+            wait_until(lambda killed=killed: not any(lives(pid) for pid in killed), 5, "they are gone")
+            if turn == 1:
+                old = node.live_pid("registrar")
+                os.kill(old, signal.SIGKILL)
+                node.wait_restarted("registrar", old)
+            self.evict_all(node, turn)
+            self.assertEqual(probe.ask("look"), ["whole"] * (turn + 1))
+
+        self.assertEqual((probe.code("put", "value", 512), probe.code("pin", "value"), len(self.pins(node))), ("SL_OK", "SL_OK", 3))
         self.evict_all(node, "last")
-        self.assertIn(probe.code("check"), ("broken", "whole"))
-        probe.ask("release")
-        self.assertEqual((probe.code("pin"), probe.code("check")), ("SL_OK", "whole"))
+        self.assertEqual((probe.ask("look"), probe.code("release")), (["whole"] * 3, "released"))
+        wait_until(lambda: len(self.pins(node)) == 1, 5, "what the dead ones held is given back")
+
+    def test_a_writing_process_stands_still(self):
+        """Its client hears so by its deadline, and nothing is kept for ever."""
+        node = self.node(memory="16MiB")
+        probe = Told(self, node)
+        self.assertEqual((probe.code("put", "value", 512), probe.code("pin", "value")), ("SL_OK", "SL_OK"))
+        writer = int(self.pins(node)[0].split(".")[3])
+
+        with standing_still(node, writer):
+            probe.ask("within", 300)
+            codes = [probe.code("put", "late", 512), probe.code("put", "later", 512), probe.code("pin", "value")]
+        probe.ask("within", 10000)
+        self.assertEqual(codes, ["SL_ERR_TIMEOUT"] * 3)
+        for key in ("late", "later", "latest"):
+            self.assertEqual((probe.code("put", key, 512), probe.ask("get", key, 512)), ("SL_OK", ["SL_OK", "whole"]))
+        self.assertEqual((probe.ask("look"), lives(writer)), (["whole"], True))
+
+        os.kill(writer, signal.SIGSTOP)
+        wait_until(lambda: not lives(writer), 5, "who stands still is ended")
+        self.evict_all(node, "other")
+        self.assertEqual((probe.code("put", "again", 512), probe.ask("look")), ("SL_OK", ["whole"]))
+
+        for pid in standins(node):
+            os.kill(pid, signal.SIGSTOP)
+        os.kill(child_of(probe.process.pid), signal.SIGKILL)
+        wait_until(lambda: standins(node) == [] and self.pins(node) == [], 5, "nothing of it is left")
+
+    def test_who_closes_its_connection_keeps_no_pins(self):
+        """Whatever it holds on to."""
+        node = self.node(memory="16MiB")
+        node.ctl("put", "value", stdin=b"x")
+        owner = Asked(self, node, (LIVES,), ("0",))
+        self.assertEqual((owner.code("draft"), owner.code("write")), ("SL_OK", "SL_OK"))
+
+        liar = self.liar(node, "cling", f"pins.guest.{READER}.1.00000")
+        self.assertEqual(liar.stdout.readline(), b"clings\n")
+
+        wait_until(lambda: self.pins(node) == [], 5, "no pins are left")
+        self.assertEqual((len(standins(node)), liar.poll()), (1, None))  # the one by which it reads
 
     def test_an_engine_that_runs_as_root(self):
         """As images of engines do, at a node that does not."""

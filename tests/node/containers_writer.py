@@ -2,11 +2,15 @@
 
     containers_writer.py lie SOCKET
     containers_writer.py half SOCKET     until stdin ends: half of a value of the key "half" is there
+    containers_writer.py full SOCKET     until stdin ends: has all but half a MiB of a node of 16 MiB
     containers_writer.py many N SOCKET   until stdin ends: N connections that write
     containers_writer.py hoard SOCKET    takes more than its share of a node of 64 MiB, with clients_pin_bytes_max of 2.5 MiB
+    containers_writer.py cling OTHER SOCKET  until stdin ends: pins "value", holds on to those pins, and closes its connection while a
+                                             put of "drafted" waits. It may not open OTHER, the name of a segment
 """
 
 import array
+import fcntl
 import mmap
 import os
 import socket
@@ -16,7 +20,7 @@ import time
 
 HELLO, OPEN, PINS, WRITE, PUT, PIN, UNPIN, DRAFT, FILL, COMMIT, DROP = 1, 2, 5, 10, 11, 12, 13, 14, 15, 16, 17
 MOST = 2 ** 64 - 1
-LIMIT, INVALID = 4, 15
+LIMIT, PERMISSION, INVALID = 4, 14, 15
 
 
 class Gate:
@@ -26,9 +30,9 @@ class Gate:
         self.socket.settimeout(20)
         self.window, self.slot, self.fd = None, 0, -1
 
-    def send(self, question, a=0, b=0, c=2 * 10 ** 9, fd=-1, magic=b"slgate>\n", version=1):
+    def send(self, question, a=0, b=0, c=2 * 10 ** 9, fd=-1, magic=b"slgate>\n", version=1, name=b""):
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))] if fd >= 0 else []
-        self.socket.sendmsg([struct.pack("<8sIIQQQ64s", magic, version, question, a, b, c, b"")], rights)
+        self.socket.sendmsg([struct.pack("<8sIIQQQ64s", magic, version, question, a, b, c, name)], rights)
 
     def hear(self):
         """(code, a, b, descriptor); None: the connection is over."""
@@ -238,8 +242,52 @@ def many(count, path):
     sys.stdin.read()
 
 
+def cling(other, path):
+    reader, gate = Gate(path), Gate(path)
+    expect("hello", reader.ask(HELLO)[0], 0)
+    gate.send(WRITE)
+    answer, control, _, _ = gate.socket.recvmsg(280, socket.CMSG_SPACE(4))
+    name = answer[40:].split(b"\0")[0]
+    gate.window = mmap.mmap(array.array("i", control[0][2])[0], struct.unpack_from("<Q", answer, 16)[0])
+    gate.slot = len(gate.window) // 4
+    gate.window[1024:1029] = b"value"
+    gate.item(key_length=5)
+    expect("pin", (gate.ask(PIN, 0, 1)[0], gate.told()), (0, (1, 0)))
+    expect("another user's", reader.ask(OPEN, name=other.encode())[0], PERMISSION)
+    expect("own pins, to write", reader.ask(OPEN, 1, name=name)[0], PERMISSION)
+    code, _, _, pins = reader.ask(OPEN, name=name)
+    expect("own pins", code, 0)
+    fcntl.lockf(pins, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    for what, act in (("locked to write", lambda: fcntl.lockf(pins, fcntl.LOCK_EX | fcntl.LOCK_NB)), ("cut", lambda: os.ftruncate(pins, 0)),
+                      ("opened to write", lambda: os.open(f"/proc/self/fd/{pins}", os.O_RDWR))):
+        try:
+            act()
+            print(f"the pins were {what}")
+        except OSError:
+            pass
+    gate.window[1024:1031] = b"drafted"
+    gate.item(key_length=7)
+    gate.send(PUT, 0, 1, c=20 * 10 ** 9)
+    time.sleep(0.3)  # so that it is under way
+    gate.socket.close()
+    print("clings", flush=True)
+    sys.stdin.read()
+
+
+def full(path):
+    gate = Gate(path)
+    gate.write()
+    gate.window[1024:1028] = b"full"
+    gate.item(length=31 << 19, key_length=4)
+    heard = gate.ask(DRAFT, 0, 1)
+    print("full", heard[0], gate.told()[1], flush=True)
+    sys.stdin.read()
+
+
 if sys.argv[1] == "many":
     many(int(sys.argv[2]), sys.argv[3])
+elif sys.argv[1] == "cling":
+    cling(*sys.argv[2:])
 else:
-    {"lie": lie, "half": half, "hoard": hoard}[sys.argv[1]](sys.argv[2])
+    {"lie": lie, "half": half, "full": full, "hoard": hoard}[sys.argv[1]](sys.argv[2])
     print("done")

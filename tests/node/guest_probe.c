@@ -4,7 +4,8 @@
  *   guest_probe INSTANCE RUNTIME_DIR SHM_DIR
  *
  * Lines, each answered by one: put KEY KIB; get KEY KIB (CODE, "whole" or "wrong"); pin KEY (and keeps the view);
- * release (all views); within MS (so long calls may take from now on); puts KEY (4 threads put it); join (their
+ * look (what each view is: "whole", "wrong", "broken": it is said not to be
+ * intact); release (all views); within MS (so long calls may take from now on); puts KEY (4 threads put it); join (their
  * CODES); fork KEY (CODES of a put, a get and a pin of the key in a fork, which then releases the views); leave
  * (closes the client, while a fork lives that does not). The end of the input ends it and its fork. */
 #include "client/lib/sluice.h"
@@ -24,6 +25,7 @@
 
 static struct sl_client *client;
 static struct sl_view views[VIEWS_MAX];
+static char view_keys[VIEWS_MAX][64];
 static uint32_t view_count;
 static uint64_t timeout_ns = UINT64_C(10000000000);
 static unsigned char value[VALUE_BYTES_MAX], got[VALUE_BYTES_MAX];
@@ -59,8 +61,22 @@ static sl_err pin(const char *key)
         return SL_ERR_INVALID;
     }
     sl_err err = sl_get_pinned(client, key_of(key), &views[view_count], timeout_ns, NULL);
+    (void)snprintf(view_keys[view_count], sizeof view_keys[0], "%s", key);
     view_count += err == SL_OK;
     return err;
+}
+
+static void look(void)
+{
+    for (uint32_t i = 0; i < view_count; i++) {
+        value_make(view_keys[i], views[i].length_bytes);
+        bool whole = memcmp(value, views[i].at, views[i].length_bytes) == 0;
+        const char *what = !sl_view_intact(client, &views[i]) ? "broken"
+                           : whole                            ? "whole"
+                                                              : "wrong";
+        (void)printf("%s%s", what, i + 1 < view_count ? " " : "");
+    }
+    (void)printf("\n");
 }
 
 static void release(void)
@@ -156,6 +172,8 @@ static void answer(const char *what, const char *key, uint64_t kib)
     } else if (strcmp(what, "within") == 0) {
         timeout_ns = strtoull(key, NULL, 10) * 1000000;
         (void)printf("so be it\n");
+    } else if (strcmp(what, "look") == 0) {
+        look();
     } else if (strcmp(what, "release") == 0) {
         release();
         (void)printf("released\n");

@@ -216,6 +216,25 @@ class Supervisor(unittest.TestCase):
             node.supervisor("restart")
             wait_until(lambda: os.listdir(mounted) == ["gate.attach"], 10, "the next gate, where the containers look")
 
+    @unittest.skipUnless(os.path.exists(BIN + "/sluice-gate"), "sluice-gate was not built")
+    def test_users_that_there_are_not_are_refused_by_name_and_nothing_runs_or_ends(self):
+        refused = (("--clients-write=0,nobody-is-called-so", "clients_write: there is no user 'nobody-is-called-so'"),
+                   ("--clients-allow=@nobody-is-called-so", "clients_allow: there is no group 'nobody-is-called-so'"))
+        with Node(ranks=1) as node:
+            registrar = node.pid("registrar")
+            restarts = [node.supervisor("restart", argument, check=False) for argument, _ in refused]
+            self.assertEqual(node.pid("registrar"), registrar)
+            node.stop()
+
+            starts = [node.supervisor("start", *node.settings, argument, check=False) for argument, _ in refused]
+
+            for done, (_, why) in zip(restarts + starts, refused * 2):
+                self.assertEqual((done.returncode, done.stdout.count("\n")), (2, 1), done.stdout)
+                self.assertIn(why, done.stdout)
+            self.assertEqual(node.leftovers(), [])
+            off = node.supervisor("start", *node.settings, "--gate=false", refused[0][0], check=False)
+            self.assertEqual(off.returncode, 0, off.stdout)
+
     def test_directories_and_segments_are_private(self):
         with Node() as node:
             for place in (node.directory + "/run", node.shm):

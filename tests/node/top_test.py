@@ -176,7 +176,7 @@ class Top(unittest.TestCase):
             top.keys("p", "5")
             top.resize(120, 40)
             wait_until(lambda: len(top.lines()) >= 40, 5, "the window is larger")
-            top.shows("coordinator", "h help")
+            top.shows("coordinator", "h help", "q quit")
             top.resize(30, 5)
             top.shows("sluice", "1-6 views")
             top.resize(80, 24)
@@ -258,10 +258,11 @@ class Top(unittest.TestCase):
             self.skipTest("skipped: no script")
         with Node(ranks=1, memory="16MiB") as node:
             command = f"{CTL} top {' '.join(node.where)}"
-            done = subprocess.run(["script", "-qec", command, "/dev/null"], env=dict(os.environ, TERM="nothing-of-the-kind"), timeout=60,
-                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False)
-            self.assertIn("'nothing-of-the-kind' is not known", done.stdout)
-            self.assertEqual(done.returncode, 1)
+            for term, why in (("nothing-of-the-kind", "is not known"), ("dumb", "cannot move its cursor")):
+                done = subprocess.run(["script", "-qec", command, "/dev/null"], env=dict(os.environ, TERM=term), timeout=60,
+                                      stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False)
+                self.assertIn(f"'{term}' {why}", done.stdout)
+                self.assertEqual(done.returncode, 1)
 
 
 if __name__ == "__main__":

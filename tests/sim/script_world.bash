@@ -12,6 +12,7 @@ source <(head -n -1 "$script") # all but the call of main
 SLACK_MS=150         # a look without a watcher takes 100
 SILENT_MS=$((WATCH_MS + 1100)) # a watcher that hangs tells nothing for so long
 START_MS=1000000
+PIDS=10000000        # no process of the machine has such a number: the supervisor's own, which is none of the world, must not be one of it
 state_dir=$(mktemp -d) S_ranks=2 S_memory=0 S_disk=1
 state_file=$state_dir/state helper_file=$state_dir/helpers pid_file=$state_dir/pid ready_file=$state_dir/ready
 trap 'rm -rf -- "$state_dir"' EXIT
@@ -19,7 +20,7 @@ exec 250</dev/null 252>&1
 lock_fd=250 watch_out=251 watch_in=251
 
 # ---------------------------------------------------------------- the world
-T=$START_MS pids=1000 watch_life=0 watch_hangs=0 stop_at=0 trouble_until=0 failure=""
+T=$START_MS pids=$PIDS watch_life=0 watch_hangs=0 stop_at=0 trouble_until=0 failure=""
 queue=()                     # "MS WHAT..."
 declare -A name_of drains    # of who lives, by pid
 declare -A starts kills noticed streak row last_exit_at began bad_from bad_until bad_ms

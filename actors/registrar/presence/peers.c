@@ -73,24 +73,32 @@ uint32_t reg_peer_by_proc(const struct registrar *self, struct sl_proc_id proc)
     return REG_NONE;
 }
 
-/* Whether a client works on in memory that its dead stand-in opened for it. */
+/* Whether a client works on in memory that its dead stand-in opened for it, or reads what that one pinned. */
+static enum sl_pins_held held_how(const struct reg_peer *peer)
+{
+    return peer->used && peer->present && peer->client && peer->pins != NULL
+               ? sl_pins_view_held(peer->pins)
+               : SL_PINS_FREE;
+}
+
 static bool is_held(const struct reg_peer *peer)
 {
-    return peer->used && peer->present && peer->client && peer->pins != NULL &&
-           sl_pins_view_held(peer->pins);
+    return held_how(peer) != SL_PINS_FREE;
 }
 
 bool reg_peer_alive(const struct registrar *self, uint32_t peer)
 {
     const struct reg_peer *at = &self->peers->all[peer];
-    return at->used && at->present && (self->env->ops->alive(self->env, at->proc) || is_held(at));
+    return at->used && at->present && !at->pins_only &&
+           (self->env->ops->alive(self->env, at->proc) || is_held(at));
 }
 
 bool reg_peer_present(const struct registrar *self, struct sl_proc_id proc, uint32_t except)
 {
     for (uint32_t i = 0; i < self->set.clients_max; i++) {
         const struct reg_peer *peer = &self->peers->all[i];
-        if (i != except && peer->used && peer->present && sl_proc_id_equal(peer->proc, proc)) {
+        if (i != except && peer->used && peer->present && !peer->pins_only &&
+            sl_proc_id_equal(peer->proc, proc)) {
             return true;
         }
     }
@@ -321,17 +329,22 @@ static void pins_remove(struct registrar *self, const struct reg_peer *peer)
     }
 }
 
+static void peer_outlived(struct registrar *self, uint32_t slot, const char *what);
+
 static void peer_died(struct registrar *self, uint32_t slot)
 {
     struct reg_peer *peer = &self->peers->all[slot];
     struct sl_proc_id proc = peer->proc;
+    bool reads_on = held_how(peer) == SL_PINS_READ;
     REG_EACH(self, REG_WALK_LEAVING, part)
     {
         (*part)->leaving(self, slot);
     }
     peer->present = false;
-    sl_pins_view_close(&peer->pins);
-    if (peer->client) {
+    if (!reads_on) {
+        sl_pins_view_close(&peer->pins);
+    }
+    if (peer->client && !reads_on) {
         pins_remove(self, peer);
     }
     if (peer->fence_seq != 0) {
@@ -346,15 +359,19 @@ static void peer_died(struct registrar *self, uint32_t slot)
     peer->quarantined_bytes = 0;
     reg_log(self, peer->client ? SL_LOG_DEBUG : SL_LOG_WARN, 0, "%s is gone: process %u",
             peer->name, proc.pid);
-    if (peer->client) {
-        SL_ASSERT(peer->held == REG_NONE);
+    SL_ASSERT(!peer->client || peer->held == REG_NONE);
+    if (reads_on) {
+        peer->present = true;
+        peer->pins_only = true;
+        peer_outlived(self, slot, "pins");
+    } else if (peer->client) {
         peer_free(self, slot);
     }
 }
 
 /* Its client comes back as another process, and wants its name. Where there is no room for a note a
  * restart takes it for dead. */
-static void peer_outlived(struct registrar *self, uint32_t slot)
+static void peer_outlived(struct registrar *self, uint32_t slot, const char *what)
 {
     struct reg_peer *peer = &self->peers->all[slot];
     struct sl_error why = {0};
@@ -362,8 +379,8 @@ static void peer_outlived(struct registrar *self, uint32_t slot)
         return;
     }
     reg_log(self, SL_LOG_WARN, 0,
-            "%s lives, its stand-in %u does not: its claims stay until it lets go", peer->name,
-            peer->proc.pid);
+            "%s lives, its stand-in %u does not: its %s stay until it lets go", peer->name,
+            peer->proc.pid, what);
     peer->outlived = true;
     self->peers->outlived_count++;
     snprintf(peer->name, sizeof(peer->name), "outlived.%u.%u", slot, peer->proc.pid);
@@ -378,8 +395,9 @@ static bool process_outlived(struct registrar *self, struct sl_proc_id proc)
 {
     bool outlived = false;
     for (uint32_t i = 0; i < self->peers->high; i++) {
-        if (sl_proc_id_equal(self->peers->all[i].proc, proc) && is_held(&self->peers->all[i])) {
-            peer_outlived(self, i);
+        if (sl_proc_id_equal(self->peers->all[i].proc, proc) &&
+            held_how(&self->peers->all[i]) == SL_PINS_USED) {
+            peer_outlived(self, i, "claims");
             outlived = true;
         }
     }
@@ -403,9 +421,10 @@ void reg_process_died(struct registrar *self, struct sl_proc_id proc)
     }
     for (uint32_t i = 0; i < self->set.clients_max; i++) { /* it may be several clients */
         const struct reg_peer *peer = &self->peers->all[i];
-        if (peer->used && peer->present && sl_proc_id_equal(peer->proc, proc)) {
+        if (peer->used && peer->present && sl_proc_id_equal(peer->proc, proc) &&
+            !(peer->outlived && peer->pins_only && is_held(peer))) {
             peer_died(self, i);
-            known = true;
+            known = known || !peer->present; /* else it counts when its pins end */
         }
     }
     if (known) {
@@ -428,15 +447,17 @@ static bool pins_are_gone(sl_err err)
            err == SL_ERR_PERMISSION || err == SL_ERR_INVALID;
 }
 
-/* As is_held, before there is a peer. */
-static bool note_is_held(struct registrar *self, const struct peer_note *note)
+/* As held_how, before there is a peer. */
+static enum sl_pins_held note_held_how(struct registrar *self, const struct peer_note *note)
 {
     struct sl_pins_view *pins = NULL;
     if (!plain_file_name(note->segment) ||
         sl_pins_view_open(self->env->paths->shm_dir, note->segment, &pins, NULL) != SL_OK) {
-        return false;
+        return SL_PINS_FREE;
     }
-    bool held = sl_proc_id_equal(sl_pins_view_owner(pins), note->proc) && sl_pins_view_held(pins);
+    enum sl_pins_held held = sl_proc_id_equal(sl_pins_view_owner(pins), note->proc)
+                                 ? sl_pins_view_held(pins)
+                                 : SL_PINS_FREE;
     sl_pins_view_close(&pins);
     return held;
 }
@@ -456,7 +477,8 @@ static sl_err peer_restore(struct registrar *self, sl_ref blob, const void *byte
     note.role[sizeof(note.role) - 1] = '\0';
     note.segment[sizeof(note.segment) - 1] = '\0';
     bool runs = self->env->ops->alive(self->env, note.proc);
-    bool alive = runs || note_is_held(self, &note);
+    enum sl_pins_held held = runs ? SL_PINS_FREE : note_held_how(self, &note);
+    bool alive = runs || held != SL_PINS_FREE;
     if (alive && note.version != PEER_NOTE_VERSION) {
         return sl_fail(
             why, SL_ERR_VERSION,
@@ -491,6 +513,7 @@ static sl_err peer_restore(struct registrar *self, sl_ref blob, const void *byte
     peer->blob = blob;
     peer_kind(peer);
     peer->present = alive;
+    peer->pins_only = held == SL_PINS_READ;
     sl_err err = peer->present ? peer_open_pins(self, peer, why) : SL_OK;
     if (err != SL_OK) {
         reg_log(self, SL_LOG_ERROR, 0, "pins of %s cannot be read: %s", peer->name, why->text);
@@ -513,8 +536,8 @@ static void peers_check(struct registrar *self)
         }
         bool alive =
             peer->present && (watched || self->env->ops->watch(self->env, peer->proc, 0) == SL_OK);
-        if (!alive && is_held(peer)) {
-            peer_outlived(self, i);
+        if (!alive && held_how(peer) == SL_PINS_USED) {
+            peer_outlived(self, i, "claims");
             peer_arrived(self, i, true);
         } else if (!alive) {
             peer->present = true; /* so that its end is dealt with like any other */

@@ -13,6 +13,7 @@ struct reg_peer {
     bool transporter; /* of the node's: one may write for another */
     bool
         outlived; /* its process is gone, and the client whose stand-in it was is not (sl_gate.h) */
+    bool pins_only; /* the same, and that client only reads: whatever else it had has ended */
     char name[REG_NAME_BYTES];
     char role[REG_NAME_BYTES];
     char segment[64];

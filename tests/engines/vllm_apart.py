@@ -22,8 +22,8 @@ LOOP = 'ip link set lo up && exec "$@"'  # the network of a container has its ow
 VICTIMS = (*KILLS, "gate")
 SETS = {"base": 4, **dict.fromkeys(VICTIMS, 4), "last": 4}  # prompts
 LENGTH, BLOCK_TOKENS = 600, 32
-# It holds half of the prompts: others come from the node. A job that is lost ends by its deadline, 10 s.
-SMALL = {**TIER, "cpu_bytes_to_use": 40 << 20}
+# It holds less than is asked for at once, so that some of it comes from the node. A job that is lost ends by its deadline, 10 s.
+SMALL = {**TIER, "cpu_bytes_to_use": 12 << 20}
 ANSWERS_SECONDS = 60  # that answers may take while a process of the node is killed three times
 
 

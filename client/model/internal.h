@@ -72,6 +72,8 @@ struct model_memory_ops {
     sl_err (*bring)(struct model_memory *memory, uint32_t id, uint32_t before);
     void (*keep)(struct model_memory *memory, uint32_t id, const struct model_keep *keep);
     double (*edge)(const struct model_memory *memory);
+    /* Those whose time is over stay so no more. */
+    void (*keep_look)(struct model_memory *memory, const struct model_keep *now);
     uint64_t (*kept)(const struct model_memory *memory); /* bytes that stay so */
 };
 extern const struct model_memory_ops model_memory_lru, model_memory_density;
@@ -109,8 +111,10 @@ struct model_ahead; /* opaque */
 struct model_ahead_ops {
     bool (*on_disk)(void *context, uint32_t id); /* and not in memory */
     bool (*here)(void *context, uint32_t id);    /* in memory */
-    double (*full)(void *context);               /* of the room for that, 0 to 1 */
-    bool (*fits)(void *context, uint64_t bytes); /* beside what came ahead already */
+    /* Of the room for that, 0 to 1; refused: what did not fit */
+    double (*full)(void *context, uint64_t refused_bytes);
+    /* Beside what came ahead already, now. */
+    bool (*fits)(void *context, uint64_t now_ns, uint64_t bytes);
     /* Brings it, if what goes for it is worth less than so many hits a reference. rest: others of the
      * chain came already, in vain without it. */
     sl_err (*bring)(void *context, uint32_t id, uint32_t before, double worth, bool rest,

@@ -4,7 +4,8 @@
 
 #include <math.h>
 
-#define KEEP_S 3600u
+#define KEEP_S     3600u
+#define KEEP_LOOKS 256u /* as a registrar */
 
 static const struct sl_density_options plan = {.ghosts_min = SL_DENSITY_GHOSTS_MIN,
                                                .ghosts_max = SL_DENSITY_GHOSTS_MAX};
@@ -105,9 +106,15 @@ static sl_err density_bring(struct model_memory *memory, uint32_t id, uint32_t b
 
 static void density_keep(struct model_memory *memory, uint32_t id, const struct model_keep *keep)
 {
-    const struct reg_keep how = {.end_s = keep->end_s, .pages = 1};
+    const struct reg_keep how = {.end_s = keep->end_s, .pages = 1, .once = true};
     sl_density_now(memory->density, keep->now_s, keep->kept_bytes_max);
     sl_density_keep(memory->density, memory->here[id], &how);
+}
+
+static void density_keep_look(struct model_memory *memory, const struct model_keep *now)
+{
+    sl_density_now(memory->density, now->now_s, now->kept_bytes_max);
+    sl_density_keep_look(memory->density, KEEP_LOOKS);
 }
 
 static uint64_t density_kept(const struct model_memory *memory)
@@ -137,4 +144,5 @@ const struct model_memory_ops model_memory_density = {.begin = density_begin,
                                                       .bring = density_bring,
                                                       .keep = density_keep,
                                                       .edge = density_edge,
+                                                      .keep_look = density_keep_look,
                                                       .kept = density_kept};

@@ -169,14 +169,16 @@ sl_err model_ahead_until(struct model_ahead *ahead, uint64_t request)
         sl_sessions_edge(ahead->sessions, ahead->ops->edge(ahead->context) * a_second, 0);
         if (sl_sessions_due(ahead->sessions, now_ns, &due)) {
             uint64_t number = ahead->last[due.session];
-            if (ahead->ops->fits(ahead->context, chain_bytes(ahead, number))) {
+            uint64_t bytes = chain_bytes(ahead, number);
+            bool fits = ahead->ops->fits(ahead->context, now_ns, bytes);
+            if (fits) {
                 err = chain_bring(ahead, number, due.worth / a_second, &here);
             }
             if (here) {
                 chain_keep(ahead, number, now_ns, due.for_ns);
             }
-            sl_sessions_tried(ahead->sessions, &due, here, ahead->ops->full(ahead->context),
-                              now_ns);
+            double full = ahead->ops->full(ahead->context, fits ? 0 : bytes);
+            sl_sessions_tried(ahead->sessions, &due, here, full, now_ns);
         }
     }
     return err;

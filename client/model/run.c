@@ -151,19 +151,22 @@ static bool ahead_on_disk(void *context, uint32_t id)
     return run->memory.here[id] == 0 && model_disk_has(run->disk, id);
 }
 
-static bool ahead_fits(void *context, uint64_t bytes)
+static bool ahead_fits(void *context, uint64_t now_ns, uint64_t bytes)
 {
-    const struct run *run = context;
+    struct run *run = context;
+    const struct model_keep now = {.now_s = (uint32_t)(now_ns / SL_NS_PER_S),
+                                   .kept_bytes_max = kept_bytes_max(run)};
+    run->memory.ops->keep_look(&run->memory, &now);
     uint64_t most = run->options->capacity_bytes / AHEAD_SHARE;
     return run->memory.ops->kept(&run->memory) + bytes <= most;
 }
 
-static double ahead_full(void *context)
+static double ahead_full(void *context, uint64_t refused_bytes)
 {
     const struct run *run = context;
     uint64_t most_bytes = run->options->capacity_bytes / AHEAD_SHARE;
-    double most = (double)most_bytes;
-    return most > 0 ? (double)run->memory.ops->kept(&run->memory) / most : 1;
+    uint64_t bytes = run->memory.ops->kept(&run->memory) + refused_bytes;
+    return bytes < most_bytes ? (double)bytes / (double)most_bytes : 1;
 }
 
 static double ahead_edge(void *context)

@@ -59,8 +59,10 @@ struct density_unit {
         child;     /* of those in memory the one used last; the ring of siblings goes on; 0: none */
     uint32_t walk; /* the last one that gave it and was told that it goes */
     struct pair siblings;
-    uint32_t keep_end_s; /* until when it was said to be kept; 0: it was not */
-    uint32_t keep_pages; /* 0: it is not to be kept */
+    uint32_t keep_end_s;      /* until when it was said to be kept; 0: it was not */
+    uint32_t keep_pages : 30; /* 0: it is not to be kept */
+    uint32_t keep_once : 1;   /* for its next use: then it is over */
+    uint32_t keep_used : 1;   /* that was, and what comes behind it in its chain is not used yet */
 };
 static_assert(sizeof(struct density_unit) + sizeof(struct density_aged) <= 64,
               "what a unit costs stands in the README, with two places of the table");
@@ -230,6 +232,8 @@ void density_turn_remove(struct sl_density *density, uint32_t unit);
 /* ---- density_keep.c ---- */
 void density_kept_enter(struct sl_density *density, uint32_t unit);
 void density_kept_leave(struct sl_density *density, uint32_t unit);
+/* The unit was used, and is in no row. */
+void density_kept_used(struct sl_density *density, uint32_t unit);
 /* A reference came: one of those that are kept is looked at. */
 void density_kept_look(struct sl_density *density);
 /* The unit that goes after this one, chains aside; 0: none. */

@@ -12,6 +12,8 @@
 /* Of the part of memory that they may take at most this much is left to them always. */
 #define TRUST_MIN (1.0 / 16.0)
 #define CHAIN_MAX 65536u
+/* With more that go on from a unit than this, one of them is taken to be kept. */
+#define CHILDREN_MAX 64u
 
 /* Times are modulo 2^32 seconds. */
 static bool is_later(uint32_t a, uint32_t b)
@@ -72,6 +74,49 @@ static uint32_t kept_end(const struct sl_density *density, uint32_t unit)
     return unit;
 }
 
+static bool child_is_kept(const struct sl_density *density, uint32_t unit)
+{
+    uint32_t first = density->units[unit].child, child = first;
+    for (uint32_t i = 0; child != 0 && i < CHILDREN_MAX; i++) {
+        if (density->ages[child].state == UNIT_KEPT) {
+            return true;
+        }
+        child = density->units[child].siblings.newer;
+        child = child != first ? child : 0;
+    }
+    return child != 0;
+}
+
+static void keep_end(struct density_unit *unit)
+{
+    unit->keep_pages = 0;
+    unit->keep_end_s = 0;
+}
+
+void density_kept_used(struct sl_density *density, uint32_t unit)
+{
+    struct density_unit *units = density->units;
+    if (units[unit].keep_pages == 0 || !units[unit].keep_once) {
+        return;
+    }
+    units[unit].keep_used = 1;
+    if (child_is_kept(density, unit)) {
+        return;
+    }
+    keep_end(&units[unit]);
+    uint32_t at = units[unit].parent; /* those before it that were used first waited for it */
+    for (uint32_t steps = 0; at != 0 && steps < CHAIN_MAX; steps++, at = units[at].parent) {
+        if (density->ages[at].state != UNIT_KEPT || !units[at].keep_once || !units[at].keep_used ||
+            child_is_kept(density, at)) {
+            break;
+        }
+        density_turn_remove(density, at);
+        keep_end(&units[at]);
+        density->ages[at].state = UNIT_HERE;
+        density_turn_enter(density, at, 0);
+    }
+}
+
 void density_kept_look(struct sl_density *density)
 {
     uint32_t unit = density->kept.oldest;
@@ -86,6 +131,20 @@ void density_kept_look(struct sl_density *density)
     } else {
         density_row_remove(density, &density->kept, unit);
         density_row_append(density, &density->kept, unit);
+    }
+}
+
+void sl_density_keep_look(struct sl_density *density, uint32_t count)
+{
+    uint64_t most =
+        SL_MIN(density->kept_count, (uint64_t)count); /* once around: in the same order */
+    for (uint64_t i = 0; i < most; i++) {
+        uint32_t unit = density->kept.oldest;
+        density_row_remove(density, &density->kept, unit);
+        density_row_append(density, &density->kept, unit);
+        if (!is_later(density->units[unit].keep_end_s, density->now_s)) {
+            release(density, unit);
+        }
     }
 }
 
@@ -116,6 +175,8 @@ void sl_density_keep(struct sl_density *density, uint32_t unit, const struct reg
         if ((!kept && state != UNIT_HERE) || (kept && !is_later(keep->end_s, at->keep_end_s))) {
             break;
         }
+        at->keep_once = keep->once && (!kept || at->keep_once);
+        at->keep_used = 0;
         if (!kept) {
             density_turn_remove(density, unit);
             at->keep_pages = keep->pages & REG_KEEP_PAGES_MAX;

@@ -17,7 +17,7 @@ void sl_density_note(const struct sl_density *density, uint32_t unit, struct sl_
         .class_index = at->class_index,
         .use_count = at->use_count,
         .priority = (enum reg_priority)(at->weight + 1u),
-        .keep = {.end_s = kept->keep_end_s, .pages = kept->keep_pages},
+        .keep = {.end_s = kept->keep_end_s, .pages = kept->keep_pages, .once = kept->keep_once},
     };
 }
 

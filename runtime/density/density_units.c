@@ -290,6 +290,7 @@ uint32_t sl_density_use(struct sl_density *density, uint32_t unit, enum reg_hint
         parent_leave(density, unit);
         parent_join(density, unit, parent);
     }
+    density_kept_used(density, unit);
     density_cell_enter(density, unit, density->rates.start);
     return unit;
 }

@@ -66,6 +66,7 @@ void sl_density_say(struct sl_density *density, uint32_t unit, enum reg_hint hin
 struct reg_keep {
     uint32_t end_s;
     uint32_t pages; /* that it takes, and each of those before it: up to REG_KEEP_PAGES_MAX */
+    bool once;      /* it is over when it is used, and what is kept behind it was used, too */
 };
 #define REG_KEEP_PAGES_MAX ((UINT32_C(1) << 30) - 1u)
 void sl_density_keep(struct sl_density *density, uint32_t unit, const struct reg_keep *keep);
@@ -73,6 +74,9 @@ void sl_density_keep(struct sl_density *density, uint32_t unit, const struct reg
 #define SL_DENSITY_KEPT_SHARE 8u
 /* The time, in seconds modulo 2^32, and how many pages may be kept. Before what follows. */
 void sl_density_now(struct sl_density *density, uint32_t now_s, uint64_t kept_pages_max);
+/* Looks at so many of those that are kept: those whose time is over are as all others again. References
+ * do that, too; who asks how many pages are kept while none come does it before. */
+void sl_density_keep_look(struct sl_density *density, uint32_t count);
 /* Whether any is kept: else nothing but sl_density_keep and sl_density_restored asks for the time. */
 bool sl_density_keeps(const struct sl_density *density);
 

@@ -12,7 +12,7 @@ JUDGED = 3  # turns of a session that are not judged
 TOLD_SHARE, SILENT_SHARE = 0.8, 0.2  # of values that are in memory before a turn: at least, at most
 LATE_SHARE = 1 / 32  # of a pause: a turn that comes later than told by more says nothing; others have its room then
 SECONDS = 1800  # of a scenario, where other work leaves a tenth of the machine
-SPARE = 1.25  # so much longer than the longest so far a turn may take, with the others behind it
+SPARE = 1.25  # where a turn, with the others behind it, takes longer than the time from turn to turn, that becomes so much longer than it
 
 
 @dataclasses.dataclass
@@ -65,7 +65,9 @@ class Turns:
             self.node.settled()
             self.node.flush()
             known = set(self.node.listed())
-            self.slot_s = max(self.slot_s, SPARE * (time.monotonic() - began_s))
+            took_s = time.monotonic() - began_s
+            if took_s > self.slot_s:  # all pauses that were told so far will be longer: these turns come late
+                self.slot_s = SPARE * took_s
 
     def turn(self, session, turn, pause_s):
         where, keys, read = self.node.listed(), self.keys[session], self.from_disk()

@@ -3,11 +3,13 @@ directory alone. It uses what deploy/container says, vLLM's tiered offloading wi
 
 import os
 import shutil
+import signal
 import sys
 
+import harness
 from harness import GIB, HERE, ROOT, NativeNode, Outcome, Scenario, check, popen, wait_until
 from reasons import Failed, Skipped
-from vllm_engine import HIT_SHARE
+from vllm_engine import HIT_SHARE, KILL_PAUSE_S, KILLS, KILLS_MAX
 from vllm_parts import Engine, prompts_make
 
 sys.path.append(os.path.join(HERE, "..", "node"))
@@ -17,8 +19,12 @@ PRIMARY_BYTES = 256 << 20  # vLLM's own tier: it dies with the engine
 TIER = {"spec_name": "CpuTieringSpec", "spec_module_path": "vllm_cpu_tier", "cpu_bytes_to_use": PRIMARY_BYTES,
         "secondary_tiers": [{"type": "SluiceTier", "module_path": "sluice.vllm_tier"}]}
 LOOP = 'ip link set lo up && exec "$@"'  # the network of a container has its own loopback
-SETS = {"base": 4}  # prompts
+VICTIMS = (*KILLS, "gate")
+SETS = {"base": 4, **dict.fromkeys(VICTIMS, 4), "last": 4}  # prompts
 LENGTH, BLOCK_TOKENS = 600, 32
+# It holds less than is asked for at once, so that some of it comes from the node. A job that is lost ends by its deadline, 10 s.
+SMALL = {**TIER, "cpu_bytes_to_use": 12 << 20}
+ANSWERS_SECONDS = 60  # that answers may take while a process of the node is killed three times
 
 
 def prompts_of(*names):
@@ -69,6 +75,18 @@ class ApartNode(NativeNode):
         with open(path, encoding="utf-8") as lines:
             return next((int(line.split()[1]) for line in lines if line.startswith(name + " ")), 0)
 
+    def kill(self, name):
+        """SIGKILL for those who play the actor, or for the gate. Gives whether there was one."""
+        pids = [self.helper("gate")] if name == "gate" else [pid for actor, pid in self.actors().items() if actor.split(".")[0] == name]
+        killed = False
+        for pid in filter(None, pids):
+            try:
+                os.kill(pid, signal.SIGKILL)
+                killed = True
+            except ProcessLookupError:
+                pass  # it is between two lives
+        return killed
+
     def clients(self):
         """Processes here that stand for those of other containers."""
         path = os.path.join(self.settings["SLUICE_RUNTIME_DIR"], "gate.d")
@@ -96,8 +114,8 @@ class Apart:
         shutil.copytree(self.other.model("llama"), os.path.join(node.image, "llama"))
         return node
 
-    def engine(self, node):
-        return Engine(self.run, os.path.join(node.image, "llama"), node, extra=TIER, prefix=node.prefix(), more={"block_size": BLOCK_TOKENS})
+    def engine(self, node, tier=None):
+        return Engine(self.run, os.path.join(node.image, "llama"), node, extra=tier or TIER, prefix=node.prefix(), more={"block_size": BLOCK_TOKENS})
 
     def want(self):
         if self.expected is None:
@@ -139,7 +157,43 @@ class Apart:
         node.stop()
         return Outcome(warm["hits"], warm["queried"], f"{keys} keys; cold {cold['seconds']:.2f} s, warm in another engine {warm['seconds']:.2f} s")
 
+    def kill_while_it_answers(self, node, engine, victim):
+        """Gives how often, and how long the answers took."""
+        engine.reset()
+        engine.generate_start(prompts_of("base", victim))
+        kills = 0
+        for _ in range(KILLS_MAX):
+            if not engine.worker.has_answer(KILL_PAUSE_S):
+                kills += node.kill(victim)
+        answer = engine.generate_end()
+        self.right(answer, "base", victim)
+        check(kills > 0, f"all was answered before {victim} was killed")
+        check(answer["seconds"] < ANSWERS_SECONDS * harness.SLOWDOWN, f"{victim} killed: the answers took {answer['seconds']:.1f} s")
+        wait_until(lambda: node.ready() and node.helper("gate") and node.clients(), 60, f"the node serves the engine again behind {victim}")
+        return kills, answer["seconds"]
+
+    def killed(self):
+        """SIGKILL for each actor and the gate while the engine answers, and then for the engine."""
+        self.want()
+        node = self.node()
+        engine = self.engine(node, SMALL)
+        self.answered(engine, "base")
+        node.settled()
+        found = {victim: self.kill_while_it_answers(node, engine, victim) for victim in VICTIMS}
+        before = node.keys()
+        engine.generate_start(prompts_of("last"))
+        wait_until(lambda: node.keys() > before or engine.worker.has_answer(0), 60, "the engine stores")
+        engine.kill()
+        wait_until(lambda: not node.clients(), 20, "no process is left of the killed engine")
+        engine = self.engine(node)
+        hit = self.hit(engine, "base")
+        self.answered(engine, *VICTIMS, "last")
+        engine.worker.stop()
+        node.stop()
+        return Outcome(hit["hits"], hit["queried"],
+                       ", ".join(f"{victim} {kills} times, {seconds:.1f} s" for victim, (kills, seconds) in found.items()))
+
 
 def scenarios(run, vllm):
     apart = Apart(run, vllm)
-    return [Scenario("apart: the engine starts again", apart.restarted, 1200)]
+    return [Scenario("apart: the engine starts again", apart.restarted, 1200), Scenario("apart: kills on both sides", apart.killed, 1800)]

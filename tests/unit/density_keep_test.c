@@ -108,6 +108,93 @@ START_TEST(a_kept_unit_stays_so_when_it_is_used_and_until_its_time)
     }
 END_TEST
 
+/* For its next use. */
+static void keep_once(struct sl_density *density, uint64_t hash)
+{
+    const struct reg_keep how = {.end_s = 200, .pages = 1, .once = true};
+    sl_density_keep(density, sl_density_find(density, hash), &how);
+}
+
+static void use(struct sl_density *density, uint64_t hash)
+{
+    (void)sl_density_use(density, sl_density_find(density, hash), REG_HINT_NONE);
+}
+
+static const struct {
+    uint64_t order[4];
+    uint64_t left[4]; /* pages that are kept after each */
+} uses[] = {
+    {{13, 12, 11, 10}, {3, 2, 1, 0}}, /* as engines note them */
+    {{10, 11, 12, 13}, {4, 4, 4, 0}}, /* what is before the end is of use to it */
+    {{11, 13, 10, 12}, {4, 3, 3, 0}},
+};
+
+START_TEST(what_is_kept_for_its_next_use_is_kept_no_more_when_its_chain_was_used)
+    {
+        struct sl_density *density = density_new();
+        (void)chain_enter(density, 10, 4);
+        keep_once(density, 13);
+        ck_assert_uint_eq(kept_pages(density), 4);
+        for (uint32_t i = 0; i < 4; i++) {
+            use(density, uses[_i].order[i]);
+            ck_assert_uint_eq(kept_pages(density), uses[_i].left[i]);
+        }
+        uint32_t gone = 0; /* each of them goes once */
+        for (uint32_t unit = sl_density_first(density); unit != 0;
+             unit = sl_density_next(density, false)) {
+            sl_density_leave(density, unit);
+            gone++;
+        }
+        ck_assert_uint_eq(gone, 4);
+        sl_density_destroy(&density);
+    }
+END_TEST
+
+START_TEST(what_two_chains_begin_with_is_kept_until_both_were_used)
+    {
+        struct sl_density *density = density_new();
+        (void)chain_enter(density, 10, 3);
+        (void)enter(density, 20, 11, REG_PRIORITY_NONE);
+        keep_once(density, 12);
+        keep_once(density, 20);
+        ck_assert_uint_eq(kept_pages(density), 4);
+        for (uint64_t hash = 10; hash <= 12; hash++) {
+            use(density, hash);
+        }
+        ck_assert_uint_eq(kept_pages(density), 3);
+        ck_assert(is_kept(density, 10) && is_kept(density, 11) && !is_kept(density, 12));
+        use(density, 20);
+        ck_assert_uint_eq(kept_pages(density), 0);
+        sl_density_destroy(&density);
+    }
+END_TEST
+
+START_TEST(retention_outlives_a_use_that_a_session_waits_for)
+    {
+        struct sl_density *density = density_new();
+        keep(density, chain_enter(density, 10, 2), 150);
+        keep_once(density, 11);
+        use(density, 11);
+        use(density, 10);
+        ck_assert(is_kept(density, 10) && is_kept(density, 11));
+        sl_density_destroy(&density);
+    }
+END_TEST
+
+START_TEST(whose_time_is_over_is_kept_no_more_without_a_reference_too)
+    {
+        struct sl_density *density = density_new();
+        keep(density, chain_enter(density, 10, 3), 150);
+        keep(density, chain_enter(density, 20, 3), 200);
+        sl_density_now(density, 150, PAGES_MAX);
+        ck_assert_uint_eq(kept_pages(density), 6);
+        sl_density_keep_look(density, 100);
+        ck_assert_uint_eq(kept_pages(density), 3);
+        ck_assert(!is_kept(density, 12) && is_kept(density, 20));
+        sl_density_destroy(&density);
+    }
+END_TEST
+
 START_TEST(a_later_end_counts_and_an_earlier_one_does_not)
     {
         struct sl_density *density = density_new();
@@ -280,6 +367,11 @@ int main(void)
     tcase_add_test(kept, what_is_kept_takes_its_part_of_memory_and_no_more);
     tcase_add_test(kept, what_is_kept_for_nothing_gets_less_of_memory);
     tcase_add_test(kept, what_comes_from_disk_unasked_after_a_restart_is_of_normal_priority);
+    tcase_add_loop_test(kept, what_is_kept_for_its_next_use_is_kept_no_more_when_its_chain_was_used,
+                        0, SL_COUNT(uses));
+    tcase_add_test(kept, what_two_chains_begin_with_is_kept_until_both_were_used);
+    tcase_add_test(kept, retention_outlives_a_use_that_a_session_waits_for);
+    tcase_add_test(kept, whose_time_is_over_is_kept_no_more_without_a_reference_too);
     tcase_add_test(kept, a_restart_keeps_what_is_kept_and_its_priority);
     suite_add_tcase(suite, kept);
     TCase *priorities = tcase_create("priorities");

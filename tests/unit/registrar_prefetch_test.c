@@ -593,6 +593,61 @@ START_TEST(sessions_have_half_of_memory_and_what_does_not_fit_is_not_begun)
     }
 END_TEST
 
+/* What the answer says of the room, in thousandths. */
+static uint64_t full_of(struct node *node, uint64_t seq)
+{
+    struct sl_msg reply;
+    ck_assert(fake_take_reply(&node->fake, "client.1", seq, &reply));
+    ck_assert_int_eq(reply.code, SL_OK);
+    return reply.body.prefetch_reply.full;
+}
+
+static const struct {
+    uint32_t count;
+    uint64_t full;
+} asked_for[] = {{16, 500}, {40, 1000}}; /* of room for 32 */
+
+START_TEST(the_room_is_as_full_as_it_would_be_with_what_was_refused)
+    {
+        struct node *node = node_on_disk(60);
+        uint64_t seq = returning(node, 0, asked_for[_i].count, 60 * SL_NS_PER_S);
+        while (tierer_prefetch(node, SL_OK) > 0) {
+        }
+        ck_assert_uint_eq(full_of(node, seq), asked_for[_i].full);
+        node_end(node);
+    }
+END_TEST
+
+enum how { IT_WAITS, IT_CAME_BACK, ITS_TIME_IS_OVER };
+static const struct {
+    enum how how;
+    bool comes;
+} rooms[] = {{IT_WAITS, false}, {IT_CAME_BACK, true}, {ITS_TIME_IS_OVER, true}};
+
+START_TEST(the_room_of_a_session_that_came_back_is_the_next_ones)
+    {
+        struct node *node = node_on_disk(60);
+        (void)returning(node, 0, 20, 60 * SL_NS_PER_S);
+        while (tierer_prefetch(node, SL_OK) > 0) {
+        }
+        ck_assert(in_memory(node, 0) && in_memory(node, 19));
+        for (uint32_t n = 0; rooms[_i].how == IT_CAME_BACK && n < 20; n++) {
+            uint64_t used = promote(node, n); /* as a reader's note of it */
+            ck_assert_int_eq(answer(node, "client.2", used, 0), SL_OK);
+        }
+        fake_pass(&node->fake, (rooms[_i].how == ITS_TIME_IS_OVER ? 61 : 1) * SL_NS_PER_S);
+
+        uint64_t seq = returning(node, 20, 20, 60 * SL_NS_PER_S);
+
+        while (tierer_prefetch(node, SL_OK) > 0) {
+        }
+        ck_assert_int_eq(answer(node, "client.1", seq, 0),
+                         rooms[_i].comes ? SL_OK : SL_ERR_NO_SPACE);
+        ck_assert_int_eq(in_memory(node, 20), rooms[_i].comes);
+        node_end(node);
+    }
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("registrar_prefetch");
@@ -621,6 +676,10 @@ int main(void)
                         (int)SL_COUNT(returns));
     tcase_add_test(tcase, when_its_time_is_over_it_goes_as_all_others);
     tcase_add_test(tcase, sessions_have_half_of_memory_and_what_does_not_fit_is_not_begun);
+    tcase_add_loop_test(tcase, the_room_is_as_full_as_it_would_be_with_what_was_refused, 0,
+                        SL_COUNT(asked_for));
+    tcase_add_loop_test(tcase, the_room_of_a_session_that_came_back_is_the_next_ones, 0,
+                        SL_COUNT(rooms));
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

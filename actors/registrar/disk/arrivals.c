@@ -276,7 +276,7 @@ static void promote_free(struct registrar *self, struct reg_promote *promote)
 void reg_promote_answer(struct registrar *self, struct reg_promote *promote)
 {
     if (promote->ahead) {
-        reg_returning_answer(self, &promote->back, promote->codes, promote->count);
+        reg_returning_answer(self, promote);
     } else {
         reg_reply_codes(self, &promote->back, promote->codes, promote->count);
     }

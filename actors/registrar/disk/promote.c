@@ -150,7 +150,7 @@ static bool returning_begin(struct registrar *self, struct reg_promote *promote,
         return true;
     }
     promote->keep_until_ns = sl_deadline_ns(self->env->now_ns, asked->for_ns);
-    bool fits = reg_returning_fits(self, asked);
+    bool fits = reg_returning_fits(self, asked, &promote->lacks_bytes);
     for (uint32_t i = 0; !fits && i < promote->count; i++) {
         promote->codes[i] = SL_ERR_NO_SPACE;
     }

@@ -50,6 +50,7 @@ struct reg_promote {
     bool used;
     bool ahead;             /* a PREFETCH */
     uint64_t keep_until_ns; /* as of an arrival */
+    uint64_t lacks_bytes;   /* of a session: what there was no room for */
     uint64_t serial;
     struct sl_return back;
     uint64_t *codes;

@@ -5,6 +5,7 @@
  * answered with the other. */
 #include "actors/registrar/disk/returning.h"
 #include "actors/registrar/base/part.h"
+#include "actors/registrar/memory/accesses.h"
 #include "actors/registrar/records/order.h"
 #include "actors/registrar/records/policy.h"
 #include "actors/registrar/records/units.h"
@@ -44,13 +45,17 @@ static uint64_t to_bring_bytes(struct registrar *self, const struct sl_texts *ke
     return bytes;
 }
 
-bool reg_returning_fits(struct registrar *self, const struct sl_body_prefetch *asked)
+bool reg_returning_fits(struct registrar *self, const struct sl_body_prefetch *asked,
+                        uint64_t *lacks_bytes)
 {
+    self->units->returning_at_ns = self->env->now_ns;
+    (void)reg_peers_drain(self); /* what came and was used since is kept no more */
+    reg_units_kept_look(self);
     uint64_t taken = reg_units_kept_bytes(self);
     uint64_t bytes = to_bring_bytes(self, &asked->keys);
-    self->units->returning_at_ns = self->env->now_ns;
-    return taken + bytes <= room_bytes(self) &&
-           (bytes == 0 || edge(self) * WORTH_UNIT < (double)asked->worth);
+    bool room = taken + bytes <= room_bytes(self);
+    *lacks_bytes = room ? 0 : bytes;
+    return room && (bytes == 0 || edge(self) * WORTH_UNIT < (double)asked->worth);
 }
 
 void reg_returning_keep(struct registrar *self, sl_ref unit, uint64_t until_ns)
@@ -67,19 +72,18 @@ void reg_returning_keep(struct registrar *self, sl_ref unit, uint64_t until_ns)
             return;
         }
     }
-    const struct sl_said said = {.keep_ns = until_ns - self->env->now_ns};
-    reg_unit_said(self, unit, &said);
+    reg_unit_returning(self, unit, until_ns - self->env->now_ns);
 }
 
-void reg_returning_answer(struct registrar *self, const struct sl_return *to, const uint64_t *codes,
-                          uint64_t count)
+void reg_returning_answer(struct registrar *self, const struct reg_promote *promote)
 {
     struct sl_msg reply = {.code = SL_OK};
-    double full = (double)reg_units_kept_bytes(self) / (double)SL_MAX(room_bytes(self), 1u);
+    uint64_t bytes = reg_units_kept_bytes(self) + promote->lacks_bytes;
+    double full = (double)bytes / (double)SL_MAX(room_bytes(self), 1u);
     double next = edge(self) * WORTH_UNIT;
     reply.body.prefetch_reply = (struct sl_body_prefetch_reply){
-        .codes = {.at = codes, .count = count},
+        .codes = {.at = promote->codes, .count = promote->count},
         .edge = next < 1e18 ? (uint64_t)next : UINT64_C(1000000000000000000),
         .full = (uint64_t)SL_MIN(full * FULL_UNIT, FULL_UNIT)};
-    sl_return_reply(self->env, to, &reply);
+    sl_return_reply(self->env, &promote->back, &reply);
 }

@@ -4,14 +4,17 @@
 #define SL_REGISTRAR_DISK_RETURNING_H
 
 #include "actors/registrar/base/core.h"
+#include "actors/registrar/disk/promote.h"
 
 /* Whether what a PREFETCH for a session asks for may come: there is room beside what came so, and
- * what would go for it is worth less. */
-bool reg_returning_fits(struct registrar *self, const struct sl_body_prefetch *asked);
-/* The unit is of a session that comes back by until_ns: if all of it is in memory, it stays so long,
- * with what is before it in its chain. */
+ * what would go for it is worth less. Gives in *lacks_bytes what there is no room for, 0 when there
+ * is. */
+bool reg_returning_fits(struct registrar *self, const struct sl_body_prefetch *asked,
+                        uint64_t *lacks_bytes);
+/* The unit is of a session that comes back by until_ns: if all of it is in memory, it stays until then
+ * or until it is used, with what is before it in its chain. */
 void reg_returning_keep(struct registrar *self, sl_ref unit, uint64_t until_ns);
-void reg_returning_answer(struct registrar *self, const struct sl_return *to, const uint64_t *codes,
-                          uint64_t count);
+/* Says how full the room is, or would be with what it lacks room for. */
+void reg_returning_answer(struct registrar *self, const struct reg_promote *promote);
 
 #endif

@@ -20,6 +20,8 @@
 /* Blocks of sessions that come back have a part of memory beside that of retention, while they were
  * asked for lately. */
 #define RETURNING_NS (600 * SL_NS_PER_S)
+/* So many of those that are kept are looked at before it is said how much room they have. */
+#define KEPT_LOOKS 256u
 /* How many references a second there are is known by the last so many. */
 #define RATE_REFERENCES UINT64_C(4096)
 /* What was learnt is noted after so many references: often while little is known. */
@@ -48,7 +50,8 @@ static void note_write(struct registrar *self, sl_ref unit, uint32_t number)
         note->use_count = now.use_count;
         note->priority = (uint8_t)now.priority;
         note->hint = now.class_index / SL_DENSITY_KINDS;
-        note->keep_s = now.keep.end_s; /* also of one that memory has no part for: a disk may */
+        /* also of one that memory has no part for: a disk may. A session is asked for anew. */
+        note->keep_s = now.keep.once ? 0 : now.keep.end_s;
         note->state = NOTE_USED;
     }
 }
@@ -85,6 +88,14 @@ static void clock_set(struct registrar *self)
     sl_density_now(self->units->density, now_ticks(self), bytes / SL_PAGE_BYTES);
 }
 
+void reg_units_kept_look(struct registrar *self)
+{
+    if (self->units->density != NULL) {
+        clock_set(self);
+        sl_density_keep_look(self->units->density, KEPT_LOOKS);
+    }
+}
+
 uint64_t reg_units_kept_bytes(const struct registrar *self)
 {
     struct sl_density_stats stats = {0};
@@ -111,13 +122,15 @@ static uint32_t ticks_left(const struct registrar *self, const struct sl_unit_no
 }
 
 /* Those before it stay with it; their notes tell when they leave memory, so that a restart in between
- * forgets these. */
-static void unit_keep(struct registrar *self, uint32_t number, sl_ref unit, uint64_t ticks)
+ * forgets these. once: until it is used. */
+static void unit_keep(struct registrar *self, uint32_t number, sl_ref unit, uint64_t ticks,
+                      bool once)
 {
     if (ticks > 0) {
         clock_set(self);
         const struct reg_keep keep = {.end_s = now_ticks(self) + (uint32_t)ticks,
-                                      .pages = unit_pages(self, unit)};
+                                      .pages = unit_pages(self, unit),
+                                      .once = once};
         sl_density_keep(self->units->density, number, &keep);
     }
 }
@@ -242,7 +255,7 @@ static void density_placed(struct registrar *self, struct reg_order *list, sl_re
             ? sl_density_restore(density, told.hash, unit, told.note.parent_hash, told.restored)
             : sl_density_enter(density, told.hash, unit, &told.wanted);
     if (number != 0 && told.note.state == NOTE_WANTED) {
-        unit_keep(self, number, unit, told.note.keep_s * TICKS_A_SECOND);
+        unit_keep(self, number, unit, told.note.keep_s * TICKS_A_SECOND, false);
     }
     unit_entered(self, unit, number);
 }
@@ -263,7 +276,7 @@ static void density_returned(struct registrar *self, struct reg_order *list, sl_
         uint32_t number =
             sl_density_return(self->units->density, told.hash, unit, &told.wanted, wanted);
         if (number != 0) {
-            unit_keep(self, number, unit, ticks_left(self, &told.note));
+            unit_keep(self, number, unit, ticks_left(self, &told.note), false);
         }
         unit_entered(self, unit, number);
     }
@@ -339,8 +352,17 @@ static void density_said(struct registrar *self, struct reg_order *list, sl_ref 
     if (number != 0) {
         sl_density_say(self->units->density, number, (enum reg_hint)said->session,
                        (enum reg_priority)said->priority);
-        unit_keep(self, number, unit, said->keep_ns / (SL_NS_PER_S / TICKS_A_SECOND));
+        unit_keep(self, number, unit, said->keep_ns / (SL_NS_PER_S / TICKS_A_SECOND), false);
         note_write(self, unit, number);
+    }
+}
+
+static void density_returning(struct registrar *self, struct reg_order *list, sl_ref unit,
+                              uint64_t for_ns)
+{
+    uint32_t number = is_hot(self, list) ? own_number(self, unit) : 0;
+    if (number != 0) {
+        unit_keep(self, number, unit, for_ns / (SL_NS_PER_S / TICKS_A_SECOND), true);
     }
 }
 
@@ -507,6 +529,7 @@ const struct reg_policy reg_policy_density = {
     .horizon = density_horizon,
     .touched = density_touched,
     .said = density_said,
+    .returning = density_returning,
     .passed = reg_order_to_newest,
     .sunk = density_sunk,
     .renamed = density_renamed,

@@ -39,6 +39,9 @@ struct reg_policy {
      * that. */
     void (*said)(struct registrar *self, struct reg_order *list, sl_ref unit,
                  const struct sl_said *said);
+    /* Its session comes back within so long: until then, or until it is used, it is kept, with what is
+     * before it in its chain. NULL: the policy has no use for that. */
+    void (*returning)(struct registrar *self, struct reg_order *list, sl_ref unit, uint64_t for_ns);
     /* Its turn came and it could not go: all others come before it. */
     void (*passed)(struct registrar *self, struct reg_order *list, sl_ref unit);
     /* It is wanted by nobody: before all others. */

@@ -218,6 +218,14 @@ void reg_unit_said(struct registrar *self, sl_ref unit, const struct sl_said *sa
     }
 }
 
+void reg_unit_returning(struct registrar *self, sl_ref unit, uint64_t for_ns)
+{
+    struct reg_order *list = unit_list(self, unit);
+    if (list != NULL && self->units->policy->returning != NULL) {
+        self->units->policy->returning(self, list, unit, for_ns);
+    }
+}
+
 sl_ref reg_unit_first(struct registrar *self, struct reg_order *list)
 {
     return self->units->policy->first(self, list);

@@ -87,6 +87,8 @@ sl_ref reg_unit_any(struct registrar *self);              /* what goes first; 0:
 void reg_unit_touch(struct registrar *self, sl_ref unit); /* somebody wanted it */
 /* And said this, right after. */
 void reg_unit_said(struct registrar *self, sl_ref unit, const struct sl_said *said);
+/* Its session comes back within so long. */
+void reg_unit_returning(struct registrar *self, sl_ref unit, uint64_t for_ns);
 /* It came from disk for somebody, who will touch it as well. */
 void reg_unit_fetched(struct registrar *self, sl_ref unit);
 void reg_unit_awaited(struct registrar *self, sl_ref unit); /* somebody is about to want it */
@@ -102,6 +104,8 @@ void reg_unit_prefetched(struct registrar *self, sl_ref unit, sl_ref part);
  * their chains: beside what engines want kept. */
 #define REG_RETURNING_SHARE 2u
 uint64_t reg_units_kept_bytes(const struct registrar *self); /* of both */
+/* Those whose time is over are kept no more. A reference looks at one of them, this at many. */
+void reg_units_kept_look(struct registrar *self);
 /* Of memory that is populated, what units may take: contributions may allow less. */
 uint64_t reg_units_room_bytes(const struct registrar *self);
 double reg_units_references_a_second(const struct registrar *self); /* lately; 0: not known */

@@ -41,6 +41,7 @@ struct sl_index {
     struct index_leases leases;
     struct sl_lease_times lease_times;
     bool contributed; /* every object's record has the words of its terms */
+    struct sl_goes_on goes_on;
 };
 
 /* Nine of ten slots may be taken: beyond that probes grow long, and a key may find no slot at all.

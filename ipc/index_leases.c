@@ -154,17 +154,24 @@ uint64_t index_lease_take(const struct leasing *leasing, uint64_t slot, uint64_t
 
 /* ---- the registrar ---- */
 
+struct preparing {
+    struct leases_header header;
+    struct sl_goes_on goes_on;
+};
+
 static sl_err leases_prepare(struct sl_segment *segment, void *context, struct sl_error *why)
 {
-    *(struct leases_header *)sl_segment_own(segment) = *(const struct leases_header *)context;
+    const struct preparing *preparing = context;
+    *(struct leases_header *)sl_segment_own(segment) = preparing->header;
     /* Readers write at random: all of it now, so that none meets a full system there. */
-    return sl_segment_populate(segment, 0, segment->data_bytes, why);
+    return sl_segment_populate_steps(segment, 0, segment->data_bytes, preparing->goes_on, why);
 }
 
-static sl_err leases_create(const char *shm_dir, uint64_t seed, uint64_t bucket_count,
+static sl_err leases_create(const char *shm_dir, const struct preparing *preparing,
                             struct index_leases *leases, struct sl_error *why)
 {
-    struct leases_header header = {.seed = seed, .bucket_count = bucket_count};
+    uint64_t bucket_count = preparing->header.bucket_count;
+    struct preparing context = *preparing;
     struct sl_segment segment;
     struct sl_segment_want want = {.directory = shm_dir,
                                    .name = LEASES_FILE,
@@ -172,7 +179,7 @@ static sl_err leases_create(const char *shm_dir, uint64_t seed, uint64_t bucket_
                                    .data_bytes = leases_bytes(bucket_count),
                                    .data_align_bytes = SL_PAGE_BYTES,
                                    .prepare = leases_prepare,
-                                   .prepare_context = &header};
+                                   .prepare_context = &context};
     sl_err err = sl_segment_create(&want, &segment, why);
     if (err == SL_OK) {
         leases_map(leases, segment, bucket_count);
@@ -181,12 +188,14 @@ static sl_err leases_create(const char *shm_dir, uint64_t seed, uint64_t bucket_
 }
 
 sl_err index_leases_make(const char *shm_dir, uint64_t seed, uint64_t bucket_count,
-                         struct sl_error *why)
+                         struct sl_goes_on goes_on, struct sl_error *why)
 {
+    const struct preparing preparing = {.header = {.seed = seed, .bucket_count = bucket_count},
+                                        .goes_on = goes_on};
     struct index_leases leases;
     sl_err err = sl_segment_remove(shm_dir, LEASES_FILE, why);
     if (err == SL_OK || err == SL_ERR_NOT_FOUND) {
-        err = leases_create(shm_dir, seed, bucket_count, &leases, why);
+        err = leases_create(shm_dir, &preparing, &leases, why);
     }
     if (err == SL_OK) {
         sl_segment_close(&leases.segment);
@@ -208,8 +217,10 @@ sl_err sl_index_leases_open(struct sl_index *index, const char *shm_dir,
         err = err == SL_OK ? SL_ERR_NOT_FOUND : err;
     }
     if (err == SL_ERR_NOT_FOUND) {
-        err =
-            leases_create(shm_dir, index->view.seed, index->view.bucket_count, &index->leases, why);
+        const struct preparing preparing = {
+            .header = {.seed = index->view.seed, .bucket_count = index->view.bucket_count},
+            .goes_on = index->goes_on};
+        err = leases_create(shm_dir, &preparing, &index->leases, why);
     }
     if (err != SL_OK) {
         return err;

@@ -172,13 +172,19 @@ static sl_err index_plan(const struct sl_index_options *options, struct index_he
     return SL_OK;
 }
 
+struct preparing {
+    const struct index_header *plan;
+    struct sl_goes_on goes_on;
+};
+
 static sl_err index_prepare(struct sl_segment *segment, void *context, struct sl_error *why)
 {
-    const struct index_header *plan = context;
-    memcpy(sl_segment_own(segment), plan, sizeof(*plan));
+    const struct preparing *preparing = context;
+    memcpy(sl_segment_own(segment), preparing->plan, sizeof(*preparing->plan));
     /* The table is touched at random: all of it now, so that no reader or writer meets a full
      * system there. */
-    return sl_segment_populate(segment, 0, plan->records_offset_bytes, why);
+    return sl_segment_populate_steps(segment, 0, preparing->plan->records_offset_bytes,
+                                     preparing->goes_on, why);
 }
 
 static sl_err index_create(const struct sl_index_options *options, struct index_header *plan,
@@ -190,15 +196,17 @@ static sl_err index_create(const struct sl_index_options *options, struct index_
     }
     plan->arena_birth = sl_arena_birth_generation(options->arena);
     if (options->leases.object_ns != 0 || options->leases.block_ns != 0) {
-        sl_err err = index_leases_make(options->shm_dir, plan->seed, plan->bucket_count, why);
+        sl_err err = index_leases_make(options->shm_dir, plan->seed, plan->bucket_count,
+                                       options->goes_on, why);
         if (err != SL_OK) {
             return err;
         }
         plan->lease_ttl_ns = options->leases.object_ns;
         plan->lease_block_ns = options->leases.block_ns;
     }
+    struct preparing preparing = {.plan = plan, .goes_on = options->goes_on};
     want.prepare = index_prepare;
-    want.prepare_context = plan;
+    want.prepare_context = &preparing;
     return sl_segment_create(&want, segment, why);
 }
 
@@ -283,6 +291,7 @@ sl_err sl_index_open(const struct sl_index_options *options, bool *created, stru
     index->view.segment.fd = -1;
     index->leases.segment.fd = -1;
     index->arena = options->arena;
+    index->goes_on = options->goes_on;
     sl_err err = index_open_segment(options, index, &fresh, why);
     if (err == SL_OK) {
         err = index_make_tables(index, fresh, why);

@@ -149,6 +149,7 @@ struct sl_index_options {
     struct sl_arena *arena;       /* source of versions; borrowed */
     struct sl_lease_times leases; /* of an index that is made: its readers lease from the first one
                                      on; then sl_index_leases_open */
+    struct sl_goes_on goes_on;    /* memory for a large table takes seconds, also that of leases */
 };
 /* Opens a matching index or creates one. An index that belongs to another arena (the arena was made
  * anew) says nothing any more: its readers are sent to the registrar (SL_ERR_BUSY), it is removed,

@@ -23,6 +23,7 @@
 
 #define SEGMENT_MAGIC       UINT64_C(0x47455345434c5553) /* "SULCESEG" as stored */
 #define SEGMENT_HUGE_BYTES  (2u * SL_MIB)
+#define SEGMENT_STEP_BYTES  (64 * SL_MIB)
 #define SEGMENT_MAKER_BYTES 16u
 #define SEGMENT_NAMED_NS    (100 * SL_NS_PER_MS) /* a name is not asked for again so long */
 #define SEGMENT_WAY_OUT \
@@ -700,6 +701,23 @@ sl_err sl_segment_populate(const struct sl_segment *segment, uint64_t offset_byt
     default:
         return sl_fail_os(why, os_code, "populate %" PRIu64 " bytes of a segment", length_bytes);
     }
+}
+
+sl_err sl_segment_populate_steps(const struct sl_segment *segment, uint64_t offset_bytes,
+                                 uint64_t length_bytes, struct sl_goes_on goes_on,
+                                 struct sl_error *why)
+{
+    sl_err err = SL_OK;
+    while (err == SL_OK && length_bytes > 0) {
+        uint64_t step_bytes = SL_MIN(length_bytes, SEGMENT_STEP_BYTES);
+        err = sl_segment_populate(segment, offset_bytes, step_bytes, why);
+        offset_bytes += step_bytes;
+        length_bytes -= step_bytes;
+        if (goes_on.call != NULL) {
+            goes_on.call(goes_on.context);
+        }
+    }
+    return err;
 }
 
 void sl_segment_unpopulate(const struct sl_segment *segment, uint64_t offset_bytes,

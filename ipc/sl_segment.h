@@ -111,6 +111,15 @@ bool sl_segment_linked(const struct sl_segment *segment);
  * A segment whose directory was moved away is taken for current that long. One thread. */
 sl_err sl_segment_followed(struct sl_segment *segment, const char *directory, const char *name);
 sl_err sl_segment_remove(const char *directory, const char *name, struct sl_error *why);
+/* Whom work that may last for seconds tells that it goes on; call NULL: nobody. */
+struct sl_goes_on {
+    void (*call)(void *context);
+    void *context;
+};
+/* As sl_segment_populate, in steps of 64 MiB. */
+sl_err sl_segment_populate_steps(const struct sl_segment *segment, uint64_t offset_bytes,
+                                 uint64_t length_bytes, struct sl_goes_on goes_on,
+                                 struct sl_error *why);
 /* Makes the system allocate [offset, +length) of the data, without SIGBUS on a full file system.
  * Thread-safe. Errors: SL_ERR_NO_SPACE, SL_ERR_OS. */
 sl_err sl_segment_populate(const struct sl_segment *segment, uint64_t offset_bytes,

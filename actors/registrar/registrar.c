@@ -66,6 +66,13 @@ static void metrics_define(struct registrar *self)
     }
 }
 
+/* A table of GiBs takes longer than an actor may be silent. */
+static void index_goes_on(void *context)
+{
+    struct registrar *self = context;
+    sl_metrics_beat_now(self->env->metrics);
+}
+
 static sl_err memory_open(struct registrar *self, bool *kept, struct sl_error *why)
 {
     bool arena_created = false, index_created = false;
@@ -97,6 +104,7 @@ static sl_err memory_open(struct registrar *self, bool *kept, struct sl_error *w
         .key_count = self->set.index_keys,
         .arena = self->arena,
         .leases = self->set.leases,
+        .goes_on = {.call = index_goes_on, .context = self},
     };
     err = sl_counts_make(self->env->paths->shm_dir, why); /* before clients find an index */
     if (err != SL_OK) {

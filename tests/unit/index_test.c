@@ -819,6 +819,38 @@ START_TEST(full_system_is_no_space_and_no_signal)
     }
 END_TEST
 
+static void one_more(void *context)
+{
+    ++*(uint32_t *)context;
+}
+
+START_TEST(who_takes_memory_for_a_large_table_is_told_that_it_goes_on)
+    {
+        struct bed bed = {.dir = shm_dir_make(), .arena_bytes = SL_MIB};
+        struct sl_arena_options arena = {
+            .directory = bed.dir, .data_bytes = SL_MIB, .chunk_bytes = SL_MIB};
+        struct sl_error why = {0};
+        uint32_t told_count = 0;
+        bool created = false;
+        ck_assert_sl_ok(sl_arena_open_owner(&arena, &created, &bed.arena, &why), why);
+        struct sl_index_options options = {.shm_dir = bed.dir,
+                                           .index_bytes_max = 512 * SL_MIB,
+                                           .key_count =
+                                               9000000, /* 137 MiB, and as much for leases */
+                                           .arena = bed.arena,
+                                           .leases = {.object_ns = SL_NS_PER_S},
+                                           .goes_on = {one_more, &told_count}};
+
+        ck_assert_sl_ok(sl_index_open(&options, &created, &bed.index, &why), why);
+
+        ck_assert(created);
+        ck_assert_uint_ge(told_count, 4); /* 64 MiB at a time */
+        sl_index_close(&bed.index);
+        sl_arena_close(&bed.arena);
+        shm_dir_remove(bed.dir);
+    }
+END_TEST
+
 START_TEST(notes_survive_a_restart)
     {
         struct bed bed = bed_make(INDEX_BYTES, 100);
@@ -1263,6 +1295,7 @@ int main(void)
                    full_index_changes_what_it_has_and_takes_keys_of_other_lengths_after_eviction);
     tcase_add_test(tcase, full_table_is_no_space_but_for_what_was_reserved);
     tcase_add_test(tcase, full_system_is_no_space_and_no_signal);
+    tcase_add_test(tcase, who_takes_memory_for_a_large_table_is_told_that_it_goes_on);
     tcase_add_test(tcase, notes_survive_a_restart);
     tcase_add_test(tcase, index_of_another_size_is_a_config_error);
     tcase_add_test(tcase, index_of_an_arena_that_is_gone_is_replaced);

@@ -43,6 +43,31 @@ enum sl_record_kind sl_index_kind(const struct sl_index *index, sl_ref ref)
     return what_kind(word_get(&record_at(&index->view, ref)[RECORD_WHAT]));
 }
 
+void sl_index_extent(const struct sl_index *index, sl_ref ref, struct sl_extent *out)
+{
+    SL_ASSERT(index_record_live(index, ref));
+    index_word *record = record_at(&index->view, ref);
+    SL_ASSERT(what_kind(word_get(&record[RECORD_WHAT])) != SL_RECORD_GROUP);
+    *out = (struct sl_extent){.generation = word_get(&record[RECORD_GENERATION]),
+                              .offset_bytes = word_get(&record[RECORD_OFFSET]),
+                              .length_bytes = word_get(&record[RECORD_LENGTH]),
+                              .arena = (uint32_t)(word_get(&record[RECORD_GROUP]) >> 48)};
+}
+
+void sl_index_stay(const struct sl_index *index, sl_ref ref, struct sl_stay *out)
+{
+    SL_ASSERT(index_record_live(index, ref));
+    uint64_t what = word_get(&record_at(&index->view, ref)[RECORD_WHAT]);
+    uint64_t terms[TERMS_WORDS] = {0};
+    if ((what & WHAT_TERMS) != 0) {
+        index_terms_copy(&index->view, ref, what, terms);
+    }
+    bool commits = what_kind(what) != SL_RECORD_RESERVED; /* a commit may have been cut off */
+    *out = (struct sl_stay){.soft_pin_end_ns = commits ? terms[TERMS_SOFT_PIN_END] : 0,
+                            .bundle = terms[TERMS_BUNDLE],
+                            .hard_pin = (what & WHAT_HARD_PIN) != 0};
+}
+
 sl_err sl_index_find_any(const struct sl_index *index, const char *key, uint32_t key_length,
                          struct sl_entry *out)
 {

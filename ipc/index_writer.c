@@ -283,29 +283,6 @@ void sl_index_read(const struct sl_index *index, sl_ref ref, struct sl_entry *ou
     index_parse(&index->view, ref, (const uint64_t *)(const void *)record, terms, out);
 }
 
-void sl_index_extent(const struct sl_index *index, sl_ref ref, struct sl_extent *out)
-{
-    index_word *record = live_record(index, ref);
-    SL_ASSERT(record_kind(record) != SL_RECORD_GROUP);
-    *out = (struct sl_extent){.generation = word_get(&record[RECORD_GENERATION]),
-                              .offset_bytes = word_get(&record[RECORD_OFFSET]),
-                              .length_bytes = word_get(&record[RECORD_LENGTH]),
-                              .arena = (uint32_t)(word_get(&record[RECORD_GROUP]) >> 48)};
-}
-
-void sl_index_stay(const struct sl_index *index, sl_ref ref, struct sl_stay *out)
-{
-    uint64_t what = word_get(&live_record(index, ref)[RECORD_WHAT]);
-    uint64_t terms[TERMS_WORDS] = {0};
-    if ((what & WHAT_TERMS) != 0) {
-        index_terms_copy(&index->view, ref, what, terms);
-    }
-    bool commits = what_kind(what) != SL_RECORD_RESERVED; /* a commit may have been cut off */
-    *out = (struct sl_stay){.soft_pin_end_ns = commits ? terms[TERMS_SOFT_PIN_END] : 0,
-                            .bundle = terms[TERMS_BUNDLE],
-                            .hard_pin = (what & WHAT_HARD_PIN) != 0};
-}
-
 void sl_index_set_contributed(struct sl_index *index, bool contributed)
 {
     index->contributed = contributed;

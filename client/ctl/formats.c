@@ -202,12 +202,12 @@ static int formats_command(struct ctl *ctl, int argc, char **argv)
         return ctl_wrong(ctl, "'%s' is no option", ctl->words[0]);
     }
     struct sl_error why = {0};
-    if (processes_seen(ctl, &why) != SL_OK) {
-        return ctl_failed(ctl, &why);
-    }
-    if (check) {
+    if (check) { /* by a start, which has the lock itself */
         return sl_segments_readable(ctl->paths.shm_dir, &why) == SL_OK ? CTL_FINE
                                                                        : ctl_failed(ctl, &why);
+    }
+    if (processes_seen(ctl, &why) != SL_OK) {
+        return ctl_failed(ctl, &why);
     }
     json_t *formats = formats_known(), *found = json_array();
     bool readable = true;

@@ -365,8 +365,7 @@ void sl_ahead_forget(struct sl_client *client);
 enum sl_place sl_memory_place(const void *at, uint64_t length_bytes, int *gpu);
 /* Memory of the allocator comes and goes. Keeps a copy of the descriptor. */
 sl_err sl_memory_ours_add(void *at, uint64_t length_bytes, int fd);
-/* Gives a copy of the descriptor of memory that lies in one allocation; -1: it does not, or there is
- * none to be had. */
+/* A copy of the descriptor of memory that lies in one allocation; -1: it does not, or there is none. */
 int sl_memory_ours_fd(const void *at, uint64_t length_bytes, uint64_t *offset_bytes);
 /* Gives its length. False: it is not there. */
 bool sl_memory_ours_take(void *at, uint64_t *length_bytes);

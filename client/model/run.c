@@ -165,7 +165,8 @@ static double ahead_full(void *context, uint64_t refused_bytes)
 {
     const struct run *run = context;
     uint64_t most_bytes = run->options->capacity_bytes / AHEAD_SHARE;
-    uint64_t bytes = run->memory.ops->kept(&run->memory) + refused_bytes;
+    bool ever = refused_bytes <= most_bytes; /* else it is no reason for others to come later */
+    uint64_t bytes = run->memory.ops->kept(&run->memory) + (ever ? refused_bytes : 0);
     return bytes < most_bytes ? (double)bytes / (double)most_bytes : 1;
 }
 

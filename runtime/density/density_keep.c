@@ -172,8 +172,13 @@ void sl_density_keep(struct sl_density *density, uint32_t unit, const struct reg
         struct density_unit *at = &units[unit];
         uint32_t state = density->ages[unit].state;
         bool kept = state == UNIT_KEPT;
-        if ((!kept && state != UNIT_HERE) || (kept && !is_later(keep->end_s, at->keep_end_s))) {
+        bool covered = kept && !is_later(keep->end_s, at->keep_end_s);
+        if ((!kept && state != UNIT_HERE) || (covered && (keep->once || !at->keep_once))) {
             break;
+        }
+        if (covered) { /* for the next use, and now whoever uses it */
+            at->keep_once = 0;
+            continue;
         }
         at->keep_once = keep->once && (!kept || at->keep_once);
         at->keep_used = 0;

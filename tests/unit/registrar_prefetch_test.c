@@ -602,17 +602,24 @@ static uint64_t full_of(struct node *node, uint64_t seq)
     return reply.body.prefetch_reply.full;
 }
 
+/* Of room for 32, behind a session of 16. What never fits is no reason for others to come later. */
 static const struct {
     uint32_t count;
     uint64_t full;
-} asked_for[] = {{16, 500}, {40, 1000}}; /* of room for 32 */
+} asked_for[] = {{4, 625}, {20, 1000}, {40, 500}};
 
 START_TEST(the_room_is_as_full_as_it_would_be_with_what_was_refused)
     {
         struct node *node = node_on_disk(60);
-        uint64_t seq = returning(node, 0, asked_for[_i].count, 60 * SL_NS_PER_S);
+        uint64_t seq = returning(node, 0, 16, 60 * SL_NS_PER_S);
         while (tierer_prefetch(node, SL_OK) > 0) {
         }
+        ck_assert_uint_eq(full_of(node, seq), 500);
+
+        seq = returning(node, 16, asked_for[_i].count, 60 * SL_NS_PER_S);
+        while (tierer_prefetch(node, SL_OK) > 0) {
+        }
+
         ck_assert_uint_eq(full_of(node, seq), asked_for[_i].full);
         node_end(node);
     }

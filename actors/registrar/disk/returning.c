@@ -54,7 +54,8 @@ bool reg_returning_fits(struct registrar *self, const struct sl_body_prefetch *a
     uint64_t taken = reg_units_kept_bytes(self);
     uint64_t bytes = to_bring_bytes(self, &asked->keys);
     bool room = taken + bytes <= room_bytes(self);
-    *lacks_bytes = room ? 0 : bytes;
+    /* What would never fit is no reason for others to come later. */
+    *lacks_bytes = room || bytes > room_bytes(self) ? 0 : bytes;
     return room && (bytes == 0 || edge(self) * WORTH_UNIT < (double)asked->worth);
 }
 

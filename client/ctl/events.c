@@ -80,8 +80,10 @@ static void heard_text(const struct ev_heard *heard, const char *hash, const cha
         if (heard->group_index != SL_BLOCK_NO_GROUP) {
             (void)printf(" group %" PRIu32, heard->group_index);
         }
-        (void)printf(" of ");
-        ctl_print_bytes(stdout, heard->model, strlen(heard->model));
+        if (heard->model[0] != '\0') {
+            (void)printf(" of ");
+            ctl_print_bytes(stdout, heard->model, strlen(heard->model));
+        }
     }
     (void)putchar('\n');
 }
@@ -184,7 +186,7 @@ const struct ctl_command ctl_events = {
             "removed and cleared, until Ctrl-C. A line an event and block: time, what, medium, hash, the block before it in its\n"
             "chain where that is known, model. What was missed is asked for. --json: an object a line.\n"
             "\n"
-            "  --once            what is there, and no more\n"
+            "  --once            what is there, and no more; what came within this second may be missing\n"
             "  --count N         N lines\n"
             "  --from ADDRESS --replay ADDRESS   ZeroMQ's addresses of another publisher, as tcp://10.0.0.1:5557\n"
             "\n"

@@ -330,6 +330,11 @@ uint32_t sl_density_user(const struct sl_density *density, uint32_t unit)
     return density->ages[unit].user;
 }
 
+uint64_t sl_density_hash(const struct sl_density *density, uint32_t unit)
+{
+    return density->ages[unit].hash;
+}
+
 void sl_density_set_user(struct sl_density *density, uint32_t unit, uint32_t user)
 {
     density->ages[unit].user = user;

@@ -118,6 +118,7 @@ void sl_density_horizon(struct sl_density *density, uint64_t references);
 void sl_density_fetch(struct sl_density *density, uint64_t hash);
 
 uint32_t sl_density_user(const struct sl_density *density, uint32_t unit);
+uint64_t sl_density_hash(const struct sl_density *density, uint32_t unit);
 void sl_density_set_user(struct sl_density *density, uint32_t unit, uint32_t user);
 uint32_t sl_density_find(const struct sl_density *density, uint64_t hash); /* in memory; 0: not */
 /* Whether this number, which may be any, is of a unit in memory, and that of this user. */

@@ -322,6 +322,7 @@ static void density_removed(struct registrar *self, struct reg_order *list, sl_r
     number_judge(self, number, &self->units->judged);
     if (number != 0) {
         struct sl_density_note now;
+        self->units->judged_hash = sl_density_hash(self->units->density, number);
         sl_density_note(self->units->density, number, &now);
         if (now.keep.end_s != 0) { /* until when it is to be kept, on disk too */
             note_write(self, unit, number);

@@ -32,18 +32,18 @@ void reg_ghost_add(struct registrar *self, const char *key, uint64_t length,
                    enum reg_ghost_reason reason)
 {
     static const struct reg_judgement none = {0};
-    reg_ghost_add_judged(self, key, length, reason, &none);
+    reg_ghost_add_judged(self, reg_hash(key, length), reason, &none);
 }
 
-void reg_ghost_add_judged(struct registrar *self, const char *key, uint64_t length,
-                          enum reg_ghost_reason reason, const struct reg_judgement *judged)
+void reg_ghost_add_judged(struct registrar *self, uint64_t hash, enum reg_ghost_reason reason,
+                          const struct reg_judgement *judged)
 {
     struct reg_ghosts *ghosts = self->ghosts;
     if (ghosts->capacity == 0) {
         return;
     }
     ghosts->ring[ghosts->count % ghosts->capacity] = (struct reg_ghost){
-        .hash = reg_hash(key, length),
+        .hash = hash,
         .at_ns = self->env->now_ns,
         .reason = (uint32_t)reason,
         .serial = reason == REG_GHOST_CONTRIBUTION ? ghosts->telling : ghosts->evictions + 1,

@@ -49,8 +49,8 @@ struct reg_ghosts {
 void reg_ghost_add(struct registrar *self, const char *key, uint64_t length,
                    enum reg_ghost_reason reason);
 /* The same of a unit that was in a list, with what the policy knew of it. */
-void reg_ghost_add_judged(struct registrar *self, const char *key, uint64_t length,
-                          enum reg_ghost_reason reason, const struct reg_judgement *judged);
+void reg_ghost_add_judged(struct registrar *self, uint64_t hash, enum reg_ghost_reason reason,
+                          const struct reg_judgement *judged);
 /* An eviction is over: what it took is explained by the unit that stayed next in line, 0: none. */
 void reg_ghost_eviction_over(struct registrar *self, sl_ref next);
 bool reg_ghost_was_evicted(const struct reg_ghost *ghost);

@@ -109,6 +109,7 @@ static void unit_unlist(struct registrar *self, sl_ref unit)
 {
     struct reg_order *list = unit_list(self, unit);
     self->units->judged = (struct reg_judgement){0};
+    self->units->judged_hash = 0;
     if (list == NULL) {
         return;
     }
@@ -508,9 +509,10 @@ sl_err reg_unit_drop(struct registrar *self, sl_ref unit, const struct reg_drop 
     if (err != SL_OK) {
         return err;
     }
-    unit_unlist(self, unit); /* which notes what the policy knows of it */
-    struct sl_key key = sl_index_key(self->index, unit);
-    reg_ghost_add_judged(self, key.at, key.length, how->reason, &self->units->judged);
+    unit_unlist(self, unit);                  /* which notes what the policy knows of it */
+    uint64_t hash = self->units->judged_hash; /* its key may lie cold in memory */
+    reg_ghost_add_judged(self, hash != 0 ? hash : reg_unit_hash(self, unit), how->reason,
+                         &self->units->judged);
     reg_bundle_leave(self, unit);
     if (block) {
         sl_index_group_drop(self->index, unit);

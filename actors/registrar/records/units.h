@@ -41,6 +41,7 @@ struct reg_units {
     sl_ref hashed;                 /* whose hash is known: it is being committed; 0: none */
     uint64_t hash;                 /* its */
     struct reg_judgement judged;   /* what the policy knew of the unit that left a list last */
+    uint64_t judged_hash;          /* of its key; 0: the policy does not know it */
     uint64_t *wanted_at_ns;        /* density: when the last references of each step were made */
     uint32_t *used_at, used_count; /* lru: when each unit was used */
     struct reg_order hot, cold;    /* with something in memory; on disk alone */

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import unittest
 
-from containers_support import Inside, apart_as, child_of, seen_there, standins
+from containers_support import Inside, apart_as, child_of, gate_pid, seen_there, signal_all, standing_still, standins
 from containers_write_test import READER, WRITER, guests, others_can_run
 from node_support import BIN, PATIENCE, Node, lives, main, wait_until
 
@@ -29,11 +29,6 @@ class Engine(Inside):
     def kill_inside(self):
         os.kill(child_of(self.process.pid), signal.SIGKILL)
         self.process.wait()
-
-
-def helper(node, name):
-    with open(f"{guests(node)}/../supervisor.helpers", encoding="utf-8") as lines:
-        return next(int(line.split()[1]) for line in lines if line.startswith(name + " "))
 
 
 @unittest.skipUnless(others_can_run(), "not root, no namespaces, or other users do not reach the programs")
@@ -82,11 +77,9 @@ class OtherUsersEngines(unittest.TestCase):
 
         for actor in ("registrar", "swapper.0", "coordinator", "gate", "stand-ins"):
             if actor == "stand-ins":
-                for pid in standins(node):
-                    if lives(pid):
-                        os.kill(pid, signal.SIGKILL)
+                signal_all(signal.SIGKILL, standins(node))
             elif actor == "gate":
-                os.kill(helper(node, "gate"), signal.SIGKILL)
+                os.kill(gate_pid(node), signal.SIGKILL)
             else:
                 old = node.live_pid(actor)
                 os.kill(old, signal.SIGKILL)
@@ -104,7 +97,7 @@ class OtherUsersEngines(unittest.TestCase):
             engine.end()
             self.assertEqual(engine.process.returncode, 0)
         wait_until(lambda: not any(lives(pid) for pid in standins(node)), 5, "nothing is left of them")
-        wait_until(lambda: not any(name.startswith("pins.client") for name in os.listdir(node.shm)), 5, "no pins are left")
+        wait_until(lambda: not any(name.startswith(("pins.client", "pins.guest")) for name in os.listdir(node.shm)), 5, "no pins are left")
 
     def test_a_stand_in_that_is_stopped_costs_its_ops_their_deadline(self):
         node = self.node()
@@ -112,12 +105,8 @@ class OtherUsersEngines(unittest.TestCase):
         engine.ask("start")
         engine.wait_ok(20)
 
-        stopped = standins(node)
-        for pid in stopped:
-            os.kill(pid, signal.SIGSTOP)
-        wait_until(lambda: engine.counts().get("SL_ERR_TIMEOUT", 0) >= 4, 10, "ops end by their deadline")
-        for pid in stopped:
-            os.kill(pid, signal.SIGCONT)
+        with standing_still(node, *standins(node)):
+            wait_until(lambda: engine.counts().get("SL_ERR_TIMEOUT", 0) >= 4, 10, "ops end by their deadline")
 
         engine.wait_ok(20)
         engine.ask("rest")

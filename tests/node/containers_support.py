@@ -78,17 +78,22 @@ def gate_pid(node):
         return next(int(line.split()[1]) for line in lines if line.startswith("gate "))
 
 
+def signal_all(number, pids):
+    """To each that is there: a stand-in ends with its client, and may just have done so."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
 @contextlib.contextmanager
 def standing_still(node, *pids):
     """These stand-ins are stopped for as long as this takes: so are the gate and the supervisor, which end who stands still for a second."""
     stopped = [node.supervisor_pid(), gate_pid(node), *pids]
     try:
-        for pid in stopped:
-            os.kill(pid, signal.SIGSTOP)
+        signal_all(signal.SIGSTOP, stopped)
         yield
     finally:
-        for pid in reversed(stopped):
-            os.kill(pid, signal.SIGCONT)
+        signal_all(signal.SIGCONT, reversed(stopped))
 
 
 def standins(node):

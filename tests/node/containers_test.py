@@ -9,7 +9,7 @@ import sys
 import time
 import unittest
 
-from containers_support import LIVES, Asked, Inside, apart, apart_as, can_be_apart, child_of, seen_there, shared, standins
+from containers_support import LIVES, Asked, Inside, apart, apart_as, can_be_apart, child_of, seen_there, shared, signal_all, standins
 from node_support import BIN, CTL, PATIENCE, Node, lives, log_of, main, wait_until
 
 CLIENT = os.path.join(BIN, "..", "tests", "client_probe")
@@ -25,9 +25,7 @@ def gate_pid(node):
 
 
 def kill_standins(node):
-    for pid in standins(node):
-        if lives(pid):
-            os.kill(pid, signal.SIGKILL)
+    signal_all(signal.SIGKILL, standins(node))
 
 
 def evict_all(node):

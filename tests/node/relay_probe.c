@@ -3,7 +3,7 @@
  *
  *   relay_probe INSTANCE RUNTIME_DIR SHM_DIR THREADS
  *
- * Lines, each answered by one: register KIND (CODE TEXT; KIND: made, fd, alloc, plain, cut: a memfd that is
+ * Lines, each answered by one: register KIND (CODE TEXT; KIND: made, fd, alloc, plain, sealed: a memfd that is
  * sealed against nothing and cut short then); other (a second client and engine: CODE TEXT); start; count
  * ("stored N loaded N wrong N late N unfenced N", and how often each code came: CODE=N); rest (threads end);
  * refused WHAT (CODE TEXT of what is not for guests: remove, handover, pool); layers (a store and a load by
@@ -30,7 +30,7 @@
 #define OTHERS_MAX  8u
 #define CODES       64u
 #define S           UINT64_C(1000000000)
-#define OP_NS       (2 * S)
+#define OP_NS       (4 * S) /* times SLUICE_TEST_SLOWDOWN */
 #define FENCE_NS    (20 * S)
 #define LATE_NS     (5 * S) /* a machine that has no core for us for a while is no hang */
 
@@ -43,6 +43,7 @@ struct made {
 };
 
 static const char *settings[4], *instance;
+static uint64_t op_ns = OP_NS;
 static struct made mine, others[OTHERS_MAX];
 static uint32_t other_count;
 static struct sl_error why;
@@ -121,7 +122,7 @@ static sl_err op_run(const struct made *of, bool store, uint32_t chain,
                                           .device_blocks = device_blocks,
                                           .device_block_count = CHAIN,
                                           .layer_count = layers,
-                                          .timeout_ns = OP_NS,
+                                          .timeout_ns = op_ns,
                                           .hints = {.session_id = "chat"}};
     uint64_t since_ns = now();
     *result = (struct sl_op_result){0};
@@ -135,7 +136,7 @@ static sl_err op_run(const struct made *of, bool store, uint32_t chain,
         err = err == SL_OK ? result->code : err;
     }
     codes[err]++;
-    late += now() - since_ns > OP_NS + LATE_NS;
+    late += now() - since_ns > op_ns + LATE_NS;
     if (op != NULL && !result->fenced) {
         unfenced += sl_op_wait_fenced(op, FENCE_NS, &reason) != SL_OK;
     }
@@ -374,6 +375,8 @@ int main(int argc, char **argv)
     (void)snprintf(shm_dir, sizeof shm_dir, "shm_dir=%s", argv[3]);
     settings[0] = runtime_dir;
     settings[1] = shm_dir;
+    const char *slowdown = getenv("SLUICE_TEST_SLOWDOWN");
+    op_ns *= slowdown != NULL ? strtoul(slowdown, NULL, 10) : 1;
     thread_count = (uint32_t)strtoul(argv[4], NULL, 10);
     if (thread_count > THREADS_MAX) {
         return 2;

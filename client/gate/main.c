@@ -380,6 +380,7 @@ static void client_let_in(struct gate *self, const struct entrance *entrance)
     }
     struct turn turn = {.fd = fd, .uid = UINT32_MAX};
     turn.client = client_of(self, entrance, fd, &turn.uid);
+    turn.refused = turn.client == STANDIN_REFUSED;
     if (turn.client == STANDIN_OWNER) {
         standin_start(self, fd, STANDIN_OWNER, NULL);
     } else if (!turns_add(&self->turns, &turn)) {
@@ -402,7 +403,7 @@ static void guests_let_in(struct gate *self)
         enum standin_client client = (enum standin_client)turn.client;
         if (client_has_left(turn.fd)) {
             (void)close(turn.fd);
-            turns_skip(&self->turns, turn.uid);
+            turns_skip(&self->turns, &turn);
             continue;
         }
         struct guest *guest = guest_free(self, client, turn.uid);

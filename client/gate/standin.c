@@ -520,6 +520,15 @@ static sl_err place_write(const struct sl_proc_id *self, const char *path)
     return SL_OK;
 }
 
+/* Takes the descriptor, and gives it a low number: the gate may have many that wait, and a relay keeps numbers for
+ * itself (relay_memory.c). -1: there is none. */
+static int socket_low(int fd)
+{
+    int low = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    (void)close(fd);
+    return low;
+}
+
 void standin_run(const struct writer_options *options, int socket_fd, enum standin_client client,
                  bool shuts)
 {
@@ -528,12 +537,15 @@ void standin_run(const struct writer_options *options, int socket_fd, enum stand
     sigset_t signals;
     struct standin self = {.options = options,
                            .paths = paths,
-                           .socket_fd = socket_fd,
+                           .socket_fd = socket_low(socket_fd),
                            .pidfd = -1,
                            .client = client,
                            .shuts = shuts,
                            .self = sl_proc_id_self()};
-    (void)gate_peer(socket_fd, &self.uid);
+    if (self.socket_fd < 0) {
+        return;
+    }
+    (void)gate_peer(self.socket_fd, &self.uid);
     (void)setsid();
     (void)prctl(PR_SET_NAME, "sluice-standin");
     (void)sigemptyset(&signals);

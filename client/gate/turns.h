@@ -11,6 +11,8 @@
 /* Of all users; none of them takes all places. */
 #define TURNS_MAX         256u
 #define TURNS_OF_USER_MAX (TURNS_MAX / 2)
+/* Who may not come in is one user with all others who may not: numbers of users are to be had. */
+#define TURNS_REFUSED_MAX 32u
 /* So many users had their turn in the last TURN_NS; others wait. */
 #define TURN_USERS_MAX 64u
 
@@ -18,12 +20,13 @@ struct turn {
     int fd;
     uint32_t uid;
     uint32_t client; /* the caller's: what it may */
+    bool refused;    /* it may nothing, and is told so */
 };
 struct turns {                      /* zeroed: none waits */
     struct turn waiting[TURNS_MAX]; /* the oldest first */
     uint32_t count;
     struct {
-        uint32_t uid;
+        uint32_t uid;      /* as turn_user has it */
         uint64_t again_ns; /* that user is not let in before; past: free */
     } users[TURN_USERS_MAX];
 };
@@ -32,8 +35,8 @@ struct turns {                      /* zeroed: none waits */
 bool turns_add(struct turns *self, const struct turn *turn);
 /* Gives the oldest one whose user may come in now, which is its user's turn. False: there is none. */
 bool turns_take(struct turns *self, uint64_t now_ns, struct turn *out);
-/* Like turns_take, of one that is gone: it was nobody's turn. */
-void turns_skip(struct turns *self, uint32_t uid);
+/* Of what turns_take gave, and is gone: it was nobody's turn. */
+void turns_skip(struct turns *self, const struct turn *turn);
 /* When one may come in. SL_NEVER_NS: none waits. */
 uint64_t turns_next_ns(const struct turns *self, uint64_t now_ns);
 

@@ -18,6 +18,12 @@ static bool add(uint32_t uid, int fd)
     return turns_add(&turns, &turn);
 }
 
+static bool refused_add(uint32_t uid, int fd)
+{
+    const struct turn turn = {.fd = fd, .uid = uid, .refused = true};
+    return turns_add(&turns, &turn);
+}
+
 /* -1: nobody's turn. */
 static int take(uint64_t now_ns)
 {
@@ -61,7 +67,7 @@ START_TEST(one_that_is_gone_was_nobodys_turn)
         ck_assert(add(ALICE, 1) && add(ALICE, 2));
         ck_assert_int_eq(take(1000), 1);
 
-        turns_skip(&turns, ALICE);
+        turns_skip(&turns, &(struct turn){.uid = ALICE});
 
         ck_assert_int_eq(take(1000), 2);
         ck_assert_int_eq(take(1000), -1);
@@ -80,6 +86,26 @@ START_TEST(more_users_than_there_are_rows_wait_for_one)
         ck_assert_int_eq(take(1000 + TURN_USERS_MAX), -1);
         ck_assert_uint_eq(turns_next_ns(&turns, 2000), 1000 + TURN_NS);
         ck_assert_int_eq(take(1000 + TURN_NS), (int)TURN_USERS_MAX);
+    }
+END_TEST
+
+START_TEST(all_who_are_refused_are_one_user_of_few_places)
+    {
+        uint32_t waiting = 0;
+        for (uint32_t user = 0; user < TURNS_MAX; user++) {
+            waiting += refused_add(10000 + user, (int)user);
+        }
+        ck_assert_uint_eq(waiting, TURNS_REFUSED_MAX);
+        ck_assert_int_eq(take(1000), 0);
+
+        ck_assert(add(10001, 2000)); /* one of them, at another entrance */
+
+        ck_assert_int_eq(take(1001), 2000);
+        ck_assert_int_eq(take(1002), -1);
+        ck_assert_int_eq(take(1000 + TURN_NS), 1);
+        turns_skip(&turns, &(struct turn){.uid = 10001, .refused = true});
+        ck_assert_int_eq(take(1001 + TURN_NS), 2);
+        ck_assert_int_eq(take(1002 + TURN_NS), -1);
     }
 END_TEST
 
@@ -127,6 +153,7 @@ int main(void)
     tcase_add_test(tcase, who_comes_behind_many_of_another_user_does_not_wait_for_them);
     tcase_add_test(tcase, one_that_is_gone_was_nobodys_turn);
     tcase_add_test(tcase, more_users_than_there_are_rows_wait_for_one);
+    tcase_add_test(tcase, all_who_are_refused_are_one_user_of_few_places);
     tcase_add_test(tcase, who_stands_still_for_a_second_is_found_once);
     tcase_add_test(tcase, who_goes_on_in_time_is_left_alone);
     tcase_add_test(tcase, who_looks_late_was_stopped_too_and_begins_anew);

@@ -12,28 +12,33 @@
 
 #define BIG SL_MIB
 
-static struct sl_pins *pins_of_standin(struct node *node)
+static struct sl_pins *pins_of(struct node *node, const char *client, const char *segment)
 {
     struct sl_pins *pins = NULL;
     const struct sl_pins_options options = {.shm_dir = node->fake.paths.shm_dir,
-                                            .name = "pins.client.1.11",
+                                            .name = segment,
                                             .slot_count = 16,
                                             .access_count = 16,
                                             .self = proc_of(11),
                                             .pinned_bytes_max = SL_GIB};
     ck_assert_int_eq(sl_pins_create(&options, &pins, NULL), SL_OK);
-    ck_assert_int_eq(node_hello_pins(node, "client.1", "client", 11, "pins.client.1.11"), SL_OK);
+    ck_assert_int_eq(node_hello_pins(node, client, "client", 11, segment), SL_OK);
     return pins;
 }
 
+static struct sl_pins *pins_of_standin(struct node *node)
+{
+    return pins_of(node, "client.1", "pins.client.1.11");
+}
+
 /* As the client: a process that has the lock, until it is killed. It reads, or works on in all of it. */
-static pid_t pins_hold(const struct node *node, bool reads)
+static pid_t segment_hold(const struct node *node, const char *segment, bool reads)
 {
     char path[1100];
     int heard[2];
     char byte = 0;
     struct flock whole = {.l_type = reads ? F_RDLCK : F_WRLCK, .l_whence = SEEK_SET};
-    snprintf(path, sizeof(path), "%s/pins.client.1.11", node->fake.paths.shm_dir);
+    snprintf(path, sizeof(path), "%s/%s", node->fake.paths.shm_dir, segment);
     ck_assert_int_eq(pipe(heard), 0);
     pid_t pid = fork();
     if (pid == 0) {
@@ -51,6 +56,11 @@ static pid_t pins_hold(const struct node *node, bool reads)
     ck_assert_int_eq(read(heard[0], &byte, 1), 1);
     (void)close(heard[0]);
     return pid;
+}
+
+static pid_t pins_hold(const struct node *node, bool reads)
+{
+    return segment_hold(node, "pins.client.1.11", reads);
 }
 
 /* As if there had been no room for the note that has the other name. */
@@ -184,6 +194,42 @@ START_TEST(a_reader_keeps_nothing_of_one_that_pinned_nothing_or_gave_it_back)
     }
 END_TEST
 
+START_TEST(a_restart_keeps_what_two_clients_of_one_process_had_pinned)
+    {
+        static const char *const names[] = {"client.1", "client.2"}, *const keys[] = {"a", "b"};
+        static const char *const segments[] = {"pins.client.1.11", "pins.client.2.11"};
+        struct node *node = node_start(NULL);
+        struct sl_pins *pins[2];
+        pid_t clients[2];
+        for (uint32_t i = 0; i < 2; i++) {
+            struct sl_entry entry;
+            sl_pin pin;
+            pins[i] = pins_of(node, names[i], segments[i]);
+            node_put(node, "client.1", keys[i], BIG);
+            ck_assert(node_entry(node, keys[i], &entry));
+            ck_assert_int_eq(sl_pins_take(pins[i], node->view, &entry, &pin), SL_OK);
+            clients[i] = segment_hold(node, segments[i], true);
+        }
+        fake_die(&node->fake, proc_of(11));
+        node_client(node, "client.3", 12);
+        for (uint32_t i = 0; i < 2; i++) {
+            ck_assert_int_eq(node_remove(node, "client.3", keys[i]), SL_OK);
+        }
+
+        node_restart(node);
+        fake_die(&node->fake, proc_of(11)); /* a watch of the dead is told at once elsewhere */
+
+        ck_assert_uint_eq(node_metric(node, "retired_count"), 2);
+        pins_let(node, clients[0]);
+        ck_assert_uint_eq(node_metric(node, "retired_count"), 1);
+        pins_let(node, clients[1]);
+        ck_assert_uint_eq(node_metric(node, "retired_count"), 0);
+        sl_pins_destroy(&pins[0]);
+        sl_pins_destroy(&pins[1]);
+        node_end(node);
+    }
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("registrar: outlived");
@@ -193,6 +239,7 @@ int main(void)
                         0, SL_COUNT(reads));
     tcase_add_loop_test(tcase, a_reader_keeps_nothing_of_one_that_pinned_nothing_or_gave_it_back, 0,
                         SL_COUNT(ended));
+    tcase_add_test(tcase, a_restart_keeps_what_two_clients_of_one_process_had_pinned);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

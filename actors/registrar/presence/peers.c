@@ -369,6 +369,14 @@ static void peer_died(struct registrar *self, uint32_t slot)
     }
 }
 
+/* The client of its process has its name as another process by now, or will have it. */
+static void peer_name_outlived(struct registrar *self, uint32_t slot)
+{
+    struct reg_peer *peer = &self->peers->all[slot];
+    snprintf(peer->name, sizeof(peer->name), "outlived.%u.%u", slot, peer->proc.pid);
+    self->peers->hashes[slot] = reg_hash(peer->name, strlen(peer->name));
+}
+
 /* Its client comes back as another process, and wants its name. Where there is no room for a note a
  * restart takes it for dead. */
 static void peer_outlived(struct registrar *self, uint32_t slot, const char *what)
@@ -383,8 +391,7 @@ static void peer_outlived(struct registrar *self, uint32_t slot, const char *wha
             peer->proc.pid, what);
     peer->outlived = true;
     self->peers->outlived_count++;
-    snprintf(peer->name, sizeof(peer->name), "outlived.%u.%u", slot, peer->proc.pid);
-    self->peers->hashes[slot] = reg_hash(peer->name, strlen(peer->name));
+    peer_name_outlived(self, slot);
     if (peer_note(self, peer, &why) != SL_OK) {
         reg_log(self, SL_LOG_WARN, 0, "%s: %s", peer->name, why.text);
     }
@@ -462,6 +469,19 @@ static enum sl_pins_held note_held_how(struct registrar *self, const struct peer
     return held;
 }
 
+/* The peer that this note would be once more: killed between two notes of it. */
+static uint32_t outlived_find(const struct registrar *self, const struct peer_note *note)
+{
+    for (uint32_t i = 0; i < self->peers->high; i++) {
+        const struct reg_peer *peer = &self->peers->all[i];
+        if (peer->used && sl_proc_id_equal(peer->proc, note->proc) &&
+            strcmp(peer->segment, note->segment) == 0) {
+            return i;
+        }
+    }
+    return REG_NONE;
+}
+
 /* Errors: those of the system while the pins of a living process are opened; SL_ERR_VERSION: its note or
  * its pins are of a version that this program does not read. What it has pinned must not be reused. */
 static sl_err peer_restore(struct registrar *self, sl_ref blob, const void *bytes,
@@ -486,10 +506,9 @@ static sl_err peer_restore(struct registrar *self, sl_ref blob, const void *byte
             ") knows %u: end the process, or use the program that was here",
             note.proc.pid, note.version, PEER_NOTE_VERSION);
     }
-    if (!runs && alive) { /* its client has the name as another process by now, or will have it */
-        snprintf(note.name, sizeof(note.name), "outlived.%u", note.proc.pid);
-    }
-    uint32_t other = reg_peer_find(self, note.name, strlen(note.name));
+    bool outlived = !runs && alive;
+    uint32_t other =
+        outlived ? outlived_find(self, &note) : reg_peer_find(self, note.name, strlen(note.name));
     if (other != REG_NONE && alive && !self->peers->all[other].present) {
         peer_free(self, other); /* killed between the note of a successor and the old one's end */
         other = REG_NONE;
@@ -511,6 +530,9 @@ static sl_err peer_restore(struct registrar *self, sl_ref blob, const void *byte
     memcpy(peer->segment, note.segment, sizeof(peer->segment));
     peer->proc = note.proc;
     peer->blob = blob;
+    if (outlived) {
+        peer_name_outlived(self, slot);
+    }
     peer_kind(peer);
     peer->present = alive;
     peer->pins_only = held == SL_PINS_READ;
@@ -532,6 +554,7 @@ static void peers_check(struct registrar *self)
         bool watched = false; /* as an earlier client of the process */
         for (uint32_t k = 0; k < i; k++) {
             watched |= self->peers->all[k].used && self->peers->all[k].present &&
+                       !self->peers->all[k].outlived && /* not watched, then */
                        sl_proc_id_equal(self->peers->all[k].proc, peer->proc);
         }
         bool alive =

@@ -163,8 +163,9 @@ class Apart:
         engine.generate_start(prompts_of("base", victim))
         kills = 0
         for _ in range(KILLS_MAX):
-            if not engine.worker.has_answer(KILL_PAUSE_S):
+            if not engine.worker.has_answer(0):
                 kills += node.kill(victim)
+                engine.worker.has_answer(KILL_PAUSE_S)
         answer = engine.generate_end()
         self.right(answer, "base", victim)
         check(kills > 0, f"all was answered before {victim} was killed")

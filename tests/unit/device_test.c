@@ -683,11 +683,11 @@ START_TEST(mapping_takes_what_another_user_cannot_cut_short)
     {
         int fd = memfd_create("pool", MFD_CLOEXEC | MFD_ALLOW_SEALING);
         ck_assert_int_eq(ftruncate(fd, 4096), 0);
-        if (geteuid() != 0) { /* nobody else gives memory away */
+        if (fchown(fd, 4711, 4711) !=
+            0) { /* not root, or root of a namespace that lacks the user */
             close(fd);
             return;
         }
-        ck_assert_int_eq(fchown(fd, 4711, 4711), 0);
         ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, strangers_memory[_i].seals), 0);
         struct sl_device *device = host_device();
         struct sl_mapping mapping = {0};

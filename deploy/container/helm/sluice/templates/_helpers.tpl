@@ -25,7 +25,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* Windows and processes of clients that write for other users: 16 of each. */}}
 {{- define "sluice.writersMiB" -}}
-{{ if .Values.clientsWrite }}{{ mul 288 (len (splitList "," .Values.clientsWrite)) }}{{ else }}0{{ end }}
+{{ if .Values.clientsWrite }}{{ mul 544 (len (splitList "," .Values.clientsWrite)) }}{{ else }}0{{ end }}
 {{- end }}
 
 {{- define "sluice.limitMiB" -}}

@@ -5,6 +5,7 @@
 #include "client/gate/node_client.h"
 #include "client/gate/relay_check.h"
 #include "client/lib/internal.h"
+#include "ipc/gate_protocol.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,15 +19,19 @@
 /* Requests under way, of a client; those beside its ops are answered at once, or wait for one of them. */
 #define OPS_MAX       256u
 #define FENCES_MAX    16u
-#define REGISTERS_MAX 4u
+#define STRANGERS_MAX 4u /* of its ops: of teams of which it has no rank */
 #define UNDER_WAY_MAX 1024u
 /* Of a user: a part of what the node has. */
 #define ENGINES_SHARE 4u
 #define OPS_SHARE     4u
-/* So long a request may be under way, whatever it says. */
-#define UNDER_WAY_NS_MAX (3600 * SL_NS_PER_S)
-/* An actor that takes nothing now is asked again. */
-#define AGAIN_MS 2
+#define DRAFT_SHARE   4u
+/* Of a registration. */
+#define REGISTER_BYTES_MAX (1 * SL_MIB)
+/* A codec that has read more is made anew: it keeps as much. */
+#define KEPT_BYTES (256 * SL_KIB)
+/* An actor that takes nothing now is asked again, less and less often. */
+#define AGAIN_MS_MIN 2u
+#define AGAIN_MS_MAX 20u
 /* Until then what has ended unseen is noticed. */
 #define LOOK_MS 100
 /* Messages of one turn. */
@@ -34,9 +39,11 @@
 
 struct under_way {
     uint64_t seq, until_ns;
-    uint64_t memories; /* of a registration: bits */
-    uint64_t engine;   /* of the end of one */
-    uint32_t type;     /* 0: free */
+    uint64_t op_id, target;         /* as relay_check.h */
+    uint64_t memories, block_bytes; /* of a registration, likewise */
+    uint64_t draft_bytes;           /* that it took of its user's */
+    uint32_t type;                  /* 0: free */
+    bool stranger;
 };
 
 /* A frame that its actor could not take yet. */
@@ -57,11 +64,13 @@ struct relay {
     struct relay_memories memories;
     struct relay_engine engines[RELAY_ENGINES_MAX];
     struct relay_rules rules;
-    uint64_t ops_max, engines_max; /* of a user */
+    uint64_t ops_max, engines_max, draft_bytes_max; /* of a user */
+    uint64_t op_timeout_ns, message_bytes_max;
     struct under_way under_way[UNDER_WAY_MAX];
     uint32_t under_way_count;
     bool over; /* it has what it cannot end: all of it is to end */
     struct stalled stalled[ACTORS];
+    uint32_t again_ms; /* until they are tried again */
 };
 
 /* ---- opening, closing ---- */
@@ -90,6 +99,8 @@ static sl_err shares_open(struct relay *self, const struct sl_config *config, st
     uint64_t of_user = sl_config_u64(config, SL_SET_clients_of_user);
     self->engines_max = SL_MAX(sl_config_u64(config, SL_SET_engines_max) / ENGINES_SHARE, 1);
     self->ops_max = SL_MAX(sl_config_u64(config, SL_SET_queue_messages) / OPS_SHARE, 1);
+    self->draft_bytes_max = sl_config_u64(config, SL_SET_memory) / DRAFT_SHARE;
+    self->op_timeout_ns = sl_config_u64(config, SL_SET_op_timeout);
     self->memories.shares = self->shares;
     self->memories.bytes_max =
         pool_bytes_max > 0 ? pool_bytes_max : sl_config_u64(config, SL_SET_memory);
@@ -116,8 +127,8 @@ sl_err relay_open(const struct writer_options *options, int socket_fd, struct re
         err = relay_memories_open(&self->memories, why);
     }
     if (err == SL_OK) {
-        err = sl_codec_create(sl_config_u64(options->config, SL_SET_message_bytes_max),
-                              &self->codec, why);
+        self->message_bytes_max = sl_config_u64(options->config, SL_SET_message_bytes_max);
+        err = sl_codec_create(self->message_bytes_max, &self->codec, why);
     }
     if (err == SL_OK) {
         err = wire_open(self, socket_fd, why);
@@ -188,6 +199,7 @@ static void under_way_end(struct relay *self, struct under_way *entry)
     } else if (entry->type == SL_MSG_ENGINE_REGISTER) {
         shares_let(&self->shares, SHARE_ENGINES, 1);
     }
+    shares_let(&self->shares, SHARE_DRAFT_BYTES, entry->draft_bytes);
     *entry = (struct under_way){0};
     self->under_way_count--;
 }
@@ -201,49 +213,125 @@ static void under_way_expire(struct relay *self, uint64_t now_ns)
     }
 }
 
-/* Whether there may be another one; takes the share of its user. */
-static bool share_of(struct relay *self, uint32_t type)
+/* One that its client has not heard of, and registers again. The registrar, too, knows it by that number. */
+static bool stands(const struct relay *self, uint64_t seq)
+{
+    for (uint32_t i = 0; i < RELAY_ENGINES_MAX; i++) {
+        if (self->engines[i].id != 0 && self->engines[i].seq == seq) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool engines_are_full(const struct relay *self)
+{
+    for (uint32_t i = 0; i < RELAY_ENGINES_MAX; i++) {
+        if (self->engines[i].id == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static uint32_t under_way_of(const struct relay *self, uint32_t type)
 {
     uint32_t same = 0;
     for (uint32_t i = 0; i < UNDER_WAY_MAX; i++) {
         uint32_t other = self->under_way[i].type;
         same += is_op(type) ? is_op(other) : other == type;
     }
-    switch (type) {
+    return same;
+}
+
+static bool op_share(struct relay *self, const struct relay_checked *checked)
+{
+    uint32_t strangers = 0;
+    for (uint32_t i = 0; i < UNDER_WAY_MAX; i++) {
+        strangers += self->under_way[i].stranger;
+    }
+    return (!checked->stranger || strangers < STRANGERS_MAX) &&
+           shares_take(&self->shares, SHARE_OPS, 1, self->ops_max, false);
+}
+
+/* Whether there may be another one; takes the share of its user. */
+static bool share_of(struct relay *self, const struct sl_msg *msg,
+                     const struct relay_checked *checked)
+{
+    switch (msg->type) {
     case SL_MSG_STORE:
     case SL_MSG_LOAD:
-        return same < OPS_MAX && shares_take(&self->shares, SHARE_OPS, 1, self->ops_max, false);
+        return under_way_of(self, msg->type) < OPS_MAX && op_share(self, checked);
     case SL_MSG_ENGINE_REGISTER:
-        return same < REGISTERS_MAX &&
-               shares_take(&self->shares, SHARE_ENGINES, 1, self->engines_max, false);
+        return shares_take(&self->shares, SHARE_ENGINES, 1,
+                           stands(self, msg->seq) ? UINT64_MAX : self->engines_max, false);
     case SL_MSG_OP_FENCED:
-        return same < FENCES_MAX;
+        return under_way_of(self, msg->type) < FENCES_MAX;
     default:
         return self->under_way_count < UNDER_WAY_MAX / 2;
     }
 }
 
-/* A request that comes again is the same. */
-static sl_err under_way_note(struct relay *self, const struct sl_msg *msg, uint64_t memories,
-                             uint64_t now_ns, struct sl_error *why)
+/* What a STORE by layers reserves, for as long as it likes; one alone may have more. */
+static bool draft_share(struct relay *self, const struct relay_checked *checked,
+                        uint64_t *draft_bytes)
 {
-    struct under_way *entry = under_way_find(self, msg->seq, msg->type);
-    bool again = entry != NULL;
-    for (uint32_t i = 0; i < UNDER_WAY_MAX && entry == NULL; i++) {
-        entry = self->under_way[i].type == 0 ? &self->under_way[i] : NULL;
-    }
-    if (entry == NULL || (!again && !share_of(self, msg->type))) {
+    *draft_bytes = SL_MIN(checked->draft_bytes, self->draft_bytes_max);
+    return *draft_bytes == 0 || shares_take(&self->shares, SHARE_DRAFT_BYTES, *draft_bytes,
+                                            self->draft_bytes_max, false);
+}
+
+static sl_err under_way_add(struct relay *self, struct under_way *entry, const struct sl_msg *msg,
+                            const struct relay_checked *checked, struct sl_error *why)
+{
+    uint64_t draft_bytes = 0;
+    if (!share_of(self, msg, checked)) {
         return sl_fail(why, SL_ERR_LIMIT, "too many requests of this user: %s",
                        sl_msg_name(msg->type));
     }
-    self->under_way_count += !again;
-    *entry = (struct under_way){
-        .seq = msg->seq,
-        .type = msg->type,
-        .until_ns = sl_deadline_ns(now_ns, SL_MIN(msg->budget_ns, UNDER_WAY_NS_MAX) + SL_NS_PER_S),
-        .memories = memories,
-        .engine = msg->type == SL_MSG_ENGINE_END ? msg->body.engine_end.engine_id : 0};
+    *entry = (struct under_way){.seq = msg->seq,
+                                .type = msg->type,
+                                .op_id = msg->op_id,
+                                .target = checked->target,
+                                .memories = checked->memories,
+                                .block_bytes = checked->block_bytes,
+                                .stranger = checked->stranger};
+    self->under_way_count++;
+    if (!draft_share(self, checked, &draft_bytes)) {
+        under_way_end(self, entry);
+        return sl_fail(why, SL_ERR_LIMIT,
+                       "stores by layers of a user reserve %" PRIu64 " bytes at most",
+                       self->draft_bytes_max);
+    }
+    entry->draft_bytes = draft_bytes;
     return SL_OK;
+}
+
+/* A request that comes again is the same: actors know it by other numbers than ours. Errors: SL_ERR_LIMIT,
+ * SL_ERR_PROTOCOL (it is not). */
+static sl_err under_way_note(struct relay *self, const struct sl_msg *msg,
+                             const struct relay_checked *checked, uint64_t now_ns,
+                             struct sl_error *why)
+{
+    struct under_way *entry = under_way_find(self, msg->seq, msg->type);
+    sl_err err = SL_OK;
+    if (entry != NULL && (entry->op_id != msg->op_id || entry->target != checked->target ||
+                          entry->memories != checked->memories)) {
+        return sl_fail(why, SL_ERR_PROTOCOL, "%s: another one has its number",
+                       sl_msg_name(msg->type));
+    }
+    if (entry == NULL) {
+        for (uint32_t i = 0; i < UNDER_WAY_MAX && entry == NULL; i++) {
+            entry = self->under_way[i].type == 0 ? &self->under_way[i] : NULL;
+        }
+        err = entry == NULL ? sl_fail(why, SL_ERR_LIMIT, "too many requests of this client")
+                            : under_way_add(self, entry, msg, checked, why);
+    }
+    if (err == SL_OK) { /* the actor counts from the first time on: not less than before */
+        entry->until_ns =
+            SL_MAX(entry->until_ns, sl_deadline_ns(now_ns, msg->budget_ns + SL_NS_PER_S));
+    }
+    return err;
 }
 
 /* ---- answers ---- */
@@ -275,13 +363,13 @@ static void answer_refuse(struct relay *self, uint32_t actor, const struct sl_ms
     answer_give(self, actor, &reply);
 }
 
-static void engine_add(struct relay *self, uint64_t id, uint64_t memories)
+static void engine_add(struct relay *self, uint64_t id, const struct under_way *was)
 {
     struct relay_engine *place = NULL;
     for (uint32_t i = 0; i < RELAY_ENGINES_MAX; i++) {
         struct relay_engine *engine = &self->engines[i];
         if (engine->id == id) { /* the same registration again */
-            engine->memories |= memories == UINT64_MAX ? 0 : memories;
+            engine->memories |= was->memories == UINT64_MAX ? 0 : was->memories;
             return;
         }
         place = engine->id == 0 ? engine : place;
@@ -289,7 +377,11 @@ static void engine_add(struct relay *self, uint64_t id, uint64_t memories)
     if (place == NULL) { /* it ends with all others, as nobody could end it */
         self->over = true;
     } else if (shares_take(&self->shares, SHARE_ENGINES, 1, UINT64_MAX, false)) {
-        *place = (struct relay_engine){.id = id, .memories = memories};
+        *place = (struct relay_engine){.id = id,
+                                       .memories = was->memories,
+                                       .team = was->target,
+                                       .block_bytes = was->block_bytes,
+                                       .seq = was->seq};
     }
 }
 
@@ -312,7 +404,9 @@ static void answer_take(void *context, const char *from, const struct sl_msg *re
     struct under_way *entry = under_way_find(self, reply->reply_to, reply->type - 1);
     if (entry == NULL && reply->type == SL_MSG_ENGINE_REGISTER_REPLY && reply->code == SL_OK) {
         /* It was given up, and stands all the same: with memory of which nobody knows any more which. */
-        engine_add(self, reply->body.engine_register_reply.engine_id, UINT64_MAX);
+        const struct under_way lost = {
+            .seq = reply->reply_to, .memories = UINT64_MAX, .block_bytes = UINT64_MAX};
+        engine_add(self, reply->body.engine_register_reply.engine_id, &lost);
     }
     if (entry == NULL || strcmp(from, actors[actor]) != 0) {
         return; /* of one that was answered, or is over */
@@ -324,14 +418,19 @@ static void answer_take(void *context, const char *from, const struct sl_msg *re
     }
     under_way_end(self, entry);
     if (was.type == SL_MSG_ENGINE_REGISTER && reply->code == SL_OK) {
-        engine_add(self, reply->body.engine_register_reply.engine_id, was.memories);
+        engine_add(self, reply->body.engine_register_reply.engine_id, &was);
     } else if (was.type == SL_MSG_ENGINE_END && reply->code == SL_OK) {
-        engine_remove(self, was.engine);
+        engine_remove(self, was.target);
     }
     answer_give(self, actor, reply);
 }
 
 /* ---- requests ---- */
+
+static bool is_stalled(sl_err err)
+{
+    return err == SL_ERR_UNREACHABLE || err == SL_ERR_LIMIT;
+}
 
 /* To the actor, or to be tried again. */
 static void request_send(struct relay *self, uint32_t actor, const void *frame, size_t length_bytes,
@@ -339,10 +438,11 @@ static void request_send(struct relay *self, uint32_t actor, const void *frame, 
 {
     struct stalled *stalled = &self->stalled[actor];
     sl_err err = sl_mailbox_send(self->client->mailbox, actors[actor], frame, length_bytes, false);
-    if (err == SL_ERR_UNREACHABLE || err == SL_ERR_LIMIT) {
+    if (is_stalled(err)) {
         stalled->frame = malloc(length_bytes);
         stalled->length_bytes = length_bytes;
         stalled->until_ns = until_ns;
+        self->again_ms = AGAIN_MS_MIN;
         if (stalled->frame != NULL) { /* else the client asks again */
             memcpy(stalled->frame, frame, length_bytes);
         }
@@ -352,26 +452,89 @@ static void request_send(struct relay *self, uint32_t actor, const void *frame, 
 static void stalled_send(struct relay *self, uint64_t now_ns)
 {
     for (uint32_t i = 0; i < ACTORS; i++) {
-        struct stalled again = self->stalled[i];
-        if (again.frame == NULL) {
+        struct stalled *again = &self->stalled[i];
+        if (again->frame == NULL) {
             continue;
         }
-        self->stalled[i].frame = NULL;
-        if (now_ns < again.until_ns) {
-            request_send(self, i, again.frame, again.length_bytes, again.until_ns);
+        self->again_ms = SL_MIN(2 * self->again_ms, AGAIN_MS_MAX);
+        if (now_ns >= again->until_ns ||
+            !is_stalled(sl_mailbox_send(self->client->mailbox, actors[i], again->frame,
+                                        again->length_bytes, false))) {
+            free(again->frame);
+            again->frame = NULL;
         }
-        free(again.frame);
     }
 }
 
-static bool engines_are_full(const struct relay *self)
+/* Of one of another user: what keeps the registrar busy. */
+static sl_err register_may(struct relay *self, const struct sl_msg *msg, size_t length_bytes,
+                           struct sl_error *why)
 {
-    for (uint32_t i = 0; i < RELAY_ENGINES_MAX; i++) {
-        if (self->engines[i].id == 0) {
-            return false;
+    if (length_bytes > REGISTER_BYTES_MAX) {
+        return sl_fail(why, SL_ERR_LIMIT,
+                       "a registration of %zu bytes: of a client of another user it has %" PRIu64
+                       " at most",
+                       length_bytes, (uint64_t)REGISTER_BYTES_MAX);
+    }
+    bool is_new = under_way_find(self, msg->seq, msg->type) == NULL && !stands(self, msg->seq);
+    return is_new && engines_are_full(self)
+               ? sl_fail(why, SL_ERR_LIMIT, "a client of another user has %u engines at most",
+                         RELAY_ENGINES_MAX)
+               : SL_OK;
+}
+
+/* One registration at a time: the client asks again for those that are not answered. */
+static bool waits_its_turn(struct relay *self, const struct sl_msg *msg)
+{
+    return msg->type == SL_MSG_ENGINE_REGISTER && under_way_of(self, msg->type) > 0 &&
+           under_way_find(self, msg->seq, msg->type) == NULL;
+}
+
+/* Says it, or why not. False: the connection is over. */
+static bool request_pass(struct relay *self, uint32_t actor, struct sl_msg *msg,
+                         size_t length_bytes, struct relay_checked *checked)
+{
+    struct sl_error why = {0};
+    const void *frame = NULL;
+    uint64_t now_ns = sl_clock_monotonic_ns();
+    sl_err err = relay_check(&self->rules, actors[actor], msg, checked, &why);
+    if (err == SL_OK && msg->type == SL_MSG_ENGINE_REGISTER) {
+        err = register_may(self, msg, length_bytes, &why);
+    }
+    if (err == SL_OK && waits_its_turn(self, msg)) {
+        return true;
+    }
+    msg->budget_ns =
+        SL_MIN(msg->budget_ns == 0 ? self->op_timeout_ns : msg->budget_ns, SL_GATE_WAIT_NS_MAX);
+    if (err == SL_OK) {
+        err = under_way_note(self, msg, checked, now_ns, &why);
+    }
+    if (err == SL_ERR_PROTOCOL) {
+        return false;
+    }
+    if (err == SL_OK) {
+        msg->sender = sl_text_of(self->client->name);
+        err = sl_codec_encode(self->codec, msg, &frame, &length_bytes, &why);
+        if (err != SL_OK) {
+            under_way_end(self, under_way_find(self, msg->seq, msg->type));
         }
     }
+    if (err == SL_OK) {
+        request_send(self, actor, frame, length_bytes, sl_deadline_ns(now_ns, msg->budget_ns));
+    } else {
+        answer_refuse(self, actor, msg, err, &why);
+    }
     return true;
+}
+
+/* Without memory for another one, this one stays. */
+static void codec_renew(struct relay *self)
+{
+    struct sl_codec *fresh = NULL;
+    if (sl_codec_create(self->message_bytes_max, &fresh, NULL) == SL_OK) {
+        sl_codec_destroy(&self->codec);
+        self->codec = fresh;
+    }
 }
 
 /* False: it is none. */
@@ -379,37 +542,17 @@ static bool request_take(struct relay *self, uint32_t actor,
                          const struct sl_gate_relay_event *event)
 {
     struct sl_msg msg = {0};
-    struct sl_error why = {0};
     struct relay_checked checked = {0};
-    const void *frame = NULL;
-    size_t length_bytes = 0;
-    uint64_t now_ns = sl_clock_monotonic_ns();
-    sl_err err = sl_codec_decode(self->codec, event->frame, event->length_bytes, &msg, &why);
+    sl_err err = sl_codec_decode(self->codec, event->frame, event->length_bytes, &msg, NULL);
     if (err != SL_OK || SL_MSG_IS_REPLY(msg.type) || msg.seq == 0) {
         return false;
     }
-    err = relay_check(&self->rules, actors[actor], &msg, &checked, &why);
-    if (err == SL_OK && msg.type == SL_MSG_ENGINE_REGISTER && engines_are_full(self)) {
-        err = sl_fail(&why, SL_ERR_LIMIT, "a client of another user has %u engines at most",
-                      RELAY_ENGINES_MAX);
-    }
-    if (err == SL_OK) {
-        err = under_way_note(self, &msg, checked.memories, now_ns, &why);
-    }
-    if (err == SL_OK) {
-        msg.sender = sl_text_of(self->client->name);
-        err = sl_codec_encode(self->codec, &msg, &frame, &length_bytes, &why);
-        if (err != SL_OK) {
-            under_way_end(self, under_way_find(self, msg.seq, msg.type));
-        }
-    }
-    if (err == SL_OK) {
-        request_send(self, actor, frame, length_bytes, sl_deadline_ns(now_ns, msg.budget_ns));
-    } else {
-        answer_refuse(self, actor, &msg, err, &why);
-    }
+    bool goes_on = request_pass(self, actor, &msg, event->length_bytes, &checked);
     relay_checked_free(&checked);
-    return true;
+    if (event->length_bytes > KEPT_BYTES) {
+        codec_renew(self);
+    }
+    return goes_on;
 }
 
 /* False: it is over. */
@@ -472,7 +615,7 @@ static bool work_await(struct relay *self, const struct writer_client *client, b
     }
     uint64_t left_ns = sl_budget_ns(sl_clock_monotonic_ns(), due_ns);
     int wait_ms = more                         ? 0
-                  : !takes_more(self)          ? AGAIN_MS
+                  : !takes_more(self)          ? (int)self->again_ms
                   : self->under_way_count == 0 ? -1 /* nothing is awaited from the node */
                                                : (int)SL_MIN(left_ns / SL_NS_PER_MS + 1, LOOK_MS);
     if (poll(polled, NODE + count, wait_ms) < 0) {

@@ -33,27 +33,61 @@ void relay_checked_free(struct relay_checked *checked)
 
 /* ---- engines ---- */
 
-static bool is_own(const struct relay_rules *rules, uint64_t engine_id)
+/* By its own number, or that of its team. NULL: it is none of the client's. */
+static const struct relay_engine *engine_find(const struct relay_rules *rules, uint64_t number)
 {
-    for (uint32_t i = 0; engine_id != 0 && i < RELAY_ENGINES_MAX; i++) {
-        if (rules->engines[i].id == engine_id) {
-            return true;
+    for (uint32_t i = 0; number != 0 && i < RELAY_ENGINES_MAX; i++) {
+        const struct relay_engine *engine = &rules->engines[i];
+        if (engine->id != 0 && (engine->id == number || engine->team == number)) {
+            return engine;
         }
     }
-    return false;
+    return NULL;
 }
 
-static sl_err engine_check(const struct relay_rules *rules, uint64_t *engine_id,
-                           struct sl_error *why)
+static bool is_own(const struct relay_rules *rules, uint64_t engine_id)
 {
-    if (*engine_id >= SL_TEAM_FIRST) {
+    return engine_id < SL_TEAM_FIRST && engine_find(rules, engine_id) != NULL;
+}
+
+static uint64_t product(uint64_t one, uint64_t other)
+{
+    uint64_t made = 0;
+    return __builtin_mul_overflow(one, other, &made) ? UINT64_MAX : made;
+}
+
+/* layered_blocks: of a STORE by layers; 0: it is none. */
+static sl_err engine_check(const struct relay_rules *rules, uint64_t *engine_id,
+                           uint64_t layered_blocks, struct relay_checked *out, struct sl_error *why)
+{
+    bool of_team = *engine_id >= SL_TEAM_FIRST;
+    if (of_team) {
         *engine_id = relay_number(rules->uid, RELAY_TEAM, *engine_id);
-        return SL_OK;
     }
-    return is_own(rules, *engine_id)
-               ? SL_OK
-               : sl_fail(why, SL_ERR_NOT_FOUND, "engine %" PRIu64 " is not of this client",
-                         *engine_id);
+    const struct relay_engine *engine = engine_find(rules, *engine_id);
+    if (engine == NULL && !of_team) {
+        return sl_fail(why, SL_ERR_NOT_FOUND, "engine %" PRIu64 " is not of this client",
+                       *engine_id);
+    }
+    out->stranger = engine == NULL;
+    out->target = *engine_id;
+    out->draft_bytes = product(layered_blocks, engine != NULL ? engine->block_bytes : UINT64_MAX);
+    return SL_OK;
+}
+
+/* A process of a team has some ranks: those of the others have as much. */
+static uint64_t block_bytes(const struct sl_body_engine_register *body)
+{
+    uint64_t sum_bytes = 0, ranks = 0;
+    for (uint64_t i = 0; i < body->regions.count; i++) {
+        const struct sl_item_region *region = &body->regions.at[i];
+        if (__builtin_add_overflow(sum_bytes, region->piece_bytes, &sum_bytes)) {
+            return UINT64_MAX;
+        }
+        ranks |= UINT64_C(1) << (region->rank & 63);
+    }
+    uint64_t all_bytes = product(sum_bytes, body->world);
+    return all_bytes / SL_MAX((uint64_t)__builtin_popcountll(ranks), 1);
 }
 
 static sl_err region_check(const struct relay_rules *rules, uint64_t number,
@@ -104,6 +138,11 @@ static sl_err register_check(const struct relay_rules *rules, struct sl_body_eng
                            "buffers of a client of another user are not registered");
         }
     }
+    if (body->regions.count > RELAY_REGIONS_MAX) {
+        return sl_fail(why, SL_ERR_LIMIT,
+                       "%" PRIu64 " regions: an engine of a client of another user has %u at most",
+                       body->regions.count, RELAY_REGIONS_MAX);
+    }
     out->regions = calloc(body->regions.count + 1, sizeof(*out->regions));
     if (out->regions == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "%" PRIu64 " regions", body->regions.count);
@@ -118,6 +157,8 @@ static sl_err register_check(const struct relay_rules *rules, struct sl_body_eng
     body->start_time = rules->self.start_time;
     body->visible_devices = (struct sl_text){0};
     body->team = relay_number(rules->uid, RELAY_TEAM, body->team);
+    out->target = body->team;
+    out->block_bytes = block_bytes(body);
     return err;
 }
 
@@ -136,7 +177,7 @@ static sl_err events_fail(struct sl_error *why)
 }
 
 static sl_err store_check(const struct relay_rules *rules, struct sl_body_store *body,
-                          struct sl_error *why)
+                          struct relay_checked *out, struct sl_error *why)
 {
     if (body->handover_id != 0 || body->hold_ns != 0 || body->ticket.count > 0 || body->direct) {
         return handover_fail(why);
@@ -145,11 +186,12 @@ static sl_err store_check(const struct relay_rules *rules, struct sl_body_store 
         return events_fail(why);
     }
     body->session_id = relay_number(rules->uid, RELAY_SESSION, body->session_id);
-    return engine_check(rules, &body->engine_id, why);
+    uint64_t blocks = body->device_blocks.count + body->layered_blocks.count;
+    return engine_check(rules, &body->engine_id, body->layer_ends.count > 0 ? blocks : 0, out, why);
 }
 
 static sl_err load_check(const struct relay_rules *rules, struct sl_body_load *body,
-                         struct sl_error *why)
+                         struct relay_checked *out, struct sl_error *why)
 {
     if (body->handover_id != 0 || body->receipt.count > 0 || body->prefill_node.length > 0 ||
         body->direct) {
@@ -159,13 +201,14 @@ static sl_err load_check(const struct relay_rules *rules, struct sl_body_load *b
         return events_fail(why);
     }
     body->session_id = relay_number(rules->uid, RELAY_SESSION, body->session_id);
-    return engine_check(rules, &body->engine_id, why);
+    return engine_check(rules, &body->engine_id, 0, out, why);
 }
 
 static sl_err layers_check(const struct relay_rules *rules, uint64_t *target_op, uint64_t member,
-                           struct sl_error *why)
+                           struct relay_checked *out, struct sl_error *why)
 {
     *target_op = relay_number(rules->uid, RELAY_OP, *target_op);
+    out->target = *target_op;
     return member == 0 || is_own(rules, member)
                ? SL_OK
                : sl_fail(why, SL_ERR_NOT_FOUND, "engine %" PRIu64 " is not of this client", member);
@@ -178,6 +221,7 @@ static sl_err registrar_check(const struct relay_rules *rules, struct sl_msg *ms
     case SL_MSG_ENGINE_REGISTER:
         return register_check(rules, &msg->body.engine_register, out, why);
     case SL_MSG_ENGINE_END:
+        out->target = msg->body.engine_end.engine_id;
         return is_own(rules, msg->body.engine_end.engine_id)
                    ? SL_OK
                    : sl_fail(why, SL_ERR_NOT_FOUND, "engine %" PRIu64 " is not of this client",
@@ -189,29 +233,30 @@ static sl_err registrar_check(const struct relay_rules *rules, struct sl_msg *ms
 }
 
 static sl_err coordinator_check(const struct relay_rules *rules, struct sl_msg *msg,
-                                struct sl_error *why)
+                                struct relay_checked *out, struct sl_error *why)
 {
     switch (msg->type) {
     case SL_MSG_STORE:
-        return store_check(rules, &msg->body.store, why);
+        return store_check(rules, &msg->body.store, out, why);
     case SL_MSG_LOAD:
-        return load_check(rules, &msg->body.load, why);
+        return load_check(rules, &msg->body.load, out, why);
     case SL_MSG_CANCEL:
-        msg->body.cancel.target_op = relay_number(rules->uid, RELAY_OP, msg->body.cancel.target_op);
+        out->target = relay_number(rules->uid, RELAY_OP, msg->body.cancel.target_op);
+        msg->body.cancel.target_op = out->target;
         return SL_OK;
     case SL_MSG_OP_FENCED:
-        msg->body.op_fenced.target_op =
-            relay_number(rules->uid, RELAY_OP, msg->body.op_fenced.target_op);
+        out->target = relay_number(rules->uid, RELAY_OP, msg->body.op_fenced.target_op);
+        msg->body.op_fenced.target_op = out->target;
         return SL_OK;
     case SL_MSG_LAYER_READY:
         return layers_check(rules, &msg->body.layer_ready.target_op, msg->body.layer_ready.member,
-                            why);
+                            out, why);
     case SL_MSG_LAYER_WAIT:
         return layers_check(rules, &msg->body.layer_wait.target_op, msg->body.layer_wait.member,
-                            why);
+                            out, why);
     case SL_MSG_SESSION_PAUSE:
-        msg->body.session_pause.session_id =
-            relay_number(rules->uid, RELAY_SESSION, msg->body.session_pause.session_id);
+        out->target = relay_number(rules->uid, RELAY_SESSION, msg->body.session_pause.session_id);
+        msg->body.session_pause.session_id = out->target;
         return SL_OK;
     default:
         return sl_fail(why, SL_ERR_PERMISSION, "%s is nothing that another user may ask",
@@ -225,5 +270,5 @@ sl_err relay_check(const struct relay_rules *rules, const char *to, struct sl_ms
     *out = (struct relay_checked){0};
     msg->op_id = relay_number(rules->uid, RELAY_OP, msg->op_id);
     return strcmp(to, "registrar") == 0 ? registrar_check(rules, msg, out, why)
-                                        : coordinator_check(rules, msg, why);
+                                        : coordinator_check(rules, msg, out, why);
 }

@@ -10,7 +10,8 @@
 #include <unistd.h>
 
 /* Other descriptors of this process are the lowest that are free: they do not come so far. */
-#define FIRST_FD 256
+#define FIRST_FD         256
+#define STAT_BLOCK_BYTES 512u
 
 int relay_memory_fd(uint32_t number)
 {
@@ -37,7 +38,8 @@ sl_err relay_memories_open(struct relay_memories *self, struct sl_error *why)
 }
 
 /* Whoever may write it already gives away nothing; what keeps its size, and needs no reservation for its
- * pages, can be mapped without fear of a signal. Errors: SL_ERR_UNSUPPORTED. */
+ * pages, can be mapped without fear of a signal. Its pages are the client's, who may give them back later:
+ * then they are whose process touches them. Errors: SL_ERR_UNSUPPORTED. */
 static sl_err memory_check(int fd, uint64_t *length_bytes, struct sl_error *why)
 {
     struct stat file;
@@ -55,6 +57,12 @@ static sl_err memory_check(int fd, uint64_t *length_bytes, struct sl_error *why)
     if ((seals & F_SEAL_SHRINK) == 0) {
         return sl_fail(why, SL_ERR_UNSUPPORTED,
                        "memory that was lent may be cut short: it is to be sealed (F_SEAL_SHRINK)");
+    }
+    /* Not SEEK_HOLE, to which pages that nobody wrote yet are holes. */
+    if ((uint64_t)file.st_blocks * STAT_BLOCK_BYTES < (uint64_t)file.st_size) {
+        return sl_fail(
+            why, SL_ERR_UNSUPPORTED,
+            "memory that was lent has holes: its pages are to be taken first (fallocate)");
     }
     *length_bytes = (uint64_t)file.st_size;
     return SL_OK;

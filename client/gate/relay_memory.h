@@ -24,7 +24,7 @@ struct relay_memories {
 sl_err relay_memories_open(struct relay_memories *self, struct sl_error *why);
 /* Which descriptor here is the memory. */
 int relay_memory_fd(uint32_t number);
-/* The client lends: takes the descriptor. What is no memory that it may write, cannot be cut short, or is too much is
+/* The client lends: takes the descriptor. What is no memory that it may write, may be cut short, has holes, or is too much is
  * remembered as refused, with the reason. False: no number, or one that is lent. */
 bool relay_memory_lend(struct relay_memories *self, uint32_t number, int fd);
 /* It is over when no engine of those has it. in_use: bits. */

@@ -642,7 +642,7 @@ static void engine_free(struct sl_engine *engine)
         sl_auto_close(&engine->ours_fds[i]);
     }
     memories_close(engine);
-    (void)pthread_mutex_destroy(&engine->registering);
+    sl_turn_fini(&engine->registering, sl_client_is_ours(engine->client));
     free(engine->ours_fds);
     free(engine->region_fds);
     free(engine->regions);
@@ -656,7 +656,7 @@ static struct sl_engine *engine_new(struct sl_client *client,
     if (engine == NULL) {
         return NULL;
     }
-    (void)pthread_mutex_init(&engine->registering, NULL);
+    sl_turn_init(&engine->registering);
     engine->client = client;
     engine->world = options->world;
     engine->team = options->team;

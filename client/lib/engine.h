@@ -43,7 +43,7 @@ struct sl_engine {
     int *ours_fds;         /* by region: a descriptor of its own; -1: it has none */
     uint32_t handed_count; /* of region_fds, to the stand-in */
     struct sl_proc_id handed_to;
-    pthread_mutex_t
+    struct sl_turn
         registering;     /* one at a time registers it anew; taken before the client's lock */
     uint32_t relay_life; /* of another user's node: which stand-in has the memory; 0: none */
     uint64_t lent;       /* and under which numbers */

@@ -103,6 +103,7 @@ static sl_err guest_hand(struct sl_engine *engine, uint64_t deadline_ns, struct 
     for (uint32_t i = 0; i < engine->region_count; i++) {
         uint32_t number = (uint32_t)engine->regions[i > 0 ? i - 1 : 0].fd;
         if (engine->region_fds[i] < 0 || engine->regions[i].handle_kind != SL_MEMORY_SHARED_FD) {
+            guest_hand_back(engine);
             return sl_fail(why, SL_ERR_UNSUPPORTED,
                            "engine %s: a node of another user takes memory of this process by a "
                            "descriptor (sl_memory_alloc, a memfd), and none of GPUs or of pools",

@@ -3,9 +3,6 @@
 #include "client/lib/engine.h"
 #include "client/lib/guest_relay.h"
 
-#include <errno.h>
-#include <time.h>
-
 #define AGAIN_NS (10 * SL_NS_PER_MS)
 
 /* Once. */
@@ -56,8 +53,6 @@ static bool is_known(const struct sl_engine *engine)
 
 sl_err sl_engine_ready(struct sl_engine *engine, uint64_t deadline_ns, struct sl_error *why)
 {
-    const struct timespec until = {.tv_sec = (time_t)(deadline_ns / SL_NS_PER_S),
-                                   .tv_nsec = (long)(deadline_ns % SL_NS_PER_S)};
     sl_err err = sl_client_reattach(engine->client, false, why);
     if (err == SL_OK && engine->client->guest != NULL) { /* perhaps another one than before */
         err = sl_guest_relay_need(engine->client, deadline_ns, why);
@@ -65,13 +60,13 @@ sl_err sl_engine_ready(struct sl_engine *engine, uint64_t deadline_ns, struct sl
     if (err != SL_OK || is_known(engine)) {
         return err;
     }
-    if (pthread_mutex_clocklock(&engine->registering, CLOCK_MONOTONIC, &until) != 0) {
+    if (!sl_turn_take(&engine->registering, deadline_ns)) {
         return sl_fail(why, SL_ERR_TIMEOUT, "engine %s: its registration takes too long",
                        engine->name);
     }
     if (!is_known(engine)) { /* by another thread, meanwhile */
         err = sl_engine_enter(engine, deadline_ns, why);
     }
-    pthread_mutex_unlock(&engine->registering);
+    sl_turn_leave(&engine->registering);
     return err;
 }

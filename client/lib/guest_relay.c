@@ -14,7 +14,6 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 /* A stand-in that was stopped must not stop its client for long. */
@@ -25,7 +24,7 @@
 _Static_assert(SL_GATE_RELAY_MEMORIES_MAX == 64, "a bit each");
 
 struct guest_relay {
-    pthread_mutex_t opening;    /* taken before the client's lock; all below is under that one */
+    struct sl_turn opening;     /* taken before the client's lock; all below is under that one */
     struct sl_gate_relay *wire; /* NULL: none stands */
     int poll_fd;
     bool waits_to_send; /* the epoll wakes for it */
@@ -33,6 +32,7 @@ struct guest_relay {
     uint32_t life;
     uint64_t sent;
     uint64_t memories; /* numbers that this life has */
+    uint32_t memory_next;
 };
 
 static const char *const actors[] = {
@@ -66,7 +66,7 @@ sl_err sl_guest_relay_init(struct sl_client *client, struct guest_relay **out, s
     if (relay == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "guest");
     }
-    (void)pthread_mutex_init(&relay->opening, NULL);
+    sl_turn_init(&relay->opening);
     relay->poll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (client->kick_fd < 0) { /* else of an attempt before this one */
         client->kick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -109,7 +109,7 @@ void sl_guest_relay_fini(const struct sl_client *client, struct guest_relay **re
     if (gone->poll_fd >= 0) {
         (void)close(gone->poll_fd);
     }
-    (void)pthread_mutex_destroy(&gone->opening);
+    sl_turn_fini(&gone->opening, sl_client_is_ours(client));
     free(gone);
 }
 
@@ -169,9 +169,7 @@ sl_err sl_guest_relay_need(struct sl_client *client, uint64_t deadline_ns, struc
     if (is_there) {
         return SL_OK;
     }
-    const struct timespec until = {.tv_sec = (time_t)(deadline_ns / SL_NS_PER_S),
-                                   .tv_nsec = (long)(deadline_ns % SL_NS_PER_S)};
-    if (pthread_mutex_clocklock(&relay->opening, CLOCK_MONOTONIC, &until) != 0) {
+    if (!sl_turn_take(&relay->opening, deadline_ns)) {
         return sl_fail(why, SL_ERR_TIMEOUT, "the node's gate does not answer");
     }
     pthread_mutex_lock(&client->lock);
@@ -180,7 +178,7 @@ sl_err sl_guest_relay_need(struct sl_client *client, uint64_t deadline_ns, struc
     if (!is_there) {
         err = wire_open(client, deadline_ns, why);
     }
-    pthread_mutex_unlock(&relay->opening);
+    sl_turn_leave(&relay->opening);
     return err;
 }
 
@@ -243,6 +241,16 @@ static void send_armed(struct guest_relay *relay)
     }
 }
 
+/* Not the one that was given back last: an engine whose end was not answered has it there yet. */
+static uint32_t number_free(const struct guest_relay *relay)
+{
+    uint32_t number = relay->memory_next;
+    while ((relay->memories >> number & 1) != 0) {
+        number = (number + 1) % SL_GATE_RELAY_MEMORIES_MAX;
+    }
+    return number;
+}
+
 sl_err sl_guest_memory_lend(struct sl_client *client, int fd, uint32_t life, uint64_t deadline_ns,
                             uint32_t *number, struct sl_error *why)
 {
@@ -264,13 +272,14 @@ sl_err sl_guest_memory_lend(struct sl_client *client, int fd, uint32_t life, uin
                            SL_GATE_RELAY_MEMORIES_MAX);
         }
         if (is_there) {
-            *number = (uint32_t)__builtin_ctzll(~relay->memories);
+            *number = number_free(relay);
             const struct sl_gate_relay_event event = {
                 .kind = SL_GATE_RELAY_MEMORY, .number = *number, .fd = fd};
             err = sl_gate_relay_send(relay->wire, &event);
         }
         if (err == SL_OK) {
             relay->memories |= UINT64_C(1) << *number;
+            relay->memory_next = (*number + 1) % SL_GATE_RELAY_MEMORIES_MAX;
         }
         pthread_mutex_unlock(&client->lock);
         if (err == SL_ERR_LIMIT) {

@@ -45,7 +45,7 @@ static void expect(const char *what, int got, int wanted)
 static int memory(uint64_t bytes, int seals)
 {
     int fd = memfd_create("lie", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0 || fcntl(fd, F_ADD_SEALS, seals) != 0) {
+    if (fd < 0 || fallocate(fd, 0, 0, (off_t)bytes) != 0 || fcntl(fd, F_ADD_SEALS, seals) != 0) {
         (void)printf("no memory: %s\n", strerror(errno));
     }
     return fd;
@@ -284,6 +284,13 @@ static void lend(uint32_t number, int fd)
     }
 }
 
+static int memory_with_holes(void)
+{
+    int fd = memory(MEMBYTES, F_SEAL_SHRINK);
+    (void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, PIECE, PIECE);
+    return fd;
+}
+
 static int arena_of_the_node(void)
 {
     struct sl_gate *gate = NULL;
@@ -329,6 +336,9 @@ static void memory_lies(void)
     lend(6, memory_to_read());
     lie.fd = 6;
     expect("memory that was given to read", enlist(lie), SL_ERR_UNSUPPORTED);
+    lend(7, memory_with_holes());
+    lie.fd = 7;
+    expect("memory with holes", enlist(lie), SL_ERR_UNSUPPORTED);
     for (uint32_t i = 0; i < 5; i++) {
         static const char *const what[] = {"memory that may be cut short", "the node's arena",
                                            "no memory", "memory that is read-only",
@@ -366,6 +376,38 @@ static void memory_lies(void)
     expect("a number that is in use", hear(&heard), IS_OVER);
 }
 
+/* Waits for a layer that never comes. */
+static bool layered_store_say(uint64_t engine_id, uint64_t op_id)
+{
+    static const unsigned char hash[32] = {7};
+    static const uint64_t blocks[1] = {0}, ends[1] = {1};
+    struct sl_msg msg = {.type = SL_MSG_STORE, .op_id = op_id};
+    msg.body.store.engine_id = engine_id;
+    msg.body.store.hashes = (struct sl_bytes){.at = hash, .length = sizeof hash};
+    msg.body.store.hash_bytes = sizeof hash;
+    msg.body.store.layered_blocks = (struct sl_u64s){.at = blocks, .count = 1};
+    msg.body.store.layer_ends = (struct sl_u64s){.at = ends, .count = 1};
+    return say(SL_GATE_RELAY_COORDINATOR, &msg);
+}
+
+/* Actors know an op by its own number: each would be another one. */
+static void again_lies(void)
+{
+    const struct lie lie = {.kind = SL_MEMORY_SHARED_FD, .length = MEMBYTES};
+    for (uint32_t differs = 0; differs < 3; differs++) {
+        begin();
+        lend(0, memory(MEMBYTES, F_SEAL_SHRINK));
+        expect("an engine", enlist(lie), SL_OK);
+        uint64_t id = heard.body.engine_register_reply.engine_id;
+        expect("a store by layers", layered_store_say(id, 77), true);
+        seq--;
+        expect("it again",
+               layered_store_say(differs == 2 ? SL_TEAM_FIRST + 1 : id, 77 + differs % 2), true);
+        expect(differs == 0 ? "the same op again" : "another op under its number", hear(&heard),
+               differs == 0 ? SL_ERR_TIMEOUT : IS_OVER);
+    }
+}
+
 static void many_lies(void)
 {
     struct lie lie = {.kind = SL_MEMORY_SHARED_FD, .length = MEMBYTES};
@@ -380,6 +422,9 @@ static void many_lies(void)
     }
     expect("engines without an end", code, SL_ERR_LIMIT);
     expect("how many", count <= 17, true);
+    seq -= 2; /* that of the last one that stands */
+    lie.team = SL_TEAM_FIRST + count - 2;
+    expect("the last one again", enlist(lie), SL_OK);
     begin();
     for (uint32_t i = 0; i < 20000; i++) { /* answers that nobody reads */
         struct sl_msg msg = {.type = SL_MSG_OP_FENCED};
@@ -410,6 +455,7 @@ int main(int argc, char **argv)
     packet_lies();
     message_lies();
     memory_lies();
+    again_lies();
     many_lies();
     sl_gate_relay_close(&relay);
     sl_codec_destroy(&codec);

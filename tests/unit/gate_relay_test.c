@@ -206,6 +206,70 @@ START_TEST(ops_are_of_own_engines)
     }
 END_TEST
 
+/* Engine 9 has one rank of two of the team, and blocks of 100 bytes; nothing is known of other teams. */
+static const struct {
+    uint64_t engine_id, layers, draft_bytes;
+    bool stranger;
+} layered[] = {{9, 0, 0, false},
+               {9, 1, 300, false},
+               {SL_TEAM_FIRST + 2, 1, 300, false},
+               {SL_TEAM_FIRST + 3, 0, 0, true},
+               {SL_TEAM_FIRST + 3, 1, UINT64_MAX, true}};
+START_TEST(a_store_by_layers_counts_what_it_reserves)
+    {
+        static const uint64_t blocks[3] = {1, 2, 3};
+        struct rules_bed bed;
+        rules_make(&bed);
+        bed.engines[1].team = relay_number(ALICE, RELAY_TEAM, SL_TEAM_FIRST + 2);
+        bed.engines[1].block_bytes = 100;
+        struct sl_msg store = {.type = SL_MSG_STORE, .op_id = 5};
+        store.body.store.engine_id = layered[_i].engine_id;
+        store.body.store.layer_ends = (struct sl_u64s){.at = blocks, .count = layered[_i].layers};
+        store.body.store.layered_blocks = (struct sl_u64s){.at = blocks, .count = 3};
+        struct relay_checked checked;
+
+        sl_err got = relay_check(&bed.rules, "coordinator", &store, &checked, NULL);
+
+        ck_assert_int_eq(got, SL_OK);
+        ck_assert_uint_eq(checked.draft_bytes, layered[_i].draft_bytes);
+        ck_assert_int_eq(checked.stranger, layered[_i].stranger);
+        ck_assert_uint_eq(checked.target, store.body.store.engine_id);
+    }
+END_TEST
+
+START_TEST(a_registration_has_a_bound_and_tells_the_bytes_of_a_block)
+    {
+        struct rules_bed bed;
+        rules_make(&bed);
+        struct sl_item_region *regions = calloc(RELAY_REGIONS_MAX + 1, sizeof *regions);
+        ck_assert_ptr_nonnull(regions);
+        for (uint32_t i = 0; i <= RELAY_REGIONS_MAX; i++) {
+            regions[i] = (struct sl_item_region){.handle_kind = SL_MEMORY_SHARED_FD,
+                                                 .fd = 3,
+                                                 .length_bytes = 1,
+                                                 .piece_bytes = 10,
+                                                 .rank = i % 2};
+        }
+        struct sl_msg most = {.type = SL_MSG_ENGINE_REGISTER};
+        most.body.engine_register.world = 8;
+        most.body.engine_register.regions.at = regions;
+        most.body.engine_register.regions.count = RELAY_REGIONS_MAX;
+        struct sl_msg more = most;
+        more.body.engine_register.regions.count = RELAY_REGIONS_MAX + 1;
+        struct relay_checked one, other;
+
+        sl_err got = relay_check(&bed.rules, "registrar", &most, &one, NULL);
+        sl_err refused = relay_check(&bed.rules, "registrar", &more, &other, NULL);
+
+        ck_assert_int_eq(got, SL_OK);
+        ck_assert_uint_eq(one.block_bytes, UINT64_C(10) * RELAY_REGIONS_MAX / 2 * 8);
+        ck_assert_int_eq(refused, SL_ERR_LIMIT);
+        relay_checked_free(&one);
+        relay_checked_free(&other);
+        free(regions);
+    }
+END_TEST
+
 START_TEST(what_is_not_named_is_refused)
     {
         static const enum sl_msg_type few[] = {
@@ -244,6 +308,8 @@ int main(void)
     tcase_add_test(cases, numbers_of_users_are_their_own);
     tcase_add_test(cases, a_registration_names_the_stand_in_and_its_descriptors);
     tcase_add_loop_test(cases, ops_are_of_own_engines, 0, SL_COUNT(engines));
+    tcase_add_loop_test(cases, a_store_by_layers_counts_what_it_reserves, 0, SL_COUNT(layered));
+    tcase_add_test(cases, a_registration_has_a_bound_and_tells_the_bytes_of_a_block);
     tcase_add_test(cases, what_is_not_named_is_refused);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);

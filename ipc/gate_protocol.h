@@ -11,6 +11,8 @@
 
 #include "runtime/sl_error.h"
 
+#include <sys/types.h>
+
 #define SL_GATE_SOCKET     "gate.attach"
 #define SL_GATE_VERSION    1u
 #define SL_GATE_NAME_BYTES 64u
@@ -84,6 +86,12 @@ _Static_assert(sizeof(struct sl_gate_ask) == 104 && sizeof(struct sl_gate_answer
 static const char sl_gate_ask_magic[8] = {'s', 'l', 'g', 'a', 't', 'e', '>', '\n'};
 static const char sl_gate_answer_magic[8] = {'s', 'l', 'g', 'a', 't', 'e', '<', '\n'};
 
+/* sendmsg of one packet, with the descriptor unless it is -1; and recvmsg: *fd is the caller's, -1 if none came,
+ * *message_flags are the system's. Both go on behind a signal, and leave errno. */
+ssize_t sl_gate_message_send(int socket_fd, const void *packet, size_t length_bytes, int fd,
+                             int flags);
+ssize_t sl_gate_message_take(int socket_fd, void *packet, size_t room_bytes, int flags, int *fd,
+                             int *message_flags);
 /* One packet of exactly length_bytes, with the descriptor unless it is -1. Gives 0 or errno. */
 int sl_gate_packet_send(int socket_fd, const void *packet, size_t length_bytes, int fd);
 /* The same the other way: *fd is the caller's, -1 if none came. EPIPE: the other side is gone;

@@ -1,5 +1,6 @@
 /* ipc/gate_relay.c - see gate_relay.h. */
 #include "ipc/gate_relay.h"
+#include "ipc/gate_protocol.h"
 #include "runtime/sl_base.h"
 
 #include <errno.h>
@@ -18,11 +19,6 @@
 #define PACKETS_MAX 512u
 
 static const char magic[8] = {'s', 'l', 'r', 'e', 'l', 'a', 'y', '\n'};
-
-union descriptor {
-    char bytes[CMSG_SPACE(sizeof(int))];
-    struct cmsghdr head;
-};
 
 struct buffer {
     unsigned char *at;
@@ -108,22 +104,7 @@ static void buffer_compact(struct buffer *buffer)
 static int packet_send(const struct sl_gate_relay *relay, const void *packet, size_t length_bytes,
                        int fd)
 {
-    union descriptor control = {.bytes = {0}};
-    struct iovec part = {.iov_base = (void *)(uintptr_t)packet, .iov_len = length_bytes};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-    if (fd >= 0) {
-        message.msg_control = control.bytes;
-        message.msg_controllen = sizeof(control.bytes);
-        struct cmsghdr *head = CMSG_FIRSTHDR(&message);
-        head->cmsg_level = SOL_SOCKET;
-        head->cmsg_type = SCM_RIGHTS;
-        head->cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(head), &fd, sizeof(int));
-    }
-    ssize_t sent = 0;
-    do {
-        sent = sendmsg(relay->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    } while (sent < 0 && errno == EINTR);
+    ssize_t sent = sl_gate_message_send(relay->fd, packet, length_bytes, fd, MSG_DONTWAIT);
     return sent >= 0 ? 0 : errno;
 }
 
@@ -209,26 +190,13 @@ sl_err sl_gate_relay_send(struct sl_gate_relay *relay, const struct sl_gate_rela
 /* Gives the packet's bytes; 0: none is there, or relay->gone. */
 static size_t packet_take(struct sl_gate_relay *relay, int *fd)
 {
-    union descriptor control = {.bytes = {0}};
-    struct iovec part = {.iov_base = relay->packet, .iov_len = sizeof(relay->packet)};
-    struct msghdr message = {.msg_iov = &part,
-                             .msg_iovlen = 1,
-                             .msg_control = control.bytes,
-                             .msg_controllen = CMSG_LEN(sizeof(int))};
-    ssize_t got = 0;
-    do {
-        got = recvmsg(relay->fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-    } while (got < 0 && errno == EINTR);
+    int flags = 0;
+    ssize_t got = sl_gate_message_take(relay->fd, relay->packet, sizeof(relay->packet),
+                                       MSG_DONTWAIT, fd, &flags);
     if (got < 0 && errno == EAGAIN) {
         return 0;
     }
-    const struct cmsghdr *head = got >= 0 ? CMSG_FIRSTHDR(&message) : NULL;
-    if (head != NULL && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS &&
-        head->cmsg_len == CMSG_LEN(sizeof(int))) {
-        memcpy(fd, CMSG_DATA(head), sizeof(int));
-    }
-    relay->gone =
-        got < (ssize_t)sizeof(struct sl_gate_relay_head) || (message.msg_flags & MSG_TRUNC) != 0;
+    relay->gone = got < (ssize_t)sizeof(struct sl_gate_relay_head) || (flags & MSG_TRUNC) != 0;
     return relay->gone ? 0 : (size_t)got;
 }
 

@@ -167,11 +167,10 @@ static sl_err leases_prepare(struct sl_segment *segment, void *context, struct s
     return sl_segment_populate_steps(segment, 0, segment->data_bytes, preparing->goes_on, why);
 }
 
-static sl_err leases_create(const char *shm_dir, const struct preparing *preparing,
+static sl_err leases_create(const char *shm_dir, struct preparing *preparing,
                             struct index_leases *leases, struct sl_error *why)
 {
     uint64_t bucket_count = preparing->header.bucket_count;
-    struct preparing context = *preparing;
     struct sl_segment segment;
     struct sl_segment_want want = {.directory = shm_dir,
                                    .name = LEASES_FILE,
@@ -179,7 +178,7 @@ static sl_err leases_create(const char *shm_dir, const struct preparing *prepari
                                    .data_bytes = leases_bytes(bucket_count),
                                    .data_align_bytes = SL_PAGE_BYTES,
                                    .prepare = leases_prepare,
-                                   .prepare_context = &context};
+                                   .prepare_context = preparing};
     sl_err err = sl_segment_create(&want, &segment, why);
     if (err == SL_OK) {
         leases_map(leases, segment, bucket_count);
@@ -190,8 +189,8 @@ static sl_err leases_create(const char *shm_dir, const struct preparing *prepari
 sl_err index_leases_make(const char *shm_dir, uint64_t seed, uint64_t bucket_count,
                          struct sl_goes_on goes_on, struct sl_error *why)
 {
-    const struct preparing preparing = {.header = {.seed = seed, .bucket_count = bucket_count},
-                                        .goes_on = goes_on};
+    struct preparing preparing = {.header = {.seed = seed, .bucket_count = bucket_count},
+                                  .goes_on = goes_on};
     struct index_leases leases;
     sl_err err = sl_segment_remove(shm_dir, LEASES_FILE, why);
     if (err == SL_OK || err == SL_ERR_NOT_FOUND) {
@@ -217,7 +216,7 @@ sl_err sl_index_leases_open(struct sl_index *index, const char *shm_dir,
         err = err == SL_OK ? SL_ERR_NOT_FOUND : err;
     }
     if (err == SL_ERR_NOT_FOUND) {
-        const struct preparing preparing = {
+        struct preparing preparing = {
             .header = {.seed = index->view.seed, .bucket_count = index->view.bucket_count},
             .goes_on = index->goes_on};
         err = leases_create(shm_dir, &preparing, &index->leases, why);

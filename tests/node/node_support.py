@@ -82,6 +82,19 @@ def lives(pid):
         return False
 
 
+def children_of(pid):
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="utf-8") as line:
+        return [int(child) for child in line.read().split()]
+
+
+def command_of(pid):
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as line:
+            return line.read().decode(errors="replace").split("\0")
+    except OSError:
+        return []
+
+
 class Node:
     """One node under a supervisor. Use as a context manager."""
 
@@ -156,6 +169,10 @@ class Node:
         with open(self.directory + "/run/supervisor.pid", encoding="utf-8") as line:
             return int(line.read().split()[0])
 
+    def watcher_pid(self):
+        """0: there is none just now."""
+        return next((pid for pid in children_of(self.supervisor_pid()) if "watch" in command_of(pid)[1:2]), 0)
+
     def live_pid(self, name):
         """Waits while nobody plays the actor: between a death and its restart pid() is 0."""
         found = []
@@ -172,11 +189,17 @@ class Node:
 
         wait_until(sent, 20, f"{name} gets signal {how}")
 
+    def stoppable(self, *names):
+        """Pids to stop in this order, and to continue in the other, for actors to stand still and be there afterwards. The supervisor
+        replaces who stands still for a second, and its watcher must see nothing of it, either: what it told just before they go on is
+        fresh enough to be believed."""
+        watcher = wait_until(self.watcher_pid, 20, "a watcher runs")
+        return [self.supervisor_pid(), watcher, *(self.live_pid(name) for name in names)]
+
     @contextlib.contextmanager
     def standing_still(self, *names):
-        """These actors are stopped for as long as this takes: so is the supervisor, which ends and replaces who stands still for a
-        second, and on a loaded machine that second is soon over."""
-        pids = [self.supervisor_pid(), *(self.live_pid(name) for name in names)]
+        """These actors are stopped for as long as this takes."""
+        pids = self.stoppable(*names)
         try:
             for pid in pids:
                 os.kill(pid, signal.SIGSTOP)

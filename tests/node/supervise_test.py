@@ -11,28 +11,11 @@ import threading
 import time
 import unittest
 
-from node_support import BIN, NODE, PACE, Node, lives, log_of, main, plain_alone, wait_until
+from node_support import BIN, NODE, PACE, Node, children_of, command_of, lives, log_of, main, plain_alone, wait_until
 
 SUPERVISE = os.path.join(BIN, "sluice-supervise")
 # What a caller of sluice-node waits for at most: a program that hangs is ended after 10 s and killed 1 s later.
 CALL_SECONDS = 11
-
-
-def children_of(pid):
-    with open(f"/proc/{pid}/task/{pid}/children", encoding="utf-8") as line:
-        return [int(child) for child in line.read().split()]
-
-
-def command_of(pid):
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as line:
-            return line.read().decode(errors="replace").split("\0")
-    except OSError:
-        return []
-
-
-def watcher_of(node):
-    return next((pid for pid in children_of(node.supervisor_pid()) if "watch" in command_of(pid)[1:2]), 0)
 
 
 def supervisor_killed(node):
@@ -51,7 +34,7 @@ class Adoption(unittest.TestCase):
             node.ctl("put", "kept", stdin=b"value")
             before = {name: node.pid(name) for name in node.processes()}
             self.assertEqual(supervision(node)["state"], "supervised")
-            killed, watcher = time.time(), watcher_of(node)
+            killed, watcher = time.time(), node.watcher_pid()
             supervisor_killed(node)
             wait_until(lambda: not lives(watcher), 2, "its watcher ends with it")
 
@@ -225,9 +208,9 @@ class Moments(unittest.TestCase):
         print(f"seed {seed}", flush=True)
         with Node(ranks=1, memory="64MiB") as node:
             node.ctl("put", "kept", stdin=b"value")
-            for victim, how in ((watcher_of, signal.SIGKILL), (watcher_of, signal.SIGSTOP), (Node.supervisor_pid, signal.SIGSTOP)):
+            for victim, how in ((Node.watcher_pid, signal.SIGKILL), (Node.watcher_pid, signal.SIGSTOP), (Node.supervisor_pid, signal.SIGSTOP)):
                 commands = [["stop", "--keep-arena"], ["start", *node.settings], ["restart", "registrar"], ["restart"]]
-                for words in commands if victim is watcher_of else commands[:1]:
+                for words in commands if victim is Node.watcher_pid else commands[:1]:
                     code, said = self.commanded(node, *words, after=chance.uniform(0, 0.3), victim=victim, how=how)
                     self.assertEqual(code, 0, (words, how, said))
             node.start()
@@ -265,12 +248,12 @@ class Hangs(unittest.TestCase):
     def test_a_watcher_that_is_killed_or_stopped_is_replaced(self):
         with Node() as node:
             for how in (signal.SIGKILL, signal.SIGSTOP):
-                watcher = wait_until(lambda: watcher_of(node), 5, "there is a watcher")
+                watcher = wait_until(lambda: node.watcher_pid(), 5, "there is a watcher")
                 actor = node.pid("keyer")
                 os.kill(watcher, how)
                 os.kill(actor, signal.SIGKILL)
                 node.wait_restarted("keyer", actor, 8)
-                wait_until(lambda: watcher_of(node) not in (0, watcher), 8, "there is another watcher")
+                wait_until(lambda: node.watcher_pid() not in (0, watcher), 8, "there is another watcher")
                 self.assertFalse(lives(watcher))
             node.wait_ready()
             with open(node.directory + "/run/log/supervisor.jsonl", encoding="utf-8") as log:
@@ -287,7 +270,7 @@ class Hangs(unittest.TestCase):
             with open(program, "w", encoding="utf-8") as script:
                 script.write("#!/bin/sh\nexit 1\n")
             os.chmod(program, 0o755)
-            os.kill(watcher_of(node), signal.SIGKILL)
+            os.kill(node.watcher_pid(), signal.SIGKILL)
             for _ in range(2):
                 actor = node.live_pid("keyer")
                 os.kill(actor, signal.SIGKILL)
@@ -375,7 +358,7 @@ class Systemd(unittest.TestCase):
         os.kill(unit.pid, signal.SIGCONT)
         wait_until(lambda: self.told("WATCHDOG=1") > before, 5, "the watchdog is fed again")
 
-        os.kill(watcher_of(node), signal.SIGKILL)
+        os.kill(node.watcher_pid(), signal.SIGKILL)
         before = self.told("WATCHDOG=1")
         wait_until(lambda: self.told("WATCHDOG=1") > before + 1, 5, "by the next watcher, too")
         os.kill(actor, signal.SIGKILL)

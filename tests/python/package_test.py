@@ -154,9 +154,12 @@ class MetadataService(unittest.TestCase):
         self.addCleanup(self.end)
 
     def end(self):
+        self.end_tending()
+        self.server.server_close()
+
+    def end_tending(self):
         self.server.shutdown()
         self.thread.join()
-        self.server.server_close()
 
     def ask(self, method, path, body=None, headers=None, port=None):
         connection = http.client.HTTPConnection("127.0.0.1", port or self.server.server_port, timeout=10 * PATIENCE)
@@ -320,6 +323,7 @@ class MetadataService(unittest.TestCase):
         connection = http.client.HTTPConnection("127.0.0.1", self.server.server_port, timeout=10 * PATIENCE)
         connection.request("GET", "/metadata?key=a")
         self.assertEqual((connection.getresponse().read() != b"", connection.sock is not None), (True, True))
+        self.end_tending()  # a fork under a sanitizer waits until all threads rest, and it runs every 20 ms
         child = python_support.fork()
         if child == 0:
             self.server.server_close()

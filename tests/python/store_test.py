@@ -28,13 +28,6 @@ def use(node):
     os.environ.update(SLUICE_INSTANCE=node.instance, SLUICE_RUNTIME_DIR=node.directory + "/run", SLUICE_SHM_DIR=node.shm)
 
 
-def actors(node):
-    """Pids of the node's supervisor, which would start an actor that hangs anew, and of its registrar."""
-    registrar = node.pid("registrar")
-    with open(f"/proc/{registrar}/stat", encoding="utf-8") as stat:
-        return int(stat.read().rsplit(")", 1)[1].split()[1]), registrar
-
-
 class Memory:
     """Bytes at an address."""
 
@@ -1084,7 +1077,7 @@ class OnDisk(OnNode):
 
     def stop_for(self, seconds):
         """Nobody answers for so long."""
-        pids = actors(self.node)
+        pids = self.node.stoppable("registrar")
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
         alive_again = threading.Timer(seconds, lambda: [os.kill(pid, signal.SIGCONT) for pid in reversed(pids)])
@@ -1298,16 +1291,10 @@ class Deadlines(OnNode):
 
     def seconds(self, call, code):
         """How long it takes to answer code."""
-        pids = actors(self.node)
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
-        try:
+        with self.node.standing_still("registrar"):
             began = time.monotonic()
             self.assertEqual(call(), code)
             return time.monotonic() - began
-        finally:
-            for pid in reversed(pids):
-                os.kill(pid, signal.SIGCONT)
 
     def test_a_call_ends_after_three_seconds(self):
         memory = Memory(64)

@@ -543,12 +543,22 @@ static bool request_take(struct relay *self, uint32_t actor,
 {
     struct sl_msg msg = {0};
     struct relay_checked checked = {0};
-    sl_err err = sl_codec_decode(self->codec, event->frame, event->length_bytes, &msg, NULL);
-    if (err != SL_OK || SL_MSG_IS_REPLY(msg.type) || msg.seq == 0) {
+    struct sl_error why = {0};
+    const enum sl_msg_type *types = NULL;
+    uint32_t type_count = relay_types(actors[actor], &types);
+    sl_err err = sl_codec_decode_of(self->codec, types, type_count, event->frame,
+                                    event->length_bytes, &msg, NULL);
+    if ((err != SL_OK && err != SL_ERR_PERMISSION) || SL_MSG_IS_REPLY(msg.type) || msg.seq == 0) {
         return false;
     }
-    bool goes_on = request_pass(self, actor, &msg, event->length_bytes, &checked);
-    relay_checked_free(&checked);
+    bool goes_on = true;
+    if (err == SL_ERR_PERMISSION) {
+        (void)sl_fail(&why, err, "%s is nothing that another user may ask", sl_msg_name(msg.type));
+        answer_refuse(self, actor, &msg, err, &why);
+    } else {
+        goes_on = request_pass(self, actor, &msg, event->length_bytes, &checked);
+        relay_checked_free(&checked);
+    }
     if (event->length_bytes > KEPT_BYTES) {
         codec_renew(self);
     }

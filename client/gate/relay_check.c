@@ -264,6 +264,18 @@ static sl_err coordinator_check(const struct relay_rules *rules, struct sl_msg *
     }
 }
 
+uint32_t relay_types(const char *to, const enum sl_msg_type **types)
+{
+    static const enum sl_msg_type of_registrar[] = {SL_MSG_ENGINE_REGISTER, SL_MSG_ENGINE_END},
+                                  of_coordinator[] = {SL_MSG_STORE,        SL_MSG_LOAD,
+                                                      SL_MSG_CANCEL,       SL_MSG_OP_FENCED,
+                                                      SL_MSG_LAYER_READY,  SL_MSG_LAYER_WAIT,
+                                                      SL_MSG_SESSION_PAUSE};
+    bool registrar = strcmp(to, "registrar") == 0;
+    *types = registrar ? of_registrar : of_coordinator;
+    return registrar ? SL_COUNT(of_registrar) : SL_COUNT(of_coordinator);
+}
+
 sl_err relay_check(const struct relay_rules *rules, const char *to, struct sl_msg *msg,
                    struct relay_checked *out, struct sl_error *why)
 {

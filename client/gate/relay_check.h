@@ -42,6 +42,8 @@ struct relay_checked {
 enum relay_what { RELAY_OP = 1, RELAY_TEAM, RELAY_SESSION };
 uint64_t relay_number(uint32_t uid, enum relay_what what, uint64_t number);
 
+/* What may be said to that actor at all: nothing else is even decoded. Gives how many. */
+uint32_t relay_types(const char *to, const enum sl_msg_type **types);
 /* Makes of the client's message that for the actor (to: its name); out is to be freed also after an error.
  * Errors: SL_ERR_PERMISSION, SL_ERR_INVALID, SL_ERR_UNSUPPORTED, SL_ERR_NOT_FOUND (an engine), SL_ERR_LIMIT
  * (memory that could not be taken, too many regions), SL_ERR_NO_MEMORY. */

@@ -58,14 +58,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes)
     /* Two, since decoding reuses storage: the second must not touch what the first gave. */
     static struct sl_codec *first;
     static struct sl_codec *second;
-    struct sl_msg msg;
+    struct sl_msg msg = {0};
     struct sl_msg again;
     struct sl_error why = {0};
     if (first == NULL) {
         SL_ASSERT(sl_codec_create(SL_MIB, &first, NULL) == SL_OK);
         SL_ASSERT(sl_codec_create(SL_MIB, &second, NULL) == SL_OK);
     }
+    static const enum sl_msg_type few[] = {SL_MSG_STORE, SL_MSG_ENGINE_REGISTER};
+    sl_err of_few = sl_codec_decode_of(first, few, SL_COUNT(few), bytes, length_bytes, &msg, &why);
+    bool taken = msg.type == few[0] || msg.type == few[1];
+    SL_ASSERT(of_few != SL_ERR_PERMISSION || !taken);
     sl_err err = sl_codec_decode(first, bytes, length_bytes, &msg, &why);
+    SL_ASSERT(of_few != SL_OK || (err == SL_OK && taken));
     if (err != SL_OK) {
         SL_ASSERT(why.code == err && why.text[0] != '\0');
         return 0;

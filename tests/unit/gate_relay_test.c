@@ -297,6 +297,53 @@ START_TEST(what_is_not_named_is_refused)
     }
 END_TEST
 
+/* Types that one may say, and what is one of them by its envelope alone. */
+static const struct {
+    uint32_t type;
+    sl_err want, whole;
+} bodies[] = {{SL_MSG_STORE, SL_OK, SL_OK},
+              {SL_MSG_LOAD, SL_ERR_PROTOCOL, SL_ERR_PROTOCOL},
+              {SL_MSG_HELLO, SL_ERR_PERMISSION, SL_ERR_PROTOCOL},
+              {SL_MSG_ENGINE_REGISTER, SL_ERR_PERMISSION, SL_ERR_PROTOCOL},
+              {127, SL_ERR_PERMISSION, SL_ERR_UNSUPPORTED}};
+START_TEST(of_a_type_that_is_not_taken_no_body_is_read)
+    {
+        static const unsigned char hash[32] = {1};
+        const enum sl_msg_type *types = NULL;
+        uint32_t type_count = relay_types("coordinator", &types);
+        struct sl_msg store = {.type = SL_MSG_STORE, .seq = 7, .sender = sl_text_of("x")},
+                      got = {0};
+        store.body.store.engine_id = 1;
+        store.body.store.hashes = (struct sl_bytes){.at = hash, .length = sizeof hash};
+        store.body.store.hash_bytes = sizeof hash;
+        struct sl_codec *codec = NULL, *other = NULL;
+        ck_assert_int_eq(sl_codec_create(SL_MIB, &codec, NULL), SL_OK);
+        ck_assert_int_eq(sl_codec_create(SL_MIB, &other, NULL), SL_OK);
+        const void *frame = NULL;
+        size_t length_bytes = 0;
+        ck_assert_int_eq(sl_codec_encode(codec, &store, &frame, &length_bytes, NULL), SL_OK);
+        unsigned char *bytes = malloc(length_bytes);
+        ck_assert_ptr_nonnull(bytes);
+        memcpy(bytes, frame, length_bytes);
+        ck_assert_uint_eq(bytes[3],
+                          SL_MSG_STORE); /* behind the heads of both arrays, and the version */
+        bytes[3] = (unsigned char)bodies[_i].type;
+
+        sl_err err = sl_codec_decode_of(other, types, type_count, bytes, length_bytes, &got, NULL);
+        sl_err whole = sl_codec_decode(codec, bytes, length_bytes, &store, NULL);
+
+        ck_assert_int_eq(err, bodies[_i].want);
+        ck_assert_int_eq(whole, bodies[_i].whole);
+        if (err == SL_ERR_PERMISSION) {
+            ck_assert_uint_eq(got.type, bodies[_i].type);
+            ck_assert_uint_eq(got.seq, 7);
+        }
+        free(bytes);
+        sl_codec_destroy(&codec);
+        sl_codec_destroy(&other);
+    }
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("gate_relay");
@@ -311,6 +358,7 @@ int main(void)
     tcase_add_loop_test(cases, a_store_by_layers_counts_what_it_reserves, 0, SL_COUNT(layered));
     tcase_add_test(cases, a_registration_has_a_bound_and_tells_the_bytes_of_a_block);
     tcase_add_test(cases, what_is_not_named_is_refused);
+    tcase_add_loop_test(cases, of_a_type_that_is_not_taken_no_body_is_read, 0, SL_COUNT(bodies));
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -305,13 +305,19 @@ static struct guest *guest_free(struct gate *self, enum standin_client client, u
 
 /* Takes the descriptor. The client may have asked by now, and would not hear the answer of a socket that
  * is closed with a question in it. */
-static void full_tell(struct gate *self, int fd)
+static void full_tell(struct gate *self, int fd, bool waiting)
 {
     struct sl_gate_answer answer = {.version = SL_GATE_VERSION, .code = SL_ERR_LIMIT};
     int *place = &self->full[self->full_next++ % FULL_MAX];
     memcpy(answer.magic, sl_gate_answer_magic, sizeof(answer.magic));
-    (void)snprintf(answer.text, sizeof(answer.text),
-                   "too many clients of other users: %u of each (clients_of_user)", self->of_user);
+    if (waiting) {
+        (void)snprintf(answer.text, sizeof(answer.text),
+                       "too many clients of other users wait to be let in: try again");
+    } else {
+        (void)snprintf(answer.text, sizeof(answer.text),
+                       "too many clients of other users: %u of each (clients_of_user)",
+                       self->of_user);
+    }
     (void)sl_gate_packet_send(fd, &answer, sizeof(answer), -1);
     if (*place >= 0) {
         (void)close(*place);
@@ -384,7 +390,7 @@ static void client_let_in(struct gate *self, const struct entrance *entrance)
     if (turn.client == STANDIN_OWNER) {
         standin_start(self, fd, STANDIN_OWNER, NULL);
     } else if (!turns_add(&self->turns, &turn)) {
-        (void)close(fd);
+        full_tell(self, fd, true);
     }
 }
 
@@ -408,7 +414,7 @@ static void guests_let_in(struct gate *self)
         }
         struct guest *guest = guest_free(self, client, turn.uid);
         if (guest == NULL) {
-            full_tell(self, turn.fd);
+            full_tell(self, turn.fd, false);
             continue;
         }
         guest->uid = turn.uid;

@@ -265,6 +265,8 @@ static bool share_of(struct relay *self, const struct sl_msg *msg,
     case SL_MSG_ENGINE_REGISTER:
         return shares_take(&self->shares, SHARE_ENGINES, 1,
                            stands(self, msg->seq) ? UINT64_MAX : self->engines_max, false);
+    case SL_MSG_ENGINE_END:
+        return under_way_of(self, msg->type) < RELAY_ENGINES_MAX;
     case SL_MSG_OP_FENCED:
         return under_way_of(self, msg->type) < FENCES_MAX;
     default:

@@ -22,8 +22,14 @@ int relay_memory_fd(uint32_t number)
 static sl_err number_keep(uint32_t number, struct sl_error *why)
 {
     SL_AUTO(close) int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    return nothing >= 0 && dup3(nothing, relay_memory_fd(number), O_CLOEXEC) >= 0
-               ? SL_OK
+    if (nothing >= 0 && dup3(nothing, relay_memory_fd(number), O_CLOEXEC) >= 0) {
+        return SL_OK;
+    }
+    /* EBADF: the number is beyond what the process may have. */
+    return errno == EMFILE || errno == ENFILE || errno == EBADF
+               ? sl_fail(why, SL_ERR_LIMIT,
+                         "no descriptors for memory of engines: %u are needed (ulimit -n)",
+                         (unsigned)FIRST_FD + SL_GATE_RELAY_MEMORIES_MAX)
                : sl_fail_os(why, errno, "descriptors for memory");
 }
 
@@ -32,7 +38,11 @@ sl_err relay_memories_open(struct relay_memories *self, struct sl_error *why)
     sl_err err = SL_OK;
     for (uint32_t i = 0; i < SL_GATE_RELAY_MEMORIES_MAX && err == SL_OK; i++) {
         self->all[i] = (struct relay_memory){0};
-        err = number_keep(i, why);
+        err = fcntl(relay_memory_fd(i), F_GETFD) < 0
+                  ? number_keep(i, why)
+                  : sl_fail(why, SL_ERR_LIMIT,
+                            "descriptor %d, which is for memory of engines, is open",
+                            relay_memory_fd(i));
     }
     return err;
 }

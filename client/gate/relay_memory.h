@@ -20,7 +20,8 @@ struct relay_memories {
     struct relay_memory all[SL_GATE_RELAY_MEMORIES_MAX];
 };
 
-/* Takes the numbers of descriptors. Errors: SL_ERR_LIMIT (this process may not have as many). */
+/* Takes the numbers of descriptors. Errors: SL_ERR_LIMIT (this process may not have as many, or has
+ * one of them open). */
 sl_err relay_memories_open(struct relay_memories *self, struct sl_error *why);
 /* Which descriptor here is the memory. */
 int relay_memory_fd(uint32_t number);

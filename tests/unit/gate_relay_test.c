@@ -1,6 +1,7 @@
 /* tests/unit/gate_relay_test.c - messages between a client of another user and its stand-in: what travels, and
  * what of it is said to actors. The rest of the lies is told at a node (tests/node/relay_liar.c). */
 #include "client/gate/relay_check.h"
+#include "client/gate/relay_memory.h"
 #include "cuda/sl_device.h"
 #include "ipc/gate_relay.h"
 
@@ -9,7 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define LONG_BYTES (SL_GATE_RELAY_FRAME_BYTES_MAX)
@@ -306,6 +309,37 @@ static const struct {
               {SL_MSG_HELLO, SL_ERR_PERMISSION, SL_ERR_PROTOCOL},
               {SL_MSG_ENGINE_REGISTER, SL_ERR_PERMISSION, SL_ERR_PROTOCOL},
               {127, SL_ERR_PERMISSION, SL_ERR_UNSUPPORTED}};
+START_TEST(numbers_of_memory_are_taken_from_nobody)
+    {
+        static struct relay_memories memories;
+        struct sl_error why = {0};
+        int taken = relay_memory_fd(SL_GATE_RELAY_MEMORIES_MAX - 1);
+        ck_assert_int_eq(dup2(STDERR_FILENO, taken), taken);
+
+        sl_err err = relay_memories_open(&memories, &why);
+
+        ck_assert_int_eq(err, SL_ERR_LIMIT);
+        ck_assert_ptr_nonnull(strstr(why.text, "319"));
+        struct stat here, there;
+        ck_assert_int_eq(fstat(STDERR_FILENO, &here) | fstat(taken, &there), 0);
+        ck_assert(here.st_ino == there.st_ino && here.st_dev == there.st_dev);
+    }
+END_TEST
+
+START_TEST(a_process_that_may_have_too_few_descriptors_is_told)
+    {
+        static struct relay_memories memories;
+        struct sl_error why = {0};
+        struct rlimit few = {.rlim_cur = 300, .rlim_max = 300};
+        ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+
+        sl_err err = relay_memories_open(&memories, &why);
+
+        ck_assert_int_eq(err, SL_ERR_LIMIT);
+        ck_assert_ptr_nonnull(strstr(why.text, "ulimit -n"));
+    }
+END_TEST
+
 START_TEST(of_a_type_that_is_not_taken_no_body_is_read)
     {
         static const unsigned char hash[32] = {1};
@@ -358,6 +392,8 @@ int main(void)
     tcase_add_loop_test(cases, a_store_by_layers_counts_what_it_reserves, 0, SL_COUNT(layered));
     tcase_add_test(cases, a_registration_has_a_bound_and_tells_the_bytes_of_a_block);
     tcase_add_test(cases, what_is_not_named_is_refused);
+    tcase_add_test(cases, numbers_of_memory_are_taken_from_nobody);
+    tcase_add_test(cases, a_process_that_may_have_too_few_descriptors_is_told);
     tcase_add_loop_test(cases, of_a_type_that_is_not_taken_no_body_is_read, 0, SL_COUNT(bodies));
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);

@@ -39,7 +39,7 @@ from mooncake import store as mooncake_store  # noqa: E402
 from mooncake.store import MooncakeDistributedStore, ReplicateConfig  # noqa: E402
 
 KIB, MIB = 1 << 10, 1 << 20
-LEASE_MS = 500
+LEASE_MS = int(os.environ.get("SLUICE_TEST_LEASE_MS", "500"))
 # The codes that connectors and tests tell apart.
 INTERNAL, NO_SPACE, INVALID, NO_REPLICA, NOT_READY = -1, -200, -600, -702, -703
 NOT_FOUND, EXISTS, LEASED, LEASE_OVER, FILE_NOT_FOUND = -704, -705, -706, -707, -1100

@@ -58,7 +58,11 @@ static sl_err take(const struct spot *spot, const struct sl_field *field, uint64
                    void **out)
 {
     *out = sl_bump_take(&spot->codec->bump, length_bytes);
-    return *out != NULL ? SL_OK : reject(spot, field, SL_ERR_NO_MEMORY, "no memory to decode it");
+    if (*out == NULL) {
+        (void)reject(spot, field, SL_ERR_NO_MEMORY, "no memory to decode it");
+        return SL_ERR_NO_MEMORY; /* said so that the analyzer, too, knows that OK means memory */
+    }
+    return SL_OK;
 }
 
 /* Copies so that the frame need not live on; one byte more is the texts' zero. */

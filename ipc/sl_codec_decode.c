@@ -58,11 +58,7 @@ static sl_err take(const struct spot *spot, const struct sl_field *field, uint64
                    void **out)
 {
     *out = sl_bump_take(&spot->codec->bump, length_bytes);
-    if (*out == NULL) {
-        (void)reject(spot, field, SL_ERR_NO_MEMORY, "no memory to decode it");
-        return SL_ERR_NO_MEMORY; /* said so that the analyzer, too, knows that OK means memory */
-    }
-    return SL_OK;
+    return *out != NULL ? SL_OK : reject(spot, field, SL_ERR_NO_MEMORY, "no memory to decode it");
 }
 
 /* Copies so that the frame need not live on; one byte more is the texts' zero. */
@@ -352,81 +348,35 @@ static sl_err zone_prepare(struct sl_codec *codec, uint64_t element_count, struc
     return SL_OK;
 }
 
-/* Proves the structure: nothing is made of the frame before. */
-static sl_err scan(const struct sl_codec *codec, const void *frame, size_t length_bytes,
-                   uint64_t *element_count, struct sl_error *why)
+static sl_err parse(struct sl_codec *codec, const void *frame, size_t length_bytes,
+                    msgpack_object *root, struct sl_error *why)
 {
-    return length_bytes > codec->frame_bytes_max
-               ? sl_fail(why, SL_ERR_LIMIT, "frame of %zu bytes is over the limit of %" PRIu64,
-                         length_bytes, codec->frame_bytes_max)
-               : sl_codec_scan(frame, length_bytes, element_count, why);
-}
-
-/* The value at *offset, of at most so many elements; its objects are of the codec's zone. */
-static sl_err unpack(struct sl_codec *codec, const void *frame, size_t length_bytes, size_t offset,
-                     uint64_t element_count, msgpack_object *out, struct sl_error *why)
-{
-    sl_err err = zone_prepare(codec, element_count, why);
+    uint64_t element_count = 0;
+    if (length_bytes > codec->frame_bytes_max) {
+        return sl_fail(why, SL_ERR_LIMIT, "frame of %zu bytes is over the limit of %" PRIu64,
+                       length_bytes, codec->frame_bytes_max);
+    }
+    sl_err err = sl_codec_scan(frame, length_bytes, &element_count, why);
+    if (err == SL_OK) {
+        err = zone_prepare(codec, element_count, why);
+    }
     if (err != SL_OK) {
         return err;
     }
-    msgpack_unpack_return got = msgpack_unpack(frame, length_bytes, &offset, codec->zone, out);
+    size_t offset = 0;
+    msgpack_unpack_return got = msgpack_unpack(frame, length_bytes, &offset, codec->zone, root);
     if (got == MSGPACK_UNPACK_NOMEM_ERROR) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory to parse a frame of %zu bytes",
                        length_bytes);
     }
-    /* With bytes behind it: the envelope alone was asked for. */
-    return got == MSGPACK_UNPACK_SUCCESS || got == MSGPACK_UNPACK_EXTRA_BYTES
-               ? SL_OK
-               : sl_fail(why, SL_ERR_PROTOCOL, "frame is not msgpack");
-}
-
-static sl_err decode_whole(struct sl_codec *codec, const msgpack_object *root, struct sl_msg *out,
-                           struct sl_error *why)
-{
-    struct spot spot = {.codec = codec, .message = "envelope", .why = why};
-    struct sl_msg *msg = &codec->envelope;
+    if (got != MSGPACK_UNPACK_SUCCESS) {
+        return sl_fail(why, SL_ERR_PROTOCOL, "frame is not msgpack");
+    }
     if (root->type != MSGPACK_OBJECT_ARRAY || root->via.array.size != 2) {
         return sl_fail(why, SL_ERR_PROTOCOL, "frame is not an array of envelope and body");
     }
-    sl_err err = decode_envelope(&spot, &root->via.array.ptr[0], msg);
-    if (err != SL_OK) {
-        if (codec->envelope_is_intact) {
-            *out = *msg;
-        }
-        return err;
-    }
-    codec->envelope_is_intact = true;
-    struct sl_msg whole = *msg;
-    err = decode_body(&spot, &root->via.array.ptr[1], &whole);
-    if (err == SL_OK) {
-        *out = whole;
-    } else if (err == SL_ERR_UNSUPPORTED) {
-        *out = *msg;
-    }
-    return err;
+    return SL_OK;
 }
-
-sl_err sl_codec_decode(struct sl_codec *codec, const void *frame, size_t length_bytes,
-                       struct sl_msg *out, struct sl_error *why)
-{
-    uint64_t element_count = 0;
-    msgpack_object root = {.type = MSGPACK_OBJECT_NIL};
-    codec->envelope_is_intact = false;
-    sl_bump_reset(&codec->bump);
-    sl_err err = scan(codec, frame, length_bytes, &element_count, why);
-    if (err == SL_OK) {
-        err = unpack(codec, frame, length_bytes, 0, element_count, &root, why);
-    }
-    return err == SL_OK ? decode_whole(codec, &root, out, why) : err;
-}
-
-/* ---- of some types alone ---- */
-
-/* Objects of an envelope: those behind the fields that are known are not even counted. */
-#define ENVELOPE_ELEMENTS 64u
-/* Heads the frame: an array of two. */
-#define FRAME_HEAD 0x92u
 
 static bool is_among(const enum sl_msg_type *types, uint32_t type_count, uint32_t type)
 {
@@ -438,33 +388,44 @@ static bool is_among(const enum sl_msg_type *types, uint32_t type_count, uint32_
     return false;
 }
 
+sl_err sl_codec_decode(struct sl_codec *codec, const void *frame, size_t length_bytes,
+                       struct sl_msg *out, struct sl_error *why)
+{
+    return sl_codec_decode_of(codec, NULL, 0, frame, length_bytes, out, why);
+}
+
 sl_err sl_codec_decode_of(struct sl_codec *codec, const enum sl_msg_type *types,
                           uint32_t type_count, const void *frame, size_t length_bytes,
                           struct sl_msg *out, struct sl_error *why)
 {
-    struct spot spot = {.codec = codec, .message = "envelope", .why = why};
-    struct sl_msg msg = {0};
-    uint64_t element_count = 0;
-    msgpack_object envelope = {.type = MSGPACK_OBJECT_NIL};
     codec->envelope_is_intact = false;
     sl_bump_reset(&codec->bump);
-    sl_err err = scan(codec, frame, length_bytes, &element_count, why);
-    if (err == SL_OK && *(const unsigned char *)frame != FRAME_HEAD) {
-        err = sl_fail(why, SL_ERR_PROTOCOL, "frame is not an array of envelope and body");
-    }
-    if (err == SL_OK) {
-        err = unpack(codec, frame, length_bytes, 1, ENVELOPE_ELEMENTS, &envelope, why);
-    }
-    if (err == SL_OK) {
-        err = decode_envelope(&spot, &envelope, &msg);
-    }
+    msgpack_object root = {.type = MSGPACK_OBJECT_NIL};
+    sl_err err = parse(codec, frame, length_bytes, &root, why);
     if (err != SL_OK) {
         return err;
     }
-    if (!is_among(types, type_count, msg.type)) {
-        *out = msg; /* texts of it lie in the bump until the next decode */
-        return sl_fail(why, SL_ERR_PERMISSION, "envelope.type: %s is not taken here",
-                       sl_msg_name(msg.type));
+    struct spot spot = {.codec = codec, .message = "envelope", .why = why};
+    struct sl_msg *msg = &codec->envelope;
+    err = decode_envelope(&spot, &root.via.array.ptr[0], msg);
+    if (err != SL_OK) {
+        if (codec->envelope_is_intact) {
+            *out = *msg;
+        }
+        return err;
     }
-    return sl_codec_decode(codec, frame, length_bytes, out, why);
+    codec->envelope_is_intact = true;
+    if (types != NULL && !is_among(types, type_count, msg->type)) {
+        *out = *msg;
+        return sl_fail(why, SL_ERR_PERMISSION, "envelope.type: %s is not taken here",
+                       sl_msg_name(msg->type));
+    }
+    struct sl_msg whole = *msg;
+    err = decode_body(&spot, &root.via.array.ptr[1], &whole);
+    if (err == SL_OK) {
+        *out = whole;
+    } else if (err == SL_ERR_UNSUPPORTED) {
+        *out = *msg;
+    }
+    return err;
 }

@@ -105,9 +105,8 @@ sl_err sl_codec_encode(struct sl_codec *codec, const struct sl_msg *msg, const v
  */
 sl_err sl_codec_decode(struct sl_codec *codec, const void *frame, size_t length_bytes,
                        struct sl_msg *out, struct sl_error *why);
-/* The same where only some types are taken: of a message of another one nothing is read but its envelope, whatever its
- * body claims to be. Errors, too: SL_ERR_PERMISSION (another type; the envelope's fields are filled), and
- * SL_ERR_VERSION fills nothing. */
+/* The same where only some types are taken (types: NULL, all): the body of another one is not decoded, whatever
+ * it claims to be. Errors, too: SL_ERR_PERMISSION (another type; the envelope's fields are filled). */
 sl_err sl_codec_decode_of(struct sl_codec *codec, const enum sl_msg_type *types,
                           uint32_t type_count, const void *frame, size_t length_bytes,
                           struct sl_msg *out, struct sl_error *why);

@@ -300,15 +300,6 @@ START_TEST(what_is_not_named_is_refused)
     }
 END_TEST
 
-/* Types that one may say, and what is one of them by its envelope alone. */
-static const struct {
-    uint32_t type;
-    sl_err want, whole;
-} bodies[] = {{SL_MSG_STORE, SL_OK, SL_OK},
-              {SL_MSG_LOAD, SL_ERR_PROTOCOL, SL_ERR_PROTOCOL},
-              {SL_MSG_HELLO, SL_ERR_PERMISSION, SL_ERR_PROTOCOL},
-              {SL_MSG_ENGINE_REGISTER, SL_ERR_PERMISSION, SL_ERR_PROTOCOL},
-              {127, SL_ERR_PERMISSION, SL_ERR_UNSUPPORTED}};
 START_TEST(numbers_of_memory_are_taken_from_nobody)
     {
         static struct relay_memories memories;
@@ -340,6 +331,15 @@ START_TEST(a_process_that_may_have_too_few_descriptors_is_told)
     }
 END_TEST
 
+/* Types that one may say, and what is one of them by its envelope alone. */
+static const struct {
+    uint32_t type;
+    sl_err want, whole;
+} bodies[] = {{SL_MSG_STORE, SL_OK, SL_OK},
+              {SL_MSG_LOAD, SL_ERR_PROTOCOL, SL_ERR_PROTOCOL},
+              {SL_MSG_HELLO, SL_ERR_PERMISSION, SL_ERR_PROTOCOL},
+              {SL_MSG_ENGINE_REGISTER, SL_ERR_PERMISSION, SL_ERR_PROTOCOL},
+              {127, SL_ERR_PERMISSION, SL_ERR_UNSUPPORTED}};
 START_TEST(of_a_type_that_is_not_taken_no_body_is_read)
     {
         static const unsigned char hash[32] = {1};

@@ -87,7 +87,8 @@ def signal_all(number, pids):
 
 @contextlib.contextmanager
 def standing_still(node, *pids):
-    """These stand-ins are stopped for as long as this takes: so are the gate and the supervisor, which end who stands still for a second."""
+    """These stand-ins are stopped for as long as this takes: so are the gate, the supervisor and its watcher, which end who stands still for a
+    second."""
     stopped = [*node.stoppable(), gate_pid(node), *pids]
     try:
         signal_all(signal.SIGSTOP, stopped)

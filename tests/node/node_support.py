@@ -28,7 +28,7 @@ PATIENCE = 6 * int(os.environ.get("SLUICE_TEST_SLOWDOWN", "1"))
 # What shows nothing of memory, such as how the scripts meet, or how many hits a trace has, is left to the other builds.
 plain_alone = unittest.skipIf("SLUICE_TEST_SANITIZED" in os.environ, "skipped: not under sanitizers")
 # Between the first two looks at what is waited for.
-ASK_PAUSE = 0.1 if "SLUICE_TEST_SANITIZED" in os.environ else 0.025
+ASK_PAUSE_S = 0.1 if "SLUICE_TEST_SANITIZED" in os.environ else 0.025
 # Of times that a test waits through to their end, such as the deadline of an op that cannot succeed.
 PACE = 2 * int(os.environ.get("SLUICE_TEST_SLOWDOWN", "1"))
 
@@ -53,7 +53,7 @@ def wait_until(condition, seconds, what):
         if value:
             return value
         # Most conditions start a process, which costs a sanitizer's five times as much: the longer it takes, the less often they ask.
-        time.sleep(min(ASK_PAUSE * (1 + 2 * (time.monotonic() - begin)), 0.5))
+        time.sleep(min(ASK_PAUSE_S * (1 + 2 * (time.monotonic() - begin)), 0.5))
     raise AssertionError(f"not within {seconds} s: {what() if callable(what) else what}")
 
 

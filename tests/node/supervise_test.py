@@ -248,7 +248,7 @@ class Hangs(unittest.TestCase):
     def test_a_watcher_that_is_killed_or_stopped_is_replaced(self):
         with Node() as node:
             for how in (signal.SIGKILL, signal.SIGSTOP):
-                watcher = wait_until(lambda: node.watcher_pid(), 5, "there is a watcher")
+                watcher = wait_until(node.watcher_pid, 5, "there is a watcher")
                 actor = node.pid("keyer")
                 os.kill(watcher, how)
                 os.kill(actor, signal.SIGKILL)

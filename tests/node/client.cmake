@@ -2,6 +2,10 @@ add_executable(client_probe ${CMAKE_CURRENT_LIST_DIR}/client_probe.c)
 target_link_libraries(client_probe PRIVATE sl_flags sluice)
 set_target_properties(client_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 sl_node_test(object_api LABEL node SCRIPT node/object_api.py TIMEOUT 900)
+# Many values by one process.
+add_executable(values_probe ${CMAKE_CURRENT_LIST_DIR}/values_probe.c)
+target_link_libraries(values_probe PRIVATE sl_flags sluice)
+set_target_properties(values_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 # Puts of several threads over the node's replacement.
 add_executable(putting_probe ${CMAKE_CURRENT_LIST_DIR}/putting_probe.c)
 target_link_libraries(putting_probe PRIVATE sl_flags sluice)

@@ -11,6 +11,7 @@ import unittest
 
 from containers_support import LIVES, Asked, Inside, apart, apart_as, can_be_apart, child_of, seen_there, shared, signal_all, standins
 from node_support import BIN, CTL, PATIENCE, Node, lives, log_of, main, wait_until
+from values_support import put_all
 
 CLIENT = os.path.join(BIN, "..", "tests", "client_probe")
 POOLS = os.path.join(BIN, "..", "tests", "pool_probe")
@@ -30,8 +31,7 @@ def kill_standins(node):
 
 def evict_all(node):
     """More than a node of 16 MiB holds is put."""
-    for number in range(130):
-        node.ctl("put", f"other-{number}", stdin=b"other" * 28000)
+    put_all(node, {f"other-{number}": b"other" * 28000 for number in range(130)})
 
 
 @unittest.skipUnless(can_be_apart(), "no namespaces here, or the programs lie below /tmp")

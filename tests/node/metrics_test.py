@@ -17,6 +17,7 @@ import urllib.request
 import metrics_driver
 import metrics_engine
 from node_support import BIN, PATIENCE, Node, expected_hits, free_port, lives, main, store_setup, wait_until, workload
+from values_support import Values, put_all
 
 SIZE = 512 << 10
 
@@ -51,10 +52,9 @@ def client_environment(node):
 def fill(node, count):
     """Values that take twice the memory: the first are on a disk alone."""
     names = [f"v{i}" for i in range(count)]
-    for name in names:
-        node.ctl("put", name, "-", stdin=name.encode() * (SIZE // len(name)))
-        if int(name[1:]) % 16 == 15:
-            node.ctl("flush")
+    for begin in range(0, count, 16):
+        put_all(node, {name: name.encode() * (SIZE // len(name)) for name in names[begin:begin + 16]})
+        node.ctl("flush")
     return names
 
 
@@ -131,8 +131,7 @@ class Balance(unittest.TestCase):
             tenants, own = ("default", "team-a", "team-a", "team-b"), {}
             for tenant in sorted(set(tenants)):
                 prefix = "" if tenant == "default" else f"\x01{tenant}\x01"
-                for i in range(20):
-                    node.ctl("put", f"{prefix}k{i}", "-", stdin=b"v" * 1000)
+                put_all(node, {f"{prefix}k{i}": b"v" * 1000 for i in range(20)})
             before = Metrics(node)
             keys = [f"k{i}" for i in range(25)]
             drivers = [self.drive(node, f"{folder}/{i}", 4, 1.5 if i != 1 else 60, [f"tenant={tenant}", *keys]) for i, tenant in enumerate(tenants)]
@@ -167,12 +166,11 @@ class Balance(unittest.TestCase):
 
     def test_a_get_of_what_was_evicted_is_a_miss_that_was_here_once(self):
         with Node(ranks=1, memory="16MiB") as node:
-            for i in range(48):
-                node.ctl("put", f"v{i}", "-", stdin=b"v" * SIZE)
+            put_all(node, {f"v{i}": b"v" * SIZE for i in range(48)})
             node.ctl("rm", "v47")
-            gone = [f"v{i}" for i in range(48) if node.ctl("exists", f"v{i}", check=False).returncode != 0]
-            for key in gone + ["never", "nor"]:
-                node.ctl("get", key, check=False)
+            with Values(node) as client:
+                gone = [f"v{i}" for i in range(48) if not client.exists(f"v{i}")]
+                self.assertEqual({client.get(key) for key in gone + ["never", "nor"]}, {None})
             metrics = Metrics(node)
 
         self.assertGreater(len(gone), 15)

@@ -12,6 +12,7 @@ import unittest
 from cluster_support import FABRIC_PORT, PATIENCE, Cluster, counter, main, wait_alive, wait_until
 from node_support import BIN
 from pushing_support import Pushing
+from values_support import Values, put_all
 
 PROBE = os.path.join(BIN, "..", "tests", "pull_probe")
 VALUE = 4 << 20
@@ -143,20 +144,20 @@ class RailProcesses(unittest.TestCase):
         """New values at a."""
         self.round += 1
         self.values = {f"r{self.round}.{i}": os.urandom(VALUE) for i in range(count)}
-        for key, value in self.values.items():
-            self.a.ctl("put", key, "-", stdin=value)
+        put_all(self.a, self.values)
 
     def get(self, between):
         """All of them at b, one after the other; between(i) comes before value i. Gives how often b missed one."""
         missed = 0
-        for i, (key, value) in enumerate(self.values.items()):
-            between(i)
-            deadline = time.monotonic() + 20 * PATIENCE
-            while (done := self.b.ctl("get", key, "-", check=False)).returncode != 0:
-                missed += 1
-                self.assertLess(time.monotonic(), deadline, f"{key} at b: {done.stderr}")
-                time.sleep(0.05)
-            self.assertEqual(done.stdout, value)
+        with Values(self.b) as client:
+            for i, (key, value) in enumerate(self.values.items()):
+                between(i)
+                deadline = time.monotonic() + 20 * PATIENCE
+                while (got := client.get(key)) is None:
+                    missed += 1
+                    self.assertLess(time.monotonic(), deadline, f"{key} at b: {client.why}")
+                    time.sleep(0.05)
+                self.assertTrue(got == value, key)
         return missed
 
     def carried(self):

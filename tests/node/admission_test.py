@@ -12,6 +12,7 @@ import threading
 import unittest
 
 from node_support import BIN, TRACE, Node, lives, main, plain_alone, wait_until
+from values_support import Values, get_all, put_all
 
 SIZE = 256 << 10
 POLICY_MODEL = os.path.join(os.path.dirname(BIN), "tests", "policy_model")
@@ -35,15 +36,16 @@ def disk_of(node):
 
 class Admission(unittest.TestCase):
     def put(self, node, *names):
-        for name in names:
-            node.ctl("put", name, "-", stdin=value(name))
+        put_all(node, {name: value(name) for name in names})
 
     def check(self, node, *names):
-        for name in names:
-            self.assertEqual(node.ctl("get", name).stdout, value(name), f"{name}\n{node.logs()}")
+        for name, got in get_all(node, names).items():
+            self.assertEqual(got, value(name), f"{name}\n{node.logs()}")
 
-    def on_disk(self, node, name):
-        return json.loads(node.ctl("stat", name, "--json").stdout)["on_disk"]
+    def on_disk(self, node, names):
+        """How many of them."""
+        with Values(node) as client:
+            return sum("disk" in client.places(name) for name in names)
 
     def kill_all(self, node):
         """As when the machine's memory is gone: nothing is drained."""
@@ -60,7 +62,7 @@ class Admission(unittest.TestCase):
         with Node(ranks=1, memory="64MiB", disk="128MiB", settings=("--disk-admission", "second")) as node:
             names = [f"v{i}" for i in range(12)]
             self.put(node, *names)
-            self.assertFalse(any(self.on_disk(node, name) for name in names))
+            self.assertEqual(self.on_disk(node, names), 0)
             admission = disk_of(node)["admission"]
             self.assertEqual((admission["not_written"], admission["not_written_bytes"]), (12, 12 * SIZE), admission)
             self.assertEqual(admission["written"], 0, admission)

@@ -8,6 +8,7 @@ import unittest
 
 from disks_test import DisksNode
 from node_support import lives, main, wait_until
+from values_support import Values, put_all
 
 
 def mount(*arguments):
@@ -43,13 +44,12 @@ class Away(unittest.TestCase):
 
     def remove_all(self, node):
         """By name, each with an answer that it is gone, or was not there."""
-        for key in node.values:
-            done = node.ctl("rm", key, "--op-timeout", "20s", check=False)
-            self.assertIn(done.returncode, (0, 1), node.logs())
-            self.assertNotIn(b"timeout", done.stderr.lower(), node.logs())
+        with Values(node) as client:
+            for key in node.values:
+                self.assertIn(client.remove(key, 20000), ("SL_OK", "SL_ERR_NOT_FOUND", "SL_ERR_DISK_AWAY"), client.why + node.logs())
 
     def risen(self, node):
-        return sorted(set(node.values) - set(node.missing(timeout="20s")))
+        return sorted(set(node.values) - set(node.missing(timeout_ms=20000)))
 
     def check_gone(self, node):
         self.assertEqual(self.risen(node), [], node.logs())
@@ -119,10 +119,9 @@ class Away(unittest.TestCase):
         self.fill(node)
         self.change(node, "B", False)
         old = dict(node.values)
-        for key in old:  # those that were on A alone are put anew, with other bytes
-            if node.get(key, "20s") is None:
-                node.values[key] = node.random.randbytes(len(old[key]))
-                node.ctl("put", key, "-", "--op-timeout", "60s", stdin=node.values[key])
+        for key in node.missing(timeout_ms=20000):  # those that were on A alone are put anew, with other bytes
+            node.values[key] = node.random.randbytes(len(old[key]))
+            put_all(node, {key: node.values[key]}, 60000)
         self.assertNotEqual(old, node.values)
         node.flush()
         self.change(node, "AB", False)
@@ -133,7 +132,7 @@ class Away(unittest.TestCase):
             node = self.node("AB")
             self.fill(node)
             self.change(node, "B", keep)
-            self.assertLess(len(node.missing(timeout="5s")), len(node.values))
+            self.assertLess(len(node.missing(timeout_ms=5000)), len(node.values))
             self.change(node, "AB", keep)
             self.assertEqual(node.missing(), [], node.logs())
 

@@ -11,6 +11,7 @@ import threading
 import unittest
 
 from node_support import CTL, Node, main, wait_until
+from values_support import Values, put_all
 
 SIZE = 256 << 10
 DISK = 128 << 20
@@ -37,24 +38,23 @@ class DisksNode(Node):
         self.settings[-1] = self.paths(letters)
 
     def put(self, name, count):
-        for index in range(count):
-            value = self.values.setdefault(f"{name}/{index}", self.random.randbytes(SIZE))
-            self.ctl("put", f"{name}/{index}", "-", "--op-timeout", "60s", stdin=value)
+        put_all(self, {f"{name}/{index}": self.values.setdefault(f"{name}/{index}", self.random.randbytes(SIZE)) for index in range(count)}, 60000)
 
     def flush(self):
         self.ctl("flush", "--timeout", "120s")
 
-    def get(self, key, timeout):
-        """None: not there, or not within the time."""
-        got = self.ctl("get", key, "-", "--op-timeout", timeout, check=False)
-        if got.returncode == 0 and got.stdout != self.values[key]:
-            raise AssertionError(f"{key}: wrong bytes\n{self.logs()}")
-        if got.returncode != 0:
-            self.said[key] = got.stderr.decode()
-        return got.stdout if got.returncode == 0 else None
-
-    def missing(self, keys=None, timeout="60s"):
-        return sorted(key for key in keys or self.values if self.get(key, timeout) is None)
+    def missing(self, keys=None, timeout_ms=60000):
+        """What is not there, or not within the time."""
+        missing = []
+        with Values(self) as client:
+            for key in keys or self.values:
+                got = client.get(key, timeout_ms)
+                if got is None:
+                    self.said[key] = client.why
+                    missing.append(key)
+                elif got != self.values[key]:
+                    raise AssertionError(f"{key}: wrong bytes\n{self.logs()}")
+        return sorted(missing)
 
     def disks(self):
         shown = json.loads(self.ctl("tiers", "--json").stdout)
@@ -172,7 +172,7 @@ class Disks(unittest.TestCase):
         self.assertGreater(node.disks()["tierer.2"]["objects"], 0)
         self.change(node, "CB", keep)
         wait_until(lambda: json.loads(node.ctl("status", "--json").stdout), 20, "the node answers")
-        lost = node.missing(timeout="20s")
+        lost = node.missing(timeout_ms=20000)
         self.assertLessEqual(len(lost), on_a)
         self.assertLess(len(lost), len(node.values))
         for name in ("old", "new"):

@@ -216,9 +216,10 @@ class Balance(unittest.TestCase):
     def test_each_get_counts_in_the_tier_where_the_value_was(self):
         with Node(ranks=1, memory="16MiB", disk="256MiB") as node:
             keys = fill(node, 48)
-            places = {key: json.loads(node.ctl("stat", key, "--json").stdout) for key in keys}
-            memory = [key for key in keys if places[key]["in_memory"]][-4:]
-            disk = [key for key in keys if not places[key]["in_memory"]][:3]
+            with Values(node) as client:
+                here = {key: "memory" in client.places(key) for key in keys}
+            memory = [key for key in keys if here[key]][-4:]
+            disk = [key for key in keys if not here[key]][:3]
             self.assertEqual((len(memory), len(disk)), (4, 3))
             before = Metrics(node).tiers()
             for key in memory + disk:

@@ -7,6 +7,7 @@ import signal
 import unittest
 
 from node_support import Node, main
+from values_support import put_all
 
 SIZE = 512 << 10
 
@@ -26,9 +27,9 @@ class Stores:
         self.node.ctl("put", name, "-", stdin=value(name))
 
     def churn(self, count):
-        for _ in range(count):
-            self.put(f"cold{self.count}")
-            self.count += 1
+        names = [f"cold{number}" for number in range(self.count, self.count + count)]
+        put_all(self.node, {name: value(name) for name in names})
+        self.count += count
 
     def read(self, name):
         """Whether it was there."""

@@ -3,11 +3,14 @@
  *
  *   values_probe INSTANCE RUNTIME_DIR SHM_DIR
  *
- * Lines of its input, and what it answers to each:
- *   put KEY BYTES, then so many bytes   the error's name
- *   get KEY                             the error's name and a length, then so many bytes
- *   exists KEY                          the error's name
- */
+ * Lines of its input, of which all but exists and stat end with a timeout in ms (0: the setting's):
+ *   put KEY BYTES TIMEOUT, then so many bytes
+ *   get KEY TIMEOUT      what it answers is followed by the value's bytes
+ *   remove KEY TIMEOUT
+ *   exists KEY
+ *   stat KEY
+ * It answers each by a line: the error's name, how many bytes follow, and a text: why it failed; of
+ * stat in which of memory and disk it is. */
 #include "client/lib/sluice.h"
 
 #include <inttypes.h>
@@ -17,37 +20,72 @@
 
 #define LINE_BYTES      1024u
 #define VALUE_BYTES_MAX (64u << 20)
+#define NS_PER_MS       UINT64_C(1000000)
 
 static unsigned char value[VALUE_BYTES_MAX];
 
-static void answer(sl_err err, uint64_t length_bytes, const struct sl_error *why)
+static void answer(sl_err err, uint64_t length_bytes, const char *text)
 {
-    (void)printf("%s %" PRIu64 "\n", sl_err_name(err), length_bytes);
-    if (err != SL_OK) {
-        (void)fprintf(stderr, "%s\n", why->text);
-    }
+    (void)printf("%s %" PRIu64 " %s\n", sl_err_name(err), length_bytes, text);
 }
 
-static bool put(struct sl_client *client, struct sl_object_key key, uint64_t length_bytes)
+static bool put(struct sl_client *client, struct sl_object_key key, uint64_t length_bytes,
+                uint64_t timeout_ms)
 {
     struct sl_error why = {0};
     if (length_bytes > sizeof value || fread(value, 1, length_bytes, stdin) != length_bytes) {
         return false;
     }
-    answer(sl_put(client, key, value, length_bytes, 0, &why), 0, &why);
+    sl_err err = sl_put(client, key, value, length_bytes, timeout_ms * NS_PER_MS, &why);
+    answer(err, 0, why.text);
     return true;
 }
 
-static void get(struct sl_client *client, struct sl_object_key key)
+static void get(struct sl_client *client, struct sl_object_key key, uint64_t timeout_ms)
 {
     struct sl_error why = {0};
     uint64_t length_bytes = 0;
     sl_err err = sl_get(client, key, (struct sl_buffer){.at = value, .length_bytes = sizeof value},
-                        &length_bytes, 0, &why);
-    answer(err, err == SL_OK ? length_bytes : 0, &why);
-    if (err == SL_OK) {
-        (void)fwrite(value, 1, length_bytes, stdout);
+                        &length_bytes, timeout_ms * NS_PER_MS, &why);
+    length_bytes = err == SL_OK ? length_bytes : 0;
+    answer(err, length_bytes, why.text);
+    (void)fwrite(value, 1, length_bytes, stdout);
+}
+
+static void stat_of(struct sl_client *client, struct sl_object_key key)
+{
+    struct sl_object_info info = {0};
+    sl_err err = sl_stat(client, key, &info);
+    char text[16];
+    (void)snprintf(text, sizeof text, "%s%s", info.in_memory ? "memory " : "",
+                   info.on_disk ? "disk" : "");
+    answer(err, 0, err == SL_OK ? text : "");
+}
+
+/* False: the line is no such. */
+static bool follow(struct sl_client *client, const char *line)
+{
+    char what[16], text[LINE_BYTES];
+    uint64_t first = 0, second = 0;
+    int words = sscanf(line, "%15s %1023s %" SCNu64 " %" SCNu64, what, text, &first, &second);
+    struct sl_object_key key = {.at = text, .length = words < 2 ? 0 : (uint32_t)strlen(text)};
+    struct sl_error why = {0};
+    if (words == 4 && strcmp(what, "put") == 0) {
+        return put(client, key, first, second);
     }
+    if (words == 3 && strcmp(what, "get") == 0) {
+        get(client, key, first);
+    } else if (words == 3 && strcmp(what, "remove") == 0) {
+        sl_err err = sl_remove(client, key, first * NS_PER_MS, &why);
+        answer(err, 0, why.text);
+    } else if (words == 2 && strcmp(what, "exists") == 0) {
+        answer(sl_exists(client, key), 0, "");
+    } else if (words == 2 && strcmp(what, "stat") == 0) {
+        stat_of(client, key);
+    } else {
+        return false;
+    }
+    return true;
 }
 
 int main(int argc, char **argv)
@@ -71,19 +109,7 @@ int main(int argc, char **argv)
     char line[LINE_BYTES];
     bool understood = true;
     while (understood && fgets(line, sizeof line, stdin) != NULL) {
-        char what[16], text[LINE_BYTES];
-        uint64_t length_bytes = 0;
-        int words = sscanf(line, "%15s %1023s %" SCNu64, what, text, &length_bytes);
-        struct sl_object_key key = {.at = text, .length = (uint32_t)strlen(text)};
-        if (words == 3 && strcmp(what, "put") == 0) {
-            understood = put(client, key, length_bytes);
-        } else if (words == 2 && strcmp(what, "get") == 0) {
-            get(client, key);
-        } else if (words == 2 && strcmp(what, "exists") == 0) {
-            answer(sl_exists(client, key), 0, &why);
-        } else {
-            understood = false;
-        }
+        understood = follow(client, line);
         (void)fflush(stdout);
     }
     sl_client_close(&client);

@@ -61,7 +61,7 @@ class Engine(threading.Thread):
 
     def run(self):
         while not self.reports or not self.over.is_set():
-            trace = self.test.trace(f"trace{self.number}", 600, 11 + self.number + 100 * len(self.reports), self.duration_ms)
+            trace = self.test.trace(f"trace{self.number}", 300, 11 + self.number + 100 * len(self.reports), self.duration_ms)
             with open(trace, encoding="utf-8") as lines, open(self.all, "a", encoding="utf-8") as all_of_them:
                 all_of_them.write(lines.read())
             replay = self.node.replay_start(trace, "--ranks", "2", "--block-bytes", "4096", "--speed", "1", "--json", trace + ".json")
@@ -80,7 +80,7 @@ class UnderLoad(Upgraded):
     def replays(self, processes):
         """So many engines replay traces of their own while the node is upgraded there and back."""
         node = self.node(memory="512MiB", disk="512MiB")
-        engines = [Engine(self, node, number, (13_000 + 4_000 * processes) * SLOWDOWN) for number in range(processes)]
+        engines = [Engine(self, node, number, (13_000 + 2_000 * processes) * SLOWDOWN) for number in range(processes)]
         for engine in engines:
             self.addCleanup(engine.over.set)
         time.sleep(1)

@@ -373,14 +373,9 @@ class Text(unittest.TestCase):
             node.ctl("put", "k", "-", stdin=b"v" * 5000)
             node.ctl("get", "k")
             pids = [node.live_pid(name) for name in node.processes()]
-            for pid in pids:
-                os.kill(pid, signal.SIGSTOP)
-            try:
+            with node.standing_still(*node.processes()):
                 text = node.ctl("metrics").stdout.decode()
                 metrics = Metrics(node)
-            finally:
-                for pid in pids:
-                    os.kill(pid, signal.SIGCONT)
             self.assertTrue(all(lives(pid) for pid in pids))
 
             self.assertIn('sluice_get_keys_total{tier="memory"} 1\n', text)

@@ -101,6 +101,7 @@ class Node:
     """One node under a supervisor. Use as a context manager."""
 
     count = 0
+    leaks_looked_for = set()
 
     def __init__(self, ranks=2, memory="256MiB", disk="0", settings=()):
         Node.count += 1
@@ -141,12 +142,21 @@ class Node:
         return self.supervisor("stop", *arguments)
 
     def ctl(self, *arguments, check=True, timeout=60 * PATIENCE, stdin=None):
-        done = subprocess.run([self.ctl_program, *arguments, *self.where], env=self.environment, timeout=timeout, input=stdin,
+        done = subprocess.run([self.ctl_program, *arguments, *self.where], env=self.environment_of(arguments), timeout=timeout, input=stdin,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         if check and done.returncode != 0:
             raise AssertionError(f"sluicectl {' '.join(arguments)} gave {done.returncode}:\n"
                                  f"{done.stdout.decode(errors='replace')}{done.stderr.decode(errors='replace')}\n{self.logs()}")
         return done
+
+    def environment_of(self, arguments):
+        """A sanitizer looks for leaks the first time that a test asks for a command with these options: each time it would be a third of
+        what the command costs, and most are asked for over and over until something is there."""
+        asked = tuple(word for number, word in enumerate(arguments) if number == 0 or word.startswith("--"))
+        if "SLUICE_TEST_SANITIZED" not in os.environ or asked not in Node.leaks_looked_for:
+            Node.leaks_looked_for.add(asked)
+            return self.environment
+        return {**self.environment, "ASAN_OPTIONS": self.environment.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}
 
     def replay_start(self, trace, *arguments):
         return subprocess.Popen([self.ctl_program, "replay", trace, *arguments, *self.where], env=self.environment,

@@ -227,11 +227,10 @@ class Suffering(OnNode):
 
     def stopped(self):
         """Nobody replaces it meanwhile. Gives what lets it go on."""
-        with open(self.node.directory + "/run/supervisor.pid", encoding="utf-8") as file:
-            pids = [int(file.read().split()[0]), self.node.pid("registrar")]
+        pids = self.node.stoppable("registrar")
 
         def go_on():
-            for pid in pids:
+            for pid in reversed(pids):
                 os.kill(pid, signal.SIGCONT)
             pids.clear()
 

@@ -115,11 +115,10 @@ class OnNode(python_support.OnNode):
         return futures[0].result(10 * PATIENCE)
 
     def stopped(self):
-        with open(self.node.directory + "/run/supervisor.pid", encoding="utf-8") as file:
-            pids = [int(file.read().split()[0]), self.node.pid("registrar")]
+        pids = self.node.stoppable("registrar")
 
         def go_on():
-            for pid in pids:
+            for pid in reversed(pids):
                 os.kill(pid, signal.SIGCONT)
             pids.clear()
 

@@ -128,11 +128,7 @@ class Tier(python_support.OnNode):
         self.row(flat, 0)[:] = b"x" * ROW_BYTES
         tier.submit_store(job(1, there, [0]))
         self.finished(tier)
-        with open(self.node.directory + "/run/supervisor.pid", encoding="utf-8") as file:
-            pids = [int(file.read().split()[0]), self.node.pid("registrar")]
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
-        try:
+        with self.node.standing_still("registrar"):
             began = time.monotonic()
             with Slept() as slept:
                 tier.submit_store(job(2, fresh, [1, 2, 3, 4]))
@@ -146,9 +142,6 @@ class Tier(python_support.OnNode):
             results = {one.job_id: one for one in [*early, *tier.get_finished_jobs()]}
             self.assertEqual((results[2].success, results[3].success), (False, True))
             self.assertEqual(bytes(self.row(flat, 9)), b"x" * ROW_BYTES)
-        finally:
-            for pid in pids:
-                os.kill(pid, signal.SIGCONT)
 
     def test_no_bytes_are_wrong_while_the_registrar_is_killed(self):
         tier, flat = self.tier(timeout=1 * PACE)

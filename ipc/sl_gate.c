@@ -338,6 +338,11 @@ bool sl_gate_lives(struct sl_gate *gate)
     return lives;
 }
 
+bool sl_gate_is_for_guest(const char *name)
+{
+    return strncmp(name, SL_GATE_GUEST_NAME, sizeof(SL_GATE_GUEST_NAME) - 1) == 0;
+}
+
 bool sl_gate_is_guest(const struct sl_gate *gate)
 {
     return gate->guest;

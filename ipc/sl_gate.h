@@ -33,6 +33,10 @@ void sl_gate_close(struct sl_gate **gate, bool keeps);
 bool sl_gate_lives(struct sl_gate *gate);
 /* Whether the node is another user's: it lets this process read, and no more. */
 bool sl_gate_is_guest(const struct sl_gate *gate);
+/* Begins the names by which the node knows processes that ask for clients of other users. The node's own programs give
+ * these names: such a client can neither take one nor shed one. */
+#define SL_GATE_GUEST_NAME "guest."
+bool sl_gate_is_for_guest(const char *name);
 /* Asks for a second stand-in, which writes for a client of another user. Gives its socket and the window
  * (gate_protocol.h), of window_bytes in slot_count slots. Errors: those of open; SL_ERR_PERMISSION: this
  * user may only read. */

@@ -397,7 +397,8 @@
       "so long after the commit they are evicted only when nothing else is left")          \
     F(BOOL, replace, 0, 1, "a value that is there stays until the commit replaces it")     \
     F(TEXTS, contributions, 0, 16, "whose memory they go into, in order of preference")    \
-    F(U64, copies, 0, 16, "how many contributions are charged with each; 0: one")
+    F(U64, copies, 0, 16, "how many contributions are charged with each; 0: one")          \
+    F(BOOL, guest, 0, 1, "for a client of another user: waits behind all others")
 #define SL_BODY_RESERVE_REPLY(F, L) L(items, grant, SL_BATCH_MAX, "one for each object")
 #define SL_BODY_COMMIT(F, L)                                                 \
     F(BOOL, tail_first, 0, 1,                                                \

@@ -11,11 +11,15 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+/* With the client's uid: begins the name by which the node knows the process. No writer's: its pins are none that
+ * a client may read. */
+#define RELAY_NAME SL_GATE_GUEST_NAME "e.%u"
 /* Requests under way, of a client; those beside its ops are answered at once, or wait for one of them. */
 #define OPS_MAX       256u
 #define FENCES_MAX    16u
@@ -112,6 +116,14 @@ static sl_err shares_open(struct relay *self, const struct sl_config *config, st
                          of_user);
 }
 
+static sl_err client_open(struct relay *self, const struct writer_options *options,
+                          struct sl_error *why)
+{
+    char name[24];
+    (void)snprintf(name, sizeof(name), RELAY_NAME, self->rules.uid);
+    return node_client_open(name, options, 1, &self->client, why);
+}
+
 sl_err relay_open(const struct writer_options *options, int socket_fd, struct relay **out,
                   struct sl_error *why)
 {
@@ -134,7 +146,7 @@ sl_err relay_open(const struct writer_options *options, int socket_fd, struct re
         err = wire_open(self, socket_fd, why);
     }
     if (err == SL_OK) {
-        err = node_client_open(NULL, options, 1, &self->client, why);
+        err = client_open(self, options, why);
     }
     if (err != SL_OK) {
         relay_close(&self);

@@ -6,12 +6,13 @@
 #define SL_CLIENT_GATE_WRITER_H
 
 #include "client/gate/shares.h"
+#include "ipc/sl_gate.h"
 #include "runtime/sl_config.h"
 
 struct writer; /* opaque; its functions are for one thread */
 
 /* With the client's uid: begins the name by which the node knows the process. */
-#define WRITER_NAME "guest.%u"
+#define WRITER_NAME SL_GATE_GUEST_NAME "%u"
 
 struct writer_options {
     const struct sl_config *config;

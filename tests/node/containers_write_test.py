@@ -221,7 +221,7 @@ class OtherUsersWrite(unittest.TestCase):
         self.assertEqual((hoarded, node.ctl("get", "six").stdout), (b"done\n", b"\0" * 5), errors)
 
     def test_a_put_that_waits_for_room_waits_no_longer_than_its_caller(self):
-        """One that stands in the registrar's queue lets nobody before it."""
+        """In the registrar it waits behind all who are not guests, and holds up none of them."""
         node = self.node(memory="16MiB")
         self.assertEqual(self.liar(node, "full").stdout.readline(), b"full 0 0\n")
 
@@ -239,6 +239,8 @@ class OtherUsersWrite(unittest.TestCase):
         probe.ask("within", 50000)
         probe.tell("put", "never", 1024)
         wait_until(lambda: waiting(1), 5, "it waits for room")
+        node.ctl("put", "of-the-owner", stdin=b"it fits")  # behind one that does not
+        self.assertTrue(waiting(1))
         os.kill(child_of(probe.process.pid), signal.SIGKILL)
         wait_until(lambda: waiting(0), 2, "nobody waits")
 

@@ -161,7 +161,8 @@ void answer_keys(struct bed *bed)
 }
 
 /* Sends STORE or LOAD of blocks 0..count; device block i is 10 + i. Gives its sequence. */
-uint64_t op_send(struct bed *bed, uint32_t type, uint64_t op_id, uint32_t count)
+uint64_t op_send_as(struct bed *bed, const char *client, uint32_t type, uint64_t op_id,
+                    uint32_t count)
 {
     static uint32_t tokens[BLOCKS_MAX * 4];
     static uint64_t device[BLOCKS_MAX];
@@ -178,8 +179,13 @@ uint64_t op_send(struct bed *bed, uint32_t type, uint64_t op_id, uint32_t count)
         msg.body.load = (struct sl_body_load){
             .engine_id = ENGINE_ID, .tokens = body.tokens, .device_blocks = body.device_blocks};
     }
-    fake_give(&bed->fake, "client.1.0", &msg);
+    fake_give(&bed->fake, client, &msg);
     return msg.seq;
+}
+
+uint64_t op_send(struct bed *bed, uint32_t type, uint64_t op_id, uint32_t count)
+{
+    return op_send_as(bed, "client.1.0", type, op_id, count);
 }
 
 /* The first op of a test also asks for the engine. */

@@ -46,6 +46,8 @@ void bed_end(struct bed *bed);
 void answer_engine(struct bed *bed);
 void answer_keys(struct bed *bed);
 uint64_t op_send(struct bed *bed, uint32_t type, uint64_t op_id, uint32_t count);
+uint64_t op_send_as(struct bed *bed, const char *client, uint32_t type, uint64_t op_id,
+                    uint32_t count);
 uint64_t op_begin(struct bed *bed, uint32_t type, uint64_t op_id, uint32_t count);
 void answer_reserve(struct bed *bed, uint32_t block, sl_err code);
 uint64_t answer_copy(struct bed *bed, uint32_t rank, uint64_t missing);

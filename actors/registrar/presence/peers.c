@@ -3,6 +3,7 @@
 #include "actors/registrar/presence/peers.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
+#include "ipc/sl_gate.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -206,6 +207,7 @@ static void peer_kind(struct reg_peer *peer)
     peer->client = strcmp(peer->role, "client") == 0;
     peer->tierer = strcmp(peer->role, "tierer") == 0;
     peer->transporter = strcmp(peer->role, "transporter") == 0;
+    peer->guest = sl_gate_is_for_guest(peer->name);
 }
 
 static void peer_arrived(struct registrar *self, uint32_t slot, bool restored)

@@ -1,4 +1,5 @@
-/* actors/registrar/writers/parked.c - RESERVEs that wait for space, first come, first served. */
+/* actors/registrar/writers/parked.c - RESERVEs that wait for space, first come, first served; those of guests behind all
+ * others. */
 #include "actors/registrar/writers/parked.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
@@ -10,6 +11,8 @@
 #include <string.h>
 
 #define COPIES_LOOK_NS SL_NS_PER_S
+/* Guests have their own places, so many times fewer than all others. */
+#define GUESTS_SHARE 4u
 
 static struct sl_text text_copy(char **at, struct sl_text text)
 {
@@ -61,12 +64,45 @@ static struct reg_parked *parked_make(const struct reg_request *req, uint64_t by
     return parked;
 }
 
+static struct reg_parked_line *line_of(struct registrar *self, const struct reg_request *req)
+{
+    return &self->parking->lines[req->guest ? REG_PARKED_GUESTS : REG_PARKED_OWN];
+}
+
+/* The line of whom a new request waits behind; it may be empty. */
+static const struct reg_parked_line *line_before(const struct registrar *self, bool guest)
+{
+    const struct reg_parked_line *lines = self->parking->lines;
+    return &lines[guest && lines[REG_PARKED_OWN].count == 0 ? REG_PARKED_GUESTS : REG_PARKED_OWN];
+}
+
+/* For parts that know nothing of lines. */
+static void parked_note(struct registrar *self)
+{
+    const struct reg_parked_line *lines = self->parking->lines;
+    self->space.guests_parked = lines[REG_PARKED_GUESTS].count;
+    self->space.parked_count = lines[REG_PARKED_OWN].count + self->space.guests_parked;
+}
+
+bool reg_parked_before(const struct registrar *self, bool guest)
+{
+    return line_before(self, guest)->count > 0;
+}
+
+uint64_t reg_parked_need(const struct registrar *self, bool guest)
+{
+    const struct reg_parked *first = line_before(self, guest)->first;
+    return first != NULL ? first->need_bytes : 0;
+}
+
 sl_err reg_request_park(struct registrar *self, const struct reg_request *req,
                         const struct sl_return *back, uint64_t need_bytes)
 {
     uint64_t bytes = request_bytes(req);
-    if (self->space.parked_count >= self->set.queue_messages ||
-        self->parking->bytes + bytes > 4 * self->set.message_bytes_max) {
+    struct reg_parked_line *line = line_of(self, req);
+    uint32_t share = req->guest ? GUESTS_SHARE : 1;
+    if (line->count >= SL_MAX(self->set.queue_messages / share, 1u) ||
+        line->bytes + bytes > 4 * self->set.message_bytes_max / share) {
         return SL_ERR_LIMIT;
     }
     struct reg_parked *parked = parked_make(req, bytes);
@@ -75,14 +111,15 @@ sl_err reg_request_park(struct registrar *self, const struct reg_request *req,
     }
     parked->back = *back;
     parked->need_bytes = need_bytes;
-    if (self->parking->last != NULL) {
-        self->parking->last->next = parked;
+    if (line->last != NULL) {
+        line->last->next = parked;
     } else {
-        self->parking->first = parked;
+        line->first = parked;
     }
-    self->parking->last = parked;
-    self->space.parked_count++;
-    self->parking->bytes += bytes;
+    line->last = parked;
+    line->count++;
+    line->bytes += bytes;
+    parked_note(self);
     sl_trace_event(self->env->metrics, self->env->now_ns, req->trace_id, "reserve waits", back->to,
                    req->item_count);
     return SL_OK;
@@ -93,33 +130,38 @@ static void parked_free(struct registrar *self, struct reg_parked **at, struct r
 {
     struct reg_parked *parked = *at;
     *at = parked->next;
-    if (self->parking->last == parked) {
-        self->parking->last = before;
+    struct reg_parked_line *line = line_of(self, &parked->request);
+    if (line->last == parked) {
+        line->last = before;
     }
-    self->space.parked_count--;
-    self->parking->bytes -= parked->bytes;
+    line->count--;
+    line->bytes -= parked->bytes;
     free(parked);
+    parked_note(self);
 }
 
 static void parked_retry(struct registrar *self)
 {
-    while (self->space.freed && self->parking->first != NULL) {
-        struct reg_parked *parked = self->parking->first;
+    while (self->space.freed && self->space.parked_count > 0) {
+        struct reg_parked_line *line =
+            &self->parking
+                 ->lines[reg_parked_before(self, false) ? REG_PARKED_OWN : REG_PARKED_GUESTS];
+        struct reg_parked *parked = line->first;
         uint64_t need_bytes = 0;
         if (reg_request_run(self, &parked->request, true, &need_bytes) == REG_RESERVE_PARK) {
             self->space.freed = false;
             return;
         }
         reg_request_answer(self, &parked->request, &parked->back);
-        parked_free(self, &self->parking->first, NULL);
+        parked_free(self, &line->first, NULL);
     }
     self->space.freed = false;
 }
 
-static void parked_expire(struct registrar *self)
+static void line_expire(struct registrar *self, struct reg_parked_line *line)
 {
     uint64_t now_ns = self->env->now_ns;
-    struct reg_parked **at = &self->parking->first;
+    struct reg_parked **at = &line->first;
     struct reg_parked *before = NULL;
     while (*at != NULL) {
         struct reg_parked *parked = *at;
@@ -137,10 +179,17 @@ static void parked_expire(struct registrar *self)
     }
 }
 
-/* op_id 0: all of the owner's. */
-static void parked_end(struct registrar *self, struct sl_proc_id owner, uint64_t op_id)
+static void parked_expire(struct registrar *self)
 {
-    struct reg_parked **at = &self->parking->first;
+    for (uint32_t i = 0; i < REG_PARKED_LINES; i++) {
+        line_expire(self, &self->parking->lines[i]);
+    }
+}
+
+static void line_end(struct registrar *self, struct reg_parked_line *line, struct sl_proc_id owner,
+                     uint64_t op_id)
+{
+    struct reg_parked **at = &line->first;
     struct reg_parked *before = NULL;
     while (*at != NULL) {
         const struct reg_request *request = &(*at)->request;
@@ -151,6 +200,14 @@ static void parked_end(struct registrar *self, struct sl_proc_id owner, uint64_t
             before = *at;
             at = &(*at)->next;
         }
+    }
+}
+
+/* op_id 0: all of the owner's. */
+static void parked_end(struct registrar *self, struct sl_proc_id owner, uint64_t op_id)
+{
+    for (uint32_t i = 0; i < REG_PARKED_LINES; i++) {
+        line_end(self, &self->parking->lines[i], owner, op_id);
     }
 }
 
@@ -167,28 +224,35 @@ void reg_parked_abort(struct registrar *self, struct sl_proc_id owner, uint64_t 
 
 static void parked_refuse(struct registrar *self, sl_err code)
 {
-    while (self->parking->first != NULL) {
-        struct sl_msg reply = {.code = code};
-        sl_return_reply(self->env, &self->parking->first->back, &reply);
-        parked_free(self, &self->parking->first, NULL);
+    for (uint32_t i = 0; i < REG_PARKED_LINES; i++) {
+        struct reg_parked_line *line = &self->parking->lines[i];
+        while (line->first != NULL) {
+            struct sl_msg reply = {.code = code};
+            sl_return_reply(self->env, &line->first->back, &reply);
+            parked_free(self, &line->first, NULL);
+        }
     }
 }
 
 static void parked_fini(struct registrar *self)
 {
-    while (self->parking->first != NULL) {
-        parked_free(self, &self->parking->first, NULL);
+    for (uint32_t i = 0; i < REG_PARKED_LINES; i++) {
+        while (self->parking->lines[i].first != NULL) {
+            parked_free(self, &self->parking->lines[i].first, NULL);
+        }
     }
 }
 
 static uint64_t parked_next(const struct registrar *self)
 {
     uint64_t next_ns = SL_NEVER_NS;
-    for (const struct reg_parked *parked = self->parking->first; parked != NULL;
-         parked = parked->next) {
-        next_ns = SL_MIN(next_ns, parked->back.deadline_ns);
+    for (uint32_t i = 0; i < REG_PARKED_LINES; i++) {
+        for (const struct reg_parked *parked = self->parking->lines[i].first; parked != NULL;
+             parked = parked->next) {
+            next_ns = SL_MIN(next_ns, parked->back.deadline_ns);
+        }
     }
-    if (self->parking->first != NULL && self->parking->copies) {
+    if (self->space.parked_count > 0 && self->parking->copies) {
         next_ns = SL_MIN(next_ns, self->env->now_ns + COPIES_LOOK_NS);
     }
     return next_ns;
@@ -196,10 +260,12 @@ static uint64_t parked_next(const struct registrar *self)
 
 bool reg_parked_already(const struct registrar *self, const struct sl_return *back)
 {
-    for (const struct reg_parked *parked = self->parking->first; parked != NULL;
-         parked = parked->next) {
-        if (parked->back.seq == back->seq && strcmp(parked->back.to, back->to) == 0) {
-            return true;
+    for (uint32_t i = 0; i < REG_PARKED_LINES; i++) {
+        for (const struct reg_parked *parked = self->parking->lines[i].first; parked != NULL;
+             parked = parked->next) {
+            if (parked->back.seq == back->seq && strcmp(parked->back.to, back->to) == 0) {
+                return true;
+            }
         }
     }
     return false;
@@ -214,13 +280,13 @@ static void parking_drain(struct registrar *self)
 
 static void parking_after(struct registrar *self)
 {
-    bool parked = self->space.parked_count > 0;
+    bool parked = reg_parked_before(self, false);
     bool copies = reg_copy_required(self);
     /* A disk that was waited for is taken for none: its values may leave memory without a copy. */
     self->space.freed = self->space.freed || (self->parking->copies && !copies);
     self->parking->copies = copies;
     parked_retry(self);
-    if (parked && self->space.parked_count == 0) { /* what is read ahead of use waited for them */
+    if (parked && !reg_parked_before(self, false)) { /* what is read ahead of use waited for them */
         reg_promotes_pump(self);
     }
 }

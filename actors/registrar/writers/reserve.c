@@ -598,7 +598,7 @@ enum reg_outcome reg_request_run(struct registrar *self, const struct reg_reques
     }
     if (!reg_request_has_room(self, req, &need, may_allocate)) {
         bool comes =
-            reg_memory_comes(self, may_allocate ? need.bytes : self->parking->first->need_bytes) ||
+            reg_memory_comes(self, may_allocate ? need.bytes : reg_parked_need(self, req->guest)) ||
             reg_writes_come(self);
         return req->wait || (req->until_there && comes)
                    ? REG_RESERVE_PARK
@@ -723,21 +723,22 @@ static void reserve(struct registrar *self, const struct sl_msg *msg)
         .hard_pin = body->hard_pin,
         .soft_pin_ns = body->soft_pin_ns,
         .replace = body->replace,
+        .guest = body->guest || self->peers->all[peer].guest,
         .peer = peer,
         .owner = self->peers->all[peer].proc,
     };
     reg_wish_make(self, &body->contributions, body->copies, req.owner, &req.wish);
     uint64_t need_bytes = 0;
-    /* Who came first is served first: nobody overtakes a request that waits for space. */
-    if (reg_request_run(self, &req, self->space.parked_count == 0, &need_bytes) ==
-        REG_RESERVE_ANSWER) {
+    /* Nobody overtakes a request that waits for space, but those of guests. */
+    bool first = !reg_parked_before(self, req.guest);
+    if (reg_request_run(self, &req, first, &need_bytes) == REG_RESERVE_ANSWER) {
         reg_request_answer(self, &req, &back);
         return;
     }
     sl_err err = reg_request_park(self, &req, &back, need_bytes);
     if (err != SL_OK) {
         sl_reply_fail(self->env, msg, err, "%u requests wait for space already",
-                      self->space.parked_count);
+                      req.guest ? self->space.guests_parked : self->space.parked_count);
     }
 }
 

@@ -582,6 +582,14 @@ static bool request_take(struct relay *self, uint32_t actor,
 /* False: it is over. */
 static bool event_take(struct relay *self, struct sl_gate_relay_event *event)
 {
+    if (event->kind == SL_GATE_RELAY_MEMORY && event->fd < 0) {
+        (void)fprintf(
+            stderr,
+            "sluice-gate: memory of a client of user %u came without its descriptor: the client sent "
+            "none, or this process has too many open (RLIMIT_NOFILE); the client's engines end\n",
+            self->rules.uid);
+        return false;
+    }
     if (event->kind == SL_GATE_RELAY_MEMORY) {
         return relay_memory_lend(&self->memories, event->number, event->fd);
     }

@@ -69,7 +69,7 @@ struct relay {
     struct relay_engine engines[RELAY_ENGINES_MAX];
     struct relay_rules rules;
     uint64_t ops_max, engines_max, draft_bytes_max; /* of a user */
-    uint64_t op_timeout_ns, message_bytes_max;
+    uint64_t message_bytes_max;
     struct under_way under_way[UNDER_WAY_MAX];
     uint32_t under_way_count;
     bool over; /* it has what it cannot end: all of it is to end */
@@ -104,7 +104,7 @@ static sl_err shares_open(struct relay *self, const struct sl_config *config, st
     self->engines_max = SL_MAX(sl_config_u64(config, SL_SET_engines_max) / ENGINES_SHARE, 1);
     self->ops_max = SL_MAX(sl_config_u64(config, SL_SET_queue_messages) / OPS_SHARE, 1);
     self->draft_bytes_max = sl_config_u64(config, SL_SET_memory) / DRAFT_SHARE;
-    self->op_timeout_ns = sl_config_u64(config, SL_SET_op_timeout);
+    self->rules.op_timeout_ns = sl_config_u64(config, SL_SET_op_timeout);
     self->memories.shares = self->shares;
     self->memories.bytes_max =
         pool_bytes_max > 0 ? pool_bytes_max : sl_config_u64(config, SL_SET_memory);
@@ -518,8 +518,6 @@ static bool request_pass(struct relay *self, uint32_t actor, struct sl_msg *msg,
     if (err == SL_OK && waits_its_turn(self, msg)) {
         return true;
     }
-    msg->budget_ns =
-        SL_MIN(msg->budget_ns == 0 ? self->op_timeout_ns : msg->budget_ns, SL_GATE_WAIT_NS_MAX);
     if (err == SL_OK) {
         err = under_way_note(self, msg, checked, now_ns, &why);
     }

@@ -1,6 +1,7 @@
 /* client/gate/relay_check.c - see relay_check.h. */
 #include "client/gate/relay_check.h"
 #include "cuda/sl_device.h"
+#include "ipc/gate_protocol.h"
 
 #include <inttypes.h>
 #include <openssl/evp.h>
@@ -281,6 +282,8 @@ sl_err relay_check(const struct relay_rules *rules, const char *to, struct sl_ms
 {
     *out = (struct relay_checked){0};
     msg->op_id = relay_number(rules->uid, RELAY_OP, msg->op_id);
+    msg->budget_ns =
+        SL_MIN(msg->budget_ns == 0 ? rules->op_timeout_ns : msg->budget_ns, SL_GATE_WAIT_NS_MAX);
     return strcmp(to, "registrar") == 0 ? registrar_check(rules, msg, out, why)
                                         : coordinator_check(rules, msg, out, why);
 }

@@ -3,6 +3,7 @@
  * - Memory is what the client lent (relay_memory.h), in its bounds.
  * - Engines are those that it registered. Teams, ops and sessions have numbers that are made of theirs and the
  *   user's (relay_number): no user can name what is another one's.
+ * - Nothing of it is waited for longer than SL_GATE_WAIT_NS_MAX.
  * - What one registration may be is less than what the table of messages allows: it keeps the registrar busy.
  * - Hand-overs, events of GPUs, pools of the table of pools and all other messages are refused. */
 #ifndef SL_CLIENT_GATE_RELAY_CHECK_H
@@ -24,6 +25,7 @@ struct relay_engine {
 };
 struct relay_rules {
     uint32_t uid;           /* of the client */
+    uint64_t op_timeout_ns; /* of what says no time */
     struct sl_proc_id self; /* as who the node knows it */
     const struct relay_memory *memories;
     const struct relay_engine *engines; /* RELAY_ENGINES_MAX */

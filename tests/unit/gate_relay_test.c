@@ -209,6 +209,28 @@ START_TEST(ops_are_of_own_engines)
     }
 END_TEST
 
+START_TEST(nobody_is_waited_for_longer_than_a_minute)
+    {
+        struct rules_bed bed;
+        rules_make(&bed);
+        bed.rules.op_timeout_ns = 2 * SL_NS_PER_S;
+        static const uint64_t asked_ns[] = {0, 1, 60 * SL_NS_PER_S, 60 * SL_NS_PER_S + 1,
+                                            UINT64_MAX};
+        static const uint64_t given_ns[] = {2 * SL_NS_PER_S, 1, 60 * SL_NS_PER_S, 60 * SL_NS_PER_S,
+                                            60 * SL_NS_PER_S};
+        for (uint32_t i = 0; i < SL_COUNT(asked_ns); i++) {
+            struct sl_msg pause = {.type = SL_MSG_SESSION_PAUSE, .budget_ns = asked_ns[i]};
+            struct relay_checked checked;
+
+            sl_err got = relay_check(&bed.rules, "coordinator", &pause, &checked, NULL);
+
+            ck_assert_int_eq(got, SL_OK);
+            ck_assert_uint_eq(pause.budget_ns, given_ns[i]);
+            relay_checked_free(&checked);
+        }
+    }
+END_TEST
+
 /* Engine 9 has one rank of two of the team, and blocks of 100 bytes; nothing is known of other teams. */
 static const struct {
     uint64_t engine_id, layers, draft_bytes;
@@ -389,6 +411,7 @@ int main(void)
     tcase_add_test(cases, numbers_of_users_are_their_own);
     tcase_add_test(cases, a_registration_names_the_stand_in_and_its_descriptors);
     tcase_add_loop_test(cases, ops_are_of_own_engines, 0, SL_COUNT(engines));
+    tcase_add_test(cases, nobody_is_waited_for_longer_than_a_minute);
     tcase_add_loop_test(cases, a_store_by_layers_counts_what_it_reserves, 0, SL_COUNT(layered));
     tcase_add_test(cases, a_registration_has_a_bound_and_tells_the_bytes_of_a_block);
     tcase_add_test(cases, what_is_not_named_is_refused);

@@ -188,11 +188,12 @@ sl_err sl_gate_relay_send(struct sl_gate_relay *relay, const struct sl_gate_rela
 /* ---- receiving ---- */
 
 /* Gives the packet's bytes; 0: none is there, or relay->gone. */
-static size_t packet_take(struct sl_gate_relay *relay, int *fd)
+static size_t packet_take(struct sl_gate_relay *relay, struct sl_gate_relay_event *event)
 {
     int flags = 0;
     ssize_t got = sl_gate_message_take(relay->fd, relay->packet, sizeof(relay->packet),
-                                       MSG_DONTWAIT, fd, &flags);
+                                       MSG_DONTWAIT, &event->fd, &flags);
+    event->cut = event->fd < 0 && (flags & MSG_CTRUNC) != 0;
     if (got < 0 && errno == EAGAIN) {
         return 0;
     }
@@ -256,7 +257,7 @@ sl_err sl_gate_relay_receive(struct sl_gate_relay *relay, struct sl_gate_relay_e
     }
     for (uint32_t i = 0; i < PACKETS_MAX && err == SL_ERR_NOT_FOUND && !relay->gone; i++) {
         *event = (struct sl_gate_relay_event){.fd = -1};
-        size_t length_bytes = packet_take(relay, &event->fd);
+        size_t length_bytes = packet_take(relay, event);
         if (length_bytes == 0) {
             break;
         }

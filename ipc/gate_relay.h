@@ -32,7 +32,8 @@ struct sl_gate_relay_event {
     uint32_t number;
     const void *frame; /* borrowed until the next one is received */
     size_t length_bytes;
-    int fd; /* the caller's; -1: none */
+    int fd;   /* the caller's; -1: none */
+    bool cut; /* of what is received: it had one, and this process may not have more open */
 };
 
 /* Takes the socket (SOCK_SEQPACKET, non-blocking), also on failure. Errors: SL_ERR_NO_MEMORY. */

@@ -583,9 +583,11 @@ static bool event_take(struct relay *self, struct sl_gate_relay_event *event)
     if (event->kind == SL_GATE_RELAY_MEMORY && event->fd < 0) {
         (void)fprintf(
             stderr,
-            "sluice-gate: memory of a client of user %u came without its descriptor: the client sent "
-            "none, or this process has too many open (RLIMIT_NOFILE); the client's engines end\n",
-            self->rules.uid);
+            "sluice-gate: memory of a client of user %u came without its descriptor: %s; its "
+            "engines end\n",
+            self->rules.uid,
+            event->cut ? "this process may not have more open (RLIMIT_NOFILE)"
+                       : "the client sent none");
         return false;
     }
     if (event->kind == SL_GATE_RELAY_MEMORY) {

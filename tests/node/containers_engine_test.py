@@ -135,7 +135,7 @@ class OtherUsersEngines(unittest.TestCase):
 
         self.assertEqual(liar.stdout, b"done\n", liar.stderr.decode())
         with open(f"{node.directory}/run/log/gate.out", encoding="utf-8") as said:
-            self.assertIn(f"memory of a client of user {WRITER} came without its descriptor", said.read())
+            self.assertIn(f"memory of a client of user {WRITER} came without its descriptor: the client sent none", said.read())
         honest.wait_ok(10)
         honest.ask("rest")
         counts = honest.counts()

@@ -95,7 +95,31 @@ START_TEST(descriptors_arrive_with_their_numbers)
         ck_assert_uint_eq(got.number, 7);
         ck_assert_int_ge(got.fd, 0);
         ck_assert_int_ne(fcntl(got.fd, F_GETFD) & FD_CLOEXEC, 0);
+        ck_assert(!got.cut);
         close(got.fd);
+        close(fd);
+        bed_close(&bed);
+    }
+END_TEST
+
+START_TEST(a_descriptor_that_has_no_room_is_told)
+    {
+        struct bed bed = bed_open();
+        int fd = memfd_create("lent", MFD_CLOEXEC);
+        const struct sl_gate_relay_event lent = {
+            .kind = SL_GATE_RELAY_MEMORY, .number = 7, .fd = fd};
+        struct sl_gate_relay_event got = {.fd = -1};
+        const struct rlimit none_more = {.rlim_cur = (rlim_t)fd + 1, .rlim_max = (rlim_t)fd + 1};
+        ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &none_more), 0);
+
+        sl_err sent = sl_gate_relay_send(bed.one, &lent);
+        sl_err taken = sl_gate_relay_receive(bed.other, &got);
+
+        ck_assert_int_eq(sent, SL_OK);
+        ck_assert_int_eq(taken, SL_OK);
+        ck_assert_uint_eq(got.number, 7);
+        ck_assert_int_eq(got.fd, -1);
+        ck_assert(got.cut);
         close(fd);
         bed_close(&bed);
     }
@@ -407,6 +431,7 @@ int main(void)
     tcase_set_timeout(cases, 120);
     tcase_add_test(cases, frames_arrive_whole_and_in_order_however_little_the_socket_takes);
     tcase_add_test(cases, descriptors_arrive_with_their_numbers);
+    tcase_add_test(cases, a_descriptor_that_has_no_room_is_told);
     tcase_add_test(cases, who_is_gone_takes_and_gives_nothing);
     tcase_add_test(cases, numbers_of_users_are_their_own);
     tcase_add_test(cases, a_registration_names_the_stand_in_and_its_descriptors);

@@ -581,13 +581,12 @@ static bool request_take(struct relay *self, uint32_t actor,
 static bool event_take(struct relay *self, struct sl_gate_relay_event *event)
 {
     if (event->kind == SL_GATE_RELAY_MEMORY && event->fd < 0) {
-        (void)fprintf(
-            stderr,
-            "sluice-gate: memory of a client of user %u came without its descriptor: %s; its "
-            "engines end\n",
-            self->rules.uid,
-            event->cut ? "this process may not have more open (RLIMIT_NOFILE)"
-                       : "the client sent none");
+        sl_client_warn(self->client,
+                       event->cut
+                           ? "memory of an engine came without its descriptor: this process "
+                             "may not have more open (RLIMIT_NOFILE); the client's engines end"
+                           : "memory of an engine came without its descriptor: the client "
+                             "sent none; its engines end");
         return false;
     }
     if (event->kind == SL_GATE_RELAY_MEMORY) {

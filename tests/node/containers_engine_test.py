@@ -7,7 +7,7 @@ import unittest
 
 from containers_support import Inside, apart_as, child_of, gate_pid, seen_there, signal_all, standing_still, standins
 from containers_write_test import READER, WRITER, guests, others_can_run
-from node_support import BIN, PATIENCE, Node, lives, main, wait_until
+from node_support import BIN, PATIENCE, Node, lives, log_of, main, wait_until
 
 PROBE = os.path.join(BIN, "..", "tests", "relay_probe")
 PARTS = os.path.join(BIN, "..", "tests", "parts_probe")
@@ -134,8 +134,7 @@ class OtherUsersEngines(unittest.TestCase):
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60 * PATIENCE, check=False)
 
         self.assertEqual(liar.stdout, b"done\n", liar.stderr.decode())
-        with open(f"{node.directory}/run/log/gate.out", encoding="utf-8") as said:
-            self.assertIn(f"memory of a client of user {WRITER} came without its descriptor: the client sent none", said.read())
+        self.assertIn("memory of an engine came without its descriptor: the client sent none", log_of(node, "clients"))
         honest.wait_ok(10)
         honest.ask("rest")
         counts = honest.counts()

@@ -68,9 +68,9 @@ class Values:
         return self._ask(f"exists {key}")[0] == "SL_OK"
 
     def places(self, key):
-        """Which of "memory" and "disk" have it."""
+        """Which of "memory" and "disk" have it; it is there."""
         code, _, text = self._ask(f"stat {key}")
-        if code not in ("SL_OK", "SL_ERR_NOT_FOUND"):
+        if code != "SL_OK":
             raise self._failure(f"stat {key}")
         return text.split()
 

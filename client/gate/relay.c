@@ -17,9 +17,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* With the client's uid: begins the name by which the node knows the process. No writer's: its pins are none that
- * a client may read. */
-#define RELAY_NAME SL_GATE_GUEST_NAME "e.%u"
+/* With the client's uid: begins the name by which the node knows the process. No writer's, which have a decimal
+ * number there: its pins are none that a client may read. */
+#define RELAY_NAME SL_GATE_GUEST_NAME "e%" PRIx32
+_Static_assert(sizeof(SL_GATE_GUEST_NAME "effffffff.4194304.262143") <=
+                   sizeof(((struct sl_client *)NULL)->name),
+               "the largest uid, pid and number fit into a name");
 /* Requests under way, of a client; those beside its ops are answered at once, or wait for one of them. */
 #define OPS_MAX       256u
 #define FENCES_MAX    16u
@@ -580,16 +583,15 @@ static bool request_take(struct relay *self, uint32_t actor,
 /* False: it is over. */
 static bool event_take(struct relay *self, struct sl_gate_relay_event *event)
 {
-    if (event->kind == SL_GATE_RELAY_MEMORY && event->fd < 0) {
-        sl_client_warn(self->client,
-                       event->cut
-                           ? "memory of an engine came without its descriptor: this process "
-                             "may not have more open (RLIMIT_NOFILE); the client's engines end"
-                           : "memory of an engine came without its descriptor: the client "
-                             "sent none; its engines end");
-        return false;
-    }
     if (event->kind == SL_GATE_RELAY_MEMORY) {
+        if (event->fd < 0) {
+            sl_client_warn(self->client,
+                           event->cut
+                               ? "memory of an engine came without its descriptor: this process "
+                                 "may not have more open (RLIMIT_NOFILE); the client's engines end"
+                               : "memory of an engine came without its descriptor: the client "
+                                 "sent none; its engines end");
+        }
         return relay_memory_lend(&self->memories, event->number, event->fd);
     }
     if (event->fd >= 0) {

@@ -65,7 +65,7 @@ END_TEST
 static const struct {
     const char *client;
     bool guest;
-} askers[] = {{"client.1.0", false}, {"guest.e.1000.1.0", true}};
+} askers[] = {{"client.1.0", false}, {"guest.e3e8.1.0", true}};
 START_TEST(store_waits_for_room_as_who_asked_for_it)
     {
         struct bed *bed = bed_make(NULL);

@@ -59,6 +59,13 @@ class ApartNode(NativeNode):
     def keys(self):
         return len(self.listed())
 
+    def loaded_bytes(self):
+        """By all of its clients, those of other users, too."""
+        said = self.ctl("metrics")
+        check(said.returncode == 0, f"sluicectl metrics: {said.stderr.strip()}")
+        return sum(float(line.split()[-1]) for line in said.stdout.splitlines()
+                   if line.startswith(("sluice_get_bytes_total", "sluice_load_bytes_total")))
+
     def prefix(self):
         return [*containers.apart(self.settings["SLUICE_RUNTIME_DIR"]), "sh", "-c", LOOP, "sh"]
 
@@ -171,7 +178,21 @@ class Apart:
         check(kills > 0, f"all was answered before {victim} was killed")
         check(answer["seconds"] < ANSWERS_SECONDS * harness.SLOWDOWN, f"{victim} killed: the answers took {answer['seconds']:.1f} s")
         wait_until(lambda: node.ready() and node.helper("gate") and node.clients(), 60, f"the node serves the engine again behind {victim}")
+        self.loads(node, engine, victim)
         return kills, answer["seconds"]
+
+    def loads(self, node, engine, victim):
+        """Behind each death, too: the engine, which forgot its own, has hits, and they come from the node. What failed at the death is
+        not asked for again for a few seconds."""
+        before = node.loaded_bytes()
+
+        def hit():
+            engine.reset()
+            answer = self.answered(engine, "base")
+            return answer["hits"] >= HIT_SHARE * answer["queried"] > 0
+
+        wait_until(hit, 60, f"the engine has hits again behind {victim}")
+        check(node.loaded_bytes() > before, f"nothing was loaded from the node behind {victim}")
 
     def killed(self):
         """SIGKILL for each actor and the gate while the engine answers, and then for the engine."""

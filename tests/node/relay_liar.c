@@ -436,6 +436,73 @@ static void again_lies(void)
     }
 }
 
+/* The answer to the message of that number; what comes before it is dropped. */
+static int hear_of(uint64_t number)
+{
+    int code = IS_OVER;
+    do {
+        heard = (struct sl_msg){0};
+        code = hear(&heard);
+    } while (code >= 0 && heard.reply_to != number);
+    return code;
+}
+
+static bool end_say(uint64_t engine_id)
+{
+    struct sl_msg end = {.type = SL_MSG_ENGINE_END};
+    end.body.engine_end.engine_id = engine_id;
+    return say(SL_GATE_RELAY_REGISTRAR, &end);
+}
+
+/* An engine ends once, however often it is said; what is said of it behind its end is of nobody's. */
+static void end_lies(void)
+{
+    const struct lie lie = {.kind = SL_MEMORY_SHARED_FD, .length = MEMBYTES};
+    begin();
+    for (uint32_t turn = 0; turn < 40; turn++) { /* more than one client, or user, may have */
+        lend(turn % 8, memory(MEMBYTES, F_SEAL_SHRINK));
+        struct lie here = lie;
+        here.fd = turn % 8;
+        expect("an engine", enlist(here), SL_OK);
+        uint64_t id = heard.body.engine_register_reply.engine_id;
+        expect("its end", end_say(id), true);
+        seq--;
+        expect("its end once more", end_say(id),
+               true); /* before that one is answered, or behind it */
+        expect("the answer to its end", hear_of(seq), SL_OK);
+        expect("its end by another number", end_say(id), true);
+        expect("the answer to that", hear_of(seq), SL_ERR_NOT_FOUND);
+        expect("a load behind its end", op(false, id, 0), SL_ERR_NOT_FOUND);
+        (void)event_send(SL_GATE_RELAY_FORGET, turn % 8, NULL, 0, -1);
+    }
+}
+
+/* Ops of teams of which the client has no rank wait for one: for as long as they say, and so few at once. */
+static void stranger_lies(void)
+{
+    enum { MORE = 12, STRANGERS = 4 };
+    static const unsigned char hash[32] = {9};
+    static const uint64_t blocks[1] = {0};
+    uint32_t refused = 0;
+    begin();
+    for (uint32_t i = 0; i < MORE; i++) {
+        struct sl_msg msg = {.type = SL_MSG_LOAD, .op_id = 9000 + i, .budget_ns = 5 * SL_NS_PER_S};
+        msg.body.load.engine_id = SL_TEAM_FIRST + 100 + i;
+        msg.body.load.hashes = (struct sl_bytes){.at = hash, .length = sizeof hash};
+        msg.body.load.hash_bytes = sizeof hash;
+        msg.body.load.device_blocks = (struct sl_u64s){.at = blocks, .count = 1};
+        expect("a load of a team that is not there", say(SL_GATE_RELAY_COORDINATOR, &msg), true);
+    }
+    for (uint32_t i = 0; i < MORE; i++) {
+        heard = (struct sl_msg){0};
+        int code = hear(&heard);
+        expect("its answer", code, i < MORE - STRANGERS ? SL_ERR_LIMIT : SL_ERR_NOT_FOUND);
+        refused += code == SL_ERR_LIMIT;
+    }
+    expect("refused", (int)refused, MORE - STRANGERS);
+    expect("one of the others, afterwards", op(false, SL_TEAM_FIRST + 100, 0), SL_ERR_NOT_FOUND);
+}
+
 static void many_lies(void)
 {
     struct lie lie = {.kind = SL_MEMORY_SHARED_FD, .length = MEMBYTES};
@@ -485,6 +552,8 @@ int main(int argc, char **argv)
     message_lies();
     memory_lies();
     again_lies();
+    end_lies();
+    stranger_lies();
     many_lies();
     sl_gate_relay_close(&relay);
     sl_codec_destroy(&codec);

@@ -10,6 +10,7 @@
 #include "ipc/sl_index_changes.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #define XXH_INLINE_ALL
@@ -32,7 +33,20 @@ struct sl_index_changes {
     uint32_t round;               /* of the slots whose records this walk looks at, */
     uint32_t rounds, rounds_next; /* one in so many */
     size_t mapped_bytes;
+    /* Of the table's regions; all of one whose count moved is looked at. */
+    const char *shm_dir; /* NULL: counts are not asked for */
+    struct index_regions regions;
+    struct index_regions_owner owner; /* who counted what is in `seen`: only it is believed */
+    uint64_t *seen;        /* [region]: its count before it was looked at; REGION_AGAIN */
+    uint64_t region_count; /* of the region that is being looked at */
+    uint64_t unsure_count; /* torn and pending slots before it */
+    bool counted;          /* this walk leaves out what did not change */
+    bool walked;           /* a part of the table, at least once */
+    uint32_t attach_walks; /* until counts that were not there are looked for again */
 };
+
+#define REGION_AGAIN UINT64_MAX /* no count reaches it */
+#define ATTACH_WALKS 64u
 
 uint64_t sl_key_id(const char *key, uint32_t key_length)
 {
@@ -45,7 +59,7 @@ uint64_t sl_index_view_birth(const struct sl_index_view *view)
     return view->header->arena_birth;
 }
 
-sl_err sl_index_changes_create(const struct sl_index_view *view, bool tiers,
+sl_err sl_index_changes_create(const struct sl_index_view *view, const char *shm_dir, bool tiers,
                                struct sl_index_changes **out, struct sl_error *why)
 {
     struct sl_index_changes *changes = calloc(1, sizeof(*changes));
@@ -53,11 +67,15 @@ sl_err sl_index_changes_create(const struct sl_index_view *view, bool tiers,
         return sl_fail(why, SL_ERR_NO_MEMORY, "changes of the index");
     }
     changes->view = view;
+    changes->shm_dir = shm_dir;
+    changes->regions.segment.fd = -1;
     changes->with_tiers = tiers;
     changes->rounds = changes->rounds_next = SL_INDEX_CHANGES_ROUNDS;
     changes->slot_count = view->bucket_count * INDEX_BUCKET_SLOTS;
+    uint64_t region_count = index_region_count(view->bucket_count);
     changes->mapped_bytes =
-        changes->slot_count * (2 * sizeof(uint64_t) + sizeof(*changes->homes) + 1);
+        changes->slot_count * (2 * sizeof(uint64_t) + sizeof(*changes->homes) + 1) +
+        region_count * sizeof(*changes->seen);
     /* Zero pages until they are touched: a table is made for more than it holds. */
     void *at = mmap(NULL, changes->mapped_bytes, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -67,7 +85,8 @@ sl_err sl_index_changes_create(const struct sl_index_view *view, bool tiers,
         free(changes);
         return err;
     }
-    changes->words = at;
+    changes->seen = at;
+    changes->words = changes->seen + region_count;
     changes->ids = changes->words + changes->slot_count;
     changes->homes = (uint32_t *)(changes->ids + changes->slot_count);
     changes->tiers = (uint8_t *)(changes->homes + changes->slot_count);
@@ -80,7 +99,8 @@ void sl_index_changes_destroy(struct sl_index_changes **changes)
     if (changes == NULL || *changes == NULL) {
         return;
     }
-    (void)munmap((*changes)->words, (*changes)->mapped_bytes);
+    index_regions_close(&(*changes)->regions);
+    (void)munmap((*changes)->seen, (*changes)->mapped_bytes);
     free(*changes);
     *changes = NULL;
 }
@@ -189,7 +209,8 @@ static bool slot_changed(struct sl_index_changes *changes, uint64_t slot, sl_ind
 static bool tier_differs(const struct sl_index_changes *changes, uint64_t slot, uint64_t word)
 {
     sl_ref ref = (sl_ref)word;
-    if (changes->ids[slot] == 0 || slot % changes->rounds != changes->round ||
+    if (changes->ids[slot] == 0 ||
+        (!changes->counted && slot % changes->rounds != changes->round) ||
         !ref_in_bounds(changes->view, ref, INDEX_UNITS_MIN)) {
         return false;
     }
@@ -197,6 +218,49 @@ static bool tier_differs(const struct sl_index_changes *changes, uint64_t slot, 
     uint8_t tiers = (uint8_t)((word_get(&record[RECORD_GENERATION]) != 0 ? TOLD_MEMORY : 0) |
                               (word_get(&record[RECORD_DISK]) >> 48 != 0 ? TOLD_DISK : 0));
     return tiers != changes->tiers[slot];
+}
+
+/* Whose counts there are, if any, and whether they go on from those of the last walk. */
+static void walk_begins(struct sl_index_changes *changes)
+{
+    changes->torn_count = changes->pending_count = 0;
+    changes->rounds = changes->rounds_next;
+    changes->round = (changes->round + 1) % changes->rounds;
+    struct index_regions_owner owner = index_regions_owner(&changes->regions);
+    if (owner.proc.pid == 0 && changes->shm_dir != NULL && changes->attach_walks-- == 0) {
+        changes->attach_walks = ATTACH_WALKS; /* they may be others by now */
+        index_regions_close(&changes->regions);
+        (void)index_regions_attach(changes->shm_dir, changes->view, &changes->regions);
+        owner = index_regions_owner(&changes->regions);
+    }
+    changes->counted = owner.proc.pid != 0;
+    if (changes->walked &&
+        (!sl_proc_id_equal(owner.proc, changes->owner.proc) || owner.life != changes->owner.life)) {
+        memset(changes->seen, 0xff, /* REGION_AGAIN: what was changed meanwhile nobody counted */
+               index_region_count(changes->view->bucket_count) * sizeof(*changes->seen));
+    }
+    changes->owner = owner;
+    changes->walked = true;
+}
+
+/* Whether there is something to look at, or this walk looks at everything. */
+static bool region_begins(struct sl_index_changes *changes)
+{
+    uint64_t region = changes->at / INDEX_REGION_SLOTS;
+    if (!changes->counted) {
+        return true;
+    }
+    changes->region_count = word_get_acquire(&changes->regions.counts[region]);
+    changes->unsure_count = changes->torn_count + changes->pending_count;
+    return changes->region_count != changes->seen[region];
+}
+
+static void region_ends(struct sl_index_changes *changes, uint64_t region)
+{
+    if (changes->counted) {
+        bool sure = changes->unsure_count == changes->torn_count + changes->pending_count;
+        changes->seen[region] = sure ? changes->region_count : REGION_AGAIN;
+    }
 }
 
 enum sl_index_walk sl_index_changes_step(struct sl_index_changes *changes,
@@ -208,14 +272,17 @@ enum sl_index_walk sl_index_changes_step(struct sl_index_changes *changes,
         return SL_INDEX_WALK_DEAD;
     }
     if (changes->at == 0) {
-        changes->torn_count = changes->pending_count = 0;
-        changes->rounds = changes->rounds_next;
-        changes->round = (changes->round + 1) % changes->rounds;
+        walk_begins(changes);
     }
-    uint64_t end = SL_MIN(changes->slot_count - changes->at, bucket_count_max * INDEX_BUCKET_SLOTS);
-    end += changes->at;
-    while (changes->at < end) {
+    /* A region that is left out counts as one bucket. */
+    for (uint64_t left = bucket_count_max * INDEX_BUCKET_SLOTS;
+         left > 0 && changes->at < changes->slot_count; left--) {
         uint64_t slot = changes->at;
+        if (slot % INDEX_REGION_SLOTS == 0 && !region_begins(changes)) {
+            changes->at = SL_MIN(slot + INDEX_REGION_SLOTS, changes->slot_count);
+            left -= SL_MIN(left - 1, (uint64_t)INDEX_BUCKET_SLOTS - 1);
+            continue;
+        }
         uint64_t word =
             word_get(&view->buckets[slot / INDEX_BUCKET_SLOTS].slots[slot % INDEX_BUCKET_SLOTS]);
         bool looks = word != changes->words[slot] ||
@@ -224,6 +291,9 @@ enum sl_index_walk sl_index_changes_step(struct sl_index_changes *changes,
             return SL_INDEX_WALK_REFUSED;
         }
         changes->at++;
+        if (changes->at % INDEX_REGION_SLOTS == 0 || changes->at == changes->slot_count) {
+            region_ends(changes, slot / INDEX_REGION_SLOTS);
+        }
     }
     if (changes->at < changes->slot_count) {
         return SL_INDEX_WALK_ON;

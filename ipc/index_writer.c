@@ -58,6 +58,12 @@ bool index_place_of(const struct sl_index *index, uint64_t hash, sl_ref ref,
     return false;
 }
 
+static void slot_set(struct sl_index *index, struct index_place place, uint64_t word)
+{
+    word_publish(&index->view.buckets[place.bucket].slots[place.slot], word);
+    index_region_changed(&index->regions, place.bucket);
+}
+
 void index_link(struct sl_index *index, uint64_t hash, struct index_place place, sl_ref ref)
 {
     struct sl_index_view *view = &index->view;
@@ -67,7 +73,7 @@ void index_link(struct sl_index *index, uint64_t hash, struct index_place place,
     if (index->leases.slots != NULL) {
         word_set(lease_at(&index->leases, place), 0); /* of the key that was here */
     }
-    word_publish(&view->buckets[place.bucket].slots[place.slot], slot_make(hash, ref));
+    slot_set(index, place, slot_make(hash, ref));
 }
 
 static void index_unlink(struct sl_index *index, uint64_t hash, sl_ref ref)
@@ -76,7 +82,7 @@ static void index_unlink(struct sl_index *index, uint64_t hash, sl_ref ref)
     struct index_place place;
     bool found = index_place_of(index, hash, ref, &place);
     SL_ASSERT(found);
-    word_publish(&view->buckets[place.bucket].slots[place.slot], 0);
+    slot_set(index, place, 0);
     for (uint64_t at = hash_bucket(view, hash); at != place.bucket; at = bucket_after(view, at)) {
         uint64_t overflow = word_get(&view->buckets[at].overflow);
         SL_ASSERT(overflow > 0);
@@ -414,7 +420,7 @@ void sl_index_commit_over(struct sl_index *index, sl_ref ref, struct sl_digest d
     SL_ASSERT(found);
     /* Killed from here on: two records of one key count, and recovery ends what this began. */
     reservation_counts(index, record, digest, WHAT_REPLACES);
-    word_publish(&index->view.buckets[place.bucket].slots[place.slot], slot_make(hash, ref));
+    slot_set(index, place, slot_make(hash, ref));
     index_replaced(index, ref, old);
     *retired = generation != 0;
 }
@@ -602,8 +608,7 @@ static sl_err record_switch(struct sl_index *index, sl_ref ref, const struct sl_
     links_replace(index, ref, *fresh, (sl_ref)words[RECORD_GROUP]);
     bool found = index_place_of(index, words[RECORD_HASH], ref, &place);
     SL_ASSERT(found);
-    word_publish(&index->view.buckets[place.bucket].slots[place.slot],
-                 slot_make(words[RECORD_HASH], *fresh));
+    slot_set(index, place, slot_make(words[RECORD_HASH], *fresh));
     return SL_OK;
 }
 

@@ -204,6 +204,10 @@ static sl_err index_create(const struct sl_index_options *options, struct index_
         plan->lease_ttl_ns = options->leases.object_ns;
         plan->lease_block_ns = options->leases.block_ns;
     }
+    sl_err made = index_regions_make(options->shm_dir, plan, options->goes_on, why);
+    if (made != SL_OK) {
+        return made;
+    }
     struct preparing preparing = {.plan = plan, .goes_on = options->goes_on};
     want.prepare = index_prepare;
     want.prepare_context = &preparing;
@@ -290,11 +294,15 @@ sl_err sl_index_open(const struct sl_index_options *options, bool *created, stru
     }
     index->view.segment.fd = -1;
     index->leases.segment.fd = -1;
+    index->regions.segment.fd = -1;
     index->arena = options->arena;
     index->goes_on = options->goes_on;
     sl_err err = index_open_segment(options, index, &fresh, why);
     if (err == SL_OK) {
         err = index_make_tables(index, fresh, why);
+    }
+    if (err == SL_OK) {
+        index_regions_open(options->shm_dir, &index->view, options->goes_on, &index->regions);
     }
     if (err != SL_OK) {
         sl_index_close(&index);
@@ -302,6 +310,7 @@ sl_err sl_index_open(const struct sl_index_options *options, bool *created, stru
     }
     if (fresh) {
         index_live(index);
+        index_regions_own(&index->regions, index->view.bucket_count, false);
     }
     *created = fresh;
     *out = index;
@@ -313,6 +322,7 @@ void sl_index_close(struct sl_index **index)
     if (index == NULL || *index == NULL) {
         return;
     }
+    index_regions_close(&(*index)->regions);
     sl_segment_close(&(*index)->leases.segment);
     sl_segment_close(&(*index)->view.segment);
     free((*index)->slabs);

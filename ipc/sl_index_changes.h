@@ -1,8 +1,11 @@
 /* ipc/sl_index_changes.h - keys that appeared in the index or vanished, found by a reader alone.
  *
- * The writer is not asked and not slowed down: the reader remembers the word of every slot and
- * compares. A walk over an unchanged table is two sequential reads of 12 and 11 bytes a key; only a
- * change costs a look at its record. The receiver of a change may refuse it. It is then told again
+ * The writer is not asked: the reader remembers the word of every slot and compares. A change costs a
+ * look at its record. Beside the table lies how often each region of 128 buckets was changed
+ * (ipc/index_regions.h): regions that did not change are left out, so that a walk reads 16 bytes a
+ * region and what lies in those that did. Where nobody counts, which a node's registrar of an older
+ * release does not, a walk is over all of the table: two sequential reads of 12 and 11 bytes a key.
+ * The receiver of a change may refuse it. It is then told again
  * in the next walk, so nothing is lost and nothing is queued here.
  *
  * Keys are told as 64-bit ids, the same on all nodes. Two keys may share one (1 in 2^64): good for
@@ -20,13 +23,14 @@ struct sl_index_changes; /* opaque; one thread */
 /* A key that went and came back between two walks may have the slot and the record that it had, so
  * that its word is the same while its value is in another tier. Where tiers are told, each walk looks
  * at the records of one in so many slots for that, and as many walks see all; sl_index_changes_rounds
- * says otherwise. */
+ * says otherwise. All records of a region that was counted as changed are looked at. */
 #define SL_INDEX_CHANGES_ROUNDS 16u
 
-/* Remembers nothing: the first walk tells all visible objects as there. tiers: an object whose value
- * is somewhere else than told (memory, disk) is told as there once more. The view is borrowed. Takes
+/* shm_dir: where the view's index is, for the counts; NULL: each walk is over all of the table. Borrowed
+ * until destroyed, as the view is. Remembers nothing: the first walk tells all visible objects as there. tiers: an object whose value
+ * is somewhere else than told (memory, disk) is told as there once more. Takes
  * 21 bytes a slot of the table, 28 a key it was made for. Errors: SL_ERR_NO_MEMORY. */
-sl_err sl_index_changes_create(const struct sl_index_view *view, bool tiers,
+sl_err sl_index_changes_create(const struct sl_index_view *view, const char *shm_dir, bool tiers,
                                struct sl_index_changes **out, struct sl_error *why);
 void sl_index_changes_destroy(struct sl_index_changes **changes);
 /* From the next walk on each looks at the records of one in `rounds` (1..SL_INDEX_CHANGES_ROUNDS) slots. */
@@ -54,7 +58,7 @@ enum sl_index_walk {
     SL_INDEX_WALK_REFUSED, /* a change was refused; the next step begins with it */
     SL_INDEX_WALK_DEAD,    /* the index was made anew: open it again */
 };
-/* Looks at the next bucket_count_max buckets (seven slots each) at most. */
+/* Looks at the next bucket_count_max buckets (seven slots each) at most; a region left out is as a bucket. */
 enum sl_index_walk sl_index_changes_step(struct sl_index_changes *changes,
                                          uint64_t bucket_count_max, sl_index_change_fn fn,
                                          void *context);

@@ -51,7 +51,7 @@ static_assert(sizeof(struct segment_header) <= SL_SEGMENT_OWN_OFFSET_BYTES,
 static const struct sl_segment_layouts layouts[] = {
     [SL_SEGMENT_ARENA] = {1, 1},  [SL_SEGMENT_INDEX] = {1, 1},   [SL_SEGMENT_PINS] = {2, 2},
     [SL_SEGMENT_LEASES] = {1, 1}, [SL_SEGMENT_SETTLED] = {1, 1}, [SL_SEGMENT_COUNTS] = {1, 1},
-    [SL_SEGMENT_LABELS] = {1, 1}, [SL_SEGMENT_SEEN] = {1, 1},
+    [SL_SEGMENT_LABELS] = {1, 1}, [SL_SEGMENT_SEEN] = {1, 1},    [SL_SEGMENT_CHANGES] = {1, 1},
 };
 
 struct sl_segment_layouts sl_segment_layouts(enum sl_segment_kind kind)
@@ -113,7 +113,8 @@ static sl_err segment_map(struct sl_segment *segment, const struct segment_heade
     segment->data_bytes = header->data_bytes;
     segment->mapped_bytes = file_bytes;
     /* Nobody ends, or doubts what it read elsewhere, for figures alone. */
-    bool figures = header->kind == SL_SEGMENT_LABELS || header->kind == SL_SEGMENT_SEEN;
+    bool figures = header->kind == SL_SEGMENT_LABELS || header->kind == SL_SEGMENT_SEEN ||
+                   header->kind == SL_SEGMENT_CHANGES;
     segment->guard = sl_guard_add(at, file_bytes, !figures);
     if (align_bytes == SEGMENT_HUGE_BYTES) {
         /* Best effort: tmpfs takes the advice only where the system's shmem policy says "advise".
@@ -463,7 +464,8 @@ sl_err sl_segment_look(const char *directory, const char *name, struct sl_segmen
 /* The registrar's own: those of processes (pins.*, metrics.*) are judged when the process is known. */
 static bool is_of_the_node(const char *name)
 {
-    static const char *const names[] = {"index", "leases", "settled", "counts", "labels", "seen"};
+    static const char *const names[] = {"index",  "leases", "settled", "counts",
+                                        "labels", "seen",   "changes"};
     bool is = strncmp(name, "arena.", 6) == 0;
     for (size_t i = 0; !is && i < SL_COUNT(names); i++) {
         is = strcmp(name, names[i]) == 0;

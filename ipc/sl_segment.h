@@ -22,6 +22,7 @@ enum sl_segment_kind {
     SL_SEGMENT_COUNTS = 6,
     SL_SEGMENT_LABELS = 7,
     SL_SEGMENT_SEEN = 8,
+    SL_SEGMENT_CHANGES = 9,
     SL_SEGMENT_KINDS /* behind the last one */
 };
 

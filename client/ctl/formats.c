@@ -24,7 +24,8 @@ static const char *const kinds[SL_SEGMENT_KINDS] = {
     [SL_SEGMENT_ARENA] = "arena",     [SL_SEGMENT_INDEX] = "index",
     [SL_SEGMENT_PINS] = "pins",       [SL_SEGMENT_LEASES] = "leases",
     [SL_SEGMENT_SETTLED] = "settled", [SL_SEGMENT_COUNTS] = "counts",
-    [SL_SEGMENT_LABELS] = "labels",   [SL_SEGMENT_SEEN] = "seen"};
+    [SL_SEGMENT_LABELS] = "labels",   [SL_SEGMENT_SEEN] = "seen",
+    [SL_SEGMENT_CHANGES] = "changes"};
 
 /* One format that this build writes and reads. */
 static void format_give(json_t *formats, const char *name, uint32_t oldest, uint32_t written,

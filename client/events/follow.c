@@ -90,7 +90,7 @@ static bool follow_open(struct ev_follow *follow, uint64_t now_ns)
         err = SL_ERR_NOT_FOUND; /* one of them is being made anew */
     }
     if (err == SL_OK) {
-        err = sl_index_changes_create(follow->view, true, &follow->changes, NULL);
+        err = sl_index_changes_create(follow->view, follow->shm_dir, true, &follow->changes, NULL);
     }
     if (err != SL_OK) {
         sl_index_view_close(&follow->view);

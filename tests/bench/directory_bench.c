@@ -242,7 +242,7 @@ int main(int argc, char **argv)
     struct store store;
     store_make(&store, key_count);
     struct sl_index_changes *changes = NULL;
-    SL_ASSERT(sl_index_changes_create(store.view, false, &changes, NULL) == SL_OK);
+    SL_ASSERT(sl_index_changes_create(store.view, store.dir, false, &changes, NULL) == SL_OK);
     uint64_t first_ns = walk_ns(changes), again_ns = walk_ns(changes);
     printf("walk over %u keys: first %.1f ms, unchanged %.2f ms (%.2f ns a key); a message of the "
            "registrar: %.0f ns a key to encode alone\n",

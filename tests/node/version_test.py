@@ -56,7 +56,7 @@ class Versions(unittest.TestCase):
     def test_a_registrar_refuses_what_it_cannot_read_and_touches_nothing(self):
         self.node.ctl("put", "kept", stdin=b"value")
         self.node.stop("--keep-arena")
-        for name in ("index", "arena.0", "leases", "settled", "counts", "labels", "seen"):
+        for name in ("index", "arena.0", "leases", "settled", "counts", "labels", "seen", "changes"):
             path = f"{self.node.shm}/{name}"
             if not os.path.exists(path):
                 continue

@@ -1,6 +1,11 @@
 /* tests/unit/index_changes_test.c - a reader that compares tells what appears and what vanishes. */
+#include "ipc/index_internal.h"
 #include "ipc/sl_index_changes.h"
 #include "tests/unit/index_support.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define INDEX_BYTES (4 * SL_MIB)
 #define TOLD_MAX    4096u
@@ -47,11 +52,19 @@ static bool believes(const struct listener *listener, const char *key)
     return false;
 }
 
+/* Each test is run by a reader that looks at all of the table, and by one that believes counts. */
+static bool counted;
+
+static const char *counts_of(const struct bed *bed)
+{
+    return counted ? bed->dir : NULL;
+}
+
 static struct sl_index_changes *watch(const struct bed *bed)
 {
     struct sl_index_changes *changes = NULL;
     struct sl_error why = {0};
-    ck_assert_sl_ok(sl_index_changes_create(bed->view, false, &changes, &why), why);
+    ck_assert_sl_ok(sl_index_changes_create(bed->view, counts_of(bed), false, &changes, &why), why);
     return changes;
 }
 
@@ -67,6 +80,7 @@ static void walk(struct sl_index_changes *changes, struct listener *listener)
 
 START_TEST(what_comes_and_goes_is_told_once)
     {
+        counted = _i == 1;
         struct bed bed = bed_make(INDEX_BYTES, 1000);
         struct sl_index_changes *changes = watch(&bed);
         struct listener listener = {0};
@@ -92,6 +106,7 @@ END_TEST
 
 START_TEST(a_value_that_moves_to_disk_is_no_change)
     {
+        counted = _i == 1;
         struct bed bed = bed_make(INDEX_BYTES, 1000);
         struct sl_index_changes *changes = watch(&bed);
         struct listener listener = {0};
@@ -131,13 +146,15 @@ static bool tiers_listen(void *context, const struct sl_index_change *change)
 
 START_TEST(where_tiers_are_told_each_move_of_a_value_is_told)
     {
+        counted = _i == 1;
         struct bed bed = bed_make(INDEX_BYTES, 1000);
         struct sl_index_changes *changes = NULL;
         struct tier_listener heard = {0};
         const struct sl_disk_place place = {.offset_bytes = 4096, .segment = 3, .valid = 1};
         const struct sl_extent none = {0};
         sl_ref ref = bed_insert(&bed, "key", 1);
-        ck_assert_int_eq(sl_index_changes_create(bed.view, true, &changes, NULL), SL_OK);
+        ck_assert_int_eq(sl_index_changes_create(bed.view, counts_of(&bed), true, &changes, NULL),
+                         SL_OK);
 
         (void)sl_index_changes_step(changes, UINT64_MAX / 8, tiers_listen, &heard);
         ck_assert_uint_eq(heard.count, 1);
@@ -161,6 +178,7 @@ END_TEST
 
 START_TEST(a_part_is_told_with_its_block)
     {
+        counted = _i == 1;
         struct bed bed = bed_make(INDEX_BYTES, 1000);
         struct sl_index_changes *changes = NULL;
         struct tier_listener heard = {0};
@@ -169,7 +187,8 @@ START_TEST(a_part_is_told_with_its_block)
         sl_ref part = bed_claim_part(&bed, "model/a/b/0/kv", 1, group, 0);
         sl_index_unit_note(bed.index, group)->parent_hash = 77;
         sl_index_set_now(bed.index, 4711);
-        ck_assert_int_eq(sl_index_changes_create(bed.view, true, &changes, NULL), SL_OK);
+        ck_assert_int_eq(sl_index_changes_create(bed.view, counts_of(&bed), true, &changes, NULL),
+                         SL_OK);
         ck_assert_int_eq(sl_index_commit(bed.index, part, digest), SL_OK);
         (void)sl_index_changes_step(changes, UINT64_MAX / 8, tiers_listen, &heard);
         ck_assert_uint_eq(heard.count, 0);
@@ -190,6 +209,7 @@ END_TEST
 
 START_TEST(parts_are_told_when_their_block_is_visible)
     {
+        counted = _i == 1;
         struct bed bed = bed_make(INDEX_BYTES, 1000);
         struct sl_index_changes *changes = watch(&bed);
         struct listener listener = {0};
@@ -216,6 +236,7 @@ END_TEST
 
 START_TEST(what_was_told_can_be_told_again)
     {
+        counted = _i == 1;
         struct bed bed = bed_make(INDEX_BYTES, 1000);
         struct sl_index_changes *changes = watch(&bed);
         struct listener listener = {0}, again = {.room = 60};
@@ -243,6 +264,7 @@ END_TEST
 
 START_TEST(an_index_in_which_nothing_was_ever_written_is_not_dead)
     {
+        counted = _i == 1;
         struct bed bed = bed_make(INDEX_BYTES, 1000);
         struct sl_index_changes *changes = watch(&bed);
         struct listener listener = {0};
@@ -260,6 +282,7 @@ END_TEST
 
 START_TEST(an_index_made_anew_is_dead)
     {
+        counted = _i == 1;
         struct bed bed = bed_make(INDEX_BYTES, 1000), fresh = bed;
         struct sl_index_changes *changes = watch(&bed);
         struct listener listener = {.room = UINT32_MAX};
@@ -288,6 +311,7 @@ END_TEST
 #define MOVE_OTHERS 20u
 START_TEST(a_key_that_moved_and_went_before_the_walk_came_by_is_told)
     {
+        counted = _i == 1;
         struct bed bed = bed_make(INDEX_BYTES, 2 * MOVE_OTHERS);
         char key[32];
         for (uint32_t round = 0; round < MOVE_ROUNDS * MOVE_OTHERS; round++) {
@@ -340,6 +364,7 @@ static bool place_listen(void *context, const struct sl_index_change *change)
 
 START_TEST(a_key_that_went_and_came_in_another_tier_and_slot_is_told_there)
     {
+        counted = _i == 1;
         struct bed bed = bed_make(INDEX_BYTES, 2 * MOVE_OTHERS);
         const struct sl_disk_place place = {.offset_bytes = 4096, .segment = 3, .valid = 1};
         const struct sl_extent none = {0};
@@ -348,7 +373,8 @@ START_TEST(a_key_that_went_and_came_in_another_tier_and_slot_is_told_there)
             struct sl_index_changes *changes = NULL;
             struct place_listener listener = {.id = sl_key_id("moves", 5)};
             sl_ref others[MOVE_OTHERS];
-            ck_assert_int_eq(sl_index_changes_create(bed.view, true, &changes, NULL), SL_OK);
+            ck_assert_int_eq(
+                sl_index_changes_create(bed.view, counts_of(&bed), true, &changes, NULL), SL_OK);
             sl_ref ref = bed_insert(&bed, "moves", 1);
             ck_assert_int_eq(sl_index_switch(bed.index, ref, &none, &place, &ref), SL_OK);
             (void)sl_index_changes_step(changes, UINT64_MAX / 8, place_listen, &listener);
@@ -377,13 +403,15 @@ END_TEST
 /* It is remembered where it is now, and goes before the walk, which was refused, comes by there. */
 START_TEST(a_key_that_came_in_another_slot_and_went_is_told_as_gone)
     {
+        counted = _i == 1;
         struct bed bed = bed_make(INDEX_BYTES, 2 * MOVE_OTHERS);
         char key[32];
         for (uint32_t round = 0; round < MOVE_ROUNDS * MOVE_OTHERS; round++) {
             struct sl_index_changes *changes = NULL;
             struct place_listener listener = {.id = sl_key_id("moves", 5)};
             sl_ref others[MOVE_OTHERS];
-            ck_assert_int_eq(sl_index_changes_create(bed.view, true, &changes, NULL), SL_OK);
+            ck_assert_int_eq(
+                sl_index_changes_create(bed.view, counts_of(&bed), true, &changes, NULL), SL_OK);
             sl_ref ref = bed_insert(&bed, "moves", 1);
             (void)sl_index_changes_step(changes, UINT64_MAX / 8, place_listen, &listener);
             sl_index_unlink(bed.index, ref, SL_RECORD_FREE);
@@ -412,12 +440,14 @@ END_TEST
 
 START_TEST(a_key_that_came_back_to_the_same_slot_and_record_is_told_where_it_is)
     {
+        counted = _i == 1;
         struct bed bed = bed_make(INDEX_BYTES, 1000);
         const struct sl_disk_place place = {.offset_bytes = 4096, .segment = 3, .valid = 1};
         const struct sl_extent none = {0};
         struct sl_index_changes *changes = NULL;
         struct place_listener listener = {.id = sl_key_id("key", 3)};
-        ck_assert_int_eq(sl_index_changes_create(bed.view, true, &changes, NULL), SL_OK);
+        ck_assert_int_eq(sl_index_changes_create(bed.view, counts_of(&bed), true, &changes, NULL),
+                         SL_OK);
         sl_ref ref = bed_insert(&bed, "key", 1), before = 0;
         ck_assert_int_eq(sl_index_switch(bed.index, ref, &none, &place, &before), SL_OK);
         (void)sl_index_changes_step(changes, UINT64_MAX / 8, place_listen, &listener);
@@ -444,12 +474,32 @@ START_TEST(a_key_that_came_back_to_the_same_slot_and_record_is_told_where_it_is)
     }
 END_TEST
 
+static void index_open(struct bed *bed)
+{
+    struct sl_index_options options = {.shm_dir = bed->dir,
+                                       .index_bytes_max = bed->index_bytes,
+                                       .key_count = bed->key_count,
+                                       .arena = bed->arena};
+    struct sl_error why = {0};
+    bool created = true;
+    ck_assert_sl_ok(sl_index_open(&options, &created, &bed->index, &why), why);
+    ck_assert(!created);
+}
+
+static void index_reopen(struct bed *bed)
+{
+    sl_index_close(&bed->index);
+    index_open(bed);
+    sl_index_recover(bed->index, NULL, NULL);
+}
+
 /* Keys come and go between the steps of a walk whose listener refuses at times; when it is over,
  * the listener believes exactly what is there. */
 #define MODEL_KEYS  600u
 #define MODEL_STEPS 20000u
 START_TEST(a_listener_believes_what_is_there_after_any_order)
     {
+        counted = _i == 1;
         uint64_t seed = random_seed("index_changes");
         struct bed bed = bed_make(INDEX_BYTES, 700); /* crowded: probes overflow */
         struct sl_index_changes *changes = watch(&bed);
@@ -467,6 +517,9 @@ START_TEST(a_listener_believes_what_is_there_after_any_order)
             }
             listener.room = (uint32_t)(random_next(&seed) % 4);
             (void)sl_index_changes_step(changes, random_next(&seed) % 8, listen, &listener);
+            if (random_next(&seed) % 4000 == 0) { /* the next registrar */
+                index_reopen(&bed);
+            }
         }
         walk(changes, &listener);
         walk(changes, &listener); /* the first one began in the middle */
@@ -484,22 +537,194 @@ START_TEST(a_listener_believes_what_is_there_after_any_order)
     }
 END_TEST
 
+/* Steps of a bucket that a walk takes. */
+static uint32_t walk_steps(struct sl_index_changes *changes, struct listener *listener)
+{
+    uint32_t steps = 1;
+    listener->room = UINT32_MAX;
+    while (sl_index_changes_step(changes, 1, listen, listener) == SL_INDEX_WALK_ON) {
+        steps++;
+    }
+    return steps;
+}
+
+#define MANY_BUCKETS 16384u
+START_TEST(what_did_not_change_is_left_out)
+    {
+        struct bed bed = bed_make(32 * SL_MIB, MANY_BUCKETS * 5);
+        const uint32_t regions =
+            (uint32_t)index_region_count(sl_index_as_view(bed.index)->bucket_count);
+        counted = true;
+        struct sl_index_changes *changes = watch(&bed);
+        struct listener listener = {0};
+        ck_assert_uint_eq(walk_steps(changes, &listener), regions); /* also in the first walk */
+
+        sl_ref ref = bed_insert(&bed, "one", 1);
+        ck_assert_uint_lt(walk_steps(changes, &listener), regions + 2 * INDEX_REGION_BUCKETS);
+        ck_assert(believes(&listener, "one"));
+        ck_assert_uint_eq(walk_steps(changes, &listener), regions);
+
+        sl_index_unlink(bed.index, ref, SL_RECORD_FREE);
+        ck_assert_uint_lt(walk_steps(changes, &listener), regions + 2 * INDEX_REGION_BUCKETS);
+        ck_assert(!believes(&listener, "one"));
+        index_reopen(&bed); /* what the one before did not count is not known */
+        ck_assert_uint_gt(walk_steps(changes, &listener), MANY_BUCKETS / 2);
+        ck_assert_uint_eq(walk_steps(changes, &listener), regions);
+        sl_index_changes_destroy(&changes);
+        bed_remove(&bed);
+    }
+END_TEST
+
+static void owner_forge(const struct bed *bed, uint64_t pid)
+{
+    char path[256];
+    (void)snprintf(path, sizeof path, "%s/changes", bed->dir);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(pwrite(fd, &pid, sizeof pid, SL_SEGMENT_OWN_OFFSET_BYTES + 32), sizeof pid);
+    (void)close(fd);
+}
+
+/* A registrar from before there were counts goes on with what it finds, and leaves them as they are. */
+START_TEST(what_is_changed_without_counts_is_told)
+    {
+        enum { KEYS = 20 };
+        struct bed bed = bed_make(32 * SL_MIB, MANY_BUCKETS * 5);
+        counted = true;
+        struct sl_index_changes *changes = watch(&bed);
+        struct listener listener = {0};
+        char key[32];
+        walk(changes, &listener);
+        pid_t pid = fork();
+        if (pid == 0) {
+            _exit(0);
+        }
+        ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+
+        owner_forge(&bed, (uint64_t)pid); /* who counted is dead */
+        index_regions_close(&bed.index->regions);
+        for (uint32_t turn = 0; turn < 2; turn++) {
+            for (uint32_t i = 0; i < KEYS; i++) {
+                (void)snprintf(key, sizeof key, "uncounted-%u-%u", turn, i);
+                bed_insert(&bed, key, turn * KEYS + i);
+            }
+            walk(changes, &listener);
+            ck_assert_uint_eq(listener.count, (turn + 1) * KEYS);
+        }
+        for (uint32_t i = 0; i < KEYS; i++) { /* before the walk there is one that counts */
+            (void)snprintf(key, sizeof key, "between-%u", i);
+            bed_insert(&bed, key, 100 + i);
+        }
+        index_reopen(&bed);
+        walk(changes, &listener);
+        ck_assert_uint_eq(listener.count, 3 * KEYS);
+        sl_index_changes_destroy(&changes);
+        bed_remove(&bed);
+    }
+END_TEST
+
+/* It counts from the end of its recovery on; what that changed it did not. */
+START_TEST(what_a_recovery_changes_is_told)
+    {
+        struct bed bed = bed_make(32 * SL_MIB, MANY_BUCKETS * 5);
+        counted = true;
+        struct sl_index_changes *changes = watch(&bed);
+        struct listener listener = {0};
+        sl_ref ref = bed_insert(&bed, "damaged", 1);
+        walk(changes, &listener);
+
+        index_word *record = record_at(sl_index_as_view(bed.index), ref);
+        for (uint32_t walks = 0; walks < 2; walks++) { /* one during it, or none */
+            word_set(&record[RECORD_WHAT], 0);
+            sl_index_close(&bed.index);
+            index_open(&bed);
+            if (walks == 0) {
+                ck_assert_uint_gt(walk_steps(changes, &listener), MANY_BUCKETS / 2);
+            }
+            sl_index_recover(bed.index, NULL, NULL);
+            walk(changes, &listener);
+            ck_assert_uint_eq(listener.count, 0);
+            ref = bed_insert(&bed, "damaged", 1);
+            walk(changes, &listener);
+            ck_assert_uint_eq(listener.count, 1);
+            record = record_at(sl_index_as_view(bed.index), ref);
+        }
+        sl_index_changes_destroy(&changes);
+        bed_remove(&bed);
+    }
+END_TEST
+
+/* Counts that are not there, or another index's, are none, and are found when they come. */
+START_TEST(counts_that_are_missing_cost_a_whole_look)
+    {
+        struct bed bed = bed_make(INDEX_BYTES, 1000);
+        char path[256];
+        (void)snprintf(path, sizeof path, "%s/changes", bed.dir);
+        ck_assert_int_eq(unlink(path), 0);
+        counted = true;
+        struct sl_index_changes *changes = watch(&bed);
+        struct listener listener = {0};
+        bed_insert(&bed, "one", 1);
+        walk(changes, &listener);
+        ck_assert(believes(&listener, "one"));
+
+        index_reopen(&bed); /* which makes them */
+        bed_insert(&bed, "two", 2);
+        for (uint32_t i = 0; i < 200; i++) {
+            walk(changes, &listener);
+        }
+        uint32_t regions = (uint32_t)index_region_count(sl_index_as_view(bed.index)->bucket_count);
+        ck_assert_uint_eq(walk_steps(changes, &listener), regions);
+        ck_assert(believes(&listener, "one") && believes(&listener, "two"));
+
+        struct bed other = bed_make(INDEX_BYTES, 1000);
+        char others[256];
+        (void)snprintf(others, sizeof others, "%s/changes", other.dir);
+        sl_index_changes_destroy(&changes);
+        ck_assert_int_eq(rename(others, path), 0);
+        changes = watch(&bed);
+        listener.count = 0;
+        walk(changes, &listener); /* at a table whose regions never changed, says another index's */
+        ck_assert_uint_eq(listener.count, 2);
+        bed_remove(&other);
+
+        index_reopen(&bed);
+        for (uint32_t i = 0; i < 200; i++) {
+            walk(changes, &listener);
+        }
+        ck_assert_uint_eq(walk_steps(changes, &listener), regions);
+        ck_assert_int_eq(truncate(path, SL_PAGE_BYTES), 0); /* somebody cut them short */
+        bed_insert(&bed, "three", 3);
+        walk(changes, &listener);
+        walk(changes, &listener);
+        ck_assert(believes(&listener, "three"));
+        sl_index_changes_destroy(&changes);
+        bed_remove(&bed);
+    }
+END_TEST
+
 int main(void)
 {
     TCase *tcase = tcase_create("index_changes");
     tcase_set_timeout(tcase, 60);
-    tcase_add_test(tcase, what_comes_and_goes_is_told_once);
-    tcase_add_test(tcase, a_value_that_moves_to_disk_is_no_change);
-    tcase_add_test(tcase, where_tiers_are_told_each_move_of_a_value_is_told);
-    tcase_add_test(tcase, a_part_is_told_with_its_block);
-    tcase_add_test(tcase, parts_are_told_when_their_block_is_visible);
-    tcase_add_test(tcase, what_was_told_can_be_told_again);
-    tcase_add_test(tcase, an_index_in_which_nothing_was_ever_written_is_not_dead);
-    tcase_add_test(tcase, an_index_made_anew_is_dead);
-    tcase_add_test(tcase, a_key_that_moved_and_went_before_the_walk_came_by_is_told);
-    tcase_add_test(tcase, a_key_that_went_and_came_in_another_tier_and_slot_is_told_there);
-    tcase_add_test(tcase, a_key_that_came_in_another_slot_and_went_is_told_as_gone);
-    tcase_add_test(tcase, a_key_that_came_back_to_the_same_slot_and_record_is_told_where_it_is);
-    tcase_add_test(tcase, a_listener_believes_what_is_there_after_any_order);
+    tcase_add_loop_test(tcase, what_comes_and_goes_is_told_once, 0, 2);
+    tcase_add_loop_test(tcase, a_value_that_moves_to_disk_is_no_change, 0, 2);
+    tcase_add_loop_test(tcase, where_tiers_are_told_each_move_of_a_value_is_told, 0, 2);
+    tcase_add_loop_test(tcase, a_part_is_told_with_its_block, 0, 2);
+    tcase_add_loop_test(tcase, parts_are_told_when_their_block_is_visible, 0, 2);
+    tcase_add_loop_test(tcase, what_was_told_can_be_told_again, 0, 2);
+    tcase_add_loop_test(tcase, an_index_in_which_nothing_was_ever_written_is_not_dead, 0, 2);
+    tcase_add_loop_test(tcase, an_index_made_anew_is_dead, 0, 2);
+    tcase_add_loop_test(tcase, a_key_that_moved_and_went_before_the_walk_came_by_is_told, 0, 2);
+    tcase_add_loop_test(tcase, a_key_that_went_and_came_in_another_tier_and_slot_is_told_there, 0,
+                        2);
+    tcase_add_loop_test(tcase, a_key_that_came_in_another_slot_and_went_is_told_as_gone, 0, 2);
+    tcase_add_loop_test(tcase, a_key_that_came_back_to_the_same_slot_and_record_is_told_where_it_is,
+                        0, 2);
+    tcase_add_loop_test(tcase, a_listener_believes_what_is_there_after_any_order, 0, 2);
+    tcase_add_test(tcase, what_did_not_change_is_left_out);
+    tcase_add_test(tcase, what_is_changed_without_counts_is_told);
+    tcase_add_test(tcase, what_a_recovery_changes_is_told);
+    tcase_add_test(tcase, counts_that_are_missing_cost_a_whole_look);
     return suite_run(tcase, "index_changes");
 }

@@ -6,6 +6,7 @@
  * outlives it. After each kill the parent reads first what the dead one left, as any reader would,
  * then recovers, and finds for each key the state before or after: with the right bytes, no extent
  * claimed twice, and no space lost. */
+#include "ipc/sl_index_changes.h"
 #include "ipc/sl_pins.h"
 #include "tests/unit/index_support.h"
 
@@ -455,6 +456,71 @@ static void child_kill(struct writer *writer, pid_t child)
                   "the child ended by itself with status %x", (unsigned)status);
 }
 
+/* ---- a reader that follows what changes, and leaves out what did not ---- */
+
+struct follower {
+    struct sl_index_view *view;
+    struct sl_index_changes *changes;
+    uint64_t ids[UNITS][PARTS];
+    struct sl_index_change told[UNITS][PARTS];
+};
+
+static void follower_make(struct follower *follower, const struct bed *bed)
+{
+    struct sl_error why = {0};
+    ck_assert_sl_ok(sl_index_view_open(bed->dir, &follower->view, &why), why);
+    ck_assert_sl_ok(
+        sl_index_changes_create(follower->view, bed->dir, true, &follower->changes, &why), why);
+    for (int unit = 0; unit < UNITS; unit++) {
+        for (uint32_t i = 0; i < part_count(unit); i++) {
+            char key[128];
+            key_of(unit, i, key);
+            follower->ids[unit][i] = sl_key_id(key, (uint32_t)strlen(key));
+        }
+    }
+}
+
+static bool follower_hear(void *context, const struct sl_index_change *change)
+{
+    struct follower *follower = context;
+    bool known = false;
+    for (int unit = 0; unit < UNITS; unit++) {
+        for (uint32_t i = 0; i < part_count(unit); i++) {
+            if (follower->ids[unit][i] == change->id) {
+                follower->told[unit][i] = *change;
+                known = true;
+            }
+        }
+    }
+    must(known);
+    return true;
+}
+
+static void follower_walk(struct follower *follower)
+{
+    while (sl_index_changes_step(follower->changes, 16, follower_hear, follower) ==
+           SL_INDEX_WALK_ON) {
+    }
+}
+
+/* While nobody writes: what it was told is what is there. */
+static void follower_check(struct follower *follower, const struct history *history)
+{
+    follower_walk(follower);
+    follower_walk(follower); /* the first one may have begun before */
+    for (int unit = 0; unit < UNITS; unit++) {
+        const struct state *state = &history->units[unit];
+        for (uint32_t i = 0; i < part_count(unit); i++) {
+            const struct sl_index_change *told = &follower->told[unit][i];
+            ck_assert_msg(
+                told->there == (state->number != 0) &&
+                    (!told->there || (told->memory == state->memory && told->disk == state->disk)),
+                "unit %d part %u: told %d %d %d, is %d %d %d", unit, i, told->there, told->memory,
+                told->disk, state->number != 0, state->memory, state->disk);
+        }
+    }
+}
+
 START_TEST(a_killed_writer_loses_and_invents_nothing)
     {
         struct history *history =
@@ -466,6 +532,7 @@ START_TEST(a_killed_writer_loses_and_invents_nothing)
                                         .arena_bytes = SL_MIB},
                                 .history = history,
                                 .random = random_seed("a_killed_writer_loses_and_invents_nothing")};
+        struct follower follower = {0};
         uint64_t total = 0;
         uint64_t torn = 0;
         for (int i = 0; i < KILLS; i++) {
@@ -477,12 +544,24 @@ START_TEST(a_killed_writer_loses_and_invents_nothing)
             if (child == 0) {
                 child_run(&writer);
             }
+            for (int walks = i % 4; follower.view != NULL && walks > 0; walks--) {
+                follower_walk(&follower);
+            }
             child_kill(&writer, child);
+            if (follower.view != NULL && i % 3 == 0) {
+                follower_walk(&follower);
+            }
             total += atomic_load(&history->ops);
             torn += atomic_load(&history->busy) != 0;
             check_as_left(&writer);
             check_recovered(&writer);
+            if (follower.view == NULL) {
+                follower_make(&follower, &writer.bed);
+            }
+            follower_check(&follower, history);
         }
+        sl_index_changes_destroy(&follower.changes);
+        sl_index_view_close(&follower.view);
         printf("%d kills after %llu operations, %llu of them in the middle of one\n", KILLS,
                (unsigned long long)total, (unsigned long long)torn);
         ck_assert_uint_gt(torn, 0);
@@ -542,17 +621,17 @@ START_TEST(a_writer_killed_while_it_makes_its_segments_leaves_none_or_whole_ones
             nap(random_next(&writer.random) % 150000);
             ck_assert_int_eq(kill(child, SIGKILL), 0);
             ck_assert_int_eq(waitpid(child, NULL, 0), child);
-            before += files_in(writer.bed.dir) < 2;
+            before += files_in(writer.bed.dir) < 3;
 
             writer_open(&writer);
 
-            ck_assert_uint_eq(files_in(writer.bed.dir), 2); /* arena and index: nothing else */
+            ck_assert_uint_eq(files_in(writer.bed.dir), 3); /* arena, index and its changes */
             unit_put(&writer, 0, 1);
             ck_assert_uint_eq(part_seen(&writer.bed, 0, 0).number, 1);
             writer_close(&writer);
             shm_dir_remove(writer.bed.dir);
         }
-        printf("400 kills, %u before both segments were there\n", before);
+        printf("400 kills, %u before all segments were there\n", before);
         munmap(history, sizeof(*history));
     }
 END_TEST

@@ -142,7 +142,7 @@ static void feed_open(struct sl_directory_feed *feed, uint64_t now_ns)
     feed->open_ns = now_ns + FEED_OPEN_NS;
     sl_err err = sl_index_view_open(feed->shm_dir, &feed->view, NULL);
     if (err == SL_OK) {
-        err = sl_index_changes_create(feed->view, false, &feed->changes, NULL);
+        err = sl_index_changes_create(feed->view, feed->shm_dir, false, &feed->changes, NULL);
     }
     if (err == SL_OK) {
         /* Contents live as long as their arena: so does what is told of them. */

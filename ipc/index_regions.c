@@ -1,0 +1,162 @@
+/* ipc/index_regions.c - see index_regions.h. */
+#include "ipc/index_regions.h"
+
+#define REGIONS_FILE "changes"
+
+/* Their part of the header page. */
+struct regions_header {
+    uint64_t seed; /* of the index that they belong to */
+    uint64_t bucket_count;
+    uint64_t region_buckets;
+    index_word owner_start, owner_pid; /* pid 0: nobody */
+    index_word lives;                  /* openings for writing */
+};
+static_assert(sizeof(struct regions_header) == 48, "format of the header of changes");
+
+struct preparing {
+    struct regions_header header;
+    struct sl_goes_on goes_on;
+};
+
+static struct sl_segment_want want_of(const char *shm_dir, uint64_t bucket_count)
+{
+    return (struct sl_segment_want){
+        .directory = shm_dir,
+        .name = REGIONS_FILE,
+        .kind = SL_SEGMENT_CHANGES,
+        .data_bytes = sl_align_up(index_region_count(bucket_count) * 8, SL_PAGE_BYTES),
+        .data_align_bytes = SL_PAGE_BYTES};
+}
+
+static void regions_map(struct index_regions *regions)
+{
+    regions->header = sl_segment_own(&regions->segment);
+    regions->counts = (index_word *)(void *)regions->segment.data;
+}
+
+static sl_err regions_check(struct index_regions *regions, const struct sl_index_view *view)
+{
+    if (regions->header->seed == view->seed &&
+        regions->header->bucket_count == view->bucket_count &&
+        regions->header->region_buckets == INDEX_REGION_BUCKETS) {
+        return SL_OK;
+    }
+    index_regions_close(regions);
+    return SL_ERR_STALE;
+}
+
+static sl_err regions_prepare(struct sl_segment *segment, void *context, struct sl_error *why)
+{
+    const struct preparing *preparing = context;
+    struct regions_header *header = sl_segment_own(segment);
+    header->seed = preparing->header.seed;
+    header->bucket_count = preparing->header.bucket_count;
+    header->region_buckets = INDEX_REGION_BUCKETS;
+    return sl_segment_populate_steps(segment, 0, segment->data_bytes, preparing->goes_on, why);
+}
+
+static sl_err regions_create(const char *shm_dir, struct preparing *preparing,
+                             struct index_regions *out, struct sl_error *why)
+{
+    struct sl_segment_want want = want_of(shm_dir, preparing->header.bucket_count);
+    want.prepare = regions_prepare;
+    want.prepare_context = preparing;
+    sl_err err = sl_segment_remove(shm_dir, REGIONS_FILE, why);
+    if (err == SL_OK || err == SL_ERR_NOT_FOUND) {
+        err = sl_segment_create(&want, &out->segment, why);
+    }
+    if (err == SL_OK) {
+        regions_map(out);
+    }
+    return err;
+}
+
+/* ---- the registrar ---- */
+
+sl_err index_regions_make(const char *shm_dir, const struct index_header *index,
+                          struct sl_goes_on goes_on, struct sl_error *why)
+{
+    struct preparing preparing = {
+        .header = {.seed = index->seed, .bucket_count = index->bucket_count}, .goes_on = goes_on};
+    struct index_regions regions = {.segment = {.fd = -1}};
+    sl_err err = regions_create(shm_dir, &preparing, &regions, why);
+    index_regions_close(&regions);
+    return err;
+}
+
+static sl_err regions_open(const char *shm_dir, const struct sl_index_view *view, bool writable,
+                           struct index_regions *out)
+{
+    struct sl_segment_want want = want_of(shm_dir, view->bucket_count);
+    struct sl_segment segment;
+    sl_err err = sl_segment_open(&want, writable, &segment, NULL);
+    if (err != SL_OK) {
+        return err;
+    }
+    out->segment = segment;
+    regions_map(out);
+    return regions_check(out, view);
+}
+
+void index_regions_open(const char *shm_dir, const struct sl_index_view *view,
+                        struct sl_goes_on goes_on, struct index_regions *out)
+{
+    sl_err err = regions_open(shm_dir, view, true, out);
+    if (err == SL_OK && sl_segment_is_short(&out->segment)) {
+        index_regions_close(out);
+        err = SL_ERR_CORRUPT;
+    }
+    if (err != SL_OK && err != SL_ERR_VERSION) {
+        struct preparing preparing = {
+            .header = {.seed = view->seed, .bucket_count = view->bucket_count}, .goes_on = goes_on};
+        err = regions_create(shm_dir, &preparing, out, NULL);
+    }
+    if (err == SL_OK) {
+        word_publish(&out->header->owner_pid, 0);
+        word_publish(&out->header->lives, word_get(&out->header->lives) + 1);
+    }
+}
+
+void index_regions_own(struct index_regions *regions, uint64_t bucket_count, bool opened)
+{
+    struct sl_proc_id self = sl_proc_id_self();
+    if (regions->counts == NULL) {
+        return;
+    }
+    for (uint64_t i = 0; opened && i < index_region_count(bucket_count); i++) {
+        if (word_get(&regions->counts[i]) == 0) {
+            word_set(&regions->counts[i], 1);
+        }
+    }
+    word_set(&regions->header->owner_start, self.start_time);
+    word_publish(&regions->header->owner_pid, self.pid);
+}
+
+void index_regions_close(struct index_regions *regions)
+{
+    if (regions->counts != NULL) {
+        sl_segment_close(&regions->segment);
+    }
+    *regions = (struct index_regions){.segment = {.fd = -1}};
+}
+
+/* ---- readers ---- */
+
+sl_err index_regions_attach(const char *shm_dir, const struct sl_index_view *view,
+                            struct index_regions *out)
+{
+    return regions_open(shm_dir, view, false, out);
+}
+
+struct index_regions_owner index_regions_owner(const struct index_regions *regions)
+{
+    struct index_regions_owner owner = {0};
+    if (regions->counts == NULL || sl_segment_is_cut(&regions->segment)) {
+        return owner;
+    }
+    owner.proc.pid = (uint32_t)word_get_acquire(&regions->header->owner_pid);
+    owner.proc.start_time = word_get(&regions->header->owner_start);
+    owner.life = word_get(&regions->header->lives);
+    bool stands = owner.proc.pid != 0 && sl_proc_alive(owner.proc);
+    return stands ? owner : (struct index_regions_owner){0};
+}

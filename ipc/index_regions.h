@@ -1,0 +1,59 @@
+/* ipc/index_regions.h - how often each part of the table was changed: words that lie beside it.
+ *
+ * The table is cut into regions of INDEX_REGION_BUCKETS. The registrar counts up a region's word (release)
+ * behind each store to one of its slots, so that a reader which finds the word (acquire) as it was before its
+ * last look at the region has nothing to look at there. Whose counts they are says the header, by pid and
+ * start time: who is none counts nothing, and an older registrar leaves what it finds there, so that counts
+ * of a process that does not live say nothing of what was changed since. Recovery counts nothing either:
+ * until it is over the counts are nobody's. */
+#ifndef SL_INDEX_REGIONS_H
+#define SL_INDEX_REGIONS_H
+
+#include "ipc/index_layout.h"
+
+#define INDEX_REGION_BUCKETS 128u
+#define INDEX_REGION_SLOTS   ((uint64_t)INDEX_REGION_BUCKETS * INDEX_BUCKET_SLOTS)
+
+struct regions_header;
+struct index_regions {
+    struct sl_segment segment;
+    struct regions_header *header;
+    index_word *counts; /* [region]; NULL: there are none. 0: no slot of it was ever set */
+};
+
+static inline uint64_t index_region_count(uint64_t bucket_count)
+{
+    return (bucket_count + INDEX_REGION_BUCKETS - 1) / INDEX_REGION_BUCKETS;
+}
+
+/* Behind the store of a slot. */
+static inline void index_region_changed(const struct index_regions *regions, uint64_t bucket)
+{
+    if (regions->counts != NULL) {
+        index_word *count = &regions->counts[bucket / INDEX_REGION_BUCKETS];
+        word_publish(count, word_get(count) + 1); /* one writer */
+    }
+}
+
+/* Makes those of an index that is about to be made: nobody's. */
+sl_err index_regions_make(const char *shm_dir, const struct index_header *index,
+                          struct sl_goes_on goes_on, struct sl_error *why);
+/* Opens or makes those of the view's index, nobody's from here on. Without them each look at the table is at
+ * all of it: they may be missing. */
+void index_regions_open(const char *shm_dir, const struct sl_index_view *view,
+                        struct sl_goes_on goes_on, struct index_regions *out);
+/* This process counts from here on. opened: what is there may have been changed by who did not. */
+void index_regions_own(struct index_regions *regions, uint64_t bucket_count, bool opened);
+
+/* A reader's. Errors: SL_ERR_NOT_FOUND, SL_ERR_STALE (of another index), those of sl_segment_open. */
+sl_err index_regions_attach(const char *shm_dir, const struct sl_index_view *view,
+                            struct index_regions *out);
+/* Who counts now and lives; else nobody. life: of the index, so that one process may have several. */
+struct index_regions_owner {
+    struct sl_proc_id proc;
+    uint64_t life;
+};
+struct index_regions_owner index_regions_owner(const struct index_regions *regions);
+void index_regions_close(struct index_regions *regions);
+
+#endif

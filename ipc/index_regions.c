@@ -132,6 +132,19 @@ void index_regions_own(struct index_regions *regions, uint64_t bucket_count, boo
     word_publish(&regions->header->owner_pid, self.pid);
 }
 
+bool index_regions_renew(const char *shm_dir, const struct sl_index_view *view,
+                         struct index_regions *regions)
+{
+    if (regions->counts == NULL || !sl_segment_is_short(&regions->segment)) {
+        return false;
+    }
+    word_publish(&regions->header->owner_pid, 0);
+    index_regions_close(regions);
+    index_regions_open(shm_dir, view, (struct sl_goes_on){0}, regions);
+    index_regions_own(regions, view->bucket_count, true);
+    return true;
+}
+
 void index_regions_close(struct index_regions *regions)
 {
     if (regions->counts != NULL) {

@@ -45,6 +45,11 @@ void index_regions_open(const char *shm_dir, const struct sl_index_view *view,
 /* This process counts from here on. opened: what is there may have been changed by who did not. */
 void index_regions_own(struct index_regions *regions, uint64_t bucket_count, bool opened);
 
+/* Where another process cut them short, others are made, and who has the old ones looks for them. True: they
+ * were. */
+bool index_regions_renew(const char *shm_dir, const struct sl_index_view *view,
+                         struct index_regions *regions);
+
 /* A reader's. Errors: SL_ERR_NOT_FOUND, SL_ERR_STALE (of another index), those of sl_segment_open. */
 sl_err index_regions_attach(const char *shm_dir, const struct sl_index_view *view,
                             struct index_regions *out);

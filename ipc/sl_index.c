@@ -90,6 +90,11 @@ bool sl_index_is_short(const struct sl_index *index)
            (index->leases.slots != NULL && sl_segment_is_short(&index->leases.segment));
 }
 
+bool sl_index_changes_renew(struct sl_index *index, const char *shm_dir)
+{
+    return index_regions_renew(shm_dir, &index->view, &index->regions);
+}
+
 sl_err sl_index_view_current(const struct sl_index_view *view, const char *shm_dir)
 {
     return sl_segment_current(&view->segment, shm_dir, INDEX_FILE);

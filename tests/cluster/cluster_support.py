@@ -219,7 +219,7 @@ class Cluster:
                 "--cluster-listen", f"{Network.address(i)}:{CONTROL_PORT}",
                 "--cluster-keys", os.path.join(self.directory, name),
                 "--fabric", "tcp", "--fabric-address", f"{Network.address(i)}:{FABRIC_PORT}",
-                "--peer-timeout", f"{1000 * PACE}ms", *EVERYWHERE, *settings]))
+                "--peer-timeout", f"{1000 * PACE}ms", "--fabric-stall", f"{2 * PACE}s", *EVERYWHERE, *settings]))
 
     def allow(self, name, other):
         """Puts the public key of `other` where `name` looks for keys."""

@@ -49,7 +49,7 @@ def published(node):
 
 def get(node, key):
     """The bytes of a key, None for a miss. Whatever else happens is an error of the test."""
-    done = node.ctl("get", key, "-", check=False)
+    done = node.ctl("get", key, "-", "--op-timeout", f"{10 * PATIENCE}s", check=False)
     if done.returncode == 0:
         return done.stdout
     assert b"not found" in done.stderr, done.stderr

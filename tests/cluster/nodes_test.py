@@ -35,7 +35,7 @@ def get(node, key):
 
 def put(node, key, length):
     value = os.urandom(length)
-    node.ctl("put", key, "-", stdin=value)
+    node.ctl("put", key, "-", "--op-timeout", "60s", stdin=value)
     return value
 
 
@@ -84,7 +84,7 @@ class Reading(unittest.TestCase):
             wait_alive(b, "a")
             trace = os.path.join(folder, "trace")
             workload(trace, 40, seed=3)
-            arguments = ["replay", trace, "--ranks", "2", "--pools", "2", "--block-bytes", "8KiB"]
+            arguments = ["replay", trace, "--ranks", "2", "--pools", "2", "--block-bytes", "8KiB", "--op-timeout", "30s"]
             a.ctl(*arguments, timeout=120 * PATIENCE)  # checks every byte it loads
             b.ctl(*arguments, timeout=120 * PATIENCE)
             loads = json.loads(b.ctl("tiers", "--json").stdout)

@@ -125,7 +125,7 @@ class Bytes(unittest.TestCase):
             a, b = cluster.nodes
             wait_alive(b, "a")
             store(self, a, shape)
-            self.assertEqual([row[:2] for row in Load(self, b, shape, 5000, 2).all(2)], [(16, 0)] * 2)
+            self.assertEqual([row[:2] for row in Load(self, b, shape, 5000 * PATIENCE, 2).all(2)], [(16, 0)] * 2)
             self.assertEqual(counter(b, "transporter.0", "pulled_values"), 0)
             self.assertEqual(counter(b, "coordinator", "blocks_from_memory"), 16)
 
@@ -136,7 +136,7 @@ class Bytes(unittest.TestCase):
             wait_alive(b, "a")
             store(self, a, (1, 24, 32768, 4, 1))
             store(self, b, (1, 8, 32768, 4, 1))
-            rows = Load(self, b, (1, 24, 32768, 4, 1), 5000, 3).all(3)
+            rows = Load(self, b, (1, 24, 32768, 4, 1), 5000 * PATIENCE, 3).all(3)
             self.assertEqual([row[:2] for row in rows], [(24, 0)] * 3)
             self.assertEqual(counter(b, "coordinator", "blocks_from_memory"), 3 * 8)
             self.assertEqual(counter(b, "coordinator", "blocks_from_remote"), 3 * 16)
@@ -207,7 +207,7 @@ class Trouble(unittest.TestCase):
             node.wait_restarted(actor, pid)
         load.end()
         for _, _, seconds in rows:
-            self.assertLess(seconds, 3.5)
+            self.assertLess(seconds, 3 + PATIENCE)  # its deadline is 3 s
         return rows
 
     def test_the_transporter_of_the_reader_is_killed(self):

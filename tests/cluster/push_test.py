@@ -103,11 +103,6 @@ class Probe:
         self.process.stdout.close()
 
 
-def supervisor_of(node):
-    with open(node.directory + "/run/supervisor.pid", encoding="utf-8") as file:
-        return int(file.read().split()[0])
-
-
 def tell(text):
     print(text, file=sys.stderr)
 
@@ -214,18 +209,12 @@ class Pushing(unittest.TestCase):
         interrupted = 0
         for number in range(1, 6):
             self.halfway(number, ttl_ms=750 * PACE)
-            pids = [supervisor_of(self.a), self.a.pid("transporter.0")]  # who would kill what is stopped
-            for pid in pids:
-                os.kill(pid, signal.SIGSTOP)
-            try:
+            with self.a.standing_still("transporter.0"):
                 interrupted += self.decode.begun(number)
                 state = self.decode.expect("arrived", number).split()
                 self.assertIn((state[0], state[3]), [("2", "SL_ERR_TIMEOUT"), ("2", "SL_ERR_PEER_DIED"), ("1", "SL_OK")])
                 self.decode.closed(number)
                 self.decode.fill(number, 90)  # the blocks are used for something else
-            finally:
-                for pid in pids:
-                    os.kill(pid, signal.SIGCONT)
             self.prefill.pushed(number, 0)  # it ends, one way or the other
             wait_alive(self.a, "b")
             self.whole(100 + number, 4, 65536, 1)  # all that was queued before has come

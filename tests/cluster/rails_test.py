@@ -153,7 +153,7 @@ class RailProcesses(unittest.TestCase):
             for i, (key, value) in enumerate(self.values.items()):
                 between(i)
                 deadline = time.monotonic() + 20 * PATIENCE
-                while (got := client.get(key)) is None:
+                while (got := client.get(key, 5000 * PATIENCE)) is None:  # longer than it takes to notice a rail that stands still
                     missed += 1
                     self.assertLess(time.monotonic(), deadline, f"{key} at b: {client.why}")
                     time.sleep(0.05)

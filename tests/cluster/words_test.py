@@ -104,9 +104,12 @@ class Words(Case):
 
     def test_what_decode_offered_is_pushed(self):
         for side, node in ((self.decode, "a"), (self.beside, None)):
-            pushed = counter(self.a, "coordinator", "handovers_pushed")
-            self.pair(sluice.HANDOVER_DIRECT, side, node, True)
-            self.assertEqual(counter(self.a, "coordinator", "handovers_pushed"), pushed + 1)
+            def is_pushed(side=side, node=node):  # what is offered may come to prefill's node too late
+                pushed = counter(self.a, "coordinator", "handovers_pushed")
+                self.pair(sluice.HANDOVER_DIRECT, side, node, True)
+                return counter(self.a, "coordinator", "handovers_pushed") == pushed + 1
+
+            wait_until(is_pushed, 20, "what decode offered is pushed")
         self.over()
 
     def test_an_incomplete_last_block_is_transient(self):

@@ -71,7 +71,7 @@ class OneUsersProcess(unittest.TestCase):
         probe = Told(self, self.node)
         codes = [probe.code("put", f"cold-{number}", 512) for number in range(cold)]
         for number in range(10):
-            self.node.ctl("put", f"{self.id()}-{number}", stdin=b"other!!!" * (1 << 19))
+            self.node.ctl("put", f"{self.id()}-{number}", "--op-timeout", "60s", stdin=b"other!!!" * (1 << 19))
         codes += [probe.code("put", f"pinned-{number}", 512) for number in range(3)]
         self.assertEqual(set(codes), {"SL_OK"})
         return probe

@@ -158,7 +158,7 @@ static void carry_out(char *words[WORDS_MAX])
 int main(int argc, char **argv)
 {
     static char instance[256], runtime_dir[1024], shm_dir[1024];
-    const char *settings[] = {instance, runtime_dir, shm_dir, "op_timeout=4s", NULL};
+    const char *settings[] = {instance, runtime_dir, shm_dir, "op_timeout=15s", NULL};
     struct sl_error why = {0};
     char line[512];
     if (argc != 4) {

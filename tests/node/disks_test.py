@@ -118,8 +118,9 @@ class Disks(unittest.TestCase):
         node.flush()
         on_b = node.disks()["tierer.1"]["objects"]
         self.assertGreater(on_b, 0)
-        old = node.kill("tierer.1")
-        shutil.rmtree(node.path("B"))
+        with node.standing_still():  # nobody starts it again before its files are gone
+            old = node.kill("tierer.1")
+            shutil.rmtree(node.path("B"))
         node.wait_restarted("tierer.1", old, 20)
         node.wait_ready(30)
         lost = node.missing()

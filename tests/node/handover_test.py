@@ -9,7 +9,7 @@ import threading
 import time
 import unittest
 
-from node_support import CTL, PATIENCE, Node, main, wait_until
+from node_support import CTL, PACE, PATIENCE, Node, main, wait_until
 
 # No hand-over may fail for want of time where none is disturbed.
 PATIENT = ["--op-timeout", "30s"]
@@ -67,7 +67,7 @@ class Handover(unittest.TestCase):
 
     def test_prefill_killed_in_the_middle(self):
         with Node(ranks=2, memory="256MiB") as node:
-            report = self.demo(node, "--requests", "1000", "--ranks", "2", "--concurrency", "64", "--op-timeout", "1s",
+            report = self.demo(node, "--requests", "1000", "--ranks", "2", "--concurrency", "64", "--op-timeout", f"{2 * PACE}s",
                                "--kill-prefill")
             self.assert_no_byte_is_wrong(report)
             self.assertTrue(report["prefill_killed"])
@@ -89,7 +89,7 @@ class Handover(unittest.TestCase):
         for by_layers in ([], ["--by-layers"]):
             with self.subTest(by_layers=by_layers), Node(ranks=2, memory="256MiB") as node:
                 report = self.demo(node, "--mode", "direct", *by_layers, "--requests", "400", "--ranks", "2", "--concurrency", "64",
-                                   "--op-timeout", "1s", "--kill-prefill")
+                                   "--op-timeout", f"{2 * PACE}s", "--kill-prefill")
                 self.assert_no_byte_is_wrong(report)
                 self.assertGreater(report["errors_502"], 0)
                 self.assertEqual(report["complete"] + report["errors_502"], 400)

@@ -280,7 +280,7 @@ static void store_and_load(struct side *from, struct side *to, uint32_t seed, co
 
 static void unfinished(struct side *from, struct side *to)
 {
-    struct sl_op_request request = request_of(from, 300 * MS);
+    struct sl_op_request request = request_of(from, 2 * S);
     struct sl_op *op = NULL;
     struct sl_op_result result;
     tokens_make(20);

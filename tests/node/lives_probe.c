@@ -22,6 +22,7 @@
 #define VIEWS           4u
 #define VALUE_BYTES_MAX (256u << 10)
 #define TIMEOUT_NS      UINT64_C(500000000)
+#define COMMIT_NS       UINT64_C(30000000000) /* of the draft that it was told to make */
 #define CODES           64u
 
 struct worker {
@@ -268,8 +269,8 @@ static sl_err draft_write(void)
 static sl_err draft_commit(void)
 {
     sl_err code = SL_ERR_INVALID;
-    sl_err err = draft == NULL ? SL_ERR_INVALID
-                               : sl_draft_commit(client, &draft, 1, &code, TIMEOUT_NS, NULL);
+    sl_err err =
+        draft == NULL ? SL_ERR_INVALID : sl_draft_commit(client, &draft, 1, &code, COMMIT_NS, NULL);
     return err != SL_OK ? err : code;
 }
 

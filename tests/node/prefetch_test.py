@@ -24,16 +24,16 @@ class Stores:
         self.test, self.node, self.count = test, node, 0
 
     def put(self, name):
-        self.node.ctl("put", name, "-", stdin=value(name))
+        self.node.ctl("put", name, "-", "--op-timeout", "60s", stdin=value(name))
 
     def churn(self, count):
         names = [f"cold{number}" for number in range(self.count, self.count + count)]
-        put_all(self.node, {name: value(name) for name in names})
+        put_all(self.node, {name: value(name) for name in names}, 60000)
         self.count += count
 
     def read(self, name):
         """Whether it was there."""
-        got = self.node.ctl("get", name, check=False)
+        got = self.node.ctl("get", name, "--op-timeout", "60s", check=False)
         self.test.assertIn(got.returncode, (0, 1), got.stderr)
         if got.returncode == 0:
             self.test.assertEqual(hashlib.sha256(got.stdout).digest(), hashlib.sha256(value(name)).digest(), name)

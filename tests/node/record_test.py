@@ -35,7 +35,7 @@ class Record(unittest.TestCase):
 
     def replay(self, node, trace):
         report = node.directory + "/report.json"
-        node.ctl("replay", trace, "--ranks", "1", "--json", report, "--progress", "off", timeout=300)
+        node.ctl("replay", trace, "--ranks", "1", "--op-timeout", "30s", "--json", report, "--progress", "off", timeout=300)
         with open(report, encoding="utf-8") as file:
             shown = json.load(file)
         return shown["block_references"], shown["hits"]

@@ -6,7 +6,7 @@ import signal
 import tempfile
 import unittest
 
-from node_support import Node, main, wait_until
+from node_support import PACE, Node, main, wait_until
 
 SESSIONS, TURNS, PAUSE_MS, FIRST_BLOCKS = 50, 10, 20_000, 20
 SPEED = 10
@@ -82,7 +82,7 @@ class Sessions(unittest.TestCase):
 
     def test_it_goes_on_when_registrar_tierer_and_coordinator_are_killed(self):
         with tempfile.TemporaryDirectory() as directory, self.node() as node:
-            replay = self.start(node, directory)
+            replay = self.start(node, directory, SPEED / PACE)
             self.more_come(node, "at first")
             for actor in ("registrar", "tierer.0", "coordinator", "registrar"):
                 self.assertIsNone(replay.poll(), "the replay was over too soon")

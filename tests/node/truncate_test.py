@@ -58,7 +58,7 @@ class Truncate(unittest.TestCase):
                 wait_until(lambda: name in os.listdir(node.shm), WHOLE_S, f"{name} is there")
                 whole = os.stat(path)
                 cut(path, (0, 0.5, 0.1)[turn % 3])
-                if name in ("counts", "labels", "seen"):  # it goes on with new ones
+                if name in ("counts", "labels", "seen", "changes"):  # it goes on with new ones
                     wait_until(lambda: self.lives(probe, what) or made_anew(path, whole), WHOLE_S, f"counts anew: {what}")
                     self.assertEqual(node.registrar.pid, registrar)
                     continue

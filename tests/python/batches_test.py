@@ -248,7 +248,7 @@ class Suffering(OnNode):
                 numbers = [batches.put([f"s{i}/{j}" for j in range(3)], [os.urandom(3 * MIB)] * 3) for i in range(20)]
             self.assertLess(slept.seconds, 0.4 * PACE, "submitting waited")
             buffer = bytearray(5)
-            read = batches.get(["there"], [buffer])
+            read = batches.get(["there"], [buffer], timeout=20 * PACE)
             results = self.results(batches, 21)
             self.assertEqual((results[read], bytes(buffer)), ((True, "", [True]), b"value"))
             for number in numbers:

@@ -173,9 +173,9 @@ class Into(OnPool):
         key = self.key()
         memory = self.memory(4096)
         self.assert_plain(self.store.batch_put_session_start([key], [5], ReplicateConfig()), [0])
-        self.assertEqual(self.store.get_into(key, memory.address, 4096), NOT_READY)
-        self.assert_plain(self.store.batch_get_into([key], [memory.address], [4096]), [NOT_READY])
-        self.assert_plain(self.store.batch_get_into_multi_buffers([key], [[memory.address]], [[4096]]), [NOT_READY])
+        self.eventually(NOT_READY, lambda: self.store.get_into(key, memory.address, 4096), NOT_FOUND)
+        self.eventually([NOT_READY], lambda: self.store.batch_get_into([key], [memory.address], [4096]), [NOT_FOUND])
+        self.eventually([NOT_READY], lambda: self.store.batch_get_into_multi_buffers([key], [[memory.address]], [[4096]]), [NOT_FOUND])
         self.assert_plain(self.store.batch_put_session_revoke([key]), [0])
         self.assertEqual(self.store.get_into(key, memory.address, 4096), NOT_FOUND)
 

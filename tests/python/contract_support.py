@@ -26,10 +26,10 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "node"), os.path.join(HERE, "..", "support")]
 MOONCAKE = os.environ.get("CONTRACT_PEER") == "mooncake"
 if MOONCAKE:
-    from node_support import PATIENCE, free_port, wait_until
+    from node_support import PACE, PATIENCE, free_port, wait_until
 else:
     import python_support
-    from node_support import BIN, PATIENCE, Node, free_port, wait_until
+    from node_support import BIN, PACE, PATIENCE, Node, free_port, wait_until
 
     if python_support.PACKAGE != "installed" and not glob.glob(os.path.join(python_support.PACKAGE, "mooncake", "store.*.so")):
         print(f"skipped: no mooncake.store in {python_support.PACKAGE}")
@@ -39,7 +39,7 @@ from mooncake import store as mooncake_store  # noqa: E402
 from mooncake.store import MooncakeDistributedStore, ReplicateConfig  # noqa: E402
 
 KIB, MIB = 1 << 10, 1 << 20
-LEASE_MS = int(os.environ.get("SLUICE_TEST_LEASE_MS", "500"))
+LEASE_MS = int(os.environ.get("SLUICE_TEST_LEASE_MS", str(1000 * PACE)))
 # The codes that connectors and tests tell apart.
 INTERNAL, NO_SPACE, INVALID, NO_REPLICA, NOT_READY = -1, -200, -600, -702, -703
 NOT_FOUND, EXISTS, LEASED, LEASE_OVER, FILE_NOT_FOUND = -704, -705, -706, -707, -1100

@@ -10,7 +10,7 @@ import unittest
 
 import python_support
 from python_support import client, fork, sluice
-from node_support import PATIENCE, main, wait_until
+from node_support import PACE, PATIENCE, main, wait_until
 
 KIB = 1024
 
@@ -306,7 +306,7 @@ class Threads(OnNode):
 
         def wait():
             try:
-                self.client.put("late", b"x", timeout=1.0)
+                self.client.put("late", b"x", timeout=2.0 * PACE)
             except sluice.SluiceError as error:
                 ended.append(error.code)
 

@@ -30,7 +30,7 @@ if PACKAGE != "installed":
     sys.path.insert(0, PACKAGE)
 
 import sluice  # noqa: E402
-from node_support import Node  # noqa: E402
+from node_support import PATIENCE, Node  # noqa: E402
 
 
 def environment():
@@ -87,7 +87,7 @@ def fork(but=0):
 
 def client(node, **options):
     """A client of the node of a test."""
-    settings = {"runtime_dir": node.directory + "/run", "shm_dir": node.shm, **options.pop("settings", {})}
+    settings = {"runtime_dir": node.directory + "/run", "shm_dir": node.shm, "op_timeout": f"{10 * PATIENCE}s", **options.pop("settings", {})}
     return sluice.Client(node.instance, settings=settings, **options)
 
 

@@ -44,7 +44,7 @@ class Process:
         registered = self.node.register(
             classes, lambda *_: [pool(self.rank.group, ranks, layers, [addresses], len(self.rank.memory.raw))],
             {one.name: {"name": "played"} for one in classes}, BLOCKS, ranks, rank, 1)
-        assert registered, self.node.said
+        assert registered or wait_until(lambda: self.node.ready, 10, "it is registered"), self.node.said
         self.engine = self.node.engines[0]
 
     def cells(self, layer, table):
@@ -124,6 +124,7 @@ class Team:
             classes = layout.classes_of([group])
             self.node = node.Node(told(real), "ranks")
             self.node.register(classes, lambda *_: [pool(group, ranks)], {one.name: {"name": "played"} for one in classes}, BLOCKS, ranks)
+            wait_until(lambda: self.node.ready, 10, "the scheduler is registered")
             self.engine = self.node.engines[0]
         except BaseException:
             self.close()

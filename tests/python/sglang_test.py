@@ -9,7 +9,7 @@ import time
 import python_support
 from python_support import sluice
 import sglang_standin as standin
-from node_support import Node, PATIENCE, free_port, main, wait_until
+from node_support import PACE, PATIENCE, Node, free_port, main, wait_until
 
 standin.install()
 
@@ -269,7 +269,7 @@ class Peers(OnNode):
     def peer(self, name, ports, other, other_ports):
         node = Node(ranks=1, memory="64MiB", settings=[
             "--node-name", name, "--peers", f"{other}@127.0.0.1:{other_ports[0]}", "--cluster-listen", f"127.0.0.1:{ports[0]}", "--fabric", "tcp",
-            "--fabric-address", f"127.0.0.1:{ports[1]}", "--cluster-plaintext", "true"])
+            "--fabric-address", f"127.0.0.1:{ports[1]}", "--cluster-plaintext", "true", "--peer-timeout", "20s"])
         node.__enter__()
         self.addCleanup(node.__exit__)
         return node
@@ -311,19 +311,19 @@ class Failures(OnNode):
             self.assertIn("storing fails", said[0])
             node.start()
             time.sleep(1.1)  # it was left alone for `retry`
-            said = self.lines(lambda: self.assertEqual(store.batch_set_v1(KEYS[1:2], indices(1)), [True]))
+            said = self.lines(lambda: wait_until(lambda: store.batch_set_v1(KEYS[1:2], indices(1)) == [True], 10, "it works again"))
             self.assertIn("works again", said[-1])
 
     def test_an_actor_that_stands_still_costs_a_deadline_at_most(self):
         with Node(ranks=1, memory="64MiB") as node:
             pool = fill(mha())
-            store = self.store(pool, {"timeout": 1}, node=node)
-            store.batch_set_v1(KEYS[:1], indices(0))
+            store = self.store(pool, {"timeout": 1 * PACE}, node=node)
+            wait_until(lambda: store.batch_set_v1(KEYS[:1], indices(0)) == [True], 10, "it is stored")
             os.kill(node.pid("registrar"), signal.SIGSTOP)
             began = time.monotonic()
             stored = store.batch_set_v1(KEYS[1:2], indices(1))[0]  # the supervisor may have replaced it by then
             self.assertLess(time.monotonic() - began, 2 * PATIENCE)
-            self.assertEqual(store.batch_exists(KEYS), 1 + stored)
+            self.assertIn(store.batch_exists(KEYS), (1 + stored, 2))  # one without an answer may be carried out later
             self.assertEqual(store.batch_get_v1(KEYS[:1], indices(5)), [True])
             self.assertEqual(pool.page(5), pool.page(0))
             wait_until(lambda: store.batch_set_v1(KEYS[2:3], indices(2)) == [True], 20, "pages are stored again")

@@ -193,7 +193,8 @@ class OneNode(Sides):
             for name, want in (("a", True), ("b", False)):  # the second one is another prompt
                 one = prompt(name, 100, given)
                 one.request_id = f"request {name}"
-                decode.scheduler.settings.handover_timeout = 2.0
+                if not want:
+                    decode.scheduler.settings.handover_timeout = 2.0
                 self.assertIsNotNone(decode.decode(one))
                 self.assertEqual(decode.wait(one, prefill), want)
                 self.assertTrue(decode.idle())

@@ -278,8 +278,7 @@ class Ranks(unittest.TestCase):
             played = self.played(real, "early engine, 16 bytes", 1)
             self.assertEqual(played.answer(request("a"))[0], 0)
             real.start()
-            time.sleep(0.2)
-            self.assertTrue(played.registered[0].ready)
+            wait_until(lambda: all(one.ready for one in [*played.registered, played.node]), 10, "all is registered")
             played.answer(request("a"))
             self.assertEqual(played.answer(request("a"))[0], 4 * STATES)
 

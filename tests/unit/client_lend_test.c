@@ -374,7 +374,7 @@ START_TEST(a_get_ends_when_its_op_is_fenced)
         bed.fences_wanted = 4;
         unsigned char *at = buffer_lent();
 
-        ck_assert_int_eq(get(at, VALUE, &length_bytes, 200 * SL_NS_PER_MS), SL_ERR_NOT_FOUND);
+        ck_assert_int_eq(get(at, VALUE, &length_bytes, 2 * SL_NS_PER_S), SL_ERR_NOT_FOUND);
 
         ck_assert_uint_eq(bed.fences, 4);
         ck_assert(all_are(at, BUFFER, OLD));
@@ -403,7 +403,7 @@ END_TEST
 static void *get_run(void *context)
 {
     uint64_t length_bytes = 0;
-    ck_assert_int_eq(get(context, VALUE, &length_bytes, 300 * SL_NS_PER_MS), SL_ERR_NOT_FOUND);
+    ck_assert_int_eq(get(context, VALUE, &length_bytes, 2 * SL_NS_PER_S), SL_ERR_NOT_FOUND);
     return NULL;
 }
 

@@ -698,6 +698,14 @@ START_TEST(counts_that_are_missing_cost_a_whole_look)
         walk(changes, &listener);
         walk(changes, &listener);
         ck_assert(believes(&listener, "three"));
+        ck_assert(sl_index_changes_renew(bed.index, bed.dir));
+        ck_assert(!sl_index_changes_renew(bed.index, bed.dir));
+        bed_insert(&bed, "four", 4);
+        for (uint32_t i = 0; i < 200; i++) {
+            walk(changes, &listener);
+        }
+        ck_assert_uint_eq(walk_steps(changes, &listener), regions);
+        ck_assert(believes(&listener, "four"));
         sl_index_changes_destroy(&changes);
         bed_remove(&bed);
     }

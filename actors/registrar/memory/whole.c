@@ -124,6 +124,10 @@ static void counts_renew(struct registrar *self)
         reg_log(self, SL_LOG_WARN, 0, "%s by another process: it begins anew", why.text);
         reg_seen_renew(self);
     }
+    if (sl_index_changes_renew(self->index, shm_dir)) {
+        reg_log(self, SL_LOG_WARN, 0,
+                "the counts of changes were cut short by another process: they begin anew");
+    }
     bool counts = sl_counts_are_short(shm_dir, &why);
     bool labels = !counts && sl_labels_are_short(shm_dir, &why);
     if (!counts && !labels) {

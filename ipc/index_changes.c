@@ -231,6 +231,8 @@ static void walk_begins(struct sl_index_changes *changes)
         changes->attach_walks = ATTACH_WALKS; /* they may be others by now */
         index_regions_close(&changes->regions);
         (void)index_regions_attach(changes->shm_dir, changes->view, &changes->regions);
+        changes->owner =
+            (struct index_regions_owner){0}; /* whoever counts in these: not yet known */
         owner = index_regions_owner(&changes->regions);
     }
     changes->counted = owner.proc.pid != 0;

@@ -11,6 +11,8 @@
  * counts;
  * - state word of a group: release store when its last part is in the table, acquire load by
  * readers;
+ * - count of a region (index_regions.h): release store behind the slot's, acquire load before slots and
+ * records of the region are looked at: a change that a reader did not see moves the count later;
  * - slab_count: release store after the slabs are populated, acquire load by readers.
  * Everything else is relaxed: written by one thread, guarded by a version. tests/models/pins.pml
  * checks these orders on a memory as weak as C11 allows, and that it finds each one's absence. */

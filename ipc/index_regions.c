@@ -1,6 +1,8 @@
 /* ipc/index_regions.c - see index_regions.h. */
 #include "ipc/index_regions.h"
 
+#include <unistd.h>
+
 #define REGIONS_FILE "changes"
 
 /* Their part of the header page. */
@@ -10,8 +12,9 @@ struct regions_header {
     uint64_t region_buckets;
     index_word owner_start, owner_pid; /* pid 0: nobody */
     index_word lives;                  /* openings for writing */
+    index_word owner_space;            /* what the pid is of, sl_proc_space */
 };
-static_assert(sizeof(struct regions_header) == 48, "format of the header of changes");
+static_assert(sizeof(struct regions_header) == 56, "format of the header of changes");
 
 struct preparing {
     struct regions_header header;
@@ -112,15 +115,22 @@ void index_regions_open(const char *shm_dir, const struct sl_index_view *view,
         err = regions_create(shm_dir, &preparing, out, NULL);
     }
     if (err == SL_OK) {
-        word_publish(&out->header->owner_pid, 0);
+        index_regions_disown(out);
         word_publish(&out->header->lives, word_get(&out->header->lives) + 1);
+    }
+}
+
+void index_regions_disown(const struct index_regions *regions)
+{
+    if (regions->counts != NULL) {
+        word_publish(&regions->header->owner_pid, 0);
     }
 }
 
 void index_regions_own(struct index_regions *regions, uint64_t bucket_count, bool opened)
 {
-    struct sl_proc_id self = sl_proc_id_self();
-    if (regions->counts == NULL) {
+    struct sl_proc_id self;
+    if (regions->counts == NULL || sl_proc_id_of((uint32_t)getpid(), &self, NULL) != SL_OK) {
         return;
     }
     for (uint64_t i = 0; opened && i < index_region_count(bucket_count); i++) {
@@ -129,20 +139,21 @@ void index_regions_own(struct index_regions *regions, uint64_t bucket_count, boo
         }
     }
     word_set(&regions->header->owner_start, self.start_time);
+    word_set(&regions->header->owner_space, sl_proc_space());
     word_publish(&regions->header->owner_pid, self.pid);
 }
 
 bool index_regions_renew(const char *shm_dir, const struct sl_index_view *view,
                          struct index_regions *regions)
 {
-    if (regions->counts == NULL || !sl_segment_is_short(&regions->segment)) {
+    if (regions->counts != NULL && !sl_segment_is_short(&regions->segment)) {
         return false;
     }
-    word_publish(&regions->header->owner_pid, 0);
+    index_regions_disown(regions);
     index_regions_close(regions);
     index_regions_open(shm_dir, view, (struct sl_goes_on){0}, regions);
     index_regions_own(regions, view->bucket_count, true);
-    return true;
+    return regions->counts != NULL;
 }
 
 void index_regions_close(struct index_regions *regions)
@@ -164,12 +175,18 @@ sl_err index_regions_attach(const char *shm_dir, const struct sl_index_view *vie
 struct index_regions_owner index_regions_owner(const struct index_regions *regions)
 {
     struct index_regions_owner owner = {0};
-    if (regions->counts == NULL || sl_segment_is_cut(&regions->segment)) {
+    struct sl_proc_id now;
+    if (regions->counts == NULL || sl_segment_is_cut(&regions->segment) ||
+        !sl_segment_linked(&regions->segment)) {
         return owner;
     }
     owner.proc.pid = (uint32_t)word_get_acquire(&regions->header->owner_pid);
-    owner.proc.start_time = word_get(&regions->header->owner_start);
-    owner.life = word_get(&regions->header->lives);
-    bool stands = owner.proc.pid != 0 && sl_proc_alive(owner.proc);
+    owner.proc.start_time = word_get_acquire(&regions->header->owner_start);
+    owner.life = word_get_acquire(&regions->header->lives);
+    /* Of whom nobody can tell whether it lives is nobody: then all of the table is looked at. */
+    bool stands =
+        owner.proc.pid != 0 && word_get_acquire(&regions->header->owner_space) == sl_proc_space() &&
+        word_get(&regions->header->owner_pid) == owner.proc.pid &&
+        sl_proc_id_of(owner.proc.pid, &now, NULL) == SL_OK && sl_proc_id_equal(now, owner.proc);
     return stands ? owner : (struct index_regions_owner){0};
 }

@@ -42,11 +42,13 @@ sl_err index_regions_make(const char *shm_dir, const struct index_header *index,
  * all of it: they may be missing. */
 void index_regions_open(const char *shm_dir, const struct sl_index_view *view,
                         struct sl_goes_on goes_on, struct index_regions *out);
+/* Nobody counts from here on; accepts none. */
+void index_regions_disown(const struct index_regions *regions);
 /* This process counts from here on. opened: what is there may have been changed by who did not. */
 void index_regions_own(struct index_regions *regions, uint64_t bucket_count, bool opened);
 
-/* Where another process cut them short, others are made, and who has the old ones looks for them. True: they
- * were. */
+/* Where another process cut them short, or there are none, others are made, and who has the old ones looks for
+ * them. True: they were. */
 bool index_regions_renew(const char *shm_dir, const struct sl_index_view *view,
                          struct index_regions *regions);
 

@@ -74,12 +74,6 @@ static uint64_t owner_word(struct sl_proc_id self, uint64_t space)
            (self.pid & ((UINT64_C(1) << PID_BITS) - 1));
 }
 
-static uint64_t own_space(void)
-{
-    struct stat at;
-    return stat("/proc/self/ns/pid", &at) == 0 ? (uint64_t)at.st_ino : 0;
-}
-
 /* Whether the process is over that had a block. */
 static bool is_dead(uint64_t owner, uint64_t space)
 {
@@ -125,7 +119,7 @@ sl_err sl_counts_make(const char *shm_dir, struct sl_error *why)
     if (err != SL_OK) {
         return err;
     }
-    uint64_t space = own_space();
+    uint64_t space = sl_proc_space();
     for (uint32_t i = 1; i < BLOCK_COUNT; i++) {
         struct header *header = header_of(&segment, i);
         uint64_t owner = atomic_load_explicit(&header->owner, memory_order_relaxed);
@@ -179,7 +173,7 @@ sl_err sl_counts_open(const char *shm_dir, struct sl_proc_id self, struct sl_cou
         return err;
     }
     /* Of a gate, our number is one of the node's, and none of them says anything here of who lives. */
-    uint64_t given = sl_gate_pid_space(shm_dir), space = given != 0 ? given : own_space();
+    uint64_t given = sl_gate_pid_space(shm_dir), space = given != 0 ? given : sl_proc_space();
     uint64_t owner = owner_word(self, space);
     *out = counts;
     if (!block_take(*out, owner, space, false) && given == 0) {

@@ -209,10 +209,8 @@ static sl_err index_create(const struct sl_index_options *options, struct index_
         plan->lease_ttl_ns = options->leases.object_ns;
         plan->lease_block_ns = options->leases.block_ns;
     }
-    sl_err made = index_regions_make(options->shm_dir, plan, options->goes_on, why);
-    if (made != SL_OK) {
-        return made;
-    }
+    /* Without them readers look at all of the table. */
+    (void)index_regions_make(options->shm_dir, plan, options->goes_on, NULL);
     struct preparing preparing = {.plan = plan, .goes_on = options->goes_on};
     want.prepare = index_prepare;
     want.prepare_context = &preparing;
@@ -327,6 +325,7 @@ void sl_index_close(struct sl_index **index)
     if (index == NULL || *index == NULL) {
         return;
     }
+    index_regions_disown(&(*index)->regions);
     index_regions_close(&(*index)->regions);
     sl_segment_close(&(*index)->leases.segment);
     sl_segment_close(&(*index)->view.segment);

@@ -161,8 +161,8 @@ sl_err sl_index_open(const struct sl_index_options *options, bool *created, stru
 void sl_index_close(struct sl_index **index);
 /* As sl_segment_is_short, of the leases, too. */
 bool sl_index_is_short(const struct sl_index *index);
-/* The counts of changes (sl_index_changes.h) begin anew where another process cut them short. True: they
- * were. */
+/* The counts of changes (sl_index_changes.h) begin anew where another process cut them short, or there are
+ * none. True: they did. */
 bool sl_index_changes_renew(struct sl_index *index, const char *shm_dir);
 /* Says to all readers whether other nodes may be asked. */
 void sl_index_set_remote(struct sl_index *index, bool remote);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -97,6 +98,12 @@ bool sl_proc_alive(struct sl_proc_id id)
     struct sl_proc_id now = {0};
     sl_err err = id.pid != 0 ? sl_proc_id_of(id.pid, &now, NULL) : SL_ERR_NOT_FOUND;
     return err == SL_OK ? sl_proc_id_equal(now, id) : err != SL_ERR_NOT_FOUND;
+}
+
+uint64_t sl_proc_space(void)
+{
+    struct stat at;
+    return stat("/proc/self/ns/pid", &at) == 0 ? (uint64_t)at.st_ino : 0;
 }
 
 struct sl_proc_id sl_proc_id_self(void)

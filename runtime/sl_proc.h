@@ -23,6 +23,9 @@ sl_err sl_proc_id_of(uint32_t pid, struct sl_proc_id *out, struct sl_error *why)
  * it counts as running: the dead may wait, the living must not lose their claims. */
 bool sl_proc_alive(struct sl_proc_id id);
 struct sl_proc_id sl_proc_id_self(void);
+/* Names the namespace of pids of this process: in another one pids mean something else. 0: the system does not
+ * tell. */
+uint64_t sl_proc_space(void);
 /* Of a file with a line PID START_TIME, such as supervisor.pid: of whom nobody knows whether it lives.
  * Errors: SL_ERR_NOT_FOUND (no such file), SL_ERR_INVALID (no such line: it may be being written),
  * SL_ERR_OS. */

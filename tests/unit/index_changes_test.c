@@ -4,6 +4,9 @@
 #include "tests/unit/index_support.h"
 
 #include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -654,6 +657,92 @@ START_TEST(what_a_recovery_changes_is_told)
     }
 END_TEST
 
+/* Another process writes all the while: when it rests, what was told is what is there. */
+#define BUSY_KEYS   4000u
+#define BUSY_OPS    400000u
+#define BUSY_ROUNDS 5u
+struct busy {
+    _Atomic uint32_t rounds_asked, rounds_done;
+    bool there[BUSY_KEYS];
+};
+
+static _Noreturn void busy_run(struct bed *bed, struct busy *busy, uint64_t seed)
+{
+    static sl_ref refs[BUSY_KEYS];
+    index_open(bed);
+    sl_index_recover(bed->index, NULL, NULL);
+    for (uint32_t round = 0; round < BUSY_ROUNDS; round++) {
+        while (atomic_load(&busy->rounds_asked) == round) {
+            (void)usleep(100);
+        }
+        for (uint32_t i = 0; i < BUSY_OPS; i++) {
+            uint32_t at = (uint32_t)(random_next(&seed) % BUSY_KEYS);
+            char key[32];
+            (void)snprintf(key, sizeof key, "busy-%u", at);
+            if (refs[at] == 0) {
+                refs[at] = bed_insert(bed, key, at);
+            } else {
+                sl_index_unlink(bed->index, refs[at], SL_RECORD_FREE);
+                refs[at] = 0;
+            }
+            busy->there[at] = refs[at] != 0;
+        }
+        atomic_store(&busy->rounds_done, round + 1);
+    }
+    for (;;) {
+        (void)pause();
+    }
+}
+
+START_TEST(what_another_process_changes_meanwhile_is_told)
+    {
+        uint64_t seed = random_seed("index_changes_busy");
+        struct bed bed = bed_make(32 * SL_MIB, MANY_BUCKETS * 5);
+        struct busy *busy =
+            mmap(NULL, sizeof *busy, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        ck_assert_ptr_ne(busy, MAP_FAILED);
+        sl_index_close(&bed.index); /* the other's from now on */
+        pid_t pid = fork();
+        if (pid == 0) {
+            busy_run(&bed, busy, seed);
+        }
+        counted = true;
+        struct sl_index_changes *changes = watch(&bed);
+        struct listener listener = {0};
+        const uint32_t regions = (uint32_t)index_region_count(bed.view->bucket_count);
+        while (walk_steps(changes, &listener) != regions) { /* until it counts */
+            (void)usleep(1000);
+        }
+        for (uint32_t round = 1; round <= BUSY_ROUNDS; round++) {
+            atomic_store(&busy->rounds_asked, round);
+            uint32_t walks = 0;
+            while (atomic_load(&busy->rounds_done) < round) {
+                walk(changes, &listener);
+                walks++;
+            }
+            walk(changes, &listener);
+            uint32_t there = 0;
+            for (uint32_t at = 0; at < BUSY_KEYS; at++) {
+                char key[32];
+                (void)snprintf(key, sizeof key, "busy-%u", at);
+                there += busy->there[at];
+                ck_assert_msg(believes(&listener, key) == busy->there[at], "round %u: %s", round,
+                              key);
+            }
+            ck_assert_uint_eq(listener.count, there);
+            ck_assert_uint_eq(walk_steps(changes, &listener), regions); /* all was by counts */
+            ck_assert_uint_gt(walks, 0);
+        }
+        ck_assert_int_eq(kill(pid, SIGKILL), 0);
+        ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+        sl_index_changes_destroy(&changes);
+        sl_index_view_close(&bed.view);
+        sl_arena_close(&bed.arena);
+        shm_dir_remove(bed.dir);
+        (void)munmap(busy, sizeof *busy);
+    }
+END_TEST
+
 /* Counts that are not there, or another index's, are none, and are found when they come. */
 START_TEST(counts_that_are_missing_cost_a_whole_look)
     {
@@ -732,6 +821,7 @@ int main(void)
     tcase_add_loop_test(tcase, a_listener_believes_what_is_there_after_any_order, 0, 2);
     tcase_add_test(tcase, what_did_not_change_is_left_out);
     tcase_add_test(tcase, what_is_changed_without_counts_is_told);
+    tcase_add_test(tcase, what_another_process_changes_meanwhile_is_told);
     tcase_add_test(tcase, what_a_recovery_changes_is_told);
     tcase_add_test(tcase, counts_that_are_missing_cost_a_whole_look);
     return suite_run(tcase, "index_changes");

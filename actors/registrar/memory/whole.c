@@ -126,7 +126,7 @@ static void counts_renew(struct registrar *self)
     }
     if (sl_index_changes_renew(self->index, shm_dir)) {
         reg_log(self, SL_LOG_WARN, 0,
-                "the counts of changes were cut short by another process: they begin anew");
+                "the counts of changes were cut short, or missing: they begin anew");
     }
     bool counts = sl_counts_are_short(shm_dir, &why);
     bool labels = !counts && sl_labels_are_short(shm_dir, &why);

@@ -137,14 +137,16 @@ static bool slot_hand_over(struct sl_index_changes *changes, uint64_t from, uint
 
 /* What was told of this slot is told as gone, unless its key is somewhere else. A key that cannot be
  * remembered where it is now is told as gone, and as there when the walk comes by. False: refused,
- * or the record behind it is being written. */
+ * or the record behind it is being written or came back this moment. */
 static bool slot_forget(struct sl_index_changes *changes, uint64_t slot, sl_index_change_fn fn,
                         void *context, bool *refused)
 {
     uint64_t hash = (uint64_t)changes->homes[slot] << 32 | changes->words[slot] >> 32;
     uint64_t to = 0, word = 0;
     enum index_look look = index_hash_look(changes->view, hash, &to, &word);
-    if (look == INDEX_LOOK_TORN) {
+    /* Back here since it was looked at: it was told as there, and is looked at once more. */
+    bool back = look == INDEX_LOOK_FOUND && to == slot;
+    if (look == INDEX_LOOK_TORN || back) {
         changes->torn_count++;
         return false; /* in the next walk */
     }

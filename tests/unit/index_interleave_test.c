@@ -7,6 +7,7 @@
  * there all the while must be found each time, as it was at one moment. (Stores happen in order
  * here; tests/models has those that do not.) */
 #include "ipc/index_internal.h"
+#include "ipc/sl_index_changes.h"
 #include "tests/unit/index_support.h"
 
 #define CHANGES_MAX 4096
@@ -350,6 +351,66 @@ START_TEST(a_claim_ends_once_between_any_two_stores)
     }
 END_TEST
 
+/* ---- a reader that follows what changes ---- */
+
+static struct bed *back_bed;
+static sl_ref back_ref;
+static uint32_t back_at; /* loads until the key is back */
+
+static void key_is_back(void)
+{
+    if (back_at-- == 0) {
+        sl_index_load_point = NULL; /* the registrar's loads are its own */
+        back_ref = bed_insert(back_bed, "back", 1);
+    }
+}
+
+static bool back_told(void *context, const struct sl_index_change *change)
+{
+    *(bool *)context = change->there;
+    return true;
+}
+
+static void back_walk(struct sl_index_changes *changes, bool *there)
+{
+    ck_assert_int_eq(sl_index_changes_step(changes, UINT64_MAX / 8, back_told, there),
+                     SL_INDEX_WALK_END);
+}
+
+/* It went, and comes back into its slot before any load of the walk that finds it gone; then it goes for good. */
+START_TEST(a_key_that_is_back_before_it_was_told_as_gone_goes_for_good)
+    {
+        struct bed bed = bed_make(SL_MIB, 8);
+        struct sl_index_changes *changes = NULL;
+        bool there = false, was_back = true;
+        const char *dir = _i == 1 ? bed.dir : NULL;
+        ck_assert_int_eq(sl_index_changes_create(bed.view, dir, true, &changes, NULL), SL_OK);
+        back_bed = &bed;
+        back_ref = bed_insert(&bed, "back", 1);
+        for (uint32_t load = 0; was_back; load++) {
+            for (uint32_t i = 0; i < SL_INDEX_CHANGES_ROUNDS; i++) {
+                back_walk(changes, &there);
+            }
+            ck_assert(there);
+            sl_index_unlink(bed.index, back_ref, SL_RECORD_FREE);
+            back_at = load;
+            sl_index_load_point = key_is_back;
+            back_walk(changes, &there);
+            was_back = sl_index_load_point == NULL;
+            sl_index_load_point = NULL;
+            if (was_back) {
+                sl_index_unlink(bed.index, back_ref, SL_RECORD_FREE);
+            }
+            back_walk(changes, &there);
+            back_walk(changes, &there);
+            ck_assert_msg(!there, "back before load %u", load);
+            back_ref = bed_insert(&bed, "back", 1);
+        }
+        sl_index_changes_destroy(&changes);
+        bed_remove(&bed);
+    }
+END_TEST
+
 int main(void)
 {
     TCase *tcase = tcase_create("index_interleave");
@@ -358,5 +419,6 @@ int main(void)
                         SL_COUNT(writers));
     tcase_add_loop_test(tcase, parts_of_a_block_are_seen_together_between_any_two_stores, 0, 2);
     tcase_add_test(tcase, a_claim_ends_once_between_any_two_stores);
+    tcase_add_loop_test(tcase, a_key_that_is_back_before_it_was_told_as_gone_goes_for_good, 0, 2);
     return suite_run(tcase, "index_interleave");
 }

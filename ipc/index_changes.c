@@ -135,6 +135,24 @@ static bool slot_hand_over(struct sl_index_changes *changes, uint64_t from, uint
     return true;
 }
 
+/* Its key was told as gone. It may have been told of another slot of its path meanwhile, and be back there
+ * soon, under the same word: there it was not told, either. */
+static void told_elsewhere_forget(struct sl_index_changes *changes, uint64_t hash, uint64_t id)
+{
+    const struct sl_index_view *view = changes->view;
+    uint64_t bucket = hash_bucket(view, hash);
+    for (uint64_t n = SL_MIN(view->bucket_count, SL_INDEX_PROBE_MAX); n > 0; n--) {
+        for (uint64_t i = 0; i < INDEX_BUCKET_SLOTS; i++) {
+            uint64_t slot = bucket * INDEX_BUCKET_SLOTS + i;
+            if (changes->ids[slot] == id) {
+                told_set(changes, slot, 0);
+                changes->words[slot] = 0;
+            }
+        }
+        bucket = bucket_after(view, bucket);
+    }
+}
+
 /* What was told of this slot is told as gone, unless its key is somewhere else. A key that cannot be
  * remembered where it is now is told as gone, and as there when the walk comes by. False: refused,
  * or the record behind it is being written or came back this moment. */
@@ -155,6 +173,9 @@ static bool slot_forget(struct sl_index_changes *changes, uint64_t slot, sl_inde
     if (!elsewhere && !fn(context, &gone)) {
         *refused = true;
         return false;
+    }
+    if (!elsewhere) {
+        told_elsewhere_forget(changes, hash, gone.id);
     }
     told_set(changes, slot, 0);
     changes->words[slot] = 0;

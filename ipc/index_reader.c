@@ -739,6 +739,20 @@ static bool slot_block_read(const struct sl_index_view *view, const uint64_t *wo
     return same;
 }
 
+/* What the slot held may have left between two looks at it, and come back behind them: then what was read is
+ * of another one that was there meanwhile, or of none. */
+static bool slot_look_is_of(const struct sl_index_view *view, enum index_look look, uint64_t word,
+                            const struct found *found)
+{
+    sl_ref ref = (sl_ref)word;
+    if (look == INDEX_LOOK_FOUND) {
+        return found->ref == ref && hash_tag(found->words[RECORD_HASH]) == (uint32_t)(word >> 32);
+    }
+    return word == 0 ||
+           (ref_in_bounds(view, ref, INDEX_UNITS_MIN) &&
+            what_kind(word_get(&record_at(view, ref)[RECORD_WHAT])) == SL_RECORD_GROUP);
+}
+
 enum index_look index_slot_look(const struct sl_index_view *view, uint64_t slot_number,
                                 struct index_slot *out, char *key_out)
 {
@@ -750,7 +764,8 @@ enum index_look index_slot_look(const struct sl_index_view *view, uint64_t slot_
     for (uint32_t i = 0; i < INDEX_TRIES_MAX && look == INDEX_LOOK_TORN; i++) {
         out->word = word_get_acquire(slot);
         look = scan_look(view, slot, &found, key_out);
-        if (word_get_acquire(slot) != out->word) {
+        if (!slot_look_is_of(view, look, out->word, &found) ||
+            word_get_acquire(slot) != out->word) {
             look = INDEX_LOOK_TORN; /* what was read may be another record's */
         }
     }

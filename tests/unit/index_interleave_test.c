@@ -411,6 +411,80 @@ START_TEST(a_key_that_is_back_before_it_was_told_as_gone_goes_for_good)
     }
 END_TEST
 
+/* Few buckets, so that keys come back into slots where they were told before, at any moment of a walk. */
+#define MOVING_KEYS   12u
+#define MOVING_ROUNDS 60000u
+static struct {
+    struct bed bed;
+    uint64_t seed;
+    sl_ref refs[MOVING_KEYS];
+    bool told[MOVING_KEYS];
+} moving;
+
+static void moving_op(void)
+{
+    uint32_t at = (uint32_t)(random_next(&moving.seed) % MOVING_KEYS);
+    char key[32];
+    (void)snprintf(key, sizeof key, "moving-%u", at);
+    if (moving.refs[at] == 0) {
+        moving.refs[at] = bed_insert(&moving.bed, key, at);
+    } else {
+        sl_index_unlink(moving.bed.index, moving.refs[at], SL_RECORD_FREE);
+        moving.refs[at] = 0;
+    }
+}
+
+static void moving_load(void)
+{
+    if (random_next(&moving.seed) % 8 == 0) {
+        sl_index_load_point = NULL; /* the registrar's loads are its own */
+        for (uint64_t ops = 1 + random_next(&moving.seed) % 6; ops > 0; ops--) {
+            moving_op();
+        }
+        sl_index_load_point = moving_load;
+    }
+}
+
+static bool moving_told(void *context, const struct sl_index_change *change)
+{
+    (void)context;
+    for (uint32_t at = 0; at < MOVING_KEYS; at++) {
+        char key[32];
+        (void)snprintf(key, sizeof key, "moving-%u", at);
+        if (sl_key_id(key, (uint32_t)strlen(key)) == change->id) {
+            moving.told[at] = change->there;
+        }
+    }
+    return true;
+}
+
+START_TEST(what_moves_between_any_loads_of_a_walk_is_told_in_the_end)
+    {
+        struct sl_index_changes *changes = NULL;
+        memset(&moving, 0, sizeof moving);
+        moving.seed = random_seed("index_interleave_moving");
+        moving.bed = bed_make(SL_MIB, MOVING_KEYS + 2);
+        ck_assert_int_eq(sl_index_changes_create(moving.bed.view, _i == 1 ? moving.bed.dir : NULL,
+                                                 false, &changes, NULL),
+                         SL_OK);
+        for (uint32_t round = 0; round < MOVING_ROUNDS; round++) {
+            sl_index_load_point = moving_load;
+            (void)sl_index_changes_step(changes, UINT64_MAX / 8, moving_told, NULL);
+            sl_index_load_point = NULL;
+            if (round % 3 != 0) {
+                continue; /* several walks before it rests */
+            }
+            (void)sl_index_changes_step(changes, UINT64_MAX / 8, moving_told, NULL);
+            for (uint32_t at = 0; at < MOVING_KEYS; at++) {
+                ck_assert_msg(moving.told[at] == (moving.refs[at] != 0),
+                              "round %u: key %u was told %d", round, at, moving.told[at]);
+            }
+        }
+        sl_index_changes_destroy(&changes);
+        bed_remove(&moving.bed);
+    }
+END_TEST
+
 int main(void)
 {
     TCase *tcase = tcase_create("index_interleave");
@@ -420,5 +494,6 @@ int main(void)
     tcase_add_loop_test(tcase, parts_of_a_block_are_seen_together_between_any_two_stores, 0, 2);
     tcase_add_test(tcase, a_claim_ends_once_between_any_two_stores);
     tcase_add_loop_test(tcase, a_key_that_is_back_before_it_was_told_as_gone_goes_for_good, 0, 2);
+    tcase_add_loop_test(tcase, what_moves_between_any_loads_of_a_walk_is_told_in_the_end, 0, 2);
     return suite_run(tcase, "index_interleave");
 }

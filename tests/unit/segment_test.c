@@ -241,7 +241,8 @@ END_TEST
 
 START_TEST(a_node_can_be_gone_on_with_when_each_of_its_segments_can_be_read)
     {
-        static const char *const of_the_node[] = {"arena.0", "index", "leases", "settled", "changes"};
+        static const char *const of_the_node[] = {"arena.0", "index", "leases", "settled",
+                                                  "changes"};
         char *dir = dir_with_segment();
         char from[128], to[128];
         struct sl_error why = {0};

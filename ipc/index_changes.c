@@ -135,6 +135,38 @@ static bool slot_hand_over(struct sl_index_changes *changes, uint64_t from, uint
     return true;
 }
 
+/* Whether a visible object whose key has this hash is in the table; FOUND: in which slot, under which
+ * word. */
+static enum index_look hash_look(const struct sl_index_view *view, uint64_t hash,
+                                 uint64_t *slot_number, uint64_t *word_out)
+{
+    char key[SL_KEY_BYTES_MAX + 8];
+    uint64_t at = hash_bucket(view, hash);
+    uint64_t bucket_count_max = SL_MIN(view->bucket_count, SL_INDEX_PROBE_MAX);
+    for (uint64_t n = 0; n < bucket_count_max; n++) {
+        struct index_bucket *bucket = &view->buckets[at];
+        for (uint32_t i = 0; i < INDEX_BUCKET_SLOTS; i++) {
+            uint64_t word = word_get_acquire(&bucket->slots[i]);
+            if ((uint32_t)(word >> 32) != hash_tag(hash) || (sl_ref)word == 0) {
+                continue;
+            }
+            struct index_slot seen;
+            enum index_look look = index_slot_look(view, at * INDEX_BUCKET_SLOTS + i, &seen, key);
+            if (look == INDEX_LOOK_TORN ||
+                (look == INDEX_LOOK_FOUND && seen.hash == hash && seen.visible)) {
+                *slot_number = at * INDEX_BUCKET_SLOTS + i;
+                *word_out = seen.word;
+                return look;
+            }
+        }
+        if (word_get_acquire(&bucket->overflow) == 0) {
+            break;
+        }
+        at = bucket_after(view, at);
+    }
+    return INDEX_LOOK_OTHER;
+}
+
 /* Its key was told as gone. It may have been told of another slot of its path meanwhile, and be back there
  * soon, under the same word: there it was not told, either. */
 static void told_elsewhere_forget(struct sl_index_changes *changes, uint64_t hash, uint64_t id)
@@ -161,7 +193,7 @@ static bool slot_forget(struct sl_index_changes *changes, uint64_t slot, sl_inde
 {
     uint64_t hash = (uint64_t)changes->homes[slot] << 32 | changes->words[slot] >> 32;
     uint64_t to = 0, word = 0;
-    enum index_look look = index_hash_look(changes->view, hash, &to, &word);
+    enum index_look look = hash_look(changes->view, hash, &to, &word);
     /* Back here since it was looked at: it was told as there, and is looked at once more. */
     bool back = look == INDEX_LOOK_FOUND && to == slot;
     if (look == INDEX_LOOK_TORN || back) {

@@ -86,10 +86,6 @@ struct index_slot {
  * SL_KEY_BYTES_MAX bytes. */
 enum index_look index_slot_look(const struct sl_index_view *view, uint64_t slot_number,
                                 struct index_slot *out, char *key_out);
-/* Whether a visible object whose key has this hash is in the table; FOUND: in which slot, under which
- * word. */
-enum index_look index_hash_look(const struct sl_index_view *view, uint64_t hash,
-                                uint64_t *slot_number, uint64_t *word);
 
 /* Whether a live record begins there; ref may be any number. Each use of a record asks it. */
 static inline bool index_record_live(const struct sl_index *index, sl_ref ref)

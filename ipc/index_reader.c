@@ -779,33 +779,3 @@ enum index_look index_slot_look(const struct sl_index_view *view, uint64_t slot_
     }
     return look;
 }
-
-enum index_look index_hash_look(const struct sl_index_view *view, uint64_t hash,
-                                uint64_t *slot_number, uint64_t *word_out)
-{
-    char key[SL_KEY_BYTES_MAX + 8];
-    uint64_t at = hash_bucket(view, hash);
-    uint64_t bucket_count_max = SL_MIN(view->bucket_count, SL_INDEX_PROBE_MAX);
-    for (uint64_t n = 0; n < bucket_count_max; n++) {
-        struct index_bucket *bucket = &view->buckets[at];
-        for (uint32_t i = 0; i < INDEX_BUCKET_SLOTS; i++) {
-            uint64_t word = word_get_acquire(&bucket->slots[i]);
-            if ((uint32_t)(word >> 32) != hash_tag(hash) || (sl_ref)word == 0) {
-                continue;
-            }
-            struct index_slot seen;
-            enum index_look look = index_slot_look(view, at * INDEX_BUCKET_SLOTS + i, &seen, key);
-            if (look == INDEX_LOOK_TORN ||
-                (look == INDEX_LOOK_FOUND && seen.hash == hash && seen.visible)) {
-                *slot_number = at * INDEX_BUCKET_SLOTS + i;
-                *word_out = seen.word;
-                return look;
-            }
-        }
-        if (word_get_acquire(&bucket->overflow) == 0) {
-            break;
-        }
-        at = bucket_after(view, at);
-    }
-    return INDEX_LOOK_OTHER;
-}

@@ -23,6 +23,7 @@ struct sl_index_changes {
     uint64_t slot_count;
     uint64_t at;            /* slot */
     uint64_t told_count;    /* ids that are not 0 */
+    uint64_t reach_buckets; /* so far behind its own bucket a key was told, at most */
     uint64_t torn_count;    /* of the walk */
     uint64_t pending_count; /* of the walk */
     uint64_t *words;        /* [slot]: as last seen; 0: look again */
@@ -110,6 +111,16 @@ void sl_index_changes_rounds(struct sl_index_changes *changes, uint32_t rounds)
     changes->rounds_next = rounds;
 }
 
+/* Of the key told of the slot. */
+static void home_set(struct sl_index_changes *changes, uint64_t slot, uint32_t home)
+{
+    const struct sl_index_view *view = changes->view;
+    uint64_t bucket = slot / INDEX_BUCKET_SLOTS, own = hash_bucket(view, (uint64_t)home << 32);
+    uint64_t behind = bucket >= own ? bucket - own : bucket + view->bucket_count - own;
+    changes->homes[slot] = home;
+    changes->reach_buckets = SL_MAX(changes->reach_buckets, behind);
+}
+
 static void told_set(struct sl_index_changes *changes, uint64_t slot, uint64_t id)
 {
     changes->told_count += (id != 0) - (uint64_t)(changes->ids[slot] != 0);
@@ -128,7 +139,7 @@ static bool slot_hand_over(struct sl_index_changes *changes, uint64_t from, uint
         return false;
     }
     told_set(changes, to, changes->ids[from]);
-    changes->homes[to] = changes->homes[from];
+    home_set(changes, to, changes->homes[from]);
     changes->tiers[to] = changes->tiers[from];
     /* Its value may be in another tier than told: it is looked at once more, and its tag stays known. */
     changes->words[to] = changes->with_tiers ? word | UINT32_MAX : word; /* no slot has this ref */
@@ -173,7 +184,7 @@ static void told_elsewhere_forget(struct sl_index_changes *changes, uint64_t has
 {
     const struct sl_index_view *view = changes->view;
     uint64_t bucket = hash_bucket(view, hash);
-    for (uint64_t n = SL_MIN(view->bucket_count, SL_INDEX_PROBE_MAX); n > 0; n--) {
+    for (uint64_t n = 0; n <= changes->reach_buckets; n++) {
         for (uint64_t i = 0; i < INDEX_BUCKET_SLOTS; i++) {
             uint64_t slot = bucket * INDEX_BUCKET_SLOTS + i;
             if (changes->ids[slot] == id) {
@@ -250,7 +261,7 @@ static bool slot_changed(struct sl_index_changes *changes, uint64_t slot, sl_ind
             return false;
         }
         told_set(changes, slot, id);
-        changes->homes[slot] = (uint32_t)(seen.hash >> 32);
+        home_set(changes, slot, (uint32_t)(seen.hash >> 32));
         changes->tiers[slot] = tiers;
     }
     changes->pending_count += look == INDEX_LOOK_FOUND && !visible;

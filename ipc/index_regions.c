@@ -35,6 +35,7 @@ static void regions_map(struct index_regions *regions)
 {
     regions->header = sl_segment_own(&regions->segment);
     regions->counts = (index_word *)(void *)regions->segment.data;
+    regions->space = sl_proc_space();
 }
 
 static sl_err regions_check(struct index_regions *regions, const struct sl_index_view *view)
@@ -139,7 +140,7 @@ void index_regions_own(struct index_regions *regions, uint64_t bucket_count, boo
         }
     }
     word_set(&regions->header->owner_start, self.start_time);
-    word_set(&regions->header->owner_space, sl_proc_space());
+    word_set(&regions->header->owner_space, regions->space);
     word_publish(&regions->header->owner_pid, self.pid);
 }
 
@@ -185,7 +186,7 @@ struct index_regions_owner index_regions_owner(const struct index_regions *regio
     owner.life = word_get_acquire(&regions->header->lives);
     /* Of whom nobody can tell whether it lives is nobody: then all of the table is looked at. */
     bool stands =
-        owner.proc.pid != 0 && word_get_acquire(&regions->header->owner_space) == sl_proc_space() &&
+        owner.proc.pid != 0 && word_get_acquire(&regions->header->owner_space) == regions->space &&
         word_get(&regions->header->owner_pid) == owner.proc.pid &&
         sl_proc_id_of(owner.proc.pid, &now, NULL) == SL_OK && sl_proc_id_equal(now, owner.proc);
     return stands ? owner : (struct index_regions_owner){0};

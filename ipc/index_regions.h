@@ -18,6 +18,7 @@ struct regions_header;
 struct index_regions {
     struct sl_segment segment;
     struct regions_header *header;
+    uint64_t space;     /* sl_proc_space of this process */
     index_word *counts; /* [region]; NULL: there are none. 0: no slot of it was ever set */
 };
 

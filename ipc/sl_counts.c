@@ -4,8 +4,6 @@
 #include "ipc/sl_gate.h"
 #include "ipc/sl_mapped.h"
 
-#include <sys/stat.h>
-
 #define COUNTS_FILE "counts"
 #define ROW_WORDS \
     128u /* whole lines; counts, times of keys, then a histogram of each other that is timed */

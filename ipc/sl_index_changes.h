@@ -5,8 +5,8 @@
  * (ipc/index_regions.h): regions that did not change are left out, so that a walk reads 16 bytes a
  * region and what lies in those that did. Where nobody counts, which a node's registrar of an older
  * release does not, a walk is over all of the table: two sequential reads of 12 and 11 bytes a key.
- * The receiver of a change may refuse it. It is then told again
- * in the next walk, so nothing is lost and nothing is queued here.
+ * The receiver of a change may refuse it. It is then told again in the next walk, so nothing is lost and
+ * nothing is queued here.
  *
  * Keys are told as 64-bit ids, the same on all nodes. Two keys may share one (1 in 2^64): good for
  * hints, not for bytes. */
@@ -26,10 +26,10 @@ struct sl_index_changes; /* opaque; one thread */
  * says otherwise. All records of a region that was counted as changed are looked at. */
 #define SL_INDEX_CHANGES_ROUNDS 16u
 
-/* shm_dir: where the view's index is, for the counts; NULL: each walk is over all of the table. Borrowed
- * until destroyed, as the view is. Remembers nothing: the first walk tells all visible objects as there. tiers: an object whose value
- * is somewhere else than told (memory, disk) is told as there once more. Takes
- * 21 bytes a slot of the table, 28 a key it was made for. Errors: SL_ERR_NO_MEMORY. */
+/* Remembers nothing: the first walk tells all visible objects as there. shm_dir: where the view's index
+ * is, for the counts; NULL: each walk is over all of the table. tiers: an object whose value is
+ * somewhere else than told (memory, disk) is told as there once more. View and shm_dir are borrowed.
+ * Takes 21 bytes a slot of the table, 28 a key it was made for. Errors: SL_ERR_NO_MEMORY. */
 sl_err sl_index_changes_create(const struct sl_index_view *view, const char *shm_dir, bool tiers,
                                struct sl_index_changes **out, struct sl_error *why);
 void sl_index_changes_destroy(struct sl_index_changes **changes);

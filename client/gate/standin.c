@@ -260,7 +260,6 @@ static sl_err client_know(struct standin *self, int fd, struct sl_gate_answer *a
                           struct sl_error *why)
 {
     SL_AUTO(close) int sent = fd;
-    struct stat space;
     int pidfd = -1;
     socklen_t size = sizeof(pidfd);
     if (self->pidfd >= 0) {
@@ -275,12 +274,13 @@ static sl_err client_know(struct standin *self, int fd, struct sl_gate_answer *a
         sent = -1; /* NOLINT(clang-analyzer-deadcode.DeadStores): read by its clean-up */
     }
     self->pidfd = pidfd;
-    if (stat("/proc/self/ns/pid", &space) != 0) {
+    uint64_t space = sl_proc_space();
+    if (space == 0) {
         return sl_fail_os(why, errno, "/proc/self/ns/pid");
     }
     answer->a = self->self.pid;
     answer->b = self->self.start_time;
-    answer->c = (uint64_t)space.st_ino;
+    answer->c = space;
     return SL_OK;
 }
 

@@ -34,9 +34,8 @@ sl_err sl_directory_feed_addresses(struct sl_directory_feed *feed, const char *c
 
 struct sl_directory_feed_stats {
     uint64_t key_count; /* told as there */
-    uint64_t
-        published_ns; /* the server knows all that was acknowledged here at this time; 0: it may
-                                not */
+    /* The server knows all that was acknowledged here at this time; 0: it may not. */
+    uint64_t published_ns;
     uint64_t walks, walk_ns; /* how long the last one took */
     uint64_t told_again;
     uint64_t indexes; /* opened */

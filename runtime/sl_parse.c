@@ -116,11 +116,42 @@ sl_err sl_parse_count(const char *text, uint64_t *out, struct sl_error *why)
     return err;
 }
 
-/* ---- sizes ---- */
+/* ---- decimals with a unit ---- */
+
+struct decimal {
+    uint64_t whole;
+    uint64_t fraction; /* in parts of FRACTION_ONE; digits behind the 18th are dropped */
+};
+#define FRACTION_ONE UINT64_C(1000000000000000000)
+
+static sl_err decimal_take(const char *text, struct decimal *out, const char **rest,
+                           struct sl_error *why)
+{
+    sl_err err = number_take(text, &out->whole, rest, why);
+    out->fraction = 0;
+    if (err != SL_OK || **rest != '.') {
+        return err;
+    }
+    (*rest)++;
+    if (!is_digit(**rest)) {
+        return sl_fail(why, SL_ERR_INVALID, "'%.64s' is no number", text);
+    }
+    for (uint64_t place = FRACTION_ONE / 10; is_digit(**rest); place /= 10, (*rest)++) {
+        out->fraction += place * (uint64_t)(**rest - '0');
+    }
+    return SL_OK;
+}
 
 struct unit {
     const char *name;
     uint64_t factor;
+};
+
+struct units {
+    const struct unit *table;
+    size_t count;
+    int (*compare)(const char *, const char *);
+    const char *wanted; /* for people, behind the name of an unknown one */
 };
 
 static const struct unit size_units[] = {
@@ -145,125 +176,79 @@ static const struct unit engine_units[] = {
     {"mb", SL_MIB}, {"g", SL_GIB}, {"gb", SL_GIB}, {"t", SL_GIB << 10}, {"tb", SL_GIB << 10},
 };
 
-/* The factor that stands at text, blanks before it; 0: none of them does. */
-static uint64_t unit_factor(const struct unit *units, size_t count, const char *text,
-                            int (*compare)(const char *, const char *))
-{
-    text += strspn(text, " ");
-    for (size_t i = 0; i < count; i++) {
-        if (compare(text, units[i].name) == 0) {
-            return units[i].factor;
-        }
-    }
-    return 0;
-}
-
-sl_err sl_parse_size(const char *text, uint64_t *bytes, struct sl_error *why)
-{
-    const char *rest = NULL;
-    uint64_t value = 0;
-    sl_err err = number_take(text, &value, &rest, why);
-    if (err != SL_OK) {
-        return err;
-    }
-    uint64_t factor = unit_factor(size_units, SL_COUNT(size_units), rest, strcasecmp);
-    if (factor == 0) {
-        return sl_fail(why, SL_ERR_INVALID,
-                       "'%.64s': unknown unit '%.64s'; B, KB, MB, GB, TB (powers of 1000), KiB, "
-                       "MiB, GiB, TiB",
-                       text, rest + strspn(rest, " "));
-    }
-    if (value > UINT64_MAX / factor) {
-        return sl_fail(why, SL_ERR_INVALID, "'%.64s' is too large", text);
-    }
-    *bytes = value * factor;
-    return SL_OK;
-}
-
-const char *sl_parse_size_1024(const char *text, uint64_t *bytes)
-{
-    const char *rest = NULL;
-    uint64_t value = 0;
-    sl_err err = sl_parse_digits(text, &value, &rest);
-    uint64_t factor = unit_factor(engine_units, SL_COUNT(engine_units), rest, strcasecmp);
-    if (err == SL_ERR_INVALID) {
-        return "is no size";
-    }
-    if (err == SL_OK && factor == 0) {
-        return "has an unknown unit: b, kb, mb, gb or tb";
-    }
-    if (err != SL_OK || value > UINT64_MAX / factor) {
-        return "is too large";
-    }
-    *bytes = value * factor;
-    return NULL;
-}
-
-/* ---- decimals ---- */
-
-/* Whole part and up to nine decimals, in billionths. */
-static sl_err decimal_take(const char *text, uint64_t *whole, uint64_t *billionths,
-                           const char **rest, struct sl_error *why)
-{
-    sl_err err = number_take(text, whole, rest, why);
-    *billionths = 0;
-    if (err != SL_OK || **rest != '.') {
-        return err;
-    }
-    (*rest)++;
-    if (!is_digit(**rest)) {
-        return sl_fail(why, SL_ERR_INVALID, "'%.64s' is no number", text);
-    }
-    for (uint64_t place = 100000000; is_digit(**rest); place /= 10, (*rest)++) {
-        *billionths += place * (uint64_t)(**rest - '0');
-    }
-    return SL_OK;
-}
-
 static const struct unit duration_units[] = {
     {"ns", 1},          {"us", SL_NS_PER_US},      {"ms", SL_NS_PER_MS},
     {"s", SL_NS_PER_S}, {"min", 60 * SL_NS_PER_S}, {"h", 3600 * SL_NS_PER_S},
 };
 
-sl_err sl_parse_duration(const char *text, uint64_t *ns, struct sl_error *why)
+/* A decimal, blanks, one of the units; what is less than one is dropped. */
+static sl_err measure_parse(const char *text, const struct units *units, uint64_t *out,
+                            struct sl_error *why)
 {
     const char *rest = NULL;
-    uint64_t whole = 0;
-    uint64_t billionths = 0;
-    sl_err err = decimal_take(text, &whole, &billionths, &rest, why);
+    struct decimal value;
+    uint64_t factor = 0;
+    sl_err err = decimal_take(text, &value, &rest, why);
     if (err != SL_OK) {
         return err;
     }
-    if (*rest == '\0' && whole == 0 && billionths == 0) {
+    const char *name = rest + strspn(rest, " ");
+    for (size_t i = 0; i < units->count && factor == 0; i++) {
+        factor = units->compare(name, units->table[i].name) == 0 ? units->table[i].factor : 0;
+    }
+    if (factor == 0) {
+        return sl_fail(why, SL_ERR_INVALID, "'%.64s': unknown unit '%.64s'; %s", text, name,
+                       units->wanted);
+    }
+    unsigned __int128 scaled = (unsigned __int128)value.whole * factor +
+                               (unsigned __int128)value.fraction * factor / FRACTION_ONE;
+    if (scaled > UINT64_MAX) {
+        return sl_fail(why, SL_ERR_INVALID, "'%.64s' is too large", text);
+    }
+    *out = (uint64_t)scaled;
+    return SL_OK;
+}
+
+sl_err sl_parse_size(const char *text, uint64_t *bytes, struct sl_error *why)
+{
+    static const struct units units = {size_units, SL_COUNT(size_units), strcasecmp,
+                                       "B, KB, MB, GB, TB (powers of 1000), KiB, MiB, GiB, TiB"};
+    return measure_parse(text, &units, bytes, why);
+}
+
+sl_err sl_parse_size_1024(const char *text, uint64_t *bytes, struct sl_error *why)
+{
+    static const struct units units = {engine_units, SL_COUNT(engine_units), strcasecmp,
+                                       "b, kb, mb, gb, tb (powers of 1024)"};
+    return measure_parse(text, &units, bytes, why);
+}
+
+sl_err sl_parse_duration(const char *text, uint64_t *ns, struct sl_error *why)
+{
+    static const struct units units = {duration_units, SL_COUNT(duration_units), strcmp,
+                                       "a duration needs a unit: ns, us, ms, s, min or h"};
+    const char *rest = NULL;
+    struct decimal value;
+    if (decimal_take(text, &value, &rest, NULL) == SL_OK && *rest == '\0' && value.whole == 0 &&
+        value.fraction == 0) {
         *ns = 0;
         return SL_OK;
     }
-    uint64_t factor = unit_factor(duration_units, SL_COUNT(duration_units), rest, strcmp);
-    if (factor == 0) {
-        return sl_fail(why, SL_ERR_INVALID,
-                       "'%.64s': a duration needs a unit: ns, us, ms, s, min or h", text);
-    }
-    if (whole >= UINT64_MAX / factor - 1) {
-        return sl_fail(why, SL_ERR_INVALID, "'%.64s' is too large", text);
-    }
-    *ns = whole * factor + (factor >= SL_NS_PER_S ? billionths * (factor / SL_NS_PER_S)
-                                                  : billionths * factor / SL_NS_PER_S);
-    return SL_OK;
+    return measure_parse(text, &units, ns, why);
 }
 
 sl_err sl_parse_ratio(const char *text, uint64_t *millionths, struct sl_error *why)
 {
     const char *rest = NULL;
-    uint64_t whole = 0;
-    uint64_t billionths = 0;
-    sl_err err = decimal_take(text, &whole, &billionths, &rest, why);
+    struct decimal value;
+    sl_err err = decimal_take(text, &value, &rest, why);
     if (err != SL_OK) {
         return err;
     }
-    if (*rest != '\0' || whole > 1 || (whole == 1 && billionths > 0)) {
+    if (*rest != '\0' || value.whole > 1 || (value.whole == 1 && value.fraction > 0)) {
         return sl_fail(why, SL_ERR_INVALID, "'%.64s' is no ratio from 0 to 1", text);
     }
-    *millionths = whole * 1000000 + billionths / 1000;
+    *millionths = value.whole * 1000000 + value.fraction / (FRACTION_ONE / 1000000);
     return SL_OK;
 }
 

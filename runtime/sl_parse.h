@@ -23,8 +23,8 @@ bool sl_parse_hex(const char *text, uint64_t *out);
 bool sl_parse_real(const char *text, double *out);
 
 sl_err sl_parse_count(const char *text, uint64_t *out, struct sl_error *why);
-/* Integer with optional B KB MB GB TB (10^3n) KiB MiB GiB TiB K M G T (2^10n), any case, blanks
- * before the unit. */
+/* Integer or decimal with optional B KB MB GB TB (10^3n) KiB MiB GiB TiB K M G T (2^10n), any case,
+ * blanks before the unit; a fraction of a byte is dropped. */
 sl_err sl_parse_size(const char *text, uint64_t *bytes, struct sl_error *why);
 /* Integer or decimal with ns us ms s min h; a unit is required but for 0. */
 sl_err sl_parse_duration(const char *text, uint64_t *ns, struct sl_error *why);
@@ -33,9 +33,8 @@ sl_err sl_parse_ratio(const char *text, uint64_t *millionths, struct sl_error *w
 /* true false yes no on off 1 0, any case. */
 sl_err sl_parse_bool(const char *text, bool *value, struct sl_error *why);
 
-/* Sizes as engines' connectors write them: integer with optional b kb mb gb tb k m g t, any case,
- * blanks before the unit, always powers of 1024. NULL: *bytes is given. Else what is wrong with the
- * text, for people. */
-const char *sl_parse_size_1024(const char *text, uint64_t *bytes);
+/* Sizes as engines' connectors write them: the same with b kb mb gb tb k m g t, always powers of
+ * 1024. mooncake_config.py has these rules in Python. */
+sl_err sl_parse_size_1024(const char *text, uint64_t *bytes, struct sl_error *why);
 
 #endif

@@ -133,12 +133,13 @@ sl_err sl_pool_buffer_check(const struct sl_pool_buffer *mapped, uint32_t count,
 static sl_err size_parse(const char *field, const char *text, uint64_t *bytes, struct sl_error *why)
 {
     uint64_t value = 0;
-    const char *wrong = sl_parse_size_1024(text, &value);
-    if (wrong == NULL && value != 0 && value < STORE_SIZE_MIN) {
-        wrong = "is neither 0 nor at least 1024 bytes";
+    struct sl_error wrong = {0};
+    if (sl_parse_size_1024(text, &value, &wrong) != SL_OK) {
+        return sl_fail(why, SL_ERR_CONFIG, "%s: %s", field, wrong.text);
     }
-    if (wrong != NULL) {
-        return sl_fail(why, SL_ERR_CONFIG, "%s: '%.64s' %s", field, text, wrong);
+    if (value != 0 && value < STORE_SIZE_MIN) {
+        return sl_fail(why, SL_ERR_CONFIG, "%s: '%.64s' is neither 0 nor at least 1024 bytes",
+                       field, text);
     }
     *bytes = value;
     return SL_OK;

@@ -55,6 +55,7 @@ static const struct {
     uint64_t want;
 } good[] = {
     {{"--port=1234"}, MASTER_port, 1234},
+    {{"--memory", "1.5 GB"}, MASTER_memory, 1536 * SL_MIB},
     {{"-port", "1234"}, MASTER_port, 1234},
     {{"--metrics-port", "1234"}, MASTER_metrics_port, 1234},
     {{"-metrics_port=7", "--metrics-port=8"}, MASTER_metrics_port, 8}, /* the last one wins */

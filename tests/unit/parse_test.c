@@ -110,7 +110,19 @@ static const struct {
     {"3  kB", 3000, 3072},
     {"2t", 2048 * SL_GIB, 2048 * SL_GIB},
     {"5XB", UNTOUCHED, UNTOUCHED},
-    {"1.5G", UNTOUCHED, UNTOUCHED},
+    {"1.5G", 1536 * SL_MIB, 1536 * SL_MIB},
+    {"1.5 GB", 1500000000, 1536 * SL_MIB},
+    {"0.1GiB", 107374182, UNTOUCHED}, /* what is less than a byte is dropped */
+    {"0.000000000001TB", 1, 1},
+    {"0.5b", 0, 0},
+    {"18446744073709551615.9", UINT64_MAX, UINT64_MAX},
+    {"17179869183.9999999999GiB", UINT64_MAX, UNTOUCHED},
+    {"16777216t", UNTOUCHED, UNTOUCHED},
+    {"1.", UNTOUCHED, UNTOUCHED},
+    {"1.gb", UNTOUCHED, UNTOUCHED},
+    {".5gb", UNTOUCHED, UNTOUCHED},
+    {"1.5.5gb", UNTOUCHED, UNTOUCHED},
+    {"1,5gb", UNTOUCHED, UNTOUCHED},
     {"", UNTOUCHED, UNTOUCHED},
     {"-1", UNTOUCHED, UNTOUCHED},
     {"20000000TB", UNTOUCHED, UNTOUCHED},
@@ -123,12 +135,12 @@ START_TEST(sizes_have_units_of_settings_or_of_engines)
         struct sl_error why = {0};
 
         sl_err err = sl_parse_size(sizes[_i].text, &ours, &why);
-        const char *wrong = sl_parse_size_1024(sizes[_i].text, &engines);
+        sl_err wrong = sl_parse_size_1024(sizes[_i].text, &engines, NULL);
 
         ck_assert_uint_eq(ours, sizes[_i].ours);
         ck_assert_uint_eq(engines, sizes[_i].engines);
         ck_assert_int_eq(err, ours == UNTOUCHED ? SL_ERR_INVALID : SL_OK);
-        ck_assert_int_eq(wrong == NULL, engines != UNTOUCHED);
+        ck_assert_int_eq(wrong, engines == UNTOUCHED ? SL_ERR_INVALID : SL_OK);
         ck_assert_int_eq(why.text[0] != '\0', ours == UNTOUCHED);
     }
 END_TEST

@@ -91,7 +91,7 @@ static bool kind_parse(const struct mc_flag *flag, const char *text, struct mc_v
     case MC_REAL:
         return sl_parse_real(text, &out->real);
     case MC_SIZE:
-        return sl_parse_size_1024(text, &out->number) == NULL;
+        return sl_parse_size_1024(text, &out->number, NULL) == SL_OK;
     case MC_MILLIS:
     case MC_SECONDS:
         return duration_parse(text, flag->kind, &out->number);

@@ -17,7 +17,7 @@ enum mc_kind {
     MC_COUNT,   /* whole number */
     MC_REAL,    /* decimal number; bounds are whole */
     MC_TEXT,    /* high: longest length; choices */
-    MC_SIZE,    /* bytes: whole number with optional unit b kb mb gb tb or k m g t, any case, blanks
+    MC_SIZE,    /* bytes: number with optional unit b kb mb gb tb or k m g t, any case, blanks
                    before it, powers of 1024 */
     MC_MILLIS,  /* duration: whole number of ms, or with a unit: ms s m h */
     MC_SECONDS, /* the same, a number alone are seconds */

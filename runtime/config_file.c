@@ -1,11 +1,13 @@
-/* runtime/config_file.c - the syntax of a settings file: `name = value`, several on a line if
- * wanted.
+/* runtime/config_file.c - how settings are written: a file of `name = value`, several on a line if
+ * wanted, and a value of the environment or the command line.
  *
- * A value is a word, a text in single or double quotes, or ${VARIABLE}. Comments are `#` and `//`
- * to the end of the line, and those between slash and asterisk. README.md says why no library reads
- * it. */
+ * A value is the rest of its line up to a comment or the next `name =`, or a text in single or double
+ * quotes; ${VARIABLE} counts at its beginning and in double quotes. Comments are `#` and `//` to the
+ * end of the line, at its beginning or behind a blank, and those between slash and asterisk. README.md
+ * says why no library reads it. */
 #include "runtime/config_file.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -16,21 +18,19 @@
 
 /* Far above any real file: what is larger was named by mistake (a disk image, /dev/zero). */
 #define FILE_BYTES_MAX (1024 * 1024)
-#define WORD_BYTES     4096 /* above the longest setting: its own error says that one is too long */
 #define BLANKS         " \t\r"
-#define SIGNS          "={}(),"              /* words of their own */
-#define WORD_ENDS      " \t\r\n#\"'+*" SIGNS /* `/` is not among them: paths, redis:// */
+#define NAME_ENDS      BLANKS "\n=#\"'"
 
 struct scanner {
-    const char *path;
+    const char *path;    /* or what a lone value is named */
     const char *at;      /* zero-terminated */
     const char *line_at; /* where the line begins */
-    int line;
+    int line;            /* 0: a lone value, without comments or other settings */
     struct sl_error *why;
 };
 
 struct word {
-    char text[WORD_BYTES];
+    char text[SL_CONFIG_VALUE_BYTES];
     size_t length;
 };
 
@@ -42,8 +42,11 @@ SL_PRINTF(2, 3) static sl_err scan_fail(struct scanner *scan, const char *format
     (void)vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     int shown = (int)SL_MIN(strcspn(scan->line_at, "\n"), (size_t)40);
-    return sl_fail(scan->why, SL_ERR_CONFIG, "%s:%d: %s in '%.*s'",
-                   sl_config_source_end(scan->path), scan->line, text, shown, scan->line_at);
+    const char *source = sl_config_source_end(scan->path);
+    return scan->line == 0 ? sl_fail(scan->why, SL_ERR_CONFIG, "%s: %s in '%.*s'", source, text,
+                                     shown, scan->line_at)
+                           : sl_fail(scan->why, SL_ERR_CONFIG, "%s:%d: %s in '%.*s'", source,
+                                     scan->line, text, shown, scan->line_at);
 }
 
 /* ---- between words ---- */
@@ -73,40 +76,62 @@ static sl_err comment_skip(struct scanner *scan)
     return SL_OK;
 }
 
-/* Signs that mean nothing: files with them were always read. */
-static bool is_stray(const char *at)
+/* A comment begins at scan->at: a `#` within a path is none. */
+static bool comment_begins(const struct scanner *scan)
 {
-    return (at[0] == '+' && at[1] != '=') ||
-           (at[0] == '*' && (at[1] == '\0' || strchr(WORD_ENDS, at[1]) != NULL));
+    const char *at = scan->at;
+    return scan->line != 0 && (at == scan->line_at || strchr(BLANKS, at[-1]) != NULL) &&
+           (at[0] == '#' || (at[0] == '/' && (at[1] == '/' || at[1] == '*')));
 }
 
 /* Goes to the next word, past the end of the line only if so wanted. */
 static sl_err blanks_skip(struct scanner *scan, bool lines)
 {
-    sl_err err = SL_OK;
     for (;;) {
         scan->at += strspn(scan->at, BLANKS);
-        const char *at = scan->at;
-        if (at[0] == '#' || (at[0] == '/' && at[1] == '/')) {
-            scan->at += strcspn(at, "\n");
-        } else if (at[0] == '/' && at[1] == '*') {
-            err = comment_skip(scan);
-        } else if (at[0] == '\n' && lines) {
+        if (*scan->at == '\n' && lines) {
             line_begin(scan);
-        } else if (is_stray(at)) {
-            scan->at++;
-        } else {
+        } else if (!comment_begins(scan)) {
             return SL_OK;
-        }
-        if (err != SL_OK) {
-            return err;
+        } else if (scan->at[1] == '*') {
+            sl_err err = comment_skip(scan);
+            if (err != SL_OK) {
+                return err;
+            }
+        } else {
+            scan->at += strcspn(scan->at, "\n");
         }
     }
 }
 
 static bool at_line_end(const struct scanner *scan)
 {
-    return *scan->at == '\n' || *scan->at == '\0';
+    return *scan->at == '\0' || (*scan->at == '\n' && scan->line != 0);
+}
+
+/* Length of the name at text that `=` follows; 0: there is none. */
+static size_t name_length(const char *text)
+{
+    size_t length = strcspn(text, NAME_ENDS);
+    return text[length + strspn(text + length, BLANKS)] == '=' ? length : 0;
+}
+
+static bool is_name(const char *text, size_t length)
+{
+    for (size_t i = 0; i < length; i++) {
+        if (!isalnum((unsigned char)text[i]) && text[i] != '_' && text[i] != '-') {
+            return false;
+        }
+    }
+    return length > 0;
+}
+
+/* What stands at scan->at is behind a value: nothing, a comment or the next setting. One that is
+ * misspelt is none of the value's, either. */
+static bool value_ends(const struct scanner *scan)
+{
+    return at_line_end(scan) || comment_begins(scan) ||
+           (scan->line != 0 && is_name(scan->at, name_length(scan->at)));
 }
 
 /* ---- words ---- */
@@ -114,7 +139,7 @@ static bool at_line_end(const struct scanner *scan)
 /* One that is too long ends with its last place: word_read says so. */
 static void word_put(struct word *word, const char *from, size_t length)
 {
-    length = SL_MIN(length, WORD_BYTES - 1 - word->length);
+    length = SL_MIN(length, SL_CONFIG_VALUE_BYTES - 1 - word->length);
     memcpy(word->text + word->length, from, length);
     word->length += length;
     word->text[word->length] = '\0';
@@ -205,25 +230,55 @@ static sl_err quoted_read(struct scanner *scan, struct word *word)
     return SL_OK;
 }
 
-/* The word at scan->at, which is neither blank nor the end of the line. */
-static sl_err word_read(struct scanner *scan, struct word *word)
+/* A value without quotes: blanks are part of it between its words. */
+static void bare_read(struct scanner *scan, struct word *word)
 {
-    sl_err err = SL_OK;
+    bool begun = variable_read(scan, word);
+    const char *from = scan->at, *end = scan->at;
+    while (!at_line_end(scan) && !(begun && value_ends(scan))) {
+        scan->at += strcspn(scan->at, scan->line != 0 ? BLANKS "\n" : BLANKS);
+        end = scan->at;
+        scan->at += strspn(scan->at, BLANKS);
+        begun = true;
+    }
+    word_put(word, from, (size_t)(end - from));
+}
+
+/* The value at scan->at, which may be empty. */
+static sl_err value_read(struct scanner *scan, struct word *word)
+{
     word->length = 0;
     word->text[0] = '\0';
-    if (*scan->at == '+' || strchr(SIGNS, *scan->at) != NULL) {
-        return scan_fail(scan, "unexpected token '%s%c'", *scan->at == '+' ? "+" : "",
-                         *scan->at == '+' ? '=' : *scan->at);
+    if (at_line_end(scan) || comment_begins(scan)) {
+        return SL_OK;
     }
     if (*scan->at == '"' || *scan->at == '\'') {
-        err = quoted_read(scan, word);
-    } else if (!variable_read(scan, word)) {
-        size_t length = 1 + strcspn(scan->at + 1, WORD_ENDS);
-        word_put(word, scan->at, length);
-        scan->at += length;
+        sl_err err = quoted_read(scan, word);
+        scan->at += err == SL_OK ? strspn(scan->at, BLANKS) : 0;
+        if (err == SL_OK && !value_ends(scan)) {
+            int shown = (int)SL_MIN(strcspn(scan->at, "\n"), (size_t)20);
+            return scan_fail(scan, "'%.*s' stands behind the value's quotes", shown, scan->at);
+        }
+        if (err != SL_OK) {
+            return err;
+        }
+    } else {
+        bare_read(scan, word);
     }
-    if (err == SL_OK && word->length == WORD_BYTES - 1) {
-        return scan_fail(scan, "a word of more than %d bytes", WORD_BYTES - 2);
+    return word->length < SL_CONFIG_VALUE_BYTES - 1
+               ? SL_OK
+               : scan_fail(scan, "a value of more than %d bytes", SL_CONFIG_VALUE_BYTES - 2);
+}
+
+sl_err sl_config_value_read(const char *text, const char *source, char out[SL_CONFIG_VALUE_BYTES],
+                            struct sl_error *why)
+{
+    struct word value;
+    struct scanner scan = {
+        .path = source, .at = text + strspn(text, BLANKS), .line_at = text, .why = why};
+    sl_err err = value_read(&scan, &value);
+    if (err == SL_OK) {
+        memcpy(out, value.text, value.length + 1);
     }
     return err;
 }
@@ -233,27 +288,26 @@ static sl_err word_read(struct scanner *scan, struct word *word)
 /* One `name = value`. */
 static sl_err setting_read(struct scanner *scan, struct sl_config *config)
 {
-    struct word name, value;
+    struct word value;
     char source[SL_CONFIG_SOURCE_BYTES];
     enum sl_setting setting;
-    sl_err err = word_read(scan, &name);
-    if (err == SL_OK && !sl_setting_find(name.text, name.length, &setting)) {
-        return scan_fail(scan, "no such option '%s'", name.text);
+    const char *name = scan->at;
+    size_t length = SL_MAX(strcspn(name, NAME_ENDS), (size_t)1);
+    if (!sl_setting_find(name, length, &setting)) {
+        return scan_fail(scan, "no such option '%.*s'", (int)SL_MIN(length, (size_t)64), name);
     }
-    err = err == SL_OK ? blanks_skip(scan, false) : err;
+    scan->at += length;
+    sl_err err = blanks_skip(scan, false);
     if (err == SL_OK && *scan->at != '=') {
-        return scan_fail(scan, "missing equal sign after option '%s'", name.text);
+        return scan_fail(scan, "missing equal sign after option '%.*s'", (int)length, name);
     }
     if (err == SL_OK) {
         scan->at++;
         err = blanks_skip(scan, false);
     }
-    if (err == SL_OK && at_line_end(scan)) {
-        return scan_fail(scan, "missing value of option '%s'", name.text);
-    }
-    err = err == SL_OK ? word_read(scan, &value) : err;
     (void)snprintf(source, sizeof source, "%s:%d", scan->path, scan->line);
-    return err == SL_OK ? sl_config_set(config, name.text, value.text, source, scan->why) : err;
+    err = err == SL_OK ? value_read(scan, &value) : err;
+    return err == SL_OK ? sl_config_assign(config, setting, value.text, source, scan->why) : err;
 }
 
 static sl_err file_scan(struct sl_config *config, const char *path, const char *text,

@@ -180,9 +180,10 @@ static sl_err setting_check_secret(int index, const char *text, const char *sour
                    source);
 }
 
-static sl_err setting_assign(struct sl_config *config, int index, const char *text,
-                             const char *source, struct sl_error *why)
+sl_err sl_config_assign(struct sl_config *config, enum sl_setting setting, const char *text,
+                        const char *source, struct sl_error *why)
 {
+    const int index = (int)setting;
     const struct setting_row *row = &setting_rows[index];
     const char *shown = sl_config_source_end(source);
     struct sl_error inner = {0};
@@ -213,6 +214,15 @@ static sl_err setting_assign(struct sl_config *config, int index, const char *te
     return SL_OK;
 }
 
+/* As it stands in the environment or on a command line. */
+static sl_err setting_take(struct sl_config *config, enum sl_setting setting, const char *text,
+                           const char *source, struct sl_error *why)
+{
+    char value[SL_CONFIG_VALUE_BYTES];
+    sl_err err = sl_config_value_read(text, sl_config_source_end(source), value, why);
+    return err == SL_OK ? sl_config_assign(config, setting, value, source, why) : err;
+}
+
 sl_err sl_config_set(struct sl_config *config, const char *name, const char *text,
                      const char *source, struct sl_error *why)
 {
@@ -221,7 +231,7 @@ sl_err sl_config_set(struct sl_config *config, const char *name, const char *tex
         return sl_fail(why, SL_ERR_CONFIG, "%s: unknown setting '%.64s'",
                        sl_config_source_end(source), name);
     }
-    return setting_assign(config, (int)setting, text, source, why);
+    return setting_take(config, setting, text, source, why);
 }
 
 sl_err sl_config_create(struct sl_config **out, struct sl_error *why)
@@ -231,7 +241,8 @@ sl_err sl_config_create(struct sl_config **out, struct sl_error *why)
         return sl_fail_os(why, ENOMEM, "settings");
     }
     for (int i = 0; i < (int)SL_SETTING_COUNT_OF; i++) {
-        sl_err err = setting_assign(config, i, setting_rows[i].standard, "default", why);
+        sl_err err =
+            sl_config_assign(config, (enum sl_setting)i, setting_rows[i].standard, "default", why);
         if (err != SL_OK) {
             sl_config_destroy(&config);
             return err;
@@ -289,7 +300,7 @@ static sl_err config_load_environment(struct sl_config *config, struct sl_error 
         if (length - 7 >= sizeof(name) || !sl_setting_find(name, length - 7, &setting)) {
             return sl_fail(why, SL_ERR_CONFIG, "environment variable %s: unknown setting", source);
         }
-        sl_err err = setting_assign(config, (int)setting, equals + 1, source, why);
+        sl_err err = setting_take(config, setting, equals + 1, source, why);
         if (err != SL_OK) {
             return err;
         }
@@ -315,8 +326,8 @@ static sl_err config_load_foreign(struct sl_config *config, struct sl_error *why
         if (text == NULL || text[0] == '\0') {
             continue;
         }
-        sl_err err = setting_assign(config, (int)foreign_variables[i].setting, text,
-                                    foreign_variables[i].variable, why);
+        sl_err err = setting_take(config, foreign_variables[i].setting, text,
+                                  foreign_variables[i].variable, why);
         if (err != SL_OK) {
             return err;
         }
@@ -367,7 +378,7 @@ static sl_err option_take(struct sl_config *config, bool assign, const struct sl
         *file = got->value;
     } else if (assign) {
         option_name(got->option, source);
-        return setting_assign(config, got->option, got->value, source, why);
+        return setting_take(config, (enum sl_setting)got->option, got->value, source, why);
     }
     return SL_OK;
 }

@@ -2,8 +2,8 @@
  *
  * A value comes from, in rising order: the default in the table, the config file, the environment
  * (SLUICE_NAME, upper case), the command line (--name VALUE or --name=VALUE; `-` and `_` are the
- * same). The file has `name = value`; a value with blanks, commas or brackets stands in quotes;
- * comments begin with #.
+ * same). A value is written alike in all of them: blanks around it go, one in quotes is what is in
+ * them. The file has `name = value`; comments begin with # at the start of a line or behind a blank.
  * Unknown name, wrong type and out of range are SL_ERR_CONFIG, and the text names the source: file
  * and line, variable, or option. Empty text is an error for everything but strings. */
 #ifndef SL_CONFIG_H
@@ -12,10 +12,9 @@
 #include "runtime/sl_error.h"
 
 enum sl_setting_kind {
-    SL_SETTING_BOOL,  /* true false yes no on off 1 0; anything else ("flase") is an error */
-    SL_SETTING_COUNT, /* decimal integer */
-    SL_SETTING_SIZE, /* bytes: integer with optional B KB MB GB TB (10^3n) KiB MiB GiB TiB, any case
-                      */
+    SL_SETTING_BOOL,     /* true false yes no on off 1 0; anything else ("flase") is an error */
+    SL_SETTING_COUNT,    /* decimal integer */
+    SL_SETTING_SIZE,     /* bytes, as sl_parse_size */
     SL_SETTING_DURATION, /* ns: integer or decimal with ns us ms s min h; a unit is required but for
                             0 */
     SL_SETTING_RATIO,    /* 0..1 as decimal; kept as parts per million in u64 */
@@ -311,7 +310,7 @@ void sl_config_destroy(struct sl_config **config);
  * Errors: SL_ERR_CONFIG (names source and value), SL_ERR_NOT_FOUND / SL_ERR_OS (file). */
 sl_err sl_config_load(struct sl_config *config, const char *file, int argc, char **argv, int *rest,
                       struct sl_error *why);
-/* Sets one setting from text; source is named in errors ("test", "file.conf:12"). */
+/* Sets one setting from text as a command line has it; source is named in errors ("test"). */
 sl_err sl_config_set(struct sl_config *config, const char *name, const char *text,
                      const char *source, struct sl_error *why);
 

@@ -134,7 +134,11 @@ static sl_err disk_paths_fill(const struct sl_config *config, struct sl_paths *p
     sl_err err = SL_OK;
     for (uint32_t i = 0; err == SL_OK && i < count; i++) {
         size_t length = strcspn(at, ",");
-        err = disk_path_add(config, at, length, paths, why);
+        size_t blank = SL_MIN(strspn(at, " "), length), bare = length - blank;
+        while (bare > 0 && at[blank + bare - 1] == ' ') {
+            bare--;
+        }
+        err = disk_path_add(config, at + blank, bare, paths, why);
         at += length + 1;
     }
     return err;

@@ -4,6 +4,8 @@
 #include "tests/support/tmpdir.h"
 
 #include <check.h>
+#include <ctype.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,19 +47,29 @@ static const struct {
     {"op-timeout = 3s\nranks = 3\n", 3, 2, NULL},
     /* comments */
     {"# c\n## c\n// c\n//c\n/// c\nranks = 3", 3, 6, NULL},
-    {"ranks = 3 # c\nlog_dir = /a#c\n", 3, 1, "/a"},
+    {"ranks = 3 # c\nlog_dir = /a # c\n", 3, 1, "/a"},
+    {"log_dir = /a#b\n#c\n\t# c\nranks = 3\t#c", 3, 4, "/a#b"},
     {"ranks = 3 // c\n", 3, 1, NULL},
     {"/* a\n b */ ranks = 3\n", 3, 2, NULL},
     {"ranks /* a */ = /* b\nc */ 3 /* d */ log_dir = /x", 3, 2, "/x"},
     {"/* a /* b */ ranks = 3 # /* c\nlog_dir = /x", 3, 1, "/x"},
     {"ranks = 3 # \\\nlog_dir = /x", 3, 1, "/x"},
+    /* values are what the rest of their line is, as after SLUICE_NAME= */
+    {"log_dir = /a,/b ranks = 3", 3, 1, "/a,/b"},
+    {"log_dir = /a  b # c", 1, 0, "/a  b"},
+    {"log_dir = /a=b{c}(d) 'f' + * =x ranks = 3", 3, 1, "/a=b{c}(d) 'f' + * =x"},
+    {"log_dir = /a ranks", 1, 0, "/a ranks"},
+    {"log_dir = /it's \"so\"", 1, 0, "/it's \"so\""},
+    {"log_dir = /a//b // c", 1, 0, "/a//b"},
+    {"log_dir = /a/*b*/ranks = 3 /* c */", 1, 0, "/a/*b*/ranks = 3"},
+    {"log_dir =\nranks = 3", 3, 2, ""},
     /* words */
     {"log_dir = /a//b", 1, 0, "/a//b"},
     {"log_dir = /a\\b", 1, 0, "/a\\b"},
     {"log_dir = /\xc3\xbc", 1, 0, "/\xc3\xbc"},
-    {"+ ranks = +3 * log_dir = /x", 3, 1, "/x"},
+    {"ranks=3 log_dir=/x", 3, 1, "/x"},
     /* quotes */
-    {"'ranks' = \"3\"log_dir='/a b'", 3, 1, "/a b"},
+    {"ranks = \"3\"log_dir='/a b'", 3, 1, "/a b"},
     {"log_dir = \"/a # b // c /* d\" # e\nranks = 3", 3, 2, "/a # b // c /* d"},
     {"log_dir = '/a \\' \\\\ \\n ${HOME}'", 1, 0, "/a ' \\ \\n ${HOME}"},
     {"log_dir = \"/\\x41\\101\\\"\\\\\\q\"", 1, 0, "/AA\"\\q"},
@@ -66,6 +78,7 @@ static const struct {
     {"log_dir = \"${SL_HERE}/x\"", 1, 0, "/here/x"},
     {"log_dir = \"${SL_NOT_SET:-/there}/x${SL_NOT_SET}\"", 1, 0, "/there/x"},
     {"log_dir = \"/$x ${y\"", 1, 0, "/$x ${y"},
+    {"log_dir = ${SL_HERE}/x,${SL_HERE}", 1, 0, "/here/x,${SL_HERE}"},
 };
 
 START_TEST(file_is_accepted)
@@ -97,12 +110,14 @@ static const struct {
     {"/* c\n */\nranks 3\n", "node.conf:3: missing equal sign after option 'ranks' in 'ranks 3'"},
     {"ranks += 3\n", "node.conf:1: missing equal sign after option 'ranks'"},
     {"ranks\n= 3\n", "node.conf:1: missing equal sign after option 'ranks' in 'ranks'"},
-    {"ranks =\nmemory = 2GiB\n", "node.conf:1: missing value of option 'ranks' in 'ranks ='"},
-    {"ranks = # 3\n", "node.conf:1: missing value of option 'ranks'"},
-    {"ranks = = 3\n", "node.conf:1: unexpected token '=' in 'ranks = = 3'"},
-    {"ranks = {3}\n", "node.conf:1: unexpected token '{'"},
-    {"peers = a@b:1,c@d:2\n", "node.conf:1: unexpected token ','"},
-    {"ranks = 3\n}\n", "node.conf:2: unexpected token '}' in '}'"},
+    {"ranks =\nmemory = 2GiB\n", "node.conf:1: ranks: '' is no number"},
+    {"ranks = # 3\n", "node.conf:1: ranks: '' is no number"},
+    {"ranks = = 3\n", "node.conf:1: ranks: '= 3' is no number"},
+    {"ranks = {3}\n", "node.conf:1: ranks: '{3}' is no number"},
+    {"ranks = 3 rankz = 4\n", "node.conf:1: no such option 'rankz'"},
+    {"ranks = '3' rankz = 4\n", "node.conf:1: no such option 'rankz'"},
+    {"log_dir = \"/a\"b\n", "node.conf:1: 'b' stands behind the value's quotes"},
+    {"ranks = 3\n}\n", "node.conf:2: no such option '}' in '}'"},
     {"[node]\n", "node.conf:1: no such option '[node]'"},
     {"ranks = 3;\n", "node.conf:1: ranks: '3;' is no whole number"},
     {"ranks = 3\n/* c\n\n", "node.conf:2: the comment is never closed"},
@@ -114,7 +129,6 @@ static const struct {
     {"log_dir = \"/\\18\"", "node.conf:1: bad escape sequence '\\18'"},
     {"log_dir = \"/\\0\"", "node.conf:1: bad escape sequence '\\0'"},
     {"log_dir = \"/\\t\"", "node.conf:1: log_dir: control character 0x09"},
-    {"log_dir = ${SL_HERE}/x", "node.conf:1: no such option '/x'"},
 };
 
 START_TEST(file_is_refused_with_line_and_reason)
@@ -127,6 +141,89 @@ START_TEST(file_is_refused_with_line_and_reason)
         ck_assert_int_eq(err, SL_ERR_CONFIG);
         ck_assert_msg(strstr(why.text, bad[_i].complaint) != NULL, "%s", why.text);
         sl_config_destroy(&config);
+    }
+END_TEST
+
+/* One text, wherever it stands. */
+static const struct {
+    const char *name, *text, *want;
+} everywhere[] = {
+    {"clients_allow", "alice,@models", "alice,@models"},
+    {"clients_write", "0, engine", "0, engine"},
+    {"disk_path", "/a,/b", "/a,/b"},
+    {"disk_path", "/a#b", "/a#b"},
+    {"disk_path", "\"/a # b\"", "/a # b"},
+    {"disk_path", "'/a // b'", "/a // b"},
+    {"disk_path", "\"/a \\\"b\\\"\"", "/a \"b\""},
+    {"disk_path", "${SL_HERE}/disk", "/here/disk"},
+    {"disk_path", "  /a  ", "/a"},
+    {"peers", "a@10.0.0.1:1, b@[::1]:2", "a@10.0.0.1:1, b@[::1]:2"},
+    {"directory_url", "unix:///run/x?db=2", "unix:///run/x?db=2"},
+    {"nic", "mlx5_0,mlx5_1", "mlx5_0,mlx5_1"},
+    {"op_timeout", "2 s", "2000000000"},
+    {"op_timeout", "\"2 s\"", "2000000000"},
+    {"memory", "1.5 GiB", "1610612736"},
+    {"memory", "'2 GB'", "2000000000"},
+    {"gate", "\"off\"", "0"},
+    {"evict_ratio", "'0.25'", "250000"},
+    {"ranks", "\"8\"", "8"},
+    /* refused alike */
+    {"disk_path", "\"/a", NULL},
+    {"disk_path", "'/a' b", NULL},
+    {"ranks", "8 ranks", NULL},
+    {"memory", "", NULL},
+    {"memory", "1.5 GiB 2", NULL},
+};
+
+static void value_check(const struct sl_config *config, enum sl_setting setting, const char *want)
+{
+    char number[32];
+    static const char *const texts[] = {"clients_allow", "clients_write", "disk_path",
+                                        "peers",         "directory_url", "nic"};
+    for (size_t i = 0; i < SL_COUNT(texts); i++) {
+        if (strcmp(sl_setting_name(setting), texts[i]) == 0) {
+            ck_assert_str_eq(sl_config_text(config, setting), want);
+            return;
+        }
+    }
+    uint64_t value =
+        setting == SL_SET_gate ? sl_config_bool(config, setting) : sl_config_u64(config, setting);
+    (void)snprintf(number, sizeof number, "%" PRIu64, value);
+    ck_assert_str_eq(number, want);
+}
+
+START_TEST(value_reads_alike_in_file_environment_and_command_line)
+    {
+        enum sl_setting setting;
+        const char *name = everywhere[_i].name, *want = everywhere[_i].want;
+        char line[256], variable[64] = "SLUICE_", option[128], file[160];
+        ck_assert(sl_setting_find(name, strlen(name), &setting));
+        for (size_t i = 0; i <= strlen(name); i++) {
+            variable[7 + i] = (char)toupper((unsigned char)name[i]);
+        }
+        (void)snprintf(option, sizeof option, "--%s=%s", name, everywhere[_i].text);
+        (void)snprintf(line, sizeof line, "\n%s = %s\nrank = 1\n", name, everywhere[_i].text);
+        (void)snprintf(file, sizeof file, "--config=%s", path);
+        sl_tmpdir_write(path, line, strlen(line));
+        char *arguments[][2] = {{"program", file}, {"program", option}, {"program", NULL}};
+        for (size_t i = 0; i < SL_COUNT(arguments); i++) {
+            struct sl_config *config = NULL;
+            struct sl_error why = {0};
+            ck_assert_int_eq(sl_config_create(&config, NULL), SL_OK);
+            ck_assert_int_eq(setenv("SL_HERE", "/here", 1), 0);
+            if (i == 2) {
+                ck_assert_int_eq(setenv(variable, everywhere[_i].text, 1), 0);
+            }
+
+            sl_err err = sl_config_load(config, NULL, i == 2 ? 1 : 2, arguments[i], NULL, &why);
+
+            ck_assert_msg(err == (want != NULL ? SL_OK : SL_ERR_CONFIG), "%s %zu: %s", name, i,
+                          why.text);
+            if (want != NULL) {
+                value_check(config, setting, want);
+            }
+            sl_config_destroy(&config);
+        }
     }
 END_TEST
 
@@ -194,6 +291,8 @@ int main(void)
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, file_is_accepted, 0, (int)SL_COUNT(good));
     tcase_add_loop_test(tcase, file_is_refused_with_line_and_reason, 0, (int)SL_COUNT(bad));
+    tcase_add_loop_test(tcase, value_reads_alike_in_file_environment_and_command_line, 0,
+                        (int)SL_COUNT(everywhere));
     tcase_add_test(tcase, longest_setting_fits_and_a_longer_one_is_named);
     tcase_add_test(tcase, threads_load_without_a_lock);
     suite_add_tcase(suite, tcase);

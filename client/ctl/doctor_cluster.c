@@ -72,10 +72,9 @@ static uint32_t others_count(struct doctor *doctor, const char *keys, const char
     return count;
 }
 
-/* Every NAME@... of the setting has its NAME.pub. */
-static bool peers_check(struct doctor *doctor, const char *keys, const char *node)
+/* Names each NAME@... of the setting that has no NAME.pub. */
+static void peers_check(struct doctor *doctor, const char *keys, const char *node)
 {
-    bool good = true;
     char key[SL_CURVE_TEXT_BYTES], name[SL_CLUSTER_NAME_BYTES];
     for (const char *at = sl_config_text(doctor->config, SL_SET_peers); *at != '\0';) {
         at += strspn(at, " ,");
@@ -84,13 +83,12 @@ static bool peers_check(struct doctor *doctor, const char *keys, const char *nod
         (void)snprintf(name, sizeof(name), "%.*s", (int)SL_MIN(length, sizeof(name) - 1), at);
         if (at[length] == '@' && strcmp(name, node) != 0 &&
             sl_curve_load_public(keys, name, key, &why) != SL_OK) {
-            good = false;
-            doctor_say(doctor, DOCTOR_FAIL, CHECK, "copy NAME.pub from that node, as it was made",
-                       "peer %s: %s", name, why.text);
+            doctor_say(doctor, DOCTOR_WARN, CHECK,
+                       "copy NAME.pub from that node, as it was made, or remove it from peers",
+                       "node %s is not spoken to: %s", name, why.text);
         }
         at += strcspn(at, ",");
     }
-    return good;
 }
 
 static void keys_check(struct doctor *doctor, const char *keys, const char *node)
@@ -117,9 +115,7 @@ static void keys_check(struct doctor *doctor, const char *keys, const char *node
                    "'%s/%s.pub' is not the public half of %s.secret", keys, node, node);
         return;
     }
-    if (!peers_check(doctor, keys, node)) {
-        return;
-    }
+    peers_check(doctor, keys, node);
     uint32_t others = others_count(doctor, keys, node);
     doctor_say(doctor, others > 0 ? DOCTOR_OK : DOCTOR_WARN, CHECK,
                others > 0 ? "" : "copy the NAME.pub of each peer there",

@@ -149,7 +149,7 @@ const struct ctl_command ctl_nodes = {
     .help = "nodes [--sysfs DIR]\n"
             "\n"
             "Each peer: state (alive; away: it does not answer; broken: it fails and is left alone for a while; asks: it reads\n"
-            "from us, we do not ask it), the link that carries bytes, round trip of the last greeting, bytes and values read from\n"
+            "from us, we do not ask it; no key: its NAME.pub is missing, so it is not spoken to), the link that carries bytes, round trip of the last greeting, bytes and values read from\n"
             "it, failures, incarnation (when its transporter started). Then how many bytes are copied for each that was read from\n"
             "peers, pushed or taken in: 1 by the node's memory, 0 straight between pools of engines (settings fabric_pools,\n"
             "load_keeps).\n"

@@ -148,6 +148,11 @@ class Strangers(unittest.TestCase):
                 self.assertIsNone(get(b, name))
             time.sleep(2)
             self.assertEqual(connections(a), 0)  # it does not come back by itself
+            former = a.live_pid("transporter.0")
+            a.signal("transporter.0", signal.SIGKILL)  # nor does a start without the key fail
+            wait_until(lambda: a.live_pid("transporter.0") != former and peers(a).get("b", {}).get("state") == "no key", 10,
+                       lambda: f"b is left out: {a.processes()}, {peers(a)}")
+            self.assertEqual(a.ctl("status", "--ready").returncode, 0)
             cluster.allow("a", "b")
             wait_alive(a, "b")
             wait_alive(b, "a")

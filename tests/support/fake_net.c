@@ -63,6 +63,10 @@ static void net_heard(struct sl_control *base, const char *peer)
 {
     (void)base, (void)peer;
 }
+static void net_peer_key(struct sl_control *base, const char *name, const char *public_text)
+{
+    (void)base, (void)name, (void)public_text;
+}
 static int net_fd(const struct sl_control *base)
 {
     (void)base;
@@ -77,6 +81,7 @@ static const struct sl_control_ops net_ops = {
     .send = net_send,
     .receive = net_receive,
     .heard = net_heard,
+    .peer_key = net_peer_key,
     .fd = net_fd,
     .close = net_close,
 };

@@ -1430,6 +1430,41 @@ static void file_write(const char *path, const char *text)
     ck_assert_int_eq(fclose(file), 0);
 }
 
+/* A key is revoked by removing it: that ends what the peer has, not the node's next start. */
+static const struct {
+    const char *name, *text; /* of a file that is there beside a.secret; NULL: none */
+} no_keys[] = {{"a.pub", NULL}, {"b.pub", ""}, {"b.pub", "public = short\n"}};
+START_TEST(a_peer_without_a_key_stops_no_start)
+    {
+        struct sl_error why = {0};
+        char path[1200];
+        book_open("", "ac");
+        if (no_keys[_i].text != NULL) {
+            snprintf(path, sizeof(path), "%s/%s", book.keys, no_keys[_i].name);
+            file_write(path, no_keys[_i].text);
+        }
+        tr_peers_fini(bed.self);
+        fake_set(&bed.fake, "peers", "b@host:1,c@host:2");
+        bed.net.add_count = 0;
+
+        ck_assert_msg(tr_peers_init(bed.self, &why) == SL_OK, "%s", why.text);
+        fake_pass(&bed.fake, SL_NS_PER_S);
+
+        ck_assert_uint_eq(bed.net.add_count, 1); /* c alone */
+        ck_assert_uint_eq(letters_of(SL_MSG_PEER_HELLO), 1);
+        ck_assert(bed.self->peers[0].expelled);
+        snprintf(path, sizeof(path), "%s/b.pub", book.keys);
+        (void)remove(path);
+        ck_assert_int_eq(sl_curve_make(book.keys, "b", NULL), SL_OK);
+        bed.self->keys_due_ns = 0; /* nothing watches the directory of this test */
+        fake_pass(&bed.fake, SL_NS_PER_S);
+        ck_assert(!bed.self->peers[0].expelled);
+        ck_assert_uint_eq(bed.net.add_count, 2);
+        ck_assert_str_eq(bed.self->peers[0].address, "host:1");
+        book_close("abc");
+    }
+END_TEST
+
 START_TEST(a_file_names_peers_and_is_read_again)
     {
         char path[1100];
@@ -1865,6 +1900,7 @@ int main(void)
     tcase_add_loop_test(tests, a_member_with_a_key_and_an_address_is_a_peer, 0,
                         SL_COUNT(members_told_of));
     tcase_add_test(tests, a_key_that_is_added_counts);
+    tcase_add_loop_test(tests, a_peer_without_a_key_stops_no_start, 0, SL_COUNT(no_keys));
     tcase_add_test(tests, a_peer_of_the_file_that_cannot_be_spoken_to_is_tried_again);
     tcase_add_test(tests, a_file_names_peers_and_is_read_again);
     tcase_add_loop_test(tests, bad_lines_of_the_file_make_no_peers, 0, SL_COUNT(bad_lines));

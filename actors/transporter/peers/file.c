@@ -63,6 +63,12 @@ static bool line_take(struct transporter *self, const char *at, size_t length, b
     if (strcmp(member.name, self->node) == 0) {
         return true; /* one file may serve all nodes */
     }
+    struct sl_error no_key = {0};
+    if (first && sl_actor_name_is_clean(member.name, strlen(member.name)) &&
+        tr_peer_has_key(self, member.name, &no_key) != SL_OK) {
+        sl_log_write(self->env->log, SL_LOG_WARN, 0, "peers_file: node %s is not spoken to: %s",
+                     member.name, no_key.text);
+    }
     const struct tr_peer *peer = tr_member_take(self, &member);
     return peer != NULL && peer->address[0] != '\0';
 }

@@ -30,12 +30,24 @@ static void watch(struct transporter *self)
         self->keys_fd >= 0 && inotify_add_watch(self->keys_fd, directory(self), EVENTS) >= 0;
 }
 
+/* Peers are known by keys: neither a test's network nor plaintext. */
+static bool keys_used(const struct transporter *self)
+{
+    return self->env->network == NULL && directory(self)[0] != '\0' &&
+           !sl_config_bool(self->env->config, SL_SET_cluster_plaintext);
+}
+
+sl_err tr_peer_has_key(const struct transporter *self, const char *name, struct sl_error *why)
+{
+    char key[SL_CURVE_TEXT_BYTES];
+    return keys_used(self) ? sl_curve_load_public(directory(self), name, key, why) : SL_OK;
+}
+
 sl_err tr_keys_init(struct transporter *self, struct sl_error *why)
 {
     self->keys_due_ns = SL_NEVER_NS;
-    if (self->env->network != NULL || directory(self)[0] == '\0' ||
-        sl_config_bool(self->env->config, SL_SET_cluster_plaintext)) {
-        return SL_OK; /* no keys */
+    if (!keys_used(self)) {
+        return SL_OK;
     }
     self->keys_due_ns = 0;
     self->keys_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);

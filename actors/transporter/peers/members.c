@@ -5,7 +5,6 @@
 #include "actors/transporter/peers/peers.h"
 
 #include "ipc/sl_cluster.h"
-#include "ipc/sl_curve.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -36,15 +35,6 @@ void tr_members_changed(void *context)
     self->env->ops->wake_at(self->env, self->members_due_ns);
 }
 
-static bool is_allowed(const struct transporter *self, const char *name)
-{
-    char key[SL_CURVE_TEXT_BYTES];
-    const struct sl_config *config = self->env->config;
-    return sl_config_bool(config, SL_SET_cluster_plaintext) ||
-           sl_curve_load_public(sl_config_text(config, SL_SET_cluster_keys), name, key, NULL) ==
-               SL_OK;
-}
-
 static bool is_reachable(const char *address)
 {
     bool any = false;
@@ -63,7 +53,7 @@ const char *tr_member_state(const struct transporter *self,
 {
     return !member_counts(self, member)       ? "no name"
            : !is_reachable(member->control)   ? "no address"
-           : !is_allowed(self, member->name)  ? "no key"
+           : tr_peer_has_key(self, member->name, NULL) != SL_OK ? "no key"
            : self->peer_count == TR_PEERS_MAX ? "too many"
                                               : "new";
 }
@@ -100,7 +90,7 @@ struct tr_peer *tr_member_take(struct transporter *self, const struct sl_directo
     /* Who answers where it is has not moved, whatever is said of it. */
     bool answers = peer != NULL && peer->address[0] != '\0' &&
                    sl_peer_health_state(&peer->health, self->env->now_ns) != SL_PEER_AWAY;
-    if (answers || !is_reachable(member->control) || !is_allowed(self, member->name)) {
+    if (answers || !is_reachable(member->control) || tr_peer_has_key(self, member->name, NULL) != SL_OK) {
         return NULL;
     }
     peer = peer != NULL ? peer : tr_peer_get(self, member->name, NULL);

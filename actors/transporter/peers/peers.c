@@ -82,6 +82,11 @@ static sl_err peer_parse(struct transporter *self, const char *at, size_t length
     }
     (void)snprintf(peer->address, sizeof(peer->address), "%s", address);
     peer->configured = true;
+    struct sl_error no_key = {0};
+    if (tr_peer_has_key(self, peer->name, &no_key) != SL_OK) {
+        tr_peer_expel(self, peer, no_key.text); /* keys.c lets it in when it has one */
+        return SL_OK;
+    }
     return sl_control_peer_add(self->control, peer->name, peer->address, why);
 }
 
@@ -541,7 +546,9 @@ void tr_peers_grant_ended(struct transporter *self, uint32_t handle)
 static const char *state_text(const struct tr_peer *peer, uint64_t now_ns)
 {
     static const char *const texts[] = {"away", "alive", "broken"};
-    return peer->address[0] == '\0' ? "asks" : texts[sl_peer_health_state(&peer->health, now_ns)];
+    return peer->expelled             ? "no key"
+           : peer->address[0] == '\0' ? "asks"
+                                      : texts[sl_peer_health_state(&peer->health, now_ns)];
 }
 
 /* Adds members that are no peers, as far as there is room. Gives the count. */
@@ -575,7 +582,7 @@ void tr_nodes(struct transporter *self, const struct sl_msg *msg)
         const struct tr_peer *peer = &self->peers[i];
         self->nodes[i] = (struct sl_item_node){
             .name = sl_text_of(peer->name),
-            .address = sl_text_of(peer->address),
+            .address = sl_text_of(peer->expelled ? peer->kept : peer->address),
             .state = sl_text_of(state_text(peer, now_ns)),
             .incarnation = peer->incarnation,
             .round_trip_ns = peer->round_trip_ns,

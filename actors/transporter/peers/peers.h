@@ -77,7 +77,9 @@ sl_err tr_keys_init(struct transporter *self, struct sl_error *why);
 void tr_keys_fini(struct transporter *self);
 /* Looks at the keys when they changed; gives when it is to look again. */
 uint64_t tr_keys_step(struct transporter *self, uint64_t now_ns);
-/* Ends all that the peer has here and all that we have there. */
+/* Whether the node of this name may be spoken to. Errors: SL_ERR_CONFIG (its key file, and why). */
+sl_err tr_peer_has_key(const struct transporter *self, const char *name, struct sl_error *why);
+/* Ends all that the peer has here and all that we have there, until there is a key of it. */
 void tr_peer_expel(struct transporter *self, struct tr_peer *peer, const char *reason);
 
 /* ---- file.c: peers that a file names ---- */

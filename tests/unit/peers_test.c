@@ -334,6 +334,54 @@ START_TEST(a_peer_reads_what_is_pinned_for_it_alone)
     }
 END_TEST
 
+/* The first refusal of what b asks for again and again. Gives how often it was not refused. */
+static uint32_t pins_until_refused(const char *key, uint64_t count)
+{
+    struct sl_item_sought items[TR_KEYS_MAX];
+    struct sl_msg reply;
+    uint32_t pins = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        items[i] = (struct sl_item_sought){.key = sl_text_of(key)};
+    }
+    for (;; pins++) {
+        ck_assert_uint_lt(pins, 2 * TR_PIN_SETS_MAX);
+        (void)peer_says("b", "b", pin_of(items, count), false);
+        ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_PIN_REPLY, &reply));
+        if (reply.code != SL_OK) {
+            ck_assert_int_eq(reply.code, SL_ERR_LIMIT);
+            return pins;
+        }
+        for (uint64_t i = 0; i < count; i++) {
+            if (reply.body.peer_pin_reply.items.at[i].code != SL_OK) {
+                ck_assert_uint_eq(reply.body.peer_pin_reply.items.at[i].code, SL_ERR_LIMIT);
+                return pins;
+            }
+        }
+    }
+}
+
+/* Pins of others have room, whatever one peer takes: sets, slots (client_pins_max) and bytes (a quarter of
+ * memory). */
+static const struct {
+    uint64_t length_bytes, keys; /* of a set */
+    uint32_t sets;
+} greedy[] = {{1, 1, TR_PIN_SETS_MAX / 4 * 3}, {1, TR_KEYS_MAX, 12}, {128 << 10, 1, 6}};
+START_TEST(one_peer_cannot_take_all_pins)
+    {
+        pins_bed();
+        object_put("v", greedy[_i].length_bytes);
+        ck_assert_uint_eq(pins_until_refused("v", greedy[_i].keys), greedy[_i].sets);
+
+        uint64_t id = pin_key("c", "v");
+
+        unpin("c", id);
+        peer_says("b", "b", hello_of("b", 4), false); /* its pins are over */
+        ck_assert_uint_eq(pinned(), 0);
+        ck_assert_uint_eq(pins_until_refused("v", greedy[_i].keys), greedy[_i].sets);
+        bed_close();
+    }
+END_TEST
+
 START_TEST(pins_end_by_their_owners_word_alone)
     {
         pins_bed();
@@ -895,6 +943,29 @@ START_TEST(peers_remove_where_they_may)
         ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_SEEK_REPLY, &reply));
         ck_assert_int_eq(reply.code, SL_OK);
         ck_assert_uint_eq(reply.body.peer_seek_reply.items.at[0].code, removers[_i].theirs);
+        bed_close();
+    }
+END_TEST
+
+START_TEST(one_peer_cannot_take_all_removals)
+    {
+        struct sl_msg reply;
+        const struct sl_text key = {.at = "k", .length = 1};
+        bed_open("");
+        fake_set(&bed.fake, "peer_removes", "true");
+        peer_says("b", "b", hello_of("b", 3), false);
+        peer_says("c", "c", hello_of("c", 3), false);
+        for (uint32_t i = 0; i < TR_SEEKS_MAX / 4 * 3; i++) {
+            (void)peer_says("b", "b", seek_of(SL_MSG_PEER_SEEK, &key, 1, true), false);
+        }
+        ck_assert(!fake_net_last(&bed.net, "b", SL_MSG_PEER_SEEK_REPLY, &reply));
+
+        (void)peer_says("b", "b", seek_of(SL_MSG_PEER_SEEK, &key, 1, true), false);
+        (void)peer_says("c", "c", seek_of(SL_MSG_PEER_SEEK, &key, 1, true), false);
+
+        ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_SEEK_REPLY, &reply));
+        ck_assert_int_eq(reply.code, SL_ERR_LIMIT);
+        ck_assert(!fake_net_last(&bed.net, "c", SL_MSG_PEER_SEEK_REPLY, &reply));
         bed_close();
     }
 END_TEST
@@ -1863,6 +1934,7 @@ int main(void)
     tcase_add_test(tests, peers_are_bounded);
     tcase_add_loop_test(tests, bad_peers_stop_the_start, 0, SL_COUNT(bad_peers));
     tcase_add_test(tests, a_peer_reads_what_is_pinned_for_it_alone);
+    tcase_add_loop_test(tests, one_peer_cannot_take_all_pins, 0, SL_COUNT(greedy));
     tcase_add_test(tests, pins_end_by_their_owners_word_alone);
     tcase_add_test(tests, prefills_node_is_told_that_decode_is_done);
     tcase_add_test(tests, what_a_peer_is_done_with_goes_to_the_coordinator);
@@ -1884,6 +1956,7 @@ int main(void)
     tcase_add_test(tests, look_ups_at_peers_are_bounded);
     tcase_add_test(tests, a_peer_sees_our_objects);
     tcase_add_loop_test(tests, peers_remove_where_they_may, 0, SL_COUNT(removers));
+    tcase_add_test(tests, one_peer_cannot_take_all_removals);
     tcase_add_test(tests, nobody_is_asked_when_nobody_lives);
     tcase_add_test(tests, a_miss_goes_from_peer_to_peer_once);
     tcase_add_test(tests, what_lies_behind_a_gap_is_asked_for_again);

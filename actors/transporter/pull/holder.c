@@ -14,11 +14,16 @@
 #define NUMBER_SHIFT    16u
 #define PROMOTE_SHARE_N 4u /* of the pins' time limit: a promotion that takes longer is a miss */
 
+static uint64_t pinned_bytes_max(const struct sl_config *config)
+{
+    uint64_t bytes_max = sl_config_u64(config, SL_SET_remote_pin_bytes_max);
+    return bytes_max != 0 ? bytes_max : sl_config_u64(config, SL_SET_memory) / 4;
+}
+
 sl_err tr_holder_init(struct transporter *self, struct sl_error *why)
 {
     char name[64];
     const struct sl_config *config = self->env->config;
-    uint64_t bytes_max = sl_config_u64(config, SL_SET_remote_pin_bytes_max);
     self->pin_sets = calloc(TR_PIN_SETS_MAX, sizeof(*self->pin_sets));
     if (self->pin_sets == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the pins of peers");
@@ -31,7 +36,7 @@ sl_err tr_holder_init(struct transporter *self, struct sl_error *why)
         .slot_count = (uint32_t)sl_config_u64(config, SL_SET_client_pins_max),
         .access_count = ACCESSES,
         .self = self->env->self,
-        .pinned_bytes_max = bytes_max != 0 ? bytes_max : sl_config_u64(config, SL_SET_memory) / 4,
+        .pinned_bytes_max = pinned_bytes_max(config),
     };
     return sl_pins_create(&options, &self->pins, why);
 }
@@ -41,7 +46,12 @@ static void set_unpin(struct transporter *self, struct tr_pin_set *set)
     for (uint32_t i = 0; i < set->pin_count; i++) {
         sl_pins_give(self->pins, set->pins[i]);
     }
-    self->peers[set->peer].pinned -= set->pin_count;
+    struct tr_peer *peer = &self->peers[set->peer];
+    for (uint32_t i = 0; i < set->pin_count; i++) {
+        peer->pinned_bytes -= set->ranges[i].length_bytes;
+    }
+    peer->pinned -= set->pin_count;
+    self->pins_open -= set->pin_count;
     set->pin_count = 0;
 }
 
@@ -54,6 +64,7 @@ static void set_free(struct transporter *self, struct tr_pin_set *set)
     free(set->pins);
     free(set->ranges);
     free(set->items);
+    self->peers[set->peer].pin_sets--;
     *set = (struct tr_pin_set){0};
     self->pin_sets_open--;
     sl_metric_set(self->env->metrics, self->metric.pins_open, self->pin_sets_open);
@@ -80,17 +91,35 @@ struct pass {
     bool gap;            /* chain: a key was not there */
 };
 
+/* A peer's first value may be larger than its share: it could never be read otherwise. */
+static bool pin_allowed(const struct transporter *self, const struct tr_peer *peer,
+                        uint64_t length_bytes)
+{
+    const struct sl_config *config = self->env->config;
+    return peer->pinned == 0 ||
+           (tr_share_allows(peer->pinned, 1, self->pins_open,
+                            sl_config_u64(config, SL_SET_client_pins_max)) &&
+            tr_share_allows(peer->pinned_bytes, length_bytes, sl_pins_pinned_bytes(self->pins),
+                            pinned_bytes_max(config)));
+}
+
 static sl_err key_pin(struct transporter *self, struct tr_pin_set *set,
                       const struct sl_entry *entry)
 {
     sl_pin pin = 0;
+    struct tr_peer *peer = &self->peers[set->peer];
+    if (!pin_allowed(self, peer, entry->extent.length_bytes)) {
+        return SL_ERR_LIMIT;
+    }
     sl_err err = sl_pins_take(self->pins, self->view, entry, &pin);
     if (err == SL_OK) {
         set->ranges[set->pin_count] = (struct tr_reach){.arena = entry->extent.arena,
                                                         .offset_bytes = entry->extent.offset_bytes,
                                                         .length_bytes = entry->extent.length_bytes};
         set->pins[set->pin_count++] = pin;
-        self->peers[set->peer].pinned++;
+        peer->pinned++;
+        peer->pinned_bytes += entry->extent.length_bytes;
+        self->pins_open++;
         sl_pins_note_access(self->pins, entry->ref, entry->extent.generation);
     }
     return err;
@@ -278,24 +307,33 @@ void tr_holder_promoted(struct transporter *self, uint32_t index)
     }
 }
 
-static struct tr_pin_set *set_new(struct transporter *self, uint32_t count)
+static struct tr_pin_set *set_new(struct transporter *self, struct tr_peer *peer, uint32_t count,
+                                  struct sl_error *why)
 {
-    for (uint32_t i = 0; i < TR_PIN_SETS_MAX; i++) {
-        struct tr_pin_set *set = &self->pin_sets[i];
-        if (!set->used) {
-            *set = (struct tr_pin_set){.used = true, .number = ++self->pin_number, .count = count};
-            set->pins = calloc(SL_MAX(count, 1u), sizeof(*set->pins));
-            set->ranges = calloc(SL_MAX(count, 1u), sizeof(*set->ranges));
-            self->pin_sets_open++;
-            sl_metric_set(self->env->metrics, self->metric.pins_open, self->pin_sets_open);
-            if (set->pins == NULL || set->ranges == NULL) {
-                set_free(self, set);
-                return NULL;
-            }
-            return set;
-        }
+    if (!tr_share_allows(peer->pin_sets, 1, self->pin_sets_open, TR_PIN_SETS_MAX)) {
+        (void)sl_fail(why, SL_ERR_LIMIT, "node %s has %u of the %u sets of pins that are open",
+                      peer->name, peer->pin_sets, self->pin_sets_open);
+        return NULL;
     }
-    return NULL;
+    struct tr_pin_set *set = self->pin_sets;
+    while (set->used) { /* one is free: tr_share_allows */
+        set++;
+    }
+    *set = (struct tr_pin_set){.used = true,
+                               .peer = tr_peer_number(self, peer),
+                               .number = ++self->pin_number,
+                               .count = count};
+    set->pins = calloc(SL_MAX(count, 1u), sizeof(*set->pins));
+    set->ranges = calloc(SL_MAX(count, 1u), sizeof(*set->ranges));
+    peer->pin_sets++;
+    self->pin_sets_open++;
+    sl_metric_set(self->env->metrics, self->metric.pins_open, self->pin_sets_open);
+    if (set->pins == NULL || set->ranges == NULL) {
+        set_free(self, set);
+        (void)sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u pins", count);
+        return NULL;
+    }
+    return set;
 }
 
 static sl_err pin_refusal(struct transporter *self, const struct tr_peer *peer,
@@ -317,18 +355,14 @@ void tr_holder_pin(struct transporter *self, struct tr_peer *peer, const struct 
     struct sl_msg refusal = {.op_id = msg->op_id, .trace_id = msg->trace_id};
     refusal.code = pin_refusal(self, peer, &why);
     struct tr_pin_set *set =
-        refusal.code == SL_OK ? set_new(self, (uint32_t)body->items.count) : NULL;
+        refusal.code == SL_OK ? set_new(self, peer, (uint32_t)body->items.count, &why) : NULL;
     if (set == NULL) {
-        if (refusal.code == SL_OK) {
-            refusal.code =
-                sl_fail(&why, SL_ERR_LIMIT, "peers have %u sets of pins", TR_PIN_SETS_MAX);
-        }
+        refusal.code = why.code;
         refusal.text = sl_text_of(why.text);
         tr_peer_answer(self, peer, SL_MSG_PEER_PIN, msg->seq, &refusal);
         return;
     }
     uint64_t ttl_ns = SL_MIN(body->ttl_ns, sl_config_u64(self->env->config, SL_SET_remote_pin_ttl));
-    set->peer = tr_peer_number(self, peer);
     set->incarnation = peer->incarnation;
     set->expires_ns = sl_deadline_ns(self->env->now_ns, ttl_ns);
     set->seq = msg->seq;

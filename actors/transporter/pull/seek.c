@@ -241,26 +241,20 @@ static void objects_look(struct transporter *self, const struct sl_texts *keys, 
     sl_leases_close(&leases);
 }
 
-static struct tr_removal *removal_new(struct transporter *self)
-{
-    for (uint32_t i = 0; i < TR_SEEKS_MAX; i++) {
-        if (!self->removals[i].used) {
-            return &self->removals[i];
-        }
-    }
-    return NULL;
-}
-
-static sl_err removal_begin(struct transporter *self, const struct tr_peer *peer,
+static sl_err removal_begin(struct transporter *self, struct tr_peer *peer,
                             const struct sl_msg *msg, struct sl_error *why)
 {
     if (!sl_config_bool(self->env->config, SL_SET_peer_removes)) {
         return sl_fail(why, SL_ERR_PERMISSION, "node %s lets no peer remove (peer_removes)",
                        self->node);
     }
-    struct tr_removal *removal = removal_new(self);
-    if (removal == NULL) {
-        return sl_fail(why, SL_ERR_LIMIT, "%u removals of peers are on their way", TR_SEEKS_MAX);
+    if (!tr_share_allows(peer->removals, 1, self->removals_open, TR_SEEKS_MAX)) {
+        return sl_fail(why, SL_ERR_LIMIT, "node %s has %u of the %u removals that are on their way",
+                       peer->name, peer->removals, self->removals_open);
+    }
+    struct tr_removal *removal = self->removals;
+    while (removal->used) { /* one is free: tr_share_allows */
+        removal++;
     }
     struct sl_msg remove = {.type = SL_MSG_REMOVE, .trace_id = msg->trace_id};
     remove.body.remove.keys = msg->body.peer_seek.keys;
@@ -271,6 +265,8 @@ static sl_err removal_begin(struct transporter *self, const struct tr_peer *peer
     if (err != SL_OK) {
         return sl_fail(why, err, "the registrar cannot be asked");
     }
+    peer->removals++;
+    self->removals_open++;
     *removal = (struct tr_removal){.used = true,
                                    .peer = tr_peer_number(self, peer),
                                    .count = (uint32_t)msg->body.peer_seek.keys.count,
@@ -315,6 +311,8 @@ void tr_seek_removed(struct transporter *self, uint32_t index, const struct sl_m
     struct tr_peer *peer = &self->peers[removal->peer];
     struct sl_msg reply = {.op_id = removal->op_id, .trace_id = removal->trace_id};
     removal->used = false;
+    peer->removals--;
+    self->removals_open--;
     if (peer->incarnation != removal->incarnation) {
         return; /* who asked is gone */
     }

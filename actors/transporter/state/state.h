@@ -79,7 +79,9 @@ struct tr_peer {
     uint32_t blob_bytes;
     struct tr_grant grants[TR_ARENAS_MAX];
     struct tr_window windows[TR_ARENAS_MAX];
-    uint64_t read_bytes, read_values, failures, pinned;
+    uint64_t read_bytes, read_values, failures;
+    uint64_t pinned, pinned_bytes; /* of ours, for it */
+    uint32_t pin_sets, removals;   /* that it has open here */
     uint64_t value_bytes;          /* mean size of the last ones read */
     uint64_t owes_since_ns;        /* an answer, and has given none since; 0: it owes nothing */
     bool complained;               /* its refusal was logged */
@@ -291,6 +293,7 @@ struct transporter {
     uint32_t pin_set_hint;       /* that was read from last */
     uint64_t pin_number, pins_due_ns;
     uint32_t pin_sets_open;
+    uint64_t pins_open; /* in them */
     struct sl_item_place places[TR_KEYS_MAX];
 
     struct tr_fetch *fetches; /* TR_FETCHES_MAX */
@@ -307,7 +310,7 @@ struct transporter {
     struct tr_fenced fenced;
     struct tr_seek *seeks;       /* TR_SEEKS_MAX */
     struct tr_removal *removals; /* TR_SEEKS_MAX */
-    uint32_t seeks_open;
+    uint32_t seeks_open, removals_open;
     /* scratch of messages */
     struct sl_item_sought sought[TR_KEYS_MAX];
     struct sl_item_want wants[TR_KEYS_MAX];
@@ -319,6 +322,13 @@ struct transporter {
     struct sl_text promote_keys[TR_KEYS_MAX];
     struct tr_metrics metric;
 };
+
+/* Whether a peer that has `own` entries of a table of `max`, of which `used` are taken, may have `more`: at most
+ * three times what is left for the others. So no peer can take all, and one that has nothing finds room. */
+static inline bool tr_share_allows(uint64_t own, uint64_t more, uint64_t used, uint64_t max)
+{
+    return used <= max && more <= max - used && own + more <= 3 * (max - used);
+}
 
 enum tr_call {
     TR_CALL_NOBODY = 1,

@@ -5,7 +5,6 @@
 # Gives SL_KERNEL_ROWS, the C rows of all images, and SL_KERNEL_FILES.
 set(SL_PTXAS_RELEASE 12.0.140)
 set(SL_PTXAS_FOLDER $ENV{HOME}/.cache/sluice/ptxas-${SL_PTXAS_RELEASE})
-find_program(SL_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH /usr/local/cuda PATH_SUFFIXES bin)
 find_program(SL_CLANG NAMES clang-14 clang)
 find_program(SL_PTXAS NAMES ptxas HINTS ${SL_PTXAS_FOLDER} NO_DEFAULT_PATH
     DOC "ptxas of CUDA 11.8 or 12.0; deploy/install --kernels brings it")
@@ -70,5 +69,5 @@ else()
     message(STATUS "kernels: no clang, so no image for drivers below 580: there copies go on without kernels")
 endif()
 if(SL_KERNEL_FILES STREQUAL "")
-    message(FATAL_ERROR "SL_CUDA: neither nvcc nor clang was found; set CUDA_HOME, or build without (preset release)")
+    message(FATAL_ERROR "SL_CUDA: neither nvcc nor clang was found; set CUDA_HOME, or build with SL_CUDA=OFF")
 endif()

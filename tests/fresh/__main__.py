@@ -26,7 +26,7 @@ SKIPPED = 77
 PROGRAMS = ("sluicectl", "sluice-node")
 LEFT_OUT = (
     (r"^deploy/test\b", "tests have runs of their own"),
-    (r"^cmake --preset cuda|build/cuda|^tests/gpu/checkup|--device auto|nvidia-cuda-mps", "needs nvcc, or a GPU"),
+    (r"sluicectl bench gpu|-L gpu|^tests/gpu/checkup|--device auto|nvidia-cuda-mps", "needs nvcc, or a GPU"),
     (r"10\.0\.0\.1", "needs other hosts"),
     (r"^sluicectl nodes", "of a node with peers, which needs other hosts"),
     (r"^vllm serve", "needs vLLM and a model, which have runs of their own (deploy/test --engines)"),

@@ -37,9 +37,9 @@ class Archive(unittest.TestCase):
 
     def only_its_own_libraries(self, top):
         """All but glibc comes out of the archive."""
-        libraries = os.path.join(top, "build", "cuda", "lib")
+        libraries = os.path.join(top, "build", "release", "lib")
         for folder in ("bin", "tests", "python/sluice", "python/mooncake"):
-            folder = os.path.join(top, "build", "cuda", folder)
+            folder = os.path.join(top, "build", "release", folder)
             for name in os.listdir(folder) if os.path.isdir(folder) else []:
                 path = os.path.join(folder, name)
                 if os.path.isdir(path):

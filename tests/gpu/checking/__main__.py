@@ -24,7 +24,7 @@ def arguments(words):
     use.add_argument("--list", action="store_true", help="print the steps")
     parser.add_argument("--out", metavar="DIR", help="where checkup.json, checkup.txt and checkup.log go (default: checkup-out)")
     parser.add_argument("--minutes", type=float, help=f"in all, at most (default {RUN_MINUTES})")
-    parser.add_argument("--no-build", action="store_true", help="--pack: take build/cuda as it is")
+    parser.add_argument("--no-build", action="store_true", help="--pack: take build/release as it is")
     parser.add_argument("--sanitizer", metavar="FOLDER", help="--pack: take compute-sanitizer along from this folder")
     parser.add_argument("steps", nargs="*", metavar="STEP", help="these steps alone")
     given = parser.parse_args(words)

@@ -1,6 +1,6 @@
 """Puts what the check-up needs into one archive: it unpacks and runs where no compiler, toolkit or package is.
 
-The archive has the folders of the tree. Programs find libraries in build/cuda/lib by the path that is built into them. glibc alone
+The archive has the folders of the tree. Programs find libraries in build/release/lib by the path that is built into them. glibc alone
 is always the other machine's; the archive's file GLIBC says which version that must be at least."""
 
 import io
@@ -44,9 +44,9 @@ def done(*command):
 
 
 def build():
-    say("building preset cuda (minutes the first time)")
-    done("cmake", "--preset", "cuda")
-    done("cmake", "--build", "--preset", "cuda", "--target", TARGET)
+    say("building preset release (minutes the first time)")
+    done("cmake", "--preset", "release", "-DSL_CUDA=ON")
+    done("cmake", "--build", "--preset", "release", "--target", TARGET)
 
 
 def needed(path):
@@ -146,15 +146,15 @@ def programs_add(archive, scratch):
             if file.endswith(".so"):
                 binaries.append(path)
             elif os.path.isfile(os.path.join(BUILD, path)):
-                archive.add(os.path.join(BUILD, path), f"build/cuda/{path}")
+                archive.add(os.path.join(BUILD, path), f"build/release/{path}")
     for path in binaries:
-        archive.binary(os.path.join(BUILD, path), f"build/cuda/{path}", scratch)
+        archive.binary(os.path.join(BUILD, path), f"build/release/{path}", scratch)
         libraries.update(needed(os.path.join(BUILD, path)))
     for package in sorted({os.path.dirname(path) for path in binaries if path.startswith("python/")}):
-        archive.link(f"build/cuda/{package}/lib", "../../lib")
+        archive.link(f"build/release/{package}/lib", "../../lib")
     libraries.update(needed(libraries["libsluice.so.0"]))
     for name, source in sorted(libraries.items()):
-        archive.binary(os.path.realpath(source), f"build/cuda/{'spare' if SPARE.match(name) else 'lib'}/{name}", scratch,
+        archive.binary(os.path.realpath(source), f"build/release/{'spare' if SPARE.match(name) else 'lib'}/{name}", scratch,
                        counts=not SPARE.match(name))
     return len(libraries)
 

@@ -11,7 +11,7 @@ from runner import Step, plain_read
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.realpath(os.path.join(HERE, "..", "..", ".."))
-BUILD = os.path.join(ROOT, "build", "cuda")
+BUILD = os.path.join(ROOT, "build", "release")
 BIN, TESTS, PLAYED = (os.path.join(BUILD, *parts) for parts in (("bin",), ("tests",), ("tests", "fake")))
 PACKED_SANITIZER = os.path.join(ROOT, "sanitizer", "bin", "compute-sanitizer")
 TOOLKIT_SANITIZERS = ("/usr/local/cuda/bin/compute-sanitizer", "/usr/local/cuda/compute-sanitizer/compute-sanitizer",

@@ -16,7 +16,7 @@ import time
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.realpath(os.path.join(HERE, "..", "..", ".."))
-sys.path[:0] = [os.path.join(ROOT, "tests", "node"), os.path.join(ROOT, "build", "cuda", "python")]
+sys.path[:0] = [os.path.join(ROOT, "tests", "node"), os.path.join(ROOT, "build", "release", "python")]
 SMALL = sys.argv[2:] == ["small"]
 MIB = 1 << 20
 OTHER_PYTHONS = ("/opt/conda/bin/python", "/opt/venv/bin/python", "/usr/bin/python3")

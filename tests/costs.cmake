@@ -99,3 +99,17 @@ function(sl_costs_set)
         endif()
     endforeach()
 endfunction()
+
+# Suites that a run of deploy/test takes a fifth of, chosen by the commit, unless it is asked for all (support/rotation.py). Under
+# sanitizers that is whatever starts real processes or simulates them: release runs those at every commit, and each costs two to five
+# times as much there. Of release it is what costs most and last found something long ago.
+set(SL_ROTATING node/replay python/contract_valgrind rdma/nodes sim/sim_directory_mutants_test sim/sim_join_mutants_test sim/sim_mutants_test
+    sim/sim_node_mutants_test)
+function(sl_rotation_set)
+    get_property(all DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} PROPERTY TESTS)
+    foreach(name ${all})
+        if(name IN_LIST SL_ROTATING OR (SL_SANITIZE AND name MATCHES "^(cluster|fault|model|node|python|rdma|sim)/"))
+            set_property(TEST ${name} APPEND PROPERTY LABELS rotating)
+        endif()
+    endforeach()
+endfunction()

@@ -1,6 +1,8 @@
 # The supervisor's own functions, beside a world in the same shell.
 if(Python3_FOUND AND NOT SL_SANITIZE)
-    sl_node_test(script LABEL sim SCRIPT sim/script_test.py TIMEOUT 900)
+    sl_by_content(launcher OF deploy/sluice-node tests/sim/script_test.py tests/sim/script_world.bash tests/support/suite.py
+        TOOLS "bash --version" "${Python3_EXECUTABLE} --version")
+    sl_node_test(script LABEL sim SCRIPT sim/script_test.py TIMEOUT 900 LAUNCHER ${launcher})
     if(TEST sim/script)
         sl_computes(sim/script) # its clock is simulated, but bash is not: what a starved one does was not tried
     endif()

@@ -167,6 +167,11 @@ int sim_seeds_main(const struct sim_seeds *seeds)
         return EXIT_SUCCESS;
     }
     uint64_t count = setting("SL_SIM_SEEDS", seeds->count), first = setting("SL_SIM_FROM", 0);
+    uint64_t quarter = setting("SL_SIM_QUARTER", 4);
+    if (quarter < 4) {
+        count = (count + 3) / 4;
+        first += quarter * count;
+    }
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     uint64_t jobs =
         SL_MIN(setting("SL_SIM_JOBS", processors > 0 ? (uint64_t)processors : 1), UINT64_C(64));

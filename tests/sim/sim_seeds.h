@@ -1,7 +1,7 @@
 /* tests/sim/sim_seeds.h - many runs, each in a process of its own.
  *
  * Seeds are fixed, so that a run says the same everywhere. SL_SIM_SEEDS: how many; SL_SIM_FROM: the
- * first; SL_SIM_JOBS: at a time; SL_SIM_SEED: this one alone, in this process, with figures;
+ * first; SL_SIM_QUARTER=0..3: that quarter of them alone; SL_SIM_JOBS: at a time; SL_SIM_SEED: this one alone, in this process, with figures;
  * SL_SIM_LOG=1: with the actors' logs. */
 #ifndef SL_TEST_SIM_SEEDS_H
 #define SL_TEST_SIM_SEEDS_H

@@ -14,6 +14,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.realpath(os.path.join(HERE, "..", ".."))
 SUPPORT = os.path.join(ROOT, "tests", "support")
 sys.path.insert(0, SUPPORT)
+import rotation  # noqa: E402
 import suite  # noqa: E402
 
 BUILD = None  # the folder of a build
@@ -102,6 +103,50 @@ WAYS = (
     ("a guest with RDMA devices", r"rdma/", {"SLUICE_VERBS_VM": NOWHERE}, "verbs-vm"),
     ("spin", r"models/", {"PATH": NOWHERE}, "not installed"),
 )
+
+
+class LeftOut(unittest.TestCase):
+    """What a run of deploy/test without --all leaves out."""
+
+    def test_a_pass_is_taken_for_the_same_contents_and_tools_alone(self):
+        with tempfile.TemporaryDirectory() as folder:
+            asked, ran = os.path.join(folder, "asked"), os.path.join(folder, "ran")
+
+            def run(content, code=0, tool="echo 1", believes="1"):
+                with open(asked, "w", encoding="utf-8") as file:
+                    file.write(content)
+                if os.path.exists(ran):
+                    os.remove(ran)
+                # One in 20 runs all the same; not for long.
+                for _ in range(100):
+                    done = subprocess.run([os.path.join(ROOT, "tests/by_content"), "--of", asked, "--tool", tool, "--", "sh", "-c", f"echo >{ran}; exit {code}"],
+                                          env={**os.environ, "XDG_CACHE_HOME": folder, "SL_BY_CONTENT": believes}, capture_output=True, text=True, check=False)
+                    if done.returncode == suite.SKIP_CODE:
+                        self.assertIn("skipped: as before: passed at ", done.stdout)
+                        return "taken"
+                    self.assertEqual((done.returncode, os.path.exists(ran)), (code, True))
+                    if content not in known:
+                        break
+                return "ran"
+
+            known = set()
+            self.assertEqual([run("a"), run("b", code=3), run("b", code=3)], ["ran"] * 3)  # a failure is not noted
+            known.add("a")
+            self.assertEqual(run("a"), "taken")
+            known.clear()
+            self.assertEqual([run("c"), run("a", tool="echo 2"), run("a", believes="")], ["ran"] * 3)
+
+    def test_every_suite_has_its_commits(self):
+        for name in ("node/users", "cluster/nodes", "sim/sim_node_test"):
+            number = rotation.commit_number
+            try:
+                chosen = 0
+                for slot in range(rotation.SHARES):
+                    rotation.commit_number = lambda slot=slot: slot
+                    chosen += rotation.chosen(name, rotation.SHARES)
+            finally:
+                rotation.commit_number = number
+            self.assertEqual(chosen, 1, name)
 
 
 class Build(unittest.TestCase):

@@ -10,8 +10,10 @@ find_program(SL_PYTHON3 NAMES python3)
 if(SL_SANITIZE)
     # Most of it is CPython's; unit/keys_test and fuzz/fuzz_keys are sanitized.
 elseif(SL_PYTHON3)
+    sl_by_content(launcher OF CMakeLists.txt CMakePresets.json runtime tests/unit/keys_lines.c tests/unit/keys_cross_check.py
+        TOOLS "${CMAKE_C_COMPILER} --version" "${SL_PYTHON3} --version" "pkg-config --modversion libxxhash")
     add_test(NAME unit/keys_cross_check
-        COMMAND ${SL_PYTHON3} ${CMAKE_CURRENT_SOURCE_DIR}/unit/keys_cross_check.py $<TARGET_FILE:keys_lines>)
+        COMMAND ${launcher} ${SL_PYTHON3} ${CMAKE_CURRENT_SOURCE_DIR}/unit/keys_cross_check.py $<TARGET_FILE:keys_lines>)
 else()
     add_test(NAME unit/keys_cross_check COMMAND ${CMAKE_COMMAND} -E echo "skipped: python3 was not found")
     set_tests_properties(unit/keys_cross_check PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: ")

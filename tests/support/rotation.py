@@ -1,0 +1,63 @@
+"""What a run of deploy/test without --all takes of the things that do not fit into every run: a share chosen by the commit, and what
+the last commits changed.
+
+    rotation.py BUILD...    prints the suites with the label `rotating` that this commit leaves out, a line each
+    rotation.py --slot N    prints this commit's number below N
+
+SL_SINCE=COMMIT: what changed since that commit, in the place of what the last ten changed. A shallow clone may have fewer."""
+
+import functools
+import json
+import os
+import subprocess
+import sys
+import zlib
+
+ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
+SHARES = 5  # of suites: a run takes one in five
+COMMITS = 10
+
+
+def git(*words):
+    """The lines that git prints; none outside of a repository."""
+    done = subprocess.run(["git", *words], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
+    return done.stdout.splitlines() if done.returncode == 0 else []
+
+
+@functools.cache
+def commit_number():
+    return int(next(iter(git("rev-parse", "HEAD")), "0")[:8], 16)
+
+
+def chosen(name, shares):
+    """Whether this commit's share has it."""
+    return (zlib.crc32(name.encode()) + commit_number()) % shares == 0
+
+
+@functools.cache
+def changed():
+    """Paths that the last commits changed, and those that are not committed yet."""
+    commits = [os.environ["SL_SINCE"]] if "SL_SINCE" in os.environ else git("rev-list", "--first-parent", "-n", str(COMMITS + 1), "HEAD")
+    return frozenset(git("diff", "--name-only", commits[-1]) if commits else []) | frozenset(git("ls-files", "-o", "--exclude-standard"))
+
+
+def left_out(build):
+    said = subprocess.run(["ctest", "--test-dir", build, "--show-only=json-v1", "-L", "^rotating$"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    stems = {os.path.splitext(os.path.basename(path))[0] for path in changed() if path.startswith("tests/")}
+    for test in json.loads(said)["tests"]:
+        touched = any(os.path.splitext(os.path.basename(word))[0] in stems for word in test.get("command", []))
+        if not touched and not chosen(test["name"], SHARES):
+            yield test["name"]
+
+
+def main():
+    if sys.argv[1] == "--slot":
+        print(commit_number() % int(sys.argv[2]))
+        return
+    for build in sys.argv[1:]:
+        for name in left_out(build):
+            print(name)
+
+
+if __name__ == "__main__":
+    main()

@@ -2,6 +2,7 @@
 #include "ipc/sl_curve.h"
 #include "ipc/msg_internal.h"
 #include "runtime/sl_config.h"
+#include "runtime/sl_trust.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -9,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <zmq.h>
 
@@ -122,29 +122,16 @@ static bool value_of(const char *text, const char *word, char out[SL_CURVE_TEXT_
     return false;
 }
 
-static sl_err file_read(const char *path, bool private, char text[FILE_BYTES_MAX + 1],
+/* placed: sl_trust_place has been asked for the directory. */
+static sl_err file_read(const char *path, bool private, bool placed, char text[FILE_BYTES_MAX + 1],
                         struct sl_error *why)
 {
-    struct stat status;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) {
-        return sl_fail(why, SL_ERR_CONFIG, "key file '%s': %s (sluicectl keygen makes one)", path,
-                       strerror(errno));
-    }
-    if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
-        (void)close(fd);
-        return sl_fail(why, SL_ERR_CONFIG, "key file '%s' is no file", path);
-    }
-    if (private && (status.st_uid != geteuid() || (status.st_mode & 077u) != 0)) {
-        (void)close(fd);
-        return sl_fail(why, SL_ERR_CONFIG,
-                       "key file '%s' must belong to this user and be closed to others (0600)",
-                       path);
-    }
-    ssize_t length = read(fd, text, FILE_BYTES_MAX);
-    (void)close(fd);
-    text[length > 0 ? length : 0] = '\0';
-    return SL_OK;
+    struct sl_error inner = {0};
+    sl_err err = sl_trust_read(path, private ? SL_TRUST_SECRET : SL_TRUST_RIGHT, placed, text,
+                               FILE_BYTES_MAX + 1, &inner);
+    return err == SL_OK ? SL_OK
+                        : sl_fail(why, SL_ERR_CONFIG, "key file %s%s", inner.text,
+                                  err == SL_ERR_NOT_FOUND ? " (sluicectl keygen makes one)" : "");
 }
 
 sl_err sl_curve_load(const char *directory, const char *node, struct sl_curve_pair *out,
@@ -152,7 +139,7 @@ sl_err sl_curve_load(const char *directory, const char *node, struct sl_curve_pa
 {
     char path[PATH_BYTES], text[FILE_BYTES_MAX + 1] = "";
     sl_err err = path_of(directory, node, ".secret", path, why);
-    err = err == SL_OK ? file_read(path, true, text, why) : err;
+    err = err == SL_OK ? file_read(path, true, false, text, why) : err;
     if (err != SL_OK) {
         return err;
     }
@@ -162,18 +149,24 @@ sl_err sl_curve_load(const char *directory, const char *node, struct sl_curve_pa
     return good ? SL_OK : sl_fail(why, SL_ERR_CONFIG, "key file '%s' holds no pair of keys", path);
 }
 
-sl_err sl_curve_load_public(const char *directory, const char *node, char out[SL_CURVE_TEXT_BYTES],
-                            struct sl_error *why)
+static sl_err public_load(const char *directory, const char *node, bool placed,
+                          char out[SL_CURVE_TEXT_BYTES], struct sl_error *why)
 {
     char path[PATH_BYTES], text[FILE_BYTES_MAX + 1] = "";
     sl_err err = path_of(directory, node, ".pub", path, why);
-    err = err == SL_OK ? file_read(path, false, text, why) : err;
+    err = err == SL_OK ? file_read(path, false, placed, text, why) : err;
     if (err != SL_OK) {
         return err;
     }
     return value_of(text, "public", out)
                ? SL_OK
                : sl_fail(why, SL_ERR_CONFIG, "key file '%s' holds no public key", path);
+}
+
+sl_err sl_curve_load_public(const char *directory, const char *node, char out[SL_CURVE_TEXT_BYTES],
+                            struct sl_error *why)
+{
+    return public_load(directory, node, false, out, why);
 }
 
 /* The node's name that a file name carries; false: it is no key file. */
@@ -193,7 +186,7 @@ sl_err sl_curve_who(const char *directory, const char public_text[SL_CURVE_TEXT_
                     char name[32])
 {
     char candidate[SL_NAME_BYTES_MAX + 1], text[SL_CURVE_TEXT_BYTES];
-    DIR *files = opendir(directory);
+    DIR *files = sl_trust_place(directory, NULL) == SL_OK ? opendir(directory) : NULL;
     if (files == NULL) {
         return SL_ERR_PERMISSION;
     }
@@ -204,7 +197,7 @@ sl_err sl_curve_who(const char *directory, const char public_text[SL_CURVE_TEXT_
             break;
         }
         if (name_of(file->d_name, candidate) &&
-            sl_curve_load_public(directory, candidate, text, NULL) == SL_OK &&
+            public_load(directory, candidate, true, text, NULL) == SL_OK &&
             strcmp(text, public_text) == 0) { /* public keys are no secrets */
             memcpy(name, candidate, sizeof(candidate));
             err = SL_OK;

@@ -3,7 +3,8 @@
  *
  * A directory holds NODE.secret (this node's own pair, mode 0600) and NAME.pub for every node that
  * may connect to it or is asked by it; the file's name is the peer's name. Both are lines of
- * `word = value`; keys are Z85 text of 40 characters (CurveZMQ). */
+ * `word = value`; keys are Z85 text of 40 characters (CurveZMQ). A file that another user could have put there
+ * counts as none (runtime/sl_trust.h). */
 #ifndef SL_CURVE_H
 #define SL_CURVE_H
 
@@ -22,7 +23,7 @@ struct sl_curve_pair {
  * overwritten), SL_ERR_INVALID (name), SL_ERR_UNSUPPORTED (a ZeroMQ without CURVE),
  * SL_ERR_PERMISSION, SL_ERR_OS. */
 sl_err sl_curve_make(const char *directory, const char *node, struct sl_error *why);
-/* Errors: SL_ERR_CONFIG (no file, not private to this user, no key in it). */
+/* Errors: SL_ERR_CONFIG (no file, one that others could read or have written, no key in it). */
 sl_err sl_curve_load(const char *directory, const char *node, struct sl_curve_pair *out,
                      struct sl_error *why);
 /* Public key of a peer. Errors: SL_ERR_CONFIG. */

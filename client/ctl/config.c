@@ -1,5 +1,6 @@
 /* client/ctl/config.c - the settings in force, for people and for the supervisor. */
 #include "client/ctl/commands.h"
+#include "client/ctl/rights.h"
 #include "ipc/sl_cluster.h"
 #include "runtime/sl_disk_place.h"
 
@@ -122,7 +123,8 @@ static int config_command(struct ctl *ctl, int argc, char **argv)
         sl_config_print_template(stdout);
         return CTL_FINE;
     }
-    if ((private || make) && directories_check(ctl, make, &why) != SL_OK) {
+    if ((private || make) && (directories_check(ctl, make, &why) != SL_OK ||
+                              (make && ctl_rights_check(ctl->config, &why) != SL_OK))) {
         (void)fprintf(stderr, "%s\n", why.text);
         return CTL_NO;
     }
@@ -174,8 +176,8 @@ const struct ctl_command ctl_config = {
             "  --check           opens each disk as its tierer will, and closes it again; names one that a node goes without.\n"
             "                    Makes directories that are missing. Code 1 and the reason: the node cannot start\n"
             "  --private         first sees to it that the node's directories (sockets, segments, logs) and all above them\n"
-            "                    belong to this user or root; --make-private makes those that are missing. Code 1 and the\n"
-            "                    reason where that is not so",
+            "                    belong to this user or root; --make-private makes those that are missing, and sees to the\n"
+            "                    files that hold secrets or give rights. Code 1 and the reason where that is not so",
     .run = config_command,
 };
 /* clang-format on */

@@ -5,6 +5,7 @@
 #include "client/command/supervision.h"
 #include "client/ctl/commands.h"
 #include "client/ctl/nics.h"
+#include "client/ctl/rights.h"
 
 #include "ipc/sl_huge.h"
 #include "runtime/sl_clock.h"
@@ -246,34 +247,23 @@ static void doctor_io_uring(struct doctor *doctor)
                "%s: no disk tier and no tcp fabric", strerror(-result));
 }
 
-/* ---- files with secrets: every setting that ends in _file ---- */
+/* ---- files with secrets or rights ---- */
 
 static void doctor_key_files(struct doctor *doctor)
 {
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < SL_SETTING_COUNT_OF; i++) {
-        const char *name = sl_setting_name((enum sl_setting)i);
-        size_t length = strlen(name);
-        if (length < 6 || strcmp(name + length - 5, "_file") != 0) {
-            continue;
-        }
-        const char *path = sl_config_text(doctor->config, (enum sl_setting)i);
-        struct stat status;
-        if (path[0] == '\0') {
-            continue;
-        }
-        count++;
-        if (stat(path, &status) != 0 || access(path, R_OK) != 0) {
-            doctor_say(doctor, DOCTOR_FAIL, "key_files", "make it, or correct the setting",
-                       "%s: '%s': %s", name, path, strerror(errno));
-        } else if (!S_ISREG(status.st_mode) || (status.st_mode & 077) != 0) {
-            doctor_say(doctor, DOCTOR_FAIL, "key_files", "chmod 600 FILE",
-                       "%s: others than its owner can read '%s'", name, path);
+    struct ctl_right right;
+    bool any = false;
+    for (uint32_t at = 0; ctl_right_next(doctor->config, &at, &right); any = true) {
+        if (right.err == SL_OK) {
+            doctor_say(doctor, DOCTOR_OK, "key_files", "", "%s: '%s'", right.name, right.path);
         } else {
-            doctor_say(doctor, DOCTOR_OK, "key_files", "", "%s: '%s'", name, path);
+            doctor_say(doctor, DOCTOR_FAIL, "key_files",
+                       right.err == SL_ERR_NOT_FOUND ? "make it, or correct the setting"
+                                                     : "chown and chmod what the line names",
+                       "%s: %s", right.name, right.why.text);
         }
     }
-    if (count == 0) {
+    if (!any) {
         doctor_say(doctor, DOCTOR_OK, "key_files", "", "none is configured");
     }
 }

@@ -4,12 +4,12 @@
 
 #include "ipc/sl_cluster.h"
 #include "ipc/sl_curve.h"
+#include "runtime/sl_trust.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define CHECK "cluster_keys"
@@ -19,7 +19,6 @@ static bool secret_check(struct doctor *doctor, const char *keys, const char *no
                          char own[SL_CURVE_TEXT_BYTES])
 {
     char path[1300], mend[1500];
-    struct stat status;
     struct sl_curve_pair pair = {0};
     struct sl_error why = {0};
     (void)snprintf(path, sizeof(path), "%.1100s/%s.secret", keys, node);
@@ -29,16 +28,14 @@ static bool secret_check(struct doctor *doctor, const char *keys, const char *no
     if (err == SL_OK) {
         return true;
     }
-    if (stat(path, &status) != 0) {
+    if (access(path, F_OK) != 0) {
         (void)snprintf(mend, sizeof(mend), "sluicectl keygen '%.1100s' %s, or set node_name", keys,
                        node);
-    } else if (status.st_uid != geteuid() || (status.st_mode & 077u) != 0) {
-        (void)snprintf(mend, sizeof(mend), "chown %u '%s', chmod 600 '%.100s'", (unsigned)geteuid(),
-                       path, path);
     } else {
         (void)snprintf(mend, sizeof(mend),
-                       "remove '%s', sluicectl keygen, and copy the new %s.pub to all peers", path,
-                       node);
+                       "chown and chmod what the line names; if it holds no pair, remove '%s', "
+                       "sluicectl keygen, and copy the new %s.pub to all peers",
+                       path, node);
     }
     doctor_say(doctor, DOCTOR_FAIL, CHECK, mend, "%s", why.text);
     return false;
@@ -94,16 +91,15 @@ static void peers_check(struct doctor *doctor, const char *keys, const char *nod
 static void keys_check(struct doctor *doctor, const char *keys, const char *node)
 {
     char own[SL_CURVE_TEXT_BYTES], told[SL_CURVE_TEXT_BYTES];
-    struct stat status;
-    if (stat(keys, &status) != 0 || !S_ISDIR(status.st_mode)) {
+    struct sl_error why = {0};
+    if (access(keys, F_OK) != 0) {
         doctor_say(doctor, DOCTOR_FAIL, CHECK, "sluicectl keygen DIRECTORY NODE makes it",
-                   "'%s': %s", keys, strerror(errno == 0 ? ENOTDIR : errno));
+                   "'%s': %s", keys, strerror(errno));
         return;
     }
-    if ((status.st_mode & 022u) != 0) {
-        doctor_say(doctor, DOCTOR_FAIL, CHECK, "chmod 700 DIRECTORY",
-                   "others than its owner can put keys into '%s': who has one there is let in",
-                   keys);
+    if (sl_trust_place(keys, &why) != SL_OK) {
+        doctor_say(doctor, DOCTOR_FAIL, CHECK, "chown and chmod what the line names",
+                   "%s: who can put a key there is let in", why.text);
         return;
     }
     if (!secret_check(doctor, keys, node, own)) {

@@ -1,42 +1,29 @@
 /* runtime/directory/options.c - a directory's options from the settings. */
 #include "runtime/directory/options.h"
+#include "runtime/sl_trust.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-/* One line of a file that others cannot read. */
+/* The first line of a file that others cannot read. */
 static sl_err password_read(const char *path, char out[SL_DIRECTORY_PASSWORD_BYTES],
                             struct sl_error *why)
 {
-    struct stat status;
-    SL_AUTO(close) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    if (fd < 0 || fstat(fd, &status) != 0) {
-        return sl_fail(why, SL_ERR_CONFIG, "directory_password_file: '%s': %s", path,
-                       strerror(errno));
+    char text[4 * SL_DIRECTORY_PASSWORD_BYTES];
+    struct sl_error inner = {0};
+    if (sl_trust_read(path, SL_TRUST_SECRET, false, text, sizeof(text), &inner) != SL_OK) {
+        return sl_fail(why, SL_ERR_CONFIG, "directory_password_file: %s", inner.text);
     }
-    if (!S_ISREG(status.st_mode) || (status.st_mode & 077) != 0) {
-        return sl_fail(why, SL_ERR_CONFIG,
-                       "directory_password_file: '%s' is no file that only its owner can read "
-                       "(chmod 600)",
-                       path);
+    size_t length = strcspn(text, "\n");
+    bool fits = length > 0 && length < SL_DIRECTORY_PASSWORD_BYTES;
+    if (fits) {
+        memcpy(out, text, length);
+        out[length] = '\0';
     }
-    ssize_t got = read(fd, out, SL_DIRECTORY_PASSWORD_BYTES);
-    if (got < 0) {
-        return sl_fail(why, SL_ERR_CONFIG, "directory_password_file: '%s': %s", path,
-                       strerror(errno));
-    }
-    const char *end = memchr(out, '\n', (size_t)got);
-    size_t length = end == NULL ? (size_t)got : (size_t)(end - out);
-    if (length == 0 || length >= SL_DIRECTORY_PASSWORD_BYTES) {
-        return sl_fail(why, SL_ERR_CONFIG,
-                       "directory_password_file: the first line of '%s' is not 1 to %u bytes", path,
-                       SL_DIRECTORY_PASSWORD_BYTES - 1);
-    }
-    out[length] = '\0';
-    return SL_OK;
+    explicit_bzero(text, sizeof(text));
+    return fits ? SL_OK
+                : sl_fail(why, SL_ERR_CONFIG,
+                          "directory_password_file: the first line of '%s' is not 1 to %u bytes",
+                          path, SL_DIRECTORY_PASSWORD_BYTES - 1);
 }
 
 sl_err sl_directory_options_from(const struct sl_config *config,

@@ -413,6 +413,10 @@ START_TEST(secrets_come_from_the_environment_or_a_private_file)
         ck_assert_int_eq(mc_secret_get("MOONCAKE_CLUSTER_SECRET", &secret, &why),
                          SL_ERR_CONFIG); /* others may read it */
         ck_assert_int_eq(chmod(path, 0600), 0);
+        ck_assert_int_eq(chmod(base.path, 0777), 0);
+        ck_assert_int_eq(mc_secret_get("MOONCAKE_CLUSTER_SECRET", &secret, &why),
+                         SL_ERR_CONFIG); /* others may put another one there */
+        ck_assert_int_eq(chmod(base.path, 0700), 0);
         ck_assert_int_eq(mc_secret_get("MOONCAKE_CLUSTER_SECRET", &secret, &why), SL_OK);
         ck_assert_str_eq(secret, SECRET);
         free(secret);

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define CUTS_MAX 32u /* frames cut short, of one message */
 
@@ -1551,6 +1552,10 @@ START_TEST(a_file_names_peers_and_is_read_again)
         ck_assert_uint_eq(bed.self->peer_count, 1);
         ck_assert_str_eq(bed.net.where, "10.0.0.2:1");
         file_write(path, "b@10.0.0.2:1\nc@10.0.0.3:1");
+        ck_assert_int_eq(chmod(path, 0666), 0); /* anybody may have written that */
+        fake_pass(&bed.fake, SL_NS_PER_S);
+        ck_assert_uint_eq(bed.self->peer_count, 1);
+        ck_assert_int_eq(chmod(path, 0644), 0);
         fake_pass(&bed.fake, SL_NS_PER_S);
 
         ck_assert_uint_eq(bed.self->peer_count, 2);

@@ -5,41 +5,12 @@
  * who is spoken to, as everywhere. A line that is taken away ends nothing: its peer is away or it
  * answers. Lines whose key or address are missing are tried again. */
 #include "actors/transporter/peers/peers.h"
+#include "runtime/sl_trust.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define LOOK_NS        SL_NS_PER_S
 #define FILE_BYTES_MAX 16384u
-
-/* False: there is none now, or it cannot be one. */
-static bool file_read(const char *path, char text[FILE_BYTES_MAX + 1], size_t *length)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    struct stat is;
-    *length = 0;
-    if (fd < 0) {
-        return false;
-    }
-    bool plain = fstat(fd, &is) == 0 && S_ISREG(is.st_mode);
-    while (plain && *length <= FILE_BYTES_MAX) {
-        ssize_t got = read(fd, text + *length, FILE_BYTES_MAX + 1 - *length);
-        if (got <= 0) {
-            plain = got == 0 || errno == EINTR;
-            if (got == 0) {
-                break;
-            }
-            continue;
-        }
-        *length += (size_t)got;
-    }
-    (void)close(fd);
-    return plain && *length <= FILE_BYTES_MAX;
-}
 
 /* Whether the line needs no other look: its peer is asked, or it says nothing. first: its file has
  * not been looked at before. */
@@ -85,9 +56,16 @@ uint64_t tr_peers_file_step(struct transporter *self, uint64_t now_ns)
         return self->peers_file_due_ns;
     }
     self->peers_file_due_ns = now_ns + LOOK_NS;
-    if (!file_read(path, text, &length)) {
+    struct sl_error why = {0};
+    sl_err err = sl_trust_read(path, SL_TRUST_RIGHT, false, text, sizeof(text), &why);
+    if (err != SL_OK && err != SL_ERR_NOT_FOUND && !self->peers_file_refused) {
+        sl_log_write(self->env->log, SL_LOG_WARN, 0, "peers_file is not read: %s", why.text);
+    }
+    self->peers_file_refused = err != SL_OK && err != SL_ERR_NOT_FOUND;
+    if (err != SL_OK) {
         return self->peers_file_due_ns;
     }
+    length = strlen(text);
     uint64_t digest = sl_digest_of(text, length).low | 1;
     bool whole = true;
     for (size_t at = 0; digest != self->peers_file_digest && at < length;) {

@@ -116,10 +116,11 @@ static void look(struct transporter *self)
     for (uint32_t i = 0; i < self->peer_count; i++) {
         struct tr_peer *peer = &self->peers[i];
         char key[SL_CURVE_TEXT_BYTES] = "";
-        bool has_key = sl_curve_load_public(directory(self), peer->name, key, NULL) == SL_OK;
+        struct sl_error why = {0};
+        bool has_key = sl_curve_load_public(directory(self), peer->name, key, &why) == SL_OK;
         bool same = has_key && (peer->key[0] == '\0' || strcmp(peer->key, key) == 0);
         if (!same) {
-            tr_peer_expel(self, peer, has_key ? "its key is another one" : "its key was removed");
+            tr_peer_expel(self, peer, has_key ? "its key is another one" : why.text);
         }
         if (has_key) {
             (void)snprintf(peer->key, sizeof(peer->key), "%s", key);

@@ -275,6 +275,7 @@ struct transporter {
     struct tr_batch *batches; /* one that fills, and SL_DIRECTORY_LOOKUPS_MAX on their way */
     uint64_t members_due_ns, members_seen_ns;
     uint64_t peers_file_due_ns;
+    bool peers_file_refused;    /* the log has said why */
     uint64_t peers_file_digest; /* of what was taken in whole; 0: not yet */
     int keys_fd;                /* inotify, while keys_open */
     bool keys_open, keys_watched;

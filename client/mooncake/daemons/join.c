@@ -3,6 +3,7 @@
 
 #include "runtime/sl_address.h"
 #include "runtime/sl_clock.h"
+#include "runtime/sl_trust.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -18,7 +19,6 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define LINE_BYTES_MAX   32768u
@@ -49,7 +49,6 @@ sl_err mc_secret_get(const char *variable, char **out, struct sl_error *why)
     (void)snprintf(file_variable, sizeof file_variable, "%s_FILE", variable);
     const char *secret = getenv(variable);
     const char *path = getenv(file_variable);
-    struct stat is;
     *out = NULL;
     if (secret != NULL && secret[0] != '\0') {
         return secret_check(strdup(secret), variable, out, why);
@@ -57,20 +56,9 @@ sl_err mc_secret_get(const char *variable, char **out, struct sl_error *why)
     if (path == NULL || path[0] == '\0') {
         return SL_OK;
     }
-    FILE *file = fopen(path, "re");
-    bool read =
-        file != NULL && fstat(fileno(file), &is) == 0 && fgets(line, sizeof line, file) != NULL;
-    int code = errno;
-    if (file != NULL) {
-        (void)fclose(file);
-    }
-    if (!read) {
-        return sl_fail(why, SL_ERR_CONFIG, "%s: %s cannot be read: %s", file_variable, path,
-                       file == NULL ? strerror(code) : "it is empty");
-    }
-    if ((is.st_mode & 077) != 0) {
-        return sl_fail(why, SL_ERR_CONFIG, "%s: others may read %s: chmod 600", file_variable,
-                       path);
+    struct sl_error inner = {0};
+    if (sl_trust_read(path, SL_TRUST_SECRET, false, line, sizeof line, &inner) != SL_OK) {
+        return sl_fail(why, SL_ERR_CONFIG, "%s: %s", file_variable, inner.text);
     }
     line[strcspn(line, "\r\n")] = '\0';
     sl_err err = secret_check(strdup(line), path, out, why);

@@ -1,0 +1,135 @@
+/* runtime/sl_trust.c - see sl_trust.h. */
+#include "runtime/sl_trust.h"
+#include "runtime/sl_base.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* This user and root; in an unprivileged container root is who owns the root directory. */
+static bool owner_trusted(uid_t owner)
+{
+    struct stat root;
+    return owner == geteuid() || owner == 0 || (stat("/", &root) == 0 && owner == root.st_uid);
+}
+
+/* Whether others can put something else in the place of what is in this directory. */
+static sl_err directory_check(const char *directory, const char *path, struct sl_error *why)
+{
+    struct stat status;
+    if (stat(directory, &status) != 0) {
+        return sl_fail(why, SL_ERR_CONFIG, "'%s': its directory '%s': %s", path, directory,
+                       strerror(errno));
+    }
+    if (!owner_trusted(status.st_uid)) {
+        return sl_fail(why, SL_ERR_CONFIG,
+                       "'%s': its directory '%s' belongs to uid %u, who could replace it", path,
+                       directory, (unsigned)status.st_uid);
+    }
+    if ((status.st_mode & SL_TRUST_RIGHT) != 0 && (status.st_mode & S_ISVTX) == 0) {
+        return sl_fail(why, SL_ERR_CONFIG,
+                       "'%s': others than its owner can write to its directory '%s' (mode %04o): "
+                       "chmod go-w it",
+                       path, directory, (unsigned)status.st_mode & 07777);
+    }
+    return SL_OK;
+}
+
+/* Each directory above what was opened, by the path without links that the kernel has for it. */
+static sl_err above_check(int fd, const char *path, struct sl_error *why)
+{
+    char link[32], real[PATH_MAX];
+    (void)snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    ssize_t length = readlink(link, real, sizeof(real) - 1);
+    if (length <= 0 || real[0] != '/') {
+        return sl_fail(why, SL_ERR_CONFIG, "'%s': which directories lead to it cannot be told (%s)",
+                       path, length < 0 ? strerror(errno) : "no path");
+    }
+    real[length] = '\0';
+    sl_err err = SL_OK;
+    for (char *slash = strrchr(real, '/'); err == SL_OK && slash != NULL;
+         slash = strrchr(real, '/')) {
+        *slash = '\0';
+        err = directory_check(slash == real ? "/" : real, path, why);
+    }
+    return err;
+}
+
+static sl_err link_check(const char *path, struct sl_error *why)
+{
+    struct stat status;
+    if (lstat(path, &status) != 0) {
+        return sl_fail(why, errno == ENOENT ? SL_ERR_NOT_FOUND : SL_ERR_CONFIG, "'%s': %s", path,
+                       strerror(errno));
+    }
+    return owner_trusted(status.st_uid)
+               ? SL_OK
+               : sl_fail(why, SL_ERR_CONFIG, "'%s' belongs to uid %u, neither this user nor root",
+                         path, (unsigned)status.st_uid);
+}
+
+static sl_err file_check(int fd, const char *path, uint32_t refused, struct sl_error *why)
+{
+    struct stat status;
+    if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
+        return sl_fail(why, SL_ERR_CONFIG, "'%s' is no plain file", path);
+    }
+    if (!owner_trusted(status.st_uid)) {
+        return sl_fail(why, SL_ERR_CONFIG, "'%s' belongs to uid %u, neither this user nor root",
+                       path, (unsigned)status.st_uid);
+    }
+    if ((status.st_mode & refused) != 0) {
+        return sl_fail(why, SL_ERR_CONFIG, "'%s': others than its owner can %s it (mode %04o): %s",
+                       path, refused == SL_TRUST_SECRET ? "read or write" : "write",
+                       (unsigned)status.st_mode & 07777,
+                       refused == SL_TRUST_SECRET ? "chmod 0600 it" : "chmod go-w it");
+    }
+    return SL_OK;
+}
+
+sl_err sl_trust_read(const char *path, uint32_t refused, bool placed, char *out, size_t room,
+                     struct sl_error *why)
+{
+    size_t length = 0;
+    sl_err err = link_check(path, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    SL_AUTO(close) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0) {
+        return sl_fail(why, errno == ENOENT ? SL_ERR_NOT_FOUND : SL_ERR_CONFIG, "'%s': %s", path,
+                       strerror(errno));
+    }
+    err = file_check(fd, path, refused, why);
+    if (err == SL_OK && !placed) {
+        err = above_check(fd, path, why);
+    }
+    while (err == SL_OK && length < room) {
+        ssize_t got = read(fd, out + length, room - length);
+        if (got == 0) {
+            out[length] = '\0';
+            return SL_OK;
+        }
+        if (got < 0 && errno != EINTR) {
+            err = sl_fail(why, SL_ERR_CONFIG, "'%s': %s", path, strerror(errno));
+        }
+        length += got > 0 ? (size_t)got : 0;
+    }
+    return err != SL_OK
+               ? err
+               : sl_fail(why, SL_ERR_CONFIG, "'%s' has more than %zu bytes", path, room - 1);
+}
+
+sl_err sl_trust_place(const char *directory, struct sl_error *why)
+{
+    SL_AUTO(close) int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) {
+        return sl_fail(why, SL_ERR_CONFIG, "directory '%s': %s", directory, strerror(errno));
+    }
+    sl_err err = directory_check(directory, directory, why);
+    return err == SL_OK ? above_check(fd, directory, why) : err;
+}

@@ -97,6 +97,14 @@ static void bytes_of(const struct sockaddr_storage *from, unsigned char bytes[AD
     }
 }
 
+bool sl_strangers_same(const struct sockaddr_storage *one, const struct sockaddr_storage *other)
+{
+    unsigned char mine[ADDRESS_BYTES], theirs[ADDRESS_BYTES];
+    bytes_of(one, mine);
+    bytes_of(other, theirs);
+    return memcmp(mine, theirs, ADDRESS_BYTES) == 0;
+}
+
 static uint32_t *chain_of(struct sl_strangers *strangers, const unsigned char bytes[ADDRESS_BYTES])
 {
     return &strangers->chains[XXH3_64bits_withSeed(bytes, ADDRESS_BYTES, strangers->seed) %

@@ -38,6 +38,8 @@ void sl_strangers_named(struct sl_strangers *strangers, uint32_t place);
 void sl_strangers_remove(struct sl_strangers *strangers, uint32_t place);
 /* Takes the stranger out that is to go when a place is wanted; SL_STRANGERS_NONE: there is none. */
 uint32_t sl_strangers_push(struct sl_strangers *strangers);
+/* Whether both count as one address. */
+bool sl_strangers_same(const struct sockaddr_storage *one, const struct sockaddr_storage *other);
 uint32_t sl_strangers_count(const struct sl_strangers *strangers);
 
 #endif

@@ -341,9 +341,6 @@ void doctor_metrics(struct doctor *doctor)
         doctor_say(doctor, DOCTOR_OK, "metrics", "", "off");
     } else if (metrics_at_read(doctor->paths.runtime_dir, "metrics", &at)) {
         doctor_say(doctor, DOCTOR_OK, "metrics", "", "/metrics at %s", at.address);
-    } else if (!doctor_program_is_there("sluice-metrics")) {
-        doctor_say(doctor, DOCTOR_WARN, "metrics", "apt install libmicrohttpd-dev, and build anew",
-                   "sluice-metrics was not built: no /metrics");
     } else if (strcmp(text, "local") != 0) {
         doctor_address(doctor, &listener, text);
     } else {

@@ -4,13 +4,7 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 set(programs sluice-registrar sluice-keyer sluice-swapper sluice-transporter sluice-tierer sluice-coordinator sluice-supervise sluice-events sluice-gate
-    sluicectl)
-if(TARGET mooncake_master)
-    list(APPEND programs mooncake_master mooncake_client)
-endif()
-if(TARGET sluice-metrics)
-    list(APPEND programs sluice-metrics)
-endif()
+    sluice-metrics sluicectl mooncake_master mooncake_client)
 install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(PROGRAMS deploy/sluice-node DESTINATION ${CMAKE_INSTALL_BINDIR})
 

@@ -8,6 +8,6 @@ sl_node_test(handover_pools LABEL cluster SCRIPT cluster/handover_pools_test.py 
 sl_python_test(batches LABEL cluster SCRIPT cluster/batches_test.py TIMEOUT 600)
 sl_python_test(words LABEL cluster SCRIPT cluster/words_test.py TIMEOUT 900)
 # Engines on two hosts.
-if(TARGET mooncake_store AND TARGET mooncake_master)
+if(TARGET mooncake_store)
     sl_python_test(mooncake LABEL cluster SCRIPT cluster/mooncake_test.py TIMEOUT 900)
 endif()

@@ -62,7 +62,6 @@ class Rules(unittest.TestCase):
 
 
 @unittest.skipUnless(PROMETHEUS, "prometheus is not installed (Debian's prometheus; deploy/install --test)")
-@unittest.skipUnless(os.path.exists(os.path.join(BIN, "sluice-metrics")), "sluice-metrics was not built (libmicrohttpd is missing)")
 class Scraped(unittest.TestCase):
     def start(self, folder, port):
         server, self.port = prometheus_start(folder, port, "1s")

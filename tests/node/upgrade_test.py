@@ -428,7 +428,6 @@ class Swapped(Upgraded):
         self.assertEqual([path for path in in_the_way if os.path.exists(path)], [])
         self.assertEqual(node.ctl("get", "kept").stdout, b"value")
 
-    @unittest.skipUnless(os.path.exists(BIN + "/sluice-metrics"), "sluice-metrics was not built (libmicrohttpd is missing)")
     def test_a_helper_that_is_down_or_does_not_work_is_said_and_the_upgrade_goes_on(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             node = self.node(disk="0", ranks=1, settings=["--metrics-listen", f"127.0.0.1:{taken.getsockname()[1]}"])

@@ -1,28 +1,31 @@
 /* client/mooncake/daemons/http.c - see http.h. */
 #include "client/mooncake/daemons/http.h"
-#include "runtime/sl_array.h"
+#include "client/mooncake/daemons/http_input.h"
 #include "runtime/sl_clock.h"
 #include "runtime/sl_strangers.h"
 
+#include <errno.h>
 #include <inttypes.h>
-#include <microhttpd.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
-#define IDLE_S           10u /* without a byte either way */
-#define HEAD_BYTES_MAX   (32 * SL_KIB)
+#define IDLE_S           10u /* without a byte of a request */
 #define STREAM_BLOCK     (64 * SL_KIB)
 #define STACK_BYTES      (512 * SL_KIB)
 #define REQUEST_NS       (60 * SL_NS_PER_S) /* until all of it is here */
 #define ANSWER_S         300u /* until an answer is made, and until all of it is taken */
 #define ANSWER_NS        (ANSWER_S * SL_NS_PER_S)
+#define LINGER_NS        (2 * SL_NS_PER_S) /* for a peer to read a refusal while it still sends */
 #define FROM_ONE_ADDRESS (MC_HTTP_CONNECTIONS_MAX / 2)
 #define CUT              UINT64_MAX /* in until_ns: shut down already */
 /* Connections are accepted over the bound: whom they push out takes a moment to end. */
@@ -33,25 +36,29 @@ struct visitor {
     struct mc_http *http;
     int fd; /* -1: free */
     uint64_t until_ns;
+    uint64_t body_room; /* memory that its body has */
+    struct sockaddr_storage from;
 };
 struct mc_http {
-    struct MHD_Daemon *daemon;
+    int listen_fd, wake_fd; /* wake_fd: it ends */
+    pthread_t listener;
     const struct mc_route *routes;
     uint32_t route_count;
     struct mc_http_guard guard;
     void *context;
     pthread_mutex_t lock; /* of the visitors */
+    pthread_cond_t gone;  /* one of them */
     struct visitor visitors[PLACES];
+    uint32_t running;               /* visitors that have a thread */
     uint32_t here;                  /* visitors that were not cut */
     struct sl_strangers *strangers; /* visitors of whose request not all is here */
     struct sl_strangers *served;    /* and those whose answer is made and sent */
 };
 struct mc_request {
-    struct MHD_Connection *connection;
+    struct visitor *visitor;
     enum mc_method method;
-    bool too_large;
-    char *body; /* owned; NULL: empty */
-    size_t body_bytes, body_room;
+    bool head_only; /* HEAD */
+    struct mc_input input;
 };
 
 enum mc_method mc_request_method(const struct mc_request *request)
@@ -61,13 +68,13 @@ enum mc_method mc_request_method(const struct mc_request *request)
 
 const char *mc_request_body(const struct mc_request *request, size_t *length_bytes)
 {
-    *length_bytes = request->body_bytes;
-    return request->body != NULL ? request->body : "";
+    *length_bytes = request->input.body_bytes;
+    return request->input.body != NULL ? request->input.body : "";
 }
 
 const char *mc_request_raw(const struct mc_request *request, const char *name)
 {
-    return MHD_lookup_connection_value(request->connection, MHD_GET_ARGUMENT_KIND, name);
+    return mc_head_argument(&request->input.head, name);
 }
 
 static int hex_digit(char letter)
@@ -110,7 +117,7 @@ void mc_answer_text(struct mc_answer *answer, unsigned status, const char *forma
     int length = vasprintf(&text, format, arguments);
     va_end(arguments);
     free(answer->text);
-    answer->status = length >= 0 ? status : MHD_HTTP_INTERNAL_SERVER_ERROR;
+    answer->status = length >= 0 ? status : 500;
     answer->text = length >= 0 ? text : NULL;
     answer->length_bytes = length >= 0 ? (size_t)length : 0;
 }
@@ -134,29 +141,29 @@ static void visitor_move(struct visitor *visitor, struct sl_strangers *to)
 {
     struct mc_http *http = visitor->http;
     uint32_t place = (uint32_t)(visitor - http->visitors);
-    struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
-    socklen_t from_bytes = sizeof from;
     sl_strangers_remove(http->strangers, place);
     sl_strangers_remove(http->served, place);
     if (to == NULL || visitor->until_ns == CUT) {
         return;
     }
-    if (getpeername(visitor->fd, (struct sockaddr *)&from, &from_bytes) != 0) {
-        from.ss_family = AF_UNSPEC; /* gone already: its thread will see that */
-    }
-    uint32_t goes = sl_strangers_add(to, place, &from);
+    uint32_t goes = sl_strangers_add(to, place, &visitor->from);
     if (goes != SL_STRANGERS_NONE) {
         visitor_cut(&http->visitors[goes]);
     }
 }
 
+/* NULL: there are too many. */
 static struct visitor *visitor_come(struct mc_http *http, int fd)
 {
     for (size_t i = 0; i < PLACES; i++) {
         struct visitor *visitor = &http->visitors[i];
         if (visitor->fd < 0) {
-            visitor->fd = fd;
-            visitor->until_ns = sl_clock_monotonic_ns() + REQUEST_NS;
+            socklen_t from_bytes = sizeof visitor->from;
+            *visitor = (struct visitor){
+                .http = http, .fd = fd, .until_ns = sl_clock_monotonic_ns() + REQUEST_NS};
+            if (getpeername(fd, (struct sockaddr *)&visitor->from, &from_bytes) != 0) {
+                visitor->from.ss_family = AF_UNSPEC; /* gone already: its thread will see that */
+            }
             http->here++;
             visitor_move(visitor, http->strangers);
             if (http->here > MC_HTTP_CONNECTIONS_MAX) { /* itself, when all others are served */
@@ -168,30 +175,17 @@ static struct visitor *visitor_come(struct mc_http *http, int fd)
     return NULL;
 }
 
-static void visitor_note(void *context, struct MHD_Connection *connection, void **own,
-                         enum MHD_ConnectionNotificationCode code)
+static void visitor_go(struct visitor *visitor)
 {
-    struct mc_http *http = context;
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    struct visitor *visitor = *own;
+    struct mc_http *http = visitor->http;
     pthread_mutex_lock(&http->lock);
-    if (code != MHD_CONNECTION_NOTIFY_CLOSED) {
-        *own = info == NULL ? NULL : visitor_come(http, info->connect_fd);
-    } else if (visitor != NULL) {
-        visitor_move(visitor, NULL);
-        http->here -= visitor->until_ns != CUT;
-        visitor->fd = -1;
-        *own = NULL;
-    }
+    visitor_move(visitor, NULL);
+    http->here -= visitor->until_ns != CUT;
+    (void)close(visitor->fd);
+    *visitor = (struct visitor){.http = http, .fd = -1};
+    http->running--;
+    pthread_cond_signal(&http->gone);
     pthread_mutex_unlock(&http->lock);
-}
-
-static struct visitor *visitor_of(struct MHD_Connection *connection)
-{
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    return info == NULL ? NULL : info->socket_context;
 }
 
 void mc_http_tend(struct mc_http *http, uint64_t now_ns)
@@ -209,9 +203,6 @@ void mc_http_tend(struct mc_http *http, uint64_t now_ns)
 /* It has so long from now on, as one of these; with none of them it stays what it is. */
 static void visitor_time(struct visitor *visitor, uint64_t ns, struct sl_strangers *among)
 {
-    if (visitor == NULL) {
-        return;
-    }
     pthread_mutex_lock(&visitor->http->lock);
     if (visitor->until_ns != CUT) {
         visitor->until_ns = sl_clock_monotonic_ns() + ns;
@@ -222,74 +213,117 @@ static void visitor_time(struct visitor *visitor, uint64_t ns, struct sl_strange
     pthread_mutex_unlock(&visitor->http->lock);
 }
 
+/* Whether a body may take so much memory: of an address bodies have MC_HTTP_BODIES_OF_ONE at most,
+ * and all together MC_HTTP_BODIES_BYTES. */
+static bool visitor_charge(void *context, uint64_t body_room)
+{
+    struct visitor *visitor = context;
+    struct mc_http *http = visitor->http;
+    uint64_t all = body_room, of_one = body_room;
+    pthread_mutex_lock(&http->lock);
+    for (size_t i = 0; i < PLACES; i++) {
+        const struct visitor *other = &http->visitors[i];
+        if (other != visitor && other->body_room > 0) {
+            all += other->body_room;
+            of_one += sl_strangers_same(&other->from, &visitor->from) ? other->body_room : 0;
+        }
+    }
+    bool fits = all <= MC_HTTP_BODIES_BYTES && of_one <= MC_HTTP_BODIES_OF_ONE;
+    if (fits) {
+        visitor->body_room = body_room;
+    }
+    pthread_mutex_unlock(&http->lock);
+    return fits;
+}
+
 /* ---- answers ---- */
 
-static ssize_t stream_more(void *state, uint64_t position, char *out, size_t room)
+static const char *status_word(unsigned status)
 {
-    const struct mc_stream *stream = state;
-    (void)position;
-    ssize_t got = stream->more(stream->state, out, room);
-    if (got == -1) {
-        return MHD_CONTENT_READER_END_OF_STREAM;
-    }
-    return got < 0 ? MHD_CONTENT_READER_END_WITH_ERROR : got;
-}
-
-static void stream_end(void *state)
-{
-    struct mc_stream *stream = state;
-    stream->end(stream->state);
-    free(stream);
-}
-
-/* Takes the answer. NULL: no memory. */
-static struct MHD_Response *response_make(struct mc_answer *answer)
-{
-    struct MHD_Response *response = NULL;
-    if (answer->stream.more != NULL) {
-        struct mc_stream *stream = malloc(sizeof *stream);
-        if (stream != NULL) {
-            *stream = answer->stream;
-            response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK,
-                                                         stream_more, stream, stream_end);
+    static const struct {
+        unsigned status;
+        const char *word;
+    } words[] = {{100, "Continue"},
+                 {200, "OK"},
+                 {400, "Bad Request"},
+                 {401, "Unauthorized"},
+                 {403, "Forbidden"},
+                 {404, "Not Found"},
+                 {405, "Method Not Allowed"},
+                 {411, "Length Required"},
+                 {413, "Content Too Large"},
+                 {414, "URI Too Long"},
+                 {417, "Expectation Failed"},
+                 {431, "Request Header Fields Too Large"},
+                 {500, "Internal Server Error"},
+                 {501, "Not Implemented"},
+                 {503, "Service Unavailable"},
+                 {505, "HTTP Version Not Supported"},
+                 {507, "Insufficient Storage"}};
+    for (size_t i = 0; i < SL_COUNT(words); i++) {
+        if (words[i].status == status) {
+            return words[i].word;
         }
-        if (response == NULL) {
-            free(stream);
-            answer->stream.end(answer->stream.state);
-        }
-        return response;
     }
-    response =
-        MHD_create_response_from_buffer(answer->length_bytes, answer->text, MHD_RESPMEM_MUST_FREE);
-    if (response == NULL) {
-        free(answer->text);
-    }
-    return response;
+    return "Other";
 }
 
-static enum MHD_Result answer_send(struct MHD_Connection *connection, struct mc_answer *answer,
-                                   const char *allow)
+/* In chunks, or up to the end of the connection for HTTP/1.0. False: it was cut. */
+static bool stream_send(int fd, const struct mc_stream *stream, bool chunks)
 {
-    struct MHD_Response *response = response_make(answer);
-    if (response == NULL) {
-        return MHD_NO;
+    char size[32];
+    ssize_t got = -2;
+    bool goes_on = true;
+    char *block = malloc(STREAM_BLOCK);
+    while (block != NULL && goes_on &&
+           (got = stream->more(stream->state, block, STREAM_BLOCK)) > 0) {
+        (void)snprintf(size, sizeof size, "%zx\r\n", (size_t)got);
+        goes_on = (!chunks || mc_send(fd, size, strlen(size), true)) &&
+                  mc_send(fd, block, (size_t)got, chunks) &&
+                  (!chunks || mc_send(fd, "\r\n", 2, false));
     }
-    enum MHD_Result queued =
-        MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE,
-                                answer->type != NULL ? answer->type : "text/plain; charset=utf-8");
-    if (queued == MHD_YES && allow != NULL) {
-        queued = MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, allow);
+    free(block);
+    return got == -1 && (!chunks || mc_send(fd, "0\r\n\r\n", 5, false));
+}
+
+/* Takes the answer. False: the connection ends. */
+static bool answer_send(const struct mc_request *request, struct mc_answer *answer,
+                        const char *allow, bool closes)
+{
+    char head[512], date[64] = "", size[64];
+    struct tm day;
+    int fd = request->visitor->fd;
+    time_t now = (time_t)(sl_clock_wall_ns() / SL_NS_PER_S);
+    bool streams = answer->stream.more != NULL, chunks = streams && !request->input.head.http_1_0;
+    unsigned status = answer->status != 0 ? answer->status : 200;
+    (void)strftime(date, sizeof date, "%a, %d %b %Y %H:%M:%S GMT", gmtime_r(&now, &day));
+    (void)snprintf(size, sizeof size,
+                   chunks    ? "Transfer-Encoding: chunked\r\n"
+                   : streams ? ""
+                             : "Content-Length: %zu\r\n",
+                   answer->length_bytes);
+    int length = snprintf(head, sizeof head,
+                          "HTTP/1.1 %u %s\r\nDate: %s\r\nContent-Type: %s\r\n%s%s%s%s%s\r\n",
+                          status, status_word(status), date,
+                          answer->type != NULL ? answer->type : "text/plain; charset=utf-8", size,
+                          allow != NULL ? "Allow: " : "", allow != NULL ? allow : "",
+                          allow != NULL ? "\r\n" : "", closes ? "Connection: close\r\n" : "");
+    bool body = !request->head_only && (streams || answer->length_bytes > 0);
+    bool sent = mc_send(fd, head, (size_t)length, body);
+    if (sent && body) {
+        sent = streams ? stream_send(fd, &answer->stream, chunks)
+                       : mc_send(fd, answer->text, answer->length_bytes, false);
     }
-    if (queued == MHD_YES) {
-        visitor_time(visitor_of(connection), ANSWER_NS, NULL);
-        queued = MHD_queue_response(connection, answer->status != 0 ? answer->status : MHD_HTTP_OK,
-                                    response);
+    if (streams) {
+        answer->stream.end(answer->stream.state);
     }
-    MHD_destroy_response(response);
-    return queued;
+    free(answer->text);
+    return sent && !closes;
 }
 
 /* ---- requests ---- */
+
+#define BODY_TOO_LARGE "a body has at most %" PRIu64 " bytes\n"
 
 static bool method_of(const char *word, enum mc_method *out)
 {
@@ -329,41 +363,18 @@ static const struct mc_route *route_find(const struct mc_http *http, const char 
     return NULL;
 }
 
-/* A request that is here whole may take its time: nothing comes and goes while its handler runs. */
-static void time_give(struct mc_http *http, struct MHD_Connection *connection)
-{
-    (void)MHD_set_connection_option(connection, MHD_CONNECTION_OPTION_TIMEOUT, ANSWER_S);
-    visitor_time(visitor_of(connection), ANSWER_NS, http->served);
-}
-
-/* Without a length there is no body: who forgot it would put an empty one. */
-static bool body_announced(struct MHD_Connection *connection)
-{
-    return MHD_lookup_connection_value(connection, MHD_HEADER_KIND,
-                                       MHD_HTTP_HEADER_CONTENT_LENGTH) != NULL ||
-           MHD_lookup_connection_value(connection, MHD_HEADER_KIND,
-                                       MHD_HTTP_HEADER_TRANSFER_ENCODING) != NULL;
-}
-
 /* ---- who may ---- */
-
-static const char *header_of(const struct mc_request *request, const char *name)
-{
-    return MHD_lookup_connection_value(request->connection, MHD_HEADER_KIND, name);
-}
 
 /* The address of this side of the connection: one that came by the loopback is of this host. */
 static bool is_of_this_host(const struct mc_request *request)
 {
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     union {
         struct sockaddr any;
         struct sockaddr_in in;
         struct sockaddr_in6 in6;
     } at = {.any.sa_family = AF_UNSPEC};
     socklen_t at_bytes = sizeof at;
-    if (info == NULL || getsockname(info->connect_fd, &at.any, &at_bytes) != 0) {
+    if (getsockname(request->visitor->fd, &at.any, &at_bytes) != 0) {
         return false;
     }
     if (at.any.sa_family == AF_INET) {
@@ -390,9 +401,8 @@ static bool origin_is_allowed(const struct mc_http_guard *guard, const char *ori
 static bool token_is_shown(const struct mc_http_guard *guard, const struct mc_request *request)
 {
     static const char scheme[] = "Bearer ";
-    const char *shown = header_of(request, MHD_HTTP_HEADER_AUTHORIZATION);
-    if (guard->token == NULL || shown == NULL ||
-        strncasecmp(shown, scheme, sizeof scheme - 1) != 0) {
+    const char *shown = mc_head_field(&request->input.head, "Authorization");
+    if (shown == NULL || strncasecmp(shown, scheme, sizeof scheme - 1) != 0) {
         return false;
     }
     shown += sizeof scheme - 1;
@@ -405,23 +415,22 @@ static bool is_allowed(const struct mc_http *http, const struct mc_request *requ
                        const struct mc_route *route, struct mc_answer *answer)
 {
     const struct mc_http_guard *guard = &http->guard;
-    const char *origin = header_of(request, MHD_HTTP_HEADER_ORIGIN);
+    const char *origin = mc_head_field(&request->input.head, "Origin");
     if (origin != NULL && !origin_is_allowed(guard, origin)) {
-        mc_answer_text(answer, MHD_HTTP_FORBIDDEN, "pages of %.200s are not allowed here\n",
-                       origin);
+        mc_answer_text(answer, 403, "pages of %.200s are not allowed here\n", origin);
         return false;
     }
-    bool open = guard->token == NULL && guard->open_without_token;
-    if ((route->guarded & request->method) == 0 || open || is_of_this_host(request) ||
-        token_is_shown(guard, request)) {
+    bool fine = (guard->token == NULL && guard->open_without_token) || is_of_this_host(request) ||
+                token_is_shown(guard, request);
+    if ((route->guarded & request->method) == 0 || fine) {
         return true;
     }
     if (guard->token != NULL) {
-        mc_answer_text(answer, MHD_HTTP_UNAUTHORIZED,
-                       "%s wants the header Authorization: Bearer TOKEN here\n", route->path);
+        mc_answer_text(answer, 401, "%s wants the header Authorization: Bearer TOKEN here\n",
+                       route->path);
     } else {
         mc_answer_text(
-            answer, MHD_HTTP_FORBIDDEN,
+            answer, 403,
             "%s is for this host alone: ask by the loopback, or start the server with " MC_ADMIN_TOKEN
             " or " MC_ADMIN_TOKEN "_FILE\n",
             route->path);
@@ -429,106 +438,145 @@ static bool is_allowed(const struct mc_http *http, const struct mc_request *requ
     return false;
 }
 
-static enum MHD_Result request_answer(struct mc_http *http, struct mc_request *request,
-                                      const char *path, const char *word)
+/* By the head alone. NULL: the answer says why not. */
+static const struct mc_route *request_route(const struct mc_http *http, struct mc_request *request,
+                                            char allow[64], struct mc_answer *answer)
 {
-    struct mc_answer answer = {0};
-    char allow[64] = "";
-    enum mc_method method = MC_GET;
-    bool known = method_of(word, &method);
-    const struct mc_route *route = route_find(http, path);
-    request->method = method;
+    const struct mc_head *head = &request->input.head;
+    const struct mc_route *route = route_find(http, head->path);
     if (route == NULL) {
-        mc_answer_text(&answer, MHD_HTTP_NOT_FOUND, "no such path; GET / lists them\n");
-    } else if (!known || (route->methods & method) == 0) {
+        mc_answer_text(answer, 404, "no such path; GET / lists them\n");
+    } else if (!method_of(head->method, &request->method) ||
+               (route->methods & request->method) == 0) {
         allowed_text(route->methods, allow);
-        mc_answer_text(&answer, MHD_HTTP_METHOD_NOT_ALLOWED, "%s takes %s\n", route->path, allow);
-    } else if (method == MC_PUT && !body_announced(request->connection)) {
-        mc_answer_text(&answer, MHD_HTTP_LENGTH_REQUIRED, "a body needs a Content-Length\n");
-    } else if (request->too_large) {
-        mc_answer_text(&answer, MHD_HTTP_CONTENT_TOO_LARGE,
-                       "a body has at most %" PRIu64 " bytes\n", MC_HTTP_BODY_BYTES_MAX);
-    } else if (is_allowed(http, request, route, &answer)) {
-        time_give(http, request->connection);
+        mc_answer_text(answer, 405, "%s takes %s\n", route->path, allow);
+    } else if (!is_allowed(http, request, route, answer)) {
+        return NULL;
+    } else if (request->method == MC_PUT && !head->has_length && !head->chunked) {
+        /* without a length there is no body: who forgot it would put an empty one */
+        mc_answer_text(answer, 411, "a body needs a Content-Length\n");
+    } else if (head->body_bytes > MC_HTTP_BODY_BYTES_MAX) {
+        mc_answer_text(answer, 413, BODY_TOO_LARGE, MC_HTTP_BODY_BYTES_MAX);
+    } else {
+        return route;
+    }
+    return NULL;
+}
+
+/* ---- serving ---- */
+
+/* Bodies are read when the head was accepted, and no sooner. False: the connection ends. */
+static bool request_serve(struct mc_http *http, struct mc_request *request)
+{
+    char allow[64] = "";
+    struct mc_answer answer = {0};
+    struct mc_refusal refusal = {0};
+    const struct mc_route *route = NULL;
+    request->head_only = false;
+    enum mc_read end = mc_head_read(&request->input, &refusal);
+    if (end == MC_READ_FINE) {
+        request->head_only = strcmp(request->input.head.method, "HEAD") == 0;
+        route = request_route(http, request, allow, &answer);
+    }
+    if (route != NULL) {
+        end = mc_body_read(&request->input, request->method == MC_PUT, &refusal);
+    }
+    if (end == MC_READ_GONE) {
+        return false;
+    }
+    if (end == MC_READ_REFUSED) {
+        mc_answer_text(&answer, refusal.status, "%s\n", refusal.text);
+    } else if (route != NULL) { /* all of it is here: it may take its time */
+        visitor_time(request->visitor, ANSWER_NS, http->served);
         route->fn(http->context, request, &answer);
     }
-    return answer_send(request->connection, &answer, allow[0] != '\0' ? allow : NULL);
+    bool fine = end == MC_READ_FINE && route != NULL;
+    visitor_time(request->visitor, ANSWER_NS, NULL);
+    return answer_send(request, &answer, allow[0] != '\0' ? allow : NULL,
+                       !fine || request->input.head.closes);
 }
 
-static void body_take(struct mc_request *request, const char *bytes, size_t length)
+/* A peer that is still sending reads its answer only if what it sends is taken. */
+static void linger(struct mc_http *http, struct mc_request *request)
 {
-    if (request->too_large || length > MC_HTTP_BODY_BYTES_MAX - request->body_bytes) {
-        request->too_large = true;
-        return;
+    visitor_time(request->visitor, LINGER_NS, http->strangers);
+    (void)shutdown(request->visitor->fd, SHUT_WR);
+    while (mc_input_drop(&request->input)) {
     }
-    if (!SL_ARRAY_ROOM(request->body, request->body_room, request->body_bytes + length)) {
-        request->too_large = true;
-        return;
-    }
-    memcpy(request->body + request->body_bytes, bytes, length);
-    request->body_bytes += length;
 }
 
-/* Called when the head is here, for each part of the body, and at its end. */
-static enum MHD_Result request_step(void *context, struct MHD_Connection *connection,
-                                    const char *path, const char *method, const char *version,
-                                    const char *bytes, size_t *length, void **own)
+static void *visitor_serve(void *argument)
 {
-    struct mc_http *http = context;
-    (void)version;
-    if (*own == NULL) {
-        struct mc_request *request = calloc(1, sizeof *request);
-        if (request == NULL) {
-            return MHD_NO;
-        }
-        request->connection = connection;
-        *own = request;
-        return MHD_YES;
-    }
-    struct mc_request *request = *own;
-    if (*length > 0) {
-        body_take(request, bytes, *length);
-        *length = 0;
-        return MHD_YES;
-    }
-    return request_answer(http, request, path, method);
-}
-
-static void request_end(void *context, struct MHD_Connection *connection, void **own,
-                        enum MHD_RequestTerminationCode code)
-{
-    struct mc_request *request = *own;
-    struct mc_http *http = context;
-    (void)code;
+    struct visitor *visitor = argument;
+    struct mc_http *http = visitor->http;
+    struct mc_request *request = calloc(1, sizeof *request);
     if (request != NULL) {
-        free(request->body);
+        request->visitor = visitor;
+        request->input.fd = visitor->fd;
+        request->input.charge = visitor_charge;
+        request->input.context = visitor;
+        while (request_serve(http, request)) {
+            mc_input_next(&request->input);
+            visitor_time(visitor, REQUEST_NS, http->strangers);
+        }
+        linger(http, request);
+        mc_input_next(&request->input);
         free(request);
-        *own = NULL;
     }
-    (void)MHD_set_connection_option(connection, MHD_CONNECTION_OPTION_TIMEOUT, IDLE_S);
-    visitor_time(visitor_of(connection), REQUEST_NS, http->strangers);
+    visitor_go(visitor);
+    return NULL;
 }
 
-/* Escapes stay: handlers decode arguments themselves, strictly. A path with escapes is none of
- * ours. */
-static size_t unescape_nothing(void *context, struct MHD_Connection *connection, char *text)
+static void visitor_start(struct mc_http *http, int fd)
 {
-    (void)context;
-    (void)connection;
-    return strlen(text);
+    const struct timeval reads = {.tv_sec = IDLE_S}, writes = {.tv_sec = ANSWER_S};
+    pthread_attr_t attributes;
+    pthread_t thread;
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &reads, sizeof reads);
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &writes, sizeof writes);
+    pthread_mutex_lock(&http->lock);
+    struct visitor *visitor = visitor_come(http, fd);
+    http->running += visitor != NULL;
+    pthread_mutex_unlock(&http->lock);
+    if (visitor == NULL) {
+        (void)close(fd);
+        return;
+    }
+    (void)pthread_attr_init(&attributes);
+    (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    if (pthread_create(&thread, &attributes, visitor_serve, visitor) != 0) {
+        visitor_go(visitor);
+    }
+    (void)pthread_attr_destroy(&attributes);
 }
 
-static void log_nothing(void *context, const char *format, va_list arguments)
+static void *listener_run(void *argument)
 {
-    (void)context; /* it says what peers do wrong, at their pace */
-    (void)format;
-    (void)arguments;
+    struct mc_http *http = argument;
+    struct pollfd both[] = {{.fd = http->wake_fd, .events = POLLIN},
+                            {.fd = http->listen_fd, .events = POLLIN}};
+    while (both[0].revents == 0) {
+        (void)poll(both, 2, -1);
+        int fd = both[1].revents != 0 ? accept4(http->listen_fd, NULL, NULL, SOCK_CLOEXEC) : -1;
+        if (fd >= 0) {
+            visitor_start(http, fd);
+        } else if (both[1].revents != 0) { /* no descriptor is left, say: not again at once */
+            (void)poll(both, 1, 100);
+        }
+    }
+    return NULL;
 }
 
 static void http_free(struct mc_http **http)
 {
+    if ((*http)->wake_fd >= 0) {
+        (void)close((*http)->wake_fd);
+    }
+    (void)close((*http)->listen_fd);
     sl_strangers_destroy(&(*http)->strangers);
     sl_strangers_destroy(&(*http)->served);
+    pthread_cond_destroy(&(*http)->gone);
     pthread_mutex_destroy(&(*http)->lock);
     free(*http);
     *http = NULL;
@@ -543,36 +591,31 @@ sl_err mc_http_start(int fd, const struct mc_route *routes, uint32_t route_count
         (void)close(fd);
         return sl_fail(why, SL_ERR_NO_MEMORY, "http server");
     }
+    http->listen_fd = fd;
     http->routes = routes;
     http->route_count = route_count;
     http->guard = *guard;
     http->context = context;
     pthread_mutex_init(&http->lock, NULL);
+    pthread_cond_init(&http->gone, NULL);
     for (size_t i = 0; i < PLACES; i++) {
         http->visitors[i] = (struct visitor){.http = http, .fd = -1};
     }
-    sl_err err = sl_strangers_create(PLACES, FROM_ONE_ADDRESS, &http->strangers, why);
+    http->wake_fd = eventfd(0, EFD_CLOEXEC);
+    sl_err err = http->wake_fd >= 0 ? SL_OK : sl_fail_os(why, errno, "eventfd");
+    if (err == SL_OK) {
+        err = sl_strangers_create(PLACES, FROM_ONE_ADDRESS, &http->strangers, why);
+    }
     if (err == SL_OK) {
         err = sl_strangers_create(PLACES, FROM_ONE_ADDRESS, &http->served, why);
     }
+    if (err == SL_OK) {
+        int failed = pthread_create(&http->listener, NULL, listener_run, http);
+        err = failed == 0 ? SL_OK : sl_fail_os(why, failed, "a thread of the http server");
+    }
     if (err != SL_OK) {
-        (void)close(fd);
         http_free(&http);
         return err;
-    }
-    http->daemon = MHD_start_daemon(
-        MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL_INTERNAL_THREAD | MHD_USE_ERROR_LOG, 0, NULL,
-        NULL, request_step, http, MHD_OPTION_EXTERNAL_LOGGER, log_nothing, NULL,
-        MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)PLACES,
-        MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)HEAD_BYTES_MAX, MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES,
-        MHD_OPTION_NOTIFY_CONNECTION, visitor_note, http, MHD_OPTION_NOTIFY_COMPLETED, request_end,
-        http, MHD_OPTION_UNESCAPE_CALLBACK, unescape_nothing, NULL, MHD_OPTION_STRICT_FOR_CLIENT, 1,
-        MHD_OPTION_END);
-    if (http->daemon == NULL) {
-        (void)close(fd);
-        http_free(&http);
-        return sl_fail(why, SL_ERR_OS, "the http server did not start");
     }
     *out = http;
     return SL_OK;
@@ -580,9 +623,22 @@ sl_err mc_http_start(int fd, const struct mc_route *routes, uint32_t route_count
 
 void mc_http_stop(struct mc_http **http)
 {
-    if (*http == NULL) {
+    struct mc_http *gone = *http;
+    const uint64_t one = 1;
+    if (gone == NULL) {
         return;
     }
-    MHD_stop_daemon((*http)->daemon); /* closes the listening descriptor too */
+    (void)!write(gone->wake_fd, &one, sizeof one);
+    (void)pthread_join(gone->listener, NULL);
+    pthread_mutex_lock(&gone->lock);
+    for (size_t i = 0; i < PLACES; i++) {
+        if (gone->visitors[i].fd >= 0 && gone->visitors[i].until_ns != CUT) {
+            visitor_cut(&gone->visitors[i]);
+        }
+    }
+    while (gone->running > 0) {
+        (void)pthread_cond_wait(&gone->gone, &gone->lock);
+    }
+    pthread_mutex_unlock(&gone->lock);
     http_free(http);
 }

@@ -1,9 +1,11 @@
-/* client/mooncake/daemons/http.h - a small HTTP/1.1 server on libmicrohttpd: paths, decoded
- * arguments, texts or streams as answers.
+/* client/mooncake/daemons/http.h - a small HTTP/1.1 server: paths, decoded arguments, texts or
+ * streams as answers. It reads requests strictly (http_head.h), and closes the connection of one that
+ * it refuses. Path, method and token are looked at before a body is read.
  *
  * A thread a connection, so that who waits for the node or for a slow reader holds up nobody else.
  * All is bounded: connections (MC_HTTP_CONNECTIONS_MAX, half of them from one address), bytes of a
- * request's head, bytes of a body, time without a byte, time of a whole request (mc_http_tend).
+ * request's head, bytes of a body and of all bodies, time without a byte, time of a whole request
+ * (mc_http_tend).
  * Where connections run out, the oldest whose request is not whole gives way to the next. */
 #ifndef SL_CLIENT_MOONCAKE_DAEMONS_HTTP_H
 #define SL_CLIENT_MOONCAKE_DAEMONS_HTTP_H
@@ -13,7 +15,9 @@
 #include <sys/types.h>
 
 #define MC_HTTP_CONNECTIONS_MAX 256u
-#define MC_HTTP_BODY_BYTES_MAX  (4 * SL_MIB) /* a segment of many buffers has some 100 KiB */
+#define MC_HTTP_BODY_BYTES_MAX  (4 * SL_MIB)  /* a segment of many buffers has some 100 KiB */
+#define MC_HTTP_BODIES_BYTES    (64 * SL_MIB) /* memory of all bodies that are being read or used */
+#define MC_HTTP_BODIES_OF_ONE   (16 * SL_MIB) /* of those from one address */
 
 enum mc_method { /* HEAD comes as GET; what it answers is not sent */
                  MC_GET = 1,
@@ -24,7 +28,8 @@ enum mc_method { /* HEAD comes as GET; what it answers is not sent */
 
 struct mc_request; /* opaque; borrowed by a handler */
 enum mc_method mc_request_method(const struct mc_request *request);
-/* The body; never NULL, at most MC_HTTP_BODY_BYTES_MAX. Borrowed. */
+/* The body of a PUT, at most MC_HTTP_BODY_BYTES_MAX; those of other methods are dropped as they come. Never
+ * NULL. Borrowed. */
 const char *mc_request_body(const struct mc_request *request, size_t *length_bytes);
 /* As it stands in the URL, with its escapes. NULL: not there. Borrowed. */
 const char *mc_request_raw(const struct mc_request *request, const char *name);
@@ -60,10 +65,10 @@ struct mc_route {
     mc_route_fn fn;
     unsigned guarded; /* those of them that change or end things (struct mc_http_guard) */
 };
-/* Whom what changes things is for. Over the loopback it is everybody's. At any other address it
- * wants `Authorization: Bearer TOKEN`; without a token nobody has it there, or with
- * open_without_token everybody. A request that a browser makes for a page of another place
- * (`Origin`) is refused wherever it comes, unless that origin is allowed. */
+/* Who may do what changes things. With a token: requests that have `Authorization: Bearer TOKEN`,
+ * over the loopback too. Without one: requests over the loopback, or with open_without_token all. A
+ * request that a browser makes for a page of another place (`Origin`) is refused wherever it comes,
+ * unless that origin is allowed. */
 struct mc_http_guard {
     const char *token; /* NULL: none. Borrowed for good */
     const char

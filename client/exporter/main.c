@@ -215,9 +215,8 @@ static void usage(FILE *out)
         "user alone.\n"
         "                      Default: the setting metrics_listen. Everybody who reaches an address "
         "may read, unless\n"
-        "                      " METRICS_TOKEN " or " METRICS_TOKEN
-        "_FILE has a token: off the loopback\n"
-        "                      requests show it then (Authorization: Bearer TOKEN)\n"
+        "                      " METRICS_TOKEN " or " METRICS_TOKEN "_FILE has a token, which\n"
+        "                      requests then need (Authorization: Bearer TOKEN)\n"
         "  --instance NAME, --runtime-dir DIR, --shm-dir DIR, --config FILE: as sluicectl\n\n"
         "Exit codes: 0 fine, 1 failed, 2 wrong use.\n",
         out);

@@ -269,28 +269,32 @@ class TwoHosts(unittest.TestCase):
                                json.dumps(headers)], stdout=subprocess.PIPE, check=True, timeout=60 * PATIENCE)
         return int(done.stdout)
 
-    def test_what_changes_things_wants_a_token_off_the_loopback_and_no_page_of_another_place(self):
+    def test_what_changes_things_wants_the_token_that_there_is_and_no_page_of_another_place(self):
         token, remove = "a token of all admins", "/api/v1/remove_all"
-        for known in (None, token):
+        for known, is_open in ((None, False), (token, False), (token, True)):
             a = self.host(0, secret=None)
             if known:
                 a.environment["MOONCAKE_ADMIN_TOKEN"] = known
-            a.master("--listen_host=0.0.0.0", "--allowed_origins=https://board.example,http://b:1", "--enable_http_metadata_server=true")
+            a.master("--listen_host=0.0.0.0", "--allowed_origins=https://board.example,http://b:1", "--enable_http_metadata_server=true",
+                     *(["--metadata_open"] if is_open else []))
             afar, here = f"{a.address}:{ADMIN}", f"127.0.0.1:{ADMIN}"
             bearer = {"Authorization": f"Bearer {token}"}
             self.assertEqual(self.ask(1, afar, "/get_all_keys"), 200)
             self.assertEqual(self.ask(1, afar, remove, "POST"), 401 if known else 403)
             self.assertEqual(self.ask(1, afar, remove, "POST", Authorization="Bearer another token, as long"), 401 if known else 403)
             self.assertEqual(self.ask(1, afar, remove, "POST", **bearer), 200 if known else 403)
-            self.assertEqual(self.ask(0, here, remove, "POST"), 200)
+            self.assertEqual(self.ask(0, here, remove, "POST"), 401 if known else 200)
+            self.assertEqual(self.ask(0, here, remove, "POST", **bearer), 200)
             self.assertEqual(self.ask(0, afar, remove, "POST"), 401 if known else 403)
             for origin, code in (("https://evil.example", 403), ("null", 403), ("https://board.example.evil", 403), ("https://board.example", 200)):
-                self.assertEqual(self.ask(0, here, remove, "POST", Origin=origin), code, origin)
+                self.assertEqual(self.ask(0, here, remove, "POST", Origin=origin, **bearer), code, origin)
                 self.assertEqual(self.ask(0, here, "/health", Origin=origin), code, origin)
             # The metadata server is there to be written to by other hosts, unless there is a token.
             metadata = f"{a.address}:8080"
-            self.assertEqual(self.ask(1, metadata, "/metadata?key=k", "PUT"), 401 if known else 200)
-            self.assertEqual(self.ask(1, metadata, "/metadata?key=k", "PUT", **bearer), 200)
+            for port, address in ((1, metadata), (0, "127.0.0.1:8080")):
+                for method in ("PUT", "DELETE"):
+                    self.assertEqual(self.ask(port, address, "/metadata?key=k", method), 401 if known and not is_open else 200)
+                self.assertEqual(self.ask(port, address, "/metadata?key=k", "PUT", **bearer), 200)
             self.assertEqual(self.ask(1, metadata, "/metadata?key=k", "DELETE", Origin="https://evil.example"), 403)
             self.assertEqual(self.ask(1, metadata, "/metadata?key=k"), 200)
             a.close()

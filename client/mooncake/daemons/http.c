@@ -420,8 +420,8 @@ static bool is_allowed(const struct mc_http *http, const struct mc_request *requ
         mc_answer_text(answer, 403, "pages of %.200s are not allowed here\n", origin);
         return false;
     }
-    bool fine = (guard->token == NULL && guard->open_without_token) || is_of_this_host(request) ||
-                token_is_shown(guard, request);
+    bool fine = guard->token != NULL ? token_is_shown(guard, request)
+                                     : guard->open_without_token || is_of_this_host(request);
     if ((route->guarded & request->method) == 0 || fine) {
         return true;
     }

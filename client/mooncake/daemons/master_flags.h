@@ -43,8 +43,9 @@
       "no calls come over the network")                                                            \
     X(metrics_port, COUNT, "9003", 1, 65535, NULL, USED, "port of the admin HTTP")                 \
     X(metrics_host, TEXT, "", 0, 255, NULL, USED,                                                  \
-      "address of the admin HTTP; empty: listen_host. Off the loopback, what changes or removes "  \
-      "wants the token of $MOONCAKE_ADMIN_TOKEN or $MOONCAKE_ADMIN_TOKEN_FILE")                    \
+      "address of the admin HTTP; empty: listen_host. Requests that change or remove need the "    \
+      "token of $MOONCAKE_ADMIN_TOKEN or $MOONCAKE_ADMIN_TOKEN_FILE; without one they are "        \
+      "answered over the loopback only")                                                           \
     X(allowed_origins, TEXT, "", 0, 1023, NULL, USED,                                              \
       "ours: web pages that may ask the admin HTTP and the metadata server, as "                   \
       "https://HOST:PORT, separated by commas; all others are refused")                            \
@@ -80,6 +81,9 @@
       "serve /metadata for transfer engines on a port of its own")                                 \
     X(http_metadata_server_port, COUNT, "8080", 1, 65535, NULL, USED, "its port")                  \
     X(http_metadata_server_host, TEXT, "", 0, 255, NULL, USED, "its address; empty: listen_host")  \
+    X(metadata_open, BOOL, "false", 0, 1, NULL, USED,                                              \
+      "ours: /metadata is written without the token of $MOONCAKE_ADMIN_TOKEN, also where there "   \
+      "is one")                                                                                    \
     X(enable_metadata_cleanup_on_timeout, BOOL, "false", 0, 1, NULL, IGNORED,                      \
       "nobody pings, so nobody times out")                                                         \
     X(enable_offload, BOOL, "false", 0, 1, NULL, USED,                                             \

@@ -200,6 +200,9 @@ static sl_err serve(struct master *self, struct sl_error *why)
         fd = self->metadata_fd;
         self->metadata_fd = -1;
         guard.open_without_token = true; /* it is there to be written to by other hosts */
+        if (mc_flags_bool(self->daemon.flags, MASTER_metadata_open)) {
+            guard.token = NULL;
+        }
         err = mc_metadata_start(fd, MC_METADATA_BYTES_MAX, &guard, &self->metadata, why);
     }
     if (err == SL_OK) {

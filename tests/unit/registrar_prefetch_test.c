@@ -23,9 +23,9 @@ static bool in_memory(struct node *node, uint32_t n)
 }
 
 /* Values 0 .. count - 1 are durable; as many of the last as fit are in memory, too. */
-static struct node *node_with(uint32_t count)
+static struct node *node_begun(const char *const *with, uint32_t count)
 {
-    struct node *node = node_start(settings);
+    struct node *node = node_start(with);
     node_client(node, "client.1", 11);
     node_client(node, "client.2", 12);
     tierer_arrive(node, TIERER_PID);
@@ -35,6 +35,11 @@ static struct node *node_with(uint32_t count)
         ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
     }
     return node;
+}
+
+static struct node *node_with(uint32_t count)
+{
+    return node_begun(settings, count);
 }
 
 /* All that may leave memory has left it. */
@@ -257,6 +262,32 @@ START_TEST(prefetch_takes_the_place_of_the_oldest_that_are_on_disk_alone)
         ck_assert_int_eq(answer(node, "client.1", seq, 1), SL_OK);
         ck_assert(!in_memory(node, 2) && !in_memory(node, 3) && in_memory(node, 4));
         ck_assert(!fake_take(&node->fake, "tierer.0", SL_MSG_DISK_WRITE, &write));
+        node_end(node);
+    }
+END_TEST
+
+/* Memory that reads from disk filled, long after the last commit. */
+START_TEST(above_the_watermark_what_was_read_goes_too)
+    {
+        static const char *const marked[] = {
+            "disk", "64MiB",       "memory", "4MiB", "evict_watermark", "0.7", "disk_prefetch",
+            "1MiB", "evict_batch", "4",      NULL};
+        struct node *node = node_begun(marked, KEYS);
+        for (uint32_t round = 0; round < 2; round++) { /* some were in memory in the first */
+            for (uint32_t n = 0; n < KEYS; n++) {
+                uint64_t seq = _i == 0 ? promote(node, n) : prefetch(node, n, 1);
+                (void)(_i == 0 ? tierer_read(node, SL_OK) : tierer_prefetch(node, SL_OK));
+                ck_assert_int_ne(answer(node, _i == 0 ? "client.2" : "client.1", seq, 0),
+                                 SL_ERR_INCOMPLETE);
+            }
+        }
+
+        for (uint32_t i = 0; i < 20; i++) {
+            fake_pass(&node->fake, 20 * SL_NS_PER_MS);
+        }
+
+        ck_assert_uint_le(node_metric(node, "used_bytes"), 4 * SL_MIB * 7 / 10);
+        ck_assert(in_memory(node, KEYS - 1)); /* the last that was read */
         node_end(node);
     }
 END_TEST
@@ -668,6 +699,7 @@ int main(void)
     tcase_add_test(tcase, a_key_in_flight_that_a_demand_load_wants_is_raised_and_not_read_twice);
     tcase_add_test(tcase, prefetch_takes_no_more_than_a_quarter_of_memory_before_somebody_reads);
     tcase_add_test(tcase, prefetch_takes_the_place_of_the_oldest_that_are_on_disk_alone);
+    tcase_add_loop_test(tcase, above_the_watermark_what_was_read_goes_too, 0, 2);
     tcase_add_test(tcase, prefetch_evicts_nothing_that_is_not_on_disk);
     tcase_add_test(tcase, prefetch_evicts_nothing_that_is_pinned);
     tcase_add_test(tcase, prefetch_ends_at_its_deadline);

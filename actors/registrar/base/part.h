@@ -87,6 +87,7 @@ enum reg_turn {
     REG_SWITCHED_CHARGES = 1,
     REG_SWITCHED_SEGMENTS,
     REG_SWITCHED_ADMISSION,
+    REG_SWITCHED_EVICT,
 };
 
 #define REG_METRIC(state, member) SL_METRIC_ROW(state, metric.member, #member)

@@ -28,25 +28,17 @@
 #define QUIET_UNITS_MIN   64u
 #define QUIET_UNITS_MAX   256u
 #define QUIET_TRIES_MAX   8u
-#define YOUNG_SHARE       32u /* of memory: one to two of these were committed last */
+#define YOUNG_SHARE       32u /* of memory: one to two of these came last */
 
-/* ---- what was just committed ---- */
+/* ---- what came last ---- */
 
-static void evict_committed(struct registrar *self, const struct reg_committed *what)
+static void young_note(struct registrar *self, uint64_t newest, uint64_t bytes)
 {
     struct reg_evict *evict = self->evict;
-    struct reg_unit_parts parts;
-    uint64_t newest = 0;
-    reg_unit_parts(self, what->unit, &parts);
-    for (uint32_t i = 0; i < parts.count; i++) {
-        struct sl_extent extent;
-        sl_index_extent(self->index, parts.refs[i], &extent);
-        newest = SL_MAX(newest, extent.generation);
-        evict->young_bytes += sl_extent_space(extent.length_bytes);
-    }
     if (newest == 0) { /* it is on disk alone */
         return;
     }
+    evict->young_bytes += bytes;
     if (evict->young_from[0] == 0) {
         evict->young_from[0] = newest;
         evict->young_from[1] = newest;
@@ -54,6 +46,28 @@ static void evict_committed(struct registrar *self, const struct reg_committed *
         evict->young_from[0] = evict->young_from[1];
         evict->young_from[1] = newest;
         evict->young_bytes = 0;
+    }
+}
+
+static void evict_committed(struct registrar *self, const struct reg_committed *what)
+{
+    struct reg_unit_parts parts;
+    uint64_t newest = 0, bytes = 0;
+    reg_unit_parts(self, what->unit, &parts);
+    for (uint32_t i = 0; i < parts.count; i++) {
+        struct sl_extent extent;
+        sl_index_extent(self->index, parts.refs[i], &extent);
+        newest = SL_MAX(newest, extent.generation);
+        bytes += sl_extent_space(extent.length_bytes);
+    }
+    young_note(self, newest, bytes);
+}
+
+/* It was read from disk: its generation is as new as that of a commit. */
+static void evict_switched(struct registrar *self, const struct reg_switched *what)
+{
+    if (what->extent != NULL) {
+        young_note(self, what->extent->generation, sl_extent_space(what->extent->length_bytes));
     }
 }
 
@@ -583,5 +597,6 @@ const struct reg_part reg_evict_part = {
     REG_METRICS(metrics),
     .settings = evict_settings,
     .committed = {REG_COMMITTED_EVICT, evict_committed},
+    .switched = {REG_SWITCHED_EVICT, evict_switched},
     .index_room = reg_make_index_room,
 };

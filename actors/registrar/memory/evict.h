@@ -7,10 +7,10 @@
 struct reg_evict {
     /* Room that nobody needs yet is made: nothing from here on goes; 0: all may. */
     uint64_t spared_generation;
-    /* What was committed last is of these generations or newer: a share of memory, at least, since
-     * the first one was noted. */
+    /* What was committed or read from disk last is of these generations or newer: a share of memory,
+     * at least, since the first one was noted. */
     uint64_t young_from[2];
-    uint64_t young_bytes; /* committed since the second one was */
+    uint64_t young_bytes; /* committed or read since the second one was */
     uint32_t batch_units; /* setting */
     struct {
         sl_metric evicted_count, evicted_bytes, evict_skipped_count, evict_attempt_count,
@@ -19,7 +19,7 @@ struct reg_evict {
     } metric;
 };
 
-/* Until reg_spare_none() nothing goes that was just committed, nor what is of generation `from` or
+/* Until reg_spare_none() nothing goes that was just committed or read, nor what is of generation `from` or
  * newer (0: none). For room that nobody needs yet: where all that is older is leased or pinned, it
  * would be the first to go. */
 void reg_spare_young(struct registrar *self, uint64_t from);

@@ -647,6 +647,11 @@ START_TEST(a_full_index_evicts_like_full_memory)
         ck_assert(node_sees(node, "k5999"));
         ck_assert_uint_gt(node_metric(node, "object_count"), 1000);
         ck_assert_uint_gt(node_metric(node, "evicted_count"), 0);
+        ck_assert_uint_eq(node_metric(node, "evicted_bytes"),
+                          node_metric(node, "evicted_count") * sl_extent_space(64));
+        ck_assert_uint_gt(node_metric(node, "evict_attempt_count"), 0);
+        ck_assert_uint_eq(node_metric(node, "evict_success_count"),
+                          node_metric(node, "evict_attempt_count"));
         node_end(node);
     }
 END_TEST

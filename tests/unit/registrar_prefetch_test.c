@@ -255,12 +255,16 @@ START_TEST(prefetch_takes_the_place_of_the_oldest_that_are_on_disk_alone)
     {
         struct node *node = node_with(66); /* 2 .. 65 in memory, 2 is the oldest */
         struct sl_msg write;
+        uint64_t attempts = node_metric(node, "evict_attempt_count"); /* one makes room for both */
+        uint64_t successes = node_metric(node, "evict_success_count");
         uint64_t seq = prefetch(node, 0, 2);
 
         ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 2);
 
         ck_assert_int_eq(answer(node, "client.1", seq, 1), SL_OK);
         ck_assert(!in_memory(node, 2) && !in_memory(node, 3) && in_memory(node, 4));
+        ck_assert_uint_eq(node_metric(node, "evict_attempt_count"), attempts + 1);
+        ck_assert_uint_eq(node_metric(node, "evict_success_count"), successes + 1);
         ck_assert(!fake_take(&node->fake, "tierer.0", SL_MSG_DISK_WRITE, &write));
         node_end(node);
     }

@@ -325,6 +325,15 @@ static void evict_last(struct registrar *self, struct eviction *evict)
     }
 }
 
+/* A search for victims is over. bytes: of memory; what was on disk alone held none. */
+static void searched_note(struct registrar *self, uint32_t taken, uint64_t bytes)
+{
+    sl_metric_add(self->env->metrics, self->evict->metric.evict_attempt_count, 1);
+    sl_metric_add(self->env->metrics, self->evict->metric.evict_success_count, taken > 0);
+    sl_metric_add(self->env->metrics, self->evict->metric.evicted_count, taken);
+    sl_metric_add(self->env->metrics, self->evict->metric.evicted_bytes, bytes);
+}
+
 /* Takes units from the old end until want_bytes of them or a batch are out, and frees what nobody
  * pins. Gives how many units went. */
 static uint32_t evict_batch(struct registrar *self, uint64_t want_bytes)
@@ -344,13 +353,10 @@ static uint32_t evict_batch(struct registrar *self, uint64_t want_bytes)
     if (evict.taken == 0) {
         evict_last(self, &evict);
     }
-    sl_metric_add(self->env->metrics, self->evict->metric.evict_attempt_count, 1);
+    searched_note(self, evict.taken, evict.bytes);
     if (evict.taken > 0) {
         reg_ghost_eviction_over(self, evict.next);
         reg_retired_scan(self, from);
-        sl_metric_add(self->env->metrics, self->evict->metric.evict_success_count, 1);
-        sl_metric_add(self->env->metrics, self->evict->metric.evicted_count, evict.taken);
-        sl_metric_add(self->env->metrics, self->evict->metric.evicted_bytes, evict.bytes);
     }
     return evict.taken;
 }
@@ -492,7 +498,7 @@ static uint32_t evict_quietly(struct registrar *self, uint64_t want_bytes)
     uint32_t taken = 0;
     uint32_t count = quiet_find(self, want_bytes, victims, &extents);
     if (!quiet_spare_pinned(self, victims, count, extents)) {
-        return 0;
+        count = 0;
     }
     for (uint32_t i = 0; i < count && bytes < want_bytes; i++) {
         if (victims[i].bytes > 0 && unit_to_disk(self, victims[i].unit)) {
@@ -501,8 +507,7 @@ static uint32_t evict_quietly(struct registrar *self, uint64_t want_bytes)
         }
     }
     reg_retired_scan(self, from);
-    sl_metric_add(self->env->metrics, self->evict->metric.evicted_count, taken);
-    sl_metric_add(self->env->metrics, self->evict->metric.evicted_bytes, bytes);
+    searched_note(self, taken, bytes);
     return taken;
 }
 
@@ -571,7 +576,7 @@ bool reg_make_index_room(struct registrar *self)
     }
     reg_ghost_eviction_over(self, evict.next);
     reg_retired_scan(self, from);
-    sl_metric_add(self->env->metrics, self->evict->metric.evicted_count, evict.taken);
+    searched_note(self, evict.taken, evict.bytes);
     return evict.taken > 0;
 }
 

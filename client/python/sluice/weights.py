@@ -1,0 +1,263 @@
+"""Which weights a model has: a digest of its files takes the place of its path among what gives blocks their meaning. So one model at
+two paths is one model, and two models at one path are two.
+
+Of a file it covers the name relative to the model's directory, the size, the header of a safetensors file (names, types and shapes), and 64
+KiB at 64 places, the first and the last among them: 4 MiB, whatever the size. `whole` covers every byte. Files that do not change what is
+computed are left out: tokenizers (token ids are part of the keys), generation, training.
+
+A digest is kept under path, size, times and inode in $XDG_CACHE_HOME/sluice/weights.json (~/.cache), which only its owner may read."""
+
+import concurrent.futures
+import hashlib
+import json
+import logging
+import os
+import re
+import stat
+import tempfile
+import threading
+import time
+
+log = logging.getLogger("sluice.weights")
+FORMAT = 1          # of the digest: another number, and nothing of before is found
+PIECE_BYTES, PIECES = 64 << 10, 64
+READ_BYTES = 4 << 20
+HEADER_BYTES_MAX = 100_000_000  # of a safetensors file, as its readers have it
+FILES_MAX = 10000
+THREADS = 8
+TRIES = 3           # for a file that changes while it is read
+CACHE_FILES_MAX = 16384
+KNOWN_MAX = 65536
+# A file that changed a moment ago may change again within one tick of the file system's clock, so its digest is not kept.
+SETTLED_SECONDS = 10
+WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf", ".tensors", ".npz")
+OTHERS = (".json", ".py")  # configurations (rope, quantisation, pictures), index files, code of the model
+LEFT_OUT = frozenset((
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "chat_template.json",
+    "generation_config.json", "trainer_state.json", "training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt", "scaler.pt",
+    "all_results.json", "train_results.json", "eval_results.json"))
+PER_HOST = ("_name_or_path", "transformers_version")  # of config.json: who wrote it and where
+# Loaders that read these files. Others make up weights, or get them from elsewhere.
+LOADERS = frozenset((
+    "auto", "hf", "safetensors", "pt", "npcache", "fastsafetensors", "instanttensor", "runai_streamer", "runai_streamer_sharded",
+    "sharded_state", "presharded", "mistral", "gguf", "bitsandbytes", "layered", "local_cached", "expert_pack"))
+GGUF_SHARD = re.compile(r"-\d{5}-of-(\d{5})\.gguf$")
+
+
+def identity(name, revision=None, whole=False, load_format="auto", hub_directory=None):
+    """(name, revision) of a model or an adapter in keys: a digest and "" where its files are on this machine, else what was given. name: a
+    path, or a name at a hub, whose files may be in the hub's cache (hub_directory: where that is not the default). Raises ValueError, which
+    names the file, where files cannot be read or do not stop changing."""
+    local = files_of(name, revision, hub_directory) if load_format in LOADERS else {}
+    return (digest_of(local, whole), "") if local else (name, revision or "")
+
+
+def files_of(name, revision=None, hub_directory=None):
+    """{name relative to the model's directory: path}; {}: there are no weights here."""
+    name = os.path.expanduser(name)
+    try:
+        if os.path.isfile(name):
+            return siblings_of(name)
+        directory = name if os.path.isdir(name) else cached_of(name, revision, hub_directory)
+        if directory is None:
+            return {}
+        found = files_in(directory, counts)
+        found.update(indexed_of(directory, found))
+    except OSError as error:
+        raise unreadable(error.filename or name, error) from None
+    if len(found) > FILES_MAX:
+        raise ValueError(f"{directory}: {len(found)} files of weights, {FILES_MAX} at most; the setting `model` names a model without its files")
+    return found if any(one.endswith(WEIGHTS) for one in found) else {}
+
+
+def files_in(directory, wanted):
+    with os.scandir(directory) as entries:
+        return {one.name: one.path for one in entries if wanted(one.name) and one.is_file()}
+
+
+def counts(name):
+    return name.endswith(WEIGHTS + OTHERS) and name not in LEFT_OUT and not name.startswith((".", "rng_state"))
+
+
+def siblings_of(path):
+    """A model in one file, which may be the first of several, and what projects pictures for it."""
+    directory, name = os.path.split(os.path.abspath(path))
+    shard = GGUF_SHARD.search(name)
+    stem = name[:shard.start()] if shard else None
+
+    def belongs(other):
+        return other == name or "mmproj" in other and other.endswith(".gguf") or shard and other.startswith(stem) and \
+            GGUF_SHARD.fullmatch(other[len(stem):])
+
+    return files_in(directory, belongs)
+
+
+def indexed_of(directory, found):
+    """Shards below the directory that its index files name."""
+    shards = {}
+    for name in found:
+        if name.endswith(".index.json"):
+            try:
+                with open(found[name], encoding="utf-8") as file:
+                    named = set(json.load(file)["weight_map"].values())
+            except (ValueError, KeyError, TypeError, AttributeError):
+                continue  # an index of something else: its bytes count as they are
+            shards.update((one, os.path.join(directory, one)) for one in named if isinstance(one, str) and os.sep in one)
+    return {name: path for name, path in shards.items() if os.path.isfile(path)}
+
+
+def cached_of(name, revision, hub_directory):
+    """The directory of a hub's model in the cache of huggingface_hub, or None. Nothing is fetched."""
+    try:
+        from huggingface_hub import snapshot_download
+
+        return snapshot_download(name, revision=revision or None, cache_dir=hub_directory, local_files_only=True)
+    except (ImportError, OSError, ValueError):  # not installed; not in the cache; no name of a hub
+        return None
+
+
+def digest_of(files, whole):
+    cache = Cache()
+    with concurrent.futures.ThreadPoolExecutor(THREADS, "sluice-weights") as threads:
+        digests = list(threads.map(lambda path: digest_of_file(path, whole, cache), files.values()))
+    cache.save()
+    told = [FORMAT, "whole" if whole else "pieces", sorted(zip(files, digests))]
+    return "weights:" + hashlib.sha256(json.dumps(told).encode()).hexdigest()
+
+
+def unreadable(path, error):
+    return ValueError(f"{path}: {error.strerror or error}: what the model's weights are cannot be told; mend that, or name them by the setting "
+                      "`model`")
+
+
+def digest_of_file(path, whole, cache):
+    for _ in range(TRIES):
+        try:
+            with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+                before = state_of(os.fstat(file.fileno()))
+                made = digest_read(file, path, before, whole, cache)
+                # The name may be another file by now.
+                if before == state_of(os.fstat(file.fileno())) == state_of(os.stat(path)):
+                    return made
+        except OSError as error:
+            raise unreadable(path, error) from None
+    raise ValueError(f"{path}: changes while it is read: start the engine when it is complete")
+
+
+def state_of(about):
+    if not stat.S_ISREG(about.st_mode):
+        raise OSError(0, "not a regular file")
+    return (about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns)
+
+
+def digest_read(file, path, state, whole, cache):
+    size, number = state[2], file.fileno()
+    if os.path.basename(path) == "config.json" and size <= READ_BYTES:
+        return hashlib.sha256(canonical(file.read())).hexdigest()
+    # Both ends, too: an image that is mounted anew may have other files with the same inodes and times.
+    ends = os.pread(number, PIECE_BYTES, 0) + os.pread(number, PIECE_BYTES, max(0, size - PIECE_BYTES))
+    key = hashlib.sha256(repr((FORMAT, whole, os.path.realpath(path), state)).encode() + ends).hexdigest()
+    found = cache.get(key)
+    if found is None:
+        found = digest_bytes(number, path, size, whole)
+        if max(state[3:]) < time.time_ns() - SETTLED_SECONDS * 1_000_000_000:
+            cache.put(key, found)
+    return found
+
+
+def digest_bytes(number, path, size, whole):
+    made = hashlib.sha256(b"%d\0" % size)
+    if whole or size <= PIECE_BYTES * PIECES:
+        ranges = [(0, size)]
+    else:
+        ranges = [(at * (size - PIECE_BYTES) // (PIECES - 1), PIECE_BYTES) for at in range(PIECES)]
+        if path.endswith(".safetensors"):
+            header = 8 + int.from_bytes(os.pread(number, 8, 0), "little")
+            ranges.insert(0, (0, min(header, HEADER_BYTES_MAX, size)))
+    for first, length in ranges:
+        for at in range(first, first + length, READ_BYTES):
+            made.update(os.pread(number, min(READ_BYTES, first + length - at), at))
+    return made.hexdigest()
+
+
+def canonical(text):
+    """A configuration without what each machine writes in its own way."""
+    try:
+        return json.dumps({name: value for name, value in json.loads(text).items() if name not in PER_HOST}, sort_keys=True).encode()
+    except (ValueError, AttributeError):
+        return text
+
+
+class Cache:
+    """Digests of files by what tells one state of a file from another. One that cannot be read or written is empty."""
+
+    def __init__(self):
+        base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        self.path = os.path.join(base, "sluice", "weights.json")
+        self.lock, self.new, self.held = threading.Lock(), False, {}
+        try:
+            with open(self.path, encoding="utf-8", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
+                about = os.fstat(file.fileno())
+                held = json.load(file) if stat.S_ISREG(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o077 else {}
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError) as error:
+            log.info("%s: not used: %s", self.path, error)
+            return
+        if isinstance(held, dict) and all(isinstance(one, str) for one in held.values()):
+            self.held = held
+
+    def get(self, key):
+        with self.lock:
+            found = self.held.pop(key, None)
+            if found is not None:
+                self.held[key] = found  # the one that was used longest ago is the first
+            return found
+
+    def put(self, key, digest):
+        with self.lock:
+            self.held[key], self.new = digest, True
+
+    def save(self):
+        if not self.new:
+            return
+        directory = os.path.dirname(self.path)
+        try:
+            os.makedirs(directory, 0o700, exist_ok=True)
+            number, made = tempfile.mkstemp(dir=directory)  # 0600
+            try:
+                with open(number, "w", encoding="utf-8") as file:
+                    json.dump(dict(list(self.held.items())[-CACHE_FILES_MAX:]), file)
+                os.replace(made, self.path)
+            except OSError:
+                os.unlink(made)
+                raise
+        except OSError as error:
+            log.info("%s: digests are made again at each start: %s", self.path, error)
+
+
+class Held:
+    """Names that were asked for while a process lives, which may keep what it loaded when files change under it. A model or adapter whose
+    files changed since it was first asked for, or cannot be read, has no name: nothing of it is stored or loaded."""
+
+    def __init__(self, whole):
+        self.whole, self.known = whole, {}
+
+    def name(self, key, path):
+        """Its identity as it was first, or None. key: what tells one load of the path from another."""
+        state, name = self.known.get(key, (None, path))
+        if name is None:
+            return None
+        try:
+            now = sorted((name, *state_of(os.stat(file))) for name, file in files_of(path).items())
+            if state is None:
+                state, name = now, identity(path, whole=self.whole)[0]
+            elif now != state:
+                raise ValueError(f"{path}: its files changed after they were first used; load them under another name, or start the engine again")
+        except (OSError, ValueError) as error:
+            log.warning("nothing of this model or adapter is stored or loaded: %s", error)
+            name = None
+        if key not in self.known and len(self.known) == KNOWN_MAX:
+            del self.known[next(iter(self.known))]
+        self.known[key] = (state, name)
+        return name

@@ -100,10 +100,10 @@ class StoragePluginInterface:
 
 class CacheEngineKey:
     def __init__(self, chunk_hash, worker_id=0, model="model", request_configs=None):
-        self.chunk_hash, self.worker_id, self.model, self.request_configs = chunk_hash, worker_id, model, request_configs
+        self.chunk_hash, self.worker_id, self.model_name, self.request_configs = chunk_hash, worker_id, model, request_configs
 
     def _all(self):
-        return (self.model, self.worker_id, self.chunk_hash)
+        return (self.model_name, self.worker_id, self.chunk_hash)
 
     def __eq__(self, other):
         return self._all() == other._all()
@@ -112,7 +112,7 @@ class CacheEngineKey:
         return hash(self._all())
 
     def with_new_worker_id(self, worker_id):
-        return CacheEngineKey(self.chunk_hash, worker_id, self.model, self.request_configs)
+        return CacheEngineKey(self.chunk_hash, worker_id, self.model_name, self.request_configs)
 
     def to_string(self):
         return "@".join(str(part) for part in self._all())
@@ -147,11 +147,17 @@ class Locality(enum.Enum):
 
 
 class FileMapper:
-    base_path, rank = "vllm-tier/model_0123456789ab", 0
+    rank = 0
+
+    def __init__(self, spec):
+        self.spec = spec
 
     @classmethod
     def from_offloading_spec(cls, root_dir, offloading_spec, blocks_per_file, parallel_agnostic):
-        return cls()
+        return cls(offloading_spec)
+
+    def get_run_config(self):
+        return {"model_name": self.spec.config.model.name, "tp_size": 1}
 
 
 class AsyncLookupManager:

@@ -15,7 +15,7 @@ from unittest import mock
 
 import engine_stubs as stubs
 import python_support
-from python_support import sluice
+from python_support import sluice, weights_make
 from node_support import PACE, PATIENCE, ROOT, Node, Slept, main, wait_until
 
 from sluice import lmcache, lmcache_l2
@@ -49,7 +49,7 @@ class LocalMemory:
 
 def metadata(**more):
     return types.SimpleNamespace(**{
-        "use_mla": False, "world_size": 1, "worker_id": 0, "first_rank": 0, "is_first_rank": lambda: True, "kv_layer_groups_manager": None,
+        "model_name": "model", "use_mla": False, "world_size": 1, "worker_id": 0, "first_rank": 0, "is_first_rank": lambda: True, "kv_layer_groups_manager": None,
         "kv_shape": (4, 2, CHUNK, 1, 8), "get_dtypes": lambda: [stubs.float16],
         "get_shapes": lambda tokens=CHUNK: [stubs.Size((2, 4, tokens, 8))], **more})
 
@@ -153,6 +153,19 @@ class Plugin(OnNode):
             self.assertFalse(one.valid)
         self.assertEqual(memory.given, [], "a view was taken from LMCache's memory")
         self.assertEqual([sys.getrefcount(view) for view in views], [3, 3, 3], "somebody has a view still")  # list, loop, argument
+
+    def test_weights_are_in_the_keys_and_not_their_path(self):
+        one, two, other = (weights_make(self, text) for text in ("weights", "weights", "WEIGHTS"))
+
+        def there(path, **extra):
+            return self.backend(about=metadata(model_name=path), **extra).contains(key(77, model=path))
+
+        for extra in ({}, {"weights": "whole"}):
+            self.stored(self.backend(about=metadata(model_name=one), **extra), [key(77, model=one)], [os.urandom(CHUNK_BYTES)])
+            self.assertEqual([there(path, **extra) for path in (one, two, other)], [True, True, False])
+        self.assertFalse(there(one, model="mine"))
+        self.stored(self.backend(about=metadata(model_name=one), model="mine"), [key(77, model=one)], [os.urandom(CHUNK_BYTES)])
+        self.assertTrue(there(other, model="mine"))
 
     def test_what_lmcache_keeps_or_a_gpu_reads_is_copied(self):
         value = os.urandom(CHUNK_BYTES)
@@ -373,6 +386,21 @@ class SecondLevel(OnNode):
         self.assertEqual([bytes(one) for one in buffers[:4]], values)
         self.assertEqual(self.completion(self.connector.submit_batch_delete(keys[:2])), (True, "", [True, True]))
         self.assertEqual(self.completion(self.connector.submit_batch_exists(keys)), (True, "", [False, False, True, True]))
+
+    def test_weights_are_in_the_keys_and_not_their_path(self):
+        """The server lives on when engines are started again with other weights, and nobody says which they have: then nothing is found."""
+        one, two, other = (weights_make(self, text) for text in ("weights", "weights", "WEIGHTS"))
+
+        def there(model):
+            return self.completion(self.connector.submit_batch_exists([f"{model}@00000001@0@ab"]))[2] == [True]
+
+        self.completion(self.connector.submit_batch_set([f"{one}@00000001@0@ab"], [b"value"]))
+        self.assertEqual([there(model) for model in (one, two, other, "m")], [True, True, False, False])
+        os.replace(os.path.join(other, "model.safetensors"), os.path.join(one, "model.safetensors"))
+        with self.assertLogs("sluice.weights", "WARNING"):
+            self.assertFalse(there(one))
+        self.completion(self.connector.submit_batch_set([f"{one}@00000001@0@ab"], [b"value"]))
+        self.assertEqual([there(model) for model in (one, two)], [False, True])
 
     def test_failures_are_completions_with_a_text(self):
         go_on = self.stopped()

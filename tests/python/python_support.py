@@ -2,8 +2,10 @@
 that pip installed), and clients of a test's node."""
 
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -31,6 +33,15 @@ if PACKAGE != "installed":
 
 import sluice  # noqa: E402
 from node_support import PATIENCE, Node  # noqa: E402
+
+
+def weights_make(case, text):
+    """A directory with a model's weights, for one test."""
+    directory = tempfile.mkdtemp()
+    case.addCleanup(shutil.rmtree, directory)
+    with open(os.path.join(directory, "model.safetensors"), "w", encoding="utf-8") as file:
+        file.write(text)
+    return directory
 
 
 def environment():

@@ -5,9 +5,11 @@ import logging
 import os
 import signal
 import time
+import types
+from unittest import mock
 
 import python_support
-from python_support import sluice
+from python_support import sluice, weights_make
 import sglang_standin as standin
 from node_support import PACE, PATIENCE, Node, free_port, main, wait_until
 
@@ -144,11 +146,36 @@ class Pages(OnNode):
 
         self.store(fill(mha())).batch_set_v1(KEYS[:1], indices(0))
         for settings in ({"kv_cache_dtype": "fp8_e5m2"}, {"kv_cache_dtype": "fp8_e4m3"}, {"quantization": "fp8"}, {"revision": "v2"},
-                         {"json_model_override_args": '{"rope_theta": 1}'}, {"quantization_param_path": "scales.json"}):
+                         {"json_model_override_args": '{"rope_theta": 1}'}, {"quantization_param_path": "scales.json"}, {"load_format": "dummy"},
+                         {"load_format": "remote", "model_loader_extra_config": '{"from": "there"}'}):
             self.assertEqual(told(standin.MODEL, **settings), 0, settings)
         self.assertEqual(told(standin.SPEC, speculative_draft_model_path="draft"), 0)
         self.assertEqual(told(standin.SPEC, speculative_draft_model_path="model"), 1)
         self.assertEqual(told(standin.MODEL), 1)
+
+    def test_weights_are_in_the_keys_and_not_their_path(self):
+        """Of the model, of a draft, and of adapters: SGLang's own keys have no more than an adapter's name and path."""
+        one, two, other = (weights_make(self, text) for text in ("weights", "weights", "WEIGHTS"))
+        adapter = [[types.SimpleNamespace(lora_name="a", lora_path=path)] for path in (one, two, other)]
+
+        def store(model=one, model_name="served", **settings):
+            with mock.patch.multiple(standin.MODEL, model_path=model, **settings):
+                return self.store(fill(mha()), model_name=model_name)
+
+        store().batch_set_v1(KEYS[:1], indices(0))
+        self.assertEqual(store(two, "served by another name", revision="said of a path").batch_exists(KEYS[:1]), 1)
+        self.assertEqual(store(other).batch_exists(KEYS[:1]), 0)
+        self.assertEqual(store(load_format="dummy").batch_exists(KEYS[:1]), 0)
+        with mock.patch.object(standin.SPEC, "speculative_draft_model_path", two):
+            store().batch_set_v1(KEYS[1:2], indices(0))
+            self.assertEqual(store().batch_exists(KEYS[1:2]), 1)
+        with mock.patch.object(standin.SPEC, "speculative_draft_model_path", other):
+            self.assertEqual(store().batch_exists(KEYS[1:2]), 0)
+        with mock.patch.object(standin.LORA, "lora_paths", adapter[0]):
+            store().batch_set_v1(KEYS[2:3], indices(0))
+        for path, there in zip(adapter, (1, 1, 0)):
+            with mock.patch.object(standin.LORA, "lora_paths", path):
+                self.assertEqual(store().batch_exists(KEYS[2:3]), there)
 
     def test_pages_that_are_no_pages_fail_and_touch_nothing(self):
         pool = fill(mha())

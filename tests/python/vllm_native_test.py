@@ -5,11 +5,11 @@ import os
 import types
 import unittest
 
-import python_support  # noqa: F401  the package that was built
+from python_support import weights_make  # and the package that was built
 from node_support import main
 
 import sluice
-from sluice.vllm import events, facts, hints, layout, node, origin, pace, scheduler, settings, sleep, stages
+from sluice.vllm import adapters, events, facts, hints, layout, node, origin, pace, scheduler, settings, sleep, stages
 from sluice.vllm.layout import Cache, Class, Group
 from sluice.vllm.stages import Split
 
@@ -200,6 +200,12 @@ def groups_of(*configurations):
     return facts.groups_of(*configurations, lambda one: one.kind)
 
 
+def model_of(configured, parsed, groups, splits, interiors):
+    """Of the first class."""
+    first = layout.classes_of(groups)[0]
+    return facts.models_of(configured, parsed, [first], splits, interiors)[first.name]
+
+
 class Facts(unittest.TestCase):
     def test_heads_and_shards(self):
         for ranks, model_heads, one, want in ((1, 4, spec(heads=4), (4, 1)), (4, 4, spec(heads=1), (1, 4)), (8, 4, spec(heads=1), (1, 4)),
@@ -231,23 +237,23 @@ class Facts(unittest.TestCase):
         def model(ranks=1, interior="CPU 16 512", **given):
             configured = configuration(ranks)
             groups = groups_of(*configured)
-            return facts.model_of(configured[0], settings.parse(given), layout.classes_of(groups)[0],
-                                  {0: Split(layout.parts_of(groups[0]), (("0.a", "0.b"),))}, {0: interior})
+            return model_of(configured[0], settings.parse(given), groups, {0: Split(layout.parts_of(groups[0]), (("0.a", "0.b"),))}, {0: interior})
 
         self.assertEqual(model(1), model(2))
         self.assertNotEqual(model(1), model(1, interior="CPU 32 512"))
         self.assertEqual(model(model="other")["name"], "other")
 
     def test_the_model_says_what_its_bytes_depend_on(self):
-        def model(rope=None, drafts=None, skipped=None, **given):
+        def model(rope=None, drafts=None, skipped=None, load=None, extra=None, **given):
             configured, _ = both = configuration()
             groups = groups_of(*both)
             configured.model_config.__dict__.update(max_model_len=4096, hf_overrides={})
             configured.model_config.__dict__.update(given)
             configured.model_config.hf_config.__dict__.update(max_position_embeddings=131072, rope_parameters=rope)
             configured.speculative_config = drafts
+            configured.load_config = types.SimpleNamespace(**{"load_format": "auto", "download_dir": None, **(load or {})})
             configured.cache_config.kv_cache_dtype_skip_layers = skipped
-            return facts.model_of(configured, settings.parse({}), layout.classes_of(groups)[0], {0: Split(4, (("0.a", "0.b"),))}, {0: ""})
+            return model_of(configured, settings.parse(extra or {}), groups, {0: Split(4, (("0.a", "0.b"),))}, {0: ""})
 
         def drafts(name, revision=None):
             return types.SimpleNamespace(draft_model_config=types.SimpleNamespace(model=name, revision=revision))
@@ -267,6 +273,21 @@ class Facts(unittest.TestCase):
         self.assertNotEqual(model(drafts=drafts("a")), model(drafts=drafts("b")))
         self.assertNotEqual(model(drafts=drafts("a")), model(drafts=drafts("a", "v2")))
         self.assertEqual(model(), model(drafts=drafts("tiny")))
+        # Of a directory with weights in two formats another one is read.
+        self.assertNotEqual(model(load={"load_format": "pt"}), model())
+        for name, value in (("hf_config_path", "other"), ("quantization_config", {"bits": 4}), ("model_impl", "transformers"),
+                            ("multimodal_config", types.SimpleNamespace(mm_processor_kwargs={"num_crops": 4}))):
+            self.assertNotEqual(model(**{name: value}), model(), name)
+        # Weights, not paths.
+        one, two, other = (weights_make(self, text) for text in ("weights", "weights", "WEIGHTS"))
+        self.assertEqual(model(model=one), model(model=two, revision="said of a path"))
+        self.assertEqual(model(drafts=drafts(one)), model(drafts=drafts(two)))
+        for got, different in ((model(model=one), model(model=other)), (model(drafts=drafts(one)), model(drafts=drafts(other)))):
+            self.assertNotEqual(got, different)
+        self.assertNotEqual(model(model=one, load={"load_format": "dummy"}), model(model=one))
+        self.assertEqual(model(model=one, load={"load_format": "dummy"})["name"], one)
+        self.assertEqual(model(model=other, extra={"model": "mine"}), model(model=one, extra={"model": "mine"}))
+        self.assertNotEqual(model(model=one, extra={"weights": "whole"}), model(model=one))
 
 
 # ---- registrations ----
@@ -522,6 +543,97 @@ def hashable(name, tokens):
     one = One()
     one.__dict__.update(request(name, tokens).__dict__)
     return one
+
+
+class AdaptersOf(unittest.TestCase):
+    """Requests with an adapter: vLLM's hashes have its name and path, keys have its weights."""
+
+    def asked(self, name, path, tokens=64, adapter="a", number=1):
+        """As vLLM makes a request: a hash has the one before, and what the adapter is called."""
+        def hasher(seen):
+            made, before = [], len(seen.block_hashes)
+            for i in range(before, seen.num_tokens // 16):
+                last = made[-1] if made else seen.block_hashes[-1] if before else b""
+                made.append(facts.digest(last.hex(), seen.lora_request.lora_name, seen.lora_request.lora_path, str(i)).encode())
+            return made
+
+        one = hashable(name, tokens)
+        one.block_hashes, one._block_hasher = [], hasher
+        one.lora_request = types.SimpleNamespace(lora_name=adapter, lora_path=path, lora_int_id=number)
+        one.block_hashes = hasher(one)
+        return one
+
+    def setUp(self):
+        self.one, self.two, self.other = (weights_make(self, text) for text in ("weights", "weights", "WEIGHTS"))
+
+    def keys(self, *asked, **given):
+        return adapters.Adapters(False).named(self.asked(*asked, **given)).block_hashes
+
+    def test_keys_follow_from_weights(self):
+        want = self.keys("r", self.one)
+        self.assertEqual(len(want), 4)
+        self.assertEqual(self.keys("s", self.two, adapter="b", number=7), want)
+        self.assertNotEqual(self.keys("r", self.other), want)
+        plain = hashable("p", 64)
+        self.assertIs(adapters.Adapters(False).named(plain), plain)
+
+    def test_other_weights_at_the_path_are_another_adapter(self):
+        want = self.keys("r", self.one)
+        with open(os.path.join(self.one, "model.safetensors"), "w", encoding="utf-8") as file:
+            file.write("WEIGHTS")
+        self.assertEqual(self.keys("r", self.one), self.keys("r", self.other))
+        self.assertNotEqual(self.keys("r", self.one), want)
+
+    def test_weights_that_change_in_a_running_engine_have_no_keys(self):
+        """The engine may have loaded them before, or will load them again: it does not say."""
+        held = adapters.Adapters(False)
+        first = held.named(self.asked("r", self.one))
+        os.rename(os.path.join(self.other, "model.safetensors"), os.path.join(self.one, "model.safetensors"))
+        self.assertEqual(len(first.block_hashes), 4)
+        with self.assertLogs("sluice.weights", "WARNING"):
+            second = held.named(self.asked("s", self.one))
+        self.assertEqual(second.block_hashes, [])
+        stage = Stage()
+        self.assertEqual(stage.match(second), (0, False))
+        self.assertEqual((stage.begin({second.asked: 64}).saves, stage.end()), ([], set()))
+        self.assertEqual((stage.node.stores, stage.pool.held), ([], set()))
+        self.assertEqual(len(held.named(self.asked("t", self.one, number=2)).block_hashes), 4)  # it was loaded anew
+
+    def test_keys_grow_with_the_request(self):
+        request = self.asked("r", self.one)
+        named = adapters.Adapters(False).named(request)
+        before = list(named.block_hashes)
+        request.num_tokens = 100
+        self.assertEqual(named.block_hashes, before)
+        request.block_hashes += request._block_hasher(request)
+        self.assertEqual((named.block_hashes[:4], len(named.block_hashes), named.num_tokens), (before, 6, 100))
+        del request.block_hashes[2:]  # a session that streams goes on with other tokens
+        self.assertEqual(named.block_hashes, before[:2])
+
+    def test_a_request_has_its_keys_until_it_ends(self):
+        held, request = adapters.Adapters(False), self.asked("r", self.one)
+        self.assertIs(held.named(request), held.named(request))
+        held.end("r")
+        self.assertEqual(held.requests, {})
+        held.end("r")
+
+    def test_events_have_the_hashes_of_vllm(self):
+        stage, request = Stage(), self.asked("r", self.one, 32)
+        named = adapters.Adapters(False).named(request)
+        stage.scheduler.announce()
+        stage.match(named)
+        stage.begin({request: 32})
+        stage.end()
+        (op,) = stage.node.stores
+        self.assertEqual(op.hashes, named.block_hashes)
+        stage.node.end(op)
+        stage.begin()
+        stage.end()
+        ((_, names, there, _),) = stage.scheduler.take_events()
+        self.assertEqual((names, there), (request.block_hashes, True))
+        stage.node.keys[0].clear()
+        stage.clock += 60
+        self.assertEqual(stage.scheduler.take_events(), [(0, request.block_hashes, False, None)])
 
 
 class Stores(unittest.TestCase):
@@ -1289,7 +1401,7 @@ class States(unittest.TestCase):
         def model(one):
             configured = configuration(2, specs=[one])
             (group,) = groups_of(*configured)
-            return facts.model_of(configured[0], settings.parse({}), layout.classes_of([group])[0], {0: Split(2, (("0.a",),))}, {0: ""})
+            return model_of(configured[0], settings.parse({}), [group], {0: Split(2, (("0.a",),))}, {0: ""})
 
         self.assertEqual(model(mamba()), model(mamba()))
         self.assertNotEqual(model(mamba()), model(mamba(shapes=((3, 8), (4, 2, 4)))))  # as many bytes

@@ -4,6 +4,7 @@ tests/engines runs vLLM's own manager."""
 import array
 import ctypes
 import os
+import re
 import signal
 import sys
 import time
@@ -13,17 +14,18 @@ from unittest import mock
 import engine_stubs as stubs
 import python_support
 from node_support import PACE, Slept, main, wait_until
+from python_support import weights_make
 
 from sluice import vllm_tier
 
 ROW_BYTES, ROWS = 16 << 10, 64
-PREFIX = f"vllm-tier/model_0123456789ab_r0/NHD-{ROW_BYTES}/"
+PREFIX = re.compile("vllm-tier/[0-9a-f]{64}_r0/")
 QUICK_SECONDS = 0.2 * PACE  # asleep, of calls that wait for nothing
 
 
-def spec(events=True, layout="NHD"):
+def spec(events=True, layout="NHD", path="model"):
     return types.SimpleNamespace(blocks_per_chunk=1, kv_events_config=types.SimpleNamespace(enable_kv_cache_events=events),
-                                 config=types.SimpleNamespace(kv_cache_layout=layout))
+                                 config=types.SimpleNamespace(kv_cache_layout=layout, model=types.SimpleNamespace(name=path)))
 
 
 def keys_of(count, salt=0):
@@ -44,9 +46,9 @@ class Tier(python_support.OnNode):
         super().setUp()
         self.request = types.SimpleNamespace(req_id="r")
 
-    def tier(self, layout="NHD", row_bytes=ROW_BYTES, **options):
+    def tier(self, layout="NHD", row_bytes=ROW_BYTES, path="model", **options):
         memory = (ctypes.c_byte * row_bytes * ROWS)()
-        made = vllm_tier.SluiceTier(offloading_spec=spec(layout=layout), primary_kv_view=memoryview(memory), tier_type="SluiceTier", **options)
+        made = vllm_tier.SluiceTier(offloading_spec=spec(layout=layout, path=path), primary_kv_view=memoryview(memory), tier_type="SluiceTier", **options)
         self.addCleanup(made.shutdown)
         return made, memoryview(memory).cast("B")
 
@@ -77,7 +79,7 @@ class Tier(python_support.OnNode):
         event, = tier.take_events()
         self.assertEqual((event.keys, event.removed, event.locality), (keys, False, stubs.Locality.LOCAL))
         self.assertEqual(list(tier.take_events()), [])
-        self.assertEqual({info.key for info in self.client.list()}, {f"{PREFIX}{one.hex()}" for one in keys})
+        self.assertEqual({PREFIX.sub("", info.key, 1) for info in self.client.list()}, {one.hex() for one in keys})
         self.assertEqual([tier.lookup(one, self.request) for one in keys], [stubs.LookupResult.HIT] * 8)
         before = bytes(flat)
         tier.submit_load(job(2, keys, range(8)))
@@ -89,11 +91,13 @@ class Tier(python_support.OnNode):
 
     def test_engines_whose_bytes_differ_do_not_meet(self):
         hit, miss, keys = stubs.LookupResult.HIT, stubs.LookupResult.MISS, keys_of(2)
-        first, _ = self.tier()
+        one, two, different = (weights_make(self, text) for text in ("weights", "weights", "WEIGHTS"))
+        first, _ = self.tier(path=one)
         first.submit_store(job(1, keys, [0, 1]))
         self.finished(first)
         for same, options in ((True, {}), (False, {"layout": "HND"}), (False, {"layout": None}), (False, {"row_bytes": 2 * ROW_BYTES}),
-                              (False, {"model": "in fp8"})):
+                              (False, {"model": "in fp8"}), (True, {"path": two}), (False, {"path": different}), (False, {"weights": "whole"})):
+            options = {"path": one, **options}
             other, _ = self.tier(**options)
             self.assertEqual([other.lookup(one, self.request) for one in keys], [hit if same else miss] * 2, options)
 
@@ -116,7 +120,11 @@ class Tier(python_support.OnNode):
     def test_a_chunk_of_another_size_is_no_hit(self):
         tier, _ = self.tier()
         one, = keys_of(1)
-        self.client.put(f"{PREFIX}{one.hex()}", bytes(ROW_BYTES - 1))
+        tier.submit_store(job(0, [one], [0]))
+        self.finished(tier)
+        stored, = self.client.list()
+        self.client.remove(stored.key)
+        self.client.put(stored.key, bytes(ROW_BYTES - 1))
         tier.submit_load(job(1, [one], [0]))
         loaded = self.finished(tier)[1]
         self.assertEqual((loaded.success, loaded.successful_keys), (False, None))

@@ -15,6 +15,8 @@ whatever the case, and nothing else.
 | settings | none | settings of the node, as of sluice.Client |
 | timeout | 10 | seconds that a store or a load may take |
 | retry | 1 | seconds without calls after one that the node did not answer |
+| model | the model's weights | a name in the place of their digest: engines with the same one share blocks, whatever their weights are |
+| weights | pieces | `whole`: the digest covers every byte of the model's files, not 4 MiB of each (sluice.weights) |
 | mode | standalone-store | `embedded`: this process lends `global_segment_size` bytes of memory to the node; `standalone-store`: none |
 | global_segment_size | 4 GiB; 0 | bytes; more than 0 when embedded, else 0 |
 | local_buffer_size | 4 GiB | accepted for the sake of files that have it, more than 0; nothing is buffered |
@@ -90,7 +92,7 @@ def table(name, value):
 
 
 _ROWS = {"instance": (text, None), "config": (text, None), "settings": (table, None), "timeout": (number(0.001, 3600, float), 10.0),
-         "retry": (number(0.001, 3600, float), 1.0)}
+         "retry": (number(0.001, 3600, float), 1.0), "model": (text, None), "weights": (one_of("pieces", "whole"), "pieces")}
 _STORE = ("mode", "global_segment_size", "local_buffer_size", "enable_offload")
 
 
@@ -122,6 +124,11 @@ class Options:
     def _alike(self, name):
         near = difflib.get_close_matches(str(name), [*self._rows, *_STORE], 1)
         return f"; is {near[0]} meant?" if near else f" (there are {', '.join(sorted([*self._rows, *_STORE]))})"
+
+    @property
+    def whole(self):
+        """Whether a digest of weights covers every byte of them."""
+        return self.weights == "whole"
 
     def open(self, seconds=None):
         """A client of the node, which has this process's memory when the mode says so. seconds: in which the node has to answer

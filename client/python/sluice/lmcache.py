@@ -20,7 +20,7 @@ import torch
 from lmcache.v1.memory_management import MemoryAllocatorInterface, MemoryFormat, MemoryObjMetadata, TensorMemoryObj
 from lmcache.v1.storage_backend.abstract_backend import StoragePluginInterface
 
-from . import Code, NotFoundError, SluiceError
+from . import Code, NotFoundError, SluiceError, weights
 from .backend import Options, number, switch
 from .hints import Teller, hints_checked
 from .linking import ROWS, Link, Said
@@ -161,6 +161,8 @@ class SluiceBackend(StoragePluginInterface):
         given = {name[len(OPTION):]: value for name, value in (config.extra_config or {}).items() if name.startswith(OPTION)}
         rows = {**ROWS, "zero_copy": (switch, True), "pin_timeout": (number(1, 86400, float), float(config.pin_timeout_sec))}
         self._options = Options(given, rows, where="extra_config: " + OPTION)
+        # In the place of the path in LMCache's keys. It loads nothing itself, so it knows neither revision nor format.
+        self._model = self._options.model or weights.identity(metadata.model_name, whole=self._options.whole)[0]
         # A GPU reads memory that its driver knows: LMCache's own, not the node's.
         self._on_cpu = torch.device(dst_device).type == "cpu"
         # All ranks have the same bytes: the first one stores them.
@@ -188,7 +190,13 @@ class SluiceBackend(StoragePluginInterface):
 
     def _names(self, keys):
         begin, of_first = f"lmcache/{self._layout().name}/", self._of_first
-        return [self._name(begin, (key.with_new_worker_id(self.metadata.first_rank) if of_first else key).to_string()) for key in keys]
+        keys = [key.with_new_worker_id(self.metadata.first_rank) if of_first else key for key in keys]
+        return [self._name(begin, self._key(key)) for key in keys]
+
+    def _key(self, key):
+        """LMCache's, with the weights in the place of its model's path."""
+        text, path = key.to_string(), self.metadata.model_name
+        return self._model + text[len(path):] if key.model_name == path else text
 
     @staticmethod
     def _name(begin, key):

@@ -5,8 +5,9 @@
 lmcache_howto.md has the options, and what happens on failures. All work is done by threads of C."""
 
 import time
+import uuid
 
-from . import Batches, UnreachableError
+from . import Batches, UnreachableError, weights
 from .backend import Options, number
 from .linking import ROWS
 
@@ -23,12 +24,32 @@ class Connector:
         self._client = self._attach(options)
         self._batches = Batches(self._client, threads=options.threads, depth=options.depth, timeout=options.timeout,
                                 prefix="lmcache-l2/")
+        self._model, self._held = options.model, weights.Held(options.whole)
         self.event_fd = self._batches.event_fd
-        self.submit_batch_set = self._batches.put
-        self.submit_batch_get = self._batches.get
-        self.submit_batch_exists = self._batches.exists
-        self.submit_batch_delete = self._batches.remove
         self.drain_completions = self._batches.drain
+
+    def submit_batch_set(self, keys, values):
+        return self._batches.put(self._names(keys), values)
+
+    def submit_batch_get(self, keys, values):
+        return self._batches.get(self._names(keys), values)
+
+    def submit_batch_exists(self, keys):
+        return self._batches.exists(self._names(keys))
+
+    def submit_batch_delete(self, keys):
+        return self._batches.remove(self._names(keys))
+
+    def _names(self, keys):
+        """Keys begin with the engine's path of its model, and an "@"; the weights that lie there take its place."""
+        models = {model: self._weights(model) for model in {key.partition("@")[0] for key in keys}}
+        return [models[model] + at + rest for model, at, rest in (key.partition("@") for key in keys)]
+
+    def _weights(self, model):
+        if self._model:
+            return self._model
+        # Which engines have loaded the files before they changed nobody says: a name that is never found again.
+        return self._held.name(model, model) or f"changed:{uuid.uuid4()}"
 
     @staticmethod
     def _attach(options):

@@ -3,9 +3,11 @@
     "secondary_tiers": [{"type": "SluiceTier", "module_path": "sluice.vllm_tier"}]
 
 vllm_tier_howto.md has the options, and what happens on failures. It runs in vLLM's scheduler, so no call waits: threads of C copy
-between vLLM's memory and the node's. Keys are vLLM's own, behind the name that vLLM's file tier would give the directory."""
+between vLLM's memory and the node's. Keys are vLLM's own, behind a digest of what vLLM's file tier tells caches apart by."""
 
 import collections
+import hashlib
+import json
 import logging
 import time
 from typing import ClassVar
@@ -15,8 +17,8 @@ from vllm.v1.kv_offload.file_mapper import FileMapper
 from vllm.v1.kv_offload.tiering.async_lookup import AsyncLookupManager
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 
-from . import SluiceError
-from .backend import Options, one_of, switch, text
+from . import SluiceError, weights
+from .backend import Options, one_of, switch
 from .linking import ROWS, Link, Said
 
 FAILED_SECONDS = 10.0   # a key whose load failed is a miss for so long: vLLM would ask for it again and again
@@ -46,7 +48,7 @@ class SluiceTier(SecondaryTierManager):
 
     def __init__(self, offloading_spec, primary_kv_view, tier_type, backpressure_detector=None, **given):
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
-        rows = {**ROWS, "enable_kv_events": (switch, False), "locality": (one_of("LOCAL", "REMOTE"), None), "model": (text, None)}
+        rows = {**ROWS, "enable_kv_events": (switch, False), "locality": (one_of("LOCAL", "REMOTE"), None)}
         options = Options(given, rows, where=f"secondary tier {tier_type}: ")
         self.locality = None if options.locality is None else Locality(options.locality)
         self._timeout = options.timeout
@@ -57,9 +59,11 @@ class SluiceTier(SecondaryTierManager):
         self._jobs = {}                            # number of the batch: Job
         self._ended = []                           # results of what could not begin
         self._failed = collections.OrderedDict()   # key: until when it is a miss
-        # vLLM's name says neither in which order the attention back end keeps a block's bytes, nor how many there are.
-        told = (options.model, offloading_spec.config.kv_cache_layout, str(self.block_size_bytes))
-        self._link = Link(options, prefix=f"{named.base_path}_r{named.rank}/{'-'.join(one for one in told if one)}/")
+        config, fields = offloading_spec.config, named.get_run_config()
+        fields["model_name"] = options.model or weights.identity(config.model.name, whole=options.whole)[0]
+        # Those fields say neither in which order the attention back end keeps a block's bytes, nor how many there are.
+        told = json.dumps([fields, config.kv_cache_layout, self.block_size_bytes], sort_keys=True)
+        self._link = Link(options, prefix=f"vllm-tier/{hashlib.sha256(told.encode()).hexdigest()}_r{named.rank}/")
         self._lookups = Lookups(self)
 
     # ---- look-ups ----

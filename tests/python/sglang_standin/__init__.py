@@ -151,7 +151,8 @@ class MLATokenToKVPoolHost(Pool):
 
 # What SGLang publishes of its settings.
 MODEL = types.SimpleNamespace(model_path="model", kv_cache_dtype="auto", dtype="auto", quantization=None, quantization_param_path=None,
-                              revision=None, json_model_override_args="{}")
+                              revision=None, json_model_override_args="{}", load_format="auto", model_loader_extra_config="{}", download_dir=None)
+LORA = types.SimpleNamespace(lora_paths=None)
 SPEC = types.SimpleNamespace(speculative_draft_model_path=None, speculative_draft_model_revision=None)
 
 
@@ -169,5 +170,5 @@ def install():
            PoolTransfer=PoolTransfer, PoolTransferResult=PoolTransferResult)
     module("sglang.srt.mem_cache.pool_host.mha", MHATokenToKVPoolHost=MHATokenToKVPoolHost)
     module("sglang.srt.mem_cache.pool_host.mla", MLATokenToKVPoolHost=MLATokenToKVPoolHost)
-    module("sglang.srt.runtime_context", get_model=lambda: MODEL, get_spec=lambda: SPEC)
+    module("sglang.srt.runtime_context", get_model=lambda: MODEL, get_spec=lambda: SPEC, get_lora=lambda: LORA)
     module("sglang.srt.observability.metrics_collector", StorageMetrics=types.SimpleNamespace)

@@ -9,7 +9,6 @@ OF_SGLANG = frozenset((
 
 ROWS = {
     "timeout": (number(0.001, 3600, float), 2.0),  # seconds that a call may take; SGLang waits for prefetches about as long
-    "model": (text, None),                         # in place of SGLang's name of the model
     "extra_backend_tag": (text, None),             # keeps apart what would be shared
     "kv_heads": (number(1, 65536), None),          # of the whole model, where ranks share heads
     "peers": (switch, True),                       # whether other nodes are asked for what this one has not

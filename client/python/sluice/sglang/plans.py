@@ -15,14 +15,17 @@ import torch
 from sglang.srt.mem_cache.hicache_storage import PoolName
 from sglang.srt.mem_cache.pool_host.mha import MHATokenToKVPoolHost
 from sglang.srt.mem_cache.pool_host.mla import MLATokenToKVPoolHost
-from sglang.srt.runtime_context import get_model, get_spec
+from sglang.srt.runtime_context import get_lora, get_model, get_spec
+
+from .. import weights
 
 FORMAT = 1  # of keys and values: another number, and nothing of before is found
 PIECES_MAX, VALUES_MAX = 1 << 20, 65536
 # The order of a value's bytes, from the slowest index to the fastest. Layer by layer and page by page it is the same.
 ORDERS = {"layer_first": "layer token", "page_first_direct": "layer token", "page_first": "token layer", "page_head": "head token layer"}
 
-MODEL_SETTINGS = ("kv_cache_dtype", "dtype", "quantization", "quantization_param_path", "revision", "json_model_override_args")
+MODEL_SETTINGS = ("kv_cache_dtype", "dtype", "quantization", "quantization_param_path", "load_format", "model_loader_extra_config",
+                  "json_model_override_args")
 
 
 def numbers(values):
@@ -120,19 +123,34 @@ def slice_count(pool, total, config, flat):
     return pool.head_num // heads
 
 
-def told_apart():
+def weights_of(path, revision, options):
+    """(name, revision) of weights that SGLang loaded."""
+    model = get_model()
+    return weights.identity(path, revision, options.whole, str(getattr(model.load_format, "value", model.load_format)), model.download_dir)
+
+
+def told_apart(options):
     """What of SGLang's settings decides what is computed, or what its bytes are: the pools of both kinds of FP8 have the type uint8.
-    Only what was set, so that other engines keep their keys."""
-    model, spec = get_model(), get_spec()
+    Only what was set, so that other engines keep their keys. SGLang's keys have the names and paths of adapters that it started with, and
+    numbers of their own for those that it loaded later."""
+    model, spec, adapters = get_model(), get_spec(), get_lora().lora_paths
     told = {name: getattr(model, name) for name in MODEL_SETTINGS}
-    if spec.speculative_draft_model_path != model.model_path:  # else the layers of a draft are the model's own
-        told.update({name: getattr(spec, name) for name in ("speculative_draft_model_path", "speculative_draft_model_revision")})
+    if spec.speculative_draft_model_path not in (None, model.model_path):  # else the layers of a draft are the model's own
+        told["draft"] = weights_of(spec.speculative_draft_model_path, spec.speculative_draft_model_revision, options)
+    if adapters:
+        told["adapters"] = sorted([one.lora_name, *weights.identity(one.lora_path, whole=options.whole)] for one in adapters)
     return {name: value for name, value in told.items() if value not in (None, "", "auto", "{}")}
 
 
 def model_of(config, options):
-    told = told_apart()
-    return {"model": options.model or config.model_name, "tag": options.extra_backend_tag, **({"settings": told} if told else {})}
+    """Raises ValueError where files of the model cannot be read."""
+    model, told = get_model(), told_apart(options)
+    name, revision = weights_of(model.model_path, model.revision, options)
+    if options.model or name == model.model_path:  # no files here
+        name, revision = options.model or config.model_name, model.revision
+    if revision:
+        told["revision"] = revision
+    return {"model": name, "tag": options.extra_backend_tag, **({"settings": told} if told else {})}
 
 
 def stages_of(pool, config):
@@ -158,7 +176,8 @@ def plan_of(pool, name, config, options, flat=False):
     except (ValueError, NotImplementedError, AssertionError, AttributeError) as error:
         raise ValueError(f"pool {name} ({type(pool).__name__}, layout {pool.layout}) cannot be stored: {error}") from error
     identity = {**model_of(config, options), **stages_of(pool, config), "pool": str(name), "page": page,
-                "dtypes": sorted({str(buffer.dtype) for buffer in buffers_of(pool)})}
+                "dtypes": sorted({str(buffer.dtype) for buffer in buffers_of(pool)}),
+                **({"format": tag} if (tag := getattr(pool, "storage_format_tag", None)) else {})}
     if isinstance(pool, MHATokenToKVPoolHost):
         return mha_plan(pool, name, config, options, identity, pieces, flat)
     order = ORDERS[pool.layout] if isinstance(pool, MLATokenToKVPoolHost) and pool.layout in ORDERS else pool.layout

@@ -13,6 +13,7 @@ from vllm.v1.kv_cache_interface import get_kv_cache_spec_kind
 import sluice
 
 from . import facts, layers
+from .adapters import Adapters
 from .layout import classes_of, first_part, layers_apart, layers_of, parts_of
 from .node import Node, Registered
 from .scheduler import Scheduler, Told
@@ -83,8 +84,7 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
         facts.stages_check(self.classes, told)
         splits = splits_of(self.groups, told, self.heads, self.cuts)
         interiors = {group.index: next(stage[group.index][1] for stage in told if stage[group.index][0]) for group in self.groups}
-        self.models = Models({group.name: facts.model_of(self._vllm_config, self.settings, group, splits, interiors)
-                              for group in self.classes}, splits)
+        self.models = Models(facts.models_of(self._vllm_config, self.settings, self.classes, splits, interiors), splits)
 
         def pool(group):
             layers, addresses = layers_of(group, splits[group.index], facts.caches_of([group], kv_caches), count)
@@ -166,6 +166,7 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
                      max(self.stages, self.settings.stages))
         self.settings.save = saves(self.settings, transfer.is_kv_producer)
         self.loads = transfer.is_kv_consumer
+        self.adapters = Adapters(self.settings.whole)
         self.node = Node(self.settings, transfer.engine_id)
         self.scheduler = Scheduler(self.classes, hash_tokens, self.settings, self.node,
                                    any(group.kind != "full" for group in self.groups))
@@ -192,7 +193,7 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
         return False
 
     def get_num_new_matched_tokens(self, request, num_computed_tokens):
-        return self.scheduler.match(request, num_computed_tokens, self.loads and not request.skip_reading_prefix_cache)
+        return self.scheduler.match(self.adapters.named(request), num_computed_tokens, self.loads and not request.skip_reading_prefix_cache)
 
     def update_state_after_alloc(self, request, blocks, num_external_tokens):
         if num_external_tokens > 0:
@@ -215,7 +216,8 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
     def request_finished_all_groups(self, request, block_ids):
         params = None
         if request.status.name in ("FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED"):
-            params = self.scheduler.handovers.send(request, block_ids)
+            params = self.scheduler.handovers.send(self.adapters.named(request), block_ids)
+        self.adapters.end(request.request_id)
         self.scheduler.request_end(request.request_id)
         return False, params  # what is being stored is referenced
 

@@ -18,20 +18,21 @@ class Announced:
     def __init__(self, class_count, kept, look, now):
         self.kept, self.look, self.now = kept, look, now
         self.blocks = [collections.OrderedDict() for _ in range(class_count)]  # the one that was seen longest ago first
-        self.told = []  # (class, hashes, whether they are there, Content or None)
+        self.told = []  # (class, names, whether they are there, Content or None)
         self.next_at, self.turn = 0.0, 0
 
-    def stored(self, at, hashes, content=None):
-        blocks = self.blocks[at]
-        self.told.append((at, list(hashes), True, content))
-        for key in hashes:
-            blocks[key] = None
+    def stored(self, at, hashes, content=None, names=None):
+        """names: what the hashes are called in events; None: as they are."""
+        blocks, names = self.blocks[at], list(names or hashes)
+        self.told.append((at, names, True, content))
+        for key, name in zip(hashes, names):
+            blocks[key] = name
             blocks.move_to_end(key)
-        self.removed(at, [blocks.popitem(last=False)[0] for _ in range(len(blocks) - self.kept)])
+        self.removed(at, [blocks.popitem(last=False)[1] for _ in range(len(blocks) - self.kept)])
 
-    def removed(self, at, hashes):
-        if hashes:
-            self.told.append((at, hashes, False, None))
+    def removed(self, at, names):
+        if names:
+            self.told.append((at, names, False, None))
 
     def check(self):
         """Looks at some, when it is time."""
@@ -40,17 +41,17 @@ class Announced:
         self.next_at = self.now() + PAUSE_SECONDS
         at = self.turn = (self.turn + 1) % len(self.blocks)
         blocks = self.blocks[at]
-        hashes = [blocks.popitem(last=False)[0] for _ in range(min(LOOK_COUNT, len(blocks)))]
-        if not hashes:
+        looked = dict(blocks.popitem(last=False) for _ in range(min(LOOK_COUNT, len(blocks))))
+        if not looked:
             return
         try:
-            there = self.look(at, hashes)
+            there = self.look(at, list(looked))
         except sluice.SluiceError:  # no node: nobody knows
-            there = "1" * len(hashes)
-        blocks.update((key, None) for key, bit in zip(hashes, there) if bit == "1")
-        self.removed(at, [key for key, bit in zip(hashes, there) if bit == "0"])
+            there = "1" * len(looked)
+        blocks.update((key, name) for (key, name), bit in zip(looked.items(), there) if bit == "1")
+        self.removed(at, [name for name, bit in zip(looked.values(), there) if bit == "0"])
 
     def take(self):
-        """[(class, hashes, whether they are there, Content or None)] since the last call, in their order."""
+        """[(class, names, whether they are there, Content or None)] since the last call, in their order."""
         told, self.told = self.told, []
         return told

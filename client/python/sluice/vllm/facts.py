@@ -4,6 +4,7 @@ import hashlib
 import json
 
 import sluice
+from sluice import weights
 
 from .layers import Computed
 from .layout import STATES, Cache, Group
@@ -141,33 +142,56 @@ def sleep_watch(model_config, registered):
         watch(SleepModeBackendFactory.get_backend_class(model_config.sleep_mode_backend), registered.rest, registered.wake)
 
 
-def model_of(vllm_config, settings, group, splits, interiors):
-    """All that gives the bytes of a class their meaning, whatever the ranks. Adapters and pictures are in the hashes. splits: {group:
-    Split}; interiors: {group: the order of bytes within a head}."""
+def models_of(vllm_config, settings, classes, splits, interiors):
+    """{class: all that gives its bytes their meaning}, whatever the ranks. Adapters and pictures are in the hashes. splits: {group: Split};
+    interiors: {group: the order of bytes within a head}. Raises ValueError where files of the model cannot be read."""
     model, cache = vllm_config.model_config, vllm_config.cache_config
-    stored = [[one.kind, one.window, [len(names) for names in splits[one.index].slices], one.heads * one.shards, splits[one.index].heads,
-               interiors[one.index], *([one.form] if one.form else [])] for one in group.groups]
-    says = json.dumps([cache.cache_dtype, getattr(cache, "prefix_caching_hash_algo", ""), stored, *told_apart(vllm_config)], sort_keys=True,
-                      default=str)
+    name, revision = (settings.model, model.revision or "") if settings.model else weights_of(vllm_config, model, settings)
+    apart = told_apart(vllm_config, settings)
+
+    def layout(group):
+        stored = [[one.kind, one.window, [len(names) for names in splits[one.index].slices], one.heads * one.shards, splits[one.index].heads,
+                   interiors[one.index], *([one.form] if one.form else [])] for one in group.groups]
+        return digest("vllm", json.dumps([cache.cache_dtype, getattr(cache, "prefix_caching_hash_algo", ""), stored, *apart], sort_keys=True,
+                                         default=str))
+
     shape = getattr(model, "hf_text_config", None) or model.hf_config
     rope = json.dumps([getattr(shape, "rope_theta", None), getattr(shape, "rope_parameters", None), getattr(shape, "rope_scaling", None),
                        *long_rope(model, shape)], sort_keys=True, default=str)
-    return {"name": settings.model or model.model, "revision": model.revision or "", "dtype": str(model.dtype),
-            "layout": digest("vllm", says), "rope": digest(rope), "quantisation": str(model.quantization or "")}
+    return {group.name: {"name": name, "revision": revision, "dtype": str(model.dtype), "layout": layout(group), "rope": digest(rope),
+                         "quantisation": str(model.quantization or "")} for group in classes}
 
 
-def told_apart(vllm_config):
-    """What few engines have: layers with a type of their own, a configuration that is not the model's, and a draft model, whose
-    layers lie in the same blocks."""
+def weights_of(vllm_config, model, settings):
+    """(name, revision) of what vLLM loaded."""
+    load = getattr(vllm_config, "load_config", None)
+    return weights.identity(model.model, model.revision, settings.whole, load_format(load), getattr(load, "download_dir", None))
+
+
+def load_format(load):
+    told = getattr(load, "load_format", "auto")
+    return str(getattr(told, "value", told))
+
+
+def told_apart(vllm_config, settings):
+    """What few engines have: layers with a type of their own, weights in a format that not all have, a configuration that is not the
+    model's, and a draft model, whose layers lie in the same blocks."""
     model, apart = vllm_config.model_config, []
     skipped = getattr(vllm_config.cache_config, "kv_cache_dtype_skip_layers", None)
     if skipped:
         apart.append({"skipped": sorted(skipped)})
     if getattr(model, "hf_overrides", None):
         apart.append({"overrides": model.hf_overrides})
+    load = getattr(vllm_config, "load_config", None)
+    if load_format(load) != "auto":  # of a directory with two formats another one, or none of it
+        apart.append({"load": [load_format(load), getattr(load, "model_loader_extra_config", None)]})
+    pictures = getattr(model, "multimodal_config", None)
+    for of, names in ((model, ("hf_config_path", "config_format", "model_impl", "code_revision", "quantization_config")),
+                      (pictures, ("mm_processor_kwargs", "video_pruning_rate"))):
+        apart += [{name: value} for name in names if (value := getattr(of, name, None)) not in (None, "", "auto", {})]
     drafts = getattr(getattr(vllm_config, "speculative_config", None), "draft_model_config", None)
     if drafts is not None and drafts.model != model.model:  # else it has no layers, or they are the model's
-        apart.append({"drafts": [drafts.model, drafts.revision or ""]})
+        apart.append({"drafts": weights_of(vllm_config, drafts, settings)})
     return apart
 
 

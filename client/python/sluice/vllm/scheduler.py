@@ -107,6 +107,7 @@ class Store:
     hashes: list
     began: float
     content: Any = None  # events.Content
+    names: Any = None  # of the hashes in events
 
 
 @dataclasses.dataclass
@@ -171,6 +172,10 @@ class Scheduler(ByLayers):
         """Keys of the blocks [first, last) of a class: the hash of a block's last tokens stands for all before."""
         step = self.classes[at].block_tokens // self.hash_tokens
         return request.block_hashes[(first + 1) * step - 1:last * step:step]
+
+    def names(self, at, request, first, last):
+        """The same in events: vLLM's hashes, also where an adapter gives keys of its own."""
+        return self.hashes(at, getattr(request, "asked", request), first, last)
 
     def match(self, request, computed, wanted=True):
         """(tokens beyond `computed` that may be loaded, whether that goes on beside other requests). Not wanted: none, but the
@@ -372,7 +377,9 @@ class Scheduler(ByLayers):
         return {"hints": tracker.hints, "before": self.before(chunk.at, tracker.request, chunk.first + gone)}
 
     def store_keep(self, op, chunk, hashes, request, gone=0):
-        self.ops[op] = (Store(chunk, hashes, self.now(), self.content(chunk.at, request, chunk.first + gone, len(hashes))), 0)
+        first = chunk.first + gone
+        self.ops[op] = (Store(chunk, hashes, self.now(), self.content(chunk.at, request, first, len(hashes)),
+                              self.names(chunk.at, request, first, first + len(hashes))), 0)
         self.store_count += len(chunk.held)
 
     def start(self, call, *told, request=None, **more):
@@ -553,7 +560,7 @@ class Scheduler(ByLayers):
         self.node_lost(result.code, result.why)
         store.chunk.stored = result.code == sluice.Code.OK
         if self.announced is not None and result.code == sluice.Code.OK:
-            self.announced.stored(store.chunk.at, store.hashes, store.content)
+            self.announced.stored(store.chunk.at, store.hashes, store.content, store.names)
         self.fenced_or_later(op, store.chunk.held, result)
 
     def load_op_ended(self, op, load, at, result):

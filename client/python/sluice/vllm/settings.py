@@ -14,7 +14,6 @@ def rate(name, value):
 LEARN = "learn"
 PREFILL_MAX = 1 << 40
 ROWS = {
-    "model": (text, None),                          # name under which blocks are stored; None: vLLM's model
     "parts": (number(0, 64), 0),                    # slices of KV heads; 0: as many as there are KV heads, 64 at most
     "stages": (number(0, 64), 0),                   # pipelines of so many stages share blocks; 0: those with as many as this engine
     "load": (one_of("async", "layers", "sync"), "async"),  # async: other requests run meanwhile; sync: the step waits; layers: each layer

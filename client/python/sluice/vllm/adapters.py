@@ -1,0 +1,58 @@
+"""Requests with an adapter (LoRA). vLLM hashes the adapter's name and path with the tokens; its weights take their place here, so that one
+adapter at two paths is one, and two at one path are two. No vLLM in it."""
+
+import types
+
+from sluice import weights
+
+
+class Seen:
+    """A request with some attributes of its own."""
+
+    def __init__(self, request, **own):
+        self.__dict__.update(own, asked=request)
+
+    def __getattr__(self, name):
+        return getattr(self.asked, name)
+
+
+class Named(Seen):
+    """vLLM's request with keys that its adapter's weights are part of. name: theirs; None: its blocks have no keys."""
+
+    def __init__(self, request, name):
+        adapter = types.SimpleNamespace(lora_name="", lora_path=name)
+        super().__init__(request, lora_request=adapter, hashed=Seen(request, lora_request=adapter, block_hashes=[]), last=None)
+
+    @property
+    def block_hashes(self):
+        """As many as vLLM's request has. That of a streaming session may get shorter, and go on with other tokens."""
+        theirs, ours = self.asked.block_hashes, self.hashed.block_hashes
+        if self.lora_request.lora_path is None:
+            return []
+        if ours and (len(theirs) < len(ours) or theirs[len(ours) - 1] != self.last):
+            ours.clear()
+        if len(theirs) > len(ours):
+            ours.extend(self.asked._block_hasher(self.hashed))
+            del ours[len(theirs):]
+            self.last = theirs[-1]
+        return ours
+
+
+class Adapters:
+    """The requests of an engine; one thread."""
+
+    def __init__(self, whole):
+        self.held, self.requests = weights.Held(whole), {}
+
+    def named(self, request):
+        """The request, or what stands for it until end()."""
+        adapter = getattr(request, "lora_request", None)
+        if adapter is None:
+            return request
+        if request.request_id not in self.requests:
+            name = self.held.name((adapter.lora_int_id, adapter.lora_path), adapter.lora_path)
+            self.requests[request.request_id] = Named(request, name)
+        return self.requests[request.request_id]
+
+    def end(self, request_id):
+        self.requests.pop(request_id, None)

@@ -208,7 +208,7 @@ enum sl_setting_kind {
     X(events_rank, TEXT, "none", 1, 5, "data-parallel rank, as told: a number, or none")          \
     X(events_delay, DURATION, "10ms", 1000000, 1000000000,                                        \
       "pause between two looks at what changed in the index")                                     \
-    X(events_queue, COUNT, "4096", 16, 1000000,                                                   \
+    X(events_queue, COUNT, "4096", 16, 4096,                                                      \
       "messages kept for a subscriber that does not take them; more are dropped")                 \
     X(events_kept, COUNT, "10000", 1, 1000000, "messages kept for who asks for missed ones")      \
     X(events_kept_bytes, SIZE, "64MiB", 131072, 17179869184, "bytes of them at most")             \

@@ -8,9 +8,10 @@
 
 #include "client/events/blocks.h"
 
-#define EV_BATCH_BLOCKS 512u   /* of a message at most */
-#define EV_BATCH_BYTES  65536u /* begins a new one behind so many */
-#define EV_NO_RANK      UINT32_MAX
+#define EV_BATCH_BLOCKS 512u /* of a message at most */
+#define EV_BATCH_BYTES \
+    14336u /* begins a new one behind so many; one event more makes it 16 KiB at most */
+#define EV_NO_RANK UINT32_MAX
 
 struct ev_form {
     bool array; /* events are arrays, as of vLLM before they were maps */

@@ -32,6 +32,7 @@
 #define ANSWER_NS     (2 * SL_NS_PER_MS) /* while answers are under way */
 #define METRICS_NS    (200 * SL_NS_PER_MS)
 #define ADDRESS_BYTES 320u
+#define IDLE_MS       60000u /* subscribers have a message every BEAT_NS */
 
 enum { EXIT_FINE, EXIT_FAILED, EXIT_WRONG_USE };
 
@@ -49,6 +50,7 @@ struct events {
     uint64_t now_ns, sent_ns, measured_ns;
     struct {
         sl_metric messages, message_bytes, stored, removed, cleared, replays, snapshots, refused;
+        sl_metric connections_refused, topics_refused, connections_ended;
         sl_metric keys_other, in_memory, on_disk, families, kept, kept_bytes, walks, walk_ns,
             indexes;
         sl_histogram told_ns;
@@ -66,6 +68,9 @@ static const struct sl_metric_row metric_rows[] = {
     SL_METRIC_ROW(events, metric.replays, "replays"),
     SL_METRIC_ROW(events, metric.snapshots, "snapshots"),
     SL_METRIC_ROW(events, metric.refused, "requests_refused"),
+    SL_METRIC_ROW(events, metric.connections_refused, "connections_refused"),
+    SL_METRIC_ROW(events, metric.topics_refused, "topics_refused"),
+    SL_METRIC_ROW(events, metric.connections_ended, "connections_ended"),
     SL_METRIC_ROW(events, metric.keys_other, "keys_other"),
     SL_METRIC_ROW(events, metric.in_memory, "blocks_memory"),
     SL_METRIC_ROW(events, metric.on_disk, "blocks_disk"),
@@ -124,6 +129,11 @@ static void page_write(struct events *self)
     count_up(self, self->metric.replays, &before.replays, now.replays);
     count_up(self, self->metric.snapshots, &before.snapshots, now.snapshots);
     count_up(self, self->metric.refused, &before.refused, now.refused);
+    count_up(self, self->metric.connections_refused, &before.connections_refused,
+             now.connections_refused);
+    count_up(self, self->metric.topics_refused, &before.topics_refused, now.topics_refused);
+    count_up(self, self->metric.connections_ended, &before.connections_ended,
+             now.connections_ended);
     count_up(self, self->metric.stored, &batch_before.blocks[EV_STORED], batch.blocks[EV_STORED]);
     count_up(self, self->metric.removed, &batch_before.blocks[EV_REMOVED],
              batch.blocks[EV_REMOVED]);
@@ -281,6 +291,8 @@ static sl_err open_all(struct events *self, struct sl_error *why)
     const struct ev_publisher_options options = {
         .publish = self->publish,
         .replay = self->replay,
+        .directory = self->paths.runtime_dir,
+        .idle_ms = IDLE_MS,
         .topic = sl_config_text(self->config, SL_SET_events_topic),
         .queue_messages = (uint32_t)sl_config_u64(self->config, SL_SET_events_queue),
         .kept_messages = (uint32_t)sl_config_u64(self->config, SL_SET_events_kept),

@@ -1,17 +1,20 @@
 /* client/events/publish.c - see publish.h. */
 #include "client/events/publish.h"
+#include "client/events/listener.h"
 #include "runtime/sl_array.h"
 #include "runtime/sl_clock.h"
 
 #include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <zmq.h>
 
 #define SEQUENCE_BYTES    8u
 #define REQUEST_FRAMES    3u
-#define FRAME_BYTES_MAX   256 /* of what comes in */
 #define ROUND_MESSAGES    256u
 #define ROUND_REQUESTS    64u
 #define STALLED_NS        (10 * SL_NS_PER_S) /* a receiver that takes nothing for so long is gone */
@@ -47,6 +50,7 @@ struct answer {
 struct ev_publisher {
     struct ev_publisher_options options;
     void *context, *publish, *replay;
+    struct ev_listener *listener;
     struct message *kept; /* a ring of options.kept_messages */
     uint32_t kept_first, kept_count;
     struct snapshot snapshots[EV_SNAPSHOTS_MAX];
@@ -70,23 +74,33 @@ static bool set(void *socket, int option, int value)
     return zmq_setsockopt(socket, option, &value, sizeof(value)) == 0;
 }
 
+/* A socket that the listener's port at `where` relays to. */
 static sl_err socket_open(struct ev_publisher *self, int type, const char *where, int queue,
                           void **out, struct sl_error *why)
 {
-    int64_t bytes_max = FRAME_BYTES_MAX;
+    const int64_t bytes_max = EV_FRAME_BYTES_MAX;
+    char inner[200];
+    int length = snprintf(inner, sizeof(inner), "ipc://%s/events-%d.sock", self->options.directory,
+                          (int)getpid());
+    if (length < 0 || (size_t)length >= sizeof(inner)) {
+        return sl_fail(why, SL_ERR_CONFIG, "'%.150s' is too long for a socket",
+                       self->options.directory);
+    }
     *out = zmq_socket(self->context, type);
     if (*out == NULL || !set(*out, ZMQ_LINGER, CLOSING_MS) || !set(*out, ZMQ_SNDHWM, queue) ||
-        !set(*out, ZMQ_RCVHWM, (int)ROUND_REQUESTS) || !set(*out, ZMQ_TCP_KEEPALIVE, 1) ||
-        !set(*out, ZMQ_HANDSHAKE_IVL, HANDSHAKE_MS) || !set(*out, ZMQ_IPV6, 1) ||
+        !set(*out, ZMQ_RCVHWM, (int)ROUND_REQUESTS) ||
+        !set(*out, ZMQ_HANDSHAKE_IVL, HANDSHAKE_MS) ||
         zmq_setsockopt(*out, ZMQ_MAXMSGSIZE, &bytes_max, sizeof(bytes_max)) != 0 ||
         (type == ZMQ_ROUTER &&
          (!set(*out, ZMQ_ROUTER_MANDATORY, 1) || !set(*out, ZMQ_ROUTER_HANDOVER, 1)))) {
         return fail_zmq(why, "a socket for", where);
     }
     mode_t mask = umask(0177); /* of an ipc socket */
-    int failed = zmq_bind(*out, where);
+    int failed = zmq_bind(*out, inner);
     (void)umask(mask);
-    return failed == 0 ? SL_OK : fail_zmq(why, "listen at", where);
+    return failed == 0 ? ev_listener_add(self->listener, where, inner + strlen("ipc://"),
+                                         type == ZMQ_PUB ? self->options.topic : NULL, why)
+                       : fail_zmq(why, "listen at", inner);
 }
 
 sl_err ev_publisher_open(const struct ev_publisher_options *options, struct ev_publisher **out,
@@ -105,11 +119,17 @@ sl_err ev_publisher_open(const struct ev_publisher_options *options, struct ev_p
             ? SL_OK
             : sl_fail(why, SL_ERR_NO_MEMORY, "%u messages to keep", options->kept_messages);
     if (err == SL_OK) {
+        err = ev_listener_create(options->idle_ms, &self->listener, why);
+    }
+    if (err == SL_OK) {
         err = socket_open(self, ZMQ_PUB, options->publish, (int)options->queue_messages,
                           &self->publish, why);
     }
     if (err == SL_OK) {
         err = socket_open(self, ZMQ_ROUTER, options->replay, REPLAY_QUEUE, &self->replay, why);
+    }
+    if (err == SL_OK) {
+        err = ev_listener_start(self->listener, why);
     }
     if (err != SL_OK) {
         ev_publisher_close(&self);
@@ -143,6 +163,7 @@ void ev_publisher_close(struct ev_publisher **publisher)
     if (self->context != NULL) {
         (void)zmq_ctx_term(self->context);
     }
+    ev_listener_destroy(&self->listener);
     for (uint32_t i = 0; i < EV_SNAPSHOTS_MAX; i++) {
         snapshot_free(&self->snapshots[i]);
     }
@@ -485,6 +506,10 @@ void ev_publisher_wait(struct ev_publisher *publisher, int fd, uint64_t wait_ns)
 
 void ev_publisher_stats(const struct ev_publisher *publisher, struct ev_publisher_stats *out)
 {
+    const struct ev_listener_stats *bounds = ev_listener_stats(publisher->listener);
     *out = publisher->stats;
+    out->connections_refused = atomic_load(&bounds->connections);
+    out->topics_refused = atomic_load(&bounds->topics);
+    out->connections_ended = atomic_load(&bounds->frames) + atomic_load(&bounds->idle);
     out->kept_messages = publisher->kept_count;
 }

@@ -7,7 +7,7 @@
  * is kept from this sequence on, then (empty, empty, -1, empty). When one is not kept any more, or was
  * of another life, the answer begins with a snapshot: AllBlocksCleared, and all blocks that are there.
  *
- * Nobody is waited for: of a subscriber that is slow messages are dropped, as its gap in the sequences
+ * Connections have bounds (listener.h). Nobody is waited for: of a subscriber that is slow messages are dropped, as its gap in the sequences
  * tells it; an answer goes on when its receiver takes more. */
 #ifndef SL_CLIENT_EVENTS_PUBLISH_H
 #define SL_CLIENT_EVENTS_PUBLISH_H
@@ -20,7 +20,9 @@
 #define EV_END_SEQUENCE  UINT64_MAX
 
 struct ev_publisher_options {
-    const char *publish, *replay; /* ZeroMQ's addresses */
+    const char *publish, *replay; /* as ZeroMQ has addresses: tcp://IP:PORT, ipc://PATH */
+    const char *directory;        /* for a moment there are sockets in it */
+    uint32_t idle_ms;             /* see listener.h */
     const char *topic;
     uint32_t queue_messages; /* kept for a subscriber that does not take them */
     uint32_t kept_messages;  /* for requests, */
@@ -52,6 +54,7 @@ struct ev_publisher_stats {
     uint64_t messages, bytes;
     uint64_t kept_messages, kept_bytes;
     uint64_t replays, snapshots, refused;
+    uint64_t connections_refused, topics_refused, connections_ended; /* by listener.h's bounds */
 };
 void ev_publisher_stats(const struct ev_publisher *publisher, struct ev_publisher_stats *out);
 

@@ -12,8 +12,8 @@
 #include <zmq.h>
 
 #define SEQUENCE_BYTES 8u
-#define MESSAGE_BYTES  (4 * 1024 * 1024)
-#define QUEUE          10000
+#define MESSAGE_BYTES  (1024 * 1024)
+#define QUEUE          64                /* of these; the publisher keeps what does not fit */
 #define ANSWER_NS      SL_NS_PER_S       /* nothing of an answer came for so long: ask again */
 #define SILENT_NS      (3 * SL_NS_PER_S) /* nobody is there */
 #define ROUND          512u

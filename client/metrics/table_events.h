@@ -29,6 +29,12 @@
       "Requests for missed messages that were answered.") \
     X(EVENTS, "requests_refused", COUNTER, ONE, "sluice_events_requests_refused_total", "", \
       "Requests that were none, or were too many at once.") \
+    X(EVENTS, "connections_refused", COUNTER, ONE, "sluice_events_refused_total", "what=connections", \
+      "What was over a bound: connections that were not accepted, topics that had no effect, and connections that were ended.") \
+    X(EVENTS, "topics_refused", COUNTER, ONE, "sluice_events_refused_total", "what=topics", \
+      "") \
+    X(EVENTS, "connections_ended", COUNTER, ONE, "sluice_events_refused_total", "what=ended", \
+      "") \
     X(EVENTS, "snapshots", COUNTER, ONE, "sluice_events_snapshots_total", "", \
       "Times that all blocks were put together for such requests.") \
     X(EVENTS, "kept_messages", GAUGE, ONE, "sluice_events_kept_messages", "", \

@@ -1,6 +1,7 @@
 /* runtime/sl_error.c - names, texts and classes from the table, and the two ways to fill an error.
  */
 #include "runtime/sl_error.h"
+#include "runtime/sl_text.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -51,6 +52,7 @@ static void error_fill(struct sl_error *why, sl_err code, int os_code, const cha
 {
     char text[SL_ERROR_TEXT_BYTES];
     vsnprintf(text, sizeof(text), format, arguments);
+    sl_text_clean(text); /* names and bytes of others are in it, and terminals show it */
     why->code = code;
     why->os_code = os_code;
     memcpy(why->text, text, sizeof(text));

@@ -2,6 +2,7 @@
 #include "runtime/sl_log.h"
 
 #include "runtime/sl_clock.h"
+#include "runtime/sl_text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -123,45 +124,24 @@ static bool bucket_take(struct bucket *bucket, uint64_t now_ns, uint32_t lines_p
     return true;
 }
 
-/* Length of the UTF-8 character that starts here, 0 when it is none (RFC 3629: shortest form, no
- * surrogates). Stops at the terminating zero, which continues nothing. */
-static size_t utf8_length(const unsigned char *at)
-{
-    size_t length = at[0] < 0x80 ? 1 : at[0] < 0xc2 ? 0 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : 4;
-    if (at[0] > 0xf4) {
-        return 0;
-    }
-    for (size_t i = 1; i < length; i++) {
-        if ((at[i] & 0xc0) != 0x80) {
-            return 0;
-        }
-    }
-    bool overlong = (at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xf0 && at[1] < 0x90);
-    bool outside = (at[0] == 0xed && at[1] > 0x9f) || (at[0] == 0xf4 && at[1] > 0x8f);
-    return overlong || outside ? 0 : length;
-}
-
 /* Appends text as the inside of a JSON string. Bytes that are no UTF-8 (a cut character, a peer's
  * name) become U+FFFD: one bad byte would make the line, and for many readers the file, unreadable.
  */
 size_t sl_json_escape(char *out, size_t room, const char *text)
 {
-    size_t used = 0;
-    const unsigned char *at = (const unsigned char *)text;
-    while (*at != '\0' && used + 7 < room) {
-        size_t length = utf8_length(at);
-        if (*at == '"' || *at == '\\') {
+    size_t used = 0, length = 0;
+    for (size_t left = strlen(text); left > 0 && used + 7 < room; left -= length, text += length) {
+        uint32_t character = sl_text_next(text, left, &length);
+        if (*text == '"' || *text == '\\') {
             out[used++] = '\\';
-            out[used++] = (char)*at;
-        } else if (length == 0) {
-            used += (size_t)snprintf(out + used, room - used, "\\ufffd");
-        } else if (*at < 0x20 || *at == 0x7f) {
-            used += (size_t)snprintf(out + used, room - used, "\\u%04x", (unsigned)*at);
+            out[used++] = *text;
+        } else if (!sl_text_is_plain(character)) {
+            used += (size_t)snprintf(out + used, room - used, "\\u%04" PRIx32,
+                                     character == SL_TEXT_NO_CHARACTER ? 0xfffdu : character);
         } else {
-            memcpy(out + used, at, length);
+            memcpy(out + used, text, length);
             used += length;
         }
-        at += length == 0 ? 1 : length;
     }
     out[used] = '\0';
     return used;

@@ -2,6 +2,7 @@
  * use. */
 #include "runtime/metrics_page.h"
 #include "runtime/sl_guard.h"
+#include "runtime/sl_text.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -20,16 +21,6 @@ struct sl_metrics_view {
     uint32_t event_count;
     struct sl_guard *guard;
 };
-
-/* Texts go to terminals, which obey control characters. */
-static void text_clean(char *text)
-{
-    for (; *text != '\0'; text++) {
-        if ((unsigned char)*text < 0x20 || *text == 0x7f) {
-            *text = '?';
-        }
-    }
-}
 
 static sl_err view_check(const struct metrics_page *page, uint64_t bytes, const char *path,
                          struct sl_error *why)
@@ -124,8 +115,8 @@ void sl_metrics_view_summary(const struct sl_metrics_view *view, struct sl_metri
             break;
         }
     }
-    text_clean(out->actor);
-    text_clean(out->reason);
+    sl_text_clean(out->actor);
+    sl_text_clean(out->reason);
     out->incarnation = atomic_load_explicit(&page->incarnation, memory_order_relaxed);
     out->started_ns = atomic_load_explicit(&page->started_ns, memory_order_relaxed);
     out->last_beat_ns = atomic_load_explicit(&page->last_beat_ns, memory_order_relaxed);
@@ -145,7 +136,7 @@ bool sl_metrics_view_metric(const struct sl_metrics_view *view, uint32_t index,
     }
     memcpy(name, page->names[index], SL_METRIC_NAME_BYTES);
     name[SL_METRIC_NAME_BYTES - 1] = '\0';
-    text_clean(name);
+    sl_text_clean(name);
     *value = atomic_load_explicit(&page->values[index], memory_order_relaxed);
     return true;
 }
@@ -167,7 +158,7 @@ bool sl_metrics_view_histogram(const struct sl_metrics_view *view, uint32_t inde
     }
     memset(out, 0, sizeof(*out));
     memcpy(out->name, from->name, SL_METRIC_NAME_BYTES - 1);
-    text_clean(out->name);
+    sl_text_clean(out->name);
     out->count = total;
     out->sum = atomic_load_explicit(&from->sum, memory_order_relaxed);
     out->max = atomic_load_explicit(&from->max, memory_order_relaxed);
@@ -195,7 +186,7 @@ bool sl_metrics_view_buckets(const struct sl_metrics_view *view, uint32_t index,
     const struct metrics_histogram *from = &page->histograms[index];
     memcpy(name, from->name, SL_METRIC_NAME_BYTES);
     name[SL_METRIC_NAME_BYTES - 1] = '\0';
-    text_clean(name);
+    sl_text_clean(name);
     memset(buckets, 0, end_count * sizeof(*buckets));
     uint32_t end = 0;
     for (uint32_t i = 0; i < SL_HISTOGRAM_BUCKETS; i++) {
@@ -264,8 +255,8 @@ static bool event_read(const struct metrics_event *event, uint64_t number,
     out->value = event->value;
     memcpy(out->what, event->what, sizeof(event->what) - 1);
     memcpy(out->peer, event->peer, sizeof(event->peer) - 1);
-    text_clean(out->what);
-    text_clean(out->peer);
+    sl_text_clean(out->what);
+    sl_text_clean(out->peer);
     atomic_thread_fence(memory_order_acquire);
     return atomic_load_explicit(&event->sequence, memory_order_relaxed) == before;
 }

@@ -87,9 +87,10 @@ void ctl_give_json(const struct ctl *ctl, json_t *object);
 /* Text of any bytes: as UTF-8, or "hex:..." when they are none. New reference. */
 json_t *ctl_json_bytes(const char *bytes, size_t length);
 json_t *ctl_json_u64(uint64_t value);
-/* A byte for people: a control character is escaped, as "\x1b". */
-#define CTL_BYTE_TEXT 5u
-const char *ctl_byte_text(char byte, char out[CTL_BYTE_TEXT]);
+/* The first character of a text of left bytes, for people: the bytes of one that a terminal must not
+ * have are escaped, as "\x1b" (runtime/sl_text.h), as is a backslash. Gives the bytes it has in text. */
+#define CTL_CHARACTER_TEXT 17u
+size_t ctl_character_text(const char *text, size_t left, char out[CTL_CHARACTER_TEXT]);
 /* Writes bytes likewise. */
 void ctl_print_bytes(FILE *out, const char *bytes, size_t length);
 /* "4.0 KiB" */

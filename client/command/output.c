@@ -1,5 +1,6 @@
 /* client/command/output.c - how commands say what happened. */
 #include "client/command/command.h"
+#include "runtime/sl_text.h"
 
 #include <dirent.h>
 #include <inttypes.h>
@@ -16,11 +17,13 @@
 int ctl_wrong(const struct ctl *ctl, const char *format, ...)
 {
     va_list arguments;
+    char text[1024];
     va_start(arguments, format);
     (void)fprintf(stderr, "sluicectl %s: ", ctl->command->name);
     /* The analyser loses va_start when it checks several files in one run. */
     /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized) */
-    (void)vfprintf(stderr, format, arguments);
+    (void)vsnprintf(text, sizeof text, format, arguments);
+    ctl_print_bytes(stderr, text, strlen(text));
     (void)fprintf(stderr, "; see: sluicectl %s --help\n", ctl->command->name);
     va_end(arguments);
     return CTL_WRONG_USE;
@@ -112,7 +115,9 @@ int ctl_failed(const struct ctl *ctl, const struct sl_error *why)
 void ctl_print_json(json_t *object)
 {
     if (object != NULL) {
-        (void)json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(12) | JSON_ENCODE_ANY);
+        (void)json_dumpf(object, stdout,
+                         JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(12) |
+                             JSON_ENCODE_ANY);
         (void)fputc('\n', stdout);
         json_decref(object);
     }
@@ -151,22 +156,26 @@ json_t *ctl_json_bytes(const char *bytes, size_t length)
     return text;
 }
 
-const char *ctl_byte_text(char byte, char out[CTL_BYTE_TEXT])
+size_t ctl_character_text(const char *text, size_t left, char out[CTL_CHARACTER_TEXT])
 {
-    unsigned char value = (unsigned char)byte;
-    out[0] = byte;
-    out[1] = '\0';
-    if (value < 0x20 || value == 0x7f || value == '\\') {
-        (void)snprintf(out, CTL_BYTE_TEXT, "\\x%02x", value);
+    size_t length = 0;
+    bool plain = sl_text_is_plain(sl_text_next(text, left, &length)) && *text != '\\';
+    memcpy(out, text, length);
+    out[length] = '\0';
+    for (size_t i = 0; !plain && i < length; i++) {
+        (void)snprintf(out + 4 * i, 5, "\\x%02x", (unsigned char)text[i]);
     }
-    return out;
+    return length;
 }
 
 void ctl_print_bytes(FILE *out, const char *bytes, size_t length)
 {
-    char text[CTL_BYTE_TEXT];
-    for (size_t i = 0; i < length; i++) {
-        (void)fputs(ctl_byte_text(bytes[i], text), out);
+    char text[CTL_CHARACTER_TEXT];
+    while (length > 0) {
+        size_t taken = ctl_character_text(bytes, length, text);
+        (void)fputs(text, out);
+        bytes += taken;
+        length -= taken;
     }
 }
 

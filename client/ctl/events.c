@@ -55,7 +55,7 @@ static void heard_json(const struct ev_heard *heard, const char *hash, const cha
                                       ? json_null()
                                       : json_integer(heard->group_index));
     }
-    (void)json_dumpf(line, stdout, JSON_COMPACT | JSON_PRESERVE_ORDER);
+    (void)json_dumpf(line, stdout, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_PRESERVE_ORDER);
     (void)putchar('\n');
     json_decref(line);
 }

@@ -29,7 +29,7 @@ static bool list_one(void *context, const struct sl_object_info *info)
     if (listing->json) {
         json_t *object = info_json(info);
         (void)fputs(listing->shown == 0 ? "" : ",", stdout);
-        (void)json_dumpf(object, stdout, JSON_COMPACT);
+        (void)json_dumpf(object, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
         json_decref(object);
     } else {
         (void)printf("%12" PRIu64 " %c%c ", info->length_bytes, info->in_memory ? 'm' : '-',

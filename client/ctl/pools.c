@@ -2,6 +2,7 @@
  * it.
  */
 #include "client/ctl/commands.h"
+#include "runtime/sl_text.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -45,6 +46,7 @@ static void pools_print(const struct sl_pool_info *pools, uint32_t count)
             (void)snprintf(owner, sizeof owner, "%s%s", pool->owner,
                            pool->owner[0] != '\0' ? " (gone)" : "-");
         }
+        sl_text_clean(owner);
         (void)printf("%-20s %4u %-16s %-10s %-20" PRIu64 " %10s %-24s %7u  %s\n", pool->deployment,
                      pool->rank, pool->pool, pool->state, pool->epoch,
                      ctl_size_text(pool->length_bytes, bytes), owner, pool->waiter_count,

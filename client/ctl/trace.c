@@ -5,6 +5,7 @@
 #include "runtime/sl_clock.h"
 #include "runtime/sl_metrics.h"
 #include "runtime/sl_parse.h"
+#include "runtime/sl_text.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -51,6 +52,8 @@ static bool page_collect(void *context, struct sl_metrics_view *view)
                            records[i].peer);
             (void)snprintf(event->what, sizeof event->what, "%.*s", (int)sizeof records[i].what,
                            records[i].what);
+            sl_text_clean(event->peer);
+            sl_text_clean(event->what);
             event->is_parent = sl_traceparent_of(&records[i], &event->parent);
             if (event->is_parent) {
                 char text[SL_TRACEPARENT_BYTES + 1];

@@ -81,16 +81,17 @@ static const char *rate_text(uint64_t bytes, const struct top_figures *last, cha
 /* Characters that a terminal would take for orders are escaped; what is longer than the line is cut. */
 static void line_fill(char out[TOP_LINE_BYTES], const char *text, uint32_t width)
 {
-    char byte[CTL_BYTE_TEXT];
-    size_t at = 0;
+    char shown[CTL_CHARACTER_TEXT];
+    size_t at = 0, taken = 0;
     uint32_t cells = 0;
-    for (; *text != '\0'; text++) {
-        size_t length = strlen(ctl_byte_text(*text, byte));
-        cells += ((unsigned char)*text & 0xc0) != 0x80 ? (uint32_t)length : 0;
+    for (size_t left = strlen(text); left > 0; left -= taken, text += taken) {
+        taken = ctl_character_text(text, left, shown);
+        size_t length = strlen(shown);
+        cells += length == taken ? 1 : (uint32_t)length;
         if (cells > width || at + length >= TOP_LINE_BYTES) {
             break;
         }
-        memcpy(&out[at], byte, length);
+        memcpy(&out[at], shown, length);
         at += length;
     }
     out[at] = '\0';

@@ -122,6 +122,20 @@ class Ready(unittest.TestCase):
         self.assertEqual((code, answer["ready"]), (0, True), answer)
         self.assertIn("clients_max", answer["why"])
 
+    def test_no_name_reaches_a_terminal_as_an_order(self):
+        node = self.node()
+        node.start()
+        for key in ("\x1b[2J", "\x9b31m", "\u202egpj.exe", "\u2066x", "gr\u00fc\u00df"):
+            node.ctl("put", key, "-", stdin=b"v")
+            for words in (("ls",), ("ls", "--json"), ("exists", key), ("explain", key), ("explain", key, "--json"), ("get", key + "-not"),
+                          ("get", key + "-not", "--json"), ("status", key), ("status", "--" + key), ("get", key, "--op-timeout", key)):
+                done = node.ctl(*words, check=False)
+                said = (done.stdout + done.stderr).decode()  # UTF-8 all of it
+                self.assertEqual([letter for letter in said if letter not in "\n\t" and (letter < " " or "\x7f" <= letter < "\xa0" or "\u2028" <= letter < "\u202f"
+                                                                                 or "\u2066" <= letter < "\u206a")], [], (words, said))
+                if words == ("ls",):
+                    self.assertEqual("gr\u00fc\u00df" in said, key == "gr\u00fc\u00df")
+
     def test_words_that_do_not_go_together(self):
         node = self.node()
         for words in (["--deadline", "1s"], ["--ready", "--metrics"], ["--ready", "--deadline", "2h"], ["--ready", "registrar"]):

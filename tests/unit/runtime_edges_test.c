@@ -3,6 +3,7 @@
 #include "runtime/metrics_page.h"
 #include "runtime/sl_config.h"
 #include "runtime/sl_log.h"
+#include "runtime/sl_text.h"
 #include "tests/support/tmpdir.h"
 
 #include <check.h>
@@ -544,6 +545,41 @@ static const struct {
     {"a\"b\\c\nd\x7f", "a\\\"b\\\\c\\u000ad\\u007f"},
 };
 
+static const struct {
+    const char *text, *clean, *json;
+} texts[] = {
+    {"plain \303\274 \342\202\254 \360\237\230\200", "plain \303\274 \342\202\254 \360\237\230\200",
+     "plain \303\274 \342\202\254 \360\237\230\200"},
+    {"\033[2J\177\b", "?[2J??", "\\u001b[2J\\u007f\\u0008"},
+    {"\n\ta", "\n\ta", "\\u000a\\u0009a"},
+    {"\302\233"
+     "31m\302\200\302\237\302\240",
+     "??31m????\302\240", "\\u009b31m\\u0080\\u009f\302\240"},
+    {"\233"
+     "31m",
+     "?31m", "\\ufffd31m"}, /* C1 of eight bits */
+    {"\342\200\256gpj.exe", "???gpj.exe", "\\u202egpj.exe"},
+    {"\342\200\213\342\200\216\342\200\217\342\200\250\342\200\257",
+     "\342\200\213?????????\342\200\257", "\342\200\213\\u200e\\u200f\\u2028\342\200\257"},
+    {"\330\234\342\201\246\342\201\251\342\201\252", "????????\342\201\252",
+     "\\u061c\\u2066\\u2069\342\201\252"},
+    {"\300\200\355\240\200\364\220\200\200\340\200\200\342\202", "??????????????",
+     "\\ufffd\\ufffd\\ufffd\\ufffd\\ufffd\\ufffd\\ufffd\\ufffd\\ufffd\\ufffd\\ufffd\\ufffd\\ufffd\\ufffd"},
+};
+START_TEST(what_a_terminal_obeys_is_in_no_error_and_no_log)
+    {
+        char text[128], json[256];
+        struct sl_error why = {0};
+        (void)snprintf(text, sizeof(text), "%s", texts[_i].text);
+        sl_text_clean(text);
+        ck_assert_str_eq(text, texts[_i].clean);
+        (void)sl_fail(&why, SL_ERR_INVALID, "%s", texts[_i].text);
+        ck_assert_str_eq(why.text, texts[_i].clean);
+        (void)sl_json_escape(json, sizeof(json), texts[_i].text);
+        ck_assert_str_eq(json, texts[_i].json);
+    }
+END_TEST
+
 START_TEST(log_line_is_valid_whatever_the_text_holds)
     {
         char path[96];
@@ -784,6 +820,7 @@ int main(void)
     tcase_add_test(all, living_process_counts_as_living_without_descriptors);
     tcase_add_loop_test(all, log_line_is_valid_whatever_the_text_holds, 0,
                         (int)SL_COUNT(odd_texts));
+    tcase_add_loop_test(all, what_a_terminal_obeys_is_in_no_error_and_no_log, 0, SL_COUNT(texts));
     tcase_add_test(all, reader_that_stopped_does_not_stop_the_writer);
     tcase_add_test(all, event_keeps_the_bytes_it_promises);
     tcase_add_test(all, torn_event_is_left_out);

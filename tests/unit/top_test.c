@@ -277,12 +277,12 @@ START_TEST(names_of_peers_give_a_terminal_no_orders)
         state->peers.asked = true;
         state->peers.count = 1;
         (void)snprintf(state->peers.nodes[0].name, sizeof state->peers.nodes[0].name,
-                       "a\033[2J\177");
+                       "a\033[2J\177\302\233\233\342\200\256");
         (void)snprintf(state->peers.nodes[0].state, sizeof state->peers.nodes[0].state, "alive");
 
         struct top_lines *lines = drawn(state, 80);
 
-        ck_assert_ptr_nonnull(line_with(lines, "a\\x1b[2J\\x7f"));
+        ck_assert_ptr_nonnull(line_with(lines, "a\\x1b[2J\\x7f\\xc2\\x9b\\x9b\\xe2\\x80\\xae"));
         for (uint32_t i = 0; i < lines->count; i++) {
             ck_assert_uint_le(strlen(lines->lines[i].text), 80);
             ck_assert_ptr_null(strchr(lines->lines[i].text, '\033'));

@@ -1,6 +1,7 @@
 """vLLM with Sluice's own connector: the scenarios of the other one, and those that only it has."""
 
 import os
+import shutil
 import signal
 import statistics
 import time
@@ -151,6 +152,30 @@ class Native(Vllm):
         del self.things["engine states"], self.things["node of states"]
         return found
 
+    def other_weights(self):
+        """The weights at a path are replaced: nothing of the old ones is hit. The same weights at another path hit."""
+        at, path = "node of weights", self.model("llama") + "-replaced"
+        shutil.copytree(self.model("llama"), path)
+        models = self.other.models
+        models["first weights"] = path
+        self.filled("base", self.engine("weights", at, model="first weights"), at, model="first weights")
+        self.ended("weights")
+        shutil.copy(os.path.join(self.model("llama of another seed"), "model.safetensors"), path)
+        models["second weights"] = path
+        engine = self.engine("weights", at, model="second weights")
+        answer = self.filled("base", engine, at, model="second weights")
+        check(answer["hits"] == 0, f"{answer['hits']} tokens of other weights hit")
+        self.ended("weights")
+        models["second weights elsewhere"] = shutil.copytree(path, path + "-elsewhere")
+        found = self.hit("base", self.engine("weights", at, model="second weights elsewhere"), model="second weights")
+        self.ended("weights")
+        self.node(at).stop()
+        del self.things[at]
+        return found
+
+    def ended(self, name):
+        self.things.pop(f"engine {name}").worker.stop()
+
     def node_gone(self):
         """The node is stopped while the engine answers, and started again: the same tokens, and hits again."""
         engine, node = self.engine(), self.node()
@@ -223,7 +248,7 @@ def scenarios(run, vllm):
         ("restart from disk", native.disk), ("load fails: damaged on disk", native.digest), ("load fails: silent tierer", native.silent),
         ("the node comes later", native.late), ("TP=2", native.ranks), ("TP=1 and TP=2", native.share("TP", ranks=2)),
         ("PP=1 and PP=2", native.share("PP", {"stages": 2}, stages=2)), ("hybrid", native.hybrid),
-        ("states", native.states),
+        ("states", native.states), ("other weights at the path", native.other_weights),
     ]
     return [*(Scenario("native " + name, action, 900) for name, action in rows),
             *vllm_told.scenarios(run, native, NativeNode), *vllm_router.scenarios(run, native, NativeNode),

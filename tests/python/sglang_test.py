@@ -301,15 +301,21 @@ class Peers(OnNode):
         self.addCleanup(node.__exit__)
         return node
 
+    def store(self, pool, *how, path, **more):
+        with mock.patch.object(standin.MODEL, "model_path", path):
+            return super().store(pool, *how, **more)
+
     def test_pages_of_another_node_are_hits_where_peers_are_asked(self):
+        """Its model lies elsewhere; other weights are a miss there, too."""
         ports = [free_port() for _ in range(4)]
         nodes = [self.peer("a", ports[:2], "b", ports[2:]), self.peer("b", ports[2:], "a", ports[:2])]
-        pools = [fill(mha()), fill(mha())]
-        stores = [self.store(pool, node=node) for pool, node in zip(pools, nodes)]
-        alone = self.store(mha(), {"peers": False}, node=nodes[1])
+        pools, paths = [fill(mha()), fill(mha())], [weights_make(self, "weights") for _ in range(2)]
+        stores = [self.store(pool, node=node, path=path) for pool, node, path in zip(pools, nodes, paths)]
+        alone = self.store(mha(), {"peers": False}, node=nodes[1], path=paths[1])
+        other = self.store(mha(), node=nodes[1], path=weights_make(self, "WEIGHTS"))
         stores[0].batch_set_v1(KEYS[:3], indices(1, 2, 3))
-        wait_until(lambda: stores[1].batch_exists(KEYS) == 3, 20, "b hears of a's pages")
-        self.assertEqual(alone.batch_exists(KEYS), 0)
+        wait_until(lambda: stores[1].batch_exists(KEYS) == 3, 60, "b hears of a's pages")
+        self.assertEqual((alone.batch_exists(KEYS), other.batch_exists(KEYS)), (0, 0))
         self.assertEqual(stores[1].batch_get_v1(KEYS[:4], indices(4, 5, 6, 7)), [True] * 3 + [False])
         self.assertEqual([pools[1].page(page) for page in (4, 5, 6)], [pools[0].page(page) for page in (1, 2, 3)])
 

@@ -29,7 +29,7 @@ LEFT_OUT = (
     (r"sluicectl bench gpu|-L gpu|^tests/gpu/checkup|--device auto|nvidia-cuda-mps", "needs nvcc, or a GPU"),
     (r"10\.0\.0\.1", "needs other hosts"),
     (r"^sluicectl nodes", "of a node with peers, which needs other hosts"),
-    (r"^vllm serve", "needs vLLM and a model, which have runs of their own (deploy/test --engines)"),
+    (r"^vllm serve|^pip install vllm", "needs a GPU, several GB and a model, which have runs of their own (deploy/test --engines)"),
     (r"^python3 tests/bench/", "measures other projects' packages beside ours for minutes"),
 )
 SECTIONS_LEFT_OUT = {"From packages": "deploy/test --package runs them in a Debian 12 of its own"}

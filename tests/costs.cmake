@@ -105,11 +105,18 @@ endfunction()
 # times as much there. Of release it is what costs most and last found something long ago.
 set(SL_ROTATING node/replay python/contract_valgrind rdma/nodes sim/sim_directory_mutants_test sim/sim_join_mutants_test sim/sim_mutants_test
     sim/sim_node_mutants_test)
-function(sl_rotation_set)
+# Check programs whose tests share one process under sanitizers, where a fork costs more than a test: none of them waits for a signal,
+# leaves threads or memory behind, or sets what the next one reads. In release every test has a process of its own.
+set(SL_UNFORKED unit/codec_test unit/coordinator_hybrid_test unit/coordinator_word_test unit/density_test unit/directory_test unit/peers_test
+    unit/push_test unit/transporter_pools_test)
+function(sl_kinds_set)
     get_property(all DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} PROPERTY TESTS)
     foreach(name ${all})
         if(name IN_LIST SL_ROTATING OR (SL_SANITIZE AND name MATCHES "^(cluster|fault|model|node|python|rdma|sim)/"))
             set_property(TEST ${name} APPEND PROPERTY LABELS rotating)
+        endif()
+        if(SL_SANITIZE AND name IN_LIST SL_UNFORKED)
+            set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT CK_FORK=no)
         endif()
     endforeach()
 endfunction()

@@ -40,7 +40,6 @@ struct sl_index {
     bool recovered, starved; /* starved: the system had no memory for the last growth */
     bool made;               /* in this life, not opened */
     struct index_leases leases;
-    struct index_regions regions;
     struct sl_lease_times lease_times;
     bool contributed; /* every object's record has the words of its terms */
     struct sl_goes_on goes_on;

@@ -13,6 +13,8 @@
  * readers;
  * - count of a region (index_regions.h): release store behind the slot's, acquire load before slots and
  * records of the region are looked at: a change that a reader did not see moves the count later;
+ * - occupied slots of a region: raised (release) before a slot is set, lowered after one is cleared; loaded
+ * (acquire) before its slots: where it is 0, no key lies that was there before;
  * - slab_count: release store after the slabs are populated, acquire load by readers.
  * Everything else is relaxed: written by one thread, guarded by a version. tests/models/pins.pml
  * checks these orders on a memory as weak as C11 allows, and that it finds each one's absence. */
@@ -111,8 +113,20 @@ enum {
 #define INDEX_SLAB_RECORDS_MAX ((INDEX_SLAB_UNITS - 1u) / INDEX_UNITS_MIN)
 #define INDEX_SLAB_MASK_WORDS  ((INDEX_SLAB_RECORDS_MAX + 63u) / 64u)
 
+/* Words that lie beside the table (index_regions.h). */
+struct regions_header;
+struct index_regions {
+    struct sl_segment segment;
+    struct regions_header *header;
+    uint64_t space;     /* sl_proc_space of this process */
+    index_word *counts; /* [region]; NULL: there are none. 0: no slot of it was ever set */
+    index_word
+        *occupied; /* [region]: slots of it that are set, or more after a crash; never fewer */
+};
+
 struct sl_index_view {
     struct sl_segment segment;
+    struct index_regions regions; /* of a reader: as they were when it opened the view */
     struct index_header
         *header; /* read-only memory in a reader; only its atomics are read after the open */
     struct index_bucket *buckets;

@@ -663,11 +663,29 @@ static enum index_look scan_look(const struct sl_index_view *view, index_word *s
     return object ? INDEX_LOOK_FOUND : INDEX_LOOK_OTHER;
 }
 
+/* In a cursor: the registrar counted what is in the table when the walk began. */
+#define SCAN_COUNTED (UINT64_C(1) << 63)
+
+/* No slot from here to the end of the region is set. Words that were cut short say nothing. */
+static bool region_empty(const struct sl_index_view *view, uint64_t slot)
+{
+    return word_get_acquire(&view->regions.occupied[slot / INDEX_REGION_SLOTS]) == 0 &&
+           !sl_segment_is_cut(&view->regions.segment);
+}
+
 bool sl_index_scan(const struct sl_index_view *view, uint64_t *cursor, struct sl_entry *out,
                    char *key_out)
 {
     uint64_t slot_count = view->bucket_count * INDEX_BUCKET_SLOTS;
-    for (uint64_t at = *cursor; at < slot_count; at++) {
+    if (*cursor == 0 && index_regions_owner(&view->regions).proc.pid != 0) {
+        *cursor = SCAN_COUNTED;
+    }
+    uint64_t counted = view->regions.counts != NULL ? *cursor & SCAN_COUNTED : 0;
+    for (uint64_t at = *cursor & ~SCAN_COUNTED; at < slot_count; at++) {
+        if (at % INDEX_REGION_SLOTS == 0 && counted != 0 && region_empty(view, at)) {
+            at += INDEX_REGION_SLOTS - 1;
+            continue;
+        }
         struct found found;
         enum index_look look = INDEX_LOOK_TORN;
         index_word *slot = &view->buckets[at / INDEX_BUCKET_SLOTS].slots[at % INDEX_BUCKET_SLOTS];
@@ -678,7 +696,7 @@ bool sl_index_scan(const struct sl_index_view *view, uint64_t *cursor, struct sl
             index_parse(view, found.ref, found.words, found.terms, out);
             key_out[out->key_length] = '\0';
             out->key = key_out;
-            *cursor = at + 1;
+            *cursor = (at + 1) | counted;
             return true;
         }
     }

@@ -574,7 +574,7 @@ void sl_index_recover(struct sl_index *index,
         free(index->recount);
         index->recount = NULL;
         index->recovered = true;
-        index_regions_own(&index->regions, index->view.bucket_count, true);
+        index_regions_own(&index->view, true);
     }
     if (each != NULL) {
         walk(index, give, &giving);

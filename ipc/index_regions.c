@@ -21,20 +21,26 @@ struct preparing {
     struct sl_goes_on goes_on;
 };
 
+/* Of one word a region. */
+static uint64_t table_bytes(uint64_t bucket_count)
+{
+    return sl_align_up(index_region_count(bucket_count) * sizeof(index_word), SL_PAGE_BYTES);
+}
+
 static struct sl_segment_want want_of(const char *shm_dir, uint64_t bucket_count)
 {
-    return (struct sl_segment_want){
-        .directory = shm_dir,
-        .name = REGIONS_FILE,
-        .kind = SL_SEGMENT_CHANGES,
-        .data_bytes = sl_align_up(index_region_count(bucket_count) * 8, SL_PAGE_BYTES),
-        .data_align_bytes = SL_PAGE_BYTES};
+    return (struct sl_segment_want){.directory = shm_dir,
+                                    .name = REGIONS_FILE,
+                                    .kind = SL_SEGMENT_CHANGES,
+                                    .data_bytes = 2 * table_bytes(bucket_count),
+                                    .data_align_bytes = SL_PAGE_BYTES};
 }
 
 static void regions_map(struct index_regions *regions)
 {
     regions->header = sl_segment_own(&regions->segment);
     regions->counts = (index_word *)(void *)regions->segment.data;
+    regions->occupied = regions->counts + regions->segment.data_bytes / 2 / sizeof(index_word);
     regions->space = sl_proc_space();
 }
 
@@ -128,13 +134,27 @@ void index_regions_disown(const struct index_regions *regions)
     }
 }
 
-void index_regions_own(struct index_regions *regions, uint64_t bucket_count, bool opened)
+static void occupied_count(struct sl_index_view *view, uint64_t region)
 {
+    uint64_t occupied = 0;
+    uint64_t end = SL_MIN((region + 1) * INDEX_REGION_BUCKETS, view->bucket_count);
+    for (uint64_t at = region * INDEX_REGION_BUCKETS; at < end; at++) {
+        for (uint32_t i = 0; i < INDEX_BUCKET_SLOTS; i++) {
+            occupied += word_get(&view->buckets[at].slots[i]) != 0;
+        }
+    }
+    word_publish(&view->regions.occupied[region], occupied);
+}
+
+void index_regions_own(struct sl_index_view *view, bool opened)
+{
+    struct index_regions *regions = &view->regions;
     struct sl_proc_id self;
     if (regions->counts == NULL || sl_proc_id_of((uint32_t)getpid(), &self, NULL) != SL_OK) {
         return;
     }
-    for (uint64_t i = 0; opened && i < index_region_count(bucket_count); i++) {
+    for (uint64_t i = 0; opened && i < index_region_count(view->bucket_count); i++) {
+        occupied_count(view, i);
         if (word_get(&regions->counts[i]) == 0) {
             word_set(&regions->counts[i], 1);
         }
@@ -144,16 +164,16 @@ void index_regions_own(struct index_regions *regions, uint64_t bucket_count, boo
     word_publish(&regions->header->owner_pid, self.pid);
 }
 
-bool index_regions_renew(const char *shm_dir, const struct sl_index_view *view,
-                         struct index_regions *regions)
+bool index_regions_renew(const char *shm_dir, struct sl_index_view *view)
 {
+    struct index_regions *regions = &view->regions;
     if (regions->counts != NULL && !sl_segment_is_short(&regions->segment)) {
         return false;
     }
     index_regions_disown(regions);
     index_regions_close(regions);
     index_regions_open(shm_dir, view, (struct sl_goes_on){0}, regions);
-    index_regions_own(regions, view->bucket_count, true);
+    index_regions_own(view, true);
     return regions->counts != NULL;
 }
 

@@ -1,11 +1,13 @@
-/* ipc/index_regions.h - how often each part of the table was changed: words that lie beside it.
+/* ipc/index_regions.h - how often each part of the table was changed, and how many keys it has: words that lie
+ * beside it.
  *
  * The table is cut into regions of INDEX_REGION_BUCKETS. The registrar counts up a region's word (release)
  * behind each store to one of its slots, so that a reader which finds the word (acquire) as it was before its
  * last look at the region has nothing to look at there. Whose counts they are says the header, by pid and
  * start time: who is none counts nothing, and an older registrar leaves what it finds there, so that counts
  * of a process that does not live say nothing of what was changed since. Recovery counts nothing either:
- * until it is over the counts are nobody's. */
+ * until it is over the counts are nobody's. The other word of a region is how many of its slots are set: a
+ * walk leaves out those that have none, so that it costs what there is and not what there is room for. */
 #ifndef SL_INDEX_REGIONS_H
 #define SL_INDEX_REGIONS_H
 
@@ -14,25 +16,29 @@
 #define INDEX_REGION_BUCKETS 128u
 #define INDEX_REGION_SLOTS   ((uint64_t)INDEX_REGION_BUCKETS * INDEX_BUCKET_SLOTS)
 
-struct regions_header;
-struct index_regions {
-    struct sl_segment segment;
-    struct regions_header *header;
-    uint64_t space;     /* sl_proc_space of this process */
-    index_word *counts; /* [region]; NULL: there are none. 0: no slot of it was ever set */
-};
-
 static inline uint64_t index_region_count(uint64_t bucket_count)
 {
     return (bucket_count + INDEX_REGION_BUCKETS - 1) / INDEX_REGION_BUCKETS;
 }
 
-/* Behind the store of a slot. */
-static inline void index_region_changed(const struct index_regions *regions, uint64_t bucket)
+/* Stores a slot. One writer. */
+static inline void index_region_store(const struct index_regions *regions, uint64_t bucket,
+                                      index_word *slot, uint64_t word)
 {
-    if (regions->counts != NULL) {
-        index_word *count = &regions->counts[bucket / INDEX_REGION_BUCKETS];
-        word_publish(count, word_get(count) + 1); /* one writer */
+    if (regions->counts == NULL) {
+        word_publish(slot, word);
+        return;
+    }
+    index_word *count = &regions->counts[bucket / INDEX_REGION_BUCKETS];
+    index_word *occupied = &regions->occupied[bucket / INDEX_REGION_BUCKETS];
+    bool was_set = word_get(slot) != 0;
+    if (word != 0 && !was_set) {
+        word_publish(occupied, word_get(occupied) + 1);
+    }
+    word_publish(slot, word);
+    word_publish(count, word_get(count) + 1);
+    if (word == 0 && was_set) {
+        word_publish(occupied, word_get(occupied) - 1);
     }
 }
 
@@ -46,12 +52,11 @@ void index_regions_open(const char *shm_dir, const struct sl_index_view *view,
 /* Nobody counts from here on; accepts none. */
 void index_regions_disown(const struct index_regions *regions);
 /* This process counts from here on. opened: what is there may have been changed by who did not. */
-void index_regions_own(struct index_regions *regions, uint64_t bucket_count, bool opened);
+void index_regions_own(struct sl_index_view *view, bool opened);
 
 /* Where another process cut them short, or there are none, others are made, and who has the old ones looks for
  * them. True: they were. */
-bool index_regions_renew(const char *shm_dir, const struct sl_index_view *view,
-                         struct index_regions *regions);
+bool index_regions_renew(const char *shm_dir, struct sl_index_view *view);
 
 /* A reader's. Errors: SL_ERR_NOT_FOUND, SL_ERR_STALE (of another index), those of sl_segment_open. */
 sl_err index_regions_attach(const char *shm_dir, const struct sl_index_view *view,

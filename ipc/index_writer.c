@@ -60,8 +60,8 @@ bool index_place_of(const struct sl_index *index, uint64_t hash, sl_ref ref,
 
 static void slot_set(struct sl_index *index, struct index_place place, uint64_t word)
 {
-    word_publish(&index->view.buckets[place.bucket].slots[place.slot], word);
-    index_region_changed(&index->regions, place.bucket);
+    index_region_store(&index->view.regions, place.bucket,
+                       &index->view.buckets[place.bucket].slots[place.slot], word);
 }
 
 void index_link(struct sl_index *index, uint64_t hash, struct index_place place, sl_ref ref)

@@ -60,11 +60,14 @@ sl_err sl_index_view_open(const char *shm_dir, struct sl_index_view **out, struc
         free(view);
         return err;
     }
+    view->regions.segment.fd = -1;
     err = index_view_adopt(view, why);
     if (err != SL_OK) {
         sl_index_view_close(&view);
         return err;
     }
+    (void)index_regions_attach(shm_dir, view,
+                               &view->regions); /* without them a walk looks at all */
     *out = view;
     return SL_OK;
 }
@@ -74,6 +77,7 @@ void sl_index_view_close(struct sl_index_view **view)
     if (view == NULL || *view == NULL) {
         return;
     }
+    index_regions_close(&(*view)->regions);
     sl_segment_close(&(*view)->segment);
     free(*view);
     *view = NULL;
@@ -92,7 +96,7 @@ bool sl_index_is_short(const struct sl_index *index)
 
 bool sl_index_changes_renew(struct sl_index *index, const char *shm_dir)
 {
-    return index_regions_renew(shm_dir, &index->view, &index->regions);
+    return index_regions_renew(shm_dir, &index->view);
 }
 
 sl_err sl_index_view_current(const struct sl_index_view *view, const char *shm_dir)
@@ -297,7 +301,7 @@ sl_err sl_index_open(const struct sl_index_options *options, bool *created, stru
     }
     index->view.segment.fd = -1;
     index->leases.segment.fd = -1;
-    index->regions.segment.fd = -1;
+    index->view.regions.segment.fd = -1;
     index->arena = options->arena;
     index->goes_on = options->goes_on;
     sl_err err = index_open_segment(options, index, &fresh, why);
@@ -305,7 +309,7 @@ sl_err sl_index_open(const struct sl_index_options *options, bool *created, stru
         err = index_make_tables(index, fresh, why);
     }
     if (err == SL_OK) {
-        index_regions_open(options->shm_dir, &index->view, options->goes_on, &index->regions);
+        index_regions_open(options->shm_dir, &index->view, options->goes_on, &index->view.regions);
     }
     if (err != SL_OK) {
         sl_index_close(&index);
@@ -313,7 +317,7 @@ sl_err sl_index_open(const struct sl_index_options *options, bool *created, stru
     }
     if (fresh) {
         index_live(index);
-        index_regions_own(&index->regions, index->view.bucket_count, false);
+        index_regions_own(&index->view, false);
     }
     *created = fresh;
     *out = index;
@@ -325,8 +329,8 @@ void sl_index_close(struct sl_index **index)
     if (index == NULL || *index == NULL) {
         return;
     }
-    index_regions_disown(&(*index)->regions);
-    index_regions_close(&(*index)->regions);
+    index_regions_disown(&(*index)->view.regions);
+    index_regions_close(&(*index)->view.regions);
     sl_segment_close(&(*index)->leases.segment);
     sl_segment_close(&(*index)->view.segment);
     free((*index)->slabs);

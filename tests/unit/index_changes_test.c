@@ -605,7 +605,7 @@ START_TEST(what_is_changed_without_counts_is_told)
         ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
 
         owner_forge(&bed, (uint64_t)pid); /* who counted is dead */
-        index_regions_close(&bed.index->regions);
+        index_regions_close(&bed.index->view.regions);
         for (uint32_t turn = 0; turn < 2; turn++) {
             for (uint32_t i = 0; i < KEYS; i++) {
                 (void)snprintf(key, sizeof key, "uncounted-%u-%u", turn, i);

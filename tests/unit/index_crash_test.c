@@ -299,11 +299,27 @@ static void check_scan(const struct sl_index_view *view)
     must(scanned == visible);
 }
 
+static void check_occupied(const struct sl_index *index)
+{
+    const struct sl_index_view *view = &index->view;
+    uint64_t occupied = 0, set = 0;
+    for (uint64_t at = 0; at < view->bucket_count; at++) {
+        for (uint32_t i = 0; i < INDEX_BUCKET_SLOTS; i++) {
+            set += word_get(&view->buckets[at].slots[i]) != 0;
+        }
+        occupied += at % INDEX_REGION_BUCKETS == 0
+                        ? word_get(&view->regions.occupied[at / INDEX_REGION_BUCKETS])
+                        : 0;
+    }
+    must(occupied == set);
+}
+
 static void check_overflow_counts(const struct sl_index *index)
 {
     uint64_t counts = 0;
     uint64_t distances = 0;
     const struct sl_index_view *view = &index->view;
+    check_occupied(index);
     for (uint64_t at = 0; at < view->bucket_count; at++) {
         counts += word_get(&view->buckets[at].overflow);
         for (uint32_t i = 0; i < INDEX_BUCKET_SLOTS; i++) {
@@ -605,6 +621,63 @@ START_TEST(random_damage_is_survived)
     }
 END_TEST
 
+static uint64_t loads;
+
+static void load_count(void)
+{
+    loads++;
+}
+
+/* How many objects it finds, in so many loads of shared words. */
+static uint32_t walk_counted(const struct sl_index_view *view)
+{
+    char key[SL_KEY_BYTES_MAX + 1];
+    struct sl_entry entry;
+    uint64_t cursor = 0;
+    uint32_t found = 0;
+    loads = 0;
+    sl_index_load_point = load_count;
+    while (sl_index_scan(view, &cursor, &entry, key)) {
+        found++;
+    }
+    sl_index_load_point = NULL;
+    return found;
+}
+
+/* In a table for many keys: none was ever there, few are, many were and are gone, the index was opened again. */
+START_TEST(a_walk_costs_what_is_there)
+    {
+        enum { FEW = 3, MANY = 2000 };
+        struct bed bed = bed_make(64 * SL_MIB, 100000);
+        uint64_t regions = index_region_count(bed.view->bucket_count);
+        uint64_t region_loads = INDEX_REGION_SLOTS + 100; /* some more for a record */
+        static sl_ref refs[MANY];
+        char key[32];
+        ck_assert_uint_eq(walk_counted(bed.view), 0);
+        ck_assert_uint_le(loads, regions + 100);
+        for (uint32_t i = 0; i < MANY; i++) {
+            snprintf(key, sizeof(key), "object-%u", i);
+            refs[i] = bed_insert(&bed, key, i);
+        }
+        ck_assert_uint_eq(walk_counted(bed.view), MANY);
+
+        for (uint32_t i = FEW; i < MANY; i++) {
+            sl_index_unlink(bed.index, refs[i], SL_RECORD_FREE);
+        }
+
+        ck_assert_uint_eq(walk_counted(bed.view), FEW);
+        ck_assert_uint_le(loads, regions + 100 + FEW * region_loads);
+        ck_assert_uint_gt(bed.view->bucket_count,
+                          10 * (regions + FEW * region_loads) / INDEX_BUCKET_SLOTS);
+        bed_detach(&bed);
+        bed_attach(&bed);
+        sl_index_recover(bed.index, NULL, NULL);
+        ck_assert_uint_eq(walk_counted(bed.view), FEW);
+        ck_assert_uint_le(loads, regions + 100 + FEW * region_loads);
+        bed_remove(&bed);
+    }
+END_TEST
+
 int main(void)
 {
     TCase *tcase = tcase_create("index_crash");
@@ -613,6 +686,7 @@ int main(void)
     tcase_add_test(tcase, recovery_that_is_killed_starts_again);
     tcase_add_test(tcase, orphans_of_a_lost_group_leave_the_table_and_keep_their_claims);
     tcase_add_test(tcase, a_commit_that_finds_no_slot_stays_a_reservation);
+    tcase_add_test(tcase, a_walk_costs_what_is_there);
     tcase_add_loop_test(tcase, random_damage_is_survived, 0, 40);
     return suite_run(tcase, "index_crash");
 }

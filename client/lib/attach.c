@@ -1,5 +1,6 @@
 /* client/lib/attach.c - opening and closing a client, and attaching to the shared memory of the
  * node. */
+#include "client/lib/figures.h"
 #include "client/lib/guest.h"
 #include "client/lib/lend.h"
 #include "client/lib/lent.h"
@@ -25,9 +26,6 @@
 /* A gate that is stopped takes connections and answers none. */
 #define RENEW_NS       (500 * SL_NS_PER_MS)
 #define RENEW_PAUSE_NS (2 * SL_NS_PER_S)
-/* Figures of an earlier release are there and cannot be opened. */
-#define FIGURES_PAUSE_NS_MIN (200 * SL_NS_PER_MS)
-#define FIGURES_PAUSE_NS_MAX (10 * SL_NS_PER_S)
 
 struct sl_attachment *sl_client_attachment(const struct sl_client *client)
 {
@@ -91,70 +89,6 @@ void sl_client_let(struct sl_client *client, struct sl_attachment *at)
     sl_client_sweep(client);
 }
 
-/* ---- figures ---- */
-
-static struct sl_client_figures figures_of(const struct sl_attachment *at)
-{
-    return (struct sl_client_figures){
-        .counts = atomic_load_explicit(&at->counts, memory_order_acquire),
-        .labels = sl_client_labels(at),
-        .seen = atomic_load_explicit(&at->seen, memory_order_acquire)};
-}
-
-static bool figures_are_current(const struct sl_client *client, const struct sl_attachment *at)
-{
-    const char *shm_dir = client->paths.shm_dir;
-    const struct sl_client_figures now = figures_of(at);
-    if ((client->gate != NULL && sl_gate_is_guest(client->gate)) || /* it counts nothing */
-        at->old_figures_count == SL_CLIENT_OLD_FIGURES_MAX) {
-        return true;
-    }
-    return sl_counts_are_current(shm_dir, now.counts) &&
-           sl_labels_are_current(shm_dir, now.labels) && sl_seen_is_current(shm_dir, now.seen);
-}
-
-/* Opens those that are not the node's, as they are not there yet or were made anew. Under the client's
- * lock, or before others know the attachment. Without them nothing is counted: a reader that may not
- * write, a node of an earlier release, one that made them anew again and again. */
-static void figures_follow(const struct sl_client *client, struct sl_attachment *at)
-{
-    const char *shm_dir = client->paths.shm_dir;
-    const struct sl_client_figures now = figures_of(at);
-    struct sl_client_figures fresh = {0}, old = {0};
-    if (at->old_figures_count == SL_CLIENT_OLD_FIGURES_MAX) {
-        return;
-    }
-    if (!sl_counts_are_current(shm_dir, now.counts) &&
-        sl_counts_open(shm_dir, sl_client_self(client), &fresh.counts, NULL) == SL_OK) {
-        old.counts = now.counts;
-        atomic_store_explicit(&at->counts, fresh.counts, memory_order_release);
-    }
-    if (!sl_labels_are_current(shm_dir, now.labels) &&
-        sl_labels_open(shm_dir, &fresh.labels, NULL) == SL_OK) {
-        old.labels = now.labels;
-        atomic_store_explicit(&at->labels, fresh.labels, memory_order_release);
-    }
-    if (!sl_seen_is_current(shm_dir, now.seen) &&
-        sl_seen_open(shm_dir, &fresh.seen, NULL) == SL_OK) {
-        old.seen = now.seen;
-        atomic_store_explicit(&at->seen, fresh.seen, memory_order_release);
-    }
-    if (old.counts != NULL || old.labels != NULL || old.seen != NULL) {
-        at->old_figures[at->old_figures_count++] = old; /* other threads may be at them */
-    }
-}
-
-static void figures_close(struct sl_attachment *at)
-{
-    struct sl_client_figures last = figures_of(at);
-    for (uint32_t i = 0; i <= at->old_figures_count; i++) {
-        struct sl_client_figures *figures = i < at->old_figures_count ? &at->old_figures[i] : &last;
-        sl_counts_close(&figures->counts);
-        sl_labels_close(&figures->labels);
-        sl_seen_close(&figures->seen);
-    }
-}
-
 /* ---- attachments ---- */
 
 static void attachment_close(struct sl_attachment *attachment)
@@ -163,7 +97,7 @@ static void attachment_close(struct sl_attachment *attachment)
         return;
     }
     sl_pins_destroy(&attachment->pins);
-    figures_close(attachment);
+    sl_client_figures_close(attachment);
     for (uint32_t i = 0; i < SL_CLIENT_ARENAS_MAX; i++) {
         struct sl_arena *arena = atomic_load_explicit(&attachment->arenas[i], memory_order_relaxed);
         sl_gpu_forget(arena);
@@ -220,7 +154,7 @@ static struct sl_attachment *attachment_open(struct sl_client *client, struct sl
         }
     }
     if (err == SL_OK) {
-        figures_follow(client, at);
+        sl_client_figures_follow(client, at);
         return at;
     }
     if (err == SL_ERR_NOT_FOUND) {
@@ -354,23 +288,6 @@ static bool standin_lost(const struct sl_client *client)
     return client->gate != NULL && !sl_gate_lives(client->gate);
 }
 
-/* Rarer and rarer where they are out of reach. */
-static void figures_look(struct sl_client *client, struct sl_attachment *at, uint64_t now_ns)
-{
-    if (figures_are_current(client, at)) {
-        return;
-    }
-    pthread_mutex_lock(&client->lock);
-    figures_follow(client, at);
-    uint64_t pause_ns =
-        figures_are_current(client, at)
-            ? 0
-            : SL_MIN(SL_MAX(at->figures_pause_ns * 2, FIGURES_PAUSE_NS_MIN), FIGURES_PAUSE_NS_MAX);
-    at->figures_pause_ns = pause_ns;
-    atomic_store_explicit(&at->figures_again_ns, now_ns + pause_ns, memory_order_relaxed);
-    pthread_mutex_unlock(&client->lock);
-}
-
 /* Looks whether the node's files are still the mapped ones. */
 static sl_err node_follow(struct sl_client *client, uint64_t now_ns, struct sl_error *why)
 {
@@ -390,7 +307,7 @@ static sl_err node_follow(struct sl_client *client, uint64_t now_ns, struct sl_e
     }
     if (err == SL_OK &&
         now_ns >= atomic_load_explicit(&at->figures_again_ns, memory_order_relaxed)) {
-        figures_look(client, at, now_ns);
+        sl_client_figures_look(client, at, now_ns);
     }
     if (err == SL_OK || err == SL_ERR_VERSION) {
         return err;

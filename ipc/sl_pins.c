@@ -6,6 +6,7 @@
  * sees the other's store;
  * - unpin: slot 0 (release) after the last read of the bytes; the scan loads slots with acquire, so
  * the bytes' next writer comes after those reads;
+ * - end: ended is stored (release) after the last read; the registrar loads it with acquire;
  * - access ring: each entry carries the low half of its position, stored (release) after its
  * generation; the drain loads it (acquire), reads, fences (acquire), loads it again. */
 #include "ipc/sl_pins.h"
@@ -31,9 +32,10 @@
 struct pins_header {
     struct sl_proc_id owner;
     uint32_t slot_count;
-    uint32_t access_count; /* power of two */
-    uint64_t tells_keep;   /* 1: says so before it registers memory of an arena (sl_arena_keep) */
-    uint64_t reserved0[4];
+    uint32_t access_count;  /* power of two */
+    uint64_t tells_keep;    /* 1: says so before it registers memory of an arena (sl_arena_keep) */
+    _Atomic uint64_t ended; /* 1: the reader uses nothing of the node any more (sl_pins_end) */
+    uint64_t reserved0[3];
     _Atomic uint64_t slots_used; /* no slot from here on was ever used */
     uint64_t reserved1[7];
     _Atomic uint64_t access_position;
@@ -285,16 +287,31 @@ void sl_pins_unname(struct sl_pins *pins)
     }
 }
 
-void sl_pins_destroy(struct sl_pins **pins)
+void sl_pins_leave(struct sl_pins **pins)
 {
     if (pins == NULL || *pins == NULL) {
         return;
     }
-    sl_pins_unname(*pins);
     sl_segment_close(&(*pins)->segment);
     free((*pins)->private_slots);
     free(*pins);
     *pins = NULL;
+}
+
+void sl_pins_end(struct sl_pins **pins)
+{
+    if (pins != NULL && *pins != NULL) {
+        atomic_store_explicit(&(*pins)->header->ended, 1, memory_order_release);
+    }
+    sl_pins_leave(pins);
+}
+
+void sl_pins_destroy(struct sl_pins **pins)
+{
+    if (pins != NULL && *pins != NULL) {
+        sl_pins_unname(*pins);
+    }
+    sl_pins_end(pins);
 }
 
 /* Lowest numbers first: the scan stays short. */
@@ -552,6 +569,9 @@ enum sl_pins_held sl_pins_view_held(const struct sl_pins_view *view)
 {
     short lock = segment_lock(&view->segment);
     bool any = false;
+    if (sl_pins_view_ended(view)) {
+        return SL_PINS_FREE;
+    }
     if (lock == F_RDLCK && sl_pins_view_linked(view)) {
         sl_pins_view_scan(view, pin_counts, &any);
     }
@@ -561,6 +581,11 @@ enum sl_pins_held sl_pins_view_held(const struct sl_pins_view *view)
 bool sl_pins_view_is_short(const struct sl_pins_view *view)
 {
     return sl_segment_is_short(&view->segment);
+}
+
+bool sl_pins_view_ended(const struct sl_pins_view *view)
+{
+    return atomic_load_explicit(&view->header->ended, memory_order_acquire) == 1;
 }
 
 bool sl_pins_view_linked(const struct sl_pins_view *view)

@@ -27,7 +27,12 @@ sl_err sl_pins_create(const struct sl_pins_options *options, struct sl_pins **ou
 /* Removes the file, unless the name is another's by now: the segment goes on without. Of a node that
  * made its other segments anew in the same place. */
 void sl_pins_unname(struct sl_pins *pins);
-void sl_pins_destroy(struct sl_pins **pins); /* removes the file, unless the name is another's */
+/* Three ways to unmap the segment. end: its reader uses nothing of the node any more, and the registrar,
+ * which knows the reader, frees its slot and removes the file. destroy: the same, and removes the file,
+ * unless the name is another's. leave: of a fork, whose parent goes on with the segment. */
+void sl_pins_end(struct sl_pins **pins);
+void sl_pins_destroy(struct sl_pins **pins);
+void sl_pins_leave(struct sl_pins **pins);
 /* For who made the segment in another process's place: whether that one has it still
  * (sl_pins_view_held). Then the file is the registrar's to remove. One system call. */
 bool sl_pins_held(const struct sl_pins *pins);
@@ -83,6 +88,8 @@ sl_err sl_pins_view_open(const char *shm_dir, const char *name, struct sl_pins_v
                          struct sl_error *why);
 /* As sl_segment_is_short. */
 bool sl_pins_view_is_short(const struct sl_pins_view *view);
+/* Whether its reader ended (sl_pins_end), also while its process lives on. */
+bool sl_pins_view_ended(const struct sl_pins_view *view);
 /* As sl_segment_linked: false once its process, or the registrar after its death, has removed it. */
 bool sl_pins_view_linked(const struct sl_pins_view *view);
 void sl_pins_view_close(struct sl_pins_view **view);

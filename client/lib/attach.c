@@ -149,7 +149,7 @@ static struct sl_attachment *attachment_open(struct sl_client *client, struct sl
     if (err == SL_OK) {
         atomic_store_explicit(&at->arenas[0], arena, memory_order_release);
         err = sl_client_leases_follow(client, at, why);
-        if (err == SL_OK && !client->read_only) {
+        if (err == SL_OK && !client->read_only && sl_client_is_ours(client)) {
             err = pins_open(client, at, why);
         }
     }
@@ -660,6 +660,19 @@ static void grants_give_back(struct sl_client *client)
     }
 }
 
+/* The client accesses nothing through the attachment any more. The registrar then frees the client's slot,
+ * also while the process lives. The next registrar finds the client in the index, and the file. */
+static void pins_end(const struct sl_client *client, struct sl_attachment *at)
+{
+    bool is_known = client->gate == NULL && client->greeted_generation != 0 &&
+                    sl_index_view_current(at->view, client->paths.shm_dir) == SL_OK;
+    if (!sl_client_is_ours(client)) {
+        sl_pins_leave(&at->pins);
+    } else if (is_known) {
+        sl_pins_end(&at->pins);
+    } /* else attachment_close removes the file */
+}
+
 void sl_client_close(struct sl_client **client)
 {
     struct sl_client *gone = client == NULL ? NULL : *client;
@@ -674,13 +687,16 @@ void sl_client_close(struct sl_client **client)
         grants_give_back(gone);
     }
     sl_lends_close(&gone->lends);
-    sl_mailbox_close(&gone->mailbox);
+    if (sl_client_is_ours(gone)) { /* else its threads and lanes are the parent's */
+        sl_mailbox_close(&gone->mailbox);
+    }
     sl_codec_destroy(&gone->codec);
     while (gone->attachments != NULL) {
         struct sl_attachment *at = gone->attachments;
         gone->attachments = at->next;
         /* What a GPU may still touch stays pinned and mapped, to the end of the process. */
         if (!sl_client_lent_in(gone, at)) {
+            pins_end(gone, at);
             attachment_close(at);
         } else {
             gpu_keeps = true;

@@ -50,6 +50,9 @@ struct sl_client_options {
  * SL_ERR_VERSION, SL_ERR_TIMEOUT. */
 sl_err sl_client_open(const struct sl_client_options *options, struct sl_client **out,
                       struct sl_error *why);
+/* Ends what the client has at the node, and frees its slot of clients_max within a heartbeat of the actors,
+ * also while the process lives on. Views, drafts, ops, engines and pools of it end before; no other thread
+ * uses it. In a fork of the process that opened it the client frees its memory, and the parent's goes on. */
 void sl_client_close(struct sl_client **client);
 const char *sl_client_instance(const struct sl_client *client);
 /* What this client gets and looks up is counted for this tenant, too (`sluice_tenant_...`): 1 to 63

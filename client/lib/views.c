@@ -67,6 +67,9 @@ void sl_view_release(struct sl_client *client, struct sl_view *view)
 {
     uint32_t number = (uint32_t)(view->private_pin >> 32);
     sl_pin pin = (sl_pin)(view->private_pin & UINT32_MAX);
+    if (!sl_client_is_ours(client)) {
+        pin = 0; /* the pin is the parent's */
+    }
     if (pin != 0 && client->guest != NULL) {
         sl_guest_unpin(client, view);
     } else if (pin != 0 && !pin_give_now(client, number, pin)) {

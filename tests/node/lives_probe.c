@@ -6,7 +6,7 @@
  * Lines, each answered by one: count ("ops OPS read READ wrong WRONG CODE=TIMES ..."); rest (when no
  * thread is in a call or holds anything); go; look (one look-up: its code); pin (puts a value and holds
  * a view of it: code); check ("whole" or "broken"); release; draft (begins one: code); write (to it: code);
- * commit (code). The end of the input ends it, with status 1 when a byte was ever wrong. */
+ * commit (code); more (opens and closes MORE clients: code); child (a fork closes the client: its status). The end of the input ends it, with status 1 when a byte was ever wrong. */
 #include "client/lib/sluice.h"
 
 #include <inttypes.h>
@@ -15,7 +15,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #define THREADS_MAX     16u
 #define KEYS            40u
@@ -24,6 +26,7 @@
 #define TIMEOUT_NS      UINT64_C(500000000)
 #define COMMIT_NS       UINT64_C(30000000000) /* of the draft that it was told to make */
 #define CODES           64u
+#define MORE            300u /* clients_max is 256 */
 
 struct worker {
     pthread_t thread;
@@ -35,6 +38,7 @@ struct worker {
     char draft_key[32];
 };
 
+static struct sl_client_options options;
 static struct sl_client *client;
 static struct worker workers[THREADS_MAX];
 static uint32_t worker_count;
@@ -274,6 +278,29 @@ static sl_err draft_commit(void)
     return err != SL_OK ? err : code;
 }
 
+static sl_err more_open(void)
+{
+    sl_err err = SL_OK;
+    for (uint32_t i = 0; i < MORE && err == SL_OK; i++) {
+        struct sl_client *one = NULL;
+        err = sl_client_open(&options, &one, NULL);
+        sl_client_close(&one);
+    }
+    return err;
+}
+
+static int child_close(void)
+{
+    int status = 1;
+    pid_t child = fork();
+    if (child == 0) {
+        sl_view_release(client, &held);
+        sl_client_close(&client);
+        _exit(0);
+    }
+    return child > 0 && waitpid(child, &status, 0) == child ? status : 1;
+}
+
 static void count_print(void)
 {
     (void)printf("ops %ju read %ju wrong %ju", (uintmax_t)ops, (uintmax_t)reads, (uintmax_t)wrong);
@@ -290,8 +317,11 @@ static void answer(const char *line)
     const struct {
         const char *line;
         sl_err (*run)(void);
-    } calls[] = {
-        {"pin", pin_held}, {"draft", draft_held}, {"write", draft_write}, {"commit", draft_commit}};
+    } calls[] = {{"pin", pin_held},
+                 {"draft", draft_held},
+                 {"write", draft_write},
+                 {"commit", draft_commit},
+                 {"more", more_open}};
     for (uint32_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
         if (strcmp(line, calls[i].line) == 0) {
             (void)printf("%s\n", sl_err_name(calls[i].run()));
@@ -319,6 +349,8 @@ static void answer(const char *line)
     } else if (strcmp(line, "release") == 0) {
         sl_view_release(client, &held);
         (void)printf("released\n");
+    } else if (strcmp(line, "child") == 0) {
+        (void)printf("%d\n", child_close());
     } else {
         (void)printf("unknown\n");
     }
@@ -338,7 +370,7 @@ int main(int argc, char **argv)
     (void)snprintf(runtime, sizeof runtime, "runtime_dir=%s", argv[2]);
     (void)snprintf(shm, sizeof shm, "shm_dir=%s", argv[3]);
     const char *settings[] = {runtime, shm, NULL};
-    const struct sl_client_options options = {
+    options = (struct sl_client_options){
         .api_version = SLUICE_API_VERSION, .instance = argv[1], .settings = settings};
     if (sl_client_open(&options, &client, &why) != SL_OK) {
         (void)fprintf(stderr, "open: %s\n", why.text);

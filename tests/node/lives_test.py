@@ -83,6 +83,22 @@ class Lives(unittest.TestCase):
         self.assertEqual(probe.code("pin"), "SL_OK", "pins of the node that runs are as ever")
         self.assertEqual(probe.code("release"), "released")
 
+    def test_clients_that_were_closed_leave_their_slots_to_others(self):
+        node = Bare(self)
+        node.start()
+        probe = Probe(self, node, 0)
+        self.assertEqual(probe.code("pin"), "SL_OK")
+        self.assertEqual(probe.code("more"), "SL_OK")
+        # A fork that closes its copy of the client ends nothing of the parent's.
+        self.assertEqual(probe.code("child"), "0")
+        self.assertEqual(probe.code("more"), "SL_OK")
+        self.assertIn(f"pins.client.{probe.process.pid}.0", os.listdir(node.shm))
+        writer = Probe(self, node, 1)
+        writer.wait_ok(4000)  # some 20 times the memory: all that is not pinned is evicted
+        self.assertEqual(probe.code("check"), "whole")
+        self.assertEqual(probe.code("release"), "released")
+        writer.end()
+
 
 if __name__ == "__main__":
     main()

@@ -461,6 +461,16 @@ class Life(OnPool):
         self.assertEqual(one.put(self.key(), b"v"), 0)
         self.assertEqual(one.get(self.key()), b"v")
 
+    def test_closed_stores_leave_their_slots_to_others(self):
+        """1.5 close: whatever a process sets up and closes, also what was refused, the pool serves others afterwards."""
+        for number in range(260):  # clients_max of a node is 256
+            one = MooncakeDistributedStore()
+            size = 16 * MIB if number % 2 else 1 << 50
+            code = one.setup("localhost", "P2PHANDSHAKE", size, 16 * MIB, "tcp", "", self.pool.address)
+            self.assertEqual(code == 0, number % 2 == 1, number)
+            one.close()
+        self.stored()
+
     def test_health(self):
         """1.5 health_check: 0 healthy, 1 not set up or closed."""
         one = MooncakeDistributedStore()

@@ -440,6 +440,17 @@ class Leaks(OnNode):
         wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before, 2, "no descriptor is left")
 
 
+    def test_closed_clients_leave_their_slots_to_others(self):
+        """Closed while a view of theirs lived: with the last view. clients_max is 256."""
+        self.client.put("k", b"x" * 5000)
+        for _ in range(2):
+            views = []
+            for _ in range(130):
+                with client(self.node) as one:
+                    views.append(one.get_pinned("k"))
+            self.assertEqual({bytes(view) for view in views}, {b"x" * 5000})
+
+
 class Stubs(unittest.TestCase):
     def test_they_name_what_there_is(self):
         import ast

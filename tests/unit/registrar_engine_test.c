@@ -401,6 +401,38 @@ START_TEST(the_death_of_the_engine_process_ends_its_registrations)
     }
 END_TEST
 
+START_TEST(the_close_of_a_client_ends_its_registrations)
+    {
+        struct node *node = node_start(NULL);
+        struct engine *engine = engine_good();
+        const struct sl_pins_options options = {.shm_dir = node->fake.paths.shm_dir,
+                                                .name = "pins.client.1",
+                                                .slot_count = 1,
+                                                .access_count = 1,
+                                                .self = proc_of(50)};
+        struct sl_pins *pins = NULL;
+        struct sl_msg reply;
+        uint64_t id, other;
+        node_client(node, "client.2", 50); /* of the same process */
+        ck_assert_int_eq(sl_pins_create(&options, &pins, NULL), SL_OK);
+        ck_assert_int_eq(node_hello_pins(node, "client.1", "client", 50, "pins.client.1"), SL_OK);
+        ck_assert_int_eq(engine_register(node, engine, NULL, &id, NULL), SL_OK);
+        fake_live(&node->fake, proc_of(51));
+        engine->body.start_time = proc_of(51).start_time;
+        engine->body.pid = 51; /* registered for another process, and ends with that one */
+        ck_assert_int_eq(engine_register(node, engine, NULL, &other, NULL), SL_OK);
+
+        sl_pins_end(&pins);
+        node_client(node, "client.3", 52);
+
+        ck_assert_int_eq(engine_get(node, id, &reply), SL_ERR_NOT_FOUND);
+        ck_assert_int_eq(engine_get(node, other, &reply), SL_OK);
+        ck_assert(fake_is_watched(&node->fake, proc_of(50)));
+        free(engine);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(registrations_survive_a_restart_of_the_registrar)
     {
         struct node *node = node_with_engine_process();
@@ -1005,6 +1037,7 @@ static Suite *engine_suite(void)
     tcase_add_test(engines, swappers_unmap_when_all_nics_have_let_go);
     tcase_add_test(engines, a_nic_that_does_not_let_go_is_no_end);
     tcase_add_test(engines, the_death_of_the_engine_process_ends_its_registrations);
+    tcase_add_test(engines, the_close_of_a_client_ends_its_registrations);
     tcase_add_test(engines, registrations_survive_a_restart_of_the_registrar);
     tcase_add_test(engines, more_engines_than_engines_max_are_refused);
     tcase_add_loop_test(engines, a_bad_registration_is_refused_by_name, 0, SL_COUNT(spoilt));

@@ -1,4 +1,5 @@
-/* tests/unit/registrar_outlived_test.c - a client that outlives the process that it is to the node. */
+/* tests/unit/registrar_outlived_test.c - a client that outlives the process that it is to the node, and
+ * a process that outlives its clients. */
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/parts.h"
 #include "actors/registrar/presence/peers.h"
@@ -230,6 +231,85 @@ START_TEST(a_restart_keeps_what_two_clients_of_one_process_had_pinned)
     }
 END_TEST
 
+/* A client of process 11 with a pin, a claim and a contribution. */
+static struct sl_pins *client_with_all(struct node *node, const char *name, const char *segment,
+                                       const char *writes)
+{
+    struct sl_pins *pins = pins_of(node, name, segment);
+    struct sl_msg lends = {.type = SL_MSG_CONTRIBUTE}, reply;
+    struct sl_entry entry;
+    sl_pin pin;
+    lends.body.contribute.name = sl_text_of(name);
+    lends.body.contribute.length_bytes = SL_MIB;
+    fake_give(&node->fake, name, &lends);
+    ck_assert(fake_take_reply(&node->fake, name, lends.seq, &reply));
+    ck_assert_int_eq(reply.code, SL_OK);
+    node_put(node, name, name, SL_MIB / 4);
+    ck_assert(node_entry(node, name, &entry));
+    ck_assert_int_eq(sl_pins_take(pins, node->view, &entry, &pin), SL_OK);
+    (void)node_grant(node, name, writes, SL_MIB / 4);
+    return pins;
+}
+
+static const struct {
+    bool restarts; /* the registrar, before it has seen that the client was closed */
+} closes[] = {{false}, {true}};
+START_TEST(a_closed_client_frees_all_it_had_while_its_process_lives)
+    {
+        static const char *const settings[] = {"clients_max", "3", "contributions", "true", NULL};
+        static const char *const writes[] = {"w0", "w1", "w2", "w3"};
+        struct node *node = node_start(settings);
+        struct sl_pins *stays = client_with_all(node, "client.1", "pins.client.1", "w");
+        for (uint32_t i = 0; i < SL_COUNT(writes); i++) { /* more than clients_max */
+            /* A restart does not find which client of a process a claim is of: it stays. */
+            uint32_t unclear = closes[_i].restarts ? i : 0;
+            struct sl_pins *pins = client_with_all(node, "client.2", "pins.client.2", writes[i]);
+            ck_assert_int_eq(node_remove(node, "client.1", "client.2"), SL_OK);
+            ck_assert_uint_eq(node_metric(node, "retired_count"), 1);
+            ck_assert_uint_eq(node_metric(node, "claim_count"), 2 + unclear);
+            ck_assert_uint_eq(node_metric(node, "contribution_count"), 2);
+
+            sl_pins_end(&pins);
+            if (closes[_i].restarts) {
+                node_restart(node);
+            }
+            ck_assert_int_eq(node_hello(node, "keyer.0", "keyer", 12), SL_OK); /* a heartbeat */
+            fake_pass(&node->fake, SL_NS_PER_S);
+
+            ck_assert_uint_eq(node_metric(node, "peer_count"), 2);
+            ck_assert_uint_eq(node_metric(node, "retired_count"), 0);
+            ck_assert_uint_eq(node_metric(node, "claim_count"), closes[_i].restarts ? 2 + i : 1);
+            ck_assert_uint_eq(node_metric(node, "contribution_count"), 1);
+        }
+        ck_assert(fake_is_watched(&node->fake, proc_of(11)));
+        ck_assert_int_eq(node_remove(node, "client.1", "client.1"), SL_OK);
+        fake_pass(&node->fake, SL_NS_PER_S);
+        ck_assert_uint_eq(node_metric(node, "retired_count"), 1); /* the other client reads it */
+
+        sl_pins_end(&stays);
+        ck_assert_int_eq(node_hello(node, "keyer.0", "keyer", 12), SL_OK);
+
+        ck_assert_uint_eq(node_metric(node, "peer_count"), 1);
+        ck_assert_uint_eq(node_metric(node, "retired_count"), 0);
+        ck_assert_uint_eq(node_metric(node, "claim_count"), 0);
+        ck_assert_uint_eq(node_metric(node, "contribution_count"), 0);
+        ck_assert(!fake_is_watched(&node->fake, proc_of(11)));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_full_table_admits_a_client_when_another_was_closed)
+    {
+        static const char *const settings[] = {"clients_max", "1", NULL};
+        struct node *node = node_start(settings);
+        struct sl_pins *pins = pins_of(node, "client.1", "pins.client.1");
+        ck_assert_int_eq(node_hello(node, "client.2", "client", 12), SL_ERR_LIMIT);
+        sl_pins_end(&pins);
+        ck_assert_int_eq(node_hello(node, "client.2", "client", 12), SL_OK);
+        node_end(node);
+    }
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("registrar: outlived");
@@ -240,6 +320,9 @@ int main(void)
     tcase_add_loop_test(tcase, a_reader_keeps_nothing_of_one_that_pinned_nothing_or_gave_it_back, 0,
                         SL_COUNT(ended));
     tcase_add_test(tcase, a_restart_keeps_what_two_clients_of_one_process_had_pinned);
+    tcase_add_loop_test(tcase, a_closed_client_frees_all_it_had_while_its_process_lives, 0,
+                        SL_COUNT(closes));
+    tcase_add_test(tcase, a_full_table_admits_a_client_when_another_was_closed);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -70,6 +70,8 @@ enum reg_turn {
     REG_LEFT_CLAIMS,
     REG_LEFT_DISKS,
     REG_LEFT_FENCES,
+    REG_LEFT_ENGINES,
+    REG_LEFT_CONTRIBUTIONS,
 
     /* died */
     REG_DIED_ENGINES = 1,

@@ -380,6 +380,23 @@ static void engine_end(struct registrar *self, const struct sl_msg *msg)
     reg_engine_over(self, msg, ranks);
 }
 
+/* Of a client that was closed before its engines. Those of a dead process end below, as all it had. */
+static void engines_left(struct registrar *self, uint32_t peer)
+{
+    const struct reg_peer *gone = &self->peers->all[peer];
+    bool lives = self->env->ops->alive(self->env, gone->proc);
+    for (uint32_t i = 0; lives && i < self->engines->max; i++) {
+        struct reg_engine *engine = &self->engines->all[i];
+        if (engine->used && sl_proc_id_equal(engine->proc, gone->proc) &&
+            strcmp(engine->sender, gone->name) == 0) {
+            reg_log(self, SL_LOG_INFO, 0, "engine %" PRIu64 " ended: %s is gone", engine->id,
+                    engine->sender);
+            reg_engine_note(self, SL_MSG_ENGINE_OVER, engine->id);
+            engine_remove(self, engine);
+        }
+    }
+}
+
 static void engines_died(struct registrar *self, struct sl_proc_id proc)
 {
     for (uint32_t i = 0; i < self->engines->max; i++) {
@@ -552,6 +569,7 @@ const struct reg_part reg_engines_part = {
     .init = engines_init,
     .fini = engines_fini,
     .recovered = {REG_RECOVERED_ENGINES, engines_check},
+    .left = {REG_LEFT_ENGINES, engines_left},
     .died = {REG_DIED_ENGINES, engines_died},
     .knows = engines_of,
     .gauges = engines_gauges,

@@ -283,7 +283,9 @@ static sl_err peer_hello(struct registrar *self, const struct sl_msg *msg, struc
         slot = peer_slot(self, hello->name.at);
     }
     if (slot == REG_NONE) {
-        return sl_fail(why, SL_ERR_LIMIT, "%u processes are attached: setting clients_max",
+        return sl_fail(why, SL_ERR_LIMIT,
+                       "%u processes are attached: close clients that are not used, or raise "
+                       "clients_max",
                        self->set.clients_max);
     }
     sl_err err = peer_arrive(self, slot, hello, why);
@@ -293,9 +295,12 @@ static sl_err peer_hello(struct registrar *self, const struct sl_msg *msg, struc
     return err;
 }
 
+static void ended_clear(struct registrar *self);
+
 static void peer_hello_asked(struct registrar *self, const struct sl_msg *msg)
 {
     struct sl_error why = {0};
+    ended_clear(self);
     sl_err err = peer_hello(self, msg, &why);
     if (err != SL_OK) {
         reg_log(self, SL_LOG_WARN, msg->trace_id, "hello refused: %s", why.text);
@@ -422,6 +427,16 @@ static void outlived_tick(struct registrar *self)
     }
 }
 
+/* It has no role here any more. */
+static void process_left(struct registrar *self, struct sl_proc_id proc)
+{
+    REG_EACH(self, REG_WALK_DIED, part)
+    {
+        (*part)->died.run(self, proc);
+    }
+    self->space.freed = true;
+}
+
 void reg_process_died(struct registrar *self, struct sl_proc_id proc)
 {
     bool known = false;
@@ -439,11 +454,36 @@ void reg_process_died(struct registrar *self, struct sl_proc_id proc)
     if (known) {
         sl_metric_add(self->env->metrics, self->peers->metric.died_count, 1);
     }
-    REG_EACH(self, REG_WALK_DIED, part)
-    {
-        (*part)->died.run(self, proc);
+    process_left(self, proc);
+}
+
+static bool is_ended(const struct registrar *self, uint32_t slot)
+{
+    const struct reg_peer *peer = &self->peers->all[slot];
+    if (!peer->used || !peer->present || !peer->client || peer->pins == NULL ||
+        !sl_pins_view_ended(peer->pins)) {
+        return false;
     }
-    self->space.freed = true;
+    /* A restart finds of which process a claim is, and gives all to one of its clients. Another client may
+     * be writing there. */
+    bool claims = peer->owned != REG_NONE || peer->held != REG_NONE;
+    return !peer->restored || !claims || !reg_peer_present(self, peer->proc, slot);
+}
+
+/* Clients that were closed while their process lives on. */
+static void ended_clear(struct registrar *self)
+{
+    for (uint32_t i = 0; i < self->peers->high; i++) {
+        const struct sl_proc_id proc = self->peers->all[i].proc;
+        if (!is_ended(self, i)) {
+            continue;
+        }
+        peer_died(self, i);
+        if (!reg_peer_present(self, proc, REG_NONE)) { /* it was the last one of its process */
+            process_left(self, proc);
+            self->env->ops->unwatch(self->env, proc);
+        }
+    }
 }
 
 /* ---- restart ---- */
@@ -537,6 +577,7 @@ static sl_err peer_restore(struct registrar *self, sl_ref blob, const void *byte
     }
     peer_kind(peer);
     peer->present = alive;
+    peer->restored = true;
     peer->pins_only = held == SL_PINS_READ;
     sl_err err = peer->present ? peer_open_pins(self, peer, why) : SL_OK;
     if (err != SL_OK) {

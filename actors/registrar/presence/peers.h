@@ -15,6 +15,7 @@ struct reg_peer {
     bool
         outlived; /* its process is gone, and the client whose stand-in it was is not (sl_gate.h) */
     bool pins_only; /* the same, and that client only reads: whatever else it had has ended */
+    bool restored;  /* it was there before this registrar */
     char name[REG_NAME_BYTES];
     char role[REG_NAME_BYTES];
     char segment[64];

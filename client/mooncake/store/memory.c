@@ -46,21 +46,25 @@ static void *memory_at(uint64_t addr)
     return (void *)(uintptr_t)addr;
 }
 
-/* The very region, or NULL. *fine: nothing crosses it; one may be part of another. */
+/* The very region, or NULL. *fine: it may be registered. Engines in front of a mooncake_client register
+ * pools that share memory: one may be part of another, and counts twice. All others do as with Mooncake's
+ * transfer engine: what is registered, or a part of it, is not registered again. */
 static struct store_region *region_find(struct sl_store *store, uint64_t addr,
                                         uint64_t length_bytes, bool *fine)
 {
     uint64_t end = addr + length_bytes;
+    bool nests = store->base != NULL && store->base->dummy;
     *fine = true;
     for (uint32_t i = 0; i < store->region_count; i++) {
         struct store_region *region = &store->regions[i];
         if (region->addr == addr && region->length_bytes == length_bytes) {
+            *fine = nests;
             return region;
         }
         bool apart = end <= region->addr || region_end(region) <= addr;
         bool inside = region->addr <= addr && end <= region_end(region);
         bool around = addr <= region->addr && region_end(region) <= end;
-        *fine = *fine && (apart || inside || around);
+        *fine = *fine && (apart || (nests && (inside || around)));
     }
     return NULL;
 }
@@ -69,12 +73,12 @@ static int region_add(struct sl_store *store, uint64_t addr, uint64_t length_byt
 {
     bool fine = false;
     struct store_region *known = region_find(store, addr, length_bytes, &fine);
+    if (!fine) {
+        return SL_STORE_INVALID;
+    }
     if (known != NULL) {
         known->uses++; /* libsluice knows it already */
         return SL_STORE_OK;
-    }
-    if (!fine) {
-        return SL_STORE_INVALID;
     }
     if (!SL_ARRAY_ROOM(store->regions, store->region_room, store->region_count + 1)) {
         return SL_STORE_NO_BUFFER;

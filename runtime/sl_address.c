@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <string.h>
 
 bool sl_address_split(const char *text, enum sl_port_rule rule, char *host, size_t room,
@@ -31,6 +32,25 @@ bool sl_address_split(const char *text, enum sl_port_rule rule, char *host, size
     host[length] = '\0';
     *port = colon != NULL ? colon + 1 : NULL;
     return true;
+}
+
+bool sl_url_show(const char *url, char *out, size_t room)
+{
+    const char *authority = strstr(url, "://");
+    size_t length = authority != NULL ? strcspn(authority + 3, "/?#") : 0;
+    const char *at = authority != NULL ? memrchr(authority + 3, '@', length) : NULL;
+    const char *colon = authority != NULL ? memchr(authority + 3, ':', length) : NULL;
+    if (at == NULL && colon != NULL) {
+        at = strrchr(colon, '@'); /* a slash in the password is against the rules, and happens */
+    }
+    if (at == NULL) {
+        (void)snprintf(out, room, "%s", url);
+        return false;
+    }
+    colon = memchr(authority + 3, ':', (size_t)(at - authority - 3));
+    const char *secret = colon != NULL ? colon + 1 : authority + 3;
+    (void)snprintf(out, room, "%.*s%s%s", (int)(secret - url), url, secret < at ? "***" : "", at);
+    return secret < at;
 }
 
 bool sl_port_parse(const char *text, uint16_t *port)

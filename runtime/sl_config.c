@@ -159,9 +159,11 @@ static sl_err setting_check_range(int index, uint64_t number, const char *text, 
         return SL_OK;
     }
     const char *measure = measures[row->kind];
+    char shown[72];
+    (void)sl_url_show(text, shown, sizeof(shown));
     return sl_fail(why, SL_ERR_CONFIG,
                    "%s: %s: '%.64s' is out of range: %" PRIu64 " to %" PRIu64 "%s", source,
-                   row->name, text, row->low, row->high, measure != NULL ? measure : "");
+                   row->name, shown, row->low, row->high, measure != NULL ? measure : "");
 }
 
 /* A command line is read by every user of the machine: no password may stand there. */
@@ -169,9 +171,9 @@ static sl_err setting_check_secret(int index, const char *text, const char *sour
                                    struct sl_error *why)
 {
     bool command_line = strncmp(source, "--", 2) == 0;
-    const char *authority =
-        command_line && index == (int)SL_SET_directory_url ? strstr(text, "://") : NULL;
-    if (authority == NULL || memchr(authority + 3, '@', strcspn(authority + 3, "/")) == NULL) {
+    char shown[SL_SETTING_TEXT_BYTES_MAX + 8];
+    if (!command_line || setting_rows[index].kind != SL_SETTING_TEXT ||
+        !sl_url_show(text, shown, sizeof(shown))) {
         return SL_OK;
     }
     return sl_fail(why, SL_ERR_CONFIG,

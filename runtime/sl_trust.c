@@ -83,10 +83,13 @@ static sl_err file_check(int fd, const char *path, uint32_t refused, struct sl_e
                        path, (unsigned)status.st_uid);
     }
     if ((status.st_mode & refused) != 0) {
-        return sl_fail(why, SL_ERR_CONFIG, "'%s': others than its owner can %s it (mode %04o): %s",
-                       path, refused == SL_TRUST_SECRET ? "read or write" : "write",
+        return sl_fail(why, SL_ERR_CONFIG, "'%s': others than its owner%s can %s it (mode %04o): %s",
+                       path, refused == SL_TRUST_GROUP ? " and group" : "",
+                       refused == SL_TRUST_RIGHT ? "write" : "read or write",
                        (unsigned)status.st_mode & 07777,
-                       refused == SL_TRUST_SECRET ? "chmod 0600 it" : "chmod go-w it");
+                       refused == SL_TRUST_SECRET  ? "chmod 0600 it"
+                       : refused == SL_TRUST_GROUP ? "chmod g-w,o= it"
+                                                   : "chmod go-w it");
     }
     return SL_OK;
 }

@@ -7,6 +7,7 @@
 
 /* Bits that the mode of the file must not have. */
 #define SL_TRUST_SECRET 0077u /* nobody else may read it */
+#define SL_TRUST_GROUP  0027u /* its group may, as a service whose settings are root's */
 #define SL_TRUST_RIGHT  0022u /* nobody else may write it */
 
 /* Reads the whole file, up to room - 1 bytes, and ends it with a zero. The file must be a plain one of this

@@ -2,6 +2,7 @@
 #include "client/ctl/commands.h"
 #include "client/ctl/rights.h"
 #include "ipc/sl_cluster.h"
+#include "runtime/sl_address.h"
 #include "runtime/sl_disk_place.h"
 
 #include <inttypes.h>
@@ -29,11 +30,16 @@ static const char *place_of(const struct ctl *ctl, enum sl_setting setting)
     }
 }
 
-static void value_text(const struct ctl *ctl, enum sl_setting setting, char *out, size_t room)
+static void value_text(const struct ctl *ctl, enum sl_setting setting, bool passwords, char *out,
+                       size_t room)
 {
     switch (kinds[setting]) {
     case SL_SETTING_TEXT:
-        (void)snprintf(out, room, "%s", place_of(ctl, setting));
+        if (passwords) {
+            (void)snprintf(out, room, "%s", place_of(ctl, setting));
+        } else {
+            (void)sl_url_show(place_of(ctl, setting), out, room);
+        }
         break;
     case SL_SETTING_BOOL:
         (void)snprintf(out, room, "%s", sl_config_bool(ctl->config, setting) ? "true" : "false");
@@ -45,11 +51,11 @@ static void value_text(const struct ctl *ctl, enum sl_setting setting, char *out
 }
 
 /* As it can be read again, whatever the environment is by then: a line of name=value. */
-static void print_plain(enum sl_setting setting, const struct ctl *ctl)
+static void print_plain(enum sl_setting setting, const struct ctl *ctl, bool passwords)
 {
     char text[1100];
     uint64_t value = kinds[setting] == SL_SETTING_TEXT ? 0 : sl_config_u64(ctl->config, setting);
-    value_text(ctl, setting, text, sizeof text);
+    value_text(ctl, setting, passwords, text, sizeof text);
     (void)printf("%s=", sl_setting_name(setting));
     if (kinds[setting] == SL_SETTING_DURATION) {
         (void)printf("%" PRIu64 "ns\n", value);
@@ -98,12 +104,13 @@ static int config_command(struct ctl *ctl, int argc, char **argv)
 {
     int code;
     bool null = false, plain = false, check = false, private = false, make = false;
-    bool template = false;
+    bool template = false, passwords = false;
     struct sl_error why = {0};
     const struct ctl_option options[] = {
-        {.name = "null", .flag = &null},         {.name = "plain", .flag = &plain},
-        {.name = "template", .flag = &template}, {.name = "check", .flag = &check},
-        {.name = "private", .flag = &private},   {.name = "make-private", .flag = &make}};
+        {.name = "null", .flag = &null},          {.name = "plain", .flag = &plain},
+        {.name = "template", .flag = &template},  {.name = "check", .flag = &check},
+        {.name = "private", .flag = &private},    {.name = "make-private", .flag = &make},
+        {.name = "passwords", .flag = &passwords}};
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         if (code == CTL_FINE) { /* --help */
             (void)printf("\nSettings come, in rising order, from their defaults, a config file "
@@ -133,10 +140,10 @@ static int config_command(struct ctl *ctl, int argc, char **argv)
         enum sl_setting setting = (enum sl_setting)i;
         char text[1100];
         if (plain && !ctl->json) {
-            print_plain(setting, ctl);
+            print_plain(setting, ctl, passwords);
             continue;
         }
-        value_text(ctl, setting, text, sizeof text);
+        value_text(ctl, setting, passwords, text, sizeof text);
         if (ctl->json) {
             (void)json_object_set_new(object, sl_setting_name(setting),
                                       json_pack("{s:o, s:s}", "value",
@@ -166,12 +173,13 @@ static int config_command(struct ctl *ctl, int argc, char **argv)
 const struct ctl_command ctl_config = {
     .name = "config",
     .summary = "print the settings in force",
-    .help = "config [--null | --plain | --template | --check] [--private | --make-private] [SETTINGS]\n"
+    .help = "config [--null | --plain | --template | --check] [--passwords] [--private | --make-private] [SETTINGS]\n"
             "\n"
             "Prints every setting with its value and where it comes from; --help lists kinds, ranges and defaults.\n"
             "\n"
             "  --null            as name=value, each followed by a NUL, for scripts\n"
             "  --plain           as lines name=value\n"
+            "  --passwords       those of URLs, too, which are *** otherwise\n"
             "  --template        as a settings file that changes nothing: every setting explained, with its default\n"
             "  --check           opens each disk as its tierer will, and closes it again; names one that a node goes without.\n"
             "                    Makes directories that are missing. Code 1 and the reason: the node cannot start\n"

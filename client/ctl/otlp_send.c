@@ -4,6 +4,7 @@
  * collectors, and nothing that this library links for all who never send a span. Headers may be
  * secrets, so they travel through curl's standard input and not its command line. */
 #include "client/ctl/trace.h"
+#include "runtime/sl_address.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -138,9 +139,11 @@ static sl_err curl_run(int settings, int body, const char *url, struct sl_error 
             return sl_fail_os(why, errno, "curl");
         }
     }
+    char shown[256];
+    (void)sl_url_show(url, shown, sizeof shown);
     return WIFEXITED(status) && WEXITSTATUS(status) == 0
                ? SL_OK
-               : sl_fail(why, SL_ERR_UNREACHABLE, "%.200s took no spans", url);
+               : sl_fail(why, SL_ERR_UNREACHABLE, "%.200s took no spans", shown);
 }
 
 static sl_err post(const char *url, const json_t *request, struct sl_error *why)

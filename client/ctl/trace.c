@@ -1,6 +1,7 @@
 /* client/ctl/trace.c - one op's path through the actors: flight recorders and logs, merged in time
  * order. */
 #include "client/ctl/trace.h"
+#include "runtime/sl_address.h"
 #include "runtime/sl_array.h"
 #include "runtime/sl_clock.h"
 #include "runtime/sl_metrics.h"
@@ -342,7 +343,9 @@ static int send_spans(struct ctl *ctl, const char *where, bool follow)
     if (ctl->json) {
         ctl_print_json(json_pack("{s:o}", "ops", ctl_json_u64(sending.op_count)));
     } else {
-        (void)printf("%" PRIu64 " ops sent to %s\n", sending.op_count, where);
+        char shown[1100];
+        (void)sl_url_show(where, shown, sizeof shown);
+        (void)printf("%" PRIu64 " ops sent to %s\n", sending.op_count, shown);
     }
     return CTL_FINE;
 }

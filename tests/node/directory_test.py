@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import unittest
 
-from node_support import CTL, Node, free_port, main, wait_until
+from node_support import CTL, PATIENCE, Node, free_port, main, wait_until
 
 
 class Redis:
@@ -191,16 +191,18 @@ class Doctor(unittest.TestCase):
     def test_no_node_starts_with_what_others_could_have_put_there(self):
         keys = self.directory + "/keys"
         subprocess.run([CTL, "keygen", keys, "a"], check=True, stdout=subprocess.DEVNULL)
-        files = {name: f"{self.directory}/{name}" for name in ("password", "peers", "token")}
+        files = {name: f"{self.directory}/{name}" for name in ("password", "peers", "token", "conf")}
         for name in files.values():
             with open(name, "w", encoding="utf-8") as out:
                 out.write("a text of some length\n")
             os.chmod(name, 0o600)
+        with open(files["conf"], "w", encoding="utf-8") as out:
+            out.write("directory_url = redis://user:a-pass-word@127.0.0.1:1/0\n")
         settings = ["--fabric", "tcp", "--cluster-listen", "127.0.0.1:1", "--node-name", "a", "--cluster-keys", keys,
-                    "--directory-password-file", files["password"], "--peers-file", files["peers"]]
+                    "--directory-password-file", files["password"], "--peers-file", files["peers"], "--config", files["conf"]]
         cases = ((keys, 0o777, "keys"), (keys, 0o770, "keys"), (keys + "/a.secret", 0o644, "a.secret"),
                  (files["password"], 0o640, "directory_password_file"), (files["peers"], 0o646, "peers_file"),
-                 (files["token"], 0o604, "SLUICE_METRICS_TOKEN_FILE"), (self.directory, 0o777, "directory"))
+                 (files["token"], 0o604, "SLUICE_METRICS_TOKEN_FILE"), (files["conf"], 0o644, "directory_url"), (files["conf"], 0o660, "directory_url"), (self.directory, 0o777, "directory"))
         for path, mode, said in cases:
             with self.subTest(path=path, mode=oct(mode)):
                 node = Node(ranks=1, settings=settings)
@@ -214,8 +216,32 @@ class Doctor(unittest.TestCase):
                     self.assertIn("gave 1:", str(error))
                     self.assertIn(said, str(error))
                     self.assertIn(f"mode {mode:04o}", str(error))
+                    self.assertNotIn("a-pass-word", str(error))
                 finally:
                     os.chmod(path, before)
+
+    def test_a_password_in_a_url_is_said_to_nobody(self):
+        conf = self.directory + "/conf"
+        for url, shown in (("redis://user:a-pass-word@127.0.0.1:1/0", "redis://user:***@127.0.0.1:1/0"), ("redis://a-pass-word@127.0.0.1:1", "redis://***@127.0.0.1:1"),
+                           ("redis://u:a-pass/word@x:1", "redis://u:***@x:1"), ("redis://u:p@a-pass-word@x:1", "redis://u:***@x:1"),
+                           ("redis://u:a-pass-word@127.0.0.1/" + "x" * 1100, None), ("redis://u:a-pass-word@127.0.0.1:99999", None),
+                           ("redis://u:a-pass-word@a.name:1", None), ("redis://u:a-pass-word%zz@127.0.0.1:1", None)):
+            with open(conf, "w", encoding="utf-8") as out:
+                out.write(f"directory_url = {url}\n")
+            os.chmod(conf, 0o600)
+            for words, known in ((["config"], True), (["config", "--json"], True), (["config", "--plain"], True), (["config", "--null"], True), (["doctor"], False),
+                                 (["doctor", "--json"], False), (["status"], False)):
+                for sources, environment in ((["--config", conf], {}), ([], {"SLUICE_DIRECTORY_URL": url}), (["--directory-url", url], {})):
+                    with self.subTest(url=url[:60], words=words, sources=sources[:1]):
+                        done = subprocess.run([CTL, *words, "--directory", "redis", "--instance", f"none-{os.getpid()}", *sources], stdout=subprocess.PIPE,
+                                              stderr=subprocess.STDOUT, text=True, timeout=60 * PATIENCE, check=False, env={**os.environ, **environment})
+                        self.assertNotIn("a-pass", done.stdout)
+                        self.assertNotIn("word@", done.stdout)
+                        if shown and known and sources[:1] != ["--directory-url"]:
+                            self.assertIn(shown, done.stdout.replace("\\/", "/"))
+        done = subprocess.run([CTL, "config", "--plain", "--passwords", "--directory-url", "redis://127.0.0.1:1"], stdout=subprocess.PIPE, text=True,
+                              env={**os.environ}, check=True)
+        self.assertIn("directory_url=redis://127.0.0.1:1\n", done.stdout)
 
     def test_keygen_makes_the_directories_that_lack(self):
         keys = self.directory + "/etc/sluice/keys"

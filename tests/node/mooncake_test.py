@@ -362,6 +362,25 @@ class Lives(unittest.TestCase):
             self.assertFalse(os.path.exists(place.shm + "/arena.0"))
             self.assertEqual(place.master().end(signal.SIGINT)[0], 0)  # at once again
 
+    @unittest.skip("until the daemons are replaced: the port opens 0.1 to 0.2 s before the node is there")
+    def test_a_port_that_answers_has_its_node_behind_it(self):
+        for disk in ((), ("--enable_offload", "--quota_bytes=256mb")):
+            with Place() as place:
+                master = place.master("--default_kv_lease_ttl=10s", *disk, wait=False, MOONCAKE_OFFLOAD_FILE_STORAGE_PATH=place.directory + "/disk")
+                deadline = time.monotonic() + 60 * PATIENCE
+                while True:
+                    self.assertLess(time.monotonic(), deadline)
+                    self.assertIsNone(master.process.poll())
+                    try:
+                        socket.create_connection(("127.0.0.1", place.port), timeout=60 * PATIENCE).close()
+                        break
+                    except ConnectionRefusedError:
+                        time.sleep(0.0005)
+                done = subprocess.run([CTL, "exists", "key", *place.where], env=place.environment, capture_output=True, text=True, timeout=60 * PATIENCE,
+                                      check=False)
+                self.assertEqual((done.returncode, done.stderr), (1, ""))  # it asked the node, which does not have the key
+                self.assertEqual(place.get("/health")[0], 200)
+
     def test_a_second_master_is_refused_by_name(self):
         with Place() as place:
             place.master()

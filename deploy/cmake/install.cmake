@@ -24,7 +24,7 @@ write_basic_package_version_file(${generated}/sluice-config-version.cmake COMPAT
 install(FILES ${generated}/sluice-config.cmake ${generated}/sluice-config-version.cmake DESTINATION ${package_dir})
 
 # The units name the programs by their full paths.
-file(GLOB units CONFIGURE_DEPENDS deploy/systemd/*)
+file(GLOB units CONFIGURE_DEPENDS deploy/systemd/*@.*)
 foreach(unit ${units})
     get_filename_component(name ${unit} NAME)
     file(READ ${unit} text)
@@ -40,6 +40,9 @@ install(CODE "
         set(sluice_bin \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}\")
         configure_file(\${unit} \"${generated}/units/\${name}\" @ONLY)
     endforeach()")
-install(DIRECTORY ${generated}/units/ DESTINATION lib/systemd/system)
+install(DIRECTORY ${generated}/units/ deploy/systemd/sluice-.service.d DESTINATION lib/systemd/system)
+# The user of the units, and the directory above those of nodes.
+install(FILES deploy/debian/sluice.sysusers DESTINATION lib/sysusers.d RENAME sluice.conf)
+install(FILES deploy/debian/sluice.tmpfiles DESTINATION lib/tmpfiles.d RENAME sluice.conf)
 install(DIRECTORY deploy/monitoring/ DESTINATION ${CMAKE_INSTALL_DATADIR}/sluice/monitoring)
 install(FILES README.md ARCHITECTURE.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

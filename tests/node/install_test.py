@@ -72,6 +72,13 @@ class Install(unittest.TestCase):
                    env={**os.environ, "LD_LIBRARY_PATH": self.lib})
         self.assertEqual(said, node.instance + "\n")
 
+    def test_units_come_with_their_user_and_what_closes_them(self):
+        self.assertIn("\nUser=sluice\n", open(self.find("10-hardening.conf"), encoding="utf-8").read())
+        self.assertIn(os.path.join("lib", "sysusers.d", "sluice.conf"), [os.path.join(os.path.relpath(directory, self.prefix), name)
+                                                                      for directory, _, files in os.walk(self.prefix) for name in files])
+        with open(self.find("sluice-node@.service"), encoding="utf-8") as unit:
+            self.assertIn(f"ExecStart={self.prefix}/bin/sluice-node start", unit.read())
+
     def test_a_node_runs_from_there(self):
         node = Node(ranks=1, memory="64MiB")  # its places and settings alone
         self.addCleanup(shutil.rmtree, node.directory)
@@ -95,7 +102,7 @@ class Install(unittest.TestCase):
 
     def test_units_name_what_is_installed(self):
         units = os.path.dirname(self.find("sluice-node@.service"))
-        for name in os.listdir(units):
+        for name in filter(lambda one: "@" in one, os.listdir(units)):
             with open(os.path.join(units, name), encoding="utf-8") as unit:
                 text = unit.read()
             for place in ("/usr/lib/sluice", "@sluice_bin@"):

@@ -137,6 +137,18 @@ class Packaging(unittest.TestCase):
         self.assertEqual(symbols.split()[:2], [soname, soname.replace(".so.", "")])
         self.assertEqual(re.findall(r"\(symver\)(\w+)", symbols), re.findall(r"(?m)^(\w+) \{", read(ROOT, "client", "lib", "sluice.map")))
 
+    @unittest.skipUnless(shutil.which("systemd-analyze"), "systemd-analyze is not installed")
+    def test_units_are_closed_and_none_runs_as_root(self):
+        with tempfile.TemporaryDirectory() as root:
+            units = os.path.join(root, "etc", "systemd", "system")
+            shutil.copytree(os.path.join(ROOT, "deploy", "systemd"), units)
+            for path in glob.glob(os.path.join(units, "sluice-*@.service")):
+                said = run("systemd-analyze", "security", "--offline=true", "--no-pager", f"--root={root}", os.path.basename(path))
+                exposure = float(re.search(r"Overall exposure level for \S+: ([0-9.]+)", said)[1])
+                self.assertLessEqual(exposure, 4.0, said)  # 9.2 before
+                self.assertRegex(said, r"\S User=/DynamicUser= .*", said)
+                self.assertNotRegex(said, r"Service runs as root user", said)
+
     def test_scripts_can_be_read_by_their_shells(self):
         for path in glob.glob(os.path.join(DEBIAN, "sluice.p*")):
             run("sh", "-n", path)

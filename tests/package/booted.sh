@@ -32,7 +32,8 @@ owner_of_registrar() { # INSTANCE
     stat -c %U "/proc/$(cut -d' ' -f1 "/run/sluice/$1/pid/registrar")"
 }
 program_of() { # INSTANCE ACTOR
-    readlink "/proc/$(cut -d' ' -f1 "/run/sluice/$1/pid/$2")/exe"
+    # The unit's namespace of mounts has the place of this root, too.
+    readlink "/proc/$(cut -d' ' -f1 "/run/sluice/$1/pid/$2")/exe" | sed 's|^/tmp/sl-systemd[^/]*/root||'
 }
 third() { # COMMAND...: sluicectl about the node of single actors
     sluicectl "$@" --instance third
@@ -43,6 +44,7 @@ settings() { # NAME
 
 expect "apt installs the packages" apt install /debs/old/*.deb
 expect "nothing has been started" none_left
+expect "nobody else can take the place of the user's memory" test "$(stat -c '%U %a' "/dev/shm/sluice-$(id -u sluice)")" = "sluice 700"
 printf '\nmemory = 96MiB\ndisk = 256MiB\n' >>/etc/sluice/default.conf
 expect "systemctl start sluice-node@default" systemctl start sluice-node@default
 expect "its words: $(shown StatusText sluice-node@default)" test -n "$(shown StatusText sluice-node@default)"

@@ -1411,6 +1411,17 @@ class States(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "mamba_cache_mode 'none'"):
             groups_of(*configuration(specs=[mamba("none")]))
 
+    def test_states_that_steps_do_not_end_at_are_told_by_name(self):
+        """As on a CPU, where vLLM's workers have larger blocks than its scheduler."""
+        wide = [Group(0, "state", 256, 0, ("a",), 1, 1), Group(1, "full", 256, 0, ("b",), 1, 1)]
+        for groups, cut_tokens, fine in ((wide, 128, False), (wide, 384, False), (wide, 256, True), (wide, 512, True), (wide[1:], 128, True),
+                                         ([wide[0]._replace(kind="states"), wide[1]], 128, True)):  # every block has one, whatever the step
+            told = facts.states_warning(groups, cut_tokens, "a/model")
+            with self.subTest(groups=groups, cut_tokens=cut_tokens):
+                self.assertEqual(told is None, fine)
+                if not fine:
+                    self.assertRegex(told, f"^a/model: .* every 256 .* every {cut_tokens}\\. .*--block-size 256$")
+
 
 class Pages(unittest.TestCase):
     """What users copy: from a bare environment to an engine."""

@@ -166,6 +166,7 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
                      max(self.stages, self.settings.stages))
         self.settings.save = saves(self.settings, transfer.is_kv_producer)
         self.loads = transfer.is_kv_consumer
+        self.cut_tokens = None
         self.adapters = Adapters(self.settings.whole)
         self.node = Node(self.settings, transfer.engine_id)
         self.scheduler = Scheduler(self.classes, hash_tokens, self.settings, self.node,
@@ -200,6 +201,12 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
             self.scheduler.allocated(request, blocks.get_block_ids(), num_external_tokens)
 
     def build_connector_meta(self, scheduler_output):
+        cut_tokens = self._vllm_config.cache_config.block_size
+        if cut_tokens != self.cut_tokens:  # at the first step: vLLM changes it once more after it made the connector
+            self.cut_tokens = cut_tokens
+            warning = facts.states_warning(self.groups, cut_tokens, self._vllm_config.model_config.model)
+            if warning is not None:
+                log.warning(warning)
         there = scheduler_output.kv_connector_block_state
         return Step(self.scheduler.step_begin(scheduler_output.num_scheduled_tokens, self._kv_cache_manager.get_block_ids,
                                               there.boundary_state_offloads if there is not None else None))

@@ -64,6 +64,16 @@ def load_check(settings, groups):
         raise ValueError("kv_connector_extra_config: load: 'sync' serves models with one group of caches alone, of full attention")
 
 
+def states_warning(groups, cut_tokens, name):
+    """What to tell where the scheduler ends steps, every cut_tokens, between the boundaries at which states are kept; None: it does not.
+    vLLM's workers enlarge blocks until a state fits, and on a CPU its scheduler goes on with 128 tokens."""
+    block_tokens = max((group.block_tokens for group in groups if group.kind == "state"), default=cut_tokens)
+    if cut_tokens % block_tokens == 0:
+        return None
+    return (f"{name}: few prefixes or none will be found, and what is stored of them is of no use: its states are kept every {block_tokens} "
+            f"tokens, and vLLM ends its steps every {cut_tokens}. Start the engine with --block-size {block_tokens}")
+
+
 def shards_of(spec, ranks, model_heads):
     """Ranks with bytes of their own: where there are fewer KV heads than ranks, several have the same."""
     if spec.max_tp_shards is not None:

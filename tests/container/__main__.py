@@ -4,7 +4,7 @@ as the DaemonSet says.
 
     deploy/test --containers [--write] [--no-image] [--debs DIRECTORY] [--keep]
 
-    --write            makes deploy/container/kubernetes/{configmap,daemonset,podmonitor}.yaml anew, of the chart, and ends
+    --write            makes deploy/container/kubernetes/{configmap,daemonset,networkpolicy,podmonitor}.yaml anew, of the chart, and ends
     --no-image         manifests alone: seconds, after the first time
     --debs DIRECTORY   packages for the image; else those of build/package, which are made when there are none
     --keep             leaves build/container-test
@@ -42,12 +42,12 @@ WHEELS = ("kubernetes-validate==1.37.0", "PyYAML")
 COMPOSE_SCHEMA = "docker-compose==1.29.2"  # for its schema alone: what it depends on is not installed
 VERSIONS = ("1.25", "1.31", "1.37")  # the oldest that Chart.yaml names, and later ones
 # What the plain manifests are made with.
-PLAIN_VALUES = {"disk": {"sizeGiB": 256}, "podMonitor": {"enabled": True}}
+PLAIN_VALUES = {"disk": {"sizeGiB": 256}, "metrics": {"port": 9400}, "podMonitor": {"enabled": True}}
 EVERYTHING = {
-    "image": {"tag": "1.2.3"}, "imagePullSecrets": [{"name": "registry"}], "instance": "second", "uid": 2000, "ranks": 8,
+    "image": {"tag": "1.2.3", "digest": "sha256:" + "0" * 64}, "networkPolicy": {"metricsFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]}, "imagePullSecrets": [{"name": "registry"}], "instance": "second", "uid": 2000, "ranks": 8,
     "shmHostPath": "/dev/shm/sluice", "cpu": {"limit": "4"}, "disk": {"sizeGiB": 512, "seccompProfile": {"type": "Localhost", "localhostProfile": "s.json"}},
-    "metrics": {"tokenSecret": {"name": "sluice-token", "key": "token"}}, "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
-    "events": {"port": 5557}, "clientsAllow": "1007,@1008", "clientsWrite": "0", "cluster": {"enabled": True, "directoryUrl": "redis://10.0.0.9:6379"},
+    "metrics": {"port": 9400, "tokenSecret": {"name": "sluice-token", "key": "token"}}, "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+    "events": {"port": 5557}, "clientsAllow": "1007,@1008", "clientsWrite": "0", "cluster": {"enabled": True, "directoryUrlSecret": {"name": "redis", "key": "url"}},
     "gpu": {"enabled": True}, "settings": {"load_log": True, "op_timeout": "3s", "directory_name": "a,b@c", "trace_events": 4096}, "nodeSelector": {"gpu": "yes"}, "tolerations": [{"operator": "Exists"}],
     "affinity": {"nodeAffinity": {}}, "priorityClassName": "system-node-critical", "podAnnotations": {"a": "b"}, "podLabels": {"c": "d"}}
 MiB = 1 << 20
@@ -184,9 +184,10 @@ def plain_made():
 
 class Chart(unittest.TestCase):
     def test_manifests_follow_the_schemas_of_kubernetes(self):
-        for values in ({}, PLAIN_VALUES, EVERYTHING, {"prepareDirectories": False, "metrics": {"port": 0}}):
+        for values in ({}, PLAIN_VALUES, EVERYTHING, {"prepareDirectories": False, "networkPolicy": {"enabled": False}}):
             ones = [one for one in documents(rendered(values)) if one["kind"] != "PodMonitor"]
-            self.assertEqual({one["kind"] for one in ones}, {"ConfigMap", "DaemonSet"})
+            policy = set() if "prepareDirectories" in values else {"NetworkPolicy"}
+            self.assertEqual({one["kind"] for one in ones}, {"ConfigMap", "DaemonSet", *policy})
             for version in VERSIONS:
                 self.assertEqual(schema_faults(version, ones), [], (version, values))
 
@@ -204,7 +205,7 @@ class Chart(unittest.TestCase):
             whole = copy.deepcopy(defaults)
             whole[name] = {**whole[name], **value} if isinstance(value, dict) else value
             self.assertEqual(json_faults(schema, whole), [], name)
-        for wrong in ({"memoryMib": 1}, {"memoryMiB": "4Gi"}, {"uid": 0}, {"runtimeDirectory": "run"}):
+        for wrong in ({"cluster": {"directoryUrl": "redis://user:password@10.0.0.9:6379"}}, {"image": {"repository": "a", "digest": "12"}}, {"memoryMib": 1}, {"memoryMiB": "4Gi"}, {"uid": 0}, {"runtimeDirectory": "run"}):
             self.assertNotEqual(json_faults(schema, {**defaults, **wrong}), [], wrong)
 
     def test_pods_have_no_privileges(self):
@@ -222,6 +223,30 @@ class Chart(unittest.TestCase):
                 self.assertEqual(container["securityContext"]["capabilities"], {"drop": ["ALL"], "add": ["CHOWN", "FOWNER"]})
         self.assertEqual(pod_of()["securityContext"]["seccompProfile"], {"type": "RuntimeDefault"})
         self.assertNotIn("initContainers", pod_of({"prepareDirectories": False}))
+
+    def test_nobody_is_let_in_who_is_not_named(self):
+        def rules(values):
+            ones = manifests(values)
+            policy, template = ones["NetworkPolicy"]["spec"], ones["DaemonSet"]["spec"]["template"]
+            self.assertEqual(policy["policyTypes"], ["Ingress"])
+            self.assertLessEqual(policy["podSelector"]["matchLabels"].items(), template["metadata"]["labels"].items())
+            found = {port["port"]: rule["from"] for rule in policy.get("ingress", []) for port in rule["ports"]}
+            self.assertEqual(set(found), {port["containerPort"] for port in template["spec"]["containers"][0].get("ports") or []})
+            return found
+
+        self.assertEqual(rules({}), {})
+        self.assertNotIn("metrics_listen", manifests({})["ConfigMap"]["data"]["sluice.conf"])
+        self.assertEqual(rules(PLAIN_VALUES), {9400: [{"podSelector": {}}]})
+        everything = rules(EVERYTHING)
+        self.assertEqual(everything[9400], EVERYTHING["networkPolicy"]["metricsFrom"])
+        self.assertEqual(everything[5557], [{"podSelector": {}}])
+        self.assertEqual([list(one["podSelector"]["matchLabels"]) for one in everything[7411]], [["app.kubernetes.io/name", "app.kubernetes.io/instance"]])
+
+    def test_an_image_is_named_by_its_digest_and_a_password_by_its_secret(self):
+        pod = pod_of(EVERYTHING)
+        self.assertEqual({one["image"] for one in pod["containers"] + pod["initContainers"]}, {"localhost/sluice@sha256:" + "0" * 64})
+        self.assertEqual([one["valueFrom"]["secretKeyRef"] for one in pod["containers"][0]["env"] if one["name"] == "SLUICE_DIRECTORY_URL"],
+                         [{"name": "redis", "key": "url"}])
 
     def test_memory_fits_its_limits(self):
         for values in ({}, PLAIN_VALUES, {"memoryMiB": 65536, "indexMiB": 4096, "ranks": 8, "overheadMiB": 2048}):
@@ -249,7 +274,7 @@ class Chart(unittest.TestCase):
         self.assertEqual(environment["SLUICE_NODE_NAME"]["valueFrom"]["fieldRef"]["fieldPath"], "spec.nodeName")
         self.assertEqual(environment["SLUICE_CLUSTER_LISTEN"]["value"], "$(POD_IP):7411")
         self.assertLess(list(environment).index("POD_IP"), list(environment).index("SLUICE_CLUSTER_LISTEN"))  # else it stays a text
-        with self.assertRaisesRegex(AssertionError, "cluster.directoryUrl or cluster.peers"):
+        with self.assertRaisesRegex(AssertionError, "cluster.directoryUrl, cluster.directoryUrlSecret or cluster.peers"):
             rendered({"cluster": {"enabled": True}})
 
     def test_settings_are_taken_by_the_program(self):
@@ -293,7 +318,7 @@ class Plain(unittest.TestCase):
     def test_manifests_follow_the_schemas_of_kubernetes(self):
         names = [name for name in os.listdir(PLAIN) if name not in ("kustomization.yaml", "podmonitor.yaml")]
         ones = [one for name in names for one in documents(plain_text(name))]
-        self.assertEqual(sorted(one["kind"] for one in ones), ["ConfigMap", "DaemonSet", "Deployment", "Namespace"])
+        self.assertEqual(sorted(one["kind"] for one in ones), ["ConfigMap", "DaemonSet", "Deployment", "Namespace", "NetworkPolicy"])
         for version in VERSIONS:
             self.assertEqual(schema_faults(version, ones), [], version)
 
@@ -442,7 +467,7 @@ class Image(unittest.TestCase):
 
     def test_a_pod_serves_an_engine_in_another_container(self):
         machine = self.machine()
-        container, manifest, _ = self.started(machine, {"memoryMiB": 64, "indexMiB": 64})
+        container, manifest, _ = self.started(machine, {"memoryMiB": 64, "indexMiB": 64, "metrics": {"port": 9400}})
 
         self.from_engine(machine, "sluicectl", "put", "from the engine", "-", stdin=b"hello")
         self.assertEqual(container.exec("sluicectl", "get", "from the engine").stdout, b"hello")

@@ -15,7 +15,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
 {{- define "sluice.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{ .Values.image.repository }}{{ with .Values.image.digest }}@{{ . }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
 {{- end }}
 
 {{/* Shared memory: the arena, the index, and the small segments beside it. */}}
@@ -72,11 +72,13 @@ device = auto
 {{- if .Values.cluster.enabled }}
 fabric = tcp
 cluster_keys = /etc/sluice/keys
-{{- if .Values.cluster.directoryUrl }}
+{{- if or .Values.cluster.directoryUrl .Values.cluster.directoryUrlSecret }}
 directory = redis
-directory_url = {{ .Values.cluster.directoryUrl | quote }}
+{{- with .Values.cluster.directoryUrl }}
+directory_url = {{ . | quote }}
+{{- end }}
 {{- else }}
-peers = {{ required "cluster.enabled wants cluster.directoryUrl or cluster.peers" .Values.cluster.peers | quote }}
+peers = {{ required "cluster.enabled wants cluster.directoryUrl, cluster.directoryUrlSecret or cluster.peers" .Values.cluster.peers | quote }}
 {{- end }}
 {{- end }}
 {{- range $name, $value := .Values.settings }}

@@ -166,6 +166,12 @@ class Pages(OnNode):
         self.assertEqual(store(two, "served by another name", revision="said of a path").batch_exists(KEYS[:1]), 1)
         self.assertEqual(store(other).batch_exists(KEYS[:1]), 0)
         self.assertEqual(store(load_format="dummy").batch_exists(KEYS[:1]), 0)
+        os.symlink("loop.safetensors", os.path.join(other, "loop.safetensors"))
+        with self.assertRaisesRegex(ValueError, "loop.safetensors: .*setting `model`"):
+            store(other)
+        with mock.patch.object(standin.MODEL, "model_path", other):  # which helps
+            self.store(mha(), {"model": "mine"})
+        os.unlink(os.path.join(other, "loop.safetensors"))
         with mock.patch.object(standin.SPEC, "speculative_draft_model_path", two):
             store().batch_set_v1(KEYS[1:2], indices(0))
             self.assertEqual(store().batch_exists(KEYS[1:2]), 1)

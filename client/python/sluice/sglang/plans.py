@@ -145,9 +145,9 @@ def told_apart(options):
 def model_of(config, options):
     """Raises ValueError where files of the model cannot be read."""
     model, told = get_model(), told_apart(options)
-    name, revision = weights_of(model.model_path, model.revision, options)
-    if options.model or name == model.model_path:  # no files here
-        name, revision = options.model or config.model_name, model.revision
+    name, revision = (options.model, model.revision) if options.model else weights_of(model.model_path, model.revision, options)
+    if name == model.model_path:  # no files here
+        name = config.model_name
     if revision:
         told["revision"] = revision
     return {"model": name, "tag": options.extra_backend_tag, **({"settings": told} if told else {})}

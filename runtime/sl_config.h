@@ -354,9 +354,9 @@ uint32_t sl_config_disk_count(const struct sl_config *config);
 #define SL_INDEX_MEMORY_MIN (64 * SL_MIB)
 uint64_t sl_config_index_memory(const struct sl_config *config);
 /* Makes path and its parents, each new one 0700; an existing last directory must belong to this uid
- * and be closed to others, and each one above it to this uid or root. In a directory in which
- * everybody may make names no link is followed. Errors: SL_ERR_PERMISSION, SL_ERR_FOREIGN,
- * SL_ERR_INVALID (empty), SL_ERR_OS. */
+ * and be closed to others, and each one above it to this uid or root, without others who may write
+ * there unless it has the sticky bit. In a directory in which everybody may make names no link is
+ * followed. Errors: SL_ERR_PERMISSION, SL_ERR_FOREIGN, SL_ERR_INVALID (empty), SL_ERR_OS. */
 sl_err sl_dir_make(const char *path, struct sl_error *why);
 /* The same without making anything; others may read the last directory. Errors: also
  * SL_ERR_NOT_FOUND (there is none). */

@@ -14,6 +14,7 @@
 
 /* Longest socket name below the runtime directory: "/transporter.63.attach" and some room. */
 #define SOCKET_NAME_BYTES 40
+#define SYSTEM_GID_MAX    999 /* SYS_GID_MAX of login.defs */
 
 static sl_err paths_check_instance(const char *instance, struct sl_error *why)
 {
@@ -255,6 +256,24 @@ static sl_err owner_check(const struct stat *status, const char *name, const str
                    walk->path, name, (unsigned)status->st_uid);
 }
 
+/* Whoever may write in a directory without the sticky bit may put another one in the place of what
+ * lies there, whoever owns that. Of root's directories (/var/log of some systems) a group of the
+ * system may. */
+static sl_err above_check(const struct stat *above, const char *name, const struct walk *walk,
+                          struct sl_error *why)
+{
+    bool system_group = above->st_uid == 0 && above->st_gid <= SYSTEM_GID_MAX;
+    mode_t others = system_group ? S_IWOTH : S_IWOTH | S_IWGRP;
+    if ((above->st_mode & others) == 0 || (above->st_mode & S_ISVTX) != 0) {
+        return SL_OK;
+    }
+    return sl_fail(
+        why, SL_ERR_PERMISSION,
+        "directory '%s': others may write in the one that has '%s' (mode %04o), and put "
+        "another one in its place: chmod go-w or chmod +t that, or name a place elsewhere",
+        walk->path, name, (unsigned)above->st_mode & 07777);
+}
+
 /* Opens name in the directory *fd, made 0700 when it is missing, and puts it in the place of *fd.
  * In a directory where others may make names (/tmp, or one of a group) somebody else may have made
  * this one first, as a directory or as a link: what is below it would be in his hands. */
@@ -265,6 +284,10 @@ static sl_err dir_descend(int *fd, const char *name, const struct walk *walk, st
     struct stat status;
     if (fstat(*fd, &above) != 0) {
         return sl_fail_os(why, errno, "directory '%s'", path);
+    }
+    sl_err err = walk->alone ? above_check(&above, name, walk, why) : SL_OK;
+    if (err != SL_OK) {
+        return err;
     }
     bool shared = (above.st_mode & (S_IWOTH | S_IWGRP)) != 0;
     int flags = O_PATH | O_DIRECTORY | O_CLOEXEC | (shared ? O_NOFOLLOW : 0);

@@ -20,7 +20,8 @@ while [ "$1" != -- ]; do
     case $1 in
     bind) mount --bind "$2" "$root$3" ;;
     bind-ro) mount --bind "$2" "$root$3" && mount -o remount,bind,ro "$root$3" ;;
-    memory) mount -t tmpfs -o "mode=0777,size=$2" tmpfs "$root$3" ;;
+    memory) mount -t tmpfs -o "mode=1777,size=$2" tmpfs "$root$3" ;; # as tmpfs has it, and kubelet leaves it
+    empty) mount -t tmpfs -o "mode=0777,size=64m" tmpfs "$root$3" ;;
     esac
     shift 3
 done
@@ -61,7 +62,7 @@ class Machine:
             elif volume["emptyDir"].get("medium") == "Memory":
                 words += ["memory", volume["emptyDir"]["sizeLimit"].replace("Mi", "m").replace("Gi", "g"), at]
             else:
-                words += ["memory", "64m", at]
+                words += ["empty", "64m", at]
         return words
 
     def words(self, mounts, command, environment, user):

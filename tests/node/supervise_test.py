@@ -107,6 +107,28 @@ class Adoption(unittest.TestCase):
             stranger.kill()
             stranger.wait()
 
+    def test_nothing_that_stands_in_a_file_of_the_node_is_run(self):
+        """Files of a directory that was open once: whoever planted them has no word in the supervisor's shell."""
+        with Node(ranks=1) as node:
+            run, mark = node.directory + "/run/", node.directory + "/mark"
+            supervisor_killed(node)
+            spell = f"x[$(touch${{IFS}}{mark})]"
+            with open(run + "supervisor.state", "r+", encoding="utf-8") as file:
+                rows = [line.split() for line in file.read().splitlines()]
+                file.seek(0)
+                file.writelines(f"{row[0]} {spell if row[0] == 'keyer' else row[1]} {row[2]} {spell} {spell}\n" for row in rows)
+            for name, text in (("supervisor.ready", f"waiting {spell}\n"), ("supervisor.format", f"1\t{spell}\t{spell}\n"), (f"pid/swapper.0{spell.replace('/', '')}", None)):
+                with open(run + "pid/swapper.0", encoding="utf-8") as real, open(run + name, "w", encoding="utf-8") as file:
+                    file.write(text or real.read())
+            node.supervisor("status", check=False)
+            node.start()
+            keyer = node.pid("keyer")
+            os.kill(keyer, signal.SIGKILL)
+            node.wait_restarted("keyer", keyer, 2)
+            node.supervisor("status")
+            node.supervisor("restart", "keyer")
+            self.assertFalse(os.path.exists(mark))
+
     def test_stop_without_a_supervisor_drains_what_it_left(self):
         with Node(disk="256MiB") as node:
             node.ctl("put", "kept", stdin=b"value")

@@ -386,10 +386,11 @@ START_TEST(link_of_a_group_member_is_refused_an_own_one_followed)
         (void)snprintf(path, sizeof(path), "%s/link/node", group);
         ck_assert_int_eq(symlink("../own", link), 0);
 
-        ck_assert_msg(sl_dir_make(path, &why) == SL_OK, "%s", why.text);
         if (geteuid() != 0) {
+            ck_assert_int_eq(sl_dir_make(path, &why), SL_ERR_PERMISSION);
             return; /* only root can give a link away */
         }
+        ck_assert_msg(sl_dir_make(path, &why) == SL_OK, "%s", why.text);
         ck_assert_int_eq(lchown(link, 4711, 4711), 0);
         ck_assert_int_eq(sl_dir_make(path, &why), SL_ERR_FOREIGN);
         ck_assert_msg(strstr(why.text, "'link' is no directory") != NULL, "%s", why.text);
@@ -420,6 +421,44 @@ START_TEST(check_of_a_directory_makes_nothing)
         ck_assert_int_eq(sl_dir_make(path, &why), SL_ERR_PERMISSION);
         ck_assert_int_eq(chmod(path, 0775), 0);
         ck_assert_int_eq(sl_dir_check(path, &why), SL_ERR_PERMISSION);
+    }
+END_TEST
+
+/* Whoever may write in a directory above without the sticky bit may replace what is below. */
+static const struct {
+    mode_t above, above_that;
+    gid_t group; /* where the test may choose it */
+    sl_err want;
+} writable_above[] = {
+    {.above = 0777, .above_that = 0700, .want = SL_ERR_PERMISSION},  /* as emptyDir of Kubernetes */
+    {.above = 02777, .above_that = 0700, .want = SL_ERR_PERMISSION}, /* the same with an fsGroup */
+    {.above = 0700, .above_that = 0777, .want = SL_ERR_PERMISSION},
+    {.above = 0757, .above_that = 0755, .want = SL_ERR_PERMISSION},
+    {.above = 0775, .above_that = 0755, .group = 4711, .want = SL_ERR_PERMISSION},
+    {.above = 01777, .above_that = 0755, .want = SL_OK},
+    {.above = 01775, .above_that = 0755, .group = 4711, .want = SL_OK},
+    {.above = 0755, .above_that = 01777, .want = SL_OK},
+};
+START_TEST(directory_below_one_that_others_may_write_is_refused)
+    {
+        char above_that[96], above[128], path[160];
+        struct sl_error why = {0};
+        sl_tmpdir_at(&tmpdir, "far", above_that, sizeof(above_that));
+        (void)snprintf(above, sizeof(above), "%s/near", above_that);
+        (void)snprintf(path, sizeof(path), "%s/node", above);
+        ck_assert_msg(sl_dir_make(path, &why) == SL_OK, "%s", why.text);
+        ck_assert(geteuid() != 0 || chown(above, 0, writable_above[_i].group) == 0);
+        ck_assert_int_eq(chmod(above, writable_above[_i].above), 0);
+        ck_assert_int_eq(chmod(above_that, writable_above[_i].above_that), 0);
+
+        ck_assert_int_eq(sl_dir_make(path, &why), writable_above[_i].want);
+        ck_assert_int_eq(sl_dir_check(path, &why), writable_above[_i].want);
+        if (writable_above[_i].want != SL_OK) {
+            ck_assert_msg(strstr(why.text, "chmod +t") != NULL, "%s", why.text);
+            ck_assert_int_eq(rmdir(path), 0); /* neither is one made there */
+            ck_assert_int_eq(sl_dir_make(path, &why), writable_above[_i].want);
+            ck_assert_int_ne(access(path, F_OK), 0);
+        }
     }
 END_TEST
 
@@ -815,6 +854,8 @@ int main(void)
     tcase_add_test(all, link_of_a_group_member_is_refused_an_own_one_followed);
     tcase_add_test(all, check_of_a_directory_makes_nothing);
     tcase_add_test(all, directory_of_a_group_member_is_refused);
+    tcase_add_loop_test(all, directory_below_one_that_others_may_write_is_refused, 0,
+                        (int)SL_COUNT(writable_above));
     tcase_add_test(all, process_whose_first_thread_ended_lives);
     tcase_add_test(all, process_of_another_start_time_is_not_alive);
     tcase_add_test(all, living_process_counts_as_living_without_descriptors);

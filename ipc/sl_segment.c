@@ -3,6 +3,7 @@
 #include "ipc/sl_segment.h"
 #include "ipc/sl_gate.h"
 #include "runtime/sl_clock.h"
+#include "runtime/sl_node_dirs.h"
 #include "runtime/sl_proc.h"
 
 #include <assert.h>
@@ -21,7 +22,6 @@
     23 /* Linux 5.14; older kernels answer EINVAL and fallocate does the work */
 #endif
 
-#define SEGMENT_MAGIC       UINT64_C(0x47455345434c5553) /* "SULCESEG" as stored */
 #define SEGMENT_HUGE_BYTES  (2u * SL_MIB)
 #define SEGMENT_STEP_BYTES  (64 * SL_MIB)
 #define SEGMENT_MAKER_BYTES 16u
@@ -235,7 +235,7 @@ sl_err sl_segment_create(const struct sl_segment_want *want, struct sl_segment *
 {
     struct sl_segment segment = {.fd = -1, .writable = true};
     struct segment_header header = {
-        .magic = SEGMENT_MAGIC,
+        .magic = SL_SEGMENT_MAGIC,
         .format = SL_SEGMENT_FORMAT,
         .kind = (uint32_t)want->kind,
         .uid = (uint32_t)geteuid(),
@@ -316,7 +316,7 @@ static sl_err segment_check_header(const struct segment_header *header,
                                    struct sl_error *why)
 {
     char boot_id[SL_BOOT_ID_BYTES];
-    if (header->magic != SEGMENT_MAGIC) {
+    if (header->magic != SL_SEGMENT_MAGIC) {
         return sl_fail(why, SL_ERR_FOREIGN, "segment '%s': magic %016" PRIx64, want->name,
                        header->magic);
     }
@@ -451,7 +451,7 @@ sl_err sl_segment_look(const char *directory, const char *name, struct sl_segmen
     }
     if (fstat(fd, &file) != 0 || !S_ISREG(file.st_mode) || file.st_uid != geteuid() ||
         pread(fd, &header, sizeof(header), 0) != (ssize_t)sizeof(header) ||
-        header.magic != SEGMENT_MAGIC) {
+        header.magic != SL_SEGMENT_MAGIC) {
         return sl_fail(why, SL_ERR_FOREIGN, "'%s' is no segment of this user", name);
     }
     *out = (struct sl_segment_found){.kind = (enum sl_segment_kind)header.kind,
@@ -547,7 +547,7 @@ bool sl_segment_file_is_short(const char *directory, const char *name, struct sl
         return false;
     }
     uint64_t file_bytes = (uint64_t)file.st_size;
-    bool is_ours = header.magic == SEGMENT_MAGIC && header.format == SL_SEGMENT_FORMAT;
+    bool is_ours = header.magic == SL_SEGMENT_MAGIC && header.format == SL_SEGMENT_FORMAT;
     bool is_short = file_bytes < SL_PAGE_BYTES ||
                     (is_ours && (header.data_bytes > file_bytes ||
                                  header.data_offset_bytes > file_bytes - header.data_bytes));

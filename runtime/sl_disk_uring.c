@@ -30,7 +30,6 @@
 
 #define DISK_FILES_MAX      8192u
 #define DISK_LOCK_NAME      SL_DISK_LOCK_NAME
-#define DISK_PROBE_NAME     "probe.tmp"
 #define DISK_TRANSFER_MAX   SL_GIB /* one submission; the kernel's own limit is 2 GiB - 4 KiB */
 #define DISK_RETRIES_MAX    64u    /* EAGAIN and EINTR in a row before the caller hears of it */
 #define DISK_LOCK_WAIT_NS   (800 * SL_NS_PER_MS)
@@ -634,10 +633,12 @@ static sl_err disk_lock(struct uring_disk *self, const char *directory, struct s
  * write. */
 static bool disk_direct_works(const struct uring_disk *self)
 {
-    int fd = openat(self->dir_fd, DISK_PROBE_NAME,
-                    O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_DIRECT, 0600);
-    (void)unlinkat(self->dir_fd, DISK_PROBE_NAME,
-                   0); /* an open without O_DIRECT support may leave it */
+    char name[48]; /* one that nobody else's file has: what is removed here was made here */
+    (void)snprintf(name, sizeof(name), ".probe.%ld.%016" PRIx64, (long)getpid(),
+                   sl_clock_monotonic_ns());
+    int fd = openat(self->dir_fd, name,
+                    O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW | O_DIRECT, 0600);
+    (void)unlinkat(self->dir_fd, name, 0); /* an open without O_DIRECT support may leave it */
     if (fd < 0) {
         return false;
     }

@@ -67,7 +67,18 @@ static sl_err fd_open(struct reg_record_file *file)
 static sl_err file_replace(struct reg_record_file *file)
 {
     char old[SL_SETTING_TEXT_BYTES_MAX + 8];
+    struct sl_recording_info info = {0};
     (void)snprintf(old, sizeof(old), "%s.1", file->path);
+    SL_AUTO(close) int there = open(old, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    sl_err is = there < 0 ? SL_OK : sl_recording_read(there, NULL, NULL, &info, NULL);
+    if ((there < 0 && errno != ENOENT) ||
+        (is != SL_OK && is != SL_ERR_CORRUPT && is != SL_ERR_VERSION)) {
+        return sl_fail(
+            &file->why, SL_ERR_EXISTS,
+            "'%s' is a recording that gives way to a new one, as '%s', which is there and "
+            "is none: move one of them",
+            file->path, old);
+    }
     if (rename(file->path, old) != 0) {
         return sl_fail_os(&file->why, errno, "rename '%s'", file->path);
     }

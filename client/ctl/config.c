@@ -1,5 +1,6 @@
 /* client/ctl/config.c - the settings in force, for people and for the supervisor. */
 #include "client/ctl/commands.h"
+#include "client/ctl/dirs.h"
 #include "client/ctl/rights.h"
 #include "ipc/sl_cluster.h"
 #include "runtime/sl_address.h"
@@ -7,13 +8,11 @@
 
 #include <inttypes.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define KIND_OF(name, kind, standard, low, high, help) SL_SETTING_##kind,
 static const enum sl_setting_kind kinds[] = {SL_SETTING_TABLE(KIND_OF)};
 
-/* Places are given as they come out, not as they were set. */
-static const char *place_of(const struct ctl *ctl, enum sl_setting setting)
+const char *ctl_place_of(const struct ctl *ctl, enum sl_setting setting)
 {
     switch (setting) {
     case SL_SET_runtime_dir:
@@ -36,9 +35,9 @@ static void value_text(const struct ctl *ctl, enum sl_setting setting, bool pass
     switch (kinds[setting]) {
     case SL_SETTING_TEXT:
         if (passwords) {
-            (void)snprintf(out, room, "%s", place_of(ctl, setting));
+            (void)snprintf(out, room, "%s", ctl_place_of(ctl, setting));
         } else {
-            (void)sl_url_show(place_of(ctl, setting), out, room);
+            (void)sl_url_show(ctl_place_of(ctl, setting), out, room);
         }
         break;
     case SL_SETTING_BOOL:
@@ -82,29 +81,11 @@ static int disks_check(const struct ctl *ctl)
     return err == SL_OK ? CTL_FINE : CTL_NO;
 }
 
-/* Nobody else may be able to put another one in the place of a directory of the node. Only for the
- * start what is missing is made, and what is open to others closed; segments' is made by who makes
- * segments. */
-static sl_err directories_check(const struct ctl *ctl, bool make, struct sl_error *why)
-{
-    const char *places[] = {ctl->paths.runtime_dir, ctl->paths.log_dir, ctl->paths.shm_dir};
-    sl_err err = SL_OK;
-    for (size_t i = 0; i < SL_COUNT(places) && err == SL_OK; i++) {
-        bool makes = make && places[i] != ctl->paths.shm_dir;
-        err = makes ? sl_dir_make(places[i], why) : sl_dir_check(places[i], why);
-        if (makes && err == SL_ERR_PERMISSION && chmod(places[i], 0700) == 0) {
-            err = sl_dir_make(places[i], why);
-        }
-        err = err == SL_ERR_NOT_FOUND ? SL_OK : err;
-    }
-    return err;
-}
-
 static int config_command(struct ctl *ctl, int argc, char **argv)
 {
     int code;
     bool null = false, plain = false, check = false, private = false, make = false;
-    bool template = false, passwords = false;
+    bool template = false, passwords = false, holds = true;
     struct sl_error why = {0};
     const struct ctl_option options[] = {
         {.name = "null", .flag = &null},          {.name = "plain", .flag = &plain},
@@ -130,7 +111,7 @@ static int config_command(struct ctl *ctl, int argc, char **argv)
         sl_config_print_template(stdout);
         return CTL_FINE;
     }
-    if ((private || make) && (directories_check(ctl, make, &why) != SL_OK ||
+    if ((private || make) && (ctl_dirs_check(ctl, make, &holds, &why) != SL_OK ||
                               (make && ctl_rights_check(ctl->config, &why) != SL_OK))) {
         (void)fprintf(stderr, "%s\n", why.text);
         return CTL_NO;
@@ -165,6 +146,8 @@ static int config_command(struct ctl *ctl, int argc, char **argv)
     if (null && !ctl->json) { /* what follows from several settings, for the supervisor */
         (void)printf("transporters=%u", sl_cluster_transporters(ctl->config));
         (void)putchar('\0');
+        (void)printf("holds_node=%s", holds ? "true" : "false");
+        (void)putchar('\0');
     }
     return CTL_FINE;
 }
@@ -184,8 +167,9 @@ const struct ctl_command ctl_config = {
             "  --check           opens each disk as its tierer will, and closes it again; names one that a node goes without.\n"
             "                    Makes directories that are missing. Code 1 and the reason: the node cannot start\n"
             "  --private         first sees to it that the node's directories (sockets, segments, logs) and all above them\n"
-            "                    belong to this user or root; --make-private makes those that are missing, and sees to the\n"
-            "                    files that hold secrets or give rights. Code 1 and the reason where that is not so",
+            "                    belong to this user or root, and have no file that somebody else put there; --make-private\n"
+            "                    also refuses files that are no node's, makes directories that are missing, and sees to the files\n"
+            "                    that hold secrets or give rights. Code 1 and the reason where that is not so",
     .run = config_command,
 };
 /* clang-format on */

@@ -4,6 +4,7 @@ sl_test(handover_test LABEL unit SOURCES unit/handover_test.c LIBS sluice_runtim
 sl_test(copy_test LABEL unit SOURCES unit/copy_test.c LIBS sluice_runtime PkgConfig::XXHASH TIMEOUT 180)
 sl_test(runtime_test LABEL unit SOURCES unit/runtime_test.c LIBS sluice_runtime PkgConfig::XXHASH)
 sl_test(runtime_edges_test LABEL unit SOURCES unit/runtime_edges_test.c support/tmpdir.c LIBS sluice_runtime)
+sl_test(node_dirs_test LABEL unit SOURCES unit/node_dirs_test.c support/tmpdir.c LIBS sluice_runtime)
 sl_test(arguments_test LABEL unit SOURCES unit/arguments_test.c LIBS sluice_runtime)
 sl_test(config_file_test LABEL unit SOURCES unit/config_file_test.c support/tmpdir.c LIBS sluice_runtime)
 sl_test(traceparent_test LABEL unit SOURCES unit/traceparent_test.c LIBS sluice_runtime)

@@ -5,11 +5,13 @@
 #include "runtime/sl_priority.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -347,17 +349,26 @@ static sl_err make_name(struct sl_process *process, struct sl_error *why)
     return SL_OK;
 }
 
+/* A lock on a directory keeps systemd-tmpfiles from what lies below it. It is held until the process
+ * ends; without it the supervisor makes again what a cleaner took. */
+static void place_hold(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0) {
+        (void)close(fd);
+    }
+}
+
 static sl_err make_places(struct sl_process *process, struct sl_error *why)
 {
     sl_err err = sl_paths_from(process->config, &process->paths, why);
-    if (err == SL_OK) {
-        err = sl_dir_make(process->paths.runtime_dir, why);
-    }
-    if (err == SL_OK) {
-        err = sl_dir_make(process->paths.shm_dir, why);
-    }
-    if (err == SL_OK) {
-        err = sl_dir_make(process->paths.log_dir, why);
+    const char *paths[] = {process->paths.runtime_dir, process->paths.shm_dir,
+                           process->paths.log_dir};
+    for (size_t i = 0; err == SL_OK && i < SL_COUNT(paths); i++) {
+        err = sl_dir_make(paths[i], why);
+        if (err == SL_OK) {
+            place_hold(paths[i]);
+        }
     }
     return err;
 }

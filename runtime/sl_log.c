@@ -200,13 +200,20 @@ static bool log_is_named(const struct sl_log *log, const struct stat *ours)
 }
 
 /* Before a line. Of several processes one renames the file: it has the lock on it, and has seen then
- * that the name still is this file's. Nobody waits for it: the others go on for some lines. */
+ * that the name still is this file's. Nobody waits for it: the others go on for some lines. A file
+ * that was removed is made again. */
 static void log_turn(struct sl_log *log)
 {
     char old[4096];
     struct stat ours;
-    if (log->path == NULL || fstat(log->fd, &ours) != 0 ||
-        (uint64_t)ours.st_size < log->bytes_max / 2 ||
+    if (log->path == NULL || fstat(log->fd, &ours) != 0) {
+        return;
+    }
+    if (ours.st_nlink == 0) {
+        log_follow(log);
+        return;
+    }
+    if ((uint64_t)ours.st_size < log->bytes_max / 2 ||
         (size_t)snprintf(old, sizeof(old), "%s.1", log->path) >= sizeof(old)) {
         return;
     }

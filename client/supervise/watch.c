@@ -241,7 +241,7 @@ static void all_look(struct watcher *self, uint64_t now_ns)
 
 /* ---------------------------------------------------------------- ticks */
 
-/* Whether supervisor.pid names the script still. Who deletes the directory ends the node. */
+/* Whether supervisor.pid names the script still. */
 static bool is_ours(const struct watcher *self)
 {
     char path[1400];
@@ -253,10 +253,11 @@ static bool is_ours(const struct watcher *self)
 static void tick(struct watcher *self, uint64_t now_ns)
 {
     self->tick_at_ns = now_ns + self->tick_ns;
-    if (!self->lost && !is_ours(self)) {
-        self->lost = true;
+    bool lost = !is_ours(self);
+    if (lost && !self->lost) {
         tell(self, "lost");
     }
+    self->lost = lost;
     if (self->asked_at_ns == 0) {
         self->asked_at_ns = now_ns;
         self->unanswered_told = false;

@@ -12,7 +12,8 @@
  *                           was seen, since the machine started. Told again when nobody does
  *                           anything about it, so that one who hears it late may wait for the next
  *   state HOW [NAME...]     HOW: ready (all), degraded, or waiting for these
- *   lost                    supervisor.pid in the runtime directory does not name the script any more
+ *   lost                    supervisor.pid in the runtime directory does not name the script any more;
+ *                           told again when it did meanwhile
  *   nudge                   the answer to `nudge`
  * Commands, a line each on standard input:
  *   watch NAME PID START    from now on; START is its start time (0: it is gone). Another process

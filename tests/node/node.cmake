@@ -1,4 +1,4 @@
-foreach(suite supervisor supervise node_dirs prefetch sessions admission nics users logs top containers containers_write containers_engine)
+foreach(suite supervisor supervise prefetch sessions admission nics users logs top containers containers_write containers_engine)
     sl_node_test(${suite} LABEL node SCRIPT node/${suite}_test.py TIMEOUT 900)
 endforeach()
 # Gigabytes of shared memory, as some of the cluster's.
@@ -12,7 +12,7 @@ sl_node_test(monitoring LABEL node SCRIPT node/monitoring_test.py TIMEOUT 900)
 # Takes a core from everyone for a while.
 sl_node_test(core LABEL node SCRIPT node/core_test.py TIMEOUT 300 SERIAL)
 # These use the Python packages, too, where there are some.
-foreach(suite disk_start version metrics events)
+foreach(suite disk_start node_dirs version metrics events)
     if(TARGET sluice_python)
         sl_python_test(${suite} LABEL node SCRIPT node/${suite}_test.py TIMEOUT 900)
     else()

@@ -1,15 +1,19 @@
 """Directories that a user names: what is no node's stays, whatever is asked for, and a node that ends takes its own files alone."""
 
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
+import time
 import unittest
 
-from node_support import BIN, NODE, PATIENCE, Node, lives, main, wait_until
+from contributions_support import Probe
+from node_support import BIN, NODE, PATIENCE, Node, lives, log_of, main, wait_until
 
 KEPT = ("mine.txt", ".hidden", "below/deep.txt", "settings", "watch", "index", "arena.0", "metrics.csv", "pid/registrar", "program/keyer",
         "program.old/sluice-keyer", "gate.d/12", "log/notes.txt", "supervisor.state", "keep-arena", "metrics.at", "registrar.out")
@@ -199,6 +203,127 @@ class Dirs(unittest.TestCase):
         os.chmod(open_to_all, 0o1777)
         self.start(runtime_dir=open_to_all + "/node")
         self.node("stop", runtime_dir=open_to_all + "/node")
+
+
+HANG = 10  # times the patience: 60 s, which only a hang reaches
+
+
+class Names(unittest.TestCase):
+    """What a cleaner, systemd's RemoveIPC or a hand takes from under a node that runs."""
+
+    def whole(self, node):
+        """It is supervised and ready, and serves a client that comes now."""
+        node.wait_ready(HANG)
+        node.ctl("put", "after", stdin=b"after")
+        self.assertEqual(node.ctl("get", "after").stdout, b"after")
+
+    def again(self, path):
+        wait_until(lambda: os.path.exists(path), HANG, f"{path} is made again")
+
+    def python(self, node, code):
+        """A process that attaches, reads a line, and does this."""
+        package = os.environ.get("SLUICE_TEST_PACKAGE", os.path.join(BIN, "..", "python"))
+        text = f"import sluice\nclient = sluice.Client()\nclient.put('python', b'1')\n" \
+               f"print('attached', flush=True)\ninput()\n{code}"
+        environment = dict(os.environ, PYTHONPATH=package, SLUICE_INSTANCE=node.instance, SLUICE_RUNTIME_DIR=node.directory + "/run",
+                           SLUICE_SHM_DIR=node.shm)
+        if os.environ.get("SLUICE_TEST_PRELOAD"):
+            environment.update(LD_PRELOAD=os.environ["SLUICE_TEST_PRELOAD"], ASAN_OPTIONS="detect_leaks=0")
+        process = subprocess.Popen([sys.executable, "-c", text], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                   env=environment)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        self.assertEqual(process.stdout.readline(), "attached\n")
+        return process
+
+    def test_shared_memory_that_is_removed_begins_empty_and_clients_attach_again(self):
+        with Node(ranks=1, memory="32MiB", disk="64MiB") as node:
+            probe = Probe(self, node)
+            self.assertEqual(probe.code("put", "held", 1, 4096), "SL_OK")
+            python = self.python(node, """
+import time
+end = time.monotonic() + 600
+while time.monotonic() < end:
+    try:
+        client.put('later', b'2')
+        print(bytes(client.get('later')), flush=True)
+        break
+    except sluice.SluiceError:
+        time.sleep(0.05)
+""") if os.environ.get("SLUICE_TEST_PACKAGE") else None
+            node.ctl("put", "kept", stdin=b"value")
+            for turn, names in enumerate((None, ("index",), ("arena.0", "settled"))):
+                before = {name: node.pid(name) for name in node.processes()}
+                if names is None:
+                    shutil.rmtree(node.shm)
+                else:
+                    for name in names:
+                        os.remove(f"{node.shm}/{name}")
+                wait_until(lambda: all(node.pid(name) not in (0, pid) for name, pid in before.items()), HANG, "actors begin anew")
+                self.whole(node)
+                self.assertEqual(node.ctl("get", "kept").stdout, b"value", "it was written to disk")
+                wait_until(lambda: probe.code("put", f"again{turn}", 1, 4096) == "SL_OK", HANG, "a C client attaches again")
+                self.assertEqual(probe.code("get", f"again{turn}"), "SL_OK")
+                self.assertEqual(probe.code("get", "held"), "SL_OK")
+            if python is not None:
+                self.assertIn("b'2'", python.communicate("\n", timeout=600)[0])
+            self.assertIn("begins with empty memory", log_of(node, "supervisor"))
+
+    def test_what_is_removed_from_the_runtime_directory_is_made_again(self):
+        with Node(ranks=1, memory="32MiB", settings=["--metrics-listen", "local"]) as node:
+            run = node.directory + "/run/"
+            node.ctl("put", "kept", stdin=b"value")
+            node.wait_ready()
+            supervisor = node.supervisor_pid()
+            time.sleep(4)  # it is young no more, and was looked at since: what an actor has lost shows against that
+            made = [name for name in sorted(os.listdir(run)) if name not in ("watch", "gate.d", "disk", "cache") and not name.startswith("supervisor.state")]
+            self.assertTrue({"pid", "log", "supervisor.lock", "registrar.lock", "keyer.sock", "keyer.attach"} < set(made), made)
+            for name in made:
+                (shutil.rmtree if os.path.isdir(run + name) else os.remove)(run + name)
+            for name in made:
+                self.again(run + name)
+            self.again(run + "log/keyer.jsonl")
+            self.again(run + "pid/keyer")
+            self.whole(node)
+            self.assertEqual(node.ctl("get", "kept").stdout, b"value", "its memory is as it was")
+            self.assertEqual(node.supervisor_pid(), supervisor)
+            said = node.supervisor("start", *node.settings, check=False)
+            self.assertIn("runs already", said.stdout)
+            keyer = node.live_pid("keyer")
+            os.kill(keyer, signal.SIGKILL)
+            node.wait_restarted("keyer", keyer, 20)
+            os.remove(node.shm + "/metrics.keyer")
+            self.again(node.shm + "/metrics.keyer")
+            self.whole(node)
+
+    def test_a_node_whose_runtime_directory_is_another_one_ends_and_writes_nothing_there(self):
+        with Node(ranks=1, memory="16MiB", settings=["--log-dir", tempfile.gettempdir() + f"/sl-logs-{os.getpid()}"]) as node:
+            logs = tempfile.gettempdir() + f"/sl-logs-{os.getpid()}"
+            self.addCleanup(shutil.rmtree, logs, True)
+            run, moved = node.directory + "/run", node.directory + "/moved"
+            pids = [node.supervisor_pid(), *(node.pid(name) for name in node.processes())]
+            os.rename(run, moved)
+            os.mkdir(run, 0o700)
+            with open(run + "/supervisor.state", "w", encoding="utf-8") as file:
+                file.write("somebody's\n")
+            wait_until(lambda: not any(lives(pid) for pid in pids), HANG, "every process has ended")
+            self.assertEqual(os.listdir(run), ["supervisor.state"])
+            with open(run + "/supervisor.state", encoding="utf-8") as file:
+                self.assertEqual(file.read(), "somebody's\n")
+            with open(logs + "/supervisor.jsonl", encoding="utf-8") as file:
+                self.assertIn("another directory has its name", file.read())
+
+    def test_cleaners_that_heed_locks_leave_the_directories_alone(self):
+        """systemd-tmpfiles passes over a directory that it cannot lock."""
+        with Node(ranks=1, memory="16MiB") as node:
+            for kill in (False, True):
+                if kill:
+                    os.kill(node.supervisor_pid(), signal.SIGKILL)
+                for path in (node.directory + "/run", node.directory + "/run/log", node.shm):
+                    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+                    with self.assertRaises(BlockingIOError, msg=path):
+                        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    os.close(fd)
 
 
 if __name__ == "__main__":

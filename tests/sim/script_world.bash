@@ -132,6 +132,8 @@ supervisor_log() { :; }
 logs_bound() { :; }
 write_state() { :; }
 clean_up() { :; }
+state_open() { :; }
+names_check() { :; }
 bounded() { :; }
 
 watch_start() {

@@ -303,7 +303,7 @@ static int doctor_command(struct ctl *ctl, int argc, char **argv)
         doctor_cores,     doctor_descriptors, doctor_memlock,   doctor_io_uring,
         doctor_disk,      doctor_verbs,       doctor_ports,     doctor_metrics,
         doctor_events,    doctor_gate,        doctor_key_files, doctor_cluster,
-        doctor_directory, doctor_leftovers,
+        doctor_directory, doctor_leftovers,   doctor_logout,
     };
     int code;
     const char *sysfs = SL_SYSFS;
@@ -343,7 +343,7 @@ const struct ctl_command ctl_doctor = {
     .help = "doctor [--sysfs DIR]\n"
             "\n"
             "One line a check: the node's supervisor, memory, huge pages, limits, io_uring, disk, NICs, ports, /metrics, events,\n"
-            "gate, key files, keys of nodes, the directory, leftovers;\n"
+            "gate, key files, keys of nodes, the directory, leftovers, whether a logout removes shared memory (RemoveIPC of systemd);\n"
             "ok, warn or fail, and how to mend it. Needs no node. Code 0 when nothing failed. Changes nothing.\n"
             "\n"
             "  --sysfs DIR       look for NICs below DIR (default /sys)\n"

@@ -45,6 +45,11 @@ void doctor_disk(struct doctor *doctor);
 /* The next directory above that exists; false: none. */
 bool doctor_parent(const char *path, char out[1100]);
 uint64_t doctor_free_bytes(const char *path);
+/* doctor_logout.c */
+void doctor_logout(struct doctor *doctor);
+/* Whether systemd-logind, by its files below root (""), removes the user's shared memory when the last
+ * session of his ends. */
+bool ctl_logout_removes(const char *root, const char *user, uint32_t uid);
 /* doctor_cluster.c */
 void doctor_cluster(struct doctor *doctor);
 

@@ -24,3 +24,5 @@ sl_test(blocks_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/blocks_test.c $
     LIBS sluice_static)
 sl_test(ctl_devices_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/ctl_devices_test.c
     ${CMAKE_CURRENT_LIST_DIR}/../support/tmpdir.c LIBS sluice_ctl PkgConfig::JANSSON)
+sl_test(doctor_logout_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/doctor_logout_test.c
+    ${CMAKE_CURRENT_LIST_DIR}/../support/tmpdir.c LIBS sluice_ctl PkgConfig::JANSSON)

@@ -191,6 +191,7 @@ static const struct sl_metric_row metric_rows[] = {
     SL_METRIC_ROW(transporter, metric.frames_refused, "frames_refused"),
     SL_METRIC_ROW(transporter, metric.digests_bad, "digests_bad"),
     SL_METRIC_ROW(transporter, metric.unanswered, "lookups_unanswered"),
+    SL_METRIC_ROW(transporter, metric.names_twice, "names_twice"),
     SL_METRIC_ROW(transporter, metric.pins_taken, "pins_taken"),
     SL_METRIC_ROW(transporter, metric.pins_expired, "pins_expired"),
     SL_METRIC_ROW(transporter, metric.pins_open, "pin_sets_open"),
@@ -449,15 +450,24 @@ static const struct frame {
     void (*handle)(struct transporter *self, struct tr_peer *peer,
                    const struct sl_msg *msg); /* NULL: nobody waits for it */
 } frames[] = {
-    {SL_MSG_PEER_HELLO, tr_peer_hello},      {SL_MSG_PEER_HELLO_REPLY, tr_peer_hello_answered},
-    {SL_MSG_PEER_PIN, tr_holder_pin},        {SL_MSG_PEER_PIN_REPLY, pin_answered},
-    {SL_MSG_PEER_UNPIN, tr_holder_unpin},    {SL_MSG_PEER_UNPIN_REPLY, NULL},
-    {SL_MSG_PEER_SEEK, tr_seek_asked},       {SL_MSG_PEER_SEEK_REPLY, seek_answered},
-    {SL_MSG_PEER_RELEASE, tr_release_frame}, {SL_MSG_PEER_RELEASE_REPLY, NULL},
-    {SL_MSG_PEER_WORD, tr_word_frame},       {SL_MSG_PEER_WORD_REPLY, NULL},
-    {SL_MSG_PEER_TICKET, tr_push_frame},     {SL_MSG_PEER_TICKET_REPLY, tr_push_frame},
-    {SL_MSG_PEER_PUSH, tr_push_frame},       {SL_MSG_PEER_PUSH_REPLY, tr_push_frame},
-    {SL_MSG_PEER_TICKET_END, tr_push_frame}, {SL_MSG_PEER_TICKET_END_REPLY, tr_push_frame},
+    {SL_MSG_PEER_HELLO, NULL},
+    {SL_MSG_PEER_HELLO_REPLY, NULL}, /* see tr_frame */
+    {SL_MSG_PEER_PIN, tr_holder_pin},
+    {SL_MSG_PEER_PIN_REPLY, pin_answered},
+    {SL_MSG_PEER_UNPIN, tr_holder_unpin},
+    {SL_MSG_PEER_UNPIN_REPLY, NULL},
+    {SL_MSG_PEER_SEEK, tr_seek_asked},
+    {SL_MSG_PEER_SEEK_REPLY, seek_answered},
+    {SL_MSG_PEER_RELEASE, tr_release_frame},
+    {SL_MSG_PEER_RELEASE_REPLY, NULL},
+    {SL_MSG_PEER_WORD, tr_word_frame},
+    {SL_MSG_PEER_WORD_REPLY, NULL},
+    {SL_MSG_PEER_TICKET, tr_push_frame},
+    {SL_MSG_PEER_TICKET_REPLY, tr_push_frame},
+    {SL_MSG_PEER_PUSH, tr_push_frame},
+    {SL_MSG_PEER_PUSH_REPLY, tr_push_frame},
+    {SL_MSG_PEER_TICKET_END, tr_push_frame},
+    {SL_MSG_PEER_TICKET_END_REPLY, tr_push_frame},
 };
 
 /* NULL: not for peers to say, or not in this way. */
@@ -501,13 +511,23 @@ void tr_frame(struct transporter *self, const struct sl_control_frame *frame)
     if (err == SL_OK && peer == NULL) {
         err = sl_fail(&why, SL_ERR_PERMISSION, "%s without a greeting", sl_msg_name(msg.type));
     }
+    if (err == SL_OK && frame->other && msg.type != SL_MSG_PEER_HELLO &&
+        tr_twin_lives(self, peer)) {
+        err = sl_fail(&why, SL_ERR_PERMISSION, "%s", peer->twin.text);
+    }
     if (err != SL_OK) {
         frame_refused(self, name, &why);
         return;
     }
-    self->control->ops->heard(self->control, name);
     msg.received_ns = self->env->now_ns;
     SL_ASSERT(row != NULL);
+    if (msg.type == SL_MSG_PEER_HELLO) {
+        tr_peer_hello(self, peer, &msg, frame);
+    } else if (msg.type == SL_MSG_PEER_HELLO_REPLY) {
+        tr_peer_hello_answered(self, peer, &msg, frame);
+    } else if (!frame->answer) {
+        self->control->ops->heard(self->control, name);
+    }
     if (row->handle != NULL) {
         row->handle(self, peer, &msg);
     }
@@ -680,6 +700,7 @@ static sl_err transporter_tick(void *state, uint64_t now_ns)
     tr_push_step(self, now_ns);
     fabric_wake(self);
     sl_directory_service_step(self->directory, now_ns);
+    tr_health_step(self);
     if (self->memory_replaced) { /* all that is known of it, here and at peers, is void */
         sl_log_write(self->env->log, SL_LOG_WARN, 0,
                      "the node's memory was made anew: starting over");

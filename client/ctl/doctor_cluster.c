@@ -4,6 +4,7 @@
 
 #include "ipc/sl_cluster.h"
 #include "ipc/sl_curve.h"
+#include "runtime/sl_metrics.h"
 #include "runtime/sl_trust.h"
 
 #include <dirent.h>
@@ -118,6 +119,28 @@ static void keys_check(struct doctor *doctor, const char *keys, const char *node
                "node %s has its own pair in '%s', and the keys of %u others", node, keys, others);
 }
 
+/* Whether the node that runs knows of two nodes with one name. */
+static void names_check(struct doctor *doctor)
+{
+    char page[1200];
+    struct sl_metrics_view *view = NULL;
+    struct sl_metrics_summary summary = {0};
+    uint64_t twice = 0;
+    (void)snprintf(page, sizeof(page), "%.1100s/metrics.transporter.0", doctor->paths.shm_dir);
+    if (!doctor->running || sl_metrics_view_open(page, &view, NULL) != SL_OK) {
+        return;
+    }
+    sl_metrics_view_summary(view, &summary);
+    twice = ctl_page_metric(view, "names_twice");
+    sl_metrics_view_close(&view);
+    doctor_say(doctor, twice > 0 ? DOCTOR_FAIL : DOCTOR_OK, "names",
+               twice > 0
+                   ? "give the one that is refused a node_name and keys of its own (sluicectl "
+                     "keygen), and restart it"
+                   : "",
+               "%s", twice > 0 ? summary.reason : "no two nodes with one name");
+}
+
 void doctor_cluster(struct doctor *doctor)
 {
     char node[SL_CLUSTER_NAME_BYTES];
@@ -129,6 +152,7 @@ void doctor_cluster(struct doctor *doctor)
                    "no other nodes (cluster_listen, peers, directory)");
         return;
     }
+    names_check(doctor);
     if (strcmp(sl_config_text(config, SL_SET_fabric), "off") == 0) {
         doctor_say(doctor, DOCTOR_FAIL, CHECK, "fabric = tcp, or verbs",
                    "other nodes are configured, and nothing that carries bytes");

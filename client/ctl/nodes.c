@@ -13,6 +13,7 @@
  * By the arena a swapper copies all of it once more. */
 struct moved {
     uint64_t bytes, copied_bytes;
+    char trouble[SL_METRICS_REASON_BYTES]; /* "": none */
 };
 
 static void pushed_add(struct moved *moved, uint64_t bytes, uint64_t pool_bytes)
@@ -28,6 +29,7 @@ static bool moved_read(void *context, struct sl_metrics_view *view)
     sl_metrics_view_summary(view, &summary);
     if (strcmp(summary.actor, "transporter.0") == 0) {
         uint64_t straight_bytes = ctl_page_metric(view, "pulled_bytes");
+        memcpy(moved->trouble, summary.reason, sizeof(moved->trouble));
         moved->bytes = ctl_page_metric(view, "bytes_read");
         moved->copied_bytes = moved->bytes - SL_MIN(straight_bytes, moved->bytes) +
                               ctl_page_metric(view, "pull_copied_bytes") +
@@ -65,12 +67,12 @@ static void nodes_json(const struct sl_cluster_info *self, const struct sl_node_
     for (uint32_t i = 0; i < count; i++) {
         (void)json_array_append_new(rows, node_json(&nodes[i]));
     }
-    ctl_print_json(json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:f, s:o, s:o}", "name", self->name,
-                             "listen", self->listen, "fabric", self->fabric, "nodes", rows,
-                             "moved_bytes", ctl_json_u64(moved->bytes), "copied_bytes",
-                             ctl_json_u64(moved->copied_bytes), "copied_per_byte_moved",
-                             copied_per_byte(moved), "device_memory", ctl_devices_json(devices),
-                             "nics", ctl_nics_json(nics)));
+    ctl_print_json(json_pack(
+        "{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:f, s:o, s:o}", "name", self->name, "trouble",
+        moved->trouble, "listen", self->listen, "fabric", self->fabric, "nodes", rows,
+        "moved_bytes", ctl_json_u64(moved->bytes), "copied_bytes",
+        ctl_json_u64(moved->copied_bytes), "copied_per_byte_moved", copied_per_byte(moved),
+        "device_memory", ctl_devices_json(devices), "nics", ctl_nics_json(nics)));
 }
 
 static void nodes_print(const struct sl_cluster_info *self, const struct sl_node_info *nodes,
@@ -85,6 +87,9 @@ static void nodes_print(const struct sl_cluster_info *self, const struct sl_node
     }
     (void)printf("this node: %s, asked at %s; %s\n", self->name,
                  self->listen[0] != '\0' ? self->listen : "nowhere", self->fabric);
+    if (moved->trouble[0] != '\0') {
+        (void)printf("in trouble: %s\n", moved->trouble);
+    }
     (void)printf("%-20s %-10s %-10s %9s %9s %11s %8s %8s  %-19s %-9s %s\n", "NODE", "STATE", "LINK",
                  "TRIP", "HEARD", "READ", "VALUES", "FAILED", "INCARNATION", "KNOWN BY", "ADDRESS");
     for (uint32_t i = 0; i < count; i++) {
@@ -149,10 +154,11 @@ const struct ctl_command ctl_nodes = {
     .help = "nodes [--sysfs DIR]\n"
             "\n"
             "Each peer: state (alive; away: it does not answer; broken: it fails and is left alone for a while; asks: it reads\n"
-            "from us, we do not ask it; no key: its NAME.pub is missing, so it is not spoken to), the link that carries bytes, round trip of the last greeting, bytes and values read from\n"
-            "it, failures, incarnation (when its transporter started). Then how many bytes are copied for each that was read from\n"
-            "peers, pushed or taken in: 1 by the node's memory, 0 straight between pools of engines (settings fabric_pools,\n"
-            "load_keeps).\n"
+            "from us, we do not ask it; no key: its NAME.pub is missing, so it is not spoken to;\n"
+            "twice: another node has its name, and is refused), the link that carries bytes, round trip of the last greeting,\n"
+            "bytes and values read from it, failures, incarnation (when its transporter started). Then how many bytes are copied\n"
+            "for each that was read from peers, pushed or taken in: 1 by the node's memory, 0 straight between pools of engines\n"
+            "(settings fabric_pools, load_keeps).\n"
             "Then the device memory of engines: registered by dmabuf, or why it goes by the node's memory.\n"
             "Then each RDMA port of this machine: state of its link, speed, socket, what it carries now, and the ranks it serves.\n"
             "\n"

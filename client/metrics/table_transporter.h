@@ -39,6 +39,8 @@
       "Values that were pinned for other nodes.") \
     X(TRANSPORTER, "pins_expired", COUNTER, ONE, "sluice_served_pins_expired_total", "", \
       "Pins of other nodes that ended because their time was over.") \
+    X(TRANSPORTER, "names_twice", GAUGE, ONE, "sluice_names_twice", "", \
+      "Names of nodes that two nodes have now.") \
     X(TRANSPORTER, "pin_sets_open", GAUGE, ONE, "sluice_served_pin_sets", "", \
       "Sets of values that are pinned for other nodes now.") \
     X(TRANSPORTER, "values_served", COUNTER, ONE, "sluice_served_values_total", "", \

@@ -193,12 +193,14 @@ class Redis:
 class Cluster:
     """Nodes a, b, ... that are peers of each other. Use as a context manager."""
 
-    def __init__(self, count, settings=(), stranger=None, memory="128MiB", ranks=1, disk="0", guided=False):
-        """stranger: a name that knows the others' addresses and keys, and that they do not know.
+    def __init__(self, count, settings=(), stranger=None, memory="128MiB", ranks=1, disk="0", guided=False,
+                 twin=None):
+        """twin: the name of a node of which there is another one with its keys, cluster.twin, that the test starts.
+        stranger: a name that knows the others' addresses and keys, and that they do not know.
         guided: nobody is configured as a peer, all are found in a redis-server of the cluster's (cluster.redis)."""
         self.directory = tempfile.mkdtemp(prefix="sl-keys-")
         self.names = [chr(ord("a") + i) for i in range(count)]
-        self.network = Network(count)
+        self.network = Network(count + (twin is not None))
         peers = ",".join(f"{name}@{Network.address(i)}:{CONTROL_PORT}" for i, name in enumerate(self.names)
                          if name != stranger)
         for name in self.names:
@@ -213,13 +215,16 @@ class Cluster:
         self.redis = Redis(self.network) if guided else None
         known = ["--directory", "redis", "--directory-url", self.redis.url] if guided else ["--peers", peers]
         self.nodes = []
-        for i, name in enumerate(self.names):
+        self.twin = None
+        for i, name in enumerate(self.names + [twin] * (twin is not None)):
             self.nodes.append(ClusterNode(self.network, i, name, memory=memory, ranks=ranks, disk=disk, settings=[
                 *known,
                 "--cluster-listen", f"{Network.address(i)}:{CONTROL_PORT}",
                 "--cluster-keys", os.path.join(self.directory, name),
                 "--fabric", "tcp", "--fabric-address", f"{Network.address(i)}:{FABRIC_PORT}",
                 "--peer-timeout", f"{1000 * PACE}ms", "--fabric-stall", f"{2 * PACE}s", *EVERYWHERE, *settings]))
+        if twin is not None:
+            self.twin = self.nodes.pop()
 
     def allow(self, name, other):
         """Puts the public key of `other` where `name` looks for keys."""
@@ -238,7 +243,7 @@ class Cluster:
         return self
 
     def __exit__(self, *_):
-        for node in self.nodes:
+        for node in [*self.nodes, *([self.twin] if self.twin is not None else [])]:
             node.__exit__()
         if self.redis is not None:
             self.redis.kill()

@@ -191,6 +191,45 @@ class Strangers(unittest.TestCase):
             network.close()
 
 
+class Twins(unittest.TestCase):
+    """Two nodes with one name and one key: a machine that was cloned."""
+
+    def said(self, node):
+        reason = next(row["reason"] for row in json.loads(node.ctl("status", "--json").stdout)["actors"]
+                      if row["name"] == "transporter.0")
+        line = next(line for line in json.loads(node.ctl("doctor", "--json", check=False).stdout)["checks"]
+                    if line["check"] == "names")
+        self.assertEqual(line["level"], "fail" if reason else "ok", line)
+        self.assertIn(reason, line["text"])
+        self.assertIn("degraded: transporter.0" if reason else "ready", node.ctl("status", "--ready").stdout.decode())
+        return reason
+
+    def check(self, guided):
+        with Cluster(2, twin="a", guided=guided) as cluster:
+            a, b = cluster.nodes
+            wait_alive(a, "b")
+            wait_alive(b, "a")
+            values = {f"v{i}": put(a, f"v{i}", 100000) for i in range(10)}
+            get_until(b, "v0", values["v0"])
+            for node in (a, b):
+                self.assertEqual(self.said(node), "")
+            cluster.twin.start()
+            for node in (a, b, cluster.twin):
+                wait_until(lambda node=node: Network.address(0) in self.said(node) and Network.address(2) in self.said(node),
+                           60, lambda node=node: f"both addresses at {node.name}: {self.said(node)}")
+            self.assertEqual(peers(b)["a"]["state"], "twice")
+            for i in range(1, 9):  # the pair that was first goes on
+                get_until(b, f"v{i}", values[f"v{i}"])
+                get_until(a, f"w{i}", put(b, f"w{i}", 100000))
+            a.kill()  # now the name is free
+            wait_until(lambda: self.said(cluster.twin) == "" and peers(cluster.twin).get("b", {}).get("state") == "alive", 60,
+                       lambda: f"the other one goes on: {self.said(cluster.twin)}")
+            get_until(cluster.twin, "w1", get(b, "w1"))
+
+    def test_the_first_of_two_nodes_with_one_name_goes_on(self):
+        self.check(guided=False)
+
+
 class Trouble(unittest.TestCase):
     """Three nodes; "both" is at a and c, "one" at a alone. b reads."""
 

@@ -118,6 +118,7 @@ static bool net_receive(struct sl_control *base, struct sl_control_frame *out)
     memmove(&world.inbox[0], &world.inbox[1], world.inbox_count * sizeof(world.inbox[0]));
     *out = (struct sl_control_frame){.peer = world.open.peer,
                                      .answer = world.open.answer,
+                                     .from = "",
                                      .bytes = world.open.bytes,
                                      .length_bytes = world.open.length_bytes};
     return true;
@@ -126,6 +127,11 @@ static bool net_receive(struct sl_control *base, struct sl_control_frame *out)
 static void net_heard(struct sl_control *base, const char *peer)
 {
     (void)base, (void)peer;
+}
+
+static sl_err net_refuse(struct sl_control *base, const void *frame, size_t length_bytes)
+{
+    return net_send(base, world.open.peer, frame, length_bytes, true);
 }
 
 static int net_fd(const struct sl_control *base)
@@ -158,6 +164,7 @@ static sl_err control_open(void *context, const struct sl_control_options *optio
         .send = net_send,
         .receive = net_receive,
         .heard = net_heard,
+        .refuse = net_refuse,
         .fd = net_fd,
         .close = net_close,
     };

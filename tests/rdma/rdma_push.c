@@ -76,6 +76,7 @@ static bool wire_receive(struct sl_control *base, struct sl_control_frame *out)
     node->last = node->first == NULL ? &node->first : node->last;
     *out = (struct sl_control_frame){.peer = node->other->name,
                                      .answer = node->read->answer,
+                                     .from = "",
                                      .bytes = node->read->bytes,
                                      .length_bytes = node->read->length_bytes};
     return true;
@@ -84,6 +85,10 @@ static bool wire_receive(struct sl_control *base, struct sl_control_frame *out)
 static void wire_heard(struct sl_control *base, const char *peer)
 {
     (void)base, (void)peer;
+}
+static sl_err wire_refuse(struct sl_control *base, const void *frame, size_t length_bytes)
+{
+    return wire_send(base, ((struct node *)base)->other->name, frame, length_bytes, true);
 }
 static int wire_fd(const struct sl_control *base)
 {
@@ -99,6 +104,7 @@ static const struct sl_control_ops wire_ops = {
     .send = wire_send,
     .receive = wire_receive,
     .heard = wire_heard,
+    .refuse = wire_refuse,
     .fd = wire_fd,
     .close = wire_close,
 };

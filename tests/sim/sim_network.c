@@ -266,11 +266,11 @@ static bool control_receive(struct sl_control *base, struct sl_control_frame *ou
     self->first = packet->next;
     self->last = self->first == NULL ? NULL : self->last;
     self->name[0] = (char)('a' + packet->from);
-    if (!packet->answer) {
-        self->routes[packet->from] = packet->connection;
-    }
     *out = (struct sl_control_frame){.peer = self->name,
                                      .answer = packet->answer,
+                                     .other = !packet->answer && self->routes[packet->from] != 0 &&
+                                              self->routes[packet->from] != packet->connection,
+                                     .from = "",
                                      .bytes = packet->bytes,
                                      .length_bytes = packet->length_bytes};
     return true;
@@ -278,7 +278,19 @@ static bool control_receive(struct sl_control *base, struct sl_control_frame *ou
 
 static void control_heard(struct sl_control *base, const char *peer)
 {
-    (void)base, (void)peer;
+    struct sim_control *self = control_of(base);
+    self->routes[peer[0] - 'a'] = self->open->connection;
+}
+
+static sl_err control_refuse(struct sl_control *base, const void *frame, size_t length_bytes)
+{
+    struct sim_control *self = control_of(base);
+    uint32_t host = self->open->from;
+    uint64_t route = self->routes[host];
+    self->routes[host] = self->open->connection;
+    sl_err err = control_send(base, self->name, frame, length_bytes, true);
+    self->routes[host] = route;
+    return err;
 }
 
 static int control_fd(const struct sl_control *base)
@@ -308,6 +320,7 @@ static sl_err control_open(void *context, const struct sl_control_options *optio
         .send = control_send,
         .receive = control_receive,
         .heard = control_heard,
+        .refuse = control_refuse,
         .fd = control_fd,
         .close = control_close,
     };

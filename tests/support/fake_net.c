@@ -53,6 +53,8 @@ static bool net_receive(struct sl_control *base, struct sl_control_frame *out)
     }
     *out = (struct sl_control_frame){.peer = net->in.peer,
                                      .answer = net->in.answer,
+                                     .other = net->other && !net->in.answer,
+                                     .from = net->other ? "10.0.0.99:5000" : "",
                                      .bytes = last,
                                      .length_bytes = net->in.length_bytes};
     net->in.bytes = NULL;
@@ -63,6 +65,16 @@ static void net_heard(struct sl_control *base, const char *peer)
 {
     (void)base, (void)peer;
 }
+
+static sl_err net_refuse(struct sl_control *base, const void *frame, size_t length_bytes)
+{
+    struct fake_net *net = (struct fake_net *)base;
+    ck_assert_uint_lt(net->out_count, FAKE_LETTERS_MAX);
+    net->out[net->out_count++] = letter_of(net->in.peer, frame, length_bytes, true);
+    net->refused_count++;
+    return SL_OK;
+}
+
 static void net_peer_key(struct sl_control *base, const char *name, const char *public_text)
 {
     (void)base, (void)name, (void)public_text;
@@ -81,6 +93,7 @@ static const struct sl_control_ops net_ops = {
     .send = net_send,
     .receive = net_receive,
     .heard = net_heard,
+    .refuse = net_refuse,
     .peer_key = net_peer_key,
     .fd = net_fd,
     .close = net_close,

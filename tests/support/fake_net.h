@@ -20,6 +20,8 @@ struct fake_net {
     struct fake_letter out[FAKE_LETTERS_MAX];
     uint32_t out_count;
     bool cut;                   /* nothing can be sent */
+    bool other;                 /* requests come along another connection than the peer's */
+    uint32_t refused_count;     /* letters of `out` that went there */
     sl_err add_fails;           /* SL_OK; else no peer can be added */
     char added[64], where[160]; /* the peer added last */
     uint32_t add_count;

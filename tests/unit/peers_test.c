@@ -662,6 +662,130 @@ START_TEST(an_earlier_life_counts_once_the_later_one_is_silent)
     }
 END_TEST
 
+/* ---- two nodes with one name ---- */
+
+static struct sl_msg hello_answer(const char *peer)
+{
+    struct sl_msg reply;
+    ck_assert(fake_net_last(&bed.net, peer, SL_MSG_PEER_HELLO_REPLY, &reply));
+    return reply;
+}
+
+/* The other one greets along a connection of its own. */
+static struct sl_msg twin_greets(uint64_t incarnation)
+{
+    bed.net.other = true;
+    peer_says("b", "b", hello_of("b", incarnation), false);
+    bed.net.other = false;
+    return hello_answer("b");
+}
+
+static bool is_named_twice(void)
+{
+    struct sl_msg msg = {.type = SL_MSG_NODES}, reply;
+    fake_give(&bed.fake, "client.9.0", &msg);
+    fake_pass(&bed.fake, 0);
+    ck_assert(fake_take_reply(&bed.fake, "client.9.0", msg.seq, &reply));
+    return strcmp(reply.body.nodes_reply.nodes.at[0].state.at, "twice") == 0;
+}
+
+/* Whichever clock is ahead. */
+static const uint64_t twins[] = {4, 2000};
+START_TEST(of_two_nodes_with_one_name_the_first_goes_on)
+    {
+        bed_open("");
+        object_put("k", 5000);
+        peer_says("b", "b", hello_of("b", 1000), false);
+        (void)pin_key("b", "k");
+
+        ck_assert_int_eq(twin_greets(twins[_i]).code,
+                         SL_ERR_STALE); /* perhaps a life that has ended */
+        ck_assert(!is_named_twice());
+        fake_pass(&bed.fake, SL_NS_PER_S);
+        peer_says("b", "b", hello_of("b", 1000), false);
+        ck_assert_int_eq(hello_answer("b").code, SL_OK);
+        uint32_t refused = bed.net.refused_count, sent = bed.net.out_count;
+        struct sl_msg reply = twin_greets(twins[_i]);
+
+        ck_assert_int_eq(reply.code, SL_ERR_EXISTS); /* both are told the same */
+        ck_assert_msg(strstr(reply.text.at, "10.0.0.99:5000") != NULL, "%s", reply.text.at);
+        ck_assert_uint_eq(bed.net.refused_count, refused + 1);
+        ck_assert_uint_eq(bed.net.out_count, sent + 3); /* whether the first stands; first; twin */
+        ck_assert(is_named_twice());
+        ck_assert_uint_eq(bed.self->peers[0].incarnation, 1000);
+        ck_assert_uint_eq(pinned(), 5000);
+        bed.net.other = true; /* it has no say */
+        const struct sl_item_sought item = {.key = sl_text_of("k")};
+        sent = bed.net.out_count;
+        peer_says("b", "b", pin_of(&item, 1), false);
+        bed.net.other = false;
+        ck_assert_uint_eq(bed.net.out_count, sent);
+        (void)pin_key("b", "k");
+
+        fake_pass(&bed.fake, 3 * SL_NS_PER_S); /* the first is silent */
+        ck_assert(!is_named_twice());
+        ck_assert_int_eq(twin_greets(twins[_i]).code, SL_OK);
+        ck_assert_uint_eq(bed.self->peers[0].incarnation, twins[_i]);
+        bed_close();
+    }
+END_TEST
+
+/* Its connection is over: it began anew, which costs no wait. */
+START_TEST(a_peer_that_begins_anew_is_no_twin)
+    {
+        bed_open("");
+        peer_says("b", "b", hello_of("b", 3), false);
+        bed.net.cut = true; /* nothing reaches the former life */
+        bed.net.other = true;
+        peer_says("b", "b", hello_of("b", 4), false);
+        ck_assert_uint_eq(bed.self->peers[0].incarnation, 4);
+        ck_assert(!is_named_twice());
+        bed_close();
+    }
+END_TEST
+
+/* Of a node that we ask and that does not ask us: its answers say who it is. */
+START_TEST(a_node_that_only_answers_keeps_its_name)
+    {
+        bed_open("b@host:1");
+        peer_lives("b", 1000);
+        for (uint32_t i = 0; i < 3; i++) {
+            ck_assert_int_ne(twin_greets(2000).code, SL_OK);
+            fake_pass(&bed.fake, SL_NS_PER_S);
+            peer_lives("b", 1000);
+        }
+        ck_assert_int_eq(twin_greets(2000).code, SL_ERR_EXISTS);
+        ck_assert_msg(strstr(hello_answer("b").text.at, "host:1") != NULL, "%s",
+                      hello_answer("b").text.at);
+        ck_assert(is_named_twice());
+        ck_assert_uint_eq(bed.self->peers[0].incarnation, 1000);
+        fake_pass(&bed.fake, 100 * SL_NS_PER_MS);
+        peer_lives("b", 1001); /* it began anew where it is asked */
+        ck_assert_uint_eq(bed.self->peers[0].incarnation, 1001);
+        ck_assert(!is_named_twice());
+        bed_close();
+    }
+END_TEST
+
+/* A peer says so, with the answer to a greeting or by itself: it goes on being a peer. */
+START_TEST(a_node_is_told_that_another_has_its_name)
+    {
+        struct sl_msg notice = {.type = SL_MSG_PEER_HELLO_REPLY, .code = SL_ERR_EXISTS};
+        bed_open("b@host:1");
+        peer_lives("b", 3);
+        ck_assert_str_eq(bed.self->trouble, "");
+        notice.text = sl_text_of("two nodes are named 'a': 1.1.1.1:1, 2.2.2.2:2");
+
+        peer_says("b", "b", notice, true);
+
+        ck_assert_ptr_nonnull(strstr(bed.self->trouble, "2.2.2.2:2"));
+        ck_assert_uint_eq(tr_peers_usable(bed.self), 1);
+        fake_pass(&bed.fake, 10 * SL_NS_PER_S);
+        ck_assert_str_eq(bed.self->trouble, "");
+        bed_close();
+    }
+END_TEST
+
 /* Objects o0 .. o3 of 1000 bytes are there, x is not. */
 static const struct {
     uint64_t bytes_max;
@@ -1952,6 +2076,10 @@ int main(void)
     tcase_add_test(tests, pins_expire_by_our_limit_not_the_readers);
     tcase_add_test(tests, pins_end_with_the_life_of_their_reader);
     tcase_add_test(tests, an_earlier_life_counts_once_the_later_one_is_silent);
+    tcase_add_loop_test(tests, of_two_nodes_with_one_name_the_first_goes_on, 0, SL_COUNT(twins));
+    tcase_add_test(tests, a_peer_that_begins_anew_is_no_twin);
+    tcase_add_test(tests, a_node_that_only_answers_keeps_its_name);
+    tcase_add_test(tests, a_node_is_told_that_another_has_its_name);
     tcase_add_loop_test(tests, a_pin_says_of_each_key_what_is, 0, SL_COUNT(looks));
     tcase_add_test(tests, what_one_peer_has_is_seen);
     tcase_add_test(tests, a_silent_peer_has_nothing_and_keeps_what_was_to_be_removed);

@@ -1357,6 +1357,7 @@ START_TEST(a_new_life_of_the_node_ends_its_tickets)
     {
         prefill_bed(NULL);
         uint64_t seq = push_give(NULL, 0, true);
+        peer_greets("b", 3);
         peer_greets("b", 4);
         replied(PREFILL, seq, SL_ERR_PEER_DIED, "its tickets with it");
         nothing_is_left();

@@ -7,10 +7,12 @@
 #include "runtime/sl_clock.h"
 
 #include <errno.h>
+#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 #include <zmq.h>
 
@@ -59,6 +61,7 @@ struct control {
     char from[NAME_BYTES];
     unsigned char route[ROUTE_BYTES]; /* of the frame received last */
     size_t route_bytes;
+    char other_end[64];
 };
 
 static struct control *of(struct sl_control *base)
@@ -331,6 +334,16 @@ static sl_err control_send(struct sl_control *base, const char *name, const void
     return SL_OK;
 }
 
+static sl_err control_refuse(struct sl_control *base, const void *frame, size_t length_bytes)
+{
+    const struct control *self = of(base);
+    if (zmq_send(self->router, self->route, self->route_bytes, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0 ||
+        zmq_send(self->router, frame, length_bytes, ZMQ_DONTWAIT) < 0) {
+        return SL_ERR_UNREACHABLE;
+    }
+    return SL_OK;
+}
+
 /* Reads one whole message into self->frame; what has other parts than it should is dropped.
  * 1: a frame; 0: none; -1: dropped. */
 static int message_take(struct control *self, void *socket, bool routed)
@@ -383,13 +396,30 @@ static bool asker_known(struct control *self, struct sl_control_frame *out)
     if (peer == NULL || strcmp(peer->key, key + 1) != 0) {
         return false; /* its key has gone since */
     }
-    memcpy(peer->route, self->route, self->route_bytes);
-    peer->route_bytes = self->route_bytes;
+    out->other =
+        peer->route_bytes != 0 && (peer->route_bytes != self->route_bytes ||
+                                   memcmp(peer->route, self->route, self->route_bytes) != 0);
     if (self->strangers != NULL) {
         self->base.refused += control_strangers_spoke(
             self->strangers, zmq_msg_get(&self->frame, ZMQ_SRCFD), (uint32_t)(peer - self->peers));
     }
     return true;
+}
+
+/* ZeroMQ knows the address and not the port, by which people find the process. */
+static const char *other_end(struct control *self)
+{
+    const char *address = zmq_msg_gets(&self->frame, "Peer-Address");
+    struct sockaddr_storage end = {0};
+    socklen_t length = sizeof(end);
+    char port[8] = "";
+    bool known =
+        getpeername(zmq_msg_get(&self->frame, ZMQ_SRCFD), (struct sockaddr *)&end, &length) == 0 &&
+        getnameinfo((struct sockaddr *)&end, length, NULL, 0, port, sizeof(port), NI_NUMERICSERV) ==
+            0;
+    (void)snprintf(self->other_end, sizeof(self->other_end), "%s%s%s",
+                   address != NULL ? address : "", known ? ":" : "", port);
+    return self->other_end;
 }
 
 /* Source 0 is the ROUTER, the others the DEALERs. */
@@ -404,10 +434,11 @@ static int source_take(struct control *self, uint32_t source, struct sl_control_
     if (taken <= 0) {
         return taken;
     }
-    *out = (struct sl_control_frame){.answer = !asked};
+    *out = (struct sl_control_frame){.answer = !asked, .from = ""};
     if (asked && !asker_known(self, out)) {
         return -1;
     }
+    out->from = asked ? other_end(self) : "";
     if (!asked) {
         out->peer = self->peers[source - 1].name;
     }
@@ -446,7 +477,7 @@ static bool control_receive(struct sl_control *base, struct sl_control_frame *ou
 static void control_heard(struct sl_control *base, const char *name)
 {
     struct control *self = of(base);
-    struct control_peer *peer = self->options.plaintext ? peer_get(self, name) : NULL;
+    struct control_peer *peer = peer_get(self, name);
     if (peer != NULL) {
         memcpy(peer->route, self->route, self->route_bytes);
         peer->route_bytes = self->route_bytes;
@@ -512,6 +543,7 @@ static const struct sl_control_ops control_ops = {
     .send = control_send,
     .receive = control_receive,
     .heard = control_heard,
+    .refuse = control_refuse,
     .peer_key = control_peer_key,
     .fd = control_fd,
     .close = control_close,

@@ -16,8 +16,10 @@ struct sl_control;
 
 /* A frame that came. Borrowed until the next receive. */
 struct sl_control_frame {
-    const char *peer;  /* authenticated name; plaintext: NULL, the envelope's word is taken */
-    bool answer;       /* along our connection to it */
+    const char *peer; /* authenticated name; plaintext: NULL, the envelope's word is taken */
+    bool answer;      /* along our connection to it */
+    bool other;       /* no answer, and not along the connection on which the peer was heard last */
+    const char *from; /* IP:PORT of the other end, for people; "": not known */
     const void *bytes; /* NULL: what came was nobody's, or no frame, and was dropped */
     size_t length_bytes;
 };
@@ -29,9 +31,10 @@ struct sl_control_ops {
     sl_err (*send)(struct sl_control *control, const char *peer, const void *frame,
                    size_t length_bytes, bool answer);
     bool (*receive)(struct sl_control *control, struct sl_control_frame *out);
-    /* Plaintext: the frame received last was this peer's: answers to the name go where it came
-     * from. */
+    /* The request received last was this peer's: answers to the name go where it came from. */
     void (*heard)(struct sl_control *control, const char *peer);
+    /* Answers the request received last, which changes nothing for the peer of that name. */
+    sl_err (*refuse)(struct sl_control *control, const void *frame, size_t length_bytes);
     /* The key of a peer is this one from now on; NULL: it has none. What comes over connections that
      * were made with another key is dropped, and nothing is sent over them. The peer is asked again
      * after peer_add. */

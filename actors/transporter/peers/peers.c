@@ -130,8 +130,10 @@ void tr_peers_fini(struct transporter *self)
 
 /* ---- messages ---- */
 
+enum way { ASK, ANSWER, REFUSE }; /* REFUSE: to who asked last, whoever that is */
+
 static sl_err peer_send(struct transporter *self, struct tr_peer *peer, struct sl_msg *msg,
-                        bool answer)
+                        enum way way)
 {
     const void *frame = NULL;
     size_t length_bytes = 0;
@@ -143,7 +145,9 @@ static sl_err peer_send(struct transporter *self, struct tr_peer *peer, struct s
                      peer->name, why.text);
         return err;
     }
-    err = sl_control_send(self->control, peer->name, frame, length_bytes, answer);
+    err = way == REFUSE
+              ? self->control->ops->refuse(self->control, frame, length_bytes)
+              : sl_control_send(self->control, peer->name, frame, length_bytes, way == ANSWER);
     self->env->ops->wake_at(self->env, 0); /* a send may swallow the wake-up of a frame */
     return err;
 }
@@ -152,18 +156,17 @@ sl_err tr_peer_ask(struct transporter *self, struct tr_peer *peer, struct sl_msg
                    uint64_t *seq)
 {
     msg->seq = self->next_seq++;
-    sl_err err = peer_send(self, peer, msg, false);
+    sl_err err = peer_send(self, peer, msg, ASK);
     *seq = err == SL_OK ? msg->seq : 0;
     return err;
 }
 
-void tr_peer_answer(struct transporter *self, struct tr_peer *peer, uint32_t type, uint64_t seq,
-                    struct sl_msg *reply)
+sl_err tr_peer_answer(struct transporter *self, struct tr_peer *peer, uint32_t type, uint64_t seq,
+                      struct sl_msg *reply)
 {
     reply->type = type + 1;
     reply->reply_to = seq;
-    /* A peer that cannot be reached asks again. */
-    (void)peer_send(self, peer, reply, true);
+    return peer_send(self, peer, reply, ANSWER);
 }
 
 void tr_peer_failed(struct transporter *self, struct tr_peer *peer)
@@ -276,6 +279,8 @@ static void peer_lives(struct transporter *self, struct tr_peer *peer, uint64_t 
     sl_log_write(self->env->log, SL_LOG_INFO, 0, "node %s is there, incarnation %" PRIu64,
                  peer->name, incarnation);
     peer->incarnation = incarnation;
+    peer->asked_ns = peer->answered_ns = 0;
+    peer->twin = (struct tr_twin){0};
     peer->complained = false;
     self->events.peer_renewed(self, peer);
     sl_peer_health_renew(&peer->health);
@@ -339,17 +344,28 @@ static uint32_t windows_list(struct transporter *self, struct tr_peer *peer)
     return count;
 }
 
-void tr_peer_hello(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg)
+void tr_peer_hello(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg,
+                   const struct sl_control_frame *frame)
 {
     const struct sl_body_peer_hello *hello = &msg->body.peer_hello;
-    struct sl_msg reply = {.code = SL_OK, .op_id = msg->op_id, .trace_id = msg->trace_id};
+    struct sl_msg reply = {.op_id = msg->op_id, .trace_id = msg->trace_id};
     struct sl_error why = {0};
-    if (is_of_the_past(self, peer, hello->incarnation)) {
+    reply.code = tr_twin_check(self, peer, hello->incarnation, frame, &why);
+    if (reply.code == SL_OK && is_of_the_past(self, peer, hello->incarnation)) {
         reply.code = sl_fail(&why, SL_ERR_STALE, "another life of this node greeted since");
-    } else {
-        peer_lives(self, peer, hello->incarnation);
-        reply.code = address_taken(self, peer, &hello->fabric, &hello->address, &why);
     }
+    if (reply.code != SL_OK) {
+        reply.type = SL_MSG_PEER_HELLO_REPLY;
+        reply.reply_to = msg->seq;
+        reply.text = sl_text_of(why.text);
+        (void)peer_send(self, peer, &reply, REFUSE);
+        return;
+    }
+    self->control->ops->heard(self->control, peer->name);
+    peer_lives(self, peer, hello->incarnation);
+    peer->asked_ns = self->env->now_ns;
+    (void)snprintf(peer->from, sizeof(peer->from), "%s", frame->from);
+    reply.code = address_taken(self, peer, &hello->fabric, &hello->address, &why);
     if (reply.code != SL_OK) {
         reply.text = sl_text_of(why.text);
     } else {
@@ -362,7 +378,7 @@ void tr_peer_hello(struct transporter *self, struct tr_peer *peer, const struct 
         reply.body.peer_hello_reply.windows.at = self->windows;
         reply.body.peer_hello_reply.windows.count = windows_list(self, peer);
     }
-    tr_peer_answer(self, peer, SL_MSG_PEER_HELLO, msg->seq, &reply);
+    (void)tr_peer_answer(self, peer, SL_MSG_PEER_HELLO, msg->seq, &reply);
 }
 
 /* ---- what we may read of a peer ---- */
@@ -434,21 +450,28 @@ static uint32_t windows_taken(struct transporter *self, struct tr_peer *peer,
 }
 
 void tr_peer_hello_answered(struct transporter *self, struct tr_peer *peer,
-                            const struct sl_msg *reply)
+                            const struct sl_msg *reply, const struct sl_control_frame *frame)
 {
     const struct sl_body_peer_hello_reply *body = &reply->body.peer_hello_reply;
     uint64_t now_ns = self->env->now_ns;
     struct sl_error why = {0};
     sl_err err = reply->code;
+    if (err == SL_ERR_EXISTS) {
+        tr_named_twice(self, peer,
+                       reply->text.length > 0 ? reply->text.at : "another has our name");
+        return;
+    }
     if (err != SL_OK) {
         (void)sl_fail(&why, err, "%s", reply->text.length > 0 ? reply->text.at : sl_err_text(err));
     } else if (body->node.length != strlen(peer->name) ||
                memcmp(body->node.at, peer->name, body->node.length) != 0) {
         err = sl_fail(&why, SL_ERR_PROTOCOL, "it calls itself '%.31s'", body->node.at);
-    } else if (is_of_the_past(self, peer, body->incarnation)) {
+    } else if (tr_twin_check(self, peer, body->incarnation, frame, NULL) != SL_OK ||
+               is_of_the_past(self, peer, body->incarnation)) {
         return;
     } else {
         peer_lives(self, peer, body->incarnation);
+        peer->answered_ns = now_ns;
         err = address_taken(self, peer, &body->fabric, &body->address, &why);
     }
     if (err != SL_OK) {
@@ -543,12 +566,14 @@ void tr_peers_grant_ended(struct transporter *self, uint32_t handle)
 
 /* ---- for people ---- */
 
-static const char *state_text(const struct tr_peer *peer, uint64_t now_ns)
+static const char *state_text(const struct transporter *self, const struct tr_peer *peer,
+                              uint64_t now_ns)
 {
     static const char *const texts[] = {"away", "alive", "broken"};
-    return peer->expelled             ? "no key"
-           : peer->address[0] == '\0' ? "asks"
-                                      : texts[sl_peer_health_state(&peer->health, now_ns)];
+    return peer->expelled              ? "no key"
+           : tr_twin_lives(self, peer) ? "twice"
+           : peer->address[0] == '\0'  ? "asks"
+                                       : texts[sl_peer_health_state(&peer->health, now_ns)];
 }
 
 /* Adds members that are no peers, as far as there is room. Gives the count. */
@@ -583,7 +608,7 @@ void tr_nodes(struct transporter *self, const struct sl_msg *msg)
         self->nodes[i] = (struct sl_item_node){
             .name = sl_text_of(peer->name),
             .address = sl_text_of(peer->expelled ? peer->kept : peer->address),
-            .state = sl_text_of(state_text(peer, now_ns)),
+            .state = sl_text_of(state_text(self, peer, now_ns)),
             .incarnation = peer->incarnation,
             .round_trip_ns = peer->round_trip_ns,
             .heard_ago_ns = peer->heard_ns == 0 ? 0 : now_ns - peer->heard_ns,

@@ -23,15 +23,16 @@ static inline uint64_t tr_peer_cookie(const struct transporter *self, const stru
 }
 /* Greets those that are due; gives when the next one is. */
 uint64_t tr_peers_step(struct transporter *self, uint64_t now_ns);
-void tr_peer_hello(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg);
+void tr_peer_hello(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg,
+                   const struct sl_control_frame *frame);
 void tr_peer_hello_answered(struct transporter *self, struct tr_peer *peer,
-                            const struct sl_msg *reply);
+                            const struct sl_msg *reply, const struct sl_control_frame *frame);
 /* Sends a request; fills *seq. Errors: those of sl_control_send. */
 sl_err tr_peer_ask(struct transporter *self, struct tr_peer *peer, struct sl_msg *msg,
                    uint64_t *seq);
-/* Answers request `seq` of this type. */
-void tr_peer_answer(struct transporter *self, struct tr_peer *peer, uint32_t type, uint64_t seq,
-                    struct sl_msg *reply);
+/* Answers request `seq` of this type. Errors: those of sl_control_send; the peer asks again. */
+sl_err tr_peer_answer(struct transporter *self, struct tr_peer *peer, uint32_t type, uint64_t seq,
+                      struct sl_msg *reply);
 void tr_peer_failed(struct transporter *self, struct tr_peer *peer);
 /* Which peers may be asked now: a bit each. */
 uint64_t tr_peers_usable(const struct transporter *self);
@@ -45,6 +46,18 @@ void tr_peers_link(struct transporter *self, uint32_t fabric_peer, enum sl_fabri
                    const struct sl_error *why);
 void tr_peers_granted(struct transporter *self, uint32_t grant, const struct sl_bytes *key);
 void tr_peers_grant_ended(struct transporter *self, uint32_t grant);
+
+/* ---- twins.c: two nodes with one name ---- */
+/* Of a greeting or its answer: whether it is the peer's. SL_ERR_EXISTS: of another node that has its name.
+ * SL_ERR_STALE: of that one, or of a life of the peer that has ended. */
+sl_err tr_twin_check(struct transporter *self, struct tr_peer *peer, uint64_t incarnation,
+                     const struct sl_control_frame *frame, struct sl_error *why);
+/* Another node with the peer's name was heard of late. */
+bool tr_twin_lives(const struct transporter *self, const struct tr_peer *peer);
+/* The peer says that another node has our name. */
+void tr_named_twice(struct transporter *self, const struct tr_peer *peer, const char *text);
+/* Says on the node's page what is wrong: names, the directory. */
+void tr_health_step(struct transporter *self);
 
 /* ---- questions.c: what is asked of one peer or many, and their answers in time ---- */
 /* A question that is answered within left_ns and the setting peer_timeout. */

@@ -22,7 +22,8 @@ struct sl_directory_service {
     struct sl_directory *directory;
     struct sl_directory_feed *feed; /* NULL: embedded, or not the node's first transporter */
     struct service_metrics metric;
-    bool watched, degraded;
+    bool watched;
+    char trouble[SL_ERROR_TEXT_BYTES]; /* "": none */
 };
 
 /* ---- events ---- */
@@ -56,16 +57,12 @@ static void on_link(void *context, bool up, const struct sl_error *why)
         if (self->feed != NULL) {
             sl_directory_feed_again(self->feed);
         }
-        if (self->degraded) {
-            self->degraded = false;
-            sl_metrics_health(env->metrics, SL_HEALTH_READY, "");
-        }
+        self->trouble[0] = '\0';
         return;
     }
     sl_log_write(env->log, SL_LOG_WARN, 0, "directory is away, other nodes' keys are misses: %s",
                  why->text);
-    self->degraded = true;
-    sl_metrics_health(env->metrics, SL_HEALTH_DEGRADED, why->text);
+    (void)snprintf(self->trouble, sizeof(self->trouble), "%s", why->text);
 }
 
 /* ---- life ---- */
@@ -221,6 +218,11 @@ sl_err sl_directory_service_addresses(struct sl_directory_service *self, const c
 {
     return self->feed == NULL ? SL_OK
                               : sl_directory_feed_addresses(self->feed, control, fabric, why);
+}
+
+const char *sl_directory_service_trouble(const struct sl_directory_service *self)
+{
+    return self->trouble;
 }
 
 struct sl_directory *sl_directory_service_directory(struct sl_directory_service *self)

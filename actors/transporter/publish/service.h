@@ -27,6 +27,8 @@ void sl_directory_service_step(struct sl_directory_service *service, uint64_t no
 /* Where other nodes reach this one; "": nowhere. Errors: SL_ERR_INVALID. */
 sl_err sl_directory_service_addresses(struct sl_directory_service *service, const char *control,
                                       const char *fabric, struct sl_error *why);
+/* Why the directory cannot be asked now; "": it can, or there is none. */
+const char *sl_directory_service_trouble(const struct sl_directory_service *service);
 /* For look-ups and members. Borrowed. After a look-up call step once, or it waits for the next. */
 struct sl_directory *sl_directory_service_directory(struct sl_directory_service *service);
 

@@ -66,6 +66,10 @@ struct tr_window { /* what we may read of it */
     uint64_t length_bytes;
     void *blob;
 };
+struct tr_twin { /* another node of the peer's name (twins.c) */
+    uint64_t incarnation, since_ns, heard_ns;
+    char text[SL_ERROR_TEXT_BYTES]; /* "": heard once, which may be a life that has ended */
+};
 struct tr_peer {
     char name[TR_NAME_BYTES];
     char address[129]; /* "": it is not asked, it only asks us */
@@ -80,15 +84,18 @@ struct tr_peer {
     struct tr_grant grants[TR_ARENAS_MAX];
     struct tr_window windows[TR_ARENAS_MAX];
     uint64_t read_bytes, read_values, failures;
-    uint64_t pinned, pinned_bytes; /* of ours, for it */
-    uint32_t pin_sets, removals;   /* that it has open here */
-    uint64_t value_bytes;          /* mean size of the last ones read */
-    uint64_t owes_since_ns;        /* an answer, and has given none since; 0: it owes nothing */
-    bool complained;               /* its refusal was logged */
-    bool link_told;                /* that its link is down was logged */
-    bool expelled;                 /* its key has gone (keys.c); fabric_peer is none then */
-    char key[SL_CURVE_TEXT_BYTES]; /* that it was let in with; "": not looked at yet */
-    char kept[129];                /* expelled: its address */
+    uint64_t pinned, pinned_bytes;  /* of ours, for it */
+    uint32_t pin_sets, removals;    /* that it has open here */
+    uint64_t value_bytes;           /* mean size of the last ones read */
+    uint64_t owes_since_ns;         /* an answer, and has given none since; 0: it owes nothing */
+    bool complained;                /* its refusal was logged */
+    bool link_told;                 /* that its link is down was logged */
+    bool expelled;                  /* its key has gone (keys.c); fabric_peer is none then */
+    char key[SL_CURVE_TEXT_BYTES];  /* that it was let in with; "": not looked at yet */
+    char kept[129];                 /* expelled: its address */
+    uint64_t asked_ns, answered_ns; /* when this life of it last did */
+    char from[64];                  /* where it asked from; "": not known */
+    struct tr_twin twin;
 };
 
 /* ---- questions.c ---- */
@@ -238,10 +245,15 @@ struct tr_metrics {
     sl_metric plans, regions;
     sl_metric fetches, keys_asked, keys_found, keys_missing, values_read, bytes_read, trips;
     sl_metric peers_alive, peer_failures, peer_timeouts, frames_refused, digests_bad;
-    sl_metric unanswered;
+    sl_metric unanswered, names_twice;
     sl_metric seeks, keys_sought;
     sl_metric pins_taken, pins_expired, pins_open, values_served, promoted, fences;
     sl_histogram fetch_ns, trip_ns;
+};
+
+struct tr_twice { /* a peer says that another node has our name */
+    uint64_t until_ns;
+    char text[SL_ERROR_TEXT_BYTES];
 };
 
 struct transporter {
@@ -269,7 +281,9 @@ struct transporter {
     struct sl_control *control; /* NULL: this node is alone */
     struct sl_codec *codec_in, *codec_out;
     uint64_t next_seq, incarnation, next_op_id;
-    struct tr_peer *peers; /* TR_PEERS_MAX */
+    struct tr_twice twice;
+    char trouble[SL_METRICS_REASON_BYTES]; /* why it is degraded; "": it is not */
+    struct tr_peer *peers;                 /* TR_PEERS_MAX */
     uint32_t peer_count;
     struct tr_guide guide;
     struct tr_batch *batches; /* one that fills, and SL_DIRECTORY_LOOKUPS_MAX on their way */

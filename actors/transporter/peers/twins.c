@@ -1,0 +1,136 @@
+/* actors/transporter/peers/twins.c - two nodes with one name, which also have one key: a directory of keys that
+ * was copied, a machine that was cloned.
+ *
+ * A peer that begins anew has another incarnation, and so has another node of its name. They differ in this: of a
+ * peer that begins anew the former life is over, and its connections with it. So while the life that we know is
+ * heard and its connection stands, another one is refused, whichever clock is ahead. It is the peer's when the
+ * first is silent or its connection has ended. What comes late from a life that has ended is not heard twice.
+ *
+ * Both nodes are told, by the same answer to PEER_HELLO (SL_ERR_EXISTS), which the one that goes on gets without a
+ * question of its own. Each says so in its log and is degraded for as long as it is told. */
+#include "actors/transporter/peers/peers.h"
+#include "actors/transporter/publish/service.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool is_recent(const struct transporter *self, const struct tr_peer *peer, uint64_t at_ns)
+{
+    return at_ns != 0 && self->env->now_ns < sl_deadline_ns(at_ns, peer->health.limits.silence_ns);
+}
+
+static sl_err first_tell(struct transporter *self, struct tr_peer *peer, uint32_t type,
+                         struct sl_msg *msg)
+{
+    return tr_peer_answer(self, peer, type, 0, msg);
+}
+
+/* Whether the connection stands on which the peer's life asked us: an answer that nobody waits for is sent. */
+static bool first_stands(struct transporter *self, struct tr_peer *peer)
+{
+    struct sl_msg nothing = {.code = SL_OK};
+    return first_tell(self, peer, SL_MSG_PEER_UNPIN, &nothing) == SL_OK;
+}
+
+/* Of a request: whether the life that we know is there beside the one that asks. */
+static bool first_lives(struct transporter *self, struct tr_peer *peer,
+                        const struct sl_control_frame *frame)
+{
+    if (is_recent(self, peer, peer->asked_ns)) {
+        return (frame->answer || frame->other) && first_stands(self, peer);
+    }
+    if (!frame->answer && is_recent(self, peer, peer->answered_ns)) {
+        peer->hello_due_ns = 0; /* it does not ask us: who answers where we ask it is known soon */
+        return true;
+    }
+    return false;
+}
+
+static const char *first_place(const struct tr_peer *peer)
+{
+    return peer->address[0] != '\0' ? peer->address : peer->from[0] != '\0' ? peer->from : "?";
+}
+
+bool tr_twin_lives(const struct transporter *self, const struct tr_peer *peer)
+{
+    return peer->twin.text[0] != '\0' && is_recent(self, peer, peer->twin.heard_ns);
+}
+
+/* The second time that it is heard. */
+static void twin_found(struct transporter *self, struct tr_peer *peer,
+                       const struct sl_control_frame *frame)
+{
+    const char *place = frame->answer ? peer->address : frame->from;
+    const char *first = frame->answer ? peer->from : first_place(peer);
+    if (peer->twin.text[0] != '\0') {
+        return;
+    }
+    (void)snprintf(
+        peer->twin.text, sizeof(peer->twin.text),
+        "two nodes are named '%s': the first, at %.64s, goes on; the one at %.64s is refused",
+        peer->name, first[0] != '\0' ? first : "?", place[0] != '\0' ? place : "?");
+    sl_log_write(self->env->log, SL_LOG_ERROR, 0, "%s", peer->twin.text);
+}
+
+sl_err tr_twin_check(struct transporter *self, struct tr_peer *peer, uint64_t incarnation,
+                     const struct sl_control_frame *frame, struct sl_error *why)
+{
+    uint64_t now_ns = self->env->now_ns;
+    if (peer->incarnation == 0 || incarnation == peer->incarnation ||
+        !first_lives(self, peer, frame)) {
+        return SL_OK;
+    }
+    if (peer->twin.incarnation != incarnation || !is_recent(self, peer, peer->twin.heard_ns)) {
+        peer->twin = (struct tr_twin){.incarnation = incarnation, .since_ns = now_ns};
+    }
+    peer->twin.heard_ns = now_ns;
+    uint64_t beat_ns = sl_config_u64(self->env->config, SL_SET_peer_heartbeat);
+    if (now_ns < sl_deadline_ns(peer->twin.since_ns, beat_ns / 2)) {
+        return sl_fail(why, SL_ERR_STALE, "another life of this node was heard just now");
+    }
+    twin_found(self, peer, frame);
+    struct sl_msg notice = {.code = SL_ERR_EXISTS, .text = sl_text_of(peer->twin.text)};
+    (void)first_tell(self, peer, SL_MSG_PEER_HELLO, &notice); /* when it asks us */
+    return sl_fail(why, SL_ERR_EXISTS, "%s", peer->twin.text);
+}
+
+/* ---- what we are told of ourselves, and the node's health ---- */
+
+void tr_named_twice(struct transporter *self, const struct tr_peer *peer, const char *text)
+{
+    struct tr_twice *twice = &self->twice;
+    if (self->env->now_ns >= twice->until_ns ||
+        strncmp(twice->text, text, sizeof(twice->text) - 1) != 0) {
+        sl_log_write(self->env->log, SL_LOG_ERROR, 0, "node %s says: %s", peer->name, text);
+    }
+    (void)snprintf(twice->text, sizeof(twice->text), "%s", text);
+    twice->until_ns = sl_deadline_ns(self->env->now_ns, 2 * peer->health.limits.silence_ns);
+}
+
+/* The first of what is wrong; "": nothing. */
+static const char *trouble_of(const struct transporter *self, uint32_t *twins)
+{
+    bool told = self->env->now_ns < self->twice.until_ns;
+    const char *text = told ? self->twice.text : "";
+    *twins = told ? 1 : 0;
+    for (uint32_t i = 0; i < self->peer_count; i++) {
+        if (tr_twin_lives(self, &self->peers[i])) {
+            text = *twins == 0 ? self->peers[i].twin.text : text;
+            *twins += 1;
+        }
+    }
+    return *twins > 0 ? text : sl_directory_service_trouble(self->directory);
+}
+
+void tr_health_step(struct transporter *self)
+{
+    uint32_t twins = 0;
+    const char *text = trouble_of(self, &twins);
+    sl_metric_set(self->env->metrics, self->metric.names_twice, twins);
+    if (strncmp(text, self->trouble, sizeof(self->trouble) - 1) == 0) {
+        return;
+    }
+    (void)snprintf(self->trouble, sizeof(self->trouble), "%s", text);
+    sl_metrics_health(self->env->metrics, text[0] == '\0' ? SL_HEALTH_READY : SL_HEALTH_DEGRADED,
+                      self->trouble);
+}

@@ -71,10 +71,12 @@ static void tell_send(struct sl_directory *self, const struct tell *tell)
     link_send(&self->link, ttl, SL_COUNT(ttl), WHAT_OTHER, 0);
 }
 
-/* Sends what waits, as far as the window goes. */
+/* Sends what waits, as far as the window goes. Holders of a key are told apart by their names: a node that is not
+ * the first of its name would overwrite what that one has told. */
 static void tells_pump(struct sl_directory *self)
 {
-    while (self->link.phase == LINK_UP && self->tell_count > 0 && self->tells_out < TELL_WINDOW &&
+    while (self->own_known && !self->refused && self->link.phase == LINK_UP &&
+           self->tell_count > 0 && self->tells_out < TELL_WINDOW &&
            link_has_room(&self->link, 2, COMMAND_BYTES)) {
         struct tell tell = self->tells[self->tell_head];
         self->tell_head = (self->tell_head + 1) % SL_DIRECTORY_TELLS_MAX;
@@ -91,25 +93,57 @@ static void record_write(const struct sl_directory_member *me, char record[RECOR
                    me->fabric[0] == '\0' ? "-" : me->fabric);
 }
 
+/* Sets our record (KEYS[1]) unless another node's is there: not ours by its text, its incarnation (ARGV[3]), or, before
+ * ours was taken for the first time, its address (ARGV[4]: that of a life of ours that has ended). Either node then
+ * hears of the other: "R..." is the record of the one that was first; "T..." that of the one that was refused, by
+ * the note (KEYS[2]) that it leaves. */
+#define RECORD_SCRIPT                                                        \
+    "local r=redis.call('GET',KEYS[1]) "                                     \
+    "if r and r~=ARGV[1] and string.match(r,'^%S+ (%S+)')~=ARGV[3] and "     \
+    "string.match(r,'^%S+ %S+ (%S+)')~=ARGV[4] then "                        \
+    "redis.call('SET',KEYS[2],ARGV[1],'PX',ARGV[2]) return 'R'..r end "      \
+    "redis.call('SET',KEYS[1],ARGV[1],'PX',ARGV[2]) "                        \
+    "local t=redis.call('GET',KEYS[2]) "                                     \
+    "if t and string.match(t,'^%S+ (%S+)')~=ARGV[3] then return 'T'..t end " \
+    "return redis.status_reply('OK')"
+
 static void record_send(struct sl_directory *self)
 {
-    char key[KEY_BYTES], ttl[24], record[RECORD_BYTES];
+    char key[KEY_BYTES], note[KEY_BYTES], ttl[24], incarnation[24], record[RECORD_BYTES];
     const struct sl_directory_member *me = &self->self;
     struct link_argument nodes = directory_key_of(self, key, "nodes", "");
     const struct link_argument join[] = {directory_word("SADD"), nodes, directory_word(me->name)};
     link_send(&self->link, join, SL_COUNT(join), WHAT_OTHER, 0);
     record_write(me, record);
-    const struct link_argument set[] = {
-        directory_word("SET"), directory_key_of(self, key, "n:", me->name), directory_word(record),
-        directory_word("PX"), number(ttl, self->node_ttl_ns / SL_NS_PER_MS)};
+    const struct link_argument set[] = {directory_word("EVAL"),
+                                        directory_word(RECORD_SCRIPT),
+                                        directory_word("2"),
+                                        directory_key_of(self, key, "n:", me->name),
+                                        directory_key_of(self, note, "t:", me->name),
+                                        directory_word(record),
+                                        number(ttl, self->node_ttl_ns / SL_NS_PER_MS),
+                                        number(incarnation, me->incarnation),
+                                        directory_word(self->recorded ? "" : me->control)};
     link_send(&self->link, set, SL_COUNT(set), WHAT_RECORD, 0);
+}
+
+/* What RECORD_SCRIPT leaves, while our record is held. */
+static void note_send(struct sl_directory *self)
+{
+    char key[KEY_BYTES], ttl[24], record[RECORD_BYTES];
+    record_write(&self->self, record);
+    const struct link_argument set[] = {directory_word("SET"),
+                                        directory_key_of(self, key, "t:", self->self.name),
+                                        directory_word(record), directory_word("PX"),
+                                        number(ttl, self->node_ttl_ns / SL_NS_PER_MS)};
+    link_send(&self->link, set, SL_COUNT(set), WHAT_NOTE, 0);
 }
 
 /* Renews our record and asks who else is there. */
 static void refresh_send(struct sl_directory *self, uint64_t now_ns)
 {
     char key[KEY_BYTES];
-    if (!link_has_room(&self->link, 3, 4 * COMMAND_BYTES)) {
+    if (!link_has_room(&self->link, 3, 6 * COMMAND_BYTES)) {
         return; /* with the next step */
     }
     if (self->announced && !self->held) {
@@ -150,32 +184,101 @@ static bool plain_replied(struct sl_directory *self, uint32_t what, const struct
     return reply->type == REDIS_REPLY_INTEGER;
 }
 
+static void twin_write(struct sl_directory *self, const char *first, const char *refused)
+{
+    (void)snprintf(
+        self->twin, sizeof(self->twin),
+        "two nodes of the directory are named '%.31s': the first, at %.60s, goes on; the "
+        "one at %.60s is refused",
+        self->self.name, first, refused);
+}
+
+/* The record of another node is there under our name. That of one that has ended lapses within node_ttl, so
+ * nothing is said before. */
+static void record_refused(struct sl_directory *self, const struct sl_directory_member *first)
+{
+    uint64_t now_ns = self->link.now_ns;
+    self->refused_ns = self->refused ? self->refused_ns : now_ns;
+    self->refused = true;
+    self->own_asked = false; /* it is asked for again */
+    if (now_ns - self->refused_ns > self->node_ttl_ns) {
+        twin_write(self, first->control, self->self.control);
+    }
+}
+
+/* It is ours. other: the one that has our name as well; NULL: nobody has. */
+static void record_taken(struct sl_directory *self, const struct sl_directory_member *other)
+{
+    uint64_t now_ns = self->link.now_ns;
+    uint64_t lapsed_ns = self->record_at_ns == 0 ? 0 : now_ns - self->record_at_ns;
+    bool was_refused = self->refused;
+    self->record_at_ns = now_ns;
+    self->recorded = self->own_known = true;
+    self->refused = false;
+    self->twin[0] = '\0';
+    if (other != NULL) {
+        twin_write(self, self->self.control, other->control);
+    }
+    if ((was_refused || lapsed_ns > self->node_ttl_ns) && self->events.link != NULL) {
+        /* This process stood still for so long that others may have cleaned up after it; or what it has was
+         * never told. */
+        self->events.link(self->events.context, true, NULL);
+    }
+}
+
 static bool record_replied(struct sl_directory *self, const struct link_reply *reply)
 {
+    struct sl_directory_member other;
     if (reply->type == REDIS_REPLY_ERROR) {
         self->stats.refused++;
         return true;
     }
-    uint64_t now_ns = self->link.now_ns;
-    uint64_t lapsed_ns = self->record_at_ns == 0 ? 0 : now_ns - self->record_at_ns;
-    self->record_at_ns = now_ns;
-    if (lapsed_ns > self->node_ttl_ns && self->events.link != NULL) {
-        /* This process stood still for so long that others may have cleaned up after it. */
-        self->events.link(self->events.context, true, NULL);
+    if (reply->type == REDIS_REPLY_STATUS) {
+        record_taken(self, NULL);
+        return true;
     }
-    return reply->type == REDIS_REPLY_STATUS;
+    if (reply->type != REDIS_REPLY_STRING || reply->count != 1 || reply->items[0].length < 2) {
+        return false;
+    }
+    struct link_item item = reply->items[0];
+    bool refused = item.text[0] == 'R';
+    item.text++;
+    item.length--;
+    if (!directory_record_read(self->self.name, &item, &other)) {
+        (void)snprintf(other.control, sizeof(other.control), "?");
+    }
+    if (refused) {
+        self->own_known = true;
+        record_refused(self, &other);
+    } else {
+        record_taken(self, &other);
+    }
+    return true;
 }
 
 /* A server that has our record, of this life, has lost nothing: it stays. */
 static bool own_replied(struct sl_directory *self, const struct link_reply *reply)
 {
     char record[RECORD_BYTES];
+    struct sl_directory_member other;
     record_write(&self->self, record);
-    if (reply->type == REDIS_REPLY_STRING && reply->count == 1 &&
-        reply->items[0].length == strlen(record) &&
-        memcmp(reply->items[0].text, record, strlen(record)) == 0) {
+    bool there = reply->type == REDIS_REPLY_STRING && reply->count == 1;
+    bool ours = there && reply->items[0].length == strlen(record) &&
+                memcmp(reply->items[0].text, record, strlen(record)) == 0;
+    if (ours) {
         sl_directory_hold(self, false);
     }
+    if (there && !ours && directory_record_read(self->self.name, &reply->items[0], &other) &&
+        other.incarnation != self->self.incarnation &&
+        (self->recorded || strcmp(other.control, self->self.control) != 0)) {
+        record_refused(self, &other);
+        note_send(self);
+    } else if (self->refused && !ours) { /* it has lapsed: what we have is told now */
+        self->refused = false;
+        self->twin[0] = '\0';
+        self->events.link(self->events.context, true, NULL);
+    }
+    self->own_known = true;
     self->stats.refused += reply->type == REDIS_REPLY_ERROR;
     return reply->type == REDIS_REPLY_STRING || reply->type == REDIS_REPLY_NIL ||
            reply->type == REDIS_REPLY_ERROR;
@@ -195,6 +298,8 @@ static bool link_replied(void *context, uint32_t what, uint32_t arg, const struc
         return record_replied(self, reply);
     case WHAT_OWN:
         return own_replied(self, reply);
+    case WHAT_NOTE:
+        return reply->type == REDIS_REPLY_STATUS || reply->type == REDIS_REPLY_ERROR;
     default:
         return plain_replied(self, what, reply);
     }
@@ -204,7 +309,7 @@ static void link_is_up(void *context)
 {
     struct sl_directory *self = context;
     self->stats.up = true;
-    self->informed = self->own_asked = false;
+    self->informed = self->own_asked = self->own_known = false;
     self->refresh_ns = 0;
     self->record_at_ns = 0;
     self->last_failure = SL_OK;
@@ -364,7 +469,8 @@ uint64_t sl_directory_wake_at(const struct sl_directory *self)
     if (self->link.phase != LINK_UP) {
         return at_ns;
     }
-    if (self->flush || (self->tell_count > 0 && self->tells_out < TELL_WINDOW)) {
+    if (self->flush || (self->own_known && !self->refused && self->tell_count > 0 &&
+                        self->tells_out < TELL_WINDOW)) {
         return 0;
     }
     for (uint32_t i = 0; i < SL_DIRECTORY_LOOKUPS_MAX; i++) {
@@ -428,8 +534,8 @@ void sl_directory_hold(struct sl_directory *self, bool held)
 void sl_directory_leave(struct sl_directory *self)
 {
     char key[KEY_BYTES];
-    if (self->kind == SL_DIRECTORY_REDIS && self->announced && self->link.phase == LINK_UP &&
-        link_has_room(&self->link, 1, COMMAND_BYTES)) {
+    if (self->kind == SL_DIRECTORY_REDIS && self->announced && self->recorded && !self->refused &&
+        self->link.phase == LINK_UP && link_has_room(&self->link, 1, COMMAND_BYTES)) {
         const struct link_argument leave[] = {directory_word("DEL"),
                                               directory_key_of(self, key, "n:", self->self.name)};
         link_send(&self->link, leave, SL_COUNT(leave), WHAT_OTHER, 0);
@@ -443,7 +549,7 @@ bool sl_directory_tell(struct sl_directory *self, uint64_t id, bool there)
     if (self->kind == SL_DIRECTORY_EMBEDDED) {
         return true; /* there is nobody to tell */
     }
-    if (!self->announced || self->link.phase != LINK_UP ||
+    if (!self->announced || self->refused || self->link.phase != LINK_UP ||
         self->tell_count == SL_DIRECTORY_TELLS_MAX) {
         return false;
     }
@@ -464,6 +570,11 @@ uint32_t sl_directory_members(const struct sl_directory *self,
 {
     *out = self->members == NULL ? NULL : self->members->at;
     return self->members == NULL ? 0 : self->members->count;
+}
+
+const char *sl_directory_twin(const struct sl_directory *self)
+{
+    return self->twin;
 }
 
 void sl_directory_stats(const struct sl_directory *self, struct sl_directory_stats *out)

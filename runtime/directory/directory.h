@@ -5,6 +5,7 @@
  * Valkey server that all nodes of the cluster know). Layout in Redis, under sluice:CLUSTER: -
  *   nodes      set of node names
  *   n:NODE     "1 INCARNATION CONTROL FABRIC", expires after node_ttl unless its node renews it
+ *   t:NODE     the record of another node of that name, which was refused; expires likewise
  *   k:ID       hash of the holders of a key: node -> incarnation; expires after key_ttl likewise
  * A hash and not a set: a node that comes back replaces what its former life wrote. A holder counts
  * only while its node has a record with the same incarnation.
@@ -106,6 +107,9 @@ void sl_directory_leave(struct sl_directory *directory);
  * false, nothing was taken: no server now, SL_DIRECTORY_TELLS_MAX wait, or nothing was announced.
  */
 bool sl_directory_tell(struct sl_directory *directory, uint64_t id, bool there);
+/* Two nodes have our name and know of each other: both addresses; "": it is ours alone. The one that came second has
+ * no record, and tells no keys, until that of the first has lapsed. */
+const char *sl_directory_twin(const struct sl_directory *directory);
 /* Time to live of what is told from now on. */
 void sl_directory_key_ttl(struct sl_directory *directory, uint64_t key_ttl_ns);
 

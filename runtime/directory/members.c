@@ -107,8 +107,8 @@ static bool record_word(const char **at, const char *end, char *out, size_t out_
     return true;
 }
 
-static bool record_read(const char *name, const struct link_item *item,
-                        struct sl_directory_member *out)
+bool directory_record_read(const char *name, const struct link_item *item,
+                           struct sl_directory_member *out)
 {
     char version[4], incarnation[24];
     const char *at = item->text, *end = item->text + item->length;
@@ -143,7 +143,7 @@ bool directory_member_replied(struct sl_directory *self, uint32_t at,
     struct sl_directory_member *to = &self->next->at[self->next->count];
     switch (reply->type) {
     case REDIS_REPLY_STRING:
-        if (reply->count == 1 && record_read(name, &reply->items[0], to)) {
+        if (reply->count == 1 && directory_record_read(name, &reply->items[0], to)) {
             self->next->count++;
         }
         break;

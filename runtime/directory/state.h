@@ -16,7 +16,8 @@ enum {
     WHAT_WITHDRAW,
     WHAT_OTHER, /* answered by an integer that says nothing */
     WHAT_RECORD,
-    WHAT_OWN, /* our record, while it is held */
+    WHAT_OWN,  /* our record, while it is held */
+    WHAT_NOTE, /* that our record was refused */
     WHAT_NAMES,
     WHAT_MEMBER, /* arg: index into names */
     WHAT_LOOKUP, /* arg: slot << 16 | key */
@@ -62,6 +63,11 @@ struct sl_directory {
     bool informed;   /* the table of members is of this link */
     bool held;       /* our record is not renewed */
     bool own_asked;  /* whether the server has it still, on this link */
+    bool own_known;  /* the server has said on this link whose record there is under our name */
+    bool recorded;   /* it took ours once */
+    bool refused;    /* it has that of another node, since: */
+    uint64_t refused_ns;
+    char twin[SL_ERROR_TEXT_BYTES]; /* two nodes have our name: both; "": none that is known */
 
     struct member_table *members, *next;
     char (*names)[SL_DIRECTORY_NAME_BYTES]; /* that records were asked for */
@@ -86,6 +92,9 @@ struct link_argument directory_key_of_id(const struct sl_directory *self, char o
 /* ---- members.c ---- */
 const struct sl_directory_member *directory_member_find(const struct sl_directory *self,
                                                         const char *name);
+/* False: it is no record. */
+bool directory_record_read(const char *name, const struct link_item *item,
+                           struct sl_directory_member *out);
 bool directory_names_replied(struct sl_directory *self, const struct link_reply *reply);
 bool directory_member_replied(struct sl_directory *self, uint32_t at,
                               const struct link_reply *reply);

@@ -7,7 +7,7 @@
 
 #define REDIS_NAME_BYTES  160u
 #define REDIS_VALUE_BYTES 320u
-#define REDIS_WORDS_MAX   8u
+#define REDIS_WORDS_MAX   9u
 
 struct redis_field {
     char name[REDIS_NAME_BYTES], value[REDIS_VALUE_BYTES];
@@ -40,8 +40,8 @@ struct redis_answer {
     char *at; /* owned, as it grows */
     size_t length, capacity;
 };
-/* True: a text stands where there was none. */
-bool redis_command_run(struct redis_store *store, const struct redis_command *command,
+/* True: a text stands where there was none. A script becomes the command that it comes to. */
+bool redis_command_run(struct redis_store *store, struct redis_command *command,
                        struct redis_answer *answer);
 
 #endif

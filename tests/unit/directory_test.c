@@ -427,12 +427,12 @@ END_TEST
 
 static const struct {
     const char *own; /* the server's answer: our record */
-    bool kept;
+    bool kept, twin;
 } owns[] = {
-    {"$-1\r\n", false},
-    {"$16\r\n1 4 tcp://me:1 -\r\n", false}, /* of another life */
-    {"-ERR\r\n", false},
-    {"$16\r\n1 5 tcp://me:1 -\r\n", true}, /* it has lost nothing */
+    {"$-1\r\n", false, false},
+    {"$16\r\n1 4 tcp://me:1 -\r\n", false, true}, /* of another node */
+    {"-ERR\r\n", false, false},
+    {"$16\r\n1 5 tcp://me:1 -\r\n", true, false}, /* it has lost nothing */
 };
 START_TEST(a_record_that_is_held_is_not_told)
     {
@@ -448,14 +448,65 @@ START_TEST(a_record_that_is_held_is_not_told)
 
         say(owns[_i].own);
 
-        ck_assert_uint_eq(heard_count("SET"), owns[_i].kept ? 1 : 0);
+        ck_assert_uint_eq(heard_count("EVAL"), owns[_i].kept ? 1 : 0);
+        ck_assert_uint_eq(heard_count("sluice:test:t:me"), owns[_i].kept || owns[_i].twin ? 1 : 0);
         heard_bytes = 0;
         sl_directory_hold(directory, false);
         turn();
-        ck_assert_uint_eq(heard_count("SET"), owns[_i].kept ? 0 : 1); /* at once */
-        say("*1\r\n$1\r\nb\r\n:1\r\n+OK\r\n");
-        ck_assert_uint_eq(seen.up_count, 1); /* it did not stand still */
+        ck_assert_uint_eq(heard_count("EVAL"), owns[_i].kept ? 0 : 1); /* at once */
+        say(owns[_i].twin ? "*1\r\n$1\r\nb\r\n+OK\r\n:1\r\n+OK\r\n"
+                          : "*1\r\n$1\r\nb\r\n:1\r\n+OK\r\n");
+        /* It did not stand still; but what it has was not told while another node had its name. */
+        ck_assert_uint_eq(seen.up_count, owns[_i].twin ? 2 : 1);
         ck_assert_uint_eq(seen.down_count, 0);
+    }
+END_TEST
+
+static void record_says(const char *answer)
+{
+    now_ns += 4 * SECOND; /* a third has passed */
+    turn();
+    ck_assert_uint_eq(heard_count("EVAL"), 1);
+    say(":0\r\n");
+    say(answer);
+    say("*2\r\n$2\r\nme\r\n$1\r\nb\r\n");
+    say("$25\r\n1 7 tcp://b:1 10.0.0.2:99\r\n");
+}
+
+START_TEST(of_two_records_under_one_name_the_first_stays)
+    {
+        static const char first[] = "$20\r\nR1 9 10.0.0.9:7411 -\r\n";
+        meet_b();
+        for (uint32_t i = 0; i < 3; i++) {
+            record_says(first); /* perhaps of a life that has ended */
+            ck_assert_str_eq(sl_directory_twin(directory), "");
+            ck_assert(!sl_directory_tell(directory, 1, true)); /* it would overwrite the first's */
+        }
+        record_says(first); /* somebody renews it */
+        ck_assert_ptr_nonnull(strstr(sl_directory_twin(directory), "10.0.0.9:7411"));
+        ck_assert_ptr_nonnull(strstr(sl_directory_twin(directory), "tcp://me:1"));
+        uint32_t up_count = seen.up_count;
+        record_says("+OK\r\n");
+        ck_assert_str_eq(sl_directory_twin(directory), "");
+        ck_assert_uint_eq(seen.up_count, up_count + 1); /* all is told */
+        ck_assert(sl_directory_tell(directory, 1, true));
+
+        record_says(first);
+        heard_bytes = 0;
+        sl_directory_leave(directory);
+        turn();
+        ck_assert_uint_eq(heard_count("DEL"), 0); /* it is not ours */
+    }
+END_TEST
+
+START_TEST(the_first_of_two_nodes_is_told_and_goes_on)
+    {
+        meet_b();
+        record_says("$20\r\nT1 9 10.0.0.9:7411 -\r\n");
+        ck_assert_ptr_nonnull(strstr(sl_directory_twin(directory), "the one at 10.0.0.9:7411"));
+        ck_assert(sl_directory_tell(directory, 1, true));
+        turn();
+        ck_assert_uint_eq(heard_count("HSET"), 1);
     }
 END_TEST
 
@@ -659,6 +710,8 @@ int main(void)
     tcase_add_test(cases, a_stranger_is_asked_for_soon);
     tcase_add_test(cases, silence_costs_one_deadline_and_then_nothing);
     tcase_add_loop_test(cases, a_record_that_is_held_is_not_told, 0, SL_COUNT(owns));
+    tcase_add_test(cases, of_two_records_under_one_name_the_first_stays);
+    tcase_add_test(cases, the_first_of_two_nodes_is_told_and_goes_on);
     tcase_add_test(cases, a_late_answer_finds_no_look_up);
     tcase_add_test(cases, everything_has_a_bound);
     tcase_add_test(cases, errors_of_the_server_are_counted);

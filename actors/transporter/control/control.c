@@ -418,7 +418,10 @@ static const char *other_end(struct control *self)
         getnameinfo((struct sockaddr *)&end, length, NULL, 0, port, sizeof(port), NI_NUMERICSERV) ==
             0;
     (void)snprintf(self->other_end, sizeof(self->other_end), "%s%s%s",
-                   address != NULL ? address : "", known ? ":" : "", port);
+                   address == NULL                       ? ""
+                   : strncmp(address, "::ffff:", 7) == 0 ? address + 7 /* IPv4 */
+                                                         : address,
+                   known ? ":" : "", port);
     return self->other_end;
 }
 

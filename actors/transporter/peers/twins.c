@@ -111,8 +111,8 @@ void tr_named_twice(struct transporter *self, const struct tr_peer *peer, const 
 static const char *trouble_of(const struct transporter *self, uint32_t *twins)
 {
     bool told = self->env->now_ns < self->twice.until_ns;
-    const char *text = told ? self->twice.text : "";
-    *twins = told ? 1 : 0;
+    const char *text = told ? self->twice.text : sl_directory_service_twin(self->directory);
+    *twins = text[0] != '\0' ? 1 : 0;
     for (uint32_t i = 0; i < self->peer_count; i++) {
         if (tr_twin_lives(self, &self->peers[i])) {
             text = *twins == 0 ? self->peers[i].twin.text : text;
@@ -131,6 +131,9 @@ void tr_health_step(struct transporter *self)
         return;
     }
     (void)snprintf(self->trouble, sizeof(self->trouble), "%s", text);
+    if (text == sl_directory_service_twin(self->directory) && text[0] != '\0') {
+        sl_log_write(self->env->log, SL_LOG_ERROR, 0, "%s", text);
+    }
     sl_metrics_health(self->env->metrics, text[0] == '\0' ? SL_HEALTH_READY : SL_HEALTH_DEGRADED,
                       self->trouble);
 }

@@ -225,6 +225,11 @@ const char *sl_directory_service_trouble(const struct sl_directory_service *self
     return self->trouble;
 }
 
+const char *sl_directory_service_twin(const struct sl_directory_service *self)
+{
+    return sl_directory_twin(self->directory);
+}
+
 struct sl_directory *sl_directory_service_directory(struct sl_directory_service *self)
 {
     return self->directory;

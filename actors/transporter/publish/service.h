@@ -29,6 +29,8 @@ sl_err sl_directory_service_addresses(struct sl_directory_service *service, cons
                                       const char *fabric, struct sl_error *why);
 /* Why the directory cannot be asked now; "": it can, or there is none. */
 const char *sl_directory_service_trouble(const struct sl_directory_service *service);
+/* What the directory says of another node with our name; "": nothing (sl_directory_twin). */
+const char *sl_directory_service_twin(const struct sl_directory_service *service);
 /* For look-ups and members. Borrowed. After a look-up call step once, or it waits for the next. */
 struct sl_directory *sl_directory_service_directory(struct sl_directory_service *service);
 

@@ -37,7 +37,12 @@ static void judge(struct sl_process *process, sl_err result, const char *what, u
     sl_metric_add(process->env.metrics, process->counters.failed, 1);
     if (sl_err_class(result) == SL_CLASS_RESTART) {
         struct sl_error why = {0};
-        (void)sl_fail(&why, result, "%s: %s", what, sl_err_text(result));
+        const char *ending = process->env.ending;
+        if (ending != NULL) {
+            (void)sl_fail(&why, result, "%s", ending);
+        } else {
+            (void)sl_fail(&why, result, "%s: %s", what, sl_err_text(result));
+        }
         sl_process_fail(process, &why);
         return;
     }
@@ -193,7 +198,8 @@ static void say_hello(struct sl_process *process, uint64_t now_ns)
     /* By its name the pin segment is the actor's, if it has made one. */
     hello.body.hello.segment = sl_text_of(access(path, F_OK) == 0 ? segment : "");
     uint64_t heartbeat_ns = sl_config_u64(process->config, SL_SET_heartbeat);
-    sl_err err = sl_send(env, "registrar", &hello, NULL);
+    sl_err err =
+        env->starting ? SL_ERR_BUSY : sl_send(env, "registrar", &hello, NULL); /* not yet */
     process->hello_at_ns = err == SL_OK ? sl_clock_next_ns(now_ns, heartbeat_ns)
                                         : now_ns + SL_MIN(heartbeat_ns, SL_PROCESS_HELLO_RETRY_NS);
 }

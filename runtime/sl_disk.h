@@ -54,7 +54,7 @@ struct sl_disk_ops {
     /* Hands the queued requests to the kernel; called at the end of a handler, or earlier so that
      * the disk works while the handler goes on. */
     sl_err (*flush)(struct sl_disk *disk, struct sl_error *why);
-    /* Blocking read for start-up scans. Short read: *got. */
+    /* Blocking read for start-up scans: any thread, while the file stays open. Short read: *got. */
     sl_err (*read_now)(struct sl_disk *disk, int file, void *memory, uint64_t offset_bytes,
                        uint64_t length_bytes, uint64_t *got, struct sl_error *why);
     void (*destroy)(struct sl_disk *disk); /* waits for nothing: the caller has drained */

@@ -218,8 +218,8 @@ static sl_err uring_list(struct sl_disk *disk,
 static sl_err uring_read_now(struct sl_disk *disk, int file, void *memory, uint64_t offset_bytes,
                              uint64_t length_bytes, uint64_t *got, struct sl_error *why)
 {
-    struct uring_disk *self = disk_of(disk);
-    SL_ASSERT(file >= 0 && (uint32_t)file < self->file_high && self->files[file] >= 0);
+    const struct uring_disk *self = disk_of(disk);
+    SL_ASSERT(file >= 0 && (uint32_t)file < DISK_FILES_MAX && self->files[file] >= 0);
     uint64_t done = 0;
     while (done < length_bytes) {
         size_t want = (size_t)SL_MIN(length_bytes - done, DISK_TRANSFER_MAX);

@@ -60,8 +60,12 @@ struct sl_env {
     struct sl_log *log;               /* may be NULL */
     struct sl_metrics *metrics;       /* may be NULL */
     const struct sl_network *network; /* between nodes; NULL: the system's */
-    /* Set by init of an actor that does not serve yet when it returns: it says READY by itself. */
+    /* Set by init of an actor that does not serve yet when it returns: it says READY by itself,
+     * and the registrar hears HELLO of it when this is false again. */
     bool starting;
+    /* Set by an actor whose handler returns a fatal class: why it ends, for its page and its log.
+     * NULL: the class says enough. */
+    const char *ending;
     uint64_t next_seq; /* sequence of the messages sent; starts at the monotonic clock, so it grows
                           over restarts */
 };

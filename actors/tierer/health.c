@@ -12,6 +12,22 @@
 #include <stdio.h>
 #include <string.h>
 
+void ti_health_tell(struct tierer *self)
+{
+    struct sl_metrics *page = self->env->metrics;
+    char text[SL_METRICS_REASON_BYTES];
+    if (self->draining) {
+        sl_metrics_health(page, SL_HEALTH_DRAINING, "");
+    } else if (self->start.reading) {
+        uint64_t done = atomic_load_explicit(&self->start.done, memory_order_relaxed);
+        (void)snprintf(text, sizeof(text), "reading its log, %" PRIu64 " %%",
+                       done * 100 / SL_MAX(self->start.listed, 1u));
+        sl_metrics_health(page, SL_HEALTH_DEGRADED, text);
+    } else if (!self->degraded && !self->probe.doubted) {
+        sl_metrics_health(page, SL_HEALTH_READY, "");
+    }
+}
+
 static void health_tell_bad(struct tierer *self, const char *what, int os_code)
 {
     char reason[96];
@@ -27,8 +43,7 @@ static void health_tell_fine(struct tierer *self)
     if (self->degraded || self->probe.doubted) {
         return;
     }
-    sl_metrics_health(self->env->metrics, self->draining ? SL_HEALTH_DRAINING : SL_HEALTH_READY,
-                      "");
+    ti_health_tell(self);
     sl_log_write(self->env->log, SL_LOG_INFO, 0, "disk: it works again");
 }
 

@@ -29,7 +29,11 @@ void ti_segments_dropped(struct tierer *self, const struct ti_io *io, uint64_t b
 void ti_segments_removed(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code);
 
 /* start.c, recover.c: what is there at the start */
+/* What is there is listed, then read by a helper thread: LOCAL_JOB brings its result. */
 sl_err ti_log_open(struct tierer *self, struct sl_error *why);
+sl_err ti_log_read(struct tierer *self, struct sl_error *why);
+/* False: the process ends, for the reason that env->ending has. */
+bool ti_log_was_read(struct tierer *self, sl_err result);
 void ti_log_close(struct tierer *self);
 /* Makes durable what a life before this one may have written and not synced: who hears that a value
  * is on disk relies on it. */
@@ -72,6 +76,9 @@ bool ti_budget_settled(struct tierer *self);
 void ti_budget_made(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code);
 void ti_budget_io(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code);
 
+/* Cookies of jobs */
+enum { TI_COOKIE_SPARE, TI_COOKIE_START, TI_COOKIE_SCAN };
+
 /* log.c: frames and their commits */
 void ti_log_pump(struct tierer *self);
 void ti_log_named(struct tierer *self, int os_code);
@@ -81,6 +88,7 @@ void ti_log_refuse(struct tierer *self);
 bool ti_log_idle(const struct tierer *self);
 
 /* health.c: is the disk well */
+void ti_health_tell(struct tierer *self); /* what the page says of it */
 void ti_health_failed(struct tierer *self, const char *what, int os_code); /* writes pause */
 void ti_health_fine(struct tierer *self);
 void ti_health_read_failed(struct tierer *self, const struct ti_item *item, int os_code);
@@ -96,6 +104,7 @@ uint64_t ti_health_next_ns(const struct tierer *self);
 void ti_scan_start(struct tierer *self);
 void ti_scan_pump(struct tierer *self); /* goes on when nothing is under way any more */
 void ti_scan_answered(struct tierer *self, const struct sl_msg *reply);
+void ti_scan_was_read(struct tierer *self, sl_err result);
 
 /* reads.c */
 void ti_reads_pump(struct tierer *self);

@@ -249,7 +249,9 @@ sl_err ti_frames_note(struct tierer *self, struct ti_segment *segment, bool veri
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory to look at values");
     }
     while ((frame = frame_next(self, segment, walk)) != NULL) {
-        sl_metrics_beat_now(self->env->metrics); /* a large disk takes longer than a hang may */
+        if (atomic_load_explicit(&self->start.cancelled, memory_order_relaxed)) {
+            return sl_fail(why, SL_ERR_DRAINING, "disk: stopped while its log was being read");
+        }
         const struct ti_record *record = NULL;
         walk_named(walk, segment, frame);
         segment->used_bytes = walk->offset;

@@ -23,13 +23,12 @@ static struct ti_segment *scan_segment_from(struct tierer *self, uint32_t number
     return NULL;
 }
 
-/* Records that texts of the message being made point into are freed after it was sent. */
-static void scan_records_release(struct tierer *self)
+/* It may take as long as another disk takes to come. */
+static void scan_put_off(struct tierer *self)
 {
-    for (uint32_t i = 0; i < self->scan_kept_count; i++) {
-        free(self->scan_kept[i]);
-    }
-    self->scan_kept_count = 0;
+    self->scan_retry_ns =
+        self->env->now_ns + sl_backoff_next(&self->scan_pause_ns, TI_SCAN_RETRY_NS_MAX);
+    self->env->ops->wake_at(self->env, self->scan_retry_ns);
 }
 
 static void scan_records_drop(struct tierer *self)
@@ -40,50 +39,96 @@ static void scan_records_drop(struct tierer *self)
     self->scan_records_of = 0;
 }
 
-/* The records of a segment: in memory while it has no footer, else read once. */
-static const unsigned char *scan_records_of(struct tierer *self, const struct ti_segment *segment,
-                                            uint64_t *bytes)
+static sl_err scan_read_run(void *context, uint32_t thread)
 {
-    bool in_memory = segment->state != TI_SEGMENT_SEALED && !segment->records_lost;
-    if (in_memory) {
-        *bytes = segment->records_bytes;
-        return segment->records;
-    }
-    if (self->scan_records_of != segment->number) {
-        struct sl_error why = {0};
-        if (self->scan_records != NULL) {
-            self->scan_kept[self->scan_kept_count++] = self->scan_records;
-            self->scan_records = NULL;
-            self->scan_records_bytes = 0;
-        }
-        self->scan_records_of = segment->number;
-        if (ti_segment_records_read(self, segment, &self->scan_records, &self->scan_records_bytes,
-                                    &why) != SL_OK) {
-            ti_health_failed(self, why.text, why.os_code);
-        }
-    }
-    *bytes = self->scan_records_bytes;
-    return self->scan_records;
+    struct ti_scan_read *read = context;
+    (void)thread;
+    return ti_segment_records_read(read->self, &read->segment, &read->records, &read->bytes,
+                                   &read->why);
 }
 
-/* The segment that has records not told yet, with them; moves the scan to it. False: caught up. */
-static bool scan_find(struct tierer *self, const unsigned char **records, uint64_t *bytes)
+/* On a helper thread: an index may be large, and the disk slow. The file stays meanwhile. */
+static void scan_read_start(struct tierer *self, struct ti_segment *segment)
+{
+    struct ti_scan_read *read = &self->scan_read;
+    if (read->busy) {
+        return; /* its end comes here again */
+    }
+    self->read_pauses_left = TI_READ_PAUSES_MAX;
+    *read = (struct ti_scan_read){
+        .self = self, .segment = *segment, .generation = self->scan_generation};
+    sl_err err = self->env->ops->job(self->env, 1, scan_read_run, read, TI_COOKIE_SCAN);
+    if (err != SL_OK) {
+        scan_put_off(self);
+        return;
+    }
+    read->busy = true;
+    segment->reads++;
+}
+
+void ti_scan_was_read(struct tierer *self, sl_err result)
+{
+    struct ti_scan_read *read = &self->scan_read;
+    struct ti_segment *segment = ti_log_segment(self, read->segment.number);
+    SL_ASSERT(read->busy && segment != NULL); /* it stays while it is read */
+    segment->reads--;
+    read->busy = false;
+    if (result != SL_OK) {
+        ti_health_failed(self, read->why.text, read->why.os_code);
+    }
+    if (read->generation == self->scan_generation) {
+        scan_records_drop(self);
+        self->scan_records = read->records;
+        self->scan_records_bytes = read->bytes;
+        self->scan_records_of = segment->number;
+    } else {
+        free(read->records); /* what stands there may have gone bad since */
+    }
+    read->records = NULL;
+}
+
+/* The records of a segment: in memory while it has no footer, else read once. False: they are being
+ * read. */
+static bool scan_records_of(struct tierer *self, struct ti_segment *segment,
+                            const unsigned char **records, uint64_t *bytes)
+{
+    if (segment->state != TI_SEGMENT_SEALED && !segment->records_lost) {
+        *records = segment->records;
+        *bytes = segment->records_bytes;
+        return true;
+    }
+    if (self->scan_records_of != segment->number) {
+        scan_read_start(self, segment);
+        return false;
+    }
+    *records = self->scan_records;
+    *bytes = self->scan_records_bytes;
+    return true;
+}
+
+enum scan_state { SCAN_FOUND, SCAN_READING, SCAN_CAUGHT_UP };
+
+/* The segment that has records not told yet, with them; moves the scan to it. */
+static enum scan_state scan_find(struct tierer *self, const unsigned char **records,
+                                 uint64_t *bytes)
 {
     for (;;) {
-        const struct ti_segment *segment = scan_segment_from(self, self->scan_segment);
+        struct ti_segment *segment = scan_segment_from(self, self->scan_segment);
         if (segment == NULL) {
-            return false;
+            return SCAN_CAUGHT_UP;
         }
         if (segment->number != self->scan_segment) {
             self->scan_segment = segment->number;
             self->scan_offset = 0;
         }
-        *records = scan_records_of(self, segment, bytes);
+        if (!scan_records_of(self, segment, records, bytes)) {
+            return SCAN_READING;
+        }
         if (self->scan_offset < *bytes) {
-            return true;
+            return SCAN_FOUND;
         }
         if (segment == &self->segments[self->segment_count - 1] || segment->frames > 0) {
-            return false;
+            return SCAN_CAUGHT_UP;
         }
         self->scan_segment = segment->number + 1;
         self->scan_offset = 0;
@@ -94,10 +139,13 @@ static bool scan_find(struct tierer *self, const unsigned char **records, uint64
 static bool scan_take(const struct tierer *self, const struct ti_record *record,
                       struct sl_item_found *out)
 {
+    if ((record->flags & TI_TOMBSTONE) != 0) {
+        return false;
+    }
     struct ti_key_hash hash =
         ti_entries_hash(self->entries, ti_record_key(record), record->key_length);
     const struct ti_entry *entry = ti_entries_find(self->entries, hash);
-    if ((record->flags & TI_TOMBSTONE) != 0 || entry == NULL || entry->segment != record->segment ||
+    if (entry == NULL || entry->segment != record->segment ||
         (uint64_t)entry->page * SL_PAGE_BYTES != record->offset_bytes) {
         return false;
     }
@@ -120,15 +168,16 @@ static bool frames_under_way(const struct tierer *self)
     return self->active.count > 0 || self->waiting.count > 0;
 }
 
-/* False: caught up with what is durable. */
-static bool scan_fill(struct tierer *self)
+/* Fills the next message, with records of one segment that was read at most: its texts point into
+ * them. */
+static enum scan_state scan_fill(struct tierer *self)
 {
     const unsigned char *records = NULL;
     uint64_t bytes = 0;
-    bool more = true;
+    enum scan_state state = SCAN_FOUND;
     self->scan_count = 0;
-    while (self->scan_count < TI_FOUND_ITEMS_MAX && self->scan_kept_count < TI_FOUND_SEGMENTS_MAX &&
-           (more = scan_find(self, &records, &bytes))) {
+    while (self->scan_count < TI_FOUND_ITEMS_MAX &&
+           (state = scan_find(self, &records, &bytes)) == SCAN_FOUND) {
         const struct ti_record *record = NULL;
         while (self->scan_count < TI_FOUND_ITEMS_MAX &&
                (record = ti_record_next(records, bytes, &self->scan_offset)) != NULL) {
@@ -138,7 +187,7 @@ static bool scan_fill(struct tierer *self)
             self->scan_offset = bytes;
         }
     }
-    return more;
+    return state;
 }
 
 static void scan_send(struct tierer *self)
@@ -151,9 +200,10 @@ static void scan_send(struct tierer *self)
     }
     self->scan_from_segment = self->scan_segment;
     self->scan_from_offset = self->scan_offset;
-    self->scan_last = !scan_fill(self);
-    if (self->scan_last && self->scan_count == 0 && frames_under_way(self)) {
-        scan_records_release(self);
+    enum scan_state state = scan_fill(self);
+    self->scan_last = state == SCAN_CAUGHT_UP;
+    if (self->scan_count == 0 &&
+        (state == SCAN_READING || (self->scan_last && frames_under_way(self)))) {
         self->scan_paused = true; /* scan_pump goes on */
         return;
     }
@@ -176,7 +226,6 @@ static void scan_send(struct tierer *self)
     uint64_t deadline_ns = sl_deadline_ns(self->env->now_ns, 30 * SL_NS_PER_S);
     sl_err err = sl_calls_send(self->calls, "registrar", &found, deadline_ns,
                                TI_COOKIE_FOUND | self->scan_generation, NULL);
-    scan_records_release(self);
     if (err != SL_OK) {
         self->scanning = false; /* the next HELLO_REPLY begins again */
         self->boot_generation = 0;
@@ -188,19 +237,11 @@ static void scan_send(struct tierer *self)
 
 void ti_scan_pump(struct tierer *self)
 {
-    bool paused = self->scan_paused && !self->settling && !frames_under_way(self);
+    bool paused = self->scan_paused && !self->settling && !self->scan_read.busy;
     bool due = self->scan_retry_ns != 0 && self->env->now_ns >= self->scan_retry_ns;
     if (self->scanning && (paused || due)) {
         scan_send(self);
     }
-}
-
-/* It may take as long as another disk takes to come. */
-static void scan_put_off(struct tierer *self)
-{
-    self->scan_retry_ns =
-        self->env->now_ns + sl_backoff_next(&self->scan_pause_ns, TI_SCAN_RETRY_NS_MAX);
-    self->env->ops->wake_at(self->env, self->scan_retry_ns);
 }
 
 static void scan_rewind(struct tierer *self)
@@ -211,7 +252,6 @@ static void scan_rewind(struct tierer *self)
     self->scan_segment = 0;
     self->scan_offset = 0;
     self->scan_generation++;
-    self->read_pauses_left = TI_READ_PAUSES_MAX;
     scan_records_drop(self); /* read before: what stands there may have gone bad since */
 }
 
@@ -254,9 +294,7 @@ void ti_scan_answered(struct tierer *self, const struct sl_msg *reply)
     if (self->scan_last) {
         self->scanning = false;
         scan_records_drop(self);
-        if (!self->degraded && !self->draining) {
-            sl_metrics_health(self->env->metrics, SL_HEALTH_READY, "");
-        }
+        ti_health_tell(self);
         sl_log_write(self->env->log, SL_LOG_INFO, 0,
                      "disk: the registrar knows all %" PRIu64 " values, told in %" PRIu64 " ms",
                      ti_entries_live_count(self->entries),

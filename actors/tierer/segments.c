@@ -126,7 +126,7 @@ static sl_err spare_run(void *context, uint32_t thread)
 static void spare_start(struct tierer *self)
 {
     struct ti_spare *spare = &self->spare;
-    sl_err err = self->env->ops->job(self->env, 1, spare_run, spare, 0);
+    sl_err err = self->env->ops->job(self->env, 1, spare_run, spare, TI_COOKIE_SPARE);
     spare->started_ns = self->env->now_ns;
     spare->retry_at_ns = err == SL_OK ? 0 : sl_deadline_ns(self->env->now_ns, TI_HEALTH_RETRY_NS);
 }

@@ -11,15 +11,6 @@
 #define FOOTERS_DOUBTED 16u
 #define APPLY_BATCH     32u /* records whose places in the table are fetched together */
 
-/* How far the start is. */
-struct start {
-    uint32_t listed, kept; /* segments[0 .. kept) are open */
-    uint32_t unreadable;
-    /* Number of the newest segment whose end cannot be read, while nobody who came after it says
-     * which tombstones there were; 0: none. */
-    uint32_t doubt;
-};
-
 static int segment_compare(const void *a, const void *b)
 {
     const struct ti_segment *left = a;
@@ -138,7 +129,7 @@ static sl_err segment_drop(struct tierer *self, struct ti_segment *segment, stru
 /* Gives up the values of the `count` oldest segments: a tombstone behind them is lost, and nobody
  * knows whose. The files go, oldest first: what shows that it is lost stays until all have gone,
  * and nothing is there that could be read again at a later start. */
-static sl_err oldest_give_up(struct tierer *self, struct start *start, uint32_t count,
+static sl_err oldest_give_up(struct tierer *self, struct ti_start *start, uint32_t count,
                              const char *reason, struct sl_error *why)
 {
     uint64_t values = ti_entries_live_count(self->entries);
@@ -168,7 +159,7 @@ static sl_err oldest_give_up(struct tierer *self, struct start *start, uint32_t 
 
 /* Somebody says that a frame of tombstones was acknowledged. When it was not seen, it lay behind
  * all that is kept. */
-static sl_err tombstone_named(struct tierer *self, struct start *start, uint64_t sequence,
+static sl_err tombstone_named(struct tierer *self, struct ti_start *start, uint64_t sequence,
                               struct sl_error *why)
 {
     if (sequence <= self->tombstone_sequence) {
@@ -206,8 +197,8 @@ static void footer_remains(struct tierer *self, struct ti_segment *segment, stru
 }
 
 /* A segment without footer: of a crash, of a full version 1 disk, or a damaged one. */
-static sl_err segment_recover(struct tierer *self, struct start *start, struct ti_segment *segment,
-                              bool values, struct sl_error *why)
+static sl_err segment_recover(struct tierer *self, struct ti_start *start,
+                              struct ti_segment *segment, bool values, struct sl_error *why)
 {
     if (segment->version >= TI_FORMAT_NAMED) {
         sl_err err = tombstone_named(self, start, segment->tombstone_before, why);
@@ -260,7 +251,7 @@ static sl_err segment_recover(struct tierer *self, struct start *start, struct t
 }
 
 /* Takes a segment over by its footer. SL_ERR_NOT_FOUND: it has none that is whole. */
-static sl_err segment_adopt(struct tierer *self, struct start *start, struct ti_segment *segment,
+static sl_err segment_adopt(struct tierer *self, struct ti_start *start, struct ti_segment *segment,
                             struct sl_error *why)
 {
     struct ti_trailer trailer;
@@ -308,7 +299,7 @@ static sl_err segment_void(struct tierer *self, struct ti_segment *segment, stru
     return segment_drop(self, segment, why);
 }
 
-static sl_err segment_open(struct tierer *self, struct start *start, struct ti_segment *segment,
+static sl_err segment_open(struct tierer *self, struct ti_start *start, struct ti_segment *segment,
                            bool newest, struct sl_error *why)
 {
     char name[40];
@@ -374,7 +365,7 @@ static bool segment_unused(struct tierer *self, const struct ti_segment *segment
 }
 
 /* What the page of members names, and what nobody names who comes after it. */
-static sl_err segments_judge(struct tierer *self, struct start *start, struct sl_error *why)
+static sl_err segments_judge(struct tierer *self, struct ti_start *start, struct sl_error *why)
 {
     const struct ti_members *page = &self->members.now;
     uint32_t named =
@@ -398,7 +389,7 @@ static sl_err segments_judge(struct tierer *self, struct start *start, struct sl
 
 /* Those of which nothing counts go: what cannot be read now must not be read later, when others
  * that forget it have been given back. */
-static sl_err segments_lost_drop(struct tierer *self, struct start *start, struct sl_error *why)
+static sl_err segments_lost_drop(struct tierer *self, struct ti_start *start, struct sl_error *why)
 {
     uint32_t kept = 0;
     sl_err err = SL_OK;
@@ -420,7 +411,7 @@ static sl_err segments_lost_drop(struct tierer *self, struct start *start, struc
  * Without it a frame that it leaves out, whose write was given up, would count after a power cut. So
  * the newest are synced before anything is told of them. Behind older ones frames were acknowledged,
  * and those waited for their footers. */
-static void footers_doubt(struct tierer *self, const struct start *start)
+static void footers_doubt(struct tierer *self, const struct ti_start *start)
 {
     uint32_t from = start->kept > FOOTERS_DOUBTED ? start->kept - FOOTERS_DOUBTED : 0;
     for (uint32_t i = from; i < start->kept; i++) {
@@ -428,7 +419,7 @@ static void footers_doubt(struct tierer *self, const struct start *start)
     }
 }
 
-static sl_err segments_open(struct tierer *self, struct start *start, struct sl_error *why)
+static sl_err segments_open(struct tierer *self, struct ti_start *start, struct sl_error *why)
 {
     sl_err err = SL_OK;
     qsort(self->segments, start->listed, sizeof(*self->segments), segment_compare);
@@ -437,7 +428,11 @@ static sl_err segments_open(struct tierer *self, struct start *start, struct sl_
     for (uint32_t i = 0; err == SL_OK && i < start->listed; i++) {
         struct ti_segment segment = self->segments[i];
         bool newest = i + 1 == start->listed;
-        sl_metrics_beat_now(self->env->metrics);
+        atomic_store_explicit(&start->done, i, memory_order_relaxed);
+        if (atomic_load_explicit(&start->cancelled, memory_order_relaxed)) {
+            err = sl_fail(why, SL_ERR_DRAINING, "disk: stopped while its log was being read");
+            break;
+        }
         self->next_number = segment.number + 1;
         err = segment_open(self, start, &segment, newest, why);
         self->next_sequence = SL_MAX(self->next_sequence, segment.last_sequence + 1);
@@ -480,16 +475,40 @@ sl_err ti_log_open(struct tierer *self, struct sl_error *why)
         self->store[i] = (unsigned char)self->env->ops->random_u64(self->env);
     }
     self->read_pauses_left = TI_READ_PAUSES_MAX;
-    struct start start = {.listed = self->segment_count};
+    self->start.listed = self->segment_count;
     self->segment_count = 0; /* none of them is open yet */
-    err = ti_members_open(self, why);
+    return ti_members_open(self, why);
+}
+
+/* On a helper thread: a disk may take minutes to read. */
+static sl_err log_read(void *context, uint32_t thread)
+{
+    struct tierer *self = context;
+    (void)thread;
+    return segments_open(self, &self->start, &self->start.why);
+}
+
+sl_err ti_log_read(struct tierer *self, struct sl_error *why)
+{
+    sl_err err = self->env->ops->job(self->env, 1, log_read, self, TI_COOKIE_START);
     if (err != SL_OK) {
-        return err;
+        return sl_fail(why, err, "disk: no thread to read its log: %s", sl_err_text(err));
     }
-    err = segments_open(self, &start, why);
-    self->segment_count = start.kept;
-    if (err != SL_OK) {
-        return err;
+    self->start.reading = true;
+    self->start.since_ns = self->env->now_ns;
+    self->env->starting = true;
+    self->env->ops->wake_at(self->env, self->env->now_ns + TI_START_TELL_NS);
+    return SL_OK;
+}
+
+bool ti_log_was_read(struct tierer *self, sl_err result)
+{
+    self->start.reading = false;
+    self->segment_count = self->start.kept;
+    if (result != SL_OK) {
+        sl_log_write(self->env->log, SL_LOG_ERROR, 0, "%s", self->start.why.text);
+        self->env->ending = self->start.why.text;
+        return false;
     }
     if (self->emptied_segments > 0) {
         sl_log_write(self->env->log, SL_LOG_WARN, 0,
@@ -501,11 +520,16 @@ sl_err ti_log_open(struct tierer *self, struct sl_error *why)
     sl_metric_set(self->env->metrics, self->metrics.given_up_segments, self->given_up_segments);
     sl_log_write(
         self->env->log, SL_LOG_INFO, 0,
-        "disk: %u segments, %" PRIu64 " values, %" PRIu64 " bytes, %s", self->segment_count,
-        ti_entries_live_count(self->entries), ti_entries_live_bytes(self->entries),
+        "disk: %u segments, %" PRIu64 " values, %" PRIu64 " bytes, read in %" PRIu64 " ms, %s",
+        self->segment_count, ti_entries_live_count(self->entries),
+        ti_entries_live_bytes(self->entries),
+        (self->env->now_ns - self->start.since_ns) / SL_NS_PER_MS,
         self->disk->direct ? "direct i/o" : "buffered i/o: the file system has no O_DIRECT");
     ti_segments_gauges(self);
-    return SL_OK;
+    self->env->starting = false;
+    ti_health_tell(self);
+    ti_log_settle(self);
+    return true;
 }
 
 static bool settle_next(struct tierer *self)
@@ -544,6 +568,7 @@ void ti_log_settled(struct tierer *self, const struct ti_io *io, uint64_t bytes,
 
 void ti_log_close(struct tierer *self)
 {
+    self->segment_count = self->start.reading ? self->start.kept : self->segment_count;
     for (uint32_t i = 0; i < self->segment_count; i++) {
         if (self->segments[i].file >= 0) {
             self->disk->ops->close(self->disk, self->segments[i].file);

@@ -9,6 +9,8 @@
 #include "ipc/sl_msg.h"
 #include "runtime/sl_actor.h"
 
+#include <stdatomic.h>
+
 #define TI_SEARCH_BYTES         (1u << 20)   /* read at once while looking for the next frame */
 #define TI_LEND_BYTES           (64u << 20)  /* of an arena, registered at once */
 #define TI_REGISTERED_BYTES_MIN (256u << 10) /* smaller pieces of a frame travel together */
@@ -23,7 +25,6 @@
 #define TI_FENCES_MAX           16u
 #define TI_ARENAS_MAX           16u
 #define TI_FOUND_ITEMS_MAX      4096u /* one DISK_FOUND */
-#define TI_FOUND_SEGMENTS_MAX   256u
 #define TI_ANSWERED_MAX         64u /* jobs; the registrar has 16 writes and a DISK_FORGET under way */
 #define TI_ANSWERED_READS_MAX \
     32u /* it has 8 reads and 4 ahead of use, and hears answers in order */
@@ -34,6 +35,7 @@
 #define TI_HEALTH_REFUSE_NS    (3 * SL_NS_PER_S) /* a request waits so long for a disk that fails */
 #define TI_HEALTH_STALL_NS     (5 * SL_NS_PER_S) /* no answer for so long: the disk hangs */
 #define TI_HEALTH_PROBE_NS     SL_NS_PER_S       /* between two probes of a disk in doubt */
+#define TI_START_TELL_NS       (300 * SL_NS_PER_MS) /* a start that takes longer is told of */
 #define TI_NAME_NS             (100 * SL_NS_PER_MS) /* between two frames of tombstones named */
 #define TI_BAD_PLACES_MAX      64u
 #define TI_BAD_PLACE_FAILURES  3u /* on a disk that is well otherwise: the place is given up */
@@ -247,6 +249,32 @@ struct ti_members_file {
     uint64_t unwritten_bytes; /* of the file that is still to be made, against the ceiling */
 };
 
+/* The start: a helper thread reads what lives before this one wrote. Until it has ended, the loop
+ * leaves the disk, segments[] and the entries alone. */
+struct ti_start {
+    bool reading;
+    uint64_t since_ns;
+    uint32_t listed, kept; /* segments[0 .. kept) are open */
+    uint32_t unreadable;
+    /* Number of the newest segment whose end cannot be read, while nobody who came after it says
+     * which tombstones there were; 0: none. */
+    uint32_t doubt;
+    _Atomic uint32_t done; /* of the listed ones */
+    _Atomic bool cancelled;
+    struct sl_error why;
+};
+
+/* Records of a segment that keeps none in memory, being read by a helper thread. */
+struct ti_scan_read {
+    bool busy;
+    uint32_t generation; /* of the scan that wanted them */
+    struct tierer *self;
+    struct ti_segment segment; /* a copy */
+    unsigned char *records;
+    uint64_t bytes;
+    struct sl_error why;
+};
+
 /* What the disk may be written. */
 struct ti_budget {
     uint64_t day_max_bytes; /* setting; 0: no limit, and no account */
@@ -277,6 +305,7 @@ struct tierer {
     unsigned char store[16];
     struct ti_members_file members;
     struct ti_budget budget;
+    struct ti_start start;
     uint32_t emptied_segments, given_up_segments; /* at the start */
     uint64_t next_sequence;
     uint64_t tombstone_sequence; /* the newest frame of tombstones that was acknowledged; 0: none */
@@ -350,8 +379,7 @@ struct tierer {
     uint64_t scan_records_bytes;
     uint32_t scan_records_of; /* its number; 0: none */
     uint32_t scan_generation;
-    unsigned char *scan_kept[TI_FOUND_SEGMENTS_MAX];
-    uint32_t scan_kept_count;
+    struct ti_scan_read scan_read;
     uint64_t scan_started_ns;
     struct sl_item_found *scan_items;
     uint32_t scan_count;

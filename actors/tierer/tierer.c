@@ -132,10 +132,7 @@ static sl_err tierer_init(void *state, struct sl_env *env, struct sl_error *why)
         err = ti_log_open(self, why);
     }
     err = err == SL_OK ? ti_budget_open(self, why) : err;
-    if (err == SL_OK) {
-        ti_log_settle(self);
-    }
-    return err;
+    return err == SL_OK ? ti_log_read(self, why) : err;
 }
 
 /* reply NULL: nobody answered. */
@@ -168,7 +165,8 @@ static void tierer_idle(struct tierer *self)
 static void maybe_finish(struct tierer *self)
 {
     struct ti_segment *newest = ti_log_newest(self);
-    if (!self->draining || !ti_log_idle(self) || self->reads.count + self->reads_ahead.count > 0) {
+    if (!self->draining || self->start.reading || !ti_log_idle(self) ||
+        self->reads.count + self->reads_ahead.count > 0) {
         return;
     }
     if (newest != NULL && newest->state == TI_SEGMENT_OPEN) {
@@ -196,7 +194,11 @@ static void registrar_heard(struct tierer *self, const struct sl_msg *msg)
 
 static void job_ended(struct tierer *self, const struct sl_msg *msg)
 {
-    ti_segments_prepared(self, msg->code);
+    if (msg->body.local_job.cookie == TI_COOKIE_SCAN) {
+        ti_scan_was_read(self, msg->code);
+    } else {
+        ti_segments_prepared(self, msg->code);
+    }
 }
 
 static const struct {
@@ -224,10 +226,32 @@ static void message_handle(struct tierer *self, const struct sl_msg *msg)
     }
 }
 
+/* While the log is read: nothing that was asked before this process lived is under way. */
+static sl_err start_handle(struct tierer *self, const struct sl_msg *msg)
+{
+    if (msg->type == SL_MSG_LOCAL_JOB && !ti_log_was_read(self, msg->code)) {
+        return SL_ERR_DEVICE;
+    }
+    if (msg->type == SL_MSG_FENCE) {
+        ti_reads_fence(self, msg);
+        ti_reads_fences_answer(self);
+    } else if (!SL_MSG_IS_REPLY(msg->type) && msg->type != SL_MSG_LOCAL_JOB) {
+        sl_reply_fail(self->env, msg, SL_ERR_BUSY, "the disk's log is being read");
+    }
+    return SL_OK;
+}
+
 static sl_err tierer_handle(void *state, const struct sl_msg *msg)
 {
     struct tierer *self = state;
-    message_handle(self, msg);
+    if (self->start.reading) {
+        sl_err err = start_handle(self, msg);
+        if (err != SL_OK || self->start.reading) {
+            return err;
+        }
+    } else {
+        message_handle(self, msg);
+    }
     ti_reads_fences_answer(self);
     ti_reads_pump(self); /* loads go before write-back */
     ti_log_pump(self);
@@ -248,6 +272,11 @@ static sl_err tierer_tick(void *state, uint64_t now_ns)
 {
     struct tierer *self = state;
     struct sl_call call;
+    if (self->start.reading) {
+        ti_health_tell(self);
+        self->env->ops->wake_at(self->env, now_ns + TI_START_TELL_NS);
+        return SL_OK;
+    }
     while (sl_calls_expired(self->calls, now_ns, &call)) {
         call_ended(self, &call, NULL);
     }
@@ -265,6 +294,11 @@ static void tierer_drain(void *state)
 {
     struct tierer *self = state;
     self->draining = true;
+    atomic_store_explicit(&self->start.cancelled, true, memory_order_relaxed);
+    if (self->start.reading) {
+        self->env->ops->finish(self->env); /* a disk may answer late, or never */
+        return;
+    }
     ti_log_pump(self);
     ti_io_pump(self);
     maybe_finish(self);
@@ -292,6 +326,7 @@ static void tierer_fini(void *state)
     free(self->frame_buffer);
     free(self->search_buffer);
     free(self->scan_records);
+    free(self->scan_read.records);
     free(self->scan_items);
     free(self->probe.page);
     free(self->budget.page);

@@ -27,7 +27,9 @@ static enum sl_option_takes option_find(const void *context, const char *name, s
     for (uint32_t i = 0; i < table->own_count; i++) {
         if (sl_option_is(table->own[i].name, name, length)) {
             *option = OPTION_OWN + (int)i;
-            return table->own[i].flag != NULL ? SL_OPTION_NOTHING : SL_OPTION_VALUE;
+            return table->own[i].flag == NULL   ? SL_OPTION_VALUE
+                   : table->own[i].text != NULL ? SL_OPTION_MAYBE
+                                                : SL_OPTION_NOTHING;
         }
     }
     if (sl_setting_find(name, length, &setting)) {
@@ -48,10 +50,11 @@ static bool own_take(const struct ctl *ctl, const struct ctl_option *option, con
     struct sl_error why = {.code = SL_ERR_INVALID};
     if (option->flag != NULL) {
         *option->flag = true;
-        return true;
     }
     if (option->text != NULL) {
         *option->text = value;
+    }
+    if (option->flag != NULL || option->text != NULL) {
         return true;
     }
     if (option->count != NULL) {

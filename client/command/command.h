@@ -44,7 +44,7 @@ struct ctl {
 struct ctl_option {
     const char *name; /* without the dashes */
     bool *flag;
-    const char **text;
+    const char **text;  /* with a flag: what follows `=`, or NULL */
     uint64_t *count;    /* decimal */
     uint64_t *size;     /* as sizes in the settings */
     uint64_t *duration; /* as durations in the settings */

@@ -281,11 +281,12 @@ static int status_command(struct ctl *ctl, int argc, char **argv)
     int code;
     bool names_asked = false;
     bool ready_asked = false;
+    const char *ready_of = NULL;
     uint64_t deadline_ns = 0;
     struct status status = {.ctl = ctl, .silent_ms = UINT64_MAX, .now_ns = sl_clock_monotonic_ns()};
     const struct ctl_option options[] = {{.name = "metrics", .flag = &status.metrics},
                                          {.name = "not-ready", .flag = &names_asked},
-                                         {.name = "ready", .flag = &ready_asked},
+                                         {.name = "ready", .flag = &ready_asked, .text = &ready_of},
                                          {.name = "deadline", .duration = &deadline_ns},
                                          {.name = "silent-ms", .count = &status.silent_ms},
                                          {.name = "within-ms", .count = &status.within_ms}};
@@ -304,9 +305,14 @@ static int status_command(struct ctl *ctl, int argc, char **argv)
     if (ready_asked && (names_asked || status.metrics || status.silent_ms != UINT64_MAX)) {
         return ctl_wrong(ctl, "--ready goes with --deadline and --json alone");
     }
+    if (ready_of != NULL && strcmp(ready_of, "disks") != 0) {
+        return ctl_wrong(ctl, "--ready=%s: it is --ready or --ready=disks", ready_of);
+    }
     if (ready_asked) {
-        deadline_ns = deadline_ns > 0 ? deadline_ns : STATUS_DEADLINE_NS;
-        return status_ready(ctl, sl_deadline_ns(status.now_ns, deadline_ns));
+        uint64_t patience_ns =
+            ready_of != NULL ? WITHIN_MS_MAX * SL_NS_PER_MS : STATUS_DEADLINE_NS;
+        deadline_ns = deadline_ns > 0 ? deadline_ns : patience_ns;
+        return status_ready(ctl, ready_of != NULL, sl_deadline_ns(status.now_ns, deadline_ns));
     }
     if (names_asked) {
         return not_ready(&status);
@@ -335,7 +341,7 @@ static int status_command(struct ctl *ctl, int argc, char **argv)
 const struct ctl_command ctl_status = {
     .name = "status",
     .summary = "hits, bytes, times; actors, health, counters",
-    .help = "status [--metrics] [--ready [--deadline T]] [--not-ready NAME... [--within-ms N]] [--silent-ms N]\n"
+    .help = "status [--metrics] [--ready[=disks] [--deadline T]] [--not-ready NAME... [--within-ms N]] [--silent-ms N]\n"
             "\n"
             "Says where gets and loads were found, bytes, times, and what memory and disks hold, since the node was started; then\n"
             "each actor. Reads the actors' metrics pages and disturbs nobody. A loop that has not turned for 2 s is called stuck.\n"
@@ -343,7 +349,8 @@ const struct ctl_command ctl_status = {
             "  --metrics         all counters and histograms\n"
             "  --ready           say whether the node serves, and what is missing or degraded; code 0 or 1, for probes. It serves when all\n"
             "                    actors are alive and ready or degraded, some of its disks may be missing, and the registrar answers\n"
-            "  --deadline T      of --ready: the answer takes so long at most (1s); what is just being restarted is waited for\n"
+            "  --ready=disks     the same, but wait until each disk has been read: until then what lies on it is a miss\n"
+            "  --deadline T      of --ready: the answer takes so long at most (1s, with =disks 1h); what is just being restarted is waited for\n"
             "  --not-ready NAME...   print those of the names that are not alive and ready, one a line\n"
             "  --within-ms N     of --not-ready: wait so long until all of them are (0)\n"
             "  --silent-ms N     print the living actors whose loop has not turned for N ms, one a line"

@@ -12,11 +12,13 @@
 
 struct actor {
     char name[SL_METRIC_NAME_BYTES];
+    char reason[SL_METRICS_REASON_BYTES];
     bool serves, degraded;
 };
 
 struct ready {
     const struct ctl *ctl;
+    bool disks_read; /* the registrar knows what is on each disk */
     bool supervised; /* actors[] has those that the supervisor starts; else those that have pages */
     uint32_t count;
     struct actor actors[NAMES_MAX];
@@ -56,6 +58,19 @@ static void names_read(struct ready *self)
     self->supervised = self->count > 0;
 }
 
+static bool registrar_knows_disks(const struct sl_metrics_view *view,
+                                  const struct sl_metrics_summary *summary)
+{
+    char name[SL_METRIC_NAME_BYTES];
+    uint64_t value = 0;
+    for (uint32_t i = 0; i < summary->metric_count; i++) {
+        if (sl_metrics_view_metric(view, i, name, &value) && strcmp(name, "disk_ready") == 0) {
+            return value != 0;
+        }
+    }
+    return false;
+}
+
 static bool page_look(void *context, struct sl_metrics_view *view)
 {
     struct ready *self = context;
@@ -64,9 +79,13 @@ static bool page_look(void *context, struct sl_metrics_view *view)
     if (strncmp(summary.actor, "client.", 7) == 0) {
         return true;
     }
+    if (strcmp(summary.actor, "registrar") == 0) {
+        self->disks_read = registrar_knows_disks(view, &summary);
+    }
     struct actor *actor = actor_find(self, summary.actor, !self->supervised);
     if (actor != NULL) {
         actor->degraded = summary.health == SL_HEALTH_DEGRADED;
+        (void)snprintf(actor->reason, sizeof(actor->reason), "%s", summary.reason);
         actor->serves = (actor->degraded || summary.health == SL_HEALTH_READY) &&
                         sl_proc_alive(summary.proc) && !status_is_stuck(&summary);
     }
@@ -76,6 +95,16 @@ static bool page_look(void *context, struct sl_metrics_view *view)
 static bool is_disk(const struct actor *actor)
 {
     return strncmp(actor->name, "tierer.", 7) == 0;
+}
+
+static bool has_disks(const struct ready *self)
+{
+    for (uint32_t i = 0; i < self->count; i++) {
+        if (is_disk(&self->actors[i])) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* As sluice-node judges: a node goes on without some of its disks, and with actors that are degraded. */
@@ -113,58 +142,69 @@ static bool registrar_answers(struct ready *self, uint64_t deadline_ns)
     return err == SL_OK || err == SL_ERR_LIMIT || err == SL_ERR_NO_SPACE;
 }
 
+static bool is_named(const struct actor *actor, bool degraded)
+{
+    return degraded ? actor->serves && actor->degraded : !actor->serves;
+}
+
 /* Names of those that serve degraded, or of those that do not serve. */
 static json_t *names_json(const struct ready *self, bool degraded)
 {
     json_t *names = json_array();
     for (uint32_t i = 0; i < self->count; i++) {
-        const struct actor *actor = &self->actors[i];
-        if (degraded ? actor->serves && actor->degraded : !actor->serves) {
-            (void)json_array_append_new(names, json_string(actor->name));
+        if (is_named(&self->actors[i], degraded)) {
+            (void)json_array_append_new(names, json_string(self->actors[i].name));
         }
     }
     return names;
 }
 
-static void names_print(const char *what, json_t *names)
+static void names_print(const struct ready *self, const char *what, bool degraded)
 {
-    size_t i;
-    json_t *name;
-    json_array_foreach(names, i, name)
-    {
-        (void)printf("%s%s", i == 0 ? what : ", ", json_string_value(name));
+    for (uint32_t i = 0; i < self->count; i++) {
+        const struct actor *actor = &self->actors[i];
+        if (is_named(actor, degraded)) {
+            (void)printf("%s%s", what, actor->name);
+            what = ", ";
+            (void)(degraded && actor->reason[0] != '\0' && printf(" (%s)", actor->reason));
+        }
     }
 }
 
-int status_ready(const struct ctl *ctl, uint64_t deadline_ns)
+static bool is_ready(struct ready *self, bool disks)
+{
+    return actors_serve(self) && (!disks || self->disks_read || !has_disks(self));
+}
+
+int status_ready(const struct ctl *ctl, bool disks, uint64_t deadline_ns)
 {
     static struct ready self; /* too large for a stack */
     const struct timespec pause = {.tv_nsec = (long)READY_PAUSE_NS};
     self = (struct ready){.ctl = ctl};
-    bool serve = actors_serve(&self);
+    bool serve = is_ready(&self, disks);
     while (!serve && sl_clock_monotonic_ns() < deadline_ns) {
         (void)nanosleep(&pause, NULL);
-        serve = actors_serve(&self);
+        serve = is_ready(&self, disks);
     }
     bool ready = serve && registrar_answers(&self, deadline_ns);
-    json_t *missing = names_json(&self, false);
-    json_t *degraded = names_json(&self, true);
     if (ctl->json) {
-        ctl_print_json(json_pack("{s:s, s:b, s:o, s:o, s:s?}", "instance",
+        ctl_print_json(json_pack("{s:s, s:b, s:b, s:o, s:o, s:s?}", "instance",
                                  sl_config_text(ctl->config, SL_SET_instance), "ready", ready,
-                                 "missing", missing, "degraded", degraded, "why",
-                                 self.why.text[0] != '\0' ? self.why.text : NULL));
+                                 "disks_read", self.disks_read || !has_disks(&self), "missing",
+                                 names_json(&self, false), "degraded", names_json(&self, true),
+                                 "why", self.why.text[0] != '\0' ? self.why.text : NULL));
         return ready ? CTL_FINE : CTL_NO;
     }
     (void)printf("%s", ready ? "ready" : "not ready");
-    names_print("; missing: ", missing);
-    names_print("; degraded: ", degraded);
+    names_print(&self, "; missing: ", false);
+    names_print(&self, "; degraded: ", true);
+    if (disks && !self.disks_read && has_disks(&self)) {
+        (void)printf("; not every disk has been read");
+    }
     if (self.count == 0) {
         (void)printf("; no node runs under the name '%s'",
                      sl_config_text(ctl->config, SL_SET_instance));
     }
     (void)printf("%s%s\n", self.why.text[0] != '\0' ? "; " : "", self.why.text);
-    json_decref(missing);
-    json_decref(degraded);
     return ready ? CTL_FINE : CTL_NO;
 }

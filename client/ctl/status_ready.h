@@ -9,7 +9,7 @@
 /* Waits until deadline_ns (monotonic) for a node that serves: the actors that its supervisor starts are alive
  * and ready or degraded, some of its disks left out, and the registrar answers. Prints, and gives CTL_FINE or
  * CTL_NO. */
-int status_ready(const struct ctl *ctl, uint64_t deadline_ns);
+int status_ready(const struct ctl *ctl, bool disks, uint64_t deadline_ns);
 
 /* status.c: whether the loop of a living actor has not turned for long; one that starts has more time. */
 bool status_is_stuck(const struct sl_metrics_summary *summary);

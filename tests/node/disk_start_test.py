@@ -3,13 +3,15 @@
 import fcntl
 import json
 import os
+import re
 import shutil
+import signal
 import subprocess
 import threading
 import time
 import unittest
 
-from node_support import PATIENCE, Node, main, store_setup, wait_until
+from node_support import BIN, PATIENCE, Node, main, store_setup, wait_until
 
 UID = os.geteuid()
 ROOT_ALONE = unittest.skipUnless(UID == 0, "skipped: only root can give a directory away")
@@ -159,6 +161,81 @@ class DiskStart(unittest.TestCase):
             self.skipTest("mounting is not permitted here")
         self.addCleanup(subprocess.run, ["umount", "--lazy", self.place(node)], check=False)
         self.refused(node, "free", "two segments")
+
+    # ---- a disk that takes long to read ----
+
+    def slow(self, node):
+        """The file that says how many reads of segments the tierer's start and scan may do; without it all of them."""
+        library = os.path.join(BIN, "../tests/held/libheld_reads.so")
+        if not os.path.exists(library):
+            self.skipTest("nothing is preloaded into sanitized programs")
+        held = node.directory + "/held"
+        node.programs_with("sluice-tierer", f'export LD_PRELOAD="{library}" HELD_READS="{held}"')
+        return held
+
+    def allow(self, held, count):
+        with open(held + ".new", "w", encoding="utf-8") as file:
+            file.write(str(count))
+        os.rename(held + ".new", held)
+
+    def told(self, node, name="tierer.0"):
+        """(health, reason) of the actor"""
+        actors = json.loads(node.ctl("status", "--json").stdout)["actors"]
+        return next((actor["health"], actor["reason"]) for actor in actors if actor["name"] == name)
+
+    def test_a_disk_that_takes_long_to_read_keeps_nobody_waiting(self):
+        node = self.node(settings=("--disk-segment", "1MiB"))
+        held = self.slow(node)
+        node.start()
+        for number in range(24):
+            node.ctl("put", f"old{number}", "-", stdin=bytes([number]) * (900 << 10))
+        node.ctl("flush", "--timeout", "60s")
+        node.stop()
+        segments = len([name for name in os.listdir(self.place(node)) if name.startswith("segment.")])
+        self.assertGreater(segments, 15)
+
+        self.allow(held, 3)  # of the first segments' footers
+        said = node.start().stdout
+        tierer, registrar = node.pid("tierer.0"), node.pid("registrar")
+        self.assertRegex(said, r"ready; degraded: .*tierer\.0 \(reading its log, [0-9]+ %\)")
+        wait_until(lambda: re.fullmatch(r"reading its log, [1-9][0-9]? %", self.told(node)[1]), 60, "it says how far it is")
+        self.assertEqual(node.ctl("status", "--ready").returncode, 0)
+        waiting = node.ctl("status", "--ready=disks", "--deadline", "100ms", check=False)
+        self.assertEqual((waiting.returncode, b"not every disk has been read" in waiting.stdout), (1, True), waiting)
+        self.assertEqual(node.ctl("get", "old0", check=False).returncode, 1)  # a miss
+        node.ctl("put", "new", "-", stdin=b"new")
+        self.assertEqual(node.ctl("get", "new").stdout, b"new")
+        time.sleep(3)  # as long as nobody may be silent
+
+        self.allow(held, segments + 2)  # the start ends; what the registrar is told is read again, and held
+        wait_until(lambda: self.told(node)[0] == "ready", 60, "its log is read")
+        time.sleep(3)
+        self.assertEqual(node.ctl("status", "--ready=disks", "--deadline", "100ms", check=False).returncode, 1)
+
+        os.remove(held)
+        self.assertEqual(node.ctl("status", "--ready=disks").returncode, 0)
+        for number in range(24):
+            self.assertEqual(node.ctl("get", f"old{number}").stdout, bytes([number]) * (900 << 10), node.logs())
+        self.assertEqual((node.pid("tierer.0"), node.pid("registrar")), (tierer, registrar), node.logs())
+
+    def test_a_node_is_stopped_and_killed_while_it_reads_a_disk(self):
+        node = self.node(settings=("--disk-segment", "1MiB"))
+        held = self.slow(node)
+        node.start()
+        for number in range(24):
+            node.ctl("put", f"old{number}", "-", stdin=bytes([number]) * (900 << 10))
+        node.ctl("flush", "--timeout", "60s")
+        node.stop()
+        self.allow(held, 3)
+        node.start()
+        node.signal("tierer.0", signal.SIGKILL)
+        wait_until(lambda: self.told(node)[1].startswith("reading its log"), 60, "the next one reads it")
+        node.stop()
+        self.assertEqual(node.leftovers(), [])
+        os.remove(held)
+        node.start()
+        self.assertEqual(node.ctl("status", "--ready=disks").returncode, 0)
+        self.assertEqual(node.ctl("get", "old0").stdout, bytes(900 << 10), node.logs())
 
     # ---- a tier that dies while the node runs ----
 

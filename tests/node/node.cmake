@@ -11,6 +11,12 @@ endforeach()
 sl_node_test(monitoring LABEL node SCRIPT node/monitoring_test.py TIMEOUT 900)
 # Takes a core from everyone for a while.
 sl_node_test(core LABEL node SCRIPT node/core_test.py TIMEOUT 300 SERIAL)
+# Preloaded into the tierer of disk_start; a sanitizer's own library would have to come first.
+if(NOT SL_SANITIZE)
+    add_library(held_reads SHARED ${CMAKE_CURRENT_LIST_DIR}/held_reads.c)
+    target_link_libraries(held_reads PRIVATE ${CMAKE_DL_LIBS})
+    set_target_properties(held_reads PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/held)
+endif()
 # These use the Python packages, too, where there are some.
 foreach(suite disk_start node_dirs version metrics events)
     if(TARGET sluice_python)

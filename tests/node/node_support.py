@@ -125,14 +125,18 @@ class Node:
 
     def programs_with_ctl(self, case):
         """The node's programs, with a sluicectl that does otherwise in a case of the shell's: 'config*) sleep 9 ;;'."""
+        self.programs_with("sluicectl", f'case "$*" in\n{case}\nesac')
+
+    def programs_with(self, changed, before):
+        """The node's programs, one of which does something else before."""
         programs = self.directory + "/bin"
         os.mkdir(programs)
         for name in os.listdir(BIN):
-            if name != "sluicectl":
+            if name != changed:
                 os.symlink(f"{BIN}/{name}", f"{programs}/{name}")
-        with open(programs + "/sluicectl", "w", encoding="utf-8") as script:
-            script.write(f'#!/bin/sh\ncase "$*" in\n{case}\nesac\nexec "{CTL}" "$@"\n')
-        os.chmod(programs + "/sluicectl", 0o755)
+        with open(f"{programs}/{changed}", "w", encoding="utf-8") as script:
+            script.write(f'#!/bin/sh\n{before}\nexec "{BIN}/{changed}" "$@"\n')
+        os.chmod(f"{programs}/{changed}", 0o755)
         self.environment["SLUICE_BIN"] = programs
 
     def start(self):

@@ -210,25 +210,32 @@ static void deliver(struct fake_env *fake, const struct sl_msg *msg)
     ck_assert_int_eq(fake->actor->handle(fake->state, msg), SL_OK);
 }
 
-static void deliver_job(struct fake_env *fake)
+static sl_err deliver_job(struct fake_env *fake)
 {
+    sl_err err = SL_OK;
     for (uint32_t left = fake->jobs_ended_count; left > 0; left--) { /* what follows comes later */
         struct sl_msg msg = {.type = SL_MSG_LOCAL_JOB, .code = fake->jobs_ended[0].result};
         msg.body.local_job.cookie = fake->jobs_ended[0].cookie;
         fake->jobs_ended_count--;
         memmove(&fake->jobs_ended[0], &fake->jobs_ended[1],
                 fake->jobs_ended_count * sizeof(fake->jobs_ended[0]));
-        deliver(fake, &msg);
+        if (fake->actor->handle(fake->state, &msg) != SL_OK) {
+            ck_assert(fake->env.starting); /* a start may fail late */
+            err = msg.code;
+        }
     }
+    return err;
 }
 
 sl_err fake_start(struct fake_env *fake, struct sl_error *why)
 {
     fake->state = calloc(1, fake->actor->state_bytes);
     ck_assert_ptr_nonnull(fake->state);
+    fake->env.ending = NULL;
     sl_err err = fake->actor->init(fake->state, &fake->env, why);
     if (err == SL_OK) {
-        deliver_job(fake);
+        err = deliver_job(fake);
+        return err == SL_OK ? SL_OK : sl_fail(why, err, "%s", fake->env.ending);
     }
     return err;
 }
@@ -331,7 +338,7 @@ void fake_give(struct fake_env *fake, const char *sender, struct sl_msg *msg)
     free(copy);
     decoded.received_ns = fake->env.now_ns;
     deliver(fake, &decoded);
-    deliver_job(fake);
+    (void)deliver_job(fake);
 }
 
 static bool frame_decode(struct fake_env *fake, struct fake_frame *frame, struct sl_msg *out)
@@ -400,7 +407,14 @@ void fake_job_run(struct fake_env *fake, uint64_t took_ns)
     fake->held_job = NULL;
     job_do(fake, fake->held_threads, job, fake->held_context, fake->held_cookie);
     fake->env.now_ns += took_ns;
-    deliver_job(fake);
+    (void)deliver_job(fake);
+}
+
+void fake_jobs_tell(struct fake_env *fake)
+{
+    while (fake->jobs_ended_count > 0) {
+        (void)deliver_job(fake);
+    }
 }
 
 void fake_pass(struct fake_env *fake, uint64_t ns)
@@ -410,7 +424,7 @@ void fake_pass(struct fake_env *fake, uint64_t ns)
         fake->env.now_ns = SL_MAX(fake->wake_ns, fake->env.now_ns);
         fake->wake_ns = SL_NEVER_NS;
         ck_assert_int_eq(fake->actor->tick(fake->state, fake->env.now_ns), SL_OK);
-        deliver_job(fake);
+        (void)deliver_job(fake);
         if (fake->wake_ns <= fake->env.now_ns) {
             fake->wake_ns =
                 fake->env.now_ns + SL_NS_PER_US; /* time goes on even when the actor insists */

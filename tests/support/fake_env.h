@@ -84,6 +84,8 @@ bool fake_take_reply(struct fake_env *fake, const char *to, uint64_t seq, struct
 /* Answers a request taken before: fills type, reply_to, op id and sender. */
 void fake_answer(struct fake_env *fake, const char *sender, const struct sl_msg *request,
                  struct sl_msg *reply);
+/* Ends of jobs are told, and those of the jobs that these start in turn. */
+void fake_jobs_tell(struct fake_env *fake);
 /* The job that waits runs now, and took so long: time goes on before its end is told. */
 void fake_job_run(struct fake_env *fake, uint64_t took_ns);
 /* Time goes on; the actor is ticked whenever it wished so. */

@@ -65,6 +65,7 @@ static int64_t scan(void)
     for (bool last = false; !last;) {
         struct sl_msg found;
         uint64_t codes[4096] = {0};
+        fake_jobs_tell(&fake); /* segments are read */
         ck_assert(fake_take(&fake, "registrar", SL_MSG_DISK_FOUND, &found));
         last = found.body.disk_found.last;
         left = found.body.disk_found.first ? (int64_t)found.body.disk_found.budget_left -

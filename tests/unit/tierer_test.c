@@ -283,6 +283,7 @@ static void scan(void)
     for (bool last = false; !last;) {
         struct sl_msg found;
         uint64_t codes[4096] = {0};
+        fake_jobs_tell(&fake); /* segments are read */
         ck_assert(fake_take(&fake, "registrar", SL_MSG_DISK_FOUND, &found));
         ck_assert_uint_eq(found.body.disk_found.boot_generation, boot_generation);
         heard_fence = found.body.disk_found.heard_fence;

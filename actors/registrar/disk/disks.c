@@ -528,7 +528,7 @@ static bool disk_required(const struct registrar *self)
     return false;
 }
 
-/* Its page has the reason from its end to its next start. */
+/* Its page has the reason from its end to its next start, and while it reads its log. */
 static const char *path_trouble(struct registrar *self, uint32_t at)
 {
     char page[sizeof(self->env->paths->shm_dir) + REG_NAME_BYTES];
@@ -539,8 +539,13 @@ static const char *path_trouble(struct registrar *self, uint32_t at)
     if (sl_metrics_view_open(page, &view, NULL) == SL_OK) {
         sl_metrics_view_summary(view, &summary);
         sl_metrics_view_close(&view);
-        if (summary.health == SL_HEALTH_STOPPED && summary.reason[0] != '\0') {
-            (void)snprintf(path->trouble, sizeof(path->trouble), "%s", summary.reason);
+        bool told = summary.health == SL_HEALTH_STOPPED || summary.health == SL_HEALTH_DEGRADED;
+        if (told && summary.reason[0] != '\0') {
+            /* without its figures: each of them would be another reason, and a line of the log */
+            (void)snprintf(path->trouble, sizeof(path->trouble), "%.*s",
+                           summary.health == SL_HEALTH_STOPPED ? (int)sizeof(summary.reason)
+                                                               : (int)strcspn(summary.reason, ","),
+                           summary.reason);
         }
     }
     return path->trouble;
@@ -574,6 +579,9 @@ static uint64_t disks_next(const struct registrar *self)
 {
     uint64_t now_ns = self->env->now_ns;
     uint64_t next_ns = self->tier->groups_until_ns != 0 ? self->tier->groups_until_ns : SL_NEVER_NS;
+    if (self->tier->scan_until_ns > now_ns) {
+        next_ns = SL_MIN(next_ns, self->tier->scan_until_ns);
+    }
     for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
         const struct reg_disk *disk = &self->tier->disks[i];
         if (disk->retry_ns > now_ns) {

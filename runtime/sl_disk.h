@@ -72,6 +72,11 @@ struct sl_disk_ops {
                       struct sl_error *why);
     /* Bytes that the file takes on the disk (st_blocks); 0: unknown. */
     uint64_t (*real_bytes)(struct sl_disk *disk, int file);
+    /* Gives the blocks of a part of the file back to the file system; it reads as zeros then. Blocks;
+     * any thread, while the file stays open. Offset and length are multiples of 4096. Errors:
+     * SL_ERR_UNSUPPORTED (by the file system), SL_ERR_OS. */
+    sl_err (*punch)(struct sl_disk *disk, int file, uint64_t offset_bytes, uint64_t length_bytes,
+                    struct sl_error *why);
     /* Registers memory that requests will lie in, so that each of them costs less. It is lent until
      * destroy. A refusal costs speed alone. Errors: SL_ERR_LIMIT (table full, RLIMIT_MEMLOCK),
      * SL_ERR_UNSUPPORTED, SL_ERR_OS. */

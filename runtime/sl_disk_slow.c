@@ -75,8 +75,10 @@ sl_err sl_disk_file_make(int dir_fd, const char *from, const char *name, uint64_
     }
     err = sl_disk_file_allocate(dir_fd, fd, name, true, bytes, why);
     close(fd);
-    if (err != SL_OK && from == NULL) {
-        (void)unlinkat(dir_fd, name, 0); /* a half of it takes room that others need */
+    if (err !=
+        SL_OK) { /* a half of it takes room that others need; nor may its old name come back */
+        (void)unlinkat(dir_fd, name, 0);
+        (void)fsync(dir_fd);
     }
     return err;
 }

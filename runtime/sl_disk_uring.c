@@ -240,6 +240,24 @@ static sl_err uring_read_now(struct sl_disk *disk, int file, void *memory, uint6
     return SL_OK;
 }
 
+static sl_err uring_punch(struct sl_disk *disk, int file, uint64_t offset_bytes,
+                          uint64_t length_bytes, struct sl_error *why)
+{
+    const struct uring_disk *self = disk_of(disk);
+    int result = 0;
+    SL_ASSERT(file >= 0 && (uint32_t)file < DISK_FILES_MAX && self->files[file] >= 0);
+    do {
+        result = fallocate(self->files[file], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                           (off_t)offset_bytes, (off_t)length_bytes);
+    } while (result < 0 && errno == EINTR);
+    if (result < 0 && errno == EOPNOTSUPP) {
+        return sl_fail(why, SL_ERR_UNSUPPORTED, "the file system gives no part of a file back");
+    }
+    return result < 0
+               ? sl_fail_os(why, errno, "give %" PRIu64 " bytes of a file back", length_bytes)
+               : SL_OK;
+}
+
 /* Touches nothing of the disk's state but the descriptor of the directory: any thread. */
 static sl_err uring_prepare(struct sl_disk *disk, const char *from, const char *name,
                             uint64_t bytes, struct sl_error *why)
@@ -600,6 +618,7 @@ static const struct sl_disk_ops uring_ops = {
     .reap = uring_reap,
     .prepare = uring_prepare,
     .real_bytes = uring_real_bytes,
+    .punch = uring_punch,
     .lend = uring_lend,
     .present = uring_present,
 };

@@ -75,6 +75,7 @@ static sl_err error_code_of_os(int os_code)
     case ENOMEM:
         return SL_ERR_NO_MEMORY;
     case ENOSPC:
+    case EDQUOT:
         return SL_ERR_NO_SPACE;
     case EACCES:
     case EPERM:

@@ -201,7 +201,7 @@ static void page_end(struct tierer *self, int os_code)
     budget->busy = false;
     if (os_code != 0) {
         budget->retry_at_ns = sl_deadline_ns(self->env->now_ns, TI_HEALTH_RETRY_NS);
-        ti_health_failed(self, TI_BUDGET_NAME, os_code);
+        ti_segments_failed(self, TI_BUDGET_NAME, os_code);
         return;
     }
     budget->retry_at_ns = 0;

@@ -7,6 +7,7 @@
 
 #define ENTRIES_POOL_START    1024u
 #define ENTRIES_BUCKETS_START 1024u
+#define ENTRIES_SEGMENTS      16384u /* twice as many as there are: their numbers lie close */
 
 struct ti_entries {
     struct ti_entry *pool;
@@ -20,6 +21,7 @@ struct ti_entries {
     ti_entry_ref free_list;
     uint64_t live_count;
     uint64_t live_bytes;
+    uint32_t live_in[ENTRIES_SEGMENTS]; /* by the number of the segment */
 };
 
 sl_err ti_entries_create(uint64_t seed, uint64_t entry_count_max, struct ti_entries **out,
@@ -196,6 +198,7 @@ sl_err ti_entries_put(struct ti_entries *entries, const struct ti_entry *want, t
     *list = ref;
     entries->live_count++;
     entries->live_bytes += want->length_bytes;
+    entries->live_in[want->segment % ENTRIES_SEGMENTS]++;
     return SL_OK;
 }
 
@@ -211,6 +214,7 @@ void ti_entries_kill(struct ti_entries *entries, struct ti_key_hash hash)
     entry->live = false;
     entries->live_count--;
     entries->live_bytes -= entry->length_bytes;
+    entries->live_in[entry->segment % ENTRIES_SEGMENTS]--;
 }
 
 void ti_entries_drop(struct ti_entries *entries, ti_entry_ref *list)
@@ -225,6 +229,11 @@ void ti_entries_drop(struct ti_entries *entries, ti_entry_ref *list)
         entry->chain = entries->free_list;
         entries->free_list = ref;
     }
+}
+
+uint32_t ti_entries_live_in(const struct ti_entries *entries, uint32_t segment)
+{
+    return entries->live_in[segment % ENTRIES_SEGMENTS];
 }
 
 uint64_t ti_entries_live_count(const struct ti_entries *entries)

@@ -62,6 +62,8 @@ sl_err ti_entries_put(struct ti_entries *entries, const struct ti_entry *want, t
 void ti_entries_kill(struct ti_entries *entries, struct ti_key_hash hash);
 /* Frees all entries of a segment's list and sets it to 0. */
 void ti_entries_drop(struct ti_entries *entries, ti_entry_ref *list);
+/* Of the segment with this number; may count those of one that is far away from it in number, too. */
+uint32_t ti_entries_live_in(const struct ti_entries *entries, uint32_t segment);
 uint64_t ti_entries_live_count(const struct ti_entries *entries);
 uint64_t ti_entries_live_bytes(const struct ti_entries *entries);
 

@@ -23,7 +23,18 @@ void ti_health_tell(struct tierer *self)
         (void)snprintf(text, sizeof(text), "reading its log, %" PRIu64 " %%",
                        done * 100 / SL_MAX(self->start.listed, 1u));
         sl_metrics_health(page, SL_HEALTH_DEGRADED, text);
-    } else if (!self->degraded && !self->probe.doubted) {
+    } else if (self->degraded || self->probe.doubted) {
+        return; /* it says what failed */
+    } else if (self->room.full) {
+        sl_metrics_health(page, SL_HEALTH_DEGRADED,
+                          "full: the file system has no room for two log files: nothing is "
+                          "written, reads go on");
+    } else if (self->room.retry_at_ns != 0) {
+        (void)snprintf(text, sizeof(text),
+                       "the file system is full: %" PRIu64 " of %" PRIu64 " MiB are used",
+                       self->room.bytes_max >> 20, self->disk_bytes_max >> 20);
+        sl_metrics_health(page, SL_HEALTH_READY, text);
+    } else {
         sl_metrics_health(page, SL_HEALTH_READY, "");
     }
 }
@@ -49,6 +60,9 @@ static void health_tell_fine(struct tierer *self)
 
 void ti_health_failed(struct tierer *self, const char *what, int os_code)
 {
+    if (ti_is_no_room(os_code)) {
+        ti_segments_no_room(self, false);
+    }
     health_tell_bad(self, what, os_code);
     self->degraded = true;
     self->degraded_os_code = os_code;

@@ -4,6 +4,8 @@
 
 #include "actors/tierer/state.h"
 
+#include <errno.h>
+
 /* segments.c: segments come, are closed with a footer, and go */
 struct ti_segment *ti_log_segment(struct tierer *self, uint32_t number);
 struct ti_segment *ti_log_newest(struct tierer *self);
@@ -22,7 +24,18 @@ void ti_segments_seal_io(struct tierer *self, const struct ti_io *io, uint64_t b
 uint64_t ti_segments_seal_at(const struct tierer *self); /* the next one that is tried again */
 bool ti_segments_all_sealed(const struct tierer *self);  /* or it was tried in vain */
 void ti_segments_prepare(struct tierer *self);           /* the next file, when it is time */
+void ti_segments_dead(struct tierer *self);              /* have no live value any more */
 void ti_segments_prepared(struct tierer *self, sl_err result);
+/* The file system has no room (ENOSPC, EDQUOT): the oldest segment is to go, as at the ceiling.
+ * allocating: when the next segment is wanted, and without two of them the disk is full; else at
+ * once, if there are two. */
+void ti_segments_no_room(struct tierer *self, bool allocating);
+/* A small file beside the segments could not be made or written. */
+void ti_segments_failed(struct tierer *self, const char *what, int os_code);
+static inline bool ti_is_no_room(int os_code)
+{
+    return os_code == ENOSPC || os_code == EDQUOT;
+}
 void ti_segments_gauges(struct tierer *self);
 void ti_log_reclaimed(struct tierer *self, const struct sl_msg *reply); /* NULL: no answer */
 void ti_segments_dropped(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code);
@@ -105,6 +118,9 @@ void ti_scan_start(struct tierer *self);
 void ti_scan_pump(struct tierer *self); /* goes on when nothing is under way any more */
 void ti_scan_answered(struct tierer *self, const struct sl_msg *reply);
 void ti_scan_was_read(struct tierer *self, sl_err result);
+/* Gives the room of a sealed segment's values back, while its records stay. Not while others are
+ * being read: it is called again. */
+void ti_scan_empty(struct tierer *self, struct ti_segment *segment);
 
 /* reads.c */
 void ti_reads_pump(struct tierer *self);

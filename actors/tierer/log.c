@@ -358,7 +358,7 @@ static void frame_end(struct tierer *self, struct ti_job *job, int os_code)
         segment->failed = true;
         segment->state = segment->state == TI_SEGMENT_OPEN ? TI_SEGMENT_CLOSED : segment->state;
     }
-    sl_err code = os_code == 0 ? SL_OK : os_code == ENOSPC ? SL_ERR_NO_SPACE : SL_ERR_IO;
+    sl_err code = os_code == 0 ? SL_OK : ti_is_no_room(os_code) ? SL_ERR_NO_SPACE : SL_ERR_IO;
     for (uint32_t i = 0; i < job->item_count; i++) {
         struct ti_item *item = &job->items[i];
         if (item->dead) {
@@ -586,6 +586,16 @@ static bool tombstone_waits(const struct tierer *self, const struct ti_job *job)
     return false;
 }
 
+static void job_refuse(struct tierer *self, struct ti_job *job)
+{
+    bool full = self->room.full || ti_is_no_room(self->degraded_os_code);
+    for (uint32_t i = 0; i < job->item_count; i++) {
+        struct ti_item *item = &job->items[i];
+        item->code = item->dead ? item->code : full ? SL_ERR_NO_SPACE : SL_ERR_IO;
+    }
+    ti_job_answer(self, job);
+}
+
 /* Takes up the next request. False: none, or not now. */
 static bool job_start_next(struct tierer *self)
 {
@@ -604,7 +614,16 @@ static bool job_start_next(struct tierer *self)
         ti_job_reply(self, ti_job_pop(&self->waiting));
         return true;
     }
-    struct ti_segment *segment = ti_segment_for(self, job->frame_bytes, job->records_bytes, &fresh);
+    /* What is left of the newest segment is for tombstones when there is no room for another one. */
+    bool barred = self->room.full && job->kind == TI_JOB_WRITE;
+    struct ti_segment *segment =
+        barred ? NULL : ti_segment_for(self, job->frame_bytes, job->records_bytes, &fresh);
+    if (segment == NULL && self->room.full) {
+        (void)ti_job_pop(&self->waiting);
+        job_refuse(self, job);
+        ti_job_reply(self, job);
+        return true;
+    }
     if (segment == NULL) {
         return false;
     }
@@ -637,15 +656,6 @@ bool ti_log_idle(const struct tierer *self)
            !self->settling;
 }
 
-static void job_refuse(struct tierer *self, struct ti_job *job)
-{
-    sl_err code = self->degraded_os_code == ENOSPC ? SL_ERR_NO_SPACE : SL_ERR_IO;
-    for (uint32_t i = 0; i < job->item_count; i++) {
-        job->items[i].code = job->items[i].dead ? job->items[i].code : code;
-    }
-    ti_job_answer(self, job);
-}
-
 void ti_log_refuse(struct tierer *self)
 {
     uint64_t now_ns = self->env->now_ns;
@@ -670,9 +680,10 @@ void ti_log_refuse(struct tierer *self)
 static void log_wish(struct tierer *self)
 {
     uint64_t now_ns = self->env->now_ns;
-    uint64_t times[] = {self->budget.retry_at_ns, self->blocked_until_ns, self->reclaim_at_ns,
-                        self->spare.retry_at_ns,  self->scan_retry_ns,    ti_segments_seal_at(self),
-                        ti_health_next_ns(self)};
+    uint64_t times[] = {
+        self->budget.retry_at_ns, self->blocked_until_ns,    self->reclaim_at_ns,
+        self->spare.retry_at_ns,  self->scan_retry_ns,       self->room.retry_at_ns,
+        self->room.again_ns,      ti_segments_seal_at(self), ti_health_next_ns(self)};
     uint64_t next_ns = SL_NEVER_NS;
     for (size_t i = 0; i < SL_COUNT(times); i++) {
         next_ns = times[i] > now_ns ? SL_MIN(next_ns, times[i]) : next_ns;
@@ -692,6 +703,7 @@ void ti_log_pump(struct tierer *self)
     naming_pump(self);
     ti_segments_prepare(self);
     ti_segments_seal(self);
+    ti_segments_dead(self);
     ti_health_probe(self);
     ti_budget_pump(self);
     log_wish(self);

@@ -107,8 +107,8 @@ static void members_end(struct tierer *self, int os_code)
     struct sl_msg reply = {.code = SL_OK};
     bool naming = members->naming;
     if (os_code != 0) {
-        reply.code = os_code == ENOSPC ? SL_ERR_NO_SPACE : SL_ERR_IO;
-        ti_health_failed(self, "members", os_code);
+        reply.code = ti_is_no_room(os_code) ? SL_ERR_NO_SPACE : SL_ERR_IO;
+        ti_segments_failed(self, "members", os_code);
     } else {
         members->emptied = memcmp(members->next->store, self->store, sizeof(self->store)) != 0;
         members->now = *members->next;

@@ -39,31 +39,78 @@ static void scan_records_drop(struct tierer *self)
     self->scan_records_of = 0;
 }
 
+/* The values' pages alone: tombstones stand among them, and what is older than these must not come
+ * back. Runs of values go at once. */
+static sl_err values_punch(struct ti_scan_read *read)
+{
+    struct sl_disk *disk = read->self->disk;
+    const struct ti_record *record = NULL;
+    uint64_t from = 0;
+    uint64_t to = 0;
+    sl_err err = SL_OK;
+    for (uint64_t at = 0; err == SL_OK;) {
+        record = ti_record_next(read->records, read->bytes, &at);
+        if (record != NULL &&
+            ((record->flags & TI_TOMBSTONE) != 0 || !ti_record_plausible(&read->segment, record))) {
+            continue;
+        }
+        if (record == NULL || record->offset_bytes != to) {
+            err = to > from
+                      ? disk->ops->punch(disk, read->segment.file, from, to - from, &read->why)
+                      : SL_OK;
+            from = record != NULL ? record->offset_bytes : 0;
+            to = from;
+        }
+        if (record == NULL) {
+            break;
+        }
+        to += sl_align_up(record->length_bytes, SL_PAGE_BYTES);
+    }
+    return err;
+}
+
 static sl_err scan_read_run(void *context, uint32_t thread)
 {
     struct ti_scan_read *read = context;
     (void)thread;
-    return ti_segment_records_read(read->self, &read->segment, &read->records, &read->bytes,
-                                   &read->why);
+    sl_err err = ti_segment_records_read(read->self, &read->segment, &read->records, &read->bytes,
+                                         &read->why);
+    return err == SL_OK && read->empties ? values_punch(read) : err;
 }
 
 /* On a helper thread: an index may be large, and the disk slow. The file stays meanwhile. */
-static void scan_read_start(struct tierer *self, struct ti_segment *segment)
+static sl_err scan_read_start(struct tierer *self, struct ti_segment *segment, bool empties)
 {
     struct ti_scan_read *read = &self->scan_read;
     if (read->busy) {
-        return; /* its end comes here again */
+        return SL_OK; /* its end comes here again */
     }
     self->read_pauses_left = TI_READ_PAUSES_MAX;
     *read = (struct ti_scan_read){
-        .self = self, .segment = *segment, .generation = self->scan_generation};
+        .empties = empties, .self = self, .segment = *segment, .generation = self->scan_generation};
     sl_err err = self->env->ops->job(self->env, 1, scan_read_run, read, TI_COOKIE_SCAN);
-    if (err != SL_OK) {
-        scan_put_off(self);
-        return;
+    read->busy = err == SL_OK;
+    segment->reads += read->busy;
+    return err;
+}
+
+void ti_scan_empty(struct tierer *self, struct ti_segment *segment)
+{
+    (void)scan_read_start(self, segment, true); /* what fails is begun again */
+}
+
+static void segment_emptied(struct tierer *self, struct ti_segment *segment, sl_err result)
+{
+    self->keeps_room = result == SL_ERR_UNSUPPORTED;
+    segment->emptied = true; /* also what failed: all of it goes when it is the oldest */
+    if (self->disk->ops->real_bytes != NULL) {
+        segment->real_bytes = self->disk->ops->real_bytes(self->disk, segment->file);
     }
-    read->busy = true;
-    segment->reads++;
+    sl_log_write(self->env->log, result == SL_OK ? SL_LOG_DEBUG : SL_LOG_WARN, 0,
+                 "disk: segment %u has no live value: %" PRIu64 " bytes are left of it%s%s",
+                 segment->number, segment->real_bytes, result == SL_OK ? "" : ", ",
+                 self->scan_read.why.text);
+    ti_segments_gauges(self);
 }
 
 void ti_scan_was_read(struct tierer *self, sl_err result)
@@ -73,10 +120,12 @@ void ti_scan_was_read(struct tierer *self, sl_err result)
     SL_ASSERT(read->busy && segment != NULL); /* it stays while it is read */
     segment->reads--;
     read->busy = false;
-    if (result != SL_OK) {
+    if (read->empties) {
+        segment_emptied(self, segment, result);
+    } else if (result != SL_OK) {
         ti_health_failed(self, read->why.text, read->why.os_code);
     }
-    if (read->generation == self->scan_generation) {
+    if (!read->empties && read->generation == self->scan_generation) {
         scan_records_drop(self);
         self->scan_records = read->records;
         self->scan_records_bytes = read->bytes;
@@ -98,7 +147,9 @@ static bool scan_records_of(struct tierer *self, struct ti_segment *segment,
         return true;
     }
     if (self->scan_records_of != segment->number) {
-        scan_read_start(self, segment);
+        if (scan_read_start(self, segment, false) != SL_OK) {
+            scan_put_off(self);
+        }
         return false;
     }
     *records = self->scan_records;

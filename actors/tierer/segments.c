@@ -3,6 +3,7 @@
 #include "actors/tierer/internal.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,6 +88,72 @@ static uint64_t segment_real_bytes(const struct tierer *self, const struct ti_se
     return SL_MAX(real, segment->bytes) + slack;
 }
 
+/* Whether that lasts: values do not go for what another program took for a moment. */
+static bool room_is_refused(struct tierer *self)
+{
+    struct ti_room *room = &self->room;
+    uint64_t now_ns = self->env->now_ns;
+    if (room->refused_ns == 0 || now_ns > sl_deadline_ns(room->refused_ns, TI_ROOM_RETRY_NS)) {
+        room->refused_ns = now_ns;
+        room->again_ns = sl_deadline_ns(now_ns, TI_ROOM_DOUBT_NS);
+    }
+    return now_ns >= room->again_ns;
+}
+
+/* A ceiling that is as low as what is there, for a while. */
+void ti_segments_no_room(struct tierer *self, bool allocating)
+{
+    struct ti_room *room = &self->room;
+    uint64_t bytes = segments_real_bytes(self);
+    bool told = room->full || room->retry_at_ns != 0;
+    if (!allocating && self->segment_count < 2) {
+        return; /* nothing may go for it */
+    }
+    if (!told && !room_is_refused(self)) {
+        return;
+    }
+    room->full = self->segment_count < 2;
+    room->retry_at_ns =
+        sl_deadline_ns(self->env->now_ns, room->full ? TI_HEALTH_RETRY_NS : TI_ROOM_RETRY_NS);
+    /* The slack: a file that is used again needs no other to go for it. */
+    bytes = allocating ? bytes + TI_SEGMENT_SLACK_BYTES : bytes - self->segments[0].real_bytes;
+    uint64_t least = self->foreign_bytes + self->members.unwritten_bytes +
+                     2 * (self->segment_bytes + TI_SEGMENT_SLACK_BYTES);
+    room->bytes_max = SL_MIN(room->bytes_max, SL_MAX(bytes, least));
+    sl_metric_set(self->env->metrics, self->metrics.ceiling, room->bytes_max);
+    if (!told) {
+        sl_log_write(self->env->log, SL_LOG_WARN, 0,
+                     "disk: the file system is full at %" PRIu64 " of %" PRIu64 " MiB: %s",
+                     room->bytes_max >> 20, self->disk_bytes_max >> 20,
+                     room->full ? "no room for two log files, nothing is written"
+                                : "the oldest values make room for new ones");
+    }
+    ti_health_tell(self);
+}
+
+void ti_segments_failed(struct tierer *self, const char *what, int os_code)
+{
+    bool two = self->segment_count + (self->spare.state == TI_SPARE_READY ? 1 : 0) >= 2;
+    if (ti_is_no_room(os_code) && (!two || self->segment_count >= 2)) {
+        ti_segments_no_room(self, !two);
+    } else {
+        ti_health_failed(self, what, os_code);
+    }
+}
+
+/* Once a while it is tried whether the setting's room is there again. */
+static void room_retry(struct tierer *self)
+{
+    struct ti_room *room = &self->room;
+    if (room->retry_at_ns != 0 && self->env->now_ns >= room->retry_at_ns) {
+        room->retry_at_ns = 0;
+        room->bytes_max = self->disk_bytes_max;
+        room->full = room->full && self->disk->ops->prepare != NULL; /* else the next write tries */
+        sl_metric_set(self->env->metrics, self->metrics.ceiling, room->bytes_max);
+        ti_health_tell(self);
+    }
+}
+
 static sl_err segment_create(struct tierer *self, struct sl_error *why)
 {
     struct ti_segment segment = {
@@ -111,6 +178,7 @@ static sl_err segment_create(struct tierer *self, struct sl_error *why)
     segment.real_bytes = segment_real_bytes(self, &segment);
     self->segments[self->segment_count++] = segment;
     self->next_number++;
+    self->room.full = false;
     ti_segments_gauges(self);
     return SL_OK;
 }
@@ -153,19 +221,31 @@ void ti_segments_prepared(struct tierer *self, sl_err result)
     }
     if (result == SL_OK) {
         spare->state = TI_SPARE_READY;
+        self->room.full = false;
+        self->room.refused_ns = 0;
+        ti_health_tell(self);
         if (self->degraded && self->active.count == 0) {
             ti_health_fine(self);
         }
         return;
     }
-    ti_health_failed(self, spare->why.text, spare->why.os_code);
+    bool no_room = ti_is_no_room(spare->why.os_code);
+    if (!no_room) {
+        ti_health_failed(self, spare->why.text, spare->why.os_code);
+    }
     /* A name can be made in any directory that is there. */
     self->gone = self->gone || spare->why.os_code == ENOENT;
     if (spare->from[0] == '\0') {
         *spare = (struct ti_spare){0}; /* nothing is left of it: begun anew when it is wanted */
+    }
+    if (no_room) {
+        ti_segments_no_room(self, true);
+    }
+    if (spare->state == TI_SPARE_NONE) {
         return;
     }
-    spare->retry_at_ns = self->blocked_until_ns; /* under one name or the other the file is there */
+    spare->retry_at_ns = sl_deadline_ns(
+        self->env->now_ns, TI_HEALTH_RETRY_NS); /* under one name or the other the file is there */
     /* Under its old name the next start would take it for the segment that was given back, with
      * values that were removed since. */
     struct sl_disk_request drop = {.verb = SL_DISK_REMOVE, .file = -1, .name = spare->from};
@@ -176,7 +256,7 @@ void ti_segments_dropped(struct tierer *self, const struct ti_io *io, uint64_t b
 {
     (void)io, (void)bytes;
     self->spare.dropping = false;
-    if (os_code == 0) {
+    if (os_code == 0 || os_code == ENOENT) {
         self->spare = (struct ti_spare){0}; /* begun anew when it is wanted */
         ti_segments_gauges(self);
     }
@@ -219,16 +299,21 @@ static bool segments_wait_for_footer(const struct tierer *self)
     return false;
 }
 
-/* Whether one segment more stays under the ceiling; asks for room when not. */
-static bool segments_have_room(struct tierer *self)
+/* Whether one segment more stays under the ceiling; else the oldest is to go, if it may. */
+static bool segments_have_room(struct tierer *self, bool reclaims)
 {
     uint64_t wanted =
         self->segment_bytes + (self->disk->ops->real_bytes != NULL ? TI_SEGMENT_SLACK_BYTES : 0);
-    if (segments_real_bytes(self) + wanted <= self->disk_bytes_max &&
+    room_retry(self);
+    if ((self->room.full && self->room.retry_at_ns != 0) ||
+        self->env->now_ns < self->room.again_ns) {
+        return false;
+    }
+    if (segments_real_bytes(self) + wanted <= self->room.bytes_max &&
         self->segment_count < TI_SEGMENTS_MAX) {
         return true;
     }
-    if (self->segment_count > 0) {
+    if (reclaims && self->segment_count > 0) {
         reclaim_ask(self);
     }
     return false;
@@ -236,7 +321,7 @@ static bool segments_have_room(struct tierer *self)
 
 bool ti_segments_members_fit(struct tierer *self)
 {
-    if (segments_real_bytes(self) <= self->disk_bytes_max || self->segment_count == 0) {
+    if (segments_real_bytes(self) <= self->room.bytes_max || self->segment_count == 0) {
         return true;
     }
     reclaim_ask(self); /* of before there was such a file */
@@ -247,8 +332,14 @@ void ti_segments_prepare(struct tierer *self)
 {
     const struct ti_segment *newest = ti_log_newest(self);
     struct ti_spare *spare = &self->spare;
-    if (self->disk->ops->prepare == NULL || spare->state == TI_SPARE_READY ||
-        self->env->now_ns < self->blocked_until_ns) {
+    if (self->segment_count > 1 && self->room.retry_at_ns != 0) {
+        (void)ti_segments_members_fit(self); /* what the file system refused needs room now */
+    }
+    if (self->disk->ops->prepare == NULL) {
+        room_retry(self);
+        return;
+    }
+    if (spare->state == TI_SPARE_READY || self->env->now_ns < self->blocked_until_ns) {
         return;
     }
     if (spare->state == TI_SPARE_MAKING) {
@@ -258,10 +349,11 @@ void ti_segments_prepare(struct tierer *self)
         }
         return;
     }
-    bool wanted = newest == NULL || newest->state != TI_SEGMENT_OPEN
-                      ? self->waiting.count > 0
-                      : newest->used_bytes > newest->bytes / 2;
-    if (wanted && segments_have_room(self)) {
+    /* One is always there ahead of use: neither a tombstone nor a reclaim needs new room. But
+     * nothing goes for it before this life has begun to write. */
+    bool writes = self->waiting.count > 0 || (newest != NULL && newest->state == TI_SEGMENT_OPEN);
+    bool wanted = writes || newest != NULL || self->room.full;
+    if (wanted && segments_have_room(self, writes)) {
         spare_make(self, NULL);
     }
 }
@@ -286,12 +378,16 @@ struct ti_segment *ti_segment_for(struct tierer *self, uint64_t frame_bytes, uin
         if (self->spare.state != TI_SPARE_READY) {
             return NULL; /* its end comes here again */
         }
-    } else if (!segments_have_room(self)) {
+    } else if (!segments_have_room(self, true)) {
         return NULL;
     }
     struct sl_error why = {0};
     if (segment_create(self, &why) != SL_OK) {
-        ti_health_failed(self, "no new segment", why.os_code);
+        if (ti_is_no_room(why.os_code)) {
+            ti_segments_no_room(self, true);
+        } else {
+            ti_health_failed(self, "no new segment", why.os_code);
+        }
         return NULL;
     }
     *fresh = true;
@@ -476,6 +572,36 @@ void ti_segments_seal_io(struct tierer *self, const struct ti_io *io, uint64_t b
 
 /* ---------------------------------------------------------------- going */
 
+#define DEAD_STEP 64u /* segments that are looked at in a turn */
+
+static bool segment_is_dead(const struct tierer *self, const struct ti_segment *segment)
+{
+    return segment->state == TI_SEGMENT_SEALED && !segment->leaving && segment->reads == 0 &&
+           segment->frames == 0 && !segment->settling &&
+           ti_entries_live_in(self->entries, segment->number) == 0;
+}
+
+/* The oldest goes as if room were wanted. Of another one the values go, and its records stay: it may
+ * have tombstones, and values that replace older ones. */
+void ti_segments_dead(struct tierer *self)
+{
+    if (self->boot_generation == 0 || self->scanning || self->settling || self->draining ||
+        self->degraded || self->segment_count == 0) {
+        return;
+    }
+    if (self->segment_count > 1 && segment_is_dead(self, &self->segments[0])) {
+        reclaim_ask(self);
+    }
+    for (uint32_t i = 0; i < DEAD_STEP && !self->scan_read.busy && !self->keeps_room &&
+                         self->disk->ops->punch != NULL;
+         i++) {
+        struct ti_segment *segment = &self->segments[self->dead_cursor++ % self->segment_count];
+        if (segment != &self->segments[0] && !segment->emptied && segment_is_dead(self, segment)) {
+            ti_scan_empty(self, segment);
+        }
+    }
+}
+
 /* The oldest one's file is gone, or another's. */
 static void segment_forget(struct tierer *self)
 {
@@ -504,7 +630,7 @@ void ti_log_reclaimed(struct tierer *self, const struct sl_msg *reply)
     /* A file that was cut for its footer grows again when it is reused. */
     bool fits = segments_real_bytes(self) - oldest->real_bytes + self->segment_bytes +
                     TI_SEGMENT_SLACK_BYTES <=
-                self->disk_bytes_max;
+                self->room.bytes_max;
     bool reused = fits && self->disk->ops->prepare != NULL && self->spare.state == TI_SPARE_NONE;
     if (reused) { /* its blocks were written before: writing them again needs no new extents */
         segment_forget(self);

@@ -310,11 +310,16 @@ static sl_err segment_open(struct tierer *self, struct ti_start *start, struct t
         return err;
     }
     uint64_t file_bytes = segment->bytes / SL_PAGE_BYTES * SL_PAGE_BYTES;
+    uint64_t blocks_bytes = segment->real_bytes;
     segment->bytes = file_bytes;
     segment->real_bytes = SL_MAX(segment->real_bytes, file_bytes);
     err = segment_adopt(self, start, segment, why);
     if (err == SL_ERR_STALE) {
         return segment_void(self, segment, why);
+    }
+    if (err == SL_OK && blocks_bytes <= file_bytes / 2) {
+        segment->emptied = true;
+        segment->real_bytes = blocks_bytes; /* nothing is written to it any more */
     }
     if (err != SL_ERR_NOT_FOUND) {
         return err;

@@ -3,6 +3,7 @@
 #define SL_TIERER_STATE_H
 
 #include "actors/tierer/entries.h"
+#include "actors/tierer/files.h"
 #include "actors/tierer/segment_format.h"
 #include "actors/tierer/staging.h"
 #include "ipc/sl_index.h"
@@ -36,6 +37,8 @@
 #define TI_HEALTH_STALL_NS     (5 * SL_NS_PER_S) /* no answer for so long: the disk hangs */
 #define TI_HEALTH_PROBE_NS     SL_NS_PER_S       /* between two probes of a disk in doubt */
 #define TI_START_TELL_NS       (300 * SL_NS_PER_MS) /* a start that takes longer is told of */
+#define TI_ROOM_RETRY_NS       (60 * SL_NS_PER_S)   /* a full file system may have room again */
+#define TI_ROOM_DOUBT_NS       (500 * SL_NS_PER_MS) /* refused for so long: it is full */
 #define TI_NAME_NS             (100 * SL_NS_PER_MS) /* between two frames of tombstones named */
 #define TI_BAD_PLACES_MAX      64u
 #define TI_BAD_PLACE_FAILURES  3u /* on a disk that is well otherwise: the place is given up */
@@ -66,6 +69,7 @@ struct ti_segment {
     bool settling;             /* found without a footer: not all of it may be durable yet */
     bool header_there;         /* written: a sync makes frames findable */
     bool leaving;              /* the file is being removed */
+    bool emptied;              /* sealed, and the room of its values was given back */
     bool lost;                 /* at the start: nothing of it can be read */
     bool cut;                  /* at the start: the file is shorter than its header says */
     bool failed;               /* some frame was given up: its footer comes before new frames */
@@ -197,6 +201,15 @@ struct ti_spare {
     struct sl_error why;
 };
 
+/* What the file system has room for: it may be full below the ceiling of the setting. */
+struct ti_room {
+    uint64_t bytes_max;   /* of all files: the setting, less while the file system is full */
+    uint64_t retry_at_ns; /* then the setting counts again; 0: it does */
+    uint64_t refused_ns;  /* the first refusal of late; one alone may be over soon: */
+    uint64_t again_ns;    /* nothing is made before */
+    bool full;            /* no file can be made, and none may go: nothing is written */
+};
+
 /* A place whose read failed. It counts as a failure of the place when the probe after it shows that
  * the disk reads elsewhere; what a disk that is ill altogether fails to read says nothing. */
 struct ti_bad_place {
@@ -226,29 +239,6 @@ struct ti_seal {
     bool cut; /* the file is */
 };
 
-/* The file of members. */
-struct ti_members_file {
-    bool there;              /* a page was found, or written: the disk's name is that of it */
-    int file;                /* -1: there is none yet */
-    struct ti_members now;   /* the newest page that is durable */
-    struct ti_members *next; /* being written, aligned; NULL: none is */
-    struct ti_member told[1 + TI_MEMBERS_MAX];
-    struct sl_return back;
-    struct { /* a list that came while a frame was being named */
-        bool there, empty;
-        uint64_t epoch, bytes;
-        struct ti_member list[TI_MEMBERS_MAX];
-        struct sl_return back;
-    } later;
-    uint64_t name_at_ns; /* not before, unless a tombstone waits for it */
-    bool
-        naming; /* next names a frame of tombstones, for the log; else it is a list that was sent */
-    uint32_t ios;
-    int os_code;
-    bool emptied;             /* the disk has another name now: only a new start goes on */
-    uint64_t unwritten_bytes; /* of the file that is still to be made, against the ceiling */
-};
-
 /* The start: a helper thread reads what lives before this one wrote. Until it has ended, the loop
  * leaves the disk, segments[] and the entries alone. */
 struct ti_start {
@@ -267,26 +257,13 @@ struct ti_start {
 /* Records of a segment that keeps none in memory, being read by a helper thread. */
 struct ti_scan_read {
     bool busy;
+    bool empties;        /* none of its values is live: their room is given back */
     uint32_t generation; /* of the scan that wanted them */
     struct tierer *self;
     struct ti_segment segment; /* a copy */
     unsigned char *records;
     uint64_t bytes;
     struct sl_error why;
-};
-
-/* What the disk may be written. */
-struct ti_budget {
-    uint64_t day_max_bytes; /* setting; 0: no limit, and no account */
-    int file;               /* -1: there is none yet */
-    int64_t left_bytes;     /* negative: a debt */
-    uint64_t wall_ns;       /* of left_bytes */
-    uint64_t day, day_bytes, life_bytes;
-    uint64_t noted_life_bytes;   /* as far as the newest durable page goes */
-    uint64_t sequence;           /* of that */
-    struct ti_budget_page *page; /* on its way, aligned */
-    bool busy;
-    uint64_t retry_at_ns; /* that failed: not before */
 };
 
 struct tierer {
@@ -332,6 +309,7 @@ struct tierer {
     } sync;
     struct ti_seal seal;
     struct ti_spare spare;
+    struct ti_room room;
     bool settling;             /* what a life before this one wrote is being made durable */
     bool unsettled;            /* that failed: only a new start tells what is there */
     bool gone;                 /* the directory is not there any more: only a new start helps */
@@ -380,6 +358,8 @@ struct tierer {
     uint32_t scan_records_of; /* its number; 0: none */
     uint32_t scan_generation;
     struct ti_scan_read scan_read;
+    uint32_t dead_cursor; /* the next segment that is looked at: has it live values? */
+    bool keeps_room;      /* the file system gives nothing back */
     uint64_t scan_started_ns;
     struct sl_item_found *scan_items;
     uint32_t scan_count;

@@ -67,6 +67,7 @@ static sl_err tierer_sizes(struct tierer *self, struct sl_error *why)
             sizes.segment_bytes);
     }
     self->disk_bytes_max = sizes.share_bytes;
+    self->room.bytes_max = sizes.share_bytes;
     sl_metric_set(self->env->metrics, self->metrics.ceiling, sizes.share_bytes);
     self->budget.day_max_bytes = sl_config_u64(config, SL_SET_disk_write_budget);
     self->segment_bytes = sizes.segment_bytes;

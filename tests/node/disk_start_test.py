@@ -12,6 +12,7 @@ import time
 import unittest
 
 from node_support import BIN, PATIENCE, Node, main, store_setup, wait_until
+from values_support import Values
 
 UID = os.geteuid()
 ROOT_ALONE = unittest.skipUnless(UID == 0, "skipped: only root can give a directory away")
@@ -155,12 +156,64 @@ class DiskStart(unittest.TestCase):
 
     def test_a_file_system_without_room_is_refused(self):
         node = self.node()
+        self.small_file_system(node, "1m")
+        self.refused(node, "free", "two segments")
+
+    def small_file_system(self, node, size):
         os.mkdir(self.place(node))
-        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=0755", "none", self.place(node)],
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=0755", "none", self.place(node)],
                           check=False, stderr=subprocess.DEVNULL).returncode != 0:
             self.skipTest("mounting is not permitted here")
         self.addCleanup(subprocess.run, ["umount", "--lazy", self.place(node)], check=False)
-        self.refused(node, "free", "two segments")
+
+    # ---- a file system that is full below the ceiling ----
+
+    def put_many(self, node, numbers):
+        """Far more than memory takes: each put that finds it full waits for the disk."""
+        with Values(node) as client:
+            for number in numbers:
+                client.put(f"v{number}", bytes([number]) * (900 << 10), 60000)
+        node.ctl("flush", "--timeout", "60s")
+
+    def found(self, node, numbers):
+        with Values(node) as client:
+            return [number for number in numbers if client.get(f"v{number}", 60000) == bytes([number]) * (900 << 10)]
+
+    def test_a_full_file_system_gives_the_oldest_values_up_and_takes_new_ones(self):
+        node = Node(ranks=1, memory="8MiB", disk="64MiB", settings=("--disk-segment", "1MiB"))
+        self.addCleanup(node.__exit__)
+        self.small_file_system(node, "24m")
+        node.start()
+        self.put_many(node, range(60))
+        self.assertEqual(self.found(node, range(45, 60)), list(range(45, 60)), node.logs())
+        self.assertRegex(self.told(node)[1], "the file system is full: [0-9]+ of 64 MiB are used")
+
+        with open(self.place(node) + "/of-another-program", "wb") as file:
+            used = os.statvfs(self.place(node))
+            file.write(bytes((used.f_bavail * used.f_frsize) & ~0xffff))
+        node.signal("tierer.0", signal.SIGKILL)
+        wait_until(lambda: node.ctl("status", "--ready=disks", "--deadline", "1s", check=False).returncode == 0, 60, "it is back")
+        self.put_many(node, range(60, 120))
+        self.assertEqual(self.found(node, range(105, 120)), list(range(105, 120)), node.logs())
+        self.assertEqual(self.told(node)[0], "ready")
+
+    def test_a_file_system_without_room_for_two_files_is_a_full_disk(self):
+        node = Node(ranks=1, memory="8MiB", disk="64MiB", settings=("--disk-segment", "1MiB"))
+        self.addCleanup(node.__exit__)
+        self.small_file_system(node, "24m")
+        node.start()
+        with open(self.place(node) + "/of-another-program", "wb") as file:
+            used = os.statvfs(self.place(node))
+            file.write(bytes((used.f_bavail * used.f_frsize) & ~0xffff))
+        node.ctl("put", "a", "-", stdin=b"a")
+        wait_until(lambda: self.told(node)[0] == "degraded", 60, "it is full")
+        self.assertIn("full: ", self.told(node)[1])
+        with Values(node) as client:  # as without a disk, at once: the oldest leave memory
+            for number in range(30):
+                client.put(f"v{number}", bytes([number]) * (900 << 10), 60000)
+        os.remove(self.place(node) + "/of-another-program")
+        wait_until(lambda: self.told(node)[0] == "ready", 60, "there is room again")
+        node.ctl("flush", "--timeout", "60s")
 
     # ---- a disk that takes long to read ----
 

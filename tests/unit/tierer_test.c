@@ -886,12 +886,14 @@ START_TEST(a_disk_that_reads_nothing_is_left_alone_until_a_probe_succeeds)
     }
 END_TEST
 
+static int open_code; /* errno of open_refuses */
+
 static sl_err open_refuses(struct sl_disk *at, const char *name, bool create,
                            uint64_t allocate_bytes, int *file, uint64_t *size_bytes,
                            struct sl_error *why)
 {
     (void)at, (void)create, (void)allocate_bytes, (void)file, (void)size_bytes;
-    return sl_fail_os(why, ENOSPC, "open '%s'", name);
+    return sl_fail_os(why, open_code, "open '%s'", name);
 }
 
 START_TEST(a_failure_with_nothing_left_to_write_is_over_by_itself)
@@ -899,9 +901,11 @@ START_TEST(a_failure_with_nothing_left_to_write_is_over_by_itself)
         const struct sl_disk_ops *fine = disk.base.ops;
         struct sl_disk_ops full = *fine;
         full.open = open_refuses;
+        open_code = ENOSPC;
         scan();
         disk.base.ops = &full;
         uint64_t seq = write_start(0, false);
+        pass_and_pump(SL_NS_PER_S); /* refused once more: it is full */
         ck_assert_int_eq(health(), SL_HEALTH_DEGRADED);
         for (uint32_t i = 0; i < 3; i++) {
             pass_and_pump(2 * SL_NS_PER_S);
@@ -923,6 +927,7 @@ START_TEST(loads_do_not_wait_behind_write_back)
         const struct sl_disk_ops *fine = disk.base.ops;
         struct sl_disk_ops full = *fine;
         full.open = open_refuses;
+        open_code = EIO;
         scan();
         ck_assert_int_eq(write_value(0), SL_OK);
         disk.base.ops = &full;

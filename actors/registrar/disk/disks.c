@@ -513,7 +513,8 @@ static bool path_failed(const struct registrar *self, const struct reg_path *pat
     const struct reg_disk *disk =
         path->disk != REG_NONE ? &self->tier->disks[path->disk] : &disk_empty;
     uint64_t now_ns = self->env->now_ns;
-    return (!path->here && now_ns - path->absent_since_ns > for_ns) ||
+    bool serves = path->here && disk->state == REG_DISK_READY;
+    return (!serves && now_ns - path->absent_since_ns > for_ns) ||
            (disk->failing_since_ns != 0 && now_ns - disk->failing_since_ns > for_ns);
 }
 

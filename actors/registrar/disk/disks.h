@@ -33,7 +33,7 @@ enum reg_disk_state { REG_DISK_ABSENT, REG_DISK_SCANNING, REG_DISK_READY };
 struct reg_path { /* an entry of disk_path: served by the tierer of this number */
     uint32_t peer;
     bool here;
-    uint64_t absent_since_ns;
+    uint64_t absent_since_ns;              /* or has not told again what it holds */
     char trouble[SL_METRICS_REASON_BYTES]; /* what its tierer died of, as far as it said */
     uint64_t fence_seq;  /* FENCE of all that was asked of the tierer before, 0: acknowledged */
     uint64_t fenced_seq; /* the one that was acknowledged last */

@@ -311,6 +311,7 @@ static bool scan_is_fenced(struct registrar *self, uint32_t at)
     struct reg_disk *disk = path->disk != REG_NONE ? &self->tier->disks[path->disk] : NULL;
     if (disk != NULL && disk->state == REG_DISK_READY) {
         disk->state = REG_DISK_SCANNING;
+        path->absent_since_ns = self->env->now_ns;
         path->fence_seq = UINT64_MAX;
     }
     if (path->fence_seq == UINT64_MAX && (disk == NULL || disk->forget_seq == 0)) {

@@ -436,6 +436,9 @@ static void workload(uint32_t count)
             seqs[i] = write_start(n + i);
         }
         pump();
+        if (disk.room_bytes != 0) {
+            pass(SL_NS_PER_S); /* room that is refused is asked for once more */
+        }
         for (uint32_t i = 0; i < 3; i++) {
             ck_assert_int_eq(write_end(n + i, seqs[i]), SL_OK);
         }
@@ -797,6 +800,156 @@ START_TEST(ceiling_holds_when_short_segments_are_used_again)
     }
 END_TEST
 
+/* ---- segments of which nothing is live ---- */
+
+static void forget_all_of(uint32_t segment, uint32_t count)
+{
+    for (uint32_t n = 0; n < count; n++) {
+        if (known[n].segment == segment && known[n].removed_at == NEVER) {
+            uint64_t seq = forget_start(n);
+            pump();
+            ck_assert_int_eq(forget_end(n, seq), SL_OK);
+        }
+    }
+    pass(SL_NS_PER_S);
+}
+
+/* Of one in the middle the values go, the oldest goes whole; others, and what tombstones say, stay. */
+START_TEST(segments_without_live_values_give_their_room_back)
+    {
+        uint32_t live = 0;
+        node_open_with("12MiB");
+        ck_assert_int_eq(start_actor(), SL_OK);
+        scan();
+        disk.recording = true;
+        workload(210);
+        ck_assert_uint_gt(known[209].segment, 3);
+        uint64_t from = disk.op_count;
+        forget_all_of(2, 210);
+        ck_assert_uint_gt(disk.punched_bytes, UINT64_C(3) << 18);
+        ck_assert_uint_lt(disk.punched_bytes, UINT64_C(1) << 20);
+        forget_all_of(1, 210);
+        disk.recording = false;
+        for (uint32_t i = 0; i < TAPE_FILES_MAX; i++) {
+            ck_assert_str_ne(disk.image.files[i].name, "segment.0000000001");
+        }
+        fake_stop(&fake);
+        recover();
+        for (uint32_t n = 0; n < 210; n++) {
+            live += known[n].found;
+            ck_assert(!known[n].found || known[n].segment > 2);
+        }
+        ck_assert_uint_gt(live, 60);
+        fake_stop(&fake);
+        cut_everywhere("segments that are given back",
+                       is_long() ? from : from + (disk.op_count - from) / 3);
+        node_close();
+    }
+END_TEST
+
+/* ---- a file system that is full ---- */
+
+static const int room_codes[] = {ENOSPC, EDQUOT};
+
+/* Segments of 1 MiB under a ceiling of 12 MiB, in a file system of room_bytes. */
+static void node_open_in(uint64_t room_bytes, int code)
+{
+    node_open_with("12MiB");
+    disk.room_bytes = room_bytes;
+    disk.room_code = code;
+    ck_assert_int_eq(start_actor(), SL_OK);
+    scan();
+}
+
+static sl_err write_value(uint32_t n)
+{
+    uint64_t seq = write_start(n);
+    pump();
+    return write_end(n, seq);
+}
+
+static enum sl_health page_health(char *reason)
+{
+    char path[sizeof(fake.paths.shm_dir) + 32];
+    struct sl_metrics_view *view = NULL;
+    struct sl_metrics_summary summary;
+    (void)snprintf(path, sizeof(path), "%s/metrics.fake", fake.paths.shm_dir);
+    ck_assert_int_eq(sl_metrics_view_open(path, &view, NULL), SL_OK);
+    sl_metrics_view_summary(view, &summary);
+    sl_metrics_view_close(&view);
+    memcpy(reason, summary.reason, sizeof(summary.reason));
+    return summary.health;
+}
+
+/* The oldest values make room, and the machine may be cut off anywhere. */
+START_TEST(full_file_system_below_the_ceiling_is_survived_at_every_crash_point)
+    {
+        node_open_in(UINT64_C(7) << 19, room_codes[_i]);
+        disk.recording = true;
+        workload(240);
+        pass(SL_NS_PER_S);
+        disk.recording = false;
+        ck_assert_uint_le(disk.real_bytes_peak, UINT64_C(7) << 19);
+        ck_assert_uint_ne(known[1].gone_at, NEVER);
+        fake_stop(&fake);
+        cut_everywhere("a full file system", is_long() ? 0 : disk.op_count * 5 / 6);
+        node_close();
+    }
+END_TEST
+
+/* Another program takes the room that there was, and gives it back. */
+START_TEST(room_that_others_take_and_give_back_is_done_without_and_used_again)
+    {
+        char reason[SL_METRICS_REASON_BYTES];
+        node_open_in(UINT64_C(20) << 20, room_codes[_i]);
+        workload(120);
+        uint64_t before = disk.real_bytes_peak;
+        disk.room_bytes = before - (UINT64_C(1) << 19);
+        workload(240);
+        ck_assert_uint_eq(disk.real_bytes_peak, before);
+        ck_assert_int_eq(page_health(reason), SL_HEALTH_READY);
+        ck_assert_ptr_nonnull(strstr(reason, "file system is full"));
+
+        disk.room_bytes = UINT64_C(20) << 20;
+        pass(61 * SL_NS_PER_S);
+        workload(240);
+        ck_assert_uint_gt(disk.real_bytes_peak, before + (UINT64_C(1) << 20));
+        ck_assert_int_eq(page_health(reason), SL_HEALTH_READY);
+        ck_assert_str_eq(reason, "");
+        fake_stop(&fake);
+        node_close();
+    }
+END_TEST
+
+/* Not even two files: what is there is served and may be removed, and nothing new is taken. */
+START_TEST(room_for_one_file_is_a_full_disk_that_reads_and_removes)
+    {
+        char reason[SL_METRICS_REASON_BYTES];
+        node_open_in(UINT64_C(3) << 19, room_codes[_i]);
+        ck_assert_int_eq(write_value(5), SL_OK);
+        pass(SL_NS_PER_S);
+        ck_assert_int_eq(write_value(6), SL_ERR_NO_SPACE); /* at once: no time has passed */
+        ck_assert_int_eq(page_health(reason), SL_HEALTH_DEGRADED);
+        ck_assert_ptr_nonnull(strstr(reason, "full"));
+        ck_assert_int_eq(read_value(5), SL_OK);
+        pass(61 * SL_NS_PER_S);
+        ck_assert_int_eq(write_value(6), SL_ERR_NO_SPACE);
+        uint64_t seq = forget_start(5);
+        pump();
+        ck_assert_int_eq(forget_end(5, seq), SL_OK);
+
+        disk.room_bytes = UINT64_C(20) << 20;
+        pass(61 * SL_NS_PER_S);
+        ck_assert_int_eq(page_health(reason), SL_HEALTH_READY);
+        ck_assert_int_eq(write_value(6), SL_OK);
+        fake_stop(&fake);
+        recover();
+        ck_assert(!known[5].found && known[6].found);
+        fake_stop(&fake);
+        node_close();
+    }
+END_TEST
+
 /* ---- flipped bits ---- */
 
 START_TEST(flipped_bits_are_never_served)
@@ -932,6 +1085,13 @@ int main(void)
     tcase_add_test(bed, emptied_disk_brings_nothing_back);
     tcase_add_loop_test(bed, any_failing_call_is_an_answer_and_heals, 0, TAPE_FAULTS);
     tcase_add_test(bed, ceiling_holds_when_short_segments_are_used_again);
+    tcase_add_test(bed, segments_without_live_values_give_their_room_back);
+    tcase_add_loop_test(bed, full_file_system_below_the_ceiling_is_survived_at_every_crash_point, 0,
+                        SL_COUNT(room_codes));
+    tcase_add_loop_test(bed, room_that_others_take_and_give_back_is_done_without_and_used_again, 0,
+                        SL_COUNT(room_codes));
+    tcase_add_loop_test(bed, room_for_one_file_is_a_full_disk_that_reads_and_removes, 0,
+                        SL_COUNT(room_codes));
     tcase_add_test(bed, silent_disk_is_noticed_and_comes_back);
     tcase_add_test(bed, flipped_bits_are_never_served);
     tcase_add_loop_test(bed, a_segment_that_is_damaged_brings_nothing_back, 1, 5);

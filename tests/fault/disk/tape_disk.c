@@ -172,13 +172,34 @@ static bool place_is_bad(const struct tape_disk *self, const struct tape_file *f
            offset < self->bad_to && offset + length > self->bad_from;
 }
 
-static void peak_note(struct tape_disk *self)
+static uint64_t bytes_of_all(const struct tape_disk *self)
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < TAPE_FILES_MAX; i++) {
         bytes += self->image.files[i].bytes;
     }
-    self->real_bytes_peak = SL_MAX(self->real_bytes_peak, bytes);
+    return bytes;
+}
+
+static void peak_note(struct tape_disk *self)
+{
+    self->real_bytes_peak = SL_MAX(self->real_bytes_peak, bytes_of_all(self));
+}
+
+/* Makes the file, or makes it longer. Gives an errno, and nothing has changed then. */
+static int file_make(struct tape_disk *self, const char *name, uint64_t bytes)
+{
+    const struct tape_file *there = image_find(&self->image, name);
+    uint64_t before = there != NULL ? there->bytes : 0;
+    struct tape_op op = op_of(TAPE_MAKE, name);
+    if (self->room_bytes != 0 && bytes > before &&
+        bytes_of_all(self) + bytes - before > self->room_bytes) {
+        return self->room_code;
+    }
+    op.length_bytes = bytes;
+    record(self, op, NULL, 0);
+    peak_note(self);
+    return 0;
 }
 
 /* ---- the ops ---- */
@@ -192,14 +213,9 @@ static sl_err tape_open(struct sl_disk *disk, const char *name, bool create,
     if (code == 0 && !create && image_find(&self->image, name) == NULL) {
         code = ENOENT;
     }
+    code = code == 0 && create ? file_make(self, name, allocate_bytes) : code;
     if (code != 0) {
         return sl_fail_os(why, code, "open '%s'", name);
-    }
-    if (create) {
-        struct tape_op op = op_of(TAPE_MAKE, name);
-        op.length_bytes = allocate_bytes;
-        record(self, op, NULL, 0);
-        peak_note(self);
     }
     struct tape_file *there = image_find(&self->image, name);
     *file = (int)(there - self->image.files);
@@ -237,11 +253,11 @@ static sl_err tape_prepare(struct sl_disk *disk, const char *from, const char *n
         (void)snprintf(rename.from, sizeof(rename.from), "%s", from);
         record(self, rename, NULL, 0);
     }
-    struct tape_op make = op_of(TAPE_MAKE, name);
-    make.length_bytes = bytes;
-    record(self, make, NULL, 0);
-    peak_note(self);
-    return SL_OK;
+    code = file_make(self, name, bytes);
+    if (code != 0 && image_find(&self->image, name) != NULL) {
+        record(self, op_of(TAPE_REMOVE, name), NULL, 0);
+    }
+    return code == 0 ? SL_OK : sl_fail_os(why, code, "allocate '%s'", name);
 }
 
 /* A file is made, cut or removed, or not. */
@@ -271,6 +287,26 @@ static int carry_out_file(struct tape_disk *self, const struct sl_disk_request *
 static uint64_t tape_real_bytes(struct sl_disk *disk, int file)
 {
     return tape_of(disk)->image.files[file].bytes;
+}
+
+/* As if zeros were written: a power cut may leave any part of that. */
+static sl_err tape_punch(struct sl_disk *disk, int file, uint64_t offset_bytes,
+                         uint64_t length_bytes, struct sl_error *why)
+{
+    struct tape_disk *self = tape_of(disk);
+    struct tape_op op = op_of(TAPE_WRITE, self->image.files[file].name);
+    int code = fault_simple(self);
+    if (code != 0) {
+        return sl_fail_os(why, code, "give room back");
+    }
+    void *zeros = have(calloc(1, length_bytes));
+    const struct iovec piece = {.iov_base = zeros, .iov_len = length_bytes};
+    op.offset_bytes = offset_bytes;
+    op.length_bytes = length_bytes;
+    record(self, op, &piece, 1);
+    free(zeros);
+    self->punched_bytes += length_bytes;
+    return SL_OK;
 }
 
 static sl_err tape_list(struct sl_disk *disk,
@@ -386,6 +422,7 @@ static const struct sl_disk_ops tape_ops = {
     .read_now = tape_read_now,
     .destroy = tape_destroy,
     .prepare = tape_prepare,
+    .punch = tape_punch,
     .real_bytes = tape_real_bytes,
 };
 

@@ -53,6 +53,9 @@ struct tape_disk {
     char bad_name[40]; /* reads of this file that touch these bytes end with EIO */
     uint64_t bad_from, bad_to;
     uint64_t real_bytes_peak;
+    uint64_t punched_bytes;
+    uint64_t room_bytes; /* all files together: making one beyond ends with room_code; 0: no limit */
+    int room_code;
 };
 
 void tape_disk_init(struct tape_disk *disk);

@@ -155,6 +155,7 @@ static void says(struct sl_control *control, const char *text, const char *peer)
     ck_assert_str_eq(frame.peer, peer);
     ck_assert_uint_eq(frame.length_bytes, strlen(text));
     ck_assert_int_eq(memcmp(frame.bytes, text, strlen(text)), 0);
+    bed.listener->ops->heard(bed.listener, peer);
 }
 
 static void hears(struct sl_control *control, const char *text)
@@ -197,6 +198,37 @@ START_TEST(who_has_no_key_that_is_known_says_and_hears_nothing)
         sl_control_close(&b);
         sl_control_close(&d);
         (void)zmq_close(bare);
+        bed_close();
+    }
+END_TEST
+
+/* Two nodes with one key: answers go to the first, whoever spoke last, and a refusal to who is refused. */
+START_TEST(another_connection_of_a_key_takes_no_answers)
+    {
+        struct sl_control_frame frame;
+        bed_open();
+        struct sl_control *first = asker("b"), *second = asker("b");
+        talk(first, "b");
+        uint64_t until_ns = sl_clock_monotonic_ns() + WAIT_NS;
+        while (sl_control_send(second, "a", "ask", 3, false) != SL_OK) {
+            ck_assert_uint_lt(sl_clock_monotonic_ns(), until_ns);
+            (void)receive(bed.listener, &frame, SL_NS_PER_MS);
+        }
+        ck_assert(receive(bed.listener, &frame, WAIT_NS));
+        ck_assert(frame.other);
+        ck_assert_msg(strncmp(frame.from, "127.0.0.1:", 10) == 0, "%s", frame.from);
+
+        ck_assert_int_eq(bed.listener->ops->refuse(bed.listener, "no", 2), SL_OK);
+        ck_assert_int_eq(sl_control_send(bed.listener, "b", "yes", 3, true), SL_OK);
+
+        hears(second, "no");
+        hears(first, "yes");
+        sl_control_close(&first);
+        while (sl_control_send(bed.listener, "b", "?", 1, true) == SL_OK) { /* until it has ended */
+            ck_assert_uint_lt(sl_clock_monotonic_ns(), until_ns);
+            (void)receive(bed.listener, &frame, SL_NS_PER_MS);
+        }
+        sl_control_close(&second);
         bed_close();
     }
 END_TEST
@@ -411,6 +443,7 @@ int main(void)
     TCase *tests = tcase_create("control");
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, who_has_no_key_that_is_known_says_and_hears_nothing);
+    tcase_add_test(tests, another_connection_of_a_key_takes_no_answers);
     tcase_add_loop_test(tests, so_many_strangers_stay_and_who_has_spoken_does, 0, SL_COUNT(crowds));
     tcase_add_test(tests, a_key_has_so_many_connections);
     tcase_add_loop_test(tests, a_key_that_goes_takes_its_connections_along, 0, 2);

@@ -302,13 +302,18 @@ static void relink(struct sl_index *index, sl_ref ref, index_word *record, void 
 }
 
 /* Counts that a cut-off link or unlink left too high. They were never too low, so readers missed
- * nothing. */
+ * nothing; those of regions may be, where a release that does not count served meanwhile, and nobody believes them
+ * before this is over. */
 static void recover_counts(struct sl_index *index)
 {
     for (uint64_t at = 0; at < index->view.bucket_count; at++) {
         index_word *overflow = &index->view.buckets[at].overflow;
         if (word_get(overflow) != index->recount[at]) {
             word_publish(overflow, index->recount[at]);
+        }
+        if ((at + 1) % INDEX_REGION_BUCKETS == 0 || at + 1 == index->view.bucket_count) {
+            index_region_recount(&index->view,
+                                 at / INDEX_REGION_BUCKETS); /* it is in the cache now */
         }
     }
 }

@@ -134,9 +134,12 @@ void index_regions_disown(const struct index_regions *regions)
     }
 }
 
-static void occupied_count(struct sl_index_view *view, uint64_t region)
+void index_region_recount(const struct sl_index_view *view, uint64_t region)
 {
     uint64_t occupied = 0;
+    if (view->regions.counts == NULL) {
+        return;
+    }
     uint64_t end = SL_MIN((region + 1) * INDEX_REGION_BUCKETS, view->bucket_count);
     for (uint64_t at = region * INDEX_REGION_BUCKETS; at < end; at++) {
         for (uint32_t i = 0; i < INDEX_BUCKET_SLOTS; i++) {
@@ -154,7 +157,6 @@ void index_regions_own(struct sl_index_view *view, bool opened)
         return;
     }
     for (uint64_t i = 0; opened && i < index_region_count(view->bucket_count); i++) {
-        occupied_count(view, i);
         if (word_get(&regions->counts[i]) == 0) {
             word_set(&regions->counts[i], 1);
         }
@@ -173,6 +175,9 @@ bool index_regions_renew(const char *shm_dir, struct sl_index_view *view)
     index_regions_disown(regions);
     index_regions_close(regions);
     index_regions_open(shm_dir, view, (struct sl_goes_on){0}, regions);
+    for (uint64_t i = 0; i < index_region_count(view->bucket_count); i++) {
+        index_region_recount(view, i);
+    }
     index_regions_own(view, true);
     return regions->counts != NULL;
 }

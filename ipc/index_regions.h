@@ -51,6 +51,9 @@ void index_regions_open(const char *shm_dir, const struct sl_index_view *view,
                         struct sl_goes_on goes_on, struct index_regions *out);
 /* Nobody counts from here on; accepts none. */
 void index_regions_disown(const struct index_regions *regions);
+/* Counts the slots of a region that are set, whatever its word said. Before this process owns the counts of an
+ * index that was there: of each region. */
+void index_region_recount(const struct sl_index_view *view, uint64_t region);
 /* This process counts from here on. opened: what is there may have been changed by who did not. */
 void index_regions_own(struct sl_index_view *view, bool opened);
 

@@ -174,7 +174,7 @@ class Native(Vllm):
         return found
 
     def ended(self, name):
-        self.things.pop(f"engine {name}").worker.stop()
+        self.things.pop(f"engine {name}")[1].worker.stop()
 
     def node_gone(self):
         """The node is stopped while the engine answers, and started again: the same tokens, and hits again."""

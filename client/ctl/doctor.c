@@ -343,8 +343,8 @@ const struct ctl_command ctl_doctor = {
     .help = "doctor [--sysfs DIR]\n"
             "\n"
             "One line a check: the node's supervisor, memory, huge pages, limits, io_uring, disk, NICs, ports, /metrics, events,\n"
-            "gate, key files, keys of nodes, the directory, leftovers, whether a logout removes shared memory (RemoveIPC of systemd);\n"
-            "ok, warn or fail, and how to mend it. Needs no node. Code 0 when nothing failed. Changes nothing.\n"
+            "gate, key files, keys and names of nodes, the directory, leftovers, whether a logout removes shared memory\n"
+            "(RemoveIPC of systemd); ok, warn or fail, and how to mend it. Needs no node. Code 0 when nothing failed. Changes nothing.\n"
             "\n"
             "  --sysfs DIR       look for NICs below DIR (default /sys)\n"
             CTL_HELP_COMMON,

@@ -290,18 +290,18 @@ static bool stream_send(int fd, const struct mc_stream *stream, bool chunks)
 static bool answer_send(const struct mc_request *request, struct mc_answer *answer,
                         const char *allow, bool closes)
 {
-    char head[512], date[64] = "", size[64];
+    char head[512], date[64] = "", size[64] = "";
     struct tm day;
     int fd = request->visitor->fd;
     time_t now = (time_t)(sl_clock_wall_ns() / SL_NS_PER_S);
     bool streams = answer->stream.more != NULL, chunks = streams && !request->input.head.http_1_0;
     unsigned status = answer->status != 0 ? answer->status : 200;
     (void)strftime(date, sizeof date, "%a, %d %b %Y %H:%M:%S GMT", gmtime_r(&now, &day));
-    (void)snprintf(size, sizeof size,
-                   chunks    ? "Transfer-Encoding: chunked\r\n"
-                   : streams ? ""
-                             : "Content-Length: %zu\r\n",
-                   answer->length_bytes);
+    if (!streams) {
+        (void)snprintf(size, sizeof size, "Content-Length: %zu\r\n", answer->length_bytes);
+    } else if (chunks) {
+        (void)snprintf(size, sizeof size, "Transfer-Encoding: chunked\r\n");
+    }
     int length = snprintf(head, sizeof head,
                           "HTTP/1.1 %u %s\r\nDate: %s\r\nContent-Type: %s\r\n%s%s%s%s%s\r\n",
                           status, status_word(status), date,

@@ -248,7 +248,7 @@ class DiskStart(unittest.TestCase):
         self.assertGreater(segments, 15)
 
         self.allow(held, 3)  # of the first segments' footers
-        said = node.start().stdout
+        said = node.start(disks=False).stdout
         tierer, registrar = node.pid("tierer.0"), node.pid("registrar")
         self.assertRegex(said, r"ready; degraded: .*tierer\.0 \(reading its log, [0-9]+ %\)")
         wait_until(lambda: re.fullmatch(r"reading its log, [1-9][0-9]? %", self.told(node)[1]), 60, "it says how far it is")
@@ -280,7 +280,7 @@ class DiskStart(unittest.TestCase):
         node.ctl("flush", "--timeout", "60s")
         node.stop()
         self.allow(held, 3)
-        node.start()
+        node.start(disks=False)
         node.signal("tierer.0", signal.SIGKILL)
         wait_until(lambda: self.told(node)[1].startswith("reading its log"), 60, "the next one reads it")
         node.stop()

@@ -139,8 +139,16 @@ class Node:
         os.chmod(f"{programs}/{changed}", 0o755)
         self.environment["SLUICE_BIN"] = programs
 
-    def start(self):
-        return self.supervisor("start", *self.settings)
+    def start(self, disks=True):
+        """disks: each disk has been read, too, unless its tierer is away."""
+        done = self.supervisor("start", *self.settings)
+        if disks and "--disk-path" in self.settings:
+            wait_until(self.disks_read, 60, "all disks are read")
+        return done
+
+    def disks_read(self):
+        answer = json.loads(self.ctl("status", "--ready=disks", "--deadline", "1s", "--json", check=False).stdout)
+        return answer["disks_read"] or answer["missing"]
 
     def stop(self, *arguments):
         return self.supervisor("stop", *arguments)

@@ -529,27 +529,44 @@ static bool disk_required(const struct registrar *self)
     return false;
 }
 
-/* Its page has the reason from its end to its next start, and while it reads its log. */
-static const char *path_trouble(struct registrar *self, uint32_t at)
+/* What the page of a path's tierer says; false: there is none. */
+static bool path_page(const struct registrar *self, uint32_t at, struct sl_metrics_summary *out)
 {
     char page[sizeof(self->env->paths->shm_dir) + REG_NAME_BYTES];
     struct sl_metrics_view *view = NULL;
+    (void)snprintf(page, sizeof(page), "%s/metrics.tierer.%u", self->env->paths->shm_dir, at);
+    if (sl_metrics_view_open(page, &view, NULL) != SL_OK) {
+        return false;
+    }
+    sl_metrics_view_summary(view, out);
+    sl_metrics_view_close(&view);
+    return true;
+}
+
+/* Its page has the reason from its end to its next start, and while it reads its log. */
+static const char *path_trouble(struct registrar *self, uint32_t at)
+{
     struct sl_metrics_summary summary;
     struct reg_path *path = &self->tier->paths[at];
-    (void)snprintf(page, sizeof(page), "%s/metrics.tierer.%u", self->env->paths->shm_dir, at);
-    if (sl_metrics_view_open(page, &view, NULL) == SL_OK) {
-        sl_metrics_view_summary(view, &summary);
-        sl_metrics_view_close(&view);
-        bool told = summary.health == SL_HEALTH_STOPPED || summary.health == SL_HEALTH_DEGRADED;
-        if (told && summary.reason[0] != '\0') {
-            /* without its figures: each of them would be another reason, and a line of the log */
-            (void)snprintf(path->trouble, sizeof(path->trouble), "%.*s",
-                           summary.health == SL_HEALTH_STOPPED ? (int)sizeof(summary.reason)
-                                                               : (int)strcspn(summary.reason, ","),
-                           summary.reason);
-        }
+    if (!path_page(self, at, &summary) || summary.reason[0] == '\0') {
+        return path->trouble;
+    }
+    if (summary.health == SL_HEALTH_STOPPED) {
+        (void)snprintf(path->trouble, sizeof(path->trouble), "%s", summary.reason);
+    } else if (summary.health == SL_HEALTH_DEGRADED) {
+        /* without its figures: each of them would be another reason, and a line of the log */
+        (void)snprintf(path->trouble, sizeof(path->trouble), "%.*s",
+                       (int)strcspn(summary.reason, ","), summary.reason);
     }
     return path->trouble;
+}
+
+/* Its log takes a while: nobody waits for it. */
+static bool path_reads_log(const struct registrar *self, uint32_t at)
+{
+    struct sl_metrics_summary summary;
+    return !self->tier->paths[at].here && path_page(self, at, &summary) &&
+           summary.health == SL_HEALTH_DEGRADED;
 }
 
 /* What is wrong with the disks, for people; empty: nothing. */
@@ -581,7 +598,7 @@ static uint64_t disks_next(const struct registrar *self)
     uint64_t now_ns = self->env->now_ns;
     uint64_t next_ns = self->tier->groups_until_ns != 0 ? self->tier->groups_until_ns : SL_NEVER_NS;
     if (self->tier->scan_until_ns > now_ns) {
-        next_ns = SL_MIN(next_ns, self->tier->scan_until_ns);
+        next_ns = SL_MIN(next_ns, now_ns + REG_DISK_LOOK_NS);
     }
     for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
         const struct reg_disk *disk = &self->tier->disks[i];
@@ -619,6 +636,9 @@ static bool disks_health(struct registrar *self, char *reason, size_t reason_byt
 static const char *disks_starting(const struct registrar *self)
 {
     bool scanning = self->env->now_ns < self->tier->scan_until_ns && !reg_tier_lost(self);
+    for (uint32_t i = 0; scanning && i < self->tier->path_count; i++) {
+        scanning = !path_reads_log(self, i);
+    }
     return scanning ? "what is on disk is not known yet" : NULL;
 }
 

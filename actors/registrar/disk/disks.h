@@ -21,9 +21,10 @@
 #define REG_DISK_ABSENT_NS (5 * SL_NS_PER_S)
 /* After the start, what another disk may know of one is waited for so long. */
 #define REG_DISK_WITNESS_NS (20 * SL_NS_PER_S)
-/* A node with a disk tier is ready when it knows what is there, or after so long: what is not read
- * yet is a miss until then. */
-#define REG_DISK_SCAN_NS (500 * SL_NS_PER_MS)
+/* A node with a disk tier is ready when it knows what is there, when a tierer says that its log takes
+ * a while, or after so long: what is not known yet is a miss. */
+#define REG_DISK_SCAN_NS (10 * SL_NS_PER_S)
+#define REG_DISK_LOOK_NS (100 * SL_NS_PER_MS) /* so often it is looked at what tierers say */
 
 /* Slots of disks: those of the setting and those that were remembered from before it changed. The
  * last one stands for every disk that may be there and has not told yet who it is. */

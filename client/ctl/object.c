@@ -1,11 +1,13 @@
 /* client/ctl/object.c - put get exists rm flush. */
 #include "client/ctl/commands.h"
 #include "runtime/sl_array.h"
+#include "runtime/sl_value.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define READ_STEP_BYTES  (64 * SL_KIB)
 #define FLUSH_NS_DEFAULT (60 * SL_NS_PER_S)
@@ -24,14 +26,23 @@ static sl_err read_all(FILE *in, const char *name, unsigned char **out, uint64_t
     unsigned char *bytes = NULL;
     uint64_t room = 0;
     uint64_t length = 0;
+    struct stat about;
+    if (fstat(fileno(in), &about) == 0 && S_ISREG(about.st_mode) && about.st_size > 0) {
+        sl_err err = sl_value_check((uint64_t)about.st_size, SL_VALUE_BYTES_MAX, why);
+        if (err != SL_OK) {
+            return err; /* without reading it first */
+        }
+    }
     for (;;) {
         if (length == room) {
             if (room > SL_VALUE_BYTES_MAX) {
                 free(bytes);
-                return sl_fail(why, SL_ERR_INVALID, "%s: a value has at most %" PRIu64 " bytes",
+                return sl_fail(why, SL_ERR_INVALID,
+                               "%s: a value has at most %" PRIu64
+                               " bytes (1 GiB): " SL_VALUE_IN_PARTS,
                                name, SL_VALUE_BYTES_MAX);
             }
-            uint64_t wanted = SL_MAX(READ_STEP_BYTES, room * 2);
+            uint64_t wanted = SL_MIN(SL_MAX(READ_STEP_BYTES, room * 2), SL_VALUE_BYTES_MAX + 1);
             if (!SL_ARRAY_ROOM(bytes, room, wanted)) {
                 free(bytes);
                 return sl_fail(why, SL_ERR_NO_MEMORY, "%s: %" PRIu64 " bytes", name, wanted);
@@ -108,6 +119,7 @@ const struct ctl_command ctl_put = {
     .help = "put KEY [FILE|-]\n"
             "\n"
             "Stores FILE (or standard input) under KEY. A key that exists is success and changes nothing.\n"
+            "A value has 1 byte to 1 GiB. Put a larger one in parts, each under a key of its own.\n"
             CTL_HELP_COMMON,
     .run = put_command,
 };

@@ -5,6 +5,7 @@
 #include "client/lib/pieces.h"
 
 #include "runtime/sl_copy.h"
+#include "runtime/sl_value.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -89,9 +90,9 @@ static sl_err run_broken(const struct sl_piece *piece, uint64_t end_bytes, struc
                        piece->offset_bytes > end_bytes ? "a gap" : "an overlap", end_bytes,
                        piece->offset_bytes);
     }
-    return sl_fail(why, SL_ERR_INVALID,
-                   "value: 1 to %" PRIu64 " bytes, not %" PRIu64 " and a piece of %" PRIu64,
-                   SL_VALUE_BYTES_MAX, end_bytes, piece->length_bytes);
+    uint64_t length_bytes =
+        end_bytes > UINT64_MAX - piece->length_bytes ? UINT64_MAX : end_bytes + piece->length_bytes;
+    return sl_value_check(length_bytes, SL_VALUE_BYTES_MAX, why);
 }
 
 sl_err sl_pieces_measure(const struct sl_piece *pieces, uint32_t count, struct sl_pieces_room *room,
@@ -116,12 +117,8 @@ sl_err sl_pieces_measure(const struct sl_piece *pieces, uint32_t count, struct s
             return run_broken(&room->at[broken], end, why);
         }
     }
-    if (end == 0) {
-        return sl_fail(why, SL_ERR_INVALID, "value: 1 to %" PRIu64 " bytes, not 0",
-                       SL_VALUE_BYTES_MAX);
-    }
     *length_bytes = end;
-    return SL_OK;
+    return sl_value_check(end, SL_VALUE_BYTES_MAX, why);
 }
 
 sl_err sl_pieces_gather(void *to, uint64_t length_bytes, const struct sl_piece *pieces,

@@ -1,5 +1,6 @@
 /* client/lib/put_terms.c - what a put may ask for: keys, bundles, sizes, terms. */
 #include "client/lib/put.h"
+#include "runtime/sl_value.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -67,9 +68,5 @@ sl_err sl_put_check_length(const struct put *put, uint64_t length_bytes)
     const struct sl_arena *arena = atomic_load_explicit(&at->arenas[0], memory_order_acquire);
     uint64_t most = SL_MIN(arena == NULL ? SL_VALUE_BYTES_MAX : sl_arena_chunk_bytes(arena),
                            SL_VALUE_BYTES_MAX);
-    return length_bytes >= 1 && length_bytes <= most
-               ? SL_OK
-               : sl_fail(put->why, SL_ERR_INVALID,
-                         "value: 1 to %" PRIu64 " bytes (the node's memory_chunk), not %" PRIu64,
-                         most, length_bytes);
+    return sl_value_check(length_bytes, most, put->why);
 }

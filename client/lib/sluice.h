@@ -79,7 +79,9 @@ struct sl_buffer {
     uint64_t length_bytes;
 };
 
-/* Stores; a key that exists is success and changes nothing. Errors: SL_ERR_NO_SPACE, SL_ERR_BUSY
+/* Stores; a key that exists is success and changes nothing. A value has 1 byte to 1 GiB, and on a node
+ * whose memory has smaller chunks (memory_chunk) one chunk: a larger one, such as a tensor, is put in
+ * parts, each under a key of its own (SL_ERR_INVALID; a batch's why is of its last such value). Errors: SL_ERR_NO_SPACE, SL_ERR_BUSY
  * (another writer at it), SL_ERR_TIMEOUT, SL_ERR_UNREACHABLE, SL_ERR_INVALID. */
 sl_err sl_put(struct sl_client *client, struct sl_object_key key, const void *value,
               uint64_t length_bytes, uint64_t timeout_ns, struct sl_error *why);

@@ -349,10 +349,11 @@ static PyMethodDef client_methods[] = {
     METHOD("close", sl_py_close, METH_NOARGS,
            "No new call from now on. What views, engines and calls under way still use goes with "
            "the last of them."),
-    METHOD("put", client_put, WORDS,
-           "put(key, value, *, timeout=None)\n--\n\nStores the bytes of any contiguous buffer; a "
-           "key that exists is "
-           "success and changes nothing."),
+    METHOD(
+        "put", client_put, WORDS,
+        "put(key, value, *, timeout=None)\n--\n\nStores the bytes of any contiguous buffer, 1 byte to "
+        "1 GiB; a key that exists is success and changes nothing. Put a larger one, such as a "
+        "tensor, in parts, each under a key of its own."),
     METHOD("get", client_get, WORDS,
            "get(key, *, timeout=None)\n--\n\nA copy of the value, as bytes."),
     METHOD("get_into", client_get_into, WORDS,
@@ -374,8 +375,8 @@ static PyMethodDef client_methods[] = {
            "list(prefix='', *, limit=None)\n--\n\nAn ObjectInfo for each visible object whose key "
            "begins so."),
     METHOD("put_batch", sl_py_put_batch, WORDS,
-           "put_batch(keys, values, *, timeout=None)\n--\n\nA code for each: 0, it is there. At "
-           "most 65,536."),
+           "put_batch(keys, values, *, timeout=None)\n--\n\nA code for each: 0, it is there; "
+           "INVALID, no key or a value of no byte or of more than 1 GiB. At most 65,536."),
     METHOD("get_batch", sl_py_get_batch, WORDS,
            "get_batch(keys, *, timeout=None)\n--\n\nbytes for each, None for a miss; any other "
            "failure is raised."),

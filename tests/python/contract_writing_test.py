@@ -1,20 +1,26 @@
 """Every call that writes: results, what is stored, and what is left when it fails (section 1.6 of the contract)."""
 
 import array
+import contextlib
+import ctypes
+import io
+import mmap
 import threading
 
 from contract_support import (INVALID, KIB, MIB, MOONCAKE, NO_SPACE, Memory, OnPool, config, main, of_wheel,
                               unlike_mooncake, value_of)
 from mooncake.store import ReplicateConfig, SoftPinAction
 
+GIB = 1 << 30
+
 
 class Common(OnPool):
     """The rules that all have in common."""
 
-    def writers(self, value):
-        """Name of each call, and the call: of a key, with the value, gives its code."""
-        memory = self.memory(max(len(value), 1) + 64 * KIB)
-        at = memory.write(value)
+    def writers(self, value, at=None):
+        """Name of each call, and the call: of a key, with the value, gives its code. at: where the value lies, if it does."""
+        if at is None:
+            at = self.memory(max(len(value), 1) + 64 * KIB).write(value)
         half, size = len(value) // 2, len(value)
         store = self.store
         calls = {
@@ -125,6 +131,25 @@ class Common(OnPool):
             with self.subTest(name):
                 self.assertEqual(write(self.key(name)), NO_SPACE)
                 self.assert_absent(self.key(name))
+
+    @unlike_mooncake("a value is as large as what the segments hold")
+    def test_a_value_that_is_too_large(self):
+        """1.6 common sizes, 1.8 batch_put_session_start: -600 above 1 GiB, and where the node's memory has smaller chunks, and a line on
+        standard error that names the limit and the way. The memory is never touched."""
+        large = mmap.mmap(-1, GIB + 100, flags=mmap.MAP_PRIVATE)
+        at = ctypes.addressof(ctypes.c_char.from_buffer(large))
+        calls = list(self.writers(memoryview(large), at))
+        calls = [*calls, "session"]
+        for number, name in enumerate(calls):
+            for size, limit in ((GIB + 1 + number, f"{GIB} bytes (1 GiB)"), (GIB - number, None)):
+                with self.subTest((name, size)), contextlib.redirect_stderr(io.StringIO()) as said:
+                    value = memoryview(large)[:size]
+                    write = {**self.writers(value, at), "session": lambda key, size=size: self.store.batch_put_session_start([key], [size])[0]}[name]
+                    self.assertEqual(write(self.key(name)), INVALID)
+                    if limit is not None:
+                        for part in ("a put gives -600", limit, f"not {size}", "in parts"):
+                            self.assertIn(part, said.getvalue())
+        self.assert_plain(self.store.batch_is_exist([self.key(name) for name in calls]), [0] * len(calls))
 
     def test_no_staging_space(self):
         """1.6 common no staging space: -600 of the copying calls when the local buffer is smaller than the value."""

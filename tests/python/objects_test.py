@@ -1,8 +1,11 @@
 """Objects through the Python package: every call, hostile arguments, threads, forks, and that nothing leaks."""
 
 import array
+import contextlib
 import gc
+import mmap
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -108,6 +111,28 @@ class Objects(OnNode):
 
     def test_an_item_of_a_batch_that_cannot_be_says_why(self):
         self.assertEqual(self.client.put_batch(["ok", "empty"], [b"1", b""]), [0, sluice.Code.INVALID])
+
+    def test_a_value_that_is_too_large_is_told_the_limit_and_the_way(self):
+        """Also by the command line. The memory and the file are never touched."""
+        gib = 1 << 30
+        large = memoryview(mmap.mmap(-1, gib + 1, flags=mmap.MAP_PRIVATE))
+        file = self.node.directory + "/large"
+        # The chunks of this node's memory are smaller than 1 GiB.
+        for length, limit in ((gib + 1, f"{gib} bytes (1 GiB)"), (gib, "(the node's memory_chunk; 1 GiB at most)"),
+                              (gib - 1, "(the node's memory_chunk; 1 GiB at most)")):
+            error = str(self.raises(sluice.InvalidError, self.client.put, "large", large[:length]))
+            self.assertEqual(self.client.put_batch(["large", "ok"], [large[:length], b"1"]), [sluice.Code.INVALID, 0])
+            for part in (limit, f"not {length}", "in parts"):
+                self.assertIn(part, error)
+        with open(file, "wb") as sparse:
+            sparse.truncate(gib + 1)
+        for arguments, stdin in (((file,), None), ((), open(file, "rb"))):
+            with stdin or contextlib.nullcontext():
+                done = subprocess.run([self.node.ctl_program, "put", "large", *arguments, *self.node.where], stdin=stdin, env=self.node.environment,
+                                      capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 2)
+            for part in (f"{gib} bytes (1 GiB)", f"not {gib + 1}", "in parts"):
+                self.assertIn(part, done.stderr)
 
     def test_flush_needs_a_disk_and_nodes_know_nobody(self):
         self.raises(sluice.UnsupportedError, self.client.flush)

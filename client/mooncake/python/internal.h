@@ -112,6 +112,8 @@ PyObject *mc_list_take(PyObject *object);
 
 /* Results. */
 PyObject *mc_codes(const int *codes, uint32_t count);
+/* A line on standard error, a few a minute at most; nothing where why is SL_OK. */
+void mc_put_refused(const struct sl_error *why);
 PyObject *mc_results(const int64_t *results, uint32_t count);
 PyObject *mc_same(long code, uint32_t count); /* a list of count times the code */
 /* A key as results say it: str, as Mooncake's are, also for bytes; those that are no UTF-8 as they

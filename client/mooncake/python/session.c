@@ -109,9 +109,11 @@ MC_METHOD(mc_put_session_start)
     } else if (sizes->count != keys->count) {
         result = mc_same(SL_STORE_INVALID, keys->count);
     } else {
+        struct sl_error why = {.code = SL_OK};
         PyThreadState *unlocked = PyEval_SaveThread();
-        sl_store_put_session_start(store, keys->at, sizes->at, keys->count, terms, codes);
+        sl_store_put_session_start(store, keys->at, sizes->at, keys->count, terms, codes, &why);
         PyEval_RestoreThread(unlocked);
+        mc_put_refused(&why);
         result = mc_codes(codes, keys->count);
     }
     PyMem_Free(codes);

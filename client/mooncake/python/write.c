@@ -1,8 +1,10 @@
 /* client/mooncake/python/write.c - putting and upserting. */
 #include "client/mooncake/python/internal.h"
+#include "runtime/sl_clock.h"
 
 #include <string.h>
 
+#define REFUSED_LINES_MAX 60u /* a minute */
 #define CONFIG_ARGUMENT                          \
     {                                            \
         "config", MC_CONFIG, "ReplicateConfig()" \
@@ -13,13 +15,33 @@ static const struct sl_store_terms *terms_of(const struct mc_value *value)
     return value->object == NULL ? NULL : &value->terms.terms;
 }
 
+/* The code alone does not say what is wrong; an engine may ask again and again. */
+void mc_put_refused(const struct sl_error *why)
+{
+    static uint64_t began_ns; /* with the interpreter's lock */
+    static uint32_t lines;
+    uint64_t now_ns = sl_clock_monotonic_ns();
+    if (why->code == SL_OK) {
+        return;
+    }
+    if (now_ns - began_ns > 60 * SL_NS_PER_S) {
+        began_ns = now_ns;
+        lines = 0;
+    }
+    if (lines++ < REFUSED_LINES_MAX) {
+        PySys_WriteStderr("mooncake.store: a put gives %d: %.240s\n", SL_STORE_INVALID, why->text);
+    }
+}
+
 static void write_unlocked(PyObject *self, struct sl_pieces *items, uint32_t count,
                            const struct mc_value *config, unsigned kind, int *codes)
 {
     struct sl_store *store = mc_store_of(self);
+    struct sl_error why = {.code = SL_OK};
     PyThreadState *unlocked = PyEval_SaveThread();
-    sl_store_write(store, items, count, terms_of(config), kind, codes);
+    sl_store_write(store, items, count, terms_of(config), kind, codes, &why);
     PyEval_RestoreThread(unlocked);
+    mc_put_refused(&why);
 }
 
 static PyObject *write_one(PyObject *self, struct sl_object_key key, const struct sl_piece *pieces,

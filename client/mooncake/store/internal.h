@@ -5,6 +5,7 @@
 #include "client/mooncake/store/names.h"
 #include "client/mooncake/store/sl_store.h"
 #include "runtime/sl_table.h"
+#include "runtime/sl_value.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

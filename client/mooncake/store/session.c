@@ -471,15 +471,16 @@ static void beginning_free(struct beginning *beginning)
 /* What has a session already, or cannot be, is settled; of a key that comes twice the second. */
 static void beginning_select(struct sl_store *store, struct beginning *beginning,
                              const struct sl_pieces *items, const uint64_t *lengths_bytes,
-                             uint32_t count, const uint32_t *later, int *codes)
+                             uint32_t count, const uint32_t *later, int *codes,
+                             struct sl_error *why)
 {
     pthread_mutex_lock(&store->lock);
     for (uint32_t i = 0; i < count; i++) {
         uint64_t head_bytes = items[i].count == 0 ? 0 : items[i].at->length_bytes;
-        bool fine = items[i].key.length != 0 && lengths_bytes[i] != 0 &&
-                    lengths_bytes[i] <= SL_VALUE_BYTES_MAX - head_bytes &&
-                    (later == NULL || later[i] == i) &&
-                    session_find(&store->puts, items[i].key) == NULL;
+        bool fine =
+            items[i].key.length != 0 &&
+            sl_value_check(lengths_bytes[i], SL_VALUE_BYTES_MAX - head_bytes, why) == SL_OK &&
+            (later == NULL || later[i] == i) && session_find(&store->puts, items[i].key) == NULL;
         codes[i] = fine                       ? SL_STORE_OK
                    : items[i].key.length == 0 ? store_key_code(items[i].key)
                                               : SL_STORE_INVALID;
@@ -496,16 +497,20 @@ static void beginning_select(struct sl_store *store, struct beginning *beginning
 
 static void beginning_carry_out(struct sl_store *store, struct store_base *base,
                                 struct beginning *beginning, const struct sl_pieces *items,
-                                const struct sl_terms *terms, int *codes)
+                                const struct sl_terms *terms, int *codes, struct sl_error *why)
 {
     for (uint32_t first = 0; first < beginning->count; first += STORE_BATCH_MAX) {
         uint32_t share = SL_MIN(beginning->count - first, STORE_BATCH_MAX);
+        struct sl_error reason = {.code = SL_OK};
         sl_err err =
             sl_draft_begin(base->client, beginning->keys + first, beginning->bundles + first,
                            beginning->lengths + first, share, terms, 0, beginning->drafts + first,
-                           beginning->errs + first, 0, NULL);
+                           beginning->errs + first, 0, &reason);
         for (uint32_t i = first; i < first + share; i++) {
             sl_err one = beginning->errs[i] == SL_ERR_COUNT ? err : beginning->errs[i];
+            if (one == SL_ERR_INVALID && reason.code == one) {
+                *why = reason;
+            }
             uint32_t source = beginning->sources[i];
             codes[source] = one != SL_OK
                                 ? draft_code_of(one)
@@ -517,7 +522,8 @@ static void beginning_carry_out(struct sl_store *store, struct store_base *base,
 
 static int put_sessions_open(struct sl_store *store, struct store_base *base,
                              const struct sl_object_key *keys, const uint64_t *lengths_bytes,
-                             uint32_t count, const struct sl_store_terms *terms, int *codes)
+                             uint32_t count, const struct sl_store_terms *terms, int *codes,
+                             struct sl_error *why)
 {
     struct store_terms made;
     int code = store_terms_make(terms, SL_STORE_SAME_NODE, count, &made);
@@ -543,8 +549,9 @@ static int put_sessions_open(struct sl_store *store, struct store_base *base,
         !store_heads_add(&names, items, NULL, count, true)) {
         code = SL_STORE_NO_BUFFER;
     } else {
-        beginning_select(store, &beginning, items, lengths_bytes, count, any ? later : NULL, codes);
-        beginning_carry_out(store, base, &beginning, items, &made.terms, codes);
+        beginning_select(store, &beginning, items, lengths_bytes, count, any ? later : NULL, codes,
+                         why);
+        beginning_carry_out(store, base, &beginning, items, &made.terms, codes, why);
     }
     beginning_free(&beginning);
     free(items);
@@ -556,12 +563,13 @@ static int put_sessions_open(struct sl_store *store, struct store_base *base,
 
 void sl_store_put_session_start(struct sl_store *store, struct sl_object_key *keys,
                                 const uint64_t *lengths_bytes, uint32_t count,
-                                const struct sl_store_terms *terms, int *codes)
+                                const struct sl_store_terms *terms, int *codes,
+                                struct sl_error *why)
 {
     struct store_base *base = count == 0 ? NULL : store_enter(store);
     int code = SL_STORE_INVALID;
     if (base != NULL && !base->dummy) {
-        code = put_sessions_open(store, base, keys, lengths_bytes, count, terms, codes);
+        code = put_sessions_open(store, base, keys, lengths_bytes, count, terms, codes, why);
     }
     if (code != SL_STORE_OK) {
         store_codes_fill(codes, count, code);

@@ -112,9 +112,11 @@ enum sl_store_write_kind {
 };
 /* codes[i]: SL_STORE_OK also for a key that exists. items are scratch: keys and bundles change. Of
  * items with one key the last counts for all. An item without pieces is SL_STORE_INVALID. terms
- * NULL: those of a new ReplicateConfig. */
+ * NULL: those of a new ReplicateConfig. *why: of the last item that was refused for its size, or for that
+ * of the local buffer; else it stays as it was. */
 void sl_store_write(struct sl_store *store, struct sl_pieces *items, uint32_t count,
-                    const struct sl_store_terms *terms, unsigned kind, int *codes);
+                    const struct sl_store_terms *terms, unsigned kind, int *codes,
+                    struct sl_error *why);
 
 /* ---- reading ---- */
 
@@ -161,9 +163,11 @@ void sl_store_get_session_start(struct sl_store *store, struct sl_object_key *ke
 void sl_store_get_session_read(struct sl_store *store, struct sl_pieces *items, uint32_t count,
                                int64_t *results);
 int sl_store_get_session_end(struct sl_store *store, struct sl_object_key *keys, uint32_t count);
+/* *why: as of sl_store_write. */
 void sl_store_put_session_start(struct sl_store *store, struct sl_object_key *keys,
                                 const uint64_t *lengths_bytes, uint32_t count,
-                                const struct sl_store_terms *terms, int *codes);
+                                const struct sl_store_terms *terms, int *codes,
+                                struct sl_error *why);
 void sl_store_put_session_write(struct sl_store *store, struct sl_pieces *items, uint32_t count,
                                 int64_t *results);
 void sl_store_put_session_end(struct sl_store *store, struct sl_object_key *keys, uint32_t count,

@@ -1,6 +1,7 @@
 /* client/mooncake/store/write.c - putting, and what a put may ask for. */
 #include "client/mooncake/store/internal.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,7 +94,8 @@ void store_local_give(struct store_base *base, uint64_t bytes)
 
 /* ---- a batch ---- */
 
-static int item_check(const struct sl_pieces *item, uint32_t head_bytes, uint64_t *length_bytes)
+static int item_check(const struct sl_pieces *item, uint32_t head_bytes, uint64_t *length_bytes,
+                      struct sl_error *why)
 {
     uint64_t total = 0;
     if (item->key.length == 0) {
@@ -101,13 +103,15 @@ static int item_check(const struct sl_pieces *item, uint32_t head_bytes, uint64_
     }
     for (uint32_t i = 0; i < item->count; i++) {
         const struct sl_piece *piece = &item->at[i];
-        if (piece->at == NULL || piece->length_bytes > SL_VALUE_BYTES_MAX) {
+        if (piece->at == NULL) {
             return SL_STORE_INVALID;
         }
-        total += piece->length_bytes;
+        total = piece->length_bytes > UINT64_MAX - head_bytes - total ? UINT64_MAX - head_bytes
+                                                                      : total + piece->length_bytes;
     }
     *length_bytes = total;
-    return total == 0 || total > SL_VALUE_BYTES_MAX - head_bytes ? SL_STORE_INVALID : SL_STORE_OK;
+    return sl_store_code_of(
+        sl_value_check(total == 0 ? 0 : total + head_bytes, SL_VALUE_BYTES_MAX, why));
 }
 
 static int put_code_of(sl_err err, bool replacing)
@@ -133,6 +137,7 @@ struct writing {
     sl_err *errs;
     uint32_t count;
     uint64_t bytes;
+    struct sl_error *why; /* of the last one that was refused for its size */
 };
 
 static void writing_share(struct writing *writing, uint32_t first, uint32_t share,
@@ -141,10 +146,15 @@ static void writing_share(struct writing *writing, uint32_t first, uint32_t shar
     for (uint32_t i = 0; i < share; i++) {
         writing->errs[i] = SL_ERR_COUNT; /* not answered */
     }
-    sl_err err = sl_put_pieces(writing->base->client, writing->items + first, share, terms,
-                               writing->errs, store_call_ns(writing->base, writing->bytes), NULL);
+    struct sl_error reason = {.code = SL_OK};
+    sl_err err =
+        sl_put_pieces(writing->base->client, writing->items + first, share, terms, writing->errs,
+                      store_call_ns(writing->base, writing->bytes), &reason);
     for (uint32_t i = 0; i < share; i++) {
         sl_err one = writing->errs[i] == SL_ERR_COUNT ? err : writing->errs[i];
+        if (one == SL_ERR_INVALID && reason.code == one) {
+            *writing->why = reason;
+        }
         codes[writing->sources[first + i]] = put_code_of(one, terms->replace);
     }
 }
@@ -195,7 +205,7 @@ static void writing_select(struct writing *writing, const struct store_names *na
 {
     for (uint32_t i = 0; i < count; i++) {
         uint64_t length_bytes = 0;
-        codes[i] = item_check(&items[i], store_head_bytes(names, i), &length_bytes);
+        codes[i] = item_check(&items[i], store_head_bytes(names, i), &length_bytes, writing->why);
         if (codes[i] == SL_STORE_OK && (later == NULL || later[i] == i)) {
             writing->bytes += length_bytes;
             writing->items[writing->count] = items[i];
@@ -209,6 +219,10 @@ static int writing_selected(struct writing *writing, int *codes)
 {
     uint64_t local_bytes = (writing->kind & SL_STORE_COPYING) != 0 ? writing->bytes : 0;
     if (!store_local_take(writing->base, local_bytes)) {
+        (void)sl_fail(writing->why, SL_ERR_INVALID,
+                      "values of %" PRIu64
+                      " bytes: the local buffer (local_buffer_size) has %" PRIu64,
+                      local_bytes, writing->base->local_bytes);
         return SL_STORE_INVALID;
     }
     if (writing->terms.terms.replace && writing->terms.keeps_soft_pin) {
@@ -229,9 +243,10 @@ static void groups_set(const struct sl_store_terms *terms, struct sl_pieces *ite
 }
 
 static int write_batch(struct store_base *base, struct sl_pieces *items, uint32_t count,
-                       const struct sl_store_terms *terms, unsigned kind, int *codes)
+                       const struct sl_store_terms *terms, unsigned kind, int *codes,
+                       struct sl_error *why)
 {
-    struct writing writing = {.base = base, .kind = kind};
+    struct writing writing = {.base = base, .kind = kind, .why = why};
     int code = store_terms_make(terms, kind, count, &writing.terms);
     if (code != SL_STORE_OK) {
         return code;
@@ -268,14 +283,15 @@ static int write_batch(struct store_base *base, struct sl_pieces *items, uint32_
 }
 
 void sl_store_write(struct sl_store *store, struct sl_pieces *items, uint32_t count,
-                    const struct sl_store_terms *terms, unsigned kind, int *codes)
+                    const struct sl_store_terms *terms, unsigned kind, int *codes,
+                    struct sl_error *why)
 {
     struct store_base *base = count == 0 ? NULL : store_enter(store);
     if (base == NULL) {
         store_codes_fill(codes, count, SL_STORE_INVALID);
         return;
     }
-    int code = write_batch(base, items, count, terms, kind, codes);
+    int code = write_batch(base, items, count, terms, kind, codes, why);
     if (code != SL_STORE_OK) {
         store_codes_fill(codes, count, code);
     }

@@ -38,6 +38,7 @@ static void entry_drop(struct redis_store *store, struct redis_entry *entry)
 {
     free(entry->fields);
     *entry = store->entries[--store->count];
+    store->entries[store->count] = (struct redis_entry){0};
 }
 
 struct redis_entry *redis_entry_find(struct redis_store *store, const char *key, uint64_t now_ns)

@@ -29,6 +29,15 @@ void ti_health_tell(struct tierer *self)
         sl_metrics_health(page, SL_HEALTH_DEGRADED,
                           "full: the file system has no room for two log files: nothing is "
                           "written, reads go on");
+    } else if (!self->start.told &&
+               self->env->now_ns > sl_deadline_ns(self->start.since_ns, TI_START_TELL_NS)) {
+        uint32_t told = 0;
+        while (told < self->segment_count && self->segments[told].number < self->scan_segment) {
+            told++;
+        }
+        (void)snprintf(text, sizeof(text), "telling the registrar what it holds, %" PRIu64 " %%",
+                       (uint64_t)told * 100 / SL_MAX(self->segment_count, 1u));
+        sl_metrics_health(page, SL_HEALTH_DEGRADED, text);
     } else if (self->room.retry_at_ns != 0) {
         (void)snprintf(text, sizeof(text),
                        "the file system is full: %" PRIu64 " of %" PRIu64 " MiB are used",

@@ -342,10 +342,11 @@ void ti_scan_answered(struct tierer *self, const struct sl_msg *reply)
         return;
     }
     self->scan_pause_ns = TI_SCAN_RETRY_NS;
+    self->start.told = self->start.told || self->scan_last;
+    ti_health_tell(self);
     if (self->scan_last) {
         self->scanning = false;
         scan_records_drop(self);
-        ti_health_tell(self);
         sl_log_write(self->env->log, SL_LOG_INFO, 0,
                      "disk: the registrar knows all %" PRIu64 " values, told in %" PRIu64 " ms",
                      ti_entries_live_count(self->entries),

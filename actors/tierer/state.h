@@ -243,6 +243,7 @@ struct ti_seal {
  * leaves the disk, segments[] and the entries alone. */
 struct ti_start {
     bool reading;
+    bool told; /* a registrar has heard all that is there */
     uint64_t since_ns;
     uint32_t listed, kept; /* segments[0 .. kept) are open */
     uint32_t unreadable;

@@ -638,6 +638,8 @@ static const char *disks_starting(const struct registrar *self)
     bool scanning = self->env->now_ns < self->tier->scan_until_ns && !reg_tier_lost(self);
     for (uint32_t i = 0; scanning && i < self->tier->path_count; i++) {
         scanning = !path_reads_log(self, i);
+        self->tier->scan_until_ns =
+            scanning ? self->tier->scan_until_ns : 0; /* nor the rest of it */
     }
     return scanning ? "what is on disk is not known yet" : NULL;
 }

@@ -257,13 +257,14 @@ static sl_err owner_check(const struct stat *status, const char *name, const str
 }
 
 /* Whoever may write in a directory without the sticky bit may put another one in the place of what
- * lies there, whoever owns that. Of root's directories (/var/log of some systems) a group of the
- * system may. */
+ * lies there, whoever owns that. A group may that is its owner's alone (of the same number, as where
+ * the umask is 002), and one of the system in root's directories (/var/log of some systems). */
 static sl_err above_check(const struct stat *above, const char *name, const struct walk *walk,
                           struct sl_error *why)
 {
-    bool system_group = above->st_uid == 0 && above->st_gid <= SYSTEM_GID_MAX;
-    mode_t others = system_group ? S_IWOTH : S_IWOTH | S_IWGRP;
+    bool closed_group =
+        above->st_gid == above->st_uid || (above->st_uid == 0 && above->st_gid <= SYSTEM_GID_MAX);
+    mode_t others = closed_group ? S_IWOTH : S_IWOTH | S_IWGRP;
     if ((above->st_mode & others) == 0 || (above->st_mode & S_ISVTX) != 0) {
         return SL_OK;
     }

@@ -3,6 +3,7 @@
 #include "client/mooncake/daemons/node.h"
 #include "client/mooncake/store/instance.h"
 #include "runtime/sl_disk_place.h"
+#include "runtime/sl_node_dirs.h"
 #include "runtime/sl_parse.h"
 
 #include <errno.h>
@@ -348,6 +349,19 @@ static sl_err programs_find(struct mc_node *node, struct sl_error *why)
         node->program_dir);
 }
 
+/* Before anything is written there: the node's own start says the same of its other directories. */
+static sl_err runtime_dir_check(const struct sl_paths *paths, struct sl_error *why)
+{
+    struct sl_node_dir_seen seen;
+    const char *const others[] = {paths->log_dir, paths->shm_dir, paths->disk_dirs[0]};
+    const struct sl_node_dir_want want = {.place = SL_NODE_DIR_RUNTIME,
+                                          .path = paths->runtime_dir,
+                                          .runtime_dir = paths->runtime_dir,
+                                          .others = others,
+                                          .other_count = SL_COUNT(others)};
+    return sl_node_dir_check(&want, &seen, why);
+}
+
 static sl_err places_find(const struct mc_flags *flags, struct mc_node *node, struct sl_error *why)
 {
     sl_err err = sl_config_create(&node->config, why);
@@ -358,6 +372,7 @@ static sl_err places_find(const struct mc_flags *flags, struct mc_node *node, st
         err = sl_config_set(node->config, "log_dir", log_dir, "--log_dir", why);
     }
     err = err == SL_OK ? sl_paths_from(node->config, &node->paths, why) : err;
+    err = err == SL_OK ? runtime_dir_check(&node->paths, why) : err;
     err = err == SL_OK ? sl_dir_make(node->paths.runtime_dir, why) : err;
     return err == SL_OK ? sl_dir_make(node->paths.log_dir, why) : err;
 }

@@ -276,7 +276,7 @@ while time.monotonic() < end:
             node.wait_ready()
             supervisor = node.supervisor_pid()
             time.sleep(4)  # it is young no more, and was looked at since: what an actor has lost shows against that
-            made = [name for name in sorted(os.listdir(run)) if name not in ("watch", "gate.d", "disk", "cache") and not name.startswith("supervisor.state")]
+            made = [name for name in sorted(os.listdir(run)) if name not in ("watch", "gate.d", "disk", "cache", "supervisor.format") and not name.startswith("supervisor.state")]
             self.assertTrue({"pid", "log", "supervisor.lock", "registrar.lock", "keyer.sock", "keyer.attach"} < set(made), made)
             for name in made:
                 (shutil.rmtree if os.path.isdir(run + name) else os.remove)(run + name)

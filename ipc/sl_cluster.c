@@ -101,3 +101,136 @@ bool sl_cluster_address(const char *text, bool *any)
     }
     return false;
 }
+
+sl_err sl_cluster_peer_next(const char **at, struct sl_cluster_peer *out, struct sl_error *why)
+{
+    const char *from = *at + strspn(*at, " ,");
+    size_t length = strcspn(from, ",");
+    *at = from + length;
+    while (length > 0 && from[length - 1] == ' ') {
+        length--;
+    }
+    char host[SL_CLUSTER_ADDRESS_BYTES];
+    uint16_t port = 0;
+    const char *sign = memchr(from, '@', length);
+    size_t name = sign != NULL ? (size_t)(sign - from) : 0;
+    size_t address = sign != NULL ? length - name - 1 : 0;
+    *out = (struct sl_cluster_peer){0};
+    if (length == 0) {
+        return SL_OK;
+    }
+    if (sign != NULL && !sl_actor_name_is_clean(from, name)) {
+        return sl_fail(why, SL_ERR_CONFIG, "peers: '%.*s' is no name of a node",
+                       (int)SL_MIN(name, (size_t)40), from);
+    }
+    if (sign != NULL && address >= sizeof(out->address)) {
+        return sl_fail(why, SL_ERR_CONFIG, "peers: the address of '%.*s' is too long", (int)name,
+                       from);
+    }
+    struct sl_cluster_peer peer = {0};
+    memcpy(peer.name, from, name);
+    memcpy(peer.address, from + length - address, address);
+    if (sign == NULL || strpbrk(peer.address, " \t@") != NULL ||
+        !sl_address_parse(peer.address, host, sizeof(host), &port)) {
+        return sl_fail(why, SL_ERR_CONFIG, "peers: '%.*s' is not NAME@HOST:PORT",
+                       (int)SL_MIN(length, (size_t)100), from);
+    }
+    *out = peer;
+    return SL_OK;
+}
+
+static sl_err peers_check(const struct sl_config *config, const char *node, struct sl_error *why)
+{
+    struct sl_cluster_peer peers[SL_CLUSTER_PEERS_MAX];
+    uint32_t count = 0;
+    for (const char *at = sl_config_text(config, SL_SET_peers);;) {
+        struct sl_cluster_peer peer;
+        sl_err err = sl_cluster_peer_next(&at, &peer, why);
+        if (err != SL_OK || peer.name[0] == '\0') {
+            return err;
+        }
+        if (strcmp(peer.name, node) == 0) {
+            continue; /* one list may serve all nodes */
+        }
+        for (uint32_t i = 0; i < count; i++) {
+            if (strcmp(peers[i].name, peer.name) == 0) {
+                return sl_fail(why, SL_ERR_CONFIG, "peers: '%s' is there twice", peer.name);
+            }
+        }
+        if (count == SL_CLUSTER_PEERS_MAX) {
+            return sl_fail(why, SL_ERR_CONFIG, "peers: more than %u", SL_CLUSTER_PEERS_MAX);
+        }
+        peers[count++] = peer;
+    }
+}
+
+/* IP or IP:PORT each. */
+static sl_err fabric_check(const struct sl_config *config, struct sl_error *why)
+{
+    const char *list = sl_config_text(config, SL_SET_fabric_address);
+    for (uint32_t count = 1; list[0] != '\0'; count++) {
+        char text[SL_CLUSTER_ADDRESS_BYTES], host[SL_CLUSTER_ADDRESS_BYTES];
+        const char *port_text = NULL;
+        uint16_t port = 0;
+        struct sockaddr_storage address;
+        socklen_t address_bytes = 0;
+        size_t length = strcspn(list, ",");
+        const char *from = list + strspn(list, " ");
+        int shown = (int)SL_MAX(list + length - from, (ptrdiff_t)0);
+        while (shown > 0 && from[shown - 1] == ' ') {
+            shown--;
+        }
+        (void)snprintf(text, sizeof(text), "%.*s", shown, from);
+        if (!sl_address_split(text, SL_PORT_OPTIONAL, host, sizeof(host), &port_text) ||
+            (port_text != NULL && !sl_port_parse(port_text, &port)) ||
+            !sl_address_ip(host, port, &address, &address_bytes)) {
+            return sl_fail(why, SL_ERR_CONFIG, "fabric_address: entry %u, '%.80s', is no IP:PORT",
+                           count, text);
+        }
+        list += length;
+        if (list[0] == ',' && *++list == '\0') {
+            return sl_fail(why, SL_ERR_CONFIG, "fabric_address: entry %u is empty", count + 1);
+        }
+    }
+    return SL_OK;
+}
+
+/* Those that a transporter of this node would end at. */
+static sl_err addresses_check(const struct sl_config *config, struct sl_error *why)
+{
+    const char *listen = sl_config_text(config, SL_SET_cluster_listen);
+    const char *told = sl_config_text(config, SL_SET_cluster_address);
+    char host[SL_CLUSTER_ADDRESS_BYTES];
+    uint16_t port = 0;
+    bool any = false;
+    if (listen[0] != '\0' && !sl_address_parse(listen, host, sizeof(host), &port)) {
+        return sl_fail(why, SL_ERR_CONFIG, "cluster_listen: '%.100s' is not HOST:PORT", listen);
+    }
+    told = told[0] != '\0' ? told : listen;
+    if (sl_cluster_is_guided(config) && listen[0] != '\0' &&
+        (!sl_cluster_address(told, &any) || any)) {
+        return sl_fail(why, SL_ERR_CONFIG,
+                       "cluster_address: '%.100s' is no IP:PORT at which other nodes reach this "
+                       "one",
+                       told);
+    }
+    bool verbs = strcmp(sl_config_text(config, SL_SET_fabric), "verbs") == 0;
+    SL_AUTO(free) struct sl_nic_plan *plan = verbs ? calloc(1, sizeof(*plan)) : NULL;
+    struct sl_error inner = {0};
+    if (plan != NULL && sl_nic_plan_here(config, plan, &inner) == SL_ERR_CONFIG) {
+        return sl_fail(why, SL_ERR_CONFIG, "%s", inner.text); /* a NIC may come later, a list not */
+    }
+    bool tcp = strcmp(sl_config_text(config, SL_SET_fabric), "tcp") == 0;
+    return tcp ? fabric_check(config, why) : SL_OK;
+}
+
+sl_err sl_cluster_check(const struct sl_config *config, struct sl_error *why)
+{
+    char node[SL_CLUSTER_NAME_BYTES];
+    if (!sl_cluster_wanted(config)) {
+        return SL_OK;
+    }
+    sl_err err = sl_cluster_name(config, node, why);
+    err = err == SL_OK ? peers_check(config, node, why) : err;
+    return err == SL_OK ? addresses_check(config, why) : err;
+}

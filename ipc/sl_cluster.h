@@ -7,6 +7,8 @@
 
 #define SL_CLUSTER_NAME_BYTES       32u
 #define SL_CLUSTER_TRANSPORTERS_MAX 16u
+#define SL_CLUSTER_ADDRESS_BYTES    129u
+#define SL_CLUSTER_PEERS_MAX        64u /* asked by us, and those that ask us */
 
 /* The node's name, among peers and in the directory: node_name, or the host's name up to its first
  * dot, and .INSTANCE unless that is "default". Errors: SL_ERR_CONFIG. */
@@ -22,6 +24,16 @@ bool sl_cluster_wanted(const struct sl_config *config);
  * that ranks have; at most 16. fabric_processes = false keeps addresses in one process, nic_processes =
  * false keeps NICs there. */
 uint32_t sl_cluster_transporters(const struct sl_config *config);
+/* One entry of `peers`. */
+struct sl_cluster_peer {
+    char name[SL_CLUSTER_NAME_BYTES];       /* "": there are no more */
+    char address[SL_CLUSTER_ADDRESS_BYTES]; /* HOST:PORT */
+};
+/* The entry at *at, which goes on behind it. Errors: SL_ERR_CONFIG (it is not NAME@HOST:PORT). */
+sl_err sl_cluster_peer_next(const char **at, struct sl_cluster_peer *out, struct sl_error *why);
+/* Whether lists, addresses and the node's name are well-formed: a transporter ends at others.
+ * Errors: SL_ERR_CONFIG. */
+sl_err sl_cluster_check(const struct sl_config *config, struct sl_error *why);
 /* Splits HOST:PORT, HOST an IP address ([...] around IPv6). False: it is not of that form, or the
  * port is not 1..65535. *any: the address stands for all addresses of a machine. */
 bool sl_cluster_address(const char *text, bool *any);

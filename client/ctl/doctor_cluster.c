@@ -73,19 +73,17 @@ static uint32_t others_count(struct doctor *doctor, const char *keys, const char
 /* Names each NAME@... of the setting that has no NAME.pub. */
 static void peers_check(struct doctor *doctor, const char *keys, const char *node)
 {
-    char key[SL_CURVE_TEXT_BYTES], name[SL_CLUSTER_NAME_BYTES];
-    for (const char *at = sl_config_text(doctor->config, SL_SET_peers); *at != '\0';) {
-        at += strspn(at, " ,");
-        size_t length = strcspn(at, "@,");
+    char key[SL_CURVE_TEXT_BYTES];
+    struct sl_cluster_peer peer;
+    const char *at = sl_config_text(doctor->config, SL_SET_peers);
+    while (sl_cluster_peer_next(&at, &peer, NULL) == SL_OK && peer.name[0] != '\0') {
         struct sl_error why = {0};
-        (void)snprintf(name, sizeof(name), "%.*s", (int)SL_MIN(length, sizeof(name) - 1), at);
-        if (at[length] == '@' && strcmp(name, node) != 0 &&
-            sl_curve_load_public(keys, name, key, &why) != SL_OK) {
+        if (strcmp(peer.name, node) != 0 &&
+            sl_curve_load_public(keys, peer.name, key, &why) != SL_OK) {
             doctor_say(doctor, DOCTOR_WARN, CHECK,
                        "copy NAME.pub from that node, as it was made, or remove it from peers",
-                       "node %s is not spoken to: %s", name, why.text);
+                       "node %s is not spoken to: %s", peer.name, why.text);
         }
-        at += strcspn(at, ",");
     }
 }
 
@@ -157,9 +155,14 @@ void doctor_cluster(struct doctor *doctor)
         doctor_say(doctor, DOCTOR_FAIL, CHECK, "fabric = tcp, or verbs",
                    "other nodes are configured, and nothing that carries bytes");
     }
-    if (sl_cluster_name(config, node, &why) != SL_OK) {
-        doctor_say(doctor, DOCTOR_FAIL, CHECK, "set node_name", "%s", why.text);
-    } else if (sl_config_bool(config, SL_SET_cluster_plaintext)) {
+    if (sl_cluster_check(config, &why) != SL_OK) {
+        doctor_say(doctor, DOCTOR_FAIL, CHECK, "mend that setting: the node does not start so",
+                   "%s", why.text);
+    }
+    if (sl_cluster_name(config, node, NULL) != SL_OK) {
+        return; /* named above */
+    }
+    if (sl_config_bool(config, SL_SET_cluster_plaintext)) {
         doctor_say(doctor, DOCTOR_WARN, CHECK, "cluster_plaintext = false, and cluster_keys",
                    "plaintext: whoever reaches this node may read all of its memory");
     } else if (keys[0] == '\0') {

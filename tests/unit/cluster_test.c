@@ -85,6 +85,66 @@ START_TEST(a_node_reads_from_others_when_it_can_know_some)
     }
 END_TEST
 
+#define PEER(n) "n" #n "@h:1,"
+#define TEN(n) \
+    PEER(n##0) \
+    PEER(n##1) \
+    PEER(n##2) PEER(n##3) PEER(n##4) PEER(n##5) PEER(n##6) PEER(n##7) PEER(n##8) PEER(n##9)
+#define SIXTY TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) TEN(6)
+static const struct {
+    const char *settings[9];
+    const char *says; /* NULL: well-formed */
+} lists[] = {
+    {{NULL}, NULL},
+    {{"peers", "b@h:1", NULL}, NULL},
+    {{"peers", " b@10.0.0.1:1 ,, c@[::1]:2,", NULL}, NULL},
+    {{"peers", "a@h:1,a@h:2,b@h:1", NULL}, NULL}, /* itself: one list serves all nodes */
+    {{"peers", "b", NULL}, "peers: 'b' is not NAME@HOST:PORT"},
+    {{"peers", "b@h", NULL}, "'b@h' is not NAME@HOST:PORT"},
+    {{"peers", "b@h:", NULL}, "'b@h:' is not"},
+    {{"peers", "b@:1", NULL}, "'b@:1' is not"},
+    {{"peers", "b@h:x", NULL}, "'b@h:x' is not"},
+    {{"peers", "b@h:0", NULL}, "'b@h:0' is not"},
+    {{"peers", "b@h:65536", NULL}, "'b@h:65536' is not"},
+    {{"peers", "b@h:1 c@h:1", NULL}, "'b@h:1 c@h:1' is not"},
+    {{"peers", "@h:1", NULL}, "peers: '' is no name of a node"},
+    {{"peers", "b/c@h:1", NULL}, "'b/c' is no name"},
+    {{"peers", "0123456789012345678901234567890x@h:1", NULL}, "is no name of a node"},
+    {{"peers", "b@h:1,c@h:1,b@h:2", NULL}, "peers: 'b' is there twice"},
+    {{"peers", SIXTY "b@h:1,c@h:1,d@h:1,e@h:1", NULL}, NULL},
+    {{"peers", SIXTY "b@h:1,c@h:1,d@h:1,e@h:1,f@h:1", NULL}, "peers: more than 64"},
+    {{"cluster_listen", "h", NULL}, "cluster_listen: 'h' is not HOST:PORT"},
+    {{"cluster_listen", "*:7411", NULL}, NULL},
+    {{"cluster_listen", "h:70000", NULL}, "cluster_listen: 'h:70000'"},
+    {{"cluster_listen", "h:1", "node_name", "a b", NULL}, "node_name: 'a b'"},
+    {{"cluster_listen", "*:1", "fabric", "tcp", "fabric_address", "10.0.0.1, [::1]:5", NULL}, NULL},
+    {{"cluster_listen", "*:1", "fabric", "tcp", "fabric_address", "10.0.0.1,x", NULL},
+     "fabric_address: entry 2, 'x', is no IP:PORT"},
+    {{"cluster_listen", "*:1", "fabric", "tcp", "fabric_address", "10.0.0.1:x", NULL},
+     "entry 1, '10.0.0.1:x'"},
+    {{"cluster_listen", "*:1", "fabric", "tcp", "fabric_address", "10.0.0.1,", NULL},
+     "entry 2 is empty"},
+    {{"cluster_listen", "*:1", "fabric", "tcp", "fabric_address", ",10.0.0.1", NULL},
+     "entry 1, ''"},
+    {{"cluster_listen", "*:1", "fabric", "verbs", "nic", "n0,,n1", NULL},
+     "nic: entry 1 of 'n0,,n1' is empty"},
+};
+START_TEST(a_list_that_a_transporter_would_end_at_is_named_before)
+    {
+        struct sl_config *config = config_of(lists[_i].settings);
+        struct sl_error why = {0};
+        if (sl_config_text(config, SL_SET_node_name)[0] == '\0') {
+            ck_assert_int_eq(sl_config_set(config, "node_name", "a", "test", NULL), SL_OK);
+        }
+
+        sl_err err = sl_cluster_check(config, &why);
+
+        ck_assert_msg(err == (lists[_i].says != NULL ? SL_ERR_CONFIG : SL_OK), "%s", why.text);
+        ck_assert_msg(err == SL_OK || strstr(why.text, lists[_i].says) != NULL, "%s", why.text);
+        sl_config_destroy(&config);
+    }
+END_TEST
+
 static const struct {
     const char *text;
     bool good, any;
@@ -156,6 +216,8 @@ int main(void)
     tcase_add_test(tests, one_name_serves_peers_and_directory);
     tcase_add_loop_test(tests, a_bad_name_is_named, 0, SL_COUNT(bad_names));
     tcase_add_loop_test(tests, a_node_reads_from_others_when_it_can_know_some, 0, SL_COUNT(roles));
+    tcase_add_loop_test(tests, a_list_that_a_transporter_would_end_at_is_named_before, 0,
+                        SL_COUNT(lists));
     tcase_add_loop_test(tests, an_address_is_numbers, 0, SL_COUNT(addresses));
     tcase_add_loop_test(tests, each_address_or_nic_that_ranks_have_is_a_process, 0,
                         SL_COUNT(crews));

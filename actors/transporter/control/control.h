@@ -8,9 +8,9 @@
 #ifndef SL_TRANSPORTER_CONTROL_CONTROL_H
 #define SL_TRANSPORTER_CONTROL_CONTROL_H
 
-#include "runtime/sl_error.h"
+#include "ipc/sl_cluster.h"
 
-#define SL_CONTROL_PEERS_MAX 64u /* asked by us, and those that ask us */
+#define SL_CONTROL_PEERS_MAX SL_CLUSTER_PEERS_MAX
 
 struct sl_control;
 

@@ -52,35 +52,20 @@ struct tr_peer *tr_peer_get(struct transporter *self, const char *name, struct s
     return peer;
 }
 
-/* One NAME@HOST:PORT of the setting. */
-static sl_err peer_parse(struct transporter *self, const char *at, size_t length,
-                         struct sl_error *why)
+static sl_err peer_configure(struct transporter *self, const struct sl_cluster_peer *given,
+                             struct sl_error *why)
 {
-    char text[SL_SETTING_TEXT_BYTES_MAX + 1];
-    memcpy(text, at, length);
-    text[length] = '\0';
-    char *address = strchr(text, '@');
-    if (address == NULL || strrchr(address, ':') == NULL || strrchr(address, ':')[1] == '\0') {
-        return sl_fail(why, SL_ERR_CONFIG, "peers: '%.100s' is not NAME@HOST:PORT", text);
-    }
-    *address++ = '\0';
-    if (!sl_actor_name_is_clean(text, strlen(text))) {
-        return sl_fail(why, SL_ERR_CONFIG, "peers: '%.40s' is no name of a node", text);
-    }
-    if (strlen(address) >= sizeof(self->peers->address)) {
-        return sl_fail(why, SL_ERR_CONFIG, "peers: the address of '%s' is too long", text);
-    }
-    if (strcmp(text, self->node) == 0) {
+    if (strcmp(given->name, self->node) == 0) {
         return SL_OK; /* one list may serve all nodes */
     }
-    if (tr_peer_find(self, text) != NULL) {
-        return sl_fail(why, SL_ERR_CONFIG, "peers: '%s' is there twice", text);
+    if (tr_peer_find(self, given->name) != NULL) {
+        return sl_fail(why, SL_ERR_CONFIG, "peers: '%s' is there twice", given->name);
     }
-    struct tr_peer *peer = tr_peer_get(self, text, why);
+    struct tr_peer *peer = tr_peer_get(self, given->name, why);
     if (peer == NULL) {
         return why != NULL && why->code != SL_OK ? why->code : SL_ERR_LIMIT;
     }
-    (void)snprintf(peer->address, sizeof(peer->address), "%s", address);
+    memcpy(peer->address, given->address, sizeof(peer->address));
     peer->configured = true;
     struct sl_error no_key = {0};
     if (tr_peer_has_key(self, peer->name, &no_key) != SL_OK) {
@@ -92,26 +77,18 @@ static sl_err peer_parse(struct transporter *self, const char *at, size_t length
 
 sl_err tr_peers_init(struct transporter *self, struct sl_error *why)
 {
+    struct sl_cluster_peer peer;
     self->peers = calloc(TR_PEERS_MAX, sizeof(*self->peers));
     if (self->peers == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u peers", TR_PEERS_MAX);
     }
     const char *at = sl_config_text(self->env->config, SL_SET_peers);
-    while (*at != '\0') {
-        size_t skip = strspn(at, " ,");
-        at += skip;
-        size_t length = strcspn(at, ",");
-        size_t bare = length;
-        while (bare > 0 && at[bare - 1] == ' ') {
-            bare--;
-        }
-        sl_err err = bare > 0 ? peer_parse(self, at, bare, why) : SL_OK;
-        if (err != SL_OK) {
-            return err;
-        }
-        at += length;
+    sl_err err = sl_cluster_peer_next(&at, &peer, why);
+    while (err == SL_OK && peer.name[0] != '\0') {
+        err = peer_configure(self, &peer, why);
+        err = err == SL_OK ? sl_cluster_peer_next(&at, &peer, why) : err;
     }
-    return SL_OK;
+    return err;
 }
 
 void tr_peers_fini(struct transporter *self)

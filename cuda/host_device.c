@@ -4,6 +4,7 @@
 #include "cuda/host_internal.h"
 #include "runtime/sl_array.h"
 #include "runtime/sl_copy.h"
+#include "runtime/sl_limits.h"
 #include "runtime/sl_proc.h"
 
 #include <errno.h>
@@ -131,9 +132,9 @@ static sl_err host_memory_create(struct sl_device *device, uint64_t length_bytes
         return sl_fail_os(why, errno, "memfd of %" PRIu64 " bytes", length_bytes);
     }
     /* Whoever maps it may rely on its size. */
-    if (length_bytes > INT64_MAX || ftruncate(fd, (off_t)length_bytes) != 0 ||
+    if (sl_file_resize(fd, length_bytes) != 0 ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-        int os_code = length_bytes > INT64_MAX ? EFBIG : errno;
+        int os_code = errno;
         (void)close(fd);
         return sl_fail_os(why, os_code, "memfd of %" PRIu64 " bytes", length_bytes);
     }

@@ -1,6 +1,7 @@
 /* ipc/sl_lane.c - offering, accepting and checking a pair of rings over a Unix socket. */
 #include "ipc/sl_lane.h"
 #include "ipc/msg_internal.h"
+#include "runtime/sl_limits.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -242,7 +243,7 @@ static sl_err memory_make(uint64_t ring_bytes, int *memory_fd, struct sl_error *
     if (fd < 0) {
         return sl_fail_os(why, errno, "memfd_create");
     }
-    if (ftruncate(fd, (off_t)memory_bytes_of(ring_bytes)) != 0 ||
+    if (sl_file_resize(fd, memory_bytes_of(ring_bytes)) != 0 ||
         fcntl(fd, F_ADD_SEALS, SEALS_NEEDED | F_SEAL_SEAL) != 0) {
         int os_code = errno;
         (void)close(fd);

@@ -3,6 +3,7 @@
 #include "ipc/sl_segment.h"
 #include "ipc/sl_gate.h"
 #include "runtime/sl_clock.h"
+#include "runtime/sl_limits.h"
 #include "runtime/sl_node_dirs.h"
 #include "runtime/sl_proc.h"
 
@@ -172,7 +173,7 @@ static sl_err segment_write_header(int fd, const struct segment_header *header, 
         return sl_fail_os(why, errno, "set mode of segment '%s'", name);
     }
     off_t file_bytes = (off_t)(header->data_offset_bytes + header->data_bytes);
-    if (ftruncate(fd, file_bytes) != 0) {
+    if (sl_file_resize(fd, (uint64_t)file_bytes) != 0) {
         return sl_fail_os(why, errno, "size segment '%s' to %" PRId64 " bytes", name,
                           (int64_t)file_bytes);
     }

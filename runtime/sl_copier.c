@@ -3,6 +3,7 @@
 
 #include "runtime/sl_clock.h"
 #include "runtime/sl_door.h"
+#include "runtime/sl_limits.h"
 #include "runtime/sl_signals.h"
 
 #include <errno.h>
@@ -514,13 +515,13 @@ static sl_err area_make(struct sl_copier_link *link, const struct sl_copier_room
                        SL_COPIER_AREA_MAX, room->data_bytes);
     }
     *fd = memfd_create("sluice-copier", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (*fd < 0 || ftruncate(*fd, (off_t)link->area.length_bytes) != 0 ||
+    if (*fd < 0 || sl_file_resize(*fd, link->area.length_bytes) != 0 ||
         fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0 ||
         !area_map(&link->area, *fd)) {
         return sl_fail_os(why, errno, "%" PRIu64 " bytes for a copier", link->area.length_bytes);
     }
     link->area.data_fd = memfd_create("sluice-copies", MFD_CLOEXEC);
-    if (link->area.data_fd < 0 || ftruncate(link->area.data_fd, (off_t)room->data_bytes) != 0) {
+    if (link->area.data_fd < 0 || sl_file_resize(link->area.data_fd, room->data_bytes) != 0) {
         return sl_fail_os(why, errno, "%" PRIu64 " bytes for a copier", room->data_bytes);
     }
     void *data =

@@ -86,6 +86,8 @@ static sl_err error_code_of_os(int os_code)
         return SL_ERR_EXISTS;
     case EIO:
         return SL_ERR_IO;
+    case EFBIG:
+        return SL_ERR_LIMIT;
     default:
         return SL_ERR_OS;
     }
@@ -100,7 +102,9 @@ sl_err sl_fail_os(struct sl_error *why, int os_code, const char *format, ...)
         error_fill(why, code, os_code, format, arguments);
         va_end(arguments);
         char reason[96];
-        const char *said = strerror_r(os_code, reason, sizeof(reason)); /* GNU: thread-safe */
+        const char *said = os_code == EFBIG
+                               ? "more than RLIMIT_FSIZE allows a file (ulimit -f)"
+                               : strerror_r(os_code, reason, sizeof(reason)); /* GNU: thread-safe */
         size_t length = strlen(why->text);
         snprintf(why->text + length, sizeof(why->text) - length, ": %s", said);
     }

@@ -2,6 +2,7 @@
 #include "runtime/sl_log.h"
 
 #include "runtime/sl_clock.h"
+#include "runtime/sl_limits.h"
 #include "runtime/sl_text.h"
 
 #include <errno.h>
@@ -236,6 +237,11 @@ static bool log_put(const struct sl_log *log, const char *line, size_t length)
 {
     struct pollfd ready = {.fd = log->fd, .events = POLLOUT};
     if (log->may_block && (poll(&ready, 1, 0) != 1 || (ready.revents & POLLOUT) == 0)) {
+        return false;
+    }
+    struct stat ours;
+    if (!log->may_block && fstat(log->fd, &ours) == 0 &&
+        !sl_file_may_have((uint64_t)ours.st_size + length)) {
         return false;
     }
     ssize_t wrote = 0;

@@ -2,6 +2,7 @@
 #include "runtime/metrics_page.h"
 #include "runtime/sl_clock.h"
 #include "runtime/sl_guard.h"
+#include "runtime/sl_limits.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -49,8 +50,8 @@ static sl_err page_file_open(const char *path, uint64_t bytes, int *out, struct 
             }
             continue;
         }
-        int failed =
-            posix_fallocate(fd, 0, (off_t)bytes); /* no SIGBUS later on a full file system */
+        /* No SIGBUS later on a full file system. */
+        int failed = sl_file_may_have(bytes) ? posix_fallocate(fd, 0, (off_t)bytes) : EFBIG;
         if (failed != 0) {
             return sl_fail_os(why, failed, "metrics page '%s' of %" PRIu64 " bytes", path, bytes);
         }

@@ -1,29 +1,17 @@
 /* runtime/sl_spin.c - the rule of spinning. */
 #include "runtime/sl_spin.h"
 
-#include <inttypes.h>
-#include <sched.h>
-#include <stdio.h>
+#include "runtime/sl_limits.h"
 
-/* "max 100000" or "QUOTA PERIOD". UINT32_MAX: no quota, or none that is visible. */
-static uint32_t quota_cores(void)
-{
-    uint64_t quota;
-    uint64_t period;
-    FILE *file = fopen("/sys/fs/cgroup/cpu.max", "re");
-    if (file == NULL) {
-        return UINT32_MAX;
-    }
-    bool limited = fscanf(file, "%" SCNu64 " %" SCNu64, &quota, &period) == 2 && period > 0;
-    (void)fclose(file);
-    return limited ? (uint32_t)SL_MIN(quota / period, UINT64_C(1) << 20) : UINT32_MAX;
-}
+#include <sched.h>
 
 uint32_t sl_spin_cores(void)
 {
     cpu_set_t set;
     uint32_t cores = sched_getaffinity(0, sizeof(set), &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
-    return SL_MAX(SL_MIN(cores, quota_cores()), 1u);
+    struct sl_limits limits;
+    sl_limits_read("", &limits);
+    return (uint32_t)SL_MAX(SL_MIN(cores, limits.cores.most / 1000), 1u);
 }
 
 uint64_t sl_spin_budget(struct sl_spin *spin, uint64_t bound_ns, uint32_t cores, uint32_t runnable)

@@ -2,6 +2,7 @@
 #include "client/lib/engine.h"
 #include "client/lib/plain_pages.h"
 #include "client/lib/pool.h"
+#include "runtime/sl_limits.h"
 #include "runtime/sl_runs.h"
 
 #include <errno.h>
@@ -178,7 +179,7 @@ static sl_err memory_make(const struct sl_engine *engine, struct sl_engine_memor
     if (memory->fd < 0) {
         return sl_fail_os(why, errno, "memfd_create '%s'", engine->name);
     }
-    if (ftruncate(memory->fd, (off_t)memory->length_bytes) != 0) {
+    if (sl_file_resize(memory->fd, memory->length_bytes) != 0) {
         return sl_fail_os(why, errno, "engine memory of %" PRIu64 " bytes", memory->length_bytes);
     }
     /* Whoever maps it may rely on its size. */

@@ -1,6 +1,7 @@
 /* client/lib/memory_alloc.c - memory for values that are put and got again and again: shared,
  * populated, in huge pages where the system gives them. */
 #include "client/lib/internal.h"
+#include "runtime/sl_limits.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -46,7 +47,7 @@ static sl_err populate(int fd, unsigned char *at, uint64_t length_bytes, struct 
 
 static sl_err map_shared(int fd, unsigned char *at, uint64_t length_bytes, struct sl_error *why)
 {
-    if (ftruncate(fd, (off_t)length_bytes) != 0) {
+    if (sl_file_resize(fd, length_bytes) != 0) {
         return sl_fail_os(why, errno, "memory: %" PRIu64 " bytes", length_bytes);
     }
     /* Whoever is handed the descriptor cannot take the memory away under others. */

@@ -1,5 +1,6 @@
 /* client/lib/pool.c - pools of the node's table: taking, waiting, mapping, giving back. */
 #include "client/lib/pool.h"
+#include "runtime/sl_limits.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -257,10 +258,9 @@ static sl_err own_map(struct sl_pool *pool, struct sl_error *why)
     if (pool->fd < 0) {
         return sl_fail_os(why, errno, "memfd_create '%s'", pool->name);
     }
-    if (pool->length_bytes > INT64_MAX || ftruncate(pool->fd, (off_t)pool->length_bytes) != 0 ||
+    if (sl_file_resize(pool->fd, pool->length_bytes) != 0 ||
         fcntl(pool->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-        return sl_fail_os(why, pool->length_bytes > INT64_MAX ? EFBIG : errno,
-                          "pool memory of %" PRIu64 " bytes", pool->length_bytes);
+        return sl_fail_os(why, errno, "pool memory of %" PRIu64 " bytes", pool->length_bytes);
     }
     pool->memory = (struct sl_pool_memory){
         .kind = SL_POOL_MEMORY_FD, .pid = sl_client_self(pool->client).pid, .fd = pool->fd};

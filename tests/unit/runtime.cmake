@@ -9,6 +9,7 @@ sl_test(arguments_test LABEL unit SOURCES unit/arguments_test.c LIBS sluice_runt
 sl_test(config_file_test LABEL unit SOURCES unit/config_file_test.c support/tmpdir.c LIBS sluice_runtime)
 sl_test(traceparent_test LABEL unit SOURCES unit/traceparent_test.c LIBS sluice_runtime)
 sl_test(parse_test LABEL unit SOURCES unit/parse_test.c LIBS sluice_runtime)
+sl_test(limits_test LABEL unit SOURCES unit/limits_test.c LIBS sluice_runtime)
 sl_test(nics_test LABEL unit SOURCES unit/nics_test.c support/fake_sysfs.c support/tmpdir.c LIBS sluice_nics)
 sl_test(priority_test LABEL unit SOURCES unit/priority_test.c LIBS sluice_runtime)
 sl_test(disk_place_test LABEL unit SOURCES unit/disk_place_test.c support/tmpdir.c LIBS sluice_runtime PkgConfig::URING)

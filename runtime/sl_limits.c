@@ -1,0 +1,495 @@
+/* runtime/sl_limits.c - cgroups as /proc/self/cgroup and /proc/self/mountinfo show them, and what a
+ * node needs of them. */
+#include "runtime/sl_limits.h"
+
+#include "runtime/sl_parse.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <linux/capability.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define LINE_BYTES  4096
+#define LEVELS_MAX  64u                 /* of a path */
+#define V1_NO_LIMIT (UINT64_C(1) << 60) /* what version 1 writes for none is about 2^63 */
+
+/* What a node takes beside values and indexes: actors, their metrics, staging, page tables. */
+#define ROOM_BYTES      (256 * SL_MIB)
+#define ROOM_RANK_BYTES (64 * SL_MIB)
+#define HEADER_BYTES    (4 * SL_MIB) /* of a segment, at most */
+
+/* ---- files of one number ---- */
+
+/* The number behind `key`, or the first one where key is ""; false: none, or "max". */
+static bool number_read(const char *directory, const char *name, const char *key, uint64_t *out)
+{
+    char path[PATH_MAX], line[LINE_BYTES];
+    bool found = false;
+    (void)snprintf(path, sizeof path, "%s/%s", directory, name);
+    FILE *file = fopen(path, "re");
+    while (file != NULL && !found && fgets(line, sizeof line, file) != NULL) {
+        size_t length = strlen(key);
+        const char *rest = NULL;
+        found = strncmp(line, key, length) == 0 && (length == 0 || line[length] == ' ') &&
+                sl_parse_digits(line + length + (length > 0), out, &rest) == SL_OK;
+    }
+    if (file != NULL) {
+        (void)fclose(file);
+    }
+    return found;
+}
+
+/* ---- one level of one hierarchy ---- */
+
+/* Notes a limit if it is the tightest; used counts against it. True: it is. */
+static bool limit_note(struct sl_limit *limit, uint64_t most, uint64_t used, const char *directory,
+                       const char *name)
+{
+    limit->left = SL_MIN(limit->left, most - SL_MIN(used, most));
+    if (most >= limit->most) {
+        return false;
+    }
+    limit->most = most;
+    (void)snprintf(limit->file, sizeof limit->file, "%s/%s", directory, name);
+    return true;
+}
+
+/* Page cache leaves when memory is wanted; pages of shared memory are none of it. */
+static uint64_t memory_used(const char *at, const char *usage, const char *inactive,
+                            const char *active)
+{
+    uint64_t used = 0, cached = 0, more = 0;
+    (void)number_read(at, usage, "", &used);
+    (void)number_read(at, "memory.stat", inactive, &cached);
+    (void)number_read(at, "memory.stat", active, &more);
+    return used - SL_MIN(cached + more, used);
+}
+
+static void memory_read(const char *at, struct sl_limits *out)
+{
+    static const char *const files[] = {"memory.max", "memory.high"};
+    for (size_t i = 0; i < SL_COUNT(files); i++) {
+        uint64_t most = 0;
+        if (number_read(at, files[i], "", &most) &&
+            limit_note(&out->memory, most,
+                       memory_used(at, "memory.current", "inactive_file", "active_file"), at,
+                       files[i])) {
+            out->oom_kills = 0;
+            (void)number_read(at, "memory.events", "oom_kill", &out->oom_kills);
+        }
+    }
+}
+
+/* hierarchical_memory_limit counts levels that this mount does not show. */
+static void memory_read_v1(const char *at, struct sl_limits *out)
+{
+    static const struct {
+        const char *file, *key;
+    } rows[] = {{"memory.limit_in_bytes", ""}, {"memory.stat", "hierarchical_memory_limit"}};
+    for (size_t i = 0; i < SL_COUNT(rows); i++) {
+        uint64_t most = 0;
+        if (number_read(at, rows[i].file, rows[i].key, &most) && most < V1_NO_LIMIT &&
+            limit_note(&out->memory, most,
+                       memory_used(at, "memory.usage_in_bytes", "total_inactive_file",
+                                   "total_active_file"),
+                       at, rows[i].file)) {
+            out->oom_kills = 0;
+            (void)number_read(at, "memory.oom_control", "oom_kill", &out->oom_kills);
+        }
+    }
+}
+
+static void quota_note(struct sl_limits *out, uint64_t quota, uint64_t period, const char *at,
+                       const char *name)
+{
+    if (period > 0 && quota < UINT64_MAX / 1000) {
+        (void)limit_note(&out->cores, quota * 1000 / period, 0, at, name);
+    }
+}
+
+static void cores_read(const char *at, struct sl_limits *out)
+{
+    uint64_t quota = 0, period = 0;
+    char path[PATH_MAX];
+    (void)snprintf(path, sizeof path, "%s/cpu.max", at);
+    FILE *file = fopen(path, "re");
+    if (file == NULL) {
+        return;
+    }
+    if (fscanf(file, "%" SCNu64 " %" SCNu64, &quota, &period) == 2) { /* else "max PERIOD" */
+        quota_note(out, quota, period, at, "cpu.max");
+    }
+    (void)fclose(file);
+}
+
+static void cores_read_v1(const char *at, struct sl_limits *out)
+{
+    uint64_t quota = 0, period = 0; /* a quota of -1 is no number */
+    if (number_read(at, "cpu.cfs_quota_us", "", &quota) &&
+        number_read(at, "cpu.cfs_period_us", "", &period)) {
+        quota_note(out, quota, period, at, "cpu.cfs_quota_us");
+    }
+}
+
+static void processes_read(const char *at, struct sl_limits *out)
+{
+    uint64_t most = 0, used = 0;
+    if (number_read(at, "pids.max", "", &most)) {
+        (void)number_read(at, "pids.current", "", &used);
+        (void)limit_note(&out->processes, most, used, at, "pids.max");
+    }
+}
+
+/* ---- hierarchies ---- */
+
+static const struct controller {
+    const char *name; /* "": version 2, which has all in one */
+    void (*read)(const char *at, struct sl_limits *out);
+} controllers[] = {
+    {"", memory_read},          {"", cores_read},       {"", processes_read},
+    {"memory", memory_read_v1}, {"cpu", cores_read_v1}, {"pids", processes_read},
+};
+
+/* Whether a comma list has the word. */
+static bool list_has(const char *list, const char *word)
+{
+    size_t length = strlen(word);
+    for (const char *at = list; *at != '\0'; at += strspn(at, ",")) {
+        size_t entry = strcspn(at, ",\n");
+        if (entry == length && strncmp(at, word, length) == 0) {
+            return true;
+        }
+        at += entry + (at[entry] == '\n');
+    }
+    return false;
+}
+
+struct mount {
+    char root[LINE_BYTES]; /* what of the hierarchy is there */
+    char at[LINE_BYTES];
+};
+
+/* Where the hierarchy with this controller is mounted. */
+static bool mount_find(const char *root, const char *controller, struct mount *out)
+{
+    char path[PATH_MAX], line[LINE_BYTES], type[32], options[LINE_BYTES];
+    bool found = false;
+    (void)snprintf(path, sizeof path, "%s/proc/self/mountinfo", root);
+    FILE *file = fopen(path, "re");
+    while (file != NULL && !found && fgets(line, sizeof line, file) != NULL) {
+        const char *behind = strstr(line, " - ");
+        found =
+            behind != NULL && sscanf(line, "%*s %*s %*s %4095s %4095s", out->root, out->at) == 2 &&
+            sscanf(behind, " - %31s %*s %4095s", type, options) == 2 &&
+            (controller[0] == '\0' ? strcmp(type, "cgroup2") == 0
+                                   : strcmp(type, "cgroup") == 0 && list_has(options, controller));
+    }
+    if (file != NULL) {
+        (void)fclose(file);
+    }
+    return found;
+}
+
+/* The part of a cgroup's path below the mount; "": the mount's root, as in a namespace that shows
+ * another path. */
+static const char *path_below(const struct mount *mount, const char *path)
+{
+    size_t length = strlen(mount->root);
+    length -= length == 1; /* "/" */
+    bool below = strncmp(path, mount->root, length) == 0 &&
+                 (path[length] == '/' || path[length] == '\0') && strstr(path, "/..") == NULL;
+    return below && strcmp(path + length, "/") != 0 ? path + length : "";
+}
+
+/* Reads a controller's files in the process's own cgroup and in all above it. */
+static void levels_read(const char *root, const struct controller *controller, const char *path,
+                        struct sl_limits *out)
+{
+    SL_AUTO(free) struct mount *mount = malloc(sizeof *mount);
+    char at[PATH_MAX];
+    if (mount == NULL || !mount_find(root, controller->name, mount)) {
+        return;
+    }
+    int top = snprintf(at, sizeof at, "%s%s", root, mount->at);
+    int used = snprintf(at, sizeof at, "%s%s%s", root, mount->at, path_below(mount, path));
+    for (uint32_t i = 0; used < (int)sizeof at && i < LEVELS_MAX; i++) {
+        controller->read(at, out);
+        char *slash = strrchr(at, '/');
+        if (slash == NULL || slash < at + top) {
+            return;
+        }
+        *slash = '\0';
+    }
+}
+
+static void cgroups_read(const char *root, struct sl_limits *out)
+{
+    char path[PATH_MAX], line[LINE_BYTES];
+    (void)snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
+    FILE *file = fopen(path, "re");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) { /* NUMBER:CONTROLLERS:PATH */
+        char *list = strchr(line, ':');
+        char *own = list != NULL ? strchr(list + 1, ':') : NULL;
+        if (own == NULL) {
+            continue;
+        }
+        *own++ = '\0';
+        own[strcspn(own, "\n")] = '\0';
+        for (size_t i = 0; i < SL_COUNT(controllers); i++) {
+            bool here = controllers[i].name[0] == '\0' ? list[1] == '\0'
+                                                       : list_has(list + 1, controllers[i].name);
+            if (here) {
+                levels_read(root, &controllers[i], own, out);
+            }
+        }
+    }
+    if (file != NULL) {
+        (void)fclose(file);
+    }
+}
+
+/* ---- the process ---- */
+
+static uint64_t resource_limit(__rlimit_resource_t which)
+{
+    struct rlimit limit;
+    return getrlimit(which, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ? SL_NO_LIMIT
+                                                                            : limit.rlim_cur;
+}
+
+static bool may(const char *root, unsigned capability)
+{
+    char path[PATH_MAX], line[256];
+    uint64_t set = 0;
+    (void)snprintf(path, sizeof path, "%s/proc/self/status", root);
+    FILE *file = fopen(path, "re");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL &&
+           sscanf(line, "CapEff: %" SCNx64, &set) != 1) {
+    }
+    if (file != NULL) {
+        (void)fclose(file);
+    }
+    return (set >> capability & 1) != 0;
+}
+
+void sl_limits_read(const char *root, struct sl_limits *out)
+{
+    const struct sl_limit none = {.most = SL_NO_LIMIT, .left = SL_NO_LIMIT};
+    *out = (struct sl_limits){.memory = none, .cores = none, .processes = none};
+    cgroups_read(root, out);
+    out->file_bytes = resource_limit(RLIMIT_FSIZE);
+    out->address_bytes = resource_limit(RLIMIT_AS);
+    out->locked_bytes = may(root, CAP_IPC_LOCK) ? SL_NO_LIMIT : resource_limit(RLIMIT_MEMLOCK);
+    uint64_t processes = may(root, CAP_SYS_RESOURCE) ? SL_NO_LIMIT : resource_limit(RLIMIT_NPROC);
+    if (processes < out->processes.most) { /* how many the user has is not looked at */
+        out->processes.most = processes;
+        (void)snprintf(out->processes.file, sizeof out->processes.file, "RLIMIT_NPROC");
+    }
+    int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    out->pidfd_errno = fd < 0 ? errno : 0;
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+}
+
+bool sl_file_may_have(uint64_t bytes)
+{
+    return bytes <= SL_MIN(resource_limit(RLIMIT_FSIZE), (uint64_t)INT64_MAX);
+}
+
+int sl_file_resize(int fd, uint64_t bytes)
+{
+    if (!sl_file_may_have(bytes)) {
+        errno = EFBIG;
+        return -1;
+    }
+    return ftruncate(fd, (off_t)bytes);
+}
+
+/* ---- what a node needs ---- */
+
+static uint64_t room_of(const struct sl_config *config)
+{
+    return ROOM_BYTES + ROOM_RANK_BYTES * sl_config_u64(config, SL_SET_ranks);
+}
+
+uint64_t sl_limits_memory_default(const struct sl_config *config, const struct sl_limits *limits,
+                                  uint64_t shm_free_bytes)
+{
+    uint64_t memory = SL_MIN(sl_config_u64(config, SL_SET_memory), shm_free_bytes / 5 * 4);
+    if (limits->memory.most != SL_NO_LIMIT) {
+        memory = SL_MIN(memory, limits->memory.left / 2);
+        uint64_t beside = room_of(config) + sl_config_index_memory(config);
+        memory = SL_MIN(memory, limits->memory.most - SL_MIN(beside, limits->memory.most));
+    }
+    return SL_MAX(memory / SL_MIB, 1u) * SL_MIB;
+}
+
+static const char *size_text(uint64_t bytes, char out[32])
+{
+    (void)snprintf(out, 32, "%" PRIu64 " MiB", bytes / SL_MIB + (bytes % SL_MIB != 0));
+    return out;
+}
+
+static enum sl_limits_level memory_check(const struct sl_config *config,
+                                         const struct sl_limits *limits, bool running,
+                                         char text[SL_LIMITS_TEXT_BYTES])
+{
+    char memory[32], index[32], room[32], sum[32], most[32];
+    uint64_t want =
+        sl_config_u64(config, SL_SET_memory) + sl_config_index_memory(config) + room_of(config);
+    (void)running;
+    if (limits->memory.most == SL_NO_LIMIT) {
+        (void)snprintf(text, SL_LIMITS_TEXT_BYTES, "no limit of a cgroup on memory");
+        return SL_LIMITS_FINE;
+    }
+    bool fits = want <= limits->memory.most;
+    int used = snprintf(
+        text, SL_LIMITS_TEXT_BYTES, "memory %s, indexes %s and %s for actors are %s; %s allows %s",
+        size_text(sl_config_u64(config, SL_SET_memory), memory),
+        size_text(sl_config_index_memory(config), index), size_text(room_of(config), room),
+        size_text(want, sum), limits->memory.file, size_text(limits->memory.most, most));
+    if (limits->oom_kills > 0) {
+        (void)snprintf(text + used, SL_LIMITS_TEXT_BYTES - (size_t)used,
+                       ", and the kernel has killed %" PRIu64 " processes there for want of memory",
+                       limits->oom_kills);
+    }
+    return !fits ? SL_LIMITS_BROKEN : limits->oom_kills > 0 ? SL_LIMITS_TIGHT : SL_LIMITS_FINE;
+}
+
+/* Threads of a node with its supervisor and tools: 3 to 7 an actor, more with threads that copy. */
+static enum sl_limits_level processes_check(const struct sl_config *config,
+                                            const struct sl_limits *limits, bool running,
+                                            char text[SL_LIMITS_TEXT_BYTES])
+{
+    uint64_t disks = sl_config_u64(config, SL_SET_disk) > 0 ? sl_config_disk_count(config) : 0;
+    uint64_t actors = 4 + sl_config_u64(config, SL_SET_ranks) + disks; /* and what helps them */
+    uint64_t want = 24 + 8 * actors;
+    uint64_t most = running ? limits->processes.most : limits->processes.left;
+    most = SL_MIN(most, limits->processes.most);
+    if (most == SL_NO_LIMIT) {
+        (void)snprintf(text, SL_LIMITS_TEXT_BYTES, "no limit on processes");
+        return SL_LIMITS_FINE;
+    }
+    (void)snprintf(text, SL_LIMITS_TEXT_BYTES,
+                   "the node wants %" PRIu64 " threads and processes; %s has %" PRIu64
+                   " left of %" PRIu64,
+                   want, limits->processes.file, most, limits->processes.most);
+    return most < want ? SL_LIMITS_BROKEN : SL_LIMITS_FINE;
+}
+
+static enum sl_limits_level cores_check(const struct sl_config *config,
+                                        const struct sl_limits *limits, bool running,
+                                        char text[SL_LIMITS_TEXT_BYTES])
+{
+    (void)config;
+    (void)running;
+    if (limits->cores.most == SL_NO_LIMIT) {
+        (void)snprintf(text, SL_LIMITS_TEXT_BYTES, "no limit of a cgroup on cores");
+        return SL_LIMITS_FINE;
+    }
+    (void)snprintf(text, SL_LIMITS_TEXT_BYTES, "%s allows %" PRIu64 ".%02" PRIu64 " cores",
+                   limits->cores.file, limits->cores.most / 1000, limits->cores.most % 1000 / 10);
+    return limits->cores.most < 1000 ? SL_LIMITS_TIGHT : SL_LIMITS_FINE;
+}
+
+/* The largest file that the settings ask for. */
+static enum sl_limits_level files_check(const struct sl_config *config,
+                                        const struct sl_limits *limits, bool running,
+                                        char text[SL_LIMITS_TEXT_BYTES])
+{
+    bool disk = sl_config_u64(config, SL_SET_disk) > 0;
+    bool records = sl_config_text(config, SL_SET_record)[0] != '\0';
+    const struct {
+        const char *name;
+        uint64_t bytes;
+    } files[] = {
+        {"memory", sl_config_u64(config, SL_SET_memory) + HEADER_BYTES},
+        {"the index", sl_config_index_memory(config) + HEADER_BYTES},
+        {"disk_segment", disk ? sl_config_u64(config, SL_SET_disk_segment) : 0},
+        {"record_max", records ? sl_config_u64(config, SL_SET_record_max) : 0},
+        {"log_bytes_max", sl_config_u64(config, SL_SET_log_bytes_max) / 2},
+    };
+    char want[32], most[32];
+    size_t largest = 0;
+    (void)running;
+    for (size_t i = 1; i < SL_COUNT(files); i++) {
+        largest = files[i].bytes > files[largest].bytes ? i : largest;
+    }
+    if (limits->file_bytes == SL_NO_LIMIT) {
+        (void)snprintf(text, SL_LIMITS_TEXT_BYTES, "files may have any size");
+        return SL_LIMITS_FINE;
+    }
+    (void)snprintf(text, SL_LIMITS_TEXT_BYTES, "%s is a file of %s, RLIMIT_FSIZE allows %s",
+                   files[largest].name, size_text(files[largest].bytes, want),
+                   size_text(limits->file_bytes, most));
+    return files[largest].bytes > limits->file_bytes ? SL_LIMITS_BROKEN : SL_LIMITS_FINE;
+}
+
+static enum sl_limits_level locked_check(const struct sl_config *config,
+                                         const struct sl_limits *limits, bool running,
+                                         char text[SL_LIMITS_TEXT_BYTES])
+{
+    char want[32], most[32];
+    uint64_t memory = sl_config_u64(config, SL_SET_memory);
+    bool needed = strcmp(sl_config_text(config, SL_SET_fabric), "verbs") == 0;
+    bool any = limits->locked_bytes == SL_NO_LIMIT;
+    (void)running;
+    (void)snprintf(text, SL_LIMITS_TEXT_BYTES, "%s may be locked%s%s",
+                   any ? "any memory" : size_text(limits->locked_bytes, most),
+                   needed ? ", a NIC locks all of " : "; fabric = verbs alone needs more",
+                   needed ? size_text(memory, want) : "");
+    return needed && limits->locked_bytes < memory ? SL_LIMITS_BROKEN : SL_LIMITS_FINE;
+}
+
+static enum sl_limits_level addresses_check(const struct sl_config *config,
+                                            const struct sl_limits *limits, bool running,
+                                            char text[SL_LIMITS_TEXT_BYTES])
+{
+    char want[32], most[32];
+    uint64_t bytes =
+        sl_config_u64(config, SL_SET_memory) + sl_config_index_memory(config) + room_of(config);
+    (void)running;
+    if (limits->address_bytes == SL_NO_LIMIT) {
+        (void)snprintf(text, SL_LIMITS_TEXT_BYTES, "any memory may be mapped");
+        return SL_LIMITS_FINE;
+    }
+    (void)snprintf(text, SL_LIMITS_TEXT_BYTES,
+                   "memory and indexes want %s of addresses, RLIMIT_AS allows %s",
+                   size_text(bytes, want), size_text(limits->address_bytes, most));
+    return bytes > limits->address_bytes ? SL_LIMITS_BROKEN : SL_LIMITS_FINE;
+}
+
+static enum sl_limits_level pidfd_check(const struct sl_config *config,
+                                        const struct sl_limits *limits, bool running,
+                                        char text[SL_LIMITS_TEXT_BYTES])
+{
+    (void)config;
+    (void)running;
+    (void)snprintf(text, SL_LIMITS_TEXT_BYTES, "pidfd_open: %s",
+                   limits->pidfd_errno != 0 ? strerror(limits->pidfd_errno) : "there");
+    return limits->pidfd_errno != 0 ? SL_LIMITS_BROKEN : SL_LIMITS_FINE;
+}
+
+const struct sl_limits_check sl_limits_checks[SL_LIMITS_CHECKS] = {
+    {"memory_limit",
+     "raise the limit (docker --memory, resources.limits.memory, MemoryMax=), or set memory or "
+     "index_memory lower",
+     memory_check},
+    {"processes", "raise pids.max (docker --pids-limit, podPidsLimit, TasksMax=) or ulimit -u",
+     processes_check},
+    {"core_limit", "raise cpu.max (docker --cpus, resources.limits.cpu, CPUQuota=)", cores_check},
+    {"file_size", "ulimit -f unlimited, or LimitFSIZE=infinity of the unit", files_check},
+    {"memlock", "ulimit -l unlimited, or LimitMEMLOCK=infinity of the unit", locked_check},
+    {"addresses", "ulimit -v unlimited, or LimitAS=infinity of the unit", addresses_check},
+    {"pidfd",
+     "Linux 5.3 or later, and a seccomp profile that allows pidfd_open: docker 20.10 or later, or "
+     "--security-opt seccomp=FILE",
+     pidfd_check},
+};

@@ -185,13 +185,37 @@ static void arena_begin_life(struct sl_arena *arena)
     atomic_store_explicit(&arena->own->boot_generation, boot, memory_order_release);
 }
 
+static uint64_t data_bytes_of(const struct sl_arena_options *options)
+{
+    return options->data_bytes & ~(uint64_t)(SL_PAGE_BYTES - 1);
+}
+
+static uint64_t chunk_bytes_of(const struct sl_arena_options *options)
+{
+    return SL_MIN(SL_MIN(options->chunk_bytes, SL_GIB) & ~(uint64_t)(SL_PAGE_BYTES - 1),
+                  data_bytes_of(options));
+}
+
+static sl_err arena_check_size(const struct sl_arena *arena, const struct sl_arena_options *options,
+                               struct sl_error *why)
+{
+    if (arena->segment.data_bytes == data_bytes_of(options) &&
+        arena->chunk_bytes == chunk_bytes_of(options)) {
+        return SL_OK;
+    }
+    return sl_fail(why, SL_ERR_CONFIG,
+                   "arena.%u of an earlier start has memory = %" PRIu64
+                   " in memory_chunk = %" PRIu64 ", not %" PRIu64 " in %" PRIu64
+                   "; " SL_SEGMENT_OTHER_SIZE,
+                   arena->id, arena->segment.data_bytes, arena->chunk_bytes, data_bytes_of(options),
+                   chunk_bytes_of(options));
+}
+
 static sl_err arena_open_or_create(struct sl_arena *arena, const struct sl_arena_options *options,
                                    bool *created, struct sl_error *why)
 {
     char name[ARENA_NAME_BYTES];
-    uint64_t data_bytes = options->data_bytes & ~(uint64_t)(SL_PAGE_BYTES - 1);
-    uint64_t chunk_bytes =
-        SL_MIN(SL_MIN(options->chunk_bytes, SL_GIB) & ~(uint64_t)(SL_PAGE_BYTES - 1), data_bytes);
+    uint64_t chunk_bytes = chunk_bytes_of(options);
     if (chunk_bytes == 0) {
         return sl_fail(why, SL_ERR_CONFIG,
                        "arena of %" PRIu64 " bytes in chunks of %" PRIu64 ": below one page",
@@ -205,7 +229,7 @@ static sl_err arena_open_or_create(struct sl_arena *arena, const struct sl_arena
     sl_err err = sl_segment_open(&want, true, &arena->segment, why);
     *created = err == SL_ERR_NOT_FOUND;
     if (err == SL_ERR_NOT_FOUND) {
-        want.data_bytes = data_bytes;
+        want.data_bytes = data_bytes_of(options);
         err = arena_create(arena, &want, chunk_bytes, options->id, why);
     }
     if (err != SL_OK) {
@@ -215,14 +239,7 @@ static sl_err arena_open_or_create(struct sl_arena *arena, const struct sl_arena
     if (err != SL_OK) {
         return err;
     }
-    if (arena->segment.data_bytes != data_bytes || arena->chunk_bytes != chunk_bytes) {
-        return sl_fail(why, SL_ERR_CONFIG,
-                       "arena.%u exists with %" PRIu64 " bytes in chunks of %" PRIu64
-                       ", asked for %" PRIu64 " in chunks of %" PRIu64,
-                       options->id, arena->segment.data_bytes, arena->chunk_bytes, data_bytes,
-                       chunk_bytes);
-    }
-    return SL_OK;
+    return arena_check_size(arena, options, why);
 }
 
 sl_err sl_arena_open_owner(const struct sl_arena_options *options, bool *created,
@@ -274,6 +291,17 @@ sl_err sl_arena_attach(const char *directory, uint32_t id, bool writable, struct
     }
     *out = arena;
     return SL_OK;
+}
+
+sl_err sl_arena_fits(const struct sl_arena_options *options, struct sl_error *why)
+{
+    struct sl_arena *arena = NULL;
+    if (sl_arena_attach(options->directory, options->id, false, &arena, NULL) != SL_OK) {
+        return SL_OK;
+    }
+    sl_err err = arena_check_size(arena, options, why);
+    sl_arena_close(&arena);
+    return err;
 }
 
 bool sl_arena_is_cut(const struct sl_arena *arena)

@@ -34,6 +34,9 @@ struct sl_arena_options {
  * existing arena has another size or chunk plan. */
 sl_err sl_arena_open_owner(const struct sl_arena_options *options, bool *created,
                            struct sl_arena **out, struct sl_error *why);
+/* Whether an arena that is there has the size and chunk plan of these; asked before a start. Errors:
+ * SL_ERR_CONFIG. */
+sl_err sl_arena_fits(const struct sl_arena_options *options, struct sl_error *why);
 /* Everyone else. */
 sl_err sl_arena_attach(const char *directory, uint32_t id, bool writable, struct sl_arena **out,
                        struct sl_error *why);

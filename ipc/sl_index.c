@@ -231,6 +231,38 @@ static sl_err index_replace(const struct sl_index_options *options, struct sl_in
     return sl_segment_remove(options->shm_dir, INDEX_FILE, why);
 }
 
+static sl_err index_check_size(const struct sl_index_options *options,
+                               const struct index_header *plan, uint64_t data_bytes,
+                               const struct sl_index_view *view, struct sl_error *why)
+{
+    if (options->derived ||
+        (view->segment.data_bytes == data_bytes && view->bucket_count == plan->bucket_count)) {
+        return SL_OK;
+    }
+    return sl_fail(why, SL_ERR_CONFIG,
+                   "the index of an earlier start has %" PRIu64 " buckets in %" PRIu64
+                   " bytes, by index_memory and index_keys, not %" PRIu64 " in %" PRIu64
+                   "; " SL_SEGMENT_OTHER_SIZE,
+                   view->bucket_count, view->segment.data_bytes, plan->bucket_count, data_bytes);
+}
+
+sl_err sl_index_fits(const struct sl_index_options *options, struct sl_error *why)
+{
+    struct index_header plan = {0};
+    uint64_t align_bytes = 0, data_bytes = 0;
+    struct sl_index_view view = {.segment = {.fd = -1}};
+    const struct sl_segment_want want = {
+        .directory = options->shm_dir, .name = INDEX_FILE, .kind = SL_SEGMENT_INDEX};
+    sl_err err = index_plan(options, &plan, &align_bytes, &data_bytes, why);
+    if (err == SL_OK && sl_segment_open(&want, false, &view.segment, NULL) == SL_OK) {
+        err = index_view_adopt(&view, NULL) == SL_OK
+                  ? index_check_size(options, &plan, data_bytes, &view, why)
+                  : SL_OK; /* the registrar says what is wrong with it */
+        sl_segment_close(&view.segment);
+    }
+    return err;
+}
+
 static sl_err index_open_segment(const struct sl_index_options *options, struct sl_index *index,
                                  bool *created, struct sl_error *why)
 {
@@ -261,15 +293,7 @@ static sl_err index_open_segment(const struct sl_index_options *options, struct 
     if (err != SL_OK) {
         return err;
     }
-    if (index->view.segment.data_bytes != data_bytes ||
-        index->view.bucket_count != plan.bucket_count) {
-        return sl_fail(why, SL_ERR_CONFIG,
-                       "index exists with %" PRIu64 " buckets in %" PRIu64
-                       " bytes, asked for %" PRIu64 " in %" PRIu64,
-                       index->view.bucket_count, index->view.segment.data_bytes, plan.bucket_count,
-                       data_bytes);
-    }
-    return SL_OK;
+    return index_check_size(options, &plan, data_bytes, &index->view, why);
 }
 
 static sl_err index_make_tables(struct sl_index *index, bool created, struct sl_error *why)

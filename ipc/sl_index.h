@@ -146,6 +146,7 @@ struct sl_index_options {
     uint64_t index_bytes_max; /* ceiling of buckets and records together */
     uint64_t
         key_count; /* the bucket table is sized for; 0: from index_bytes_max at 320 bytes a key */
+    bool derived;  /* both follow from other settings: an index that exists keeps its size */
     struct sl_arena *arena;       /* source of versions; borrowed */
     struct sl_lease_times leases; /* of an index that is made: its readers lease from the first one
                                      on; then sl_index_leases_open */
@@ -154,10 +155,13 @@ struct sl_index_options {
 /* Opens a matching index or creates one. An index that belongs to another arena (the arena was made
  * anew) says nothing any more: its readers are sent to the registrar (SL_ERR_BUSY), it is removed,
  * and *created is true. Errors: those of segments; SL_ERR_CONFIG (index_bytes_max too small for
- * key_count; an existing index has another size: remove it or restore the setting), SL_ERR_CORRUPT.
+ * key_count; an existing index has another size, and none that is derived), SL_ERR_CORRUPT.
  */
 sl_err sl_index_open(const struct sl_index_options *options, bool *created, struct sl_index **out,
                      struct sl_error *why);
+/* Whether there can be such an index, and one that is there has its size; asked before a start, without
+ * an arena. Errors: SL_ERR_CONFIG, as of sl_index_open. */
+sl_err sl_index_fits(const struct sl_index_options *options, struct sl_error *why);
 void sl_index_close(struct sl_index **index);
 /* As sl_segment_is_short, of the leases, too. */
 bool sl_index_is_short(const struct sl_index *index);

@@ -53,7 +53,8 @@ enum sl_setting_kind {
     X(rank, COUNT, "0", 0, 63, "rank, path or NIC index of this actor process")                   \
     X(priority, COUNT, "10", 0, 20,                                                               \
       "nice levels by which actors go before others, where allowed; 0: none")                     \
-    X(memory, SIZE, "1GiB", 1048576, 17592186044416, "ceiling of the arena")                      \
+    X(memory, SIZE, "1GiB", 1048576, 17592186044416,                                              \
+      "ceiling of the arena; unset: less where less is left")                                     \
     X(memory_chunk, SIZE, "1GiB", 1048576, 1073741824, "largest chunk; no value may be larger")   \
     X(index_memory, SIZE, "0", 0, 1099511627776,                                                  \
       "ceiling of the index; 0: memory/8 + disk/16 (at most memory or 1 GiB), at least 64 MiB")   \
@@ -353,6 +354,8 @@ uint32_t sl_config_disk_count(const struct sl_config *config);
  * and disk, since values of 4 KiB want a tenth of their bytes. */
 #define SL_INDEX_MEMORY_MIN (64 * SL_MIB)
 uint64_t sl_config_index_memory(const struct sl_config *config);
+/* Neither its size nor its keys are set: an index that exists keeps its own. */
+bool sl_config_index_is_derived(const struct sl_config *config);
 /* Makes path and its parents, each new one 0700; an existing last directory must belong to this uid
  * and be closed to others, and each one above it to this uid or root, without others who may write
  * there unless it has the sticky bit. In a directory in which everybody may make names no link is

@@ -82,6 +82,12 @@ uint64_t sl_config_index_memory(const struct sl_config *config)
     return set != 0 ? set : SL_MAX(memory / 8 + for_disk, SL_INDEX_MEMORY_MIN);
 }
 
+bool sl_config_index_is_derived(const struct sl_config *config)
+{
+    return sl_config_u64(config, SL_SET_index_memory) == 0 &&
+           sl_config_u64(config, SL_SET_index_keys) == 0;
+}
+
 /* Slashes at the end do not make another directory of it. */
 static size_t path_length(const char *path, size_t length)
 {

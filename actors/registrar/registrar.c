@@ -102,6 +102,7 @@ static sl_err memory_open(struct registrar *self, bool *kept, struct sl_error *w
         .shm_dir = self->env->paths->shm_dir,
         .index_bytes_max = self->set.index_memory,
         .key_count = self->set.index_keys,
+        .derived = sl_config_index_is_derived(self->env->config),
         .arena = self->arena,
         .leases = self->set.leases,
         .goes_on = {.call = index_goes_on, .context = self},

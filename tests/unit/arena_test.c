@@ -75,10 +75,14 @@ START_TEST(arena_of_another_plan_is_a_config_error)
         struct sl_arena_options options = {
             .directory = dir, .data_bytes = ARENA_BYTES, .chunk_bytes = CHUNK_BYTES / 2};
         bool created = false;
+        struct sl_error why = {0};
         sl_arena_close(&arena);
 
+        ck_assert_int_eq(sl_arena_fits(&options, &why), SL_ERR_CONFIG); /* asked before a start */
+        ck_assert_ptr_nonnull(strstr(why.text, "start with that, or lose what is in memory"));
         ck_assert_int_eq(sl_arena_open_owner(&options, &created, &arena, NULL), SL_ERR_CONFIG);
         options.chunk_bytes = CHUNK_BYTES;
+        ck_assert_int_eq(sl_arena_fits(&options, NULL), SL_OK);
         options.data_bytes = ARENA_BYTES * 2;
         ck_assert_int_eq(sl_arena_open_owner(&options, &created, &arena, NULL), SL_ERR_CONFIG);
         options.data_bytes = 100;

@@ -900,8 +900,16 @@ START_TEST(index_of_another_size_is_a_config_error)
                                            .key_count = 100,
                                            .arena = bed.arena};
 
+        ck_assert_int_eq(sl_index_fits(&options, NULL), SL_ERR_CONFIG); /* asked before a start */
         ck_assert_int_eq(sl_index_open(&options, &created, &bed.index, NULL), SL_ERR_CONFIG);
+        options.derived = true; /* as of a disk that is larger than it was */
+        ck_assert_int_eq(sl_index_fits(&options, NULL), SL_OK);
+        ck_assert_int_eq(sl_index_open(&options, &created, &bed.index, NULL), SL_OK);
+        ck_assert(!created);
+        sl_index_close(&bed.index);
+        options.derived = false;
         options.index_bytes_max = INDEX_BYTES;
+        ck_assert_int_eq(sl_index_fits(&options, NULL), SL_OK);
         options.key_count = 1000;
         ck_assert_int_eq(sl_index_open(&options, &created, &bed.index, NULL), SL_ERR_CONFIG);
         options.key_count = 1000000; /* their table leaves no room for records */

@@ -588,7 +588,7 @@ static int process_run(struct sl_process *process)
         sl_log_write(process->env.log, SL_LOG_ERROR, 0, "not started: %s", why.text);
         process->failed = true;
         (void)snprintf(process->failure, sizeof(process->failure), "%s", why.text);
-        return EXIT_FAILED;
+        return err == SL_ERR_CONFIG ? EXIT_WRONG_USE : EXIT_FAILED; /* no other try helps */
     }
     process->hello_at_ns = strcmp(process->actor->role, "registrar") == 0 ? SL_NEVER_NS : 0;
     while (!process->finished && !process->failed) {
@@ -649,6 +649,7 @@ int sl_process_main(const struct sl_actor *actor, int argc, char **argv)
     process.env.name = process.name;
     process.env.paths = &process.paths;
     int exit_code = 0;
+    (void)signal(SIGXFSZ, SIG_IGN); /* so is a file that may not grow */
     (void)signal(SIGPIPE, SIG_IGN); /* a peer that goes away is an answer of a call, not the end */
     sl_proc_descriptors_raise();    /* a handful a peer for ZeroMQ, one a watched process */
     if (settings_read(&process, argc, argv, &exit_code)) {

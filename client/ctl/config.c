@@ -1,10 +1,15 @@
 /* client/ctl/config.c - the settings in force, for people and for the supervisor. */
 #include "client/ctl/commands.h"
 #include "client/ctl/dirs.h"
+#include "client/ctl/doctor.h"
 #include "client/ctl/rights.h"
+#include "ipc/sl_arena.h"
 #include "ipc/sl_cluster.h"
+#include "ipc/sl_curve.h"
+#include "ipc/sl_index.h"
 #include "runtime/sl_address.h"
 #include "runtime/sl_disk_place.h"
+#include "runtime/sl_limits.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -65,8 +70,85 @@ static void print_plain(enum sl_setting setting, const struct ctl *ctl, bool pas
     }
 }
 
-/* Whether the node of these settings could have its disk tier; says on standard error what is in
- * the way. */
+/* What an earlier start left in memory has the sizes of these settings. */
+static sl_err memory_check(const struct ctl *ctl, struct sl_error *why)
+{
+    const struct sl_config *config = ctl->config;
+    const struct sl_arena_options arena = {
+        .directory = ctl->paths.shm_dir,
+        .data_bytes = sl_config_u64(config, SL_SET_memory),
+        .chunk_bytes = sl_config_u64(config, SL_SET_memory_chunk),
+    };
+    const struct sl_index_options index = {
+        .shm_dir = ctl->paths.shm_dir,
+        .index_bytes_max = sl_config_index_memory(config),
+        .key_count = sl_config_u64(config, SL_SET_index_keys),
+        .derived = sl_config_index_is_derived(config),
+    };
+    sl_err err = sl_arena_fits(&arena, why);
+    return err == SL_OK ? sl_index_fits(&index, why) : err;
+}
+
+/* `memory` where nobody set it: what there is room for, or what the node has from its last start. */
+bool ctl_memory_fit(const struct ctl *ctl)
+{
+    char parent[1100], text[32];
+    struct sl_limits limits;
+    struct sl_arena *arena = NULL;
+    uint64_t standard = sl_config_u64(ctl->config, SL_SET_memory), fit = standard;
+    if (strcmp(sl_config_source(ctl->config, SL_SET_memory), "default") != 0) {
+        return false;
+    }
+    sl_limits_read("", &limits);
+    if (sl_arena_attach(ctl->paths.shm_dir, 0, false, &arena, NULL) == SL_OK) {
+        fit = sl_arena_data_bytes(arena);
+        sl_arena_close(&arena);
+    } else if (doctor_parent(ctl->paths.shm_dir, parent)) {
+        fit = sl_limits_memory_default(ctl->config, &limits, doctor_free_bytes(parent));
+    }
+    (void)snprintf(text, sizeof text, "%" PRIu64, fit);
+    return fit < standard &&
+           sl_config_set(ctl->config, "memory", text, "default, for the room", NULL) == SL_OK;
+}
+
+/* Whether the node of these settings would live here: what its actors would end at, one after the
+ * other. Says on standard error what is in the way. */
+static int needs_check(const struct ctl *ctl)
+{
+    char text[SL_LIMITS_TEXT_BYTES], node[SL_CLUSTER_NAME_BYTES];
+    struct sl_limits limits;
+    struct sl_error why = {0};
+    struct sl_curve_pair pair = {0};
+    bool running = ctl_registrar_lives(ctl->paths.shm_dir);
+    int code = CTL_FINE;
+    sl_limits_read("", &limits);
+    for (size_t i = 0; i < SL_LIMITS_CHECKS; i++) {
+        const struct sl_limits_check *row = &sl_limits_checks[i];
+        if (row->check(ctl->config, &limits, running, text) == SL_LIMITS_BROKEN) {
+            (void)fprintf(stderr, "%s: %s; %s\n", row->name, text, row->mend);
+            code = CTL_NO;
+        }
+    }
+    sl_err err = memory_check(ctl, &why);
+    err = err == SL_OK ? sl_cluster_check(ctl->config, &why) : err;
+    const char *keys = sl_config_text(ctl->config, SL_SET_cluster_keys);
+    if (err == SL_OK && sl_cluster_wanted(ctl->config) &&
+        !sl_config_bool(ctl->config, SL_SET_cluster_plaintext)) {
+        err = sl_cluster_name(ctl->config, node, &why);
+        err = err != SL_OK      ? err
+              : keys[0] != '\0' ? sl_curve_load(keys, node, &pair, &why)
+                                : sl_fail(&why, SL_ERR_CONFIG,
+                                          "cluster_keys is not set: node %s has no keys", node);
+        explicit_bzero(&pair, sizeof(pair));
+    }
+    if (err != SL_OK) {
+        (void)fprintf(stderr, "%s\n", why.text);
+        code = CTL_NO;
+    }
+    return code;
+}
+
+/* Whether it could have its disk tier. */
 static int disks_check(const struct ctl *ctl)
 {
     struct sl_error why = {0};
@@ -104,8 +186,12 @@ static int config_command(struct ctl *ctl, int argc, char **argv)
     if (ctl->word_count != 0) {
         return ctl_wrong(ctl, "'%s' is no option", ctl->words[0]);
     }
+    bool fitted = ctl_memory_fit(ctl);
     if (check) {
-        return disks_check(ctl);
+        code = needs_check(ctl);
+        bool disk = sl_config_u64(ctl->config, SL_SET_disk) > 0 &&
+                    !ctl_registrar_lives(ctl->paths.shm_dir); /* its tierers have them */
+        return code == CTL_FINE && disk ? disks_check(ctl) : code;
     }
     if (template) {
         sl_config_print_template(stdout);
@@ -148,6 +234,8 @@ static int config_command(struct ctl *ctl, int argc, char **argv)
         (void)putchar('\0');
         (void)printf("holds_node=%s", holds ? "true" : "false");
         (void)putchar('\0');
+        (void)printf("memory_fitted=%s", fitted ? "true" : "");
+        (void)putchar('\0');
     }
     return CTL_FINE;
 }
@@ -164,7 +252,8 @@ const struct ctl_command ctl_config = {
             "  --plain           as lines name=value\n"
             "  --passwords       those of URLs, too, which are *** otherwise\n"
             "  --template        as a settings file that changes nothing: every setting explained, with its default\n"
-            "  --check           opens each disk as its tierer will, and closes it again; names one that a node goes without.\n"
+            "  --check           whether the node could live: limits of cgroups and the shell, lists and addresses, its keys.\n"
+            "                    Opens each disk as its tierer will, and closes it again; names one that a node goes without.\n"
             "                    Makes directories that are missing. Code 1 and the reason: the node cannot start\n"
             "  --private         first sees to it that the node's directories (sockets, segments, logs) and all above them\n"
             "                    belong to this user or root, and have no file that somebody else put there; --make-private\n"

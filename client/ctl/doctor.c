@@ -9,6 +9,7 @@
 
 #include "ipc/sl_huge.h"
 #include "runtime/sl_clock.h"
+#include "runtime/sl_limits.h"
 #include "runtime/sl_metrics.h"
 #include "runtime/sl_priority.h"
 
@@ -35,7 +36,7 @@ static const char *const level_names[] = {"ok", "warn", "fail"};
 void doctor_say(struct doctor *doctor, enum doctor_level level, const char *check, const char *mend,
                 const char *format, ...)
 {
-    char text[400];
+    char text[SL_LIMITS_TEXT_BYTES];
     va_list arguments;
     va_start(arguments, format);
     (void)vsnprintf(text, sizeof(text), format, arguments);
@@ -209,25 +210,20 @@ static void doctor_descriptors(struct doctor *doctor)
                limit.rlim_cur, want);
 }
 
-static bool verbs_wanted(const struct doctor *doctor)
+static void doctor_limits(struct doctor *doctor)
 {
-    return strcmp(sl_config_text(doctor->config, SL_SET_fabric), "verbs") == 0;
-}
-
-static void doctor_memlock(struct doctor *doctor)
-{
-    struct rlimit limit = {0};
-    char a[32], b[32];
-    uint64_t want = sl_config_u64(doctor->config, SL_SET_memory);
-    (void)getrlimit(RLIMIT_MEMLOCK, &limit);
-    bool enough = limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= want;
-    bool needed = verbs_wanted(doctor);
-    doctor_say(doctor, enough || !needed ? DOCTOR_OK : DOCTOR_FAIL, "memlock",
-               enough || !needed ? "" : "ulimit -l unlimited, or LimitMEMLOCK=infinity of the unit",
-               "%s may be locked%s%s",
-               limit.rlim_cur == RLIM_INFINITY ? "any memory" : ctl_size_text(limit.rlim_cur, a),
-               needed ? ", a NIC locks all of " : "; fabric = verbs alone needs more",
-               needed ? ctl_size_text(want, b) : "");
+    static const enum doctor_level levels[] = {[SL_LIMITS_FINE] = DOCTOR_OK,
+                                               [SL_LIMITS_TIGHT] = DOCTOR_WARN,
+                                               [SL_LIMITS_BROKEN] = DOCTOR_FAIL};
+    struct sl_limits limits;
+    char text[SL_LIMITS_TEXT_BYTES];
+    sl_limits_read("", &limits);
+    for (size_t i = 0; i < SL_LIMITS_CHECKS; i++) {
+        const struct sl_limits_check *row = &sl_limits_checks[i];
+        enum sl_limits_level level = row->check(doctor->config, &limits, doctor->running, text);
+        doctor_say(doctor, levels[level], row->name, level == SL_LIMITS_FINE ? "" : row->mend, "%s",
+                   text);
+    }
 }
 
 static void doctor_io_uring(struct doctor *doctor)
@@ -300,7 +296,7 @@ static int doctor_command(struct ctl *ctl, int argc, char **argv)
 {
     static void (*const checks[])(struct doctor *) = {
         doctor_node,      doctor_supervisor,  doctor_memory,    doctor_huge_pages,
-        doctor_cores,     doctor_descriptors, doctor_memlock,   doctor_io_uring,
+        doctor_cores,     doctor_descriptors, doctor_limits,    doctor_io_uring,
         doctor_disk,      doctor_verbs,       doctor_ports,     doctor_metrics,
         doctor_events,    doctor_gate,        doctor_key_files, doctor_cluster,
         doctor_directory, doctor_leftovers,   doctor_logout,
@@ -320,6 +316,7 @@ static int doctor_command(struct ctl *ctl, int argc, char **argv)
                             .lines = json_array(),
                             .sysfs = sysfs};
     doctor.running = ctl_registrar_lives(ctl->paths.shm_dir);
+    (void)ctl_memory_fit(ctl);
     for (uint32_t i = 0; i < SL_COUNT(checks); i++) {
         checks[i](&doctor);
     }

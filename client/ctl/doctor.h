@@ -50,6 +50,9 @@ void doctor_logout(struct doctor *doctor);
 /* Whether systemd-logind, by its files below root (""), removes the user's shared memory when the last
  * session of his ends. */
 bool ctl_logout_removes(const char *root, const char *user, uint32_t uid);
+/* config.c: sets `memory`, where nobody did, to what there is room for. True: that is less than its
+ * standard. */
+bool ctl_memory_fit(const struct ctl *ctl);
 /* doctor_cluster.c */
 void doctor_cluster(struct doctor *doctor);
 

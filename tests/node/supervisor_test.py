@@ -9,7 +9,7 @@ import time
 import unittest
 
 from contributions_support import PROBE, Probe
-from node_support import BIN, Node, allowed, lives, log_of, main, wait_until
+from node_support import BIN, NODE, PATIENCE, Node, allowed, lives, log_of, main, wait_until
 
 
 class Supervisor(unittest.TestCase):
@@ -96,6 +96,47 @@ class Supervisor(unittest.TestCase):
             self.assertEqual(done.returncode, 2, done.stdout)
             self.assertIn(text, done.stdout)
 
+    def test_what_would_not_live_is_refused_before_anything_runs(self):
+        """Each of these was 15 s of a crash loop, or a node that was killed again and again."""
+        alone = ["--fabric", "tcp", "--cluster-plaintext", "true"]
+        for shell, words, text in (
+                ("", [*alone, "--peers", "b@h:1,b@h:2"], "'b' is there twice"),
+                ("", ["--fabric", "tcp", "--cluster-listen", "127.0.0.1:9"], "has no keys"),
+                ("", ["--index-memory", "1MiB", "--index-keys", "1000000"], "too small for 1000000 keys"),
+                ("ulimit -f 1000", [], "file_size: memory is a file of 132 MiB, RLIMIT_FSIZE allows 1 MiB"),
+                ("ulimit -v 400000", [], "addresses: memory and indexes want")):
+            with self.subTest(words=words, shell=shell):
+                node = Node()
+                line = [NODE, "start", "--memory", "128MiB", *words, *node.where]
+                done = subprocess.run(["bash", "-c", shell + '\nexec "$@"', "bash", *line], env=node.environment, text=True,
+                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60 * PATIENCE)
+                self.assertEqual(done.returncode, 1, done.stdout)
+                self.assertIn("is not started: ", done.stdout)
+                self.assertIn(text, done.stdout)
+                self.assertEqual(node.running(), {})
+                self.assertFalse(os.path.exists(node.shm))
+                node.__exit__()
+
+    def test_a_node_killed_whole_says_what_its_memory_wants_and_loses_nothing(self):
+        with Node(ranks=1, memory="64MiB") as node:
+            node.ctl("put", "kept", stdin=b"value")
+            refused = node.supervisor("restart", "--memory", "128MiB", check=False)
+            self.assertEqual(refused.returncode, 1, refused.stdout)
+            self.assertIn("nothing was changed: arena.0 of an earlier start has memory = 67108864", refused.stdout)
+            supervisor = node.supervisor_pid()
+            os.kill(supervisor, signal.SIGKILL)
+            for pid in node.running():
+                os.kill(pid, signal.SIGKILL)
+            wait_until(lambda: not node.running(), 10, "all are gone")
+            for words in (["--memory", "128MiB"], ["--memory-chunk", "16MiB"], ["--index-memory", "512MiB"], ["--index-keys", "10"]):
+                done = node.supervisor("start", *node.settings, *words, check=False)
+                self.assertEqual(done.returncode, 1, done.stdout)
+                self.assertIn("start with that, or lose what is in memory: sluice-node stop", done.stdout)
+                self.assertEqual(node.running(), {})
+            # Of a larger disk the index would be larger, too: that is no reason to lose it.
+            node.supervisor("start", *node.settings, "--disk", "2GiB", "--disk-path", node.directory + "/disk")
+            self.assertEqual(node.ctl("get", "kept").stdout, b"value")
+
     def test_each_killed_actor_comes_back_and_objects_stay(self):
         with Node(disk="256MiB") as node:
             node.ctl("put", "kept", stdin=b"k" * 10000)
@@ -126,7 +167,8 @@ class Supervisor(unittest.TestCase):
                 wait_until(lambda: node.pid("keyer") != pid, 3, "the exit was noticed")
             log = node.directory + "/run/log/supervisor.jsonl"
             with open(log, encoding="utf-8") as lines:
-                self.assertIn("crash loop", lines.read())
+                self.assertRegex(lines.read(), r"crash loop.* last code 137 \(SIGKILL: .* when memory ran out")
+            self.assertRegex(node.supervisor("status", check=False).stdout, r"keyer .* 137 \(SIGKILL")
             wait_until(lambda: node.pid("keyer"), 8, "keyer runs again after the back-off")
 
     def test_a_node_whose_directory_was_deleted_ends(self):
@@ -147,7 +189,8 @@ class Supervisor(unittest.TestCase):
     def test_restart_of_one_actor_drains_it(self):
         with Node() as node:
             old = node.pid("coordinator")
-            node.supervisor("restart", "coordinator")
+            done = node.supervisor("restart", "coordinator")
+            self.assertNotIn("MiB", done.stdout)  # the sizes are those of its start, not of this command
             self.assertNotEqual(node.pid("coordinator"), old)
             self.assertEqual(node.processes()["coordinator"][3], "0")
 

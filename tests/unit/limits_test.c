@@ -189,7 +189,7 @@ static const struct {
 START_TEST(tightest_limit_of_all_levels_counts)
     {
         struct sl_limits limits;
-        for (size_t i = 0; trees[_i].files[i].name != NULL && i < SL_COUNT(trees[_i].files); i++) {
+        for (size_t i = 0; i < SL_COUNT(trees[_i].files) && trees[_i].files[i].name != NULL; i++) {
             put(trees[_i].files[i].name, trees[_i].files[i].text);
         }
         put("proc/self/status", "CapEff:\t000001ffffffffff\n");

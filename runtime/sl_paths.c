@@ -5,16 +5,19 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 /* Longest socket name below the runtime directory: "/transporter.63.attach" and some room. */
 #define SOCKET_NAME_BYTES 40
 #define SYSTEM_GID_MAX    999 /* SYS_GID_MAX of login.defs */
+#define LINKS_MAX         40u /* as Linux's own */
 
 static sl_err paths_check_instance(const char *instance, struct sl_error *why)
 {
@@ -330,9 +333,53 @@ static sl_err dir_descend(int *fd, const char *name, const struct walk *walk, st
     return walk->alone ? owner_check(&status, name, walk, why) : SL_OK;
 }
 
+/* Whether the name is a link that may be followed, with what it leads to. Those of /proc lead where
+ * their texts do not, and are followed by the kernel. */
+static bool link_read(int fd, const char *name, char target[PATH_MAX])
+{
+    struct stat above, status;
+    struct statfs system;
+    SL_AUTO(close) int link = openat(fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (link < 0 || fstat(fd, &above) != 0 || fstat(link, &status) != 0 ||
+        !S_ISLNK(status.st_mode) || (above.st_mode & S_IWOTH) != 0 ||
+        ((above.st_mode & S_IWGRP) != 0 && !entry_trusted(status.st_uid, &above)) ||
+        fstatfs(fd, &system) != 0 || system.f_type == PROC_SUPER_MAGIC) {
+        return false;
+    }
+    ssize_t length = readlinkat(link, "", target, PATH_MAX - 1);
+    target[SL_MAX(length, (ssize_t)0)] = '\0';
+    return length > 0;
+}
+
+/* Puts the directories that a link leads through in its place: others may write in them as well. Nothing is
+ * made there. */
+static sl_err link_resolve(int *fd, const char *name, const char *target, const struct walk *walk,
+                           char rest[PATH_MAX], struct sl_error *why)
+{
+    char after[PATH_MAX];
+    struct stat above;
+    SL_AUTO(close) int there = openat(*fd, name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (there < 0 || fstat(*fd, &above) != 0) {
+        return sl_fail_os(why, errno, "directory '%s' ('%s')", walk->path, name);
+    }
+    sl_err err = above_check(&above, name, walk, why);
+    (void)snprintf(after, sizeof after, "%s", rest);
+    if (err == SL_OK && snprintf(rest, PATH_MAX, "%s/%s", target, after) >= PATH_MAX) {
+        err = sl_fail_os(why, ENAMETOOLONG, "directory '%s' ('%s')", walk->path, name);
+    }
+    if (err == SL_OK && target[0] == '/') {
+        (void)close(*fd);
+        *fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+        err = *fd >= 0 ? SL_OK : sl_fail_os(why, errno, "directory '/'");
+    }
+    return err;
+}
+
 static sl_err dir_walk(const struct walk *walk, struct sl_error *why)
 {
     const char *path = walk->path;
+    char rest[PATH_MAX], target[PATH_MAX], name[NAME_MAX + 1];
+    uint32_t links = 0;
     if (path[0] == '\0') {
         return sl_fail(why, SL_ERR_INVALID, "a directory needs a name");
     }
@@ -340,19 +387,28 @@ static sl_err dir_walk(const struct walk *walk, struct sl_error *why)
     if (fd < 0) {
         return sl_fail_os(why, errno, "directory '%s'", path);
     }
-    SL_AUTO(free) char *copy = strdup(path);
-    if (copy == NULL) {
-        return sl_fail_os(why, ENOMEM, "directory '%s'", path);
+    if (snprintf(rest, sizeof rest, "%s", path) >= (int)sizeof rest) {
+        return sl_fail_os(why, ENAMETOOLONG, "directory '%.100s...'", path);
     }
-    char *rest = NULL;
-    /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): copy has its clean-up */
-    for (char *name = strtok_r(copy, "/", &rest); name != NULL; name = strtok_r(NULL, "/", &rest)) {
-        sl_err err = dir_descend(&fd, name, walk, why);
+    for (;;) {
+        size_t slashes = strspn(rest, "/"), length = strcspn(rest + slashes, "/");
+        if (length == 0) {
+            return dir_check_own(fd, path, walk->refused, why);
+        }
+        if (length > NAME_MAX || links > LINKS_MAX) {
+            return sl_fail_os(why, length > NAME_MAX ? ENAMETOOLONG : ELOOP, "directory '%s'",
+                              path);
+        }
+        (void)snprintf(name, sizeof name, "%.*s", (int)length, rest + slashes);
+        memmove(rest, rest + slashes + length, strlen(rest + slashes + length) + 1);
+        bool link = walk->alone && link_read(fd, name, target);
+        links += link ? 1 : 0;
+        sl_err err = link ? link_resolve(&fd, name, target, walk, rest, why)
+                          : dir_descend(&fd, name, walk, why);
         if (err != SL_OK) {
             return err;
         }
     }
-    return dir_check_own(fd, path, walk->refused, why);
 }
 
 sl_err sl_dir_make_for(const char *path, uint32_t refused, struct sl_error *why)

@@ -466,6 +466,48 @@ START_TEST(directory_below_one_that_others_may_write_is_refused)
     }
 END_TEST
 
+/* Every directory that a link leads through counts, and so does the one that the link is in. */
+static const struct {
+    const char *target; /* of near/link, which lies in a directory of 0700 */
+    const char *path;
+    sl_err want;
+} linked[] = {
+    {"../open/node", "near/link", SL_ERR_PERMISSION},
+    {"../open/node", "near/link/new/below", SL_ERR_PERMISSION},
+    {"../near/other/node", "near/link", SL_OK},
+    {"../near/./other/../other/node", "near/link/new", SL_OK},
+    {"other/way/node", "near/link", SL_ERR_PERMISSION}, /* way leads to open */
+    {"other/gone/node", "near/link", SL_ERR_NOT_FOUND}, /* nothing is made where a link leads */
+    {"link", "near/link", SL_ERR_OS},
+};
+START_TEST(directory_behind_a_link_is_looked_at_as_if_it_was_named)
+    {
+        static const char *const made[] = {"near", "near/other", "near/other/node", "open",
+                                           "open/node"};
+        char path[160], target[160];
+        struct sl_error why = {0};
+        for (size_t i = 0; i < SL_COUNT(made); i++) {
+            sl_tmpdir_at(&tmpdir, made[i], path, sizeof(path));
+            ck_assert_int_eq(mkdir(path, 0700), 0);
+        }
+        sl_tmpdir_at(&tmpdir, "open", target, sizeof(target));
+        ck_assert_int_eq(chmod(target, 0777), 0);
+        sl_tmpdir_at(&tmpdir, "near/other/way", path, sizeof(path));
+        ck_assert_int_eq(symlink(target, path), 0); /* by its whole path */
+        sl_tmpdir_at(&tmpdir, "near/link", path, sizeof(path));
+        ck_assert_int_eq(symlink(linked[_i].target, path), 0);
+        sl_tmpdir_at(&tmpdir, linked[_i].path, path, sizeof(path));
+
+        ck_assert_msg(sl_dir_make(path, &why) == linked[_i].want, "%s", why.text);
+        if (linked[_i].want == SL_OK) {
+            ck_assert_int_eq(sl_dir_check(path, &why), SL_OK);
+            ck_assert_int_eq(access(path, W_OK), 0);
+        }
+        sl_tmpdir_at(&tmpdir, "near/other/gone", path, sizeof(path));
+        ck_assert_int_ne(access(path, F_OK), 0);
+    }
+END_TEST
+
 START_TEST(directory_of_a_group_member_is_refused)
     {
         char member[96];
@@ -860,6 +902,8 @@ int main(void)
     tcase_add_test(all, directory_of_a_group_member_is_refused);
     tcase_add_loop_test(all, directory_below_one_that_others_may_write_is_refused, 0,
                         (int)SL_COUNT(writable_above));
+    tcase_add_loop_test(all, directory_behind_a_link_is_looked_at_as_if_it_was_named, 0,
+                        (int)SL_COUNT(linked));
     tcase_add_test(all, process_whose_first_thread_ended_lives);
     tcase_add_test(all, process_of_another_start_time_is_not_alive);
     tcase_add_test(all, living_process_counts_as_living_without_descriptors);

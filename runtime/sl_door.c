@@ -101,6 +101,15 @@ static bool maker_gone(const char *pid_and_number)
     return pid > 0 && pid <= INT32_MAX && *end == '.' && kill((pid_t)pid, 0) != 0 && errno == ESRCH;
 }
 
+/* What is no socket is somebody else's file: connect() says the same of it. */
+static bool door_is_left(const struct sockaddr_un *at)
+{
+    struct stat status;
+    SL_AUTO(close) int fd = sl_door_socket();
+    return fd >= 0 && lstat(at->sun_path, &status) == 0 && S_ISSOCK(status.st_mode) &&
+           connect(fd, (const struct sockaddr *)at, sizeof(*at)) != 0 && errno == ECONNREFUSED;
+}
+
 /* A socket at which nobody listens any more was left by a process that was killed, and so was one
  * that was never finished by a process that is gone. */
 static void leftovers_remove(const char *runtime_dir, const char *kind)
@@ -120,9 +129,7 @@ static void leftovers_remove(const char *runtime_dir, const char *kind)
         if (used < 0 || (size_t)used >= sizeof(address.sun_path)) {
             continue;
         }
-        SL_AUTO(close) int fd = sl_door_socket();
-        if (fd >= 0 && connect(fd, (const struct sockaddr *)&address, sizeof(address)) != 0 &&
-            errno == ECONNREFUSED) {
+        if (door_is_left(&address)) {
             (void)unlink(address.sun_path);
         }
     }

@@ -102,7 +102,10 @@ static sl_err socket_listen(struct exporter *self, int *out, struct sl_error *wh
     if (connect(fd, (struct sockaddr *)&at, sizeof at) == 0 || errno == EAGAIN) {
         return sl_fail(why, SL_ERR_EXISTS, "another process listens at %s", at.sun_path);
     }
-    if (errno == ECONNREFUSED && unlink(at.sun_path) != 0) { /* of one that was killed */
+    struct stat there;
+    bool left = errno == ECONNREFUSED && lstat(at.sun_path, &there) == 0 &&
+                S_ISSOCK(there.st_mode); /* of one that was killed */
+    if (left && unlink(at.sun_path) != 0) {
         return sl_fail_os(why, errno, "remove %s", at.sun_path);
     }
     mode_t mask = umask(0177);

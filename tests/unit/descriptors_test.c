@@ -364,6 +364,27 @@ static void *fetches(void *result)
     return NULL;
 }
 
+START_TEST(a_file_of_another_program_is_no_leftover)
+    {
+        static const char *const names[] = {"memory.txt", "memory.12.34", "memory-99999999.7"};
+        struct sl_descriptors *next = NULL;
+        struct sl_error why = {0};
+        char path[SL_DOOR_PATH_BYTES];
+        for (size_t i = 0; i < SL_COUNT(names); i++) {
+            sl_tmpdir_at(&directory, names[i], path, sizeof(path));
+            sl_tmpdir_write(path, "mine", 4);
+        }
+
+        ck_assert_int_eq(sl_descriptors_serve(directory.path, giver_give, &giver, &next, &why),
+                         SL_OK);
+        for (size_t i = 0; i < SL_COUNT(names); i++) {
+            sl_tmpdir_at(&directory, names[i], path, sizeof(path));
+            ck_assert_msg(unlink(path) == 0, "%s", names[i]);
+        }
+        sl_descriptors_stop(&next);
+    }
+END_TEST
+
 /* Who came and left again is still in the queue of a giver that has much to do. */
 START_TEST(a_giver_with_a_queue_is_waited_for)
     {
@@ -429,6 +450,7 @@ int main(void)
     tcase_add_test(all, a_taker_that_is_slow_costs_the_deadline);
     tcase_add_test(all, packets_that_are_no_question_are_left);
     tcase_add_test(all, a_socket_that_is_just_made_is_no_leftover);
+    tcase_add_test(all, a_file_of_another_program_is_no_leftover);
     tcase_add_test(all, a_socket_that_a_killed_process_had_not_finished_goes);
     tcase_add_test(all, a_giver_with_a_queue_is_waited_for);
     tcase_add_test(all, a_directory_that_is_too_long_is_refused);

@@ -44,7 +44,8 @@ static const struct dir_name runtime_names[] = {
     {"mooncake-client-*",                     S_IFREG,  true,  NULL},
     {"@(memory|copier)[.-]+([0-9]).*",        S_IFSOCK, true,  NULL}, /* of clients */
     {"metrics.http",                          S_IFSOCK, true,  NULL}, /* perhaps of somebody's exporter */
-    {"*.@(sock|attach)",                      S_IFSOCK, false, NULL},
+    {ACTORS ".@(sock|attach)",                S_IFSOCK, false, NULL},
+    {"events-+([0-9]).sock",                  S_IFSOCK, false, NULL},
     {"events.@(pub|replay)",                  S_IFSOCK, false, NULL},
     {"@(metrics|events).at*",                 S_IFREG,  false, NULL},
     {"supervisor.@(pid|state|helpers|ready|format|next)?(.new)", S_IFREG, false, NULL},
@@ -137,10 +138,12 @@ static bool is_segment(DIR *directory, const char *name)
            (magic == SL_SEGMENT_MAGIC || magic == METRICS_MAGIC);
 }
 
-/* Somebody else who could write there once may have left it: a write would go to another file. */
+/* Somebody else who could write there once may have left it: a write would go to another file. A log may be
+ * a link of its user's (to /dev/stdout of a container). */
 static bool is_planted(const struct sl_node_dir_want *want, const struct stat *status, bool fits)
 {
-    return status->st_uid != geteuid() || (S_ISLNK(status->st_mode) && !fits) ||
+    return status->st_uid != geteuid() ||
+           (S_ISLNK(status->st_mode) && !fits && want->place != SL_NODE_DIR_LOG) ||
            (want->place == SL_NODE_DIR_RUNTIME && S_ISREG(status->st_mode) && status->st_nlink > 1);
 }
 
@@ -190,7 +193,8 @@ struct look {
     struct sl_node_dir_seen *seen;
     uint32_t known; /* entries of a node */
     bool evident;
-    char doubtful[256]; /* one that a node would remove, if it is a node's */
+    char doubtful[256]; /* one that a node would remove or go on with, if it is a node's */
+    char misfit[256];   /* one with the name of a node's file, and another type */
 };
 
 static void name_copy(char out[256], const char *name)
@@ -221,6 +225,9 @@ static sl_err entry_look(struct look *look, DIR *directory, const char *name, st
     }
     if (!fits || planted ||
         (want->place == SL_NODE_DIR_SHM && !look->seen->marked && !is_segment(directory, name))) {
+        if (row != NULL && !row->stays && !fits && !S_ISLNK(status.st_mode)) {
+            name_copy(look->misfit, name);
+        }
         if (!is_named(want, directory, name)) {
             name_copy(look->seen->foreign, name);
         }
@@ -228,7 +235,9 @@ static sl_err entry_look(struct look *look, DIR *directory, const char *name, st
     }
     look->known++;
     look->evident |= matches(dirs[want->place].evidence, name);
-    if (!row->stays || want->place == SL_NODE_DIR_LOG) {
+    if (!row->stays || want->place == SL_NODE_DIR_LOG ||
+        (matches("@(disk|cluster|log)", name) && S_ISDIR(status.st_mode) &&
+         !is_named(want, directory, name))) {
         name_copy(look->doubtful, name);
     }
     return SL_OK;
@@ -251,7 +260,7 @@ static sl_err dir_look(struct look *look, struct sl_error *why)
     if (look->doubtful[0] != '\0' && !seen->marked && !look->evident) {
         name_copy(seen->foreign, look->doubtful);
     }
-    seen->holds = seen->marked || (look->known > 0 && seen->foreign[0] == '\0');
+    seen->holds = seen->marked || (look->evident && seen->foreign[0] == '\0');
     /* Of a release before there is no marker: it made its directory, as a rule. */
     seen->made |= !seen->marked && seen->holds;
     return err;
@@ -274,6 +283,11 @@ sl_err sl_node_dir_check(const struct sl_node_dir_want *want, struct sl_node_dir
                       "directory '%.200s' has files that are no node's ('%s'): name an empty "
                       "directory, or one that does not exist yet",
                       want->path, seen->foreign);
+    }
+    if (err == SL_OK && look.misfit[0] != '\0') {
+        err = sl_fail(why, SL_ERR_FOREIGN,
+                      "'%.200s/%s' has the name of a node's file and is none: move it elsewhere",
+                      want->path, look.misfit);
     }
     return err;
 }

@@ -27,7 +27,7 @@ struct sl_node_dir_want {
 struct sl_node_dir_seen {
     bool marked; /* it has the marker of this node, or of one whose runtime directory is gone */
     bool made;   /* by the node, which then removes it when it is empty */
-    bool holds;  /* marked, or files of a node alone */
+    bool holds;  /* marked, or files of a node alone, with one that only nodes make */
     char foreign[256]; /* one that is no node's; "": there is none */
 };
 
@@ -37,7 +37,7 @@ struct sl_node_dir_seen {
 sl_err sl_node_dir_look(const struct sl_node_dir_want *want, struct sl_node_dir_seen *out,
                         struct sl_error *why);
 /* For a start, before anything is made. Errors: those of sl_node_dir_look; SL_ERR_FOREIGN: the directory has
- * files that are no node's. In the directory of the logs these may stay, unless one of a log's name is
+ * files that are no node's, or one with a name that the node is going to give and of another type. In the directory of the logs these may stay, unless one of a log's name is
  * there, too. */
 sl_err sl_node_dir_check(const struct sl_node_dir_want *want, struct sl_node_dir_seen *seen,
                          struct sl_error *why);

@@ -7,7 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 static struct sl_tmpdir tmpdir;
@@ -100,6 +102,9 @@ START_TEST(what_a_node_made_goes_and_nothing_else)
         struct sl_node_dir_seen seen;
         struct sl_error why = {0};
         ck_assert_msg(sl_node_dir_take(&want, &why) == SL_OK, "%s", why.text);
+        if (want.place == SL_NODE_DIR_RUNTIME) {
+            file_make("supervisor.lock"); /* as every node leaves */
+        }
         file_make(names[_i].name);
 
         ck_assert_msg(sl_node_dir_look(&want, &seen, &why) == SL_OK, "%s", why.text);
@@ -128,7 +133,10 @@ static const struct {
     {SL_NODE_DIR_RUNTIME, {"settings"}, SL_ERR_FOREIGN},
     {SL_NODE_DIR_RUNTIME, {"pid/keyer", "program/keyer"}, SL_ERR_FOREIGN},
     {SL_NODE_DIR_RUNTIME, {"supervisor.lock", "mine.txt"}, SL_ERR_FOREIGN},
-    {SL_NODE_DIR_RUNTIME, {"cache/crossover"}, SL_OK},
+    {SL_NODE_DIR_RUNTIME, {"cache/crossover"}, SL_OK}, /* of a bench before there was a node */
+    {SL_NODE_DIR_RUNTIME, {"disk/mine"}, SL_ERR_FOREIGN},
+    {SL_NODE_DIR_RUNTIME, {"log/mine"}, SL_ERR_FOREIGN},
+    {SL_NODE_DIR_RUNTIME, {"supervisor.lock", "disk/segment", "log/keyer.jsonl"}, SL_OK},
     {SL_NODE_DIR_SHM, {"index", "arena.0"}, SL_OK},
     {SL_NODE_DIR_SHM, {"index", "index.html"}, SL_ERR_FOREIGN},
     {SL_NODE_DIR_LOG, {"keyer.jsonl", "keyer.out"}, SL_OK},
@@ -152,6 +160,84 @@ START_TEST(without_a_marker_the_names_count)
              i++) {
             ck_assert_msg(exists(unmarked[_i].names[i]), "%s", unmarked[_i].names[i]);
         }
+    }
+END_TEST
+
+START_TEST(a_socket_of_another_program_stays)
+    {
+        static const struct {
+            const char *name;
+            bool goes;
+        } sockets[] = {{"keyer.sock", true}, {"swapper.12.attach", true}, {"events-12.sock", true},
+                       {"app.sock", false},  {"keyer.12.13.sock", false}, {"app.attach", false}};
+        struct sl_node_dir_want want = want_of(SL_NODE_DIR_RUNTIME);
+        struct sl_error why = {0};
+        ck_assert_msg(sl_node_dir_take(&want, &why) == SL_OK, "%s", why.text);
+        for (size_t i = 0; i < SL_COUNT(sockets); i++) {
+            struct sockaddr_un address = {.sun_family = AF_UNIX};
+            (void)snprintf(address.sun_path, sizeof(address.sun_path), "%s/%s", at,
+                           sockets[i].name);
+            int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+            ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+            (void)close(fd);
+        }
+
+        ck_assert_int_eq(sl_node_dir_clear(&want, true, &why), SL_OK);
+        for (size_t i = 0; i < SL_COUNT(sockets); i++) {
+            ck_assert_msg(exists(sockets[i].name) != sockets[i].goes, "%s", sockets[i].name);
+        }
+    }
+END_TEST
+
+/* The node would remove it to make its own. */
+START_TEST(a_file_where_a_node_has_another_type_is_refused_by_a_start_alone)
+    {
+        static const char *const files[] = {"watch", "keyer.sock", "gate.d", "pid", "program"};
+        struct sl_node_dir_want want = want_of(SL_NODE_DIR_RUNTIME);
+        struct sl_node_dir_seen seen;
+        struct sl_error why = {0};
+        ck_assert_msg(sl_node_dir_take(&want, &why) == SL_OK, "%s", why.text);
+        file_make(files[_i]);
+
+        ck_assert_int_eq(sl_node_dir_check(&want, &seen, &why), SL_ERR_FOREIGN);
+        ck_assert_msg(strstr(why.text, files[_i]) != NULL, "%s", why.text);
+        ck_assert_int_eq(sl_node_dir_look(&want, &seen, &why), SL_OK);
+        ck_assert_int_eq(sl_node_dir_clear(&want, true, &why), SL_OK);
+        ck_assert(exists(files[_i]));
+    }
+END_TEST
+
+START_TEST(a_log_may_be_a_link)
+    {
+        struct sl_node_dir_want want = want_of(SL_NODE_DIR_LOG);
+        struct sl_node_dir_seen seen;
+        struct sl_error why = {0};
+        char path[192];
+        (void)snprintf(path, sizeof(path), "%s/keyer.jsonl", at);
+        ck_assert_int_eq(symlink("/dev/null", path), 0);
+
+        ck_assert_msg(sl_node_dir_take(&want, &why) == SL_OK, "%s", why.text);
+        file_make("registrar.jsonl");
+        ck_assert_msg(sl_node_dir_check(&want, &seen, &why) == SL_OK, "%s", why.text);
+        ck_assert_msg(sl_node_dir_look(&want, &seen, &why) == SL_OK, "%s", why.text);
+    }
+END_TEST
+
+/* A directory with what a node has, too, is none's to stop. */
+START_TEST(a_node_is_known_by_what_only_nodes_make)
+    {
+        static const char *const files[] = {"cache/mine", "log/mine", "disk/mine",
+                                            "mooncake-client-x"};
+        struct sl_node_dir_want want = want_of(SL_NODE_DIR_RUNTIME);
+        struct sl_node_dir_seen seen;
+        struct sl_error why = {0};
+        file_make(files[_i]);
+
+        ck_assert_int_eq(sl_node_dir_look(&want, &seen, &why), SL_OK);
+        ck_assert(!seen.holds && !seen.made);
+        file_make("supervisor.lock");
+        ck_assert_int_eq(sl_node_dir_look(&want, &seen, &why), SL_OK);
+        ck_assert(seen.holds && seen.made);
     }
 END_TEST
 
@@ -251,6 +337,11 @@ int main(void)
     tcase_add_checked_fixture(all, set_up, tear_down);
     tcase_add_loop_test(all, what_a_node_made_goes_and_nothing_else, 0, (int)SL_COUNT(names));
     tcase_add_loop_test(all, without_a_marker_the_names_count, 0, (int)SL_COUNT(unmarked));
+    tcase_add_test(all, a_socket_of_another_program_stays);
+    tcase_add_loop_test(all, a_file_where_a_node_has_another_type_is_refused_by_a_start_alone, 0,
+                        5);
+    tcase_add_test(all, a_log_may_be_a_link);
+    tcase_add_loop_test(all, a_node_is_known_by_what_only_nodes_make, 0, 4);
     tcase_add_test(all, a_segment_is_known_by_its_first_bytes);
     tcase_add_test(all, directory_of_another_node_is_refused_until_that_is_gone);
     tcase_add_test(all, what_a_setting_names_is_not_somebody_elses);

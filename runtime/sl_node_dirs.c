@@ -292,21 +292,13 @@ sl_err sl_node_dir_check(const struct sl_node_dir_want *want, struct sl_node_dir
     return err;
 }
 
-sl_err sl_node_dir_take(const struct sl_node_dir_want *want, struct sl_error *why)
+static sl_err marker_write(const struct sl_node_dir_want *want, bool made, struct sl_error *why)
 {
     char text[PATH_MAX + 16], runtime_dir[PATH_MAX];
-    struct sl_node_dir_seen seen;
-    bool missing = access(want->path, F_OK) != 0;
-    sl_err err = sl_dir_make(want->path, why);
-    err = err == SL_OK ? sl_node_dir_check(want, &seen, why) : err;
-    if (err != SL_OK) {
-        return err;
-    }
     if (realpath(want->runtime_dir, runtime_dir) == NULL) {
         return sl_fail_os(why, errno, "directory '%s'", want->runtime_dir);
     }
-    int length = snprintf(text, sizeof(text), "%s\n%s\n", runtime_dir,
-                          missing || seen.made ? "made" : "found");
+    int length = snprintf(text, sizeof(text), "%s\n%s\n", runtime_dir, made ? "made" : "found");
     SL_AUTO(close) int directory = open(want->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     SL_AUTO(close)
     int fd = openat(directory, SL_NODE_DIR_MARKER,
@@ -315,6 +307,27 @@ sl_err sl_node_dir_take(const struct sl_node_dir_want *want, struct sl_error *wh
         return sl_fail_os(why, errno, "write '%s/%s'", want->path, SL_NODE_DIR_MARKER);
     }
     return SL_OK;
+}
+
+static sl_err dir_take(const struct sl_node_dir_want *want, bool runs, struct sl_error *why)
+{
+    struct sl_node_dir_seen seen;
+    bool missing = access(want->path, F_OK) != 0;
+    sl_err err = sl_dir_make(want->path, why);
+    if (err == SL_OK) {
+        err = (runs ? sl_node_dir_look : sl_node_dir_check)(want, &seen, why);
+    }
+    return err == SL_OK ? marker_write(want, missing || seen.made, why) : err;
+}
+
+sl_err sl_node_dir_take(const struct sl_node_dir_want *want, struct sl_error *why)
+{
+    return dir_take(want, false, why);
+}
+
+sl_err sl_node_dir_mark(const struct sl_node_dir_want *want, struct sl_error *why)
+{
+    return dir_take(want, true, why);
 }
 
 /* ---------------------------------------------------------------- removal */

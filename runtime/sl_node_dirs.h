@@ -43,6 +43,9 @@ sl_err sl_node_dir_check(const struct sl_node_dir_want *want, struct sl_node_dir
                          struct sl_error *why);
 /* Makes the directory (sl_dir_make) and leaves the marker. */
 sl_err sl_node_dir_take(const struct sl_node_dir_want *want, struct sl_error *why);
+/* The same for a node that runs: its marker was removed, or it is of a release before. Files of others may
+ * lie there. */
+sl_err sl_node_dir_mark(const struct sl_node_dir_want *want, struct sl_error *why);
 /* Removes what a node that has ended leaves and does not need, by name and type, with all: every file of
  * a node, logs too. The directory follows if the node made it (all: always) and it is empty. Does
  * nothing where !holds, or where the directory is another node's. */

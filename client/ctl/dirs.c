@@ -130,15 +130,16 @@ static int dirs_command(struct ctl *ctl, int argc, char **argv)
     while (clear < SL_COUNT(clears) && strcmp(clears[clear].what, what) != 0) {
         clear++;
     }
-    bool takes = strcmp(verb, "take") == 0 && ctl->word_count == 1;
+    bool marks = strcmp(verb, "mark") == 0 && ctl->word_count == 1;
+    bool takes = marks || (strcmp(verb, "take") == 0 && ctl->word_count == 1);
     if (!takes &&
         (strcmp(verb, "clear") != 0 || clear == SL_COUNT(clears) || ctl->word_count != 2)) {
-        return ctl_wrong(ctl, "take, or clear memory, runtime, logs or all, was expected");
+        return ctl_wrong(ctl, "take, mark, or clear memory, runtime, logs or all, was expected");
     }
     sl_err err = SL_OK;
     dirs_open(ctl, &dirs);
     for (size_t i = 0; takes && err == SL_OK && i < DIR_COUNT; i++) {
-        err = sl_node_dir_take(&dirs.want[i], &why);
+        err = (marks ? sl_node_dir_mark : sl_node_dir_take)(&dirs.want[i], &why);
     }
     if (!takes) {
         err = sl_node_dir_clear(&dirs.want[clears[clear].place], clears[clear].all, &why);
@@ -151,9 +152,10 @@ static int dirs_command(struct ctl *ctl, int argc, char **argv)
 const struct ctl_command ctl_dirs = {
     .name = "dirs",
     .summary = "take the directories of a node, or clear them (for sluice-node)",
-    .help = "dirs take | dirs clear memory|runtime|logs|all [SETTINGS]\n"
+    .help = "dirs take | dirs mark | dirs clear memory|runtime|logs|all [SETTINGS]\n"
             "\n"
             "take marks the directories of sockets, segments and logs as those of this node, and makes what is missing.\n"
+            "mark does so for a node that runs, where files of others may lie.\n"
             "clear removes what a node that has ended left, by name, and no other file. all: the runtime directory with\n"
             "its logs. A directory without the mark and with other files is left as it is.",
     .run = dirs_command,

@@ -167,6 +167,29 @@ class Dirs(unittest.TestCase):
             node.supervisor("stop", check=False)
             self.assertFalse(os.path.exists(node.shm))
 
+    def test_a_node_of_a_release_before_is_not_lost_for_files_of_others(self):
+        with Node(ranks=1, memory="16MiB") as node:
+            run, shm = node.directory + "/run", node.shm
+            for path in (run, shm):
+                with open(path + "/notes.txt", "w", encoding="utf-8") as out:
+                    out.write("somebody's\n")
+
+            def before():
+                for path in (run, run + "/log", shm):
+                    with contextlib.suppress(FileNotFoundError):
+                        os.remove(path + "/.sluice-node")
+
+            before()
+            node.ctl("put", "kept", stdin=b"value")
+            node.supervisor("upgrade")
+            self.assertEqual(node.ctl("get", "kept").stdout, b"value")
+            os.kill(node.supervisor_pid(), signal.SIGKILL)  # raises where none runs
+            before()
+            self.assertIn("notes.txt", node.supervisor("start", *node.settings, check=False).stdout)
+            node.supervisor("stop")
+            self.assertEqual(sorted(os.listdir(shm)), [".sluice-node", "notes.txt"])
+            self.assertEqual(sorted(os.listdir(run)), [".sluice-node", "log", "notes.txt", "start-arguments", "supervisor.lock"])
+
     def test_a_start_that_fails_removes_nothing_that_it_did_not_make(self):
         shm = self.foreign("shm")
         self.node("start", *SETTINGS, "--disk", "1GiB", "--disk-path", self.foreign("d", "lock"), "--disk-segment", "1TiB", shm_dir=shm, code=None)

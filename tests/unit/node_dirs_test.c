@@ -241,6 +241,21 @@ START_TEST(a_node_is_known_by_what_only_nodes_make)
     }
 END_TEST
 
+START_TEST(a_node_that_runs_keeps_its_directory_whatever_others_put_there)
+    {
+        struct sl_node_dir_want want = want_of(SL_NODE_DIR_RUNTIME);
+        struct sl_error why = {0};
+        file_make("mine.txt");
+        file_make("settings");
+
+        ck_assert_int_eq(sl_node_dir_take(&want, &why), SL_ERR_FOREIGN);
+        ck_assert_msg(sl_node_dir_mark(&want, &why) == SL_OK, "%s", why.text);
+        ck_assert_msg(sl_node_dir_take(&want, &why) == SL_OK, "%s", why.text);
+        ck_assert_int_eq(sl_node_dir_clear(&want, true, &why), SL_OK);
+        ck_assert(exists("mine.txt") && !exists("settings"));
+    }
+END_TEST
+
 START_TEST(a_segment_is_known_by_its_first_bytes)
     {
         struct sl_node_dir_want want = want_of(SL_NODE_DIR_SHM);
@@ -342,6 +357,7 @@ int main(void)
                         5);
     tcase_add_test(all, a_log_may_be_a_link);
     tcase_add_loop_test(all, a_node_is_known_by_what_only_nodes_make, 0, 4);
+    tcase_add_test(all, a_node_that_runs_keeps_its_directory_whatever_others_put_there);
     tcase_add_test(all, a_segment_is_known_by_its_first_bytes);
     tcase_add_test(all, directory_of_another_node_is_refused_until_that_is_gone);
     tcase_add_test(all, what_a_setting_names_is_not_somebody_elses);

@@ -4,8 +4,10 @@
 #include "runtime/sl_clock.h"
 #include "runtime/sl_disk_backend.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -57,6 +59,38 @@ static sl_err place_check_above(const char *path, const struct stat *at, struct 
     return SL_OK;
 }
 
+/* Whether there are files with the names of a tierer's, which it would remove or write to, and none that begins
+ * as those do: its own begin so, also where somebody removed the lock. */
+static sl_err place_check_files(const char *path, struct sl_error *why)
+{
+    char foreign[40] = "";
+    DIR *directory = opendir(path);
+    const struct dirent *entry;
+    bool ours = directory == NULL; /* who opens the disk says why */
+    while (!ours && (entry = readdir(directory)) != NULL) {
+        char begin[4] = "";
+        if (fnmatch("@(members|segment.+([0-9]))", entry->d_name, FNM_EXTMATCH) != 0) {
+            continue;
+        }
+        SL_AUTO(close)
+        int fd =
+            openat(dirfd(directory), entry->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        ours = fd >= 0 && read(fd, begin, sizeof begin) == (ssize_t)sizeof begin &&
+               (memcmp(begin, "SLUI", sizeof begin) == 0 || memcmp(begin, "\0\0\0", 4) == 0);
+        (void)snprintf(foreign, sizeof foreign, "%.39s", entry->d_name);
+    }
+    if (directory != NULL) {
+        (void)closedir(directory);
+    }
+    return ours || foreign[0] == '\0'
+               ? SL_OK
+               : sl_fail(
+                     why, SL_ERR_FOREIGN,
+                     "disk directory '%.150s' has '%s', which has the name of a disk's file and is "
+                     "none: move it, or name another directory",
+                     path, foreign);
+}
+
 static sl_err place_choose(const char *path, const struct stat *at, char below[SL_DISK_PLACE_BYTES],
                            bool *itself, struct sl_error *why)
 {
@@ -81,7 +115,10 @@ static sl_err place_choose(const char *path, const struct stat *at, char below[S
     }
     bool closed = at->st_uid == geteuid() && (at->st_mode & OTHERS) == 0;
     *itself = !divided && (holds || closed);
-    return *itself ? SL_OK : place_check_above(path, at, why);
+    if (*itself) {
+        return holds ? SL_OK : place_check_files(path, why);
+    }
+    return place_check_above(path, at, why);
 }
 
 /* *refused: what the place's mode must not have. */

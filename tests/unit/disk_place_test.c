@@ -154,6 +154,37 @@ START_TEST(file_named_lock_in_a_directory_of_another_user_is_no_disk)
     }
 END_TEST
 
+/* Files that were there before the first disk. */
+static const struct {
+    const char *name, *text;
+    sl_err want;
+} files[] = {
+    {"segment.0000000001", "what somebody wrote", SL_ERR_FOREIGN},
+    {"members", "alice, bob", SL_ERR_FOREIGN},
+    {"members", "", SL_ERR_FOREIGN},
+    {"members", "SLUIMBR1 of a disk whose lock is gone", SL_OK},
+    {"segment.txt", "what somebody wrote", SL_OK},
+    {"notes", "what somebody wrote", SL_OK},
+};
+START_TEST(files_with_the_names_of_a_disk_that_are_none_are_refused)
+    {
+        char out[SL_DISK_PLACE_BYTES], path[192];
+        struct sl_error why = {0};
+        made(dir, 0700);
+        (void)snprintf(path, sizeof path, "%s/%s", dir, files[_i].name);
+        sl_tmpdir_write(path, files[_i].text, strlen(files[_i].text));
+
+        ck_assert_msg(sl_disk_place_find(dir, out, &why) == files[_i].want, "%s", why.text);
+        if (files[_i].want != SL_OK) {
+            ck_assert_msg(strstr(why.text, files[_i].name) != NULL, "%s", why.text);
+            ck_assert_int_ne(sl_disk_place_make(dir, out, &why), SL_OK);
+        }
+        ck_assert_int_ne(access(lock_itself, F_OK), 0);
+        sl_tmpdir_write(lock_itself, "", 0); /* then they are a tierer's */
+        ck_assert_int_eq(sl_disk_place_find(dir, out, &why), SL_OK);
+    }
+END_TEST
+
 START_TEST(looking_for_the_place_changes_nothing)
     {
         char found[SL_DISK_PLACE_BYTES] = "";
@@ -292,6 +323,8 @@ int main(void)
     tcase_add_loop_test(all, place_follows_from_what_is_there, 0, (int)SL_COUNT(places));
     tcase_add_test(all, link_in_the_place_of_the_directory_below_is_refused);
     tcase_add_test(all, file_named_lock_in_a_directory_of_another_user_is_no_disk);
+    tcase_add_loop_test(all, files_with_the_names_of_a_disk_that_are_none_are_refused, 0,
+                        (int)SL_COUNT(files));
     tcase_add_test(all, looking_for_the_place_changes_nothing);
     tcase_add_loop_test(all, opened_disk_stays_where_it_was_when_the_mode_changes, 0, 2);
     tcase_add_test(all, check_passes_what_can_work_and_frees_it_again);

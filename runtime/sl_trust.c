@@ -17,6 +17,23 @@ static bool owner_trusted(uid_t owner)
     return owner == geteuid() || owner == 0 || (stat("/", &root) == 0 && owner == root.st_uid);
 }
 
+/* A group of the owner's own number has nobody else, where the umask is 002; that of root is root's. */
+static bool group_is_owners(const struct stat *status)
+{
+    return status->st_gid == status->st_uid;
+}
+
+/* A ConfigMap of Kubernetes is mounted 0777, and read-only: nobody in the pod writes there, and on the machine it
+ * lies below a directory of root's. Only root could have made this link in a directory of root's. */
+static bool is_of_kubelet(const char *directory, const struct stat *status)
+{
+    char path[PATH_MAX];
+    struct stat link;
+    int length = snprintf(path, sizeof(path), "%s/..data", directory);
+    return status->st_uid == 0 && length > 0 && (size_t)length < sizeof(path) &&
+           lstat(path, &link) == 0 && S_ISLNK(link.st_mode) && link.st_uid == 0;
+}
+
 /* Whether others can put something else in the place of what is in this directory. */
 static sl_err directory_check(const char *directory, const char *path, struct sl_error *why)
 {
@@ -30,7 +47,9 @@ static sl_err directory_check(const char *directory, const char *path, struct sl
                        "'%s': its directory '%s' belongs to uid %u, who could replace it", path,
                        directory, (unsigned)status.st_uid);
     }
-    if ((status.st_mode & SL_TRUST_RIGHT) != 0 && (status.st_mode & S_ISVTX) == 0) {
+    mode_t others = group_is_owners(&status) ? S_IWOTH : S_IWOTH | S_IWGRP;
+    if ((status.st_mode & others) != 0 && (status.st_mode & S_ISVTX) == 0 &&
+        !is_of_kubelet(directory, &status)) {
         return sl_fail(why, SL_ERR_CONFIG,
                        "'%s': others than its owner can write to its directory '%s' (mode %04o): "
                        "chmod go-w it",
@@ -72,6 +91,15 @@ static sl_err link_check(const char *path, struct sl_error *why)
                          path, (unsigned)status.st_uid);
 }
 
+/* Bits of `refused` that do no harm. Root gave its file to a group that is to read it: secrets of
+ * Kubernetes are 0440 with fsGroup, credentials of systemd are so by their ACL. */
+static uint32_t harmless(const struct stat *status, uint32_t refused)
+{
+    bool of_root = status->st_uid == 0 || status->st_uid != geteuid();
+    bool writable = refused == SL_TRUST_RIGHT && group_is_owners(status);
+    return (of_root ? (uint32_t)S_IRGRP : 0) | (writable ? (uint32_t)S_IWGRP : 0);
+}
+
 static sl_err file_check(int fd, const char *path, uint32_t refused, struct sl_error *why)
 {
     struct stat status;
@@ -82,14 +110,14 @@ static sl_err file_check(int fd, const char *path, uint32_t refused, struct sl_e
         return sl_fail(why, SL_ERR_CONFIG, "'%s' belongs to uid %u, neither this user nor root",
                        path, (unsigned)status.st_uid);
     }
-    if ((status.st_mode & refused) != 0) {
-        return sl_fail(why, SL_ERR_CONFIG, "'%s': others than its owner%s can %s it (mode %04o): %s",
-                       path, refused == SL_TRUST_GROUP ? " and group" : "",
-                       refused == SL_TRUST_RIGHT ? "write" : "read or write",
-                       (unsigned)status.st_mode & 07777,
-                       refused == SL_TRUST_SECRET  ? "chmod 0600 it"
-                       : refused == SL_TRUST_GROUP ? "chmod g-w,o= it"
-                                                   : "chmod go-w it");
+    if ((status.st_mode & refused & ~harmless(&status, refused)) != 0) {
+        return sl_fail(
+            why, SL_ERR_CONFIG, "'%s': others than its owner%s can %s it (mode %04o): %s", path,
+            refused == SL_TRUST_GROUP ? " and group" : "",
+            refused == SL_TRUST_RIGHT ? "write" : "read or write", (unsigned)status.st_mode & 07777,
+            refused == SL_TRUST_SECRET  ? "chmod 0600 it"
+            : refused == SL_TRUST_GROUP ? "chmod g-w,o= it"
+                                        : "chmod go-w it");
     }
     return SL_OK;
 }

@@ -5,14 +5,16 @@
 
 #include "runtime/sl_error.h"
 
-/* Bits that the mode of the file must not have. */
+/* Bits that the mode of the file must not have. Of root's files their group may read a secret; a group of the
+ * owner's own number may write what gives a right. */
 #define SL_TRUST_SECRET 0077u /* nobody else may read it */
 #define SL_TRUST_GROUP  0027u /* its group may, as a service whose settings are root's */
 #define SL_TRUST_RIGHT  0022u /* nobody else may write it */
 
 /* Reads the whole file, up to room - 1 bytes, and ends it with a zero. The file must be a plain one of this
  * user or root, without the bits of refused; so must be a link that leads to it. No directory above it may be
- * another user's, or one in which others can rename what is not theirs (/tmp is fine: it has the sticky bit).
+ * another user's, or one in which others can rename what is not theirs (/tmp is fine: it has the sticky bit; so
+ * is a group of the owner's own number, as where the umask is 002).
  * placed: sl_trust_place has been asked for its directory.
  * Errors: SL_ERR_NOT_FOUND; SL_ERR_CONFIG (all others). */
 sl_err sl_trust_read(const char *path, uint32_t refused, bool placed, char *out, size_t room,

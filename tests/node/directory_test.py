@@ -201,8 +201,8 @@ class Doctor(unittest.TestCase):
             out.write("directory_url = redis://user:a-pass-word@127.0.0.1:1/0\n")
         settings = ["--fabric", "tcp", "--cluster-listen", "127.0.0.1:1", "--node-name", "a", "--cluster-keys", keys,
                     "--directory-password-file", files["password"], "--peers-file", files["peers"], "--config", files["conf"]]
-        cases = ((keys, 0o777, "keys"), (keys, 0o770, "keys"), (keys + "/a.secret", 0o644, "a.secret"),
-                 (files["password"], 0o640, "directory_password_file"), (files["peers"], 0o646, "peers_file"),
+        cases = ((keys, 0o777, "keys"), (keys, 0o772, "keys"), (keys + "/a.secret", 0o644, "a.secret"),
+                 (files["password"], 0o660, "directory_password_file"), (files["peers"], 0o646, "peers_file"),
                  (files["token"], 0o604, "SLUICE_METRICS_TOKEN_FILE"), (files["conf"], 0o644, "directory_url"), (files["conf"], 0o660, "directory_url"), (self.directory, 0o777, "directory"))
         for path, mode, said in cases:
             with self.subTest(path=path, mode=oct(mode)):

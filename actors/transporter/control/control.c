@@ -376,11 +376,22 @@ static int message_take(struct control *self, void *socket, bool routed)
     return good && parts == wanted ? 1 : -1;
 }
 
+/* Whether the frame came along the connection on which the peer was heard last. */
+static bool is_route_of(const struct control *self, const struct control_peer *peer)
+{
+    return peer->route_bytes == self->route_bytes &&
+           memcmp(peer->route, self->route, self->route_bytes) == 0;
+}
+
 /* Who sent what lies in self->frame; false: nobody who may. */
 static bool asker_known(struct control *self, struct sl_control_frame *out)
 {
-    if (self->options.plaintext) {
+    if (self->options.plaintext) { /* the name is in the frame */
         out->peer = NULL;
+        out->other = true;
+        for (uint32_t i = 0; i < self->peer_count && out->other; i++) {
+            out->other = !is_route_of(self, &self->peers[i]);
+        }
         return true;
     }
     const char *user = zmq_msg_gets(&self->frame, "User-Id");
@@ -396,9 +407,7 @@ static bool asker_known(struct control *self, struct sl_control_frame *out)
     if (peer == NULL || strcmp(peer->key, key + 1) != 0) {
         return false; /* its key has gone since */
     }
-    out->other =
-        peer->route_bytes != 0 && (peer->route_bytes != self->route_bytes ||
-                                   memcmp(peer->route, self->route, self->route_bytes) != 0);
+    out->other = peer->route_bytes != 0 && !is_route_of(self, peer);
     if (self->strangers != NULL) {
         self->base.refused += control_strangers_spoke(
             self->strangers, zmq_msg_get(&self->frame, ZMQ_SRCFD), (uint32_t)(peer - self->peers));

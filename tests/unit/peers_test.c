@@ -366,7 +366,11 @@ static uint32_t pins_until_refused(const char *key, uint64_t count)
 static const struct {
     uint64_t length_bytes, keys; /* of a set */
     uint32_t sets;
-} greedy[] = {{1, 1, TR_PIN_SETS_MAX / 4 * 3}, {1, TR_KEYS_MAX, 12}, {128 << 10, 1, 6}};
+} greedy[] = {{1, 1, TR_PIN_SETS_MAX / 4 * 3},
+              {1, TR_KEYS_MAX, 12},
+              {128 << 10, 1, 6},
+              {341 << 10, 1, 2},
+              {512 << 10, 1, 1}};
 START_TEST(one_peer_cannot_take_all_pins)
     {
         pins_bed();

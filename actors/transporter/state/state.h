@@ -342,7 +342,7 @@ struct transporter {
  * three times what is left for the others. So no peer can take all, and one that has nothing finds room. */
 static inline bool tr_share_allows(uint64_t own, uint64_t more, uint64_t used, uint64_t max)
 {
-    return used <= max && more <= max - used && own + more <= 3 * (max - used);
+    return used <= max && more <= max - used && own + more <= 3 * (max - used - more);
 }
 
 enum tr_call {

@@ -102,6 +102,22 @@ bool sl_cluster_address(const char *text, bool *any)
     return false;
 }
 
+/* A name, an IPv4 address, or an IPv6 address, with its zone or without: ZeroMQ takes no other one. */
+static bool is_host(const char *host, bool bracket)
+{
+    static const char letters[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-_";
+    char ip[SL_CLUSTER_ADDRESS_BYTES];
+    struct in6_addr v6;
+    size_t length = strcspn(host, "%");
+    const char *zone = host[length] == '\0' ? "" : host + length + 1;
+    if (!bracket && strchr(host, ':') == NULL) {
+        return host[strspn(host, letters)] == '\0';
+    }
+    (void)snprintf(ip, sizeof(ip), "%.*s", (int)length, host);
+    return inet_pton(AF_INET6, ip, &v6) == 1 && zone[strspn(zone, letters)] == '\0';
+}
+
 sl_err sl_cluster_peer_next(const char **at, struct sl_cluster_peer *out, struct sl_error *why)
 {
     const char *from = *at + strspn(*at, " ,");
@@ -130,8 +146,8 @@ sl_err sl_cluster_peer_next(const char **at, struct sl_cluster_peer *out, struct
     struct sl_cluster_peer peer = {0};
     memcpy(peer.name, from, name);
     memcpy(peer.address, from + length - address, address);
-    if (sign == NULL || strpbrk(peer.address, " \t@") != NULL ||
-        !sl_address_parse(peer.address, host, sizeof(host), &port)) {
+    if (sign == NULL || !sl_address_parse(peer.address, host, sizeof(host), &port) ||
+        !is_host(host, peer.address[0] == '[')) {
         return sl_fail(why, SL_ERR_CONFIG, "peers: '%.*s' is not NAME@HOST:PORT",
                        (int)SL_MIN(length, (size_t)100), from);
     }
@@ -143,19 +159,23 @@ static sl_err peers_check(const struct sl_config *config, const char *node, stru
 {
     struct sl_cluster_peer peers[SL_CLUSTER_PEERS_MAX];
     uint32_t count = 0;
+    bool own = false;
     for (const char *at = sl_config_text(config, SL_SET_peers);;) {
         struct sl_cluster_peer peer;
         sl_err err = sl_cluster_peer_next(&at, &peer, why);
         if (err != SL_OK || peer.name[0] == '\0') {
             return err;
         }
-        if (strcmp(peer.name, node) == 0) {
-            continue; /* one list may serve all nodes */
+        bool is_own = strcmp(peer.name, node) == 0, twice = is_own && own;
+        for (uint32_t i = 0; i < count && !twice; i++) {
+            twice = strcmp(peers[i].name, peer.name) == 0;
         }
-        for (uint32_t i = 0; i < count; i++) {
-            if (strcmp(peers[i].name, peer.name) == 0) {
-                return sl_fail(why, SL_ERR_CONFIG, "peers: '%s' is there twice", peer.name);
-            }
+        if (twice) {
+            return sl_fail(why, SL_ERR_CONFIG, "peers: '%s' is there twice", peer.name);
+        }
+        if (is_own) {
+            own = true; /* one list may serve all nodes */
+            continue;
         }
         if (count == SL_CLUSTER_PEERS_MAX) {
             return sl_fail(why, SL_ERR_CONFIG, "peers: more than %u", SL_CLUSTER_PEERS_MAX);

@@ -98,7 +98,8 @@ static const struct {
     {{NULL}, NULL},
     {{"peers", "b@h:1", NULL}, NULL},
     {{"peers", " b@10.0.0.1:1 ,, c@[::1]:2,", NULL}, NULL},
-    {{"peers", "a@h:1,a@h:2,b@h:1", NULL}, NULL}, /* itself: one list serves all nodes */
+    {{"peers", "a@h:1,b@h:1", NULL}, NULL}, /* itself: one list serves all nodes */
+    {{"peers", "a@h:1,b@h:1,a@h:2", NULL}, "peers: 'a' is there twice"},
     {{"peers", "b", NULL}, "peers: 'b' is not NAME@HOST:PORT"},
     {{"peers", "b@h", NULL}, "'b@h' is not NAME@HOST:PORT"},
     {{"peers", "b@h:", NULL}, "'b@h:' is not"},
@@ -107,6 +108,14 @@ static const struct {
     {{"peers", "b@h:0", NULL}, "'b@h:0' is not"},
     {{"peers", "b@h:65536", NULL}, "'b@h:65536' is not"},
     {{"peers", "b@h:1 c@h:1", NULL}, "'b@h:1 c@h:1' is not"},
+    {{"peers", "b@h!:1", NULL}, "'b@h!:1' is not"}, /* nor takes ZeroMQ it */
+    {{"peers", "b@*:1", NULL}, "'b@*:1' is not"},
+    {{"peers", "b@h/x:1", NULL}, "'b@h/x:1' is not"},
+    {{"peers", "b@h;c@h:1", NULL}, "'b@h;c@h:1' is not"},
+    {{"peers", "b@h:1:2", NULL}, "'b@h:1:2' is not"},
+    {{"peers", "b@[h]:1", NULL}, "'b@[h]:1' is not"},
+    {{"peers", "b@[]:1", NULL}, "'b@[]:1' is not"},
+    {{"peers", "b@host-1.a_b:1,c@[fe80::1%eth0]:1,d@::1:1", NULL}, NULL},
     {{"peers", "@h:1", NULL}, "peers: '' is no name of a node"},
     {{"peers", "b/c@h:1", NULL}, "'b/c' is no name"},
     {{"peers", "0123456789012345678901234567890x@h:1", NULL}, "is no name of a node"},

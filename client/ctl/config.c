@@ -5,7 +5,6 @@
 #include "client/ctl/rights.h"
 #include "ipc/sl_arena.h"
 #include "ipc/sl_cluster.h"
-#include "ipc/sl_curve.h"
 #include "ipc/sl_index.h"
 #include "runtime/sl_address.h"
 #include "runtime/sl_disk_place.h"
@@ -115,10 +114,9 @@ bool ctl_memory_fit(const struct ctl *ctl)
  * other. Says on standard error what is in the way. */
 static int needs_check(const struct ctl *ctl)
 {
-    char text[SL_LIMITS_TEXT_BYTES], node[SL_CLUSTER_NAME_BYTES];
+    char text[SL_LIMITS_TEXT_BYTES];
     struct sl_limits limits;
     struct sl_error why = {0};
-    struct sl_curve_pair pair = {0};
     bool running = ctl_registrar_lives(ctl->paths.shm_dir);
     int code = CTL_FINE;
     sl_limits_read("", &limits);
@@ -131,16 +129,7 @@ static int needs_check(const struct ctl *ctl)
     }
     sl_err err = memory_check(ctl, &why);
     err = err == SL_OK ? sl_cluster_check(ctl->config, &why) : err;
-    const char *keys = sl_config_text(ctl->config, SL_SET_cluster_keys);
-    if (err == SL_OK && sl_cluster_wanted(ctl->config) &&
-        !sl_config_bool(ctl->config, SL_SET_cluster_plaintext)) {
-        err = sl_cluster_name(ctl->config, node, &why);
-        err = err != SL_OK      ? err
-              : keys[0] != '\0' ? sl_curve_load(keys, node, &pair, &why)
-                                : sl_fail(&why, SL_ERR_CONFIG,
-                                          "cluster_keys is not set: node %s has no keys", node);
-        explicit_bzero(&pair, sizeof(pair));
-    }
+    err = err == SL_OK ? ctl_rights_check(ctl->config, &why) : err;
     if (err != SL_OK) {
         (void)fprintf(stderr, "%s\n", why.text);
         code = CTL_NO;

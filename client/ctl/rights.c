@@ -66,13 +66,15 @@ bool ctl_right_next(const struct sl_config *config, uint32_t *at, struct ctl_rig
 static sl_err own_keys_check(const struct sl_config *config, struct sl_error *why)
 {
     char node[SL_CLUSTER_NAME_BYTES];
-    struct sl_curve_pair pair;
+    struct sl_curve_pair pair = {0};
     const char *keys = sl_config_text(config, SL_SET_cluster_keys);
-    if (!sl_cluster_wanted(config) || keys[0] == '\0' ||
-        sl_config_bool(config, SL_SET_cluster_plaintext)) {
+    if (!sl_cluster_wanted(config) || sl_config_bool(config, SL_SET_cluster_plaintext)) {
         return SL_OK;
     }
     sl_err err = sl_cluster_name(config, node, why);
+    if (err == SL_OK && keys[0] == '\0') {
+        return sl_fail(why, SL_ERR_CONFIG, "cluster_keys is not set: node %s has no keys", node);
+    }
     err = err == SL_OK ? sl_curve_load(keys, node, &pair, why) : err;
     explicit_bzero(&pair, sizeof(pair));
     return err;

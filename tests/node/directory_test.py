@@ -210,6 +210,10 @@ class Doctor(unittest.TestCase):
                 node.environment["SLUICE_METRICS_TOKEN_FILE"] = files["token"]
                 before = os.stat(path).st_mode & 0o7777
                 os.chmod(path, mode)
+                check = subprocess.run([CTL, "config", "--check", *settings], capture_output=True, text=True, check=False,
+                                       env={**os.environ, "SLUICE_METRICS_TOKEN_FILE": files["token"]})
+                self.assertEqual(check.returncode, 1)  # a restart asks this before it stops what runs
+                self.assertIn(f"mode {mode:04o}", check.stderr)
                 try:
                     with node:
                         self.fail("it started")

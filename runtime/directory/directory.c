@@ -107,6 +107,18 @@ static void record_write(const struct sl_directory_member *me, char record[RECOR
     "if t and string.match(t,'^%S+ (%S+)')~=ARGV[3] then return 'T'..t end " \
     "return redis.status_reply('OK')"
 
+/* Without the script, whoever has the record; for a server that lets us have none (ACL, rename-command). */
+static void record_send_plain(struct sl_directory *self)
+{
+    char key[KEY_BYTES], ttl[24], record[RECORD_BYTES];
+    record_write(&self->self, record);
+    const struct link_argument set[] = {directory_word("SET"),
+                                        directory_key_of(self, key, "n:", self->self.name),
+                                        directory_word(record), directory_word("PX"),
+                                        number(ttl, self->node_ttl_ns / SL_NS_PER_MS)};
+    link_send(&self->link, set, SL_COUNT(set), WHAT_RECORD, RECORD_PLAIN);
+}
+
 static void record_send(struct sl_directory *self)
 {
     char key[KEY_BYTES], note[KEY_BYTES], ttl[24], incarnation[24], record[RECORD_BYTES];
@@ -114,6 +126,10 @@ static void record_send(struct sl_directory *self)
     struct link_argument nodes = directory_key_of(self, key, "nodes", "");
     const struct link_argument join[] = {directory_word("SADD"), nodes, directory_word(me->name)};
     link_send(&self->link, join, SL_COUNT(join), WHAT_OTHER, 0);
+    if (self->scriptless) {
+        record_send_plain(self);
+        return;
+    }
     record_write(me, record);
     const struct link_argument set[] = {directory_word("EVAL"),
                                         directory_word(RECORD_SCRIPT),
@@ -226,14 +242,18 @@ static void record_taken(struct sl_directory *self, const struct sl_directory_me
     }
 }
 
-static bool record_replied(struct sl_directory *self, const struct link_reply *reply)
+static bool record_replied(struct sl_directory *self, uint32_t way, const struct link_reply *reply)
 {
     struct sl_directory_member other;
     if (reply->type == REDIS_REPLY_ERROR) {
         self->stats.refused++;
+        if (way != RECORD_PLAIN && link_has_room(&self->link, 1, COMMAND_BYTES)) {
+            record_send_plain(self);
+        }
         return true;
     }
     if (reply->type == REDIS_REPLY_STATUS) {
+        self->scriptless = way == RECORD_PLAIN; /* an error of both is none of the script's */
         record_taken(self, NULL);
         return true;
     }
@@ -295,7 +315,7 @@ static bool link_replied(void *context, uint32_t what, uint32_t arg, const struc
     case WHAT_MEMBER:
         return directory_member_replied(self, arg, reply);
     case WHAT_RECORD:
-        return record_replied(self, reply);
+        return record_replied(self, arg, reply);
     case WHAT_OWN:
         return own_replied(self, reply);
     case WHAT_NOTE:
@@ -309,7 +329,7 @@ static void link_is_up(void *context)
 {
     struct sl_directory *self = context;
     self->stats.up = true;
-    self->informed = self->own_asked = self->own_known = false;
+    self->informed = self->own_asked = self->own_known = self->scriptless = false;
     self->refresh_ns = 0;
     self->record_at_ns = 0;
     self->last_failure = SL_OK;

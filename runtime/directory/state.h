@@ -14,14 +14,15 @@
 enum {
     WHAT_PUBLISH,
     WHAT_WITHDRAW,
-    WHAT_OTHER, /* answered by an integer that says nothing */
-    WHAT_RECORD,
-    WHAT_OWN,  /* our record, while it is held */
-    WHAT_NOTE, /* that our record was refused */
+    WHAT_OTHER,  /* answered by an integer that says nothing */
+    WHAT_RECORD, /* arg: RECORD_PLAIN, or 0: by the script */
+    WHAT_OWN,    /* our record, while it is held */
+    WHAT_NOTE,   /* that our record was refused */
     WHAT_NAMES,
     WHAT_MEMBER, /* arg: index into names */
     WHAT_LOOKUP, /* arg: slot << 16 | key */
 };
+#define RECORD_PLAIN 1u
 
 struct lookup {
     bool used;
@@ -65,6 +66,7 @@ struct sl_directory {
     bool own_asked;  /* whether the server has it still, on this link */
     bool own_known;  /* the server has said on this link whose record there is under our name */
     bool recorded;   /* it took ours once */
+    bool scriptless; /* it took ours on this link by RECORD_PLAIN alone */
     bool refused;    /* it has that of another node, since: */
     uint64_t refused_ns;
     char twin[SL_ERROR_TEXT_BYTES]; /* two nodes have our name: both; "": none that is known */

@@ -473,6 +473,31 @@ static void record_says(const char *answer)
     say("$25\r\n1 7 tcp://b:1 10.0.0.2:99\r\n");
 }
 
+/* An ACL, or rename-command: nodes find each other all the same. */
+START_TEST(a_server_without_scripts_gets_a_plain_record)
+    {
+        meet_b();
+        heard_bytes = 0;
+        now_ns += 4 * SECOND;
+        turn();
+        ck_assert_uint_eq(heard_count("EVAL"), 1);
+        heard_bytes = 0;
+        say(":0\r\n-NOPERM this user has no permissions to run the 'eval' command\r\n");
+        ck_assert_uint_eq(heard_count("$3\r\nSET\r\n"), 1);
+        ck_assert_uint_eq(heard_count("sluice:test:n:me"), 1);
+        say("*2\r\n$2\r\nme\r\n$1\r\nb\r\n");
+        say("+OK\r\n");
+        say("$25\r\n1 7 tcp://b:1 10.0.0.2:99\r\n");
+        ck_assert(sl_directory_tell(directory, 1, true));
+
+        heard_bytes = 0;
+        now_ns += 4 * SECOND;
+        turn();
+        ck_assert_uint_eq(heard_count("EVAL"), 0);
+        ck_assert_uint_eq(heard_count("$3\r\nSET\r\n"), 1);
+    }
+END_TEST
+
 START_TEST(of_two_records_under_one_name_the_first_stays)
     {
         static const char first[] = "$20\r\nR1 9 10.0.0.9:7411 -\r\n";
@@ -710,6 +735,7 @@ int main(void)
     tcase_add_test(cases, a_stranger_is_asked_for_soon);
     tcase_add_test(cases, silence_costs_one_deadline_and_then_nothing);
     tcase_add_loop_test(cases, a_record_that_is_held_is_not_told, 0, SL_COUNT(owns));
+    tcase_add_test(cases, a_server_without_scripts_gets_a_plain_record);
     tcase_add_test(cases, of_two_records_under_one_name_the_first_stays);
     tcase_add_test(cases, the_first_of_two_nodes_is_told_and_goes_on);
     tcase_add_test(cases, a_late_answer_finds_no_look_up);

@@ -146,7 +146,8 @@ static void disk_ready(void *context, int fd, uint32_t events)
             sl_process_cut(process);
         }
         if (done->os_code != 0) {
-            msg.code = done->os_code == ENOSPC || done->os_code == EDQUOT ? SL_ERR_NO_SPACE : SL_ERR_IO;
+            msg.code =
+                done->os_code == ENOSPC || done->os_code == EDQUOT ? SL_ERR_NO_SPACE : SL_ERR_IO;
         }
         msg.body.local_io.cookie = done->cookie;
         msg.body.local_io.bytes = done->bytes;

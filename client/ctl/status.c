@@ -309,8 +309,7 @@ static int status_command(struct ctl *ctl, int argc, char **argv)
         return ctl_wrong(ctl, "--ready=%s: it is --ready or --ready=disks", ready_of);
     }
     if (ready_asked) {
-        uint64_t patience_ns =
-            ready_of != NULL ? WITHIN_MS_MAX * SL_NS_PER_MS : STATUS_DEADLINE_NS;
+        uint64_t patience_ns = ready_of != NULL ? WITHIN_MS_MAX * SL_NS_PER_MS : STATUS_DEADLINE_NS;
         deadline_ns = deadline_ns > 0 ? deadline_ns : patience_ns;
         return status_ready(ctl, ready_of != NULL, sl_deadline_ns(status.now_ns, deadline_ns));
     }

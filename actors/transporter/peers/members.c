@@ -51,11 +51,11 @@ static bool member_counts(const struct transporter *self, const struct sl_direct
 const char *tr_member_state(const struct transporter *self,
                             const struct sl_directory_member *member)
 {
-    return !member_counts(self, member)       ? "no name"
-           : !is_reachable(member->control)   ? "no address"
+    return !member_counts(self, member)                         ? "no name"
+           : !is_reachable(member->control)                     ? "no address"
            : tr_peer_has_key(self, member->name, NULL) != SL_OK ? "no key"
-           : self->peer_count == TR_PEERS_MAX ? "too many"
-                                              : "new";
+           : self->peer_count == TR_PEERS_MAX                   ? "too many"
+                                                                : "new";
 }
 
 static void member_connect(struct transporter *self, struct tr_peer *peer, const char *address)
@@ -90,7 +90,8 @@ struct tr_peer *tr_member_take(struct transporter *self, const struct sl_directo
     /* Who answers where it is has not moved, whatever is said of it. */
     bool answers = peer != NULL && peer->address[0] != '\0' &&
                    sl_peer_health_state(&peer->health, self->env->now_ns) != SL_PEER_AWAY;
-    if (answers || !is_reachable(member->control) || tr_peer_has_key(self, member->name, NULL) != SL_OK) {
+    if (answers || !is_reachable(member->control) ||
+        tr_peer_has_key(self, member->name, NULL) != SL_OK) {
         return NULL;
     }
     peer = peer != NULL ? peer : tr_peer_get(self, member->name, NULL);

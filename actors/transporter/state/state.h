@@ -73,8 +73,8 @@ struct tr_twin { /* another node of the peer's name (twins.c) */
 struct tr_peer {
     char name[TR_NAME_BYTES];
     char address[SL_CLUSTER_ADDRESS_BYTES]; /* "": it is not asked, it only asks us */
-    bool configured;   /* by the setting peers: its address stands */
-    bool member;       /* of the directory, where what it holds is told */
+    bool configured;                        /* by the setting peers: its address stands */
+    bool member;                            /* of the directory, where what it holds is told */
     uint32_t fabric_peer;
     struct sl_peer_health health;
     uint64_t incarnation; /* 0: never heard of */

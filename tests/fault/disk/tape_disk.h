@@ -54,7 +54,8 @@ struct tape_disk {
     uint64_t bad_from, bad_to;
     uint64_t real_bytes_peak;
     uint64_t punched_bytes;
-    uint64_t room_bytes; /* all files together: making one beyond ends with room_code; 0: no limit */
+    uint64_t
+        room_bytes; /* all files together: making one beyond ends with room_code; 0: no limit */
     int room_code;
 };
 

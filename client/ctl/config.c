@@ -53,6 +53,17 @@ static void value_text(const struct ctl *ctl, enum sl_setting setting, bool pass
     }
 }
 
+static void row_print(const struct ctl *ctl, enum sl_setting setting, const char *text)
+{
+    const char *source = sl_config_source(ctl->config, setting);
+    int length = (int)strlen(text);
+    (void)printf("%-22s ", sl_setting_name(setting));
+    ctl_print_bytes(stdout, text, strlen(text));
+    (void)printf("%*s # ", length < 34 ? 34 - length : 0, "");
+    ctl_print_bytes(stdout, source, strlen(source));
+    (void)putchar('\n');
+}
+
 /* As it can be read again, whatever the environment is by then: a line of name=value. */
 static void print_plain(enum sl_setting setting, const struct ctl *ctl, bool passwords)
 {
@@ -209,8 +220,7 @@ static int config_command(struct ctl *ctl, int argc, char **argv)
             (void)printf("%s=%s", sl_setting_name(setting), text);
             (void)putchar('\0');
         } else {
-            (void)printf("%-22s %-34s # %s\n", sl_setting_name(setting), text,
-                         sl_config_source(ctl->config, setting));
+            row_print(ctl, setting, text);
         }
     }
     if (ctl->json) {

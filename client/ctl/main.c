@@ -62,7 +62,9 @@ int main(int argc, char **argv)
         }
     }
     if (ctl.command == NULL) {
-        (void)fprintf(stderr, "sluicectl: unknown command '%s'\n", argv[1]);
+        (void)fputs("sluicectl: unknown command '", stderr);
+        ctl_print_bytes(stderr, argv[1], strlen(argv[1]));
+        (void)fputs("'\n", stderr);
         usage(stderr);
         return CTL_WRONG_USE;
     }

@@ -184,8 +184,13 @@ static int keygen_command(struct ctl *ctl, int argc, char **argv)
     if (ctl->json) {
         ctl_print_json(json_pack("{s:s, s:s}", "directory", ctl->words[0], "node", ctl->words[1]));
     } else {
-        (void)printf("made %s/%s.secret (keep it here) and %s/%s.pub (copy it to its peers)\n",
-                     ctl->words[0], ctl->words[1], ctl->words[0], ctl->words[1]);
+        char made[2300];
+        (void)snprintf(made, sizeof made,
+                       "made %.1000s/%s.secret (keep it here) and %.1000s/%s.pub (copy it to its "
+                       "peers)",
+                       ctl->words[0], ctl->words[1], ctl->words[0], ctl->words[1]);
+        ctl_print_bytes(stdout, made, strlen(made));
+        (void)putchar('\n');
     }
     return CTL_FINE;
 }

@@ -7,10 +7,11 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
-from node_support import CTL, PATIENCE, Node, allowed, lives, log_of, main, wait_until
+from node_support import CTL, NODE, PATIENCE, Node, allowed, lives, log_of, main, wait_until
 
 LONG = f"{10 * PATIENCE}s"  # a loaded machine takes longer than a probe waits
 NAMES_SAID = 8  # of nodes that run (client/command/output.c)
@@ -23,6 +24,11 @@ os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
 until = time.monotonic() + 0.9
 while time.monotonic() < until: pass
 """
+
+
+def orders(said):
+    """The letters of a text that a terminal obeys."""
+    return [letter for letter in said if letter not in "\n\t" and (letter < " " or "\x7f" <= letter < "\xa0" or "\u2028" <= letter < "\u202f" or "\u2066" <= letter < "\u206a")]
 
 
 class Core(unittest.TestCase):
@@ -131,10 +137,17 @@ class Ready(unittest.TestCase):
                           ("get", key + "-not", "--json"), ("status", key), ("status", "--" + key), ("get", key, "--op-timeout", key)):
                 done = node.ctl(*words, check=False)
                 said = (done.stdout + done.stderr).decode()  # UTF-8 all of it
-                self.assertEqual([letter for letter in said if letter not in "\n\t" and (letter < " " or "\x7f" <= letter < "\xa0" or "\u2028" <= letter < "\u202f"
-                                                                                 or "\u2066" <= letter < "\u206a")], [], (words, said))
+                self.assertEqual(orders(said), [], (words, said))
                 if words == ("ls",):
                     self.assertEqual("gr\u00fc\u00df" in said, key == "gr\u00fc\u00df")
+
+    def test_no_word_of_a_command_line_reaches_a_terminal_as_an_order(self):
+        with tempfile.TemporaryDirectory() as directory:
+            for word in ("\x1b[2J", "\x9b31m", "\u202egpj.exe", "\u2066x"):
+                environment = {**os.environ, "SLUICE_EVENTS_MODEL": "m" + word, "SLUICE_INSTANCE": f"none-{os.getpid()}"}
+                for words in ((CTL, word), (CTL, "help", word), (CTL, "config"), (CTL, "keygen", directory + "/" + word, "a"), (NODE, word), (NODE, "stop", word)):
+                    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment, timeout=60 * PATIENCE, check=False)
+                    self.assertEqual(orders(done.stdout.decode()), [], (words, done.stdout))
 
     def test_words_that_do_not_go_together(self):
         node = self.node()

@@ -6,6 +6,7 @@
  * end of the line, at its beginning or behind a blank, and those between slash and asterisk. README.md
  * says why no library reads it. */
 #include "runtime/config_file.h"
+#include "runtime/sl_address.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -36,17 +37,18 @@ struct word {
 
 SL_PRINTF(2, 3) static sl_err scan_fail(struct scanner *scan, const char *format, ...)
 {
-    char text[96];
+    char text[96], line[SL_CONFIG_VALUE_BYTES], shown[41];
     va_list arguments;
     va_start(arguments, format);
     (void)vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    int shown = (int)SL_MIN(strcspn(scan->line_at, "\n"), (size_t)40);
+    (void)snprintf(line, sizeof line, "%.*s", (int)strcspn(scan->line_at, "\n"), scan->line_at);
+    (void)sl_url_show(line, shown, sizeof shown); /* a password may stand in it */
     const char *source = sl_config_source_end(scan->path);
-    return scan->line == 0 ? sl_fail(scan->why, SL_ERR_CONFIG, "%s: %s in '%.*s'", source, text,
-                                     shown, scan->line_at)
-                           : sl_fail(scan->why, SL_ERR_CONFIG, "%s:%d: %s in '%.*s'", source,
-                                     scan->line, text, shown, scan->line_at);
+    return scan->line == 0
+               ? sl_fail(scan->why, SL_ERR_CONFIG, "%s: %s in '%s'", source, text, shown)
+               : sl_fail(scan->why, SL_ERR_CONFIG, "%s:%d: %s in '%s'", source, scan->line, text,
+                         shown);
 }
 
 /* ---- between words ---- */

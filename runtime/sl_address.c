@@ -40,8 +40,11 @@ bool sl_url_show(const char *url, char *out, size_t room)
     size_t length = authority != NULL ? strcspn(authority + 3, "/?#") : 0;
     const char *at = authority != NULL ? memrchr(authority + 3, '@', length) : NULL;
     const char *colon = authority != NULL ? memchr(authority + 3, ':', length) : NULL;
-    if (at == NULL && colon != NULL) {
-        at = strrchr(colon, '@'); /* a slash in the password is against the rules, and happens */
+    bool redis =
+        authority != NULL && authority - url >= 5 && memcmp(authority - 5, "redis", 5) == 0;
+    if (at == NULL && (colon != NULL || redis)) {
+        /* a slash in name or password is against the rules, and happens: directory_url takes it */
+        at = strrchr(authority + 3, '@');
     }
     if (at == NULL) {
         (void)snprintf(out, room, "%s", url);

@@ -118,8 +118,10 @@ static sl_err setting_check_address(int index, const char *text, const char *sou
     for (size_t i = 0; i < SL_COUNT(rows); i++) {
         if (index == (int)rows[i].setting && strcmp(text, "local") != 0 &&
             strcmp(text, rows[i].word) != 0 && !sl_address_parse(text, host, sizeof(host), &port)) {
+            char shown[72];
+            (void)sl_url_show(text, shown, sizeof(shown));
             return sl_fail(why, SL_ERR_CONFIG, "%s: %s: '%.64s' is none of local, %s and HOST:PORT",
-                           source, setting_rows[index].name, text, rows[i].word);
+                           source, setting_rows[index].name, shown, rows[i].word);
         }
     }
     return SL_OK;
@@ -139,8 +141,16 @@ static sl_err setting_check_text(int index, const char *text, const char *source
     char spaced[SL_SETTING_TEXT_BYTES_MAX + 3];
     (void)snprintf(spaced, sizeof(spaced), " %s ", text);
     if (choices != NULL && (strchr(text, ' ') != NULL || strstr(choices, spaced) == NULL)) {
-        return sl_fail(why, SL_ERR_CONFIG, "%s: %s: '%.64s' is none of%s", source, name, text,
+        char shown[72];
+        (void)sl_url_show(text, shown, sizeof(shown));
+        return sl_fail(why, SL_ERR_CONFIG, "%s: %s: '%.64s' is none of%s", source, name, shown,
                        choices);
+    }
+    if (index == (int)SL_SET_directory_url && text[0] != '\0' &&
+        strncmp(text, "redis://", 8) != 0 && strncmp(text, "unix://", 7) != 0) {
+        /* without the text: there may be a password, and only of a URL is known where */
+        return sl_fail(why, SL_ERR_CONFIG, "%s: %s: begins with neither redis:// nor unix://",
+                       source, name);
     }
     return setting_check_address(index, text, source, why);
 }

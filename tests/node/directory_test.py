@@ -229,7 +229,8 @@ class Doctor(unittest.TestCase):
         conf = self.directory + "/conf"
         for url, shown in (("redis://user:a-pass-word@127.0.0.1:1/0", "redis://user:***@127.0.0.1:1/0"), ("redis://a-pass-word@127.0.0.1:1", "redis://***@127.0.0.1:1"),
                            ("redis://u:a-pass/word@x:1", "redis://u:***@x:1"), ("redis://u:p@a-pass-word@x:1", "redis://u:***@x:1"),
-                           ("redis://u:a-pass-word@127.0.0.1/" + "x" * 1100, None), ("redis://u:a-pass-word@127.0.0.1:99999", None),
+                           ("redis://a/b:a-pass-word@x:1", "redis://a/b:***@x:1"), ("redis://a-pass/word@x:1", "redis://***@x:1"), ("u:a-pass-word@x:1", None),
+                           ("redis:u:a-pass-word@x:1", None), ("redis:/u:a-pass-word@x:1", None), ("redis://u:a-pass-word@127.0.0.1/" + "x" * 1100, None), ("redis://u:a-pass-word@127.0.0.1:99999", None),
                            ("redis://u:a-pass-word@a.name:1", None), ("redis://u:a-pass-word%zz@127.0.0.1:1", None)):
             with open(conf, "w", encoding="utf-8") as out:
                 out.write(f"directory_url = {url}\n")
@@ -247,6 +248,22 @@ class Doctor(unittest.TestCase):
         done = subprocess.run([CTL, "config", "--plain", "--passwords", "--directory-url", "redis://127.0.0.1:1"], stdout=subprocess.PIPE, text=True,
                               env={**os.environ}, check=True)
         self.assertIn("directory_url=redis://127.0.0.1:1\n", done.stdout)
+
+    def test_a_line_that_is_refused_says_no_password(self):
+        conf = self.directory + "/conf"
+        for line in ("directoryurl = redis://u:a-pass-word@x:1", "directory_url redis://u:a-pass-word@x:1", 'directory_url = "redis://u:a-pass-word@x:1',
+                     "directory = redis://u:a-pass-word@x:1",
+                     "directoryurl = redis://user:a-pass-word" + "d" * 200 + "@x:1"):
+            with open(conf, "w", encoding="utf-8") as out:
+                out.write(line + "\n")
+            os.chmod(conf, 0o600)
+            for words in (["config"], ["doctor"], ["status", "--json"]):
+                with self.subTest(line=line[:60], words=words):
+                    done = subprocess.run([CTL, *words, "--config", conf], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60 * PATIENCE,
+                                          check=False)
+                    self.assertEqual(done.returncode, 2, done.stdout)
+                    self.assertIn("://u", done.stdout)
+                    self.assertNotIn("a-pass", done.stdout)
 
     def test_keygen_makes_the_directories_that_lack(self):
         keys = self.directory + "/etc/sluice/keys"

@@ -106,7 +106,9 @@ sl_err sl_fail_os(struct sl_error *why, int os_code, const char *format, ...)
                                ? "more than RLIMIT_FSIZE allows a file (ulimit -f)"
                                : strerror_r(os_code, reason, sizeof(reason)); /* GNU: thread-safe */
         size_t length = strlen(why->text);
-        snprintf(why->text + length, sizeof(why->text) - length, ": %s", said);
+        snprintf(why->text + length, sizeof(why->text) - length, ": %s%s", said,
+                 os_code == EROFS ? " (a unit of systemd may write where ReadWritePaths= says)"
+                                  : "");
     }
     return code;
 }

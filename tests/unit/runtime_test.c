@@ -63,6 +63,17 @@ START_TEST(os_code_becomes_code_and_text)
     }
 END_TEST
 
+START_TEST(a_file_system_that_a_unit_may_not_write_says_what_opens_it)
+    {
+        struct sl_error why = {0};
+
+        (void)sl_fail_os(&why, EROFS, "make directory '%s'", "/nvme0/sluice");
+
+        ck_assert_ptr_nonnull(strstr(why.text, "'/nvme0/sluice': Read-only file system"));
+        ck_assert_ptr_nonnull(strstr(why.text, "ReadWritePaths"));
+    }
+END_TEST
+
 START_TEST(every_code_has_name_text_and_class)
     {
         for (int code = 0; code < SL_ERR_COUNT; code++) {
@@ -885,6 +896,7 @@ int main(void)
     Suite *suite = suite_create("runtime");
     TCase *basics = tcase_create("basics");
     tcase_add_loop_test(basics, os_code_becomes_code_and_text, 0, (int)SL_COUNT(os_codes));
+    tcase_add_test(basics, a_file_system_that_a_unit_may_not_write_says_what_opens_it);
     tcase_add_test(basics, every_code_has_name_text_and_class);
     tcase_add_test_raise_signal(basics, failed_assertion_aborts, SIGABRT);
     tcase_add_test(basics, deadlines_saturate);

@@ -115,9 +115,10 @@ static sl_err file_check(int fd, const char *path, uint32_t refused, struct sl_e
             why, SL_ERR_CONFIG, "'%s': others than its owner%s can %s it (mode %04o): %s", path,
             refused == SL_TRUST_GROUP ? " and group" : "",
             refused == SL_TRUST_RIGHT ? "write" : "read or write", (unsigned)status.st_mode & 07777,
-            refused == SL_TRUST_SECRET  ? "chmod 0600 it"
-            : refused == SL_TRUST_GROUP ? "chmod g-w,o= it"
-                                        : "chmod go-w it");
+            refused == SL_TRUST_SECRET ? "chmod 0600 it"
+            : refused == SL_TRUST_GROUP
+                ? "chmod g-w,o= it, and chgrp it to a group of the node's user"
+                : "chmod go-w it");
     }
     return SL_OK;
 }

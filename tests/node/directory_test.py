@@ -222,6 +222,7 @@ class Doctor(unittest.TestCase):
                     self.assertIn(said, str(error))
                     self.assertIn(f"mode {mode:04o}", str(error))
                     self.assertNotIn("a-pass-word", str(error))
+                    self.assertEqual("chgrp" in str(error), path == files["conf"] and mode & 0o27 != 0, error)
                 finally:
                     os.chmod(path, before)
 

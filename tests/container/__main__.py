@@ -205,7 +205,7 @@ class Chart(unittest.TestCase):
             whole = copy.deepcopy(defaults)
             whole[name] = {**whole[name], **value} if isinstance(value, dict) else value
             self.assertEqual(json_faults(schema, whole), [], name)
-        for wrong in ({"cluster": {"directoryUrl": "redis://user:password@10.0.0.9:6379"}}, {"image": {"repository": "a", "digest": "12"}}, {"memoryMib": 1}, {"memoryMiB": "4Gi"}, {"uid": 0}, {"runtimeDirectory": "run"}):
+        for wrong in ({"cluster": {"directoryUrl": "redis://user:password@10.0.0.9:6379"}}, {"settings": {"directory_url": "redis://user:password@10.0.0.9:6379"}}, {"image": {"repository": "a", "digest": "12"}}, {"memoryMib": 1}, {"memoryMiB": "4Gi"}, {"uid": 0}, {"runtimeDirectory": "run"}):
             self.assertNotEqual(json_faults(schema, {**defaults, **wrong}), [], wrong)
 
     def test_pods_have_no_privileges(self):

@@ -3,6 +3,7 @@
 import http.client
 import http.server
 import json
+import socket
 import threading
 import time
 import unittest
@@ -269,11 +270,40 @@ class Proxied(unittest.TestCase):
         self.assertEqual(self.ask(body=b"{}", headers={"Content-Length": str(1 << 40)})[0].status, 413)
         self.assertEqual((self.prefill.asked, self.decode.asked), ([], []))
 
+    def test_a_doubtful_request_is_refused_and_hides_no_other(self):
+        self.started()
+        hidden, post, body = "GET /hidden HTTP/1.1\r\nHost: x\r\n\r\n", "POST /tokenize HTTP/1.1\r\nHost: x\r\n", '{"a": 1}'
+        for said in (post + "Content-Length: 8\r\nTransfer-Encoding: chunked\r\n\r\n" + body, post + "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+                     post + "Content-Length: 8\r\nContent-Length: 8\r\n\r\n" + body, post + "Content-Length: 0\r\nContent-Length: 8\r\n\r\n" + body,
+                     post + "Content-Length: +8\r\n\r\n" + body, post + "Content-Length : 8\r\n\r\n" + body, post + "Content-Length: 8\n\r\n" + body,
+                     post + "A: b\r\n c\r\nContent-Length: 8\r\n\r\n" + body, post + "A: b\rContent-Length: 8\r\n\r\n" + body,
+                     post + "A: \0\r\nContent-Length: 8\r\n\r\n" + body, post + "no line\r\nContent-Length: 8\r\n\r\n" + body,
+                     post + "Host: y\r\nContent-Length: 8\r\n\r\n" + body, post.replace("Host: x\r\n", "") + "Content-Length: 8\r\n\r\n" + body,
+                     post.replace("\r\nHost", "\nHost") + "Content-Length: 8\r\n\r\n" + body,
+                     "GET /v1/models HTTP/1.1\r\nHost: x\r\nContent-Length: 8\r\n\r\n" + body,
+                     "GET /v1/models HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"):
+            with self.subTest(said=said), socket.create_connection(("127.0.0.1", self.port), timeout=SECONDS) as asking:
+                asking.sendall((said + hidden).encode())
+                answer = b"".join(iter(lambda: taken(asking), b""))
+                self.assertRegex(answer, rb"\AHTTP/1.1 4")
+                self.assertEqual((answer.count(b"HTTP/1.1 "), answer.count(b"hidden")), (1, 0), answer)
+                self.assertEqual(self.decode.asked, [])
+        with socket.create_connection(("127.0.0.1", self.port), timeout=SECONDS) as asking:  # and plain ones follow each other
+            asking.sendall((post + "Content-Length: 8\r\n\r\n" + body + hidden.replace("Host: x", "Host: x\r\nConnection: close")).encode())
+            self.assertEqual(b"".join(iter(lambda: taken(asking), b"")).count(b"HTTP/1.1 200"), 2)
+
     def test_addresses(self):
         for url in ("ftp://a", "http://"):
             with self.assertRaises(proxy.argparse.ArgumentTypeError):
                 proxy.Server(url)
         self.assertEqual(proxy.Server("host:9").where, ("host", 9))
+
+
+def taken(asking):
+    try:
+        return asking.recv(65536)
+    except ConnectionResetError:  # what was not read was thrown away
+        return b""
 
 
 def wait_between(go):

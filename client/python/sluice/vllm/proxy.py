@@ -13,6 +13,7 @@ import http.client
 import http.server
 import json
 import logging
+import re
 import secrets
 import socket
 import socketserver
@@ -24,6 +25,7 @@ from .hints import NAME as HINTS
 log = logging.getLogger("sluice.vllm.proxy")
 PATHS = ("/v1/completions", "/v1/chat/completions")
 BODY_BYTES_MAX = 64 << 20
+LINE = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\0-\x08\n-\x1f\x7f]*\r\n")  # of a header
 PIECE_BYTES = 1 << 16
 PREFILL_SECONDS = 600.0
 DECODE_SECONDS = 3600.0
@@ -152,11 +154,42 @@ class Refused(Exception):
         self.status, self.kind, self.answer = status, kind, answer
 
 
+class Lines:
+    """A file that keeps the lines that are read of it."""
+
+    def __init__(self, file):
+        self.file, self.read = file, []
+
+    def readline(self, *most):
+        self.read.append(self.file.readline(*most))
+        return self.read[-1]
+
+
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: Proxy
 
+    def parse_request(self):
+        """False: it was answered. http.server reads in its own way what another proxy may read differently: a bare LF, a folded line,
+        two lengths. What is refused ends its connection."""
+        self.rfile = lines = Lines(self.rfile)
+        try:
+            if not super().parse_request():
+                return False
+        finally:
+            self.rfile = lines.file
+        count = {name: len(self.headers.get_all(name, [])) for name in ("Host", "Content-Length", "Transfer-Encoding")}
+        if (not self.raw_requestline.endswith(b"\r\n") or not all(LINE.fullmatch(line) for line in lines.read[:-1]) or lines.read[-1:] != [b"\r\n"]
+                or count["Host"] > 1 or (count["Host"] == 0 and self.request_version != "HTTP/1.0") or count["Content-Length"] > 1 or count["Transfer-Encoding"]):
+            self.close_connection = True
+            self.say(400, {"error": "header lines end with CR LF, Host and Content-Length stand once, and bodies have a length"})
+            return False
+        return True
+
     def do_GET(self):
+        if self.headers.get("Content-Length", "0") != "0":
+            self.close_connection = True
+            return self.say(413, {"error": "a GET has no body"})
         self.pass_on(None)
 
     def do_POST(self):

@@ -27,8 +27,9 @@ static sl_err read_all(FILE *in, const char *name, unsigned char **out, uint64_t
     uint64_t room = 0;
     uint64_t length = 0;
     struct stat about;
-    if (fstat(fileno(in), &about) == 0 && S_ISREG(about.st_mode) && about.st_size > 0) {
-        sl_err err = sl_value_check((uint64_t)about.st_size, SL_VALUE_BYTES_MAX, why);
+    off_t at = ftello(in); /* another command may have read the first parts of standard input */
+    if (at >= 0 && fstat(fileno(in), &about) == 0 && S_ISREG(about.st_mode) && about.st_size > at) {
+        sl_err err = sl_value_check((uint64_t)(about.st_size - at), SL_VALUE_BYTES_MAX, why);
         if (err != SL_OK) {
             return err; /* without reading it first */
         }

@@ -133,6 +133,10 @@ class Objects(OnNode):
             self.assertEqual(done.returncode, 2)
             for part in (f"{gib} bytes (1 GiB)", f"not {gib + 1}", "in parts"):
                 self.assertIn(part, done.stderr)
+        with open(file, "rb") as rest:  # the last part of a file, behind a command that has read the others
+            rest.seek(gib)
+            subprocess.run([self.node.ctl_program, "put", "rest", *self.node.where], stdin=rest, env=self.node.environment, check=True)
+        self.assertEqual(self.client.get("rest"), b"\0")
 
     def test_flush_needs_a_disk_and_nodes_know_nobody(self):
         self.raises(sluice.UnsupportedError, self.client.flush)

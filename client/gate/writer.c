@@ -221,10 +221,8 @@ void writer_close(struct writer **self)
         return;
     }
     drafts_destroy(&gone->drafts);
-    for (uint32_t i = 0; gone->client != NULL && gone->views != NULL && i < SL_GATE_VIEWS_MAX;
-         i++) {
-        sl_view_release(gone->client, &gone->views[i]);
-    }
+    /* Views that are left end with the client: the registrar removes the file of the pins, by which the
+     * guest sees that they are over, before it gives the bytes to others. */
     sl_client_close(&gone->client);
     watcher_end(gone);
     if (gone->window != NULL) {

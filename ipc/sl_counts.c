@@ -185,17 +185,22 @@ bool sl_counts_are_current(const char *shm_dir, const struct sl_counts *counts)
     return sl_mapped_is_current(&counts_kind, shm_dir, counts);
 }
 
-void sl_counts_close(struct sl_counts **counts)
+void sl_counts_leave(struct sl_counts **counts)
 {
     void *closed = *counts;
+    sl_mapped_close(&closed);
+    *counts = NULL;
+}
+
+void sl_counts_close(struct sl_counts **counts)
+{
     if (*counts != NULL && (*counts)->owner != 0) {
         uint64_t owner = (*counts)->owner;
         struct header *header = header_of(&(*counts)->segment, (*counts)->block);
         (void)atomic_compare_exchange_strong_explicit(&header->owner, &owner, 0,
                                                       memory_order_release, memory_order_relaxed);
     }
-    sl_mapped_close(&closed);
-    *counts = NULL;
+    sl_counts_leave(counts);
 }
 
 struct sl_counts_row sl_counts_row_of(const struct sl_counts *counts, uint32_t thread)

@@ -68,6 +68,8 @@ bool sl_counts_are_short(const char *shm_dir, struct sl_error *why);
 sl_err sl_counts_open(const char *shm_dir, struct sl_proc_id self, struct sl_counts **out,
                       struct sl_error *why);
 void sl_counts_close(struct sl_counts **counts); /* what was counted stays */
+/* Of a fork, whose parent goes on with the block. */
+void sl_counts_leave(struct sl_counts **counts);
 /* Whether it still is the one that is there; NULL is not. */
 bool sl_counts_are_current(const char *shm_dir, const struct sl_counts *counts);
 

@@ -91,13 +91,14 @@ void sl_client_let(struct sl_client *client, struct sl_attachment *at)
 
 /* ---- attachments ---- */
 
-static void attachment_close(struct sl_attachment *attachment)
+static void attachment_close(const struct sl_client *client, struct sl_attachment *attachment)
 {
+    bool is_ours = sl_client_is_ours(client);
     if (attachment == NULL) {
         return;
     }
-    sl_pins_destroy(&attachment->pins);
-    sl_client_figures_close(attachment);
+    (is_ours ? sl_pins_destroy : sl_pins_leave)(&attachment->pins);
+    sl_client_figures_close(attachment, is_ours);
     for (uint32_t i = 0; i < SL_CLIENT_ARENAS_MAX; i++) {
         struct sl_arena *arena = atomic_load_explicit(&attachment->arenas[i], memory_order_relaxed);
         sl_gpu_forget(arena);
@@ -161,7 +162,7 @@ static struct sl_attachment *attachment_open(struct sl_client *client, struct sl
         (void)sl_fail(why, SL_ERR_UNREACHABLE, "no node runs under the name '%s' (nothing in %s)",
                       client->instance, client->paths.shm_dir);
     }
-    attachment_close(at);
+    attachment_close(client, at);
     return NULL;
 }
 
@@ -374,7 +375,7 @@ void sl_client_sweep(struct sl_client *client)
     while (gone != NULL) { /* takes a while, and may wait for a GPU */
         struct sl_attachment *at = gone;
         gone = at->next;
-        attachment_close(at);
+        attachment_close(client, at);
     }
 }
 
@@ -666,11 +667,9 @@ static void pins_end(const struct sl_client *client, struct sl_attachment *at)
 {
     bool is_known = client->gate == NULL && client->greeted_generation != 0 &&
                     sl_index_view_current(at->view, client->paths.shm_dir) == SL_OK;
-    if (!sl_client_is_ours(client)) {
-        sl_pins_leave(&at->pins);
-    } else if (is_known) {
+    if (is_known && sl_client_is_ours(client)) {
         sl_pins_end(&at->pins);
-    } /* else attachment_close removes the file */
+    } /* else attachment_close removes the file, or leaves it to the parent */
 }
 
 void sl_client_close(struct sl_client **client)
@@ -697,7 +696,7 @@ void sl_client_close(struct sl_client **client)
         /* What a GPU may still touch stays pinned and mapped, to the end of the process. */
         if (!sl_client_lent_in(gone, at)) {
             pins_end(gone, at);
-            attachment_close(at);
+            attachment_close(gone, at);
         } else {
             gpu_keeps = true;
         }

@@ -53,12 +53,12 @@ void sl_client_figures_follow(const struct sl_client *client, struct sl_attachme
     }
 }
 
-void sl_client_figures_close(struct sl_attachment *at)
+void sl_client_figures_close(struct sl_attachment *at, bool is_ours)
 {
     struct sl_client_figures last = figures_of(at);
     for (uint32_t i = 0; i <= at->old_figures_count; i++) {
         struct sl_client_figures *figures = i < at->old_figures_count ? &at->old_figures[i] : &last;
-        sl_counts_close(&figures->counts);
+        (is_ours ? sl_counts_close : sl_counts_leave)(&figures->counts);
         sl_labels_close(&figures->labels);
         sl_seen_close(&figures->seen);
     }

@@ -10,6 +10,7 @@
 void sl_client_figures_follow(const struct sl_client *client, struct sl_attachment *at);
 /* The same of a reader; rarer and rarer where they are out of reach. */
 void sl_client_figures_look(struct sl_client *client, struct sl_attachment *at, uint64_t now_ns);
-void sl_client_figures_close(struct sl_attachment *at);
+/* is_ours: false in a fork, whose parent goes on counting. */
+void sl_client_figures_close(struct sl_attachment *at, bool is_ours);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 static char *dir;
 
@@ -124,6 +125,22 @@ START_TEST(who_is_killed_has_counted_and_the_registrar_gives_its_block_back)
     }
 END_TEST
 
+START_TEST(a_fork_that_closes_its_copy_leaves_the_block_to_its_parent)
+    {
+        struct sl_counts *counts = opened();
+        pid_t pid = fork();
+        ck_assert_int_ge(pid, 0);
+        if (pid == 0) {
+            sl_counts_leave(&counts);
+            _exit(0);
+        }
+        ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+        ck_assert_uint_eq(sum().client_count, 1);
+        sl_counts_close(&counts);
+        ck_assert_uint_eq(sum().client_count, 0);
+    }
+END_TEST
+
 START_TEST(more_clients_than_blocks_share_one)
     {
         enum { EXTRA = 3 };
@@ -215,6 +232,7 @@ int main(void)
     tcase_add_test(all, counts_of_threads_and_clients_add_up_and_stay);
     tcase_add_test(all, times_fall_into_buckets);
     tcase_add_test(all, who_is_killed_has_counted_and_the_registrar_gives_its_block_back);
+    tcase_add_test(all, a_fork_that_closes_its_copy_leaves_the_block_to_its_parent);
     tcase_add_test(all, more_clients_than_blocks_share_one);
     tcase_add_test(all, blocks_of_the_dead_serve_when_all_are_taken);
     tcase_add_test(all, threads_that_share_a_row_lose_nothing);

@@ -23,6 +23,8 @@
 /* A node that is replaced has no files for a moment; a stopped one has none for longer. */
 #define GONE_NS     (500 * SL_NS_PER_MS)
 #define ACCESS_RING 4096u
+/* As many clients as a process may have had before it called exec; clients_max is 256. */
+#define NAMES_MAX 4096u
 /* A gate that is stopped takes connections and answers none. */
 #define RENEW_NS       (500 * SL_NS_PER_MS)
 #define RENEW_PAUSE_NS (2 * SL_NS_PER_S)
@@ -109,6 +111,25 @@ static void attachment_close(const struct sl_client *client, struct sl_attachmen
     free(attachment);
 }
 
+static uint32_t number_next(void)
+{
+    static _Atomic uint32_t opened; /* clients of this process, for their names */
+    return atomic_fetch_add_explicit(&opened, 1, memory_order_relaxed);
+}
+
+/* A program that called exec is still the same process, and begins to count anew: a client that it had
+ * before may have the name. False: it is none of that kind, or the node knows the client by its name. */
+static bool name_next(struct sl_client *client)
+{
+    char *dot = strrchr(client->name, '.');
+    if (client->attachments != NULL || client->gate != NULL || dot == NULL) {
+        return false;
+    }
+    (void)snprintf(dot + 1, sizeof client->name - (size_t)(dot + 1 - client->name), "%u",
+                   number_next());
+    return true;
+}
+
 static sl_err pins_open(struct sl_client *client, struct sl_attachment *at, struct sl_error *why)
 {
     char name[SL_CLIENT_PINS_NAME_BYTES];
@@ -126,7 +147,12 @@ static sl_err pins_open(struct sl_client *client, struct sl_attachment *at, stru
         .self = sl_client_self(client),
         .pinned_bytes_max = bytes_max != 0 ? bytes_max : sl_arena_data_bytes(arena) / 2,
     };
-    return sl_pins_create(&options, &at->pins, why);
+    sl_err err = sl_pins_create(&options, &at->pins, why);
+    for (uint32_t i = 0; err == SL_ERR_EXISTS && i < NAMES_MAX && name_next(client); i++) {
+        sl_client_pins_name(client, name);
+        err = sl_pins_create(&options, &at->pins, why);
+    }
+    return err;
 }
 
 static struct sl_attachment *attachment_open(struct sl_client *client, struct sl_error *why)
@@ -588,7 +614,6 @@ bool sl_client_is_ours(const struct sl_client *client)
 
 static struct sl_client *client_new(const char *who)
 {
-    static _Atomic uint32_t opened; /* clients of this process, for their names */
     struct sl_client *client = calloc(1, sizeof *client);
     if (client == NULL) {
         return NULL;
@@ -596,8 +621,7 @@ static struct sl_client *client_new(const char *who)
     client->kick_fd = -1;
     client->self = sl_proc_id_self();
     client->ours = ours_page();
-    uint32_t number = who != NULL ? (uint32_t)sl_client_random() & 0x3ffff
-                                  : atomic_fetch_add_explicit(&opened, 1, memory_order_relaxed);
+    uint32_t number = who != NULL ? (uint32_t)sl_client_random() & 0x3ffff : number_next();
     (void)snprintf(client->name, sizeof client->name, "%s.%u.%u", who != NULL ? who : "client",
                    client->self.pid, number);
     pthread_mutex_init(&client->lock, NULL);

@@ -39,6 +39,7 @@ struct worker {
 };
 
 static struct sl_client_options options;
+static char **arguments;
 static struct sl_client *client;
 static struct worker workers[THREADS_MAX];
 static uint32_t worker_count;
@@ -301,6 +302,26 @@ static int child_close(void)
     return child > 0 && waitpid(child, &status, 0) == child ? status : 1;
 }
 
+/* The process stays, and so does what it had at the node. */
+static sl_err program_replace(bool closes)
+{
+    if (closes) {
+        sl_client_close(&client);
+    }
+    (void)execv("/proc/self/exe", arguments);
+    return SL_ERR_OS;
+}
+
+static sl_err closed_replace(void)
+{
+    return program_replace(true);
+}
+
+static sl_err open_replace(void)
+{
+    return program_replace(false);
+}
+
 static void count_print(void)
 {
     (void)printf("ops %ju read %ju wrong %ju", (uintmax_t)ops, (uintmax_t)reads, (uintmax_t)wrong);
@@ -317,11 +338,9 @@ static void answer(const char *line)
     const struct {
         const char *line;
         sl_err (*run)(void);
-    } calls[] = {{"pin", pin_held},
-                 {"draft", draft_held},
-                 {"write", draft_write},
-                 {"commit", draft_commit},
-                 {"more", more_open}};
+    } calls[] = {{"pin", pin_held},        {"draft", draft_held}, {"write", draft_write},
+                 {"commit", draft_commit}, {"more", more_open},   {"close exec", closed_replace},
+                 {"exec", open_replace}};
     for (uint32_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
         if (strcmp(line, calls[i].line) == 0) {
             (void)printf("%s\n", sl_err_name(calls[i].run()));
@@ -363,6 +382,7 @@ int main(int argc, char **argv)
     if (argc != 5) {
         return 2;
     }
+    arguments = argv;
     worker_count = (uint32_t)strtoul(argv[4], NULL, 10);
     if (worker_count > THREADS_MAX) {
         return 2;
@@ -377,6 +397,7 @@ int main(int argc, char **argv)
         return 2;
     }
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
+    (void)setvbuf(stdin, NULL, _IONBF, 0); /* what follows is for the program after this one */
     for (uint32_t i = 0; i < worker_count; i++) {
         workers[i].number = i;
         workers[i].room = malloc(VALUE_BYTES_MAX);

@@ -99,6 +99,20 @@ class Lives(unittest.TestCase):
         self.assertEqual(probe.code("release"), "released")
         writer.end()
 
+    def test_a_process_that_runs_another_program_attaches_as_another_client(self):
+        """Its number and its time of start stay, and what it had before may not be gone yet."""
+        node = Bare(self)
+        node.start()
+        probe = Probe(self, node, 0)
+        for way in ("close exec", "close exec", "exec"):
+            probe.tell(*way.split())
+            self.assertEqual(probe.code("pin"), "SL_OK", way)
+        writer = Probe(self, node, 1)
+        writer.wait_ok(4000)
+        self.assertEqual(probe.code("check"), "whole")
+        self.assertEqual(probe.code("release"), "released")
+        writer.end()
+
 
 if __name__ == "__main__":
     main()

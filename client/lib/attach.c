@@ -690,6 +690,7 @@ static void grants_give_back(struct sl_client *client)
 static void pins_end(const struct sl_client *client, struct sl_attachment *at)
 {
     bool is_known = client->gate == NULL && client->greeted_generation != 0 &&
+                    client->greeted_attachment == at->number &&
                     sl_index_view_current(at->view, client->paths.shm_dir) == SL_OK;
     if (is_known && sl_client_is_ours(client)) {
         sl_pins_end(&at->pins);

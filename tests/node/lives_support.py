@@ -39,6 +39,9 @@ class Bare:
         self.registrar = None
         shutil.rmtree(self.shm)
 
+    def pins(self):
+        return [name for name in os.listdir(self.shm) if name.startswith("pins.")]
+
     def end(self):
         if self.registrar is not None:
             self.registrar.kill()

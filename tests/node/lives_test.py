@@ -92,7 +92,7 @@ class Lives(unittest.TestCase):
         # A fork that closes its copy of the client ends nothing of the parent's.
         self.assertEqual(probe.code("child"), "0")
         self.assertEqual(probe.code("more"), "SL_OK")
-        self.assertIn(f"pins.client.{probe.process.pid}.0", os.listdir(node.shm))
+        self.assertIn(f"pins.client.{probe.process.pid}.0", node.pins())
         writer = Probe(self, node, 1)
         writer.wait_ok(4000)  # some 20 times the memory: all that is not pinned is evicted
         self.assertEqual(probe.code("check"), "whole")
@@ -112,6 +112,21 @@ class Lives(unittest.TestCase):
         self.assertEqual(probe.code("check"), "whole")
         self.assertEqual(probe.code("release"), "released")
         writer.end()
+
+    def test_a_client_that_a_new_node_never_heard_of_leaves_nothing_there(self):
+        node = Bare(self)
+        node.start()
+        probe = Probe(self, node, 0)
+        self.assertEqual((probe.code("pin"), probe.code("release")), ("SL_OK", "released"))
+        node.stop()
+        node.start()
+        wait_until(lambda: probe.code("look") == "SL_ERR_NOT_FOUND" and node.pins() != [], 5, "it reads in the new node")
+
+        probe.tell("close", "exec")
+
+        self.assertEqual(probe.code("pin"), "SL_OK")
+        self.assertEqual(len(node.pins()), 1)
+        self.assertEqual(probe.code("release"), "released")
 
 
 if __name__ == "__main__":

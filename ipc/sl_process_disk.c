@@ -72,6 +72,13 @@ static sl_err disk_prepare(struct sl_disk *disk, const char *from, const char *n
     return real->ops->prepare(real, from, name, bytes, why);
 }
 
+static sl_err disk_punch(struct sl_disk *disk, int file, uint64_t offset_bytes,
+                         uint64_t length_bytes, struct sl_error *why)
+{
+    struct sl_disk *real = disk_of(disk)->real;
+    return real->ops->punch(real, file, offset_bytes, length_bytes, why);
+}
+
 static uint64_t disk_real_bytes(struct sl_disk *disk, int file)
 {
     struct sl_disk *real = disk_of(disk)->real;
@@ -168,6 +175,7 @@ static void disk_ops_set(struct sl_process_disk *self)
     self->ops = process_disk_ops;
     self->ops.prepare = real->prepare != NULL ? disk_prepare : NULL;
     self->ops.real_bytes = real->real_bytes != NULL ? disk_real_bytes : NULL;
+    self->ops.punch = real->punch != NULL ? disk_punch : NULL;
     self->ops.lend = real->lend != NULL ? disk_lend : NULL;
     self->ops.present = real->present != NULL ? disk_present : NULL;
 }

@@ -43,6 +43,16 @@ static uint64_t segments_real_bytes(const struct tierer *self)
     return bytes;
 }
 
+/* What was written to them, given back or not: records of it are read at each start. */
+static uint64_t segments_length(const struct tierer *self)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < self->segment_count; i++) {
+        bytes += self->segments[i].bytes;
+    }
+    return bytes;
+}
+
 void ti_segments_gauges(struct tierer *self)
 {
     uint32_t sealed = 0;
@@ -310,6 +320,7 @@ static bool segments_have_room(struct tierer *self, bool reclaims)
         return false;
     }
     if (segments_real_bytes(self) + wanted <= self->room.bytes_max &&
+        segments_length(self) + self->segment_bytes <= TI_LENGTHS_MAX * self->disk_bytes_max &&
         self->segment_count < TI_SEGMENTS_MAX) {
         return true;
     }

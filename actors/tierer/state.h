@@ -16,6 +16,7 @@
 #define TI_LEND_BYTES           (64u << 20)  /* of an arena, registered at once */
 #define TI_REGISTERED_BYTES_MIN (256u << 10) /* smaller pieces of a frame travel together */
 #define TI_SEGMENTS_MAX         8192u
+#define TI_LENGTHS_MAX          2u /* ceilings: all files, with what was given back of them */
 #define TI_IOS_MAX              4096u
 #define TI_IOS_KEPT             256u /* of these for others than reads: a frame needs a part of them */
 #define TI_JOBS_MAX             1024u       /* requests that wait for their batch or their reads */

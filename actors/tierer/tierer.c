@@ -97,9 +97,9 @@ static sl_err tierer_memory(struct tierer *self, struct sl_error *why)
     self->io_free = &self->ios[0];
     memset(self->bounce_free, 0xff, sizeof(self->bounce_free));
     self->bounce_free_count = TI_BOUNCE_PAGES;
-    uint64_t entries_max = SL_MIN(self->disk_bytes_max / SL_PAGE_BYTES + 1, UINT64_C(1) << 31);
-    return ti_entries_create(self->env->ops->random_u64(self->env), entries_max, &self->entries,
-                             why);
+    /* Segments bound it, not the setting: it may be smaller than at the start before. */
+    return ti_entries_create(self->env->ops->random_u64(self->env), UINT64_C(1) << 31,
+                             &self->entries, why);
 }
 
 static sl_err tierer_init(void *state, struct sl_env *env, struct sl_error *why)

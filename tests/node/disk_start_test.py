@@ -1,5 +1,6 @@
 """The directory of a disk tier: what an operator makes is used, what cannot work ends the start, and a tier that dies is told of."""
 
+import contextlib
 import fcntl
 import json
 import os
@@ -214,6 +215,48 @@ class DiskStart(unittest.TestCase):
         os.remove(self.place(node) + "/of-another-program")
         wait_until(lambda: self.told(node)[0] == "ready", 60, "there is room again")
         node.ctl("flush", "--timeout", "60s")
+
+    # ---- what is not live ----
+
+    def files(self, node):
+        """How many segments there are, and the bytes that they take."""
+        blocks = []
+        for name in os.listdir(self.place(node)):
+            with contextlib.suppress(FileNotFoundError):
+                blocks += [os.stat(f"{self.place(node)}/{name}").st_blocks * 512] if name.startswith("segment.") else []
+        return len(blocks), sum(blocks)
+
+    def test_segments_in_the_middle_give_their_room_back(self):
+        """One value lives, in the oldest: what came after it and went costs no room, and files do not become more and more."""
+        node = Node(ranks=1, memory="8MiB", disk="32MiB", settings=("--disk-segment", "1MiB"))
+        self.addCleanup(node.__exit__)
+        node.start()
+        self.put_flushed(node, "lives")
+        for turn in range(5):
+            numbers = range(20 * turn, 20 * turn + 20)
+            self.put_many(node, numbers)
+            self.assertGreater(self.files(node)[1], 20 * (900 << 10))
+            node.ctl("rm", *(f"v{number}" for number in numbers))
+            if turn == 0:
+                wait_until(lambda: self.files(node)[1] < 10 << 20 or "gives no part of a file back" in node.logs(), 60, "room is back")
+                self.assertEqual(node.ctl("get", "lives").stdout, b"lives", node.logs())
+        self.assertLessEqual(self.files(node)[0], 65)
+        node.stop()
+        node.start()
+        self.put_flushed(node, "new")
+
+    def test_a_smaller_disk_than_before_starts(self):
+        node = self.node(settings=("--disk-segment", "1MiB"))
+        node.start()
+        with Values(node) as client:
+            for number in range(5000):  # each in a page of its own: more than 16 MiB have
+                client.put(f"small{number}", b"%d" % number, 60000)
+        node.ctl("flush", "--timeout", "60s")
+        node.stop()
+        node.settings[node.settings.index("--disk") + 1] = "16MiB"
+        node.start()
+        self.put_flushed(node, "new")
+        self.assertEqual(node.ctl("get", "new").stdout, b"new", node.logs())
 
     # ---- a disk that takes long to read ----
 

@@ -226,8 +226,8 @@ static sl_err place_check_room(const char *place, const struct sl_disk_sizes *si
     }
     uint64_t free_bytes = (uint64_t)room.f_bavail * room.f_frsize;
     uint64_t least = 2 * sizes->segment_bytes;
-    /* A disk that fills its device can still go on. */
-    if (free_bytes < least && free_bytes + sl_dir_used_bytes(place) < least) {
+    /* One that holds something goes on where its device is full: it is read, if not written. */
+    if (free_bytes < least && sl_dir_used_bytes(place) == 0) {
         return sl_fail(why, SL_ERR_NO_SPACE,
                        "disk directory '%.100s': %" PRIu64
                        " KiB free, a disk needs two segments of %" PRIu64 " "

@@ -216,6 +216,21 @@ class DiskStart(unittest.TestCase):
         wait_until(lambda: self.told(node)[0] == "ready", 60, "there is room again")
         node.ctl("flush", "--timeout", "60s")
 
+    def test_a_disk_without_room_for_two_files_is_read_after_a_restart(self):
+        node = Node(ranks=1, memory="8MiB", disk="64MiB", settings=("--disk-segment", "1MiB"))
+        self.addCleanup(node.__exit__)
+        self.small_file_system(node, "24m")
+        node.start()
+        with open(self.place(node) + "/of-another-program", "wb") as file:
+            used = os.statvfs(self.place(node))
+            file.write(bytes((used.f_bavail * used.f_frsize - (1200 << 10)) & ~0xffff))
+        self.put_flushed(node, "kept")
+        node.stop()
+        node.start()
+        self.assertEqual(node.ctl("get", "kept").stdout, b"kept", node.logs())
+        node.ctl("put", "new", "-", stdin=bytes(900 << 10))
+        wait_until(lambda: self.told(node)[1].startswith("full: "), 60, "it is full")
+
     # ---- what is not live ----
 
     def files(self, node):

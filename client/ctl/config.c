@@ -6,6 +6,7 @@
 #include "ipc/sl_arena.h"
 #include "ipc/sl_cluster.h"
 #include "ipc/sl_index.h"
+#include "runtime/directory/options.h"
 #include "runtime/sl_address.h"
 #include "runtime/sl_disk_place.h"
 #include "runtime/sl_limits.h"
@@ -121,6 +122,26 @@ bool ctl_memory_fit(const struct ctl *ctl)
            sl_config_set(ctl->config, "memory", text, "default, for the room", NULL) == SL_OK;
 }
 
+static void nothing_found(void *context, uint64_t cookie, sl_err code,
+                          const struct sl_directory_found *found, uint32_t count)
+{
+    (void)context, (void)cookie, (void)code, (void)found, (void)count;
+}
+
+/* Whether a transporter would take the settings of the directory; nothing is connected. */
+static sl_err directory_check(const struct sl_config *config, struct sl_error *why)
+{
+    char password[SL_DIRECTORY_PASSWORD_BYTES];
+    struct sl_directory_options options;
+    struct sl_directory *directory = NULL;
+    sl_err err = sl_directory_options_from(config, &options, password, why);
+    options.events = (struct sl_directory_events){.found = nothing_found};
+    err = err == SL_OK ? sl_directory_open(&options, &directory, why) : err;
+    sl_directory_close(&directory);
+    explicit_bzero(password, sizeof(password));
+    return err;
+}
+
 /* Whether the node of these settings would live here: what its actors would end at, one after the
  * other. Says on standard error what is in the way. */
 static int needs_check(const struct ctl *ctl)
@@ -141,6 +162,7 @@ static int needs_check(const struct ctl *ctl)
     sl_err err = memory_check(ctl, &why);
     err = err == SL_OK ? sl_cluster_check(ctl->config, &why) : err;
     err = err == SL_OK ? ctl_rights_check(ctl->config, &why) : err;
+    err = err == SL_OK ? directory_check(ctl->config, &why) : err;
     if (err != SL_OK) {
         (void)fprintf(stderr, "%s\n", why.text);
         code = CTL_NO;

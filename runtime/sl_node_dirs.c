@@ -40,6 +40,7 @@ static const struct dir_name runtime_names[] = {
     {"disk",                                  S_IFDIR,  true,  NULL},
     {"cache",                                 S_IFDIR,  true,  NULL},
     {"cluster",                               S_IFDIR,  true,  NULL},
+    {"@(disk|cache|cluster)",                 S_IFLNK,  true,  NULL}, /* to a place with room */
     {"mooncake-master.@(conf?(.new)|lock)",   S_IFREG,  true,  NULL},
     {"mooncake-client-*",                     S_IFREG,  true,  NULL},
     {"@(memory|copier)[.-]+([0-9]).*",        S_IFSOCK, true,  NULL}, /* of clients */
@@ -216,7 +217,8 @@ static sl_err entry_look(struct look *look, DIR *directory, const char *name, st
     const struct dir_name *row = name_find(want->place, name, status.st_mode);
     bool fits = row != NULL && row->type == (status.st_mode & S_IFMT);
     bool planted = row != NULL && is_planted(want, &status, fits);
-    if (planted && look->seen->marked) {
+    /* Without a marker, too, what is read from there would be believed: supervisor.pid says who is ended. */
+    if (planted && (look->seen->marked || want->place == SL_NODE_DIR_RUNTIME)) {
         return sl_fail(why, SL_ERR_FOREIGN,
                        "'%.200s/%s' has the name of a node's file and is none (uid %u, mode %07o, "
                        "%u links): remove it",

@@ -32,8 +32,8 @@ struct sl_node_dir_seen {
 };
 
 /* Looks into the directory; one that does not exist has nothing. Errors: SL_ERR_FOREIGN (a file among a
- * node's has the name of one, and another type, another owner, or a second name elsewhere: somebody
- * put it there), SL_ERR_EXISTS (the directory is another node's), SL_ERR_OS and kin. */
+ * node's has the name of one, and is a link, has another owner, or a second name elsewhere: somebody
+ * put it there; in a runtime directory also without a marker), SL_ERR_EXISTS (the directory is another node's), SL_ERR_OS and kin. */
 sl_err sl_node_dir_look(const struct sl_node_dir_want *want, struct sl_node_dir_seen *out,
                         struct sl_error *why);
 /* For a start, before anything is made. Errors: those of sl_node_dir_look; SL_ERR_FOREIGN: the directory has

@@ -215,6 +215,18 @@ class Dirs(unittest.TestCase):
             with open(path + "/supervisor.state", "w", encoding="utf-8") as file:
                 os.chown(file.fileno(), 4711, 4711)
             self.assertIn("supervisor.state", self.node("start", *SETTINGS, runtime_dir=path, code=1))
+            os.remove(path + "/supervisor.state")
+            with subprocess.Popen(["sleep", "600"]) as victim:
+                self.addCleanup(victim.kill)
+                with open(f"/proc/{victim.pid}/stat", encoding="utf-8") as file:
+                    born = file.read().rsplit(") ", 1)[1].split()[19]
+                with open(path + "/supervisor.pid", "w", encoding="utf-8") as file:
+                    file.write(f"{victim.pid} {born}\n")
+                    os.chown(file.fileno(), 4711, 4711)
+                for command in ("stop", "status", "restart", "upgrade"):
+                    self.assertIn("supervisor.pid", self.node(command, runtime_dir=path, code=1))
+                self.assertIsNone(victim.poll())
+                victim.kill()
 
     def test_a_runtime_directory_where_others_may_put_another_one_is_refused(self):
         open_to_all = self.foreign("open")

@@ -16,7 +16,8 @@
 static struct ti_segment *scan_segment_from(struct tierer *self, uint32_t number)
 {
     for (uint32_t i = 0; i < self->segment_count; i++) {
-        if (self->segments[i].number >= number) {
+        /* Of one whose file is being removed nothing counts any more, nor may it be read. */
+        if (self->segments[i].number >= number && !self->segments[i].leaving) {
             return &self->segments[i];
         }
     }

@@ -1201,6 +1201,34 @@ static void forget_value(uint32_t n)
     known[n].acknowledged = false;
 }
 
+/* What is read on a helper thread is there until the end of that. */
+START_TEST(a_segment_that_is_being_removed_is_not_read_for_a_new_registrar)
+    {
+        struct sl_msg reclaim, found, reply = {.code = SL_OK};
+        uint32_t oldest = 0;
+        scan();
+        do {
+            ck_assert_int_eq(write_value(oldest), SL_OK);
+        } while (known[oldest++].segment == known[0].segment);
+        for (uint32_t n = 0; n + 1 < oldest; n++) {
+            forget_value(n);
+        }
+        ck_assert(fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM, &reclaim));
+        ck_assert_uint_eq(reclaim.body.disk_reclaim.segment, known[0].segment);
+        fake_answer(&fake, "registrar", &reclaim, &reply);
+
+        struct sl_msg hello = {.type = SL_MSG_HELLO_REPLY};
+        hello.body.hello_reply.boot_generation = ++boot_generation;
+        fake.job_held = true;
+        fake_give(&fake, "registrar", &hello);
+        pump(UINT64_MAX); /* the file is gone */
+
+        ck_assert_ptr_null(fake.held_job);
+        ck_assert(fake_take(&fake, "registrar", SL_MSG_DISK_FOUND, &found));
+        ck_assert_uint_eq(found.body.disk_found.items.count, 1); /* the one that lives */
+    }
+END_TEST
+
 static struct mem_file *segment_file(uint32_t number)
 {
     char name[40];
@@ -1525,6 +1553,7 @@ int main(void)
     tcase_add_test(node, the_page_tells_what_is_waited_for_and_how_long_was_read);
     tcase_add_test(node, nothing_starves_under_demand);
     tcase_add_test(node, a_repeated_prefetch_is_read_once);
+    tcase_add_test(node, a_segment_that_is_being_removed_is_not_read_for_a_new_registrar);
     tcase_add_test(node, a_directory_that_vanished_ends_the_actor_with_a_heartbeat);
     suite_add_tcase(suite, node);
     TCase *pure = tcase_create("pure");

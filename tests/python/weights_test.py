@@ -286,7 +286,25 @@ class Model(unittest.TestCase):
         with open(self.kept, encoding="utf-8") as file:
             self.assertEqual(len(json.load(file)), 2)
 
+    def test_a_user_without_a_home_keeps_nothing(self):
+        self.later()
+        os.environ.pop("XDG_CACHE_HOME")
+        with mock.patch.object(weights.os.path, "expanduser", lambda path: path), mock.patch.object(weights.os, "makedirs") as made:
+            self.identity()
+        made.assert_not_called()
+
     # ---- a process that goes on ----
+
+    def test_a_long_index_is_not_read_with_each_batch_of_keys(self):
+        os.mkdir(f"{self.path}/below")
+        safetensors(f"{self.path}/below/one.safetensors", self.content[:1000])
+        index = f"{self.path}/model.safetensors.index.json"
+        write(index, json.dumps({"weight_map": {"a": "below/one.safetensors"}}))
+        held, want = weights.Held(False), self.identity()
+        with mock.patch.object(weights.json, "load", side_effect=AssertionError("read again")):
+            self.assertEqual([held.name(1, self.path) for _ in range(3)], [want] * 3)
+        write(index, json.dumps({"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "below/none.safetensors"}}))
+        self.assertNotIn("below/one.safetensors", weights.files_of(self.path))
 
     def test_files_that_change_under_a_process_have_no_name(self):
         held, want = weights.Held(False), self.identity()

@@ -8,6 +8,7 @@ computed are left out: tokenizers (token ids are part of the keys), generation, 
 A digest is kept under path, size, times and inode in $XDG_CACHE_HOME/sluice/weights.json (~/.cache), which only its owner may read."""
 
 import concurrent.futures
+import functools
 import hashlib
 import json
 import logging
@@ -94,16 +95,20 @@ def siblings_of(path):
 
 def indexed_of(directory, found):
     """Shards below the directory that its index files name."""
-    shards = {}
-    for name in found:
-        if name.endswith(".index.json"):
-            try:
-                with open(found[name], encoding="utf-8") as file:
-                    named = set(json.load(file)["weight_map"].values())
-            except (ValueError, KeyError, TypeError, AttributeError):
-                continue  # an index of something else: its bytes count as they are
-            shards.update((one, os.path.join(directory, one)) for one in named if isinstance(one, str) and os.sep in one)
+    shards = {one: os.path.join(directory, one) for name, path in found.items() if name.endswith(".index.json")
+              for one in named_below(path, state_of(os.stat(path)))}
     return {name: path for name, path in shards.items() if os.path.isfile(path)}
+
+
+@functools.lru_cache(maxsize=64)  # those of large models have megabytes, and Held asks with each batch of keys
+def named_below(path, state):
+    """state: of the file that is at path now."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            named = set(json.load(file)["weight_map"].values())
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return ()  # an index of something else: its bytes count as they are
+    return tuple(one for one in named if isinstance(one, str) and os.sep in one)
 
 
 def cached_of(name, revision, hub_directory):
@@ -195,6 +200,8 @@ class Cache:
         base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
         self.path = os.path.join(base, "sluice", "weights.json")
         self.lock, self.new, self.held = threading.Lock(), False, {}
+        if not os.path.isabs(self.path):  # a user without a home, as in many containers: there would be a directory of the name "~"
+            return
         try:
             with open(self.path, encoding="utf-8", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
                 about = os.fstat(file.fileno())
@@ -219,7 +226,7 @@ class Cache:
             self.held[key], self.new = digest, True
 
     def save(self):
-        if not self.new:
+        if not self.new or not os.path.isabs(self.path):
             return
         directory = os.path.dirname(self.path)
         try:

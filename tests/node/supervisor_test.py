@@ -124,7 +124,14 @@ class Supervisor(unittest.TestCase):
             self.assertEqual(refused.returncode, 1, refused.stdout)
             self.assertIn("nothing was changed: arena.0 of an earlier start has memory = 67108864", refused.stdout)
             supervisor = node.supervisor_pid()
+            registrar = node.pid("registrar")
             os.kill(supervisor, signal.SIGKILL)
+            wait_until(lambda: not lives(supervisor), 10, "it is gone")
+            # Its actors go on without it: a start that is refused leaves them alone.
+            refused = node.supervisor("start", *node.settings, "--memory", "128MiB", check=False)
+            self.assertEqual(refused.returncode, 1, refused.stdout)
+            self.assertIn("is not started: arena.0 of an earlier start", refused.stdout)
+            self.assertTrue(lives(registrar))
             for pid in node.running():
                 os.kill(pid, signal.SIGKILL)
             wait_until(lambda: not node.running(), 10, "all are gone")

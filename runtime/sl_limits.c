@@ -228,10 +228,10 @@ static void levels_read(const char *root, const struct controller *controller, c
     }
 }
 
-static void cgroups_read(const char *root, struct sl_limits *out)
+static void cgroups_read(const char *root, const char *process, struct sl_limits *out)
 {
     char path[PATH_MAX], line[LINE_BYTES];
-    (void)snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
+    (void)snprintf(path, sizeof path, "%s/proc/%s/cgroup", root, process);
     FILE *file = fopen(path, "re");
     while (file != NULL && fgets(line, sizeof line, file) != NULL) { /* NUMBER:CONTROLLERS:PATH */
         char *list = strchr(line, ':');
@@ -256,18 +256,20 @@ static void cgroups_read(const char *root, struct sl_limits *out)
 
 /* ---- the process ---- */
 
-static uint64_t resource_limit(__rlimit_resource_t which)
+/* pid: 0, or another process of this user. */
+static uint64_t resource_limit(pid_t pid, __rlimit_resource_t which)
 {
     struct rlimit limit;
-    return getrlimit(which, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ? SL_NO_LIMIT
-                                                                            : limit.rlim_cur;
+    return prlimit(pid, which, NULL, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY
+               ? SL_NO_LIMIT
+               : limit.rlim_cur;
 }
 
-static bool may(const char *root, unsigned capability)
+static bool may(const char *root, const char *process, unsigned capability)
 {
     char path[PATH_MAX], line[256];
     uint64_t set = 0;
-    (void)snprintf(path, sizeof path, "%s/proc/self/status", root);
+    (void)snprintf(path, sizeof path, "%s/proc/%s/status", root, process);
     FILE *file = fopen(path, "re");
     while (file != NULL && fgets(line, sizeof line, file) != NULL &&
            sscanf(line, "CapEff: %" SCNx64, &set) != 1) {
@@ -278,15 +280,22 @@ static bool may(const char *root, unsigned capability)
     return (set >> capability & 1) != 0;
 }
 
-void sl_limits_read(const char *root, struct sl_limits *out)
+void sl_limits_read(const char *root, uint32_t pid, struct sl_limits *out)
 {
+    char process[16] = "self";
+    if (pid != 0) {
+        (void)snprintf(process, sizeof process, "%" PRIu32, pid);
+    }
     const struct sl_limit none = {.most = SL_NO_LIMIT, .left = SL_NO_LIMIT};
     *out = (struct sl_limits){.memory = none, .cores = none, .processes = none};
-    cgroups_read(root, out);
-    out->file_bytes = resource_limit(RLIMIT_FSIZE);
-    out->address_bytes = resource_limit(RLIMIT_AS);
-    out->locked_bytes = may(root, CAP_IPC_LOCK) ? SL_NO_LIMIT : resource_limit(RLIMIT_MEMLOCK);
-    uint64_t processes = may(root, CAP_SYS_RESOURCE) ? SL_NO_LIMIT : resource_limit(RLIMIT_NPROC);
+    cgroups_read(root, process, out);
+    out->file_bytes = resource_limit((pid_t)pid, RLIMIT_FSIZE);
+    out->address_bytes = resource_limit((pid_t)pid, RLIMIT_AS);
+    out->locked_bytes =
+        may(root, process, CAP_IPC_LOCK) ? SL_NO_LIMIT : resource_limit((pid_t)pid, RLIMIT_MEMLOCK);
+    uint64_t processes = may(root, process, CAP_SYS_RESOURCE)
+                             ? SL_NO_LIMIT
+                             : resource_limit((pid_t)pid, RLIMIT_NPROC);
     if (processes < out->processes.most) { /* how many the user has is not looked at */
         out->processes.most = processes;
         (void)snprintf(out->processes.file, sizeof out->processes.file, "RLIMIT_NPROC");
@@ -300,7 +309,7 @@ void sl_limits_read(const char *root, struct sl_limits *out)
 
 bool sl_file_may_have(uint64_t bytes)
 {
-    return bytes <= SL_MIN(resource_limit(RLIMIT_FSIZE), (uint64_t)INT64_MAX);
+    return bytes <= SL_MIN(resource_limit(0, RLIMIT_FSIZE), (uint64_t)INT64_MAX);
 }
 
 int sl_file_resize(int fd, uint64_t bytes)

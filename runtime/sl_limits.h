@@ -1,4 +1,4 @@
-/* runtime/sl_limits.h - what the machine, a container and the shell let this process have: cgroups of
+/* runtime/sl_limits.h - what the machine, a container and the shell let a process have: cgroups of
  * both versions with all levels above, resource limits, and system calls that a profile refuses. Read
  * by the start of a node, by doctor, by defaults and by what sizes threads, so that they agree. */
 #ifndef SL_LIMITS_H
@@ -28,10 +28,11 @@ struct sl_limits {
     int pidfd_errno;           /* of pidfd_open; 0: it works */
 };
 
-/* root: "", or a directory that stands for / (tests): its proc/self/cgroup, proc/self/mountinfo,
- * proc/self/status, and what they name. What cannot be read is no limit. Resource limits and system
- * calls are those of this process. */
-void sl_limits_read(const char *root, struct sl_limits *out);
+/* pid: 0, this process, or another one of this user: a node that a unit started is asked about from
+ * a shell. root: "", or a directory that stands for / (tests): its proc/PID/cgroup, proc/PID/status,
+ * proc/self/mountinfo, and what they name. What cannot be read is no limit. System calls are those of
+ * this process. */
+void sl_limits_read(const char *root, uint32_t pid, struct sl_limits *out);
 
 /* What the arena is where `memory` is not set: its standard, or less: 80 % of what the file system of
  * segments has free, half of what the tightest limit leaves, and what fits next to indexes and

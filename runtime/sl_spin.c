@@ -10,7 +10,7 @@ uint32_t sl_spin_cores(void)
     cpu_set_t set;
     uint32_t cores = sched_getaffinity(0, sizeof(set), &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
     struct sl_limits limits;
-    sl_limits_read("", &limits);
+    sl_limits_read("", 0, &limits);
     return (uint32_t)SL_MAX(SL_MIN(cores, limits.cores.most / 1000), 1u);
 }
 

@@ -113,6 +113,8 @@ uint32_t ctl_pages(const struct ctl *ctl, bool (*each)(void *context, struct sl_
                    void *context);
 /* Whether the registrar whose metrics page lies in this directory is alive. */
 bool ctl_registrar_lives(const char *shm_dir);
+/* 0: it does not live. */
+uint32_t ctl_registrar_pid(const char *shm_dir);
 /* There is none: no node, or one of another build. Gives the error, never SL_OK. */
 sl_err ctl_no_pages(const struct ctl *ctl, struct sl_error *why);
 /* The value of the metric of that name; 0: the page has none. */

@@ -11,18 +11,23 @@ uint32_t ctl_pages(const struct ctl *ctl, bool (*each)(void *context, struct sl_
     return sl_metrics_views_each(ctl->paths.shm_dir, each, context);
 }
 
-bool ctl_registrar_lives(const char *shm_dir)
+uint32_t ctl_registrar_pid(const char *shm_dir)
 {
     char path[1400];
     struct sl_metrics_view *view = NULL;
     struct sl_metrics_summary summary = {0};
     (void)snprintf(path, sizeof path, "%s/metrics.registrar", shm_dir);
     if (sl_metrics_view_open(path, &view, NULL) != SL_OK) {
-        return false;
+        return 0;
     }
     sl_metrics_view_summary(view, &summary);
     sl_metrics_view_close(&view);
-    return summary.proc.pid != 0 && sl_proc_alive(summary.proc);
+    return summary.proc.pid != 0 && sl_proc_alive(summary.proc) ? (uint32_t)summary.proc.pid : 0;
+}
+
+bool ctl_registrar_lives(const char *shm_dir)
+{
+    return ctl_registrar_pid(shm_dir) != 0;
 }
 
 sl_err ctl_no_pages(const struct ctl *ctl, struct sl_error *why)

@@ -110,7 +110,7 @@ bool ctl_memory_fit(const struct ctl *ctl)
     if (strcmp(sl_config_source(ctl->config, SL_SET_memory), "default") != 0) {
         return false;
     }
-    sl_limits_read("", &limits);
+    sl_limits_read("", 0, &limits);
     if (sl_arena_attach(ctl->paths.shm_dir, 0, false, &arena, NULL) == SL_OK) {
         fit = sl_arena_data_bytes(arena);
         sl_arena_close(&arena);
@@ -151,7 +151,7 @@ static int needs_check(const struct ctl *ctl)
     struct sl_error why = {0};
     bool running = ctl_registrar_lives(ctl->paths.shm_dir);
     int code = CTL_FINE;
-    sl_limits_read("", &limits);
+    sl_limits_read("", 0, &limits);
     for (size_t i = 0; i < SL_LIMITS_CHECKS; i++) {
         const struct sl_limits_check *row = &sl_limits_checks[i];
         if (row->check(ctl->config, &limits, running, text) == SL_LIMITS_BROKEN) {

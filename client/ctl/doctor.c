@@ -217,7 +217,7 @@ static void doctor_limits(struct doctor *doctor)
                                                [SL_LIMITS_BROKEN] = DOCTOR_FAIL};
     struct sl_limits limits;
     char text[SL_LIMITS_TEXT_BYTES];
-    sl_limits_read("", &limits);
+    sl_limits_read("", ctl_registrar_pid(doctor->paths.shm_dir), &limits);
     for (size_t i = 0; i < SL_LIMITS_CHECKS; i++) {
         const struct sl_limits_check *row = &sl_limits_checks[i];
         enum sl_limits_level level = row->check(doctor->config, &limits, doctor->running, text);

@@ -1,6 +1,7 @@
 """The supervisor: starts, restarts what dies or hangs, stops and leaves nothing behind."""
 
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -116,6 +117,13 @@ class Supervisor(unittest.TestCase):
                 self.assertEqual(node.running(), {})
                 self.assertFalse(os.path.exists(node.shm))
                 node.__exit__()
+
+    def test_doctor_looks_at_the_limits_of_the_node_that_runs(self):
+        """As of a unit with limits that the shell of who asks has not."""
+        with Node(ranks=1, memory="64MiB") as node:
+            _, hard = resource.prlimit(node.pid("registrar"), resource.RLIMIT_FSIZE)
+            resource.prlimit(node.pid("registrar"), resource.RLIMIT_FSIZE, (1 << 20, hard))
+            self.assertRegex(node.ctl("doctor", check=False).stdout, rb"fail file_size +memory is a file of 68 MiB, RLIMIT_FSIZE allows 1 MiB")
 
     def test_a_node_killed_whole_says_what_its_memory_wants_and_loses_nothing(self):
         with Node(ranks=1, memory="64MiB") as node:

@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static struct sl_tmpdir tmpdir;
@@ -194,7 +196,7 @@ START_TEST(tightest_limit_of_all_levels_counts)
         }
         put("proc/self/status", "CapEff:\t000001ffffffffff\n");
 
-        sl_limits_read(root, &limits);
+        sl_limits_read(root, 0, &limits);
 
         bool none = trees[_i].memory == 0;
         ck_assert_msg(limits.memory.most == (none ? SL_NO_LIMIT : trees[_i].memory), "%s: %" PRIu64,
@@ -422,16 +424,46 @@ START_TEST(limits_of_the_shell_are_seen)
         ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &small), 0);
         ck_assert_int_eq(setrlimit(RLIMIT_NPROC, &few), 0);
 
-        sl_limits_read(root, &limits);
+        sl_limits_read(root, 0, &limits);
 
         ck_assert_uint_eq(limits.locked_bytes, 1 << 20);
         ck_assert_uint_eq(limits.file_bytes, 1 << 20);
         ck_assert_uint_eq(limits.processes.most, 1000);
         ck_assert_str_eq(limits.processes.file, "RLIMIT_NPROC");
         put("proc/self/status", "CapEff:\t0000000001004000\n"); /* SYS_RESOURCE, IPC_LOCK */
-        sl_limits_read(root, &limits);
+        sl_limits_read(root, 0, &limits);
         ck_assert_uint_eq(limits.locked_bytes, SL_NO_LIMIT);
         ck_assert_uint_eq(limits.processes.most, SL_NO_LIMIT);
+    }
+END_TEST
+
+START_TEST(limits_of_another_process_are_its_own)
+    {
+        struct sl_limits limits;
+        char name[64];
+        const pid_t child = fork();
+        if (child == 0) {
+            (void)pause();
+            _exit(0);
+        }
+        ck_assert_int_gt(child, 0); /* else the kill below is everybody's */
+        const struct rlimit small = {.rlim_cur = 4096, .rlim_max = RLIM_INFINITY};
+        int failed = prlimit(child, RLIMIT_FSIZE, &small, NULL);
+        put("proc/self/cgroup", "0::/shell\n");
+        put("proc/self/mountinfo", V2);
+        (void)snprintf(name, sizeof name, "proc/%d/cgroup", (int)child);
+        put(name, "0::/unit\n");
+        put("sys/fs/cgroup/unit/memory.max", "1000\n");
+
+        sl_limits_read(root, (uint32_t)child, &limits);
+
+        (void)kill(child, SIGKILL);
+        (void)waitpid(child, NULL, 0);
+        ck_assert_int_eq(failed, 0);
+        ck_assert_uint_eq(limits.memory.most, 1000);
+        ck_assert_uint_eq(limits.file_bytes, 4096);
+        sl_limits_read(root, 0, &limits);
+        ck_assert_uint_eq(limits.memory.most, SL_NO_LIMIT);
     }
 END_TEST
 
@@ -461,12 +493,12 @@ START_TEST(profile_that_refuses_pidfds_is_seen)
         const struct sock_fprog program = {.len = SL_COUNT(rules), .filter = rules};
         struct sl_config *config = settings(NULL, 0);
         char said[SL_LIMITS_TEXT_BYTES + 64];
-        sl_limits_read(root, &limits);
+        sl_limits_read(root, 0, &limits);
         ck_assert_int_eq(limits.pidfd_errno, 0);
         ck_assert_int_eq(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         ck_assert_int_eq(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
 
-        sl_limits_read(root, &limits);
+        sl_limits_read(root, 0, &limits);
 
         ck_assert_int_eq(limits.pidfd_errno, EPERM);
         struct sl_limits none = unlimited;
@@ -489,6 +521,7 @@ int main(void)
     tcase_add_loop_test(tcase, standard_memory_follows_from_what_is_there, 0,
                         (int)SL_COUNT(standards));
     tcase_add_test(tcase, limits_of_the_shell_are_seen);
+    tcase_add_test(tcase, limits_of_another_process_are_its_own);
     tcase_add_test(tcase, file_that_may_not_grow_is_an_error_and_no_signal);
     tcase_add_test(tcase, profile_that_refuses_pidfds_is_seen);
     suite_add_tcase(suite, tcase);

@@ -249,7 +249,8 @@ class Chart(unittest.TestCase):
                          [{"name": "redis", "key": "url"}])
 
     def test_memory_fits_its_limits(self):
-        for values in ({}, PLAIN_VALUES, {"memoryMiB": 65536, "indexMiB": 4096, "ranks": 8, "overheadMiB": 2048}):
+        for values in ({}, PLAIN_VALUES, {"memoryMiB": 65536, "indexMiB": 4096, "ranks": 8, "overheadMiB": 2048}, {"ranks": 16},
+                       {"ranks": 8, "overheadMiB": 256}):
             ones = manifests(values)
             config = dict(line.split(" = ") for line in ones["ConfigMap"]["data"]["sluice.conf"].strip().splitlines())
             pod = ones["DaemonSet"]["spec"]["template"]["spec"]
@@ -257,6 +258,8 @@ class Chart(unittest.TestCase):
             shared = next(mib(volume["emptyDir"]["sizeLimit"]) for volume in pod["volumes"] if volume["name"] == "shm")
             self.assertGreaterEqual(shared, mib(config["memory"]) + mib(config["index_memory"]) + 128)
             self.assertGreaterEqual(mib(limits["limits"]["memory"]), shared + 256)
+            self.assertGreaterEqual(mib(limits["limits"]["memory"]),  # runtime/sl_limits.c
+                                    mib(config["memory"]) + mib(config["index_memory"]) + 256 + 64 * int(config["ranks"]))
             self.assertEqual(limits["limits"]["memory"], limits["requests"]["memory"])
         plain, of_two = (mib(pod_of(values)["containers"][0]["resources"]["limits"]["memory"]) for values in ({}, {"clientsWrite": "0,1007"}))
         self.assertGreaterEqual(of_two, plain + 2 * 16 * 16)  # clients_of_user, clients_window

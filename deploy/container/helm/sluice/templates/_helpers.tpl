@@ -28,8 +28,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ if .Values.clientsWrite }}{{ mul 544 (len (splitList "," .Values.clientsWrite)) }}{{ else }}0{{ end }}
 {{- end }}
 
+{{/* A node does not start under less than memory, index, 256 MiB and 64 MiB a rank; 128 of these are with the shared memory. */}}
 {{- define "sluice.limitMiB" -}}
-{{ add (include "sluice.shmMiB" . | int64) (int64 .Values.overheadMiB) (include "sluice.writersMiB" . | int64) }}
+{{ add (include "sluice.shmMiB" . | int64) (max (int64 .Values.overheadMiB) (add 128 (mul 64 (int64 .Values.ranks)))) (include "sluice.writersMiB" . | int64) }}
 {{- end }}
 
 {{/* What the machine has for the pod: "NAME MOUNT" a line. */}}

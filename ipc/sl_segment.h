@@ -67,7 +67,7 @@ sl_err sl_segment_create(const struct sl_segment_want *want, struct sl_segment *
 sl_err sl_segment_open(const struct sl_segment_want *want, bool writable, struct sl_segment *out,
                        struct sl_error *why);
 /* What helps when one that is kept has another size than the settings ask for. */
-#define SL_SEGMENT_OTHER_SIZE "start with that, or lose what is in memory: sluice-node stop"
+#define SL_SEGMENT_OTHER_SIZE "or lose what is in memory: sluice-node stop"
 /* What its header says of versions: SL_OK with all that is found when this program reads it. Touches
  * and maps nothing. Errors: SL_ERR_VERSION (*out is filled), SL_ERR_NOT_FOUND, SL_ERR_FOREIGN (no
  * segment of this user), SL_ERR_OS. */

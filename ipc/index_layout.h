@@ -99,6 +99,7 @@ static_assert(sizeof(struct sl_unit_note) == 24, "a note takes three words");
 #define WHAT_HARD_PIN (UINT64_C(1) << 9)
 #define WHAT_REPLACES (UINT64_C(1) << 10) /* its key's slot is on its way from another to it */
 #define WHAT_REPLACER (UINT64_C(1) << 11) /* a reservation that may do so */
+#define WHAT_PINNED   (UINT64_C(1) << 12) /* a claim that its writer pins whenever it writes to it */
 /* What few values have: behind the key, so that the others are no larger for it. */
 enum {
     TERMS_SOFT_PIN = 0,     /* how long from the commit on */

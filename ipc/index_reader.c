@@ -93,6 +93,7 @@ void index_parse(const struct sl_index_view *view, sl_ref ref, const uint64_t wo
     out->part_index = (uint16_t)(words[RECORD_GROUP] >> 32);
     out->hard_pin = (words[RECORD_WHAT] & WHAT_HARD_PIN) != 0;
     out->replace = kind == SL_RECORD_RESERVED && (words[RECORD_WHAT] & WHAT_REPLACER) != 0;
+    out->pinned = (words[RECORD_WHAT] & WHAT_PINNED) != 0;
     out->soft_pin_ns = terms[TERMS_SOFT_PIN];
     /* A commit may have been cut off behind it. */
     out->soft_pin_end_ns = kind == SL_RECORD_RESERVED ? 0 : terms[TERMS_SOFT_PIN_END];

@@ -269,7 +269,7 @@ static sl_err record_make(struct sl_index *index, const struct sl_entry *want, s
     }
     words_from_entry(index, want, units, words);
     words[RECORD_WHAT] |= (want->hard_pin ? WHAT_HARD_PIN : 0) |
-                          (want->replace ? WHAT_REPLACER : 0) |
+                          (want->replace ? WHAT_REPLACER : 0) | (want->pinned ? WHAT_PINNED : 0) |
                           (want_has_terms(index, want) ? WHAT_TERMS : 0);
     terms_from_entry(index, want, terms);
     record_write(index, fresh, words, RECORD_KEY, want->key, want->key_length, terms);

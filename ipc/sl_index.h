@@ -71,6 +71,7 @@ struct sl_entry {
     uint64_t lease_end_ns;    /* of a look-up that leased it (sl_leases.h): until when; 0: not */
     bool hard_pin;            /* never evicted */
     bool replace; /* of a reservation: a value that has its key by then gives way to it */
+    bool pinned; /* of a reservation, also when it is over: its writer pins it whenever it writes */
     uint16_t part_index;
     uint16_t key_length;
     const char *key; /* in the mapping: may change under a reader; the writer reads it freely */
@@ -228,7 +229,7 @@ sl_err sl_index_find_hashed(const struct sl_index *index, struct sl_key key, uin
 
 /* Writes a RESERVED or PROMOTING record with its key (not in the table), complete before it counts;
  * RETIRED and QUARANTINED are taken too. Uses want: kind, extent, owner, writer, deadline_ns,
- * op_id, group, part_index, digest, disk, hard_pin, replace, soft_pin_ns, bundle, contributions,
+ * op_id, group, part_index, digest, disk, hard_pin, replace, pinned, soft_pin_ns, bundle, contributions,
  * key, key_length, hash (as of sl_index_find_hashed; 0: it is computed here). The group, if any, must be live. Errors:
  * SL_ERR_NO_SPACE (index full), SL_ERR_INVALID (kind, key length, arena over 65535, part index).
  *

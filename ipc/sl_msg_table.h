@@ -386,7 +386,7 @@
 /* client, coordinator -> registrar */
 #define SL_BODY_RESERVE(F, L)                                                              \
     F(BOOL, wait, 0, 1, "wait for space until the budget ends (busy is answered at once)") \
-    F(U64, ttl_ns, 0, UINT64_MAX, "0: setting reservation_ttl")                            \
+    F(U64, ttl_ns, 0, UINT64_MAX, "0: setting reservation_ttl; of drafts put_release")     \
     L(items, want, SL_BATCH_MAX, "objects")                                                \
     L(groups, group, SL_BATCH_MAX, "blocks that the objects are parts of")                 \
     F(U64, hold_id, 0, UINT64_MAX,                                                         \
@@ -398,7 +398,8 @@
     F(BOOL, replace, 0, 1, "a value that is there stays until the commit replaces it")     \
     F(TEXTS, contributions, 0, 16, "whose memory they go into, in order of preference")    \
     F(U64, copies, 0, 16, "how many contributions are charged with each; 0: one")          \
-    F(BOOL, guest, 0, 1, "for a client of another user: waits behind all others")
+    F(BOOL, guest, 0, 1, "for a client of another user: waits behind all others")          \
+    F(BOOL, draft, 0, 1, "the sender pins what it is granted whenever it writes to it")
 #define SL_BODY_RESERVE_REPLY(F, L) L(items, grant, SL_BATCH_MAX, "one for each object")
 #define SL_BODY_COMMIT(F, L)                                                 \
     F(BOOL, tail_first, 0, 1,                                                \

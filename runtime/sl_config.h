@@ -126,8 +126,10 @@ enum sl_setting_kind {
       "values may take what processes contribute, at most memory; false: all of memory")          \
     X(contribution_strategy, TEXT, "random", 4, 6,                                                \
       "which of those with room is charged: random, free (largest free share) or local")          \
-    X(put_preempt, DURATION, "0", 0, 3600000000000,                                               \
+    X(put_preempt, DURATION, "30s", 0, 31536000000000000,                                         \
       "a writer may take a key over that another has been writing for so long; 0: never")         \
+    X(put_release, DURATION, "600s", 1000000, 31536000000000000,                                  \
+      "how long a put session may stay open; then its memory is free again")                      \
     X(queue_messages, COUNT, "1024", 16, 65536, "bound of every mailbox, messages")               \
     X(queues, BOOL, "true", 0, 1, "shared-memory queues between processes; false: ZeroMQ alone")  \
     X(queue_bytes, SIZE, "512KiB", 4096, 67108864,                                                \

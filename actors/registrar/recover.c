@@ -245,6 +245,7 @@ static uint32_t recover_claim_slot(struct registrar *self, const struct sl_entry
         .bundle = entry->kind == SL_RECORD_RESERVED ? entry->bundle : 0,
         .ahead = reg_ahead_is(entry),
         .replace = entry->replace,
+        .pinned = entry->pinned || reg_ahead_is(entry),
         .since_ns = self->env->now_ns,
     };
     uint32_t slot = reg_claim_add(self, &claim);
@@ -301,7 +302,6 @@ static void recover_claim(struct registrar *self, const struct recovered *record
     } else if (record->kind == SL_RECORD_QUARANTINED) {
         uint32_t slot = recover_claim_slot(self, &entry, REG_CLAIM_GRACE);
         if (slot != REG_NONE) {
-            self->ahead->unsettled = self->ahead->unsettled || self->claims->all[slot].ahead;
             reg_claim_restore_quarantine(self, slot, entry.writer, entry.deadline_ns);
         }
     } else if (record->kind == SL_RECORD_RETIRED && reg_retired_reserve(self, 1) == SL_OK) {

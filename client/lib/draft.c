@@ -1,8 +1,8 @@
 /* client/lib/draft.c - drafts: room that is reserved, written by pieces and committed later.
  *
- * A draft is a reservation of this client. When its time is over the registrar frees the key and
- * keeps the bytes for us until we say that we are done, or die: a late write harms nobody, and the
- * commit is refused. */
+ * A draft is a reservation of this client. When its time is over the registrar frees its key, and
+ * its bytes as soon as no pin of ours names them: each write pins the extent first, and then looks
+ * whether the reservation stands. */
 #include "client/lib/draft.h"
 #include "client/lib/lent.h"
 #include "client/lib/put.h"
@@ -118,6 +118,7 @@ sl_err sl_draft_begin(struct sl_client *client, const struct sl_object_key *keys
                       .keys = keys,
                       .bundles = bundles,
                       .lengths = lengths_bytes,
+                      .draft = true,
                       .ttl_ns = ttl_ns,
                       .codes = codes,
                       .why = why,
@@ -151,8 +152,9 @@ sl_err sl_draft_begin(struct sl_client *client, const struct sl_object_key *keys
 
 /* ---- write ---- */
 
-/* Whether the room is still ours to fill and commit. */
-static sl_err draft_stands(struct sl_draft *draft, struct sl_error *why)
+/* Whether the room is still ours to fill and commit. Then nobody else gets it before the pin is
+ * given. */
+static sl_err draft_pin(const struct sl_draft *draft, sl_pin *pin, struct sl_error *why)
 {
     sl_err err = sl_client_talks(draft->client, why);
     if (err != SL_OK) {
@@ -162,15 +164,20 @@ static sl_err draft_stands(struct sl_draft *draft, struct sl_error *why)
     if (err != SL_OK) {
         return err;
     }
-    if (sl_attachment_is_cut(draft->at)) {
-        return sl_client_cut_fail(draft->client, why);
-    }
     if (sl_client_life(draft->client) != draft->at->number) {
         return sl_fail(why, SL_ERR_STALE, "draft: the node was started anew");
     }
-    return sl_index_claim_stands(draft->at->view, (sl_ref)draft->ref, draft->generation)
-               ? SL_OK
-               : sl_fail(why, SL_ERR_STALE, "draft: its time is over");
+    /* No bytes: what it has is not kept from anybody by its pins. */
+    err = sl_pins_take_grant(draft->at->pins, draft->at->view, (sl_ref)draft->ref,
+                             draft->generation, 0, pin);
+    if (sl_attachment_is_cut(draft->at)) { /* perhaps nobody sees the pin */
+        sl_pins_give(draft->at->pins, *pin);
+        *pin = 0;
+        return sl_client_cut_fail(draft->client, why);
+    }
+    return err == SL_OK          ? SL_OK
+           : err == SL_ERR_STALE ? sl_fail(why, err, "draft: its time is over")
+                                 : sl_fail(why, err, "draft: no pin is left, see client_pins_max");
 }
 
 static sl_err write_check(const struct sl_draft *draft, const struct sl_piece *pieces,
@@ -200,9 +207,10 @@ static sl_err write_check(const struct sl_draft *draft, const struct sl_piece *p
 sl_err sl_draft_write(struct sl_draft *draft, const struct sl_piece *pieces, uint32_t count,
                       struct sl_error *why)
 {
+    sl_pin pin = 0;
     sl_err err = write_check(draft, pieces, count, why);
     if (err == SL_OK) {
-        err = draft_stands(draft, why);
+        err = draft_pin(draft, &pin, why);
     }
     if (err != SL_OK) {
         return err;
@@ -220,7 +228,13 @@ sl_err sl_draft_write(struct sl_draft *draft, const struct sl_piece *pieces, uin
         const struct sl_gpu_order order = {.to_host = true,
                                            .deadline_ns = sl_client_deadline(draft->client, 0)};
         err = sl_gpu_copies_run(&copies, &order, why);
-        if (copies.lent) {
+        if (copies.lent) { /* the pin, too, until the GPU has ended */
+            const struct sl_client_lending lending = {.at = draft->at,
+                                                      .pin = pin,
+                                                      .gpu = copies.lent_gpu,
+                                                      .lent_count = copies.lent_count};
+            sl_client_lend_extent(draft->client, &lending);
+            pin = 0;
             atomic_store_explicit(&draft->lent_counts[copies.lent_gpu], copies.lent_count,
                                   memory_order_relaxed);
             atomic_store_explicit(&draft->lent, true, memory_order_relaxed);
@@ -239,6 +253,7 @@ sl_err sl_draft_write(struct sl_draft *draft, const struct sl_piece *pieces, uin
     if (err == SL_OK && sl_attachment_is_cut(draft->at)) {
         err = sl_client_cut_fail(draft->client, why);
     }
+    sl_pins_give(draft->at->pins, pin);
     if (err != SL_OK) {
         sl_draft_bytes_doubt(draft, pieces, count);
     }
@@ -309,12 +324,14 @@ static uint32_t ending_claims(struct sl_draft **drafts, uint32_t count, const st
             ending->codes[i] = SL_ERR_DEVICE;
             continue;
         }
-        ending->codes[i] = draft_stands(draft, NULL);
+        sl_pin pin = 0;
+        ending->codes[i] = draft_pin(draft, &pin, NULL);
         if (ending->codes[i] != SL_OK) {
             sl_client_orphan(draft->client, &claim, 1);
             continue;
         }
         struct sl_digest digest = sl_draft_bytes_finish(draft);
+        sl_pins_give(draft->at->pins, pin);
         if (sl_attachment_is_cut(draft->at)) {
             ending->codes[i] = SL_ERR_CORRUPT;
             sl_client_orphan(draft->client, &claim, 1);

@@ -117,7 +117,8 @@ static sl_err put_ask(struct put *put)
     call.msg.op_id = sl_client_op_id(put->client);
     call.msg.body.reserve.wait = !put->at_once;
     call.msg.body.reserve.ttl_ns = put->ttl_ns;
-    if (put->ttl_ns == 0 && total_bytes >= LARGE_BATCH_BYTES) {
+    call.msg.body.reserve.draft = put->draft;
+    if (put->ttl_ns == 0 && !put->draft && total_bytes >= LARGE_BATCH_BYTES) {
         call.msg.body.reserve.ttl_ns = sl_budget_ns(sl_clock_monotonic_ns(), put->deadline_ns);
     }
     if (put->terms != NULL) {

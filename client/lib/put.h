@@ -23,6 +23,7 @@ struct put {
     const uint64_t *lengths;      /* of the values; unless values */
     const struct sl_terms *terms; /* NULL: none that matter to the registrar */
     bool at_once;
+    bool draft;      /* written little by little, and pinned meanwhile */
     uint64_t ttl_ns; /* 0: as long as a batch of its size may take */
     sl_err *codes;
     uint64_t deadline_ns;

@@ -245,7 +245,8 @@ sl_err sl_get_pieces_after(struct sl_client *client, const struct sl_pieces *ite
  * and ends before that is closed. */
 struct sl_draft;
 /* Takes room for values of these lengths. bundles may be NULL. ttl_ns: how long it may take, 0:
- * setting reservation_ttl. drafts[i] is NULL where codes[i] is not SL_OK; so it is of messages that
+ * setting put_release. Then its room is free again, also while this process does nothing; and
+ * after put_preempt another writer may take its key. drafts[i] is NULL where codes[i] is not SL_OK; so it is of messages that
  * were not answered any more when the call fails. Errors: as sl_put_pieces; codes[i] also
  * SL_ERR_EXISTS (the key is there, and terms do not replace), SL_ERR_BUSY (another writer; it is
  * not waited for). */
@@ -256,12 +257,12 @@ sl_err sl_draft_begin(struct sl_client *client, const struct sl_object_key *keys
                       struct sl_error *why);
 /* Any thread, also several on one draft. What is written twice is there as it was written last.
  * Errors: SL_ERR_INVALID (pieces, beyond its length), SL_ERR_STALE (its time is over, or the node
- * was started anew), SL_ERR_NO_MEMORY. */
+ * was started anew), SL_ERR_LIMIT (all of client_pins_max are taken), SL_ERR_NO_MEMORY. */
 sl_err sl_draft_write(struct sl_draft *draft, const struct sl_piece *pieces, uint32_t count,
                       struct sl_error *why);
 /* Makes them visible when no write is going on any more, frees the drafts and sets them NULL, also
  * on failure. Bytes that were never written are 0. codes[i]: SL_OK, SL_ERR_STALE, SL_ERR_NO_SPACE,
- * SL_ERR_INVALID (NULL, or the same one twice), or why there was no answer. */
+ * SL_ERR_LIMIT (as for a write), SL_ERR_INVALID (NULL, or the same one twice), or why there was no answer. */
 sl_err sl_draft_commit(struct sl_client *client, struct sl_draft **drafts, uint32_t count,
                        sl_err *codes, uint64_t timeout_ns, struct sl_error *why);
 void sl_draft_drop(struct sl_draft **draft); /* gives the room back; sets it NULL */

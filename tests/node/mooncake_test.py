@@ -42,6 +42,67 @@ class Daemon:
         return self.process.returncode, self.said
 
 
+class StoreProcess(Daemon):
+    def __init__(self, words, environment):
+        self.process = subprocess.Popen(words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.said = None
+
+    def wait_line(self, wanted):
+        """False: this build has no package that runs here."""
+        line = self.process.stdout.readline().strip()
+        if line == wanted:
+            return True
+        said = line + self.process.stdout.read()
+        assert any(word in said for word in ("ImportError", "ModuleNotFoundError", "ASan runtime")), said
+        return False
+
+    def end_by_line(self):
+        """Nothing of one that found what it looked for, else why not."""
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        self.said = self.process.stdout.read()
+        self.process.stdin.close()
+        self.process.stdout.close()
+        return self.said + ("" if self.process.wait(60 * PATIENCE) == 0 else "failed")
+
+
+STORE = """
+import sys, time
+from mooncake.store import MooncakeDistributedStore as Store, ReplicateConfig
+MIB = 1 << 20
+store = Store()
+assert store.setup('localhost', 'P2PHANDSHAKE', 0, 8 * MIB, 'tcp', '', sys.argv[1]) == 0
+"""
+# 28 of 64 MiB, half written. Later what is left of them cannot be written or ended any more.
+LEFT_SESSIONS = """
+import ctypes
+keys = [sys.argv[2] + str(i) for i in range(7)]
+dirt = ctypes.create_string_buffer(b'\\xee' * MIB, MIB)
+def write(offset):
+    return store.batch_put_from_multi_buffer_ranges(keys, [[ctypes.addressof(dirt)]] * 7, [[MIB]] * 7, [[offset]] * 7)
+assert store.batch_put_session_start(keys, [4 * MIB] * 7, ReplicateConfig()) == [0] * 7
+assert write(0) == [MIB] * 7
+print('open', flush=True)
+sys.stdin.readline()
+assert all(code < 0 for code in write(MIB)), write(MIB)
+ends = store.batch_put_session_end(keys[:6]) + store.batch_put_session_revoke(keys[6:])
+assert all(code < 0 for code in ends[:6]) and store.batch_is_exist(keys) == [0] * 7, ends
+"""
+FILL = """
+values = {'fill' + str(i): bytes([i + 1]) * (4 * MIB) for i in range(14)}
+config = ReplicateConfig()
+config.with_hard_pin = True  # or the first of them would make room for the last
+end = time.monotonic() + 60
+for key, value in values.items():
+    while store.put(key, value, config) != 0:
+        assert time.monotonic() < end, key
+        time.sleep(0.1)
+print('filled', flush=True)
+sys.stdin.readline()
+assert all(store.get(key) == value for key, value in values.items())
+"""
+
+
 class Place:
     """Directories and ports of one master, its node and its clients."""
 
@@ -119,6 +180,13 @@ class Place:
         assert done.returncode == 0, done
         return True
 
+    def store_process(self, program, *words):
+        """A process with a store, which goes on when it is sent a line."""
+        daemon = StoreProcess([sys.executable, "-c", STORE + program, f"127.0.0.1:{self.port}", *words],
+                              dict(self.environment, PYTHONPATH=os.path.join(os.path.dirname(BIN), "python")))
+        self.daemons.append(daemon)
+        return daemon
+
     def orphans_end(self):
         """Actors whose supervisor was killed by the test have nobody that ends them."""
         for pid in filter(str.isdigit, os.listdir("/proc")):
@@ -179,6 +247,7 @@ class Flags(unittest.TestCase):
             self.assertEqual(values["evict_ratio"], "200000")
             self.assertEqual(values["evict_watermark"], "500000")
             self.assertEqual(values["put_preempt"], str(7 * 10**9))
+            self.assertEqual(values["put_release"], str(600 * 10**9))  # as Mooncake's
             code, said = place.daemons[0].end()
             self.assertEqual(code, 0, said)
             self.assertIn("--enable_ha=true means nothing here", said)
@@ -467,6 +536,22 @@ class Lives(unittest.TestCase):
             self.assertEqual(code, 0, said)
             self.assertFalse(os.path.exists(place.sign()))
             self.assertEqual(place.get("/get_all_segments")[1], "")
+
+    def test_memory_of_sessions_that_are_not_ended_comes_back(self):
+        """One writer says nothing any more, one is stopped. Neither may write over what others put there since."""
+        with Place() as place:
+            place.master("--put_start_release_timeout_sec=4", "--default_kv_lease_ttl=0ms")
+            place.lender("--global_segment_size=64mb")
+            writers = [place.store_process(LEFT_SESSIONS, name) for name in ("idle", "stopped")]
+            for writer in writers:
+                if not writer.wait_line("open"):
+                    self.skipTest("this build has no package that runs here")
+            os.kill(writers[1].process.pid, signal.SIGSTOP)
+            filler = place.store_process(FILL)
+            self.assertTrue(filler.wait_line("filled"))
+            os.kill(writers[1].process.pid, signal.SIGCONT)
+            for process in (*writers, filler):
+                self.assertEqual(process.end_by_line(), "")
 
     def test_what_a_client_cannot_have_is_told(self):
         with Place() as place:

@@ -7,10 +7,12 @@
 #include "client/lib/sluice.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,6 +34,7 @@
 #define MANY_BYTES    96u
 #define THREADS       4u
 #define THREAD_ROUNDS 100u
+#define STOPS         30u
 #define CHUNK_BYTES   (16u << 20) /* setting memory_chunk of the test's node */
 
 static _Thread_local struct sl_error why;
@@ -633,6 +636,58 @@ static void draft_expiry(struct sl_client *client)
     }
 }
 
+/* Writes to drafts whose time is over in the middle of it, until it is killed. */
+static void late_writer(void)
+{
+    const struct sl_piece piece = PIECE(source, CHUNK_BYTES, 0);
+    CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
+    struct sl_client *client = client_of(false);
+    for (;;) {
+        sl_err code = SL_ERR_INTERNAL;
+        struct sl_draft *draft = begin_one(client, "late", CHUNK_BYTES, 1000000, &code);
+        while (draft != NULL && sl_draft_write(draft, &piece, 1, &why) == SL_OK) {
+        }
+        sl_draft_drop(&draft);
+    }
+}
+
+/* A writer is stopped anywhere, and goes on when its room has long been free and others have put
+ * values wherever they could: not a byte of those changes. */
+static void draft_stops(struct sl_client *client)
+{
+    static const char *const keys[] = {"0", "1", "2", "3", "4", "5", "6", "7"};
+    static unsigned char got[CHUNK_BYTES / 2];
+    uint64_t state = 7, there = 0;
+    pid_t child = fork();
+    if (child == 0) {
+        late_writer();
+    }
+    CHECK(child > 0);
+    for (uint32_t i = 0; i < STOPS; i++) {
+        (void)usleep((useconds_t)(random_next(&state) % 10000));
+        CHECK(kill(child, SIGSTOP) == 0);
+        (void)usleep(2000); /* its time is over */
+        for (uint32_t k = 0; k < COUNT(keys); k++) {
+            CHECK(sl_put(client, key_of(keys[k]), source + k + 1, sizeof got, WAIT_NS, &why) ==
+                  SL_OK);
+        }
+        CHECK(kill(child, SIGCONT) == 0);
+        (void)usleep(5000);
+        for (uint32_t k = 0; k < COUNT(keys); k++) { /* some were evicted for others, or by it */
+            uint64_t length = 0;
+            sl_err err = sl_get(client, key_of(keys[k]),
+                                (struct sl_buffer){.at = got, .length_bytes = sizeof got}, &length,
+                                WAIT_NS, &why);
+            CHECK(err == SL_ERR_NOT_FOUND || (err == SL_OK && length == sizeof got &&
+                                              memcmp(got, source + k + 1, sizeof got) == 0));
+            there += err == SL_OK;
+            (void)sl_remove(client, key_of(keys[k]), WAIT_NS, &why);
+        }
+    }
+    CHECK(there > 0);
+    CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
+}
+
 static void say_and_wait(const char *what)
 {
     char line[16];
@@ -691,6 +746,7 @@ static const struct {
     {"draft_refusals", draft_refusals},
     {"draft_drops", draft_drops},
     {"draft_expiry", draft_expiry},
+    {"draft_stops", draft_stops},
     {"draft_hold", draft_hold},
     {"draft_restarts", draft_restarts},
     {"replacing", replacing},

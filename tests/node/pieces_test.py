@@ -85,6 +85,9 @@ class Pieces(unittest.TestCase):
     def test_a_draft_whose_time_is_over(self):
         self.run_probe("draft_expiry")
 
+    def test_a_writer_that_was_stopped_writes_over_nothing(self):
+        self.run_probe("draft_stops")
+
     def test_a_killed_writer_leaves_nothing(self):
         with PiecesNode() as node:
             probe = node.start_probe("draft_hold")

@@ -1,5 +1,5 @@
-/* tests/unit/registrar_ahead_test.c - extents granted to a client ahead of use, and what is
- * published in them. */
+/* tests/unit/registrar_ahead_test.c - extents that a client pins whenever it writes to them: granted
+ * ahead of use, and what is published in them; drafts. */
 #include "tests/unit/registrar_support.h"
 
 #include <fcntl.h>
@@ -485,6 +485,183 @@ START_TEST(what_is_asked_for_comes_before_what_is_ahead)
     }
 END_TEST
 
+/* ---- drafts ---- */
+
+static sl_err draft_of(struct node *node, const char *sender, uint64_t ttl_ns,
+                       struct sl_item_grant *grant)
+{
+    static struct grants got;
+    struct want want = {.key = "k", .length = SIZE};
+    struct reserve_ask ask = {
+        .sender = sender, .wants = &want, .count = 1, .ttl_ns = ttl_ns, .draft = true};
+    ck_assert(node_reserve(node, &ask, &got));
+    ck_assert_int_eq(got.code, SL_OK);
+    *grant = got.at[0];
+    return (sl_err)grant->code;
+}
+
+static sl_err draft_pin(struct node *node, struct sl_pins *pins, const struct sl_item_grant *grant,
+                        sl_pin *pin)
+{
+    return sl_pins_take_grant(pins, node->view, (sl_ref)grant->ref, grant->generation, 0, pin);
+}
+
+static const struct {
+    const char *settings[5];
+    uint64_t ttl_ns, time_ns;
+} draft_times[] = {
+    {{NULL}, 0, 600 * SL_NS_PER_S}, /* as Mooncake's */
+    {{"put_release", "4s", NULL}, 0, 4 * SL_NS_PER_S},
+    {{"put_release", "4s", "reservation_ttl", "1s", NULL}, 0, 4 * SL_NS_PER_S},
+    {{"put_release", "4s", NULL}, 9 * SL_NS_PER_S, 9 * SL_NS_PER_S}, /* as its client said */
+};
+
+/* Its process lives, and says nothing any more. */
+START_TEST(memory_of_a_draft_that_is_not_ended_is_free_after_its_time)
+    {
+        struct node *node = node_start(draft_times[_i].settings);
+        struct sl_pins *pins = client_with_pins(node, "client.1", 11);
+        struct sl_item_grant left, other;
+        sl_pin pin = 0;
+        ck_assert_int_eq(draft_of(node, "client.1", draft_times[_i].ttl_ns, &left), SL_OK);
+        fake_pass(&node->fake, draft_times[_i].time_ns - SL_NS_PER_MS);
+        ck_assert_int_eq(draft_pin(node, pins, &left, &pin), SL_OK);
+        sl_pins_give(pins, pin);
+        ck_assert_uint_eq(used(node), SPACE);
+
+        fake_pass(&node->fake, SL_NS_PER_S);
+
+        ck_assert_uint_eq(used(node), 0);
+        ck_assert_uint_eq(node_metric(node, "claim_count"), 0);
+        ck_assert_uint_eq(node_metric(node, "quarantined_bytes"), 0);
+        ck_assert_int_eq(draft_pin(node, pins, &left, &pin), SL_ERR_STALE);
+        ck_assert_int_eq(draft_of(node, "client.1", 0, &other), SL_OK);
+        ck_assert_int_eq(node_commit(node, "client.1", "late", &left), SL_ERR_STALE);
+        ck_assert_int_eq(node_abort(node, "client.1", &left), SL_OK);
+        ck_assert_int_eq(node_commit(node, "client.1", "k", &other), SL_OK);
+        ck_assert_uint_eq(used(node), SPACE);
+        sl_pins_destroy(&pins);
+        node_end(node);
+    }
+END_TEST
+
+enum { RESTART_NEVER, RESTART_IN_ITS_TIME, RESTART_AFTERWARDS, RESTARTS };
+
+/* Stopped in the middle of a write: it may go on at any time. */
+START_TEST(draft_under_write_is_nobodys_until_the_writer_is_done)
+    {
+        struct node *node = node_start(NULL);
+        struct sl_pins *pins = client_with_pins(node, "client.1", 11);
+        struct sl_item_grant left;
+        sl_pin pin = 0;
+        ck_assert_int_eq(draft_of(node, "client.1", SL_NS_PER_S, &left), SL_OK);
+        ck_assert_int_eq(draft_pin(node, pins, &left, &pin), SL_OK);
+        if (_i == RESTART_IN_ITS_TIME) {
+            node_restart(node);
+        }
+        fake_pass(&node->fake, 2 * SL_NS_PER_S);
+        if (_i == RESTART_AFTERWARDS) {
+            node_restart(node);
+        }
+
+        fake_pass(&node->fake, 20 * SL_NS_PER_S);
+
+        ck_assert_uint_eq(used(node), SPACE);
+        ck_assert_uint_eq(node_metric(node, "quarantined_bytes"), SPACE);
+        sl_pins_give(pins, pin);
+        fake_pass(&node->fake, SL_NS_PER_S);
+        ck_assert_uint_eq(used(node), 0);
+        ck_assert_uint_eq(node_metric(node, "quarantined_bytes"), 0);
+        sl_pins_destroy(&pins);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(draft_that_another_writer_takes_over_is_free_at_once)
+    {
+        struct node *node = node_start(NULL);
+        struct sl_pins *pins = client_with_pins(node, "client.1", 11);
+        struct sl_item_grant left, other;
+        node_client(node, "client.2", 12);
+        ck_assert_int_eq(draft_of(node, "client.1", 0, &left), SL_OK);
+        fake_pass(&node->fake, 30 * SL_NS_PER_S - SL_NS_PER_MS); /* put_preempt, as Mooncake's */
+        ck_assert_int_eq(draft_of(node, "client.2", 0, &other), SL_ERR_BUSY);
+        fake_pass(&node->fake, SL_NS_PER_MS);
+
+        ck_assert_int_eq(draft_of(node, "client.2", 0, &other), SL_OK);
+
+        fake_pass(&node->fake, SL_NS_PER_S);
+        ck_assert_uint_eq(used(node), SPACE);
+        ck_assert_int_eq(node_commit(node, "client.1", "k", &left), SL_ERR_STALE);
+        ck_assert_int_eq(node_commit(node, "client.2", "k", &other), SL_OK);
+        sl_pins_destroy(&pins);
+        node_end(node);
+    }
+END_TEST
+
+/* More than are freed at a time elsewhere; some are being written. */
+START_TEST(of_many_drafts_those_that_nobody_writes_are_free)
+    {
+        enum { DRAFTS = 600 };
+        static struct grants got;
+        static struct want wants[DRAFTS];
+        static char keys[DRAFTS][8];
+        struct node *node = node_start(NULL);
+        struct sl_pins *pins = client_with_pins(node, "client.1", 11);
+        sl_pin pin[DRAFTS / 100];
+        for (uint32_t i = 0; i < DRAFTS; i++) {
+            snprintf(keys[i], sizeof(keys[i]), "k%u", i);
+            wants[i] = (struct want){.key = keys[i], .length = 4096};
+        }
+        struct reserve_ask ask = {.sender = "client.1",
+                                  .wants = wants,
+                                  .count = DRAFTS,
+                                  .ttl_ns = SL_NS_PER_S,
+                                  .draft = true};
+        ck_assert(node_reserve(node, &ask, &got));
+        for (uint32_t i = 0; i < SL_COUNT(pin); i++) {
+            ck_assert_int_eq(draft_pin(node, pins, &got.at[i * 100], &pin[i]), SL_OK);
+        }
+
+        fake_pass(&node->fake, 2 * SL_NS_PER_S);
+
+        ck_assert_uint_eq(used(node), SL_COUNT(pin) * 4096);
+        for (uint32_t i = 0; i < SL_COUNT(pin); i++) {
+            sl_pins_give(pins, pin[i]);
+        }
+        fake_pass(&node->fake, SL_NS_PER_S);
+        ck_assert_uint_eq(used(node), 0);
+        sl_pins_destroy(&pins);
+        node_end(node);
+    }
+END_TEST
+
+/* A put writes without a pin, and without a segment of pins nobody can tell. */
+START_TEST(what_is_not_pinned_by_its_writer_is_kept_for_it)
+    {
+        static struct grants got;
+        struct node *node = node_start(NULL);
+        struct sl_pins *pins = client_with_pins(node, "client.1", 11);
+        struct want want = {.key = "k", .length = SIZE};
+        struct reserve_ask ask = {.sender = _i == 0 ? "client.1" : "client.2",
+                                  .wants = &want,
+                                  .count = 1,
+                                  .ttl_ns = SL_NS_PER_S,
+                                  .draft = _i == 1};
+        node_client(node, "client.2", 12);
+        ck_assert(node_reserve(node, &ask, &got));
+        ck_assert_uint_eq(got.at[0].code, SL_OK);
+
+        fake_pass(&node->fake, 3600 * SL_NS_PER_S);
+
+        ck_assert_uint_eq(used(node), SPACE);
+        ck_assert_int_eq(node_abort(node, ask.sender, &got.at[0]), SL_OK);
+        ck_assert_uint_eq(used(node), 0);
+        sl_pins_destroy(&pins);
+        node_end(node);
+    }
+END_TEST
+
 /* ---- restart ---- */
 
 /* All that is older is pinned: what was put a moment ago, whoever did, does not go for extents that
@@ -644,6 +821,14 @@ int main(void)
     tcase_add_loop_test(back, what_is_asked_for_comes_before_what_is_ahead, 0, 2);
     tcase_add_test(back, what_was_just_put_stays_when_room_ahead_is_made);
     suite_add_tcase(suite, back);
+    TCase *drafts = tcase_create("drafts");
+    tcase_add_loop_test(drafts, memory_of_a_draft_that_is_not_ended_is_free_after_its_time, 0,
+                        (int)SL_COUNT(draft_times));
+    tcase_add_loop_test(drafts, draft_under_write_is_nobodys_until_the_writer_is_done, 0, RESTARTS);
+    tcase_add_test(drafts, draft_that_another_writer_takes_over_is_free_at_once);
+    tcase_add_test(drafts, of_many_drafts_those_that_nobody_writes_are_free);
+    tcase_add_loop_test(drafts, what_is_not_pinned_by_its_writer_is_kept_for_it, 0, 2);
+    suite_add_tcase(suite, drafts);
     TCase *restart = tcase_create("restart");
     tcase_add_test(restart, grants_outlive_the_registrar);
     tcase_add_test(restart, grants_of_a_client_that_died_meanwhile_are_free_after_a_restart);

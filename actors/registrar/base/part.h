@@ -22,7 +22,7 @@ enum reg_turn {
     REG_TICK_ACCESSES, /* before anything is chosen by recency */
     REG_TICK_PEERS,    /* whose death waited: its claims end like any */
     REG_TICK_RESERVATIONS,
-    REG_TICK_AHEAD,
+    REG_TICK_HELD,
     REG_TICK_HOLDS,
     REG_TICK_POOL_REQUESTS,
     REG_TICK_CONTRIBUTIONS,

@@ -42,6 +42,7 @@ struct reg_claim {
     bool charged;      /* counted in the owner's quarantined_bytes */
     bool ahead;        /* granted ahead of use: for no key yet */
     bool replace;      /* a value that has its key gives way to it */
+    bool pinned;       /* a client that writes to it pins it meanwhile (sl_pins_take_grant) */
     uint64_t since_ns; /* when it was granted, or found by this registrar */
 };
 
@@ -52,6 +53,8 @@ struct reg_claims {
     struct sl_heap timers; /* ids: claims, then reservations_max + groups */
     uint64_t quarantined_bytes;
     bool fences_due;
+    uint64_t held_count;               /* that the last look left: HELD, pinned */
+    uint64_t held_look_ns;             /* when they are looked at again */
     uint64_t ahead_bytes, ahead_count; /* of all peers, while they may still be used */
     uint64_t io_grace_ns;              /* setting */
     struct {

@@ -4,9 +4,11 @@
  * Who may be writing at the moment of the quarantine is known: the writer's process when it lives;
  * when it does not, at most a successor that has not said HELLO yet (one that looks at the claim
  * later finds it ended). A transporter may have rails that other processes drive: they hear of its
- * death by themselves, and each that lives is asked, one after the other, before it counts. So: a living actor is asked (FENCE) and killed when it does not answer; an
- * absent one gets a grace in which its successor's HELLO turns it into a question; a client keeps
- * its quarantine as long as it lives. Disk i/o outlives its process: io_grace. */
+ * death by themselves, and each that lives is asked, one after the other, before it counts. So: a
+ * living actor is asked (FENCE) and killed when it does not answer; an absent one gets a grace in
+ * which its successor's HELLO turns it into a question; a client keeps its quarantine as long as a
+ * pin names the extent, or as long as it lives where it writes without pins. Disk i/o outlives its
+ * process: io_grace. */
 #include "actors/registrar/records/fences.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
@@ -156,6 +158,10 @@ static void claim_hold(struct registrar *self, uint32_t slot)
     }
     claim->state = peer->client ? REG_CLAIM_HELD : REG_CLAIM_UNASKED;
     reg_list_add(self, REG_LIST_PEER, &peer->held, slot);
+    if (claim->state == REG_CLAIM_HELD && claim->pinned) {
+        self->claims->held_count++;
+        self->claims->held_look_ns = self->env->now_ns;
+    }
     if (!peer->client && alive) {
         self->claims->fences_due = true;
     } else if (!peer->client) {
@@ -199,6 +205,64 @@ void reg_claim_restore_quarantine(struct registrar *self, uint32_t slot, struct 
         claim_grace(self, slot, self->claims->io_grace_ns);
     } else {
         claim_grace(self, slot, deadline_ns - now_ns);
+    }
+}
+
+/* ---- what its client pins whenever it writes to it ---- */
+
+/* After a restart such a claim is with one of its process's clients, and its pin perhaps in another's
+ * segment: so all pins are looked at. */
+static void held_each(struct registrar *self, void (*each)(struct registrar *self, uint32_t slot))
+{
+    for (uint32_t i = 0; i < self->peers->high; i++) {
+        const struct reg_peer *peer = &self->peers->all[i];
+        uint32_t slot = peer->used && peer->pins != NULL ? peer->held : REG_NONE;
+        while (slot != REG_NONE) {
+            const struct reg_claim *claim = &self->claims->all[slot];
+            uint32_t next = claim->node[REG_LIST_PEER].next;
+            if (claim->state == REG_CLAIM_HELD && claim->pinned) {
+                each(self, slot);
+            }
+            slot = next;
+        }
+    }
+}
+
+static void held_count(struct registrar *self, uint32_t slot)
+{
+    (void)slot;
+    self->claims->held_count++;
+}
+
+static void held_look(struct registrar *self, uint32_t slot)
+{
+    reg_pinned_add(self, self->claims->all[slot].extent.generation);
+}
+
+static void held_free(struct registrar *self, uint32_t slot)
+{
+    if (!reg_pinned_is(self, self->claims->all[slot].extent.generation)) {
+        reg_claim_release(self, slot);
+        self->claims->held_count--;
+    }
+}
+
+void reg_held_settle(struct registrar *self)
+{
+    self->claims->held_count = 0;
+    self->claims->held_look_ns = self->env->now_ns + REG_RETIRED_SCAN_NS;
+    held_each(self, held_count);
+    if (self->claims->held_count > 0 && reg_pinned_begin(self, self->claims->held_count)) {
+        held_each(self, held_look);
+        reg_pinned_scan(self);
+        held_each(self, held_free);
+    }
+}
+
+static void held_tick(struct registrar *self)
+{
+    if (self->claims->held_count > 0 && self->env->now_ns >= self->claims->held_look_ns) {
+        reg_held_settle(self);
     }
 }
 
@@ -386,7 +450,9 @@ static void fences_ask_again(struct registrar *self, uint32_t at, bool restored)
 
 static uint64_t fences_next(const struct registrar *self)
 {
-    return self->claims->fences_due ? self->env->now_ns + SL_NS_PER_MS : SL_NEVER_NS;
+    uint64_t fences_ns = self->claims->fences_due ? self->env->now_ns + SL_NS_PER_MS : SL_NEVER_NS;
+    uint64_t held_ns = self->claims->held_count > 0 ? self->claims->held_look_ns : SL_NEVER_NS;
+    return SL_MIN(fences_ns, held_ns);
 }
 
 static const struct reg_call calls[] = {
@@ -396,6 +462,7 @@ static const struct reg_call calls[] = {
 const struct reg_part reg_fences_part = {
     .name = "fences",
     REG_CALLS(calls),
+    .tick = {REG_TICK_HELD, held_tick},
     .after = {REG_AFTER_FENCES, fences_send},
     .next_ns = fences_next,
     .arrived = {REG_ARRIVED_FENCES, fences_ask_again},

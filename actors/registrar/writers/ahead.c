@@ -4,9 +4,9 @@
  * A grant ahead is a claim like any other (record RESERVED with owner, writer and deadline, written
  * before the client hears of it), but for no key: its record has one that no object can have. The
  * client pins the extent's generation before it writes there (sl_pins_take_grant). So a grant whose
- * deadline has passed is taken back without asking: the record becomes QUARANTINED, fence
- * (seq_cst), and what no pin of the owner names is free; what one names stays until the owner
- * publishes (too late), aborts, lets go of the pin or dies.
+ * deadline has passed is taken back without asking, as a draft is: the record becomes QUARANTINED,
+ * fence (seq_cst), and what no pin names is free (reg_held_settle); what one names stays until the
+ * owner publishes (too late), aborts, lets go of the pin or dies.
  *
  * A coordinator writes to nothing itself, and so pins nothing: its grants name the swapper that
  * will. They end as its other reservations do, by a FENCE of that swapper. What it publishes are
@@ -32,7 +32,6 @@
 /* And this share of the table of reservations. */
 #define AHEAD_TABLE_SHARE    2u
 #define AHEAD_INDEX_ROUNDS   64u
-#define AHEAD_PINNED_MAX     256u /* generations compared in one scan */
 #define AHEAD_BYTES_STANDARD (64 * SL_MIB)
 
 /* No key of an object has a NUL. */
@@ -65,6 +64,7 @@ static sl_err ahead_grant(struct registrar *self, const struct ahead_wish *wish,
     struct reg_claim claim = {
         .state = REG_CLAIM_RESERVED,
         .ahead = true,
+        .pinned = true,
         .extent = {.length_bytes = length_bytes},
         .owner = self->peers->all[peer].proc,
         .owner_peer = peer,
@@ -526,77 +526,6 @@ static void publish(struct registrar *self, const struct sl_msg *msg)
 
 /* ---- taking back ---- */
 
-void reg_ahead_revoke(struct registrar *self, uint32_t slot)
-{
-    reg_claim_quarantine(self, slot);
-    self->ahead->unsettled = true;
-}
-
-struct ahead_scan {
-    uint64_t generations[AHEAD_PINNED_MAX]; /* rising */
-    bool pinned[AHEAD_PINNED_MAX];
-    uint32_t count;
-};
-
-static int by_value(const void *left, const void *right)
-{
-    uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
-    return (a > b) - (a < b);
-}
-
-static void ahead_is_pinned(void *context, uint64_t generation)
-{
-    struct ahead_scan *scan = context;
-    const uint64_t *found =
-        bsearch(&generation, scan->generations, scan->count, sizeof(*scan->generations), by_value);
-    if (found != NULL) {
-        scan->pinned[found - scan->generations] = true;
-    }
-}
-
-/* Frees what the peer does not pin of that which was taken back; true: something is left. */
-static bool ahead_settle_peer(struct registrar *self, uint32_t slot)
-{
-    struct ahead_scan scan = {.count = 0};
-    const struct reg_peer *peer = &self->peers->all[slot];
-    for (uint32_t at = peer->held; at != REG_NONE && scan.count < AHEAD_PINNED_MAX;
-         at = self->claims->all[at].node[REG_LIST_PEER].next) {
-        if (self->claims->all[at].ahead && self->claims->all[at].state == REG_CLAIM_HELD) {
-            scan.generations[scan.count++] = self->claims->all[at].extent.generation;
-        }
-    }
-    if (scan.count == 0 || peer->pins == NULL) {
-        return false; /* without its pins only its own word or its death ends them */
-    }
-    qsort(scan.generations, scan.count, sizeof(*scan.generations), by_value);
-    /* Partner: the client's fence between its pin and its second look at the grant. */
-    atomic_thread_fence(memory_order_seq_cst);
-    sl_pins_view_scan(peer->pins, ahead_is_pinned, &scan);
-    bool left = scan.count == AHEAD_PINNED_MAX;
-    for (uint32_t i = 0; i < scan.count; i++) {
-        if (scan.pinned[i]) {
-            left = true;
-        } else {
-            reg_claim_release(self, reg_claim_by_generation(self, scan.generations[i]));
-        }
-    }
-    return left;
-}
-
-static void ahead_settle(struct registrar *self)
-{
-    if (!self->ahead->unsettled) {
-        return;
-    }
-    self->ahead->unsettled = false;
-    for (uint32_t i = 0; i < self->peers->high; i++) {
-        if (self->peers->all[i].used && self->peers->all[i].held != REG_NONE &&
-            ahead_settle_peer(self, i)) {
-            self->ahead->unsettled = true; /* at the next tick */
-        }
-    }
-}
-
 bool reg_ahead_revoke_all(struct registrar *self)
 {
     uint64_t before = reg_free_bytes(self);
@@ -606,12 +535,12 @@ bool reg_ahead_revoke_all(struct registrar *self)
         while (at != REG_NONE) {
             uint32_t next = self->claims->all[at].node[REG_LIST_PEER].next;
             if (self->claims->all[at].ahead) {
-                reg_ahead_revoke(self, at);
+                reg_claim_quarantine(self, at);
             }
             at = next;
         }
     }
-    ahead_settle(self);
+    reg_held_settle(self);
     return reg_free_bytes(self) > before || reg_used_bytes(self) < used_before;
 }
 
@@ -648,6 +577,5 @@ const struct reg_part reg_ahead_part = {
     REG_METRICS(metrics),
     REG_HANDLERS(handlers),
     .settings = ahead_settings,
-    .tick = {REG_TICK_AHEAD, ahead_settle},
     .gauges = ahead_gauges,
 };

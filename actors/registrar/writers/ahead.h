@@ -5,7 +5,6 @@
 #include "actors/registrar/base/core.h"
 
 struct reg_ahead {
-    bool unsettled;            /* some were taken back while they were pinned, or just now */
     uint64_t grants_bytes_max; /* settings */
     uint32_t grants_max;
     struct {
@@ -13,9 +12,7 @@ struct reg_ahead {
     } metric;
 };
 
-bool reg_ahead_is(const struct sl_entry *entry); /* a record of a grant ahead of use */
-/* Ends a grant; its extent is free with the next settle that finds it unpinned. */
-void reg_ahead_revoke(struct registrar *self, uint32_t slot);
+bool reg_ahead_is(const struct sl_entry *entry);   /* a record of a grant ahead of use */
 bool reg_ahead_revoke_all(struct registrar *self); /* true: space was freed */
 
 extern const struct reg_part reg_ahead_part;

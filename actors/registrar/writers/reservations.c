@@ -15,7 +15,6 @@
 #include "actors/registrar/records/groups.h"
 #include "actors/registrar/records/retired.h"
 #include "actors/registrar/records/units.h"
-#include "actors/registrar/writers/ahead.h"
 #include "actors/registrar/writers/parked.h"
 
 #include <stdlib.h>
@@ -442,7 +441,7 @@ static void timers_expire(struct registrar *self)
             continue;
         }
         if (self->claims->all[id].state == REG_CLAIM_RESERVED && self->claims->all[id].ahead) {
-            reg_ahead_revoke(self, id); /* not used in time: nothing is lost */
+            reg_claim_quarantine(self, id); /* not used in time: nothing is lost */
         } else if (self->claims->all[id].state == REG_CLAIM_RESERVED) {
             struct sl_entry entry;
             sl_index_read(self->index, self->claims->all[id].ref, &entry);

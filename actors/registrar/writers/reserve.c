@@ -273,9 +273,7 @@ static sl_err item_classify(struct registrar *self, const struct reg_request *re
         return SL_ERR_NO_SPACE; /* and waiting would not help */
     }
     sl_err err = item_writer(self, req, want, item);
-    if (err == SL_OK) {
-        item->state = REG_ITEM_NEED;
-    }
+    item->state = err == SL_OK ? REG_ITEM_NEED : item->state;
     return err;
 }
 
@@ -405,6 +403,7 @@ static sl_err item_record(struct registrar *self, const struct reg_request *req,
     struct reg_claim claim = {
         .state = REG_CLAIM_RESERVED,
         .replace = req->replace && group == NULL,
+        .pinned = req->draft && item->writer == req->peer,
         .since_ns = self->env->now_ns,
         .extent = {.generation = sl_arena_next_generation(self->arena),
                    .offset_bytes = item->offset_bytes,
@@ -431,6 +430,7 @@ static sl_err item_record(struct registrar *self, const struct reg_request *req,
         .part_index = claim.part_index,
         .hard_pin = item->hard_pin,
         .replace = claim.replace,
+        .pinned = claim.pinned,
         .soft_pin_ns = req->soft_pin_ns,
         .bundle = claim.bundle,
         .contributions = item->charged,
@@ -579,22 +579,20 @@ enum reg_outcome reg_request_run(struct registrar *self, const struct reg_reques
 {
     /* A round takes 64 units: enough rounds that what comes in never outruns what goes. */
     uint32_t rounds = INDEX_ROUNDS_MAX + req->item_count / 32;
-    for (uint32_t i = 0; i < rounds && may_allocate && sl_index_nearly_full(self->index); i++) {
-        if (!reg_make_index_room(self)) {
-            break;
-        }
+    bool room = may_allocate;
+    for (uint32_t i = 0; i < rounds && room && sl_index_nearly_full(self->index); i++) {
+        room = reg_make_index_room(self);
     }
     struct reg_need need = request_classify(self, req);
     *need_bytes = need.bytes;
     if (need.count == 0) {
         return REG_RESERVE_ANSWER;
     }
-    if (self->claims->count + need.count > self->set.reservations_max ||
-        self->peers->all[req->peer].quarantined_bytes > self->scratch->quarantine_bytes_max) {
-        return request_refuse(self, req, SL_ERR_LIMIT);
-    }
-    if (req->wait && !need.fits) { /* for ever; else item by item */
-        return request_refuse(self, req, SL_ERR_NO_SPACE);
+    bool limit =
+        self->claims->count + need.count > self->set.reservations_max ||
+        self->peers->all[req->peer].quarantined_bytes > self->scratch->quarantine_bytes_max;
+    if (limit || (req->wait && !need.fits)) { /* without room for ever; else item by item */
+        return request_refuse(self, req, limit ? SL_ERR_LIMIT : SL_ERR_NO_SPACE);
     }
     if (!reg_request_has_room(self, req, &need, may_allocate)) {
         bool comes =
@@ -714,7 +712,9 @@ static void reserve(struct registrar *self, const struct sl_msg *msg)
         .group_count = (uint32_t)body->groups.count,
         .wait = body->wait,
         .until_there = true,
-        .ttl_ns = body->ttl_ns != 0 ? body->ttl_ns : self->set.reservation_ttl_ns,
+        .ttl_ns = body->ttl_ns != 0 ? body->ttl_ns
+                  : body->draft     ? sl_config_u64(self->env->config, SL_SET_put_release)
+                                    : self->set.reservation_ttl_ns,
         .op_id = msg->op_id,
         .seq = msg->seq,
         .trace_id = msg->trace_id,
@@ -723,6 +723,7 @@ static void reserve(struct registrar *self, const struct sl_msg *msg)
         .hard_pin = body->hard_pin,
         .soft_pin_ns = body->soft_pin_ns,
         .replace = body->replace,
+        .draft = body->draft,
         .guest = body->guest || self->peers->all[peer].guest,
         .peer = peer,
         .owner = self->peers->all[peer].proc,
@@ -749,10 +750,9 @@ static void reserve_settings(struct registrar *self)
     const struct sl_config *config = self->env->config;
     self->scratch->soft_pin_max_ns = sl_config_u64(config, SL_SET_soft_pin_max);
     self->scratch->put_preempt_ns = sl_config_u64(config, SL_SET_put_preempt);
-    self->scratch->quarantine_bytes_max = sl_config_u64(config, SL_SET_quarantine_bytes_max);
-    if (self->scratch->quarantine_bytes_max == 0) {
-        self->scratch->quarantine_bytes_max = self->set.memory / 4;
-    }
+    uint64_t quarantine_bytes = sl_config_u64(config, SL_SET_quarantine_bytes_max);
+    self->scratch->quarantine_bytes_max =
+        quarantine_bytes != 0 ? quarantine_bytes : self->set.memory / 4;
 }
 
 static sl_err reserve_init(struct registrar *self, struct sl_error *why)

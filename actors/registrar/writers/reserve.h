@@ -12,7 +12,7 @@ struct reg_request { /* a RESERVE as the pass needs it; of a message or of a par
     bool until_there; /* waits only while room is on its way: memory that is being populated, or
                          values that leave memory when the disk has them */
     uint64_t ttl_ns, op_id, seq, trace_id, hold_id, hold_ns;
-    bool hard_pin, replace;
+    bool hard_pin, replace, draft;
     bool guest; /* for a client of another user */
     uint64_t soft_pin_ns;
     uint32_t peer;

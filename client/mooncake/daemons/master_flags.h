@@ -67,8 +67,8 @@
     X(nof_eviction_high_watermark_ratio, REAL, "0.90", 0, 1, NULL, IGNORED, MC_NO_NOF)             \
     X(put_start_discard_timeout_sec, SECONDS, "30", 1000, MC_YEAR_MS, NULL, USED,                  \
       "a newcomer takes the place of a writer that is older; the node's setting put_preempt")      \
-    X(put_start_release_timeout_sec, SECONDS, "600", 1000, MC_YEAR_MS, NULL, IGNORED,              \
-      "memory of a dead writer is free at once, of a living one when it is done")                  \
+    X(put_start_release_timeout_sec, SECONDS, "600", 1000, MC_YEAR_MS, NULL, USED,                 \
+      "memory of a put that is not ended is free again; the node's setting put_release")           \
     X(client_ttl, SECONDS, "10", 0, MC_YEAR_MS, NULL, IGNORED,                                     \
       "the death of a process is noticed at once, and nobody has to ping")                         \
     X(memory_allocator, TEXT, "offset", 0, 64, "offset cachelib", IGNORED, "Sluice has its own")   \

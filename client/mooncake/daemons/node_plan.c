@@ -267,7 +267,8 @@ static sl_err terms_add(struct plan *plan, struct sl_error *why)
         enum mc_master_flag flag;
     } durations[] = {{"lease_ttl", MASTER_default_kv_lease_ttl},
                      {"soft_pin_max", MASTER_max_kv_soft_pin_ttl},
-                     {"put_preempt", MASTER_put_start_discard_timeout_sec}};
+                     {"put_preempt", MASTER_put_start_discard_timeout_sec},
+                     {"put_release", MASTER_put_start_release_timeout_sec}};
     sl_err err = setting_add(plan, "contributions", why, "true");
     for (size_t i = 0; err == SL_OK && i < SL_COUNT(durations); i++) {
         uint64_t ms = mc_flags_u64(flags, durations[i].flag) / SL_NS_PER_MS;

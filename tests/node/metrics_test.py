@@ -402,10 +402,12 @@ class Text(unittest.TestCase):
     def test_figures_that_cannot_be_kept_cost_neither_the_node_nor_the_others(self):
         with Node(ranks=1, memory="16MiB") as node:
             node.ctl("put", "key", "-", stdin=b"value")
-            node.stop("--keep-arena")
+            before = node.pid("registrar")
             os.unlink(node.shm + "/labels")
             os.mkdir(node.shm + "/labels")
-            node.start()
+            node.signal("registrar", signal.SIGKILL)
+            node.wait_restarted("registrar", before, 60)
+            node.wait_ready(60)
             self.assertEqual(node.ctl("get", "key").stdout, b"value")
             self.assertGreaterEqual(Metrics(node).tiers()["memory"], 1)
             os.rmdir(node.shm + "/labels")
@@ -508,7 +510,7 @@ class Supervised(unittest.TestCase):
                 self.assertEqual(node.ctl("get", "k").stdout, b"v" * 5000)
                 self.assertIn("/metrics is not served", said)
                 self.assertRegex(node.ctl("doctor", check=False).stdout, rb"fail +metrics +metrics_listen 127.0.0.1:[0-9]+: Address already in use")
-                restarted = node.supervisor("restart", "keyer").stdout
+                restarted = node.supervisor("restart").stdout
                 self.assertIn(f"no /metrics yet, another try follows: sluice-metrics: port {port} of 127.0.0.1 is in use", restarted)
                 other.close()
                 wait_until(lambda: self.at(node), 20, "it is served when the address is free")

@@ -190,12 +190,12 @@ class Doctor(unittest.TestCase):
                 self.assertTrue(all(line["mend"] != "" for line in failed), lines)
 
     def test_a_directory_that_is_none_is_named_before_a_start(self):
-        for url, said in (("", "expected redis://"), ("foo", "expected redis://"), ("redis://127.0.0.1:99999", "no port"),
-                          ("redis://name:a-pass-word@host:1", "no IP address")):
+        for url, code, said in (("", 1, "expected redis://"), ("foo", 2, "begins with neither redis:// nor unix://"),
+                                ("redis://127.0.0.1:99999", 1, "no port"), ("redis://name:a-pass-word@host:1", 1, "no IP address")):
             with self.subTest(url=url):
                 done = subprocess.run([CTL, "config", "--check", "--directory", "redis"], capture_output=True, text=True, check=False,
                                       env={**os.environ, "SLUICE_DIRECTORY_URL": url})
-                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertEqual(done.returncode, code, done.stderr)
                 self.assertIn(said, done.stderr)
                 self.assertNotIn("a-pass-word", done.stderr)
 

@@ -64,8 +64,8 @@ class Elsewhere(unittest.TestCase):
 
     def test_lmcaches_plugin_does(self):
         about = types.SimpleNamespace(
-            use_mla=False, world_size=1, worker_id=0, first_rank=0, is_first_rank=lambda: True, kv_layer_groups_manager=None, kv_shape=(4, 2, CHUNK, 1, 8),
-            get_dtypes=lambda: [stubs.float16], get_shapes=lambda tokens=CHUNK: [stubs.Size((2, 4, tokens, 8))])
+            model_name="model", use_mla=False, world_size=1, worker_id=0, first_rank=0, is_first_rank=lambda: True, kv_layer_groups_manager=None,
+            kv_shape=(4, 2, CHUNK, 1, 8), get_dtypes=lambda: [stubs.float16], get_shapes=lambda tokens=CHUNK: [stubs.Size((2, 4, tokens, 8))])
         told = types.SimpleNamespace(use_layerwise=False, pin_timeout_sec=300, chunk_size=CHUNK, extra_config={})
         loop = asyncio.new_event_loop()
         thread = threading.Thread(target=loop.run_forever)
@@ -90,13 +90,13 @@ class Elsewhere(unittest.TestCase):
         memory = (ctypes.c_byte * ROW_BYTES * 4)()
         view = memoryview(memory)
         spec = types.SimpleNamespace(blocks_per_chunk=1, kv_events_config=types.SimpleNamespace(enable_kv_cache_events=False),
-                                     config=types.SimpleNamespace(kv_cache_layout=None))
+                                     config=types.SimpleNamespace(kv_cache_layout=None, model=types.SimpleNamespace(name="model")))
         with at(self.b):
             tier = vllm_tier.SluiceTier(offloading_spec=spec, primary_kv_view=view, tier_type="SluiceTier")
         self.addCleanup(tier.shutdown)
         keys, value = [b"\x01" * 8, b"\x02" * 8], os.urandom(ROW_BYTES)
         with client(self.a) as there:
-            there.put(f"vllm-tier/model_0123456789ab_r0/{ROW_BYTES}/{keys[0].hex()}", value)
+            there.put(tier._link._prefix + keys[0].hex(), value)
         asked = []
         with mock.patch.object(tier._lookups, "lookup", create=True, side_effect=lambda key, request: asked.append(key)):
             self.assertIs(tier.lookup(keys[0], types.SimpleNamespace(req_id="r")), stubs.LookupResult.RETRY)

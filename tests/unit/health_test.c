@@ -227,7 +227,7 @@ START_TEST(a_secret_is_kept)
 
         ck_assert_int_eq(sl_curve_load(keys, "a", &after, NULL), SL_OK);
         ck_assert_mem_eq(&before, &after, sizeof(before));
-        ck_assert_int_eq(chmod(path, 0640), 0); /* others could read it */
+        ck_assert_int_eq(chmod(path, 0644), 0); /* others could read it */
         ck_assert_int_eq(sl_curve_load(keys, "a", &after, &why), SL_ERR_CONFIG);
         ck_assert_ptr_nonnull(strstr(why.text, "0600"));
     }

@@ -44,8 +44,9 @@ static sl_err echo_init(void *state, struct sl_env *env, struct sl_error *why)
     self->finish_at_ns = SL_NEVER_NS;
     self->stubborn = strcmp(sl_config_text(env->config, SL_SET_nic), "stubborn") == 0;
     self->patient = strcmp(sl_config_text(env->config, SL_SET_nic), "patient") == 0;
-    if (strcmp(sl_config_text(env->config, SL_SET_nic), "broken") == 0) {
-        return sl_fail(why, SL_ERR_CONFIG, "told to fail");
+    bool wrong = strcmp(sl_config_text(env->config, SL_SET_nic), "wrong") == 0;
+    if (wrong || strcmp(sl_config_text(env->config, SL_SET_nic), "broken") == 0) {
+        return sl_fail(why, wrong ? SL_ERR_CONFIG : SL_ERR_IO, "told to fail");
     }
     return SL_OK;
 }
@@ -628,17 +629,25 @@ START_TEST(fatal_result_ends_the_process_with_1)
     }
 END_TEST
 
-START_TEST(failed_init_exits_1_without_saying_ready)
+static const struct {
+    const char *nic;
+    int code;
+} failed_inits[] = {
+    {"broken", 1}, /* another try may help */
+    {"wrong", 2},  /* none does: the settings are to be mended */
+};
+
+START_TEST(failed_init_exits_without_saying_ready)
     {
         char line[64];
-        struct node *node = node_then("", "broken");
+        struct node *node = node_then("", failed_inits[_i].nic);
         ck_assert_int_eq(kill(node->pid, SIGTERM), 0);
         ck_assert_int_eq(ended(node), 0);
 
         next_start(node, line, sizeof(line));
 
         ck_assert_str_eq(line, "");
-        ck_assert_int_eq(ended(node), 1);
+        ck_assert_int_eq(ended(node), failed_inits[_i].code);
         node_freed(node);
     }
 END_TEST
@@ -961,7 +970,7 @@ int main(void)
     tcase_add_test(life, drain_that_does_not_end_is_ended);
     tcase_add_test(life, killed_actor_serves_again_after_a_restart);
     tcase_add_test(life, fatal_result_ends_the_process_with_1);
-    tcase_add_test(life, failed_init_exits_1_without_saying_ready);
+    tcase_add_loop_test(life, failed_init_exits_without_saying_ready, 0, SL_COUNT(failed_inits));
     tcase_add_test(life, second_process_of_a_name_is_refused);
     tcase_add_loop_test(life, command_line_decides_the_exit_code, 0, SL_COUNT(options));
     suite_add_tcase(suite, life);

@@ -296,7 +296,8 @@ sl_err sl_arena_attach(const char *directory, uint32_t id, bool writable, struct
 sl_err sl_arena_fits(const struct sl_arena_options *options, struct sl_error *why)
 {
     struct sl_arena *arena = NULL;
-    if (sl_arena_attach(options->directory, options->id, false, &arena, NULL) != SL_OK) {
+    if (sl_arena_attach(options->directory, options->id, false, &arena, NULL) != SL_OK ||
+        arena == NULL) {
         return SL_OK;
     }
     sl_err err = arena_check_size(arena, options, why);

@@ -211,13 +211,13 @@ static const char *path_below(const struct mount *mount, const char *path)
 static void levels_read(const char *root, const struct controller *controller, const char *path,
                         struct sl_limits *out)
 {
-    SL_AUTO(free) struct mount *mount = malloc(sizeof *mount);
+    struct mount mount;
     char at[PATH_MAX];
-    if (mount == NULL || !mount_find(root, controller->name, mount)) {
+    if (!mount_find(root, controller->name, &mount)) {
         return;
     }
-    int top = snprintf(at, sizeof at, "%s%s", root, mount->at);
-    int used = snprintf(at, sizeof at, "%s%s%s", root, mount->at, path_below(mount, path));
+    int top = snprintf(at, sizeof at, "%s%s", root, mount.at);
+    int used = snprintf(at, sizeof at, "%s%s%s", root, mount.at, path_below(&mount, path));
     for (uint32_t i = 0; used < (int)sizeof at && i < LEVELS_MAX; i++) {
         controller->read(at, out);
         char *slash = strrchr(at, '/');

@@ -240,7 +240,7 @@ sl_err sl_parse_duration(const char *text, uint64_t *ns, struct sl_error *why)
 sl_err sl_parse_ratio(const char *text, uint64_t *millionths, struct sl_error *why)
 {
     const char *rest = NULL;
-    struct decimal value;
+    struct decimal value = {0};
     sl_err err = decimal_take(text, &value, &rest, why);
     if (err != SL_OK) {
         return err;

@@ -159,7 +159,7 @@ static int subscriber(const char *from)
 static void topic_send(int fd, bool on, const char *topic)
 {
     char text[256];
-    int length = snprintf(text, sizeof text, "%c%s", on, topic);
+    int length = snprintf(text, sizeof text, "%c%s", (int)on, topic);
     ck_assert(frame_send(fd, 0, text, (size_t)length));
 }
 

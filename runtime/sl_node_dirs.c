@@ -313,7 +313,7 @@ static sl_err marker_write(const struct sl_node_dir_want *want, bool made, struc
 
 static sl_err dir_take(const struct sl_node_dir_want *want, bool runs, struct sl_error *why)
 {
-    struct sl_node_dir_seen seen;
+    struct sl_node_dir_seen seen = {0};
     bool missing = access(want->path, F_OK) != 0;
     sl_err err = sl_dir_make(want->path, why);
     if (err == SL_OK) {

@@ -106,6 +106,8 @@ class Supervisor(unittest.TestCase):
                 ("", ["--index-memory", "1MiB", "--index-keys", "1000000"], "is not started: .*too small for 1000000 keys"),
                 ("ulimit -f 1000", [], "is not started: .*file_size: memory is a file of 132 MiB, RLIMIT_FSIZE allows 1 MiB"),
                 ("ulimit -v 400000", [], "is not started: .*addresses: memory and indexes want")):
+            if "ulimit -v" in shell and "SLUICE_TEST_SANITIZED" in os.environ:
+                continue  # a sanitizer maps terabytes of addresses
             with self.subTest(words=words, shell=shell):
                 node = Node()
                 line = [NODE, "start", "--memory", "128MiB", *words, *node.where]

@@ -296,7 +296,8 @@ static sl_err setting_read(struct scanner *scan, struct sl_config *config)
     const char *name = scan->at;
     size_t length = SL_MAX(strcspn(name, NAME_ENDS), (size_t)1);
     if (!sl_setting_find(name, length, &setting)) {
-        return scan_fail(scan, "no such option '%.*s'", (int)SL_MIN(length, (size_t)64), name);
+        (void)snprintf(source, sizeof source, "%s:%d", scan->path, scan->line);
+        return sl_setting_refuse(name, length, source, "setting", scan->why);
     }
     scan->at += length;
     sl_err err = blanks_skip(scan, false);

@@ -76,6 +76,27 @@ bool sl_setting_find(const char *name, size_t length, enum sl_setting *out)
     return false;
 }
 
+/* Settings that the release before still had, each with what to do instead. A row goes after one release. */
+static const struct {
+    const char *name, *advice;
+} removed_settings[] = {
+    {"clients_window", "leave it out"},
+};
+
+sl_err sl_setting_refuse(const char *name, size_t length, const char *source, const char *kind,
+                         struct sl_error *why)
+{
+    for (size_t i = 0; i < SL_COUNT(removed_settings); i++) {
+        if (sl_option_is(removed_settings[i].name, name, length)) {
+            return sl_fail(why, SL_ERR_CONFIG, "%s: the setting '%s' was removed: %s",
+                           sl_config_source_end(source), removed_settings[i].name,
+                           removed_settings[i].advice);
+        }
+    }
+    return sl_fail(why, SL_ERR_CONFIG, "%s: unknown %s '%.*s'", sl_config_source_end(source), kind,
+                   (int)SL_MIN(length, (size_t)64), name);
+}
+
 const char *sl_config_source_end(const char *source)
 {
     enum { SHOWN_BYTES = 80 };
@@ -240,8 +261,7 @@ sl_err sl_config_set(struct sl_config *config, const char *name, const char *tex
 {
     enum sl_setting setting;
     if (!sl_setting_find(name, strlen(name), &setting)) {
-        return sl_fail(why, SL_ERR_CONFIG, "%s: unknown setting '%.64s'",
-                       sl_config_source_end(source), name);
+        return sl_setting_refuse(name, strlen(name), source, "setting", why);
     }
     return setting_take(config, setting, text, source, why);
 }
@@ -310,7 +330,7 @@ static sl_err config_load_environment(struct sl_config *config, struct sl_error 
         name[sizeof(name) - 1] = '\0';
         enum sl_setting setting;
         if (length - 7 >= sizeof(name) || !sl_setting_find(name, length - 7, &setting)) {
-            return sl_fail(why, SL_ERR_CONFIG, "environment variable %s: unknown setting", source);
+            return sl_setting_refuse(name, strlen(name), source, "setting", why);
         }
         sl_err err = setting_take(config, setting, equals + 1, source, why);
         if (err != SL_OK) {
@@ -412,8 +432,11 @@ static sl_err arguments_walk(struct sl_config *config, bool assign, int argc, ch
     if (kind == SL_ARGUMENT_NO_VALUE) {
         return sl_fail(why, SL_ERR_CONFIG, "%.80s: a value is missing", got.word);
     }
-    if (kind != SL_ARGUMENT_WORD && kind != SL_ARGUMENT_END) {
-        return sl_fail(why, SL_ERR_CONFIG, "%.80s: unknown option; see --help", got.word);
+    if (kind == SL_ARGUMENT_UNKNOWN) {
+        return sl_setting_refuse(got.name, (size_t)got.name_length, got.word, "option", why);
+    }
+    if (kind == SL_ARGUMENT_UNWANTED) {
+        return sl_fail(why, SL_ERR_CONFIG, "%.80s: takes no value", got.word);
     }
     if (rest != NULL) {
         *rest = walk.at - (kind == SL_ARGUMENT_WORD);

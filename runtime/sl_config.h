@@ -35,8 +35,6 @@ enum sl_setting_kind {
     X(clients_write, TEXT, "", 0, 1023,                                                           \
       "other users that may read, put, pin and have engines by the gate: as clients_allow")       \
     X(clients_of_user, COUNT, "16", 1, 128, "clients that each of these users may have at once")  \
-    X(clients_window, SIZE, "16MiB", 8388608, 268435456,                                          \
-      "memory through which each client of clients_write hands values over")                      \
     X(clients_pin_bytes_max, SIZE, "0", 0, 17592186044416,                                        \
       "bytes that clients of one user of clients_write may pin together; 0: 1/4 of memory")       \
     X(clients_pool_bytes_max, SIZE, "0", 0, 17592186044416,                                       \
@@ -325,6 +323,11 @@ const char *sl_config_source(const struct sl_config *config, enum sl_setting set
 const char *sl_setting_name(enum sl_setting setting);
 /* The setting of that name, length bytes, dashes or underscores; false: there is none. */
 bool sl_setting_find(const char *name, size_t length, enum sl_setting *out);
+/* The error for a name that sl_setting_find does not know: "SOURCE: unknown KIND 'NAME'". If the release
+ * before had a setting of that name, the text gives the advice of the table of removed settings. Gives
+ * SL_ERR_CONFIG. kind: "setting" or "option". */
+sl_err sl_setting_refuse(const char *name, size_t length, const char *source, const char *kind,
+                         struct sl_error *why);
 /* Prints all settings as help text with kinds, ranges and defaults. stream: a FILE *. */
 void sl_config_print_help(void *stream);
 /* Prints a settings file that changes nothing: every setting with kind, bounds or choices and help

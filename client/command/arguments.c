@@ -142,12 +142,15 @@ static bool arguments_take(struct ctl *ctl, struct sl_arguments walk,
             if (!option_take(ctl, table, &got)) {
                 return false;
             }
+        } else if (kind == SL_ARGUMENT_UNKNOWN) {
+            struct sl_error why;
+            (void)sl_setting_refuse(got.name, (size_t)got.name_length, "command line", "option",
+                                    &why);
+            (void)ctl_wrong(ctl, "%s", why.text);
+            return false;
         } else {
-            (void)ctl_wrong(ctl, "%s--%.*s%s", kind == SL_ARGUMENT_UNKNOWN ? "unknown option " : "",
-                            got.name_length, got.name,
-                            kind == SL_ARGUMENT_NO_VALUE   ? " needs a value"
-                            : kind == SL_ARGUMENT_UNWANTED ? " takes no value"
-                                                           : "");
+            (void)ctl_wrong(ctl, "--%.*s%s", got.name_length, got.name,
+                            kind == SL_ARGUMENT_NO_VALUE ? " needs a value" : " takes no value");
             return false;
         }
     }

@@ -25,8 +25,9 @@
 /* A call that is under way has so long to end in order. */
 #define GRACE_MS 200
 /* So much of memory clients of one user may pin, unless the setting says so, and have in drafts. */
-#define PIN_SHARE   4u
-#define DRAFT_SHARE 4u
+#define PIN_SHARE    4u
+#define WINDOW_BYTES (UINT64_C(16) << 20) /* of all slots */
+#define DRAFT_SHARE  4u
 /* How often is looked for drafts whose time is over. */
 #define EXPIRE_MS 250
 
@@ -175,7 +176,7 @@ sl_err writer_open(const struct writer_options *options, uint32_t uid, struct wr
                       of_user);
     }
     if (err == SL_OK) {
-        err = window_make(self, sl_config_u64(options->config, SL_SET_clients_window), why);
+        err = window_make(self, WINDOW_BYTES, why);
     }
     if (err == SL_OK) {
         err = client_open(self, options, uid, why);

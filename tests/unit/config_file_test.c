@@ -105,7 +105,7 @@ static const struct {
     const char *text;
     const char *complaint;
 } bad[] = {
-    {"\n\nrankz = 3 # c\n", "node.conf:3: no such option 'rankz' in 'rankz = 3 # c'"},
+    {"\n\nrankz = 3 # c\n", "node.conf:3: unknown setting 'rankz'"},
     {"# c\nmemory = 5XB\n", "node.conf:2: memory: '5XB': unknown unit 'XB'"},
     {"/* c\n */\nranks 3\n", "node.conf:3: missing equal sign after option 'ranks' in 'ranks 3'"},
     {"ranks += 3\n", "node.conf:1: missing equal sign after option 'ranks'"},
@@ -114,11 +114,11 @@ static const struct {
     {"ranks = # 3\n", "node.conf:1: ranks: '' is no number"},
     {"ranks = = 3\n", "node.conf:1: ranks: '= 3' is no number"},
     {"ranks = {3}\n", "node.conf:1: ranks: '{3}' is no number"},
-    {"ranks = 3 rankz = 4\n", "node.conf:1: no such option 'rankz'"},
-    {"ranks = '3' rankz = 4\n", "node.conf:1: no such option 'rankz'"},
+    {"ranks = 3 rankz = 4\n", "node.conf:1: unknown setting 'rankz'"},
+    {"ranks = '3' rankz = 4\n", "node.conf:1: unknown setting 'rankz'"},
     {"log_dir = \"/a\"b\n", "node.conf:1: 'b' stands behind the value's quotes"},
-    {"ranks = 3\n}\n", "node.conf:2: no such option '}' in '}'"},
-    {"[node]\n", "node.conf:1: no such option '[node]'"},
+    {"ranks = 3\n}\n", "node.conf:2: unknown setting '}'"},
+    {"[node]\n", "node.conf:1: unknown setting '[node]'"},
     {"ranks = 3;\n", "node.conf:1: ranks: '3;' is no whole number"},
     {"ranks = 3\n/* c\n\n", "node.conf:2: the comment is never closed"},
     {"ranks = \"3\nmemory = 2GiB\"\n",
@@ -227,6 +227,38 @@ START_TEST(value_reads_alike_in_file_environment_and_command_line)
     }
 END_TEST
 
+START_TEST(removed_setting_is_refused_by_name_with_advice)
+    {
+        char line[] = "clients_window = 16MiB\n", file[160];
+        char *arguments[][3] = {{"program", file, NULL},
+                                {"program", "--clients-window=16MiB", NULL},
+                                {"program", "--clients_window", "16MiB"},
+                                {"program", NULL, NULL}};
+        (void)snprintf(file, sizeof file, "--config=%s", path);
+        sl_tmpdir_write(path, line, strlen(line));
+        for (size_t i = 0; i < SL_COUNT(arguments); i++) {
+            struct sl_config *config = NULL;
+            struct sl_error why = {0};
+            ck_assert_int_eq(sl_config_create(&config, NULL), SL_OK);
+            if (i == 3) {
+                ck_assert_int_eq(setenv("SLUICE_CLIENTS_WINDOW", "16MiB", 1), 0);
+            }
+
+            sl_err err = sl_config_load(config, NULL,
+                                        i == 3   ? 1
+                                        : i == 2 ? 3
+                                                 : 2,
+                                        arguments[i], NULL, &why);
+
+            ck_assert_int_eq(err, SL_ERR_CONFIG);
+            ck_assert_msg(
+                strstr(why.text, "the setting 'clients_window' was removed: leave it out") != NULL,
+                "%zu: %s", i, why.text);
+            sl_config_destroy(&config);
+        }
+    }
+END_TEST
+
 /* Libraries of ini files cut lines: at 200 bytes, at 1,024. */
 START_TEST(longest_setting_fits_and_a_longer_one_is_named)
     {
@@ -293,6 +325,7 @@ int main(void)
     tcase_add_loop_test(tcase, file_is_refused_with_line_and_reason, 0, (int)SL_COUNT(bad));
     tcase_add_loop_test(tcase, value_reads_alike_in_file_environment_and_command_line, 0,
                         (int)SL_COUNT(everywhere));
+    tcase_add_test(tcase, removed_setting_is_refused_by_name_with_advice);
     tcase_add_test(tcase, longest_setting_fits_and_a_longer_one_is_named);
     tcase_add_test(tcase, threads_load_without_a_lock);
     suite_add_tcase(suite, tcase);

@@ -53,7 +53,7 @@ static const struct {
     {TEXT("ranks\n"), "in 'ranks'"},
     {TEXT("\nranks = {2}\n"), "node.conf:2: ranks: '{2}' is no number"},
     {TEXT("ranks += 2\n"), "node.conf:1: "},
-    {TEXT("sl_probe = 1\n"), "node.conf:1: no such option 'sl_probe'"},
+    {TEXT("sl_probe = 1\n"), "node.conf:1: unknown setting 'sl_probe'"},
     {TEXT("log_level = infoo\n"), "node.conf:1: log_level: 'infoo' is none of error warn info"},
     {TEXT("device = cpus\n"), "node.conf:1: device: 'cpus' is none of auto cuda host"},
     {TEXT("evict_policy = lfu\n"), "node.conf:1: evict_policy: 'lfu' is none of density lru"},

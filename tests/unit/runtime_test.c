@@ -349,7 +349,7 @@ static const struct {
     char *word, *value;
     const char *complaint;
 } bad_words[] = {
-    {"--flase", "1", "--flase: unknown option"},
+    {"--flase", "1", "--flase: unknown option 'flase'"},
     {"--ranks", NULL, "--ranks: a value is missing"},
     {"--ranks", "x", "--ranks: ranks: 'x'"},
     {"stray", NULL, "unexpected argument 'stray'"},

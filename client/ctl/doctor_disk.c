@@ -2,6 +2,7 @@
  * as it is, else whether there could be one. */
 #include "client/ctl/doctor.h"
 
+#include "runtime/config_file.h"
 #include "runtime/sl_disk_place.h"
 #include "runtime/sl_metrics.h"
 
@@ -25,6 +26,7 @@ static sl_err settings_read(const char *path, struct sl_config *config, struct s
         return sl_fail_os(why, errno, "'%.150s'", path);
     }
     sl_err err = SL_OK;
+    enum sl_setting setting;
     while (err == SL_OK && fgets(line, sizeof line, file) != NULL) {
         char *equals = strchr(line, '=');
         line[strcspn(line, "\n")] = '\0';
@@ -33,7 +35,9 @@ static sl_err settings_read(const char *path, struct sl_config *config, struct s
             break;
         }
         *equals = '\0';
-        err = sl_config_set(config, line, equals + 1, path, why);
+        err = sl_setting_find(line, strlen(line), &setting)
+                  ? sl_config_assign(config, setting, equals + 1, path, why)
+                  : sl_fail(why, SL_ERR_CONFIG, "%s: unknown setting '%.64s'", path, line);
     }
     (void)fclose(file);
     return err;

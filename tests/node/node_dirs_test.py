@@ -13,7 +13,7 @@ import time
 import unittest
 
 from contributions_support import Probe
-from node_support import BIN, NODE, PATIENCE, Node, lives, log_of, main, wait_until
+from node_support import BIN, CTL, NODE, PATIENCE, Node, lives, log_of, main, wait_until
 
 KEPT = ("mine.txt", ".hidden", "below/deep.txt", "settings", "watch", "index", "arena.0", "metrics.csv", "pid/registrar", "program/keyer",
         "program.old/sluice-keyer", "gate.d/12", "log/notes.txt", "supervisor.state", "keep-arena", "metrics.at", "registrar.out")
@@ -132,6 +132,36 @@ class Dirs(unittest.TestCase):
             self.node("stop", **places)
             self.assertTrue(os.path.exists(self.run + "/values/lock"))
             self.assertFalse(os.path.exists(places.get("shm_dir", self.shm) + "/index"))
+
+    def test_names_with_signs_of_a_settings_file_are_read_once(self):
+        odd = "a \"b\" 'c' #d ${HOME} $x \\ "
+        places = {"runtime_dir": f"{self.home}/r{odd}", "shm_dir": f"{self.shm}/{odd}", "log_dir": f"{self.home}/l{odd}",
+                  "disk_path": f"{self.home}/d{odd}x", "record": "'q' "}
+        with open(self.home + "/node.conf", "w", encoding="utf-8") as out:
+            out.write("ranks = 1\nmemory = 16MiB\ndisk = 16MiB\ninstance = dirs\n")
+            for name, value in places.items():
+                out.write(f"{name} = '" + value.replace("\\", "\\\\").replace("'", "\\'") + "'\n")
+        run, shm = f"{self.home}/r{odd}", f"{self.shm}/{odd}"
+
+        def sluice(program, *words, code=0):
+            done = subprocess.run([program, *words, "--config", "node.conf"], cwd=self.home, timeout=60 * PATIENCE, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True, env=dict(os.environ, SLUICE_BIN=BIN), check=False, input="value")
+            self.assertIn(done.returncode, (code, 0), done.stdout)
+            return done.stdout
+
+        self.addCleanup(sluice, NODE, "stop", code=3)
+        sluice(NODE, "start")
+        for path in (run, shm, f"{self.home}/l{odd}", f"{self.home}/d{odd}x"):
+            self.assertTrue(os.listdir(path), path)
+        self.assertTrue(os.path.exists(shm + "/.sluice-node"))
+        sluice(CTL, "put", "kept")
+        sluice(NODE, "restart")
+        self.assertEqual(sluice(CTL, "get", "kept"), "value")
+        sluice(NODE, "status")
+        sluice(NODE, "stop")
+        self.assertEqual(sorted(os.listdir(self.home)), sorted(["node.conf", "'q' ", f"r{odd}", f"l{odd}", f"d{odd}x"]))
+        self.assertEqual(sorted(os.listdir(run)), ["log", "start-arguments", "supervisor.lock"])
+        self.assertFalse(os.path.exists(shm))
 
     def test_the_memory_of_another_node_is_neither_taken_nor_removed(self):
         with Node(ranks=1, memory="16MiB") as other:

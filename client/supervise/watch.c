@@ -2,6 +2,7 @@
 #include "client/supervise/watch.h"
 #include "client/supervise/exit_code.h"
 #include "client/supervise/hang.h"
+#include "client/supervise/names.h"
 #include "client/supervise/notify.h"
 #include "runtime/sl_loop.h"
 #include "runtime/sl_metrics.h"
@@ -19,8 +20,9 @@
 #include <unistd.h>
 
 #define WATCHED_MAX    512u
-#define SUP_NAME_BYTES 32u /* of an actor */
-#define LINE_BYTES     512u
+#define SUP_NAME_BYTES 32u   /* of an actor */
+#define LINE_BYTES     2048u /* a path, and more */
+#define KEPT_MAX       16u   /* names of the script */
 #define TICK_NS        SL_NS_PER_S
 #define TICK_NS_MIN    (10 * SL_NS_PER_MS)
 /* Ticks in so long a part of the watchdog's limit: one that is late is none that is lost. */
@@ -38,12 +40,19 @@
 struct watched {
     char name[SUP_NAME_BYTES];
     struct sl_proc_id proc;
-    int pidfd;                    /* for its exit code; -1: it was gone */
-    bool minded;                  /* it has no page, and the node waits for it in nothing */
+    int pidfd;    /* for its exit code; -1: it was gone */
+    bool minded;  /* it has no page, and the node waits for it in nothing */
+    bool adopted; /* it was there before the script: it has all its names */
+    struct sup_name names[SUP_ACTOR_NAMES];
     struct sl_metrics_view *view; /* NULL: its page is not there yet */
     struct sup_hang hang;
     uint64_t since_ns;
     enum sl_health health; /* STARTING without a page of its own */
+};
+
+struct kept {
+    char *path; /* owned */
+    struct sup_name name;
 };
 
 struct watcher {
@@ -52,10 +61,13 @@ struct watcher {
     struct sup_notify notify;
     struct watched *all; /* WATCHED_MAX */
     uint32_t count;
+    struct kept kept[KEPT_MAX];
+    uint32_t kept_count;
+    struct sup_name memory[SUP_MEMORY_NAMES]; /* as this registrar has it */
     sl_loop_timer timer;
     uint64_t look_at_ns, tick_at_ns, tick_ns;
     uint64_t asked_at_ns; /* of a tick without an answer; 0: none */
-    bool unanswered_told, lost, ended;
+    bool unanswered_told, ended;
     char line[LINE_BYTES]; /* of a command that is not whole yet */
     size_t line_bytes;
     char state[STATE_BYTES]; /* told last */
@@ -167,6 +179,27 @@ static uint64_t minded_look(struct watcher *self, struct watched *at, uint64_t n
     return now_ns + (seen.stopped ? SUP_LOOK_NS : TICK_NS);
 }
 
+/* One that has just begun may still be making them. */
+static void watched_names_look(struct watcher *self, struct watched *at, uint64_t now_ns)
+{
+    const struct sup_watch_options *options = self->options;
+    char path[PATH_MAX], gone[64];
+    bool young = now_ns < at->since_ns + YOUNG_NS;
+    if (!is_ready(at) && (young || !(at->minded || at->adopted))) {
+        return;
+    }
+    if (strcmp(at->name, "registrar") == 0 &&
+        sup_memory_names_look(self->memory, options->shm_dir, gone)) {
+        tell(self, "memory %" PRIu32 "%s", at->proc.pid, gone);
+        return;
+    }
+    const char *file = sup_actor_names_look(at->names, options->runtime_dir, options->shm_dir,
+                                            at->name, !at->minded && !young, path);
+    if (file != NULL) {
+        tell(self, "unnamed %s %" PRIu32 " %s", at->name, at->proc.pid, file);
+    }
+}
+
 /* One look at one actor; gives when it is to be looked at again. */
 static uint64_t watched_look(struct watcher *self, struct watched *at, uint64_t now_ns)
 {
@@ -175,6 +208,7 @@ static uint64_t watched_look(struct watcher *self, struct watched *at, uint64_t 
     if (at->minded) {
         return minded_look(self, at, now_ns);
     }
+    bool was_ready = is_ready(at);
     at->health = SL_HEALTH_STARTING;
     if (page_of(self, at, &summary)) {
         at->health = summary.health;
@@ -183,6 +217,9 @@ static uint64_t watched_look(struct watcher *self, struct watched *at, uint64_t 
     seen.starting = at->health == SL_HEALTH_STARTING;
     seen.stopped = sup_is_late(&seen, now_ns) && process_is_stopped(at->proc.pid);
     verdict_tell(self, at, &seen, now_ns);
+    if (!was_ready) { /* before anybody hears that it is */
+        watched_names_look(self, at, now_ns);
+    }
     if (!is_ready(at)) {
         return now_ns + (now_ns < at->since_ns + YOUNG_NS ? YOUNG_LOOK_NS : SUP_LOOK_NS);
     }
@@ -239,7 +276,7 @@ static void all_look(struct watcher *self, uint64_t now_ns)
     state_tell(self);
 }
 
-/* ---------------------------------------------------------------- ticks */
+/* ---------------------------------------------------------------- names */
 
 /* Whether supervisor.pid names the script still. */
 static bool is_ours(const struct watcher *self)
@@ -250,14 +287,26 @@ static bool is_ours(const struct watcher *self)
     return sl_proc_id_read(path, &named, NULL) == SL_OK && named.pid == self->options->script_pid;
 }
 
+static void names_look(struct watcher *self, uint64_t now_ns)
+{
+    bool lost = !is_ours(self);
+    for (uint32_t i = 0; i < self->kept_count; i++) {
+        lost |= !sup_name_look(&self->kept[i].name, self->kept[i].path, false);
+    }
+    if (lost) {
+        tell(self, "lost");
+    }
+    for (uint32_t i = 0; i < self->count; i++) {
+        watched_names_look(self, &self->all[i], now_ns);
+    }
+}
+
+/* ---------------------------------------------------------------- ticks */
+
 static void tick(struct watcher *self, uint64_t now_ns)
 {
     self->tick_at_ns = now_ns + self->tick_ns;
-    bool lost = !is_ours(self);
-    if (lost && !self->lost) {
-        tell(self, "lost");
-    }
-    self->lost = lost;
+    names_look(self, now_ns);
     if (self->asked_at_ns == 0) {
         self->asked_at_ns = now_ns;
         self->unanswered_told = false;
@@ -329,8 +378,8 @@ static void gone(void *context, struct sl_proc_id proc)
     }
 }
 
-static sl_err watch_begin(struct watcher *self, const char *name, struct sl_proc_id proc,
-                          bool minded)
+/* Takes proc, minded and adopted of want. */
+static sl_err watch_begin(struct watcher *self, const char *name, const struct watched *want)
 {
     for (uint32_t i = 0; i < self->count; i++) {
         if (strcmp(self->all[i].name, name) == 0) {
@@ -342,11 +391,15 @@ static sl_err watch_begin(struct watcher *self, const char *name, struct sl_proc
         return sl_fail(&self->why, SL_ERR_LIMIT, "more than %u actors", WATCHED_MAX);
     }
     struct watched *at = &self->all[self->count];
-    *at = (struct watched){
-        .proc = proc, .pidfd = -1, .minded = minded, .since_ns = sl_clock_monotonic_ns()};
+    *at = *want;
+    at->pidfd = -1;
+    at->since_ns = sl_clock_monotonic_ns();
     (void)snprintf(at->name, sizeof(at->name), "%s", name);
     (void)sl_proc_open(at->proc, &at->pidfd, NULL); /* one that is gone is told below */
     sl_err err = sl_loop_process_watch(self->loop, at->proc, gone, self, &self->why);
+    if (strcmp(name, "registrar") == 0) {
+        memset(self->memory, 0, sizeof(self->memory));
+    }
     if (err == SL_OK) {
         self->count++;
         self->state[0] = '\0'; /* told anew: it may be what it was before */
@@ -357,7 +410,7 @@ static sl_err watch_begin(struct watcher *self, const char *name, struct sl_proc
     return err;
 }
 
-static sl_err command_watch(struct watcher *self, const char *words, bool minded)
+static sl_err command_watch(struct watcher *self, const char *words, struct watched want)
 {
     char name[SUP_NAME_BYTES];
     uint32_t pid = 0;
@@ -368,19 +421,48 @@ static sl_err command_watch(struct watcher *self, const char *words, bool minded
         sscanf(words, "%31[a-z0-9.] %" SCNu32 " %" SCNu64 "%n", name, &pid, &start_time, &end);
     if (got != 3 || end < 0 || words[end] != '\0' || pid == 0) {
         return sl_fail(&self->why, SL_ERR_INVALID, "'%s %.80s': NAME PID START was expected",
-                       minded ? "mind" : "watch", words);
+                       want.minded    ? "mind"
+                       : want.adopted ? "adopt"
+                                      : "watch",
+                       words);
     }
-    return watch_begin(self, name, (struct sl_proc_id){.pid = pid, .start_time = start_time},
-                       minded);
+    want.proc = (struct sl_proc_id){.pid = pid, .start_time = start_time};
+    return watch_begin(self, name, &want);
+}
+
+/* Of a path that is kept already what it leads to now counts. */
+static sl_err command_keep(struct watcher *self, const char *path)
+{
+    uint32_t i = 0;
+    while (i < self->kept_count && strcmp(self->kept[i].path, path) != 0) {
+        i++;
+    }
+    if (i == self->kept_count) {
+        char *copy = i < KEPT_MAX ? strdup(path) : NULL;
+        if (copy == NULL) {
+            return i < KEPT_MAX ? sl_fail_os(&self->why, ENOMEM, "keep '%.80s'", path)
+                                : sl_fail(&self->why, SL_ERR_LIMIT, "more than %u names", KEPT_MAX);
+        }
+        self->kept[self->kept_count++].path = copy;
+    }
+    self->kept[i].name = (struct sup_name){0};
+    (void)sup_name_look(&self->kept[i].name, path, false);
+    return SL_OK;
 }
 
 static sl_err command_run(struct watcher *self, const char *line)
 {
     if (strncmp(line, "watch ", 6) == 0) {
-        return command_watch(self, line + 6, false);
+        return command_watch(self, line + 6, (struct watched){0});
+    }
+    if (strncmp(line, "adopt ", 6) == 0) {
+        return command_watch(self, line + 6, (struct watched){.adopted = true});
+    }
+    if (strncmp(line, "keep ", 5) == 0) {
+        return command_keep(self, line + 5);
     }
     if (strncmp(line, "mind ", 5) == 0) {
-        return command_watch(self, line + 5, true);
+        return command_watch(self, line + 5, (struct watched){.minded = true});
     }
     if (strcmp(line, "alive") == 0) {
         self->asked_at_ns = 0;
@@ -508,6 +590,9 @@ sl_err sup_watch(const struct sup_watch_options *options, struct sl_error *why)
     }
     while (self.count > 0) {
         watched_forget(&self, &self.all[0]);
+    }
+    while (self.kept_count > 0) {
+        free(self.kept[--self.kept_count].path);
     }
     sup_notify_close(&self.notify);
     sl_loop_destroy(&self.loop);

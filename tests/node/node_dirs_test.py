@@ -317,13 +317,18 @@ while time.monotonic() < end:
         time.sleep(0.05)
 """) if os.environ.get("SLUICE_TEST_PACKAGE") else None
             node.ctl("put", "kept", stdin=b"value")
-            for turn, names in enumerate((None, ("index",), ("arena.0", "settled"))):
+            for turn, names in enumerate((None, ("arena.0",), ("index",), ("settled",))):
                 before = {name: node.pid(name) for name in node.processes()}
                 if names is None:
                     shutil.rmtree(node.shm)
                 else:
                     for name in names:
-                        os.remove(f"{node.shm}/{name}")
+                        path = f"{node.shm}/{name}"
+                        if name == "arena.0":
+                            os.remove(path)
+                        else:  # looks as it did, and is another file
+                            shutil.copy(path, path + ".copy")
+                            os.replace(path + ".copy", path)
                 wait_until(lambda: all(node.pid(name) not in (0, pid) for name, pid in before.items()), HANG, "actors begin anew")
                 self.whole(node)
                 self.assertEqual(node.ctl("get", "kept").stdout, b"value", "it was written to disk")
@@ -359,6 +364,13 @@ while time.monotonic() < end:
             node.wait_restarted("keyer", keyer, 20)
             os.remove(node.shm + "/metrics.keyer")
             self.again(node.shm + "/metrics.keyer")
+            self.whole(node)
+            before = node.live_pid("keyer")
+            time.sleep(4)  # as above
+            os.remove(run + "keyer.sock")
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as other:
+                other.bind(run + "keyer.sock")
+                node.wait_restarted("keyer", before, HANG)
             self.whole(node)
 
     @unittest.skipUnless(os.path.exists(BIN + "/sluice-gate"), "no gate was built")

@@ -447,11 +447,11 @@ class Watcher(unittest.TestCase):
         self.assertEqual(self.watcher.stdout.readline(), "lost\n")
 
     def test_what_is_no_command_ends_it(self):
-        for line in ("dance", "watch keyer", "watch keyer 0 1", "watch key/er 1 1", "watch keyer 1 1 1", "watch " + "x" * 600):
+        for line in ("dance", "watch keyer", "watch keyer 0 1", "watch key/er 1 1", "watch keyer 1 1 1", "watch " + "x" * 3000):
             self.start()
             self.asked(line)
             self.assertEqual(self.watcher.wait(10), 1, line)
-            self.assertIn("sluice-supervise: '" if len(line) < 500 else "over 512 bytes", self.watcher.stderr.read())
+            self.assertIn("sluice-supervise: '" if len(line) < 500 else "over 2048 bytes", self.watcher.stderr.read())
             for pipe in (self.watcher.stdin, self.watcher.stdout, self.watcher.stderr):
                 pipe.close()
 

@@ -144,14 +144,20 @@ void ti_io_pump(struct tierer *self)
     for (enum ti_io_class class = io_next(self); class != TI_IO_CLASSES; class = io_next(self)) {
         struct ti_io *io = self->io_queues[class].first;
         struct sl_error why = {0};
+        uint64_t read_bytes = io->request.verb == SL_DISK_READ ? io->request.length_bytes : 0;
+        if (read_bytes > 0 && self->read_bytes_at_disk > 0 &&
+            self->read_bytes_at_disk + read_bytes > TI_READ_WINDOW_BYTES) {
+            break;
+        }
         sl_err err = self->disk->ops->submit(self->disk, &io->request, &why);
         if (err == SL_ERR_LIMIT) {
             break;
         }
         (void)io_pop(self, class);
         self->io_turn++;
-        if (err !=
-            SL_OK) { /* ends like a completion with this error; what it starts joins the queue */
+        if (err == SL_OK) {
+            self->read_bytes_at_disk += read_bytes;
+        } else { /* ends like a completion with this error; what it starts joins the queue */
             sl_log_write(self->env->log, SL_LOG_ERROR, 0, "disk: request refused: %s", why.text);
             io_end(self, io, 0, why.os_code != 0 ? why.os_code : EIO);
         }
@@ -199,6 +205,11 @@ void ti_io_completed(struct tierer *self, const struct sl_msg *msg)
 {
     const struct sl_body_local_io *body = &msg->body.local_io;
     if (body->cookie < TI_IOS_MAX && self->ios[body->cookie].kind != TI_IO_FREE) {
+        const struct sl_disk_request *request = &self->ios[body->cookie].request;
+        if (request->verb == SL_DISK_READ) {
+            self->read_bytes_at_disk -= request->length_bytes;
+            ti_io_pump(self); /* the disk goes on while this piece is hashed */
+        }
         io_end(self, &self->ios[body->cookie], body->bytes, (int)body->os_code);
     }
 }

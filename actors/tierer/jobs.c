@@ -211,17 +211,27 @@ static void take_forget(struct tierer *self, const struct sl_msg *msg)
     ti_job_push(&self->waiting, job);
 }
 
+/* Of a value that is one piece no hashes are kept. */
+static uint64_t hash_count(uint64_t length_bytes)
+{
+    return length_bytes > TI_READ_PIECE_BYTES ? sl_digest_chunks(length_bytes) : 0;
+}
+
 static void take_read(struct tierer *self, const struct sl_msg *msg)
 {
     bool ahead = msg->type == SL_MSG_DISK_PREFETCH;
     const struct sl_item_fill *items =
         ahead ? msg->body.disk_prefetch.items.at : msg->body.disk_read.items.at;
-    struct ti_job *job = job_create(
-        self, msg, TI_JOB_READ,
-        ahead ? msg->body.disk_prefetch.items.count : msg->body.disk_read.items.count, 0);
+    uint64_t count = ahead ? msg->body.disk_prefetch.items.count : msg->body.disk_read.items.count;
+    uint64_t hashes_bytes = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        hashes_bytes += hash_count(items[i].length_bytes) * sizeof(uint64_t);
+    }
+    struct ti_job *job = job_create(self, msg, TI_JOB_READ, count, hashes_bytes);
     if (job == NULL) {
         return;
     }
+    uint64_t *hashes = (uint64_t *)(job->items + job->item_count);
     job->ahead = ahead;
     for (uint32_t i = 0; i < job->item_count; i++) {
         const struct sl_item_fill *from = &items[i];
@@ -235,6 +245,8 @@ static void take_read(struct tierer *self, const struct sl_msg *msg)
         to->arena_offset = from->offset_bytes;
         to->segment = (uint32_t)from->segment;
         to->disk_offset = from->disk_offset_bytes;
+        to->hashes = hash_count(to->length_bytes) > 0 ? hashes : NULL;
+        hashes += hash_count(to->length_bytes);
     }
     ti_job_push(ahead ? &self->reads_ahead : &self->reads, job);
     if (!ahead) {

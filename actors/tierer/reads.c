@@ -6,18 +6,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-static void item_end(struct tierer *self, struct ti_job *job, struct ti_item *item, sl_err code)
-{
-    self->reads_wanted_bytes -= job->ahead ? 0 : item->length_bytes;
-    item->code = code;
-    item->dead = true;
-    job->ended++;
-    if (item->bounce >= 0) {
-        ti_bounce_give(self, item->bounce);
-        item->bounce = -1;
-    }
-}
-
 /* What is asked for must be what the log has under this key, and the claim on the target must
  * stand. */
 static sl_err item_check(struct tierer *self, const struct ti_item *item)
@@ -50,17 +38,11 @@ static sl_err item_check(struct tierer *self, const struct ti_item *item)
                : SL_ERR_INVALID;
 }
 
-/* Starts the next item. SL_ERR_BUSY: staging or pages are taken, wait for what is under way. */
-static sl_err item_start(struct tierer *self, struct ti_job *job, uint32_t index)
+/* Before the first piece: room for all of the value. */
+static sl_err item_room_take(struct tierer *self, const struct ti_job *job, struct ti_item *item)
 {
-    struct ti_item *item = &job->items[index];
-    bool refused = self->stalled || self->probe.refused;
-    sl_err err = refused ? SL_ERR_UNREACHABLE : item_check(self, item);
-    if (err != SL_OK) {
-        return err;
-    }
     struct sl_error why = {0};
-    err = ti_staging_take(&self->staging, item->length_bytes, &why);
+    sl_err err = ti_staging_take(&self->staging, item->length_bytes, &why);
     if (err != SL_OK) {
         if (err == SL_ERR_LIMIT) {
             sl_log_write(self->env->log, SL_LOG_WARN, job->back.trace_id, "disk read refused: %s",
@@ -68,31 +50,63 @@ static sl_err item_start(struct tierer *self, struct ti_job *job, uint32_t index
         }
         return err;
     }
+    item->staged = true;
+    if (item->length_bytes < SL_PAGE_BYTES) {
+        item->bounce = ti_bounce_take(self);
+        return item->bounce < 0 ? SL_ERR_BUSY : SL_OK;
+    }
+    return SL_OK;
+}
+
+static void item_room_give(struct tierer *self, struct ti_item *item)
+{
+    if (item->staged) {
+        ti_staging_give(&self->staging, item->length_bytes);
+        item->staged = false;
+    }
+    if (item->bounce >= 0) {
+        ti_bounce_give(self, item->bounce);
+        item->bounce = -1;
+    }
+}
+
+static void item_end(struct tierer *self, struct ti_job *job, struct ti_item *item, sl_err code)
+{
+    self->reads_wanted_bytes -= job->ahead ? 0 : item->length_bytes;
+    item->code = code;
+    item->dead = true;
+    job->ended++;
+    item_room_give(self, item);
+}
+
+/* Starts the next piece of an item. SL_ERR_BUSY: staging or pages are taken, wait for what is under
+ * way. */
+static sl_err item_start(struct tierer *self, struct ti_job *job, uint32_t index)
+{
+    struct ti_item *item = &job->items[index];
+    bool refused = self->stalled || self->probe.refused;
+    sl_err err = refused ? SL_ERR_UNREACHABLE : item_check(self, item);
+    if (err == SL_OK && item->started_bytes == 0) {
+        err = item_room_take(self, job, item);
+    }
+    if (err != SL_OK) {
+        return err;
+    }
     struct ti_segment *segment = ti_log_segment(self, item->segment);
     SL_ASSERT(segment != NULL); /* the entry would have left with it */
     unsigned char *target = ti_arena_at(self, item->arena, item->arena_offset, item->length_bytes);
-    if (item->length_bytes < SL_PAGE_BYTES) {
-        item->bounce = ti_bounce_take(self);
-        if (item->bounce < 0) {
-            ti_staging_give(&self->staging, item->length_bytes);
-            return SL_ERR_BUSY;
-        }
-        target = ti_bounce_at(self, item->bounce);
-    }
+    uint64_t length = SL_MIN(item->length_bytes - item->started_bytes, TI_READ_PIECE_BYTES);
     struct sl_disk_request request = {.verb = SL_DISK_READ,
                                       .file = segment->file,
-                                      .memory = target,
-                                      .offset_bytes = item->disk_offset,
-                                      .length_bytes =
-                                          sl_align_up(item->length_bytes, SL_PAGE_BYTES)};
+                                      .memory = item->bounce >= 0 ? ti_bounce_at(self, item->bounce)
+                                                                  : target + item->started_bytes,
+                                      .offset_bytes = item->disk_offset + item->started_bytes,
+                                      .length_bytes = sl_align_up(length, SL_PAGE_BYTES)};
     if (!ti_io_start(self, TI_IO_READ, job, index, &request)) {
-        ti_staging_give(&self->staging, item->length_bytes);
-        if (item->bounce >= 0) {
-            ti_bounce_give(self, item->bounce);
-            item->bounce = -1;
-        }
         return SL_ERR_BUSY;
     }
+    item->started_bytes += length;
+    item->pieces++;
     segment->reads++;
     self->reads_busy_from_ns =
         self->reads_in_flight == 0 ? self->env->now_ns : self->reads_busy_from_ns;
@@ -100,21 +114,39 @@ static sl_err item_start(struct tierer *self, struct ti_job *job, uint32_t index
     return SL_OK;
 }
 
-/* Starts items of a list, at most so many. False: what is left waits for something. */
+/* The next piece of the job's next item. False: it waits for something. */
+static bool job_step(struct tierer *self, struct ti_job *job, bool may)
+{
+    struct ti_item *item = &job->items[job->started];
+    sl_err err = item->code; /* of its pieces that have ended */
+    if (err == SL_OK) {
+        err = may ? item_start(self, job, job->started) : SL_ERR_BUSY;
+    }
+    if (err == SL_ERR_BUSY && (self->reads_in_flight > 0 || !may)) {
+        if (item->started_bytes == 0) {
+            item_room_give(self, item);
+        }
+        return false; /* the end of a read comes here again; order is kept */
+    }
+    if (err != SL_OK) {
+        item->code = err;
+        if (item->pieces == 0 && !item->dead) {
+            item_end(self, job, item, err);
+        }
+    }
+    job->started += err != SL_OK || item->started_bytes == item->length_bytes;
+    return true;
+}
+
+/* Starts pieces of a list, at most so many. False: what is left waits for something. */
 static bool list_pump(struct tierer *self, struct ti_job_list *list, uint32_t most)
 {
     for (struct ti_job *job = list->first; job != NULL;) {
         struct ti_job *next = job->next;
-        while (job->started < job->item_count) {
-            sl_err err = most > 0 ? item_start(self, job, job->started) : SL_ERR_BUSY;
-            if (err == SL_ERR_BUSY && (self->reads_in_flight > 0 || most == 0)) {
-                return false; /* the end of a read comes here again; order is kept */
+        for (; job->started < job->item_count; most--) {
+            if (!job_step(self, job, most > 0)) {
+                return false;
             }
-            if (err != SL_OK) {
-                item_end(self, job, &job->items[job->started], err);
-            }
-            job->started++;
-            most--;
         }
         if (job->ended == job->item_count) {
             ti_job_remove(list, job);
@@ -177,44 +209,69 @@ void ti_reads_raise(struct tierer *self, const struct sl_msg *msg)
     sl_reply_code(self->env, msg, SL_OK, NULL);
 }
 
-void ti_reads_io_done(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code)
+/* All of the value was read: is it the one? */
+static sl_err item_verify(struct tierer *self, const struct ti_job *job, const struct ti_item *item)
 {
-    struct ti_job *job = io->job;
-    struct ti_item *item = &job->items[io->item];
-    struct ti_segment *segment = ti_log_segment(self, item->segment);
-    sl_err code = SL_OK;
-    busy_count(self);
-    self->reads_in_flight--;
-    ti_staging_give(&self->staging, item->length_bytes);
-    if (segment != NULL) {
-        segment->reads--;
-    }
-    if (os_code != 0 || bytes < item->length_bytes) {
-        ti_health_read_failed(self, item, os_code != 0 ? os_code : EIO);
-        code = SL_ERR_IO;
-    } else if (!sl_digest_equal(sl_digest_of(io->request.memory, item->length_bytes),
-                                item->digest)) {
+    unsigned char *target = ti_arena_at(self, item->arena, item->arena_offset, item->length_bytes);
+    const unsigned char *read = item->bounce >= 0 ? ti_bounce_at(self, item->bounce) : target;
+    struct sl_digest digest =
+        item->hashes != NULL
+            ? sl_digest_of_chunks(item->hashes, sl_digest_chunks(item->length_bytes))
+            : sl_digest_of(read, item->length_bytes);
+    if (!sl_digest_equal(digest, item->digest)) {
         sl_metric_add(self->env->metrics, self->metrics.corrupt, 1);
         sl_log_write(self->env->log, SL_LOG_ERROR, job->back.trace_id,
                      "disk: segment %u at %" PRIu64 ": %" PRIu64
                      " bytes do not match their digest, not served",
                      item->segment, item->disk_offset, item->length_bytes);
         ti_entries_kill(self->entries, item->hash);
-        code = SL_ERR_CORRUPT;
-    } else {
-        ti_health_read_fine(self, item);
-        if (item->bounce >= 0) {
-            unsigned char *target =
-                ti_arena_at(self, item->arena, item->arena_offset, item->length_bytes);
-            if (sl_index_claim_stands(self->index, item->ref, item->generation)) {
-                memcpy(target, ti_bounce_at(self, item->bounce), item->length_bytes);
-            } else {
-                code = SL_ERR_STALE;
-            }
-        }
-        sl_metric_add(self->env->metrics, self->metrics.values_read, 1);
-        sl_metric_add(self->env->metrics, self->metrics.bytes_read, item->length_bytes);
+        return SL_ERR_CORRUPT;
     }
+    ti_health_read_fine(self, item);
+    sl_metric_add(self->env->metrics, self->metrics.values_read, 1);
+    sl_metric_add(self->env->metrics, self->metrics.bytes_read, item->length_bytes);
+    if (item->bounce < 0) {
+        return SL_OK;
+    }
+    if (!sl_index_claim_stands(self->index, item->ref, item->generation)) {
+        return SL_ERR_STALE;
+    }
+    memcpy(target, read, item->length_bytes);
+    return SL_OK;
+}
+
+static void piece_hash(struct ti_item *item, const unsigned char *piece, uint64_t at,
+                       uint64_t length)
+{
+    for (uint64_t done = 0; done < length; done += SL_DIGEST_CHUNK_BYTES) {
+        item->hashes[(at + done) / SL_DIGEST_CHUNK_BYTES] =
+            sl_digest_chunk(piece + done, SL_MIN(length - done, (uint64_t)SL_DIGEST_CHUNK_BYTES));
+    }
+}
+
+void ti_reads_io_done(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code)
+{
+    struct ti_job *job = io->job;
+    struct ti_item *item = &job->items[io->item];
+    struct ti_segment *segment = ti_log_segment(self, item->segment);
+    uint64_t at = io->request.offset_bytes - item->disk_offset;
+    uint64_t length = SL_MIN(item->length_bytes - at, TI_READ_PIECE_BYTES);
+    busy_count(self);
+    self->reads_in_flight--;
+    item->pieces--;
+    if (segment != NULL) {
+        segment->reads--;
+    }
+    if (os_code != 0 || bytes < length) {
+        ti_health_read_failed(self, item, os_code != 0 ? os_code : EIO);
+        item->code = SL_ERR_IO;
+    } else if (item->hashes != NULL) {
+        piece_hash(item, io->request.memory, at, length);
+    }
+    if (item->pieces > 0 || (item->code == SL_OK && item->started_bytes < item->length_bytes)) {
+        return;
+    }
+    sl_err code = item->code != SL_OK ? item->code : item_verify(self, job, item);
     sl_histogram_add(self->env->metrics, self->metrics.read_ns, self->env->now_ns - io->started_ns);
     item_end(self, job, item, code);
 }

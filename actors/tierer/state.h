@@ -23,11 +23,16 @@
 #define TI_ACTIVE_BYTES_MAX     (64u << 20) /* frames on their way to the disk */
 #define TI_SYNC_BYTES           (16u << 20) /* written and not synced: no waiting for more */
 #define TI_SEGMENT_SLACK_BYTES  (64u << 10) /* blocks of the file system's own beside a segment */
-#define TI_BOUNCE_PAGES         512u        /* for values that are no whole pages of the arena */
-#define TI_FENCES_MAX           16u
-#define TI_ARENAS_MAX           16u
-#define TI_FOUND_ITEMS_MAX      4096u /* one DISK_FOUND */
-#define TI_ANSWERED_MAX         64u /* jobs; the registrar has 16 writes and a DISK_FORGET under way */
+/* A value is read in pieces, so that one is hashed while others are read. Of loads and prefetches the
+ * disk has a few at a time, in their order: one that has all of them at once ends them all at once,
+ * and then does nothing while they are hashed, copied and the next ones asked for. */
+#define TI_READ_PIECE_BYTES  (1u << 20)
+#define TI_READ_WINDOW_BYTES (4u << 20)
+#define TI_BOUNCE_PAGES      512u /* for values that are no whole pages of the arena */
+#define TI_FENCES_MAX        16u
+#define TI_ARENAS_MAX        16u
+#define TI_FOUND_ITEMS_MAX   4096u /* one DISK_FOUND */
+#define TI_ANSWERED_MAX      64u /* jobs; the registrar has 16 writes and a DISK_FORGET under way */
 #define TI_ANSWERED_READS_MAX \
     32u /* it has 8 reads and 4 ahead of use, and hears answers in order */
 #define TI_READ_PAUSES_MAX     16u
@@ -109,6 +114,11 @@ struct ti_item {
     uint32_t arena;
     sl_ref ref;
     int32_t bounce; /* page of the bounce pool, -1: none */
+    /* reads */
+    bool staged;            /* its bytes count in the staging budget */
+    uint64_t started_bytes; /* its pieces up to here were handed over */
+    uint32_t pieces;        /* of these, not ended */
+    uint64_t *hashes;       /* of its chunks; NULL: it is one piece */
     uint16_t part_index, part_count, key_length, group_length;
     const char *key, *group;
 };
@@ -328,6 +338,7 @@ struct tierer {
     uint32_t reads_turn;
     struct ti_staging staging;
     uint32_t reads_in_flight;
+    uint64_t read_bytes_at_disk;
     uint64_t reads_busy_from_ns; /* with reads in flight: up to then it is counted */
     uint64_t reads_wanted_bytes; /* of values that somebody waits for */
     uint32_t ios_in_flight;

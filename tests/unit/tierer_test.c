@@ -16,6 +16,10 @@
 #define KEYS_MAX   512u
 #define TARGET_AT  (UINT64_C(8) << 20) /* where reads go, in the arena */
 #define DISK_BYTES (UINT64_C(8) << 20)
+/* Values from this number on have several pieces. */
+#define LARGE       KEYS_MAX
+#define LARGE_BYTES (3 * (UINT64_C(1) << 20) + 20001)
+#define LARGE_ROOM  (UINT64_C(4) << 20)
 
 static struct fake_env fake;
 static struct mem_disk disk;
@@ -30,7 +34,7 @@ struct known {
     uint64_t offset;
     bool acknowledged, found;
 };
-static struct known known[KEYS_MAX];
+static struct known known[KEYS_MAX + 8];
 
 static sl_err disk_open(struct sl_env *env, const char *directory, uint32_t depth, bool direct,
                         struct sl_disk **out, struct sl_error *why)
@@ -50,16 +54,14 @@ static void start_actor(void)
     ck_assert_msg(err == SL_OK, "%s", why.text);
 }
 
-static void open_node(void)
+static void open_node_with(const char *const *settings, uint64_t arena_bytes)
 {
-    static const char *const settings[] = {
-        "disk", "8MiB", "disk_segment", "1MiB", "memory", "16MiB", "disk_staging", "1MiB", NULL};
     bool created = false;
     mem_disk_init(&disk);
     memset(known, 0, sizeof(known));
     fake_open(&fake, &sl_tierer_actor, settings);
     struct sl_arena_options arena_options = {
-        .directory = fake.paths.shm_dir, .data_bytes = 16 << 20, .chunk_bytes = 16 << 20};
+        .directory = fake.paths.shm_dir, .data_bytes = arena_bytes, .chunk_bytes = arena_bytes};
     ck_assert_int_eq(sl_arena_open_owner(&arena_options, &created, &arena, NULL), SL_OK);
     while (sl_arena_populate_step(arena, NULL) == SL_OK) {
     }
@@ -67,6 +69,20 @@ static void open_node(void)
         .shm_dir = fake.paths.shm_dir, .index_bytes_max = 8 << 20, .arena = arena};
     ck_assert_int_eq(sl_index_open(&index_options, &created, &index_of_node, NULL), SL_OK);
     start_actor();
+}
+
+static void open_node(void)
+{
+    static const char *const settings[] = {
+        "disk", "8MiB", "disk_segment", "1MiB", "memory", "16MiB", "disk_staging", "1MiB", NULL};
+    open_node_with(settings, 16 << 20);
+}
+
+static void open_large_node(void)
+{
+    static const char *const settings[] = {
+        "disk", "64MiB", "disk_segment", "16MiB", "memory", "64MiB", "disk_staging", "64MiB", NULL};
+    open_node_with(settings, 64 << 20);
 }
 
 static void close_node(void)
@@ -98,7 +114,12 @@ static void pump(uint64_t most)
 static uint64_t length_of(uint32_t n)
 {
     static const uint64_t lengths[] = {1, 515, 4095, 4096, 4097, 8192, 20000, 65536};
-    return lengths[n % SL_COUNT(lengths)];
+    return n < LARGE ? lengths[n % SL_COUNT(lengths)] : LARGE_BYTES + n;
+}
+
+static uint64_t target_of(uint32_t n)
+{
+    return TARGET_AT + (n < LARGE ? n % 64 * UINT64_C(65536) : (n - LARGE) * LARGE_ROOM);
 }
 
 static void content(uint32_t n, unsigned char *out, uint64_t length)
@@ -110,7 +131,7 @@ static void content(uint32_t n, unsigned char *out, uint64_t length)
 
 static struct sl_digest digest_for(uint32_t n)
 {
-    static unsigned char bytes[65536];
+    static unsigned char bytes[LARGE_ROOM];
     content(n, bytes, length_of(n));
     return sl_digest_of(bytes, length_of(n));
 }
@@ -122,7 +143,7 @@ static uint64_t write_start(uint32_t n, bool lie)
     char group[32];
     struct sl_msg msg = {.type = SL_MSG_DISK_WRITE};
     struct sl_digest digest = digest_for(n);
-    uint64_t at = (uint64_t)(n % 64) * 65536;
+    uint64_t at = n < LARGE ? n % 64 * UINT64_C(65536) : 0;
     content(n, sl_arena_at(arena, at, length_of(n)), length_of(n));
     (void)snprintf(key, sizeof(key), "model/block%u/0/kv", n);
     (void)snprintf(group, sizeof(group), "model/block%u", n);
@@ -184,7 +205,7 @@ static sl_err write_value(uint32_t n)
     return write_end(n, seq);
 }
 
-/* Claims an extent for value n at TARGET_AT; what to ask for. The key is kept until the next one.
+/* Claims an extent for value n at target_of(n); what to ask for. The key is kept until the next one.
  */
 static struct sl_item_fill read_item(uint32_t n, sl_ref *ref)
 {
@@ -197,7 +218,7 @@ static struct sl_item_fill read_item(uint32_t n, sl_ref *ref)
                              .owner = fake.env.self,
                              .writer = fake.env.self};
     claim.extent = (struct sl_extent){.generation = sl_arena_next_generation(arena),
-                                      .offset_bytes = TARGET_AT,
+                                      .offset_bytes = target_of(n),
                                       .length_bytes = length_of(n)};
     ck_assert_int_eq(sl_index_claim(index_of_node, &claim, ref, NULL), SL_OK);
     return (struct sl_item_fill){.key = sl_text_of(key),
@@ -206,7 +227,7 @@ static struct sl_item_fill read_item(uint32_t n, sl_ref *ref)
                                  .length_bytes = length_of(n),
                                  .digest_low = digest.low,
                                  .digest_high = digest.high,
-                                 .offset_bytes = TARGET_AT,
+                                 .offset_bytes = target_of(n),
                                  .ref = *ref,
                                  .generation = claim.extent.generation};
 }
@@ -214,7 +235,7 @@ static struct sl_item_fill read_item(uint32_t n, sl_ref *ref)
 /* Reads value n back into an extent of its own; SL_OK only with the right bytes. */
 static sl_err read_value(uint32_t n, uint32_t segment, uint64_t offset)
 {
-    static unsigned char want[65536];
+    static unsigned char want[LARGE_ROOM];
     sl_ref ref = 0;
     struct sl_msg msg = {.type = SL_MSG_DISK_READ};
     struct sl_item_fill item = read_item(n, &ref);
@@ -230,7 +251,8 @@ static sl_err read_value(uint32_t n, uint32_t segment, uint64_t offset)
     sl_err code = (sl_err)reply.body.disk_read_reply.codes.at[0];
     if (code == SL_OK) {
         content(n, want, length_of(n));
-        ck_assert_msg(memcmp(want, sl_arena_at(arena, TARGET_AT, length_of(n)), length_of(n)) == 0,
+        ck_assert_msg(memcmp(want, sl_arena_at(arena, target_of(n), length_of(n)), length_of(n)) ==
+                          0,
                       "wrong bytes of value %u were served", n);
     }
     sl_index_set_kind(index_of_node, ref, SL_RECORD_FREE);
@@ -254,7 +276,7 @@ START_TEST(a_repeated_read_gets_the_same_answer_and_reads_nothing)
         uint64_t seq = msg.seq;
         pump(UINT64_MAX);
         ck_assert(fake_take_reply(&fake, "registrar", seq, &reply));
-        unsigned char *target = sl_arena_at(arena, TARGET_AT, length_of(1));
+        unsigned char *target = sl_arena_at(arena, target_of(1), length_of(1));
         memset(target, 0x5a, length_of(1));
 
         fake.seq = seq - 1; /* the next request has the number of this one */
@@ -1095,6 +1117,89 @@ START_TEST(a_prefetch_that_somebody_waits_for_goes_with_the_others)
     }
 END_TEST
 
+/* ---- values of several pieces ---- */
+
+/* What is at the disk ends in the other order. */
+static void pump_backwards(void)
+{
+    struct mem_done done[64];
+    uint32_t count = 0;
+    while (mem_disk_take_done(&disk, &done[count])) {
+        ck_assert_uint_lt(++count, SL_COUNT(done));
+    }
+    while (count > 0) {
+        hand_over(&done[--count]);
+    }
+}
+
+START_TEST(pieces_may_end_in_any_order)
+    {
+        uint64_t generation;
+        ck_assert_int_eq(write_value(LARGE), SL_OK);
+        uint64_t before = disk.reads;
+        uint64_t seq = read_start(LARGE, SL_MSG_DISK_READ, &generation);
+        while (disk.done_count > 0) {
+            pump_backwards();
+        }
+        read_is_fine(seq);
+        ck_assert_uint_eq(disk.reads - before, 4);
+        ck_assert_int_eq(read_value(LARGE, known[LARGE].segment, known[LARGE].offset), SL_OK);
+    }
+END_TEST
+
+/* What one read needs and does not give back, the next ones miss: all of the staging is for them. */
+START_TEST(a_piece_that_cannot_be_read_costs_its_value_alone)
+    {
+        for (uint32_t n = LARGE; n < LARGE + 2; n++) {
+            ck_assert_int_eq(write_value(n), SL_OK);
+        }
+        const struct known *bad = &known[LARGE], *good = &known[LARGE + 1];
+        spoil_place_of(LARGE);
+        disk.bad_offset += (uint64_t)_i * TI_READ_PIECE_BYTES;
+        for (uint32_t again = 0; again < 2; again++) {
+            ck_assert_int_eq(read_value(LARGE, bad->segment, bad->offset), SL_ERR_IO);
+            ck_assert_int_eq(read_value(LARGE + 1, good->segment, good->offset), SL_OK);
+        }
+        disk.bad_place = false;
+        ck_assert_int_eq(read_value(LARGE, bad->segment, bad->offset), SL_OK);
+    }
+END_TEST
+
+START_TEST(a_wrong_byte_in_any_piece_is_seen)
+    {
+        ck_assert_int_eq(write_value(LARGE), SL_OK);
+        uint64_t at = SL_MIN((uint64_t)_i * TI_READ_PIECE_BYTES + 70000, length_of(LARGE) - 1);
+        spoil_place_of(LARGE); /* gives its file */
+        disk.bad_place = false;
+        disk.files[disk.bad_file].now[disk.bad_offset + at] ^= 4;
+        ck_assert_int_eq(read_value(LARGE, known[LARGE].segment, known[LARGE].offset),
+                         SL_ERR_CORRUPT);
+    }
+END_TEST
+
+/* A disk that has them all ends them all at once: whoever copies what has come leaves it idle. */
+START_TEST(the_disk_has_a_few_pieces_at_a_time_in_their_order)
+    {
+        uint64_t generation, seqs[3];
+        scan();
+        for (uint32_t i = 0; i < 3; i++) {
+            ck_assert_int_eq(write_value(LARGE + i), SL_OK);
+        }
+        for (uint32_t i = 0; i < 3; i++) {
+            seqs[i] = read_start(LARGE + i, SL_MSG_DISK_READ, &generation);
+        }
+        for (uint32_t i = 0; i < 3; i++) {
+            struct sl_msg reply;
+            for (uint32_t piece = 0; piece < 4; piece++) {
+                ck_assert_uint_le(disk.done_count, TI_READ_WINDOW_BYTES / TI_READ_PIECE_BYTES + 1);
+                ck_assert(!fake_take_reply(&fake, "registrar", seqs[i], &reply));
+                pump(1);
+            }
+            read_is_fine(seqs[i]);
+        }
+    }
+END_TEST
+
 START_TEST(the_page_tells_what_is_waited_for_and_how_long_was_read)
     {
         uint64_t generation, raised;
@@ -1556,6 +1661,13 @@ int main(void)
     tcase_add_test(node, a_segment_that_is_being_removed_is_not_read_for_a_new_registrar);
     tcase_add_test(node, a_directory_that_vanished_ends_the_actor_with_a_heartbeat);
     suite_add_tcase(suite, node);
+    TCase *large = tcase_create("large");
+    tcase_add_checked_fixture(large, open_large_node, close_node);
+    tcase_add_test(large, pieces_may_end_in_any_order);
+    tcase_add_loop_test(large, a_piece_that_cannot_be_read_costs_its_value_alone, 0, 4);
+    tcase_add_loop_test(large, a_wrong_byte_in_any_piece_is_seen, 0, 4);
+    tcase_add_test(large, the_disk_has_a_few_pieces_at_a_time_in_their_order);
+    suite_add_tcase(suite, large);
     TCase *pure = tcase_create("pure");
     tcase_add_loop_test(pure, staging_budget_is_kept, 0, (int)SL_COUNT(budgets));
     tcase_add_test(pure, no_disk_is_a_clear_refusal);

@@ -11,8 +11,8 @@ union descriptor {
     struct cmsghdr align;
 };
 
-ssize_t sl_gate_message_send(int socket_fd, const void *packet, size_t length_bytes, int fd,
-                             int flags)
+static ssize_t message_send(int socket_fd, const void *packet, size_t length_bytes, int fd,
+                            int flags)
 {
     union descriptor control = {.bytes = {0}};
     struct iovec part = {.iov_base = (void *)(uintptr_t)packet, .iov_len = length_bytes};
@@ -33,8 +33,8 @@ ssize_t sl_gate_message_send(int socket_fd, const void *packet, size_t length_by
     return sent;
 }
 
-ssize_t sl_gate_message_take(int socket_fd, void *packet, size_t room_bytes, int flags, int *fd,
-                             int *message_flags)
+static ssize_t message_take(int socket_fd, void *packet, size_t room_bytes, int flags, int *fd,
+                            int *message_flags)
 {
     union descriptor control = {.bytes = {0}};
     struct iovec part = {.iov_base = packet, .iov_len = room_bytes};
@@ -59,7 +59,7 @@ ssize_t sl_gate_message_take(int socket_fd, void *packet, size_t room_bytes, int
 
 int sl_gate_packet_send(int socket_fd, const void *packet, size_t length_bytes, int fd)
 {
-    ssize_t sent = sl_gate_message_send(socket_fd, packet, length_bytes, fd, 0);
+    ssize_t sent = message_send(socket_fd, packet, length_bytes, fd, 0);
     return sent == (ssize_t)length_bytes ? 0
            : sent >= 0                   ? EPROTO
            : errno == ECONNRESET         ? EPIPE
@@ -69,7 +69,7 @@ int sl_gate_packet_send(int socket_fd, const void *packet, size_t length_bytes, 
 int sl_gate_packet_take(int socket_fd, void *packet, size_t length_bytes, int *fd)
 {
     int flags = 0;
-    ssize_t got = sl_gate_message_take(socket_fd, packet, length_bytes, 0, fd, &flags);
+    ssize_t got = message_take(socket_fd, packet, length_bytes, 0, fd, &flags);
     if (got < 0) {
         return errno == ECONNRESET ? EPIPE : errno;
     }

@@ -34,7 +34,6 @@ struct sl_gate {
     struct sl_gate *next; /* of all of this process; under the lock of gates */
     pthread_mutex_t lock;
     int fd;
-    bool guest;
     bool gone; /* it did not answer in time: answers would not be those to the questions */
     uint64_t pid_space;
     struct sl_proc_id self;
@@ -129,17 +128,6 @@ static sl_err name_put(struct sl_gate_ask *ask, const char *name, struct sl_erro
 
 /* ---- opening, closing ---- */
 
-/* Whether nobody but who listens can have put the socket there. */
-static bool owns(int fd, const char *runtime_dir)
-{
-    struct stat directory;
-    struct ucred peer;
-    socklen_t size = sizeof(peer);
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
-           stat(runtime_dir, &directory) == 0 && directory.st_uid == peer.uid &&
-           (directory.st_mode & (S_IWGRP | S_IWOTH)) == 0;
-}
-
 static sl_err gate_connect(struct sl_gate *gate, const char *runtime_dir, uint64_t deadline_ns,
                            struct sl_error *why)
 {
@@ -159,13 +147,11 @@ static sl_err gate_connect(struct sl_gate *gate, const char *runtime_dir, uint64
     if (os_code != 0) {
         return sl_fail_os(why, os_code, "connect to '%s'", path);
     }
-    gate->guest = !sl_door_same_user(gate->fd);
-    return !gate->guest || owns(gate->fd, runtime_dir)
+    return sl_door_same_user(gate->fd)
                ? SL_OK
-               : sl_fail(
-                     why, SL_ERR_PERMISSION,
-                     "who listens at '%s' does not own the directory, or others may write there",
-                     path);
+               : sl_fail(why, SL_ERR_PERMISSION,
+                         "the node at '%s' is another user's: run a node of this user, as its peer",
+                         runtime_dir);
 }
 
 static sl_err gate_greet(struct sl_gate *gate, uint64_t deadline_ns, struct sl_error *why)
@@ -193,69 +179,6 @@ static sl_err gate_enter(struct sl_gate *gate, const char *runtime_dir, uint64_t
     }
     if (err != SL_OK && gate->fd >= 0) {
         (void)close(gate->fd);
-    }
-    return err;
-}
-
-static sl_err writer_check(const struct sl_gate_writer *writer, struct sl_error *why)
-{
-    struct stat file;
-    uint64_t slot_bytes = writer->window_bytes / SL_MAX(writer->slot_count, 1);
-    return fstat(writer->window_fd, &file) == 0 && (uint64_t)file.st_size == writer->window_bytes &&
-                   writer->slot_count >= 1 && writer->slot_count <= SL_GATE_SLOTS &&
-                   slot_bytes >= SL_GATE_SLOT_BYTES_MIN
-               ? SL_OK
-               : sl_fail(why, SL_ERR_PROTOCOL, "the node's gate gave a window of another kind");
-}
-
-sl_err sl_gate_writer_open(const char *runtime_dir, uint64_t deadline_ns,
-                           struct sl_gate_writer *out, struct sl_error *why)
-{
-    struct sl_gate gate = {.fd = -1};
-    struct sl_gate_ask ask = {.question = SL_GATE_WRITE};
-    struct sl_gate_answer answer = {0};
-    *out = (struct sl_gate_writer){.socket_fd = -1, .window_fd = -1};
-    SL_AUTO(close) int pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
-    sl_err err = gate_connect(&gate, runtime_dir, deadline_ns, why);
-    if (err == SL_OK) {
-        err = ask_locked(&gate, &ask, pidfd, deadline_ns, &answer, &out->window_fd, why);
-    }
-    out->socket_fd = gate.fd;
-    out->window_bytes = answer.a;
-    out->slot_count = (uint32_t)SL_MIN(answer.b, UINT32_MAX);
-    if (err == SL_OK) {
-        size_t length = strnlen(answer.text, sizeof(out->pins) - 1);
-        memcpy(out->pins, answer.text, length); /* zeros stand behind it */
-        err = writer_check(out, why);
-    }
-    if (err != SL_OK) {
-        for (uint32_t i = 0; i < 2; i++) {
-            int fd = i == 0 ? out->socket_fd : out->window_fd;
-            if (fd >= 0) {
-                (void)close(fd);
-            }
-        }
-        *out = (struct sl_gate_writer){.socket_fd = -1, .window_fd = -1};
-    }
-    return err;
-}
-
-sl_err sl_gate_relay_ask(const char *runtime_dir, uint64_t deadline_ns, int *socket_fd,
-                         struct sl_error *why)
-{
-    struct sl_gate gate = {.fd = -1};
-    struct sl_gate_ask ask = {.question = SL_GATE_RELAY};
-    struct sl_gate_answer answer = {0};
-    SL_AUTO(close) int pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
-    sl_err err = gate_connect(&gate, runtime_dir, deadline_ns, why);
-    if (err == SL_OK) {
-        err = ask_locked(&gate, &ask, pidfd, deadline_ns, &answer, NULL, why);
-    }
-    if (err != SL_OK && gate.fd >= 0) {
-        (void)close(gate.fd);
-    }
-    if (err == SL_OK) {
-        *socket_fd = gate.fd;
     }
     return err;
 }
@@ -336,16 +259,6 @@ bool sl_gate_lives(struct sl_gate *gate)
                                  (polled.revents & (POLLHUP | POLLERR | POLLNVAL)) == 0);
     pthread_mutex_unlock(&gate->lock);
     return lives;
-}
-
-bool sl_gate_is_for_guest(const char *name)
-{
-    return strncmp(name, SL_GATE_GUEST_NAME, sizeof(SL_GATE_GUEST_NAME) - 1) == 0;
-}
-
-bool sl_gate_is_guest(const struct sl_gate *gate)
-{
-    return gate->guest;
 }
 
 struct sl_proc_id sl_gate_self(struct sl_gate *gate)

@@ -23,36 +23,13 @@ struct sl_gate_pins {
 /* Whether a gate may be there: its socket is. */
 bool sl_gate_there(const char *runtime_dir);
 /* Asks for a stand-in for this process. Errors: SL_ERR_UNREACHABLE (nobody listens), SL_ERR_PERMISSION
- * (the node does not serve this user, or who listens is another user), SL_ERR_LIMIT (too many clients of
- * other users), SL_ERR_VERSION, SL_ERR_UNSUPPORTED (the kernel has no pidfds), SL_ERR_TIMEOUT, SL_ERR_OS. */
+ * (the node is another user's), SL_ERR_VERSION, SL_ERR_UNSUPPORTED (the kernel has no pidfds), SL_ERR_TIMEOUT, SL_ERR_OS. */
 sl_err sl_gate_open(const char *runtime_dir, uint64_t deadline_ns, struct sl_gate **out,
                     struct sl_error *why);
 /* Ends the stand-in, unless keeps: then it lives as long as this process. */
 void sl_gate_close(struct sl_gate **gate, bool keeps);
 /* Whether the stand-in lives; one system call. */
 bool sl_gate_lives(struct sl_gate *gate);
-/* Whether the node is another user's: it lets this process read, and no more. */
-bool sl_gate_is_guest(const struct sl_gate *gate);
-/* Begins the names by which the node knows processes that ask for clients of other users. The node's own programs give
- * these names: such a client can neither take one nor shed one. */
-#define SL_GATE_GUEST_NAME "guest."
-bool sl_gate_is_for_guest(const char *name);
-/* Asks for a second stand-in, which writes for a client of another user. Gives its socket and the window
- * (gate_protocol.h), of window_bytes in slot_count slots. Errors: those of open; SL_ERR_PERMISSION: this
- * user may only read. */
-#define SL_GATE_PINS_BYTES 64u
-struct sl_gate_writer {
-    int socket_fd, window_fd;
-    uint64_t window_bytes;
-    uint32_t slot_count;
-    char pins[SL_GATE_PINS_BYTES]; /* its pin segment, for sl_pins_keep; empty: it tells none */
-};
-sl_err sl_gate_writer_open(const char *runtime_dir, uint64_t deadline_ns,
-                           struct sl_gate_writer *out, struct sl_error *why);
-/* Asks for a third one, which relays messages about engines (gate_relay.h). Gives its socket. Errors: as
- * sl_gate_writer_open. */
-sl_err sl_gate_relay_ask(const char *runtime_dir, uint64_t deadline_ns, int *socket_fd,
-                         struct sl_error *why);
 /* As who the node knows this process. */
 struct sl_proc_id sl_gate_self(struct sl_gate *gate);
 const char *sl_gate_directory(const struct sl_gate *gate);

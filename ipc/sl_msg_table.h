@@ -398,7 +398,6 @@
     F(BOOL, replace, 0, 1, "a value that is there stays until the commit replaces it")     \
     F(TEXTS, contributions, 0, 16, "whose memory they go into, in order of preference")    \
     F(U64, copies, 0, 16, "how many contributions are charged with each; 0: one")          \
-    F(BOOL, guest, 0, 1, "for a client of another user: waits behind all others")          \
     F(BOOL, draft, 0, 1, "the sender pins what it is granted whenever it writes to it")
 #define SL_BODY_RESERVE_REPLY(F, L) L(items, grant, SL_BATCH_MAX, "one for each object")
 #define SL_BODY_COMMIT(F, L)                                                 \

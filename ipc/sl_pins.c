@@ -242,41 +242,16 @@ sl_err sl_pins_create(const struct sl_pins_options *options, struct sl_pins **ou
     return SL_OK;
 }
 
-/* How another process than this one has locked it: F_UNLCK, F_RDLCK, F_WRLCK. */
-static short segment_lock(const struct sl_segment *segment)
+/* Whether another process than this one has locked it. */
+static bool segment_locked(const struct sl_segment *segment)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    return fcntl(segment->fd, F_GETLK, &lock) == 0 ? lock.l_type : F_UNLCK;
+    return fcntl(segment->fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
 bool sl_pins_held(const struct sl_pins *pins)
 {
-    return segment_lock(&pins->segment) != F_UNLCK;
-}
-
-sl_err sl_pins_keep(const char *directory, const char *name, int *fd, struct sl_error *why)
-{
-    /* One that cannot write takes this lock, too. */
-    struct flock whole = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
-    int opened = -1;
-    sl_err err = (sl_gate_is_directory(directory) ? sl_gate_segment_open : sl_segment_descriptor)(
-        directory, name, false, &opened, why);
-    if (err != SL_OK) {
-        return err;
-    }
-    if (fcntl(opened, F_SETLK, &whole) != 0) {
-        err = sl_fail_os(why, errno, "lock pin segment '%s'", name);
-        (void)close(opened);
-        return err;
-    }
-    *fd = opened;
-    return SL_OK;
-}
-
-bool sl_pins_kept(int fd)
-{
-    struct stat file;
-    return fd >= 0 && fstat(fd, &file) == 0 && file.st_nlink > 0;
+    return segment_locked(&pins->segment);
 }
 
 void sl_pins_unname(struct sl_pins *pins)
@@ -559,23 +534,9 @@ sl_err sl_pins_view_open(const char *shm_dir, const char *name, struct sl_pins_v
     return SL_OK;
 }
 
-static void pin_counts(void *context, uint64_t generation)
+bool sl_pins_view_held(const struct sl_pins_view *view)
 {
-    (void)generation;
-    *(bool *)context = true;
-}
-
-enum sl_pins_held sl_pins_view_held(const struct sl_pins_view *view)
-{
-    short lock = segment_lock(&view->segment);
-    bool any = false;
-    if (sl_pins_view_ended(view)) {
-        return SL_PINS_FREE;
-    }
-    if (lock == F_RDLCK && sl_pins_view_linked(view)) {
-        sl_pins_view_scan(view, pin_counts, &any);
-    }
-    return lock == F_WRLCK ? SL_PINS_USED : any ? SL_PINS_READ : SL_PINS_FREE;
+    return !sl_pins_view_ended(view) && segment_locked(&view->segment);
 }
 
 bool sl_pins_view_is_short(const struct sl_pins_view *view)

@@ -37,15 +37,6 @@ void sl_pins_leave(struct sl_pins **pins);
  * (sl_pins_view_held). Then the file is the registrar's to remove. One system call. */
 bool sl_pins_held(const struct sl_pins *pins);
 
-/* For a reader of values that another process pins for it, in a segment that is out of its reach: what is
- * pinned there when that process dies stays pinned until this one closes *fd, or ends. Only where the
- * process is found to live afterwards. No second descriptor of the segment may be closed meanwhile. directory: that
- * of a gate, too. Errors: those of opening it. */
-sl_err sl_pins_keep(const char *directory, const char *name, int *fd, struct sl_error *why);
-/* Whether they are pinned yet: false once their process has ended in order, or the registrar after its
- * death has given them back. One system call. */
-bool sl_pins_kept(int fd);
-
 typedef uint32_t sl_pin; /* slot number + 1; 0: none */
 /* Pins the extent of an entry found in view. SL_ERR_STALE: it changed, look it up again;
  * SL_ERR_LIMIT: slots or bytes; SL_ERR_NOT_FOUND: the entry has no copy in memory. */
@@ -112,11 +103,8 @@ uint64_t sl_pins_view_lost(const struct sl_pins_view *view);
 void sl_pins_view_resume(struct sl_pins_view *view);
 struct sl_proc_id sl_pins_view_owner(const struct sl_pins_view *view);
 /* Whether a process has the segment that is not its owner, but uses the owner's number (sl_gate.h): the
- * pins count as long, whatever became of the owner. Who reads what the owner pinned (sl_pins_keep) can
- * touch nothing that the owner wrote to, and has what that one left: a segment that was not removed, with
- * pins in it. Two system calls at most. */
-enum sl_pins_held { SL_PINS_FREE, SL_PINS_READ, SL_PINS_USED };
-enum sl_pins_held sl_pins_view_held(const struct sl_pins_view *view);
+ * pins count as long, whatever became of the owner. Two system calls at most. */
+bool sl_pins_view_held(const struct sl_pins_view *view);
 /* Whether its process says so before it registers memory of an arena; those of earlier releases do not.
  */
 bool sl_pins_view_tells_keep(const struct sl_pins_view *view);

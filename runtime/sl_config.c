@@ -76,11 +76,17 @@ bool sl_setting_find(const char *name, size_t length, enum sl_setting *out)
     return false;
 }
 
+#define REMOVED_GUESTS                                                                           \
+    "an engine of another user runs a node of its own, as a peer over loopback; an engine in a " \
+    "container runs as the node's user"
+
 /* Settings that the release before still had, each with what to do instead. A row goes after one release. */
 static const struct {
     const char *name, *advice;
 } removed_settings[] = {
-    {"clients_window", "leave it out"},
+    {"clients_allow", REMOVED_GUESTS},         {"clients_of_user", REMOVED_GUESTS},
+    {"clients_pin_bytes_max", REMOVED_GUESTS}, {"clients_pool_bytes_max", REMOVED_GUESTS},
+    {"clients_window", REMOVED_GUESTS},        {"clients_write", REMOVED_GUESTS},
 };
 
 sl_err sl_setting_refuse(const char *name, size_t length, const char *source, const char *kind,

@@ -30,15 +30,6 @@ enum sl_setting_kind {
     X(attach, TEXT, "auto", 4, 5,                                                                 \
       "how clients reach shared memory: files, gate (a socket of the node), auto")                \
     X(gate, BOOL, "true", 0, 1, "a gate for clients in other containers: sluice-gate")            \
-    X(clients_allow, TEXT, "", 0, 1023,                                                           \
-      "other users that may read by the gate: names or uids, @group or @gid, by commas")          \
-    X(clients_write, TEXT, "", 0, 1023,                                                           \
-      "other users that may read, put, pin and have engines by the gate: as clients_allow")       \
-    X(clients_of_user, COUNT, "16", 1, 128, "clients that each of these users may have at once")  \
-    X(clients_pin_bytes_max, SIZE, "0", 0, 17592186044416,                                        \
-      "bytes that clients of one user of clients_write may pin together; 0: 1/4 of memory")       \
-    X(clients_pool_bytes_max, SIZE, "0", 0, 17592186044416,                                       \
-      "memory of engines that clients of one user of clients_write may register; 0: as memory")   \
     X(log_dir, TEXT, "", 0, 1023, "log files; empty: RUNTIME_DIR/log")                            \
     X(log_level, TEXT, "info", 4, 5, "error, warn, info, debug or trace")                         \
     X(log_lines_per_s, COUNT, "200", 1, 1000000,                                                  \

@@ -21,7 +21,7 @@
 #define LOGS "@(" ACTORS "|supervisor|clients|identities).@(jsonl|out)*(.1|.new)"
 #define SEGMENTS                                                        \
     "@(index|leases|settled|counts|labels|seen|changes|arena.+([0-9])|" \
-    "pins.@(" ACTORS "|client.*|guest.*))"
+    "pins.@(" ACTORS "|client.*|guest.*))" /* guest: of 0.2 */
 
 struct dir_name {
     const char *pattern; /* of fnmatch, with FNM_EXTMATCH */
@@ -36,7 +36,6 @@ static const struct dir_name runtime_names[] = {
     {"start-arguments",                       S_IFREG,  true,  NULL},
     {"log",                                   S_IFDIR,  true,  NULL}, /* a place of its own */
     {"log",                                   S_IFLNK,  true,  NULL},
-    {"guests",                                S_IFDIR,  true,  "gate.attach"}, /* containers have it mounted */
     {"disk",                                  S_IFDIR,  true,  NULL},
     {"cache",                                 S_IFDIR,  true,  NULL},
     {"cluster",                               S_IFDIR,  true,  NULL},
@@ -58,6 +57,7 @@ static const struct dir_name runtime_names[] = {
     {"program",                               S_IFDIR,  false, ACTORS "?(.new)"},
     {"program.old",                           S_IFDIR,  false, "sluice-*"},
     {"gate.d",                                S_IFDIR,  false, "+([0-9])"},
+    {"guests",                                S_IFDIR,  false, "gate.attach"}, /* of 0.2 */
 };
 static const struct dir_name shm_names[] = {
     {SEGMENTS,                   S_IFREG, false, NULL},

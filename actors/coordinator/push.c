@@ -7,7 +7,6 @@
  * only what nothing can write to any more is copied to the device. A push that fails goes on
  * through storage when the setting handover_push_fallback says so. */
 #include "actors/coordinator/internal.h"
-#include "ipc/sl_gate.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -58,7 +57,6 @@ void co_push_reserve(struct coordinator *self, struct co_op *op)
         .ttl_ns = sl_budget_ns(self->env->now_ns, op->deadline_ns) +
                   sl_config_u64(self->env->config, SL_SET_fence_timeout),
         .items = {.at = items, .count = part_total},
-        .guest = sl_gate_is_for_guest(op->back.to),
     };
     (void)co_op_call(self, op, "registrar", &reserve);
 }

@@ -1,7 +1,6 @@
 /* actors/coordinator/store.c - STORE: RESERVE, COPY out, COMMIT, slice by slice; then the blocks
  * that others write. */
 #include "actors/coordinator/internal.h"
-#include "ipc/sl_gate.h"
 #include "runtime/sl_backoff.h"
 
 #include <stdio.h>
@@ -88,7 +87,6 @@ static void store_reserve(struct coordinator *self, struct co_op *op)
                   sl_config_u64(self->env->config, SL_SET_fence_timeout),
         .items = {.at = items, .count = part_total},
         .groups = {.at = groups, .count = op->slice_count},
-        .guest = sl_gate_is_for_guest(op->back.to),
     };
     if (op->handover != NULL) {
         reserve.body.reserve.hold_id = op->handover_id;

@@ -1,12 +1,8 @@
 /* client/gate/standin.c - see standin.h. One thread; it sleeps until the client asks or dies.
  *
  * What a client may open is one table. Whatever it asks, this process gives descriptors, and never writes
- * a byte of shared memory itself, but for pin segments that it makes. One that is asked to write or to relay
- * first is another process from then on (writer.h, relay.h). */
+ * a byte of shared memory itself, but for pin segments that it makes. */
 #include "client/gate/standin.h"
-#include "client/gate/allow.h"
-#include "client/gate/readonly.h"
-#include "client/gate/relay.h"
 #include "ipc/gate_protocol.h"
 #include "ipc/sl_pins.h"
 #include "runtime/sl_door.h"
@@ -14,13 +10,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <linux/sockios.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -36,41 +30,28 @@
 #define HELLO_NS (2 * SL_NS_PER_S)
 /* A client that is killed loses its socket before its locks. */
 #define DEATH_MS 100
-/* How often is looked whether a client has read its last answer: nothing wakes for that. */
-#define UNREAD_MS 100
 /* As much as a client's pool memory and buffers are in pieces. */
 #define LENT_MAX 4096u
 
 struct standin {
-    const struct writer_options *options;
     const struct sl_paths *paths;
-    uint32_t uid; /* the client's */
     int socket_fd, pidfd, signal_fd;
-    enum standin_client client;
-    bool shuts, shut;      /* all file systems are to be, and are read-only to it */
-    struct writer *writer; /* NULL: it is none */
-    struct relay *relay;   /* likewise */
     struct sl_proc_id self;
     struct sl_pins *pins[PINS_MAX];
     char names[PINS_MAX][SL_GATE_NAME_BYTES]; /* of pins */
     bool lent[LENT_MAX];                      /* by descriptor */
 };
 
-/* Prefixes of names, whether a client may write there, and whether one of another user may read. */
+/* Prefixes of names, and whether a client may write there. */
 static const struct {
     const char *name;
-    bool whole, writable, guests;
+    bool whole, writable;
 } segments[] = {
-    {"index", true, false, true},  {"seen", true, false, true},   {"arena.", false, true, true},
-    {"leases", true, true, false}, {"counts", true, true, false}, {"labels", true, true, false},
+    {"index", true, false}, {"seen", true, false},  {"arena.", false, true},
+    {"leases", true, true}, {"counts", true, true}, {"labels", true, true},
 };
 
 /* ---- questions ---- */
-
-static bool is_guest(const struct standin *self)
-{
-    return self->client == STANDIN_GUEST || self->client == STANDIN_WRITER;
-}
 
 static sl_err name_check(const struct sl_gate_ask *ask, struct sl_error *why)
 {
@@ -89,27 +70,17 @@ static uint32_t pins_find(const struct standin *self, const char *name)
     return at;
 }
 
-/* Whether stand-ins that pin for a guest's user have it. */
-static bool is_pins_of_user(const struct standin *self, const char *name)
-{
-    char begin[48];
-    int length = snprintf(begin, sizeof(begin), "pins." WRITER_NAME ".", self->uid);
-    return is_guest(self) && strncmp(name, begin, (size_t)length) == 0;
-}
-
 static sl_err may_open(const struct standin *self, const char *name, bool writable,
                        struct sl_error *why)
 {
     for (size_t i = 0; i < SL_COUNT(segments); i++) {
         size_t length = strlen(segments[i].name);
         if (strncmp(name, segments[i].name, length) == 0 &&
-            (name[length] == '\0' || !segments[i].whole) &&
-            (self->client == STANDIN_OWNER ? segments[i].writable || !writable
-                                           : segments[i].guests && !writable)) {
+            (name[length] == '\0' || !segments[i].whole) && (segments[i].writable || !writable)) {
             return SL_OK;
         }
     }
-    return pins_find(self, name) < PINS_MAX || (!writable && is_pins_of_user(self, name))
+    return pins_find(self, name) < PINS_MAX
                ? SL_OK
                : sl_fail(why, SL_ERR_PERMISSION, "'%s' is not a client's to %s", name,
                          writable ? "write" : "read");
@@ -133,9 +104,6 @@ static sl_err segment_look(const struct standin *self, const struct sl_gate_ask 
     char path[sizeof(self->paths->shm_dir) + SL_GATE_NAME_BYTES + 1];
     struct stat file;
     sl_err err = name_check(ask, why);
-    if (err == SL_OK && is_guest(self)) { /* not who else is here */
-        err = may_open(self, ask->name, false, why);
-    }
     if (err != SL_OK) {
         return err;
     }
@@ -286,82 +254,12 @@ static sl_err client_know(struct standin *self, int fd, struct sl_gate_answer *a
 
 /* ---- serving ---- */
 
-/* Whether the stand-in is another kind of process from then on. */
-static bool begins(uint32_t question)
-{
-    return question == SL_GATE_WRITE || question == SL_GATE_RELAY;
-}
-
-static bool may_ask(const struct standin *self, uint32_t question)
-{
-    return self->client == STANDIN_OWNER ||
-           (is_guest(self) &&
-            (question == SL_GATE_HELLO || question == SL_GATE_OPEN || question == SL_GATE_LOOK)) ||
-           (self->client == STANDIN_WRITER && begins(question));
-}
-
-/* Takes the descriptor. Only as the first question: who reads sees read-only file systems alone. */
-static sl_err writer_begin(struct standin *self, const struct sl_gate_ask *ask, int fd,
-                           struct sl_gate_answer *answer, int *give, struct sl_error *why)
-{
-    if (self->client != STANDIN_WRITER || self->pidfd >= 0) {
-        if (fd >= 0) {
-            (void)close(fd);
-        }
-        return sl_fail(why, SL_ERR_PROTOCOL, "a connection that reads does not write");
-    }
-    sl_err err = client_know(self, fd, answer, why);
-    if (err == SL_OK && ask->question == SL_GATE_RELAY) {
-        return relay_open(self->options, self->socket_fd, &self->relay, why);
-    }
-    if (err == SL_OK) {
-        err = writer_open(self->options, self->uid, &self->writer, why);
-    }
-    if (err == SL_OK) {
-        err = writer_window_give(self->writer, give, &answer->a, why);
-        answer->b = SL_GATE_SLOTS;
-        (void)snprintf(answer->text, sizeof(answer->text), "%s", writer_pins(self->writer));
-    }
-    return err;
-}
-
-static sl_err refused(const struct standin *self, struct sl_error *why)
-{
-    struct ucred peer = {0};
-    socklen_t size = sizeof(peer);
-    (void)getsockopt(self->socket_fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
-    if (peer.uid == geteuid() || peer.uid == 0) {
-        return sl_fail(
-            why, SL_ERR_PERMISSION,
-            "uid %u could write what others may only read: the node's user comes in by the "
-            "runtime directory itself, root not at all",
-            (unsigned)peer.uid);
-    }
-    return sl_fail(why, SL_ERR_PERMISSION,
-                   "this node is of uid %u, and its clients_allow has nothing of uid %u",
-                   (unsigned)geteuid(), (unsigned)peer.uid);
-}
-
 /* *give: a descriptor of the answer; taken: that of the question, which is used up. */
 static sl_err answer_make(struct standin *self, const struct sl_gate_ask *ask, int taken,
                           struct sl_gate_answer *answer, int *give, struct sl_error *why)
 {
-    if (!may_ask(self, ask->question)) {
-        if (taken >= 0) {
-            (void)close(taken);
-        }
-        return is_guest(self)
-                   ? sl_fail(why, SL_ERR_PERMISSION,
-                             self->client == STANDIN_GUEST
-                                 ? "this user may only read (clients_allow)"
-                                 : "this is nothing that another user may ask (clients_write)")
-                   : refused(self, why);
-    }
     if (ask->question == SL_GATE_HELLO) {
         return client_know(self, taken, answer, why);
-    }
-    if (begins(ask->question)) {
-        return writer_begin(self, ask, taken, answer, give, why);
     }
     if (ask->question == SL_GATE_LEND && self->pidfd >= 0) {
         return lend(self, taken, answer, why);
@@ -391,14 +289,6 @@ static sl_err answer_make(struct standin *self, const struct sl_gate_ask *ask, i
     }
 }
 
-/* Whether the client has an answer that it has not read. Descriptors in it count against all of the
- * node's user, and enough of them would keep everybody from handing any over. */
-static bool unread(const struct standin *self)
-{
-    int bytes = 0;
-    return ioctl(self->socket_fd, SIOCOUTQ, &bytes) == 0 && bytes > 0;
-}
-
 /* False: it is over. */
 static bool question_serve(struct standin *self)
 {
@@ -406,9 +296,6 @@ static bool question_serve(struct standin *self)
     struct sl_gate_answer answer = {.version = SL_GATE_VERSION};
     struct sl_error why = {0};
     int taken = -1, give = -1;
-    if (is_guest(self) && unread(self)) {
-        return false; /* who asks on has no use for answers */
-    }
     int os_code = sl_gate_packet_take(self->socket_fd, &ask, sizeof(ask), &taken);
     if (os_code != 0 && os_code != EMFILE) {
         return os_code == EAGAIN;
@@ -420,14 +307,6 @@ static bool question_serve(struct standin *self)
         }
         return false;
     }
-    bool reads = is_guest(self) && self->shuts && !begins(ask.question);
-    if (reads && !self->shut && readonly_enter(NULL) != SL_OK) {
-        if (taken >= 0) {
-            (void)close(taken);
-        }
-        return false;
-    }
-    self->shut = self->shut || reads;
     sl_err err = os_code == EMFILE
                      ? sl_fail(&why, SL_ERR_LIMIT,
                                "the node's process for this client has no descriptors left")
@@ -445,14 +324,7 @@ static bool question_serve(struct standin *self)
     if (give >= 0) {
         (void)close(give);
     }
-    if (os_code == 0 && err == SL_OK && (self->writer != NULL || self->relay != NULL)) {
-        const struct writer_client client = {
-            .socket_fd = self->socket_fd, .pidfd = self->pidfd, .signal_fd = self->signal_fd};
-        self->writer != NULL ? writer_serve(self->writer, &client)
-                             : relay_serve(self->relay, &client);
-        return false;
-    }
-    return os_code == 0 && self->client != STANDIN_REFUSED;
+    return os_code == 0;
 }
 
 /* Pins that a living client has are the registrar's to remove, when it lets go: here is only the end of
@@ -471,21 +343,6 @@ static void pins_end(struct standin *self)
     for (uint32_t i = 0; i < PINS_MAX; i++) {
         if (self->pins[i] != NULL && !sl_pins_held(self->pins[i])) {
             sl_pins_destroy(&self->pins[i]);
-        }
-    }
-}
-
-/* A guest's stand-in counts as one of its own until then. */
-static void answers_read(const struct standin *self)
-{
-    while (unread(self)) {
-        struct pollfd polled[] = {{.fd = self->socket_fd, .events = 0},
-                                  {.fd = self->signal_fd, .events = POLLIN},
-                                  {.fd = self->pidfd, .events = POLLIN}}; /* -1: left out */
-        (void)poll(polled, SL_COUNT(polled), UNREAD_MS);
-        if ((polled[0].revents & (POLLHUP | POLLERR)) != 0 || polled[1].revents != 0 ||
-            polled[2].revents != 0) {
-            return;
         }
     }
 }
@@ -520,32 +377,12 @@ static sl_err place_write(const struct sl_proc_id *self, const char *path)
     return SL_OK;
 }
 
-/* Takes the descriptor, and gives it a low number: the gate may have many that wait, and a relay keeps numbers for
- * itself (relay_memory.c). -1: there is none. */
-static int socket_low(int fd)
+void standin_run(const struct sl_paths *paths, int socket_fd)
 {
-    int low = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-    (void)close(fd);
-    return low;
-}
-
-void standin_run(const struct writer_options *options, int socket_fd, enum standin_client client,
-                 bool shuts)
-{
-    const struct sl_paths *paths = options->paths;
     char place[sizeof(paths->runtime_dir) + 32];
     sigset_t signals;
-    struct standin self = {.options = options,
-                           .paths = paths,
-                           .socket_fd = socket_low(socket_fd),
-                           .pidfd = -1,
-                           .client = client,
-                           .shuts = shuts,
-                           .self = sl_proc_id_self()};
-    if (self.socket_fd < 0) {
-        return;
-    }
-    (void)gate_peer(self.socket_fd, &self.uid);
+    struct standin self = {
+        .paths = paths, .socket_fd = socket_fd, .pidfd = -1, .self = sl_proc_id_self()};
     (void)setsid();
     (void)prctl(PR_SET_NAME, "sluice-standin");
     (void)sigemptyset(&signals);
@@ -558,11 +395,6 @@ void standin_run(const struct writer_options *options, int socket_fd, enum stand
     if (self.signal_fd >= 0 && folder >= 0 && place_write(&self.self, place) == SL_OK) {
         serve(&self);
     }
-    writer_close(&self.writer);
-    relay_close(&self.relay);
     pins_end(&self);
-    if (is_guest(&self)) {
-        answers_read(&self);
-    }
     (void)unlinkat(folder, place + strlen(paths->runtime_dir) + 1, 0);
 }

@@ -1,10 +1,8 @@
 /* client/lib/attach.c - opening and closing a client, and attaching to the shared memory of the
  * node. */
 #include "client/lib/figures.h"
-#include "client/lib/guest.h"
 #include "client/lib/lend.h"
 #include "client/lib/lent.h"
-#include "client/lib/open_as.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -510,19 +508,6 @@ static bool attach_may_come(const struct sl_client *client, sl_err err)
     return err == SL_ERR_CORRUPT || (err == SL_ERR_UNREACHABLE && node_starts(client));
 }
 
-/* It reads by itself, and puts by another stand-in. */
-static sl_err attach_guest(struct sl_client *client, uint64_t deadline_ns, struct sl_error *why)
-{
-    sl_err err = sl_guest_open(client, deadline_ns, &client->guest, why);
-    client->read_only = true;
-    return err == SL_ERR_PERMISSION
-               ? sl_fail(
-                     why, err,
-                     "the node is another user's, and its clients_write has nothing of this one: only "
-                     "clients that are opened to read may use it")
-               : err;
-}
-
 /* By descriptors of a stand-in. */
 static sl_err attach_gate(struct sl_client *client, uint64_t deadline_ns, struct sl_error *why)
 {
@@ -537,16 +522,10 @@ static sl_err attach_gate(struct sl_client *client, uint64_t deadline_ns, struct
     /* Numbers of processes are those of others, too, where each has its own space of them. */
     (void)snprintf(client->name, sizeof client->name, "client.%u.%08x", sl_client_self(client).pid,
                    (uint32_t)sl_client_random());
-    bool writes = sl_gate_is_guest(client->gate) && !client->read_only;
-    err = writes ? attach_guest(client, deadline_ns, why) : SL_OK;
-    if (err == SL_OK) {
-        err = attachment_add(client, why);
-    }
+    err = attachment_add(client, why);
     if (err != SL_OK) {
         memcpy(client->paths.shm_dir, files, sizeof files);
         sl_gate_close(&client->gate, false);
-        sl_guest_close(&client->guest);
-        client->read_only = client->read_only && !writes;
     }
     return err;
 }
@@ -612,7 +591,7 @@ bool sl_client_is_ours(const struct sl_client *client)
     return client->ours != NULL ? *client->ours != 0 : (uint32_t)getpid() == client->self.pid;
 }
 
-static struct sl_client *client_new(const char *who)
+static struct sl_client *client_new(void)
 {
     struct sl_client *client = calloc(1, sizeof *client);
     if (client == NULL) {
@@ -621,9 +600,8 @@ static struct sl_client *client_new(const char *who)
     client->kick_fd = -1;
     client->self = sl_proc_id_self();
     client->ours = ours_page();
-    uint32_t number = who != NULL ? (uint32_t)sl_client_random() & 0x3ffff : number_next();
-    (void)snprintf(client->name, sizeof client->name, "%s.%u.%u", who != NULL ? who : "client",
-                   client->self.pid, number);
+    (void)snprintf(client->name, sizeof client->name, "client.%u.%u", client->self.pid,
+                   number_next());
     pthread_mutex_init(&client->lock, NULL);
     sl_turn_init(&client->contributing);
     atomic_init(&client->contribute_again_ns, SL_NEVER_NS);
@@ -633,17 +611,11 @@ static struct sl_client *client_new(const char *who)
 sl_err sl_client_open(const struct sl_client_options *options, struct sl_client **out,
                       struct sl_error *why)
 {
-    return sl_client_open_as(NULL, options, out, why);
-}
-
-sl_err sl_client_open_as(const char *who, const struct sl_client_options *options,
-                         struct sl_client **out, struct sl_error *why)
-{
     if (options == NULL || out == NULL || options->api_version != SLUICE_API_VERSION) {
         return sl_fail(why, options != NULL && out != NULL ? SL_ERR_VERSION : SL_ERR_INVALID,
                        "client options: api_version must be %d", SLUICE_API_VERSION);
     }
-    struct sl_client *client = client_new(who);
+    struct sl_client *client = client_new();
     if (client == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "client: %zu bytes", sizeof *client);
     }
@@ -726,7 +698,6 @@ void sl_client_close(struct sl_client **client)
             gpu_keeps = true;
         }
     }
-    sl_guest_close(&gone->guest);
     sl_gate_close(&gone->gate, gpu_keeps || !sl_client_is_ours(gone));
     sl_client_lent_free(gone);
     sl_client_ends_close(gone);

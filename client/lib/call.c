@@ -10,7 +10,6 @@
  * - A thread that leaves while nobody polls wakes one of those that wait, which polls from then on.
  */
 #include "client/lib/lent.h"
-#include "client/lib/wire.h"
 #include "runtime/sl_backoff.h"
 
 #include <errno.h>
@@ -73,9 +72,9 @@ void sl_client_sleep(uint64_t ns)
     }
 }
 
-sl_err sl_client_writes(const struct sl_client *client, struct sl_error *why)
+sl_err sl_client_talks(const struct sl_client *client, struct sl_error *why)
 {
-    if (client->read_only && client->guest == NULL) {
+    if (client->read_only) {
         return sl_fail(why, SL_ERR_PERMISSION, "this client is read-only");
     }
     if (!sl_client_is_ours(client)) {
@@ -84,17 +83,6 @@ sl_err sl_client_writes(const struct sl_client *client, struct sl_error *why)
                        client->self.pid);
     }
     return SL_OK;
-}
-
-sl_err sl_client_talks(const struct sl_client *client, struct sl_error *why)
-{
-    if (client->guest != NULL) {
-        return sl_fail(
-            why, SL_ERR_PERMISSION,
-            "the node is another user's: it lets this client get, pin, put, and store and load "
-            "blocks of engines, and no more (clients_write)");
-    }
-    return sl_client_writes(client, why);
 }
 
 /* A thread that waits while another one polls. On its stack; under the client's lock. */
@@ -162,7 +150,7 @@ static sl_err frame_send(struct sl_client *client, const char *to, struct sl_msg
     if (err != SL_OK) {
         return err;
     }
-    err = sl_wire_send(client, to, frame, length_bytes);
+    err = sl_mailbox_send(client->mailbox, to, frame, length_bytes, false);
     return err == SL_OK ? SL_OK : sl_fail(why, err, "%s: %s", to, sl_err_text(err));
 }
 
@@ -188,7 +176,7 @@ static void call_send(struct sl_client *client, struct sl_client_call *call, uin
     if (err == SL_OK) {
         call->sent_again = call->ever_sent;
         if (!call->ever_sent) {
-            call->connects = sl_wire_connect_count(client);
+            call->connects = sl_mailbox_connect_count(client->mailbox);
         }
         call->ever_sent = true;
         call->retry_ns = SL_RESEND_REFUSED_NS;
@@ -351,17 +339,6 @@ static bool reply_read(struct sl_client *client, const void *frame, size_t lengt
     return err == SL_OK && SL_MSG_IS_REPLY(reply->type);
 }
 
-/* Nothing is answered any more that a stand-in relayed which is gone. */
-static void calls_break(struct sl_client *client)
-{
-    while (client->calls != NULL) {
-        struct sl_client_call *call = client->calls;
-        call->code = sl_fail(&call->why, SL_ERR_UNREACHABLE,
-                             "the node's process for this client's engines is gone");
-        call_end(client, call);
-    }
-}
-
 /* Takes what has arrived, sends again what is due, ends what is over. True: more may be there. */
 static bool pump(struct sl_client *client)
 {
@@ -372,16 +349,13 @@ static bool pump(struct sl_client *client)
     /* So many at a time: a peer that never stops sending must not keep deadlines from being seen.
      */
     while (taken < PUMP_FRAMES_MAX &&
-           sl_wire_receive(client, &from, &frame, &length_bytes) == SL_OK) {
+           sl_mailbox_receive(client->mailbox, &from, &frame, &length_bytes) == SL_OK) {
         struct sl_msg reply;
         struct sl_error why = {0};
         taken++;
         if (reply_read(client, frame, length_bytes, &reply, &why)) {
             dispatch(client, from, &reply);
         }
-    }
-    if (sl_wire_broke(client)) {
-        calls_break(client);
     }
     uint64_t now_ns = sl_clock_monotonic_ns();
     struct sl_client_call *next = NULL;
@@ -442,7 +416,7 @@ static void poll_once(struct sl_client *client, const struct sl_client_call *cal
 {
     int fds[MAILBOX_FDS_MAX];
     struct pollfd polled[MAILBOX_FDS_MAX + 1];
-    uint32_t count = sl_wire_fds(client, fds, MAILBOX_FDS_MAX);
+    uint32_t count = sl_mailbox_fds(client->mailbox, fds, MAILBOX_FDS_MAX);
     for (uint32_t i = 0; i < count; i++) {
         polled[i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
     }
@@ -477,10 +451,10 @@ static void sleep_once(struct sl_client *client, const struct sl_client_call *ca
     uint64_t now_ns = sl_clock_monotonic_ns();
     uint64_t due_ns = SL_MIN(next_due(client, until_ns), now_ns + POLL_NS_MAX);
     /* Awake, under the lock: only while nobody else has a call to make. */
-    if (!client->polling && client->call_count == 1 && sl_wire_spin(client, due_ns)) {
+    if (!client->polling && client->call_count == 1 && sl_mailbox_spin(client->mailbox, due_ns)) {
         return;
     }
-    due_ns = SL_MIN(due_ns, sl_wire_sleep(client, now_ns));
+    due_ns = SL_MIN(due_ns, sl_mailbox_sleep(client->mailbox, now_ns));
     if (due_ns == 0) {
         return; /* something came */
     }
@@ -500,7 +474,7 @@ static void poller_keep(struct sl_client *client)
     if (!client->polling && !outside) {
         return; /* whoever waits next looks before it sleeps */
     }
-    uint64_t due_ns = sl_wire_sleep(client, sl_clock_monotonic_ns());
+    uint64_t due_ns = sl_mailbox_sleep(client->mailbox, sl_clock_monotonic_ns());
     due_ns = SL_MIN(due_ns, next_due(client, SL_NEVER_NS));
     if (client->polling && due_ns < client->polled_until_ns) {
         kick(client);
@@ -531,11 +505,7 @@ static void poller_hand_over(struct sl_client *client)
 sl_err sl_client_call_start(struct sl_client *client, struct sl_client_call *call,
                             struct sl_error *why)
 {
-    sl_err err = client->guest == NULL ? sl_client_talks(client, why)
-                                       : sl_guest_may_send(call->msg.type, why);
-    if (err == SL_OK && client->guest != NULL) {
-        err = sl_guest_relay_need(client, call->deadline_ns, why);
-    }
+    sl_err err = sl_client_talks(client, why);
     if (err != SL_OK) {
         return err;
     }

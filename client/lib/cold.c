@@ -5,7 +5,6 @@
  * memory evict each other's values before they were copied: with 8 processes, batches of 46 MiB and
  * 128 MiB of memory each value was read four times, and batches failed after seconds. */
 #include "client/lib/cold.h"
-#include "client/lib/guest.h"
 #include "runtime/sl_backoff.h"
 
 #include <stdlib.h>
@@ -14,8 +13,6 @@
 #define PORTION_BYTES_MAX    (16 * SL_MIB)
 #define PORTION_MEMORY_SHARE 32u /* of memory: so many portions fill it */
 #define PORTIONS             2u
-/* That a guest pins at a time. */
-#define GUEST_KEYS_MAX 8u
 /* A pass that settled nothing: values went again before they were read. */
 #define PAUSE_NS_FIRST (1 * SL_NS_PER_MS)
 #define PAUSE_NS_MAX   (32 * SL_NS_PER_MS)
@@ -151,62 +148,15 @@ static void left_end(const struct sl_cold *cold, sl_err code)
     }
 }
 
-/* What a guest pins lies in memory meanwhile. What it may not pin lay there a moment ago. */
-static void guest_share(const struct sl_cold *cold, const uint32_t *items, uint32_t count)
-{
-    if (sl_clock_monotonic_ns() >= cold->deadline_ns) { /* a timeout of 0 would be another one */
-        return;
-    }
-    struct sl_object_key keys[GUEST_KEYS_MAX];
-    struct sl_view views[GUEST_KEYS_MAX] = {{0}};
-    sl_err codes[GUEST_KEYS_MAX];
-    for (uint32_t i = 0; i < count; i++) {
-        keys[i] = cold->key(cold->items, items[i]);
-    }
-    sl_err err =
-        sl_guest_pin_batch(cold->client, keys, views, count, codes,
-                           sl_budget_ns(sl_clock_monotonic_ns(), cold->deadline_ns), cold->why);
-    for (uint32_t i = 0; i < count; i++) {
-        sl_err code = err != SL_OK ? err : codes[i];
-        bool limit = code == SL_ERR_LIMIT;
-        code = code == SL_OK || limit ? cold->read(cold->items, items[i]) : code;
-        /* Gone again, perhaps to another node: whether it is anywhere, a pin says. */
-        cold->codes[items[i]] = limit && code == SL_ERR_NOT_FOUND ? SL_ERR_INCOMPLETE : code;
-        sl_view_release(cold->client, &views[i]);
-    }
-    for (uint32_t i = 0; i < count && count > 1; i++) { /* alone it may have a pin */
-        if (cold->codes[items[i]] == SL_ERR_INCOMPLETE) {
-            guest_share(cold, &items[i], 1);
-        }
-    }
-}
-
-/* All items, once. */
-static void guest_pass(const struct sl_cold *cold, uint32_t *settled_count)
-{
-    uint32_t items[GUEST_KEYS_MAX], count = 0, before = left_count(cold);
-    for (uint32_t i = 0; i < cold->count; i++) {
-        if (cold->codes[i] == SL_ERR_INCOMPLETE) {
-            items[count++] = i;
-        }
-        if (count == GUEST_KEYS_MAX || (count > 0 && i + 1 == cold->count)) {
-            guest_share(cold, items, count);
-            count = 0;
-        }
-    }
-    *settled_count = before - left_count(cold);
-}
-
 sl_err sl_cold_read(struct sl_cold *cold)
 {
-    bool guest = cold->client->guest != NULL;
-    if (cold->client->read_only && !guest) {
+    if (cold->client->read_only) {
         left_end(cold, sl_fail(cold->why, SL_ERR_PERMISSION,
                                "the value is on disk alone: a read-only client cannot ask for it"));
         return SL_OK;
     }
-    struct portion *portions = guest ? NULL : calloc(PORTIONS, sizeof *portions);
-    if (portions == NULL && !guest) {
+    struct portion *portions = calloc(PORTIONS, sizeof *portions);
+    if (portions == NULL) {
         return sl_fail(cold->why, SL_ERR_NO_MEMORY, "get: %zu bytes", PORTIONS * sizeof *portions);
     }
     sl_err result = SL_OK;
@@ -219,11 +169,7 @@ sl_err sl_cold_read(struct sl_cold *cold)
             break;
         }
         uint32_t settled_count = 0;
-        if (guest) {
-            guest_pass(cold, &settled_count);
-        } else {
-            result = pass(cold, portions, &settled_count);
-        }
+        result = pass(cold, portions, &settled_count);
         if (settled_count > 0) {
             pause_ns = PAUSE_NS_FIRST;
         } else { /* others are at it: in turns, not in step */

@@ -6,7 +6,6 @@
  * sleep libsluice does not see. So every thread that used the mailbox arms it before it leaves, as
  * long as there are calls in flight (poller_keep in call.c). */
 #include "client/lib/op.h"
-#include "client/lib/wire.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -74,7 +73,7 @@ static sl_err ends_open(struct sl_client *client, struct sl_client_ends **out, s
         err = sl_fail_os(why, errno, "descriptor of ends");
     }
     if (err == SL_OK) { /* one, which stands for all of the mailbox's */
-        SL_ASSERT(sl_wire_fds(client, &mailbox_fd, 1) == 1);
+        SL_ASSERT(sl_mailbox_fds(client->mailbox, &mailbox_fd, 1) == 1);
         err = watch(ends, mailbox_fd, why);
     }
     if (err == SL_OK) {
@@ -93,7 +92,7 @@ static sl_err ends_open(struct sl_client *client, struct sl_client_ends **out, s
 
 sl_err sl_client_event_fd(struct sl_client *client, int *fd, struct sl_error *why)
 {
-    sl_err err = sl_client_writes(client, why);
+    sl_err err = sl_client_talks(client, why);
     if (err != SL_OK) {
         return err;
     }
@@ -188,7 +187,7 @@ uint32_t sl_client_ended(struct sl_client *client, struct sl_op **ops, uint32_t 
 {
     uint32_t given = 0;
     bool more = true;
-    if (sl_client_writes(client, NULL) != SL_OK) {
+    if (sl_client_talks(client, NULL) != SL_OK) {
         return 0;
     }
     pthread_mutex_lock(&client->lock);

@@ -594,7 +594,7 @@ sl_err sl_engine_tell(struct sl_engine *engine, uint64_t deadline_ns, struct sl_
         atomic_store_explicit(&engine->id, engine->team, memory_order_release);
         return SL_OK;
     }
-    sl_err handed = sl_engine_hand(engine, deadline_ns, why);
+    sl_err handed = sl_engine_hand(engine, why);
     if (handed != SL_OK) {
         return handed;
     }
@@ -686,7 +686,7 @@ sl_err sl_engine_register(struct sl_client *client, const struct sl_engine_optio
                           uint64_t timeout_ns, struct sl_engine **out, struct sl_error *why)
 {
     uint64_t deadline_ns = sl_client_deadline(client, timeout_ns);
-    sl_err err = sl_client_writes(client, why);
+    sl_err err = sl_client_talks(client, why);
     if (err == SL_OK) {
         err = options_check(options, why);
     }

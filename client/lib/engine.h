@@ -44,10 +44,7 @@ struct sl_engine {
     uint32_t handed_count; /* of region_fds, to the stand-in */
     struct sl_proc_id handed_to;
     struct sl_turn
-        registering;     /* one at a time registers it anew; taken before the client's lock */
-    uint32_t relay_life; /* of another user's node: which stand-in has the memory; 0: none */
-    uint64_t lent;       /* and under which numbers */
-    _Atomic uint32_t known_life; /* and which one it was registered by */
+        registering; /* one at a time registers it anew; taken before the client's lock */
 };
 
 /* Whether device memory of the engine still is what was registered. Errors: SL_ERR_STALE. */
@@ -67,8 +64,8 @@ sl_err sl_engine_enter(struct sl_engine *engine, uint64_t deadline_ns, struct sl
 int sl_engine_region_fd(const struct sl_engine_memory *memory);
 /* Before it is registered: descriptors become the stand-in's, too, and the regions name them there. Another
  * stand-in has other numbers. Plain memory is taken where sl_memory_alloc gave it. Errors: SL_ERR_UNSUPPORTED
- * (memory without a descriptor), those of sl_gate_lend and sl_guest_memory_lend. */
-sl_err sl_engine_hand(struct sl_engine *engine, uint64_t deadline_ns, struct sl_error *why);
+ * (memory without a descriptor), those of sl_gate_lend. */
+sl_err sl_engine_hand(struct sl_engine *engine, struct sl_error *why);
 /* They are ours alone again. */
 void sl_engine_hand_back(struct sl_engine *engine);
 

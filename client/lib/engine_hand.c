@@ -1,7 +1,6 @@
-/* client/lib/engine_hand.c - memory of an engine that is in another container than the node, or of another user:
- * its descriptors are found with the client's stand-in (ipc/sl_gate.h, ipc/gate_relay.h). */
+/* client/lib/engine_hand.c - memory of an engine that is in another container than the node: its descriptors are
+ * found with the client's stand-in (ipc/sl_gate.h). */
 #include "client/lib/engine.h"
-#include "client/lib/guest_relay.h"
 #include "client/lib/pool.h"
 
 #include <errno.h>
@@ -12,23 +11,8 @@ int sl_engine_region_fd(const struct sl_engine_memory *memory)
     return memory->rows != NULL ? -1 : memory->from != NULL ? memory->from->fd : memory->fd;
 }
 
-static void guest_hand_back(struct sl_engine *engine)
-{
-    for (uint32_t number = 0; number < 64; number++) {
-        if ((engine->lent >> number & 1) != 0) {
-            sl_guest_memory_take_back(engine->client, engine->relay_life, number);
-        }
-    }
-    engine->lent = 0;
-    engine->relay_life = 0;
-}
-
 void sl_engine_hand_back(struct sl_engine *engine)
 {
-    if (engine->client->guest != NULL) {
-        guest_hand_back(engine);
-        return;
-    }
     for (uint32_t i = 0; i < engine->handed_count; i++) {
         sl_client_fd_unlend(engine->client, engine->region_fds[i], engine->handed_to);
     }
@@ -91,39 +75,7 @@ static sl_err region_hand(struct sl_engine *engine, uint32_t at, struct sl_error
     return err;
 }
 
-/* Each memory once, as regions of one follow each other. */
-static sl_err guest_hand(struct sl_engine *engine, uint64_t deadline_ns, struct sl_error *why)
-{
-    uint32_t life = sl_guest_relay_life(engine->client);
-    if (engine->relay_life == life) { /* it has all of it */
-        return SL_OK;
-    }
-    engine->relay_life = life;
-    engine->lent = 0;
-    for (uint32_t i = 0; i < engine->region_count; i++) {
-        uint32_t number = (uint32_t)engine->regions[i > 0 ? i - 1 : 0].fd;
-        if (engine->region_fds[i] < 0 || engine->regions[i].handle_kind != SL_MEMORY_SHARED_FD) {
-            guest_hand_back(engine);
-            return sl_fail(why, SL_ERR_UNSUPPORTED,
-                           "engine %s: a node of another user takes memory of this process by a "
-                           "descriptor (sl_memory_alloc, a memfd), and none of GPUs or of pools",
-                           engine->name);
-        }
-        if (i == 0 || !same_file(engine->region_fds[i], engine->region_fds[i - 1])) {
-            sl_err err = sl_guest_memory_lend(engine->client, engine->region_fds[i], life,
-                                              deadline_ns, &number, why);
-            if (err != SL_OK) {
-                guest_hand_back(engine);
-                return err;
-            }
-            engine->lent |= UINT64_C(1) << number;
-        }
-        engine->regions[i].fd = number;
-    }
-    return SL_OK;
-}
-
-sl_err sl_engine_hand(struct sl_engine *engine, uint64_t deadline_ns, struct sl_error *why)
+sl_err sl_engine_hand(struct sl_engine *engine, struct sl_error *why)
 {
     if (engine->client->gate == NULL) {
         return SL_OK;
@@ -133,9 +85,6 @@ sl_err sl_engine_hand(struct sl_engine *engine, uint64_t deadline_ns, struct sl_
         if (err != SL_OK) {
             return err;
         }
-    }
-    if (engine->client->guest != NULL) {
-        return guest_hand(engine, deadline_ns, why);
     }
     sl_engine_hand_back(engine);
     engine->handed_to = sl_client_self(engine->client);

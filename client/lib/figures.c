@@ -17,8 +17,7 @@ static bool figures_are_current(const struct sl_client *client, const struct sl_
 {
     const char *shm_dir = client->paths.shm_dir;
     const struct sl_client_figures now = figures_of(at);
-    if ((client->gate != NULL && sl_gate_is_guest(client->gate)) || /* it counts nothing */
-        at->old_figures_count == SL_CLIENT_OLD_FIGURES_MAX) {
+    if (at->old_figures_count == SL_CLIENT_OLD_FIGURES_MAX) {
         return true;
     }
     return sl_counts_are_current(shm_dir, now.counts) &&

@@ -1,7 +1,6 @@
 /* client/lib/get.c - reading: look up, then copy and re-check, or pin. What is on disk alone is
  * promoted first, what is not here at all is asked of other nodes where there are any. */
 #include "client/lib/cold.h"
-#include "client/lib/guest.h"
 #include "client/lib/lend.h"
 #include "client/lib/lent.h"
 #include "client/lib/pieces.h"
@@ -585,25 +584,11 @@ static uint32_t codes_count(const struct reading *reading, sl_err code)
     return count;
 }
 
-/* A guest's stand-in asks other nodes, as it asks for what is on disk. */
-static void reading_leave(struct reading *reading)
-{
-    SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
-    bool remote = sl_index_view_remote(sl_client_attachment(reading->client)->view);
-    for (uint32_t i = 0; remote && i < reading->count; i++) {
-        if (reading->codes[i] == SL_ERR_NOT_FOUND) {
-            reading->codes[i] = SL_ERR_INCOMPLETE;
-        }
-    }
-}
-
 /* What is not in memory here comes from other nodes, and from the disk. */
 static sl_err reading_wait(struct reading *reading, struct tally *tally)
 {
     uint32_t missing = codes_count(reading, SL_ERR_NOT_FOUND);
-    if (missing > 0 && reading->client->guest != NULL) {
-        reading_leave(reading);
-    } else if (missing > 0 && may_fetch(reading->client)) {
+    if (missing > 0 && may_fetch(reading->client)) {
         sl_tally_wait(tally);
         reading_elsewhere(reading, missing);
         sl_tally_tier(tally, SL_TIER_REMOTE, *reading->got_bytes);
@@ -725,7 +710,7 @@ sl_err sl_get_pinned_batch(struct sl_client *client, const struct sl_object_key 
                            struct sl_view *views, uint32_t count, sl_err *codes,
                            uint64_t timeout_ns, struct sl_error *why)
 {
-    sl_err err = sl_client_writes(client, why); /* a read-only client has no pins */
+    sl_err err = sl_client_talks(client, why); /* a read-only client has no pins */
     if (err != SL_OK) {
         return err;
     }
@@ -734,9 +719,6 @@ sl_err sl_get_pinned_batch(struct sl_client *client, const struct sl_object_key 
     }
     for (uint32_t i = 0; i < count; i++) {
         views[i] = (struct sl_view){0};
-    }
-    if (client->guest != NULL) {
-        return sl_guest_pin_batch(client, keys, views, count, codes, timeout_ns, why);
     }
     /* A registrar must know our pin segment before it is relied on. */
     if (sl_client_life(client) !=

@@ -124,8 +124,6 @@ struct sl_client {
     struct sl_gate *gate;   /* NULL: the node's files are in reach. Written before others know us */
     /* One page that the kernel empties in a child: not 0 in the process that opened this client. */
     const volatile unsigned char *ours;
-    /* Who writes and pins for it at a node of another user; NULL: nobody. Written before others know us. */
-    struct sl_guest *guest;
     bool read_only, leases, debugs; /* debugs: its log has debug lines, too */
     bool has_tenant;
     _Atomic bool holds; /* look-ups of blocks hold what they find */
@@ -289,8 +287,6 @@ uint64_t sl_client_deadline(const struct sl_client *client, uint64_t timeout_ns)
 uint64_t sl_client_random(void);
 uint64_t sl_client_op_id(struct sl_client *client);
 sl_err sl_client_talks(const struct sl_client *client, struct sl_error *why);
-/* The same of puts and pins, which a guest has, too. */
-sl_err sl_client_writes(const struct sl_client *client, struct sl_error *why);
 /* Puts the call on its way; it ends by its deadline whatever happens. Errors: SL_ERR_LIMIT, those
  * of encode. */
 sl_err sl_client_call_start(struct sl_client *client, struct sl_client_call *call,

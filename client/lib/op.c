@@ -1,6 +1,5 @@
 /* client/lib/op.c - store and load: started, awaited, cancelled, fenced. */
 #include "client/lib/op.h"
-#include "client/lib/wire.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -26,7 +25,7 @@ static void bitmap_take(struct sl_op *op, unsigned char *to, struct sl_bytes fro
 static bool answered_by_all(const struct sl_op *op)
 {
     const struct sl_client *client = op->engine->client;
-    return !op->call.sent_again || op->call.connects == sl_wire_connect_count(client);
+    return !op->call.sent_again || op->call.connects == sl_mailbox_connect_count(client->mailbox);
 }
 
 /* The node's name goes where the op can keep it. */
@@ -683,7 +682,6 @@ sl_err sl_op_cancel(struct sl_op *op, struct sl_error *why)
 sl_err sl_op_wait_fenced(struct sl_op *op, uint64_t timeout_ns, struct sl_error *why)
 {
     struct sl_op_result result;
-    bool is_guest = op->engine->client->guest != NULL;
     uint64_t deadline_ns = sl_client_deadline(op->engine->client, timeout_ns);
     sl_err err =
         sl_op_wait(op, SL_MAX(sl_budget_ns(sl_clock_monotonic_ns(), deadline_ns), 1), &result);
@@ -694,8 +692,8 @@ sl_err sl_op_wait_fenced(struct sl_op *op, uint64_t timeout_ns, struct sl_error 
         }
         err = op_ask(op, SL_MSG_OP_FENCED, deadline_ns, NULL);
         if (err == SL_ERR_LIMIT || err == SL_ERR_BUSY || err == SL_ERR_NOT_FOUND ||
-            err == SL_ERR_UNREACHABLE || (err == SL_ERR_TIMEOUT && is_guest)) {
-            err = SL_OK; /* ask again: what relays for a guest waits less long than it may */
+            err == SL_ERR_UNREACHABLE) {
+            err = SL_OK; /* ask again */
         }
         if (err == SL_OK && !atomic_load_explicit(&op->fenced, memory_order_acquire)) {
             sl_client_sleep(FENCE_PAUSE_NS);

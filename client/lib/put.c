@@ -3,8 +3,8 @@
  *
  * What is there already is seen in the index and costs no message. Values of a size that was put a
  * moment ago go into extents granted ahead of use: fill, publish. */
-#include "client/lib/guest.h"
 #include "client/lib/lent.h"
+#include "client/lib/put.h"
 #include "runtime/sl_backoff.h"
 
 #include <inttypes.h>
@@ -556,7 +556,7 @@ static uint64_t *put_lay_out(struct put *put, void *room, uint32_t count)
 /* All of it, of whatever kind. */
 static sl_err put_carry_out(struct put *put, const struct sl_terms *terms, uint32_t count)
 {
-    sl_err err = sl_client_writes(put->client, put->why);
+    sl_err err = sl_client_talks(put->client, put->why);
     if (err != SL_OK) {
         return err;
     }
@@ -588,10 +588,7 @@ static sl_err put_carry_out(struct put *put, const struct sl_terms *terms, uint3
     for (uint32_t i = 0; i < count; i++) {
         put->codes[i] = put_checked(put, i, &lengths[i]);
     }
-    if (put->client->guest != NULL) {
-        err = sl_guest_put(put, count);
-    }
-    for (uint32_t first = 0; first < count && err == SL_OK && put->client->guest == NULL;) {
+    for (uint32_t first = 0; first < count && err == SL_OK;) {
         uint32_t share = sl_put_share(put, first, count);
         err = put_rounds(put, first, share);
         first += share;

@@ -43,9 +43,7 @@ struct sl_client_options {
      * environment. */
     const char *const *settings;
 };
-/* At a node of another user, whose clients_write names this one, a client gets, pins and puts (objects in
- * host memory, without terms and bundles), and has engines in shared memory. All else is SL_ERR_PERMISSION.
- * A node that starts, or makes its memory anew, is waited for. Errors: SL_ERR_UNREACHABLE (no node runs
+/* A node that starts, or makes its memory anew, is waited for. Errors: SL_ERR_UNREACHABLE (no node runs
  * under this name), SL_ERR_CORRUPT (its memory was cut short and stayed so), SL_ERR_FOREIGN,
  * SL_ERR_VERSION, SL_ERR_TIMEOUT. */
 sl_err sl_client_open(const struct sl_client_options *options, struct sl_client **out,
@@ -114,8 +112,7 @@ sl_err sl_get_pinned(struct sl_client *client, struct sl_object_key key, struct 
                      uint64_t timeout_ns, struct sl_error *why);
 void sl_view_release(struct sl_client *client, struct sl_view *view);
 /* Whether what was read of the view until now is the value. False: another process of this user cut
- * the node's shared memory short, and some of it may have read as zeros; or the process has ended in order
- * that pinned it for a client of another user (its node was stopped). Who must not take for a value what was damaged in such a way
+ * the node's shared memory short, and some of it may have read as zeros. Who must not take for a value what was damaged in such a way
  * asks behind its last look; calls that copy ask by themselves. */
 bool sl_view_intact(struct sl_client *client, const struct sl_view *view);
 
@@ -741,7 +738,7 @@ struct sl_engine_options {
     uint32_t first_rank, rank_count;
 };
 /* Errors: SL_ERR_INVALID (names what is wrong), SL_ERR_STALE (a pool of `from` is over),
- * SL_ERR_UNSUPPORTED (device memory that cannot be shared; plain memory or a GPU's at a node of another user),
+ * SL_ERR_UNSUPPORTED (device memory that cannot be shared),
  * SL_ERR_DEVICE, SL_ERR_LIMIT (engines_max), SL_ERR_NO_MEMORY, SL_ERR_UNREACHABLE, SL_ERR_TIMEOUT. */
 sl_err sl_engine_register(struct sl_client *client, const struct sl_engine_options *options,
                           uint64_t timeout_ns, struct sl_engine **out, struct sl_error *why);

@@ -1,5 +1,5 @@
 /* client/lib/views.c - views of pinned values: whether they are whole, and their end. */
-#include "client/lib/guest.h"
+#include "client/lib/internal.h"
 
 /* False: it is none of the current attachment's. */
 static bool pin_give_now(const struct sl_client *client, uint32_t number, sl_pin pin)
@@ -38,7 +38,7 @@ bool sl_view_intact(struct sl_client *client, const struct sl_view *view)
     const struct sl_attachment *at = sl_client_attachment_of(client, number);
     bool intact = view->at != NULL && at != NULL && !sl_attachment_is_cut(at);
     pthread_mutex_unlock(&client->lock);
-    return intact && (client->guest == NULL || sl_guest_view_holds(client, view));
+    return intact;
 }
 
 bool sl_view_place(struct sl_client *client, const struct sl_view *view,
@@ -70,9 +70,7 @@ void sl_view_release(struct sl_client *client, struct sl_view *view)
     if (!sl_client_is_ours(client)) {
         pin = 0; /* the pin is the parent's */
     }
-    if (pin != 0 && client->guest != NULL) {
-        sl_guest_unpin(client, view);
-    } else if (pin != 0 && !pin_give_now(client, number, pin)) {
+    if (pin != 0 && !pin_give_now(client, number, pin)) {
         pin_give_of_old(client, number, pin);
         sl_client_sweep(client);
     }

@@ -47,7 +47,7 @@ EVERYTHING = {
     "image": {"tag": "1.2.3", "digest": "sha256:" + "0" * 64}, "networkPolicy": {"metricsFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]}, "imagePullSecrets": [{"name": "registry"}], "instance": "second", "uid": 2000, "ranks": 8,
     "shmHostPath": "/dev/shm/sluice", "cpu": {"limit": "4"}, "disk": {"sizeGiB": 512, "seccompProfile": {"type": "Localhost", "localhostProfile": "s.json"}},
     "metrics": {"port": 9400, "tokenSecret": {"name": "sluice-token", "key": "token"}}, "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
-    "events": {"port": 5557}, "clientsAllow": "1007,@1008", "clientsWrite": "0", "cluster": {"enabled": True, "directoryUrlSecret": {"name": "redis", "key": "url"}},
+    "events": {"port": 5557}, "cluster": {"enabled": True, "directoryUrlSecret": {"name": "redis", "key": "url"}},
     "gpu": {"enabled": True}, "settings": {"load_log": True, "op_timeout": "3s", "directory_name": "a,b@c", "trace_events": 4096}, "nodeSelector": {"gpu": "yes"}, "tolerations": [{"operator": "Exists"}],
     "affinity": {"nodeAffinity": {}}, "priorityClassName": "system-node-critical", "podAnnotations": {"a": "b"}, "podLabels": {"c": "d"}}
 MiB = 1 << 20
@@ -205,7 +205,7 @@ class Chart(unittest.TestCase):
             whole = copy.deepcopy(defaults)
             whole[name] = {**whole[name], **value} if isinstance(value, dict) else value
             self.assertEqual(json_faults(schema, whole), [], name)
-        for wrong in ({"cluster": {"directoryUrl": "redis://user:password@10.0.0.9:6379"}}, {"settings": {"directory_url": "redis://user:password@10.0.0.9:6379"}}, {"image": {"repository": "a", "digest": "12"}}, {"memoryMib": 1}, {"memoryMiB": "4Gi"}, {"uid": 0}, {"runtimeDirectory": "run"}):
+        for wrong in ({"cluster": {"directoryUrl": "redis://user:password@10.0.0.9:6379"}}, {"settings": {"directory_url": "redis://user:password@10.0.0.9:6379"}}, {"image": {"repository": "a", "digest": "12"}}, {"memoryMib": 1}, {"memoryMiB": "4Gi"}, {"uid": -1}, {"runtimeDirectory": "run"}):
             self.assertNotEqual(json_faults(schema, {**defaults, **wrong}), [], wrong)
 
     def test_pods_have_no_privileges(self):
@@ -261,8 +261,11 @@ class Chart(unittest.TestCase):
             self.assertGreaterEqual(mib(limits["limits"]["memory"]),  # runtime/sl_limits.c
                                     mib(config["memory"]) + mib(config["index_memory"]) + 256 + 64 * int(config["ranks"]))
             self.assertEqual(limits["limits"]["memory"], limits["requests"]["memory"])
-        plain, of_two = (mib(pod_of(values)["containers"][0]["resources"]["limits"]["memory"]) for values in ({}, {"clientsWrite": "0,1007"}))
-        self.assertGreaterEqual(of_two, plain + 2 * 16 * 16)  # clients_of_user, clients_window
+
+    def test_a_node_may_be_roots_for_engines_whose_image_runs_as_root(self):
+        for uid in (0, 10001):
+            context = pod_of({"uid": uid})["securityContext"]
+            self.assertEqual((context["runAsUser"], context["runAsNonRoot"]), (uid, uid != 0))
 
     def test_the_grace_period_covers_the_flush_and_the_stop(self):
         pod = pod_of({"disk": {"sizeGiB": 1, "flushSeconds": 300}, "shmHostPath": "/dev/shm/sluice"})

@@ -26,12 +26,6 @@ def apart(shared, user=("--map-root-user",)):
             SCRIPT, "sh", shared]
 
 
-def apart_as(uid, shared, groups=(), more=()):
-    """The same for root, as another user: in all namespaces but that of users. more: words to setpriv."""
-    return ["unshare", "--mount", "--pid", "--ipc", "--net", "--fork", "--kill-child", "--mount-proc", "sh", "-c", SCRIPT, "sh", shared,
-            "setpriv", f"--reuid={uid}", f"--regid={uid}", f"--groups={','.join(groups)}" if groups else "--clear-groups", *more]
-
-
 def can_be_apart():
     """Where the programs lie below /tmp they would be hidden, too."""
     return not BIN.startswith("/tmp/") and subprocess.run([*apart("/var"), "true"], stderr=subprocess.DEVNULL, check=False).returncode == 0
@@ -73,28 +67,11 @@ class Inside(Asked):
         wait_until(lambda: self.counts().get("SL_OK", 0) >= end or self.process.poll() is not None, seconds, f"{more} more calls end well")
 
 
-def gate_pid(node):
-    with open(f"{shared(node)}/supervisor.helpers", encoding="utf-8") as lines:
-        return next(int(line.split()[1]) for line in lines if line.startswith("gate "))
-
-
 def signal_all(number, pids):
     """To each that is there: a stand-in ends with its client, and may just have done so."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
-
-
-@contextlib.contextmanager
-def standing_still(node, *pids):
-    """These stand-ins are stopped for as long as this takes: so are the gate, the supervisor and its watcher, which end who stands still for a
-    second."""
-    stopped = [*node.stoppable(), gate_pid(node), *pids]
-    try:
-        signal_all(signal.SIGSTOP, stopped)
-        yield
-    finally:
-        signal_all(signal.SIGCONT, reversed(stopped))
 
 
 def standins(node):

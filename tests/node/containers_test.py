@@ -3,13 +3,12 @@
 import os
 import select
 import signal
-import stat
 import subprocess
 import sys
 import time
 import unittest
 
-from containers_support import LIVES, Asked, Inside, apart, apart_as, can_be_apart, child_of, seen_there, shared, signal_all, standins
+from containers_support import LIVES, Asked, Inside, apart, can_be_apart, child_of, seen_there, shared, signal_all, standins
 from node_support import BIN, CTL, PATIENCE, Node, lives, log_of, main, wait_until
 from values_support import put_all
 
@@ -233,7 +232,7 @@ class Containers(unittest.TestCase):
         standin = wait_until(lambda: standins(node), 5, "the client has a process here")[0]
         os.kill(standin, signal.SIGSTOP)
 
-        ended = subprocess.run([os.path.join(BIN, "sluice-gate"), "--end", *node.where, "--clients-allow", "no.such.user"], env=node.environment,
+        ended = subprocess.run([os.path.join(BIN, "sluice-gate"), "--end", *node.where], env=node.environment,
                                stderr=subprocess.PIPE, timeout=60 * PATIENCE, check=False)
 
         self.assertEqual((ended.returncode, ended.stderr), (0, b""))
@@ -257,82 +256,6 @@ class Containers(unittest.TestCase):
 
         self.assertIn(b"no node runs under the name", got.stderr)
         self.assertEqual(got.returncode, 3)
-
-
-GUEST, MEMBER, STRANGER = 61002, 61003, 61004
-HOSTILE = os.path.join(os.path.dirname(os.path.realpath(__file__)), "containers_hostile.py")
-
-
-def others_can_run():
-    """Whether other users reach the programs and this folder."""
-    return os.geteuid() == 0 and can_be_apart() and subprocess.run(
-        ["setpriv", f"--reuid={GUEST}", "--clear-groups", "sh", "-c", f"test -x {CTL} && test -x {sys.executable} && test -r {HOSTILE}"], check=False).returncode == 0
-
-
-@unittest.skipUnless(others_can_run(), "not root, no namespaces, or other users do not reach the programs")
-class OtherUsers(unittest.TestCase):
-    """clients_allow: who is named reads, and that is all."""
-
-    def setUp(self):
-        self.node = Node(ranks=1, settings=("--clients-allow", f"{GUEST},@61999"))
-        self.addCleanup(self.node.__exit__)
-        self.node.__enter__()
-        self.node.ctl("put", "key", stdin=b"value")
-        self.guests = shared(self.node) + "/guests"
-        wait_until(lambda: os.path.exists(self.guests + "/gate.attach"), 5, "the gate for guests")
-
-    def run_as(self, uid, *words, groups=(), more=(), stdin=None):
-        return subprocess.run([*apart_as(uid, self.guests, groups, more), *words], input=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                              timeout=60 * PATIENCE, check=False)
-
-    def ctl_as(self, uid, *words, **options):
-        there = seen_there(self.node)
-        return self.run_as(uid, CTL, *words, "--instance", there.instance, "--runtime-dir", there.directory + "/run", **options)
-
-    def test_who_is_named_reads(self):
-        by_name = self.ctl_as(GUEST, "get", "key")
-        by_group = self.ctl_as(MEMBER, "get", "key", groups=("61999",))
-
-        self.assertEqual((by_name.stdout, by_group.stdout), (b"value", b"value"), by_name.stderr + by_group.stderr)
-        self.assertEqual(stat.S_IMODE(os.stat(shared(self.node)).st_mode), 0o700)
-
-    def test_who_is_named_does_not_write(self):
-        put = self.ctl_as(GUEST, "put", "other", stdin=b"value")
-
-        self.assertIn(b"the node is another user's", put.stderr)
-        self.assertNotEqual(put.returncode, 0)
-        self.assertNotEqual(self.node.ctl("get", "other", check=False).returncode, 0)
-
-    def test_who_is_not_named_hears_why(self):
-        got = self.ctl_as(STRANGER, "get", "key")
-
-        self.assertIn(f"clients_allow has nothing of uid {STRANGER}".encode(), got.stderr)
-        self.assertNotEqual(got.returncode, 0)
-
-    def test_a_hostile_guest_gets_no_more(self):
-        for more in ((), ("--inh-caps=+dac_override", "--ambient-caps=+dac_override")):  # as root in a container without a user namespace
-            with self.subTest(more=more):
-                got = self.run_as(GUEST, sys.executable, HOSTILE, seen_there(self.node).directory + "/run/gate.attach", more=more)
-
-                self.assertEqual(got.stdout.decode().splitlines(), ["hello 0", "read index 0", "read arena.0 0", "read seen 0", "unread 1"],
-                                 got.stderr.decode())
-                self.assertEqual(self.node.ctl("get", "key").stdout, b"value")
-
-    def test_the_entrance_of_guests_makes_nobody_an_owner(self):
-        """Root of a container that has nothing but that entrance can take any number."""
-        got = self.run_as(os.geteuid(), sys.executable, HOSTILE, seen_there(self.node).directory + "/run/gate.attach")
-
-        self.assertEqual(got.stdout.decode().splitlines(), ["hello refused"], got.stderr.decode())
-
-    def test_one_user_does_not_take_all_places(self):
-        with open(os.devnull, "wb") as nothing:
-            many = subprocess.Popen([*apart_as(GUEST, self.guests), sys.executable, HOSTILE, "--many", "40",
-                                     seen_there(self.node).directory + "/run/gate.attach"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=nothing)
-        self.addCleanup(lambda: many.communicate(timeout=60 * PATIENCE))
-
-        self.assertEqual(many.stdout.readline(), b"let in 16 of 40\n")
-        self.assertIn(b"too many clients of other users", self.ctl_as(GUEST, "get", "key").stderr)
-        self.assertEqual(self.ctl_as(MEMBER, "get", "key", groups=("61999",)).stdout, b"value")
 
 
 if __name__ == "__main__":

@@ -77,15 +77,6 @@ class Logs(unittest.TestCase):
             self.assertEqual(sorted(os.listdir(self.base)), ["disk-tier", "hidden", "linked", "mine", "runs", "starts"])
             self.assertTrue(os.path.isdir(outside))
 
-    def test_the_empty_directory_of_guests_keeps_nothing_and_one_with_a_gate_does(self):
-        old = (DAYS + 1) * 86400
-        for name in ("empty", "served"):
-            os.mkdir(self.left(name, old) + "/guests")
-        with open(self.base + "/served/guests/gate.attach", "w", encoding="utf-8"):
-            pass
-        self.start()
-        self.assertEqual(sorted(os.listdir(self.base)), ["mine", "served"])
-
     def test_the_socket_of_a_killed_exporter_keeps_nothing_and_that_of_a_living_one_does(self):
         old = (DAYS + 1) * 86400
         for name in ("killed", "lives", "spelled"):

@@ -1,4 +1,4 @@
-foreach(suite supervisor supervise prefetch sessions admission nics users logs top containers containers_write containers_engine)
+foreach(suite supervisor supervise prefetch sessions admission nics users logs top containers)
     sl_node_test(${suite} LABEL node SCRIPT node/${suite}_test.py TIMEOUT 900)
 endforeach()
 # Gigabytes of shared memory, as some of the cluster's.

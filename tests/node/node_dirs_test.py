@@ -373,15 +373,6 @@ while time.monotonic() < end:
                 node.wait_restarted("keyer", before, HANG)
             self.whole(node)
 
-    @unittest.skipUnless(os.path.exists(BIN + "/sluice-gate"), "no gate was built")
-    def test_the_entrance_of_other_users_is_made_again(self):
-        with Node(ranks=1, memory="16MiB", settings=["--clients-allow", "nobody"]) as node:
-            guests = node.directory + "/run/guests"
-            self.again(guests + "/gate.attach")
-            time.sleep(4)  # as above
-            shutil.rmtree(guests)
-            self.again(guests + "/gate.attach")
-
     def test_a_node_whose_runtime_directory_is_another_one_ends_and_writes_nothing_there(self):
         with Node(ranks=1, memory="16MiB", settings=["--log-dir", tempfile.gettempdir() + f"/sl-logs-{os.getpid()}"]) as node:
             logs = tempfile.gettempdir() + f"/sl-logs-{os.getpid()}"

@@ -260,41 +260,6 @@ class Supervisor(unittest.TestCase):
             self.assertEqual(node.leftovers(), [])
             other.wait_ready()
 
-    @unittest.skipUnless(os.path.exists(BIN + "/sluice-gate"), "sluice-gate was not built")
-    def test_the_directory_that_containers_have_mounted_is_the_same_after_a_restart(self):
-        with Node(ranks=1, settings=("--clients-allow", str(os.geteuid() + 1))) as node:
-            path = node.directory + "/run/guests"
-            wait_until(lambda: os.path.exists(path + "/gate.attach"), 10, "the gate for guests")
-            mounted = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-            self.addCleanup(os.close, mounted)
-
-            node.stop()
-            self.assertEqual(os.listdir(mounted), [])
-            node.start()
-
-            wait_until(lambda: os.listdir(mounted) == ["gate.attach"], 10, "the next gate, where the containers look")
-            node.supervisor("restart")
-            wait_until(lambda: os.listdir(mounted) == ["gate.attach"], 10, "the next gate, where the containers look")
-
-    @unittest.skipUnless(os.path.exists(BIN + "/sluice-gate"), "sluice-gate was not built")
-    def test_users_that_there_are_not_are_refused_by_name_and_nothing_runs_or_ends(self):
-        refused = (("--clients-write=0,nobody-is-called-so", "clients_write: there is no user 'nobody-is-called-so'"),
-                   ("--clients-allow=@nobody-is-called-so", "clients_allow: there is no group 'nobody-is-called-so'"))
-        with Node(ranks=1) as node:
-            registrar = node.pid("registrar")
-            restarts = [node.supervisor("restart", argument, check=False) for argument, _ in refused]
-            self.assertEqual(node.pid("registrar"), registrar)
-            node.stop()
-
-            starts = [node.supervisor("start", *node.settings, argument, check=False) for argument, _ in refused]
-
-            for done, (_, why) in zip(restarts + starts, refused * 2):
-                self.assertEqual((done.returncode, done.stdout.count("\n")), (2, 1), done.stdout)
-                self.assertIn(why, done.stdout)
-            self.assertEqual(node.leftovers(), [])
-            off = node.supervisor("start", *node.settings, "--gate=false", refused[0][0], check=False)
-            self.assertEqual(off.returncode, 0, off.stdout)
-
     def test_directories_and_segments_are_private(self):
         with Node() as node:
             for place in (node.directory + "/run", node.shm):

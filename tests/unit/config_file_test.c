@@ -148,8 +148,6 @@ END_TEST
 static const struct {
     const char *name, *text, *want;
 } everywhere[] = {
-    {"clients_allow", "alice,@models", "alice,@models"},
-    {"clients_write", "0, engine", "0, engine"},
     {"disk_path", "/a,/b", "/a,/b"},
     {"disk_path", "/a#b", "/a#b"},
     {"disk_path", "\"/a # b\"", "/a # b"},
@@ -178,8 +176,7 @@ static const struct {
 static void value_check(const struct sl_config *config, enum sl_setting setting, const char *want)
 {
     char number[32];
-    static const char *const texts[] = {"clients_allow", "clients_write", "disk_path",
-                                        "peers",         "directory_url", "nic"};
+    static const char *const texts[] = {"disk_path", "peers", "directory_url", "nic"};
     for (size_t i = 0; i < SL_COUNT(texts); i++) {
         if (strcmp(sl_setting_name(setting), texts[i]) == 0) {
             ck_assert_str_eq(sl_config_text(config, setting), want);
@@ -252,7 +249,9 @@ START_TEST(removed_setting_is_refused_by_name_with_advice)
 
             ck_assert_int_eq(err, SL_ERR_CONFIG);
             ck_assert_msg(
-                strstr(why.text, "the setting 'clients_window' was removed: leave it out") != NULL,
+                strstr(why.text,
+                       "the setting 'clients_window' was removed: an engine of another user") !=
+                    NULL,
                 "%zu: %s", i, why.text);
             sl_config_destroy(&config);
         }

@@ -62,24 +62,6 @@ START_TEST(store_reports_what_existed)
     }
 END_TEST
 
-static const struct {
-    const char *client;
-    bool guest;
-} askers[] = {{"client.1.0", false}, {"guest.e3e8.1.0", true}};
-START_TEST(store_waits_for_room_as_who_asked_for_it)
-    {
-        struct bed *bed = bed_make(NULL);
-
-        (void)op_send_as(bed, askers[_i].client, SL_MSG_STORE, 1, 2);
-        answer_engine(bed);
-        answer_keys(bed);
-
-        struct sl_msg reserve = take(bed, "registrar", SL_MSG_RESERVE);
-        ck_assert(reserve.body.reserve.guest == askers[_i].guest);
-        bed_end(bed);
-    }
-END_TEST
-
 static const sl_err refusals[] = {SL_ERR_NO_SPACE, SL_ERR_LIMIT, SL_ERR_INVALID};
 START_TEST(store_reports_a_refused_block_and_stores_the_rest)
     {
@@ -857,7 +839,6 @@ int main(void)
     TCase *store = tcase_create("store");
     tcase_add_test(store, store_is_visible_after_commit_of_all_parts);
     tcase_add_test(store, store_reports_what_existed);
-    tcase_add_loop_test(store, store_waits_for_room_as_who_asked_for_it, 0, SL_COUNT(askers));
     tcase_add_loop_test(store, store_reports_a_refused_block_and_stores_the_rest, 0,
                         SL_COUNT(refusals));
     tcase_add_test(store, block_that_one_rank_did_not_copy_is_aborted);

@@ -2,6 +2,3 @@
 set(QUEUE_UNIT_DIR ${CMAKE_CURRENT_LIST_DIR})
 sl_test(queue_test LABEL unit SOURCES ${QUEUE_UNIT_DIR}/queue_test.c LIBS sluice_ipc TIMEOUT 600)
 sl_test(lane_test LABEL unit SOURCES ${QUEUE_UNIT_DIR}/lane_test.c LIBS sluice_ipc PkgConfig::ZMQ TIMEOUT 600)
-# Messages of other users' engines, and what the gate makes of them.
-sl_test(gate_relay_test LABEL unit SOURCES ${QUEUE_UNIT_DIR}/gate_relay_test.c ${CMAKE_SOURCE_DIR}/client/gate/relay_check.c
-    ${CMAKE_SOURCE_DIR}/client/gate/relay_memory.c ${CMAKE_SOURCE_DIR}/client/gate/shares.c LIBS sluice_ipc PkgConfig::CRYPTO)

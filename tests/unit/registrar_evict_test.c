@@ -436,121 +436,6 @@ START_TEST(nobody_overtakes_who_waits)
     }
 END_TEST
 
-/* A guest's request that needs two of the four places, behind which smaller ones come. */
-START_TEST(what_a_guest_waits_for_holds_up_guests_alone)
-    {
-        struct sl_item_grant held[4];
-        struct node *node = node_full(held);
-        struct want large[2] = {{.key = "l0", .length = BIG}, {.key = "l1", .length = BIG}};
-        struct want small = {.key = "s", .length = 4096};
-        bool by_name = _i == 0; /* else the coordinator says it, whose own name is none */
-        const char *guest = by_name ? "guest.1000.14.1" : "coordinator";
-        ck_assert_int_eq(node_hello(node, guest, by_name ? "client" : "coordinator", 14), SL_OK);
-        struct reserve_ask first = {.sender = guest,
-                                    .op_id = 2,
-                                    .wants = large,
-                                    .count = 2,
-                                    .wait = true,
-                                    .guest = !by_name};
-        struct reserve_ask second = {.sender = guest,
-                                     .op_id = 3,
-                                     .wants = &small,
-                                     .count = 1,
-                                     .wait = true,
-                                     .guest = !by_name};
-        struct reserve_ask own = {
-            .sender = "client.2", .op_id = 4, .wants = &one_want, .count = 1, .wait = true};
-        ck_assert(!node_reserve(node, &first, &grants));
-        ck_assert(!node_reserve(node, &second, &grants));
-        ck_assert(!node_reserve(node, &own, &grants));
-        ck_assert_uint_eq(node_metric(node, "parked_count"), 3);
-
-        ck_assert_int_eq(node_abort(node, "client.1", &held[0]), SL_OK);
-
-        ck_assert(node_reserved(node, &own, &grants)); /* it came last */
-        ck_assert_uint_eq(grants.at[0].code, SL_OK);
-        ck_assert(!node_reserved(node, &second, &grants));
-        ck_assert_int_eq(node_abort(node, "client.1", &held[1]), SL_OK);
-        struct reserve_ask fits = {
-            .sender = "client.3", .op_id = 5, .wants = &small, .count = 1, .wait = true};
-        ck_assert(node_reserve(node, &fits, &grants)); /* at once, with guests that wait */
-        ck_assert_uint_eq(grants.at[0].code, SL_OK);
-        ck_assert(!node_reserved(node, &second, &grants)); /* guests keep their order */
-        ck_assert_int_eq(node_abort(node, "client.3", &grants.at[0]), SL_OK);
-        ck_assert_int_eq(node_abort(node, "client.1", &held[2]), SL_OK);
-        ck_assert(node_reserved(node, &first, &grants));
-        ck_assert_uint_eq(grants.at[1].code, SL_OK);
-        ck_assert_int_eq(node_abort(node, "client.1", &held[3]), SL_OK);
-        ck_assert(node_reserved(node, &second, &grants));
-        node_end(node);
-    }
-END_TEST
-
-START_TEST(a_guest_overtakes_nobody_who_waits)
-    {
-        struct sl_item_grant held[4];
-        struct node *node = node_full(held);
-        struct want large[2] = {{.key = "l0", .length = BIG}, {.key = "l1", .length = BIG}};
-        struct want small = {.key = "s", .length = 4096};
-        node_client(node, "guest.1000.14.1", 14);
-        struct reserve_ask own = {
-            .sender = "client.2", .op_id = 2, .wants = large, .count = 2, .wait = true};
-        struct reserve_ask guest = {
-            .sender = "guest.1000.14.1", .op_id = 3, .wants = &small, .count = 1, .wait = true};
-        ck_assert(!node_reserve(node, &own, &grants));
-        ck_assert_int_eq(node_abort(node, "client.1", &held[0]), SL_OK);
-
-        ck_assert(!node_reserve(node, &guest, &grants)); /* there is room for it */
-
-        ck_assert_int_eq(node_abort(node, "client.1", &held[1]), SL_OK);
-        ck_assert(node_reserved(node, &own, &grants));
-        ck_assert(!node_reserved(node, &guest, &grants));
-        ck_assert_int_eq(node_abort(node, "client.1", &held[2]), SL_OK);
-        ck_assert(node_reserved(node, &guest, &grants));
-        node_end(node);
-    }
-END_TEST
-
-START_TEST(guests_that_wait_leave_places_to_all_others)
-    {
-        enum { PLACES = 64 };
-        static const char *const settings[] = {
-            "memory", "4MiB", "memory_chunk", "4MiB", "queue_messages", "64", NULL};
-        struct node *node = node_start(settings);
-        struct want all = {.key = "all", .length = 4 * BIG};
-        struct want small = {.key = "s", .length = 4096};
-        node_client(node, "client.1", 11);
-        node_client(node, "client.2", 12);
-        node_client(node, "guest.1000.14.1", 14);
-        struct reserve_ask full = {.sender = "client.1",
-                                   .op_id = 1,
-                                   .wants = &all,
-                                   .count = 1,
-                                   .ttl_ns = 100 * SL_NS_PER_S};
-        ck_assert(node_reserve(node, &full, &grants));
-        ck_assert_uint_eq(grants.at[0].code, SL_OK);
-
-        for (uint32_t i = 0; i <= PLACES / 4; i++) {
-            struct reserve_ask guest = {.sender = "guest.1000.14.1",
-                                        .op_id = 2 + i,
-                                        .wants = &small,
-                                        .count = 1,
-                                        .wait = true};
-            bool answered = node_reserve(node, &guest, &grants);
-            ck_assert_int_eq(answered, i == PLACES / 4);
-        }
-
-        ck_assert_int_eq(grants.code, SL_ERR_LIMIT);
-        for (uint32_t i = 0; i < PLACES; i++) {
-            struct reserve_ask own = {
-                .sender = "client.2", .op_id = 2 + i, .wants = &small, .count = 1, .wait = true};
-            ck_assert(!node_reserve(node, &own, &grants));
-        }
-        ck_assert_uint_eq(node_metric(node, "parked_count"), PLACES + PLACES / 4);
-        node_end(node);
-    }
-END_TEST
-
 START_TEST(the_death_of_who_waits_lets_the_next_one_in)
     {
         struct sl_item_grant held[4];
@@ -888,9 +773,6 @@ static Suite *evict_suite(void)
     tcase_add_test(wait, a_request_whose_op_is_aborted_waits_no_longer);
     tcase_add_test(wait, a_waiting_frame_that_is_sent_again_waits_once);
     tcase_add_test(wait, nobody_overtakes_who_waits);
-    tcase_add_loop_test(wait, what_a_guest_waits_for_holds_up_guests_alone, 0, 2);
-    tcase_add_test(wait, a_guest_overtakes_nobody_who_waits);
-    tcase_add_test(wait, guests_that_wait_leave_places_to_all_others);
     tcase_add_test(wait, the_death_of_who_waits_lets_the_next_one_in);
     tcase_add_test(wait, a_block_without_space_for_all_its_parts_gets_none);
     tcase_add_test(wait, a_waiting_block_is_granted_whole);

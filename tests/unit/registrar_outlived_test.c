@@ -32,21 +32,21 @@ static struct sl_pins *pins_of_standin(struct node *node)
     return pins_of(node, "client.1", "pins.client.1.11");
 }
 
-/* As the client: a process that has the lock, until it is killed. It reads, or works on in all of it. */
-static pid_t segment_hold(const struct node *node, const char *segment, bool reads)
+/* As the client: a process that has the lock, until it is killed. */
+static pid_t pins_hold(const struct node *node)
 {
     char path[1100];
     int heard[2];
     char byte = 0;
-    struct flock whole = {.l_type = reads ? F_RDLCK : F_WRLCK, .l_whence = SEEK_SET};
-    snprintf(path, sizeof(path), "%s/%s", node->fake.paths.shm_dir, segment);
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    snprintf(path, sizeof(path), "%s/pins.client.1.11", node->fake.paths.shm_dir);
     ck_assert_int_eq(pipe(heard), 0);
     pid_t pid = fork();
     if (pid == 0) {
         /* Not the registrar's lock; and a close of the same file would end ours. */
         int said = dup2(heard[1], STDIN_FILENO);
         (void)close_range(3, ~0U, 0);
-        int fd = open(path, (reads ? O_RDONLY : O_RDWR) | O_CLOEXEC);
+        int fd = open(path, O_RDWR | O_CLOEXEC);
         if (fd >= 0 && fcntl(fd, F_SETLK, &whole) == 0 && write(said, "x", 1) == 1) {
             (void)pause();
         }
@@ -57,11 +57,6 @@ static pid_t segment_hold(const struct node *node, const char *segment, bool rea
     ck_assert_int_eq(read(heard[0], &byte, 1), 1);
     (void)close(heard[0]);
     return pid;
-}
-
-static pid_t pins_hold(const struct node *node, bool reads)
-{
-    return segment_hold(node, "pins.client.1.11", reads);
 }
 
 /* As if there had been no room for the note that has the other name. */
@@ -93,7 +88,7 @@ START_TEST(a_name_that_is_taken_again_costs_no_pins)
         node_put(node, "client.1", "a", BIG);
         ck_assert(node_entry(node, "a", &entry));
         ck_assert_int_eq(sl_pins_take(pins, node->view, &entry, &pin), SL_OK);
-        pid_t client = pins_hold(node, false);
+        pid_t client = pins_hold(node);
         fake_die(&node->fake, proc_of(11));
         node_client(node, "client.1", 12);
         note_put_back(node);
@@ -112,121 +107,6 @@ START_TEST(a_name_that_is_taken_again_costs_no_pins)
         ck_assert(!reg_peer_present(node->fake.state, proc_of(11), REG_NONE));
         ck_assert_uint_eq(node_metric(node, "retired_count"), 0);
         sl_pins_destroy(&pins);
-        node_end(node);
-    }
-END_TEST
-
-static void pins_let(struct node *node, pid_t client)
-{
-    ck_assert_int_eq(kill(client, SIGKILL), 0);
-    ck_assert_int_eq(waitpid(client, NULL, 0), client);
-    fake_pass(&node->fake, SL_NS_PER_S);
-}
-
-static const struct {
-    bool restarts_before, restarts_after; /* of the registrar: as it dies, and later */
-} reads[] = {{false, false}, {true, false}, {false, true}, {true, true}};
-START_TEST(what_a_reader_had_pinned_for_it_outlives_the_process_that_pinned_it)
-    {
-        struct node *node = node_start(NULL);
-        struct sl_entry entry;
-        struct sl_pins *pins = pins_of_standin(node);
-        sl_pin pin;
-        const struct want want = {.key = "written", .length = BIG};
-        struct reserve_ask ask = {.sender = "client.1", .wants = &want, .count = 1};
-        struct grants grants;
-        node_put(node, "client.1", "read", BIG);
-        ck_assert(node_entry(node, "read", &entry));
-        ck_assert_int_eq(sl_pins_take(pins, node->view, &entry, &pin), SL_OK);
-        ck_assert(node_reserve(node, &ask, &grants));
-        pid_t client = pins_hold(node, true);
-
-        if (reads[_i].restarts_before) {
-            fake_stop(&node->fake);
-            fake_die(&node->fake, proc_of(11));
-            ck_assert_int_eq(fake_start(&node->fake, NULL), SL_OK);
-        }
-        fake_die(&node->fake, proc_of(11)); /* a watch of the dead is told at once elsewhere */
-        node_client(node, "client.1", 12);
-        if (reads[_i].restarts_after) {
-            node_restart(node);
-            fake_die(&node->fake, proc_of(11));
-        }
-
-        /* Its claims have ended, and its name is free; what is read stays where it is. */
-        ck_assert_uint_eq(node_metric(node, "claim_count"), 0);
-        node_put(node, "client.1", "written", BIG);
-        ck_assert_int_eq(node_remove(node, "client.1", "read"), SL_OK);
-        fake_pass(&node->fake, SL_NS_PER_S);
-        ck_assert_uint_eq(node_metric(node, "retired_count"), 1);
-        pins_let(node, client);
-        ck_assert_uint_eq(node_metric(node, "retired_count"), 0);
-        ck_assert_uint_eq(node_metric(node, "died_count"), 1);
-        sl_pins_destroy(&pins);
-        node_end(node);
-    }
-END_TEST
-
-static const struct {
-    bool removes; /* the segment: it ended in order */
-} ended[] = {{true}, {false}};
-START_TEST(a_reader_keeps_nothing_of_one_that_pinned_nothing_or_gave_it_back)
-    {
-        struct node *node = node_start(NULL);
-        struct sl_entry entry;
-        struct sl_pins *pins = pins_of_standin(node);
-        sl_pin pin = 0;
-        node_put(node, "client.1", "read", BIG);
-        ck_assert(node_entry(node, "read", &entry));
-        ck_assert_int_eq(sl_pins_take(pins, node->view, &entry, &pin), SL_OK);
-        pid_t client = pins_hold(node, true);
-
-        if (ended[_i].removes) {
-            sl_pins_unname(pins);
-        } else {
-            sl_pins_give(pins, pin);
-        }
-        fake_die(&node->fake, proc_of(11));
-
-        ck_assert_uint_eq(node_metric(node, "peer_count"), 0);
-        pins_let(node, client);
-        sl_pins_destroy(&pins);
-        node_end(node);
-    }
-END_TEST
-
-START_TEST(a_restart_keeps_what_two_clients_of_one_process_had_pinned)
-    {
-        static const char *const names[] = {"client.1", "client.2"}, *const keys[] = {"a", "b"};
-        static const char *const segments[] = {"pins.client.1.11", "pins.client.2.11"};
-        struct node *node = node_start(NULL);
-        struct sl_pins *pins[2];
-        pid_t clients[2];
-        for (uint32_t i = 0; i < 2; i++) {
-            struct sl_entry entry;
-            sl_pin pin;
-            pins[i] = pins_of(node, names[i], segments[i]);
-            node_put(node, "client.1", keys[i], BIG);
-            ck_assert(node_entry(node, keys[i], &entry));
-            ck_assert_int_eq(sl_pins_take(pins[i], node->view, &entry, &pin), SL_OK);
-            clients[i] = segment_hold(node, segments[i], true);
-        }
-        fake_die(&node->fake, proc_of(11));
-        node_client(node, "client.3", 12);
-        for (uint32_t i = 0; i < 2; i++) {
-            ck_assert_int_eq(node_remove(node, "client.3", keys[i]), SL_OK);
-        }
-
-        node_restart(node);
-        fake_die(&node->fake, proc_of(11)); /* a watch of the dead is told at once elsewhere */
-
-        ck_assert_uint_eq(node_metric(node, "retired_count"), 2);
-        pins_let(node, clients[0]);
-        ck_assert_uint_eq(node_metric(node, "retired_count"), 1);
-        pins_let(node, clients[1]);
-        ck_assert_uint_eq(node_metric(node, "retired_count"), 0);
-        sl_pins_destroy(&pins[0]);
-        sl_pins_destroy(&pins[1]);
         node_end(node);
     }
 END_TEST
@@ -315,11 +195,6 @@ int main(void)
     Suite *suite = suite_create("registrar: outlived");
     TCase *tcase = tcase_create("outlived");
     tcase_add_test(tcase, a_name_that_is_taken_again_costs_no_pins);
-    tcase_add_loop_test(tcase, what_a_reader_had_pinned_for_it_outlives_the_process_that_pinned_it,
-                        0, SL_COUNT(reads));
-    tcase_add_loop_test(tcase, a_reader_keeps_nothing_of_one_that_pinned_nothing_or_gave_it_back, 0,
-                        SL_COUNT(ended));
-    tcase_add_test(tcase, a_restart_keeps_what_two_clients_of_one_process_had_pinned);
     tcase_add_loop_test(tcase, a_closed_client_frees_all_it_had_while_its_process_lives, 0,
                         SL_COUNT(closes));
     tcase_add_test(tcase, a_full_table_admits_a_client_when_another_was_closed);

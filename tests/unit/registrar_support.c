@@ -128,7 +128,6 @@ bool node_reserve(struct node *node, struct reserve_ask *ask, struct grants *out
         };
     }
     msg.body.reserve.wait = ask->wait;
-    msg.body.reserve.guest = ask->guest;
     msg.body.reserve.ttl_ns = ask->ttl_ns;
     msg.body.reserve.hold_id = ask->hold_id;
     msg.body.reserve.hold_ns = ask->hold_ns;

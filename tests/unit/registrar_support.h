@@ -60,7 +60,7 @@ struct reserve_ask {
     uint64_t budget_ns;
     uint64_t hold_id, hold_ns;
     bool wait;
-    bool hard_pin, replace, guest, draft;
+    bool hard_pin, replace, draft;
     uint64_t soft_pin_ns;
     const char *contributions[16]; /* whom it would like to be charged */
     uint32_t contribution_count;

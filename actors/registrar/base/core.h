@@ -32,7 +32,6 @@
 struct reg_space {
     bool freed; /* since those that wait were last tried */
     uint32_t parked_count;
-    uint32_t guests_parked;      /* of these: of other users. Nobody else waits for them */
     bool arrival_blocked;        /* no space for the next arrival until some is freed */
     uint64_t arrival_blocked_ns; /* since when no arrival got an extent, 0: the last one did */
     bool copies_wanted;          /* something leased that is not to be written was in the way */

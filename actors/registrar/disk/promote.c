@@ -499,7 +499,7 @@ static void ahead_start(struct registrar *self, uint32_t slot)
                          disk->reads[true] < REG_AHEAD_READS_MAX;
          i++) {
         bool kept = self->promotion->arrivals[queue->first].kept_for != 0;
-        bool awaited = self->space.parked_count > self->space.guests_parked;
+        bool awaited = self->space.parked_count > 0;
         if (!kept && (awaited || self->space.arrival_blocked)) {
             return;
         }

@@ -3,7 +3,6 @@
 #include "actors/registrar/presence/peers.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
-#include "ipc/sl_gate.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,32 +73,24 @@ uint32_t reg_peer_by_proc(const struct registrar *self, struct sl_proc_id proc)
     return REG_NONE;
 }
 
-/* Whether a client works on in memory that its dead stand-in opened for it, or reads what that one pinned. */
-static enum sl_pins_held held_how(const struct reg_peer *peer)
-{
-    return peer->used && peer->present && peer->client && peer->pins != NULL
-               ? sl_pins_view_held(peer->pins)
-               : SL_PINS_FREE;
-}
-
+/* Whether a client works on in memory that its dead stand-in opened for it. */
 static bool is_held(const struct reg_peer *peer)
 {
-    return held_how(peer) != SL_PINS_FREE;
+    return peer->used && peer->present && peer->client && peer->pins != NULL &&
+           sl_pins_view_held(peer->pins);
 }
 
 bool reg_peer_alive(const struct registrar *self, uint32_t peer)
 {
     const struct reg_peer *at = &self->peers->all[peer];
-    return at->used && at->present && !at->pins_only &&
-           (self->env->ops->alive(self->env, at->proc) || is_held(at));
+    return at->used && at->present && (self->env->ops->alive(self->env, at->proc) || is_held(at));
 }
 
 bool reg_peer_present(const struct registrar *self, struct sl_proc_id proc, uint32_t except)
 {
     for (uint32_t i = 0; i < self->set.clients_max; i++) {
         const struct reg_peer *peer = &self->peers->all[i];
-        if (i != except && peer->used && peer->present && !peer->pins_only &&
-            sl_proc_id_equal(peer->proc, proc)) {
+        if (i != except && peer->used && peer->present && sl_proc_id_equal(peer->proc, proc)) {
             return true;
         }
     }
@@ -207,7 +198,6 @@ static void peer_kind(struct reg_peer *peer)
     peer->client = strcmp(peer->role, "client") == 0;
     peer->tierer = strcmp(peer->role, "tierer") == 0;
     peer->transporter = strcmp(peer->role, "transporter") == 0;
-    peer->guest = sl_gate_is_for_guest(peer->name);
 }
 
 static void peer_arrived(struct registrar *self, uint32_t slot, bool restored)
@@ -336,22 +326,17 @@ static void pins_remove(struct registrar *self, const struct reg_peer *peer)
     }
 }
 
-static void peer_outlived(struct registrar *self, uint32_t slot, const char *what);
-
 static void peer_died(struct registrar *self, uint32_t slot)
 {
     struct reg_peer *peer = &self->peers->all[slot];
     struct sl_proc_id proc = peer->proc;
-    bool reads_on = held_how(peer) == SL_PINS_READ;
     REG_EACH(self, REG_WALK_LEAVING, part)
     {
         (*part)->leaving(self, slot);
     }
     peer->present = false;
-    if (!reads_on) {
-        sl_pins_view_close(&peer->pins);
-    }
-    if (peer->client && !reads_on) {
+    sl_pins_view_close(&peer->pins);
+    if (peer->client) {
         pins_remove(self, peer);
     }
     if (peer->fence_seq != 0) {
@@ -367,11 +352,7 @@ static void peer_died(struct registrar *self, uint32_t slot)
     reg_log(self, peer->client ? SL_LOG_DEBUG : SL_LOG_WARN, 0, "%s is gone: process %u",
             peer->name, proc.pid);
     SL_ASSERT(!peer->client || peer->held == REG_NONE);
-    if (reads_on) {
-        peer->present = true;
-        peer->pins_only = true;
-        peer_outlived(self, slot, "pins");
-    } else if (peer->client) {
+    if (peer->client) {
         peer_free(self, slot);
     }
 }
@@ -386,7 +367,7 @@ static void peer_name_outlived(struct registrar *self, uint32_t slot)
 
 /* Its client comes back as another process, and wants its name. Where there is no room for a note a
  * restart takes it for dead. */
-static void peer_outlived(struct registrar *self, uint32_t slot, const char *what)
+static void peer_outlived(struct registrar *self, uint32_t slot)
 {
     struct reg_peer *peer = &self->peers->all[slot];
     struct sl_error why = {0};
@@ -394,8 +375,8 @@ static void peer_outlived(struct registrar *self, uint32_t slot, const char *wha
         return;
     }
     reg_log(self, SL_LOG_WARN, 0,
-            "%s lives, its stand-in %u does not: its %s stay until it lets go", peer->name,
-            peer->proc.pid, what);
+            "%s lives, its stand-in %u does not: its claims stay until it lets go", peer->name,
+            peer->proc.pid);
     peer->outlived = true;
     self->peers->outlived_count++;
     peer_name_outlived(self, slot);
@@ -409,9 +390,8 @@ static bool process_outlived(struct registrar *self, struct sl_proc_id proc)
 {
     bool outlived = false;
     for (uint32_t i = 0; i < self->peers->high; i++) {
-        if (sl_proc_id_equal(self->peers->all[i].proc, proc) &&
-            held_how(&self->peers->all[i]) == SL_PINS_USED) {
-            peer_outlived(self, i, "claims");
+        if (sl_proc_id_equal(self->peers->all[i].proc, proc) && is_held(&self->peers->all[i])) {
+            peer_outlived(self, i);
             outlived = true;
         }
     }
@@ -445,10 +425,9 @@ void reg_process_died(struct registrar *self, struct sl_proc_id proc)
     }
     for (uint32_t i = 0; i < self->set.clients_max; i++) { /* it may be several clients */
         const struct reg_peer *peer = &self->peers->all[i];
-        if (peer->used && peer->present && sl_proc_id_equal(peer->proc, proc) &&
-            !(peer->outlived && peer->pins_only && is_held(peer))) {
+        if (peer->used && peer->present && sl_proc_id_equal(peer->proc, proc)) {
             peer_died(self, i);
-            known = known || !peer->present; /* else it counts when its pins end */
+            known = true;
         }
     }
     if (known) {
@@ -496,17 +475,15 @@ static bool pins_are_gone(sl_err err)
            err == SL_ERR_PERMISSION || err == SL_ERR_INVALID;
 }
 
-/* As held_how, before there is a peer. */
-static enum sl_pins_held note_held_how(struct registrar *self, const struct peer_note *note)
+/* As is_held, before there is a peer. */
+static bool note_is_held(struct registrar *self, const struct peer_note *note)
 {
     struct sl_pins_view *pins = NULL;
     if (!plain_file_name(note->segment) ||
         sl_pins_view_open(self->env->paths->shm_dir, note->segment, &pins, NULL) != SL_OK) {
-        return SL_PINS_FREE;
+        return false;
     }
-    enum sl_pins_held held = sl_proc_id_equal(sl_pins_view_owner(pins), note->proc)
-                                 ? sl_pins_view_held(pins)
-                                 : SL_PINS_FREE;
+    bool held = sl_proc_id_equal(sl_pins_view_owner(pins), note->proc) && sl_pins_view_held(pins);
     sl_pins_view_close(&pins);
     return held;
 }
@@ -539,8 +516,7 @@ static sl_err peer_restore(struct registrar *self, sl_ref blob, const void *byte
     note.role[sizeof(note.role) - 1] = '\0';
     note.segment[sizeof(note.segment) - 1] = '\0';
     bool runs = self->env->ops->alive(self->env, note.proc);
-    enum sl_pins_held held = runs ? SL_PINS_FREE : note_held_how(self, &note);
-    bool alive = runs || held != SL_PINS_FREE;
+    bool alive = runs || note_is_held(self, &note);
     if (alive && note.version != PEER_NOTE_VERSION) {
         return sl_fail(
             why, SL_ERR_VERSION,
@@ -578,7 +554,6 @@ static sl_err peer_restore(struct registrar *self, sl_ref blob, const void *byte
     peer_kind(peer);
     peer->present = alive;
     peer->restored = true;
-    peer->pins_only = held == SL_PINS_READ;
     sl_err err = peer->present ? peer_open_pins(self, peer, why) : SL_OK;
     if (err != SL_OK) {
         reg_log(self, SL_LOG_ERROR, 0, "pins of %s cannot be read: %s", peer->name, why->text);
@@ -602,8 +577,8 @@ static void peers_check(struct registrar *self)
         }
         bool alive =
             peer->present && (watched || self->env->ops->watch(self->env, peer->proc, 0) == SL_OK);
-        if (!alive && held_how(peer) == SL_PINS_USED) {
-            peer_outlived(self, i, "claims");
+        if (!alive && is_held(peer)) {
+            peer_outlived(self, i);
             peer_arrived(self, i, true);
         } else if (!alive) {
             peer->present = true; /* so that its end is dealt with like any other */

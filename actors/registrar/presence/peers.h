@@ -11,11 +11,9 @@ struct reg_peer {
     bool client;
     bool tierer;
     bool transporter; /* of the node's: one may write for another */
-    bool guest;       /* asks for a client of another user (sl_gate_is_for_guest) */
     bool
         outlived; /* its process is gone, and the client whose stand-in it was is not (sl_gate.h) */
-    bool pins_only; /* the same, and that client only reads: whatever else it had has ended */
-    bool restored;  /* it was there before this registrar */
+    bool restored; /* it was there before this registrar */
     char name[REG_NAME_BYTES];
     char role[REG_NAME_BYTES];
     char segment[64];

@@ -21,7 +21,6 @@
 #include "actors/registrar/records/fences.h"
 #include "actors/registrar/records/groups.h"
 #include "actors/registrar/records/units.h"
-#include "actors/registrar/writers/parked.h"
 #include "actors/registrar/writers/reservations.h"
 #include "actors/registrar/writers/reserve.h"
 
@@ -115,8 +114,7 @@ static uint64_t ahead_allowed(const struct registrar *self, uint32_t peer, uint6
                               uint64_t space)
 {
     const struct reg_peer *at = &self->peers->all[peer];
-    if (self->draining ||
-        reg_parked_before(self, at->guest)) { /* who waits for space comes first */
+    if (self->draining || self->space.parked_count > 0) { /* who waits for space comes first */
         return 0;
     }
     uint64_t bytes =

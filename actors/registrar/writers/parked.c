@@ -1,5 +1,4 @@
-/* actors/registrar/writers/parked.c - RESERVEs that wait for space, first come, first served; those of guests behind all
- * others. */
+/* actors/registrar/writers/parked.c - RESERVEs that wait for space, first come, first served. */
 #include "actors/registrar/writers/parked.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
@@ -11,8 +10,6 @@
 #include <string.h>
 
 #define COPIES_LOOK_NS SL_NS_PER_S
-/* Guests have their own places, so many times fewer than all others. */
-#define GUESTS_SHARE 4u
 
 static struct sl_text text_copy(char **at, struct sl_text text)
 {
@@ -64,34 +61,15 @@ static struct reg_parked *parked_make(const struct reg_request *req, uint64_t by
     return parked;
 }
 
-static struct reg_parked_line *line_of(struct registrar *self, const struct reg_request *req)
-{
-    return &self->parking->lines[req->guest ? REG_PARKED_GUESTS : REG_PARKED_OWN];
-}
-
-/* The line of whom a new request waits behind; it may be empty. */
-static const struct reg_parked_line *line_before(const struct registrar *self, bool guest)
-{
-    const struct reg_parked_line *lines = self->parking->lines;
-    return &lines[guest && lines[REG_PARKED_OWN].count == 0 ? REG_PARKED_GUESTS : REG_PARKED_OWN];
-}
-
-/* For parts that know nothing of lines. */
+/* For parts that know nothing of this one. */
 static void parked_note(struct registrar *self)
 {
-    const struct reg_parked_line *lines = self->parking->lines;
-    self->space.guests_parked = lines[REG_PARKED_GUESTS].count;
-    self->space.parked_count = lines[REG_PARKED_OWN].count + self->space.guests_parked;
+    self->space.parked_count = self->parking->count;
 }
 
-bool reg_parked_before(const struct registrar *self, bool guest)
+uint64_t reg_parked_need(const struct registrar *self)
 {
-    return line_before(self, guest)->count > 0;
-}
-
-uint64_t reg_parked_need(const struct registrar *self, bool guest)
-{
-    const struct reg_parked *first = line_before(self, guest)->first;
+    const struct reg_parked *first = self->parking->first;
     return first != NULL ? first->need_bytes : 0;
 }
 
@@ -99,10 +77,9 @@ sl_err reg_request_park(struct registrar *self, const struct reg_request *req,
                         const struct sl_return *back, uint64_t need_bytes)
 {
     uint64_t bytes = request_bytes(req);
-    struct reg_parked_line *line = line_of(self, req);
-    uint32_t share = req->guest ? GUESTS_SHARE : 1;
-    if (line->count >= SL_MAX(self->set.queue_messages / share, 1u) ||
-        line->bytes + bytes > 4 * self->set.message_bytes_max / share) {
+    struct reg_parking *line = self->parking;
+    if (line->count >= self->set.queue_messages ||
+        line->bytes + bytes > 4 * self->set.message_bytes_max) {
         return SL_ERR_LIMIT;
     }
     struct reg_parked *parked = parked_make(req, bytes);
@@ -130,7 +107,7 @@ static void parked_free(struct registrar *self, struct reg_parked **at, struct r
 {
     struct reg_parked *parked = *at;
     *at = parked->next;
-    struct reg_parked_line *line = line_of(self, &parked->request);
+    struct reg_parking *line = self->parking;
     if (line->last == parked) {
         line->last = before;
     }
@@ -143,25 +120,22 @@ static void parked_free(struct registrar *self, struct reg_parked **at, struct r
 static void parked_retry(struct registrar *self)
 {
     while (self->space.freed && self->space.parked_count > 0) {
-        struct reg_parked_line *line =
-            &self->parking
-                 ->lines[reg_parked_before(self, false) ? REG_PARKED_OWN : REG_PARKED_GUESTS];
-        struct reg_parked *parked = line->first;
+        struct reg_parked *parked = self->parking->first;
         uint64_t need_bytes = 0;
         if (reg_request_run(self, &parked->request, true, &need_bytes) == REG_RESERVE_PARK) {
             self->space.freed = false;
             return;
         }
         reg_request_answer(self, &parked->request, &parked->back);
-        parked_free(self, &line->first, NULL);
+        parked_free(self, &self->parking->first, NULL);
     }
     self->space.freed = false;
 }
 
-static void line_expire(struct registrar *self, struct reg_parked_line *line)
+static void parked_expire(struct registrar *self)
 {
     uint64_t now_ns = self->env->now_ns;
-    struct reg_parked **at = &line->first;
+    struct reg_parked **at = &self->parking->first;
     struct reg_parked *before = NULL;
     while (*at != NULL) {
         struct reg_parked *parked = *at;
@@ -179,17 +153,10 @@ static void line_expire(struct registrar *self, struct reg_parked_line *line)
     }
 }
 
-static void parked_expire(struct registrar *self)
+/* op_id 0: all of the owner's. */
+static void parked_end(struct registrar *self, struct sl_proc_id owner, uint64_t op_id)
 {
-    for (uint32_t i = 0; i < REG_PARKED_LINES; i++) {
-        line_expire(self, &self->parking->lines[i]);
-    }
-}
-
-static void line_end(struct registrar *self, struct reg_parked_line *line, struct sl_proc_id owner,
-                     uint64_t op_id)
-{
-    struct reg_parked **at = &line->first;
+    struct reg_parked **at = &self->parking->first;
     struct reg_parked *before = NULL;
     while (*at != NULL) {
         const struct reg_request *request = &(*at)->request;
@@ -200,14 +167,6 @@ static void line_end(struct registrar *self, struct reg_parked_line *line, struc
             before = *at;
             at = &(*at)->next;
         }
-    }
-}
-
-/* op_id 0: all of the owner's. */
-static void parked_end(struct registrar *self, struct sl_proc_id owner, uint64_t op_id)
-{
-    for (uint32_t i = 0; i < REG_PARKED_LINES; i++) {
-        line_end(self, &self->parking->lines[i], owner, op_id);
     }
 }
 
@@ -224,33 +183,26 @@ void reg_parked_abort(struct registrar *self, struct sl_proc_id owner, uint64_t 
 
 static void parked_refuse(struct registrar *self, sl_err code)
 {
-    for (uint32_t i = 0; i < REG_PARKED_LINES; i++) {
-        struct reg_parked_line *line = &self->parking->lines[i];
-        while (line->first != NULL) {
-            struct sl_msg reply = {.code = code};
-            sl_return_reply(self->env, &line->first->back, &reply);
-            parked_free(self, &line->first, NULL);
-        }
+    while (self->parking->first != NULL) {
+        struct sl_msg reply = {.code = code};
+        sl_return_reply(self->env, &self->parking->first->back, &reply);
+        parked_free(self, &self->parking->first, NULL);
     }
 }
 
 static void parked_fini(struct registrar *self)
 {
-    for (uint32_t i = 0; i < REG_PARKED_LINES; i++) {
-        while (self->parking->lines[i].first != NULL) {
-            parked_free(self, &self->parking->lines[i].first, NULL);
-        }
+    while (self->parking->first != NULL) {
+        parked_free(self, &self->parking->first, NULL);
     }
 }
 
 static uint64_t parked_next(const struct registrar *self)
 {
     uint64_t next_ns = SL_NEVER_NS;
-    for (uint32_t i = 0; i < REG_PARKED_LINES; i++) {
-        for (const struct reg_parked *parked = self->parking->lines[i].first; parked != NULL;
-             parked = parked->next) {
-            next_ns = SL_MIN(next_ns, parked->back.deadline_ns);
-        }
+    for (const struct reg_parked *parked = self->parking->first; parked != NULL;
+         parked = parked->next) {
+        next_ns = SL_MIN(next_ns, parked->back.deadline_ns);
     }
     if (self->space.parked_count > 0 && self->parking->copies) {
         next_ns = SL_MIN(next_ns, self->env->now_ns + COPIES_LOOK_NS);
@@ -260,12 +212,10 @@ static uint64_t parked_next(const struct registrar *self)
 
 bool reg_parked_already(const struct registrar *self, const struct sl_return *back)
 {
-    for (uint32_t i = 0; i < REG_PARKED_LINES; i++) {
-        for (const struct reg_parked *parked = self->parking->lines[i].first; parked != NULL;
-             parked = parked->next) {
-            if (parked->back.seq == back->seq && strcmp(parked->back.to, back->to) == 0) {
-                return true;
-            }
+    for (const struct reg_parked *parked = self->parking->first; parked != NULL;
+         parked = parked->next) {
+        if (parked->back.seq == back->seq && strcmp(parked->back.to, back->to) == 0) {
+            return true;
         }
     }
     return false;
@@ -280,13 +230,13 @@ static void parking_drain(struct registrar *self)
 
 static void parking_after(struct registrar *self)
 {
-    bool parked = reg_parked_before(self, false);
+    bool parked = self->parking->count > 0;
     bool copies = reg_copy_required(self);
     /* A disk that was waited for is taken for none: its values may leave memory without a copy. */
     self->space.freed = self->space.freed || (self->parking->copies && !copies);
     self->parking->copies = copies;
     parked_retry(self);
-    if (parked && !reg_parked_before(self, false)) { /* what is read ahead of use waited for them */
+    if (parked && self->parking->count == 0) { /* what is read ahead of use waited for them */
         reg_promotes_pump(self);
     }
 }

@@ -4,10 +4,6 @@
 
 #include "actors/registrar/writers/reserve.h"
 
-/* Each is first come, first served, and has its own bounds. What guests wait for (clients of other users) is
- * looked at when nobody else waits: it holds up guests alone. */
-enum { REG_PARKED_OWN, REG_PARKED_GUESTS, REG_PARKED_LINES };
-
 struct reg_parked {
     struct reg_parked *next;
     struct sl_return back;
@@ -16,15 +12,11 @@ struct reg_parked {
     uint64_t need_bytes; /* of the arena */
 };
 
-struct reg_parked_line {
-    struct reg_parked *first, *last;
+struct reg_parking {
+    bool copies;                     /* eviction needed a copy on disk when it was last looked */
+    struct reg_parked *first, *last; /* first come, first served */
     uint32_t count;
     uint64_t bytes;
-};
-
-struct reg_parking {
-    bool copies; /* eviction needed a copy on disk when it was last looked */
-    struct reg_parked_line lines[REG_PARKED_LINES];
     struct {
         sl_metric parked_count;
     } metric;
@@ -36,10 +28,8 @@ sl_err reg_request_park(struct registrar *self, const struct reg_request *req,
                         const struct sl_return *back, uint64_t need_bytes);
 /* Those of an op end without an answer. */
 void reg_parked_abort(struct registrar *self, struct sl_proc_id owner, uint64_t op_id);
-/* Whether somebody waits before a new request. */
-bool reg_parked_before(const struct registrar *self, bool guest);
 /* What the first of them needs of the arena; 0: nobody waits. */
-uint64_t reg_parked_need(const struct registrar *self, bool guest);
+uint64_t reg_parked_need(const struct registrar *self);
 bool reg_parked_already(const struct registrar *self, const struct sl_return *back);
 
 extern const struct reg_part reg_parking_part;

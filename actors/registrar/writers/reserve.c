@@ -595,9 +595,8 @@ enum reg_outcome reg_request_run(struct registrar *self, const struct reg_reques
         return request_refuse(self, req, limit ? SL_ERR_LIMIT : SL_ERR_NO_SPACE);
     }
     if (!reg_request_has_room(self, req, &need, may_allocate)) {
-        bool comes =
-            reg_memory_comes(self, may_allocate ? need.bytes : reg_parked_need(self, req->guest)) ||
-            reg_writes_come(self);
+        bool comes = reg_memory_comes(self, may_allocate ? need.bytes : reg_parked_need(self)) ||
+                     reg_writes_come(self);
         return req->wait || (req->until_there && comes)
                    ? REG_RESERVE_PARK
                    : request_refuse(self, req, SL_ERR_NO_SPACE);
@@ -724,14 +723,13 @@ static void reserve(struct registrar *self, const struct sl_msg *msg)
         .soft_pin_ns = body->soft_pin_ns,
         .replace = body->replace,
         .draft = body->draft,
-        .guest = body->guest || self->peers->all[peer].guest,
         .peer = peer,
         .owner = self->peers->all[peer].proc,
     };
     reg_wish_make(self, &body->contributions, body->copies, req.owner, &req.wish);
     uint64_t need_bytes = 0;
-    /* Nobody overtakes a request that waits for space, but those of guests. */
-    bool first = !reg_parked_before(self, req.guest);
+    /* Nobody overtakes a request that waits for space. */
+    bool first = self->space.parked_count == 0;
     if (reg_request_run(self, &req, first, &need_bytes) == REG_RESERVE_ANSWER) {
         reg_request_answer(self, &req, &back);
         return;
@@ -739,7 +737,7 @@ static void reserve(struct registrar *self, const struct sl_msg *msg)
     sl_err err = reg_request_park(self, &req, &back, need_bytes);
     if (err != SL_OK) {
         sl_reply_fail(self->env, msg, err, "%u requests wait for space already",
-                      req.guest ? self->space.guests_parked : self->space.parked_count);
+                      self->space.parked_count);
     }
 }
 

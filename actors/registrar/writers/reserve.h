@@ -13,7 +13,6 @@ struct reg_request { /* a RESERVE as the pass needs it; of a message or of a par
                          values that leave memory when the disk has them */
     uint64_t ttl_ns, op_id, seq, trace_id, hold_id, hold_ns;
     bool hard_pin, replace, draft;
-    bool guest; /* for a client of another user */
     uint64_t soft_pin_ns;
     uint32_t peer;
     struct sl_proc_id owner;

@@ -23,14 +23,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ add (int64 .Values.memoryMiB) (int64 .Values.indexMiB) 128 }}
 {{- end }}
 
-{{/* Windows and processes of clients that write for other users: 16 of each. */}}
-{{- define "sluice.writersMiB" -}}
-{{ if .Values.clientsWrite }}{{ mul 544 (len (splitList "," .Values.clientsWrite)) }}{{ else }}0{{ end }}
-{{- end }}
-
 {{/* A node does not start under less than memory, index, 256 MiB and 64 MiB a rank; 128 of these are with the shared memory. */}}
 {{- define "sluice.limitMiB" -}}
-{{ add (include "sluice.shmMiB" . | int64) (max (int64 .Values.overheadMiB) (add 128 (mul 64 (int64 .Values.ranks)))) (include "sluice.writersMiB" . | int64) }}
+{{ add (include "sluice.shmMiB" . | int64) (max (int64 .Values.overheadMiB) (add 128 (mul 64 (int64 .Values.ranks)))) }}
 {{- end }}
 
 {{/* What the machine has for the pod: "NAME MOUNT" a line. */}}
@@ -57,15 +52,6 @@ metrics_listen = 0.0.0.0:{{ .Values.metrics.port }}
 {{- end }}
 {{- if .Values.events.port }}
 events_listen = 0.0.0.0:{{ .Values.events.port }}
-{{- end }}
-{{- with .Values.clientsAllow }}
-clients_allow = {{ . | quote }}
-{{- end }}
-{{- with .Values.clientsWrite }}
-clients_write = {{ . | quote }}
-{{- if not (hasKey $.Values.settings "clients_pool_bytes_max") }}
-clients_pool_bytes_max = 1
-{{- end }}
 {{- end }}
 {{- if .Values.gpu.enabled }}
 device = auto

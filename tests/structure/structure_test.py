@@ -127,6 +127,26 @@ class LongFiles(Made):
         self.assertIn("ipc/short.c in known.json is not needed any more", text)
 
 
+class Budgets(Made):
+    def test_limits(self):
+        tree = self.make({"cuda/a.cu": "\n" * 8000, "cuda/b.hpp": "\n" * 501, "cuda/c.py": "\n" * 9000, "tests/d.c": "\n" * 150000})
+        self.assertEqual({name: finding.count for name, finding in rules.budgets(tree).items()}, {"cuda": 8501})
+
+    def test_rows_are_parts_of_the_product(self):
+        tree = self.make({f"{folder}/a.c": "\n" * 30000 for folder in ("runtime", "ipc", "actors", "client/lib", "client/top")})
+        found = {name: finding.count for name, finding in rules.budgets(tree).items()}
+        self.assertEqual(found, {"product": 150000, "runtime": 30000, "ipc": 30000, "client/lib": 30000, "tools": 30000})
+
+    def test_smaller_part_than_known_passes_and_more_fails(self):
+        self.make({"ipc/a.c": "\n" * 700, "ipc/b.c": "\n" * 17000, "tests/structure/x": ""})
+        self.known({"budgets": {"ipc": 17800}, "long_files": {"ipc/b.c": 17000}})
+        self.assertEqual(self.check()[0], 0)
+        self.known({"budgets": {"ipc": 17600}, "long_files": {"ipc/b.c": 17000}})
+        code, text = self.check()
+        self.assertEqual(code, 1)
+        self.assertIn("17600 known, 17700 now", text)
+
+
 class Sentences(Made):
     def words(self, text):
         return [words for _, words, _ in sentences.sentences(text)]

@@ -42,7 +42,7 @@ static const struct dir_name runtime_names[] = {
     {"@(disk|cache|cluster)",                 S_IFLNK,  true,  NULL}, /* to a place with room */
     {"mooncake-master.@(conf?(.new)|lock)",   S_IFREG,  true,  NULL},
     {"mooncake-client-*",                     S_IFREG,  true,  NULL},
-    {"@(memory|copier)[.-]+([0-9]).*",        S_IFSOCK, true,  NULL}, /* of clients */
+    {"memory[.-]+([0-9]).*",                  S_IFSOCK, true,  NULL}, /* of clients */
     {"metrics.http",                          S_IFSOCK, true,  NULL}, /* perhaps of somebody's exporter */
     {ACTORS ".@(sock|attach)",                S_IFSOCK, false, NULL},
     {"events-+([0-9]).sock",                  S_IFSOCK, false, NULL},

@@ -34,25 +34,11 @@ static void job_send_answer(struct swapper *self, const struct sw_job *job)
     sl_return_reply(self->env, &job->back, &reply);
 }
 
-static bool job_served(struct swapper *self, const struct sw_job *job)
-{
-    const struct sw_engine *engine = sw_engine_find(self, job->engine_id);
-    return engine != NULL && engine->served != NULL;
-}
-
 void sw_job_answer(struct swapper *self, struct sw_job *job, sl_err code,
                    const struct sl_error *why)
 {
     struct sl_env *env = self->env;
-    if (job->slices > 0 && job_served(self, job)) {
-        if (job->code == SL_OK) {
-            job->code = code;
-            job->why = why != NULL ? *why : job->why;
-        }
-        if (!sw_served_leave(self, job)) {
-            return; /* when its copier is done */
-        }
-    } else if (job->slices > 0) { /* its memory is lent until then */
+    if (job->slices > 0) { /* its memory is lent until then */
         sw_slices_end(self, true);
     }
     if (self->memory.device->unended) { /* whoever asks again gets the next swapper's answer */
@@ -151,11 +137,6 @@ static sl_err job_check(struct swapper *self, struct sw_job *job, const struct s
                         struct sl_error *why)
 {
     uint64_t arena = 0;
-    if (job->looks && engine->served != NULL) {
-        return sl_fail(why, SL_ERR_UNSUPPORTED,
-                       "engine %" PRIu64 " copies by itself: its blocks are not looked at in place",
-                       engine->engine_id);
-    }
     sl_err err = view_follow(self, why);
     for (uint32_t i = 0; err == SL_OK && i < job->item_count; i++) {
         const struct sl_item_piece *item = &job->items[i];
@@ -218,8 +199,7 @@ static sl_err job_slice(struct swapper *self, struct sw_job *job, struct sw_engi
         *bytes = sw_verify_begin(self, job, engine, why);
         return SL_OK;
     }
-    return engine->served != NULL ? sw_served_begin(self, job, engine, bytes, why)
-                                  : sw_slice_begin(self, job, engine, bytes, why);
+    return sw_slice_begin(self, job, engine, bytes, why);
 }
 
 /* The queued job that has something left to begin, whose turn it is, whose engine is mapped, and
@@ -232,8 +212,7 @@ static struct sw_job *job_next(struct swapper *self, struct sw_engine **engine)
         struct sw_engine *its = sw_engine_find(self, job->engine_id);
         bool moves = job->code == SL_OK && (!job->checked || job->next_item < job->item_count);
         if ((moves || sw_verify_left(self, job)) && its != NULL && its->state == SW_ENGINE_READY &&
-            job->event_state == SW_EVENT_OVER && !sw_served_busy(its) &&
-            (next == NULL || job->turn < next->turn)) {
+            job->event_state == SW_EVENT_OVER && (next == NULL || job->turn < next->turn)) {
             next = job;
             *engine = its;
         }
@@ -286,10 +265,8 @@ sl_err sw_step(struct swapper *self)
     struct sl_env *env = self->env;
     struct sw_engine *engine = NULL;
     sw_slices_end(self, false);
-    sw_served_look(self, NULL);
     jobs_answer(self);
     uint64_t event_ns = SL_NEVER_NS;
-    uint64_t served_ns = SL_NEVER_NS;
     sl_err asked = sw_events_ask(self, &event_ns);
     self->fatal = self->fatal == SL_OK ? asked : self->fatal;
     struct sw_job *job = job_next(self, &engine);
@@ -302,7 +279,6 @@ sl_err sw_step(struct swapper *self)
     /* While slices follow each other two are on their way. What came meanwhile is looked at once
      * more before the last of them is waited for. */
     sw_slices_end(self, !begins);
-    sw_served_look(self, &served_ns);
     jobs_answer(self);
     sw_memory_publish(&self->memory);
     job = job_next(self, &engine);
@@ -319,8 +295,8 @@ sl_err sw_step(struct swapper *self)
     if (self->slice_count > 0) {
         env->ops->wake_at(env, env->now_ns);
     }
-    if (SL_MIN(event_ns, served_ns) != SL_NEVER_NS) {
-        env->ops->wake_at(env, SL_MIN(event_ns, served_ns));
+    if (event_ns != SL_NEVER_NS) {
+        env->ops->wake_at(env, event_ns);
     }
     if (self->draining && sw_jobs_queued(self->jobs) == 0) {
         env->ops->finish(env);
@@ -378,20 +354,6 @@ sl_err sw_copy(struct swapper *self, const struct sl_msg *msg)
     return SL_OK;
 }
 
-/* Whether a COPY that the FENCE covers has not ended, though its copier was asked to. */
-static bool jobs_remain(struct swapper *self, const struct sl_msg *fence)
-{
-    uint32_t cursor = 0;
-    sw_served_settle(self);
-    jobs_answer(self);
-    for (const struct sw_job *job; (job = sw_jobs_each(self->jobs, &cursor)) != NULL;) {
-        if (sw_job_is_before(job, fence)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 sl_err sw_fence(struct swapper *self, const struct sl_msg *msg)
 {
     struct sl_env *env = self->env;
@@ -415,9 +377,6 @@ sl_err sw_fence(struct swapper *self, const struct sl_msg *msg)
         if (msg->op_id != 0) {
             sw_jobs_fence(self->jobs, msg);
         }
-        if (jobs_remain(self, msg)) { /* a process may still write to its blocks: asked again */
-            return SL_OK;
-        }
     }
     sl_trace_event(env->metrics, env->now_ns, msg->trace_id, "fence", "",
                    (uint32_t)msg->body.fence.items.count);
@@ -432,7 +391,7 @@ void sw_copies_tick(struct swapper *self, uint64_t now_ns)
     sw_slices_end(self, false);
     jobs_answer(self);
     for (struct sw_job *job; (job = sw_jobs_each(self->jobs, &cursor)) != NULL;) {
-        if (job->code != SL_OK) { /* its copier is not done */
+        if (job->code != SL_OK) { /* answered when its slices are over */
             continue;
         }
         if (job->back.deadline_ns > now_ns) {

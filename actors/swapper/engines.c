@@ -1,7 +1,6 @@
 /* actors/swapper/engines.c - registered regions to mappings and layer tables. Every number comes
  * from another process and is checked here before an address is made of it. */
 #include "actors/swapper/engines.h"
-#include "actors/swapper/served.h"
 #include "runtime/sl_runs.h"
 
 #include <inttypes.h>
@@ -42,14 +41,6 @@ static struct sl_memory_handle handle_of(const struct sl_body_engine_get_reply *
                SL_MIN(region->handle.length, (uint64_t)sizeof(handle.ipc)));
     }
     return handle;
-}
-
-/* The number of the copier of the handle's process; 0: none. */
-static uint64_t copier_of(const struct sl_memory_handle *handle)
-{
-    struct sl_memory_name name;
-    memcpy(&name, handle->ipc, sizeof(name));
-    return name.number;
 }
 
 /* Gives the bytes from a block's first to its last. */
@@ -118,7 +109,6 @@ static sl_err region_check(const struct sl_item_region *region, uint64_t number,
 struct plan {
     struct mapped *mapped; /* distinct handles */
     uint32_t mapped_count;
-    bool served;             /* the process that has the memory copies */
     uint32_t *mapped_of;     /* region number -> index into mapped */
     struct sl_layer *layers; /* of all parts, one part after the other */
     uint32_t layer_counts[SW_POOLS_MAX][SW_PARTS_MAX];
@@ -220,22 +210,6 @@ static uint64_t layers_runs(const struct sl_layer *layers, uint32_t layer_count)
     return runs;
 }
 
-/* Keeps the layers for who fills requests, or tells them to the device. */
-static sl_err part_layers(struct sl_device *device, const struct sl_layer *layers,
-                          uint32_t layer_count, bool served, struct sw_part *out,
-                          struct sl_error *why)
-{
-    if (!served) {
-        return device->ops->layers_add(device, layers, layer_count, &out->layers_index, why);
-    }
-    out->layers = calloc(layer_count, sizeof(*out->layers));
-    if (out->layers == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for layers");
-    }
-    memcpy(out->layers, layers, layer_count * sizeof(*layers));
-    return SL_OK;
-}
-
 static sl_err part_make(struct sl_device *device, const struct plan *plan, uint64_t pool,
                         uint64_t part, struct sw_part *out, struct sl_error *why)
 {
@@ -252,7 +226,7 @@ static sl_err part_make(struct sl_device *device, const struct plan *plan, uint6
     if (out->layer_offsets == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for layers");
     }
-    sl_err err = part_layers(device, layers, layer_count, plan->served, out, why);
+    sl_err err = device->ops->layers_add(device, layers, layer_count, &out->layers_index, why);
     if (err != SL_OK) {
         return err;
     }
@@ -327,7 +301,6 @@ static sl_err epochs_note(const struct sl_body_engine_get_reply *body, uint64_t 
     return SL_OK;
 }
 
-/* Memory that cannot be mapped is left to its process, if that is all that the rank has. */
 static sl_err plan_map(const struct sw_mapper *mapper, struct plan *plan, struct sw_engine *engine,
                        struct sl_error *why)
 {
@@ -341,11 +314,6 @@ static sl_err plan_map(const struct sw_mapper *mapper, struct plan *plan, struct
         const struct sl_memory_handle *handle = &plan->mapped[i].handle;
         sl_err err = device->ops->map(device, handle, plan->mapped[i].length_bytes,
                                       &engine->mappings[i], why);
-        if (err == SL_ERR_PERMISSION && handle->kind == SL_MEMORY_PROCESS &&
-            plan->mapped_count == 1 && copier_of(handle) != 0) {
-            plan->served = true;
-            return SL_OK;
-        }
         if (err != SL_OK) {
             return err;
         }
@@ -375,9 +343,6 @@ sl_err sw_engine_map(const struct sw_mapper *mapper, const struct sl_body_engine
          pool++) {
         err = pool_make(mapper, body->pools.at[pool].part_count, pool, &plan, engine, why);
     }
-    if (err == SL_OK && plan.served) {
-        err = sw_served_open(mapper, engine, &plan.mapped[0].handle, &engine->served, why);
-    }
     if (err != SL_OK) {
         sw_engine_unmap(mapper->device, engine);
     }
@@ -387,14 +352,12 @@ sl_err sw_engine_map(const struct sw_mapper *mapper, const struct sl_body_engine
 
 void sw_engine_unmap(struct sl_device *device, struct sw_engine *engine)
 {
-    sw_served_close(&engine->served);
     for (uint32_t i = 0; i < SW_POOLS_MAX; i++) {
         struct sw_pool *pool = &engine->pools[i];
         for (uint32_t p = 0; pool->parts != NULL && p < SL_MAX(pool->part_count, 1u); p++) {
-            if (pool->parts[p].layer_count > 0 && pool->parts[p].layers == NULL) {
+            if (pool->parts[p].layer_count > 0) {
                 device->ops->layers_remove(device, pool->parts[p].layers_index);
             }
-            free(pool->parts[p].layers);
             free(pool->parts[p].layer_offsets);
         }
         free(pool->parts);

@@ -26,16 +26,12 @@ struct sw_part {
     uint64_t value_bytes;
     uint64_t block_count;
     uint64_t runs; /* of a block, in all layers */
-    struct sl_layer
-        *layers; /* of an engine that is served: the device knows nothing of it; owned */
 };
 
 struct sw_pool {
     uint32_t part_count;   /* 0: one a rank, the only row of parts */
     struct sw_part *parts; /* owned */
 };
-
-struct sw_served; /* of served.h */
 
 struct sw_engine {
     enum sw_engine_state state;
@@ -51,20 +47,16 @@ struct sw_engine {
     uint64_t epochs[SW_EPOCHS_MAX]; /* that it is mapped of */
     uint32_t epoch_count;
     struct sw_pool pools[SW_POOLS_MAX];
-    struct sw_served *served; /* its process copies; NULL: the device does; owned */
 };
 
 /* What engines are mapped with. */
 struct sw_mapper {
     struct sl_device *device;
     struct sl_metrics *metrics; /* hears that what takes long goes on; may be NULL */
-    const char *runtime_dir;    /* where processes copy for others; NULL: none can be asked */
 };
 
 /* Maps the regions of `rank` and makes the layer tables: all or nothing; the rest of engine is left
- * alone. Memory of a process that does not let this one copy is copied by that process, when it has
- * a copier (runtime/sl_copier.h). Errors: those of the device's map and of sl_copier_connect;
- * SL_ERR_INVALID (names the region, or pool and part: layers missing or double, sizes or runs that
+ * alone. Errors: those of the device's map; SL_ERR_INVALID (names the region, or pool and part: layers missing or double, sizes or runs that
  * do not fit); SL_ERR_LIMIT. */
 sl_err sw_engine_map(const struct sw_mapper *mapper, const struct sl_body_engine_get_reply *body,
                      uint64_t rank, struct sw_engine *engine, struct sl_error *why);

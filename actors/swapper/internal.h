@@ -7,7 +7,6 @@
 #include "actors/swapper/jobs.h"
 #include "actors/swapper/memory.h"
 #include "actors/swapper/pools.h"
-#include "actors/swapper/served.h"
 
 /* Of a part that is in a slice. */
 struct sw_slice_part {
@@ -105,12 +104,6 @@ const struct sw_part *sw_item_part(const struct sw_engine *engine,
 /* The chunks that are whole with what the item is of. */
 struct sl_digest_span sw_item_span(const struct sw_engine *engine,
                                    const struct sl_item_piece *item);
-/* Picks the moves of a job's next slice: what may still be written, up to the bounds. Gives their
- * bytes. */
-uint64_t sw_slice_pick(struct swapper *self, struct sw_slice *slice, struct sw_job *job,
-                       const struct sw_engine *engine);
-/* Gives the job what was done; err: why not all. */
-void sw_slice_over(struct sw_slice *slice, sl_err err, const struct sl_error *why);
 /* A free slice, to be picked into and sent. */
 struct sw_slice *sw_slice_next(struct swapper *self);
 /* Begins what was picked for the job; nothing when that is nothing. */
@@ -138,23 +131,6 @@ uint64_t sw_verify_begin(struct swapper *self, struct sw_job *job, const struct 
 /* Such a slice is over. A part that is wrong is not done, and fails the job (SL_ERR_CORRUPT). */
 void sw_verify_over(struct swapper *self, struct sw_slice *slice, sl_err err,
                     const struct sl_error *why);
-
-/* ---- served.c: copies by the process that has the memory ---- */
-/* Whether the engine's copier has not ended what it was asked for. */
-bool sw_served_busy(const struct sw_engine *engine);
-/* Asks for the next slice of a job that was checked; its bytes. The copier is not busy. Errors:
- * those of sl_copier_ask. */
-sl_err sw_served_begin(struct swapper *self, struct sw_job *job, struct sw_engine *engine,
-                       uint64_t *bytes, struct sl_error *why);
-/* Ends what is over, and gives when to look again, or SL_NEVER_NS. */
-void sw_served_look(struct swapper *self, uint64_t *again_ns);
-/* The job is to be answered. False: its copier may still write to its blocks; it stays until that is
- * over. */
-bool sw_served_leave(struct swapper *self, struct sw_job *job);
-/* For a few milliseconds at most: copiers end what they were asked to cancel. */
-void sw_served_settle(struct swapper *self);
-/* Nothing more is expected of the engine's copier: its process is dead, or its registration over. */
-void sw_served_end(struct swapper *self, struct sw_engine *engine);
 
 /* ---- events.c: events of engines that COPYs come after ---- */
 /* Asks for those of waiting jobs; some may end. Gives when to ask again, or SL_NEVER_NS. A result

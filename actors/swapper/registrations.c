@@ -52,7 +52,6 @@ static void engine_end(struct swapper *self, struct sw_engine *engine, sl_err co
                        const struct sl_error *why)
 {
     uint32_t cursor = 0;
-    sw_served_end(self, engine);
     for (struct sw_job *job; (job = sw_jobs_each(self->jobs, &cursor)) != NULL;) {
         if (job->engine_id == engine->engine_id) {
             sw_job_answer(self, job, code, why);
@@ -124,9 +123,7 @@ static sl_err engine_map(struct swapper *self, struct sw_engine *engine,
         err = sw_gpu_check(self->memory.device, body, self->rank, &why);
     }
     if (err == SL_OK) {
-        struct sw_mapper mapper = {.device = self->memory.device,
-                                   .metrics = env->metrics,
-                                   .runtime_dir = env->paths->runtime_dir};
+        struct sw_mapper mapper = {.device = self->memory.device, .metrics = env->metrics};
         err = sw_engine_map(&mapper, body, self->rank, engine, &why);
     }
     bool watched = false;
@@ -152,9 +149,8 @@ static sl_err engine_map(struct swapper *self, struct sw_engine *engine,
     engine->used_ns = env->now_ns;
     sw_engines_gauge(self);
     sl_log_write(env->log, SL_LOG_INFO, 0,
-                 "engine %" PRIu64 " of process %u mapped: %u memory handles%s", engine->engine_id,
-                 proc.pid, engine->mapping_count,
-                 engine->served != NULL ? ", which its process copies for us" : "");
+                 "engine %" PRIu64 " of process %u mapped: %u memory handles", engine->engine_id,
+                 proc.pid, engine->mapping_count);
     return SL_OK;
 }
 

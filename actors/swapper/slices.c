@@ -31,8 +31,10 @@ struct sl_digest_span sw_item_span(const struct sw_engine *engine, const struct 
 
 /* ---- the beginning ---- */
 
-uint64_t sw_slice_pick(struct swapper *self, struct sw_slice *slice, struct sw_job *job,
-                       const struct sw_engine *engine)
+/* Picks the moves of a job's next slice: what may still be written, up to the bounds. Gives their
+ * bytes. */
+static uint64_t slice_pick(struct swapper *self, struct sw_slice *slice, struct sw_job *job,
+                           const struct sw_engine *engine)
 {
     const struct sl_device *device = self->memory.device;
     uint64_t bytes = 0, runs = 0;
@@ -170,7 +172,7 @@ sl_err sw_slice_begin(struct swapper *self, struct sw_job *job, const struct sw_
 {
     struct sw_slice *slice = sw_slice_next(self);
     slice->check = job->looks;
-    *bytes = sw_slice_pick(self, slice, job, engine);
+    *bytes = slice_pick(self, slice, job, engine);
     sw_slice_send(self, slice, job, why);
     return SL_OK; /* an error is that of each job which lost something by it */
 }
@@ -198,7 +200,8 @@ static void chunks_hash(struct sw_job *job, const struct sw_slice_part *part,
     }
 }
 
-void sw_slice_over(struct sw_slice *slice, sl_err err, const struct sl_error *why)
+/* Gives the job what was done; err: why not all. */
+static void slice_over(struct sw_slice *slice, sl_err err, const struct sl_error *why)
 {
     struct sw_job *job = slice->job;
     uint32_t done_count = 0;
@@ -240,7 +243,7 @@ void sw_slices_over(struct swapper *self, sl_err err, const struct sl_error *why
         if (slice->check && !slice->job->looks) {
             sw_verify_over(self, slice, err, why);
         } else {
-            sw_slice_over(slice, err, why);
+            slice_over(slice, err, why);
         }
         self->first_slice = (self->first_slice + 1) % SL_COUNT(self->slices);
         self->slice_count--;

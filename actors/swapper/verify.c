@@ -72,7 +72,7 @@ bool sw_verify_left(struct swapper *self, struct sw_job *job)
         return false;
     }
     const struct sw_engine *engine = sw_engine_find(self, job->engine_id);
-    return engine != NULL && engine->served == NULL && verify_next(self, job);
+    return engine != NULL && verify_next(self, job);
 }
 
 uint64_t sw_verify_begin(struct swapper *self, struct sw_job *job, const struct sw_engine *engine,

@@ -391,13 +391,9 @@ static sl_err row_handle(struct sl_engine *engine, struct sl_engine_row *row,
         memcpy(row->name, &name, sizeof name);
     }
     if (row->kind == SL_MEMORY_PROCESS) {
-        const struct sl_memory_name name = {
-            .number = engine->copier != NULL ? sl_copier_number(engine->copier) : 0};
-        memcpy(row->name, &name, sizeof name);
         *region = (struct sl_item_region){.handle_kind = row->kind,
                                           .pid = engine->client->self.pid,
                                           .start_time = engine->client->self.start_time,
-                                          .handle = {.at = row->name, .length = sizeof row->name},
                                           .offset_bytes = row->address};
         return SL_OK;
     }
@@ -411,70 +407,25 @@ static sl_err row_handle(struct sl_engine *engine, struct sl_engine_row *row,
     return SL_OK;
 }
 
-/* Gives *out the plain memory of all ranks' layers here. */
-static sl_err plain_ranges(const struct sl_engine *engine, struct sl_copier_range **out,
-                           uint32_t *plain, struct sl_error *why)
+/* Huge pages under plain memory, which the kernel copies for swappers a page at a time. They take at
+ * most a quarter of the time that the registration has. */
+static void plain_pages_ask(const struct sl_engine *engine, uint64_t deadline_ns)
 {
-    uint32_t count = 0, memory_count = engine->rank_count * engine->pool_count;
-    for (uint32_t i = 0; i < memory_count; i++) {
-        count += engine->memories[i].row_count;
+    uint64_t now_ns = sl_clock_monotonic_ns();
+    uint64_t huge_ns = SL_MIN(sl_budget_ns(now_ns, deadline_ns) / 4,
+                              sl_config_u64(engine->client->config, SL_SET_engine_huge_pages));
+    if (huge_ns == 0) {
+        return;
     }
-    struct sl_copier_range *ranges = calloc((size_t)count + 1, sizeof *ranges);
-    if (ranges == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "engine: %u ranges of memory", count);
-    }
-    *plain = 0;
-    for (uint32_t i = 0; i < memory_count; i++) {
+    for (uint32_t i = 0; i < engine->rank_count * engine->pool_count; i++) {
         const struct sl_engine_memory *memory = &engine->memories[i];
         for (uint32_t l = 0; l < memory->row_count; l++) {
             const struct sl_engine_row *row = &memory->rows[l];
             if (row->kind == SL_MEMORY_PROCESS) {
-                ranges[(*plain)++] = (struct sl_copier_range){.address = (uintptr_t)row->address,
-                                                              .length_bytes = row->length_bytes};
+                sl_plain_pages_ask(row->address, row->length_bytes, now_ns + huge_ns);
             }
         }
     }
-    *out = ranges;
-    return SL_OK;
-}
-
-/* The thread that copies plain memory for swappers which the kernel does not let reach in. Where it
- * does, nobody misses one that cannot be: sl_engine_memory_kind and the clients' log say so. */
-static void copier_start(struct sl_engine *engine, const struct sl_copier_range *ranges,
-                         uint32_t plain)
-{
-    struct sl_error cause = {0};
-    if (sl_copier_start(engine->client->paths.runtime_dir, ranges, plain, &engine->copier,
-                        &cause) != SL_OK) {
-        char text[sizeof cause.text + sizeof engine->name + 120];
-        (void)snprintf(text, sizeof text,
-                       "engine %s: without a copier of its own, where swappers may not copy its "
-                       "memory its ops fail: %s",
-                       engine->name, cause.text);
-        sl_client_warn(engine->client, text);
-    }
-}
-
-/* Plain memory of engines is copied by others: a copier, and huge pages. They take at most a quarter
- * of the time that the registration has. */
-static sl_err plain_open(struct sl_engine *engine, uint64_t deadline_ns, struct sl_error *why)
-{
-    struct sl_copier_range *ranges = NULL;
-    uint32_t plain = 0;
-    sl_err err = plain_ranges(engine, &ranges, &plain, why);
-    if (err == SL_OK && plain > 0) {
-        uint64_t now_ns = sl_clock_monotonic_ns();
-        uint64_t huge_ns = SL_MIN(sl_budget_ns(now_ns, deadline_ns) / 4,
-                                  sl_config_u64(engine->client->config, SL_SET_engine_huge_pages));
-        copier_start(engine, ranges, plain);
-        if (huge_ns > 0) {
-            struct sl_plain_policy policy;
-            sl_plain_policy_read(&policy);
-            (void)sl_plain_pages_ask(&policy, ranges, plain, now_ns + huge_ns);
-        }
-    }
-    free(ranges);
-    return err;
 }
 
 sl_err sl_engine_memory_check(const struct sl_engine *engine, struct sl_error *why)
@@ -636,7 +587,6 @@ static void engine_free(struct sl_engine *engine)
 {
     if (sl_client_is_ours(engine->client)) { /* a fork has no thread of it */
         sl_descriptors_stop(&engine->hands);
-        sl_copier_stop(&engine->copier);
     }
     sl_engine_hand_back(engine);
     for (uint32_t i = 0; engine->ours_fds != NULL && i < engine->region_count; i++) {
@@ -699,7 +649,7 @@ sl_err sl_engine_register(struct sl_client *client, const struct sl_engine_optio
     }
     err = memories_open(engine, options, why);
     if (err == SL_OK) {
-        err = plain_open(engine, deadline_ns, why);
+        plain_pages_ask(engine, deadline_ns);
     }
     if (err == SL_OK) {
         err = regions_fill(engine, options, why);
@@ -756,8 +706,6 @@ const char *sl_engine_memory_kind(const struct sl_engine *engine, uint32_t rank,
         kind = l == 0 || memory->rows[l].kind == SL_MEMORY_CUDA_PARTS ? memory->rows[l].kind : kind;
     }
     return kind == SL_MEMORY_CUDA_PARTS ? "cuda memory of many handles"
-           : kind == SL_MEMORY_PROCESS && engine->copier == NULL
-               ? "memory of the process, which has no copier"
            : kind == SL_MEMORY_PROCESS  ? "memory of the process"
            : kind == SL_MEMORY_CUDA_IPC ? "cuda ipc"
            : kind == SL_MEMORY_CUDA_FD  ? "cuda descriptor"

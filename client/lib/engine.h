@@ -3,7 +3,6 @@
 #define SL_CLIENT_LIB_ENGINE_H
 
 #include "client/lib/engine_device.h"
-#include "runtime/sl_copier.h"
 
 #define SL_ENGINE_OPS_MAX 256u
 
@@ -36,7 +35,6 @@ struct sl_engine {
     uint64_t pool_parts[8];            /* part_count */
     struct sl_engine_memory *memories; /* [rank_count][pool_count] */
     struct sl_descriptors *hands;      /* hands out memory of many handles; NULL: there is none */
-    struct sl_copier *copier;          /* copies plain memory where swappers may not; likewise */
     struct sl_item_region *regions;
     int *region_fds; /* by region: our descriptor of its memory; -1: it has none */
     uint32_t region_count;

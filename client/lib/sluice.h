@@ -702,9 +702,9 @@ struct sl_engine_pool {
      * and registers after it was mapped again; swappers have let go of it when
      * sl_engine_end returns. An op on memory that was unmapped or made anew since is SL_ERR_STALE.
      * Host memory that is not shared works as well (tensors of an engine on CPUs): its swapper
-     * copies with the rights of a debugger. Where it has none, a thread of libsluice copies; when
-     * that cannot be started, sl_engine_memory_kind and log/clients.jsonl say so. It is put in huge
-     * pages where the system lets it (setting engine_huge_pages). */
+     * copies with the rights of a debugger. Where it has none, the op ends with SL_ERR_PERMISSION,
+     * which says what to set. It is put in huge pages where the system lets it (setting
+     * engine_huge_pages). */
     const uint64_t *const *device;
     /* 0: a block has one part a rank, and what TP=2 has written nobody but TP=2 reads. Else so many
      * parts, 1 to 64, whatever the ranks: slices of KV heads (and of layers, where pipeline stages

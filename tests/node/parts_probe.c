@@ -3,8 +3,6 @@
  *
  *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR matrix        all ranks of an engine in one process
  *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR team|plain    one process a rank; plain: in its own memory
- *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR closed        the same, and nobody may look into it
- *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR alone         as plain, and ranks cannot listen at a socket
  *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR gpu1|gpu2|gpu4  one process a rank, each on a GPU of its own
  *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR death         a rank is killed, and comes back
  *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR again         ranks register other memory while they live
@@ -23,19 +21,13 @@
 #include "client/lib/sluice.h"
 #include "cuda/driver.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <signal.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -72,8 +64,8 @@ struct shape {
     enum layout layout;
     uint64_t team;
     uint32_t first_rank, rank_count;
-    bool plain, closed, lent, alone; /* lent: of the table of pools */
-    bool gpu; /* a plain copy of each pool here, the pool on the rank's GPU */
+    bool plain, lent; /* lent: of the table of pools */
+    bool gpu;         /* a plain copy of each pool here, the pool on the rank's GPU */
 };
 struct side {
     struct shape shape;
@@ -568,32 +560,12 @@ static void former_check(const struct side *former)
     }
 }
 
-/* From here on listen() fails in this process: it gets no copier. */
-static void listen_never(void)
-{
-    struct sock_filter rules[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_listen, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOBUFS),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    const struct sock_fprog program = {.len = sizeof rules / sizeof *rules, .filter = rules};
-    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
-    CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
-}
-
 static void rank_main(struct shape shape, int order, int done)
 {
     struct side side, former = {.engine = NULL};
     unsigned char asked[3]; /* what, seed, first block */
-    CHECK(!shape.closed || prctl(PR_SET_DUMPABLE, 0) == 0);
     struct sl_client *client = client_open();
-    if (shape.alone) {
-        listen_never();
-    }
     side_open(&side, client, shape);
-    CHECK(!shape.alone || strstr(sl_engine_memory_kind(side.engine, shape.first_rank, 0),
-                                 "which has no copier") != NULL);
     poison(&side);
     gpu_copy(&side, false);
     CHECK(write(done, "r", 1) == 1);
@@ -667,7 +639,7 @@ static void ranks_end(struct rank *ranks, uint32_t count)
     }
 }
 
-enum memory { SHARED, PLAIN, CLOSED, LENT, ALONE, GPU };
+enum memory { SHARED, PLAIN, LENT, GPU };
 static struct shape team_shape(uint32_t number, uint32_t world, enum layout layout,
                                enum memory memory)
 {
@@ -675,11 +647,8 @@ static struct shape team_shape(uint32_t number, uint32_t world, enum layout layo
     int length = snprintf(name, sizeof name, "%s team %u", instance, number);
     return (struct shape){.world = world,
                           .layout = layout,
-                          .plain = memory == PLAIN || memory == CLOSED || memory == ALONE ||
-                                   memory == GPU,
+                          .plain = memory == PLAIN || memory == GPU,
                           .gpu = memory == GPU,
-                          .closed = memory == CLOSED,
-                          .alone = memory == ALONE,
                           .lent = memory == LENT,
                           .team = sl_team_number(name, (uint64_t)length)};
 }
@@ -850,7 +819,7 @@ int main(int argc, char **argv)
     static char texts[3][4200];
     if (argc != 5) {
         (void)fprintf(stderr, "usage: parts_probe INSTANCE RUNTIME_DIR SHM_DIR "
-                              "matrix|team|plain|closed|lent|alone|gpu1|gpu2|gpu4|death|"
+                              "matrix|team|plain|lent|gpu1|gpu2|gpu4|death|"
                               "again|damage|writers|readers|givers|takers\n");
         return 2;
     }
@@ -882,11 +851,9 @@ int main(int argc, char **argv)
         CHECK(gpus == 1 || gpus == 2 || gpus == 4);
         team(GPU, gpus > 1 ? gpus / 2 : 1, gpus);
     } else {
-        team(strcmp(argv[4], "closed") == 0  ? CLOSED
-             : strcmp(argv[4], "plain") == 0 ? PLAIN
-             : strcmp(argv[4], "alone") == 0 ? ALONE
-             : strcmp(argv[4], "lent") == 0  ? LENT
-                                             : SHARED,
+        team(strcmp(argv[4], "plain") == 0  ? PLAIN
+             : strcmp(argv[4], "lent") == 0 ? LENT
+                                            : SHARED,
              2, 4);
     }
     return 0;

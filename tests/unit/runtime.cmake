@@ -15,6 +15,5 @@ sl_test(priority_test LABEL unit SOURCES unit/priority_test.c LIBS sluice_runtim
 sl_test(disk_place_test LABEL unit SOURCES unit/disk_place_test.c support/tmpdir.c LIBS sluice_runtime PkgConfig::URING)
 sl_test(disk_names_test LABEL unit SOURCES unit/disk_names_test.c support/tmpdir.c LIBS sluice_runtime PkgConfig::URING)
 target_link_options(disk_names_test PRIVATE -Wl,--wrap=openat,--wrap=renameat,--wrap=fsync)
-sl_test(copier_test LABEL unit SOURCES unit/copier_test.c support/tmpdir.c LIBS sluice_runtime)
 sl_test(descriptors_test LABEL unit SOURCES unit/descriptors_test.c support/tmpdir.c LIBS sluice_runtime)
 sl_test(strangers_test LABEL unit SOURCES unit/strangers_test.c LIBS sluice_runtime)

@@ -1,12 +1,11 @@
 /* tests/unit/swapper_process_test.c - a swapper and a rank whose memory is plain memory of its own
- * process: copied by the swapper where the kernel lets it, else by a copier of that process. The
+ * process, copied by the swapper where the kernel lets it. The
  * memory is shared with this process at the same addresses, so that what arrived can be seen. */
 #include "actors/swapper/internal.h"
 #include "actors/swapper/swapper.h"
 #include "cuda/sl_device.h"
 #include "ipc/sl_index.h"
 #include "runtime/sl_clock.h"
-#include "runtime/sl_copier.h"
 #include "tests/unit/stepped_env.h"
 
 #include <check.h>
@@ -43,39 +42,31 @@ static struct sl_index *node_index;
 static unsigned char *memory, *memory_copy;
 static int neighbour_fd;
 static struct sl_proc_id rank;
-static uint64_t copier_number;
 static uint64_t next_offset;
 static struct sl_item_piece items[BLOCKS];
 
 /* ---- the rank ---- */
 
-/* kept: not dumpable, so that its copier has to copy. */
-static void rank_start(bool kept, bool copier)
+/* kept: not dumpable, so that nobody may copy. */
+static void rank_start(bool kept)
 {
     int told[2];
-    uint64_t number = 0;
+    char ready = 0;
     ck_assert_int_eq(pipe(told), 0);
     pid_t pid = fork();
     if (pid == 0) {
-        struct sl_copier_range range = {(uintptr_t)memory, MEMORY_BYTES};
-        struct sl_copier *own = NULL;
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (kept && prctl(PR_SET_DUMPABLE, 0) != 0) {
             _exit(1);
         }
-        if (copier && sl_copier_start(shm_dir, &range, 1, &own, NULL) == SL_OK) {
-            number = sl_copier_number(own);
-        }
-        if (write(told[1], &number, sizeof(number)) == (ssize_t)sizeof(number)) {
+        if (write(told[1], &ready, 1) == 1) {
             for (;;) {
                 (void)pause();
             }
         }
         _exit(1);
     }
-    ck_assert_int_eq(read(told[0], &copier_number, sizeof(copier_number)),
-                     (int)sizeof(copier_number));
-    ck_assert((copier_number != 0) == copier);
+    ck_assert_int_eq(read(told[0], &ready, 1), 1);
     (void)close(told[0]);
     (void)close(told[1]);
     ck_assert_int_eq(sl_proc_id_of((uint32_t)pid, &rank, NULL), SL_OK);
@@ -235,7 +226,6 @@ static void answer_engine(const struct sl_msg *asked)
     struct sl_msg reply = {.type = SL_MSG_ENGINE_GET_REPLY, .reply_to = asked->seq};
     struct sl_item_pool pool = {.name = sl_text_of("kv"), .part_count = PARTS};
     struct sl_item_region regions[LAYERS];
-    struct sl_memory_name name = {.number = copier_number};
     uint64_t engine = asked->body.engine_get.engine_id;
     bool plain = engine == ENGINE;
     struct sl_proc_id proc = plain ? rank : sl_proc_id_self();
@@ -256,9 +246,6 @@ static void answer_engine(const struct sl_msg *asked)
                                     .block_count = BLOCKS,
                                     .fragment_bytes = HEAD,
                                     .fragment_stride_bytes = ROW};
-        if (plain && copier_number != 0) {
-            regions[l].handle = (struct sl_bytes){.at = &name, .length = sizeof(name)};
-        }
     }
     reply.body.engine_get_reply = (struct sl_body_engine_get_reply){.engine_id = engine,
                                                                     .pid = proc.pid,
@@ -279,20 +266,6 @@ static bool taken(struct sl_msg *reply)
         answer_engine(reply);
     }
     return false;
-}
-
-/* Within so much time of the bed, however fast this machine is: for what does not come, and for
- * deadlines. */
-static bool answered(struct sl_msg *reply, uint64_t ns)
-{
-    for (unsigned step = 0; step < 50; step++) {
-        if (taken(reply)) {
-            return true;
-        }
-        (void)usleep(200);
-        stepped_pass(&bed, ns / 50);
-    }
-    return taken(reply);
 }
 
 /* What a process that runs will bring, within so much real time; that of the bed hardly passes. */
@@ -343,17 +316,11 @@ static void copied_out(uint64_t engine, uint32_t first, uint32_t count)
     free(want);
 }
 
-static struct sl_msg fence(uint64_t engine)
-{
-    return (struct sl_msg){.type = SL_MSG_FENCE, .op_id = 70 + engine};
-}
-
 /* ---- copies ---- */
 
-/* 0: the swapper copies; 1: the process does. */
-START_TEST(blocks_go_out_and_in_by_either_way)
+START_TEST(blocks_go_out_and_in)
     {
-        rank_start(_i == 1, true);
+        rank_start(false);
         reserve_many(40);
         copied_out(ENGINE, 0, 40);
         ck_assert_int_eq(memcmp(memory, memory_copy, MEMORY_BYTES), 0);
@@ -373,11 +340,11 @@ START_TEST(blocks_go_out_and_in_by_either_way)
     }
 END_TEST
 
-START_TEST(layers_and_hashes_of_chunks_go_by_either_way)
+START_TEST(layers_and_hashes_of_chunks_go)
     {
         unsigned char *want = malloc(VALUE);
         uint64_t hashes[3] = {0};
-        rank_start(_i == 1, true);
+        rank_start(false);
         reserve_many(1);
         for (uint64_t l = 0; l < LAYERS; l++) {
             items[0].first_layer = l;
@@ -397,9 +364,9 @@ START_TEST(layers_and_hashes_of_chunks_go_by_either_way)
     }
 END_TEST
 
-START_TEST(without_a_copier_the_reason_is_told)
+START_TEST(where_the_kernel_forbids_it_the_reason_is_told)
     {
-        rank_start(true, false);
+        rank_start(true);
         reserve_many(1);
         struct sl_msg msg = copy_request(ENGINE, true, 0, 1);
 
@@ -411,218 +378,27 @@ START_TEST(without_a_copier_the_reason_is_told)
     }
 END_TEST
 
-START_TEST(a_link_that_was_lost_is_made_anew)
-    {
-        struct swapper *swapper = bed.state;
-        rank_start(true, true);
-        reserve_many(4);
-        copied_out(ENGINE, 0, 2);
-        ck_assert_ptr_nonnull(swapper->engines[0].served);
-
-        sl_copier_disconnect(&swapper->engines[0].served->link);
-
-        copied_out(ENGINE, 2, 2);
-    }
-END_TEST
-
-/* ---- a rank that is stopped ---- */
-
-/* A COPY is with the copier, which does nothing. */
-static struct sl_msg stopped_with(bool out)
-{
-    struct sl_msg reply;
-    rank_start(true, true);
-    reserve_many(20);
-    copied_out(ENGINE, 0, 1); /* mapped */
-    memset(value_of(0), 0xee, VALUE);
-    rank_signal(SIGSTOP);
-    struct sl_msg msg = copy_request(ENGINE, out, 0, 10);
-    ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
-    ck_assert(!answered(&reply, SL_NS_PER_S));
-    return msg;
-}
-
-START_TEST(a_stopped_rank_costs_a_store_its_deadline)
-    {
-        struct sl_msg reply;
-        struct sl_msg msg = stopped_with(true);
-        copied_out(NEIGHBOUR, 10, 5); /* others go on */
-
-        ck_assert(answered(&reply, 2 * SL_NS_PER_S));
-
-        ck_assert_uint_eq(reply.reply_to, msg.seq);
-        ck_assert_int_eq(reply.code, SL_ERR_TIMEOUT);
-        struct sl_msg end = fence(ENGINE);
-        ck_assert_int_eq(given(&end).code, SL_OK); /* nothing can reach the extents */
-        rank_signal(SIGCONT);
-        ck_assert(!answered(&reply, SL_NS_PER_S));
-        for (uint32_t i = 0; i < 10; i++) {
-            ck_assert(untouched(i));
-        }
-        copied_out(ENGINE, 0, 10); /* and it serves again */
-    }
-END_TEST
-
-/* And when it goes on, it writes no more to its blocks, which others may have by then. */
-START_TEST(a_stopped_rank_costs_a_load_its_deadline)
-    {
-        struct sl_msg reply;
-        struct sl_msg msg = stopped_with(false);
-        copied_out(NEIGHBOUR, 10, 5);
-
-        ck_assert(answered(&reply, 2 * SL_NS_PER_S));
-
-        ck_assert_uint_eq(reply.reply_to, msg.seq);
-        ck_assert_int_eq(reply.code, SL_ERR_TIMEOUT);
-        ck_assert(!done(&reply, 0));
-        struct sl_msg end = fence(ENGINE);
-        ck_assert_int_eq(given(&end).code, SL_OK);
-        rank_signal(SIGCONT);
-        ck_assert(!answered(&reply, SL_NS_PER_S));
-        ck_assert_int_eq(memcmp(memory, memory_copy, MEMORY_BYTES), 0);
-        copied_out(ENGINE, 0, 10);
-    }
-END_TEST
-
-/* Stopped at any time of a load, which is fenced then: nothing is written behind the answer. */
-START_TEST(a_fenced_load_is_not_written_any_more)
-    {
-        struct sl_msg reply = {0};
-        rank_start(true, true);
-        reserve_many(BLOCKS);
-        copied_out(ENGINE, 0, 1);
-        for (uint32_t i = 0; i < BLOCKS; i++) {
-            memset(value_of(i), 0x33 + (int)i, VALUE);
-        }
-        struct sl_msg msg = copy_request(ENGINE, false, 0, BLOCKS), end = fence(ENGINE);
-        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
-        for (uint64_t until_ns = sl_clock_monotonic_ns() + (uint64_t)_i * 15 * SL_NS_PER_US;
-             sl_clock_monotonic_ns() < until_ns;) {
-        }
-        if (_i % 4 != 0) {
-            rank_signal(SIGSTOP);
-        }
-
-        unsigned sent = 0;
-        do { /* until it is answered */
-            ck_assert_uint_lt(sent++, 1000);
-            ck_assert_int_eq(stepped_give(&bed, "coordinator", &end), SL_OK);
-            while (comes(&reply, 10 * SL_NS_PER_MS) && reply.reply_to != end.seq) {
-            }
-        } while (reply.reply_to != end.seq);
-
-        ck_assert_int_eq(reply.code, SL_OK);
-        memcpy(memory_copy, memory, MEMORY_BYTES);
-        rank_signal(SIGCONT);
-        (void)usleep(3000);
-        ck_assert_int_eq(memcmp(memory, memory_copy, MEMORY_BYTES), 0);
-    }
-END_TEST
-
-START_TEST(a_store_that_is_fenced_waits_for_nobody)
-    {
-        struct sl_msg reply;
-        struct sl_msg msg = stopped_with(true), end = fence(ENGINE);
-
-        ck_assert_int_eq(stepped_give(&bed, "coordinator", &end), SL_OK);
-
-        ck_assert(stepped_take(&bed, &reply, NULL));
-        ck_assert_uint_eq(reply.reply_to, msg.seq);
-        ck_assert_int_eq(reply.code, SL_ERR_CANCELLED);
-        ck_assert(stepped_take(&bed, &reply, NULL));
-        ck_assert_uint_eq(reply.reply_to, end.seq);
-        ck_assert_int_eq(reply.code, SL_OK);
-        rank_signal(SIGCONT);
-        ck_assert(!answered(&reply, SL_NS_PER_S));
-        ck_assert(untouched(0));
-    }
-END_TEST
-
-START_TEST(extents_that_were_given_up_meanwhile_are_not_written)
-    {
-        struct sl_msg reply;
-        struct sl_msg msg = stopped_with(true);
-        sl_index_set_kind(node_index, (sl_ref)items[3].ref, SL_RECORD_QUARANTINED);
-        struct sl_item_claim claim = {.ref = items[3].ref, .generation = items[3].generation};
-        struct sl_msg claims = {.type = SL_MSG_FENCE};
-        claims.body.fence.items.at = &claim;
-        claims.body.fence.items.count = 1;
-        ck_assert_int_eq(given(&claims).code, SL_OK);
-
-        rank_signal(SIGCONT);
-
-        ck_assert(comes(&reply, REAL_NS));
-        ck_assert_uint_eq(reply.reply_to, msg.seq);
-        ck_assert_int_eq(reply.code, SL_OK);
-        ck_assert(untouched(3));
-        for (uint32_t i = 0; i < 10; i++) {
-            ck_assert(done(&reply, i) == (i != 3));
-        }
-    }
-END_TEST
-
-START_TEST(a_stopped_rank_is_mapped_and_waits)
-    {
-        struct sl_msg reply;
-        rank_start(true, true);
-        rank_signal(SIGSTOP);
-        reserve_many(2);
-        struct sl_msg msg = copy_request(ENGINE, true, 0, 2);
-
-        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
-        ck_assert(!answered(&reply, SL_NS_PER_S));
-        rank_signal(SIGCONT);
-
-        ck_assert(comes(&reply, REAL_NS));
-        ck_assert_int_eq(reply.code, SL_OK);
-    }
-END_TEST
-
 /* ---- a rank that dies ---- */
-
-START_TEST(a_killed_rank_ends_its_copies)
-    {
-        struct sl_msg reply;
-        struct sl_proc_id gone;
-        struct sl_msg msg = stopped_with(_i % 2 == 0), end = fence(ENGINE);
-        gone = rank;
-
-        rank_kill();
-        if (_i < 2) { /* else its closed socket says it first */
-            stepped_died(&bed, gone);
-        }
-
-        ck_assert(comes(&reply, REAL_NS));
-        ck_assert_uint_eq(reply.reply_to, msg.seq);
-        ck_assert_int_eq(reply.code, SL_ERR_NOT_FOUND);
-        ck_assert(!done(&reply, 0));
-        ck_assert_int_eq(given(&end).code, SL_OK);
-        ck_assert(untouched(0));
-        copied_out(NEIGHBOUR, 10, 5);
-    }
-END_TEST
 
 /* Somewhere in the middle of copies. */
 START_TEST(a_rank_that_is_killed_or_stopped_meanwhile_costs_no_more_than_its_copies)
     {
-        bool stops = _i % 2 == 0, out = _i / 2 % 2 == 0, served = _i / 4 % 2 == 0;
+        bool stops = _i % 2 == 0, out = _i / 2 % 2 == 0;
         struct sl_msg reply = {.code = SL_OK};
-        rank_start(served, true);
+        rank_start(false);
         reserve_many(BLOCKS);
         copied_out(ENGINE, 0, 1);
         pid_t other = fork();
         if (other == 0) {
-            (void)usleep(300u + 700u * (unsigned)(_i / 8));
+            (void)usleep(300u + 700u * (unsigned)(_i / 4));
             (void)kill((pid_t)rank.pid, stops ? SIGSTOP : SIGKILL);
             _exit(0);
         }
         for (unsigned round = 0; reply.code == SL_OK && round < 2000; round++) {
             struct sl_msg msg = copy_request(ENGINE, out, 0, 50);
             ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
-            if (!comes(&reply, stops ? SL_NS_PER_S / 4 : REAL_NS)) {
-                break; /* it waits for who is stopped */
-            }
-            if (stops && !served && round > 50) {
+            ck_assert(comes(&reply, REAL_NS));
+            if (stops && round > 50) {
                 break; /* the swapper copies from who is stopped, too */
             }
         }
@@ -644,19 +420,11 @@ int main(void)
     TCase *cases = tcase_create("process");
     tcase_set_timeout(cases, 60);
     tcase_add_checked_fixture(cases, setup, teardown);
-    tcase_add_loop_test(cases, blocks_go_out_and_in_by_either_way, 0, 2);
-    tcase_add_loop_test(cases, layers_and_hashes_of_chunks_go_by_either_way, 0, 2);
-    tcase_add_test(cases, without_a_copier_the_reason_is_told);
-    tcase_add_test(cases, a_link_that_was_lost_is_made_anew);
-    tcase_add_test(cases, a_stopped_rank_costs_a_store_its_deadline);
-    tcase_add_test(cases, a_stopped_rank_costs_a_load_its_deadline);
-    tcase_add_loop_test(cases, a_fenced_load_is_not_written_any_more, 0, 60);
-    tcase_add_test(cases, a_store_that_is_fenced_waits_for_nobody);
-    tcase_add_test(cases, extents_that_were_given_up_meanwhile_are_not_written);
-    tcase_add_test(cases, a_stopped_rank_is_mapped_and_waits);
-    tcase_add_loop_test(cases, a_killed_rank_ends_its_copies, 0, 4);
+    tcase_add_test(cases, blocks_go_out_and_in);
+    tcase_add_test(cases, layers_and_hashes_of_chunks_go);
+    tcase_add_test(cases, where_the_kernel_forbids_it_the_reason_is_told);
     tcase_add_loop_test(
-        cases, a_rank_that_is_killed_or_stopped_meanwhile_costs_no_more_than_its_copies, 0, 24);
+        cases, a_rank_that_is_killed_or_stopped_meanwhile_costs_no_more_than_its_copies, 0, 12);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

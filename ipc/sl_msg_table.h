@@ -26,8 +26,7 @@
 #define SL_WIRE_VERSION_DISK_AWAY 4 /* who speaks an older one hears SL_ERR_UNREACHABLE instead */
 #define SL_BATCH_MAX              65536
 #define SL_TEAM_FIRST             (UINT64_C(1) << 63) /* numbers of teams begin here; of engines below */
-#define SL_POOL_LENT              254u /* kind of the one pool of a client's registered buffer */
-#define SL_EVENT_BYTES            64   /* of an IPC handle of an event */
+#define SL_EVENT_BYTES            64                  /* of an IPC handle of an event */
 #define SL_TOKENS_BYTES_MAX       (16u << 20)         /* 4 Mi tokens of 4 bytes */
 #define SL_PREFILL_MAX            (UINT64_C(1) << 40) /* tokens, tokens a second */
 #define SL_SESSION_LANES          64u
@@ -253,11 +252,6 @@
     F(U64, part, 0, 63, "of a pool with part_count: which part")                       \
     F(U64, device_block, 0, UINT32_MAX, "block id on the device")                      \
     F(U64, item, 0, SL_BATCH_MAX, "index into the list of the message that it is of")
-#define SL_ITEM_LENT(F, L)                                         \
-    F(U64, engine_id, 1, UINT64_MAX, "registration of the buffer") \
-    F(U64, offset_bytes, 0, UINT64_MAX, "from its start")          \
-    F(U64, length_bytes, 1, UINT64_MAX, "of what may be written")  \
-    F(U64, item, 0, SL_BATCH_MAX, "index into items; those of an item in a row")
 #define SL_ITEM_PUSHED(F, L)                                                        \
     F(U64, part, 0, 4095, "part of the ticket: place in PUSH_OPEN's list")          \
     F(U64, part_offset_bytes, 0, SL_VALUE_BYTES_MAX, "where in the part")           \
@@ -350,7 +344,6 @@
     X(node, SL_ITEM_NODE)                 \
     X(target, SL_ITEM_TARGET)             \
     X(spot, SL_ITEM_SPOT)                 \
-    X(lent, SL_ITEM_LENT)                 \
     X(pushed, SL_ITEM_PUSHED)             \
     X(arrived, SL_ITEM_ARRIVED)           \
     X(door, SL_ITEM_DOOR)                 \
@@ -829,19 +822,6 @@
     F(U64S, codes, 0, SL_BATCH_MAX,                                                             \
       "one for each item; SL_OK: it lies at all of its spots; else what they hold is not said") \
     F(U64, copied_bytes, 0, UINT64_MAX, "copied within the node beside what came over the wire")
-/* client -> transporter.0: bring objects that other nodes hold straight into registered buffers of the
- * sender; of the op in the envelope, as is a FENCE that ends it */
-#define SL_BODY_PULL_OBJECTS(F, L)                                                          \
-    F(U64, until_ns, 1, UINT64_MAX,                                                         \
-      "CLOCK_MONOTONIC of the machine: it is not begun then any more, whatever its budget") \
-    L(items, asked, SL_BATCH_MAX, "objects: group 0")                                       \
-    L(buffers, lent, SL_BATCH_MAX,                                                          \
-      "where they go, in the order of the items: one or more each, in the order of the value")
-#define SL_BODY_PULL_OBJECTS_REPLY(F, L)                                                        \
-    F(U64S, codes, 0, SL_BATCH_MAX,                                                             \
-      "one for each item; SL_OK: it lies in its buffers, the rest of which is as it was; else " \
-      "what they hold is not said")                                                             \
-    F(U64S, lengths, 0, SL_BATCH_MAX, "of the values; 0: not known")
 /* Between transporters of two nodes. What else comes from a peer is refused. */
 #define SL_BODY_PEER_HELLO(F, L)                                                \
     F(TEXT, node, 1, 31, "the sender, as its key is called at the receiver")    \
@@ -1193,9 +1173,6 @@
       "make a dmabuf of device memory; SL_ERR_BUSY: ask again, it is being mapped")                \
     X(POOL_EXPORT_REPLY, pool_export_reply, 173, SL_BODY_POOL_EXPORT_REPLY,                        \
       "made; SL_ERR_UNSUPPORTED: such memory has none, and why")                                   \
-    X(PULL_OBJECTS, pull_objects, 176, SL_BODY_PULL_OBJECTS,                                       \
-      "bring objects of other nodes straight into registered buffers")                             \
-    X(PULL_OBJECTS_REPLY, pull_objects_reply, 177, SL_BODY_PULL_OBJECTS_REPLY, "what lies there")  \
     X(RAIL_HELLO, rail_hello, 180, SL_BODY_RAIL_HELLO, "a rail's process is there")                \
     X(RAIL_HELLO_REPLY, rail_hello_reply, 181, SL_BODY_EMPTY, "it will hear from the door")        \
     X(RAIL_ORDER, rail_order, 182, SL_BODY_RAIL_ORDER, "the door's order to a rail")               \

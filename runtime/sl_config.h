@@ -179,8 +179,7 @@ enum sl_setting_kind {
     X(fabric_pools, BOOL, "true", 0, 1,                                                           \
       "register engines' pools too, those of shared memory: with verbs they are pinned")          \
     X(load_keeps, BOOL, "true", 0, 1,                                                             \
-      "keep what loads and gets bring from other nodes; false: it goes straight into "            \
-      "registered pools and buffers")                                                             \
+      "keep what loads bring from other nodes; false: it goes straight into engines' pools")      \
     X(load_log, BOOL, "false", 0, 1,                                                              \
       "a line in the log for each load: who asked, and from where its blocks came")               \
     X(metrics_listen, TEXT, "local", 3, 280,                                                      \

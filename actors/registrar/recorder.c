@@ -139,7 +139,7 @@ static uint64_t model_tokens(struct registrar *self, const struct sl_entry *entr
     for (uint32_t i = 0; i < self->engines->max && recorder->model_tokens == 0; i++) {
         struct sl_msg kept;
         const struct reg_engine *engine = &self->engines->all[i];
-        if (engine->used && !engine->lent && reg_engine_body(self, engine, &kept)) {
+        if (engine->used && reg_engine_body(self, engine, &kept)) {
             const struct sl_body_engine_register *body = (const void *)&kept.body.engine_get_reply;
             bool same = body->model.length == MODEL_BYTES &&
                         memcmp(body->model.at, entry->key, MODEL_BYTES) == 0;

@@ -600,7 +600,6 @@ static const struct {
 } requests[] = {
     {SL_MSG_FETCH, true, tr_fetch},
     {SL_MSG_PULL, true, tr_pull},
-    {SL_MSG_PULL_OBJECTS, true, tr_pull_objects},
     {SL_MSG_SEEK, true, tr_seek},
     {SL_MSG_FENCE, false, tr_fence},
     {SL_MSG_REGIONS, false, tr_regions},

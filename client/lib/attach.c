@@ -1,7 +1,6 @@
 /* client/lib/attach.c - opening and closing a client, and attaching to the shared memory of the
  * node. */
 #include "client/lib/figures.h"
-#include "client/lib/lend.h"
 #include "client/lib/lent.h"
 
 #include <errno.h>
@@ -631,9 +630,6 @@ sl_err sl_client_open(const struct sl_client_options *options, struct sl_client 
     if (err == SL_OK && !client->read_only) {
         err = talk_open(client, why);
         if (err == SL_OK) {
-            err = sl_lends_open(client, why);
-        }
-        if (err == SL_OK) {
             err = greet_until(client, deadline_ns, why);
         }
     }
@@ -677,12 +673,10 @@ void sl_client_close(struct sl_client **client)
         return;
     }
     if (gone->mailbox != NULL && sl_client_is_ours(gone)) {
-        sl_lends_end(gone);
         sl_client_contributions_end(gone);
         sl_client_lent_settle(gone);
         grants_give_back(gone);
     }
-    sl_lends_close(&gone->lends);
     if (sl_client_is_ours(gone)) { /* else its threads and lanes are the parent's */
         sl_mailbox_close(&gone->mailbox);
     }

@@ -220,13 +220,6 @@ void sl_client_warn(struct sl_client *client, const char *text)
     text_log(client, SL_LOG_WARN, text);
 }
 
-void sl_client_debug(struct sl_client *client, const char *text)
-{
-    if (client->debugs) {
-        text_log(client, SL_LOG_DEBUG, text);
-    }
-}
-
 /* A line of its own for what a caller may only count: the actor's log has the other side. */
 static void timeout_log(struct sl_client *client, const struct sl_client_call *call)
 {

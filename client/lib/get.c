@@ -1,7 +1,6 @@
 /* client/lib/get.c - reading: look up, then copy and re-check, or pin. What is on disk alone is
  * promoted first, what is not here at all is asked of other nodes where there are any. */
 #include "client/lib/cold.h"
-#include "client/lib/lend.h"
 #include "client/lib/lent.h"
 #include "client/lib/pieces.h"
 #include "client/lib/tally.h"
@@ -394,48 +393,6 @@ static sl_err reading_read(const struct reading *reading, uint32_t item, struct 
     return read_now(reading->client, &want, reading->until, entry, reading->why);
 }
 
-/* What is to lie in lent memory comes straight. places: *missing items, which become those that are
- * still to be asked for. */
-static void reading_straight(struct reading *reading, uint32_t *places, uint32_t *missing)
-{
-    uint32_t count = *missing, left = 0;
-    struct sl_straight *items = calloc(count, sizeof *items);
-    struct sl_piece *ones = calloc(count, sizeof *ones); /* of buffers */
-    if (items == NULL || ones == NULL) {
-        free(items);
-        free(ones);
-        return;
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        struct wanted want;
-        want_init(reading, places[i], &ones[i], &want);
-        items[i] = (struct sl_straight){.key = want.key,
-                                        .pieces = want.pieces,
-                                        .piece_count = want.whole ? want.piece_count : 0};
-    }
-    sl_straight_get(reading->client, items, count, until_ns(reading->client, reading->until));
-    for (uint32_t i = 0; i < count; i++) {
-        struct sl_entry entry;
-        uint32_t place = places[i];
-        if (items[i].code == SL_OK) {
-            reading->codes[place] = SL_OK;
-        } else if (items[i].code == SL_ERR_EXISTS) {
-            reading->codes[place] = reading_read(reading, place, &entry);
-        } else if (items[i].code != SL_ERR_NOT_FOUND) {
-            places[left++] = place;
-        }
-        if (items[i].code == SL_OK) {
-            *reading->got_bytes += items[i].length_bytes;
-        }
-        if (items[i].code == SL_OK && reading->lengths != NULL) {
-            reading->lengths[place] = items[i].length_bytes;
-        }
-    }
-    *missing = left;
-    free(items);
-    free(ones);
-}
-
 /* Of other nodes, missing items that are nowhere here. */
 static void reading_elsewhere(struct reading *reading, uint32_t missing)
 {
@@ -444,9 +401,6 @@ static void reading_elsewhere(struct reading *reading, uint32_t missing)
         if (reading->codes[i] == SL_ERR_NOT_FOUND) {
             places[count++] = i;
         }
-    }
-    if (count > 0 && reading->views == NULL && sl_lends_any(reading->client)) {
-        reading_straight(reading, places, &count);
     }
     if (count > 0 && sl_clock_monotonic_ns() < until_ns(reading->client, reading->until)) {
         reading_fetch(reading, places, count);

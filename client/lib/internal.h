@@ -172,7 +172,6 @@ struct sl_client {
     struct sl_ahead_class ahead[SL_AHEAD_CLASSES];
     _Atomic bool ahead_refused;     /* the registrar does not know PUBLISH */
     struct sl_pool *pools;          /* that this client has */
-    struct sl_lends *lends;         /* memory that the node may write to (lend.h) */
     char tenant[SL_LABEL_ID_BYTES]; /* written before others know the client */
     struct sl_label_place tenant_place;
 };
@@ -319,8 +318,6 @@ void sl_client_sleep(uint64_t ns);
 
 /* A line in the log of all clients, where there is one. Not under the client's lock. */
 void sl_client_warn(struct sl_client *client, const char *text);
-/* The same, when the setting log_level asks for it. */
-void sl_client_debug(struct sl_client *client, const char *text);
 /* Under the client's lock: takes what has arrived, sends again what is due, ends what is over,
  * without waiting. True: more may be there. */
 bool sl_client_pump(struct sl_client *client);

@@ -295,34 +295,6 @@ sl_err sl_memory_alloc(uint64_t length_bytes, void **out, struct sl_error *why);
 /* Errors: SL_ERR_NOT_FOUND (not what alloc gave, or freed already). */
 sl_err sl_memory_free(void *at, struct sl_error *why);
 
-/* Lends memory to the node until it is reclaimed: what gets of this client want of other nodes is then
- * written straight into it by the node's transporter (with fabric_pools), and no copy stays at this node.
- * So it is only where the client's setting load_keeps is false. It goes for whole values of 8 bytes and
- * more that lie in such memory alone; all else is copied, as without lending. With verbs it is pinned.
- *
- * The memory must be shared by a descriptor: of sl_memory_alloc, or a mapping (MAP_SHARED, writable) of
- * a memfd or of a file in /dev/shm of which the process can get a descriptor. A get returns when nothing
- * lands in its pieces any more, whatever its result. It may do so some seconds after its deadline, when
- * a transporter stands still and has to be killed. What the pieces hold after a get that failed is not
- * said. Unmap or free it only after sl_memory_reclaim. Errors: SL_ERR_UNSUPPORTED (other memory, or
- * load_keeps is true; gets copy, nothing is wrong), SL_ERR_INVALID, SL_ERR_LIMIT (16 of a client, half
- * of engines_max of a node), those of calls. Any thread. */
-sl_err sl_memory_lend(struct sl_client *client, void *at, uint64_t length_bytes,
-                      uint64_t timeout_ns, struct sl_error *why);
-/* Waits for gets into it, and until the node has let go of it. at: where it starts, exactly. It is not
- * lent any more, whatever the result. Errors: SL_ERR_NOT_FOUND, those of calls (the node lets go of it
- * later, and writes nothing there). */
-sl_err sl_memory_reclaim(struct sl_client *client, void *at, uint64_t timeout_ns,
-                         struct sl_error *why);
-struct sl_lent_info {
-    uint64_t buffers, bytes;   /* lent now */
-    uint64_t region_bytes_max; /* of a memory region that the node makes of one; 0: not told */
-    uint64_t plain_buffers;    /* not lent: SL_ERR_UNSUPPORTED, so far */
-    uint64_t straight_values, straight_bytes; /* that came straight into it */
-    uint64_t copied_values;                   /* that were asked for and did not come so */
-};
-void sl_lent(struct sl_client *client, struct sl_lent_info *out);
-
 /* Removes what is not leased when heed_leases (SL_ERR_LEASED for the rest). SL_ERR_BUSY: it is
  * being written. */
 sl_err sl_remove_batch_heeding(struct sl_client *client, const struct sl_object_key *keys,

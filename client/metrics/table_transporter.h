@@ -97,8 +97,6 @@
       "Engines whose memory other nodes can read or write without a copy.") \
     X(TRANSPORTER, "pool_memories", GAUGE, ONE, "sluice_fabric_memories", "", \
       "Pieces of engines' memory that are registered with the fabric.") \
-    X(TRANSPORTER, "pool_buffers", GAUGE, ONE, "sluice_fabric_buffers", "", \
-      "Buffers of clients that are registered with the fabric.") \
     X(TRANSPORTER, "pool_bytes", GAUGE, BYTES, "sluice_fabric_memory_bytes", "", \
       "Memory of engines that is registered with the fabric.") \
     X(TRANSPORTER, "pool_device_bytes", GAUGE, BYTES, "sluice_fabric_device_memory_bytes", "", \

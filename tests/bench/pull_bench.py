@@ -3,10 +3,7 @@
 turns and in one run. Three nodes in namespaces: a has the blocks, b keeps what it loads, c does not. Medians. CPU is that of
 transporters, swapper and coordinator; the engine's own is left out.
 
-  pull_bench.py [ROUNDS]
-  pull_bench.py --buffers [ROUNDS]
-
---buffers: gets of objects into a registered buffer (4 threads on one client), through the arena and straight, at one node."""
+  pull_bench.py [ROUNDS]"""
 
 import json
 import os
@@ -20,7 +17,6 @@ from cluster_support import Cluster, counter, cpu_of, missing, wait_alive, wait_
 from node_support import BIN  # noqa: E402
 
 PROBE = os.path.join(BIN, "..", "tests", "pull_probe")
-BUFFER_PROBE = os.path.join(BIN, "..", "tests", "buffer_probe")
 TOTAL = 128 << 20
 LAYERS = 16
 ACTORS = ("transporter.0", "swapper.0", "coordinator", "registrar")
@@ -84,81 +80,7 @@ def compare(cluster, part_bytes, rounds):
     a.ctl("rm", "--all")
 
 
-class Gets:
-    """A client at a node that gets values again and again into a registered buffer."""
-
-    def __init__(self, holder, node, keeps, values, value_bytes, rounds):
-        self.node, self.keeps = node, keeps
-        self.pids = [holder.pid("transporter.0"), node.pid("transporter.0"), node.pid("registrar")]
-        self.process = self.start("get", values, value_bytes, 4, 60000, rounds, "true" if keeps else "false")
-        self.values, self.figures = values, []
-        assert self.process.stdout.readline() == ("copied\n" if keeps else "lent\n")
-
-    def start(self, *arguments):
-        node = self.node
-        return subprocess.Popen([BUFFER_PROBE, node.instance, node.directory + "/run", node.shm, *map(str, arguments)],
-                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def get(self):
-        assert self.process.stdout.readline() == "poisoned\n"
-        if not self.keeps:
-            wait_until(lambda: counter(self.node, "transporter.0", "pool_buffers") == 1, 20, "the buffer is registered")
-        self.node.ctl("rm", "--all", check=False)
-        copied_before, moved_before = moved_of(self.node)
-        before = sum(cpu_of(pid) for pid in self.pids)
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        _, got, took, own = self.process.stdout.readline().split()
-        assert int(got) == self.values, got
-        cpu = sum(cpu_of(pid) for pid in self.pids) - before + int(own) / 1e6
-        copied, moved = moved_of(self.node)
-        # What goes by the arena the client copies from there into the buffer.
-        self.figures.append((TOTAL / int(took) * 1e6, cpu / TOTAL * 1e9, (copied - copied_before) / (moved - moved_before)))
-
-    def end(self):
-        self.process.communicate()
-        assert self.process.returncode == 0
-
-
-def moved_of(node):
-    about = json.loads(node.ctl("nodes", "--json").stdout)
-    return about["copied_bytes"], about["moved_bytes"]
-
-
-def buffers_compare(cluster, value_bytes, rounds):
-    a, b = cluster.nodes
-    values = TOTAL // value_bytes  # 1024 at most
-    done = subprocess.run([BUFFER_PROBE, a.instance, a.directory + "/run", a.shm, "put", str(values), str(value_bytes)],
-                          check=False)
-    assert done.returncode == 0
-    sides = [Gets(a, b, keeps, values, value_bytes, rounds + 1) for keeps in (True, False)]
-    for _ in range(rounds + 1):
-        for side in sides:
-            side.get()
-    rows = []
-    for side in sides:
-        side.end()
-        rows.append([statistics.median(column) for column in zip(*side.figures[1:])])  # links and pages were cold
-    for name, row in zip(("through the arena", "straight"), rows):
-        print(f"{value_bytes >> 10:5} KiB  {name:18} {row[0] / 1e9:6.2f} GB/s  {row[1]:.2f} CPU s/GB  "
-              f"copied per byte moved {row[2]:.2f}")
-    print(f"{value_bytes >> 10:5} KiB  straight to arena {rows[1][0] / rows[0][0]:.2f} in speed, {rows[1][1] / rows[0][1]:.2f} in CPU "
-          f"(medians of {rounds} turns)", flush=True)
-    a.ctl("rm", "--all")
-
-
-def buffers_main(rounds):
-    with Cluster(2, memory="768MiB", settings=["--fabric-pools", "true"]) as cluster:
-        wait_alive(cluster.nodes[1], "a")
-        for value_bytes in (256 << 10, 1 << 20, 4 << 20):
-            buffers_compare(cluster, value_bytes, rounds)
-
-
 def main():
-    if "--buffers" in sys.argv:
-        sys.argv.remove("--buffers")
-        buffers_main(int(sys.argv[1]) if len(sys.argv) > 1 else 7)
-        return
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 7
     cluster = Cluster(3, memory="768MiB", settings=["--fabric-pools", "true"])
     cluster.nodes[2].settings += ["--load-keeps", "false"]

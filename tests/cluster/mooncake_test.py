@@ -197,27 +197,22 @@ class TwoHosts(unittest.TestCase):
         wait_until(lambda: on_b("is_exist", "only") == 1, 30, "it is back")
         self.comes(on_b, "only", 3, 1000)
 
-    def test_a_registered_buffer_is_written_to_straight(self):
-        """Where the engine keeps no copies."""
+    def test_what_another_host_has_comes_into_a_registered_buffer(self):
         a, b = self.host(0), self.host(1)
         a.master()
         b.master(f"--join={a.address}:{PORT}")
-        on_a, on_b = a.engine(), b.engine(SLUICE_LOAD_KEEPS="false")
+        on_a, on_b = a.engine(), b.engine()
         self.assertEqual(self.set_up(on_a, a, a), 0)
         self.assertEqual(self.set_up(on_b, b, a), 0)
         self.assertEqual(on_b("buffer", 4 << 20), 0)
         self.assertEqual(on_a("put", "first", 0, 100), 0)
         wait_until(lambda: on_b("is_exist", "first") == 1, 20, "the hosts know each other")
-        wait_until(lambda: b.counters("transporter.0")["pool_buffers"] == 1, 20, "the buffer is registered")
         for number, length in enumerate((8, 5000, 1 << 20, (4 << 20) - 1)):
             self.assertEqual(on_a("put", f"a{number}", number, length), 0)
             self.assertEqual(on_b("into", f"a{number}", number, length), "right")
         self.assertEqual(on_b("into", "none", 0, 100), "-704, and other bytes")
-        self.assertEqual(b.counters("transporter.0")["pulled_values"], 4)
         self.assertEqual(on_b("unregister"), 0)
-        self.assertEqual(b.counters("transporter.0")["pool_buffers"], 0)
         self.assertEqual(on_b("into", "a1", 1, 5000), "right")
-        self.assertEqual(b.counters("transporter.0")["pulled_values"], 4)
 
     def test_who_does_not_know_the_secret_stays_alone(self):
         a = self.host(0)

@@ -1,5 +1,4 @@
-"""Blocks of another node straight into an engine's pools, and everything around it killed or stopped (pull_probe.c); objects
-straight into registered buffers (buffer_probe.c).
+"""Blocks of another node straight into an engine's pools, and everything around it killed or stopped (pull_probe.c).
 
 A load that is disturbed gives fewer blocks, never a wrong byte. Blocks that were given back are not written to any more."""
 
@@ -15,7 +14,6 @@ from node_support import BIN
 
 PARTS = os.path.join(BIN, "..", "tests", "parts_probe")
 PROBE = os.path.join(BIN, "..", "tests", "pull_probe")
-BUFFER_PROBE = os.path.join(BIN, "..", "tests", "buffer_probe")
 STRAIGHT = ["--fabric-pools", "true", "--load-keeps", "false"]
 TROUBLES_MAX = 20
 
@@ -278,105 +276,6 @@ class Trouble(unittest.TestCase):
             except ProcessLookupError:
                 pass  # it was taken for hung
         load.end()
-
-
-class Buffers(unittest.TestCase):
-    """Objects of another node straight into a buffer that a client registered. Its probe compares all that came, and uses the
-    buffer for something else as soon as a get has returned."""
-
-    SHAPE = (96, 524288)  # 48 MiB
-
-    @classmethod
-    def setUpClass(cls):
-        cls.cluster = Cluster(2, memory="256MiB", settings=STRAIGHT)
-        cls.cluster.__enter__()
-        cls.a, cls.b = cls.cluster.nodes
-        wait_alive(cls.b, "a")
-        _, errors = (done := probe(cls.a, BUFFER_PROBE, "put", *cls.SHAPE)).communicate(timeout=60 * PATIENCE)
-        assert done.returncode == 0, errors
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.cluster.__exit__(None, None, None)
-
-    def tearDown(self):
-        wait_until(lambda: self.gets(1, 20000, 1) == [96], 20, "all of it comes")
-
-    def heard_of(self):
-        done = self.b.ctl("nodes", "--json", check=False)
-        return done.returncode == 0 and json.loads(done.stdout)["nodes"][0]["state"] != "away"
-
-    def gets(self, threads, timeout_ms, times, disturb=None):
-        """Values that came, a row each time. disturb(turn): behind the beginning of a get."""
-        process = probe(self.b, BUFFER_PROBE, "get", *self.SHAPE, threads, timeout_ms, times, "false")
-        try:
-            rows = self.rows(process, times, disturb)
-            _, errors = process.communicate(timeout=60 * PATIENCE)
-        finally:
-            process.kill()
-        self.assertEqual(process.returncode, 0, errors + self.b.logs())
-        wait_until(lambda: counter(self.b, "transporter.0", "pool_buffers") == 0, 20, "no buffer stays registered")
-        return rows
-
-    def rows(self, process, times, disturb):
-        self.assertEqual(process.stdout.readline(), "lent\n", self.b.logs())
-        rows = []
-        for turn in range(times):
-            self.assertEqual(process.stdout.readline(), "poisoned\n", process.poll())
-            self.b.wait_ready()
-            wait_until(self.heard_of, 20, "a was heard of")  # a peer that has failed needs a get to be tried again
-            wait_until(lambda: counter(self.b, "transporter.0", "pool_buffers") == 1, 20, "the buffer is registered")
-            self.b.ctl("rm", "--all", check=False)  # what came by the arena
-            process.stdin.write("\n")
-            process.stdin.flush()
-            if disturb is not None:
-                disturb(turn)
-            word, got, _, _ = process.stdout.readline().split() or ["nothing"] * 4
-            if word != "got":
-                self.fail(process.communicate(timeout=60 * PATIENCE)[1] + self.b.logs())
-            rows.append(int(got))
-        return rows
-
-    def test_threads_get_straight_into_one_buffer(self):
-        before = counter(self.b, "transporter.0", "pulled_values")
-        for threads in (1, 2, 4, 8):
-            self.assertEqual(self.gets(threads, 20000, 1), [96])
-        self.assertEqual(counter(self.b, "transporter.0", "pulled_values") - before, 4 * 96)
-        self.assertEqual(counter(self.b, "transporter.0", "pull_copied_bytes"), 0)
-        self.assertEqual(self.b.ctl("ls").stdout, b"")  # nothing was kept
-
-    def test_the_transporter_is_killed_in_the_middle(self):
-        def kill(turn):
-            pid = self.b.live_pid("transporter.0")
-            time.sleep(0.004 + 0.008 * turn)
-            os.kill(pid, signal.SIGKILL)
-            self.b.wait_restarted("transporter.0", pid)
-
-        self.gets(4, 3000, 4, kill)
-
-    def test_a_transporter_that_stands_still_writes_nothing_late(self):
-        def stop(turn):
-            pid = self.b.live_pid("transporter.0")
-            time.sleep(0.003 + 0.006 * turn)
-            os.kill(pid, signal.SIGSTOP)
-            time.sleep(0.7)
-            try:
-                os.kill(pid, signal.SIGCONT)
-            except ProcessLookupError:
-                pass  # it acknowledged no fence
-
-        met(lambda: self.gets(4, 400, 4, stop), 96)
-
-    def test_a_transporter_that_stands_still_for_long_is_killed(self):
-        pids = []
-
-        def stop(_):
-            pids.append(self.b.live_pid("transporter.0"))
-            time.sleep(0.004)
-            os.kill(pids[-1], signal.SIGSTOP)
-
-        met(lambda: self.gets(2, 400, 1, stop), 96)
-        self.assertNotEqual(self.b.live_pid("transporter.0"), pids[-1])
 
 
 if __name__ == "__main__":

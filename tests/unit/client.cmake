@@ -18,8 +18,6 @@ sl_test(client_threads_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/client_
     ${CMAKE_CURRENT_LIST_DIR}/../support/tmpdir.c LIBS sluice_static)
 target_link_options(client_threads_test PRIVATE -Wl,--wrap=ppoll,--wrap=pthread_cond_timedwait,--wrap=timerfd_settime)
 sl_test(readers_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/readers_test.c LIBS sluice_static TIMEOUT 300)
-sl_test(client_lend_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/client_lend_test.c
-    ${CMAKE_CURRENT_LIST_DIR}/../support/tmpdir.c LIBS sluice_static)
 sl_test(blocks_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/blocks_test.c ${CMAKE_CURRENT_LIST_DIR}/../support/tmpdir.c
     LIBS sluice_static)
 sl_test(ctl_devices_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/ctl_devices_test.c

@@ -924,103 +924,6 @@ START_TEST(a_team_that_no_message_can_tell_is_refused_when_it_registers)
     }
 END_TEST
 
-/* ---- buffers of clients ---- */
-
-static struct engine *buffer_good(void)
-{
-    struct engine *engine = engine_good();
-    engine->body.name = sl_text_of("client.1");
-    engine->body.world = 1;
-    engine->body.pools.count = 1;
-    engine->body.regions.count = 1;
-    engine->pools[0].kind = SL_POOL_LENT;
-    return engine;
-}
-
-static void buffer_of_another(struct engine *engine)
-{
-    engine->body.name = sl_text_of("client.2");
-}
-static void buffer_of_two_regions(struct engine *engine)
-{
-    engine->regions[1] = engine->regions[0];
-    engine->regions[1].layer = 1;
-    engine->body.regions.count = 2;
-}
-static void buffer_of_a_device(struct engine *engine)
-{
-    engine->regions[0].handle_kind = 3;
-}
-static void buffer_of_another_process(struct engine *engine)
-{
-    engine->regions[0].pid = 51;
-}
-static void buffer_of_two_pools(struct engine *engine)
-{
-    engine->regions[1] = engine->regions[0];
-    engine->regions[1].pool = 1;
-    engine->body.regions.count = 2;
-    engine->body.pools.count = 2;
-}
-static void (*const spoilt_buffers[])(struct engine *) = {
-    buffer_of_another, buffer_of_two_regions, buffer_of_a_device, buffer_of_another_process,
-    buffer_of_two_pools};
-
-START_TEST(a_buffer_is_one_shared_memory_of_its_client)
-    {
-        struct node *node = node_with_engine_process();
-        struct engine *engine = buffer_good();
-        uint64_t id;
-        spoilt_buffers[_i](engine);
-        ck_assert_int_eq(engine_register(node, engine, NULL, &id, NULL), SL_ERR_INVALID);
-        free(engine);
-        node_end(node);
-    }
-END_TEST
-
-START_TEST(buffers_leave_half_of_the_table_to_engines)
-    {
-        static const char *const settings[] = {"engines_max", "4", NULL};
-        struct node *node = node_start(settings);
-        struct engine *engine = buffer_good();
-        uint64_t id;
-        node_client(node, "client.1", 50);
-        for (uint64_t fd = 3; fd < 5; fd++) {
-            engine->regions[0].fd = fd;
-            ck_assert_int_eq(engine_register(node, engine, NULL, &id, NULL), SL_OK);
-        }
-
-        node_restart(node); /* they are counted behind it, too */
-
-        engine->regions[0].fd = 5;
-        ck_assert_int_eq(engine_register(node, engine, NULL, &id, NULL), SL_ERR_LIMIT);
-        free(engine);
-        engine = engine_good();
-        ck_assert_int_eq(engine_register(node, engine, NULL, &id, NULL), SL_OK);
-        free(engine);
-        node_end(node);
-    }
-END_TEST
-
-START_TEST(the_end_of_a_buffer_asks_no_swapper)
-    {
-        uint64_t id;
-        struct node *node = node_with_swappers(&id);
-        struct engine *engine = buffer_good();
-        struct sl_msg end = {.type = SL_MSG_ENGINE_END}, reply, over;
-        ck_assert_int_eq(engine_register(node, engine, NULL, &id, NULL), SL_OK);
-        end.body.engine_end.engine_id = id;
-
-        fake_give(&node->fake, "client.1", &end);
-
-        ck_assert(!over_told(node, "swapper.0", id, &over));
-        ck_assert(fake_take_reply(&node->fake, "client.1", end.seq, &reply));
-        ck_assert_int_eq(reply.code, SL_OK);
-        free(engine);
-        node_end(node);
-    }
-END_TEST
-
 static Suite *engine_suite(void)
 {
     Suite *suite = suite_create("registrar_engine");
@@ -1047,10 +950,6 @@ static Suite *engine_suite(void)
     tcase_add_loop_test(engines, who_does_not_fit_the_team_is_refused, 0, SL_COUNT(unlike));
     tcase_add_loop_test(engines, a_team_that_no_message_can_tell_is_refused_when_it_registers, 0,
                         SL_COUNT(wide_teams));
-    tcase_add_loop_test(engines, a_buffer_is_one_shared_memory_of_its_client, 0,
-                        SL_COUNT(spoilt_buffers));
-    tcase_add_test(engines, buffers_leave_half_of_the_table_to_engines);
-    tcase_add_test(engines, the_end_of_a_buffer_asks_no_swapper);
     suite_add_tcase(suite, engines);
     return suite;
 }

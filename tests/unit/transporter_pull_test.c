@@ -19,15 +19,12 @@
 #include <unistd.h>
 
 #define ENGINE 7u
-#define BUFFER \
-    9u /* a buffer that client.1.0 registered: the second half of the memory, from byte 100 */
-#define BUFFER_BYTES (TENSOR - 200)
-#define STRIDE       4096u
-#define BLOCKS       8u
-#define LAYERS       2u
-#define TENSOR       ((uint64_t)LAYERS * BLOCKS * STRIDE)
-#define PART         ((uint64_t)LAYERS * STRIDE)
-#define TURNS        60u /* enough to map and register it, or to take it back */
+#define STRIDE 4096u
+#define BLOCKS 8u
+#define LAYERS 2u
+#define TENSOR ((uint64_t)LAYERS * BLOCKS * STRIDE)
+#define PART   ((uint64_t)LAYERS * STRIDE)
+#define TURNS  60u /* enough to map and register it, or to take it back */
 
 static struct bed {
     struct fake_env fake;
@@ -82,36 +79,16 @@ static void nodes_open(void)
     ck_assert_int_eq(sl_index_open(&index, &created, &bed.index, &why), SL_OK);
 }
 
-static void buffer_put(struct sl_body_engine_get_reply *body)
-{
-    static const struct sl_item_pool pool = {.name = {.at = "buffer", .length = 6},
-                                             .kind = SL_POOL_LENT};
-    static struct sl_item_region region;
-    region = (struct sl_item_region){.handle_kind = 1,
-                                     .pid = bed.proc.pid,
-                                     .fd = (uint64_t)bed.fd,
-                                     .offset_bytes = TENSOR + 100,
-                                     .length_bytes = BUFFER_BYTES,
-                                     .block_stride_bytes = STRIDE,
-                                     .piece_bytes = STRIDE,
-                                     .block_count = BUFFER_BYTES / STRIDE};
-    body->name = sl_text_of("client.1.0");
-    body->world = 1;
-    body->pools.at = &pool;
-    body->regions.at = &region;
-    body->regions.count = 1;
-}
-
 /* One turn of the actor, and what the registrar answers to it. */
 static void turn(void)
 {
     struct sl_msg msg;
     fake_pass(&bed.fake, 2 * SL_NS_PER_US);
     while (fake_take(&bed.fake, "registrar", SL_MSG_ENGINES, &msg)) {
-        static const uint64_t ids[] = {ENGINE, BUFFER};
+        static const uint64_t ids[] = {ENGINE};
         struct sl_msg reply = {.code = SL_OK};
         reply.body.engines_reply.engine_ids =
-            (struct sl_u64s){.at = ids, .count = bed.engine_is_there ? 2 : 0};
+            (struct sl_u64s){.at = ids, .count = bed.engine_is_there ? 1 : 0};
         fake_answer(&bed.fake, "registrar", &msg, &reply);
     }
     while (fake_take(&bed.fake, "registrar", SL_MSG_ENGINE_GET, &msg)) {
@@ -132,9 +109,6 @@ static void turn(void)
         reply.body.engine_get_reply.pools.count = 1;
         reply.body.engine_get_reply.regions.at = bed.regions;
         reply.body.engine_get_reply.regions.count = SL_COUNT(bed.regions);
-        if (msg.body.engine_get.engine_id == BUFFER) {
-            buffer_put(&reply.body.engine_get_reply);
-        }
         fake_answer(&bed.fake, "registrar", &msg, &reply);
     }
 }
@@ -753,220 +727,6 @@ START_TEST(the_end_of_its_engine_ends_it)
     }
 END_TEST
 
-/* ---- objects, into a buffer that a client registered ---- */
-
-#define CLIENT "client.1.0"
-#define UNTIL  (60 * SL_NS_PER_S) /* behind the test's clock */
-
-static const struct sl_item_asked objects[] = {{.key = {.at = "o0", .length = 2}},
-                                               {.key = {.at = "o1", .length = 2}}};
-
-static struct sl_msg objects_of(const struct sl_item_lent *lent, uint64_t count)
-{
-    struct sl_msg msg = {.type = SL_MSG_PULL_OBJECTS, .op_id = 21, .budget_ns = 2 * SL_NS_PER_S};
-    msg.body.pull_objects.until_ns = bed.fake.env.now_ns + UNTIL;
-    msg.body.pull_objects.items.at = objects;
-    msg.body.pull_objects.items.count = SL_COUNT(objects);
-    msg.body.pull_objects.buffers.at = lent;
-    msg.body.pull_objects.buffers.count = count;
-    return msg;
-}
-
-static const struct sl_item_lent stretches[] = {
-    {.engine_id = BUFFER, .offset_bytes = 1, .length_bytes = 1000},
-    {.engine_id = BUFFER, .offset_bytes = 5000, .length_bytes = BUFFER_BYTES - 5000},
-    {.engine_id = BUFFER, .offset_bytes = 2000, .length_bytes = 3000, .item = 1},
-};
-
-/* Gives its number. until_ns 0: late enough. */
-static uint64_t objects_send(uint64_t seq, uint64_t until_ns)
-{
-    struct sl_msg msg = objects_of(stretches, SL_COUNT(stretches));
-    msg.seq = seq;
-    msg.body.pull_objects.until_ns = until_ns != 0 ? until_ns : msg.body.pull_objects.until_ns;
-    fake_give(&bed.fake, CLIENT, &msg);
-    turn();
-    return msg.seq;
-}
-
-static void objects_are(uint64_t seq, sl_err first, sl_err second)
-{
-    struct sl_msg reply;
-    ck_assert(fake_take_reply(&bed.fake, CLIENT, seq, &reply));
-    ck_assert_int_eq(reply.code, SL_OK);
-    ck_assert_uint_eq(reply.body.pull_objects_reply.codes.count, 2);
-    ck_assert_uint_eq(reply.body.pull_objects_reply.lengths.count, 2);
-    ck_assert_uint_eq(reply.body.pull_objects_reply.codes.at[0], first);
-    ck_assert_uint_eq(reply.body.pull_objects_reply.codes.at[1], second);
-    ck_assert_uint_eq(bed.self->fetch_open + bed.self->parts_open, 0);
-}
-
-static void refused_with(uint64_t seq, sl_err code)
-{
-    struct sl_msg reply;
-    ck_assert(fake_take_reply(&bed.fake, CLIENT, seq, &reply));
-    ck_assert_int_eq(reply.code, code);
-    ck_assert_uint_eq(bed.self->fetch_open, 0);
-}
-
-static const struct {
-    struct sl_item_lent lent[3];
-    uint64_t count;
-    const char *sender;
-    sl_err code;
-} not_lent[] = {
-    {{{8, 0, 1, 0}, {BUFFER, 0, 1, 1}}, 2, CLIENT, SL_ERR_NOT_FOUND},
-    {{{ENGINE, 0, 1, 0}, {BUFFER, 0, 1, 1}}, 2, CLIENT, SL_ERR_PERMISSION},
-    {{{BUFFER, 0, 1, 0}, {BUFFER, 0, 1, 1}}, 2, "client.1.1", SL_ERR_PERMISSION},
-    {{{BUFFER, 0, 1, 0}, {BUFFER, BUFFER_BYTES, 1, 1}}, 2, CLIENT, SL_ERR_INVALID},
-    {{{BUFFER, 0, 1, 0}, {BUFFER, 0, BUFFER_BYTES + 1, 1}}, 2, CLIENT, SL_ERR_INVALID},
-    {{{BUFFER, 0, 1, 0}, {BUFFER, UINT64_MAX, 2, 1}}, 2, CLIENT, SL_ERR_INVALID},
-    {{{BUFFER, 0, 1, 0}}, 1, CLIENT, SL_ERR_INVALID}, /* the second has none */
-    {{{BUFFER, 0, 1, 1}, {BUFFER, 0, 1, 0}}, 2, CLIENT, SL_ERR_INVALID},
-    {{{BUFFER, 0, 1, 0}, {BUFFER, 0, 1, 1}, {BUFFER, 0, 1, 2}}, 3, CLIENT, SL_ERR_INVALID},
-};
-START_TEST(what_was_not_lent_is_refused_at_once)
-    {
-        struct sl_msg reply;
-        bed_open("true");
-        struct sl_msg msg = objects_of(not_lent[_i].lent, not_lent[_i].count);
-        fake_give(&bed.fake, not_lent[_i].sender, &msg);
-        turn();
-        ck_assert(fake_take_reply(&bed.fake, not_lent[_i].sender, msg.seq, &reply));
-        ck_assert_int_eq(reply.code, not_lent[_i].code);
-        ck_assert_uint_eq(pins_asked() + bed.self->fetch_open, 0);
-        bed_close();
-    }
-END_TEST
-
-START_TEST(a_value_larger_than_its_stretches_is_not_written)
-    {
-        bed_open("true");
-        uint64_t seq = objects_send(0, 0);
-        peer_places(SL_OK, 3001); /* the first has room for it */
-        ck_assert_uint_eq(bed.self->trips[0].phase, TR_READ);
-        ck_assert_uint_eq(bed.self->trips[0].unit_count, 1);
-        ck_assert_uint_eq(bed.self->trips[0].units[0]->parts[0].targets[0].place_count, 2);
-        fake_pass(&bed.fake, 3 * SL_NS_PER_S); /* the link does not come up */
-        turns(3);
-        struct sl_msg reply;
-        ck_assert(fake_take_reply(&bed.fake, CLIENT, seq, &reply));
-        ck_assert_uint_eq(reply.body.pull_objects_reply.codes.at[1], SL_ERR_INVALID);
-        bed_close();
-    }
-END_TEST
-
-START_TEST(a_value_that_ends_early_needs_no_more_places)
-    {
-        bed_open("true");
-        (void)objects_send(0, 0);
-        peer_places(SL_OK, 1000);
-        ck_assert_uint_eq(bed.self->trips[0].phase, TR_READ);
-        ck_assert_uint_eq(bed.self->trips[0].unit_count, 2);
-        ck_assert_uint_eq(bed.self->trips[0].units[0]->parts[0].targets[0].place_count, 1);
-        ck_assert_uint_eq(bed.self->trips[0].units[1]->parts[0].targets[0].place_count, 1);
-        bed_close();
-    }
-END_TEST
-
-START_TEST(objects_that_the_peer_lacks_are_misses)
-    {
-        bed_open("true");
-        uint64_t seq = objects_send(0, 0);
-        ck_assert_uint_eq(pins_asked(), 1);
-        (void)objects_send(seq, 0); /* resent */
-        ck_assert_uint_eq(pins_asked(), 1);
-        peer_places(SL_ERR_NOT_FOUND, 0);
-        objects_are(seq, SL_ERR_NOT_FOUND, SL_ERR_NOT_FOUND);
-        (void)objects_send(seq, 0); /* overtook the answer */
-        refused_with(seq, SL_ERR_BUSY);
-        ck_assert_uint_eq(pins_asked(), 1);
-        bed_close();
-    }
-END_TEST
-
-/* Of several threads, a request may be overtaken by others. */
-START_TEST(requests_may_come_out_of_order_but_each_once)
-    {
-        bed_open("true");
-        static const uint64_t seqs[] = {1000, 990, 1003, 1001};
-        for (uint32_t i = 0; i < SL_COUNT(seqs); i++) {
-            (void)objects_send(seqs[i], 0);
-            peer_places(SL_ERR_NOT_FOUND, 0);
-            objects_are(seqs[i], SL_ERR_NOT_FOUND, SL_ERR_NOT_FOUND);
-            sl_missing_forget_key(bed.self->missing, sl_digest_of("o0", 2).low);
-            sl_missing_forget_key(bed.self->missing, sl_digest_of("o1", 2).low);
-        }
-        for (uint32_t i = 0; i < SL_COUNT(seqs); i++) {
-            (void)objects_send(seqs[i], 0);
-            refused_with(seqs[i], SL_ERR_BUSY);
-        }
-        (void)objects_send(1003 - 64, 0); /* so late that it is not known any more */
-        refused_with(1003 - 64, SL_ERR_BUSY);
-        bed_close();
-    }
-END_TEST
-
-START_TEST(behind_its_time_it_is_not_begun)
-    {
-        bed_open("true");
-        uint64_t seq = objects_send(0, bed.fake.env.now_ns);
-        refused_with(seq, SL_ERR_TIMEOUT);
-        ck_assert_uint_eq(pins_asked(), 0);
-        bed_close();
-    }
-END_TEST
-
-START_TEST(its_time_ends_it_whatever_its_budget)
-    {
-        struct sl_msg reply;
-        bed_open("true");
-        uint64_t seq = objects_send(0, bed.fake.env.now_ns + 300 * SL_NS_PER_MS);
-        peer_places(SL_OK, 1000);
-        ck_assert_uint_eq(bed.self->trips[0].phase, TR_READ);
-        fake_pass(&bed.fake, 301 * SL_NS_PER_MS);
-        turns(3);
-        ck_assert(fake_take_reply(&bed.fake, CLIENT, seq, &reply));
-        ck_assert_uint_ne(reply.body.pull_objects_reply.codes.at[0], SL_OK);
-        ck_assert_uint_eq(bed.self->fetch_open + bed.self->trips_open + bed.self->parts_open, 0);
-        bed_close();
-    }
-END_TEST
-
-/* The coordinator asks for it: a client's OP_FENCED. */
-START_TEST(a_fence_of_its_op_ends_it_and_it_does_not_begin_behind_it)
-    {
-        bed_open("true");
-        uint64_t seq = objects_send(0, 0);
-        peer_places(SL_OK, 1000);
-        ck_assert_uint_eq(bed.self->trips[0].phase, TR_READ);
-        uint64_t fence = fence_send("coordinator", 21);
-        turns(3);
-        ck_assert(fenced("coordinator", fence));
-        objects_are(seq, SL_ERR_CANCELLED, SL_ERR_CANCELLED);
-        (void)objects_send(seq + 1, 0); /* it was sent before, and comes late */
-        refused_with(seq + 1, SL_ERR_BUSY);
-        bed_close();
-    }
-END_TEST
-
-START_TEST(the_end_of_the_buffer_ends_it)
-    {
-        struct sl_msg reply, over = {.type = SL_MSG_ENGINE_OVER};
-        bed_open("true");
-        uint64_t seq = objects_send(0, 0);
-        peer_places(SL_OK, 1000);
-        over.body.engine_over.engine_id = BUFFER;
-        bed.engine_is_there = false;
-        fake_give(&bed.fake, "registrar", &over);
-        turns(TURNS);
-        objects_are(seq, SL_ERR_NOT_FOUND, SL_ERR_NOT_FOUND);
-        ck_assert(fake_take_reply(&bed.fake, "registrar", over.seq, &reply));
-        (void)objects_send(0, 0);
-        bed_close();
-    }
-END_TEST
-
 int main(void)
 {
     Suite *suite = suite_create("transporter_pull");
@@ -990,17 +750,6 @@ int main(void)
     tcase_add_test(cases, its_deadline_ends_it);
     tcase_add_test(cases, the_end_of_its_engine_ends_it);
     suite_add_tcase(suite, cases);
-    TCase *buffers = tcase_create("buffers");
-    tcase_add_loop_test(buffers, what_was_not_lent_is_refused_at_once, 0, SL_COUNT(not_lent));
-    tcase_add_test(buffers, a_value_larger_than_its_stretches_is_not_written);
-    tcase_add_test(buffers, a_value_that_ends_early_needs_no_more_places);
-    tcase_add_test(buffers, objects_that_the_peer_lacks_are_misses);
-    tcase_add_test(buffers, requests_may_come_out_of_order_but_each_once);
-    tcase_add_test(buffers, behind_its_time_it_is_not_begun);
-    tcase_add_test(buffers, its_time_ends_it_whatever_its_budget);
-    tcase_add_test(buffers, a_fence_of_its_op_ends_it_and_it_does_not_begin_behind_it);
-    tcase_add_test(buffers, the_end_of_the_buffer_ends_it);
-    suite_add_tcase(suite, buffers);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
     int failed = srunner_ntests_failed(runner);

@@ -213,24 +213,6 @@ static sl_err layers_check(const struct sl_body_engine_register *engine, struct 
     return err == SL_OK ? parts_check(engine, why) : err;
 }
 
-bool reg_engine_is_lent(const struct sl_body_engine_register *engine)
-{
-    return engine->pools.count > 0 && engine->pools.at[0].kind == SL_POOL_LENT;
-}
-
-/* One region of shared memory. */
-static sl_err lent_check(const struct sl_body_engine_register *engine, struct sl_error *why)
-{
-    bool one = engine->pools.count == 1 && engine->pools.at[0].part_count == 0 &&
-               engine->world == 1 && engine->team == 0 && engine->regions.count == 1;
-    return one && engine->regions.at[0].handle_kind == MEMORY_KIND_SHARED &&
-                   engine->regions.at[0].pid == engine->pid
-               ? SL_OK
-               : sl_fail(why, SL_ERR_INVALID,
-                         "ENGINE_REGISTER.regions: a buffer is one region of shared memory of the "
-                         "process");
-}
-
 sl_err reg_engine_check(const struct sl_body_engine_register *engine, struct sl_error *why)
 {
     if (engine->engine_id != 0) {
@@ -265,6 +247,5 @@ sl_err reg_engine_check(const struct sl_body_engine_register *engine, struct sl_
             return err;
         }
     }
-    sl_err err = layers_check(engine, why);
-    return err == SL_OK && reg_engine_is_lent(engine) ? lent_check(engine, why) : err;
+    return layers_check(engine, why);
 }

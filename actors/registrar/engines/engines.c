@@ -190,7 +190,6 @@ static sl_err engine_add(struct registrar *self, const struct sl_msg *msg, struc
                                .id = sl_arena_next_generation(self->arena),
                                .proc = proc,
                                .seq = msg->seq,
-                               .lent = reg_engine_is_lent(&msg->body.engine_register),
                                .team = msg->body.engine_register.team};
     sl_err err = engine_encode(self, &msg->body.engine_register, fresh.id, &frame, &length, why);
     if (err != SL_OK) {
@@ -217,28 +216,6 @@ static sl_err engine_add(struct registrar *self, const struct sl_msg *msg, struc
         reg_engine_note(self, SL_MSG_ENGINE_ADDED, fresh.id);
     }
     return SL_OK;
-}
-
-/* A client's buffer is named as the client, and buffers leave half of the table to engines. */
-static sl_err lent_allowed(const struct registrar *self, const struct sl_msg *msg,
-                           struct sl_error *why)
-{
-    const struct sl_body_engine_register *body = &msg->body.engine_register;
-    uint32_t count = 0;
-    if (!reg_engine_is_lent(body)) {
-        return SL_OK;
-    }
-    if (strcmp(body->name.at, msg->sender.at) != 0) {
-        return sl_fail(why, SL_ERR_INVALID, "ENGINE_REGISTER.name: a buffer has its client's, %s",
-                       msg->sender.at);
-    }
-    for (uint32_t i = 0; i < self->engines->max; i++) {
-        count += self->engines->all[i].used && self->engines->all[i].lent ? 1 : 0;
-    }
-    return count < self->engines->max / 2
-               ? SL_OK
-               : sl_fail(why, SL_ERR_LIMIT, "%u buffers are registered, half of engines_max",
-                         count);
 }
 
 /* For people: what the memory of an engine is, each kind once. */
@@ -283,7 +260,6 @@ static void engine_register_asked(struct registrar *self, const struct sl_msg *m
             size_t length = 0;
             err = engine_encode(self, body, UINT64_MAX, &frame, &length, &why);
             err = err == SL_OK ? reg_team_check(self, body, length, &why) : err;
-            err = err == SL_OK ? lent_allowed(self, msg, &why) : err;
             err = err == SL_OK ? reg_pools_lend(self, body, proc, &why) : err;
             err = err == SL_OK ? engine_add(self, msg, proc, &id, &why) : err;
         }
@@ -371,8 +347,7 @@ static void engine_end(struct registrar *self, const struct sl_msg *msg)
     if (engine != NULL && reg_engine_body(self, engine, &kept)) {
         struct sl_body_engine_register body;
         memcpy(&body, &kept.body.engine_get_reply, sizeof(body));
-        ranks =
-            engine->lent ? 0 : reg_engine_ranks(&body); /* no swapper has anything of a buffer */
+        ranks = reg_engine_ranks(&body);
     }
     if (engine != NULL) {
         engine_remove(self, engine);
@@ -517,8 +492,6 @@ static void engines_check(struct registrar *self)
         }
         whole = whole && reg_engine_body(self, engine, &kept);
         engine->team = whole ? kept.body.engine_get_reply.team : 0;
-        engine->lent = whole && kept.body.engine_get_reply.pools.count > 0 &&
-                       kept.body.engine_get_reply.pools.at[0].kind == SL_POOL_LENT;
         bool watched = reg_peer_present(self, engine->proc, REG_NONE);
         for (uint32_t k = 0; k < i; k++) {
             watched = watched || (self->engines->all[k].used &&

@@ -6,7 +6,6 @@
 
 struct reg_engine {
     bool used;
-    bool lent;         /* a client's registered buffer */
     uint64_t id, team; /* team 0: none */
     struct sl_proc_id proc;
     uint64_t seq; /* of the registration */
@@ -35,9 +34,6 @@ bool reg_engine_body(struct registrar *self, const struct reg_engine *engine, st
 #define REG_MEMORY_KIND_MAX 5u /* of enum sl_memory_kind */
 /* Errors: SL_ERR_INVALID (names what is wrong), SL_ERR_NO_MEMORY. */
 sl_err reg_engine_check(const struct sl_body_engine_register *engine, struct sl_error *why);
-
-/* Whether it is a buffer that a client registered: SL_POOL_LENT. */
-bool reg_engine_is_lent(const struct sl_body_engine_register *engine);
 
 /* ---- teams.c: registrations of several processes that are one engine ---- */
 /* Whether it can be of the team that it names; frame_bytes: of the registration when it is kept.

@@ -38,7 +38,6 @@ static void fetch_free(struct transporter *self, struct tr_fetch *fetch)
 {
     free(fetch->unit_of);
     free(fetch->unit_codes);
-    free(fetch->unit_lengths);
     *fetch = (struct tr_fetch){0};
     self->fetch_open--;
 }
@@ -86,11 +85,7 @@ static void fetch_answer(struct transporter *self, struct tr_fetch *fetch)
         found += codes[i] == SL_OK || codes[i] == SL_ERR_EXISTS ? 1 : 0;
     }
     const struct sl_u64s told = {.at = codes, .count = codes != NULL ? fetch->item_count : 0};
-    if (fetch->unit_lengths != NULL) { /* an object is an item and a unit */
-        reply.body.pull_objects_reply.codes = told;
-        reply.body.pull_objects_reply.lengths =
-            (struct sl_u64s){.at = fetch->unit_lengths, .count = told.count};
-    } else if (fetch->pull) {
+    if (fetch->pull) {
         reply.body.pull_reply =
             (struct sl_body_pull_reply){.codes = told, .copied_bytes = fetch->copied_bytes};
     } else {
@@ -318,7 +313,6 @@ static struct tr_unit *unit_make(const struct request *request, uint32_t unit_in
     struct tr_target *target_room = (struct tr_target *)&unit->parts[part_count];
     char *room = (char *)&target_room[spot_count];
     unit->pull = request->spots != NULL;
-    unit->lent = request->spots != NULL && request->spots->lent;
     unit->part_count = part_count;
     unit->chain = request->body->chain;
     unit->code = SL_ERR_NOT_FOUND;
@@ -418,17 +412,10 @@ static sl_err fetch_new(struct transporter *self, const struct sl_msg *msg, stru
         return sl_fail(why, SL_ERR_LIMIT, "%u fetches are open", TR_FETCHES_MAX);
     }
     struct tr_fetch *fetch = &self->fetches[index];
-    bool lent = request->spots != NULL && request->spots->lent;
-    uint64_t *lengths =
-        lent ? calloc(SL_MAX(request->unit_count, 1u), sizeof(*fetch->unit_lengths)) : NULL;
     fetch->unit_codes = calloc(SL_MAX(request->unit_count, 1u), sizeof(*fetch->unit_codes));
-    if (fetch->unit_codes == NULL || (lent && lengths == NULL)) {
-        free(lengths);
-        free(fetch->unit_codes);
-        fetch->unit_codes = NULL;
+    if (fetch->unit_codes == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a fetch");
     }
-    fetch->unit_lengths = lengths;
     sl_return_keep(msg, &fetch->back);
     fetch->used = true;
     fetch->number = ++self->fetch_number;

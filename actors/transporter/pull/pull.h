@@ -19,7 +19,6 @@ struct tr_item_spots {
     uint32_t *first; /* one more than items */
     struct tr_spot *all;
     struct tr_item_size *sizes;
-    bool lent; /* PULL_OBJECTS: spots of an item are not copies, they follow each other */
 };
 void tr_item_spots_free(struct tr_item_spots *spots);
 /* What FETCH and PULL have in common; answered later. spots NULL: into the arena. Errors, with
@@ -85,10 +84,6 @@ uint64_t tr_trips_fence(struct transporter *self, const struct sl_msg *msg);
 sl_err tr_straight_init(struct transporter *self, struct sl_error *why);
 void tr_straight_fini(struct transporter *self);
 void tr_pull(struct transporter *self, const struct sl_msg *msg);
-/* A request of PULL or PULL_OBJECTS came, and was refused if why is not NULL: counts, logs, answers. */
-void tr_pull_note(struct transporter *self, const struct sl_msg *msg, uint64_t item_count);
-void tr_pull_refuse(struct transporter *self, const struct sl_msg *msg, sl_err err,
-                    const struct sl_error *why);
 /* Where the parts of a unit go, behind the *used places that others of the trip have. Errors: those
  * of tr_spot_places. */
 sl_err tr_straight_places(struct transporter *self, struct tr_unit *unit, uint32_t *used);
@@ -103,9 +98,6 @@ uint64_t tr_pull_cancel(struct transporter *self, struct tr_fetch *fetch, sl_err
 /* A FENCE without claims: ends the PULLs of its op, or of its sender. Gives trips, likewise. */
 uint64_t tr_pulls_fence(struct transporter *self, const struct sl_msg *msg);
 void tr_pulls_engine_ends(struct transporter *self, uint64_t engine_id);
-
-/* ---- objects.c: PULL_OBJECTS, straight into buffers that clients registered ---- */
-void tr_pull_objects(struct transporter *self, const struct sl_msg *msg);
 
 /* ---- check.c: what landed in device memory, before it counts ---- */
 /* Asks the swapper of the next rank of the trip that has parts to be checked; false: none has. The trip

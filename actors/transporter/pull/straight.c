@@ -224,23 +224,6 @@ static sl_err pull_begin(struct transporter *self, const struct sl_msg *msg, str
     return err;
 }
 
-void tr_pull_note(struct transporter *self, const struct sl_msg *msg, uint64_t item_count)
-{
-    struct sl_env *env = self->env;
-    sl_metric_add(env->metrics, self->straight->metric.pulls, 1);
-    sl_metric_add(env->metrics, self->metric.keys_asked, item_count);
-    sl_trace_event(env->metrics, env->now_ns, msg->trace_id, "pull", msg->sender.at,
-                   (uint32_t)item_count);
-}
-
-void tr_pull_refuse(struct transporter *self, const struct sl_msg *msg, sl_err err,
-                    const struct sl_error *why)
-{
-    sl_metric_add(self->env->metrics, self->straight->metric.refused, 1);
-    sl_log_write(self->env->log, SL_LOG_DEBUG, msg->trace_id, "pull refused: %s", why->text);
-    sl_reply_code(self->env, msg, err, why);
-}
-
 void tr_pull(struct transporter *self, const struct sl_msg *msg)
 {
     struct sl_error why = {0};
@@ -255,12 +238,18 @@ void tr_pull(struct transporter *self, const struct sl_msg *msg)
     if (err == SL_OK && !tr_view(self)) {
         err = sl_fail(&why, SL_ERR_BUSY, "the node is starting");
     }
-    tr_pull_note(self, msg, msg->body.pull.items.count);
+    struct sl_env *env = self->env;
+    sl_metric_add(env->metrics, self->straight->metric.pulls, 1);
+    sl_metric_add(env->metrics, self->metric.keys_asked, msg->body.pull.items.count);
+    sl_trace_event(env->metrics, env->now_ns, msg->trace_id, "pull", msg->sender.at,
+                   (uint32_t)msg->body.pull.items.count);
     if (err == SL_OK) {
         err = pull_begin(self, msg, &why);
     }
     if (err != SL_OK) {
-        tr_pull_refuse(self, msg, err, &why);
+        sl_metric_add(env->metrics, self->straight->metric.refused, 1);
+        sl_log_write(env->log, SL_LOG_DEBUG, msg->trace_id, "pull refused: %s", why.text);
+        sl_reply_code(env, msg, err, &why);
     }
 }
 
@@ -285,36 +274,9 @@ static sl_err target_places(struct transporter *self, struct tr_target *target,
     return SL_OK;
 }
 
-/* The value's bytes, in the stretches that it was lent. What is behind its end stays as it is. */
-static sl_err lent_places(struct transporter *self, struct tr_part *part, uint32_t *used)
-{
-    uint64_t left_bytes = part->length_bytes;
-    uint32_t count = 0;
-    for (uint32_t i = 0; left_bytes > 0 && i < part->target_count; i++) {
-        struct tr_spot spot = part->targets[i].spot;
-        SL_ASSERT(*used + count < TR_TRIP_PLACES_MAX); /* trip_fill counts them */
-        spot.lent_bytes = SL_MIN(spot.lent_bytes, left_bytes);
-        sl_err err = tr_lent_place(self, &spot, &self->straight->places[*used + count], NULL);
-        if (err != SL_OK) {
-            return err;
-        }
-        left_bytes -= spot.lent_bytes;
-        count++;
-    }
-    SL_ASSERT(left_bytes == 0); /* places_code */
-    part->targets[0].device = part->targets[0].checked = false;
-    part->targets[0].place_at = *used;
-    part->targets[0].place_count = count;
-    *used += count;
-    return SL_OK;
-}
-
 sl_err tr_straight_places(struct transporter *self, struct tr_unit *unit, uint32_t *used)
 {
     uint32_t at = *used;
-    if (unit->lent) {
-        return lent_places(self, &unit->parts[0], used);
-    }
     for (uint32_t k = 0; k < unit->part_count; k++) {
         struct tr_part *part = &unit->parts[k];
         for (uint32_t i = 0; i < part->read_count; i++) {
@@ -334,9 +296,7 @@ void tr_straight_piece(const struct transporter *self, const struct tr_target *t
     piece->digest = target->device ? NULL : piece->digest;
     piece->places = &self->straight->places[target->place_at];
     piece->place_count = target->place_count;
-    /* A buffer is of no rank: any rail does. */
-    piece->rail =
-        target->spot.lent_bytes == 0 ? self->rail_of_rank[target->spot.rank] : piece->rail;
+    piece->rail = self->rail_of_rank[target->spot.rank];
 }
 
 /* ---- copying ---- */
@@ -347,10 +307,6 @@ static void unit_pulled(struct transporter *self, struct tr_unit *unit, sl_err c
     for (uint32_t k = 0; k < unit->part_count; k++) {
         bytes += unit->parts[k].length_bytes; /* of a PULL: spot_bytes */
         again_bytes += (unit->parts[k].read_count - 1) * unit->parts[k].length_bytes;
-    }
-    struct tr_fetch *fetch = &self->fetches[unit->waits->fetch];
-    if (code == SL_OK && unit->lent && fetch->used && fetch->number == unit->fetch_number) {
-        fetch->unit_lengths[unit->waits->unit_index] = bytes;
     }
     if (code == SL_OK) {
         struct sl_metrics *page = self->env->metrics;
@@ -374,7 +330,7 @@ static void copied_count(struct transporter *self, const struct tr_unit *unit, u
 /* False: the unit wants another turn. Else it has ended. */
 static bool unit_copy(struct transporter *self, struct tr_unit *unit, uint64_t *budget_bytes)
 {
-    while (!unit->lent && unit->copied_parts < unit->part_count) {
+    while (unit->copied_parts < unit->part_count) {
         const struct tr_part *part = &unit->parts[unit->copied_parts];
         if (part->read_count > 1 || unit->copied_spots + 1 >= part->target_count) {
             unit->copied_parts++;

@@ -273,9 +273,8 @@ static sl_err places_code(const struct tr_unit *unit, const struct tr_peer *peer
             return SL_ERR_PROTOCOL;
         }
         uint64_t spot_bytes = unit->parts[k].spot_bytes;
-        if (unit->pull && (unit->lent ? places[k].length_bytes > spot_bytes
-                                      : places[k].length_bytes != spot_bytes)) {
-            return SL_ERR_INVALID; /* of an engine that is laid out otherwise; a buffer too small */
+        if (unit->pull && places[k].length_bytes != spot_bytes) {
+            return SL_ERR_INVALID; /* of an engine that is laid out otherwise */
         }
     }
     return SL_OK;

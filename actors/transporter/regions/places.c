@@ -105,28 +105,6 @@ sl_err tr_spot_layers(struct transporter *self, const struct tr_spot *spot, stru
     return err;
 }
 
-sl_err tr_lent_place(struct transporter *self, const struct tr_spot *spot,
-                     struct sl_fabric_place *place, struct sl_error *why)
-{
-    struct tr_pool_view view;
-    sl_err err = tr_pools_view(self, spot->engine_id, &view, why);
-    if (err != SL_OK) {
-        return err;
-    }
-    SL_ASSERT(view.layout->layer_count == 1); /* tr_lent_check */
-    const struct tr_layer *whole = &view.layout->layers[0];
-    if (spot->lent_bytes > whole->length_bytes ||
-        spot->lent_offset_bytes > whole->length_bytes - spot->lent_bytes) {
-        return sl_fail(why, SL_ERR_INVALID,
-                       "bytes %" PRIu64 " + %" PRIu64 " of a buffer of %" PRIu64,
-                       spot->lent_offset_bytes, spot->lent_bytes, whole->length_bytes);
-    }
-    *place = (struct sl_fabric_place){.memory = view.memories[whole->span],
-                                      .offset_bytes = whole->offset_bytes + spot->lent_offset_bytes,
-                                      .length_bytes = spot->lent_bytes};
-    return SL_OK;
-}
-
 sl_err tr_spot_walk_begin(struct transporter *self, const struct tr_spot *spot,
                           struct tr_range range, struct tr_spot_walk *out, struct sl_error *why)
 {

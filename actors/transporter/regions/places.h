@@ -37,10 +37,6 @@ sl_err tr_spot_places(struct transporter *self, const struct tr_spot *spot, stru
 sl_err tr_spot_layers(struct transporter *self, const struct tr_spot *spot, struct tr_range range,
                       uint32_t *first, uint32_t *end, struct sl_error *why);
 
-/* Of a spot with lent_bytes. Also SL_ERR_INVALID (the buffer ends before it). */
-sl_err tr_lent_place(struct transporter *self, const struct tr_spot *spot,
-                     struct sl_fabric_place *place, struct sl_error *why);
-
 struct tr_spot_walk {
     struct tr_pool_view view;
     struct tr_runs runs;

@@ -241,7 +241,6 @@ void tr_pools_described(struct transporter *self, uint32_t index, const struct s
     const struct sl_body_engine_get_reply *body = &reply->body.engine_get_reply;
     engine->proc = (struct sl_proc_id){.pid = (uint32_t)body->pid, .start_time = body->start_time};
     engine->state = ENGINE_MAPPING;
-    tr_lent_take(&engine->lent, body);
     if (engine_plan(self, engine, body, &why) != SL_OK) {
         engine_refuse(self, engine, &why);
     }

@@ -10,7 +10,6 @@
 #ifndef SL_TRANSPORTER_REGIONS_POOLS_H
 #define SL_TRANSPORTER_REGIONS_POOLS_H
 
-#include "actors/transporter/regions/lent.h"
 #include "actors/transporter/state/state.h"
 
 #define TR_SPANS_MAX 4096u /* memories of all engines together */
@@ -39,7 +38,6 @@ struct tr_pool_view { /* of an engine that is registered; valid until the turn e
     const struct tr_layout *layout;
     const uint32_t *memories; /* of the fabric, one a span of the layout */
     const void *engine;
-    struct tr_lent *lent;
 };
 /* Errors: SL_ERR_NOT_FOUND (not known, not ready yet, or it ends), SL_ERR_UNSUPPORTED (without the
  * setting; it was refused). */

@@ -53,7 +53,6 @@ struct engine {
     uint64_t populated_bytes;      /* of spans[added] */
     uint64_t other_bytes;          /* of regions that cannot be mapped here */
     uint64_t out_bytes[OUT_COUNT]; /* of them: device memory */
-    struct tr_lent lent;           /* it is a client's registered buffer */
 };
 struct tr_pools {
     struct sl_device *device; /* maps, nothing else */
@@ -61,7 +60,7 @@ struct tr_pools {
     uint32_t engine_max, span_count; /* spans of all engines */
     uint64_t list_due_ns, list_seq;
     struct {
-        sl_metric engines, memories, bytes, device_bytes, refused, regions, buffers, out[OUT_COUNT];
+        sl_metric engines, memories, bytes, device_bytes, refused, regions, out[OUT_COUNT];
     } metric;
 };
 

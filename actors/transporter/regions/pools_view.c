@@ -19,14 +19,13 @@ void tr_pools_metrics_define(struct tr_pools *pools, struct sl_metrics *page)
     }
     pools->metric.refused = sl_metric_define(page, "pools_refused");
     pools->metric.regions = sl_metric_define(page, "regions_registered");
-    pools->metric.buffers = sl_metric_define(page, "pool_buffers");
 }
 
 void tr_pools_show(struct transporter *self)
 {
     struct sl_metrics *page = self->env->metrics;
     struct tr_pools *pools = self->pools;
-    uint64_t engines = 0, memories = 0, bytes = 0, device_bytes = 0, buffers = 0;
+    uint64_t engines = 0, memories = 0, bytes = 0, device_bytes = 0;
     uint64_t out_bytes[OUT_COUNT] = {0};
     struct sl_fabric_stats stats;
     for (uint32_t i = 0; i < pools->engine_max; i++) {
@@ -35,7 +34,6 @@ void tr_pools_show(struct transporter *self)
         for (uint32_t k = 0; k < OUT_COUNT; k++) {
             out_bytes[k] += engine->out_bytes[k];
         }
-        buffers += engine->state == ENGINE_READY && engine->lent.is ? 1 : 0;
         for (uint32_t s = 0; s < engine->added; s++) {
             bool there = engine->memories[s] != NO_MEMORY;
             memories += there ? 1 : 0;
@@ -54,7 +52,6 @@ void tr_pools_show(struct transporter *self)
     for (uint32_t k = 0; k < OUT_COUNT; k++) {
         sl_metric_set(page, pools->metric.out[k], out_bytes[k]);
     }
-    sl_metric_set(page, pools->metric.buffers, buffers);
 }
 
 struct engine *tr_pools_find(struct tr_pools *pools, uint64_t id)
@@ -88,10 +85,8 @@ sl_err tr_pools_view(struct transporter *self, uint64_t engine_id, struct tr_poo
         return sl_fail(why, SL_ERR_NOT_FOUND,
                        "engine %" PRIu64 " is not known to the fabric yet, or ends", engine_id);
     }
-    *out = (struct tr_pool_view){.layout = &engine->layout,
-                                 .memories = engine->memories,
-                                 .engine = engine,
-                                 .lent = &engine->lent};
+    *out = (struct tr_pool_view){
+        .layout = &engine->layout, .memories = engine->memories, .engine = engine};
     return SL_OK;
 }
 

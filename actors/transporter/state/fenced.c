@@ -49,13 +49,3 @@ bool tr_fenced_has(const struct tr_fenced *fenced, const struct sl_msg *request)
     }
     return false;
 }
-
-bool tr_fenced_op(const struct tr_fenced *fenced, uint64_t op_id)
-{
-    for (uint32_t i = 0; i < TR_FENCED_MAX; i++) {
-        if (fenced->rows[i].seq != 0 && op_id != 0 && fenced->rows[i].op_id == op_id) {
-            return true;
-        }
-    }
-    return false;
-}

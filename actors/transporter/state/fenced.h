@@ -22,7 +22,5 @@ bool tr_fence_covers(const struct sl_msg *fence, const struct sl_return *request
 void tr_fenced_note(struct tr_fenced *fenced, const struct sl_msg *fence);
 /* Whether the request came behind a fence that covers it. */
 bool tr_fenced_has(const struct tr_fenced *fenced, const struct sl_msg *request);
-/* Whether somebody fenced this very op, whoever asked for it. */
-bool tr_fenced_op(const struct tr_fenced *fenced, uint64_t op_id);
 
 #endif

@@ -11,8 +11,6 @@ struct tr_spot {
     uint64_t engine_id; /* of the rank's own registration */
     uint32_t rank, pool, part;
     uint32_t device_block;
-    /* lent_bytes not 0: these bytes of a client's registered buffer; the four above are not looked at. */
-    uint64_t lent_offset_bytes, lent_bytes;
     bool unseen; /* device memory will do: what lands there is checked by the rank's swapper */
 };
 struct tr_range { /* of the part: its layers one after the other */

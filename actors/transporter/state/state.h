@@ -164,9 +164,8 @@ struct tr_unit {                      /* an object, or a block with all its part
     const char *group_key; /* NULL: an object */
     uint16_t group_key_length;
     bool chain, queued;
-    bool alone; /* too large for a trip with others */
-    bool pull;  /* of a PULL or PULL_OBJECTS, and of no other request */
-    bool lent;  /* of PULL_OBJECTS: targets are the stretches that its value goes to in a row */
+    bool alone;           /* too large for a trip with others */
+    bool pull;            /* of a PULL, and of no other request */
     sl_err cancelled;     /* of a PULL: SL_OK, or it ends so as soon as nothing is written for it */
     uint32_t place_count; /* at most, of all its reads */
     uint32_t read_count;  /* of all its parts */
@@ -184,7 +183,6 @@ struct tr_fetch {
     struct sl_return back;
     bool pull, cancelled; /* PULL is answered when all of its units have ended */
     uint64_t copied_bytes;
-    uint64_t *unit_lengths; /* of PULL_OBJECTS: of the values that came; else NULL */
     uint32_t item_count, open;
     uint32_t *unit_of;    /* item_count */
     uint64_t *unit_codes; /* item_count at most */

@@ -424,11 +424,8 @@ static PyMethodDef store_methods[] = {
            "Those of the keys that this process put and that were cleared."),
     METHOD("get_replica_desc", mc_get_replica_desc, FAST, "ReplicaDescriptors of a key."),
     METHOD("batch_get_replica_desc", mc_batch_get_replica_desc, FAST, "{key: descriptors}."),
-    METHOD(
-        "register_buffer", mc_register_buffer, FAST,
-        "0, or -600. With load_keeps false, what other nodes have comes straight into buffers of "
-        "shared memory (of an allocator here, /dev/shm, a memfd); others are copied to."),
-    METHOD("unregister_buffer", mc_unregister_buffer, FAST, "0, or -600. Waits for reads into it."),
+    METHOD("register_buffer", mc_register_buffer, FAST, "0, or -600."),
+    METHOD("unregister_buffer", mc_unregister_buffer, FAST, "0, or -600."),
     METHOD("alloc_from_mem_pool", mc_alloc_from_mem_pool, FAST,
            "Of a dummy: the address of new shared memory; 0: failed."),
     METHOD("mount_segment", mc_mount_segment, FAST, "{'ret': 0 or a code, 'segment_ids': [...]}."),

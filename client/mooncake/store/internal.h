@@ -50,7 +50,6 @@ struct store_region {
     uint64_t addr, length_bytes;
     uint64_t reach_addr; /* where it, and all that begin before it, end at last */
     uint32_t uses;
-    bool lent; /* to the node: it writes there by itself */
 };
 struct store_segment {
     struct sl_store_segment_id id;
@@ -212,7 +211,6 @@ void store_sessions_end(struct sl_store *store); /* of a close */
 /* ---- memory.c ---- */
 void store_regions_end(struct sl_store *store); /* under its lock */
 /* The node writes to none of them any more. */
-void store_lent_end(struct sl_store *store, struct store_base *base);
 /* Bytes that are registered from addr on, without a gap. */
 uint64_t store_registered_bytes(struct sl_store *store, uint64_t addr);
 

@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEND_NS SL_NS_PER_S /* of a registrar that is busy; then the buffer is copied to */
-
 /* ---- what was registered ---- */
 
 /* The last region that begins at or before addr, or the count of all. */
@@ -98,38 +96,9 @@ static int region_add(struct sl_store *store, uint64_t addr, uint64_t length_byt
     return SL_STORE_OK;
 }
 
-/* Lends it to the node, if it is not yet and can be. What cannot be is copied to, which is no failure. */
-static void region_lend(struct sl_store *store, struct store_base *base, uint64_t addr,
-                        uint64_t length_bytes)
-{
-    bool fine = false;
-    pthread_mutex_lock(&store->lock);
-    struct store_region *region = region_find(store, addr, length_bytes, &fine);
-    bool wanted = store->base == base && region != NULL && !region->lent;
-    if (wanted) {
-        region->lent = true; /* others leave it to us */
-    }
-    pthread_mutex_unlock(&store->lock);
-    if (!wanted) {
-        return;
-    }
-    sl_err err = sl_memory_lend(base->client, memory_at(addr), length_bytes, LEND_NS, NULL);
-    pthread_mutex_lock(&store->lock);
-    region = region_find(store, addr, length_bytes, &fine);
-    bool there = store->base == base && region != NULL && region->lent;
-    if (there) {
-        region->lent = err == SL_OK;
-    }
-    pthread_mutex_unlock(&store->lock);
-    if (err == SL_OK && !there) { /* it was unregistered meanwhile */
-        (void)sl_memory_reclaim(base->client, memory_at(addr), LEND_NS, NULL);
-    }
-}
-
 int sl_store_register(struct sl_store *store, uint64_t addr, uint64_t length_bytes)
 {
     int code = SL_STORE_INVALID;
-    struct store_base *base = store_enter(store);
     pthread_mutex_lock(&store->lock);
     if (store->base != NULL && addr != 0 && length_bytes != 0 &&
         addr <= UINT64_MAX - length_bytes) {
@@ -137,26 +106,17 @@ int sl_store_register(struct sl_store *store, uint64_t addr, uint64_t length_byt
         code = known ? region_add(store, addr, length_bytes) : SL_STORE_INTERNAL;
     }
     pthread_mutex_unlock(&store->lock);
-    if (base != NULL) {
-        if (code == SL_STORE_OK) {
-            region_lend(store, base, addr, length_bytes);
-        }
-        store_leave(base);
-    }
     return code;
 }
 
 int sl_store_unregister(struct sl_store *store, uint64_t addr)
 {
     int code = SL_STORE_INVALID;
-    bool lent = false;
-    struct store_base *base = store_enter(store);
     pthread_mutex_lock(&store->lock);
     uint32_t at = region_before(store, addr); /* the count of all: none */
     if (store->base != NULL && at < store->region_count && store->regions[at].addr == addr) {
         code = SL_STORE_OK;
         if (--store->regions[at].uses == 0) {
-            lent = store->regions[at].lent;
             (void)sl_memory_unregister(memory_at(addr), NULL);
             store->region_count--;
             memmove(&store->regions[at], &store->regions[at + 1],
@@ -167,30 +127,7 @@ int sl_store_unregister(struct sl_store *store, uint64_t addr)
         code = SL_STORE_INTERNAL;
     }
     pthread_mutex_unlock(&store->lock);
-    if (base != NULL) {
-        if (lent) { /* back when no get writes there; that the node has let go of it may be late */
-            (void)sl_memory_reclaim(base->client, memory_at(addr), LEND_NS, NULL);
-        }
-        store_leave(base);
-    }
     return code;
-}
-
-void store_lent_end(struct sl_store *store, struct store_base *base)
-{
-    uint64_t addr = 0;
-    do {
-        addr = 0;
-        pthread_mutex_lock(&store->lock);
-        for (uint32_t i = 0; addr == 0 && i < store->region_count; i++) {
-            addr = store->regions[i].lent ? store->regions[i].addr : 0;
-            store->regions[i].lent = false;
-        }
-        pthread_mutex_unlock(&store->lock);
-        if (addr != 0) {
-            (void)sl_memory_reclaim(base->client, memory_at(addr), LEND_NS, NULL);
-        }
-    } while (addr != 0);
 }
 
 void store_regions_end(struct sl_store *store)

@@ -221,9 +221,6 @@ static void store_end(struct sl_store *store)
     }
     bool ours = base->pid == getpid();
     store_sessions_end(store);
-    if (ours) {
-        store_lent_end(store, base);
-    }
     if (ours && base->contributes) {
         (void)sl_withdraw(base->client, base->name, STORE_WITHDRAW_NS, NULL);
     } else if (ours && begun) {

@@ -211,10 +211,9 @@ int sl_store_replicas(struct sl_store *store, struct sl_object_key *keys, uint32
 /* A buffer, or any part of one, also of one that is registered; the same several times. A dummy
  * takes only (parts of) what sl_store_pool_alloc and sl_store_memory_alloc gave: SL_STORE_INTERNAL
  * else. SL_STORE_INVALID: null, empty, beyond the address space, or it shares bytes with another
- * one of which neither is part of the other. With the setting load_keeps false, what other nodes have
- * comes straight into buffers that are shared memory (sl_memory_lend); others are copied to. */
+ * one of which neither is part of the other. */
 int sl_store_register(struct sl_store *store, uint64_t addr, uint64_t length_bytes);
-/* addr: where it begins, exactly; of several the last one. Waits for reads into it. */
+/* addr: where it begins, exactly; of several the last one. */
 int sl_store_unregister(struct sl_store *store, uint64_t addr);
 /* Dummy only; lives until the store is closed. 0: failed. */
 uint64_t sl_store_pool_alloc(struct sl_store *store, uint64_t length_bytes);

@@ -119,9 +119,11 @@ void ti_segments_no_room(struct tierer *self, bool allocating)
     if (!allocating && self->segment_count < 2) {
         return; /* nothing may go for it */
     }
-    if (!told && !room_is_refused(self)) {
+    /* One segment at a time: a refusal that outlives it would empty the disk within milliseconds. */
+    if (told ? self->env->now_ns < room->again_ns : !room_is_refused(self)) {
         return;
     }
+    room->again_ns = sl_deadline_ns(self->env->now_ns, TI_ROOM_DOUBT_NS);
     room->full = self->segment_count < 2;
     room->retry_at_ns =
         sl_deadline_ns(self->env->now_ns, room->full ? TI_HEALTH_RETRY_NS : TI_ROOM_RETRY_NS);

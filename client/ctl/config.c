@@ -100,6 +100,32 @@ static sl_err memory_check(const struct ctl *ctl, struct sl_error *why)
     return err == SL_OK ? sl_index_fits(&index, why) : err;
 }
 
+/* With contributions, values of an earlier start without them are of nobody, and leave memory. */
+static void homeless_tell(const struct ctl *ctl)
+{
+    struct sl_index_view *view = NULL;
+    struct sl_entry entry;
+    char key[SL_KEY_BYTES_MAX + 1];
+    uint64_t cursor = 0, values = 0, lost = 0;
+    if (!sl_config_bool(ctl->config, SL_SET_contributions) ||
+        sl_index_view_open(ctl->paths.shm_dir, &view, NULL) != SL_OK) {
+        return;
+    }
+    while (sl_index_scan(view, &cursor, &entry, key)) {
+        bool homeless = entry.extent.generation != 0 && entry.contributions == 0;
+        values += homeless ? 1 : 0;
+        lost += homeless && entry.disk.valid == 0 ? 1 : 0;
+    }
+    sl_index_view_close(&view);
+    if (values > 0) {
+        (void)fprintf(stderr,
+                      "%" PRIu64 " values in memory are of no contribution and leave it; %" PRIu64
+                      " of them are not on disk, and are lost. To keep them, start with "
+                      "contributions = false\n",
+                      values, lost);
+    }
+}
+
 /* `memory` where nobody set it: what there is room for, or what the node has from its last start. */
 bool ctl_memory_fit(const struct ctl *ctl)
 {
@@ -166,6 +192,9 @@ static int needs_check(const struct ctl *ctl)
     if (err != SL_OK) {
         (void)fprintf(stderr, "%s\n", why.text);
         code = CTL_NO;
+    }
+    if (code == CTL_FINE && !running) {
+        homeless_tell(ctl);
     }
     return code;
 }

@@ -197,6 +197,34 @@ class Dirs(unittest.TestCase):
             node.supervisor("stop", check=False)
             self.assertFalse(os.path.exists(node.shm))
 
+    def test_what_other_settings_lose_of_a_killed_node_is_said(self):
+        with Node(ranks=1, memory="16MiB", disk="64MiB") as node:
+            def killed_whole():
+                pids = [node.supervisor_pid()]
+                for name in os.listdir(node.directory + "/run/pid"):
+                    with open(f"{node.directory}/run/pid/{name}", encoding="utf-8") as line:
+                        pids.append(int(line.read().split()[0]))
+                for pid in pids:
+                    os.kill(pid, signal.SIGKILL)
+                wait_until(lambda: not any(lives(pid) for pid in pids), 10, "all are dead")
+
+            node.ctl("put", "kept", stdin=b"value")
+            killed_whole()
+            node.where[-1] = node.shm + ".2"
+            refused = node.supervisor("start", *node.settings, check=False)
+            self.assertEqual(refused.returncode, 1, refused.stdout)
+            self.assertIn(f"its memory is in {node.shm}: name that", refused.stdout)
+            self.assertFalse(os.path.exists(node.shm + ".2/index"))
+            node.where[-1] = node.shm
+            said = node.supervisor("start", *node.settings, "--contributions", "true", "--disk-path", self.home + "/other").stdout
+            self.assertIn("1 values in memory are of no contribution and leave it", said)
+            self.assertIn(f"what lies on disk in {node.directory}/disk was served", said)
+            killed_whole()
+            said = node.supervisor("stop")
+            self.assertIn(f"its memory in {node.shm}", said.stdout)
+            self.assertFalse(os.path.exists(node.shm))
+            self.assertEqual(node.supervisor("stop", check=False).returncode, 3)
+
     def test_a_node_of_a_release_before_is_not_lost_for_files_of_others(self):
         with Node(ranks=1, memory="16MiB") as node:
             run, shm = node.directory + "/run", node.shm

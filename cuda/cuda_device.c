@@ -274,19 +274,39 @@ static sl_err context_open(struct cuda_device *cuda, uint32_t index, struct sl_e
     return sl_fail_cuda_start(&cuda->driver, why, result, doing);
 }
 
+/* Whether the driver has the GPU of this index. */
+static sl_err gpu_check(struct sl_driver *driver, uint32_t index, struct sl_error *why)
+{
+    int count = 0;
+    sl_err err = sl_fail_cuda_start(driver, why, driver->device_count(&count), "count the GPUs");
+    if (err == SL_OK && index >= (uint32_t)SL_MAX(count, 0)) {
+        err = sl_fail(why, SL_ERR_UNSUPPORTED, "device cuda: no GPU %u, the driver has %d", index,
+                      count);
+    }
+    return err;
+}
+
+sl_err sl_device_check(const char *name, uint32_t ranks, struct sl_error *why)
+{
+    struct sl_driver driver = {0};
+    if (strcmp(name, "host") == 0) {
+        return SL_OK;
+    }
+    sl_err err = sl_driver_open(&driver, NULL, why);
+    err = err == SL_OK ? gpu_check(&driver, ranks - 1, why) : err;
+    sl_driver_close(&driver);
+    return err == SL_ERR_UNSUPPORTED && strcmp(name, "auto") == 0 ? SL_OK : err;
+}
+
 /* The GPU, and what is to be known of it. */
 static sl_err gpu_find(struct cuda_device *cuda, const struct sl_device_options *options,
                        struct sl_error *why)
 {
     struct sl_driver *driver = &cuda->driver;
     struct sl_cu_uuid uuid = {{0}};
-    int count = 0, sm_count = 0, major = 0, minor = 0, host_pointers = 0;
+    int sm_count = 0, major = 0, minor = 0, host_pointers = 0;
     char name[64] = "";
-    sl_err err = sl_fail_cuda_start(driver, why, driver->device_count(&count), "count the GPUs");
-    if (err == SL_OK && options->device_index >= (uint32_t)SL_MAX(count, 0)) {
-        err = sl_fail(why, SL_ERR_UNSUPPORTED, "device cuda: no GPU %u, the driver has %d",
-                      options->device_index, count);
-    }
+    sl_err err = gpu_check(driver, options->device_index, why);
     if (err == SL_OK) {
         sl_cu_result result = driver->device_get(&cuda->gpu, (int)options->device_index);
         result = result != 0 ? result : driver->device_name(name, sizeof(name) - 1, cuda->gpu);

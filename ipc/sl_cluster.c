@@ -6,6 +6,7 @@
 #include "runtime/sl_address.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -185,7 +186,7 @@ static sl_err peers_check(const struct sl_config *config, const char *node, stru
 }
 
 /* IP or IP:PORT each. */
-static sl_err fabric_check(const struct sl_config *config, struct sl_error *why)
+static sl_err fabric_addresses_check(const struct sl_config *config, struct sl_error *why)
 {
     const char *list = sl_config_text(config, SL_SET_fabric_address);
     for (uint32_t count = 1; list[0] != '\0'; count++) {
@@ -207,6 +208,10 @@ static sl_err fabric_check(const struct sl_config *config, struct sl_error *why)
             return sl_fail(why, SL_ERR_CONFIG, "fabric_address: entry %u, '%.80s', is no IP:PORT",
                            count, text);
         }
+        if (count > SL_CLUSTER_TRANSPORTERS_MAX) {
+            return sl_fail(why, SL_ERR_CONFIG, "fabric_address: more than %u addresses",
+                           SL_CLUSTER_TRANSPORTERS_MAX);
+        }
         list += length;
         if (list[0] == ',' && *++list == '\0') {
             return sl_fail(why, SL_ERR_CONFIG, "fabric_address: entry %u is empty", count + 1);
@@ -215,7 +220,7 @@ static sl_err fabric_check(const struct sl_config *config, struct sl_error *why)
     return SL_OK;
 }
 
-/* Those that a transporter of this node would end at. */
+/* Where peers find this node. */
 static sl_err addresses_check(const struct sl_config *config, struct sl_error *why)
 {
     const char *listen = sl_config_text(config, SL_SET_cluster_listen);
@@ -234,23 +239,40 @@ static sl_err addresses_check(const struct sl_config *config, struct sl_error *w
                        "one",
                        told);
     }
-    bool verbs = strcmp(sl_config_text(config, SL_SET_fabric), "verbs") == 0;
-    SL_AUTO(free) struct sl_nic_plan *plan = verbs ? calloc(1, sizeof(*plan)) : NULL;
-    struct sl_error inner = {0};
-    if (plan != NULL && sl_nic_plan_here(config, plan, &inner) == SL_ERR_CONFIG) {
-        return sl_fail(why, SL_ERR_CONFIG, "%s", inner.text); /* a NIC may come later, a list not */
+    return SL_OK;
+}
+
+/* What a transporter opens, also without other nodes. */
+static sl_err fabric_check(const struct sl_config *config, struct sl_error *why)
+{
+    const char *fabric = sl_config_text(config, SL_SET_fabric);
+    if (strcmp(fabric, "off") == 0 && sl_cluster_wanted(config)) {
+        return sl_fail(why, SL_ERR_CONFIG,
+                       "cluster_listen and peers need something that carries bytes: set fabric");
     }
-    bool tcp = strcmp(sl_config_text(config, SL_SET_fabric), "tcp") == 0;
-    return tcp ? fabric_check(config, why) : SL_OK;
+    if (strcmp(fabric, "verbs") == 0) {
+        SL_AUTO(free) struct sl_nic_plan *plan = calloc(1, sizeof(*plan));
+        SL_AUTO(free) struct sl_nics *nics = calloc(1, sizeof(*nics));
+        if (plan == NULL || nics == NULL) {
+            return sl_fail_os(why, ENOMEM, "the plan of NICs");
+        }
+        sl_err err = sl_nic_plan_here(config, plan, why);
+        sl_nics_scan(SL_SYSFS, nics);
+        return err == SL_OK && nics->count == 0
+                   ? sl_fail(why, SL_ERR_CONFIG, "fabric = verbs, and there is no RDMA device")
+                   : err;
+    }
+    return strcmp(fabric, "tcp") == 0 ? fabric_addresses_check(config, why) : SL_OK;
 }
 
 sl_err sl_cluster_check(const struct sl_config *config, struct sl_error *why)
 {
     char node[SL_CLUSTER_NAME_BYTES];
-    if (!sl_cluster_wanted(config)) {
-        return SL_OK;
+    sl_err err = fabric_check(config, why);
+    if (err != SL_OK || !sl_cluster_wanted(config)) {
+        return err;
     }
-    sl_err err = sl_cluster_name(config, node, why);
+    err = sl_cluster_name(config, node, why);
     err = err == SL_OK ? peers_check(config, node, why) : err;
     return err == SL_OK ? addresses_check(config, why) : err;
 }

@@ -31,8 +31,8 @@ struct sl_cluster_peer {
 };
 /* The entry at *at, which goes on behind it. Errors: SL_ERR_CONFIG (it is not NAME@HOST:PORT). */
 sl_err sl_cluster_peer_next(const char **at, struct sl_cluster_peer *out, struct sl_error *why);
-/* Whether lists, addresses and the node's name are well-formed: a transporter ends at others.
- * Errors: SL_ERR_CONFIG. */
+/* Whether lists, addresses and the node's name are well-formed, and the fabric has what it needs: a
+ * transporter ends at others. Errors: SL_ERR_CONFIG, those of sl_nic_plan_here. */
 sl_err sl_cluster_check(const struct sl_config *config, struct sl_error *why);
 /* Splits HOST:PORT, HOST an IP address ([...] around IPv6). False: it is not of that form, or the
  * port is not 1..65535. *any: the address stands for all addresses of a machine. */

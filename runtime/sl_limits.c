@@ -256,6 +256,15 @@ static void cgroups_read(const char *root, const char *process, struct sl_limits
 /* ---- the process ---- */
 
 /* pid: 0, or another process of this user. */
+/* Of a limit that a process raises by itself, the hard one. */
+static uint64_t hard_limit(pid_t pid, __rlimit_resource_t which)
+{
+    struct rlimit limit;
+    return prlimit(pid, which, NULL, &limit) != 0 || limit.rlim_max == RLIM_INFINITY
+               ? SL_NO_LIMIT
+               : limit.rlim_max;
+}
+
 static uint64_t resource_limit(pid_t pid, __rlimit_resource_t which)
 {
     struct rlimit limit;
@@ -290,6 +299,7 @@ void sl_limits_read(const char *root, uint32_t pid, struct sl_limits *out)
     cgroups_read(root, process, out);
     out->file_bytes = resource_limit((pid_t)pid, RLIMIT_FSIZE);
     out->address_bytes = resource_limit((pid_t)pid, RLIMIT_AS);
+    out->descriptors = hard_limit((pid_t)pid, RLIMIT_NOFILE);
     out->locked_bytes =
         may(root, process, CAP_IPC_LOCK) ? SL_NO_LIMIT : resource_limit((pid_t)pid, RLIMIT_MEMLOCK);
     uint64_t processes = may(root, process, CAP_SYS_RESOURCE)
@@ -392,6 +402,29 @@ static enum sl_limits_level processes_check(const struct sl_config *config,
     return most < want ? SL_LIMITS_BROKEN : SL_LIMITS_FINE;
 }
 
+/* A mailbox holds a few for each process that is attached: lanes, doorbells, pidfd. Actors take what
+ * the hard limit allows. */
+static enum sl_limits_level descriptors_check(const struct sl_config *config,
+                                              const struct sl_limits *limits, bool running,
+                                              char text[SL_LIMITS_TEXT_BYTES])
+{
+    uint64_t least = 64 + 8 * (sl_config_u64(config, SL_SET_ranks) + sl_config_disk_count(config));
+    uint64_t want = 8 * sl_config_u64(config, SL_SET_clients_max) +
+                    sl_config_u64(config, SL_SET_fabric_connections_max) + 64;
+    (void)running;
+    if (limits->descriptors == SL_NO_LIMIT) {
+        (void)snprintf(text, SL_LIMITS_TEXT_BYTES, "any number of descriptors");
+        return SL_LIMITS_FINE;
+    }
+    (void)snprintf(text, SL_LIMITS_TEXT_BYTES,
+                   "RLIMIT_NOFILE allows a process %" PRIu64 " descriptors; the node wants %" PRIu64
+                   ", clients_max and fabric_connections_max up to %" PRIu64,
+                   limits->descriptors, least, want);
+    return limits->descriptors < least  ? SL_LIMITS_BROKEN
+           : limits->descriptors < want ? SL_LIMITS_TIGHT
+                                        : SL_LIMITS_FINE;
+}
+
 static enum sl_limits_level cores_check(const struct sl_config *config,
                                         const struct sl_limits *limits, bool running,
                                         char text[SL_LIMITS_TEXT_BYTES])
@@ -486,6 +519,8 @@ static enum sl_limits_level pidfd_check(const struct sl_config *config,
 }
 
 const struct sl_limits_check sl_limits_checks[SL_LIMITS_CHECKS] = {
+    {"descriptors", "raise the hard limit: ulimit -Hn, or LimitNOFILE= of the unit",
+     descriptors_check},
     {"memory_limit",
      "raise the limit (docker --memory, resources.limits.memory, MemoryMax=), or set memory or "
      "index_memory lower",

@@ -25,6 +25,7 @@ struct sl_limits {
     uint64_t file_bytes;       /* RLIMIT_FSIZE */
     uint64_t locked_bytes;     /* RLIMIT_MEMLOCK; SL_NO_LIMIT with CAP_IPC_LOCK */
     uint64_t address_bytes;    /* RLIMIT_AS */
+    uint64_t descriptors;      /* RLIMIT_NOFILE, the hard one */
     int pidfd_errno;           /* of pidfd_open; 0: it works */
 };
 
@@ -50,7 +51,7 @@ struct sl_limits_check {
     enum sl_limits_level (*check)(const struct sl_config *config, const struct sl_limits *limits,
                                   bool running, char text[SL_LIMITS_TEXT_BYTES]);
 };
-#define SL_LIMITS_CHECKS 7
+#define SL_LIMITS_CHECKS 8
 extern const struct sl_limits_check sl_limits_checks[SL_LIMITS_CHECKS];
 
 /* Whether a file may grow to this; else RLIMIT_FSIZE would end the process by SIGXFSZ. */

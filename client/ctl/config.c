@@ -3,6 +3,7 @@
 #include "client/ctl/dirs.h"
 #include "client/ctl/doctor.h"
 #include "client/ctl/rights.h"
+#include "cuda/sl_device.h"
 #include "ipc/sl_arena.h"
 #include "ipc/sl_cluster.h"
 #include "ipc/sl_index.h"
@@ -187,6 +188,10 @@ static int needs_check(const struct ctl *ctl)
     }
     sl_err err = memory_check(ctl, &why);
     err = err == SL_OK ? sl_cluster_check(ctl->config, &why) : err;
+    err = err == SL_OK ? ctl_listen_check(ctl->config, running, &why) : err;
+    err = err == SL_OK ? sl_device_check(sl_config_text(ctl->config, SL_SET_device),
+                                         (uint32_t)sl_config_u64(ctl->config, SL_SET_ranks), &why)
+                       : err;
     err = err == SL_OK ? ctl_rights_check(ctl->config, &why) : err;
     err = err == SL_OK ? directory_check(ctl->config, &why) : err;
     if (err != SL_OK) {

@@ -7,6 +7,7 @@
 #include "client/ctl/nics.h"
 #include "client/ctl/rights.h"
 
+#include "cuda/sl_device.h"
 #include "ipc/sl_huge.h"
 #include "runtime/sl_clock.h"
 #include "runtime/sl_limits.h"
@@ -192,22 +193,14 @@ static void doctor_cores(struct doctor *doctor)
 
 /* ---- limits ---- */
 
-static void doctor_descriptors(struct doctor *doctor)
+static void doctor_device(struct doctor *doctor)
 {
-    struct rlimit limit = {0};
-    /* A mailbox holds a few for each process that is attached: lanes, doorbells, pidfd. */
-    uint64_t want = 8 * sl_config_u64(doctor->config, SL_SET_clients_max) +
-                    sl_config_u64(doctor->config, SL_SET_fabric_connections_max) + 64;
-    (void)getrlimit(RLIMIT_NOFILE, &limit);
-    uint64_t least = 512; /* the actors of a small node */
-    enum doctor_level level = limit.rlim_cur >= want   ? DOCTOR_OK
-                              : limit.rlim_cur < least ? DOCTOR_FAIL
-                                                       : DOCTOR_WARN;
-    doctor_say(doctor, level, "descriptors",
-               level == DOCTOR_OK ? "" : "ulimit -n, or LimitNOFILE= of the unit",
-               "%" PRIu64
-               " descriptors a process, clients_max and fabric_connections_max may want %" PRIu64,
-               limit.rlim_cur, want);
+    const char *name = sl_config_text(doctor->config, SL_SET_device);
+    struct sl_error why = {0};
+    sl_err err = sl_device_check(name, (uint32_t)sl_config_u64(doctor->config, SL_SET_ranks), &why);
+    doctor_say(doctor, err == SL_OK ? DOCTOR_OK : DOCTOR_FAIL, "device",
+               err == SL_OK ? "" : "device = host, or a driver and a GPU for each rank", "%s",
+               err == SL_OK ? name : why.text);
 }
 
 static void doctor_limits(struct doctor *doctor)
@@ -295,11 +288,10 @@ static void doctor_leftovers(struct doctor *doctor)
 static int doctor_command(struct ctl *ctl, int argc, char **argv)
 {
     static void (*const checks[])(struct doctor *) = {
-        doctor_node,      doctor_supervisor,  doctor_memory,    doctor_huge_pages,
-        doctor_cores,     doctor_descriptors, doctor_limits,    doctor_io_uring,
-        doctor_disk,      doctor_verbs,       doctor_ports,     doctor_metrics,
-        doctor_events,    doctor_gate,        doctor_key_files, doctor_cluster,
-        doctor_directory, doctor_leftovers,   doctor_logout,
+        doctor_node,    doctor_supervisor, doctor_memory,    doctor_huge_pages, doctor_cores,
+        doctor_limits,  doctor_device,     doctor_io_uring,  doctor_disk,       doctor_verbs,
+        doctor_ports,   doctor_metrics,    doctor_events,    doctor_gate,       doctor_key_files,
+        doctor_cluster, doctor_directory,  doctor_leftovers, doctor_logout,
     };
     int code;
     const char *sysfs = SL_SYSFS;

@@ -50,6 +50,9 @@ void doctor_logout(struct doctor *doctor);
 /* Whether systemd-logind, by its files below root (""), removes the user's shared memory when the last
  * session of his ends. */
 bool ctl_logout_removes(const char *root, const char *user, uint32_t uid);
+/* Whether a node of these settings could listen where they say; running: it may do so already. Errors:
+ * SL_ERR_CONFIG, SL_ERR_EXISTS, SL_ERR_OS and kin. */
+sl_err ctl_listen_check(const struct sl_config *config, bool running, struct sl_error *why);
 /* config.c: sets `memory`, where nobody did, to what there is room for. True: that is less than its
  * standard. */
 bool ctl_memory_fit(const struct ctl *ctl);

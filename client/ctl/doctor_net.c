@@ -212,52 +212,74 @@ static int port_try(const struct sockaddr_storage *address, socklen_t length)
     return os_code;
 }
 
-static void port_check(struct doctor *doctor, const char *name, const char *text, bool control)
+struct listen_place {
+    const char *name; /* of its setting */
+    bool control;     /* cluster_listen, else of fabric_address */
+    char text[160];
+};
+
+/* The place of that number at which a transporter listens; false: there are no more. */
+static bool listen_place(const struct sl_config *config, uint32_t number, struct listen_place *out)
+{
+    bool tcp = strcmp(sl_config_text(config, SL_SET_fabric), "tcp") == 0;
+    const char *list = tcp ? sl_config_text(config, SL_SET_fabric_address) : "";
+    const char *listen = sl_config_text(config, SL_SET_cluster_listen);
+    *out = (struct listen_place){.name = sl_setting_name(SL_SET_fabric_address)};
+    for (; list[0] != '\0'; number--) {
+        size_t length = strcspn(list, ",");
+        const char *at = list + SL_MIN(strspn(list, " "), length);
+        int shown = (int)(list + length - at);
+        while (shown > 0 && at[shown - 1] == ' ') {
+            shown--;
+        }
+        if (number == 0) {
+            (void)snprintf(out->text, sizeof(out->text), "%.*s", shown, at);
+            return true;
+        }
+        list += length + (list[length] == ',' ? 1 : 0);
+    }
+    out->name = sl_setting_name(SL_SET_cluster_listen);
+    out->control = true;
+    (void)snprintf(out->text, sizeof(out->text), "%s", listen);
+    return number == 0 && listen[0] != '\0';
+}
+
+/* Whether this node could listen there; *mend: what to do. running: it may have the port already. Errors:
+ * SL_ERR_CONFIG (no address of this machine), SL_ERR_EXISTS (in use), those of bind. */
+static sl_err listen_check(const struct listen_place *place, bool running, const char **mend,
+                           struct sl_error *why)
 {
     struct sockaddr_storage address = {0};
     socklen_t length = 0;
     uint16_t port = 0;
-    bool good = address_parse(text, &address, &length, &port) ||
-                (control && interface_parse(text, &address, &length, &port));
-    if (!good || (control && port == 0)) {
-        doctor_say(doctor, DOCTOR_FAIL, "ports",
-                   control ? "cluster_listen = IP:PORT, INTERFACE:PORT or *:PORT"
-                           : "fabric_address = IP or IP:PORT, or several by commas",
-                   "%s: '%s' is no address of this machine", name, text);
-        return;
+    bool good = address_parse(place->text, &address, &length, &port) ||
+                (place->control && interface_parse(place->text, &address, &length, &port));
+    int os_code =
+        !good || (place->control && port == 0) ? EADDRNOTAVAIL : port_try(&address, length);
+    *mend = os_code == EADDRINUSE ? "choose another port, or end who has it (ss -ltnp)"
+            : os_code == EACCES   ? "ports below 1024 are not for everybody: choose another"
+            : place->control      ? "cluster_listen = IP:PORT, INTERFACE:PORT or *:PORT"
+                                  : "fabric_address = IP or IP:PORT, or several by commas";
+    if (os_code == 0 || (os_code == EADDRINUSE && running)) {
+        return SL_OK;
     }
-    int os_code = port_try(&address, length);
-    bool own = os_code == EADDRINUSE && doctor->running;
-    doctor_say(doctor, os_code == 0 || own ? DOCTOR_OK : DOCTOR_FAIL, "ports",
-               os_code == 0 || own        ? ""
-               : os_code == EADDRNOTAVAIL ? "it must be an address of this machine (ip addr)"
-               : os_code == EADDRINUSE    ? "choose another port, or end who has it (ss -ltnp)"
-               : os_code == EACCES        ? "ports below 1024 are not for everybody: choose another"
-                                          : "see the error",
-               "%s %s: %s", name, text,
-               own            ? "in use, by this node it seems"
-               : os_code == 0 ? "free"
-                              : strerror(os_code));
+    return os_code == EADDRNOTAVAIL
+               ? sl_fail(why, SL_ERR_CONFIG, "%s: '%s' is no address of this machine (ip addr)",
+                         place->name, place->text)
+               : sl_fail_os(why, os_code, "%s: '%s'", place->name, place->text);
 }
 
-/* One line an address. */
-static void addresses_check(struct doctor *doctor, const char *name, const char *list)
+sl_err ctl_listen_check(const struct sl_config *config, bool running, struct sl_error *why)
 {
-    for (;;) {
-        char text[160];
-        size_t length = strcspn(list, ",");
-        const char *at = list + strspn(list, " ");
-        int shown = (int)SL_MAX(list + length - at, (ptrdiff_t)0);
-        while (shown > 0 && at[shown - 1] == ' ') {
-            shown--;
+    struct listen_place place;
+    const char *mend = NULL;
+    for (uint32_t i = 0; listen_place(config, i, &place); i++) {
+        sl_err err = listen_check(&place, running, &mend, why);
+        if (err != SL_OK) {
+            return err;
         }
-        (void)snprintf(text, sizeof(text), "%.*s", shown, at);
-        port_check(doctor, name, text, false);
-        if (list[length] == '\0') {
-            return;
-        }
-        list += length + 1;
     }
+    return SL_OK;
 }
 
 /* What the directory tells others of where this node is. */
@@ -277,19 +299,22 @@ static void told_check(struct doctor *doctor)
 
 void doctor_ports(struct doctor *doctor)
 {
-    bool fabric = strcmp(sl_config_text(doctor->config, SL_SET_fabric), "tcp") == 0 &&
-                  sl_config_text(doctor->config, SL_SET_fabric_address)[0] != '\0';
-    bool control = sl_config_text(doctor->config, SL_SET_cluster_listen)[0] != '\0';
-    if (fabric) {
-        addresses_check(doctor, sl_setting_name(SL_SET_fabric_address),
-                        sl_config_text(doctor->config, SL_SET_fabric_address));
+    struct listen_place place;
+    struct sl_error why = {0};
+    const char *mend = NULL;
+    uint32_t count = 0;
+    for (; listen_place(doctor->config, count, &place); count++) {
+        if (listen_check(&place, doctor->running, &mend, &why) != SL_OK) {
+            doctor_say(doctor, DOCTOR_FAIL, "ports", mend, "%s", why.text);
+        } else {
+            doctor_say(doctor, DOCTOR_OK, "ports", "", "%s %s: %s", place.name, place.text,
+                       doctor->running ? "this node's" : "free");
+        }
+        if (place.control) {
+            told_check(doctor);
+        }
     }
-    if (control) {
-        port_check(doctor, sl_setting_name(SL_SET_cluster_listen),
-                   sl_config_text(doctor->config, SL_SET_cluster_listen), true);
-        told_check(doctor);
-    }
-    if (!fabric && !control) {
+    if (count == 0) {
         doctor_say(doctor, DOCTOR_OK, "ports", "", "nothing listens on a network");
     }
 }

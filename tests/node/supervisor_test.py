@@ -100,7 +100,15 @@ class Supervisor(unittest.TestCase):
     def test_what_would_not_live_is_refused_before_anything_runs(self):
         """Each of these was 15 s of a crash loop, or a node that was killed again and again."""
         alone = ["--fabric", "tcp", "--cluster-plaintext", "true"]
+        none = [] if os.path.exists("/proc/driver/nvidia") else [("", ["--device", "cuda"], "is not started: device cuda: ")]
+        none += [] if os.path.exists("/sys/class/infiniband") else [("", ["--fabric", "verbs"], "is not started: .*RDMA")]
         for shell, words, text in (
+                *none,
+                ("", [*alone, "--fabric-address", "127.0.0.1,203.0.113.7"], "is not started: fabric_address: '203.0.113.7' is no address of this"),
+                ("", [*alone, "--cluster-listen", "203.0.113.7:7411"], "is not started: cluster_listen: '203.0.113.7:7411' is no address of this"),
+                ("", [*alone, "--cluster-listen", "nobody:7411"], "is not started: cluster_listen: 'nobody:7411' is no address of this"),
+                ("", ["--cluster-listen", "127.0.0.1:7411", "--cluster-plaintext", "true"], "is not started: .* set fabric"),
+                ("ulimit -n 60", [], "is not started: descriptors: RLIMIT_NOFILE allows a process 60 descriptors; the node wants 80"),
                 ("", [*alone, "--peers", "b@h:1,b@h:2"], "is not started: .*'b' is there twice"),
                 ("", ["--fabric", "tcp", "--cluster-listen", "127.0.0.1:9"], "cluster_keys is not set: .* has no keys"),
                 ("", ["--index-memory", "1MiB", "--index-keys", "1000000"], "is not started: .*too small for 1000000 keys"),

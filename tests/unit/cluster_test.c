@@ -135,6 +135,12 @@ static const struct {
      "entry 2 is empty"},
     {{"cluster_listen", "*:1", "fabric", "tcp", "fabric_address", ",10.0.0.1", NULL},
      "entry 1, ''"},
+    {{"fabric_address", "::,::,::,::,::,::,::,::,::,::,::,::,::,::,::,::", NULL}, NULL},
+    {{"fabric_address", "::,::,::,::,::,::,::,::,::,::,::,::,::,::,::,::,::", NULL},
+     "fabric_address: more than 16 addresses"},
+    {{"cluster_listen", "*:1", "fabric", "off", NULL}, "set fabric"},
+    {{"peers", "b@h:1", "fabric", "off", NULL}, "set fabric"},
+    {{"fabric", "verbs", "nic", "n0,,n1", NULL}, "nic: entry 1 of 'n0,,n1' is empty"},
     {{"cluster_listen", "*:1", "fabric", "verbs", "nic", "n0,,n1", NULL},
      "nic: entry 1 of 'n0,,n1' is empty"},
 };
@@ -144,6 +150,9 @@ START_TEST(a_list_that_a_transporter_would_end_at_is_named_before)
         struct sl_error why = {0};
         if (sl_config_text(config, SL_SET_node_name)[0] == '\0') {
             ck_assert_int_eq(sl_config_set(config, "node_name", "a", "test", NULL), SL_OK);
+        }
+        if (strcmp(sl_config_source(config, SL_SET_fabric), "default") == 0) {
+            ck_assert_int_eq(sl_config_set(config, "fabric", "tcp", "test", NULL), SL_OK);
         }
 
         sl_err err = sl_cluster_check(config, &why);

@@ -233,6 +233,7 @@ static const struct sl_limits unlimited = {
     .file_bytes = SL_NO_LIMIT,
     .locked_bytes = SL_NO_LIMIT,
     .address_bytes = SL_NO_LIMIT,
+    .descriptors = SL_NO_LIMIT,
 };
 
 /* The worst of all checks; what it found is put behind a check's name. */
@@ -306,6 +307,13 @@ static const struct {
      79,
      SL_LIMITS_BROKEN,
      "wants 80 threads"},
+    {{{"ranks", "1"}},
+     offsetof(struct sl_limits, descriptors),
+     79,
+     SL_LIMITS_BROKEN,
+     "descriptors: RLIMIT_NOFILE allows a process 79 descriptors; the node wants 80"},
+    {{{"ranks", "1"}}, offsetof(struct sl_limits, descriptors), 80, SL_LIMITS_TIGHT, "up to 2624"},
+    {{{"ranks", "2"}}, offsetof(struct sl_limits, descriptors), 87, SL_LIMITS_BROKEN, "wants 88"},
     {{{NULL}}, offsetof(struct sl_limits, cores.most), 1000, SL_LIMITS_FINE, ""},
     {{{NULL}},
      offsetof(struct sl_limits, cores.most),

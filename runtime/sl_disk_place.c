@@ -196,6 +196,9 @@ sl_err sl_disk_place_open(const char *path, char out[SL_DISK_PLACE_BYTES], int *
 
 /* ---- sizes ---- */
 
+#define SEGMENTS_PLANNED  (SL_DISK_SEGMENTS_MAX - 192u)
+#define SEGMENT_BYTES_MAX SL_GIB /* that disk_segment may be */
+
 sl_err sl_disk_sizes(const struct sl_config *config, struct sl_disk_sizes *out,
                      struct sl_error *why)
 {
@@ -210,8 +213,18 @@ sl_err sl_disk_sizes(const struct sl_config *config, struct sl_disk_sizes *out,
                        "at least",
                        share, count);
     }
+    uint64_t least = share / SEGMENTS_PLANNED;
+    least = (least + SL_PAGE_BYTES - 1) / SL_PAGE_BYTES * SL_PAGE_BYTES;
+    if (least > SEGMENT_BYTES_MAX) {
+        return sl_fail(why, SL_ERR_CONFIG,
+                       "disk: %" PRIu64
+                       " GiB for each of %u paths are more than a disk tier uses, %" PRIu64
+                       " GiB a path: set disk lower, or name more paths",
+                       share / SL_GIB, count, SEGMENTS_PLANNED * SEGMENT_BYTES_MAX / SL_GIB);
+    }
+    uint64_t segment = SL_MIN(SL_MAX(asked, least), largest);
     *out = (struct sl_disk_sizes){
-        .share_bytes = share, .segment_bytes = SL_MIN(asked, largest), .cut = asked > largest};
+        .share_bytes = share, .segment_bytes = segment, .adapted = segment != asked};
     return SL_OK;
 }
 

@@ -31,13 +31,16 @@ sl_err sl_disk_place_make(const char *path, char out[SL_DISK_PLACE_BYTES], struc
 sl_err sl_disk_place_open(const char *path, char out[SL_DISK_PLACE_BYTES], int *fd,
                           struct sl_error *why);
 
+/* A disk has at most so many segments; those that settings make room for leave some for older ones, which may
+ * be smaller. */
+#define SL_DISK_SEGMENTS_MAX 8192u
 struct sl_disk_sizes {
     uint64_t share_bytes;   /* of `disk`, for each path */
-    uint64_t segment_bytes; /* disk_segment, or what fits four times */
-    bool cut;               /* segments are smaller than disk_segment says */
+    uint64_t segment_bytes; /* disk_segment; or what fits four times, or what fills a larger disk */
+    bool adapted;           /* segments have another size than disk_segment says */
 };
 /* Two segments fit under the ceiling at least: one that is written, one that can go. Errors:
- * SL_ERR_CONFIG. */
+ * SL_ERR_CONFIG; also of a disk that the largest segments do not fill. */
 sl_err sl_disk_sizes(const struct sl_config *config, struct sl_disk_sizes *out,
                      struct sl_error *why);
 

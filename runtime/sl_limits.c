@@ -1,6 +1,7 @@
 /* runtime/sl_limits.c - cgroups as /proc/self/cgroup and /proc/self/mountinfo show them, and what a
  * node needs of them. */
 #include "runtime/sl_limits.h"
+#include "runtime/sl_disk_place.h"
 
 #include "runtime/sl_parse.h"
 
@@ -445,7 +446,10 @@ static enum sl_limits_level files_check(const struct sl_config *config,
                                         const struct sl_limits *limits, bool running,
                                         char text[SL_LIMITS_TEXT_BYTES])
 {
-    bool disk = sl_config_u64(config, SL_SET_disk) > 0;
+    struct sl_disk_sizes disk = {0};
+    if (sl_config_u64(config, SL_SET_disk) > 0) {
+        (void)sl_disk_sizes(config, &disk, NULL);
+    }
     bool records = sl_config_text(config, SL_SET_record)[0] != '\0';
     const struct {
         const char *name;
@@ -453,7 +457,7 @@ static enum sl_limits_level files_check(const struct sl_config *config,
     } files[] = {
         {"memory", sl_config_u64(config, SL_SET_memory) + HEADER_BYTES},
         {"the index", sl_config_index_memory(config) + HEADER_BYTES},
-        {"disk_segment", disk ? sl_config_u64(config, SL_SET_disk_segment) : 0},
+        {"disk_segment", disk.segment_bytes},
         {"record_max", records ? sl_config_u64(config, SL_SET_record_max) : 0},
         {"log_bytes_max", sl_config_u64(config, SL_SET_log_bytes_max) / 2},
     };

@@ -9,13 +9,14 @@
 #include "ipc/sl_index.h"
 #include "ipc/sl_msg.h"
 #include "runtime/sl_actor.h"
+#include "runtime/sl_disk_place.h"
 
 #include <stdatomic.h>
 
 #define TI_SEARCH_BYTES         (1u << 20)   /* read at once while looking for the next frame */
 #define TI_LEND_BYTES           (64u << 20)  /* of an arena, registered at once */
 #define TI_REGISTERED_BYTES_MIN (256u << 10) /* smaller pieces of a frame travel together */
-#define TI_SEGMENTS_MAX         8192u
+#define TI_SEGMENTS_MAX         SL_DISK_SEGMENTS_MAX
 #define TI_LENGTHS_MAX          2u /* ceilings: all files, with what was given back of them */
 #define TI_IOS_MAX              4096u
 #define TI_IOS_KEPT             256u /* of these for others than reads: a frame needs a part of them */

@@ -59,12 +59,11 @@ static sl_err tierer_sizes(struct tierer *self, struct sl_error *why)
     if (err != SL_OK) {
         return err;
     }
-    if (sizes.cut) {
-        sl_log_write(
-            self->env->log, SL_LOG_WARN, 0,
-            "disk_segment is more than a quarter of the disk's share, using segments of %" PRIu64
-            " bytes",
-            sizes.segment_bytes);
+    if (sizes.adapted) {
+        sl_log_write(self->env->log, SL_LOG_INFO, 0,
+                     "segments have %" PRIu64 " bytes, and not disk_segment: at least four, and at "
+                     "most %u, fill the disk's share",
+                     sizes.segment_bytes, SL_DISK_SEGMENTS_MAX);
     }
     self->disk_bytes_max = sizes.share_bytes;
     self->room.bytes_max = sizes.share_bytes;

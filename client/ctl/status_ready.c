@@ -19,6 +19,7 @@ struct actor {
 struct ready {
     const struct ctl *ctl;
     bool disks_read; /* the registrar knows what is on each disk */
+    bool lives;      /* some process of the node */
     bool supervised; /* actors[] has those that the supervisor starts; else those that have pages */
     uint32_t count;
     struct actor actors[NAMES_MAX];
@@ -82,6 +83,7 @@ static bool page_look(void *context, struct sl_metrics_view *view)
     if (strcmp(summary.actor, "registrar") == 0) {
         self->disks_read = registrar_knows_disks(view, &summary);
     }
+    self->lives = self->lives || sl_proc_alive(summary.proc);
     struct actor *actor = actor_find(self, summary.actor, !self->supervised);
     if (actor != NULL) {
         actor->degraded = summary.health == SL_HEALTH_DEGRADED;
@@ -90,6 +92,21 @@ static bool page_look(void *context, struct sl_metrics_view *view)
                         sl_proc_alive(summary.proc) && !status_is_stuck(&summary);
     }
     return true;
+}
+
+/* Its supervisor, or who is about to become it: supervisor.lock is there from the first moment on. */
+static bool supervisor_lives(const struct ctl *ctl)
+{
+    static const char *const files[] = {"pid", "lock"};
+    char path[1400];
+    struct sl_proc_id proc;
+    for (size_t i = 0; i < SL_COUNT(files); i++) {
+        (void)snprintf(path, sizeof(path), "%s/supervisor.%s", ctl->paths.runtime_dir, files[i]);
+        if (sl_proc_id_read(path, &proc, NULL) == SL_OK && sl_proc_alive(proc)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static bool is_disk(const struct actor *actor)
@@ -114,6 +131,7 @@ static bool actors_serve(struct ready *self)
     uint32_t disks_away = 0;
     bool others = true;
     names_read(self);
+    self->lives = supervisor_lives(self->ctl);
     (void)ctl_pages(self->ctl, page_look, self);
     for (uint32_t i = 0; i < self->count; i++) {
         const struct actor *actor = &self->actors[i];
@@ -182,7 +200,7 @@ int status_ready(const struct ctl *ctl, bool disks, uint64_t deadline_ns)
     const struct timespec pause = {.tv_nsec = (long)READY_PAUSE_NS};
     self = (struct ready){.ctl = ctl};
     bool serve = is_ready(&self, disks);
-    while (!serve && sl_clock_monotonic_ns() < deadline_ns) {
+    while (!serve && self.lives && sl_clock_monotonic_ns() < deadline_ns) {
         (void)nanosleep(&pause, NULL);
         serve = is_ready(&self, disks);
     }
@@ -201,7 +219,7 @@ int status_ready(const struct ctl *ctl, bool disks, uint64_t deadline_ns)
     if (disks && !self.disks_read && has_disks(&self)) {
         (void)printf("; not every disk has been read");
     }
-    if (self.count == 0) {
+    if (!self.lives) {
         (void)printf("; no node runs under the name '%s'",
                      sl_config_text(ctl->config, SL_SET_instance));
     }

@@ -86,6 +86,13 @@ class Supervisor(unittest.TestCase):
         self.assertEqual(node.supervisor("status", check=False).returncode, 3)
         self.assertEqual(node.ctl("put", "a", stdin=b"x", check=False).returncode, 3)
 
+    def test_a_wait_for_disks_ends_where_no_node_runs(self):
+        node = Node()
+        done = node.ctl("status", "--ready=disks", check=False)  # or it would wait for an hour
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(b"no node runs under the name", done.stdout)
+        node.__exit__()
+
     def test_wrong_settings_are_named(self):
         for words, text in ((["--ranks", "0"], "ranks"), (["--memory", "lots"], "memory"), (["--flase", "1"], "flase"),
                             (["--directory-url", "redis://u:pw@1.2.3.4"], "no password"),

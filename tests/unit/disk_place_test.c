@@ -250,6 +250,46 @@ START_TEST(check_passes_what_can_work_and_frees_it_again)
 END_TEST
 
 static const struct {
+    const char *disk, *list, *segment;
+    uint64_t want; /* 0: refused */
+} sizes[] = {
+    {"1GiB", "/a", "64MiB", 64 * SL_MIB},
+    {"64MiB", "/a", "64MiB", 16 * SL_MIB},
+    {"500GiB", "/a", "64MiB", 64 * SL_MIB},
+    {"1000GiB", "/a,/b", "64MiB", 64 * SL_MIB},
+    {"1000GiB", "/a", "64MiB", 128 * SL_MIB},
+    {"4TiB", "/a", "64MiB", 549756928},
+    {"4TiB", "/a", "1GiB", SL_GIB},
+    {"8000GiB", "/a", "1MiB", SL_GIB},
+    {"8001GiB", "/a", "64MiB", 0},
+    {"16000GiB", "/a,/b", "64MiB", SL_GIB},
+};
+
+START_TEST(segments_of_a_large_disk_fill_it)
+    {
+        struct sl_config *config = NULL;
+        struct sl_disk_sizes got;
+        struct sl_error why = {0};
+        ck_assert_int_eq(sl_config_create(&config, NULL), SL_OK);
+        ck_assert_int_eq(sl_config_set(config, "disk", sizes[_i].disk, "test", NULL), SL_OK);
+        ck_assert_int_eq(sl_config_set(config, "disk_path", sizes[_i].list, "test", NULL), SL_OK);
+        ck_assert_int_eq(sl_config_set(config, "disk_segment", sizes[_i].segment, "test", NULL),
+                         SL_OK);
+
+        sl_err err = sl_disk_sizes(config, &got, &why);
+
+        ck_assert_int_eq(err, sizes[_i].want != 0 ? SL_OK : SL_ERR_CONFIG);
+        if (err == SL_OK) {
+            ck_assert_uint_eq(got.segment_bytes, sizes[_i].want);
+            ck_assert_uint_ge(got.segment_bytes * SL_DISK_SEGMENTS_MAX, got.share_bytes);
+        } else {
+            ck_assert_ptr_nonnull(strstr(why.text, "8000 GiB a path"));
+        }
+        sl_config_destroy(&config);
+    }
+END_TEST
+
+static const struct {
     const char *disk, *second; /* of the paths; the first is fine */
     const char *text;
 } refusals[] = {
@@ -328,6 +368,7 @@ int main(void)
     tcase_add_test(all, looking_for_the_place_changes_nothing);
     tcase_add_loop_test(all, opened_disk_stays_where_it_was_when_the_mode_changes, 0, 2);
     tcase_add_test(all, check_passes_what_can_work_and_frees_it_again);
+    tcase_add_loop_test(all, segments_of_a_large_disk_fill_it, 0, SL_COUNT(sizes));
     tcase_add_loop_test(all, check_refuses_one_wrong_path_of_two_by_name, 0,
                         (int)SL_COUNT(refusals));
     tcase_add_loop_test(all, check_goes_on_while_one_path_of_two_works, 0, 2);

@@ -15,6 +15,7 @@
 #include "actors/registrar/disk/reclaim.h"
 #include "actors/registrar/disk/write_behind.h"
 #include "actors/registrar/presence/peers.h"
+#include "runtime/sl_disk_place.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -45,7 +46,9 @@ static void disks_init(struct registrar *self)
     const struct sl_config *config = self->env->config;
     struct reg_tier *tier = self->tier;
     tier->on = self->set.disk > 0;
-    tier->segment_bytes = sl_config_u64(config, SL_SET_disk_segment);
+    struct sl_disk_sizes sizes = {.segment_bytes = sl_config_u64(config, SL_SET_disk_segment)};
+    (void)sl_disk_sizes(config, &sizes, NULL); /* a tierer ends at wrong ones */
+    tier->segment_bytes = sizes.segment_bytes;
     tier->path_count = tier->on ? SL_MIN(sl_config_disk_count(config), SL_DISK_PATHS_MAX) : 0;
     /* A batch is one frame of a segment. */
     tier->batch_bytes_max = SL_MIN(REG_WRITE_BYTES_MAX, tier->segment_bytes / 2);

@@ -170,8 +170,7 @@ static void unit_mark(struct registrar *self, struct room *room, const struct ke
  * bytes have a bound of their own. True: something held has to be read. */
 static bool kept_mark(struct registrar *self, const struct kept *units, uint32_t count, double cut)
 {
-    uint64_t segment =
-        SL_MIN(self->tier->segment_bytes, self->set.disk / self->tier->path_count / 4);
+    uint64_t segment = self->tier->segment_bytes;
     double share = (cut < 0.0 ? KEEP_SHARE_WANTED : KEEP_SHARE_WORTH) * reg_admission_share(self);
     struct room room = {.bytes = (uint64_t)((double)segment * share),
                         .read_bytes = self->set.memory / KEEP_MEMORY_SHARE};

@@ -1,12 +1,12 @@
 /* client/ctl/trace.c - one op's path through the actors: flight recorders and logs, merged in time
  * order. */
-#include "client/ctl/trace.h"
-#include "runtime/sl_address.h"
+#include "client/ctl/commands.h"
 #include "runtime/sl_array.h"
 #include "runtime/sl_clock.h"
 #include "runtime/sl_metrics.h"
 #include "runtime/sl_parse.h"
 #include "runtime/sl_text.h"
+#include "runtime/sl_traceparent.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -19,6 +19,23 @@
 #define LOG_LINE_BYTES_MAX (64 * 1024u)
 #define LOG_FILES_MAX      1024u
 #define ACTOR_LETTERS      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-?"
+
+struct event {
+    uint64_t at_ns, trace_id;
+    char actor[32];
+    char peer[16];
+    char what[24];
+    char *text; /* owned; NULL: of a flight recorder */
+    uint32_t value;
+};
+
+struct trace {
+    const struct ctl *ctl;
+    uint64_t trace_id; /* 0: all */
+    struct event *events;
+    size_t count, room;
+    bool full;
+};
 
 static struct event *event_add(struct trace *trace)
 {
@@ -55,10 +72,10 @@ static bool page_collect(void *context, struct sl_metrics_view *view)
                            records[i].what);
             sl_text_clean(event->peer);
             sl_text_clean(event->what);
-            event->is_parent = sl_traceparent_of(&records[i], &event->parent);
-            if (event->is_parent) {
+            struct sl_traceparent parent;
+            if (sl_traceparent_of(&records[i], &parent)) {
                 char text[SL_TRACEPARENT_BYTES + 1];
-                sl_traceparent_text(&event->parent, text);
+                sl_traceparent_text(&parent, text);
                 event->text = strdup(text);
                 (void)snprintf(event->what, sizeof event->what, "traceparent");
             }
@@ -146,7 +163,8 @@ static int by_id_and_time(const void *a, const void *b)
                                              : by_time(a, b);
 }
 
-uint32_t trace_collect(struct trace *trace)
+/* All that the recorders know, sorted by op and time. Gives how many recorders there are. */
+static uint32_t trace_collect(struct trace *trace)
 {
     uint32_t pages = ctl_pages(trace->ctl, page_collect, trace);
     if (trace->count > 0) {
@@ -155,12 +173,47 @@ uint32_t trace_collect(struct trace *trace)
     return pages;
 }
 
-void trace_free(struct trace *trace)
+static void trace_free(struct trace *trace)
 {
     for (size_t i = 0; i < trace->count; i++) {
         free(trace->events[i].text);
     }
     free(trace->events);
+}
+
+static json_t *event_json(const struct event *event, uint64_t first_ns)
+{
+    json_t *shown = json_pack("{s:I, s:f, s:s, s:s}", "at_ns", (json_int_t)event->at_ns,
+                              "offset_us", (double)(event->at_ns - first_ns) / 1e3, "actor",
+                              event->actor, "what", event->what);
+    if (event->text != NULL) {
+        (void)json_object_set_new(shown, "text", json_string(event->text));
+    } else {
+        (void)json_object_set_new(shown, "peer", ctl_json_bytes(event->peer, strlen(event->peer)));
+        (void)json_object_set_new(shown, "value", ctl_json_u64(event->value));
+    }
+    return shown;
+}
+
+static json_t *events_json(const struct event *events, size_t count)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++) {
+        (void)json_array_append_new(list, event_json(&events[i], events[0].at_ns));
+    }
+    return list;
+}
+
+static void event_print(const struct event *event, uint64_t first_ns)
+{
+    (void)printf("%12.1f us  %-18s ", (double)(event->at_ns - first_ns) / 1e3, event->actor);
+    if (event->text == NULL) {
+        (void)printf("%-24s %-16s %u\n", event->what, event->peer, event->value);
+        return;
+    }
+    (void)printf("%s: ", event->what);
+    ctl_print_bytes(stdout, event->text, strlen(event->text));
+    (void)fputc('\n', stdout);
 }
 
 static int show_one(struct trace *trace)
@@ -170,35 +223,12 @@ static int show_one(struct trace *trace)
     if (trace->count > 0) {
         qsort(trace->events, trace->count, sizeof *trace->events, by_time);
     }
-    json_t *events = json_array();
-    for (size_t i = 0; i < trace->count; i++) {
-        const struct event *event = &trace->events[i];
-        double offset_us = (double)(event->at_ns - trace->events[0].at_ns) / 1e3;
-        if (trace->ctl->json) {
-            json_t *shown =
-                json_pack("{s:I, s:f, s:s, s:s}", "at_ns", (json_int_t)event->at_ns, "offset_us",
-                          offset_us, "actor", event->actor, "what", event->what);
-            if (event->text != NULL) {
-                (void)json_object_set_new(shown, "text", json_string(event->text));
-            } else {
-                (void)json_object_set_new(shown, "peer",
-                                          ctl_json_bytes(event->peer, strlen(event->peer)));
-                (void)json_object_set_new(shown, "value", ctl_json_u64(event->value));
-            }
-            (void)json_array_append_new(events, shown);
-        } else if (event->text != NULL) {
-            (void)printf("%12.1f us  %-18s %s: ", offset_us, event->actor, event->what);
-            ctl_print_bytes(stdout, event->text, strlen(event->text));
-            (void)fputc('\n', stdout);
-        } else {
-            (void)printf("%12.1f us  %-18s %-24s %-16s %u\n", offset_us, event->actor, event->what,
-                         event->peer, event->value);
-        }
-    }
     if (trace->ctl->json) {
-        ctl_print_json(json_pack("{s:s, s:o}", "trace", id, "events", events));
-    } else {
-        json_decref(events);
+        ctl_print_json(json_pack("{s:s, s:o}", "trace", id, "events",
+                                 events_json(trace->events, trace->count)));
+    }
+    for (size_t i = 0; !trace->ctl->json && i < trace->count; i++) {
+        event_print(&trace->events[i], trace->events[0].at_ns);
     }
     if (trace->count == 0) {
         (void)fprintf(stderr, "sluicectl trace: nobody remembers trace %s\n", id);
@@ -225,7 +255,7 @@ static int by_duration(const void *a, const void *b) /* the longest first */
     return l > r ? -1 : l < r;
 }
 
-static int show_rows(struct trace *trace, const struct op_row *rows, size_t count)
+static int show_rows(struct trace *trace, const struct op_row *rows, size_t count, bool events)
 {
     json_t *ops = json_array();
     for (size_t i = 0; i < count; i++) {
@@ -234,11 +264,12 @@ static int show_rows(struct trace *trace, const struct op_row *rows, size_t coun
         double duration_us = (double)(rows[i].end_ns - rows[i].start_ns) / 1e3;
         (void)snprintf(id, sizeof id, "%016" PRIx64, first->trace_id);
         if (trace->ctl->json) {
-            (void)json_array_append_new(ops, json_pack("{s:s, s:I, s:f, s:I, s:s, s:s}", "trace",
+            json_t *shown = events ? events_json(first, rows[i].count)
+                                   : json_integer((json_int_t)rows[i].count);
+            (void)json_array_append_new(ops, json_pack("{s:s, s:I, s:f, s:o, s:s, s:s}", "trace",
                                                        id, "at_ns", (json_int_t)rows[i].start_ns,
-                                                       "duration_us", duration_us, "events",
-                                                       (json_int_t)rows[i].count, "actor",
-                                                       first->actor, "what", first->what));
+                                                       "duration_us", duration_us, "events", shown,
+                                                       "actor", first->actor, "what", first->what));
         } else {
             (void)printf("%s %12.1f us %4zu events  %-18s %s\n", id, duration_us, rows[i].count,
                          first->actor, first->what);
@@ -252,7 +283,7 @@ static int show_rows(struct trace *trace, const struct op_row *rows, size_t coun
     return CTL_FINE;
 }
 
-static int show_many(struct trace *trace, uint64_t wanted, bool slow)
+static int show_many(struct trace *trace, uint64_t wanted, bool slow, bool events)
 {
     struct op_row *rows = malloc((trace->count + 1) * sizeof *rows);
     size_t count = 0;
@@ -270,84 +301,9 @@ static int show_many(struct trace *trace, uint64_t wanted, bool slow)
         (void)fprintf(stderr, "no op yet: gets of what is in memory ask no actor\n");
     }
     qsort(rows, count, sizeof *rows, slow ? by_duration : by_end);
-    int code = show_rows(trace, rows, SL_MIN(count, wanted));
+    int code = show_rows(trace, rows, SL_MIN(count, wanted), events);
     free(rows);
     return code;
-}
-
-/* ---- ops as spans ---- */
-
-#define FOLLOW_SECONDS      1
-#define FOLLOW_SECONDS_LONG 30 /* between two tries, while nobody takes them */
-
-struct sending {
-    const char *where;
-    uint64_t since_ns; /* what was over by then was sent */
-    uint64_t op_count; /* sent */
-};
-
-static sl_err batch_send(void *context, json_t *request, size_t op_count, uint64_t over_ns,
-                         struct sl_error *why)
-{
-    struct sending *sending = context;
-    sl_err err = otlp_send(sending->where, request, why);
-    if (err == SL_OK) {
-        sending->since_ns = over_ns;
-        sending->op_count += op_count;
-    }
-    return err;
-}
-
-/* Sends what is over and was not sent. */
-static sl_err spans_send(const struct ctl *ctl, struct sending *sending, struct sl_error *why)
-{
-    struct trace trace = {.ctl = ctl};
-    uint64_t until_ns = sl_clock_monotonic_ns() - OTLP_SETTLE_NS;
-    if (trace_collect(&trace) == 0) {
-        trace_free(&trace);
-        return ctl_no_pages(ctl, why);
-    }
-    sl_err err = otlp_requests(&trace, sending->since_ns, until_ns, batch_send, sending, why);
-    trace_free(&trace);
-    return err;
-}
-
-static int send_spans(struct ctl *ctl, const char *where, bool follow)
-{
-    struct sl_error why = {0};
-    struct sending sending = {.where = where};
-    unsigned pause_s = FOLLOW_SECONDS;
-    ctl_interruptible();
-    do {
-        sl_err err = spans_send(ctl, &sending, &why);
-        if (err != SL_OK && sending.op_count > 0) {
-            size_t length = strlen(why.text);
-            (void)snprintf(&why.text[length], sizeof why.text - length,
-                           "; %" PRIu64 " ops were sent before", sending.op_count);
-        }
-        if (err != SL_OK && !follow) {
-            return ctl_failed(ctl, &why);
-        }
-        if (err != SL_OK) {
-            (void)ctl_failed(ctl, &why);
-        }
-        pause_s =
-            err == SL_OK ? FOLLOW_SECONDS : SL_MIN(2 * pause_s, (unsigned)FOLLOW_SECONDS_LONG);
-        if (follow && !ctl_interrupted()) { /* a signal ends it */
-            (void)nanosleep(&(struct timespec){.tv_sec = pause_s}, NULL);
-        }
-    } while (follow && !ctl_interrupted());
-    if (strcmp(where, "-") == 0) {
-        return CTL_FINE;
-    }
-    if (ctl->json) {
-        ctl_print_json(json_pack("{s:o}", "ops", ctl_json_u64(sending.op_count)));
-    } else {
-        char shown[1100];
-        (void)sl_url_show(where, shown, sizeof shown);
-        (void)printf("%" PRIu64 " ops sent to %s\n", sending.op_count, shown);
-    }
-    return CTL_FINE;
 }
 
 static int trace_command(struct ctl *ctl, int argc, char **argv)
@@ -355,25 +311,21 @@ static int trace_command(struct ctl *ctl, int argc, char **argv)
     int code;
     uint64_t last = 0;
     uint64_t slow = 0;
-    const char *otlp = NULL;
-    bool follow = false;
+    bool events = false;
     struct trace trace = {.ctl = ctl};
     const struct ctl_option options[] = {{.name = "last", .count = &last},
                                          {.name = "slow", .count = &slow},
-                                         {.name = "otlp", .text = &otlp},
-                                         {.name = "follow", .flag = &follow}};
+                                         {.name = "events", .flag = &events}};
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         return code;
     }
-    if ((ctl->word_count == 1) + (last > 0) + (slow > 0) + (otlp != NULL) != 1 ||
-        ctl->word_count > 1 || (follow && otlp == NULL)) {
-        return ctl_wrong(ctl, "one of ID, --last N, --slow N, --otlp URL|FILE [--follow]");
+    bool one = ctl->word_count == 1;
+    if (one + (last > 0) + (slow > 0) != 1 || ctl->word_count > 1 ||
+        (events && (one || !ctl->json))) {
+        return ctl_wrong(
+            ctl, "one of ID, --last N, --slow N; --events needs one of these two, and --json");
     }
-    if (otlp != NULL) {
-        return send_spans(ctl, otlp, follow);
-    }
-    if (ctl->word_count == 1 &&
-        (!sl_parse_hex(ctl->words[0], &trace.trace_id) || trace.trace_id == 0)) {
+    if (one && (!sl_parse_hex(ctl->words[0], &trace.trace_id) || trace.trace_id == 0)) {
         return ctl_wrong(ctl, "'%s' is no trace id: up to 16 hex digits, not 0", ctl->words[0]);
     }
     if (trace_collect(&trace) == 0) {
@@ -385,7 +337,7 @@ static int trace_command(struct ctl *ctl, int argc, char **argv)
         logs_collect(&trace);
         code = show_one(&trace);
     } else {
-        code = show_many(&trace, SL_MAX(last, slow), slow > 0);
+        code = show_many(&trace, SL_MAX(last, slow), slow > 0, events);
     }
     if (trace.full) {
         (void)fprintf(stderr, "sluicectl trace: more than %u events: some are left out\n",
@@ -398,22 +350,16 @@ static int trace_command(struct ctl *ctl, int argc, char **argv)
 /* clang-format off */
 const struct ctl_command ctl_trace = {
     .name = "trace",
-    .summary = "show an op's path through the actors, or send it to a collector",
-    .help = "trace ID | --last N | --slow N | --otlp URL|FILE [--follow]\n"
+    .summary = "show an op's path through the actors",
+    .help = "trace ID | --last N | --slow N [--json [--events]]\n"
             "\n"
             "Merges the flight recorders of all actors (dead and stopped ones too) with their logs.\n"
+            "`python -m sluice.otel` sends ops to a collector of OpenTelemetry.\n"
             "\n"
             "  ID                16 hex digits: all events in time order, offsets in us\n"
             "  --last N          the N most recent ops\n"
             "  --slow N          the N slowest ops still remembered\n"
-            "  --otlp URL|FILE   send the ops that are over, and still remembered, as spans of OpenTelemetry (OTLP in JSON): to a\n"
-            "                    collector (http:// or https://; a URL without a path gets v1/traces; needs the program curl;\n"
-            "                    headers from OTEL_EXPORTER_OTLP_HEADERS), or a line a request behind a file's end; -: print it.\n"
-            "                    A request has 512 spans, about 1 MiB, at most; one that fails is the last, and the ops before are counted.\n"
-            "                    Ops that came with a traceparent are spans of its trace, others of a trace of their own.\n"
-            "  --follow          go on with what ends from now on, until SIGINT or SIGTERM\n"
-            "\n"
-            "example: sluicectl trace --otlp http://localhost:4318 --follow"
+            "  --events          with --json: each op's events in the place of their number\n"
             CTL_HELP_COMMON,
     .run = trace_command,
 };

@@ -865,7 +865,7 @@ struct sl_origin {
 };
 /* Stores, loads and hand-overs that this thread starts from now on come from there, until it is said
  * anew; NULL: from nowhere. Copied. `sluicectl explain --request` finds ops by the request's name; the
- * flight recorder keeps the trace context, and `sluicectl trace --otlp` hands the ops on as its
+ * flight recorder keeps the trace context, and `python -m sluice.otel` hands the ops on as its
  * spans. Errors: SL_ERR_INVALID (names which is wrong; nothing has changed). */
 sl_err sl_origin_set(const struct sl_origin *origin, struct sl_error *why);
 struct sl_op_result {

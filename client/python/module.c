@@ -237,7 +237,7 @@ static PyMethodDef module_methods[] = {
     {"set_origin", (PyCFunction)(void (*)(void))sl_py_set_origin, METH_VARARGS | METH_KEYWORDS,
      "set_origin(request=None, traceparent=None)\n--\n\nWhere the ops that this thread starts from "
      "now on come from: what the engine calls its request, by which sluicectl explain --request "
-     "finds them, and a W3C trace context, of whose trace sluicectl trace --otlp makes them spans."},
+     "finds them, and a W3C trace context, of whose trace python -m sluice.otel makes them spans."},
     {"team_number", sl_py_team_number, METH_O,
      "team_number(name)\n--\n\nThe number of a team, of what its processes have in common and "
      "nobody else has: a str or bytes, 16 or more."},

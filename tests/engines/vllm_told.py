@@ -4,6 +4,7 @@ it, a line a load in the log, engines in `sluicectl top`, and KV events (vllm_ro
 import json
 import os
 import socket
+import subprocess
 
 from harness import GIB, Outcome, Scenario, check, free_port
 from vllm_parts import Engine, prompts_make
@@ -56,13 +57,13 @@ class Told:
         check(asked.returncode in (0, 1) and asked.stdout, f"explain --request {name}: {asked.stderr.strip()}")
         return json.loads(asked.stdout)["ops"]
 
-    def spans(self, node, path):
-        """{span id: span} of all ops so far."""
-        sent = node.ctl("trace", "--otlp", path)
-        check(sent.returncode == 0, f"trace --otlp: {sent.stderr.strip()}")
-        with open(path, encoding="utf-8") as file:
-            return {span["spanId"]: span for line in file for resource in json.loads(line)["resourceSpans"]
-                    for scope in resource["scopeSpans"] for span in scope["spans"]}
+    def spans(self, node):
+        """{span id: span} of all ops so far; ids are hex."""
+        sent = subprocess.run([self.run.interpreter, "-m", "sluice.otel", "-", "--sluicectl", node.program("sluicectl")], env=node.variables,
+                              capture_output=True, text=True, timeout=60, check=False)
+        check(sent.returncode == 0, f"sluice.otel: {sent.stderr.strip()}")
+        spans = [json.loads(line) for line in sent.stdout.splitlines()]
+        return {span["context"]["span_id"].removeprefix("0x"): span for span in spans}
 
     def row(self, node):
         """The engine's, of top."""
@@ -97,9 +98,9 @@ class Told:
         load = next(op for op in self.explained(node, "client-warm") if op["kind"] == "load")
         check([(run["count"], run["fate"]) for run in load["runs"]] == [(BLOCKS, "memory")], f"of the second one: {load}")
 
-        spans = self.spans(node, os.path.join(node.directory, "spans.jsonl"))
+        spans = self.spans(node)
         names = {op["trace"]: f"sluice {op['kind']}" for op in (store, load)}
-        below = {number: span["name"] for number, span in spans.items() if (span["traceId"], span.get("parentSpanId")) == (TRACE, SPAN)}
+        below = {number: span["name"] for number, span in spans.items() if (span["context"]["trace_id"], span["parent_id"]) == ("0x" + TRACE, "0x" + SPAN)}
         check(names.items() <= below.items(), f"below the traceparent are {below}, not {names}")
 
         said = self.log_of(node, "coordinator")

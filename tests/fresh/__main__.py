@@ -30,13 +30,13 @@ LEFT_OUT = (
     (r"10\.0\.0\.1", "needs other hosts"),
     (r"^sluicectl nodes", "of a node with peers, which needs other hosts"),
     (r"^vllm serve|^pip install vllm", "needs a GPU, several GB and a model, which have runs of their own (deploy/test --engines)"),
+    (r"^python -m sluice\.otel", "needs OpenTelemetry's package and a collector (tests/python/why_test.py has both)"),
     (r"^python3 tests/bench/", "measures other projects' packages beside ours for minutes"),
 )
 SECTIONS_LEFT_OUT = {"From packages": "deploy/test --package runs them in a Debian 12 of its own"}
 # What a user puts in the place of README's words.
 WORDS = (("TRACE.jsonl", "/tmp/trace.jsonl"), ("advise FILE", "advise /tmp/recording"), ("KEY...", "greeting"), ("KEY", "greeting"),
-         ("--request ID", "--request $(sluicectl trace --last 1 | grep -om1 '[0-9a-f]\\{16\\}')"), ("--tokens FILE", "--tokens /tmp/tokens"),
-         ("URL --follow", "/tmp/spans"))
+         ("--request ID", "--request $(sluicectl trace --last 1 | grep -om1 '[0-9a-f]\\{16\\}')"), ("--tokens FILE", "--tokens /tmp/tokens"))
 # Run until the next section begins, as a user would in another terminal: with what shows that it is ready.
 DAEMONS = (
     (r"^sluice-metrics\b", "curl -sf http://127.0.0.1:9400/metrics | grep -q ^sluice_"),

@@ -306,9 +306,6 @@ static int bench_all(struct ctl *ctl, uint64_t measure_ns)
         code = bench_run(ctl, &bench, kind_names[rows[i].kind], print_row);
         bench_free(&bench);
     }
-    if (code == CTL_FINE) {
-        code = ctl_bench_queue(ctl, 0, measure_ns);
-    }
     if (ctl->rows != NULL) {
         ctl_print_json(ctl->rows);
         ctl->rows = NULL;
@@ -357,7 +354,7 @@ static int bench_command(struct ctl *ctl, int argc, char **argv)
         return code;
     }
     const char *word = ctl->word_count == 1 ? ctl->words[0] : "";
-    bool all = strcmp(word, "all") == 0, queue = strcmp(word, "queue") == 0;
+    bool all = strcmp(word, "all") == 0;
     if (strcmp(word, "disk") == 0) {
         return ctl_bench_disk(ctl, bench.size_bytes, gpu.total_bytes);
     }
@@ -377,8 +374,8 @@ static int bench_command(struct ctl *ctl, int argc, char **argv)
     while (kind < SL_COUNT(kind_names) && strcmp(word, kind_names[kind]) != 0) {
         kind++;
     }
-    if (kind == SL_COUNT(kind_names) && !queue && !all) {
-        return ctl_wrong(ctl, "one of all, get, put, exists, engine, queue, disk, gpu");
+    if (kind == SL_COUNT(kind_names) && !all) {
+        return ctl_wrong(ctl, "one of all, get, put, exists, engine, disk, gpu");
     }
     if (all && (bench.size_bytes != 0 || bench.batch != 0 || bench.keys != 0)) {
         return ctl_wrong(ctl, "--size, --batch and --keys are of one of get, put, exists");
@@ -388,9 +385,6 @@ static int bench_command(struct ctl *ctl, int argc, char **argv)
     }
     if (all) {
         return bench_all(ctl, bench.measure_ns);
-    }
-    if (queue) {
-        return ctl_bench_queue(ctl, bench.size_bytes, bench.measure_ns);
     }
     bench.kind = (enum bench_kind)kind;
     bool exists = bench.kind == BENCH_EXISTS;
@@ -419,7 +413,6 @@ const struct ctl_command ctl_bench = {
             "                                      [--seconds S]\n"
             "       sluicectl bench engine [--ranks N] [--blocks N] [--part-bytes N] [--layers N]\n"
             "                              [--plain] [--ops N] [--seconds S]\n"
-            "       sluicectl bench queue [--size N] [--seconds S]\n"
             "       sluicectl bench disk [--size N] [--total SIZE]\n"
             "       sluicectl bench gpu [--rank GPU] [--total SIZE] [--seconds S] [--sizes N,N] [--counts N,N]\n"
             "                           [--ways W,W] [--values V,V] [--host H,H] [--swap-multiprocessors N]\n"
@@ -430,8 +423,8 @@ const struct ctl_command ctl_bench = {
             "memory allows it (walk_bytes, llc_bytes). Rates are medians of the turns, ratios medians of\n"
             "the ratios of neighbouring turns; p50 and p99 are of one call, a batch.\n"
             "\n"
-            "  all     exists with a million keys, get and put of 4KiB to 4MiB, queue: a table. WHAT THE\n"
-            "          NODE HOLDS IS EVICTED\n"
+            "  all     exists with a million keys, get and put of 4KiB to 4MiB: a table. WHAT THE NODE\n"
+            "          HOLDS IS EVICTED\n"
             "  get     into the caller's buffers; all keys are in memory\n"
             "  put     with the digest, of new keys only. Without --keys into a full memory, as a cache is:\n"
             "          each put evicts the oldest object. WHAT THE NODE HOLDS IS EVICTED. With --keys N\n"
@@ -444,8 +437,6 @@ const struct ctl_command ctl_bench = {
             "          rank is as fast as memcpy alone. CPU time is that of all actors and of this\n"
             "          process. Stored blocks are removed again, which is not timed; they take up to 5/8\n"
             "          of the node's memory\n"
-            "  queue   round trips of one frame between two processes through shared memory, beside\n"
-            "          ZeroMQ; needs no node\n"
             "  disk    objects stored through a tierer and loaded again, beside fio on the same disk\n"
             "  gpu     pieces of values between a GPU (--rank N: the Nth) and host memory: in slices as a\n"
             "          swapper moves them, and by every way, beside one pinned copy of the same bytes and\n"
@@ -455,7 +446,7 @@ const struct ctl_command ctl_bench = {
             "\n"
             "Removes its keys.\n"
             "\n"
-            "  --size N          bytes of a value (default 256KiB; exists, queue: 64)\n"
+            "  --size N          bytes of a value (default 256KiB; exists: 64)\n"
             "  --batch N         keys a call (default 1; exists: 256)\n"
             "  --keys N          distinct keys (default: get 4x the last-level cache, exists 100000,\n"
             "                    bounded by memory; a million keys want --index-memory 400MiB of the node)\n"

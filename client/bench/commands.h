@@ -4,6 +4,6 @@
 
 #include "client/command/command.h"
 
-extern const struct ctl_command ctl_workload, ctl_bench, ctl_replay, ctl_pd_demo;
+extern const struct ctl_command ctl_workload, ctl_bench, ctl_replay;
 
 #endif

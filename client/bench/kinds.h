@@ -1,5 +1,5 @@
-/* client/bench/kinds.h - the benches that are not of values by key: an engine, a disk, a GPU, a
- * queue. Each gives the exit code. */
+/* client/bench/kinds.h - the benches that are not of values by key: an engine, a disk, a GPU.
+ * Each gives the exit code. */
 #ifndef SL_CLIENT_BENCH_KINDS_H
 #define SL_CLIENT_BENCH_KINDS_H
 
@@ -22,7 +22,5 @@ struct bench_engine_asked {
     bool plain;          /* memory that swappers cannot map */
 };
 int ctl_bench_engine(struct ctl *ctl, const struct bench_engine_asked *asked);
-/* Frames of size_bytes (0: 64), measured for measure_ns in all. */
-int ctl_bench_queue(struct ctl *ctl, uint64_t size_bytes, uint64_t measure_ns);
 
 #endif

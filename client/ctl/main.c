@@ -13,7 +13,7 @@ static const struct ctl_command *const commands[] = {
     &ctl_put,           &ctl_get,      &ctl_exists, &ctl_prefetch, &ctl_rm,     &ctl_ls,
     &ctl_stat,          &ctl_explain,  &ctl_flush,  &ctl_status, &ctl_top,    &ctl_metrics,   &ctl_tiers,  &ctl_pools,
     &ctl_contributions, &ctl_nodes,    &ctl_keygen, &ctl_trace,    &ctl_keys,   &ctl_messages,
-    &ctl_config,        &ctl_workload, &ctl_bench,  &ctl_doctor,   &ctl_replay, &ctl_pd_demo,
+    &ctl_config,        &ctl_workload, &ctl_bench,  &ctl_doctor,   &ctl_replay,
     &ctl_advise,        &ctl_session,  &ctl_events, &ctl_formats,  &ctl_dirs,
 };
 /* clang-format on */

@@ -12,7 +12,7 @@ import shutil
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "node"))
 
 import node_support  # noqa: E402
-from node_support import CTL, NODE, PACE, PATIENCE, Node, wait_until, workload  # noqa: E402,F401
+from node_support import CTL, NODE, PACE, PATIENCE, PD_ENGINES, Node, wait_until, workload  # noqa: E402,F401
 
 # More settings of every node, for runs of the same tests under other ones.
 EVERYWHERE = os.environ.get("SL_CLUSTER_SETTINGS", "").split()

@@ -203,7 +203,7 @@ class Shapes(unittest.TestCase):
 
 
 class Disturbed(Pushing):
-    """pd-demo poisons decode's blocks, and looks at them again before they are reused and at the end (late_writes). What is left of all
+    """pd_engines poisons decode's blocks, and looks at them again before they are reused and at the end (late_writes). What is left of all
     cases together is looked at once: it has its time to go, and that passes once."""
 
     @classmethod

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import threading
 
-from cluster_support import CTL, PACE, Cluster, counter, main, wait_alive, wait_until
+from cluster_support import PACE, PD_ENGINES, Cluster, counter, main, wait_alive, wait_until
 from pushing_support import Pushing, config_of
 
 
@@ -121,7 +121,7 @@ class Handover(Pushing):
         with Cluster(2, memory="256MiB", settings=["--handover-hold", "3s"]) as cluster:
             a, b = cluster.nodes
             wait_alive(b, "a")
-            demo = subprocess.Popen([CTL, "pd-demo", "--json", "--prefill-config", config_of(a), "--decode-config", config_of(b),
+            demo = subprocess.Popen([PD_ENGINES, "--prefill-config", config_of(a), "--decode-config", config_of(b),
                                      "--requests", "100000", "--op-timeout", "60s", "--concurrency", "64"],
                                     stdout=subprocess.DEVNULL, env=a.environment)
             try:

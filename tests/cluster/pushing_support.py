@@ -1,11 +1,11 @@
-"""Hand-overs between the nodes of a cluster, with the engines of sluicectl pd-demo."""
+"""Hand-overs between the nodes of a cluster, with the engines of support/pd."""
 
 import json
 import os
 import subprocess
 import unittest
 
-from cluster_support import CTL, PATIENCE, counter, wait_until
+from cluster_support import PATIENCE, PD_ENGINES, counter, wait_until
 
 
 def config_of(node):
@@ -18,7 +18,7 @@ def config_of(node):
 
 class Pushing(unittest.TestCase):
     def demo(self, prefill, decode, *arguments):
-        done = subprocess.run([CTL, "pd-demo", "--json", "--prefill-config", config_of(prefill), "--decode-config",
+        done = subprocess.run([PD_ENGINES, "--prefill-config", config_of(prefill), "--decode-config",
                                config_of(decode), *arguments], timeout=300 * PATIENCE, text=True, check=False,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=prefill.environment)
         self.assertTrue(done.stdout, f"{done.stderr}\n{prefill.logs()}\n{decode.logs()}")

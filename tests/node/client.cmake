@@ -21,6 +21,16 @@ add_executable(pool_probe ${CMAKE_CURRENT_LIST_DIR}/pool_probe.c)
 target_link_libraries(pool_probe PRIVATE sl_flags sluice)
 set_target_properties(pool_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 sl_node_test(pools LABEL node SCRIPT node/pools_test.py TIMEOUT 600)
+# Two engines that hand requests over; also of cluster and rdma.
+add_executable(pd_engines ${CMAKE_CURRENT_SOURCE_DIR}/support/pd/pd_engines.c ${CMAKE_CURRENT_SOURCE_DIR}/support/pd/pd_decode.c
+    ${CMAKE_CURRENT_SOURCE_DIR}/support/pd/pd_engine.c ${CMAKE_CURRENT_SOURCE_DIR}/support/pd/pd_prefill.c)
+target_link_libraries(pd_engines PRIVATE sl_flags sluice_command sluice_bench_model sluice_keys)
+set_target_properties(pd_engines PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+# What an engine's author reads first: client/examples.
+add_executable(example_handover ${CMAKE_SOURCE_DIR}/client/examples/handover.c)
+target_link_libraries(example_handover PRIVATE sl_flags sluice)
+target_include_directories(example_handover PRIVATE ${CMAKE_SOURCE_DIR}/client/lib)
+set_target_properties(example_handover PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 # An engine that computes layer by layer.
 add_executable(layers_probe ${CMAKE_CURRENT_LIST_DIR}/layers_probe.c)
 target_link_libraries(layers_probe PRIVATE sl_flags sluice)

@@ -20,6 +20,7 @@ ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
 BIN = os.environ.get("SLUICE_BIN", os.path.join(ROOT, "build", "release", "bin"))
 NODE = os.path.join(ROOT, "deploy", "sluice-node")
 CTL = os.path.join(BIN, "sluicectl")
+PD_ENGINES = os.path.join(os.path.dirname(BIN), "tests", "pd_engines")  # support/pd
 TRACE = os.path.join(ROOT, "..", "shared", "data", "conversation_trace.jsonl")
 
 

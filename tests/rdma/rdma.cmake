@@ -13,7 +13,7 @@ if(SL_VERBS_INCLUDE)
     # Whole nodes, two NICs each: links that go, transporters that are killed and stopped. Sanitized actors in the emulated guest take
     # twice these four minutes, and show nothing that rdma_test and the unit suites do not.
     if(NOT SL_SANITIZE)
-        add_test(NAME rdma/nodes COMMAND ${CMAKE_CURRENT_LIST_DIR}/run -a ${CMAKE_BINARY_DIR}/bin ${CMAKE_CURRENT_LIST_DIR}/nodes ${CMAKE_BINARY_DIR}/bin)
+        add_test(NAME rdma/nodes COMMAND ${CMAKE_CURRENT_LIST_DIR}/run -a ${CMAKE_BINARY_DIR}/bin -a $<TARGET_FILE:pd_engines> ${CMAKE_CURRENT_LIST_DIR}/nodes ${CMAKE_BINARY_DIR}/bin)
         set_tests_properties(rdma/nodes PROPERTIES LABELS rdma TIMEOUT 900 SKIP_RETURN_CODE 77 RUN_SERIAL ON)
     endif()
 endif()

@@ -1,6 +1,6 @@
-/* client/bench/pd_decode.c - the decode engine of the demo: announces requests, waits for their
+/* tests/support/pd/pd_decode.c - the decode engine of the demo: announces requests, waits for their
  * first tokens, loads, checks every byte, and stores what it added. */
-#include "client/bench/pd_demo.h"
+#include "tests/support/pd/pd_engines.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
-/* client/bench/pd_demo.h - the parts of `sluicectl pd-demo`: two engines, each a process, that hand
- * requests over. */
-#ifndef SL_CLIENT_BENCH_PD_DEMO_H
-#define SL_CLIENT_BENCH_PD_DEMO_H
+/* tests/support/pd/pd_engines.h - two engines, each a process, that hand requests over and check every
+ * byte: suites of hand-overs run them. */
+#ifndef SL_TESTS_SUPPORT_PD_ENGINES_H
+#define SL_TESTS_SUPPORT_PD_ENGINES_H
 
 #include "client/bench/histogram.h"
 #include "client/command/command.h"
@@ -17,7 +17,7 @@
 struct pd_options {
     const char *mode, *key_format;
     uint64_t requests, seed, ranks, layers, block_bytes, blocks, concurrency, op_timeout_ns;
-    bool kill_prefill, progress, direct, by_layers;
+    bool kill_prefill, direct, by_layers;
     const char *prefill_instance, *decode_instance, *prefill_config, *decode_config;
 };
 

@@ -1,7 +1,6 @@
-/* client/bench/pd_demo.c - runs a prefill and a decode engine as two processes, kills one if asked,
+/* tests/support/pd/pd_engines.c - runs a prefill and a decode engine as two processes, kills one if asked,
  * and reports. */
-#include "client/bench/pd_demo.h"
-#include "client/bench/commands.h"
+#include "tests/support/pd/pd_engines.h"
 #include "runtime/keys/sl_keys.h"
 
 #include <inttypes.h>
@@ -18,7 +17,7 @@
 #define STEP_NS    (20 * SL_NS_PER_MS)
 #define SILENCE_NS (60 * SL_NS_PER_S) /* besides an op's deadline */
 
-static int options_check(struct ctl *ctl, struct pd_options *options, const char *progress)
+static int options_check(struct ctl *ctl, struct pd_options *options)
 {
     struct sl_error why;
     enum sl_handover_mode mode = SL_HANDOVER_BY_STORAGE;
@@ -50,25 +49,7 @@ static int options_check(struct ctl *ctl, struct pd_options *options, const char
     if (!options->direct && strcmp(options->mode, "storage") != 0) {
         return ctl_wrong(ctl, "--mode is storage or direct, not %s", options->mode);
     }
-    return ctl_progress(ctl, progress, &options->progress);
-}
-
-static void progress_show(const struct pd_options *options, const struct pd_report *report,
-                          uint64_t started_ns, bool last)
-{
-    uint64_t done = atomic_load(&report->progress);
-    double share = (double)done / (double)options->requests;
-    double seconds = (double)(sl_clock_monotonic_ns() - started_ns) / 1e9;
-    if (!options->progress) {
-        return;
-    }
-    ctl_progress_bar(done, options->requests);
-    (void)fprintf(stderr, "%s%s %.0f s   ",
-                  atomic_load(&report->prefill_killed) ? "prefill killed  " : "",
-                  last ? "took" : "left", last || share <= 0 ? seconds : seconds / share - seconds);
-    if (last) {
-        (void)fputc('\n', stderr);
-    }
+    return CTL_FINE;
 }
 
 static pid_t side_start(const struct ctl *ctl, const struct pd_options *options,
@@ -132,7 +113,6 @@ static void run_watch(const struct pd_options *options, struct pd_report *report
         }
         side_wait(&run->prefill, &run->prefill_code);
         side_wait(&run->decode, &run->decode_code);
-        progress_show(options, report, started_ns, run->decode == 0);
         bool failed = run->prefill == 0 && run->prefill_code != CTL_FINE;
         if (failed || now_ns - moved_ns > options->op_timeout_ns + SILENCE_NS) {
             run->decode_code = failed ? run->prefill_code : CTL_NO;
@@ -145,52 +125,6 @@ static void run_watch(const struct pd_options *options, struct pd_report *report
     }
     side_end(&run->prefill);
     run->wall_ns = sl_clock_monotonic_ns() - started_ns;
-}
-
-static double us_of(uint64_t ns)
-{
-    return (double)ns / 1e3;
-}
-
-static void report_print(const struct pd_options *options, const struct pd_report *report,
-                         const struct run *run)
-{
-    char bytes[32];
-    (void)printf("requests      %" PRIu64 " in %.2f s, %" PRIu64
-                 " with an incomplete last block%s\n",
-                 report->announced, (double)run->wall_ns / 1e9, report->partial_tails,
-                 atomic_load(&report->prefill_killed) ? "; prefill was killed" : "");
-    (void)printf("complete      %" PRIu64 ", %" PRIu64 " recomputed\n", report->complete,
-                 report->recomputed);
-    (void)printf("errors        %" PRIu64 " of class 502, %" PRIu64 " others, %" PRIu64
-                 " came too late\n",
-                 report->errors_502, report->errors_other, report->gone);
-    (void)printf("blocks        %" PRIu64 " loaded: memory %" PRIu64 ", disk %" PRIu64
-                 ", remote %" PRIu64 "; %s\n",
-                 report->blocks_loaded, report->from_memory, report->from_disk, report->from_remote,
-                 ctl_size_text(report->bytes, bytes));
-    (void)printf("wrong bytes   %" PRIu64 ", %" PRIu64 " written late\n", report->wrong_bytes,
-                 report->late_writes);
-    (void)printf("blocks held   %" PRIu64 "\n", report->blocks_held);
-    (void)printf("output        %" PRIu64 " blocks stored, %" PRIu64 " failed\n",
-                 report->output_stored, report->output_failed);
-    if (options->by_layers) {
-        (void)printf("layers        %" PRIu64 " there before their hand-over was complete, %" PRIu64
-                     " times the "
-                     "first before the last was computed\n",
-                     report->layers_early, report->layers_ahead);
-    }
-    (void)printf("hand-over     p50 %.0f us, p99 %.0f us; prefill's longest turn %.0f us\n",
-                 us_of(ctl_histogram_quantile(&report->handover_ns, 0.5)),
-                 us_of(ctl_histogram_quantile(&report->handover_ns, 0.99)),
-                 us_of(report->loop_longest_ns));
-    if (report->first_error[0] != '\0') {
-        (void)printf("first error   %s\n", report->first_error);
-    }
-    if (report->send_error[0] != '\0') {
-        (void)printf("prefill       %" PRIu64 " failed: %s\n", report->send_failed,
-                     report->send_error);
-    }
 }
 
 static void count_set(json_t *object, const char *name, uint64_t value)
@@ -268,21 +202,16 @@ static int demo_run(struct ctl *ctl, const struct pd_options *options)
     side_end(&run.decode);
     int code = run.decode_code;
     if (code == CTL_FINE) {
-        if (ctl->json) {
-            ctl_print_json(report_json(options, report, &run));
-        } else {
-            report_print(options, report, &run);
-        }
+        ctl_print_json(report_json(options, report, &run));
         code = report_fine(options, report) ? CTL_FINE : CTL_NO;
     }
     (void)munmap(report, sizeof *report);
     return code;
 }
 
-static int pd_demo_command(struct ctl *ctl, int argc, char **argv)
+static int pd_command(struct ctl *ctl, int argc, char **argv)
 {
     int code;
-    const char *progress = "auto";
     struct pd_options asked = {.key_format = "sluice",
                                .requests = 20,
                                .seed = 1,
@@ -308,21 +237,20 @@ static int pd_demo_command(struct ctl *ctl, int argc, char **argv)
         {.name = "prefill-instance", .text = &asked.prefill_instance},
         {.name = "decode-instance", .text = &asked.decode_instance},
         {.name = "prefill-config", .text = &asked.prefill_config},
-        {.name = "decode-config", .text = &asked.decode_config},
-        {.name = "progress", .text = &progress}};
+        {.name = "decode-config", .text = &asked.decode_config}};
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         return code;
     }
-    code = options_check(ctl, &asked, progress);
+    code = options_check(ctl, &asked);
     return code == CTL_FINE ? demo_run(ctl, &asked) : code;
 }
 
 /* clang-format off */
-const struct ctl_command ctl_pd_demo = {
-    .name = "pd-demo",
+static const struct ctl_command command = {
+    .name = "pd_engines",
     .registers = true,
     .summary = "hand requests from a prefill to a decode engine",
-    .help = "pd-demo [OPTIONS]\n"
+    .help = "pd_engines [OPTIONS]\n"
             "\n"
             "Runs a prefill and a decode engine as two processes on host memory. Of every request decode announces it, prefill\n"
             "computes its input, most of them with an incomplete last block, and hands it over; decode loads it, checks every byte,\n"
@@ -346,8 +274,19 @@ const struct ctl_command ctl_pd_demo = {
             "                          two nodes that are each other's peers (default: one)\n"
             "  --prefill-config FILE, --decode-config FILE\n"
             "                          their settings, where these differ in more than the name\n"
-            "  --progress auto|on|off"
+            "The report is JSON.\n"
             CTL_HELP_COMMON,
-    .run = pd_demo_command,
+    .run = pd_command,
 };
 /* clang-format on */
+
+int main(int argc, char **argv)
+{
+    struct ctl ctl = {.command = &command};
+    int code = pd_command(&ctl, argc, argv);
+    for (uint32_t i = 0; i < ctl.setting_count; i++) {
+        free(ctl.setting_texts[i]);
+    }
+    sl_config_destroy(&ctl.config);
+    return code;
+}

@@ -1,7 +1,7 @@
-/* client/bench/pd_engine.c - what both engines of a hand-over demo have: device blocks on host
+/* tests/support/pd/pd_engine.c - what both engines of a hand-over demo have: device blocks on host
  * memory, requests, and the channel between them. */
-#include "client/bench/pd_demo.h"
 #include "client/bench/replay_content.h"
+#include "tests/support/pd/pd_engines.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -157,8 +157,8 @@ sl_err pd_engine_open(struct pd_engine *engine, const struct ctl *ctl, bool pref
                                         .layers = engine->layers,
                                         .memory_bytes = engine->memory_bytes};
     const struct sl_engine_options registration = {
-        .name = prefill ? "pd-demo prefill" : "pd-demo decode",
-        .model = {.name = "pd-demo", .revision = "1", .dtype = "u8", .layout = "layer-first"},
+        .name = prefill ? "pd prefill" : "pd decode",
+        .model = {.name = "pd", .revision = "1", .dtype = "u8", .layout = "layer-first"},
         .key_format = options->key_format,
         .block_tokens = PD_BLOCK_TOKENS,
         .world = (uint32_t)options->ranks,

@@ -1,6 +1,6 @@
-/* client/bench/pd_prefill.c - the prefill engine of the demo: computes inputs, hands them over, and
+/* tests/support/pd/pd_prefill.c - the prefill engine of the demo: computes inputs, hands them over, and
  * never waits in its loop. */
-#include "client/bench/pd_demo.h"
+#include "tests/support/pd/pd_engines.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,11 +1,10 @@
-/* client/bench/queue.c - round trips between two processes over a fast lane, beside the same
- * over ZeroMQ in the same run: with both sides awake, and with both asleep between frames. Needs no
- * node. */
+/* tests/bench/queue_bench.c - round trips between two processes over a fast lane, beside the same
+ * over ZeroMQ in the same run: with both sides awake, and with both asleep between frames. */
 #include "client/bench/histogram.h"
-#include "client/bench/kinds.h"
 #include "ipc/sl_mailbox.h"
 #include "ipc/sl_queue.h"
 #include "runtime/sl_clock.h"
+#include "runtime/sl_parse.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -23,7 +22,9 @@
 #define ANSWER_NS       (10 * SL_NS_PER_S)
 #define AWAKE_NS        SL_NS_PER_S /* longer than any answer takes */
 #define MESSAGES        1024u
+#define RING_BYTES      (512 * SL_KIB)
 #define SIZE_DEFAULT    64u
+#define MEASURE_NS      (2 * SL_NS_PER_S)
 #define WARM_UP_DIVISOR 10u
 
 /* How frames travel, and how both sides wait for them. */
@@ -249,85 +250,63 @@ static sl_err measure(struct bench_queue *bench, struct sl_error *why)
     return err;
 }
 
-static void situation_print(const struct ctl *ctl, const struct bench_queue *bench, uint32_t way,
-                            uint32_t baseline, json_t *rows)
+static void situation_print(const struct bench_queue *bench, uint32_t way, uint32_t baseline)
 {
-    const struct cell *mine = &bench->medians[way];
-    const struct cell *other = &bench->medians[baseline];
-    /* Of the medians: a time slice that another process takes from a spinning pair is no property
-     * of either transport. */
-    double ratio = other->p50_us / mine->p50_us;
-    if (ctl->json) {
-        (void)json_array_append_new(
-            rows, json_pack("{s:s, s:f, s:f, s:f, s:{s:s, s:f, s:f, s:f}, s:f}", "situation",
-                            ways[way].awake ? "awake" : "asleep", "ops_per_s", mine->ops_per_s,
-                            "p50_us", mine->p50_us, "p99_us", mine->p99_us, "baseline", "name",
-                            ways[baseline].name, "ops_per_s", other->ops_per_s, "p50_us",
-                            other->p50_us, "p99_us", other->p99_us, "ratio", ratio));
-        return;
-    }
     const uint32_t both[] = {way, baseline};
     for (uint32_t i = 0; i < SL_COUNT(both); i++) {
         const struct cell *cell = &bench->medians[both[i]];
         (void)printf("  %-28s %10.0f round trips/s   p50 %.2f us, p99 %.2f us\n",
                      ways[both[i]].name, cell->ops_per_s, cell->p50_us, cell->p99_us);
     }
-    (void)printf("  ratio of the medians %.2f\n", ratio);
+    /* Of the medians: a time slice that another process takes from a spinning pair is no property
+     * of either transport. */
+    (void)printf("  ratio of the medians %.2f\n",
+                 bench->medians[baseline].p50_us / bench->medians[way].p50_us);
 }
 
-static void bench_print(const struct ctl *ctl, const struct bench_queue *bench)
+static void bench_print(const struct bench_queue *bench)
 {
-    json_t *rows = ctl->json ? json_array() : NULL;
-    if (!ctl->json) {
-        (void)printf("round trip of %" PRIu64 " bytes between two processes\n", bench->size_bytes);
-    }
+    (void)printf("round trip of %" PRIu64 " bytes between two processes\n", bench->size_bytes);
     /* On few cores ZeroMQ's own threads want the ones that pollers burn: the better way counts. */
     bool polling = bench->medians[ZMQ_AWAKE].p50_us < bench->medians[ZMQ_ASLEEP].p50_us;
-    situation_print(ctl, bench, LANE_AWAKE, polling ? ZMQ_AWAKE : ZMQ_ASLEEP, rows);
-    situation_print(ctl, bench, LANE_ASLEEP, ZMQ_ASLEEP, rows);
-    if (ctl->json) {
-        ctl_give_json(ctl, json_pack("{s:s, s:I, s:I, s:o}", "bench", "queue", "size_bytes",
-                                     (json_int_t)bench->size_bytes, "batch", (json_int_t)1,
-                                     "situations", rows));
-    }
+    situation_print(bench, LANE_AWAKE, polling ? ZMQ_AWAKE : ZMQ_ASLEEP);
+    situation_print(bench, LANE_ASLEEP, ZMQ_ASLEEP);
 }
 
-int ctl_bench_queue(struct ctl *ctl, uint64_t size_bytes, uint64_t measure_ns)
+int main(int argc, char **argv)
 {
     struct sl_error why = {0};
-    size_bytes = size_bytes != 0 ? size_bytes : SIZE_DEFAULT;
     struct bench_queue bench = {
         .directory = "/tmp/sluice-bench-XXXXXX",
-        .ring_bytes = sl_config_u64(ctl->config, SL_SET_queue_bytes),
-        .size_bytes = size_bytes,
-        .measure_ns = measure_ns / (WAY_COUNT * ROUNDS),
+        .ring_bytes = RING_BYTES,
+        .size_bytes = SIZE_DEFAULT,
+        .measure_ns = MEASURE_NS / (WAY_COUNT * ROUNDS),
     };
-    if (!sl_queue_bytes_are_fit(bench.ring_bytes) ||
-        size_bytes > sl_queue_frame_bytes_max(bench.ring_bytes)) {
-        return ctl_wrong(ctl, "--size is at most an eighth of the setting queue_bytes, which is a "
-                              "power of two");
+    if (argc > 2 || (argc == 2 && sl_parse_size(argv[1], &bench.size_bytes, &why) != SL_OK) ||
+        bench.size_bytes == 0 || bench.size_bytes > sl_queue_frame_bytes_max(bench.ring_bytes)) {
+        (void)fprintf(stderr, "queue_bench [BYTES]: of a frame, up to %" PRIu64 "\n",
+                      (uint64_t)sl_queue_frame_bytes_max(bench.ring_bytes));
+        return 2;
     }
-    bench.bytes = calloc(1, SL_MAX(size_bytes, 1));
-    sl_err err = bench.bytes == NULL
-                     ? sl_fail(&why, SL_ERR_NO_MEMORY, "%" PRIu64 " bytes", size_bytes)
-                     : SL_OK;
-    if (err == SL_OK && mkdtemp(bench.directory) == NULL) {
-        err = sl_fail_os(&why, errno, "make '%s'", bench.directory);
+    bench.bytes = calloc(1, bench.size_bytes);
+    if (bench.bytes == NULL || mkdtemp(bench.directory) == NULL) {
+        perror("queue_bench");
+        free(bench.bytes);
+        return 1;
     }
-    if (err == SL_OK) {
-        err = measure(&bench, &why);
-        static const char *const left[] = {"echo.sock", "echo.attach"}; /* of a killed process */
-        for (uint32_t i = 0; i < SL_COUNT(left); i++) {
-            char path[64];
-            (void)snprintf(path, sizeof(path), "%s/%s", bench.directory, left[i]);
-            (void)unlink(path);
-        }
-        (void)rmdir(bench.directory);
+    sl_err err = measure(&bench, &why);
+    static const char *const left[] = {"echo.sock", "echo.attach"}; /* of a killed process */
+    for (uint32_t i = 0; i < SL_COUNT(left); i++) {
+        char path[64];
+        (void)snprintf(path, sizeof(path), "%s/%s", bench.directory, left[i]);
+        (void)unlink(path);
     }
+    (void)rmdir(bench.directory);
     free(bench.bytes);
     if (err != SL_OK) {
-        return ctl_failed(ctl, &why);
+        (void)fprintf(stderr, "queue_bench: %s\n", why.text);
+        return 1;
     }
-    bench_print(ctl, &bench);
-    return CTL_FINE;
+    bench_print(&bench);
+    return 0;
 }

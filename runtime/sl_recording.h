@@ -1,9 +1,9 @@
-/* runtime/sl_recording.h - recordings of what a node was asked for: the format, its writer's half and
- * its reader.
+/* runtime/sl_recording.h - recordings of what a node was asked for: the format and its writer's half.
+ * `python -m sluice.recording` is the reader.
  *
  * A file is a header and frames. A frame has a check of its own and says nothing of other frames,
- * so what is torn at the end (the machine or the writer was killed) costs that frame, and what is
- * damaged in the middle is noticed. Events are packed: a block of a chain costs 10 bytes or so.
+ * so what is torn (the machine or the writer was killed) or damaged costs that frame, and is
+ * noticed. Events are packed: a block of a chain costs 10 bytes or so.
  *
  * Keys are not there. What names a block is a keyed hash of its key's hash (SipHash-2-4). The salt
  * of a file is random and stands nowhere in it, so whoever has the file cannot try keys. */
@@ -12,12 +12,10 @@
 
 #include "runtime/sl_error.h"
 
-#define SL_RECORDING_VERSION      2u
-#define SL_RECORDING_OLDEST       1u /* without the last four of the header, and without parts */
+#define SL_RECORDING_VERSION      3u
 #define SL_RECORDING_HEADER_BYTES 128u
-#define SL_RECORDING_FRAME_BYTES  40u        /* in front of a frame's events */
-#define SL_RECORDING_EVENT_BYTES  64u        /* an event is never longer */
-#define SL_RECORDING_FRAME_MAX    (1u << 20) /* with its events */
+#define SL_RECORDING_FRAME_BYTES  32u /* in front of a frame's events */
+#define SL_RECORDING_EVENT_BYTES  64u /* an event is never longer */
 #define SL_RECORDING_PARTS_MAX    16383u
 #define SL_RECORDING_KEY_MAX      16383u
 
@@ -32,16 +30,17 @@ struct sl_recording_header {
     uint64_t began_unix_ns;
     uint64_t memory_bytes, disk_bytes; /* of the node then */
     char policy[16];                   /* evict_policy */
-    uint32_t version;                  /* of the file that was read; what is put is of the newest */
-    uint64_t segment_bytes;            /* of the disk; this and what follows 0: not known */
+    uint64_t segment_bytes;            /* of the disk; this and what follows 0: there is none */
     uint64_t budget_bytes;             /* disk_write_budget */
     uint32_t path_count;               /* disks */
 };
 void sl_recording_header_put(const struct sl_recording_header *header,
                              unsigned char out[SL_RECORDING_HEADER_BYTES]);
-/* Errors: SL_ERR_FOREIGN (no recording), SL_ERR_VERSION, SL_ERR_CORRUPT. */
-sl_err sl_recording_header_get(const unsigned char *bytes, uint64_t length_bytes,
-                               struct sl_recording_header *out, struct sl_error *why);
+/* Whether a file begins as a recording, and its id. Errors: SL_ERR_FOREIGN (it is none),
+ * SL_ERR_VERSION. */
+sl_err sl_recording_header_is(const unsigned char bytes[SL_RECORDING_HEADER_BYTES],
+                              uint64_t length_bytes, uint64_t *file_id);
+uint32_t sl_recording_check(const unsigned char *bytes, uint64_t length_bytes);
 
 enum sl_recording_kind {
     SL_RECORDING_LOAD = 1,  /* a block that was there was wanted: loaded by an engine, got */
@@ -59,9 +58,9 @@ struct sl_recording_event {
     uint64_t at_us; /* since the file began */
     uint64_t name;
     uint64_t parent; /* name of the block before it in its chain; 0: none */
-    uint64_t bytes;  /* of memory that it takes; 0: as told before */
-    uint64_t tokens; /* 0: not known, or as told before */
-    /* Of events that tell bytes; 0: not known. */
+    /* STORE; 0: not known. Of others as its last STORE told. */
+    uint64_t bytes; /* of memory that it takes */
+    uint64_t tokens;
     uint32_t part_count; /* values that the block has, up to PARTS_MAX */
     uint32_t key_bytes;  /* of a value's key and its block's, up to KEY_MAX */
     uint64_t count;      /* LOST */
@@ -83,20 +82,5 @@ bool sl_recording_frame_add(struct sl_recording_frame *frame,
                             const struct sl_recording_event *event);
 /* Completes the frame; gives its bytes in all. */
 uint64_t sl_recording_frame_end(struct sl_recording_frame *frame, uint64_t file_id);
-
-/* ---- reading ---- */
-struct sl_recording_info {
-    struct sl_recording_header header;
-    uint64_t good_bytes, torn_bytes;       /* up to the end of the last whole frame, and behind */
-    uint64_t frame_count, event_count;     /* of whole ones */
-    uint64_t damaged_count, damaged_bytes; /* places before whole frames that are none */
-};
-/* Reads all of it: calls each (NULL: nobody) for every event, in order; false ends it, SL_OK. What is
- * torn at the end, or damaged before whole frames, is left out and told; of a frame whose check is
- * right and whose events are none, those before were given. Errors: SL_ERR_OS, those of the header,
- * SL_ERR_NO_MEMORY. */
-sl_err sl_recording_read(int fd,
-                         bool (*each)(void *context, const struct sl_recording_event *event),
-                         void *context, struct sl_recording_info *info, struct sl_error *why);
 
 #endif

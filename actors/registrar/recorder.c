@@ -53,13 +53,11 @@ static bool frame_write(struct registrar *self)
     if (!recorder->opened || recorder->working || recorder->frame.count == 0) {
         return false;
     }
-    struct sl_recording_frame whole = recorder->frame;
-    recorder->file.length_bytes = sl_recording_frame_end(&whole, recorder->note.file_id);
-    recorder->file.bytes = whole.bytes;
+    recorder->file.frame = recorder->frame;
     if (!job_give(self, reg_record_file_write)) {
         return false;
     }
-    recorder->given_bytes += recorder->file.length_bytes;
+    recorder->given_bytes += recorder->frame.length;
     recorder->active ^= 1;
     frame_begin(self);
     return true;
@@ -154,15 +152,6 @@ static uint64_t name_of(const struct registrar *self, uint64_t key_hash)
     return sl_recording_name(&self->recorder->note.salt, key_hash);
 }
 
-/* The file has the sizes of what was recorded lately; all of it again costs little. */
-static bool is_known(struct reg_recorder *recorder, uint64_t name, bool renew)
-{
-    uint64_t *known = &recorder->known[name & (REG_RECORD_KNOWN - 1)];
-    bool there = *known == name && !renew;
-    *known = name;
-    return there;
-}
-
 /* What its values are on a disk. */
 static void parts_tell(struct registrar *self, sl_ref unit, const struct sl_entry *entry,
                        struct sl_recording_event *event)
@@ -182,14 +171,13 @@ static void unit_record(struct registrar *self, sl_ref unit, struct sl_recording
 {
     struct sl_entry entry;
     sl_index_read(self->index, unit, &entry);
-    bool stored = event->kind == SL_RECORDING_STORE;
     event->name = name_of(self, reg_hash(entry.key, entry.key_length));
     if (entry.kind == SL_RECORD_GROUP) {
         const struct sl_unit_note *note = sl_index_unit_note(self->index, unit);
         event->parent = name_of(self, note->parent_hash);
         event->hint = note->hint <= 2 ? note->hint : 0;
     }
-    if (!is_known(self->recorder, event->name, stored)) {
+    if (event->kind == SL_RECORDING_STORE) { /* which tells of those that follow, too */
         event->bytes = reg_unit_space_bytes(self, unit, false);
         event->tokens = model_tokens(self, &entry);
         parts_tell(self, unit, &entry, event);
@@ -339,11 +327,10 @@ static sl_err recorder_init(struct registrar *self, struct sl_error *why)
         return sl_fail(why, SL_ERR_CONFIG, "setting record is '%s', expected an absolute path",
                        recorder->file.path);
     }
-    recorder->known = calloc(REG_RECORD_KNOWN, sizeof(*recorder->known));
     for (uint32_t i = 0; i < SL_COUNT(recorder->buffers); i++) {
         recorder->buffers[i] = malloc(REG_RECORD_BUFFER_BYTES);
     }
-    if (recorder->known == NULL || recorder->buffers[0] == NULL || recorder->buffers[1] == NULL) {
+    if (recorder->buffers[0] == NULL || recorder->buffers[1] == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a recording");
     }
     return SL_OK;
@@ -354,7 +341,7 @@ static sl_err recorder_restore(struct registrar *self, sl_ref note, const void *
 {
     struct reg_recorder *recorder = self->recorder;
     (void)why;
-    if (recorder->known == NULL || length_bytes != sizeof(recorder->note) ||
+    if (recorder->buffers[0] == NULL || length_bytes != sizeof(recorder->note) ||
         recorder->note_ref != 0) {
         sl_index_set_kind(self->index, note, SL_RECORD_FREE);
         return SL_OK;
@@ -379,7 +366,7 @@ static void disk_tell(const struct registrar *self, struct sl_recording_header *
 static void recorder_started(struct registrar *self)
 {
     struct reg_recorder *recorder = self->recorder;
-    if (recorder->known == NULL) {
+    if (recorder->buffers[0] == NULL) {
         return;
     }
     if (!recorder->file.go_on) {
@@ -414,10 +401,8 @@ static void recorder_fini(struct registrar *self)
 {
     struct reg_recorder *recorder = self->recorder;
     reg_record_file_close(&recorder->file);
-    free(recorder->known);
     free(recorder->buffers[0]);
     free(recorder->buffers[1]);
-    recorder->known = NULL;
     recorder->buffers[0] = recorder->buffers[1] = NULL;
     recorder->on = false;
 }

@@ -1,4 +1,4 @@
-/* actors/registrar/recorder.h - a recording of what is asked for, for `sluicectl advise`.
+/* actors/registrar/recorder.h - a recording of what is asked for, for `python -m sluice.advise`.
  *
  * Setting `record`. The registrar is who sees most: each value and block that is committed, with its
  * place in its chain, and each use that readers and engines note in their access rings. It packs
@@ -14,7 +14,6 @@
 
 #define REG_RECORD_BUFFER_BYTES (256u << 10)
 #define REG_RECORD_FLUSH_NS     SL_NS_PER_S /* a kill costs what came after the last one */
-#define REG_RECORD_KNOWN        65536u      /* a power of two */
 
 /* What a helper thread has while it works on the file. */
 struct reg_record_file {
@@ -23,9 +22,8 @@ struct reg_record_file {
     bool go_on; /* the file is one of this node's life: it is continued */
     int fd;     /* -1: not open */
     uint64_t end_bytes;
-    const unsigned char *bytes; /* to be written there */
-    uint64_t length_bytes;
-    bool continued; /* it was there, and its torn end was cut off */
+    struct sl_recording_frame frame; /* to be written there */
+    bool continued;                  /* it was there */
     struct sl_error why;
 };
 
@@ -56,7 +54,6 @@ struct reg_recorder {
     uint64_t rings_lost_count; /* of access rings, that are told */
     uint64_t op_id;            /* of the last STORE */
     bool drained;              /* access rings, for the message that is being handled */
-    uint64_t *known;           /* names whose bytes the file has; REG_RECORD_KNOWN */
     uint64_t model_hash, model_tokens, model_at_ns; /* of the last model asked about */
     struct {
         sl_metric recorded_count, record_lost_count, record_bytes;

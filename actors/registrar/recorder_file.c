@@ -3,22 +3,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-/* Cuts off what was left of a frame; bytes behind the last whole frame are no loss of anybody. */
-static sl_err file_continue(struct reg_record_file *file, const struct sl_recording_info *info)
-{
-    if (info->torn_bytes > 0 && ftruncate(file->fd, (off_t)info->good_bytes) != 0) {
-        return sl_fail_os(&file->why, errno, "cut the torn end of '%s'", file->path);
-    }
-    file->end_bytes = info->good_bytes;
-    file->continued = true;
-    return SL_OK;
-}
 
 static sl_err bytes_append(struct reg_record_file *file, const unsigned char *bytes,
                            uint64_t length_bytes)
@@ -33,7 +21,7 @@ static sl_err bytes_append(struct reg_record_file *file, const unsigned char *by
         if (wrote <= 0) {
             sl_err err =
                 sl_fail_os(&file->why, wrote < 0 ? errno : ENOSPC, "write '%s'", file->path);
-            (void)ftruncate(file->fd, (off_t)file->end_bytes); /* else it is a torn end */
+            (void)ftruncate(file->fd, (off_t)file->end_bytes); /* else readers skip it */
             return err;
         }
         done += (uint64_t)wrote;
@@ -63,16 +51,23 @@ static sl_err fd_open(struct reg_record_file *file)
     return SL_OK;
 }
 
+/* As sl_recording_header_is; SL_ERR_OS. */
+static sl_err fd_is_recording(int fd, uint64_t *file_id)
+{
+    unsigned char head[SL_RECORDING_HEADER_BYTES];
+    ssize_t got = pread(fd, head, sizeof(head), 0);
+    return got < 0 ? SL_ERR_OS : sl_recording_header_is(head, (uint64_t)got, file_id);
+}
+
 /* An older recording gives way to the new one, and keeps its bytes. */
 static sl_err file_replace(struct reg_record_file *file)
 {
     char old[SL_SETTING_TEXT_BYTES_MAX + 8];
-    struct sl_recording_info info = {0};
+    uint64_t id;
     (void)snprintf(old, sizeof(old), "%s.1", file->path);
     SL_AUTO(close) int there = open(old, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    sl_err is = there < 0 ? SL_OK : sl_recording_read(there, NULL, NULL, &info, NULL);
-    if ((there < 0 && errno != ENOENT) ||
-        (is != SL_OK && is != SL_ERR_CORRUPT && is != SL_ERR_VERSION)) {
+    sl_err is = there >= 0 ? fd_is_recording(there, &id) : errno == ENOENT ? SL_OK : SL_ERR_OS;
+    if (is != SL_OK && is != SL_ERR_VERSION) {
         return sl_fail(
             &file->why, SL_ERR_EXISTS,
             "'%s' is a recording that gives way to a new one, as '%s', which is there and "
@@ -89,9 +84,8 @@ static sl_err file_replace(struct reg_record_file *file)
 
 static sl_err file_open(struct reg_record_file *file)
 {
-    struct sl_recording_info info = {0};
-    struct sl_error why = {0};
     struct stat about;
+    uint64_t id;
     sl_err err = fd_open(file);
     if (err != SL_OK) {
         return err;
@@ -99,20 +93,20 @@ static sl_err file_open(struct reg_record_file *file)
     if (fstat(file->fd, &about) != 0) {
         return sl_fail_os(&file->why, errno, "stat '%s'", file->path);
     }
-    if (!S_ISREG(about.st_mode)) {
-        return sl_fail(&file->why, SL_ERR_EXISTS, "'%s' is no file", file->path);
-    }
-    if (about.st_size == 0) {
+    if (S_ISREG(about.st_mode) && about.st_size == 0) {
         return file_begin(file);
     }
-    err = sl_recording_read(file->fd, NULL, NULL, &info, &why);
-    if (err == SL_OK && file->go_on && info.header.file_id == file->header.file_id) {
-        return file_continue(file, &info);
+    err = S_ISREG(about.st_mode) ? fd_is_recording(file->fd, &id) : SL_ERR_FOREIGN;
+    if (err != SL_OK && err != SL_ERR_VERSION) {
+        return sl_fail(&file->why, SL_ERR_EXISTS, "'%s' is there, and is no recording of a node",
+                       file->path);
     }
-    if (err != SL_OK && err != SL_ERR_CORRUPT && err != SL_ERR_VERSION) {
-        return sl_fail(&file->why, SL_ERR_EXISTS, "'%s' is there, and %s", file->path, why.text);
+    if (err == SL_ERR_VERSION || !file->go_on || id != file->header.file_id) {
+        return file_replace(file);
     }
-    return file_replace(file);
+    file->end_bytes = (uint64_t)about.st_size; /* readers skip what is left of a frame there */
+    file->continued = true;
+    return SL_OK;
 }
 
 sl_err reg_record_file_open(void *context, uint32_t thread)
@@ -130,7 +124,8 @@ sl_err reg_record_file_write(void *context, uint32_t thread)
 {
     struct reg_record_file *file = context;
     (void)thread;
-    return bytes_append(file, file->bytes, file->length_bytes);
+    uint64_t length_bytes = sl_recording_frame_end(&file->frame, file->header.file_id);
+    return bytes_append(file, file->frame.bytes, length_bytes);
 }
 
 void reg_record_file_close(struct reg_record_file *file)

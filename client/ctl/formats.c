@@ -49,7 +49,7 @@ static json_t *formats_known(void)
     }
     format_give(formats, "pages of figures", SL_METRICS_PAGE_VERSION, SL_METRICS_PAGE_VERSION,
                 SL_METRICS_PAGE_VERSION);
-    format_give(formats, "recordings", SL_RECORDING_OLDEST, SL_RECORDING_VERSION,
+    format_give(formats, "recordings", SL_RECORDING_VERSION, SL_RECORDING_VERSION,
                 SL_RECORDING_VERSION);
     return formats;
 }

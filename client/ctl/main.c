@@ -14,7 +14,7 @@ static const struct ctl_command *const commands[] = {
     &ctl_stat,          &ctl_explain,  &ctl_flush,  &ctl_status, &ctl_top,    &ctl_metrics,   &ctl_tiers,  &ctl_pools,
     &ctl_contributions, &ctl_nodes,    &ctl_keygen, &ctl_trace,    &ctl_keys,   &ctl_messages,
     &ctl_config,        &ctl_workload, &ctl_bench,  &ctl_doctor,   &ctl_replay,
-    &ctl_advise,        &ctl_session,  &ctl_events, &ctl_formats,  &ctl_dirs,
+    &ctl_session,  &ctl_events, &ctl_formats,  &ctl_dirs,
 };
 /* clang-format on */
 

@@ -30,7 +30,7 @@ LEFT_OUT = (
     (r"10\.0\.0\.1", "needs other hosts"),
     (r"^sluicectl nodes", "of a node with peers, which needs other hosts"),
     (r"^vllm serve|^pip install vllm", "needs a GPU, several GB and a model, which have runs of their own (deploy/test --engines)"),
-    (r"^python -m sluice\.otel", "needs OpenTelemetry's package and a collector (tests/python/why_test.py has both)"),
+    (r"^python3 -m sluice\.otel", "needs OpenTelemetry's package and a collector (tests/python/why_test.py has both)"),
     (r"^python3 tests/bench/", "measures other projects' packages beside ours for minutes"),
 )
 SECTIONS_LEFT_OUT = {"From packages": "deploy/test --package runs them in a Debian 12 of its own"}
@@ -49,7 +49,7 @@ TYPED = ((r"^sluicectl top\b", "q"),)
 BEFORE = (
     (r"^deploy/demo --trace", "build/release/bin/sluicectl workload --requests 400 >/tmp/trace.jsonl"),
     (r"^sluicectl explain --tokens", "seq 600 >/tmp/tokens"),
-    (r"^sluicectl advise", "deploy/demo --no-install --requests 400 --record /tmp/recording --instance recorded >/dev/null"),
+    (r"^python3 -m sluice.advise", "deploy/demo --no-install --requests 400 --record /tmp/recording --instance recorded >/dev/null"),
 )
 CODES = ((r"^sluicectl (explain|doctor)\b", "0 1"),)  # they answer no by 1
 READY_SECONDS = 60

@@ -1,11 +1,15 @@
-"""A node records what it is asked for, across a killed registrar, and sluicectl advise makes sense of it."""
+"""A node records what it is asked for, across a killed registrar, and python -m sluice.advise makes sense of it."""
 
 import json
 import os
 import signal
+import subprocess
+import sys
 import unittest
 
-from node_support import Node, main, wait_until, workload
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "python"))
+from python_support import LIBASAN, PACKAGE  # noqa: E402
+from node_support import PATIENCE, Node, main, wait_until, workload  # noqa: E402
 
 KIB = 1 << 10
 BOUND = 20  # seconds, times the patience: ends hangs
@@ -22,13 +26,20 @@ class Record(unittest.TestCase):
             if os.path.exists(name):
                 os.unlink(name)
 
-    def advice(self, node):
-        done = node.ctl("advise", self.path, "--json", check=False)
+    def python(self, module, *arguments):
+        """One of the package's, with the interpreter of this process."""
+        package = {} if PACKAGE == "installed" else {"PYTHONPATH": PACKAGE}
+        preload = {"LD_PRELOAD": LIBASAN, "PYTHONMALLOC": "malloc", "ASAN_OPTIONS": "detect_leaks=0"} if LIBASAN else {}
+        return subprocess.run([sys.executable, "-m", f"sluice.{module}", *arguments], env={**os.environ, **package, **preload}, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=300 * PATIENCE, check=False)
+
+    def advice(self):
+        done = self.python("advise", self.path, "--json")
         return json.loads(done.stdout) if done.returncode == 0 else {"node": {"references": 0}}
 
-    def seen(self, node, references):
-        wait_until(lambda: self.advice(node)["node"]["references"] >= references, BOUND, f"{references} references are in the file")
-        advice = self.advice(node)
+    def seen(self, references):
+        wait_until(lambda: self.advice()["node"]["references"] >= references, BOUND, f"{references} references are in the file")
+        advice = self.advice()
         self.assertEqual(advice["node"]["references"], references)
         self.assertEqual(advice["recording"]["lost"], 0)
         return advice
@@ -45,14 +56,14 @@ class Record(unittest.TestCase):
             trace = node.directory + "/trace.jsonl"
             workload(trace, 300, 1)
             first = self.replay(node, trace)
-            self.seen(node, first[0])
+            self.seen(first[0])
             old = node.pid("registrar")
             node.signal("registrar", signal.SIGKILL)
             node.wait_restarted("registrar", old)
             node.wait_ready(BOUND)
             second = self.replay(node, trace)
 
-            advice = self.seen(node, first[0] + second[0])
+            advice = self.seen(first[0] + second[0])
 
             self.assertEqual(advice["recording"]["restarts"], 1)
             self.assertAlmostEqual(advice["node"]["hit_share"], (first[1] + second[1]) / (first[0] + second[0]), delta=0.001)
@@ -63,7 +74,7 @@ class Record(unittest.TestCase):
         with Node(ranks=1, memory="64MiB", settings=["--record", self.path]) as node:
             for number in range(5):
                 node.ctl("put", f"customer-{number}", stdin=os.urandom(64 * KIB))
-            self.seen(node, 5)
+            self.seen(5)
             with open(self.path, "rb") as recording:
                 self.assertNotIn(b"customer", recording.read())
 
@@ -71,23 +82,53 @@ class Record(unittest.TestCase):
             node.start()
 
             node.ctl("put", "other", stdin=b"x")
-            self.seen(node, 1)
+            self.seen(1)
             self.assertTrue(os.path.exists(self.path + ".1"))
 
     def test_words_and_what_is_no_recording(self):
         with Node(ranks=1, memory="64MiB", settings=["--record", self.path]) as node:
             node.ctl("put", "a", stdin=b"a")
             node.ctl("put", "b", stdin=b"b")
-            self.seen(node, 2)
+            self.seen(2)
 
-            text = node.ctl("advise", self.path, "--progress", "on").stdout.decode()
+            text = self.python("advise", self.path, "--progress", "on").stdout
 
             self.assertIn("This node hit 0.0 % of 2 references", text)
             self.assertIn("That is little", text)
             self.assertIn("Twice the memory (128.0 MiB) would bring next to nothing", text)
-            self.assertEqual(node.ctl("advise", "/dev/null", check=False).returncode, 1)
-            self.assertEqual(node.ctl("advise", self.path + ".none", check=False).returncode, 1)
-            self.assertEqual(node.ctl("advise", check=False).returncode, 2)
+            for arguments, code, said in ((["/dev/null"], 1, "it is no recording of a node"), ([self.path + ".none"], 1, "No such file"),
+                                          ([], 2, "FILE"), ([self.path, "--write-budget", "much"], 2, "'much' is no size")):
+                done = self.python("advise", *arguments)
+                self.assertEqual(done.returncode, code, done.stderr)
+                self.assertIn(said, done.stderr)
+
+    def test_the_model_hits_what_the_node_has_hit_within_a_point_and_the_trace_can_be_played_again(self):
+        with Node(ranks=1, memory="8MiB", disk="128MiB", settings=["--record", self.path]) as node:
+            trace, again = node.directory + "/trace.jsonl", node.directory + "/again.jsonl"
+            workload(trace, 1500, 1)
+            self.replay(node, trace)
+            node.stop()  # all of it is in the file
+
+            advice = self.advice()
+
+            self.assertAlmostEqual(advice["node"]["model_hit_share"], advice["node"]["hit_share"], delta=0.01)
+            rows = {(row["policy"], row["memory_bytes"] >> 20, row["disk_bytes"] >> 20, row["admission"], bool(row["write_budget"])): row
+                    for row in advice["rows"]}
+            node_row, alone = rows["density", 8, 128, "all", False], rows["density", 8, 0, "none", False]
+            self.assertLess(alone["hit_share"] + 0.02, node_row["hit_share"])  # what the disk has brought
+            self.assertLess(alone["hit_share"], rows["density", 16, 0, "none", False]["hit_share"])
+            self.assertLessEqual(node_row["hit_share"], rows["density", 8, 256, "all", False]["hit_share"])
+            self.assertLess(rows["density", 8, 128, "all", True]["written_bytes"], 0.7 * node_row["written_bytes"])  # a budget of the half
+            with open(again, "w", encoding="utf-8") as file:
+                file.write(self.python("recording", self.path, "--jsonl").stdout)
+            with open(trace, encoding="utf-8") as file:
+                want = [len(json.loads(line)["hash_ids"]) for line in file]
+            with open(again, encoding="utf-8") as file:
+                got = [json.loads(line) for line in file]
+            self.assertEqual(sum(len(line["hash_ids"]) for line in got), advice["node"]["references"])
+            self.assertGreater(len(got), 0.9 * len(want))
+            node.start()
+            self.assertEqual(node.ctl("replay", again, "--ranks", "1", "--limit", "20", "--op-timeout", "30s", "--progress", "off").returncode, 0)
 
 
 if __name__ == "__main__":

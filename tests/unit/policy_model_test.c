@@ -1,5 +1,5 @@
 /* tests/unit/policy_model_test.c - what policies and disks hit, on traces small enough to count. */
-#include "client/model/model.h"
+#include "tests/bench/policy/model.h"
 #include "runtime/density/density_rates.h"
 
 #include <check.h>

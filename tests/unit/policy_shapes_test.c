@@ -3,7 +3,7 @@
  * The code that nodes evict by, on traces that are made (tests/bench/policy/shapes.c). Nothing here
  * depends on time: a seed gives the same figures everywhere. SL_POLICY_SEEDS: so many seeds of every
  * shape and every size. */
-#include "client/model/model.h"
+#include "tests/bench/policy/model.h"
 #include "tests/bench/policy/policy.h"
 
 #include <check.h>

@@ -2,7 +2,7 @@
 #ifndef SL_TESTS_BENCH_POLICY_POLICY_H
 #define SL_TESTS_BENCH_POLICY_POLICY_H
 
-#include "client/model/model.h"
+#include "tests/bench/policy/model.h"
 
 #define MODEL_BLOCK_TOKENS 512u
 

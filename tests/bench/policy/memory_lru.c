@@ -1,5 +1,5 @@
-/* client/model/memory_lru.c - the least recently used goes first. */
-#include "client/model/internal.h"
+/* tests/bench/policy/memory_lru.c - the least recently used goes first. */
+#include "tests/bench/policy/internal.h"
 
 #include <stdlib.h>
 

@@ -1,8 +1,8 @@
-/* client/model/internal.h - what the files of the model share. */
-#ifndef SL_CLIENT_MODEL_INTERNAL_H
-#define SL_CLIENT_MODEL_INTERNAL_H
+/* tests/bench/policy/internal.h - what the files of the model share. */
+#ifndef SL_TESTS_BENCH_POLICY_INTERNAL_H
+#define SL_TESTS_BENCH_POLICY_INTERNAL_H
 
-#include "client/model/model.h"
+#include "tests/bench/policy/model.h"
 
 #include "runtime/density/density_units.h"
 #include "runtime/sl_base.h"

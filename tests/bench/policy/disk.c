@@ -1,9 +1,9 @@
-/* client/model/disk.c - a disk as a log: the oldest goes first, but for what was wanted lately.
+/* tests/bench/policy/disk.c - a disk as a log: the oldest goes first, but for what was wanted lately.
  *
  * By segments as a tierer does it, or block by block: what comes to the old end and was
  * wanted since it was written, and before half of the disk was written over, is written anew; of
  * what goes, a quarter at most (actors/registrar/disk/reclaim.c). */
-#include "client/model/internal.h"
+#include "tests/bench/policy/internal.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* client/model/memory_density.c - what earns least goes first: the code that a node evicts by. */
-#include "client/model/internal.h"
+/* tests/bench/policy/memory_density.c - what earns least goes first: the code that a node evicts by. */
+#include "tests/bench/policy/internal.h"
 #include "runtime/density/density_units.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* client/model/clairvoyant.c - the best that could be done by who knows all requests to come. */
-#include "client/model/internal.h"
+/* tests/bench/policy/clairvoyant.c - the best that could be done by who knows all requests to come. */
+#include "tests/bench/policy/internal.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,10 +1,10 @@
-/* client/model/model.h - what policies of eviction and disks hit on a trace, without a node.
+/* tests/bench/policy/model.h - what policies of eviction and disks hit on a trace, without a node.
  *
  * A request is a chain of blocks. Its hit is the longest prefix that is in memory or on disk. What
  * was on disk of that comes to memory, the rest of the request is stored, and all of it counts as
  * used. Density is the code that a node evicts by (runtime/density). */
-#ifndef SL_CLIENT_MODEL_MODEL_H
-#define SL_CLIENT_MODEL_MODEL_H
+#ifndef SL_TESTS_BENCH_POLICY_MODEL_H
+#define SL_TESTS_BENCH_POLICY_MODEL_H
 
 #include "client/bench/replay_hints.h"
 #include "client/bench/replay_trace.h"

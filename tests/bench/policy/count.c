@@ -1,5 +1,5 @@
-/* client/model/count.c - what is counted, and the lists of names. */
-#include "client/model/internal.h"
+/* tests/bench/policy/count.c - what is counted, and the lists of names. */
+#include "tests/bench/policy/internal.h"
 
 #include <stdlib.h>
 #include <string.h>

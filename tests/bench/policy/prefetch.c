@@ -1,6 +1,6 @@
-/* client/model/prefetch.c - blocks come from disk before their session does, as at a node: by the
+/* tests/bench/policy/prefetch.c - blocks come from disk before their session does, as at a node: by the
  * same table of sessions (runtime/rhythm). */
-#include "client/model/internal.h"
+#include "tests/bench/policy/internal.h"
 #include "runtime/rhythm/sessions.h"
 #include "runtime/sl_clock.h"
 

@@ -1,6 +1,6 @@
-/* client/model/restart.c - a registrar that is killed now and then, and goes on from what survives:
+/* tests/bench/policy/restart.c - a registrar that is killed now and then, and goes on from what survives:
  * the notes of blocks in memory, of what was learnt, and of ghosts (actors/registrar/records). */
-#include "client/model/internal.h"
+#include "tests/bench/policy/internal.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* client/model/run.c - requests against a memory, and a disk below it. */
-#include "client/model/internal.h"
+/* tests/bench/policy/run.c - requests against a memory, and a disk below it. */
+#include "tests/bench/policy/internal.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,0 +1,405 @@
+"""What more memory, a disk, or a budget of writes would have brought to a node, from what it recorded.
+
+    sluice-node start --record FILE ...
+    python -m sluice.advise FILE
+
+Plays the requests of a recording (sluice.recording) against a memory, and a disk below it. A request is a chain of blocks, and its hit
+is the longest prefix that is in memory or on disk. What was on disk of that comes to memory, the rest is stored, and all of it counts as
+used. `density` is the code that a node evicts by. What it leaves out: time that bytes take, requests that overlap, what readers pin or
+lease, parts of a block that are apart. It compares itself with what the node hit, and says when they are a point apart.
+
+What it sees: every value and block that was stored, and every use of one that was there. A look-up that found nothing and was followed
+by no store is not seen. Tokens are those of whole blocks.
+"""
+
+import argparse
+import collections
+import json
+import math
+import multiprocessing
+import os
+import sys
+
+from . import recording as _recording
+from ._density import Density
+
+FEW = 10_000  # references: fewer say little
+SMALL_GAIN = 0.5  # points
+APART = 1.0  # points between the model and the node
+REUSE_MIN = 0.2  # the least chance of admission `reuse`
+SEGMENT_BYTES = 64 << 20  # disk_segment's default, for nodes without a disk
+PAGE_BYTES = 4096
+MS_A_DAY, HOUR_MS = 86_400_000, 3_600_000
+UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+
+
+class Lru(collections.OrderedDict):
+    """Which blocks are in memory; the one that was used longest ago leaves first, of a request its last one."""
+
+    def use(self, ids, to, *_):
+        for at in range(len(ids) - 1, -1, -1):
+            if to[at]:
+                self[ids[at]] = None
+                self.move_to_end(ids[at])
+
+    def evict(self):
+        return self.popitem(last=False)[0]
+
+    def chance(self, *_):
+        return 1.0
+
+
+POLICIES = {"lru": Lru, "density": Density}
+
+
+class Disk:
+    """A disk as a log of segments: the oldest goes first, but for what was wanted lately (actors/registrar/disk/reclaim.c): what was wanted
+    since it was written, and before half of the disk was written over, is written anew; of what goes, a quarter at most."""
+
+    KEEP_SHARE, KEEP_AGE = 4, 2
+    HEADS, SLACK = 8192, 65536  # of a segment: header and trailer; blocks of the file system beside it
+    # Below a half of what may be saved up for a part of the recording's time, the budget is for the best (disk/admission.c).
+    LEVEL_FREE, SPAN_PARTS, BINS, SEEN_MAX = 0.5, 64, 64, 4096
+
+    def __init__(self, row, record, result):
+        self.row, self.sizes, self.result = row, record.disk_sizes, result
+        paths, header = max(record.header.path_count, 1), record.header
+        # Segments are cut where they are more than a quarter of a disk, as at a node.
+        most = row.disk_bytes // paths // 4 // PAGE_BYTES * PAGE_BYTES
+        self.segment_bytes = min(header.segment_bytes or SEGMENT_BYTES, most) - self.HEADS
+        # One of a disk's segments is empty, for what comes next.
+        self.segments = paths * max(row.disk_bytes // paths // (self.segment_bytes + self.HEADS + self.SLACK) - 1, 1)
+        self.here, self.queue = {}, collections.deque()  # block: [segment, wanted at, or None]
+        self.newest = self.left = self.written = self.keep_bytes = 0
+        self.a_ms = row.budget / MS_A_DAY
+        self.budget, self.budget_at_ms = 0.0, None
+        self.level = min(record.span_us / 1000 / self.SPAN_PARTS, HOUR_MS) * self.a_ms
+        self.seen, self.seen_count = [0.0] * self.BINS, 0
+
+    def __contains__(self, block):
+        return block in self.here
+
+    def wanted(self, block):
+        self.here[block][1] = self.written
+
+    def _fill(self, now_ms):
+        """By the times of the recording; what an hour brings may be saved up."""
+        since_ms = now_ms - (now_ms if self.budget_at_ms is None else self.budget_at_ms)
+        self.budget_at_ms = now_ms
+        self.budget = min(self.budget + since_ms * self.a_ms, HOUR_MS * self.a_ms)
+
+    def allows(self, block, chance, now_ms):
+        """Whether the budget has room for one that is so likely to be wanted again: the less is left, the likelier it has to be. Of equals as
+        many as fit, by chance: all of a request or none."""
+        if not self.level:
+            return True
+        self._fill(now_ms)
+        at = int(math.sqrt(min(max(chance, 0.0), 1.0)) * (self.BINS - 1))
+        self.seen[at] += self.sizes[block]
+        self.seen_count += 1
+        if self.seen_count >= self.SEEN_MAX:
+            self.seen, self.seen_count = [one / 2 for one in self.seen], self.SEEN_MAX // 2
+        drawn = hash((now_ms, 1)) % 1_000_003 / 1_000_003
+        better = (sum(self.seen[at + 1:]) + drawn * self.seen[at]) / sum(self.seen)
+        return better < self.budget / self.level / self.LEVEL_FREE
+
+    def write(self, block, now_ms):
+        """False: the budget is spent, or it is larger than a segment."""
+        size = self.sizes[block]
+        if self.row.budget:
+            self._fill(now_ms)
+            if self.budget < size:
+                return False
+        if size > self.segment_bytes:
+            return False
+        if self.row.budget:
+            self.budget -= size
+        while size > self.left:  # what is kept goes to the new one, too
+            self.newest += 1
+            self.left = self.segment_bytes
+            while self.queue and self.newest - self.here[self.queue[0]][0] >= self.segments:
+                self._reclaim()
+        self._append(block)
+        return True
+
+    def _append(self, block):
+        size = self.sizes[block]
+        self.left -= min(size, self.left)
+        self.here[block] = [self.newest, None]
+        self.queue.append(block)
+        self.written += size
+        self.result.written += 1
+        self.result.written_bytes += size
+
+    def _reclaim(self):
+        block = self.queue.popleft()
+        _, wanted_at = self.here.pop(block)
+        size = self.sizes[block]
+        self.keep_bytes = min(self.keep_bytes + size, self.row.disk_bytes)
+        if wanted_at is not None and self.written - wanted_at <= self.row.disk_bytes // self.KEEP_AGE and size <= self.keep_bytes // self.KEEP_SHARE:
+            self.keep_bytes -= size * self.KEEP_SHARE
+            self.budget -= size if self.row.budget else 0
+            self.result.rewritten += 1
+            self._append(block)
+
+
+class Result:
+    def __init__(self):
+        self.references = self.hits = self.memory_hits = self.hit_bytes = self.tokens = self.tokens_saved = 0
+        self.written = self.written_bytes = self.rewritten = 0
+
+    @property
+    def points(self):
+        return share(self.hits, self.references)
+
+
+class Row:
+    """What is played. memory_bytes 0: all. budget: bytes a day that may be written; 0: no limit."""
+
+    def __init__(self, policy, memory_bytes, disk_bytes=0, admission="all", budget=0):
+        self.policy, self.memory_bytes, self.disk_bytes, self.admission, self.budget = policy, memory_bytes, disk_bytes, admission, budget
+        self.result = None
+
+    @property
+    def plan(self):
+        return self.policy, self.memory_bytes, self.disk_bytes, self.admission
+
+    @property
+    def writes(self):
+        return "none" if not self.disk_bytes else "budget" if self.budget else self.admission
+
+
+def play(record, row):
+    """The Result of a Row."""
+    result, memory = Result(), POLICIES[row.policy]()
+    disk = Disk(row, record, result) if row.disk_bytes else ()
+    room, used, stored_count, stored_bytes = row.memory_bytes or math.inf, 0, 0, 0
+    sizes, tokens = record.sizes, record.tokens
+    for request in record.requests:
+        ids = request.ids
+        hit = in_memory = 0
+        for block in ids:
+            if block in memory:
+                in_memory += 1
+            elif block not in disk:
+                break
+            hit += 1
+        if not request.uncounted:
+            result.references += len(ids)
+            result.hits += hit
+            result.memory_hits += in_memory
+            result.hit_bytes += sum(sizes[block] for block in ids[:hit])
+            result.tokens += sum(tokens[block] for block in ids)
+            result.tokens_saved += sum(tokens[block] for block in ids[:hit])
+        to, seen, stored = bytearray(len(ids)), set(), 0
+        for at, block in enumerate(ids):
+            if block not in seen:  # once a request
+                seen.add(block)
+                here = block in memory
+                new = not here and block not in disk
+                to[at] = here or new or at < hit  # behind a hole, what is on disk stays there
+                stored += new
+                used += 0 if here or not to[at] else sizes[block]
+                stored_bytes += sizes[block] if new else 0
+        stored_count += stored
+        memory.use(ids, bytes(to), request.before, stored, request.hint, request.at_us // 1_000_000)
+        if disk != ():
+            now_ms = request.at_us // 1000
+            horizon = 2 * row.disk_bytes // max(stored_bytes // max(stored_count, 1), 1)
+            for at, block in enumerate(ids):
+                if not to[at]:
+                    continue
+                if block in disk:
+                    disk.wanted(block)
+                elif (not row.budget or row.policy == "lru" or disk.allows(block, memory.chance(block, horizon), now_ms)) and (
+                        row.admission == "all" or memory.chance(block, horizon) >= REUSE_MIN):
+                    disk.write(block, now_ms)
+        while used > room:
+            used -= sizes[memory.evict()]
+    return result
+
+
+# ---- what is said ----
+
+
+def share(part, whole):
+    return 100.0 * part / whole if whole else 0.0
+
+
+def size_text(size):
+    value = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1024 or unit == "TiB":
+            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+
+
+def size_parse(text):
+    number = text.rstrip("KMGTiB")
+    if not number.isascii() or not number.isdigit() or text[len(number):] not in UNITS:
+        raise argparse.ArgumentTypeError(f"'{text}' is no size: a number, and KiB, MiB, GiB or TiB")
+    return int(number) * UNITS[text[len(number):]]
+
+
+class Advice:
+    def __init__(self, record, budget, progress):
+        self.record, self.progress, self.rows, self.texts = record, progress, {}, []
+        head = record.header
+        self.policy = head.policy if head.policy in POLICIES else "density"
+        self.memory, self.disk = head.memory_bytes, head.disk_bytes
+        self.disks = (self.disk or self.memory * 4, self.disk * 2 or self.memory * 16)
+        plan = [Row(self.policy, self.memory * 2 ** at // 2) for at in range(4)]
+        plan += [Row("lru" if self.policy == "density" else "density", self.memory), Row("lru", 0)]
+        plan += [Row(self.policy, self.memory, size, budget=head.budget_bytes) for size in self.disks]
+        plan += [Row("density", self.memory, size, admission, head.budget_bytes) for size in self.disks for admission in ("all", "reuse")]
+        plan += [Row("lru" if self.policy == "density" else "density", self.memory, self.disk, budget=head.budget_bytes)]
+        plan += [Row(self.policy, self.memory * 2, self.disk, budget=head.budget_bytes)]
+        self.rows = {row.plan: row for row in plan}
+        self._run(list(self.rows.values()))
+        every = self.row("density", self.disks[0])
+        self.limited = Row("density", self.memory, self.disks[0], budget=budget or max(self.a_day(every) // 2, 1))
+        self._run([self.limited])
+        self._say_node()
+        self._say_memory()
+        self._say_disk()
+        self._say_policy()
+
+    def _run(self, rows):
+        """Beside each other, as far as there are processors."""
+        processes = min(len(rows), len(os.sched_getaffinity(0)))
+        with multiprocessing.get_context("fork").Pool(processes, _worker, (self.record,)) as pool:
+            for done, (row, result) in enumerate(zip(rows, pool.imap(_play, rows)), 1):
+                row.result = result
+                if self.progress:
+                    print(f"\r{done} of {len(rows)} played  ", end="\n" if done == len(rows) else "", file=sys.stderr, flush=True)
+
+    def row(self, policy=None, disk=None, memory=None, admission="all"):
+        """Of the node as it was, where nothing else is said."""
+        return self.rows[(policy or self.policy, self.memory if memory is None else memory, self.disk if disk is None else disk, admission)]
+
+    def a_day(self, row):
+        return int(row.result.written_bytes / max(self.record.span_us / 1000 / MS_A_DAY, 1e-9))
+
+    @property
+    def node_points(self):
+        return share(self.record.load_count, self.record.references)
+
+    def _gain(self, row):
+        now, then = self.row().result, row.result
+        tokens = f", {max(then.tokens_saved - now.tokens_saved, 0) / 1e6:.2f} million tokens not computed" if then.tokens else ""
+        return f"{max(then.hits - now.hits, 0)} blocks ({size_text(max(then.hit_bytes - now.hit_bytes, 0))}) more from the cache{tokens}"
+
+    def _say_node(self):
+        record, model, say = self.record, self.row().result.points, self.texts.append
+        disk = f" and a disk of {size_text(self.disk)}" if self.disk else ""
+        say(f"This node hit {self.node_points:.1f} % of {record.references} references to blocks in {record.span_us / 6e7:.1f} min, with "
+            f"{size_text(self.memory)} of memory{disk} (policy {record.header.policy}). The model says {model:.1f} %.")
+        if abs(model - self.node_points) > APART:
+            say("These are more than a point apart: pins, leases, lost events and requests that overlap are not in the model. Take what follows "
+                "as a direction.")
+        if record.lost_count:
+            say(f"{record.lost_count} events are missing: the registrar or its disk was too slow for them.")
+        if record.full:
+            say("The recording had its largest size (record_max): it ends before the present.")
+        if record.torn_bytes:
+            say(f"The last {record.torn_bytes} bytes are of a frame that was not completed, and are left out.")
+        if record.damaged_count:
+            say(f"The recording is damaged at {record.damaged_count} places, of {record.damaged_bytes} bytes. What they told is missing.")
+        if record.references < FEW:
+            say("That is little: record some hours of your traffic before you buy anything.")
+
+    def _say_memory(self):
+        twice, say = self.row(memory=self.memory * 2), self.texts.append
+        more, size = twice.result.points - self.row().result.points, size_text(self.memory * 2)
+        say(f"Twice the memory ({size}) would bring next to nothing: {more:.1f} points." if more < SMALL_GAIN else
+            f"Twice the memory ({size}) would bring {more:.1f} points: {self._gain(twice)}.")
+        say(f"No memory, however large, brings more than {self.row('lru', 0, 0).result.points:.1f} %: the rest was asked for once.")
+
+    def _say_disk(self):
+        size = self.disk * 2 or self.memory * 4
+        disk, picky, say = self.row(disk=size), self.row("density", size, admission="reuse"), self.texts.append
+        what = "Twice the disk" if self.disk else "A disk of four times the memory"
+        say(f"{what} ({size_text(size)}) would bring {disk.result.points - self.row().result.points:.1f} points: {self._gain(disk)}. It would be "
+            f"written {size_text(self.a_day(disk))} a day, if traffic goes on like this.")
+        if disk.result.written:
+            say(f"Writing only what is likely to be asked for again (a chance of {100 * REUSE_MIN:.0f} %) would write "
+                f"{share(picky.result.written, disk.result.written):.0f} % of that, for {picky.result.points - disk.result.points:+.1f} points.")
+        every, limited = self.row("density", self.disks[0]), self.limited
+        say(f"With a budget of {size_text(limited.budget)} a day (disk_write_budget) a disk of {size_text(limited.disk_bytes)} would be written "
+            f"{size_text(self.a_day(limited))} a day, and {limited.result.points:.1f} % would be hit: "
+            f"{limited.result.points - every.result.points:+.1f} points beside {'the budget that the node had' if every.budget else 'no budget'}.")
+
+    def _say_policy(self):
+        other = "density" if self.policy == "lru" else "lru"
+        self.texts.append(f"With evict_policy {other} it would be {self.row(other).result.points:.1f} %.")
+
+    # ---- output ----
+
+    def all_rows(self):
+        return [*self.rows.values(), self.limited]
+
+    def print(self):
+        print("\n".join(self.texts))
+        print("\nIn % of references (tokens: in % of tokens), beside this node as it was:\n\n"
+              f"  {'memory':>10} {'disk':>10}  {'policy':<8} {'writes':<6} {'hits':>7} {'':>7} {'memory':>8} {'tokens':>9} {'written':>9}")
+        for row in self.all_rows():
+            one = row.result
+            print(f"  {size_text(row.memory_bytes) if row.memory_bytes else 'all':>10} {size_text(row.disk_bytes) if row.disk_bytes else '-':>10}  "
+                  f"{row.policy:<8} {row.writes if row.disk_bytes else '':<6} {one.points:7.2f} {one.points - self.row().result.points:+7.2f} "
+                  f"{share(one.memory_hits, one.references):8.2f} " + (f"{share(one.tokens_saved, one.tokens):9.2f}" if one.tokens else f"{'?':>9}")
+                  + (f" {share(one.written, one.references):9.2f}" if row.disk_bytes else ""))
+
+    def json(self):
+        record, head = self.record, self.record.header
+        rows = [{"policy": row.policy, "memory_bytes": row.memory_bytes, "disk_bytes": row.disk_bytes,
+                 "admission": row.admission if row.disk_bytes else "none", "write_budget": row.budget, "hit_share": one.points / 100,
+                 "memory_hit_share": share(one.memory_hits, one.references) / 100, "tokens_saved_share": share(one.tokens_saved, one.tokens) / 100,
+                 "hit_bytes": one.hit_bytes, "tokens_saved": one.tokens_saved, "written": one.written, "written_bytes": one.written_bytes,
+                 "rewritten": one.rewritten} for row, one in ((row, row.result) for row in self.all_rows())]
+        node = {"memory_bytes": self.memory, "disk_bytes": self.disk, "segment_bytes": head.segment_bytes, "write_budget": head.budget_bytes,
+                "policy": head.policy, "references": record.references, "hit_share": self.node_points / 100,
+                "disk_hit_share": share(record.disk_count, record.references) / 100, "model_hit_share": self.row().result.points / 100}
+        about = {"began_unix_ns": head.began_unix_ns, "span_us": record.span_us, "events": record.event_count, "requests": len(record.requests),
+                 "lost": record.lost_count, "restarts": record.restart_count, "torn_bytes": record.torn_bytes,
+                 "damaged_bytes": record.damaged_bytes, "full": record.full, "there_before": record.before_count, "removed": record.gone_count}
+        return {"recording": about, "node": node, "rows": rows, "advice": self.texts}
+
+
+_shared = None  # the recording, in a worker
+
+
+def _worker(record):
+    global _shared
+    _shared = record
+
+
+def _play(row):
+    return play(_shared, row)
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog="python -m sluice.advise", description=__doc__, allow_abbrev=False,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", metavar="FILE", help="that of the node's setting record; it may still grow")
+    parser.add_argument("--write-budget", type=size_parse, default=0, metavar="SIZE",
+                        help="bytes a day that may be written to a disk, for one of the rows (default: half of what would be)")
+    parser.add_argument("--json", action="store_true", help="answer as JSON")
+    parser.add_argument("--progress", choices=("auto", "on", "off"), default="auto")
+    options = parser.parse_args(arguments)
+    try:
+        record = _recording.read(options.file)
+        if not record.references or not record.header.memory_bytes:
+            raise _recording.Wrong("it has no use of a block yet")
+    except (OSError, _recording.Wrong) as error:
+        print(f"sluice.advise: {options.file}: {getattr(error, 'strerror', None) or error}", file=sys.stderr)
+        return 1
+    advice = Advice(record, options.write_budget, options.progress == "on" or (options.progress == "auto" and sys.stderr.isatty()))
+    if options.json:
+        print(json.dumps(advice.json(), indent=1))
+    else:
+        advice.print()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,20 @@
+/* tests/support/recording_reader.h - the events of a recording, for suites of who writes it. */
+#ifndef SL_TESTS_SUPPORT_RECORDING_READER_H
+#define SL_TESTS_SUPPORT_RECORDING_READER_H
+
+#include "runtime/sl_base.h"
+#include "runtime/sl_recording.h"
+
+#define RECORDING_EVENTS_MAX 20000u
+
+struct recording_seen {
+    struct sl_recording_event events[RECORDING_EVENTS_MAX];
+    uint32_t count;
+    uint64_t file_id, torn_bytes;
+    unsigned char head[SL_RECORDING_HEADER_BYTES];
+};
+/* All of it; what is wrong fails the case. */
+void recording_bytes_read(const unsigned char *bytes, uint64_t length_bytes,
+                          struct recording_seen *seen);
+
+#endif

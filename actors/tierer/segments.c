@@ -133,7 +133,8 @@ void ti_segments_no_room(struct tierer *self, bool allocating)
                      2 * (self->segment_bytes + TI_SEGMENT_SLACK_BYTES);
     room->bytes_max = SL_MIN(room->bytes_max, SL_MAX(bytes, least));
     sl_metric_set(self->env->metrics, self->metrics.ceiling, room->bytes_max);
-    if (!told) {
+    if (!told && self->env->now_ns >= room->warn_at_ns) {
+        room->warn_at_ns = sl_deadline_ns(self->env->now_ns, TI_ROOM_WARN_NS);
         sl_log_write(self->env->log, SL_LOG_WARN, 0,
                      "disk: the file system is full at %" PRIu64 " of %" PRIu64 " MiB: %s",
                      room->bytes_max >> 20, self->disk_bytes_max >> 20,

@@ -43,10 +43,11 @@
 #define TI_HEALTH_REFUSE_NS    (3 * SL_NS_PER_S) /* a request waits so long for a disk that fails */
 #define TI_HEALTH_STALL_NS     (5 * SL_NS_PER_S) /* no answer for so long: the disk hangs */
 #define TI_HEALTH_PROBE_NS     SL_NS_PER_S       /* between two probes of a disk in doubt */
-#define TI_START_TELL_NS       (300 * SL_NS_PER_MS) /* a start that takes longer is told of */
-#define TI_ROOM_RETRY_NS       (60 * SL_NS_PER_S)   /* a full file system may have room again */
-#define TI_ROOM_DOUBT_NS       (500 * SL_NS_PER_MS) /* refused for so long: it is full */
-#define TI_NAME_NS             (100 * SL_NS_PER_MS) /* between two frames of tombstones named */
+#define TI_START_TELL_NS       (300 * SL_NS_PER_MS)    /* a start that takes longer is told of */
+#define TI_ROOM_RETRY_NS       (60 * SL_NS_PER_S)      /* a full file system may have room again */
+#define TI_ROOM_WARN_NS        (60 * TI_ROOM_RETRY_NS) /* said so often while it is full */
+#define TI_ROOM_DOUBT_NS       (500 * SL_NS_PER_MS)    /* refused for so long: it is full */
+#define TI_NAME_NS             (100 * SL_NS_PER_MS)    /* between two frames of tombstones named */
 #define TI_BAD_PLACES_MAX      64u
 #define TI_BAD_PLACE_FAILURES  3u /* on a disk that is well otherwise: the place is given up */
 #define TI_SEGMENT_NAME_FORMAT "segment.%010u"
@@ -219,6 +220,7 @@ struct ti_room {
     uint64_t retry_at_ns; /* then the setting counts again; 0: it does */
     uint64_t refused_ns;  /* the first refusal of late; one alone may be over soon: */
     uint64_t again_ns;    /* nothing is made before */
+    uint64_t warn_at_ns;  /* nor said again */
     bool full;            /* no file can be made, and none may go: nothing is written */
 };
 

@@ -314,11 +314,15 @@ static int rm_report(struct ctl *ctl, const sl_err *codes, uint32_t count)
         if (codes[i] != SL_OK) {
             (void)fprintf(stderr, "sluicectl rm: '");
             ctl_print_bytes(stderr, ctl->words[i], strlen(ctl->words[i]));
-            (void)fprintf(stderr, "': %s\n",
-                          codes[i] == SL_ERR_DISK_AWAY
-                              ? "removed from memory; its disk is away, and hears of it when it is "
-                                "back: nothing need be repeated (sluicectl tiers names the disk)"
-                              : sl_err_text(codes[i]));
+            (void)fprintf(
+                stderr, "': %s\n",
+                codes[i] == SL_ERR_DISK_AWAY
+                    ? "removed from memory; its disk is away, and hears of it when it is "
+                      "back: nothing need be repeated (sluicectl tiers names the disk)"
+                : codes[i] == SL_ERR_NO_SPACE
+                    ? "no room to note it: the file system of its disk is full (sluicectl "
+                      "tiers names it), or the index is: repeat it when there is room"
+                    : sl_err_text(codes[i]));
         }
     }
     if (ctl->json) {

@@ -114,6 +114,11 @@ sl_err sl_remove(struct sl_client *client, struct sl_object_key key, uint64_t ti
                        "removed from memory; a disk is away, and hears of it when it is back "
                        "(sluicectl tiers)");
     }
+    if (err == SL_OK && code == SL_ERR_NO_SPACE) {
+        return sl_fail(why, code,
+                       "remove: no room to note it: the file system of a disk is full (sluicectl "
+                       "tiers), or the index is; ask again when there is room");
+    }
     return err != SL_OK || code == SL_OK ? err
                                          : sl_fail(why, code, "remove: %s", sl_err_text(code));
 }

@@ -298,6 +298,14 @@ static sl_err disk_prepare(struct sl_disk *disk, const char *from, const char *n
     return mem_disk_prepare(memory_of(disk_node(disk)), from, name, bytes, why);
 }
 
+static sl_err disk_punch(struct sl_disk *disk, int file, uint64_t offset_bytes,
+                         uint64_t length_bytes, struct sl_error *why)
+{
+    (void)why;
+    mem_disk_punch(memory_of(disk_node(disk)), file, offset_bytes, length_bytes);
+    return SL_OK;
+}
+
 static void disk_destroy(struct sl_disk *disk)
 {
     free(disk);
@@ -313,6 +321,7 @@ static const struct sl_disk_ops sim_disk_ops = {
     .read_now = disk_read_now,
     .destroy = disk_destroy,
     .prepare = disk_prepare,
+    .punch = disk_punch,
 };
 
 /* What a dead process had asked for has ended when the next one opens the directory: its requests

@@ -239,6 +239,13 @@ void mem_disk_sync_badly(struct mem_disk *disk, int number, uint64_t seed)
     }
 }
 
+void mem_disk_punch(struct mem_disk *disk, int file, uint64_t offset_bytes, uint64_t length_bytes)
+{
+    struct mem_file *at = &disk->files[file];
+    memset(at->now + offset_bytes, 0, length_bytes);
+    memset(at->dirty + offset_bytes / SL_PAGE_BYTES, 1, length_bytes / SL_PAGE_BYTES);
+}
+
 int mem_disk_file(struct mem_disk *disk, const struct sl_disk_request *request)
 {
     struct sl_error why = {0};

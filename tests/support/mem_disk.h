@@ -61,6 +61,8 @@ int mem_disk_file(struct mem_disk *disk, const struct sl_disk_request *request);
  * bytes; what is new in it is zero. All of it is durable. */
 sl_err mem_disk_prepare(struct mem_disk *disk, const char *from, const char *name, uint64_t bytes,
                         struct sl_error *why);
+/* Blocks go back to the file system: they read as zeros, which a power cut may undo. */
+void mem_disk_punch(struct mem_disk *disk, int file, uint64_t offset_bytes, uint64_t length_bytes);
 /* The directory is synced: names are durable. */
 void mem_disk_names_sync(struct mem_disk *disk);
 /* What was written to the file is durable. */

@@ -1472,6 +1472,37 @@ START_TEST(what_was_removed_during_a_write_does_not_come_back_with_the_next_tier
     }
 END_TEST
 
+/* The file system has no room for a tombstone: whoever asks is told at once, and it is tried again. */
+START_TEST(a_removal_does_not_wait_for_a_full_disk)
+    {
+        struct node *node = node_disk();
+        struct sl_text key = sl_text_of("a");
+        struct sl_msg msg = {.type = SL_MSG_REMOVE, .budget_ns = 60 * SL_NS_PER_S}, reply;
+        node_put(node, "client.1", "a", 5000);
+        ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
+        if (_i == 0) {
+            msg.body.remove.keys = (struct sl_texts){.at = &key, .count = 1};
+        } else {
+            msg.body.remove.all = true;
+        }
+        fake_give(&node->fake, "client.1", &msg);
+        ck_assert_uint_eq(tierer_forget(node, SL_ERR_NO_SPACE), 1);
+        fake_pass(&node->fake, 0);
+        ck_assert(fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
+        ck_assert_uint_eq(_i == 0 ? reply.body.remove_reply.codes.at[0] : (uint64_t)reply.code,
+                          SL_ERR_NO_SPACE);
+        ck_assert(!node_sees(node, "a"));
+
+        fake_pass(&node->fake, 10 * SL_NS_PER_S);
+        ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
+        msg.seq = 0;
+        fake_give(&node->fake, "client.1", &msg);
+        ck_assert(fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
+        ck_assert_int_ne(reply.code, SL_ERR_NO_SPACE);
+        node_end(node);
+    }
+END_TEST
+
 /* The write of it had no answer, the record has no place: and yet it is on disk. */
 /* Everything that was sent to the disk and has no answer; the tierer's next life found all of it.
  */
@@ -1686,6 +1717,7 @@ static Suite *disk_suite(void)
     tcase_add_test(forget, what_was_removed_during_a_write_does_not_come_back_with_the_next_tierer);
     tcase_add_loop_test(forget, what_was_removed_after_its_tierer_died_does_not_come_back, 0, 2);
     tcase_add_test(forget, a_full_index_refuses_removals_that_it_cannot_note);
+    tcase_add_loop_test(forget, a_removal_does_not_wait_for_a_full_disk, 0, 2);
     tcase_add_test(forget, remove_ends_at_its_deadline_and_the_tombstone_is_still_written);
     suite_add_tcase(suite, forget);
     return suite;

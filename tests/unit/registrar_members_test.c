@@ -418,6 +418,48 @@ START_TEST(power_cut_between_the_lists_of_a_disk_and_one_that_came_later_costs_n
     }
 END_TEST
 
+/* A disk that takes its list and no values is no disk to wait for: it is said, and values are evicted
+ * without it. */
+START_TEST(a_list_that_is_there_does_not_make_a_failing_disk_well)
+    {
+        struct disk disks[2], fresh = disk_of("C", 0, "");
+        struct sl_metrics_view *view = NULL;
+        struct sl_metrics_summary summary;
+        struct sl_msg msg, reply = {.code = SL_OK};
+        char path[4096];
+        struct node *node = node_of_two(disks);
+        node_put(node, "client.1", "k", 4096);
+        both_agree(node, disks);
+        fake_die(&node->fake, proc_of(TIERER_PID));
+        fake_die(&node->fake, proc_of(TIERER_PID + 1));
+        node_restart(node);
+        node_client(node, "client.1", 11);
+        tierer_come(node, 0, TIERER_PID + 5);
+        ck_assert_int_eq(disk_tell(node, 0, &disks[1]), SL_OK);
+        ck_assert(fake_take(&node->fake, tierer_of(0), SL_MSG_DISK_WRITE, &msg));
+        struct sl_item_spilled refused = {.code = SL_ERR_NO_SPACE,
+                                          .generation = msg.body.disk_write.items.at[0].generation};
+        reply.body.disk_write_reply.items.at = &refused;
+        reply.body.disk_write_reply.items.count = 1;
+        fake_answer(&node->fake, tierer_of(0), &msg, &reply);
+
+        fresh.blank = true;
+        tierer_come(node, 1, TIERER_PID + 6); /* the list is another one */
+        ck_assert_int_eq(disk_tell(node, 1, &fresh), SL_OK);
+        node_put(node, "client.1", "n", 4096);
+        ck_assert(members_take(node, 0, &msg));
+        members_answer(node, 0, &msg, SL_OK);
+        fake_pass(&node->fake, SL_NS_PER_MS);
+
+        (void)snprintf(path, sizeof(path), "%s/metrics.fake", node->fake.paths.shm_dir);
+        ck_assert_int_eq(sl_metrics_view_open(path, &view, NULL), SL_OK);
+        sl_metrics_view_summary(view, &summary);
+        sl_metrics_view_close(&view);
+        ck_assert_ptr_nonnull(strstr(summary.reason, "full or failing"));
+        node_end(node);
+    }
+END_TEST
+
 /* A list that could not be written may be there all the same. Twice: the registrar is another one in
  * between. */
 START_TEST(list_that_failed_and_is_there_voids_nobody)
@@ -541,6 +583,7 @@ int main(void)
     tcase_add_loop_test(
         tests, power_cut_between_the_lists_of_a_disk_and_one_that_came_later_costs_nothing, 0, 4);
     tcase_add_loop_test(tests, list_that_failed_and_is_there_voids_nobody, 0, 2);
+    tcase_add_test(tests, a_list_that_is_there_does_not_make_a_failing_disk_well);
     tcase_add_test(tests, disk_that_joins_is_in_the_list_of_the_others);
     tcase_add_test(tests, disk_that_cannot_keep_its_list_costs_the_others_nothing);
     tcase_add_loop_test(tests, lists_that_are_none_are_refused, 0, 2);

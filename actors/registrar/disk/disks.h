@@ -87,6 +87,7 @@ struct reg_disk {
     uint32_t forget_restored; /* of these: of the registrar before */
     uint64_t forget_seq;      /* DISK_FORGET in flight, 0: none */
     uint64_t forget_retry_ns;
+    bool forget_full; /* the last of them found no room on its file system */
 };
 struct reg_tier { /* all disks together */
     bool on;

@@ -369,6 +369,7 @@ static void forget_reply(struct registrar *self, uint32_t slot, const struct sl_
     uint64_t i = 0;
     bool failed = false;
     disk->forget_seq = 0;
+    disk->forget_full = false;
     struct reg_forget *at = disk->forget_first;
     while (at != NULL) {
         struct reg_forget *next = at->next;
@@ -381,6 +382,7 @@ static void forget_reply(struct registrar *self, uint32_t slot, const struct sl_
                 forget_end(self, at, true);
             } else {
                 failed = true;
+                disk->forget_full = disk->forget_full || code == SL_ERR_NO_SPACE;
             }
         }
         at = next;

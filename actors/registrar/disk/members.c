@@ -686,7 +686,9 @@ static void members_answered(struct registrar *self, uint32_t at, sl_err code)
         struct reg_disk *disk = &self->tier->disks[path->disk]; /* no room even for the list? */
         uint64_t since_ns =
             disk->failing_since_ns != 0 ? disk->failing_since_ns : self->env->now_ns;
-        disk->failing_since_ns = code == SL_OK ? 0 : since_ns;
+        if (code != SL_OK || !disk->failing) { /* a list that fits says nothing of values */
+            disk->failing_since_ns = code == SL_OK ? 0 : since_ns;
+        }
     }
     if (code != SL_OK) {
         standing->retry_ns = self->env->now_ns + REG_DISK_RETRY_NS;

@@ -373,10 +373,11 @@ static bool remove_is_begun(const struct reg_remove *remove)
     return remove->next == remove->count && remove->all_left == 0;
 }
 
-/* Whether all that it waits for is to come from disks that nobody serves. */
-static bool remove_is_lost(const struct registrar *self, const struct reg_remove *remove)
+/* Why all that it waits for does not come soon: SL_ERR_DISK_AWAY (from disks that nobody serves),
+ * SL_ERR_NO_SPACE (from some that are full, too), SL_OK: it may come. */
+static sl_err remove_stuck(const struct registrar *self, const struct reg_remove *remove)
 {
-    uint64_t lost = 0;
+    uint64_t lost = 0, full = 0;
     bool unknown = false;
     for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
         const struct reg_disk *disk = &self->tier->disks[i];
@@ -384,27 +385,33 @@ static bool remove_is_lost(const struct registrar *self, const struct reg_remove
             lost += remove->forgets[i];
             unknown = unknown || !disk->scanned;
         } else if (remove->keys == NULL && disk->used && !disk->gone && !disk->scanned) {
-            return false; /* it may tell yet */
+            return SL_OK; /* it may tell yet */
+        } else if (disk->forget_full) {
+            full += remove->forgets[i];
         }
     }
     bool begun = remove_is_begun(remove) || !remove_has_room(self);
-    return begun && lost == remove->outstanding && (lost > 0 || (remove->keys == NULL && unknown));
+    if (!begun || lost + full != remove->outstanding) {
+        return SL_OK;
+    }
+    bool away = lost > 0 || (remove->keys == NULL && unknown);
+    return full > 0 ? SL_ERR_NO_SPACE : away ? SL_ERR_DISK_AWAY : SL_OK;
 }
 
-/* What was not confirmed is on a disk that is away: it is told of when that disk is back. Keys that
- * no note had room for are still there. */
-static void codes_lost(struct reg_remove *remove)
+/* What was not confirmed is on a disk that is away, or full: it is told of when that changes. Keys
+ * that no note had room for are still there. */
+static void codes_stuck(struct reg_remove *remove, sl_err stuck)
 {
     for (uint32_t i = 0; remove->codes != NULL && i < remove->count; i++) {
-        uint64_t lost = i < remove->next ? SL_ERR_DISK_AWAY : SL_ERR_LIMIT;
-        remove->codes[i] = remove->codes[i] == SL_ERR_TIMEOUT ? lost : remove->codes[i];
+        sl_err code = i < remove->next ? stuck : SL_ERR_LIMIT;
+        remove->codes[i] = remove->codes[i] == SL_ERR_TIMEOUT ? (uint64_t)code : remove->codes[i];
     }
 }
 
 /* The answer to the removal of everything that was not done. */
-static struct sl_msg remove_excuse(const struct reg_remove *remove, bool lost)
+static struct sl_msg remove_excuse(const struct reg_remove *remove, sl_err stuck)
 {
-    if (!lost) {
+    if (stuck == SL_OK) {
         return (struct sl_msg){.code = SL_ERR_TIMEOUT,
                                .text =
                                    sl_text_of("removed in part; the disk has not confirmed all")};
@@ -412,10 +419,16 @@ static struct sl_msg remove_excuse(const struct reg_remove *remove, bool lost)
     if (!remove_is_begun(remove)) {
         return (struct sl_msg){
             .code = SL_ERR_LIMIT,
-            .text = sl_text_of("removed in part: a disk is away, and no more removals can be noted "
-                               "for it; ask again when it is back (sluicectl status)")};
+            .text = sl_text_of("removed in part: a disk is away or full, and no more removals can "
+                               "be noted for it; ask again when it is back (sluicectl status)")};
     }
-    return (struct sl_msg){.code = SL_ERR_DISK_AWAY,
+    if (stuck == SL_ERR_NO_SPACE) {
+        return (struct sl_msg){
+            .code = stuck,
+            .text = sl_text_of("removed from memory; a disk is full, and the removal is written "
+                               "there when its file system has room (sluicectl tiers)")};
+    }
+    return (struct sl_msg){.code = stuck,
                            .text =
                                sl_text_of("removed from memory; a disk is away, and hears of it "
                                           "when it is back (sluicectl status)")};
@@ -451,17 +464,17 @@ static void removes_run(struct registrar *self, uint64_t now_ns)
                 codes_doubt(remove);
             }
         }
-        bool lost = !done && may_end && self->tier->on && remove_is_lost(self, remove);
-        if (!done && !lost && remove->back.deadline_ns > now_ns) {
+        sl_err stuck = !done && may_end && self->tier->on ? remove_stuck(self, remove) : SL_OK;
+        if (!done && stuck == SL_OK && remove->back.deadline_ns > now_ns) {
             continue;
         }
-        if (lost) {
-            codes_lost(remove);
+        if (stuck != SL_OK) {
+            codes_stuck(remove, stuck);
         }
         if (remove->keys == NULL && (!done || remove->failed != SL_OK)) {
             const struct sl_msg part = {.code = remove->failed,
                                         .text = sl_text_of("removed in part; ask again")};
-            const struct sl_msg reply = done ? part : remove_excuse(remove, lost);
+            const struct sl_msg reply = done ? part : remove_excuse(remove, stuck);
             sl_return_reply(self->env, &remove->back, &reply);
         } else {
             reg_reply_codes(self, &remove->back, remove->codes, remove->count);

@@ -897,6 +897,36 @@ START_TEST(full_file_system_below_the_ceiling_is_survived_at_every_crash_point)
     }
 END_TEST
 
+static uint32_t warnings;
+
+void __real_sl_log_write(struct sl_log *log, enum sl_log_level level, uint64_t trace_id,
+                         const char *format, ...);
+void __wrap_sl_log_write(struct sl_log *log, enum sl_log_level level, uint64_t trace_id,
+                         const char *format, ...);
+void __wrap_sl_log_write(struct sl_log *log, enum sl_log_level level, uint64_t trace_id,
+                         const char *format, ...)
+{
+    warnings += level == SL_LOG_WARN;
+    __real_sl_log_write(log, level, trace_id, "%s", format);
+}
+
+/* It is tried again once a minute, and is refused each time. */
+START_TEST(a_full_file_system_is_warned_of_once_an_hour)
+    {
+        node_open_in(UINT64_C(7) << 19, ENOSPC);
+        warnings = 0;
+        for (uint32_t i = 0; i < 4; i++) {
+            workload(240);
+        }
+        ck_assert_uint_eq(warnings, 1);
+        pass(3600 * SL_NS_PER_S);
+        workload(240);
+        ck_assert_uint_eq(warnings, 2);
+        fake_stop(&fake);
+        node_close();
+    }
+END_TEST
+
 /* Another program takes the room that there was, and gives it back. */
 START_TEST(room_that_others_take_and_give_back_is_done_without_and_used_again)
     {
@@ -1088,6 +1118,7 @@ int main(void)
     tcase_add_test(bed, segments_without_live_values_give_their_room_back);
     tcase_add_loop_test(bed, full_file_system_below_the_ceiling_is_survived_at_every_crash_point, 0,
                         SL_COUNT(room_codes));
+    tcase_add_test(bed, a_full_file_system_is_warned_of_once_an_hour);
     tcase_add_loop_test(bed, room_that_others_take_and_give_back_is_done_without_and_used_again, 0,
                         SL_COUNT(room_codes));
     tcase_add_loop_test(bed, room_for_one_file_is_a_full_disk_that_reads_and_removes, 0,

@@ -44,6 +44,14 @@ static void hang_set(bool on)
     pthread_mutex_unlock(&hang.lock);
 }
 
+static bool hangs(void)
+{
+    pthread_mutex_lock(&hang.lock);
+    bool inside = hang.inside > 0;
+    pthread_mutex_unlock(&hang.lock);
+    return inside;
+}
+
 static void hang_await(void)
 {
     pthread_mutex_lock(&hang.lock);
@@ -392,7 +400,7 @@ START_TEST(values_are_read_while_a_file_is_being_cut)
         struct sl_msg hello = {.type = SL_MSG_HELLO_REPLY};
         hello.body.hello_reply.boot_generation = 1;
         fake_give(&fake, "registrar", &hello);
-        while (hang.inside == 0) {
+        while (!hangs()) {
             struct pollfd ready = {.fd = event_fd, .events = POLLIN};
             if (poll(&ready, 1, 1) > 0) {
                 disk->ops->reap(disk, hand_over, NULL);

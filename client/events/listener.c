@@ -205,8 +205,9 @@ static void relay(struct connection *self)
         struct pollfd both[] = {{.fd = self->inner, .events = POLLIN},
                                 {.fd = self->fd, .events = POLLIN}};
         int ready = poll(both, SL_COUNT(both), self->listener->idle_ms);
-        if (ready == 0) {
-            atomic_fetch_add(&self->listener->stats.idle, 1);
+        if (ready == 0) { /* who has asked for a replay has nothing more to say */
+            bool done = self->port->topic == NULL && self->seen == GREETING_BYTES;
+            atomic_fetch_add(&self->listener->stats.idle, !done);
             return;
         }
         if (ready > 0 && both[0].revents != 0) {
@@ -259,18 +260,20 @@ static int inner_connect(const struct port *port)
     return fd;
 }
 
-/* With the lock. NULL: over a bound. */
+/* With the lock. NULL: over a bound. No address has more than are free beside it: so a few of them
+ * cannot have all. */
 static struct connection *connection_find(struct ev_listener *listener,
                                           const struct sockaddr_storage *from)
 {
     struct connection *free_one = NULL;
-    uint32_t of_one = 0;
+    uint32_t of_one = 0, free_count = 0;
     for (uint32_t i = 0; i < EV_CONNECTIONS_MAX; i++) {
         struct connection *at = &listener->connections[i];
         free_one = at->port == NULL ? at : free_one;
+        free_count += at->port == NULL;
         of_one += at->port != NULL && sl_strangers_same(&at->from, from);
     }
-    return of_one < EV_CONNECTIONS_OF_ONE ? free_one : NULL;
+    return of_one < SL_MIN(EV_CONNECTIONS_OF_ONE, free_count) ? free_one : NULL;
 }
 
 static bool connection_start(struct connection *self)

@@ -9,7 +9,7 @@
 #include "runtime/sl_error.h"
 
 #define EV_CONNECTIONS_MAX     256u /* of both ports */
-#define EV_CONNECTIONS_OF_ONE  64u  /* from one address, no more than are left; a socket file is one */
+#define EV_CONNECTIONS_OF_ONE  64u  /* from one address, and never more than are left */
 #define EV_TOPICS_MAX          16u  /* of a connection; more have no effect */
 #define EV_TOPIC_BYTES_MAX     64u  /* unless the publisher's own begins with it */
 #define EV_OWN_TOPIC_BYTES_MAX 200u
@@ -24,7 +24,7 @@ struct ev_listener_stats {
         connections;         /* not accepted: over a bound, or no descriptor or thread is left */
     _Atomic uint64_t topics; /* over the bounds: not passed on */
     _Atomic uint64_t frames; /* connections that ended for what they sent */
-    _Atomic uint64_t idle;   /* and those that ended since no byte went either way, without replays */
+    _Atomic uint64_t idle;   /* and those that ended since nothing went over them but a replay */
 };
 
 /* idle_ms: a connection ends when nothing was sent to it, or taken by it, for this long. */

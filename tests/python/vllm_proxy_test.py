@@ -27,7 +27,7 @@ class Played(http.server.ThreadingHTTPServer):
     def __init__(self, answer=None, status=200, pieces=None, cut=False):
         super().__init__(("127.0.0.1", 0), Played.Handler)
         self.reply, self.status, self.pieces, self.cut = answer, status, pieces, cut
-        self.asked, self.headers, self.wait = [], [], None
+        self.asked, self.headers, self.seen, self.wait = [], [], [], None
         self.begins = False  # a stream, before it waits
         self.closes = False  # says that the connection ends with the answer
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
@@ -40,6 +40,7 @@ class Played(http.server.ThreadingHTTPServer):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self):
+            self.server.seen.append(self.path)
             self.say({"path": self.path})
 
         def do_POST(self):
@@ -80,7 +81,7 @@ class Proxied(unittest.TestCase):
     def started(self, prefill=None, decode=None, direct=False):
         self.prefill = prefill or Played({"kv_transfer_params": GIVEN})
         self.decode = decode or Played({"choices": ["text"]})
-        made = proxy.Proxy(("127.0.0.1", 0), proxy.Server(self.prefill.url), proxy.Server(self.decode.url), direct)
+        self.made = made = proxy.Proxy(("127.0.0.1", 0), proxy.Server(self.prefill.url), proxy.Server(self.decode.url), direct)
         threading.Thread(target=made.serve_forever, args=(0.01,), daemon=True).start()
         for server in (made, self.prefill, self.decode):
             self.addCleanup(server.server_close)
@@ -291,6 +292,63 @@ class Proxied(unittest.TestCase):
         with socket.create_connection(("127.0.0.1", self.port), timeout=SECONDS) as asking:  # and plain ones follow each other
             asking.sendall((post + "Content-Length: 8\r\n\r\n" + body + hidden.replace("Host: x", "Host: x\r\nConnection: close")).encode())
             self.assertEqual(b"".join(iter(lambda: taken(asking), b"")).count(b"HTTP/1.1 200"), 2)
+
+    def begin(self, path, length, body=b""):
+        """A request whose body does not come, but for its beginning."""
+        client = socket.create_connection(("127.0.0.1", self.port), SECONDS)
+        self.addCleanup(client.close)
+        client.sendall(b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (path, length, body))
+        return client
+
+    def test_a_large_body_is_read_when_the_key_is_right(self):
+        self.started(decode=Played(status=401))
+        answer = self.begin(b"/v1/completions", 32 << 20).recv(100)
+        self.assertIn(b" 401 ", answer)
+        self.assertEqual(self.decode.seen, ["/v1/models"])
+        self.decode.status = 200
+        response, _ = self.ask(body={"prompt": "p" * (2 << 20)})
+        self.assertEqual((response.status, len(self.prefill.asked)), (200, 1))
+
+    def test_bodies_of_other_paths_are_passed_on_as_they_come(self):
+        self.started()
+        body = json.dumps({"text": "t" * (3 << 20)}).encode()
+        response, _ = self.ask("/tokenize", body)
+        self.assertEqual((response.status, self.decode.asked), (200, [("/tokenize", json.loads(body))]))
+        self.assertEqual(self.made.bodies.left, proxy.BODIES_BYTES_MAX)
+
+    def test_bodies_under_way_have_a_bound(self):
+        self.started()
+        self.made.bodies.left = 1 << 20
+        self.begin(b"/v1/completions", 1 << 20)
+        self.wait_for(lambda: self.made.bodies.left == 0)
+        response, _ = self.ask()
+        self.assertEqual(response.status, 503)
+
+    def test_threads_have_a_bound_and_come_back(self):
+        self.started()
+        self.made.threads.left = 2
+        first, _ = (self.begin(b"/v1/completions", 10) for _ in range(2))
+        self.wait_for(lambda: self.made.threads.left == 0)
+        over = socket.create_connection(("127.0.0.1", self.port), SECONDS)
+        self.addCleanup(over.close)
+        self.assertIn(b" 503 ", over.recv(100))
+        first.close()
+        self.wait_for(lambda: self.made.threads.left == 1)
+        self.assertEqual(self.ask()[0].status, 200)
+
+    def test_a_prefill_beside_has_a_thread_of_the_bound(self):
+        self.started(direct=True)
+        self.ask()
+        self.wait_for(lambda: self.made.threads.left == proxy.THREADS_MAX - 1)  # this connection
+        self.made.threads.left = 1
+        self.assertEqual(self.ask()[0].status, 200)  # prefill is asked first
+        self.assertEqual(len(self.prefill.asked), 2)
+
+    def wait_for(self, condition):
+        until = time.monotonic() + 60
+        while not condition():
+            self.assertLess(time.monotonic(), until)
+            time.sleep(0.005)
 
     def test_addresses(self):
         for url in ("ftp://a", "http://"):

@@ -18,13 +18,18 @@ import secrets
 import socket
 import socketserver
 import threading
+import time
 import urllib.parse
 
 from .hints import NAME as HINTS
 
 log = logging.getLogger("sluice.vllm.proxy")
 PATHS = ("/v1/completions", "/v1/chat/completions")
+THREADS_MAX = 1024  # connections, and prefills beside them
 BODY_BYTES_MAX = 64 << 20
+BODY_BYTES_FREE = 1 << 20  # a larger one is read when decode has said that it takes the client's key
+BODIES_BYTES_MAX = 256 << 20  # of requests under way
+CLIENT_SECONDS = 60.0  # of silence, and for a body
 LINE = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\0-\x08\n-\x1f\x7f]*\r\n")  # of a header
 PIECE_BYTES = 1 << 16
 PREFILL_SECONDS = 600.0
@@ -54,7 +59,10 @@ class Server:
             connection.connect()
             connection.sock.settimeout(seconds)
             connected(connection)
-            connection.request(method, self.base + path, body, headers)
+            try:
+                connection.request(method, self.base + path, body, headers)
+            except (BrokenPipeError, ConnectionResetError):
+                pass  # it may have answered before it had all of the body
             return connection, connection.getresponse()
         except BaseException:
             connection.close()
@@ -109,6 +117,28 @@ class Proxy(socketserver.ThreadingMixIn, http.server.HTTPServer):
         super().__init__(address, Handler)
         self.prefill, self.decode, self.direct = prefill, decode, direct
         self.node = None  # prefill's, once it is known
+        self.threads, self.bodies = Share(THREADS_MAX), Share(BODIES_BYTES_MAX)
+
+    def process_request(self, request, client_address):
+        if not self.threads.take(1):
+            log.warning("%d threads are under way: %s is refused", THREADS_MAX, client_address[0])
+            try:
+                request.setblocking(False)
+                request.send(b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            except OSError:
+                pass  # it has gone
+            return self.shutdown_request(request)
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no thread could be started
+            self.threads.give(1)
+            raise
+
+    def process_request_thread(self, request, client_address):
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.threads.give(1)
 
     def prefilled(self, path, asked, params, headers):
         """What prefill tells decode, or None. Raises Refused when the request itself is at fault."""
@@ -137,10 +167,12 @@ class Proxy(socketserver.ThreadingMixIn, http.server.HTTPServer):
         except Refused as refused:
             log.warning("prefill %s answers %d", self.prefill.url, refused.status)
             beside.prefill_failed()
+        finally:
+            self.threads.give(1)
 
     def offer(self, path, asked, headers, hints):
         """(kv_transfer_params for decode or None, Beside or None). Direct: prefill is asked meanwhile."""
-        if not self.direct or self.node is None:
+        if not self.direct or self.node is None or not self.threads.take(1):
             return self.prefilled(path, asked, {**ASKED, **hints}, headers), None
         number, beside = f"{secrets.randbits(63) + 1:x}", Beside()
         told = {**ASKED, "sluice_handover": number, **hints}
@@ -148,10 +180,43 @@ class Proxy(socketserver.ThreadingMixIn, http.server.HTTPServer):
         return {"do_remote_prefill": True, "do_remote_decode": False, "sluice_handover": number, "sluice_node": self.node}, beside
 
 
+class Share:
+    """What all requests have together."""
+
+    def __init__(self, most):
+        self.lock, self.left = threading.Lock(), most
+
+    def take(self, count):
+        with self.lock:
+            fits = count <= self.left
+            self.left -= count if fits else 0
+            return fits
+
+    def give(self, count):
+        with self.lock:
+            self.left += count
+
+
 class Refused(Exception):
     def __init__(self, status, kind, answer):
         super().__init__(status)
         self.status, self.kind, self.answer = status, kind, answer
+
+
+class Body:
+    """A request's body, read when it is wanted."""
+
+    def __init__(self, file, length):
+        self.file, self.left, self.until = file, length, time.monotonic() + CLIENT_SECONDS
+
+    def read(self, most=PIECE_BYTES):
+        if self.left == 0:
+            return b""
+        piece = self.file.read1(min(most, self.left)) if time.monotonic() < self.until else b""
+        if not piece:
+            raise ConnectionAbortedError("the client has not sent all of its body")
+        self.left -= len(piece)
+        return piece
 
 
 class Lines:
@@ -167,6 +232,7 @@ class Lines:
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    timeout = CLIENT_SECONDS
     server: Proxy
 
     def parse_request(self):
@@ -197,11 +263,42 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if not length.isdecimal() or int(length) > BODY_BYTES_MAX:
             self.close_connection = True
             return self.say(411 if not length else 413, {"error": f"a body of {BODY_BYTES_MAX} bytes at most, with its length, is needed"})
-        body = self.rfile.read(int(length))
+        body = Body(self.rfile, int(length))
         if urllib.parse.urlsplit(self.path).path not in PATHS:
-            return self.pass_on(body)
+            self.pass_on(body, {**self.passed_headers(), "Content-Length": length})
+        elif int(length) > BODY_BYTES_FREE and self.denied():
+            pass
+        elif not self.server.bodies.take(int(length)):
+            self.say(503, {"error": f"bodies of {BODIES_BYTES_MAX} bytes are under way: ask again"})
+        else:
+            try:
+                self.complete(body)
+            except ConnectionAbortedError as error:
+                log.info("%s", error)
+            finally:
+                self.server.bodies.give(int(length))
+        self.close_connection = self.close_connection or body.left > 0
+
+    def denied(self):
+        """Whether decode refuses the client's key, or cannot be reached: it was answered."""
         try:
-            asked = json.loads(body)
+            connection, response = self.server.decode.ask("GET", "/v1/models", None, self.passed_headers(), CONNECT_SECONDS)
+            try:
+                answer = response.read()
+            finally:
+                connection.close()
+        except (OSError, http.client.HTTPException) as error:
+            log.warning("decode %s: %s", self.server.decode.url, error or type(error).__name__)
+            self.say(502, {"error": "decode cannot be reached"})
+            return True
+        if response.status not in (401, 403):
+            return False
+        self.answer(response.status, response.getheader("Content-Type", "application/json"), answer)
+        return True
+
+    def complete(self, body):
+        try:
+            asked = json.loads(b"".join(iter(body.read, b"")))
             if not isinstance(asked, dict):
                 raise ValueError("a JSON object is needed")
         except ValueError as error:

@@ -280,6 +280,24 @@ class MetadataService(unittest.TestCase):
             self.assertEqual(self.ask("PUT", "/metadata?key=a", b"x" * 10, port=server.server_port)[0], 200)
             self.assertEqual(self.ask("PUT", "/metadata?key=b", b"x" * 400, port=server.server_port)[0], 200)
 
+    def test_writes_need_the_token_that_is_set(self):
+        token = {"MOONCAKE_ADMIN_TOKEN": "a-token-of-16-bytes-or-more"}
+        right = {"Authorization": "Bearer " + token["MOONCAKE_ADMIN_TOKEN"]}
+        for metadata_open, without in ((False, 401), (True, 200)):
+            with mock.patch.dict(os.environ, token):
+                server = http_metadata_server.MetadataServer("127.0.0.1", 0, metadata_open)
+            with server:
+                def ask(method, headers):
+                    return self.ask(method, "/metadata?key=a", b"x" if method == "PUT" else None, headers, server.server_port)[0]
+                self.assertEqual(ask("PUT", {}), without)
+                self.assertEqual(ask("PUT", {"Authorization": "Bearer another-token-than-it"}), without)
+                self.assertEqual(ask("PUT", right), 200)
+                self.assertEqual(ask("GET", {}), 200)
+                self.assertEqual(ask("DELETE", {}), without)
+        for wrong in ({"MOONCAKE_ADMIN_TOKEN": "short"}, {"MOONCAKE_ADMIN_TOKEN_FILE": "/there/is/none"}):
+            with mock.patch.dict(os.environ, wrong), self.assertRaises(OSError):
+                http_metadata_server.MetadataServer("127.0.0.1", 0)
+
     def test_connections_are_bounded_and_given_back(self):
         held = [socket.create_connection(("127.0.0.1", self.server.server_port)) for _ in range(CONNECTIONS_MAX)]
         with socket.create_connection(("127.0.0.1", self.server.server_port), timeout=5 * PATIENCE) as further:

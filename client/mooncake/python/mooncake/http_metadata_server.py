@@ -5,8 +5,9 @@
 GET, PUT and DELETE /metadata?key=KEY. 400: no key, or a blank one; 404: no such key (or path). A second PUT of a key that
 contains "rpc_meta" is refused with 400: two processes would have one name. Nobody needs the service who says P2PHANDSHAKE.
 
-It has no authentication, like the one whose place it takes: it belongs on a network of one's own. Whatever arrives costs
-bounded memory and time. mooncake_master --enable_http_metadata_server is the same service.
+With $MOONCAKE_ADMIN_TOKEN, or a file that $MOONCAKE_ADMIN_TOKEN_FILE names, PUT and DELETE need it (`Authorization: Bearer
+TOKEN`), unless --metadata_open says otherwise. Without one anybody may write, as at the one whose place it takes: it belongs
+on a network of one's own. Whatever arrives costs bounded memory and time. mooncake_master --enable_http_metadata_server is the same service.
 """
 
 import argparse
@@ -27,9 +28,10 @@ log = logging.getLogger("mooncake.http_metadata_server")
 
 class MetadataServer:
     """The service on host:port (port 0: any free one, see server_port), by threads of its own. `serve_forever` cuts requests
-    that take too long, `shutdown` ends that, and `server_close` ends the service and gives the port back. Raises OSError."""
+    that take too long, `shutdown` ends that, and `server_close` ends the service and gives the port back. Raises OSError, for a
+    token that is none, too."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, metadata_open: bool = False) -> None:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         with socket.socket(family, kind) as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -37,7 +39,7 @@ class MetadataServer:
             listener.listen(128)
             listener.setblocking(False)
             self.server_address = listener.getsockname()
-            self._server = _metadata.start(listener.detach(), TOTAL_BYTES_MAX)
+            self._server = _metadata.start(listener.detach(), TOTAL_BYTES_MAX, metadata_open)
         self.server_name, self.server_port = self.server_address[:2]
         self._ended = threading.Event()
 
@@ -66,13 +68,14 @@ def main(arguments: Optional[List[str]] = None) -> int:
     parser.add_argument("--host", default="127.0.0.1",
                         help="address to listen on (%(default)s); whoever reaches it may write there, so name one only on a wire that is yours")
     parser.add_argument("--port", type=int, default=8080, help="port to listen on (%(default)s)")
+    parser.add_argument("--metadata_open", action="store_true", help="writes need no token, also where there is one")
     parser.add_argument("--log-level", type=str.upper, default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"])
     options = parser.parse_args(arguments)
     if not 0 <= options.port <= 65535:
         parser.error("--port is 0..65535")
     logging.basicConfig(level=options.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
-        server = MetadataServer(options.host, options.port)
+        server = MetadataServer(options.host, options.port, options.metadata_open)
     except OSError as error:
         log.error("cannot listen on %s:%d: %s", options.host, options.port, error)
         return 1

@@ -617,6 +617,7 @@ static bool settings_read(struct sl_process *process, int argc, char **argv, int
     if (err == SL_OK) {
         err = sl_config_load(process->config, NULL, argc, argv, NULL, &why);
     }
+    err = err == SL_OK ? sl_config_closed(process->config, &why) : err;
     if (err == SL_OK) {
         process->env.config = process->config;
         return true;

@@ -17,10 +17,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Far above any real file: what is larger was named by mistake (a disk image, /dev/zero). */
-#define FILE_BYTES_MAX (1024 * 1024)
-#define BLANKS         " \t\r"
-#define NAME_ENDS      BLANKS "\n=#\"'"
+#define BLANKS    " \t\r"
+#define NAME_ENDS BLANKS "\n=#\"'"
 
 struct scanner {
     const char *path;    /* or what a lone value is named */
@@ -310,12 +308,17 @@ static sl_err setting_read(struct scanner *scan, struct sl_config *config)
     }
     (void)snprintf(source, sizeof source, "%s:%d", scan->path, scan->line);
     err = err == SL_OK ? value_read(scan, &value) : err;
-    return err == SL_OK ? sl_config_assign(config, setting, value.text, source, scan->why) : err;
+    err = err == SL_OK ? sl_config_assign(config, setting, value.text, source, scan->why) : err;
+    char shown[8];
+    return err == SL_OK && sl_url_show(value.text, shown, sizeof(shown))
+               ? sl_config_secret_note(config, scan->path, scan->why)
+               : err;
 }
 
 static sl_err file_scan(struct sl_config *config, const char *path, const char *text,
                         struct sl_error *why)
 {
+    text += strncmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; /* the mark of UTF-8 */
     struct scanner scan = {.path = path, .at = text, .line_at = text, .line = 1, .why = why};
     sl_err err = blanks_skip(&scan, true);
     while (err == SL_OK && *scan.at != '\0') {
@@ -334,22 +337,22 @@ static sl_err file_read(const char *path, char **out, struct sl_error *why)
     if (fd < 0) {
         return sl_fail_os(why, errno, "config file '%s'", path);
     }
-    SL_AUTO(free) char *text = malloc(FILE_BYTES_MAX + 1);
+    SL_AUTO(free) char *text = malloc(SL_CONFIG_FILE_BYTES_MAX + 1);
     if (text == NULL) {
         return sl_fail_os(why, ENOMEM, "config file '%s'", path);
     }
     size_t filled = 0;
     ssize_t got = 1;
-    while (got != 0 && filled <= FILE_BYTES_MAX) {
-        got = read(fd, text + filled, FILE_BYTES_MAX + 1 - filled);
+    while (got != 0 && filled <= SL_CONFIG_FILE_BYTES_MAX) {
+        got = read(fd, text + filled, SL_CONFIG_FILE_BYTES_MAX + 1 - filled);
         if (got < 0 && errno != EINTR) {
             return sl_fail_os(why, errno, "read config file '%s'", path);
         }
         filled += got > 0 ? (size_t)got : 0;
     }
-    if (filled > FILE_BYTES_MAX) {
-        return sl_fail(why, SL_ERR_CONFIG, "config file '%s' is larger than %d bytes",
-                       sl_config_source_end(path), FILE_BYTES_MAX);
+    if (filled > SL_CONFIG_FILE_BYTES_MAX) {
+        return sl_fail(why, SL_ERR_CONFIG, "config file '%s' is larger than %zu bytes",
+                       sl_config_source_end(path), SL_CONFIG_FILE_BYTES_MAX);
     }
     text[filled] = '\0';
     if (strlen(text) != filled) {

@@ -5,6 +5,7 @@
 #include "runtime/sl_address.h"
 #include "runtime/sl_arguments.h"
 #include "runtime/sl_parse.h"
+#include "runtime/sl_trust.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -36,6 +37,7 @@ struct setting_value {
 
 struct sl_config {
     struct setting_value values[SL_SETTING_COUNT_OF];
+    char *secret_file; /* NULL: no settings file has a password */
 };
 
 /* ---------------------------------------------------------------- values */
@@ -173,6 +175,11 @@ static sl_err setting_check_text(int index, const char *text, const char *source
         return sl_fail(why, SL_ERR_CONFIG, "%s: %s: '%.64s' is none of%s", source, name, shown,
                        choices);
     }
+    char shown[SL_SETTING_TEXT_BYTES_MAX + 8];
+    if (index != (int)SL_SET_directory_url && sl_url_show(text, shown, sizeof(shown))) {
+        return sl_fail(why, SL_ERR_CONFIG, "%s: %s: '%.64s': no password belongs here", source,
+                       name, shown);
+    }
     if (index == (int)SL_SET_directory_url && text[0] != '\0' &&
         strncmp(text, "redis://", 8) != 0 && strncmp(text, "unix://", 7) != 0) {
         /* without the text: there may be a password, and only of a URL is known where */
@@ -298,8 +305,36 @@ void sl_config_destroy(struct sl_config **config)
     for (int i = 0; i < (int)SL_SETTING_COUNT_OF; i++) {
         free((*config)->values[i].text);
     }
+    free((*config)->secret_file);
     free(*config);
     *config = NULL;
+}
+
+sl_err sl_config_secret_note(struct sl_config *config, const char *path, struct sl_error *why)
+{
+    free(config->secret_file);
+    config->secret_file = strdup(path);
+    return config->secret_file != NULL ? SL_OK : sl_fail_os(why, ENOMEM, "settings");
+}
+
+const char *sl_config_secret_file(const struct sl_config *config)
+{
+    return config->secret_file;
+}
+
+sl_err sl_config_closed(const struct sl_config *config, struct sl_error *why)
+{
+    if (config->secret_file == NULL) {
+        return SL_OK;
+    }
+    SL_AUTO(free) char *text = malloc(SL_CONFIG_FILE_BYTES_MAX + 1);
+    if (text == NULL) {
+        return sl_fail_os(why, ENOMEM, "settings");
+    }
+    sl_err err = sl_trust_read(config->secret_file, SL_TRUST_GROUP, false, text,
+                               SL_CONFIG_FILE_BYTES_MAX + 1, why);
+    explicit_bzero(text, SL_CONFIG_FILE_BYTES_MAX + 1);
+    return err;
 }
 
 /* ---------------------------------------------------------------- environment and command line */

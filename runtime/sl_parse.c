@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -181,18 +182,26 @@ static const struct unit duration_units[] = {
     {"s", SL_NS_PER_S}, {"min", 60 * SL_NS_PER_S}, {"h", 3600 * SL_NS_PER_S},
 };
 
-/* A decimal, blanks, one of the units; what is less than one is dropped. */
+#define BLANKS " \t\n\v\f\r"
+
+/* A decimal and one of the units, with blanks around them; what is less than one is dropped. */
 static sl_err measure_parse(const char *text, const struct units *units, uint64_t *out,
                             struct sl_error *why)
 {
     const char *rest = NULL;
     struct decimal value;
     uint64_t factor = 0;
-    sl_err err = decimal_take(text, &value, &rest, why);
+    char name[64] = "";
+    sl_err err = decimal_take(text + strspn(text, BLANKS), &value, &rest, why);
     if (err != SL_OK) {
         return err;
     }
-    const char *name = rest + strspn(rest, " ");
+    rest += strspn(rest, BLANKS);
+    size_t length = strlen(rest);
+    while (length > 0 && strchr(BLANKS, rest[length - 1]) != NULL) {
+        length--;
+    }
+    (void)snprintf(name, sizeof(name), "%.*s", (int)SL_MIN(length, sizeof(name) - 1), rest);
     for (size_t i = 0; i < units->count && factor == 0; i++) {
         factor = units->compare(name, units->table[i].name) == 0 ? units->table[i].factor : 0;
     }

@@ -39,21 +39,22 @@ static sl_err directory_check(const char *directory, const char *path, struct sl
 {
     struct stat status;
     if (stat(directory, &status) != 0) {
-        return sl_fail(why, SL_ERR_CONFIG, "'%s': its directory '%s': %s", path, directory,
+        return sl_fail(why, SL_ERR_CONFIG, "'%.90s': its directory '%.90s': %s", path, directory,
                        strerror(errno));
     }
     if (!owner_trusted(status.st_uid)) {
         return sl_fail(why, SL_ERR_CONFIG,
-                       "'%s': its directory '%s' belongs to uid %u, who could replace it", path,
-                       directory, (unsigned)status.st_uid);
+                       "'%.90s': its directory '%.90s' belongs to uid %u, who could replace it",
+                       path, directory, (unsigned)status.st_uid);
     }
     mode_t others = group_is_owners(&status) ? S_IWOTH : S_IWOTH | S_IWGRP;
     if ((status.st_mode & others) != 0 && (status.st_mode & S_ISVTX) == 0 &&
         !is_of_kubelet(directory, &status)) {
-        return sl_fail(why, SL_ERR_CONFIG,
-                       "'%s': others than its owner can write to its directory '%s' (mode %04o): "
-                       "chmod go-w it",
-                       path, directory, (unsigned)status.st_mode & 07777);
+        return sl_fail(
+            why, SL_ERR_CONFIG,
+            "'%.120s': others than its owner can write to its directory '%.60s' (mode %04o): "
+            "chmod go-w it",
+            path, directory, (unsigned)status.st_mode & 07777);
     }
     return SL_OK;
 }
@@ -65,8 +66,9 @@ static sl_err above_check(int fd, const char *path, struct sl_error *why)
     (void)snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
     ssize_t length = readlink(link, real, sizeof(real) - 1);
     if (length <= 0 || real[0] != '/') {
-        return sl_fail(why, SL_ERR_CONFIG, "'%s': which directories lead to it cannot be told (%s)",
-                       path, length < 0 ? strerror(errno) : "no path");
+        return sl_fail(why, SL_ERR_CONFIG,
+                       "'%.120s': which directories lead to it cannot be told (%s)", path,
+                       length < 0 ? strerror(errno) : "no path");
     }
     real[length] = '\0';
     sl_err err = SL_OK;
@@ -82,13 +84,14 @@ static sl_err link_check(const char *path, struct sl_error *why)
 {
     struct stat status;
     if (lstat(path, &status) != 0) {
-        return sl_fail(why, errno == ENOENT ? SL_ERR_NOT_FOUND : SL_ERR_CONFIG, "'%s': %s", path,
-                       strerror(errno));
+        return sl_fail(why, errno == ENOENT ? SL_ERR_NOT_FOUND : SL_ERR_CONFIG, "'%.120s': %s",
+                       path, strerror(errno));
     }
     return owner_trusted(status.st_uid)
                ? SL_OK
-               : sl_fail(why, SL_ERR_CONFIG, "'%s' belongs to uid %u, neither this user nor root",
-                         path, (unsigned)status.st_uid);
+               : sl_fail(why, SL_ERR_CONFIG,
+                         "'%.120s' belongs to uid %u, neither this user nor root", path,
+                         (unsigned)status.st_uid);
 }
 
 /* Bits of `refused` that do no harm. Root gave its file to a group that is to read it: secrets of
@@ -104,15 +107,15 @@ static sl_err file_check(int fd, const char *path, uint32_t refused, struct sl_e
 {
     struct stat status;
     if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
-        return sl_fail(why, SL_ERR_CONFIG, "'%s' is no plain file", path);
+        return sl_fail(why, SL_ERR_CONFIG, "'%.120s' is no plain file", path);
     }
     if (!owner_trusted(status.st_uid)) {
-        return sl_fail(why, SL_ERR_CONFIG, "'%s' belongs to uid %u, neither this user nor root",
+        return sl_fail(why, SL_ERR_CONFIG, "'%.120s' belongs to uid %u, neither this user nor root",
                        path, (unsigned)status.st_uid);
     }
     if ((status.st_mode & refused & ~harmless(&status, refused)) != 0) {
         return sl_fail(
-            why, SL_ERR_CONFIG, "'%s': others than its owner%s can %s it (mode %04o): %s", path,
+            why, SL_ERR_CONFIG, "'%.120s': others than its owner%s can %s it (mode %04o): %s", path,
             refused == SL_TRUST_GROUP ? " and group" : "",
             refused == SL_TRUST_RIGHT ? "write" : "read or write", (unsigned)status.st_mode & 07777,
             refused == SL_TRUST_SECRET ? "chmod 0600 it"
@@ -133,8 +136,8 @@ sl_err sl_trust_read(const char *path, uint32_t refused, bool placed, char *out,
     }
     SL_AUTO(close) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0) {
-        return sl_fail(why, errno == ENOENT ? SL_ERR_NOT_FOUND : SL_ERR_CONFIG, "'%s': %s", path,
-                       strerror(errno));
+        return sl_fail(why, errno == ENOENT ? SL_ERR_NOT_FOUND : SL_ERR_CONFIG, "'%.120s': %s",
+                       path, strerror(errno));
     }
     err = file_check(fd, path, refused, why);
     if (err == SL_OK && !placed) {
@@ -147,20 +150,20 @@ sl_err sl_trust_read(const char *path, uint32_t refused, bool placed, char *out,
             return SL_OK;
         }
         if (got < 0 && errno != EINTR) {
-            err = sl_fail(why, SL_ERR_CONFIG, "'%s': %s", path, strerror(errno));
+            err = sl_fail(why, SL_ERR_CONFIG, "'%.120s': %s", path, strerror(errno));
         }
         length += got > 0 ? (size_t)got : 0;
     }
     return err != SL_OK
                ? err
-               : sl_fail(why, SL_ERR_CONFIG, "'%s' has more than %zu bytes", path, room - 1);
+               : sl_fail(why, SL_ERR_CONFIG, "'%.120s' has more than %zu bytes", path, room - 1);
 }
 
 sl_err sl_trust_place(const char *directory, struct sl_error *why)
 {
     SL_AUTO(close) int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) {
-        return sl_fail(why, SL_ERR_CONFIG, "directory '%s': %s", directory, strerror(errno));
+        return sl_fail(why, SL_ERR_CONFIG, "directory '%.120s': %s", directory, strerror(errno));
     }
     sl_err err = directory_check(directory, directory, why);
     return err == SL_OK ? above_check(fd, directory, why) : err;

@@ -226,7 +226,8 @@ void doctor_disk(struct doctor *doctor)
         return;
     }
     if (sl_disk_sizes(doctor->config, &sizes, &why) != SL_OK) {
-        doctor_say(doctor, DOCTOR_FAIL, "disk", "set disk higher", "%s", why.text);
+        doctor_say(doctor, DOCTOR_FAIL, "disk", "disk is 256 KiB to 8000 GiB for each path", "%s",
+                   why.text);
         return;
     }
     for (uint32_t i = 0; i < doctor->paths.disk_count; i++) {

@@ -225,7 +225,7 @@ static bool listen_place(const struct sl_config *config, uint32_t number, struct
     const char *list = tcp ? sl_config_text(config, SL_SET_fabric_address) : "";
     const char *listen = sl_config_text(config, SL_SET_cluster_listen);
     *out = (struct listen_place){.name = sl_setting_name(SL_SET_fabric_address)};
-    for (; list[0] != '\0'; number--) {
+    for (bool more = list[0] != '\0'; more; number--) {
         size_t length = strcspn(list, ",");
         const char *at = list + SL_MIN(strspn(list, " "), length);
         int shown = (int)(list + length - at);
@@ -236,7 +236,8 @@ static bool listen_place(const struct sl_config *config, uint32_t number, struct
             (void)snprintf(out->text, sizeof(out->text), "%.*s", shown, at);
             return true;
         }
-        list += length + (list[length] == ',' ? 1 : 0);
+        more = list[length] == ','; /* also in front of an empty one */
+        list += length + (more ? 1 : 0);
     }
     out->name = sl_setting_name(SL_SET_cluster_listen);
     out->control = true;

@@ -19,20 +19,6 @@ static bool setting_names_file(enum sl_setting setting)
     return length > 5 && strcmp(name + length - 5, "_file") == 0;
 }
 
-/* "FILE:LINE" is where the setting comes from. False: it is no file's, or has no password. */
-static bool url_file(const struct sl_config *config, enum sl_setting setting,
-                     char out[SL_CONFIG_SOURCE_BYTES])
-{
-    char shown[SL_SETTING_TEXT_BYTES_MAX + 8];
-    (void)snprintf(out, SL_CONFIG_SOURCE_BYTES, "%s", sl_config_source(config, setting));
-    char *line = strrchr(out, ':');
-    if (line == NULL || !sl_url_show(sl_config_text(config, setting), shown, sizeof(shown))) {
-        return false;
-    }
-    *line = '\0';
-    return true;
-}
-
 bool ctl_right_next(const struct sl_config *config, uint32_t *at, struct ctl_right *out)
 {
     static char text[1024 * 1024 + 1]; /* as a settings file may be: no other may be longer */
@@ -41,8 +27,9 @@ bool ctl_right_next(const struct sl_config *config, uint32_t *at, struct ctl_rig
         uint32_t index = (*at)++;
         bool token = index == SL_SETTING_COUNT_OF;
         if (index > SL_SETTING_COUNT_OF) {
-            out->path = url_file(config, SL_SET_directory_url, out->file) ? out->file : NULL;
+            out->path = sl_config_secret_file(config);
             out->name = sl_setting_name(SL_SET_directory_url);
+            out->err = sl_config_closed(config, &out->why);
         } else if (token || setting_names_file((enum sl_setting)index)) {
             const char *path =
                 token ? getenv(TOKEN) : sl_config_text(config, (enum sl_setting)index);
@@ -53,12 +40,12 @@ bool ctl_right_next(const struct sl_config *config, uint32_t *at, struct ctl_rig
     if (out->path == NULL) {
         return false;
     }
+    if (out->path == sl_config_secret_file(config)) {
+        return true;
+    }
     bool list = strcmp(out->name, sl_setting_name(SL_SET_peers_file)) == 0;
-    out->err = sl_trust_read(out->path,
-                             list                     ? SL_TRUST_RIGHT
-                             : out->path == out->file ? SL_TRUST_GROUP
-                                                      : SL_TRUST_SECRET,
-                             false, text, sizeof(text), &out->why);
+    out->err = sl_trust_read(out->path, list ? SL_TRUST_RIGHT : SL_TRUST_SECRET, false, text,
+                             sizeof(text), &out->why);
     explicit_bzero(text, sizeof(text));
     return true;
 }

@@ -3,12 +3,10 @@
 #ifndef SL_CTL_RIGHTS_H
 #define SL_CTL_RIGHTS_H
 
-#include "runtime/config_file.h"
 #include "runtime/sl_config.h"
 
 struct ctl_right {
-    const char *name, *path;           /* of the setting or variable */
-    char file[SL_CONFIG_SOURCE_BYTES]; /* where path is the settings file itself */
+    const char *name, *path; /* of the setting or variable */
     sl_err err; /* SL_ERR_NOT_FOUND; SL_ERR_CONFIG: others could read it or have written it */
     struct sl_error why;
 };

@@ -417,6 +417,7 @@ int main(int argc, char **argv)
     if (err == SL_OK) {
         err = sl_config_load(self.config, NULL, argc, argv, NULL, &why);
     }
+    err = err == SL_OK ? sl_config_closed(self.config, &why) : err;
     if (err == SL_ERR_CANCELLED) {
         bool help = strstr(why.text, "help") != NULL;
         help ? usage(stdout) : (void)printf("sluice-events %s\n", SL_VERSION);

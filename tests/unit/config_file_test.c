@@ -40,6 +40,10 @@ static const struct {
 } good[] = {
     {"", 1, 0, NULL},
     {"ranks = 3", 3, 1, NULL},
+    {"\xef\xbb\xbf"
+     "ranks = 3",
+     3, 1, NULL}, /* Windows begins a file with this mark */
+    {"\xef\xbb\xbf# c\nranks = 3", 3, 2, NULL},
     {"\n\n  ranks\t=\t3  \n", 3, 3, NULL},
     {"memory=2GiB ranks=3 log_dir=/x\n", 3, 1, "/x"},
     {"ranks = 3\r\nlog_dir = /x\r\n", 3, 1, "/x"},

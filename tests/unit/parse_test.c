@@ -108,6 +108,11 @@ static const struct {
     {"4gb", 4000000000, 4 * SL_GIB},
     {"4G", 4 * SL_GIB, 4 * SL_GIB},
     {"3  kB", 3000, 3072},
+    {" 1GB ", 1000000000, SL_GIB}, /* as Mooncake's configuration takes it */
+    {"\t1 gb\r\n", 1000000000, SL_GIB},
+    {" 7 ", 7, 7},
+    {"1 G B", UNTOUCHED, UNTOUCHED},
+    {"  ", UNTOUCHED, UNTOUCHED},
     {"2t", 2048 * SL_GIB, 2048 * SL_GIB},
     {"5XB", UNTOUCHED, UNTOUCHED},
     {"1.5G", 1536 * SL_MIB, 1536 * SL_MIB},

@@ -16,7 +16,6 @@
 
 /* Longest socket name below the runtime directory: "/transporter.63.attach" and some room. */
 #define SOCKET_NAME_BYTES 40
-#define SYSTEM_GID_MAX    999 /* SYS_GID_MAX of login.defs */
 #define LINKS_MAX         40u /* as Linux's own */
 
 static sl_err paths_check_instance(const char *instance, struct sl_error *why)
@@ -267,12 +266,15 @@ static sl_err owner_check(const struct stat *status, const char *name, const str
 
 /* Whoever may write in a directory without the sticky bit may put another one in the place of what
  * lies there, whoever owns that. A group may that is its owner's alone (of the same number, as where
- * the umask is 002), and one of the system in root's directories (/var/log of some systems). */
+ * the umask is 002), and in /var/log the one that root gave it (syslog, of Ubuntu). Other groups of the
+ * system have people in them (users, staff). */
 static sl_err above_check(const struct stat *above, const char *name, const struct walk *walk,
                           struct sl_error *why)
 {
-    bool closed_group =
-        above->st_gid == above->st_uid || (above->st_uid == 0 && above->st_gid <= SYSTEM_GID_MAX);
+    struct stat log;
+    bool is_log = above->st_uid == 0 && stat("/var/log", &log) == 0 &&
+                  log.st_dev == above->st_dev && log.st_ino == above->st_ino;
+    bool closed_group = above->st_gid == above->st_uid || is_log;
     mode_t others = closed_group ? S_IWOTH : S_IWOTH | S_IWGRP;
     if ((above->st_mode & others) == 0 || (above->st_mode & S_ISVTX) != 0) {
         return SL_OK;

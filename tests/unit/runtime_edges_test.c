@@ -436,6 +436,7 @@ static const struct {
     {.above = 0700, .above_that = 0777, .want = SL_ERR_PERMISSION},
     {.above = 0757, .above_that = 0755, .want = SL_ERR_PERMISSION},
     {.above = 0775, .above_that = 0755, .group = 4711, .want = SL_ERR_PERMISSION},
+    {.above = 0775, .above_that = 0755, .group = 100, .want = SL_ERR_PERMISSION}, /* users */
     {.above = 01777, .above_that = 0755, .want = SL_OK},
     {.above = 01775, .above_that = 0755, .group = 4711, .want = SL_OK},
     {.above = 0755, .above_that = 01777, .want = SL_OK},

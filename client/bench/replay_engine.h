@@ -10,7 +10,6 @@
 #include "runtime/sl_clock.h"
 #include "runtime/sl_metrics.h"
 
-#define REPLAY_BLOCK_TOKENS  512u
 #define REPLAY_LAYERS_MAX    1024u
 #define REPLAY_KINDS_MAX     32u
 #define REPLAY_SLOWEST_MAX   10u

@@ -5,6 +5,7 @@
 
 #include "runtime/sl_error.h"
 
+#define REPLAY_BLOCK_TOKENS   512u /* that a hash id stands for */
 #define REPLAY_LINE_BYTES_MAX (16u << 20)
 #define REPLAY_REQUESTS_MAX   10000000u
 #define REPLAY_IDS_MAX        (1u << 30)

@@ -1,10 +1,13 @@
 /* client/bench/workload.c - prints a generated trace. */
 #include "client/bench/commands.h"
+#include "client/bench/replay_trace.h"
 #include "client/bench/workload_model.h"
 #include "runtime/sl_parse.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
+
+#define SYSTEM_PROMPTS 8u
 
 static int workload_command(struct ctl *ctl, int argc, char **argv)
 {
@@ -12,14 +15,12 @@ static int workload_command(struct ctl *ctl, int argc, char **argv)
     struct sl_error why = {0};
     uint64_t requests = 1500;
     uint64_t seed = 1;
-    uint64_t block_tokens = 512;
     uint64_t sessions = 64;
-    uint64_t prompts = 8;
     const char *rate = "4";
-    const struct ctl_option options[] = {
-        {.name = "requests", .count = &requests},         {.name = "seed", .count = &seed},
-        {.name = "block-tokens", .count = &block_tokens}, {.name = "sessions", .count = &sessions},
-        {.name = "system-prompts", .count = &prompts},    {.name = "rate", .text = &rate}};
+    const struct ctl_option options[] = {{.name = "requests", .count = &requests},
+                                         {.name = "seed", .count = &seed},
+                                         {.name = "sessions", .count = &sessions},
+                                         {.name = "rate", .text = &rate}};
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         return code;
     }
@@ -32,10 +33,9 @@ static int workload_command(struct ctl *ctl, int argc, char **argv)
     }
     const struct workload_options asked = {.requests = requests,
                                            .seed = seed,
-                                           .block_tokens =
-                                               (uint32_t)SL_MIN(block_tokens, UINT32_MAX),
+                                           .block_tokens = REPLAY_BLOCK_TOKENS,
                                            .sessions = (uint32_t)SL_MIN(sessions, UINT32_MAX),
-                                           .system_prompts = (uint32_t)SL_MIN(prompts, UINT32_MAX),
+                                           .system_prompts = SYSTEM_PROMPTS,
                                            .rate_per_s = rate_per_s};
     struct workload *workload = NULL;
     if (workload_create(&asked, &workload, &why) != SL_OK) {
@@ -63,19 +63,17 @@ static int workload_command(struct ctl *ctl, int argc, char **argv)
 const struct ctl_command ctl_workload = {
     .name = "workload",
     .summary = "generate a trace",
-    .help = "workload [--requests N] [--seed N] [--block-tokens N] [--sessions N] [--system-prompts N] [--rate R]\n"
+    .help = "workload [--requests N] [--seed N] [--sessions N] [--rate R]\n"
             "\n"
             "Prints a trace as JSON lines {timestamp, input_length, output_length, hash_ids}, timestamps in ms. It has the shape of\n"
             "production chat traffic: conversations of several turns that share their prefix, system prompts shared by many,\n"
-            "Poisson arrivals, log-normal lengths, a few exact retries. The same parameters always give the same trace.\n"
+            "Poisson arrivals, log-normal lengths, a few exact retries. A hash id stands for 512 tokens. The same parameters always give the same trace.\n"
             "\n"
             "example: sluicectl workload | sluicectl replay -\n"
             "\n"
             "  --requests N        requests (default 1500)\n"
             "  --seed N            (default 1)\n"
-            "  --block-tokens N    tokens a hash id stands for (default 512)\n"
             "  --sessions N        conversations alive at a time (default 64)\n"
-            "  --system-prompts N  distinct ones (default 8)\n"
             "  --rate R            requests a second, on average (default 4)",
     .run = workload_command,
 };

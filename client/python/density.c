@@ -1,7 +1,7 @@
 /* client/python/density.c - the module sluice._density: the code that a node evicts by (runtime/density), for
  * sluice.advise. */
 #include "client/python/glue/glue.h"
-#include "runtime/density/density_units.h"
+#include "runtime/density/density.h"
 #include "runtime/sl_array.h"
 #include "runtime/sl_base.h"
 
@@ -90,7 +90,7 @@ static bool request_take(struct density *self, PyObject *list, const char *to,
         }
         uint32_t *unit = &self->here[block];
         if (to[i] != 0 && *unit != 0) {
-            *unit = sl_density_use(self->density, *unit, wanted->hint);
+            sl_density_use(self->density, *unit, wanted->hint);
             sl_density_say(self->density, *unit, wanted->hint, wanted->priority);
         }
     }

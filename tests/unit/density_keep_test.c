@@ -1,5 +1,5 @@
 /* tests/unit/density_keep_test.c - priority and retention in the order of units by density. */
-#include "runtime/density/density_units.h"
+#include "runtime/density/density.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -95,7 +95,7 @@ START_TEST(a_kept_unit_stays_so_when_it_is_used_and_until_its_time)
         struct sl_density *density = density_new();
         uint32_t unit = enter(density, 1, 0, REG_PRIORITY_NONE);
         keep(density, unit, 200);
-        (void)sl_density_use(density, unit, REG_HINT_NONE);
+        sl_density_use(density, unit, REG_HINT_NONE);
         ck_assert(is_kept(density, 1));
         sl_density_now(density, 199, PAGES_MAX);
         (void)enter(density, 2, 0, REG_PRIORITY_NONE); /* references look at the clock */
@@ -117,7 +117,7 @@ static void keep_once(struct sl_density *density, uint64_t hash)
 
 static void use(struct sl_density *density, uint64_t hash)
 {
-    (void)sl_density_use(density, sl_density_find(density, hash), REG_HINT_NONE);
+    sl_density_use(density, sl_density_find(density, hash), REG_HINT_NONE);
 }
 
 static const struct {
@@ -245,7 +245,7 @@ START_TEST(what_is_kept_for_nothing_gets_less_of_memory)
             uint64_t wanted = 1 + i * 7 % 500;
             uint32_t unit = sl_density_find(density, wanted);
             if (unit != 0) {
-                (void)sl_density_use(density, unit, REG_HINT_NONE);
+                sl_density_use(density, unit, REG_HINT_NONE);
             } else {
                 (void)enter(density, wanted, 0, REG_PRIORITY_NONE);
             }
@@ -343,8 +343,8 @@ START_TEST(what_all_say_changes_nothing)
             uint32_t b = sl_density_find(said, hash);
             ck_assert_uint_eq(a != 0, b != 0);
             if (a != 0) {
-                (void)sl_density_use(plain, a, REG_HINT_NONE);
-                (void)sl_density_use(said, b, REG_HINT_NONE);
+                sl_density_use(plain, a, REG_HINT_NONE);
+                sl_density_use(said, b, REG_HINT_NONE);
                 sl_density_say(said, b, REG_HINT_NONE, priority);
             } else {
                 (void)enter(plain, hash, hash > 1 ? hash - 1 : 0, REG_PRIORITY_NONE);

@@ -1,5 +1,6 @@
 /* tests/unit/density_test.c - the order of units by chain hit density. */
-#include "runtime/density/density_units.h"
+#include "runtime/density/density.h"
+#include "runtime/sl_base.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -60,9 +61,9 @@ START_TEST(before_anything_was_learnt_the_oldest_chain_goes_first)
         chain_enter(density, 100, 3);
         chain_enter(density, 200, 3);
         ck_assert_uint_eq(sl_density_user(density, sl_density_first(density)), 102);
-        (void)sl_density_use(density, sl_density_find(density, 100), REG_HINT_NONE);
-        (void)sl_density_use(density, sl_density_find(density, 101), REG_HINT_NONE);
-        (void)sl_density_use(density, sl_density_find(density, 102), REG_HINT_NONE);
+        sl_density_use(density, sl_density_find(density, 100), REG_HINT_NONE);
+        sl_density_use(density, sl_density_find(density, 101), REG_HINT_NONE);
+        sl_density_use(density, sl_density_find(density, 102), REG_HINT_NONE);
         ck_assert_uint_eq(sl_density_user(density, sl_density_first(density)), 202);
         sl_density_destroy(&density);
     }
@@ -75,7 +76,7 @@ START_TEST(of_several_ends_the_one_used_longest_ago_goes)
         (void)enter(density, 10, 1);
         (void)enter(density, 20, 1);
         (void)enter(density, 30, 1);
-        (void)sl_density_use(density, sl_density_find(density, 10), REG_HINT_NONE);
+        sl_density_use(density, sl_density_find(density, 10), REG_HINT_NONE);
         sl_density_sink(density, sl_density_find(density, 1)); /* asked to go first: its ends do */
         static const uint32_t want[] = {20, 30, 10, 1};
         uint32_t unit = sl_density_first(density);
@@ -165,7 +166,8 @@ START_TEST(a_parent_that_is_forgotten_leaves_its_children_alone)
         for (uint64_t hash = 100; hash < 100 + 2 * SMALL_GHOSTS; hash++) {
             sl_density_leave(density, enter(density, hash, 0));
         }
-        uint32_t child = sl_density_use(density, sl_density_find(density, 2), REG_HINT_NONE);
+        uint32_t child = sl_density_find(density, 2);
+        sl_density_use(density, child, REG_HINT_NONE);
         ck_assert_uint_eq(sl_density_first(density), child);
         sl_density_destroy(&density);
     }
@@ -205,7 +207,7 @@ START_TEST(what_comes_back_is_kept_before_what_does_not)
             if (i >= 300) {
                 uint32_t unit = sl_density_find(density, good + i - 300);
                 if (unit != 0) {
-                    (void)sl_density_use(density, unit, REG_HINT_NONE);
+                    sl_density_use(density, unit, REG_HINT_NONE);
                 } else {
                     ck_assert_uint_ne(sl_density_enter(density, good + i - 300, 1, &alone), 0);
                 }
@@ -237,20 +239,17 @@ START_TEST(hints_are_trusted_as_far_as_they_tell_something)
     {
         struct sl_rates *rates = calloc(1, sizeof(*rates));
         ck_assert_ptr_nonnull(rates);
-        sl_rates_init(rates);
         bool informed = _i == 1;
         uint32_t ends = sl_rates_cell(sl_rates_class(1, 1, false, REG_HINT_ENDS), 0);
         uint32_t goes_on = sl_rates_cell(sl_rates_class(1, 1, false, REG_HINT_GOES_ON), 0);
         for (uint64_t i = 0; i < 20000; i++) {
             bool wanted = mix(i) % 4 == 0;
             uint64_t said = informed ? (uint64_t)wanted : mix(i + 1000000) % 2;
-            if (wanted) {
-                sl_rates_wanted(rates, said == 1 ? goes_on : ends, 128);
-            } else {
-                sl_rates_outlived(rates, said == 1 ? goes_on : ends, 1);
-            }
+            uint32_t cell = said == 1 ? goes_on : ends;
+            rates->wanted[cell] += wanted ? 1.0 : 0.0;
+            rates->exposure[cell] += wanted ? 16.0 : 32.0;
         }
-        sl_rates_settle(rates);
+        sl_rates_settle(rates, 1.0);
         if (informed) {
             ck_assert_double_gt(rates->value[goes_on], 10.0 * rates->value[ends]);
         } else { /* though a few hits more or less were counted for each */
@@ -289,7 +288,7 @@ START_TEST(any_order_of_calls_keeps_every_unit_and_every_chain)
                 disk[hash] = true;
                 on_disk++;
             } else if (what < 8) {
-                (void)sl_density_use(density, unit, (enum reg_hint)(what % REG_HINT_COUNT));
+                sl_density_use(density, unit, (enum reg_hint)(what % REG_HINT_COUNT));
             } else if (what == 8) {
                 sl_density_sink(density, unit);
             } else if (what == 9) {
@@ -342,7 +341,7 @@ START_TEST(a_restart_keeps_order_classes_and_chains)
             (void)enter(before, 100 + place, place % 20 > 0 ? 99 + place : 0);
         }
         for (uint64_t i = 0; i < 20; i++) {
-            (void)sl_density_use(before, sl_density_find(before, 100 + i), REG_HINT_ENDS);
+            sl_density_use(before, sl_density_find(before, 100 + i), REG_HINT_ENDS);
         }
         for (uint32_t i = 0; i < 40; i++) {
             sl_density_note(before, sl_density_find(before, 100 + i), &notes[i]);
@@ -455,7 +454,7 @@ START_TEST(ghosts_come_back_in_lots_and_bytes_that_are_none_do_no_harm)
         ck_assert_int_eq(sl_density_create(&options, &before), SL_OK);
         ck_assert_int_eq(sl_density_create(&options, &after), SL_OK);
         (void)enter(before, 7, 0);
-        (void)sl_density_use(before, sl_density_find(before, 7), REG_HINT_NONE);
+        sl_density_use(before, sl_density_find(before, 7), REG_HINT_NONE);
         sl_density_note(before, sl_density_find(before, 7), &note);
         for (uint64_t i = 0; i < 3 * SL_DENSITY_GONE_LOT; i++) { /* each leaves twice */
             sl_density_leave(before, enter(before, 100 + i % (3 * SL_DENSITY_GONE_LOT / 2), 0));
@@ -593,9 +592,9 @@ START_TEST(a_read_from_disk_is_one_use_though_two_tell_of_it)
 
         uint32_t unit = sl_density_return(density, 1, 1, &how, true);
         ck_assert_uint_eq(uses_of(density, 1), 2);
-        unit = sl_density_use(density, unit, REG_HINT_NONE); /* its reader */
+        sl_density_use(density, unit, REG_HINT_NONE); /* its reader */
         ck_assert_uint_eq(uses_of(density, 1), 2);
-        (void)sl_density_use(density, unit, REG_HINT_NONE); /* the next one */
+        sl_density_use(density, unit, REG_HINT_NONE); /* the next one */
 
         ck_assert_uint_eq(uses_of(density, 1), 3);
         sl_density_destroy(&density);
@@ -671,7 +670,7 @@ START_TEST(the_cut_parts_what_is_worth_more)
         }
         for (uint64_t round = 0; round < 300; round++) {
             for (uint64_t hash = 1; hash <= 10; hash++) {
-                (void)sl_density_use(density, sl_density_find(density, hash), REG_HINT_NONE);
+                sl_density_use(density, sl_density_find(density, hash), REG_HINT_NONE);
             }
             for (uint64_t hash = 0; hash < 10; hash++) {
                 (void)enter(density, 1000 + 10 * round + hash, 0);
@@ -702,14 +701,14 @@ START_TEST(a_chance_grows_with_the_horizon)
         for (uint64_t hash = 1; hash <= 2000; hash++) {
             (void)enter(density, hash, 0);
             if (hash > 100 && hash % 2 == 0) { /* every second one, once, after a while */
-                (void)sl_density_use(density, sl_density_find(density, hash - 100), REG_HINT_NONE);
+                sl_density_use(density, sl_density_find(density, hash - 100), REG_HINT_NONE);
             }
         }
         static const uint64_t horizons[] = {0, 100, 1000, 10000};
         for (uint32_t i = 0; i < SL_COUNT(horizons); i++) {
             sl_density_horizon(density, horizons[i]);
             for (uint64_t hash = 0; hash < 1000; hash++) { /* until values are computed anew */
-                (void)sl_density_use(density, sl_density_find(density, 2000), REG_HINT_NONE);
+                sl_density_use(density, sl_density_find(density, 2000), REG_HINT_NONE);
             }
             double chance = sl_density_likely(density, 1999);
             ck_assert_msg(i == 0 ? chance <= 0.0 : chance > last && chance < 1.0, "%f after %f",
@@ -766,6 +765,49 @@ START_TEST(hashes_of_one_place_are_told_apart_whichever_leaves)
     }
 END_TEST
 
+START_TEST(what_is_used_goes_behind_those_that_follow_it_however_many)
+    {
+        struct sl_density *density = density_new();
+        (void)enter(density, 1, 0);
+        for (uint64_t child = 2; child < 2 + (uint64_t)_i; child++) {
+            (void)enter(density, child, 1);
+        }
+        sl_density_use(density, sl_density_find(density, 1), REG_HINT_NONE);
+        for (uint64_t left = (uint64_t)_i; left > 0; left--) {
+            uint32_t unit = sl_density_first(density);
+            ck_assert_uint_ne(sl_density_user(density, unit), 1);
+            sl_density_use(density, unit, REG_HINT_NONE);
+            unit = sl_density_first(density);
+            ck_assert_uint_ne(sl_density_user(density, unit), 1);
+            sl_density_leave(density, unit);
+        }
+        ck_assert_uint_eq(sl_density_user(density, sl_density_first(density)), 1);
+        sl_density_destroy(&density);
+    }
+END_TEST
+
+/* A few units that come and go for long take few numbers, and so little memory. */
+START_TEST(numbers_are_used_again)
+    {
+        struct sl_density *density = density_new();
+        uint32_t first = enter(density, UINT64_MAX, 0);
+        uint32_t most = first;
+        for (uint64_t hash = 1; hash <= 100000; hash++) {
+            uint32_t unit = enter(density, hash, 0);
+            most = SL_MAX(most, unit);
+            unit = sl_density_find(density, hash - hash % 50);
+            if (unit != 0) {
+                sl_density_use(density, unit, REG_HINT_NONE);
+            }
+            if (hash > 100) {
+                sl_density_leave(density, sl_density_first(density));
+            }
+        }
+        ck_assert_uint_lt(most - first, 1024);
+        sl_density_destroy(&density);
+    }
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("density");
@@ -799,6 +841,8 @@ int main(void)
     tcase_add_test(tcase, a_chance_grows_with_the_horizon);
     tcase_add_test(tcase, a_number_is_of_one_user_and_of_what_is_in_memory);
     tcase_add_test(tcase, hashes_of_one_place_are_told_apart_whichever_leaves);
+    tcase_add_loop_test(tcase, what_is_used_goes_behind_those_that_follow_it_however_many, 0, 8);
+    tcase_add_test(tcase, numbers_are_used_again);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

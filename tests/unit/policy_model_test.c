@@ -280,19 +280,19 @@ END_TEST
 START_TEST(chances_grow_with_time_and_are_those_that_were_seen)
     {
         struct sl_rates *rates = calloc(1, sizeof(*rates));
-        sl_rates_init(rates);
-        sl_rates_scale(rates, 10000, 0);
-        ck_assert_uint_eq(rates->end[rates->start], 256);
         uint32_t class_index = sl_rates_class(1, 1, false, REG_HINT_NONE);
-        uint32_t cell = sl_rates_cell(class_index, rates->start);
-        for (uint32_t i = 0; i < 100000; i++) { /* of a hundred that come, ten are wanted at 200 */
-            if (i % 10 == 0) {
-                sl_rates_wanted(rates, cell, 200);
-            } else {
-                sl_rates_outlived(rates, cell, 1);
+        for (uint32_t i = 0; i < 100000;
+             i++) { /* of a hundred that come, ten are wanted within 256 */
+            for (uint32_t age = 0; age < 8; age++) {
+                bool wanted = i % 80 == age * 10;
+                rates->wanted[sl_rates_cell(class_index, age)] += wanted ? 1.0 : 0.0;
+                rates->exposure[sl_rates_cell(class_index, age)] += wanted ? 16.0 : 32.0;
+                if (wanted) {
+                    break;
+                }
             }
         }
-        sl_rates_settle(rates);
+        sl_rates_settle(rates, 1.0);
 
         double within = sl_rates_chance(rates, class_index, 0, 256);
 
@@ -301,36 +301,6 @@ START_TEST(chances_grow_with_time_and_are_those_that_were_seen)
         ck_assert(sl_rates_chance(rates, class_index, 0, 100000) > within);
         ck_assert(sl_rates_chance(rates, class_index, 0, UINT64_MAX) <= 1.0);
         ck_assert(sl_rates_chance(rates, class_index, 5000, 0) <= 0.0);
-        free(rates);
-    }
-END_TEST
-
-START_TEST(ages_that_are_short_against_memory_are_one)
-    {
-        struct sl_rates *rates = calloc(1, sizeof(*rates));
-        sl_rates_init(rates);
-        sl_rates_scale(rates, 1000, 0);
-        uint32_t small = rates->start;
-        sl_rates_outlived(rates, sl_rates_cell(0, small), 10);
-        sl_rates_wanted(rates, sl_rates_cell(0, small + 1), rates->end[small] + 5);
-
-        sl_rates_scale(rates, 20000, 0);
-        uint32_t large = rates->start;
-        double known = rates->exposure[sl_rates_cell(0, large)];
-        double wanted = rates->wanted[sl_rates_cell(0, large)];
-        double left = rates->exposure[sl_rates_cell(0, small)];
-        sl_rates_scale(rates, 0, 0); /* nothing is there yet: as before */
-        uint32_t empty = rates->start;
-        sl_rates_scale(rates, 1000, 0);
-
-        ck_assert_uint_le(rates->end[small], 1000 / 32 + 1);
-        ck_assert_uint_le(rates->end[large], 20000 / 32);
-        ck_assert_uint_gt(rates->end[large + 1], 20000 / 32);
-        ck_assert_double_eq_tol(known, 10.0 * (double)rates->end[small] + 5.0, 1e-6);
-        ck_assert_double_eq_tol(wanted, 1.0, 1e-9);
-        ck_assert_double_eq_tol(left, 0.0, 1e-9);
-        ck_assert_uint_eq(empty, large);
-        ck_assert_uint_eq(rates->start, small);
         free(rates);
     }
 END_TEST
@@ -373,7 +343,7 @@ START_TEST(sessions_that_tell_their_pauses_find_their_blocks_in_memory)
 
         ck_assert_uint_eq(none.ahead_count, 0);
         ck_assert_uint_eq(told.hit_count, none.hit_count);
-        ck_assert_uint_gt(best.memory_hit_count, none.memory_hit_count + 1900);
+        ck_assert_uint_gt(best.memory_hit_count, none.memory_hit_count + 1500);
         ck_assert_msg(told.memory_hit_count * 2 > best.memory_hit_count + none.memory_hit_count,
                       "%lu of %lu hits in memory", told.memory_hit_count, best.memory_hit_count);
         ck_assert_uint_eq(best.ahead_hit_count + best.ahead_lost_count, best.ahead_count);
@@ -413,7 +383,6 @@ int main(void)
     tcase_add_test(disk, a_threshold_of_chance_writes_less_of_what_is_never_wanted_again);
     tcase_add_test(disk, who_knows_no_chance_admits_all_or_says_so);
     tcase_add_test(disk, chances_grow_with_time_and_are_those_that_were_seen);
-    tcase_add_test(disk, ages_that_are_short_against_memory_are_one);
     suite_add_tcase(suite, disk);
     TCase *ahead = tcase_create("ahead");
     tcase_add_test(ahead, sessions_that_tell_their_pauses_find_their_blocks_in_memory);

@@ -2,7 +2,7 @@
  * shared memory. */
 #include "actors/registrar/records/gone.h"
 #include "actors/registrar/records/units.h"
-#include "runtime/density/density_units.h"
+#include "runtime/density/density.h"
 #include "tests/unit/registrar_support.h"
 
 #include "runtime/sl_clock.h"

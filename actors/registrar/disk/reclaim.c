@@ -18,7 +18,7 @@
 #include "actors/registrar/records/leases.h"
 #include "actors/registrar/records/retired.h"
 #include "actors/registrar/records/units.h"
-#include "runtime/density/density_units.h"
+#include "runtime/density/density.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #include "actors/registrar/records/order.h"
 #include "actors/registrar/records/policy.h"
 #include "actors/registrar/records/units.h"
-#include "runtime/density/density_units.h"
+#include "runtime/density/density.h"
 
 #include <stdlib.h>
 
@@ -341,7 +341,7 @@ static void density_touched(struct registrar *self, struct reg_order *list, sl_r
     uint32_t number = is_hot(self, list) ? own_number(self, unit) : 0;
     if (number != 0) {
         clock_go(self);
-        number = sl_density_use(self->units->density, number, REG_HINT_NONE);
+        sl_density_use(self->units->density, number, REG_HINT_NONE);
         unit_entered(self, unit, number);
     }
 }

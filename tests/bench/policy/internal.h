@@ -4,7 +4,7 @@
 
 #include "tests/bench/policy/model.h"
 
-#include "runtime/density/density_units.h"
+#include "runtime/density/density.h"
 #include "runtime/sl_base.h"
 
 /* ---- count.c ---- */

@@ -1,6 +1,6 @@
 /* tests/bench/policy/memory_density.c - what earns least goes first: the code that a node evicts by. */
 #include "tests/bench/policy/internal.h"
-#include "runtime/density/density_units.h"
+#include "runtime/density/density.h"
 
 #include <math.h>
 
@@ -41,7 +41,7 @@ static sl_err density_use(struct model_memory *memory, const struct model_use *u
         uint32_t *unit = &memory->here[use->ids[i]];
         if (use->to[i] != 0 && *unit != 0) {
             memory->references++;
-            *unit = sl_density_use(memory->density, *unit, use->hint);
+            sl_density_use(memory->density, *unit, use->hint);
             sl_density_say(memory->density, *unit, use->hint, use->priority);
         }
     }

@@ -1,4 +1,4 @@
-/* runtime/density/density_units.h - the order of units by chain hit density.
+/* runtime/density/density.h - the order of units by chain hit density.
  *
  * A unit is here while it is in memory, and as a ghost for a while after: whether it would have
  * been wanted tells how good the choice was. Units know which one they follow in their chain. The
@@ -7,8 +7,8 @@
  *
  * All of it is O(1) amortised: nothing is scanned. It knows nothing of the index: a unit has a
  * number here, and carries one word of its user's. One thread. */
-#ifndef SL_DENSITY_UNITS_H
-#define SL_DENSITY_UNITS_H
+#ifndef SL_DENSITY_H
+#define SL_DENSITY_H
 
 #include "runtime/density/density_rates.h"
 #include "runtime/sl_error.h"
@@ -33,7 +33,6 @@ enum reg_priority {
     REG_PRIORITY_COUNT
 };
 #define SL_DENSITY_PRIORITIES 3u
-#define SL_DENSITY_TURNS      (SL_DENSITY_PRIORITIES * SL_DENSITY_CELLS)
 
 /* How a unit is wanted. */
 struct reg_wanted {
@@ -53,9 +52,8 @@ void sl_density_destroy(struct sl_density **density);
  * sl_density_user. */
 uint32_t sl_density_enter(struct sl_density *density, uint64_t hash, uint32_t user,
                           const struct reg_wanted *wanted);
-/* It is wanted again, once for each request. Gives its number from now on: who is wanted gets another,
- * as a rule. hint: REG_HINT_NONE leaves what was said. */
-uint32_t sl_density_use(struct sl_density *density, uint32_t unit, enum reg_hint hint);
+/* It is wanted again, once for each request. hint: REG_HINT_NONE leaves what was said. */
+void sl_density_use(struct sl_density *density, uint32_t unit, enum reg_hint hint);
 /* What was said with the use that was just told. NONE leaves what was said before. */
 void sl_density_say(struct sl_density *density, uint32_t unit, enum reg_hint hint,
                     enum reg_priority priority);
@@ -113,8 +111,7 @@ double sl_density_disk_cut(const struct sl_density *density, double share);
 double sl_density_likely(const struct sl_density *density, uint64_t hash);
 void sl_density_horizon(struct sl_density *density, uint64_t references);
 
-/* The unit of this hash is asked for soon, some calls of this later: what tells its number is fetched
- * from memory, and what is known of the one that was named so some calls before. */
+/* The unit of this hash is asked for soon, some calls of this later: it is fetched from memory. */
 void sl_density_fetch(struct sl_density *density, uint64_t hash);
 
 uint32_t sl_density_user(const struct sl_density *density, uint32_t unit);
@@ -130,7 +127,7 @@ bool sl_density_is(const struct sl_density *density, uint32_t unit, uint32_t use
 uint32_t sl_density_first(struct sl_density *density);
 uint32_t sl_density_next(struct sl_density *density, bool goes);
 /* The users of the units that are likely to be given next, should each of them leave; 0: none is known. */
-void sl_density_after(const struct sl_density *density, uint32_t *users, uint32_t count);
+void sl_density_after(struct sl_density *density, uint32_t *users, uint32_t count);
 
 void sl_density_note(const struct sl_density *density, uint32_t unit, struct sl_density_note *out);
 /* As sl_density_enter, of a unit that was in memory before; in any order, before anything else.

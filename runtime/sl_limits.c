@@ -341,7 +341,11 @@ static uint64_t room_of(const struct sl_config *config)
 uint64_t sl_limits_memory_default(const struct sl_config *config, const struct sl_limits *limits,
                                   uint64_t shm_free_bytes)
 {
-    uint64_t memory = SL_MIN(sl_config_u64(config, SL_SET_memory), shm_free_bytes / 5 * 4);
+    /* With contributions it is a ceiling: memory is taken as processes contribute. */
+    uint64_t standard = sl_config_bool(config, SL_SET_contributions)
+                            ? UINT64_MAX
+                            : sl_config_u64(config, SL_SET_memory);
+    uint64_t memory = SL_MIN(standard, shm_free_bytes / 5 * 4);
     if (limits->memory.most != SL_NO_LIMIT) {
         memory = SL_MIN(memory, limits->memory.left / 2);
         uint64_t beside = room_of(config) + sl_config_index_memory(config);

@@ -35,7 +35,8 @@ struct sl_limits {
  * this process. */
 void sl_limits_read(const char *root, uint32_t pid, struct sl_limits *out);
 
-/* What the arena is where `memory` is not set: its standard, or less: 80 % of what the file system of
+/* What the arena is where `memory` is not set: its standard (with the setting contributions there is
+ * none), or less: 80 % of what the file system of
  * segments has free, half of what the tightest limit leaves, and what fits next to indexes and
  * actors under that limit. Whole MiB, at least one. */
 uint64_t sl_limits_memory_default(const struct sl_config *config, const struct sl_limits *limits,

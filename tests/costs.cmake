@@ -73,7 +73,7 @@ set(SL_COSTS
     python/sglang 20
     unit/cuda_test 20
     unit/device_process_test 20
-    unit/mooncake_http_test 20
+    unit/http_test 20
     node/directory_redis_test 15
     node/lives 15
     node/putting 15
@@ -103,7 +103,7 @@ endfunction()
 # Suites that a run of deploy/test takes a fifth of, chosen by the commit, unless it is asked for all (support/rotation.py). Under
 # sanitizers that is whatever starts real processes or simulates them: release runs those at every commit, and each costs two to five
 # times as much there. Of release it is what costs most and last found something long ago.
-set(SL_ROTATING node/replay python/contract_valgrind rdma/nodes sim/sim_directory_mutants_test sim/sim_join_mutants_test sim/sim_mutants_test
+set(SL_ROTATING node/replay python/contract_valgrind rdma/nodes sim/sim_directory_mutants_test sim/sim_mutants_test
     sim/sim_node_mutants_test)
 # Check programs whose tests share one process under sanitizers, where a fork costs more than a test: none of them waits for a signal,
 # leaves threads or memory behind, or sets what the next one reads. In release every test has a process of its own.

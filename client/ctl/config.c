@@ -145,7 +145,7 @@ bool ctl_memory_fit(const struct ctl *ctl)
         fit = sl_limits_memory_default(ctl->config, &limits, doctor_free_bytes(parent));
     }
     (void)snprintf(text, sizeof text, "%" PRIu64, fit);
-    return fit < standard &&
+    return fit != standard &&
            sl_config_set(ctl->config, "memory", text, "default, for the room", NULL) == SL_OK;
 }
 

@@ -1,7 +1,7 @@
 /* client/events/listener.c - see listener.h. ZMTP 3: a greeting of 64 bytes, then frames of
  * (flags, length, body). */
 #include "client/events/listener.h"
-#include "client/mooncake/daemons/listen.h"
+#include "client/exporter/listen.h"
 #include "runtime/sl_address.h"
 #include "runtime/sl_clock.h"
 #include "runtime/sl_strangers.h"
@@ -377,7 +377,7 @@ static sl_err where_listen(struct port *port, const char *where, struct sl_error
         return err;
     }
     return sl_address_parse(where + strlen("tcp://"), host, sizeof host, &number)
-               ? mc_listen(host, "", number, &port->fd, why)
+               ? mc_listen(host, number, &port->fd, why)
                : sl_fail(why, SL_ERR_CONFIG, "'%.200s' is no address", where);
 }
 

@@ -5,13 +5,14 @@
  * user alone, or at an address. All that http.h bounds is bounded here; one scrape is made at a time.
  *
  * The node's own one is that of the setting, and says where it is (client/metrics/at.h). */
+#include "client/exporter/http.h"
+#include "client/exporter/listen.h"
 #include "client/metrics/at.h"
 #include "client/metrics/scrape.h"
-#include "client/mooncake/daemons/http.h"
-#include "client/mooncake/daemons/listen.h"
 #include "runtime/sl_address.h"
 #include "runtime/sl_config.h"
 #include "runtime/sl_loop.h"
+#include "runtime/sl_trust.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -26,6 +27,8 @@
 
 #define TICK_NS       (SL_NS_PER_S)
 #define METRICS_TOKEN "SLUICE_METRICS_TOKEN" /* the variable; also _FILE */
+
+#define TOKEN_BYTES_MIN 16u
 
 enum { EXIT_FINE, EXIT_FAILED, EXIT_WRONG_USE };
 
@@ -145,7 +148,7 @@ static sl_err address_listen(struct exporter *self, int *out, struct sl_error *w
         return sl_fail(why, SL_ERR_CONFIG, "metrics_listen is off: --listen says where then");
     }
     return sl_address_parse(self->listen, host, sizeof host, &port)
-               ? mc_listen(host, "", port, out, why)
+               ? mc_listen(host, port, out, why)
                : sl_fail(why, SL_ERR_CONFIG, "--listen '%.200s' is no HOST:PORT", self->listen);
 }
 
@@ -245,6 +248,32 @@ static bool listen_take(struct exporter *self, int *argc, char **argv)
     return true;
 }
 
+/* Of the variable, or the first line of the file that the other one names. *out NULL: there is none. */
+static sl_err token_get(char **out, struct sl_error *why)
+{
+    char line[1024] = "";
+    const char *token = getenv(METRICS_TOKEN), *path = getenv(METRICS_TOKEN "_FILE");
+    *out = NULL;
+    if (token == NULL || token[0] == '\0') {
+        struct sl_error inner = {0};
+        if (path == NULL || path[0] == '\0') {
+            return SL_OK;
+        }
+        if (sl_trust_read(path, SL_TRUST_SECRET, false, line, sizeof line, &inner) != SL_OK) {
+            return sl_fail(why, SL_ERR_CONFIG, METRICS_TOKEN "_FILE: %s", inner.text);
+        }
+        line[strcspn(line, "\r\n")] = '\0';
+        token = line;
+    }
+    if (strlen(token) < TOKEN_BYTES_MIN) {
+        return sl_fail(why, SL_ERR_CONFIG, "%s: a secret has at least %u characters",
+                       token == line ? path : METRICS_TOKEN, TOKEN_BYTES_MIN);
+    }
+    *out = strdup(token);
+    explicit_bzero(line, sizeof line);
+    return *out != NULL ? SL_OK : sl_fail(why, SL_ERR_NO_MEMORY, METRICS_TOKEN);
+}
+
 int main(int argc, char **argv)
 {
     struct exporter self = {.scraping = PTHREAD_MUTEX_INITIALIZER};
@@ -270,7 +299,7 @@ int main(int argc, char **argv)
     if (err == SL_OK) {
         self.own = self.listen == NULL;
         self.listen = self.own ? sl_config_text(self.config, SL_SET_metrics_listen) : self.listen;
-        err = mc_secret_get(METRICS_TOKEN, &self.token, &why);
+        err = token_get(&self.token, &why);
     }
     if (err == SL_OK) {
         err = serve(&self, &why);

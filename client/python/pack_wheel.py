@@ -48,7 +48,7 @@ SPDX = {
     "libpcre2-dev": "BSD-3-Clause", "libpgm-5.3-0": "LGPL-2.1-only", "libsodium23": "ISC", "libssl-dev": "Apache-2.0",
     "libssl3": "Apache-2.0", "libtasn1-6": "LGPL-2.1-or-later",
     "libtinfo6": "X11-distribute-modifications-variant AND BSD-3-Clause", "libunistring2": "LGPL-3.0-or-later OR GPL-2.0-or-later",
-    "liburing2": "LGPL-2.1-or-later OR MIT", "libxxhash-dev": "BSD-2-Clause", "libxxhash0": "BSD-2-Clause", "libyaml-0-2": "MIT",
+    "liburing2": "LGPL-2.1-or-later OR MIT", "libxxhash-dev": "BSD-2-Clause", "libxxhash0": "BSD-2-Clause",
     "libzmq5": "LGPL-3.0-or-later"}
 WHEEL = """Wheel-Version: 1.0
 Generator: sluice
@@ -75,9 +75,9 @@ DISTRIBUTIONS = {
         "sluice-mooncake", "Sluice behind the Python interface of Mooncake's store: the package mooncake, and a node",
         "mooncake/python/page.md", "llm,kv-cache,prefix-cache,inference,mooncake,vllm,sglang,lmcache,fastdeploy",
         "Provides-Dist: mooncake-transfer-engine\nObsoletes-Dist: mooncake-transfer-engine\n",
-        (("mooncake_master", "mooncake.cli:main", "bin/mooncake_master"),
-         ("mooncake_client", "mooncake.cli:main_client", "bin/mooncake_client"),
-         ("mooncake_http_metadata_server", "mooncake.http_metadata_server:main", "_metadata.abi3.so"),
+        (("mooncake_master", "mooncake.cli:main", "daemons/master.py"),
+         ("mooncake_client", "mooncake.cli:main_client", "daemons/client.py"),
+         ("mooncake_http_metadata_server", "mooncake.http_metadata_server:main", "http_metadata_server.py"),
          ("sluicectl", "mooncake.cli:main_ctl", "bin/sluicectl"),
          ("sluice-node", "mooncake.cli:main_node", "bin/sluice-node"))),
 }

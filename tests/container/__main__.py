@@ -400,7 +400,8 @@ class Image(unittest.TestCase):
         shutil.rmtree(base)
         context = os.path.join(BUILD, "context")
         os.makedirs(context)
-        shutil.copy(cls.package(), context)
+        for package in cls.packages():
+            shutil.copy(package, context)
         cls.buildah("build", "--isolation", "chroot", "--build-arg", "BASE=localhost/bare", "--tag", "localhost/sluice",
                     "--file", os.path.join(SHIPPED, "Containerfile"), context)
         cls.config = json.loads(cls.buildah("inspect", "--type", "image", "localhost/sluice"))["OCIv1"]["config"]
@@ -414,12 +415,11 @@ class Image(unittest.TestCase):
         return done.stdout
 
     @classmethod
-    def package(cls):
+    def packages(cls):
         place = options.debs or os.path.join(ROOT, "build", "package")
         if not glob.glob(os.path.join(place, "sluice_*.deb")):
             ran(os.path.join(ROOT, "deploy", "package"), "--output", place)
-        (path,) = glob.glob(os.path.join(place, "sluice_*.deb"))
-        return path
+        return [path for name in ("sluice", "libsluice0") for path in glob.glob(os.path.join(place, name + "_*.deb"))]
 
     @classmethod
     def clean(cls):

@@ -1,6 +1,6 @@
 /* tests/fuzz/fuzz_http.c - requests as they arrive at a connection of the HTTP server, one behind
  * another. What is accepted has one length at most, lines that end in one way, and a Host. */
-#include "client/mooncake/daemons/http_input.h"
+#include "client/exporter/http_input.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -431,7 +431,6 @@ class Lives(unittest.TestCase):
             self.assertFalse(os.path.exists(place.shm + "/arena.0"))
             self.assertEqual(place.master().end(signal.SIGINT)[0], 0)  # at once again
 
-    @unittest.skip("until the daemons are replaced: the port opens 0.1 to 0.2 s before the node is there")
     def test_a_port_that_answers_has_its_node_behind_it(self):
         for disk in ((), ("--enable_offload", "--quota_bytes=256mb")):
             with Place() as place:

@@ -313,9 +313,8 @@ class MetadataService(unittest.TestCase):
         wait_until(served, 10, "connections that ended make room")
 
     def test_a_request_that_drips_is_ended(self):
-        later = mock.Mock(monotonic_ns=lambda: time.monotonic_ns() + 61 * 10**9)
-        with socket.create_connection(("127.0.0.1", self.server.server_port), timeout=10 * PATIENCE) as slow, \
-                mock.patch.object(http_metadata_server, "time", later):
+        with mock.patch.object(http_metadata_server.http, "REQUEST_S", 1), \
+                socket.create_connection(("127.0.0.1", self.server.server_port), timeout=10 * PATIENCE) as slow:
             ended = False
             slow.settimeout(0.05)
             for _ in range(int(200 * PATIENCE)):
@@ -628,7 +627,7 @@ class Programs(unittest.TestCase):
     def setUp(self):
         self.directory = tempfile.TemporaryDirectory()
         self.addCleanup(self.directory.cleanup)
-        self.write("mooncake_master", "#!/bin/sh\necho \"$@\"; exit 7\n", 0o755)
+        self.write("sluicectl", "#!/bin/sh\necho \"$@\"; exit 7\n", 0o755)
         self.write("data", "x", 0o644)
 
     def write(self, name, text, mode):
@@ -644,18 +643,18 @@ class Programs(unittest.TestCase):
                               stderr=subprocess.PIPE, text=True, check=False, timeout=60 * PATIENCE)
 
     def test_a_script_becomes_its_program(self):
-        done = self.run_cli("cli.main()", "--port", "1", "a b")
+        done = self.run_cli("cli.main_ctl()", "--port", "1", "a b")
         self.assertEqual((done.stdout, done.returncode), ("--port 1 a b\n", 7))
 
     def test_a_program_that_is_not_there_is_named(self):
-        done = self.run_cli("cli.main_client()")
+        done = self.run_cli("cli.main_node()")
         self.assertEqual(done.returncode, 127)
-        self.assertIn("mooncake_client: this package has no such program; it has: mooncake_master", done.stderr)
+        self.assertIn("sluice-node: this package has no such program; it has: sluicectl", done.stderr)
 
     def test_nothing_outside_of_the_package_is_run(self):
         with mock.patch.object(cli, "_BIN", self.directory.name):
-            self.assertEqual(cli.programs(), ["mooncake_master"])
-            for name in ("../mooncake_master", "/bin/sh", "data", "", ".", ".."):
+            self.assertEqual(cli.programs(), ["sluicectl"])
+            for name in ("../sluicectl", "/bin/sh", "data", "", ".", ".."):
                 self.assertRaises(FileNotFoundError, cli.program_path, name)
 
 

@@ -1,6 +1,6 @@
 # The Python package, as it was built here.
 foreach(suite objects pages batches backend weights sglang sglang_linker lmcache_native vllm_tier vllm_native vllm_handover vllm_proxy vllm_native_node
-    vllm_handover_node vllm_layers rank_layers cold engines waiting why recording session_pause hints sglang_hints package)
+    vllm_handover_node vllm_layers rank_layers cold engines waiting why recording session_pause hints sglang_hints package daemons)
     sl_python_test(${suite} LABEL python SCRIPT python/${suite}_test.py TIMEOUT 600)
 endforeach()
 # A sanitized wheel would be of no use to anybody.

@@ -54,20 +54,6 @@ if(TARGET sluice_registrar AND TARGET sluice_keyer AND TARGET sluice_swapper AND
     foreach(symbol sl_directory_hold sl_directory_feed_again sl_directory_tell sl_directory_lookup)
         target_link_options(sim_directory_test PRIVATE -Wl,--wrap=${symbol})
     endforeach()
-    if(TARGET sluice_mooncake_join)
-        sl_sim(sim_join_test SOURCES sim_calls sim_files sim_join_mutants sim_join_test SEEDS 40)
-        target_link_libraries(sim_join_test PRIVATE sluice_mooncake_join PkgConfig::CRYPTO)
-        foreach(symbol pthread_create pthread_join pthread_mutex_lock poll eventfd bind listen accept4 getsockname getpeername
-                shutdown gethostname open write fsync rename link unlink CRYPTO_memcmp mc_join_ask mc_members_add
-                mc_members_set_quiet)
-            target_link_options(sim_join_test PRIVATE -Wl,--wrap=${symbol})
-        endforeach()
-        if(NOT SL_SANITIZE)
-            add_test(NAME sim/sim_join_mutants_test COMMAND sim_join_test --mutants WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
-            set_tests_properties(sim/sim_join_mutants_test PROPERTIES LABELS sim TIMEOUT 600)
-            sl_patient(sim/sim_join_mutants_test)
-        endif()
-    endif()
     if(NOT SL_SANITIZE)
         add_test(NAME sim/sim_directory_mutants_test COMMAND sim_directory_test --mutants
             WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})

@@ -394,22 +394,28 @@ END_TEST
 
 static const struct {
     uint64_t most, left, shm_free, want; /* MiB; 0: no limit */
+    bool contributions;
 } standards[] = {
-    {0, 0, 1 << 20, 1024},          /* as in the table */
-    {0, 0, 64, 51},                 /* 80 % of what is free */
-    {0, 0, 0, 1},                   /* refused later, by name */
-    {1 << 20, 1 << 20, 2000, 1024}, /* 1600 */
-    {1 << 20, 1500, 1 << 20, 750},  /* half of what others left */
-    {1600, 1600, 1 << 20, 800},     /* half */
-    {1000, 1000, 1 << 20, 500},     /* half of it, beside 128 of index and 320 of actors */
-    {800, 800, 1 << 20, 352},       /* no more fits beside these */
-    {300, 300, 1 << 20, 1},
+    {0, 0, 1 << 20, 1024, false},          /* as in the table */
+    {0, 0, 64, 51, false},                 /* 80 % of what is free */
+    {0, 0, 0, 1, false},                   /* refused later, by name */
+    {1 << 20, 1 << 20, 2000, 1024, false}, /* 1600 */
+    {1 << 20, 1500, 1 << 20, 750, false},  /* half of what others left */
+    {1600, 1600, 1 << 20, 800, false},     /* half */
+    {1000, 1000, 1 << 20, 500, false},     /* half of it, beside 128 of index and 320 of actors */
+    {800, 800, 1 << 20, 352, false},       /* no more fits beside these */
+    {300, 300, 1 << 20, 1, false},
+    {0, 0, 2000, 1600, true}, /* a ceiling, which has no standard */
+    {1600, 1600, 1 << 20, 800, true},
 };
 
 START_TEST(standard_memory_follows_from_what_is_there)
     {
         struct sl_config *config = settings(NULL, 0);
         struct sl_limits limits = unlimited;
+        const char *contributions = standards[_i].contributions ? "true" : "false";
+        ck_assert_int_eq(sl_config_set(config, "contributions", contributions, "test", NULL),
+                         SL_OK);
         if (standards[_i].most > 0) {
             limits.memory = (struct sl_limit)MEMORY(standards[_i].most * SL_MIB);
             limits.memory.left = standards[_i].left * SL_MIB;

@@ -1,4 +1,4 @@
-"""Runs the programs that the package brings: each function becomes the program, with the arguments of this process.
+"""Runs the programs that the package brings, with the arguments of this process: the daemons, and those of a node.
 
     python3 -m mooncake.cli PROGRAM [ARGUMENT...]
 """
@@ -36,12 +36,17 @@ def become(name: str, arguments: List[str]) -> NoReturn:
 
 def main() -> NoReturn:
     """The console script mooncake_master: a node of Sluice that answers as Mooncake's master."""
-    become("mooncake_master", sys.argv[1:])
+    from mooncake.daemons import master
+    sys.exit(master.main())
 
 
 def main_client() -> NoReturn:
     """The console script mooncake_client: memory for the node of a master."""
-    become("mooncake_client", sys.argv[1:])
+    from mooncake.daemons import client
+    sys.exit(client.main())
+
+
+DAEMONS = {"mooncake_master": main, "mooncake_client": main_client}
 
 
 def main_ctl() -> NoReturn:
@@ -57,6 +62,9 @@ def main_node() -> NoReturn:
 if __name__ == "__main__":
     if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
         print(__doc__.strip())
-        print("\nPROGRAM: " + (", ".join(programs()) or "this package has none"))
+        print("\nPROGRAM: " + ", ".join([*DAEMONS, *programs()]))
         sys.exit(0 if len(sys.argv) > 1 else 2)
+    if sys.argv[1] in DAEMONS:
+        del sys.argv[0]
+        DAEMONS[sys.argv[0]]()
     become(sys.argv[1], sys.argv[2:])

@@ -11,48 +11,116 @@ on a network of one's own. Whatever arrives costs bounded memory and time. moonc
 """
 
 import argparse
+import asyncio
 import logging
+import os
 import signal
-import socket
 import sys
 import threading
-import time
-from typing import List, Optional
+from typing import Dict, List, Optional
 
-from mooncake import _metadata
+from mooncake.daemons import http
+from mooncake.daemons.daemon import secret
+from mooncake.daemons.flags import Failure
 
-TOTAL_BYTES_MAX = _metadata.BYTES_MAX  # keys and values
+KEYS_MAX = 1 << 20
+KEY_BYTES_MAX = 4096
+ENTRY_BYTES = 150  # what a key and its value cost besides their bytes
+TOTAL_BYTES_MAX = 512 << 20  # keys and values
 
 log = logging.getLogger("mooncake.http_metadata_server")
 
 
+class _Metadata:
+    """Values under keys, in memory."""
+
+    def __init__(self, total_bytes_max: int) -> None:
+        self.values: Dict[bytes, bytes] = {}
+        self.used, self.total_bytes_max = 0, total_bytes_max
+
+    async def answer(self, request: http.Request) -> http.Answer:
+        raw = request.arguments.get("key", "")
+        key = (http.unescape(raw) or b"").strip(b" \t\r\n") if len(raw) <= KEY_BYTES_MAX else b""
+        if not key:
+            raise http.Refusal(400, "the argument 'key' is missing, blank or malformed")
+        value = self.values.get(key)
+        if request.method == "PUT":
+            return self._put(key, value, bytes(request.body))
+        if value is None:
+            raise http.Refusal(404, "metadata not found")
+        if request.method == "DELETE":
+            self.used -= ENTRY_BYTES + len(key) + len(value)
+            del self.values[key]
+            return http.text_answer(200, "metadata deleted\n")
+        return http.Answer(200, value, "application/json")
+
+    def _put(self, key: bytes, old: Optional[bytes], value: bytes) -> http.Answer:
+        if old is not None and b"rpc_meta" in key:  # two processes under one name would take each other's connections
+            raise http.Refusal(400, "this rpc_meta key is there already")
+        used = self.used + len(value) - len(old) if old is not None else self.used + ENTRY_BYTES + len(key) + len(value)
+        if used > self.total_bytes_max or (old is None and len(self.values) == KEYS_MAX):
+            raise http.Refusal(507, f"no room: at most {KEYS_MAX} keys and {self.total_bytes_max} bytes")
+        self.used, self.values[key] = used, value
+        return http.text_answer(200, "metadata updated\n")
+
+
+async def _health(_: http.Request) -> http.Answer:
+    return http.text_answer(200, "ok\n")
+
+
+def metadata_routes() -> List[http.Route]:
+    """The paths of the service, with a memory of their own; PUT and DELETE are guarded."""
+    changes = ("PUT", "DELETE")
+    return [http.Route("/metadata", ("GET", *changes), _Metadata(TOTAL_BYTES_MAX).answer, changes), http.Route("/health", ("GET",), _health)]
+
+
 class MetadataServer:
-    """The service on host:port (port 0: any free one, see server_port), by threads of its own. `serve_forever` cuts requests
-    that take too long, `shutdown` ends that, and `server_close` ends the service and gives the port back. Raises OSError, for a
-    token that is none, too."""
+    """The service on host:port (port 0: any free one, see server_port), by a thread of its own. `serve_forever` waits until
+    `shutdown`; `server_close` ends the service and gives the port back. Raises OSError, also for a
+    token that is none."""
 
     def __init__(self, host: str, port: int, metadata_open: bool = False) -> None:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        with socket.socket(family, kind) as listener:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            listener.listen(128)
-            listener.setblocking(False)
-            self.server_address = listener.getsockname()
-            self._server = _metadata.start(listener.detach(), TOTAL_BYTES_MAX, metadata_open)
+        try:
+            token = None if metadata_open else secret("MOONCAKE_ADMIN_TOKEN")
+        except Failure as error:
+            raise OSError(str(error)) from error
+        listener = http.listen_socket(host, port)
+        try:
+            listener.listen(1024)
+        except OSError as error:
+            listener.close()
+            raise http.listen_error(error, host, port) from error
+        self.server_address = listener.getsockname()
         self.server_name, self.server_port = self.server_address[:2]
-        self._ended = threading.Event()
+        self._listener = listener
+        self._ended, self._closed = threading.Event(), False
+        self._loop = asyncio.new_event_loop()
+        self._server = http.Server(metadata_routes(), http.Guard(token, open_without_token=True))
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._pid = os.getpid()
+        self._thread.start()
+
+    def _run(self) -> None:
+        self._loop.run_until_complete(self._server.start(self._listener))
+        self._loop.run_forever()
+        self._loop.run_until_complete(self._server.close())
+        self._loop.close()
+        self._listener.close()
 
     def serve_forever(self, poll_interval: float = 0.5) -> None:
         while not self._ended.wait(poll_interval):
-            _metadata.tend(self._server, time.monotonic_ns())
+            pass
         self._ended.clear()
 
     def shutdown(self) -> None:
         self._ended.set()
 
     def server_close(self) -> None:
-        self._server = None
+        """In a child of fork nothing happens: the service is its parent's."""
+        if not self._closed and self._pid == os.getpid():
+            self._closed = True
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
 
     def __enter__(self) -> "MetadataServer":
         return self

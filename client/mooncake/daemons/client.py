@@ -1,0 +1,189 @@
+"""mooncake_client: a process that contributes memory to the node of a mooncake_master of this host, as long as it lives, and by whose
+port setup_dummy finds the node."""
+
+import asyncio
+import json
+import os
+import socket
+import sys
+import time
+from typing import List, Optional
+
+from mooncake.daemons import http, library
+from mooncake.daemons.admin import Admin, json_answer
+from mooncake.daemons.daemon import Programs, instance_of_master, is_here, log, make_directory, run, write_file
+from mooncake.daemons.flags import CLIENT, Failure, Flags
+from mooncake.daemons.join import Port
+from mooncake.daemons.node import MIB
+
+ABOUT = """Contributes memory to the node of a mooncake_master of this host, as long as it runs.
+Exit codes: 0 stopped, 1 failed, 2 wrong use."""
+TICK_S = 1
+START_S, START_PAUSE_S = 30, 0.2  # for a master that starts at the same time
+
+
+class Lender:
+    def __init__(self, flags: Flags):
+        self.flags = flags
+        self.name = http.address_text(flags["host"], flags["port"])  # of what is contributed
+        self.length = flags["global_segment_size"]
+        self.node: Optional[library.Node] = None
+        self.lent = False
+        self.sockets: List[socket.socket] = []
+        self.sign = ""
+
+    def bind(self) -> None:
+        host = self.flags["host"] or "127.0.0.1"
+        for port in [self.flags["port"]] + ([self.flags["http_port"]] if self.flags["enable_http_server"] else []):
+            self.sockets.append(http.listen_socket(host, port))
+            try:
+                self.sockets[-1].listen(1024)
+            except OSError as error:
+                raise http.listen_error(error, host, port) from error
+
+    # ---- contributing
+    def _lend(self) -> None:
+        self.node = self.node or library.Node(self.instance, self.programs.bin)
+        if self.length:
+            self.node.contribute(self.name, self.length)
+
+    def _is_lent(self) -> bool:
+        """The client library tells a node that was made anew by itself; here it is seen that it came to that."""
+        try:
+            return any(one.name == self.name and one.pid == os.getpid() for one in self.node.segments())
+        except library.NodeError:
+            return False
+
+    def _lend_again(self) -> None:
+        was, self.lent, why = self.lent, self._is_lent(), "the node does not know of it"
+        if not self.lent:
+            try:
+                self._lend()
+                self.lent = True
+            except library.NodeError as error:
+                why = str(error)
+                if error.code == library.LIMIT:  # a client that has seen too many nodes come and go
+                    self.node.close()
+                    self.node = None
+        if self.lent != was:
+            log("info" if self.lent else "warn", f"segment '{self.name}': {'the node has it again' if self.lent else why}")
+
+    async def lend_first(self, ended: asyncio.Event) -> None:
+        """Waits for a master that is just starting. Raises Failure."""
+        until, told = time.monotonic() + START_S, False
+        while not ended.is_set():
+            try:
+                await asyncio.to_thread(self._lend)
+                self.lent = True
+                return
+            except library.NodeError as error:
+                if error.code not in (library.UNREACHABLE, library.TIMEOUT) or time.monotonic() > until:
+                    raise Failure(self._advice() if error.code == library.UNREACHABLE else str(error)) from error
+            if not told:
+                log("info", f"waiting for node '{self.instance}'")
+                told = True
+            try:
+                await asyncio.wait_for(ended.wait(), START_PAUSE_S)
+            except asyncio.TimeoutError:
+                pass
+
+    def _advice(self) -> str:
+        """What to start when no node runs there (client/mooncake/store/address.c says the same)."""
+        master = self.flags["master_server_address"]
+        host, port = http.split_address(master, 50051) or ("", 0)
+        if os.environ.get("SLUICE_INSTANCE"):
+            return f"no node runs under the name '{self.instance}'"
+        if not is_here(host):
+            return (f"master '{host[:80]}' is another machine's, and no node of this one joined it: start mooncake_master --join {master[:80]} here")
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=0.2).close()
+        except OSError:
+            return f"no master runs here at port {port}: start mooncake_master --port {port}"
+        return (f"somebody listens at port {port}, but no node of this user is seen here: mooncake_master has to run as the same user, with the same "
+                "/dev/shm, /tmp (or XDG_RUNTIME_DIR) and process numbers")
+
+    async def check_offload(self) -> None:
+        """The node's settings lie beside its sockets: whether it has a disk tier stands there."""
+        path = self.runtime_dir + "/mooncake-master.conf"
+        self.disk_bytes = 0
+        if os.access(path, os.R_OK):
+            self.disk_bytes = int(json_value(await self.programs.run("config", "--json", "--config", path), "disk"))
+        if self.flags["enable_offload"] and not self.disk_bytes:
+            raise Failure(f"--enable_offload: node '{self.instance}' has no disk tier: start mooncake_master with --enable_offload and "
+                          "MOONCAKE_OFFLOAD_FILE_STORAGE_PATH")
+
+    def put_sign(self) -> None:
+        """The node's name in a file that setup_dummy finds by the port alone, wherever the node has its own files."""
+        base = os.environ.get("XDG_RUNTIME_DIR", "")
+        directory = f"{base if base.startswith('/') else '/tmp'}/sluice-{os.geteuid()}"
+        make_directory(directory)
+        self.sign = f"{directory}/mooncake-client-{self.flags['port']}"
+        write_file(self.sign, self.instance + "\n")
+
+    # ---- serving
+    async def health(self, _: http.Request) -> http.Answer:
+        ready, why = await self.admin.ready()
+        return json_answer(200 if ready else 503, {"status": "ok" if ready else "waiting", "segment": self.name, "instance": self.instance, "reason": why})
+
+    async def life(self, ended: asyncio.Event) -> None:
+        self.programs = Programs()
+        self.instance = instance_of_master(self.flags["master_server_address"])
+        self.runtime_dir = json_value(await self.programs.run("config", "--json", "--instance", self.instance), "runtime_dir")
+        await self.lend_first(ended)
+        if ended.is_set():
+            return
+        await self.check_offload()
+        self.admin = Admin(self.programs, self.instance, self.name, self.disk_bytes)
+        server = http.Server([http.Route("/health", ("GET",), self.health), http.Route("/metrics", ("GET",), self.admin.metrics),
+                              http.Route("/metrics/summary", ("GET",), self.admin.summary)])
+        port = Port(self.programs.version(), self.instance)
+        try:
+            await port.start(self.sockets[0])
+            if len(self.sockets) > 1:
+                await server.start(self.sockets[1])
+            self.put_sign()
+            log("info", f"segment '{self.name}' of {self.length // MIB} MiB is ready at node '{self.instance}'")
+            while not ended.is_set():
+                try:
+                    await asyncio.wait_for(ended.wait(), TICK_S)
+                except asyncio.TimeoutError:
+                    if self.length:
+                        await asyncio.to_thread(self._lend_again)
+        finally:
+            await server.close()
+            await port.close()
+            self.admin.close()
+
+    def end(self) -> None:
+        if self.sign:
+            os.unlink(self.sign)
+        if self.node and self.lent and self.length:
+            try:
+                self.node.withdraw(self.name)
+            except library.NodeError as error:
+                log("warn", f"segment '{self.name}': {error}")
+        if self.node:
+            self.node.close()
+        for one in self.sockets:
+            one.close()
+
+
+def json_value(said: bytes, name: str) -> str:
+    return json.loads(said)[name]["value"]
+
+
+async def _client(flags: Flags, ended: asyncio.Event) -> None:
+    lender = Lender(flags)
+    try:
+        lender.bind()
+        await lender.life(ended)
+    finally:
+        lender.end()
+
+
+def main(words: Optional[List[str]] = None) -> int:
+    return run("mooncake_client", CLIENT, ABOUT, _client, words)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,255 @@
+"""What mooncake_master and mooncake_client have in common: log, programs, secrets, addresses, and how they begin and end."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from typing import Any, Awaitable, Callable, Dict, List, Optional, Sequence
+
+from mooncake.daemons.flags import Failure, Flag, Flags, WrongUse
+from mooncake.daemons.http import split_address
+
+LEVELS = ("info", "warn", "error", "error")  # by minloglevel
+_log_from = 0
+_log_actor = ""
+
+
+def log(level: str, text: str) -> None:
+    """One line of JSON to standard error."""
+    if LEVELS.index(level) >= _log_from:
+        now = time.time()
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1e6):06d}Z"
+        print(json.dumps({"ts": stamp, "level": level, "actor": _log_actor, "msg": text}, ensure_ascii=False), file=sys.stderr, flush=True)
+
+
+# ---- programs of the node
+
+class Programs:
+    """Where sluicectl, the actors and sluice-node are."""
+
+    def __init__(self) -> None:
+        package = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+        own = os.path.dirname(os.path.realpath(sys.argv[0]))
+        places = [os.environ.get("SLUICE_BIN", ""), package + "/bin", own, os.path.realpath(package + "/../../bin"), "/usr/lib/sluice/bin", "/usr/bin"]
+        self.bin = next((place for place in places if place and os.access(place + "/sluicectl", os.X_OK)), "")
+        if not self.bin:
+            raise Failure(f"sluicectl and the actors of a node are neither in '{own}' nor in the places beside it: set SLUICE_BIN")
+        self.ctl = self.bin + "/sluicectl"
+        beside = ("", "/../deploy", "/../../../deploy", "/../lib/sluice")
+        self.node = next((self.bin + place + "/sluice-node" for place in beside if os.access(self.bin + place + "/sluice-node", os.X_OK)), "")
+        if not self.node:
+            raise Failure(f"sluice-node, which runs a node, is neither in '{self.bin}' nor in the places beside it")
+
+    def environment(self) -> Dict[str, str]:
+        """Of the node's processes: they find each other, and need no secret of the daemons."""
+        kept = {name: value for name, value in os.environ.items() if name not in ("MOONCAKE_CLUSTER_SECRET", "MOONCAKE_ADMIN_TOKEN")}
+        return {"SLUICE_BIN": self.bin, **kept}
+
+    def version(self) -> str:
+        said = subprocess.run([self.ctl, "--version"], stdout=subprocess.PIPE, text=True, timeout=20, check=True).stdout
+        return said.strip().rpartition(" ")[2]
+
+    async def run(self, *words: str) -> bytes:
+        """What sluicectl printed. Raises Failure with what it said, if it did not end with 0."""
+        process = await asyncio.create_subprocess_exec(self.ctl, *words, env=self.environment(), stdin=asyncio.subprocess.DEVNULL,
+                                                       stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE)
+        try:
+            out, said = await asyncio.wait_for(process.communicate(), 20)
+        except asyncio.TimeoutError as error:
+            process.kill()
+            await process.wait()
+            raise Failure(f"sluicectl {words[0]} has not answered within 20 s") from error
+        if process.returncode != 0:
+            text = said.decode("utf-8", "replace").strip()
+            raise Failure(text.removeprefix(f"sluicectl {words[0]}: ") or f"sluicectl {words[0]} ended with code {process.returncode}")
+        return out
+
+    async def status(self, instance: str) -> Dict[str, Any]:
+        """What the pages of all actors say: health, reason, counters and histograms."""
+        return json.loads(await self.run("status", "--metrics", "--json", "--instance", instance))
+
+
+def why_not_ready(status: Dict[str, Any], disks: bool) -> "tuple[bool, str]":
+    """Whether a node serves: its registrar, and one of its disks if it has any. Also what is missing, which may be something of a
+    node that serves."""
+    rows = {row["name"]: row for row in status["actors"]}
+    wanted = [["registrar"], sorted(name for name in rows if name.startswith("tierer.")) or ["tierer.0"]]
+    note = ""
+    for names in wanted[:2 if disks else 1]:
+        serves = False
+        for name in names:
+            row = rows.get(name)
+            if row is None:
+                note = note or f"{name} has not started"
+            elif not row["alive"]:
+                note = note or f"{name} is down" + (f": {row['reason']}" if row["health"] == "stopped" and row["reason"] else "")
+            elif row["health"] not in ("ready", "degraded"):
+                note = note or f"{name} is not ready: {row['reason']}"
+            else:
+                serves = True
+                note = note or (f"{name}: {row['reason']}" if row["health"] == "degraded" else "")
+        if not serves:
+            return False, note
+    return True, note
+
+
+# ---- secrets
+
+SECRET_BYTES_MIN = 16
+
+
+def secret(variable: str) -> Optional[str]:
+    """Of the variable, or the first line of the file that VARIABLE_FILE names, which only its owner may read. Raises Failure."""
+    source, text = variable, os.environ.get(variable, "")
+    path = os.environ.get(variable + "_FILE", "")
+    if not text and not path:
+        return None
+    if not text:
+        source, text = path, _private_line(variable + "_FILE", path)
+    if len(text.encode()) < SECRET_BYTES_MIN:
+        raise Failure(f"{source}: a secret has at least {SECRET_BYTES_MIN} characters")
+    return text
+
+
+def _private_line(source: str, path: str) -> str:
+    """The first line of a file that nobody but its owner, this user or root, can read, and nobody else can put in its place."""
+    try:
+        check_place(os.path.dirname(os.path.realpath(path)))
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+            about = os.fstat(file.fileno())
+            if not stat.S_ISREG(about.st_mode):
+                raise Failure(f"'{path}' is no plain file")
+            # Of root's files their group may read a secret, as a service whose settings are root's.
+            allowed = 0o027 if about.st_uid == 0 != os.geteuid() else 0o077
+            if about.st_uid not in (os.geteuid(), 0) or about.st_mode & allowed:
+                raise Failure(f"'{path}' may be read or written by others: chown it to this user, and chmod 600")
+            return file.read(1024).decode().split("\n")[0].rstrip("\r")
+    except (OSError, UnicodeDecodeError, Failure) as error:
+        raise Failure(f"{source}: {error}") from error
+
+
+def check_place(directory: str) -> None:
+    """Raises Failure where another user could rename what lies in the directory, or what leads to it."""
+    while True:
+        about = os.stat(directory)
+        writers = 0o022 & ~(0o020 if about.st_gid == about.st_uid else 0)
+        if about.st_uid not in (os.geteuid(), 0) or (about.st_mode & writers and not about.st_mode & stat.S_ISVTX):
+            raise Failure(f"'{directory}' belongs to another user, or others may write there")
+        if directory == "/":
+            return
+        directory = os.path.dirname(directory)
+
+
+def make_directory(path: str) -> None:
+    """A directory of this user, closed to others. Raises Failure, or OSError where it cannot be made."""
+    os.makedirs(path, 0o700, exist_ok=True)
+    about = os.lstat(path)
+    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o077:
+        raise Failure(f"directory '{path}' has to be a directory of this user, with mode 0700")
+
+
+def write_file(path: str, text: str, mode: int = 0o600) -> None:
+    """Beside, synced and renamed: a reader, or a power cut at any moment, sees the old file or the new one."""
+    descriptor = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(descriptor)
+    os.rename(path + ".new", path)
+    directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+# ---- which node stands behind a master's address (client/mooncake/store/address.c says the same)
+
+def is_here(host: str) -> bool:
+    if host.lower() in ("localhost", socket.gethostname().lower()):
+        return True
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)
+    except OSError:
+        return False
+    for family, kind, _, _, address in found:
+        with socket.socket(family, kind) as one:
+            try:
+                one.bind(address)  # works for addresses of this machine only
+                return True
+            except OSError:
+                pass
+    return False
+
+
+def instance_of_port(port: int) -> str:
+    return os.environ.get("SLUICE_INSTANCE") or f"mooncake-{port}"
+
+
+def instance_joined(host: str, port: int) -> str:
+    """The node of this machine that joined a master of another one: long hosts are cut and told apart by a hash (FNV-1a)."""
+    data, digest = host.encode("utf-8", "surrogateescape"), 2166136261
+    for byte in data.lower():
+        digest = (digest ^ byte) * 16777619 & 0xffffffff
+    kept = data if len(data) <= 23 else data[:14]
+    shown = "".join(chr(byte).lower() if chr(byte).isascii() and chr(byte).isalnum() else "-" for byte in kept)
+    return f"mooncake-{shown}{f'-{digest:08x}' if len(data) > 23 else ''}-{port}"
+
+
+def instance_of_master(master: str) -> str:
+    at = split_address(master, 50051)
+    if os.environ.get("SLUICE_INSTANCE"):
+        return os.environ["SLUICE_INSTANCE"]
+    if at is None:
+        raise Failure(f"master_server_addr '{master[:128]}' is not host:port")
+    return f"mooncake-{at[1]}" if is_here(at[0]) else instance_joined(*at)
+
+
+# ---- beginning and end
+
+def run(name: str, table: Sequence[Flag], about: str, body: Callable[[Flags, asyncio.Event], Awaitable[None]],
+        words: Optional[List[str]] = None) -> int:
+    """The whole life of a daemon; gives its exit code. body ends, or raises Failure; the event says that SIGTERM or SIGINT came."""
+    global _log_from, _log_actor
+    flags = Flags(table)
+    try:
+        asked = flags.parse(sys.argv[1:] if words is None else words)
+    except WrongUse as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 2
+    if asked == "help":
+        print(f"usage: {name} [FLAGS]\n\n{about}\n\n{flags.help()}", end="")
+        return 0
+    if asked == "version":
+        try:
+            print(f"{name} of sluice {Programs().version()}")
+        except Failure as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            return 1
+        return 0
+    _log_from, _log_actor = (0, 1, 2, 2)[flags["minloglevel"]], name
+    for flag, text in flags.ignored():
+        shown = f"={text[:100]}" if flag.kind != "text" or flag.choices else ""  # others may hold passwords
+        log("warn", f"--{flag.name}{shown} means nothing here: {flag.help}")
+    code = asyncio.run(_run(name, flags, body))
+    log("info", "ended with an error" if code else "stopped")
+    return code
+
+
+async def _run(name: str, flags: Flags, body: Callable[[Flags, asyncio.Event], Awaitable[None]]) -> int:
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    loop.set_exception_handler(lambda _, what: log("error", f"{what.get('message')}: {what.get('exception')!r}"))
+    try:
+        await body(flags, ended)
+    except (Failure, OSError) as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 1
+    return 0

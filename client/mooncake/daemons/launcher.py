@@ -1,0 +1,14 @@
+#!/usr/bin/python3
+"""The program of the name by which it is called: mooncake_master or mooncake_client."""
+
+import os
+import sys
+
+here = os.path.dirname(os.path.realpath(__file__))
+# Beside the programs of a build, or below the prefix of an installation.
+sys.path[:0] = [place for place in (here + "/../python", here + "/../share/sluice/python") if os.path.isdir(place + "/mooncake/daemons")]
+sys.dont_write_bytecode = True
+
+from mooncake.daemons import client, master  # noqa: E402
+
+sys.exit({"mooncake_master": master, "mooncake_client": client}[os.path.basename(sys.argv[0])].main())

@@ -1,0 +1,231 @@
+"""libsluice for the daemons: the calls of sluice.h that they need, by ctypes, and how keys are named on a node.
+
+Keys of the default tenant are their own names, unless they begin with the mark; others are mark, tenant, mark, key. What cannot be a
+key of a node (over 1,024 bytes with its prefix, a zero byte, no UTF-8) is named by its digest, and the key stands in front of the
+value, padded with zeros (client/mooncake/store/names.h has the rule)."""
+
+import ctypes
+import glob
+import hashlib
+import os
+import re
+from ctypes import POINTER, Structure, byref, c_bool, c_char, c_char_p, c_int, c_uint32, c_uint64, c_void_p
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
+
+API_VERSION = 5  # of sluice.h: sl_client_open refuses another one
+OK, NOT_FOUND, BUSY, LIMIT, TIMEOUT, UNREACHABLE, UNSUPPORTED, LEASED = 0, 1, 3, 4, 5, 8, 16, 27
+RETRY = (BUSY, LIMIT, TIMEOUT, 6, 7, UNREACHABLE, 11, 12, 13, 20, 21, 23)  # codes after which the same call may work later
+CALL_NS = 2_000_000_000  # the longest wait for the registrar
+CONTRIBUTIONS_MAX = 64
+MARK, DIGEST_MARK = b"\x01", b"\x02"
+NAME_BYTES_MAX, KEY_BYTES_MAX, HEAD_ALIGN = 1024, 1 << 20, 64
+
+
+class NodeError(Exception):
+    def __init__(self, code: int, text: str):
+        super().__init__(text)
+        self.code = code
+
+
+class _Error(Structure):
+    _fields_ = [("code", c_int), ("os_code", c_int), ("text", c_char * 240)]
+
+
+class _Options(Structure):
+    _fields_ = [("api_version", c_uint32), ("instance", c_char_p), ("config", c_char_p), ("timeout_ns", c_uint64), ("read_only", c_bool),
+                ("leases", c_bool), ("settings", c_void_p)]
+
+
+class _Key(Structure):
+    _fields_ = [("at", c_char_p), ("length", c_uint32)]
+
+
+class _Stat(Structure):
+    _fields_ = [("length_bytes", c_uint64), ("lease_end_ns", c_uint64), ("contributions", c_uint64), ("in_memory", c_bool),
+                ("on_disk", c_bool), ("hard_pin", c_bool), ("soft_pin_end_ns", c_uint64), ("writer_pid", c_uint32)]
+
+
+class _Contribution(Structure):
+    _fields_ = [("name", c_char * 256), ("number", c_uint32), ("length_bytes", c_uint64), ("used_bytes", c_uint64),
+                ("value_count", c_uint64), ("process", c_char * 32), ("pid", c_uint32)]
+
+
+class _Piece(Structure):
+    _fields_ = [("at", c_void_p), ("length_bytes", c_uint64), ("offset_bytes", c_uint64)]
+
+
+class _Pieces(Structure):
+    _fields_ = [("key", _Key), ("bundle", _Key), ("at", POINTER(_Piece)), ("count", c_uint32)]
+
+
+class _Listed(Structure):  # the beginning of sl_object_info
+    _fields_ = [("at", c_void_p), ("length", c_uint32)]
+
+
+_EACH = ctypes.CFUNCTYPE(c_bool, c_void_p, POINTER(_Listed))
+
+
+class Segment(NamedTuple):
+    """What a process contributes."""
+    name: str
+    number: int
+    length: int
+    used: int
+    values: int
+    process: str
+    pid: int
+
+
+class Found(NamedTuple):
+    code: int
+    length: int
+    segments: int  # a set of numbers as bits
+    in_memory: bool
+    on_disk: bool
+
+
+def _load(bin_directory: str) -> ctypes.CDLL:
+    package = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+    places = [package + "/lib/libsluice.so.0", bin_directory + "/../lib/libsluice.so.0", *glob.glob(bin_directory + "/../lib/*/libsluice.so.0")]
+    library = ctypes.CDLL(next((place for place in places if os.path.exists(place)), "libsluice.so.0"))
+    for name, arguments in {
+            "sl_client_open": [POINTER(_Options), POINTER(c_void_p), POINTER(_Error)],
+            "sl_client_close": [POINTER(c_void_p)],
+            "sl_contribute": [c_void_p, c_char_p, c_uint64, c_bool, c_uint64, POINTER(_Error)],
+            "sl_withdraw": [c_void_p, c_char_p, c_uint64, POINTER(_Error)],
+            "sl_contributions": [c_void_p, POINTER(_Contribution), POINTER(c_uint32), c_uint64, POINTER(_Error)],
+            "sl_stat_batch": [c_void_p, POINTER(_Key), c_uint32, POINTER(_Stat), POINTER(c_int)],
+            "sl_list": [c_void_p, c_char_p, _EACH, c_void_p, POINTER(_Error)],
+            "sl_get_pieces": [c_void_p, POINTER(_Pieces), c_uint32, c_bool, POINTER(c_uint64), POINTER(c_int), c_uint64, POINTER(_Error)],
+            "sl_remove_batch_heeding": [c_void_p, POINTER(_Key), c_uint32, c_bool, POINTER(c_int), c_uint64, POINTER(_Error)],
+    }.items():
+        getattr(library, name).argtypes = arguments
+    return library
+
+
+class Node:
+    """A client of the node of this name. Any thread, but for close()."""
+    _library: Optional[ctypes.CDLL] = None
+
+    def __init__(self, instance: str, bin_directory: str, read_only: bool = False):
+        self._client = c_void_p()
+        Node._library = Node._library or _load(bin_directory)
+        options = _Options(api_version=API_VERSION, instance=instance.encode(), timeout_ns=CALL_NS, read_only=read_only)
+        self._call("sl_client_open", byref(options), byref(self._client), client=False)
+
+    def _call(self, name: str, *arguments: Any, client: bool = True) -> None:
+        why = _Error()
+        handle = (self._client,) if client else ()
+        code = getattr(self._library, name)(*handle, *arguments, byref(why))
+        if code != OK:
+            raise NodeError(code, why.text.decode("utf-8", "replace") or f"{name}: code {code}")
+
+    def close(self) -> None:
+        """No other thread uses it."""
+        if self._client:
+            self._library.sl_client_close(byref(self._client))
+
+    __del__ = close
+
+    def contribute(self, name: str, length: int) -> None:
+        self._call("sl_contribute", name.encode(), length, False, CALL_NS)
+
+    def withdraw(self, name: str) -> None:
+        self._call("sl_withdraw", name.encode(), CALL_NS)
+
+    def segments(self) -> List[Segment]:
+        infos, count = (_Contribution * CONTRIBUTIONS_MAX)(), c_uint32()
+        self._call("sl_contributions", infos, byref(count), CALL_NS)
+        return [Segment(info.name.decode("utf-8", "replace"), info.number, info.length_bytes, info.used_bytes, info.value_count,
+                        info.process.decode("utf-8", "replace"), info.pid) for info in infos[:count.value]]
+
+    def stat(self, names: Sequence[bytes]) -> List[Found]:
+        """Leases nothing."""
+        stats, codes = (_Stat * len(names))(), (c_int * len(names))()
+        if names:
+            self._library.sl_stat_batch(self._client, _keys(names), len(names), stats, codes)
+        return [Found(code, stat.length_bytes, stat.contributions, stat.in_memory, stat.on_disk) for code, stat in zip(codes, stats)]
+
+    def list(self, each: Callable[[bytes], bool]) -> None:
+        """Calls each with the name of every visible value, until it returns False. No actor is asked."""
+        def one(_: Any, info: Any) -> bool:
+            return each(ctypes.string_at(info[0].at, info[0].length))
+        self._call("sl_list", None, _EACH(one), None)
+
+    def remove(self, names: Sequence[bytes], force: bool) -> List[int]:
+        """A code for each. Without force what is leased stays."""
+        codes = (c_int * len(names))()
+        self._call("sl_remove_batch_heeding", _keys(names), len(names), not force, codes, CALL_NS)
+        return list(codes)
+
+    def read_head(self, name: bytes, length: int, timeout_ns: int) -> Tuple[bytes, int]:
+        """The first bytes of a value, and its size. Raises NodeError."""
+        at, size, code = ctypes.create_string_buffer(length), c_uint64(), c_int(-1)
+        piece = _Piece(ctypes.addressof(at), length, 0)
+        item = _Pieces(key=_Key(name, len(name)), at=ctypes.pointer(piece), count=1)
+        self._call("sl_get_pieces", byref(item), 1, False, byref(size), byref(code), timeout_ns)
+        if code.value != OK:
+            raise NodeError(code.value, f"a value cannot be read: code {code.value}")
+        return at.raw, size.value
+
+
+def _keys(names: Sequence[bytes]) -> Any:
+    return (_Key * len(names))(*(_Key(name, len(name)) for name in names))
+
+
+# ---- names of keys
+
+def tenant_prefix(tenant: str) -> bytes:
+    return b"" if tenant == "default" else MARK + tenant.encode() + MARK
+
+
+def head_bytes(key_length: int) -> int:
+    return -(-key_length // HEAD_ALIGN) * HEAD_ALIGN
+
+
+def _is_text(key: bytes) -> bool:
+    try:
+        key.decode()
+    except UnicodeDecodeError:
+        return False
+    return b"\0" not in key
+
+
+def _digest_name(prefix: bytes, key: bytes) -> bytes:
+    return (prefix or MARK + MARK)[:-1] + DIGEST_MARK + b"%s-%d" % (hashlib.sha256(key).hexdigest().encode(), len(key))
+
+
+def name_of(prefix: bytes, key: bytes) -> Optional[Tuple[bytes, int]]:
+    """What the node calls a tenant's key, and how many bytes stand in front of the value. None: no value has such a key."""
+    if not 0 < len(key) <= KEY_BYTES_MAX:
+        return None
+    own = MARK + MARK if not prefix and key.startswith(MARK) else prefix
+    if len(own) + len(key) <= NAME_BYTES_MAX and _is_text(key):
+        return own + key, 0
+    return _digest_name(prefix, key), head_bytes(len(key))
+
+
+def key_of(prefix: bytes, name: bytes) -> Optional[bytes]:
+    """The tenant's key of a name; None: another tenant's, or one that goes by its digest."""
+    if not prefix and not name.startswith(MARK):
+        return name
+    full = prefix or MARK + MARK
+    return name[len(full):] if name.startswith(full) and len(name) > len(full) else None
+
+
+def digest_length(prefix: bytes, name: bytes) -> int:
+    """How long the key is that a digest's name stands for; 0: it is none of this tenant's."""
+    found = re.fullmatch(re.escape((prefix or MARK + MARK)[:-1] + DIGEST_MARK) + rb"[0-9a-f]{64}-([1-9][0-9]{0,6})", name)
+    return int(found[1]) if found and int(found[1]) <= KEY_BYTES_MAX else 0
+
+
+def read_key(node: Node, prefix: bytes, name: bytes, timeout_ns: int) -> Optional[bytes]:
+    """The key that stands in front of a value; None: the value is gone, or not one of ours."""
+    length = digest_length(prefix, name)
+    try:
+        key, size = node.read_head(name, length, timeout_ns)
+    except NodeError as error:
+        if error.code == NOT_FOUND:
+            return None
+        raise
+    return key if size > head_bytes(length) and _digest_name(prefix, key) == name else None

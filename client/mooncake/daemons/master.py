@@ -1,0 +1,180 @@
+"""mooncake_master: a node of Sluice where Mooncake's master was."""
+
+import asyncio
+import os
+import socket
+import sys
+from typing import List, Optional, Tuple
+
+from mooncake.daemons import http
+from mooncake.daemons.admin import Admin
+from mooncake.daemons.daemon import Programs, instance_joined, instance_of_port, log, run, secret
+from mooncake.daemons.flags import MASTER, Failure, Flags
+from mooncake.daemons.join import Cluster, Port, open_directory
+from mooncake.daemons.node import MIB, Node
+from mooncake.http_metadata_server import metadata_routes
+
+ABOUT = """Runs a node of Sluice where Mooncake's master was: clients of this host find it by its port.
+Ends it, and what it holds, at SIGTERM or SIGINT. Killed, it leaves the node to its successor.
+SLUICE_NAME in the environment sets any setting of the node (sluicectl config --help), and wins.
+Exit codes: 0 stopped, 1 failed, 2 wrong use."""
+START_TICK_S, TICK_S = 0.2, 5  # between looks at a node that starts, and at one that serves
+SLOW_S = 10  # a node that is not ready for so long is told of
+
+
+class Master:
+    def __init__(self, flags: Flags):
+        self.flags = flags
+        self.listeners: List[Tuple[socket.socket, str, int]] = []
+        self.trouble = ""
+        self.was_ready = self.failed = False
+
+    # ---- ports
+    def _host(self, flag: str) -> str:
+        """The address that a flag gives a port, else the one of all ports without."""
+        return self.flags[flag] or self.flags["listen_host"]
+
+    def _bind(self, host: str, port: int, interface: str = "") -> socket.socket:
+        listener = http.listen_socket(host, port, interface)
+        self.listeners.append((listener, host, port))
+        return listener
+
+    def bind(self) -> None:
+        """All ports first: what is in use is found before anything is started. Nothing is answered at them yet."""
+        flags = self.flags
+        joined = secret("MOONCAKE_CLUSTER_SECRET") is not None and not flags["rpc_address"]
+        self.rpc_host = "0.0.0.0" if joined else self._host("rpc_address")  # hosts that join prove that they know the secret
+        self.rpc_port = flags["rpc_port"] or flags["port"]
+        self.rpc: Optional[socket.socket] = self._bind(self.rpc_host, self.rpc_port, flags["rpc_interface"])
+        self.admin_socket = self._bind(self._host("metrics_host"), flags["metrics_port"])
+        self.metadata_socket = None
+        if flags["enable_http_metadata_server"]:
+            self.metadata_socket = self._bind(self._host("http_metadata_server_host"), flags["http_metadata_server_port"])
+        for listener, host, port in self.listeners[1:]:
+            try:
+                listener.listen(1024)
+            except OSError as error:
+                raise http.listen_error(error, host, port) from error
+
+    # ---- the node
+    async def open(self) -> None:
+        flags, join = self.flags, None
+        instance = instance_of_port(self.rpc_port)
+        if flags["join"]:
+            join = http.split_address(flags["join"])
+            if join is None:
+                raise Failure(f"'{flags['join'][:128]}' is not HOST:PORT of a master")
+            instance = os.environ.get("SLUICE_INSTANCE") or instance_joined(*join)
+        programs = Programs()
+        self.node = Node(flags, programs, instance)
+        await self.node.open()
+        self.cluster = await self._open_cluster(join, programs)
+        await self.node.start(self.cluster.settings() if self.cluster else [])
+        self.port = Port(programs.version(), instance, self.cluster, flags["rpc_conn_timeout_seconds"] / 1000)
+        self.admin = Admin(programs, instance, http.address_text(self.rpc_host, self.rpc_port), self.node.disk_bytes, self.open_port)
+
+    async def open_port(self) -> None:
+        """When the node serves, and no sooner."""
+        if self.rpc is not None:
+            listener, self.rpc = self.rpc, None
+            await self.port.start(listener)
+
+    async def _open_cluster(self, join: Optional[Tuple[str, int]], programs: Programs) -> Optional[Cluster]:
+        known = secret("MOONCAKE_CLUSTER_SECRET")
+        if known is None and join:
+            raise Failure("--join needs the cluster's secret: MOONCAKE_CLUSTER_SECRET or MOONCAKE_CLUSTER_SECRET_FILE, the same on all hosts")
+        if known is None:
+            return None
+        directory = open_directory(self.flags["cluster_dir"], self.node.instance, self.node.runtime_dir)
+        cluster = Cluster(known, directory, self.flags["member_ttl"] / 1000, join, programs.ctl)
+        await cluster.open(self.flags["cluster_address"])
+        return cluster
+
+    async def serve(self, ended: asyncio.Event) -> None:
+        flags, node = self.flags, self.node
+        guard = http.Guard(secret("MOONCAKE_ADMIN_TOKEN"), tuple(flags["allowed_origins"].split(",")) if flags["allowed_origins"] else ())
+        servers = [http.Server(self.admin.routes(), guard)]
+        await servers[0].start(self.admin_socket)
+        if self.metadata_socket:
+            # It is there to be written to by other hosts.
+            servers.append(http.Server(metadata_routes(), guard._replace(open_without_token=True, token=None if flags["metadata_open"] else guard.token)))
+            await servers[1].start(self.metadata_socket)
+        joining = asyncio.create_task(self.cluster.keep_joining()) if self.cluster else None
+        log("info", f"node '{node.instance}': port {self.rpc_port}, admin http at port {flags['metrics_port']}")
+        if node.room_bytes is not None and node.memory_bytes > node.room_bytes:
+            log("warn", f"clients may contribute {node.memory_bytes // MIB} MiB, but shared memory had only {node.room_bytes // MIB} MiB free: "
+                        "df -h /dev/shm")
+        try:
+            await self._watch(ended)
+        finally:
+            for server in servers:
+                await server.close()
+            if joining:
+                joining.cancel()
+            self.failed = node.died.is_set() and not ended.is_set()
+            try:
+                if not self.failed:
+                    await node.stop()  # before its port closes: who finds the port free finds no node of that name
+            finally:
+                await self.port.close()
+                self.admin.close()
+
+    async def _watch(self, ended: asyncio.Event) -> None:
+        """Until a signal comes or the supervisor ends."""
+        events = [asyncio.ensure_future(ended.wait()), asyncio.ensure_future(self.node.died.wait())]
+        since = asyncio.get_running_loop().time()
+        slow = False
+        while not ended.is_set():
+            if self.node.died.is_set():
+                self._supervisor_died()
+                return
+            ready, why = await self.admin.ready()
+            now = asyncio.get_running_loop().time()
+            if not ready and not self.was_ready and not slow and now - since > SLOW_S:
+                slow = True
+                log("warn", f"node '{self.node.instance}' is still not ready: {why}; logs are in {self.node.log_dir}")
+            if ready != self.was_ready:
+                since, slow = now, False
+            self._note(ready, why)
+            await asyncio.wait(events, timeout=TICK_S if ready else START_TICK_S, return_when=asyncio.FIRST_COMPLETED)
+        for event in events:
+            event.cancel()
+        log("info", f"stopping node '{self.node.instance}'")
+
+    def _note(self, ready: bool, why: str) -> None:
+        node = self.node
+        if ready and why != self.trouble:
+            log("warn" if why else "info", f"node '{node.instance}': {why or 'all is well again'}")
+            self.trouble = why
+        if ready and not self.was_ready:
+            log("info", f"node '{node.instance}' is ready{' (it ran already)' if node.adopted else ''}: {node.memory_bytes // MIB} MiB memory, "
+                        f"{node.disk_bytes // MIB} MiB disk")
+        if self.was_ready and not ready:
+            log("warn", f"node '{node.instance}' is not ready: {why}")
+        self.was_ready = ready
+
+    def _supervisor_died(self) -> None:
+        node = self.node
+        log("error", f"the supervisor of node '{node.instance}', process {node.supervisor}, ended; what it said is in {node.log_dir}/supervisor.out")
+        raise Failure(f"node '{node.instance}' {'lost its supervisor' if self.was_ready else 'did not start'}: {node.last_words()}")
+
+
+async def _master(flags: Flags, ended: asyncio.Event) -> None:
+    master = Master(flags)
+    try:
+        master.bind()
+        await master.open()
+        await master.serve(ended)
+    finally:
+        if hasattr(master, "node"):
+            master.node.close()
+        for listener, _, _ in master.listeners:
+            listener.close()
+
+
+def main(words: Optional[List[str]] = None) -> int:
+    return run("mooncake_master", MASTER, ABOUT, _master, words)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,266 @@
+"""The node of a master: its settings, and starting, adopting, watching and ending it.
+
+sluice-node runs it in a session of its own. The node and what it holds outlive a master that is killed, and the next master of the
+name takes it over when it would start it with the same settings, which stand in RUNTIME_DIR/mooncake-master.conf."""
+
+import asyncio
+import fcntl
+import json
+import os
+import re
+import signal
+import subprocess
+from typing import Dict, List, Optional, Tuple
+
+from mooncake.daemons.daemon import Programs, write_file
+from mooncake.daemons.flags import Failure, Flags
+
+STOP_S = 45  # longer than sluice-node lets its actors drain
+MIB = 1 << 20
+ROOM_MIN_MIB = 96  # tables, pages of processes, two steps of populating
+DISK_PERCENT = 90
+DISK_BYTES_MAX = 2048 << 30
+DISK_DIRECTORY = "/data/file_storage"
+WORDS_BYTES = 2000  # of what a node said before it ended
+STRATEGIES = {"free_ratio_first": "free", "ssd_free_ratio_first": "free", "local_first": "local"}
+
+
+def start_time(pid: int) -> Optional[str]:
+    """When the process was started, in ticks since the boot; None: it is gone or a zombie."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as line:
+            fields = line.read().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return fields[19] if fields[0] not in "ZX" else None
+
+
+def free_bytes(path: str) -> int:
+    """Of the file system of a path, or of the first directory above it that exists."""
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    room = os.statvfs(path)
+    return room.f_bavail * room.f_frsize
+
+
+class Node:
+    def __init__(self, flags: Flags, programs: Programs, instance: str):
+        self.flags, self.programs, self.instance = flags, programs, instance
+        self.adopted = False  # it ran already
+        self.room_bytes: Optional[int] = None  # that shared memory had free before the node; None: its memory was there
+        self.supervisor: Optional[int] = None
+        self.child: Optional["subprocess.Popen[bytes]"] = None
+        self.died = asyncio.Event()
+        self._lock: Optional[int] = None
+        self._said_bytes = 0
+        self._watch: Optional[int] = None
+        self.settings: Dict[str, str] = {}
+
+    async def open(self) -> None:
+        """Makes its directories, unless they are another's, and takes its lock. Raises Failure."""
+        log_dir = self.flags["log_dir"]
+        words = ["--instance", self.instance, *(["--log-dir", log_dir] if log_dir else [])]
+        await self._read_settings("--make-private", *words)
+        self.config_path = self.runtime_dir + "/mooncake-master.conf"
+        self._lock = os.open(self.runtime_dir + "/mooncake-master.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise Failure(f"another mooncake_master runs node '{self.instance}'") from error
+
+    async def _read_settings(self, *words: str) -> None:
+        said = json.loads(await self.programs.run("config", "--json", *words))
+        self.settings = {name: setting["value"] for name, setting in said.items()}
+        self.runtime_dir, self.shm_dir, self.log_dir = (self.settings[name] for name in ("runtime_dir", "shm_dir", "log_dir"))
+
+    @property
+    def disk_bytes(self) -> int:
+        return int(self.settings["disk"])
+
+    @property
+    def memory_bytes(self) -> int:
+        return int(self.settings["memory"])
+
+    # ---- what it shall be
+    def _has_memory(self) -> bool:
+        return os.path.exists(self.shm_dir + "/arena.0")
+
+    def _text_before(self) -> str:
+        try:
+            with open(self.config_path, encoding="utf-8") as file:
+                return file.read()
+        except FileNotFoundError:
+            return ""
+
+    def _size_before(self, name: str) -> int:
+        """What an earlier master chose for the node that is still there, or its memory; 0: nothing is."""
+        found = re.search(rf"^{name} = ([0-9]+)$", self._text_before(), re.MULTILINE) if self._has_memory() else None
+        return int(found[1]) if found else 0
+
+    def _plan(self, cluster: List[Tuple[str, str]]) -> str:
+        """The text of the settings file."""
+        flags = self.flags
+        rows = self._memory()
+        rows.append(("contributions", "true"))
+        for name, flag in (("lease_ttl", "default_kv_lease_ttl"), ("soft_pin_max", "max_kv_soft_pin_ttl"),
+                           ("put_preempt", "put_start_discard_timeout_sec"), ("put_release", "put_start_release_timeout_sec")):
+            rows.append((name, f"{flags[flag]}ms"))
+        rows += [("contribution_strategy", STRATEGIES.get(flags["allocation_strategy"], "random")),
+                 ("evict_watermark", f"{flags['eviction_high_watermark_ratio']:.6f}"), ("evict_ratio", f"{flags['eviction_ratio']:.6f}")]
+        rows += self._disk() + cluster
+        if flags["log_dir"]:
+            rows.append(("log_dir", flags["log_dir"]))
+        if any("\n" in value for _, value in rows):
+            raise Failure("a setting of a node has no line feed")
+        return "# of mooncake_master, from its flags\n" + "".join(f"{name} = {value}\n" for name, value in rows)
+
+    def _memory(self) -> List[Tuple[str, str]]:
+        """Without --memory the node takes what there is room for as its ceiling."""
+        if not self._has_memory():
+            self.room_bytes = free_bytes(self.shm_dir)
+            if self.room_bytes < ROOM_MIN_MIB * MIB:
+                raise Failure(f"'{self.shm_dir}' has {self.room_bytes // MIB} MiB free, and a node needs {ROOM_MIN_MIB} at least: make room "
+                              "(df -h /dev/shm), or give the container more (docker run --shm-size)")
+        size = self.flags["memory"] or self._size_before("memory")
+        return [("memory", str(size))] if size else []
+
+    def _disk(self) -> List[Tuple[str, str]]:
+        flags = self.flags
+        if not flags["enable_offload"] and not flags["root_fs_dir"]:
+            return []
+        variables = ("SLUICE_DISK_PATH", "MOONCAKE_OFFLOAD_FILE_STORAGE_PATH")
+        source, path = next(((name, os.environ[name]) for name in variables if os.environ.get(name)),
+                            ("--root_fs_dir", flags["root_fs_dir"]) if flags["root_fs_dir"] else
+                            ("the default (MOONCAKE_OFFLOAD_FILE_STORAGE_PATH is not set)", DISK_DIRECTORY))
+        if not path.startswith("/"):
+            raise Failure(f"{source}: '{path[:128]}' must begin with /")
+        if "," not in path:
+            try:
+                os.mkdir(path, 0o700)
+            except FileExistsError:
+                pass
+            except OSError as error:
+                raise Failure(f"disk tier, by {source}: directory '{path[:100]}': {error.strerror}") from error
+        size = (0 if flags["quota_bytes"] else self._size_before("disk")) or self._disk_size(path)
+        if size == 0:
+            raise Failure(f"disk tier, by {source}: no room at '{path[:100]}', or less than 1 MiB asked for")
+        return [("disk", str(size)), ("disk_path", path)]
+
+    def _disk_size(self, path: str) -> int:
+        limit = os.environ.get("MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES") or str(DISK_BYTES_MAX)
+        if not re.fullmatch("[0-9]{1,19}", limit):
+            raise Failure(f"MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES: '{limit[:64]}' is no number of bytes")
+        place = next((at for at in (f"{path}/sluice-disk-{os.geteuid()}", path) if os.path.isdir(at)), path)
+        try:  # what a disk that lies there takes already is room for it
+            here = sum(entry.stat().st_blocks * 512 for entry in os.scandir(place) if entry.is_file(follow_symlinks=False))
+        except OSError:
+            here = 0  # the node's start says why
+        usable = (free_bytes(path) + here) // 100 * DISK_PERCENT
+        size = min(self.flags["quota_bytes"] or usable, int(limit), self.flags["global_file_segment_size"])
+        return size // MIB * MIB
+
+    # ---- starting
+    async def start(self, cluster: List[Tuple[str, str]]) -> None:
+        """Takes over the node that runs, or starts it; does not wait until it is ready. Raises Failure."""
+        text = self._plan(cluster)
+        before = self._text_before()
+        running = self._running()
+        if running and text != before:
+            raise Failure(f"node '{self.instance}' runs, and {self._difference(before, text)}; end it: sluice-node stop --instance {self.instance}")
+        if text != before:
+            if self._has_memory():
+                await self._end_leftovers()
+            write_file(self.config_path, text)
+        try:
+            await self._read_settings("--config", self.config_path, "--instance", self.instance)
+        except Failure:
+            if text != before:
+                os.unlink(self.config_path)  # no node can have it
+            raise
+        self.adopted, self.supervisor = running is not None, running
+        if running is None:
+            self._spawn()
+        self._watch_start()
+
+    def _running(self) -> Optional[int]:
+        """The supervisor that its pid file names, if it lives."""
+        try:
+            with open(self.runtime_dir + "/supervisor.pid", encoding="utf-8") as file:
+                found = re.match(r"([1-9][0-9]{0,9}) ([0-9]+)", file.read())
+        except FileNotFoundError:
+            return None
+        return int(found[1]) if found and start_time(int(found[1])) == found[2] else None
+
+    @staticmethod
+    def _difference(before: str, asked: str) -> str:
+        """The first line that differs, for people."""
+        if not before:
+            return "it was not started by a mooncake_master"
+        had, want = before.split("\n"), asked.split("\n")
+        at = next((number for number, line in enumerate(had) if want[number:number + 1] != [line]), len(had) - 1)
+        return f"it has '{had[at][:80]}', asked is '{want[min(at, len(want) - 1)][:80]}'"
+
+    def _popen(self, *words: str) -> "subprocess.Popen[bytes]":
+        """sluice-node, which says what it says to supervisor.out. A Ctrl-C at the terminal does not reach it."""
+        with open(self.log_dir + "/supervisor.out", "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as out:
+            return subprocess.Popen([self.programs.node, *words, "--instance", self.instance], env=self.programs.environment(),
+                                    stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+
+    async def _end_leftovers(self) -> None:
+        """Memory and processes that a killed node of other settings left."""
+        process = self._popen("stop")
+        code = await asyncio.get_running_loop().run_in_executor(None, process.wait, STOP_S)
+        if code not in (0, 3):  # 3: no supervisor ran, which was known
+            raise Failure(f"what an earlier node '{self.instance}' left could not be removed: sluice-node stop ended with code {code}")
+
+    def _spawn(self) -> None:
+        try:
+            self._said_bytes = os.path.getsize(self.log_dir + "/supervisor.out")
+        except FileNotFoundError:
+            self._said_bytes = 0
+        self.child = self._popen("start", "--foreground", "--config", self.config_path)
+        self.supervisor = self.child.pid
+
+    def _watch_start(self) -> None:
+        try:
+            self._watch = os.pidfd_open(self.supervisor)
+        except ProcessLookupError:
+            self.died.set()
+            return
+        asyncio.get_running_loop().add_reader(self._watch, self._watch_end)
+
+    def _watch_end(self) -> None:
+        if self._watch is not None:
+            asyncio.get_running_loop().remove_reader(self._watch)
+            os.close(self._watch)
+            self._watch = None
+        self.died.set()
+
+    def last_words(self) -> str:
+        """What the supervisor that ended had said."""
+        with open(self.log_dir + "/supervisor.out", "rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(self._said_bytes, end - WORDS_BYTES))
+            return file.read().decode("utf-8", "replace").strip()
+
+    # ---- ending
+    async def stop(self) -> None:
+        """Ends the node, its memory too. Raises Failure when it had to be killed."""
+        if self.supervisor is None or self.died.is_set():
+            return
+        for number in (signal.SIGTERM, signal.SIGCONT):
+            os.kill(self.supervisor, number)
+        try:
+            await asyncio.wait_for(self.died.wait(), STOP_S)
+        except asyncio.TimeoutError as error:
+            os.kill(self.supervisor, signal.SIGKILL)
+            await self.died.wait()
+            raise Failure(f"supervisor {self.supervisor} of node '{self.instance}' did not end: killed") from error
+        finally:
+            if self.child:
+                self.child.wait()
+
+    def close(self) -> None:
+        self._watch_end()
+        if self._lock is not None:
+            os.close(self._lock)

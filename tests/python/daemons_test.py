@@ -1,0 +1,647 @@
+"""The daemons of the package mooncake by themselves: flags, how requests are read, how hosts join, names of keys. No node is needed."""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import shutil
+import socket
+import tempfile
+import threading
+import time
+import unittest
+from unittest import mock
+
+from python_support import PATIENCE, ROOT
+
+from mooncake.daemons import daemon, flags, http, join, library
+from node_support import BIN, main, wait_until
+
+MIB, GIB = 1 << 20, 1 << 30
+CTL = os.path.join(BIN, "sluicectl")
+SECRET = "a secret of some length"
+
+HIDDEN = b"GET /hidden HTTP/1.1\r\nHost: x\r\n\r\n"
+ECHO = b"POST /echo HTTP/1.1\r\nHost: x\r\n"
+GET = b"GET /hidden HTTP/1.1\r\n"
+TOKEN = b"Authorization: Bearer a token of some length\r\n"
+# Requests that two servers could read in two ways, and the status that refuses them. tests/unit/http_test.c has the same for http.c.
+DOUBTFUL = (
+    (ECHO + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+    (ECHO + b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n", 400),
+    (ECHO + b"Transfer-Encoding: identity\r\nContent-Length: 5\r\n\r\nabcde", 400),
+    (ECHO + b"transfer-encoding:\r\nContent-Length: 5\r\n\r\nabcde", 400),
+    (ECHO + b"Content-Length: 5\r\nContent-Length: 0\r\n\r\n", 400),
+    (ECHO + b"Content-Length: 5\r\nContent-Length: 5\r\n\r\nabcde", 400),
+    (ECHO + b"Content-Length: 5\r\ncontent-length: 5\r\n\r\nabcde", 400),
+    (ECHO + b"Content-Length: 5, 5\r\n\r\nabcde", 400),
+    (ECHO + b"Content-Length: +5\r\n\r\nabcde", 400),
+    (ECHO + b"Content-Length: -5\r\n\r\nabcde", 400),
+    (ECHO + b"Content-Length: 0x5\r\n\r\nabcde", 400),
+    (ECHO + b"Content-Length: 5 5\r\n\r\nabcde", 400),
+    (ECHO + b"Content-Length: 5;\r\n\r\nabcde", 400),
+    (ECHO + b"Content-Length: \r\n\r\n", 400),
+    (ECHO + b"Content-Length: 18446744073709551617\r\n\r\n", 413),
+    (ECHO + b"Content-Length: 99999999999999999999999999\r\n\r\n", 413),
+    (ECHO + b"Content-Length : 5\r\n\r\nabcde", 400),
+    (ECHO + b"Content-Length\t: 5\r\n\r\nabcde", 400),
+    (ECHO + b" Content-Length: 5\r\n\r\nabcde", 400),
+    (ECHO + b"Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n", 400),
+    (ECHO + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+    (ECHO + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n", 400),
+    (ECHO + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501),
+    (ECHO + b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n", 501),
+    (ECHO + b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", 501),
+    (ECHO + b'Transfer-Encoding: "chunked"\r\n\r\n0\r\n\r\n', 501),
+    (ECHO + b"Transfer-Encoding:\x0bchunked\r\n\r\n0\r\n\r\n", 400),
+    (ECHO + b"Transfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n", 400),
+    (b"POST /echo HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+    (ECHO + b"Transfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n0\r\n\r\n", 400),
+    (ECHO + b"Transfer-Encoding: chunked\r\n\r\n3\nabc\r\n0\r\n\r\n", 400),
+    (ECHO + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\n0\r\n\r\n", 400),
+    (ECHO + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabcd\r\n0\r\n\r\n", 400),
+    (ECHO + b"Transfer-Encoding: chunked\r\n\r\n0x3\r\nabc\r\n0\r\n\r\n", 400),
+    (ECHO + b"Transfer-Encoding: chunked\r\n\r\n-3\r\nabc\r\n0\r\n\r\n", 400),
+    (ECHO + b"Transfer-Encoding: chunked\r\n\r\n 3\r\nabc\r\n0\r\n\r\n", 400),
+    (ECHO + b"Transfer-Encoding: chunked\r\n\r\n3 \r\nabc\r\n0\r\n\r\n", 400),
+    (ECHO + b"Transfer-Encoding: chunked\r\n\r\n\r\nabc\r\n0\r\n\r\n", 400),
+    (ECHO + b"Transfer-Encoding: chunked\r\n\r\n100000003\r\nabc\r\n0\r\n\r\n", 400),
+    (ECHO + b"Transfer-Encoding: chunked\r\n\r\nffffffff\r\nabc\r\n0\r\n\r\n", 413),
+    (ECHO + b"Transfer-Encoding: chunked\r\n\r\n0\r\nHost: y\r\n\r\n", 400),
+    (ECHO + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\n", 400),
+    (b"GET /hidden HTTP/1.1\nHost: x\r\n\r\n", 400),
+    (GET + b"Host: x\n\r\n", 400),
+    (GET + b"Host: x\r\n\n", 400),
+    (GET + b"Host: x\n\n", 400),
+    (GET + b"Host: x\r\r\n\r\n", 400),
+    (GET + b"Host: x\rContent-Length: 5\r\n\r\n", 400),
+    (GET + b"Host: x\r\nA: b\r\n c\r\n\r\n", 400),
+    (GET + b"Host: x\r\nA: b\r\n\tc\r\n\r\n", 400),
+    (GET + b" Host: x\r\n\r\n", 400),
+    (b"\r\nGET /hidden HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+    (b"\nGET /hidden HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+    (GET + b"Host: x\r\nA: b\x00c\r\n\r\n", 400),
+    (b"GET /hid\x00den HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+    (GET + b"Host: x\r\nA\x7f: b\r\n\r\n", 400),
+    (GET + b"Host: x\r\nno colon\r\n\r\n", 400),
+    (GET + b"Host: x\r\n: b\r\n\r\n", 400),
+    (GET + b"Host: x\r\nA(b): c\r\n\r\n", 400),
+    (b"GET  /hidden HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+    (b"GET /hidden  HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+    (b"GET /hidden HTTP/1.1 \r\nHost: x\r\n\r\n", 400),
+    (b"GET\t/hidden\tHTTP/1.1\r\nHost: x\r\n\r\n", 400),
+    (b"GET /hid den HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+    (b"GET /hidden#a HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+    (b"GET /hidden\r\n\r\n", 400),
+    (b"GET hidden HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+    (b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+    (b"CONNECT x:80 HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+    (b"G(T /hidden HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+    (b"GET /hidden HTTP/1.2\r\nHost: x\r\n\r\n", 505),
+    (b"GET /hidden HTTP/2.0\r\nHost: x\r\n\r\n", 505),
+    (b"GET /hidden HTTP/11\r\nHost: x\r\n\r\n", 505),
+    (b"GET /hidden http/1.1\r\nHost: x\r\n\r\n", 400),
+    (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
+    (b"\x16\x03\x01\x02\x00\x01", 400),
+    (GET + b"\r\n", 400),
+    (GET + b"Host:\r\n\r\n", 400),
+    (GET + b"Host: x\r\nHost: x\r\n\r\n", 400),
+    (GET + b"Host: x\r\nHost: y\r\n\r\n", 400),
+    (GET + b"Host: x y\r\n\r\n", 400),
+    (GET + b"Host: x,y\r\n\r\n", 400),
+    (GET + b"Host: x/y\r\n\r\n", 400),
+    (GET + b"Host: u@x\r\n\r\n", 400),
+    (b"GET http://y/hidden HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+    (b"GET http://x/hidden HTTP/1.1\r\n\r\n", 400),
+    (b"GET https://x/hidden HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+    (b"GET //x/hidden HTTP/1.1\r\nHost: x\r\n\r\n", 404),
+    (GET + b"Host: x\r\nAuthorization: Bearer a\r\nAuthorization: Bearer b\r\n\r\n", 400),
+    (GET + b"Host: x\r\nOrigin: a\r\nOrigin: b\r\n\r\n", 400),
+    (GET + b"Host: x\r\nExpect: gold\r\n\r\n", 417),
+)
+PLAIN = (  # and whether the connection goes on
+    (GET + b"Host: x\r\n\r\n", True),
+    (b"GET http://x/hidden HTTP/1.1\r\nHost: X\r\n\r\n", True),
+    (GET + b"host:\tx:80 \r\nA: b\xe9 \t c\r\nEmpty:\r\n\r\n", True),
+    (GET + b"Host: [::1]:80\r\nConnection: keep-alive, x\r\n\r\n", True),
+    (GET + b"Host: x\r\nContent-Length: 3\r\n\r\nGET", True),
+    (GET + b"Host: x\r\nTransfer-Encoding: Chunked\r\n\r\n00A\r\n0123456789\r\n0\r\n\r\n", True),
+    (b"POST /hidden HTTP/1.1\r\nHost: x\r\nContent-Length: 003\r\n\r\nGET", True),
+    (GET + b"Host: x\r\nConnection: x, Close\r\n\r\n", False),
+    (b"GET /hidden HTTP/1.0\r\n\r\n", False),
+    (b"GET /hidden HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", False),
+)
+HEADS_ALONE = (
+    (b"PUT /nowhere HTTP/1.1\r\nContent-Length: 1000000\r\n", 404),
+    (b"DELETE /echo HTTP/1.1\r\nContent-Length: 1000000\r\n", 405),
+    (b"PATCH /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n", 405),
+    (b"PUT /echo HTTP/1.1\r\nContent-Length: 1000000\r\n", 401),
+    (b"PUT /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n", 401),
+    (b"PUT /echo HTTP/1.1\r\nContent-Length: 1000000\r\nAuthorization: Bearer a token\r\n", 401),
+    (b"PUT /echo HTTP/1.1\r\nContent-Length: 99999999\r\n", 401),
+    (b"PUT /echo HTTP/1.1\r\n", 401),
+    (b"PUT /echo HTTP/1.1\r\n" + TOKEN, 411),
+    (b"PUT /echo HTTP/1.1\r\nContent-Length: 4194305\r\n" + TOKEN, 413),
+    (b"POST /echo HTTP/1.1\r\nContent-Length: 1\r\nOrigin: http://evil\r\n", 403),
+    (b"POST /hidden HTTP/1.1\r\nContent-Length: 4194305\r\n", 413),
+)
+
+
+class Loop:
+    """A loop on a thread of its own, in which servers of this process run."""
+
+    def __init__(self):
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever)
+        self.thread.start()
+
+    def run(self, work):
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(60 * PATIENCE)
+
+    def close(self):
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+        self.loop.close()
+
+
+class Served(unittest.TestCase):
+    """Servers at ports of the loopback."""
+
+    def setUp(self):
+        self.loop = Loop()
+        self.addCleanup(self.loop.close)
+
+    def listen(self, server):
+        listener = http.listen_socket("127.0.0.1", 0)
+        self.loop.run(server.start(listener))
+        self.addCleanup(lambda: (self.loop.run(server.close()), listener.close()))
+        return listener.getsockname()[1]
+
+    @staticmethod
+    def said(port, data, end=False):
+        """All that is answered to these bytes, to the end of the connection."""
+        with socket.create_connection(("127.0.0.1", port), timeout=60 * PATIENCE) as one:
+            one.sendall(data)
+            if end:
+                one.shutdown(socket.SHUT_WR)
+            answer = b""
+            while more := one.recv(65536):
+                answer += more
+            return answer
+
+
+class Http(Served):
+    def setUp(self):
+        super().setUp()
+        self.hidden = 0
+        self.slow = asyncio.Event()
+
+    def serve(self, **guard):
+        async def hidden(_):
+            self.hidden += 1
+            return http.text_answer(200, "hidden")
+
+        async def echo(request):
+            return http.text_answer(200, f"'{request.body.decode()}'")
+
+        async def slow(_):
+            await self.slow.wait()
+            return http.text_answer(200, "slow")
+
+        self.server = http.Server([http.Route("/hidden", ("GET", "POST"), hidden), http.Route("/echo", ("PUT", "POST"), echo, ("PUT",)),
+                                   http.Route("/slow", ("GET",), slow)], http.Guard(open_without_token=True, **guard))
+        return self.listen(self.server)
+
+    def test_a_doubtful_request_is_refused_and_hides_no_other(self):
+        port = self.serve()
+        for text, status in DOUBTFUL:
+            with self.subTest(text=text):
+                answer = self.said(port, text + HIDDEN)
+                self.assertTrue(answer.startswith(b"HTTP/1.1 %d " % status), answer)
+                self.assertIn(b"Connection: close\r\n", answer)
+                self.assertNotIn(b"HTTP/1.1 200", answer)
+                self.assertEqual(self.hidden, 0)
+
+    def test_requests_follow_each_other_on_a_connection(self):
+        port = self.serve()
+        for text, goes_on in PLAIN:
+            with self.subTest(text=text):
+                answer = self.said(port, text + text + GET + b"Host: x\r\nConnection: close\r\n\r\n")
+                self.assertEqual(answer.count(b"HTTP/1.1 200 "), 3 if goes_on else 1, answer)
+
+    def test_a_request_may_come_byte_by_byte(self):
+        port = self.serve()
+        with socket.create_connection(("127.0.0.1", port), timeout=60 * PATIENCE) as one:
+            for byte in b"PUT /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n3\r\nabc\r\n1\r\nd\r\n0\r\n\r\n":
+                one.sendall(bytes([byte]))
+            answer = b""
+            while more := one.recv(65536):
+                answer += more
+        self.assertTrue(answer.endswith(b"'abcd'"), answer)
+
+    def test_a_head_has_a_bound(self):
+        port = self.serve()
+        for begin, line, count, status in ((GET + b"Host: x\r\n", b"A: b\r\n", 63, 200), (GET + b"Host: x\r\n", b"A: b\r\n", 64, 431),
+                                           (GET + b"Host: x\r\n", b"A: b\r\n", 20000, 431), (GET + b"Host: x\r\n", b"A", 40000, 431),
+                                           (b"GET /hidden?", b"A", 40000, 414)):
+            with socket.create_connection(("127.0.0.1", port), timeout=60 * PATIENCE) as one:
+                one.sendall(begin + line * count + b"\r\n")
+                self.assertTrue(one.recv(1024).startswith(b"HTTP/1.1 %d " % status), (line, count))
+
+    def test_the_head_is_answered_before_its_body_comes(self):
+        port = self.serve(token="a token of some length")
+        for head, status in HEADS_ALONE:
+            with self.subTest(head=head):
+                answer = self.said(port, head + b"Host: x\r\nExpect: 100-continue\r\n\r\n")  # the body never comes
+                self.assertTrue(answer.startswith(b"HTTP/1.1 %d " % status), answer)
+                self.assertIn(b"Connection: close\r\n", answer)
+
+    def test_a_body_that_waits_is_called(self):
+        port = self.serve(token="a token of some length")
+        with socket.create_connection(("127.0.0.1", port), timeout=60 * PATIENCE) as one:
+            one.sendall(b"PUT /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n" + TOKEN + b"Expect: 100-continue\r\nConnection: close\r\n\r\n")
+            self.assertEqual(one.recv(1024), b"HTTP/1.1 100 Continue\r\n\r\n")
+            one.sendall(b"abc")
+            answer = b""
+            while more := one.recv(65536):
+                answer += more
+        self.assertTrue(answer.endswith(b"\r\n\r\n'abc'"), answer)
+
+    def test_a_put_says_how_long_it_is(self):
+        port = self.serve()
+        for head, body, status, end in ((b"PUT /echo HTTP/1.1\r\nContent-Length: 3\r\n", b"abc", 200, b"'abc'"),
+                                        (b"PUT /echo HTTP/1.1\r\nContent-Length: 0\r\n", b"", 200, b"''"),
+                                        (b"PUT /echo HTTP/1.1\r\n", b"", 411, b"Content-Length\n"), (b"POST /echo HTTP/1.1\r\n", b"", 200, b"''")):
+            answer = self.said(port, head + b"Host: x\r\nConnection: close\r\n\r\n" + body)
+            self.assertTrue(answer.startswith(b"HTTP/1.1 %d " % status) and answer.endswith(end), answer)
+
+    def test_bodies_of_one_address_have_a_bound(self):
+        """Four of 4 MiB that are not whole leave no memory for a fifth. Bodies that no handler reads take none."""
+        port = self.serve()
+        head = b"PUT /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 4194304\r\nConnection: close\r\n\r\n"
+        with contextlib.ExitStack() as stack:
+            held = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60 * PATIENCE)) for _ in range(4)]
+            for one in held:
+                one.sendall(head + b"x" * (4 * MIB - 1))
+            wait_until(lambda: sum(self.server.bodies.values()) == http.BODIES_OF_ONE, 60, "all of them are read")
+            self.assertTrue(self.said(port, head + b"x").startswith(b"HTTP/1.1 503 "))
+            dropped = self.said(port, b"POST /hidden HTTP/1.1\r\nHost: x\r\nContent-Length: 4194304\r\nConnection: close\r\n\r\n" + b"x" * 4 * MIB)
+            self.assertTrue(dropped.startswith(b"HTTP/1.1 200 "), dropped)
+            held[0].sendall(b"x")
+            self.assertTrue(held[0].recv(1024).startswith(b"HTTP/1.1 200 "))
+
+    def test_an_answer_may_take_longer_than_a_request(self):
+        with mock.patch.multiple(http, IDLE_S=0.2, REQUEST_S=0.2):
+            port = self.serve()
+            self.loop.loop.call_later(3, self.slow.set)
+            self.assertTrue(self.said(port, b"GET /slow HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").endswith(b"slow"))
+
+    def test_a_connection_that_says_nothing_or_drips_is_ended(self):
+        with mock.patch.multiple(http, IDLE_S=1000, REQUEST_S=1):
+            port = self.serve()
+            with socket.create_connection(("127.0.0.1", port), timeout=0.05) as one:
+                until = time.monotonic() + 60 * PATIENCE
+                with contextlib.suppress(ConnectionError):
+                    while True:
+                        self.assertLess(time.monotonic(), until)
+                        one.send(b"G")
+                        with contextlib.suppress(TimeoutError):
+                            if one.recv(1) == b"":
+                                break
+
+    def test_requests_are_answered_while_silent_connections_take_every_place(self):
+        port = self.serve()
+        with contextlib.ExitStack() as stack:
+            busy = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60 * PATIENCE))
+            busy.sendall(b"GET /slow HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            for number in range(400):
+                one = stack.enter_context(socket.socket())
+                one.bind((f"127.0.0.{2 + number % 50}", 0))
+                one.connect(("127.0.0.1", port))
+            self.assertTrue(self.said(port, GET + b"Host: x\r\nConnection: close\r\n\r\n").endswith(b"hidden"))
+            self.loop.loop.call_soon_threadsafe(self.slow.set)
+            self.assertIn(b" 200 ", busy.recv(1024))  # what is being answered stays
+
+    def test_what_a_token_and_origins_let_through(self):
+        port = self.serve(token="a token of some length", origins=("https://board.example",))
+        put = b"PUT /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n"
+        for more, status in ((b"", 401), (b"Authorization: Basic abc\r\n", 401), (b"Authorization: Bearer another token, as long\r\n", 401),
+                             (b"Authorization: Bearer\r\n", 401), (TOKEN.replace(b"Bearer", b"bearer"), 200), (TOKEN, 200),
+                             (TOKEN + b"Origin: https://board.example\r\n", 200), (TOKEN + b"Origin: https://board.example.evil\r\n", 403),
+                             (TOKEN + b"Origin: null\r\n", 403)):
+            answer = self.said(port, put + more + b"\r\n")
+            self.assertTrue(answer.startswith(b"HTTP/1.1 %d " % status), (more, answer))
+
+
+class Flags(unittest.TestCase):
+    def test_defaults_are_those_of_mooncake(self):
+        master, client = flags.Flags(flags.MASTER), flags.Flags(flags.CLIENT)
+        for name, value in (("port", 50051), ("metrics_port", 9003), ("default_kv_lease_ttl", 10000), ("max_kv_soft_pin_ttl", 86400000),
+                            ("put_start_discard_timeout_sec", 30000), ("put_start_release_timeout_sec", 600000),
+                            ("eviction_high_watermark_ratio", 0.9), ("enable_offload", False)):
+            self.assertEqual(master[name], value, name)
+        self.assertFalse(master.given("port"))
+        self.assertEqual(client["global_segment_size"], 4 * GIB)
+
+    def test_values_come_in_every_form(self):
+        for words, name, value in (
+                ("--port=1234", "port", 1234), ("-port|1234", "port", 1234), ("--metrics-port|1234", "metrics_port", 1234),
+                ("-metrics_port=7|--metrics-port=8", "metrics_port", 8), ("--enable_offload", "enable_offload", True),
+                ("-enable-offload=TRUE", "enable_offload", True), ("--enable_offload=n", "enable_offload", False),
+                ("--enable_offload|--noenable_offload", "enable_offload", False), ("--noenable-offload|--enable_offload=1", "enable_offload", True),
+                ("--default_kv_lease_ttl=500", "default_kv_lease_ttl", 500), ("--default_kv_lease_ttl=500ms", "default_kv_lease_ttl", 500),
+                ("--default_kv_lease_ttl|5s", "default_kv_lease_ttl", 5000), ("--default_kv_lease_ttl=2m", "default_kv_lease_ttl", 120000),
+                ("--default_kv_lease_ttl=1h", "default_kv_lease_ttl", 3600000), ("--default_kv_lease_ttl=0", "default_kv_lease_ttl", 0),
+                ("--put_start_discard_timeout_sec=2", "put_start_discard_timeout_sec", 2000),
+                ("--put_start_discard_timeout_sec=1500ms", "put_start_discard_timeout_sec", 1500), ("--memory=16", "memory", 16),
+                ("--memory|1.5 GB", "memory", 1536 * MIB), ("--memory=16 MB", "memory", 16 * MIB), ("--memory|2g", "memory", 2 * GIB),
+                ("--port=1|--rpc-port=2", "rpc_port", 2), ("--root_fs_dir=", "root_fs_dir", "")):
+            with self.subTest(words=words):
+                parsed = flags.Flags(flags.MASTER)
+                self.assertIsNone(parsed.parse(words.split("|")))
+                self.assertEqual(parsed[name], value)
+                self.assertTrue(parsed.given(name))
+        parsed = flags.Flags(flags.CLIENT)
+        parsed.parse(["--global_segment_size", "1.5 GB"])
+        self.assertEqual(parsed["global_segment_size"], 1536 * MIB)
+
+    def test_what_is_wrong_is_named(self):
+        for words, text in (
+                ("--metrcs_port=1", "unknown flag 'metrcs_port'; the nearest known one is --metrics_port"), ("--evict_ratio=1", "--eviction_ratio"),
+                ("--nometrics_port", "unknown flag"), ("--port", "--port needs a value"), ("--port=", "'' is not a whole number"),
+                ("--port=-1", "not a whole number"), ("--port= 1", "not a whole number"), ("--port=1x", "not a whole number"),
+                ("--port=\u0661", "not a whole number"), ("--port=0", "'0' is not in 1..65535"), ("--port=65536", "not in 1..65535"),
+                ("--port=99999999999999999999999", "not a whole number"), ("--enable_offload=flase", "'flase' is not true or false"),
+                ("--enable_offload|false", "'false' is no flag"), ("--eviction_ratio=1.5", "not in 0..1"), ("--eviction_ratio=nan", "not a number"),
+                ("--eviction_ratio=0.5x", "not a number"), ("--default_kv_lease_ttl=5 s", "not a duration"),
+                ("--default_kv_lease_ttl=5d", "not a duration"), ("--default_kv_lease_ttl=18446744073709551615h", "not a duration"),
+                ("--memory=50%", "is not bytes"), ("--memory=18446744073709551615k", "is not bytes"),
+                ("--allocation_strategy=fastest", "'fastest' is none of: random"), ("--rpc_interface=a-name-that-is-too-long", "longer than 15 bytes"),
+                ("word", "'word' is no flag"), ("--", "'--' is no flag"), ("---port=1", "is no flag"), ("--=1", "is no flag"),
+                ("--a_name_that_is_so_long_that_no_flag_of_any_program_could_ever_have_it=1", "unknown flag"),
+                ("--config_path=/nowhere/x.json", "/nowhere/x.json"), ("--config_path=/nowhere/x.toml", "must end in .json, .yaml or .yml")):
+            with self.subTest(words=words), self.assertRaises(flags.WrongUse) as caught:
+                flags.Flags(flags.MASTER).parse(words.split("|"))
+            self.assertIn(text, str(caught.exception))
+
+    def test_help_and_what_means_nothing(self):
+        for word, asked in (("--help", "help"), ("-h", "help"), ("-help", "help"), ("--version", "version")):
+            self.assertEqual(flags.Flags(flags.MASTER).parse([word]), asked)
+        parsed = flags.Flags(flags.MASTER)
+        shown = parsed.help()
+        for flag in flags.MASTER:
+            self.assertIn(f"--{flag.name}=", shown)
+        parsed.parse(["--enable_ha", "--max_threads=8", "--client_ttl=10000ms", "--port=7"])  # client_ttl: its default, written otherwise
+        self.assertEqual(sorted(flag.name for flag, _ in parsed.ignored()), ["enable_ha", "max_threads"])
+
+    def test_files_are_read_strictly(self):
+        fine = None  # port 7, offload, a lease of 5 s
+        for name, text, error in (
+                ("a.json", '{"port": 7, "enable_offload": true, "default_kv_lease_ttl": "5s"}', fine),
+                ("a.json", '{"port": "7", "enable-offload": "yes", "default_kv_lease_ttl": 5000}', fine),
+                ("a.json", '{"prt": 7}', "unknown flag 'prt'; the nearest known one is --port"), ("a.json", '{"port": 70000}', "'70000' is not in"),
+                ("a.json", '{"port": [7]}', "port: neither text, number nor boolean"), ("a.json", '{"port": null}', "port: neither"),
+                ("a.json", '{"port": 1, "port": 2}', "duplicate"), ("a.json", "[7]", "no JSON object"), ("a.json", '{"port": 7', "a.json:1"),
+                ("a.json", "", "a.json:1"), ("a.json", '{"root_fs_dir": "a\\u0000b"}', "zero byte"), ("a.json", " " * (MIB + 1), "larger than 1 MiB"),
+                ("a.yaml", "# a comment\nport: 7\nenable_offload: true\ndefault_kv_lease_ttl: 5s\n", fine),
+                ("a.yml", "---\r\nport: '7' # seven\r\n\r\nenable_offload: on\r\ndefault_kv_lease_ttl: \"5000\"\r\n", fine),
+                ("a.yaml", "port: 7\nprt: 8\n", "a.yaml:2: unknown flag 'prt'"), ("a.yaml", "port: [7]\n", "a.yaml:1: lines of `name: value`"),
+                ("a.yaml", "port:\n  deep: 7\n", "a.yaml:1"), ("a.yaml", "port: &x 7\n", "a.yaml:1"), ("a.yaml", "port: 7\nport: 8\n", "a.yaml:2"),
+                ("a.yaml", "port: 7\n\t- x: [\n", "a.yaml:2"), ("a.yaml", "just a text\n", "`name: value`")):
+            with self.subTest(text=text[:40]), tempfile.TemporaryDirectory() as directory:
+                path = os.path.join(directory, name)
+                with open(path, "w", encoding="utf-8", newline="") as file:
+                    file.write(text)
+                parsed = flags.Flags(flags.MASTER)
+                if error is None:
+                    parsed.parse([f"--config_path={path}"])
+                    self.assertEqual((parsed["port"], parsed["enable_offload"], parsed["default_kv_lease_ttl"]), (7, True, 5000))
+                    parsed.parse(["--port=9", "--config-path", path])  # the command line wins
+                    self.assertEqual(parsed["port"], 9)
+                else:
+                    with self.assertRaises(flags.WrongUse) as caught:
+                        parsed.parse([f"--config_path={path}"])
+                    self.assertIn(error, str(caught.exception))
+
+
+class Secrets(unittest.TestCase):
+    def test_secrets_come_from_the_environment_or_a_private_file(self):
+        with tempfile.TemporaryDirectory() as directory, mock.patch.dict(os.environ):
+            os.environ.pop("MOONCAKE_CLUSTER_SECRET", None)
+            self.assertIsNone(daemon.secret("MOONCAKE_CLUSTER_SECRET"))
+            os.environ["MOONCAKE_CLUSTER_SECRET"] = "short"
+            with self.assertRaisesRegex(flags.Failure, "at least 16"):
+                daemon.secret("MOONCAKE_CLUSTER_SECRET")
+            os.environ["MOONCAKE_CLUSTER_SECRET"] = SECRET
+            self.assertEqual(daemon.secret("MOONCAKE_CLUSTER_SECRET"), SECRET)
+            del os.environ["MOONCAKE_CLUSTER_SECRET"]
+            path = os.environ["MOONCAKE_CLUSTER_SECRET_FILE"] = directory + "/secret"
+            for make in (lambda: None, lambda: os.mkfifo(path), lambda: (os.unlink(path), open(path, "w", encoding="ascii").close(), os.chmod(path, 0o644)),
+                         lambda: (os.chmod(path, 0o600), os.chmod(directory, 0o777))):  # others may read it; put another one there
+                make()
+                self.assertRaises(flags.Failure, daemon.secret, "MOONCAKE_CLUSTER_SECRET")
+            os.chmod(directory, 0o700)
+            with open(path, "w", encoding="ascii") as file:
+                file.write(SECRET + "\nmore\n")
+            self.assertEqual(daemon.secret("MOONCAKE_CLUSTER_SECRET"), SECRET)
+
+
+class Files(unittest.TestCase):
+    def test_a_file_is_synced_before_it_has_its_name_and_its_name_after(self):
+        done = []
+        with tempfile.TemporaryDirectory() as directory:
+            with mock.patch.object(daemon.os, "fsync", lambda descriptor: done.append(os.readlink(f"/proc/self/fd/{descriptor}"))), \
+                    mock.patch.object(daemon.os, "rename", lambda old, new: done.append((old, new))):
+                daemon.write_file(directory + "/name", "text")
+            self.assertEqual(done, [directory + "/name.new", (directory + "/name.new", directory + "/name"), directory])
+
+
+@unittest.skipUnless(os.path.exists(CTL), "sluicectl, which makes keys, was not built")
+class Join(Served):
+    def setUp(self):
+        super().setUp()
+        quiet = mock.patch.object(join, "log")
+        quiet.start()
+        self.addCleanup(quiet.stop)
+        self.directory = tempfile.mkdtemp(prefix="sl-")
+        self.addCleanup(shutil.rmtree, self.directory)
+
+    def cluster(self, name, join_port=None, secret=SECRET):
+        return join.Cluster(secret, f"{self.directory}/{name}", 3600, ("127.0.0.1", join_port) if join_port else None, CTL)
+
+    def master(self, secret=SECRET, greet_s=0):
+        cluster = self.cluster("master", secret=secret) if secret else None
+        return cluster, self.listen(join.Port("1.0", "mooncake-1", cluster, greet_s))
+
+    def joins(self, cluster):
+        return self.loop.run(cluster.join_once(30 * PATIENCE))
+
+    def knows(self, cluster, other, control):
+        with open(f"{cluster.members.directory}/{other.members.name}.pub", encoding="ascii") as file:
+            self.assertEqual(file.read(), f"public = {other.members.key}\n")
+        with open(f"{cluster.members.directory}/peers", encoding="ascii") as file:
+            self.assertIn(f"{other.members.name}@{control}\n", file.read())
+
+    def test_nodes_that_join_know_each_other(self):
+        master, port = self.master()
+        b, c = self.cluster("b", port), self.cluster("c", port)
+        self.assertTrue(self.joins(b))
+        self.assertTrue(self.joins(c))
+        self.assertTrue(self.joins(b))  # hears of c
+        self.assertFalse(self.joins(b))
+        self.knows(b, master, f"127.0.0.1:{master.control_port}")
+        self.knows(b, c, f"127.0.0.1:{c.control_port}")
+        self.knows(c, b, f"127.0.0.1:{b.control_port}")
+        self.knows(master, b, f"127.0.0.1:{b.control_port}")
+        self.assertNotIn(b.members.name, b.members.at)
+        again = self.cluster("b", port)  # a later life is the same host, and knows them still
+        self.assertEqual((again.members.name, again.members.key, again.control_port), (b.members.name, b.members.key, b.control_port))
+        self.assertEqual(again.members.at, b.members.at)
+        os.unlink(f"{b.members.directory}/{b.members.name}.pub")  # of a pair whose other half a power cut left
+        self.assertEqual(self.cluster("b", port).members.key, b.members.key)
+        self.assertTrue(os.path.exists(f"{b.members.directory}/{b.members.name}.pub"))
+
+    def test_a_file_that_cannot_be_written_was_not_taken(self):
+        members = self.cluster("b").members
+        member = join.Member("host-1", "1" * 40, "10.0.0.1:7000")
+        for after in (0, 1):
+            written, write = [], join.write_file
+
+            def fails(path, *rest, written=written, write=write, after=after):
+                written.append(path)
+                if len(written) > after:
+                    raise OSError(28, "no space")
+                write(path, *rest)
+            with mock.patch.object(join, "write_file", fails), self.assertRaises(OSError):
+                members.add(member)
+            self.assertEqual(members.at, {})
+        self.assertTrue(members.add(member))
+
+    def test_names_that_say_nothing_make_room(self):
+        members = self.cluster("b").members
+        named = [join.Member(f"host-{number:06x}", f"{number:040}", "10.0.0.1:7000") for number in range(join.MEMBERS_MAX + 1)]
+        for member in named[:-1]:
+            self.assertTrue(members.add(member))
+        with self.assertRaisesRegex(flags.Failure, "was heard of in the last 3600 s"):
+            members.add(named[-1])
+        self.assertFalse(members.add(named[0]))  # heard of again
+        members.quiet_s = 0
+        self.assertTrue(members.add(named[-1]))
+        self.assertEqual(set(members.at), {member.name for member in named} - {named[1].name})
+        self.assertFalse(os.path.exists(f"{members.directory}/{named[1].name}.pub"))  # its key opens nothing here any more
+        self.assertTrue(os.path.exists(f"{members.directory}/{named[0].name}.pub"))
+        self.assertEqual(len(self.cluster("b").members.at), join.MEMBERS_MAX)
+
+    def test_a_host_without_the_secret_learns_nothing(self):
+        for ours, theirs, text in ((SECRET, "another secret, long enough", "another secret"), (None, SECRET, "serves its own host only")):
+            master, port = self.master(ours)
+            b = self.cluster("b", port, theirs)
+            with self.assertRaisesRegex(flags.Failure, text):
+                self.joins(b)
+            self.assertEqual(b.members.at, {})
+            self.assertEqual(master.members.at if master else {}, {})
+
+    def test_what_is_no_master_teaches_nothing(self):
+        zeros = "0" * 64
+        greeting = b'{"sluice": "1", "challenge": "%s"}\n' % zeros.encode()
+        for lines in (b"HTTP/1.1 400 Bad Request\n", b"{}\n", b"[1]\n", b'{"sluice": 3}\n', b'{"sluice": "1", "challenge": "short"}\n', b"x" * 70000,
+                      greeting + b"{}\n", greeting + b'{"nodes": "[]", "mac": "%s"}\n' % zeros.encode()):
+            with socket.create_server(("127.0.0.1", 0)) as listener:
+                def speak(listener=listener, lines=lines):
+                    with listener.accept()[0] as one, contextlib.suppress(OSError):
+                        for line in lines.splitlines(keepends=True):
+                            one.sendall(line)
+                            one.settimeout(0.2)
+                            with contextlib.suppress(TimeoutError):
+                                one.recv(4096)
+                thread = threading.Thread(target=speak)
+                thread.start()
+                b = self.cluster("b", listener.getsockname()[1])
+                self.assertRaises(flags.Failure, self.joins, b)
+                self.assertEqual(b.members.at, {})
+                thread.join()
+
+    def test_what_is_no_join_changes_nothing(self):
+        master, port = self.master()
+        deep = b'{"join": ' + b"[" * 2000 + b"]" * 2000 + b"}\n"
+        for line in (b"", b"GET / HTTP/1.1\r\n\r\n", b"{}\n", b'{"join": "{}", "mac": ""}\n', b'{"join": 3, "mac": 4}\n',
+                     b'{"join": "{}", "mac": "%s"}\n' % (b"0" * 64), deep):
+            answer = self.said(port, line, end=True)
+            self.assertIn(b'"sluice"', answer)
+            self.assertNotIn(b"nodes", answer)
+            self.assertNotIn(b"error" if line == deep else b"nodes", answer)  # nesting is not even parsed
+            self.assertEqual(master.members.at, {})
+        for text in ("{}", "[]", "1", json.dumps({"name": "x", "key": "0" * 40, "port": 70000, "challenge": "0" * 64}),
+                     json.dumps({"name": "a/b", "key": "0" * 40, "port": 7, "challenge": "0" * 64}),
+                     json.dumps({"name": "x", "key": "0" * 40, "port": 7, "challenge": "short"})):  # from one that knows the secret
+            self.assertRaises(flags.Failure, master.take, text, ("127.0.0.1", 1))
+            self.assertEqual(master.members.at, {})
+        self.joins(self.cluster("b", port))  # it serves on
+
+    def test_bad_members_are_refused(self):
+        members = self.cluster("b").members
+        key = "0123456789012345678901234567890123456789"
+        for name, its, control in (("a/b", key, ""), ("", key, ""), ("x", "short", ""), ("x", key[:-3] + " \n9", ""), ("x", key, "host:1"),
+                                   ("x", key, "0.0.0.0:1"), ("x", key, "1.2.3.4:1\ny@1.1.1.1:1"), ("x", key, "[fe80::1%a\nb]:1"), ("x\n", key, ""),
+                                   (".", key, ""), ("x", key, "1.2.3.4:0"), ("x", key, "::1:1")):
+            with self.subTest(name=name, control=control):
+                self.assertRaises(flags.Failure, members.add, join.Member(name, its, control))
+                self.assertEqual(members.at, {})
+
+    def test_a_host_joins_while_silent_connections_take_every_place(self):
+        master, port = self.master()
+        with contextlib.ExitStack() as stack:
+            for number in range(200):
+                one = stack.enter_context(socket.socket())
+                one.bind((f"127.0.0.{2 + number % 100}", 0))
+                one.connect(("127.0.0.1", port))
+            b = self.cluster("b", port)
+            self.assertTrue(self.joins(b))
+        self.assertEqual(list(master.members.at), [b.members.name])
+
+    def test_a_host_has_so_long_to_say_who_it_is(self):
+        _, port = self.master(greet_s=0.1)
+        with socket.create_connection(("127.0.0.1", port), timeout=60 * PATIENCE) as one:
+            one.sendall(b"{")
+            while one.recv(4096):
+                pass
+
+
+class Names(unittest.TestCase):
+    def test_the_version_of_libsluice_is_that_of_its_header(self):
+        with open(os.path.join(ROOT, "client", "lib", "sluice.h"), encoding="utf-8") as header:
+            self.assertEqual(int(re.search(r"#define SLUICE_API_VERSION (\d+)", header.read())[1]), library.API_VERSION)
+
+    def test_keys_are_named_as_the_store_names_them(self):
+        """tests/unit/store_names_test.c has the same."""
+        tenant = library.tenant_prefix("t")
+        self.assertEqual((library.tenant_prefix("default"), tenant), (b"", b"\x01t\x01"))
+        for prefix, key, name in ((b"", b"a", b"a"), (b"", b"\x01a", b"\x01\x01\x01a"), (tenant, b"a", b"\x01t\x01a"), (b"", "\u00e4".encode(), b"\xc3\xa4")):
+            self.assertEqual(library.name_of(prefix, key), (name, 0))
+            self.assertEqual(library.key_of(prefix, name), key)
+            self.assertEqual(library.digest_length(prefix, name), 0)
+        for prefix, key in ((b"", b"l" * 1025), (tenant, b"l" * 1023), (b"", b"a\0b"), (b"", b"\xff")):
+            name, head = library.name_of(prefix, key)
+            self.assertEqual(head, -(-len(key) // 64) * 64)
+            self.assertTrue(name.startswith((prefix or b"\x01\x01")[:-1] + b"\x02"))
+            self.assertEqual(library.digest_length(prefix, name), len(key))
+            self.assertIsNone(library.key_of(prefix, name))
+        self.assertEqual((library.name_of(b"", b""), library.name_of(b"", b"l" * (MIB + 1))), (None, None))
+        self.assertIsNone(library.key_of(tenant, b"a"))
+        self.assertIsNone(library.key_of(b"", b"\x01t\x01a"))
+
+    def test_which_node_is_behind_a_master(self):
+        with mock.patch.dict(os.environ):
+            os.environ.pop("SLUICE_INSTANCE", None)
+            for master, instance in (("127.0.0.1:7", "mooncake-7"), ("localhost", "mooncake-50051"), ("[::1]:7", "mooncake-7"),
+                                     ("192.0.2.1:1", "mooncake-192-0-2-1-1")):
+                self.assertEqual(daemon.instance_of_master(master), instance)
+            self.assertRaises(flags.Failure, daemon.instance_of_master, "a:b:c")
+            self.assertRegex(daemon.instance_joined("A" * 30, 5), "^mooncake-a{14}-[0-9a-f]{8}-5$")
+            os.environ["SLUICE_INSTANCE"] = "own"
+            self.assertEqual(daemon.instance_of_master("192.0.2.1:1"), "own")
+
+
+if __name__ == "__main__":
+    main()

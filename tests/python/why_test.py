@@ -19,7 +19,7 @@ from node_support import CTL, PATIENCE, main, wait_until
 BLOCKS, PIECE, TOKENS = 64, 4096, 4
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 PARENT = f"00-{TRACE}-{SPAN}-01"
-PACKAGES = ("opentelemetry-exporter-otlp-proto-http==1.45.2",)
+PACKAGES = os.path.join(os.path.dirname(os.path.realpath(__file__)), "otel_requirements.txt")
 
 
 def pool():
@@ -240,7 +240,7 @@ def otel():
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, "lock"), "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        for step in ([sys.executable, "-m", "venv", os.path.join(folder, "venv")], [python, "-m", "pip", "install", "-q", *PACKAGES]):
+        for step in ([sys.executable, "-m", "venv", os.path.join(folder, "venv")], [python, "-m", "pip", "install", "-q", "--require-hashes", "-r", PACKAGES]):
             if os.path.exists(os.path.join(folder, "done")):
                 break
             done = subprocess.run(step, capture_output=True, text=True, timeout=300, check=False)

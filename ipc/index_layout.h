@@ -105,7 +105,7 @@ enum {
     TERMS_SOFT_PIN = 0,     /* how long from the commit on */
     TERMS_SOFT_PIN_END = 1, /* 0 before the commit */
     TERMS_BUNDLE = 2,
-    TERMS_CONTRIBUTIONS = 3,
+    TERMS_CONTRIBUTION = 3,
     TERMS_WORDS = 4,
 };
 /* A record's words up to its key, padded to full units with room for no key at all, stay inside any

@@ -98,7 +98,7 @@ void index_parse(const struct sl_index_view *view, sl_ref ref, const uint64_t wo
     /* A commit may have been cut off behind it. */
     out->soft_pin_end_ns = kind == SL_RECORD_RESERVED ? 0 : terms[TERMS_SOFT_PIN_END];
     out->bundle = terms[TERMS_BUNDLE];
-    out->contributions = terms[TERMS_CONTRIBUTIONS];
+    out->contribution = (uint32_t)terms[TERMS_CONTRIBUTION];
 }
 
 /* After the words of a record were read: whether they were this version's, in this slot. The slot

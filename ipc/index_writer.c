@@ -228,7 +228,7 @@ static void words_from_entry(struct sl_index *index, const struct sl_entry *want
 static bool want_has_terms(const struct sl_index *index, const struct sl_entry *want)
 {
     return index->contributed || want->soft_pin_ns != 0 || want->soft_pin_end_ns != 0 ||
-           want->bundle != 0 || want->contributions != 0;
+           want->bundle != 0 || want->contribution != 0;
 }
 
 static uint32_t want_units(const struct sl_index *index, const struct sl_entry *want)
@@ -253,7 +253,7 @@ static void terms_from_entry(const struct sl_index *index, const struct sl_entry
                                 : committed                ? soft_pin_end(index, want->soft_pin_ns)
                                                            : 0;
     terms[TERMS_BUNDLE] = want->bundle;
-    terms[TERMS_CONTRIBUTIONS] = want->contributions;
+    terms[TERMS_CONTRIBUTION] = want->contribution;
 }
 
 static sl_err record_make(struct sl_index *index, const struct sl_entry *want, sl_ref *ref,
@@ -294,16 +294,16 @@ void sl_index_set_contributed(struct sl_index *index, bool contributed)
     index->contributed = contributed;
 }
 
-bool sl_index_set_contributions(struct sl_index *index, sl_ref ref, uint64_t contributions)
+bool sl_index_set_contribution(struct sl_index *index, sl_ref ref, uint32_t contribution)
 {
     index_word *record = live_record(index, ref);
     uint64_t what = word_get(&record[RECORD_WHAT]);
     if ((what & WHAT_TERMS) == 0) {
-        return contributions == 0;
+        return contribution == 0;
     }
     word_set(
-        &record[record_terms_word(what_kind(what), what_key_length(what)) + TERMS_CONTRIBUTIONS],
-        contributions);
+        &record[record_terms_word(what_kind(what), what_key_length(what)) + TERMS_CONTRIBUTION],
+        contribution);
     return true;
 }
 

@@ -67,7 +67,7 @@ struct sl_entry {
     uint64_t soft_pin_ns; /* evicted only when nothing else is left: so long from its commit on */
     uint64_t soft_pin_end_ns; /* of a COMMITTED one: until then (monotonic); 0: no soft pin */
     uint64_t bundle;          /* hash of the name of its bundle; 0: none */
-    uint64_t contributions;   /* set of their numbers */
+    uint32_t contribution;    /* 1 + its number; 0: none */
     uint64_t lease_end_ns;    /* of a look-up that leased it (sl_leases.h): until when; 0: not */
     bool hard_pin;            /* never evicted */
     bool replace; /* of a reservation: a value that has its key by then gives way to it */
@@ -229,7 +229,7 @@ sl_err sl_index_find_hashed(const struct sl_index *index, struct sl_key key, uin
 
 /* Writes a RESERVED or PROMOTING record with its key (not in the table), complete before it counts;
  * RETIRED and QUARANTINED are taken too. Uses want: kind, extent, owner, writer, deadline_ns,
- * op_id, group, part_index, digest, disk, hard_pin, replace, pinned, soft_pin_ns, bundle, contributions,
+ * op_id, group, part_index, digest, disk, hard_pin, replace, pinned, soft_pin_ns, bundle, contribution,
  * key, key_length, hash (as of sl_index_find_hashed; 0: it is computed here). The group, if any, must be live. Errors:
  * SL_ERR_NO_SPACE (index full), SL_ERR_INVALID (kind, key length, arena over 65535, part index).
  *
@@ -248,11 +248,11 @@ sl_err sl_index_commit(struct sl_index *index, sl_ref ref, struct sl_digest dige
  * else it is freed. The caller takes old out of its lists before. */
 void sl_index_commit_over(struct sl_index *index, sl_ref ref, struct sl_digest digest, sl_ref old,
                           bool *retired);
-/* From now on each record that is made or switched has a place for its set of contributions; with
+/* From now on each record that is made or switched has a place for its contribution; with
  * false (as it begins) only those that are given one. */
 void sl_index_set_contributed(struct sl_index *index, bool contributed);
-/* Changes the set of any object's record in place; false: it has no place for it. */
-bool sl_index_set_contributions(struct sl_index *index, sl_ref ref, uint64_t contributions);
+/* Changes that of any object's record in place; false: it has no place for it. */
+bool sl_index_set_contribution(struct sl_index *index, sl_ref ref, uint32_t contribution);
 /* Inserts a COMMITTED record directly (recovery from disk): extent may be none. soft_pin_end_ns is
  * taken as it is when it is not 0. */
 sl_err sl_index_insert(struct sl_index *index, const struct sl_entry *want, sl_ref *ref,

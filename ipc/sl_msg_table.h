@@ -176,7 +176,7 @@
 
 #define SL_ITEM_CONTRIBUTION(F, L)                                    \
     F(TEXT, name, 1, 255, "of the contribution")                      \
-    F(U64, number, 0, 63, "bit in a record's set of contributions")   \
+    F(U64, number, 0, 63, "of the contribution, in records")           \
     F(U64, length_bytes, 0, UINT64_MAX, "what it adds")               \
     F(U64, used_bytes, 0, UINT64_MAX, "what values are charged")      \
     F(U64, value_count, 0, UINT64_MAX, "values that are charged")     \
@@ -390,7 +390,6 @@
       "so long after the commit they are evicted only when nothing else is left")          \
     F(BOOL, replace, 0, 1, "a value that is there stays until the commit replaces it")     \
     F(TEXTS, contributions, 0, 16, "whose memory they go into, in order of preference")    \
-    F(U64, copies, 0, 16, "how many contributions are charged with each; 0: one")          \
     F(BOOL, draft, 0, 1, "the sender pins what it is granted whenever it writes to it")
 #define SL_BODY_RESERVE_REPLY(F, L) L(items, grant, SL_BATCH_MAX, "one for each object")
 #define SL_BODY_COMMIT(F, L)                                                 \
@@ -432,9 +431,7 @@
     F(TEXTS, keys, 0, SL_BATCH_MAX, "object keys; a block key removes all its parts")        \
     F(BOOL, all, 0, 1, "everything; keys is empty then")                                     \
     F(BOOL, heed_leases, 0, 1, "what is leased stays: SL_ERR_LEASED; not with all")          \
-    F(BOOL, tell_busy, 0, 1, "SL_ERR_BUSY for what is being written, else SL_ERR_NOT_FOUND") \
-    F(TEXT, contribution, 0, 255,                                                            \
-      "takes this one's charge off values that others are charged with, too; no other goes")
+    F(BOOL, tell_busy, 0, 1, "SL_ERR_BUSY for what is being written, else SL_ERR_NOT_FOUND")
 /* client -> registrar: memory that a process lends to the node as long as it lives */
 #define SL_BODY_CONTRIBUTE(F, L)                                \
     F(TEXT, name, 1, 255, "of the contribution, on this node")  \

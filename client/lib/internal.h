@@ -35,7 +35,6 @@
 #define SL_AHEAD_CLASSES       4u
 /* Of a put's terms, as in RESERVE. */
 #define SL_TERMS_CONTRIBUTIONS_MAX 16u
-#define SL_TERMS_COPIES_MAX        16u
 #define SL_TERMS_NAME_BYTES_MAX    255u
 #define SL_AHEAD_EXTENTS_MAX       256u
 

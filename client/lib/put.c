@@ -3,8 +3,8 @@
  *
  * What is there already is seen in the index and costs no message. Values of a size that was put a
  * moment ago go into extents granted ahead of use: fill, publish. */
-#include "client/lib/lent.h"
 #include "client/lib/put.h"
+#include "client/lib/lent.h"
 #include "runtime/sl_backoff.h"
 
 #include <inttypes.h>
@@ -125,7 +125,6 @@ static sl_err put_ask(struct put *put)
         call.msg.body.reserve.hard_pin = put->terms->hard_pin;
         call.msg.body.reserve.soft_pin_ns = put->terms->soft_pin_ns;
         call.msg.body.reserve.replace = put->terms->replace;
-        call.msg.body.reserve.copies = put->terms->copies;
         call.msg.body.reserve.contributions.at = put->contributions;
         call.msg.body.reserve.contributions.count = put->terms->contribution_count;
     }

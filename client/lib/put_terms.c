@@ -15,7 +15,7 @@ bool sl_put_key_fine(struct sl_object_key key)
 static bool terms_matter(const struct sl_terms *terms)
 {
     return terms != NULL && (terms->hard_pin || terms->soft_pin_ns != 0 || terms->replace ||
-                             terms->contribution_count != 0 || terms->copies > 1);
+                             terms->contribution_count != 0);
 }
 
 sl_err sl_put_take_terms(struct put *put, const struct sl_terms *terms)
@@ -25,13 +25,10 @@ sl_err sl_put_take_terms(struct put *put, const struct sl_terms *terms)
     if (put->terms == NULL) {
         return SL_OK;
     }
-    if (terms->copies > SL_TERMS_COPIES_MAX ||
-        terms->contribution_count > SL_TERMS_CONTRIBUTIONS_MAX ||
+    if (terms->contribution_count > SL_TERMS_CONTRIBUTIONS_MAX ||
         (terms->contribution_count > 0 && terms->contributions == NULL)) {
-        return sl_fail(put->why, SL_ERR_INVALID,
-                       "terms: %u copies (at most %u) in %u contributions (at most %u)",
-                       terms->copies, SL_TERMS_COPIES_MAX, terms->contribution_count,
-                       SL_TERMS_CONTRIBUTIONS_MAX);
+        return sl_fail(put->why, SL_ERR_INVALID, "terms: %u contributions (at most %u)",
+                       terms->contribution_count, SL_TERMS_CONTRIBUTIONS_MAX);
     }
     for (uint32_t i = 0; i < terms->contribution_count; i++) {
         const char *name = terms->contributions[i];

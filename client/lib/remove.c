@@ -8,7 +8,6 @@ struct removal {
     sl_err *codes;
     uint32_t count;
     bool heed_leases, tell_busy;
-    const char *contribution; /* whose charge goes; NULL: the values do */
 };
 
 static void removal_taken(void *context, const struct sl_msg *reply)
@@ -36,8 +35,6 @@ static sl_err remove_share(struct sl_client *client, const struct sl_text *keys,
     call.msg.body.remove.keys.count = removal->count;
     call.msg.body.remove.heed_leases = removal->heed_leases;
     call.msg.body.remove.tell_busy = removal->tell_busy;
-    call.msg.body.remove.contribution =
-        sl_text_of(removal->contribution != NULL ? removal->contribution : "");
     sl_err err = sl_client_ask(client, &call, why);
     for (uint32_t i = 0; i < removal->count && err != SL_OK; i++) {
         removal->codes[i] = err;
@@ -89,18 +86,6 @@ sl_err sl_remove_batch_heeding(struct sl_client *client, const struct sl_object_
                                struct sl_error *why)
 {
     const struct removal how = {.heed_leases = heed_leases, .tell_busy = true};
-    return remove_all_of(client, keys, count, &how, codes, timeout_ns, why);
-}
-
-sl_err sl_uncharge_batch(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
-                         const char *contribution, bool heed_leases, sl_err *codes,
-                         uint64_t timeout_ns, struct sl_error *why)
-{
-    const struct removal how = {
-        .heed_leases = heed_leases, .tell_busy = true, .contribution = contribution};
-    if (contribution == NULL || contribution[0] == '\0' || strlen(contribution) > 255) {
-        return sl_fail(why, SL_ERR_INVALID, "uncharge: a name of 1 to 255 bytes");
-    }
     return remove_all_of(client, keys, count, &how, codes, timeout_ns, why);
 }
 

@@ -168,11 +168,9 @@ struct sl_terms {
                      or for another writer. Room that is on its way is waited for: memory that
                      comes, values that the disk is to have first. Who replaces still waits for
                      other writers */
-    /* Contributions (below) to be charged, in order of preference; unknown and full ones are passed
-     * over. NULL: any. */
+    /* Contributions (below), the first of which that has room is charged; NULL: any. */
     const char *const *contributions;
     uint32_t contribution_count; /* at most 16 */
-    uint32_t copies;             /* how many are charged, as far as there are so many; 0: one */
 };
 /* A run of a value's bytes in the caller's memory. */
 struct sl_piece {
@@ -305,7 +303,7 @@ sl_err sl_remove_batch_heeding(struct sl_client *client, const struct sl_object_
 struct sl_stat {
     uint64_t length_bytes;
     uint64_t lease_end_ns;  /* CLOCK_MONOTONIC; 0: not leased by this look-up */
-    uint64_t contributions; /* set of their numbers; 0: not in memory, or of a node without any */
+    uint64_t contributions; /* bit of the number; 0: not in memory, or of a node without any */
     bool in_memory, on_disk;
     bool hard_pin;
     uint64_t soft_pin_end_ns;
@@ -318,7 +316,7 @@ sl_err sl_stat_batch(struct sl_client *client, const struct sl_object_key *keys,
 
 /* Contributions. On a node with the setting `contributions`, values in memory are charged to what
  * processes contribute, and the ceiling is their sum (at most `memory`). When one ends (withdrawn,
- * or its process died), values that were charged to it alone leave memory; what is on disk, too,
+ * or its process died), values that were charged to it leave memory; what is on disk, too,
  * stays there. Names are unique on a node; the same again is fine. A client tells a node that was
  * started anew by itself what it contributes, with its next call that asks the node for something,
  * and takes back what does not last when it is closed. Withdrawing waits until none of the values
@@ -341,13 +339,6 @@ sl_err sl_withdraw(struct sl_client *client, const char *name, uint64_t timeout_
                    struct sl_error *why);
 sl_err sl_contributions(struct sl_client *client, struct sl_contribution_info *infos,
                         uint32_t *count, uint64_t timeout_ns, struct sl_error *why);
-/* Takes the charge of this contribution off values that others are charged with, too. codes[i]:
- * SL_OK, SL_ERR_NOT_FOUND (not charged to it, or to it alone), SL_ERR_LEASED (with heed_leases),
- * SL_ERR_BUSY. Errors also: SL_ERR_NOT_FOUND (no such contribution). */
-sl_err sl_uncharge_batch(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
-                         const char *contribution, bool heed_leases, sl_err *codes,
-                         uint64_t timeout_ns, struct sl_error *why);
-
 /* Why an object, a part or a block is a miss, in words: one story a key. */
 struct sl_story {
     sl_err code;     /* SL_OK: it is there; SL_ERR_BUSY: being written; SL_ERR_NOT_FOUND */

@@ -9,7 +9,8 @@ static struct sl_stat stat_of(const struct sl_entry *entry)
     return (struct sl_stat){
         .length_bytes = entry->extent.length_bytes,
         .lease_end_ns = entry->lease_end_ns,
-        .contributions = in_memory ? entry->contributions : 0,
+        .contributions =
+            in_memory && entry->contribution != 0 ? UINT64_C(1) << (entry->contribution - 1) : 0,
         .in_memory = in_memory,
         .on_disk = entry->disk.valid != 0,
         .hard_pin = entry->hard_pin,

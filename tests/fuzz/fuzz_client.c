@@ -227,8 +227,7 @@ static void call_pieces(struct hostile_input *input, uint64_t what, uint32_t cou
     const struct sl_terms terms = {.replace = (what & 64) != 0,
                                    .hard_pin = (what & 32) != 0,
                                    .contributions = names,
-                                   .contribution_count = (uint32_t)(what >> 5 & 2),
-                                   .copies = (uint32_t)(what >> 4 & 3)};
+                                   .contribution_count = (uint32_t)(what >> 5 & 2)};
     sl_err err = SL_OK;
     for (uint32_t i = 0; i < count; i++) {
         uint64_t cut = hostile_byte(input) % 200;

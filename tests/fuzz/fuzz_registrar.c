@@ -264,7 +264,6 @@ static void move_put(struct hostile *hostile, uint64_t how, bool commit)
     msg.body.reserve.replace = (terms & 48) == 48;
     struct sl_text wish = sl_text_of(contribution_of(terms >> 2));
     msg.body.reserve.contributions = (struct sl_texts){&wish, terms >> 7};
-    msg.body.reserve.copies = (terms >> 1 & 1) + (how >> 7);
     const struct registrar *self = hostile->fake.state;
     if (self->contributions->on && self->space.contributed_bytes == 0) {
         move_contribute(hostile, 0xa0 | (how & 0x1d));
@@ -324,9 +323,6 @@ static void move_keys(struct hostile *hostile, uint64_t how)
         msg.body.remove.keys = list;
         msg.body.remove.heed_leases = (how & 16) != 0;
         msg.body.remove.tell_busy = (how & 32) != 0;
-        const struct registrar *self = hostile->fake.state;
-        bool one = self->contributions->on && (which & 2) != 0;
-        msg.body.remove.contribution = sl_text_of(one ? contribution_of(which >> 2) : "");
     } else if (msg.type == SL_MSG_LOOKUP) {
         msg.body.lookup.keys = list;
     } else if (msg.type == SL_MSG_PREFETCH) {

@@ -27,10 +27,9 @@ static void tally_record(struct registrar *self, sl_ref ref, struct registrar_ta
                       (entry.kind == SL_RECORD_COMMITTED || entry.kind == SL_RECORD_RESERVED);
     tally->claims += entry.kind == SL_RECORD_RESERVED || entry.kind == SL_RECORD_PROMOTING ||
                      entry.kind == SL_RECORD_QUARANTINED;
-    for (uint64_t left = self->contributions->on ? entry.contributions : 0; left != 0;
-         left &= left - 1) {
+    if (self->contributions->on && entry.contribution != 0) {
         HOSTILE_MUST(entry.extent.generation != 0);
-        tally->charged[__builtin_ctzll(left)] += sl_extent_space(entry.extent.length_bytes);
+        tally->charged[entry.contribution - 1] += sl_extent_space(entry.extent.length_bytes);
     }
     if (entry.extent.generation != 0) {
         struct sl_alloc_stats before;

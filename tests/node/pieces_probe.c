@@ -204,8 +204,7 @@ static void refusals(struct sl_client *client)
     CHECK(codes[0] == SL_OK && codes[1] == SL_ERR_INVALID && codes[2] == SL_OK);
     memset(long_name, 'n', sizeof long_name - 1);
     const char *const names[] = {long_name};
-    const struct sl_terms terms[] = {{.copies = 17},
-                                     {.contribution_count = 17, .contributions = names},
+    const struct sl_terms terms[] = {{.contribution_count = 17, .contributions = names},
                                      {.contribution_count = 1},
                                      {.contribution_count = 1, .contributions = names}};
     for (uint32_t i = 0; i < COUNT(terms); i++) {

@@ -401,13 +401,11 @@ class Processes(OnPool):
             there = child.says()
             lost, value = self.stored("lost", config=config(preferred_segment=there))
             kept, _ = self.stored("kept", config=config(preferred_segment=self.store.get_hostname()))
-            both, _ = self.stored("both", config=config(replica_num=2))
             self.assertEqual(self.store.get(lost), value)
             child.kill()
         wait_until(lambda: self.store.is_exist(lost) == 0, 15, "its values are gone")
         self.assertEqual(self.store.get(lost), b"")
         self.assertEqual(self.store.get(kept), value_of(kept, 1000))
-        self.assertEqual(self.store.get(both), value_of(both, 1000))
         self.assertEqual(self.store.put(lost, b"again"), 0)
         self.assertEqual(self.store.get(lost), b"again")
 

@@ -391,18 +391,18 @@ class Ranges(OnPool):
 
 
 class Replicas(OnPool):
-    def test_the_own_memory_first(self):
-        """1.7 replica choice: a value with two replicas is read when either is gone."""
+    def test_a_value_is_read_wherever_it_lies(self):
+        """1.7 replica choice: a value in one process's memory is read by all, and goes with it."""
         other = self.opened(64 * MIB)
-        two = ReplicateConfig()
-        two.replica_num = 2
-        key, value = self.stored(config=two)
-        self.assertEqual((self.store.get(key), other.get(key)), (value, value))
-        other.close()
-        self.assertEqual(self.store.get(key), value)
+        there = ReplicateConfig()
+        there.preferred_segment = other.get_hostname()
+        key, value = self.stored(config=there)
         reader = self.opened(0)
         memory = self.memory(4096, reader)
-        wait_until(lambda: reader.get_into(key, memory.address, 4096) == 1000, 5, "read from the replica that is left")
+        self.assertEqual((self.store.get(key), other.get(key)), (value, value))
+        self.assertEqual(reader.get_into(key, memory.address, 4096), 1000)
+        other.close()
+        self.assertEqual(self.store.is_exist(key), 0)
 
 
 if __name__ == "__main__":

@@ -190,15 +190,16 @@ class Removing(OnPool):
         self.assert_plain(self.store.batch_is_exist(keys), [0, 1, 1, 0])
 
     def test_batch_replica_clear_of_a_segment(self):
-        """1.9 batch_replica_clear: with a segment's name the replica there alone: the value stays readable by the other."""
+        """1.9 batch_replica_clear: with a segment's name only what lies there."""
         other = self.opened(64 * MIB)
-        key, value = self.stored(config=config(replica_num=2))
-        self.assertEqual(self.store.batch_replica_clear([key], other.get_hostname()), [key])
-        self.assertEqual(self.store.get(key), value)
-        self.assertEqual(len(self.store.get_replica_desc(key)), 1)
+        key, value = self.stored(config=config(preferred_segment=other.get_hostname()))
         lease_over(self.pool)
-        self.assertEqual(self.store.batch_replica_clear([key], "nowhere:1"), [])
+        for name in (self.store.get_hostname(), "nowhere:1"):
+            self.assertEqual(self.store.batch_replica_clear([key], name), [])
         self.assertEqual(self.store.get(key), value)
+        lease_over(self.pool)
+        self.assertEqual(self.store.batch_replica_clear([key], other.get_hostname()), [key])
+        self.assertEqual(self.store.is_exist(key), 0)
 
     def test_wrong_types(self):
         """1.9 remove, batch_remove, remove_by_regex: TypeError."""

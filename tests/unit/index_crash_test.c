@@ -93,7 +93,7 @@ static void claim_a_anew(struct stage *stage) /* with terms: a record of another
     entry.hard_pin = true;
     entry.soft_pin_ns = 70;
     entry.bundle = 0xb00d1e;
-    entry.contributions = 5;
+    entry.contribution = 5;
     must(sl_index_claim(stage->bed.index, &entry, &stage->refs[P], NULL) == SL_OK);
 }
 static void replace_a(struct stage *stage)
@@ -112,7 +112,7 @@ static void write_a_anew(struct stage *stage)
 }
 static void charge_a(struct stage *stage)
 {
-    must(sl_index_set_contributions(stage->bed.index, stage->refs[A], 4));
+    must(sl_index_set_contribution(stage->bed.index, stage->refs[A], 4));
 }
 static void group_make(struct stage *stage)
 {
@@ -251,7 +251,7 @@ static void dump_claim(void *context, const struct sl_entry *entry)
              SL_MIN((int)entry->key_length, 20), entry->key, entry->group != 0, entry->disk.segment,
              entry->hard_pin, (unsigned long long)entry->soft_pin_ns,
              (unsigned long long)entry->soft_pin_end_ns, (unsigned long long)entry->bundle,
-             (unsigned long long)entry->contributions);
+             (unsigned long long)entry->contribution);
 }
 
 static int line_order(const void *a, const void *b)

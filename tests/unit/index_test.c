@@ -54,7 +54,7 @@ static void assert_terms(const struct sl_entry *got, const struct sl_entry *want
     ck_assert_uint_eq(got->soft_pin_ns, want->soft_pin_ns);
     ck_assert_uint_eq(got->soft_pin_end_ns, end_ns);
     ck_assert_uint_eq(got->bundle, want->bundle);
-    ck_assert_uint_eq(got->contributions, want->contributions);
+    ck_assert_uint_eq(got->contribution, want->contribution);
 }
 
 static const uint32_t key_lengths[] = {1,  7,  8,  9,   15,   16,   40,  41,
@@ -94,7 +94,7 @@ START_TEST(terms_stay_with_a_value_from_its_claim_on)
         want.hard_pin = true;
         want.soft_pin_ns = 500;
         want.bundle = UINT64_MAX - 7;
-        want.contributions = UINT64_C(1) << 63 | 1;
+        want.contribution = 64;
         sl_index_set_now(bed.index, 10000);
         ck_assert_int_eq(sl_index_claim(bed.index, &want, &ref, NULL), SL_OK);
         sl_index_read(bed.index, ref, &got);
@@ -112,8 +112,8 @@ START_TEST(terms_stay_with_a_value_from_its_claim_on)
 
         ck_assert_int_eq(sl_index_find(bed.view, key, want.key_length, &got), SL_OK);
         assert_terms(&got, &want, 20500);
-        ck_assert(sl_index_set_contributions(bed.index, ref, 6));
-        want.contributions = 6;
+        ck_assert(sl_index_set_contribution(bed.index, ref, 6));
+        want.contribution = 6;
         bed_detach(&bed);
         bed_attach(&bed);
         sl_index_recover(bed.index, NULL, NULL);
@@ -130,15 +130,15 @@ START_TEST(a_record_gets_a_place_for_contributions_when_it_is_switched)
         struct sl_disk_place disk = {.segment = 3, .valid = 1};
         struct sl_entry got;
         sl_ref plain = bed_insert(&bed, "plain", 1);
-        ck_assert(!sl_index_set_contributions(bed.index, plain, 2));
-        ck_assert(sl_index_set_contributions(bed.index, plain, 0));
+        ck_assert(!sl_index_set_contribution(bed.index, plain, 2));
+        ck_assert(sl_index_set_contribution(bed.index, plain, 0));
 
         sl_index_set_contributed(bed.index, true);
         ck_assert_int_eq(sl_index_switch(bed.index, plain, NULL, &disk, &plain), SL_OK);
 
-        ck_assert(sl_index_set_contributions(bed.index, plain, 2));
+        ck_assert(sl_index_set_contribution(bed.index, plain, 2));
         ck_assert_int_eq(bed_find(&bed, "plain", &got), SL_OK);
-        ck_assert_uint_eq(got.contributions, 2);
+        ck_assert_uint_eq(got.contribution, 2);
         ck_assert_uint_eq(got.extent.generation, 1001);
         bed_remove(&bed);
     }

@@ -91,12 +91,12 @@ static void sums_are_exact(struct node *node)
     while (sl_index_walk(self->index, &cursor, &entry)) {
         bool extent = entry.kind != SL_RECORD_GROUP && entry.kind != SL_RECORD_BLOB;
         if (!extent || entry.extent.generation == 0) {
-            ck_assert(!extent || entry.contributions == 0);
+            ck_assert(!extent || entry.contribution == 0);
             continue;
         }
-        for (uint64_t left = entry.contributions; left != 0; left &= left - 1) {
-            used[__builtin_ctzll(left)] += sl_extent_space(entry.extent.length_bytes);
-            counts[__builtin_ctzll(left)]++;
+        if (entry.contribution != 0) {
+            used[entry.contribution - 1] += sl_extent_space(entry.extent.length_bytes);
+            counts[entry.contribution - 1]++;
         }
     }
     for (uint32_t i = 0; i < REG_CONTRIBUTIONS_MAX; i++) {
@@ -124,13 +124,12 @@ static void settle(struct node *node)
 /* ---- putting ---- */
 
 static sl_err put_where(struct node *node, const char *key, uint64_t length, const char *first,
-                        const char *second, uint64_t copies)
+                        const char *second)
 {
     struct want want = {.key = key, .length = length};
     struct reserve_ask ask = {.sender = "client.1",
                               .wants = &want,
                               .count = 1,
-                              .copies = copies,
                               .contributions = {first, second},
                               .contribution_count = first == NULL    ? 0
                                                     : second == NULL ? 1
@@ -183,10 +182,10 @@ START_TEST(without_contributions_there_is_no_room)
         struct node *node = node_start(settings);
         node_client(node, "client.1", 11);
 
-        ck_assert_int_eq(put_where(node, "k", 100, NULL, NULL, 0), SL_ERR_NO_SPACE);
+        ck_assert_int_eq(put_where(node, "k", 100, NULL, NULL), SL_ERR_NO_SPACE);
 
         ck_assert_int_eq(contribute(node, "client.1", "a", SL_MIB, false), SL_OK);
-        ck_assert_int_eq(put_where(node, "k", 100, NULL, NULL, 0), SL_OK);
+        ck_assert_int_eq(put_where(node, "k", 100, NULL, NULL), SL_OK);
         node_end(node);
     }
 END_TEST
@@ -285,34 +284,16 @@ START_TEST(preferred_ones_are_charged_first)
         struct node *node = node_with_two(settings);
         struct sl_entry entry;
 
-        ck_assert_int_eq(put_where(node, "k0", HALF, "b:1", NULL, 0), SL_OK);
-        ck_assert_int_eq(put_where(node, "k1", HALF, "nobody", "b:1", 0), SL_OK);
+        ck_assert_int_eq(put_where(node, "k0", HALF, "b:1", NULL), SL_OK);
+        ck_assert_int_eq(put_where(node, "k1", HALF, "nobody", "b:1"), SL_OK);
         ck_assert_uint_eq(used_of(node, "b:1"), SL_MIB);
         ck_assert_uint_eq(used_of(node, "a:1"), 0);
 
         /* a full one is passed over */
-        ck_assert_int_eq(put_where(node, "k2", HALF, "b:1", NULL, 0), SL_OK);
+        ck_assert_int_eq(put_where(node, "k2", HALF, "b:1", NULL), SL_OK);
         ck_assert_uint_eq(used_of(node, "a:1"), HALF);
         ck_assert(node_entry(node, "k0", &entry));
-        ck_assert_uint_eq(entry.contributions, 2);
-        sums_are_exact(node);
-        node_end(node);
-    }
-END_TEST
-
-START_TEST(copies_go_to_different_ones_as_far_as_there_are_some)
-    {
-        struct node *node = node_with_two(settings);
-        struct sl_entry entry;
-
-        ck_assert_int_eq(put_where(node, "k", HALF, NULL, NULL, 2), SL_OK);
-        ck_assert(node_entry(node, "k", &entry));
-        ck_assert_uint_eq(entry.contributions, 3);
-        ck_assert_int_eq(put_where(node, "m", HALF, NULL, NULL, 5), SL_OK);
-        ck_assert(node_entry(node, "m", &entry));
-        ck_assert_uint_eq(entry.contributions, 3);
-        ck_assert_uint_eq(used_of(node, "a:1"), SL_MIB);
-        ck_assert_uint_eq(used_of(node, "b:1"), SL_MIB);
+        ck_assert_uint_eq(entry.contribution, 2);
         sums_are_exact(node);
         node_end(node);
     }
@@ -324,7 +305,7 @@ START_TEST(both_fill_up_without_a_wish)
         char key[16];
         for (uint32_t i = 0; i < 200; i++) {
             snprintf(key, sizeof(key), "k%u", i);
-            ck_assert_int_eq(put_where(node, key, 4096, NULL, NULL, 1), SL_OK);
+            ck_assert_int_eq(put_where(node, key, 4096, NULL, NULL), SL_OK);
         }
 
         ck_assert_uint_gt(used_of(node, "a:1"), 40 * 4096);
@@ -342,7 +323,7 @@ START_TEST(the_local_strategy_takes_the_writers_own)
         char key[16];
         for (uint32_t i = 0; i < 64; i++) {
             snprintf(key, sizeof(key), "k%u", i);
-            ck_assert_int_eq(put_where(node, key, 4096, NULL, NULL, 1), SL_OK);
+            ck_assert_int_eq(put_where(node, key, 4096, NULL, NULL), SL_OK);
         }
 
         ck_assert_uint_eq(used_of(node, "a:1"), 64 * 4096);
@@ -358,7 +339,7 @@ START_TEST(the_free_strategy_takes_the_emptiest)
         char key[16];
         for (uint32_t i = 0; i < 64; i++) {
             snprintf(key, sizeof(key), "k%u", i);
-            ck_assert_int_eq(put_where(node, key, 4096, NULL, NULL, 1), SL_OK);
+            ck_assert_int_eq(put_where(node, key, 4096, NULL, NULL), SL_OK);
         }
 
         ck_assert_uint_eq(used_of(node, "a:1"), 32 * 4096);
@@ -370,19 +351,19 @@ END_TEST
 START_TEST(a_full_node_evicts_the_oldest_until_one_has_room)
     {
         struct node *node = node_with_two(settings);
-        ck_assert_int_eq(put_where(node, "b0", HALF, "b:1", NULL, 0), SL_OK);
-        ck_assert_int_eq(put_where(node, "a0", HALF, "a:1", NULL, 0), SL_OK);
-        ck_assert_int_eq(put_where(node, "b1", HALF, "b:1", NULL, 0), SL_OK);
-        ck_assert_int_eq(put_where(node, "a1", HALF, "a:1", NULL, 0), SL_OK);
+        ck_assert_int_eq(put_where(node, "b0", HALF, "b:1", NULL), SL_OK);
+        ck_assert_int_eq(put_where(node, "a0", HALF, "a:1", NULL), SL_OK);
+        ck_assert_int_eq(put_where(node, "b1", HALF, "b:1", NULL), SL_OK);
+        ck_assert_int_eq(put_where(node, "a1", HALF, "a:1", NULL), SL_OK);
 
-        ck_assert_int_eq(put_where(node, "x", HALF, "a:1", NULL, 0), SL_OK); /* a wish only */
+        ck_assert_int_eq(put_where(node, "x", HALF, "a:1", NULL), SL_OK); /* a wish only */
 
         ck_assert(!node_sees(node, "b0"));
         ck_assert(node_sees(node, "a0") && node_sees(node, "b1") && node_sees(node, "a1"));
         ck_assert_uint_eq(used_of(node, "b:1"), SL_MIB);
         ck_assert_uint_eq(node_metric(node, "contributed_used_bytes"), 2 * SL_MIB);
         /* a whole MiB wants all of one: as many go as it takes, whosever they are */
-        ck_assert_int_eq(put_where(node, "y", SL_MIB, NULL, NULL, 1), SL_OK);
+        ck_assert_int_eq(put_where(node, "y", SL_MIB, NULL, NULL), SL_OK);
         ck_assert(node_sees(node, "y"));
         sums_are_exact(node);
         node_end(node);
@@ -479,22 +460,18 @@ START_TEST(its_values_go_with_a_contribution)
     {
         struct node *node = node_with_two(settings);
         char text[256];
-        ck_assert_int_eq(put_where(node, "a0", 5000, "a:1", NULL, 0), SL_OK);
-        ck_assert_int_eq(put_where(node, "b0", 5000, "b:1", NULL, 0), SL_OK);
-        ck_assert_int_eq(put_where(node, "both", 5000, "a:1", "b:1", 2), SL_OK);
+        ck_assert_int_eq(put_where(node, "a0", 5000, "a:1", NULL), SL_OK);
+        ck_assert_int_eq(put_where(node, "b0", 5000, "b:1", NULL), SL_OK);
 
         ck_assert_int_eq(withdraw(node, "client.1", "a:1"), SL_OK);
 
         ck_assert(!node_sees(node, "a0"));
-        ck_assert(node_sees(node, "b0") && node_sees(node, "both"));
+        ck_assert(node_sees(node, "b0"));
         explained(node, "a0", text);
         ck_assert_str_eq(text, "its contribution a:1 ended");
-        struct sl_entry entry;
-        ck_assert(node_entry(node, "both", &entry));
-        ck_assert_uint_eq(entry.contributions, 2);
-        ck_assert_uint_eq(used_of(node, "b:1"), 2 * 8192);
+        ck_assert_uint_eq(used_of(node, "b:1"), 8192);
         settle(node);
-        ck_assert_uint_eq(node_metric(node, "used_bytes"), 2 * 8192);
+        ck_assert_uint_eq(node_metric(node, "used_bytes"), 8192);
         ck_assert_uint_eq(node_metric(node, "contributed_bytes"), SL_MIB);
         node_end(node);
     }
@@ -504,8 +481,8 @@ START_TEST(death_ends_what_does_not_last)
     {
         struct node *node = node_with_two(settings);
         ck_assert_int_eq(contribute(node, "client.1", "lasts", SL_MIB, true), SL_OK);
-        ck_assert_int_eq(put_where(node, "a0", 5000, "a:1", NULL, 0), SL_OK);
-        ck_assert_int_eq(put_where(node, "l0", 5000, "lasts", NULL, 0), SL_OK);
+        ck_assert_int_eq(put_where(node, "a0", 5000, "a:1", NULL), SL_OK);
+        ck_assert_int_eq(put_where(node, "l0", 5000, "lasts", NULL), SL_OK);
 
         fake_die(&node->fake, proc_of(11));
         settle(node);
@@ -535,7 +512,7 @@ START_TEST(thousands_of_values_leave_in_slices_and_others_come_meanwhile)
         ck_assert_int_eq(contribute(node, "client.1", "b", 32 * SL_MIB, false), SL_OK);
         for (uint32_t i = 0; i < 8000; i++) {
             snprintf(key, sizeof(key), "a%u", i);
-            ck_assert_int_eq(put_where(node, key, 100, "a", NULL, 0), SL_OK);
+            ck_assert_int_eq(put_where(node, key, 100, "a", NULL), SL_OK);
         }
 
         msg.body.withdraw.name = sl_text_of("a");
@@ -544,7 +521,7 @@ START_TEST(thousands_of_values_leave_in_slices_and_others_come_meanwhile)
         uint32_t put = 0;
         while (!fake_take_reply(&node->fake, "client.1", msg.seq, &reply)) {
             snprintf(key, sizeof(key), "b%u", put++);
-            ck_assert_int_eq(put_where(node, key, 100, "a", NULL, 0), SL_OK);
+            ck_assert_int_eq(put_where(node, key, 100, "a", NULL), SL_OK);
             ck_assert_uint_lt(put, 100);
             sums_are_exact(node);
         }
@@ -560,7 +537,7 @@ START_TEST(thousands_of_values_leave_in_slices_and_others_come_meanwhile)
     }
 END_TEST
 
-START_TEST(what_is_being_written_is_charged_to_another)
+START_TEST(what_is_being_written_ends_with_it)
     {
         struct node *node = node_with_two(settings);
         struct want want = {.key = "k", .length = HALF};
@@ -572,9 +549,10 @@ START_TEST(what_is_being_written_is_charged_to_another)
         ck_assert(node_reserve(node, &ask, &grants));
         ck_assert_int_eq(withdraw(node, "client.2", "b:1"), SL_OK);
 
-        ck_assert_int_eq(node_commit(node, "client.1", "k", &grants.at[0]), SL_OK);
+        ck_assert_int_eq(node_commit(node, "client.1", "k", &grants.at[0]), SL_ERR_NO_SPACE);
 
-        ck_assert(node_sees(node, "k"));
+        ck_assert(!node_sees(node, "k"));
+        ck_assert_int_eq(put_where(node, "k", HALF, "b:1", NULL), SL_OK); /* by another */
         ck_assert_uint_eq(used_of(node, "a:1"), HALF);
         settle(node);
         node_end(node);
@@ -615,7 +593,7 @@ START_TEST(pinned_bytes_stay_and_the_number_is_free)
         ck_assert_int_eq(sl_pins_create(&options, &pins, &why), SL_OK);
         ck_assert_int_eq(node_hello_pins(node, "client.1", "client", 11, "pins.client.1"), SL_OK);
         ck_assert_int_eq(contribute(node, "client.1", "a", SL_MIB, false), SL_OK);
-        ck_assert_int_eq(put_where(node, "k", 5000, NULL, NULL, 0), SL_OK);
+        ck_assert_int_eq(put_where(node, "k", 5000, NULL, NULL), SL_OK);
         ck_assert(node_entry(node, "k", &entry));
         ck_assert_int_eq(sl_pins_take(pins, node->view, &entry, &pin), SL_OK);
 
@@ -641,7 +619,7 @@ START_TEST(what_is_on_disk_stays_there)
         struct sl_item_location at;
         tierer_arrive(node, TIERER_PID);
         tierer_ready(node);
-        ck_assert_int_eq(put_where(node, "a0", 5000, "a:1", NULL, 0), SL_OK);
+        ck_assert_int_eq(put_where(node, "a0", 5000, "a:1", NULL), SL_OK);
         ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
 
         ck_assert_int_eq(withdraw(node, "client.1", "a:1"), SL_OK);
@@ -670,8 +648,7 @@ START_TEST(what_is_on_its_way_to_disk_is_waited_for)
         struct sl_item_location at;
         tierer_arrive(node, TIERER_PID);
         tierer_ready(node);
-        ck_assert_int_eq(put_where(node, "a0", 5000, "a:1", NULL, 0),
-                         SL_OK); /* DISK_WRITE is out */
+        ck_assert_int_eq(put_where(node, "a0", 5000, "a:1", NULL), SL_OK); /* DISK_WRITE is out */
 
         ck_assert_int_eq(withdraw(node, "client.1", "a:1"), SL_ERR_INCOMPLETE);
         ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
@@ -741,7 +718,7 @@ START_TEST(grants_ahead_are_charged_and_give_way)
         ck_assert_uint_eq(used_of(node, "a"), granted * 4096);
         sums_are_exact(node);
 
-        ck_assert_int_eq(put_where(node, "all", SL_MIB, NULL, NULL, 0), SL_OK);
+        ck_assert_int_eq(put_where(node, "all", SL_MIB, NULL, NULL), SL_OK);
         ck_assert_uint_eq(used_of(node, "a"), SL_MIB);
         sums_are_exact(node);
         sl_pins_destroy(&pins);
@@ -782,8 +759,8 @@ START_TEST(a_successor_has_the_same_sums)
     {
         struct node *node = node_with_two(settings);
         ck_assert_int_eq(contribute(node, "client.1", "lasts", SL_MIB, true), SL_OK);
-        ck_assert_int_eq(put_where(node, "a0", 5000, "a:1", NULL, 0), SL_OK);
-        ck_assert_int_eq(put_where(node, "both", 70000, "a:1", "b:1", 2), SL_OK);
+        ck_assert_int_eq(put_where(node, "a0", 5000, "a:1", NULL), SL_OK);
+        ck_assert_int_eq(put_where(node, "b0", 70000, "b:1", NULL), SL_OK);
         (void)node_grant(node, "client.1", "being written", HALF);
         struct listed before, after;
         list(node, &before);
@@ -810,8 +787,8 @@ START_TEST(a_successor_ends_what_died_meanwhile)
     {
         struct node *node = node_with_two(settings);
         struct sl_error why;
-        ck_assert_int_eq(put_where(node, "a0", 5000, "a:1", NULL, 0), SL_OK);
-        ck_assert_int_eq(put_where(node, "b0", 5000, "b:1", NULL, 0), SL_OK);
+        ck_assert_int_eq(put_where(node, "a0", 5000, "a:1", NULL), SL_OK);
+        ck_assert_int_eq(put_where(node, "b0", 5000, "b:1", NULL), SL_OK);
         fake_stop(&node->fake);
 
         fake_die(&node->fake, proc_of(12));
@@ -838,7 +815,7 @@ START_TEST(a_successor_goes_on_with_the_end)
         ck_assert_int_eq(contribute(node, "client.1", "b", 16 * SL_MIB, false), SL_OK);
         for (uint32_t i = 0; i < 8000; i++) {
             snprintf(key, sizeof(key), "a%u", i);
-            ck_assert_int_eq(put_where(node, key, 100, "a", NULL, 0), SL_OK);
+            ck_assert_int_eq(put_where(node, key, 100, "a", NULL), SL_OK);
         }
         msg.body.withdraw.name = sl_text_of("a");
         fake_give(&node->fake, "client.1", &msg); /* one slice */
@@ -874,7 +851,7 @@ START_TEST(values_of_a_time_without_contributions_have_no_room)
         ck_assert(!node_sees(node, "old"));
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
         ck_assert_int_eq(contribute(node, "client.1", "a", SL_MIB, false), SL_OK);
-        ck_assert_int_eq(put_where(node, "new", 5000, NULL, NULL, 0), SL_OK);
+        ck_assert_int_eq(put_where(node, "new", 5000, NULL, NULL), SL_OK);
         fake_stop(&node->fake); /* and back again */
         fake_set(&node->fake, "contributions", "false");
         ck_assert_int_eq(fake_start(&node->fake, &why), SL_OK);
@@ -902,11 +879,11 @@ START_TEST(what_moves_during_the_walk_is_waited_for)
         ck_assert_int_eq(contribute(node, "client.1", "b", 32 * SL_MIB, false), SL_OK);
         for (uint32_t i = 0; i < 6000; i++) {
             snprintf(key, sizeof(key), "k%u", i);
-            ck_assert_int_eq(put_where(node, key, 100, "b", NULL, 0), SL_OK);
+            ck_assert_int_eq(put_where(node, key, 100, "b", NULL), SL_OK);
         }
         while (tierer_write(node, 1, SL_OK) > 0) {
         }
-        ck_assert_int_eq(put_where(node, "v", 100, "a", NULL, 0), SL_OK); /* DISK_WRITE is out */
+        ck_assert_int_eq(put_where(node, "v", 100, "a", NULL), SL_OK); /* DISK_WRITE is out */
         ck_assert(node_entry(node, "v", &entry));
         ck_assert_uint_gt(entry.ref, 0);
         sl_ref last = entry.ref;
@@ -935,80 +912,6 @@ START_TEST(what_moves_during_the_walk_is_waited_for)
     }
 END_TEST
 
-/* ---- takes off one's charge ---- */
-
-static uint64_t uncharge_send(struct node *node, const struct sl_text *keys, uint64_t count,
-                              const char *name)
-{
-    struct sl_msg msg = {.type = SL_MSG_REMOVE};
-    msg.body.remove.keys = (struct sl_texts){keys, count};
-    msg.body.remove.contribution = sl_text_of(name);
-    fake_give(&node->fake, "client.1", &msg);
-    return msg.seq;
-}
-
-static sl_err uncharge(struct node *node, const char *key, const char *name)
-{
-    struct sl_msg reply;
-    const struct sl_text text = sl_text_of(key);
-    uint64_t seq = uncharge_send(node, &text, 1, name);
-    ck_assert(fake_take_reply(&node->fake, "client.1", seq, &reply));
-    return reply.code != SL_OK ? reply.code : (sl_err)reply.body.remove_reply.codes.at[0];
-}
-
-START_TEST(one_charge_of_several_is_taken_off)
-    {
-        struct node *node = node_with_two(disk_settings);
-        tierer_arrive(node, TIERER_PID);
-        tierer_ready(node);
-        ck_assert_int_eq(put_where(node, "both", 5000, NULL, NULL, 2), SL_OK); /* being written */
-        ck_assert_int_eq(put_where(node, "alone", 5000, "a:1", NULL, 1), SL_OK);
-
-        ck_assert_int_eq(uncharge(node, "both", "a:1"), SL_OK);
-        ck_assert_int_eq(uncharge(node, "both", "b:1"), SL_ERR_NOT_FOUND); /* the last one */
-        ck_assert_int_eq(uncharge(node, "alone", "a:1"), SL_ERR_NOT_FOUND);
-        ck_assert_int_eq(uncharge(node, "alone", "nobody"), SL_ERR_NOT_FOUND);
-        sums_are_exact(node);
-        (void)tierer_write(node, 1, SL_OK);
-
-        ck_assert_uint_eq(used_of(node, "a:1"), 8192);
-        ck_assert_uint_eq(used_of(node, "b:1"), 8192);
-        ck_assert(node_sees(node, "both") && node_sees(node, "alone"));
-        settle(node);
-        node_end(node);
-    }
-END_TEST
-
-/* A long one goes on while contributions come and go. */
-START_TEST(a_later_contribution_of_its_number_keeps_its_charge)
-    {
-        enum { COUNT = 40000 };
-        struct node *node = node_with_two(settings);
-        struct sl_text *keys = calloc(COUNT, sizeof(*keys));
-        struct sl_msg msg = {.type = SL_MSG_WITHDRAW}, reply;
-        ck_assert_ptr_nonnull(keys);
-        for (uint32_t i = 0; i < COUNT; i++) {
-            keys[i] = sl_text_of("no");
-        }
-        keys[COUNT - 1] = sl_text_of("k");
-
-        uint64_t seq = uncharge_send(node, keys, COUNT, "b:1");
-        msg.body.withdraw.name = sl_text_of("b:1");
-        fake_give(&node->fake, "client.2", &msg);
-        ck_assert(fake_take_reply(&node->fake, "client.2", msg.seq, &reply));
-        ck_assert_int_eq(contribute(node, "client.2", "c:1", SL_MIB, false), SL_OK);
-        ck_assert_int_eq(put_where(node, "k", 5000, NULL, NULL, 2), SL_OK);
-        ck_assert(!fake_take_reply(&node->fake, "client.1", seq, &reply));
-        settle(node);
-
-        ck_assert(fake_take_reply(&node->fake, "client.1", seq, &reply));
-        ck_assert_uint_eq(reply.body.remove_reply.codes.at[COUNT - 1], SL_ERR_NOT_FOUND);
-        ck_assert_uint_eq(used_of(node, "c:1"), 8192);
-        free(keys);
-        node_end(node);
-    }
-END_TEST
-
 /* ---- memory that is not there, and an index that is full ---- */
 
 START_TEST(a_ceiling_of_nothing_is_not_lowered_for_ever)
@@ -1024,7 +927,7 @@ START_TEST(a_ceiling_of_nothing_is_not_lowered_for_ever)
         ck_assert_int_eq(contribute(node, "client.1", "a", SL_MIB, false), SL_OK);
         for (uint32_t i = 0; i < 9; i++) {
             snprintf(key, sizeof(key), "k%u", i);
-            ck_assert_int_eq(put_where(node, key, 65536, NULL, NULL, 0), SL_OK);
+            ck_assert_int_eq(put_where(node, key, 65536, NULL, NULL), SL_OK);
         }
         ck_assert(self->contributions->lowering);
 
@@ -1044,7 +947,7 @@ START_TEST(memory_that_the_system_lacks_is_asked_for_now_and_then)
         node->fake.job_fails = SL_ERR_NO_MEMORY;
         ck_assert_int_eq(contribute(node, "client.1", "a", SL_MIB, false), SL_OK);
         for (uint32_t i = 0; i < 30; i++) {
-            ck_assert_int_eq(put_where(node, "k", 4096, NULL, NULL, 0), SL_ERR_NO_SPACE);
+            ck_assert_int_eq(put_where(node, "k", 4096, NULL, NULL), SL_ERR_NO_SPACE);
             fake_pass(&node->fake, 100 * SL_NS_PER_MS);
             ck_assert_ptr_nonnull(strstr(self->health_reason, "the system gave 0"));
         }
@@ -1055,7 +958,7 @@ START_TEST(memory_that_the_system_lacks_is_asked_for_now_and_then)
         uint32_t before = node->fake.job_count;
         for (uint32_t i = 0; i < 20; i++) {
             fake_pass(&node->fake, 100 * SL_NS_PER_MS);
-            ck_assert_int_eq(put_where(node, "k", 4096, NULL, NULL, 0), SL_ERR_NO_SPACE);
+            ck_assert_int_eq(put_where(node, "k", 4096, NULL, NULL), SL_ERR_NO_SPACE);
         }
         ck_assert_uint_le(node->fake.job_count - before, 3);
         ck_assert_ptr_nonnull(strstr(self->health_reason, "the system gave 0"));
@@ -1066,7 +969,7 @@ START_TEST(memory_that_the_system_lacks_is_asked_for_now_and_then)
         node->fake.job_refused = SL_OK;
         ck_assert_int_eq(contribute(node, "client.1", "b", SL_MIB, false), SL_OK);
         fake_pass(&node->fake, 2 * SL_NS_PER_S);
-        ck_assert_int_eq(put_where(node, "k", 4096, NULL, NULL, 0), SL_OK);
+        ck_assert_int_eq(put_where(node, "k", 4096, NULL, NULL), SL_OK);
         node_end(node);
     }
 END_TEST
@@ -1081,7 +984,7 @@ START_TEST(a_full_index_leaves_no_note_of_what_is_over)
         uint32_t count = 0;
         struct listed all;
         ck_assert_ptr_nonnull(blobs);
-        ck_assert_int_eq(put_where(node, "k", 5000, "a:1", NULL, 0), SL_OK);
+        ck_assert_int_eq(put_where(node, "k", 5000, "a:1", NULL), SL_OK);
         while (sl_index_blob_put(self->index, note, sizeof(note), 999, &blobs[count], NULL) ==
                SL_OK) {
             count++;
@@ -1113,7 +1016,7 @@ START_TEST(a_successor_knows_an_ended_one_beside_a_full_node)
         tierer_arrive(node, TIERER_PID);
         tierer_ready(node);
         ck_assert_int_eq(contribute(node, "client.1", "a:1", 3 * SL_MIB, true), SL_OK);
-        ck_assert_int_eq(put_where(node, "a0", 5000, "a:1", NULL, 0), SL_OK); /* being written */
+        ck_assert_int_eq(put_where(node, "a0", 5000, "a:1", NULL), SL_OK); /* being written */
         msg.body.withdraw.name = sl_text_of("a:1");
         fake_give(&node->fake, "client.1", &msg);
         ck_assert_int_eq(contribute(node, "client.1", "b:1", 4 * SL_MIB, true), SL_OK);
@@ -1182,7 +1085,6 @@ static void history_reserve(struct history *at)
     struct reserve_ask ask = {.sender = "client.1",
                               .wants = &want,
                               .count = 1,
-                              .copies = chance(at, 4),
                               .replace = chance(at, 3) == 0,
                               .budget_ns = SL_NS_PER_MS,
                               .contributions = {chance(at, 2) == 0 ? "c1" : "c2"},
@@ -1222,14 +1124,12 @@ static void history_end_one(struct history *at, bool commit)
 
 static void history_ask(struct history *at, uint32_t type)
 {
-    char key[16], name[8];
+    char key[16];
     snprintf(key, sizeof(key), "k%u", chance(at, 60));
-    snprintf(name, sizeof(name), "c%u", chance(at, 5));
     struct sl_text text = sl_text_of(key);
     struct sl_msg msg = {.type = type};
     if (type == SL_MSG_REMOVE) {
         msg.body.remove.keys = (struct sl_texts){&text, 1};
-        msg.body.remove.contribution = sl_text_of(chance(at, 2) == 0 ? name : "");
     } else if (type == SL_MSG_PREFETCH) {
         msg.body.prefetch.keys = (struct sl_texts){&text, 1};
     } else {
@@ -1343,7 +1243,6 @@ static Suite *suite(void)
     TCase *charges = tcase_create("charges");
     tcase_set_timeout(charges, 120);
     tcase_add_test(charges, preferred_ones_are_charged_first);
-    tcase_add_test(charges, copies_go_to_different_ones_as_far_as_there_are_some);
     tcase_add_test(charges, both_fill_up_without_a_wish);
     tcase_add_test(charges, the_local_strategy_takes_the_writers_own);
     tcase_add_test(charges, the_free_strategy_takes_the_emptiest);
@@ -1360,15 +1259,13 @@ static Suite *suite(void)
     tcase_add_test(ends, its_values_go_with_a_contribution);
     tcase_add_test(ends, death_ends_what_does_not_last);
     tcase_add_test(ends, thousands_of_values_leave_in_slices_and_others_come_meanwhile);
-    tcase_add_test(ends, what_is_being_written_is_charged_to_another);
+    tcase_add_test(ends, what_is_being_written_ends_with_it);
     tcase_add_test(ends, a_commit_without_a_contribution_is_refused);
     tcase_add_test(ends, pinned_bytes_stay_and_the_number_is_free);
     tcase_add_test(ends, what_is_on_disk_stays_there);
     tcase_add_test(ends, what_is_on_its_way_to_disk_is_waited_for);
     tcase_add_test(ends, blocks_go_whole);
     tcase_add_test(ends, what_moves_during_the_walk_is_waited_for);
-    tcase_add_test(ends, one_charge_of_several_is_taken_off);
-    tcase_add_test(ends, a_later_contribution_of_its_number_keeps_its_charge);
     suite_add_tcase(all, ends);
     TCase *restarts = tcase_create("restarts");
     tcase_set_timeout(restarts, 300);

@@ -135,7 +135,6 @@ bool node_reserve(struct node *node, struct reserve_ask *ask, struct grants *out
     msg.body.reserve.soft_pin_ns = ask->soft_pin_ns;
     msg.body.reserve.replace = ask->replace;
     msg.body.reserve.draft = ask->draft;
-    msg.body.reserve.copies = ask->copies;
     struct sl_text names[SL_COUNT(ask->contributions)];
     for (uint32_t i = 0; i < ask->contribution_count; i++) {
         names[i] = sl_text_of(ask->contributions[i]);

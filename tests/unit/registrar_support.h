@@ -64,7 +64,6 @@ struct reserve_ask {
     uint64_t soft_pin_ns;
     const char *contributions[16]; /* whom it would like to be charged */
     uint32_t contribution_count;
-    uint64_t copies;
     uint64_t seq; /* 0: a new one; written back */
 };
 /* Sends; false: no answer yet. */

@@ -205,7 +205,7 @@ static sl_err arrival_claim(struct registrar *self, struct reg_arrival *arrival,
 {
     char key[SL_KEY_BYTES_MAX];
     uint64_t offset_bytes = 0;
-    uint64_t charged = 0;
+    uint32_t charged = 0;
     uint32_t tierer = self->tier->disks[arrival->disk].tierer;
     memcpy(key, source->key, source->key_length);
     sl_err err = arrival->ahead ? reg_take_charged_quietly(self, source->extent.length_bytes,
@@ -231,7 +231,7 @@ static sl_err arrival_claim(struct registrar *self, struct reg_arrival *arrival,
         .owner = self->env->self,
         .writer = self->peers->all[tierer].proc,
         .digest = source->digest,
-        .contributions = charged,
+        .contribution = charged,
         .key = key,
         .key_length = source->key_length,
     };

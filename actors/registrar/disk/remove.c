@@ -193,26 +193,6 @@ static sl_err unit_remove_heeding(struct registrar *self, sl_ref unit, const str
     return err;
 }
 
-/* Others that are charged with it keep the value. */
-static sl_err unit_uncharge(struct registrar *self, sl_ref unit, const struct sl_entry *entry,
-                            const struct reg_wished *whose, bool heed_leases)
-{
-    uint64_t set = UINT64_C(1) << whose->number;
-    if (self->contributions->all[whose->number].serial != whose->serial) {
-        return SL_ERR_NOT_FOUND; /* it ended meanwhile */
-    }
-    if (entry->group != 0 || entry->kind != SL_RECORD_COMMITTED ||
-        (entry->contributions & set) == 0 || (entry->contributions & ~set) == 0) {
-        return SL_ERR_NOT_FOUND;
-    }
-    if (heed_leases && reg_unit_leased(self, unit) != 0) {
-        return SL_ERR_LEASED;
-    }
-    reg_charge_note(self, entry->ref, entry->contributions & ~set);
-    reg_uncharge(self, set, sl_extent_space(entry->extent.length_bytes));
-    return SL_OK;
-}
-
 static void remove_once(struct registrar *self, struct reg_remove *remove, uint32_t index,
                         const char *key)
 {
@@ -229,9 +209,7 @@ static void remove_once(struct registrar *self, struct reg_remove *remove, uint3
             remove->codes[index] = (uint64_t)SL_ERR_BUSY;
             return;
         }
-        if (remove->uncharged.serial == 0) {
-            reg_key_forget(self, key, &how);
-        }
+        reg_key_forget(self, key, &how);
         return;
     }
     sl_ref unit = reg_unit_of(&entry);
@@ -241,11 +219,6 @@ static void remove_once(struct registrar *self, struct reg_remove *remove, uint3
             remove->codes[index] = (uint64_t)(remove->tell_busy ? SL_ERR_BUSY : SL_ERR_NOT_FOUND);
             return; /* not visible yet */
         }
-    }
-    if (remove->uncharged.serial != 0) {
-        remove->codes[index] =
-            (uint64_t)unit_uncharge(self, unit, &entry, &remove->uncharged, remove->heed_leases);
-        return;
     }
     remove->codes[index] = (uint64_t)SL_OK;
     sl_err err =
@@ -508,29 +481,10 @@ static sl_err remove_keep_keys(struct reg_remove *remove, const struct sl_texts 
     return SL_OK;
 }
 
-/* The one that body names. SL_ERR_NOT_FOUND: there is none of that name. */
-static sl_err uncharged_find(const struct registrar *self, const struct sl_body_remove *body,
-                             struct reg_wished *out, struct sl_error *why)
-{
-    struct reg_wish wish;
-    const struct sl_texts name = {.at = &body->contribution, .count = 1};
-    if (body->contribution.length == 0) {
-        return SL_OK;
-    }
-    reg_wish_make(self, &name, 1, (struct sl_proc_id){0}, &wish);
-    if (wish.count == 0) {
-        return sl_fail(why, SL_ERR_NOT_FOUND, "no contribution '%.80s'", body->contribution.at);
-    }
-    *out = wish.preferred[0];
-    return SL_OK;
-}
-
 void reg_remove(struct registrar *self, const struct sl_msg *msg)
 {
     const struct sl_body_remove *body = &msg->body.remove;
-    struct reg_wished uncharged = {0};
     struct reg_remove *remove = NULL;
-    struct sl_error why = {0};
     /* Nobody would notice that a stranger is gone, and its removal could wait for ever. */
     uint32_t peer = reg_peer_asking(self, msg);
     if (peer == REG_NONE) {
@@ -544,15 +498,9 @@ void reg_remove(struct registrar *self, const struct sl_msg *msg)
             return; /* sent again */
         }
     }
-    if (body->all && (body->keys.count > 0 || body->heed_leases || body->contribution.length > 0)) {
+    if (body->all && (body->keys.count > 0 || body->heed_leases)) {
         sl_reply_fail(self->env, msg, SL_ERR_INVALID, "REMOVE.%s: not with all",
-                      body->keys.count > 0 ? "keys"
-                      : body->heed_leases  ? "heed_leases"
-                                           : "contribution");
-        return;
-    }
-    if (uncharged_find(self, body, &uncharged, &why) != SL_OK) {
-        sl_reply_code(self->env, msg, why.code, &why);
+                      body->keys.count > 0 ? "keys" : "heed_leases");
         return;
     }
     if (remove == NULL) {
@@ -561,8 +509,7 @@ void reg_remove(struct registrar *self, const struct sl_msg *msg)
     }
     *remove = (struct reg_remove){.id = ++self->removes->next,
                                   .heed_leases = body->heed_leases,
-                                  .tell_busy = body->tell_busy,
-                                  .uncharged = uncharged};
+                                  .tell_busy = body->tell_busy};
     self->removes->count++;
     sl_return_keep(msg, &remove->back);
     const struct sl_proc_id asker = self->peers->all[peer].proc;

@@ -18,9 +18,8 @@ struct reg_remove {
     uint64_t all_left;
     uint64_t *codes;
     bool heed_leases, tell_busy;
-    struct reg_wished uncharged; /* serial 0: values are removed */
-    sl_err failed;               /* not all can be removed now */
-    uint32_t *left;              /* tombstones a key waits for */
+    sl_err failed;  /* not all can be removed now */
+    uint32_t *left; /* tombstones a key waits for */
     uint64_t outstanding;
     uint32_t forgets[REG_DISKS_MAX]; /* of these, tombstones that each disk is to confirm */
 };

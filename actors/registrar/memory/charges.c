@@ -1,7 +1,7 @@
 /* actors/registrar/memory/charges.c - who is charged with which extent: taking, giving back, what
  * becomes of it when a contribution ends, and eviction above a watermark.
  *
- * Invariant: what a contribution has used is the space of all extents in whose records its bit
+ * Invariant: what a contribution has used is the space of all extents in whose records its number
  * stands, records of every kind. Whoever frees an extent, or hands it to another record, says so
  * here. */
 #include "actors/registrar/base/events.h"
@@ -26,62 +26,49 @@
 
 /* ---- sums ---- */
 
-static void charge_count(struct registrar *self, uint64_t set, uint64_t space_bytes)
+static void charge_count(struct registrar *self, uint32_t charged, uint64_t space_bytes)
 {
-    for (; set != 0; set &= set - 1) {
-        struct reg_contribution *at = &self->contributions->all[__builtin_ctzll(set)];
-        at->used_bytes += space_bytes;
-        at->value_count++;
+    if (charged != 0) {
+        self->contributions->all[charged - 1].used_bytes += space_bytes;
+        self->contributions->all[charged - 1].value_count++;
     }
 }
 
-void reg_uncharge(struct registrar *self, uint64_t set, uint64_t space_bytes)
+void reg_uncharge(struct registrar *self, uint32_t charged, uint64_t space_bytes)
 {
-    for (; set != 0; set &= set - 1) {
-        uint32_t number = (uint32_t)__builtin_ctzll(set);
-        struct reg_contribution *at = &self->contributions->all[number];
-        SL_ASSERT(at->used_bytes >= space_bytes);
-        SL_ASSERT(at->value_count > 0);
-        at->used_bytes -= space_bytes;
-        at->value_count--;
-        self->space.freed = true;
-        reg_contribution_left(self, number);
+    if (charged == 0) {
+        return;
     }
+    struct reg_contribution *at = &self->contributions->all[charged - 1];
+    SL_ASSERT(at->used_bytes >= space_bytes);
+    SL_ASSERT(at->value_count > 0);
+    at->used_bytes -= space_bytes;
+    at->value_count--;
+    self->space.freed = true;
+    reg_contribution_left(self, charged - 1);
 }
 
-uint64_t reg_charge_of(const struct registrar *self, sl_ref ref)
+uint32_t reg_charge_of(const struct registrar *self, sl_ref ref)
 {
     struct sl_entry entry;
     if (!self->contributions->on) {
         return 0;
     }
     sl_index_read(self->index, ref, &entry);
-    return entry.contributions;
+    return entry.contribution;
 }
 
-void reg_charge_note(struct registrar *self, sl_ref ref, uint64_t set)
+void reg_charge_note(struct registrar *self, sl_ref ref, uint32_t charged)
 {
     if (self->contributions->on) {
-        bool noted = sl_index_set_contributions(self->index, ref, set);
+        bool noted = sl_index_set_contribution(self->index, ref, charged);
         SL_ASSERT(noted); /* it was made with a place for it */
     }
 }
 
-/* A record with this set is another now: a walk may have passed where it is. */
-static void charge_moved(struct registrar *self, uint64_t set)
+static bool stands(const struct registrar *self, uint32_t charged)
 {
-    self->contributions->seen |= set & self->contributions->ending;
-}
-
-/* The same for a charge that must not be lost; false: the record, of a time without contributions,
- * has no place for it. */
-static bool charge_store(struct registrar *self, sl_ref ref, uint64_t set, uint64_t space_bytes)
-{
-    if (sl_index_set_contributions(self->index, ref, set)) {
-        return true;
-    }
-    reg_uncharge(self, set, space_bytes);
-    return false;
+    return charged != 0 && (self->contributions->standing & BIT(charged - 1)) != 0;
 }
 
 /* The extent of this record is free now, or will be another record's. */
@@ -92,9 +79,9 @@ static void charge_end(struct registrar *self, sl_ref ref)
         return;
     }
     sl_index_read(self->index, ref, &entry);
-    if (entry.contributions != 0) {
+    if (entry.contribution != 0) {
         reg_charge_note(self, ref, 0);
-        reg_uncharge(self, entry.contributions, sl_extent_space(entry.extent.length_bytes));
+        reg_uncharge(self, entry.contribution, sl_extent_space(entry.extent.length_bytes));
     }
 }
 
@@ -199,42 +186,26 @@ static uint32_t pick(struct registrar *self, const struct reg_wish *wish, uint64
     return pick_random(self, own != 0 ? own : among);
 }
 
-static uint64_t preferred(const struct registrar *self, const struct reg_wish *wish, uint64_t among)
-{
-    uint64_t set = 0;
-    for (uint32_t i = 0; i < wish->count; i++) {
-        const struct reg_wished *at = &wish->preferred[i];
-        bool meant = self->contributions->all[at->number].serial == at->serial;
-        if (meant && (among & BIT(at->number)) != 0 &&
-            (uint32_t)__builtin_popcountll(set) < wish->copies) {
-            set |= BIT(at->number);
-        }
-    }
-    return set;
-}
-
-/* Charges space_bytes to as many as wish says (NULL: any one) of those that have room, at least
- * one; without contributions *set is 0. Evicts nothing. Errors: SL_ERR_NO_SPACE. */
+/* Charges space_bytes to one that has room: to the first that wish (or NULL) prefers, else to any.
+ * Without contributions *charged is 0. Evicts nothing. Errors: SL_ERR_NO_SPACE. */
 static sl_err charge(struct registrar *self, const struct reg_wish *wish, uint64_t space_bytes,
-                     uint64_t *set)
+                     uint32_t *charged)
 {
-    *set = 0;
+    *charged = 0;
     if (!self->contributions->on) {
         return SL_OK;
     }
     uint64_t among = with_room(self, space_bytes);
-    uint32_t copies = wish == NULL ? 1 : wish->copies;
-    uint64_t chosen = wish == NULL ? 0 : preferred(self, wish, among);
-    for (uint32_t count = (uint32_t)__builtin_popcountll(chosen);
-         count < copies && (among & ~chosen) != 0; count++) {
-        chosen |= BIT(pick(self, wish, among & ~chosen));
+    for (uint32_t i = 0; wish != NULL && *charged == 0 && i < wish->count; i++) {
+        const struct reg_wished *at = &wish->preferred[i];
+        bool meant = self->contributions->all[at->number].serial == at->serial;
+        *charged = meant && (among & BIT(at->number)) != 0 ? 1u + at->number : 0;
     }
-    if (chosen == 0) {
-        return SL_ERR_NO_SPACE;
+    if (*charged == 0 && among != 0) {
+        *charged = 1 + pick(self, wish, among);
     }
-    charge_count(self, chosen, space_bytes);
-    *set = chosen;
-    return SL_OK;
+    charge_count(self, *charged, space_bytes);
+    return *charged != 0 ? SL_OK : SL_ERR_NO_SPACE;
 }
 
 /* ---- taking ---- */
@@ -291,67 +262,67 @@ static uint64_t room_largest(const struct registrar *self)
 
 /* What is evicted was charged to any of them: it goes on until one has room. */
 static sl_err charge_evicting(struct registrar *self, const struct reg_wish *wish,
-                              uint64_t space_bytes, uint64_t *set)
+                              uint64_t space_bytes, uint32_t *charged)
 {
-    sl_err err = charge(self, wish, space_bytes, set);
+    sl_err err = charge(self, wish, space_bytes, charged);
     if (err == SL_OK || reg_charge_largest(self) < space_bytes) {
         return err;
     }
     reg_retired_scan(self, 0);
     reg_peers_drain(self);
     for (uint32_t i = 0; i < CHARGE_ROUNDS_MAX; i++) {
-        err = charge(self, wish, space_bytes, set);
+        err = charge(self, wish, space_bytes, charged);
         if (err == SL_OK || reg_evict(self, space_bytes - room_largest(self)) == 0) {
             break;
         }
     }
-    return err == SL_OK ? err : charge(self, wish, space_bytes, set);
+    return err == SL_OK ? err : charge(self, wish, space_bytes, charged);
 }
 
 sl_err reg_take_charged(struct registrar *self, const struct reg_wish *wish, uint64_t length_bytes,
-                        uint64_t *offset_bytes, uint64_t *set)
+                        uint64_t *offset_bytes, uint32_t *charged)
 {
     uint64_t space = sl_extent_space(length_bytes);
-    sl_err err = charge_evicting(self, wish, space, set);
+    sl_err err = charge_evicting(self, wish, space, charged);
     if (err != SL_OK) {
         return err;
     }
     err = reg_take(self, length_bytes, offset_bytes);
     if (err != SL_OK) {
-        reg_uncharge(self, *set, space);
-        *set = 0;
+        reg_uncharge(self, *charged, space);
+        *charged = 0;
     }
     return err;
 }
 
 sl_err reg_take_charged_quietly(struct registrar *self, uint64_t length_bytes, uint64_t batch_bytes,
-                                uint64_t *offset_bytes, uint64_t *set)
+                                uint64_t *offset_bytes, uint32_t *charged)
 {
     uint64_t space = sl_extent_space(length_bytes);
-    sl_err err = charge(self, NULL, space, set);
+    sl_err err = charge(self, NULL, space, charged);
     for (uint32_t i = 0; err != SL_OK && i < CHARGE_QUIET_MAX; i++) {
         uint64_t room = room_largest(self);
         if (reg_charge_largest(self) < space ||
             reg_evict_quietly(self, SL_MAX(space, batch_bytes) - SL_MIN(room, space - 1)) == 0) {
             return err;
         }
-        err = charge(self, NULL, space, set);
+        err = charge(self, NULL, space, charged);
     }
     if (err != SL_OK) {
         return err;
     }
     err = reg_take_quietly(self, length_bytes, batch_bytes, offset_bytes);
     if (err != SL_OK) {
-        reg_uncharge(self, *set, space);
-        *set = 0;
+        reg_uncharge(self, *charged, space);
+        *charged = 0;
     }
     return err;
 }
 
 void reg_give_charged(struct registrar *self, uint64_t offset_bytes, uint64_t length_bytes,
-                      uint64_t set)
+                      uint32_t charged)
 {
-    reg_uncharge(self, set, sl_extent_space(length_bytes));
+    reg_uncharge(self, charged, sl_extent_space(length_bytes));
     reg_give(self, offset_bytes, length_bytes);
 }
 
@@ -374,26 +345,10 @@ bool reg_charge_room(struct registrar *self, uint64_t want_bytes)
     return false;
 }
 
-sl_err reg_charge_settle(struct registrar *self, sl_ref ref)
+sl_err reg_charge_settle(const struct registrar *self, sl_ref ref)
 {
-    struct sl_entry entry;
-    if (!self->contributions->on) {
-        return SL_OK;
-    }
-    sl_index_read(self->index, ref, &entry);
-    uint64_t set = entry.contributions;
-    uint64_t there = set & self->contributions->standing;
-    uint64_t fresh = there;
-    uint64_t space = sl_extent_space(entry.extent.length_bytes);
-    if (there != 0 && there == set) {
-        return SL_OK;
-    }
-    sl_err err = there != 0 ? SL_OK : charge_evicting(self, NULL, space, &fresh);
-    if (err != SL_OK || !charge_store(self, ref, fresh, there != 0 ? 0 : space)) {
-        return SL_ERR_NO_SPACE;
-    }
-    reg_uncharge(self, set & ~there, space);
-    return SL_OK;
+    return !self->contributions->on || stands(self, reg_charge_of(self, ref)) ? SL_OK
+                                                                              : SL_ERR_NO_SPACE;
 }
 
 /* ---- restart ---- */
@@ -403,17 +358,15 @@ void reg_charge_recover(struct registrar *self, sl_ref ref)
     struct reg_contributions *all = self->contributions;
     struct sl_entry entry;
     sl_index_read(self->index, ref, &entry);
-    uint64_t known =
-        entry.extent.generation == 0 ? 0 : entry.contributions & (all->standing | all->ending);
-    if (known != entry.contributions) {
-        reg_charge_note(self, ref, known);
+    uint64_t bit = entry.contribution == 0 || entry.contribution > REG_CONTRIBUTIONS_MAX
+                       ? 0
+                       : BIT(entry.contribution - 1);
+    bool known = entry.extent.generation != 0 && (bit & (all->standing | all->ending)) != 0;
+    if (!known && entry.contribution != 0) {
+        reg_charge_note(self, ref, 0);
     }
-    charge_count(self, known, sl_extent_space(entry.extent.length_bytes));
-    if (known == 0 && entry.extent.generation != 0 && entry.kind != SL_RECORD_RETIRED &&
-        entry.kind != SL_RECORD_QUARANTINED) {
-        all->some_homeless = true;
-        all->again_ns = 0;
-    }
+    charge_count(self, known ? entry.contribution : 0, sl_extent_space(entry.extent.length_bytes));
+    all->again_ns = known ? all->again_ns : 0;
 }
 
 /* ---- what ended contributions paid for ---- */
@@ -445,73 +398,29 @@ static bool value_leave(struct registrar *self, const struct sl_entry *entry, ui
     return true;
 }
 
-/* Whom it is charged to from now on; false: nobody has room. */
-static bool charge_move(struct registrar *self, const struct sl_entry *entry, uint64_t set)
-{
-    uint64_t fresh = 0;
-    uint64_t space = sl_extent_space(entry->extent.length_bytes);
-    if (charge(self, NULL, space, &fresh) != SL_OK ||
-        !charge_store(self, entry->ref, fresh, space)) {
-        return false;
-    }
-    reg_uncharge(self, set, space);
-    return true;
-}
-
-static void walk_value(struct registrar *self, const struct sl_entry *entry, uint64_t set)
-{
-    struct reg_contributions *all = self->contributions;
-    uint32_t serial = set == 0 ? 0 : all->all[__builtin_ctzll(set)].serial;
-    if (set == 0 && charge_move(self, entry, 0)) { /* a successor found it with nobody's bit */
-        return;
-    }
-    if (!value_leave(self, entry, serial)) {
-        all->seen |= set;
-        all->left_homeless |= set == 0;
-    }
-}
-
+/* What no standing contribution pays for goes: values leave memory, a claim is refused at its COMMIT,
+ * and the rest is free soon. */
 static void walk_record(struct registrar *self, const struct sl_entry *entry)
 {
     struct reg_contributions *all = self->contributions;
     bool extent = entry->kind == SL_RECORD_RESERVED || entry->kind == SL_RECORD_COMMITTED ||
                   entry->kind == SL_RECORD_RETIRED || entry->kind == SL_RECORD_QUARANTINED ||
                   entry->kind == SL_RECORD_PROMOTING;
-    if (!extent || entry->extent.generation == 0) {
+    if (!extent || entry->extent.generation == 0 || stands(self, entry->contribution)) {
         return;
     }
-    uint64_t set = entry->contributions;
-    uint64_t there = set & all->standing;
-    bool over = entry->kind == SL_RECORD_RETIRED || entry->kind == SL_RECORD_QUARANTINED;
-    if (set != 0 && set == there) {
+    if (entry->kind != SL_RECORD_COMMITTED) {
+        all->some_left |= entry->contribution != 0;
+        charge_end(self, entry->ref);
         return;
     }
-    if (there != 0 || over) { /* others pay for it, or nobody: its space is free soon */
-        (void)sl_index_set_contributions(self->index, entry->ref, there);
-        reg_uncharge(self, set & ~there, sl_extent_space(entry->extent.length_bytes));
-    } else if (entry->kind == SL_RECORD_COMMITTED) {
-        walk_value(self, entry, set);
-    } else if (!charge_move(self, entry, set)) { /* decided when it is committed */
-        all->left_homeless |= set == 0;
-    }
+    all->some_left = true;
+    uint32_t serial = entry->contribution == 0 ? 0 : all->all[entry->contribution - 1].serial;
+    all->some_stayed |= !value_leave(self, entry, serial);
 }
 
-static void walk_end(struct registrar *self)
-{
-    struct reg_contributions *all = self->contributions;
-    all->walking = false;
-    all->some_homeless = all->left_homeless;
-    reg_contributions_unseen(self, all->begun & all->ending & ~all->seen);
-    if ((all->ending & ~all->begun) != 0) {
-        all->again_ns = 0;
-    } else if (all->ending != 0 || all->some_homeless) {
-        all->again_ns = sl_deadline_ns(self->env->now_ns, WALK_AGAIN_NS);
-    } else {
-        all->again_ns = SL_NEVER_NS;
-    }
-}
-
-/* A slice of the walk over what ended contributions paid for. */
+/* A slice of the walk over what ended contributions paid for. It is walked again until nothing was
+ * left: what moves meanwhile is found then. */
 static void charges_walk(struct registrar *self)
 {
     struct reg_contributions *all = self->contributions;
@@ -521,13 +430,10 @@ static void charges_walk(struct registrar *self)
     if (!all->walking) {
         all->walking = true;
         all->cursor = 0;
-        all->seen = 0;
-        all->begun = all->ending;
-        all->left_homeless = false;
+        all->some_left = all->some_stayed = false;
         all->again_ns = SL_NEVER_NS;
     }
     uint64_t from = self->retired->count;
-    uint64_t again_ns = all->again_ns;
     struct sl_entry entry;
     bool more = true;
     for (uint32_t i = 0; i < WALK_RECORDS && more; i++) {
@@ -538,8 +444,11 @@ static void charges_walk(struct registrar *self)
     }
     reg_retired_scan(self, from);
     if (!more) {
-        walk_end(self);
-        all->again_ns = SL_MIN(all->again_ns, again_ns);
+        all->walking = false;
+        uint64_t pause_ns = all->some_stayed ? WALK_AGAIN_NS : 0;
+        if (all->some_left || all->ending != 0) {
+            all->again_ns = SL_MIN(all->again_ns, sl_deadline_ns(self->env->now_ns, pause_ns));
+        }
     }
 }
 
@@ -576,8 +485,6 @@ static void charges_switched(struct registrar *self, const struct reg_switched *
 {
     if (what->extent != NULL) {
         reg_charge_note(self, what->fresh, 0);
-    } else {
-        charge_moved(self, what->old->contributions);
     }
 }
 

@@ -151,7 +151,6 @@ void reg_contribution_left(struct registrar *self, uint32_t number)
     }
     withdraw_answer(self, at, SL_OK);
     self->contributions->ending &= ~BIT(number);
-    self->contributions->begun &= ~BIT(number); /* the next of this number is not looked for yet */
     *at = (struct reg_contribution){.state = REG_CONTRIBUTION_FREE};
 }
 
@@ -173,7 +172,7 @@ static void asker_answer(struct registrar *self, uint32_t number, sl_err code)
     }
 }
 
-/* Its numbers count no more, what it alone pays for leaves memory. */
+/* Its bytes count no more, what it pays for leaves memory. */
 static void contribution_end(struct registrar *self, uint32_t number, const char *reason)
 {
     struct reg_contributions *all = self->contributions;
@@ -193,7 +192,7 @@ static void contribution_end(struct registrar *self, uint32_t number, const char
         return;
     }
     if (contribution_note(self, number, NULL) != SL_OK && at->note != 0) {
-        /* A successor finds its values without it, and charges others where these have room. */
+        /* A successor finds its values without it: they leave memory. */
         sl_index_set_kind(self->index, at->note, SL_RECORD_FREE);
         at->note = 0;
     }
@@ -243,15 +242,6 @@ static void contributions_expire(struct registrar *self)
         struct reg_contribution *at = &self->contributions->all[i];
         if (at->waited && at->back.deadline_ns <= now_ns) {
             withdraw_answer(self, at, SL_ERR_TIMEOUT);
-        }
-    }
-}
-
-void reg_contributions_unseen(struct registrar *self, uint64_t numbers)
-{
-    for (uint32_t i = 0; numbers != 0 && i < REG_CONTRIBUTIONS_MAX; i++) {
-        if ((numbers & BIT(i)) != 0) {
-            withdraw_answer(self, &self->contributions->all[i], SL_OK);
         }
     }
 }
@@ -323,7 +313,6 @@ static sl_err contribution_add(struct registrar *self, uint32_t peer,
     }
     all->standing |= BIT(number);
     self->space.contributed_bytes += want->length_bytes;
-    all->again_ns = all->some_homeless ? 0 : all->again_ns;
     self->space.freed = true;
     reg_log(self, SL_LOG_INFO, 0, "contribution %.100s: %" PRIu64 " bytes%s%s", at->name,
             at->length_bytes, want->lasting ? ", lasting" : " of ", at->process);
@@ -502,11 +491,10 @@ static void contributions_gauges(struct registrar *self)
 
 /* ---- wishes ---- */
 
-void reg_wish_make(const struct registrar *self, const struct sl_texts *names, uint64_t copies,
+void reg_wish_make(const struct registrar *self, const struct sl_texts *names,
                    struct sl_proc_id proc, struct reg_wish *out)
 {
     out->count = 0;
-    out->copies = (uint32_t)SL_MAX(copies, UINT64_C(1));
     out->proc = proc;
     for (uint64_t i = 0;
          self->contributions->on && i < names->count && out->count < REG_CONTRIBUTION_WISHES_MAX;

@@ -2,12 +2,12 @@
  * charged to it.
  *
  * With the setting `contributions` the arena is only where bytes lie: how many there may be is the
- * sum of what is contributed, and every extent is charged to one contribution or more. The set of
- * them (a bit each, by number) stands in the extent's record, whatever kind it is of, and nowhere
- * else, so a restart finds every sum by reading the records.
+ * sum of what is contributed, and every extent is charged to one contribution, chosen once. Its number
+ * stands in the extent's record, whatever kind it is of, and nowhere else, so a restart finds every sum
+ * by reading the records.
  *
- * A contribution that ends keeps its number until no record has its bit any more: the records are
- * walked in slices of the event loop, again and again until nothing is left. */
+ * A contribution that ends keeps its number until no record has it any more: the records are walked in
+ * slices of the event loop, again and again until nothing is left. */
 #ifndef SL_REGISTRAR_CONTRIBUTIONS_H
 #define SL_REGISTRAR_CONTRIBUTIONS_H
 
@@ -32,7 +32,7 @@ struct reg_contribution {
     uint64_t length_bytes, used_bytes, value_count;
     sl_ref note;           /* 0: the index had no room for it */
     bool waited;           /* a WITHDRAW waits for its end: */
-    struct sl_return back; /* answered when nothing of it can be seen any more */
+    struct sl_return back; /* answered when no record has its number any more */
     bool asked;            /* a CONTRIBUTE waits for memory: */
     struct sl_return asker;
     uint64_t asked_until_ns; /* answered when its first puts find some, and at the latest then */
@@ -51,10 +51,9 @@ struct reg_contributions {
     /* the walk over the records */
     bool walking;
     uint64_t cursor;
-    uint64_t seen;     /* set of numbers: something of it could still be seen in this walk */
-    uint64_t begun;    /* set of numbers: ending since before this walk began */
-    uint64_t again_ns; /* what was left is looked at again then, SL_NEVER_NS: nothing was */
-    bool some_homeless, left_homeless; /* values that nobody pays for: at all, in this walk */
+    uint64_t again_ns; /* they are walked again then; SL_NEVER_NS: nothing was left */
+    bool some_left;    /* this walk found something that nobody pays for */
+    bool some_stayed;  /* and some of it could not leave yet */
     /* why what was charged to them is not there, for explain: a ring by serial */
     struct reg_ended {
         uint32_t serial;
@@ -75,37 +74,34 @@ struct reg_wish {
         uint32_t serial; /* a later contribution of that number is not meant */
     } preferred[REG_CONTRIBUTION_WISHES_MAX];
     uint32_t count;
-    uint32_t copies;        /* at least 1 */
     struct sl_proc_id proc; /* of the writer */
 };
 
 /* ---- contributions.c ---- */
 /* Numbers of those of the names that stand, in their order. */
-void reg_wish_make(const struct registrar *self, const struct sl_texts *names, uint64_t copies,
+void reg_wish_make(const struct registrar *self, const struct sl_texts *names,
                    struct sl_proc_id proc, struct reg_wish *out);
-/* Why a value is not there that was charged to the contribution of this serial alone. Borrowed. */
+/* Why a value is not there that was charged to the contribution of this serial. Borrowed. */
 const char *reg_contribution_ended_text(const struct registrar *self, uint32_t serial);
-/* Nothing of these (a bit each) can be seen any more: who waits for that is told. */
-void reg_contributions_unseen(struct registrar *self, uint64_t numbers);
 /* Ends for good when no record is charged any more. */
 void reg_contribution_left(struct registrar *self, uint32_t number);
 
-/* ---- charges.c ---- */
-void reg_uncharge(struct registrar *self, uint64_t set, uint64_t space_bytes);
-uint64_t reg_charge_of(const struct registrar *self, sl_ref ref);
+/* ---- charges.c; who is charged is 1 + a number, 0: nobody ---- */
+void reg_uncharge(struct registrar *self, uint32_t charged, uint64_t space_bytes);
+uint32_t reg_charge_of(const struct registrar *self, sl_ref ref);
 /* The record says who is charged with its extent. */
-void reg_charge_note(struct registrar *self, sl_ref ref, uint64_t set);
+void reg_charge_note(struct registrar *self, sl_ref ref, uint32_t charged);
 /* Before the extent of a claim becomes a value's: who is charged must still be there. Errors:
- * SL_ERR_NO_SPACE (they ended, and no other has room). */
-sl_err reg_charge_settle(struct registrar *self, sl_ref ref);
-/* An extent that is charged; *offset_bytes and *set, evicting when it must. quietly: only what
+ * SL_ERR_NO_SPACE (it ended). */
+sl_err reg_charge_settle(const struct registrar *self, sl_ref ref);
+/* An extent that is charged; *offset_bytes and *charged, evicting when it must. quietly: only what
  * costs nobody anything. Errors: SL_ERR_NO_SPACE. */
 sl_err reg_take_charged(struct registrar *self, const struct reg_wish *wish, uint64_t length_bytes,
-                        uint64_t *offset_bytes, uint64_t *set);
+                        uint64_t *offset_bytes, uint32_t *charged);
 sl_err reg_take_charged_quietly(struct registrar *self, uint64_t length_bytes, uint64_t batch_bytes,
-                                uint64_t *offset_bytes, uint64_t *set);
+                                uint64_t *offset_bytes, uint32_t *charged);
 void reg_give_charged(struct registrar *self, uint64_t offset_bytes, uint64_t length_bytes,
-                      uint64_t set);
+                      uint32_t charged);
 /* Makes want_bytes free in all contributions together, evicting; false: less is. */
 bool reg_charge_room(struct registrar *self, uint64_t want_bytes);
 /* Whether values that take so many bytes each can be charged side by side, were nothing else there:

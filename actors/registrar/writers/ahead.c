@@ -70,7 +70,7 @@ static sl_err ahead_grant(struct registrar *self, const struct ahead_wish *wish,
         .writer_peer = wish->writer,
         .group = REG_NONE,
     };
-    uint64_t charged = 0;
+    uint32_t charged = 0;
     sl_err err = reg_take_charged(self, NULL, length_bytes, &claim.extent.offset_bytes, &charged);
     if (err != SL_OK) {
         return err;
@@ -82,7 +82,7 @@ static sl_err ahead_grant(struct registrar *self, const struct ahead_wish *wish,
         .owner = claim.owner,
         .writer = self->peers->all[wish->writer].proc,
         .deadline_ns = deadline_ns,
-        .contributions = charged,
+        .contribution = charged,
         .key = ahead_key,
         .key_length = sizeof(ahead_key),
     };
@@ -214,12 +214,8 @@ static sl_err ahead_publish(struct registrar *self, uint32_t slot, sl_ref group,
     };
     sl_ref ref = 0;
     object.extent.length_bytes = item->length_bytes;
-    sl_err err = reg_charge_settle(self, claim->ref);
-    if (err != SL_OK) {
-        return err;
-    }
-    object.contributions = reg_charge_of(self, claim->ref);
-    err = sl_index_insert(self->index, &object, &ref, NULL);
+    object.contribution = reg_charge_of(self, claim->ref);
+    sl_err err = sl_index_insert(self->index, &object, &ref, NULL);
     for (uint32_t i = 0;
          err == SL_ERR_NO_SPACE && i < AHEAD_INDEX_ROUNDS && reg_make_index_room(self); i++) {
         err = sl_index_insert(self->index, &object, &ref, NULL);
@@ -259,6 +255,10 @@ static sl_err grant_find(struct registrar *self, uint32_t peer,
         if (claim->writer_peer == peer) {
             reg_claim_release(self, *slot); /* the writer itself says that it is done */
         }
+        return SL_ERR_STALE;
+    }
+    if (reg_charge_settle(self, claim->ref) != SL_OK) { /* its contribution ended: another grant */
+        reg_claim_release(self, *slot);
         return SL_ERR_STALE;
     }
     return sl_extent_space(item->length_bytes) == sl_extent_space(claim->extent.length_bytes)

@@ -433,7 +433,7 @@ static sl_err item_record(struct registrar *self, const struct reg_request *req,
         .pinned = claim.pinned,
         .soft_pin_ns = req->soft_pin_ns,
         .bundle = claim.bundle,
-        .contributions = item->charged,
+        .contribution = item->charged,
         .hash = item->index_hash,
         .key = want->key.at,
         .key_length = (uint16_t)want->key.length,
@@ -726,7 +726,7 @@ static void reserve(struct registrar *self, const struct sl_msg *msg)
         .peer = peer,
         .owner = self->peers->all[peer].proc,
     };
-    reg_wish_make(self, &body->contributions, body->copies, req.owner, &req.wish);
+    reg_wish_make(self, &body->contributions, req.owner, &req.wish);
     uint64_t need_bytes = 0;
     /* Nobody overtakes a request that waits for space. */
     bool first = self->space.parked_count == 0;

@@ -27,7 +27,7 @@ struct reg_item {
     uint64_t hash;
     uint64_t index_hash; /* of its key in the index */
     uint64_t offset_bytes;
-    uint64_t charged;  /* set of contributions, once TAKEN */
+    uint32_t charged;  /* as in contributions.h, once TAKEN */
     uint64_t bundle;   /* that the value gets */
     uint32_t preempts; /* claim of another writer that has to stand back, REG_NONE: none */
     bool hard_pin;

@@ -14,7 +14,6 @@
 #define STORE_BATCH_MAX      65536u /* libsluice's */
 #define STORE_NAME_BYTES_MAX 1024u  /* of a key, as libsluice has it */
 #define STORE_SEGMENTS_MAX   16u    /* names in libsluice's terms */
-#define STORE_COPIES_MAX     16u    /* in them, too */
 #define STORE_PREFIX_BYTES   128u
 #define STORE_NS_PER_MS      UINT64_C(1000000)
 #define STORE_DOUBTS         4096u

@@ -364,9 +364,7 @@ struct clearing {
     sl_err *errs;
     struct sl_object_key *keys; /* that may go, in a row */
     uint32_t *sources;
-    uint64_t segment;                   /* its bits; 0: any */
-    struct sl_contribution_info *infos; /* of the segment: a host may have several */
-    uint32_t info_count;
+    uint64_t segment; /* its bits: a host may have contributed several times; 0: any */
     uint32_t count;
 };
 
@@ -375,18 +373,17 @@ static bool segment_find(struct sl_client *client, const char *segment, struct c
 {
     struct sl_contribution_info *infos = calloc(SL_CONTRIBUTIONS_MAX, sizeof *infos);
     uint32_t count = SL_CONTRIBUTIONS_MAX;
-    clearing->infos = infos;
     if (infos == NULL || sl_contributions(client, infos, &count, 0, NULL) != SL_OK) {
-        return false;
+        count = 0;
     }
     for (uint32_t i = 0; i < SL_MIN(count, SL_CONTRIBUTIONS_MAX); i++) {
         size_t length = store_segment_host_length(infos[i].name);
         if (length == strlen(segment) && memcmp(infos[i].name, segment, length) == 0 &&
             infos[i].number < SL_CONTRIBUTIONS_MAX) {
             clearing->segment |= UINT64_C(1) << infos[i].number;
-            infos[clearing->info_count++] = infos[i];
         }
     }
+    free(infos);
     return clearing->segment != 0;
 }
 
@@ -402,29 +399,14 @@ static void clearing_add(struct clearing *clearing, const struct sl_object_key *
     clearing->sources[clearing->count++] = i;
 }
 
-/* What lies in the segment alone, or anywhere: the value goes. */
+/* What lies in the segment, or anywhere. */
 static void clearing_select(struct clearing *clearing, const struct sl_object_key *keys,
                             uint32_t count)
 {
     clearing->count = 0;
     for (uint32_t i = 0; i < count; i++) {
-        uint64_t set = clearing->stats[i].contributions;
-        bool there = set != 0 && (set & ~clearing->segment) == 0;
+        bool there = (clearing->stats[i].contributions & clearing->segment) != 0;
         if (is_mine(clearing, keys, i) && (clearing->segment == 0 || there)) {
-            clearing_add(clearing, keys, i);
-        }
-    }
-}
-
-/* What lies elsewhere, too: the segment's charge goes. */
-static void clearing_select_shared(struct clearing *clearing, const struct sl_object_key *keys,
-                                   uint32_t count, uint32_t number)
-{
-    clearing->count = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        uint64_t set = clearing->stats[i].contributions;
-        if (is_mine(clearing, keys, i) && (set >> number & 1) != 0 &&
-            (set & ~clearing->segment) != 0) {
             clearing_add(clearing, keys, i);
         }
     }
@@ -448,14 +430,6 @@ static void clear_share(struct sl_client *quiet, struct clearing *clearing,
     clearing_select(clearing, keys, count);
     remove_here(quiet, clearing->keys, clearing->count, false, errs);
     clearing_note(clearing, errs, cleared);
-    for (uint32_t i = 0; i < clearing->info_count; i++) {
-        const struct sl_contribution_info *info = &clearing->infos[i];
-        clearing_select_shared(clearing, keys, count, info->number);
-        if (clearing->count > 0 && sl_uncharge_batch(quiet, clearing->keys, clearing->count,
-                                                     info->name, true, errs, 0, NULL) == SL_OK) {
-            clearing_note(clearing, errs, cleared);
-        }
-    }
 }
 
 static void clear_batch(struct sl_client *quiet, const struct sl_object_key *keys, uint32_t count,
@@ -475,7 +449,6 @@ static void clear_batch(struct sl_client *quiet, const struct sl_object_key *key
                     cleared + first);
     }
     free(errs);
-    free(clearing.infos);
     free(clearing.stats);
     free(clearing.errs);
     free(clearing.keys);

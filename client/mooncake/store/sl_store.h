@@ -188,7 +188,7 @@ void sl_store_remove(struct sl_store *store, struct sl_object_key *keys, uint32_
 int64_t sl_store_remove_matching(struct sl_store *store, const struct sl_object_key *pattern,
                                  bool force);
 /* cleared[i]: whether the key's value was put by this process, not leased, and has left (segment
- * "": memory and disk; else memory, when that segment alone was charged). */
+ * "": memory and disk; else memory, when it lies in that segment). */
 void sl_store_replica_clear(struct sl_store *store, struct sl_object_key *keys, uint32_t count,
                             const char *segment, bool *cleared);
 

@@ -43,7 +43,7 @@ int store_terms_make(const struct sl_store_terms *from, unsigned kind, uint32_t 
                      struct store_terms *out)
 {
     *out = (struct store_terms){
-        .terms = {.copies = 1, .replace = (kind & SL_STORE_REPLACING) != 0, .at_once = true},
+        .terms = {.replace = (kind & SL_STORE_REPLACING) != 0, .at_once = true},
         .keeps_soft_pin = from == NULL || from->soft_pin == SL_STORE_PIN_PRESERVE};
     if (from == NULL) {
         return SL_STORE_OK;
@@ -68,7 +68,6 @@ int store_terms_make(const struct sl_store_terms *from, unsigned kind, uint32_t 
         out->terms.soft_pin_ns =
             from->soft_pin_ttl_given ? from->soft_pin_ttl_ms * STORE_NS_PER_MS : STORE_SOFT_PIN_NS;
     }
-    out->terms.copies = SL_MIN(from->copies, STORE_COPIES_MAX); /* as many as there can be */
     segments_take(from, out);
     return SL_STORE_OK;
 }

@@ -113,7 +113,7 @@ static void homeless_tell(const struct ctl *ctl)
         return;
     }
     while (sl_index_scan(view, &cursor, &entry, key)) {
-        bool homeless = entry.extent.generation != 0 && entry.contributions == 0;
+        bool homeless = entry.extent.generation != 0 && entry.contribution == 0;
         values += homeless ? 1 : 0;
         lost += homeless && entry.disk.valid == 0 ? 1 : 0;
     }

@@ -283,22 +283,25 @@ class Node:
     def program(self, name):
         return os.path.join(self.bin, name)
 
+    def daemon(self, name, *flags):
+        """mooncake_master or mooncake_client of the wheel, with a log of its name."""
+        return popen([self.run.interpreter, "-m", "mooncake.cli", name, *flags], os.path.join(self.directory, name.split("_")[1] + ".log"),
+                     {**self.variables, "PYTHONPATH": self.run.wheel})
+
     def start(self):
         self.master_start()
         if self.contribute:
             self.client_start()
 
     def master_start(self):
-        self.master = popen([self.program("mooncake_master"), f"--port={self.port}", f"--metrics_port={self.metrics_port}"],
-                            os.path.join(self.directory, "master.log"), self.variables)
+        self.master = self.daemon("mooncake_master", f"--port={self.port}", f"--metrics_port={self.metrics_port}")
         wait_until(self.ready, 60, f"{self.name} is ready")
 
     def client_start(self):
         self.client_port = free_port()
-        self.client = popen([self.program("mooncake_client"), "--host=127.0.0.1", f"--port={self.client_port}",
-                             "--metadata_server=P2PHANDSHAKE", f"--master_server_address={self.address}",
-                             f"--global_segment_size={self.memory_bytes}", "--local_buffer_size=0"],
-                            os.path.join(self.directory, "client.log"), self.variables)
+        self.client = self.daemon("mooncake_client", "--host=127.0.0.1", f"--port={self.client_port}", "--metadata_server=P2PHANDSHAKE",
+                                  f"--master_server_address={self.address}", f"--global_segment_size={self.memory_bytes}",
+                                  "--local_buffer_size=0")
         wait_until(self.contributed, 60, f"{self.name} has memory")
 
     def contributed(self):

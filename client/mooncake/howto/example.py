@@ -14,6 +14,7 @@ import contextlib
 import ctypes
 import hashlib
 import http.client
+import importlib.util
 import json
 import mmap
 import os
@@ -210,15 +211,13 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def master_program() -> str:
-    from mooncake import cli
-
-    with contextlib.suppress(FileNotFoundError):
-        return cli.program_path("mooncake_master")
+def master_command() -> List[str]:
+    if importlib.util.find_spec("mooncake.daemons") is not None:
+        return [sys.executable, "-m", "mooncake.cli", "mooncake_master"]
     path = shutil.which("mooncake_master")
     if path is None:
         raise Failure("no master runs, and there is no program mooncake_master: neither in the package mooncake nor on the PATH")
-    return path
+    return [path]
 
 
 def master_is_there(master: str) -> bool:
@@ -245,7 +244,7 @@ def own_master(memory_bytes: int) -> Iterator[Tuple[str, int]]:
     """(address, port of the admin HTTP) of a master that ends with the block."""
     port, metrics_port = free_port(), free_port()
     with tempfile.TemporaryFile("w+") as log:
-        process = subprocess.Popen([master_program(), f"--port={port}", "--rpc_address=127.0.0.1", "--metrics_host=127.0.0.1",
+        process = subprocess.Popen([*master_command(), f"--port={port}", "--rpc_address=127.0.0.1", "--metrics_host=127.0.0.1",
                                     f"--metrics_port={metrics_port}", f"--memory={memory_bytes}"], stdout=log, stderr=log)
         try:
             end = time.monotonic() + READY_SECONDS

@@ -353,7 +353,7 @@ static int bench_command(struct ctl *ctl, int argc, char **argv)
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         return code;
     }
-    const char *word = ctl->word_count == 1 ? ctl->words[0] : "";
+    const char *word = ctl->words[0];
     bool all = strcmp(word, "all") == 0;
     if (strcmp(word, "disk") == 0) {
         return ctl_bench_disk(ctl, bench.size_bytes, gpu.total_bytes);
@@ -468,5 +468,8 @@ const struct ctl_command ctl_bench = {
             "  --host H,H        gpu: tmpfs (pinned in slices, as the arena), pinned (default both)"
             CTL_HELP_COMMON,
     .run = bench_command,
+    .words_min = 1,
+    .words_max = 1,
+    .words = "one of all, get, put, exists, engine, disk, gpu",
 };
 /* clang-format on */

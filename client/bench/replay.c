@@ -63,9 +63,6 @@ static int options_check(struct ctl *ctl, struct replay_options *options, const 
                          const char *progress)
 {
     struct sl_error why;
-    if (ctl->word_count != 1) {
-        return ctl_wrong(ctl, "one trace");
-    }
     options->trace_path = ctl->words[0];
     if (options->ranks < 1 || options->ranks > WORLD_MAX || options->pools < 1 ||
         options->pools > POOLS_MAX) {
@@ -389,5 +386,8 @@ const struct ctl_command ctl_replay = {
             "  --instance NAME     the node meant, and all other settings: sluicectl config --help\n"
             "Exit codes: 0 fine, 1 mismatches, errors or losses, 2 wrong use, 3 node not reachable.",
     .run = replay_command,
+    .words_min = 1,
+    .words_max = 1,
+    .words = "one trace",
 };
 /* clang-format on */

@@ -24,9 +24,6 @@ static int workload_command(struct ctl *ctl, int argc, char **argv)
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         return code;
     }
-    if (ctl->word_count != 0) {
-        return ctl_wrong(ctl, "'%s' is no option", ctl->words[0]);
-    }
     double rate_per_s = 0;
     if (!sl_parse_real(rate, &rate_per_s)) {
         return ctl_wrong(ctl, "--rate '%s' is not a number", rate);

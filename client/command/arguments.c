@@ -185,6 +185,18 @@ static sl_err service_user_become(struct ctl *ctl, struct sl_error *why)
     return SL_OK;
 }
 
+static bool words_fit(const struct ctl *ctl)
+{
+    const struct ctl_command *command = ctl->command;
+    bool fit = ctl->word_count >= command->words_min && ctl->word_count <= command->words_max;
+    if (!fit && command->words != NULL) {
+        (void)ctl_wrong(ctl, "%s", command->words);
+    } else if (!fit) {
+        (void)ctl_wrong(ctl, "'%s' is no option", ctl->words[0]);
+    }
+    return fit;
+}
+
 bool ctl_parse(struct ctl *ctl, int argc, char **argv, const struct ctl_option *options,
                uint32_t option_count, int *exit_code)
 {
@@ -203,7 +215,7 @@ bool ctl_parse(struct ctl *ctl, int argc, char **argv, const struct ctl_option *
         (void)ctl_wrong(ctl, "%s", why.text);
         return false;
     }
-    if (!arguments_take(ctl, walk, &table)) {
+    if (!arguments_take(ctl, walk, &table) || !words_fit(ctl)) {
         return false;
     }
     if (service_user_become(ctl, &why) != SL_OK ||

@@ -56,6 +56,8 @@ struct ctl_command {
     const char *help; /* usage, options, examples */
     int (*run)(struct ctl *ctl, int argc, char **argv);
     bool registers; /* memory, which swappers open by this process's descriptors in /proc */
+    int words_min, words_max;
+    const char *words; /* what they are, where others are wrong use; NULL: the command takes none */
 };
 
 /* ---- arguments.c ---- */

@@ -239,9 +239,6 @@ static int config_command(struct ctl *ctl, int argc, char **argv)
         }
         return code;
     }
-    if (ctl->word_count != 0) {
-        return ctl_wrong(ctl, "'%s' is no option", ctl->words[0]);
-    }
     bool fitted = ctl_memory_fit(ctl);
     if (check) {
         code = needs_check(ctl);

@@ -51,9 +51,6 @@ static int contributions_command(struct ctl *ctl, int argc, char **argv)
     if (!ctl_parse(ctl, argc, argv, NULL, 0, &code)) {
         return code;
     }
-    if (ctl->word_count > 0) {
-        return ctl_wrong(ctl, "contributions takes no arguments");
-    }
     sl_err err = ctl_open(ctl, false, &client, &why);
     if (err == SL_OK) {
         err = sl_contributions(client, infos, &count, 0, &why);

@@ -124,7 +124,7 @@ static int dirs_command(struct ctl *ctl, int argc, char **argv)
     if (!ctl_parse(ctl, argc, argv, NULL, 0, &code)) {
         return code;
     }
-    const char *verb = ctl->word_count > 0 ? ctl->words[0] : "";
+    const char *verb = ctl->words[0];
     const char *what = ctl->word_count > 1 ? ctl->words[1] : "";
     size_t clear = 0;
     while (clear < SL_COUNT(clears) && strcmp(clears[clear].what, what) != 0) {
@@ -159,5 +159,8 @@ const struct ctl_command ctl_dirs = {
             "clear removes what a node that has ended left, by name, and no other file. all: the runtime directory with\n"
             "its logs. A directory without the mark and with other files is left as it is.",
     .run = dirs_command,
+    .words_min = 1,
+    .words_max = 2,
+    .words = "take, mark, or clear memory, runtime, logs or all, was expected",
 };
 /* clang-format on */

@@ -299,9 +299,6 @@ static int doctor_command(struct ctl *ctl, int argc, char **argv)
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         return code;
     }
-    if (ctl->word_count != 0) {
-        return ctl_wrong(ctl, "'%s' is no option", ctl->words[0]);
-    }
     struct doctor doctor = {.ctl = ctl,
                             .config = ctl->config,
                             .paths = ctl->paths,

@@ -154,9 +154,6 @@ static int events_command(struct ctl *ctl, int argc, char **argv)
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         return code;
     }
-    if (ctl->word_count > 0) {
-        return ctl_wrong(ctl, "no words are taken");
-    }
     if (!address_find(ctl, &publish, &replay, &at, &code)) {
         return code;
     }

@@ -102,8 +102,7 @@ static int explain_command(struct ctl *ctl, int argc, char **argv)
     }
     bool of_tokens = tokens.model != NULL || tokens.format != NULL || tokens.seed != NULL ||
                      tokens.block_tokens != 0;
-    if ((ctl->word_count > 0) + (request != NULL) + (tokens.path != NULL) != 1 ||
-        ctl->word_count > (int)SL_EXPLAIN_KEYS_MAX) {
+    if ((ctl->word_count > 0) + (request != NULL) + (tokens.path != NULL) != 1) {
         return ctl_wrong(ctl, "1 to %u keys, --request ID or --tokens FILE", SL_EXPLAIN_KEYS_MAX);
     }
     if (of_tokens && tokens.path == NULL) {
@@ -139,5 +138,7 @@ const struct ctl_command ctl_explain = {
             "A block that is missing may be here under another model identity: then it says which of its fields differ."
             CTL_HELP_COMMON,
     .run = explain_command,
+    .words_max = (int)SL_EXPLAIN_KEYS_MAX,
+    .words = "1 to 64 keys, --request ID or --tokens FILE",
 };
 /* clang-format on */

@@ -199,9 +199,6 @@ static int formats_command(struct ctl *ctl, int argc, char **argv)
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         return code;
     }
-    if (ctl->word_count != 0) {
-        return ctl_wrong(ctl, "'%s' is no option", ctl->words[0]);
-    }
     struct sl_error why = {0};
     if (check) { /* by a start, which has the lock itself */
         return sl_segments_readable(ctl->paths.shm_dir, &why) == SL_OK ? CTL_FINE

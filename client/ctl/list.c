@@ -49,8 +49,8 @@ static int ls_command(struct ctl *ctl, int argc, char **argv)
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         return code;
     }
-    if (ctl->word_count > 1 || listing.limit == 0) {
-        return ctl_wrong(ctl, "at most one prefix, and a limit above 0");
+    if (listing.limit == 0) {
+        return ctl_wrong(ctl, "a limit above 0");
     }
     struct sl_client *client = NULL;
     if (ctl_open(ctl, true, &client, &why) != SL_OK) {
@@ -79,6 +79,8 @@ const struct ctl_command ctl_ls = {
             "are stopped.\n"
             CTL_HELP_COMMON,
     .run = ls_command,
+    .words_max = 1,
+    .words = "at most one prefix",
 };
 /* clang-format on */
 
@@ -164,9 +166,6 @@ static int stat_command(struct ctl *ctl, int argc, char **argv)
     if (!ctl_parse(ctl, argc, argv, NULL, 0, &code)) {
         return code;
     }
-    if (ctl->word_count > 1) {
-        return ctl_wrong(ctl, "at most one key");
-    }
     struct sl_client *client = NULL;
     if (ctl_open(ctl, true, &client, &why) != SL_OK) {
         return ctl_failed(ctl, &why);
@@ -204,5 +203,7 @@ const struct ctl_command ctl_stat = {
             "Without a key: totals of arena, index and keys. Works on shared memory alone.\n"
             CTL_HELP_COMMON,
     .run = stat_command,
+    .words_max = 1,
+    .words = "at most one key",
 };
 /* clang-format on */

@@ -40,9 +40,6 @@ static int metrics_command(struct ctl *ctl, int argc, char **argv)
     if (!ctl_parse(ctl, argc, argv, NULL, 0, &code)) {
         return code;
     }
-    if (ctl->word_count > 0) {
-        return ctl_wrong(ctl, "no words are taken");
-    }
     json_t *families = ctl->json ? json_array() : NULL;
     const struct scrape_sink sink = {
         .family = family_json, .sample = sample_json, .context = families};

@@ -120,9 +120,6 @@ static int nodes_command(struct ctl *ctl, int argc, char **argv)
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         return code;
     }
-    if (ctl->word_count > 0) {
-        return ctl_wrong(ctl, "nodes takes no arguments");
-    }
     sl_err err = ctl_open(ctl, false, &client, &why);
     if (err == SL_OK) {
         err = sl_nodes(client, &self, nodes, &count, 0, &why);
@@ -175,9 +172,6 @@ static int keygen_command(struct ctl *ctl, int argc, char **argv)
     if (!ctl_parse(ctl, argc, argv, NULL, 0, &code)) {
         return code;
     }
-    if (ctl->word_count != 2) {
-        return ctl_wrong(ctl, "a directory and the name of the node");
-    }
     if (sl_curve_make(ctl->words[0], ctl->words[1], &why) != SL_OK) {
         return ctl_failed(ctl, &why);
     }
@@ -207,5 +201,8 @@ const struct ctl_command ctl_keygen = {
             "\n"
             "  --json            answer as JSON",
     .run = keygen_command,
+    .words_min = 2,
+    .words_max = 2,
+    .words = "a directory and the name of the node",
 };
 /* clang-format on */

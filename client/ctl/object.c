@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -87,9 +88,6 @@ static int put_command(struct ctl *ctl, int argc, char **argv)
     if (!ctl_parse(ctl, argc, argv, NULL, 0, &code)) {
         return code;
     }
-    if (ctl->word_count < 1 || ctl->word_count > 2) {
-        return ctl_wrong(ctl, "one key and at most one file");
-    }
     struct sl_client *client = NULL;
     unsigned char *value = NULL;
     uint64_t length_bytes = 0;
@@ -123,6 +121,9 @@ const struct ctl_command ctl_put = {
             "A value has 1 byte to 1 GiB. Put a larger one in parts, each under a key of its own.\n"
             CTL_HELP_COMMON,
     .run = put_command,
+    .words_min = 1,
+    .words_max = 2,
+    .words = "one key and at most one file",
 };
 /* clang-format on */
 
@@ -182,9 +183,6 @@ static int get_command(struct ctl *ctl, int argc, char **argv)
     if (!ctl_parse(ctl, argc, argv, NULL, 0, &code)) {
         return code;
     }
-    if (ctl->word_count < 1 || ctl->word_count > 2) {
-        return ctl_wrong(ctl, "one key and at most one file");
-    }
     struct sl_client *client = NULL;
     unsigned char *value = NULL;
     uint64_t length_bytes = 0;
@@ -223,6 +221,9 @@ const struct ctl_command ctl_get = {
             "Writes the value to FILE (or standard output). Values in memory are read without asking any actor.\n"
             CTL_HELP_COMMON,
     .run = get_command,
+    .words_min = 1,
+    .words_max = 2,
+    .words = "one key and at most one file",
 };
 /* clang-format on */
 
@@ -248,9 +249,6 @@ static int exists_command(struct ctl *ctl, int argc, char **argv)
     const struct ctl_option options[] = {{.name = "everywhere", .flag = &everywhere}};
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         return code;
-    }
-    if (ctl->word_count < 1) {
-        return ctl_wrong(ctl, "at least one key");
     }
     struct sl_client *client = NULL;
     if (ctl_open(ctl, !everywhere, &client, &why) != SL_OK) {
@@ -292,6 +290,9 @@ const struct ctl_command ctl_exists = {
             "  --everywhere      ask other nodes for what is not here"
             CTL_HELP_COMMON,
     .run = exists_command,
+    .words_min = 1,
+    .words_max = INT_MAX,
+    .words = "at least one key",
 };
 /* clang-format on */
 
@@ -374,7 +375,7 @@ static int rm_command(struct ctl *ctl, int argc, char **argv)
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         return code;
     }
-    if (all == (ctl->word_count > 0) || ctl->word_count > KEYS_MAX) {
+    if (all == (ctl->word_count > 0)) {
         return ctl_wrong(ctl, "either keys or --all");
     }
     if (all && everywhere) {
@@ -410,6 +411,8 @@ const struct ctl_command ctl_rm = {
             "  --all             every object of the node"
             CTL_HELP_COMMON,
     .run = rm_command,
+    .words_max = KEYS_MAX,
+    .words = "either keys or --all",
 };
 /* clang-format on */
 
@@ -421,9 +424,6 @@ static int flush_command(struct ctl *ctl, int argc, char **argv)
     const struct ctl_option options[] = {{.name = "timeout", .duration = &timeout_ns}};
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         return code;
-    }
-    if (ctl->word_count != 0) {
-        return ctl_wrong(ctl, "no arguments");
     }
     struct sl_client *client = NULL;
     sl_err err = ctl_open(ctl, false, &client, &why);

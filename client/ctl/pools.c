@@ -63,9 +63,6 @@ static int pools_command(struct ctl *ctl, int argc, char **argv)
     if (!ctl_parse(ctl, argc, argv, NULL, 0, &code)) {
         return code;
     }
-    if (ctl->word_count > 0) {
-        return ctl_wrong(ctl, "pools takes no arguments");
-    }
     struct sl_pool_info *pools = calloc(POOLS_SHOWN_MAX, sizeof *pools);
     if (pools == NULL) {
         (void)sl_fail(&why, SL_ERR_NO_MEMORY, "list of pools");

@@ -72,9 +72,6 @@ static int prefetch_command(struct ctl *ctl, int argc, char **argv)
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         return code;
     }
-    if (ctl->word_count < 1 || ctl->word_count > KEYS_MAX) {
-        return ctl_wrong(ctl, "1 to %d keys", KEYS_MAX);
-    }
     struct sl_client *client = NULL;
     if (ctl_open(ctl, false, &client, &why) != SL_OK) {
         return ctl_failed(ctl, &why);
@@ -98,5 +95,8 @@ const struct ctl_command ctl_prefetch = {
             "  --timeout T       give up after T (default 10s)"
             CTL_HELP_COMMON,
     .run = prefetch_command,
+    .words_min = 1,
+    .words_max = KEYS_MAX,
+    .words = "1 to 65536 keys",
 };
 /* clang-format on */

@@ -33,9 +33,6 @@ static int session_command(struct ctl *ctl, int argc, char **argv)
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         return code;
     }
-    if (ctl->word_count != 1) {
-        return ctl_wrong(ctl, "the name of one session");
-    }
     if (unknown == (pause_ns != NOT_GIVEN)) {
         return ctl_wrong(ctl, "either --pause T or --unknown");
     }
@@ -56,5 +53,8 @@ const struct ctl_command ctl_session = {
             "  --unknown         nobody knows when: what was told counts no more"
             CTL_HELP_COMMON,
     .run = session_command,
+    .words_min = 1,
+    .words_max = 1,
+    .words = "the name of one session",
 };
 /* clang-format on */

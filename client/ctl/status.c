@@ -191,7 +191,7 @@ static bool page_ready(void *context, struct sl_metrics_view *view)
     struct sl_metrics_summary summary;
     sl_metrics_view_summary(view, &summary);
     bool ready = summary.health == SL_HEALTH_READY || summary.health == SL_HEALTH_DEGRADED;
-    for (int i = 0; ready && i < status->ctl->word_count && i < (int)CTL_PAGES_MAX; i++) {
+    for (int i = 0; ready && i < status->ctl->word_count; i++) {
         if (strcmp(status->ctl->words[i], summary.actor) == 0) {
             status->ready[i] = alive(summary.proc);
         }
@@ -205,7 +205,7 @@ static bool all_ready(struct status *status)
     bool all = true;
     memset(status->ready, 0, sizeof status->ready);
     (void)ctl_pages(status->ctl, page_ready, status);
-    for (int i = 0; i < status->ctl->word_count && i < (int)CTL_PAGES_MAX; i++) {
+    for (int i = 0; i < status->ctl->word_count; i++) {
         all = all && status->ready[i];
     }
     return all;
@@ -219,7 +219,7 @@ static int not_ready(struct status *status)
     while (!all_ready(status) && sl_clock_monotonic_ns() < deadline_ns) {
         (void)nanosleep(&pause, NULL);
     }
-    for (int i = 0; i < status->ctl->word_count && i < (int)CTL_PAGES_MAX; i++) {
+    for (int i = 0; i < status->ctl->word_count; i++) {
         if (!status->ready[i]) {
             (void)printf("%s\n", status->ctl->words[i]);
         }
@@ -356,5 +356,7 @@ const struct ctl_command ctl_status = {
             "  --silent-ms N     print the living actors whose loop has not turned for N ms, one a line"
             CTL_HELP_COMMON,
     .run = status_command,
+    .words_max = (int)CTL_PAGES_MAX,
+    .words = "too many names",
 };
 /* clang-format on */

@@ -320,8 +320,7 @@ static int trace_command(struct ctl *ctl, int argc, char **argv)
         return code;
     }
     bool one = ctl->word_count == 1;
-    if (one + (last > 0) + (slow > 0) != 1 || ctl->word_count > 1 ||
-        (events && (one || !ctl->json))) {
+    if (one + (last > 0) + (slow > 0) != 1 || (events && (one || !ctl->json))) {
         return ctl_wrong(
             ctl, "one of ID, --last N, --slow N; --events needs one of these two, and --json");
     }
@@ -362,5 +361,7 @@ const struct ctl_command ctl_trace = {
             "  --events          with --json: each op's events in the place of their number\n"
             CTL_HELP_COMMON,
     .run = trace_command,
+    .words_max = 1,
+    .words = "one of ID, --last N, --slow N",
 };
 /* clang-format on */

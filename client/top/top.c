@@ -323,10 +323,8 @@ static int top_command(struct ctl *ctl, int argc, char **argv)
         return code;
     }
     enum top_view first = TOP_VIEW_OVERVIEW;
-    if (ctl->word_count > 0 || !view_of(view, &first)) {
-        return ctl_wrong(
-            ctl,
-            "--view is overview, memory, disks, peers, actors or engines, and no words are taken");
+    if (!view_of(view, &first)) {
+        return ctl_wrong(ctl, "--view is overview, memory, disks, peers, actors or engines");
     }
     if (interval_ns < INTERVAL_NS_MIN || interval_ns > INTERVAL_NS_MAX) {
         return ctl_wrong(ctl, "--interval is 100ms to 60s");

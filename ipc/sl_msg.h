@@ -152,9 +152,6 @@ void sl_return_keep(const struct sl_msg *request,
 /* Whether it is that request, sent again. */
 bool sl_return_is_of(const struct sl_return *kept, const struct sl_msg *request);
 void sl_return_reply(struct sl_env *env, const struct sl_return *to, const struct sl_msg *reply);
-/* The code as one who speaks this wire version knows it. The whole reply's code is translated by
- * sl_return_reply, codes in its body by whoever fills them. */
-sl_err sl_err_spoken(sl_err code, uint32_t version);
 
 /* ---- outstanding requests ---- */
 

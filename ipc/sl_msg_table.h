@@ -20,17 +20,17 @@
 #define SL_MSG_TABLE_H
 
 /* A release that appends a field has another number than the one before: what is missing is refused
- * in messages of the own version. 4: SL_ERR_DISK_AWAY. 5: where ops come from. */
-#define SL_WIRE_VERSION           5
-#define SL_WIRE_VERSION_MIN       3
-#define SL_WIRE_VERSION_DISK_AWAY 4 /* who speaks an older one hears SL_ERR_UNREACHABLE instead */
-#define SL_BATCH_MAX              65536
-#define SL_TEAM_FIRST             (UINT64_C(1) << 63) /* numbers of teams begin here; of engines below */
-#define SL_EVENT_BYTES            64                  /* of an IPC handle of an event */
-#define SL_TOKENS_BYTES_MAX       (16u << 20)         /* 4 Mi tokens of 4 bytes */
-#define SL_PREFILL_MAX            (UINT64_C(1) << 40) /* tokens, tokens a second */
-#define SL_SESSION_LANES          64u
-#define SL_KEEP_NS_MAX            (7 * UINT64_C(86400) * UINT64_C(1000000000)) /* a week */
+ * in messages of the own version. 7: the first of 0.3. 0.2 spoke 5 and takes
+ * 6: neither understands the other. */
+#define SL_WIRE_VERSION     7
+#define SL_WIRE_VERSION_MIN 6
+#define SL_BATCH_MAX        65536
+#define SL_TEAM_FIRST       (UINT64_C(1) << 63) /* numbers of teams begin here; of engines below */
+#define SL_EVENT_BYTES      64                  /* of an IPC handle of an event */
+#define SL_TOKENS_BYTES_MAX (16u << 20)         /* 4 Mi tokens of 4 bytes */
+#define SL_PREFILL_MAX      (UINT64_C(1) << 40) /* tokens, tokens a second */
+#define SL_SESSION_LANES    64u
+#define SL_KEEP_NS_MAX      (7 * UINT64_C(86400) * UINT64_C(1000000000)) /* a week */
 
 #define SL_ITEM_WANT(F, L)                                                       \
     F(TEXT, key, 1, 1024, "object key")                                          \

@@ -10,7 +10,7 @@
 #include "runtime/sl_guard.h"
 #include "runtime/sl_proc.h"
 
-#define SL_SEGMENT_FORMAT 1u
+#define SL_SEGMENT_FORMAT 2u
 /* The header page belongs to the kind of the segment from here on. */
 #define SL_SEGMENT_OWN_OFFSET_BYTES 1024u
 enum sl_segment_kind {

@@ -150,12 +150,6 @@ static sl_err reply_send(struct sl_env *env, const char *to, const struct sl_msg
     return SL_OK;
 }
 
-sl_err sl_err_spoken(sl_err code, uint32_t version)
-{
-    return code == SL_ERR_DISK_AWAY && version < SL_WIRE_VERSION_DISK_AWAY ? SL_ERR_UNREACHABLE
-                                                                           : code;
-}
-
 void sl_return_reply(struct sl_env *env, const struct sl_return *to, const struct sl_msg *reply)
 {
     if (SL_MSG_IS_REPLY(to->type) || to->type >= SL_MSG_LOCAL_MIN) {
@@ -170,7 +164,7 @@ void sl_return_reply(struct sl_env *env, const struct sl_return *to, const struc
     filled.seq = 0;
     filled.reply_to = to->seq;
     filled.budget_ns = 0;
-    filled.code = sl_err_spoken(reply->code, to->version);
+    filled.code = reply->code;
     filled.text = text_made_clean(reply->text, room);
     if (env->now_ns >= to->deadline_ns) { /* whoever asked has given up, or is about to */
         sl_log_write(env->log, SL_LOG_WARN, to->trace_id,

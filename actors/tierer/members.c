@@ -59,10 +59,10 @@ sl_err ti_members_open(struct tierer *self, struct sl_error *why)
         }
     }
     members->there = members->now.sequence != 0;
-    if (members->there && members->now.version > TI_FORMAT) {
+    if (members->there && members->now.version != TI_FORMAT) {
         return sl_fail(why, SL_ERR_VERSION,
-                       "disk: '%s' has format %u, this program knows up to %u: use a newer one, or "
-                       "another --disk-path",
+                       "disk: '%s' has format %u, this program (sluice " SL_VERSION
+                       ") knows %u: " TI_FORMAT_WAY_OUT,
                        TI_MEMBERS_NAME, members->now.version, TI_FORMAT);
     }
     if (!members->there && unreadable) { /* it may say that nothing here counts */

@@ -211,10 +211,9 @@ static bool value_is_right(struct tierer *self, const struct ti_segment *segment
 }
 
 /* Takes in which frames of tombstones this one names. */
-static void walk_named(struct ti_walk *walk, const struct ti_segment *segment,
-                       const struct ti_frame *frame)
+static void walk_named(struct ti_walk *walk, const struct ti_frame *frame)
 {
-    if (segment->version >= TI_FORMAT_NAMED && frame->tombstone_sequence > walk->tombstones_seen) {
+    if (frame->tombstone_sequence > walk->tombstones_seen) {
         walk->tombstones_lost = frame->tombstone_sequence;
         walk->tombstones_seen = frame->tombstone_sequence;
     }
@@ -253,7 +252,7 @@ sl_err ti_frames_note(struct tierer *self, struct ti_segment *segment, bool veri
             return sl_fail(why, SL_ERR_DRAINING, "disk: stopped while its log was being read");
         }
         const struct ti_record *record = NULL;
-        walk_named(walk, segment, frame);
+        walk_named(walk, frame);
         segment->used_bytes = walk->offset;
         if (walk_repeats(walk, frame)) {
             continue;
@@ -282,8 +281,8 @@ sl_err ti_frames_note(struct tierer *self, struct ti_segment *segment, bool veri
 static bool trailer_right(const struct ti_segment *segment, struct ti_trailer *trailer)
 {
     struct sl_digest digest = trailer->digest;
-    if (trailer->magic != TI_TRAILER_MAGIC || trailer->version < TI_FORMAT_FOOTER ||
-        trailer->version > TI_FORMAT || trailer->segment != segment->number) {
+    if (trailer->magic != TI_TRAILER_MAGIC || trailer->version != TI_FORMAT ||
+        trailer->segment != segment->number) {
         return false;
     }
     trailer->digest = (struct sl_digest){0};
@@ -387,10 +386,10 @@ static enum ti_header_state header_at(struct tierer *self, struct ti_segment *se
         return TI_HEADER_NONE;
     }
     segment->version = header->version;
-    if (header->version > TI_FORMAT) {
-        return TI_HEADER_TOO_NEW;
+    if (header->version != TI_FORMAT) {
+        return TI_HEADER_OTHER_FORMAT;
     }
-    if (header->version < TI_FORMAT_OLDEST || header->number != segment->number) {
+    if (header->number != segment->number) {
         return TI_HEADER_NONE;
     }
     segment->salt = header->salt;
@@ -410,7 +409,7 @@ enum ti_header_state ti_header_find(struct tierer *self, struct ti_segment *segm
         return TI_HEADER_NONE;
     }
     enum ti_header_state first = header_at(self, segment, file_bytes, 0);
-    if (first == TI_HEADER_FINE || first == TI_HEADER_TOO_NEW) {
+    if (first == TI_HEADER_FINE || first == TI_HEADER_OTHER_FORMAT) {
         return first;
     }
     enum ti_header_state copy = header_at(self, segment, file_bytes, file_bytes - SL_PAGE_BYTES);

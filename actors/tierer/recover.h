@@ -28,7 +28,12 @@ bool ti_footer_read(struct tierer *self, const struct ti_segment *segment, unsig
 bool ti_trailer_read(struct tierer *self, const struct ti_segment *segment,
                      struct ti_trailer *trailer);
 
-enum ti_header_state { TI_HEADER_NONE, TI_HEADER_FINE, TI_HEADER_TOO_NEW, TI_HEADER_UNREADABLE };
+enum ti_header_state {
+    TI_HEADER_NONE,
+    TI_HEADER_FINE,
+    TI_HEADER_OTHER_FORMAT,
+    TI_HEADER_UNREADABLE
+};
 
 /* Takes over what the header says, or its copy. */
 enum ti_header_state ti_header_find(struct tierer *self, struct ti_segment *segment,

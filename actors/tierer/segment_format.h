@@ -1,4 +1,4 @@
-/* actors/tierer/segment_format.h - the disk format, version 3. Little-endian, fixed-width, no
+/* actors/tierer/segment_format.h - the disk format, version 4. Little-endian, fixed-width, no
  * pointers.
  *
  * A segment file is: header page | frames ... | index | trailer page. Index and trailer, the
@@ -27,8 +27,7 @@
  * segment before it is acknowledged, and the others soon after. A frame that was not durable is
  * named by nobody.
  *
- * Version 2 named none: zeros stand there. Version 1 differs more: no footer was ever written, no
- * copy of the header, and tombstone_sequence held the low half of the digest of the frame before.
+ * Sluice 0.2 wrote versions 1 to 3. They are refused, and left as they are.
  */
 #ifndef SL_TIERER_SEGMENT_FORMAT_H
 #define SL_TIERER_SEGMENT_FORMAT_H
@@ -37,10 +36,9 @@
 
 #include <assert.h>
 
-#define TI_FORMAT        3u
-#define TI_FORMAT_OLDEST 1u
-#define TI_FORMAT_FOOTER 2u /* the first with footers */
-#define TI_FORMAT_NAMED  3u /* the first that names frames of tombstones */
+#define TI_FORMAT 4u
+#define TI_FORMAT_WAY_OUT \
+    "stop the node, empty the disk's directory or give another --disk-path, and start it"
 #define TI_HEADER_MAGIC  UINT64_C(0x3147455349554c53) /* "SLUISEG1" */
 #define TI_FRAME_MAGIC   UINT64_C(0x314d524649554c53) /* "SLUIFRM1" */
 #define TI_TRAILER_MAGIC UINT64_C(0x31444e4549554c53) /* "SLUIEND1" */

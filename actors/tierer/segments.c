@@ -184,7 +184,6 @@ static sl_err segment_create(struct tierer *self, struct sl_error *why)
         return err;
     }
     segment.salt = self->env->ops->random_u64(self->env);
-    segment.version = TI_FORMAT;
     segment.first_sequence = self->next_sequence;
     segment.tombstone_before = self->tombstone_sequence;
     segment.used_bytes = SL_PAGE_BYTES;

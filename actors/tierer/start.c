@@ -71,7 +71,7 @@ static sl_err record_apply(struct tierer *self, struct ti_segment *segment,
 }
 
 static sl_err records_apply(struct tierer *self, struct ti_segment *segment, const void *records,
-                            uint64_t bytes, bool *tombstones, struct sl_error *why)
+                            uint64_t bytes, struct sl_error *why)
 {
     const struct ti_record *batch[APPLY_BATCH];
     struct ti_key_hash hashes[APPLY_BATCH];
@@ -85,7 +85,6 @@ static sl_err records_apply(struct tierer *self, struct ti_segment *segment, con
                 hashes[count] =
                     ti_entries_hash(self->entries, ti_record_key(record), record->key_length);
                 ti_entries_prefetch(self->entries, hashes[count], false);
-                *tombstones = *tombstones || (record->flags & TI_TOMBSTONE) != 0;
                 batch[count++] = record;
             }
         }
@@ -189,29 +188,26 @@ static void footer_remains(struct tierer *self, struct ti_segment *segment, stru
     struct ti_trailer trailer;
     bool end = ti_trailer_read(self, segment, &trailer) && trailer.salt == segment->salt;
     segment->cut = segment->cut && !end && !index_stands(self, segment);
-    if (end && trailer.version >= TI_FORMAT_NAMED &&
-        trailer.tombstone_last > walk->tombstones_seen) {
+    if (end && trailer.tombstone_last > walk->tombstones_seen) {
         walk->tombstones_seen = trailer.tombstone_last;
         walk->tombstones_lost = trailer.tombstone_last;
     }
 }
 
-/* A segment without footer: of a crash, of a full version 1 disk, or a damaged one. */
+/* A segment without footer: of a crash, or a damaged one. */
 static sl_err segment_recover(struct tierer *self, struct ti_start *start,
-                              struct ti_segment *segment, bool values, struct sl_error *why)
+                              struct ti_segment *segment, struct sl_error *why)
 {
-    if (segment->version >= TI_FORMAT_NAMED) {
-        sl_err err = tombstone_named(self, start, segment->tombstone_before, why);
-        if (err != SL_OK) {
-            return err;
-        }
-        start->doubt = 0;
+    sl_err err = tombstone_named(self, start, segment->tombstone_before, why);
+    if (err != SL_OK) {
+        return err;
     }
+    start->doubt = 0;
     struct ti_walk walk = {.tombstones_seen = self->tombstone_sequence};
     segment->state = TI_SEGMENT_CLOSED;
     segment->settling = true;
     segment->used_bytes = SL_PAGE_BYTES;
-    sl_err err = ti_frames_note(self, segment, values, &walk, why);
+    err = ti_frames_note(self, segment, true, &walk, why);
     if (err != SL_OK) {
         return err;
     }
@@ -232,16 +228,14 @@ static sl_err segment_recover(struct tierer *self, struct ti_start *start,
         segment->lost = true;
         return SL_OK;
     }
-    if (segment->version >= TI_FORMAT_NAMED && (segment->cut || walk.unreadable > 1)) {
+    if (segment->cut || walk.unreadable > 1) {
         start->doubt = segment->number;
     }
-    bool tombstones = false;
     if (err == SL_OK) {
-        err = records_apply(self, segment, segment->records, segment->records_bytes, &tombstones,
-                            why);
+        err = records_apply(self, segment, segment->records, segment->records_bytes, why);
     }
     if (segment->used_bytes + ti_segment_footer_bytes(segment->records_bytes) > segment->bytes) {
-        free(segment->records); /* version 1 left no room for a footer: its frames stay */
+        free(segment->records); /* no room for a footer: its frames stay */
         segment->records = NULL;
         segment->records_bytes = 0;
         segment->records_capacity = 0;
@@ -263,7 +257,6 @@ static sl_err segment_adopt(struct tierer *self, struct ti_start *start, struct 
     segment->salt = trailer.salt;
     segment->used_bytes = trailer.index_offset_bytes;
     segment->last_sequence = trailer.last_sequence;
-    segment->version = trailer.version;
     segment->first_sequence = trailer.first_sequence;
     segment->tombstone_before = trailer.tombstone_before;
     segment->tombstone_last = trailer.tombstone_last;
@@ -271,19 +264,12 @@ static sl_err segment_adopt(struct tierer *self, struct ti_start *start, struct 
     if (!segment_is_ours(self, segment)) {
         return SL_ERR_STALE;
     }
-    sl_err err = SL_OK;
-    if (trailer.version >= TI_FORMAT_NAMED) {
-        err = tombstone_named(self, start, trailer.tombstone_before, why);
-        start->doubt = 0;
-    }
+    sl_err err = tombstone_named(self, start, trailer.tombstone_before, why);
+    start->doubt = 0;
     ti_entries_expect(self->entries, trailer.index_bytes / sizeof(struct ti_record) *
                                          start->listed); /* they are much alike */
-    bool tombstones = false;
     if (err == SL_OK) {
-        err = records_apply(self, segment, records, trailer.index_bytes, &tombstones, why);
-    }
-    if (trailer.version < TI_FORMAT_NAMED && tombstones) { /* one of its frames */
-        segment->tombstone_last = trailer.last_sequence;
+        err = records_apply(self, segment, records, trailer.index_bytes, why);
     }
     if (segment->tombstone_last > self->tombstone_sequence) {
         self->tombstone_sequence = segment->tombstone_last;
@@ -300,7 +286,7 @@ static sl_err segment_void(struct tierer *self, struct ti_segment *segment, stru
 }
 
 static sl_err segment_open(struct tierer *self, struct ti_start *start, struct ti_segment *segment,
-                           bool newest, struct sl_error *why)
+                           struct sl_error *why)
 {
     char name[40];
     (void)snprintf(name, sizeof(name), TI_SEGMENT_NAME_FORMAT, segment->number);
@@ -325,10 +311,10 @@ static sl_err segment_open(struct tierer *self, struct ti_start *start, struct t
         return err;
     }
     switch (ti_header_find(self, segment, file_bytes)) {
-    case TI_HEADER_TOO_NEW:
+    case TI_HEADER_OTHER_FORMAT:
         return sl_fail(why, SL_ERR_VERSION,
-                       "disk: %s has format %u, this program knows up to %u: use a newer one, or "
-                       "another --disk-path",
+                       "disk: %s has format %u, this program (sluice " SL_VERSION
+                       ") knows %u: " TI_FORMAT_WAY_OUT,
                        name, segment->version, TI_FORMAT);
     case TI_HEADER_UNREADABLE:
         sl_log_write(self->env->log, SL_LOG_ERROR, 0,
@@ -347,9 +333,7 @@ static sl_err segment_open(struct tierer *self, struct ti_start *start, struct t
     if (!segment_is_ours(self, segment)) {
         return segment_void(self, segment, why);
     }
-    /* A full segment of version 1 never had a footer: its values were durable before the next
-     * segment began. */
-    return segment_recover(self, start, segment, newest || segment->version > 1, why);
+    return segment_recover(self, start, segment, why);
 }
 
 /* A segment in which nothing counts: its room is worth more than the file. One that has bytes where
@@ -439,7 +423,7 @@ static sl_err segments_open(struct tierer *self, struct ti_start *start, struct 
             break;
         }
         self->next_number = segment.number + 1;
-        err = segment_open(self, start, &segment, newest, why);
+        err = segment_open(self, start, &segment, why);
         self->next_sequence = SL_MAX(self->next_sequence, segment.last_sequence + 1);
         if (err == SL_OK && segment.file >= 0 && newest && segment_unused(self, &segment)) {
             err = segment_drop(self, &segment, why);

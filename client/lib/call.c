@@ -296,10 +296,7 @@ static void dispatch(struct sl_client *client, const char *from, const struct sl
         return;
     }
     call->code = reply->code;
-    /* A registrar that does not know SL_ERR_DISK_AWAY ends these two so, too: what they did is done. */
-    bool is_of_disks = reply->version < SL_WIRE_VERSION_DISK_AWAY &&
-                       (call->msg.type == SL_MSG_REMOVE || call->msg.type == SL_MSG_FLUSH);
-    if (reply->code == SL_ERR_UNREACHABLE && !is_of_disks && strcmp(from, "registrar") == 0) {
+    if (reply->code == SL_ERR_UNREACHABLE && strcmp(from, "registrar") == 0) {
         call->unknown = true; /* another than the one that we greeted */
         client->greeted_generation = 0;
     }

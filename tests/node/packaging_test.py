@@ -119,7 +119,7 @@ class Packaging(unittest.TestCase):
     def test_all_that_states_a_version_states_that_of_cmake(self):
         """Wheels, pkg-config, programs and packages have it from CMake; these files have it as text."""
         version = re.search(r"(?m)^project\(sluice VERSION ([0-9.]+) ", read(ROOT, "CMakeLists.txt"))[1]
-        self.assertEqual(run(CTL, "--version").split(), ["sluicectl", version])
+        self.assertEqual(run(CTL, "--version").split(), ["sluicectl", version + "-dev"])  # until 0.3.0 is released
         entries = re.findall(r"(?m)^sluice \(([0-9.]+)\) ", read(DEBIAN, "changelog"))
         self.assertEqual(entries[0], version, "deploy/debian/changelog says first what this version brings")
         self.assertEqual(entries, sorted(set(entries), key=lambda text: [int(number) for number in text.split(".")], reverse=True))

@@ -286,24 +286,6 @@ START_TEST(a_disk_that_is_away_has_a_code_of_its_own)
     }
 END_TEST
 
-/* That one has no other code for it, so what it says is not asked for again. */
-START_TEST(a_registrar_of_the_release_before_is_not_asked_again)
-    {
-        struct node node = {0};
-        struct sl_error why = {0};
-        node_open(&node);
-        atomic_store_explicit(&node.version, SL_WIRE_VERSION_DISK_AWAY - 1, memory_order_relaxed);
-        atomic_store_explicit(&node.removed, SL_ERR_UNREACHABLE, memory_order_relaxed);
-        uint64_t started_ns = sl_clock_monotonic_ns();
-
-        sl_err err = waits_for_disks[_i](node.client, &why);
-
-        ck_assert_msg(err == SL_ERR_UNREACHABLE, "%s: %s", sl_err_name(err), why.text);
-        ck_assert_uint_lt(sl_clock_monotonic_ns() - started_ns, WAIT_NS / 4);
-        node_close(&node);
-    }
-END_TEST
-
 static const char *const forged[] = {"index", "arena.0", "leases"};
 
 START_TEST(memory_of_another_layout_is_refused_at_once_and_by_name)
@@ -672,8 +654,6 @@ int main(void)
     tcase_add_loop_test(tcase, a_registrar_that_began_anew_is_asked_again, 0,
                         SL_COUNT(waits_for_disks));
     tcase_add_loop_test(tcase, a_disk_that_is_away_has_a_code_of_its_own, 0,
-                        SL_COUNT(waits_for_disks));
-    tcase_add_loop_test(tcase, a_registrar_of_the_release_before_is_not_asked_again, 0,
                         SL_COUNT(waits_for_disks));
     tcase_add_loop_test(tcase, memory_of_another_layout_is_refused_at_once_and_by_name, 0,
                         (int)SL_COUNT(forged));

@@ -337,13 +337,13 @@ START_TEST(a_file_of_a_newer_version_stops_the_start)
     }
 END_TEST
 
-/* ---- what a later release has written ---- */
+/* ---- what another release has written ---- */
 
-/* Raises the version of every page of files of that name that begins with the magic. Each of them has
- * its version and its digest elsewhere. */
-static uint32_t versions_raise(const char *name, uint64_t magic)
+/* Writes another version into every page of files of that name that begins with the magic. Each of
+ * them has its version and its digest elsewhere. */
+static uint32_t versions_change(const char *name, uint64_t magic, uint32_t version)
 {
-    uint32_t raised = 0;
+    uint32_t changed = 0;
     for (uint32_t i = 0; i < MEM_DISK_FILES_MAX; i++) {
         struct mem_file *file = &disk.files[i];
         bool wanted = file->now != NULL && strncmp(file->name, name, strlen(name)) == 0;
@@ -359,14 +359,14 @@ static uint32_t versions_raise(const char *name, uint64_t magic)
                                                                    : &page->header.digest;
             if (page->magic == magic) {
                 *(magic == TI_TRAILER_MAGIC ? &page->trailer.version : &page->header.version) =
-                    TI_FORMAT + 1;
+                    version;
                 *digest = (struct sl_digest){0};
                 *digest = ti_page_digest(page, SL_PAGE_BYTES);
-                raised++;
+                changed++;
             }
         }
     }
-    return raised;
+    return changed;
 }
 
 /* Of all bytes of all files. */
@@ -383,12 +383,16 @@ static struct sl_digest disk_digest(void)
 static const struct {
     const char *name;
     uint64_t magic;
-} newer[] = {{TI_MEMBERS_NAME, TI_MEMBERS_MAGIC}, {"seg", TI_HEADER_MAGIC}};
+    uint32_t version;
+} foreign[] = {{TI_MEMBERS_NAME, TI_MEMBERS_MAGIC, TI_FORMAT + 1},
+               {TI_MEMBERS_NAME, TI_MEMBERS_MAGIC, TI_FORMAT - 1},
+               {"seg", TI_HEADER_MAGIC, TI_FORMAT + 1},
+               {"seg", TI_HEADER_MAGIC, TI_FORMAT - 1}};
 
-START_TEST(what_a_later_release_has_written_stops_the_start_and_stays)
+START_TEST(what_another_release_has_written_stops_the_start_and_stays)
     {
         struct sl_error why = {0};
-        char said[64];
+        char said[100];
         (void)start();
         write_values(3);
         struct sl_msg members = {.type = SL_MSG_DISK_MEMBERS};
@@ -396,14 +400,17 @@ START_TEST(what_a_later_release_has_written_stops_the_start_and_stays)
         fake_give(&fake, "registrar", &members);
         pump();
         fake_stop(&fake); /* killed: the segment is open */
-        ck_assert_uint_gt(versions_raise(newer[_i].name, newer[_i].magic), 0);
+        ck_assert_uint_gt(versions_change(foreign[_i].name, foreign[_i].magic, foreign[_i].version),
+                          0);
         struct sl_digest before = disk_digest();
 
         ck_assert_int_eq(try_start(&why), SL_ERR_VERSION);
 
-        (void)snprintf(said, sizeof(said), "has format %u, this program knows up to %u",
-                       TI_FORMAT + 1, TI_FORMAT);
-        ck_assert_msg(strstr(why.text, newer[_i].name) != NULL && strstr(why.text, said) != NULL,
+        (void)snprintf(said, sizeof(said),
+                       "has format %u, this program (sluice " SL_VERSION
+                       ") knows %u: stop the node",
+                       foreign[_i].version, TI_FORMAT);
+        ck_assert_msg(strstr(why.text, foreign[_i].name) != NULL && strstr(why.text, said) != NULL,
                       "%s", why.text);
         ck_assert(sl_digest_equal(disk_digest(), before));
     }
@@ -454,8 +461,8 @@ int main(void)
     tcase_add_test(tcase, promises_go_into_debt_that_is_made_up_for);
     tcase_add_test(tcase, a_file_that_is_damaged_counts_as_all_spent_and_one_page_of_it_as_nothing);
     tcase_add_test(tcase, a_file_of_a_newer_version_stops_the_start);
-    tcase_add_loop_test(tcase, what_a_later_release_has_written_stops_the_start_and_stays, 0,
-                        SL_COUNT(newer));
+    tcase_add_loop_test(tcase, what_another_release_has_written_stops_the_start_and_stays, 0,
+                        SL_COUNT(foreign));
     tcase_add_test(tcase, a_disk_that_fails_the_page_heals);
     tcase_add_test(tcase, the_ceiling_holds_with_the_file);
     suite_add_tcase(suite, tcase);

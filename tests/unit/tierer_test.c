@@ -1506,63 +1506,6 @@ END_TEST
 
 /* ---- the format before ---- */
 
-static void page_seal(unsigned char *page, uint64_t digest_at, uint64_t length)
-{
-    memset(page + digest_at, 0, sizeof(struct sl_digest));
-    struct sl_digest digest = ti_page_digest(page, length);
-    memcpy(page + digest_at, &digest, sizeof(digest));
-}
-
-/* Makes of a segment what version 2 would have written. */
-static void as_version_2(struct mem_file *file)
-{
-    for (uint64_t at = 0; at < file->bytes; at += SL_PAGE_BYTES) {
-        unsigned char *page = file->now + at;
-        struct ti_header *header = (void *)page;
-        struct ti_trailer *trailer = (void *)header;
-        struct ti_frame *frame = (void *)header;
-        if (header->magic == TI_HEADER_MAGIC) {
-            header->version = 2;
-            memset(page + offsetof(struct ti_header, zeros) - 16, 0, 16);
-            page_seal((void *)header, offsetof(struct ti_header, digest), SL_PAGE_BYTES);
-        } else if (trailer->magic == TI_TRAILER_MAGIC) {
-            trailer->version = 2;
-            memset(page + offsetof(struct ti_trailer, zeros) - 24, 0, 24);
-            page_seal((void *)trailer, offsetof(struct ti_trailer, digest), SL_PAGE_BYTES);
-        } else if (frame->magic == TI_FRAME_MAGIC) {
-            frame->tombstone_sequence = 0;
-            page_seal((void *)frame, offsetof(struct ti_frame, digest), frame->header_bytes);
-        }
-    }
-}
-
-/* A disk of version 2 is taken over with its tombstones, and a loss among what came with it is seen
- * as soon as something was written behind it. */
-START_TEST(a_disk_of_the_version_before_is_taken_over)
-    {
-        scan();
-        uint32_t first = write_up_to(2, 0);
-        forget_value(3);
-        uint32_t second = write_up_to(3, first);
-        fake_stop(&fake);
-        for (uint32_t number = 1; number <= 3; number++) {
-            as_version_2(segment_file(number));
-        }
-        start_again();
-        check_all(true);
-        ck_assert(!known[3].found);
-        ck_assert_int_eq(write_value(second), SL_OK);
-        restart();
-        check_all(true);
-        ck_assert(!known[3].found);
-
-        fake_stop(&fake);
-        wipe_all(segment_file(2));
-        start_again();
-        ck_assert(!known[3].found && known[second].found);
-    }
-END_TEST
-
 START_TEST(a_directory_that_vanished_ends_the_actor_with_a_heartbeat)
     {
         scan();
@@ -1647,7 +1590,6 @@ int main(void)
                         2 * SL_COUNT(losses));
     tcase_add_loop_test(node, a_bad_page_of_tombstones_costs_nothing, 0, 2);
     tcase_add_loop_test(node, a_list_waits_for_a_tombstone_that_is_being_named, 0, 8);
-    tcase_add_test(node, a_disk_of_the_version_before_is_taken_over);
     tcase_add_test(node, a_place_that_stays_unreadable_is_given_up);
     tcase_add_test(node, a_place_that_can_be_read_again_is_not_given_up);
     tcase_add_test(node, a_disk_that_reads_nothing_is_left_alone_until_a_probe_succeeds);

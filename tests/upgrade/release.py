@@ -5,7 +5,7 @@ import subprocess
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
 TARGETS = ("sluice-registrar", "sluice-keyer", "sluice-swapper", "sluice-transporter", "sluice-tierer", "sluice-coordinator", "sluice-supervise",
-           "sluicectl", "lives_probe", "putting_probe")
+           "sluicectl")
 
 
 def git(*words, check=True):
@@ -37,16 +37,9 @@ def built(name, commit, folder):
     if archive.wait() != 0:
         raise SystemExit(f"git archive {commit} failed")
     with open(os.path.join(root, "build.log"), "w", encoding="utf-8") as log:
-        for words in (["--preset", "release"], ["--build", "--preset", "release", "--target", *targets_of(root)]):
+        for words in (["--preset", "release"], ["--build", "--preset", "release", "--target", *TARGETS]):
             if subprocess.run(["cmake", *words], cwd=root, stdout=log, stderr=subprocess.STDOUT, check=False).returncode != 0:
                 raise SystemExit(f"{name} cannot be built: see {root}/build.log")
     with open(done, "w", encoding="utf-8"):
         pass
     return root
-
-
-def targets_of(root):
-    """sluice-metrics where this machine can build it."""
-    with_metrics = os.path.exists(os.path.join(root, "client", "exporter")) and subprocess.run(
-        ["pkg-config", "--exists", "libmicrohttpd"], check=False).returncode == 0
-    return TARGETS + (("sluice-metrics",) if with_metrics else ())

@@ -31,9 +31,6 @@ void reg_reply_codes(struct registrar *self, const struct sl_return *to, uint64_
 {
     struct sl_msg reply = {.code = SL_OK};
     struct sl_u64s list = {.at = codes, .count = count};
-    for (uint64_t i = 0; i < count; i++) {
-        codes[i] = (uint64_t)sl_err_spoken((sl_err)codes[i], to->version);
-    }
     switch (to->type) {
     case SL_MSG_COMMIT:
         reply.body.commit_reply.codes = list;

@@ -61,10 +61,6 @@ static void seek_answer(struct transporter *self, struct tr_seek *seek)
             seek->items[i].code = SL_ERR_TIMEOUT; /* a silent peer may have it still */
         }
     }
-    for (uint32_t i = 0; i < seek->count; i++) {
-        seek->items[i].code =
-            (uint64_t)sl_err_spoken((sl_err)seek->items[i].code, seek->back.version);
-    }
     reply.body.seek_reply.items.at = seek->items;
     reply.body.seek_reply.items.count = seek->count;
     reply.body.seek_reply.nodes.at = names;
@@ -326,10 +322,8 @@ void tr_seek_removed(struct transporter *self, uint32_t index, const struct sl_m
                                              : SL_ERR_PROTOCOL;
     }
     for (uint32_t i = 0; reply.code == SL_OK && i < removal->count; i++) {
-        uint64_t code = answer->body.remove_reply.codes.at[i];
-        items[i].code = (uint64_t)sl_err_spoken(sl_err_received(code), removal->version);
+        items[i].code = (uint64_t)sl_err_received(answer->body.remove_reply.codes.at[i]);
     }
-    reply.code = sl_err_spoken(reply.code, removal->version);
     reply.body.peer_seek_reply.items.at = items;
     reply.body.peer_seek_reply.items.count = reply.code == SL_OK ? removal->count : 0;
     tr_peer_answer(self, peer, SL_MSG_PEER_SEEK, removal->seq, &reply);

@@ -10,13 +10,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 /* From here on a memcpy a piece beats the detour through staging: measured, a call costs some 10
@@ -28,16 +26,6 @@
 #define HOST_PAST_CACHES_BYTES (4 * SL_MIB)
 
 /* ---- mapping ---- */
-
-/* Whether it is memory whose owner cannot make us touch what is not there: a memfd that keeps its size, and
- * whose pages come without a reservation. */
-static bool is_sealed(int fd)
-{
-    struct statfs system;
-    int seals = fcntl(fd, F_GET_SEALS);
-    return seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && fstatfs(fd, &system) == 0 &&
-           system.f_type == TMPFS_MAGIC;
-}
 
 static sl_err host_map_fd(int fd, const struct sl_memory_handle *handle, uint64_t length_bytes,
                           struct sl_mapping *out, struct sl_error *why)
@@ -51,9 +39,8 @@ static sl_err host_map_fd(int fd, const struct sl_memory_handle *handle, uint64_
         return sl_fail(why, SL_ERR_INVALID, "descriptor %d of process %u is no memory file",
                        handle->fd, handle->pid);
     }
-    if (status.st_uid != geteuid() && !is_sealed(fd)) {
-        return sl_fail(why, SL_ERR_PERMISSION,
-                       "descriptor %d of process %u belongs to uid %u, and may be cut short",
+    if (status.st_uid != geteuid()) {
+        return sl_fail(why, SL_ERR_PERMISSION, "descriptor %d of process %u belongs to uid %u",
                        handle->fd, handle->pid, status.st_uid);
     }
     if (handle->inode != 0 && handle->inode != (uint64_t)status.st_ino) {

@@ -672,14 +672,7 @@ START_TEST(mapping_refuses_what_is_not_there)
     }
 END_TEST
 
-static const struct {
-    int seals;
-    sl_err want;
-} strangers_memory[] = {{0, SL_ERR_PERMISSION},
-                        {F_SEAL_GROW, SL_ERR_PERMISSION},
-                        {F_SEAL_SHRINK, SL_OK},
-                        {F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL, SL_OK}};
-START_TEST(mapping_takes_what_another_user_cannot_cut_short)
+START_TEST(mapping_refuses_memory_of_another_user)
     {
         int fd = memfd_create("pool", MFD_CLOEXEC | MFD_ALLOW_SEALING);
         ck_assert_int_eq(ftruncate(fd, 4096), 0);
@@ -688,7 +681,7 @@ START_TEST(mapping_takes_what_another_user_cannot_cut_short)
             close(fd);
             return;
         }
-        ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, strangers_memory[_i].seals), 0);
+        ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), 0);
         struct sl_device *device = host_device();
         struct sl_mapping mapping = {0};
         const struct sl_memory_handle handle = {
@@ -696,8 +689,7 @@ START_TEST(mapping_takes_what_another_user_cannot_cut_short)
 
         sl_err got = device->ops->map(device, &handle, 4096, &mapping, NULL);
 
-        ck_assert_int_eq(got, strangers_memory[_i].want);
-        device->ops->unmap(device, &mapping);
+        ck_assert_int_eq(got, SL_ERR_PERMISSION);
         close(fd);
         sl_device_close(&device);
     }
@@ -852,8 +844,7 @@ int main(void)
     tcase_add_loop_test(cases, impossible_layers_are_refused, 0, SL_COUNT(bad_layers));
     tcase_add_test(cases, mapping_shares_the_memory_behind_a_descriptor);
     tcase_add_test(cases, mapping_refuses_what_is_not_there);
-    tcase_add_loop_test(cases, mapping_takes_what_another_user_cannot_cut_short, 0,
-                        SL_COUNT(strangers_memory));
+    tcase_add_test(cases, mapping_refuses_memory_of_another_user);
     tcase_add_test(cases, mapping_refuses_a_process_that_is_another_one_by_now);
     tcase_add_test(cases, memory_made_for_others_is_zero_and_shared);
     tcase_add_test(cases, a_back_end_that_makes_no_memory_says_so);

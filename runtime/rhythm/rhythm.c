@@ -15,12 +15,11 @@
 /* The others begin with so much, and are quarters of an octave: up to three hours. */
 #define GAP_FIRST_S 0.01
 #define AN_OCTAVE   4.0
-/* Classes of what was not told: of the first pause, and by turns and the pause before. */
+/* Classes of what was not told: of the first pause, and by the pause before. */
 #define CLASS_FIRST  2u
 #define CLASS_OTHERS 3u
-#define TURN_CLASSES 3u /* two turns, up to four, more */
 #define LAST_CLASSES 5u /* each is two octaves, from a second on */
-static_assert(CLASS_OTHERS + TURN_CLASSES * LAST_CLASSES == SL_RHYTHM_CLASSES, "all have a place");
+static_assert(CLASS_OTHERS + LAST_CLASSES == SL_RHYTHM_CLASSES, "all have a place");
 /* A bucket of which little is known leans on what is known of all with the weight of so many that
  * came back. */
 #define PRIOR_BACK 8.0
@@ -47,6 +46,11 @@ static double bucket_begin(uint32_t class, uint32_t bucket)
                                    : SHARES_END * exp2((bucket - SHARE_BUCKETS) / AN_OCTAVE);
 }
 
+static double bucket_width(uint32_t class, uint32_t bucket)
+{
+    return bucket_begin(class, bucket + 1) - bucket_begin(class, bucket);
+}
+
 static uint32_t bucket_of(uint32_t class, double age)
 {
     double at = 0;
@@ -68,13 +72,11 @@ static uint32_t class_of(const struct sl_pause *pause)
     if (pause->told_ns != 0) {
         return SL_RHYTHM_TOLD;
     }
-    if (pause->last_ns == 0 || pause->turns < 2) {
+    if (pause->last_ns == 0) {
         return CLASS_FIRST;
     }
-    uint32_t turns = pause->turns == 2 ? 0 : pause->turns <= 4 ? 1 : 2;
     double last = log2((double)pause->last_ns / (double)SL_NS_PER_S) / 2;
-    uint32_t group = last <= 0 ? 0 : (uint32_t)fmin(last, LAST_CLASSES - 1.0);
-    return CLASS_OTHERS + turns * LAST_CLASSES + group;
+    return CLASS_OTHERS + (uint32_t)fmin(fmax(last, 0.0), LAST_CLASSES - 1.0);
 }
 
 static double unit_ns(const struct sl_pause *pause)
@@ -87,14 +89,15 @@ static double age_of(const struct sl_pause *pause, uint64_t age_ns)
     return (double)age_ns / unit_ns(pause);
 }
 
-/* The time that one of this age spent in each bucket so far. */
-static void spend(double *exposure, uint32_t class, double age)
+/* The time that a pause of this age spent in each bucket so far. Gives the one that it is in. */
+static uint32_t spend(double *exposure, uint32_t class, double age)
 {
     uint32_t last = bucket_of(class, age);
     for (uint32_t i = 0; i < last; i++) {
-        exposure[i] += bucket_begin(class, i + 1) - bucket_begin(class, i);
+        exposure[i] += bucket_width(class, i);
     }
     exposure[last] += age - bucket_begin(class, last);
+    return last;
 }
 
 void sl_rhythm_init(struct sl_rhythm *rhythm)
@@ -108,8 +111,7 @@ void sl_rhythm_init(struct sl_rhythm *rhythm)
     }
     for (uint32_t class = 0; class < CLASS_FIRST; class ++) {
         for (uint32_t i = 0; i < SL_RHYTHM_BUCKETS - 1; i++) {
-            rhythm->exposure[class][i] =
-                FIRST_SESSIONS * (bucket_begin(class, i + 1) - bucket_begin(class, i));
+            rhythm->exposure[class][i] = FIRST_SESSIONS * bucket_width(class, i);
         }
     }
     for (uint32_t i = 0; i < bucket_of(SL_RHYTHM_OVER, 1.0); i++) {
@@ -133,9 +135,7 @@ static void halve(struct sl_rhythm *rhythm)
 void sl_rhythm_back(struct sl_rhythm *rhythm, const struct sl_pause *pause, uint64_t age_ns)
 {
     uint32_t class = class_of(pause);
-    double age = age_of(pause, age_ns);
-    spend(rhythm->exposure[class], class, age);
-    rhythm->back[class][bucket_of(class, age)] += 1;
+    rhythm->back[class][spend(rhythm->exposure[class], class, age_of(pause, age_ns))] += 1;
     if (++rhythm->back_count >= HALVE_BACK) {
         halve(rhythm);
     }
@@ -144,26 +144,13 @@ void sl_rhythm_back(struct sl_rhythm *rhythm, const struct sl_pause *pause, uint
 void sl_rhythm_lost(struct sl_rhythm *rhythm, const struct sl_pause *pause, uint64_t age_ns)
 {
     uint32_t class = class_of(pause);
-    spend(rhythm->exposure[class], class, age_of(pause, age_ns));
+    (void)spend(rhythm->exposure[class], class, age_of(pause, age_ns));
 }
 
 void sl_rhythm_open(struct sl_rhythm *rhythm, const struct sl_pause *pause, uint64_t age_ns)
 {
     uint32_t class = class_of(pause);
-    double age = age_of(pause, age_ns);
-    uint32_t last = bucket_of(class, age);
-    rhythm->open[class][last] += age - bucket_begin(class, last);
-    rhythm->open_count[class][last]++;
-}
-
-/* Each was in all buckets before the one that it is in. */
-static void open_spend(struct sl_rhythm *rhythm, uint32_t class)
-{
-    double beyond = 0;
-    for (uint32_t i = SL_RHYTHM_BUCKETS - 1; i-- > 0;) {
-        beyond += rhythm->open_count[class][i + 1];
-        rhythm->open[class][i] += beyond * (bucket_begin(class, i + 1) - bucket_begin(class, i));
-    }
+    (void)spend(rhythm->open[class], class, age_of(pause, age_ns));
 }
 
 /* Of those whose pause was not told, by age alone. */
@@ -203,7 +190,7 @@ static void class_settle(struct sl_rhythm *rhythm, uint32_t class, const double 
     double hit[SL_RHYTHM_BUCKETS]; /* the chance to come back within, for one that reaches it */
     class_rates(rhythm, class, all, rate);
     for (uint32_t i = 0; i + 1 < SL_RHYTHM_BUCKETS; i++) {
-        hit[i] = -expm1(-rate[i] * (bucket_begin(class, i + 1) - bucket_begin(class, i)));
+        hit[i] = -expm1(-rate[i] * bucket_width(class, i));
     }
     rhythm->worth[class][SL_RHYTHM_BUCKETS - 1] = 0; /* beyond all that is looked at */
     rhythm->until[class][SL_RHYTHM_BUCKETS - 1] = SL_RHYTHM_BUCKETS - 1;
@@ -229,15 +216,11 @@ static void class_settle(struct sl_rhythm *rhythm, uint32_t class, const double 
 void sl_rhythm_settle(struct sl_rhythm *rhythm)
 {
     double all[SL_RHYTHM_BUCKETS];
-    for (uint32_t class = 0; class < SL_RHYTHM_CLASSES; class ++) {
-        open_spend(rhythm, class);
-    }
     rates_of_all(rhythm, all);
     for (uint32_t class = 0; class < SL_RHYTHM_CLASSES; class ++) {
         class_settle(rhythm, class, all);
     }
     memset(rhythm->open, 0, sizeof(rhythm->open));
-    memset(rhythm->open_count, 0, sizeof(rhythm->open_count));
 }
 
 static uint64_t ns_of(const struct sl_pause *pause, double age)

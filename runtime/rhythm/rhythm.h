@@ -14,7 +14,7 @@
 
 #define SL_RHYTHM_TOLD    0u /* class of pauses that were told */
 #define SL_RHYTHM_OVER    1u /* of those that are over: the next turn was said to come at once */
-#define SL_RHYTHM_CLASSES 18u
+#define SL_RHYTHM_CLASSES 8u
 #define SL_RHYTHM_BUCKETS 80u
 
 struct sl_rhythm {
@@ -23,7 +23,6 @@ struct sl_rhythm {
     double back[SL_RHYTHM_CLASSES][SL_RHYTHM_BUCKETS];
     /* Of the pauses that go on: counted between two calls of settle, and forgotten then. */
     double open[SL_RHYTHM_CLASSES][SL_RHYTHM_BUCKETS];
-    uint32_t open_count[SL_RHYTHM_CLASSES][SL_RHYTHM_BUCKETS];
     double worth[SL_RHYTHM_CLASSES][SL_RHYTHM_BUCKETS]; /* hits a second (or a share) of its stay */
     double chance[SL_RHYTHM_CLASSES][SL_RHYTHM_BUCKETS]; /* to come back within that horizon */
     uint8_t until[SL_RHYTHM_CLASSES][SL_RHYTHM_BUCKETS]; /* the horizon's last bucket */
@@ -35,7 +34,6 @@ struct sl_pause {
     bool over;        /* it was said that it is */
     uint64_t told_ns; /* 0: nothing was told */
     uint64_t last_ns; /* how long the session paused before; 0: this is its first pause */
-    uint32_t turns;   /* of the session so far, 1.. */
 };
 
 void sl_rhythm_init(struct sl_rhythm *rhythm);

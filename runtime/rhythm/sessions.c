@@ -270,9 +270,6 @@ uint32_t sl_sessions_turn(struct sl_sessions *sessions, const struct sl_turn *tu
         at->pause.last_ns = SL_MAX(was_ns, UINT64_C(1));
         at->pause.told_ns = 0;
         at->pause.over = at->apart = false;
-        at->pause.turns++;
-    } else if (at->pause.turns == 0) {
-        at->pause.turns = 1;
     }
     if (turn->pause_ns != 0) {
         at->pause.told_ns = turn->pause_ns;

@@ -147,23 +147,25 @@ static bool chain_room(struct co_sessions *sessions, struct chain *chain, uint64
     return true;
 }
 
-static uint32_t text_length(const char *at)
+/* The key whose text begins at *at, which goes on to the next one. */
+static struct sl_key chain_key(const struct chain *chain, uint32_t *at)
 {
     uint16_t length;
-    memcpy(&length, at, sizeof(length));
-    return length;
+    memcpy(&length, &chain->text[*at], sizeof(length));
+    struct sl_key key = {.at = &chain->text[*at + sizeof(length)], .length = length};
+    *at += (uint32_t)sizeof(length) + length;
+    return key;
 }
 
 /* Only its first count blocks are left. */
 static void chain_cut(struct chain *chain, uint32_t count)
 {
     chain->there_count = 0;
-    uint32_t bytes = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        bytes += (uint32_t)sizeof(uint16_t) + text_length(&chain->text[bytes]);
-    }
     chain->count = count;
-    chain->bytes = bytes;
+    chain->bytes = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        (void)chain_key(chain, &chain->bytes);
+    }
 }
 
 static bool chain_add(struct co_sessions *sessions, struct chain *chain, const struct sl_key *key,
@@ -432,24 +434,15 @@ static struct wanted values_want(struct coordinator *self, struct chain *chain)
     uint32_t at = 0;
     wanted.keys = co_memory_take(&self->sessions->work, wanted.room, sizeof(*wanted.keys));
     while (wanted.keys != NULL && wanted.count < wanted.room) {
-        struct sl_key key = {.at = &chain->text[at + sizeof(uint16_t)],
-                             .length = text_length(&chain->text[at])};
+        struct sl_key key = chain_key(chain, &at);
         sl_index_find_batch(self->view, &key, 1, self->find_entries, self->find_codes);
         if (self->find_codes[0] != SL_OK) {
             break;
         }
         wanted.keys[wanted.count++] = (struct sl_text){.at = key.at, .length = key.length};
-        at += (uint32_t)sizeof(uint16_t) + key.length;
     }
     chain->there_count = wanted.count;
     return wanted;
-}
-
-static void want_first(struct wanted *wanted, const struct sl_key *key)
-{
-    memmove(&wanted->keys[1], wanted->keys, wanted->count * sizeof(*wanted->keys));
-    wanted->keys[0] = (struct sl_text){.at = key->at, .length = key->length};
-    wanted->count++;
 }
 
 /* What is to be asked for of the chain: what is on disk alone, and one part of the last block that is
@@ -469,8 +462,8 @@ static struct wanted chain_want(struct coordinator *self, struct chain *chain,
         return (struct wanted){0};
     }
     for (uint32_t i = 0; i < chain->count; i++) {
-        struct sl_key block = {.at = &chain->text[at + sizeof(uint16_t)],
-                               .length = text_length(&chain->text[at])};
+        uint32_t begin = at;
+        struct sl_key block = chain_key(chain, &at);
         struct sl_key *keys = part_keys(sessions, engine, block);
         uint32_t before = wanted.count;
         if (keys == NULL || !block_want(self, keys, engine->part_count, &wanted)) {
@@ -481,11 +474,11 @@ static struct wanted chain_want(struct coordinator *self, struct chain *chain,
         last = keys[0];
         named = wanted.count > before;
         chain->there_count++;
-        chain->there_last = at;
-        at += (uint32_t)sizeof(uint16_t) + block.length;
+        chain->there_last = begin;
     }
-    if (wanted.count > 0 && head.at != NULL) {
-        want_first(&wanted, &head);
+    if (wanted.count > 0 && head.at != NULL) { /* before what is brought makes others go */
+        memmove(&wanted.keys[1], wanted.keys, wanted.count++ * sizeof(*wanted.keys));
+        wanted.keys[0] = (struct sl_text){.at = head.at, .length = head.length};
     }
     if (last.at != NULL && !named) {
         wanted.keys[wanted.count++] = (struct sl_text){.at = last.at, .length = last.length};
@@ -513,9 +506,7 @@ static bool session_here(void *context, uint32_t session)
     wanted.keys = co_memory_take(&self->sessions->work, count, sizeof(*wanted.keys));
     for (uint32_t i = engine != NULL ? chain->there_count - 1 : 0;
          wanted.keys != NULL && here && i < chain->there_count; i++) {
-        const struct sl_key key = {.at = &chain->text[at + sizeof(uint16_t)],
-                                   .length = text_length(&chain->text[at])};
-        at += (uint32_t)sizeof(uint16_t) + key.length;
+        const struct sl_key key = chain_key(chain, &at);
         if (i % step != 0) {
             continue;
         }

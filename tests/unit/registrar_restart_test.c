@@ -577,35 +577,6 @@ START_TEST(what_left_is_known_to_the_next_registrar)
     }
 END_TEST
 
-/* Its lots had 1,024 ghosts. */
-START_TEST(what_left_before_an_upgrade_is_known_after_it)
-    {
-        enum { LOT = 1024 };
-        struct {
-            uint64_t number;
-            struct sl_density_ghost ghosts[LOT];
-        } *note = calloc(1, sizeof(*note));
-        struct node *node = node_start(NULL);
-        struct registrar *self = node->fake.state;
-        struct sl_density_stats stats;
-        sl_ref ref = 0;
-        ck_assert_ptr_nonnull(note);
-        for (uint32_t i = 0; i < LOT; i++) {
-            note->ghosts[i].hash = 1000 + i;
-        }
-        ck_assert_int_eq(
-            sl_index_blob_put(self->index, note, sizeof(*note), REG_BLOB_GONE, &ref, NULL), SL_OK);
-
-        node_restart(node);
-
-        self = node->fake.state;
-        sl_density_stats(self->units->density, &stats);
-        ck_assert_uint_eq(stats.ghost_count, LOT);
-        node_end(node);
-        free(note);
-    }
-END_TEST
-
 START_TEST(the_boot_generation_tells_a_new_registrar)
     {
         struct node *node = node_start(NULL);
@@ -807,7 +778,6 @@ static Suite *restart_suite(void)
     tcase_add_test(restart, transient_blocks_keep_their_end);
     tcase_add_test(restart, of_two_notes_of_what_was_learnt_one_is_left);
     tcase_add_test(restart, what_left_is_known_to_the_next_registrar);
-    tcase_add_test(restart, what_left_before_an_upgrade_is_known_after_it);
     tcase_add_test(restart, the_boot_generation_tells_a_new_registrar);
     tcase_add_test(restart, a_second_registrar_is_kept_out);
     tcase_add_loop_test(restart, a_record_that_no_registrar_wrote_is_dropped, 0,

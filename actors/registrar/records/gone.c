@@ -11,7 +11,6 @@ struct note_bytes {
     uint64_t number;
     struct sl_density_ghost ghosts[SL_DENSITY_GONE_LOT];
 };
-#define LOT_BEFORE 1024u /* ghosts of a note of the release before */
 static_assert(sizeof(struct note_bytes) <= SL_BLOB_BYTES_MAX, "a lot fits a note");
 
 static uint32_t notes_max(const struct registrar *self)
@@ -55,18 +54,6 @@ void reg_gone_note(struct registrar *self)
     }
 }
 
-static uint32_t ghosts_bytes(uint32_t length_bytes)
-{
-    return length_bytes - (uint32_t)offsetof(struct note_bytes, ghosts);
-}
-
-static bool is_note(uint32_t length_bytes)
-{
-    uint32_t of_ghosts = ghosts_bytes(length_bytes);
-    return of_ghosts == SL_DENSITY_GONE_LOT * sizeof(struct sl_density_ghost) ||
-           of_ghosts == LOT_BEFORE * sizeof(struct sl_density_ghost);
-}
-
 /* It is read when all units are there. */
 static sl_err note_restore(struct registrar *self, sl_ref ref, const void *bytes,
                            uint32_t length_bytes, struct sl_error *why)
@@ -74,7 +61,7 @@ static sl_err note_restore(struct registrar *self, sl_ref ref, const void *bytes
     struct reg_gone *gone = self->gone;
     uint64_t number = 0;
     (void)why;
-    if (self->units->density == NULL || !is_note(length_bytes) ||
+    if (self->units->density == NULL || length_bytes != sizeof(struct note_bytes) ||
         gone->count == REG_GONE_NOTES_MAX) { /* of another policy, or another version */
         sl_index_set_kind(self->index, ref, SL_RECORD_FREE);
         return SL_OK;
@@ -99,7 +86,7 @@ void reg_gone_restored(struct registrar *self)
         uint32_t length_bytes = 0;
         const struct note_bytes *bytes =
             sl_index_blob_at(self->index, gone->notes[i].ref, &length_bytes, NULL);
-        sl_density_ghosts_restore(self->units->density, bytes->ghosts, ghosts_bytes(length_bytes));
+        sl_density_ghosts_restore(self->units->density, bytes->ghosts, sizeof(bytes->ghosts));
     }
     gone->next = gone->count > 0 ? gone->notes[gone->count - 1].number + 1 : 0;
 }

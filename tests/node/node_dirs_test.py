@@ -394,7 +394,6 @@ while time.monotonic() < end:
             self.again(node.shm + "/metrics.keyer")
             self.whole(node)
             before = node.live_pid("keyer")
-            time.sleep(4)  # as above
             os.remove(run + "keyer.sock")
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as other:
                 other.bind(run + "keyer.sock")

@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import ctypes
 import json
 import os
 import re
 import shutil
 import socket
+import subprocess
 import tempfile
 import threading
 import time
@@ -612,6 +614,22 @@ class Names(unittest.TestCase):
     def test_the_version_of_libsluice_is_that_of_its_header(self):
         with open(os.path.join(ROOT, "client", "lib", "sluice.h"), encoding="utf-8") as header:
             self.assertEqual(int(re.search(r"#define SLUICE_API_VERSION (\d+)", header.read())[1]), library.API_VERSION)
+
+    @unittest.skipUnless(shutil.which("cc"), "no C compiler is here")
+    def test_structures_lie_as_in_its_header(self):
+        names = {"sl_error": library._Error, "sl_client_options": library._Options, "sl_object_key": library._Key, "sl_stat": library._Stat,
+                 "sl_contribution_info": library._Contribution, "sl_piece": library._Piece, "sl_pieces": library._Pieces}
+        lines = [f'printf("%zu ", sizeof(struct {name}));' + "".join(
+            f'printf("%zu:%zu ", offsetof(struct {name}, {field}), sizeof(((struct {name} *)0)->{field}));' for field, _ in kind._fields_)
+            for name, kind in names.items()]
+        with tempfile.TemporaryDirectory() as directory:
+            with open(directory + "/a.c", "w", encoding="ascii") as file:
+                file.write('#include "client/lib/sluice.h"\n#include <stddef.h>\n#include <stdio.h>\nint main(void) {' + "\n".join(lines) + "}\n")
+            subprocess.run(["cc", "-w", "-I", ROOT, "-o", directory + "/a", directory + "/a.c"], check=True, timeout=60 * PATIENCE)
+            said = subprocess.run([directory + "/a"], stdout=subprocess.PIPE, text=True, check=True, timeout=60 * PATIENCE).stdout.split()
+        ours = [text for kind in names.values() for text in [str(ctypes.sizeof(kind)), *(
+            f"{getattr(kind, field).offset}:{getattr(kind, field).size}" for field, _ in kind._fields_)]]
+        self.assertEqual(said, ours)
 
     def test_keys_are_named_as_the_store_names_them(self):
         """tests/unit/store_names_test.c has the same."""

@@ -62,16 +62,10 @@
     F(U64, generation, 1, UINT64_MAX, "generation of the extent")      \
     F(U64, digest_low, 0, UINT64_MAX, "digest of the value, low half") \
     F(U64, digest_high, 0, UINT64_MAX, "digest of the value, high half")
-#define SL_ITEM_PUBLICATION(F, L)                                        \
-    F(TEXT, key, 1, 1024, "object key")                                  \
-    F(U64, length_bytes, 1, SL_VALUE_BYTES_MAX, "size of the value")     \
-    F(U64, ref, 1, UINT32_MAX, "record of the grant")                    \
-    F(U64, generation, 1, UINT64_MAX, "generation of the extent")        \
-    F(U64, digest_low, 0, UINT64_MAX, "digest of the value, low half")   \
-    F(U64, digest_high, 0, UINT64_MAX, "digest of the value, high half") \
-    F(U64, group, 0, SL_BATCH_MAX,                                       \
-      "0: none, else 1 + index into groups; parts of one are adjacent")  \
-    F(U64, part_index, 0, 511, "which part of the group")
+#define SL_ITEM_NAMED(F, L)                                          \
+    F(TEXT, key, 1, 1024, "object key")                              \
+    F(U64, length_bytes, 1, SL_VALUE_BYTES_MAX, "size of the value") \
+    F(U64, group, 0, SL_BATCH_MAX, "0: none, else 1 + index into groups: a block of one part")
 #define SL_ITEM_LOCATION(F, L)                                       \
     F(U64, code, 0, 255, "SL_OK or SL_ERR_NOT_FOUND")                \
     F(U64, ref, 0, UINT32_MAX, "record")                             \
@@ -322,7 +316,7 @@
     X(group, SL_ITEM_GROUP)               \
     X(grant, SL_ITEM_GRANT)               \
     X(claim, SL_ITEM_CLAIM)               \
-    X(publication, SL_ITEM_PUBLICATION)   \
+    X(named, SL_ITEM_NAMED)               \
     X(location, SL_ITEM_LOCATION)         \
     X(pool, SL_ITEM_POOL)                 \
     X(region, SL_ITEM_REGION)             \
@@ -392,30 +386,27 @@
     F(TEXTS, contributions, 0, 16, "whose memory they go into, in order of preference")    \
     F(BOOL, draft, 0, 1, "the sender pins what it is granted whenever it writes to it")
 #define SL_BODY_RESERVE_REPLY(F, L) L(items, grant, SL_BATCH_MAX, "one for each object")
-#define SL_BODY_COMMIT(F, L)                                                 \
-    F(BOOL, tail_first, 0, 1,                                                \
-      "the items are a chain, head first: the tail is the older one in LRU") \
-    L(items, claim, SL_BATCH_MAX, "reservations whose bytes are in place")
+#define SL_BODY_COMMIT(F, L)                                                                     \
+    F(BOOL, tail_first, 0, 1,                                                                    \
+      "the items are a chain, head first: the tail is the older one in LRU")                     \
+    L(items, claim, SL_BATCH_MAX, "extents whose bytes are in place")                            \
+    L(named, named, SL_BATCH_MAX, "of extents granted in advance: what each item is; else none") \
+    L(groups, group, SL_BATCH_MAX, "blocks of one part among these")                             \
+    F(U64, ahead_count, 0, SL_BATCH_MAX, "extents wanted in advance; fewer may be given")        \
+    F(U64, ahead_bytes, 0, SL_VALUE_BYTES_MAX, "size of the values they are for")                \
+    F(TEXT, ahead_writer, 0, 31, "actor that will write to them; empty: the sender")
+#define SL_BODY_COMMIT_REPLY(F, L)                                                                \
+    F(U64S, codes, 0, SL_BATCH_MAX,                                                               \
+      "one sl_err for each item; of an extent granted in advance SL_OK and SL_ERR_STALE end the " \
+      "grant, others leave it open")                                                              \
+    L(ahead, grant, SL_BATCH_MAX, "extents without a key")
 /* Without items: all that was granted to the op, and is not committed; its writers have not begun.
  * What of it still waits for space ends unanswered. An older registrar ends nothing by it. */
 #define SL_BODY_ABORT(F, L) L(items, claim, SL_BATCH_MAX, "reservations whose writer has stopped")
 /* swapper -> registrar: bytes that it has loaded; nobody shall read them again */
 #define SL_BODY_DAMAGED(F, L) \
     L(items, claim, SL_BATCH_MAX, "committed values that are not what their digests say")
-#define SL_BODY_CODES(F, L) F(U64S, codes, 0, SL_BATCH_MAX, "one sl_err for each item asked")
-/* client, coordinator -> registrar: values in extents that were granted ahead of use, and a wish for
- * more */
-#define SL_BODY_PUBLISH(F, L)                                                               \
-    F(U64, ahead_count, 0, SL_BATCH_MAX, "extents wanted ahead of use; fewer may be given") \
-    F(U64, ahead_bytes, 0, SL_VALUE_BYTES_MAX, "size of the values they are for")           \
-    L(items, publication, SL_BATCH_MAX, "values whose bytes are in place")                  \
-    L(groups, group, SL_BATCH_MAX, "blocks, all of whose parts are among the items")        \
-    F(TEXT, ahead_writer, 0, 31, "actor that will write to them; empty: the sender")
-#define SL_BODY_PUBLISH_REPLY(F, L)                                                              \
-    F(U64S, codes, 0, SL_BATCH_MAX,                                                              \
-      "one sl_err for each item, the same for all parts of a block; SL_OK and SL_ERR_STALE end " \
-      "the grant of an object, others leave it open; of a block SL_OK alone ends all")           \
-    L(ahead, grant, SL_BATCH_MAX, "extents without a key: for PUBLISH alone")
+#define SL_BODY_CODES(F, L)      F(U64S, codes, 0, SL_BATCH_MAX, "one sl_err for each item asked")
 #define SL_BODY_KEYS_ASKED(F, L) F(TEXTS, keys, 0, SL_BATCH_MAX, "object keys")
 /* worth, edge: hits that a block in memory brings in 10^12 seconds. */
 #define SL_BODY_PREFETCH(F, L)                                                                 \
@@ -1008,7 +999,7 @@
     X(RESERVE, reserve, 12, SL_BODY_RESERVE, "room for objects to be written")                     \
     X(RESERVE_REPLY, reserve_reply, 13, SL_BODY_RESERVE_REPLY, "grants")                           \
     X(COMMIT, commit, 14, SL_BODY_COMMIT, "make visible")                                          \
-    X(COMMIT_REPLY, commit_reply, 15, SL_BODY_CODES, "done")                                       \
+    X(COMMIT_REPLY, commit_reply, 15, SL_BODY_COMMIT_REPLY, "done, and extents in advance")        \
     X(ABORT, abort, 16, SL_BODY_ABORT, "give reservations back")                                   \
     X(ABORT_REPLY, abort_reply, 17, SL_BODY_CODES, "done")                                         \
     X(REMOVE, remove, 18, SL_BODY_REMOVE, "remove objects for good")                               \
@@ -1019,8 +1010,6 @@
     X(LOOKUP_REPLY, lookup_reply, 23, SL_BODY_LOOKUP_REPLY, "places")                              \
     X(FLUSH, flush, 24, SL_BODY_EMPTY, "answered when all that was committed is durable")          \
     X(FLUSH_REPLY, flush_reply, 25, SL_BODY_EMPTY, "durable")                                      \
-    X(PUBLISH, publish, 26, SL_BODY_PUBLISH, "make values in extents granted ahead visible")       \
-    X(PUBLISH_REPLY, publish_reply, 27, SL_BODY_PUBLISH_REPLY, "done, and more extents")           \
     X(EXPLAIN, explain, 28, SL_BODY_EXPLAIN, "why objects are not here")                           \
     X(EXPLAIN_REPLY, explain_reply, 29, SL_BODY_EXPLAIN_REPLY, "what is known of each")            \
     X(ENGINE_REGISTER, engine_register, 30, SL_BODY_ENGINE, "an engine and its pools")             \

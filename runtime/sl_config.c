@@ -86,9 +86,14 @@ bool sl_setting_find(const char *name, size_t length, enum sl_setting *out)
 static const struct {
     const char *name, *advice;
 } removed_settings[] = {
-    {"clients_allow", REMOVED_GUESTS},         {"clients_of_user", REMOVED_GUESTS},
-    {"clients_pin_bytes_max", REMOVED_GUESTS}, {"clients_pool_bytes_max", REMOVED_GUESTS},
-    {"clients_window", REMOVED_GUESTS},        {"clients_write", REMOVED_GUESTS},
+    {"clients_allow", REMOVED_GUESTS},
+    {"clients_of_user", REMOVED_GUESTS},
+    {"clients_pin_bytes_max", REMOVED_GUESTS},
+    {"clients_pool_bytes_max", REMOVED_GUESTS},
+    {"clients_window", REMOVED_GUESTS},
+    {"clients_write", REMOVED_GUESTS},
+    {"grants_ahead_bytes_max",
+     "leave it out; grants_ahead_max bounds how many extents one client has in advance"},
 };
 
 sl_err sl_setting_refuse(const char *name, size_t length, const char *source, const char *kind,

@@ -90,9 +90,7 @@ enum sl_setting_kind {
       "an actor says hello to the registrar this often")                                          \
     X(reservations_max, COUNT, "65536", 16, 16777216, "live reservations of all owners")          \
     X(grants_ahead_max, COUNT, "64", 0, 65536,                                                    \
-      "extents granted to one client ahead of use; 0: none")                                      \
-    X(grants_ahead_bytes_max, SIZE, "0", 0, 17592186044416,                                       \
-      "their bytes; 0: 1/64 of memory, at most 64 MiB")                                           \
+      "extents granted to one client in advance; 0: none")                                        \
     X(clients_max, COUNT, "256", 1, 65535, "attached processes, actors included")                 \
     X(client_pins_max, COUNT, "8192", 16, 1048576, "pin slots of one client")                     \
     X(client_pin_bytes_max, SIZE, "0", 0, 17592186044416,                                         \

@@ -247,9 +247,6 @@ static void call_ended(struct coordinator *self, const struct sl_call *call,
     case CO_CALL_HELD:
         co_word_held(self, index, reply);
         break;
-    case CO_CALL_AHEAD:
-        co_ahead_came(self, index, reply);
-        break;
     case CO_CALL_PREFETCH:
         co_wait_prefetched(self);
         break;
@@ -275,7 +272,7 @@ static void reply_handle(struct coordinator *self, const struct sl_msg *reply)
     sl_metric_add(self->env->metrics, self->metric.late_reply_count, 1);
     if (reply->type == SL_MSG_RESERVE_REPLY && reply->code == SL_OK) {
         co_store_late_grants(self, reply);
-    } else if (reply->type == SL_MSG_PUBLISH_REPLY && reply->code == SL_OK) {
+    } else if (reply->type == SL_MSG_COMMIT_REPLY && reply->code == SL_OK) {
         co_ahead_late(self, reply);
     }
 }

@@ -81,18 +81,14 @@ void co_op_done(struct coordinator *self, struct co_op *op);
 void co_op_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns);
 const char *co_phase_text(enum co_phase phase);
 
-/* ---- ahead.c: extents granted ahead of use ---- */
-/* Takes one for each part of the slice, where it is small and new. False: nothing was taken. */
+/* ---- ahead.c: extents granted in advance ---- */
+/* Takes one for each block of the slice, where it is small and new. False: nothing was taken. */
 bool co_ahead_take(struct coordinator *self, struct co_op *op);
-/* The slice goes the long way: asks for extents of its sizes, where they come again. */
-void co_ahead_wish(struct coordinator *self, struct co_op *op);
-/* Sends PUBLISH of the blocks that were copied, with a wish for more. */
-void co_ahead_publish(struct coordinator *self, struct co_op *op);
-/* The answer to that; NULL: none came, or none is waited for. */
-void co_ahead_answered(struct coordinator *self, struct co_op *op, const struct sl_msg *reply);
-/* The answer to a wish alone. */
-void co_ahead_came(struct coordinator *self, uint32_t number, const struct sl_msg *reply);
-/* An answer that nobody waits for any more: what it grants goes back. */
+/* Asks for more with the slice's COMMIT, where its sizes come again. */
+void co_ahead_wish(struct coordinator *self, struct co_op *op, struct sl_body_commit *commit);
+/* The answer to that. */
+void co_ahead_arrived(struct coordinator *self, struct co_op *op, const struct sl_msg *reply);
+/* An answer that no op waits for any more: what it grants goes back. */
 void co_ahead_late(struct coordinator *self, const struct sl_msg *reply);
 /* What no op has taken in time goes back. */
 void co_ahead_tick(struct coordinator *self, uint64_t now_ns);

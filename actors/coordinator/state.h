@@ -2,12 +2,12 @@
 #ifndef SL_COORDINATOR_STATE_H
 #define SL_COORDINATOR_STATE_H
 
-#include "actors/coordinator/ahead.h"
 #include "actors/coordinator/engines.h"
 #include "actors/coordinator/layers.h"
 #include "actors/coordinator/memory.h"
 #include "actors/coordinator/story.h"
 #include "actors/coordinator/waiting.h"
+#include "ipc/sl_ahead.h"
 #include "ipc/sl_cluster.h"
 #include "ipc/sl_index.h"
 #include "ipc/sl_labels.h"
@@ -216,11 +216,13 @@ struct co_op {
     uint64_t fetch_until_ns;  /* load of a hand-over: they are asked again until then; 0: not yet */
     bool last;                /* load: nothing follows this slice */
     bool many;                /* more than one slice was needed */
-    bool ahead, ahead_barred; /* store: in extents granted ahead of use; some of these were gone */
-    uint32_t ahead_wish;      /* store: 1 + the class that its PUBLISH asks for more of; 0: none */
-    uint64_t poll_ns;         /* grows while waiting */
-    struct co_wait wait;      /* load */
-    co_workers unsettled;     /* they may still work on what was asked of them, or work twice */
+    bool ahead, ahead_barred; /* store: in extents granted in advance; some of these were gone */
+    struct sl_ahead_kind
+        ahead_wish;        /* store: what its COMMIT asks for more of; space_bytes 0: none */
+    char ahead_writer[16]; /* and their writer */
+    uint64_t poll_ns;      /* grows while waiting */
+    struct co_wait wait;   /* load */
+    co_workers unsettled;  /* they may still work on what was asked of them, or work twice */
     struct co_share shares[CO_WORKERS_MAX];
     uint32_t shares_open;
     struct co_layers layers;
@@ -299,7 +301,6 @@ enum co_call {
     CO_CALL_CLOSE,
     CO_CALL_WORD,
     CO_CALL_HELD,
-    CO_CALL_AHEAD, /* and the class */
     CO_CALL_PREFETCH,
     CO_CALL_SESSION, /* and which of its requests */
     CO_CALL_NOBODY,  /* the answer changes nothing */
@@ -360,7 +361,7 @@ struct coordinator {
     struct co_op *free_first, *active_first, *active_last;
     struct co_op *done_first, *done_last; /* oldest first */
     struct co_chunks chunks;
-    struct co_ahead ahead[CO_AHEAD_CLASSES];
+    struct sl_ahead ahead;
     uint64_t ahead_due_ns, ahead_newest; /* when the first goes back unused; newest generation */
 
     char node[SL_CLUSTER_NAME_BYTES]; /* of this node; "": it has none that is one */

@@ -93,9 +93,7 @@ static void store_reserve(struct coordinator *self, struct co_op *op)
         reserve.body.reserve.hold_ns =
             sl_deadline_ns(sl_budget_ns(self->env->now_ns, op->deadline_ns), op->hold_ns);
     }
-    if (co_op_call(self, op, "registrar", &reserve)) {
-        co_ahead_wish(self, op);
-    }
+    (void)co_op_call(self, op, "registrar", &reserve);
 }
 
 void co_store_slice(struct coordinator *self, struct co_op *op)
@@ -280,41 +278,52 @@ void co_store_copied(struct coordinator *self, struct co_op *op)
 
 static void commit_send(struct coordinator *self, struct co_op *op)
 {
-    if (op->ahead) {
-        co_ahead_publish(self, op);
-        return;
-    }
     uint32_t part_count = op->engine->part_count;
+    uint32_t named_room = op->ahead ? op->slice_count : 0; /* blocks of one part */
     struct sl_item_claim *claims =
         co_memory_take(&op->work, (size_t)op->slice_count * part_count, sizeof(*claims));
+    struct sl_item_named *named = co_memory_take(&op->work, named_room, sizeof(*named));
+    struct sl_item_group *groups = co_memory_take(&op->work, named_room, sizeof(*groups));
     uint32_t count = 0;
-    if (claims == NULL) {
+    if (claims == NULL || named == NULL || groups == NULL) {
         co_op_end(self, op, SL_ERR_NO_MEMORY);
         return;
     }
     for (uint32_t i = 0; i < op->slice_count * part_count; i++) {
         const struct co_part *part = &op->parts[i];
-        if (op->parts[i / part_count * part_count].state == CO_PART_COPIED) {
-            claims[count++] = (struct sl_item_claim){.ref = part->ref,
-                                                     .generation = part->generation,
-                                                     .digest_low = part->digest.low,
-                                                     .digest_high = part->digest.high};
+        if (op->parts[i / part_count * part_count].state != CO_PART_COPIED) {
+            continue;
         }
+        if (op->ahead) {
+            groups[count] = co_group_of(self, op, i, op->block_count);
+            named[count] = (struct sl_item_named){
+                .key = {.at = op->part_keys[i].at, .length = op->part_keys[i].length},
+                .length_bytes = co_cut_of(op, i)->length_bytes,
+                .group = count + 1};
+        }
+        claims[count++] = (struct sl_item_claim){.ref = part->ref,
+                                                 .generation = part->generation,
+                                                 .digest_low = part->digest.low,
+                                                 .digest_high = part->digest.high};
     }
     struct sl_msg commit = {.type = SL_MSG_COMMIT};
     commit.body.commit.tail_first = true;
     commit.body.commit.items.at = claims;
     commit.body.commit.items.count = count;
+    commit.body.commit.named.at = named;
+    commit.body.commit.named.count = op->ahead ? count : 0;
+    commit.body.commit.groups.at = groups;
+    commit.body.commit.groups.count = op->ahead ? count : 0;
+    co_ahead_wish(self, op, &commit.body.commit);
     (void)co_op_call(self, op, "registrar", &commit);
 }
 
 static void store_committed(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
 {
     uint32_t part_count = op->engine->part_count;
-    const struct sl_u64s *codes =
-        op->ahead ? &reply->body.publish_reply.codes : &reply->body.commit_reply.codes;
+    const struct sl_u64s *codes = &reply->body.commit_reply.codes;
     uint64_t at = 0;
-    co_ahead_answered(self, op, reply);
+    co_ahead_arrived(self, op, reply);
     for (uint32_t i = 0; i < op->slice_count; i++) {
         struct co_part *parts = &op->parts[i * part_count];
         if (parts[0].state != CO_PART_COPIED) {
@@ -359,7 +368,6 @@ static void store_committed(struct coordinator *self, struct co_op *op, const st
 
 void co_store_abort(struct coordinator *self, struct co_op *op)
 {
-    co_ahead_answered(self, op, NULL);    /* no answer is waited for any more */
     abort_broken(self, op, CO_PART_GONE); /* nothing is: all that is held goes */
     op->slice_count = 0;
 }

@@ -264,7 +264,7 @@ static void recover_reserved(struct registrar *self, const struct sl_entry *entr
     }
     struct reg_claim *claim = &self->claims->all[slot];
     if (claim->ahead) {
-        reg_ahead_came(self, slot);
+        reg_ahead_count(self, slot, true);
     }
     bool grouped = entry->group != 0 && sl_index_ref_live(self->index, entry->group);
     uint32_t group = grouped ? reg_group_slot(self, entry->group) : REG_NONE;

@@ -462,6 +462,7 @@ static sl_err settings_load(struct sl_client *client, const struct sl_client_opt
     const char *level = sl_config_text(client->config, SL_SET_log_level);
     client->debugs = strcmp(level, "debug") == 0 || strcmp(level, "trace") == 0;
     client->op_timeout_ns = sl_config_u64(client->config, SL_SET_op_timeout);
+    client->ahead_useful_ns = sl_config_u64(client->config, SL_SET_reservation_ttl) / 2;
     client->call_retry_ns = sl_config_u64(client->config, SL_SET_call_retry);
     client->message_bytes_max = sl_config_u64(client->config, SL_SET_message_bytes_max);
     if (sl_config_u64(client->config, SL_SET_guard_memory) == 0) {
@@ -645,7 +646,9 @@ sl_err sl_client_open(const struct sl_client_options *options, struct sl_client 
 static void grants_give_back(struct sl_client *client)
 {
     struct sl_msg msg = {.type = SL_MSG_ABORT};
-    sl_ahead_forget(client);
+    client->orphan_count +=
+        sl_ahead_expire(&client->ahead, SL_NEVER_NS, &client->orphans[client->orphan_count],
+                        SL_CLIENT_ORPHANS_MAX - client->orphan_count);
     if (client->orphan_count > 0) {
         msg.body.abort.items.at = client->orphans;
         msg.body.abort.items.count = client->orphan_count;

@@ -5,6 +5,7 @@
 #include "client/lib/readers.h"
 #include "client/lib/sluice.h"
 #include "client/lib/turn.h"
+#include "ipc/sl_ahead.h"
 #include "ipc/sl_counts.h"
 #include "ipc/sl_gate.h"
 #include "ipc/sl_labels.h"
@@ -32,11 +33,9 @@
 #define SL_CLIENT_GIVEN_UP_MAX 64u
 #define SL_CLIENT_ORPHANS_MAX  65536u
 #define SL_CLIENT_CANCEL_NS    (200 * SL_NS_PER_MS)
-#define SL_AHEAD_CLASSES       4u
 /* Of a put's terms, as in RESERVE. */
 #define SL_TERMS_CONTRIBUTIONS_MAX 16u
 #define SL_TERMS_NAME_BYTES_MAX    255u
-#define SL_AHEAD_EXTENTS_MAX       256u
 
 /* The shared memory of one life of the node. Read by many threads without a lock, each in a section
  * of its own (readers.h) or with a hold. When a newer one has taken its place it is unmapped as soon
@@ -67,21 +66,6 @@ struct sl_attachment {
     uint32_t old_figures_count;
     _Atomic uint64_t figures_again_ns; /* coarse; they are not looked at before */
     uint64_t figures_pause_ns;         /* under the client's lock; 0: none was out of reach last */
-};
-
-/* An extent granted ahead of use: ours to write to as long as its grant stands. */
-struct sl_ahead_extent {
-    uint64_t generation, offset_bytes;
-    uint32_t ref, arena, attachment;
-};
-/* Those of one size: a ring, oldest first. */
-struct sl_ahead_class {
-    uint64_t space_bytes; /* 0: unused */
-    uint64_t used_ns;     /* when a value of this size was put */
-    uint64_t short_ns;    /* when the registrar last answered, */
-    uint32_t short_of;    /* and how many it would not have given */
-    uint32_t first, count;
-    struct sl_ahead_extent extents[SL_AHEAD_EXTENTS_MAX];
 };
 
 /* Memory that this client lends to the node. */
@@ -166,10 +150,10 @@ struct sl_client {
     uint32_t given_up_next;
     struct sl_item_claim *orphans; /* grants nobody will fill: to be aborted */
     uint32_t orphan_count;
-    struct sl_client_lent *lent; /* extents that a GPU may still touch (lent.h) */
-    bool lent_settling;          /* a thread looks which of them have ended */
-    struct sl_ahead_class ahead[SL_AHEAD_CLASSES];
-    _Atomic bool ahead_refused;     /* the registrar does not know PUBLISH */
+    struct sl_client_lent *lent;    /* extents that a GPU may still touch (lent.h) */
+    bool lent_settling;             /* a thread looks which of them have ended */
+    struct sl_ahead ahead;          /* extents granted in advance */
+    uint64_t ahead_useful_ns;       /* so long they are used */
     struct sl_pool *pools;          /* that this client has */
     char tenant[SL_LABEL_ID_BYTES]; /* written before others know the client */
     struct sl_label_place tenant_place;
@@ -331,25 +315,6 @@ void sl_client_ends_forget(struct sl_client *client, struct sl_client_call *call
 /* Whoever sleeps at the descriptor wakes at due_ns; 0: at once. */
 void sl_client_ends_wake_at(struct sl_client *client, uint64_t due_ns);
 void sl_client_ends_close(struct sl_client *client);
-
-/* ---- ahead.c ---- */
-/* A value of this size was put. */
-void sl_ahead_note(struct sl_client *client, uint64_t space_bytes, uint64_t now_ns);
-/* Whether it pays to ask for extents of this size for a batch of count. */
-bool sl_ahead_warm(struct sl_client *client, uint64_t space_bytes, uint32_t count, uint64_t now_ns);
-/* How many to ask for so that a batch of count finds its extents. */
-uint32_t sl_ahead_missing(struct sl_client *client, uint64_t space_bytes, uint32_t count);
-/* Takes one; false: none. It has to be pinned before it is written to. */
-bool sl_ahead_take(struct sl_client *client, uint64_t space_bytes, struct sl_attachment *at,
-                   struct sl_ahead_extent *out);
-/* Puts one back that was not used. */
-void sl_ahead_give(struct sl_client *client, uint64_t space_bytes,
-                   const struct sl_ahead_extent *extent);
-/* The answer to a PUBLISH that asked for some. Under the client's lock. */
-void sl_ahead_arrived(struct sl_client *client, uint64_t space_bytes, uint32_t asked,
-                      const struct sl_msg *reply, const struct sl_attachment *at);
-/* All are to be given back. */
-void sl_ahead_forget(struct sl_client *client);
 
 /* ---- memory.c ---- */
 /* Where [at, +length) lies: as it was registered, else as the driver says. *gpu: of device memory.

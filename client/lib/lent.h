@@ -6,7 +6,7 @@
 
 struct sl_client_lending {
     struct sl_attachment *at;
-    sl_pin pin;                 /* of an extent granted ahead, or of a value; 0: none */
+    sl_pin pin;                 /* of an extent granted in advance, or of a value; 0: none */
     struct sl_item_claim claim; /* ref 0: of none */
     int gpu;
     uint64_t lent_count; /* as in sl_gpu_copies */

@@ -1,8 +1,8 @@
 /* client/lib/put.c - writing: reserve, fill in one pass with the digest, commit. A batch is one
  * reserve and one commit; what another writer is at is tried again until the deadline.
  *
- * What is there already is seen in the index and costs no message. Values of a size that was put a
- * moment ago go into extents granted ahead of use: fill, publish. */
+ * What is there already is seen in the index and costs no message. Small values of a size that comes
+ * again go into extents that were granted in advance, and need no reserve. */
 #include "client/lib/put.h"
 #include "client/lib/lent.h"
 #include "runtime/sl_backoff.h"
@@ -34,7 +34,7 @@ struct put_few {
     struct put_item items[ITEMS_INLINE];
     struct sl_item_want wants[ITEMS_INLINE];
     struct sl_item_claim claims[ITEMS_INLINE];
-    struct sl_item_publication publications[ITEMS_INLINE];
+    struct sl_item_named named[ITEMS_INLINE];
     uint32_t claim_items[ITEMS_INLINE];
     uint64_t lengths[ITEMS_INLINE];
 };
@@ -351,6 +351,7 @@ static void commit_taken(void *context, const struct sl_msg *reply)
     for (uint32_t i = 0; i < put->claim_count; i++) {
         put->items[put->claim_items[i]].code = reply->body.commit_reply.codes.at[i];
     }
+    sl_put_ahead_arrived(put, reply);
 }
 
 /* What stays of it when the answer has another count. */
@@ -358,6 +359,16 @@ void sl_put_unanswered(struct put *put)
 {
     for (uint32_t i = 0; i < put->claim_count; i++) {
         put->items[put->claim_items[i]].code = SL_ERR_PROTOCOL;
+    }
+}
+
+static void put_name(struct put *put)
+{
+    for (uint32_t i = 0; i < put->claim_count; i++) {
+        uint64_t source = put->items[put->claim_items[i]].source;
+        struct sl_object_key key = put_key(put, source);
+        put->named[i] = (struct sl_item_named){.key = {.at = key.at, .length = key.length},
+                                               .length_bytes = put_length(put, source)};
     }
 }
 
@@ -371,9 +382,19 @@ static sl_err put_commit(struct put *put)
     call.msg.type = SL_MSG_COMMIT;
     call.msg.body.commit.items.at = put->claims;
     call.msg.body.commit.items.count = put->claim_count;
+    if (put->ahead) {
+        put_name(put);
+        call.msg.body.commit.named.at = put->named;
+        call.msg.body.commit.named.count = put->claim_count;
+    }
+    sl_put_ahead_wish(put, &call.msg.body.commit);
+    put->asked_ahead = call.msg.body.commit.ahead_count > 0;
     sl_err err = sl_put_call(put, &call);
     if (err != SL_OK) { /* perhaps it was committed: then the registrar refuses to abort it */
         sl_client_orphan(put->client, put->claims, put->claim_count);
+    }
+    if (put->ahead) {
+        sl_put_ahead_end(put, err);
     }
     return err;
 }
@@ -407,13 +428,14 @@ static void put_look_up(struct put *put)
 static void put_measure(struct put *put)
 {
     put->space_bytes = 0;
-    if (put->terms != NULL) {
+    if (put->terms != NULL || put->item_count > SL_AHEAD_EXTENTS) {
         return;
     }
     for (uint32_t i = 0; i < put->item_count; i++) {
         uint64_t source = put->items[i].source;
         uint64_t space = sl_extent_space(put_length(put, source));
-        if ((i > 0 && space != put->space_bytes) || put_bundle(put, source).length > 0) {
+        if ((i > 0 && space != put->space_bytes) || space > SL_AHEAD_BYTES_MAX ||
+            put_bundle(put, source).length > 0) {
             put->space_bytes = 0;
             return;
         }
@@ -423,21 +445,9 @@ static void put_measure(struct put *put)
 
 /* ---- rounds ---- */
 
-/* One reserve, one fill, one commit for the items of this round. */
-static sl_err put_by_reserve(struct put *put)
-{
-    sl_err err = sl_put_reserve(put);
-    if (err != SL_OK) {
-        return err;
-    }
-    sl_put_fill(put);
-    return put_commit(put);
-}
-
-/* A round in memory that is held. */
+/* A round in memory that is held: one reserve, unless extents are here, one fill, one commit. */
 static sl_err put_round_held(struct put *put)
 {
-    sl_err err = SL_OK;
     if (put->terms == NULL || !put->terms->replace) {
         put_look_up(put);
     }
@@ -445,13 +455,13 @@ static sl_err put_round_held(struct put *put)
         return SL_OK;
     }
     put_measure(put);
-    if (!sl_put_ahead(put, &err)) {
-        err = put_by_reserve(put);
+    put->ahead = sl_put_ahead_take(put);
+    sl_err err = put->ahead ? SL_OK : sl_put_reserve(put);
+    if (err != SL_OK) {
+        return err;
     }
-    if (err == SL_OK && put->space_bytes != 0) {
-        sl_ahead_note(put->client, put->space_bytes, sl_clock_monotonic_ns());
-    }
-    return err;
+    sl_put_fill(put);
+    return put_commit(put);
 }
 
 static sl_err put_round(struct put *put)
@@ -538,7 +548,7 @@ static size_t put_room(uint32_t count)
 {
     return count *
            (sizeof(struct put_item) + sizeof(struct sl_item_want) + sizeof(struct sl_item_claim) +
-            sizeof(struct sl_item_publication) + sizeof(uint64_t) + sizeof(uint32_t));
+            sizeof(struct sl_item_named) + sizeof(uint64_t) + sizeof(uint32_t));
 }
 
 static uint64_t *put_lay_out(struct put *put, void *room, uint32_t count)
@@ -546,8 +556,8 @@ static uint64_t *put_lay_out(struct put *put, void *room, uint32_t count)
     put->items = room;
     put->wants = (struct sl_item_want *)(put->items + count);
     put->claims = (struct sl_item_claim *)(put->wants + count);
-    put->publications = (struct sl_item_publication *)(put->claims + count);
-    uint64_t *lengths = (uint64_t *)(put->publications + count);
+    put->named = (struct sl_item_named *)(put->claims + count);
+    uint64_t *lengths = (uint64_t *)(put->named + count);
     put->claim_items = (uint32_t *)(lengths + count);
     return lengths;
 }
@@ -573,7 +583,7 @@ static sl_err put_carry_out(struct put *put, const struct sl_terms *terms, uint3
         put->items = few.items;
         put->wants = few.wants;
         put->claims = few.claims;
-        put->publications = few.publications;
+        put->named = few.named;
         put->claim_items = few.claim_items;
     } else {
         room = malloc(put_room(count));

@@ -7,7 +7,7 @@
 struct put_item {
     uint64_t source; /* index into the caller's arrays */
     uint64_t code, ref, generation, arena, offset_bytes;
-    sl_pin pin;        /* of an extent granted ahead */
+    sl_pin pin;        /* of an extent granted in advance */
     bool later;        /* device memory is being copied into it, ... */
     uint32_t value;    /* ... as this value of the copies */
     bool other_writes; /* so the registrar said */
@@ -37,11 +37,12 @@ struct put {
     struct put_item *items;
     struct sl_item_want *wants;
     struct sl_item_claim *claims;
-    struct sl_item_publication *publications; /* of claims */
-    uint32_t *claim_items;                    /* claims[i] is for items[claim_items[i]] */
+    struct sl_item_named *named; /* of claims, in extents granted in advance */
+    uint32_t *claim_items;       /* claims[i] is for items[claim_items[i]] */
     uint32_t item_count, claim_count;
-    uint64_t space_bytes; /* of every item; 0: they differ, or extents granted ahead do not serve */
-    uint32_t asked_ahead;
+    uint64_t space_bytes; /* of every item; 0: extents granted in advance do not serve */
+    bool ahead;           /* they serve this round */
+    bool asked_ahead;     /* its COMMIT asks for more */
     struct sl_attachment *at;
 };
 
@@ -90,8 +91,14 @@ void sl_put_fill(struct put *put);
 void sl_put_unanswered(struct put *put);
 
 /* ---- put_ahead.c ---- */
-/* The round by extents granted ahead; false: they are not to be had, nothing was done. */
-bool sl_put_ahead(struct put *put, sl_err *result);
+/* Takes one for each item of the round, pinned. False: they are not to be had, nothing was taken. */
+bool sl_put_ahead_take(struct put *put);
+/* Asks for more with the round's COMMIT, where values of this size come again. */
+void sl_put_ahead_wish(struct put *put, struct sl_body_commit *commit);
+/* The answer to it. Under the client's lock. */
+void sl_put_ahead_arrived(struct put *put, const struct sl_msg *reply);
+/* Ends what the round took: used up, ours as before, or to be given back. */
+void sl_put_ahead_end(struct put *put, sl_err result);
 void sl_put_unpin(struct put *put, struct put_item *item);
 
 #endif

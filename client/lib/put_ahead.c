@@ -1,5 +1,12 @@
-/* client/lib/put_ahead.c - puts into extents that were granted ahead of use: fill, publish. */
+/* client/lib/put_ahead.c - extents granted in advance, for values of a size that comes again. The
+ * registrar takes them back without a word: so each is pinned, and looked at again, before a byte is
+ * written to it. */
 #include "client/lib/put.h"
+
+static struct sl_ahead_kind put_kind(const struct put *put)
+{
+    return (struct sl_ahead_kind){.space_bytes = put->space_bytes};
+}
 
 void sl_put_unpin(struct put *put, struct put_item *item)
 {
@@ -7,27 +14,45 @@ void sl_put_unpin(struct put *put, struct put_item *item)
     item->pin = 0;
 }
 
-static struct sl_ahead_extent item_extent(const struct put *put, const struct put_item *item)
+static bool extent_take(struct put *put, struct sl_ahead_extent *out)
 {
-    return (struct sl_ahead_extent){.generation = item->generation,
-                                    .offset_bytes = item->offset_bytes,
-                                    .ref = (uint32_t)item->ref,
-                                    .arena = (uint32_t)item->arena,
-                                    .attachment = put->at->number};
+    struct sl_client *client = put->client;
+    pthread_mutex_lock(&client->lock);
+    bool found = sl_ahead_take(&client->ahead, put_kind(put), put->at->number, out);
+    pthread_mutex_unlock(&client->lock);
+    return found;
 }
 
+static void extent_return(struct put *put, const struct sl_ahead_extent *extent)
+{
+    struct sl_client *client = put->client;
+    pthread_mutex_lock(&client->lock);
+    bool kept = sl_ahead_return(&client->ahead, put_kind(put), extent);
+    pthread_mutex_unlock(&client->lock);
+    if (!kept) {
+        const struct sl_item_claim claim = {.ref = extent->ref, .generation = extent->generation};
+        sl_client_orphan(client, &claim, 1);
+    }
+}
+
+/* As one that was asked for just now: it is looked at again before it is used. */
 static void item_return(struct put *put, struct put_item *item)
 {
-    const struct sl_ahead_extent extent = item_extent(put, item);
+    const struct sl_ahead_extent extent = {.generation = item->generation,
+                                           .offset_bytes = item->offset_bytes,
+                                           .asked_ns = sl_clock_monotonic_ns(),
+                                           .ref = (sl_ref)item->ref,
+                                           .arena = (uint16_t)item->arena,
+                                           .life = put->at->number};
     sl_put_unpin(put, item);
-    sl_ahead_give(put->client, put->space_bytes, &extent);
+    extent_return(put, &extent);
 }
 
 /* One extent whose grant stands, pinned so that it goes on standing for us. */
-static bool item_take_ahead(struct put *put, struct put_item *item)
+static bool item_take(struct put *put, struct put_item *item)
 {
     struct sl_ahead_extent extent;
-    while (sl_ahead_take(put->client, put->space_bytes, put->at, &extent)) {
+    while (extent_take(put, &extent)) {
         sl_err err = sl_pins_take_grant(put->at->pins, put->at->view, extent.ref, extent.generation,
                                         put->space_bytes, &item->pin);
         if (err == SL_OK) {
@@ -39,17 +64,17 @@ static bool item_take_ahead(struct put *put, struct put_item *item)
             return true;
         }
         if (err != SL_ERR_STALE) { /* no pin is free */
-            sl_ahead_give(put->client, put->space_bytes, &extent);
+            extent_return(put, &extent);
             return false;
         } /* else it was taken back: the next one */
     }
     return false;
 }
 
-static bool put_take_ahead(struct put *put)
+bool sl_put_ahead_take(struct put *put)
 {
     for (uint32_t i = 0; i < put->item_count; i++) {
-        if (!item_take_ahead(put, &put->items[i])) {
+        if (put->space_bytes == 0 || !item_take(put, &put->items[i])) {
             while (i > 0) {
                 item_return(put, &put->items[--i]);
             }
@@ -59,81 +84,44 @@ static bool put_take_ahead(struct put *put)
     return true;
 }
 
-static void publish_taken(void *context, const struct sl_msg *reply)
+void sl_put_ahead_wish(struct put *put, struct sl_body_commit *commit)
 {
-    struct put *put = context;
-    if (reply->code != SL_OK) {
+    struct sl_client *client = put->client;
+    uint64_t now_ns = sl_clock_monotonic_ns();
+    if (put->space_bytes == 0) {
         return;
     }
-    sl_ahead_arrived(put->client, put->space_bytes, put->asked_ahead, reply, put->at);
-    if (reply->body.publish_reply.codes.count == put->claim_count) {
-        for (uint32_t i = 0; i < put->claim_count; i++) {
-            struct put_item *item = &put->items[put->claim_items[i]];
-            item->code = reply->body.publish_reply.codes.at[i];
-            item->other_writes = item->code == SL_ERR_BUSY;
-        }
-    }
+    pthread_mutex_lock(&client->lock);
+    commit->ahead_count = sl_ahead_wish(&client->ahead, put_kind(put), put->item_count, now_ns);
+    commit->ahead_bytes = put->space_bytes;
+    /* What lies unused the registrar takes back soon: its row serves another size. */
+    client->orphan_count += sl_ahead_expire(
+        &client->ahead, now_ns - SL_MIN(now_ns, client->ahead_useful_ns),
+        &client->orphans[client->orphan_count], SL_CLIENT_ORPHANS_MAX - client->orphan_count);
+    pthread_mutex_unlock(&client->lock);
 }
 
-/* Publishes what was filled, and asks for the extents of the next batch of this kind. */
-static sl_err put_publish(struct put *put)
+void sl_put_ahead_arrived(struct put *put, const struct sl_msg *reply)
 {
-    struct sl_client_call call = {.answered = publish_taken};
-    for (uint32_t i = 0; i < put->claim_count; i++) {
-        uint64_t source = put->items[put->claim_items[i]].source;
-        struct sl_object_key key = put_key(put, source);
-        put->publications[i] =
-            (struct sl_item_publication){.key = {.at = key.at, .length = key.length},
-                                         .length_bytes = put_length(put, source),
-                                         .ref = put->claims[i].ref,
-                                         .generation = put->claims[i].generation,
-                                         .digest_low = put->claims[i].digest_low,
-                                         .digest_high = put->claims[i].digest_high};
+    const struct sl_body_commit_reply *body = &reply->body.commit_reply;
+    if (put->asked_ahead) {
+        sl_ahead_arrived(&put->client->ahead, put_kind(put), body->ahead.at, body->ahead.count,
+                         put->at->number, sl_clock_monotonic_ns());
     }
-    put->asked_ahead = sl_ahead_missing(put->client, put->space_bytes, put->item_count);
-    call.msg.type = SL_MSG_PUBLISH;
-    call.msg.body.publish.ahead_count = put->asked_ahead;
-    call.msg.body.publish.ahead_bytes = put->space_bytes;
-    call.msg.body.publish.items.at = put->publications;
-    call.msg.body.publish.items.count = put->claim_count;
-    return sl_put_call(put, &call);
 }
 
-/* Ends what the round held: used up, still ours, or (unanswered) to be given back. */
-static void put_let_go(struct put *put, sl_err result)
+void sl_put_ahead_end(struct put *put, sl_err result)
 {
     for (uint32_t i = 0; i < put->claim_count; i++) {
         struct put_item *item = &put->items[put->claim_items[i]];
         if (result == SL_OK && (item->code == SL_ERR_EXISTS || item->code == SL_ERR_BUSY)) {
+            item->other_writes = item->code == SL_ERR_BUSY;
             item_return(put, item);
             continue;
         }
         sl_put_unpin(put, item);
-        if (result != SL_OK || (item->code != SL_OK && item->code != SL_ERR_STALE)) {
+        if (result == SL_OK && item->code != SL_OK && item->code != SL_ERR_STALE) {
             sl_client_orphan(put->client, &put->claims[i], 1);
         }
     }
-}
-
-/* The round by extents granted ahead; false: they are not to be had, nothing was done. */
-bool sl_put_ahead(struct put *put, sl_err *result)
-{
-    struct sl_client *client = put->client;
-    if (put->space_bytes == 0 || put->item_count > SL_AHEAD_EXTENTS_MAX || client->ahead_refused ||
-        !sl_ahead_warm(client, put->space_bytes, put->item_count, sl_clock_monotonic_ns())) {
-        return false;
-    }
-    put->claim_count = 0;
-    if (!put_take_ahead(put)) {
-        sl_err err = put_publish(put);
-        client->ahead_refused = err == SL_ERR_UNSUPPORTED; /* an older registrar */
-        if (err != SL_OK || !put_take_ahead(put)) {
-            return false;
-        }
-    }
-    sl_put_fill(put);
-    sl_put_unanswered(put);
-    *result = put->claim_count == 0 ? SL_OK : put_publish(put);
-    put_let_go(put, *result);
-    return true;
 }

@@ -11,7 +11,7 @@ bool sl_put_key_fine(struct sl_object_key key)
            memchr(key.at, 0, key.length) == NULL;
 }
 
-/* What makes a put one of its own kind, for which extents granted ahead do not serve. */
+/* What makes a put one of its own kind, for which extents granted in advance do not serve. */
 static bool terms_matter(const struct sl_terms *terms)
 {
     return terms != NULL && (terms->hard_pin || terms->soft_pin_ns != 0 || terms->replace ||

@@ -52,7 +52,7 @@
     X(COORDINATOR, "layers_copied", COUNTER, ONE, "sluice_layers_copied_total", "", \
       "Layers that were copied one by one.") \
     X(COORDINATOR, "stores_granted_ahead", COUNTER, ONE, "sluice_stores_granted_ahead_total", "", \
-      "Stores whose memory had been granted ahead of use.") \
+      "Stores whose memory had been granted in advance.") \
     X(COORDINATOR, "late_replies", COUNTER, ONE, "sluice_coordinator_late_replies_total", "", \
       "Replies that nobody waited for any more.") \
     X(COORDINATOR, "ops_ended_unfenced", COUNTER, ONE, "sluice_ops_ended_unfenced_total", "", \

@@ -40,9 +40,9 @@
     X(REGISTRAR, "replaced_count", COUNTER, ONE, "sluice_replaced_keys_total", "", \
       "Values that a newer value of the same key replaced.") \
     X(REGISTRAR, "ahead_count", COUNTER, ONE, "sluice_ahead_grants_total", "", \
-      "Extents that were granted to writers ahead of use.") \
+      "Extents that were granted to writers in advance.") \
     X(REGISTRAR, "ahead_bytes", GAUGE, BYTES, "sluice_ahead_bytes", "", \
-      "Memory that is granted to writers ahead of use.") \
+      "Memory that is granted to writers in advance.") \
     X(REGISTRAR, "held_count", GAUGE, ONE, "sluice_held_keys", "", \
       "Blocks that are kept in memory for a hand-over.") \
     X(REGISTRAR, "held_bytes", GAUGE, BYTES, "sluice_held_bytes", "", \

@@ -68,6 +68,7 @@ void bed_open(struct bed *bed, const char *const *settings)
     ck_assert_msg(sl_index_open(&index, &created, &bed->index, &why) == SL_OK, "%s", why.text);
     fake_live(&bed->fake, engine_proc);
     bed->next_generation = 1000;
+    bed->world = RANKS;
     ck_assert_msg(fake_start(&bed->fake, &why) == SL_OK, "%s", why.text);
 }
 
@@ -138,9 +139,9 @@ void answer_engine(struct bed *bed)
         .model = sl_text_of(MODEL),
         .key_format = sl_text_of("sluice"),
         .block_tokens = 4,
-        .world = RANKS,
+        .world = bed->world,
         .pools = {&pool, 1},
-        .regions = {regions, 2 * RANKS},
+        .regions = {regions, 2 * bed->world},
     };
     answer(bed, "registrar", &get, reply);
 }
@@ -207,7 +208,7 @@ void answer_reserve(struct bed *bed, uint32_t block, sl_err code)
     for (uint64_t i = 0; i < count; i++) {
         grants[i] = (struct sl_item_grant){
             .ref = 1 + i, .generation = bed->next_generation++, .offset_bytes = i * PART_BYTES};
-        if (i / RANKS == block) {
+        if (i / bed->world == block) {
             grants[i] = (struct sl_item_grant){
                 .code = code, .busy_ns = code == SL_ERR_BUSY ? 50 * SL_NS_PER_MS : 0};
         }

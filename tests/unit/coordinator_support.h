@@ -28,6 +28,7 @@ struct bed {
     struct sl_arena *arena;
     struct sl_index *index;
     uint64_t next_generation;
+    uint32_t world; /* ranks of the engine; bed_make: RANKS */
 };
 
 void answer(struct bed *bed, const char *sender, const struct sl_msg *request, struct sl_msg reply);

@@ -1,5 +1,5 @@
 /* tests/unit/registrar_ahead_test.c - extents that a client pins whenever it writes to them: granted
- * ahead of use, and what is published in them; drafts. */
+ * in advance, and what is committed in them; drafts. */
 #include "tests/unit/registrar_support.h"
 
 #include <fcntl.h>
@@ -10,8 +10,6 @@
 #define SIZE  20000u
 #define SPACE 20480u /* whole pages */
 #define TTL   (2 * SL_NS_PER_S)
-
-static const char *const roomy[] = {"grants_ahead_bytes_max", "1MiB", NULL};
 
 struct answer {
     sl_err code;
@@ -75,19 +73,32 @@ START_TEST(pins_of_another_layout_are_refused_by_name)
     }
 END_TEST
 
-static struct answer *publish(struct node *node, const char *sender,
-                              const struct sl_item_publication *items, uint32_t count,
-                              uint64_t ahead_count, uint64_t ahead_bytes)
+struct named { /* an item of a COMMIT in an extent that was granted in advance */
+    struct sl_item_claim claim;
+    struct sl_item_named named;
+};
+
+static struct answer *publish(struct node *node, const char *sender, const struct named *items,
+                              uint32_t count, uint64_t ahead_count, uint64_t ahead_bytes)
 {
     static struct answer out;
-    struct sl_msg msg = {.type = SL_MSG_PUBLISH}, reply;
-    msg.body.publish.ahead_count = ahead_count;
-    msg.body.publish.ahead_bytes = ahead_bytes;
-    msg.body.publish.items.at = items;
-    msg.body.publish.items.count = count;
+    struct sl_item_claim claims[4];
+    struct sl_item_named named[4];
+    struct sl_msg msg = {.type = SL_MSG_COMMIT}, reply;
+    ck_assert_uint_le(count, SL_COUNT(claims));
+    for (uint32_t i = 0; i < count; i++) {
+        claims[i] = items[i].claim;
+        named[i] = items[i].named;
+    }
+    msg.body.commit.ahead_count = ahead_count;
+    msg.body.commit.ahead_bytes = ahead_bytes;
+    msg.body.commit.items.at = claims;
+    msg.body.commit.items.count = count;
+    msg.body.commit.named.at = named;
+    msg.body.commit.named.count = count;
     fake_give(&node->fake, sender, &msg);
     ck_assert(fake_take_reply(&node->fake, sender, msg.seq, &reply));
-    const struct sl_body_publish_reply *body = &reply.body.publish_reply;
+    const struct sl_body_commit_reply *body = &reply.body.commit_reply;
     out = (struct answer){.code = reply.code,
                           .code_count = (uint32_t)body->codes.count,
                           .ahead_count = (uint32_t)body->ahead.count};
@@ -111,21 +122,20 @@ static struct sl_item_grant grant_of(struct node *node, const char *sender)
     return answer->ahead[0];
 }
 
-static struct sl_item_publication item_of(const char *key, const struct sl_item_grant *grant)
+static struct named item_of(const char *key, const struct sl_item_grant *grant)
 {
     struct sl_digest digest = digest_of_key(key);
-    return (struct sl_item_publication){.key = sl_text_of(key),
-                                        .length_bytes = SIZE,
-                                        .ref = grant->ref,
-                                        .generation = grant->generation,
-                                        .digest_low = digest.low,
-                                        .digest_high = digest.high};
+    return (struct named){.claim = {.ref = grant->ref,
+                                    .generation = grant->generation,
+                                    .digest_low = digest.low,
+                                    .digest_high = digest.high},
+                          .named = {.key = sl_text_of(key), .length_bytes = SIZE}};
 }
 
 static sl_err publish_one(struct node *node, const char *sender, const char *key,
                           const struct sl_item_grant *grant)
 {
-    struct sl_item_publication item = item_of(key, grant);
+    struct named item = item_of(key, grant);
     struct answer *answer = publish(node, sender, &item, 1, 0, 0);
     ck_assert_int_eq(answer->code, SL_OK);
     ck_assert_uint_eq(answer->code_count, 1);
@@ -141,7 +151,7 @@ static uint64_t used(struct node *node)
 
 START_TEST(what_is_published_is_there_at_once)
     {
-        struct node *node = node_start(roomy);
+        struct node *node = node_start(NULL);
         struct sl_pins *pins = client_with_pins(node, "client.1", 11);
         struct sl_item_grant grant = grant_of(node, "client.1");
         struct sl_entry entry;
@@ -167,7 +177,7 @@ END_TEST
 
 START_TEST(publishing_again_is_answered_alike)
     {
-        struct node *node = node_start(roomy);
+        struct node *node = node_start(NULL);
         struct sl_pins *pins = client_with_pins(node, "client.1", 11);
         struct sl_item_grant grant = grant_of(node, "client.1");
 
@@ -185,7 +195,7 @@ END_TEST
 
 START_TEST(key_that_exists_changes_nothing_and_leaves_the_grant)
     {
-        struct node *node = node_start(roomy);
+        struct node *node = node_start(NULL);
         struct sl_pins *pins = client_with_pins(node, "client.1", 11);
         struct sl_item_grant grant = grant_of(node, "client.1");
         struct sl_entry before, after;
@@ -204,12 +214,12 @@ END_TEST
 
 START_TEST(one_key_twice_in_a_publish_is_one_object)
     {
-        struct node *node = node_start(roomy);
+        struct node *node = node_start(NULL);
         struct sl_pins *pins = client_with_pins(node, "client.1", 11);
         struct answer *answer = publish(node, "client.1", NULL, 0, 2, SIZE);
         ck_assert_uint_eq(answer->ahead_count, 2);
         struct sl_item_grant grants[2] = {answer->ahead[0], answer->ahead[1]};
-        struct sl_item_publication items[2] = {item_of("a", &grants[0]), item_of("a", &grants[1])};
+        struct named items[2] = {item_of("a", &grants[0]), item_of("a", &grants[1])};
 
         answer = publish(node, "client.1", items, 2, 0, 0);
 
@@ -223,7 +233,7 @@ END_TEST
 
 START_TEST(key_that_another_writes_is_busy)
     {
-        struct node *node = node_start(roomy);
+        struct node *node = node_start(NULL);
         struct sl_pins *pins = client_with_pins(node, "client.1", 11);
         struct sl_item_grant mine = grant_of(node, "client.1");
         node_client(node, "client.2", 12);
@@ -241,7 +251,7 @@ END_TEST
 START_TEST(key_of_a_block_is_refused_and_of_a_half_one_busy)
     {
         static struct grants parts;
-        struct node *node = node_start(roomy);
+        struct node *node = node_start(NULL);
         struct sl_pins *pins = client_with_pins(node, "client.1", 11);
         struct sl_item_grant grant = grant_of(node, "client.1");
         struct want wants[2] = {{.key = "m/b/0", .length = 10, .group = 1, .part = 0},
@@ -270,7 +280,7 @@ END_TEST
 
 START_TEST(grants_of_others_and_of_the_other_kind_are_refused)
     {
-        struct node *node = node_start(roomy);
+        struct node *node = node_start(NULL);
         struct sl_pins *pins = client_with_pins(node, "client.1", 11);
         struct sl_item_grant mine = grant_of(node, "client.1");
         node_client(node, "client.2", 12);
@@ -281,14 +291,14 @@ START_TEST(grants_of_others_and_of_the_other_kind_are_refused)
         ck_assert_int_eq(node_abort(node, "client.2", &mine), SL_ERR_PERMISSION);
         ck_assert_int_eq(node_commit(node, "client.2", "a", &mine), SL_ERR_PERMISSION);
         ck_assert_int_eq(node_commit(node, "client.1", "a", &mine), SL_ERR_INVALID);
-        ck_assert_int_eq(publish_one(node, "client.1", "a", &keyed), SL_ERR_PERMISSION);
+        ck_assert_int_eq(publish_one(node, "client.1", "a", &keyed), SL_ERR_INVALID);
         wrong.ref++;
         ck_assert_int_eq(publish_one(node, "client.1", "a", &wrong), SL_ERR_STALE);
         wrong = mine;
         wrong.generation += 1000;
         ck_assert_int_eq(publish_one(node, "client.1", "a", &wrong), SL_ERR_STALE);
-        struct sl_item_publication large = item_of("a", &mine);
-        large.length_bytes = SPACE + 1;
+        struct named large = item_of("a", &mine);
+        large.named.length_bytes = SPACE + 1;
         ck_assert_int_eq(publish(node, "client.1", &large, 1, 0, 0)->codes[0], SL_ERR_INVALID);
 
         ck_assert(!node_sees(node, "a"));
@@ -301,7 +311,7 @@ END_TEST
 
 START_TEST(who_has_no_pins_or_said_no_hello_gets_nothing_ahead)
     {
-        struct node *node = node_start(roomy);
+        struct node *node = node_start(NULL);
         node_client(node, "client.1", 11);
         ck_assert_int_eq(node_hello(node, "swapper.0", "swapper", 12), SL_OK);
 
@@ -317,33 +327,38 @@ END_TEST
 /* ---- bounds ---- */
 
 static const struct {
-    const char *count_max, *bytes_max;
-    uint64_t asked, length, want;
+    const char *count_max;
+    uint32_t clients;
+    uint64_t asked, length, want; /* by the last client */
 } bounds[] = {
-    {"64", "1MiB", 3, SIZE, 3},        {"2", "1MiB", 3, SIZE, 2},
-    {"64", "65536", 5, SIZE, 3},                                /* 3 x 20,480 */
-    {"64", "0", 5, SIZE, 3},                                    /* 1/64 of 4 MiB */
-    {"64", "1MiB", 50, SIZE, 25},                               /* all together 1/8 of 4 MiB */
-    {"0", "1MiB", 3, SIZE, 0},         {"64", "1MiB", 3, 0, 0}, /* of no size */
-    {"64", "64MiB", 3, 5 * SL_MIB, 0},                          /* over a chunk */
-    {"64", "1MiB", 64, 100, 64},
+    {"64", 1, 3, SIZE, 3},       {"2", 1, 3, SIZE, 2},
+    {"64", 1, 50, SIZE, 12},                             /* 1/16 of 4 MiB */
+    {"64", 2, 50, SIZE, 12},     {"64", 3, 50, SIZE, 1}, /* all together 1/8 of 4 MiB */
+    {"0", 1, 3, SIZE, 0},        {"64", 1, 3, 0, 0},     /* of no size */
+    {"64", 1, 3, 5 * SL_MIB, 0},                         /* over a chunk */
+    {"64", 1, 64, 100, 64},
 };
 
 START_TEST(grants_ahead_keep_their_bounds)
     {
-        const char *const settings[] = {"grants_ahead_max", bounds[_i].count_max,
-                                        "grants_ahead_bytes_max", bounds[_i].bytes_max, NULL};
+        const char *const settings[] = {"grants_ahead_max", bounds[_i].count_max, NULL};
         struct node *node = node_start(settings);
-        struct sl_pins *pins = client_with_pins(node, "client.1", 11);
+        struct sl_pins *pins[3];
+        char name[16];
+        uint32_t granted = 0;
+        for (uint32_t i = 0; i < bounds[_i].clients; i++) {
+            snprintf(name, sizeof(name), "client.%u", i + 1);
+            pins[i] = client_with_pins(node, name, 11 + i);
+            granted =
+                publish(node, name, NULL, 0, bounds[_i].asked, bounds[_i].length)->ahead_count;
+        }
 
-        struct answer *answer =
-            publish(node, "client.1", NULL, 0, bounds[_i].asked, bounds[_i].length);
-
-        ck_assert_uint_eq(answer->ahead_count, bounds[_i].want);
+        ck_assert_uint_eq(granted, bounds[_i].want);
         uint64_t more = bounds[_i].want < bounds[_i].asked ? 1 : 0; /* nor by asking again */
-        ck_assert_uint_eq(publish(node, "client.1", NULL, 0, more, bounds[_i].length)->ahead_count,
-                          0);
-        sl_pins_destroy(&pins);
+        ck_assert_uint_eq(publish(node, name, NULL, 0, more, bounds[_i].length)->ahead_count, 0);
+        for (uint32_t i = 0; i < bounds[_i].clients; i++) {
+            sl_pins_destroy(&pins[i]);
+        }
         node_end(node);
     }
 END_TEST
@@ -357,7 +372,7 @@ START_TEST(a_used_grant_makes_room_for_the_next)
         struct sl_item_grant next = grant_of(node, "client.1");
         for (uint32_t i = 0; i < 1000; i++) { /* memory has room for 200: the oldest go */
             snprintf(key, sizeof(key), "k%u", i);
-            struct sl_item_publication item = item_of(key, &next);
+            struct named item = item_of(key, &next);
             struct answer *answer = publish(node, "client.1", &item, 1, 1, SIZE);
             ck_assert_int_eq(answer->codes[0], SL_OK);
             ck_assert_uint_eq(answer->ahead_count, 1);
@@ -375,7 +390,7 @@ END_TEST
 
 START_TEST(unused_grants_are_free_after_their_time)
     {
-        struct node *node = node_start(roomy);
+        struct node *node = node_start(NULL);
         struct sl_pins *pins = client_with_pins(node, "client.1", 11);
         struct sl_item_grant grant = grant_of(node, "client.1");
         sl_pin pin = 0;
@@ -401,7 +416,7 @@ enum ending { ENDS_BY_PUBLISH, ENDS_BY_ABORT, ENDS_BY_UNPIN, ENDS_BY_DEATH, ENDI
 
 START_TEST(pinned_grant_stays_until_its_writer_is_done)
     {
-        struct node *node = node_start(roomy);
+        struct node *node = node_start(NULL);
         struct sl_pins *pins = client_with_pins(node, "client.1", 11);
         struct sl_item_grant grant = grant_of(node, "client.1");
         sl_pin pin = 0;
@@ -433,7 +448,7 @@ END_TEST
 
 START_TEST(death_and_abort_free_grants)
     {
-        struct node *node = node_start(roomy);
+        struct node *node = node_start(NULL);
         struct sl_pins *pins = client_with_pins(node, "client.1", 11);
         struct answer *answer = publish(node, "client.1", NULL, 0, 8, SIZE);
         struct sl_item_grant first = answer->ahead[0];
@@ -454,7 +469,7 @@ END_TEST
 START_TEST(what_is_asked_for_comes_before_what_is_ahead)
     {
         static struct grants got;
-        struct node *node = node_start(roomy);
+        struct node *node = node_start(NULL);
         struct sl_pins *pins = client_with_pins(node, "client.1", 11);
         sl_pin pin = 0;
         struct answer *answer = publish(node, "client.1", NULL, 0, 4, SIZE);
@@ -668,7 +683,7 @@ END_TEST
  * nobody needs yet. It does for one that somebody asks for. */
 START_TEST(what_was_just_put_stays_when_room_ahead_is_made)
     {
-        struct node *node = node_start(roomy);
+        struct node *node = node_start(NULL);
         struct sl_pins *pins = client_with_pins(node, "client.1", 11);
         static struct grants grants;
         node_client(node, "client.2", 12);
@@ -697,7 +712,7 @@ END_TEST
 
 START_TEST(grants_outlive_the_registrar)
     {
-        struct node *node = node_start(roomy);
+        struct node *node = node_start(NULL);
         struct sl_pins *pins = client_with_pins(node, "client.1", 11);
         struct answer *answer = publish(node, "client.1", NULL, 0, 2, SIZE);
         struct sl_item_grant used_one = answer->ahead[0], unused = answer->ahead[1];
@@ -705,7 +720,7 @@ START_TEST(grants_outlive_the_registrar)
         node_restart(node);
 
         ck_assert_uint_eq(used(node), 2 * SPACE);
-        ck_assert_uint_eq(publish(node, "client.1", NULL, 0, 200, SIZE)->ahead_count, 23);
+        ck_assert_uint_eq(publish(node, "client.1", NULL, 0, 200, SIZE)->ahead_count, 10);
         ck_assert_int_eq(publish_one(node, "client.1", "a", &used_one), SL_OK);
         ck_assert(node_sees(node, "a"));
         ck_assert_int_eq(node_commit(node, "client.1", "b", &unused), SL_ERR_INVALID);
@@ -719,7 +734,7 @@ END_TEST
 
 START_TEST(grants_of_a_client_that_died_meanwhile_are_free_after_a_restart)
     {
-        struct node *node = node_start(roomy);
+        struct node *node = node_start(NULL);
         struct sl_pins *pins = client_with_pins(node, "client.1", 11);
         ck_assert_uint_eq(publish(node, "client.1", NULL, 0, 5, SIZE)->ahead_count, 5);
         fake_stop(&node->fake);
@@ -737,7 +752,7 @@ END_TEST
 
 START_TEST(grant_that_was_taken_back_while_pinned_is_known_after_a_restart)
     {
-        struct node *node = node_start(roomy);
+        struct node *node = node_start(NULL);
         struct sl_pins *pins = client_with_pins(node, "client.1", 11);
         struct sl_item_grant grant = grant_of(node, "client.1");
         sl_pin pin = 0;
@@ -760,7 +775,7 @@ END_TEST
 /* The registrar dies between the object's record and the end of the grant's. */
 START_TEST(extent_published_half_way_belongs_to_the_object)
     {
-        struct node *node = node_start(roomy);
+        struct node *node = node_start(NULL);
         struct sl_pins *pins = client_with_pins(node, "client.1", 11);
         struct sl_item_grant grant = grant_of(node, "client.1");
         struct sl_arena *arena = NULL;

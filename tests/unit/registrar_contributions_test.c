@@ -679,7 +679,7 @@ START_TEST(blocks_go_whole)
     }
 END_TEST
 
-/* ---- extents granted ahead of use ---- */
+/* ---- extents granted in advance ---- */
 
 START_TEST(grants_ahead_are_charged_and_give_way)
     {
@@ -695,26 +695,26 @@ START_TEST(grants_ahead_are_charged_and_give_way)
         ck_assert_int_eq(sl_pins_create(&options, &pins, &why), SL_OK);
         ck_assert_int_eq(node_hello_pins(node, "client.1", "client", 11, "pins.client.1"), SL_OK);
         ck_assert_int_eq(contribute(node, "client.1", "a", SL_MIB, false), SL_OK);
-        struct sl_msg msg = {.type = SL_MSG_PUBLISH}, reply;
-        msg.body.publish.ahead_count = 16;
-        msg.body.publish.ahead_bytes = 4096;
+        struct sl_msg msg = {.type = SL_MSG_COMMIT}, reply;
+        msg.body.commit.ahead_count = 16;
+        msg.body.commit.ahead_bytes = 4096;
         fake_give(&node->fake, "client.1", &msg);
         ck_assert(fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
-        uint64_t granted = reply.body.publish_reply.ahead.count;
+        uint64_t granted = reply.body.commit_reply.ahead.count;
         ck_assert_uint_gt(granted, 0);
-        struct sl_item_grant ahead = reply.body.publish_reply.ahead.at[0];
+        struct sl_item_grant ahead = reply.body.commit_reply.ahead.at[0];
         ck_assert_uint_eq(used_of(node, "a"), granted * 4096);
 
-        struct sl_item_publication item = {.key = sl_text_of("k"),
-                                           .length_bytes = 4096,
-                                           .ref = ahead.ref,
-                                           .generation = ahead.generation};
-        msg = (struct sl_msg){.type = SL_MSG_PUBLISH};
-        msg.body.publish.items.at = &item;
-        msg.body.publish.items.count = 1;
+        struct sl_item_claim item = {.ref = ahead.ref, .generation = ahead.generation};
+        struct sl_item_named named = {.key = sl_text_of("k"), .length_bytes = 4096};
+        msg = (struct sl_msg){.type = SL_MSG_COMMIT};
+        msg.body.commit.items.at = &item;
+        msg.body.commit.items.count = 1;
+        msg.body.commit.named.at = &named;
+        msg.body.commit.named.count = 1;
         fake_give(&node->fake, "client.1", &msg);
         ck_assert(fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
-        ck_assert_uint_eq(reply.body.publish_reply.codes.at[0], SL_OK);
+        ck_assert_uint_eq(reply.body.commit_reply.codes.at[0], SL_OK);
         ck_assert_uint_eq(used_of(node, "a"), granted * 4096);
         sums_are_exact(node);
 

@@ -21,8 +21,8 @@ struct reg_peer {
     struct sl_pins_view *pins;
     sl_ref blob;
     uint64_t quarantined_bytes; /* that it caused as owner */
-    uint64_t ahead_bytes;       /* granted to it ahead of use */
-    uint32_t ahead_count;
+    uint64_t ahead_bytes;       /* granted to it in advance */
+    uint64_t ahead_count;
     uint32_t owned;     /* first of the live claims it owns */
     uint32_t held;      /* first of the quarantined claims it may still write to */
     uint64_t fence_seq; /* of the FENCE in flight, 0: none */

@@ -1,6 +1,5 @@
 /* actors/registrar/records/claims.c - tables of what is being written: claims by key and by
- * generation, lists by owner, writer and group, grants ahead of use, and the generations committed
- * lately. */
+ * generation, lists by owner, writer and group, and how much is granted in advance. */
 #include "actors/registrar/records/claims.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/presence/peers.h"
@@ -141,33 +140,20 @@ void reg_list_remove(struct registrar *self, enum reg_list list, uint32_t *head,
     *node = (struct reg_node){REG_NONE, REG_NONE};
 }
 
-/* ---- grants ahead of use ---- */
+/* ---- grants in advance ---- */
 
-static void ahead_count(struct registrar *self, const struct reg_claim *claim, bool more)
+void reg_ahead_count(struct registrar *self, uint32_t slot, bool more)
 {
-    uint64_t space = sl_extent_space(claim->extent.length_bytes);
-    self->claims->ahead_count =
-        more ? self->claims->ahead_count + 1 : self->claims->ahead_count - 1;
-    self->claims->ahead_bytes =
-        more ? self->claims->ahead_bytes + space : self->claims->ahead_bytes - space;
+    const struct reg_claim *claim = &self->claims->all[slot];
+    uint64_t count = more ? 1 : UINT64_MAX; /* less one */
+    uint64_t bytes = count * sl_extent_space(claim->extent.length_bytes);
+    self->claims->ahead_count += count;
+    self->claims->ahead_bytes += bytes;
     if (claim->owner_peer != REG_NONE) {
-        struct reg_peer *peer = &self->peers->all[claim->owner_peer];
-        peer->ahead_count = more ? peer->ahead_count + 1 : peer->ahead_count - 1;
-        peer->ahead_bytes = more ? peer->ahead_bytes + space : peer->ahead_bytes - space;
+        self->peers->all[claim->owner_peer].ahead_count += count;
+        self->peers->all[claim->owner_peer].ahead_bytes += bytes;
     }
 }
-
-void reg_ahead_came(struct registrar *self, uint32_t slot)
-{
-    ahead_count(self, &self->claims->all[slot], true);
-}
-
-void reg_ahead_left(struct registrar *self, uint32_t slot)
-{
-    ahead_count(self, &self->claims->all[slot], false);
-}
-
-/* ---- generations committed lately ---- */
 
 /* ---- the part ---- */
 

@@ -40,7 +40,7 @@ struct reg_claim {
         node[REG_LIST_COUNT]; /* PEER: the owner's while live, the writer's in quarantine */
     uint16_t part_index;
     bool charged;      /* counted in the owner's quarantined_bytes */
-    bool ahead;        /* granted ahead of use: for no key yet */
+    bool ahead;        /* granted in advance: for no key yet */
     bool replace;      /* a value that has its key gives way to it */
     bool pinned;       /* a client that writes to it pins it meanwhile (sl_pins_take_grant) */
     uint64_t since_ns; /* when it was granted, or found by this registrar */
@@ -70,8 +70,8 @@ uint32_t reg_claim_by_generation(const struct registrar *self, uint64_t generati
 void reg_claim_unkey(struct registrar *self, uint32_t slot);
 void reg_list_add(struct registrar *self, enum reg_list list, uint32_t *head, uint32_t slot);
 void reg_list_remove(struct registrar *self, enum reg_list list, uint32_t *head, uint32_t slot);
-void reg_ahead_came(struct registrar *self, uint32_t slot); /* counts it */
-void reg_ahead_left(struct registrar *self, uint32_t slot);
+void reg_ahead_count(struct registrar *self, uint32_t slot,
+                     bool more); /* granted in advance, or not any more */
 
 extern const struct reg_part reg_claims_part;
 

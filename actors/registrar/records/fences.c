@@ -35,7 +35,7 @@ static void claim_unlist(struct registrar *self, uint32_t slot)
     struct reg_claim *claim = &self->claims->all[slot];
     uint32_t *head = claim_head(self, claim);
     if (claim->ahead && claim->state == REG_CLAIM_RESERVED) {
-        reg_ahead_left(self, slot);
+        reg_ahead_count(self, slot, false);
     }
     if (head != NULL) {
         reg_list_remove(self, REG_LIST_PEER, head, slot);

@@ -15,7 +15,9 @@
 #include "actors/registrar/records/groups.h"
 #include "actors/registrar/records/retired.h"
 #include "actors/registrar/records/units.h"
+#include "actors/registrar/writers/ahead.h"
 #include "actors/registrar/writers/parked.h"
+#include "actors/registrar/writers/reserve.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +55,7 @@ static bool commit_waits(struct registrar *self, struct committing *commit)
     return commit->answer != 0;
 }
 
-static void claim_end(struct registrar *self, uint32_t slot)
+void reg_claim_end(struct registrar *self, uint32_t slot)
 {
     const struct reg_claim *claim = &self->claims->all[slot];
     uint64_t generation = claim->extent.generation, hash = claim->hash;
@@ -100,10 +102,26 @@ static sl_err claim_replace(struct registrar *self, uint32_t slot, struct sl_dig
     if (err != SL_OK) {
         return err;
     }
-    claim_end(self, slot);
+    reg_claim_end(self, slot);
     reg_retired_scan(self, from);
     sl_metric_add(self->env->metrics, self->reservations->metric.replaced_count, 1);
     return SL_OK;
+}
+
+void reg_claim_done(struct registrar *self, sl_ref ref, uint64_t hash, uint32_t group,
+                    uint32_t part_index)
+{
+    *sl_index_links(self->index, ref) = (struct sl_links){0};
+    if (group == REG_NONE) {
+        reg_unit_committed(self, ref, hash, NULL);
+        return;
+    }
+    reg_unit_part_join(self, self->groups->all[group].ref, ref);
+    if (sl_index_group_fill(self->index, self->groups->all[group].ref, part_index)) {
+        reg_group_done(self, group);
+    } else {
+        group_given_up(self, group);
+    }
 }
 
 static sl_err claim_put(struct registrar *self, uint32_t slot, struct sl_digest digest)
@@ -121,18 +139,8 @@ static sl_err claim_put(struct registrar *self, uint32_t slot, struct sl_digest 
     if (err != SL_OK) {
         return err;
     }
-    claim_end(self, slot);
-    *sl_index_links(self->index, ref) = (struct sl_links){0};
-    if (group == REG_NONE) {
-        reg_unit_committed(self, ref, hash, NULL);
-        return SL_OK;
-    }
-    reg_unit_part_join(self, self->groups->all[group].ref, ref);
-    if (sl_index_group_fill(self->index, self->groups->all[group].ref, part_index)) {
-        reg_group_done(self, group);
-    } else {
-        group_given_up(self, group);
-    }
+    reg_claim_end(self, slot);
+    reg_claim_done(self, ref, hash, group, part_index);
     return SL_OK;
 }
 
@@ -270,14 +278,17 @@ static sl_err commit_one(struct registrar *self, struct committing *commit, uint
     if (claim->state == REG_CLAIM_PROMOTING || !claim_is_of(self, claim, peer)) {
         return SL_ERR_PERMISSION;
     }
-    if (claim->ahead) {
-        return SL_ERR_INVALID; /* it has no key: PUBLISH */
-    }
     if (claim->state != REG_CLAIM_RESERVED) {
         if (claim->state == REG_CLAIM_HELD && claim->writer_peer == peer) {
             reg_claim_release(self, slot); /* the writer itself says that it is done */
         }
         return SL_ERR_STALE;
+    }
+    if (claim->ahead) {
+        return reg_ahead_commit(self, commit->msg, slot, index);
+    }
+    if (commit->msg->body.commit.named.count > 0) {
+        return SL_ERR_INVALID; /* it has a key */
     }
     return claim_commit(self, commit, slot, index,
                         (struct sl_digest){.low = item->digest_low, .high = item->digest_high});
@@ -369,7 +380,11 @@ static void commit_asked(struct registrar *self, const struct sl_msg *msg)
         reg_answer_end(self, commit.answer, self->codes);
         return;
     }
-    reg_answer_codes(self, msg, body->items.count);
+    struct sl_msg reply = {.code = SL_OK};
+    reply.body.commit_reply.ahead.count = reg_ahead_wish(self, msg, peer);
+    reply.body.commit_reply.ahead.at = self->scratch->grants;
+    reply.body.commit_reply.codes = (struct sl_u64s){.at = self->codes, .count = body->items.count};
+    sl_reply(self->env, msg, &reply);
 }
 
 /* ---- abort ---- */

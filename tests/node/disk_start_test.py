@@ -409,11 +409,11 @@ class DiskStart(unittest.TestCase):
         self.assertIn("the node is degraded: no disk tier: tierer.0", done[1])
 
     def test_more_than_there_is_is_told_of(self):
-        node = self.node(settings=("--disk", "16TiB"))
+        node = self.node(settings=("--disk", "7TiB"))
         node.start()
         [disk] = self.disk_lines(node)
         self.assertEqual((disk["level"], disk["mend"]), ("warn", "free some, or start it with a lower disk"), disk)
-        self.assertIn("its ceiling is 16.0 TiB", disk["text"])
+        self.assertIn("its ceiling is 7.0 TiB", disk["text"])
 
     def doctor_lines(self, node):
         return json.loads(node.ctl("doctor", "--json", check=False).stdout)["checks"]

@@ -98,7 +98,7 @@ def check(options, place):
     for patch in found:
         applied(patch, tree)
     say(f"{len(found)} patches apply, alone and together")
-    run([sys.executable, "tests/structure"], tree, "rules")
+    run([sys.executable, "tests/structure", "--without", "budgets"], tree, "rules")
     sources = [path for patch in found for path in patch.files(True) + patch.files(False) if path.endswith((".c", ".h"))]
     if shutil.which("clang-format"):
         run(["clang-format", "--dry-run", "-Werror", *sources], tree, "layout")

@@ -170,7 +170,7 @@
 
 #define SL_ITEM_CONTRIBUTION(F, L)                                    \
     F(TEXT, name, 1, 255, "of the contribution")                      \
-    F(U64, number, 0, 63, "of the contribution, in records")           \
+    F(U64, number, 0, 63, "of the contribution, in records")          \
     F(U64, length_bytes, 0, UINT64_MAX, "what it adds")               \
     F(U64, used_bytes, 0, UINT64_MAX, "what values are charged")      \
     F(U64, value_count, 0, UINT64_MAX, "values that are charged")     \
@@ -418,10 +418,10 @@
     F(U64S, codes, 0, SL_BATCH_MAX, "one an item")                     \
     F(U64, edge, 0, UINT64_MAX, "of what would go next; 0: not known") \
     F(U64, full, 0, 1000, "of memory for blocks of sessions, thousandths that they take")
-#define SL_BODY_REMOVE(F, L)                                                                 \
-    F(TEXTS, keys, 0, SL_BATCH_MAX, "object keys; a block key removes all its parts")        \
-    F(BOOL, all, 0, 1, "everything; keys is empty then")                                     \
-    F(BOOL, heed_leases, 0, 1, "what is leased stays: SL_ERR_LEASED; not with all")          \
+#define SL_BODY_REMOVE(F, L)                                                          \
+    F(TEXTS, keys, 0, SL_BATCH_MAX, "object keys; a block key removes all its parts") \
+    F(BOOL, all, 0, 1, "everything; keys is empty then")                              \
+    F(BOOL, heed_leases, 0, 1, "what is leased stays: SL_ERR_LEASED; not with all")   \
     F(BOOL, tell_busy, 0, 1, "SL_ERR_BUSY for what is being written, else SL_ERR_NOT_FOUND")
 /* client -> registrar: memory that a process lends to the node as long as it lives */
 #define SL_BODY_CONTRIBUTE(F, L)                                \

@@ -103,7 +103,7 @@ enum sl_setting_kind {
     X(evict_policy, TEXT, "density", 3, 7,                                                        \
       "what leaves memory first: density (earns least, learnt) or lru (used longest ago)")        \
     X(record, TEXT, "", 0, 1023,                                                                  \
-      "file in which the registrar records what is asked for, for python -m sluice.advise; empty: none") \
+      "file where the registrar records requests, for python -m sluice.advise; empty: none")      \
     X(record_max, SIZE, "256MiB", 65536, 1099511627776, "its largest size; then it ends")         \
     X(evict_batch, COUNT, "64", 1, 65536, "blocks evicted for one scan of the pins")              \
     X(evict_watermark, RATIO, "1", 0, 1000000,                                                    \

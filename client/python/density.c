@@ -1,7 +1,7 @@
 /* client/python/density.c - the module sluice._density: the code that a node evicts by (runtime/density), for
  * sluice.advise. */
-#include "client/python/glue/glue.h"
 #include "runtime/density/density.h"
+#include "client/python/glue/glue.h"
 #include "runtime/sl_array.h"
 #include "runtime/sl_base.h"
 

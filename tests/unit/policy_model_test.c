@@ -1,6 +1,6 @@
 /* tests/unit/policy_model_test.c - what policies and disks hit, on traces small enough to count. */
-#include "tests/bench/policy/model.h"
 #include "runtime/density/density_rates.h"
+#include "tests/bench/policy/model.h"
 
 #include <check.h>
 #include <stdio.h>

@@ -3,12 +3,12 @@
  * Units in memory are in the list by recency, too: it serves while nothing is learnt, holds those
  * that density had no memory for, and is the order of all other lists. What density knows of a
  * block stands in its record as well, for the next registrar. */
+#include "runtime/density/density.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/records/gone.h"
 #include "actors/registrar/records/order.h"
 #include "actors/registrar/records/policy.h"
 #include "actors/registrar/records/units.h"
-#include "runtime/density/density.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* tests/bench/policy/memory_density.c - what earns least goes first: the code that a node evicts by. */
-#include "tests/bench/policy/internal.h"
 #include "runtime/density/density.h"
+#include "tests/bench/policy/internal.h"
 
 #include <math.h>
 

@@ -1,8 +1,8 @@
 /* tests/bench/policy/prefetch.c - blocks come from disk before their session does, as at a node: by the
  * same table of sessions (runtime/rhythm). */
-#include "tests/bench/policy/internal.h"
 #include "runtime/rhythm/sessions.h"
 #include "runtime/sl_clock.h"
+#include "tests/bench/policy/internal.h"
 
 #include <stdlib.h>
 

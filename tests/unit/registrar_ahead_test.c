@@ -344,7 +344,7 @@ START_TEST(grants_ahead_keep_their_bounds)
         const char *const settings[] = {"grants_ahead_max", bounds[_i].count_max, NULL};
         struct node *node = node_start(settings);
         struct sl_pins *pins[3];
-        char name[16];
+        char name[32];
         uint32_t granted = 0;
         for (uint32_t i = 0; i < bounds[_i].clients; i++) {
             snprintf(name, sizeof(name), "client.%u", i + 1);

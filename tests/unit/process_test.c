@@ -742,7 +742,7 @@ static void tell_raw(struct node *node, const void *frame, size_t length_bytes)
 START_TEST(broken_message_is_counted_and_answered_where_possible)
     {
         /* FLUSH whose field `unused` is 9, then bytes that are no message. */
-        static const unsigned char broken[] = {0x92, 0x9a, 0x03, 24,   0,    0,    0xaa, 'c',
+        static const unsigned char broken[] = {0x92, 0x9a, 0x06, 24,   0,    0,    0xaa, 'c',
                                                'l',  'i',  'e',  'n',  't',  '.',  '1',  '.',
                                                '0',  0x07, 0x00, 0x05, 0x00, 0xa0, 0x91, 9};
         struct node *node = node_made("");
@@ -765,7 +765,7 @@ END_TEST
 START_TEST(message_of_a_later_release_is_refused_in_its_own_type)
     {
         /* Type 900, numbered 7, whose sender waits for 901. */
-        static const unsigned char later[] = {0x92, 0x9a, 0x03, 0xcd, 0x03, 0x84, 0,   0,   0xaa,
+        static const unsigned char later[] = {0x92, 0x9a, 0x06, 0xcd, 0x03, 0x84, 0,   0,   0xaa,
                                               'c',  'l',  'i',  'e',  'n',  't',  '.', '1', '.',
                                               '0',  0x07, 0x00, 0x05, 0x00, 0xa0, 0x90};
         struct node *node = node_made("");

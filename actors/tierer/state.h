@@ -259,6 +259,8 @@ struct ti_start {
     bool reading;
     bool told; /* a registrar has heard all that is there */
     uint64_t since_ns;
+    uint64_t
+        registrar; /* boot generation of the one that is told when the log was read; 0: none yet */
     uint32_t listed, kept; /* segments[0 .. kept) are open */
     uint32_t unreadable;
     /* Number of the newest segment whose end cannot be read, while nobody who came after it says

@@ -229,8 +229,16 @@ static void message_handle(struct tierer *self, const struct sl_msg *msg)
 /* While the log is read: nothing that was asked before this process lived is under way. */
 static sl_err start_handle(struct tierer *self, const struct sl_msg *msg)
 {
-    if (msg->type == SL_MSG_LOCAL_JOB && !ti_log_was_read(self, msg->code)) {
-        return SL_ERR_DEVICE;
+    if (msg->type == SL_MSG_LOCAL_JOB) {
+        const struct sl_msg hello = {.body.hello_reply.boot_generation = self->start.registrar};
+        if (!ti_log_was_read(self, msg->code)) {
+            return SL_ERR_DEVICE;
+        }
+        if (self->start.registrar != 0) {
+            registrar_heard(self, &hello);
+        }
+    } else if (msg->type == SL_MSG_HELLO_REPLY && msg->code == SL_OK) {
+        self->start.registrar = msg->body.hello_reply.boot_generation;
     }
     if (msg->type == SL_MSG_FENCE) {
         ti_reads_fence(self, msg);

@@ -69,7 +69,7 @@ PLACES = ("SLUICE_INSTANCE", "SLUICE_RUNTIME_DIR", "SLUICE_SHM_DIR")
 class Pool:
     """A master and what it needs: mooncake_master, or, with a disk or where that was not built, a node beneath it."""
 
-    def __init__(self, lease_ms=LEASE_MS, memory="512MiB", disk="0"):
+    def __init__(self, lease_ms=LEASE_MS, memory="512MiB", disk="0", evict_policy="density"):
         self.lease_ms = lease_ms
         self.process = self.node = self.metrics_port = None
         port = free_port()
@@ -77,12 +77,12 @@ class Pool:
         if MOONCAKE:
             self.start(os.path.join(os.path.dirname(sys.executable), "mooncake_master"), port, dict(os.environ))
             return
-        settings = ["--contributions", "true", "--lease-ttl", f"{lease_ms}ms"]
+        settings = ["--contributions", "true", "--lease-ttl", f"{lease_ms}ms", "--evict-policy", evict_policy]
         self.node = Node(ranks=1, memory=memory, disk=disk, settings=settings)
         self.places = {"SLUICE_RUNTIME_DIR": self.node.directory + "/run", "SLUICE_SHM_DIR": self.node.shm}
         program = os.path.join(BIN, "mooncake_master")
         if disk == "0" and os.path.exists(program):
-            environment = {**os.environ, **self.places, "SLUICE_MEMORY": memory, "SLUICE_BIN": BIN}
+            environment = {**os.environ, **self.places, "SLUICE_MEMORY": memory, "SLUICE_EVICT_POLICY": evict_policy, "SLUICE_BIN": BIN}
             environment.pop("SLUICE_INSTANCE", None)
             self.start(program, port, environment)
             wait_until(self.node.processes, 20, "a node behind the master")

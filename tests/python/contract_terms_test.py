@@ -8,9 +8,9 @@ from mooncake.store import SoftPinAction
 
 
 class Pressure(OnPool):
-    """A pool of a size that few values fill."""
+    """A pool of a size that few values fill. Its order of eviction is Mooncake's: what earns most would depend on the tests before."""
 
-    pool_settings = {"memory": "64MiB"}
+    pool_settings = {"memory": "64MiB", "evict_policy": "lru"}
     segment = 32 * MIB
     buffer = 16 * MIB
 

@@ -145,7 +145,7 @@ sl_err sl_codec_scan(const void *frame, size_t length_bytes, uint64_t *element_c
 struct sl_return {
     char to[32];
     uint64_t op_id, trace_id, seq, deadline_ns;
-    uint32_t type, version;
+    uint32_t type;
 };
 void sl_return_keep(const struct sl_msg *request,
                     struct sl_return *out); /* deadline from received_ns + budget */

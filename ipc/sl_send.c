@@ -197,7 +197,6 @@ void sl_return_keep(const struct sl_msg *request, struct sl_return *out)
         .seq = request->seq,
         .deadline_ns = sl_deadline_ns(request->received_ns, request->budget_ns),
         .type = request->type,
-        .version = request->version,
     };
     uint64_t length = SL_MIN(request->sender.length, (uint64_t)SL_NAME_BYTES_MAX);
     if (length > 0) {

@@ -234,9 +234,7 @@ static sl_err start_handle(struct tierer *self, const struct sl_msg *msg)
         if (!ti_log_was_read(self, msg->code)) {
             return SL_ERR_DEVICE;
         }
-        if (self->start.registrar != 0) {
-            registrar_heard(self, &hello);
-        }
+        registrar_heard(self, &hello);
     } else if (msg->type == SL_MSG_HELLO_REPLY && msg->code == SL_OK) {
         self->start.registrar = msg->body.hello_reply.boot_generation;
     }

@@ -209,7 +209,6 @@ struct tr_seek { /* SEEK of a client of ours */
 struct tr_removal { /* PEER_SEEK of a peer that removes */
     bool used;
     uint32_t peer, count;
-    uint32_t version; /* that the peer speaks */
     uint64_t incarnation, seq, op_id, trace_id;
 };
 

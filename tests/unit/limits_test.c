@@ -335,7 +335,7 @@ static const struct {
      0,
      SL_LIMITS_BROKEN,
      "the index is a file of 68 MiB"},
-    {{{"memory", "1MiB"}, {"disk", "1GiB"}, {"disk_segment", "512MiB"}},
+    {{{"memory", "1MiB"}, {"disk", "2GiB"}, {"disk_segment", "512MiB"}},
      offsetof(struct sl_limits, file_bytes),
      500 * SL_MIB,
      SL_LIMITS_BROKEN,

@@ -236,6 +236,6 @@ int main(int argc, char **argv)
     side_close(&side);
     (void)close(channel[0]); /* prefill ends */
     bool ended = prefill > 0 && waitpid(prefill, &status, 0) == prefill && status == 0;
-    printf("%u of %u requests handed over, every byte right\n", done, REQUESTS);
+    printf("%u of %u requests handed over, every byte right\n", done, (unsigned)REQUESTS);
     return done == REQUESTS && ended ? 0 : 1;
 }

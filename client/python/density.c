@@ -135,7 +135,7 @@ static PyObject *density_use(PyObject *self, PyObject *arguments)
     if (!request_take(of(self), list, to, &wanted, before != Py_None ? hash_of(block) : 0)) {
         return NULL;
     }
-    Py_RETURN_NONE;
+    return Py_NewRef(Py_None);
 }
 
 /* A walk goes on where the last victim left; a use begins the next one. */

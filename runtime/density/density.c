@@ -176,6 +176,7 @@ static uint32_t turn_after(struct sl_density *density, uint32_t unit)
     if (next == HEAD_KEPT) {
         return 0;
     }
+    /* cppcheck-suppress arrayIndexOutOfBoundsCond ; what is below UNIT_FIRST is a head */
     return oldest_from(density, next == HEAD_SUNK ? 0 : density->rank[next - HEAD_FIRST] + 1u);
 }
 

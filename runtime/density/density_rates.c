@@ -177,8 +177,9 @@ static void value_set(struct sl_rates *rates, uint32_t cell, double value)
  * down: each goes on into the next horizon as long as that is worth more than what it has so far. */
 static void class_values(struct sl_rates *rates, uint32_t class_index)
 {
-    double hits[SL_DENSITY_AGES], references[SL_DENSITY_AGES], stays[SL_DENSITY_AGES];
-    uint32_t ends[SL_DENSITY_AGES];
+    double hits[SL_DENSITY_AGES] = {0}, references[SL_DENSITY_AGES] = {0};
+    double stays[SL_DENSITY_AGES] = {0};
+    uint32_t ends[SL_DENSITY_AGES] = {0};
     for (uint32_t age = SL_DENSITY_AGES; age-- > 0;) {
         uint32_t cell = sl_rates_cell(class_index, age);
         double hit = -expm1(-rates->rate[cell] * age_width(age));

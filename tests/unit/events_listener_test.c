@@ -435,7 +435,7 @@ START_TEST(who_is_silent_is_cut_and_who_is_served_stays)
         for (bool fine = false; !fine; tries++) {
             ck_assert_uint_lt(tries, 10);
             ev_publisher_close(&publisher);
-            opened("t", 1000 << tries);
+            opened("t", 1000u << tries);
             int silent = subscriber("127.0.0.1"), served = subscriber("127.0.0.1");
             topic_send(served, true, "t");
             hears(served);

@@ -47,10 +47,13 @@ void sim_disk_fault(struct sim *sim, uint32_t disk, enum sim_fault fault, uint64
 {
     static const char *const names[SIM_FAULT_COUNT] = {"reads fail", "writes fail", "syncs fail",
                                                        "disk full",  "short moves", "slow disk"};
+    uint64_t *until_ns = &sim->hosts[0].fault_until_ns[disk][fault];
+    if (fault == SIM_FAULT_FULL && sim->now_ns < *until_ns + 3 * SL_NS_PER_S) {
+        return; /* again so soon is a disk that stays full, which gives up its oldest values */
+    }
     sl_log_write(sim->log, SL_LOG_INFO, 0, "%llu: disk %u: %s for %llu us",
                  (unsigned long long)sim->now_ns, disk, names[fault],
                  (unsigned long long)(duration_ns / SL_NS_PER_US));
-    uint64_t *until_ns = &sim->hosts[0].fault_until_ns[disk][fault];
     *until_ns = SL_MAX(*until_ns, sim->now_ns + duration_ns);
     sim->disturbed_ns = SL_MAX(sim->disturbed_ns, *until_ns);
 }

@@ -22,17 +22,20 @@ static struct sl_ahead_class *class_find(struct sl_ahead *ahead, struct sl_ahead
     return NULL;
 }
 
-/* In the place of the empty one that was not wanted for longest, if need be. NULL: none is empty. */
+/* The row of the kind; else the empty row that was not wanted for longest. NULL: none is empty. */
 static struct sl_ahead_class *class_of(struct sl_ahead *ahead, struct sl_ahead_kind kind)
 {
     struct sl_ahead_class *class = class_find(ahead, kind);
-    for (uint32_t i = 0; class == NULL && i < SL_AHEAD_CLASSES; i++) {
-        struct sl_ahead_class *other = &ahead->classes[i];
-        class =
-            other->count == 0 && (class == NULL || other->used_ns < class->used_ns) ? other : class;
+    if (class != NULL) {
+        return class;
     }
-    if (class != NULL &&
-        (class->kind.space_bytes != kind.space_bytes || class->kind.writer != kind.writer)) {
+    for (uint32_t i = 0; i < SL_AHEAD_CLASSES; i++) {
+        struct sl_ahead_class *other = &ahead->classes[i];
+        if (other->count == 0 && (class == NULL || other->used_ns < class->used_ns)) {
+            class = other;
+        }
+    }
+    if (class != NULL) {
         *class = (struct sl_ahead_class){.kind = kind};
     }
     return class;

@@ -234,11 +234,6 @@ void sl_loop_fd_remove(struct sl_loop *loop, int fd)
     }
 }
 
-bool sl_loop_fd_has(const struct sl_loop *loop, int fd)
-{
-    return source_of_fd(loop, fd) != NULL;
-}
-
 /* ---------------------------------------------------------------- timers: handle = use << 32 |
  * slot + 1 */
 
@@ -580,11 +575,6 @@ sl_err sl_loop_run(struct sl_loop *loop, struct sl_error *why)
 void sl_loop_stop(struct sl_loop *loop)
 {
     loop->stopped = true;
-}
-
-bool sl_loop_stopped(const struct sl_loop *loop)
-{
-    return loop->stopped;
 }
 
 uint64_t sl_loop_now_ns(const struct sl_loop *loop)

@@ -50,8 +50,6 @@ sl_err sl_loop_fd_add(struct sl_loop *loop, int fd, uint32_t events, sl_loop_fd_
 sl_err sl_loop_fd_set(struct sl_loop *loop, int fd, uint32_t events, struct sl_error *why);
 /* Nothing happens when it is not watched. */
 void sl_loop_fd_remove(struct sl_loop *loop, int fd);
-/* Whether fd is watched. */
-bool sl_loop_fd_has(const struct sl_loop *loop, int fd);
 
 /* ---- timers ---- */
 typedef uint64_t sl_loop_timer; /* 0: none */
@@ -117,7 +115,6 @@ sl_err sl_loop_turn(struct sl_loop *loop, uint64_t budget_ns, struct sl_error *w
 sl_err sl_loop_run(struct sl_loop *loop, struct sl_error *why);
 /* run returns after the present turn; further turns do nothing. Also from callbacks. */
 void sl_loop_stop(struct sl_loop *loop);
-bool sl_loop_stopped(const struct sl_loop *loop);
 /* Time taken when the last wait ended, and again before each timer. */
 uint64_t sl_loop_now_ns(const struct sl_loop *loop);
 

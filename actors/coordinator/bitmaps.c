@@ -9,12 +9,3 @@ uint32_t co_bits_count(const uint8_t *bits, uint32_t count)
     }
     return set;
 }
-
-uint32_t co_bits_prefix(const uint8_t *bits, uint32_t count)
-{
-    uint32_t prefix = 0;
-    while (prefix < count && co_bit(bits, prefix)) {
-        prefix++;
-    }
-    return prefix;
-}

@@ -35,7 +35,5 @@ static inline uint64_t co_bits_bytes(uint64_t count)
     return (count + 7) / 8;
 }
 uint32_t co_bits_count(const uint8_t *bits, uint32_t count);
-/* How many bits are set before the first that is not. */
-uint32_t co_bits_prefix(const uint8_t *bits, uint32_t count);
 
 #endif

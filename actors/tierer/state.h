@@ -219,7 +219,7 @@ struct ti_room {
     uint64_t bytes_max;   /* of all files: the setting, less while the file system is full */
     uint64_t retry_at_ns; /* then the setting counts again; 0: it does */
     uint64_t refused_ns;  /* the first refusal of late; one alone may be over soon: */
-    uint64_t again_ns;    /* nothing is made before */
+    uint64_t again_ns;    /* before, no file is made, and the ceiling falls no further */
     uint64_t warn_at_ns;  /* nor said again */
     bool full;            /* no file can be made, and none may go: nothing is written */
 };

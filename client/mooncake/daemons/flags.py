@@ -4,6 +4,7 @@ Names are written -x or --x, with dashes or underscores. A value stands after `=
 --nox) or has its value after `=`. The last one wins; the command line wins over the file of --config_path, a flat object with the
 same names in JSON, or lines of `name: value` (.yaml)."""
 
+import difflib
 import json
 import re
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
@@ -181,8 +182,8 @@ MASTER = (
     Flag("member_ttl", SECONDS, "1h",
          "ours: a host of the cluster that was not heard of for so long makes room for a new one (there are 65 at most)", 0, YEAR_MS),
     Flag("memory", SIZE, "0",
-         "ours: ceiling of what clients may contribute together, in shared memory, which is taken as they contribute; 0: 80 % of"
-         " what /dev/shm has free", 0, SIZE_MAX),
+         "ours: ceiling of what clients may contribute together, in shared memory, which is taken as they contribute; 0: the "
+         "least of 80 % of what /dev/shm has free and half of what the tightest limit of a container leaves", 0, SIZE_MAX),
     *LOGGING,
 )
 
@@ -244,16 +245,6 @@ def _check(flag: Flag, text: str, source: str) -> Any:
     return value
 
 
-def _distance(one: str, other: str) -> int:
-    """The number of letters to insert, remove or change."""
-    row = list(range(len(other) + 1))
-    for i, a in enumerate(one):
-        before, row[0] = row[0], i + 1
-        for j, b in enumerate(other):
-            before, row[j + 1] = row[j + 1], min(before + (a != b), row[j + 1] + 1, row[j] + 1)
-    return row[-1]
-
-
 class Flags:
     """The values of a program's flags: flags["port"]."""
 
@@ -281,7 +272,7 @@ class Flags:
         self._given[flag.name] = text
 
     def _unknown(self, name: str, source: str) -> None:
-        nearest = min(self.table, key=lambda known: _distance(name.replace("-", "_")[:60], known))
+        nearest = difflib.get_close_matches(name.replace("-", "_")[:60], self.table, 1, 0)[0]
         raise WrongUse(f"{source}: unknown flag '{name[:60]}'; the nearest known one is --{nearest}")
 
     def parse(self, words: Sequence[str]) -> Optional[str]:

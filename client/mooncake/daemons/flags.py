@@ -375,7 +375,9 @@ def file_pairs(path: str) -> List[Tuple[str, str, str]]:
         with open(path, "rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
         text = data.decode()
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise WrongUse(f"config_path '{path[:150]}': {error.strerror}") from error
+    except UnicodeDecodeError as error:
         raise WrongUse(f"config_path '{path[:150]}': {error}") from error
     if len(data) > FILE_BYTES_MAX:
         raise WrongUse(f"'{path[:150]}' is larger than 1 MiB")

@@ -1,6 +1,6 @@
 """README's commands, in order, in a bare Debian 12 that has nothing but git: what a new user does.
 
-    deploy/test --fresh [--keep] [--list]       needs root and mmdebstrap (apt-get install mmdebstrap); some five minutes
+    deploy/test --fresh [--keep] [--list]       needs root; installs mmdebstrap; some five minutes
 
 Commands are README's indented lines. One that is not run stands in LEFT_OUT, or its section in SECTIONS_LEFT_OUT, with the reason; a new line of README is run.
 Exit codes: 0, 1 (a command failed), 77 (this machine cannot).
@@ -198,7 +198,7 @@ def main():
             print(f"{section:28} {command}   {f'(left out: {reason})' if reason else ''}".rstrip())
         return 0
     if not bare_debian.possible():
-        print("skipped: needs root and mmdebstrap (apt-get install mmdebstrap)")
+        print("skipped: needs root and mmdebstrap")
         return SKIPPED
     place, log_path = os.path.join(BUILD, "root"), os.path.join(BUILD, "log")
     shutil.rmtree(place, ignore_errors=True)

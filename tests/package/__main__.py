@@ -1,7 +1,7 @@
 """The Debian packages, built, looked at by lintian, and tried in a bare Debian 12: installed, started, seen at work,
 upgraded, removed and purged, in a chroot and then under a systemd of its own.
 
-    deploy/test --package [--debs DIRECTORY] [--again] [--keep]       needs root and mmdebstrap (apt-get install mmdebstrap)
+    deploy/test --package [--debs DIRECTORY] [--again] [--keep]       needs root; installs mmdebstrap
     --debs DIRECTORY   tries packages that are there instead of building them
     --again            builds them twice, and compares the bytes
     --keep             leaves the root in build/package-test/root; the next run removes it
@@ -132,7 +132,7 @@ def main():
     parser.add_argument("--keep", action="store_true", help="leave the root")
     options = parser.parse_args()
     if not bare_debian.possible():
-        print("skipped: needs root and mmdebstrap (apt-get install mmdebstrap)")
+        print("skipped: needs root and mmdebstrap")
         return SKIPPED
     shutil.rmtree(BUILD, ignore_errors=True)
     os.makedirs(BUILD)

@@ -2,7 +2,7 @@
  *
  * It reads shared memory and /proc and asks no actor, so nobody at its port can hold one up. It is
  * where the setting metrics_listen says, or --listen: at a socket in the runtime directory, for this
- * user alone, or at an address. All that http.h bounds is bounded here; one scrape is made at a time.
+ * user alone, or at an address.
  *
  * The node's own one is that of the setting, and says where it is (client/metrics/at.h). */
 #include "client/exporter/http.h"
@@ -16,7 +16,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,9 +24,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define TICK_NS       (SL_NS_PER_S)
-#define METRICS_TOKEN "SLUICE_METRICS_TOKEN" /* the variable; also _FILE */
-
+#define METRICS_TOKEN   "SLUICE_METRICS_TOKEN" /* the variable; also _FILE */
 #define TOKEN_BYTES_MIN 16u
 
 enum { EXIT_FINE, EXIT_FAILED, EXIT_WRONG_USE };
@@ -40,52 +37,42 @@ struct exporter {
     char *token;        /* NULL: whoever reaches the address may read */
     char socket_path[sizeof(((struct sockaddr_un *)NULL)->sun_path)];
     struct stat socket_file; /* of ours: st_ino is 0 while there is none */
-    pthread_mutex_t scraping;
     struct sl_loop *loop;
-    sl_loop_timer tick;
-    struct mc_http *http;
+    struct http *http;
 };
 
 /* ---- what is served ---- */
 
-static void root_get(void *context, const struct mc_request *request, struct mc_answer *answer)
+static void root_get(void *context, struct http_answer *answer)
 {
     (void)context;
-    (void)request;
-    mc_answer_text(answer, 0, "/metrics\n");
+    answer->text = strdup("/metrics\n");
+    answer->length_bytes = answer->text != NULL ? strlen(answer->text) : 0;
 }
 
-static void metrics_get(void *context, const struct mc_request *request, struct mc_answer *answer)
+static void metrics_get(void *context, struct http_answer *answer)
 {
-    struct exporter *self = context;
+    const struct exporter *self = context;
     struct sl_error why = {0};
-    char *text = NULL;
-    size_t length_bytes = 0;
-    (void)request;
-    FILE *out = open_memstream(&text, &length_bytes);
+    FILE *out = open_memstream(&answer->text, &answer->length_bytes);
     if (out == NULL) {
-        mc_answer_text(answer, 500, "no memory for the metrics\n");
         return;
     }
-    (void)pthread_mutex_lock(&self->scraping);
     sl_err err = scrape_text(self->paths.shm_dir, out, &why);
-    (void)pthread_mutex_unlock(&self->scraping);
-    bool whole = fclose(out) == 0;
-    if (err != SL_OK || !whole) { /* nobody takes a part for the whole */
-        free(text);
-        mc_answer_text(answer, err == SL_ERR_UNREACHABLE ? 503 : 500, "%s\n",
-                       err != SL_OK ? why.text : "no memory for the metrics");
-        return;
-    }
     answer->type = SCRAPE_TYPE;
-    answer->text = text;
-    answer->length_bytes = length_bytes;
+    if (err != SL_OK) { /* nobody takes a part for the whole */
+        rewind(out);
+        (void)fprintf(out, "%s\n", why.text);
+        answer->status = err == SL_ERR_UNREACHABLE ? 503 : 500;
+        answer->type = NULL;
+    }
+    if (fclose(out) != 0) {
+        free(answer->text);
+        *answer = (struct http_answer){0};
+    }
 }
 
-static const struct mc_route routes[] = {
-    {.path = "/", .methods = MC_GET, .fn = root_get},
-    {.path = "/metrics", .methods = MC_GET, .fn = metrics_get, .guarded = MC_GET},
-};
+static const struct http_page pages[] = {{"/", root_get, false}, {"/metrics", metrics_get, true}};
 
 /* ---- the local socket ---- */
 
@@ -166,31 +153,21 @@ static void on_signal(void *context, int number)
     sl_loop_stop(self->loop);
 }
 
-static void on_tick(void *context, uint64_t now_ns)
-{
-    struct exporter *self = context;
-    mc_http_tend(self->http, now_ns);
-    sl_loop_timer_set(self->loop, self->tick, now_ns + TICK_NS);
-}
-
 static sl_err serve(struct exporter *self, struct sl_error *why)
 {
     const int signals[] = {SIGTERM, SIGINT};
-    const struct sl_loop_options options = {.fds_max = 8, .timers_max = 1};
+    const struct sl_loop_options options = {.fds_max = HTTP_CONNECTIONS_MAX + 8, .timers_max = 1};
     int fd = -1;
     sl_err err = sl_loop_create(&options, &self->loop, why);
     if (err == SL_OK) {
         err = sl_loop_signals(self->loop, signals, SL_COUNT(signals), on_signal, self, why);
     }
     if (err == SL_OK) {
-        err = sl_loop_timer_create(self->loop, on_tick, self, &self->tick, why);
-    }
-    if (err == SL_OK) {
         err = address_listen(self, &fd, why);
     }
     if (err == SL_OK) {
-        const struct mc_http_guard guard = {.token = self->token, .open_without_token = true};
-        err = mc_http_start(fd, routes, SL_COUNT(routes), &guard, self, &self->http, why);
+        err =
+            http_open(self->loop, fd, pages, SL_COUNT(pages), self->token, self, &self->http, why);
     }
     if (err == SL_OK && self->own) {
         err = metrics_at_write(self->paths.runtime_dir, "metrics", address_text(self), why);
@@ -199,10 +176,9 @@ static sl_err serve(struct exporter *self, struct sl_error *why)
         (void)printf("sluice-metrics: /metrics of node '%s' at %s\n",
                      sl_config_text(self->config, SL_SET_instance), address_text(self));
         (void)fflush(stdout);
-        sl_loop_timer_set(self->loop, self->tick, sl_loop_now_ns(self->loop) + TICK_NS);
         err = sl_loop_run(self->loop, why);
     }
-    mc_http_stop(&self->http);
+    http_close(&self->http);
     metrics_at_remove(self->paths.runtime_dir, "metrics");
     socket_remove(self);
     sl_loop_destroy(&self->loop);
@@ -276,7 +252,7 @@ static sl_err token_get(char **out, struct sl_error *why)
 
 int main(int argc, char **argv)
 {
-    struct exporter self = {.scraping = PTHREAD_MUTEX_INITIALIZER};
+    struct exporter self = {.listen = NULL};
     struct sl_error why = {0};
     if (!listen_take(&self, &argc, argv)) {
         usage(stderr);

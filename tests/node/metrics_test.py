@@ -422,7 +422,7 @@ class Text(unittest.TestCase):
 
 
 EXPORTER = os.path.join(BIN, "sluice-metrics")
-CONNECTIONS_MAX = 256  # MC_HTTP_CONNECTIONS_MAX
+CONNECTIONS_MAX = 256  # HTTP_CONNECTIONS_MAX
 
 
 def ask_socket(path, what="/metrics", method="GET"):

@@ -92,6 +92,8 @@ static const struct {
     {"clients_pool_bytes_max", REMOVED_GUESTS},
     {"clients_window", REMOVED_GUESTS},
     {"clients_write", REMOVED_GUESTS},
+    {"contribution_strategy",
+     "leave it out; the emptiest contribution is charged, or the one that a put prefers"},
     {"grants_ahead_bytes_max",
      "leave it out; grants_ahead_max bounds how many extents one client has in advance"},
 };

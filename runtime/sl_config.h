@@ -111,8 +111,6 @@ enum sl_setting_kind {
     X(evict_ratio, RATIO, "0.05", 0, 1000000, "how far below evict_watermark it goes then")       \
     X(contributions, BOOL, "false", 0, 1,                                                         \
       "values may take what processes contribute, at most memory; false: all of memory")          \
-    X(contribution_strategy, TEXT, "random", 4, 6,                                                \
-      "which of those with room is charged: random, free (largest free share) or local")          \
     X(put_preempt, DURATION, "30s", 0, 31536000000000000,                                         \
       "a writer may take a key over that another has been writing for so long; 0: never")         \
     X(put_release, DURATION, "600s", 1000000, 31536000000000000,                                  \
@@ -263,20 +261,19 @@ enum sl_setting_kind {
       "decode gets the prefix that is there and computes the rest; false: all or error 502")
 
 /* X(name, words): all that a TEXT may be, one behind the other, each between spaces. */
-#define SL_SETTING_CHOICES(X)                       \
-    X(attach, " auto files gate ")                  \
-    X(log_level, " error warn info debug trace ")   \
-    X(evict_policy, " density lru ")                \
-    X(contribution_strategy, " random free local ") \
-    X(swap_kernels, " auto always never ")          \
-    X(load_verify, " auto sample all off ")         \
-    X(disk_admission, " all reuse second ")         \
-    X(device, " auto cuda host ")                   \
-    X(nic_by, " gpu rank ")                         \
-    X(fabric, " off tcp verbs ")                    \
-    X(fabric_zero_copy, " measure on off ")         \
-    X(events_hashes, " int bytes ")                 \
-    X(events_form, " map models array ")            \
+#define SL_SETTING_CHOICES(X)                     \
+    X(attach, " auto files gate ")                \
+    X(log_level, " error warn info debug trace ") \
+    X(evict_policy, " density lru ")              \
+    X(swap_kernels, " auto always never ")        \
+    X(load_verify, " auto sample all off ")       \
+    X(disk_admission, " all reuse second ")       \
+    X(device, " auto cuda host ")                 \
+    X(nic_by, " gpu rank ")                       \
+    X(fabric, " off tcp verbs ")                  \
+    X(fabric_zero_copy, " measure on off ")       \
+    X(events_hashes, " int bytes ")               \
+    X(events_form, " map models array ")          \
     X(directory, " embedded redis ")
 
 #define SL_SETTING_ENUM(name, kind, standard, low, high, help) SL_SET_##name,

@@ -501,9 +501,7 @@ static const char *const with_disk[] = {SETTINGS, "disk", "8MiB", "disk_segment"
 static const char *const with_both[] = {SETTINGS, "disk",      "8MiB", "disk_segment",
                                         "1MiB",   "lease_ttl", "1s",   NULL};
 
-#define CONTRIBUTED                                                                     \
-    "contributions", "true", "contribution_strategy", "free", "evict_watermark", "0.9", \
-        "evict_ratio", "0.3"
+#define CONTRIBUTED "contributions", "true", "evict_watermark", "0.9", "evict_ratio", "0.3"
 static const char *const contributed[] = {SETTINGS, CONTRIBUTED, NULL};
 static const char *const contributed_with_disk[] = {
     SETTINGS, CONTRIBUTED, "disk", "8MiB", "disk_segment", "1MiB", "lease_ttl", "1s", NULL};

@@ -315,27 +315,9 @@ START_TEST(both_fill_up_without_a_wish)
     }
 END_TEST
 
-START_TEST(the_local_strategy_takes_the_writers_own)
+START_TEST(without_a_wish_the_emptiest_is_charged)
     {
-        static const char *const local[] = {"contributions", "true", "contribution_strategy",
-                                            "local", NULL};
-        struct node *node = node_with_two(local);
-        char key[16];
-        for (uint32_t i = 0; i < 64; i++) {
-            snprintf(key, sizeof(key), "k%u", i);
-            ck_assert_int_eq(put_where(node, key, 4096, NULL, NULL), SL_OK);
-        }
-
-        ck_assert_uint_eq(used_of(node, "a:1"), 64 * 4096);
-        node_end(node);
-    }
-END_TEST
-
-START_TEST(the_free_strategy_takes_the_emptiest)
-    {
-        static const char *const most[] = {"contributions", "true", "contribution_strategy", "free",
-                                           NULL};
-        struct node *node = node_with_two(most);
+        struct node *node = node_with_two(settings);
         char key[16];
         for (uint32_t i = 0; i < 64; i++) {
             snprintf(key, sizeof(key), "k%u", i);
@@ -1244,8 +1226,7 @@ static Suite *suite(void)
     tcase_set_timeout(charges, 120);
     tcase_add_test(charges, preferred_ones_are_charged_first);
     tcase_add_test(charges, both_fill_up_without_a_wish);
-    tcase_add_test(charges, the_local_strategy_takes_the_writers_own);
-    tcase_add_test(charges, the_free_strategy_takes_the_emptiest);
+    tcase_add_test(charges, without_a_wish_the_emptiest_is_charged);
     tcase_add_test(charges, a_full_node_evicts_the_oldest_until_one_has_room);
     tcase_add_test(charges, what_fits_nowhere_is_refused_at_once);
     tcase_add_test(charges, a_batch_that_no_contributions_can_have_is_refused_at_once);

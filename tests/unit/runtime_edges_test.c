@@ -58,7 +58,7 @@ static const struct {
     {TEXT("device = cpus\n"), "node.conf:1: device: 'cpus' is none of auto cuda host"},
     {TEXT("evict_policy = lfu\n"), "node.conf:1: evict_policy: 'lfu' is none of density lru"},
     {TEXT("disk_admission = some\n"), "disk_admission: 'some' is none of all reuse second"},
-    {TEXT("contribution_strategy = best\n"), "strategy: 'best' is none of random free local"},
+    {TEXT("contribution_strategy = free\n"), "the setting 'contribution_strategy' was removed: "},
     {TEXT("swap_kernels = often\n"), "swap_kernels: 'often' is none of auto always never"},
     {TEXT("load_verify = some\n"), "load_verify: 'some' is none of auto sample all off"},
     {TEXT("nic_by = gpus\n"), "nic_by: 'gpus' is none of gpu rank"},

@@ -113,81 +113,25 @@ static uint64_t room_of(const struct registrar *self, uint32_t number)
     return at->length_bytes - SL_MIN(at->used_bytes, at->length_bytes);
 }
 
-static uint64_t with_room(const struct registrar *self, uint64_t space_bytes)
+/* 1 + the number of the one with the largest free share, of those with room; 0: none has. */
+static uint32_t emptiest(const struct registrar *self, uint64_t space_bytes)
 {
-    uint64_t set = 0;
+    uint32_t best = 0;
+    double best_share = -1;
     for (uint64_t left = self->contributions->standing; left != 0; left &= left - 1) {
         uint32_t number = (uint32_t)__builtin_ctzll(left);
-        set |= room_of(self, number) >= space_bytes ? BIT(number) : 0;
-    }
-    return set;
-}
-
-/* xorshift64*: any of them will do, so that all fill up alike. */
-static uint64_t random_next(struct registrar *self)
-{
-    uint64_t x = self->contributions->random | 1;
-    x ^= x >> 12;
-    x ^= x << 25;
-    x ^= x >> 27;
-    self->contributions->random = x;
-    return x * UINT64_C(0x2545f4914f6cdd1d) >> 32;
-}
-
-static uint32_t pick_random(struct registrar *self, uint64_t among)
-{
-    uint64_t skip = random_next(self) % (uint64_t)__builtin_popcountll(among);
-    for (; skip > 0; skip--) {
-        among &= among - 1;
-    }
-    return (uint32_t)__builtin_ctzll(among);
-}
-
-/* The one with the largest share that is free. */
-static uint32_t pick_free(const struct registrar *self, uint64_t among)
-{
-    uint32_t best = (uint32_t)__builtin_ctzll(among);
-    double best_share = -1;
-    for (; among != 0; among &= among - 1) {
-        uint32_t number = (uint32_t)__builtin_ctzll(among);
-        double share =
-            (double)room_of(self, number) / (double)self->contributions->all[number].length_bytes;
-        if (share > best_share) {
-            best = number;
+        uint64_t room = room_of(self, number);
+        double share = (double)room / (double)self->contributions->all[number].length_bytes;
+        if (room >= space_bytes && share > best_share) {
+            best = 1 + number;
             best_share = share;
         }
     }
     return best;
 }
 
-static uint64_t of_process(const struct registrar *self, struct sl_proc_id proc)
-{
-    uint64_t set = 0;
-    for (uint64_t left = self->contributions->standing; left != 0; left &= left - 1) {
-        uint32_t number = (uint32_t)__builtin_ctzll(left);
-        bool own = sl_proc_id_equal(self->contributions->all[number].proc, proc);
-        set |= own ? BIT(number) : 0;
-    }
-    return set;
-}
-
-static uint32_t pick(struct registrar *self, const struct reg_wish *wish, uint64_t among)
-{
-    uint64_t own = 0;
-    switch (self->contributions->strategy) {
-    case REG_STRATEGY_FREE:
-        return pick_free(self, among);
-    case REG_STRATEGY_LOCAL:
-        own = wish == NULL || reg_proc_none(wish->proc) ? 0 : among & of_process(self, wish->proc);
-        break;
-    case REG_STRATEGY_RANDOM:
-        break;
-    }
-    return pick_random(self, own != 0 ? own : among);
-}
-
-/* Charges space_bytes to one that has room: to the first that wish (or NULL) prefers, else to any.
- * Without contributions *charged is 0. Evicts nothing. Errors: SL_ERR_NO_SPACE. */
+/* Charges space_bytes to one that has room: to the first that wish (or NULL) prefers, else to the
+ * emptiest. Without contributions *charged is 0. Evicts nothing. Errors: SL_ERR_NO_SPACE. */
 static sl_err charge(struct registrar *self, const struct reg_wish *wish, uint64_t space_bytes,
                      uint32_t *charged)
 {
@@ -195,15 +139,13 @@ static sl_err charge(struct registrar *self, const struct reg_wish *wish, uint64
     if (!self->contributions->on) {
         return SL_OK;
     }
-    uint64_t among = with_room(self, space_bytes);
     for (uint32_t i = 0; wish != NULL && *charged == 0 && i < wish->count; i++) {
         const struct reg_wished *at = &wish->preferred[i];
-        bool meant = self->contributions->all[at->number].serial == at->serial;
-        *charged = meant && (among & BIT(at->number)) != 0 ? 1u + at->number : 0;
+        bool meant = stands(self, 1u + at->number) &&
+                     self->contributions->all[at->number].serial == at->serial;
+        *charged = meant && room_of(self, at->number) >= space_bytes ? 1u + at->number : 0;
     }
-    if (*charged == 0 && among != 0) {
-        *charged = 1 + pick(self, wish, among);
-    }
+    *charged = *charged != 0 ? *charged : emptiest(self, space_bytes);
     charge_count(self, *charged, space_bytes);
     return *charged != 0 ? SL_OK : SL_ERR_NO_SPACE;
 }

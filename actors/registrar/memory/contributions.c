@@ -33,34 +33,16 @@ _Static_assert(offsetof(struct contribution_note, name) == 72, "format of a cont
 
 /* ---- the table ---- */
 
-static sl_err strategy_read(struct registrar *self, struct sl_error *why)
-{
-    static const char *const names[] = {[REG_STRATEGY_RANDOM] = "random",
-                                        [REG_STRATEGY_FREE] = "free",
-                                        [REG_STRATEGY_LOCAL] = "local"};
-    const char *text = sl_config_text(self->env->config, SL_SET_contribution_strategy);
-    for (uint32_t i = 0; i < SL_COUNT(names); i++) {
-        if (strcmp(names[i], text) == 0) {
-            self->contributions->strategy = (enum reg_strategy)i;
-            return SL_OK;
-        }
-    }
-    return sl_fail(why, SL_ERR_CONFIG, "contribution_strategy: '%s' is not random, free or local",
-                   text);
-}
-
 static sl_err contributions_init(struct registrar *self, struct sl_error *why)
 {
     struct reg_contributions *all = self->contributions;
     all->on = sl_config_bool(self->env->config, SL_SET_contributions);
     self->space.contributed_bytes = all->on ? 0 : UINT64_MAX;
     all->again_ns = SL_NEVER_NS;
-    sl_err err = strategy_read(self, why);
-    if (err != SL_OK || !all->on) {
-        return err;
+    if (!all->on) {
+        return SL_OK;
     }
     sl_index_set_contributed(self->index, true);
-    all->random = self->env->ops->random_u64(self->env);
     all->ended = calloc(REG_CONTRIBUTIONS_ENDED, sizeof(*all->ended));
     return all->ended != NULL ? SL_OK
                               : sl_fail(why, SL_ERR_NO_MEMORY, "names of %u contributions",
@@ -491,11 +473,9 @@ static void contributions_gauges(struct registrar *self)
 
 /* ---- wishes ---- */
 
-void reg_wish_make(const struct registrar *self, const struct sl_texts *names,
-                   struct sl_proc_id proc, struct reg_wish *out)
+void reg_wish_make(const struct registrar *self, const struct sl_texts *names, struct reg_wish *out)
 {
     out->count = 0;
-    out->proc = proc;
     for (uint64_t i = 0;
          self->contributions->on && i < names->count && out->count < REG_CONTRIBUTION_WISHES_MAX;
          i++) {

@@ -38,14 +38,10 @@ struct reg_contribution {
     uint64_t asked_until_ns; /* answered when its first puts find some, and at the latest then */
 };
 
-enum reg_strategy { REG_STRATEGY_RANDOM, REG_STRATEGY_FREE, REG_STRATEGY_LOCAL };
-
 struct reg_contributions {
     bool on;
-    enum reg_strategy strategy;
     uint64_t standing, ending; /* sets of numbers */
     uint64_t asked;            /* set of numbers: CONTRIBUTEs that wait */
-    uint64_t random;           /* state of the generator */
     uint32_t last_serial;
     struct reg_contribution all[REG_CONTRIBUTIONS_MAX];
     /* the walk over the records */
@@ -74,13 +70,12 @@ struct reg_wish {
         uint32_t serial; /* a later contribution of that number is not meant */
     } preferred[REG_CONTRIBUTION_WISHES_MAX];
     uint32_t count;
-    struct sl_proc_id proc; /* of the writer */
 };
 
 /* ---- contributions.c ---- */
 /* Numbers of those of the names that stand, in their order. */
 void reg_wish_make(const struct registrar *self, const struct sl_texts *names,
-                   struct sl_proc_id proc, struct reg_wish *out);
+                   struct reg_wish *out);
 /* Why a value is not there that was charged to the contribution of this serial. Borrowed. */
 const char *reg_contribution_ended_text(const struct registrar *self, uint32_t serial);
 /* Ends for good when no record is charged any more. */

@@ -726,7 +726,7 @@ static void reserve(struct registrar *self, const struct sl_msg *msg)
         .peer = peer,
         .owner = self->peers->all[peer].proc,
     };
-    reg_wish_make(self, &body->contributions, req.owner, &req.wish);
+    reg_wish_make(self, &body->contributions, &req.wish);
     uint64_t need_bytes = 0;
     /* Nobody overtakes a request that waits for space. */
     bool first = self->space.parked_count == 0;

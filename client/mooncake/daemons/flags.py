@@ -100,8 +100,7 @@ MASTER = (
     Flag("client_ttl", SECONDS, "10", "the death of a process is noticed at once, and nobody has to ping", 0, YEAR_MS, used=False),
     Flag("memory_allocator", TEXT, "offset", "Sluice has its own", 0, 64, choices="offset cachelib", used=False),
     Flag("allocation_strategy", TEXT, "random",
-         "whose contribution is charged, behind preferred ones; the node's setting contribution_strategy: free_ratio_first and "
-         "ssd_free_ratio_first are free, local_first local, all others random", 0, 64, choices="random free_ratio_first local_first ssd_free_ratio_first cxl"),
+         "a put that prefers no segment takes the emptiest one", 0, 64, choices="random free_ratio_first local_first ssd_free_ratio_first cxl", used=False),
     Flag("enable_http_metadata_server", BOOL, "false", "serve /metadata for transfer engines on a port of its own"),
     Flag("http_metadata_server_port", COUNT, "8080", "its port", 1, 65535),
     Flag("http_metadata_server_host", TEXT, "", "its address; empty: listen_host", 0, 255),

@@ -22,7 +22,6 @@ DISK_PERCENT = 90
 DISK_BYTES_MAX = 2048 << 30
 DISK_DIRECTORY = "/data/file_storage"
 WORDS_BYTES = 2000  # of what a node said before it ended
-STRATEGIES = {"free_ratio_first": "free", "ssd_free_ratio_first": "free", "local_first": "local"}
 
 
 def start_time(pid: int) -> Optional[str]:
@@ -105,8 +104,7 @@ class Node:
         for name, flag in (("lease_ttl", "default_kv_lease_ttl"), ("soft_pin_max", "max_kv_soft_pin_ttl"),
                            ("put_preempt", "put_start_discard_timeout_sec"), ("put_release", "put_start_release_timeout_sec")):
             rows.append((name, f"{flags[flag]}ms"))
-        rows += [("contribution_strategy", STRATEGIES.get(flags["allocation_strategy"], "random")),
-                 ("evict_watermark", f"{flags['eviction_high_watermark_ratio']:.6f}"), ("evict_ratio", f"{flags['eviction_ratio']:.6f}")]
+        rows += [("evict_watermark", f"{flags['eviction_high_watermark_ratio']:.6f}"), ("evict_ratio", f"{flags['eviction_ratio']:.6f}")]
         rows += self._disk() + cluster
         if flags["log_dir"]:
             rows.append(("log_dir", flags["log_dir"]))

@@ -7,11 +7,9 @@
 
 static void family_json(void *context, const struct metric_fact *first)
 {
-    static const char *const types[] = {
-        [METRIC_COUNTER] = "counter", [METRIC_GAUGE] = "gauge", [METRIC_HISTOGRAM] = "histogram"};
     (void)json_array_append_new(context,
                                 json_pack("{s:s, s:s, s:s, s:[]}", "name", first->family, "type",
-                                          types[first->type], "help", first->help, "samples"));
+                                          first->type, "help", first->help, "samples"));
 }
 
 static void sample_json(void *context, const struct metric_fact *fact,

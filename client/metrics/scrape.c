@@ -68,29 +68,22 @@ static const uint64_t age_ends_ns[SL_COUNTS_BUCKETS] = {SL_NS_PER_S / 10,
                                                         UINT64_MAX};
 static const uint64_t *ends_of(const struct metric_fact *fact)
 {
-    return fact != NULL && fact->unit == METRIC_AGE ? age_ends_ns : sl_counts_bucket_ends_ns;
+    return fact != NULL && strcmp(fact->unit, "age") == 0 ? age_ends_ns : sl_counts_bucket_ends_ns;
 }
 
 /* ---- reading ---- */
 
-static const char *const kind_texts[] = {[METRIC_REGISTRAR] = "registrar",
-                                         [METRIC_COORDINATOR] = "coordinator",
-                                         [METRIC_TRANSPORTER] = "transporter",
-                                         [METRIC_TIERER] = "tierer",
-                                         [METRIC_SWAPPER] = "swapper",
-                                         [METRIC_KEYER] = "keyer",
-                                         [METRIC_EVENTS] = "events"};
-
 /* Of the actor itself, or of its number such as tierer.0. */
-static bool kind_fits(enum metric_kind kind, const char *actor)
+static bool kind_fits(const char *kind, const char *actor)
 {
-    if (kind == METRIC_ANY) {
-        return true;
-    }
-    const char *text = kind < SL_COUNT(kind_texts) ? kind_texts[kind] : NULL;
-    size_t length = text != NULL ? strlen(text) : 0;
-    return text != NULL && strncmp(actor, text, length) == 0 &&
-           (actor[length] == '\0' || actor[length] == '.');
+    size_t length = strlen(kind);
+    return strcmp(kind, "actor") == 0 ||
+           (strncmp(actor, kind, length) == 0 && (actor[length] == '\0' || actor[length] == '.'));
+}
+
+static bool is_histogram(const struct metric_fact *fact)
+{
+    return strcmp(fact->type, "histogram") == 0;
 }
 
 /* NULL: the table lacks it. */
@@ -98,7 +91,7 @@ static const struct metric_fact *fact_of(const char *actor, const char *name, bo
 {
     for (size_t i = 0; i < metric_fact_count; i++) {
         const struct metric_fact *fact = &metric_facts[i];
-        if (kind_fits(fact->kind, actor) && (fact->type == METRIC_HISTOGRAM) == histogram &&
+        if (kind_fits(fact->kind, actor) && is_histogram(fact) == histogram &&
             strcmp(fact->name, name) == 0) {
             return fact;
         }
@@ -200,17 +193,22 @@ static void give(struct scrape *scrape, const struct metric_fact *fact,
 }
 
 /* Exact: no digit of a counter is lost on the way through a double. */
-static void value_text(enum metric_unit unit, uint64_t value, char out[VALUE_BYTES])
+static void value_text(const char *unit, uint64_t value, char out[VALUE_BYTES])
 {
-    uint64_t per_second = unit == METRIC_US   ? SL_NS_PER_S / SL_NS_PER_US
-                          : unit == METRIC_MS ? SL_NS_PER_S / SL_NS_PER_MS
-                                              : SL_NS_PER_S;
-    int digits = unit == METRIC_US ? 6 : unit == METRIC_MS ? 3 : 9;
-    if (unit == METRIC_ONE || unit == METRIC_BYTES) {
-        (void)snprintf(out, VALUE_BYTES, "%" PRIu64, value);
-    } else {
-        (void)snprintf(out, VALUE_BYTES, "%" PRIu64 ".%0*" PRIu64, value / per_second, digits,
-                       value % per_second);
+    static const struct {
+        const char *unit;
+        uint64_t per_second;
+        int digits;
+    } times[] = {{"ns", SL_NS_PER_S, 9},
+                 {"us", SL_NS_PER_S / SL_NS_PER_US, 6},
+                 {"ms", SL_NS_PER_S / SL_NS_PER_MS, 3},
+                 {"since", SL_NS_PER_S, 9}};
+    (void)snprintf(out, VALUE_BYTES, "%" PRIu64, value);
+    for (size_t i = 0; i < SL_COUNT(times); i++) {
+        if (strcmp(times[i].unit, unit) == 0) {
+            (void)snprintf(out, VALUE_BYTES, "%" PRIu64 ".%0*" PRIu64, value / times[i].per_second,
+                           times[i].digits, value % times[i].per_second);
+        }
     }
 }
 
@@ -232,7 +230,7 @@ static void value_give(struct scrape *scrape, const struct metric_fact *fact,
     char buffer[128];
     char text[VALUE_BYTES];
     struct scrape_sample sample = sample_of(fact, whose, buffer);
-    if (fact->unit == METRIC_SINCE) {
+    if (strcmp(fact->unit, "since") == 0) {
         if (value == 0) {
             return;
         }
@@ -271,7 +269,7 @@ static void histogram_give(struct scrape *scrape, const struct metric_fact *fact
     sample.suffix = "_count";
     give(scrape, fact, &sample);
     sample.suffix = "_sum";
-    value_text(METRIC_NS, sum, text);
+    value_text("ns", sum, text);
     give(scrape, fact, &sample);
 }
 
@@ -309,81 +307,41 @@ static uint64_t ago_ns(const struct scrape *scrape, uint64_t then_ns)
     return scrape->now_ns > then_ns ? scrape->now_ns - then_ns : 0;
 }
 
-static uint64_t page_up(const struct scrape *scrape, const struct page *page)
+static void page_find_out(struct scrape *scrape, const struct metric_fact *fact,
+                          const struct page *page)
 {
-    (void)scrape;
-    return page->up;
-}
-
-static uint64_t page_restarts(const struct scrape *scrape, const struct page *page)
-{
-    (void)scrape;
-    return page->summary.incarnation > 0 ? page->summary.incarnation - 1 : 0;
-}
-
-static uint64_t page_uptime(const struct scrape *scrape, const struct page *page)
-{
-    return page->up ? ago_ns(scrape, page->summary.started_ns) : 0;
-}
-
-static uint64_t page_silence(const struct scrape *scrape, const struct page *page)
-{
-    return ago_ns(scrape, SL_MAX(page->summary.last_beat_ns, page->summary.started_ns));
-}
-
-static uint64_t page_resident(const struct scrape *scrape, const struct page *page)
-{
-    (void)scrape;
-    return page->resident_bytes;
-}
-
-static uint64_t page_cpu(const struct scrape *scrape, const struct page *page)
-{
-    (void)scrape;
-    return page->cpu_ns;
-}
-
-static uint64_t page_unknown(const struct scrape *scrape, const struct page *page)
-{
-    (void)scrape;
-    return page->unknown_count;
-}
-
-static void clients(struct scrape *scrape, const struct metric_fact *fact)
-{
-    if (scrape->counted) {
-        value_give(scrape, fact, NULL, scrape->counts.client_count);
+    const struct sl_metrics_summary *summary = &page->summary;
+    const struct scrape_label actor = {.name = "actor", .value = summary->actor};
+    const struct {
+        const char *name;
+        uint64_t value;
+    } rows[] = {
+        {"up", page->up},
+        {"restarts", SL_MAX(summary->incarnation, UINT64_C(1)) - 1},
+        {"uptime", page->up ? ago_ns(scrape, summary->started_ns) : 0},
+        {"silence", ago_ns(scrape, SL_MAX(summary->last_beat_ns, summary->started_ns))},
+        {"resident", page->resident_bytes},
+        {"cpu", page->cpu_ns},
+        {"unknown", page->unknown_count},
+    };
+    for (size_t i = 0; i < SL_COUNT(rows); i++) {
+        if (strcmp(rows[i].name, fact->name) == 0) {
+            value_give(scrape, fact, &actor, rows[i].value);
+        }
     }
 }
 
 static void node_give(struct scrape *scrape, const struct metric_fact *fact)
 {
-    static const struct {
-        const char *name;
-        void (*all)(struct scrape *scrape, const struct metric_fact *fact);
-        uint64_t (*one)(const struct scrape *scrape, const struct page *page);
-    } rows[] = {{"build_info", build_info, NULL},
-                {"up", NULL, page_up},
-                {"state", state, NULL},
-                {"restarts", NULL, page_restarts},
-                {"uptime", NULL, page_uptime},
-                {"silence", NULL, page_silence},
-                {"resident", NULL, page_resident},
-                {"cpu", NULL, page_cpu},
-                {"unknown", NULL, page_unknown},
-                {"clients", clients, NULL}};
-    for (size_t k = 0; k < SL_COUNT(rows); k++) {
-        if (strcmp(rows[k].name, fact->name) != 0) {
-            continue;
-        }
-        if (rows[k].all != NULL) {
-            rows[k].all(scrape, fact);
-        }
-        for (uint32_t i = 0; rows[k].one != NULL && i < scrape->page_count; i++) {
-            const struct page *page = &scrape->pages[i];
-            const struct scrape_label actor = {.name = "actor", .value = page->summary.actor};
-            value_give(scrape, fact, &actor, rows[k].one(scrape, page));
-        }
+    if (strcmp(fact->name, "build_info") == 0) {
+        build_info(scrape, fact);
+    } else if (strcmp(fact->name, "state") == 0) {
+        state(scrape, fact);
+    } else if (strcmp(fact->name, "clients") == 0 && scrape->counted) {
+        value_give(scrape, fact, NULL, scrape->counts.client_count);
+    }
+    for (uint32_t i = 0; i < scrape->page_count; i++) {
+        page_find_out(scrape, fact, &scrape->pages[i]);
     }
 }
 
@@ -434,7 +392,7 @@ static void label_give(struct scrape *scrape, const struct metric_fact *fact)
         SL_LABEL_COUNT_TABLE(LABEL_NAME)
 #undef LABEL_NAME
     };
-    bool of_model = fact->kind == METRIC_MODEL;
+    bool of_model = strcmp(fact->kind, "model") == 0;
     for (uint32_t i = 0; i < scrape->label_count; i++) {
         const struct sl_label_sum *from = &scrape->labels[i];
         if (from->kind != (of_model ? SL_LABEL_MODEL : SL_LABEL_TENANT)) {
@@ -445,8 +403,7 @@ static void label_give(struct scrape *scrape, const struct metric_fact *fact)
         }
         for (uint32_t k = 0; k < SL_COUNT(names); k++) {
             if (strcmp(names[k], fact->name) == 0) {
-                const struct scrape_label label = {.name = of_model ? "model" : "tenant",
-                                                   .value = from->id};
+                const struct scrape_label label = {.name = fact->kind, .value = from->id};
                 value_give(scrape, fact, &label, from->counts[k]);
             }
         }
@@ -460,12 +417,12 @@ static void page_give(struct scrape *scrape, const struct metric_fact *fact,
     if (!kind_fits(fact->kind, page->summary.actor)) {
         return;
     }
-    for (uint32_t i = 0; fact->type != METRIC_HISTOGRAM && i < page->summary.metric_count; i++) {
+    for (uint32_t i = 0; !is_histogram(fact) && i < page->summary.metric_count; i++) {
         if (strcmp(page->names[i], fact->name) == 0) {
             value_give(scrape, fact, &actor, page->values[i]);
         }
     }
-    for (uint32_t i = 0; fact->type == METRIC_HISTOGRAM && i < page->summary.histogram_count; i++) {
+    for (uint32_t i = 0; is_histogram(fact) && i < page->summary.histogram_count; i++) {
         const struct histogram *histogram = &page->histograms[i];
         if (strcmp(histogram->name, fact->name) == 0) {
             histogram_give(scrape, fact, &actor, histogram->buckets, UINT32_MAX, histogram->sum);
@@ -479,11 +436,11 @@ static void fact_give(struct scrape *scrape, const struct metric_fact *fact)
         scrape->family = fact;
         scrape->begun = false;
     }
-    if (fact->kind == METRIC_NODE) {
+    if (strcmp(fact->kind, "node") == 0) {
         node_give(scrape, fact);
-    } else if (fact->kind == METRIC_CLIENT) {
+    } else if (strcmp(fact->kind, "client") == 0) {
         client_give(scrape, fact);
-    } else if (fact->kind == METRIC_MODEL || fact->kind == METRIC_TENANT) {
+    } else if (strcmp(fact->kind, "model") == 0 || strcmp(fact->kind, "tenant") == 0) {
         label_give(scrape, fact);
     } else {
         for (uint32_t i = 0; i < scrape->page_count; i++) {

@@ -1,13 +1,10 @@
 /* client/metrics/text.c - metrics in Prometheus' text form. */
 #include "client/metrics/scrape.h"
 
-static const char *const type_texts[] = {
-    [METRIC_COUNTER] = "counter", [METRIC_GAUGE] = "gauge", [METRIC_HISTOGRAM] = "histogram"};
-
 static void family_print(void *context, const struct metric_fact *first)
 {
     (void)fprintf(context, "# HELP %s %s\n# TYPE %s %s\n", first->family, first->help,
-                  first->family, type_texts[first->type]);
+                  first->family, first->type);
 }
 
 static void label_print(FILE *out, const struct scrape_label *label)

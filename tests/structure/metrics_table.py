@@ -1,18 +1,12 @@
-"""The table of metrics (client/metrics/table_*.h), what code defines, and the page made of the table.
-
-    tests/structure/metrics_table.py --write    puts the table into client/metrics/README.md
-"""
+"""The table of metrics (client/metrics/README.md), and what code defines."""
 
 import glob
 import os
 import re
-import sys
 import typing
 
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 PAGE = "client/metrics/README.md"
-BEGIN, END = "<!-- made of the table: tests/structure/metrics_table.py --write -->\n", "<!-- end of the table -->\n"
-KINDS = ("registrar", "coordinator", "transporter", "tierer", "swapper", "keyer", "events")
 COUNTERS_HEADER = "ipc/sl_counts.h"
 LABELS_HEADER = "ipc/sl_labels.h"
 OWN_LABELS = {"NODE": [], "CLIENT": [], "MODEL": ["model"], "TENANT": ["tenant"]}  # of all others: actor
@@ -40,19 +34,17 @@ def sources(root, *folders):
 
 
 def rows(root=ROOT):
-    """All rows, in the order of METRICS_TABLE."""
-    tables = {}
-    for path in sorted(glob.glob(os.path.join(root, "client/metrics/table_*.h"))):
-        text = text_of(root, path)
-        for name, body in re.findall(r"#define METRICS_(\w+)\(X\) \\\n((?:.*\\\n)*.*\n)", text):
-            found = re.findall(r'X\((\w+), "(\w+)", (\w+), (\w+), "([^"]*)", "([^"]*)",\s*\\\s*"([^"]*)"\)', body)
-            if len(found) != body.count("X("):
-                raise ValueError(f"{path}: a row of METRICS_{name} has another form than the others")
-            tables[name] = [Row(*fields) for fields in found]
-    order = re.findall(r"METRICS_(\w+)\(X\)", text_of(root, "client/metrics/table.h").split("#define METRICS_TABLE(X)")[1])
-    if sorted(order) != sorted(tables):
-        raise ValueError(f"METRICS_TABLE has {sorted(order)}, the headers have {sorted(tables)}")
-    return [row for name in order for row in tables[name]]
+    """All rows of the table, in its order. One without a name belongs to the metric above."""
+    found = []
+    for line in text_of(root, PAGE).splitlines():
+        if re.match(r"\| (`sluice_\w+`)? \| ", line):
+            family, what, labels, where, text = [cell.strip().replace("`", "") for cell in line.split("|")[1:-1]]
+            kind, name = where.split(" ")
+            type_, _, unit = what.upper().partition(", ")
+            if not family:
+                family, type_, unit = found[-1].family, found[-1].type, found[-1].unit
+            found.append(Row("ANY" if kind == "actor" else kind.upper(), name, type_, unit or "ONE", family, labels.replace(", ", ","), text))
+    return found
 
 
 def strings_of(text, argument, all_texts):
@@ -107,40 +99,5 @@ def counts(root=ROOT):
 
 def found_out(root=ROOT):
     """What scrape.c finds out by itself."""
-    text = text_of(root, "client/metrics/scrape.c").split("static void node_give")[1]
-    return {("NODE", name): False for name in re.findall(r'\{"(\w+)", \w+, \w+\}', text)}
-
-
-def page_table(root=ROOT):
-    lines = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
-    families = {}
-    for row in rows(root):
-        families.setdefault(row.family, []).append(row)
-    for family, members in families.items():
-        labels = {name: [] for name in OWN_LABELS.get(members[0].kind, ["actor"])}
-        for row in members:
-            for part in filter(None, row.labels.split(",")):
-                name, value = part.split("=")
-                values = labels.setdefault(name, [])
-                values += [value] if value not in values else []
-        texts = [f"{name}: {', '.join(values)}" if values else name for name, values in labels.items()]
-        lines.append(f"| `{family}` | {members[0].type.lower()} | {'; '.join(texts)} | {members[0].help} |")
-    return "\n".join(lines) + "\n"
-
-
-def page_with_table(text, table):
-    if text.count(BEGIN) != 1 or text.count(END) != 1:
-        raise ValueError(f"{PAGE} has no place for the table: {BEGIN.strip()} ... {END.strip()}")
-    return text.split(BEGIN)[0] + BEGIN + "\n" + table + "\n" + END + text.split(END)[1]
-
-
-def main():
-    if sys.argv[1:] != ["--write"]:
-        sys.exit(__doc__)
-    text = text_of(ROOT, PAGE)
-    with open(os.path.join(ROOT, PAGE), "w", encoding="utf-8") as file:
-        file.write(page_with_table(text, page_table()))
-
-
-if __name__ == "__main__":
-    main()
+    text = text_of(root, "client/metrics/scrape.c").split("static void page_find_out")[1].split("/* ---- the table")[0]
+    return {("NODE", name): False for name in re.findall(r'^ +\{"(\w+)", .*\},$|strcmp\(fact->name, "(\w+)"\)', text, re.M) for name in name if name}

@@ -351,12 +351,13 @@ uint32_t sl_density_restore(struct sl_density *density, uint64_t hash, uint32_t 
     return unit;
 }
 
+/* Of equals, in the order in which they came. */
 static int restored_compare(const void *left, const void *right, void *context)
 {
     const struct sl_density *density = context;
     uint64_t a = density_age_references(density, &density->units[*(const uint32_t *)left]);
     uint64_t b = density_age_references(density, &density->units[*(const uint32_t *)right]);
-    return a > b ? -1 : a < b;
+    return a != b ? (a > b ? -1 : 1) : *(const uint32_t *)left > *(const uint32_t *)right;
 }
 
 static void restored_enter(struct sl_density *density, uint32_t unit)

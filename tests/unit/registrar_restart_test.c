@@ -538,6 +538,40 @@ START_TEST(of_two_notes_of_what_was_learnt_one_is_left)
     }
 END_TEST
 
+START_TEST(a_restart_is_no_reference_and_no_time_that_units_spent)
+    {
+        enum { OBJECTS = 1500 };
+        static float learnt[SL_DENSITY_LEARNT_BYTES / sizeof(float)];
+        struct node *node = node_start(NULL);
+        struct registrar *self = node->fake.state;
+        char key[16];
+        node_client(node, "client.1", 11);
+        for (uint32_t i = 0; i < OBJECTS; i++) {
+            snprintf(key, sizeof(key), "k%u", i);
+            node_put(node, "client.1", key, 64);
+        }
+        node_put_block(node, "client.1", "m/b", 1, 64, 0); /* its record says when it was used */
+        uint64_t references = sl_density_references(self->units->density);
+
+        node_restart(node);
+
+        self = node->fake.state;
+        ck_assert_uint_eq(sl_density_references(self->units->density), references);
+        for (uint32_t i = 0; i < OBJECTS; i++) { /* each is in the cell that counts it */
+            snprintf(key, sizeof(key), "k%u", i);
+            ck_assert_int_eq(node_remove(node, "client.1", key), SL_OK);
+        }
+        node_put(node, "client.1", "k", 64);
+        double spent = 0;
+        (void)sl_density_learnt(self->units->density, learnt);
+        for (uint32_t i = 4; i < 4 + SL_DENSITY_CELLS; i++) {
+            spent += (double)learnt[i];
+        }
+        ck_assert_msg(spent <= (double)(references + 1) * (OBJECTS + 2), "%g", spent);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(what_left_is_known_to_the_next_registrar)
     {
         struct node *node = node_start(NULL);
@@ -777,6 +811,7 @@ static Suite *restart_suite(void)
     tcase_add_test(restart, a_promotion_under_way_is_fenced);
     tcase_add_test(restart, transient_blocks_keep_their_end);
     tcase_add_test(restart, of_two_notes_of_what_was_learnt_one_is_left);
+    tcase_add_test(restart, a_restart_is_no_reference_and_no_time_that_units_spent);
     tcase_add_test(restart, what_left_is_known_to_the_next_registrar);
     tcase_add_test(restart, the_boot_generation_tells_a_new_registrar);
     tcase_add_test(restart, a_second_registrar_is_kept_out);

@@ -197,8 +197,6 @@ static void learnt_note(struct registrar *self)
 struct told {
     uint64_t hash;
     struct sl_unit_note note;
-    struct sl_density_note was;
-    const struct sl_density_note *restored; /* NULL: it is not of a time before a restart */
     struct reg_wanted wanted;
 };
 
@@ -207,17 +205,6 @@ static void told_read(struct registrar *self, sl_ref unit, struct told *out)
     const struct sl_unit_note *note = sl_index_unit_note(self->index, unit);
     out->hash = reg_unit_hash(self, unit);
     out->note = note != NULL ? *note : (struct sl_unit_note){0};
-    out->restored = NULL;
-    if (self->units->restoring && out->note.state == NOTE_USED) {
-        bool kept = ticks_left(self, &out->note) > 0;
-        out->was = (struct sl_density_note){
-            .at = out->note.at,
-            .class_index = out->note.class_index,
-            .use_count = out->note.use_count,
-            .priority = (enum reg_priority)out->note.priority,
-            .keep = {.end_s = out->note.keep_s, .pages = kept ? unit_pages(self, unit) : 0}};
-        out->restored = &out->was;
-    }
     out->wanted = (struct reg_wanted){
         .parent_hash = out->note.parent_hash,
         .stored_count = SL_MAX(out->note.stored_count, 1u),
@@ -225,6 +212,28 @@ static void told_read(struct registrar *self, sl_ref unit, struct told *out)
         .hint = out->note.hint < REG_HINT_COUNT ? (enum reg_hint)out->note.hint : REG_HINT_NONE,
         .priority = out->note.priority < REG_PRIORITY_COUNT ? (enum reg_priority)out->note.priority
                                                             : REG_PRIORITY_NONE};
+}
+
+/* What density is told of one that was here before a restart. Without a note (an object, or a block of
+ * which its registrar could not say more) it was stored last. */
+static struct sl_density_note told_restored(struct registrar *self, sl_ref unit,
+                                            const struct told *told)
+{
+    const struct sl_unit_note *note = &told->note;
+    const struct reg_wanted *wanted = &told->wanted;
+    if (note->state != NOTE_USED) {
+        return (struct sl_density_note){.at = (uint32_t)sl_density_references(self->units->density),
+                                        .class_index = (uint8_t)sl_rates_class(
+                                            1, wanted->stored_count, wanted->cut, wanted->hint),
+                                        .priority = wanted->priority};
+    }
+    bool kept = ticks_left(self, note) > 0;
+    return (struct sl_density_note){
+        .at = note->at,
+        .class_index = note->class_index,
+        .use_count = note->use_count,
+        .priority = wanted->priority,
+        .keep = {.end_s = note->keep_s, .pages = kept ? unit_pages(self, unit) : 0}};
 }
 
 static void unit_entered(struct registrar *self, sl_ref unit, uint32_t number)
@@ -245,15 +254,22 @@ static void density_placed(struct registrar *self, struct reg_order *list, sl_re
         return;
     }
     told_read(self, unit, &told);
+    if (self->units->restoring) {
+        const struct sl_density_note was = told_restored(self, unit, &told);
+        if (is_cold(self, list)) {
+            sl_density_disk_enter(density, told.hash, &was);
+        } else {
+            unit_entered(self, unit,
+                         sl_density_restore(density, told.hash, unit, told.note.parent_hash, &was));
+        }
+        return;
+    }
     if (is_cold(self, list)) {
-        sl_density_disk_enter(density, told.hash, told.restored);
+        sl_density_disk_enter(density, told.hash, NULL);
         return;
     }
     clock_go(self);
-    uint32_t number =
-        told.restored != NULL
-            ? sl_density_restore(density, told.hash, unit, told.note.parent_hash, told.restored)
-            : sl_density_enter(density, told.hash, unit, &told.wanted);
+    uint32_t number = sl_density_enter(density, told.hash, unit, &told.wanted);
     if (number != 0 && told.note.state == NOTE_WANTED) {
         unit_keep(self, number, unit, told.note.keep_s * TICKS_A_SECOND, false);
     }

@@ -27,7 +27,6 @@
 #include "actors/registrar/records/claims.h"
 #include "actors/registrar/records/fences.h"
 #include "actors/registrar/records/ghosts.h"
-#include "actors/registrar/records/gone.h"
 #include "actors/registrar/records/groups.h"
 #include "actors/registrar/records/leases.h"
 #include "actors/registrar/records/retired.h"
@@ -52,7 +51,6 @@ const struct reg_part *const reg_parts[] = {
     &reg_groups_part,
     &reg_fences_part,
     &reg_units_part,
-    &reg_gone_part,
     &reg_retired_part,
     &reg_seen_part,
     &reg_leases_part,

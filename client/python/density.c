@@ -160,15 +160,13 @@ static PyObject *density_chance(PyObject *self, PyObject *arguments)
     PyObject *number;
     unsigned long long references;
     uint32_t block;
-    struct sl_density_stats stats;
     if (!PyArg_ParseTuple(arguments, "OK", &number, &references) ||
         !block_take(of(self), number, &block)) {
         return NULL;
     }
-    sl_density_stats(of(self)->density, &stats);
-    bool known = stats.learnt && of(self)->here[block] != 0;
-    return PyFloat_FromDouble(
-        known ? sl_density_chance(of(self)->density, of(self)->here[block], references) : 1.0);
+    uint32_t unit = of(self)->here[block];
+    return PyFloat_FromDouble(unit != 0 ? sl_density_chance(of(self)->density, unit, references)
+                                        : 1.0);
 }
 
 static PyMethodDef density_methods[] = {

@@ -34,7 +34,7 @@ static uint32_t *table_head(const struct sl_density *density, uint64_t hash)
     return &density->table[(hash ^ hash >> 32) & (density->capacity * TABLE_SHARE - 1)];
 }
 
-uint32_t density_unit_of(const struct sl_density *density, uint64_t hash)
+uint32_t sl_density_find(const struct sl_density *density, uint64_t hash)
 {
     uint32_t unit = *table_head(density, hash);
     while (unit != 0 && density->units[unit].hash != hash) {
@@ -436,22 +436,8 @@ void density_ghosts_bound(struct sl_density *density)
     }
 }
 
-/* It became one: the next registrar is told of it. */
-static void ghost_note(struct sl_density *density, uint32_t unit)
-{
-    const struct unit *at = &density->units[unit];
-    if (density->gone_count == SL_DENSITY_GONE_LOT) {
-        density->gone_count = 0; /* nobody takes them */
-    }
-    density->gone[density->gone_count++] = (struct sl_density_ghost){
-        .hash = at->hash, .at = at->at, .class_index = at->class_index, .use_count = at->use_count};
-}
-
 void density_ghost_become(struct sl_density *density, uint32_t unit)
 {
-    if (density->units[unit].aged) {
-        ghost_note(density, unit);
-    }
     density_ghosts_append(density, unit);
     density_ghosts_bound(density);
 }
@@ -463,7 +449,7 @@ void density_parent_find(struct sl_density *density, uint32_t unit, uint64_t par
     if (parent_hash == 0 || parent_hash == density->units[unit].hash) {
         return;
     }
-    uint32_t parent = density_unit_of(density, parent_hash);
+    uint32_t parent = sl_density_find(density, parent_hash);
     if (parent == 0) {
         parent = density_unit_new(density, parent_hash);
         if (parent == 0) {
@@ -574,7 +560,7 @@ uint8_t density_weight_of(const struct unit *at, enum reg_priority priority)
 uint32_t sl_density_enter(struct sl_density *density, uint64_t hash, uint32_t user,
                           const struct reg_wanted *wanted)
 {
-    uint32_t unit = density_unit_of(density, hash);
+    uint32_t unit = sl_density_find(density, hash);
     if (density_in_memory(&density->units[unit])) { /* unit 0 is free */
         return 0;
     }
@@ -789,10 +775,4 @@ bool sl_density_is(const struct sl_density *density, uint32_t unit, uint32_t use
 {
     return unit < density->high && density->units[unit].user == user &&
            density_in_memory(&density->units[unit]);
-}
-
-uint32_t sl_density_find(const struct sl_density *density, uint64_t hash)
-{
-    uint32_t unit = density_unit_of(density, hash);
-    return density_in_memory(&density->units[unit]) ? unit : 0;
 }

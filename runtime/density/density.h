@@ -70,13 +70,12 @@ struct reg_keep {
 void sl_density_keep(struct sl_density *density, uint32_t unit, const struct reg_keep *keep);
 /* Of memory that those may take: one in so many. */
 #define SL_DENSITY_KEPT_SHARE 8u
-/* The time, in seconds modulo 2^32, and how many pages may be kept. Before what follows. */
+/* The time, in seconds modulo 2^32, and how many pages may be kept. Before what follows, and before
+ * references while any are kept. */
 void sl_density_now(struct sl_density *density, uint32_t now_s, uint64_t kept_pages_max);
 /* Looks at so many of those that are kept: those whose time is over are as all others again. References
  * do that, too; who asks how many pages are kept while none come does it before. */
 void sl_density_keep_look(struct sl_density *density, uint32_t count);
-/* Whether any is kept: else nothing but sl_density_keep and sl_density_restored asks for the time. */
-bool sl_density_keeps(const struct sl_density *density);
 
 /* It comes before all others to go, until it is used. */
 void sl_density_sink(struct sl_density *density, uint32_t unit);
@@ -101,15 +100,8 @@ void sl_density_disk_leave(struct sl_density *density, uint64_t hash); /* it may
  * sl_density_enter when it is not known. */
 uint32_t sl_density_return(struct sl_density *density, uint64_t hash, uint32_t user,
                            const struct reg_wanted *how, bool wanted);
-/* Hits that a reference of its stay is expected to bring, wherever it is; 0: it is not known. */
-double sl_density_value(const struct sl_density *density, uint64_t hash);
-uint32_t sl_density_uses(const struct sl_density *density, uint64_t hash); /* likewise */
 /* The value that so much of what is on disk alone (0 to 1) is above. */
 double sl_density_disk_cut(const struct sl_density *density, double share);
-/* How likely it is wanted within the horizon (references) that was set last; 0: it is not known, 1:
- * nothing is learnt yet. */
-double sl_density_likely(const struct sl_density *density, uint64_t hash);
-void sl_density_horizon(struct sl_density *density, uint64_t references);
 
 /* The unit of this hash is asked for soon, some calls of this later: it is fetched from memory. */
 void sl_density_fetch(struct sl_density *density, uint64_t hash);
@@ -117,7 +109,8 @@ void sl_density_fetch(struct sl_density *density, uint64_t hash);
 uint32_t sl_density_user(const struct sl_density *density, uint32_t unit);
 uint64_t sl_density_hash(const struct sl_density *density, uint32_t unit);
 void sl_density_set_user(struct sl_density *density, uint32_t unit, uint32_t user);
-uint32_t sl_density_find(const struct sl_density *density, uint64_t hash); /* in memory; 0: not */
+/* Its number, wherever it is; 0: nothing is known of it. */
+uint32_t sl_density_find(const struct sl_density *density, uint64_t hash);
 /* Whether this number, which may be any, is of a unit in memory, and that of this user. */
 bool sl_density_is(const struct sl_density *density, uint32_t unit, uint32_t user);
 
@@ -135,24 +128,6 @@ void sl_density_note(const struct sl_density *density, uint32_t unit, struct sl_
 uint32_t sl_density_restore(struct sl_density *density, uint64_t hash, uint32_t user,
                             uint64_t parent_hash, const struct sl_density_note *note);
 void sl_density_restored(struct sl_density *density);
-/* Ghosts survive a restart, too, but for those of the last lot. sl_density_gone gives a lot of
- * those that came last, LOT of them, or 0: not so many came since. It is asked after each that
- * leaves. restore: lots from the last to the first, when all others are restored; of bytes that
- * are of no lot nothing is believed but what a ghost can be. */
-struct sl_density_ghost {
-    uint64_t hash;
-    uint32_t at; /* as of a note */
-    uint8_t class_index, use_count, unused[2];
-};
-/* With a number before it, four fill a slab of the index. */
-#define SL_DENSITY_GONE_LOT 1000u
-uint32_t sl_density_gone(struct sl_density *density, struct sl_density_ghost *out);
-bool sl_density_gone_due(const struct sl_density *density); /* whether that gives a lot */
-/* So many lots are worth keeping, the latest: as many ghosts as there are units in memory, and six
- * times as many, ghosts_min at most, where these are few; one where there is any unit. */
-uint64_t sl_density_gone_lots(const struct sl_density *density);
-void sl_density_ghosts_restore(struct sl_density *density, const void *bytes,
-                               uint32_t length_bytes);
 /* Exposure and hits of all cells, as floats: what was learnt. Gives the bytes, at most
  * SL_DENSITY_LEARNT_BYTES. */
 #define SL_DENSITY_LEARNT_BYTES (16u + 2u * 4u * SL_DENSITY_CELLS)
@@ -160,27 +135,27 @@ uint32_t sl_density_learnt(const struct sl_density *density, void *out);
 /* false: it is not what sl_density_learnt gave; nothing happened. */
 bool sl_density_learn(struct sl_density *density, const void *bytes, uint32_t length_bytes);
 
-/* References so far: how often a unit was wanted. */
-uint64_t sl_density_references(const struct sl_density *density);
-
-/* For explanations. */
+/* What is known of a unit, wherever it is; 0: of none. */
 struct sl_density_view {
-    uint32_t class_index, age, use_count;
+    uint32_t class_index, age;
+    uint32_t use_count; /* 0: nothing but that others follow it */
     uint64_t age_references;
     double value; /* hits that a reference of its stay is expected to bring */
     enum reg_priority priority;
     bool kept;
-    bool learnt; /* the value says something */
 };
-void sl_density_view(const struct sl_density *density, uint32_t unit, struct sl_density_view *out);
-/* How likely it is wanted within so many references from now, 0..1. */
+struct sl_density_view sl_density_view(const struct sl_density *density, uint32_t unit);
+/* How likely it is wanted within so many references from now, 0..1; 0: it is not known, 1: nothing is
+ * learnt yet. */
 double sl_density_chance(const struct sl_density *density, uint32_t unit,
                          uint64_t within_references);
 /* Counts of units in memory, of ghosts, and of units on disk alone. */
 struct sl_density_stats {
-    uint64_t unit_count, ghost_count, disk_count, reference_count, kept_pages;
+    uint64_t unit_count, ghost_count, disk_count;
+    uint64_t reference_count; /* how often a unit was wanted */
+    uint64_t kept_pages;
     bool learnt; /* values say something: until then all are equal */
 };
-void sl_density_stats(const struct sl_density *density, struct sl_density_stats *out);
+struct sl_density_stats sl_density_stats(const struct sl_density *density);
 
 #endif

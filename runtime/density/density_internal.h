@@ -63,8 +63,7 @@ struct sl_density {
     uint32_t known[SL_DENSITY_CELLS];   /* units in the cell, wherever they are */
     uint32_t on_disk[SL_DENSITY_CELLS]; /* of these, on disk alone */
     uint64_t references, counted_at, settle_at,
-        halved_at; /* exposure is complete up to counted_at */
-    uint64_t horizon;
+        halved_at;                      /* exposure is complete up to counted_at */
     bool learnt;                        /* values were computed from what was seen */
     uint16_t order[LISTS], rank[LISTS]; /* lists, the least valued first */
     uint32_t order_count;
@@ -77,8 +76,6 @@ struct sl_density {
     uint32_t walk_base, walk_given, walk_next, walk_number;
     uint64_t fetched[FETCH_AHEAD];
     uint32_t fetch_count;
-    struct sl_density_ghost gone[SL_DENSITY_GONE_LOT];
-    uint32_t gone_count;
 };
 
 static inline bool density_in_memory(const struct unit *at)
@@ -119,8 +116,7 @@ static inline uint32_t density_oldest_of(const struct sl_density *density, uint3
 
 /* ---- density.c ---- */
 
-uint32_t density_unit_of(const struct sl_density *density, uint64_t hash); /* 0: it is not known */
-uint32_t density_unit_new(struct sl_density *density, uint64_t hash);      /* 0: no memory */
+uint32_t density_unit_new(struct sl_density *density, uint64_t hash); /* 0: no memory */
 /* A unit for what comes to memory, in no list, and what its ghost knew; 0: no memory. unit: that of the
  * hash. */
 uint32_t density_unit_come(struct sl_density *density, uint64_t hash, uint32_t unit, uint32_t user);

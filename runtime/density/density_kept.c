@@ -15,10 +15,6 @@
 /* A note of the last registrar is at most so far behind what it knew. */
 #define CLOCK_AHEAD_MAX (UINT32_C(1) << 30)
 #define LEARNT_MAX      1e15f
-/* Ghosts a unit that are worth notes: with three, 2,000 and 5,000 blocks of the conversation trace lose half
- * a point by kills, or more. */
-#define GONE_OF_FEW 6u
-
 /* ---- what is kept ----
  *
  * Its list is a clock: each reference looks at one unit, and puts it behind the others when its time is not
@@ -155,11 +151,6 @@ void sl_density_now(struct sl_density *density, uint32_t now_s, uint64_t kept_pa
     density->kept_pages_max = kept_pages_max;
 }
 
-bool sl_density_keeps(const struct sl_density *density)
-{
-    return density->kept_count > 0;
-}
-
 void sl_density_keep(struct sl_density *density, uint32_t unit, const struct reg_keep *keep)
 {
     struct unit *units = density->units;
@@ -211,7 +202,7 @@ static void note_take(struct unit *at, const struct sl_density_note *note)
 void sl_density_disk_enter(struct sl_density *density, uint64_t hash,
                            const struct sl_density_note *note)
 {
-    uint32_t unit = density_unit_of(density, hash);
+    uint32_t unit = sl_density_find(density, hash);
     if (unit == 0) {
         unit = density_unit_new(density, hash);
         if (unit == 0) {
@@ -238,7 +229,7 @@ void sl_density_disk_enter(struct sl_density *density, uint64_t hash,
 
 void sl_density_disk_leave(struct sl_density *density, uint64_t hash)
 {
-    uint32_t unit = density_unit_of(density, hash);
+    uint32_t unit = sl_density_find(density, hash);
     struct unit *at = &density->units[unit];
     if (unit == 0 || at->state != UNIT_DISK) {
         return;
@@ -256,7 +247,7 @@ void sl_density_disk_leave(struct sl_density *density, uint64_t hash)
 uint32_t sl_density_return(struct sl_density *density, uint64_t hash, uint32_t user,
                            const struct reg_wanted *how, bool wanted)
 {
-    uint32_t unit = density_unit_of(density, hash);
+    uint32_t unit = sl_density_find(density, hash);
     struct unit *at = &density->units[unit];
     if (at->state != UNIT_GHOST || !at->aged || wanted) {
         unit = sl_density_enter(density, hash, user, how);
@@ -275,17 +266,6 @@ uint32_t sl_density_return(struct sl_density *density, uint64_t hash, uint32_t u
     return unit;
 }
 
-double sl_density_value(const struct sl_density *density, uint64_t hash)
-{
-    const struct unit *at = &density->units[density_unit_of(density, hash)];
-    return at->use_count == 0 ? 0.0 : density->rates.value[density_cell_of(density, at)];
-}
-
-uint32_t sl_density_uses(const struct sl_density *density, uint64_t hash)
-{
-    return density->units[density_unit_of(density, hash)].use_count;
-}
-
 double sl_density_disk_cut(const struct sl_density *density, double share)
 {
     double left = share * (double)density->disk_count;
@@ -298,21 +278,6 @@ double sl_density_disk_cut(const struct sl_density *density, double share)
         }
     }
     return 0.0;
-}
-
-double sl_density_likely(const struct sl_density *density, uint64_t hash)
-{
-    uint32_t unit = density_unit_of(density, hash);
-    if (!density->learnt) {
-        return 1.0;
-    }
-    return density->units[unit].use_count == 0 ? 0.0
-                                               : sl_density_chance(density, unit, density->horizon);
-}
-
-void sl_density_horizon(struct sl_density *density, uint64_t references)
-{
-    density->horizon = references;
 }
 
 /* ---- restart ---- */
@@ -332,7 +297,7 @@ void sl_density_note(const struct sl_density *density, uint32_t unit, struct sl_
 uint32_t sl_density_restore(struct sl_density *density, uint64_t hash, uint32_t user,
                             uint64_t parent_hash, const struct sl_density_note *note)
 {
-    uint32_t unit = density_unit_of(density, hash);
+    uint32_t unit = sl_density_find(density, hash);
     if (density_in_memory(&density->units[unit])) {
         return 0;
     }
@@ -405,53 +370,6 @@ void sl_density_restored(struct sl_density *density)
     }
 }
 
-bool sl_density_gone_due(const struct sl_density *density)
-{
-    return density->gone_count == SL_DENSITY_GONE_LOT;
-}
-
-uint32_t sl_density_gone(struct sl_density *density, struct sl_density_ghost *out)
-{
-    if (!sl_density_gone_due(density)) {
-        return 0;
-    }
-    memcpy(out, density->gone, sizeof(density->gone));
-    density->gone_count = 0;
-    return SL_DENSITY_GONE_LOT;
-}
-
-uint64_t sl_density_gone_lots(const struct sl_density *density)
-{
-    uint64_t units = density->unit_count;
-    uint64_t of_few = SL_MIN(units * GONE_OF_FEW, density->set.ghosts_min);
-    return SL_MAX(SL_MAX(units, of_few) / SL_DENSITY_GONE_LOT, units > 0);
-}
-
-void sl_density_ghosts_restore(struct sl_density *density, const void *bytes, uint32_t length_bytes)
-{
-    for (uint32_t i = length_bytes / sizeof(struct sl_density_ghost); i-- > 0;) {
-        struct sl_density_ghost ghost;
-        memcpy(&ghost, (const unsigned char *)bytes + i * sizeof(ghost), sizeof(ghost));
-        uint32_t unit = density_unit_of(density, ghost.hash);
-        if (unit == 0) {
-            unit = density_unit_new(density, ghost.hash);
-        } else if (density->units[unit].state == UNIT_GHOST &&
-                   density->units[unit].use_count == 0) {
-            density_ghosts_remove(density, unit);
-        } else {
-            unit = 0; /* more is known */
-        }
-        if (unit != 0) { /* before all that left later, which were told before */
-            const struct sl_density_note note = {
-                .at = ghost.at, .class_index = ghost.class_index, .use_count = ghost.use_count};
-            note_take(&density->units[unit], &note);
-            density_ghosts_append(density, unit);
-            density_list_remove(density, unit);
-            density_list_insert(density, density->units[HEAD_GHOSTS].in.newer, unit);
-        }
-    }
-}
-
 struct learnt {
     uint64_t references;
     uint32_t cell_count, age_count;
@@ -498,37 +416,35 @@ bool sl_density_learn(struct sl_density *density, const void *bytes, uint32_t le
     return true;
 }
 
-/* ---- for explanations ---- */
+/* ---- what is known ---- */
 
-uint64_t sl_density_references(const struct sl_density *density)
-{
-    return density->references;
-}
-
-void sl_density_view(const struct sl_density *density, uint32_t unit, struct sl_density_view *out)
+struct sl_density_view sl_density_view(const struct sl_density *density, uint32_t unit)
 {
     const struct unit *at = &density->units[unit];
-    *out = (struct sl_density_view){.class_index = at->class_index,
-                                    .age = density_cell_of(density, at) / SL_DENSITY_CLASSES,
+    uint32_t cell = density_cell_of(density, at);
+    return (struct sl_density_view){.class_index = at->class_index,
+                                    .age = cell / SL_DENSITY_CLASSES,
                                     .use_count = at->use_count,
                                     .age_references = density_age_references(density, at),
-                                    .value = density->rates.value[density_cell_of(density, at)],
+                                    .value = at->use_count > 0 ? density->rates.value[cell] : 0.0,
                                     .priority = (enum reg_priority)(at->weight + 1u),
-                                    .kept = at->state == UNIT_KEPT,
-                                    .learnt = density->learnt};
+                                    .kept = at->state == UNIT_KEPT};
 }
 
 double sl_density_chance(const struct sl_density *density, uint32_t unit,
                          uint64_t within_references)
 {
     const struct unit *at = &density->units[unit];
+    if (!density->learnt || at->use_count == 0) {
+        return density->learnt ? 0.0 : 1.0;
+    }
     return sl_rates_chance(&density->rates, at->class_index, density_age_references(density, at),
                            within_references);
 }
 
-void sl_density_stats(const struct sl_density *density, struct sl_density_stats *out)
+struct sl_density_stats sl_density_stats(const struct sl_density *density)
 {
-    *out = (struct sl_density_stats){.unit_count = density->unit_count,
+    return (struct sl_density_stats){.unit_count = density->unit_count,
                                      .ghost_count = density->ghost_count,
                                      .disk_count = density->disk_count,
                                      .reference_count = density->references,

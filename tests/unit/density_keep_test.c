@@ -6,6 +6,13 @@
 
 #define PAGES_MAX 8u
 
+/* In memory; 0: it is not. */
+static uint32_t here(const struct sl_density *density, uint64_t hash)
+{
+    uint32_t unit = sl_density_find(density, hash);
+    return sl_density_is(density, unit, sl_density_user(density, unit)) ? unit : 0;
+}
+
 static struct sl_density *density_new(void)
 {
     struct sl_density_options options = {.ghosts_min = 1024, .ghosts_max = 1u << 20};
@@ -43,18 +50,14 @@ static void keep(struct sl_density *density, uint32_t unit, uint32_t end_s)
 
 static bool is_kept(const struct sl_density *density, uint64_t hash)
 {
-    struct sl_density_view view;
-    uint32_t unit = sl_density_find(density, hash);
+    uint32_t unit = here(density, hash);
     ck_assert_uint_ne(unit, 0);
-    sl_density_view(density, unit, &view);
-    return view.kept;
+    return sl_density_view(density, unit).kept;
 }
 
 static uint64_t kept_pages(const struct sl_density *density)
 {
-    struct sl_density_stats stats;
-    sl_density_stats(density, &stats);
-    return stats.kept_pages;
+    return sl_density_stats(density).kept_pages;
 }
 
 /* All others go before the chain of these, and that from its end. */
@@ -112,12 +115,12 @@ END_TEST
 static void keep_once(struct sl_density *density, uint64_t hash)
 {
     const struct reg_keep how = {.end_s = 200, .pages = 1, .once = true};
-    sl_density_keep(density, sl_density_find(density, hash), &how);
+    sl_density_keep(density, here(density, hash), &how);
 }
 
 static void use(struct sl_density *density, uint64_t hash)
 {
-    sl_density_use(density, sl_density_find(density, hash), REG_HINT_NONE);
+    sl_density_use(density, here(density, hash), REG_HINT_NONE);
 }
 
 static const struct {
@@ -243,7 +246,7 @@ START_TEST(what_is_kept_for_nothing_gets_less_of_memory)
         sl_density_now(density, 100, KEPT_MAX);
         for (uint64_t i = 0; i < 40000; i++) {
             uint64_t wanted = 1 + i * 7 % 500;
-            uint32_t unit = sl_density_find(density, wanted);
+            uint32_t unit = here(density, wanted);
             if (unit != 0) {
                 sl_density_use(density, unit, REG_HINT_NONE);
             } else {
@@ -254,7 +257,7 @@ START_TEST(what_is_kept_for_nothing_gets_less_of_memory)
                 keep(density, unit, 100000);
             }
             struct sl_density_stats stats;
-            sl_density_stats(density, &stats);
+            stats = sl_density_stats(density);
             uint64_t count = stats.unit_count;
             for (unit = sl_density_first(density); count > MEMORY; count--) {
                 sl_density_leave(density, unit);
@@ -280,7 +283,7 @@ START_TEST(what_comes_from_disk_unasked_after_a_restart_is_of_normal_priority)
         for (uint64_t hash = 1; hash <= 2; hash++) {
             sl_density_disk_leave(density, hash);
             uint32_t unit = sl_density_return(density, hash, (uint32_t)hash, &how, false);
-            sl_density_view(density, unit, &view);
+            view = sl_density_view(density, unit);
             ck_assert_int_eq(view.priority, REG_PRIORITY_NORMAL);
         }
         sl_density_destroy(&density);
@@ -296,7 +299,7 @@ START_TEST(a_restart_keeps_what_is_kept_and_its_priority)
         keep(before, chain_enter(before, 1, 2), 500);
         (void)enter(before, 3, 0, REG_PRIORITY_HIGH);
         for (uint64_t hash = 1; hash <= 3; hash++) {
-            sl_density_note(before, sl_density_find(before, hash), &notes[hash - 1]);
+            sl_density_note(before, here(before, hash), &notes[hash - 1]);
         }
         for (uint64_t hash = 1; hash <= 3; hash++) {
             (void)sl_density_restore(after, hash, (uint32_t)hash, hash == 2 ? 1 : 0,
@@ -304,7 +307,7 @@ START_TEST(a_restart_keeps_what_is_kept_and_its_priority)
         }
         sl_density_restored(after);
         ck_assert(is_kept(after, 1) && is_kept(after, 2) && !is_kept(after, 3));
-        sl_density_view(after, sl_density_find(after, 3), &view);
+        view = sl_density_view(after, here(after, 3));
         ck_assert_int_eq(view.priority, REG_PRIORITY_HIGH);
         check_goes_last(after, 1, 2);
         sl_density_destroy(&before);
@@ -339,8 +342,8 @@ START_TEST(what_all_say_changes_nothing)
         enum reg_priority priority = _i == 0 ? REG_PRIORITY_LOW : REG_PRIORITY_HIGH;
         for (uint64_t i = 0; i < 20000; i++) {
             uint64_t hash = 1 + (i * i * 31 + i * 17) % 997;
-            uint32_t a = sl_density_find(plain, hash);
-            uint32_t b = sl_density_find(said, hash);
+            uint32_t a = here(plain, hash);
+            uint32_t b = here(said, hash);
             ck_assert_uint_eq(a != 0, b != 0);
             if (a != 0) {
                 sl_density_use(plain, a, REG_HINT_NONE);

@@ -163,33 +163,6 @@ START_TEST(another_policy_has_another_order)
     }
 END_TEST
 
-static bool half_admits(const struct registrar *self, uint64_t hash, uint64_t length_bytes)
-{
-    (void)self;
-    (void)hash;
-    return length_bytes <= HALF;
-}
-
-START_TEST(a_policy_refuses_what_it_does_not_admit)
-    {
-        struct node *node = node_start(NULL);
-        struct registrar *self = node->fake.state;
-        struct reg_policy policy = *self->units->policy;
-        struct want want = {.key = "big", .length = BIG};
-        struct reserve_ask ask = {.sender = "client.1", .op_id = 1, .wants = &want, .count = 1};
-        node_client(node, "client.1", 11);
-        policy.admits = half_admits;
-        self->units->policy = &policy;
-
-        ck_assert(node_reserve(node, &ask, &grants));
-
-        ck_assert_uint_eq(grants.at[0].code, SL_ERR_NO_SPACE);
-        node_put(node, "client.1", "half", HALF);
-        ck_assert(node_sees(node, "half"));
-        node_end(node);
-    }
-END_TEST
-
 START_TEST(the_tail_of_a_chain_goes_before_its_head)
     {
         static const char *const keys[] = {"c0", "c1", "c2", "c3"};
@@ -748,7 +721,6 @@ static Suite *evict_suite(void)
     tcase_add_test(lru, an_access_saves_an_object);
     tcase_add_test(lru, an_access_counts_also_when_its_process_ends_at_once);
     tcase_add_test(lru, another_policy_has_another_order);
-    tcase_add_test(lru, a_policy_refuses_what_it_does_not_admit);
     tcase_add_test(lru, the_tail_of_a_chain_goes_before_its_head);
     tcase_add_test(lru, a_block_goes_whole);
     tcase_add_test(lru, a_full_index_evicts_like_full_memory);

@@ -730,7 +730,7 @@ START_TEST(what_is_to_be_kept_still_is_after_it_was_on_disk_alone)
 
         uint32_t unit = sl_density_find(self->units->density, reg_hash("m/0", 3));
         ck_assert_uint_ne(unit, 0);
-        sl_density_view(self->units->density, unit, &view);
+        view = sl_density_view(self->units->density, unit);
         ck_assert(view.kept);
         node_end(node);
     }

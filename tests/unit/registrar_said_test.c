@@ -41,7 +41,7 @@ static struct sl_density_view view_of(struct node *node, const char *key)
     struct sl_density_view view = {0};
     uint32_t unit = sl_density_find(self->units->density, reg_hash(key, strlen(key)));
     ck_assert_msg(unit != 0, "'%s' is not in memory", key);
-    sl_density_view(self->units->density, unit, &view);
+    view = sl_density_view(self->units->density, unit);
     return view;
 }
 
@@ -190,7 +190,7 @@ START_TEST(all_that_is_to_be_kept_takes_an_eighth_of_memory)
         for (uint32_t number = 1; number <= 100; number++) {
             block_put(node, number, NULL, &all);
         }
-        sl_density_stats(self->units->density, &stats);
+        stats = sl_density_stats(self->units->density);
         ck_assert_uint_le(stats.kept_pages * SL_PAGE_BYTES, 4 * SL_MIB / SL_DENSITY_KEPT_SHARE);
         ck_assert_uint_gt(stats.kept_pages, 0);
         node_end(node);

@@ -105,18 +105,13 @@ static void candidate_read(struct registrar *self, sl_ref unit, struct candidate
     }
 }
 
-/* A value on disk stays for about as many references as there is room for units. */
-static void horizon_tell(struct registrar *self, const struct candidate *candidate)
+static void size_note(struct registrar *self, const struct candidate *candidate)
 {
     struct reg_admission *admission = self->admission;
     double bytes = (double)candidate->bytes;
     double weight = admission->unit_bytes > 0.0 ? MEAN_WEIGHT : 1.0;
     admission->unit_bytes += weight * (bytes - admission->unit_bytes);
     admission->part_bytes += weight * (bytes / candidate->part_count - admission->part_bytes);
-    if (self->units->policy->horizon != NULL) {
-        double units = (double)self->set.disk / admission->unit_bytes;
-        self->units->policy->horizon(self, (uint64_t)units);
-    }
 }
 
 /* ---- the budget ---- */
@@ -222,8 +217,13 @@ static bool unit_passes(struct registrar *self, const struct candidate *candidat
     if (candidate->promised) {
         return true;
     }
-    double chance = policy->chance != NULL ? policy->chance(self, candidate->unit) : again;
-    bool second = again || (policy->uses != NULL && policy->uses(self, candidate->unit) > 1);
+    /* A value on disk stays for about as many references as there is room for units. */
+    double units = (double)self->set.disk / SL_MAX(admission->unit_bytes, 1.0);
+    double chance =
+        policy->chance != NULL ? policy->chance(self, candidate->unit, (uint64_t)units) : again;
+    struct reg_judgement judged;
+    reg_unit_judge(self, candidate->unit, &judged);
+    bool second = again || judged.use_count > 1;
     if ((admission->how == REG_ADMIT_REUSE && chance < admission->chance_min) ||
         (admission->how == REG_ADMIT_SECOND && !second)) {
         return false;
@@ -269,7 +269,7 @@ void reg_admission_offer(struct registrar *self, sl_ref unit)
     if (candidate.part_count == 0) {
         return;
     }
-    horizon_tell(self, &candidate);
+    size_note(self, &candidate);
     if (unit_passes(self, &candidate, false)) {
         reg_unit_queue(self, unit);
     } else {

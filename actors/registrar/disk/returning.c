@@ -21,13 +21,13 @@ static uint64_t room_bytes(const struct registrar *self)
 /* Hits a second that the unit brings which goes next; 0: not known. */
 static double edge(struct registrar *self)
 {
-    struct reg_judgement judged = {0};
+    struct reg_judgement judged;
     struct reg_order *list = &self->units->hot;
     sl_ref unit = reg_unit_first(self, list);
-    if (unit == 0 || self->units->policy->judge == NULL) {
+    if (unit == 0) {
         return 0;
     }
-    self->units->policy->judge(self, unit, &judged);
+    reg_unit_judge(self, unit, &judged);
     return judged.valued ? (double)judged.value * reg_units_references_a_second(self) : 0;
 }
 

@@ -5,7 +5,6 @@
  * block stands in its record as well, for the next registrar. */
 #include "runtime/density/density.h"
 #include "actors/registrar/base/part.h"
-#include "actors/registrar/records/gone.h"
 #include "actors/registrar/records/order.h"
 #include "actors/registrar/records/policy.h"
 #include "actors/registrar/records/units.h"
@@ -98,17 +97,14 @@ void reg_units_kept_look(struct registrar *self)
 
 uint64_t reg_units_kept_bytes(const struct registrar *self)
 {
-    struct sl_density_stats stats = {0};
-    if (self->units->density != NULL) {
-        sl_density_stats(self->units->density, &stats);
-    }
-    return stats.kept_pages * SL_PAGE_BYTES;
+    const struct sl_density *density = self->units->density;
+    return density != NULL ? sl_density_stats(density).kept_pages * SL_PAGE_BYTES : 0;
 }
 
 /* A reference is about to be made. */
 static void clock_go(struct registrar *self)
 {
-    if (sl_density_keeps(self->units->density)) {
+    if (sl_density_stats(self->units->density).kept_pages > 0) {
         clock_set(self);
     }
 }
@@ -153,13 +149,12 @@ static uint64_t time_since(const struct registrar *self, uint64_t reference, uin
 
 double reg_units_references_a_second(const struct registrar *self)
 {
-    struct sl_density_stats stats = {0};
     if (self->units->density == NULL) {
         return 0;
     }
-    sl_density_stats(self->units->density, &stats);
-    uint64_t back = SL_MIN(stats.reference_count, RATE_REFERENCES);
-    uint64_t ns = time_since(self, stats.reference_count, back);
+    uint64_t count = sl_density_stats(self->units->density).reference_count;
+    uint64_t back = SL_MIN(count, RATE_REFERENCES);
+    uint64_t ns = time_since(self, count, back);
     return ns == 0 ? 0 : (double)back * (double)SL_NS_PER_S / (double)ns;
 }
 
@@ -186,7 +181,7 @@ static void learnt_write(struct registrar *self, uint64_t references)
 
 static void learnt_note(struct registrar *self)
 {
-    uint64_t references = sl_density_references(self->units->density);
+    uint64_t references = sl_density_stats(self->units->density).reference_count;
     time_note(self, references);
     if (references >= self->units->learnt_at) {
         learnt_write(self, references);
@@ -222,10 +217,11 @@ static struct sl_density_note told_restored(struct registrar *self, sl_ref unit,
     const struct sl_unit_note *note = &told->note;
     const struct reg_wanted *wanted = &told->wanted;
     if (note->state != NOTE_USED) {
-        return (struct sl_density_note){.at = (uint32_t)sl_density_references(self->units->density),
-                                        .class_index = (uint8_t)sl_rates_class(
-                                            1, wanted->stored_count, wanted->cut, wanted->hint),
-                                        .priority = wanted->priority};
+        return (struct sl_density_note){
+            .at = (uint32_t)sl_density_stats(self->units->density).reference_count,
+            .class_index =
+                (uint8_t)sl_rates_class(1, wanted->stored_count, wanted->cut, wanted->hint),
+            .priority = wanted->priority};
     }
     bool kept = ticks_left(self, note) > 0;
     return (struct sl_density_note){
@@ -308,27 +304,30 @@ static uint32_t own_number(struct registrar *self, sl_ref unit)
 
 static void number_judge(struct registrar *self, uint32_t number, struct reg_judgement *out)
 {
-    struct sl_density_view view;
-    *out = (struct reg_judgement){0};
-    if (number == 0) {
+    const struct sl_density_stats stats = sl_density_stats(self->units->density);
+    const struct sl_density_view view = sl_density_view(self->units->density, number);
+    if (view.use_count == 0) {
         return;
     }
-    sl_density_view(self->units->density, number, &view);
     *out = (struct reg_judgement){
         .classed = true,
-        .valued = view.learnt,
+        .valued = stats.learnt,
         .class_index = (uint8_t)view.class_index,
         .use_count = (uint8_t)view.use_count,
         .age_references = (uint32_t)view.age_references,
         .value = (float)view.value,
-        .age_ns =
-            time_since(self, sl_density_references(self->units->density), view.age_references),
+        .age_ns = time_since(self, stats.reference_count, view.age_references),
     };
+}
+
+static uint32_t any_number(const struct registrar *self, sl_ref unit)
+{
+    return sl_density_find(self->units->density, reg_unit_hash(self, unit));
 }
 
 static void density_judge(struct registrar *self, sl_ref unit, struct reg_judgement *out)
 {
-    number_judge(self, own_number(self, unit), out);
+    number_judge(self, any_number(self, unit), out);
 }
 
 static void density_removed(struct registrar *self, struct reg_order *list, sl_ref unit)
@@ -344,10 +343,8 @@ static void density_removed(struct registrar *self, struct reg_order *list, sl_r
             note_write(self, unit, number);
         }
         sl_density_leave(self->units->density, number);
-        reg_gone_note(self);
     } else if (is_cold(self, list)) {
         sl_density_disk_leave(self->units->density, reg_unit_hash(self, unit));
-        reg_gone_note(self);
     }
 }
 
@@ -403,8 +400,7 @@ static void density_renamed(struct registrar *self, sl_ref old, sl_ref fresh)
 /* Until something is learnt, or said, recency serves. */
 static bool is_ordered(const struct registrar *self)
 {
-    struct sl_density_stats stats;
-    sl_density_stats(self->units->density, &stats);
+    const struct sl_density_stats stats = sl_density_stats(self->units->density);
     return stats.learnt || stats.kept_pages > 0;
 }
 
@@ -473,7 +469,6 @@ static void density_end(struct registrar *self)
 static void density_restored(struct registrar *self)
 {
     clock_set(self);
-    reg_gone_restored(self);
     sl_density_restored(self->units->density);
 }
 
@@ -485,29 +480,22 @@ static void density_learn(struct registrar *self, sl_ref note, const void *bytes
     }
     self->units->learnt_note = note;
     if (sl_density_learn(self->units->density, bytes, length_bytes)) {
-        struct sl_density_stats stats;
-        sl_density_stats(self->units->density, &stats);
-        self->units->learnt_at = learnt_next(stats.reference_count);
+        self->units->learnt_at =
+            learnt_next(sl_density_stats(self->units->density).reference_count);
         return;
     }
     reg_log(self, SL_LOG_WARN, 0, "what eviction had learnt is of another version: it begins anew");
 }
 
-static bool is_learnt(const struct registrar *self)
-{
-    struct sl_density_stats stats;
-    sl_density_stats(self->units->density, &stats);
-    return stats.learnt;
-}
-
 static double density_worth(const struct registrar *self, sl_ref unit)
 {
-    return sl_density_value(self->units->density, reg_unit_hash(self, unit));
+    return sl_density_view(self->units->density, any_number(self, unit)).value;
 }
 
 static double density_worth_cut(const struct registrar *self, double share)
 {
-    return is_learnt(self) ? sl_density_disk_cut(self->units->density, share) : -1.0;
+    bool learnt = sl_density_stats(self->units->density).learnt;
+    return learnt ? sl_density_disk_cut(self->units->density, share) : -1.0;
 }
 
 static bool density_kept(const struct registrar *self, sl_ref unit)
@@ -516,19 +504,9 @@ static bool density_kept(const struct registrar *self, sl_ref unit)
     return note != NULL && ticks_left(self, note) > 0;
 }
 
-static double density_chance(const struct registrar *self, sl_ref unit)
+static double density_chance(const struct registrar *self, sl_ref unit, uint64_t references)
 {
-    return sl_density_likely(self->units->density, reg_unit_hash(self, unit));
-}
-
-static uint32_t density_uses(const struct registrar *self, sl_ref unit)
-{
-    return sl_density_uses(self->units->density, reg_unit_hash(self, unit));
-}
-
-static void density_horizon(struct registrar *self, uint64_t references)
-{
-    sl_density_horizon(self->units->density, references);
+    return sl_density_chance(self->units->density, any_number(self, unit), references);
 }
 
 const struct reg_policy reg_policy_density = {
@@ -541,13 +519,10 @@ const struct reg_policy reg_policy_density = {
     .worth = density_worth,
     .worth_cut = density_worth_cut,
     .kept = density_kept,
-    .uses = density_uses,
     .chance = density_chance,
-    .horizon = density_horizon,
     .touched = density_touched,
     .said = density_said,
     .returning = density_returning,
-    .passed = reg_order_to_newest,
     .sunk = density_sunk,
     .renamed = density_renamed,
     .first = density_first,

@@ -69,9 +69,7 @@ void reg_ghost_eviction_over(struct registrar *self, sl_ref next)
         kept->unit = next;
         kept->hash = reg_hash(entry.key, entry.key_length);
         kept->serial = ghosts->evictions;
-        if (self->units->policy->judge != NULL) {
-            self->units->policy->judge(self, next, &kept->judged);
-        }
+        reg_unit_judge(self, next, &kept->judged);
     }
 }
 

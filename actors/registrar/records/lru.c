@@ -68,7 +68,6 @@ static void lru_renamed(struct registrar *self, sl_ref old, sl_ref fresh)
 static void lru_judge(struct registrar *self, sl_ref unit, struct reg_judgement *out)
 {
     uint64_t when_ns = (uint64_t)used_when(self, unit) << TICK_SHIFT;
-    *out = (struct reg_judgement){0};
     if (when_ns != 0) {
         out->age_ns = self->env->now_ns > when_ns ? self->env->now_ns - when_ns : 1;
     }
@@ -93,7 +92,6 @@ const struct reg_policy reg_policy_lru = {
     .removed = lru_removed,
     .judge = lru_judge,
     .touched = lru_touched,
-    .passed = reg_order_to_newest,
     .sunk = reg_order_to_oldest,
     .renamed = lru_renamed,
     .first = reg_order_first,

@@ -1,8 +1,8 @@
-/* actors/registrar/records/policy.h - which values stay in memory: eviction and admission.
+/* actors/registrar/records/policy.h - which values stay in memory.
  *
  * Units stand in lists (units.h): in memory, on disk alone, and three of what is passed by. Who is
  * in which list, what may leave and what must stay is decided elsewhere and is the same for every
- * policy. A policy keeps each list in the order in which its units go, and may refuse values. */
+ * policy. A policy keeps each list in the order in which its units go. */
 #ifndef SL_REGISTRAR_RECORDS_POLICY_H
 #define SL_REGISTRAR_RECORDS_POLICY_H
 
@@ -28,7 +28,7 @@ struct reg_policy {
      * not worth it. */
     void (*awaits)(const struct registrar *self, uint64_t hash);
     void (*removed)(struct registrar *self, struct reg_order *list, sl_ref unit);
-    /* What is known of a unit that is in a list; NULL: nothing ever is. */
+    /* What is known of a unit that is in a list; all of it is 0 before. NULL: nothing ever is. */
     void (*judge)(struct registrar *self, sl_ref unit, struct reg_judgement *out);
     /* As placed: it was on disk alone a moment ago, and comes to memory. wanted: somebody asked for
      * it, who will touch it as well; else nobody did. NULL: placed. */
@@ -42,8 +42,6 @@ struct reg_policy {
     /* Its session comes back within so long: until then, or until it is used, it is kept, with what is
      * before it in its chain. NULL: the policy has no use for that. */
     void (*returning)(struct registrar *self, struct reg_order *list, sl_ref unit, uint64_t for_ns);
-    /* Its turn came and it could not go: all others come before it. */
-    void (*passed)(struct registrar *self, struct reg_order *list, sl_ref unit);
     /* It is wanted by nobody: before all others. */
     void (*sunk)(struct registrar *self, struct reg_order *list, sl_ref unit);
     /* Its record is another now, in the same place of the list; NULL: the list is all there is. */
@@ -53,8 +51,6 @@ struct reg_policy {
      * may leave the list meanwhile. */
     sl_ref (*first)(struct registrar *self, struct reg_order *list);
     sl_ref (*next)(struct registrar *self, struct reg_order *list, bool goes);
-    /* Whether a new value gets room, by the hash of its key (reg_hash); NULL: each does. */
-    bool (*admits)(const struct registrar *self, uint64_t hash, uint64_t length_bytes);
     /* What it is worth to keep, on disk too, and the worth that a share (0 to 1) of what is on disk
      * alone is above (negative: nothing is learnt yet). NULL: it does not know; when it was wanted
      * last decides. */
@@ -63,11 +59,8 @@ struct reg_policy {
     /* Whether an engine wants a unit that was in memory kept, and its time is not over. NULL: nobody
      * can. */
     bool (*kept)(const struct registrar *self, sl_ref unit);
-    uint32_t (*uses)(const struct registrar *self, sl_ref unit); /* 1: the store; NULL: likewise */
-    /* How likely somebody wants it (0 to 1) while so many units are wanted, of which it was told
-     * last; NULL: it does not know. */
-    double (*chance)(const struct registrar *self, sl_ref unit);
-    void (*horizon)(struct registrar *self, uint64_t references);
+    /* How likely somebody wants it (0 to 1) while so many units are wanted; NULL: it does not know. */
+    double (*chance)(const struct registrar *self, sl_ref unit, uint64_t references);
     /* Its own state; NULL: none. Errors of begin: SL_ERR_NO_MEMORY. */
     sl_err (*begin)(struct registrar *self, struct sl_error *why);
     void (*end)(struct registrar *self);

@@ -199,7 +199,7 @@ void reg_unit_passed(struct registrar *self, sl_ref unit)
 {
     struct reg_order *list = unit_list(self, unit);
     if (list != NULL) {
-        self->units->policy->passed(self, list, unit);
+        reg_order_to_newest(self, list, unit);
     }
 }
 
@@ -237,17 +237,19 @@ sl_ref reg_unit_next(struct registrar *self, struct reg_order *list, bool goes)
     return self->units->policy->next(self, list, goes);
 }
 
+void reg_unit_judge(struct registrar *self, sl_ref unit, struct reg_judgement *out)
+{
+    *out = (struct reg_judgement){0};
+    if (self->units->policy->judge != NULL) {
+        self->units->policy->judge(self, unit, out);
+    }
+}
+
 void reg_unit_restored(struct registrar *self)
 {
     if (self->units->policy->restored != NULL) {
         self->units->policy->restored(self);
     }
-}
-
-bool reg_unit_is_admitted(const struct registrar *self, uint64_t hash, uint64_t length_bytes)
-{
-    const struct reg_policy *policy = self->units->policy;
-    return policy->admits == NULL || policy->admits(self, hash, length_bytes);
 }
 
 /* ---- what was wanted ---- */

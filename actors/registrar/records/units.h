@@ -98,8 +98,8 @@ void reg_unit_sink(struct registrar *self, sl_ref unit);    /* it goes first */
 /* The units of a list, as they go; 0: none. */
 sl_ref reg_unit_first(struct registrar *self, struct reg_order *list);
 sl_ref reg_unit_next(struct registrar *self, struct reg_order *list, bool goes);
-/* Whether a value of this key gets room. */
-bool reg_unit_is_admitted(const struct registrar *self, uint64_t hash, uint64_t length_bytes);
+/* What the policy knows of a unit that is in a list; 0: nothing. */
+void reg_unit_judge(struct registrar *self, sl_ref unit, struct reg_judgement *out);
 void reg_unit_prefetched(struct registrar *self, sl_ref unit, sl_ref part);
 /* Of memory, one in so many may be blocks of sessions that come back, with what is before them in
  * their chains: beside what engines want kept. */

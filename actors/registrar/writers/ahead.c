@@ -214,12 +214,8 @@ static sl_err use_check(struct registrar *self, const struct ahead_use *use)
         }
     }
     sl_err err = key_free(self, key, false);
-    if (err != SL_OK) { /* a part of no block, or of another */
-        return err == SL_ERR_EXISTS && use->block != NULL ? SL_ERR_INVALID : err;
-    }
-    return reg_unit_is_admitted(self, reg_hash(key->at, key->length), use->named->length_bytes)
-               ? SL_OK
-               : SL_ERR_NO_SPACE;
+    /* a part of no block, or of another */
+    return err == SL_ERR_EXISTS && use->block != NULL ? SL_ERR_INVALID : err;
 }
 
 /* After an attempt that found no room in the index: whether another one may. */

@@ -268,8 +268,7 @@ static sl_err item_classify(struct registrar *self, const struct reg_request *re
         reg_group_has(&self->groups->all[group->slot], want->part_index)) {
         return SL_ERR_INVALID; /* the part exists under another key */
     }
-    if (sl_extent_space(want->length_bytes) > reg_charge_largest(self) ||
-        !reg_unit_is_admitted(self, item->hash, want->length_bytes)) {
+    if (sl_extent_space(want->length_bytes) > reg_charge_largest(self)) {
         return SL_ERR_NO_SPACE; /* and waiting would not help */
     }
     sl_err err = item_writer(self, req, want, item);

@@ -79,21 +79,17 @@ static uint32_t density_victim(struct model_memory *memory)
     uint32_t id = sl_density_user(memory->density, unit);
     sl_density_leave(memory->density, unit);
     memory->here[id] = 0;
-    return model_restarts_left(memory) == SL_OK ? id : MODEL_NO_BLOCK;
+    return id;
 }
 
 static uint32_t density_use_count(const struct model_memory *memory, uint32_t id)
 {
-    struct sl_density_view view;
-    sl_density_view(memory->density, memory->here[id], &view);
-    return view.use_count;
+    return sl_density_view(memory->density, memory->here[id]).use_count;
 }
 
 static double density_chance(const struct model_memory *memory, uint32_t id, uint64_t references)
 {
-    struct sl_density_stats stats;
-    sl_density_stats(memory->density, &stats);
-    return stats.learnt ? sl_density_chance(memory->density, memory->here[id], references) : 1;
+    return sl_density_chance(memory->density, memory->here[id], references);
 }
 
 static sl_err density_bring(struct model_memory *memory, uint32_t id, uint32_t before)
@@ -119,19 +115,13 @@ static void density_keep_look(struct model_memory *memory, const struct model_ke
 
 static uint64_t density_kept(const struct model_memory *memory)
 {
-    struct sl_density_stats stats;
-    sl_density_stats(memory->density, &stats);
-    return stats.kept_pages;
+    return sl_density_stats(memory->density).kept_pages;
 }
 
 static double density_edge(const struct model_memory *memory)
 {
-    struct sl_density_view view;
     uint32_t unit = sl_density_first(memory->density);
-    if (unit == 0) {
-        return 0;
-    }
-    sl_density_view(memory->density, unit, &view);
+    const struct sl_density_view view = sl_density_view(memory->density, unit);
     return view.kept ? HUGE_VAL : view.value;
 }
 

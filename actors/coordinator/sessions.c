@@ -8,6 +8,7 @@
 #include "actors/coordinator/sessions.h"
 #include "actors/coordinator/internal.h"
 #include "runtime/rhythm/sessions.h"
+#include "runtime/sl_array.h"
 #include "runtime/sl_table.h"
 
 #include <math.h>
@@ -29,10 +30,9 @@
 
 struct chain {
     uint64_t engine_id; /* 0: values that have keys of their own */
-    uint32_t count, bytes, room;
-    uint64_t *hashes; /* [room], of the blocks; texts follow each other: length, bytes */
-    char *text;
-    uint32_t text_room;
+    uint64_t *hashes;   /* of the blocks */
+    char *text;         /* their keys follow each other: length, bytes */
+    uint32_t count, room, bytes, text_room;
     uint32_t there_count, there_last; /* blocks that were anywhere when it was asked for, and where
                                        * the text of the last of them begins */
 };
@@ -51,8 +51,9 @@ struct co_sessions {
     struct co_memory work;
     uint64_t turns_seen[TURNS_SEEN]; /* op ids of the last SESSION_TURNs: they may come twice */
     uint32_t turns_seen_next;
-    uint64_t *hashes; /* of the op at hand */
-    uint32_t hash_room;
+    struct sl_key *keys; /* of the turn at hand; and their hashes */
+    uint64_t *hashes;
+    uint32_t key_room, hash_room;
     struct {
         sl_metric session_count, turn_count, pause_count, prefetch_count, prefetch_refused_count,
             prefetch_parts;
@@ -84,18 +85,23 @@ sl_err co_sessions_init(struct coordinator *self, struct sl_error *why)
     self->sessions = sessions;
     sessions->work.chunks = &self->chunks;
     sessions->chains = calloc(count, sizeof(*sessions->chains));
-    if (sessions->chains == NULL || sl_sessions_create(count, &sessions->table) != SL_OK) {
+    if (sessions->chains == NULL ||
+        sl_sessions_create(count, session_here, self, &sessions->table) != SL_OK) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "%u sessions", count);
     }
-    sl_sessions_watch(sessions->table, session_here, self);
     sl_metrics_define(self->env->metrics, metric_rows, SL_COUNT(metric_rows), sessions);
     return SL_OK;
+}
+
+static uint64_t chain_bytes(const struct chain *chain)
+{
+    return (uint64_t)chain->room * sizeof(*chain->hashes) + chain->text_room;
 }
 
 static void chain_free(struct co_sessions *sessions, uint32_t session)
 {
     struct chain *chain = &sessions->chains[session];
-    sessions->bytes -= (uint64_t)chain->room * sizeof(*chain->hashes) + chain->text_room;
+    sessions->bytes -= chain_bytes(chain);
     free(chain->hashes);
     free(chain->text);
     *chain = (struct chain){0};
@@ -114,38 +120,13 @@ void co_sessions_fini(struct coordinator *self)
     sl_sessions_destroy(&sessions->table);
     co_memory_reset(&sessions->work);
     free(sessions->chains);
+    free(sessions->keys);
     free(sessions->hashes);
     free(sessions);
     self->sessions = NULL;
 }
 
 /* ---- chains ---- */
-
-static bool chain_room(struct co_sessions *sessions, struct chain *chain, uint64_t count,
-                       uint64_t text_bytes)
-{
-    if (count > chain->room) {
-        uint32_t room = (uint32_t)count + (uint32_t)count / 4 + 8;
-        uint64_t *hashes = realloc(chain->hashes, room * sizeof(*hashes));
-        if (hashes == NULL) {
-            return false;
-        }
-        sessions->bytes += (uint64_t)(room - chain->room) * sizeof(*hashes);
-        chain->hashes = hashes;
-        chain->room = room;
-    }
-    if (text_bytes > chain->text_room) {
-        uint32_t room = (uint32_t)text_bytes + (uint32_t)text_bytes / 4 + 256;
-        char *text = realloc(chain->text, room);
-        if (text == NULL) {
-            return false;
-        }
-        sessions->bytes += room - chain->text_room;
-        chain->text = text;
-        chain->text_room = room;
-    }
-    return true;
-}
 
 /* The key whose text begins at *at, which goes on to the next one. */
 static struct sl_key chain_key(const struct chain *chain, uint32_t *at)
@@ -172,91 +153,76 @@ static bool chain_add(struct co_sessions *sessions, struct chain *chain, const s
                       uint64_t hash)
 {
     uint16_t length = (uint16_t)key->length;
-    if (!chain_room(sessions, chain, (uint64_t)chain->count + 1,
-                    (uint64_t)chain->bytes + sizeof(length) + length)) {
-        return false;
+    uint64_t end = (uint64_t)chain->bytes + sizeof(length) + length, before = chain_bytes(chain);
+    bool fits = SL_ARRAY_ROOM(chain->hashes, chain->room, (uint64_t)chain->count + 1) &&
+                SL_ARRAY_ROOM(chain->text, chain->text_room, end);
+    sessions->bytes += chain_bytes(chain) - before;
+    if (fits) {
+        memcpy(&chain->text[chain->bytes], &length, sizeof(length));
+        memcpy(&chain->text[chain->bytes + sizeof(length)], key->at, length);
+        chain->bytes = (uint32_t)end;
+        chain->hashes[chain->count++] = hash;
     }
-    memcpy(&chain->text[chain->bytes], &length, sizeof(length));
-    memcpy(&chain->text[chain->bytes + sizeof(length)], key->at, length);
-    chain->bytes += (uint32_t)sizeof(length) + length;
-    chain->hashes[chain->count++] = hash;
-    return true;
+    return fits;
 }
 
-/* The op's blocks come behind what the chain has of those before them. */
-static bool chain_take(struct co_sessions *sessions, uint32_t session, const struct co_op *op,
-                       uint32_t count)
+/* How many blocks of the chain stay before those of the turn. Blocks of engines say which one is before
+ * them. Values come where the chain has the first of them; where it has not, what was asked for is all of
+ * the chain so far, and what was stored comes behind it. */
+static uint32_t chain_kept(const struct chain *chain, const struct sl_turn *turn,
+                           uint64_t engine_id)
 {
-    struct chain *chain = &sessions->chains[session];
-    uint32_t kept = 0;
-    for (uint32_t i = op->before_hash != 0 ? chain->count : 0; i > 0 && kept == 0; i--) {
-        kept = chain->hashes[i - 1] == op->before_hash ? i : 0;
-    }
-    chain->engine_id = op->engine_id;
-    chain_cut(chain, kept);
+    uint64_t hash = engine_id != 0 ? turn->before : turn->blocks[0];
+    uint32_t count = chain->engine_id == engine_id && hash != 0 ? chain->count : 0;
     for (uint32_t i = 0; i < count; i++) {
-        if (!chain_add(sessions, chain, &op->blocks[i].key, sessions->hashes[i])) {
-            return false;
+        if (chain->hashes[i] == hash) {
+            return engine_id != 0 ? i + 1 : i;
         }
     }
-    return true;
+    return engine_id != 0 || turn->load ? 0 : count;
 }
 
 /* ---- turns ---- */
 
-static bool hash_room(struct co_sessions *sessions, uint32_t count)
+static bool turn_room(struct co_sessions *sessions, uint64_t count)
 {
-    if (count > sessions->hash_room) {
-        uint64_t *hashes = realloc(sessions->hashes, count * sizeof(*hashes));
-        if (hashes == NULL) {
-            return false;
-        }
-        sessions->hashes = hashes;
-        sessions->hash_room = count;
-    }
-    return true;
+    return SL_ARRAY_ROOM(sessions->keys, sessions->key_room, count) &&
+           SL_ARRAY_ROOM(sessions->hashes, sessions->hash_room, count);
 }
 
-/* Gives how many blocks of the op have keys; UINT32_MAX: no memory. */
-static uint32_t op_hashes(struct co_sessions *sessions, const struct co_op *op)
+static void session_drop(struct co_sessions *sessions, uint32_t session)
 {
-    uint32_t count = 0;
-    if (!hash_room(sessions, op->block_count)) {
-        return UINT32_MAX;
-    }
-    while (count < op->block_count && op->blocks[count].key.at != NULL) {
-        uint64_t hash = co_block_hash(op->engine, &op->blocks[count].key);
-        sessions->hashes[count++] = hash != 0 ? hash : 1;
-    }
-    return count;
+    chain_free(sessions, session);
+    sl_sessions_drop(sessions->table, session);
 }
 
-/* Gives its session, whose chain is to be taken; SL_SESSION_NONE: it has none. */
-static uint32_t turn_begin(struct coordinator *self, const struct sl_turn *turn)
+/* The keys and hashes at hand are this turn. engine_id 0: they are of values. */
+static void turn_take(struct coordinator *self, struct sl_turn *turn, uint64_t engine_id)
 {
     struct co_sessions *sessions = self->sessions;
     bool fresh = false;
+    turn->blocks = sessions->hashes;
     uint32_t session = sl_sessions_turn(sessions->table, turn, self->env->now_ns, &fresh);
-    if (session != SL_SESSION_NONE && fresh) {
+    if (fresh) {
         chain_free(sessions, session);
     }
-    sl_metric_add(self->env->metrics, sessions->metric.turn_count, turn->load);
-    return session;
-}
-
-/* taken: its chain is complete. */
-static void turn_end(struct coordinator *self, uint32_t session, bool taken)
-{
-    struct co_sessions *sessions = self->sessions;
-    if (!taken) {
-        chain_free(sessions, session);
-        sl_sessions_drop(sessions->table, session);
+    if (session != SL_SESSION_NONE) {
+        struct chain *chain = &sessions->chains[session];
+        uint32_t taken = 0;
+        chain_cut(chain, chain_kept(chain, turn, engine_id));
+        chain->engine_id = engine_id;
+        while (taken < turn->count &&
+               chain_add(sessions, chain, &sessions->keys[taken], turn->blocks[taken])) {
+            taken++;
+        }
+        if (taken < turn->count) { /* no memory: half a chain is of no use */
+            session_drop(sessions, session);
+        }
     }
     while (sessions->bytes > CHAIN_BYTES_MAX) {
-        uint32_t oldest = sl_sessions_oldest(sessions->table);
-        chain_free(sessions, oldest);
-        sl_sessions_drop(sessions->table, oldest);
+        session_drop(sessions, sl_sessions_oldest(sessions->table));
     }
+    sl_metric_add(self->env->metrics, sessions->metric.turn_count, turn->load);
     sl_metric_set(self->env->metrics, sessions->metric.session_count,
                   sl_sessions_count(sessions->table));
     self->env->ops->wake_at(self->env, co_sessions_next_ns(self));
@@ -266,23 +232,21 @@ void co_sessions_note(struct coordinator *self, const struct co_op *op)
 {
     struct co_sessions *sessions = self->sessions;
     if (sessions == NULL || op->handover != NULL || op->block_count == 0 || op->engine == NULL ||
-        op->engine->state != CO_ENGINE_KNOWN) {
+        op->engine->state != CO_ENGINE_KNOWN || !turn_room(sessions, op->block_count)) {
         return;
     }
-    uint32_t count = op_hashes(sessions, op);
-    if (count == UINT32_MAX) {
-        return;
+    struct sl_turn turn = {.id = op->session_id,
+                           .depth = SL_MAX(op->first_block, op->before_hash != 0 ? 2u : 0u),
+                           .before = op->before_hash,
+                           .pause_ns = op->pause_ns,
+                           .load = op->type->kind == CO_LOAD,
+                           .ends = op->said.session == SAID_ENDS};
+    for (; turn.count < op->block_count && op->blocks[turn.count].key.at != NULL; turn.count++) {
+        uint64_t hash = co_block_hash(op->engine, &op->blocks[turn.count].key);
+        sessions->keys[turn.count] = op->blocks[turn.count].key;
+        sessions->hashes[turn.count] = hash != 0 ? hash : 1;
     }
-    const struct sl_turn turn = {.id = op->session_id,
-                                 .blocks = sessions->hashes,
-                                 .count = count,
-                                 .depth = SL_MAX(op->first_block, op->before_hash != 0 ? 2u : 0u),
-                                 .before = op->before_hash,
-                                 .pause_ns = op->pause_ns,
-                                 .load = op->type->kind == CO_LOAD,
-                                 .ends = op->said.session == SAID_ENDS};
-    uint32_t session = turn_begin(self, &turn);
-    turn_end(self, session, session == SL_SESSION_NONE || chain_take(sessions, session, op, count));
+    turn_take(self, &turn, op->engine_id);
 }
 
 /* Ranks that have values of their own are sessions of their own. */
@@ -290,29 +254,6 @@ static uint64_t lane_id(uint64_t session_id, uint64_t lane)
 {
     uint64_t id = lane == 0 ? session_id : sl_table_hash(session_id ^ lane << 32) + lane;
     return id != 0 ? id : 1;
-}
-
-/* They come where the chain has the first of them. Where it has not, what was asked for is all of
- * the chain so far, and what was stored comes behind it. */
-static bool chain_take_values(struct co_sessions *sessions, uint32_t session,
-                              const struct sl_body_session_turn *body)
-{
-    struct chain *chain = &sessions->chains[session];
-    uint32_t count = chain->engine_id != 0 ? 0 : chain->count;
-    uint32_t kept = body->asked ? 0 : count;
-    for (uint32_t i = count; i-- > 0;) {
-        kept = chain->hashes[i] == sessions->hashes[0] ? i : kept;
-    }
-    chain->engine_id = 0;
-    chain_cut(chain, kept);
-    for (uint64_t i = 0; i < body->keys.count; i++) {
-        const struct sl_key key = {.at = body->keys.at[i].at,
-                                   .length = (uint32_t)body->keys.at[i].length};
-        if (!chain_add(sessions, chain, &key, sessions->hashes[i])) {
-            return false;
-        }
-    }
-    return true;
 }
 
 /* Who hears no answer in time sends it again: a second turn would be a session that came back. */
@@ -331,29 +272,27 @@ void co_sessions_turn(struct coordinator *self, const struct sl_msg *msg)
 {
     struct co_sessions *sessions = self->sessions;
     const struct sl_body_session_turn *body = &msg->body.session_turn;
-    uint32_t count = (uint32_t)body->keys.count;
     if (sessions == NULL || /* nothing would come back from anywhere */
         turn_is_again(sessions, msg->op_id)) {
         sl_reply_code(self->env, msg, SL_OK, NULL);
         return;
     }
-    if (!hash_room(sessions, count)) {
+    if (!turn_room(sessions, body->keys.count)) {
         sl_reply_fail(self->env, msg, SL_ERR_NO_MEMORY, "turn of a session");
         return;
     }
-    for (uint32_t i = 0; i < count; i++) {
-        uint64_t hash = sl_key_hash(body->keys.at[i].at, body->keys.at[i].length);
-        sessions->hashes[i] = hash != 0 ? hash : 1;
+    struct sl_turn turn = {.id = lane_id(body->session_id, body->lane),
+                           .pause_ns = body->pause_ns,
+                           .load = body->asked,
+                           .ends = body->ends};
+    for (; turn.count < body->keys.count; turn.count++) {
+        const struct sl_text *key = &body->keys.at[turn.count];
+        uint64_t hash = sl_key_hash(key->at, key->length);
+        sessions->keys[turn.count] =
+            (struct sl_key){.at = key->at, .length = (uint32_t)key->length};
+        sessions->hashes[turn.count] = hash != 0 ? hash : 1;
     }
-    const struct sl_turn turn = {.id = lane_id(body->session_id, body->lane),
-                                 .blocks = sessions->hashes,
-                                 .count = count,
-                                 .pause_ns = body->pause_ns,
-                                 .load = body->asked,
-                                 .ends = body->ends};
-    uint32_t session = turn_begin(self, &turn);
-    turn_end(self, session,
-             session == SL_SESSION_NONE || chain_take_values(sessions, session, body));
+    turn_take(self, &turn, 0);
     sl_reply_code(self->env, msg, SL_OK, NULL);
 }
 
@@ -387,91 +326,82 @@ void co_sessions_pause(struct coordinator *self, const struct sl_msg *msg)
 struct wanted {
     struct sl_text *keys;
     uint32_t count, room;
+    uint32_t cold; /* parts that were on disk alone */
 };
 
-/* The keys of the parts of a block, in the memory of the request. */
-static struct sl_key *part_keys(struct co_sessions *sessions, const struct co_engine *engine,
-                                struct sl_key block)
+/* The keys of the parts of a block, in the memory of the request. A value is its own. NULL: no memory. */
+static const struct sl_key *part_keys(struct co_sessions *sessions, const struct co_engine *engine,
+                                      const struct sl_key *block)
 {
+    if (engine == NULL) {
+        return block;
+    }
     struct sl_key *keys = co_memory_take(&sessions->work, engine->part_count, sizeof(*keys));
     for (uint32_t i = 0; keys != NULL && i < engine->part_count; i++) {
-        char *text = co_memory_take(&sessions->work, co_part_key_room(engine, block), 1);
+        char *text = co_memory_take(&sessions->work, co_part_key_room(engine, *block), 1);
         if (text == NULL) {
             return NULL;
         }
         keys[i].at = text;
-        keys[i].length = co_part_key_write(engine, block, &engine->cuts[i], text);
+        keys[i].length = co_part_key_write(engine, *block, &engine->cuts[i], text);
     }
     return keys;
 }
 
-/* Adds what of the block is on disk alone. false: it is not here at all, or there is no memory. */
-static bool block_want(struct coordinator *self, const struct sl_key *keys, uint32_t count,
-                       struct wanted *out)
+static void key_want(struct wanted *out, const struct sl_key *key)
 {
-    for (uint32_t from = 0; from < count; from += CO_FIND_MAX) {
+    out->keys[out->count++] = (struct sl_text){.at = key->at, .length = key->length};
+}
+
+/* Adds what of the block is on disk alone; a value wherever it is, since each is kept by itself. Gives the
+ * key of its first part; NULL: some of it is nowhere, or there is no memory. */
+static const struct sl_key *block_want(struct coordinator *self, const struct co_engine *engine,
+                                       const struct sl_key *block, struct wanted *out)
+{
+    const struct sl_key *keys = part_keys(self->sessions, engine, block);
+    uint32_t count = engine != NULL ? engine->part_count : 1, before = out->count;
+    for (uint32_t from = 0; keys != NULL && from < count; from += CO_FIND_MAX) {
         uint32_t some = SL_MIN(count - from, CO_FIND_MAX);
         sl_index_find_batch(self->view, &keys[from], some, self->find_entries, self->find_codes);
         for (uint32_t i = 0; i < some; i++) {
-            bool here = self->find_codes[i] == SL_OK;
-            const struct sl_entry *entry = &self->find_entries[i];
-            if (!here || out->count == out->room) {
-                return false;
+            if (self->find_codes[i] != SL_OK || out->count == out->room) {
+                out->count = before;
+                return NULL;
             }
-            if (entry->extent.generation == 0) {
-                out->keys[out->count++] =
-                    (struct sl_text){.at = keys[from + i].at, .length = keys[from + i].length};
+            bool cold = self->find_entries[i].extent.generation == 0;
+            out->cold += cold;
+            if (cold || engine == NULL) {
+                key_want(out, &keys[from + i]);
             }
         }
     }
-    return true;
+    return keys;
 }
 
-/* The same of values that have keys of their own: all that are anywhere, each kept by itself. */
-static struct wanted values_want(struct coordinator *self, struct chain *chain)
-{
-    struct wanted wanted = {.room = SL_MIN(chain->count, SL_BATCH_MAX)};
-    uint32_t at = 0;
-    wanted.keys = co_memory_take(&self->sessions->work, wanted.room, sizeof(*wanted.keys));
-    while (wanted.keys != NULL && wanted.count < wanted.room) {
-        struct sl_key key = chain_key(chain, &at);
-        sl_index_find_batch(self->view, &key, 1, self->find_entries, self->find_codes);
-        if (self->find_codes[0] != SL_OK) {
-            break;
-        }
-        wanted.keys[wanted.count++] = (struct sl_text){.at = key.at, .length = key.length};
-    }
-    chain->there_count = wanted.count;
-    return wanted;
-}
-
-/* What is to be asked for of the chain: what is on disk alone, and one part of the last block that is
- * anywhere, and of the last before what is on disk, so that all before these stay. count 0: nothing
- * is here. */
+/* What is to be asked for of the chain. Of an engine's also one part of the last block that is anywhere, and
+ * of the last before what is on disk, so that all before these stay. count 0: nothing is here. */
 static struct wanted chain_want(struct coordinator *self, struct chain *chain,
                                 const struct co_engine *engine)
 {
     struct co_sessions *sessions = self->sessions;
-    struct wanted wanted = {.room = SL_MIN(chain->count * engine->part_count, SL_BATCH_MAX - 2u)};
+    uint32_t parts = engine != NULL ? engine->part_count : 1, at = 0;
+    struct wanted wanted = {.room = SL_MIN(chain->count * parts, SL_BATCH_MAX - 2u)};
     struct sl_key last = {0}, head = {0};
-    bool named = false; /* some part of it is on disk alone */
-    uint32_t at = 0;
+    bool named = false; /* some part of the last is on disk alone */
     chain->there_count = 0;
     wanted.keys = co_memory_take(&sessions->work, (size_t)wanted.room + 2, sizeof(*wanted.keys));
     if (wanted.keys == NULL) {
         return (struct wanted){0};
     }
     for (uint32_t i = 0; i < chain->count; i++) {
-        uint32_t begin = at;
-        struct sl_key block = chain_key(chain, &at);
-        struct sl_key *keys = part_keys(sessions, engine, block);
-        uint32_t before = wanted.count;
-        if (keys == NULL || !block_want(self, keys, engine->part_count, &wanted)) {
-            wanted.count = before;
+        uint32_t begin = at, before = wanted.count;
+        const struct sl_key block = chain_key(chain, &at);
+        const struct sl_key *first = block_want(self, engine, &block, &wanted);
+        if (first == NULL) {
             break;
         }
-        head = wanted.count == 0 ? keys[0] : head;
-        last = keys[0];
+        last = *first;
+        head = wanted.count == 0 ? last : head;
         named = wanted.count > before;
         chain->there_count++;
         chain->there_last = begin;
@@ -481,7 +411,7 @@ static struct wanted chain_want(struct coordinator *self, struct chain *chain,
         wanted.keys[0] = (struct sl_text){.at = head.at, .length = head.length};
     }
     if (last.at != NULL && !named) {
-        wanted.keys[wanted.count++] = (struct sl_text){.at = last.at, .length = last.length};
+        key_want(&wanted, &last);
     }
     return wanted;
 }
@@ -496,22 +426,18 @@ static bool session_here(void *context, uint32_t session)
     const struct chain *chain = &self->sessions->chains[session];
     const struct co_engine *engine = co_engine_known(self, chain->engine_id);
     uint32_t at = engine != NULL ? chain->there_last : 0;
+    uint32_t step = engine != NULL ? 1 : (chain->there_count - 1) / LOOKS_MAX + 1;
     bool here = true;
     if (chain->there_count == 0 || (engine == NULL && chain->engine_id != 0)) {
         return true; /* nothing would be asked for */
     }
-    uint32_t count = engine != NULL ? engine->part_count : 1;
-    uint32_t step = engine != NULL ? 1 : (chain->there_count - 1) / LOOKS_MAX + 1;
-    struct wanted wanted = {.room = count};
-    wanted.keys = co_memory_take(&self->sessions->work, count, sizeof(*wanted.keys));
+    struct wanted wanted = {.room = engine != NULL ? engine->part_count : LOOKS_MAX};
+    wanted.keys = co_memory_take(&self->sessions->work, wanted.room, sizeof(*wanted.keys));
     for (uint32_t i = engine != NULL ? chain->there_count - 1 : 0;
          wanted.keys != NULL && here && i < chain->there_count; i++) {
-        const struct sl_key key = chain_key(chain, &at);
-        if (i % step != 0) {
-            continue;
-        }
-        const struct sl_key *parts = engine != NULL ? part_keys(self->sessions, engine, key) : &key;
-        here = parts == NULL || (block_want(self, parts, count, &wanted) && wanted.count == 0);
+        const struct sl_key block = chain_key(chain, &at);
+        here = i % step != 0 ||
+               (block_want(self, engine, &block, &wanted) != NULL && wanted.cold == 0);
     }
     co_memory_reset(&self->sessions->work);
     return here;
@@ -530,8 +456,7 @@ static bool session_ask(struct coordinator *self, const struct sl_session_due *d
     while (sessions->asked[index].used) {
         index++;
     }
-    struct wanted wanted =
-        engine != NULL ? chain_want(self, chain, engine) : values_want(self, chain);
+    struct wanted wanted = chain_want(self, chain, engine);
     struct sl_msg prefetch = {.type = SL_MSG_PREFETCH};
     prefetch.body.prefetch = (struct sl_body_prefetch){
         .keys = {.at = wanted.keys, .count = wanted.count},

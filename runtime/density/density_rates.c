@@ -19,6 +19,8 @@
 #define STEPS_FILLED 3.0
 /* Before anything was seen: one hit in so many references. */
 #define FIRST_EXPOSURE 1e5
+/* Of horizons that are worth the same, but for rounding, the longest. */
+#define ALIKE (1.0 - 1e-9)
 #define STEP_MOST      4000.0
 
 static double age_width(uint32_t age)
@@ -173,30 +175,36 @@ static void value_set(struct sl_rates *rates, uint32_t cell, double value)
     rates->value[cell] = value > 0.0 ? exp2(step / rates->steps) : 0.0;
 }
 
-/* The best over all horizons of the hit that is expected by then, for the time that is. From the oldest age
- * down: each goes on into the next horizon as long as that is worth more than what it has so far. */
+/* From the oldest age down: each goes on into the next horizon as long as that is worth more than what it
+ * has so far. */
+void sl_rates_worths(const double *rate, const double *width, uint32_t count, struct sl_worth *out)
+{
+    for (uint32_t age = count; age-- > 0;) {
+        struct sl_worth at = {.hit = -expm1(-rate[age] * width[age]), .end = age + 1};
+        at.time = at.hit / rate[age];
+        at.stay = 1.0 - at.hit;
+        while (at.end < count && out[at.end].hit * at.time > at.hit * out[at.end].time * ALIKE) {
+            const struct sl_worth *next = &out[at.end];
+            at.hit += at.stay * next->hit;
+            at.time += at.stay * next->time;
+            at.stay *= next->stay;
+            at.end = next->end;
+        }
+        out[age] = at;
+    }
+}
+
 static void class_values(struct sl_rates *rates, uint32_t class_index)
 {
-    double hits[SL_DENSITY_AGES] = {0}, references[SL_DENSITY_AGES] = {0};
-    double stays[SL_DENSITY_AGES] = {0};
-    uint32_t ends[SL_DENSITY_AGES] = {0};
-    for (uint32_t age = SL_DENSITY_AGES; age-- > 0;) {
-        uint32_t cell = sl_rates_cell(class_index, age);
-        double hit = -expm1(-rates->rate[cell] * age_width(age));
-        double time = hit / rates->rate[cell];
-        double stay = 1.0 - hit; /* the chance that it is not wanted by then */
-        uint32_t end = age + 1;
-        while (end < SL_DENSITY_AGES && hits[end] * time > hit * references[end]) {
-            hit += stay * hits[end];
-            time += stay * references[end];
-            stay *= stays[end];
-            end = ends[end];
-        }
-        hits[age] = hit;
-        references[age] = time;
-        stays[age] = stay;
-        ends[age] = end;
-        value_set(rates, cell, hit / time);
+    double rate[SL_DENSITY_AGES], width[SL_DENSITY_AGES];
+    struct sl_worth worths[SL_DENSITY_AGES];
+    for (uint32_t age = 0; age < SL_DENSITY_AGES; age++) {
+        rate[age] = rates->rate[sl_rates_cell(class_index, age)];
+        width[age] = age_width(age);
+    }
+    sl_rates_worths(rate, width, SL_DENSITY_AGES, worths);
+    for (uint32_t age = 0; age < SL_DENSITY_AGES; age++) {
+        value_set(rates, sl_rates_cell(class_index, age), worths[age].hit / worths[age].time);
     }
 }
 

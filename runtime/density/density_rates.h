@@ -56,6 +56,15 @@ uint32_t sl_rates_class(uint32_t use_count, uint32_t stored_count, bool cut, enu
 /* A class in words: "wanted once, one of 16 to 31 stored". Gives out. */
 #define SL_DENSITY_TEXT_BYTES 96u
 const char *sl_rates_class_text(uint32_t class_index, char out[SL_DENSITY_TEXT_BYTES]);
+/* What it is worth to wait for one hit from an age on, at the best of all horizons: that where the hits
+ * that are expected by then are most for the time until then. */
+struct sl_worth {
+    double hit, time; /* that are expected; 0..1 */
+    double stay;      /* the chance that no hit came by then */
+    uint32_t end;     /* the age behind the horizon */
+};
+/* Of count ages, each of a width and with so many hits a time, more than 0. */
+void sl_rates_worths(const double *rate, const double *width, uint32_t count, struct sl_worth *out);
 /* Computes rates and values. filled: how often memory was filled anew; the more often, the finer
  * values are told apart. */
 void sl_rates_settle(struct sl_rates *rates, double filled);

@@ -3,7 +3,6 @@
 #include "runtime/sl_base.h"
 #include "runtime/sl_clock.h"
 
-#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -15,13 +14,8 @@
 /* The others begin with so much, and are quarters of an octave: up to three hours. */
 #define GAP_FIRST_S 0.01
 #define AN_OCTAVE   4.0
-/* Classes of what was not told: of the first pause, and by the pause before. */
-#define CLASS_FIRST  2u
-#define CLASS_OTHERS 3u
-#define LAST_CLASSES 5u /* each is two octaves, from a second on */
-static_assert(CLASS_OTHERS + LAST_CLASSES == SL_RHYTHM_CLASSES, "all have a place");
-/* A bucket of which little is known leans on what is known of all with the weight of so many that
- * came back. */
+/* Where nothing was said, a bucket of which little is known leans on the one before it with the weight of so
+ * many that came back. */
 #define PRIOR_BACK 8.0
 /* Before anything was told: four sessions, of which these came back at about the time. */
 #define FIRST_SESSIONS 4.0
@@ -31,15 +25,10 @@ static_assert(CLASS_OTHERS + LAST_CLASSES == SL_RHYTHM_CLASSES, "all have a plac
 #define HALVE_BACK 4096u
 #define RATE_LEAST 1e-9
 
-static bool is_told(uint32_t class)
-{
-    return class == SL_RHYTHM_TOLD;
-}
-
 /* Where a bucket begins, in seconds or shares of what was told. */
 static double bucket_begin(uint32_t class, uint32_t bucket)
 {
-    if (!is_told(class)) {
+    if (class != SL_RHYTHM_TOLD) {
         return bucket == 0 ? 0.0 : GAP_FIRST_S * exp2(bucket / AN_OCTAVE);
     }
     return bucket <= SHARE_BUCKETS ? bucket / SHARES_A_TOLD
@@ -54,7 +43,7 @@ static double bucket_width(uint32_t class, uint32_t bucket)
 static uint32_t bucket_of(uint32_t class, double age)
 {
     double at = 0;
-    if (!is_told(class)) {
+    if (class != SL_RHYTHM_TOLD) {
         at = age > GAP_FIRST_S ? floor(AN_OCTAVE * log2(age / GAP_FIRST_S)) : 0.0;
     } else if (age < SHARES_END) {
         at = floor(age * SHARES_A_TOLD);
@@ -66,38 +55,15 @@ static uint32_t bucket_of(uint32_t class, double age)
 
 static uint32_t class_of(const struct sl_pause *pause)
 {
-    if (pause->over) {
-        return SL_RHYTHM_OVER;
+    if (pause->over || pause->told_ns != 0) {
+        return pause->over ? SL_RHYTHM_OVER : SL_RHYTHM_TOLD;
     }
-    if (pause->told_ns != 0) {
-        return SL_RHYTHM_TOLD;
-    }
-    if (pause->last_ns == 0) {
-        return CLASS_FIRST;
-    }
-    double last = log2((double)pause->last_ns / (double)SL_NS_PER_S) / 2;
-    return CLASS_OTHERS + (uint32_t)fmin(fmax(last, 0.0), LAST_CLASSES - 1.0);
+    return pause->first ? SL_RHYTHM_FIRST : SL_RHYTHM_GAP;
 }
 
 static double unit_ns(const struct sl_pause *pause)
 {
-    return is_told(class_of(pause)) ? (double)pause->told_ns : (double)SL_NS_PER_S;
-}
-
-static double age_of(const struct sl_pause *pause, uint64_t age_ns)
-{
-    return (double)age_ns / unit_ns(pause);
-}
-
-/* The time that a pause of this age spent in each bucket so far. Gives the one that it is in. */
-static uint32_t spend(double *exposure, uint32_t class, double age)
-{
-    uint32_t last = bucket_of(class, age);
-    for (uint32_t i = 0; i < last; i++) {
-        exposure[i] += bucket_width(class, i);
-    }
-    exposure[last] += age - bucket_begin(class, last);
-    return last;
+    return class_of(pause) == SL_RHYTHM_TOLD ? (double)pause->told_ns : (double)SL_NS_PER_S;
 }
 
 void sl_rhythm_init(struct sl_rhythm *rhythm)
@@ -109,14 +75,11 @@ void sl_rhythm_init(struct sl_rhythm *rhythm)
     for (uint32_t i = 0; i < SL_COUNT(first); i++) {
         rhythm->back[SL_RHYTHM_TOLD][around + i] = first[i];
     }
-    for (uint32_t class = 0; class < CLASS_FIRST; class ++) {
-        for (uint32_t i = 0; i < SL_RHYTHM_BUCKETS - 1; i++) {
-            rhythm->exposure[class][i] = FIRST_SESSIONS * bucket_width(class, i);
-        }
-    }
-    for (uint32_t i = 0; i < bucket_of(SL_RHYTHM_OVER, 1.0); i++) {
-        rhythm->back[SL_RHYTHM_OVER][i] =
-            OVER_BACK * rhythm->exposure[SL_RHYTHM_OVER][i] / FIRST_SESSIONS;
+    for (uint32_t i = 0; i < SL_RHYTHM_BUCKETS - 1; i++) {
+        bool early = i < bucket_of(SL_RHYTHM_OVER, 1.0);
+        rhythm->exposure[SL_RHYTHM_TOLD][i] = FIRST_SESSIONS * bucket_width(SL_RHYTHM_TOLD, i);
+        rhythm->exposure[SL_RHYTHM_OVER][i] = FIRST_SESSIONS * bucket_width(SL_RHYTHM_OVER, i);
+        rhythm->back[SL_RHYTHM_OVER][i] = early ? OVER_BACK * bucket_width(SL_RHYTHM_OVER, i) : 0.0;
     }
     sl_rhythm_settle(rhythm);
 }
@@ -132,121 +95,85 @@ static void halve(struct sl_rhythm *rhythm)
     rhythm->back_count = 0;
 }
 
-void sl_rhythm_back(struct sl_rhythm *rhythm, const struct sl_pause *pause, uint64_t age_ns)
+void sl_rhythm_note(struct sl_rhythm *rhythm, const struct sl_pause *pause, uint64_t age_ns,
+                    enum sl_rhythm_end how)
 {
     uint32_t class = class_of(pause);
-    rhythm->back[class][spend(rhythm->exposure[class], class, age_of(pause, age_ns))] += 1;
-    if (++rhythm->back_count >= HALVE_BACK) {
+    double age = (double)age_ns / unit_ns(pause);
+    double *exposure = how == SL_RHYTHM_OPEN ? rhythm->open[class] : rhythm->exposure[class];
+    uint32_t last = bucket_of(class, age);
+    for (uint32_t i = 0; i < last; i++) {
+        exposure[i] += bucket_width(class, i);
+    }
+    exposure[last] += age - bucket_begin(class, last);
+    rhythm->back[class][last] += how == SL_RHYTHM_BACK ? 1 : 0;
+    rhythm->back_count += how == SL_RHYTHM_BACK;
+    if (rhythm->back_count >= HALVE_BACK) {
         halve(rhythm);
     }
 }
 
-void sl_rhythm_lost(struct sl_rhythm *rhythm, const struct sl_pause *pause, uint64_t age_ns)
+static void class_settle(struct sl_rhythm *rhythm, uint32_t class)
 {
-    uint32_t class = class_of(pause);
-    (void)spend(rhythm->exposure[class], class, age_of(pause, age_ns));
-}
-
-void sl_rhythm_open(struct sl_rhythm *rhythm, const struct sl_pause *pause, uint64_t age_ns)
-{
-    uint32_t class = class_of(pause);
-    (void)spend(rhythm->open[class], class, age_of(pause, age_ns));
-}
-
-/* Of those whose pause was not told, by age alone. */
-static void rates_of_all(const struct sl_rhythm *rhythm, double out[SL_RHYTHM_BUCKETS])
-{
-    double before = 0;
-    for (uint32_t i = 0; i < SL_RHYTHM_BUCKETS; i++) {
-        double back = 0, exposure = 0;
-        for (uint32_t class = CLASS_FIRST; class < SL_RHYTHM_CLASSES; class ++) {
-            back += rhythm->back[class][i];
-            exposure += rhythm->exposure[class][i] + rhythm->open[class][i];
-        }
-        /* an age that nobody reached yet is like the one before, and worth less with each */
-        double lean = before / 2;
-        out[i] = lean > 0 ? (back + PRIOR_BACK) / (exposure + PRIOR_BACK / lean)
-                          : back / fmax(exposure, GAP_FIRST_S);
-        before = out[i];
-    }
-}
-
-static void class_rates(const struct sl_rhythm *rhythm, uint32_t class, const double *all,
-                        double out[SL_RHYTHM_BUCKETS])
-{
+    double rate[SL_RHYTHM_BUCKETS], width[SL_RHYTHM_BUCKETS];
+    bool leans = class < SL_RHYTHM_TOLD;
+    double lean =
+        0; /* an age that nobody reached yet is like the one before, and worth less with each */
     for (uint32_t i = 0; i < SL_RHYTHM_BUCKETS; i++) {
         double back = rhythm->back[class][i];
         double exposure = rhythm->exposure[class][i] + rhythm->open[class][i];
-        bool leans = class >= CLASS_FIRST && all[i] > 0;
-        double rate = leans ? (back + PRIOR_BACK) / (exposure + PRIOR_BACK / all[i])
-                            : back / fmax(exposure, RATE_LEAST);
-        out[i] = fmax(rate, RATE_LEAST);
+        rate[i] = lean > 0 ? (back + PRIOR_BACK) / (exposure + PRIOR_BACK / lean)
+                           : back / fmax(exposure, leans ? GAP_FIRST_S : RATE_LEAST);
+        lean = leans ? rate[i] / 2 : 0;
+        rate[i] = fmax(rate[i], RATE_LEAST);
+        width[i] = bucket_width(class, i);
     }
-}
-
-static void class_settle(struct sl_rhythm *rhythm, uint32_t class, const double *all)
-{
-    double rate[SL_RHYTHM_BUCKETS];
-    double hit[SL_RHYTHM_BUCKETS]; /* the chance to come back within, for one that reaches it */
-    class_rates(rhythm, class, all, rate);
-    for (uint32_t i = 0; i + 1 < SL_RHYTHM_BUCKETS; i++) {
-        hit[i] = -expm1(-rate[i] * bucket_width(class, i));
-    }
-    rhythm->worth[class][SL_RHYTHM_BUCKETS - 1] = 0; /* beyond all that is looked at */
-    rhythm->until[class][SL_RHYTHM_BUCKETS - 1] = SL_RHYTHM_BUCKETS - 1;
-    for (uint32_t from = 0; from + 1 < SL_RHYTHM_BUCKETS; from++) {
-        double there = 1, hits = 0, time = 0, best = 0, chance = 0;
-        uint32_t until = from;
-        for (uint32_t i = from; i + 1 < SL_RHYTHM_BUCKETS && there > 0.01; i++) {
-            hits += there * hit[i];
-            time += there * hit[i] / rate[i];
-            there *= 1 - hit[i];
-            if (hits / time > best) {
-                best = hits / time;
-                chance = hits;
-                until = i;
-            }
-        }
-        rhythm->worth[class][from] = best;
-        rhythm->chance[class][from] = chance;
-        rhythm->until[class][from] = (uint8_t)until;
-    }
+    /* the last bucket is beyond all that is looked at: its worth stays 0 */
+    sl_rates_worths(rate, width, SL_RHYTHM_BUCKETS - 1, rhythm->worth[class]);
 }
 
 void sl_rhythm_settle(struct sl_rhythm *rhythm)
 {
-    double all[SL_RHYTHM_BUCKETS];
-    rates_of_all(rhythm, all);
     for (uint32_t class = 0; class < SL_RHYTHM_CLASSES; class ++) {
-        class_settle(rhythm, class, all);
+        class_settle(rhythm, class);
     }
     memset(rhythm->open, 0, sizeof(rhythm->open));
 }
 
-static uint64_t ns_of(const struct sl_pause *pause, double age)
+static uint64_t ns_of(const struct sl_pause *pause, uint32_t bucket)
 {
-    double ns = ceil(age * unit_ns(pause));
+    double ns = ceil(bucket_begin(class_of(pause), bucket) * unit_ns(pause));
     return ns < 9e18 ? (uint64_t)ns : SL_NEVER_NS;
+}
+
+/* Of one that has this age. */
+static uint32_t bucket_at(const struct sl_pause *pause, uint64_t age_ns)
+{
+    return bucket_of(class_of(pause), (double)age_ns / unit_ns(pause));
+}
+
+static double hits_a_second(const struct sl_pause *pause, const struct sl_worth *worth)
+{
+    return worth->time > 0 ? worth->hit / worth->time * (double)SL_NS_PER_S / unit_ns(pause) : 0;
 }
 
 double sl_rhythm_worth(const struct sl_rhythm *rhythm, const struct sl_pause *pause,
                        uint64_t age_ns, uint64_t *until_ns)
 {
-    uint32_t class = class_of(pause);
-    uint32_t bucket = bucket_of(class, age_of(pause, age_ns));
-    *until_ns = ns_of(pause, bucket_begin(class, rhythm->until[class][bucket] + 2u));
-    return rhythm->worth[class][bucket] * (double)SL_NS_PER_S / unit_ns(pause);
+    uint32_t bucket = bucket_at(pause, age_ns);
+    const struct sl_worth *worth = &rhythm->worth[class_of(pause)][bucket];
+    *until_ns = ns_of(pause, SL_MAX(worth->end, bucket + 1) + 1);
+    return hits_a_second(pause, worth);
 }
 
 uint64_t sl_rhythm_when(const struct sl_rhythm *rhythm, const struct sl_pause *pause,
                         uint64_t from_ns, double worth_min)
 {
-    uint32_t class = class_of(pause);
-    double least = worth_min * unit_ns(pause) / (double)SL_NS_PER_S;
-    uint32_t first = bucket_of(class, age_of(pause, from_ns));
+    uint32_t first = bucket_at(pause, from_ns);
     for (uint32_t i = first; i < SL_RHYTHM_BUCKETS; i++) {
-        if (rhythm->worth[class][i] > least && rhythm->chance[class][i] >= SL_RHYTHM_CHANCE_MIN) {
-            return i == first ? from_ns : ns_of(pause, bucket_begin(class, i));
+        const struct sl_worth *worth = &rhythm->worth[class_of(pause)][i];
+        if (hits_a_second(pause, worth) > worth_min && worth->hit >= SL_RHYTHM_CHANCE_MIN) {
+            return i == first ? from_ns : ns_of(pause, i);
         }
     }
     return SL_NEVER_NS;

@@ -1,20 +1,21 @@
 /* runtime/rhythm/rhythm.h - when a session that paused comes back, learnt.
  *
- * Pauses are sorted into classes: those of which an engine told the length, those that it said are
- * over, and the others by how many turns the session had and how long it paused last. A class has
- * buckets of age: of what was told in shares of that, else in octaves of time. For each stands how long sessions were in it,
- * and how many came back there. What it is worth to have the blocks of a session in memory is the
- * most that any horizon brings: the hits that are expected by then for the time until then (the
- * index of Gittins, as in runtime/density). */
+ * Pauses are of four classes: an engine told the length, it said that the pause is over, or it said
+ * nothing, of a session's first or of a later one. A class has buckets of age: of what was told in shares of that, else in octaves of time. For
+ * each stands how long sessions were in it, and how many came back there. What it is worth to have the
+ * blocks of a session in memory is the most that any horizon brings, as runtime/density has it of units. */
 #ifndef SL_RHYTHM_H
 #define SL_RHYTHM_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "runtime/density/density_rates.h"
 
-#define SL_RHYTHM_TOLD    0u /* class of pauses that were told */
-#define SL_RHYTHM_OVER    1u /* of those that are over: the next turn was said to come at once */
-#define SL_RHYTHM_CLASSES 8u
+enum sl_rhythm_class {
+    SL_RHYTHM_FIRST, /* of a session, and nothing was said */
+    SL_RHYTHM_GAP,   /* another one, of which nothing was said */
+    SL_RHYTHM_TOLD,  /* its length was */
+    SL_RHYTHM_OVER,  /* the next turn was said to come at once */
+    SL_RHYTHM_CLASSES
+};
 #define SL_RHYTHM_BUCKETS 80u
 
 struct sl_rhythm {
@@ -23,26 +24,26 @@ struct sl_rhythm {
     double back[SL_RHYTHM_CLASSES][SL_RHYTHM_BUCKETS];
     /* Of the pauses that go on: counted between two calls of settle, and forgotten then. */
     double open[SL_RHYTHM_CLASSES][SL_RHYTHM_BUCKETS];
-    double worth[SL_RHYTHM_CLASSES][SL_RHYTHM_BUCKETS]; /* hits a second (or a share) of its stay */
-    double chance[SL_RHYTHM_CLASSES][SL_RHYTHM_BUCKETS]; /* to come back within that horizon */
-    uint8_t until[SL_RHYTHM_CLASSES][SL_RHYTHM_BUCKETS]; /* the horizon's last bucket */
-    uint64_t back_count;                                 /* since counts were halved */
+    struct sl_worth worth[SL_RHYTHM_CLASSES][SL_RHYTHM_BUCKETS];
+    uint64_t back_count; /* since counts were halved */
 };
 
 /* A pause, as it is known while it goes on. Its age counts from where it was told of. */
 struct sl_pause {
+    bool first;       /* the session had one turn */
     bool over;        /* it was said that it is */
     uint64_t told_ns; /* 0: nothing was told */
-    uint64_t last_ns; /* how long the session paused before; 0: this is its first pause */
 };
 
 void sl_rhythm_init(struct sl_rhythm *rhythm);
-/* The session came back after so long, and wanted its blocks. */
-void sl_rhythm_back(struct sl_rhythm *rhythm, const struct sl_pause *pause, uint64_t age_ns);
-/* Nobody looks at the session any more: it did not come back for so long. */
-void sl_rhythm_lost(struct sl_rhythm *rhythm, const struct sl_pause *pause, uint64_t age_ns);
-/* It has paused for so long, and goes on. Told of all of them before settle. */
-void sl_rhythm_open(struct sl_rhythm *rhythm, const struct sl_pause *pause, uint64_t age_ns);
+/* How a pause of this age is known. */
+enum sl_rhythm_end {
+    SL_RHYTHM_BACK, /* the session came back, and wanted its blocks */
+    SL_RHYTHM_LOST, /* nobody looks at it any more: it did not come back */
+    SL_RHYTHM_OPEN, /* it goes on. Told of all of them before settle */
+};
+void sl_rhythm_note(struct sl_rhythm *rhythm, const struct sl_pause *pause, uint64_t age_ns,
+                    enum sl_rhythm_end how);
 /* What all is worth, anew. */
 void sl_rhythm_settle(struct sl_rhythm *rhythm);
 

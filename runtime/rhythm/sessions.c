@@ -1,5 +1,6 @@
 /* runtime/rhythm/sessions.c - the table of sessions, and which of them are due. */
 #include "runtime/rhythm/sessions.h"
+#include "runtime/rhythm/rhythm.h"
 #include "runtime/sl_base.h"
 #include "runtime/sl_clock.h"
 #include "runtime/sl_heap.h"
@@ -36,15 +37,15 @@ struct session {
     struct sl_table_node by_id, by_tail;
     uint32_t older, newer;
     uint32_t serial;
-    bool used, turned; /* turned: it asked for blocks, or stored some: its pause counts */
-    bool asked;        /* it was given as due, and is not tried yet */
-    bool apart;        /* the pause was told of without a request: its end stands */
+    bool used;
+    bool asked; /* it was given as due, and is not tried yet */
+    bool apart; /* the pause was told of without a request: its end stands */
 };
 
 struct sl_sessions {
     struct sl_rhythm rhythm;
-    struct session *all;
-    uint32_t count_max, count, free_first, oldest, newest;
+    struct session *all; /* count_max, and one that is both ends of the list by last turn */
+    uint32_t count_max, count, free_first;
     struct sl_table by_id, by_tail;
     struct sl_heap due;
     double edge;      /* that of memory */
@@ -56,7 +57,8 @@ struct sl_sessions {
     void *here_context;
 };
 
-sl_err sl_sessions_create(uint32_t count_max, struct sl_sessions **out)
+sl_err sl_sessions_create(uint32_t count_max, sl_sessions_here_fn here, void *context,
+                          struct sl_sessions **out)
 {
     SL_ASSERT(count_max > 0 && count_max <= COUNT_MAX);
     struct sl_sessions *sessions = calloc(1, sizeof(*sessions));
@@ -66,8 +68,9 @@ sl_err sl_sessions_create(uint32_t count_max, struct sl_sessions **out)
     sl_rhythm_init(&sessions->rhythm);
     sessions->count_max = count_max;
     sessions->edge = sessions->edge_here = WORTH_LEAST;
-    sessions->oldest = sessions->newest = SL_SESSION_NONE;
-    sessions->all = calloc(count_max, sizeof(*sessions->all));
+    sessions->here = here;
+    sessions->here_context = context;
+    sessions->all = calloc(count_max + (size_t)1, sizeof(*sessions->all));
     if (sessions->all == NULL || !sl_table_reserve(&sessions->by_id, count_max) ||
         !sl_table_reserve(&sessions->by_tail, count_max) ||
         sl_heap_init(&sessions->due, count_max, NULL) != SL_OK) {
@@ -75,8 +78,9 @@ sl_err sl_sessions_create(uint32_t count_max, struct sl_sessions **out)
         return SL_ERR_NO_MEMORY;
     }
     for (uint32_t i = 0; i < count_max; i++) {
-        sessions->all[i].newer = i + 1 < count_max ? i + 1 : SL_SESSION_NONE;
+        sessions->all[i].newer = i + 1; /* the last one has none, and none is taken when all are */
     }
+    sessions->all[count_max].older = sessions->all[count_max].newer = count_max;
     *out = sessions;
     return SL_OK;
 }
@@ -97,23 +101,18 @@ void sl_sessions_destroy(struct sl_sessions **sessions)
 
 static void list_remove(struct sl_sessions *sessions, uint32_t number)
 {
-    struct session *at = &sessions->all[number];
-    uint32_t *after =
-        at->older != SL_SESSION_NONE ? &sessions->all[at->older].newer : &sessions->oldest;
-    uint32_t *before =
-        at->newer != SL_SESSION_NONE ? &sessions->all[at->newer].older : &sessions->newest;
-    *after = at->newer;
-    *before = at->older;
+    const struct session *at = &sessions->all[number];
+    sessions->all[at->older].newer = at->newer;
+    sessions->all[at->newer].older = at->older;
 }
 
 static void list_append(struct sl_sessions *sessions, uint32_t number)
 {
-    struct session *at = &sessions->all[number];
-    at->older = sessions->newest;
-    at->newer = SL_SESSION_NONE;
-    *(sessions->newest != SL_SESSION_NONE ? &sessions->all[sessions->newest].newer
-                                          : &sessions->oldest) = number;
-    sessions->newest = number;
+    struct session *end = &sessions->all[sessions->count_max];
+    sessions->all[number].older = end->older;
+    sessions->all[number].newer = sessions->count_max;
+    sessions->all[end->older].newer = number;
+    end->older = number;
 }
 
 /* ---- sessions ---- */
@@ -141,16 +140,15 @@ void sl_sessions_drop(struct sl_sessions *sessions, uint32_t session)
 static uint32_t session_make(struct sl_sessions *sessions, uint64_t id, uint64_t now_ns)
 {
     if (sessions->count == sessions->count_max) {
-        const struct session *oldest = &sessions->all[sessions->oldest];
-        if (oldest->turned) {
-            sl_rhythm_lost(&sessions->rhythm, &oldest->pause, age_ns(oldest, now_ns));
-        }
-        sl_sessions_drop(sessions, sessions->oldest);
+        uint32_t oldest = sl_sessions_oldest(sessions);
+        const struct session *at = &sessions->all[oldest];
+        sl_rhythm_note(&sessions->rhythm, &at->pause, age_ns(at, now_ns), SL_RHYTHM_LOST);
+        sl_sessions_drop(sessions, oldest);
     }
     uint32_t number = sessions->free_first;
     struct session *at = &sessions->all[number];
     sessions->free_first = at->newer;
-    *at = (struct session){.used = true, .id = id, .at_ns = now_ns, .serial = ++sessions->serial};
+    *at = (struct session){.used = true, .id = id, .pause.first = true};
     if (id != 0) {
         sl_table_add(&sessions->by_id, &at->by_id, sl_table_hash(id));
     }
@@ -264,10 +262,9 @@ uint32_t sl_sessions_turn(struct sl_sessions *sessions, const struct sl_turn *tu
         number = session_make(sessions, turn->id, now_ns);
     }
     struct session *at = &sessions->all[number];
-    if (turn->load && at->turned) {
-        uint64_t was_ns = now_ns > at->at_ns ? now_ns - at->at_ns : 0;
-        sl_rhythm_back(&sessions->rhythm, &at->pause, age_ns(at, now_ns));
-        at->pause.last_ns = SL_MAX(was_ns, UINT64_C(1));
+    if (turn->load && !*fresh) {
+        sl_rhythm_note(&sessions->rhythm, &at->pause, age_ns(at, now_ns), SL_RHYTHM_BACK);
+        at->pause.first = false;
         at->pause.told_ns = 0;
         at->pause.over = at->apart = false;
     }
@@ -277,7 +274,6 @@ uint32_t sl_sessions_turn(struct sl_sessions *sessions, const struct sl_turn *tu
     } else {
         at->pause.told_ns = told_left(at, now_ns);
     }
-    at->turned = true;
     at->at_ns = at->from_ns = now_ns;
     at->here_ns = 0;
     at->asked = false;
@@ -302,7 +298,7 @@ uint32_t sl_sessions_told(struct sl_sessions *sessions, uint64_t id, uint64_t pa
     bool known = pause_ns != SL_TOLD_UNKNOWN;
     if (at->pause.over || at->pause.told_ns != 0) {
         /* It did not come back so far. What nothing was told of is not counted: it would be again. */
-        sl_rhythm_lost(&sessions->rhythm, &at->pause, age_ns(at, now_ns));
+        sl_rhythm_note(&sessions->rhythm, &at->pause, age_ns(at, now_ns), SL_RHYTHM_LOST);
     }
     at->pause.over = pause_ns == 0;
     at->pause.told_ns = known && pause_ns != 0 ? SL_MAX(pause_ns, TOLD_NS_LEAST) : 0;
@@ -316,7 +312,7 @@ uint32_t sl_sessions_told(struct sl_sessions *sessions, uint64_t id, uint64_t pa
 
 uint32_t sl_sessions_oldest(const struct sl_sessions *sessions)
 {
-    return sessions->oldest;
+    return sessions->count > 0 ? sessions->all[sessions->count_max].newer : SL_SESSION_NONE;
 }
 
 uint32_t sl_sessions_count(const struct sl_sessions *sessions)
@@ -335,19 +331,13 @@ uint64_t sl_sessions_next_ns(const struct sl_sessions *sessions)
     return sl_heap_next_ns(&sessions->due);
 }
 
-void sl_sessions_watch(struct sl_sessions *sessions, sl_sessions_here_fn here, void *context)
-{
-    sessions->here = here;
-    sessions->here_context = context;
-}
-
 static void settle(struct sl_sessions *sessions, uint64_t now_ns)
 {
     sessions->turns = 0;
-    for (uint32_t i = sessions->oldest; i != SL_SESSION_NONE; i = sessions->all[i].newer) {
+    for (uint32_t i = 0; i < sessions->count_max; i++) {
         const struct session *at = &sessions->all[i];
-        if (at->turned) {
-            sl_rhythm_open(&sessions->rhythm, &at->pause, age_ns(at, now_ns));
+        if (at->used) {
+            sl_rhythm_note(&sessions->rhythm, &at->pause, age_ns(at, now_ns), SL_RHYTHM_OPEN);
         }
     }
     sl_rhythm_settle(&sessions->rhythm);

@@ -11,13 +11,18 @@
 #ifndef SL_SESSIONS_H
 #define SL_SESSIONS_H
 
-#include "runtime/rhythm/rhythm.h"
 #include "runtime/sl_error.h"
+
+#include <stdint.h>
 
 struct sl_sessions; /* opaque */
 
-/* count_max: 1..2^20 sessions. Errors: SL_ERR_NO_MEMORY. */
-sl_err sl_sessions_create(uint32_t count_max, struct sl_sessions **out);
+/* What came may leave again before its time: writers need room at once, others are kept instead. Asked
+ * of a session that is due and came, now and then; false: it is given as due again. */
+typedef bool (*sl_sessions_here_fn)(void *context, uint32_t session);
+/* count_max: 1..2^20 sessions. here: NULL: not asked. Errors: SL_ERR_NO_MEMORY. */
+sl_err sl_sessions_create(uint32_t count_max, sl_sessions_here_fn here, void *context,
+                          struct sl_sessions **out);
 void sl_sessions_destroy(struct sl_sessions **sessions);
 
 /* A request that loads or stores blocks. */
@@ -57,10 +62,6 @@ struct sl_session_due {
     double worth;    /* hits a second of each of its blocks in memory */
     uint64_t for_ns; /* for so long they are worth their place */
 };
-/* What came may leave again before its time: writers need room at once, others are kept instead. Asked
- * of a session that is due and came, now and then; false: it is given as due again. NULL: not asked. */
-typedef bool (*sl_sessions_here_fn)(void *context, uint32_t session);
-void sl_sessions_watch(struct sl_sessions *sessions, sl_sessions_here_fn here, void *context);
 /* When the next one may be due; SL_NEVER_NS: none. */
 uint64_t sl_sessions_next_ns(const struct sl_sessions *sessions);
 /* Gives one that is due. false: none. Its user says what became of it by sl_sessions_tried. */

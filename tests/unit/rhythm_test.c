@@ -11,7 +11,7 @@
 static struct sl_sessions *made(uint32_t count_max)
 {
     struct sl_sessions *sessions = NULL;
-    ck_assert_int_eq(sl_sessions_create(count_max, &sessions), SL_OK);
+    ck_assert_int_eq(sl_sessions_create(count_max, NULL, NULL, &sessions), SL_OK);
     return sessions;
 }
 
@@ -239,10 +239,10 @@ static bool is_here(void *context, uint32_t session)
 START_TEST(what_came_and_left_before_its_time_is_due_again)
     {
         for (int stays = 0; stays < 2; stays++) {
-            struct sl_sessions *sessions = made(8);
+            struct sl_sessions *sessions = NULL;
             struct sl_session_due due, again;
             bool here = true;
-            sl_sessions_watch(sessions, is_here, &here);
+            ck_assert_int_eq(sl_sessions_create(8, is_here, &here, &sessions), SL_OK);
             sl_sessions_edge(sessions, 0.04, 0);
             (void)turn(sessions, 1, 100 * S, 0);
             uint64_t at_ns = due_at(sessions, 0, 200 * S, &due);

@@ -37,11 +37,10 @@ sl_err model_ahead_create(const struct replay_trace *trace, const struct model_o
     ahead->last = calloc(most, sizeof(*ahead->last));
     ahead->hashes = malloc((trace->blocks_max + (size_t)1) * sizeof(*ahead->hashes));
     if (ahead->last == NULL || ahead->hashes == NULL ||
-        sl_sessions_create(most, &ahead->sessions) != SL_OK) {
+        sl_sessions_create(most, chain_here, ahead, &ahead->sessions) != SL_OK) {
         model_ahead_destroy(&ahead);
         return SL_ERR_NO_MEMORY;
     }
-    sl_sessions_watch(ahead->sessions, chain_here, ahead);
     *out = ahead;
     return SL_OK;
 }

@@ -4,7 +4,7 @@
 #include "client/ctl/commands.h"
 #include "client/ctl/helpers.h"
 #include "client/ctl/status_ready.h"
-#include "client/top/summary.h"
+#include "client/ctl/summary.h"
 #include "runtime/sl_clock.h"
 #include "runtime/sl_metrics.h"
 
@@ -225,32 +225,6 @@ static int not_ready(struct status *status)
         }
     }
     return CTL_FINE;
-}
-
-/* What a person asks for first; NULL: a node whose registrar made no counts has none. To be freed. */
-static struct top_figures *figures_read(const struct ctl *ctl)
-{
-    struct top_figures *figures = malloc(sizeof *figures);
-    if (figures != NULL && top_figures_read(ctl->paths.shm_dir, figures, NULL) != SL_OK) {
-        free(figures);
-        figures = NULL;
-    }
-    return figures;
-}
-
-static void summary_print(const struct ctl *ctl)
-{
-    SL_AUTO(free) void *figures = figures_read(ctl);
-    if (figures != NULL) {
-        top_summary_print(figures);
-        (void)putchar('\n');
-    }
-}
-
-static json_t *summary_json(const struct ctl *ctl)
-{
-    SL_AUTO(free) void *figures = figures_read(ctl);
-    return figures != NULL ? top_summary_json(figures) : NULL;
 }
 
 /* Who watches the actors, and where others read; takes them. */

@@ -43,7 +43,6 @@ SPDX = {
     "libidn2-0": "LGPL-3.0-or-later OR GPL-2.0-or-later", "libjansson4": "MIT", "libk5crypto3": "MIT",
     "libkeyutils1": "LGPL-2.0-or-later", "libkrb5-3": "MIT", "libkrb5support0": "MIT",
     "libmd0": "BSD-3-Clause AND BSD-2-Clause AND ISC AND Beerware", "libmsgpackc2": "BSL-1.0",
-    "libncursesw6": "X11-distribute-modifications-variant",
     "libnettle8": "LGPL-3.0-or-later OR GPL-2.0-or-later", "libnorm1": "LicenseRef-NRL AND BSD-3-Clause", "libp11-kit0": "BSD-3-Clause",
     "libpcre2-dev": "BSD-3-Clause", "libpgm-5.3-0": "LGPL-2.1-only", "libsodium23": "ISC", "libssl-dev": "Apache-2.0",
     "libssl3": "Apache-2.0", "libtasn1-6": "LGPL-2.1-or-later",

@@ -42,54 +42,57 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* By folder, lower ones first; a part begins before those that use it and ends after them. */
+/* All walks go in this order, but that of `left`, which goes the other way: what ends frees space,
+ * freed space goes to loads and then to the request that waited longest, and what goes to the disks is
+ * chosen after that. A part begins before those that use it and ends after them. The simulator and the
+ * unit tests pin the order. */
 const struct reg_part *const reg_parts[] = {
-    /* presence */
+    /* who is there, and memory; nothing is chosen by recency before accesses */
     &reg_peers_part,
-    /* records */
-    &reg_claims_part,
-    &reg_groups_part,
-    &reg_fences_part,
-    &reg_units_part,
-    &reg_retired_part,
-    &reg_seen_part,
-    &reg_leases_part,
-    &reg_bundles_part,
-    &reg_ghosts_part,
-    /* memory */
     &reg_populate_part,
-    &reg_give_back_part,
     &reg_accesses_part,
-    &reg_evict_part,
-    &reg_contributions_part,
-    &reg_charges_part,
-    /* disk */
-    &reg_disks_part,
-    &reg_damaged_part,
-    &reg_members_part,
-    &reg_scan_part,
-    &reg_segments_part,
-    &reg_reclaim_part,
-    &reg_forgets_part,
-    &reg_writes_part,
-    &reg_admission_part,
-    &reg_flushes_part,
-    &reg_promotion_part,
-    &reg_removes_part,
-    /* writers */
-    &reg_reserve_part,
-    &reg_parking_part,
-    &reg_ahead_part,
-    &reg_reservations_part,
-    &reg_transients_part,
-    &reg_holds_part,
-    /* engines */
+    /* what ends with a process, and with its time */
     &reg_engines_part,
     &reg_ends_part,
+    &reg_pool_requests_part,
     &reg_pools_part,
     &reg_pool_notes_part,
-    &reg_pool_requests_part,
-    /* here */
+    &reg_contributions_part,
+    &reg_reservations_part,
+    &reg_fences_part,
+    &reg_charges_part,
+    &reg_disks_part,
+    &reg_claims_part,
+    &reg_groups_part,
+    /* what is known of units; a hold stands in the record before anybody could evict the block */
+    &reg_units_part,
+    &reg_bundles_part,
+    &reg_ghosts_part,
+    &reg_holds_part,
+    &reg_transients_part,
+    &reg_leases_part,
+    &reg_segments_part,
+    /* freed space: loads come before stores that wait for it */
+    &reg_promotion_part,
+    &reg_reclaim_part,
+    &reg_parking_part,
+    /* to disk; disks learn that something changes before it is written */
+    &reg_admission_part,
+    &reg_members_part,
+    &reg_writes_part,
+    &reg_removes_part, /* makes tombstones, which go out next */
+    &reg_forgets_part,
+    &reg_flushes_part,
+    /* what all of these gave up */
+    &reg_retired_part,
+    &reg_scan_part,
+    &reg_evict_part,
+    &reg_give_back_part,
+    &reg_seen_part,
+    /* of these the order does not matter */
+    &reg_reserve_part,
+    &reg_ahead_part,
+    &reg_damaged_part,
     &reg_explain_part,
     &reg_recorder_part,
     NULL,
@@ -104,51 +107,39 @@ static size_t state_space(const struct reg_part *part)
 
 /* ---- who takes part in which walk ---- */
 
-static bool part_walks(const struct reg_part *part, enum reg_walk walk, uint32_t *turn)
+static bool part_walks(const struct reg_part *part, enum reg_walk walk)
 {
-    const struct {
-        bool there;
-        enum reg_turn turn;
-    } walks[REG_WALK_COUNT] = {
-        [REG_WALK_TICK] = {part->tick.run != NULL, part->tick.turn},
-        [REG_WALK_AFTER] = {part->after.run != NULL, part->after.turn},
-        [REG_WALK_RECOVERED] = {part->recovered.run != NULL, part->recovered.turn},
-        [REG_WALK_NEXT] = {part->next_ns != NULL, REG_TURN_ANY},
-        [REG_WALK_ARRIVED] = {part->arrived.run != NULL, part->arrived.turn},
-        [REG_WALK_LEAVING] = {part->leaving != NULL, REG_TURN_ANY},
-        [REG_WALK_LEFT] = {part->left.run != NULL, part->left.turn},
-        [REG_WALK_DIED] = {part->died.run != NULL, part->died.turn},
-        [REG_WALK_KNOWS] = {part->knows != NULL, REG_TURN_ANY},
-        [REG_WALK_GAUGES] = {part->gauges != NULL, REG_TURN_ANY},
-        [REG_WALK_COMMITTED] = {part->committed.run != NULL, part->committed.turn},
-        [REG_WALK_USED] = {part->used != NULL, REG_TURN_ANY},
-        [REG_WALK_SWITCHED] = {part->switched.run != NULL, part->switched.turn},
-        [REG_WALK_WANTED] = {part->wanted != NULL, REG_TURN_ANY},
-        [REG_WALK_DROPPED] = {part->dropped != NULL, REG_TURN_ANY},
-        [REG_WALK_FREED] = {part->freed != NULL, REG_TURN_ANY},
-        [REG_WALK_DISK_KNOWN] = {part->disk_known != NULL, REG_TURN_ANY},
+    const bool walks[REG_WALK_COUNT] = {
+        [REG_WALK_TICK] = part->tick != NULL,
+        [REG_WALK_AFTER] = part->after != NULL,
+        [REG_WALK_RECOVERED] = part->recovered != NULL,
+        [REG_WALK_NEXT] = part->next_ns != NULL,
+        [REG_WALK_ARRIVED] = part->arrived != NULL,
+        [REG_WALK_LEAVING] = part->leaving != NULL,
+        [REG_WALK_LEFT] = part->left != NULL,
+        [REG_WALK_DIED] = part->died != NULL,
+        [REG_WALK_KNOWS] = part->knows != NULL,
+        [REG_WALK_GAUGES] = part->gauges != NULL,
+        [REG_WALK_COMMITTED] = part->committed != NULL,
+        [REG_WALK_USED] = part->used != NULL,
+        [REG_WALK_SWITCHED] = part->switched != NULL,
+        [REG_WALK_WANTED] = part->wanted != NULL,
+        [REG_WALK_DROPPED] = part->dropped != NULL,
+        [REG_WALK_FREED] = part->freed != NULL,
+        [REG_WALK_DISK_KNOWN] = part->disk_known != NULL,
     };
-    *turn = walks[walk].turn != REG_TURN_ANY ? (uint32_t)walks[walk].turn : UINT32_MAX;
-    return walks[walk].there;
+    return walks[walk];
 }
 
-/* Insertion keeps the table's order among equal turns. */
 static void walk_make(struct reg_walks *walks, enum reg_walk walk)
 {
-    uint32_t turns[REG_TABLE_MAX];
-    uint32_t count = 0;
-    for (uint32_t i = 0; reg_parts[i] != NULL; i++) {
-        uint32_t turn;
-        if (!part_walks(reg_parts[i], walk, &turn)) {
-            continue;
+    const uint32_t count = SL_COUNT(reg_parts) - 1;
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct reg_part *part = reg_parts[walk == REG_WALK_LEFT ? count - 1 - i : i];
+        if (part_walks(part, walk)) {
+            walks->of[walk][at++] = part;
         }
-        uint32_t at = count++;
-        for (; at > 0 && turns[at - 1] > turn; at--) {
-            turns[at] = turns[at - 1];
-            walks->of[walk][at] = walks->of[walk][at - 1];
-        }
-        turns[at] = turn;
-        walks->of[walk][at] = reg_parts[i];
     }
 }
 

@@ -343,8 +343,7 @@ static sl_err recorder_restore(struct registrar *self, sl_ref note, const void *
     (void)why;
     if (recorder->buffers[0] == NULL || length_bytes != sizeof(recorder->note) ||
         recorder->note_ref != 0) {
-        sl_index_set_kind(self->index, note, SL_RECORD_FREE);
-        return SL_OK;
+        return SL_ERR_FOREIGN;
     }
     memcpy(&recorder->note, bytes, sizeof(recorder->note));
     recorder->note_ref = note;
@@ -427,11 +426,11 @@ const struct reg_part reg_recorder_part = {
     .drain = recorder_drain,
     .drains = recorder_drains,
     .fini = recorder_fini,
-    .tick = {REG_TURN_ANY, recorder_tick},
-    .after = {REG_TURN_ANY, recorder_after},
+    .tick = recorder_tick,
+    .after = recorder_after,
     .next_ns = recorder_next,
     .job_ended = recorder_job_ended,
-    .committed = {REG_TURN_ANY, recorder_committed},
+    .committed = recorder_committed,
     .used = recorder_used,
     .dropped = recorder_dropped,
     .gauges = recorder_gauges,

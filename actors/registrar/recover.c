@@ -137,11 +137,12 @@ static sl_err recover_blob(struct registrar *self, sl_ref ref, struct sl_error *
     uint32_t length = 0, tag = 0;
     const void *bytes = sl_index_blob_at(self->index, ref, &length, &tag);
     const struct reg_blob *blob = bytes != NULL ? blob_find(tag) : NULL;
-    if (blob != NULL) {
-        return blob->restore(self, ref, bytes, length, why);
+    sl_err err =
+        blob != NULL ? blob->restore(self, ref, bytes, length, why) : (sl_err)SL_ERR_FOREIGN;
+    if (err == SL_ERR_FOREIGN) {
+        sl_index_set_kind(self->index, ref, SL_RECORD_FREE);
     }
-    sl_index_set_kind(self->index, ref, SL_RECORD_FREE);
-    return SL_OK;
+    return err == SL_ERR_FOREIGN ? SL_OK : err;
 }
 
 /* ---- blocks ---- */
@@ -500,7 +501,7 @@ sl_err reg_recover(struct registrar *self, struct sl_error *why)
     }
     REG_EACH(self, REG_WALK_RECOVERED, part)
     {
-        (*part)->recovered.run(self);
+        (*part)->recovered(self);
     }
     return SL_OK;
 }

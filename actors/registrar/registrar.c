@@ -275,7 +275,7 @@ static void registrar_after(struct registrar *self)
 {
     REG_EACH(self, REG_WALK_AFTER, part)
     {
-        (*part)->after.run(self);
+        (*part)->after(self);
     }
     registrar_schedule(self);
 }
@@ -318,7 +318,7 @@ static sl_err registrar_tick(void *state, uint64_t now_ns)
     }
     REG_EACH(self, REG_WALK_TICK, part)
     {
-        (*part)->tick.run(self);
+        (*part)->tick(self);
     }
     registrar_after(self);
     registrar_gauges(self);

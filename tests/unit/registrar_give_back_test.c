@@ -224,47 +224,6 @@ START_TEST(memory_that_may_be_registered_stays)
     }
 END_TEST
 
-START_TEST(clients_of_earlier_releases_keep_it)
-    {
-        struct node *node = node_with_client(lent);
-        struct sl_pins *pins = NULL;
-        struct sl_pins_options options = {.shm_dir = node->fake.paths.shm_dir,
-                                          .name = "pins.client.2",
-                                          .slot_count = 64,
-                                          .access_count = 64,
-                                          .self = proc_of(12),
-                                          .pinned_bytes_max = SL_GIB};
-        ck_assert_int_eq(sl_pins_create(&options, &pins, NULL), SL_OK);
-        char path[1100];
-        snprintf(path, sizeof(path), "%s/pins.client.2", node->fake.paths.shm_dir);
-        FILE *file = fopen(path, "r+b");
-        ck_assert_ptr_nonnull(file);
-        /* Behind the owner and two counts: those of earlier releases have 0 there. */
-        long at = SL_SEGMENT_OWN_OFFSET_BYTES + (long)sizeof(struct sl_proc_id) + 8;
-        uint64_t word = 0;
-        ck_assert_int_eq(fseek(file, at, SEEK_SET), 0);
-        ck_assert_uint_eq(fread(&word, sizeof(word), 1, file), 1);
-        ck_assert_uint_eq(word, 1);
-        word = 0;
-        ck_assert_int_eq(fseek(file, at, SEEK_SET), 0);
-        ck_assert_uint_eq(fwrite(&word, sizeof(word), 1, file), 1);
-        (void)fclose(file);
-        ck_assert_int_eq(node_hello_pins(node, "client.2", "client", 12, "pins.client.2"), SL_OK);
-        ck_assert_int_eq(contribute(node, "a", 64 * SL_MIB), SL_OK);
-        pass(node, 5 * SL_NS_PER_S);
-
-        ck_assert_int_eq(withdraw(node, "a"), SL_OK);
-        pass(node, ALL_NS);
-        ck_assert_uint_ge(there(node), 64 * SL_MIB);
-
-        fake_die(&node->fake, proc_of(12));
-        pass(node, ALL_NS);
-        ck_assert_uint_eq(there(node), 0); /* when the last of them has left */
-        sl_pins_destroy(&pins);
-        node_end(node);
-    }
-END_TEST
-
 /* Killed between two steps, or between the cut of the prefix and the end of a step: nobody looks
  * behind the prefix, and what is there goes with the next registrar's sweep. */
 START_TEST(registrar_that_dies_in_the_middle_has_a_successor_that_goes_on)
@@ -304,7 +263,6 @@ int main(void)
                         (int)SL_COUNT(moments_ns));
     tcase_add_test(tcase, memory_in_use_stays_until_it_is_not);
     tcase_add_loop_test(tcase, memory_that_may_be_registered_stays, 0, (int)SL_COUNT(registered));
-    tcase_add_test(tcase, clients_of_earlier_releases_keep_it);
     tcase_add_test(tcase, registrar_that_dies_in_the_middle_has_a_successor_that_goes_on);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

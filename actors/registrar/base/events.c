@@ -7,7 +7,7 @@ void reg_tell_committed(struct registrar *self, sl_ref unit, const struct sl_gro
     const struct reg_committed what = {.unit = unit, .group = group};
     REG_EACH(self, REG_WALK_COMMITTED, part)
     {
-        (*part)->committed.run(self, &what);
+        (*part)->committed(self, &what);
     }
 }
 
@@ -23,7 +23,7 @@ void reg_tell_switched(struct registrar *self, const struct reg_switched *what)
 {
     REG_EACH(self, REG_WALK_SWITCHED, part)
     {
-        (*part)->switched.run(self, what);
+        (*part)->switched(self, what);
     }
 }
 
@@ -62,10 +62,15 @@ void reg_tell_disk_known(struct registrar *self)
 sl_err reg_note_put(struct registrar *self, const void *bytes, uint32_t length_bytes, uint32_t tag,
                     sl_ref *note, struct sl_error *why)
 {
-    sl_err err = sl_index_blob_put(self->index, bytes, length_bytes, tag, note, why);
+    sl_ref fresh = 0;
+    sl_err err = sl_index_blob_put(self->index, bytes, length_bytes, tag, &fresh, why);
     if (err == SL_ERR_NO_SPACE && self->walks->index_room(self)) {
-        err = sl_index_blob_put(self->index, bytes, length_bytes, tag, note, why);
+        err = sl_index_blob_put(self->index, bytes, length_bytes, tag, &fresh, why);
     }
+    if (err == SL_OK && *note != 0) { /* killed here: two notes, of which the part takes one */
+        sl_index_set_kind(self->index, *note, SL_RECORD_FREE);
+    }
+    *note = err == SL_OK ? fresh : *note;
     return err;
 }
 

@@ -37,7 +37,8 @@ void reg_tell_dropped(struct registrar *self, const struct reg_dropped *what);
 void reg_tell_freed(struct registrar *self, sl_ref ref); /* its extent is nobody's any more */
 void reg_tell_disk_known(struct registrar *self);
 
-/* Puts a note into the index, making room when it must. Errors: SL_ERR_NO_SPACE (*note stays). */
+/* Puts a note into the index in place of *note (0: none), making room when it must. Errors:
+ * SL_ERR_NO_SPACE (the one before stays). */
 sl_err reg_note_put(struct registrar *self, const void *bytes, uint32_t length_bytes, uint32_t tag,
                     sl_ref *note, struct sl_error *why);
 /* Whether eviction must have a copy on disk. */

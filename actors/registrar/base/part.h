@@ -11,87 +11,6 @@
 
 #include <stddef.h>
 
-/* When a part's turn comes in a walk; REG_TURN_ANY comes last, in the order of the table. Order
- * matters: what ends frees space, freed space goes to the request that waited longest, and what
- * goes to the disks is chosen after that. The simulator and the unit tests pin it exactly. */
-enum reg_turn {
-    REG_TURN_ANY,
-
-    /* tick: what time has ended */
-    REG_TICK_POPULATE = 1,
-    REG_TICK_ACCESSES, /* before anything is chosen by recency */
-    REG_TICK_PEERS,    /* whose death waited: its claims end like any */
-    REG_TICK_RESERVATIONS,
-    REG_TICK_HELD,
-    REG_TICK_HOLDS,
-    REG_TICK_POOL_REQUESTS,
-    REG_TICK_CONTRIBUTIONS,
-    REG_TICK_POOLS,
-    REG_TICK_TRANSIENTS,
-    REG_TICK_LEASES,
-    REG_TICK_PARKING,
-    REG_TICK_PROMOTION,
-    REG_TICK_RETIRED,
-    REG_TICK_SCAN,
-
-    /* after: what follows from whatever just happened */
-    REG_AFTER_POPULATE = 1,
-    REG_AFTER_CONTRIBUTIONS,
-    REG_AFTER_FENCES,
-    REG_AFTER_CHARGES,
-    REG_AFTER_PROMOTION, /* loads come before stores that wait for space */
-    REG_AFTER_RECLAIM,
-    REG_AFTER_PARKING,
-    REG_AFTER_ADMISSION,
-    REG_AFTER_MEMBERS, /* disks learn that something changes before it is written */
-    REG_AFTER_WRITES,
-    REG_AFTER_REMOVES, /* makes tombstones, which go out next */
-    REG_AFTER_FORGETS,
-    REG_AFTER_FLUSHES,
-
-    /* recovered: who died while no registrar looked */
-    REG_RECOVERED_PEERS = 1,
-    REG_RECOVERED_ENGINES,
-    REG_RECOVERED_POOLS,
-    REG_RECOVERED_CONTRIBUTIONS,
-    REG_RECOVERED_GROUPS,
-    REG_RECOVERED_RETIRED, /* what all of these gave up */
-
-    /* arrived */
-    REG_ARRIVED_FENCES = 1,
-    REG_ARRIVED_DISKS,
-
-    /* left: requests first, then what the process was writing, then the disk that it served */
-    REG_LEFT_PARKING = 1,
-    REG_LEFT_PROMOTION,
-    REG_LEFT_FLUSHES,
-    REG_LEFT_REMOVES,
-    REG_LEFT_GROUPS,
-    REG_LEFT_CLAIMS,
-    REG_LEFT_DISKS,
-    REG_LEFT_FENCES,
-    REG_LEFT_ENGINES,
-    REG_LEFT_CONTRIBUTIONS,
-
-    /* died */
-    REG_DIED_ENGINES = 1,
-    REG_DIED_POOLS,
-    REG_DIED_CONTRIBUTIONS,
-    REG_DIED_RETIRED, /* its pins are gone */
-
-    /* committed: a hold stands in the record before anybody could evict or end the block */
-    REG_COMMITTED_HOLDS = 1,
-    REG_COMMITTED_WRITES,
-    REG_COMMITTED_TRANSIENTS,
-    REG_COMMITTED_EVICT,
-
-    /* switched */
-    REG_SWITCHED_CHARGES = 1,
-    REG_SWITCHED_SEGMENTS,
-    REG_SWITCHED_ADMISSION,
-    REG_SWITCHED_EVICT,
-};
-
 #define REG_METRIC(state, member) SL_METRIC_ROW(state, metric.member, #member)
 
 enum reg_job { REG_JOB_POPULATE = 1, REG_JOB_RECORD }; /* cookies of what helper threads do */
@@ -109,6 +28,7 @@ struct reg_call { /* something asked of another actor; index: of the call's cook
 
 struct reg_blob { /* a note of the index; the part owns it from restore on */
     uint32_t tag;
+    /* SL_ERR_FOREIGN: it is none of these, or counts no more, and goes. */
     sl_err (*restore)(struct registrar *self, sl_ref note, const void *bytes, uint32_t length_bytes,
                       struct sl_error *why);
 };
@@ -137,41 +57,25 @@ struct reg_part {
     void (*fini)(struct registrar *self);
 
     /* Steps. */
-    struct {
-        enum reg_turn turn;
-        void (*run)(struct registrar *self);
-    } tick, after, recovered;
+    void (*tick)(struct registrar *self);      /* what time has ended */
+    void (*after)(struct registrar *self);     /* what follows from whatever just happened */
+    void (*recovered)(struct registrar *self); /* who died while no registrar looked */
     uint64_t (*next_ns)(const struct registrar *self); /* SL_NEVER_NS: nothing is due */
     void (*job_ended)(struct registrar *self, enum reg_job job, sl_err code);
 
     /* Processes. arrived, left: as the peer of this slot, which is still there; died: in all its
      * roles. knows: it has a role here, so it is watched already. */
-    struct {
-        enum reg_turn turn;
-        void (*run)(struct registrar *self, uint32_t peer, bool restored);
-    } arrived;
-    struct {
-        enum reg_turn turn;
-        void (*run)(struct registrar *self, uint32_t peer);
-    } left;
-    struct {
-        enum reg_turn turn;
-        void (*run)(struct registrar *self, struct sl_proc_id proc);
-    } died;
+    void (*arrived)(struct registrar *self, uint32_t peer, bool restored);
+    void (*left)(struct registrar *self, uint32_t peer);
+    void (*died)(struct registrar *self, struct sl_proc_id proc);
     void (*leaving)(struct registrar *self,
                     uint32_t peer); /* before left: its pins are still open */
     bool (*knows)(const struct registrar *self, struct sl_proc_id proc);
 
     /* Records (events.h). dropped is told just before it happens, the others when it has; all
      * before the caller goes on. */
-    struct {
-        enum reg_turn turn;
-        void (*run)(struct registrar *self, const struct reg_committed *what);
-    } committed;
-    struct {
-        enum reg_turn turn;
-        void (*run)(struct registrar *self, const struct reg_switched *what);
-    } switched;
+    void (*committed)(struct registrar *self, const struct reg_committed *what);
+    void (*switched)(struct registrar *self, const struct reg_switched *what);
     void (*used)(struct registrar *self, const struct reg_used *what);
     void (*wanted)(struct registrar *self, sl_ref unit);
     void (*dropped)(struct registrar *self, const struct reg_dropped *what);

@@ -370,8 +370,8 @@ const struct reg_part reg_admission_part = {
     REG_METRICS(metrics),
     .init = admission_init,
     .fini = admission_fini,
-    .after = {REG_AFTER_ADMISSION, admission_after},
-    .committed = {REG_COMMITTED_WRITES, admission_committed},
-    .switched = {REG_SWITCHED_ADMISSION, admission_switched},
+    .after = admission_after,
+    .committed = admission_committed,
+    .switched = admission_switched,
     .wanted = admission_wanted,
 };

@@ -93,15 +93,13 @@ static sl_err disk_restore(struct registrar *self, sl_ref ref, const void *bytes
         memcpy(&note, bytes, sizeof(note));
     }
     if (!self->tier->on || note.version != DISK_NOTE_VERSION || note.slot >= REG_DISK_UNKNOWN) {
-        sl_index_set_kind(self->index, ref, SL_RECORD_FREE);
-        return SL_OK;
+        return SL_ERR_FOREIGN;
     }
     struct reg_disk *disk = &self->tier->disks[note.slot];
     if (disk->note != 0) { /* killed between the new note and the end of the old one */
         sl_index_set_kind(self->index, disk->note, SL_RECORD_FREE);
     }
     disk->used = true;
-    disk->named = true;
     disk->name = note.name;
     disk->proc = note.proc;
     disk->note = ref;
@@ -113,35 +111,24 @@ static sl_err disk_remember(struct registrar *self, uint32_t slot, struct sl_err
     struct reg_disk *disk = &self->tier->disks[slot];
     const struct disk_note note = {
         .version = DISK_NOTE_VERSION, .slot = slot, .proc = disk->proc, .name = disk->name};
-    sl_ref old = disk->note;
-    sl_err err = reg_note_put(self, &note, sizeof(note), REG_BLOB_DISK, &disk->note, why);
-    if (err != SL_OK) {
-        disk->note = old;
-    } else if (old != 0) {
-        sl_index_set_kind(self->index, old, SL_RECORD_FREE);
-    }
-    return err;
+    return reg_note_put(self, &note, sizeof(note), REG_BLOB_DISK, &disk->note, why);
 }
 
 static uint32_t disk_find(const struct registrar *self, const struct reg_disk_name *name)
 {
     for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) {
         const struct reg_disk *disk = &self->tier->disks[i];
-        if (disk->used && disk->named && memcmp(&disk->name, name, sizeof(*name)) == 0) {
+        if (disk->used && disk->note != 0 && memcmp(&disk->name, name, sizeof(*name)) == 0) {
             return i;
         }
     }
     return REG_NONE;
 }
 
-/* The slot of a disk that has none: that of an index which knew of one disk alone, or a free one.
- */
-static uint32_t disk_slot(const struct registrar *self, uint32_t path)
+/* A free slot; REG_NONE: there is none. */
+static uint32_t disk_slot(const struct registrar *self)
 {
     uint32_t slot = REG_NONE;
-    if (self->tier->disks[path].used && !self->tier->disks[path].named) {
-        return path;
-    }
     for (uint32_t i = REG_DISK_UNKNOWN; i-- > 0;) {
         slot = self->tier->disks[i].used ? slot : i;
     }
@@ -192,7 +179,7 @@ static void disk_fenced(struct registrar *self, uint32_t path, const struct sl_m
     sl_err code = msg->code;
     self->tier->paths[path].fenced_seq = code == SL_OK ? self->tier->paths[path].fence_seq : 0;
     self->tier->paths[path].fence_seq = 0;
-    if (code != SL_OK && code != SL_ERR_UNSUPPORTED) {
+    if (code != SL_OK) {
         reg_path_fence(self, path);
     }
 }
@@ -341,7 +328,7 @@ void reg_disks_settle(struct registrar *self)
     }
 }
 
-/* A tierer that tells no name is one of before there were several disks. */
+/* A disk that has no name is known by its path. */
 static struct reg_disk_name name_of(uint32_t path, const struct sl_bytes *told)
 {
     struct reg_disk_name name = {{0}};
@@ -371,7 +358,7 @@ sl_err reg_disk_told(struct registrar *self, uint32_t at, const struct sl_body_d
     if (verdict != SL_OK) {
         return verdict;
     }
-    slot = fresh ? disk_slot(self, at) : slot;
+    slot = fresh ? disk_slot(self) : slot;
     if (slot == REG_NONE) {
         return sl_fail(why, SL_ERR_LIMIT,
                        "%u disks are remembered from before: restart the node without its memory",
@@ -380,7 +367,6 @@ sl_err reg_disk_told(struct registrar *self, uint32_t at, const struct sl_body_d
     struct reg_disk *disk = &tier->disks[slot];
     struct reg_disk before = *disk;
     disk->used = true;
-    disk->named = true;
     disk->gone = false;
     disk->born = disk->born || (fresh && found->blank);
     disk->name = name;
@@ -671,8 +657,8 @@ const struct reg_part reg_disks_part = {
     REG_BLOBS(blobs),
     .settings = disks_init,
     .next_ns = disks_next,
-    .arrived = {REG_ARRIVED_DISKS, disk_arrived},
-    .left = {REG_LEFT_DISKS, disk_left},
+    .arrived = disk_arrived,
+    .left = disk_left,
     .copy_required = disk_required,
     .gauges = disks_gauges,
     .health = disks_health,

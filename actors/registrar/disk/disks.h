@@ -45,7 +45,6 @@ struct reg_path { /* an entry of disk_path: served by the tierer of this number 
  * restart with the paths in another order finds everything. */
 struct reg_disk {
     bool used;
-    bool named; /* false: unknown, or of an index that was made when there was one disk */
     bool gone;  /* no path leads there any more: its places are being forgotten */
     bool stale; /* what was removed may be there: its values go, also from memory */
     bool born;  /* it was blank when it came while this index was there */
@@ -114,9 +113,6 @@ struct reg_tier { /* all disks together */
 };
 
 #define REG_DISK_BIT(disk) ((uint16_t)(1u << (disk)))
-void reg_disk_arrived(struct registrar *self, uint32_t peer);
-void reg_disk_left(struct registrar *self, uint32_t peer);
-void reg_disk_fenced(struct registrar *self, uint32_t path, sl_err code);
 /* A record of the index names this slot: it is one, whether a note says so or not. */
 void reg_disk_named_by_place(struct registrar *self, uint32_t disk);
 /* Disks (a bit each) that may hold something under the record's key that its place does not name:

@@ -114,7 +114,7 @@ const struct reg_part reg_flushes_part = {
     REG_HANDLERS(handlers),
     .init = flushes_init,
     .fini = flushes_fini,
-    .after = {REG_AFTER_FLUSHES, flushes_check},
+    .after = flushes_check,
     .next_ns = flushes_next,
-    .left = {REG_LEFT_FLUSHES, flushes_forget},
+    .left = flushes_forget,
 };

@@ -197,8 +197,7 @@ static sl_err forget_restore(struct registrar *self, sl_ref ref, const void *byt
         }
     }
     if (forget == NULL) {
-        sl_index_set_kind(self->index, ref, SL_RECORD_FREE);
-        return SL_OK;
+        return SL_ERR_FOREIGN;
     }
     forget->note = ref;
     forget->restored = true;
@@ -473,6 +472,6 @@ const struct reg_part reg_forgets_part = {
     .init = forgets_init,
     .fini = forgets_fini,
     .dropped = forgets_dropped,
-    .after = {REG_AFTER_FORGETS, forgets_pump},
+    .after = forgets_pump,
     .gauges = forgets_gauges,
 };

@@ -34,11 +34,10 @@ struct members_note { /* a BLOB of the index */
     uint32_t met; /* a bit each */
     uint32_t closed;
     struct reg_member list[REG_MEMBERS_MAX];
-    uint64_t came[REG_MEMBERS_MAX]; /* not in version 1, as what follows */
+    uint64_t came[REG_MEMBERS_MAX];
     uint64_t doubts[REG_MEMBERS_MAX][REG_DOUBTS_MAX];
     uint64_t born; /* a bit each */
 };
-#define MEMBERS_NOTE_BYTES_1 offsetof(struct members_note, came)
 
 static const struct reg_member *member_find(const struct reg_member *list, uint32_t count,
                                             const struct reg_disk_name *name)
@@ -77,14 +76,11 @@ static sl_err members_restore(struct registrar *self, sl_ref ref, const void *by
     (void)why;
     struct reg_members *members = &self->tier->members;
     struct members_note note = {0};
-    if (length_bytes == sizeof(note) || length_bytes == MEMBERS_NOTE_BYTES_1) {
-        memcpy(&note, bytes, length_bytes);
+    if (length_bytes == sizeof(note)) {
+        memcpy(&note, bytes, sizeof(note));
     }
-    bool whole =
-        length_bytes == sizeof(note) ? note.version == MEMBERS_NOTE_VERSION : note.version == 1;
-    if (!self->tier->on || !whole || note.count > REG_MEMBERS_MAX) {
-        sl_index_set_kind(self->index, ref, SL_RECORD_FREE);
-        return SL_OK;
+    if (!self->tier->on || note.version != MEMBERS_NOTE_VERSION || note.count > REG_MEMBERS_MAX) {
+        return SL_ERR_FOREIGN;
     }
     if (members->note != 0) { /* killed between the new note and the end of the old one */
         sl_index_set_kind(self->index, members->note, SL_RECORD_FREE);
@@ -108,7 +104,6 @@ static sl_err members_remember(struct registrar *self, struct sl_error *why)
                                 .count = members->count,
                                 .epoch = members->epoch,
                                 .closed = members->closed};
-    sl_ref fresh = 0;
     memcpy(note.list, members->list, sizeof(note.list));
     memcpy(note.came, members->came, sizeof(note.came));
     memcpy(note.doubts, members->doubts, sizeof(note.doubts));
@@ -116,15 +111,7 @@ static sl_err members_remember(struct registrar *self, struct sl_error *why)
         note.met |= (uint32_t)members->met[i] << i;
         note.born |= (uint64_t)members->born[i] << i;
     }
-    sl_err err = reg_note_put(self, &note, sizeof(note), REG_BLOB_MEMBERS, &fresh, why);
-    if (err != SL_OK) {
-        return err;
-    }
-    if (members->note != 0) {
-        sl_index_set_kind(self->index, members->note, SL_RECORD_FREE);
-    }
-    members->note = fresh;
-    return SL_OK;
+    return reg_note_put(self, &note, sizeof(note), REG_BLOB_MEMBERS, &members->note, why);
 }
 
 static void member_drop(struct reg_members *members, uint32_t at)
@@ -386,7 +373,7 @@ static bool told_before(const struct registrar *self, uint32_t at)
     for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) {
         const struct reg_disk *disk = &self->tier->disks[i];
         before =
-            before || (disk->used && disk->named &&
+            before || (disk->used && disk->note != 0 &&
                        memcmp(&disk->name, &path->standing.self.name, sizeof(disk->name)) == 0 &&
                        sl_proc_id_equal(disk->proc, self->peers->all[path->peer].proc));
     }
@@ -749,5 +736,5 @@ const struct reg_part reg_members_part = {
     .name = "members",
     REG_CALLS(calls),
     REG_BLOBS(blobs),
-    .after = {REG_AFTER_MEMBERS, members_pump},
+    .after = members_pump,
 };

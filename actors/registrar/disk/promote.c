@@ -736,8 +736,8 @@ const struct reg_part reg_promotion_part = {
     .settings = promotion_settings,
     .init = reg_promotes_init,
     .fini = reg_promotes_fini,
-    .tick = {REG_TICK_PROMOTION, promotes_expire},
-    .after = {REG_AFTER_PROMOTION, reg_promotes_pump},
+    .tick = promotes_expire,
+    .after = reg_promotes_pump,
     .next_ns = promotion_next,
-    .left = {REG_LEFT_PROMOTION, reg_promotes_forget},
+    .left = reg_promotes_forget,
 };

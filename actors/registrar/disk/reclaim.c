@@ -405,6 +405,6 @@ static const struct reg_handler handlers[] = {
 const struct reg_part reg_reclaim_part = {
     .name = "reclaim",
     REG_HANDLERS(handlers),
-    .after = {REG_AFTER_RECLAIM, reclaims_run},
+    .after = reclaims_run,
     .next_ns = reclaims_next,
 };

@@ -694,7 +694,7 @@ const struct reg_part reg_removes_part = {
     REG_METRICS(metrics),
     REG_HANDLERS(handlers),
     .fini = removes_fini,
-    .after = {REG_AFTER_REMOVES, removes_after},
+    .after = removes_after,
     .next_ns = removes_next,
-    .left = {REG_LEFT_REMOVES, removes_forget},
+    .left = removes_forget,
 };

@@ -434,5 +434,5 @@ static const struct reg_handler handlers[] = {
 const struct reg_part reg_scan_part = {
     .name = "scan",
     REG_HANDLERS(handlers),
-    .tick = {REG_TICK_SCAN, disk_sweep},
+    .tick = disk_sweep,
 };

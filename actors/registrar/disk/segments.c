@@ -228,5 +228,5 @@ static void segments_switched(struct registrar *self, const struct reg_switched 
 const struct reg_part reg_segments_part = {
     .name = "segments",
     .fini = segments_fini,
-    .switched = {REG_SWITCHED_SEGMENTS, segments_switched},
+    .switched = segments_switched,
 };

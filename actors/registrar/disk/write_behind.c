@@ -741,6 +741,6 @@ const struct reg_part reg_writes_part = {
     .init = writes_init,
     .drains = writes_drain,
     .fini = writes_fini,
-    .after = {REG_AFTER_WRITES, writes_pump},
+    .after = writes_pump,
     .gauges = writes_gauges,
 };

@@ -95,8 +95,7 @@ static sl_err note_put(struct registrar *self, struct reg_engine *engine, uint32
     memcpy(buffer, &note, sizeof(note));
     memcpy(buffer + sizeof(note), engine->frame + at, piece);
     uint32_t length = (uint32_t)(sizeof(note) + piece);
-    sl_err err = reg_note_put(self, buffer, length, REG_BLOB_ENGINE, &engine->blobs[index], why);
-    return err;
+    return reg_note_put(self, buffer, length, REG_BLOB_ENGINE, &engine->blobs[index], why);
 }
 
 static sl_err engine_note(struct registrar *self, struct reg_engine *engine, struct sl_error *why)
@@ -467,8 +466,7 @@ static sl_err engine_blob_restore(struct registrar *self, sl_ref blob, const voi
     }
     if (engine == NULL || engine->blob_count != note.count ||
         engine->frame_bytes != note.frame_bytes || engine->blobs[note.index] != 0) {
-        sl_index_set_kind(self->index, blob, SL_RECORD_FREE);
-        return SL_OK;
+        return SL_ERR_FOREIGN;
     }
     engine->blobs[note.index] = blob;
     memcpy(engine->frame + note.index * NOTE_FRAME_BYTES,
@@ -541,9 +539,9 @@ const struct reg_part reg_engines_part = {
     .settings = engines_settings,
     .init = engines_init,
     .fini = engines_fini,
-    .recovered = {REG_RECOVERED_ENGINES, engines_check},
-    .left = {REG_LEFT_ENGINES, engines_left},
-    .died = {REG_DIED_ENGINES, engines_died},
+    .recovered = engines_check,
+    .left = engines_left,
+    .died = engines_died,
     .knows = engines_of,
     .gauges = engines_gauges,
 };

@@ -57,14 +57,9 @@ sl_err reg_pool_note_write(struct registrar *self, struct reg_pool *pool, struct
     memcpy(bytes, &note, sizeof(note));
     memcpy(bytes + sizeof(note), pool->mappers, mapper_bytes);
     uint32_t length = (uint32_t)sizeof(note) + mapper_bytes;
-    sl_ref blob = 0;
-    sl_err err = reg_note_put(self, bytes, length, REG_BLOB_POOL, &blob, why);
-    if (err != SL_OK) {
-        return err;
-    }
-    reg_pool_note_drop(self, pool); /* killed here: two notes, of which the younger one counts */
-    pool->blob = blob;
-    return SL_OK;
+    sl_err err = reg_note_put(self, bytes, length, REG_BLOB_POOL, &pool->blob, why);
+    pool->unnoted = pool->unnoted && err != SL_OK;
+    return err;
 }
 
 bool reg_pool_note(struct registrar *self, uint32_t row)
@@ -133,8 +128,7 @@ static sl_err pool_restore(struct registrar *self, sl_ref blob, const void *byte
     (void)why;
     struct pool_note note = {0};
     if (length_bytes < sizeof(note)) {
-        sl_index_set_kind(self->index, blob, SL_RECORD_FREE);
-        return SL_OK;
+        return SL_ERR_FOREIGN;
     }
     memcpy(&note, bytes, sizeof(note));
     uint32_t row = note_fits(&note, bytes, length_bytes)
@@ -150,8 +144,7 @@ static sl_err pool_restore(struct registrar *self, sl_ref blob, const void *byte
         }
     }
     if (pool == NULL) {
-        sl_index_set_kind(self->index, blob, SL_RECORD_FREE);
-        return SL_OK;
+        return SL_ERR_FOREIGN;
     }
     reg_pool_note_drop(self, pool);
     pool->blob = blob;

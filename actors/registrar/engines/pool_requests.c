@@ -717,6 +717,6 @@ static const struct reg_handler handlers[] = {
 const struct reg_part reg_pool_requests_part = {
     .name = "pool_requests",
     REG_HANDLERS(handlers),
-    .tick = {REG_TICK_POOL_REQUESTS, pool_waiters_expire},
+    .tick = pool_waiters_expire,
     .next_ns = pool_waiters_next,
 };

@@ -663,8 +663,8 @@ const struct reg_part reg_pools_part = {
     .settings = pools_settings,
     .init = pools_init,
     .fini = pools_fini,
-    .tick = {REG_TICK_POOLS, pools_tick},
-    .recovered = {REG_RECOVERED_POOLS, pools_check},
-    .died = {REG_DIED_POOLS, pools_died},
+    .tick = pools_tick,
+    .recovered = pools_check,
+    .died = pools_died,
     .gauges = pools_gauges,
 };

@@ -101,7 +101,7 @@ const struct reg_part reg_accesses_part = {
     REG_STATE(accesses, reg_accesses),
     REG_METRICS(metrics),
     .gauges = accesses_gauges,
-    .tick = {REG_TICK_ACCESSES, accesses_tick},
-    .arrived = {REG_TURN_ANY, accesses_arrived},
+    .tick = accesses_tick,
+    .arrived = accesses_arrived,
     .leaving = accesses_leaving,
 };

@@ -443,8 +443,8 @@ static uint64_t charges_next(const struct registrar *self)
 
 const struct reg_part reg_charges_part = {
     .name = "charges",
-    .after = {REG_AFTER_CHARGES, charges_after},
+    .after = charges_after,
     .next_ns = charges_next,
-    .switched = {REG_SWITCHED_CHARGES, charges_switched},
+    .switched = charges_switched,
     .freed = charge_end,
 };

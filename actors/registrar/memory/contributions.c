@@ -1,6 +1,7 @@
 /* actors/registrar/memory/contributions.c - the table of contributions: CONTRIBUTE, WITHDRAW,
  * CONTRIBUTIONS, their notes in the index, and their ends. Who is charged with what: charges.c. */
 #include "actors/registrar/memory/contributions.h"
+#include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/memory/evict.h"
 #include "actors/registrar/memory/populate.h"
@@ -72,6 +73,14 @@ static bool contribution_lasts(const struct reg_contribution *at)
     return reg_proc_none(at->proc);
 }
 
+static void note_drop(struct registrar *self, struct reg_contribution *at)
+{
+    if (at->note != 0) {
+        sl_index_set_kind(self->index, at->note, SL_RECORD_FREE);
+    }
+    at->note = 0;
+}
+
 /* The note of how it is now, in the place of the one before. Making room for it may evict the last
  * value that one that ends pays for: then it is over, and has no note. Errors: SL_ERR_NO_SPACE (the
  * one before stays). */
@@ -88,22 +97,12 @@ static sl_err contribution_note(struct registrar *self, uint32_t number, struct 
     uint32_t bytes = (uint32_t)(offsetof(struct contribution_note, name) + strlen(at->name));
     memcpy(note.process, at->process, sizeof(note.process));
     memcpy(note.name, at->name, sizeof(note.name));
-    sl_ref fresh = 0;
-    sl_err err = sl_index_blob_put(self->index, &note, bytes, REG_BLOB_CONTRIBUTION, &fresh, why);
-    if (err == SL_ERR_NO_SPACE && reg_make_index_room(self)) {
-        if (at->state == REG_CONTRIBUTION_FREE) {
-            return SL_OK;
-        }
-        err = sl_index_blob_put(self->index, &note, bytes, REG_BLOB_CONTRIBUTION, &fresh, why);
+    sl_err err = reg_note_put(self, &note, bytes, REG_BLOB_CONTRIBUTION, &at->note, why);
+    if (at->state == REG_CONTRIBUTION_FREE) {
+        note_drop(self, at);
+        return SL_OK;
     }
-    if (err != SL_OK) {
-        return err;
-    }
-    if (at->note != 0) {
-        sl_index_set_kind(self->index, at->note, SL_RECORD_FREE);
-    }
-    at->note = fresh;
-    return SL_OK;
+    return err;
 }
 
 /* ---- ends ---- */
@@ -128,9 +127,7 @@ void reg_contribution_left(struct registrar *self, uint32_t number)
         return;
     }
     SL_ASSERT(at->used_bytes == 0);
-    if (at->note != 0) {
-        sl_index_set_kind(self->index, at->note, SL_RECORD_FREE);
-    }
+    note_drop(self, at);
     withdraw_answer(self, at, SL_OK);
     self->contributions->ending &= ~BIT(number);
     *at = (struct reg_contribution){.state = REG_CONTRIBUTION_FREE};
@@ -173,10 +170,8 @@ static void contribution_end(struct registrar *self, uint32_t number, const char
         reg_contribution_left(self, number);
         return;
     }
-    if (contribution_note(self, number, NULL) != SL_OK && at->note != 0) {
-        /* A successor finds its values without it: they leave memory. */
-        sl_index_set_kind(self->index, at->note, SL_RECORD_FREE);
-        at->note = 0;
+    if (contribution_note(self, number, NULL) != SL_OK) {
+        note_drop(self, at); /* a successor finds its values without it: they leave memory */
     }
     all->again_ns = 0;
 }
@@ -509,16 +504,14 @@ static sl_err contribution_restore(struct registrar *self, sl_ref ref, const voi
     struct reg_contributions *all = self->contributions;
     struct contribution_note note;
     if (!all->on || !note_read(bytes, length_bytes, &note)) {
-        sl_index_set_kind(self->index, ref, SL_RECORD_FREE);
-        return SL_OK;
+        return SL_ERR_FOREIGN;
     }
     struct reg_contribution *at = &all->all[note.number];
     bool again = at->state != REG_CONTRIBUTION_FREE; /* killed between two notes of it */
     uint64_t others_bytes =
         note.ends != 0 ? 0 : self->space.contributed_bytes; /* that one counts no more */
     if (!again && note.length_bytes > sl_arena_data_bytes(self->arena) - others_bytes) {
-        sl_index_set_kind(self->index, ref, SL_RECORD_FREE); /* no registrar wrote that */
-        return SL_OK;
+        return SL_ERR_FOREIGN; /* no registrar wrote that */
     }
     if (again) { /* the one that says that it ends is the later one */
         sl_index_set_kind(self->index, note.ends != 0 ? at->note : ref, SL_RECORD_FREE);
@@ -592,11 +585,11 @@ const struct reg_part reg_contributions_part = {
     .settings = contributions_settings,
     .init = contributions_init,
     .fini = contributions_fini,
-    .tick = {REG_TICK_CONTRIBUTIONS, contributions_expire},
-    .after = {REG_AFTER_CONTRIBUTIONS, contributions_answer},
-    .recovered = {REG_RECOVERED_CONTRIBUTIONS, contributions_check},
+    .tick = contributions_expire,
+    .after = contributions_answer,
+    .recovered = contributions_check,
     .next_ns = contributions_next,
-    .left = {REG_LEFT_CONTRIBUTIONS, contributions_left},
-    .died = {REG_DIED_CONTRIBUTIONS, contributions_died},
+    .left = contributions_left,
+    .died = contributions_died,
     .gauges = contributions_gauges,
 };

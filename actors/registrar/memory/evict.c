@@ -334,9 +334,7 @@ static void searched_note(struct registrar *self, uint32_t taken, uint64_t bytes
     sl_metric_add(self->env->metrics, self->evict->metric.evicted_bytes, bytes);
 }
 
-/* Takes units from the old end until want_bytes of them or a batch are out, and frees what nobody
- * pins. Gives how many units went. */
-static uint32_t evict_batch(struct registrar *self, uint64_t want_bytes)
+uint32_t reg_evict(struct registrar *self, uint64_t want_bytes)
 {
     uint64_t from = self->retired->count;
     struct eviction evict = {
@@ -361,11 +359,6 @@ static uint32_t evict_batch(struct registrar *self, uint64_t want_bytes)
     return evict.taken;
 }
 
-uint32_t reg_evict(struct registrar *self, uint64_t want_bytes)
-{
-    return evict_batch(self, want_bytes);
-}
-
 bool reg_make_room(struct registrar *self, uint64_t want_bytes)
 {
     if (reg_free_bytes(self) >= want_bytes) {
@@ -381,7 +374,7 @@ bool reg_make_room(struct registrar *self, uint64_t want_bytes)
     reg_peers_drain(self);
     for (uint32_t round = 0; round < EVICT_ROUNDS_MAX && reg_free_bytes(self) < want_bytes;
          round++) {
-        if (evict_batch(self, want_bytes - reg_free_bytes(self)) == 0) {
+        if (reg_evict(self, want_bytes - reg_free_bytes(self)) == 0) {
             break;
         }
     }
@@ -400,7 +393,7 @@ sl_err reg_take(struct registrar *self, uint64_t length_bytes, uint64_t *offset_
         if (enough && reg_populate_hurry(self, space)) {
             continue;
         }
-        if (enough ? evict_batch(self, space << (i / 8)) == 0 : !reg_make_room(self, space)) {
+        if (enough ? reg_evict(self, space << (i / 8)) == 0 : !reg_make_room(self, space)) {
             break;
         }
     }
@@ -489,7 +482,7 @@ static bool quiet_spare_pinned(struct registrar *self, struct quiet_victim *vict
 }
 
 /* Gives how many units left memory. */
-static uint32_t evict_quietly(struct registrar *self, uint64_t want_bytes)
+uint32_t reg_evict_quietly(struct registrar *self, uint64_t want_bytes)
 {
     struct quiet_victim victims[QUIET_UNITS_MAX];
     uint64_t extents = 0;
@@ -511,11 +504,6 @@ static uint32_t evict_quietly(struct registrar *self, uint64_t want_bytes)
     return taken;
 }
 
-uint32_t reg_evict_quietly(struct registrar *self, uint64_t want_bytes)
-{
-    return evict_quietly(self, want_bytes);
-}
-
 sl_err reg_take_quietly(struct registrar *self, uint64_t length_bytes, uint64_t batch_bytes,
                         uint64_t *offset_bytes)
 {
@@ -523,7 +511,7 @@ sl_err reg_take_quietly(struct registrar *self, uint64_t length_bytes, uint64_t 
     sl_err err = sl_alloc_take(self->alloc, length_bytes, offset_bytes);
     for (uint32_t i = 0; err == SL_ERR_NO_SPACE && i < QUIET_TRIES_MAX; i++) {
         uint64_t free_bytes = reg_free_bytes(self);
-        if (evict_quietly(self, free_bytes < space ? space - free_bytes : space) == 0) {
+        if (reg_evict_quietly(self, free_bytes < space ? space - free_bytes : space) == 0) {
             break;
         }
         err = sl_alloc_take(self->alloc, length_bytes, offset_bytes);
@@ -601,7 +589,7 @@ const struct reg_part reg_evict_part = {
     REG_STATE(evict, reg_evict),
     REG_METRICS(metrics),
     .settings = evict_settings,
-    .committed = {REG_COMMITTED_EVICT, evict_committed},
-    .switched = {REG_SWITCHED_EVICT, evict_switched},
+    .committed = evict_committed,
+    .switched = evict_switched,
     .index_room = reg_make_index_room,
 };

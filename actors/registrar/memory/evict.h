@@ -34,7 +34,8 @@ sl_err reg_take(struct registrar *self, uint64_t length_bytes, uint64_t *offset_
  * where something must leave, it makes room for all of it with one scan of the pins. */
 sl_err reg_take_quietly(struct registrar *self, uint64_t length_bytes, uint64_t batch_bytes,
                         uint64_t *offset_bytes);
-/* One batch of the oldest units that may leave; gives how many went. quietly: as above. */
+/* One batch of the oldest units that may leave, until want_bytes of them are out; what nobody pins is
+ * free. Gives how many went. quietly: as above. */
 uint32_t reg_evict(struct registrar *self, uint64_t want_bytes);
 uint32_t reg_evict_quietly(struct registrar *self, uint64_t want_bytes);
 bool reg_make_index_room(

@@ -181,16 +181,7 @@ static sl_err peer_note(struct registrar *self, struct reg_peer *peer, struct sl
     memcpy(note.name, peer->name, sizeof(note.name));
     memcpy(note.role, peer->role, sizeof(note.role));
     memcpy(note.segment, peer->segment, sizeof(note.segment));
-    sl_ref old = peer->blob;
-    sl_err err = reg_note_put(self, &note, sizeof(note), REG_BLOB_PEER, &peer->blob, why);
-    if (err != SL_OK) {
-        peer->blob = old;
-        return err;
-    }
-    if (old != 0) {
-        sl_index_set_kind(self->index, old, SL_RECORD_FREE);
-    }
-    return SL_OK;
+    return reg_note_put(self, &note, sizeof(note), REG_BLOB_PEER, &peer->blob, why);
 }
 
 static void peer_kind(struct reg_peer *peer)
@@ -204,7 +195,7 @@ static void peer_arrived(struct registrar *self, uint32_t slot, bool restored)
 {
     REG_EACH(self, REG_WALK_ARRIVED, part)
     {
-        (*part)->arrived.run(self, slot, restored);
+        (*part)->arrived(self, slot, restored);
     }
 }
 
@@ -346,7 +337,7 @@ static void peer_died(struct registrar *self, uint32_t slot)
     peer->fence_lates = 0;
     REG_EACH(self, REG_WALK_LEFT, part)
     {
-        (*part)->left.run(self, slot);
+        (*part)->left(self, slot);
     }
     peer->quarantined_bytes = 0;
     reg_log(self, peer->client ? SL_LOG_DEBUG : SL_LOG_WARN, 0, "%s is gone: process %u",
@@ -412,7 +403,7 @@ static void process_left(struct registrar *self, struct sl_proc_id proc)
 {
     REG_EACH(self, REG_WALK_DIED, part)
     {
-        (*part)->died.run(self, proc);
+        (*part)->died(self, proc);
     }
     self->space.freed = true;
 }
@@ -508,8 +499,7 @@ static sl_err peer_restore(struct registrar *self, sl_ref blob, const void *byte
 {
     struct peer_note note;
     if (length_bytes != sizeof(note)) {
-        sl_index_set_kind(self->index, blob, SL_RECORD_FREE);
-        return SL_OK;
+        return SL_ERR_FOREIGN;
     }
     memcpy(&note, bytes, sizeof(note));
     note.name[sizeof(note.name) - 1] = '\0';
@@ -540,8 +530,7 @@ static sl_err peer_restore(struct registrar *self, sl_ref blob, const void *byte
                        note.name, self->set.clients_max);
     }
     if (slot == REG_NONE) {
-        sl_index_set_kind(self->index, blob, SL_RECORD_FREE);
-        return SL_OK;
+        return SL_ERR_FOREIGN;
     }
     struct reg_peer *peer = &self->peers->all[slot];
     memcpy(peer->role, note.role, sizeof(peer->role));
@@ -618,7 +607,7 @@ const struct reg_part reg_peers_part = {
     REG_BLOBS(blobs),
     .init = peers_init,
     .fini = peers_fini,
-    .tick = {REG_TICK_PEERS, outlived_tick},
-    .recovered = {REG_RECOVERED_PEERS, peers_check},
+    .tick = outlived_tick,
+    .recovered = peers_check,
     .gauges = peers_gauges,
 };

@@ -196,6 +196,6 @@ const struct reg_part reg_claims_part = {
     .init = claims_init,
     .fini = claims_fini,
     .next_ns = claims_next,
-    .left = {REG_LEFT_CLAIMS, claims_left},
+    .left = claims_left,
     .gauges = claims_gauges,
 };

@@ -462,9 +462,9 @@ static const struct reg_call calls[] = {
 const struct reg_part reg_fences_part = {
     .name = "fences",
     REG_CALLS(calls),
-    .tick = {REG_TICK_HELD, held_tick},
-    .after = {REG_AFTER_FENCES, fences_send},
+    .tick = held_tick,
+    .after = fences_send,
     .next_ns = fences_next,
-    .arrived = {REG_ARRIVED_FENCES, fences_ask_again},
-    .left = {REG_LEFT_FENCES, claims_writer_died},
+    .arrived = fences_ask_again,
+    .left = claims_writer_died,
 };

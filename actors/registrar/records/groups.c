@@ -147,6 +147,6 @@ const struct reg_part reg_groups_part = {
     REG_STATE(groups, reg_groups),
     .init = groups_init,
     .fini = groups_fini,
-    .recovered = {REG_RECOVERED_GROUPS, groups_recovered},
-    .left = {REG_LEFT_GROUPS, groups_left},
+    .recovered = groups_recovered,
+    .left = groups_left,
 };

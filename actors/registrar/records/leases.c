@@ -170,5 +170,5 @@ const struct reg_part reg_leases_part = {
     .name = "leases",
     REG_STATE(lease_ends, reg_lease_ends),
     .fini = leases_fini,
-    .tick = {REG_TICK_LEASES, reg_lease_ends_run},
+    .tick = reg_lease_ends_run,
 };

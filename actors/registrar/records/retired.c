@@ -196,9 +196,9 @@ const struct reg_part reg_retired_part = {
     REG_STATE(retired, reg_retired),
     REG_METRICS(metrics),
     .fini = retired_fini,
-    .tick = {REG_TICK_RETIRED, retired_tick},
-    .recovered = {REG_RECOVERED_RETIRED, retired_again},
+    .tick = retired_tick,
+    .recovered = retired_again,
     .next_ns = retired_next,
-    .died = {REG_DIED_RETIRED, retired_died},
+    .died = retired_died,
     .gauges = retired_gauges,
 };

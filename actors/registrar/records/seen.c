@@ -45,5 +45,5 @@ const struct reg_part reg_seen_part = {
     REG_STATE(seen, reg_seen),
     .init = seen_init,
     .fini = seen_fini,
-    .committed = {.run = seen_committed},
+    .committed = seen_committed,
 };

@@ -469,9 +469,9 @@ const struct reg_part reg_holds_part = {
     .settings = holds_settings,
     .init = holds_init,
     .fini = holds_fini,
-    .tick = {REG_TICK_HOLDS, holds_expire},
+    .tick = holds_expire,
     .next_ns = holds_next,
-    .committed = {REG_COMMITTED_HOLDS, holds_committed},
+    .committed = holds_committed,
     .disk_known = holds_bring,
     .gauges = holds_gauges,
 };

@@ -257,9 +257,9 @@ const struct reg_part reg_parking_part = {
     REG_METRICS(metrics),
     .drain = parking_drain,
     .fini = parked_fini,
-    .tick = {REG_TICK_PARKING, parked_expire},
-    .after = {REG_AFTER_PARKING, parking_after},
+    .tick = parked_expire,
+    .after = parking_after,
     .next_ns = parked_next,
-    .left = {REG_LEFT_PARKING, parked_forget},
+    .left = parked_forget,
     .gauges = parking_gauges,
 };

@@ -488,5 +488,5 @@ const struct reg_part reg_reservations_part = {
     REG_STATE(reservations, reg_reservations),
     REG_METRICS(metrics),
     REG_HANDLERS(handlers),
-    .tick = {REG_TICK_RESERVATIONS, timers_expire},
+    .tick = timers_expire,
 };

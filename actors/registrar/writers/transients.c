@@ -63,7 +63,7 @@ const struct reg_part reg_transients_part = {
     .name = "transients",
     REG_STATE(transients, reg_transients),
     .fini = transients_fini,
-    .tick = {REG_TICK_TRANSIENTS, transients_expire},
+    .tick = transients_expire,
     .next_ns = transients_next,
-    .committed = {REG_COMMITTED_TRANSIENTS, transients_committed},
+    .committed = transients_committed,
 };

@@ -1,4 +1,4 @@
-/* runtime/sl_hex.h - bytes as lower-case hexadecimal digits, as keys have them. */
+/* runtime/sl_hex.h - bytes as hexadecimal digits, as keys have them. */
 #ifndef SL_HEX_H
 #define SL_HEX_H
 
@@ -8,7 +8,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the first digit is the lowest byte");
 
-/* Writes 2 * count digits, and no zero behind them. Eight digits a step, without a table: a nibble
+/* Writes 2 * count lower-case digits, and no zero behind them. Eight digits a step, without a table: a nibble
  * in each byte of a word. */
 static inline void sl_hex_write(char *to, const void *bytes, size_t count)
 {
@@ -28,6 +28,28 @@ static inline void sl_hex_write(char *to, const void *bytes, size_t count)
         to[0] = "0123456789abcdef"[*from >> 4];
         to[1] = "0123456789abcdef"[*from & 15];
     }
+}
+
+/* The value of a digit of any case; -1: it is none. */
+static inline int sl_hex_digit(char digit)
+{
+    int lower = digit | 0x20;
+    if (digit >= '0' && digit <= '9') {
+        return digit - '0';
+    }
+    return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+}
+
+/* Reads 2 * count digits. Gives how many it took: fewer where the next one is none. */
+static inline size_t sl_hex_read(void *to, const char *digits, size_t count)
+{
+    unsigned char *out = to;
+    size_t taken = 0;
+    for (int value; taken < 2 * count && (value = sl_hex_digit(digits[taken])) >= 0; taken++) {
+        unsigned before = taken % 2 == 0 ? 0u : out[taken / 2];
+        out[taken / 2] = (unsigned char)(before << 4 | (unsigned)value);
+    }
+    return taken;
 }
 
 #endif

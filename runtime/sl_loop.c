@@ -270,12 +270,6 @@ void sl_loop_timer_set(struct sl_loop *loop, sl_loop_timer handle, uint64_t at_n
     }
 }
 
-uint64_t sl_loop_timer_at(const struct sl_loop *loop, sl_loop_timer handle)
-{
-    const struct timer *timer = timer_of(loop, handle);
-    return timer != NULL ? timer->at_ns : SL_NEVER_NS;
-}
-
 void sl_loop_timer_destroy(struct sl_loop *loop, sl_loop_timer *handle)
 {
     struct timer *timer = timer_of(loop, *handle);

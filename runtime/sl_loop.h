@@ -59,8 +59,6 @@ sl_err sl_loop_timer_create(struct sl_loop *loop, sl_loop_timer_fn fn, void *con
                             sl_loop_timer *out, struct sl_error *why);
 /* Sets or moves the time at which fn is called once; SL_NEVER_NS: not at all. */
 void sl_loop_timer_set(struct sl_loop *loop, sl_loop_timer timer, uint64_t at_ns);
-/* When it will run; SL_NEVER_NS when it is not set. */
-uint64_t sl_loop_timer_at(const struct sl_loop *loop, sl_loop_timer timer);
 /* Frees the timer and sets *timer to 0. */
 void sl_loop_timer_destroy(struct sl_loop *loop, sl_loop_timer *timer);
 

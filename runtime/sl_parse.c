@@ -39,14 +39,6 @@ sl_err sl_parse_digits(const char *text, uint64_t *out, const char **rest)
     return SL_OK;
 }
 
-uint64_t sl_parse_leading(const char *text)
-{
-    const char *rest = NULL;
-    uint64_t value = 0;
-    (void)sl_parse_digits(text, &value, &rest);
-    return value;
-}
-
 bool sl_parse_whole(const char *text, size_t length, uint64_t *out)
 {
     uint64_t value = 0;

@@ -11,8 +11,6 @@
 /* The digits that text begins with; *rest is what follows them, also after a failure.
  * Errors: SL_ERR_INVALID (no digit), SL_ERR_LIMIT (above 2^64 - 1). */
 sl_err sl_parse_digits(const char *text, uint64_t *out, const char **rest);
-/* The digits that text begins with, whatever follows; 0: there are none, or too many. */
-uint64_t sl_parse_leading(const char *text);
 /* Exactly length digits, of a text that need not end there. */
 bool sl_parse_whole(const char *text, size_t length, uint64_t *out);
 /* All of the text; true: low..high. */

@@ -5,6 +5,7 @@
 #include "runtime/sl_traceparent.h"
 #include "runtime/sl_hex.h"
 
+#include <ctype.h>
 #include <string.h>
 
 #define TRACE_AT      3u
@@ -16,18 +17,15 @@
 
 static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
+/* Lower-case digits alone, as the standard has it. */
 static bool hex_take(const char *text, unsigned char *out, size_t count)
 {
     for (size_t i = 0; i < 2 * count; i++) {
-        char digit = text[i];
-        bool number = digit >= '0' && digit <= '9';
-        if (!number && !(digit >= 'a' && digit <= 'f')) {
+        if (isupper((unsigned char)text[i])) {
             return false;
         }
-        unsigned value = (unsigned)(digit - (number ? '0' : 'a' - 10));
-        out[i / 2] = (unsigned char)(i % 2 == 0 ? value << 4 : out[i / 2] | value);
     }
-    return true;
+    return sl_hex_read(out, text, count) == 2 * count;
 }
 
 static bool any(const unsigned char *bytes, size_t count)

@@ -197,7 +197,7 @@ void sl_rates_worths(const double *rate, const double *width, uint32_t count, st
 static void class_values(struct sl_rates *rates, uint32_t class_index)
 {
     double rate[SL_DENSITY_AGES], width[SL_DENSITY_AGES];
-    struct sl_worth worths[SL_DENSITY_AGES];
+    struct sl_worth worths[SL_DENSITY_AGES] = {0};
     for (uint32_t age = 0; age < SL_DENSITY_AGES; age++) {
         rate[age] = rates->rate[sl_rates_cell(class_index, age)];
         width[age] = age_width(age);

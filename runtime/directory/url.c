@@ -1,6 +1,7 @@
 /* runtime/directory/url.c - where the directory's server is, from text. */
 #include "runtime/directory/internal.h"
 #include "runtime/sl_address.h"
+#include "runtime/sl_hex.h"
 #include "runtime/sl_parse.h"
 
 #include <arpa/inet.h>
@@ -30,13 +31,6 @@ bool directory_address_good(const char *text, size_t length)
     return length < SL_DIRECTORY_ADDRESS_BYTES;
 }
 
-static int hex_digit(char c)
-{
-    static const char digits[] = "0123456789abcdef";
-    const char *at = c == '\0' ? NULL : strchr(digits, c >= 'A' && c <= 'F' ? c + ('a' - 'A') : c);
-    return at == NULL ? -1 : (int)(at - digits);
-}
-
 /* A part of a url with its %XX undone. False: not well formed, or too long. */
 static bool part_decode(const char *from, size_t length, char out[DIRECTORY_SECRET_BYTES])
 {
@@ -44,8 +38,8 @@ static bool part_decode(const char *from, size_t length, char out[DIRECTORY_SECR
     for (size_t i = 0; i < length; i++) {
         int value = (unsigned char)from[i];
         if (from[i] == '%') {
-            int high = i + 2 < length ? hex_digit(from[i + 1]) : -1;
-            int low = i + 2 < length ? hex_digit(from[i + 2]) : -1;
+            int high = i + 2 < length ? sl_hex_digit(from[i + 1]) : -1;
+            int low = i + 2 < length ? sl_hex_digit(from[i + 2]) : -1;
             value = high < 0 || low < 0 ? 0 : high * 16 + low;
             i += 2;
         }

@@ -73,8 +73,6 @@ struct keys_run {
     bool failed; /* the crypto library refused; checked once a block */
 };
 
-static const char hex_digits[] = "0123456789abcdef";
-
 sl_err sl_keys_create(struct sl_keys **out, struct sl_error *why)
 {
     struct sl_keys *keys = calloc(1, sizeof(*keys));
@@ -165,16 +163,9 @@ static sl_err parent_parse(const char *hex, uint32_t digest_bytes, struct keys_d
                        "parent: %zu characters, the format's keys have %u hex digits", length,
                        2 * digest_bytes);
     }
-    for (size_t i = 0; i < length; i++) {
-        char lower = (char)(hex[i] >= 'A' && hex[i] <= 'F' ? hex[i] + ('a' - 'A') : hex[i]);
-        unsigned nibble = 0;
-        while (nibble < 16 && hex_digits[nibble] != lower) {
-            nibble++;
-        }
-        if (nibble == 16) {
-            return sl_fail(why, SL_ERR_INVALID, "parent: character %zu is no hex digit", i);
-        }
-        out->at[i / 2] = (unsigned char)(i % 2 == 0 ? nibble << 4 : out->at[i / 2] | nibble);
+    size_t taken = sl_hex_read(out->at, hex, digest_bytes);
+    if (taken < length) {
+        return sl_fail(why, SL_ERR_INVALID, "parent: character %zu is no hex digit", taken);
     }
     out->length = digest_bytes;
     return SL_OK;

@@ -2,6 +2,7 @@
  * but its bound. */
 #include "runtime/keys/keys_extras.h"
 #include "runtime/sl_array.h"
+#include "runtime/sl_hex.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -18,6 +19,7 @@ void keys_extras_reset(struct keys_extras *extras)
     extras->node_count = 0;
     extras->span_count = 0;
     extras->bytes_used = 0;
+    extras->failed = false;
 }
 
 void keys_extras_fini(struct keys_extras *extras)
@@ -34,13 +36,11 @@ struct keys_span keys_extras_of(const struct keys_extras *extras, uint64_t block
     return block < extras->span_count ? extras->spans[block] : (struct keys_span){0};
 }
 
-/* A fresh node, NULL when memory is out. */
+/* A fresh node; when memory is out one that is of no use, and `failed`. */
 static struct keys_node *extras_push(struct keys_extras *extras, enum keys_node_kind kind)
 {
-    if (!SL_ARRAY_ROOM(extras->nodes, extras->node_capacity, extras->node_count + 1)) {
-        return NULL;
-    }
-    struct keys_node *node = &extras->nodes[extras->node_count++];
+    extras->failed |= !SL_ARRAY_ROOM(extras->nodes, extras->node_capacity, extras->node_count + 1);
+    struct keys_node *node = extras->failed ? &extras->spare : &extras->nodes[extras->node_count++];
     *node = (struct keys_node){.kind = kind};
     return node;
 }
@@ -56,14 +56,6 @@ static sl_err fail_at(struct sl_error *why, struct place at, const char *what)
                    at.element, what);
 }
 
-static int hex_digit(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
 static sl_err extras_add_hex(struct keys_extras *extras, const json_t *text, struct place at,
                              struct sl_error *why)
 {
@@ -77,17 +69,10 @@ static sl_err extras_add_hex(struct keys_extras *extras, const json_t *text, str
     }
     SL_ASSERT(length / 2 <= extras->bytes_capacity - extras->bytes_used);
     unsigned char *out = extras->bytes + extras->bytes_used;
-    for (size_t i = 0; i < length; i += 2) {
-        int high = hex_digit(digits[i]), low = hex_digit(digits[i + 1]);
-        if (high < 0 || low < 0) {
-            return fail_at(why, at, "\"hex\" has a character that is no hex digit");
-        }
-        out[i / 2] = (unsigned char)(high << 4 | low);
+    if (sl_hex_read(out, digits, length / 2) < length) {
+        return fail_at(why, at, "\"hex\" has a character that is no hex digit");
     }
     struct keys_node *node = extras_push(extras, KEYS_NODE_BYTES);
-    if (node == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "extras: no memory for nodes");
-    }
     node->at = out;
     node->length = length / 2;
     extras->bytes_used += length / 2;
@@ -131,23 +116,15 @@ static sl_err extras_add_same(struct keys_extras *extras, const json_t *index, u
         found = extras->nodes[found].same;
     }
     struct keys_node *node = extras_push(extras, KEYS_NODE_SAME);
-    if (node == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "extras: no memory for nodes");
-    }
     node->same = found;
     return SL_OK;
 }
 
-static sl_err extras_add_text(struct keys_extras *extras, const char *text, size_t length,
-                              struct sl_error *why)
+static void extras_add_text(struct keys_extras *extras, const char *text, size_t length)
 {
     struct keys_node *node = extras_push(extras, KEYS_NODE_TEXT);
-    if (node == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "extras: no memory for nodes");
-    }
     node->at = (const unsigned char *)text;
     node->length = length;
-    return SL_OK;
 }
 
 /* Text, integer or null. */
@@ -155,7 +132,8 @@ static sl_err extras_add_plain(struct keys_extras *extras, const json_t *value, 
                                struct sl_error *why)
 {
     if (json_is_string(value)) {
-        return extras_add_text(extras, json_string_value(value), json_string_length(value), why);
+        extras_add_text(extras, json_string_value(value), json_string_length(value));
+        return SL_OK;
     }
     if (!json_is_integer(value) && !json_is_null(value)) {
         return fail_at(why, at,
@@ -165,9 +143,6 @@ static sl_err extras_add_plain(struct keys_extras *extras, const json_t *value, 
     }
     struct keys_node *node =
         extras_push(extras, json_is_null(value) ? KEYS_NODE_NULL : KEYS_NODE_INT);
-    if (node == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "extras: no memory for nodes");
-    }
     node->number = json_integer_value(value); /* 0 for null */
     return SL_OK;
 }
@@ -196,20 +171,13 @@ static sl_err extras_add_named(struct keys_extras *extras, json_t *object, struc
         names[slot] = name;
     }
     struct keys_node *node = extras_push(extras, KEYS_NODE_NAMED);
-    if (node == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "extras: no memory for nodes");
-    }
     node->count = (uint32_t)count;
     sl_err err = SL_OK;
     for (size_t i = 0; i < count && err == SL_OK; i++) {
-        err = extras_add_text(extras, names[i], strlen(names[i]), why);
-        if (err == SL_OK) {
-            err = extras_add_plain(extras, json_object_get(object, names[i]), at, why);
-        }
+        extras_add_text(extras, names[i], strlen(names[i]));
+        err = extras_add_plain(extras, json_object_get(object, names[i]), at, why);
     }
-    if (err == SL_OK && extras_push(extras, KEYS_NODE_END) == NULL) {
-        err = sl_fail(why, SL_ERR_NO_MEMORY, "extras: no memory for nodes");
-    }
+    (void)extras_push(extras, KEYS_NODE_END);
     return err;
 }
 
@@ -253,9 +221,7 @@ static sl_err extras_add_block(struct keys_extras *extras, json_t *list, uint64_
                 return SL_OK;
             }
             depth--;
-            if (extras_push(extras, KEYS_NODE_END) == NULL) {
-                return sl_fail(why, SL_ERR_NO_MEMORY, "extras: no memory for nodes");
-            }
+            (void)extras_push(extras, KEYS_NODE_END);
             continue;
         }
         json_t *value = json_array_get(stack[depth].list, stack[depth].next++);
@@ -271,9 +237,6 @@ static sl_err extras_add_block(struct keys_extras *extras, json_t *list, uint64_
             return fail_at(why, at, "lists are nested deeper than 8");
         }
         struct keys_node *node = extras_push(extras, KEYS_NODE_TUPLE);
-        if (node == NULL) {
-            return sl_fail(why, SL_ERR_NO_MEMORY, "extras: no memory for nodes");
-        }
         node->count = (uint32_t)json_array_size(value);
         stack[++depth].list = value;
         stack[depth].next = 0;
@@ -303,14 +266,10 @@ static sl_err extras_add_namespace(struct keys_extras *extras, json_t *list, str
     }
     for (size_t i = 0; i < SL_COUNT(names); i++) {
         value = json_object_get(object, names[i]);
-        sl_err err = SL_OK;
         if (value != NULL) {
-            err = extras_add_plain(extras, value, at, why);
-        } else if (extras_push(extras, KEYS_NODE_NULL) == NULL) {
-            err = sl_fail(why, SL_ERR_NO_MEMORY, "extras: no memory for nodes");
-        }
-        if (err != SL_OK) {
-            return err;
+            (void)extras_add_plain(extras, value, at, why); /* a text or null, as above */
+        } else {
+            (void)extras_push(extras, KEYS_NODE_NULL);
         }
     }
     return SL_OK;
@@ -377,6 +336,9 @@ sl_err keys_extras_parse(struct keys_extras *extras, json_t *root, size_t text_b
                                    .elements = (uint32_t)json_array_size(entry)};
         err = extras_add_entry(extras, entry, block, block_count, taken, why);
         span->count = extras->node_count - span->first;
+    }
+    if (err == SL_OK && extras->failed) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "extras: no memory for nodes");
     }
     return err;
 }

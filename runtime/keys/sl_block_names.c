@@ -1,5 +1,6 @@
 /* runtime/keys/sl_block_names.c - see sl_block_names.h. */
 #include "runtime/keys/sl_block_names.h"
+#include "runtime/sl_hex.h"
 
 #include <ctype.h>
 #include <stdarg.h>
@@ -71,12 +72,6 @@ static bool is_hex(struct span span)
            hex_digits(span.at, span.at + span.length) == span.length;
 }
 
-static uint8_t hex_value(char digit)
-{
-    unsigned char sign = (unsigned char)digit;
-    return (uint8_t)(isdigit(sign) ? sign - '0' : tolower(sign) - 'a' + 10);
-}
-
 /* ---- pieces of the answer ---- */
 
 /* Sets the hash. A name longer than its room is its digest. */
@@ -89,7 +84,8 @@ static void hash_set(struct sl_block_name *out, struct span span)
         memset(out->hash, 0, sizeof(out->hash));
         for (uint32_t i = 0; i < span.length; i++) {
             uint32_t place = i + odd;
-            out->hash[place / 2] |= (uint8_t)(hex_value(span.at[i]) << (place % 2 == 0 ? 4 : 0));
+            out->hash[place / 2] |=
+                (uint8_t)((unsigned)sl_hex_digit(span.at[i]) << (place % 2 == 0 ? 4 : 0));
         }
         return;
     }
@@ -355,7 +351,7 @@ static bool tier_parse(struct span key, struct sl_block_name *out)
     struct span group = span_of(end - TIER_GROUP_DIGITS, end);
     out->group_index = 0;
     for (uint32_t i = 0; i < group.length; i++) {
-        out->group_index = out->group_index << 4 | hex_value(group.at[i]);
+        out->group_index = out->group_index << 4 | (uint32_t)sl_hex_digit(group.at[i]);
     }
     hash.length -= TIER_GROUP_DIGITS;
     model_set(out, span_of(key.at + sizeof("vllm-tier/") - 1, rank));

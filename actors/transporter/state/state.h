@@ -33,8 +33,6 @@
 #define TR_PIN_SETS_MAX   1024u   /* that peers have with us */
 #define TR_FENCES_MAX     64u
 #define TR_SEEKS_MAX      256u /* open at once, of ours and of peers */
-#define TR_SEEK_KEYS_MAX  4096u
-#define TR_TRIPS_MAX      64u
 #define TR_FRAMES_A_TURN  64u
 #define TR_MEMORY_NS      (20 * SL_NS_PER_MS) /* looks for the arena of a node that starts */
 #define TR_MEMORY_SEEN_NS SL_NS_PER_S         /* looks whether it still is the same */
@@ -245,7 +243,6 @@ struct tr_metrics {
     sl_metric unanswered, names_twice;
     sl_metric seeks, keys_sought;
     sl_metric pins_taken, pins_expired, pins_open, values_served, promoted, fences;
-    sl_histogram fetch_ns, trip_ns;
 };
 
 struct tr_twice { /* a peer says that another node has our name */

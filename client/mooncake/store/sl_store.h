@@ -199,7 +199,6 @@ struct sl_store_replica {
     uint64_t length_bytes;
     char segment[SL_STORE_NAME_BYTES];
 };
-#define SL_STORE_REPLICAS_MAX (SL_CONTRIBUTIONS_MAX + 1u)
 /* Calls each() for every replica of keys[item]. SL_STORE_OK, or why nothing is known. */
 int sl_store_replicas(struct sl_store *store, struct sl_object_key *keys, uint32_t count,
                       bool (*each)(void *context, uint32_t item,

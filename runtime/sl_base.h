@@ -40,8 +40,8 @@ static inline uint64_t sl_align_up(uint64_t value, uint64_t align)
             sl_assert_failed(#condition, __FILE__, __LINE__, __func__); \
         }                                                               \
     } while (0)
-_Noreturn void sl_assert_failed(const char *condition, const char *file, int line,
-                                const char *function);
+__attribute__((noreturn)) void sl_assert_failed(const char *condition, const char *file, int line,
+                                                const char *function);
 
 /* Takes the same time whatever the bytes are: for secrets. */
 bool sl_same_bytes(const void *a, const void *b, size_t length_bytes);

@@ -63,6 +63,10 @@ struct sl_error {
     char text[SL_ERROR_TEXT_BYTES]; /* zero-terminated, lower case, with values and units */
 };
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 const char *sl_err_name(sl_err code); /* "SL_ERR_BUSY"; "SL_ERR_?" for a foreign number */
 const char *sl_err_text(sl_err code);
 enum sl_error_class sl_err_class(sl_err code);
@@ -78,5 +82,9 @@ sl_err sl_fail(struct sl_error *why, sl_err code, const char *format, ...) SL_PR
  * strerror appended. ENOMEM, ENOSPC/EDQUOT, EACCES/EPERM, ENOENT and EEXIST get their own codes, EIO is
  * SL_ERR_IO, everything else SL_ERR_OS. */
 sl_err sl_fail_os(struct sl_error *why, int os_code, const char *format, ...) SL_PRINTF(3, 4);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

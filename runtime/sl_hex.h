@@ -2,17 +2,18 @@
 #ifndef SL_HEX_H
 #define SL_HEX_H
 
+#include <assert.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the first digit is the lowest byte");
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the first digit is the lowest byte");
 
 /* Writes 2 * count lower-case digits, and no zero behind them. Eight digits a step, without a table: a nibble
  * in each byte of a word. */
 static inline void sl_hex_write(char *to, const void *bytes, size_t count)
 {
-    const unsigned char *from = bytes;
+    const unsigned char *from = (const unsigned char *)bytes;
     for (; count >= 4; count -= 4, from += 4, to += 8) {
         uint64_t word = (uint64_t)from[0] | (uint64_t)from[1] << 16 | (uint64_t)from[2] << 32 |
                         (uint64_t)from[3] << 48;

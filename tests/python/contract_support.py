@@ -31,7 +31,7 @@ else:
     import python_support
     from node_support import BIN, PACE, PATIENCE, Node, free_port, wait_until
 
-    if python_support.PACKAGE != "installed" and not glob.glob(os.path.join(python_support.PACKAGE, "mooncake", "store.*.so")):
+    if python_support.PACKAGE != "installed" and not glob.glob(os.path.join(python_support.PACKAGE, "mooncake", "_store.*.so")):
         print(f"skipped: no mooncake.store in {python_support.PACKAGE}")
         sys.exit(77)
 import suite  # noqa: E402

@@ -17,6 +17,7 @@ from unittest import mock
 
 from python_support import PATIENCE, ROOT
 
+from mooncake import places
 from mooncake.daemons import daemon, flags, http, join, library
 from node_support import BIN, main, wait_until
 
@@ -654,11 +655,11 @@ class Names(unittest.TestCase):
             os.environ.pop("SLUICE_INSTANCE", None)
             for master, instance in (("127.0.0.1:7", "mooncake-7"), ("localhost", "mooncake-50051"), ("[::1]:7", "mooncake-7"),
                                      ("192.0.2.1:1", "mooncake-192-0-2-1-1")):
-                self.assertEqual(daemon.instance_of_master(master), instance)
-            self.assertRaises(flags.Failure, daemon.instance_of_master, "a:b:c")
-            self.assertRegex(daemon.instance_joined("A" * 30, 5), "^mooncake-a{14}-[0-9a-f]{8}-5$")
+                self.assertEqual(places.instance_of_master(master), instance)
+            self.assertRaises(flags.Failure, places.instance_of_master, "a:b:c")
+            self.assertRegex(places.instance_joined("A" * 30, 5), "^mooncake-a{14}-[0-9a-f]{8}-5$")
             os.environ["SLUICE_INSTANCE"] = "own"
-            self.assertEqual(daemon.instance_of_master("192.0.2.1:1"), "own")
+            self.assertEqual(places.instance_of_master("192.0.2.1:1"), "own")
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ import mooncake.engine
 try:
     import mooncake.store
 except ModuleNotFoundError:
-    assert not os.path.exists(os.path.join(os.path.dirname(mooncake.__file__), "store.abi3.so"))
+    assert not os.path.exists(os.path.join(os.path.dirname(mooncake.__file__), "_store.abi3.so"))
 engine = mooncake.engine.TransferEngine()
 assert engine.initialize("localhost", "P2PHANDSHAKE", "tcp", "") == 0 and engine.get_engine() is not None
 with open("/proc/self/maps") as maps:
@@ -140,7 +140,7 @@ class Wheel(unittest.TestCase):
         python = os.path.join(programs, "python")
         said = self.run_clean(python, "-c", IN_MOONCAKE).splitlines()
         bundled = said[1].split()[1:]
-        native = glob.glob(os.path.join(self.directory, "venv/lib/python3*/site-packages/mooncake/store*.so"))
+        native = glob.glob(os.path.join(self.directory, "venv/lib/python3*/site-packages/mooncake/_store*.so"))
         self.check_mapped(said[0].split()[1:], "mooncake", ("libsluice.so.0", "libzmq.so") if native else ())
         self.check_licences("sluice_mooncake", ("libzmq", "libhiredis", "libssl"))
         self.check_metadata("sluice_mooncake", example())

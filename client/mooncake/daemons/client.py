@@ -11,10 +11,11 @@ from typing import List, Optional
 
 from mooncake.daemons import http, library
 from mooncake.daemons.admin import Admin, json_answer
-from mooncake.daemons.daemon import Programs, instance_of_master, is_here, log, make_directory, run, write_file
+from mooncake.daemons.daemon import Programs, log, make_directory, run, write_file
 from mooncake.daemons.flags import CLIENT, Failure, Flags
 from mooncake.daemons.join import Port
 from mooncake.daemons.node import MIB
+from mooncake.places import advice, instance_of_master, sign_of_client
 
 ABOUT = """Contributes memory to the node of a mooncake_master of this host, as long as it runs.
 Exit codes: 0 stopped, 1 failed, 2 wrong use."""
@@ -78,7 +79,7 @@ class Lender:
                 return
             except library.NodeError as error:
                 if error.code not in (library.UNREACHABLE, library.TIMEOUT) or time.monotonic() > until:
-                    raise Failure(self._advice() if error.code == library.UNREACHABLE else str(error)) from error
+                    raise Failure(advice(self.flags["master_server_address"]) if error.code == library.UNREACHABLE else str(error)) from error
             if not told:
                 log("info", f"waiting for node '{self.instance}'")
                 told = True
@@ -86,21 +87,6 @@ class Lender:
                 await asyncio.wait_for(ended.wait(), START_PAUSE_S)
             except asyncio.TimeoutError:
                 pass
-
-    def _advice(self) -> str:
-        """What to start when no node runs there (client/mooncake/store/address.c says the same)."""
-        master = self.flags["master_server_address"]
-        host, port = http.split_address(master, 50051) or ("", 0)
-        if os.environ.get("SLUICE_INSTANCE"):
-            return f"no node runs under the name '{self.instance}'"
-        if not is_here(host):
-            return (f"master '{host[:80]}' is another machine's, and no node of this one joined it: start mooncake_master --join {master[:80]} here")
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=0.2).close()
-        except OSError:
-            return f"no master runs here at port {port}: start mooncake_master --port {port}"
-        return (f"somebody listens at port {port}, but no node of this user is seen here: mooncake_master has to run as the same user, with the same "
-                "/dev/shm, /tmp (or XDG_RUNTIME_DIR) and process numbers")
 
     async def check_offload(self) -> None:
         """The node's settings lie beside its sockets: whether it has a disk tier stands there."""
@@ -114,10 +100,8 @@ class Lender:
 
     def put_sign(self) -> None:
         """The node's name in a file that setup_dummy finds by the port alone, wherever the node has its own files."""
-        base = os.environ.get("XDG_RUNTIME_DIR", "")
-        directory = f"{base if base.startswith('/') else '/tmp'}/sluice-{os.geteuid()}"
-        make_directory(directory)
-        self.sign = f"{directory}/mooncake-client-{self.flags['port']}"
+        self.sign = sign_of_client(self.flags["port"])
+        make_directory(os.path.dirname(self.sign))
         write_file(self.sign, self.instance + "\n")
 
     # ---- serving

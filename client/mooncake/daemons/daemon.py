@@ -1,10 +1,9 @@
-"""What mooncake_master and mooncake_client have in common: log, programs, secrets, addresses, and how they begin and end."""
+"""What mooncake_master and mooncake_client have in common: log, programs, secrets, and how they begin and end."""
 
 import asyncio
 import json
 import os
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -12,7 +11,6 @@ import time
 from typing import Any, Awaitable, Callable, Dict, List, Optional, Sequence
 
 from mooncake.daemons.flags import Failure, Flag, Flags, WrongUse
-from mooncake.daemons.http import split_address
 
 LEVELS = ("info", "warn", "error", "error")  # by minloglevel
 _log_from = 0
@@ -166,48 +164,6 @@ def write_file(path: str, text: str, mode: int = 0o600) -> None:
         os.fsync(directory)
     finally:
         os.close(directory)
-
-
-# ---- which node stands behind a master's address (client/mooncake/store/address.c says the same)
-
-def is_here(host: str) -> bool:
-    if host.lower() in ("localhost", socket.gethostname().lower()):
-        return True
-    try:
-        found = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)
-    except OSError:
-        return False
-    for family, kind, _, _, address in found:
-        with socket.socket(family, kind) as one:
-            try:
-                one.bind(address)  # works for addresses of this machine only
-                return True
-            except OSError:
-                pass
-    return False
-
-
-def instance_of_port(port: int) -> str:
-    return os.environ.get("SLUICE_INSTANCE") or f"mooncake-{port}"
-
-
-def instance_joined(host: str, port: int) -> str:
-    """The node of this machine that joined a master of another one: long hosts are cut and told apart by a hash (FNV-1a)."""
-    data, digest = host.encode("utf-8", "surrogateescape"), 2166136261
-    for byte in data.lower():
-        digest = (digest ^ byte) * 16777619 & 0xffffffff
-    kept = data if len(data) <= 23 else data[:14]
-    shown = "".join(chr(byte).lower() if chr(byte).isascii() and chr(byte).isalnum() else "-" for byte in kept)
-    return f"mooncake-{shown}{f'-{digest:08x}' if len(data) > 23 else ''}-{port}"
-
-
-def instance_of_master(master: str) -> str:
-    at = split_address(master, 50051)
-    if os.environ.get("SLUICE_INSTANCE"):
-        return os.environ["SLUICE_INSTANCE"]
-    if at is None:
-        raise Failure(f"master_server_addr '{master[:128]}' is not host:port")
-    return f"mooncake-{at[1]}" if is_here(at[0]) else instance_joined(*at)
 
 
 # ---- beginning and end

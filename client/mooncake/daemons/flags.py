@@ -10,6 +10,7 @@ import re
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from mooncake.mooncake_config import parse_size
+from mooncake.places import Failure
 
 BOOL, COUNT, REAL, TEXT, SIZE, MILLIS, SECONDS = "bool", "count", "real", "text", "size", "millis", "seconds"
 KINDS = {BOOL: "true or false", COUNT: "a whole number", REAL: "a number", TEXT: "a text", SIZE: "bytes, with kb mb gb tb if wanted",
@@ -28,10 +29,6 @@ NO_TASKS = "there are no copies to move between hosts: all values of a node lie 
 NO_SHADOW = "Sluice writes values to disk after every put, not when they are evicted"
 KEPT = "memory outlives the node's processes by itself"
 IN_PROCESS = "values are read and written in shared memory, by the process that uses them"
-
-
-class Failure(Exception):
-    """A reason to end with code 1, for people."""
 
 
 class WrongUse(Failure):

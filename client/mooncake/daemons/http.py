@@ -576,12 +576,3 @@ def address_text(host: str, port: int) -> str:
     if host in ("", "0.0.0.0", "::", "[::]"):
         host = socket.gethostname() or "localhost"
     return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
-
-
-def split_address(text: str, port: Optional[int] = None) -> Optional[Tuple[str, int]]:
-    """(host without brackets, port) of HOST:PORT; without a port the one that is given. None: it is no address."""
-    found = re.fullmatch(r"(\[[^\[\]]+\]|[^:\[\]]+)(?::([0-9]{1,5}))?", text)
-    if found is None or (found[2] is None and port is None):
-        return None
-    number = int(found[2]) if found[2] is not None else port
-    return (found[1].strip("[]"), number) if 1 <= number <= 65535 else None

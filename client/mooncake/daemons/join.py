@@ -26,7 +26,8 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from mooncake.daemons.daemon import log, make_directory, write_file
 from mooncake.daemons.flags import Failure
-from mooncake.daemons.http import Crowd, address_of, own_address, split_address
+from mooncake.daemons.http import Crowd, address_of, own_address
+from mooncake.places import split_address
 
 MEMBERS_MAX = 64
 LINE_BYTES_MAX = 32768

@@ -8,11 +8,12 @@ from typing import List, Optional, Tuple
 
 from mooncake.daemons import http
 from mooncake.daemons.admin import Admin
-from mooncake.daemons.daemon import Programs, instance_joined, instance_of_port, log, run, secret
+from mooncake.daemons.daemon import Programs, log, run, secret
 from mooncake.daemons.flags import MASTER, Failure, Flags
 from mooncake.daemons.join import Cluster, Port, open_directory
 from mooncake.daemons.node import MIB, Node
 from mooncake.http_metadata_server import metadata_routes
+from mooncake.places import instance_joined, split_address
 
 ABOUT = """Runs a node of Sluice where Mooncake's master was: clients of this host find it by its port.
 Ends it, and what it holds, at SIGTERM or SIGINT. Killed, it leaves the node to its successor.
@@ -59,9 +60,9 @@ class Master:
     # ---- the node
     async def open(self) -> None:
         flags, join = self.flags, None
-        instance = instance_of_port(self.rpc_port)
+        instance = os.environ.get("SLUICE_INSTANCE") or f"mooncake-{self.rpc_port}"
         if flags["join"]:
-            join = http.split_address(flags["join"])
+            join = split_address(flags["join"])
             if join is None:
                 raise Failure(f"'{flags['join'][:128]}' is not HOST:PORT of a master")
             instance = os.environ.get("SLUICE_INSTANCE") or instance_joined(*join)

@@ -60,47 +60,40 @@ bool sl_store_buffer_is_copy(const struct sl_store_buffer *buffer)
 
 /* ---- copies, of the local buffer ---- */
 
-struct copying {
-    struct store_base *base;
-    void *at;
-    uint64_t local_bytes;
-};
-
-static void copying_drop(struct copying *copying)
-{
-    free(copying->at);
-    store_local_give(copying->base, copying->local_bytes);
-    copying->at = NULL;
-    copying->local_bytes = 0;
-}
-
-static bool copying_make(void *context, const uint64_t *lengths, void **places, uint32_t count)
-{
-    struct copying *copying = context;
-    (void)count;
-    copying_drop(copying);
-    if (store_local_take(copying->base, lengths[0])) {
-        copying->local_bytes = lengths[0];
-        copying->at = malloc(lengths[0]);
-    }
-    places[0] = copying->at;
-    return true;
-}
+#define COPY_TRIES_MAX 16 /* a value that is replaced by a larger one each time it is read */
 
 static int hold_copy(struct sl_store *store, struct store_base *base, struct sl_object_key key,
                      struct sl_store_buffer **out)
 {
-    struct copying copying = {.base = base};
-    int64_t result = SL_STORE_INVALID;
-    sl_store_read_whole(store, &key, 1, copying_make, &copying, &result);
-    const struct sl_view view = {.at = copying.at, .length_bytes = (uint64_t)result};
+    void *copy = NULL;
+    uint64_t local_bytes = 0, length_bytes = 0;
+    int64_t result = SL_STORE_NOT_READY;
+    for (int tries = 0; tries < COPY_TRIES_MAX; tries++) {
+        const struct sl_piece piece = {.at = copy, .length_bytes = local_bytes};
+        struct sl_pieces item = {.key = key, .at = &piece, .count = copy == NULL ? 0 : 1};
+        sl_store_read(store, &item, 1, &result, &length_bytes);
+        if (result != SL_STORE_INVALID || length_bytes <= local_bytes) {
+            break;
+        }
+        store_local_give(base, local_bytes);
+        free(copy);
+        bool room = store_local_take(base, length_bytes);
+        local_bytes = room ? length_bytes : 0;
+        copy = room ? malloc(length_bytes) : NULL;
+        if (copy == NULL) {
+            result = SL_STORE_NO_BUFFER;
+            break;
+        }
+    }
+    const struct sl_view view = {.at = copy, .length_bytes = (uint64_t)result};
     *out = result < 0 ? NULL : store_buffer_new(base, &view, 0);
     if (*out == NULL) {
-        copying_drop(&copying);
+        store_local_give(base, local_bytes);
+        free(copy);
         return result < 0 ? (int)result : SL_STORE_NO_BUFFER;
     }
-    (*out)->copy = copying.at;
-    (*out)->local_bytes = copying.local_bytes;
+    (*out)->copy = copy;
+    (*out)->local_bytes = local_bytes;
     return SL_STORE_OK;
 }
 

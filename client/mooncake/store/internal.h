@@ -30,7 +30,7 @@ struct store_base {
     struct sl_client *client;
     pthread_mutex_t quiet_lock;
     struct sl_client *quiet; /* looks without leasing; NULL: not needed yet */
-    char instance[64];       /* "": the environment's */
+    char instance[256];
     char name[SL_STORE_NAME_BYTES];
     int port_fd; /* holds the port of the name */
     bool dummy, contributes;
@@ -51,7 +51,6 @@ struct store_region {
     uint32_t uses;
 };
 struct store_segment {
-    struct sl_store_segment_id id;
     char name[SL_STORE_NAME_BYTES];
 };
 struct store_pool {
@@ -115,17 +114,6 @@ uint64_t store_now_ns(void); /* CLOCK_MONOTONIC */
 void store_fork_add(struct sl_store *store);
 void store_fork_take(struct sl_store *store);
 
-/* ---- address.c ---- */
-/* The node that a mooncake_client of this machine serves. */
-sl_err store_instance_of_client(const char *server, char instance[64], struct sl_error *why);
-/* "host:port" and the socket that holds the port: the one that host gives, or the turn-th of the
- * range, which goes round. Errors: SL_ERR_CONFIG, SL_ERR_EXISTS (the port is taken). */
-sl_err store_name_take(const char *host, bool given, uint64_t turn, char name[SL_STORE_NAME_BYTES],
-                       int *port_fd, struct sl_error *why);
-bool store_host_has_port(const char *host);
-uint32_t store_name_tries(void);
-uint64_t store_random(void);
-
 /* ---- keys.c ---- */
 /* Of a key that goes by its digest: the key stands in front of the value. */
 struct store_head {
@@ -158,7 +146,7 @@ bool store_heads_add(struct store_names *names, struct sl_pieces *items, const u
 /* After such items were read: lengths become those of the values, and a value with another head is
  * SL_ERR_NOT_FOUND. */
 void store_heads_settle(const struct store_names *names, const struct sl_pieces *items,
-                        const uint32_t *sources, uint32_t count, uint64_t *lengths, sl_err *errs);
+                        uint32_t count, uint64_t *lengths, sl_err *errs);
 struct sl_store_prefix store_tenant(const struct store_base *base);
 /* Of one with length 0: to write it, and to look for it. */
 int store_key_code(struct sl_object_key mapped);

@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
 
 static struct sl_object_key *key_at(struct sl_object_key *keys, uint32_t index, size_t stride_bytes)
 {
@@ -186,10 +188,10 @@ bool store_heads_add(struct store_names *names, struct sl_pieces *items, const u
 }
 
 void store_heads_settle(const struct store_names *names, const struct sl_pieces *items,
-                        const uint32_t *sources, uint32_t count, uint64_t *lengths, sl_err *errs)
+                        uint32_t count, uint64_t *lengths, sl_err *errs)
 {
     for (uint32_t i = 0; names->heads != NULL && i < count; i++) {
-        const struct store_head *head = head_of(names, sources, i);
+        const struct store_head *head = &names->heads[i];
         if (head->bytes == 0 || (errs[i] != SL_OK && errs[i] != SL_ERR_LIMIT)) {
             continue;
         }
@@ -272,6 +274,16 @@ static bool duplicates_of_few(const struct sl_object_key *keys, size_t stride_by
     return false;
 }
 
+/* Where hashes begin, so that nobody can choose keys that are alike. */
+static uint64_t seed_new(void)
+{
+    uint64_t number = 0;
+    if (getrandom(&number, sizeof number, GRND_NONBLOCK) != (ssize_t)sizeof number) {
+        number = store_now_ns() ^ (uint64_t)getpid(); /* no entropy yet */
+    }
+    return number | 1;
+}
+
 /* Probes end: chains of a hostile batch, whose hashes are alike, cost count steps each at most. */
 bool store_duplicates(const struct sl_object_key *keys, size_t stride_bytes, uint32_t count,
                       uint32_t **later, bool *any)
@@ -293,7 +305,7 @@ bool store_duplicates(const struct sl_object_key *keys, size_t stride_bytes, uin
         *later = NULL;
         return false;
     }
-    uint64_t seed = store_random() | 1;
+    uint64_t seed = seed_new();
     for (uint32_t i = count; i-- > 0;) { /* backwards: the last one is met first */
         const struct sl_object_key *key = key_seen(keys, i, stride_bytes);
         (*later)[i] = i;

@@ -1,5 +1,4 @@
 /* client/mooncake/store/open.c - life of a store: set up, used, closed, set up again. */
-#include "client/mooncake/store/instance.h"
 #include "client/mooncake/store/internal.h"
 #include "runtime/sl_parse.h"
 
@@ -7,18 +6,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <time.h>
 #include <unistd.h>
 
-#define SIZE_BYTES_MIN  1024u
 #define CALL_MS_DEFAULT 3000
 #define CEILING_CALLS   10      /* waits of one call while answers come */
 #define CALL_MS_MAX     3600000 /* the longest op_timeout */
 #define BYTE_NS         4       /* of a call that moves bytes: 250 MB/s, as a slow disk has */
 #define HEALTH_NS       (2 * SL_NS_PER_S)
-#define P2P             "P2PHANDSHAKE"
-#define LOCAL_BYTES_MAX (UINT64_C(1) << 40)
 
 sl_err sl_store_create(struct sl_store **out)
 {
@@ -138,8 +133,7 @@ static sl_err client_open(const struct store_base *base, bool leases, struct sl_
     char text[64];
     const char *const settings[] = {base->call_ns == 0 ? NULL : text, NULL};
     const struct sl_client_options options = {.api_version = SLUICE_API_VERSION,
-                                              .instance =
-                                                  base->instance[0] == '\0' ? NULL : base->instance,
+                                              .instance = base->instance,
                                               .leases = leases,
                                               .settings = settings};
     (void)snprintf(text, sizeof text, "op_timeout=%" PRIu64 "ms", base->call_ns / STORE_NS_PER_MS);
@@ -242,35 +236,6 @@ int sl_store_close(struct sl_store *store)
 
 /* ---- setting up ---- */
 
-static struct store_base *base_new(struct sl_error *why)
-{
-    struct store_base *base = calloc(1, sizeof *base);
-    if (base == NULL) {
-        (void)sl_fail(why, SL_ERR_NO_MEMORY, "store: %zu bytes", sizeof *base);
-        return NULL;
-    }
-    atomic_init(&base->refs, 1);
-    (void)pthread_mutex_init(&base->quiet_lock, NULL);
-    base->port_fd = -1;
-    base->pid = getpid();
-    base->call_ns = call_ns_of_environment();
-    return base;
-}
-
-static sl_err size_check(const char *what, uint64_t bytes, uint64_t bytes_max, struct sl_error *why)
-{
-    return bytes != 0 && (bytes < SIZE_BYTES_MIN || bytes > bytes_max)
-               ? sl_fail(why, SL_ERR_CONFIG, "%s: 0, or %u to %" PRIu64 " bytes, not %" PRIu64,
-                         what, SIZE_BYTES_MIN, bytes_max, bytes)
-               : SL_OK;
-}
-
-static void local_buffer_set(struct store_base *base, uint64_t bytes)
-{
-    base->local_bytes = bytes;
-    atomic_init(&base->local_free_bytes, bytes);
-}
-
 static sl_err tenant_set(struct store_base *base, const char *tenant, struct sl_error *why)
 {
     if (tenant == NULL || tenant[0] == '\0' || strcmp(tenant, "default") == 0) {
@@ -288,65 +253,26 @@ static sl_err tenant_set(struct store_base *base, const char *tenant, struct sl_
     return SL_OK;
 }
 
-/* One try: a name, and the contribution under it. SL_ERR_EXISTS: another name may be free. */
-static sl_err segment_try(struct store_base *base, const struct sl_store_setup *setup, bool given,
-                          uint64_t turn, struct sl_error *why)
+static sl_err base_open(struct store_base *base, const struct sl_store_setup *setup,
+                        struct sl_error *why)
 {
-    sl_err err =
-        store_name_take(setup->local_hostname, given, turn, base->name, &base->port_fd, why);
+    sl_err err = tenant_set(base, setup->tenant, why);
+    (void)snprintf(base->instance, sizeof base->instance, "%s", setup->instance);
+    (void)snprintf(base->name, sizeof base->name, "%s", setup->name);
+    base->dummy = setup->dummy;
+    base->local_bytes = setup->local_buffer_bytes;
+    atomic_init(&base->local_free_bytes, setup->local_buffer_bytes);
+    if (err == SL_OK) {
+        err = client_open(base, true, &base->client, why);
+    }
     if (err != SL_OK || setup->segment_bytes == 0) {
         return err;
     }
     err = sl_contribute(base->client, base->name, setup->segment_bytes, false, STORE_CONTRIBUTE_NS,
                         why);
     base->contributes = err == SL_OK;
-    if (err != SL_OK && err != SL_ERR_UNSUPPORTED) {
-        port_release(base);
-        return err;
-    }
-    return SL_OK; /* a node without contributions has memory for everybody */
-}
-
-/* Without a metadata server a port names nobody: engines give the same one to several clients, and
- * Mooncake's would choose another one by itself. */
-static sl_err segment_take(struct store_base *base, const struct sl_store_setup *setup,
-                           struct sl_error *why)
-{
-    bool given = store_host_has_port(setup->local_hostname);
-    bool strict = setup->metadata_server == NULL || strcmp(setup->metadata_server, P2P) != 0;
-    uint32_t tries = given && strict ? 0 : store_name_tries();
-    uint64_t turn = store_random() >> 1;
-    sl_err err = given ? segment_try(base, setup, true, 0, why) : SL_ERR_EXISTS;
-    for (uint32_t i = 0; i < tries && err == SL_ERR_EXISTS; i++) {
-        err = segment_try(base, setup, false, turn + i, why);
-    }
-    return err;
-}
-
-static sl_err base_open(struct store_base *base, const struct sl_store_setup *setup,
-                        struct sl_error *why)
-{
-    sl_err err = size_check("global_segment_size", setup->segment_bytes, UINT64_MAX, why);
-    if (err == SL_OK) {
-        err = size_check("local_buffer_size", setup->local_buffer_bytes, LOCAL_BYTES_MAX, why);
-    }
-    if (err == SL_OK) {
-        err = tenant_set(base, setup->tenant, why);
-    }
-    if (err == SL_OK) {
-        err = store_instance_of(setup->master_server_addr, base->instance, why);
-    }
-    if (err == SL_OK) {
-        err = client_open(base, true, &base->client, why);
-        if (err == SL_ERR_UNREACHABLE) {
-            store_instance_advise(setup->master_server_addr, why);
-        }
-    }
-    if (err == SL_OK) {
-        err = segment_take(base, setup, why);
-    }
-    local_buffer_set(base, setup->local_buffer_bytes);
-    return err;
+    /* A node without contributions has memory for everybody. */
+    return err == SL_ERR_UNSUPPORTED ? SL_OK : err;
 }
 
 /* Takes base. */
@@ -360,67 +286,33 @@ static void base_install(struct sl_store *store, struct store_base *base)
     pthread_mutex_unlock(&store->life);
 }
 
-/* Takes base, which may be NULL when err says so. */
-static sl_err setup_end(struct sl_store *store, struct store_base *base, sl_err err,
-                        const struct sl_error *reason, struct sl_error *why)
+sl_err sl_store_setup(struct sl_store *store, const struct sl_store_setup *setup,
+                      struct sl_error *why)
 {
-    if (err == SL_OK) {
-        base_install(store, base);
-        return SL_OK;
-    }
-    if (base != NULL) {
-        store_leave(base);
-    }
-    if (why != NULL) {
-        *why = *reason;
-    }
-    return err;
-}
-
-int sl_store_setup(struct sl_store *store, const struct sl_store_setup *setup, struct sl_error *why)
-{
-    struct sl_store_setup asked = *setup;
     struct sl_error reason = {.code = SL_OK};
-    asked.local_hostname = setup->local_hostname == NULL ? "" : setup->local_hostname;
-    asked.master_server_addr = setup->master_server_addr == NULL ? "" : setup->master_server_addr;
     (void)sl_store_close(store);
-    struct store_base *base = base_new(&reason);
-    sl_err err = base == NULL ? reason.code : base_open(base, &asked, &reason);
-    if (err == SL_OK && why != NULL && sl_client_trouble(base->client, reason.text)) {
-        /* It goes on without; but who sets up should know, and not only the node's log. */
+    struct store_base *base = calloc(1, sizeof *base);
+    if (base == NULL) {
+        (void)close(setup->port_fd);
+        return sl_fail(why, SL_ERR_NO_MEMORY, "store: %zu bytes", sizeof *base);
+    }
+    atomic_init(&base->refs, 1);
+    (void)pthread_mutex_init(&base->quiet_lock, NULL);
+    base->port_fd = setup->port_fd;
+    base->pid = getpid();
+    base->call_ns = call_ns_of_environment();
+    sl_err err = base_open(base, setup, &reason);
+    if (err != SL_OK) {
+        store_leave(base);
+        *why = reason;
+        return err;
+    }
+    /* It goes on without; but who sets up should know, and not only the node's log. */
+    if (sl_client_trouble(base->client, reason.text)) {
         (void)snprintf(why->text, sizeof why->text, "%s", reason.text);
     }
-    err = setup_end(store, base, err, &reason, why);
-    bool no_port = err == SL_ERR_EXISTS && !store_host_has_port(asked.local_hostname);
-    return err == SL_OK ? SL_STORE_OK : no_port ? SL_STORE_INTERNAL : SL_STORE_INVALID;
-}
-
-static sl_err dummy_open(struct store_base *base, uint64_t local_buffer_bytes,
-                         const char *server_address, struct sl_error *why)
-{
-    sl_err err = size_check("local_buffer_size", local_buffer_bytes, LOCAL_BYTES_MAX, why);
-    if (err == SL_OK) {
-        err = store_instance_of_client(server_address, base->instance, why);
-    }
-    if (err == SL_OK) {
-        err = client_open(base, true, &base->client, why);
-    }
-    base->dummy = true;
-    (void)snprintf(base->name, sizeof base->name, "%.255s", server_address);
-    local_buffer_set(base, local_buffer_bytes);
-    return err;
-}
-
-int sl_store_setup_dummy(struct sl_store *store, uint64_t pool_bytes, uint64_t local_buffer_bytes,
-                         const char *server_address, struct sl_error *why)
-{
-    struct sl_error reason = {.code = SL_OK};
-    (void)pool_bytes; /* no memory of ours is mapped ahead */
-    (void)sl_store_close(store);
-    struct store_base *base = base_new(&reason);
-    sl_err err =
-        base == NULL ? reason.code : dummy_open(base, local_buffer_bytes, server_address, &reason);
-    return setup_end(store, base, err, &reason, why) == SL_OK ? SL_STORE_OK : SL_STORE_INTERNAL;
+    base_install(store, base);
+    return SL_OK;
 }
 
 /* ---- what it is ---- */
@@ -454,9 +346,7 @@ int sl_store_health(struct sl_store *store)
     if (base == NULL) {
         return SL_STORE_NOT_SET_UP;
     }
-    static const struct sl_object_key asked = {.at = "health", .length = 6};
-    struct sl_story story;
-    sl_err err = sl_explain(base->client, &asked, 1, &story, HEALTH_NS, NULL);
+    sl_err err = registrar_ask(base->client, HEALTH_NS);
     store_leave(base);
     return err == SL_OK ? SL_STORE_HEALTHY : SL_STORE_UNREACHABLE;
 }

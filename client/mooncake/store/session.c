@@ -317,7 +317,7 @@ static void get_sessions_move(struct store_base *base, struct store_names *names
             reading->errs[i] = err;
         }
     }
-    store_heads_settle(names, items, NULL, count, reading->lengths, reading->errs);
+    store_heads_settle(names, items, count, reading->lengths, reading->errs);
     for (uint32_t i = 0; i < count; i++) {
         if (reading->bytes[i] > 0) { /* else the value was not read */
             store_doubt_note(base, items[i].key, reading->errs[i]);

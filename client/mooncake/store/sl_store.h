@@ -54,31 +54,25 @@ void sl_store_destroy(struct sl_store **store); /* closes; nobody uses it any mo
 
 /* ---- life cycle ---- */
 
-struct sl_store_setup {         /* texts: NULL is "" */
-    const char *local_hostname; /* "host" (a free port is taken) or "host:port", IPv6 in brackets */
-    const char *metadata_server; /* "P2PHANDSHAKE": a port that is taken does not matter */
+#define SL_STORE_NAME_BYTES 256u
+struct sl_store_setup {
+    const char *instance,
+        *name; /* of the node; of the segment, or, of a dummy, the client's address */
+    int port_fd; /* holds the port of the name until the store is closed; taken, also on failure; or -1 */
+    bool dummy; /* the front of the node that a mooncake_client of this machine serves */
     uint64_t segment_bytes;      /* contributed to the node; 0: none */
     uint64_t local_buffer_bytes; /* what copying puts may hold at one time */
-    const char *protocol, *rdma_devices;
-    const char *master_server_addr; /* "host:port" of a mooncake_master of this machine */
-    const char *tenant;             /* "" and "default": none */
+    const char *tenant;          /* "" and "default": none */
 };
-/* A store that is set up is closed before. Waits 2 s for the node at most. why says what failed;
- * with SL_STORE_OK its text says in what the node is degraded, and is left alone when it is not.
- * SL_STORE_INVALID: a size, a port that is taken (with the metadata server P2PHANDSHAKE another one
- * is), no such master; SL_STORE_INTERNAL: no free port. */
-int sl_store_setup(struct sl_store *store, const struct sl_store_setup *setup,
-                   struct sl_error *why);
-/* The front of the node that a `mooncake_client` of this machine serves ("host:port"). pool_bytes:
- * what the engine's pools have together; it bounds nothing, since each is mapped when it is made,
- * also one that comes later. SL_STORE_INTERNAL: there is no such client. */
-int sl_store_setup_dummy(struct sl_store *store, uint64_t pool_bytes, uint64_t local_buffer_bytes,
-                         const char *server_address, struct sl_error *why);
+/* A store that is set up is closed before. Waits 2 s for the node at most. With SL_OK the text of
+ * *why says in what the node is degraded, and is left alone when it is not. Errors: SL_ERR_EXISTS
+ * (the name is another segment's), and those of sl_client_open and sl_contribute. */
+sl_err sl_store_setup(struct sl_store *store, const struct sl_store_setup *setup,
+                      struct sl_error *why);
 /* Withdraws all contributions; buffers that were handed out stay readable. Always SL_STORE_OK. */
 int sl_store_close(struct sl_store *store);
 enum { SL_STORE_HEALTHY = 0, SL_STORE_NOT_SET_UP = 1, SL_STORE_UNREACHABLE = 2 };
 int sl_store_health(struct sl_store *store);
-#define SL_STORE_NAME_BYTES 256u
 /* Name of the segment; "" when not set up. */
 void sl_store_hostname(struct sl_store *store, char name[SL_STORE_NAME_BYTES]);
 bool sl_store_is_set_up(struct sl_store *store);
@@ -120,16 +114,11 @@ void sl_store_write(struct sl_store *store, struct sl_pieces *items, uint32_t co
 
 /* ---- reading ---- */
 
-/* results[i]: the value's bytes, which the pieces hold, or a code. items are scratch. */
+/* results[i]: the value's bytes, which the pieces hold, or a code. items are scratch. lengths: NULL,
+ * or of whoever does not know sizes: the value's bytes also where they are more than the pieces hold
+ * (SL_STORE_INVALID); a key that is being written is a miss to them. */
 void sl_store_read(struct sl_store *store, struct sl_pieces *items, uint32_t count,
-                   int64_t *results);
-/* Values of whatever size. make(context, lengths, places, count) gives memory for each that has a
- * length (others: 0); it is called again for those that grew meanwhile, with 0 for all others.
- * False from it ends the call. results[i]: the value's bytes, or a code. */
-typedef bool sl_store_make_fn(void *context, const uint64_t *lengths, void **places,
-                              uint32_t count);
-void sl_store_read_whole(struct sl_store *store, struct sl_object_key *keys, uint32_t count,
-                         sl_store_make_fn *make, void *context, int64_t *results);
+                   int64_t *results, uint64_t *lengths);
 
 /* A value where it lies, which is everybody's and read-only, or, where no pins were left, a copy
  * of the holder's own. */
@@ -222,20 +211,14 @@ int sl_store_memory_free(void *at); /* SL_STORE_INTERNAL: not of sl_store_memory
 
 /* ---- more segments ---- */
 
-struct sl_store_segment_id {
-    uint64_t high, low;
-};
-/* Further contributions. path: a file whose bytes would be donated; NULL: none. */
-int sl_store_segment_mount(struct sl_store *store, const char *path, uint64_t offset_bytes,
-                           uint64_t length_bytes, struct sl_store_segment_id *id);
-int sl_store_segment_unmount(struct sl_store *store, const struct sl_store_segment_id *ids,
-                             uint32_t count);
+/* Further contributions, which end with the store at the latest. */
+int sl_store_contribute(struct sl_store *store, const char *name, uint64_t length_bytes);
+int sl_store_withdraw(struct sl_store *store, const char *name); /* SL_STORE_NO_SEGMENT */
 
 /* ---- helpers of a process ---- */
 
-/* Binds the calling thread to the CPUs and the memory of a NUMA node. SL_ERR_INVALID: no such node.
- */
-sl_err sl_store_numa_bind(int node, struct sl_error *why);
+/* Binds the calling thread to the memory of a NUMA node. False: errno says why. */
+bool sl_store_memory_bind(uint64_t node);
 /* For torch's pluggable allocator: huge pages where there are some. device and stream are not
  * looked at. */
 void *sl_store_torch_alloc(ssize_t length_bytes, int device, void *stream);

@@ -1,0 +1,391 @@
+/* client/mooncake/python/module.cpp - the module mooncake._store: the native half of the store's
+ * class, values where they lie, and memory. The other half is Python: mooncake/store.py. */
+#include "client/mooncake/python/internal.hpp"
+
+#include <cerrno>
+#include <string>
+
+namespace mc
+{
+
+/* ---- a value where it lies, read-only, or a copy of it, which may be written ---- */
+
+struct handle {
+    sl_store_buffer *at = nullptr;
+
+    handle() = default;
+    handle(const handle &) = delete;
+    ~handle() /* views hold the object, so nobody looks at the value any more */
+    {
+        const py::unlocked now;
+        sl_store_buffer_release(&at);
+    }
+};
+static PyTypeObject *handle_type;
+
+py::ref buffer_or_none(sl_store_buffer *&buffer)
+{
+    if (buffer == nullptr) {
+        return py::none();
+    }
+    py::ref made = py::make<handle>(handle_type);
+    py::of<handle>(made.get()).at = std::exchange(buffer, nullptr);
+    return made;
+}
+
+static uint64_t handle_ptr(handle &self)
+{
+    return static_cast<uint64_t>(reinterpret_cast<uintptr_t>(sl_store_buffer_at(self.at)));
+}
+
+static uint64_t handle_size(handle &self)
+{
+    return sl_store_buffer_length(self.at);
+}
+
+static Py_ssize_t handle_length(PyObject *self) noexcept
+{
+    return static_cast<Py_ssize_t>(handle_size(py::of<handle>(self)));
+}
+
+/* Of a value where it lies others read the same bytes: PyBuffer_FillInfo refuses PyBUF_WRITABLE.
+ * Items are signed, as those of Mooncake's handles. */
+static int handle_view(PyObject *object, Py_buffer *view, int flags) noexcept
+{
+    static char format[] = "b";
+    handle &self = py::of<handle>(object);
+    const int failed =
+        PyBuffer_FillInfo(view, object, const_cast<void *>(sl_store_buffer_at(self.at)),
+                          handle_length(object), !sl_store_buffer_is_copy(self.at), flags);
+    if (failed == 0 && view->format != nullptr) {
+        view->format = format;
+    }
+    return failed;
+}
+
+/* ---- the store ---- */
+
+store::store()
+{
+    if (sl_store_create(&at) != SL_OK) {
+        throw std::bad_alloc();
+    }
+}
+
+store::~store()
+{
+    const py::unlocked now;
+    sl_store_destroy(&at);
+}
+
+/* Arguments are for __init__, which a derived type may have of its own. */
+static PyObject *store_new(PyTypeObject *type, PyObject *, PyObject *) noexcept
+{
+    return py::guarded([&] { return py::make<store>(type).release(); });
+}
+
+struct descriptor {
+    int it;
+
+    explicit descriptor(PyObject *given) : it(static_cast<int>(PyLong_AsLong(given)))
+    {
+        py::check(PyErr_Occurred() == nullptr);
+    }
+};
+
+/* (code of sl_err, why, or in what the node is degraded) */
+static py::ref store_setup(store &self, const char *instance, const char *name,
+                           const descriptor &port, uint64_t segment_bytes,
+                           uint64_t local_buffer_bytes, const char *tenant, bool dummy)
+{
+    const struct sl_store_setup setup = {.instance = instance,
+                                         .name = name,
+                                         .port_fd = port.it,
+                                         .dummy = dummy,
+                                         .segment_bytes = segment_bytes,
+                                         .local_buffer_bytes = local_buffer_bytes,
+                                         .tenant = tenant};
+    sl_error why = {};
+    sl_err err = SL_OK;
+    {
+        const py::unlocked now;
+        err = sl_store_setup(self.at, &setup, &why);
+    }
+    return py::tuple(err, static_cast<const char *>(why.text));
+}
+
+static int store_close(store &self)
+{
+    const py::unlocked now;
+    return sl_store_close(self.at);
+}
+
+static int store_health(store &self)
+{
+    const py::unlocked now;
+    return sl_store_health(self.at);
+}
+
+static std::string store_hostname(store &self)
+{
+    char name[SL_STORE_NAME_BYTES];
+    sl_store_hostname(self.at, name);
+    return name;
+}
+
+static int store_contribute(store &self, const char *name, uint64_t length_bytes)
+{
+    const py::unlocked now;
+    return sl_store_contribute(self.at, name, length_bytes);
+}
+
+static int store_withdraw(store &self, const char *name)
+{
+    const py::unlocked now;
+    return sl_store_withdraw(self.at, name);
+}
+
+/* ---- existence, size, removal ---- */
+
+static int is_exist(store &self, key &name)
+{
+    const py::unlocked now;
+    int code = SL_STORE_INVALID;
+    sl_store_exist(self.at, &name, 1, &code);
+    return code;
+}
+
+static py::ref batch_is_exist(store &self, const keys &names)
+{
+    return answers<int>(names.count,
+                        [&](int *to) { sl_store_exist(self.at, names.at.get(), names.count, to); });
+}
+
+static int64_t get_size(store &self, const key &name)
+{
+    const py::unlocked now;
+    return sl_store_size(self.at, name);
+}
+
+static int remove(store &self, key &name, const flag &force)
+{
+    const py::unlocked now;
+    int code = SL_STORE_INVALID;
+    sl_store_remove(self.at, &name, 1, force.it, &code);
+    return code;
+}
+
+static py::ref batch_remove(store &self, const keys &names, const flag &force)
+{
+    return answers<int>(names.count, [&](int *to) {
+        sl_store_remove(self.at, names.at.get(), names.count, force.it, to);
+    });
+}
+
+static int64_t remove_by_regex(store &self, const key &pattern, const flag &force)
+{
+    const py::unlocked now;
+    return sl_store_remove_matching(self.at, &pattern, force.it);
+}
+
+static int64_t remove_all(store &self, const flag &force)
+{
+    const py::unlocked now;
+    return sl_store_remove_matching(self.at, nullptr, force.it);
+}
+
+/* [whether it was cleared, of each key] */
+static py::ref replica_clear(store &self, const keys &names, const char *segment)
+{
+    return answers<bool>(names.count, [&](bool *to) {
+        sl_store_replica_clear(self.at, names.at.get(), names.count, segment, to);
+    });
+}
+
+struct replica {
+    uint32_t item;
+    sl_store_replica it;
+};
+
+/* [(which key, whether it is in memory, its bytes, its segment)] */
+static py::ref replicas(store &self, const keys &names)
+{
+    std::vector<replica> found;
+    {
+        const py::unlocked now;
+        (void)sl_store_replicas(
+            self.at, names.at.get(), names.count,
+            [](void *context, uint32_t item, const sl_store_replica *it) {
+                static_cast<std::vector<replica> *>(context)->push_back({item, *it});
+                return true;
+            },
+            &found);
+    }
+    return py::list_of(found.size(), [&](size_t i) {
+        const replica &one = found[i];
+        return py::tuple(one.item, one.it.in_memory, one.it.length_bytes,
+                         static_cast<const char *>(one.it.segment));
+    });
+}
+
+/* ---- memory ---- */
+
+static int register_buffer(store &self, uint64_t addr, uint64_t length_bytes)
+{
+    const py::unlocked now;
+    return sl_store_register(self.at, addr, length_bytes);
+}
+
+static int unregister_buffer(store &self, uint64_t addr)
+{
+    const py::unlocked now;
+    return sl_store_unregister(self.at, addr);
+}
+
+static uint64_t alloc_from_mem_pool(store &self, uint64_t length_bytes)
+{
+    const py::unlocked now;
+    return sl_store_pool_alloc(self.at, length_bytes);
+}
+
+static uint64_t memory_alloc(py::module &, uint64_t length_bytes)
+{
+    const py::unlocked now;
+    return static_cast<uint64_t>(reinterpret_cast<uintptr_t>(sl_store_memory_alloc(length_bytes)));
+}
+
+static int memory_free(py::module &, uint64_t addr)
+{
+    const py::unlocked now;
+    return sl_store_memory_free(address(addr));
+}
+
+static void memory_bind(py::module &, uint64_t node)
+{
+    if (!sl_store_memory_bind(node)) {
+        py::sure(PyErr_SetFromErrno(PyExc_OSError));
+    }
+}
+
+static uint64_t alloc_func_addr(py::module &)
+{
+    return static_cast<uint64_t>(reinterpret_cast<uintptr_t>(&sl_store_torch_alloc));
+}
+
+static uint64_t free_func_addr(py::module &)
+{
+    return static_cast<uint64_t>(reinterpret_cast<uintptr_t>(&sl_store_torch_free));
+}
+
+/* ---- the module ---- */
+
+/* A type whose objects hold a T. */
+template <typename T>
+static PyTypeObject *type_add(PyObject *module, const char *name, unsigned long flags,
+                              PyType_Slot *slots)
+{
+    PyType_Spec spec = {
+        name, static_cast<int>(sizeof(PyObject) + sizeof(T)), 0,
+        static_cast<unsigned>(Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | flags), slots};
+    const py::ref type = py::own(PyType_FromModuleAndSpec(module, &spec, nullptr));
+    py::check(PyModule_AddType(module, reinterpret_cast<PyTypeObject *>(type.get())) == 0);
+    return reinterpret_cast<PyTypeObject *>(type.get()); /* the module keeps it */
+}
+
+static const PyMethodDef methods_end = {nullptr, nullptr, 0, nullptr};
+
+static void store_methods(std::vector<PyMethodDef> &out)
+{
+    out = {
+        MC_METHOD("_setup", "(instance, name, port, segment_bytes, local_bytes, tenant, dummy)",
+                  store_setup, ""),
+        MC_METHOD("_contribute", "(name, size)", store_contribute, ""),
+        MC_METHOD("_withdraw", "(name)", store_withdraw, ""),
+        MC_METHOD("_replica_clear", "(keys, segment_name)", replica_clear, ""),
+        MC_METHOD("_replicas", "(keys)", replicas, ""),
+        MC_METHOD("close", "()", store_close, "Withdraws the segments. Always 0."),
+        MC_METHOD("health_check", "()", store_health,
+                  "0: healthy; 1: not set up; 2: the node does not answer."),
+        MC_METHOD("get_hostname", "()", store_hostname, "host:port, the name of the segment."),
+        MC_METHOD("is_exist", "(key)", is_exist, "1, 0, or a code. Leases."),
+        MC_METHOD("batch_is_exist", "(keys)", batch_is_exist, "As is_exist, for each key."),
+        MC_METHOD("get_size", "(key)", get_size, "The value's bytes, or a code."),
+        MC_METHOD("remove", "(key, force=False)", remove,
+                  "0, -704, -706 when leased and not force, ..."),
+        MC_METHOD("batch_remove", "(keys, force=False)", batch_remove, "As remove, for each key."),
+        MC_METHOD("remove_by_regex", "(regex_pattern, force=False)", remove_by_regex,
+                  "How many keys in which the pattern was found were removed."),
+        MC_METHOD("remove_all", "(force=False)", remove_all, "How many were removed."),
+        MC_METHOD("register_buffer", "(buffer_ptr, size)", register_buffer, "0, or -600."),
+        MC_METHOD("unregister_buffer", "(buffer_ptr)", unregister_buffer, "0, or -600."),
+        MC_METHOD("alloc_from_mem_pool", "(size)", alloc_from_mem_pool,
+                  "Of a dummy: the address of new shared memory; 0: failed."),
+    };
+    write_methods(out);
+    read_methods(out);
+    out.push_back(methods_end);
+}
+
+static int exec(PyObject *module) noexcept
+{
+    return py::guarded([&] {
+        static std::vector<PyMethodDef> of_store; /* types refer to it */
+        static PyMethodDef of_handle[] = {
+            METHOD("ptr", "()", handle_ptr,
+                   "The address; to be written where memoryview(handle) is not read-only."),
+            METHOD("size", "()", handle_size, "Bytes."), methods_end};
+        if (of_store.empty()) {
+            store_methods(of_store);
+        }
+        PyType_Slot store_slots[] = {{Py_tp_new, reinterpret_cast<void *>(store_new)},
+                                     {Py_tp_dealloc, reinterpret_cast<void *>(py::dealloc<store>)},
+                                     {Py_tp_methods, of_store.data()},
+                                     {0, nullptr}};
+        PyType_Slot handle_slots[] = {
+            {Py_tp_doc, const_cast<char *>(
+                            "A value where it lies, read-only, or, where pins ran out, a copy: "
+                            "bytes(handle), memoryview(handle), torch.frombuffer(handle). It stays "
+                            "as long as the handle or a view of it.")},
+            {Py_tp_dealloc, reinterpret_cast<void *>(py::dealloc<handle>)},
+            {Py_tp_methods, of_handle},
+            {Py_bf_getbuffer, reinterpret_cast<void *>(handle_view)},
+            {Py_sq_length, reinterpret_cast<void *>(handle_length)},
+            {0, nullptr}};
+        type_add<store>(module, "mooncake._store.Store", Py_TPFLAGS_BASETYPE, store_slots);
+        handle_type = type_add<handle>(module, "mooncake.store.BufferHandle",
+                                       Py_TPFLAGS_DISALLOW_INSTANTIATION, handle_slots);
+        py::check(PyModule_AddStringConstant(module, "__version__", SL_VERSION) == 0 &&
+                  PyModule_AddIntConstant(module, "EXISTS", SL_ERR_EXISTS) == 0 &&
+                  PyModule_AddIntConstant(module, "UNREACHABLE", SL_ERR_UNREACHABLE) == 0);
+        return 0;
+    });
+}
+
+} // namespace mc
+
+PyMODINIT_FUNC PyInit__store(); /* found by name */
+PyMODINIT_FUNC PyInit__store()
+{
+    static PyMethodDef functions[] = {
+        METHOD("memory_alloc", "(size)", mc::memory_alloc, ""),
+        METHOD("memory_free", "(ptr)", mc::memory_free, ""),
+        METHOD("memory_bind", "(node)", mc::memory_bind, ""),
+        METHOD("get_alloc_func_addr", "()", mc::alloc_func_addr,
+               "Address of void *(ssize_t bytes, int device, void *stream), for torch's pluggable "
+               "allocator."),
+        METHOD("get_free_func_addr", "()", mc::free_func_addr,
+               "Address of void (void *at, ssize_t bytes, int device, void *stream)."),
+        mc::methods_end};
+    static PyModuleDef_Slot slots[] = {{Py_mod_exec, reinterpret_cast<void *>(mc::exec)},
+                                       {0, nullptr}};
+    static PyModuleDef definition = {PyModuleDef_HEAD_INIT,
+                                     "mooncake._store",
+                                     "What is native of mooncake.store.",
+                                     0,
+                                     functions,
+                                     slots,
+                                     nullptr,
+                                     nullptr,
+                                     nullptr};
+    return PyModuleDef_Init(&definition);
+}

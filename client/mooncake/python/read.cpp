@@ -1,0 +1,248 @@
+/* client/mooncake/python/read.cpp - getting: as bytes, as buffers, to addresses, and in parts. */
+#include "client/mooncake/python/internal.hpp"
+
+namespace mc
+{
+
+constexpr int tries_max = 16; /* a value that is replaced by a larger one each time it is read */
+constexpr size_t small_bytes = 8192;
+
+static void read(store &self, sl_pieces *items, uint32_t count, int64_t *results, uint64_t *lengths)
+{
+    const py::unlocked now;
+    sl_store_read(self.at, items, count, results, lengths);
+}
+
+/* ---- as bytes ---- */
+
+/* b"" where there is no value, or it cannot be read. */
+static py::ref values_of(store &self, const sl_object_key *names, uint32_t count)
+{
+    std::vector<py::ref> values(count);
+    auto items = std::make_unique<sl_pieces[]>(count);
+    auto pieces = std::make_unique<sl_piece[]>(count);
+    auto results = std::make_unique<int64_t[]>(count);
+    auto lengths = std::make_unique<uint64_t[]>(count);
+    bool grew = true;
+    for (int tries = 0; grew && tries < tries_max; tries++) {
+        for (uint32_t i = 0; i < count; i++) {
+            PyObject *value = values[i].get();
+            pieces[i].at = value == nullptr ? nullptr : PyBytes_AsString(value);
+            items[i] = {.key = names[i],
+                        .bundle = {},
+                        .at = &pieces[i],
+                        .count = value == nullptr ? 0u : 1u};
+        }
+        read(self, items.get(), count, results.get(), lengths.get());
+        grew = false;
+        for (uint32_t i = 0; i < count; i++) {
+            if (results[i] == SL_STORE_INVALID && lengths[i] > pieces[i].length_bytes) {
+                pieces[i].length_bytes = lengths[i];
+                values[i] = py::bytes(nullptr, lengths[i]);
+                grew = true;
+            }
+        }
+    }
+    return py::list_of(count, [&](size_t i) {
+        const uint64_t length = results[i] < 0 ? 0 : static_cast<uint64_t>(results[i]);
+        const bool whole = values[i].get() != nullptr && length == pieces[i].length_bytes;
+        return whole ? std::move(values[i]) /* else it became smaller */
+                     : py::bytes(length == 0 ? nullptr : pieces[i].at, length);
+    });
+}
+
+static py::ref get(store &self, const key &name)
+{
+    char small[small_bytes];
+    const sl_piece piece = {small, sizeof small, 0};
+    sl_pieces item = {.key = name, .bundle = {}, .at = &piece, .count = 1};
+    int64_t result = SL_STORE_INVALID;
+    uint64_t length = 0;
+    read(self, &item, 1, &result, &length);
+    if (result == SL_STORE_INVALID && length > sizeof small) {
+        return py::share(PyList_GetItem(values_of(self, &name, 1).get(), 0));
+    }
+    return py::bytes(small, result < 0 ? 0 : static_cast<size_t>(result));
+}
+
+static py::ref get_batch(store &self, const keys &names)
+{
+    return names.count == 0 || !set_up(self)
+               ? py::list_of(1, [](size_t) { return py::bytes(nullptr, 0); })
+               : values_of(self, names.at.get(), names.count);
+}
+
+/* ---- as buffers ---- */
+
+/* What is not handed out is let go. */
+struct held {
+    std::vector<sl_store_buffer *> at;
+
+    explicit held(uint32_t count) : at(count)
+    {
+    }
+    held(const held &) = delete;
+    ~held()
+    {
+        for (sl_store_buffer *&each : at) {
+            sl_store_buffer_release(&each);
+        }
+    }
+};
+
+static py::ref get_buffer(store &self, key &name)
+{
+    held found(1);
+    int code = SL_STORE_OK;
+    {
+        const py::unlocked now;
+        sl_store_hold(self.at, &name, 1, found.at.data(), &code);
+    }
+    return buffer_or_none(found.at[0]);
+}
+
+static py::ref batch_get_buffer(store &self, const keys &names)
+{
+    held found(names.count);
+    std::vector<int> codes(names.count);
+    {
+        const py::unlocked now;
+        sl_store_hold(self.at, names.at.get(), names.count, found.at.data(), codes.data());
+    }
+    return py::list_of(names.count, [&](size_t i) { return buffer_or_none(found.at[i]); });
+}
+
+/* ---- to addresses ---- */
+
+static int64_t get_into(store &self, const key &name, uint64_t addr, uint64_t size)
+{
+    const sl_piece piece = {address(addr), size, 0};
+    sl_pieces item = {.key = name, .bundle = {}, .at = &piece, .count = 1};
+    int64_t result = SL_STORE_INVALID;
+    read(self, &item, 1, &result, nullptr);
+    return result;
+}
+
+template <typename T>
+static py::ref read_list(store &self, const keys &names, const T &addrs, const T &sizes)
+{
+    if (addrs.count != names.count || sizes.count != names.count) {
+        return same(SL_STORE_INVALID, names.count);
+    }
+    const items what(names, addrs, sizes);
+    return answers<int64_t>(names.count, [&](int64_t *to) {
+        sl_store_read(self.at, what.at.get(), names.count, to, nullptr);
+    });
+}
+
+static py::ref batch_get_into(store &self, const keys &names, const numbers &addrs,
+                              const numbers &sizes)
+{
+    return read_list(self, names, addrs, sizes);
+}
+
+static py::ref batch_get_into_multi_buffers(store &self, const keys &names, const lists &addrs,
+                                            const lists &sizes, const flag &same_node)
+{
+    (void)same_node; /* a value lies in one place */
+    return read_list(self, names, addrs, sizes);
+}
+
+/* One buffer a key; of each key as many targets, sources and sizes. */
+static py::ref read_ranges(store &self, const keys &names, const numbers &buffers,
+                           const lists &targets, const lists &sources, const lists &sizes)
+{
+    auto fragments = std::make_unique<sl_store_fragment[]>(targets.total);
+    auto results = std::make_unique<int64_t[]>(targets.total);
+    auto ranges = std::make_unique<sl_store_ranges[]>(names.count);
+    size_t at = 0;
+    for (size_t i = 0; i < targets.total; i++) {
+        fragments[i] = {.source_bytes = sources.at[i],
+                        .target_bytes = targets.at[i],
+                        .length_bytes = sizes.at[i]};
+    }
+    for (uint32_t i = 0; i < names.count; i++) {
+        ranges[i] = {.key = names.at[i],
+                     .buffer = address(buffers.at[i]),
+                     .at = &fragments[at],
+                     .count = targets.counts[i],
+                     .results = &results[at]};
+        at += targets.counts[i];
+    }
+    {
+        const py::unlocked now;
+        sl_store_read_ranges(self.at, ranges.get(), names.count);
+    }
+    return py::list_of(names.count, [&](size_t i) {
+        return py::list_of(ranges[i].count, [&](size_t k) { return ranges[i].results[k]; });
+    });
+}
+
+/* ---- in parts ---- */
+
+static py::ref get_session_start(store &self, const keys &names)
+{
+    return answers<int>(set_up(self) ? names.count : 0, [&](int *to) {
+        sl_store_get_session_start(self.at, names.at.get(), names.count, to);
+    });
+}
+
+static int get_session_end(store &self, const keys &names)
+{
+    const py::unlocked now;
+    return sl_store_get_session_end(self.at, names.at.get(), names.count);
+}
+
+template <auto move>
+static py::ref session_move(store &self, const keys &names, const lists &addrs, const lists &sizes,
+                            const lists &offsets)
+{
+    if (!set_up(self)) {
+        return same(0, 0);
+    }
+    if (addrs.count != names.count || sizes.count != names.count || offsets.count != names.count) {
+        return same(SL_STORE_INVALID, names.count);
+    }
+    const items what(names, addrs, sizes, &offsets);
+    return answers<int64_t>(names.count, [&](int64_t *to) {
+        move(self.at, what.at.get(), names.count, to);
+        for (uint32_t i = 0; i < names.count; i++) {
+            const bool fits =
+                addrs.counts[i] == sizes.counts[i] && addrs.counts[i] == offsets.counts[i];
+            to[i] = fits ? to[i] : int64_t{SL_STORE_INVALID}; /* nothing was moved */
+        }
+    });
+}
+
+void read_methods(std::vector<PyMethodDef> &out)
+{
+    out.insert(
+        out.end(),
+        {MC_METHOD("get", "(key)", get, "The value; b'' when there is none, or it cannot be read."),
+         MC_METHOD("get_batch", "(keys)", get_batch, "As get, for each key."),
+         MC_METHOD("get_buffer", "(key)", get_buffer,
+                   "A BufferHandle of the value where it lies, or None."),
+         MC_METHOD("batch_get_buffer", "(keys)", batch_get_buffer, "As get_buffer, for each key."),
+         MC_METHOD("get_into", "(key, buffer_ptr, size)", get_into,
+                   "Bytes that were read to an address, or a code."),
+         MC_METHOD("batch_get_into", "(keys, buffer_ptrs, sizes)", batch_get_into,
+                   "As get_into, for each key."),
+         MC_METHOD("batch_get_into_multi_buffers",
+                   "(keys, all_buffer_ptrs, all_sizes, prefer_alloc_in_same_node=False)",
+                   batch_get_into_multi_buffers,
+                   "Values to many addresses each: the value's bytes, or a code, for each key."),
+         MC_METHOD("_read_ranges", "(keys, buffers, targets, sources, sizes)", read_ranges, ""),
+         MC_METHOD("batch_get_session_start", "(keys)", get_session_start,
+                   "Looks keys up once, to read them in parts."),
+         MC_METHOD("batch_get_into_multi_buffer_ranges",
+                   "(keys, all_buffer_ptrs, all_sizes, all_src_offsets)",
+                   session_move<sl_store_get_session_read>,
+                   "Bytes that were read of each key, or a code; -707: the lease ended."),
+         MC_METHOD("batch_get_session_end", "(keys)", get_session_end, "0."),
+         MC_METHOD("batch_put_from_multi_buffer_ranges",
+                   "(keys, all_buffer_ptrs, all_sizes, all_dst_offsets)",
+                   session_move<sl_store_put_session_write>,
+                   "Bytes that were written of each key, or a code.")});
+}
+
+} // namespace mc

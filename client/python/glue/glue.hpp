@@ -1,0 +1,415 @@
+/* client/python/glue/glue.hpp - functions of C++ as functions of Python, for the stable ABI of
+ * CPython 3.11: references, arguments, results, types.
+ *
+ * An exception of Python travels as py::raised, which every entry from the interpreter catches. What
+ * a call takes is released by destructors, with the interpreter's lock (GIL) held. */
+#ifndef SL_CLIENT_PYTHON_GLUE_GLUE_HPP
+#define SL_CLIENT_PYTHON_GLUE_GLUE_HPP
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <cstdint>
+#include <cstring>
+#include <new>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace py
+{
+
+struct raised { /* thrown where an exception of Python is set */
+};
+
+/* Of what the C API gives, NULL or false with an exception. */
+template <typename T> T *sure(T *given)
+{
+    return given != nullptr ? given : throw raised();
+}
+inline void check(bool fine)
+{
+    if (!fine) {
+        throw raised();
+    }
+}
+template <typename... A> [[noreturn]] void fail(PyObject *type, const char *format, A... values)
+{
+    PyErr_Format(type, format, values...);
+    throw raised();
+}
+
+/* A reference that is owned. */
+class ref
+{
+  public:
+    ref() = default;
+    explicit ref(PyObject *taken) : at(taken)
+    {
+    }
+    ref(ref &&other) noexcept : at(other.release())
+    {
+    }
+    ref &operator=(ref other) noexcept
+    {
+        std::swap(at, other.at);
+        return *this;
+    }
+    ~ref()
+    {
+        Py_XDECREF(at);
+    }
+    [[nodiscard]] PyObject *get() const
+    {
+        return at;
+    }
+    PyObject *release()
+    {
+        return std::exchange(at, nullptr);
+    }
+
+  private:
+    PyObject *at = nullptr;
+};
+inline ref own(PyObject *given) /* a new reference of the C API, or a failure */
+{
+    return ref(sure(given));
+}
+inline ref share(PyObject *borrowed)
+{
+    return ref(Py_NewRef(borrowed));
+}
+
+/* The interpreter's lock is free in its scope. */
+class unlocked
+{
+  public:
+    unlocked() : thread(PyEval_SaveThread())
+    {
+    }
+    unlocked(const unlocked &) = delete;
+    ~unlocked()
+    {
+        PyEval_RestoreThread(thread);
+    }
+
+  private:
+    PyThreadState *thread;
+};
+
+/* An entry from the interpreter: NULL or -1 with an exception. */
+template <typename F> auto guarded(F call) noexcept -> decltype(call())
+{
+    try {
+        return call();
+    } catch (const raised &) { /* set already */
+    } catch (const std::bad_alloc &) {
+        PyErr_NoMemory();
+    }
+    if constexpr (std::is_pointer_v<decltype(call())>) {
+        return nullptr;
+    } else {
+        return -1;
+    }
+}
+
+/* ---- values for Python ---- */
+
+/* Text that is no UTF-8 is replaced. */
+template <typename T> ref give(T value)
+{
+    if constexpr (std::is_same_v<T, ref>) {
+        return value;
+    } else if constexpr (std::is_same_v<T, bool>) {
+        return own(PyBool_FromLong(value));
+    } else if constexpr (std::is_floating_point_v<T>) {
+        return own(PyFloat_FromDouble(value));
+    } else if constexpr (std::is_enum_v<T>) {
+        return own(PyLong_FromLong(static_cast<long>(value)));
+    } else if constexpr (std::is_unsigned_v<T>) {
+        return own(PyLong_FromUnsignedLongLong(value));
+    } else if constexpr (std::is_integral_v<T>) {
+        return own(PyLong_FromLongLong(value));
+    } else {
+        const std::string_view text(value);
+        return own(
+            PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
+    }
+}
+inline ref none()
+{
+    return share(Py_None);
+}
+inline ref bytes(const void *at, size_t count)
+{
+    return own(
+        PyBytes_FromStringAndSize(static_cast<const char *>(at), static_cast<Py_ssize_t>(count)));
+}
+template <typename F> ref list_of(size_t count, F item)
+{
+    ref list = own(PyList_New(static_cast<Py_ssize_t>(count)));
+    for (size_t i = 0; i < count; i++) {
+        check(PyList_SetItem(list.get(), static_cast<Py_ssize_t>(i), give(item(i)).release()) == 0);
+    }
+    return list;
+}
+template <typename... A> ref tuple(A... items)
+{
+    ref made = own(PyTuple_New(sizeof...(A)));
+    Py_ssize_t i = 0;
+    (check(PyTuple_SetItem(made.get(), i++, give(std::move(items)).release()) == 0), ...);
+    return made;
+}
+/* A struct sequence. */
+template <typename... A> ref record(PyTypeObject *type, A... fields)
+{
+    ref made = own(PyStructSequence_New(type));
+    Py_ssize_t i = 0;
+    (PyStructSequence_SetItem(made.get(), i++, give(std::move(fields)).release()), ...);
+    return made;
+}
+
+/* ---- values from Python ---- */
+
+/* An int, or what has __index__. */
+uint64_t u64_other(PyObject *number);
+/* Twice as fast as PyLong_AsUnsignedLongLong where an address takes two of CPython's digits. */
+inline uint64_t u64(PyObject *number)
+{
+    if (PyLong_Check(number)) {
+        int overflow = 0;
+        const long value = PyLong_AsLongAndOverflow(number, &overflow);
+        if (overflow == 0 && value >= 0) {
+            return static_cast<uint64_t>(value);
+        }
+    }
+    return u64_other(number);
+}
+uint32_t u32(PyObject *number);
+std::string_view text(PyObject *string); /* UTF-8 of a str; borrowed from it */
+const char *c_text(PyObject *string);    /* the same, without a NUL in it */
+
+/* How a parameter is made of what the call gave; NULL: it gave nothing. */
+template <typename T> struct argument {
+    T value;
+    explicit argument(PyObject *given) : value(given)
+    {
+    }
+};
+template <> struct argument<PyObject *> {
+    PyObject *value;
+    explicit argument(PyObject *given) : value(given)
+    {
+    }
+};
+template <> struct argument<uint64_t> {
+    uint64_t value;
+    explicit argument(PyObject *given) : value(given == nullptr ? 0 : u64(given))
+    {
+    }
+};
+template <> struct argument<uint32_t> {
+    uint32_t value;
+    explicit argument(PyObject *given) : value(given == nullptr ? 0 : u32(given))
+    {
+    }
+};
+template <> struct argument<bool> {
+    bool value;
+    explicit argument(PyObject *given) : value(given != nullptr && PyObject_IsTrue(given) > 0)
+    {
+        check(PyErr_Occurred() == nullptr);
+    }
+};
+template <> struct argument<const char *> {
+    const char *value;
+    explicit argument(PyObject *given) : value(given == nullptr ? nullptr : c_text(given))
+    {
+    }
+};
+/* A text, or NULL of None. */
+struct text_or_none {
+    const char *at;
+    explicit text_or_none(PyObject *given)
+        : at(given == nullptr || given == Py_None ? nullptr : c_text(given))
+    {
+    }
+    operator const char *() const
+    {
+        return at;
+    }
+};
+template <typename T> struct argument<std::optional<T>> {
+    std::optional<T> value;
+    explicit argument(PyObject *given)
+    {
+        if (given != nullptr) {
+            value = argument<T>(given).value;
+        }
+    }
+};
+
+/* ---- functions ---- */
+
+/* Parameters as a doc string begins: "put(key, value, *, timeout=None)\n--\n\n". */
+constexpr size_t parameters_max = 24;
+class signature
+{
+  public:
+    void read(const char *doc);
+    /* Sorts what a call gave to its parameters; both forms of the interpreter's. */
+    void sort(PyObject *const *given, Py_ssize_t count, PyObject *names, PyObject **out) const;
+    void sort(PyObject *args, PyObject *names, PyObject **out) const;
+
+  private:
+    void positional(Py_ssize_t count) const;
+    void named(PyObject *name, PyObject *value, PyObject **out) const;
+    void complete(PyObject *const *out) const;
+
+    std::string name, words[parameters_max];
+    size_t count = 0, positional_count = 0, named_from = 0;
+    uint32_t optional = 0; /* bit by bit */
+};
+
+/* A Python object that holds a T has it behind its head. */
+template <typename T> T &of(PyObject *object)
+{
+    static_assert(alignof(T) <= sizeof(PyObject));
+    return *reinterpret_cast<T *>(reinterpret_cast<char *>(object) + sizeof(PyObject));
+}
+template <typename T> PyObject *object(T *it)
+{
+    return reinterpret_cast<PyObject *>(reinterpret_cast<char *>(it) - sizeof(PyObject));
+}
+template <typename T, typename... A> ref make(PyTypeObject *type, A &&...values)
+{
+    ref made = own(reinterpret_cast<allocfunc>(PyType_GetSlot(type, Py_tp_alloc))(type, 0));
+    new (&of<T>(made.get())) T{std::forward<A>(values)...};
+    return made;
+}
+template <typename T> void dealloc(PyObject *gone)
+{
+    PyTypeObject *type = Py_TYPE(gone);
+    of<T>(gone).~T();
+    reinterpret_cast<freefunc>(PyType_GetSlot(type, Py_tp_free))(gone);
+    Py_DECREF(reinterpret_cast<PyObject *>(type));
+}
+
+/* Calls function(first, each argument ...); they are made one after the other and end in reverse. One
+ * that says of how many `parameters` it is made gets them all. */
+template <size_t at, size_t from, typename F, typename S, typename R, typename... A, typename... T>
+PyObject *run(F function, S &first, PyObject *const *given, R (*type)(S &, A...), T &...taken)
+{
+    if constexpr (at < sizeof...(A)) {
+        using wanted = std::tuple_element_t<at, std::tuple<std::remove_cvref_t<A>...>>;
+        if constexpr (requires { wanted::parameters; }) {
+            wanted next(given + from);
+            return run<at + 1, from + wanted::parameters>(function, first, given, type, taken...,
+                                                          next);
+        } else {
+            argument<wanted> next(given[from]);
+            return run<at + 1, from + 1>(function, first, given, type, taken..., next.value);
+        }
+    } else if constexpr (std::is_void_v<R>) {
+        function(first, taken...);
+        return Py_NewRef(Py_None);
+    } else {
+        return give(function(first, taken...)).release();
+    }
+}
+
+struct module { /* the first parameter of a function that is of no object */
+};
+/* One for each function that is called from Python: R function(S &self, A...). */
+template <auto function> struct entry {
+    static inline signature words;
+
+    template <typename R, typename S, typename... A>
+    static PyObject *start(PyObject *self, PyObject *const *given, R (*type)(S &, A...))
+    {
+        if constexpr (std::is_same_v<S, module>) {
+            module none;
+            return run<0, 0>(function, none, given, type);
+        } else if constexpr (std::is_same_v<S, PyTypeObject>) {
+            return run<0, 0>(function, *reinterpret_cast<PyTypeObject *>(self), given, type);
+        } else {
+            return run<0, 0>(function, of<S>(self), given, type);
+        }
+    }
+    static PyObject *call(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                          PyObject *names) noexcept
+    {
+        return guarded([&] {
+            PyObject *given[parameters_max] = {};
+            words.sort(args, count, names, given);
+            return start(self, given, function);
+        });
+    }
+    static PyObject *create(PyTypeObject *type, PyObject *args, PyObject *names) noexcept
+    {
+        return guarded([&] {
+            PyObject *given[parameters_max] = {};
+            words.sort(args, names, given);
+            return start(reinterpret_cast<PyObject *>(type), given, function);
+        });
+    }
+    static PyObject *attribute(PyObject *self, void *) noexcept
+    {
+        return guarded([&] { return start(self, nullptr, function); });
+    }
+};
+template <auto function> PyMethodDef method(const char *name, const char *doc)
+{
+    entry<function>::words.read(doc);
+    return {name,
+            reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(entry<function>::call)),
+            METH_FASTCALL | METH_KEYWORDS, doc};
+}
+/* METHOD("put", "(key, value, *, timeout=None)", client_put, "Stores ...") */
+#define METHOD(name, words, function, doc) py::method<function>(name, name words "\n--\n\n" doc)
+template <auto function> PyType_Slot maker(const char *doc)
+{
+    entry<function>::words.read(doc);
+    return {Py_tp_new, reinterpret_cast<void *>(entry<function>::create)};
+}
+template <auto function> PyGetSetDef attribute(const char *name, const char *doc)
+{
+    return {name, entry<function>::attribute, nullptr, doc, nullptr};
+}
+
+/* Adds a type, whose objects hold a T. It may not be subclassed, and is made by Python where it has a
+ * maker alone. */
+template <typename T>
+PyTypeObject *add_type(PyObject *module, const char *name, const char *doc, PyMethodDef *methods,
+                       PyGetSetDef *attributes, std::vector<PyType_Slot> slots)
+{
+    bool made = false;
+    for (const PyType_Slot &slot : slots) {
+        made = made || slot.slot == Py_tp_new;
+    }
+    slots.push_back({Py_tp_doc, const_cast<char *>(doc)});
+    slots.push_back({Py_tp_dealloc, reinterpret_cast<void *>(dealloc<T>)});
+    slots.push_back({Py_tp_methods, methods});
+    slots.push_back({Py_tp_getset, attributes});
+    slots.push_back({0, nullptr});
+    PyType_Spec spec = {name, static_cast<int>(sizeof(PyObject) + sizeof(T)), 0,
+                        static_cast<unsigned>(Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE |
+                                              (made ? 0 : Py_TPFLAGS_DISALLOW_INSTANTIATION)),
+                        slots.data()};
+    auto *type = reinterpret_cast<PyTypeObject *>(
+        own(PyType_FromModuleAndSpec(module, &spec, nullptr)).release());
+    check(PyModule_AddType(module, type) == 0);
+    return type;
+}
+inline void set_attribute(PyObject *object, const char *name, const ref &value)
+{
+    check(PyObject_SetAttrString(object, name, value.get()) == 0);
+}
+
+} // namespace py
+
+#endif

@@ -25,50 +25,41 @@ void sl_directory_options_init(struct sl_directory_options *options)
 
 /* ---- commands ---- */
 
-struct link_argument directory_word(const char *text)
-{
-    return (struct link_argument){text, (uint32_t)strlen(text)};
-}
-
-struct link_argument directory_key_of(const struct sl_directory *self, char out[KEY_BYTES],
-                                      const char *kind, const char *name)
+const char *directory_key_of(const struct sl_directory *self, char out[KEY_BYTES], const char *kind,
+                             const char *name)
 {
     int length = snprintf(out, KEY_BYTES, "%s%s%s", self->prefix, kind, name);
     SL_ASSERT(length > 0 && length < (int)KEY_BYTES);
-    return (struct link_argument){out, (uint32_t)length};
+    return out;
 }
 
-struct link_argument directory_key_of_id(const struct sl_directory *self, char out[KEY_BYTES],
-                                         uint64_t id)
+const char *directory_key_of_id(const struct sl_directory *self, char out[KEY_BYTES], uint64_t id)
 {
     char text[20];
     (void)snprintf(text, sizeof(text), "%016" PRIx64, id);
     return directory_key_of(self, out, "k:", text);
 }
 
-static struct link_argument number(char out[24], uint64_t value)
+#define NUMBER_BYTES 24u
+static const char *number(char out[NUMBER_BYTES], uint64_t value)
 {
-    int length = snprintf(out, 24, "%" PRIu64, value);
-    return (struct link_argument){out, (uint32_t)length};
+    (void)snprintf(out, NUMBER_BYTES, "%" PRIu64, value);
+    return out;
 }
 
 static void tell_send(struct sl_directory *self, const struct tell *tell)
 {
-    char key[KEY_BYTES], value[24];
-    struct link_argument at = directory_key_of_id(self, key, tell->id);
+    char key[KEY_BYTES], life[NUMBER_BYTES], ttl[NUMBER_BYTES];
+    const char *me = self->self.name;
+    (void)directory_key_of_id(self, key, tell->id);
     if (!tell->there) {
-        const struct link_argument gone[] = {directory_word("HDEL"), at,
-                                             directory_word(self->self.name)};
-        link_send(&self->link, gone, SL_COUNT(gone), WHAT_WITHDRAW, 0);
+        link_send(&self->link, LINK_WORDS("HDEL", key, me), WHAT_WITHDRAW, 0);
         return;
     }
-    const struct link_argument there[] = {directory_word("HSET"), at,
-                                          directory_word(self->self.name),
-                                          number(value, self->self.incarnation)};
-    link_send(&self->link, there, SL_COUNT(there), WHAT_PUBLISH, 0);
-    const struct link_argument ttl[] = {directory_word("PEXPIRE"), at,
-                                        number(value, self->key_ttl_ns / SL_NS_PER_MS)};
-    link_send(&self->link, ttl, SL_COUNT(ttl), WHAT_OTHER, 0);
+    link_send(&self->link, LINK_WORDS("HSET", key, me, number(life, self->self.incarnation)),
+              WHAT_PUBLISH, 0);
+    link_send(&self->link, LINK_WORDS("PEXPIRE", key, number(ttl, self->key_ttl_ns / SL_NS_PER_MS)),
+              WHAT_OTHER, 0);
 }
 
 /* Sends what waits, as far as the window goes. Holders of a key are told apart by their names: a node that is not
@@ -107,52 +98,36 @@ static void record_write(const struct sl_directory_member *me, char record[RECOR
     "if t and string.match(t,'^%S+ (%S+)')~=ARGV[3] then return 'T'..t end " \
     "return redis.status_reply('OK')"
 
-/* Without the script, whoever has the record; for a server that lets us have none (ACL, rename-command). */
-static void record_send_plain(struct sl_directory *self)
+/* Sets our record under this kind of key, whoever has it: "n:" for a server that lets us have no script (ACL,
+ * rename-command), "t:" for what the script leaves, while our record is held. */
+static void record_set(struct sl_directory *self, const char *kind, uint32_t what, uint32_t arg)
 {
-    char key[KEY_BYTES], ttl[24], record[RECORD_BYTES];
+    char key[KEY_BYTES], ttl[NUMBER_BYTES], record[RECORD_BYTES];
     record_write(&self->self, record);
-    const struct link_argument set[] = {directory_word("SET"),
-                                        directory_key_of(self, key, "n:", self->self.name),
-                                        directory_word(record), directory_word("PX"),
-                                        number(ttl, self->node_ttl_ns / SL_NS_PER_MS)};
-    link_send(&self->link, set, SL_COUNT(set), WHAT_RECORD, RECORD_PLAIN);
+    link_send(&self->link,
+              LINK_WORDS("SET", directory_key_of(self, key, kind, self->self.name), record, "PX",
+                         number(ttl, self->node_ttl_ns / SL_NS_PER_MS)),
+              what, arg);
 }
 
 static void record_send(struct sl_directory *self)
 {
-    char key[KEY_BYTES], note[KEY_BYTES], ttl[24], incarnation[24], record[RECORD_BYTES];
+    char key[KEY_BYTES], note[KEY_BYTES], ttl[NUMBER_BYTES], life[NUMBER_BYTES];
+    char record[RECORD_BYTES];
     const struct sl_directory_member *me = &self->self;
-    struct link_argument nodes = directory_key_of(self, key, "nodes", "");
-    const struct link_argument join[] = {directory_word("SADD"), nodes, directory_word(me->name)};
-    link_send(&self->link, join, SL_COUNT(join), WHAT_OTHER, 0);
+    link_send(&self->link, LINK_WORDS("SADD", directory_key_of(self, key, "nodes", ""), me->name),
+              WHAT_OTHER, 0);
     if (self->scriptless) {
-        record_send_plain(self);
+        record_set(self, "n:", WHAT_RECORD, RECORD_PLAIN);
         return;
     }
     record_write(me, record);
-    const struct link_argument set[] = {directory_word("EVAL"),
-                                        directory_word(RECORD_SCRIPT),
-                                        directory_word("2"),
-                                        directory_key_of(self, key, "n:", me->name),
-                                        directory_key_of(self, note, "t:", me->name),
-                                        directory_word(record),
-                                        number(ttl, self->node_ttl_ns / SL_NS_PER_MS),
-                                        number(incarnation, me->incarnation),
-                                        directory_word(self->recorded ? "" : me->control)};
-    link_send(&self->link, set, SL_COUNT(set), WHAT_RECORD, 0);
-}
-
-/* What RECORD_SCRIPT leaves, while our record is held. */
-static void note_send(struct sl_directory *self)
-{
-    char key[KEY_BYTES], ttl[24], record[RECORD_BYTES];
-    record_write(&self->self, record);
-    const struct link_argument set[] = {directory_word("SET"),
-                                        directory_key_of(self, key, "t:", self->self.name),
-                                        directory_word(record), directory_word("PX"),
-                                        number(ttl, self->node_ttl_ns / SL_NS_PER_MS)};
-    link_send(&self->link, set, SL_COUNT(set), WHAT_NOTE, 0);
+    link_send(&self->link,
+              LINK_WORDS("EVAL", RECORD_SCRIPT, "2", directory_key_of(self, key, "n:", me->name),
+                         directory_key_of(self, note, "t:", me->name), record,
+                         number(ttl, self->node_ttl_ns / SL_NS_PER_MS),
+                         number(life, me->incarnation), self->recorded ? "" : me->control),
+              WHAT_RECORD, 0);
 }
 
 /* Renews our record and asks who else is there. */
@@ -165,15 +140,14 @@ static void refresh_send(struct sl_directory *self, uint64_t now_ns)
     if (self->announced && !self->held) {
         record_send(self);
     } else if (self->announced && !self->own_asked) {
-        const struct link_argument get[] = {directory_word("GET"),
-                                            directory_key_of(self, key, "n:", self->self.name)};
-        link_send(&self->link, get, SL_COUNT(get), WHAT_OWN, 0);
+        link_send(&self->link,
+                  LINK_WORDS("GET", directory_key_of(self, key, "n:", self->self.name)), WHAT_OWN,
+                  0);
         self->own_asked = true;
     }
     if (!self->refreshing) {
-        const struct link_argument names[] = {directory_word("SMEMBERS"),
-                                              directory_key_of(self, key, "nodes", "")};
-        link_send(&self->link, names, SL_COUNT(names), WHAT_NAMES, 0);
+        link_send(&self->link, LINK_WORDS("SMEMBERS", directory_key_of(self, key, "nodes", "")),
+                  WHAT_NAMES, 0);
         self->refreshing = true;
     }
     self->refreshed_ns = now_ns;
@@ -248,7 +222,7 @@ static bool record_replied(struct sl_directory *self, uint32_t way, const struct
     if (reply->type == REDIS_REPLY_ERROR) {
         self->stats.refused++;
         if (way != RECORD_PLAIN && link_has_room(&self->link, 1, COMMAND_BYTES)) {
-            record_send_plain(self);
+            record_set(self, "n:", WHAT_RECORD, RECORD_PLAIN);
         }
         return true;
     }
@@ -292,7 +266,7 @@ static bool own_replied(struct sl_directory *self, const struct link_reply *repl
         other.incarnation != self->self.incarnation &&
         (self->recorded || strcmp(other.control, self->self.control) != 0)) {
         record_refused(self, &other);
-        note_send(self);
+        record_set(self, "t:", WHAT_NOTE, 0);
     } else if (self->refused && !ours) { /* it has lapsed: what we have is told now */
         self->refused = false;
         self->twin[0] = '\0';
@@ -556,9 +530,9 @@ void sl_directory_leave(struct sl_directory *self)
     char key[KEY_BYTES];
     if (self->kind == SL_DIRECTORY_REDIS && self->announced && self->recorded && !self->refused &&
         self->link.phase == LINK_UP && link_has_room(&self->link, 1, COMMAND_BYTES)) {
-        const struct link_argument leave[] = {directory_word("DEL"),
-                                              directory_key_of(self, key, "n:", self->self.name)};
-        link_send(&self->link, leave, SL_COUNT(leave), WHAT_OTHER, 0);
+        link_send(&self->link,
+                  LINK_WORDS("DEL", directory_key_of(self, key, "n:", self->self.name)), WHAT_OTHER,
+                  0);
         link_flush(&self->link);
     }
     self->announced = false;

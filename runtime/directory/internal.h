@@ -95,13 +95,9 @@ void link_step(struct directory_link *link, uint64_t now_ns);
 uint64_t link_wake_at(const struct directory_link *link);
 /* Room for so many commands of so many bytes. */
 bool link_has_room(const struct directory_link *link, uint32_t commands, uint64_t bytes);
-struct link_argument {
-    const char *at;
-    uint32_t length;
-};
-/* Appends one command; the caller asked for room. */
-void link_send(struct directory_link *link, const struct link_argument *arguments, uint32_t count,
-               uint32_t what, uint32_t arg);
+/* Appends one command of these words, behind which stands NULL; the caller asked for room. */
+void link_send(struct directory_link *link, const char *const *words, uint32_t what, uint32_t arg);
+#define LINK_WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
 /* Sends what was appended, as far as the socket takes it. */
 void link_flush(struct directory_link *link);
 /* The connection ends; it is tried again later. */

@@ -217,13 +217,13 @@ static void out_append(struct directory_link *link, const char *bytes, size_t le
 
 #define COMMAND_HEAD_BYTES 16u /* "$1234567890\r\n" and more */
 
-void link_send(struct directory_link *link, const struct link_argument *arguments, uint32_t count,
-               uint32_t what, uint32_t arg)
+void link_send(struct directory_link *link, const char *const *words, uint32_t what, uint32_t arg)
 {
     char head[COMMAND_HEAD_BYTES];
     uint64_t bytes = COMMAND_HEAD_BYTES;
-    for (uint32_t i = 0; i < count; i++) {
-        bytes += arguments[i].length + COMMAND_HEAD_BYTES + 2;
+    uint32_t count = 0;
+    for (; words[count] != NULL; count++) {
+        bytes += strlen(words[count]) + COMMAND_HEAD_BYTES + 2;
     }
     SL_ASSERT(link_has_room(link, 1, bytes));
     if (bytes > LINK_OUT_BYTES - link->out_end) {
@@ -234,9 +234,10 @@ void link_send(struct directory_link *link, const struct link_argument *argument
     int head_bytes = snprintf(head, sizeof(head), "*%u\r\n", count);
     out_append(link, head, (size_t)head_bytes);
     for (uint32_t i = 0; i < count; i++) {
-        head_bytes = snprintf(head, sizeof(head), "$%u\r\n", arguments[i].length);
+        size_t length = strlen(words[i]);
+        head_bytes = snprintf(head, sizeof(head), "$%zu\r\n", length);
         out_append(link, head, (size_t)head_bytes);
-        out_append(link, arguments[i].at, arguments[i].length);
+        out_append(link, words[i], length);
         out_append(link, "\r\n", 2);
     }
     uint32_t at = (link->waiting_head + link->waiting_count) % LINK_WAITING_MAX;
@@ -373,23 +374,18 @@ static void link_greet(struct directory_link *link)
     link->phase = LINK_GREETING;
     link->greetings = 1;
     if (place->password[0] != '\0') {
-        struct link_argument auth[3] = {{"AUTH", 4}};
-        uint32_t count = 1;
-        if (place->user[0] != '\0') {
-            auth[count++] = (struct link_argument){place->user, (uint32_t)strlen(place->user)};
-        }
-        auth[count++] = (struct link_argument){place->password, (uint32_t)strlen(place->password)};
-        link_send(link, auth, count, WHAT_GREETING, 0);
+        link_send(link,
+                  place->user[0] != '\0' ? LINK_WORDS("AUTH", place->user, place->password)
+                                         : LINK_WORDS("AUTH", place->password),
+                  WHAT_GREETING, 0);
         link->greetings++;
     }
     if (place->database != 0) {
-        int length = snprintf(database, sizeof(database), "%u", place->database);
-        const struct link_argument choose[] = {{"SELECT", 6}, {database, (uint32_t)length}};
-        link_send(link, choose, 2, WHAT_GREETING, 0);
+        (void)snprintf(database, sizeof(database), "%u", place->database);
+        link_send(link, LINK_WORDS("SELECT", database), WHAT_GREETING, 0);
         link->greetings++;
     }
-    const struct link_argument ping[] = {{"PING", 4}};
-    link_send(link, ping, 1, WHAT_GREETING, 0);
+    link_send(link, LINK_WORDS("PING"), WHAT_GREETING, 0);
     link_flush(link);
 }
 

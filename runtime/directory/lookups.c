@@ -47,9 +47,8 @@ static void holder_clean(struct sl_directory *self, uint64_t id, const char *nam
 {
     char key[KEY_BYTES];
     if (link_has_room(&self->link, 1, COMMAND_BYTES)) {
-        const struct link_argument gone[] = {
-            directory_word("HDEL"), directory_key_of_id(self, key, id), directory_word(name)};
-        link_send(&self->link, gone, SL_COUNT(gone), WHAT_OTHER, 0);
+        link_send(&self->link, LINK_WORDS("HDEL", directory_key_of_id(self, key, id), name),
+                  WHAT_OTHER, 0);
     }
 }
 
@@ -154,9 +153,8 @@ sl_err sl_directory_lookup(struct sl_directory *self, const struct sl_directory_
     for (uint32_t k = 0; k < want->count; k++) {
         lookup->keys[k].id = want->ids[k];
         lookup->keys[k].count = 0;
-        const struct link_argument all[] = {directory_word("HGETALL"),
-                                            directory_key_of_id(self, key, want->ids[k])};
-        link_send(&self->link, all, SL_COUNT(all), WHAT_LOOKUP, slot << 16 | k);
+        link_send(&self->link, LINK_WORDS("HGETALL", directory_key_of_id(self, key, want->ids[k])),
+                  WHAT_LOOKUP, slot << 16 | k);
     }
     self->stats.lookups++;
     self->stats.lookup_keys += want->count;

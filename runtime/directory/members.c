@@ -84,9 +84,8 @@ bool directory_names_replied(struct sl_directory *self, const struct link_reply 
         return true; /* in a third of node_ttl again */
     }
     for (uint32_t i = 0; i < self->name_count; i++) {
-        const struct link_argument get[] = {directory_word("GET"),
-                                            directory_key_of(self, key, "n:", self->names[i])};
-        link_send(&self->link, get, SL_COUNT(get), WHAT_MEMBER, i);
+        link_send(&self->link, LINK_WORDS("GET", directory_key_of(self, key, "n:", self->names[i])),
+                  WHAT_MEMBER, i);
     }
     self->next->count = 0;
     self->refreshing = true;
@@ -150,10 +149,9 @@ bool directory_member_replied(struct sl_directory *self, uint32_t at,
     case REDIS_REPLY_NIL:
         if (link_has_room(&self->link, 1, COMMAND_BYTES)) {
             /* It is gone; should it come back, it joins with its record. */
-            const struct link_argument leave[] = {directory_word("SREM"),
-                                                  directory_key_of(self, key, "nodes", ""),
-                                                  directory_word(name)};
-            link_send(&self->link, leave, SL_COUNT(leave), WHAT_OTHER, 0);
+            link_send(&self->link,
+                      LINK_WORDS("SREM", directory_key_of(self, key, "nodes", ""), name),
+                      WHAT_OTHER, 0);
         }
         break;
     case REDIS_REPLY_ERROR:

@@ -85,11 +85,10 @@ struct sl_directory {
 };
 
 /* ---- directory.c ---- */
-struct link_argument directory_word(const char *text);
-struct link_argument directory_key_of(const struct sl_directory *self, char out[KEY_BYTES],
-                                      const char *kind, const char *name);
-struct link_argument directory_key_of_id(const struct sl_directory *self, char out[KEY_BYTES],
-                                         uint64_t id);
+/* Give out. */
+const char *directory_key_of(const struct sl_directory *self, char out[KEY_BYTES], const char *kind,
+                             const char *name);
+const char *directory_key_of_id(const struct sl_directory *self, char out[KEY_BYTES], uint64_t id);
 
 /* ---- members.c ---- */
 const struct sl_directory_member *directory_member_find(const struct sl_directory *self,

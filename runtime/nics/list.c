@@ -1,5 +1,6 @@
 /* runtime/nics/list.c - lists of NICs: one for all, by physical GPU, by rank. */
 #include "runtime/nics/nics.h"
+#include "runtime/sl_parse.h"
 
 #include <string.h>
 #include <strings.h>
@@ -35,19 +36,6 @@ static bool list_entry(const char *list, uint32_t index, struct entry *out)
         }
         list += length + 1;
     }
-}
-
-static bool entry_number(struct entry entry, uint32_t *out)
-{
-    uint64_t value = 0;
-    for (size_t i = 0; i < entry.length; i++) {
-        if (entry.at[i] < '0' || entry.at[i] > '9' || value > UINT32_MAX) {
-            return false;
-        }
-        value = value * 10 + (uint64_t)(entry.at[i] - '0');
-    }
-    *out = (uint32_t)value;
-    return entry.length > 0 && value <= UINT32_MAX;
 }
 
 /* A UUID may be shortened as long as it names one GPU, as the CUDA driver has it. */
@@ -87,7 +75,9 @@ sl_err sl_nic_gpu_index(const struct sl_nic_sources *sources, uint32_t *index, s
                        "nic: CUDA_VISIBLE_DEVICES '%.64s' has no entry for rank %u",
                        sources->visible_devices, sources->rank);
     }
-    if (entry_number(entry, index)) {
+    uint64_t number = 0;
+    if (sl_parse_whole(entry.at, entry.length, &number) && number <= UINT32_MAX) {
+        *index = (uint32_t)number;
         return SL_OK;
     }
     return gpu_by_uuid(sources, entry, index, why);

@@ -3,7 +3,6 @@
 
 #include <ctype.h>
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -11,9 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define ENTRIES_MAX 4096u /* of a directory that are looked at */
-#define GIDS_MAX    256u
-#define DEVICES     "class/infiniband"
+#define GIDS_MAX 256u
+#define DEVICES  "class/infiniband"
 
 /* ---- files ---- */
 
@@ -160,42 +158,32 @@ static void port_read(const char *sysfs, struct sl_nic *nic)
 
 /* ---- devices ---- */
 
+static int is_visible(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.';
+}
+
 /* Entries whose names are clean, sorted as people count; *skipped counts the others. Gives their
  * count; names[i] and names belong to the caller. */
-static uint32_t entries_list(const char *path, size_t room, char ***names, uint32_t *skipped)
+static uint32_t entries_list(const char *path, size_t room, struct dirent ***names,
+                             uint32_t *skipped)
 {
-    uint32_t count = 0, seen = 0;
-    DIR *directory = opendir(path);
+    uint32_t count = 0;
     *names = NULL;
-    for (struct dirent *entry = directory == NULL ? NULL : readdir(directory);
-         entry != NULL && seen < ENTRIES_MAX; entry = readdir(directory)) {
-        if (entry->d_name[0] == '.') {
-            continue;
-        }
-        seen++;
-        char **grown = name_is_clean(entry->d_name, room)
-                           ? realloc(*names, (count + 1) * sizeof(**names))
-                           : NULL;
-        *names = grown != NULL ? grown : *names;
-        char *name = grown != NULL ? strdup(entry->d_name) : NULL;
-        if (name == NULL) {
+    int all = scandir(path, names, is_visible, versionsort);
+    for (int i = 0; i < all; i++) {
+        struct dirent *entry = (*names)[i];
+        if (name_is_clean(entry->d_name, room)) {
+            (*names)[count++] = entry;
+        } else {
+            free(entry);
             (*skipped)++;
-            continue;
         }
-        (*names)[count++] = name;
-    }
-    if (directory != NULL) {
-        (void)closedir(directory);
     }
     return count;
 }
 
-static int by_version(const void *left, const void *right)
-{
-    return strverscmp(*(char *const *)left, *(char *const *)right);
-}
-
-static void entries_free(char **names, uint32_t count)
+static void entries_free(struct dirent **names, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         free(names[i]);
@@ -226,31 +214,29 @@ static void place_read(const char *sysfs, const char *device, struct sl_nic *nic
 
 static void device_read(const char *sysfs, const char *device, struct sl_nics *out)
 {
-    char path[PATH_MAX], **ports = NULL;
+    char path[PATH_MAX];
+    struct dirent **ports;
     struct sl_nic common = {.place = {.numa_node = -1}};
     int length = snprintf(path, sizeof(path), "%s/" DEVICES "/%s/ports", sysfs, device);
     if (length < 0 || (size_t)length >= sizeof(path)) {
         out->skipped++;
         return;
     }
-    (void)snprintf(common.device, sizeof(common.device), "%s", device);
+    (void)snprintf(common.device, sizeof(common.device), "%.47s", device);
     place_read(sysfs, device, &common);
     uint32_t count = entries_list(path, 4, &ports, &out->skipped);
-    if (count > 1) {
-        qsort(ports, count, sizeof(*ports), by_version);
-    }
     for (uint32_t i = 0; i < count; i++) {
         uint64_t port = 0;
-        if (!sl_parse_within(ports[i], 1, UINT8_MAX, &port) || out->count == SL_NICS_MAX) {
+        if (!sl_parse_within(ports[i]->d_name, 1, UINT8_MAX, &port) || out->count == SL_NICS_MAX) {
             out->skipped++;
             continue;
         }
         struct sl_nic *nic = &out->at[out->count++];
         *nic = common;
         nic->port = (uint32_t)port;
-        (void)snprintf(nic->name, sizeof(nic->name), "%s", device);
+        (void)snprintf(nic->name, sizeof(nic->name), "%s", common.device);
         if (count > 1) {
-            (void)snprintf(nic->name, sizeof(nic->name), "%s:%u", device, nic->port);
+            (void)snprintf(nic->name, sizeof(nic->name), "%s:%u", common.device, nic->port);
         }
         port_read(sysfs, nic);
     }
@@ -259,18 +245,16 @@ static void device_read(const char *sysfs, const char *device, struct sl_nics *o
 
 void sl_nics_scan(const char *sysfs, struct sl_nics *out)
 {
-    char path[PATH_MAX], **devices = NULL;
+    char path[PATH_MAX];
+    struct dirent **devices;
     memset(out, 0, sizeof(*out));
     int length = snprintf(path, sizeof(path), "%s/" DEVICES, sysfs);
     if (length < 0 || (size_t)length >= sizeof(path)) {
         return;
     }
     uint32_t count = entries_list(path, sizeof(out->at[0].device), &devices, &out->skipped);
-    if (count > 1) {
-        qsort(devices, count, sizeof(*devices), by_version);
-    }
     for (uint32_t i = 0; i < count; i++) {
-        device_read(sysfs, devices[i], out);
+        device_read(sysfs, devices[i]->d_name, out);
     }
     entries_free(devices, count);
 }
@@ -328,22 +312,19 @@ uint32_t sl_gpus_list(const char *directory, const char *sysfs, struct sl_gpu gp
 {
     char path[PATH_MAX];
     struct dirent **names = NULL;
-    int name_count = scandir(directory, &names, NULL, alphasort);
-    uint32_t count = 0, index = 0;
+    int name_count = scandir(directory, &names, is_visible, alphasort);
+    uint32_t count = 0;
     for (int i = 0; i < name_count; i++) {
-        if (names[i]->d_name[0] != '.') {
-            if (count < SL_GPUS_MAX &&
-                gpu_read_uuid(directory, names[i]->d_name, gpus[count].uuid)) {
-                struct sl_gpu *gpu = &gpus[count++];
-                gpu->index = index;
-                gpu->place = (struct sl_pci_place){.numa_node = -1};
-                (void)snprintf(path, sizeof(path), "%s/bus/pci/devices/%.32s",
-                               sysfs == NULL ? "" : sysfs, names[i]->d_name);
-                if (sysfs != NULL) {
-                    sl_pci_place_read(path, &gpu->place);
-                }
+        const char *address = names[i]->d_name;
+        if (count < SL_GPUS_MAX && gpu_read_uuid(directory, address, gpus[count].uuid)) {
+            struct sl_gpu *gpu = &gpus[count++];
+            gpu->index = (uint32_t)i;
+            gpu->place = (struct sl_pci_place){.numa_node = -1};
+            (void)snprintf(path, sizeof(path), "%s/bus/pci/devices/%.32s",
+                           sysfs == NULL ? "" : sysfs, address);
+            if (sysfs != NULL) {
+                sl_pci_place_read(path, &gpu->place);
             }
-            index++;
         }
         free(names[i]);
     }

@@ -129,7 +129,8 @@ int64_t reg_admission_left(const struct registrar *self, uint32_t disk)
     return (int64_t)left - (int64_t)at->write_bytes;
 }
 
-double reg_admission_level(const struct registrar *self)
+/* How much of what may be written is left, at most 1: by the disk that has most. 0: nothing. */
+static double level(const struct registrar *self)
 {
     const struct reg_admission *admission = self->admission;
     double most = 0.0;
@@ -153,7 +154,7 @@ double reg_admission_level(const struct registrar *self)
 
 double reg_admission_share(const struct registrar *self)
 {
-    return fmin(reg_admission_level(self) / LEVEL_FREE, 1.0);
+    return fmin(level(self) / LEVEL_FREE, 1.0);
 }
 
 void reg_admission_told(struct registrar *self, uint32_t disk, uint64_t left_bytes,

@@ -32,8 +32,6 @@ struct reg_admission {
 void reg_admission_offer(struct registrar *self, sl_ref unit);
 /* All that was refused is to be written. */
 void reg_admission_take_all(struct registrar *self);
-/* How much of what may be written is left, at most 1: by the disk that has most. 0: nothing. */
-double reg_admission_level(const struct registrar *self);
 /* Of what may be written now, by the best first: 1 is all. */
 double reg_admission_share(const struct registrar *self);
 /* What a tierer says of its disk. */

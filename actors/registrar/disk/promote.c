@@ -157,7 +157,7 @@ static bool returning_begin(struct registrar *self, struct reg_promote *promote,
     return fits;
 }
 
-void reg_promote(struct registrar *self, const struct sl_msg *msg)
+static void promote_asked(struct registrar *self, const struct sl_msg *msg)
 {
     const struct sl_texts *keys =
         msg->type == SL_MSG_PREFETCH ? &msg->body.prefetch.keys : &msg->body.promote.keys;
@@ -719,8 +719,8 @@ static const struct sl_metric_row metrics[] = {
 };
 
 static const struct reg_handler handlers[] = {
-    {SL_MSG_PROMOTE, reg_promote},
-    {SL_MSG_PREFETCH, reg_promote},
+    {SL_MSG_PROMOTE, promote_asked},
+    {SL_MSG_PREFETCH, promote_asked},
 };
 
 static const struct reg_call calls[] = {

@@ -101,7 +101,6 @@ void reg_promotes_forget(struct registrar *self, uint32_t peer);
 uint64_t reg_promotes_next(const struct registrar *self);
 
 /* ---- promote.c ---- */
-void reg_promote(struct registrar *self, const struct sl_msg *msg); /* PROMOTE, PREFETCH */
 /* Brings the parts of a held block into memory that are on disk alone, as far as they can be. */
 void reg_promote_held(struct registrar *self, sl_ref group);
 void reg_promotes_pump(struct registrar *self);

@@ -481,7 +481,7 @@ static sl_err remove_keep_keys(struct reg_remove *remove, const struct sl_texts 
     return SL_OK;
 }
 
-void reg_remove(struct registrar *self, const struct sl_msg *msg)
+static void remove_asked(struct registrar *self, const struct sl_msg *msg)
 {
     const struct sl_body_remove *body = &msg->body.remove;
     struct reg_remove *remove = NULL;
@@ -684,7 +684,7 @@ static const struct sl_metric_row metrics[] = {
 };
 
 static const struct reg_handler handlers[] = {
-    {SL_MSG_REMOVE, reg_remove},
+    {SL_MSG_REMOVE, remove_asked},
     {SL_MSG_LOOKUP, lookup},
 };
 

@@ -33,7 +33,6 @@ struct reg_removes {
     } metric;
 };
 
-void reg_remove(struct registrar *self, const struct sl_msg *msg);
 /* One more to wait for: a tombstone of this disk, or with REG_NONE a write under way. */
 void reg_remove_wait(struct registrar *self, uint64_t id, uint32_t index, uint32_t disk);
 void reg_remove_done(struct registrar *self, uint64_t id, uint32_t index, uint32_t disk);

@@ -10,7 +10,6 @@
 #define ENGINE_POOLS_MAX 8u
 #define ENGINE_WORLD_MAX 64u
 /* enum sl_memory_kind of cuda/sl_device.h, which the registrar does not use */
-#define MEMORY_KIND_SHARED  1u
 #define MEMORY_KIND_IPC     2u
 #define MEMORY_KIND_PARTS   4u
 #define MEMORY_KIND_PROCESS 5u

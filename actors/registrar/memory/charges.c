@@ -34,7 +34,7 @@ static void charge_count(struct registrar *self, uint32_t charged, uint64_t spac
     }
 }
 
-void reg_uncharge(struct registrar *self, uint32_t charged, uint64_t space_bytes)
+static void uncharge(struct registrar *self, uint32_t charged, uint64_t space_bytes)
 {
     if (charged == 0) {
         return;
@@ -81,7 +81,7 @@ static void charge_end(struct registrar *self, sl_ref ref)
     sl_index_read(self->index, ref, &entry);
     if (entry.contribution != 0) {
         reg_charge_note(self, ref, 0);
-        reg_uncharge(self, entry.contribution, sl_extent_space(entry.extent.length_bytes));
+        uncharge(self, entry.contribution, sl_extent_space(entry.extent.length_bytes));
     }
 }
 
@@ -231,7 +231,7 @@ sl_err reg_take_charged(struct registrar *self, const struct reg_wish *wish, uin
     }
     err = reg_take(self, length_bytes, offset_bytes);
     if (err != SL_OK) {
-        reg_uncharge(self, *charged, space);
+        uncharge(self, *charged, space);
         *charged = 0;
     }
     return err;
@@ -255,7 +255,7 @@ sl_err reg_take_charged_quietly(struct registrar *self, uint64_t length_bytes, u
     }
     err = reg_take_quietly(self, length_bytes, batch_bytes, offset_bytes);
     if (err != SL_OK) {
-        reg_uncharge(self, *charged, space);
+        uncharge(self, *charged, space);
         *charged = 0;
     }
     return err;
@@ -264,7 +264,7 @@ sl_err reg_take_charged_quietly(struct registrar *self, uint64_t length_bytes, u
 void reg_give_charged(struct registrar *self, uint64_t offset_bytes, uint64_t length_bytes,
                       uint32_t charged)
 {
-    reg_uncharge(self, charged, sl_extent_space(length_bytes));
+    uncharge(self, charged, sl_extent_space(length_bytes));
     reg_give(self, offset_bytes, length_bytes);
 }
 

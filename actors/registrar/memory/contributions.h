@@ -82,7 +82,6 @@ const char *reg_contribution_ended_text(const struct registrar *self, uint32_t s
 void reg_contribution_left(struct registrar *self, uint32_t number);
 
 /* ---- charges.c; who is charged is 1 + a number, 0: nobody ---- */
-void reg_uncharge(struct registrar *self, uint32_t charged, uint64_t space_bytes);
 uint32_t reg_charge_of(const struct registrar *self, sl_ref ref);
 /* The record says who is charged with its extent. */
 void reg_charge_note(struct registrar *self, sl_ref ref, uint32_t charged);

@@ -14,7 +14,7 @@ void reg_order_append(struct registrar *self, struct reg_order *list, sl_ref uni
     list->newest = unit;
 }
 
-void reg_order_prepend(struct registrar *self, struct reg_order *list, sl_ref unit)
+static void order_prepend(struct registrar *self, struct reg_order *list, sl_ref unit)
 {
     struct sl_links *links = sl_index_links(self->index, unit);
     links->older = 0;
@@ -59,7 +59,7 @@ void reg_order_to_oldest(struct registrar *self, struct reg_order *list, sl_ref 
 {
     if (list->oldest != unit) {
         reg_order_remove(self, list, unit);
-        reg_order_prepend(self, list, unit);
+        order_prepend(self, list, unit);
     }
 }
 

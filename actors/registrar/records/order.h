@@ -13,7 +13,6 @@ struct reg_order {
     sl_ref walk;    /* where a walk from the oldest goes on; who leaves does not stop it */
 };
 void reg_order_append(struct registrar *self, struct reg_order *list, sl_ref unit);
-void reg_order_prepend(struct registrar *self, struct reg_order *list, sl_ref unit);
 void reg_order_remove(struct registrar *self, struct reg_order *list, sl_ref unit);
 void reg_order_to_newest(struct registrar *self, struct reg_order *list, sl_ref unit);
 void reg_order_to_oldest(struct registrar *self, struct reg_order *list, sl_ref unit);

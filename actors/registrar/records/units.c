@@ -269,7 +269,8 @@ uint32_t reg_unit_age(const struct registrar *self, sl_ref unit)
     return (wanted_clock(self) - ((uint32_t)flags >> REG_WANTED_SHIFT)) & REG_WANTED_MASK;
 }
 
-void reg_unit_wanted(struct registrar *self, sl_ref unit)
+/* From now on it counts anew. */
+static void unit_wanted(struct registrar *self, sl_ref unit)
 {
     struct sl_links *links = sl_index_links(self->index, unit);
     uint32_t others = links->flags & ((1u << REG_WANTED_SHIFT) - 1);
@@ -325,7 +326,7 @@ void reg_unit_touch(struct registrar *self, sl_ref unit)
         links->flags &= (uint16_t)~REG_FLAG_PREFETCHED;
         sl_metric_add(self->env->metrics, self->units->metric.prefetch_used_count, 1);
     }
-    reg_unit_wanted(self, unit);
+    unit_wanted(self, unit);
     reg_unit_awaited(self, unit);
     if ((links->flags & REG_FLAG_REFUSED) != 0) {
         reg_tell_wanted(self, unit);
@@ -337,7 +338,7 @@ void reg_unit_touch(struct registrar *self, sl_ref unit)
 void reg_unit_fetched(struct registrar *self, sl_ref unit)
 {
     const struct reg_used what = {.unit = unit, .fetched = true};
-    reg_unit_wanted(self, unit);
+    unit_wanted(self, unit);
     reg_tell_used(self, &what);
 }
 

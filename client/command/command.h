@@ -8,6 +8,7 @@
 
 #include <jansson.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 enum ctl_exit { CTL_FINE = 0, CTL_NO = 1, CTL_WRONG_USE = 2, CTL_UNREACHABLE = 3 };
 
@@ -107,6 +108,17 @@ void ctl_progress_bar(uint64_t done, uint64_t total);
 /* SIGINT and SIGTERM end no process any more, but what asks whether one came. */
 void ctl_interruptible(void);
 bool ctl_interrupted(void);
+
+/* ---- script.c: files of Python in PREFIX/share/sluice ---- */
+/* Becomes python3 with that file and these words, 16 at most, ended by NULL. Does not return. */
+void ctl_script_become(const char *name, const char *const words[]);
+/* Waits for such a process; gives its exit code. */
+int ctl_script_end(pid_t pid);
+/* Runs it with the facts, which it takes, at its standard input. Gives its exit code. */
+int ctl_script_print(const char *name, const char *const words[], json_t *facts);
+
+/* Gives the answer, which it takes, as JSON or as what text.py makes of it for people. Gives the exit code. */
+int ctl_answer(const struct ctl *ctl, json_t *answer);
 
 /* ---- pages.c ---- */
 /* Calls each() for every metrics page of the node: false stops. Gives how many pages there are,

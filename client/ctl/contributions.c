@@ -1,10 +1,9 @@
 /* client/ctl/contributions.c - sluicectl contributions: who lends how much memory to the node. */
 #include "client/ctl/commands.h"
 
-#include <inttypes.h>
 #include <string.h>
 
-static void contributions_json(const struct sl_contribution_info *infos, uint32_t count)
+static json_t *contributions_json(const struct sl_contribution_info *infos, uint32_t count)
 {
     json_t *rows = json_array();
     for (uint32_t i = 0; i < count; i++) {
@@ -17,28 +16,7 @@ static void contributions_json(const struct sl_contribution_info *infos, uint32_
                             ctl_json_u64(info->value_count), "lasting", info->process[0] == '\0',
                             "process", info->process, "pid", (int)info->pid));
     }
-    ctl_print_json(json_pack("{s:o}", "contributions", rows));
-}
-
-static void contributions_print(const struct sl_contribution_info *infos, uint32_t count)
-{
-    char length[32];
-    char used[32];
-    if (count == 0) {
-        (void)printf("nothing is contributed: values have no room\n");
-        return;
-    }
-    (void)printf("%3s %11s %11s %9s  %-24s %s\n", "NR", "BYTES", "USED", "VALUES", "PROCESS",
-                 "NAME");
-    for (uint32_t i = 0; i < count; i++) {
-        const struct sl_contribution_info *info = &infos[i];
-        (void)printf("%3u %11s %11s %9" PRIu64 "  %-24s ", info->number,
-                     ctl_size_text(info->length_bytes, length),
-                     ctl_size_text(info->used_bytes, used), info->value_count,
-                     info->process[0] != '\0' ? info->process : "(lasting)");
-        ctl_print_bytes(stdout, info->name, strlen(info->name));
-        (void)putchar('\n');
-    }
+    return json_pack("{s:o}", "contributions", rows);
 }
 
 static int contributions_command(struct ctl *ctl, int argc, char **argv)
@@ -56,15 +34,7 @@ static int contributions_command(struct ctl *ctl, int argc, char **argv)
         err = sl_contributions(client, infos, &count, 0, &why);
     }
     sl_client_close(&client);
-    if (err != SL_OK) {
-        return ctl_failed(ctl, &why);
-    }
-    if (ctl->json) {
-        contributions_json(infos, count);
-    } else {
-        contributions_print(infos, count);
-    }
-    return CTL_FINE;
+    return err == SL_OK ? ctl_answer(ctl, contributions_json(infos, count)) : ctl_failed(ctl, &why);
 }
 
 /* clang-format off */

@@ -55,23 +55,3 @@ json_t *ctl_devices_json(const struct ctl_devices *devices)
     return json_pack("{s:o, s:o}", "dmabuf_bytes", ctl_json_u64(devices->dmabuf_bytes), "left_out",
                      rows);
 }
-
-void ctl_devices_print(const struct ctl_devices *devices)
-{
-    char bytes[32];
-    bool begun = devices->dmabuf_bytes > 0;
-    if (begun) {
-        (void)printf("device memory: %s registered by dmabuf",
-                     ctl_size_text(devices->dmabuf_bytes, bytes));
-    }
-    for (uint32_t i = 0; i < CTL_DEVICE_CAUSES; i++) {
-        if (devices->out_bytes[i] > 0) {
-            (void)printf("%s%s by the arena: %s", begun ? "; " : "device memory: ",
-                         ctl_size_text(devices->out_bytes[i], bytes), causes[i].text);
-            begun = true;
-        }
-    }
-    if (begun) {
-        (void)printf("\n");
-    }
-}

@@ -16,7 +16,5 @@ void ctl_devices_read(const struct ctl *ctl, struct ctl_devices *out);
 /* Why: one sentence, without a stop at its end. */
 const char *ctl_device_cause_text(enum ctl_device_cause cause);
 json_t *ctl_devices_json(const struct ctl_devices *devices); /* new reference */
-/* A line; nothing where no engine has device memory. */
-void ctl_devices_print(const struct ctl_devices *devices);
 
 #endif

@@ -3,17 +3,7 @@
 
 #include <string.h>
 
-const char *explain_ago(uint64_t ago_ns, char out[32])
-{
-    if (ago_ns == 0) {
-        return "";
-    }
-    double seconds = (double)ago_ns / (double)SL_NS_PER_S;
-    (void)snprintf(out, 32, seconds < 100 ? " (%.1f s ago)" : " (%.0f s ago)", seconds);
-    return out;
-}
-
-const char *explain_word(sl_err code)
+static const char *word_of(sl_err code)
 {
     return code == SL_OK              ? "there"
            : code == SL_ERR_BUSY      ? "busy"
@@ -23,8 +13,8 @@ const char *explain_word(sl_err code)
 
 json_t *explain_json(struct sl_object_key key, const struct sl_story *story)
 {
-    return json_pack("{s:o, s:s, s:o, s:o}", "key", ctl_json_bytes(key.at, key.length), "code",
-                     sl_err_name(story->code), "text",
+    return json_pack("{s:o, s:s, s:s, s:o, s:o}", "key", ctl_json_bytes(key.at, key.length), "code",
+                     sl_err_name(story->code), "word", word_of(story->code), "text",
                      ctl_json_bytes(story->text, strlen(story->text)), "ago_ns",
                      ctl_json_u64(story->ago_ns));
 }
@@ -40,16 +30,6 @@ sl_err explain_keys(struct sl_client *client, const struct sl_object_key *keys, 
         }
     }
     return SL_OK;
-}
-
-static void print_story(const char *key, const struct sl_story *story)
-{
-    char ago[32];
-    (void)printf("%s\t", explain_word(story->code));
-    ctl_print_bytes(stdout, key, strlen(key));
-    (void)putchar('\t');
-    ctl_print_bytes(stdout, story->text, strlen(story->text));
-    (void)printf("%s\n", explain_ago(story->ago_ns, ago));
 }
 
 static int explain_words(struct ctl *ctl)
@@ -73,17 +53,10 @@ static int explain_words(struct ctl *ctl)
     json_t *rows = json_array();
     for (int i = 0; i < ctl->word_count; i++) {
         all = all && stories[i].code == SL_OK;
-        if (ctl->json) {
-            (void)json_array_append_new(rows, explain_json(keys[i], &stories[i]));
-        } else {
-            print_story(ctl->words[i], &stories[i]);
-        }
+        (void)json_array_append_new(rows, explain_json(keys[i], &stories[i]));
     }
-    if (ctl->json) {
-        ctl_print_json(json_pack("{s:O}", "keys", rows));
-    }
-    json_decref(rows);
-    return all ? CTL_FINE : CTL_NO;
+    int code = ctl_answer(ctl, json_pack("{s:o}", "keys", rows));
+    return code == CTL_FINE && !all ? CTL_NO : code;
 }
 
 static int explain_command(struct ctl *ctl, int argc, char **argv)

@@ -5,8 +5,6 @@
 #include "client/ctl/commands.h"
 
 /* ---- explain.c ---- */
-const char *explain_ago(uint64_t ago_ns, char out[32]); /* " (1.2 s ago)", or "" */
-const char *explain_word(sl_err code);                  /* "there", "busy", "miss" */
 json_t *explain_json(struct sl_object_key key, const struct sl_story *story);
 /* Any number of keys. Errors: those of sl_explain. */
 sl_err explain_keys(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,

@@ -7,20 +7,11 @@
 
 #define OPS_MAX 64u /* of one request that are shown */
 
-static const struct {
-    const char *text, *name; /* for people; in JSON */
-} fates[] = {
-    [SL_FATE_OPEN] = {"not decided yet", "open"},
-    [SL_FATE_MEMORY] = {"hit, memory", "memory"},
-    [SL_FATE_DISK] = {"hit, disk", "disk"},
-    [SL_FATE_REMOTE] = {"hit, another node", "remote"},
-    [SL_FATE_MISSING] = {"miss", "missing"},
-    [SL_FATE_BEHIND] = {"not asked for: behind one that is missing", "behind"},
-    [SL_FATE_LEFT] = {"here, but sooner computed than read", "left"},
-    [SL_FATE_FAILED] = {"not loaded: the op failed", "failed"},
-    [SL_FATE_STORED] = {"stored", "stored"},
-    [SL_FATE_EXISTED] = {"was there already", "existed"},
-    [SL_FATE_REFUSED] = {"not stored", "refused"},
+static const char *const fates[] = {
+    [SL_FATE_OPEN] = "open",       [SL_FATE_MEMORY] = "memory",   [SL_FATE_DISK] = "disk",
+    [SL_FATE_REMOTE] = "remote",   [SL_FATE_MISSING] = "missing", [SL_FATE_BEHIND] = "behind",
+    [SL_FATE_LEFT] = "left",       [SL_FATE_FAILED] = "failed",   [SL_FATE_STORED] = "stored",
+    [SL_FATE_EXISTED] = "existed", [SL_FATE_REFUSED] = "refused",
 };
 
 struct story_of_op {
@@ -66,67 +57,6 @@ static sl_err op_look(struct sl_client *client, const json_t *identities, struct
                                  of->elsewhere, sizeof of->elsewhere, why);
 }
 
-/* ---- for people ---- */
-
-static void print_text(const char *before, const char *text)
-{
-    if (text[0] != '\0') {
-        (void)fputs(before, stdout);
-        ctl_print_bytes(stdout, text, strlen(text));
-    }
-}
-
-static void print_key(const struct story_of_op *of, uint32_t i)
-{
-    char ago[32];
-    const struct sl_story *story = &of->stories[i];
-    (void)printf("    block %u now: %s, ", of->told.keys_first + i, explain_word(story->code));
-    ctl_print_bytes(stdout, story->text, strlen(story->text));
-    (void)printf("%s\n      ", explain_ago(story->ago_ns, ago));
-    ctl_print_bytes(stdout, of->told.keys[i].at, of->told.keys[i].length);
-    (void)putchar('\n');
-}
-
-static void print_op(const struct story_of_op *of)
-{
-    char ago[32];
-    const struct sl_told *told = &of->told;
-    (void)printf("%s of op %016" PRIx64 ", trace %016" PRIx64, told->store ? "store" : "load",
-                 told->op_id, told->trace_id);
-    print_text(", request ", told->request);
-    print_text(", for ", told->requester);
-    (void)printf("%s\n  %s after %.1f ms", explain_ago(SL_MAX(told->ago_ns, UINT64_C(1)), ago),
-                 told->running         ? "under way"
-                 : told->code == SL_OK ? "ended"
-                                       : sl_err_text(told->code),
-                 (double)told->took_ns / 1e6);
-    print_text(": ", told->reason);
-    print_text("\n  model ", told->model);
-    print_text("\n  traceparent ", told->traceparent);
-    (void)putchar('\n');
-    uint32_t block = told->first_block;
-    for (uint32_t i = 0; i < told->run_count; i++) {
-        const struct sl_told_run *run = &told->runs[i];
-        (void)printf("  blocks %u to %u: %s", block, block + run->count - 1, fates[run->fate].text);
-        if (run->at_ns > 0) {
-            (void)printf(" after %.1f ms", (double)run->at_ns / 1e6);
-        }
-        (void)putchar('\n');
-        if (!is_hit(run->fate) && run->fate != SL_FATE_BEHIND) { /* why: of the first of them */
-            for (uint32_t k = 0; k < told->key_count; k++) {
-                if (told->keys_first + k == block) {
-                    print_key(of, k);
-                }
-            }
-        }
-        block += run->count;
-    }
-    print_text("    ", of->elsewhere);
-    (void)fputs(of->elsewhere[0] != '\0' ? "\n" : "", stdout);
-}
-
-/* ---- for programs ---- */
-
 static json_t *op_json(const struct story_of_op *of)
 {
     const struct sl_told *told = &of->told;
@@ -139,7 +69,7 @@ static json_t *op_json(const struct story_of_op *of)
         const struct sl_told_run *run = &told->runs[i];
         (void)json_array_append_new(
             runs, json_pack("{s:o, s:o, s:s, s:o}", "first_block", ctl_json_u64(block), "count",
-                            ctl_json_u64(run->count), "fate", fates[run->fate].name, "at_ns",
+                            ctl_json_u64(run->count), "fate", fates[run->fate], "at_ns",
                             ctl_json_u64(run->at_ns)));
         block += run->count;
     }
@@ -149,10 +79,14 @@ static json_t *op_json(const struct story_of_op *of)
         (void)json_array_append_new(keys, one);
     }
     return json_pack(
-        "{s:s, s:s, s:s, s:b, s:s, s:o, s:o, s:o, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "kind",
-        told->store ? "store" : "load", "op", op, "trace", trace, "running", told->running, "code",
-        sl_err_name(told->code), "reason", ctl_json_bytes(told->reason, strlen(told->reason)),
-        "requester", ctl_json_bytes(told->requester, strlen(told->requester)), "request",
+        "{s:s, s:s, s:s, s:b, s:s, s:s, s:o, s:o, s:o, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o}",
+        "kind", told->store ? "store" : "load", "op", op, "trace", trace, "running", told->running,
+        "code", sl_err_name(told->code), "ended",
+        told->running         ? "under way"
+        : told->code == SL_OK ? "ended"
+                              : sl_err_text(told->code),
+        "reason", ctl_json_bytes(told->reason, strlen(told->reason)), "requester",
+        ctl_json_bytes(told->requester, strlen(told->requester)), "request",
         ctl_json_bytes(told->request, strlen(told->request)), "traceparent", told->traceparent,
         "model", told->model, "engine", ctl_json_u64(told->engine_id), "ago_ns",
         ctl_json_u64(told->ago_ns), "took_ns", ctl_json_u64(told->took_ns), "runs", runs,
@@ -194,10 +128,8 @@ int explain_request(struct ctl *ctl, const char *id)
         for (uint32_t i = 0; err == SL_OK && i < of.told.run_count; i++) {
             all = all && is_hit(of.told.runs[i].fate);
         }
-        if (err == SL_OK && ctl->json) {
+        if (err == SL_OK) {
             (void)json_array_append_new(rows, op_json(&of));
-        } else if (err == SL_OK) {
-            print_op(&of);
         }
         free(of.stories);
         sl_told_free(&of.told);
@@ -207,10 +139,10 @@ int explain_request(struct ctl *ctl, const char *id)
     }
     sl_client_close(&client);
     json_decref(identities);
-    bool fine = err == SL_OK || (err == SL_ERR_NOT_FOUND && shown > 0);
-    if (fine && ctl->json) {
-        ctl_print_json(json_pack("{s:O}", "ops", rows));
+    if (err != SL_OK && (err != SL_ERR_NOT_FOUND || shown == 0)) {
+        json_decref(rows);
+        return ctl_failed(ctl, &why);
     }
-    json_decref(rows);
-    return !fine ? ctl_failed(ctl, &why) : all ? CTL_FINE : CTL_NO;
+    int code = ctl_answer(ctl, json_pack("{s:o}", "ops", rows));
+    return code == CTL_FINE && !all ? CTL_NO : code;
 }

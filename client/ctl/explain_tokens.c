@@ -185,56 +185,21 @@ static bool block_there(void *context, const json_t *there, char *key, size_t ro
 
 /* ---- output ---- */
 
-static bool alike(const struct sl_story *a, const struct sl_story *b)
+static json_t *tokens_json(const struct keys *keys, const json_t *identity,
+                           const struct sl_story *stories, uint64_t prefix, const char *elsewhere)
 {
-    return a->code == b->code && a->ago_ns / SL_NS_PER_S == b->ago_ns / SL_NS_PER_S &&
-           strcmp(a->text, b->text) == 0;
-}
-
-static void print_runs(const struct sl_story *stories, uint64_t count)
-{
-    for (uint64_t first = 0, end; first < count; first = end) {
-        char ago[32];
-        end = first + 1;
-        while (end < count && alike(&stories[first], &stories[end])) {
-            end++;
-        }
-        (void)printf("blocks %" PRIu64 " to %" PRIu64 ": %s, ", first, end - 1,
-                     explain_word(stories[first].code));
-        ctl_print_bytes(stdout, stories[first].text, strlen(stories[first].text));
-        (void)printf("%s\n", explain_ago(stories[first].ago_ns, ago));
-    }
-}
-
-static void print_all(const struct ctl *ctl, const struct keys *keys, const json_t *identity,
-                      const struct sl_story *stories, uint64_t prefix, const char *elsewhere)
-{
-    if (!ctl->json) {
-        const char *name = identity_fact(identity, "name");
-        (void)printf("model %s (", keys->model);
-        ctl_print_bytes(stdout, name, strlen(name));
-        (void)printf("): %" PRIu64 " of %" PRIu64 " blocks are a prefix that is here\n", prefix,
-                     keys->count);
-        print_runs(stories, keys->count);
-        if (elsewhere[0] != '\0') {
-            (void)printf("block %" PRIu64 " is ", prefix);
-            ctl_print_bytes(stdout, elsewhere, strlen(elsewhere));
-            (void)putchar('\n');
-        }
-        return;
-    }
     json_t *rows = json_array();
     for (uint64_t i = 0; i < keys->count; i++) {
         (void)json_array_append_new(rows, explain_json(ctl_key(keys->texts[i]), &stories[i]));
     }
-    ctl_print_json(json_pack("{s:s, s:o, s:o, s:o}", "model", keys->model, "prefix",
-                             ctl_json_u64(prefix), "blocks", rows, "elsewhere",
-                             elsewhere[0] == '\0' ? json_null()
-                                                  : ctl_json_bytes(elsewhere, strlen(elsewhere))));
+    return json_pack(
+        "{s:s, s:s, s:o, s:o, s:o}", "model", keys->model, "name", identity_fact(identity, "name"),
+        "prefix", ctl_json_u64(prefix), "blocks", rows, "elsewhere",
+        elsewhere[0] == '\0' ? json_null() : ctl_json_bytes(elsewhere, strlen(elsewhere)));
 }
 
 static sl_err tokens_look(struct ctl *ctl, const struct explain_tokens *what,
-                          const struct sl_keys_request *prompt, const json_t *identities, bool *all,
+                          const struct sl_keys_request *prompt, const json_t *identities, int *code,
                           struct sl_error *why)
 {
     const json_t *identity = NULL;
@@ -277,8 +242,8 @@ static sl_err tokens_look(struct ctl *ctl, const struct explain_tokens *what,
                               sizeof elsewhere, why);
     }
     if (err == SL_OK) {
-        print_all(ctl, &keys, identity, stories, prefix, elsewhere);
-        *all = prefix == keys.count;
+        *code = ctl_answer(ctl, tokens_json(&keys, identity, stories, prefix, elsewhere));
+        *code = *code == CTL_FINE && prefix < keys.count ? CTL_NO : *code;
     }
     sl_client_close(&client);
     free(stories);
@@ -292,7 +257,7 @@ int explain_tokens(struct ctl *ctl, const struct explain_tokens *what)
     struct sl_error why = {0};
     struct sl_keys_prompt *text = NULL;
     struct sl_keys_request prompt = {.tokens = NULL}; /* what the text gives of one */
-    bool all = false;
+    int code = CTL_NO;
     if (what->block_tokens > SL_KEYS_BLOCK_TOKENS_MAX) {
         return ctl_wrong(ctl, "--block-tokens is %u at most", SL_KEYS_BLOCK_TOKENS_MAX);
     }
@@ -305,9 +270,9 @@ int explain_tokens(struct ctl *ctl, const struct explain_tokens *what)
     }
     json_t *identities = identities_read(ctl);
     if (err == SL_OK) {
-        err = tokens_look(ctl, what, &prompt, identities, &all, &why);
+        err = tokens_look(ctl, what, &prompt, identities, &code, &why);
     }
     json_decref(identities);
     sl_keys_prompt_destroy(&text);
-    return err != SL_OK ? ctl_failed(ctl, &why) : all ? CTL_FINE : CTL_NO;
+    return err != SL_OK ? ctl_failed(ctl, &why) : code;
 }

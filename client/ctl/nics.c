@@ -133,33 +133,7 @@ json_t *ctl_nics_json(const struct ctl_nics *nics)
     return rows;
 }
 
-static void nic_print(const struct ctl_nics *nics, uint32_t index)
+const char *ctl_nics_why(const struct ctl_nics *nics)
 {
-    const struct sl_nic *nic = &nics->nics.at[index];
-    char speed[32], sent[32], received[32], ranks[200], socket[16] = "?";
-    if (nic->place.numa_node >= 0) {
-        (void)snprintf(socket, sizeof(socket), "%d", nic->place.numa_node);
-    }
-    (void)printf("%-16s %-8s %-11s %12s %6s %11s/s %11s/s %5.1f%%  %s%s\n", nic->name,
-                 sl_nic_is_active(nic) && !sl_nic_is_usable(nic) ? "no GID" : nic->state,
-                 nic->layer, ctl_nic_speed(nic, speed), socket,
-                 ctl_size_text(nics->sent_bytes_s[index], sent),
-                 ctl_size_text(nics->received_bytes_s[index], received), ctl_nic_load(nics, index),
-                 ctl_nic_ranks(nics, index, ranks, sizeof(ranks)),
-                 nic->virtual_function ? " (virtual function)" : "");
-}
-
-void ctl_nics_print(const struct ctl_nics *nics)
-{
-    if (nics == NULL || nics->nics.count == 0) {
-        return;
-    }
-    (void)printf("%-16s %-8s %-11s %12s %6s %13s %13s %6s  %s\n", "NIC", "STATE", "LAYER", "SPEED",
-                 "SOCKET", "SENT", "RECEIVED", "LOAD", "RANKS");
-    for (uint32_t i = 0; i < nics->nics.count; i++) {
-        nic_print(nics, i);
-    }
-    if (nics->wanted && nics->plan.count == 0) {
-        (void)printf("no NIC serves a rank: %s\n", nics->why.text);
-    }
+    return nics != NULL && nics->wanted && nics->plan.count == 0 ? nics->why.text : "";
 }

@@ -1,4 +1,4 @@
-/* client/ctl/nics.h - the NICs of this machine for people and as JSON: what nodes, tiers and doctor
+/* client/ctl/nics.h - the NICs of this machine: what nodes, tiers and doctor
  * share. */
 #ifndef SL_CLIENT_CTL_NICS_H
 #define SL_CLIENT_CTL_NICS_H
@@ -26,8 +26,8 @@ struct ctl_nics *ctl_nics_look(const struct sl_config *config, const char *sysfs
 double ctl_nic_load(const struct ctl_nics *nics, uint32_t index);
 /* An array with an object a port. New reference; accepts NULL. */
 json_t *ctl_nics_json(const struct ctl_nics *nics);
-/* A table; nothing where there is no port. Accepts NULL. */
-void ctl_nics_print(const struct ctl_nics *nics);
+/* Why no port serves a rank; "": some do, or none is wanted. Accepts NULL. */
+const char *ctl_nics_why(const struct ctl_nics *nics);
 /* "0,1,4": the ranks that the plan gives to the port; "": none. */
 const char *ctl_nic_ranks(const struct ctl_nics *nics, uint32_t index, char *out, size_t room);
 /* "200 Gbit/s"; "?" where it is not known. */

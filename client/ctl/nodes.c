@@ -5,7 +5,6 @@
 #include "ipc/sl_curve.h"
 #include "runtime/sl_metrics.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,11 +41,6 @@ static bool moved_read(void *context, struct sl_metrics_view *view)
     return true;
 }
 
-static double copied_per_byte(const struct moved *moved)
-{
-    return moved->bytes > 0 ? (double)moved->copied_bytes / (double)moved->bytes : 0;
-}
-
 static json_t *node_json(const struct sl_node_info *node)
 {
     return json_pack(
@@ -59,52 +53,21 @@ static json_t *node_json(const struct sl_node_info *node)
         ctl_json_u64(node->pinned_values));
 }
 
-static void nodes_json(const struct sl_cluster_info *self, const struct sl_node_info *nodes,
-                       uint32_t count, const struct moved *moved, const struct ctl_devices *devices,
-                       const struct ctl_nics *nics)
+static json_t *nodes_json(const struct sl_cluster_info *self, const struct sl_node_info *nodes,
+                          uint32_t count, const struct moved *moved,
+                          const struct ctl_devices *devices, const struct ctl_nics *nics)
 {
     json_t *rows = json_array();
     for (uint32_t i = 0; i < count; i++) {
         (void)json_array_append_new(rows, node_json(&nodes[i]));
     }
-    ctl_print_json(json_pack(
-        "{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:f, s:o, s:o}", "name", self->name, "trouble",
-        moved->trouble, "listen", self->listen, "fabric", self->fabric, "nodes", rows,
-        "moved_bytes", ctl_json_u64(moved->bytes), "copied_bytes",
-        ctl_json_u64(moved->copied_bytes), "copied_per_byte_moved", copied_per_byte(moved),
-        "device_memory", ctl_devices_json(devices), "nics", ctl_nics_json(nics)));
-}
-
-static void nodes_print(const struct sl_cluster_info *self, const struct sl_node_info *nodes,
-                        uint32_t count, const struct moved *moved)
-{
-    char bytes[32];
-    if (self->name[0] == '\0' ||
-        (self->listen[0] == '\0' && count == 0 && strcmp(self->fabric, "off") == 0)) {
-        (void)printf("this node has no peers, and nobody can ask it (settings peers, directory, "
-                     "cluster_listen)\n");
-        return;
-    }
-    (void)printf("this node: %s, asked at %s; %s\n", self->name,
-                 self->listen[0] != '\0' ? self->listen : "nowhere", self->fabric);
-    if (moved->trouble[0] != '\0') {
-        (void)printf("in trouble: %s\n", moved->trouble);
-    }
-    (void)printf("%-20s %-10s %-10s %9s %9s %11s %8s %8s  %-19s %-9s %s\n", "NODE", "STATE", "LINK",
-                 "TRIP", "HEARD", "READ", "VALUES", "FAILED", "INCARNATION", "KNOWN BY", "ADDRESS");
-    for (uint32_t i = 0; i < count; i++) {
-        const struct sl_node_info *node = &nodes[i];
-        (void)printf("%-20s %-10s %-10s %6.0f us %7.1f s %11s %8" PRIu64 " %8" PRIu64
-                     "  %-19" PRIu64 " %-9s %s\n",
-                     node->name, node->state, node->link, (double)node->round_trip_ns / 1e3,
-                     (double)node->heard_ago_ns / 1e9, ctl_size_text(node->read_bytes, bytes),
-                     node->read_values, node->failures, node->incarnation, node->source,
-                     node->address);
-    }
-    if (moved->bytes > 0) {
-        (void)printf("read and pushed: %s, copied per byte moved %.2f\n",
-                     ctl_size_text(moved->bytes, bytes), copied_per_byte(moved));
-    }
+    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:f, s:o, s:o, s:s}", "name", self->name,
+                     "trouble", moved->trouble, "listen", self->listen, "fabric", self->fabric,
+                     "nodes", rows, "moved_bytes", ctl_json_u64(moved->bytes), "copied_bytes",
+                     ctl_json_u64(moved->copied_bytes), "copied_per_byte_moved",
+                     moved->bytes > 0 ? (double)moved->copied_bytes / (double)moved->bytes : 0.0,
+                     "device_memory", ctl_devices_json(devices), "nics", ctl_nics_json(nics),
+                     "nics_why", ctl_nics_why(nics));
 }
 
 static int nodes_command(struct ctl *ctl, int argc, char **argv)
@@ -133,15 +96,9 @@ static int nodes_command(struct ctl *ctl, int argc, char **argv)
     struct ctl_nics *nics = ctl_nics_look(ctl->config, sysfs, true);
     (void)ctl_pages(ctl, moved_read, &moved);
     ctl_devices_read(ctl, &devices);
-    if (ctl->json) {
-        nodes_json(&self, nodes, count, &moved, &devices, nics);
-    } else {
-        nodes_print(&self, nodes, count, &moved);
-        ctl_devices_print(&devices);
-        ctl_nics_print(nics);
-    }
+    code = ctl_answer(ctl, nodes_json(&self, nodes, count, &moved, &devices, nics));
     free(nics);
-    return CTL_FINE;
+    return code;
 }
 
 /* clang-format off */

@@ -2,9 +2,7 @@
  * it.
  */
 #include "client/ctl/commands.h"
-#include "runtime/sl_text.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 
 #define POOLS_SHOWN_MAX 65536u
@@ -20,38 +18,13 @@ static json_t *pool_json(const struct sl_pool_info *pool)
                      (json_int_t)pool->waiter_count);
 }
 
-static void pools_json(const struct sl_pool_info *pools, uint32_t count)
+static json_t *pools_json(const struct sl_pool_info *pools, uint32_t count)
 {
     json_t *rows = json_array();
     for (uint32_t i = 0; i < count; i++) {
         (void)json_array_append_new(rows, pool_json(&pools[i]));
     }
-    ctl_print_json(json_pack("{s:o}", "pools", rows));
-}
-
-static void pools_print(const struct sl_pool_info *pools, uint32_t count)
-{
-    char bytes[32], owner[64];
-    if (count == 0) {
-        (void)printf("no pools\n");
-        return;
-    }
-    (void)printf("%-20s %4s %-16s %-10s %-20s %10s %-24s %7s  %s\n", "DEPLOYMENT", "RANK", "POOL",
-                 "STATE", "EPOCH", "BYTES", "OWNER", "WAITING", "MAPPED BY");
-    for (uint32_t i = 0; i < count; i++) {
-        const struct sl_pool_info *pool = &pools[i];
-        if (pool->owner_pid != 0) {
-            (void)snprintf(owner, sizeof owner, "%s (%u)", pool->owner, pool->owner_pid);
-        } else {
-            (void)snprintf(owner, sizeof owner, "%s%s", pool->owner,
-                           pool->owner[0] != '\0' ? " (gone)" : "-");
-        }
-        sl_text_clean(owner);
-        (void)printf("%-20s %4u %-16s %-10s %-20" PRIu64 " %10s %-24s %7u  %s\n", pool->deployment,
-                     pool->rank, pool->pool, pool->state, pool->epoch,
-                     ctl_size_text(pool->length_bytes, bytes), owner, pool->waiter_count,
-                     pool->mapper_count > 0 ? pool->mappers : "-");
-    }
+    return json_pack("{s:o}", "pools", rows);
 }
 
 static int pools_command(struct ctl *ctl, int argc, char **argv)
@@ -73,17 +46,9 @@ static int pools_command(struct ctl *ctl, int argc, char **argv)
         err = sl_pools(client, pools, POOLS_SHOWN_MAX, &count, 0, &why);
     }
     sl_client_close(&client);
-    if (err != SL_OK) {
-        free(pools);
-        return ctl_failed(ctl, &why);
-    }
-    if (ctl->json) {
-        pools_json(pools, count);
-    } else {
-        pools_print(pools, count);
-    }
+    code = err == SL_OK ? ctl_answer(ctl, pools_json(pools, count)) : ctl_failed(ctl, &why);
     free(pools);
-    return CTL_FINE;
+    return code;
 }
 
 /* clang-format off */

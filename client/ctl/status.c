@@ -13,9 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-#define STUCK_NS (2 * SL_NS_PER_S)
-#define STARTING_PATIENCE \
-    10u /* an actor that starts has no loop that turns, only steps that it tells */
+#define STUCK_NS          (2 * SL_NS_PER_S)
 #define COUNTERS_IN_TABLE 4u
 #define READY_PAUSE_NS    (10 * SL_NS_PER_MS)
 #define WITHIN_MS_MAX     UINT64_C(3600000)
@@ -36,8 +34,8 @@ static bool alive(struct sl_proc_id proc)
 struct status {
     const struct ctl *ctl;
     uint64_t now_ns;
-    bool metrics, silent_asked;
-    uint64_t silent_ms, within_ms;
+    bool metrics;
+    uint64_t within_ms;
     json_t *actors;
     uint32_t shown;
     bool ready[CTL_PAGES_MAX]; /* of the names asked for with --not-ready */
@@ -109,6 +107,22 @@ static void page_json(struct status *status, const struct sl_metrics_view *view,
     (void)json_array_append_new(status->actors, actor);
 }
 
+static bool page_collect(void *context, struct sl_metrics_view *view)
+{
+    struct sl_metrics_summary summary;
+    sl_metrics_view_summary(view, &summary);
+    page_json(context, view, &summary);
+    return true;
+}
+
+json_t *status_actors(const struct ctl *ctl)
+{
+    struct status status = {
+        .ctl = ctl, .now_ns = sl_clock_monotonic_ns(), .metrics = true, .actors = json_array()};
+    (void)ctl_pages(ctl, page_collect, &status);
+    return status.actors;
+}
+
 static void page_metrics(const struct sl_metrics_view *view,
                          const struct sl_metrics_summary *summary)
 {
@@ -170,13 +184,7 @@ static bool page_show(void *context, struct sl_metrics_view *view)
     if (client && !alive(summary.proc)) {
         return true; /* kept for `trace` alone */
     }
-    if (status->silent_asked) {
-        uint64_t patience = summary.health == SL_HEALTH_STARTING ? STARTING_PATIENCE : 1;
-        if (!client && alive(summary.proc) &&
-            silence_ns(status, &summary) / patience > status->silent_ms * SL_NS_PER_MS) {
-            (void)printf("%s\n", summary.actor);
-        }
-    } else if (status->ctl->json) {
+    if (status->ctl->json) {
         page_json(status, view, &summary);
     } else {
         page_row(status, view, &summary);
@@ -257,12 +265,11 @@ static int status_command(struct ctl *ctl, int argc, char **argv)
     bool ready_asked = false;
     const char *ready_of = NULL;
     uint64_t deadline_ns = 0;
-    struct status status = {.ctl = ctl, .silent_ms = UINT64_MAX, .now_ns = sl_clock_monotonic_ns()};
+    struct status status = {.ctl = ctl, .now_ns = sl_clock_monotonic_ns()};
     const struct ctl_option options[] = {{.name = "metrics", .flag = &status.metrics},
                                          {.name = "not-ready", .flag = &names_asked},
                                          {.name = "ready", .flag = &ready_asked, .text = &ready_of},
                                          {.name = "deadline", .duration = &deadline_ns},
-                                         {.name = "silent-ms", .count = &status.silent_ms},
                                          {.name = "within-ms", .count = &status.within_ms}};
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         return code;
@@ -276,7 +283,7 @@ static int status_command(struct ctl *ctl, int argc, char **argv)
     if (deadline_ns > WITHIN_MS_MAX * SL_NS_PER_MS || (deadline_ns > 0 && !ready_asked)) {
         return ctl_wrong(ctl, "--deadline goes with --ready, and is an hour at most");
     }
-    if (ready_asked && (names_asked || status.metrics || status.silent_ms != UINT64_MAX)) {
+    if (ready_asked && (names_asked || status.metrics)) {
         return ctl_wrong(ctl, "--ready goes with --deadline and --json alone");
     }
     if (ready_of != NULL && strcmp(ready_of, "disks") != 0) {
@@ -290,9 +297,8 @@ static int status_command(struct ctl *ctl, int argc, char **argv)
     if (names_asked) {
         return not_ready(&status);
     }
-    status.silent_asked = status.silent_ms != UINT64_MAX;
     status.actors = json_array();
-    if (!status.silent_asked && !ctl->json) {
+    if (!ctl->json) {
         summary_print(ctl);
     }
     uint32_t pages = ctl_pages(ctl, page_show, &status);
@@ -302,11 +308,7 @@ static int status_command(struct ctl *ctl, int argc, char **argv)
         (void)ctl_no_pages(ctl, &why);
         return ctl_failed(ctl, &why);
     }
-    if (status.silent_asked) {
-        json_decref(status.actors);
-    } else {
-        status_end(ctl, status.actors);
-    }
+    status_end(ctl, status.actors);
     return CTL_FINE;
 }
 
@@ -314,7 +316,7 @@ static int status_command(struct ctl *ctl, int argc, char **argv)
 const struct ctl_command ctl_status = {
     .name = "status",
     .summary = "hits, bytes, times; actors, health, counters",
-    .help = "status [--metrics] [--ready[=disks] [--deadline T]] [--not-ready NAME... [--within-ms N]] [--silent-ms N]\n"
+    .help = "status [--metrics] [--ready[=disks] [--deadline T]] [--not-ready NAME... [--within-ms N]]\n"
             "\n"
             "Says where gets and loads were found, bytes, times, and what memory and disks hold, since the node was started; then\n"
             "each actor. Reads the actors' metrics pages and disturbs nobody. A loop that has not turned for 2 s is called stuck.\n"
@@ -326,8 +328,7 @@ const struct ctl_command ctl_status = {
             "  --deadline T      of --ready: the answer takes so long at most (1s, with =disks 1h); what is just being restarted is waited for,\n"
             "                    but not a node of which no process runs\n"
             "  --not-ready NAME...   print those of the names that are not alive and ready, one a line\n"
-            "  --within-ms N     of --not-ready: wait so long until all of them are (0)\n"
-            "  --silent-ms N     print the living actors whose loop has not turned for N ms, one a line"
+            "  --within-ms N     of --not-ready: wait so long until all of them are (0)"
             CTL_HELP_COMMON,
     .run = status_command,
     .words_max = (int)CTL_PAGES_MAX,

@@ -1,4 +1,4 @@
-/* client/ctl/status_ready.h - `sluicectl status --ready`. */
+/* client/ctl/status_ready.h - `sluicectl status --ready`, and what it shares with others. */
 #ifndef SL_CLIENT_CTL_STATUS_READY_H
 #define SL_CLIENT_CTL_STATUS_READY_H
 
@@ -13,5 +13,7 @@ int status_ready(const struct ctl *ctl, bool disks, uint64_t deadline_ns);
 
 /* status.c: whether the loop of a living actor has not turned for long; one that starts has more time. */
 bool status_is_stuck(const struct sl_metrics_summary *summary);
+/* Each actor with its counters and histograms, as --metrics --json gives them. New reference. */
+json_t *status_actors(const struct ctl *ctl);
 
 #endif

@@ -6,19 +6,16 @@
 #include "client/top/uses.h"
 #include "runtime/sl_clock.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define INTERVAL_NS_MIN  (100 * SL_NS_PER_MS)
 #define INTERVAL_NS_MAX  (60 * SL_NS_PER_S)
 #define FILTER_BYTES_MAX 31u
 #define PEERS_NS         (300 * SL_NS_PER_MS) /* that a transporter is waited for */
-#define SCRIPT           "share/sluice/top.py"
 
 struct top {
     struct ctl *ctl;
@@ -149,29 +146,11 @@ static bool reading_give(struct top *top, const char *request, FILE *to)
 
 /* ---- top.py ---- */
 
-/* Becomes top.py, which speaks by the descriptor. */
-static void script_run(int fd, const char *instance, const char *const words[])
+/* words: what top.py takes behind the descriptor by which it asks, which is the first of them. */
+static int script_serve(struct top *top, const char *words[])
 {
-    char program[1000], path[1100], number[16];
-    const char *arguments[16] = {"python3", path, number, instance};
-    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
-    program[SL_MAX(length, 0)] = '\0';
-    for (int i = 0; i < 2 && strrchr(program, '/') != NULL; i++) { /* PREFIX/bin/sluicectl */
-        *strrchr(program, '/') = '\0';
-    }
-    (void)snprintf(path, sizeof path, "%s/" SCRIPT, program);
-    (void)snprintf(number, sizeof number, "%d", fd);
-    for (size_t i = 0; words[i] != NULL; i++) {
-        arguments[4 + i] = words[i];
-    }
-    (void)execvp(arguments[0], (char *const *)arguments);
-    (void)fprintf(stderr, "sluicectl top: cannot run python3: %s\n", strerror(errno));
-    _exit(CTL_NO);
-}
-
-static int script_serve(struct top *top, const char *const words[])
-{
-    int pair[2], status = 0;
+    int pair[2];
+    char number[16];
     char *line = NULL;
     size_t room = 0;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
@@ -182,16 +161,14 @@ static int script_serve(struct top *top, const char *const words[])
     pid_t pid = fork();
     if (pid == 0) {
         (void)signal(SIGINT, SIG_DFL);
-        int fd = dup(pair[1]); /* open in the program, too */
-        script_run(fd, sl_config_text(top->ctl->config, SL_SET_instance), words);
+        (void)snprintf(number, sizeof number, "%d", dup(pair[1])); /* open in the program, too */
+        words[0] = number;
+        ctl_script_become("top.py", words);
     }
     (void)close(pair[1]);
     FILE *from = fdopen(pair[0], "r"), *to = fdopen(dup(pair[0]), "w");
     while (pid > 0 && from != NULL && to != NULL && getline(&line, &room, from) >= 0 &&
            reading_give(top, line, to)) {
-    }
-    if (pid > 0) {
-        (void)waitpid(pid, &status, 0);
     }
     free(line);
     if (from != NULL) {
@@ -200,12 +177,12 @@ static int script_serve(struct top *top, const char *const words[])
     if (to != NULL) {
         (void)fclose(to);
     }
-    return pid > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : CTL_NO;
+    return pid > 0 ? ctl_script_end(pid) : CTL_NO;
 }
 
 /* ---- the command ---- */
 
-static int top_run(struct top *top, const char *const words[])
+static int top_run(struct top *top, const char *words[])
 {
     struct sl_error why = {0};
     char *text = NULL;
@@ -271,15 +248,17 @@ static int top_command(struct ctl *ctl, int argc, char **argv)
         return ctl_wrong(ctl, "the live view needs a terminal; --once prints one and ends");
     }
     (void)snprintf(interval, sizeof interval, "%.9f", (double)interval_ns / SL_NS_PER_S);
-    const char *const words[] = {view,
-                                 filter,
-                                 interval,
-                                 prefixes ? "prefix" : "model",
-                                 ascii ? "ascii" : "",
-                                 !once       ? "screen"
-                                 : ctl->json ? "json"
-                                             : "text",
-                                 NULL};
+    const char *words[] = {NULL, /* the descriptor */
+                           sl_config_text(ctl->config, SL_SET_instance),
+                           view,
+                           filter,
+                           interval,
+                           prefixes ? "prefix" : "model",
+                           ascii ? "ascii" : "",
+                           !once       ? "screen"
+                           : ctl->json ? "json"
+                                       : "text",
+                           NULL};
     return top_run(&top, words);
 }
 

@@ -14,6 +14,8 @@ import select
 import sys
 import time
 
+from plain import escaped, natural, percent, size_text
+
 VIEWS = {"overview": (), "memory": ("name", "memory", "disk", "objects", "uses"), "disks": ("name", "live", "read", "written", "queue"),
          "peers": ("name", "read", "failures", "round trip"), "actors": ("name", "processor time", "memory", "messages", "restarts", "uptime"),
          "engines": ("name", "loads", "look-ups", "stores", "bytes"), "help": ()}  # what their tables can be sorted by
@@ -105,14 +107,6 @@ class Figures:
 
 # ---- texts ----
 
-def natural(name):
-    return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in re.split(r"(\d+)", name)]
-
-
-def percent(part, whole):
-    return 100 * part / whole if whole else 0
-
-
 def count_text(value):
     unit = 0
     while value >= 1000 and unit < 4:
@@ -120,14 +114,6 @@ def count_text(value):
     if unit == 0:
         return f"{value:.1f}" if value < 10 and value != int(value) else f"{value:.0f}"
     return f"{value:.{1 if value < 100 else 0}f}{' kMGT'[unit]}"
-
-
-def size_text(value):
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if value < 1024 or unit == "TiB":
-            return f"{value:.{0 if unit == 'B' else 1}f} {unit}"
-        value /= 1024
-    return ""
 
 
 def time_text(seconds):
@@ -159,7 +145,7 @@ def line_text(text, width):
     """Characters that a terminal would take for orders are escaped; what is longer than the line is cut."""
     out = ""
     for letter in text:
-        shown = letter if letter.isprintable() and letter != "\\" else "".join(f"\\x{byte:02x}" for byte in letter.encode(errors="surrogateescape"))
+        shown = escaped(letter)
         if len(out) + len(shown) > width:
             break
         out += shown

@@ -260,7 +260,7 @@ class Hangs(unittest.TestCase):
                 os.kill(pid, signal.SIGSTOP)
             time.sleep(4)  # its watcher tells three times that the registrar is stopped
             os.kill(actor, signal.SIGCONT)
-            wait_until(lambda: node.ctl("status", "--silent-ms", "500").stdout.strip() == b"", 5, "its loop turns")
+            wait_until(lambda: all(row["silent_s"] < 0.5 for row in json.loads(node.ctl("status", "--json").stdout)["actors"]), 5, "its loop turns")
             time.sleep(1.2)
             os.kill(supervisor, signal.SIGCONT)
             time.sleep(1)

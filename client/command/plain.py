@@ -1,0 +1,29 @@
+"""How figures and names are said to people."""
+
+import re
+
+
+def escaped(letter):
+    """The letter; what a terminal would take for orders as its bytes, and a backslash likewise."""
+    return letter if letter.isprintable() and letter != "\\" else "".join(f"\\x{byte:02x}" for byte in letter.encode(errors="surrogateescape"))
+
+
+def clean(text):
+    return "".join(map(escaped, text))
+
+
+def natural(name):
+    """Numbers in names by their values."""
+    return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in re.split(r"(\d+)", name)]
+
+
+def size_text(value):
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1024 or unit == "TiB":
+            return f"{value:.{0 if unit == 'B' else 1}f} {unit}"
+        value /= 1024
+    return ""
+
+
+def percent(part, whole):
+    return 100 * part / whole if whole else 0

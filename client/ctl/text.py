@@ -1,0 +1,183 @@
+"""What commands of sluicectl print for people: of the JSON that they answer with --json, at standard input.
+
+    python3 text.py COMMAND < ANSWER
+"""
+
+import json
+import sys
+
+from plain import clean, percent, size_text
+
+FATES = {"open": "not decided yet", "memory": "hit, memory", "disk": "hit, disk", "remote": "hit, another node", "missing": "miss",
+         "behind": "not asked for: behind one that is missing", "left": "here, but sooner computed than read",
+         "failed": "not loaded: the op failed", "stored": "stored", "existed": "was there already", "refused": "not stored"}
+NO_REASON = {"memory", "disk", "remote", "stored", "existed", "behind"}  # fates of blocks of which nobody asks why
+
+
+# ---- tables ----
+
+def table(head, rows, none):
+    """The first cell of head is a format of all lines."""
+    form, *names = head
+    if rows or none is None:
+        yield form.format(*names).rstrip()
+    for row in rows:
+        yield form.format(*row).rstrip()
+    if not rows and none:
+        yield none
+
+
+def contributions(shown):
+    return table(("{:>3} {:>11} {:>11} {:>9}  {:<24} {}", "NR", "BYTES", "USED", "VALUES", "PROCESS", "NAME"),
+                 [(row["number"], size_text(row["length_bytes"]), size_text(row["used_bytes"]), row["values"], row["process"] or "(lasting)", row["name"])
+                  for row in shown["contributions"]], "nothing is contributed: values have no room")
+
+
+def pools(shown):
+    def owner(row):
+        return f"{row['owner']} ({row['owner_pid']})" if row["owner_pid"] else row["owner"] + " (gone)" if row["owner"] else "-"
+
+    return table(("{:<20} {:>4} {:<16} {:<10} {:<20} {:>10} {:<24} {:>7}  {}", "DEPLOYMENT", "RANK", "POOL", "STATE", "EPOCH", "BYTES", "OWNER",
+                  "WAITING", "MAPPED BY"),
+                 [(row["deployment"], row["rank"], row["pool"], row["state"], row["epoch"], size_text(row["bytes"]), owner(row), row["waiter_count"],
+                   row["mappers"] if row["mapper_count"] else "-") for row in shown["pools"]], "no pools")
+
+
+def devices(shown):
+    """Device memory of engines in the fabric; nothing where no engine has any."""
+    said = [f"{size_text(shown['dmabuf_bytes'])} registered by dmabuf"] if shown["dmabuf_bytes"] else []
+    said += [f"{size_text(row['bytes'])} by the arena: {row['why']}" for row in shown["left_out"]]
+    return ["device memory: " + "; ".join(said)] if said else []
+
+
+def nics(rows, why):
+    """A table; nothing where there is no port."""
+    def state(row):
+        return "no GID" if row["state"] == "ACTIVE" and not row["usable"] else row["state"]
+
+    lines = table(("{:<16} {:<8} {:<11} {:>12} {:>6} {:>13} {:>13} {:>6}  {}", "NIC", "STATE", "LAYER", "SPEED", "SOCKET", "SENT", "RECEIVED", "LOAD",
+                   "RANKS"),
+                  [(row["name"], state(row), row["layer"], f"{row['speed_mbit_s'] / 1e3:g} Gbit/s" if row["speed_mbit_s"] else "?",
+                    row["numa_node"] if row["numa_node"] >= 0 else "?", size_text(row["sent_bytes_s"]) + "/s", size_text(row["received_bytes_s"]) + "/s",
+                    f"{row['load_percent']:.1f}%",
+                    ",".join(str(rank["rank"]) for rank in row["ranks"]) + (" (virtual function)" if row["virtual_function"] else "")) for row in rows], "")
+    return [*lines, *([f"no NIC serves a rank: {why}"] if rows and why else [])]
+
+
+def nodes(shown):
+    if not shown["name"] or (not shown["listen"] and not shown["nodes"] and shown["fabric"] == "off"):
+        yield "this node has no peers, and nobody can ask it (settings peers, directory, cluster_listen)"
+    else:
+        yield f"this node: {shown['name']}, asked at {shown['listen'] or 'nowhere'}; {shown['fabric']}"
+        if shown["trouble"]:
+            yield f"in trouble: {shown['trouble']}"
+        yield from table(("{:<20} {:<10} {:<10} {:>9} {:>9} {:>11} {:>8} {:>8}  {:<19} {:<9} {}", "NODE", "STATE", "LINK", "TRIP", "HEARD", "READ", "VALUES",
+                          "FAILED", "INCARNATION", "KNOWN BY", "ADDRESS"),
+                         [(row["name"], row["state"], row["link"], f"{row['round_trip_ns'] / 1e3:.0f} us", f"{row['heard_ago_ns'] / 1e9:.1f} s",
+                           size_text(row["read_bytes"]), row["read_values"], row["failures"], row["incarnation"], row["source"], row["address"])
+                          for row in shown["nodes"]], None)
+        if shown["moved_bytes"]:
+            yield f"read and pushed: {size_text(shown['moved_bytes'])}, copied per byte moved {shown['copied_per_byte_moved']:.2f}"
+    yield from devices(shown["device_memory"])
+    yield from nics(shown["nics"], shown["nics_why"])
+
+
+# ---- explain ----
+
+def ago(ns):
+    return f" ({ns / 1e9:.{1 if ns < 100e9 else 0}f} s ago)" if ns else ""
+
+
+def explain_op(op):
+    request = (f", request {op['request']}" if op["request"] else "") + (f", for {op['requester']}" if op["requester"] else "")
+    yield f"{op['kind']} of op {op['op']}, trace {op['trace']}{request}{ago(max(op['ago_ns'], 1))}"
+    yield f"  {op['ended']} after {op['took_ns'] / 1e6:.1f} ms{': ' if op['reason'] else ''}{op['reason']}"
+    yield from (f"  {name} {op[name]}" for name in ("model", "traceparent") if op[name])
+    stories = {story["block"]: story for story in op["not_there"]}
+    for run in op["runs"]:
+        first, at = run["first_block"], f" after {run['at_ns'] / 1e6:.1f} ms" if run["at_ns"] else ""
+        yield f"  blocks {first} to {first + run['count'] - 1}: {FATES[run['fate']]}{at}"
+        story = stories.get(first) if run["fate"] not in NO_REASON else None  # why: of the first of them
+        if story:
+            yield f"    block {first} now: {story['word']}, {story['text']}{ago(story['ago_ns'])}"
+            yield f"      {story['key']}"
+    if op["elsewhere"]:
+        yield f"    {op['elsewhere']}"
+
+
+def explain_tokens(shown):
+    rows, first = shown["blocks"], 0
+    yield f"model {shown['model']} ({shown['name']}): {shown['prefix']} of {len(rows)} blocks are a prefix that is here"
+    while first < len(rows):
+        def alike(row, with_=rows[first]):
+            return (row["code"], row["ago_ns"] // 10**9, row["text"]) == (with_["code"], with_["ago_ns"] // 10**9, with_["text"])
+
+        end = next((at for at in range(first, len(rows)) if not alike(rows[at])), len(rows))
+        yield f"blocks {first} to {end - 1}: {rows[first]['word']}, {rows[first]['text']}{ago(rows[first]['ago_ns'])}"
+        first = end
+    if shown["elsewhere"]:
+        yield f"block {shown['prefix']} is {shown['elsewhere']}"
+
+
+def explain(shown):
+    if "ops" in shown:
+        for op in shown["ops"]:
+            yield from explain_op(op)
+    elif "blocks" in shown:
+        yield from explain_tokens(shown)
+    else:
+        for row in shown["keys"]:
+            yield row["word"], row["key"], row["text"] + ago(row["ago_ns"])  # cells, by tabs
+
+
+# ---- benches ----
+
+def bench(shown):
+    """An engine's."""
+    yield (f"ops of {shown['blocks']} blocks, {shown['ranks']} ranks, parts of {size_text(shown['part_bytes'])} in {shown['layers']} layers; walking over "
+           f"{size_text(shown['walk_bytes'])}, last-level cache {size_text(shown['llc_bytes'])}, {shown['rounds']} rounds")
+    for row in shown["rows"]:
+        rate = (f", {row['bytes_per_s'] / 1e9:.2f} GB/s; CPU {row['cpu_s_per_gb']:.3f} s/GB" if row["bytes_per_s"] else
+                f"; a block {row['p50_us'] / shown['blocks']:.3f} us")
+        yield (f"  {row['op']:<6} p50 {row['p50_us']:.2f} us, p99 {row['p99_us']:.2f} us, least {row['least_us']:.2f} us; {row['ops_per_s']:.0f} ops/s{rate}")
+        yield "        CPU us an op: " + ", ".join(f"{who} {us:.1f}" for who, us in row["cpu_us"].items() if us >= 0.05 or who == "client")
+        for side in filter(None, (row.get("baseline"), row.get("copy"))):
+            what = (f"{side['bytes_per_s'] / 1e9:8.2f} GB/s   ratio a rank {side['ratio']:.3f}, of single ops" if side["bytes_per_s"] else
+                    f"{1e6 / (side['ops_per_s'] or 1) / shown['blocks']:8.3f} us a block   ratio {side['ratio']:.3f}, of single calls")
+            yield f"        {side['name']:<32} {what} {side['op_ratio']:.3f}"
+    if shown["loads_not_from_memory"]:
+        yield f"  {shown['loads_not_from_memory']} loads had blocks from disk or from another node"
+
+
+def replay(shown):
+    tiers = ", ".join(f"{tier} {count}" for tier, count in shown["hits_by_tier"].items())
+    yield f"{'requests':<18}{shown['requests']} in {shown['wall_s']:.2f} s"
+    yield f"{'block references':<18}{shown['block_references']}"
+    yield f"{'hits':<18}{shown['hits']} ({percent(shown['hits'], shown['block_references']):.1f} %): {tiers}"
+    if shown["ends_told"] or shown["goes_on_told"]:
+        yield f"{'sessions':<18}{shown['ends_told']} requests said that theirs ends, {shown['goes_on_told']} that it goes on"
+    if "first_tokens" in shown:
+        times = shown["first_tokens"]
+        yield (f"{'first tokens':<18}{times['all_s']:.2f} s in all: loads {times['loads_s']:.2f} s, then computing {times['computing_s']:.2f} s; "
+               f"{shown['not_awaited']} blocks were not waited for")
+    yield f"{'stored':<18}{shown['blocks_stored']} blocks, {shown['blocks_existed']} were there, {shown['blocks_not_stored']} not stored"
+    yield f"{'bytes':<18}loaded {size_text(shown['bytes_loaded'])}, stored {size_text(shown['bytes_stored'])}"
+    for op in ("load", "store"):
+        yield f"{op:<18}p50 {shown[op + '_us']['p50']:.0f} us, p99 {shown[op + '_us']['p99']:.0f} us"
+    yield f"{'longest op':<18}{shown['longest_op_us']:.0f} us, over its deadline: {shown['ops_slow']}"
+    yield f"{'mismatches':<18}{shown['mismatches']}"
+    yield f"{'lost':<18}{shown['lost']} ({shown['misses_of_acknowledged']} acknowledged blocks missed, {shown['dropped_blocks']} evicted)"
+    yield f"{'errors':<18}{shown['errors']}"
+    if shown["unpublished"]:
+        yield f"{'not published':<18}{shown['unpublished']} requests, in time"
+    yield from (f"  {kind['count']:>6} x {kind['op']}: {kind['text']}" for kind in shown["errors_by_kind"])
+
+
+def main():
+    commands = {"bench": bench, "contributions": contributions, "explain": explain, "nodes": nodes, "pools": pools, "replay": replay}
+    for line in commands[sys.argv[1]](json.load(sys.stdin)):
+        print("\t".join(map(clean, line if isinstance(line, tuple) else (line,))))
+
+
+if __name__ == "__main__":
+    main()

@@ -103,30 +103,11 @@ static void bench_free(struct bench *bench)
 
 /* ---- result ---- */
 
-static int by_value(const void *left, const void *right)
-{
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
 /* Of the rates of a side, divided round by round by those of another (BENCH_SIDES: none). */
 static double median(const struct bench *bench, enum bench_side side, enum bench_side divisor)
 {
-    uint32_t count = bench->round_count;
-    double *values = calloc(SL_MAX(count, 1), sizeof *values);
-    if (values == NULL) {
-        return 0;
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        values[i] = bench->rates[side][i];
-        if (divisor != BENCH_SIDES) {
-            values[i] = values[i] / SL_MAX(bench->rates[divisor][i], 1e-9);
-        }
-    }
-    qsort(values, count, sizeof *values, by_value);
-    double middle = count == 0 ? 0 : (values[(count - 1) / 2] + values[count / 2]) / 2;
-    free(values);
-    return middle;
+    return bench_median(bench->rates[side], divisor != BENCH_SIDES ? bench->rates[divisor] : NULL,
+                        bench->round_count);
 }
 
 struct result { /* of one side */
@@ -189,33 +170,21 @@ static void print_json(const struct ctl *ctl, const char *name, const struct ben
     ctl_give_json(ctl, row);
 }
 
-static void print_side(const char *name, const struct result *side)
+static void print_head(void)
 {
-    (void)printf("  %-32s %14.0f /s %10.0f MB/s   ratio %.3f, of single calls %.3f\n", name,
-                 side->ops_per_s, side->bytes_per_s / 1e6, side->ratio, side->call_ratio);
+    (void)printf("%-7s %9s x %-4s %14s %11s %13s %13s   ratio of rates (of single calls)\n", "",
+                 "size", "keys", "keys", "bytes", "p50 a call", "p99 a call");
 }
 
-static void print_text(const char *name, const struct bench *bench)
+/* Of a row that stands alone. */
+static void print_how(const struct bench *bench)
 {
-    char size[32], walk[32], cache[32];
-    struct result op = result_of(bench, BENCH_SIDE_OP);
-    struct result base = result_of(bench, BENCH_SIDE_BASELINE);
-    (void)printf("%s of %s, %" PRIu64 " keys, %" PRIu64
-                 " a call; %s; walking over %s, last-level cache %s, "
-                 "%u rounds\n",
-                 name, ctl_size_text(bench->size_bytes, size), bench->keys, bench->batch,
-                 state_of(bench), ctl_size_text(bench->walk_bytes, walk),
+    char walk[32], cache[32];
+    (void)printf("%" PRIu64 " keys; %s; walking over %s, last-level cache %s, %u rounds\n",
+                 bench->keys, state_of(bench), ctl_size_text(bench->walk_bytes, walk),
                  ctl_size_text(bench->cache_bytes, cache), bench->round_count);
-    (void)printf("  %-32s %14.0f /s %10.0f MB/s   a call: p50 %.2f us, p99 %.2f us\n", name,
-                 op.ops_per_s, op.bytes_per_s / 1e6, op.p50_us, op.p99_us);
-    print_side(bench_limit_name(bench), &base);
-    if (bench_copy_name(bench) != NULL) {
-        struct result copy = result_of(bench, BENCH_SIDE_COPY);
-        print_side(bench_copy_name(bench), &copy);
-    }
 }
 
-/* One line of the table of all. */
 static void print_row(const char *name, const struct bench *bench)
 {
     char size[32], rate[32] = "";
@@ -237,8 +206,7 @@ static void print_row(const char *name, const struct bench *bench)
     (void)fflush(stdout);
 }
 
-static int bench_run(struct ctl *ctl, struct bench *bench, const char *name,
-                     void (*print)(const char *name, const struct bench *bench))
+static int bench_run(struct ctl *ctl, struct bench *bench, const char *name)
 {
     struct sl_error why = {0};
     sl_err err = ctl_open(ctl, false, &bench->client, &why);
@@ -257,7 +225,7 @@ static int bench_run(struct ctl *ctl, struct bench *bench, const char *name,
     if (ctl->json) {
         print_json(ctl, name, bench);
     } else {
-        print(name, bench);
+        print_row(name, bench);
     }
     return CTL_FINE;
 }
@@ -293,8 +261,7 @@ static int bench_all(struct ctl *ctl, uint64_t measure_ns)
     int code = CTL_FINE;
     ctl->rows = ctl->json ? json_array() : NULL;
     if (!ctl->json) {
-        (void)printf("%-7s %9s x %-4s %14s %11s %13s %13s   ratio of rates (of single calls)\n", "",
-                     "size", "keys", "keys", "bytes", "p50 a call", "p99 a call");
+        print_head();
     }
     for (size_t i = 0; i < SL_COUNT(rows) && code == CTL_FINE; i++) {
         struct bench bench = {.cache_bytes = bench_cache_bytes(),
@@ -303,7 +270,7 @@ static int bench_all(struct ctl *ctl, uint64_t measure_ns)
                               .batch = rows[i].batch,
                               .keys = rows[i].kind == BENCH_EXISTS ? table_keys(ctl) : 0,
                               .measure_ns = measure_ns};
-        code = bench_run(ctl, &bench, kind_names[rows[i].kind], print_row);
+        code = bench_run(ctl, &bench, kind_names[rows[i].kind]);
         bench_free(&bench);
     }
     if (ctl->rows != NULL) {
@@ -398,7 +365,13 @@ static int bench_command(struct ctl *ctl, int argc, char **argv)
     if (bench.batch > BENCH_BATCH_MAX || bench.size_bytes > SL_VALUE_BYTES_MAX) {
         return ctl_wrong(ctl, "--batch is at most %u, --size at most 1GiB", BENCH_BATCH_MAX);
     }
-    code = bench_run(ctl, &bench, word, print_text);
+    if (!ctl->json) {
+        print_head();
+    }
+    code = bench_run(ctl, &bench, word);
+    if (code == CTL_FINE && !ctl->json) {
+        print_how(&bench);
+    }
     bench_free(&bench);
     return code;
 }

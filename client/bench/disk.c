@@ -15,13 +15,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <liburing.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define KEY_BYTES     48u
@@ -49,7 +48,6 @@ struct disk_bench {
     unsigned char *values;
     /* on the file system of the disk tier, outside of its directory's files */
     char fio_path[SL_DISK_PLACE_BYTES + 64];
-    char baseline[96];
     /* results of one size */
     struct rate store, load, base_write, base_read;
     double tierer_store_cpu, tierer_load_cpu; /* CPU seconds a GB of the tierers alone */
@@ -59,28 +57,15 @@ struct disk_bench {
 /* ---- CPU time and counters of the node's actors ---- */
 
 struct usage {
+    uint64_t at_ns, values_read;
     double actors_s, tierers_s, own_s;
-    uint64_t values_read;
 };
 
-static double cpu_of(uint32_t pid)
+static double clock_s(clockid_t clock)
 {
-    char path[64], text[1024];
-    (void)snprintf(path, sizeof path, "/proc/%u/stat", pid);
-    FILE *file = fopen(path, "re");
-    if (file == NULL) {
-        return 0;
-    }
-    size_t got = fread(text, 1, sizeof text - 1, file);
-    (void)fclose(file);
-    text[got] = '\0';
-    const char *at = strrchr(text, ')');
-    unsigned long user = 0, system = 0;
-    if (at == NULL ||
-        sscanf(at, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system) != 2) {
-        return 0;
-    }
-    return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
+    struct timespec at = {0};
+    (void)clock_gettime(clock, &at); /* an actor that has died since used nothing more */
+    return (double)at.tv_sec + (double)at.tv_nsec / 1e9;
 }
 
 static bool usage_page(void *context, struct sl_metrics_view *view)
@@ -88,26 +73,36 @@ static bool usage_page(void *context, struct sl_metrics_view *view)
     struct usage *usage = context;
     struct sl_metrics_summary summary;
     sl_metrics_view_summary(view, &summary);
-    if (strncmp(summary.actor, "client", 6) == 0 || summary.proc.pid == 0) {
+    clockid_t clock;
+    if (strncmp(summary.actor, "client", 6) == 0 || summary.proc.pid == 0 ||
+        clock_getcpuclockid((pid_t)summary.proc.pid, &clock) != 0) {
         return true;
     }
     bool tierer = strncmp(summary.actor, "tierer", 6) == 0;
-    double seconds = cpu_of(summary.proc.pid);
-    usage->actors_s += seconds;
-    usage->tierers_s += tierer ? seconds : 0;
+    usage->actors_s += clock_s(clock);
+    usage->tierers_s += tierer ? clock_s(clock) : 0;
     usage->values_read += tierer ? ctl_page_metric(view, "values_read") : 0;
     return true;
 }
 
 static struct usage usage_now(const struct ctl *ctl)
 {
-    struct usage usage = {0};
-    struct rusage own;
+    struct usage usage = {.at_ns = sl_clock_monotonic_ns()};
     (void)ctl_pages(ctl, usage_page, &usage);
-    (void)getrusage(RUSAGE_SELF, &own);
-    usage.own_s = (double)(own.ru_utime.tv_sec + own.ru_stime.tv_sec) +
-                  (double)(own.ru_utime.tv_usec + own.ru_stime.tv_usec) / 1e6;
+    usage.own_s = clock_s(CLOCK_PROCESS_CPUTIME_ID);
     return usage;
+}
+
+/* What all values took since then, the tierers' CPU time besides. */
+static struct usage rate_since(const struct disk_bench *bench, const struct usage *then,
+                               struct rate *rate, double *tierer_cpu)
+{
+    struct usage now = usage_now(bench->ctl);
+    double gb = (double)bench->keys * (double)bench->size_bytes / 1e9;
+    rate->bytes_per_s = gb * 1e9 / ((double)(now.at_ns - then->at_ns) / 1e9);
+    rate->cpu_s_per_gb = (now.actors_s - then->actors_s + now.own_s - then->own_s) / gb;
+    *tierer_cpu = (now.tierers_s - then->tierers_s) / gb;
+    return now;
 }
 
 /* ---- the node ---- */
@@ -160,7 +155,6 @@ static sl_err store_all(struct disk_bench *bench, struct sl_error *why)
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a call");
     }
     struct usage before = usage_now(bench->ctl);
-    uint64_t started_ns = sl_clock_monotonic_ns();
     sl_err err = SL_OK;
     for (uint32_t first = 0; err == SL_OK && first < bench->keys; first += bench->batch) {
         uint32_t count = call_fill(bench, call, first);
@@ -171,13 +165,7 @@ static sl_err store_all(struct disk_bench *bench, struct sl_error *why)
     if (err == SL_OK) {
         err = sl_flush(bench->client, CALL_NS, why);
     }
-    double seconds = (double)(sl_clock_monotonic_ns() - started_ns) / 1e9;
-    struct usage after = usage_now(bench->ctl);
-    double bytes = (double)bench->keys * (double)bench->size_bytes;
-    bench->store.bytes_per_s = bytes / seconds;
-    bench->store.cpu_s_per_gb =
-        (after.actors_s - before.actors_s + after.own_s - before.own_s) / (bytes / 1e9);
-    bench->tierer_store_cpu = (after.tierers_s - before.tierers_s) / (bytes / 1e9);
+    (void)rate_since(bench, &before, &bench->store, &bench->tierer_store_cpu);
     free(call);
     return err;
 }
@@ -239,7 +227,6 @@ static sl_err load_all(struct disk_bench *bench, struct sl_error *why)
         err = ctl_open(bench->ctl, false, &readers[i].client, why);
     }
     struct usage before = usage_now(bench->ctl);
-    uint64_t started_ns = sl_clock_monotonic_ns();
     for (; err == SL_OK && started < READERS; started++) {
         int code = pthread_create(&threads[started], NULL, reader_run, &readers[started]);
         if (code != 0) {
@@ -254,13 +241,7 @@ static sl_err load_all(struct disk_bench *bench, struct sl_error *why)
             *why = readers[i].why;
         }
     }
-    double seconds = (double)(sl_clock_monotonic_ns() - started_ns) / 1e9;
-    struct usage after = usage_now(bench->ctl);
-    double bytes = (double)bench->keys * (double)bench->size_bytes;
-    bench->load.bytes_per_s = bytes / seconds;
-    bench->load.cpu_s_per_gb =
-        (after.actors_s - before.actors_s + after.own_s - before.own_s) / (bytes / 1e9);
-    bench->tierer_load_cpu = (after.tierers_s - before.tierers_s) / (bytes / 1e9);
+    struct usage after = rate_since(bench, &before, &bench->load, &bench->tierer_load_cpu);
     bench->from_disk_share = (double)(after.values_read - before.values_read) / bench->keys;
     for (uint32_t i = 0; i < READERS; i++) {
         sl_client_close(&readers[i].client);
@@ -280,12 +261,6 @@ static void remove_all(struct disk_bench *bench)
 }
 
 /* ---- fio ---- */
-
-static bool fio_there(void)
-{
-    int status = system("command -v fio >/dev/null 2>&1"); /* NOLINT: a constant text */
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
 
 /* Runs fio and gives its JSON. NULL: it failed. */
 static json_t *fio_run(const struct disk_bench *bench, bool write)
@@ -355,108 +330,36 @@ static bool fio_measure(const struct disk_bench *bench, bool write, struct rate 
     return fine;
 }
 
-/* ---- our own probe, where there is no fio: the same loop, bare ---- */
-
-struct probe {
-    struct io_uring ring;
-    int fd;
-    unsigned char *memory;
-    uint64_t size_bytes, count, depth;
-};
-
-static bool probe_loop(struct probe *probe, bool write)
-{
-    uint64_t sent = 0, done = 0;
-    while (done < probe->count) {
-        while (sent < probe->count && sent - done < probe->depth) {
-            struct io_uring_sqe *sqe = io_uring_get_sqe(&probe->ring);
-            if (sqe == NULL) {
-                break;
-            }
-            void *at = probe->memory + sent % probe->depth * probe->size_bytes;
-            uint64_t offset = sent++ * probe->size_bytes;
-            if (write) {
-                io_uring_prep_write(sqe, probe->fd, at, (unsigned)probe->size_bytes, offset);
-            } else {
-                io_uring_prep_read(sqe, probe->fd, at, (unsigned)probe->size_bytes, offset);
-            }
-        }
-        struct io_uring_cqe *cqe;
-        if (io_uring_submit_and_wait(&probe->ring, 1) < 0) {
-            return false;
-        }
-        while (io_uring_peek_cqe(&probe->ring, &cqe) == 0) {
-            bool whole = cqe->res == (int)probe->size_bytes;
-            io_uring_cqe_seen(&probe->ring, cqe);
-            done++;
-            if (!whole) {
-                return false;
-            }
-        }
-    }
-    return !write || fdatasync(probe->fd) == 0;
-}
-
-static bool probe_measure(const struct disk_bench *bench, bool write, struct rate *out)
-{
-    struct probe probe = {.size_bytes = bench->size_bytes, .depth = bench->depth};
-    probe.count = SL_MIN(bench->total_bytes, FIO_BYTES_MAX) / bench->size_bytes;
-    probe.fd = open(bench->fio_path, O_RDWR | O_CREAT | O_DIRECT | O_CLOEXEC, 0600);
-    probe.memory = aligned_alloc(SL_PAGE_BYTES, probe.depth * probe.size_bytes);
-    bool ring = probe.memory != NULL && probe.fd >= 0 &&
-                io_uring_queue_init((unsigned)probe.depth, &probe.ring, 0) == 0;
-    bool fine = ring;
-    if (fine && write) {
-        memset(probe.memory, 0x5a, probe.depth * probe.size_bytes);
-        fine = posix_fallocate(probe.fd, 0, (off_t)(probe.count * probe.size_bytes)) == 0;
-    }
-    struct usage before = usage_now(bench->ctl);
-    uint64_t started_ns = sl_clock_monotonic_ns();
-    fine = fine && probe_loop(&probe, write);
-    double seconds = (double)(sl_clock_monotonic_ns() - started_ns) / 1e9;
-    double bytes = (double)probe.count * (double)probe.size_bytes;
-    out->bytes_per_s = bytes / seconds;
-    out->cpu_s_per_gb = (usage_now(bench->ctl).own_s - before.own_s) / (bytes / 1e9);
-    if (ring) {
-        io_uring_queue_exit(&probe.ring);
-    }
-    free(probe.memory);
-    if (probe.fd >= 0) {
-        (void)close(probe.fd);
-    }
-    return fine;
-}
-
-static sl_err baseline(struct disk_bench *bench, bool fio, bool write, struct rate *out,
+static sl_err baseline(const struct disk_bench *bench, bool write, struct rate *out,
                        struct sl_error *why)
 {
     if (write) {
         (void)unlink(bench->fio_path); /* like a fresh segment: allocated, never written */
     }
-    bool fine = fio ? fio_measure(bench, write, out) : probe_measure(bench, write, out);
-    return fine ? SL_OK
-                : sl_fail(why, SL_ERR_IO, "%s: %s of '%s' failed", fio ? "fio" : "probe",
-                          write ? "writing" : "reading", bench->fio_path);
+    return fio_measure(bench, write, out)
+               ? SL_OK
+               : sl_fail(why, SL_ERR_IO, "fio: %s '%s' failed (Debian's package fio)",
+                         write ? "writing" : "reading", bench->fio_path);
 }
 
 /* ---- one size ---- */
 
-static sl_err bench_size(struct disk_bench *bench, bool fio, struct sl_error *why)
+static sl_err bench_size(struct disk_bench *bench, struct sl_error *why)
 {
     bench->keys = (uint32_t)(bench->total_bytes / bench->size_bytes);
     bench->batch = (uint32_t)SL_MIN(
         SL_MAX(SL_MIN(BATCH_BYTES, bench->memory_bytes / 16) / bench->size_bytes, 1u), BATCH_KEYS);
     /* Before and after, so that a machine that gets slower or faster meanwhile shows in both. */
     struct rate first = {0}, second = {0};
-    sl_err err = baseline(bench, fio, true, &first, why);
+    sl_err err = baseline(bench, true, &first, why);
     err = err == SL_OK ? store_all(bench, why) : err;
-    err = err == SL_OK ? baseline(bench, fio, true, &second, why) : err;
+    err = err == SL_OK ? baseline(bench, true, &second, why) : err;
     bench->base_write =
         (struct rate){.bytes_per_s = (first.bytes_per_s + second.bytes_per_s) / 2,
                       .cpu_s_per_gb = (first.cpu_s_per_gb + second.cpu_s_per_gb) / 2};
-    err = err == SL_OK ? baseline(bench, fio, false, &first, why) : err;
+    err = err == SL_OK ? baseline(bench, false, &first, why) : err;
     err = err == SL_OK ? load_all(bench, why) : err;
-    err = err == SL_OK ? baseline(bench, fio, false, &second, why) : err;
+    err = err == SL_OK ? baseline(bench, false, &second, why) : err;
     bench->base_read =
         (struct rate){.bytes_per_s = (first.bytes_per_s + second.bytes_per_s) / 2,
                       .cpu_s_per_gb = (first.cpu_s_per_gb + second.cpu_s_per_gb) / 2};
@@ -556,21 +459,17 @@ int ctl_bench_disk(struct ctl *ctl, uint64_t size_bytes, uint64_t total_bytes)
     struct sl_error why = {0};
     struct disk_bench bench = {.ctl = ctl,
                                .depth = sl_config_u64(ctl->config, SL_SET_disk_queue_depth)};
-    bool fio = fio_there();
     if (size_bytes > VALUES_BYTES / 2 || size_bytes % SL_PAGE_BYTES != 0) {
         return ctl_wrong(ctl, "bench disk: --size is whole pages of 4 KiB, at most 32 MiB");
     }
     sl_err err = bench_prepare(&bench, total_bytes, &why);
     json_t *rows = ctl->json ? json_array() : NULL;
     if (err == SL_OK && !ctl->json) {
-        (void)printf("baseline: %s, depth %" PRIu64 "\n",
-                     fio ? "fio, io_uring, O_DIRECT"
-                         : "no fio here (deploy/install --test brings it): own io_uring probe",
-                     bench.depth);
+        (void)printf("baseline: fio, io_uring, O_DIRECT, depth %" PRIu64 "\n", bench.depth);
     }
     for (size_t i = 0; err == SL_OK && i < SL_COUNT(sizes_standard); i++) {
         bench.size_bytes = size_bytes != 0 ? size_bytes : sizes_standard[i];
-        err = bench_size(&bench, fio, &why);
+        err = bench_size(&bench, &why);
         if (err == SL_OK) {
             size_print(&bench, rows);
         }
@@ -584,9 +483,9 @@ int ctl_bench_disk(struct ctl *ctl, uint64_t size_bytes, uint64_t total_bytes)
         return ctl_failed(ctl, &why);
     }
     if (ctl->json) {
-        ctl_print_json(json_pack("{s:s, s:s, s:I, s:I, s:o}", "bench", "disk", "baseline",
-                                 fio ? "fio" : "probe", "depth", (json_int_t)bench.depth,
-                                 "total_bytes", (json_int_t)bench.total_bytes, "sizes", rows));
+        ctl_print_json(json_pack("{s:s, s:s, s:I, s:I, s:o}", "bench", "disk", "baseline", "fio",
+                                 "depth", (json_int_t)bench.depth, "total_bytes",
+                                 (json_int_t)bench.total_bytes, "sizes", rows));
     }
     return CTL_FINE;
 }

@@ -587,9 +587,7 @@ int ctl_bench_engine(struct ctl *ctl, const struct bench_engine_asked *asked)
     if (err == SL_OK) {
         err = measure(bench, &why);
     }
-    if (err == SL_OK) {
-        engine_print(ctl, bench);
-    }
+    json_t *measured = err == SL_OK ? engine_json(bench) : NULL;
     bench_close(bench);
-    return err == SL_OK ? CTL_FINE : ctl_failed(ctl, &why);
+    return err == SL_OK ? ctl_answer(ctl, measured) : ctl_failed(ctl, &why);
 }

@@ -66,6 +66,6 @@ struct engine_bench {
 /* Sides of a row's rounds: the ops, memcpy or the bare probe, the fastest copy where this CPU has
  * one. */
 uint32_t engine_sides(const struct engine_bench *bench, enum engine_kind kind);
-void engine_print(const struct ctl *ctl, const struct engine_bench *bench);
+json_t *engine_json(const struct engine_bench *bench); /* new reference */
 
 #endif

@@ -1,8 +1,6 @@
-/* client/bench/engine_report.c - what the bench of an engine has measured, for people and as JSON. */
+/* client/bench/engine_report.c - what the bench of an engine has measured. */
 #include "client/bench/engine.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const char *const kind_names[] = {[ENGINE_STORE] = "store",
@@ -18,31 +16,12 @@ uint32_t engine_sides(const struct engine_bench *bench, enum engine_kind kind)
     return bench_copy_name(&bench->rows[kind].limit) != NULL ? BENCH_SIDES : BENCH_SIDE_COPY;
 }
 
-static int by_value(const void *left, const void *right)
-{
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
 /* Of the rates of a side, divided round by round by those of another (BENCH_SIDES: none). */
 static double median(const struct engine_bench *bench, const struct engine_row *row,
                      enum bench_side side, enum bench_side divisor)
 {
-    uint32_t count = bench->round_count;
-    double *values = calloc(SL_MAX(count, 1), sizeof *values);
-    if (values == NULL) {
-        return 0;
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        values[i] = row->rates[side][i];
-        if (divisor != BENCH_SIDES) {
-            values[i] = values[i] / SL_MAX(row->rates[divisor][i], 1e-9);
-        }
-    }
-    qsort(values, count, sizeof *values, by_value);
-    double middle = count == 0 ? 0 : (values[(count - 1) / 2] + values[count / 2]) / 2;
-    free(values);
-    return middle;
+    return bench_median(row->rates[side], divisor != BENCH_SIDES ? row->rates[divisor] : NULL,
+                        bench->round_count);
 }
 
 static double quantile_us(const struct ctl_histogram *histogram, double share)
@@ -90,8 +69,6 @@ static struct side side_of(const struct engine_bench *bench, enum engine_kind ki
     };
 }
 
-/* ---- JSON ---- */
-
 static json_t *cpu_json(const struct engine_bench *bench, const struct engine_row *row)
 {
     double ops = (double)SL_MAX(row->ops, 1);
@@ -135,82 +112,17 @@ static json_t *row_json(const struct engine_bench *bench, enum engine_kind kind)
     return out;
 }
 
-static void print_json(const struct ctl *ctl, const struct engine_bench *bench)
+json_t *engine_json(const struct engine_bench *bench)
 {
     json_t *rows = json_array();
     for (uint32_t i = 0; i < ENGINE_KINDS; i++) {
         (void)json_array_append_new(rows, row_json(bench, (enum engine_kind)i));
     }
-    ctl_give_json(ctl,
-                  json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "bench", "engine",
-                            "ranks", (json_int_t)bench->ranks, "blocks", (json_int_t)bench->blocks,
-                            "part_bytes", (json_int_t)bench->part_bytes, "layers",
-                            (json_int_t)bench->layer_count, "llc_bytes",
-                            (json_int_t)bench->cache_bytes, "walk_bytes",
-                            (json_int_t)bench->walk_bytes, "rounds", (json_int_t)bench->round_count,
-                            "loads_not_from_memory", (json_int_t)bench->elsewhere, "rows", rows));
-}
-
-/* ---- text ---- */
-
-static void print_side(const struct engine_bench *bench, const struct side *side)
-{
-    if (side->bytes_per_s == 0) {
-        (void)printf("        %-32s %8.3f us a block   ratio %.3f, of single calls %.3f\n",
-                     side->name, 1e6 / SL_MAX(side->ops_per_s, 1e-9) / (double)bench->blocks,
-                     side->ratio, side->op_ratio);
-        return;
-    }
-    (void)printf("        %-32s %8.2f GB/s   ratio a rank %.3f, of single ops %.3f\n", side->name,
-                 side->bytes_per_s / 1e9, side->ratio, side->op_ratio);
-}
-
-static void print_row(const struct engine_bench *bench, enum engine_kind kind)
-{
-    const struct engine_row *row = &bench->rows[kind];
-    double ops_per_s = median(bench, row, BENCH_SIDE_OP, BENCH_SIDES);
-    double ops = (double)SL_MAX(row->ops, 1);
-    (void)printf("  %-6s p50 %.2f us, p99 %.2f us, least %.2f us; %.0f ops/s", kind_names[kind],
-                 quantile_us(&row->ops_ns, 0.5), quantile_us(&row->ops_ns, 0.99),
-                 (double)row->least_ns / 1e3, ops_per_s);
-    double bytes = op_bytes(bench, kind);
-    if (bytes > 0) {
-        (void)printf(", %.2f GB/s; CPU %.3f s/GB", ops_per_s * bytes / 1e9,
-                     cpu_ns(bench, row) / (bytes * ops));
-    } else {
-        (void)printf("; a block %.3f us", quantile_us(&row->ops_ns, 0.5) / (double)bench->blocks);
-    }
-    (void)printf("\n        CPU us an op: client %.1f", (double)row->own_ns / ops / 1e3);
-    for (uint32_t i = 0; i < bench->actor_count; i++) {
-        double us = (double)row->actor_ns[i] / ops / 1e3;
-        if (us >= 0.05) {
-            (void)printf(", %s %.1f", bench->actors[i].name, us);
-        }
-    }
-    (void)printf("\n");
-    for (uint32_t side = BENCH_SIDE_BASELINE; side < engine_sides(bench, kind); side++) {
-        struct side beside = side_of(bench, kind, (enum bench_side)side);
-        print_side(bench, &beside);
-    }
-}
-
-void engine_print(const struct ctl *ctl, const struct engine_bench *bench)
-{
-    if (ctl->json) {
-        print_json(ctl, bench);
-        return;
-    }
-    char part[32], walk[32], cache[32];
-    (void)printf("ops of %" PRIu64 " blocks, %" PRIu64 " ranks, parts of %s in %" PRIu64
-                 " layers; walking over %s, last-level cache %s, %u rounds\n",
-                 bench->blocks, bench->ranks, ctl_size_text(bench->part_bytes, part),
-                 bench->layer_count, ctl_size_text(bench->walk_bytes, walk),
-                 ctl_size_text(bench->cache_bytes, cache), bench->round_count);
-    for (uint32_t i = 0; i < ENGINE_KINDS; i++) {
-        print_row(bench, (enum engine_kind)i);
-    }
-    if (bench->elsewhere > 0) {
-        (void)printf("  %" PRIu64 " loads had blocks from disk or from another node\n",
-                     bench->elsewhere);
-    }
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "bench", "engine",
+                     "ranks", (json_int_t)bench->ranks, "blocks", (json_int_t)bench->blocks,
+                     "part_bytes", (json_int_t)bench->part_bytes, "layers",
+                     (json_int_t)bench->layer_count, "llc_bytes", (json_int_t)bench->cache_bytes,
+                     "walk_bytes", (json_int_t)bench->walk_bytes, "rounds",
+                     (json_int_t)bench->round_count, "loads_not_from_memory",
+                     (json_int_t)bench->elsewhere, "rows", rows);
 }

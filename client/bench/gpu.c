@@ -6,6 +6,7 @@
 #include "runtime/sl_parse.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define TOTAL_STANDARD  (7 * SL_GIB) /* 100,000 pieces of 64 KiB */
@@ -13,7 +14,6 @@
 #define ROUNDS          5u
 #define SIZES_STANDARD  "4KiB,16KiB,28KiB,64KiB,256KiB"
 #define COUNTS_STANDARD "1000,10000,100000"
-#define WORD_BYTES      32u
 
 struct gpu_bench {
     const struct ctl *ctl;
@@ -132,37 +132,19 @@ static json_t *crossover_json(const struct sl_crossover *crossover)
 
 /* ---- what is asked for ---- */
 
-/* The next word of a list with commas; false: there is none, or it is no such list (*wrong). */
-static bool word_next(const char **list, char word[WORD_BYTES], bool *wrong)
-{
-    size_t length = strcspn(*list, ",");
-    if (**list == '\0') {
-        return false;
-    }
-    *wrong |= length == 0 || length >= WORD_BYTES;
-    memcpy(word, *list, SL_MIN(length, (size_t)WORD_BYTES - 1));
-    word[SL_MIN(length, (size_t)WORD_BYTES - 1)] = '\0';
-    *list += length;
-    if (**list == ',') {
-        *wrong |= *++*list == '\0';
-    }
-    return !*wrong;
-}
-
-/* Numbers; how many, 0 when one is wrong. */
+/* Numbers of a list with commas; how many, 0 when one is wrong. */
 static uint32_t numbers_read(const char *list, bool sizes, uint64_t *out, uint32_t count_max)
 {
-    char word[WORD_BYTES];
-    bool wrong = false;
+    SL_AUTO(free) char *copy = strdup(list);
+    char *rest = copy;
     uint32_t count = 0;
-    while (word_next(&list, word, &wrong)) {
+    for (const char *word; (word = strsep(&rest, ",")) != NULL; count++) {
         if (count == count_max || (sizes ? sl_parse_size(word, &out[count], NULL)
                                          : sl_parse_count(word, &out[count], NULL)) != SL_OK) {
             return 0;
         }
-        count++;
     }
-    return wrong ? 0 : count;
+    return count;
 }
 
 typedef const char *(*name_fn)(unsigned which);
@@ -182,12 +164,12 @@ static const char *memory_name(unsigned which)
 /* Names; NULL: all of them. False: one is none of these, or there is none. */
 static bool names_read(const char *list, name_fn name, bool *out, unsigned count)
 {
-    char word[WORD_BYTES];
-    bool wrong = false, any = list == NULL;
+    SL_AUTO(free) char *copy = list != NULL ? strdup(list) : NULL;
+    char *rest = copy;
     for (unsigned i = 0; i < count; i++) {
-        out[i] = any;
+        out[i] = list == NULL;
     }
-    while (list != NULL && word_next(&list, word, &wrong)) {
+    for (const char *word; (word = strsep(&rest, ",")) != NULL;) {
         unsigned i = 0;
         while (i < count && strcmp(word, name(i)) != 0) {
             i++;
@@ -195,9 +177,9 @@ static bool names_read(const char *list, name_fn name, bool *out, unsigned count
         if (i == count) {
             return false;
         }
-        out[i] = any = true;
+        out[i] = true;
     }
-    return any && !wrong;
+    return list == NULL || copy != NULL;
 }
 
 /* False: *code says how to end. */

@@ -192,17 +192,17 @@ static void play(struct replay *replay)
 
 static int report_write(const struct ctl *ctl, const struct replay *replay)
 {
+    static const char *const words[] = {"replay", NULL};
     const char *path = replay->options.json_path;
-    if (path == NULL || strcmp(path, "-") != 0) {
-        replay_print(replay);
-    }
-    if (path == NULL) {
-        return CTL_FINE;
-    }
     json_t *object = replay_json(replay);
-    if (strcmp(path, "-") == 0) {
+    if (path != NULL && strcmp(path, "-") == 0) {
         ctl_print_json(object);
         return CTL_FINE;
+    }
+    int code = ctl_script_print("text.py", words, json_incref(object));
+    if (path == NULL || code != CTL_FINE) {
+        json_decref(object);
+        return code;
     }
     int failed = json_dump_file(object, path, JSON_INDENT(1) | JSON_REAL_PRECISION(12));
     int os_code = errno;

@@ -138,7 +138,6 @@ void replay_note_op(struct replay *replay, const struct sl_op_result *result, bo
 void replay_note_failure(struct replay *replay, struct replay_op_row row,
                          const struct sl_error *why);
 void replay_progress(struct replay *replay, uint64_t done, uint64_t started_ns, bool last);
-void replay_print(const struct replay *replay);
 json_t *replay_json(const struct replay *replay);
 
 #endif

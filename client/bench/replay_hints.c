@@ -4,14 +4,19 @@
 
 #include <stdlib.h>
 
-unsigned char *replay_ends(const struct replay_trace *trace)
+static size_t id_limit(const struct replay_trace *trace)
 {
     size_t limit = 1;
     for (uint64_t i = 0; i < trace->id_count; i++) {
         limit = SL_MAX(limit, (size_t)trace->ids[i] + 1);
     }
+    return limit;
+}
+
+unsigned char *replay_ends(const struct replay_trace *trace)
+{
     unsigned char *ends = calloc(trace->request_count + 1, 1);
-    uint64_t *last = calloc(limit, sizeof(*last)); /* request that has the block last */
+    uint64_t *last = calloc(id_limit(trace), sizeof(*last)); /* request that has the block last */
     if (ends == NULL || last == NULL) {
         free(ends);
         free(last);
@@ -58,15 +63,6 @@ enum sl_session replay_hint(const struct replay_hints_options *options, bool end
         break;
     }
     return SL_SESSION_UNKNOWN;
-}
-
-static size_t id_limit(const struct replay_trace *trace)
-{
-    size_t limit = 1;
-    for (uint64_t i = 0; i < trace->id_count; i++) {
-        limit = SL_MAX(limit, (size_t)trace->ids[i] + 1);
-    }
-    return limit;
 }
 
 /* The request that this one goes on from, by the last of its blocks that were there. */

@@ -156,60 +156,6 @@ static double us_of(uint64_t ns)
     return (double)ns / 1e3;
 }
 
-void replay_print(const struct replay *replay)
-{
-    const struct replay_report *report = &replay->report;
-    char loaded[32];
-    char stored[32];
-    double share = report->block_references > 0
-                       ? 100.0 * (double)report->hits / (double)report->block_references
-                       : 0;
-    (void)printf("requests          %" PRIu64 " in %.2f s\n", report->requests,
-                 (double)report->wall_ns / 1e9);
-    (void)printf("block references  %" PRIu64 "\n", report->block_references);
-    (void)printf("hits              %" PRIu64 " (%.1f %%): memory %" PRIu64 ", disk %" PRIu64
-                 ", remote %" PRIu64 "\n",
-                 report->hits, share, report->from_memory, report->from_disk, report->from_remote);
-    if (report->ends_told > 0 || report->goes_on_told > 0) {
-        (void)printf("sessions          %" PRIu64 " requests said that theirs ends, %" PRIu64
-                     " that it goes on\n",
-                     report->ends_told, report->goes_on_told);
-    }
-    if (replay->options.prefill.tokens_per_s > 0) {
-        (void)printf(
-            "first tokens      %.2f s in all: loads %.2f s, then computing %.2f s; %" PRIu64
-            " blocks were not waited for\n",
-            report->waited_s + report->compute_s, report->waited_s, report->compute_s,
-            report->not_awaited);
-    }
-    (void)printf("stored            %" PRIu64 " blocks, %" PRIu64 " were there, %" PRIu64
-                 " not stored\n",
-                 report->blocks_stored, report->blocks_existed, report->blocks_not_stored);
-    (void)printf("bytes             loaded %s, stored %s\n",
-                 ctl_size_text(report->bytes_loaded, loaded),
-                 ctl_size_text(report->bytes_stored, stored));
-    (void)printf("load              p50 %.0f us, p99 %.0f us\n",
-                 us_of(ctl_histogram_quantile(&report->load_ns, 0.5)),
-                 us_of(ctl_histogram_quantile(&report->load_ns, 0.99)));
-    (void)printf("store             p50 %.0f us, p99 %.0f us\n",
-                 us_of(ctl_histogram_quantile(&report->store_ns, 0.5)),
-                 us_of(ctl_histogram_quantile(&report->store_ns, 0.99)));
-    (void)printf("longest op        %.0f us, over its deadline: %" PRIu64 "\n",
-                 us_of(report->longest_op_ns), report->ops_slow);
-    (void)printf("mismatches        %" PRIu64 "\nlost              %" PRIu64 " (%" PRIu64
-                 " acknowledged blocks missed, "
-                 "%" PRIu64 " evicted)\nerrors            %" PRIu64 "\n",
-                 report->mismatches, report->lost, report->misses_of_acknowledged, report->evicted,
-                 report->errors);
-    if (replay->options.published_ns > 0) {
-        (void)printf("not published     %" PRIu64 " requests, in time\n", report->unpublished);
-    }
-    for (uint32_t i = 0; i < report->kind_count; i++) {
-        (void)printf("  %6" PRIu64 " x %s: %s\n", report->kinds[i].count,
-                     report->kinds[i].store ? "store" : "load", report->kinds[i].text);
-    }
-}
-
 static json_t *times_json(const struct ctl_histogram *histogram)
 {
     return json_pack("{s:f, s:f, s:f, s:I}", "p50", us_of(ctl_histogram_quantile(histogram, 0.5)),

@@ -3,10 +3,30 @@
 #include "runtime/sl_clock.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define CALL_NS (10 * SL_NS_PER_S)
+
+static int by_value(const void *left, const void *right)
+{
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+double bench_median(const double *rates, const double *divisors, uint32_t count)
+{
+    SL_AUTO(free) double *values = calloc(SL_MAX(count, 1), sizeof *values);
+    if (values == NULL || count == 0) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        values[i] = divisors != NULL ? rates[i] / SL_MAX(divisors[i], 1e-9) : rates[i];
+    }
+    qsort(values, count, sizeof *values, by_value);
+    return (values[(count - 1) / 2] + values[count / 2]) / 2;
+}
 
 void bench_key_write(uint64_t number, char text[BENCH_KEY_BYTES])
 {

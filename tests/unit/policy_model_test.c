@@ -94,22 +94,6 @@ START_TEST(blocks_have_sizes)
     }
 END_TEST
 
-START_TEST(what_is_not_counted_is_there_all_the_same)
-    {
-        static const row rows[] = {{1, 2}, {1, 2, 3}};
-        static const unsigned char uncounted[] = {1, 0};
-        const struct model_policy *const policies[] = {&model_lru, &model_density,
-                                                       &model_clairvoyant, &model_unlimited};
-        struct model_options options = {.capacity_bytes = 4, .uncounted = uncounted};
-        for (uint32_t i = 0; i < SL_COUNT(policies); i++) {
-            struct model_result result = run(policies[i], rows, SL_COUNT(rows), &options);
-
-            ck_assert_uint_eq(result.reference_count, 3);
-            ck_assert_uint_eq(result.hit_count, 2);
-        }
-    }
-END_TEST
-
 START_TEST(a_disk_serves_what_left_memory)
     {
         struct model_options options = {.capacity_bytes = 4, .disk = {.capacity_bytes = 100}};
@@ -169,43 +153,6 @@ START_TEST(a_budget_of_writes_is_kept)
         ck_assert_uint_ge(result.written_count, 19);
         ck_assert_uint_le(result.written_count, 20);
         ck_assert_uint_eq(result.written_count + result.refused_count, 200);
-    }
-END_TEST
-
-/* Requests of one block each, one a second; the last is the first again, from the disk. */
-static struct model_result disk_run(const struct model_disk_options *disk)
-{
-    static row rows[101];
-    static uint64_t bytes[128];
-    for (uint32_t i = 0; i < SL_COUNT(rows); i++) {
-        rows[i][0] = 1 + i % 100;
-    }
-    for (uint32_t i = 0; i < SL_COUNT(bytes); i++) {
-        bytes[i] = 4096;
-    }
-    struct model_options options = {.capacity_bytes = 4096, .block_bytes = bytes, .disk = *disk};
-    return run(&model_lru, rows, SL_COUNT(rows), &options);
-}
-
-START_TEST(segments_and_names_take_room_on_a_disk)
-    {
-        enum { SEGMENT = 8 * 4096 }; /* of that six hold values, and 64 KiB are beside it */
-        static uint64_t with_names[128];
-        for (uint32_t i = 0; i < SL_COUNT(with_names); i++) {
-            with_names[i] = 4096 + 400;
-        }
-        const uint64_t all = 17 * UINT64_C(6) * 4096;
-        const struct model_disk_options blocks = {.capacity_bytes = all};
-        const struct model_disk_options cut = {.capacity_bytes = all, .segment_bytes = SEGMENT};
-        const struct model_disk_options fits = {.capacity_bytes = 18 * (UINT64_C(65536) + SEGMENT),
-                                                .segment_bytes = SEGMENT};
-        struct model_disk_options named = fits;
-        named.block_bytes = with_names;
-
-        ck_assert_uint_eq(disk_run(&blocks).hit_count, 1);
-        ck_assert_uint_eq(disk_run(&cut).hit_count, 0);
-        ck_assert_uint_eq(disk_run(&fits).hit_count, 1); /* 17 of 6 blocks, and one is empty */
-        ck_assert_uint_eq(disk_run(&named).hit_count, 0);
     }
 END_TEST
 
@@ -371,14 +318,12 @@ int main(void)
     tcase_add_test(memory, lru_loses_a_loop_and_the_clairvoyant_keeps_what_fits);
     tcase_add_test(memory, a_hit_ends_at_the_first_hole);
     tcase_add_test(memory, blocks_have_sizes);
-    tcase_add_test(memory, what_is_not_counted_is_there_all_the_same);
     suite_add_tcase(suite, memory);
     TCase *disk = tcase_create("disk");
     tcase_add_test(disk, a_disk_serves_what_left_memory);
     tcase_add_test(disk, a_disk_that_is_full_drops_what_is_oldest_unless_it_was_wanted);
     tcase_add_test(disk, second_touch_writes_what_was_wanted_twice_alone);
     tcase_add_test(disk, a_budget_of_writes_is_kept);
-    tcase_add_test(disk, segments_and_names_take_room_on_a_disk);
     tcase_add_test(disk, a_budget_goes_to_what_is_wanted_again);
     tcase_add_test(disk, a_threshold_of_chance_writes_less_of_what_is_never_wanted_again);
     tcase_add_test(disk, who_knows_no_chance_admits_all_or_says_so);

@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PROGRESS_MASK 0xfffu
-
 /* A heap of references, the one that is used again last on top; of two, the later in its chain. */
 struct far {
     uint64_t next; /* the request that uses it again */
@@ -100,9 +98,7 @@ static sl_err clairvoyant_run(const struct replay_trace *trace, const struct mod
         while (hit < request->id_count && here[ids[hit]] != 0) {
             hit++;
         }
-        if (model_counts(options, i)) {
-            model_count(out, options, request, ids, hit, hit);
-        }
+        model_count(out, options, request, ids, hit, hit);
         for (uint32_t k = 0; k < request->id_count; k++) {
             bytes += here[ids[k]] == 0 ? model_bytes(options, ids[k]) : 0;
             here[ids[k]] = 1;
@@ -115,9 +111,6 @@ static sl_err clairvoyant_run(const struct replay_trace *trace, const struct mod
                 here[victim.id] = 0;
                 bytes -= model_bytes(options, victim.id);
             }
-        }
-        if (options->progress != NULL && (i & PROGRESS_MASK) == PROGRESS_MASK) {
-            options->progress(options->context, i + 1);
         }
     }
     out->seconds = (double)(model_cpu_ns() - began_ns) / 1e9;

@@ -1,6 +1,6 @@
 /* tests/bench/policy/disk.c - a disk as a log: the oldest goes first, but for what was wanted lately.
  *
- * By segments as a tierer does it, or block by block: what comes to the old end and was
+ * Block by block: what comes to the old end and was
  * wanted since it was written, and before half of the disk was written over, is written anew; of
  * what goes, a quarter at most (actors/registrar/disk/reclaim.c). */
 #include "tests/bench/policy/internal.h"
@@ -13,11 +13,6 @@
 #define MS_A_DAY    86400000.0
 #define BUDGET_MS   3600000.0 /* a budget that was not used is kept for so long */
 #define QUEUE_FIRST 1024u
-/* Of a node's segment its header and its trailer are no values; beside its file are blocks of the file
- * system; and of a node's segments one is empty, for what comes next. */
-#define SEGMENT_HEADS UINT64_C(8192)
-#define SEGMENT_SLACK UINT64_C(65536)
-#define SEGMENT_EMPTY 1u
 /* Below a half of what may be saved up for a part of the trace's time, the budget is for the best. */
 #define LEVEL_FREE  0.5
 #define SPAN_PARTS  64u
@@ -26,7 +21,6 @@
 
 struct disk_block {
     uint64_t wanted_at; /* bytes written until then */
-    uint32_t segment;
     bool here, wanted;
 };
 struct model_disk {
@@ -41,26 +35,7 @@ struct model_disk {
     bool budget_begun;
     double seen_bytes[CHANCE_BINS]; /* that were asked about, by how likely they are wanted again */
     uint32_t seen_count;
-    uint32_t segment_count, segment_newest; /* 0: there are no segments */
-    uint64_t segment_left;                  /* of the newest */
 };
-
-static uint64_t disk_bytes(const struct model_disk *disk, uint32_t id)
-{
-    const uint64_t *bytes = disk->options->disk.block_bytes;
-    return bytes != NULL ? bytes[id] : model_bytes(disk->options, id);
-}
-
-/* That hold values; 0: blocks go one by one. */
-static uint32_t segment_count(const struct model_disk_options *options)
-{
-    if (options->segment_bytes <= SEGMENT_HEADS) {
-        return 0;
-    }
-    uint32_t paths = SL_MAX(options->path_count, 1u);
-    uint64_t each = options->capacity_bytes / paths / (options->segment_bytes + SEGMENT_SLACK);
-    return paths * (uint32_t)SL_MIN(SL_MAX(each, SEGMENT_EMPTY + 1u) - SEGMENT_EMPTY, 1u << 20);
-}
 
 sl_err model_disk_create(const struct model_options *options, uint32_t id_limit,
                          struct model_disk **out)
@@ -70,7 +45,6 @@ sl_err model_disk_create(const struct model_options *options, uint32_t id_limit,
         return SL_ERR_NO_MEMORY;
     }
     disk->options = options;
-    disk->segment_count = segment_count(&options->disk);
     disk->queue_room = QUEUE_FIRST;
     disk->blocks = calloc(id_limit + (size_t)1, sizeof(*disk->blocks));
     disk->queue = malloc(disk->queue_room * sizeof(*disk->queue));
@@ -125,9 +99,7 @@ static bool queue_room(struct model_disk *disk)
 
 static void append(struct model_disk *disk, uint32_t id, struct model_result *result)
 {
-    uint64_t bytes = disk_bytes(disk, id);
-    disk->segment_left -= SL_MIN(bytes, disk->segment_left);
-    disk->blocks[id].segment = disk->segment_newest;
+    uint64_t bytes = model_bytes(disk->options, id);
     disk->queue[(disk->first + disk->count++) % disk->queue_room] = id;
     disk->blocks[id].here = true;
     disk->blocks[id].wanted = false;
@@ -142,7 +114,7 @@ static void reclaim(struct model_disk *disk, struct model_result *result)
 {
     uint32_t id = disk->queue[disk->first];
     struct disk_block *block = &disk->blocks[id];
-    uint64_t bytes = disk_bytes(disk, id);
+    uint64_t bytes = model_bytes(disk->options, id);
     uint64_t age_bytes = disk->written_bytes - block->wanted_at;
     disk->first = (disk->first + 1) % disk->queue_room;
     disk->count--;
@@ -158,35 +130,14 @@ static void reclaim(struct model_disk *disk, struct model_result *result)
     }
 }
 
-/* The next segment is written, and the oldest goes when there are too many. */
-static void segment_next(struct model_disk *disk, struct model_result *result)
-{
-    disk->segment_newest++;
-    disk->segment_left = disk->options->disk.segment_bytes - SEGMENT_HEADS;
-    while (disk->count > 0 &&
-           disk->segment_newest - disk->blocks[disk->queue[disk->first]].segment >=
-               disk->segment_count) {
-        reclaim(disk, result);
-    }
-}
-
 /* Room for so many bytes; false: they are more than fit. */
 static bool room_make(struct model_disk *disk, uint64_t bytes, struct model_result *result)
 {
-    const struct model_disk_options *options = &disk->options->disk;
-    if (disk->segment_count == 0) {
-        while (disk->used_bytes + bytes > options->capacity_bytes && disk->count > 0) {
-            reclaim(disk, result);
-        }
-        return bytes <= options->capacity_bytes;
+    uint64_t capacity_bytes = disk->options->disk.capacity_bytes;
+    while (disk->used_bytes + bytes > capacity_bytes && disk->count > 0) {
+        reclaim(disk, result);
     }
-    if (bytes > options->segment_bytes - SEGMENT_HEADS) {
-        return false;
-    }
-    while (bytes > disk->segment_left) { /* what is kept goes to the new one, too */
-        segment_next(disk, result);
-    }
-    return true;
+    return bytes <= capacity_bytes;
 }
 
 /* By the times of the trace; what an hour brings may be saved up. */
@@ -248,13 +199,13 @@ bool model_disk_allows(struct model_disk *disk, uint32_t id, double chance, uint
     }
     budget_fill(disk, now_ms);
     double share = disk->budget_bytes / disk->budget_level_bytes / LEVEL_FREE;
-    return better_share(disk, now_ms, chance, disk_bytes(disk, id)) < share;
+    return better_share(disk, now_ms, chance, model_bytes(disk->options, id)) < share;
 }
 
 bool model_disk_write(struct model_disk *disk, uint32_t id, uint64_t now_ms,
                       struct model_result *result)
 {
-    uint64_t bytes = disk_bytes(disk, id);
+    uint64_t bytes = model_bytes(disk->options, id);
     if (!budget_take(disk, bytes, now_ms) || !room_make(disk, bytes, result) || !queue_room(disk)) {
         return false;
     }

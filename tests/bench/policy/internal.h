@@ -18,10 +18,6 @@ static inline uint64_t model_bytes(const struct model_options *options, uint32_t
 {
     return options->block_bytes != NULL ? options->block_bytes[id] : 1;
 }
-static inline bool model_counts(const struct model_options *options, uint64_t request)
-{
-    return options->uncounted == NULL || options->uncounted[request] == 0;
-}
 
 /* By which density knows a block. */
 static inline uint64_t model_hash(uint32_t id)
@@ -35,7 +31,6 @@ struct model_use {
     const uint32_t *ids;     /* of the whole request */
     const unsigned char *to; /* by place: 1: in memory, or comes to it */
     uint32_t count;
-    uint32_t before;       /* the block in front of them; MODEL_NO_BLOCK */
     uint32_t stored_count; /* that are stored, 0 and on */
     enum reg_hint hint;
     enum reg_priority priority;

@@ -51,7 +51,7 @@ static sl_err density_use(struct model_memory *memory, const struct model_use *u
             continue;
         }
         memory->references++;
-        uint32_t before = i > 0 ? use->ids[i - 1] : use->before;
+        uint32_t before = i > 0 ? use->ids[i - 1] : MODEL_NO_BLOCK;
         struct reg_wanted wanted = {.parent_hash =
                                         before != MODEL_NO_BLOCK ? model_hash(before) : 0,
                                     .stored_count = SL_MAX(use->stored_count, 1u),

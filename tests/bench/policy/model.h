@@ -19,11 +19,8 @@ enum model_admission {
 struct model_disk_options {
     uint64_t capacity_bytes; /* 0: no disk */
     enum model_admission admission;
-    double reuse_min;            /* REUSE: the least chance, 0..1 */
-    uint64_t bytes_a_day;        /* that may be written, by the times of the trace; 0: no limit */
-    const uint64_t *block_bytes; /* by identity, with heads; NULL: as in memory */
-    uint64_t segment_bytes;      /* what goes at a time; 0: a block */
-    uint32_t path_count;         /* disks, each with segments of its own; 0: one */
+    double reuse_min;     /* REUSE: the least chance, 0..1 */
+    uint64_t bytes_a_day; /* that may be written, by the times of the trace; 0: no limit */
 };
 /* Blocks that come from disk before their session does. */
 enum model_prefetch {
@@ -42,18 +39,12 @@ struct model_options {
     const uint64_t *block_bytes; /* by identity; NULL: 1 each, so that bytes are blocks */
     uint32_t block_tokens;
     struct replay_hints_options hints; /* what the engine says about the session with a request */
-    const unsigned char *said;         /* by request, instead of hints: enum reg_hint; NULL */
-    double high_share;      /* of the requests, drawn by the seed: they are of high priority */
-    double keep_share;      /* of the requests: the engine wants all of it kept for an hour */
-    bool keep_needed;       /* of those alone whose session goes on */
-    const uint32_t *before; /* by request: the block before its first; NULL: none has one */
-    const unsigned char *uncounted; /* by request: 1: only so that it is there; NULL: none */
+    double high_share; /* of the requests, drawn by the seed: they are of high priority */
+    double keep_share; /* of the requests: the engine wants all of it kept for an hour */
+    bool keep_needed;  /* of those alone whose session goes on */
     struct model_disk_options disk;
     uint64_t restart_every; /* density: references until the registrar is killed, again; 0: never */
     struct model_prefetch_options prefetch;
-    /* Called now and then with how many requests are done; NULL: nobody waits. */
-    void (*progress)(void *context, uint64_t requests);
-    void *context;
 };
 struct model_result {
     uint64_t reference_count;              /* blocks asked for */

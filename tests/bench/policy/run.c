@@ -7,7 +7,6 @@
 
 /* How far ahead a chance counts: while as much is referred to as the disk has blocks, twice. */
 #define HORIZON_DISKS 2u
-#define PROGRESS_MASK 0xfffu
 /* Of memory, one in so many may be what came ahead and nobody wanted yet, as at a node. */
 #define AHEAD_SHARE 2u
 /* So that what is drawn for one purpose says nothing of the others. */
@@ -61,9 +60,7 @@ static uint32_t look(struct run *run, uint64_t number, struct model_result *out)
         out->ahead_hit_count += unread_end(run, ids[hit]);
         hit++;
     }
-    if (model_counts(run->options, number)) {
-        model_count(out, run->options, request, ids, hit, in_memory);
-    }
+    model_count(out, run->options, request, ids, hit, in_memory);
     return hit;
 }
 
@@ -122,8 +119,7 @@ static void say(const struct run *run, uint64_t number, struct model_use *use)
     uint64_t seed = options->hints.seed;
     bool keep = replay_drawn(seed + KEEP_SEED, number) < options->keep_share;
     bool high = replay_drawn(seed + HIGH_SEED, number) < options->high_share;
-    use->hint = options->said != NULL ? (enum reg_hint)options->said[number]
-                                      : (enum reg_hint)replay_hint(&options->hints, ends, number);
+    use->hint = (enum reg_hint)replay_hint(&options->hints, ends, number);
     use->priority = high ? REG_PRIORITY_HIGH : REG_PRIORITY_NORMAL;
     use->keep = keep && (!ends || !options->keep_needed);
 }
@@ -231,8 +227,6 @@ static sl_err request_play(struct run *run, uint64_t number, struct model_result
     struct model_use use = {.ids = ids,
                             .to = run->to,
                             .count = request->id_count,
-                            .before = run->options->before != NULL ? run->options->before[number]
-                                                                   : MODEL_NO_BLOCK,
                             .now_s = (uint32_t)(request->timestamp_ms / 1000),
                             .kept_bytes_max = kept_bytes_max(run)};
     say(run, number, &use);
@@ -315,9 +309,6 @@ sl_err model_run(const struct replay_trace *trace, const struct model_options *o
     uint64_t began_ns = model_cpu_ns();
     for (uint64_t i = 0; err == SL_OK && i < trace->request_count; i++) {
         err = request_play(&run, i, out);
-        if (options->progress != NULL && (i & PROGRESS_MASK) == PROGRESS_MASK) {
-            options->progress(options->context, i + 1);
-        }
     }
     out->seconds = (double)(model_cpu_ns() - began_ns) / 1e9;
     out->ahead_count = run.ahead_count;

@@ -140,7 +140,8 @@ START_TEST(values_that_come_slowly_are_copied_until_the_ceiling)
             items[i] = (struct sl_pieces){.key = keys[i], .at = &pieces[i], .count = 1};
         }
         read_ns = READ_NS;
-        sl_store_read(&store, items, KEYS, results, NULL);
+        uint64_t lengths[KEYS];
+        sl_store_read(&store, items, KEYS, SL_STORE_WHOLE, results, lengths);
         ck_assert_uint_eq(asked, 12); /* the last one began after 9.9 s */
         for (uint32_t i = 0; i < KEYS; i++) {
             ck_assert_int_eq(results[i], i < 12 ? 1 : SL_STORE_RPC_TIMEOUT);

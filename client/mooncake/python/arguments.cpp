@@ -220,6 +220,17 @@ terms::terms(PyObject *given)
     it.group_count = static_cast<uint32_t>(groups.size());
 }
 
+const sl_store_terms *terms::share(uint32_t first, uint32_t count, uint32_t total,
+                                   sl_store_terms &out) const
+{
+    out = it;
+    if (it.groups != nullptr && it.group_count == total) { /* else they do not fit */
+        out.groups += first;
+        out.group_count = count;
+    }
+    return held.get() == nullptr ? nullptr : &out;
+}
+
 /* ---- pieces ---- */
 
 items::items(const keys &names, const numbers &addrs, const numbers &sizes)

@@ -89,10 +89,9 @@ class terms
 {
   public:
     explicit terms(PyObject *given);
-    [[nodiscard]] const sl_store_terms *get() const
-    {
-        return held.get() == nullptr ? nullptr : &it;
-    }
+    /* Of `count` of the `total` keys of a call, from `first` on; NULL: those of a new ReplicateConfig. */
+    const sl_store_terms *share(uint32_t first, uint32_t count, uint32_t total,
+                                sl_store_terms &out) const;
 
   private:
     py::ref held;
@@ -149,14 +148,19 @@ inline void *address(uint64_t number)
     return reinterpret_cast<void *>(static_cast<uintptr_t>(number));
 }
 
-/* A list of what ask(array) wrote while the interpreter's lock was free. */
+/* ask(first, count, place of the first's answer), in the store's batches. */
+template <typename T, typename F> void in_batches(uint32_t count, T *to, F ask)
+{
+    const py::unlocked now;
+    for (uint32_t first = 0; first < count; first += SL_STORE_BATCH_MAX) {
+        ask(first, std::min(count - first, SL_STORE_BATCH_MAX), to + first);
+    }
+}
+/* The list of the answers. */
 template <typename T, typename F> py::ref answers(uint32_t count, F ask)
 {
     auto made = std::make_unique_for_overwrite<T[]>(count);
-    {
-        const py::unlocked now;
-        ask(made.get());
-    }
+    in_batches(count, made.get(), ask);
     return py::list_of(count, [&](size_t i) { return made[i]; });
 }
 inline py::ref same(int code, uint32_t count)

@@ -157,8 +157,9 @@ static int is_exist(store &self, key &name)
 
 static py::ref batch_is_exist(store &self, const keys &names)
 {
-    return answers<int>(names.count,
-                        [&](int *to) { sl_store_exist(self.at, names.at.get(), names.count, to); });
+    return answers<int>(names.count, [&](uint32_t first, uint32_t count, int *to) {
+        sl_store_exist(self.at, names.at.get() + first, count, to);
+    });
 }
 
 static int64_t get_size(store &self, const key &name)
@@ -177,8 +178,8 @@ static int remove(store &self, key &name, const flag &force)
 
 static py::ref batch_remove(store &self, const keys &names, const flag &force)
 {
-    return answers<int>(names.count, [&](int *to) {
-        sl_store_remove(self.at, names.at.get(), names.count, force.it, to);
+    return answers<int>(names.count, [&](uint32_t first, uint32_t count, int *to) {
+        sl_store_remove(self.at, names.at.get() + first, count, force.it, to);
     });
 }
 
@@ -197,34 +198,22 @@ static int64_t remove_all(store &self, const flag &force)
 /* [whether it was cleared, of each key] */
 static py::ref replica_clear(store &self, const keys &names, const char *segment)
 {
-    return answers<bool>(names.count, [&](bool *to) {
-        sl_store_replica_clear(self.at, names.at.get(), names.count, segment, to);
+    return answers<bool>(names.count, [&](uint32_t first, uint32_t count, bool *to) {
+        sl_store_replica_clear(self.at, names.at.get() + first, count, segment, to);
     });
 }
 
-struct replica {
-    uint32_t item;
-    sl_store_replica it;
-};
-
-/* [(which key, whether it is in memory, its bytes, its segment)] */
+/* [(whether it is in memory, on disk, its bytes, its segment), of each key] */
 static py::ref replicas(store &self, const keys &names)
 {
-    std::vector<replica> found;
-    {
-        const py::unlocked now;
-        (void)sl_store_replicas(
-            self.at, names.at.get(), names.count,
-            [](void *context, uint32_t item, const sl_store_replica *it) {
-                static_cast<std::vector<replica> *>(context)->push_back({item, *it});
-                return true;
-            },
-            &found);
-    }
-    return py::list_of(found.size(), [&](size_t i) {
-        const replica &one = found[i];
-        return py::tuple(one.item, one.it.in_memory, one.it.length_bytes,
-                         static_cast<const char *>(one.it.segment));
+    auto found = std::make_unique<sl_store_replica[]>(names.count);
+    in_batches(names.count, found.get(), [&](uint32_t first, uint32_t count, sl_store_replica *to) {
+        (void)sl_store_replicas(self.at, names.at.get() + first, count, to);
+    });
+    return py::list_of(names.count, [&](size_t i) {
+        const sl_store_replica &one = found[i];
+        return py::tuple(one.in_memory, one.on_disk, one.length_bytes,
+                         static_cast<const char *>(one.segment));
     });
 }
 

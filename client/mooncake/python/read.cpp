@@ -7,10 +7,20 @@ namespace mc
 constexpr int tries_max = 16; /* a value that is replaced by a larger one each time it is read */
 constexpr size_t small_bytes = 8192;
 
-static void read(store &self, sl_pieces *items, uint32_t count, int64_t *results, uint64_t *lengths)
+static void read(store &self, sl_pieces *items, uint32_t count, sl_store_reading how,
+                 int64_t *results, uint64_t *lengths)
 {
-    const py::unlocked now;
-    sl_store_read(self.at, items, count, results, lengths);
+    in_batches(count, results, [&](uint32_t first, uint32_t some, int64_t *to) {
+        sl_store_read(self.at, items + first, some, how, to, lengths + first);
+    });
+}
+
+static py::ref read_list(store &self, const items &what, uint32_t count, sl_store_reading how)
+{
+    auto results = std::make_unique_for_overwrite<int64_t[]>(count);
+    auto lengths = std::make_unique_for_overwrite<uint64_t[]>(count);
+    read(self, what.at.get(), count, how, results.get(), lengths.get());
+    return py::list_of(count, [&](size_t i) { return results[i]; });
 }
 
 /* ---- as bytes ---- */
@@ -33,7 +43,7 @@ static py::ref values_of(store &self, const sl_object_key *names, uint32_t count
                         .at = &pieces[i],
                         .count = value == nullptr ? 0u : 1u};
         }
-        read(self, items.get(), count, results.get(), lengths.get());
+        read(self, items.get(), count, SL_STORE_SIZED, results.get(), lengths.get());
         grew = false;
         for (uint32_t i = 0; i < count; i++) {
             if (results[i] == SL_STORE_INVALID && lengths[i] > pieces[i].length_bytes) {
@@ -58,7 +68,7 @@ static py::ref get(store &self, const key &name)
     sl_pieces item = {.key = name, .bundle = {}, .at = &piece, .count = 1};
     int64_t result = SL_STORE_INVALID;
     uint64_t length = 0;
-    read(self, &item, 1, &result, &length);
+    read(self, &item, 1, SL_STORE_SIZED, &result, &length);
     if (result == SL_STORE_INVALID && length > sizeof small) {
         return py::share(PyList_GetItem(values_of(self, &name, 1).get(), 0));
     }
@@ -104,11 +114,10 @@ static py::ref get_buffer(store &self, key &name)
 static py::ref batch_get_buffer(store &self, const keys &names)
 {
     held found(names.count);
-    std::vector<int> codes(names.count);
-    {
-        const py::unlocked now;
-        sl_store_hold(self.at, names.at.get(), names.count, found.at.data(), codes.data());
-    }
+    auto codes = std::make_unique_for_overwrite<int[]>(names.count);
+    in_batches(names.count, codes.get(), [&](uint32_t first, uint32_t count, int *to) {
+        sl_store_hold(self.at, names.at.get() + first, count, &found.at[first], to);
+    });
     return py::list_of(names.count, [&](size_t i) { return buffer_or_none(found.at[i]); });
 }
 
@@ -119,78 +128,63 @@ static int64_t get_into(store &self, const key &name, uint64_t addr, uint64_t si
     const sl_piece piece = {address(addr), size, 0};
     sl_pieces item = {.key = name, .bundle = {}, .at = &piece, .count = 1};
     int64_t result = SL_STORE_INVALID;
-    read(self, &item, 1, &result, nullptr);
+    uint64_t length = 0;
+    read(self, &item, 1, SL_STORE_WHOLE, &result, &length);
     return result;
 }
 
 template <typename T>
-static py::ref read_list(store &self, const keys &names, const T &addrs, const T &sizes)
+static py::ref read_values(store &self, const keys &names, const T &addrs, const T &sizes)
 {
     if (addrs.count != names.count || sizes.count != names.count) {
         return same(SL_STORE_INVALID, names.count);
     }
-    const items what(names, addrs, sizes);
-    return answers<int64_t>(names.count, [&](int64_t *to) {
-        sl_store_read(self.at, what.at.get(), names.count, to, nullptr);
-    });
+    return read_list(self, items(names, addrs, sizes), names.count, SL_STORE_WHOLE);
 }
 
 static py::ref batch_get_into(store &self, const keys &names, const numbers &addrs,
                               const numbers &sizes)
 {
-    return read_list(self, names, addrs, sizes);
+    return read_values(self, names, addrs, sizes);
 }
 
 static py::ref batch_get_into_multi_buffers(store &self, const keys &names, const lists &addrs,
                                             const lists &sizes, const flag &same_node)
 {
     (void)same_node; /* a value lies in one place */
-    return read_list(self, names, addrs, sizes);
+    return read_values(self, names, addrs, sizes);
 }
 
-/* One buffer a key; of each key as many targets, sources and sizes. */
-static py::ref read_ranges(store &self, const keys &names, const numbers &buffers,
-                           const lists &targets, const lists &sources, const lists &sizes)
+/* Pieces at offsets in the values: [the value's bytes, or a code] */
+static py::ref read_parts(store &self, const keys &names, const lists &addrs, const lists &sizes,
+                          const lists &offsets)
 {
-    auto fragments = std::make_unique<sl_store_fragment[]>(targets.total);
-    auto results = std::make_unique<int64_t[]>(targets.total);
-    auto ranges = std::make_unique<sl_store_ranges[]>(names.count);
-    size_t at = 0;
-    for (size_t i = 0; i < targets.total; i++) {
-        fragments[i] = {.source_bytes = sources.at[i],
-                        .target_bytes = targets.at[i],
-                        .length_bytes = sizes.at[i]};
-    }
-    for (uint32_t i = 0; i < names.count; i++) {
-        ranges[i] = {.key = names.at[i],
-                     .buffer = address(buffers.at[i]),
-                     .at = &fragments[at],
-                     .count = targets.counts[i],
-                     .results = &results[at]};
-        at += targets.counts[i];
-    }
-    {
-        const py::unlocked now;
-        sl_store_read_ranges(self.at, ranges.get(), names.count);
-    }
-    return py::list_of(names.count, [&](size_t i) {
-        return py::list_of(ranges[i].count, [&](size_t k) { return ranges[i].results[k]; });
-    });
+    return read_list(self, items(names, addrs, sizes, &offsets), names.count, SL_STORE_PARTS);
+}
+
+static uint64_t registered(store &self, uint64_t addr)
+{
+    const py::unlocked now;
+    return sl_store_registered_bytes(self.at, addr);
 }
 
 /* ---- in parts ---- */
 
 static py::ref get_session_start(store &self, const keys &names)
 {
-    return answers<int>(set_up(self) ? names.count : 0, [&](int *to) {
-        sl_store_get_session_start(self.at, names.at.get(), names.count, to);
-    });
+    return answers<int>(set_up(self) ? names.count : 0,
+                        [&](uint32_t first, uint32_t count, int *to) {
+                            sl_store_get_session_start(self.at, names.at.get() + first, count, to);
+                        });
 }
 
 static int get_session_end(store &self, const keys &names)
 {
-    const py::unlocked now;
-    return sl_store_get_session_end(self.at, names.at.get(), names.count);
+    int code = set_up(self) ? SL_STORE_OK : SL_STORE_INTERNAL;
+    in_batches(names.count, &code, [&](uint32_t first, uint32_t count, int *) {
+        code = sl_store_get_session_end(self.at, names.at.get() + first, count);
+    });
+    return code;
 }
 
 template <auto move>
@@ -204,11 +198,12 @@ static py::ref session_move(store &self, const keys &names, const lists &addrs, 
         return same(SL_STORE_INVALID, names.count);
     }
     const items what(names, addrs, sizes, &offsets);
-    return answers<int64_t>(names.count, [&](int64_t *to) {
-        move(self.at, what.at.get(), names.count, to);
-        for (uint32_t i = 0; i < names.count; i++) {
+    return answers<int64_t>(names.count, [&](uint32_t first, uint32_t count, int64_t *to) {
+        move(self.at, what.at.get() + first, count, to);
+        for (uint32_t i = 0; i < count; i++) {
+            const uint32_t wanted = addrs.counts[first + i];
             const bool fits =
-                addrs.counts[i] == sizes.counts[i] && addrs.counts[i] == offsets.counts[i];
+                sizes.counts[first + i] == wanted && offsets.counts[first + i] == wanted;
             to[i] = fits ? to[i] : int64_t{SL_STORE_INVALID}; /* nothing was moved */
         }
     });
@@ -231,7 +226,8 @@ void read_methods(std::vector<PyMethodDef> &out)
                    "(keys, all_buffer_ptrs, all_sizes, prefer_alloc_in_same_node=False)",
                    batch_get_into_multi_buffers,
                    "Values to many addresses each: the value's bytes, or a code, for each key."),
-         MC_METHOD("_read_ranges", "(keys, buffers, targets, sources, sizes)", read_ranges, ""),
+         MC_METHOD("_read_parts", "(keys, addrs, sizes, offsets)", read_parts, ""),
+         MC_METHOD("_registered", "(addr)", registered, ""),
          MC_METHOD("batch_get_session_start", "(keys)", get_session_start,
                    "Looks keys up once, to read them in parts."),
          MC_METHOD("batch_get_into_multi_buffer_ranges",

@@ -32,10 +32,11 @@ static void write(store &self, sl_pieces *items, uint32_t count, const terms &co
                   int *codes)
 {
     sl_error why = {};
-    {
-        const py::unlocked now;
-        sl_store_write(self.at, items, count, config.get(), kind, codes, &why);
-    }
+    sl_store_terms share;
+    in_batches(count, codes, [&](uint32_t first, uint32_t some, int *to) {
+        sl_store_write(self.at, items + first, some, config.share(first, some, count, share), kind,
+                       to, &why);
+    });
     say_refused(why);
 }
 
@@ -201,9 +202,10 @@ static py::ref put_session_start(store &self, const keys &names, const numbers &
         return same(SL_STORE_INVALID, names.count);
     }
     sl_error why = {};
-    py::ref codes = answers<int>(names.count, [&](int *to) {
-        sl_store_put_session_start(self.at, names.at.get(), sizes.at.get(), names.count,
-                                   config.get(), to, &why);
+    sl_store_terms share;
+    py::ref codes = answers<int>(names.count, [&](uint32_t first, uint32_t count, int *to) {
+        sl_store_put_session_start(self.at, names.at.get() + first, sizes.at.get() + first, count,
+                                   config.share(first, count, names.count, share), to, &why);
     });
     say_refused(why);
     return codes;
@@ -211,9 +213,10 @@ static py::ref put_session_start(store &self, const keys &names, const numbers &
 
 template <bool commit> static py::ref put_session_end(store &self, const keys &names)
 {
-    return answers<int>(set_up(self) ? names.count : 0, [&](int *to) {
-        sl_store_put_session_end(self.at, names.at.get(), names.count, commit, to);
-    });
+    return answers<int>(
+        set_up(self) ? names.count : 0, [&](uint32_t first, uint32_t count, int *to) {
+            sl_store_put_session_end(self.at, names.at.get() + first, count, commit, to);
+        });
 }
 
 void write_methods(std::vector<PyMethodDef> &out)

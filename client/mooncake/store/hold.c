@@ -71,7 +71,7 @@ static int hold_copy(struct sl_store *store, struct store_base *base, struct sl_
     for (int tries = 0; tries < COPY_TRIES_MAX; tries++) {
         const struct sl_piece piece = {.at = copy, .length_bytes = local_bytes};
         struct sl_pieces item = {.key = key, .at = &piece, .count = copy == NULL ? 0 : 1};
-        sl_store_read(store, &item, 1, &result, &length_bytes);
+        sl_store_read(store, &item, 1, SL_STORE_SIZED, &result, &length_bytes);
         if (result != SL_STORE_INVALID || length_bytes <= local_bytes) {
             break;
         }
@@ -113,12 +113,6 @@ static int hold_pinned(struct store_base *base, const struct store_head *head, s
     return !ours ? SL_STORE_NOT_FOUND : *out == NULL ? SL_STORE_NO_BUFFER : SL_STORE_OK;
 }
 
-/* The node said what is with the value: another question will be answered, too. */
-static bool answered(sl_err err)
-{
-    return err == SL_OK || err == SL_ERR_NOT_FOUND || err == SL_ERR_LIMIT;
-}
-
 /* A batch from disk may take longer than a call may wait. While value after value still comes,
  * somebody answers; the last wait begins before the ceiling. */
 static void hold_rest(struct store_base *base, const struct sl_object_key *mapped, uint32_t count,
@@ -131,75 +125,55 @@ static void hold_rest(struct store_base *base, const struct sl_object_key *mappe
     for (uint32_t i = 0; any && i < count; i++) {
         if (errs[i] == SL_ERR_TIMEOUT) {
             errs[i] = sl_get_pinned(base->client, mapped[i], &views[i], 0, NULL);
-            any = answered(errs[i]) && store_now_ns() < ceiling_ns;
+            any = store_answered(errs[i]) && store_now_ns() < ceiling_ns;
         }
     }
 }
 
-/* keys as the tenant says them, mapped as the node does; heads may be NULL. */
-static void hold_share(struct sl_store *store, struct store_base *base,
+/* keys as the tenant says them, mapped as the node does. */
+static void hold_batch(struct sl_store *store, struct store_base *base,
                        const struct sl_object_key *keys, const struct sl_object_key *mapped,
-                       const struct store_head *heads, uint32_t count, struct sl_view *views,
+                       const struct store_names *names, uint32_t count, struct sl_view *views,
                        sl_err *errs, struct sl_store_buffer **buffers, int *codes)
 {
-    for (uint32_t i = 0; i < count; i++) {
-        errs[i] = SL_ERR_COUNT; /* not answered */
-    }
     uint64_t ceiling_ns = store_ceiling_ns(base, 0);
+    store_errs_open(errs, count);
     sl_err err = sl_get_pinned_batch(base->client, mapped, views, count, errs, 0, NULL);
     hold_rest(base, mapped, count, ceiling_ns, views, errs);
+    store_errs_close(errs, count, err);
     for (uint32_t i = 0; i < count; i++) {
-        sl_err one = errs[i] == SL_ERR_COUNT ? err : errs[i];
-        if (mapped[i].length != 0 && one != SL_ERR_LIMIT) { /* a copy is noted where it is read */
-            store_doubt_note(base, mapped[i], one);
+        if (mapped[i].length != 0 &&
+            errs[i] != SL_ERR_LIMIT) { /* a copy is noted where it is read */
+            store_doubt_note(base, mapped[i], errs[i]);
         }
         if (mapped[i].length == 0) {
             codes[i] = store_key_absent(mapped[i]);
-        } else if (one == SL_OK) {
-            codes[i] = hold_pinned(base, heads == NULL ? NULL : &heads[i], &views[i], &buffers[i]);
-        } else if (one == SL_ERR_LIMIT) {
+        } else if (errs[i] == SL_OK) {
+            codes[i] = hold_pinned(base, names->heads == NULL ? NULL : &names->heads[i], &views[i],
+                                   &buffers[i]);
+        } else if (errs[i] == SL_ERR_LIMIT) {
             codes[i] = hold_copy(store, base, keys[i], &buffers[i]);
         } else {
-            codes[i] = sl_store_code_of(one);
+            codes[i] = sl_store_code_of(errs[i]);
         }
     }
 }
 
-static bool hold_batch(struct sl_store *store, struct store_base *base, struct sl_object_key *keys,
-                       uint32_t count, struct sl_store_buffer **buffers, int *codes)
-{
-    struct store_names names = {.room = NULL};
-    struct sl_object_key *mapped = malloc(((size_t)count + 1) * sizeof *mapped);
-    struct sl_view *views = calloc(SL_MIN(count, STORE_BATCH_MAX) + (size_t)1, sizeof *views);
-    sl_err *errs = malloc((SL_MIN(count, STORE_BATCH_MAX) + (size_t)1) * sizeof *errs);
-    bool fine = mapped != NULL && views != NULL && errs != NULL;
-    if (fine) {
-        memcpy(mapped, keys, count * sizeof *mapped);
-        fine = store_keys_map(base, mapped, count, sizeof *mapped, &names);
-    }
-    for (uint32_t first = 0; fine && first < count; first += STORE_BATCH_MAX) {
-        hold_share(store, base, keys + first, mapped + first,
-                   names.heads == NULL ? NULL : names.heads + first,
-                   SL_MIN(count - first, STORE_BATCH_MAX), views, errs, buffers + first,
-                   codes + first);
-    }
-    free(mapped);
-    free(views);
-    free(errs);
-    store_names_free(&names);
-    return fine;
-}
-
-void sl_store_hold(struct sl_store *store, struct sl_object_key *keys, uint32_t count,
+void sl_store_hold(struct sl_store *store, const struct sl_object_key *keys, uint32_t count,
                    struct sl_store_buffer **buffers, int *codes)
 {
-    struct store_base *base = count == 0 ? NULL : store_enter(store);
-    for (uint32_t i = 0; i < count; i++) {
-        buffers[i] = NULL;
-        codes[i] = base == NULL ? SL_STORE_INVALID : SL_STORE_NO_BUFFER;
+    SL_AUTO(leave) struct store_base *base = store_enter(store);
+    SL_AUTO(names) struct store_names names = {.room = NULL};
+    SL_AUTO(free) struct sl_object_key *mapped = malloc((size_t)count * sizeof *mapped);
+    SL_AUTO(free) struct sl_view *views = calloc(count, sizeof *views);
+    SL_AUTO(free) sl_err *errs = malloc((size_t)count * sizeof *errs);
+    memset(buffers, 0, (size_t)count * sizeof *buffers);
+    store_codes_fill(codes, count, base == NULL ? SL_STORE_INVALID : SL_STORE_NO_BUFFER);
+    if (base == NULL || mapped == NULL || views == NULL || errs == NULL) {
+        return;
     }
-    if (base != NULL) {
-        (void)hold_batch(store, base, keys, count, buffers, codes);
-        store_leave(base);
+    memcpy(mapped, keys, count * sizeof *mapped);
+    if (store_keys_map(base, mapped, count, sizeof *mapped, &names)) {
+        hold_batch(store, base, keys, mapped, &names, count, views, errs, buffers, codes);
     }
 }

@@ -11,9 +11,8 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
-#define STORE_BATCH_MAX      65536u /* libsluice's */
-#define STORE_NAME_BYTES_MAX 1024u  /* of a key, as libsluice has it */
-#define STORE_SEGMENTS_MAX   16u    /* names in libsluice's terms */
+#define STORE_NAME_BYTES_MAX 1024u /* of a key, as libsluice has it */
+#define STORE_SEGMENTS_MAX   16u   /* names in libsluice's terms */
 #define STORE_PREFIX_BYTES   128u
 #define STORE_NS_PER_MS      UINT64_C(1000000)
 #define STORE_DOUBTS         4096u
@@ -47,7 +46,6 @@ struct store_base {
 
 struct store_region {
     uint64_t addr, length_bytes;
-    uint64_t reach_addr; /* where it, and all that begin before it, end at last */
     uint32_t uses;
 };
 struct store_segment {
@@ -77,7 +75,7 @@ struct sl_store {
     pthread_mutex_t lock;  /* all below; held for no call to the node */
     pthread_cond_t changed;
     struct store_base *base;      /* NULL: not set up */
-    struct store_region *regions; /* by address; equal ones in the order in which they came */
+    struct store_region *regions; /* in the order in which they came */
     uint32_t region_count, region_room;
     struct store_segment *segments;
     uint32_t segment_count, segment_room;
@@ -91,11 +89,37 @@ struct sl_store {
 void store_codes_fill(int *codes, uint32_t count, int code);
 void store_results_fill(int64_t *results, uint32_t count, int code);
 
+/* Around a batch of libsluice: what it did not answer has the code of the call. */
+static inline void store_errs_open(sl_err *errs, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        errs[i] = SL_ERR_COUNT;
+    }
+}
+static inline void store_errs_close(sl_err *errs, uint32_t count, sl_err err)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        errs[i] = errs[i] == SL_ERR_COUNT ? err : errs[i];
+    }
+}
+/* The node said what is with the value: another question will be answered, too. */
+static inline bool store_answered(sl_err err)
+{
+    return err == SL_OK || err == SL_ERR_NOT_FOUND || err == SL_ERR_LIMIT;
+}
+
 /* ---- open.c ---- */
 /* A use of what is set up, or NULL. */
 struct store_base *store_enter(struct sl_store *store);
 void store_hold(struct store_base *base);
 void store_leave(struct store_base *base);
+static inline void sl_auto_leave(void *at) /* SL_AUTO(leave) struct store_base *base */
+{
+    struct store_base **base = at;
+    if (*base != NULL) {
+        store_leave(*base);
+    }
+}
 /* A client that leases nothing. NULL: none could be had. */
 struct sl_client *store_quiet_client(struct store_base *base);
 
@@ -128,11 +152,10 @@ struct store_names {
     struct sl_piece *pieces;  /* of the items that have heads */
     char *text;               /* of the heads */
 };
-/* Keys as they are on the node: in place where that is the same, else in *names, which is to be
- * freed in any case. A key that cannot be gets length 0. False: no memory. */
+/* Keys as they are on the node: in place where that is the same, else in *names. A key that cannot be gets length 0. False: no memory. */
 bool store_keys_map(const struct store_base *base, struct sl_object_key *keys, uint32_t count,
                     size_t stride_bytes, struct store_names *names);
-void store_names_free(struct store_names *names);
+void sl_auto_names(void *at); /* SL_AUTO(names) struct store_names */
 static inline uint32_t store_head_bytes(const struct store_names *names, uint32_t index)
 {
     return names->heads == NULL ? 0 : names->heads[index].bytes;
@@ -151,14 +174,17 @@ struct sl_store_prefix store_tenant(const struct store_base *base);
 /* Of one with length 0: to write it, and to look for it. */
 int store_key_code(struct sl_object_key mapped);
 int store_key_absent(struct sl_object_key mapped);
-/* The same for the bundles of items; too long ones are libsluice's to refuse. */
-bool store_groups_map(const struct store_base *base, struct sl_pieces *items, uint32_t count,
-                      char **room);
 uint64_t store_key_hash(struct sl_object_key key);
-/* later[i]: a later item with the same key, or i. Items with key.length 0 are left out. False: no
- * memory. *any: whether there are some. */
-bool store_duplicates(const struct sl_object_key *keys, size_t stride_bytes, uint32_t count,
-                      uint32_t **later, bool *any);
+/* Of items to be written. */
+struct store_batch {
+    struct store_names names;
+    char *bundles;
+    uint32_t *later; /* a later item with the same key, or itself; NULL: there are none */
+};
+/* Keys and bundles (the groups of terms) as they are on the node. False: no memory. */
+bool store_batch_map(const struct store_base *base, struct sl_pieces *items, uint32_t count,
+                     const struct sl_store_terms *terms, struct store_batch *batch);
+void sl_auto_batch(void *at);
 
 /* ---- doubt.c ---- */
 /* Look-ups doubt a value that did not fit the memory meant for it, for 5 s or until it is read. */
@@ -188,19 +214,22 @@ void store_local_give(struct store_base *base, uint64_t bytes);
 
 /* ---- look.c ---- */
 /* Asks other nodes, where there are any, for what is SL_ERR_NOT_FOUND: what is there gets SL_OK,
- * and found[i] (found may be NULL). At most STORE_BATCH_MAX. */
+ * and found[i] (found may be NULL). */
 void store_seek(struct store_base *base, const struct sl_object_key *keys, uint32_t count,
                 sl_err *errs, struct sl_elsewhere *found);
+/* infos: SL_CONTRIBUTIONS_MAX; gives how many there are: none of a node without them. */
+uint32_t store_contributions(struct sl_client *client, struct sl_contribution_info *infos);
+
+/* ---- read.c ---- */
+/* errs[i] is set for all; names: of the items' keys. */
+void store_get_pieces(struct store_base *base, struct store_names *names, struct sl_pieces *items,
+                      uint32_t count, bool whole, uint64_t *lengths, sl_err *errs);
 
 /* ---- session.c ---- */
 void store_sessions_end(struct sl_store *store); /* of a close */
 
 /* ---- memory.c ---- */
 void store_regions_end(struct sl_store *store); /* under its lock */
-/* The node writes to none of them any more. */
-/* Bytes that are registered from addr on, without a gap. */
-uint64_t store_registered_bytes(struct sl_store *store, uint64_t addr);
-
 /* Whether it is, or is part of, what sl_store_memory_alloc gave. */
 bool store_memory_is_ours(uint64_t addr, uint64_t length_bytes);
 

@@ -119,13 +119,13 @@ bool store_keys_map(const struct store_base *base, struct sl_object_key *keys, u
     return true;
 }
 
-void store_names_free(struct store_names *names)
+void sl_auto_names(void *at)
 {
+    struct store_names *names = at;
     free(names->room);
     free(names->heads);
     free(names->pieces);
     free(names->text);
-    *names = (struct store_names){.room = NULL};
 }
 
 /* ---- heads ---- */
@@ -208,32 +208,6 @@ uint64_t store_head_less(const struct store_names *names, uint32_t index, uint64
     return length_bytes > bytes ? length_bytes - bytes : 0;
 }
 
-bool store_groups_map(const struct store_base *base, struct sl_pieces *items, uint32_t count,
-                      char **room)
-{
-    size_t needed = 0;
-    *room = NULL;
-    for (uint32_t i = 0; base->prefix_length != 0 && i < count; i++) {
-        needed +=
-            items[i].bundle.length == 0 ? 0 : (size_t)items[i].bundle.length + base->prefix_length;
-    }
-    char *to = *room = needed == 0 ? NULL : malloc(needed);
-    if (needed == 0 || to == NULL) {
-        return needed == 0;
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        struct sl_object_key *bundle = &items[i].bundle;
-        if (bundle->length == 0) {
-            continue;
-        }
-        memcpy(to, base->prefix, base->prefix_length);
-        memcpy(to + base->prefix_length, bundle->at, bundle->length);
-        *bundle = (struct sl_object_key){.at = to, .length = bundle->length + base->prefix_length};
-        to += bundle->length;
-    }
-    return true;
-}
-
 /* ---- twice the same ---- */
 
 #define HASH_MULTIPLIER UINT64_C(0x9e3779b97f4a7c15)
@@ -285,11 +259,13 @@ static uint64_t seed_new(void)
 }
 
 /* Probes end: chains of a hostile batch, whose hashes are alike, cost count steps each at most. */
-bool store_duplicates(const struct sl_object_key *keys, size_t stride_bytes, uint32_t count,
-                      uint32_t **later, bool *any)
+/* later[i]: a later item with the same key, or i; *later NULL: there are none. Items with key.length 0
+ * are left out. False: no memory. */
+static bool duplicates_find(const struct sl_object_key *keys, size_t stride_bytes, uint32_t count,
+                            uint32_t **later)
 {
+    bool any = false;
     *later = NULL;
-    *any = false;
     if (count <= DUPLICATES_PLAIN && !duplicates_of_few(keys, stride_bytes, count)) {
         return true;
     }
@@ -318,11 +294,64 @@ bool store_duplicates(const struct sl_object_key *keys, size_t stride_bytes, uin
         }
         if (table[slot] != 0) {
             (*later)[i] = table[slot] - 1;
-            *any = true;
+            any = true;
         } else {
             table[slot] = i + 1;
         }
     }
     free(table);
+    if (!any) {
+        free(SL_TAKE(*later));
+    }
     return true;
+}
+
+/* ---- of items to be written ---- */
+
+/* The bundles of items as the node has them; too long ones are libsluice's to refuse. */
+static bool groups_map(const struct store_base *base, struct sl_pieces *items, uint32_t count,
+                       char **room)
+{
+    size_t needed = 0;
+    *room = NULL;
+    for (uint32_t i = 0; base->prefix_length != 0 && i < count; i++) {
+        needed +=
+            items[i].bundle.length == 0 ? 0 : (size_t)items[i].bundle.length + base->prefix_length;
+    }
+    char *to = *room = needed == 0 ? NULL : malloc(needed);
+    if (needed == 0 || to == NULL) {
+        return needed == 0;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        struct sl_object_key *bundle = &items[i].bundle;
+        if (bundle->length == 0) {
+            continue;
+        }
+        memcpy(to, base->prefix, base->prefix_length);
+        memcpy(to + base->prefix_length, bundle->at, bundle->length);
+        *bundle = (struct sl_object_key){.at = to, .length = bundle->length + base->prefix_length};
+        to += bundle->length;
+    }
+    return true;
+}
+
+bool store_batch_map(const struct store_base *base, struct sl_pieces *items, uint32_t count,
+                     const struct sl_store_terms *terms, struct store_batch *batch)
+{
+    const struct sl_object_key none = {.length = 0};
+    bool given = terms != NULL && terms->groups != NULL;
+    for (uint32_t i = 0; i < count; i++) {
+        items[i].bundle = given ? terms->groups[i] : none;
+    }
+    return store_keys_map(base, &items->key, count, sizeof *items, &batch->names) &&
+           groups_map(base, items, count, &batch->bundles) &&
+           duplicates_find(&items->key, sizeof *items, count, &batch->later);
+}
+
+void sl_auto_batch(void *at)
+{
+    struct store_batch *batch = at;
+    sl_auto_names(&batch->names);
+    free(batch->bundles);
+    free(batch->later);
 }

@@ -9,34 +9,9 @@
 
 /* ---- what was registered ---- */
 
-/* The last region that begins at or before addr, or the count of all. */
-static uint32_t region_before(const struct sl_store *store, uint64_t addr)
-{
-    uint32_t low = 0, high = store->region_count;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (store->regions[middle].addr <= addr) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low == 0 ? store->region_count : low - 1;
-}
-
 static uint64_t region_end(const struct store_region *region)
 {
     return region->addr + region->length_bytes;
-}
-
-/* How far the regions up to each reach: whoever looks for an address need not look at all. */
-static void reaches_make(struct sl_store *store)
-{
-    uint64_t reach = 0;
-    for (uint32_t i = 0; i < store->region_count; i++) {
-        reach = SL_MAX(reach, region_end(&store->regions[i]));
-        store->regions[i].reach_addr = reach;
-    }
 }
 
 static void *memory_at(uint64_t addr)
@@ -85,14 +60,8 @@ static int region_add(struct sl_store *store, uint64_t addr, uint64_t length_byt
     if (err != SL_OK) {
         return sl_store_code_of(err);
     }
-    uint32_t before = region_before(store, addr);
-    uint32_t place = before == store->region_count ? 0 : before + 1;
-    memmove(&store->regions[place + 1], &store->regions[place],
-            (store->region_count - place) * sizeof *store->regions);
-    store->regions[place] =
+    store->regions[store->region_count++] =
         (struct store_region){.addr = addr, .length_bytes = length_bytes, .uses = 1};
-    store->region_count++;
-    reaches_make(store);
     return SL_STORE_OK;
 }
 
@@ -111,20 +80,21 @@ int sl_store_register(struct sl_store *store, uint64_t addr, uint64_t length_byt
 
 int sl_store_unregister(struct sl_store *store, uint64_t addr)
 {
-    int code = SL_STORE_INVALID;
     pthread_mutex_lock(&store->lock);
-    uint32_t at = region_before(store, addr); /* the count of all: none */
-    if (store->base != NULL && at < store->region_count && store->regions[at].addr == addr) {
+    bool dummy = store->base != NULL && store->base->dummy;
+    int code = dummy ? SL_STORE_INTERNAL : SL_STORE_INVALID;
+    uint32_t at = store->base == NULL ? 0 : store->region_count;
+    while (at > 0 && store->regions[at - 1].addr != addr) {
+        at--;
+    }
+    if (at > 0) {
+        struct store_region *region = &store->regions[at - 1];
         code = SL_STORE_OK;
-        if (--store->regions[at].uses == 0) {
+        if (--region->uses == 0) {
             (void)sl_memory_unregister(memory_at(addr), NULL);
+            memmove(region, region + 1, (store->region_count - at) * sizeof *region);
             store->region_count--;
-            memmove(&store->regions[at], &store->regions[at + 1],
-                    (store->region_count - at) * sizeof *store->regions);
-            reaches_make(store);
         }
-    } else if (store->base != NULL && store->base->dummy) {
-        code = SL_STORE_INTERNAL;
     }
     pthread_mutex_unlock(&store->lock);
     return code;
@@ -138,17 +108,17 @@ void store_regions_end(struct sl_store *store)
     store->region_count = 0;
 }
 
-uint64_t store_registered_bytes(struct sl_store *store, uint64_t addr)
+uint64_t sl_store_registered_bytes(struct sl_store *store, uint64_t addr)
 {
+    uint64_t end = addr, before;
     pthread_mutex_lock(&store->lock);
-    uint64_t end = addr;
-    for (uint32_t i = region_before(store, addr); i < store->region_count; i++) {
-        const struct store_region *region = &store->regions[i];
-        if (region->addr > end || (end == addr && region->reach_addr <= addr)) {
-            break;
+    do {
+        before = end;
+        for (uint32_t i = 0; i < store->region_count; i++) {
+            const struct store_region *region = &store->regions[i];
+            end = region->addr <= end ? SL_MAX(end, region_end(region)) : end;
         }
-        end = SL_MAX(end, region->reach_addr);
-    }
+    } while (end != before);
     pthread_mutex_unlock(&store->lock);
     return end - addr;
 }

@@ -342,11 +342,10 @@ void sl_store_hostname(struct sl_store *store, char name[SL_STORE_NAME_BYTES])
 
 int sl_store_health(struct sl_store *store)
 {
-    struct store_base *base = store_enter(store);
+    SL_AUTO(leave) struct store_base *base = store_enter(store);
     if (base == NULL) {
         return SL_STORE_NOT_SET_UP;
     }
-    sl_err err = registrar_ask(base->client, HEALTH_NS);
-    store_leave(base);
-    return err == SL_OK ? SL_STORE_HEALTHY : SL_STORE_UNREACHABLE;
+    return registrar_ask(base->client, HEALTH_NS) == SL_OK ? SL_STORE_HEALTHY
+                                                           : SL_STORE_UNREACHABLE;
 }

@@ -1,4 +1,4 @@
-/* client/mooncake/store/read.c - reading: into pieces, of unknown size, and by ranges. */
+/* client/mooncake/store/read.c - reading into pieces. */
 #include "client/mooncake/store/internal.h"
 
 #include <stdlib.h>
@@ -32,15 +32,11 @@ static uint64_t pieces_room(const struct sl_pieces *items, uint32_t count)
 static void get_once(struct store_base *base, const struct sl_pieces *items, uint32_t count,
                      bool whole, uint64_t *lengths, sl_err *errs)
 {
-    for (uint32_t i = 0; i < count; i++) {
-        errs[i] = SL_ERR_COUNT; /* not answered */
-        lengths[i] = 0;
-    }
+    memset(lengths, 0, count * sizeof *lengths);
+    store_errs_open(errs, count);
     sl_err err = sl_get_pieces(base->client, items, count, whole, lengths, errs,
                                store_call_ns(base, pieces_room(items, count)), NULL);
-    for (uint32_t i = 0; i < count; i++) {
-        errs[i] = errs[i] == SL_ERR_COUNT ? err : errs[i];
-    }
+    store_errs_close(errs, count, err);
 }
 
 /* A batch from a busy disk may take longer than a call may wait. While value after value still
@@ -55,29 +51,27 @@ static void get_rest(struct store_base *base, const struct sl_pieces *items, uin
     for (uint32_t i = 0; any && i < count; i++) {
         if (errs[i] == SL_ERR_TIMEOUT) {
             get_once(base, &items[i], 1, whole, &lengths[i], &errs[i]);
-            any = errs[i] != SL_ERR_TIMEOUT && store_now_ns() < ceiling_ns;
+            any = store_answered(errs[i]) && store_now_ns() < ceiling_ns;
         }
     }
 }
 
-/* In libsluice's batches. errs[i] is set for all. names: of the items' keys. */
-static void get_pieces(struct store_base *base, struct store_names *names, struct sl_pieces *items,
-                       uint32_t count, bool whole, uint64_t *lengths, sl_err *errs)
+void store_get_pieces(struct store_base *base, struct store_names *names, struct sl_pieces *items,
+                      uint32_t count, bool whole, uint64_t *lengths, sl_err *errs)
 {
-    bool fine = store_heads_add(names, items, NULL, count, false);
-    for (uint32_t i = 0; !fine && i < count; i++) {
-        errs[i] = SL_ERR_NO_MEMORY;
-        lengths[i] = 0;
-    }
-    uint64_t ceiling_ns = store_ceiling_ns(base, pieces_room(items, count));
-    for (uint32_t first = 0; fine && first < count; first += STORE_BATCH_MAX) {
-        uint32_t share = SL_MIN(count - first, STORE_BATCH_MAX);
-        get_once(base, items + first, share, whole, lengths + first, errs + first);
-        get_rest(base, items + first, share, whole, ceiling_ns, lengths + first, errs + first);
+    if (store_heads_add(names, items, NULL, count, false)) {
+        uint64_t ceiling_ns = store_ceiling_ns(base, pieces_room(items, count));
+        get_once(base, items, count, whole, lengths, errs);
+        get_rest(base, items, count, whole, ceiling_ns, lengths, errs);
+    } else {
+        store_errs_open(errs, count);
+        store_errs_close(errs, count, SL_ERR_NO_MEMORY);
     }
     store_heads_settle(names, items, count, lengths, errs);
     for (uint32_t i = 0; i < count; i++) {
-        store_doubt_note(base, items[i].key, errs[i]);
+        if (items[i].count > 0) { /* else nothing was read */
+            store_doubt_note(base, items[i].key, errs[i]);
+        }
     }
 }
 
@@ -109,19 +103,19 @@ static void misses_explain(struct store_base *base, const struct sl_pieces *item
 }
 
 static void read_batch(struct store_base *base, struct store_names *names, struct sl_pieces *items,
-                       uint32_t count, bool explains, int64_t *results, uint64_t *lengths,
-                       sl_err *errs)
+                       uint32_t count, enum sl_store_reading how, int64_t *results,
+                       uint64_t *lengths, sl_err *errs)
 {
     for (uint32_t i = 0; i < count; i++) {
         results[i] = pieces_fine(&items[i]) ? SL_STORE_OK : SL_STORE_INVALID;
         items[i].count = results[i] == SL_STORE_OK ? items[i].count : 0;
     }
-    get_pieces(base, names, items, count, true, lengths, errs);
-    if (explains) {
+    store_get_pieces(base, names, items, count, how != SL_STORE_PARTS, lengths, errs);
+    if (how == SL_STORE_WHOLE) {
         misses_explain(base, items, count, errs);
     }
     for (uint32_t i = 0; i < count; i++) {
-        if (explains && errs[i] == SL_ERR_LIMIT && items[i].count > 0) {
+        if (how == SL_STORE_WHOLE && errs[i] == SL_ERR_LIMIT && items[i].count > 0) {
             store_doubt_misfit(base, items[i].key); /* as of an engine with fewer ranks */
         }
         if (items[i].key.length == 0) {
@@ -133,147 +127,15 @@ static void read_batch(struct store_base *base, struct store_names *names, struc
 }
 
 void sl_store_read(struct sl_store *store, struct sl_pieces *items, uint32_t count,
-                   int64_t *results, uint64_t *lengths)
+                   enum sl_store_reading how, int64_t *results, uint64_t *lengths)
 {
-    struct store_base *base = count == 0 ? NULL : store_enter(store);
-    if (base == NULL) {
-        store_results_fill(results, count, SL_STORE_INVALID);
-        return;
-    }
-    struct store_names names = {.room = NULL};
-    uint64_t *own = lengths != NULL ? NULL : malloc(count * sizeof *own);
-    sl_err *errs = malloc(count * sizeof *errs);
-    if ((lengths == NULL && own == NULL) || errs == NULL ||
+    SL_AUTO(leave) struct store_base *base = store_enter(store);
+    SL_AUTO(names) struct store_names names = {.room = NULL};
+    SL_AUTO(free) sl_err *errs = malloc((size_t)count * sizeof *errs);
+    if (base == NULL || errs == NULL ||
         !store_keys_map(base, &items->key, count, sizeof *items, &names)) {
-        store_results_fill(results, count, SL_STORE_NO_BUFFER);
-    } else {
-        read_batch(base, &names, items, count, lengths == NULL, results,
-                   lengths != NULL ? lengths : own, errs);
-    }
-    free(own);
-    free(errs);
-    store_names_free(&names);
-    store_leave(base);
-}
-
-/* ---- ranges ---- */
-
-/* Settles what cannot be; the rest becomes pieces. Gives how many. */
-static uint32_t fragments_select(const struct sl_store_ranges *item, uint64_t room_bytes,
-                                 uint64_t length_bytes, struct sl_piece *pieces)
-{
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < item->count; i++) {
-        const struct sl_store_fragment *from = &item->at[i];
-        bool fine = from->source_bytes <= length_bytes &&
-                    from->length_bytes <= length_bytes - from->source_bytes &&
-                    from->target_bytes <= room_bytes &&
-                    from->length_bytes <= room_bytes - from->target_bytes;
-        item->results[i] = fine ? (int64_t)from->length_bytes : SL_STORE_INVALID;
-        if (fine && from->length_bytes > 0) {
-            pieces[count++] = (struct sl_piece){.at = (char *)item->buffer + from->target_bytes,
-                                                .length_bytes = from->length_bytes,
-                                                .offset_bytes = from->source_bytes};
-        }
-    }
-    return count;
-}
-
-static void fragments_fill(const struct sl_store_ranges *item, int code)
-{
-    store_results_fill(item->results, item->count, code);
-}
-
-/* What was selected was read, or nothing of it counts. */
-static void fragments_settle(const struct sl_store_ranges *item, uint64_t length_then, sl_err err,
-                             uint64_t length_now)
-{
-    if (err == SL_OK && length_now == length_then) {
+        store_results_fill(results, count, base == NULL ? SL_STORE_INVALID : SL_STORE_NO_BUFFER);
         return;
     }
-    int code = err == SL_OK ? SL_STORE_NOT_READY : sl_store_code_of(err); /* replaced meanwhile */
-    for (uint32_t i = 0; i < item->count; i++) {
-        item->results[i] = item->results[i] >= 0 ? code : item->results[i];
-    }
-}
-
-struct ranges {
-    struct sl_pieces *items;
-    struct sl_piece *pieces;
-    uint64_t *then, *now;
-    sl_err *errs;
-    bool *chosen; /* some of its fragments can be read */
-    struct store_names names;
-};
-
-static void ranges_carry_out(struct sl_store *store, struct store_base *base, struct ranges *ranges,
-                             struct sl_store_ranges *items, uint32_t count)
-{
-    struct sl_piece *next = ranges->pieces;
-    for (uint32_t i = 0; i < count; i++) {
-        ranges->items[i] = (struct sl_pieces){.key = items[i].key};
-    }
-    get_pieces(base, &ranges->names, ranges->items, count, false, ranges->then, ranges->errs);
-    for (uint32_t i = 0; i < count; i++) {
-        uint64_t room_bytes = store_registered_bytes(store, (uint64_t)(uintptr_t)items[i].buffer);
-        ranges->items[i].at = NULL; /* what the first look had */
-        ranges->items[i].count = 0;
-        if (ranges->items[i].key.length == 0) {
-            fragments_fill(&items[i], store_key_absent(ranges->items[i].key));
-        } else if (ranges->errs[i] != SL_OK || room_bytes == 0) {
-            fragments_fill(&items[i], ranges->errs[i] != SL_OK ? sl_store_code_of(ranges->errs[i])
-                                                               : SL_STORE_INVALID);
-        } else {
-            ranges->items[i].at = next;
-            ranges->items[i].count = fragments_select(&items[i], room_bytes, ranges->then[i], next);
-            next += ranges->items[i].count;
-            ranges->chosen[i] = true;
-        }
-    }
-    get_pieces(base, &ranges->names, ranges->items, count, false, ranges->now, ranges->errs);
-    for (uint32_t i = 0; i < count; i++) {
-        if (ranges->chosen[i]) {
-            fragments_settle(&items[i], ranges->then[i], ranges->errs[i], ranges->now[i]);
-        }
-    }
-}
-
-static bool ranges_room(struct ranges *ranges, const struct sl_store_ranges *items, uint32_t count)
-{
-    size_t pieces = 1, room = (size_t)count + 1;
-    for (uint32_t i = 0; i < count; i++) {
-        pieces += items[i].count;
-    }
-    ranges->items = calloc(room, sizeof *ranges->items);
-    ranges->pieces = calloc(pieces, sizeof *ranges->pieces);
-    ranges->then = malloc(room * sizeof *ranges->then);
-    ranges->now = malloc(room * sizeof *ranges->now);
-    ranges->errs = malloc(room * sizeof *ranges->errs);
-    ranges->chosen = calloc(room, sizeof *ranges->chosen);
-    return ranges->items != NULL && ranges->pieces != NULL && ranges->then != NULL &&
-           ranges->now != NULL && ranges->errs != NULL && ranges->chosen != NULL;
-}
-
-void sl_store_read_ranges(struct sl_store *store, struct sl_store_ranges *items, uint32_t count)
-{
-    struct store_base *base = count == 0 ? NULL : store_enter(store);
-    struct ranges ranges = {0};
-    if (base == NULL || !ranges_room(&ranges, items, count) ||
-        !store_keys_map(base, &items->key, count, sizeof *items, &ranges.names)) {
-        for (uint32_t i = 0; i < count; i++) {
-            fragments_fill(&items[i], base == NULL ? SL_STORE_INVALID : SL_STORE_NO_BUFFER);
-        }
-    } else {
-        ranges_carry_out(store, base, &ranges, items, count);
-    }
-    free(ranges.items);
-    free(ranges.pieces);
-    free(ranges.then);
-    free(ranges.now);
-    free(ranges.errs);
-    free(ranges.chosen);
-    store_names_free(&ranges.names);
-    if (base != NULL) {
-        store_leave(base);
-    }
+    read_batch(base, &names, items, count, how, results, lengths, errs);
 }

@@ -21,13 +21,9 @@
 static void remove_here(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
                         bool force, sl_err *errs)
 {
-    for (uint32_t i = 0; i < count; i++) {
-        errs[i] = SL_ERR_COUNT; /* not answered */
-    }
-    sl_err err = sl_remove_batch_heeding(client, keys, count, !force, errs, 0, NULL);
-    for (uint32_t i = 0; i < count; i++) {
-        errs[i] = errs[i] == SL_ERR_COUNT ? err : errs[i];
-    }
+    store_errs_open(errs, count);
+    store_errs_close(errs, count,
+                     sl_remove_batch_heeding(client, keys, count, !force, errs, 0, NULL));
 }
 
 /* A key is removed when it was here or elsewhere; a refusal of anybody counts before that. */
@@ -43,78 +39,54 @@ static sl_err both(sl_err here, sl_err elsewhere)
 static void remove_elsewhere(struct sl_client *client, const struct sl_object_key *keys,
                              uint32_t count, bool force, sl_err *errs)
 {
-    sl_err *others =
-        sl_client_has_peers(client) ? malloc((count + (size_t)1) * sizeof *others) : NULL;
-    if (others != NULL &&
-        sl_remove_elsewhere(client, keys, count, !force, others, 0, NULL) == SL_OK) {
-        for (uint32_t i = 0; i < count; i++) {
-            errs[i] = both(errs[i], others[i]);
-        }
-    }
-    free(others);
-}
-
-/* Keys that can be removed, in a row, and their places in the batch. */
-struct removing {
-    struct sl_object_key *keys;
-    uint32_t *places;
-    sl_err *errs;
-};
-
-/* What cannot be a key is answered here: a request with one of them would be refused. */
-static void remove_share(struct store_base *base, const struct removing *removing,
-                         const struct sl_object_key *keys, uint32_t count, bool force, int *codes)
-{
-    uint32_t asked = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        codes[i] = store_key_absent(keys[i]);
-        if (keys[i].length != 0) {
-            removing->keys[asked] = keys[i];
-            removing->places[asked++] = i;
-        }
-    }
-    if (asked == 0) {
+    SL_AUTO(free)
+    sl_err *others = sl_client_has_peers(client) ? malloc((size_t)count * sizeof *others) : NULL;
+    if (others == NULL ||
+        sl_remove_elsewhere(client, keys, count, !force, others, 0, NULL) != SL_OK) {
         return;
     }
-    remove_here(base->client, removing->keys, asked, force, removing->errs);
-    remove_elsewhere(base->client, removing->keys, asked, force, removing->errs);
-    for (uint32_t i = 0; i < asked; i++) {
-        codes[removing->places[i]] = sl_store_code_of(removing->errs[i]);
+    for (uint32_t i = 0; i < count; i++) {
+        errs[i] = both(errs[i], others[i]);
     }
 }
 
-/* Keys as on the node. False: no memory. */
+/* Keys as on the node. What cannot be a key is answered here: a request with one of them would be
+ * refused. False: no memory. */
 static bool remove_mapped(struct store_base *base, const struct sl_object_key *keys, uint32_t count,
                           bool force, int *codes)
 {
-    size_t room = SL_MIN(count, STORE_BATCH_MAX) + (size_t)1;
-    struct removing removing = {.keys = malloc(room * sizeof *removing.keys),
-                                .places = malloc(room * sizeof *removing.places),
-                                .errs = malloc(room * sizeof *removing.errs)};
-    bool fine = removing.keys != NULL && removing.places != NULL && removing.errs != NULL;
-    for (uint32_t first = 0; fine && first < count; first += STORE_BATCH_MAX) {
-        remove_share(base, &removing, keys + first, SL_MIN(count - first, STORE_BATCH_MAX), force,
-                     codes + first);
+    SL_AUTO(free) struct sl_object_key *asked = malloc((size_t)count * sizeof *asked);
+    SL_AUTO(free) uint32_t *places = malloc((size_t)count * sizeof *places);
+    SL_AUTO(free) sl_err *errs = malloc((size_t)count * sizeof *errs);
+    uint32_t asked_count = 0;
+    if (asked == NULL || places == NULL || errs == NULL) {
+        return false;
     }
-    free(removing.keys);
-    free(removing.places);
-    free(removing.errs);
-    return fine;
+    for (uint32_t i = 0; i < count; i++) {
+        codes[i] = store_key_absent(keys[i]);
+        if (keys[i].length != 0) {
+            asked[asked_count] = keys[i];
+            places[asked_count++] = i;
+        }
+    }
+    if (asked_count > 0) {
+        remove_here(base->client, asked, asked_count, force, errs);
+        remove_elsewhere(base->client, asked, asked_count, force, errs);
+    }
+    for (uint32_t i = 0; i < asked_count; i++) {
+        codes[places[i]] = sl_store_code_of(errs[i]);
+    }
+    return true;
 }
 
 void sl_store_remove(struct sl_store *store, struct sl_object_key *keys, uint32_t count, bool force,
                      int *codes)
 {
-    struct store_base *base = count == 0 ? NULL : store_enter(store);
-    struct store_names names = {.room = NULL};
-    bool fine = base != NULL && store_keys_map(base, keys, count, sizeof *keys, &names) &&
-                remove_mapped(base, keys, count, force, codes);
-    for (uint32_t i = 0; !fine && i < count; i++) {
-        codes[i] = base == NULL ? SL_STORE_INVALID : SL_STORE_NO_BUFFER;
-    }
-    store_names_free(&names);
-    if (base != NULL) {
-        store_leave(base);
+    SL_AUTO(leave) struct store_base *base = store_enter(store);
+    SL_AUTO(names) struct store_names names = {.room = NULL};
+    if (base == NULL || !store_keys_map(base, keys, count, sizeof *keys, &names) ||
+        !remove_mapped(base, keys, count, force, codes)) {
+        store_codes_fill(codes, count, base == NULL ? SL_STORE_INVALID : SL_STORE_NO_BUFFER);
     }
 }
 
@@ -301,20 +273,21 @@ static void matching_read(struct matching *matching)
 static int64_t matching_remove(struct store_base *base, struct key_list *list, bool force)
 {
     int64_t removed = 0;
-    int *codes = malloc(((size_t)list->count + 1) * sizeof *codes);
-    list_settle(list);
-    if (codes == NULL || !remove_mapped(base, list->keys, list->count, force, codes)) {
-        free(codes);
-        return SL_STORE_NO_BUFFER;
-    }
     int failed = SL_STORE_OK;
-    for (uint32_t i = 0; i < list->count; i++) {
-        removed += codes[i] == SL_STORE_OK ? 1 : 0;
-        if (codes[i] == SL_STORE_RPC || codes[i] == SL_STORE_RPC_TIMEOUT) {
-            failed = codes[i];
+    SL_AUTO(free) int *codes = malloc(((size_t)list->count + 1) * sizeof *codes);
+    list_settle(list);
+    for (uint32_t first = 0; first < list->count; first += SL_STORE_BATCH_MAX) {
+        uint32_t share = SL_MIN(list->count - first, SL_STORE_BATCH_MAX);
+        if (codes == NULL || !remove_mapped(base, list->keys + first, share, force, codes)) {
+            return SL_STORE_NO_BUFFER;
+        }
+        for (uint32_t i = 0; i < share; i++) {
+            removed += codes[i] == SL_STORE_OK ? 1 : 0;
+            if (codes[i] == SL_STORE_RPC || codes[i] == SL_STORE_RPC_TIMEOUT) {
+                failed = codes[i];
+            }
         }
     }
-    free(codes);
     return removed == 0 && failed != SL_STORE_OK ? failed : removed;
 }
 
@@ -343,131 +316,64 @@ static int64_t remove_listed(struct store_base *base, struct pattern *pattern, b
 int64_t sl_store_remove_matching(struct sl_store *store, const struct sl_object_key *pattern,
                                  bool force)
 {
-    struct store_base *base = store_enter(store);
+    SL_AUTO(leave) struct store_base *base = store_enter(store);
+    struct pattern compiled = {0};
     if (base == NULL) {
         return SL_STORE_INVALID;
     }
-    struct pattern compiled = {0};
     int64_t result = pattern == NULL ? SL_STORE_OK : pattern_make(&compiled, pattern);
     if (result == SL_STORE_OK) {
         result = remove_listed(base, pattern == NULL ? NULL : &compiled, force);
     }
     pattern_free(&compiled);
-    store_leave(base);
     return result;
 }
 
 /* ---- what this process put ---- */
 
-struct clearing {
-    struct sl_stat *stats;
-    sl_err *errs;
-    struct sl_object_key *keys; /* that may go, in a row */
-    uint32_t *sources;
-    uint64_t segment; /* its bits: a host may have contributed several times; 0: any */
-    uint32_t count;
-};
-
-/* A host's segment, and what it contributed further. False: no such segment. */
-static bool segment_find(struct sl_client *client, const char *segment, struct clearing *clearing)
+/* A host's segment and what it contributed further, as bits; 0: no such segment. */
+static uint64_t segment_find(struct sl_client *client, const char *segment)
 {
-    struct sl_contribution_info *infos = calloc(SL_CONTRIBUTIONS_MAX, sizeof *infos);
-    uint32_t count = SL_CONTRIBUTIONS_MAX;
-    if (infos == NULL || sl_contributions(client, infos, &count, 0, NULL) != SL_OK) {
-        count = 0;
-    }
-    for (uint32_t i = 0; i < SL_MIN(count, SL_CONTRIBUTIONS_MAX); i++) {
-        size_t length = store_segment_host_length(infos[i].name);
-        if (length == strlen(segment) && memcmp(infos[i].name, segment, length) == 0 &&
-            infos[i].number < SL_CONTRIBUTIONS_MAX) {
-            clearing->segment |= UINT64_C(1) << infos[i].number;
-        }
-    }
-    free(infos);
-    return clearing->segment != 0;
-}
-
-static bool is_mine(const struct clearing *clearing, const struct sl_object_key *keys, uint32_t i)
-{
-    return keys[i].length != 0 && clearing->errs[i] == SL_OK &&
-           clearing->stats[i].writer_pid == (uint32_t)getpid();
-}
-
-static void clearing_add(struct clearing *clearing, const struct sl_object_key *keys, uint32_t i)
-{
-    clearing->keys[clearing->count] = keys[i];
-    clearing->sources[clearing->count++] = i;
-}
-
-/* What lies in the segment, or anywhere. */
-static void clearing_select(struct clearing *clearing, const struct sl_object_key *keys,
-                            uint32_t count)
-{
-    clearing->count = 0;
+    SL_AUTO(free) struct sl_contribution_info *infos = calloc(SL_CONTRIBUTIONS_MAX, sizeof *infos);
+    uint32_t count = infos == NULL ? 0 : store_contributions(client, infos);
+    uint64_t found = 0;
     for (uint32_t i = 0; i < count; i++) {
-        bool there = (clearing->stats[i].contributions & clearing->segment) != 0;
-        if (is_mine(clearing, keys, i) && (clearing->segment == 0 || there)) {
-            clearing_add(clearing, keys, i);
+        size_t length = store_segment_host_length(infos[i].name);
+        if (infos[i].number < SL_CONTRIBUTIONS_MAX && length == strlen(segment) &&
+            memcmp(infos[i].name, segment, length) == 0) {
+            found |= UINT64_C(1) << infos[i].number;
         }
     }
-}
-
-/* errs are those of the keys in a row. */
-static void clearing_note(const struct clearing *clearing, const sl_err *errs, bool *cleared)
-{
-    for (uint32_t i = 0; i < clearing->count; i++) {
-        cleared[clearing->sources[i]] = errs[i] == SL_OK;
-    }
-}
-
-static void clear_share(struct sl_client *quiet, struct clearing *clearing,
-                        const struct sl_object_key *keys, uint32_t count, sl_err *errs,
-                        bool *cleared)
-{
-    if (sl_stat_batch(quiet, keys, count, clearing->stats, clearing->errs) != SL_OK) {
-        return;
-    }
-    clearing_select(clearing, keys, count);
-    remove_here(quiet, clearing->keys, clearing->count, false, errs);
-    clearing_note(clearing, errs, cleared);
-}
-
-static void clear_batch(struct sl_client *quiet, const struct sl_object_key *keys, uint32_t count,
-                        const char *segment, bool *cleared)
-{
-    size_t room = SL_MIN(count, STORE_BATCH_MAX) + (size_t)1;
-    struct clearing clearing = {.stats = calloc(room, sizeof *clearing.stats),
-                                .errs = malloc(room * sizeof *clearing.errs),
-                                .keys = malloc(room * sizeof *clearing.keys),
-                                .sources = malloc(room * sizeof *clearing.sources)};
-    sl_err *errs = malloc(room * sizeof *errs);
-    bool fine = clearing.stats != NULL && clearing.errs != NULL && clearing.keys != NULL &&
-                clearing.sources != NULL && errs != NULL &&
-                (segment[0] == '\0' || segment_find(quiet, segment, &clearing));
-    for (uint32_t first = 0; fine && first < count; first += STORE_BATCH_MAX) {
-        clear_share(quiet, &clearing, keys + first, SL_MIN(count - first, STORE_BATCH_MAX), errs,
-                    cleared + first);
-    }
-    free(errs);
-    free(clearing.stats);
-    free(clearing.errs);
-    free(clearing.keys);
-    free(clearing.sources);
+    return found;
 }
 
 void sl_store_replica_clear(struct sl_store *store, struct sl_object_key *keys, uint32_t count,
                             const char *segment, bool *cleared)
 {
-    struct store_base *base = count == 0 ? NULL : store_enter(store);
+    SL_AUTO(leave) struct store_base *base = store_enter(store);
+    SL_AUTO(names) struct store_names names = {.room = NULL};
+    SL_AUTO(free) struct sl_stat *stats = calloc(count, sizeof *stats);
+    SL_AUTO(free) struct sl_object_key *mine = malloc((size_t)count * sizeof *mine);
+    SL_AUTO(free) uint32_t *places = malloc((size_t)count * sizeof *places);
+    SL_AUTO(free) sl_err *errs = malloc((size_t)count * sizeof *errs);
     memset(cleared, 0, count * sizeof *cleared);
-    if (base == NULL) {
+    struct sl_client *quiet = base == NULL ? NULL : store_quiet_client(base); /* must not lease */
+    if (quiet == NULL || stats == NULL || mine == NULL || places == NULL || errs == NULL ||
+        !store_keys_map(base, keys, count, sizeof *keys, &names) ||
+        sl_stat_batch(quiet, keys, count, stats, errs) != SL_OK) {
         return;
     }
-    struct store_names names = {.room = NULL};
-    struct sl_client *quiet = store_quiet_client(base); /* looking must not lease */
-    if (quiet != NULL && store_keys_map(base, keys, count, sizeof *keys, &names)) {
-        clear_batch(quiet, keys, count, segment, cleared);
+    uint64_t there = segment[0] == '\0' ? 0 : segment_find(quiet, segment);
+    uint32_t mine_count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (keys[i].length != 0 && errs[i] == SL_OK && stats[i].writer_pid == (uint32_t)getpid() &&
+            (segment[0] == '\0' || (stats[i].contributions & there) != 0)) {
+            mine[mine_count] = keys[i];
+            places[mine_count++] = i;
+        }
     }
-    store_names_free(&names);
-    store_leave(base);
+    remove_here(quiet, mine, mine_count, false, errs);
+    for (uint32_t i = 0; i < mine_count; i++) {
+        cleared[places[i]] = errs[i] == SL_OK;
+    }
 }

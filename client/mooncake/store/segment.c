@@ -34,7 +34,7 @@ static bool segment_add(struct sl_store *store, const struct store_base *base,
 
 int sl_store_contribute(struct sl_store *store, const char *name, uint64_t length_bytes)
 {
-    struct store_base *base = store_enter(store);
+    SL_AUTO(leave) struct store_base *base = store_enter(store);
     struct store_segment segment;
     int code = base == NULL || base->dummy || length_bytes == 0 ? SL_STORE_INVALID : SL_STORE_OK;
     (void)snprintf(segment.name, sizeof segment.name, "%s", name);
@@ -45,9 +45,6 @@ int sl_store_contribute(struct sl_store *store, const char *name, uint64_t lengt
     if (code == SL_STORE_OK && !segment_add(store, base, &segment)) {
         (void)sl_withdraw(base->client, segment.name, 0, NULL);
         code = SL_STORE_NO_BUFFER;
-    }
-    if (base != NULL) {
-        store_leave(base);
     }
     return code;
 }
@@ -68,13 +65,10 @@ static bool segment_take(struct sl_store *store, const char *name)
 
 int sl_store_withdraw(struct sl_store *store, const char *name)
 {
-    struct store_base *base = store_enter(store);
+    SL_AUTO(leave) struct store_base *base = store_enter(store);
     if (base == NULL) {
         return SL_STORE_INVALID;
     }
-    int code = segment_take(store, name)
-                   ? sl_store_code_of(sl_withdraw(base->client, name, 0, NULL))
-                   : SL_STORE_NO_SEGMENT;
-    store_leave(base);
-    return code;
+    return segment_take(store, name) ? sl_store_code_of(sl_withdraw(base->client, name, 0, NULL))
+                                     : SL_STORE_NO_SEGMENT;
 }

@@ -188,63 +188,33 @@ static int get_session_open(struct sl_store *store, struct store_base *base,
     return session_install(store, &store->gets, session);
 }
 
-/* When the leases of keys end; 0 where it is not known. */
-static void leases_ask(struct store_base *base, const struct sl_object_key *keys, uint32_t count,
-                       struct sl_stat *stats, sl_err *errs)
+void sl_store_get_session_start(struct sl_store *store, const struct sl_object_key *keys,
+                                uint32_t count, int *codes)
 {
-    for (uint32_t first = 0; first < count; first += STORE_BATCH_MAX) {
-        uint32_t share = SL_MIN(count - first, STORE_BATCH_MAX);
-        sl_err err = sl_stat_batch(base->client, keys + first, share, stats + first, errs + first);
-        for (uint32_t i = first; i < first + share; i++) {
-            stats[i] = err == SL_OK && errs[i] == SL_OK ? stats[i] : (struct sl_stat){0};
-        }
+    SL_AUTO(leave) struct store_base *base = store_enter(store);
+    SL_AUTO(names) struct store_names names = {.room = NULL};
+    SL_AUTO(free) struct sl_object_key *mapped = malloc((size_t)count * sizeof *mapped);
+    SL_AUTO(free) struct sl_store_buffer **values = calloc(count, sizeof(void *));
+    SL_AUTO(free) struct sl_stat *stats = calloc(count, sizeof *stats);
+    SL_AUTO(free) sl_err *errs = malloc((size_t)count * sizeof *errs);
+    bool usable = base != NULL && !base->dummy;
+    store_codes_fill(codes, count, usable ? SL_STORE_NO_BUFFER : SL_STORE_INVALID);
+    if (!usable || mapped == NULL || values == NULL || stats == NULL || errs == NULL) {
+        return;
     }
-}
-
-static bool get_sessions_open(struct sl_store *store, struct store_base *base,
-                              struct sl_object_key *keys, uint32_t count, int *codes)
-{
-    size_t room = (size_t)count + 1;
-    struct store_names names = {.room = NULL};
-    struct sl_object_key *mapped = malloc(room * sizeof *mapped);
-    struct sl_store_buffer **values = calloc(room, sizeof(void *));
-    struct sl_stat *stats = calloc(room, sizeof *stats);
-    sl_err *errs = malloc(room * sizeof *errs);
-    bool fine = mapped != NULL && values != NULL && stats != NULL && errs != NULL;
-    if (fine) {
-        memcpy(mapped, keys, count * sizeof *mapped);
-        fine = store_keys_map(base, mapped, count, sizeof *mapped, &names);
+    memcpy(mapped, keys, count * sizeof *mapped);
+    if (!store_keys_map(base, mapped, count, sizeof *mapped, &names)) {
+        return;
     }
-    if (fine) {
-        sl_store_hold(store, keys, count, values, codes);
-        leases_ask(base, mapped, count, stats, errs);
-    }
-    for (uint32_t i = 0; fine && i < count; i++) {
+    sl_store_hold(store, keys, count, values, codes);
+    sl_err err = sl_stat_batch(base->client, mapped, count, stats, errs);
+    for (uint32_t i = 0; i < count; i++) {
+        bool leased = err == SL_OK && errs[i] == SL_OK; /* else nobody knows when its lease ends */
         if (codes[i] == SL_STORE_OK) {
             codes[i] = get_session_open(store, base, mapped[i], store_head_bytes(&names, i),
-                                        &values[i], stats[i].lease_end_ns);
+                                        &values[i], leased ? stats[i].lease_end_ns : 0);
         }
         sl_store_buffer_release(&values[i]);
-    }
-    free(mapped);
-    free(values);
-    free(stats);
-    free(errs);
-    store_names_free(&names);
-    return fine;
-}
-
-void sl_store_get_session_start(struct sl_store *store, struct sl_object_key *keys, uint32_t count,
-                                int *codes)
-{
-    struct store_base *base = count == 0 ? NULL : store_enter(store);
-    if (base == NULL || base->dummy) {
-        store_codes_fill(codes, count, SL_STORE_INVALID);
-    } else if (!get_sessions_open(store, base, keys, count, codes)) {
-        store_codes_fill(codes, count, SL_STORE_NO_BUFFER);
-    }
-    if (base != NULL) {
-        store_leave(base);
     }
 }
 
@@ -295,106 +265,58 @@ static int64_t get_session_settle(struct sl_store *store, struct store_session *
     return bytes < 0 ? SL_STORE_INVALID : err != SL_OK ? sl_store_code_of(err) : bytes;
 }
 
-struct reading {
-    struct store_session **sessions;
-    int64_t *bytes;
-    uint64_t *lengths;
-    sl_err *errs;
-};
-
-static void get_sessions_move(struct store_base *base, struct store_names *names,
-                              struct sl_pieces *items, uint32_t count,
-                              const struct reading *reading)
+static void get_sessions_read(struct sl_store *store, struct store_base *base,
+                              struct store_names *names, struct sl_pieces *items, uint32_t count,
+                              struct store_session **sessions, uint64_t *lengths, sl_err *errs,
+                              int64_t *results)
 {
-    bool fine = store_heads_add(names, items, NULL, count, false);
-    for (uint32_t first = 0; first < count; first += STORE_BATCH_MAX) {
-        uint32_t share = SL_MIN(count - first, STORE_BATCH_MAX);
-        sl_err err = !fine
-                         ? SL_ERR_NO_MEMORY
-                         : sl_get_pieces(base->client, items + first, share, false,
-                                         reading->lengths + first, reading->errs + first, 0, NULL);
-        for (uint32_t i = first; err != SL_OK && i < first + share; i++) {
-            reading->errs[i] = err;
-        }
-    }
-    store_heads_settle(names, items, count, reading->lengths, reading->errs);
     for (uint32_t i = 0; i < count; i++) {
-        if (reading->bytes[i] > 0) { /* else the value was not read */
-            store_doubt_note(base, items[i].key, reading->errs[i]);
-        }
+        sessions[i] = session_enter(store, &store->gets, items[i].key);
+        results[i] = sessions[i] == NULL ? -1 : pieces_bytes(&items[i], sessions[i]->length_bytes);
+        items[i].count = results[i] < 0 ? 0 : items[i].count;
     }
-}
-
-static bool get_sessions_read(struct sl_store *store, struct store_base *base,
-                              struct sl_pieces *items, uint32_t count, int64_t *results)
-{
-    size_t room = (size_t)count + 1;
-    struct store_names names = {.room = NULL};
-    struct reading reading = {.sessions = calloc(room, sizeof(void *)),
-                              .bytes = malloc(room * sizeof *reading.bytes),
-                              .lengths = calloc(room, sizeof *reading.lengths),
-                              .errs = malloc(room * sizeof *reading.errs)};
-    bool fine = reading.sessions != NULL && reading.bytes != NULL && reading.lengths != NULL &&
-                reading.errs != NULL &&
-                store_keys_map(base, &items->key, count, sizeof *items, &names);
-    for (uint32_t i = 0; fine && i < count; i++) {
-        struct store_session *session = session_enter(store, &store->gets, items[i].key);
-        reading.sessions[i] = session;
-        reading.bytes[i] = session == NULL ? -1 : pieces_bytes(&items[i], session->length_bytes);
-        reading.errs[i] = SL_OK;
-        items[i].count = reading.bytes[i] < 0 ? 0 : items[i].count;
+    store_get_pieces(base, names, items, count, false, lengths, errs);
+    for (uint32_t i = 0; i < count; i++) {
+        results[i] = sessions[i] == NULL
+                         ? SL_STORE_INVALID
+                         : get_session_settle(store, sessions[i], results[i], errs[i]);
     }
-    if (fine) {
-        get_sessions_move(base, &names, items, count, &reading);
-    }
-    for (uint32_t i = 0; fine && i < count; i++) {
-        results[i] =
-            reading.sessions[i] == NULL
-                ? SL_STORE_INVALID
-                : get_session_settle(store, reading.sessions[i], reading.bytes[i], reading.errs[i]);
-    }
-    free(reading.sessions);
-    free(reading.bytes);
-    free(reading.lengths);
-    free(reading.errs);
-    store_names_free(&names);
-    return fine;
 }
 
 void sl_store_get_session_read(struct sl_store *store, struct sl_pieces *items, uint32_t count,
                                int64_t *results)
 {
-    struct store_base *base = count == 0 ? NULL : store_enter(store);
-    if (base == NULL || base->dummy) {
-        store_results_fill(results, count, SL_STORE_INVALID);
-    } else if (!get_sessions_read(store, base, items, count, results)) {
-        store_results_fill(results, count, SL_STORE_NO_BUFFER);
+    SL_AUTO(leave) struct store_base *base = store_enter(store);
+    SL_AUTO(names) struct store_names names = {.room = NULL};
+    SL_AUTO(free) struct store_session **sessions = calloc(count, sizeof(void *));
+    SL_AUTO(free) uint64_t *lengths = calloc(count, sizeof *lengths);
+    SL_AUTO(free) sl_err *errs = malloc((size_t)count * sizeof *errs);
+    bool usable = base != NULL && !base->dummy;
+    if (!usable || sessions == NULL || lengths == NULL || errs == NULL ||
+        !store_keys_map(base, &items->key, count, sizeof *items, &names)) {
+        store_results_fill(results, count, usable ? SL_STORE_NO_BUFFER : SL_STORE_INVALID);
+        return;
     }
-    if (base != NULL) {
-        store_leave(base);
-    }
+    get_sessions_read(store, base, &names, items, count, sessions, lengths, errs, results);
 }
 
 int sl_store_get_session_end(struct sl_store *store, struct sl_object_key *keys, uint32_t count)
 {
-    struct store_base *base = store_enter(store);
-    if (base == NULL) {
-        return SL_STORE_INTERNAL;
+    SL_AUTO(leave) struct store_base *base = store_enter(store);
+    SL_AUTO(names) struct store_names names = {.room = NULL};
+    if (base == NULL || base->dummy) {
+        return base == NULL ? SL_STORE_INTERNAL : SL_STORE_INVALID;
     }
-    struct store_names names = {.room = NULL};
-    int code = base->dummy ? SL_STORE_INVALID : SL_STORE_OK;
-    if (code == SL_STORE_OK && !store_keys_map(base, keys, count, sizeof *keys, &names)) {
-        code = SL_STORE_NO_BUFFER;
+    if (!store_keys_map(base, keys, count, sizeof *keys, &names)) {
+        return SL_STORE_NO_BUFFER;
     }
-    for (uint32_t i = 0; code == SL_STORE_OK && i < count; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         struct store_session *session = session_take(store, &store->gets, keys[i]);
         if (session != NULL) {
             session_free(session);
         }
     }
-    store_names_free(&names);
-    store_leave(base);
-    return code;
+    return SL_STORE_OK;
 }
 
 /* ---- writing ---- */
@@ -436,6 +358,7 @@ static int draft_code_of(sl_err err)
     }
 }
 
+/* Those that begin, in a row. */
 struct beginning {
     struct sl_object_key *keys, *bundles;
     uint64_t *lengths;
@@ -447,19 +370,19 @@ struct beginning {
 
 static bool beginning_room(struct beginning *beginning, uint32_t count)
 {
-    size_t room = (size_t)count + 1;
-    beginning->keys = malloc(room * sizeof *beginning->keys);
-    beginning->bundles = calloc(room, sizeof *beginning->bundles);
-    beginning->lengths = malloc(room * sizeof *beginning->lengths);
-    beginning->sources = malloc(room * sizeof *beginning->sources);
-    beginning->drafts = calloc(room, sizeof(void *));
-    beginning->errs = malloc(room * sizeof *beginning->errs);
+    beginning->keys = calloc(count, sizeof *beginning->keys);
+    beginning->bundles = calloc(count, sizeof *beginning->bundles);
+    beginning->lengths = calloc(count, sizeof *beginning->lengths);
+    beginning->sources = calloc(count, sizeof *beginning->sources);
+    beginning->drafts = calloc(count, sizeof(void *));
+    beginning->errs = calloc(count, sizeof *beginning->errs);
     return beginning->keys != NULL && beginning->bundles != NULL && beginning->lengths != NULL &&
            beginning->sources != NULL && beginning->drafts != NULL && beginning->errs != NULL;
 }
 
-static void beginning_free(struct beginning *beginning)
+static void sl_auto_beginning(void *at)
 {
+    struct beginning *beginning = at;
     free(beginning->keys);
     free(beginning->bundles);
     free(beginning->lengths);
@@ -488,7 +411,6 @@ static void beginning_select(struct sl_store *store, struct beginning *beginning
             beginning->keys[beginning->count] = items[i].key;
             beginning->bundles[beginning->count] = items[i].bundle;
             beginning->lengths[beginning->count] = lengths_bytes[i] + head_bytes;
-            beginning->errs[beginning->count] = SL_ERR_COUNT; /* not answered */
             beginning->sources[beginning->count++] = i;
         }
     }
@@ -499,83 +421,53 @@ static void beginning_carry_out(struct sl_store *store, struct store_base *base,
                                 struct beginning *beginning, const struct sl_pieces *items,
                                 const struct sl_terms *terms, int *codes, struct sl_error *why)
 {
-    for (uint32_t first = 0; first < beginning->count; first += STORE_BATCH_MAX) {
-        uint32_t share = SL_MIN(beginning->count - first, STORE_BATCH_MAX);
-        struct sl_error reason = {.code = SL_OK};
-        sl_err err =
-            sl_draft_begin(base->client, beginning->keys + first, beginning->bundles + first,
-                           beginning->lengths + first, share, terms, 0, beginning->drafts + first,
-                           beginning->errs + first, 0, &reason);
-        for (uint32_t i = first; i < first + share; i++) {
-            sl_err one = beginning->errs[i] == SL_ERR_COUNT ? err : beginning->errs[i];
-            if (one == SL_ERR_INVALID && reason.code == one) {
-                *why = reason;
-            }
-            uint32_t source = beginning->sources[i];
-            codes[source] = one != SL_OK
-                                ? draft_code_of(one)
-                                : put_session_open(store, base, &items[source],
-                                                   beginning->lengths[i], beginning->drafts[i]);
+    struct sl_error reason = {.code = SL_OK};
+    store_errs_open(beginning->errs, beginning->count);
+    sl_err err =
+        sl_draft_begin(base->client, beginning->keys, beginning->bundles, beginning->lengths,
+                       beginning->count, terms, 0, beginning->drafts, beginning->errs, 0, &reason);
+    store_errs_close(beginning->errs, beginning->count, err);
+    for (uint32_t i = 0; i < beginning->count; i++) {
+        uint32_t source = beginning->sources[i];
+        sl_err one = beginning->errs[i];
+        if (one == SL_ERR_INVALID && reason.code == one) {
+            *why = reason;
         }
+        codes[source] = one != SL_OK
+                            ? draft_code_of(one)
+                            : put_session_open(store, base, &items[source], beginning->lengths[i],
+                                               beginning->drafts[i]);
     }
 }
 
-static int put_sessions_open(struct sl_store *store, struct store_base *base,
-                             const struct sl_object_key *keys, const uint64_t *lengths_bytes,
-                             uint32_t count, const struct sl_store_terms *terms, int *codes,
-                             struct sl_error *why)
-{
-    struct store_terms made;
-    int code = store_terms_make(terms, SL_STORE_SAME_NODE, count, &made);
-    if (code != SL_STORE_OK) {
-        return code;
-    }
-    struct beginning beginning = {0};
-    struct store_names names = {.room = NULL};
-    char *bundle_room = NULL;
-    uint32_t *later = NULL;
-    bool any = false;
-    struct sl_pieces *items = calloc((size_t)count + 1, sizeof *items);
-    for (uint32_t i = 0; items != NULL && i < count; i++) {
-        items[i].key = keys[i];
-        if (terms != NULL && terms->groups != NULL) {
-            items[i].bundle = terms->groups[i];
-        }
-    }
-    if (items == NULL || !beginning_room(&beginning, count) ||
-        !store_keys_map(base, &items->key, count, sizeof *items, &names) ||
-        !store_groups_map(base, items, count, &bundle_room) ||
-        !store_duplicates(&items->key, sizeof *items, count, &later, &any) ||
-        !store_heads_add(&names, items, NULL, count, true)) {
-        code = SL_STORE_NO_BUFFER;
-    } else {
-        beginning_select(store, &beginning, items, lengths_bytes, count, any ? later : NULL, codes,
-                         why);
-        beginning_carry_out(store, base, &beginning, items, &made.terms, codes, why);
-    }
-    beginning_free(&beginning);
-    free(items);
-    store_names_free(&names);
-    free(bundle_room);
-    free(later);
-    return code;
-}
-
-void sl_store_put_session_start(struct sl_store *store, struct sl_object_key *keys,
+void sl_store_put_session_start(struct sl_store *store, const struct sl_object_key *keys,
                                 const uint64_t *lengths_bytes, uint32_t count,
                                 const struct sl_store_terms *terms, int *codes,
                                 struct sl_error *why)
 {
-    struct store_base *base = count == 0 ? NULL : store_enter(store);
-    int code = SL_STORE_INVALID;
-    if (base != NULL && !base->dummy) {
-        code = put_sessions_open(store, base, keys, lengths_bytes, count, terms, codes, why);
+    SL_AUTO(leave) struct store_base *base = store_enter(store);
+    SL_AUTO(batch) struct store_batch batch = {.later = NULL};
+    SL_AUTO(beginning) struct beginning beginning = {.keys = NULL};
+    SL_AUTO(free) struct sl_pieces *items = calloc(count, sizeof *items);
+    struct store_terms made;
+    int code = base == NULL || base->dummy
+                   ? SL_STORE_INVALID
+                   : store_terms_make(terms, SL_STORE_SAME_NODE, count, &made);
+    for (uint32_t i = 0; items != NULL && i < count; i++) {
+        items[i].key = keys[i];
+    }
+    if (code == SL_STORE_OK && (items == NULL || !beginning_room(&beginning, count) ||
+                                !store_batch_map(base, items, count, terms, &batch) ||
+                                !store_heads_add(&batch.names, items, NULL, count, true))) {
+        code = SL_STORE_NO_BUFFER;
     }
     if (code != SL_STORE_OK) {
         store_codes_fill(codes, count, code);
+        return;
     }
-    if (base != NULL) {
-        store_leave(base);
+    beginning_select(store, &beginning, items, lengths_bytes, count, batch.later, codes, why);
+    if (beginning.count > 0) {
+        beginning_carry_out(store, base, &beginning, items, &made.terms, codes, why);
     }
 }
 
@@ -598,91 +490,55 @@ static int64_t put_session_item(struct sl_store *store, const struct sl_pieces *
 void sl_store_put_session_write(struct sl_store *store, struct sl_pieces *items, uint32_t count,
                                 int64_t *results)
 {
-    struct store_base *base = count == 0 ? NULL : store_enter(store);
-    struct store_names names = {.room = NULL};
-    if (base == NULL || base->dummy) {
-        store_results_fill(results, count, SL_STORE_INVALID);
-    } else if (!store_keys_map(base, &items->key, count, sizeof *items, &names) ||
-               !store_heads_add(&names, items, NULL, count, true)) {
-        store_results_fill(results, count, SL_STORE_NO_BUFFER);
-    } else {
-        for (uint32_t i = 0; i < count; i++) {
-            results[i] = put_session_item(store, &items[i], store_head_bytes(&names, i) != 0);
-        }
+    SL_AUTO(leave) struct store_base *base = store_enter(store);
+    SL_AUTO(names) struct store_names names = {.room = NULL};
+    bool usable = base != NULL && !base->dummy;
+    if (!usable || !store_keys_map(base, &items->key, count, sizeof *items, &names) ||
+        !store_heads_add(&names, items, NULL, count, true)) {
+        store_results_fill(results, count, usable ? SL_STORE_NO_BUFFER : SL_STORE_INVALID);
+        return;
     }
-    store_names_free(&names);
-    if (base != NULL) {
-        store_leave(base);
+    for (uint32_t i = 0; i < count; i++) {
+        results[i] = put_session_item(store, &items[i], store_head_bytes(&names, i) != 0);
     }
-}
-
-/* drafts in a row; their places in the batch in sources. */
-static void drafts_commit(struct store_base *base, struct sl_draft **drafts,
-                          const uint32_t *sources, uint32_t count, sl_err *errs, int *codes)
-{
-    for (uint32_t first = 0; first < count; first += STORE_BATCH_MAX) {
-        uint32_t share = SL_MIN(count - first, STORE_BATCH_MAX);
-        for (uint32_t i = first; i < first + share; i++) {
-            errs[i] = SL_ERR_COUNT; /* not answered */
-        }
-        sl_err err = sl_draft_commit(base->client, drafts + first, share, errs + first, 0, NULL);
-        for (uint32_t i = first; i < first + share; i++) {
-            codes[sources[i]] = sl_store_code_of(errs[i] == SL_ERR_COUNT ? err : errs[i]);
-            if (drafts[i] != NULL) {
-                sl_draft_drop(&drafts[i]);
-            }
-        }
-    }
-}
-
-static int put_sessions_end(struct sl_store *store, struct store_base *base,
-                            struct sl_object_key *keys, uint32_t count, bool commit, int *codes)
-{
-    size_t room = (size_t)count + 1;
-    struct store_names names = {.room = NULL};
-    struct sl_draft **drafts = calloc(room, sizeof(void *));
-    uint32_t *sources = malloc(room * sizeof *sources);
-    sl_err *errs = malloc(room * sizeof *errs);
-    int code = SL_STORE_OK;
-    if (drafts == NULL || sources == NULL || errs == NULL ||
-        !store_keys_map(base, keys, count, sizeof *keys, &names)) {
-        code = SL_STORE_NO_BUFFER;
-    } else {
-        uint32_t ended = 0;
-        for (uint32_t i = 0; i < count; i++) {
-            struct store_session *session = session_take(store, &store->puts, keys[i]);
-            codes[i] = session == NULL ? SL_STORE_INVALID : SL_STORE_OK;
-            if (session == NULL) {
-                continue;
-            }
-            if (commit) {
-                sources[ended] = i;
-                drafts[ended++] = session->draft;
-                session->draft = NULL;
-            }
-            session_free(session);
-        }
-        drafts_commit(base, drafts, sources, ended, errs, codes);
-    }
-    free(drafts);
-    free(sources);
-    free(errs);
-    store_names_free(&names);
-    return code;
 }
 
 void sl_store_put_session_end(struct sl_store *store, struct sl_object_key *keys, uint32_t count,
                               bool commit, int *codes)
 {
-    struct store_base *base = count == 0 ? NULL : store_enter(store);
-    int code = SL_STORE_INVALID;
-    if (base != NULL && !base->dummy) {
-        code = put_sessions_end(store, base, keys, count, commit, codes);
+    SL_AUTO(leave) struct store_base *base = store_enter(store);
+    SL_AUTO(names) struct store_names names = {.room = NULL};
+    SL_AUTO(free) struct sl_draft **drafts = calloc(count, sizeof(void *));
+    SL_AUTO(free) uint32_t *sources = malloc((size_t)count * sizeof *sources);
+    SL_AUTO(free) sl_err *errs = malloc((size_t)count * sizeof *errs);
+    bool usable = base != NULL && !base->dummy;
+    uint32_t ended = 0;
+    if (!usable || drafts == NULL || sources == NULL || errs == NULL ||
+        !store_keys_map(base, keys, count, sizeof *keys, &names)) {
+        store_codes_fill(codes, count, usable ? SL_STORE_NO_BUFFER : SL_STORE_INVALID);
+        return;
     }
-    if (code != SL_STORE_OK) {
-        store_codes_fill(codes, count, code);
+    for (uint32_t i = 0; i < count; i++) {
+        struct store_session *session = session_take(store, &store->puts, keys[i]);
+        codes[i] = session == NULL ? SL_STORE_INVALID : SL_STORE_OK;
+        if (session == NULL) {
+            continue;
+        }
+        if (commit) {
+            sources[ended] = i;
+            drafts[ended++] = SL_TAKE(session->draft);
+        }
+        session_free(session);
     }
-    if (base != NULL) {
-        store_leave(base);
+    if (ended == 0) {
+        return;
+    }
+    store_errs_open(errs, ended);
+    store_errs_close(errs, ended, sl_draft_commit(base->client, drafts, ended, errs, 0, NULL));
+    for (uint32_t i = 0; i < ended; i++) {
+        codes[sources[i]] = sl_store_code_of(errs[i]);
+        if (drafts[i] != NULL) {
+            sl_draft_drop(&drafts[i]);
+        }
     }
 }

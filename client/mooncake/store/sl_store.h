@@ -3,7 +3,8 @@
  *
  * One place makes Mooncake's integer codes (0 or negative) from libsluice's. Every call may come
  * from any thread and beside any other, close too: a call under way ends as it began. A store that
- * is not set up, or was closed, answers SL_STORE_INVALID. Values have at most 1 GiB.
+ * is not set up, or was closed, answers SL_STORE_INVALID. Values have at most 1 GiB. A call takes
+ * SL_STORE_BATCH_MAX keys at most.
  *
  * A store belongs to the process that set it up: a child leaves it alone.
  *
@@ -47,6 +48,7 @@ enum sl_store_code {
 };
 int sl_store_code_of(sl_err err);
 
+#define SL_STORE_BATCH_MAX 65536u /* libsluice's */
 struct sl_store;
 /* Gives *out, not set up. SL_ERR_NO_MEMORY. */
 sl_err sl_store_create(struct sl_store **out);
@@ -114,46 +116,37 @@ void sl_store_write(struct sl_store *store, struct sl_pieces *items, uint32_t co
 
 /* ---- reading ---- */
 
-/* results[i]: the value's bytes, which the pieces hold, or a code. items are scratch. lengths: NULL,
- * or of whoever does not know sizes: the value's bytes also where they are more than the pieces hold
- * (SL_STORE_INVALID); a key that is being written is a miss to them. */
+enum sl_store_reading {
+    SL_STORE_WHOLE, /* the pieces hold the value, or SL_STORE_INVALID */
+    SL_STORE_SIZED, /* the same of whoever does not know sizes: a key that is being written is a miss */
+    SL_STORE_PARTS, /* pieces have offsets in the value */
+};
+/* results[i]: the value's bytes, or a code. lengths[i]: the value's bytes, also where they are more
+ * than the pieces hold. items are scratch. */
 void sl_store_read(struct sl_store *store, struct sl_pieces *items, uint32_t count,
-                   int64_t *results, uint64_t *lengths);
+                   enum sl_store_reading how, int64_t *results, uint64_t *lengths);
 
 /* A value where it lies, which is everybody's and read-only, or, where no pins were left, a copy
  * of the holder's own. */
 struct sl_store_buffer;
 /* buffers[i] NULL where codes[i] is not SL_STORE_OK. */
-void sl_store_hold(struct sl_store *store, struct sl_object_key *keys, uint32_t count,
+void sl_store_hold(struct sl_store *store, const struct sl_object_key *keys, uint32_t count,
                    struct sl_store_buffer **buffers, int *codes);
 const void *sl_store_buffer_at(const struct sl_store_buffer *buffer);
 uint64_t sl_store_buffer_length(const struct sl_store_buffer *buffer); /* bytes */
 bool sl_store_buffer_is_copy(const struct sl_store_buffer *buffer);    /* it may be written */
 void sl_store_buffer_release(struct sl_store_buffer **buffer);
 
-/* A run of a value into a registered buffer. */
-struct sl_store_fragment {
-    uint64_t source_bytes, target_bytes, length_bytes; /* offsets in value and buffer */
-};
-struct sl_store_ranges {
-    struct sl_object_key key;
-    void *buffer;
-    const struct sl_store_fragment *at;
-    uint32_t count;
-    int64_t *results; /* of each fragment: its bytes or a code */
-};
-void sl_store_read_ranges(struct sl_store *store, struct sl_store_ranges *items, uint32_t count);
-
 /* ---- sessions: a key is looked up once and moved in parts ---- */
 
-void sl_store_get_session_start(struct sl_store *store, struct sl_object_key *keys, uint32_t count,
-                                int *codes);
+void sl_store_get_session_start(struct sl_store *store, const struct sl_object_key *keys,
+                                uint32_t count, int *codes);
 /* Pieces' offsets are in the value. results[i]: bytes of this call. */
 void sl_store_get_session_read(struct sl_store *store, struct sl_pieces *items, uint32_t count,
                                int64_t *results);
 int sl_store_get_session_end(struct sl_store *store, struct sl_object_key *keys, uint32_t count);
 /* *why: as of sl_store_write. */
-void sl_store_put_session_start(struct sl_store *store, struct sl_object_key *keys,
+void sl_store_put_session_start(struct sl_store *store, const struct sl_object_key *keys,
                                 const uint64_t *lengths_bytes, uint32_t count,
                                 const struct sl_store_terms *terms, int *codes,
                                 struct sl_error *why);
@@ -184,15 +177,13 @@ void sl_store_replica_clear(struct sl_store *store, struct sl_object_key *keys, 
 /* ---- descriptors ---- */
 
 struct sl_store_replica {
-    bool in_memory; /* else on this node's disk */
+    bool in_memory, on_disk; /* neither: there is no value */
     uint64_t length_bytes;
-    char segment[SL_STORE_NAME_BYTES];
+    char segment[SL_STORE_NAME_BYTES]; /* where it is in memory */
 };
-/* Calls each() for every replica of keys[item]. SL_STORE_OK, or why nothing is known. */
+/* SL_STORE_OK, or why nothing is known. */
 int sl_store_replicas(struct sl_store *store, struct sl_object_key *keys, uint32_t count,
-                      bool (*each)(void *context, uint32_t item,
-                                   const struct sl_store_replica *replica),
-                      void *context);
+                      struct sl_store_replica *out);
 
 /* ---- memory ---- */
 
@@ -203,6 +194,8 @@ int sl_store_replicas(struct sl_store *store, struct sl_object_key *keys, uint32
 int sl_store_register(struct sl_store *store, uint64_t addr, uint64_t length_bytes);
 /* addr: where it begins, exactly; of several the last one. */
 int sl_store_unregister(struct sl_store *store, uint64_t addr);
+/* Bytes that are registered from addr on, without a gap. */
+uint64_t sl_store_registered_bytes(struct sl_store *store, uint64_t addr);
 /* Dummy only; lives until the store is closed. 0: failed. */
 uint64_t sl_store_pool_alloc(struct sl_store *store, uint64_t length_bytes);
 /* Shared, prefaulted memory of the process, page-aligned; NULL: failed. */

@@ -139,30 +139,21 @@ struct writing {
     struct sl_error *why; /* of the last one that was refused for its size */
 };
 
-static void writing_share(struct writing *writing, uint32_t first, uint32_t share,
-                          const struct sl_terms *terms, int *codes)
+static void writing_carry_out(struct writing *writing, uint32_t first, uint32_t count,
+                              const struct sl_terms *terms, int *codes)
 {
-    for (uint32_t i = 0; i < share; i++) {
-        writing->errs[i] = SL_ERR_COUNT; /* not answered */
-    }
     struct sl_error reason = {.code = SL_OK};
-    sl_err err =
-        sl_put_pieces(writing->base->client, writing->items + first, share, terms, writing->errs,
-                      store_call_ns(writing->base, writing->bytes), &reason);
-    for (uint32_t i = 0; i < share; i++) {
-        sl_err one = writing->errs[i] == SL_ERR_COUNT ? err : writing->errs[i];
+    store_errs_open(writing->errs, count);
+    store_errs_close(writing->errs, count,
+                     sl_put_pieces(writing->base->client, writing->items + first, count, terms,
+                                   writing->errs, store_call_ns(writing->base, writing->bytes),
+                                   &reason));
+    for (uint32_t i = 0; i < count; i++) {
+        sl_err one = writing->errs[i];
         if (one == SL_ERR_INVALID && reason.code == one) {
             *writing->why = reason;
         }
         codes[writing->sources[first + i]] = put_code_of(one, terms->replace);
-    }
-}
-
-static void writing_carry_out(struct writing *writing, int *codes)
-{
-    for (uint32_t first = 0; first < writing->count; first += STORE_BATCH_MAX) {
-        writing_share(writing, first, SL_MIN(writing->count - first, STORE_BATCH_MAX),
-                      &writing->terms.terms, codes);
     }
 }
 
@@ -188,7 +179,7 @@ static void writing_keep_pins(struct writing *writing, int *codes)
         if (end_ns > now_ns) {
             struct sl_terms terms = writing->terms.terms;
             terms.soft_pin_ns = end_ns - now_ns;
-            writing_share(writing, i, 1, &terms, codes);
+            writing_carry_out(writing, i, 1, &terms, codes);
         } else {
             writing->items[kept] = writing->items[i];
             writing->sources[kept++] = writing->sources[i];
@@ -227,57 +218,28 @@ static int writing_selected(struct writing *writing, int *codes)
     if (writing->terms.terms.replace && writing->terms.keeps_soft_pin) {
         writing_keep_pins(writing, codes);
     }
-    writing_carry_out(writing, codes);
+    if (writing->count > 0) {
+        writing_carry_out(writing, 0, writing->count, &writing->terms.terms, codes);
+    }
     store_local_give(writing->base, local_bytes);
     return SL_STORE_OK;
 }
 
-static void groups_set(const struct sl_store_terms *terms, struct sl_pieces *items, uint32_t count)
+static int write_batch(struct writing *writing, struct sl_pieces *items, uint32_t count,
+                       const struct sl_store_terms *terms, int *codes)
 {
-    const struct sl_object_key none = {.length = 0};
-    bool given = terms != NULL && terms->groups != NULL;
-    for (uint32_t i = 0; i < count; i++) {
-        items[i].bundle = given ? terms->groups[i] : none;
+    SL_AUTO(batch) struct store_batch batch = {.later = NULL};
+    if (!store_batch_map(writing->base, items, count, terms, &batch)) {
+        return SL_STORE_NO_BUFFER;
     }
-}
-
-static int write_batch(struct store_base *base, struct sl_pieces *items, uint32_t count,
-                       const struct sl_store_terms *terms, unsigned kind, int *codes,
-                       struct sl_error *why)
-{
-    struct writing writing = {.base = base, .kind = kind, .why = why};
-    int code = store_terms_make(terms, kind, count, &writing.terms);
-    if (code != SL_STORE_OK) {
-        return code;
+    writing_select(writing, &batch.names, items, count, batch.later, codes);
+    if (!store_heads_add(&batch.names, writing->items, writing->sources, writing->count, true)) {
+        return SL_STORE_NO_BUFFER;
     }
-    struct store_names names = {.room = NULL};
-    char *bundle_room = NULL;
-    uint32_t *later = NULL;
-    bool any = false;
-    writing.items = malloc(((size_t)count + 1) * sizeof *writing.items);
-    writing.sources = malloc(((size_t)count + 1) * sizeof *writing.sources);
-    writing.errs = malloc((SL_MIN(count, STORE_BATCH_MAX) + (size_t)1) * sizeof *writing.errs);
-    groups_set(terms, items, count);
-    if (writing.items == NULL || writing.sources == NULL || writing.errs == NULL ||
-        !store_keys_map(base, &items->key, count, sizeof *items, &names) ||
-        !store_groups_map(base, items, count, &bundle_room) ||
-        !store_duplicates(&items->key, sizeof *items, count, &later, &any)) {
-        code = SL_STORE_NO_BUFFER;
-    } else {
-        writing_select(&writing, &names, items, count, any ? later : NULL, codes);
-        code = store_heads_add(&names, writing.items, writing.sources, writing.count, true)
-                   ? writing_selected(&writing, codes)
-                   : SL_STORE_NO_BUFFER;
-        for (uint32_t i = 0; any && i < count; i++) {
-            codes[i] = codes[i] == SL_STORE_OK && later[i] != i ? codes[later[i]] : codes[i];
-        }
+    int code = writing_selected(writing, codes);
+    for (uint32_t i = 0; batch.later != NULL && i < count; i++) {
+        codes[i] = codes[i] == SL_STORE_OK ? codes[batch.later[i]] : codes[i];
     }
-    free(writing.items);
-    free(writing.sources);
-    free(writing.errs);
-    store_names_free(&names);
-    free(bundle_room);
-    free(later);
     return code;
 }
 
@@ -285,14 +247,20 @@ void sl_store_write(struct sl_store *store, struct sl_pieces *items, uint32_t co
                     const struct sl_store_terms *terms, unsigned kind, int *codes,
                     struct sl_error *why)
 {
-    struct store_base *base = count == 0 ? NULL : store_enter(store);
-    if (base == NULL) {
-        store_codes_fill(codes, count, SL_STORE_INVALID);
-        return;
+    SL_AUTO(leave) struct store_base *base = store_enter(store);
+    SL_AUTO(free) struct sl_pieces *chosen = malloc((size_t)count * sizeof *chosen);
+    SL_AUTO(free) uint32_t *sources = malloc((size_t)count * sizeof *sources);
+    SL_AUTO(free) sl_err *errs = malloc((size_t)count * sizeof *errs);
+    struct writing writing = {
+        .base = base, .kind = kind, .items = chosen, .sources = sources, .errs = errs, .why = why};
+    int code =
+        base == NULL ? SL_STORE_INVALID : store_terms_make(terms, kind, count, &writing.terms);
+    if (code == SL_STORE_OK) {
+        code = chosen == NULL || sources == NULL || errs == NULL
+                   ? SL_STORE_NO_BUFFER
+                   : write_batch(&writing, items, count, terms, codes);
     }
-    int code = write_batch(base, items, count, terms, kind, codes, why);
     if (code != SL_STORE_OK) {
         store_codes_fill(codes, count, code);
     }
-    store_leave(base);
 }

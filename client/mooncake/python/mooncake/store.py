@@ -18,7 +18,7 @@ from mooncake._store import BufferHandle, __version__, get_alloc_func_addr, get_
 from mooncake.mooncake_config import parse_size
 from mooncake.places import MASTER_PORT, Failure, advice, instance_of_master, is_here, sign_of_client, split_address
 
-OK, INTERNAL, INVALID, NOT_NOW = 0, -1, -600, -1010
+OK, INTERNAL, INVALID, NOT_READY, NOT_NOW = 0, -1, -600, -703, -1010
 NO_FILE, FILE_OPEN = -1100, -1101
 CLIENT_PORT = 50052
 U64_MAX = (1 << 64) - 1
@@ -241,17 +241,17 @@ class ReplicaDescriptor:
         return ReplicaStatus.COMPLETE
 
     def is_memory_replica(self) -> bool:
-        return self._replica[1]
+        return self._replica[0]
 
     def is_disk_replica(self) -> bool:
         """Whether it is on a shared file system."""
         return False
 
     def is_local_disk_replica(self) -> bool:
-        return not self._replica[1]
+        return not self._replica[0]
 
     def get_memory_descriptor(self) -> MemoryDescriptor:
-        _, in_memory, length, segment = self._replica
+        in_memory, length, segment = self._replica
         if not in_memory:
             raise RuntimeError("it is no replica in memory")
         made = MemoryDescriptor()
@@ -438,31 +438,46 @@ class MooncakeDistributedStore(_store.Store):
                         all_sizes: "Sequence[Sequence[Sequence[int]]]") -> "list[list[list[int]]]":
         """Ranges of values into registered buffers: a result for each fragment, as all_dst_offsets is nested. Of lists that do not fit
         nothing is read."""
-        buffers, keys, rows = _list(buffer_ptrs), [], []
+        buffers = _list(buffer_ptrs)
         outer = [_list(one) for one in (all_keys, all_dst_offsets, all_src_offsets, all_sizes)]
-        shape = []
+        rows, shape = [], []
         for at in range(len(outer[1])):
             own_keys, *own = (_list(one[at]) if at < len(one) else [] for one in outer)
             shape.append(len(own[0]))
             for number in range(len(own[0])):
-                three = [_list(one[number]) if number < len(one) else None for one in own]
-                count = len(three[0] or ())
-                fits = at < len(buffers) and number < len(own_keys) and all(one is not None and len(one) == count for one in three)
-                keys.append(own_keys[number] if number < len(own_keys) else "")
-                rows.append((buffers[at], *three) if fits else (0, *[[0] * count] * 3))
-        found = iter(self._read_ranges(keys, *([row[column] for row in rows] for column in range(4))))
+                lists = [_list(one[number]) if number < len(one) else [] for one in own]
+                fits = at < len(buffers) and number < len(own_keys) and len({len(one) for one in lists}) == 1
+                rows.append((own_keys[number] if number < len(own_keys) else "", _number(buffers[at]) if fits else 0,
+                             list(zip(*([_number(offset) for offset in one] for one in lists))) if fits else [(0, 0, 0)] * len(lists[0])))
+        found = iter(self._ranges_read(rows))
         return [[next(found) for _ in range(count)] for count in shape]
+
+    def _ranges_read(self, rows: "list[tuple[Any, int, list[tuple[int, int, int]]]]") -> "list[list[int]]":
+        """rows: key, buffer, its fragments' offsets in buffer and value, and bytes. What lies within both is read, or nothing of it counts."""
+        keys, none = [key for key, _, _ in rows], [[]] * len(rows)
+        lengths = self._read_parts(keys, none, none, none)
+        results, parts = [], []
+        for (_, buffer, fragments), length in zip(rows, lengths):
+            room = self._registered(buffer)
+            failed = length if length < 0 else INVALID if room == 0 else OK
+            fine = [failed == OK and source + size <= length and target + size <= room for target, source, size in fragments]
+            results.append([size if good else failed or INVALID for good, (_, _, size) in zip(fine, fragments)])
+            parts.append([(buffer + target, size, source) for good, (target, source, size) in zip(fine, fragments) if good and size])
+        columns = ([[part[column] for part in one] for one in parts] for column in range(3))
+        for now, length, one in zip(self._read_parts(keys, *columns), lengths, results):
+            if now != length:
+                one[:] = [(NOT_READY if now >= 0 else now) if code >= 0 else code for code in one]  # replaced meanwhile
+        return results
 
     # ---- descriptors, and what this process put
     def _replicas_of(self, keys: "list[Any]") -> "dict[Any, list[ReplicaDescriptor]]":
         found: "dict[Any, list[ReplicaDescriptor]]" = {}
-        told: "dict[int, list[ReplicaDescriptor]]" = {}
-        for replica in self._replicas(keys):
-            one = ReplicaDescriptor()
-            one._replica = replica
-            told.setdefault(replica[0], []).append(one)
-        for at, replicas in told.items():
-            found[_key_name(keys[at])] = replicas
+        for key, (in_memory, on_disk, length, segment) in zip(keys, self._replicas(keys)):
+            replicas = [ReplicaDescriptor() for there in (in_memory, on_disk) if there]
+            for one, of_memory in zip(replicas, (True, False) if in_memory else (False,)):
+                one._replica = of_memory, length, segment
+            if replicas:
+                found[_key_name(key)] = replicas
         return found
 
     @_accepts("get_replica_desc")

@@ -151,6 +151,7 @@ class Wheel(unittest.TestCase):
         try:
             loaded = self.programs_in_use(where[3])
             self.assertIn("ready", self.run_clean(os.path.join(programs, "sluicectl"), "status", *where))
+            self.assertIn("memory", self.run_clean(os.path.join(programs, "sluicectl"), "tiers", *where))  # by a file of Python
         finally:
             self.run_clean(os.path.join(programs, "sluice-node"), "stop", *where)
         self.assertEqual(set(loaded), {name for name in bundled if name.startswith("sluice-")} - {"sluice-node", "sluice-supervise", "sluice-tierer", "sluice-events"})

@@ -6,6 +6,7 @@
 #include "cuda/sl_device.h"
 #include "ipc/sl_index.h"
 #include "runtime/sl_clock.h"
+#include "tests/unit/shm_support.h"
 #include "tests/unit/stepped_env.h"
 
 #include <check.h>
@@ -36,7 +37,7 @@
 #define REAL_NS      (20 * SL_NS_PER_S) /* nothing here takes so long */
 
 static struct stepped bed;
-static char shm_dir[64];
+static char *shm_dir;
 static struct sl_arena *arena;
 static struct sl_index *node_index;
 static unsigned char *memory, *memory_copy;
@@ -116,8 +117,7 @@ static void setup(void)
         ck_assert_int_eq(setuid(NOBODY), 0);
         ck_assert_int_eq(prctl(PR_SET_DUMPABLE, 1), 0);
     }
-    strcpy(shm_dir, "/dev/shm/sluice-test-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(shm_dir));
+    shm_dir = shm_dir_make();
     struct sl_arena_options options = {
         .directory = shm_dir, .data_bytes = 64 * SL_MIB, .chunk_bytes = 64 * SL_MIB};
     ck_assert_msg(sl_arena_open_owner(&options, &created, &arena, &why) == SL_OK, "%s", why.text);
@@ -139,9 +139,7 @@ static void teardown(void)
     rank_kill();
     sl_index_close(&node_index);
     sl_arena_close(&arena);
-    char command[128];
-    (void)snprintf(command, sizeof(command), "rm -r %s", shm_dir);
-    ck_assert_int_eq(system(command), 0);
+    shm_dir_remove(shm_dir);
     close(neighbour_fd);
     free(memory_copy);
 }

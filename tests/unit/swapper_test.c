@@ -4,6 +4,7 @@
 #include "actors/swapper/jobs.h"
 #include "actors/swapper/swapper.h"
 #include "ipc/sl_index.h"
+#include "tests/unit/shm_support.h"
 #include "tests/unit/stepped_env.h"
 
 #include <check.h>
@@ -31,7 +32,7 @@
 #define ITEMS_MAX   1200u
 
 static struct stepped bed;
-static char shm_dir[64];
+static char *shm_dir;
 static struct sl_arena *arena;
 static struct sl_index *node_index;
 static int pool_fds[3];
@@ -56,8 +57,7 @@ static void setup_with(const char *verify)
                                     "2",    "load_verify", verify,         NULL};
     struct sl_error why = {0};
     bool created = false;
-    strcpy(shm_dir, "/dev/shm/sluice-test-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(shm_dir));
+    shm_dir = shm_dir_make();
     struct sl_arena_options options = {
         .directory = shm_dir, .data_bytes = 64 * SL_MIB, .chunk_bytes = 64 * SL_MIB};
     ck_assert_msg(sl_arena_open_owner(&options, &created, &arena, &why) == SL_OK, "%s", why.text);
@@ -99,9 +99,7 @@ static void teardown(void)
     stepped_end(&bed);
     sl_index_close(&node_index);
     sl_arena_close(&arena);
-    (void)sl_segment_remove(shm_dir, "index", NULL);
-    (void)sl_segment_remove(shm_dir, "arena.0", NULL);
-    rmdir(shm_dir);
+    shm_dir_remove(shm_dir);
     for (unsigned i = 0; i < 3; i++) {
         close(pool_fds[i]);
     }

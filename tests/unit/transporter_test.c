@@ -2,6 +2,7 @@
 #include "actors/transporter/regions/regions.h"
 #include "actors/transporter/transporter.h"
 #include "ipc/sl_arena.h"
+#include "tests/unit/shm_support.h"
 #include "tests/unit/stepped_env.h"
 
 #include <check.h>
@@ -10,15 +11,14 @@
 #include <unistd.h>
 
 static struct stepped bed;
-static char shm_dir[64];
+static char *shm_dir;
 static struct sl_arena *arena;
 
 static void setup(void)
 {
     struct sl_error why = {0};
     bool created = false;
-    strcpy(shm_dir, "/dev/shm/sluice-test-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(shm_dir));
+    shm_dir = shm_dir_make();
     struct sl_arena_options options = {
         .directory = shm_dir, .data_bytes = 10 * SL_MIB, .chunk_bytes = 4 * SL_MIB};
     ck_assert_msg(sl_arena_open_owner(&options, &created, &arena, &why) == SL_OK, "%s", why.text);
@@ -29,8 +29,7 @@ static void setup(void)
 static void teardown(void)
 {
     sl_arena_close(&arena);
-    (void)sl_segment_remove(shm_dir, "arena.0", NULL);
-    rmdir(shm_dir);
+    shm_dir_remove(shm_dir);
 }
 
 static const struct {

@@ -21,21 +21,6 @@
 
 /* ---- what carries bytes; off unless configured ---- */
 
-static sl_err zero_copy_choose(const char *text, enum sl_fabric_zero_copy *out,
-                               struct sl_error *why)
-{
-    static const char *const words[] = {
-        [SL_FABRIC_COPY] = "off", [SL_FABRIC_ZERO_COPY] = "on", [SL_FABRIC_MEASURE] = "measure"};
-    for (uint32_t i = 0; i < SL_COUNT(words); i++) {
-        if (strcmp(text, words[i]) == 0) {
-            *out = (enum sl_fabric_zero_copy)i;
-            return SL_OK;
-        }
-    }
-    return sl_fail(why, SL_ERR_CONFIG, "fabric_zero_copy: '%.32s' is none of off, on, measure",
-                   text);
-}
-
 static void fabric_done(void *context, const struct sl_fabric_done *done)
 {
     if (!tr_push_done(context, done)) {
@@ -86,10 +71,6 @@ static sl_err fabric_options(struct transporter *self, bool *wanted,
     *wanted = strcmp(kind, "off") != 0;
     sl_err err = *wanted ? sl_fabric_kind_check(kind, why) : SL_OK;
     sl_fabric_options_init(options, kind);
-    if (err == SL_OK) {
-        const char *zero_copy = sl_config_text(config, SL_SET_fabric_zero_copy);
-        err = zero_copy_choose(zero_copy, &options->zero_copy, why);
-    }
     if (err != SL_OK) {
         return err;
     }
@@ -98,14 +79,12 @@ static sl_err fabric_options(struct transporter *self, bool *wanted,
     options->lanes = (uint32_t)sl_config_u64(config, SL_SET_fabric_lanes);
     options->depth = (uint32_t)sl_config_u64(config, SL_SET_fabric_depth);
     options->unit_bytes = sl_config_u64(config, SL_SET_fabric_unit);
-    options->peers_max = (uint32_t)sl_config_u64(config, SL_SET_fabric_peers_max);
+    options->peers_max = TR_PEERS_MAX;
     options->connections_max = (uint32_t)sl_config_u64(config, SL_SET_fabric_connections_max);
     options->strangers_max = (uint32_t)sl_config_u64(config, SL_SET_fabric_strangers);
-    options->greet_ns = sl_config_u64(config, SL_SET_fabric_greet);
     options->movers = sl_movers_count((uint32_t)sl_config_u64(config, SL_SET_fabric_movers));
     options->stall_ns = sl_config_u64(config, SL_SET_fabric_stall);
     options->clear = !sl_config_bool(config, SL_SET_fabric_encryption);
-    options->spin_ns = sl_config_u64(config, SL_SET_fabric_spin);
     options->region_bytes_max = self->limit.bytes;
     /* A key for each part of a hand-over, beside those for arenas. */
     uint32_t parts = (uint32_t)sl_config_u64(config, SL_SET_ticket_parts_max);
@@ -640,6 +619,7 @@ static void cluster_step(struct transporter *self, uint64_t now_ns)
     struct sl_env *env = self->env;
     struct sl_call call;
     uint64_t next_ns = frames_take(self) ? 0 : SL_NEVER_NS;
+    tr_stranger_step(self, now_ns);
     while (sl_calls_expired(self->calls, now_ns, &call)) {
         tr_calls_ended(self, &call, NULL);
     }

@@ -195,6 +195,9 @@ START_TEST(who_has_no_key_that_is_known_says_and_hears_nothing)
 
         ck_assert_int_eq(sl_control_send(d, "a", "ask", 3, false), SL_ERR_UNREACHABLE);
         ck_assert_uint_gt(bed.listener->refused, 0);
+        ck_assert_msg(strncmp(bed.listener->stranger, "127.0.0.1 with key ", 19) == 0, "%s",
+                      bed.listener->stranger); /* d's, for who runs the node */
+        ck_assert_uint_eq(strlen(bed.listener->stranger), 19 + 40);
         ck_assert(!raw_hears(bare));
         talk(b, "b"); /* and nobody is in the way of who has one */
         sl_control_close(&b);

@@ -153,8 +153,11 @@ static bool zap_step(struct control *self)
     if (count == ZAP_FRAMES && lengths[5] == 5 && memcmp(parts[5], "CURVE", 5) == 0 &&
         lengths[6] == 32) {
         sl_curve_text((const unsigned char *)parts[6], text);
-        if (sl_curve_who(self->keys, text, name) != SL_OK ||
-            strcmp(name, self->options.node) == 0 || !handshake_allow(self, name)) {
+        if (sl_curve_who(self->keys, text, name) != SL_OK) {
+            (void)snprintf(self->base.stranger, sizeof(self->base.stranger), "%.45s with key %.40s",
+                           strncmp(parts[3], "::ffff:", 7) == 0 ? parts[3] + 7 : parts[3], text);
+            name[0] = '\0';
+        } else if (strcmp(name, self->options.node) == 0 || !handshake_allow(self, name)) {
             name[0] = '\0';
         }
     }

@@ -44,7 +44,8 @@ struct sl_control_ops {
 };
 struct sl_control {
     const struct sl_control_ops *ops;
-    uint64_t refused; /* connections and frames of nobody we know */
+    uint64_t refused;  /* connections and frames of nobody we know */
+    char stranger[96]; /* "IP with key KEY" of who was refused for its key; the owner empties it */
 };
 
 struct sl_control_options {

@@ -101,6 +101,43 @@ void tr_named_twice(struct transporter *self, const struct tr_peer *peer, const 
     twice->until_ns = sl_deadline_ns(self->env->now_ns, 2 * peer->health.limits.silence_ns);
 }
 
+/* ---- nodes with a key that no peer has ---- */
+
+static const struct tr_peer *peer_at(const struct transporter *self, const char *ip, size_t length)
+{
+    for (uint32_t i = 0; i < self->peer_count; i++) {
+        const struct tr_peer *peer = &self->peers[i];
+        const char *address = peer->expelled ? peer->kept : peer->address;
+        if (strncmp(address, ip, length) == 0 && address[length] == ':') {
+            return peer;
+        }
+    }
+    return NULL;
+}
+
+/* Anybody who reaches the port can have this logged: a line a second at most, and the same one once a minute. Only a node where a
+ * peer should be makes this one degraded. */
+void tr_stranger_step(struct transporter *self, uint64_t now_ns)
+{
+    struct tr_stranger *seen = &self->stranger;
+    char *found = self->control->stranger, text[sizeof(seen->text)];
+    if (found[0] == '\0') {
+        return;
+    }
+    const struct tr_peer *peer = peer_at(self, found, strcspn(found, " "));
+    (void)snprintf(text, sizeof(text),
+                   "a node at %s%s%s is refused: no NAME.pub in cluster_keys has it", found,
+                   peer != NULL ? ", the address of node " : "", peer != NULL ? peer->name : "");
+    found[0] = '\0';
+    seen->until_ns = peer != NULL ? now_ns + 10 * SL_NS_PER_S : seen->until_ns;
+    uint64_t pause_ns = (strcmp(seen->text, text) == 0 ? 60 : 1) * SL_NS_PER_S;
+    if (seen->said_ns == 0 || now_ns - seen->said_ns >= pause_ns) {
+        sl_log_write(self->env->log, SL_LOG_WARN, 0, "%s", text);
+        seen->said_ns = now_ns;
+        memcpy(seen->text, text, sizeof(text));
+    }
+}
+
 /* The first of what is wrong; "": nothing. */
 static const char *trouble_of(const struct transporter *self, uint32_t *twins)
 {
@@ -113,7 +150,10 @@ static const char *trouble_of(const struct transporter *self, uint32_t *twins)
             *twins += 1;
         }
     }
-    return *twins > 0 ? text : sl_directory_service_trouble(self->directory);
+    return *twins > 0 ? text
+           : self->env->now_ns < self->stranger.until_ns
+               ? self->stranger.text
+               : sl_directory_service_trouble(self->directory);
 }
 
 void tr_health_step(struct transporter *self)

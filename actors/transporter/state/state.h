@@ -250,6 +250,11 @@ struct tr_twice { /* a peer says that another node has our name */
     char text[SL_ERROR_TEXT_BYTES];
 };
 
+struct tr_stranger {            /* who was refused for its key */
+    uint64_t said_ns, until_ns; /* until_ns: it has the address of a peer */
+    char text[SL_ERROR_TEXT_BYTES];
+};
+
 struct transporter {
     struct sl_env *env;
     struct tr_events events;
@@ -276,6 +281,7 @@ struct transporter {
     struct sl_codec *codec_in, *codec_out;
     uint64_t next_seq, incarnation, next_op_id;
     struct tr_twice twice;
+    struct tr_stranger stranger;
     char trouble[SL_METRICS_REASON_BYTES]; /* why it is degraded; "": it is not */
     struct tr_peer *peers;                 /* TR_PEERS_MAX */
     uint32_t peer_count;
